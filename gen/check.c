@@ -1,0 +1,140 @@
+/*
+ * check.c: room 3. Rules of the model that hold for a whole spec; types, spans and phases were filled in as
+ * the nodes were made. In: traced IR. Out: the same IR, or diagnostics with the line of the root at fault.
+ */
+#include "gen.h"
+
+#include <string.h>
+
+struct rule {
+    struct ir *ir;
+    struct diag *diag;
+    bool ok;
+};
+
+static void complain(struct rule *r, int node, const char *text, const char *who)
+{
+    const struct ir_node *n = &r->ir->node[node];
+    diag_add(r->diag, r->ir->file[n->line ? n->file : 1], n->line, "%s: %s", who, text);
+    r->ok = false;
+}
+
+/* A root becomes f32 (a bool is a mistake) and may vary only with `allowed`. */
+static void require_number(struct rule *r, int *root, uint8_t allowed, const char *who, const char *span_text)
+{
+    const struct ir_node *n = &r->ir->node[*root];
+    if (n->type == TYPE_BOOL) {
+        complain(r, *root, "must return a number, returns a bool; use where(c, 1.0, 0.0)", who);
+        return;
+    }
+    if (n->span & ~allowed)
+        complain(r, *root, span_text, who);
+    if (n->type == TYPE_I32)
+        *root = ir1(r->ir, OP_F32, *root);
+}
+
+/* No reduction along `axis` below the root, except where the model has one. */
+static void forbid_reductions(struct rule *r, int root, uint8_t axis, const char *who, const char *text)
+{
+    for (int op = 0; op < OP_COUNT; op++)
+        if (ir_op_is_reduction(op) && (ir_op_axis(op) & axis) && ir_depends_on(r->ir, root, (enum ir_op)op, -1))
+            complain(r, root, text, who);
+}
+
+#define ROW_ONLY "must be one value per row; reduce along the row first (rowmax, rowmin, rowsum)"
+
+static void check_mods(struct rule *r)
+{
+    static const char *const name[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
+            struct ir_stage *stage = &r->ir->mod[m].stage[s];
+            for (int i = 0; i < stage->fn.n_roots; i++)
+                require_number(r, &stage->fn.root[i], SPAN_Q | SPAN_DIM, name[m], "must be one value per element");
+        }
+}
+
+static void check_mask(struct rule *r)
+{
+    struct ir *ir = r->ir;
+    if (ir->mask.n_roots == 0)
+        return;
+    int root = ir->mask.root[0];
+    if (ir->node[root].type != TYPE_BOOL)
+        complain(r, root, "must return a bool such as ge(at.q, at.kv); it returns a number", "mask_mod");
+    forbid_reductions(r, root, SPAN_KV, "mask_mod", "a mask looks at one pair at a time; row reductions belong in online_fwd");
+}
+
+static void check_score(struct rule *r)
+{
+    struct ir *ir = r->ir;
+    require_number(r, &ir->scale.root[0], 0, "scale", "must be one value per head; it may use inputs indexed by at.b and at.h");
+    if (ir->score.n_roots == 0)
+        return;
+    require_number(r, &ir->score.root[0], SPAN_Q | SPAN_KV, "score_mod", "must be one value per pair");
+    forbid_reductions(r, ir->score.root[0], SPAN_KV, "score_mod",
+                      "looks at one pair at a time; row reductions belong in online_fwd of an online_func");
+}
+
+static void check_online(struct rule *r)
+{
+    struct ir *ir = r->ir;
+    if (ir->online.n_roots == 0 || ir->epilogue.n_roots == 0 || ir->forward.n_roots == 0)
+        return; /* its own mistake was reported */
+    require_number(r, &ir->online.root[0], SPAN_Q | SPAN_KV, "online_fwd (weights)", "must be one value per pair");
+    require_number(r, &ir->online.root[1], SPAN_Q, "online_fwd (factor for o)", ROW_ONLY);
+    for (int i = 0; i < ir->n_states; i++)
+        require_number(r, &ir->online.root[2 + i], SPAN_Q, "online_fwd (row state)", ROW_ONLY);
+    for (int i = 0; i < ir->epilogue.n_roots; i++)
+        require_number(r, &ir->epilogue.root[i], SPAN_Q, "online_fwd_epilogue", ROW_ONLY);
+    require_number(r, &ir->forward.root[0], SPAN_Q | SPAN_KV, "forward", "must be one value per pair");
+    forbid_reductions(r, ir->forward.root[0], SPAN_KV, "forward", "must follow from the score and final_rowscales alone; save what it needs in online_fwd_epilogue");
+    if (ir->combine.n_roots == 0)
+        return;
+    require_number(r, &ir->combine.root[0], SPAN_Q | SPAN_SPLIT, "combine", "must be one value per split");
+    for (int i = 0; i < ir->n_finals; i++)
+        require_number(r, &ir->combine.root[1 + i], SPAN_Q, "combine", "a merged row value must not vary with the split; reduce with splitmax or splitsum");
+}
+
+static void check_row(struct rule *r)
+{
+    struct ir *ir = r->ir;
+    if (ir->row.n_roots == 0)
+        return;
+    require_number(r, &ir->row.root[0], SPAN_Q | SPAN_KV, "forward", "must be one value per element");
+    for (int i = 0; i < ir->n_finals; i++)
+        require_number(r, &ir->row.root[1 + i], SPAN_Q, "forward (row statistics)", ROW_ONLY);
+}
+
+/* Names of arguments: inputs and row values share one space with q, k, v, o, x, y. */
+static void check_names(struct rule *r)
+{
+    static const char *const taken[] = {"q", "k", "v", "o", "x", "y", "q_start"};
+    struct ir *ir = r->ir;
+    for (int i = 0; i < ir->n_finals; i++) {
+        bool clash = false;
+        for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
+            clash |= strcmp(taken[k], ir->final[i].name) == 0;
+        for (int k = 0; k < ir->n_inputs; k++)
+            clash |= strcmp(ir->input[k].name, ir->final[i].name) == 0;
+        if (!clash)
+            continue;
+        diag_add(r->diag, ir->file[1], 0, "the row value '%s' has the name of another argument; rename it", ir->final[i].name);
+        r->ok = false;
+    }
+}
+
+bool check(struct ir *ir, struct diag *diag)
+{
+    struct rule r = {ir, diag, true};
+    if (ir->kind == KIND_ATTENTION) {
+        check_mods(&r);
+        check_score(&r);
+        check_mask(&r);
+        check_online(&r);
+    } else {
+        check_row(&r);
+    }
+    check_names(&r);
+    return r.ok && !ir->failed;
+}

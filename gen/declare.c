@@ -1,0 +1,388 @@
+/*
+ * declare.c: what a spec says outside its functions. The constructors check field names and mark their
+ * table; tensor(...) and scalar(...) describe inputs, which are declared in the order of their names so
+ * that nothing depends on the order of a Lua table. In: Lua tables. Out: marked tables, ir->input.
+ */
+#include "slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- constructors ---------------------------------------------------------------------------- */
+
+static const char *const ATTENTION_FIELDS[] = {"inputs",   "query_mod", "key_mod",     "value_mod",  "mask_mod",
+                                               "score_mod", "scale",     "online_func", "output_mod", NULL};
+static const char *const ROWWISE_FIELDS[] = {"inputs", "forward", NULL};
+static const char *const ONLINE_FIELDS[] = {"online_rowscales", "online_fwd", "online_fwd_epilogue",
+                                            "forward", "combine", NULL};
+
+static void list_words(const char *const *words, char *out, size_t size)
+{
+    size_t used = 0;
+    for (; *words && used < size; words++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used ? " " : "", *words);
+}
+
+static bool is_listed(const char *const *words, const char *word)
+{
+    for (; *words; words++)
+        if (strcmp(*words, word) == 0)
+            return true;
+    return false;
+}
+
+/* Argument 1 is a table with known fields only. */
+static void check_fields(lua_State *lua, const char *who, const char *const *fields)
+{
+    if (!lua_istable(lua, 1) || lua_gettop(lua) != 1)
+        luaL_error(lua, "%s takes one table: %s { ... }", who, who);
+    for (lua_pushnil(lua); lua_next(lua, 1); lua_pop(lua, 1)) {
+        if (lua_type(lua, -2) != LUA_TSTRING)
+            luaL_error(lua, "%s: a field without a name; write name = value", who);
+        const char *name = lua_tostring(lua, -2);
+        char known[256];
+        list_words(fields, known, sizeof known);
+        if (strcmp(name, "backward") == 0)
+            luaL_error(lua, "%s: 'backward' is not read: gradients are derived from online_fwd and forward; leave it out",
+                       who);
+        if (!is_listed(fields, name))
+            luaL_error(lua, "%s: unknown field '%s' (%s)", who, name, known);
+    }
+}
+
+static int construct(lua_State *lua, const char *who, const char *const *fields, enum kind kind)
+{
+    check_fields(lua, who, fields);
+    lua_newtable(lua);
+    lua_pushinteger(lua, (lua_Integer)kind);
+    lua_setfield(lua, -2, "lathe.kind");
+    lua_pushvalue(lua, 1);
+    lua_setfield(lua, -2, "lathe.slots");
+    lua_pushinteger(lua, trace_place(lua).line);
+    lua_setfield(lua, -2, "lathe.line");
+    return 1;
+}
+
+static int construct_attention(lua_State *lua)
+{
+    return construct(lua, "attention", ATTENTION_FIELDS, KIND_ATTENTION);
+}
+
+static int construct_rowwise(lua_State *lua)
+{
+    return construct(lua, "rowwise", ROWWISE_FIELDS, KIND_ROWWISE);
+}
+
+static void require_function(lua_State *lua, const char *who, const char *field)
+{
+    if (lua_getfield(lua, 1, field) != LUA_TFUNCTION)
+        luaL_error(lua, "%s: '%s' must be a function, got %s", who, field, luaL_typename(lua, -1));
+    lua_pop(lua, 1);
+}
+
+static int construct_online(lua_State *lua)
+{
+    check_fields(lua, "online_func", ONLINE_FIELDS);
+    require_function(lua, "online_func", "online_fwd");
+    require_function(lua, "online_func", "online_fwd_epilogue");
+    require_function(lua, "online_func", "forward");
+    int combine = lua_getfield(lua, 1, "combine");
+    if (combine != LUA_TNIL && combine != LUA_TFUNCTION)
+        luaL_error(lua, "online_func: 'combine' must be a function, got %s", luaL_typename(lua, -1));
+    int state = lua_getfield(lua, 1, "online_rowscales");
+    if (state != LUA_TTABLE)
+        luaL_error(lua, "online_func: 'online_rowscales' must be a table such as { m = -inf, l = 0.0 }; {} for none");
+    lua_settop(lua, 1);
+    luaL_setmetatable(lua, TAG_ONLINE);
+    return 1;
+}
+
+/* A list of stages: {form, function, form, function, ...} */
+static int construct_pair(lua_State *lua, const char *who, enum stage_form form)
+{
+    if (!lua_isfunction(lua, 1) || lua_gettop(lua) != 1)
+        return luaL_error(lua, "%s takes one function (lo, hi, at, x) -> lo, hi", who);
+    lua_newtable(lua);
+    lua_pushinteger(lua, (lua_Integer)form);
+    lua_rawseti(lua, -2, 1);
+    lua_pushvalue(lua, 1);
+    lua_rawseti(lua, -2, 2);
+    luaL_setmetatable(lua, TAG_STAGES);
+    return 1;
+}
+
+static int construct_half(lua_State *lua)
+{
+    return construct_pair(lua, "half", STAGE_HALF);
+}
+
+static int construct_interleaved(lua_State *lua)
+{
+    return construct_pair(lua, "interleaved", STAGE_INTERLEAVED);
+}
+
+bool has_tag(lua_State *lua, int index, const char *tag)
+{
+    if (!lua_getmetatable(lua, index))
+        return false;
+    luaL_getmetatable(lua, tag);
+    bool same = lua_rawequal(lua, -1, -2) != 0;
+    lua_pop(lua, 2);
+    return same;
+}
+
+/* chain(f, half(g), ...): one after the other. */
+static int construct_chain(lua_State *lua)
+{
+    int n = lua_gettop(lua);
+    lua_newtable(lua);
+    int out = 0;
+    for (int i = 1; i <= n; i++) {
+        bool stages = has_tag(lua, i, TAG_STAGES);
+        if (!stages && !lua_isfunction(lua, i))
+            return luaL_error(lua, "chain: argument %d is %s; chain takes functions, half(f) and interleaved(f)", i,
+                              luaL_typename(lua, i));
+        int count = stages ? (int)lua_rawlen(lua, i) : 1;
+        if (!stages) {
+            lua_pushinteger(lua, STAGE_ELEMENT);
+            lua_rawseti(lua, n + 1, ++out);
+            lua_pushvalue(lua, i);
+            lua_rawseti(lua, n + 1, ++out);
+        }
+        for (int k = 1; stages && k <= count; k++) {
+            lua_rawgeti(lua, i, k);
+            lua_rawseti(lua, n + 1, ++out);
+        }
+    }
+    if (out == 0 || out > 2 * MAX_STAGES)
+        return luaL_error(lua, "chain takes 1 to %d stages, got %d", MAX_STAGES, out / 2);
+    luaL_setmetatable(lua, TAG_STAGES);
+    return 1;
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+/* tensor(dtype, dim, ..., { options }) and scalar(dtype, { options }) become a tagged table of their arguments. */
+static int construct_input(lua_State *lua, bool is_scalar)
+{
+    int n = lua_gettop(lua);
+    lua_newtable(lua);
+    for (int i = 1; i <= n; i++) {
+        lua_pushvalue(lua, i);
+        lua_rawseti(lua, -2, i);
+    }
+    lua_pushboolean(lua, is_scalar);
+    lua_setfield(lua, -2, "scalar");
+    lua_pushinteger(lua, trace_place(lua).line);
+    lua_setfield(lua, -2, "line");
+    luaL_setmetatable(lua, TAG_INPUT);
+    return 1;
+}
+
+static int construct_tensor(lua_State *lua)
+{
+    return construct_input(lua, false);
+}
+
+static int construct_scalar(lua_State *lua)
+{
+    return construct_input(lua, true);
+}
+
+void slots_vocabulary(lua_State *lua, int table)
+{
+    static const luaL_Reg CONSTRUCTORS[] = {
+        {"attention", construct_attention}, {"rowwise", construct_rowwise},
+        {"online_func", construct_online},  {"half", construct_half},
+        {"interleaved", construct_interleaved}, {"chain", construct_chain},
+        {"tensor", construct_tensor},       {"scalar", construct_scalar},
+        {NULL, NULL},
+    };
+    static const char *const tags[] = {TAG_ONLINE, TAG_STAGES, TAG_INPUT};
+    for (const luaL_Reg *r = CONSTRUCTORS; r->name; r++) {
+        lua_pushcfunction(lua, r->func);
+        lua_setfield(lua, table, r->name);
+    }
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
+        luaL_newmetatable(lua, tags[i]);
+        lua_pop(lua, 1);
+    }
+}
+
+const char *dim_name(const struct ir *ir, const struct sig_dim *dim, char *out, size_t size)
+{
+    static const char *const names[] = {
+#define SYM_TEXT(id, text, what) text,
+        SYM_MAP(SYM_TEXT)
+#undef SYM_TEXT
+    };
+    if (dim->literal > 0)
+        snprintf(out, size, "%d", dim->literal);
+    else
+        snprintf(out, size, "%s", dim->sym >= SYM_FREE ? ir->free_name[dim->sym - SYM_FREE] : names[dim->sym]);
+    return out;
+}
+
+static bool is_identifier(const char *s)
+{
+    if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '_') || strlen(s) >= NAME_MAX_BYTES - 8)
+        return false;
+    for (; *s; s++)
+        if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '_' || (*s >= '0' && *s <= '9')))
+            return false;
+    return true;
+}
+
+/* The symbol of a named dim; a name of no known size becomes a free dim. -1: too many. */
+static int find_sym(struct ir *ir, const char *name)
+{
+    static const struct {
+        const char *name;
+        int sym;
+        enum kind kind;
+    } KNOWN[] = {{"b", SYM_B, KIND_ATTENTION},   {"h", SYM_H, KIND_ATTENTION}, {"h_kv", SYM_H_KV, KIND_ATTENTION},
+                 {"q", SYM_Q, KIND_ATTENTION},   {"kv", SYM_KV, KIND_ATTENTION}, {"d", SYM_D, KIND_ATTENTION},
+                 {"d_v", SYM_D_V, KIND_ATTENTION}, {"rows", SYM_ROWS, KIND_ROWWISE}, {"n", SYM_N, KIND_ROWWISE}};
+    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
+        if (KNOWN[i].kind == ir->kind && strcmp(KNOWN[i].name, name) == 0)
+            return KNOWN[i].sym;
+    for (int i = 0; i < ir->n_free; i++)
+        if (strcmp(ir->free_name[i], name) == 0)
+            return SYM_FREE + i;
+    if (ir->n_free == MAX_FREE_SYMS)
+        return -1;
+    snprintf(ir->free_name[ir->n_free], NAME_MAX_BYTES, "%s", name);
+    return SYM_FREE + ir->n_free++;
+}
+
+static void declare_dim(lua_State *lua, struct input *in, int index)
+{
+    struct ir *ir = tracer_of(lua)->ir;
+    if (in->n_dims == IR_MAX_ARGS)
+        luaL_error(lua, "input '%s': at most %d dims", in->name, IR_MAX_ARGS);
+    struct sig_dim *dim = &in->dim[in->n_dims++];
+    if (lua_isinteger(lua, index)) {
+        lua_Integer size = lua_tointeger(lua, index);
+        if (size < 1 || size > INT32_MAX)
+            luaL_error(lua, "input '%s': dim %d is %I; a size is at least 1", in->name, in->n_dims, size);
+        *dim = (struct sig_dim){SYM_ONE, (int32_t)size};
+        return;
+    }
+    const char *name = lua_type(lua, index) == LUA_TSTRING ? lua_tostring(lua, index) : "";
+    if (!is_identifier(name))
+        luaL_error(lua, "input '%s': dim %d must be a name such as \"h\" or a size such as 32", in->name, in->n_dims);
+    int sym = find_sym(ir, name);
+    if (sym < 0)
+        luaL_error(lua, "input '%s': more than %d dims with names of their own", in->name, MAX_FREE_SYMS);
+    *dim = (struct sig_dim){(uint8_t)sym, 0};
+}
+
+static void declare_dtype(lua_State *lua, struct input *in)
+{
+    static const struct {
+        const char *name;
+        lathe_dtype dtype;
+    } DTYPES[] = {{"f32", LATHE_F32}, {"f16", LATHE_F16}, {"bf16", LATHE_BF16},
+                  {"i32", LATHE_I32}, {"u8", LATHE_U8},   {"float", LATHE_NONE}};
+    const char *name = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "nothing";
+    for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++)
+        if (strcmp(DTYPES[i].name, name) == 0) {
+            in->dtype = DTYPES[i].dtype;
+            if (in->is_scalar && in->dtype != LATHE_F32 && in->dtype != LATHE_I32)
+                luaL_error(lua, "input '%s': a scalar is \"f32\" or \"i32\", got \"%s\"", in->name, name);
+            return;
+        }
+    luaL_error(lua, "input '%s': the dtype is \"f32\", \"f16\", \"bf16\", \"i32\", \"u8\" or \"float\" (any of the first three), got %s",
+               in->name, name);
+}
+
+static void declare_options(lua_State *lua, struct input *in, int table)
+{
+    static const char *const options[] = {"grad", "optional", "default", NULL};
+    for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1)) {
+        const char *name = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "?";
+        if (!is_listed(options, name))
+            luaL_error(lua, "input '%s': unknown option '%s' (grad optional default)", in->name, name);
+        if (strcmp(name, "default") != 0) {
+            if (!lua_isboolean(lua, -1))
+                luaL_error(lua, "input '%s': option '%s' is true or false", in->name, name);
+            *(name[0] == 'g' ? &in->grad : &in->optional) = lua_toboolean(lua, -1) != 0;
+            continue;
+        }
+        if (lua_type(lua, -1) != LUA_TNUMBER)
+            luaL_error(lua, "input '%s': option 'default' is a number", in->name);
+        in->default_value = lua_tonumber(lua, -1);
+        in->optional = true;
+    }
+    if (in->grad && (in->dtype == LATHE_I32 || in->dtype == LATHE_U8))
+        luaL_error(lua, "input '%s': integers have no gradient; leave grad out or declare it \"f32\"", in->name);
+}
+
+/* Stack: 1 name, 2 the tagged table. Run under trace_pcall. */
+static int declare_input(lua_State *lua)
+{
+    static const char *const reserved[] = {"q", "k", "v", "o", "x", "y", "do", "dq", "dk", "dv", "dx", "dy", "q_start", NULL};
+    struct ir *ir = tracer_of(lua)->ir;
+    const char *name = lua_tostring(lua, 1);
+    if (!is_identifier(name) || is_listed(reserved, name))
+        return luaL_error(lua, "inputs: '%s' cannot be the name of an input (a word of letters, digits and _, not q k v o x y or a gradient of them)", name);
+    if (!has_tag(lua, 2, TAG_INPUT))
+        return luaL_error(lua, "input '%s' must be tensor(dtype, dims...) or scalar(dtype)", name);
+    if (ir->n_inputs == MAX_INPUTS)
+        return luaL_error(lua, "inputs: more than %d", MAX_INPUTS);
+    struct input *in = &ir->input[ir->n_inputs];
+    *in = (struct input){0};
+    snprintf(in->name, sizeof in->name, "%s", name);
+    lua_getfield(lua, 2, "scalar");
+    in->is_scalar = lua_toboolean(lua, -1) != 0;
+    lua_getfield(lua, 2, "line");
+    in->line = (int)lua_tointeger(lua, -1);
+    lua_rawgeti(lua, 2, 1);
+    declare_dtype(lua, in);
+    int n = (int)lua_rawlen(lua, 2);
+    for (int i = 2; i <= n; i++) {
+        lua_rawgeti(lua, 2, i);
+        if (lua_istable(lua, -1) && i == n)
+            declare_options(lua, in, lua_gettop(lua));
+        else if (in->is_scalar)
+            return luaL_error(lua, "input '%s': a scalar has no dims; use tensor(...)", name);
+        else
+            declare_dim(lua, in, lua_gettop(lua));
+    }
+    if (!in->is_scalar && in->n_dims == 0)
+        return luaL_error(lua, "input '%s': a tensor has at least one dim, such as tensor(\"f32\", \"h\")", name);
+    ir->n_inputs++;
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+bool declare_inputs(struct tracer *t, int slots)
+{
+    lua_State *lua = t->lua;
+    int kind = lua_getfield(lua, slots, "inputs");
+    if (kind == LUA_TNIL)
+        return true;
+    if (kind != LUA_TTABLE) {
+        slot_mistake(t, "'inputs' must be a table: inputs = { name = tensor(\"f32\", \"h\") }");
+        return false;
+    }
+    int table = lua_gettop(lua);
+    const char *name[MAX_INPUTS + 1];
+    int n = 0;
+    for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1))
+        if (n <= MAX_INPUTS)
+            name[n++] = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "";
+    qsort(name, (size_t)n, sizeof *name, compare_names);
+    bool ok = true;
+    for (int i = 0; i < n; i++) {
+        lua_pushcfunction(lua, declare_input);
+        lua_pushstring(lua, name[i]);
+        lua_getfield(lua, table, name[i]);
+        ok &= trace_pcall(t, 2, 0);
+    }
+    return ok;
+}

@@ -1,0 +1,386 @@
+/*
+ * gen.h: the types that the rooms of the generator share, and their doors in pipeline order.
+ *
+ * One spec is one `struct ir`: inputs, row state, and per slot a traced function, all drawn from one
+ * pool of hash-consed nodes. A node is named by its number; numbers grow upwards, so an operand
+ * always stands before its user and a pass over the pool in order is a topological sweep.
+ * No CUDA header may be included anywhere below gen/, and Lua is seen by spec.c and trace.c alone.
+ */
+#ifndef LATHE_GEN_H
+#define LATHE_GEN_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "lathe.h"
+#include "source.h"
+
+/* ---- text.c: growing strings. A failed allocation sticks; later calls do nothing. ------------- */
+
+struct text_buf {
+    char *data; /* zero-terminated once anything was added */
+    size_t size;
+    size_t capacity;
+    bool failed;
+};
+void text_add(struct text_buf *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void text_add_bytes(struct text_buf *t, const char *data, size_t size);
+void text_free(struct text_buf *t);
+
+/* ---- diag.c: mistakes, collected. At most DIAG_MAX are kept; more are counted. ---------------- */
+
+enum { DIAG_MAX = 10 };
+struct diag_entry {
+    char file[256];
+    int line;
+    char text[512];
+};
+struct diag {
+    int n; /* all mistakes, also those beyond DIAG_MAX */
+    struct diag_entry entry[DIAG_MAX];
+};
+void diag_add(struct diag *d, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* "file:line: text" lines into err->text, the first place into err->file and err->line. */
+void diag_to_error(const struct diag *d, lathe_status status, lathe_error *err);
+
+/* ---- ir.c -------------------------------------------------------------------------------------- */
+
+enum ir_type { TYPE_F32, TYPE_I32, TYPE_BOOL };
+
+enum ir_op {
+    OP_CONST,  /* value */
+    OP_AT,     /* index: enum at_field */
+    OP_PARAM,  /* index: enum param_leaf (+ k) */
+    OP_SCALAR, /* index: input; a scalar input of the spec */
+    OP_LOAD,   /* index: input; operands are the indices, i32 */
+#define OP(id, spelling, arity, in, out, cuda, flags) OP_##id,
+#include "ops.def"
+#undef OP
+    OP_COUNT
+};
+
+/* What a value varies with. A reduction removes a bit. SPAN 0: once per head. */
+enum { SPAN_Q = 1, SPAN_KV = 2, SPAN_DIM = 4, SPAN_SPLIT = 8 };
+
+/* X(id, name, span). Sizes have span 0. `pos` is span Q in every vector mod (a token's own row). */
+#define AT_MAP(X)                                                                                  \
+    X(B, "b", 0)                                                                                   \
+    X(H, "h", 0)                                                                                   \
+    X(H_KV, "h_kv", 0)                                                                             \
+    X(Q, "q", SPAN_Q)       /* position of the query among the keys: row + q_start */              \
+    X(KV, "kv", SPAN_KV)    /* position of the key */                                              \
+    X(ROW, "row", SPAN_Q)   /* row of q (attention); flat row number (rowwise) */                  \
+    X(I, "i", SPAN_DIM)     /* index in the head dim, or in the row (rowwise: span KV); in a pair mod, of the pair */ \
+    X(POS, "pos", SPAN_Q)   /* vector mods: the token's position, at.q or at.kv */                 \
+    X(N_B, "n_b", 0)                                                                               \
+    X(N_H, "n_h", 0)                                                                               \
+    X(N_H_KV, "n_h_kv", 0)                                                                         \
+    X(LEN_Q, "len_q", 0)                                                                           \
+    X(LEN_KV, "len_kv", 0)                                                                         \
+    X(D, "d", 0)                                                                                   \
+    X(D_V, "d_v", 0)                                                                               \
+    X(COL, "i", SPAN_KV)    /* rowwise: at.i */                                                    \
+    X(N, "n", 0)            /* rowwise: row length */                                              \
+    X(N_ROWS, "n_rows", 0)  /* rowwise */
+enum at_field {
+#define AT_ENUM(id, name, span) AT_##id,
+    AT_MAP(AT_ENUM)
+#undef AT_ENUM
+    AT_COUNT
+};
+
+enum { MAX_STATE = 8, MAX_INPUTS = 16, MAX_STAGES = 4, MAX_ROOTS = 10, IR_MAX_ARGS = 4, IR_MAX_NODES = 20000 };
+
+/* Leaves that a function is called with. */
+enum param_leaf {
+    PARAM_QK,  /* <q', k'>, before scale; span Q|KV */
+    PARAM_S,   /* score: before score_mod in `score`, after it in `online` and `forward`; span Q|KV */
+    PARAM_X,   /* one element: of a vector (mods; span Q|DIM) */
+    PARAM_LO,  /* a rotary pair; span Q|DIM */
+    PARAM_HI,
+    PARAM_ROWX, /* rowwise: x; span Q|KV */
+    PARAM_STATE,                               /* + k: online_rowscales before this tile; span Q */
+    PARAM_FINAL = PARAM_STATE + MAX_STATE,     /* + k: final_rowscales; span Q */
+    PARAM_SPLIT_FINAL = PARAM_FINAL + MAX_STATE, /* + k: the same of each split; span Q|SPLIT */
+    /* seeds of the backward pass: dL/d(root) */
+    PARAM_DW = PARAM_SPLIT_FINAL + MAX_STATE,  /* of the weight; span Q|KV */
+    PARAM_DFINAL,                              /* + k; span Q */
+    PARAM_DX = PARAM_DFINAL + MAX_STATE,       /* of an element; span Q|DIM */
+    PARAM_DLO,
+    PARAM_DHI,
+    PARAM_DROWY,                               /* rowwise: of y; span Q|KV */
+    PARAM_DSTAT,                               /* + k, rowwise: of row statistic k; span Q */
+    PARAM_COUNT = PARAM_DSTAT + MAX_STATE
+};
+
+struct ir_node {
+    uint8_t op;   /* enum ir_op */
+    uint8_t type; /* enum ir_type */
+    uint8_t n_args;
+    uint8_t span;
+    uint8_t phase;  /* reductions below it, along the longest path */
+    int16_t index;  /* AT, PARAM, SCALAR, LOAD */
+    int16_t file;   /* number in ir->file */
+    int32_t line;
+    int32_t arg[IR_MAX_ARGS];
+    double value;   /* CONST; a bool is 0 or 1 */
+};
+
+struct input {
+    char name[NAME_MAX_BYTES];
+    bool is_scalar;
+    bool grad;
+    bool optional;
+    double default_value;
+    lathe_dtype dtype; /* NONE: "float", any of f32 f16 bf16 */
+    int n_dims;
+    struct sig_dim dim[IR_MAX_ARGS];
+    int line;
+};
+
+/* A traced function: its results. Empty where n_roots is 0. */
+struct ir_fn {
+    int n_roots;
+    int root[MAX_ROOTS];
+};
+
+/* One stage of a vector mod. ELEMENT: x -> y (root 0). Pairs: lo, hi -> lo, hi (roots 0, 1). */
+enum stage_form { STAGE_ELEMENT, STAGE_HALF, STAGE_INTERLEAVED };
+struct ir_stage {
+    uint8_t form; /* enum stage_form */
+    struct ir_fn fn;
+};
+struct ir_mod {
+    int n_stages; /* 0: identity */
+    struct ir_stage stage[MAX_STAGES];
+};
+
+enum kind { KIND_ATTENTION, KIND_ROWWISE, KIND_COUNT };
+enum mod { MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT, MOD_COUNT };
+
+struct scale_name { /* a row state or a final */
+    char name[NAME_MAX_BYTES];
+    double init; /* states only */
+};
+
+struct ir {
+    enum kind kind;
+    char name[NAME_MAX_BYTES]; /* from the file name: "causal" */
+    int n_files;
+    char file[8][256];
+
+    int n_inputs;
+    struct input input[MAX_INPUTS];
+    int n_free; /* names of free dims, in order of appearance: SYM_FREE + k */
+    char free_name[MAX_FREE_SYMS][NAME_MAX_BYTES];
+
+    /* attention */
+    struct ir_mod mod[MOD_COUNT];
+    struct ir_fn scale; /* root 0, span 0; always there: default rsqrt(at.d) */
+    struct ir_fn mask;  /* root 0, bool; empty: no mask */
+    struct ir_fn score; /* root 0 from PARAM_S; empty: identity */
+    int n_states;
+    struct scale_name state[MAX_STATE];
+    int n_finals; /* attention: final_rowscales; rowwise: row statistics */
+    struct scale_name final[MAX_STATE];
+    struct ir_fn online;   /* roots: weight, o_scale, then the new states; from PARAM_S and PARAM_STATE */
+    struct ir_fn epilogue; /* roots: factor of o, then the finals; from PARAM_STATE */
+    struct ir_fn forward;  /* root 0: the final weight; from PARAM_S and PARAM_FINAL */
+    struct ir_fn combine;  /* roots: factor of each split's o, then the merged finals; from PARAM_SPLIT_FINAL. May be empty */
+
+    /* rowwise: root 0: y; then the row statistics (span Q); from PARAM_ROWX */
+    struct ir_fn row;
+
+    int n_nodes;
+    int capacity;
+    struct ir_node *node;
+    int32_t *table; /* hash table of node numbers + 1 */
+    int table_size;
+    bool failed; /* out of memory or too many nodes: sticky */
+};
+
+struct ir_at { /* where a node comes from */
+    int16_t file;
+    int32_t line;
+};
+
+const char *ir_op_name(int op);      /* "exp", "+", "load" */
+const char *ir_op_spelling(int op);  /* "" for operators and leaves */
+const char *ir_op_cuda(int op);      /* text with %0 %1 %2; NULL for leaves and reductions */
+int ir_op_arity(int op);
+bool ir_op_is_reduction(int op);
+uint8_t ir_op_axis(int op);          /* the span bit a reduction removes; 0 for others */
+const char *ir_type_name(int type);
+
+/* Make (or find) a node. Types are promoted, constants folded, spans and phases computed.
+   ir_make cannot fail on types that ir_type_error accepts; out of memory sets ir->failed and
+   returns 0. */
+int ir_const(struct ir *ir, double value, enum ir_type type);
+int ir_leaf(struct ir *ir, enum ir_op op, int index, enum ir_type type, uint8_t span, struct ir_at at);
+int ir_load(struct ir *ir, int input, const int *index, int n, struct ir_at at);
+int ir_param(struct ir *ir, int param, struct ir_at at);   /* span and type from the parameter */
+int ir_at_field(struct ir *ir, int field, struct ir_at at);
+int ir_make(struct ir *ir, enum ir_op op, const int *arg, struct ir_at at);
+/* NULL, or why these operands do not fit: one phrase without the place. */
+const char *ir_type_error(const struct ir *ir, enum ir_op op, const int *arg);
+/* Operators for passes that build IR: place and types as ir_make. */
+int ir1(struct ir *ir, enum ir_op op, int a);
+int ir2(struct ir *ir, enum ir_op op, int a, int b);
+int ir3(struct ir *ir, enum ir_op op, int a, int b, int c);
+/* A reduction over `axis` (one span bit) of a value that may not vary along it: then value * count.
+   The evaluator multiplies by the number of elements on the axis. */
+int ir_reduce_sum(struct ir *ir, uint8_t axis, int a);
+/* The same graph with node from[i] replaced by to[i]. */
+int ir_substitute(struct ir *ir, int root, const int *from, const int *to, int n);
+/* used[i] = true for every node below the roots; used has ir->n_nodes entries. */
+void ir_mark(const struct ir *ir, const int *root, int n, bool *used);
+bool ir_depends_on(const struct ir *ir, int root, enum ir_op leaf_op, int index);
+void ir_print(const struct ir *ir, struct text_buf *out); /* the .ir text of the golden tests */
+struct ir *ir_new(void);
+void ir_free(struct ir *ir);
+
+/* ---- spec.c, trace.c, check.c: room 1 to 3 ----------------------------------------------------- */
+
+/* Load, trace and check a spec. `name` names the text in messages; `text` NULL: read the file
+   `name`. NULL on failure, with diagnostics. Owned by the caller: ir_free. */
+struct ir *spec_load(const char *name, const char *text, size_t size, struct diag *diag);
+/* Rules of the model that hold for a whole spec. False with diagnostics. */
+bool check(struct ir *ir, struct diag *diag);
+/* The arguments of a pass of a spec. */
+void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out);
+
+/* ---- problem.c: arguments, and the one-line syntax -------------------------------------------- */
+
+/* Bind symbols and dtypes from arguments. Errors ARG: argument, expected, given. `need_data`: data
+   pointers must be there (launch), except for optional outputs. */
+lathe_status problem_from_args(const struct signature *sig, const lathe_arg *args, int n, bool need_data,
+                               struct problem *out, lathe_error *err);
+/* "dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128": unnamed sizes get their defaults (b=1, h_kv=h,
+   kv=q, d_v=d, ...; free dims by their names). Errors ARG. */
+lathe_status problem_parse(const struct signature *sig, const char *text, struct problem *out, lathe_error *err);
+
+/* ---- eval.c, host.c: the host device, in double precision -------------------------------------- */
+
+/* Values for one evaluation: a value without the axis bit is one double, with it `n` doubles. */
+struct eval_env {
+    const struct ir *ir;
+    uint8_t axis;                     /* span bit that runs over the arrays: KV, DIM or SPLIT */
+    int n;                            /* elements on the axis */
+    double at[AT_COUNT];              /* fields without the axis */
+    const double *at_axis[AT_COUNT];  /* fields with it: n values */
+    const double *param[PARAM_COUNT]; /* n values, or 1 where the parameter has no axis bit */
+    const lathe_arg *input[MAX_INPUTS]; /* NULL: absent, reads default_value */
+    /* filled by eval_run */
+    double **value; /* value[node]: NULL if not evaluated */
+    void *memory;   /* arena of value, kept between runs: eval_free */
+    int error_node;  /* whose spec line is to blame; -1: none (out of memory) */
+    char error[512]; /* "file:line: table: index 7 of dim 1 (h) is outside 0..6" */
+};
+/* Evaluate every node below the roots. False: env->error says which read was outside a tensor, or
+   which integer was divided by 0. Branches of where() are both evaluated. */
+bool eval_run(struct eval_env *env, const int *root, int n_roots);
+void eval_free(struct eval_env *env);
+/* Scalar ops, reductions and leaves excepted; used by folding too. `type` is that of the result. An i32 result
+   that does not exist (division by 0, overflow) is NaN; a cast to i32 saturates, NaN gives 0, as on a GPU. */
+double eval_op(enum ir_op op, enum ir_type type, const double *arg);
+
+/* One element of a tensor as double, and back (rounded to nearest even for f16, bf16). */
+double tensor_get(const lathe_arg *t, const int64_t *index);
+void tensor_set(const lathe_arg *t, const int64_t *index, double value);
+int64_t tensor_stride(const lathe_arg *t, int dim); /* in elements, also where strides are NULL (compact) */
+double dtype_load(lathe_dtype dtype, const void *data, int64_t element);
+void dtype_store(lathe_dtype dtype, void *data, int64_t element, double value);
+
+/* Forward on the host: args as for lathe_launch, host pointers. Outputs not given are not computed.
+   rows: NULL, or a sorted list of flat row numbers ((b * h + head) * q + row, or the rowwise row) to
+   evaluate; the others are left alone. Errors: ARG, SPEC (a read outside a tensor). */
+lathe_status host_forward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
+                          const int64_t *rows, int64_t n_rows, lathe_error *err);
+/* The finals of a row without live pairs, n_finals doubles: a constant of the spec, so that kernels and host
+   agree. What the epilogue gives on the initial state where that reads nothing else and is not NaN, else -inf. */
+void host_empty_finals(const struct ir *ir, double *finals);
+/* Backward: args also hold "do" (or "dy") and "d" + final for seeds, "dq" "dk" "dv" ("dx") and "d" + input as outputs,
+   which are overwritten. */
+lathe_status host_backward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
+                           lathe_error *err);
+
+/* ---- diff.c: reverse mode ---------------------------------------------------------------------- */
+
+/* Adjoints of leaves, as nodes of the same pool. Reductions over axes that a leaf lacks are inserted;
+   a LOAD or SCALAR of an input with grad has one adjoint node per load site, to be added to the
+   input's gradient at its indices (summed over the rows and elements of its span by the caller). */
+struct adjoint {
+    int leaf;    /* node number: PARAM, LOAD or SCALAR */
+    int adjoint; /* node number */
+};
+struct diff_result {
+    int n;
+    struct adjoint *item; /* diff_free */
+};
+/* L = sum over roots of <seed, root>. False: an op without a derivative, with its line. */
+bool diff(struct ir *ir, const int *root, const int *seed, int n_roots, struct diff_result *out, struct diag *diag);
+void diff_free(struct diff_result *r);
+bool diff_has_rule(enum ir_op op);
+
+/* ---- prove.c: `lathe check` -------------------------------------------------------------------- */
+
+struct proof {
+    const char *what; /* "online = whole row", "combine = whole", "gradients", "mask bounds" */
+    bool applies;     /* false: nothing to prove (no combine given, say) */
+    bool passed;
+    double error;     /* largest, relative */
+    double bound;
+    int line;         /* spec line, where one is to blame */
+    char note[256];   /* which input, which split: empty where it passed */
+};
+enum { PROOF_MAX = 8 };
+/* All that can be proved without a GPU. Returns how many were filled. */
+int prove(struct ir *ir, unsigned seed, struct proof *out);
+
+/* ---- bounds.c: what a mask does to a tile ------------------------------------------------------ */
+
+enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL };
+/* Class of the tile of query rows [row0, row1] and keys [kv0, kv1], inclusive, by interval arithmetic; the emitted
+   device function computes exactly this. Reads of tensors are unknown. */
+struct tile_at {
+    double at[AT_COUNT]; /* fields of span 0 */
+    int64_t q_start;
+    int64_t row0, row1, kv0, kv1;
+};
+enum tile_class bounds_class(const struct ir *ir, const struct tile_at *t);
+bool bounds_mask_reads_data(const struct ir *ir);
+
+/* ---- plan.c, emit.c: room 6 and 7 -------------------------------------------------------------- */
+
+struct plan {
+    const char *template_name; /* "attention_fwd_sm80" */
+    const char *file;          /* text[0] */
+    int bm, bn, stages, warps; /* attention */
+    int threads, vector, regs_per_thread; /* rowwise */
+    int d_pad, dv_pad;
+    int smem_bytes;
+    char reason[512]; /* for `lathe explain` */
+};
+/* The first template that takes the problem. UNSUPPORTED lists every refusal, a line each. */
+lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem, const struct device *device,
+                       struct plan *out, lathe_error *err);
+/* Texts, entries and the launch recipe. Deterministic. Errors: MEMORY. */
+lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *sig, const struct problem *problem,
+                  const struct device *device, const struct plan *plan, struct source *out, lathe_error *err);
+/* One self-contained file that nvcc compiles: every text inlined once, in order. */
+void emit_inline(const struct source *source, struct text_buf *out);
+
+/* Embedded files (templates, prelude, shipped specs): NULL where there is none. From the build. */
+struct embedded {
+    const char *name; /* "templates/math.cuh", "specs/causal.lua" */
+    const char *data;
+    size_t size;
+};
+const struct embedded *embedded_find(const char *name);
+extern const struct embedded embedded_files[]; /* ends with a NULL name */
+
+#endif

@@ -1,0 +1,125 @@
+/*
+ * host.h: what the files of the host device share. Seen by host*.c alone.
+ *
+ *  - struct host_call: the arguments of one call, bound by the signature.
+ *  - struct host_view: a tensor as rows of numbers.
+ *  - struct host_head: one (b, h) of attention: keys and values after their mods, and the state of
+ *    the row that was entered last. The way of a row:
+ *
+ *        host_head_init                     once per call
+ *          host_head_enter(b, h)            k', v' (kept while h_kv stays the same) and the scale
+ *            host_row_enter(row)            q', the live keys, <q', k'>, scores
+ *              host_row_online(...)         weights, factor of o and finals; row as one tile
+ *        host_head_free
+ *
+ * Everything is double precision. Functions that evaluate a spec return LATHE_OK, LATHE_SPEC (a read
+ * outside a tensor, an integer division by zero: *err names file and line) or LATHE_MEMORY.
+ */
+#ifndef LATHE_GEN_HOST_H
+#define LATHE_GEN_HOST_H
+
+#include "gen.h"
+
+struct host_call {
+    const struct ir *ir;
+    const struct signature *sig;
+    struct problem problem;             /* dim[] of every symbol that the arguments bind */
+    const lathe_arg *arg[MAX_ARGS];     /* by place in the signature; NULL: not given */
+    const lathe_arg *input[MAX_INPUTS]; /* by number in ir->input; NULL: not given */
+    int64_t q_start;                    /* attention: position of query row 0 among the keys */
+};
+
+/* Check and bind. The arguments must outlive the call. Errors ARG. */
+lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct signature *sig,
+                       const lathe_arg *args, int n, lathe_error *err);
+/* The argument of that name, NULL where it was not given. */
+const lathe_arg *host_arg(const struct host_call *call, const char *name);
+/* Size of a symbol; 0 where it is not bound. */
+int64_t host_dim(const struct host_call *call, enum sym sym);
+/* An evaluation over `axis` for this call: sizes in at[], inputs bound. The caller frees it with eval_free.
+ */
+void host_env_init(struct eval_env *env, const struct host_call *call, uint8_t axis);
+/* eval_run, with its message in *err. */
+lathe_status host_eval(struct eval_env *env, const int *root, int n_roots, lathe_error *err);
+/* Element j of an evaluated node, whether it varies along the axis or not. */
+double host_value(const struct eval_env *env, int node, int64_t j);
+/* Copy an evaluated node to n doubles, spread where it does not vary along the axis. */
+void host_values(const struct eval_env *env, int node, int64_t n, double *out);
+lathe_status host_out_of_memory(lathe_error *err);
+
+/* A tensor as [.., .., .., n]: strides in elements; dims that the argument lacks in front have stride 0. */
+struct host_view {
+    void *data;
+    lathe_dtype dtype;
+    int64_t stride[4];
+};
+/* Its last dims become the last `ndim` of the view's first `ndim` places. arg NULL: data is NULL. */
+void host_view_make(struct host_view *out, const lathe_arg *arg, int ndim);
+void host_view_load(const struct host_view *view, int64_t i0, int64_t i1, int64_t i2, int64_t n, double *out);
+void host_view_store(const struct host_view *view, int64_t i0, int64_t i1, int64_t i2, int64_t n,
+                     const double *in);
+
+struct host_head {
+    const struct host_call *call;
+    struct host_view q_in, k_in, v_in;
+    int64_t len_q, len_kv;
+    int d, d_v;
+    struct eval_env pair; /* axis KV: mask, scale, score, online, epilogue. at[] holds b, h, h_kv, q, row of
+                             the present row */
+    struct eval_env dim;  /* axis DIM: vector mods */
+
+    /* of the head that was entered last */
+    int64_t b, h, h_kv; /* -1: none yet */
+    double scale;
+    double *k; /* [len_kv, d] after key_mod */
+    double *v; /* [len_kv, d_v] after value_mod */
+
+    /* of the row that was entered last */
+    int64_t row;
+    double *q;      /* [d] after query_mod */
+    int64_t n_live; /* keys that the mask keeps */
+    int64_t *live;  /* [n_live] their numbers, ascending */
+    double *kv;     /* [n_live] the same as doubles: at.kv of the pairs */
+    double *qk;     /* [n_live] <q', k'> */
+    double *scaled; /* [n_live] scale * qk: PARAM_S of score_mod */
+    double *s;      /* [n_live] after score_mod: PARAM_S of online and forward */
+
+    double *every_kv;              /* [len_kv] 0, 1, 2, ... */
+    double *index;                 /* [max(d, d_v)] 0, 1, 2, ...: at.i */
+    double *lo;                    /* [max(d, d_v)] scratch: one half of a vector's pairs */
+    double *hi;                    /* the other */
+    double *stage[MAX_STAGES + 1]; /* [max(d, d_v)] scratch: what enters and leaves each stage */
+};
+
+lathe_status host_head_init(struct host_head *head, const struct host_call *call, lathe_error *err);
+void host_head_free(struct host_head *head);
+lathe_status host_head_enter(struct host_head *head, int64_t b, int64_t h, lathe_error *err);
+/* Sets head->pair for the live pairs: n = n_live, at_axis[AT_KV] = kv, param[PARAM_QK] = qk, param[PARAM_S] =
+ * s. */
+lathe_status host_row_enter(struct host_head *head, int64_t row, lathe_error *err);
+/* The online function over the whole row and its epilogue. weight: n_live values. A row without live pairs
+   (n_live == 0) must not come here: its o is 0 and its finals are host_empty_finals. */
+lathe_status host_row_online(struct host_head *head, double *weight, double *factor, double *finals,
+                             lathe_error *err);
+
+/* One vector through a mod. stage[0] holds its `n` numbers; stage[s + 1] gets what stage s gives; a mod
+   without stages leaves stage[0] as the result: the result is stage[ir->mod[which].n_stages]. `tensor_head`:
+   h for query and output, h_kv for key and value. `token`: row of q, or key. */
+lathe_status host_mod(struct host_head *head, enum mod which, int64_t b, int64_t tensor_head, int64_t token,
+                      int n, double *const *stage, lathe_error *err);
+/* The two halves of what host_mod does, for whoever needs the nodes of a stage: at[] of a token, then per
+   stage the axis (n, or n / 2 for pairs) and PARAM_X or PARAM_LO and PARAM_HI from the n numbers of `in`. */
+void host_mod_enter(struct host_head *head, enum mod which, int64_t b, int64_t tensor_head, int64_t token);
+void host_stage_enter(struct host_head *head, const struct ir_stage *stage, int n, const double *in);
+/* Pairs of a vector: element (which = 0: lo, 1: hi) of pair i is number host_pair_index(form, n, i, which).
+ */
+int host_pair_index(int form, int n, int i, int which);
+
+/* host_rowwise.c */
+lathe_status host_rowwise_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
+                                  lathe_error *err);
+/* host_attention.c */
+lathe_status host_attention_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
+                                    lathe_error *err);
+
+#endif

@@ -1,0 +1,173 @@
+/*
+ * ir_print.c: IR as text, for golden tests and for `lathe explain`. In: ir. Out: one line a node that is
+ * used, renumbered in order, then the functions by their roots. Deterministic and independent of locale.
+ */
+#include "gen.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_span(struct text_buf *out, unsigned span)
+{
+    static const char *const name[] = {"q", "kv", "dim", "split"};
+    if (span == 0)
+        text_add(out, " head");
+    for (unsigned i = 0; i < 4; i++)
+        if (span >> i & 1)
+            text_add(out, " %s", name[i]);
+}
+
+static void param_name(const struct ir *ir, int p, char *out, size_t size)
+{
+    static const char *const plain[] = {"qk", "s", "x", "lo", "hi", "x"};
+    if (p < PARAM_STATE)
+        snprintf(out, size, "%s", plain[p]);
+    else if (p < PARAM_FINAL)
+        snprintf(out, size, "state.%s", ir->state[p - PARAM_STATE].name);
+    else if (p < PARAM_SPLIT_FINAL)
+        snprintf(out, size, "final.%s", ir->final[p - PARAM_FINAL].name);
+    else if (p < PARAM_DW)
+        snprintf(out, size, "split.%s", ir->final[p - PARAM_SPLIT_FINAL].name);
+    else
+        snprintf(out, size, "seed.%d", p - PARAM_DW);
+}
+
+/* Shortest decimal that reads back as the same double; exact for what specs write. */
+static void print_number(struct text_buf *out, double v)
+{
+    if (isinf(v) || isnan(v)) {
+        text_add(out, "%s", isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
+        return;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
+        char s[40];
+        snprintf(s, sizeof s, "%.*g", digits, v);
+        if (strtod(s, NULL) != v && digits < 17)
+            continue;
+        text_add(out, "%s", s);
+        return;
+    }
+}
+
+static void print_leaf(struct text_buf *out, const struct ir *ir, const struct ir_node *n)
+{
+    static const char *const at_names[] = {
+#define AT_NAME(id, name, span) name,
+        AT_MAP(AT_NAME)
+#undef AT_NAME
+    };
+    char name[64];
+    if (n->op == OP_CONST && n->type == TYPE_BOOL)
+        text_add(out, "%s", n->value != 0 ? "true" : "false");
+    else if (n->op == OP_CONST)
+        print_number(out, n->value);
+    else if (n->op == OP_AT)
+        text_add(out, "at.%s", at_names[n->index]);
+    else if (n->op == OP_PARAM) {
+        param_name(ir, n->index, name, sizeof name);
+        text_add(out, "%s", name);
+    } else {
+        text_add(out, "%s %s", n->op == OP_LOAD ? "load" : "scalar", ir->input[n->index].name);
+    }
+}
+
+static void print_node(struct text_buf *out, const struct ir *ir, int i, const int *number)
+{
+    const struct ir_node *n = &ir->node[i];
+    text_add(out, "  %%%d = ", number[i]);
+    if (n->op <= OP_LOAD)
+        print_leaf(out, ir, n);
+    else
+        text_add(out, "%s", ir_op_name(n->op));
+    for (int k = 0; k < n->n_args; k++)
+        text_add(out, " %%%d", number[n->arg[k]]);
+    text_add(out, " : %s,", ir_type_name(n->type));
+    print_span(out, n->span);
+    if (n->phase)
+        text_add(out, ", phase %d", n->phase);
+    const char *slash = strrchr(ir->file[n->file], '/');
+    if (n->line && n->op > OP_LOAD)
+        text_add(out, "  // %s:%d", slash ? slash + 1 : ir->file[n->file], n->line);
+    text_add(out, "\n");
+}
+
+static void print_fn(struct text_buf *out, const struct ir *ir, const char *name, const struct ir_fn *fn)
+{
+    if (fn->n_roots == 0)
+        return;
+    bool *used = calloc((size_t)ir->n_nodes, sizeof *used);
+    int *number = calloc((size_t)ir->n_nodes, sizeof *number);
+    if (!used || !number) {
+        out->failed = true;
+    } else {
+        ir_mark(ir, fn->root, fn->n_roots, used);
+        text_add(out, "%s:\n", name);
+        int n = 0;
+        for (int i = 0; i < ir->n_nodes; i++)
+            if (used[i]) {
+                number[i] = n++;
+                print_node(out, ir, i, number);
+            }
+        text_add(out, "  return");
+        for (int i = 0; i < fn->n_roots; i++)
+            text_add(out, " %%%d", number[fn->root[i]]);
+        text_add(out, "\n");
+    }
+    free(used);
+    free(number);
+}
+
+static void print_mods(struct text_buf *out, const struct ir *ir)
+{
+    static const char *const mod[] = {"query_mod", "key_mod", "value_mod", "output_mod"};
+    static const char *const form[] = {"", " half", " interleaved"};
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++) {
+            char name[48];
+            snprintf(name, sizeof name, "%s%s", mod[m], form[ir->mod[m].stage[s].form]);
+            print_fn(out, ir, name, &ir->mod[m].stage[s].fn);
+        }
+}
+
+static void print_inputs(struct text_buf *out, const struct ir *ir)
+{
+    static const char *const sym[] = {
+#define SYM_TEXT(id, text, what) text,
+        SYM_MAP(SYM_TEXT)
+#undef SYM_TEXT
+    };
+    for (int i = 0; i < ir->n_inputs; i++) {
+        const struct input *in = &ir->input[i];
+        text_add(out, "input %s %s", in->name, in->dtype == LATHE_NONE ? "float" : lathe_dtype_text(in->dtype));
+        for (int d = 0; d < in->n_dims; d++)
+            if (in->dim[d].literal)
+                text_add(out, " %" PRId32, in->dim[d].literal);
+            else
+                text_add(out, " %s", in->dim[d].sym >= SYM_FREE ? ir->free_name[in->dim[d].sym - SYM_FREE] : sym[in->dim[d].sym]);
+        text_add(out, "%s%s\n", in->grad ? " grad" : "", in->optional ? " optional" : "");
+    }
+}
+
+void ir_print(const struct ir *ir, struct text_buf *out)
+{
+    text_add(out, "%s %s\n", ir->kind == KIND_ATTENTION ? "attention" : "rowwise", ir->name);
+    print_inputs(out, ir);
+    for (int i = 0; i < ir->n_states; i++) {
+        text_add(out, "state %s = ", ir->state[i].name);
+        print_number(out, ir->state[i].init);
+        text_add(out, "\n");
+    }
+    for (int i = 0; i < ir->n_finals; i++)
+        text_add(out, "final %s\n", ir->final[i].name);
+    print_mods(out, ir);
+    print_fn(out, ir, "scale", &ir->scale);
+    print_fn(out, ir, "mask", &ir->mask);
+    print_fn(out, ir, "score", &ir->score);
+    print_fn(out, ir, "online_fwd", &ir->online);
+    print_fn(out, ir, "online_fwd_epilogue", &ir->epilogue);
+    print_fn(out, ir, "forward", &ir->forward);
+    print_fn(out, ir, "combine", &ir->combine);
+    print_fn(out, ir, "rowwise forward", &ir->row);
+}

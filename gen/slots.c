@@ -1,0 +1,320 @@
+/*
+ * slots.c: room 2. Calls every function of a spec once with traced arguments and keeps what it returns as
+ * the roots of a struct ir_fn. Each slot is traced on its own, so one run shows the mistakes of several.
+ * In: the table a constructor was given. Out: ir->mask, ir->score, ir->online, ...
+ */
+#include "slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void slot_mistake(struct tracer *t, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    diag_add(t->diag, t->file[FILE_SPEC].name, t->constructor_line, "%s", text);
+}
+
+static void enter(struct tracer *t, enum trace_slot slot)
+{
+    t->slot = slot;
+    t->epoch++;
+}
+
+/* Functions that are called protected get the tracer from the state and their target as upvalue-free
+   arguments; `struct call` carries the rest. */
+struct call {
+    const char *who;
+    struct ir_fn *fn;
+    const int *leaf; /* PARAM leaves passed first */
+    int n_leaves;
+    int n_values;    /* values returned first */
+    const struct scale_name *in; /* a table of row values, passed after the leaves */
+    int n_in;
+    int in_param;                /* PARAM_STATE, PARAM_FINAL, PARAM_SPLIT_FINAL */
+    struct scale_name *out;      /* a table of row values returned after the first value */
+    int *n_out;                  /* NULL: no table is returned */
+    bool out_is_new;             /* names are taken from the table; else they must match */
+    bool table_is_second;        /* the table stands between the first and the second value */
+};
+
+static void push_params(lua_State *lua, const struct call *c)
+{
+    struct tracer *t = tracer_of(lua);
+    struct ir_at nowhere = {0, 0};
+    for (int i = 0; i < c->n_leaves; i++)
+        push_value(lua, ir_param(t->ir, c->leaf[i], nowhere));
+    if (!c->in)
+        return;
+    lua_newtable(lua);
+    for (int i = 0; i < c->n_in; i++) {
+        push_value(lua, ir_param(t->ir, c->in_param + i, nowhere));
+        lua_setfield(lua, -2, c->in[i].name);
+    }
+}
+
+static int compare_scales(const void *a, const void *b)
+{
+    return strcmp(((const struct scale_name *)a)->name, ((const struct scale_name *)b)->name);
+}
+
+/* Names of a table, sorted; a Lua error where there are too many or one is no word. */
+static int collect_names(lua_State *lua, int table, const char *who, struct scale_name *out)
+{
+    int n = 0;
+    for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1)) {
+        if (lua_type(lua, -2) != LUA_TSTRING || strlen(lua_tostring(lua, -2)) > 24)
+            return luaL_error(lua, "%s: row values have names, as in { lse = value }", who);
+        if (n == MAX_STATE)
+            return luaL_error(lua, "%s: more than %d row values", who, MAX_STATE);
+        out[n] = (struct scale_name){0};
+        snprintf(out[n++].name, NAME_MAX_BYTES, "%s", lua_tostring(lua, -2));
+    }
+    qsort(out, (size_t)n, sizeof *out, compare_scales);
+    return n;
+}
+
+static void require_same_names(lua_State *lua, const struct call *c, const struct scale_name *given, int n)
+{
+    for (int i = 0; i < n || i < *c->n_out; i++) {
+        int order = i >= n ? 1 : i >= *c->n_out ? -1 : strcmp(given[i].name, c->out[i].name);
+        if (order < 0)
+            luaL_error(lua, "%s: returns '%s', which is not a row value declared before", c->who, given[i].name);
+        if (order > 0)
+            luaL_error(lua, "%s: does not return '%s'", c->who, c->out[i].name);
+    }
+}
+
+static void take_table(lua_State *lua, const struct call *c, int table)
+{
+    struct scale_name given[MAX_STATE];
+    if (!lua_istable(lua, table))
+        luaL_error(lua, "%s: must return a table of row values here, such as { lse = value } or {}; got %s", c->who,
+                   luaL_typename(lua, table));
+    int n = collect_names(lua, table, c->who, given);
+    if (c->out_is_new) {
+        memcpy(c->out, given, sizeof given);
+        *c->n_out = n;
+    }
+    require_same_names(lua, c, given, n);
+    for (int i = 0; i < n; i++) {
+        lua_getfield(lua, table, given[i].name);
+        c->fn->root[c->fn->n_roots++] = lift(lua, -1, c->who);
+        lua_pop(lua, 1);
+    }
+}
+
+/* Stack: 1 the function, 2 struct call. Calls it and takes its results. */
+static int call_slot(lua_State *lua)
+{
+    const struct call *c = lua_touserdata(lua, 2);
+    lua_settop(lua, 1);
+    push_params(lua, c);
+    push_at(lua);
+    push_inputs(lua);
+    int n_args = lua_gettop(lua) - 1;
+    lua_call(lua, n_args, LUA_MULTRET);
+    int given = lua_gettop(lua);
+    bool table_may_lack = c->n_out && c->out_is_new && !c->table_is_second && c->n_values == 1 && given == 1 &&
+                          tracer_of(lua)->slot == SLOT_ROW;
+    int want = c->n_values + (c->n_out != NULL && !table_may_lack);
+    if (given != want)
+        return luaL_error(lua, "%s: must return %d value%s, returns %d", c->who, want, want == 1 ? "" : "s", given);
+    c->fn->n_roots = 0;
+    for (int i = 0; i < c->n_values; i++)
+        c->fn->root[c->fn->n_roots++] = lift(lua, 1 + i + (c->table_is_second && i > 0), c->who);
+    if (c->n_out && !table_may_lack)
+        take_table(lua, c, c->table_is_second ? 2 : 1 + c->n_values);
+    return 0;
+}
+
+/* The function is on top of the stack and popped. */
+static bool trace_call(struct tracer *t, enum trace_slot slot, struct call *c)
+{
+    enter(t, slot);
+    t->function = trace_defined_at(t->lua);
+    lua_pushcfunction(t->lua, call_slot);
+    lua_insert(t->lua, -2);
+    lua_pushlightuserdata(t->lua, c);
+    bool ok = trace_pcall(t, 2, 0);
+    if (!ok)
+        c->fn->n_roots = 0;
+    t->slot = SLOT_NONE;
+    t->function = (struct ir_at){0, 0};
+    return ok;
+}
+
+/* A slot that is a function or absent: leaves nothing on the stack. */
+static void trace_function(struct tracer *t, int slots, const char *field, enum trace_slot slot, struct call c)
+{
+    int kind = lua_getfield(t->lua, slots, field);
+    c.who = field;
+    if (kind == LUA_TFUNCTION) {
+        trace_call(t, slot, &c);
+        return;
+    }
+    if (kind != LUA_TNIL)
+        slot_mistake(t, "'%s' must be a function, got %s", field, luaL_typename(t->lua, -1));
+    lua_pop(t->lua, 1);
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+static void trace_scale(struct tracer *t, int slots)
+{
+    struct ir *ir = t->ir;
+    struct ir_at nowhere = {0, 0};
+    int kind = lua_getfield(t->lua, slots, "scale");
+    ir->scale.n_roots = 1;
+    if (kind == LUA_TFUNCTION) {
+        struct call c = {.who = "scale", .fn = &ir->scale, .n_values = 1};
+        trace_call(t, SLOT_SCALE, &c);
+        return;
+    }
+    if (kind == LUA_TNUMBER)
+        ir->scale.root[0] = ir_const(ir, lua_tonumber(t->lua, -1), TYPE_F32);
+    else
+        ir->scale.root[0] = ir1(ir, OP_RSQRT, ir_at_field(ir, AT_D, nowhere));
+    if (kind != LUA_TNUMBER && kind != LUA_TNIL)
+        slot_mistake(t, "'scale' must be a number or a function (at, x), got %s", luaL_typename(t->lua, -1));
+    lua_pop(t->lua, 1);
+}
+
+static void trace_stage(struct tracer *t, struct ir_mod *mod, enum stage_form form, const char *who, enum trace_slot slot)
+{
+    static const int element[] = {PARAM_X};
+    static const int pair[] = {PARAM_LO, PARAM_HI};
+    struct ir_stage *stage = &mod->stage[mod->n_stages];
+    stage->form = (uint8_t)form;
+    int width = form == STAGE_ELEMENT ? 1 : 2;
+    struct call c = {.who = who, .fn = &stage->fn, .leaf = form == STAGE_ELEMENT ? element : pair, .n_leaves = width,
+                     .n_values = width};
+    if (trace_call(t, slot, &c))
+        mod->n_stages++;
+}
+
+static void trace_mod(struct tracer *t, int slots, const char *field, enum mod which, enum trace_slot slot)
+{
+    lua_State *lua = t->lua;
+    struct ir_mod *mod = &t->ir->mod[which];
+    int kind = lua_getfield(lua, slots, field);
+    if (kind == LUA_TFUNCTION) {
+        trace_stage(t, mod, STAGE_ELEMENT, field, slot);
+        return;
+    }
+    if (kind == LUA_TTABLE && has_tag(lua, -1, TAG_STAGES)) {
+        int stages = lua_gettop(lua);
+        for (int i = 1; i <= (int)lua_rawlen(lua, stages); i += 2) {
+            lua_rawgeti(lua, stages, i);
+            enum stage_form form = (enum stage_form)lua_tointeger(lua, -1);
+            lua_pop(lua, 1);
+            lua_rawgeti(lua, stages, i + 1);
+            trace_stage(t, mod, form, field, slot);
+        }
+    } else if (kind != LUA_TNIL) {
+        slot_mistake(t, "'%s' must be a function, half(f), interleaved(f) or chain(...), got %s", field, luaL_typename(lua, -1));
+    }
+    lua_pop(lua, 1);
+}
+
+/* online_rowscales: names and initial values. */
+static int read_states(lua_State *lua)
+{
+    struct ir *ir = tracer_of(lua)->ir;
+    ir->n_states = collect_names(lua, 1, "online_rowscales", ir->state);
+    for (int i = 0; i < ir->n_states; i++) {
+        lua_getfield(lua, 1, ir->state[i].name);
+        if (lua_type(lua, -1) != LUA_TNUMBER)
+            return luaL_error(lua, "online_rowscales: '%s' starts as a number such as 0.0 or -inf, got %s", ir->state[i].name,
+                              luaL_typename(lua, -1));
+        ir->state[i].init = lua_tonumber(lua, -1);
+        lua_pop(lua, 1);
+    }
+    return 0;
+}
+
+static void trace_online_field(struct tracer *t, int online, const char *field, enum trace_slot slot, struct call c)
+{
+    c.who = field;
+    if (lua_getfield(t->lua, online, field) == LUA_TFUNCTION)
+        trace_call(t, slot, &c);
+    else
+        lua_pop(t->lua, 1);
+}
+
+static void trace_online(struct tracer *t, int online)
+{
+    static const int score[] = {PARAM_S};
+    struct ir *ir = t->ir;
+    lua_pushcfunction(t->lua, read_states);
+    lua_getfield(t->lua, online, "online_rowscales");
+    if (!trace_pcall(t, 1, 0))
+        return;
+    trace_online_field(t, online, "online_fwd", SLOT_ONLINE,
+                       (struct call){.fn = &ir->online, .leaf = score, .n_leaves = 1, .n_values = 2, .in = ir->state,
+                                     .n_in = ir->n_states, .in_param = PARAM_STATE, .out = ir->state,
+                                     .n_out = &ir->n_states, .table_is_second = true});
+    trace_online_field(t, online, "online_fwd_epilogue", SLOT_EPILOGUE,
+                       (struct call){.fn = &ir->epilogue, .n_values = 1, .in = ir->state, .n_in = ir->n_states,
+                                     .in_param = PARAM_STATE, .out = ir->final, .n_out = &ir->n_finals, .out_is_new = true});
+    if (ir->epilogue.n_roots == 0)
+        return;
+    trace_online_field(t, online, "forward", SLOT_FORWARD,
+                       (struct call){.fn = &ir->forward, .leaf = score, .n_leaves = 1, .n_values = 1, .in = ir->final,
+                                     .n_in = ir->n_finals, .in_param = PARAM_FINAL});
+    trace_online_field(t, online, "combine", SLOT_COMBINE,
+                       (struct call){.fn = &ir->combine, .n_values = 1, .in = ir->final, .n_in = ir->n_finals,
+                                     .in_param = PARAM_SPLIT_FINAL, .out = ir->final, .n_out = &ir->n_finals});
+}
+
+/* The online function of the spec, or the prelude's softmax. */
+static void trace_online_slot(struct tracer *t, int slots)
+{
+    lua_State *lua = t->lua;
+    int kind = lua_getfield(lua, slots, "online_func");
+    if (kind == LUA_TNIL) {
+        lua_pop(lua, 1);
+        lua_getfield(lua, LUA_REGISTRYINDEX, "lathe.softmax");
+    }
+    if (lua_istable(lua, -1) && has_tag(lua, -1, TAG_ONLINE))
+        trace_online(t, lua_gettop(lua));
+    else
+        slot_mistake(t, "'online_func' must be online_func { ... }, softmax or elementwise_weights(f), got %s",
+                     luaL_typename(lua, -1));
+    lua_pop(lua, 1);
+}
+
+void trace_attention(struct tracer *t, int slots)
+{
+    static const int score[] = {PARAM_S};
+    struct ir *ir = t->ir;
+    if (!declare_inputs(t, slots))
+        return;
+    trace_mod(t, slots, "query_mod", MOD_QUERY, SLOT_QUERY);
+    trace_mod(t, slots, "key_mod", MOD_KEY, SLOT_KEY);
+    trace_mod(t, slots, "value_mod", MOD_VALUE, SLOT_VALUE);
+    trace_scale(t, slots);
+    trace_function(t, slots, "score_mod", SLOT_SCORE, (struct call){.fn = &ir->score, .leaf = score, .n_leaves = 1, .n_values = 1});
+    trace_function(t, slots, "mask_mod", SLOT_MASK, (struct call){.fn = &ir->mask, .n_values = 1});
+    trace_online_slot(t, slots);
+    trace_mod(t, slots, "output_mod", MOD_OUTPUT, SLOT_OUTPUT);
+}
+
+/* ---- rowwise --------------------------------------------------------------------------------- */
+
+void trace_rowwise(struct tracer *t, int slots)
+{
+    static const int element[] = {PARAM_ROWX};
+    struct ir *ir = t->ir;
+    if (!declare_inputs(t, slots))
+        return;
+    if (lua_getfield(t->lua, slots, "forward") == LUA_TNIL)
+        slot_mistake(t, "rowwise: 'forward' is missing: forward = function(x, at, inputs) return y end");
+    lua_pop(t->lua, 1);
+    trace_function(t, slots, "forward", SLOT_ROW,
+                   (struct call){.fn = &ir->row, .leaf = element, .n_leaves = 1, .n_values = 1, .out = ir->final,
+                                 .n_out = &ir->n_finals, .out_is_new = true});
+}

@@ -1,0 +1,155 @@
+/*
+ * source.h: what crosses from gen/ to runtime/, as plain structs without pointers into either room.
+ *
+ *  - struct signature: the arguments a spec takes, with their shapes as symbols.
+ *  - struct problem:   the value of every symbol and the dtype of every argument.
+ *  - struct source:    the texts to compile, and the recipe that launches what comes out.
+ *
+ * A recipe is data: which kernels, with which grid, and what each byte of a parameter block holds.
+ * The launcher walks it without knowing what an operator is, from the JIT as from a static library.
+ */
+#ifndef LATHE_SOURCE_H
+#define LATHE_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lathe.h"
+
+enum { NAME_MAX_BYTES = 48, MAX_ARGS = 32, MAX_DIMS = 5, MAX_FACTORS = 5, MAX_PARAMS = 192, MAX_LAUNCHES = 6,
+       MAX_BUFFERS = 6, MAX_TEXTS = 24, MAX_FREE_SYMS = 8 };
+
+/* Symbols: the sizes of a problem. SYM_FREE + k are dims that an input names for itself. */
+#define SYM_MAP(X)                                                                                 \
+    X(ONE, "1", "one")                                                                             \
+    X(B, "b", "batch")                                                                             \
+    X(H, "h", "query heads")                                                                       \
+    X(H_KV, "h_kv", "key and value heads")                                                         \
+    X(Q, "q", "query length")                                                                      \
+    X(KV, "kv", "key length")                                                                      \
+    X(D, "d", "head dim of q and k")                                                               \
+    X(D_V, "d_v", "head dim of v and o")                                                           \
+    X(ROWS0, "rows0", "outermost row dim")                                                         \
+    X(ROWS1, "rows1", "middle row dim")                                                            \
+    X(ROWS, "rows", "innermost row dim")                                                           \
+    X(N, "n", "row length")
+enum sym {
+#define SYM_ENUM(id, text, what) SYM_##id,
+    SYM_MAP(SYM_ENUM)
+#undef SYM_ENUM
+    SYM_FREE,
+    SYM_COUNT = SYM_FREE + MAX_FREE_SYMS
+};
+
+enum arg_role { ROLE_IN, ROLE_OUT, ROLE_OUT_OPTIONAL, ROLE_INPUT, ROLE_SCALAR, ROLE_Q_START };
+
+struct sig_dim {
+    uint8_t sym;     /* enum sym; SYM_ONE with literal > 0: a fixed size */
+    int32_t literal; /* 0: the symbol's value */
+};
+
+struct sig_arg {
+    char name[NAME_MAX_BYTES];
+    uint8_t role;      /* enum arg_role */
+    uint8_t dtype;     /* lathe_dtype; NONE: any of f32 f16 bf16, compiled in */
+    bool problem_dtype; /* its dtype is the problem's (q, k, v, o, x, y) */
+    bool unit_last;    /* last stride must be 1 */
+    bool optional;     /* may be left out; a scalar or tensor then reads default_value */
+    bool grad;         /* declared with grad = true */
+    double default_value;
+    uint8_t ndim; /* rowwise x and y: 4 with leading ROWS0, ROWS1 that may be left out by the caller */
+    bool leading_optional; /* leading dims may be absent (taken as 1) */
+    struct sig_dim dim[MAX_DIMS];
+};
+
+struct signature {
+    char kind[16]; /* "attention", "rowwise" */
+    int n_args;
+    struct sig_arg arg[MAX_ARGS];
+    int n_free;
+    char free_name[MAX_FREE_SYMS][NAME_MAX_BYTES];
+};
+
+struct problem {
+    lathe_dtype dtype;               /* of q, k, v, o or x, y */
+    int64_t dim[SYM_COUNT];          /* -1: not bound */
+    uint8_t arg_dtype[MAX_ARGS];     /* lathe_dtype of each signature argument */
+    uint32_t present;                /* bit per signature argument */
+};
+
+/* scale * product of ceil(dim[sym] / tile) */
+struct product {
+    int64_t scale;
+    int n;
+    struct {
+        uint8_t sym;
+        int32_t tile; /* 1: the value itself */
+    } factor[MAX_FACTORS];
+};
+
+enum param_kind {
+    PARAM_ARG_DATA,   /* pointer: data of argument `arg`, NULL where an optional one is absent */
+    PARAM_ARG_STRIDE, /* i64: stride of dim `dim` of argument `arg`, in elements; 0 where absent or the dim has size 1 */
+    PARAM_ARG_STRIDE32, /* i32: the same; the launcher refuses (size - 1) * stride >= 2^31 */
+    PARAM_SYM,        /* i32: value of symbol `arg` */
+    PARAM_SCALAR_F32, /* f32: value of scalar argument `arg`, or its default */
+    PARAM_SCALAR_I32,
+    PARAM_Q_START,    /* i32: q_start, or kv - q */
+    PARAM_WORK_DATA,  /* pointer: workspace buffer `arg` */
+    PARAM_PRODUCT,    /* i64: `product` */
+};
+
+struct param {
+    uint8_t kind;  /* enum param_kind */
+    int16_t arg;
+    int16_t dim;
+    uint32_t offset; /* bytes into the block, naturally aligned */
+    struct product product;
+};
+
+struct launch { /* one kernel */
+    char entry[NAME_MAX_BYTES];
+    struct product grid; /* blocks, all in x; 0 blocks: the launch is skipped */
+    int threads;
+    int smem_bytes; /* dynamic */
+    int n_params;
+    struct param param[MAX_PARAMS];
+    uint32_t param_bytes;
+};
+
+struct buffer { /* one piece of the workspace; each starts 256-byte aligned, in order */
+    struct product bytes;
+};
+
+struct text { /* owned by the source */
+    char name[64];
+    char *data;
+    size_t size;
+};
+
+struct source {
+    char label[128]; /* readable: causal_attention_fwd_sm80_bf16_d128_m128n64s2 */
+    int n_texts;
+    struct text text[MAX_TEXTS]; /* text[0] is the file to compile, the others its headers */
+    int n_launches;
+    struct launch launch[MAX_LAUNCHES];
+    int n_buffers;
+    struct buffer buffer[MAX_BUFFERS];
+    double flops_per_pair; /* for reports: 0 where time is bytes */
+};
+
+void source_free(struct source *source); /* the texts; the struct itself is the caller's */
+
+/* Value of a product for a problem. */
+int64_t product_value(const struct product *p, const struct problem *problem);
+
+/* A device as planning sees it: numbers only, so planning runs without a GPU. */
+struct device {
+    int sm;         /* 80, 90, ... compute capability major * 10 + minor */
+    int sm_count;
+    int smem_bytes; /* opt-in maximum for one block */
+    char arch[16];  /* "sm_80", "sm_90a": what the compiler is told */
+};
+
+#endif

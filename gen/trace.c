@@ -1,0 +1,339 @@
+/*
+ * trace.c: the vocabulary of specs, and traced values. A traced value is a userdata with a node number;
+ * its metamethods and the vocabulary make IR nodes. Implemented in C, so that a node keeps the spec's line
+ * also in `return ge(a, b)`. In: Lua values. Out: nodes in tracer->ir. Slots are in slots.c.
+ */
+#include "slots.h"
+
+#include <math.h>
+#include <string.h>
+
+#define VALUE_META "lathe.value"
+#define AT_META "lathe.at"
+#define INPUTS_META "lathe.inputs"
+#define TENSOR_META "lathe.tensor"
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+struct value {
+    int node;
+    int epoch;
+};
+
+void push_value(lua_State *lua, int node)
+{
+    struct value *v = lua_newuserdatauv(lua, sizeof *v, 0);
+    v->node = node;
+    v->epoch = tracer_of(lua)->epoch;
+    luaL_setmetatable(lua, VALUE_META);
+}
+
+static int lift_number(lua_State *lua, int index)
+{
+    struct ir *ir = tracer_of(lua)->ir;
+    if (!lua_isinteger(lua, index))
+        return ir_const(ir, lua_tonumber(lua, index), TYPE_F32);
+    lua_Integer i = lua_tointeger(lua, index);
+    if (i < INT32_MIN || i > INT32_MAX)
+        return luaL_error(lua, "integer %I does not fit 32 bits; write it as a float (%I.0)", i, i);
+    return ir_const(ir, (double)i, TYPE_I32);
+}
+
+static const char *lua_kind(lua_State *lua, int index)
+{
+    if (luaL_testudata(lua, index, TENSOR_META))
+        return "a tensor input that was not indexed (write x.name(i, ...))";
+    if (luaL_testudata(lua, index, AT_META))
+        return "at (write at.q, at.kv, ...)";
+    if (luaL_testudata(lua, index, INPUTS_META))
+        return "the inputs (write x.name)";
+    return luaL_typename(lua, index);
+}
+
+int lift(lua_State *lua, int index, const char *who)
+{
+    const struct value *v = luaL_testudata(lua, index, VALUE_META);
+    if (v && v->epoch != tracer_of(lua)->epoch)
+        return luaL_error(lua, "%s: this value belongs to another function of the spec; compute it here again", who);
+    if (v)
+        return v->node;
+    if (lua_type(lua, index) == LUA_TNUMBER)
+        return lift_number(lua, index);
+    if (lua_isboolean(lua, index))
+        return ir_const(tracer_of(lua)->ir, lua_toboolean(lua, index), TYPE_BOOL);
+    return luaL_error(lua, "%s takes numbers and traced values, got %s", who, lua_kind(lua, index));
+}
+
+static int make(lua_State *lua, enum ir_op op, const int *arg)
+{
+    struct ir *ir = tracer_of(lua)->ir;
+    const char *why = ir_type_error(ir, op, arg);
+    if (why)
+        return luaL_error(lua, "%s: %s", ir_op_name((int)op), why);
+    push_value(lua, ir_make(ir, op, arg, trace_place(lua)));
+    return 1;
+}
+
+/* Arithmetic metamethods: the op is upvalue 1. Lua passes a unary operand twice. */
+static int value_arithmetic(lua_State *lua)
+{
+    enum ir_op op = (enum ir_op)lua_tointeger(lua, lua_upvalueindex(1));
+    int arg[IR_MAX_ARGS] = {0};
+    for (int i = 0; i < ir_op_arity((int)op); i++)
+        arg[i] = lift(lua, i + 1, ir_op_name((int)op));
+    return make(lua, op, arg);
+}
+
+/* What Lua would decide silently or cannot do; the advice is upvalue 1. */
+static int value_refuse(lua_State *lua)
+{
+    return luaL_error(lua, "%s", lua_tostring(lua, lua_upvalueindex(1)));
+}
+
+static int value_index(lua_State *lua)
+{
+    return luaL_error(lua, "a traced value has no field '%s'", luaL_tolstring(lua, 2, NULL));
+}
+
+/* ---- vocabulary ------------------------------------------------------------------------------ */
+
+static bool all_plain(lua_State *lua, int n)
+{
+    for (int i = 1; i <= n; i++)
+        if (lua_type(lua, i) != LUA_TNUMBER && !lua_isboolean(lua, i))
+            return false;
+    return true;
+}
+
+/* An op of plain numbers is a plain number: constants may be computed anywhere in a spec. */
+static int plain_result(lua_State *lua, int node)
+{
+    const struct ir_node *n = &tracer_of(lua)->ir->node[node];
+    if (n->op != OP_CONST)
+        return luaL_error(lua, "%s: division by zero", ir_op_name(n->op));
+    if (n->type == TYPE_BOOL)
+        lua_pushboolean(lua, n->value != 0);
+    else if (n->type == TYPE_I32)
+        lua_pushinteger(lua, (lua_Integer)n->value);
+    else
+        lua_pushnumber(lua, n->value);
+    return 1;
+}
+
+static int vocabulary_op(lua_State *lua)
+{
+    enum ir_op op = (enum ir_op)lua_tointeger(lua, lua_upvalueindex(1));
+    const char *name = ir_op_name((int)op);
+    int arity = ir_op_arity((int)op);
+    int given = lua_gettop(lua);
+    if (given != arity)
+        return luaL_error(lua, "%s takes %d argument%s, got %d", name, arity, arity == 1 ? "" : "s", given);
+    int arg[IR_MAX_ARGS] = {0};
+    for (int i = 0; i < arity; i++)
+        arg[i] = lift(lua, i + 1, name);
+    if (!all_plain(lua, arity) || ir_op_is_reduction((int)op))
+        return make(lua, op, arg);
+    const char *why = ir_type_error(tracer_of(lua)->ir, op, arg);
+    if (why)
+        return luaL_error(lua, "%s: %s", name, why);
+    return plain_result(lua, ir_make(tracer_of(lua)->ir, op, arg, trace_place(lua)));
+}
+
+void trace_vocabulary(lua_State *lua, int table)
+{
+    for (int op = 0; op < OP_COUNT; op++) {
+        if (!ir_op_spelling(op)[0])
+            continue;
+        lua_pushinteger(lua, op);
+        lua_pushcclosure(lua, vocabulary_op, 1);
+        lua_setfield(lua, table, ir_op_spelling(op));
+    }
+    lua_pushnumber(lua, (lua_Number)INFINITY);
+    lua_setfield(lua, table, "inf");
+    lua_pushnumber(lua, 3.14159265358979323846);
+    lua_setfield(lua, table, "pi");
+    slots_vocabulary(lua, table);
+}
+
+/* ---- at -------------------------------------------------------------------------------------- */
+
+#define BIT(field) (UINT32_C(1) << AT_##field)
+#define SIZES (BIT(N_B) | BIT(N_H) | BIT(N_H_KV) | BIT(LEN_Q) | BIT(LEN_KV) | BIT(D) | BIT(D_V))
+#define HEAD (BIT(B) | BIT(H) | BIT(H_KV) | SIZES)
+#define PAIR (HEAD | BIT(Q) | BIT(KV) | BIT(ROW))
+
+static const uint32_t FIELDS[SLOT_COUNT] = {
+    [SLOT_SCALE] = HEAD,
+    [SLOT_MASK] = PAIR,
+    [SLOT_SCORE] = PAIR,
+    [SLOT_ONLINE] = PAIR,
+    [SLOT_EPILOGUE] = HEAD | BIT(Q) | BIT(ROW),
+    [SLOT_FORWARD] = PAIR,
+    [SLOT_COMBINE] = 0,
+    [SLOT_QUERY] = HEAD | BIT(I) | BIT(POS),
+    [SLOT_KEY] = BIT(B) | BIT(H_KV) | SIZES | BIT(I) | BIT(POS),
+    [SLOT_VALUE] = BIT(B) | BIT(H_KV) | SIZES | BIT(I) | BIT(POS),
+    [SLOT_OUTPUT] = HEAD | BIT(I) | BIT(POS),
+    [SLOT_ROW] = BIT(ROW) | BIT(COL) | BIT(N) | BIT(N_ROWS),
+};
+
+static const char *const AT_NAMES[AT_COUNT] = {
+#define AT_NAME(id, name, span) name,
+    AT_MAP(AT_NAME)
+#undef AT_NAME
+};
+
+static void list_fields(enum trace_slot slot, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (int f = 0; f < AT_COUNT; f++)
+        if ((FIELDS[slot] >> f & 1) && used < size)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used ? " " : "", AT_NAMES[f]);
+}
+
+static int at_index(lua_State *lua)
+{
+    struct tracer *t = tracer_of(lua);
+    const char *name = luaL_checkstring(lua, 2);
+    for (int f = 0; f < AT_COUNT; f++)
+        if ((FIELDS[t->slot] >> f & 1) && strcmp(AT_NAMES[f], name) == 0) {
+            push_value(lua, ir_at_field(t->ir, f, trace_place(lua)));
+            return 1;
+        }
+    char fields[256];
+    list_fields(t->slot, fields, sizeof fields);
+    return luaL_error(lua, "'at' has no field '%s' here (%s)", name, fields[0] ? fields : "it has none in combine");
+}
+
+void push_at(lua_State *lua)
+{
+    lua_newuserdatauv(lua, 0, 0);
+    luaL_setmetatable(lua, AT_META);
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+static int inputs_index(lua_State *lua)
+{
+    struct tracer *t = tracer_of(lua);
+    const char *name = luaL_checkstring(lua, 2);
+    for (int i = 0; i < t->ir->n_inputs; i++) {
+        const struct input *in = &t->ir->input[i];
+        if (strcmp(in->name, name) != 0)
+            continue;
+        if (in->is_scalar) {
+            enum ir_type type = in->dtype == LATHE_I32 ? TYPE_I32 : TYPE_F32;
+            push_value(lua, ir_leaf(t->ir, OP_SCALAR, i, type, 0, trace_place(lua)));
+        } else {
+            *(int *)lua_newuserdatauv(lua, sizeof(int), 0) = i;
+            luaL_setmetatable(lua, TENSOR_META);
+        }
+        return 1;
+    }
+    return luaL_error(lua, "there is no input '%s'; declare it: inputs = { %s = tensor(\"f32\", \"h\") }", name, name);
+}
+
+void push_inputs(lua_State *lua)
+{
+    lua_newuserdatauv(lua, 0, 0);
+    luaL_setmetatable(lua, INPUTS_META);
+}
+
+static int dims_text(const struct tracer *t, const struct input *in, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (int d = 0; d < in->n_dims && used < size; d++) {
+        char name[NAME_MAX_BYTES];
+        used += (size_t)snprintf(out + used, size - used, "%s%s", d ? ", " : "",
+                                 dim_name(t->ir, &in->dim[d], name, sizeof name));
+    }
+    return in->n_dims;
+}
+
+/* x.table(i, j): a read. */
+static int tensor_call(lua_State *lua)
+{
+    struct tracer *t = tracer_of(lua);
+    int input = *(const int *)luaL_checkudata(lua, 1, TENSOR_META);
+    const struct input *in = &t->ir->input[input];
+    int n = lua_gettop(lua) - 1;
+    if (n != in->n_dims) {
+        char dims[160];
+        int want = dims_text(t, in, dims, sizeof dims);
+        return luaL_error(lua, "input '%s' has %d dimension%s (%s), got %d ind%s", in->name, want, want == 1 ? "" : "s",
+                          dims, n, n == 1 ? "ex" : "ices");
+    }
+    int index[IR_MAX_ARGS] = {0};
+    for (int i = 0; i < n; i++) {
+        index[i] = lift(lua, i + 2, in->name);
+        if (t->ir->node[index[i]].type != TYPE_I32)
+            return luaL_error(lua, "input '%s': index %d is %s; indices are integers: write i32(...)", in->name, i + 1,
+                              ir_type_name(t->ir->node[index[i]].type));
+    }
+    push_value(lua, ir_load(t->ir, input, index, n, trace_place(lua)));
+    return 1;
+}
+
+/* ---- metatables ------------------------------------------------------------------------------ */
+
+static void set_op(lua_State *lua, const char *event, enum ir_op op)
+{
+    lua_pushinteger(lua, (lua_Integer)op);
+    lua_pushcclosure(lua, value_arithmetic, 1);
+    lua_setfield(lua, -2, event);
+}
+
+static void set_refusal(lua_State *lua, const char *event, const char *advice)
+{
+    lua_pushstring(lua, advice);
+    lua_pushcclosure(lua, value_refuse, 1);
+    lua_setfield(lua, -2, event);
+}
+
+static void open_value(lua_State *lua)
+{
+    static const struct {
+        const char *event;
+        enum ir_op op;
+    } OPS[] = {{"__add", OP_ADD}, {"__sub", OP_SUB}, {"__mul", OP_MUL}, {"__div", OP_DIV},  {"__idiv", OP_IDIV}, {"__mod", OP_MOD},
+               {"__pow", OP_POW}, {"__unm", OP_NEG}, {"__band", OP_AND}, {"__bor", OP_OR}, {"__bnot", OP_NOT}};
+    static const char *const REFUSALS[][2] = {
+        {"__lt", "'<' or '>' cannot be traced (Lua turns it into true/false); write lt(a, b) or gt(a, b)"},
+        {"__le", "'<=' or '>=' cannot be traced (Lua turns it into true/false); write le(a, b) or ge(a, b)"},
+        {"__eq", "'==' or '~=' cannot be traced (Lua turns it into true/false); write eq(a, b) or ne(a, b)"},
+        {"__concat", "'..' cannot be traced: a traced value is a number, not a string"},
+        {"__len", "'#' cannot be traced; sizes are at.len_q, at.len_kv, at.d, ..."},
+        {"__call", "a traced value is not a function; an input is read as x.name(i, ...) and must be declared with "
+                   "tensor(...)"},
+        {"__newindex", "a traced value has no fields to set"},
+        {"__bxor", "'~' between two values cannot be traced; write ne(a, b) for numbers"},
+        {"__shl", "'<<' cannot be traced; multiply by a power of two"},
+        {"__shr", "'>>' cannot be traced; write a // n"},
+    };
+    luaL_newmetatable(lua, VALUE_META);
+    for (size_t i = 0; i < sizeof OPS / sizeof *OPS; i++)
+        set_op(lua, OPS[i].event, OPS[i].op);
+    for (size_t i = 0; i < sizeof REFUSALS / sizeof *REFUSALS; i++)
+        set_refusal(lua, REFUSALS[i][0], REFUSALS[i][1]);
+    lua_pushcfunction(lua, value_index);
+    lua_setfield(lua, -2, "__index");
+    lua_pop(lua, 1);
+}
+
+static void open_meta(lua_State *lua, const char *name, const char *event, lua_CFunction function)
+{
+    luaL_newmetatable(lua, name);
+    lua_pushcfunction(lua, function);
+    lua_setfield(lua, -2, event);
+    lua_pop(lua, 1);
+}
+
+void trace_open(lua_State *lua)
+{
+    open_value(lua);
+    open_meta(lua, AT_META, "__index", at_index);
+    open_meta(lua, INPUTS_META, "__index", inputs_index);
+    open_meta(lua, TENSOR_META, "__call", tensor_call);
+}
