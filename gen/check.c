@@ -136,5 +136,7 @@ bool check(struct ir *ir, struct diag *diag)
         check_row(&r);
     }
     check_names(&r);
+    if (r.ok)
+        bounds_build(ir);
     return r.ok && !ir->failed;
 }

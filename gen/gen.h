@@ -114,7 +114,14 @@ enum param_leaf {
     PARAM_DHI,
     PARAM_DROWY,                               /* rowwise: of y; span Q|KV */
     PARAM_DSTAT,                               /* + k, rowwise: of row statistic k; span Q */
-    PARAM_COUNT = PARAM_DSTAT + MAX_STATE
+    /* corners of a tile, inclusive; i32, span 0; in the bounds of a mask only */
+    PARAM_ROW0 = PARAM_DSTAT + MAX_STATE,
+    PARAM_ROW1,
+    PARAM_Q0, /* row0 + q_start */
+    PARAM_Q1,
+    PARAM_KV0,
+    PARAM_KV1,
+    PARAM_COUNT
 };
 
 struct ir_node {
@@ -192,6 +199,8 @@ struct ir {
     struct ir_fn forward;  /* root 0: the final weight; from PARAM_S and PARAM_FINAL */
     struct ir_fn combine;  /* roots: factor of each split's o, then the merged finals; from PARAM_SPLIT_FINAL. May be empty */
 
+    struct ir_fn bounds; /* of the mask, from the corners of a tile: roots certain, possible (bools, span 0) */
+
     /* rowwise: root 0: y; then the row statistics (span Q); from PARAM_ROWX */
     struct ir_fn row;
 
@@ -242,6 +251,7 @@ bool ir_depends_on(const struct ir *ir, int root, enum ir_op leaf_op, int index)
 void ir_print(const struct ir *ir, struct text_buf *out); /* the .ir text of the golden tests */
 struct ir *ir_new(void);
 void ir_free(struct ir *ir);
+struct ir *ir_clone(const struct ir *ir); /* to rewrite; node numbers are kept */
 
 /* ---- spec.c, trace.c, check.c: room 1 to 3 ----------------------------------------------------- */
 
@@ -265,6 +275,14 @@ lathe_status problem_parse(const struct signature *sig, const char *text, struct
 
 /* ---- eval.c, host.c: the host device, in double precision -------------------------------------- */
 
+/* What detach() gave, in order: recorded by one evaluation, given again by later ones (prove_grad.c). */
+struct eval_tape {
+    bool replay;
+    size_t n;
+    size_t at; /* of the next value in a replay */
+    size_t capacity;
+    double *value;
+};
 /* Values for one evaluation: a value without the axis bit is one double, with it `n` doubles. */
 struct eval_env {
     const struct ir *ir;
@@ -274,6 +292,7 @@ struct eval_env {
     const double *at_axis[AT_COUNT];  /* fields with it: n values */
     const double *param[PARAM_COUNT]; /* n values, or 1 where the parameter has no axis bit */
     const lathe_arg *input[MAX_INPUTS]; /* NULL: absent, reads default_value */
+    struct eval_tape *tape;           /* NULL: detach() gives what it is given */
     /* filled by eval_run */
     double **value; /* value[node]: NULL if not evaluated */
     void *memory;   /* arena of value, kept between runs: eval_free */
@@ -329,13 +348,13 @@ bool diff_has_rule(enum ir_op op);
 /* ---- prove.c: `lathe check` -------------------------------------------------------------------- */
 
 struct proof {
-    const char *what; /* "online = whole row", "combine = whole", "gradients", "mask bounds" */
+    const char *what; /* "online = whole row", "forward = whole row", "combine = whole", "gradients", "mask bounds" */
     bool applies;     /* false: nothing to prove (no combine given, say) */
     bool passed;
     double error;     /* largest, relative */
     double bound;
     int line;         /* spec line, where one is to blame */
-    char note[256];   /* which input, which split: empty where it passed */
+    char note[256];   /* which input, which split; a remark, or empty, where it passed */
 };
 enum { PROOF_MAX = 8 };
 /* All that can be proved without a GPU. Returns how many were filled. */
@@ -350,7 +369,11 @@ struct tile_at {
     double at[AT_COUNT]; /* fields of span 0 */
     int64_t q_start;
     int64_t row0, row1, kv0, kv1;
+    const lathe_arg *const *input; /* [MAX_INPUTS], for reads indexed by head or batch alone; NULL: unknown */
 };
+/* Fill ir->bounds from ir->mask: two bools over the corners of a tile, "every pair is live" and "some pair
+   may be". Called once, by check. */
+void bounds_build(struct ir *ir);
 enum tile_class bounds_class(const struct ir *ir, const struct tile_at *t);
 bool bounds_mask_reads_data(const struct ir *ir);
 
@@ -360,7 +383,8 @@ struct plan {
     const char *template_name; /* "attention_fwd_sm80" */
     const char *file;          /* text[0] */
     int bm, bn, stages, warps; /* attention */
-    int threads, vector, regs_per_thread; /* rowwise */
+    int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
+    bool o_f32, q_in_regs; /* attention */
     int d_pad, dv_pad;
     int smem_bytes;
     char reason[512]; /* for `lathe explain` */

@@ -27,6 +27,7 @@ struct host_call {
     const lathe_arg *arg[MAX_ARGS];     /* by place in the signature; NULL: not given */
     const lathe_arg *input[MAX_INPUTS]; /* by number in ir->input; NULL: not given */
     int64_t q_start;                    /* attention: position of query row 0 among the keys */
+    struct eval_tape *tape;             /* of every evaluation of this call; NULL: none */
 };
 
 /* Check and bind. The arguments must outlive the call. Errors ARG. */

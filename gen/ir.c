@@ -504,3 +504,22 @@ int ir_substitute(struct ir *ir, int root, const int *from, const int *to, int n
     free(used);
     return result;
 }
+
+struct ir *ir_clone(const struct ir *ir)
+{
+    struct ir *copy = malloc(sizeof *copy);
+    if (!copy)
+        return NULL;
+    *copy = *ir;
+    size_t node_bytes = (size_t)ir->capacity * sizeof *ir->node;
+    size_t table_bytes = (size_t)ir->table_size * sizeof *ir->table;
+    copy->node = malloc(node_bytes);
+    copy->table = malloc(table_bytes);
+    if (!copy->node || !copy->table) {
+        ir_free(copy);
+        return NULL;
+    }
+    memcpy(copy->node, ir->node, (size_t)ir->n_nodes * sizeof *ir->node);
+    memcpy(copy->table, ir->table, table_bytes);
+    return copy;
+}

@@ -63,6 +63,8 @@ struct ir *tool_spec(const char *name, int *code);
 bool tool_spec_readable(const char *name);
 /* "sm_90a" -> numbers. False: complained. */
 bool device_parse(const char *text, struct device *out);
+/* "h_kv", or the name of a free dim. */
+const char *sym_name(const struct signature *sig, int sym);
 /* "dtype=bf16,b=1,...": every bound size, in the order of the syntax. */
 void problem_text(const struct signature *sig, const struct problem *p, struct text_buf *out);
 /* Write all bytes; "-" is standard output. False: complained. */

@@ -1,0 +1,64 @@
+/*
+ * cmd_check.c: `lathe check`. In: specs. Out: one line per proof on standard output, with its largest
+ * error; what is wrong, with the spec's line, on standard error. Exit code 1 where a spec is wrong or a
+ * proof fails, 2 where a spec cannot be read. Every spec is looked at, whatever the one before it did.
+ */
+#include "tool.h"
+
+/* A spec is traced after the prelude: its own file is the last one. */
+static const char *own_file(const struct ir *ir, const char *name)
+{
+    return ir->n_files > 0 ? ir->file[ir->n_files - 1] : name;
+}
+
+static bool report(const struct ir *ir, const char *name, const struct proof *p)
+{
+    if (!p->applies) {
+        printf("%-16s %-24s nothing to prove%s%s\n", ir->name, p->what, p->note[0] ? ": " : "", p->note);
+        return true;
+    }
+    printf("%-16s %-24s %-6s error %.2e (bound %.1e)\n", ir->name, p->what, p->passed ? "ok" : "FAILED",
+           p->error, p->bound);
+    if (p->passed)
+        return true;
+    fflush(stdout);
+    fprintf(stderr, "%s:%d: %s: error %.2e is above %.1e%s%s\n", own_file(ir, name), p->line, p->what,
+            p->error, p->bound, p->note[0] ? ": " : "", p->note);
+    return false;
+}
+
+static int check_one(const char *name, unsigned seed)
+{
+    struct proof proof[PROOF_MAX];
+    struct progress progress;
+    int code = CODE_OK;
+    if (!tool_spec_readable(name))
+        return CODE_USAGE;
+    struct ir *ir = tool_spec(name, &code);
+    if (!ir)
+        return code == CODE_USAGE ? CODE_FAILED : code;
+    progress_start(&progress, "");
+    progress_text(&progress, "checking %s", name);
+    const int n = prove(ir, seed, proof);
+    progress_stop(&progress);
+    for (int i = 0; i < n; i++) {
+        if (!report(ir, name, &proof[i]))
+            code = CODE_FAILED;
+    }
+    if (ir->failed) {
+        complain("%s: out of memory", name);
+        code = CODE_ENVIRONMENT;
+    }
+    ir_free(ir);
+    return code;
+}
+
+int cmd_check(const struct options *o)
+{
+    int code = CODE_OK;
+    for (int i = 0; i < o->n_operands; i++) {
+        const int one = check_one(o->operand[i], o->seed);
+        code = one > code ? one : code;
+    }
+    return code;
+}

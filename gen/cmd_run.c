@@ -1,0 +1,240 @@
+/*
+ * cmd_run.c: `lathe run`: one kernel on random or given data, timed, and compared with the evaluator.
+ * In: parsed options. Out: lines on standard output and the .npy files asked for. Launches go through the
+ * public API; only device memory and events come from the runtime. Everything is freed before it returns.
+ */
+#include "run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../runtime/rt.h"
+
+struct session { /* the device side of a run */
+    struct run *run;
+    lathe_ctx *ctx;
+    lathe_spec *spec;
+    lathe_kernel *kernel;
+    const struct driver *driver; /* NULL on the host device */
+    bool pushed;
+    void *workspace;
+    struct stopwatch watch;
+    lathe_arg arg[MAX_ARGS]; /* device data */
+    double kernel_seconds;
+    struct progress progress;
+};
+
+static void log_line(void *user, int level, const char *text)
+{
+    struct session *s = user;
+    if (level == 0)
+        complain("%s", text);
+    else if (level == 1)
+        progress_text(&s->progress, "%.150s", text);
+}
+
+static lathe_status open_session(struct session *s, lathe_error *err)
+{
+    const struct options *o = s->run->o;
+    const lathe_options options = {
+        .device = o->device, .cache_dir = o->cache_dir, .log = log_line, .log_user = s};
+    TRY(lathe_ctx_create(&s->ctx, &options, err));
+    s->driver = lathe_ctx_device(s->ctx) == LATHE_DEVICE_HOST ? NULL : s->ctx->driver;
+    TRY(lathe_spec_load(&s->spec, o->operand[0], err));
+    run_args(s->run, s->arg);
+    const double start = seconds_now();
+    TRY(lathe_kernel_get(&s->kernel, s->ctx, s->spec, LATHE_FORWARD, s->arg, s->run->n, err));
+    s->kernel_seconds = seconds_now() - start;
+    return s->driver ? lathe__context_enter(s->driver, s->ctx->context, &s->pushed, err) : LATHE_OK;
+}
+
+static bool is_scalar(const struct run *run, const struct run_tensor *t)
+{
+    const uint8_t role = run->sig.arg[t->sig].role;
+    return role == ROLE_SCALAR || role == ROLE_Q_START;
+}
+
+static lathe_status move_to_device(struct session *s, lathe_error *err)
+{
+    size_t size = 0;
+    TRY(lathe_workspace_size(&size, s->kernel, s->arg, s->run->n, err));
+    if (!s->driver) {
+        s->workspace = size ? malloc(size) : NULL;
+        return size && !s->workspace ? lathe__fail_memory(err) : LATHE_OK;
+    }
+    progress_text(&s->progress, "copying tensors to the device");
+    for (int i = 0; i < s->run->n; i++) {
+        struct run_tensor *t = &s->run->tensor[i];
+        if (is_scalar(s->run, t))
+            continue;
+        TRY(lathe__device_alloc(s->driver, &t->device, t->bytes, err));
+        TRY(lathe__device_upload(s->driver, t->device, t->host, t->bytes, err));
+        s->arg[i].data = t->device;
+    }
+    TRY(lathe__device_alloc(s->driver, &s->workspace, size, err));
+    return lathe__stopwatch_create(s->driver, &s->watch, err);
+}
+
+static lathe_status launch(struct session *s, lathe_error *err)
+{
+    return lathe_launch(s->kernel, s->arg, s->run->n, s->workspace, NULL, err);
+}
+
+/* Seconds of one launch: of the device's own clock, or of the host device's work. */
+static lathe_status time_once(struct session *s, double *seconds, lathe_error *err)
+{
+    if (s->driver) {
+        TRY(lathe__stopwatch_start(s->driver, &s->watch, NULL, err));
+        TRY(launch(s, err));
+        return lathe__stopwatch_stop(s->driver, &s->watch, NULL, seconds, err);
+    }
+    const double start = seconds_now();
+    TRY(launch(s, err));
+    *seconds = seconds_now() - start;
+    return LATHE_OK;
+}
+
+static lathe_status time_all(struct session *s, double *seconds, lathe_error *err)
+{
+    if (s->driver) { /* a first launch pays for what is lazy */
+        progress_text(&s->progress, "running");
+        TRY(launch(s, err));
+        TRY(lathe__device_wait(s->driver, err));
+    }
+    for (int i = 0; i < s->run->o->repeat; i++) {
+        progress_text(&s->progress, "running, launch %d of %d", i + 1, s->run->o->repeat);
+        TRY(time_once(s, &seconds[i], err));
+    }
+    return LATHE_OK;
+}
+
+static lathe_status move_to_host(struct session *s, lathe_error *err)
+{
+    for (int i = 0; s->driver && i < s->run->n; i++) {
+        const struct run_tensor *t = &s->run->tensor[i];
+        if (run_is_output(s->run, t))
+            TRY(lathe__device_download(s->driver, t->host, t->device, t->bytes, err));
+    }
+    return LATHE_OK;
+}
+
+static void close_session(struct session *s)
+{
+    if (s->driver) {
+        for (int i = 0; i < s->run->n; i++)
+            lathe__device_free(s->driver, s->run->tensor[i].device);
+        lathe__device_free(s->driver, s->workspace);
+        lathe__stopwatch_destroy(s->driver, &s->watch);
+        lathe__context_leave(s->driver, s->pushed);
+    } else {
+        free(s->workspace);
+    }
+    lathe_kernel_release(s->kernel);
+    lathe_spec_destroy(s->spec);
+    lathe_ctx_destroy(s->ctx);
+}
+
+/* ---- report ------------------------------------------------------------------------------------ */
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_time(const char *what, double seconds)
+{
+    if (seconds < 1e-3)
+        printf("%s%.2f us", what, seconds * 1e6);
+    else if (seconds < 1.0)
+        printf("%s%.3f ms", what, seconds * 1e3);
+    else
+        printf("%s%.3f s", what, seconds);
+}
+
+static void print_report(const struct session *s, double *seconds)
+{
+    const int n = s->run->o->repeat;
+    struct text_buf text = {0};
+    const struct source *source = lathe__kernel_source(s->kernel);
+    problem_text(&s->run->sig, &s->run->problem, &text);
+    printf("kernel     %s\ndevice     %s\nproblem    %s\n", source ? source->label : s->run->ir->name,
+           lathe_ctx_device_name(s->ctx), text.data ? text.data : "");
+    text_free(&text);
+    if (s->driver) {
+        print_time("ready in   ", s->kernel_seconds);
+        printf(" (%s)\n", s->kernel->module->from_disk ? "from the cache on disk" : "compiled");
+    }
+    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
+    const double median = n % 2 ? seconds[n / 2] : 0.5 * (seconds[n / 2 - 1] + seconds[n / 2]);
+    print_time("time       ", median);
+    if (n > 1) {
+        printf(" (median of %d launches", n);
+        print_time(", fastest ", seconds[0]);
+        print_time(", slowest ", seconds[n - 1]);
+    }
+    puts(n > 1 ? ")" : " (one launch)");
+    run_print_rate(s->run, median);
+}
+
+static int finish(struct session *s, double *seconds)
+{
+    int code = CODE_OK;
+    print_report(s, seconds);
+    fflush(stdout);
+    if (s->run->o->verify)
+        code = run_verify(s->run);
+    const int written = run_write(s->run);
+    return written > code ? written : code;
+}
+
+static int run_session(struct run *run)
+{
+    struct session s;
+    lathe_error err = {0};
+    double *seconds = calloc((size_t)run->o->repeat, sizeof *seconds);
+    memset(&s, 0, sizeof s);
+    s.run = run;
+    if (!seconds) {
+        complain("out of memory");
+        return CODE_ENVIRONMENT;
+    }
+    progress_start(&s.progress, "preparing the kernel");
+    lathe_status status = open_session(&s, &err);
+    if (status == LATHE_OK)
+        status = move_to_device(&s, &err);
+    if (status == LATHE_OK)
+        status = time_all(&s, seconds, &err);
+    if (status == LATHE_OK)
+        status = move_to_host(&s, &err);
+    progress_stop(&s.progress);
+    const int code = status == LATHE_OK ? finish(&s, seconds) : complain_error(&err);
+    close_session(&s);
+    free(seconds);
+    return code;
+}
+
+int cmd_run(const struct options *o)
+{
+    struct run *run = calloc(1, sizeof *run); /* large for a stack */
+    struct progress progress;
+    int code = CODE_ENVIRONMENT;
+    if (!run) {
+        complain("out of memory");
+        return code;
+    }
+    run->o = o;
+    run->ir = tool_spec(o->operand[0], &code);
+    if (run->ir) {
+        progress_start(&progress, "making tensors");
+        code = run_prepare(run, o->verify);
+        progress_stop(&progress);
+    }
+    if (run->ir && code == CODE_OK)
+        code = run_session(run);
+    run_free(run);
+    ir_free(run->ir);
+    free(run);
+    return code;
+}

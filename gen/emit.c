@@ -1,0 +1,236 @@
+/*
+ * emit.c: room 7. From a spec, a problem and a plan to texts and a launch recipe. In: immutable IR. Out: a
+ * struct source: text 0 is a list of includes, then the two generated headers, then every template they
+ * need, in the order of inclusion. The same input gives the same bytes.
+ */
+#include "emit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- config.gen.cuh -------------------------------------------------------------------------- */
+
+static const char *element_name(lathe_dtype dtype)
+{
+    return dtype == LATHE_F16 ? "f16" : dtype == LATHE_BF16 ? "bf16" : "float";
+}
+
+static void emit_attention_config(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    text_add(t, "constexpr int D = %d, D_V = %d;\n", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V]);
+    text_add(t, "constexpr int D_PAD = %d, DV_PAD = %d;\n", plan->d_pad, plan->dv_pad);
+    text_add(t, "constexpr int BM = %d, BN = %d, WARPS = %d, STAGES = %d;\n", plan->bm, plan->bn, plan->warps, plan->stages);
+    text_add(t, "constexpr bool Q_IN_REGS = %s;\n", plan->q_in_regs ? "true" : "false");
+    text_add(t, "constexpr bool O_F32 = %s;\n", plan->o_f32 ? "true" : "false");
+}
+
+static void emit_rowwise_config(struct text_buf *t, const struct plan *plan)
+{
+    text_add(t, "constexpr int THREADS = %d, VECTOR = %d;\n", plan->threads, plan->vector);
+    text_add(t, "constexpr int PER_THREAD = %d, ROWS_PER_BLOCK = %d;\n", plan->per_thread, plan->rows_per_block);
+}
+
+static void emit_config(struct text_buf *t, const struct ir *ir, const struct problem *problem, const struct plan *plan)
+{
+    text_add(t, "// config.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua for %s; do not edit\n#pragma once\n", ir->name,
+             plan->template_name);
+    text_add(t, "#include \"slots_base.cuh\"\n\n#define LATHE_ENTRY(role) %.24s_%s_##role\n\nnamespace cfg {\n", ir->name,
+             lathe_dtype_text(problem->dtype));
+    text_add(t, "using element = %s;\n", element_name(problem->dtype));
+    text_add(t, "constexpr bool FAST_MATH = %s;\n", problem->dtype == LATHE_F32 ? "false" : "true");
+    if (ir->kind == KIND_ATTENTION)
+        emit_attention_config(t, problem, plan);
+    else
+        emit_rowwise_config(t, plan);
+    text_add(t, "} // namespace cfg\n");
+}
+
+/* ---- variant.gen.cuh ------------------------------------------------------------------------- */
+
+static bool emit_variant(struct text_buf *t, const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                         const struct plan *plan, struct source *out)
+{
+    struct emitter e = {0};
+    struct ir *w = lower(ir, sig, problem);
+    if (!w)
+        return false;
+    text_add(t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n", ir->name);
+    text_add(t, "#include \"config.gen.cuh\"\n#include \"math.cuh\"\n\n");
+    bool ok = emitter_open(&e, w, sig, problem, t);
+    if (ok)
+        ok = ir->kind == KIND_ATTENTION ? emit_attention(&e, plan, out) : emit_rowwise(&e, plan, out);
+    emitter_close(&e);
+    ir_free(w);
+    return ok;
+}
+
+/* ---- the list of texts ----------------------------------------------------------------------- */
+
+static bool add_text(struct source *out, const char *name, const char *data, size_t size)
+{
+    if (out->n_texts == MAX_TEXTS)
+        return false;
+    char *copy = malloc(size + 1);
+    if (!copy)
+        return false;
+    if (size > 0)
+        memcpy(copy, data, size);
+    copy[size] = 0;
+    struct text *t = &out->text[out->n_texts++];
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->data = copy;
+    t->size = size;
+    return true;
+}
+
+static const struct text *find_text(const struct source *s, const char *name)
+{
+    for (int i = 0; i < s->n_texts; i++)
+        if (strcmp(s->text[i].name, name) == 0)
+            return &s->text[i];
+    return NULL;
+}
+
+/* The next #include "name" at or after *at; false at the end. *at moves behind its line. */
+static bool next_include(const char **at, char *name, size_t size)
+{
+    for (const char *line = *at; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        if (strncmp(line, "#include \"", 10) != 0)
+            continue;
+        const char *from = line + 10;
+        size_t n = strcspn(from, "\"\n");
+        if (from[n] != '"' || n >= size)
+            continue;
+        memcpy(name, from, n);
+        name[n] = 0;
+        const char *end = strchr(line, '\n');
+        *at = end ? end + 1 : line + strlen(line);
+        return true;
+    }
+    return false;
+}
+
+/* Templates named by texts that are already in the list, until none is missing. */
+static bool add_templates(struct source *out)
+{
+    for (int i = 0; i < out->n_texts; i++) {
+        const char *at = out->text[i].data;
+        char name[48];
+        while (next_include(&at, name, sizeof name)) {
+            char path[64];
+            snprintf(path, sizeof path, "templates/%s", name);
+            const struct embedded *file = embedded_find(path);
+            if (find_text(out, name))
+                continue;
+            if (!file || !add_text(out, name, file->data, file->size))
+                return false;
+        }
+    }
+    return true;
+}
+
+static void emit_main(struct text_buf *t, const struct source *out, const struct ir *ir, const struct plan *plan)
+{
+    text_add(t, "// %s\n// written by lathe " LATHE_VERSION " from %s.lua; kernels:", out->label, ir->name);
+    for (int i = 0; i < out->n_launches; i++)
+        text_add(t, " %s", out->launch[i].entry);
+    text_add(t, "\n#include \"config.gen.cuh\"\n#include \"variant.gen.cuh\"\n#include \"%s\"\n", plan->file);
+    bool map = false;
+    bool mods = false;
+    for (int i = 0; i < out->n_launches; i++) {
+        map |= strstr(out->launch[i].entry, "_map") != NULL && out->launch[i].entry[strlen(out->launch[i].entry) - 1] == 'p';
+        mods |= strstr(out->launch[i].entry, "_mod_") != NULL;
+    }
+    if (map)
+        text_add(t, "#include \"tilemap.cuh\"\n");
+    if (mods)
+        text_add(t, "#include \"vector_mod.cuh\"\n");
+}
+
+static void make_label(struct source *out, const struct ir *ir, const struct problem *problem, const struct plan *plan)
+{
+    if (ir->kind == KIND_ATTENTION)
+        snprintf(out->label, sizeof out->label, "%s_%s_%s_d%d_v%d_m%dn%ds%dw%d", ir->name, plan->template_name,
+                 lathe_dtype_text(problem->dtype), (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V], plan->bm, plan->bn,
+                 plan->stages, plan->warps);
+    else
+        snprintf(out->label, sizeof out->label, "%s_%s_%s_t%dv%dp%dr%d", ir->name, plan->template_name,
+                 lathe_dtype_text(problem->dtype), plan->threads, plan->vector, plan->per_thread, plan->rows_per_block);
+}
+
+static bool assemble(struct source *out, const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                     const struct plan *plan)
+{
+    struct text_buf config = {0};
+    struct text_buf variant = {0};
+    struct text_buf body = {0};
+    make_label(out, ir, problem, plan);
+    emit_config(&config, ir, problem, plan);
+    bool ok = emit_variant(&variant, ir, sig, problem, plan, out);
+    emit_main(&body, out, ir, plan);
+    ok = ok && !config.failed && !variant.failed && !body.failed;
+    ok = ok && add_text(out, "kernel.cu", body.data, body.size) && add_text(out, "config.gen.cuh", config.data, config.size) &&
+         add_text(out, "variant.gen.cuh", variant.data, variant.size) && add_templates(out);
+    text_free(&config);
+    text_free(&variant);
+    text_free(&body);
+    return ok;
+}
+
+lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *sig, const struct problem *problem,
+                  const struct device *device, const struct plan *plan, struct source *out, lathe_error *err)
+{
+    (void)pass;
+    (void)device;
+    memset(out, 0, sizeof *out);
+    if (assemble(out, ir, sig, problem, plan))
+        return LATHE_OK;
+    source_free(out);
+    if (err) {
+        *err = (lathe_error){.status = LATHE_UNSUPPORTED};
+        snprintf(err->text, sizeof err->text,
+                 "%s: the spec is too large for one kernel: at most %d row reductions, %d hoisted values per kind, %d parameters",
+                 ir->name, MAX_REDUCTIONS, MAX_FIELDS, MAX_PARAMS);
+    }
+    return LATHE_UNSUPPORTED;
+}
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+struct inliner {
+    const struct source *source;
+    struct text_buf *out;
+    bool done[MAX_TEXTS];
+};
+
+enum { MAX_NESTING = 16 };
+
+/* A text with its includes in place, each once; depth is bounded by the number of texts. */
+static void inline_text(struct inliner *in, int number, int depth)
+{
+    if (in->done[number] || depth > MAX_NESTING)
+        return;
+    in->done[number] = true;
+    const struct text *t = &in->source->text[number];
+    if (number > 0)
+        text_add(in->out, "\n// ==== %s\n", t->name);
+    const char *line = t->data;
+    while (*line) {
+        size_t n = strcspn(line, "\n");
+        char name[48];
+        const char *at = line;
+        bool include = strncmp(line, "#include \"", 10) == 0 && next_include(&at, name, sizeof name);
+        const struct text *other = include ? find_text(in->source, name) : NULL;
+        if (other)
+            inline_text(in, (int)(other - in->source->text), depth + 1);
+        else if (strncmp(line, "#pragma once", 12) != 0)
+            text_add(in->out, "%.*s\n", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+}
+
+void emit_inline(const struct source *source, struct text_buf *out)
+{
+    struct inliner in = {.source = source, .out = out};
+    inline_text(&in, 0, 0);
+}

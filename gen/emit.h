@@ -1,0 +1,114 @@
+/*
+ * emit.h: private to the emitters (room 7). An emitter writes C++ text for nodes of a lowered spec; a scope
+ * says which nodes already have a name where the text stands.
+ */
+#ifndef LATHE_EMIT_H
+#define LATHE_EMIT_H
+
+#include "lower.h"
+
+enum { NODE_NAME_BYTES = 24 };
+
+/* Where a value is computed. A value of a later class may use those of an earlier one. */
+enum value_class {
+    CLASS_HEAD,    /* once per (batch, head), or per launch */
+    CLASS_ROW,     /* once per query row or token, before any tile */
+    CLASS_COL,     /* once per key or column */
+    CLASS_DYNAMIC, /* per row, from row state or reductions */
+    CLASS_ELEMENT,
+    CLASS_COUNT
+};
+
+struct emitter {
+    struct ir *w;
+    const struct signature *sig;
+    const struct problem *problem;
+    struct text_buf *out;
+    char (*name)[NODE_NAME_BYTES]; /* per node; "" where it has none in this scope */
+    uint8_t *class_of;             /* enum value_class per node */
+    bool *mark;                    /* scratch, n_nodes */
+    int temp;                      /* number of the next local value */
+};
+
+bool emitter_open(struct emitter *e, struct ir *w, const struct signature *sig, const struct problem *problem,
+                  struct text_buf *out);
+void emitter_close(struct emitter *e);
+
+/* ---- emit_expr.c */
+
+void scope_clear(struct emitter *e);
+void scope_set(struct emitter *e, int node, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void scope_param(struct emitter *e, int param, const char *text); /* names a PARAM leaf, if the spec has it */
+/* Lines that compute everything below the roots that has no name yet; afterwards node_text works. */
+void emit_values(struct emitter *e, const int *root, int n_roots);
+/* The C++ text of a named node or a leaf. */
+const char *node_text(struct emitter *e, int node, char *buf, size_t size);
+void float_text(double value, char *out, size_t size); /* hexadecimal, exact as f32, no locale */
+const char *c_type(int ir_type);
+/* The size of dim d of an input, as C++ text. */
+void input_size_text(const struct emitter *e, int input, int d, char *out, size_t size);
+
+/* A struct of values: the nodes that stand in it, as member f0, f1, ... */
+enum { MAX_FIELDS = 64 };
+struct field_set {
+    const char *type;   /* "head" */
+    const char *object; /* "h": how functions call their argument */
+    int n;
+    int node[MAX_FIELDS];
+};
+bool field_add(struct field_set *set, int node);
+/* Every node of `class` that a node of another class below the roots uses, and roots of that class. */
+bool fields_collect(struct emitter *e, struct field_set *set, enum value_class class, const int *root, int n_roots);
+void fields_name(struct emitter *e, const struct field_set *set); /* in the current scope: "h.f0" */
+void fields_declare(struct emitter *e, const struct field_set *set, const char *fixed_members);
+/* Compute the fields (nodes with `only`[i], or all where NULL) and assign them to the object. */
+void fields_assign(struct emitter *e, const struct field_set *set, const bool *only);
+
+/* Common parts of vector mods and rowwise functions: reductions in passes, without a carry. */
+struct phases {
+    int passes; /* that reduce */
+    int n;
+    int node[MAX_REDUCTIONS];
+    int pass[MAX_REDUCTIONS];
+};
+bool phases_collect(struct emitter *e, const int *root, int n_roots, struct phases *out);
+int reduction_kind(int op); /* 0 sum, 1 max, 2 min, as in slots_base.cuh */
+const char *reduction_name(int op);
+
+/* ---- emit_params.c: parameter structs and recipe rows, made together so that they cannot differ */
+
+struct params {
+    struct text_buf *out; /* the struct's members */
+    struct launch *launch;
+    uint32_t offset;
+    bool failed; /* more than MAX_PARAMS */
+};
+struct param_at {
+    int arg; /* signature argument, or buffer */
+    int dim;
+};
+void params_open(struct params *p, struct text_buf *out, struct launch *launch, const char *type);
+void params_close(struct params *p, const char *type);
+void params_pointer(struct params *p, const char *type, const char *name, enum param_kind kind, int arg);
+void params_strides(struct params *p, const char *name, const char *const *suffix, int arg, int n, int first_dim);
+void params_product(struct params *p, const char *name, const struct product *product);
+void params_sizes(struct params *p);     /* sizes z */
+void params_row_sizes(struct params *p); /* row_sizes z */
+void params_sym(struct params *p, const char *name, enum sym sym);
+void params_start(struct params *p, const char *name, bool is_query); /* position of token 0 */
+void params_null(struct params *p, const char *type, const char *name);
+void params_inputs(struct params *p, struct emitter *e, const char *name);
+void emit_inputs_struct(struct emitter *e);
+bool input_used(const struct emitter *e, int input);
+bool stride_is_wide(const struct emitter *e, int input, int dim);
+int signature_find(const struct signature *sig, const char *name); /* -1: none */
+struct product product_of(int64_t scale);
+void product_times(struct product *p, enum sym sym, int tile);
+
+/* ---- emit_attention.c, emit_mods.c, emit_rowwise.c */
+
+bool emit_attention(struct emitter *e, const struct plan *plan, struct source *out);
+void emit_mod_struct(struct emitter *e, enum mod which, const char *type);
+bool emit_rowwise(struct emitter *e, const struct plan *plan, struct source *out);
+
+#endif

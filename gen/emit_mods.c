@@ -1,0 +1,194 @@
+/*
+ * emit_mods.c: the structs query_mod, key_mod, value_mod and output_mod of variant.gen.cuh. In: the stages of
+ * a mod. Out: per stage its form, its reductions over the head dim in passes, and the functions begin,
+ * operand, update and output. Row values of all stages share one struct `vals`.
+ */
+#include "emit.h"
+
+#include <string.h>
+
+#define MOD_ARGS "const inputs &x, const sizes &z, const head &h"
+
+struct mod_emitter {
+    struct emitter *e;
+    const struct ir_mod *mod;
+    struct phases phases[MAX_STAGES];
+    struct field_set head;
+    struct field_set vals; /* static and reduced values of a row */
+};
+
+static void name_all(struct mod_emitter *m, bool vals)
+{
+    scope_clear(m->e);
+    fields_name(m->e, &m->head);
+    if (vals)
+        fields_name(m->e, &m->vals);
+    scope_param(m->e, PARAM_X, "a");
+    scope_param(m->e, PARAM_LO, "a");
+    scope_param(m->e, PARAM_HI, "b");
+}
+
+static bool collect(struct mod_emitter *m)
+{
+    bool ok = true;
+    m->head = (struct field_set){.type = "head", .object = "h"};
+    m->vals = (struct field_set){.type = "vals", .object = "v"};
+    for (int s = 0; s < m->mod->n_stages; s++) {
+        const struct ir_fn *fn = &m->mod->stage[s].fn;
+        ok &= phases_collect(m->e, fn->root, fn->n_roots, &m->phases[s]);
+        ok &= fields_collect(m->e, &m->head, CLASS_HEAD, fn->root, fn->n_roots);
+        ok &= fields_collect(m->e, &m->vals, CLASS_ROW, fn->root, fn->n_roots);
+        ok &= fields_collect(m->e, &m->vals, CLASS_DYNAMIC, fn->root, fn->n_roots);
+        for (int i = 0; i < m->phases[s].n; i++)
+            ok &= field_add(&m->vals, m->phases[s].node[i]);
+    }
+    return ok;
+}
+
+static void emit_tables(struct mod_emitter *m)
+{
+    static const char *const form[] = {"FORM_ELEMENT", "FORM_HALF", "FORM_INTERLEAVED"};
+    struct text_buf *out = m->e->out;
+    int n = m->mod->n_stages;
+    text_add(out, "        static constexpr int STAGES = %d;\n        static constexpr int FORM[] = {", n);
+    for (int s = 0; s < n; s++)
+        text_add(out, "%s%s", s ? ", " : "", form[m->mod->stage[s].form]);
+    text_add(out, "%s};\n        static constexpr int PASSES[] = {", n ? "" : "FORM_ELEMENT");
+    for (int s = 0; s < n; s++)
+        text_add(out, "%s%d", s ? ", " : "", m->phases[s].passes);
+    text_add(out, "%s};\n        static constexpr int REDUCTIONS[] = {", n ? "" : "0");
+    for (int s = 0; s < n; s++)
+        text_add(out, "%s%d", s ? ", " : "", m->phases[s].n);
+    text_add(out, "%s};\n", n ? "" : "0");
+}
+
+/* A constant of reduction r of stage S, from a table per stage. */
+static void emit_lookup(struct mod_emitter *m, const char *name, bool passes)
+{
+    struct text_buf *out = m->e->out;
+    text_add(out, "        template <int S> DEV constexpr int %s(int r)\n        {\n", name);
+    for (int s = 0; s < m->mod->n_stages; s++) {
+        const struct phases *p = &m->phases[s];
+        if (p->n == 0)
+            continue;
+        text_add(out, "            if constexpr (S == %d) {\n                constexpr int table[] = {", s);
+        for (int i = 0; i < p->n; i++)
+            if (passes)
+                text_add(out, "%s%d", i ? ", " : "", p->pass[i]);
+            else
+                text_add(out, "%s%s", i ? ", " : "", reduction_name(m->e->w->node[p->node[i]].op));
+        text_add(out, "};\n                return table[r];\n            }\n");
+    }
+    text_add(out, "            return 0;\n        }\n");
+}
+
+/* Fields that stage s needs and that are known after its pass `pass` (-1: at the start). */
+static void assign_pass(struct mod_emitter *m, int s, int pass)
+{
+    const struct phases *p = &m->phases[s];
+    const struct ir_fn *fn = &m->mod->stage[s].fn;
+    bool only[MAX_FIELDS];
+    name_all(m, false);
+    ir_mark(m->e->w, fn->root, fn->n_roots, m->e->mark);
+    for (int i = 0; i < m->vals.n; i++)
+        only[i] = m->e->mark[m->vals.node[i]] && (int)m->e->w->node[m->vals.node[i]].phase - 1 == pass;
+    for (int i = 0; i < m->vals.n; i++)
+        if ((int)m->e->w->node[m->vals.node[i]].phase - 1 < pass)
+            scope_set(m->e, m->vals.node[i], "v.f%d", i);
+    for (int i = 0; i < p->n; i++)
+        if (p->pass[i] == pass)
+            scope_set(m->e, p->node[i], "red[%d]", i);
+    fields_assign(m->e, &m->vals, only);
+}
+
+static void emit_begin(struct mod_emitter *m)
+{
+    struct text_buf *out = m->e->out;
+    text_add(out, "        template <int S> DEV void begin(vals &v, " MOD_ARGS ", int token, int pos)\n        {\n            v.pos = pos;\n");
+    for (int s = 0; s < m->mod->n_stages; s++) {
+        text_add(out, "        if constexpr (S == %d) {\n", s);
+        assign_pass(m, s, -1);
+        text_add(out, "        }\n");
+    }
+    text_add(out, "        }\n");
+}
+
+static void emit_operand(struct mod_emitter *m)
+{
+    struct text_buf *out = m->e->out;
+    char text[128];
+    text_add(out, "        template <int S, int R> DEV float operand(float a, float b, int i, " MOD_ARGS ", const vals &v)\n        {\n");
+    for (int s = 0; s < m->mod->n_stages; s++)
+        for (int i = 0; i < m->phases[s].n; i++) {
+            int operand = m->e->w->node[m->phases[s].node[i]].arg[0];
+            text_add(out, "        if constexpr (S == %d && R == %d) {\n", s, i);
+            name_all(m, true);
+            emit_values(m->e, &operand, 1);
+            text_add(out, "        return %s;\n        }\n", node_text(m->e, operand, text, sizeof text));
+        }
+    text_add(out, "            return a;\n        }\n");
+}
+
+static void emit_update(struct mod_emitter *m)
+{
+    struct text_buf *out = m->e->out;
+    text_add(out, "        template <int S, int P> DEV void update(vals &v, const float *red, " MOD_ARGS ")\n        {\n");
+    for (int s = 0; s < m->mod->n_stages; s++)
+        for (int p = 0; p < m->phases[s].passes; p++) {
+            text_add(out, "        if constexpr (S == %d && P == %d) {\n", s, p);
+            assign_pass(m, s, p);
+            text_add(out, "        }\n");
+        }
+    text_add(out, "        }\n");
+}
+
+static void emit_output(struct mod_emitter *m)
+{
+    struct text_buf *out = m->e->out;
+    char lo[128];
+    char hi[128];
+    text_add(out, "        template <int S> DEV void output(float &a, float &b, int i, " MOD_ARGS ", const vals &v)\n        {\n");
+    for (int s = 0; s < m->mod->n_stages; s++) {
+        const struct ir_fn *fn = &m->mod->stage[s].fn;
+        text_add(out, "        if constexpr (S == %d) {\n", s);
+        name_all(m, true);
+        emit_values(m->e, fn->root, fn->n_roots);
+        text_add(out, "        const float first = %s;\n", node_text(m->e, fn->root[0], lo, sizeof lo));
+        if (fn->n_roots > 1)
+            text_add(out, "        b = %s;\n", node_text(m->e, fn->root[1], hi, sizeof hi));
+        text_add(out, "        a = first;\n        }\n");
+    }
+    text_add(out, "        }\n");
+}
+
+static void emit_head(struct mod_emitter *m, bool key_side)
+{
+    struct text_buf *out = m->e->out;
+    fields_declare(m->e, &m->head, "int b, h, h_kv;");
+    text_add(out, "        DEV head make_head(const inputs &x, const sizes &z, int b, int h_)\n        {\n            head h;\n"
+                  "            h.b = b;\n            h.h = h_;\n            h.h_kv = %s;\n",
+             key_side ? "h_" : "h_ / (z.n_h / z.n_h_kv)");
+    scope_clear(m->e);
+    fields_assign(m->e, &m->head, NULL);
+    text_add(out, "            return h;\n        }\n");
+    fields_declare(m->e, &m->vals, "int pos;");
+}
+
+void emit_mod_struct(struct emitter *e, enum mod which, const char *type)
+{
+    struct mod_emitter m = {.e = e, .mod = &e->w->mod[which]};
+    if (!collect(&m)) {
+        e->out->failed = true;
+        return;
+    }
+    text_add(e->out, "    struct %s {\n", type);
+    emit_tables(&m);
+    emit_lookup(&m, "reduce_pass", true);
+    emit_lookup(&m, "reduce_op", false);
+    emit_head(&m, which == MOD_KEY || which == MOD_VALUE);
+    emit_begin(&m);
+    emit_operand(&m);
+    emit_update(&m);
+    emit_output(&m);
+    text_add(e->out, "    };\n");
+}

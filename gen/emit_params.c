@@ -1,0 +1,250 @@
+/*
+ * emit_params.c: parameter structs of kernels and the recipe rows that fill them, written by one loop, so
+ * that host and device agree by construction; a static_assert on the size follows each struct. In: what a
+ * kernel takes. Out: C++ members in text, struct param rows in a struct launch.
+ */
+#include "emit.h"
+
+#include <string.h>
+
+/* ---- layout ---------------------------------------------------------------------------------- */
+
+static void align_to(struct params *p, uint32_t bytes)
+{
+    p->offset = (p->offset + bytes - 1) / bytes * bytes;
+}
+
+static struct param *add_row(struct params *p, enum param_kind kind, int arg, int dim, uint32_t bytes)
+{
+    static struct param none; /* written where the rows are full, never read */
+    align_to(p, bytes);
+    uint32_t at = p->offset;
+    p->offset += bytes;
+    if (p->launch->n_params == MAX_PARAMS) {
+        p->failed = true;
+        return &none;
+    }
+    struct param *row = &p->launch->param[p->launch->n_params++];
+    *row = (struct param){.kind = (uint8_t)kind, .arg = (int16_t)arg, .dim = (int16_t)dim, .offset = at};
+    return row;
+}
+
+void params_open(struct params *p, struct text_buf *out, struct launch *launch, const char *type)
+{
+    *p = (struct params){.out = out, .launch = launch};
+    launch->n_params = 0;
+    text_add(out, "struct %s {\n", type);
+}
+
+void params_close(struct params *p, const char *type)
+{
+    align_to(p, 8);
+    p->launch->param_bytes = p->offset;
+    text_add(p->out, "};\nstatic_assert(sizeof(%s) == %u, \"host and device disagree about %s\");\n\n", type, p->offset, type);
+    p->out->failed |= p->failed;
+}
+
+void params_pointer(struct params *p, const char *type, const char *name, enum param_kind kind, int arg)
+{
+    add_row(p, kind, arg, 0, 8);
+    text_add(p->out, "    %s *%s;\n", type, name);
+}
+
+void params_strides(struct params *p, const char *name, const char *const *suffix, int arg, int n, int first_dim)
+{
+    for (int i = 0; i < n; i++) {
+        add_row(p, PARAM_ARG_STRIDE, arg, first_dim + i, 8);
+        text_add(p->out, "    long long %s_%s;\n", name, suffix[i]);
+    }
+}
+
+void params_product(struct params *p, const char *name, const struct product *product)
+{
+    add_row(p, PARAM_PRODUCT, 0, 0, 8)->product = *product;
+    text_add(p->out, "    long long %s;\n", name);
+}
+
+void params_sym(struct params *p, const char *name, enum sym sym)
+{
+    add_row(p, PARAM_SYM, (int)sym, 0, 4);
+    text_add(p->out, "    int %s;\n", name);
+}
+
+void params_start(struct params *p, const char *name, bool is_query)
+{
+    if (is_query)
+        add_row(p, PARAM_Q_START, 0, 0, 4);
+    else
+        p->offset += 4; /* keys start at 0, as everything that no row fills */
+    text_add(p->out, "    int %s;\n", name);
+}
+
+void params_null(struct params *p, const char *type, const char *name)
+{
+    align_to(p, 8);
+    p->offset += 8;
+    text_add(p->out, "    %s *%s;\n", type, name);
+}
+
+void params_sizes(struct params *p)
+{
+    static const enum sym order[] = {SYM_B, SYM_H, SYM_H_KV, SYM_Q, SYM_KV};
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        add_row(p, PARAM_SYM, (int)order[i], 0, 4);
+    add_row(p, PARAM_Q_START, 0, 0, 4);
+    text_add(p->out, "    sizes z;\n");
+}
+
+void params_row_sizes(struct params *p)
+{
+    static const enum sym order[] = {SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        add_row(p, PARAM_SYM, (int)order[i], 0, 4);
+    text_add(p->out, "    row_sizes z;\n");
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+int signature_find(const struct signature *sig, const char *name)
+{
+    for (int i = 0; i < sig->n_args; i++)
+        if (strcmp(sig->arg[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* Nodes that some function of the lowered spec still uses: absent inputs are gone by now. */
+static void mark_all(const struct emitter *e)
+{
+    const struct ir *w = e->w;
+    const struct ir_fn *fn[16] = {&w->scale, &w->mask, &w->bounds, &w->online, &w->epilogue, &w->row};
+    int n = 6;
+    memset(e->mark, 0, (size_t)w->n_nodes * sizeof *e->mark);
+    for (int f = 0; f < n; f++)
+        for (int i = 0; i < fn[f]->n_roots; i++)
+            e->mark[fn[f]->root[i]] = true;
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < w->mod[m].n_stages; s++)
+            for (int i = 0; i < w->mod[m].stage[s].fn.n_roots; i++)
+                e->mark[w->mod[m].stage[s].fn.root[i]] = true;
+    for (int i = w->n_nodes - 1; i >= 0; i--)
+        for (int k = 0; e->mark[i] && k < w->node[i].n_args; k++)
+            e->mark[w->node[i].arg[k]] = true;
+}
+
+bool input_used(const struct emitter *e, int input)
+{
+    mark_all(e);
+    for (int i = 0; i < e->w->n_nodes; i++) {
+        const struct ir_node *n = &e->w->node[i];
+        if (e->mark[i] && (n->op == OP_LOAD || n->op == OP_SCALAR) && n->index == input)
+            return true;
+    }
+    return false;
+}
+
+/* A dim that every read indexes by head or batch alone has a 64-bit stride; the others, which are multiplied
+   per row or element, have a 32-bit one. */
+bool stride_is_wide(const struct emitter *e, int input, int dim)
+{
+    for (int i = 0; i < e->w->n_nodes; i++) {
+        const struct ir_node *n = &e->w->node[i];
+        if (n->op == OP_LOAD && n->index == input && e->w->node[n->arg[dim]].span != 0)
+            return false;
+    }
+    return true;
+}
+
+static const char *element_type(lathe_dtype dtype)
+{
+    switch (dtype) {
+    case LATHE_F16:
+        return "f16";
+    case LATHE_BF16:
+        return "bf16";
+    case LATHE_I32:
+        return "int";
+    case LATHE_U8:
+        return "unsigned char";
+    default:
+        return "float";
+    }
+}
+
+static void tensor_members(struct params *p, struct emitter *e, int input, bool text)
+{
+    const struct input *in = &e->w->input[input];
+    int arg = signature_find(e->sig, in->name);
+    add_row(p, PARAM_ARG_DATA, arg, 0, 8);
+    if (text)
+        text_add(p->out, "    const %s *in_%s;\n", element_type((lathe_dtype)e->problem->arg_dtype[arg]), in->name);
+    for (int d = 0; d < in->n_dims; d++) {
+        bool wide = stride_is_wide(e, input, d);
+        add_row(p, wide ? PARAM_ARG_STRIDE : PARAM_ARG_STRIDE32, arg, d, wide ? 8 : 4);
+        if (text)
+            text_add(p->out, "    %s in_%s_s%d;\n", wide ? "long long" : "int", in->name, d);
+        if (in->dim[d].sym < SYM_FREE)
+            continue;
+        add_row(p, PARAM_SYM, in->dim[d].sym, 0, 4);
+        if (text)
+            text_add(p->out, "    int in_%s_n%d;\n", in->name, d);
+    }
+}
+
+static void scalar_member(struct params *p, struct emitter *e, int input, bool text)
+{
+    const struct input *in = &e->w->input[input];
+    bool integer = in->dtype == LATHE_I32;
+    add_row(p, integer ? PARAM_SCALAR_I32 : PARAM_SCALAR_F32, signature_find(e->sig, in->name), 0, 4);
+    if (text)
+        text_add(p->out, "    %s in_%s;\n", integer ? "int" : "float", in->name);
+}
+
+/* Members of struct inputs, which starts and ends on 8 bytes. */
+static void input_members(struct params *p, struct emitter *e, bool text)
+{
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        if (!input_used(e, i))
+            continue;
+        if (e->w->input[i].is_scalar)
+            scalar_member(p, e, i, text);
+        else
+            tensor_members(p, e, i, text);
+    }
+}
+
+void emit_inputs_struct(struct emitter *e)
+{
+    static const char note[] = "    long long none; // an empty struct would have a size of its own\n";
+    struct launch scratch = {.n_params = 0};
+    struct params p = {.out = e->out, .launch = &scratch};
+    text_add(e->out, "struct alignas(8) inputs { // data, strides and sizes of the spec's inputs\n");
+    input_members(&p, e, true);
+    if (p.offset == 0)
+        text_add(e->out, "%s", note);
+    text_add(e->out, "};\n\n");
+}
+
+void params_inputs(struct params *p, struct emitter *e, const char *name)
+{
+    align_to(p, 8);
+    uint32_t start = p->offset;
+    input_members(p, e, false);
+    if (p->offset == start)
+        p->offset += 8;
+    align_to(p, 8);
+    text_add(p->out, "    inputs %s;\n", name);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+struct product product_of(int64_t scale)
+{
+    return (struct product){.scale = scale};
+}
+
+void product_times(struct product *p, enum sym sym, int tile)
+{
+    p->factor[p->n].sym = (uint8_t)sym;
+    p->factor[p->n++].tile = tile;
+}

@@ -1,0 +1,232 @@
+/*
+ * emit_rowwise.c: variant.gen.cuh and the launch recipe of rowwise. In: a lowered spec, a plan. Out: the struct
+ * `variant` of templates/README.md. Every function starts from x, so a kernel may hold a row in registers or
+ * read it again in each pass.
+ */
+#include "emit.h"
+
+#define ROW_ARGS "const inputs &x, const row_sizes &z, const head &h"
+
+struct row_emitter {
+    struct emitter *e;
+    struct phases phases;
+    struct field_set head;
+    struct field_set col;
+    struct field_set vals;
+};
+
+static bool collect(struct row_emitter *r)
+{
+    const struct ir_fn *fn = &r->e->w->row;
+    r->head = (struct field_set){.type = "head", .object = "h"};
+    r->col = (struct field_set){.type = "col", .object = "c"};
+    r->vals = (struct field_set){.type = "vals", .object = "v"};
+    bool ok = phases_collect(r->e, fn->root, fn->n_roots, &r->phases);
+    ok &= fields_collect(r->e, &r->head, CLASS_HEAD, fn->root, fn->n_roots);
+    ok &= fields_collect(r->e, &r->col, CLASS_COL, fn->root, fn->n_roots);
+    ok &= fields_collect(r->e, &r->vals, CLASS_ROW, fn->root, fn->n_roots);
+    ok &= fields_collect(r->e, &r->vals, CLASS_DYNAMIC, fn->root, fn->n_roots);
+    for (int i = 0; i < r->phases.n; i++)
+        ok &= field_add(&r->vals, r->phases.node[i]);
+    return ok;
+}
+
+static void name_all(struct row_emitter *r, bool col, bool vals)
+{
+    scope_clear(r->e);
+    fields_name(r->e, &r->head);
+    if (col)
+        fields_name(r->e, &r->col);
+    if (vals)
+        fields_name(r->e, &r->vals);
+    scope_param(r->e, PARAM_ROWX, "e");
+}
+
+/* ---- columns --------------------------------------------------------------------------------- */
+
+/* A read whose last index is the column itself comes in vectors. */
+static bool is_vector_load(const struct emitter *e, int node)
+{
+    const struct ir_node *n = &e->w->node[node];
+    if (n->op != OP_LOAD)
+        return false;
+    const struct ir_node *last = &e->w->node[n->arg[n->n_args - 1]];
+    for (int i = 0; i + 1 < n->n_args; i++)
+        if (e->w->node[n->arg[i]].span != 0)
+            return false;
+    return last->op == OP_AT && last->index == AT_COL;
+}
+
+/* Vector loads below the columns, one array each; they stay named in the scope as array[k]. */
+static void emit_vector_loads(struct row_emitter *r)
+{
+    struct emitter *e = r->e;
+    for (int i = 0; i < e->w->n_nodes; i++) {
+        const struct ir_node *n = &e->w->node[i];
+        if (!is_vector_load(e, i))
+            continue;
+        const char *name = e->w->input[n->index].name;
+        int last = n->n_args - 1;
+        text_add(e->out, "        %s u%d[V];\n        m_load_columns<V>(x.in_%s", n->type == TYPE_F32 ? "float" : "int", i, name);
+        for (int d = 0; d < last; d++) {
+            char index[128];
+            char bound[64];
+            input_size_text(e, n->index, d, bound, sizeof bound);
+            text_add(e->out, " + (long long)m_clamp_index(%s, %s) * x.in_%s_s%d",
+                     node_text(e, n->arg[d], index, sizeof index), bound, name, d);
+        }
+        text_add(e->out, ", x.in_%s_s%d, i, z.n, u%d);\n", name, last, i);
+        scope_set(e, i, "u%d[k]", i);
+    }
+}
+
+static void emit_columns(struct row_emitter *r)
+{
+    struct text_buf *out = r->e->out;
+    fields_declare(r->e, &r->col, "");
+    text_add(out, "    static constexpr bool COLS = %s;\n", r->col.n > 0 ? "true" : "false");
+    text_add(out, "    template <int V> DEV void make_cols(" ROW_ARGS ", int first, col (&cols)[V])\n    {\n");
+    if (r->col.n > 0) {
+        name_all(r, false, false);
+        text_add(out, "        const int i = first;\n");
+        emit_vector_loads(r);
+        text_add(out, "#pragma unroll\n        for (int k = 0; k < V; k++) {\n        const int i = first + k;\n        col &c = cols[k];\n");
+        fields_assign(r->e, &r->col, NULL);
+        text_add(out, "        }\n");
+    }
+    text_add(out, "    }\n");
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static void assign_pass(struct row_emitter *r, int pass)
+{
+    bool only[MAX_FIELDS];
+    name_all(r, false, false);
+    for (int i = 0; i < r->vals.n; i++) {
+        int known = (int)r->e->w->node[r->vals.node[i]].phase - 1;
+        only[i] = known == pass;
+        if (known < pass)
+            scope_set(r->e, r->vals.node[i], "v.f%d", i);
+    }
+    for (int i = 0; i < r->phases.n; i++)
+        if (r->phases.pass[i] == pass)
+            scope_set(r->e, r->phases.node[i], "red[%d]", i);
+    fields_assign(r->e, &r->vals, only);
+}
+
+static void emit_head(struct row_emitter *r)
+{
+    struct text_buf *out = r->e->out;
+    fields_declare(r->e, &r->head, r->head.n ? "" : "int none;");
+    text_add(out, "    DEV head make_head(const inputs &x, const row_sizes &z)\n    {\n        head h;\n%s", r->head.n ? "" : "        h.none = 0;\n");
+    scope_clear(r->e);
+    fields_assign(r->e, &r->head, NULL);
+    text_add(out, "        return h;\n    }\n");
+}
+
+static void emit_rows(struct row_emitter *r)
+{
+    struct text_buf *out = r->e->out;
+    fields_declare(r->e, &r->vals, "int row;");
+    text_add(out, "    DEV void begin(vals &v, " ROW_ARGS ", int row)\n    {\n        v.row = row;\n");
+    assign_pass(r, -1);
+    text_add(out, "    }\n    static constexpr int PASSES = %d, REDUCTIONS = %d;\n    static constexpr int REDUCE_PASS[] = {", r->phases.passes, r->phases.n);
+    for (int i = 0; i < r->phases.n; i++)
+        text_add(out, "%s%d", i ? ", " : "", r->phases.pass[i]);
+    text_add(out, "%s};\n    static constexpr int REDUCE_OP[] = {", r->phases.n ? "" : "-1");
+    for (int i = 0; i < r->phases.n; i++)
+        text_add(out, "%s%s", i ? ", " : "", reduction_name(r->e->w->node[r->phases.node[i]].op));
+    text_add(out, "%s};\n", r->phases.n ? "" : "RED_SUM");
+}
+
+static void emit_functions(struct row_emitter *r)
+{
+    const struct ir_fn *fn = &r->e->w->row;
+    struct text_buf *out = r->e->out;
+    char text[128];
+    text_add(out, "    template <int R> DEV float operand(float e, int i, " ROW_ARGS ", const col &c, const vals &v)\n    {\n");
+    for (int k = 0; k < r->phases.n; k++) {
+        int operand = r->e->w->node[r->phases.node[k]].arg[0];
+        text_add(out, "        if constexpr (R == %d) {\n", k);
+        name_all(r, true, true);
+        emit_values(r->e, &operand, 1);
+        text_add(out, "        return %s;\n        }\n", node_text(r->e, operand, text, sizeof text));
+    }
+    text_add(out, "        return e;\n    }\n    template <int P> DEV void update(vals &v, const float *red, " ROW_ARGS ")\n    {\n");
+    for (int p = 0; p < r->phases.passes; p++) {
+        text_add(out, "        if constexpr (P == %d) {\n", p);
+        assign_pass(r, p);
+        text_add(out, "        }\n");
+    }
+    text_add(out, "    }\n    DEV float output(float e, int i, " ROW_ARGS ", const col &c, const vals &v)\n    {\n");
+    name_all(r, true, true);
+    emit_values(r->e, fn->root, 1);
+    text_add(out, "        return %s;\n    }\n", node_text(r->e, fn->root[0], text, sizeof text));
+}
+
+static void emit_stats(struct row_emitter *r)
+{
+    const struct ir *w = r->e->w;
+    struct text_buf *out = r->e->out;
+    text_add(out, "    static constexpr int STATS = %d;\n    DEV void store_stats(const rowwise_params &p, int row0, int row1, int row, const vals &v)\n    {\n", w->n_finals);
+    name_all(r, false, true);
+    if (w->n_finals > 0)
+        text_add(out, "        const inputs &x = p.in;\n        const row_sizes &z = p.z;\n        const head h = make_head(x, z);\n");
+    emit_values(r->e, w->row.root + 1, w->n_finals);
+    for (int i = 0; i < w->n_finals; i++) {
+        char text[128];
+        text_add(out, "        if (p.stat%d) {\n            p.stat%d[row0 * p.stat%d_0 + row1 * p.stat%d_1 + row * p.stat%d_2] = %s; // %s\n        }\n",
+                 i, i, i, i, i, node_text(r->e, w->row.root[1 + i], text, sizeof text), w->final[i].name);
+    }
+    text_add(out, "    }\n");
+}
+
+static void add_launch(struct row_emitter *r, const struct plan *plan, struct source *out)
+{
+    static const char *const dim[] = {"0", "1", "2"};
+    struct emitter *e = r->e;
+    struct launch *l = &out->launch[out->n_launches++];
+    *l = (struct launch){.threads = plan->threads};
+    snprintf(l->entry, sizeof l->entry, "%.24s_%s_rowwise", e->w->name, lathe_dtype_text(e->problem->dtype));
+    l->grid = product_of(1);
+    product_times(&l->grid, SYM_ROWS0, 1);
+    product_times(&l->grid, SYM_ROWS1, 1);
+    product_times(&l->grid, SYM_ROWS, plan->rows_per_block);
+    product_times(&l->grid, SYM_N, INT32_MAX); /* 1, or 0 for empty rows */
+    struct params p;
+    int x = signature_find(e->sig, "x");
+    int y = signature_find(e->sig, "y");
+    params_open(&p, e->out, l, "rowwise_params");
+    params_pointer(&p, "const void", "x", PARAM_ARG_DATA, x);
+    params_pointer(&p, "void", "y", PARAM_ARG_DATA, y);
+    params_strides(&p, "x", dim, x, 3, 0);
+    params_strides(&p, "y", dim, y, 3, 0);
+    params_row_sizes(&p);
+    for (int i = 0; i < e->w->n_finals; i++) {
+        char member[32];
+        int arg = signature_find(e->sig, e->w->final[i].name);
+        snprintf(member, sizeof member, "stat%d", i);
+        params_pointer(&p, "float", member, PARAM_ARG_DATA, arg);
+        params_strides(&p, member, dim, arg, 3, 0);
+    }
+    params_inputs(&p, e, "in");
+    params_close(&p, "rowwise_params");
+}
+
+bool emit_rowwise(struct emitter *e, const struct plan *plan, struct source *out)
+{
+    struct row_emitter r = {.e = e};
+    if (!collect(&r))
+        return false;
+    emit_inputs_struct(e);
+    add_launch(&r, plan, out);
+    text_add(e->out, "struct variant {\n");
+    emit_head(&r);
+    emit_columns(&r);
+    emit_rows(&r);
+    emit_functions(&r);
+    emit_stats(&r);
+    text_add(e->out, "};\n");
+    return true;
+}

@@ -1,0 +1,478 @@
+/*
+ * eval.c: the value of IR nodes in double precision. In: an environment that says what the leaves are and
+ * which span bit runs over arrays. Out: env->value, one double or n doubles per node, valid until the
+ * next eval_run; eval_free frees it. Nodes are taken in pool order, so operands are there before users.
+ * Integers are doubles that hold 32-bit values; what leaves that range is an error with its line.
+ */
+#include "gen.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- scalar ops ------------------------------------------------------------------------------ */
+
+static bool is_int32(double v)
+{
+    return v >= -2147483648.0 && v <= 2147483647.0;
+}
+
+/* Truncates towards zero and saturates; NaN is 0: what cvt.rzi.s32 does on the device. */
+static double to_int32(double v)
+{
+    if (isnan(v))
+        return 0.0;
+    return v <= -2147483648.0 ? -2147483648.0 : v >= 2147483647.0 ? 2147483647.0 : trunc(v);
+}
+
+/* Towards -inf, exact also where a / b was rounded up to an integer. */
+static double floor_divide(double a, double b)
+{
+    const double quotient = floor(a / b);
+    const double rest = fma(-quotient, b, a);
+    return (b > 0.0 ? rest < 0.0 : rest > 0.0) ? quotient - 1.0 : quotient;
+}
+
+/* Has the sign of b, as in Lua. */
+static double floor_modulo(double a, double b)
+{
+    const double rest = fmod(a, b);
+    return (b > 0.0 ? rest < 0.0 : rest > 0.0) ? rest + b : rest;
+}
+
+static double sigmoid(double x)
+{
+    if (x >= 0.0)
+        return 1.0 / (1.0 + exp(-x));
+    const double e = exp(x);
+    return e / (1.0 + e);
+}
+
+/* x times a distribution function that vanishes at -inf faster than x grows. */
+static double gated(double x, double gate)
+{
+    return x == -(double)INFINITY ? -0.0 : x * gate;
+}
+
+static double gelu(double x)
+{
+    return gated(x, 0.5 * erfc(-x * sqrt(0.5)));
+}
+
+/* The op itself, integers not yet checked. */
+static double apply(enum ir_op op, const double *a)
+{
+    switch (op) {
+    case OP_ADD:
+        return a[0] + a[1];
+    case OP_SUB:
+        return a[0] - a[1];
+    case OP_MUL:
+        return a[0] * a[1];
+    case OP_DIV:
+        return a[0] / a[1];
+    case OP_IDIV:
+        return floor_divide(a[0], a[1]);
+    case OP_MOD:
+        return floor_modulo(a[0], a[1]);
+    case OP_POW:
+        return pow(a[0], a[1]);
+    case OP_NEG:
+        return -a[0];
+    case OP_EXP:
+        return exp(a[0]);
+    case OP_EXP2:
+        return exp2(a[0]);
+    case OP_LOG:
+        return log(a[0]);
+    case OP_LOG2:
+        return log2(a[0]);
+    case OP_SQRT:
+        return sqrt(a[0]);
+    case OP_RSQRT:
+        return 1.0 / sqrt(a[0]);
+    case OP_SIN:
+        return sin(a[0]);
+    case OP_COS:
+        return cos(a[0]);
+    case OP_TANH:
+        return tanh(a[0]);
+    case OP_SIGMOID:
+        return sigmoid(a[0]);
+    case OP_SILU:
+        return gated(a[0], sigmoid(a[0]));
+    case OP_RELU:
+        return fmax(a[0], 0.0);
+    case OP_ERF:
+        return erf(a[0]);
+    case OP_GELU:
+        return gelu(a[0]);
+    case OP_ABS:
+        return fabs(a[0]);
+    case OP_MIN:
+        return fmin(a[0], a[1]);
+    case OP_MAX:
+        return fmax(a[0], a[1]);
+    case OP_CLAMP:
+        return fmin(fmax(a[0], a[1]), a[2]);
+    case OP_FLOOR:
+        return floor(a[0]);
+    case OP_CEIL:
+        return ceil(a[0]);
+    case OP_LT:
+        return a[0] < a[1];
+    case OP_LE:
+        return a[0] <= a[1];
+    case OP_GT:
+        return a[0] > a[1];
+    case OP_GE:
+        return a[0] >= a[1];
+    case OP_EQ:
+        return a[0] == a[1];
+    case OP_NE:
+        return a[0] != a[1];
+    case OP_WHERE:
+        return a[0] != 0.0 ? a[1] : a[2];
+    case OP_AND:
+        return a[0] != 0.0 && a[1] != 0.0;
+    case OP_OR:
+        return a[0] != 0.0 || a[1] != 0.0;
+    case OP_NOT:
+        return a[0] == 0.0;
+    case OP_I32:
+        return to_int32(a[0]);
+    case OP_F32:
+    case OP_DETACH:
+        return a[0];
+    default: /* leaves and reductions have no scalar form */
+        return (double)NAN;
+    }
+}
+
+double eval_op(enum ir_op op, enum ir_type type, const double *arg)
+{
+    const double v = apply(op, arg);
+    if (type != TYPE_I32)
+        return v;
+    return is_int32(v) ? v + 0.0 : (double)NAN; /* + 0.0: integers have no -0 */
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+struct arena {   /* behind env->memory */
+    int n_nodes; /* entries of value and used */
+    double **value;
+    bool *used;
+    double *data;
+    size_t n_data;
+};
+
+static bool fail(struct eval_env *env, int node, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* env->error: "file:line: text" by the node's place. Returns false. */
+static bool fail(struct eval_env *env, int node, const char *fmt, ...)
+{
+    char text[384];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    env->error_node = node;
+    const struct ir_node *n = node >= 0 ? &env->ir->node[node] : NULL;
+    if (n && n->line > 0 && n->file < env->ir->n_files)
+        snprintf(env->error, sizeof env->error, "%.100s:%d: %s", env->ir->file[n->file], n->line, text);
+    else
+        snprintf(env->error, sizeof env->error, "%s", text);
+    return false;
+}
+
+static bool along_axis(const struct eval_env *env, int node)
+{
+    return (env->ir->node[node].span & env->axis) != 0;
+}
+
+static size_t width(const struct eval_env *env, int node)
+{
+    return along_axis(env, node) ? (size_t)env->n : 1;
+}
+
+static bool grow_nodes(struct arena *m, int n_nodes)
+{
+    if (n_nodes <= m->n_nodes)
+        return true;
+    double **value = realloc(m->value, (size_t)n_nodes * sizeof *value);
+    if (value)
+        m->value = value;
+    bool *used = realloc(m->used, (size_t)n_nodes * sizeof *used);
+    if (used)
+        m->used = used;
+    if (!value || !used)
+        return false;
+    m->n_nodes = n_nodes;
+    return true;
+}
+
+static bool grow_data(struct arena *m, size_t n_data)
+{
+    if (n_data <= m->n_data)
+        return true;
+    const size_t capacity = n_data + n_data / 2;
+    double *data = malloc(capacity * sizeof *data);
+    if (!data)
+        return false;
+    free(m->data); /* of the last run: nothing to keep */
+    m->data = data;
+    m->n_data = capacity;
+    return true;
+}
+
+/* Give every node below the roots its place. */
+static bool lay_out(struct eval_env *env, const int *root, int n_roots)
+{
+    struct arena *m = env->memory ? env->memory : calloc(1, sizeof *m);
+    env->memory = m;
+    env->value = NULL;
+    if (!m || !grow_nodes(m, env->ir->n_nodes))
+        return false;
+    ir_mark(env->ir, root, n_roots, m->used);
+    size_t n_data = 1;
+    for (int i = 0; i < env->ir->n_nodes; i++)
+        n_data += m->used[i] ? width(env, i) : 0;
+    if (!grow_data(m, n_data))
+        return false;
+    double *next = m->data;
+    for (int i = 0; i < env->ir->n_nodes; i++) {
+        m->value[i] = m->used[i] ? next : NULL;
+        next += m->used[i] ? width(env, i) : 0;
+    }
+    env->value = m->value;
+    return true;
+}
+
+void eval_free(struct eval_env *env)
+{
+    struct arena *m = env->memory;
+    if (m) {
+        free(m->value);
+        free(m->used);
+        free(m->data);
+        free(m);
+    }
+    env->memory = NULL;
+    env->value = NULL;
+}
+
+/* ---- leaves ---------------------------------------------------------------------------------- */
+
+static void fill(struct eval_env *env, int node, double value)
+{
+    const size_t n = width(env, node);
+    for (size_t j = 0; j < n; j++)
+        env->value[node][j] = value;
+}
+
+static bool run_at(struct eval_env *env, int node)
+{
+    static const char *const name[AT_COUNT] = {
+#define AT_NAME(id, text, span) text,
+        AT_MAP(AT_NAME)
+#undef AT_NAME
+    };
+    const int field = env->ir->node[node].index;
+    if (!along_axis(env, node))
+        env->value[node][0] = env->at[field];
+    else if (env->at_axis[field])
+        memcpy(env->value[node], env->at_axis[field], width(env, node) * sizeof(double));
+    else if (env->n > 0)
+        return fail(env, node, "at.%s has no value here", name[field]);
+    return true;
+}
+
+static bool run_param(struct eval_env *env, int node)
+{
+    const double *given = env->param[env->ir->node[node].index];
+    if (width(env, node) == 0)
+        return true;
+    if (!given)
+        return fail(env, node, "parameter %d of the function has no value here", env->ir->node[node].index);
+    memcpy(env->value[node], given, width(env, node) * sizeof(double));
+    return true;
+}
+
+static void run_scalar(struct eval_env *env, int node)
+{
+    const int input = env->ir->node[node].index;
+    const lathe_arg *t = env->input[input];
+    fill(env, node, t ? dtype_load(t->dtype, t->data, 0) : env->ir->input[input].default_value);
+}
+
+static void dim_name(char *out, size_t size, const struct ir *ir, const struct sig_dim *dim)
+{
+    static const char *const text[SYM_FREE] = {
+#define SYM_TEXT(id, spelling, what) spelling,
+        SYM_MAP(SYM_TEXT)
+#undef SYM_TEXT
+    };
+    if (dim->literal > 0)
+        snprintf(out, size, "%d", dim->literal);
+    else
+        snprintf(out, size, "%s", dim->sym < SYM_FREE ? text[dim->sym] : ir->free_name[dim->sym - SYM_FREE]);
+}
+
+static bool fail_index(struct eval_env *env, int node, int dim, double index, int64_t size)
+{
+    const struct input *in = &env->ir->input[env->ir->node[node].index];
+    char name[NAME_MAX_BYTES];
+    dim_name(name, sizeof name, env->ir, &in->dim[dim]);
+    if (size == 0)
+        return fail(env, node, "%s: index %.0f of dim %d (%s): that dim has no elements", in->name, index,
+                    dim, name);
+    return fail(env, node, "%s: index %.0f of dim %d (%s) is outside 0..%lld", in->name, index, dim, name,
+                (long long)size - 1);
+}
+
+static bool run_load(struct eval_env *env, int node)
+{
+    const struct ir_node *n = &env->ir->node[node];
+    const lathe_arg *t = env->input[n->index];
+    if (!t) {
+        fill(env, node, env->ir->input[n->index].default_value);
+        return true;
+    }
+    int64_t stride[IR_MAX_ARGS] = {0};
+    for (int k = 0; k < n->n_args; k++)
+        stride[k] = tensor_stride(t, k);
+    const size_t count = width(env, node);
+    for (size_t j = 0; j < count; j++) {
+        int64_t element = 0;
+        for (int k = 0; k < n->n_args; k++) {
+            const double index = env->value[n->arg[k]][along_axis(env, n->arg[k]) ? j : 0];
+            if (!(index >= 0.0 && index < (double)t->shape[k]))
+                return fail_index(env, node, k, index, t->shape[k]);
+            element += (int64_t)index * stride[k];
+        }
+        env->value[node][j] = dtype_load(t->dtype, t->data, element);
+    }
+    return true;
+}
+
+/* ---- inner nodes ----------------------------------------------------------------------------- */
+
+static bool fail_integer(struct eval_env *env, int node, const double *a)
+{
+    const struct ir_node *n = &env->ir->node[node];
+    const char *op = ir_op_name(n->op);
+    if ((n->op == OP_IDIV || n->op == OP_MOD) && a[1] == 0.0)
+        return fail(env, node, "integer division by zero: %.0f %s 0", a[0], op);
+    if (n->n_args == 1)
+        return fail(env, node, "the integer result of %s %.0f does not fit 32 bits", op, a[0]);
+    return fail(env, node, "the integer result of %.0f %s %.0f does not fit 32 bits", a[0], op, a[1]);
+}
+
+/* Record what detach() gives, or give again what was recorded. */
+static bool run_tape(struct eval_tape *tape, double *value, size_t n)
+{
+    if (tape->replay) {
+        const size_t left = tape->n - tape->at;
+        for (size_t j = 0; j < n && j < left; j++)
+            value[j] = tape->value[tape->at++];
+        return true;
+    }
+    if (tape->n + n > tape->capacity) {
+        const size_t capacity = 2 * (tape->n + n);
+        double *grown = realloc(tape->value, capacity * sizeof *grown);
+        if (!grown)
+            return false;
+        tape->value = grown;
+        tape->capacity = capacity;
+    }
+    for (size_t j = 0; j < n; j++)
+        tape->value[tape->n++] = value[j];
+    return true;
+}
+
+static bool run_op(struct eval_env *env, int node)
+{
+    const struct ir_node *n = &env->ir->node[node];
+    const enum ir_op op = (enum ir_op)n->op;
+    const enum ir_type type = (enum ir_type)n->type;
+    const double *from[IR_MAX_ARGS] = {NULL};
+    size_t step[IR_MAX_ARGS] = {0};
+    for (int k = 0; k < n->n_args; k++) {
+        from[k] = env->value[n->arg[k]];
+        step[k] = along_axis(env, n->arg[k]) ? 1 : 0;
+    }
+    const size_t count = width(env, node);
+    double *out = env->value[node];
+    for (size_t j = 0; j < count; j++) {
+        double a[IR_MAX_ARGS] = {0.0};
+        for (int k = 0; k < n->n_args; k++)
+            a[k] = from[k][j * step[k]];
+        out[j] = eval_op(op, type, a);
+        if (type == TYPE_I32 && isnan(out[j]))
+            return fail_integer(env, node, a);
+    }
+    if (op == OP_DETACH && env->tape && !run_tape(env->tape, out, count))
+        return fail(env, -1, "out of memory for what detach() gives");
+    return true;
+}
+
+/* Of n values, or of one value that stands for n. Extremes skip NaN, as the device does. */
+static double reduce(enum ir_op op, const double *v, bool spread, int n)
+{
+    const bool sum = op == OP_ROWSUM || op == OP_DIMSUM || op == OP_SPLITSUM;
+    if (sum && !spread)
+        return n > 0 ? v[0] * n : 0.0;
+    double result = sum ? 0.0 : op == OP_ROWMIN ? (double)INFINITY : -(double)INFINITY;
+    for (int j = 0; j < n; j++) {
+        const double x = v[spread ? j : 0];
+        if (sum)
+            result += x;
+        else if (op == OP_ROWMIN ? x < result : x > result)
+            result = x;
+    }
+    return result;
+}
+
+static bool run_reduction(struct eval_env *env, int node)
+{
+    const struct ir_node *n = &env->ir->node[node];
+    if (ir_op_axis(n->op) != env->axis)
+        return fail(env, node, "%s cannot be evaluated along another axis than its own", ir_op_name(n->op));
+    env->value[node][0] =
+        reduce((enum ir_op)n->op, env->value[n->arg[0]], along_axis(env, n->arg[0]), env->n);
+    return true;
+}
+
+static bool run_node(struct eval_env *env, int node)
+{
+    const struct ir_node *n = &env->ir->node[node];
+    switch (n->op) {
+    case OP_CONST:
+        env->value[node][0] = n->value;
+        return true;
+    case OP_AT:
+        return run_at(env, node);
+    case OP_PARAM:
+        return run_param(env, node);
+    case OP_SCALAR:
+        run_scalar(env, node);
+        return true;
+    case OP_LOAD:
+        return run_load(env, node);
+    default:
+        return ir_op_is_reduction(n->op) ? run_reduction(env, node) : run_op(env, node);
+    }
+}
+
+bool eval_run(struct eval_env *env, const int *root, int n_roots)
+{
+    env->error[0] = 0;
+    env->error_node = -1;
+    if (!lay_out(env, root, n_roots))
+        return fail(env, -1, "out of memory for %d values per node", env->n);
+    for (int i = 0; i < env->ir->n_nodes; i++)
+        if (env->value[i] && !run_node(env, i))
+            return false;
+    return true;
+}

@@ -1,0 +1,85 @@
+/*
+ * host_rowwise.c: forward of a row-wise operator on the host, a row at a time. In: a bound call. Out: y
+ * and the row statistics, written into the arguments. A row is read before it is written, so y may be x.
+ * Scratch is a row of doubles each for x, y and the column numbers, freed before the return.
+ */
+#include "host.h"
+
+#include <stdlib.h>
+
+struct scratch {
+    struct eval_env env; /* axis KV: the row */
+    struct host_view x;
+    struct host_view y;
+    struct host_view stat[MAX_STATE]; /* as [rows0, rows1, rows, 1] */
+    double *row;
+    double *result;
+    double *column; /* 0, 1, 2, ...: at.i */
+};
+
+static lathe_status scratch_init(struct scratch *s, const struct host_call *call, lathe_error *err)
+{
+    const size_t n = (size_t)host_dim(call, SYM_N) + 1;
+    *s = (struct scratch){.row = malloc(n * sizeof(double)),
+                          .result = malloc(n * sizeof(double)),
+                          .column = malloc(n * sizeof(double))};
+    host_env_init(&s->env, call, SPAN_KV);
+    if (!s->row || !s->result || !s->column)
+        return host_out_of_memory(err);
+    for (size_t i = 0; i < n; i++)
+        s->column[i] = (double)i;
+    host_view_make(&s->x, host_arg(call, "x"), 4);
+    host_view_make(&s->y, host_arg(call, "y"), 4);
+    for (int i = 0; i < call->ir->n_finals; i++)
+        host_view_make(&s->stat[i], host_arg(call, call->ir->final[i].name), 3);
+    s->env.n = (int)host_dim(call, SYM_N);
+    s->env.at_axis[AT_COL] = s->column;
+    s->env.param[PARAM_ROWX] = s->row;
+    return LATHE_OK;
+}
+
+static void scratch_free(struct scratch *s)
+{
+    eval_free(&s->env);
+    free(s->row);
+    free(s->result);
+    free(s->column);
+}
+
+static lathe_status forward_row(struct scratch *s, const struct host_call *call, int64_t flat,
+                                lathe_error *err)
+{
+    const int64_t rows = host_dim(call, SYM_ROWS);
+    const int64_t rows1 = host_dim(call, SYM_ROWS1);
+    const int64_t i0 = flat / rows / rows1;
+    const int64_t i1 = flat / rows % rows1;
+    const int64_t i2 = flat % rows;
+    const struct ir_fn *fn = &call->ir->row;
+    const int n = s->env.n;
+    s->env.at[AT_ROW] = (double)flat;
+    host_view_load(&s->x, i0, i1, i2, n, s->row);
+    const lathe_status status = host_eval(&s->env, fn->root, fn->n_roots, err);
+    if (status != LATHE_OK)
+        return status;
+    if (s->y.data) {
+        host_values(&s->env, fn->root[0], n, s->result);
+        host_view_store(&s->y, i0, i1, i2, n, s->result);
+    }
+    for (int i = 0; i < call->ir->n_finals; i++) {
+        const double stat = host_value(&s->env, fn->root[1 + i], 0);
+        if (s->stat[i].data)
+            host_view_store(&s->stat[i], i0, i1, i2, 1, &stat);
+    }
+    return LATHE_OK;
+}
+
+lathe_status host_rowwise_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
+                                  lathe_error *err)
+{
+    struct scratch s;
+    lathe_status status = scratch_init(&s, call, err);
+    for (int64_t i = 0; i < n_rows && status == LATHE_OK; i++)
+        status = forward_row(&s, call, rows ? rows[i] : i, err);
+    scratch_free(&s);
+    return status;
+}

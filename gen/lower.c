@@ -1,0 +1,279 @@
+/*
+ * lower.c: from a spec's IR to what a kernel computes. In: immutable IR, problem. Out: a rewritten clone.
+ *
+ * Rewrites, each exact or a matter of the last bits of fp32:
+ *  - constants of the problem, defaults of absent inputs, detach dropped;
+ *  - f32(a + b) of indices becomes f32(a) + f32(b): both parts can be computed once per row or column, and
+ *    the sum is rounded once either way, since indices stay below 2^24;
+ *  - exp(x) becomes exp2(x log2 e), and with x = a t + b (a, b constant along the row) exp2(t (a log2 e) + b log2 e):
+ *    one multiply-add per element;
+ *  - rowmax(a t + b) becomes a rowmax(t) + b where a > 0 for certain.
+ */
+#include "lower.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double LOG2_E = 1.4426950408889634;
+
+struct rewriter {
+    struct ir *w;
+    const struct signature *sig;
+    const struct problem *problem;
+};
+
+/* ---- problem constants ----------------------------------------------------------------------- */
+
+static bool is_absent(const struct rewriter *r, const struct input *in)
+{
+    for (int i = 0; i < r->sig->n_args; i++)
+        if (strcmp(r->sig->arg[i].name, in->name) == 0)
+            return (r->problem->present >> i & 1) == 0;
+    return false;
+}
+
+/* The constant that a leaf stands for, or -1. Scalars stay: their default is a launch parameter. */
+static int constant_leaf(struct rewriter *r, const struct ir_node *n)
+{
+    if (n->op == OP_AT && (n->index == AT_D || n->index == AT_D_V))
+        return ir_const(r->w, (double)r->problem->dim[n->index == AT_D ? SYM_D : SYM_D_V], TYPE_I32);
+    if (n->op == OP_LOAD && is_absent(r, &r->w->input[n->index]))
+        return ir_const(r->w, r->w->input[n->index].default_value, (enum ir_type)n->type);
+    return -1;
+}
+
+/* ---- indices as floats ----------------------------------------------------------------------- */
+
+static const double INDEX_MAX = 16777216.0; /* 2^24: launches refuse longer sequences */
+
+/* A bound on |value| of an index expression; infinite where unknown. */
+static double magnitude(const struct ir *w, int node, int depth)
+{
+    const struct ir_node *n = &w->node[node];
+    double a = n->n_args > 0 && depth > 0 ? magnitude(w, n->arg[0], depth - 1) : 1e30;
+    double b = n->n_args > 1 && depth > 0 ? magnitude(w, n->arg[1], depth - 1) : 1e30;
+    switch ((enum ir_op)n->op) {
+    case OP_CONST:
+        return n->value < 0 ? -n->value : n->value;
+    case OP_AT:
+        return INDEX_MAX;
+    case OP_NEG:
+    case OP_ABS:
+        return a;
+    case OP_ADD:
+    case OP_SUB:
+        return a + b;
+    case OP_MUL:
+        return a * b;
+    default:
+        return 1e30;
+    }
+}
+
+static int float_of_index(struct ir *w, int node)
+{
+    const struct ir_node n = w->node[node];
+    bool sum = n.op == OP_ADD || n.op == OP_SUB;
+    if (!sum || n.type != TYPE_I32 || magnitude(w, n.arg[0], 4) > INDEX_MAX || magnitude(w, n.arg[1], 4) > INDEX_MAX)
+        return ir1(w, OP_F32, node);
+    return ir2(w, (enum ir_op)n.op, ir1(w, OP_F32, n.arg[0]), ir1(w, OP_F32, n.arg[1]));
+}
+
+/* ---- affine forms ---------------------------------------------------------------------------- */
+
+/* value = factor * atom + offset, where factor and offset do not vary along the row. atom -1: factor unused. */
+struct affine {
+    int atom;
+    int factor;
+    int offset;
+};
+
+static struct affine atom_of(struct ir *w, int node)
+{
+    return (struct affine){node, ir_const(w, 1.0, TYPE_F32), ir_const(w, 0.0, TYPE_F32)};
+}
+
+static int add(struct ir *w, int a, int b)
+{
+    if (w->node[a].op == OP_CONST && w->node[a].value == 0)
+        return b;
+    if (w->node[b].op == OP_CONST && w->node[b].value == 0)
+        return a;
+    return ir2(w, OP_ADD, a, b);
+}
+
+static int times(struct ir *w, int a, int b)
+{
+    bool zero = (w->node[a].op == OP_CONST && w->node[a].value == 0) || (w->node[b].op == OP_CONST && w->node[b].value == 0);
+    return zero ? ir_const(w, 0.0, TYPE_F32) : ir2(w, OP_MUL, a, b);
+}
+
+static struct affine scaled(struct ir *w, struct affine f, int by)
+{
+    return (struct affine){f.atom, times(w, f.factor, by), times(w, f.offset, by)};
+}
+
+static struct affine decompose(struct ir *w, int node, int depth);
+
+static struct affine sum_of(struct ir *w, int node, struct affine a, struct affine b)
+{
+    if (a.atom >= 0 && b.atom >= 0 && a.atom != b.atom)
+        return atom_of(w, node);
+    int offset = add(w, a.offset, b.offset);
+    if (a.atom < 0)
+        return (struct affine){b.atom, b.factor, offset};
+    if (b.atom < 0)
+        return (struct affine){a.atom, a.factor, offset};
+    return (struct affine){a.atom, add(w, a.factor, b.factor), offset};
+}
+
+static struct affine decompose_inner(struct ir *w, int node, int depth)
+{
+    const struct ir_node n = w->node[node];
+    bool left_fixed = n.n_args > 0 && !(w->node[n.arg[0]].span & SPAN_KV);
+    bool right_fixed = n.n_args > 1 && !(w->node[n.arg[1]].span & SPAN_KV);
+    int minus_one = ir_const(w, -1.0, TYPE_F32);
+    switch ((enum ir_op)n.op) {
+    case OP_ADD:
+        return sum_of(w, node, decompose(w, n.arg[0], depth), decompose(w, n.arg[1], depth));
+    case OP_SUB:
+        return sum_of(w, node, decompose(w, n.arg[0], depth), scaled(w, decompose(w, n.arg[1], depth), minus_one));
+    case OP_NEG:
+        return scaled(w, decompose(w, n.arg[0], depth), minus_one);
+    case OP_MUL:
+        if (left_fixed || right_fixed)
+            return scaled(w, decompose(w, n.arg[left_fixed ? 1 : 0], depth), n.arg[left_fixed ? 0 : 1]);
+        return atom_of(w, node);
+    case OP_DIV:
+        if (right_fixed)
+            return scaled(w, decompose(w, n.arg[0], depth), ir2(w, OP_DIV, ir_const(w, 1.0, TYPE_F32), n.arg[1]));
+        return atom_of(w, node);
+    default:
+        return atom_of(w, node);
+    }
+}
+
+/* Depth-limited: specs are shallow, and an atom is always a correct answer. */
+static struct affine decompose(struct ir *w, int node, int depth)
+{
+    if (!(w->node[node].span & SPAN_KV))
+        return (struct affine){-1, -1, node};
+    if (depth == 0 || w->node[node].type != TYPE_F32)
+        return atom_of(w, node);
+    return decompose_inner(w, node, depth - 1);
+}
+
+static bool surely_positive(const struct ir *w, int node)
+{
+    const struct ir_node *n = &w->node[node];
+    return (n->op == OP_CONST && n->value > 0) || n->op == OP_EXP || n->op == OP_EXP2 || n->op == OP_RSQRT;
+}
+
+static int exponential(struct ir *w, int arg, double to_base2)
+{
+    int factor = ir_const(w, to_base2, TYPE_F32);
+    if (!(w->node[arg].span & SPAN_KV))
+        return ir1(w, OP_EXP2, times(w, arg, factor));
+    struct affine f = scaled(w, decompose(w, arg, 8), factor);
+    return ir1(w, OP_EXP2, add(w, times(w, f.atom, f.factor), f.offset));
+}
+
+static int row_maximum(struct ir *w, int arg)
+{
+    struct affine f = decompose(w, arg, 8);
+    if (f.atom < 0 || !surely_positive(w, f.factor))
+        return ir1(w, OP_ROWMAX, arg);
+    return add(w, times(w, ir1(w, OP_ROWMAX, f.atom), f.factor), f.offset);
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *arg)
+{
+    struct ir *w = r->w;
+    bool attention = w->kind == KIND_ATTENTION;
+    switch ((enum ir_op)n->op) {
+    case OP_DETACH:
+        return arg[0];
+    case OP_F32:
+        return float_of_index(w, arg[0]);
+    case OP_EXP:
+        return exponential(w, arg[0], LOG2_E);
+    case OP_EXP2:
+        return exponential(w, arg[0], 1.0);
+    case OP_ROWMAX:
+        return attention ? row_maximum(w, arg[0]) : ir1(w, OP_ROWMAX, arg[0]);
+    case OP_LOAD:
+        return ir_load(w, n->index, arg, n->n_args, (struct ir_at){n->file, n->line});
+    default:
+        return ir_make(w, (enum ir_op)n->op, arg, (struct ir_at){n->file, n->line});
+    }
+}
+
+/* The value of node `root` after rewriting; `s` replaces PARAM_S, -1: it stays. */
+static int rewrite(struct rewriter *r, int root, int s)
+{
+    bool *used = calloc((size_t)r->w->n_nodes, sizeof *used);
+    int *map = calloc((size_t)root + 1, sizeof *map);
+    int result = root;
+    if (!used || !map) {
+        r->w->failed = true;
+    } else {
+        ir_mark(r->w, &root, 1, used);
+        for (int i = 0; i <= root; i++) {
+            const struct ir_node n = r->w->node[i];
+            int arg[IR_MAX_ARGS] = {0};
+            for (int k = 0; k < n.n_args; k++)
+                arg[k] = map[n.arg[k]];
+            int leaf = used[i] ? constant_leaf(r, &n) : i;
+            if (leaf >= 0)
+                map[i] = leaf;
+            else if (n.op == OP_PARAM && n.index == PARAM_S && s >= 0)
+                map[i] = s;
+            else
+                map[i] = n.n_args == 0 ? i : rewrite_op(r, &n, arg);
+        }
+        result = map[root];
+    }
+    free(used);
+    free(map);
+    return result;
+}
+
+static void rewrite_fn(struct rewriter *r, struct ir_fn *fn, int s)
+{
+    for (int i = 0; i < fn->n_roots; i++)
+        fn->root[i] = rewrite(r, fn->root[i], s);
+}
+
+static void lower_attention(struct rewriter *r)
+{
+    struct ir *w = r->w;
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < w->mod[m].n_stages; s++)
+            rewrite_fn(r, &w->mod[m].stage[s].fn, -1);
+    rewrite_fn(r, &w->mask, -1);
+    rewrite_fn(r, &w->bounds, -1);
+    rewrite_fn(r, &w->scale, -1);
+    rewrite_fn(r, &w->epilogue, -1);
+    int qk = ir_param(w, PARAM_QK, (struct ir_at){0, 0});
+    int s = ir2(w, OP_MUL, qk, w->scale.root[0]);
+    if (w->score.n_roots > 0)
+        s = w->score.root[0] = rewrite(r, w->score.root[0], s);
+    rewrite_fn(r, &w->online, s);
+}
+
+struct ir *lower(const struct ir *ir, const struct signature *sig, const struct problem *problem)
+{
+    struct rewriter r = {.w = ir_clone(ir), .sig = sig, .problem = problem};
+    if (!r.w)
+        return NULL;
+    if (ir->kind == KIND_ATTENTION)
+        lower_attention(&r);
+    else
+        rewrite_fn(&r, &r.w->row, -1);
+    if (!r.w->failed)
+        return r.w;
+    ir_free(r.w);
+    return NULL;
+}

@@ -1,0 +1,396 @@
+/*
+ * main.c: the tool `lathe`: its commands, options and help, as two tables. In: the command line. Out: an
+ * exit code. A command sees parsed options only. The tool is, with runtime/jit.c, one of the two places
+ * that see both the generator and the runtime.
+ */
+#include "tool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IN_CHECK = 1, IN_GEN = 2, IN_COMPILE = 4, IN_RUN = 8, IN_CACHE = 16, IN_EXPLAIN = 32, IN_LIST = 64 };
+
+static const struct command {
+    const char *name;
+    unsigned bit;
+    int least; /* operands */
+    int most;
+    const char *operands;
+    const char *summary;
+    const char *details;
+    int (*run)(const struct options *o);
+} COMMANDS[] = {
+    {"check", IN_CHECK, 1, INT_MAX, "SPEC...", "prove specs sound, without a GPU",
+     "Proves on random data in double precision: the online form equals the whole-row form, combine equals "
+     "the\n"
+     "whole, derived gradients equal finite differences, tile bounds of the mask agree with the mask.\n"
+     "Prints one line per proof with its largest error.\n",
+     cmd_check},
+    {"gen", IN_GEN, 1, 1, "SPEC -o FILE.cu", "write one self-contained CUDA file",
+     "The file compiles with `nvcc -cubin -std=c++20 -arch=ARCH`; its opening comment says how to launch "
+     "it.\n",
+     cmd_gen},
+    {"compile", IN_COMPILE, 1, 1, "SPEC -o FILE.fatbin", "compile a kernel for one or several architectures",
+     "Several --arch go into one fatbin, where nvFatbin or the toolkit's fatbinary is installed.\n",
+     cmd_compile},
+    {"run", IN_RUN, 1, 1, "SPEC [--problem P]", "run a kernel on random or given data, and time it",
+     "Tensors come from --input, or are random: normal values for floats, short runs of rising ids for i32, "
+     "0 and 1\n"
+     "for u8. Optional tensors are left out unless --input NAME=random or a file gives them. Scalars come "
+     "from\n"
+     "--set, their default, or are random. --verify compares with the evaluator in double precision, on all "
+     "rows\n"
+     "or on a sample of at most 2048.\n",
+     cmd_run},
+    {"cache", IN_CACHE, 1, 1, "info|verify|clear", "look at, check or empty the cache of compiled kernels",
+     "info prints its place and size, verify reads every entry, clear removes all of them.\n", cmd_cache},
+    {"explain", IN_EXPLAIN, 1, 1, "SPEC [--problem P]", "which template serves a problem, and why",
+     "Prints the arguments, the problem, and the chosen template with tile sizes, shared memory and "
+     "workspace; or\n"
+     "every template's refusal (exit code 1).\n",
+     cmd_explain},
+    {"list", IN_LIST, 0, 0, "", "name the specs that ship with lathe", "", cmd_list},
+};
+enum { N_COMMANDS = sizeof COMMANDS / sizeof COMMANDS[0] };
+
+enum option {
+    OPT_PASS,
+    OPT_ARCH,
+    OPT_PROBLEM,
+    OPT_OUT,
+    OPT_DEVICE,
+    OPT_SEED,
+    OPT_VERIFY,
+    OPT_REPEAT,
+    OPT_SET,
+    OPT_INPUT,
+    OPT_OUTPUT,
+    OPT_CACHE_DIR
+};
+
+static const struct option_row {
+    const char *name;
+    enum option option;
+    unsigned commands;
+    const char *value; /* NULL: a flag */
+    const char *help;
+} OPTIONS[] = {
+    {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN, "forward|backward",
+     "which pass (default: forward)"},
+    {"--arch", OPT_ARCH, IN_GEN | IN_COMPILE | IN_EXPLAIN, "sm_NN", "GPU architecture (default: sm_80)"},
+    {"--problem", OPT_PROBLEM, IN_GEN | IN_COMPILE | IN_RUN | IN_EXPLAIN, "P",
+     "sizes and dtype: dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128\n"
+     "                        (rowwise: dtype=bf16,rows=16384,n=8192); all have defaults"},
+    {"-o", OPT_OUT, IN_GEN | IN_COMPILE, "FILE", "where to write (- is standard output)"},
+    {"--device", OPT_DEVICE, IN_RUN, "auto|host|cuda:N",
+     "where to run (default: auto: a GPU, or else the host)"},
+    {"--seed", OPT_SEED, IN_RUN | IN_CHECK, "N", "of random data (default: 1)"},
+    {"--verify", OPT_VERIFY, IN_RUN, NULL, "compare with the evaluator; exit code 1 beyond the bound"},
+    {"--repeat", OPT_REPEAT, IN_RUN, "N", "time N launches and report the median (default: 1)"},
+    {"--set", OPT_SET, IN_RUN, "NAME=VALUE", "value of a scalar, q_start included"},
+    {"--input", OPT_INPUT, IN_RUN, "NAME=FILE.npy", "read a tensor; NAME=random for an optional one"},
+    {"--output", OPT_OUTPUT, IN_RUN, "NAME=FILE.npy", "write a result (bf16 as float32)"},
+    {"--cache-dir", OPT_CACHE_DIR, IN_RUN | IN_CACHE, "DIR",
+     "the kernel cache (default: $LATHE_CACHE_DIR, ...)"},
+};
+enum { N_OPTIONS = sizeof OPTIONS / sizeof OPTIONS[0] };
+
+/* ---- help -------------------------------------------------------------------------------------- */
+
+static void print_help(void)
+{
+    puts("usage: lathe COMMAND ...\n\nShapes GPU kernels from short Lua files.\n\ncommands:");
+    for (int i = 0; i < N_COMMANDS; i++)
+        printf("  %-8s %-20s %s\n", COMMANDS[i].name, COMMANDS[i].operands, COMMANDS[i].summary);
+    puts("  help     COMMAND              what a command does, and its options\n"
+         "\n"
+         "A SPEC is a path, or the name of a shipped spec such as `causal`. `lathe --version` prints the "
+         "version.\n"
+         "Results go to standard output, everything else to standard error.\n"
+         "\n"
+         "exit codes:\n"
+         "  0  success\n"
+         "  1  a check or verification failed, or the problem cannot be served\n"
+         "  2  wrong use, or bad input: a spec, a problem, a file\n"
+         "  3  the environment: a compiler, a device, the cache or memory is missing");
+}
+
+static void print_command_help(const struct command *c)
+{
+    printf("usage: lathe %s%s%s\n\n%s%s", c->name, *c->operands ? " " : "", c->operands, c->details,
+           *c->details ? "" : "Prints one name a line.\n");
+    bool first = true;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        char left[64];
+        if (!(OPTIONS[i].commands & c->bit))
+            continue;
+        snprintf(left, sizeof left, "%s%s%s", OPTIONS[i].name, OPTIONS[i].value ? " " : "",
+                 OPTIONS[i].value ? OPTIONS[i].value : "");
+        printf("%s  %-21s %s\n", first ? "\noptions:\n" : "", left, OPTIONS[i].help);
+        first = false;
+    }
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(COMMANDS[i].name, name) == 0)
+            return &COMMANDS[i];
+    }
+    complain("unknown command '%s'; `lathe --help` lists them", name);
+    return NULL;
+}
+
+/* ---- values ------------------------------------------------------------------------------------ */
+
+static bool take_number(const char *option, const char *text, long least, long most, long *out)
+{
+    char *end = NULL;
+    errno = 0;
+    const long value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < least || value > most) {
+        complain("%s: expected a whole number from %ld to %ld, given '%s'", option, least, most, text);
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+static bool take_pass(const char *text, struct options *o)
+{
+    o->pass = strcmp(text, "backward") == 0 ? LATHE_BACKWARD : LATHE_FORWARD;
+    if (o->pass == LATHE_BACKWARD || strcmp(text, "forward") == 0)
+        return true;
+    complain("--pass: expected forward or backward, given '%s'", text);
+    return false;
+}
+
+static bool take_device(const char *text, struct options *o)
+{
+    long number = 0;
+    if (strcmp(text, "auto") == 0 || strcmp(text, "host") == 0) {
+        o->device = *text == 'a' ? LATHE_DEVICE_AUTO : LATHE_DEVICE_HOST;
+        return true;
+    }
+    if (strncmp(text, "cuda:", 5) != 0) {
+        complain("--device: expected auto, host or cuda:N, given '%s'", text);
+        return false;
+    }
+    if (!take_number("--device cuda:N", text + 5, 0, 1023, &number))
+        return false;
+    o->device = (int)number;
+    return true;
+}
+
+static bool take_arch(const char *text, struct options *o)
+{
+    if (o->n_archs == MAX_ARCHS) {
+        complain("--arch: expected at most %d, given more", MAX_ARCHS);
+        return false;
+    }
+    for (int i = 0; i < o->n_archs; i++) {
+        if (strcmp(o->arch[i].arch, text) == 0) {
+            complain("--arch: %s is given twice", text);
+            return false;
+        }
+    }
+    return device_parse(text, &o->arch[o->n_archs++]);
+}
+
+static bool take_pair(const char *option, const char *text, struct name_values *list)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || !equals[1] || equals - text >= NAME_MAX_BYTES) {
+        complain("%s: expected NAME=VALUE, given '%s'", option, text);
+        return false;
+    }
+    if (list->n == MAX_PAIRS) {
+        complain("%s: expected at most %d, given more", option, MAX_PAIRS);
+        return false;
+    }
+    struct name_value *pair = &list->item[list->n];
+    snprintf(pair->name, sizeof pair->name, "%.*s", (int)(equals - text), text);
+    pair->value = equals + 1;
+    if (find_value(list, pair->name)) {
+        complain("%s: '%s' is given twice", option, pair->name);
+        return false;
+    }
+    list->n++;
+    return true;
+}
+
+static bool take_text(const char *option, const char *text, const char **out)
+{
+    if (*out)
+        complain("%s is given twice", option);
+    else
+        *out = text;
+    return *out == text;
+}
+
+static bool take_int(const char *option, const char *text, long least, int *out)
+{
+    long number = 0;
+    if (!take_number(option, text, least, 1000000000, &number))
+        return false;
+    *out = (int)number;
+    return true;
+}
+
+static bool take_option(const struct option_row *row, const char *text, struct options *o)
+{
+    int seed = 0;
+    switch (row->option) {
+    case OPT_PASS:
+        return take_pass(text, o);
+    case OPT_ARCH:
+        return take_arch(text, o);
+    case OPT_PROBLEM:
+        return take_text(row->name, text, &o->problem);
+    case OPT_OUT:
+        return take_text(row->name, text, &o->out);
+    case OPT_DEVICE:
+        return take_device(text, o);
+    case OPT_SEED:
+        if (!take_int(row->name, text, 0, &seed))
+            return false;
+        o->seed = (unsigned)seed;
+        return true;
+    case OPT_VERIFY:
+        o->verify = true;
+        return true;
+    case OPT_REPEAT:
+        return take_int(row->name, text, 1, &o->repeat);
+    case OPT_SET:
+        return take_pair(row->name, text, &o->set);
+    case OPT_INPUT:
+        return take_pair(row->name, text, &o->input);
+    case OPT_OUTPUT:
+        return take_pair(row->name, text, &o->output);
+    case OPT_CACHE_DIR:
+        return take_text(row->name, text, &o->cache_dir);
+    }
+    return false;
+}
+
+/* ---- the command line -------------------------------------------------------------------------- */
+
+/* The row of "--name" or "--name=value"; *value points behind the '=' where there is one. */
+static const struct option_row *find_option(const char *word, const char **value)
+{
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const size_t size = strlen(OPTIONS[i].name);
+        if (strncmp(OPTIONS[i].name, word, size) != 0)
+            continue;
+        const bool joined = word[size] == '=' && word[1] == '-';
+        if (word[size] && !joined)
+            continue;
+        *value = joined ? word + size + 1 : NULL;
+        return &OPTIONS[i];
+    }
+    return NULL;
+}
+
+static bool parse_option(const struct command *c, char **argv, int argc, int *at, struct options *o)
+{
+    const char *value = NULL;
+    const char *word = argv[*at];
+    const struct option_row *row = find_option(word, &value);
+    if (!row || !(row->commands & c->bit)) {
+        complain("%s: unknown option '%s'; `lathe help %s` lists them", c->name, word, c->name);
+        return false;
+    }
+    if (!row->value && value) {
+        complain("%s takes no value, given '%s'", row->name, value);
+        return false;
+    }
+    if (row->value && !value) {
+        if (*at + 1 >= argc) {
+            complain("%s: expected a value: %s", row->name, row->value);
+            return false;
+        }
+        value = argv[++*at];
+    }
+    return take_option(row, value, o);
+}
+
+static bool parse(const struct command *c, char **argv, int argc, struct options *o)
+{
+    bool options_end = false;
+    for (int i = 2; i < argc; i++) {
+        if (!options_end && strcmp(argv[i], "--") == 0)
+            options_end = true;
+        else if (options_end || argv[i][0] != '-' || !argv[i][1])
+            o->operand[o->n_operands++] = argv[i];
+        else if (!parse_option(c, argv, argc, &i, o))
+            return false;
+    }
+    if (o->n_operands < c->least || o->n_operands > c->most) {
+        complain("usage: lathe %s %s (given %d operands)", c->name, c->operands, o->n_operands);
+        return false;
+    }
+    return true;
+}
+
+static bool wants_help(char **argv, int argc)
+{
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    }
+    return false;
+}
+
+static int run_command(const struct command *c, char **argv, int argc)
+{
+    struct options o = {.device = LATHE_DEVICE_AUTO, .seed = 1, .repeat = 1};
+    if (wants_help(argv, argc)) {
+        print_command_help(c);
+        return CODE_OK;
+    }
+    o.operand = calloc((size_t)argc + 1, sizeof *o.operand);
+    if (!o.operand) {
+        complain("out of memory");
+        return CODE_ENVIRONMENT;
+    }
+    const int code = parse(c, argv, argc, &o) ? c->run(&o) : CODE_USAGE;
+    free(o.operand);
+    return code;
+}
+
+static int dispatch(char **argv, int argc)
+{
+    const bool help =
+        strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0;
+    if (help && argc == 2) {
+        print_help();
+        return CODE_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("lathe %s\n", lathe_version());
+        return CODE_OK;
+    }
+    const struct command *c = find_command(help ? argv[2] : argv[1]);
+    if (!c)
+        return CODE_USAGE;
+    if (!help)
+        return run_command(c, argv, argc);
+    print_command_help(c);
+    return CODE_OK;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        complain("expected a command; `lathe --help` lists them");
+        return CODE_USAGE;
+    }
+    int code = dispatch(argv, argc);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CODE_OK) {
+        complain("standard output cannot be written: %s", strerror(errno));
+        code = CODE_ENVIRONMENT;
+    }
+    return code;
+}

@@ -1,0 +1,242 @@
+/*
+ * plan.c: room 6. Which template serves a problem on a device, with which tile sizes, and why. In: numbers
+ * only, so planning runs without a GPU. Out: a struct plan, or the reason of every template that refused.
+ * The table of templates is the only dispatch; tile tables come from measurements (tests/bench).
+ */
+#include "gen.h"
+#include "lower.h"
+
+#include <string.h>
+
+enum { REASON_BYTES = 256 };
+
+struct request {
+    const struct ir *ir;
+    const struct problem *problem;
+    const struct device *device;
+};
+
+struct template_row {
+    const char *name;
+    const char *file;
+    enum kind kind;
+    lathe_pass pass;
+    /* Fill the plan, or say why not in `why`. */
+    bool (*ok)(const struct request *r, struct plan *plan, char *why);
+};
+
+static int round_up(int64_t n, int to)
+{
+    return (int)((n + to - 1) / to * to);
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+struct tile_row {
+    int max_d, max_dv; /* padded dims that it serves */
+    int bm, bn, stages, warps;
+    bool q_in_regs;
+    int min_sm, max_sm;
+};
+
+/* First fit by dims, compute capability and shared memory. */
+static const struct tile_row TILES[] = {
+    {64, 64, 128, 64, 2, 4, true, 80, 999},    {64, 64, 64, 64, 2, 4, false, 80, 999},
+    {96, 96, 128, 64, 2, 4, false, 80, 999},   {128, 128, 128, 64, 1, 4, false, 80, 999},
+    {128, 128, 64, 64, 1, 4, false, 80, 999},  {192, 128, 128, 64, 1, 8, false, 80, 999},
+    {192, 192, 128, 64, 1, 8, false, 80, 999}, {192, 256, 128, 32, 1, 8, false, 80, 999},
+    {256, 256, 128, 64, 1, 8, false, 80, 999}, {256, 256, 64, 32, 1, 4, false, 80, 999},
+    {256, 256, 64, 16, 1, 4, false, 80, 999},
+};
+
+/* attention_smem_bytes of attention_fwd_sm80.cuh. */
+static int attention_smem(const struct tile_row *t, int d_pad, int dv_pad, bool o_f32, bool diag)
+{
+    int q = t->bm * d_pad * 2;
+    int ring = t->stages * t->bn * (d_pad + dv_pad) * 2;
+    int o = o_f32 ? 0 : t->bm * dv_pad * 2;
+    int body = t->q_in_regs ? (q > ring ? q : ring) : q + ring;
+    return (body > o ? body : o) + (diag ? 8 * (t->bm + t->bn) : 0);
+}
+
+/* Whether the kernel keeps a value per diagonal; -1: the spec is too large. */
+static int uses_diagonals(const struct request *r)
+{
+    struct signature sig;
+    struct schedule s;
+    signature_make(r->ir, LATHE_FORWARD, &sig);
+    struct ir *w = lower(r->ir, &sig, r->problem);
+    if (!w)
+        return -1;
+    int result = schedule_online(w, &s) ? s.diag >= 0 : -1;
+    ir_free(w);
+    return result;
+}
+
+static bool half_mod_fits(const struct request *r, char *why)
+{
+    static const char *const name[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
+            int64_t dim = r->problem->dim[m < MOD_VALUE ? SYM_D : SYM_D_V];
+            if (r->ir->mod[m].stage[s].form == STAGE_ELEMENT || dim % 2 == 0)
+                continue;
+            snprintf(why, REASON_BYTES, "%s works on pairs, which an odd head dim (%d) does not have", name[m], (int)dim);
+            return false;
+        }
+    return true;
+}
+
+static bool attention_dims_fit(const struct request *r, char *why)
+{
+    int64_t d = r->problem->dim[SYM_D];
+    int64_t dv = r->problem->dim[SYM_D_V];
+    if (r->problem->dtype != LATHE_F16 && r->problem->dtype != LATHE_BF16)
+        snprintf(why, REASON_BYTES, "dtype %s; it takes f16 and bf16 (f32 and f64 run on the host device)",
+                 lathe_dtype_text(r->problem->dtype));
+    else if (d < 16 || d > 256 || d % 8 != 0)
+        snprintf(why, REASON_BYTES, "d = %lld; it takes multiples of 8 from 16 to 256", (long long)d);
+    else if (dv < 16 || dv > 256 || dv % 8 != 0)
+        snprintf(why, REASON_BYTES, "d_v = %lld; it takes multiples of 8 from 16 to 256", (long long)dv);
+    else if (r->device->sm < 80)
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0 (cp.async, bf16 mma)", r->device->sm / 10,
+                 r->device->sm % 10);
+    else
+        return half_mod_fits(r, why);
+    return false;
+}
+
+static void take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag)
+{
+    plan->bm = t->bm;
+    plan->bn = t->bn;
+    plan->stages = t->stages;
+    plan->warps = t->warps;
+    plan->q_in_regs = t->q_in_regs;
+    plan->smem_bytes = smem;
+    snprintf(plan->reason, sizeof plan->reason,
+             "head dims padded to %d and %d: tiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory%s",
+             plan->d_pad, plan->dv_pad, t->bm, t->bn, t->warps, t->stages, t->stages == 1 ? "" : "s", smem,
+             diag ? "; a value per distance is shared along diagonals" : "");
+}
+
+static bool attention_sm80_ok(const struct request *r, struct plan *plan, char *why)
+{
+    if (!attention_dims_fit(r, why))
+        return false;
+    int diag = uses_diagonals(r);
+    if (diag < 0) {
+        snprintf(why, REASON_BYTES, "online_fwd has more than %d row reductions", MAX_REDUCTIONS);
+        return false;
+    }
+    plan->d_pad = round_up(r->problem->dim[SYM_D], 16);
+    plan->dv_pad = round_up(r->problem->dim[SYM_D_V], 16);
+    plan->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
+    for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
+        const struct tile_row *t = &TILES[i];
+        int smem = attention_smem(t, plan->d_pad, plan->dv_pad, plan->o_f32, diag > 0);
+        if (plan->d_pad > t->max_d || plan->dv_pad > t->max_dv || smem > r->device->smem_bytes || r->device->sm < t->min_sm ||
+            r->device->sm > t->max_sm)
+            continue;
+        take_tile(plan, t, smem, diag > 0);
+        return true;
+    }
+    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad, plan->dv_pad,
+             r->device->smem_bytes);
+    return false;
+}
+
+/* ---- rowwise --------------------------------------------------------------------------------- */
+
+enum { ROW_REGISTERS = 64 }; /* 32-bit registers that hold a row, per thread */
+
+static int next_power_of_two(int n)
+{
+    int p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+/* The table at the head of rowwise.cuh. */
+static void rowwise_shape(int64_t n, int element_bytes, struct plan *plan)
+{
+    int v = 16 / element_bytes;
+    int64_t vectors = (n + v - 1) / v;
+    plan->vector = v;
+    plan->threads = 128;
+    plan->rows_per_block = 1;
+    if (vectors <= 32) { /* a row is a team of lanes */
+        plan->rows_per_block = 128 / next_power_of_two((int)(vectors < 1 ? 1 : vectors));
+        plan->per_thread = v;
+    } else if (vectors <= 128) { /* a warp a row */
+        plan->rows_per_block = 4;
+        plan->per_thread = (int)((vectors + 31) / 32) * v;
+    } else {
+        int each = 4;
+        int threads = round_up((vectors + each - 1) / each, 32);
+        while (threads > 512 && each < ROW_REGISTERS / 4) {
+            each *= 2;
+            threads = round_up((vectors + each - 1) / each, 32);
+        }
+        bool fits = threads <= 512;
+        plan->threads = fits ? (threads < 64 ? 64 : threads) : 512;
+        plan->per_thread = fits ? each * v : 0;
+    }
+}
+
+static bool rowwise_ok(const struct request *r, struct plan *plan, char *why)
+{
+    lathe_dtype dtype = r->problem->dtype;
+    if (dtype != LATHE_F16 && dtype != LATHE_BF16 && dtype != LATHE_F32) {
+        snprintf(why, REASON_BYTES, "dtype %s; it takes f32, f16 and bf16", lathe_dtype_text(dtype));
+        return false;
+    }
+    if (r->device->sm < 80) {
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0", r->device->sm / 10, r->device->sm % 10);
+        return false;
+    }
+    rowwise_shape(r->problem->dim[SYM_N], (int)lathe_dtype_size(dtype), plan);
+    snprintf(plan->reason, sizeof plan->reason, plan->per_thread > 0 ? "rows of %lld in registers: %d threads, %d row%s a block, %d elements each"
+                                                                     : "rows of %lld do not fit registers: %d threads, %d row%s a block, read again in every pass (%d)",
+             (long long)r->problem->dim[SYM_N], plan->threads, plan->rows_per_block, plan->rows_per_block == 1 ? "" : "s",
+             plan->per_thread);
+    return true;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const struct template_row TEMPLATES[] = {
+    {"attention_fwd_sm80", "attention_fwd_sm80.cuh", KIND_ATTENTION, LATHE_FORWARD, attention_sm80_ok},
+    {"rowwise", "rowwise.cuh", KIND_ROWWISE, LATHE_FORWARD, rowwise_ok},
+};
+
+static void refuse(lathe_error *err, const char *name, const char *why)
+{
+    size_t used = strlen(err->text);
+    if (used + 1 < sizeof err->text)
+        snprintf(err->text + used, sizeof err->text - used, "%s%s: %s", used ? "\n" : "", name, why);
+}
+
+lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem, const struct device *device,
+                       struct plan *out, lathe_error *err)
+{
+    const struct request request = {ir, problem, device};
+    lathe_error reasons = {.status = LATHE_UNSUPPORTED};
+    for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++) {
+        const struct template_row *t = &TEMPLATES[i];
+        char why[REASON_BYTES] = "";
+        if (t->kind != ir->kind)
+            continue;
+        *out = (struct plan){.template_name = t->name, .file = t->file};
+        if (t->pass != pass)
+            refuse(&reasons, t->name, "computes the forward pass only; gradients run on the host device");
+        else if (t->ok(&request, out, why))
+            return LATHE_OK;
+        else
+            refuse(&reasons, t->name, why);
+    }
+    if (err)
+        *err = reasons;
+    return LATHE_UNSUPPORTED;
+}

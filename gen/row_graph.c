@@ -1,0 +1,63 @@
+/*
+ * row_graph.c: the slots of attention composed into one graph from <q', k'>, with a whole row as one tile.
+ * In: an IR. Out: node numbers in the same pool; callers that must not grow a spec take a copy first. The
+ * copy is the caller's: ir_free.
+ */
+#include "prove.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ir *ir_copy(const struct ir *ir)
+{
+    struct ir *copy = ir_new();
+    if (!copy)
+        return NULL;
+    *copy = *ir;
+    copy->node = malloc((size_t)(ir->capacity > 0 ? ir->capacity : 1) * sizeof *copy->node);
+    copy->table = malloc((size_t)(ir->table_size > 0 ? ir->table_size : 1) * sizeof *copy->table);
+    if (!copy->node || !copy->table) {
+        ir_free(copy);
+        return NULL;
+    }
+    if (ir->n_nodes > 0)
+        memcpy(copy->node, ir->node, (size_t)ir->n_nodes * sizeof *copy->node);
+    if (ir->table_size > 0)
+        memcpy(copy->table, ir->table, (size_t)ir->table_size * sizeof *copy->table);
+    return copy;
+}
+
+int param_node(struct ir *ir, int param)
+{
+    return ir_param(ir, param, (struct ir_at){0, 0});
+}
+
+/* s = scale * <q', k'>, then score_mod. */
+static int whole_score(struct ir *ir)
+{
+    int s = ir2(ir, OP_MUL, param_node(ir, PARAM_QK), ir->scale.root[0]);
+    int from = param_node(ir, PARAM_S);
+    return ir->score.n_roots ? ir_substitute(ir, ir->score.root[0], &from, &s, 1) : s;
+}
+
+void row_graph_make(struct ir *ir, struct row_graph *out)
+{
+    int from[1 + MAX_STATE] = {param_node(ir, PARAM_S)};
+    int to[1 + MAX_STATE] = {out->score = whole_score(ir)};
+    for (int i = 0; i < ir->n_states; i++) {
+        from[1 + i] = param_node(ir, PARAM_STATE + i);
+        to[1 + i] = ir_const(ir, ir->state[i].init, TYPE_F32);
+    }
+    out->weight = ir_substitute(ir, ir->online.root[0], from, to, 1 + ir->n_states);
+    for (int i = 0; i < ir->n_states; i++)
+        out->state[i] = ir_substitute(ir, ir->online.root[2 + i], from, to, 1 + ir->n_states);
+    out->factor = ir_substitute(ir, ir->epilogue.root[0], from + 1, out->state, ir->n_states);
+    for (int i = 0; i < ir->n_finals; i++)
+        out->final[i] = ir_substitute(ir, ir->epilogue.root[1 + i], from + 1, out->state, ir->n_states);
+    for (int i = 0; i < ir->n_finals; i++) {
+        from[1 + i] = param_node(ir, PARAM_FINAL + i);
+        to[1 + i] = out->final[i];
+    }
+    out->forward = ir->forward.n_roots ? ir_substitute(ir, ir->forward.root[0], from, to, 1 + ir->n_finals)
+                                       : ir2(ir, OP_MUL, out->weight, out->factor);
+}

@@ -1,0 +1,198 @@
+/*
+ * run_verify.c: outputs of a run against the evaluator. In: a run whose outputs are on the host. Out: a line
+ * for each output with its largest absolute and its relative L2 error, exit code 1 beyond the bound.
+ * The reference is computed from f32 copies of the tensors (exact for f16 and bf16), into f32, so that only
+ * the run's own rounding counts; on all rows, or on a random ascending sample. Copies are freed here.
+ */
+#include "run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ROWS = 2048, LEAST_ROWS = 64 };
+static const double MOST_WORK = 4e9; /* multiplications of the reference: some seconds */
+
+struct reference {
+    struct run_tensor tensor[MAX_ARGS]; /* host is NULL where the run's own serves */
+    lathe_arg arg[MAX_ARGS];
+    int64_t *row;
+    int64_t n_rows;
+    int64_t all_rows;
+};
+
+/* Relative L2 error that rounding and reordering may cause, by the dtype of the problem. */
+static double bound_of(lathe_dtype dtype)
+{
+    switch (dtype) {
+    case LATHE_F16:
+        return 4e-3;
+    case LATHE_BF16:
+        return 2e-2;
+    case LATHE_F64:
+        return 1e-12;
+    case LATHE_NONE:
+    case LATHE_F32:
+    case LATHE_I32:
+    case LATHE_U8:
+        break;
+    }
+    return 1e-5;
+}
+
+static double work_of_row(const struct run *run)
+{
+    const struct problem *p = &run->problem;
+    if (run->ir->kind == KIND_ATTENTION)
+        return (double)p->dim[SYM_KV] * (double)(p->dim[SYM_D] + p->dim[SYM_D_V]) + 1.0;
+    return (double)p->dim[SYM_N] * 8.0;
+}
+
+/* One row out of each of n equal parts: ascending and distinct. */
+static bool sample_rows(const struct run *run, struct reference *ref)
+{
+    struct random r = {run->o->seed + UINT64_C(77)};
+    const struct problem *p = &run->problem;
+    ref->all_rows = run->ir->kind == KIND_ATTENTION
+                        ? p->dim[SYM_B] * p->dim[SYM_H] * p->dim[SYM_Q]
+                        : p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1] * p->dim[SYM_ROWS];
+    const double affordable = MOST_WORK / work_of_row(run);
+    int64_t n = affordable > MOST_ROWS ? MOST_ROWS : (int64_t)affordable;
+    n = n < LEAST_ROWS ? LEAST_ROWS : n;
+    n = n > ref->all_rows ? ref->all_rows : n;
+    ref->n_rows = n;
+    ref->row = malloc((size_t)(n + 1) * sizeof *ref->row);
+    for (int64_t i = 0; ref->row && i < n; i++) {
+        const int64_t first = ref->all_rows / n * i + ref->all_rows % n * i / n;
+        const int64_t next = ref->all_rows / n * (i + 1) + ref->all_rows % n * (i + 1) / n;
+        ref->row[i] = first + (int64_t)(random_next(&r) % (uint64_t)(next - first));
+    }
+    return ref->row != NULL;
+}
+
+static bool copy_tensor(const struct run *run, int i, struct reference *ref)
+{
+    const struct run_tensor *t = &run->tensor[i];
+    struct run_tensor *c = &ref->tensor[i];
+    const bool main_tensor = run->sig.arg[t->sig].problem_dtype;
+    const bool output = run_is_output(run, t);
+    if (!output && (!main_tensor || t->arg.dtype == LATHE_F32 || t->arg.dtype == LATHE_F64))
+        return true;
+    const lathe_dtype dtype = t->arg.dtype == LATHE_F64 ? LATHE_F64 : LATHE_F32;
+    c->host = calloc((size_t)t->count + 1, lathe_dtype_size(dtype));
+    if (!c->host)
+        return false;
+    ref->arg[i].dtype = dtype;
+    ref->arg[i].data = c->host;
+    for (int64_t k = 0; k < t->count && !output; k++)
+        dtype_store(dtype, c->host, k, dtype_load(t->arg.dtype, t->host, k));
+    return true;
+}
+
+struct difference {
+    double largest;
+    double sum;    /* of squared differences */
+    double size;   /* of squared references */
+    int64_t wrong; /* NaN or infinite where the reference is not, or the other way round */
+    int64_t nan;   /* in rows without a reference */
+};
+
+static void compare_one(double got, double wanted, struct difference *d)
+{
+    if (!isfinite(got) || !isfinite(wanted)) {
+        d->wrong += !(got == wanted || (isnan(got) && isnan(wanted)));
+        return;
+    }
+    const double off = fabs(got - wanted);
+    d->largest = off > d->largest ? off : d->largest;
+    d->sum += off * off;
+    d->size += wanted * wanted;
+}
+
+static void compare(const struct run *run, int i, const struct reference *ref, struct difference *d)
+{
+    const struct run_tensor *t = &run->tensor[i];
+    const int64_t length = ref->all_rows ? t->count / ref->all_rows : 0;
+    int64_t next = 0;
+    for (int64_t row = 0; row < ref->all_rows; row++) {
+        const bool known = next < ref->n_rows && ref->row[next] == row;
+        next += known;
+        for (int64_t k = row * length; k < (row + 1) * length; k++) {
+            const double got = dtype_load(t->arg.dtype, t->host, k);
+            if (known)
+                compare_one(got, dtype_load(ref->arg[i].dtype, ref->arg[i].data, k), d);
+            else
+                d->nan += isnan(got);
+        }
+    }
+}
+
+static bool report(const struct run *run, int i, const struct reference *ref)
+{
+    struct difference d = {0};
+    const double bound = bound_of(run->problem.dtype);
+    compare(run, i, ref, &d);
+    const double relative = d.size > 0.0 ? sqrt(d.sum / d.size) : sqrt(d.sum);
+    const bool good = relative <= bound && d.wrong == 0 && d.nan == 0;
+    printf("verify     %s: max abs %.3e, relative L2 %.3e (bound %.0e), %" PRId64 " of %" PRId64
+           " rows: %s\n",
+           run->tensor[i].arg.name, d.largest, relative, bound, ref->n_rows, ref->all_rows,
+           good ? "ok" : "FAILED");
+    if (d.wrong)
+        printf("verify     %s: %" PRId64 " values are NaN or infinite on one side alone\n",
+               run->tensor[i].arg.name, d.wrong);
+    if (d.nan)
+        printf("verify     %s: %" PRId64 " NaN in rows that were not compared\n", run->tensor[i].arg.name,
+               d.nan);
+    return good;
+}
+
+static int out_of_memory(void)
+{
+    complain("--verify: out of memory");
+    return CODE_ENVIRONMENT;
+}
+
+static lathe_status evaluate(const struct run *run, const struct reference *ref, lathe_error *err)
+{
+    struct progress progress;
+    if (ref->n_rows == 0)
+        return LATHE_OK;
+    progress_start(&progress, "evaluating the reference");
+    const lathe_status status =
+        host_forward(run->ir, &run->sig, ref->arg, run->n, ref->row, ref->n_rows, err);
+    progress_stop(&progress);
+    return status;
+}
+
+static int verify(const struct run *run, struct reference *ref)
+{
+    lathe_error err = {0};
+    bool good = true;
+    run_args(run, ref->arg);
+    if (!sample_rows(run, ref))
+        return out_of_memory();
+    for (int i = 0; i < run->n; i++) {
+        if (!copy_tensor(run, i, ref))
+            return out_of_memory();
+    }
+    if (evaluate(run, ref, &err) != LATHE_OK)
+        return complain_error(&err);
+    for (int i = 0; i < run->n; i++) {
+        if (run_is_output(run, &run->tensor[i]))
+            good = report(run, i, ref) && good;
+    }
+    return good ? CODE_OK : CODE_FAILED;
+}
+
+int run_verify(const struct run *run)
+{
+    struct reference ref;
+    memset(&ref, 0, sizeof ref);
+    const int code = verify(run, &ref);
+    for (int i = 0; i < run->n; i++)
+        free(ref.tensor[i].host);
+    free(ref.row);
+    return code;
+}

@@ -1,0 +1,282 @@
+/*
+ * schedule.c: how an online function runs over the elements of a tile. In: a lowered spec. Out: its
+ * reductions by pass, what an element holds between passes, which row sums can stay per thread.
+ *
+ * An element is one register. Before pass 0 it is the product <q, k>, pass 0 turns it into `carry`, pass
+ * `store_pass` turns it into the weight. The carry is the first of: the operand of the first reduction, the
+ * whole score, the product itself, from which every later use can be computed. A row sum that only joins
+ * a state linearly (l = l a + rowsum(p)) is not needed before the end of the row: each thread keeps its part.
+ */
+#include "lower.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIAG_WORTH = 6 }; /* cost above which sharing along a diagonal beats computing per element */
+
+void reach(const struct ir *w, const int *root, int n_roots, const int *stop, int n_stop, bool *out)
+{
+    memset(out, 0, (size_t)w->n_nodes * sizeof *out);
+    for (int i = 0; i < n_roots; i++)
+        out[root[i]] = true;
+    for (int i = w->n_nodes - 1; i >= 0; i--) {
+        bool stopped = !out[i];
+        for (int k = 0; k < n_stop; k++)
+            stopped |= stop[k] == i;
+        for (int k = 0; !stopped && k < w->node[i].n_args; k++)
+            out[w->node[i].arg[k]] = true;
+    }
+}
+
+/* Can `root` be computed per element when `given` is what the element holds? Row values are always at
+   hand, so the walk stops at them. */
+static bool follows_from(const struct ir *w, int root, int given, bool *scratch)
+{
+    memset(scratch, 0, (size_t)w->n_nodes * sizeof *scratch);
+    scratch[root] = true;
+    for (int i = root; i >= 0; i--) {
+        if (!scratch[i] || i == given || !(w->node[i].span & SPAN_KV))
+            continue;
+        if (w->node[i].op == OP_PARAM && w->node[i].index == PARAM_QK)
+            return false;
+        for (int k = 0; k < w->node[i].n_args; k++)
+            scratch[w->node[i].arg[k]] = true;
+    }
+    return true;
+}
+
+static bool collect_reductions(const struct ir *w, struct schedule *s, bool *used)
+{
+    ir_mark(w, w->online.root, w->online.n_roots, used);
+    s->n_reductions = 0;
+    s->passes = 1;
+    for (int phase = 1; phase < 255; phase++) {
+        bool more = false;
+        for (int i = 0; i < w->n_nodes; i++) {
+            more |= used[i] && w->node[i].phase >= phase;
+            if (!used[i] || !ir_op_is_reduction(w->node[i].op) || w->node[i].phase != phase)
+                continue;
+            if (s->n_reductions == MAX_REDUCTIONS)
+                return false;
+            s->reduction[s->n_reductions] = i;
+            s->pass[s->n_reductions++] = phase - 1;
+            s->passes = phase;
+        }
+        if (!more)
+            break;
+    }
+    return true;
+}
+
+/* Uses of a node among the online function's nodes and roots. */
+static int count_uses(const struct ir *w, int node, const bool *used)
+{
+    int n = 0;
+    for (int i = 0; i < w->n_nodes; i++)
+        for (int k = 0; used[i] && k < w->node[i].n_args; k++)
+            n += w->node[i].arg[k] == node;
+    for (int i = 0; i < w->online.n_roots; i++)
+        n += w->online.root[i] == node;
+    return n;
+}
+
+static bool is_state(const struct ir *w, int node, int k)
+{
+    return w->node[node].op == OP_PARAM && w->node[node].index == PARAM_STATE + k;
+}
+
+/* root = state_k + rowsum or state_k * f + rowsum, with every part used once: the number of the reduction. */
+static int lazy_reduction(const struct ir *w, const struct schedule *s, int k, const bool *used)
+{
+    int root = w->online.root[2 + k];
+    const struct ir_node *sum = &w->node[root];
+    for (int side = 0; sum->op == OP_ADD && side < 2; side++) {
+        int rest = sum->arg[1 - side];
+        const struct ir_node *product = &w->node[rest];
+        int state = rest;
+        if (product->op == OP_MUL)
+            state = is_state(w, product->arg[0], k) ? product->arg[0] : product->arg[1];
+        if (!is_state(w, state, k) || count_uses(w, state, used) != 1 || count_uses(w, sum->arg[side], used) != 1 ||
+            count_uses(w, root, used) != 1)
+            continue;
+        for (int i = 0; i < s->n_reductions; i++)
+            if (s->reduction[i] == sum->arg[side] && w->node[sum->arg[side]].op == OP_ROWSUM)
+                return i;
+    }
+    return -1;
+}
+
+static void find_lazy(const struct ir *w, struct schedule *s, const bool *used)
+{
+    memset(s->lazy, 0, sizeof s->lazy);
+    memset(s->state_lazy, 0, sizeof s->state_lazy);
+    for (int k = 0; k < w->n_states; k++) {
+        int i = lazy_reduction(w, s, k, used);
+        if (i < 0)
+            continue;
+        s->lazy[i] = true;
+        s->state_lazy[k] = true;
+    }
+}
+
+/* Every element value that passes after pass 0 need follows from `carry`. */
+static bool carry_serves(const struct ir *w, const struct schedule *s, int carry, bool *scratch)
+{
+    if (!follows_from(w, s->weight, carry, scratch))
+        return false;
+    for (int i = 0; i < s->n_reductions; i++)
+        if (!follows_from(w, w->node[s->reduction[i]].arg[0], carry, scratch))
+            return false;
+    return true;
+}
+
+static int product_leaf(struct ir *w)
+{
+    return ir_param(w, PARAM_QK, (struct ir_at){0, 0});
+}
+
+static void choose_carry(struct ir *w, struct schedule *s, bool *scratch)
+{
+    int candidate[3];
+    int n = 0;
+    if (s->n_reductions > 0)
+        candidate[n++] = w->node[s->reduction[0]].arg[0];
+    if (w->score.n_roots > 0)
+        candidate[n++] = w->score.root[0];
+    candidate[n] = product_leaf(w);
+    int i = 0;
+    while (i < n && !carry_serves(w, s, candidate[i], scratch))
+        i++;
+    s->carry = candidate[i];
+}
+
+/* The weight replaces the carry as soon as it is known, if later reductions follow from it. */
+static void choose_store_pass(const struct ir *w, struct schedule *s, bool *scratch)
+{
+    int phase = w->node[s->weight].phase;
+    bool ok = true;
+    for (int i = 0; i < s->n_reductions; i++)
+        if (s->pass[i] >= phase)
+            ok &= follows_from(w, w->node[s->reduction[i]].arg[0], s->weight, scratch);
+    if (!ok) {
+        s->passes++;
+        s->store_pass = s->passes - 1;
+        return;
+    }
+    s->store_pass = phase;
+    if (phase >= s->passes)
+        s->passes = phase + 1;
+}
+
+/* ---- values along diagonals ------------------------------------------------------------------- */
+
+static int cost(const struct ir *w, int node)
+{
+    switch ((enum ir_op)w->node[node].op) {
+    case OP_LOAD:
+        return 16;
+    case OP_EXP2:
+    case OP_EXP:
+    case OP_LOG:
+    case OP_LOG2:
+    case OP_SQRT:
+    case OP_RSQRT:
+    case OP_SIN:
+    case OP_COS:
+    case OP_TANH:
+    case OP_SIGMOID:
+    case OP_SILU:
+    case OP_DIV:
+    case OP_POW:
+    case OP_ERF:
+    case OP_GELU:
+        return 8;
+    case OP_CONST:
+    case OP_AT:
+    case OP_PARAM:
+    case OP_SCALAR:
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+static bool is_index(const struct ir *w, int node, int field)
+{
+    if (w->node[node].op == OP_F32)
+        node = w->node[node].arg[0];
+    return w->node[node].op == OP_AT && w->node[node].index == field;
+}
+
+/* at.q - at.kv or its opposite, as i32 or f32. */
+static bool is_distance(const struct ir *w, int node)
+{
+    const struct ir_node *n = &w->node[node];
+    return n->op == OP_SUB && ((is_index(w, n->arg[0], AT_Q) && is_index(w, n->arg[1], AT_KV)) ||
+                               (is_index(w, n->arg[0], AT_KV) && is_index(w, n->arg[1], AT_Q)));
+}
+
+/* toeplitz[i]: span q and kv, through the distance alone, with head-constant operands otherwise. */
+static void mark_toeplitz(const struct ir *w, bool *toeplitz)
+{
+    for (int i = 0; i < w->n_nodes; i++) {
+        const struct ir_node *n = &w->node[i];
+        bool both = (n->span & (SPAN_Q | SPAN_KV)) == (SPAN_Q | SPAN_KV) && n->op != OP_PARAM;
+        bool ok = both && n->n_args > 0;
+        for (int k = 0; ok && k < n->n_args; k++)
+            ok = toeplitz[n->arg[k]] || w->node[n->arg[k]].span == 0;
+        toeplitz[i] = ok || is_distance(w, i);
+    }
+}
+
+/* Cost of the Toeplitz nodes below `root`. */
+static int toeplitz_cost(const struct ir *w, int root, const bool *toeplitz)
+{
+    bool *below = calloc((size_t)w->n_nodes, sizeof *below);
+    int total = 0;
+    if (below) {
+        ir_mark(w, &root, 1, below);
+        for (int i = 0; i <= root; i++)
+            total += below[i] && toeplitz[i] ? cost(w, i) : 0;
+    }
+    free(below);
+    return total;
+}
+
+/* The dearest f32 Toeplitz value that an element value outside of the class uses. */
+static void find_diagonal(const struct ir *w, struct schedule *s, bool *used, bool *toeplitz)
+{
+    int best = DIAG_WORTH - 1;
+    mark_toeplitz(w, toeplitz);
+    ir_mark(w, w->online.root, w->online.n_roots, used);
+    s->diag = -1;
+    for (int i = 0; i < w->n_nodes; i++)
+        for (int k = 0; used[i] && !toeplitz[i] && k < w->node[i].n_args; k++) {
+            int a = w->node[i].arg[k];
+            if (!toeplitz[a] || w->node[a].type != TYPE_F32)
+                continue;
+            int total = toeplitz_cost(w, a, toeplitz);
+            if (total > best) {
+                best = total;
+                s->diag = a;
+            }
+        }
+}
+
+bool schedule_online(struct ir *w, struct schedule *s)
+{
+    product_leaf(w); /* so that the pool does not grow below */
+    bool *used = calloc((size_t)w->n_nodes, sizeof *used);
+    bool *scratch = calloc((size_t)w->n_nodes, sizeof *scratch);
+    bool ok = used && scratch && collect_reductions(w, s, used);
+    if (ok) {
+        s->weight = w->online.root[0];
+        find_lazy(w, s, used);
+        choose_carry(w, s, scratch);
+        choose_store_pass(w, s, scratch);
+        find_diagonal(w, s, used, scratch);
+    }
+    free(used);
+    free(scratch);
+    return ok;
+}

@@ -1,0 +1,165 @@
+/*
+ * signature.c: which arguments a pass of a spec takes, with their shapes as symbols.
+ * In: a checked IR. Out: a plain struct that the caller owns; nothing is allocated.
+ * Order: tensors of the operator, finals or statistics, the spec's inputs, q_start; the backward pass
+ * appends the seeds (do, d<final>) and the gradients (dq, dk, dv, d<input>). Callers find an argument
+ * by name, never by position. The bounds of source.h hold every spec that check.c lets through.
+ */
+#include "gen.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct sig_arg *add(struct signature *s, enum arg_role role, const char *prefix, const char *name)
+{
+    if (s->n_args >= MAX_ARGS)
+        return NULL;
+    struct sig_arg *a = &s->arg[s->n_args++];
+    memset(a, 0, sizeof *a);
+    snprintf(a->name, sizeof a->name, "%s%.*s", prefix, NAME_MAX_BYTES - 2, name);
+    a->role = (uint8_t)role;
+    return a;
+}
+
+static void set_dims(struct sig_arg *a, const enum sym *syms, int n)
+{
+    a->ndim = (uint8_t)n;
+    for (int i = 0; i < n; i++)
+        a->dim[i] = (struct sig_dim){.sym = (uint8_t)syms[i]};
+}
+
+/* A tensor of the problem's dtype whose last dim is contiguous. */
+static struct sig_arg *add_main(struct signature *s, enum arg_role role, const char *name,
+                                const enum sym *syms, int n)
+{
+    struct sig_arg *a = add(s, role, "", name);
+    if (!a)
+        return NULL;
+    a->problem_dtype = true;
+    a->unit_last = true;
+    a->optional = role == ROLE_OUT_OPTIONAL;
+    set_dims(a, syms, n);
+    return a;
+}
+
+static void add_f32(struct signature *s, enum arg_role role, const char *prefix, const char *name,
+                    const enum sym *syms, int n, bool leading_optional)
+{
+    struct sig_arg *a = add(s, role, prefix, name);
+    if (!a)
+        return;
+    a->dtype = LATHE_F32;
+    a->optional = true;
+    a->leading_optional = leading_optional;
+    set_dims(a, syms, n);
+}
+
+static void add_input(struct signature *s, const struct input *in)
+{
+    struct sig_arg *a = add(s, in->is_scalar ? ROLE_SCALAR : ROLE_INPUT, "", in->name);
+    if (!a)
+        return;
+    a->dtype = (uint8_t)in->dtype;
+    a->optional = in->optional;
+    a->grad = in->grad;
+    a->default_value = in->default_value;
+    a->ndim = (uint8_t)in->n_dims;
+    memcpy(a->dim, in->dim, (size_t)in->n_dims * sizeof in->dim[0]);
+}
+
+/* The gradient of an input: f32, of the input's shape; of a scalar one element in device memory. */
+static void add_input_gradient(struct signature *s, const struct input *in)
+{
+    struct sig_arg *a = add(s, ROLE_OUT_OPTIONAL, "d", in->name);
+    if (!a)
+        return;
+    a->dtype = LATHE_F32;
+    a->optional = true;
+    a->ndim = (uint8_t)in->n_dims;
+    memcpy(a->dim, in->dim, (size_t)in->n_dims * sizeof in->dim[0]);
+}
+
+static void add_inputs(struct signature *s, const struct ir *ir)
+{
+    for (int i = 0; i < ir->n_inputs; i++)
+        add_input(s, &ir->input[i]);
+}
+
+static void add_input_gradients(struct signature *s, const struct ir *ir)
+{
+    for (int i = 0; i < ir->n_inputs; i++) {
+        if (ir->input[i].grad)
+            add_input_gradient(s, &ir->input[i]);
+    }
+}
+
+static const enum sym QUERY[] = {SYM_B, SYM_H, SYM_Q, SYM_D};
+static const enum sym KEY[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D};
+static const enum sym VALUE[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D_V};
+static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_Q, SYM_D_V};
+static const enum sym ROW_X[] = {SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};
+
+static void attention(struct signature *s, const struct ir *ir, bool backward)
+{
+    add_main(s, ROLE_IN, "q", QUERY, 4);
+    add_main(s, ROLE_IN, "k", KEY, 4);
+    add_main(s, ROLE_IN, "v", VALUE, 4);
+    struct sig_arg *o = add_main(s, backward ? ROLE_IN : ROLE_OUT, "o", OUTPUT, 4);
+    if (o)
+        o->optional = backward; /* of the forward pass; recomputed where it is not given */
+    for (int i = 0; i < ir->n_finals; i++)
+        add_f32(s, backward ? ROLE_IN : ROLE_OUT_OPTIONAL, "", ir->final[i].name, QUERY, 3, false);
+    add_inputs(s, ir);
+    struct sig_arg *start = add(s, ROLE_Q_START, "", "q_start");
+    if (start) {
+        start->dtype = LATHE_I32;
+        start->optional = true;
+    }
+    if (!backward)
+        return;
+    add_main(s, ROLE_IN, "do", OUTPUT, 4);
+    for (int i = 0; i < ir->n_finals; i++)
+        add_f32(s, ROLE_IN, "d", ir->final[i].name, QUERY, 3, false);
+    add_main(s, ROLE_OUT_OPTIONAL, "dq", QUERY, 4);
+    add_main(s, ROLE_OUT_OPTIONAL, "dk", KEY, 4);
+    add_main(s, ROLE_OUT_OPTIONAL, "dv", VALUE, 4);
+    add_input_gradients(s, ir);
+}
+
+static void add_rows(struct signature *s, enum arg_role role, const char *name)
+{
+    struct sig_arg *a = add_main(s, role, name, ROW_X, 4);
+    if (a)
+        a->leading_optional = true;
+}
+
+static void rowwise(struct signature *s, const struct ir *ir, bool backward)
+{
+    add_rows(s, ROLE_IN, "x");
+    if (!backward)
+        add_rows(s, ROLE_OUT, "y");
+    for (int i = 0; i < ir->n_finals; i++)
+        add_f32(s, backward ? ROLE_IN : ROLE_OUT_OPTIONAL, "", ir->final[i].name, ROW_X, 3, true);
+    add_inputs(s, ir);
+    if (!backward)
+        return;
+    add_rows(s, ROLE_IN, "dy");
+    for (int i = 0; i < ir->n_finals; i++)
+        add_f32(s, ROLE_IN, "d", ir->final[i].name, ROW_X, 3, true);
+    add_rows(s, ROLE_OUT_OPTIONAL, "dx");
+    add_input_gradients(s, ir);
+}
+
+void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
+{
+    memset(out, 0, sizeof *out);
+    const bool backward = pass == LATHE_BACKWARD;
+    snprintf(out->kind, sizeof out->kind, "%s", ir->kind == KIND_ATTENTION ? "attention" : "rowwise");
+    out->n_free = ir->n_free;
+    memcpy(out->free_name, ir->free_name, sizeof out->free_name);
+    if (ir->kind == KIND_ATTENTION)
+        attention(out, ir, backward);
+    else
+        rowwise(out, ir, backward);
+}

@@ -1,0 +1,183 @@
+/*
+ * tool.c: the helpers of the tool's commands: messages, specs by path or name, architectures by name, the
+ * text of a problem, files. In: command-line words. Out: structs, or a sentence on standard error and false
+ * (or NULL). What is returned as a pointer is the caller's to free.
+ */
+#include "tool.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void complain(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("lathe: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+}
+
+static int code_of(lathe_status status)
+{
+    switch (status) {
+    case LATHE_OK:
+        return CODE_OK;
+    case LATHE_UNSUPPORTED:
+    case LATHE_COMPILE:
+        return CODE_FAILED;
+    case LATHE_SPEC:
+    case LATHE_ARG:
+        return CODE_USAGE;
+    case LATHE_CACHE:
+    case LATHE_CUDA:
+    case LATHE_MEMORY:
+        break;
+    }
+    return CODE_ENVIRONMENT;
+}
+
+/* The text of a spec's mistakes already starts with its place. */
+int complain_error(const lathe_error *err)
+{
+    if (err->status == LATHE_SPEC)
+        fprintf(stderr, "%s\n", err->text);
+    else
+        complain("%s", err->text);
+    return code_of(err->status);
+}
+
+static bool is_shipped(const char *name)
+{
+    char path[128];
+    if (strchr(name, '/') || strlen(name) > 80)
+        return false;
+    snprintf(path, sizeof path, "specs/%s.lua", name);
+    return embedded_find(path) != NULL;
+}
+
+bool tool_spec_readable(const char *name)
+{
+    if (is_shipped(name) || access(name, R_OK) == 0)
+        return true;
+    complain("spec '%s': neither a shipped spec (`lathe list` names them) nor a file that can be read: %s",
+             name, strerror(errno));
+    return false;
+}
+
+static struct ir *load(const char *name, struct diag *diag)
+{
+    char path[128];
+    if (!is_shipped(name))
+        return spec_load(name, NULL, 0, diag);
+    snprintf(path, sizeof path, "specs/%s.lua", name);
+    const struct embedded *file = embedded_find(path);
+    return spec_load(path, file->data, file->size, diag);
+}
+
+struct ir *tool_spec(const char *name, int *code)
+{
+    struct diag diag = {0};
+    lathe_error err = {0};
+    if (!tool_spec_readable(name)) {
+        *code = CODE_USAGE;
+        return NULL;
+    }
+    struct ir *ir = load(name, &diag);
+    if (ir)
+        return ir;
+    diag_to_error(&diag, LATHE_SPEC, &err);
+    *code = complain_error(&err);
+    return NULL;
+}
+
+/* Numbers that planning needs where no device is at hand. Shared memory: the opt-in maximum of one block. */
+static const struct arch_row {
+    int sm;
+    int sm_count;
+    int smem_bytes;
+    const char *suffixes; /* letters that may follow the number */
+} ARCHS[] = {
+    {80, 108, 163 * 1024, ""},    {86, 84, 99 * 1024, ""},      {87, 16, 163 * 1024, ""},
+    {88, 16, 99 * 1024, ""},      {89, 128, 99 * 1024, ""},     {90, 132, 227 * 1024, "a"},
+    {100, 148, 227 * 1024, "af"}, {103, 148, 227 * 1024, "af"}, {110, 20, 227 * 1024, "af"},
+    {120, 170, 99 * 1024, "af"},  {121, 48, 99 * 1024, "af"},
+};
+
+bool device_parse(const char *text, struct device *out)
+{
+    char *end = NULL;
+    const char *digits = strncmp(text, "sm_", 3) == 0 ? text + 3 : "";
+    const long sm = *digits >= '1' && *digits <= '9' ? strtol(digits, &end, 10) : 0;
+    for (size_t i = 0; i < sizeof ARCHS / sizeof ARCHS[0]; i++) {
+        const struct arch_row *row = &ARCHS[i];
+        if (sm != row->sm || !end || (*end && (!strchr(row->suffixes, *end) || end[1])))
+            continue;
+        *out = (struct device){.sm = row->sm, .sm_count = row->sm_count, .smem_bytes = row->smem_bytes};
+        snprintf(out->arch, sizeof out->arch, "%.15s", text);
+        return true;
+    }
+    fprintf(stderr, "lathe: --arch: expected one of");
+    for (size_t i = 0; i < sizeof ARCHS / sizeof ARCHS[0]; i++) {
+        fprintf(stderr, " sm_%d", ARCHS[i].sm);
+        for (const char *s = ARCHS[i].suffixes; *s; s++)
+            fprintf(stderr, " sm_%d%c", ARCHS[i].sm, *s);
+    }
+    fprintf(stderr, "; given '%s'\n", text);
+    return false;
+}
+
+const char *sym_name(const struct signature *sig, int sym)
+{
+    static const char *const NAMES[] = {
+#define SYM_NAME(id, text, what) text,
+        SYM_MAP(SYM_NAME)
+#undef SYM_NAME
+    };
+    return sym < SYM_FREE ? NAMES[sym] : sig->free_name[sym - SYM_FREE];
+}
+
+void problem_text(const struct signature *sig, const struct problem *p, struct text_buf *out)
+{
+    text_add(out, "dtype=%s", lathe_dtype_text(p->dtype));
+    for (int sym = SYM_B; sym < SYM_FREE + sig->n_free; sym++) {
+        const bool outer_one = (sym == SYM_ROWS0 || sym == SYM_ROWS1) && p->dim[sym] == 1;
+        if (p->dim[sym] >= 0 && !outer_one)
+            text_add(out, ",%s=%" PRId64, sym_name(sig, sym), p->dim[sym]);
+    }
+}
+
+bool write_file(const char *path, const void *data, size_t size)
+{
+    const bool to_stdout = strcmp(path, "-") == 0;
+    FILE *f = to_stdout ? stdout : fopen(path, "wb");
+    bool good = f != NULL;
+    if (good)
+        good = fwrite(data, 1, size, f) == size;
+    if (f)
+        good = (to_stdout ? fflush(f) : fclose(f)) == 0 && good;
+    if (!good)
+        complain("%s: cannot be written: %s", path, strerror(errno));
+    return good;
+}
+
+double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const char *find_value(const struct name_values *list, const char *name)
+{
+    for (int i = 0; i < list->n; i++) {
+        if (strcmp(list->item[i].name, name) == 0)
+            return list->item[i].value;
+    }
+    return NULL;
+}

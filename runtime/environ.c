@@ -1,0 +1,33 @@
+/*
+ * environ.c: the one function of the library that reads the environment: LATHE_CACHE_DIR, XDG_CACHE_HOME,
+ * HOME and CUDA_HOME. In: nothing; out: a struct of the caller's with two paths, "" where unknown.
+ * Relative paths are ignored, as the XDG base directory specification asks.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "rt.h"
+
+static bool join(char out[PATH_BYTES], const char *base, const char *rest)
+{
+    if (!base || base[0] != '/')
+        return false;
+    const int n = snprintf(out, PATH_BYTES, "%s%s", base, rest);
+    if (n > 0 && n < PATH_BYTES)
+        return true;
+    out[0] = '\0';
+    return false;
+}
+
+void lathe__environment_read(struct environment *out)
+{
+    const char *own = getenv("LATHE_CACHE_DIR");
+    out->cache_dir[0] = '\0';
+    out->cuda_home[0] = '\0';
+    /* LATHE_CACHE_DIR set but empty: no disk cache, like cache_dir "" in the options */
+    if (own)
+        snprintf(out->cache_dir, sizeof out->cache_dir, "%s", own);
+    else if (!join(out->cache_dir, getenv("XDG_CACHE_HOME"), "/lathe"))
+        join(out->cache_dir, getenv("HOME"), "/.cache/lathe");
+    join(out->cuda_home, getenv("CUDA_HOME"), "");
+}

@@ -1,0 +1,561 @@
+/*
+ * jit.c: spec x arguments -> a kernel that can run. In: a context, a spec, arguments; out: a kernel, the
+ * caller's until lathe_kernel_release. The way: problem -> table in memory -> plan -> emit -> key -> cache on
+ * disk or compiler -> module. One of two files of the project that see both gen/ and runtime/; specs are
+ * wrapped here for that reason. On the host device there is nothing to build: a launch evaluates the spec.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "rt.h"
+#include "../gen/gen.h"
+
+enum { ROW_BYTES = 16 }; /* attention loads rows of q, k and v by 16 bytes */
+
+struct lathe_spec {
+    atomic_int references; /* the user's, and one of every kernel */
+    struct ir *ir;
+    struct signature sig[2]; /* by pass */
+};
+
+/* ---- specs ---------------------------------------------------------------------------------------- */
+
+static void spec_release(struct lathe_spec *spec)
+{
+    if (!spec || atomic_fetch_sub(&spec->references, 1) != 1)
+        return;
+    ir_free(spec->ir);
+    free(spec);
+}
+
+static lathe_status load(lathe_spec **out, const char *name, const char *text, size_t size, struct diag *diag,
+                         lathe_error *err)
+{
+    struct lathe_spec *spec = calloc(1, sizeof *spec);
+    if (!spec)
+        return lathe__fail_memory(err);
+    atomic_init(&spec->references, 1);
+    spec->ir = spec_load(name, text, size, diag);
+    if (!spec->ir) {
+        free(spec);
+        if (diag->n == 0)
+            return lathe__fail_memory(err);
+        diag_to_error(diag, LATHE_SPEC, err);
+        return LATHE_SPEC;
+    }
+    signature_make(spec->ir, LATHE_FORWARD, &spec->sig[LATHE_FORWARD]);
+    signature_make(spec->ir, LATHE_BACKWARD, &spec->sig[LATHE_BACKWARD]);
+    *out = spec;
+    return LATHE_OK;
+}
+
+static lathe_status load_with_diag(lathe_spec **out, const char *name, const char *text, size_t size,
+                                   lathe_error *err)
+{
+    struct diag *diag = calloc(1, sizeof *diag);
+    if (!diag)
+        return lathe__fail_memory(err);
+    const lathe_status status = load(out, name, text, size, diag, err);
+    free(diag);
+    return status;
+}
+
+lathe_status lathe_spec_load(lathe_spec **out, const char *path, lathe_error *err)
+{
+    char shipped[128];
+    if (!out)
+        return lathe__fail(err, LATHE_ARG, "out: expected the address of a lathe_spec pointer, given NULL");
+    *out = NULL;
+    lathe__error_clear(err);
+    if (!path)
+        return lathe__fail(err, LATHE_ARG, "path: expected a file or the name of a shipped spec, given NULL");
+    if (!strchr(path, '/') && strlen(path) < NAME_MAX_BYTES) {
+        snprintf(shipped, sizeof shipped, "specs/%s.lua", path);
+        const struct embedded *file = embedded_find(shipped);
+        if (file)
+            return load_with_diag(out, shipped, file->data, file->size, err);
+    }
+    return load_with_diag(out, path, NULL, 0, err);
+}
+
+lathe_status lathe_spec_parse(lathe_spec **out, const char *name, const char *text, size_t size,
+                              lathe_error *err)
+{
+    if (!out)
+        return lathe__fail(err, LATHE_ARG, "out: expected the address of a lathe_spec pointer, given NULL");
+    *out = NULL;
+    lathe__error_clear(err);
+    if (!name || !text)
+        return lathe__fail(err, LATHE_ARG, "%s: expected a string, given NULL", name ? "text" : "name");
+    return load_with_diag(out, name, text, size, err);
+}
+
+void lathe_spec_destroy(lathe_spec *spec)
+{
+    spec_release(spec);
+}
+
+const struct ir *lathe__spec_ir(const lathe_spec *spec)
+{
+    return spec->ir;
+}
+
+const struct signature *lathe__spec_signature(const lathe_spec *spec, lathe_pass pass)
+{
+    return &spec->sig[pass];
+}
+
+/* ---- checks --------------------------------------------------------------------------------------- */
+
+static bool on_host(const struct lathe_ctx *ctx)
+{
+    return ctx->ordinal == LATHE_DEVICE_HOST;
+}
+
+static lathe_status check_call(const struct lathe_ctx *ctx, const lathe_spec *spec, lathe_pass pass,
+                               lathe_error *err)
+{
+    if (!ctx || !spec)
+        return lathe__fail(err, LATHE_ARG, "%s: expected an object, given NULL", ctx ? "spec" : "ctx");
+    if (pass != LATHE_FORWARD && pass != LATHE_BACKWARD)
+        return lathe__fail(err, LATHE_ARG, "pass: expected LATHE_FORWARD or LATHE_BACKWARD, given %d",
+                           (int)pass);
+    if (pass == LATHE_BACKWARD && !on_host(ctx))
+        return lathe__fail(
+            err, LATHE_UNSUPPORTED,
+            "there is no backward kernel for GPUs yet; the host device (LATHE_DEVICE_HOST) computes the "
+            "gradients of every spec");
+    return LATHE_OK;
+}
+
+static int row_alignment(const struct ir *ir)
+{
+    return ir->kind == KIND_ATTENTION ? ROW_BYTES : 1;
+}
+
+/* Alignment is asked of calls, not of kernels: what cannot be compiled should be the first to be heard. */
+static lathe_status bind_problem(const struct lathe_ctx *ctx, const struct signature *sig,
+                                 const lathe_arg *args, int n, struct problem *problem,
+                                 struct bound_args *bound, lathe_error *err)
+{
+    TRY(problem_from_args(sig, args, n, false, problem, err));
+    TRY(lathe__args_bind(sig, args, n, bound, err));
+    return on_host(ctx) ? LATHE_OK : lathe__args_fit_gpu(sig, problem, bound, 1, err);
+}
+
+/* ---- what is compiled in -------------------------------------------------------------------------- */
+
+/* Fields of a problem that code depends on. Lengths are not among them; the length of a row (rowwise) decides
+   how much of it fits into registers. Which outputs are wanted is: plans may drop what nobody reads. */
+struct fast_key {
+    const struct lathe_spec *spec; /* kernels hold a reference, so the address names one spec */
+    int64_t d;
+    int64_t d_v;
+    int64_t n;
+    uint32_t present;
+    uint8_t pass;
+    uint8_t dtype;
+    uint8_t arg_dtype[MAX_ARGS];
+};
+_Static_assert(sizeof(struct fast_key) <= FLIGHT_KEY_BYTES, "the table's keys are too short");
+
+static void fast_key_make(const struct lathe_spec *spec, lathe_pass pass, const struct problem *problem,
+                          unsigned char out[FLIGHT_KEY_BYTES])
+{
+    struct fast_key key;
+    memset(&key, 0, sizeof key);
+    key.spec = spec;
+    key.d = problem->dim[SYM_D];
+    key.d_v = problem->dim[SYM_D_V];
+    key.n = problem->dim[SYM_N];
+    key.present = problem->present;
+    key.pass = (uint8_t)pass;
+    key.dtype = (uint8_t)problem->dtype;
+    memcpy(key.arg_dtype, problem->arg_dtype, sizeof key.arg_dtype);
+    memset(out, 0, FLIGHT_KEY_BYTES);
+    memcpy(out, &key, sizeof key);
+}
+
+/* A kernel launched with what it was not built for would read through the wrong types. */
+static lathe_status check_built(const struct lathe_kernel *kernel, const struct problem *given,
+                                lathe_error *err)
+{
+    static const struct {
+        enum sym sym;
+        const char *name;
+    } fixed[] = {{SYM_D, "d"}, {SYM_D_V, "d_v"}, {SYM_N, "n"}};
+    const struct problem *built = &kernel->built;
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        if (built->dim[fixed[i].sym] != given->dim[fixed[i].sym])
+            return lathe__fail(
+                err, LATHE_ARG,
+                "problem: this kernel was built for %s=%lld, given %lld; get one for these arguments",
+                fixed[i].name, (long long)built->dim[fixed[i].sym], (long long)given->dim[fixed[i].sym]);
+    for (int i = 0; i < kernel->sig->n_args; i++) {
+        const struct sig_arg *a = &kernel->sig->arg[i];
+        if (built->arg_dtype[i] != given->arg_dtype[i])
+            return lathe__fail(
+                err, LATHE_ARG,
+                "argument '%s': this kernel was built for %s, given %s; get one for these arguments", a->name,
+                lathe_dtype_text((lathe_dtype)built->arg_dtype[i]),
+                lathe_dtype_text((lathe_dtype)given->arg_dtype[i]));
+        const bool was = built->present >> i & 1u;
+        const bool is = given->present >> i & 1u;
+        /* an input that is there is code; a scalar that is not reads its default, an output that is not is
+         * not written */
+        if (was != is && (is || a->role == ROLE_INPUT) && a->role != ROLE_Q_START)
+            return lathe__fail(err, LATHE_ARG,
+                               "argument '%s': this kernel was built %s it; get one for these arguments",
+                               a->name, was ? "with" : "without");
+    }
+    return LATHE_OK;
+}
+
+/* ---- build ---------------------------------------------------------------------------------------- */
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static lathe_status open_compiler(struct lathe_ctx *ctx, lathe_error *err)
+{
+    lathe_status status = LATHE_OK;
+    pthread_mutex_lock(&ctx->compiler_lock);
+    if (!ctx->compiler)
+        status = lathe__compiler_open(&ctx->compiler, ctx->cuda_home, ctx->driver->version, err);
+    pthread_mutex_unlock(&ctx->compiler_lock);
+    return status;
+}
+
+/* What one kernel is compiled from, on its way to a module. */
+struct work {
+    struct lathe_ctx *ctx;
+    const struct source *source;
+    const char *arch;
+};
+
+static lathe_status compile_blob(void *user, struct cache_blob *out, lathe_error *err)
+{
+    const struct work *w = user;
+    struct text_buf readable = {0};
+    const double begin = seconds_now();
+    lathe__report(&w->ctx->report, 1, "compiling %s for %s", w->source->label, w->arch);
+    TRY(lathe__compile(w->source, &w->arch, 1, &out->image, &out->image_size, &out->log, w->ctx->compiler,
+                       err));
+    out->log_size = strlen(out->log);
+    snprintf(out->label, sizeof out->label, "%s", w->source->label);
+    emit_inline(w->source, &readable);
+    if (!readable.failed) {
+        out->readable = readable.data;
+        out->readable_size = readable.size;
+    } else {
+        text_free(&readable); /* only people miss it */
+    }
+    lathe__report(&w->ctx->report, 1, "compiled %s in %.2f s", w->source->label, seconds_now() - begin);
+    lathe__report(&w->ctx->report, 2, "%s", out->log);
+    return LATHE_OK;
+}
+
+static lathe_status load_blob(const struct work *w, const struct cache_blob *blob, struct module **out,
+                              lathe_error *err)
+{
+    const struct driver *driver = w->ctx->driver;
+    bool pushed = false;
+    TRY(lathe__context_enter(driver, w->ctx->context, &pushed, err));
+    const lathe_status status = lathe__module_load(out, driver, blob->image, w->source, err);
+    lathe__context_leave(driver, pushed);
+    return status;
+}
+
+static lathe_status build_module(struct work *w, const unsigned char *key, struct module **out,
+                                 lathe_error *err)
+{
+    struct cache_blob blob;
+    bool hit = false;
+    TRY(lathe__cache_get(&w->ctx->cache, key, compile_blob, w, &blob, &hit, err));
+    const lathe_status status = load_blob(w, &blob, out, err);
+    lathe__blob_free(&blob);
+    if (status == LATHE_OK)
+        (*out)->from_disk = hit;
+    return status;
+}
+
+/* Two specs that come to the same texts share a module. */
+static lathe_status get_module(struct work *w, const unsigned char key[KEY_BYTES], const struct module **out,
+                               lathe_error *err)
+{
+    unsigned char table_key[FLIGHT_KEY_BYTES] = {0};
+    struct flight_slot *slot;
+    struct module *built = NULL;
+    lathe_error failure = {0};
+    void *value;
+    memcpy(table_key, key, KEY_BYTES);
+    TRY(lathe__flight_begin(&w->ctx->modules, table_key, &value, &slot, err));
+    if (!value) {
+        const lathe_status status = build_module(w, key, &built, &failure);
+        lathe__flight_end(&w->ctx->modules, slot, built, status, &failure);
+        if (status != LATHE_OK) {
+            if (err)
+                *err = failure;
+            return status;
+        }
+        value = built;
+    }
+    *out = value;
+    return LATHE_OK;
+}
+
+static lathe_status describe(struct lathe_kernel *kernel, const char *arch, lathe_error *err)
+{
+    struct text_buf text = {0};
+    char key[KEY_TEXT_BYTES];
+    const struct plan *plan = kernel->plan;
+    lathe__key_text(kernel->key, key);
+    text_add(&text, "kernel: %s\ntemplate: %s\narch: %s\n", kernel->source->label, plan->template_name, arch);
+    if (plan->bm > 0)
+        text_add(&text, "tile: %d queries x %d keys, %d stages, %d warps\n", plan->bm, plan->bn, plan->stages,
+                 plan->warps);
+    for (int i = 0; i < kernel->source->n_launches; i++)
+        text_add(&text, "%s: %d threads, %d registers, %d bytes of stack, %d bytes of shared memory\n",
+                 kernel->source->launch[i].entry, kernel->source->launch[i].threads,
+                 kernel->module->registers[i], kernel->module->local_bytes[i],
+                 kernel->source->launch[i].smem_bytes);
+    text_add(&text, "plan: %s\nkey: %s\nfrom: %s\n", plan->reason, key,
+             kernel->module->from_disk ? "disk cache" : "compiler");
+    if (text.failed) {
+        text_free(&text);
+        return lathe__fail_memory(err);
+    }
+    kernel->info = text.data;
+    return LATHE_OK;
+}
+
+/* The arch that this NVRTC can serve the device with. */
+static lathe_status pick_arch(struct lathe_ctx *ctx, char arch[16], lathe_error *err)
+{
+    bool substituted = false;
+    TRY(open_compiler(ctx, err));
+    TRY(lathe__compiler_arch(ctx->compiler, ctx->device.arch, arch, &substituted, err));
+    if (substituted)
+        lathe__report(&ctx->report, 1,
+                      "NVRTC %d.%d does not know %s; compiling PTX for %s, which the driver finishes",
+                      ctx->compiler->major, ctx->compiler->minor, ctx->device.arch, arch);
+    return LATHE_OK;
+}
+
+static lathe_status fill_kernel(struct lathe_kernel *kernel, lathe_error *err)
+{
+    struct lathe_ctx *ctx = kernel->ctx;
+    const struct ir *ir = kernel->spec->ir;
+    char options[MAX_OPTIONS][OPTION_BYTES];
+    char arch[16];
+    TRY(plan_pick(ir, kernel->pass, &kernel->built, &ctx->device, kernel->plan, err));
+    TRY(emit(ir, kernel->pass, kernel->sig, &kernel->built, &ctx->device, kernel->plan, kernel->source, err));
+    TRY(pick_arch(ctx, arch, err));
+    const int n = lathe__compile_options(arch, options);
+    lathe__key_make(kernel->source, (const char(*)[OPTION_BYTES])options, n, ctx->compiler->identity,
+                    kernel->key);
+    struct work work = {ctx, kernel->source, arch};
+    TRY(get_module(&work, kernel->key, &kernel->module, err));
+    return describe(kernel, arch, err);
+}
+
+static struct lathe_kernel *kernel_new(struct lathe_ctx *ctx, const lathe_spec *spec, lathe_pass pass,
+                                       const struct problem *problem)
+{
+    struct lathe_kernel *kernel = calloc(1, sizeof *kernel);
+    if (!kernel)
+        return NULL;
+    atomic_init(&kernel->references, 1);
+    kernel->ctx = ctx;
+    kernel->spec = (struct lathe_spec *)(uintptr_t)spec; /* immutable but for its count */
+    atomic_fetch_add(&kernel->spec->references, 1);
+    kernel->pass = pass;
+    kernel->sig = &spec->sig[pass];
+    kernel->alignment = row_alignment(spec->ir);
+    kernel->built = *problem;
+    return kernel;
+}
+
+void lathe__kernel_drop(void *value)
+{
+    struct lathe_kernel *kernel = value;
+    if (!kernel || atomic_fetch_sub(&kernel->references, 1) != 1)
+        return;
+    source_free(kernel->source);
+    free(kernel->source);
+    free(kernel->plan);
+    free(kernel->info);
+    spec_release(kernel->spec);
+    free(kernel);
+}
+
+static lathe_status build_gpu_kernel(struct lathe_kernel **out, struct lathe_ctx *ctx, const lathe_spec *spec,
+                                     lathe_pass pass, const struct problem *problem, lathe_error *err)
+{
+    struct lathe_kernel *kernel = kernel_new(ctx, spec, pass, problem);
+    lathe_status status = LATHE_MEMORY;
+    if (kernel) {
+        kernel->source = calloc(1, sizeof *kernel->source);
+        kernel->plan = calloc(1, sizeof *kernel->plan);
+    }
+    if (kernel && kernel->source && kernel->plan)
+        status = fill_kernel(kernel, err);
+    else
+        lathe__fail_memory(err);
+    if (status != LATHE_OK) {
+        lathe__kernel_drop(kernel);
+        kernel = NULL;
+    }
+    *out = kernel;
+    return status;
+}
+
+static lathe_status build_host_kernel(struct lathe_kernel **out, struct lathe_ctx *ctx,
+                                      const lathe_spec *spec, lathe_pass pass, const struct problem *problem,
+                                      lathe_error *err)
+{
+    struct text_buf text = {0};
+    struct lathe_kernel *kernel = kernel_new(ctx, spec, pass, problem);
+    *out = NULL;
+    text_add(&text, "kernel: %s, %s\ndevice: host (double precision)\n", spec->ir->name,
+             pass == LATHE_FORWARD ? "forward" : "backward");
+    if (!kernel || text.failed) {
+        text_free(&text);
+        lathe__kernel_drop(kernel);
+        return lathe__fail_memory(err);
+    }
+    kernel->info = text.data;
+    *out = kernel;
+    return LATHE_OK;
+}
+
+/* ---- the public functions ------------------------------------------------------------------------- */
+
+lathe_status lathe_supported(lathe_ctx *ctx, const lathe_spec *spec, lathe_pass pass, const lathe_arg *args,
+                             int n, lathe_error *err)
+{
+    struct problem problem;
+    struct bound_args bound;
+    struct plan plan;
+    lathe__error_clear(err);
+    TRY(check_call(ctx, spec, pass, err));
+    TRY(bind_problem(ctx, &spec->sig[pass], args, n, &problem, &bound, err));
+    if (on_host(ctx))
+        return LATHE_OK;
+    TRY(plan_pick(spec->ir, pass, &problem, &ctx->device, &plan, err));
+    return lathe__args_fit_gpu(&spec->sig[pass], &problem, &bound, row_alignment(spec->ir), err);
+}
+
+static lathe_status get_gpu_kernel(struct lathe_kernel **out, struct lathe_ctx *ctx, const lathe_spec *spec,
+                                   lathe_pass pass, const struct problem *problem, lathe_error *err)
+{
+    unsigned char key[FLIGHT_KEY_BYTES];
+    struct flight_slot *slot;
+    struct lathe_kernel *built = NULL;
+    lathe_error failure = {0};
+    void *value;
+    fast_key_make(spec, pass, problem, key);
+    TRY(lathe__flight_begin(&ctx->kernels, key, &value, &slot, err));
+    if (!value) {
+        const lathe_status status = build_gpu_kernel(&built, ctx, spec, pass, problem, &failure);
+        lathe__flight_end(&ctx->kernels, slot, built, status, &failure);
+        if (status != LATHE_OK) {
+            if (err)
+                *err = failure;
+            return status;
+        }
+        value = built;
+    }
+    *out = value;
+    atomic_fetch_add(&(*out)->references, 1); /* the table keeps its own */
+    return LATHE_OK;
+}
+
+lathe_status lathe_kernel_get(lathe_kernel **out, lathe_ctx *ctx, const lathe_spec *spec, lathe_pass pass,
+                              const lathe_arg *args, int n, lathe_error *err)
+{
+    struct problem problem;
+    struct bound_args bound;
+    if (!out)
+        return lathe__fail(err, LATHE_ARG, "out: expected the address of a lathe_kernel pointer, given NULL");
+    *out = NULL;
+    lathe__error_clear(err);
+    TRY(check_call(ctx, spec, pass, err));
+    TRY(bind_problem(ctx, &spec->sig[pass], args, n, &problem, &bound, err));
+    if (on_host(ctx))
+        TRY(build_host_kernel(out, ctx, spec, pass, &problem, err));
+    else
+        TRY(get_gpu_kernel(out, ctx, spec, pass, &problem, err));
+    atomic_fetch_add(&ctx->references, 1); /* one for each reference that a user holds */
+    return LATHE_OK;
+}
+
+void lathe_kernel_release(lathe_kernel *kernel)
+{
+    if (!kernel)
+        return;
+    struct lathe_ctx *ctx = kernel->ctx;
+    lathe__kernel_drop(kernel);
+    lathe__ctx_release(ctx);
+}
+
+const char *lathe_kernel_info(const lathe_kernel *kernel)
+{
+    return kernel->info;
+}
+
+const struct source *lathe__kernel_source(const lathe_kernel *kernel)
+{
+    return kernel->source;
+}
+
+const struct plan *lathe__kernel_plan(const lathe_kernel *kernel)
+{
+    return kernel->plan;
+}
+
+lathe_status lathe_workspace_size(size_t *out, const lathe_kernel *kernel, const lathe_arg *args, int n,
+                                  lathe_error *err)
+{
+    struct problem problem;
+    size_t offset[MAX_BUFFERS];
+    if (!out || !kernel)
+        return lathe__fail(err, LATHE_ARG, "%s: expected a pointer, given NULL", out ? "kernel" : "out");
+    *out = 0;
+    lathe__error_clear(err);
+    TRY(problem_from_args(kernel->sig, args, n, false, &problem, err));
+    if (kernel->source)
+        *out = lathe__workspace_layout(kernel->source, &problem, offset);
+    return LATHE_OK;
+}
+
+static lathe_status launch_host(const lathe_kernel *kernel, const lathe_arg *args, int n, lathe_error *err)
+{
+    if (kernel->pass == LATHE_FORWARD)
+        return host_forward(kernel->spec->ir, kernel->sig, args, n, NULL, 0, err);
+    return host_backward(kernel->spec->ir, kernel->sig, args, n, err);
+}
+
+lathe_status lathe_launch(const lathe_kernel *kernel, const lathe_arg *args, int n, void *workspace,
+                          lathe_stream stream, lathe_error *err)
+{
+    struct problem problem;
+    struct bound_args bound;
+    if (!kernel)
+        return lathe__fail(err, LATHE_ARG, "kernel: expected a kernel, given NULL");
+    lathe__error_clear(err);
+    TRY(problem_from_args(kernel->sig, args, n, true, &problem, err));
+    if (!kernel->source)
+        return launch_host(kernel, args, n, err);
+    TRY(check_built(kernel, &problem, err));
+    TRY(lathe__args_bind(kernel->sig, args, n, &bound, err));
+    TRY(lathe__args_fit_gpu(kernel->sig, &problem, &bound, kernel->alignment, err));
+    return lathe__launch_all(kernel->module, kernel->ctx->context, kernel->source, kernel->sig, &problem,
+                             &bound, workspace, stream, err);
+}

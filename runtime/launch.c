@@ -1,0 +1,348 @@
+/*
+ * launch.c: recipe x arguments -> parameter blocks -> launches. In: a recipe of gen/source.h, a problem and
+ * arguments bound to their signature; out: work on the caller's stream. Knows no operator, allocates nothing,
+ * synchronises nothing, formats text on failure alone. All but the last function are pure.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rt.h"
+
+enum { WORK_ALIGNMENT = 256 };
+static const int64_t LENGTH_LIMIT = (int64_t)1 << 24; /* positions are exact in f32 below it */
+static const int64_t GRID_LIMIT = INT32_MAX;
+
+/* ---- arguments ------------------------------------------------------------------------------------ */
+
+/* Callers mostly keep the order of the signature: the search begins where the last one ended. */
+static int find_argument(const struct signature *sig, const char *name, int hint)
+{
+    for (int k = 0; k < sig->n_args; k++) {
+        const int i = hint + k < sig->n_args ? hint + k : hint + k - sig->n_args;
+        if (strcmp(sig->arg[i].name, name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+lathe_status lathe__args_bind(const struct signature *sig, const lathe_arg *args, int n,
+                              struct bound_args *out, lathe_error *err)
+{
+    int hint = 0;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < n; i++) {
+        const int k = args[i].name ? find_argument(sig, args[i].name, hint) : -1;
+        if (k < 0)
+            return lathe__fail(err, LATHE_ARG, "argument '%.48s': this spec takes no argument of that name",
+                               args[i].name ? args[i].name : "(NULL)");
+        if (out->arg[k])
+            return lathe__fail(err, LATHE_ARG, "argument '%s': given twice", sig->arg[k].name);
+        out->arg[k] = &args[i];
+        hint = k + 1 < sig->n_args ? k + 1 : 0;
+    }
+    return LATHE_OK;
+}
+
+static int64_t stride_of(const lathe_arg *t, int dim)
+{
+    int64_t stride = 1;
+    if (t->strides)
+        return t->strides[dim];
+    for (int i = t->ndim - 1; i > dim; i--)
+        stride *= t->shape[i];
+    return stride;
+}
+
+int64_t lathe__arg_stride(const struct signature *sig, const struct bound_args *bound, int arg, int dim)
+{
+    const lathe_arg *t = bound->arg[arg];
+    const int i = t ? dim - (sig->arg[arg].ndim - t->ndim) : -1; /* leading dims may be left out */
+    return i < 0 || i >= t->ndim || t->shape[i] <= 1 ? 0 : stride_of(t, i);
+}
+
+static lathe_status check_rows(const struct sig_arg *a, const lathe_arg *t, int alignment, lathe_error *err)
+{
+    const int64_t size = (int64_t)lathe_dtype_size(t->dtype);
+    const int64_t step = size > 0 && alignment > size ? alignment / size : 1;
+    if (t->data && (uintptr_t)t->data % (unsigned)alignment != 0)
+        return lathe__fail(err, LATHE_ARG, "argument '%s': expected data aligned to %d bytes, given %p",
+                           a->name, alignment, t->data);
+    for (int i = 0; i < t->ndim - 1; i++) {
+        const int64_t stride = stride_of(t, i);
+        if (t->shape[i] > 1 && stride % step != 0)
+            return lathe__fail(err, LATHE_ARG,
+                               "argument '%s': expected strides that are multiples of %" PRId64
+                               " elements (%d bytes), "
+                               "given %" PRId64 " in dim %d",
+                               a->name, step, alignment, stride, i);
+    }
+    return LATHE_OK;
+}
+
+static lathe_status check_lengths(const struct problem *problem, lathe_error *err)
+{
+    static const struct {
+        enum sym sym;
+        const char *name;
+    } length[] = {{SYM_Q, "q"}, {SYM_KV, "kv"}, {SYM_N, "n"}};
+    for (size_t i = 0; i < sizeof length / sizeof length[0]; i++)
+        if (problem->dim[length[i].sym] >= LENGTH_LIMIT)
+            return lathe__fail(
+                err, LATHE_ARG,
+                "problem: expected %s below 2^24 (positions are exact in f32 up to there), given %" PRId64,
+                length[i].name, problem->dim[length[i].sym]);
+    return LATHE_OK;
+}
+
+lathe_status lathe__args_fit_gpu(const struct signature *sig, const struct problem *problem,
+                                 const struct bound_args *bound, int alignment, lathe_error *err)
+{
+    TRY(check_lengths(problem, err));
+    for (int i = 0; i < sig->n_args; i++) {
+        const lathe_arg *t = bound->arg[i];
+        if (!t)
+            continue;
+        if (t->dtype == LATHE_F64)
+            return lathe__fail(
+                err, LATHE_UNSUPPORTED,
+                "argument '%s': f64 is served by the host device only; a GPU takes f32, f16 or bf16",
+                sig->arg[i].name);
+        if (sig->arg[i].problem_dtype && alignment > 1)
+            TRY(check_rows(&sig->arg[i], t, alignment, err));
+    }
+    return LATHE_OK;
+}
+
+size_t lathe__workspace_layout(const struct source *source, const struct problem *problem,
+                               size_t offset[MAX_BUFFERS])
+{
+    size_t total = 0;
+    for (int i = 0; i < source->n_buffers; i++) {
+        const int64_t bytes = product_value(&source->buffer[i].bytes, problem);
+        offset[i] = total;
+        total += ((bytes > 0 ? (size_t)bytes : 0) + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
+    }
+    return total;
+}
+
+/* ---- one parameter -------------------------------------------------------------------------------- */
+
+struct fill {
+    const struct signature *sig;
+    const struct problem *problem;
+    const struct bound_args *bound;
+    const char *workspace;
+    const size_t *work_offset;
+};
+
+static lathe_status fill_stride32(const struct fill *f, const struct param *p, unsigned char *to,
+                                  lathe_error *err)
+{
+    const lathe_arg *t = f->bound->arg[p->arg];
+    const int64_t stride = lathe__arg_stride(f->sig, f->bound, p->arg, p->dim);
+    const struct sig_arg *a = &f->sig->arg[p->arg];
+    const int64_t size = t && stride != 0 ? t->shape[p->dim - (a->ndim - t->ndim)] : 1;
+    int64_t reach = 0;
+    if (__builtin_mul_overflow(size - 1, stride, &reach) || reach > INT32_MAX || reach < INT32_MIN)
+        return lathe__fail(
+            err, LATHE_ARG,
+            "argument '%s': expected (size - 1) * stride below 2^31 in dim %d, given size %" PRId64
+            " and stride %" PRId64,
+            a->name, p->dim, size, stride);
+    const int32_t value = (int32_t)stride;
+    memcpy(to, &value, sizeof value);
+    return LATHE_OK;
+}
+
+static double scalar_value(const struct fill *f, int arg)
+{
+    const lathe_arg *t = f->bound->arg[arg];
+    float single;
+    double twice;
+    int32_t integer;
+    if (!t || !t->data)
+        return f->sig->arg[arg].default_value;
+    switch (t->dtype) {
+    case LATHE_F32:
+        memcpy(&single, t->data, sizeof single);
+        return (double)single;
+    case LATHE_F64:
+        memcpy(&twice, t->data, sizeof twice);
+        return twice;
+    case LATHE_I32:
+        memcpy(&integer, t->data, sizeof integer);
+        return integer;
+    case LATHE_U8:
+        return *(const unsigned char *)t->data;
+    case LATHE_F16:
+    case LATHE_BF16:
+    case LATHE_NONE:
+        break;
+    }
+    return (double)__builtin_nanf("");
+}
+
+static lathe_status fill_scalar(const struct fill *f, const struct param *p, unsigned char *to,
+                                lathe_error *err)
+{
+    const lathe_arg *t = f->bound->arg[p->arg];
+    if (t && t->data && (t->dtype == LATHE_F16 || t->dtype == LATHE_BF16 || t->dtype == LATHE_NONE))
+        return lathe__fail(err, LATHE_ARG, "argument '%s': expected a scalar of dtype f32 or i32, given %s",
+                           f->sig->arg[p->arg].name, lathe_dtype_text(t->dtype));
+    const double value = scalar_value(f, p->arg);
+    if (p->kind == PARAM_SCALAR_F32) {
+        const float single = (float)value;
+        memcpy(to, &single, sizeof single);
+        return LATHE_OK;
+    }
+    if (!(value >= INT32_MIN && value <= INT32_MAX))
+        return lathe__fail(err, LATHE_ARG, "argument '%s': expected a value that an i32 can hold, given %g",
+                           f->sig->arg[p->arg].name, value);
+    const int32_t integer = (int32_t)value;
+    memcpy(to, &integer, sizeof integer);
+    return LATHE_OK;
+}
+
+/* Where row 0 stands among the keys: given, or end-aligned. */
+static lathe_status fill_q_start(const struct fill *f, unsigned char *to, lathe_error *err)
+{
+    int64_t value = f->problem->dim[SYM_KV] - f->problem->dim[SYM_Q];
+    for (int i = 0; i < f->sig->n_args; i++) {
+        const lathe_arg *t = f->bound->arg[i];
+        if (f->sig->arg[i].role == ROLE_Q_START && t && t->data)
+            value = (int64_t)scalar_value(f, i);
+    }
+    const int64_t last = value + f->problem->dim[SYM_Q];
+    if (value <= -LENGTH_LIMIT || last > LENGTH_LIMIT)
+        return lathe__fail(err, LATHE_ARG,
+                           "argument 'q_start': expected positions between -2^24 and 2^24, given %" PRId64
+                           " with %" PRId64 " rows",
+                           value, f->problem->dim[SYM_Q]);
+    const int32_t start = (int32_t)value;
+    memcpy(to, &start, sizeof start);
+    return LATHE_OK;
+}
+
+static void fill_pointer(const void *pointer, unsigned char *to)
+{
+    memcpy(to, (const void *)&pointer, sizeof pointer);
+}
+
+static void fill_i64(int64_t value, unsigned char *to)
+{
+    memcpy(to, &value, sizeof value);
+}
+
+static void fill_symbol(const struct fill *f, int sym, unsigned char *to)
+{
+    const int64_t dim = f->problem->dim[sym];
+    const int32_t value = dim > 0 ? (int32_t)dim : 0; /* problems hold dims below 2^31 */
+    memcpy(to, &value, sizeof value);
+}
+
+static lathe_status fill_param(const struct fill *f, const struct param *p, unsigned char *to,
+                               lathe_error *err)
+{
+    switch ((enum param_kind)p->kind) {
+    case PARAM_ARG_DATA:
+        fill_pointer(f->bound->arg[p->arg] ? f->bound->arg[p->arg]->data : NULL, to);
+        return LATHE_OK;
+    case PARAM_ARG_STRIDE:
+        fill_i64(lathe__arg_stride(f->sig, f->bound, p->arg, p->dim), to);
+        return LATHE_OK;
+    case PARAM_ARG_STRIDE32:
+        return fill_stride32(f, p, to, err);
+    case PARAM_SYM:
+        fill_symbol(f, p->arg, to);
+        return LATHE_OK;
+    case PARAM_SCALAR_F32:
+    case PARAM_SCALAR_I32:
+        return fill_scalar(f, p, to, err);
+    case PARAM_Q_START:
+        return fill_q_start(f, to, err);
+    case PARAM_WORK_DATA:
+        fill_pointer(f->workspace + f->work_offset[p->arg], to);
+        return LATHE_OK;
+    case PARAM_PRODUCT:
+        fill_i64(product_value(&p->product, f->problem), to);
+        return LATHE_OK;
+    }
+    return lathe__fail(err, LATHE_ARG, "the recipe has a parameter of the unknown kind %d", p->kind);
+}
+
+lathe_status lathe__params_fill(const struct launch *launch, const struct signature *sig,
+                                const struct problem *problem, const struct bound_args *bound,
+                                const char *workspace, const size_t *work_offset, unsigned char *block,
+                                lathe_error *err)
+{
+    const struct fill fill = {sig, problem, bound, workspace, work_offset};
+    if (launch->param_bytes > PARAM_BLOCK_BYTES)
+        return lathe__fail(err, LATHE_UNSUPPORTED, "kernel %s takes %u bytes of parameters; %d is the limit",
+                           launch->entry, launch->param_bytes, PARAM_BLOCK_BYTES);
+    memset(block, 0, launch->param_bytes); /* padding too: a block is the same for the same arguments */
+    for (int i = 0; i < launch->n_params; i++)
+        TRY(fill_param(&fill, &launch->param[i], block + launch->param[i].offset, err));
+    return LATHE_OK;
+}
+
+lathe_status lathe__grid_size(const struct launch *launch, const struct problem *problem, unsigned *out,
+                              lathe_error *err)
+{
+    const int64_t blocks = product_value(&launch->grid, problem);
+    *out = 0;
+    if (blocks > GRID_LIMIT)
+        return lathe__fail(err, LATHE_ARG,
+                           "problem: kernel %s would need %" PRId64 " blocks; a grid holds 2^31 - 1",
+                           launch->entry, blocks);
+    *out = blocks > 0 ? (unsigned)blocks : 0;
+    return LATHE_OK;
+}
+
+/* ---- the launches --------------------------------------------------------------------------------- */
+
+static lathe_status check_workspace(const void *workspace, size_t bytes, lathe_error *err)
+{
+    if (bytes == 0)
+        return LATHE_OK;
+    if (!workspace)
+        return lathe__fail(err, LATHE_ARG, "workspace: expected %zu bytes of device memory, given NULL",
+                           bytes);
+    if ((uintptr_t)workspace % WORK_ALIGNMENT != 0)
+        return lathe__fail(err, LATHE_ARG, "workspace: expected memory aligned to %d bytes, given %p",
+                           WORK_ALIGNMENT, workspace);
+    return LATHE_OK;
+}
+
+static lathe_status launch_one(const struct module *module, int i, const struct launch *launch,
+                               const struct fill *f, lathe_stream stream, lathe_error *err)
+{
+    _Alignas(16) unsigned char block[PARAM_BLOCK_BYTES];
+    void *params[1] = {block};
+    struct cu_launch_config config = {.grid = {0, 1, 1}, .block = {1, 1, 1}, .stream = stream};
+    TRY(lathe__grid_size(launch, f->problem, &config.grid[0], err));
+    if (config.grid[0] == 0)
+        return LATHE_OK;
+    config.block[0] = (unsigned)launch->threads;
+    config.smem_bytes = (unsigned)launch->smem_bytes;
+    TRY(lathe__params_fill(launch, f->sig, f->problem, f->bound, f->workspace, f->work_offset, block, err));
+    const int result = module->driver->cuLaunchKernelEx(&config, module->function[i], params, NULL);
+    return result == CU_SUCCESS ? LATHE_OK : lathe__driver_check(module->driver, result, launch->entry, err);
+}
+
+lathe_status lathe__launch_all(const struct module *module, struct CUctx_st *context,
+                               const struct source *source, const struct signature *sig,
+                               const struct problem *problem, const struct bound_args *bound,
+                               const void *workspace, lathe_stream stream, lathe_error *err)
+{
+    size_t offset[MAX_BUFFERS];
+    const struct fill fill = {sig, problem, bound, workspace, offset};
+    lathe_status status = LATHE_OK;
+    bool pushed = false;
+    TRY(check_workspace(workspace, lathe__workspace_layout(source, problem, offset), err));
+    TRY(lathe__context_enter(module->driver, context, &pushed, err));
+    for (int i = 0; i < source->n_launches && status == LATHE_OK; i++)
+        status = launch_one(module, i, &source->launch[i], &fill, stream, err);
+    lathe__context_leave(module->driver, pushed);
+    return status;
+}

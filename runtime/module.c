@@ -1,0 +1,104 @@
+/*
+ * module.c: an image -> functions on the device whose context is current. In: a fatbin, a cubin or PTX, and
+ * the recipe that names its kernels; out: a module, which the caller unloads when no launch can need it. The
+ * code is loaded here and not at the first launch, so that a launch never loads during stream capture.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rt.h"
+
+static lathe_status load_image(const struct driver *d, struct module *module, const unsigned char *image,
+                               lathe_error *err)
+{
+    char log[1024] = "";
+    int option[2] = {CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BYTES};
+    void *value[2] = {log, (void *)(uintptr_t)(sizeof log - 1)};
+    int mode = CU_CAPTURE_RELAXED;
+    /* a capture in another stream of this thread must not fail because of a load */
+    const bool exchanged = d->cuThreadExchangeStreamCaptureMode(&mode) == CU_SUCCESS;
+    const int result = d->cuModuleLoadDataEx(&module->handle, image, 2, option, value);
+    if (exchanged)
+        d->cuThreadExchangeStreamCaptureMode(&mode);
+    if (result == CU_SUCCESS)
+        return LATHE_OK;
+    const char *name = NULL;
+    if (d->cuGetErrorName(result, &name) != CU_SUCCESS || !name)
+        name = "unknown error";
+    return lathe__fail(
+        err, LATHE_CUDA,
+        "the driver (for CUDA %d.%d) does not load the compiled code: %s, error %d%s%s; NVRTC of a newer "
+        "major version than the driver's is the usual cause",
+        d->version / 1000, d->version % 1000 / 10, name, result, log[0] ? ": " : "", log);
+}
+
+/* The recipe and the struct that the compiler saw must agree on the size of the parameters. */
+static lathe_status check_params(const struct driver *d, struct CUfunc_st *function,
+                                 const struct launch *launch, lathe_error *err)
+{
+    size_t offset = 0;
+    size_t size = 0;
+    if (!d->cuFuncGetParamInfo || d->cuFuncGetParamInfo(function, 0, &offset, &size) != CU_SUCCESS)
+        return LATHE_OK; /* a driver before 12.4 does not say */
+    if (size == launch->param_bytes)
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_COMPILE, "kernel %s takes %zu bytes of parameters, its recipe fills %u",
+                       launch->entry, size, launch->param_bytes);
+}
+
+static lathe_status load_function(struct module *module, int i, const struct launch *launch, lathe_error *err)
+{
+    const struct driver *d = module->driver;
+    int result = d->cuModuleGetFunction(&module->function[i], module->handle, launch->entry);
+    if (result != CU_SUCCESS)
+        return lathe__driver_check(d, result, launch->entry, err);
+    struct CUfunc_st *function = module->function[i];
+    TRY(check_params(d, function, launch, err));
+    if (launch->smem_bytes > 0) {
+        result = d->cuFuncSetAttribute(function, CU_FUNC_MAX_DYNAMIC_SMEM, launch->smem_bytes);
+        if (result != CU_SUCCESS)
+            return lathe__fail(err, LATHE_CUDA,
+                               "kernel %s asks for %d bytes of shared memory, which this device refuses",
+                               launch->entry, launch->smem_bytes);
+    }
+    /* asking loads the code, where the driver does so lazily */
+    TRY(lathe__driver_check(d, d->cuFuncGetAttribute(&module->registers[i], CU_FUNC_REGISTERS, function),
+                            "cuFuncGetAttribute", err));
+    return lathe__driver_check(d,
+                               d->cuFuncGetAttribute(&module->local_bytes[i], CU_FUNC_LOCAL_BYTES, function),
+                               "cuFuncGetAttribute", err);
+}
+
+lathe_status lathe__module_load(struct module **out, const struct driver *driver, const unsigned char *image,
+                                const struct source *source, lathe_error *err)
+{
+    struct module *module = calloc(1, sizeof *module);
+    *out = NULL;
+    if (!module)
+        return lathe__fail_memory(err);
+    module->driver = driver;
+    lathe_status status = load_image(driver, module, image, err);
+    for (int i = 0; i < source->n_launches && status == LATHE_OK; i++)
+        status = load_function(module, i, &source->launch[i], err);
+    if (status != LATHE_OK) {
+        lathe__module_unload(module);
+        return status;
+    }
+    *out = module;
+    return LATHE_OK;
+}
+
+void lathe__module_unload(struct module *module)
+{
+    if (!module)
+        return;
+    if (module->handle)
+        module->driver->cuModuleUnload(module->handle);
+    free(module);
+}
+
+void lathe__module_drop(void *module)
+{
+    lathe__module_unload(module);
+}

@@ -1,0 +1,415 @@
+/*
+ * rt.h: what the rooms of runtime/ share: the doors in the order a kernel passes them, and what the
+ * tool `lathe` needs beside the public API. No CUDA header is included anywhere: types, constants
+ * and prototypes of the driver and of NVRTC that we use are declared here and in driver.def.
+ * Internal names end up in users' static libraries and are therefore prefixed lathe__.
+ */
+#ifndef LATHE_RT_H
+#define LATHE_RT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lathe.h"
+#include "../gen/source.h"
+
+enum { PATH_BYTES = 1024, KEY_BYTES = 32, KEY_TEXT_BYTES = 2 * KEY_BYTES + 1, PARAM_BLOCK_BYTES = 4096 };
+
+/* ---- error.c ----------------------------------------------------------------------------------- */
+
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        lathe_status try_status = (call);                                                                    \
+        if (try_status != LATHE_OK)                                                                          \
+            return try_status;                                                                               \
+    } while (0)
+
+/* Fill *err (may be NULL) and return the status. */
+lathe_status lathe__fail(lathe_error *err, lathe_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+lathe_status lathe__fail_at(lathe_error *err, lathe_status status, const char *file, int line,
+                            const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+lathe_status lathe__fail_memory(lathe_error *err);
+void lathe__error_clear(lathe_error *err);
+
+struct reporter { /* the log callback of a context; log NULL: silent */
+    lathe_log_fn *log;
+    void *user;
+};
+void lathe__report(const struct reporter *r, int level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- sha256.c: FIPS 180-4 ---------------------------------------------------------------------- */
+
+struct sha256 {
+    uint32_t state[8];
+    uint64_t bytes;
+    unsigned char block[64];
+};
+void lathe__sha256_start(struct sha256 *s);
+void lathe__sha256_add(struct sha256 *s, const void *data, size_t size);
+void lathe__sha256_finish(struct sha256 *s, unsigned char digest[KEY_BYTES]);
+
+/* ---- environ.c: the one place that reads the environment --------------------------------------- */
+
+struct environment {
+    char cache_dir[PATH_BYTES]; /* "" where no home is known: memory only */
+    char cuda_home[PATH_BYTES]; /* "" where not set */
+};
+/* For lathe_ctx_create and for the tool's main; nothing else calls it. */
+void lathe__environment_read(struct environment *out);
+
+/* ---- driver.c: libcuda -------------------------------------------------------------------------- */
+
+struct CUctx_st;
+struct CUmod_st;
+struct CUfunc_st;
+struct CUevent_st;
+
+enum {
+    CU_SUCCESS = 0,
+    CU_ATTR_SM_COUNT = 16,
+    CU_ATTR_CC_MAJOR = 75,
+    CU_ATTR_CC_MINOR = 76,
+    CU_ATTR_SMEM_OPTIN = 97,
+    CU_FUNC_LOCAL_BYTES = 3,
+    CU_FUNC_REGISTERS = 4,
+    CU_FUNC_MAX_DYNAMIC_SMEM = 8,
+    CU_CAPTURE_RELAXED = 2,
+    CU_JIT_ERROR_LOG = 5,
+    CU_JIT_ERROR_LOG_BYTES = 6
+};
+
+struct cu_launch_config { /* CUlaunchConfig */
+    unsigned grid[3];
+    unsigned block[3];
+    unsigned smem_bytes;
+    lathe_stream stream;
+    void *attributes;
+    unsigned n_attributes;
+};
+
+struct driver {
+    void *library;
+    int version; /* 12080 */
+#define CUDA_ENTRY(name, version, required, params) int(*name) params;
+#define NVRTC_ENTRY(name, params)
+#define NVFATBIN_ENTRY(name, params)
+#include "driver.def"
+#undef CUDA_ENTRY
+#undef NVRTC_ENTRY
+#undef NVFATBIN_ENTRY
+};
+
+/* Open libcuda and initialise it. Errors CUDA: what is missing and what still works. */
+lathe_status lathe__driver_open(struct driver **out, lathe_error *err);
+void lathe__driver_close(struct driver *driver);
+/* CU_SUCCESS -> LATHE_OK; else "call: NAME (description)". */
+lathe_status lathe__driver_check(const struct driver *driver, int result, const char *call, lathe_error *err);
+/* Fill *out from the attributes of CUDA device `ordinal`. */
+lathe_status lathe__driver_device(const struct driver *driver, int ordinal, struct device *out,
+                                  lathe_error *err);
+
+/* Make `context` current for calls of this thread; *pushed says whether leave has to pop it. */
+lathe_status lathe__context_enter(const struct driver *driver, struct CUctx_st *context, bool *pushed,
+                                  lathe_error *err);
+void lathe__context_leave(const struct driver *driver, bool pushed);
+
+/* ---- memory.c: device memory and timing for the tool --------------------------------------------- */
+
+/* The context must be current. Synchronous. bytes 0: *out is NULL. Errors CUDA. */
+lathe_status lathe__device_alloc(const struct driver *driver, void **out, size_t bytes, lathe_error *err);
+void lathe__device_free(const struct driver *driver, void *data);
+lathe_status lathe__device_upload(const struct driver *driver, void *to, const void *from, size_t bytes,
+                                  lathe_error *err);
+lathe_status lathe__device_download(const struct driver *driver, void *to, const void *from, size_t bytes,
+                                    lathe_error *err);
+lathe_status lathe__device_fill(const struct driver *driver, void *to, unsigned char value, size_t bytes,
+                                lathe_error *err);
+/* Wait for all work of the context: errors of earlier launches appear here. */
+lathe_status lathe__device_wait(const struct driver *driver, lathe_error *err);
+
+struct stopwatch { /* device time between two points of a stream */
+    struct CUevent_st *from;
+    struct CUevent_st *to;
+};
+lathe_status lathe__stopwatch_create(const struct driver *driver, struct stopwatch *out, lathe_error *err);
+void lathe__stopwatch_destroy(const struct driver *driver, struct stopwatch *s);
+lathe_status lathe__stopwatch_start(const struct driver *driver, const struct stopwatch *s,
+                                    lathe_stream stream, lathe_error *err);
+/* Waits for the work in between; *seconds is what it took. */
+lathe_status lathe__stopwatch_stop(const struct driver *driver, const struct stopwatch *s,
+                                   lathe_stream stream, double *seconds, lathe_error *err);
+
+/* ---- compile.c: NVRTC and the bundlers ---------------------------------------------------------- */
+
+struct nvrtc_program;
+struct nvfatbin;
+enum { MAX_KNOWN_ARCHS = 64 };
+
+struct compiler {
+    void *nvrtc;
+    void *nvfatbin; /* NULL: not found */
+    int major;
+    int minor;
+    char identity[64]; /* "nvrtc 13.0 109338064": version and size of the library file, for the key */
+    char fatbinary[PATH_BYTES]; /* the toolkit's program, "" where not found */
+    int n_archs;
+    int arch[MAX_KNOWN_ARCHS]; /* 75, 80, ... ascending */
+#define CUDA_ENTRY(name, version, required, params)
+#define NVRTC_ENTRY(name, params)    int(*name) params;
+#define NVFATBIN_ENTRY(name, params) int(*name) params;
+#include "driver.def"
+#undef CUDA_ENTRY
+#undef NVRTC_ENTRY
+#undef NVFATBIN_ENTRY
+};
+
+/* Find and open NVRTC, and nvFatbin or `fatbinary` where there is one. `driver_version` (12080; 0: unknown)
+   puts a library of the driver's own major version first. Errors CUDA: what is missing, where it was looked
+   for. */
+lathe_status lathe__compiler_open(struct compiler **out, const char *cuda_home, int driver_version,
+                                  lathe_error *err);
+void lathe__compiler_close(struct compiler *compiler);
+
+/* The arch to compile for: `arch` itself, or, where this NVRTC does not know it, "compute_NN" of the newest
+   it knows below (PTX, finished by the driver; *substituted is set). Errors UNSUPPORTED: none is old enough.
+ */
+lathe_status lathe__compiler_arch(const struct compiler *compiler, const char *arch, char out[16],
+                                  bool *substituted, lathe_error *err);
+
+enum { MAX_OPTIONS = 8, OPTION_BYTES = 48 };
+/* Options for one arch, in order. Returns how many. */
+int lathe__compile_options(const char *arch, char options[MAX_OPTIONS][OPTION_BYTES]);
+
+/* Compile for every arch ("sm_90a", "sm_80", "compute_90") and bundle: cubins, plus PTX for archs that run
+   forward (no 'a' suffix). *image is a fatbin; one bare cubin where no bundler was found (*log says so).
+   *log: what the compiler and the bundler said, never NULL on success. Both are malloc'd, the caller's. `log`
+   may be NULL. Errors: COMPILE (file, line, text of the first error), MEMORY. */
+lathe_status lathe__compile(const struct source *source, const char *const *archs, int n_archs,
+                            unsigned char **image, size_t *size, char **log, const struct compiler *compiler,
+                            lathe_error *err);
+
+/* bundle.c: several pieces -> one image. */
+struct piece {
+    bool ptx;
+    char arch[16]; /* "90a": without the prefix */
+    char *data;
+    size_t size; /* of PTX: with the final zero */
+};
+lathe_status lathe__bundle(const struct compiler *compiler, const struct piece *piece, int n,
+                           unsigned char **image, size_t *size, const char **how, lathe_error *err);
+const char *lathe__image_kind(const unsigned char *image,
+                              size_t size); /* "fatbin", "cubin", "PTX", "unknown" */
+
+/* ---- cache.c, entry.c: compiled code on disk ---------------------------------------------------- */
+
+enum { CACHE_FORMAT = 1, CACHE_LABEL_BYTES = 128, CACHE_HEADER_BYTES = 224, CACHE_LABEL_AT = 64 };
+
+struct cache_blob { /* image, log and readable are malloc'd: lathe__blob_free */
+    unsigned char *image;
+    size_t image_size;
+    char *log;
+    size_t log_size;
+    char label[CACHE_LABEL_BYTES];
+    char *readable; /* source text for people, stored beside the entry; NULL after a read */
+    size_t readable_size;
+};
+void lathe__blob_free(struct cache_blob *blob);
+
+/* Key of what would be compiled: format number, compiler identity, options in order, and the length-prefixed
+   names and bytes of every text. */
+void lathe__key_make(const struct source *source, const char (*options)[OPTION_BYTES], int n_options,
+                     const char *compiler_identity, unsigned char key[KEY_BYTES]);
+void lathe__key_text(const unsigned char key[KEY_BYTES], char out[KEY_TEXT_BYTES]);
+
+/* Parse one entry. False: short, long, foreign, corrupt, or of another key (key NULL: any). Pointers of *out
+   point into `data`; nothing is allocated. */
+struct entry_view {
+    const unsigned char *key;
+    const unsigned char *image;
+    size_t image_size;
+    const char *log;
+    size_t log_size;
+    char label[CACHE_LABEL_BYTES];
+};
+bool lathe__entry_parse(const unsigned char *data, size_t size, const unsigned char *key,
+                        struct entry_view *out);
+/* Header and digest of an entry for this blob. */
+void lathe__entry_header(const struct cache_blob *blob, const unsigned char key[KEY_BYTES],
+                         unsigned char header[CACHE_HEADER_BYTES]);
+
+struct cache {
+    int dir_fd; /* -1: memory only */
+    char path[PATH_BYTES];
+    uint64_t budget; /* bytes */
+    bool read_only;
+    int lock_wait_ms;   /* after that long, compile although another process may be at it */
+    atomic_flag warned; /* one warning for a cache, not one for a kernel */
+    struct reporter report;
+};
+/* Open or create the directory. Never fails: a directory that cannot be used is memory only, with one
+   warning. `path` "" : memory only. `budget` 0: 1 GiB. */
+void lathe__cache_open(struct cache *cache, const char *path, uint64_t budget, bool read_only,
+                       struct reporter report);
+void lathe__cache_close(struct cache *cache);
+
+/* Builds what is missing; called at most once by lathe__cache_get. */
+typedef lathe_status lathe__build_fn(void *user, struct cache_blob *out, lathe_error *err);
+/* Read the entry of `key`; where there is none (or a broken one), build it under the lock of that key and
+   store it. Only `build` can fail: trouble with the disk costs a warning. *hit (may be NULL): it came from
+   the disk. */
+lathe_status lathe__cache_get(struct cache *cache, const unsigned char key[KEY_BYTES], lathe__build_fn *build,
+                              void *user, struct cache_blob *out, bool *hit, lathe_error *err);
+/* The two halves, for tests. */
+bool lathe__cache_read(struct cache *cache, const unsigned char key[KEY_BYTES], struct cache_blob *out);
+bool lathe__cache_store(struct cache *cache, const unsigned char key[KEY_BYTES],
+                        const struct cache_blob *blob);
+/* Remove least recently used entries until the budget holds; stale temporaries too. Returns entries removed.
+ */
+int lathe__cache_evict(struct cache *cache);
+
+/* For `lathe cache`. Items are sorted, most recently used first. */
+struct cache_item {
+    char key[KEY_TEXT_BYTES];
+    char label[CACHE_LABEL_BYTES]; /* "" where the entry is broken or was not read */
+    uint64_t bytes;                /* entry and source */
+    int64_t used;                  /* seconds since 1970 */
+    int64_t used_ns;
+    bool has_entry; /* false: only a source text is left */
+    bool broken;    /* after lathe__cache_verify */
+};
+struct cache_list {
+    int n;
+    struct cache_item *item; /* lathe__cache_list_free */
+    uint64_t bytes;
+    int n_temporary; /* files of writers that are at work, or died */
+};
+/* Errors: CACHE (cannot be read), MEMORY. A cache that is memory only lists nothing. */
+lathe_status lathe__cache_list(struct cache *cache, struct cache_list *out, lathe_error *err);
+/* The same, with every entry read and its digest checked: broken ones are marked, and removed unless
+ * read-only. */
+lathe_status lathe__cache_verify(struct cache *cache, struct cache_list *out, lathe_error *err);
+void lathe__cache_list_free(struct cache_list *list);
+/* Remove everything. *removed counts entries. Errors: CACHE. */
+lathe_status lathe__cache_clear(struct cache *cache, int *removed, lathe_error *err);
+
+/* ---- module.c: image -> functions --------------------------------------------------------------- */
+
+struct module { /* immutable once loaded */
+    const struct driver *driver;
+    struct CUmod_st *handle;
+    struct CUfunc_st *function[MAX_LAUNCHES];
+    int registers[MAX_LAUNCHES];
+    int local_bytes[MAX_LAUNCHES]; /* stack and spills of one thread */
+    bool from_disk;
+};
+/* The driver's context must be current. Errors CUDA, MEMORY. */
+lathe_status lathe__module_load(struct module **out, const struct driver *driver, const unsigned char *image,
+                                const struct source *source, lathe_error *err);
+void lathe__module_unload(struct module *module);
+void lathe__module_drop(void *module); /* the same, for a table of modules */
+
+/* ---- launch.c: recipe x arguments -> blocks of parameters --------------------------------------- */
+
+struct bound_args { /* by number of the signature's argument; NULL: absent */
+    const lathe_arg *arg[MAX_ARGS];
+};
+/* Errors ARG: unknown name, named twice. */
+lathe_status lathe__args_bind(const struct signature *sig, const lathe_arg *args, int n,
+                              struct bound_args *out, lathe_error *err);
+/* Elements between neighbours in dim `dim` of argument `arg`; 0 where absent or of size 1. */
+int64_t lathe__arg_stride(const struct signature *sig, const struct bound_args *bound, int arg, int dim);
+/* What kernels take beyond what a signature says: lengths below 2^24, no f64, rows aligned to `alignment`
+   bytes (data pointers only where not NULL). Errors ARG, UNSUPPORTED. */
+lathe_status lathe__args_fit_gpu(const struct signature *sig, const struct problem *problem,
+                                 const struct bound_args *bound, int alignment, lathe_error *err);
+/* Offset of each buffer of the workspace; returns its bytes. */
+size_t lathe__workspace_layout(const struct source *source, const struct problem *problem,
+                               size_t offset[MAX_BUFFERS]);
+/* Fill the parameter block of one kernel (PARAM_BLOCK_BYTES, 16-byte aligned). Pure: no driver. Errors ARG.
+ */
+lathe_status lathe__params_fill(const struct launch *launch, const struct signature *sig,
+                                const struct problem *problem, const struct bound_args *bound,
+                                const char *workspace, const size_t *work_offset, unsigned char *block,
+                                lathe_error *err);
+/* Blocks of one kernel; 0: nothing to do. Errors ARG: more than a grid can hold. */
+lathe_status lathe__grid_size(const struct launch *launch, const struct problem *problem, unsigned *out,
+                              lathe_error *err);
+/* Enqueue every kernel of the recipe. Errors ARG, CUDA. */
+lathe_status lathe__launch_all(const struct module *module, struct CUctx_st *context,
+                               const struct source *source, const struct signature *sig,
+                               const struct problem *problem, const struct bound_args *bound,
+                               const void *workspace, lathe_stream stream, lathe_error *err);
+
+/* ---- flight.c: a table in which each value is built once ---------------------------------------- */
+
+enum { FLIGHT_KEY_BYTES = 104, FLIGHT_BUCKETS = 256 };
+struct flight_slot;
+struct flight {
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    struct flight_slot *bucket[FLIGHT_BUCKETS];
+};
+void lathe__flight_init(struct flight *f);
+/* Free all slots; `drop` is called for each value. No thread may be inside. */
+void lathe__flight_destroy(struct flight *f, void (*drop)(void *value));
+/* LATHE_OK and *value: it is there (built now by another thread, perhaps). LATHE_OK and *value NULL: the
+   caller has to build it and to call lathe__flight_end with *slot. Other: the builder failed, with its error.
+   `key` is FLIGHT_KEY_BYTES long, zero-padded. */
+lathe_status lathe__flight_begin(struct flight *f, const unsigned char *key, void **value,
+                                 struct flight_slot **slot, lathe_error *err);
+/* value NULL: failed with `status` and *err; the slot is removed, so that a later call tries again. */
+void lathe__flight_end(struct flight *f, struct flight_slot *slot, void *value, lathe_status status,
+                       const lathe_error *err);
+
+/* ---- jit.c: the driver of it all, one of two files that see gen/ -------------------------------- */
+
+struct plan;
+
+struct lathe_ctx {
+    atomic_int references; /* the user's, and one of every kernel */
+    int ordinal;           /* or LATHE_DEVICE_HOST */
+    char name[128];
+    struct device device;
+    struct reporter report;
+    char cuda_home[PATH_BYTES];
+    struct driver *driver; /* NULL: host */
+    struct CUctx_st *context;
+    int cu_device;
+    pthread_mutex_t compiler_lock;
+    struct compiler *compiler; /* opened when first needed */
+    struct cache cache;
+    struct flight kernels; /* by what is compiled in */
+    struct flight modules; /* by content key */
+};
+/* One reference less; the last one frees all. */
+void lathe__ctx_release(struct lathe_ctx *ctx);
+void lathe__kernel_drop(void *kernel); /* the same for a kernel, as a table holds it */
+
+struct lathe_kernel {
+    atomic_int references;
+    struct lathe_ctx *ctx;
+    struct lathe_spec *spec;
+    lathe_pass pass;
+    const struct signature *sig; /* the spec's */
+    struct source *source;       /* NULL on the host device */
+    struct plan *plan;
+    const struct module *module; /* the context's */
+    int alignment;               /* bytes, of rows */
+    struct problem built; /* what it was built for: dtypes, compiled-in dims, inputs that are present */
+    unsigned char key[KEY_BYTES];
+    char *info;
+};
+/* For the tool: what a kernel was made of; NULL on the host device. Live as long as the kernel. */
+const struct source *lathe__kernel_source(const lathe_kernel *kernel);
+const struct plan *lathe__kernel_plan(const lathe_kernel *kernel);
+/* The same for a spec. */
+struct ir;
+const struct ir *lathe__spec_ir(const lathe_spec *spec);
+const struct signature *lathe__spec_signature(const lathe_spec *spec, lathe_pass pass);
+
+#endif

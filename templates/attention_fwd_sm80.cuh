@@ -1,0 +1,376 @@
+// attention_fwd_sm80.cuh: portable attention forward, sm_80 and up.
+//
+// A block takes BM query rows of one head and walks the key tiles that the mask leaves. Each warp owns 16 MT adjacent rows:
+// scores, weights and o stay in its registers, and no sum crosses warps. K and V come through cp.async, either
+// STAGES - 1 tiles ahead with one barrier a tile (STAGES >= 2), or in turns in a single buffer each (STAGES == 1: V of a tile
+// under its Q K, K of the next tile under softmax and P V; half the shared memory).
+#pragma once
+#include "mma_sm80.cuh"
+#include "rows.cuh"
+
+static_assert(attention_variant<variant, inputs, attention_params>,
+              "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
+              "and the notes below name the first one that is missing");
+static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(cfg::D >= 8 && cfg::D % 8 == 0, "cfg::D is a multiple of 8: rows are copied 16 bytes at a time");
+static_assert(cfg::D_V >= 8 && cfg::D_V % 8 == 0, "cfg::D_V is a multiple of 8: rows are copied 16 bytes at a time");
+static_assert(cfg::D_PAD == round_up(cfg::D, 16), "cfg::D_PAD is cfg::D rounded up to 16, the depth of one mma.sync");
+static_assert(cfg::DV_PAD == round_up(cfg::D_V, 16), "cfg::DV_PAD is cfg::D_V rounded up to 16: V is read 16 columns at a time");
+static_assert(cfg::DV_PAD <= 256, "cfg::DV_PAD is at most 256: 16 rows of o need DV_PAD / 2 registers of each thread");
+static_assert(cfg::WARPS == 2 || cfg::WARPS == 4 || cfg::WARPS == 8 || cfg::WARPS == 16, "cfg::WARPS is 2, 4, 8 or 16");
+static_assert(cfg::BM % (16 * cfg::WARPS) == 0, "cfg::BM is a multiple of 16 cfg::WARPS: a warp owns whole blocks of 16 rows");
+static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128, "cfg::BN is a multiple of 16 in 16 .. 128");
+static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
+
+// ---- shared memory -----------------------------------------------------------------------------------------
+
+// Bytes of dynamic shared memory. As C, for the planner (every argument an int):
+//     q = bm * d_pad * 2; ring = stages * bn * (d_pad + dv_pad) * 2; o = o_f32 ? 0 : bm * dv_pad * 2;
+//     body = q_in_regs ? max(q, ring) : q + ring;  smem = max(body, o) + (diag ? 8 * (bm + bn) : 0);
+__host__ __device__ constexpr int attention_smem_bytes(int bm, int bn, int stages, int d_pad, int dv_pad, bool q_in_regs, bool o_f32, bool diag)
+{
+    const int q = bm * d_pad * 2;
+    const int ring = stages * bn * (d_pad + dv_pad) * 2;
+    const int o = o_f32 ? 0 : bm * dv_pad * 2;
+    const int body = q_in_regs ? max_of(q, ring) : q + ring;
+    return max_of(body, o) + (diag ? 8 * (bm + bn) : 0);
+}
+
+struct shared_layout { // offsets in bytes; o takes the place of everything but the diagonals at the end
+    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
+    static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * 2;
+    static constexpr int Q = 0;
+    static constexpr int K = cfg::Q_IN_REGS ? 0 : cfg::BM * cfg::D_PAD * 2; // stages, one after the other
+    static constexpr int V = K + cfg::STAGES * K_BYTES;
+    static constexpr int O = 0;
+    static constexpr int BYTES = attention_smem_bytes(cfg::BM, cfg::BN, cfg::STAGES, cfg::D_PAD, cfg::DV_PAD, cfg::Q_IN_REGS, cfg::O_F32,
+                                                      variant::DIAG);
+    static constexpr int DIAG_BYTES = variant::DIAG ? 4 * (cfg::BM + cfg::BN) : 0; // two of them
+    static constexpr int DIAG = BYTES - 2 * DIAG_BYTES;
+};
+
+constexpr int THREADS = cfg::WARPS * 32;
+constexpr int MT = cfg::BM / cfg::WARPS / 16; // blocks of 16 rows of a warp
+constexpr int NB = cfg::BN / 8;               // blocks of 8 keys of a tile
+constexpr int DB = cfg::DV_PAD / 8;           // blocks of 8 columns of o
+constexpr int KSTEPS = cfg::D_PAD / 16;
+
+// ---- which rows and tiles --------------------------------------------------------------------------------------------
+
+// Where this thread works. Longest rows first: under a causal mask the last query tile has the most keys. Computed anew
+// at each call, so that nothing of it has to stay in registers through the main loop.
+struct work_place {
+    int b, h, query_tile, n_tiles;
+    int row0;      // first row of the block
+    int warp_row;  // first row of the warp, from row0
+    int first_row; // first row of the thread
+    int lane;
+};
+DEV work_place find_place(const sizes &z)
+{
+    const u32 block = fresh_block();
+    const u32 thread = fresh_thread();
+    const u32 n_tiles = max(static_cast<u32>((z.len_q + cfg::BM - 1) / cfg::BM), 1u);
+    const u32 head = block / n_tiles;
+    const u32 n_h = static_cast<u32>(z.n_h);
+    work_place at;
+    at.b = static_cast<int>(head / n_h);
+    at.h = static_cast<int>(head % n_h);
+    at.query_tile = static_cast<int>(n_tiles - 1 - block % n_tiles);
+    at.n_tiles = static_cast<int>(n_tiles);
+    at.row0 = at.query_tile * cfg::BM;
+    at.lane = static_cast<int>(thread % 32);
+    at.warp_row = static_cast<int>(thread / 32) * 16 * MT;
+    at.first_row = at.row0 + at.warp_row + at.lane / 4;
+    return at;
+}
+
+// Walks the key tiles that have live pairs, in ascending order. 32 are classified at a time, one a lane; all warps of
+// the block get the same answers.
+struct tile_cursor {
+    static constexpr int IDLE = -2; // before the first tile
+    static constexpr int END = -1;  // after the last
+    u32 some;                       // tiles of the current 32 still to walk: those with live pairs
+    u32 whole;                      // those without a dead one
+
+    DEV int classify(const attention_params &p, const at_head &a, const u8 *map_row, int row0, int tile)
+    {
+        const int kv0 = tile * cfg::BN; // len_kv + 31 BN fits
+        if (kv0 >= a.z.len_kv) {
+            return TILE_NONE;
+        }
+        int c = TILE_ALL;
+        if constexpr (variant::MAP) {
+            c = map_row[tile];
+        } else if constexpr (variant::MASKED) {
+            c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, min(row0 + cfg::BM, a.z.len_q) - 1, kv0,
+                                                   min(kv0 + cfg::BN, a.z.len_kv) - 1));
+        }
+        return c == TILE_ALL && kv0 + cfg::BN > a.z.len_kv ? static_cast<int>(TILE_SOME) : c;
+    }
+
+    // What comes after `last`: twice the tile, plus 1 where it is whole; or END.
+    __device__ __forceinline__ int next(int last, const attention_params &p, const at_head &a, const u8 *map_row, int row0)
+    {
+        if (last == END) {
+            return END;
+        }
+        int first = (last >> 1) & ~31; // of the current 32; -32 for IDLE
+#pragma unroll 1
+        while (some == 0) {
+            first += 32;
+            if (first >= (a.z.len_kv + cfg::BN - 1) / cfg::BN) {
+                return END;
+            }
+            const int c = classify(p, a, map_row, row0, first + lane_id());
+            some = __ballot_sync(ALL_LANES, c != TILE_NONE);
+            whole = __ballot_sync(ALL_LANES, c == TILE_ALL);
+        }
+        const int bit = __ffs(static_cast<int>(some)) - 1;
+        some &= some - 1;
+        return 2 * (first + bit) + static_cast<int>((whole >> bit) & 1u);
+    }
+};
+
+// ---- one tile -----------------------------------------------------------------------------------------------
+
+struct warp_work {
+    thread_rows<MT> rows;
+    float o[MT][DB][4];
+    a_fragments<MT, cfg::Q_IN_REGS ? KSTEPS : 1> q;
+    u32 q_lane, k_lane, v_lane; // this lane's addresses in the tiles of Q, K and V (stage 0)
+    u32 diag_entry;             // of the thread's first row and column, first table
+    int first_column;           // of the thread, within a tile
+};
+
+// middle(): between Q K and the rest.
+template <bool WHOLE, class F> DEV void attend(warp_work &w, const at_head &a, int tile, int stage, u32 diag_table, F middle)
+{
+    float s[MT][NB][4];
+    product_qk<cfg::element, MT, NB, cfg::D_PAD, cfg::Q_IN_REGS>(s, w.q_lane, w.q,
+                                                                w.k_lane + static_cast<u32>(stage * shared_layout::K_BYTES));
+    middle();
+    float scale[2 * MT];
+    score_tile<WHOLE, MT, NB> scores{s, w.rows, a, tile * cfg::BN + w.first_column, w.diag_entry + diag_table, {}, {}, {}};
+    scores.run(scale);
+    if constexpr (variant::RESCALE) {
+        rescale(w.o, scale);
+    }
+    product_pv<cfg::element, MT, NB, DB, cfg::DV_PAD>(w.o, s, w.v_lane + static_cast<u32>(stage * shared_layout::V_BYTES));
+}
+
+// ---- the end of the rows --------------------------------------------------------------------------------------
+
+struct sum_of_four {
+    __device__ __forceinline__ float operator()(float x) const { return sum4(x); }
+};
+
+// o times the variant's factor; finals to memory, by one thread of the four of a row.
+DEV void finish_rows(warp_work &w, const attention_params &p, const at_head &a, const work_place &at)
+{
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) {
+        float finals[variant::FINALS > 0 ? variant::FINALS : 1];
+        variant::join(w.rows.state[r], sum_of_four{});
+        float factor = variant::finish(w.rows.state[r], finals, a.x, a.z, a.head, w.rows.row[r]);
+        const bool seen = ((w.rows.seen >> r) & 1u) != 0;
+        if (!seen) {
+            variant::empty_finals(finals);
+        }
+        const int row = at.first_row + 8 * r;
+        if ((at.lane & 3) == 0 && row < a.z.len_q) {
+            variant::store_finals(p, at.b, at.h, row, finals);
+        }
+#pragma unroll
+        for (int d = 0; d < DB; d++) {
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                float &o = w.o[r / 2][d][2 * (r % 2) + j];
+                o = seen ? o * factor : 0.0f;
+            }
+        }
+    }
+}
+
+DEV void store_o_f32(const warp_work &w, float *o, i64 row_stride, const work_place &at, int len_q)
+{
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) {
+        const int row = at.first_row + 8 * r;
+        if (row < len_q) {
+            float *to = o + row * row_stride + 2 * (at.lane & 3);
+#pragma unroll
+            for (int d = 0; d < DB; d++) {
+                if (cfg::D_V == cfg::DV_PAD || 8 * d < cfg::D_V) {
+                    *reinterpret_cast<float2 *>(to + 8 * d) = make_float2(w.o[r / 2][d][2 * (r % 2)], w.o[r / 2][d][2 * (r % 2) + 1]);
+                }
+            }
+        }
+    }
+}
+
+// Through shared memory, which no one reads any more: a warp's rows become whole 16-byte pieces.
+DEV void store_o(const warp_work &w, u32 shared_o, cfg::element *o, i64 row_stride, const work_place &at, int len_q)
+{
+    using shape = swizzle<cfg::DV_PAD>;
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) {
+        const int row = at.warp_row + at.lane / 4 + 8 * r;
+#pragma unroll
+        for (int d = 0; d < DB; d++) {
+            store_shared(shared_o + shape::offset(row, d) + static_cast<u32>(4 * (at.lane & 3)),
+                         pack<cfg::element>(w.o[r / 2][d][2 * (r % 2)], w.o[r / 2][d][2 * (r % 2) + 1]));
+        }
+    }
+    __syncwarp();
+    constexpr int PIECES = cfg::D_V / 8;
+#pragma unroll
+    for (int i = 0; i < (16 * MT * PIECES + 31) / 32; i++) {
+        const int piece = at.lane + 32 * i;
+        const int row = at.warp_row + piece / PIECES;
+        if (piece < 16 * MT * PIECES && at.row0 + row < len_q) {
+            *reinterpret_cast<uint4 *>(o + (at.row0 + row) * row_stride + piece % PIECES * 8) =
+                load_shared16(shared_o + shape::offset(row, piece % PIECES));
+        }
+    }
+}
+
+// ---- kernel ---------------------------------------------------------------------------------------------------
+
+extern "C" __global__ void __launch_bounds__(THREADS) LATHE_ENTRY(fwd)(const __grid_constant__ attention_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    const u32 shared = shared_address(shared_bytes);
+    using element = cfg::element;
+
+    const work_place at = find_place(p.z);
+    const int h_kv = at.h / (p.z.n_h / p.z.n_h_kv);
+    const int row0 = at.row0;
+    const int lane = at.lane;
+
+    const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
+    const at_head a{p.x, p.z, head};
+
+    const tile_loader<cfg::BM, cfg::D, cfg::D_PAD, THREADS> q_rows(static_cast<const element *>(p.q) + at.b * p.q_b + at.h * p.q_h, p.q_t);
+    const tile_loader<cfg::BN, cfg::D, cfg::D_PAD, THREADS> k_rows(static_cast<const element *>(p.k) + at.b * p.k_b + h_kv * p.k_h, p.k_t);
+    const tile_loader<cfg::BN, cfg::D_V, cfg::DV_PAD, THREADS> v_rows(static_cast<const element *>(p.v) + at.b * p.v_b + h_kv * p.v_h, p.v_t);
+    const auto load_k = [&](int tile, int stage) {
+        k_rows.load(shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES), tile * cfg::BN, p.z.len_kv - tile * cfg::BN);
+    };
+    const auto load_v = [&](int tile, int stage) {
+        v_rows.load(shared + static_cast<u32>(shared_layout::V + stage * shared_layout::V_BYTES), tile * cfg::BN, p.z.len_kv - tile * cfg::BN);
+    };
+
+    q_rows.load(shared + shared_layout::Q, row0, p.z.len_q - row0);
+
+    warp_work w;
+    w.q_lane = shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(at.warp_row);
+    w.k_lane = shared + shared_layout::K + lane_offset_b<cfg::D_PAD>();
+    w.v_lane = shared + shared_layout::V + lane_offset_b_transposed<cfg::DV_PAD>();
+    w.first_column = 2 * (lane & 3);
+    w.diag_entry = shared + shared_layout::DIAG + static_cast<u32>((at.first_row - row0 - w.first_column + cfg::BN - 1) * 4);
+    w.rows.seen = 0;
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) {
+        w.rows.row[r] = variant::make_row(a.x, a.z, a.head, at.first_row + 8 * r);
+        w.rows.state[r] = variant::init((lane & 3) == 0);
+    }
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int d = 0; d < DB; d++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                w.o[m][d][i] = 0.0f;
+            }
+        }
+    }
+    if constexpr (cfg::Q_IN_REGS) { // K and V take the place of Q
+        copy_commit();
+        copy_wait<0>();
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < KSTEPS; k++) {
+            load_a<MT, cfg::D_PAD>(w.q.r[k], w.q_lane, k);
+        }
+    }
+
+    const u8 *map_row = nullptr;
+    if constexpr (variant::MAP) {
+        const i64 n_h = variant::MAP_PER_HEAD ? p.z.n_h : 1;
+        const i64 map_head = (variant::MAP_PER_BATCH ? at.b : 0) * n_h + (variant::MAP_PER_HEAD ? at.h : 0);
+        map_row = p.map + (map_head * at.n_tiles + at.query_tile) * ((p.z.len_kv + cfg::BN - 1) / cfg::BN);
+    }
+    tile_cursor cursor{0, 0};
+
+    // Tiles on their way, oldest first. The first rounds only fill the queue.
+    constexpr int AHEAD = cfg::STAGES > 1 ? cfg::STAGES - 1 : 1;
+    int queue[AHEAD + 1];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+        queue[i] = tile_cursor::IDLE;
+    }
+    int fill = 0;       // the stage that the next tile goes to
+    u32 diag_table = 0; // offset of the table of the tile at hand
+#pragma unroll 1
+    do {
+        copy_wait<(cfg::STAGES > 1 ? cfg::STAGES - 2 : 0)>();
+        __syncthreads(); // the tile at hand is there for all; no one reads the stage that is filled next
+        const int tile = queue[0];
+        const int next = cursor.next(queue[AHEAD - 1], p, a, map_row, row0);
+        queue[AHEAD] = next;
+        int stage = 0;
+        if constexpr (cfg::STAGES > 1) {
+            if (next >= 0) {
+                load_k(next >> 1, fill);
+                load_v(next >> 1, fill);
+            }
+            fill = fill + 1 == cfg::STAGES ? 0 : fill + 1;
+            stage = fill;
+        } else if (tile >= 0) {
+            load_v(tile >> 1, 0);
+        } else if (next >= 0) {
+            load_k(next >> 1, 0);
+        }
+        copy_commit();
+        if constexpr (variant::DIAG) { // of the tile after this one: the barrier of the next round makes it visible
+            if (queue[1] >= 0) {
+                fill_diagonals<cfg::BM, cfg::BN, THREADS>(shared + shared_layout::DIAG + (shared_layout::DIAG_BYTES - diag_table), a, row0 + p.z.q_start,
+                                                          (queue[1] >> 1) * cfg::BN);
+            }
+        }
+        const auto middle = [&] {
+            if constexpr (cfg::STAGES == 1) {
+                copy_wait<0>();
+                __syncthreads();
+                if (next >= 0) {
+                    load_k(next >> 1, 0);
+                }
+                copy_commit();
+            }
+        };
+        if (tile >= 0) {
+            if ((tile & 1) != 0) {
+                attend<true>(w, a, tile >> 1, stage, diag_table, middle);
+            } else {
+                attend<false>(w, a, tile >> 1, stage, diag_table, middle);
+            }
+        }
+        diag_table = shared_layout::DIAG_BYTES - diag_table;
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            queue[i] = queue[i + 1];
+        }
+    } while (queue[0] != tile_cursor::END);
+
+    const work_place end = find_place(p.z);
+    finish_rows(w, p, a, end);
+    const i64 o_head = end.b * p.o_b + end.h * p.o_h;
+    if constexpr (cfg::O_F32) {
+        store_o_f32(w, static_cast<float *>(p.o) + o_head, p.o_t, end, p.z.len_q);
+    } else {
+        copy_wait<0>();
+        __syncthreads();
+        store_o(w, shared + shared_layout::O, static_cast<element *>(p.o) + o_head, p.o_t, end, p.z.len_q);
+    }
+}

@@ -1,0 +1,264 @@
+// base.cuh: what every other header stands on: types, packing, vector loads and stores, warp shuffles.
+#pragma once
+
+#define DEV static __device__ __forceinline__
+#define INF __int_as_float(0x7f800000)
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+// ---- types -----------------------------------------------------------------------------------------
+
+struct f16 { // storage only: arithmetic is in float
+    u16 bits;
+};
+struct bf16 {
+    u16 bits;
+};
+
+template <class A, class B> inline constexpr bool same_type = false;
+template <class A> inline constexpr bool same_type<A, A> = true;
+
+DEV float to_float(float x) { return x; }
+DEV float to_float(bf16 x) { return __uint_as_float(static_cast<u32>(x.bits) << 16); }
+DEV float to_float(f16 x)
+{
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+
+template <class T> DEV T from_float(float x) // round to nearest even
+{
+    if constexpr (same_type<T, float>) {
+        return x;
+    } else {
+        static_assert(same_type<T, f16> || same_type<T, bf16>, "from_float gives float, f16 or bf16");
+        T y;
+        if constexpr (same_type<T, f16>) {
+            asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+        } else {
+            asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+        }
+        return y;
+    }
+}
+
+// Two floats as one register of two 16-bit elements, the first in the low half.
+template <class T> DEV u32 pack(float low, float high)
+{
+    static_assert(same_type<T, f16> || same_type<T, bf16>, "pack gives f16 or bf16 pairs");
+    u32 y;
+    if constexpr (same_type<T, f16>) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    } else {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    }
+    return y;
+}
+
+template <class T> DEV void unpack(u32 x, float &low, float &high)
+{
+    low = to_float(T{static_cast<u16>(x & 0xffffu)});
+    high = to_float(T{static_cast<u16>(x >> 16)});
+}
+
+__host__ __device__ constexpr int round_up(int n, int to) { return (n + to - 1) / to * to; }
+__host__ __device__ constexpr int min_of(int a, int b) { return a < b ? a : b; }
+__host__ __device__ constexpr int max_of(int a, int b) { return a > b ? a : b; }
+
+// ---- scalar loads, for the inputs of a spec: the kernel never writes them ------------------------------
+
+DEV float m_load(const float *base, i64 offset) { return __ldg(base + offset); }
+DEV float m_load(const f16 *base, i64 offset)
+{
+    return to_float(f16{__ldg(reinterpret_cast<const u16 *>(base) + offset)});
+}
+DEV float m_load(const bf16 *base, i64 offset)
+{
+    return to_float(bf16{__ldg(reinterpret_cast<const u16 *>(base) + offset)});
+}
+DEV int m_load(const int *base, i64 offset) { return __ldg(base + offset); }
+DEV int m_load(const u8 *base, i64 offset) { return static_cast<int>(__ldg(base + offset)); }
+
+// An index inside [0, n): an index out of range reads a wrong value, never memory that is not the tensor's.
+DEV int m_clamp_index(int i, int n) { return max(0, min(i, n - 1)); }
+
+// ---- vector loads and stores ----------------------------------------------------------------------------
+
+// The bytes of V elements as registers of 4 bytes: moved 16, 8 or 4 bytes at a time.
+template <int BYTES> struct words {
+    static_assert(BYTES >= 4 && (BYTES & (BYTES - 1)) == 0, "a vector has 4, 8, 16, 32 ... bytes");
+    static constexpr int ALIGN = BYTES < 16 ? BYTES : 16;
+    u32 word[BYTES / 4];
+};
+
+template <int BYTES> DEV bool is_aligned(const void *p)
+{
+    return (reinterpret_cast<u64>(p) & static_cast<u64>(words<BYTES>::ALIGN - 1)) == 0;
+}
+
+// p is aligned to min(BYTES, 16). Through the read-only path where CONSTANT: memory that no one writes.
+template <int BYTES, bool CONSTANT = false> DEV words<BYTES> load_words(const void *p)
+{
+    words<BYTES> w;
+    if constexpr (BYTES == 4) {
+        const u32 *s = static_cast<const u32 *>(p);
+        w.word[0] = CONSTANT ? __ldg(s) : *s;
+    } else if constexpr (BYTES == 8) {
+        const uint2 *s = static_cast<const uint2 *>(p);
+        const uint2 x = CONSTANT ? __ldg(s) : *s;
+        w.word[0] = x.x;
+        w.word[1] = x.y;
+    } else {
+#pragma unroll
+        for (int i = 0; i < BYTES / 16; i++) {
+            const uint4 *s = static_cast<const uint4 *>(p) + i;
+            const uint4 x = CONSTANT ? __ldg(s) : *s;
+            w.word[4 * i] = x.x;
+            w.word[4 * i + 1] = x.y;
+            w.word[4 * i + 2] = x.z;
+            w.word[4 * i + 3] = x.w;
+        }
+    }
+    return w;
+}
+
+template <int BYTES> DEV void store_words(void *p, const words<BYTES> &w)
+{
+    if constexpr (BYTES == 4) {
+        *static_cast<u32 *>(p) = w.word[0];
+    } else if constexpr (BYTES == 8) {
+        *static_cast<uint2 *>(p) = make_uint2(w.word[0], w.word[1]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < BYTES / 16; i++) {
+            static_cast<uint4 *>(p)[i] = make_uint4(w.word[4 * i], w.word[4 * i + 1], w.word[4 * i + 2], w.word[4 * i + 3]);
+        }
+    }
+}
+
+// V adjacent elements as floats and back; the address is aligned to min(V * sizeof(T), 16).
+template <int V, class T, bool CONSTANT = false> DEV void load_vec(const T *p, float (&out)[V])
+{
+    if constexpr (V * sizeof(T) < 4) {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            out[i] = to_float(p[i]);
+        }
+    } else {
+        const words<static_cast<int>(V * sizeof(T))> w = load_words<static_cast<int>(V * sizeof(T)), CONSTANT>(p);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            if constexpr (sizeof(T) == 4) {
+                out[i] = __uint_as_float(w.word[i]);
+            } else {
+                out[i] = to_float(T{static_cast<u16>(w.word[i / 2] >> (16 * (i % 2)))});
+            }
+        }
+    }
+}
+
+template <int V, class T> DEV void store_vec(T *p, const float (&in)[V])
+{
+    if constexpr (V * sizeof(T) < 4) {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            p[i] = from_float<T>(in[i]);
+        }
+    } else {
+        words<static_cast<int>(V * sizeof(T))> w;
+#pragma unroll
+        for (int i = 0; i < static_cast<int>(V * sizeof(T)) / 4; i++) {
+            if constexpr (sizeof(T) == 4) {
+                w.word[i] = __float_as_uint(in[i]);
+            } else {
+                w.word[i] = pack<T>(in[2 * i], in[2 * i + 1]);
+            }
+        }
+        store_words(p, w);
+    }
+}
+
+// V adjacent elements of an input, of which the first `left` exist; the rest read 0. Any alignment.
+template <int V, class T> DEV void m_load_vec(const T *base, i64 offset, int left, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
+{
+    const T *p = base + offset;
+    if constexpr (V * sizeof(T) >= 4 && (V & (V - 1)) == 0) {
+        constexpr int BYTES = static_cast<int>(V * sizeof(T));
+        if (left >= V && is_aligned<BYTES>(p)) {
+            const words<BYTES> w = load_words<BYTES, true>(p);
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                if constexpr (same_type<T, float>) {
+                    out[i] = __uint_as_float(w.word[i]);
+                } else if constexpr (sizeof(T) == 4) {
+                    out[i] = static_cast<int>(w.word[i]);
+                } else if constexpr (sizeof(T) == 2) {
+                    out[i] = to_float(T{static_cast<u16>(w.word[i / 2] >> (16 * (i % 2)))});
+                } else {
+                    out[i] = static_cast<int>((w.word[i / 4] >> (8 * (i % 4))) & 0xffu);
+                }
+            }
+            return;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        out[i] = 0;
+        if (i < left) {
+            out[i] = m_load(base, offset + i);
+        }
+    }
+}
+
+// Columns i .. i + V - 1 of a row of n, `stride` elements apart: vectors where they are adjacent.
+template <int V, class T> DEV void m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
+{
+    if (stride == 1) {
+        m_load_vec<V, T>(base, i, n - i, out);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        out[k] = m_load(base, m_clamp_index(i + k, n) * stride);
+    }
+}
+
+// ---- warps ------------------------------------------------------------------------------------------------
+
+constexpr u32 ALL_LANES = 0xffffffffu;
+
+DEV int lane_id() { return static_cast<int>(threadIdx.x) & 31; }
+
+// Over groups of N adjacent lanes (a power of two); every lane gets the result.
+template <int N> DEV float lanes_sum(float x)
+{
+#pragma unroll
+    for (int i = N / 2; i > 0; i /= 2) {
+        x += __shfl_xor_sync(ALL_LANES, x, i);
+    }
+    return x;
+}
+template <int N> DEV float lanes_max(float x)
+{
+#pragma unroll
+    for (int i = N / 2; i > 0; i /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, i));
+    }
+    return x;
+}
+template <int N> DEV float lanes_min(float x)
+{
+#pragma unroll
+    for (int i = N / 2; i > 0; i /= 2) {
+        x = fminf(x, __shfl_xor_sync(ALL_LANES, x, i));
+    }
+    return x;
+}
+
+// Of the four threads that share rows of a fragment.
+DEV float sum4(float x) { return lanes_sum<4>(x); }

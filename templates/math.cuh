@@ -1,0 +1,203 @@
+// math.cuh: the CUDA text of the op table (gen/ops.def), as functions of int and float.
+//
+// Two grades, chosen by cfg::FAST_MATH, so config.gen.cuh is included first. Fast, for 16-bit results: the special
+// function unit, relative error about 2^-21 (exp: |x| * 2^-24 more; tanh: 2^-11). Otherwise, for float results:
+// 1 to 4 ulp, from the compiler's own library. pow, //, % and the integer functions are exact-grade in both.
+// The asm is not volatile: equal values are computed once, unused ones not at all.
+#pragma once
+#include "config.gen.cuh"
+#include "base.cuh"
+
+// ---- exponentials and logarithms ---------------------------------------------------------------------------
+
+DEV float m_exp2(float x) // 2 ulp; exact at integers; results below 2^-126 are 0
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEV float m_exp(float x)
+{
+    if constexpr (cfg::FAST_MATH) {
+        return m_exp2(x * 0x1.715476p+0f); // log2(e)
+    } else {
+        return expf(x);
+    }
+}
+
+DEV float m_log2(float x) // fast: absolute error 2^-22 between 1/2 and 2, relative 2^-22 elsewhere
+{
+    if constexpr (cfg::FAST_MATH) {
+        float y;
+        asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+        return y;
+    } else {
+        return log2f(x);
+    }
+}
+
+DEV float m_log(float x)
+{
+    if constexpr (cfg::FAST_MATH) {
+        return m_log2(x) * 0x1.62e43p-1f; // ln(2)
+    } else {
+        return logf(x);
+    }
+}
+
+// ---- division, roots, powers -------------------------------------------------------------------------------
+
+DEV float m_rcp(float x) // 1 ulp
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEV float m_div(float a, float b) // fast: 2 ulp, and 0 where |b| > 2^126
+{
+    if constexpr (cfg::FAST_MATH) {
+        return __fdividef(a, b);
+    } else {
+        return a / b;
+    }
+}
+
+DEV float m_sqrt(float x) // 1 ulp
+{
+    float y;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEV float m_rsqrt(float x) // 2 ulp
+{
+    float y;
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// C's pow: a negative base is fine where the exponent is an integer, and NaN elsewhere. Never through lg2.approx, whose
+// error grows with the exponent: theta^(-2i/d) times a position must stay an angle. The tests fold for a constant b.
+DEV float m_pow(float a, float b)
+{
+    if (b == 2.0f) {
+        return a * a;
+    }
+    if (b == 3.0f) {
+        return a * a * a;
+    }
+    if (b == -1.0f) {
+        return 1.0f / a;
+    }
+    return powf(a, b);
+}
+
+// ---- Lua's // and %: the quotient is rounded down, the remainder has the sign of the divisor ----------------------
+
+DEV int m_floordiv(int a, int b) // b == 0: some number, no trap
+{
+    const int q = a / b;
+    const int r = a - q * b;
+    return q - ((r != 0) & ((r ^ b) < 0));
+}
+
+DEV int m_floormod(int a, int b)
+{
+    const int r = a % b;
+    return r + ((r != 0) & ((r ^ b) < 0) ? b : 0);
+}
+
+DEV float m_floordiv(float a, float b)
+{
+    const float q = floorf(a / b);
+    const float r = fmaf(-q, b, a); // of the other sign than b where a / b was rounded up to an integer
+    return (b > 0.0f) ? (r < 0.0f ? q - 1.0f : q) : (r > 0.0f ? q - 1.0f : q);
+}
+
+DEV float m_floormod(float a, float b)
+{
+    const float r = fmodf(a, b);
+    return ((b > 0.0f) ? r < 0.0f : r > 0.0f) ? r + b : r;
+}
+
+// ---- angles ------------------------------------------------------------------------------------------------
+
+// x less the nearest multiple of 2 pi. Exact but for the last step while the multiple has 18 bits, |x| < 1.6e6: n * HI and
+// x are multiples of 2^-22 or coarser that differ by less than 4. No slow path, hence no local memory.
+DEV float m_reduce_angle(float x)
+{
+    constexpr float HI = 0x1.921fb6p+2f; // 2 pi = HI + LO
+    constexpr float LO = -0x1.777a5cp-23f;
+    const float n = rintf(x * 0x1.45f306p-3f);
+    return fmaf(-n, LO, fmaf(-n, HI, x));
+}
+
+DEV float m_sin(float x) // absolute error 1e-6 for |x| < 1.6e6
+{
+    float y;
+    asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(m_reduce_angle(x)));
+    return y;
+}
+
+DEV float m_cos(float x)
+{
+    float y;
+    asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(m_reduce_angle(x)));
+    return y;
+}
+
+// ---- activations -------------------------------------------------------------------------------------------
+
+DEV float m_tanh(float x)
+{
+    if constexpr (cfg::FAST_MATH) {
+        float y;
+        asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+        return y;
+    } else {
+        return tanhf(x);
+    }
+}
+
+DEV float m_sigmoid(float x) // relative error 2^-21, also where it is tiny: not through tanh.approx
+{
+    return m_rcp(1.0f + m_exp(-x));
+}
+
+// x times a distribution function of x, which vanishes at -inf faster than x grows; NaN stays, through the function.
+DEV float m_gated(float x, float gate) { return fmaxf(x, -0x1.fffffep+127f) * gate; }
+
+DEV float m_silu(float x) { return m_gated(x, m_sigmoid(x)); }
+
+DEV float m_relu(float x) { return fmaxf(x, 0.0f); }
+
+DEV float m_erf(float x) { return erff(x); } // 2 ulp
+
+DEV float m_gelu(float x) // x times the normal distribution function, not the tanh form
+{
+    constexpr float ROOT_HALF = 0x1.6a09e6p-1f;
+    if constexpr (cfg::FAST_MATH) {
+        return m_gated(x, 0.5f + 0.5f * erff(x * ROOT_HALF)); // absolute error 1e-7 * |x|
+    } else {
+        return m_gated(x, 0.5f * erfcf(-x * ROOT_HALF)); // without the cancellation at negative x
+    }
+}
+
+// ---- the rest: fmaxf and fminf give the other operand where one is NaN --------------------------------------------
+
+DEV float m_abs(float x) { return fabsf(x); }
+DEV int m_abs(int x) { return x < 0 ? -x : x; }
+
+DEV float m_min(float a, float b) { return fminf(a, b); }
+DEV int m_min(int a, int b) { return a < b ? a : b; }
+
+DEV float m_max(float a, float b) { return fmaxf(a, b); }
+DEV int m_max(int a, int b) { return a > b ? a : b; }
+
+DEV float m_clamp(float x, float low, float high) { return fminf(fmaxf(x, low), high); }
+DEV int m_clamp(int x, int low, int high) { return m_min(m_max(x, low), high); }
+
+DEV float m_floor(float x) { return floorf(x); }
+DEV float m_ceil(float x) { return ceilf(x); }

@@ -1,0 +1,215 @@
+// rows.cuh: runs the variant's passes over a fragment of scores. A thread holds 2 MT rows, 8 apart, and of each
+// block of 8 columns the two adjacent ones 2 (lane % 4) + {0, 1}: element [m][b][2 r + j] is row 16 m + 8 r, column 8 b + j
+// from the thread's first. Four threads share a row.
+#pragma once
+#include "ptx.cuh"
+#include "slots.cuh"
+
+template <int MT> struct thread_rows {
+    variant::row row[2 * MT];
+    variant::state state[2 * MT];
+    u32 seen; // bit r: row r has had a live pair
+};
+
+// What the variant's functions may look at besides their row and column.
+struct at_head {
+    const inputs &x;
+    const sizes &z;
+    const variant::head &head;
+};
+
+// ---- values along diagonals ----------------------------------------------------------------------------------
+
+// make_diag of every at.q - at.kv of a tile of BM rows from `q0` (a position) and BN keys from `kv0`, in shared memory:
+// row i and key j read entry i - j + BN - 1.
+template <int BM, int BN, int THREADS> DEV void fill_diagonals(u32 table, const at_head &a, int q0, int kv0)
+{
+    for (int i = static_cast<int>(threadIdx.x); i < BM + BN - 1; i += THREADS) {
+        store_shared(table + static_cast<u32>(i * 4), variant::make_diag(a.x, a.z, a.head, q0 - kv0 - (BN - 1) + i));
+    }
+}
+
+// Rows 8 apart meet columns 8 apart on one diagonal, so going one block of columns to the right needs two new
+// values for all rows of a thread.
+template <int MT> struct diagonals {
+    float value[2 * MT][2]; // of row r and column j of the block of columns at hand
+
+    // `entry`: address of the entry of the thread's first row and first column
+    DEV void load(diagonals &d, u32 entry, int block)
+    {
+#pragma unroll
+        for (int r = 2 * MT - 1; r >= 0; r--) {
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                if (block > 0 && r > 0) {
+                    d.value[r][j] = d.value[r - 1][j];
+                } else {
+                    d.value[r][j] = load_shared(entry + static_cast<u32>((8 * (r - block) - j) * 4));
+                }
+            }
+        }
+    }
+};
+
+// ---- one tile ----------------------------------------------------------------------------------------------
+
+template <int R, int P, class F> DEV void each_reduction(F f) // f(constant) for the reductions R.. of pass P
+{
+    if constexpr (R < variant::REDUCTIONS) {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+            f.template operator()<R>();
+        }
+        each_reduction<R + 1, P>(f);
+    }
+}
+
+template <bool WHOLE, int MT, int NB> struct score_tile {
+    static constexpr int ROWS = 2 * MT;
+    static_assert(2 * NB <= 32, "a thread's live pairs of a row are bits of one word: at most 128 keys a tile");
+
+    float (&s)[MT][NB][4];
+    thread_rows<MT> &rows;
+    const at_head &a;
+    int kv0;   // the thread's first column, as a key
+    u32 entry; // of the diagonals
+    variant::tile tile[ROWS];
+    u32 live[ROWS]; // bit 2 b + j; unused where WHOLE
+    float red[ROWS][variant::REDUCTIONS > 0 ? variant::REDUCTIONS : 1];
+
+    template <int P> __device__ __forceinline__ void reset()
+    {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            each_reduction<0, P>([&]<int R>() { red[r][R] = red_identity<variant::REDUCE_OP[R]>(); });
+        }
+    }
+
+    // Ahead of the passes, so that the mask's values are gone when they begin.
+    __device__ __forceinline__ void find_live()
+    {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            live[r] = 0;
+        }
+#pragma unroll
+        for (int c = 0; c < 2 * NB; c++) {
+            const int kv = kv0 + c / 2 * 8 + c % 2;
+            const variant::col col = variant::make_col(a.x, a.z, a.head, kv);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                bool pair = kv < a.z.len_kv;
+                if constexpr (variant::MASKED) {
+                    pair = pair & variant::live(a.x, a.z, a.head, rows.row[r], col);
+                }
+                live[r] |= pair ? 1u << c : 0u;
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            keep(live[r]);
+        }
+    }
+
+    template <int P> __device__ __forceinline__ void element(int r, int b, int j, const variant::col &col, float diag)
+    {
+        float &e = s[r / 2][b][2 * (r % 2) + j];
+        const bool pair = WHOLE || ((live[r] >> (2 * b + j)) & 1u) != 0;
+        e = variant::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
+        each_reduction<0, P>([&]<int R>() {
+            constexpr int OP = variant::REDUCE_OP[R];
+            const float v = variant::template operand<R>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
+            red[r][R] = red_combine<OP>(red[r][R], pair ? v : red_identity<OP>());
+        });
+        if constexpr (P == variant::PASSES - 1) {
+            e = pair ? e : 0.0f;
+        }
+    }
+
+    template <int P> __device__ __forceinline__ void pass()
+    {
+        reset<P>();
+        diagonals<MT> diag;
+#pragma unroll
+        for (int b = 0; b < NB; b++) {
+            if constexpr (P == 0 && variant::DIAG) {
+                diagonals<MT>::load(diag, entry, b);
+            }
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const int kv = kv0 + 8 * b + j;
+                const variant::col col = variant::make_col(a.x, a.z, a.head, kv);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    float d = 0.0f;
+                    if constexpr (P == 0 && variant::DIAG) {
+                        d = diag.value[r][j];
+                    }
+                    element<P>(r, b, j, col, d);
+                }
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            each_reduction<0, P>([&]<int R>() {
+                if constexpr (!variant::REDUCE_LAZY[R]) {
+                    red[r][R] = red_lanes<variant::REDUCE_OP[R], 4>(red[r][R]);
+                }
+            });
+            variant::template update<P>(tile[r], rows.state[r], red[r], a.x, a.z, a.head, rows.row[r]);
+        }
+        if constexpr (P + 1 < variant::PASSES) {
+            pass<P + 1>();
+        }
+    }
+
+    // Scores become weights; rows go to their next state; scale: the factor of what o has gathered so far. A row
+    // without a live pair in this tile stays as it is, whatever was computed for it.
+    __device__ __forceinline__ void run(float (&scale)[ROWS])
+    {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            variant::begin(tile[r], rows.state[r], a.x, a.z, a.head, rows.row[r]);
+        }
+        if constexpr (!WHOLE) {
+            find_live();
+        }
+        pass<0>();
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            bool some = true;
+            if constexpr (!WHOLE) {
+                some = ((__ballot_sync(ALL_LANES, live[r] != 0) >> (lane_id() & 28)) & 15u) != 0;
+            }
+            scale[r] = 1.0f;
+            if (some) {
+                if constexpr (variant::RESCALE) {
+                    scale[r] = variant::o_scale(tile[r]);
+                }
+                variant::next(rows.state[r], tile[r]);
+                rows.seen |= 1u << r;
+            }
+        }
+    }
+};
+
+// o *= scale, row by row, unless all rows of the warp keep theirs.
+template <int MT, int DB> DEV void rescale(float (&o)[MT][DB][4], const float (&scale)[2 * MT])
+{
+    bool needed = false;
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) {
+        needed = needed | (scale[r] != 1.0f);
+    }
+    if (__any_sync(ALL_LANES, needed)) {
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+            for (int b = 0; b < DB; b++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    o[m][b][i] *= scale[2 * m + i / 2];
+                }
+            }
+        }
+    }
+}

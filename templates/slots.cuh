@@ -1,0 +1,80 @@
+// slots.cuh: includes the generated headers and checks them against the contract of README.md. A kernel includes this
+// and asserts the concept of its kind, so that a missing slot is one readable error.
+#pragma once
+#include "slots_base.cuh"
+#include "config.gen.cuh"
+#include "math.cuh"
+#include "variant.gen.cuh"
+
+template <class A> struct bare {
+    using type = A;
+};
+template <class A> struct bare<const A> {
+    using type = A;
+};
+template <class A> struct bare<A &> {
+    using type = typename bare<A>::type;
+};
+template <class A, class B>
+concept gives = same_type<typename bare<A>::type, B>;
+
+// clang-format off
+template <class V, class I, class P>
+concept attention_variant = requires(const I &x, const P &p, const sizes &z, const typename V::head &head, const typename V::row &row,
+                                     const typename V::col &col, typename V::state &state, typename V::tile &tile, float e, float *finals,
+                                     int i, float (*sum)(float)) {
+    p.q; p.k; p.v; p.o; p.map; p.x;
+    p.q_b + p.q_h + p.q_t + p.k_b + p.k_h + p.k_t + p.v_b + p.v_h + p.v_t + p.o_b + p.o_h + p.o_t;
+    { p.z } -> gives<sizes>;
+    V::DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::RESCALE && V::REDUCE_LAZY[0];
+    V::PASSES + V::REDUCTIONS + V::FINALS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
+    { V::make_head(x, z, i, i) } -> gives<typename V::head>;
+    { V::make_row(x, z, head, i) } -> gives<typename V::row>;
+    { V::make_col(x, z, head, i) } -> gives<typename V::col>;
+    { V::make_diag(x, z, head, i) } -> gives<float>;
+    { V::live(x, z, head, row, col) } -> gives<bool>;
+    static_cast<int>(V::classify(x, z, head, i, i, i, i));
+    { V::init(true) } -> gives<typename V::state>;
+    V::begin(tile, state, x, z, head, row);
+    { V::template element<0>(e, x, z, head, row, col, e, tile) } -> gives<float>;
+    requires V::REDUCTIONS == 0 || requires { { V::template operand<0>(e, x, z, head, row, col, e, tile) } -> gives<float>; };
+    V::template update<0>(tile, state, finals, x, z, head, row);
+    { V::o_scale(tile) } -> gives<float>;
+    V::next(state, tile);
+    V::join(state, sum);
+    { V::finish(state, finals, x, z, head, row) } -> gives<float>;
+    V::store_finals(p, i, i, i, finals);
+    V::empty_finals(finals);
+};
+
+template <class M, class I>
+concept vector_mod = requires(const I &x, const sizes &z, const typename M::head &head, typename M::vals &vals, float a, float *red, int i) {
+    requires M::STAGES == 0 || requires {
+        M::FORM[0] + M::PASSES[0] + M::REDUCTIONS[0];
+        { M::make_head(x, z, i, i) } -> gives<typename M::head>;
+        M::template begin<0>(vals, x, z, head, i, i);
+        M::template output<0>(a, a, i, x, z, head, vals);
+        requires M::REDUCTIONS[0] == 0 || requires {
+            M::template reduce_pass<0>(0) + M::template reduce_op<0>(0);
+            { M::template operand<0, 0>(a, a, i, x, z, head, vals) } -> gives<float>;
+            M::template update<0, 0>(vals, red, x, z, head);
+        };
+    };
+};
+
+template <class V, class I, class P>
+concept rowwise_variant = requires(const I &x, const P &p, const row_sizes &z, const typename V::head &head, const typename V::col &col,
+                                   typename V::col (&cols)[4], typename V::vals &vals, float e, float *red, int i) {
+    p.x; p.y; p.in;
+    p.x_0 + p.x_1 + p.x_2 + p.y_0 + p.y_1 + p.y_2;
+    { p.z } -> gives<row_sizes>;
+    V::COLS && V::PASSES + V::REDUCTIONS + V::STATS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
+    { V::make_head(x, z) } -> gives<typename V::head>;
+    V::template make_cols<4>(x, z, head, i, cols);
+    V::begin(vals, x, z, head, i);
+    requires V::REDUCTIONS == 0 || requires { { V::template operand<0>(e, i, x, z, head, col, vals) } -> gives<float>; };
+    requires V::PASSES == 0 || requires { V::template update<0>(vals, red, x, z, head); };
+    { V::output(e, i, x, z, head, col, vals) } -> gives<float>;
+    V::store_stats(p, i, i, i, vals);
+};
+// clang-format on

@@ -1,0 +1,227 @@
+// vector_mod.cuh: kernels: the query, key, value and output mods, on every row of a [b, h, token, dim] tensor.
+//
+// Launch of each: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no shared
+// memory. A kernel exists where its mod has stages.
+//
+// A thread holds two vectors of a row, `low` at i and `high` at i + dim / 2: both halves of a half-split pair and both
+// members of an interleaved one are then its own, and only reductions talk across the team of a row.
+#include "slots.cuh"
+
+static_assert(vector_mod<variant::query_mod, inputs> && vector_mod<variant::key_mod, inputs> &&
+                  vector_mod<variant::value_mod, inputs> && vector_mod<variant::output_mod, inputs>,
+              "variant.gen.cuh does not fill the slots of its vector mods: templates/README.md lists them, "
+              "and the notes below name the first one that is missing");
+static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(cfg::D % 8 == 0 && cfg::D >= 8 && cfg::D <= 512, "cfg::D is a multiple of 8 from 8 to 512");
+static_assert(cfg::D_V % 8 == 0 && cfg::D_V >= 8 && cfg::D_V <= 512, "cfg::D_V is a multiple of 8 from 8 to 512");
+
+constexpr int MOD_THREADS = 256;
+constexpr int MOD_TOKENS = 64;
+
+namespace mods {
+
+constexpr int power_of_two(int n) // the next one up
+{
+    int p = 1;
+    while (p < n) {
+        p *= 2;
+    }
+    return p;
+}
+
+template <int DIM> struct shape {
+    static constexpr int HALF = DIM / 2;
+    static constexpr int V = HALF % 8 == 0 ? 8 : 4; // elements of a vector
+    static constexpr int VECTORS = HALF / V;        // of half a row
+    static constexpr int TEAM = min_of(32, max_of(MOD_THREADS / MOD_TOKENS, power_of_two(VECTORS))); // threads of a row
+    static constexpr int PER_THREAD = (VECTORS + TEAM - 1) / TEAM;
+    static constexpr int AT_ONCE = MOD_THREADS / TEAM; // rows that a block works on at once
+    template <class T> static constexpr u64 MASK = static_cast<u64>(min_of(16, V * static_cast<int>(sizeof(T))) - 1); // of an aligned address
+    static_assert(MOD_TOKENS % AT_ONCE == 0, "a block's tokens are a whole number of turns");
+};
+
+template <int DIM> struct row_values {
+    float low[shape<DIM>::PER_THREAD][shape<DIM>::V];
+    float high[shape<DIM>::PER_THREAD][shape<DIM>::V];
+};
+
+template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
+{
+    if constexpr (I < N) {
+        f.template operator()<I>();
+        repeat<I + 1, N>(f);
+    }
+}
+
+template <int V, class T> DEV void load(const T *p, bool aligned, float (&out)[V])
+{
+    if (aligned) {
+        load_vec<V, T>(p, out);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            out[i] = to_float(p[i]);
+        }
+    }
+}
+
+template <int V, class T> DEV void store(T *p, bool aligned, const float (&in)[V])
+{
+    if (aligned) {
+        store_vec<V, T>(p, in);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            p[i] = from_float<T>(in[i]);
+        }
+    }
+}
+
+// f(a, b, at.i) for every element or pair of form FORM that this thread holds; b is 0 for a lone element.
+template <int FORM, int DIM, class F> DEV void each(row_values<DIM> &x, int thread, const F &f)
+{
+    using s = shape<DIM>;
+#pragma unroll
+    for (int k = 0; k < s::PER_THREAD; k++) {
+        const int vector = thread + k * s::TEAM;
+        if (s::VECTORS % s::TEAM != 0 && vector >= s::VECTORS) {
+            continue;
+        }
+        const int i = vector * s::V;
+        if constexpr (FORM == FORM_HALF) {
+#pragma unroll
+            for (int j = 0; j < s::V; j++) {
+                f(x.low[k][j], x.high[k][j], i + j);
+            }
+        } else if constexpr (FORM == FORM_INTERLEAVED) {
+#pragma unroll
+            for (int j = 0; j < s::V; j += 2) {
+                f(x.low[k][j], x.low[k][j + 1], (i + j) / 2);
+                f(x.high[k][j], x.high[k][j + 1], (i + j + s::HALF) / 2);
+            }
+        } else {
+            static_assert(FORM == FORM_ELEMENT, "a form is FORM_ELEMENT, FORM_HALF or FORM_INTERLEAVED");
+            float none = 0.0f;
+#pragma unroll
+            for (int j = 0; j < s::V; j++) {
+                f(x.low[k][j], none, i + j);
+                f(x.high[k][j], none, i + j + s::HALF);
+            }
+        }
+    }
+}
+
+template <class MOD, int S> inline constexpr int SLOTS = max_of(MOD::REDUCTIONS[S], 1);
+
+template <class MOD, int S, int DIM>
+DEV void run_stage(row_values<DIM> &x, typename MOD::vals &vals, const mod_params &p, const typename MOD::head &head,
+                   int thread, int token)
+{
+    constexpr int FORM = MOD::FORM[S];
+    constexpr int REDUCTIONS = MOD::REDUCTIONS[S];
+    MOD::template begin<S>(vals, p.x, p.z, head, token, p.pos0 + token);
+    repeat<0, MOD::PASSES[S]>([&]<int P>() {
+        float red[SLOTS<MOD, S>] = {};
+        repeat<0, REDUCTIONS>([&]<int R>() {
+            if constexpr (MOD::template reduce_pass<S>(R) == P) {
+                constexpr int OP = MOD::template reduce_op<S>(R);
+                float sum = red_identity<OP>();
+                each<FORM, DIM>(x, thread, [&](float a, float b, int i) {
+                    sum = red_combine<OP>(sum, MOD::template operand<S, R>(a, b, i, p.x, p.z, head, vals));
+                });
+                red[R] = red_lanes<OP, shape<DIM>::TEAM>(sum);
+            }
+        });
+        MOD::template update<S, P>(vals, red, p.x, p.z, head);
+    });
+    each<FORM, DIM>(x, thread, [&](float &a, float &b, int i) {
+        MOD::template output<S>(a, b, i, p.x, p.z, head, vals);
+    });
+}
+
+// Every thread of a warp comes along to the end, since reductions shuffle: rows beyond the last are computed from zeros.
+template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p)
+{
+    using s = shape<DIM>;
+    using element = cfg::element;
+    const int tiles = (p.len + MOD_TOKENS - 1) / MOD_TOKENS;
+    const int block = static_cast<int>(blockIdx.x);
+    const int tile = block % tiles;
+    const int h = block / tiles % p.n_h;
+    const int b = block / tiles / p.n_h;
+    const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
+    const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h);
+    element *dst = static_cast<element *>(p.dst) + (b * p.dst_b + h * p.dst_h);
+    const bool src_aligned = ((reinterpret_cast<u64>(src) | static_cast<u64>(p.src_t) * sizeof(SOURCE)) & s::template MASK<SOURCE>) == 0;
+    const bool dst_aligned = ((reinterpret_cast<u64>(dst) | static_cast<u64>(p.dst_t) * sizeof(element)) & s::template MASK<element>) == 0;
+    const typename MOD::head head = MOD::make_head(p.x, p.z, b, h);
+
+    int token = tile * MOD_TOKENS + static_cast<int>(threadIdx.x) / s::TEAM;
+#pragma unroll 1
+    for (int turn = 0; turn < MOD_TOKENS / s::AT_ONCE; turn++, token += s::AT_ONCE) {
+        if (tile * MOD_TOKENS + turn * s::AT_ONCE >= p.len) {
+            break;
+        }
+        row_values<DIM> x = {};
+        const bool exists = token < p.len;
+#pragma unroll
+        for (int k = 0; k < s::PER_THREAD; k++) {
+            const int vector = thread + k * s::TEAM;
+            if (exists && vector < s::VECTORS) {
+                const SOURCE *from = src + (token * p.src_t + vector * s::V);
+                load<s::V, SOURCE>(from, src_aligned, x.low[k]);
+                load<s::V, SOURCE>(from + s::HALF, src_aligned, x.high[k]);
+            }
+        }
+        typename MOD::vals vals = {};
+        repeat<0, MOD::STAGES>([&]<int S>() {
+            run_stage<MOD, S, DIM>(x, vals, p, head, thread, min(token, p.len - 1));
+        });
+#pragma unroll
+        for (int k = 0; k < s::PER_THREAD; k++) {
+            const int vector = thread + k * s::TEAM;
+            if (exists && vector < s::VECTORS) {
+                element *to = dst + (token * p.dst_t + vector * s::V);
+                store<s::V, element>(to, dst_aligned, x.low[k]);
+                store<s::V, element>(to + s::HALF, dst_aligned, x.high[k]);
+            }
+        }
+    }
+}
+
+template <bool WIDE> struct source_of { // what a mod reads: o is float where the attention kernel left it so
+    using type = cfg::element;
+};
+template <> struct source_of<true> {
+    using type = float;
+};
+
+template <class MOD, int DIM, bool WIDE = false> DEV void run_if_present(const mod_params &p)
+{
+    if constexpr (MOD::STAGES > 0) {
+        run<MOD, typename source_of<WIDE>::type, DIM>(p);
+    }
+}
+
+} // namespace mods
+
+// A kernel without stages is empty and never launched.
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_q)(const __grid_constant__ mod_params p)
+{
+    mods::run_if_present<variant::query_mod, cfg::D>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_k)(const __grid_constant__ mod_params p)
+{
+    mods::run_if_present<variant::key_mod, cfg::D>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_v)(const __grid_constant__ mod_params p)
+{
+    mods::run_if_present<variant::value_mod, cfg::D_V>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_o)(const __grid_constant__ mod_params p)
+{
+    mods::run_if_present<variant::output_mod, cfg::D_V, cfg::O_F32>(p);
+}

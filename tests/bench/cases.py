@@ -1,0 +1,209 @@
+"""cases.py: the operators of the benchmark in plain torch: inputs, live pairs, formulas for checking, FlexAttention mods.
+
+Every formula is written here once more, independent of the specs, in float64 on sampled rows.
+"""
+
+import math
+
+import torch
+
+SOFTCAP = 30.0
+WINDOW = 1024
+PREFIX = 1024
+DOCUMENTS = 8
+BUCKETS = 32
+EXACT = 8  # T5: distances below this have a bucket each
+FARTHEST = 128
+
+
+def bucket(distance):
+    """T5's bidirectional bucket of query minus key (Raffel et al. 2019); keys after the query use 16 to 31.
+
+    The logarithmic part in base 2, where the edges are powers of two; 1e-3 keeps rounding off them.
+    """
+    n = distance.abs()
+    ratio = n.clamp(min=EXACT).to(torch.float32) / EXACT
+    far = EXACT + (torch.log2(ratio) * (EXACT / math.log2(FARTHEST / EXACT)) + 1e-3).to(torch.int32)
+    small = torch.where(n < EXACT, n, far.clamp(max=2 * EXACT - 1))
+    return (distance < 0).to(torch.int32) * (2 * EXACT) + small
+
+
+class Variant:
+    """One attention operator. `score(s, h, q, kv, x)` and `live(b, q, kv, x)` take index tensors that broadcast."""
+
+    def __init__(self, spec, live=None, score=None, inputs=None, scalars=None):
+        self.spec = spec
+        self.live = live
+        self.score = score
+        self.make_inputs = inputs or (lambda problem: {})
+        self.scalars = scalars or {}
+
+
+def _causal(b, q, kv, x):
+    return q >= kv
+
+
+def _slope(h, heads):
+    return torch.exp2(-8.0 * (h + 1) / heads)
+
+
+def _documents(problem):
+    length = problem.kv // DOCUMENTS
+    ids = (torch.arange(problem.kv, device="cuda") // length).to(torch.int32)
+    return {"doc": ids.expand(problem.b, problem.kv).contiguous()}
+
+
+VARIANTS = {
+    "full": Variant("full"),
+    "causal": Variant("causal", _causal),
+    "alibi": Variant("alibi", _causal, lambda s, h, q, kv, x: s - _slope(h, x["heads"]) * (q - kv)),
+    "softcap": Variant("softcap", _causal, lambda s, h, q, kv, x: SOFTCAP * torch.tanh(s / SOFTCAP)),
+    "window": Variant("sliding_window", lambda b, q, kv, x: (q >= kv) & (q - kv < WINDOW), scalars={"window": WINDOW}),
+    "document": Variant("document", lambda b, q, kv, x: (q >= kv) & (x["doc"][b, q] == x["doc"][b, kv]),
+                        inputs=_documents),
+    "relative_bias": Variant("relative_bias", None, lambda s, h, q, kv, x: s + x["table"][h, bucket(q - kv)],
+                             inputs=lambda p: {"table": torch.randn(p.h, BUCKETS, device="cuda")}),
+    "prefix_lm": Variant("prefix_lm", lambda b, q, kv, x: (q >= kv) | (kv < x["prefix"][b]),
+                         inputs=lambda p: {"prefix": torch.full((p.b,), PREFIX, dtype=torch.int32, device="cuda")}),
+}
+
+
+class Problem:
+    """Sizes of an attention call, its random tensors, and what they are worth in floating-point operations."""
+
+    def __init__(self, variant, b, h, s, d, h_kv=None):
+        self.variant = VARIANTS[variant]
+        self.b, self.h, self.h_kv, self.q, self.kv, self.d = b, h, h_kv or h, s, s, d
+
+    def allocate(self, seed):
+        torch.manual_seed(seed)
+        options = {"dtype": torch.bfloat16, "device": "cuda"}
+        self.tensors = {
+            "q": torch.randn(self.b, self.h, self.q, self.d, **options),
+            "k": torch.randn(self.b, self.h_kv, self.kv, self.d, **options),
+            "v": torch.randn(self.b, self.h_kv, self.kv, self.d, **options),
+        }
+        self.out = torch.empty(self.b, self.h, self.q, self.d, **options)
+        self.inputs = self.variant.make_inputs(self)
+        return self
+
+    def live_pairs(self):
+        """Query-key pairs of one head and one batch entry that the mask keeps."""
+        if self.variant.live is None:
+            return self.q * self.kv
+        total = 0
+        kv = torch.arange(self.kv, device="cuda")[None, :]
+        for start in range(0, self.q, 1024):
+            q = torch.arange(start, min(start + 1024, self.q), device="cuda")[:, None]
+            total += int(self.variant.live(torch.zeros_like(q), q, kv, self.inputs).sum())
+        return total
+
+    def flops(self):
+        return 4.0 * self.b * self.h * self.live_pairs() * self.d
+
+    def reference(self, b, h, rows):
+        """float64 rows [len(rows), d] of one head."""
+        q, k, v = (t.double() for t in (self.tensors["q"][b, h, rows], *self._keys(b, h)))
+        s = (q @ k.T) / math.sqrt(self.d)
+        kv = torch.arange(self.kv, device="cuda")[None, :]
+        row = rows[:, None]
+        x = {name: t.double() if t.is_floating_point() else t for name, t in self.inputs.items()}
+        x["heads"] = self.h
+        if self.variant.score:
+            head = torch.tensor(h, device="cuda")
+            s = self.variant.score(s, head, row, kv, x)
+        if self.variant.live:
+            s = s.masked_fill(~self.variant.live(torch.full_like(row, b), row, kv, x), -math.inf)
+        return torch.softmax(s, -1) @ v
+
+    def _keys(self, b, h):
+        of = h // (self.h // self.h_kv)
+        return self.tensors["k"][b, of], self.tensors["v"][b, of]
+
+    def error(self, out):
+        """Largest relative L2 error over sampled heads, on 64 rows each; first and last rows are among them."""
+        generator = torch.Generator().manual_seed(7)
+        worst = 0.0
+        for b, h in ((0, 0), (self.b - 1, self.h - 1), (0, self.h // 2)):
+            rows = torch.randint(0, self.q, (60,), generator=generator)
+            rows = torch.cat([rows, torch.tensor([0, 1, self.q // 2, self.q - 1])]).to("cuda")
+            expected = self.reference(b, h, rows)
+            got = out[b, h, rows].double()
+            worst = max(worst, float((got - expected).norm() / expected.norm()))
+        return worst if math.isfinite(worst) else math.inf
+
+
+def flex_mods(problem):
+    """(score_mod, mask_mod) for FlexAttention, written as its users write them."""
+    spec, heads, x = problem.variant.spec, problem.h, problem.inputs
+    score = None
+    if spec == "alibi":
+        def score(s, b, h, q, kv):
+            return s - torch.exp2(-8.0 * (h + 1) / heads) * (q - kv)
+    elif spec == "softcap":
+        def score(s, b, h, q, kv):
+            return SOFTCAP * torch.tanh(s / SOFTCAP)
+    elif spec == "relative_bias":
+        table = x["table"]
+
+        def score(s, b, h, q, kv):
+            return s + table[h, bucket(q - kv)]
+
+    def mask(b, h, q, kv):
+        return q >= kv
+    if spec in ("full", "relative_bias"):
+        mask = None
+    elif spec == "sliding_window":
+        def mask(b, h, q, kv):
+            return (q >= kv) & (q - kv < WINDOW)
+    elif spec == "document":
+        doc = x["doc"]
+
+        def mask(b, h, q, kv):
+            return (q >= kv) & (doc[b, q] == doc[b, kv])
+    elif spec == "prefix_lm":
+        prefix = x["prefix"]
+
+        def mask(b, h, q, kv):
+            return (q >= kv) | (kv < prefix[b])
+    return score, mask
+
+
+# ---- row-wise ------------------------------------------------------------------------------------------
+
+def rowwise_inputs(spec, n, dtype):
+    options = {"dtype": dtype, "device": "cuda"}
+    inputs = {}
+    if spec in ("rms_norm", "layer_norm"):
+        inputs["weight"] = 1.0 + 0.1 * torch.randn(n, **options)
+    if spec == "layer_norm":
+        inputs["bias"] = 0.1 * torch.randn(n, **options)
+    return inputs
+
+
+EPS = 1e-6
+
+
+def rowwise_torch(spec, x, inputs):
+    """What a user of torch writes."""
+    n = x.shape[-1]
+    if spec == "softmax":
+        return torch.softmax(x, -1)
+    if spec == "rms_norm":
+        return torch.nn.functional.rms_norm(x, (n,), inputs["weight"], EPS)
+    return torch.nn.functional.layer_norm(x, (n,), inputs["weight"], inputs["bias"], EPS)
+
+
+def rowwise_error(spec, x, inputs, out):
+    rows = torch.randint(0, x.shape[0], (64,), generator=torch.Generator().manual_seed(7)).to("cuda")
+    wide = {name: t.double() for name, t in inputs.items()}
+    x = x[rows].double()
+    if spec == "softmax":
+        expected = torch.softmax(x, -1)
+    elif spec == "rms_norm":
+        expected = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + EPS) * wide["weight"]
+    else:
+        centred = x - x.mean(-1, keepdim=True)
+        expected = centred * torch.rsqrt((centred * centred).mean(-1, keepdim=True) + EPS) * wide["weight"] + wide["bias"]
+    error = float((out[rows].double() - expected).norm() / expected.norm())
+    return error if math.isfinite(error) else math.inf

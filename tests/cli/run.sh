@@ -1,0 +1,157 @@
+#!/bin/sh
+# run.sh: `lathe run` on the host device: problems, scalars, tensors from and to .npy files.
+. "$(dirname "$0")/common.sh"
+
+small='b=1,h=4,h_kv=2,q=33,kv=70,d=32,d_v=16'
+run() { "$LATHE" run --device host "$@"; }
+
+expect 0 'problem    dtype=bf16,b=1,h=4,h_kv=2,q=33,kv=70,d=32,d_v=16' '' run causal --problem $small --verify
+for dtype in f32 f16 bf16 f64; do
+    expect 0 '132 of 132 rows: ok' '' run causal --problem dtype=$dtype,$small --verify
+    expect 0 '7 of 7 rows: ok' '*' run layer_norm --problem dtype=$dtype,rows=7,n=100 --verify
+done
+for spec in $("$LATHE" list); do
+    case $spec in
+    softmax | log_softmax | rms_norm | layer_norm) problem=rows=9,rows1=2,n=50 ;;
+    *) problem=$small ;;
+    esac
+    expect 0 'rows: ok' '*' run "$spec" --problem $problem --verify
+done
+expect 0 'median of 3 launches' '' run softmax --problem rows=8,n=8 --repeat 3
+
+# empty and odd sizes
+expect 0 '0 of 0 rows: ok' '' run causal --problem q=0,kv=5,d=16 --verify
+expect 0 'rows: ok' '' run causal --problem q=5,kv=0,d=16 --verify
+expect 0 'rows: ok' '' run causal --problem b=0,q=5,d=16 --verify
+expect 0 'rows: ok' '' run softmax --problem rows=0,n=5 --verify
+
+# live pairs: causal 10 x 10 has 55; end-aligned 3 x 10 has 27; start-aligned 6; a window
+expect 0 'each of 55 pairs' '' run causal --problem b=1,h=1,q=10,d=16
+expect 0 'each of 27 pairs' '' run causal --problem b=1,h=1,q=3,kv=10,d=16
+expect 0 'each of 6 pairs' '' run causal --problem b=1,h=1,q=3,kv=10,d=16 --set q_start=0
+expect 0 'each of 1.8e+05 pairs' '' run full --problem b=2,h=1,q=300,d=8
+
+# names and scalars
+expect 2 '' "--set: unknown name 'x'; known: q_start" run causal --set x=1
+expect 2 '' "--input: unknown name 'lse'; known: q k v" run causal --input lse=a.npy
+expect 2 '' "--output: unknown name 'q'; known: o lse" run causal --output q=a.npy
+expect 2 '' "--set q_start: expected a whole number" run causal --set q_start=0.5
+expect 2 '' "--set q_start: expected a whole number" run causal --set q_start=nan
+expect 2 '' "--set eps: expected a number, given 'small'" run rms_norm --set eps=small
+expect 0 'rows: ok' '' run rms_norm --problem rows=3,n=16 --set eps=0.5 --verify
+cat >gain.lua <<'LUA'
+return rowwise {
+  inputs = { gain = scalar("f32"), shift = scalar("i32") },
+  forward = function(x, at, p) return x * p.gain + p.shift end,
+}
+LUA
+expect 0 'rows: ok' "scalar 'gain' is random" run gain.lua --problem rows=2,n=9 --set shift=3 --verify
+expect 0 'rows: ok' '' run gain.lua --problem rows=2,n=9 --set shift=-3 --set gain=0x1p-3 --verify
+expect 2 '' "--set shift: expected a whole number" run gain.lua --set shift=3000000000
+expect 0 'rows: ok' '' run sigmoid --problem $small --set bias=-2 --verify
+
+# devices: there may be a GPU or not, but not a thousandth one
+expect 3 '' 'lathe: ' "$LATHE" run causal --device cuda:1000
+
+# a read outside a tensor names the spec line
+cat >outside.lua <<'LUA'
+return attention {
+  inputs = { table = tensor("f32", 4) },
+  score_mod = function(s, at, x) return s + x.table(at.kv) end,
+}
+LUA
+expect 2 '' 'outside.lua:3: ' run outside.lua --problem h=1,q=2,kv=9,d=16
+
+# files
+expect 2 '' 'nowhere.npy: cannot be opened' run causal --input q=nowhere.npy
+printf 'nonsense' >bad.npy
+expect 2 '' 'bad.npy: not a .npy file' run causal --input q=bad.npy
+expect 2 '*' 'cannot be written' run softmax --problem rows=2,n=4 --output y=/nowhere/y.npy
+expect 0 '*' '' run softmax --problem dtype=f32,rows=2,n=4 --output y=y.npy
+expect 0 '' '' cmp -n 6 y.npy "$(printf '\223NUMPY' >mark && echo mark)"
+
+if ! python3 -c 'import numpy' 2>/dev/null; then
+    echo 'skipped: exchange with NumPy: python3 has no numpy'
+    finish
+fi
+
+python3 - <<'PY'
+import numpy as np
+rng = np.random.default_rng(0)
+q = rng.standard_normal((2, 4, 5, 8)); k = rng.standard_normal((2, 2, 7, 8)); v = rng.standard_normal((2, 2, 7, 6))
+np.save("q32.npy", q.astype("f4")); np.save("k32.npy", k.astype("f4")); np.save("v32.npy", v.astype("f4"))
+np.save("q16.npy", q.astype("f2")); np.save("k64.npy", k); np.save("vf.npy", np.asfortranarray(v.astype("f4")))
+def bits(x):
+    u = x.astype("f4").view("u4")
+    return ((u + 0x7fff + (u >> 16 & 1)) >> 16).astype("u2")
+np.save("qbits.npy", bits(q)); np.save("kvoid.npy", bits(k).view("V2"))
+np.save("qwrong.npy", q[:, :3].astype("f4")); np.save("big.npy", q.astype(">f4")); np.save("complex.npy", q.astype("c8"))
+np.save("doc.npy", np.array([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 2, 2, 2]])); np.save("doc_far.npy", np.full((2, 7), 2**40))
+np.save("nine.npy", np.zeros((1,) * 9, "f4")); np.save("nan.npy", np.full((2, 4, 5, 8), np.nan, "f4"))
+PY
+
+cat >compare.py <<'PY'
+# compare.py O.npy LSE.npy or - TOLERANCE [doc]: attention in NumPy, from the files above
+import sys
+import numpy as np
+q, k, v = (np.load(n + "32.npy").astype("f8") for n in "qkv")
+k, v = k.repeat(2, 1), v.repeat(2, 1)
+s = np.einsum("bhqd,bhkd->bhqk", q, k) / np.sqrt(8)
+row, key = np.arange(5)[:, None] + 2, np.arange(7)[None]
+live = np.broadcast_to(row >= key, s.shape)
+if "doc" in sys.argv:
+    doc = np.load("doc.npy")
+    live = live & (doc[:, None, 2:, None] == doc[:, None, None, :])
+s = np.where(live, s, -np.inf)
+p = np.exp(s - s.max(-1, keepdims=True))
+wanted = np.einsum("bhqk,bhkd->bhqd", p / p.sum(-1, keepdims=True), v)
+given = np.load(sys.argv[1])
+assert given.shape == wanted.shape, (given.shape, wanted.shape)
+worst = abs(given - wanted).max()
+if sys.argv[2] != "-":
+    lse = np.log(p.sum(-1)) + s.max(-1)
+    worst = max(worst, abs(np.load(sys.argv[2]) - lse).max())
+print("worst", worst, given.dtype)
+sys.exit(0 if worst < float(sys.argv[3]) else 1)
+PY
+
+# sizes come from the files
+expect 0 'problem    dtype=f32,b=2,h=4,h_kv=2,q=5,kv=7,d=8,d_v=6' '' run causal --problem dtype=f32 \
+    --input q=q32.npy --input k=k32.npy --input v=v32.npy --output o=o.npy --output lse=lse.npy --verify
+expect 0 'float32' '' python3 compare.py o.npy lse.npy 2e-6
+expect 0 '*' '' run causal --problem dtype=f16 --input q=q16.npy --input k=k64.npy --input v=vf.npy --output o=o.npy
+expect 0 'float16' '' python3 compare.py o.npy - 5e-3
+expect 0 '*' '' run causal --problem dtype=bf16 --input q=qbits.npy --input k=kvoid.npy --input v=v32.npy --output o=o.npy
+expect 0 'float32' '' python3 compare.py o.npy - 4e-2
+expect 0 '*' '' run causal --problem dtype=f64 --input q=q32.npy --input k=k32.npy --input v=v32.npy --output o=o.npy
+expect 0 'float64' '' python3 compare.py o.npy - 1e-12
+expect 0 '*' '' run document --problem dtype=f32 --input q=q32.npy --input k=k32.npy --input v=v32.npy \
+    --input doc=doc.npy --output o=o.npy
+expect 0 'worst' '' python3 compare.py o.npy - 2e-6 doc
+
+# what is written reads back as it was
+expect 0 '*' '' run softmax --problem dtype=f32,rows=3,n=5 --output y=a.npy
+expect 0 '*' '' run softmax --problem dtype=f32,rows=3,n=5 --output y=b.npy
+expect 0 '' '' cmp a.npy b.npy
+expect 0 '*' '' run softmax --problem dtype=f32,rows=3,n=5 --seed 2 --output y=b.npy
+expect 1 '*' '*' cmp a.npy b.npy
+expect 0 '*' '' run softmax --problem dtype=f32 --input x=a.npy --output y=b.npy
+expect 0 '' '' python3 -c '
+import numpy as np
+x, y = np.load("a.npy"), np.load("b.npy")
+e = np.exp(x.astype("f8"))
+assert x.shape == (3, 5) and abs(e / e.sum(-1, keepdims=True) - y).max() < 1e-7'
+
+# files that do not fit
+expect 2 '' "argument 'q': expected shape" run causal --problem h=4,q=5,d=8 --input q=qwrong.npy
+expect 2 '' 'expected h to be a multiple of h_kv' run causal --input q=qwrong.npy --input k=k32.npy
+expect 2 '' "big.npy: dtype '>f4' is not read" run causal --input q=big.npy
+expect 2 '' "complex.npy: dtype '<c8' is not read" run causal --input q=complex.npy
+expect 2 '' 'as the bits of bf16 only' run causal --problem dtype=f32 --input q=qbits.npy
+expect 2 '' 'expected whole numbers for i32' run document --input doc=q32.npy
+expect 2 '' 'given 1099511627776 at element 0' run document --input doc=doc_far.npy
+expect 2 '' 'nine.npy: cannot read the .npy header' run causal --input q=nine.npy
+# NaN in, NaN out, on both sides alike
+expect 0 'rows: ok' '' run full --problem dtype=f32 --input q=nan.npy --verify
+
+finish

@@ -1,0 +1,84 @@
+#!/bin/sh
+# specs.sh: check, list, explain, gen and compile, and the cache commands.
+. "$(dirname "$0")/common.sh"
+
+# every shipped spec is listed, and no other file
+(cd "$here/specs" && for f in *.lua; do echo "${f%.lua}"; done | grep -vx prelude | sort) >wanted.txt
+"$LATHE" list | sort >given.txt
+expect 0 '' '' diff wanted.txt given.txt
+
+# check
+expect 0 'gradients' '' "$LATHE" check causal softmax
+expect 0 'mask bounds' '' "$LATHE" check "$here/specs/sliding_window.lua" --seed 7
+expect 2 'gradients' 'neither a shipped spec' "$LATHE" check nowhere causal
+printf 'return attention {\n  mask_mod = function(at) return at.q >= at.kv end,\n}\n' >untraceable.lua
+expect 1 '' 'untraceable.lua:2: ' "$LATHE" check untraceable.lua
+expect 2 '' 'untraceable.lua:2: ' "$LATHE" explain untraceable.lua
+expect 2 '' 'untraceable.lua:2: ' "$LATHE" run untraceable.lua --device host
+cat >wrong.lua <<'LUA'
+local twice = online_func {
+  online_rowscales = { m = -inf, l = 0.0 },
+  online_fwd = function(s, r)
+    local m = max(r.m, detach(rowmax(s)))
+    local p = exp(s - m)
+    return p, { m = m, l = r.l + rowsum(p) }, exp(r.m - m)
+  end,
+  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l) } end,
+  forward = function(s, final) return exp(s - final.lse) end,
+}
+return attention { online_func = twice }
+LUA
+expect 1 'FAILED' 'wrong.lua:' "$LATHE" check wrong.lua
+expect 1 'causal' 'wrong.lua:' "$LATHE" check wrong.lua causal
+printf 'x' >not_readable.lua
+chmod 000 not_readable.lua
+[ -r not_readable.lua ] || expect 2 '' 'Permission denied' "$LATHE" check ./not_readable.lua
+
+# explain
+expect 0 'dtype=bf16,b=2,h=8,h_kv=2,q=100,kv=100,d=64,d_v=64' '' "$LATHE" explain causal --problem b=2,h=8,h_kv=2,q=100,d=64
+expect 0 'template' '' "$LATHE" explain causal
+expect 0 'sm_90a' '' "$LATHE" explain causal --arch sm_80 --arch sm_90a
+expect 0 'template' '' "$LATHE" explain rms_norm --problem rows=4096,n=8192
+expect 1 'not served' '' "$LATHE" explain causal --problem dtype=f64
+expect 1 'not served' '' "$LATHE" explain causal --pass backward
+expect 1 '' 'lathe: ' "$LATHE" gen causal --pass backward -o x.cu
+
+# gen: one file, the same every time, and every shipped spec
+expect 0 'causal.cu: ' '' "$LATHE" gen causal --problem d=64 -o causal.cu
+"$LATHE" gen causal --problem d=64 -o - >again.cu
+expect 0 '' '' cmp causal.cu again.cu
+expect 0 '__global__' '' cat causal.cu
+expect 1 '*' '*' grep -n '#include "' causal.cu
+expect 0 'softmax.cu: ' '' "$LATHE" gen "$here/specs/softmax.lua" --problem dtype=f32,n=100 -o softmax.cu
+for spec in $(cat wanted.txt); do
+    expect 0 "$spec" '' "$LATHE" gen "$spec" -o "$spec.cu"
+done
+
+# compile: needs NVRTC, whose own memory is not ours to free
+ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+export ASAN_OPTIONS
+"$LATHE" compile softmax -o softmax.fatbin >out.txt 2>err.txt
+code=$?
+if [ "$code" = 3 ]; then
+    echo "skipped: compile: $(cat err.txt)"
+else
+    expect 0 'softmax.fatbin: ' '*' "$LATHE" compile softmax -o softmax.fatbin
+    expect 0 '*' '*' test -s softmax.fatbin
+    expect 0 'sm_80 sm_90a' '*' "$LATHE" compile softmax --arch sm_80 --arch sm_90a -o two.fatbin
+    expect 2 '' 'cannot be written' "$LATHE" compile softmax -o /nowhere/x.fatbin
+fi
+if command -v nvcc >/dev/null; then
+    expect 0 '*' '*' nvcc -cubin -std=c++20 -arch=sm_80 -o causal.cubin causal.cu
+    expect 0 '*' '*' nvcc -cubin -std=c++20 -arch=sm_80 -o softmax.cubin softmax.cu
+else
+    echo 'skipped: nvcc is not there to compile what gen writes'
+fi
+
+# cache
+expect 0 '0 kernels' '' "$LATHE" cache info
+expect 0 '0 broken' '' "$LATHE" cache verify
+expect 0 'kernels removed' '' "$LATHE" cache clear
+expect 0 "$work/other: 0 kernels" '' "$LATHE" cache info --cache-dir "$work/other"
+expect 3 '' 'lathe: ' "$LATHE" cache info --cache-dir /proc/nowhere
+
+finish

@@ -1,0 +1,71 @@
+#!/bin/sh
+# usage.sh: help, wrong use of every command and option, and the exit code of each.
+. "$(dirname "$0")/common.sh"
+
+expect 0 'exit codes:' '' "$LATHE" --help
+expect 0 'exit codes:' '' "$LATHE" help
+expect 0 'exit codes:' '' "$LATHE" -h
+expect 0 'lathe 0.' '' "$LATHE" --version
+for command in check gen compile run cache explain list; do
+    expect 0 "usage: lathe $command" '' "$LATHE" help "$command"
+    expect 0 "usage: lathe $command" '' "$LATHE" "$command" --help
+    expect 2 '' "$command: unknown option '--nonsense'" "$LATHE" "$command" --nonsense
+done
+expect 0 '--arch' '' "$LATHE" help gen
+expect 2 '' 'expected a command' "$LATHE"
+expect 2 '' "unknown command 'polish'" "$LATHE" polish
+expect 2 '' "unknown command 'polish'" "$LATHE" help polish
+expect 2 '' "unknown command ''" "$LATHE" ''
+
+# operands
+expect 2 '' 'usage: lathe check SPEC...' "$LATHE" check
+expect 2 '' 'usage: lathe gen' "$LATHE" gen
+expect 2 '' 'usage: lathe run' "$LATHE" run causal alibi
+expect 2 '' 'usage: lathe list' "$LATHE" list causal
+expect 2 '' 'usage: lathe cache' "$LATHE" cache
+expect 2 '' "expected info, verify or clear, given 'polish'" "$LATHE" cache polish
+expect 2 '' "neither a shipped spec" "$LATHE" explain nowhere
+expect 2 '' "neither a shipped spec" "$LATHE" run ./nowhere.lua
+expect 2 '' "neither a shipped spec" "$LATHE" check -- --nowhere
+
+# values
+expect 2 '' "--arch: expected one of sm_80" "$LATHE" explain causal --arch sm_81
+for arch in 80 sm_ sm_80a sm_90b sm_90aa sm_090 compute_80 sm_75 sm_-80 'sm_ 80' ''; do
+    expect 2 '' "--arch: expected one of sm_80" "$LATHE" explain causal --arch "$arch"
+done
+expect 2 '' '--arch: sm_80 is given twice' "$LATHE" explain causal --arch sm_80 --arch sm_80
+expect 2 '' '--arch: expected a value' "$LATHE" explain causal --arch
+expect 2 '' 'gen: expected one --arch' "$LATHE" gen causal --arch sm_80 --arch sm_90 -o -
+expect 2 '' 'gen: expected -o FILE' "$LATHE" gen causal
+expect 2 '' 'compile: expected -o FILE' "$LATHE" compile causal
+expect 2 '' '-o is given twice' "$LATHE" gen causal -o a -o b
+expect 2 '' "--pass: expected forward or backward, given 'sideways'" "$LATHE" explain causal --pass sideways
+expect 2 '' "--device: expected auto, host or cuda:N, given 'gpu'" "$LATHE" run causal --device gpu
+expect 2 '' '--device cuda:N: expected a whole number' "$LATHE" run causal --device cuda:
+expect 2 '' '--device cuda:N: expected a whole number' "$LATHE" run causal --device cuda:-1
+expect 2 '' '--device cuda:N: expected a whole number' "$LATHE" run causal --device cuda:1x
+expect 2 '' "--seed: expected a whole number from 0" "$LATHE" run causal --seed -1
+expect 2 '' "--repeat: expected a whole number from 1" "$LATHE" run causal --repeat 0
+expect 2 '' "--repeat: expected a whole number from 1" "$LATHE" run causal --repeat=99999999999999999999
+expect 2 '' "--verify takes no value" "$LATHE" run causal --verify=yes
+expect 2 '' "--set: expected NAME=VALUE, given 'x'" "$LATHE" run causal --set x
+expect 2 '' "--set: expected NAME=VALUE, given '=1'" "$LATHE" run causal --set =1
+expect 2 '' "--set: 'q_start' is given twice" "$LATHE" run causal --set q_start=1 --set q_start=2
+expect 2 '' "run: unknown option '--arch'" "$LATHE" run causal --arch sm_80
+
+# problems
+for problem in 'q=-1' 'q=1,q=2' 'nonsense' 'z=3' 'dtype=i8' 'h=4,h_kv=3' 'd=0' 'q=99999999999' ','; do
+    expect 2 '' 'lathe: problem: ' "$LATHE" explain causal --problem "$problem"
+    expect 2 '' 'lathe: problem: ' "$LATHE" gen causal --problem "$problem" -o x.cu
+    expect 2 '' 'lathe: problem: ' "$LATHE" run causal --problem "$problem" --device host
+done
+expect 2 '' "unknown name 'q'; this spec knows dtype, rows0, rows1, rows, n" "$LATHE" explain softmax --problem q=1
+expect 2 '*' '--problem is given twice' "$LATHE" explain softmax --problem n=8 --problem n=8
+
+# an output that cannot be written
+if [ -w /dev/full ]; then
+    expect 3 '' 'standard output cannot be written' sh -c '"$1" --help >/dev/full' sh "$LATHE"
+fi
+expect 2 '' '/nowhere/x.cu: cannot be written' "$LATHE" gen causal -o /nowhere/x.cu
+
+finish

@@ -1,0 +1,64 @@
+/*
+ * cache_reader.c: libFuzzer target for the parser of cache entries. In: any bytes; must neither read beyond
+ * them nor accept what lathe__entry_header did not write. The digest stops most inputs, so each one is also
+ * given a valid one.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rt.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void parse(const uint8_t *data, size_t size)
+{
+    struct entry_view view;
+    if (!lathe__entry_parse(data, size, NULL, &view))
+        return;
+    if (view.image_size + view.log_size + CACHE_HEADER_BYTES != size ||
+        view.image != data + CACHE_HEADER_BYTES || memchr(view.label, 0, sizeof view.label) == NULL)
+        abort();
+}
+
+/* The header as given, with the digest that it would need: the length checks alone decide then. */
+static void parse_signed(const uint8_t *data, size_t size)
+{
+    struct sha256 s;
+    uint8_t *copy = malloc(size);
+    if (!copy)
+        return;
+    memcpy(copy, data, size);
+    lathe__sha256_start(&s);
+    lathe__sha256_add(&s, copy, CACHE_HEADER_BYTES - KEY_BYTES);
+    lathe__sha256_add(&s, copy + CACHE_HEADER_BYTES, size - CACHE_HEADER_BYTES);
+    lathe__sha256_finish(&s, copy + CACHE_HEADER_BYTES - KEY_BYTES);
+    parse(copy, size);
+    free(copy);
+}
+
+/* The bytes as an image: what is written is read back. */
+static void round_trip(const uint8_t *data, size_t size)
+{
+    unsigned char key[KEY_BYTES] = {1};
+    struct cache_blob blob = {.image = (unsigned char *)(uintptr_t)data, .image_size = size};
+    struct entry_view view;
+    uint8_t *file = malloc(size + CACHE_HEADER_BYTES);
+    if (!file)
+        return;
+    lathe__entry_header(&blob, key, file);
+    memcpy(file + CACHE_HEADER_BYTES, data, size);
+    if (!lathe__entry_parse(file, size + CACHE_HEADER_BYTES, key, &view) ||
+        memcmp(view.image, data, size) != 0)
+        abort();
+    free(file);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    parse(data, size);
+    if (size >= CACHE_HEADER_BYTES)
+        parse_signed(data, size);
+    if (size > 0)
+        round_trip(data, size);
+    return 0;
+}

@@ -1,0 +1,323 @@
+/*
+ * case.c: one case from values to verdict.
+ *
+ * In: a bench (contexts and memory of one thread) and a case. Out: a tally; all memory is freed here.
+ * The reference runs first, on the host context with f64 copies of the values. Then each run lays the same
+ * values out in memory, launches twice, and every element, every byte of padding and the two results are
+ * compared.
+ */
+#include "cases.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- data ---------------------------------------------------------------------------------------- */
+
+bool case_data_open(struct case_data *data, const struct test_case *c)
+{
+    memset(data, 0, sizeof *data);
+    data->n = spec_arguments(c->spec, data->row);
+    for (int i = 0; i < data->n; i++) {
+        struct tensor t;
+        tensor_shape(&t, &data->row[i], c);
+        if (tensor_is_output(&t)) {
+            continue;
+        }
+        const bool made = tensor_values(&t, c);
+        data->value[i] = t.value;
+        if (!made) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void case_data_close(struct case_data *data)
+{
+    for (int i = 0; i < data->n; i++) {
+        free(data->value[i]);
+    }
+}
+
+/* ---- ready --------------------------------------------------------------------------------------- */
+
+static lathe_status give_up(lathe_error *err, lathe_status status, const char *what)
+{
+    err->status = status;
+    (void)snprintf(err->text, sizeof err->text, "%s", what);
+    return status;
+}
+
+/* An input of dtype "float" follows the problem, or is f32 beside it in the odd layouts. */
+static lathe_dtype dtype_in_run(const struct tensor *t, struct case_run run)
+{
+    if (run.dtype == LATHE_F64) {
+        const bool follows = t->dtype == LATHE_NONE || (tensor_is_output(t) && t->dtype == LATHE_F32);
+        return follows ? LATHE_F64 : t->dtype;
+    }
+    if (t->dtype != LATHE_NONE) {
+        return t->dtype;
+    }
+    return t->row.role == ROLE_INPUT && run.layout % 2 ? LATHE_F32 : run.dtype;
+}
+
+static bool place_tensor(struct tensor *t, const struct side *side)
+{
+    if (!tensor_pack(t)) {
+        return false;
+    }
+    if (t->row.role == ROLE_SCALAR) {
+        return true;
+    }
+    const size_t size = (size_t)t->span * lathe_dtype_size(t->dtype);
+    t->memory = device_alloc(side->device, size);
+    return t->memory && device_upload(side->device, t->memory, t->bytes, size);
+}
+
+static bool place_arguments(struct ready *r, const struct side *side, const struct test_case *c,
+                            const struct case_data *data, struct case_run run)
+{
+    uint64_t random = c->seed + (uint64_t)run.layout;
+    for (int i = 0; i < data->n; i++) {
+        struct tensor *t = &r->tensor[i];
+        tensor_shape(t, &data->row[i], c);
+        r->n_tensors = i + 1;
+        t->dtype = dtype_in_run(t, run);
+        t->value = data->value[i];
+        tensor_lay_out(t, run.layout, &random);
+        if (t->given && !place_tensor(t, side)) {
+            return false;
+        }
+        if (t->given) {
+            r->arg[r->n++] = tensor_arg(t, t->row.role == ROLE_SCALAR ? (void *)t->bytes : t->memory);
+        }
+    }
+    if (c->has_q_start) {
+        r->q_start = c->q_start;
+        r->arg[r->n++] = (lathe_arg){"q_start", &r->q_start, LATHE_I32, 0, NULL, NULL};
+    }
+    return true;
+}
+
+lathe_status ready_place(struct ready *r, const struct side *side, const struct test_case *c,
+                         const struct case_data *data, struct case_run run, lathe_error *err)
+{
+    memset(r, 0, sizeof *r);
+    memset(err, 0, sizeof *err);
+    if (place_arguments(r, side, c, data, run)) {
+        return LATHE_OK;
+    }
+    return give_up(err, LATHE_MEMORY, device_is_dry(side->device) ? "out of host memory" : device_error());
+}
+
+lathe_status ready_kernel(struct ready *r, const struct side *side, lathe_spec *spec, lathe_error *err)
+{
+    lathe_status status = lathe_kernel_get(&r->kernel, side->ctx, spec, LATHE_FORWARD, r->arg, r->n, err);
+    if (status == LATHE_OK) {
+        status = lathe_workspace_size(&r->workspace_size, r->kernel, r->arg, r->n, err);
+    }
+    if (status != LATHE_OK || r->workspace_size == 0) {
+        return status;
+    }
+    r->workspace = device_alloc(side->device, r->workspace_size);
+    return r->workspace ? LATHE_OK : give_up(err, LATHE_MEMORY, "no memory for the workspace");
+}
+
+lathe_status ready_open(struct ready *r, const struct side *side, lathe_spec *spec, const struct test_case *c,
+                        const struct case_data *data, struct case_run run, lathe_error *err)
+{
+    const lathe_status status = ready_place(r, side, c, data, run, err);
+    return status == LATHE_OK ? ready_kernel(r, side, spec, err) : status;
+}
+
+bool ready_poison(const struct ready *r, const struct side *side)
+{
+    bool good = r->workspace_size == 0 || device_fill(side->device, r->workspace, 0xFF, r->workspace_size);
+    for (int i = 0; i < r->n_tensors; i++) {
+        const struct tensor *t = &r->tensor[i];
+        if (tensor_is_output(t) && t->memory) {
+            good = good &&
+                   device_fill(side->device, t->memory, 0xFF, (size_t)t->span * lathe_dtype_size(t->dtype));
+        }
+    }
+    return good;
+}
+
+bool ready_fetch(struct ready *r, const struct side *side, bool again)
+{
+    bool good = device_sync(side->device, side->stream);
+    for (int i = 0; i < r->n_tensors && good; i++) {
+        struct tensor *t = &r->tensor[i];
+        if (tensor_is_output(t) && t->memory) {
+            good = device_download(side->device, again ? t->again : t->bytes, t->memory,
+                                   (size_t)t->span * lathe_dtype_size(t->dtype));
+        }
+    }
+    return good;
+}
+
+lathe_status ready_launch(struct ready *r, const struct side *side, bool again, lathe_error *err)
+{
+    if (!ready_poison(r, side)) {
+        return give_up(err, LATHE_CUDA, device_error());
+    }
+    const lathe_status status = lathe_launch(r->kernel, r->arg, r->n, r->workspace, side->stream, err);
+    if (status != LATHE_OK) {
+        return status;
+    }
+    return ready_fetch(r, side, again) ? LATHE_OK : give_up(err, LATHE_CUDA, device_error());
+}
+
+const char *ready_difference(const struct ready *r)
+{
+    for (int i = 0; i < r->n_tensors; i++) {
+        const struct tensor *t = &r->tensor[i];
+        if (t->again && memcmp(t->bytes, t->again, (size_t)t->span * lathe_dtype_size(t->dtype)) != 0) {
+            return t->row.name;
+        }
+    }
+    return NULL;
+}
+
+void ready_close(struct ready *r, const struct side *side)
+{
+    for (int i = 0; i < r->n_tensors; i++) {
+        device_free(side->device, r->tensor[i].memory);
+        free(r->tensor[i].bytes);
+        free(r->tensor[i].again);
+    }
+    device_free(side->device, r->workspace);
+    lathe_kernel_release(r->kernel);
+}
+
+/* ---- verdicts ------------------------------------------------------------------------------------ */
+
+void case_name(const struct test_case *c, char *out, size_t size)
+{
+    const int64_t *d = c->dim;
+    if (c->spec->rowwise) {
+        (void)snprintf(out, size, "%s rows=%" PRId64 "x%" PRId64 "x%" PRId64 " (%d leading) n=%" PRId64,
+                       c->spec->name, d[DIM_ROWS0], d[DIM_ROWS1], d[DIM_ROWS], c->leading, d[DIM_N]);
+        return;
+    }
+    char start[32] = "";
+    if (c->has_q_start) {
+        (void)snprintf(start, sizeof start, " q_start=%d", c->q_start);
+    }
+    (void)snprintf(out, size,
+                   "%s b=%" PRId64 ",h=%" PRId64 ",h_kv=%" PRId64 ",q=%" PRId64 ",kv=%" PRId64 ",d=%" PRId64
+                   ",d_v=%" PRId64 "%s%s%s%s%s seed %" PRIu64,
+                   c->spec->name, d[DIM_B], d[DIM_H], d[DIM_H_KV], d[DIM_Q], d[DIM_KV], d[DIM_D], d[DIM_D_V],
+                   start, c->skewed ? " skewed" : "", c->infinite ? " -inf" : "",
+                   c->broadcast ? " broadcast" : "", c->absent ? " absent" : "", c->seed);
+}
+
+static void fail(struct tally *tally, const struct test_case *c, const char *where, const char *why)
+{
+    tally->failed++;
+    if (tally->first[0]) {
+        return;
+    }
+    char name[256];
+    case_name(c, name, sizeof name);
+    (void)snprintf(tally->first, sizeof tally->first, "%s, %s: %s", name, where, why);
+}
+
+/* One output after both launches: NULL or what is wrong. */
+static const char *judge(const struct tensor *t, const struct tensor *expected, const struct test_case *c,
+                         struct case_run run, double *worst, char *why, size_t why_size)
+{
+    struct test_case one = *c;
+    one.run[0] = run;
+    const char *wrong =
+        result_compare(t, (const double *)(const void *)expected->bytes, &one, worst, why, why_size);
+    if (wrong) {
+        return wrong;
+    }
+    const int64_t spilled = tensor_spilled(t);
+    if (spilled == 0) {
+        return NULL;
+    }
+    (void)snprintf(why, why_size, "%s: %" PRId64 " elements of the padding were overwritten", t->row.name,
+                   spilled);
+    return why;
+}
+
+static void check_outputs(const struct ready *r, const struct ready *reference, const struct test_case *c,
+                          struct case_run run, const char *where, struct tally *tally)
+{
+    char why[320] = "";
+    const char *wrong = NULL;
+    for (int i = 0; i < r->n_tensors && !wrong; i++) {
+        if (tensor_is_output(&r->tensor[i]) && r->tensor[i].given) {
+            wrong = judge(&r->tensor[i], &reference->tensor[i], c, run, &tally->worst, why, sizeof why);
+        }
+    }
+    const char *differs = wrong ? NULL : ready_difference(r);
+    if (differs) {
+        (void)snprintf(why, sizeof why, "%s: a second launch gave other bits", differs);
+        wrong = why;
+    }
+    if (wrong) {
+        fail(tally, c, where, wrong);
+    } else {
+        tally->passed++;
+    }
+}
+
+static void check_run(const struct bench *bench, const struct test_case *c, const struct case_data *data,
+                      const struct ready *reference, struct case_run run, struct tally *tally)
+{
+    char where[64];
+    (void)snprintf(where, sizeof where, "%s %s", lathe_dtype_text(run.dtype), layout_name(run.layout));
+    struct ready ready;
+    lathe_error err;
+    lathe_status status =
+        ready_open(&ready, &bench->tested, bench->spec[c->spec - spec_rows], c, data, run, &err);
+    if (status == LATHE_UNSUPPORTED && c->may_refuse && strlen(err.text) > 10) {
+        tally->refused++;
+        tally->passed++;
+    } else {
+        if (status == LATHE_OK) {
+            status = ready_launch(&ready, &bench->tested, false, &err);
+        }
+        if (status == LATHE_OK) {
+            status = ready_launch(&ready, &bench->tested, true, &err);
+        }
+        if (status == LATHE_OK) {
+            check_outputs(&ready, reference, c, run, where, tally);
+        } else {
+            fail(tally, c, where, err.text);
+        }
+    }
+    ready_close(&ready, &bench->tested);
+}
+
+void case_check(const struct bench *bench, const struct test_case *c, struct tally *tally)
+{
+    const struct case_run exact = {LATHE_F64, LAYOUT_COMPACT};
+    struct case_data data;
+    struct ready reference;
+    lathe_error err;
+    memset(&reference, 0, sizeof reference);
+    if (!case_data_open(&data, c)) {
+        fail(tally, c, "values", "out of host memory");
+        case_data_close(&data);
+        return;
+    }
+    lathe_status status =
+        ready_open(&reference, &bench->reference, bench->spec[c->spec - spec_rows], c, &data, exact, &err);
+    if (status == LATHE_OK) {
+        status = ready_launch(&reference, &bench->reference, false, &err);
+    }
+    if (status != LATHE_OK) {
+        fail(tally, c, "reference", err.text);
+    }
+    for (int i = 0; i < c->n_runs && status == LATHE_OK; i++) {
+        check_run(bench, c, &data, &reference, c->run[i], tally);
+    }
+    ready_close(&reference, &bench->reference);
+    case_data_close(&data);
+}

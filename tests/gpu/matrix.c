@@ -1,0 +1,285 @@
+/*
+ * matrix.c: the fixed cases, as lists of sizes per group.
+ *
+ * In: the name of a group. Out: cases appended to the caller's list (freed by the caller). Two runs a case
+ * (bf16 and f16) take turns over the layouts, so that every spec meets every layout in both dtypes
+ * while a reference, which is the slow part, is computed once. `quick` keeps a part of each group.
+ */
+#include "cases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const matrix_groups[] = {"lengths", "unequal", "heads",   "dims", "layouts",
+                                     "data",    "q_start", "rowwise", NULL};
+
+struct test_case *case_add(struct case_list *list, const struct test_case *c)
+{
+    if (list->n == list->capacity) {
+        const int capacity = list->capacity ? 2 * list->capacity : 64;
+        struct test_case *item = realloc(list->item, (size_t)capacity * sizeof *item);
+        if (!item) {
+            list->failed = true;
+            return NULL;
+        }
+        list->item = item;
+        list->capacity = capacity;
+    }
+    list->item[list->n] = *c;
+    list->item[list->n].seed = (uint64_t)list->n * 7919 + 1;
+    return &list->item[list->n++];
+}
+
+static void add_run(struct test_case *c, lathe_dtype dtype, int layout)
+{
+    if (c->n_runs < CASE_RUNS) {
+        c->run[c->n_runs++] = (struct case_run){dtype, (enum layout)(layout % LAYOUT_COUNT)};
+    }
+}
+
+static struct test_case attention(const struct spec_row *spec)
+{
+    struct test_case c;
+    memset(&c, 0, sizeof c);
+    c.spec = spec;
+    c.rounding = LATHE_BF16;
+    c.dim[DIM_B] = 2;
+    c.dim[DIM_H] = 4;
+    c.dim[DIM_H_KV] = 2;
+    c.dim[DIM_Q] = c.dim[DIM_KV] = 130;
+    c.dim[DIM_D] = c.dim[DIM_D_V] = 64;
+    return c;
+}
+
+static bool sizes_fit(const struct test_case *c)
+{
+    const int64_t start = c->has_q_start ? c->q_start : c->dim[DIM_KV] - c->dim[DIM_Q];
+    return !c->spec->rows_are_keys || (start >= 0 && start + c->dim[DIM_Q] <= c->dim[DIM_KV]);
+}
+
+/* Add it with a bf16 and an f16 run in layouts that change from case to case. */
+static void add_pair(struct case_list *list, const struct test_case *c)
+{
+    if (!sizes_fit(c)) {
+        return;
+    }
+    struct test_case *added = case_add(list, c);
+    if (added) {
+        add_run(added, LATHE_BF16, list->n);
+        add_run(added, LATHE_F16, list->n + 2);
+    }
+}
+
+/* q = kv, on and beside the edges of tiles. */
+static void group_lengths(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    static const int LENGTH[] = {1, 65, 130, 17, 63, 64, 127, 257, 1000};
+    const int n = quick ? 3 : (int)(sizeof LENGTH / sizeof LENGTH[0]);
+    for (int i = 0; i < n; i++) {
+        struct test_case c = attention(spec);
+        c.dim[DIM_Q] = c.dim[DIM_KV] = LENGTH[i];
+        if (LENGTH[i] > 500) {
+            c.dim[DIM_B] = c.dim[DIM_H_KV] = 1;
+            c.dim[DIM_H] = 2;
+        }
+        add_pair(list, &c);
+    }
+}
+
+/* q > kv leaves rows without keys where the mask is causal; kv = 0 leaves all of them. */
+static void group_unequal(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    static const int SIZE[][2] = {{70, 5}, {5, 70}, {3, 0},   {1, 300},   {300, 1},  {65, 257}, {257, 65},
+                                  {0, 9},  {0, 0},  {130, 0}, {17, 1000}, {128, 64}, {64, 128}, {129, 191}};
+    const int n = quick ? 3 : (int)(sizeof SIZE / sizeof SIZE[0]);
+    for (int i = 0; i < n; i++) {
+        struct test_case c = attention(spec);
+        c.dim[DIM_B] = 1;
+        c.dim[DIM_Q] = SIZE[i][0];
+        c.dim[DIM_KV] = SIZE[i][1];
+        add_pair(list, &c);
+    }
+}
+
+static void group_heads(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    static const int HEADS[][3] = {{3, 8, 2}, {1, 8, 1}, {2, 3, 3}, {1, 1, 1}, {2, 6, 3}, {5, 5, 1}};
+    const int n = quick ? 1 : (int)(sizeof HEADS / sizeof HEADS[0]);
+    for (int i = 0; i < n; i++) {
+        struct test_case c = attention(spec);
+        c.dim[DIM_B] = HEADS[i][0];
+        c.dim[DIM_H] = HEADS[i][1];
+        c.dim[DIM_H_KV] = HEADS[i][2];
+        c.dim[DIM_Q] = 70;
+        c.dim[DIM_KV] = 81;
+        add_pair(list, &c);
+    }
+    if (!quick) {
+        struct test_case c = attention(spec);
+        c.dim[DIM_B] = 0;
+        add_pair(list, &c);
+    }
+}
+
+/* Kernels are compiled per head dim, so only some specs walk the whole list; the others take turns. */
+static bool walks_all_dims(const struct spec_row *spec)
+{
+    static const char *const NAME[] = {"full", "causal", "softcap", "rope", "qk_norm"};
+    for (size_t i = 0; i < sizeof NAME / sizeof NAME[0]; i++) {
+        if (strcmp(NAME[i], spec->name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void group_dims(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    static const int DIMS[][2] = {{128, 128}, {40, 40},  {256, 256}, {16, 16},   {24, 24},
+                                  {72, 72},   {96, 96},  {160, 160}, {192, 192}, {192, 128},
+                                  {128, 256}, {64, 512}, {8, 8},     {264, 264}};
+    const int turn = (int)(spec - spec_rows);
+    const int n = (int)(sizeof DIMS / sizeof DIMS[0]);
+    for (int i = 0; i < n; i++) {
+        const bool mine = walks_all_dims(spec) || (i + turn) % 4 == 0;
+        if (quick ? i != turn % 3 : !mine) {
+            continue;
+        }
+        struct test_case c = attention(spec);
+        c.dim[DIM_B] = 1;
+        c.dim[DIM_Q] = 77;
+        c.dim[DIM_KV] = 150;
+        c.dim[DIM_D] = DIMS[i][0];
+        c.dim[DIM_D_V] = DIMS[i][1];
+        c.may_refuse = DIMS[i][0] != DIMS[i][1] || DIMS[i][0] < 16 || DIMS[i][0] > 256;
+        add_pair(list, &c);
+    }
+}
+
+static void group_layouts(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    struct test_case c = attention(spec);
+    c.dim[DIM_Q] = 100;
+    c.dim[DIM_KV] = quick ? 101 : 150;
+    struct test_case *added = case_add(list, &c);
+    for (int layout = 0; added && layout < LAYOUT_COUNT; layout++) {
+        const bool bf16 = !quick || layout == LAYOUT_COMPACT || layout == LAYOUT_MISALIGNED;
+        const bool f16 = !quick || layout == LAYOUT_PADDED;
+        if (bf16) {
+            add_run(added, LATHE_BF16, layout);
+        }
+        if (f16) {
+            add_run(added, LATHE_F16, layout);
+        }
+    }
+}
+
+static bool has_infinite(const struct spec_row *spec)
+{
+    for (int i = 0; i < spec->n_args; i++) {
+        if (spec->arg[i].may_be_infinite) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void group_data(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    for (int kind = 0; kind < 5; kind++) {
+        struct test_case c = attention(spec);
+        c.dim[DIM_Q] = 140;
+        c.dim[DIM_KV] = 200;
+        c.skewed = kind == 0;
+        c.infinite = kind == 1 || kind == 4;
+        c.broadcast = kind == 2 || kind == 4;
+        c.absent = kind == 3;
+        if ((c.infinite && !has_infinite(spec)) || (quick && kind != 0 && kind != 1)) {
+            continue;
+        }
+        add_pair(list, &c);
+    }
+}
+
+static void group_q_start(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    /* q, kv, q_start: start-aligned, a chunk in the middle, before the first key, beyond the last */
+    static const int START[][3] = {{64, 257, 100}, {40, 200, 0},   {100, 50, 0},
+                                   {60, 100, -20}, {10, 100, 150}, {130, 130, 0}};
+    const int n = quick ? 1 : (int)(sizeof START / sizeof START[0]);
+    for (int i = 0; i < n; i++) {
+        struct test_case c = attention(spec);
+        c.dim[DIM_B] = 1;
+        c.dim[DIM_Q] = START[i][0];
+        c.dim[DIM_KV] = START[i][1];
+        c.has_q_start = true;
+        c.q_start = START[i][2];
+        add_pair(list, &c);
+    }
+}
+
+/* ---- rowwise --------------------------------------------------------------------------------------- */
+
+static void add_rowwise(struct case_list *list, const struct spec_row *spec, int64_t n, int leading,
+                        int64_t rows)
+{
+    struct test_case c;
+    memset(&c, 0, sizeof c);
+    c.spec = spec;
+    c.dim[DIM_ROWS0] = leading > 2 ? 2 : 1;
+    c.dim[DIM_ROWS1] = leading > 1 ? 3 : 1;
+    c.dim[DIM_ROWS] = rows;
+    c.dim[DIM_N] = n;
+    c.leading = leading;
+    c.absent = list->n % 5 == 4;
+    c.rounding = LATHE_BF16;
+    struct test_case *shared = case_add(list, &c);
+    if (shared) {
+        add_run(shared, LATHE_BF16, list->n);
+        add_run(shared, LATHE_F16, list->n + 2);
+        add_run(shared, LATHE_BF16, list->n + 3);
+    }
+    c.rounding = LATHE_F32;
+    struct test_case *single = case_add(list, &c);
+    if (single) {
+        add_run(single, LATHE_F32, list->n);
+        add_run(single, LATHE_F32, list->n + 3);
+    }
+}
+
+static void group_rowwise(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    static const int LENGTH[] = {33, 257, 1025, 1, 31, 64, 255, 1000, 4096, 8192, 65537};
+    const int n = quick ? 3 : (int)(sizeof LENGTH / sizeof LENGTH[0]);
+    for (int i = 0; i < n; i++) {
+        for (int leading = 1; leading <= 3; leading++) {
+            if (!quick || leading == 1 + i % 3) {
+                add_rowwise(list, spec, LENGTH[i], leading, leading == 1 ? 7 : 2);
+            }
+        }
+    }
+    if (!quick) {
+        add_rowwise(list, spec, 40, 1, 3001); /* many short rows */
+        add_rowwise(list, spec, 600, 2, 300);
+        add_rowwise(list, spec, 100, 1, 0);
+    }
+}
+
+void cases_of_group(struct case_list *list, const char *group, bool quick)
+{
+    static const struct {
+        const char *name;
+        bool rowwise;
+        void (*add)(struct case_list *, const struct spec_row *, bool);
+    } GROUPS[] = {{"lengths", false, group_lengths}, {"unequal", false, group_unequal},
+                  {"heads", false, group_heads},     {"dims", false, group_dims},
+                  {"layouts", false, group_layouts}, {"data", false, group_data},
+                  {"q_start", false, group_q_start}, {"rowwise", true, group_rowwise}};
+    for (size_t g = 0; g < sizeof GROUPS / sizeof GROUPS[0]; g++) {
+        for (int i = 0; i < spec_row_count && strcmp(GROUPS[g].name, group) == 0; i++) {
+            if (spec_rows[i].rowwise == GROUPS[g].rowwise) {
+                GROUPS[g].add(list, &spec_rows[i], quick);
+            }
+        }
+    }
+}

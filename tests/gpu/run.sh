@@ -1,0 +1,120 @@
+#!/bin/sh
+# run.sh: everything that needs a GPU, from the root of the repository: tests, compute-sanitizer, benchmark.
+#     sh tests/gpu/run.sh BUILD LOGS [all|tests|sanitize|bench]...
+# BUILD holds lathe_gpu_tests and liblathe.so; LOGS gets a log per part, compare.json and compare.md. From the
+# environment: PYTHON (python3), BENCH_FLAGS (for compare.py), TEST_FLAGS (for lathe_gpu_tests), CACHE (a folder of
+# compiled kernels that outlives the run). Exit code 0: nothing failed,
+# 77: no GPU here. A compact summary comes last.
+set -u
+if [ $# -lt 2 ]; then
+    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+fi
+build=$1
+logs=$2
+shift 2
+[ $# -gt 0 ] || set -- all
+mkdir -p "$logs" || exit 1
+cache=${CACHE:-${TMPDIR:-/tmp}/lathe-gpu-cache}
+mkdir -p "$cache" || exit 1
+failed=0
+summary=$logs/summary.txt
+: >"$summary"
+
+say() { printf '%s\n' "$*" | tee -a "$summary"; }
+
+wants() { # wants PART PART-LIST...
+    part=$1
+    shift
+    for word in "$@"; do
+        [ "$word" = all ] || [ "$word" = "$part" ] || continue
+        return 0
+    done
+    return 1
+}
+
+find_file() { # find_file NAME: in the build folder
+    find "$build" -name "$1" -not -path '*/CMakeFiles/*' 2>/dev/null | head -n 1
+}
+
+# run_part NAME SECONDS COMMAND...: log to LOGS/NAME.log, note the exit code.
+run_part() {
+    name=$1
+    seconds=$2
+    shift 2
+    started=$(date +%s)
+    timeout "$seconds" "$@" >"$logs/$name.log" 2>&1
+    status=$?
+    took=$(($(date +%s) - started))
+    case $status in
+    0) say "$name: passed (${took} s)" ;;
+    77) say "$name: skipped (${took} s)" ;;
+    124) say "$name: FAILED, stopped after ${seconds} s" ;;
+    *) say "$name: FAILED with exit code $status (${took} s)" ;;
+    esac
+    [ "$status" -eq 0 ] || [ "$status" -eq 77 ] || failed=$((failed + 1))
+    return "$status"
+}
+
+tests=$(find_file lathe_gpu_tests)
+library=$(find_file 'liblathe.so')
+if [ -z "$tests" ]; then
+    say "no lathe_gpu_tests in $build: build it first"
+    exit 1
+fi
+command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | tee -a "$summary"
+
+if wants tests "$@"; then
+    # shellcheck disable=SC2086
+    run_part tests 400 "$tests" --cache "$cache" ${TEST_FLAGS:-}
+    status=$?
+    tail -n 60 "$logs/tests.log" >>"$summary"
+    if [ "$status" -eq 77 ]; then
+        cat "$logs/tests.log"
+        exit 77
+    fi
+fi
+
+# memcheck sees every group; the slower tools one group each. initcheck knows nothing of what the test uploads or fills
+# through other means than the driver, so every byte that it reports was read before anybody wrote it.
+if wants sanitize "$@"; then
+    if command -v compute-sanitizer >/dev/null; then
+        # With the kernels in the cache the sanitizer has nothing to compile.
+        run_part warm 200 "$tests" --quick --cache "$cache"
+        run_part memcheck 240 compute-sanitizer --tool memcheck --error-exitcode 9 "$tests" --quick --cache "$cache"
+        for tool in racecheck synccheck initcheck; do
+            run_part "$tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests" --quick --only layouts \
+                --cache "$cache"
+            run_part "$tool-rows" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests" --quick --only rowwise \
+                --cache "$cache"
+        done
+        for log in memcheck racecheck racecheck-rows synccheck synccheck-rows initcheck initcheck-rows; do
+            say "$log: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$logs/$log.log" | tail -n 1) $(tail -n 1 "$logs/$log.log" | cut -c1-100)"
+        done
+    else
+        say "sanitize: skipped, compute-sanitizer is not installed"
+    fi
+fi
+
+if wants bench "$@"; then
+    if [ -z "$library" ]; then
+        say "bench: FAILED, no liblathe.so in $build"
+        failed=$((failed + 1))
+    elif ! "${PYTHON:-python3}" -c 'import torch' 2>/dev/null; then
+        say "bench: skipped, ${PYTHON:-python3} has no torch"
+    else
+        # shellcheck disable=SC2086
+        run_part bench 500 "${PYTHON:-python3}" tests/bench/compare.py --library "$library" --cache "$cache" --out "$logs" \
+            ${BENCH_FLAGS:-}
+        sed -n '/^case  /,$p' "$logs/bench.log" >>"$summary"
+        grep -E 'did not run|left out|Error' "$logs/bench.log" >>"$summary"
+    fi
+fi
+
+printf '\n---- summary ----\n'
+cat "$summary"
+if [ "$failed" -gt 0 ]; then
+    echo "$failed parts failed; logs in $logs"
+    exit 1
+fi
+echo "all parts passed; logs in $logs"

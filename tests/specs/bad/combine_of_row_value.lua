@@ -1,0 +1,3 @@
+return rowwise {
+  forward = function(x) return x / splitsum(x) end, -- error: splitsum
+}

@@ -1,0 +1,3 @@
+return attention {
+  mask_mod = function(at) return at.kv <= at.q end, -- error: write le(a, b) or ge(a, b)
+}

@@ -1,0 +1,4 @@
+return attention {
+  inputs = { slopes = tensor("f32", {}) }, -- error: dim
+  mask_mod = causal,
+}

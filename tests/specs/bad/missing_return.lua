@@ -1,0 +1,3 @@
+-- error in file: return attention
+local mask = causal
+attention { mask_mod = mask }

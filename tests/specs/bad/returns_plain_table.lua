@@ -1,0 +1,2 @@
+-- error in file: return attention
+return { mask_mod = causal }

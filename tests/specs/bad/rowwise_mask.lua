@@ -1,0 +1,3 @@
+return rowwise { -- error: mask_mod
+  mask_mod = causal,
+}

@@ -1,0 +1,3 @@
+return attention {
+  score_mod = function(s) return gt(s, 0.0) end, -- error: score_mod
+}

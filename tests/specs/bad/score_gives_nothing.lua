@@ -1,0 +1,3 @@
+return attention {
+  score_mod = function(s) local t = s * 2.0 end, -- error: score_mod
+}

@@ -1,0 +1,3 @@
+return attention {
+  score_mod = function(s, at, x) return s + x.bias end, -- error: there is no input 'bias'
+}

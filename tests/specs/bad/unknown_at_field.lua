@@ -1,0 +1,3 @@
+return attention {
+  score_mod = function(s, at) return s + at.kvx end, -- error: 'at' has no field 'kvx'
+}

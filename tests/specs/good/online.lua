@@ -1,0 +1,13 @@
+-- a row state of its own: mean absolute score, no maximum
+return attention {
+  mask_mod = causal,
+  online_func = online_func {
+    online_rowscales = { total = 0.0 },
+    online_fwd = function(s, r)
+      local total = r.total + rowsum(abs(s))
+      return s, { total = total }, 1.0
+    end,
+    online_fwd_epilogue = function(r) return 1.0 / max(r.total, 1.0), { total = r.total } end,
+    forward = function(s, final) return s / max(final.total, 1.0) end,
+  },
+}

@@ -1,0 +1,65 @@
+#!/bin/sh
+# templates.sh: every kernel of templates/ compiles with nvcc for every architecture of interest, with the stubs in place of
+# what the generator writes, and so do a few generated files. A warning is an error, and ptxas may not report a spill.
+# Exit code 77: there is no nvcc. LATHE names the tool.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+PATH=${PATH}:/usr/local/cuda/bin
+if ! command -v nvcc >/dev/null 2>&1; then
+    echo "tests/templates.sh: skipped: nvcc (the CUDA toolkit) is not here" >&2
+    exit 77
+fi
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+failed=0
+n=0
+
+# compile FILE ARCH [nvcc options]
+compile() {
+    file=$1
+    arch=$2
+    shift 2
+    n=$((n + 1))
+    if ! nvcc -x cu -std=c++20 -cubin -arch="$arch" -Werror all-warnings -Xptxas -v -o "$temp/out.cubin" "$@" "$file" \
+        >"$temp/log" 2>&1; then
+        echo "$file, $arch: does not compile:"
+        cat "$temp/log"
+        failed=$((failed + 1))
+    elif grep -E '[1-9][0-9]* bytes spill' "$temp/log"; then
+        echo "$file, $arch: ptxas spills registers"
+        failed=$((failed + 1))
+    fi
+}
+
+for template in templates/*.cuh; do
+    grep -q 'extern "C"' "$template" || continue
+    stub=templates/stub
+    case $template in templates/rowwise*) stub=templates/stub/rowwise ;; esac
+    # Through a file that includes it: a header that is compiled directly warns of its #pragma once.
+    wrapper=$temp/$(basename "$template" .cuh).cu
+    echo "#include \"${template#templates/}\"" >"$wrapper"
+    for arch in sm_80 sm_86 sm_89 sm_90a; do
+        compile "$wrapper" $arch -I "$stub" -I templates
+    done
+done
+
+# generate SPEC PROBLEM ARCH
+generate() {
+    if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$2" -o "$temp/$1.cu" 2>"$temp/log"; then
+        compile "$temp/$1.cu" "$3"
+    else
+        echo "lathe gen specs/$1.lua --arch $3 --problem $2 fails:"
+        cat "$temp/log"
+        failed=$((failed + 1))
+    fi
+}
+if [ -x "${LATHE:-}" ]; then
+    generate alibi dtype=bf16,h=16,q=4096,d=128 sm_90a
+    generate document dtype=f16,h=16,q=4096,d=64 sm_80
+    generate rope dtype=bf16,h=16,h_kv=4,q=4096,d=128 sm_89
+    generate layer_norm dtype=bf16,rows=16384,n=8192 sm_90a
+else
+    echo "tests/templates.sh: skipped: generated files, since the tool lathe was not built" >&2
+fi
+echo "$n compiled, $failed failed"
+exit $((failed > 0))

@@ -1,0 +1,327 @@
+/*
+ * prove.c: good specs pass every proof, and specs with one deliberate mistake fail the proof that is about
+ * it, with the line of the mistake. Specs are texts of this file; lines are counted from 1.
+ */
+#include "check.h"
+
+#include "gen.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SEED = 7 };
+
+struct verdicts {
+    struct ir *ir;
+    int n;
+    struct proof proof[PROOF_MAX];
+};
+
+static struct ir *load(const char *text)
+{
+    struct diag diag = {0};
+    struct ir *ir = spec_load("test.lua", text, strlen(text), &diag);
+    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
+    CHECK(ir != NULL);
+    return ir;
+}
+
+static void run(struct verdicts *v, const char *text)
+{
+    v->ir = load(text);
+    v->n = prove(v->ir, SEED, v->proof);
+}
+
+static const struct proof *find(const struct verdicts *v, const char *what)
+{
+    int i = 0;
+    while (i < v->n && strcmp(v->proof[i].what, what) != 0)
+        i++;
+    CHECK(i < v->n);
+    return &v->proof[i];
+}
+
+static void expect_all_pass(const char *text)
+{
+    struct verdicts v;
+    run(&v, text);
+    for (int i = 0; i < v.n; i++) {
+        if (!v.proof[i].passed)
+            CHECK_STR(v.proof[i].note, "");
+        CHECK(v.proof[i].passed);
+        CHECK(v.proof[i].error <= v.proof[i].bound);
+    }
+    ir_free(v.ir);
+}
+
+/* That proof fails, at that line, with a note that has that part. */
+static void expect_failure(const char *text, const char *what, int line, const char *part)
+{
+    struct verdicts v;
+    run(&v, text);
+    const struct proof *p = find(&v, what);
+    CHECK(p->applies);
+    CHECK(!p->passed);
+    CHECK_HAS(p->note, part);
+    CHECK_EQ(p->line, line);
+    ir_free(v.ir);
+}
+
+static void expect_pass(const char *text, const char *what)
+{
+    struct verdicts v;
+    run(&v, text);
+    CHECK_STR(find(&v, what)->note, "");
+    CHECK(find(&v, what)->passed);
+    ir_free(v.ir);
+}
+
+/* ---- right specs ------------------------------------------------------------------------------- */
+
+TEST(softmax_passes_and_everything_applies)
+{
+    struct verdicts v;
+    run(&v, "return attention { mask_mod = causal }");
+    CHECK_EQ(v.n, 5);
+    for (int i = 0; i < v.n; i++) {
+        CHECK(v.proof[i].applies);
+        CHECK(v.proof[i].passed);
+    }
+    CHECK_HAS(find(&v, "mask bounds")->note, "decides");
+    CHECK(find(&v, "gradients")->error > 0); /* differences are never exact: something was compared */
+    ir_free(v.ir);
+}
+
+TEST(every_slot_with_gradients)
+{
+    expect_all_pass(
+        "local function turn(lo, hi, at)\n"
+        "  local t = at.pos * exp2(-2.0 * at.i / at.d)\n"
+        "  return lo * cos(t) - hi * sin(t), lo * sin(t) + hi * cos(t)\n"
+        "end\n"
+        "return attention {\n"
+        "  inputs = { gain = tensor('f32', 'd', { grad = true }), slope = tensor('f32', 'h', { grad = true "
+        "}),\n"
+        "             temperature = scalar('f32', { grad = true, default = 0.7 }) },\n"
+        "  query_mod = half(turn),\n"
+        "  key_mod = interleaved(turn),\n"
+        "  value_mod = function(v, at, x) return v * tanh(v) end,\n"
+        "  scale = function(at, x) return x.temperature * rsqrt(at.d) end,\n"
+        "  score_mod = function(s, at, x) return 5.0 * tanh(s / 5.0) - x.slope(at.h) * (at.q - at.kv) end,\n"
+        "  output_mod = function(o, at, x) return o * rsqrt(dimsum(o * o) / at.d_v + 1e-3) end,\n"
+        "  mask_mod = causal,\n"
+        "}\n");
+}
+
+TEST(rowwise_has_gradients_only)
+{
+    struct verdicts v;
+    run(&v, "return rowwise { inputs = { w = tensor('float', 'n', { grad = true }) },\n"
+            "  forward = function(x, at, p)\n"
+            "    local r = rsqrt(rowsum(x * x) / at.n + 1e-5)\n"
+            "    return x * r * p.w(at.i), { rstd = r } end }");
+    CHECK_EQ(v.n, 1);
+    CHECK_STR(v.proof[0].what, "gradients");
+    CHECK(v.proof[0].passed);
+    ir_free(v.ir);
+}
+
+/* Lower-precision inputs are proved in double as well. */
+TEST(half_inputs_are_widened)
+{
+    expect_all_pass("return attention { inputs = { bias = tensor('bf16', 'h', { grad = true }) },\n"
+                    "  score_mod = function(s, at, x) return s * exp(x.bias(at.h)) end }");
+}
+
+TEST(the_spec_stays_as_it_was)
+{
+    struct ir *ir = load("return attention { mask_mod = causal }");
+    struct proof first[PROOF_MAX];
+    struct proof second[PROOF_MAX];
+    int n_nodes = ir->n_nodes;
+    int n = prove(ir, SEED, first);
+    CHECK_EQ(ir->n_nodes, n_nodes);
+    CHECK_EQ(prove(ir, SEED, second), n);
+    for (int i = 0; i < n; i++) {
+        CHECK(first[i].error == second[i].error);
+        CHECK_STR(first[i].note, second[i].note);
+    }
+    ir_free(ir);
+}
+
+TEST_TIMEOUT(shipped_specs_pass, 120)
+{
+    int n_specs = 0;
+    for (const struct embedded *e = embedded_files; e->name; e++) {
+        if (strncmp(e->name, "specs/", 6) != 0 || strcmp(e->name, "specs/prelude.lua") == 0)
+            continue;
+        struct diag diag = {0};
+        struct ir *ir = spec_load(e->name, e->data, e->size, &diag);
+        CHECK(ir != NULL);
+        struct proof proof[PROOF_MAX];
+        int n = prove(ir, SEED, proof);
+        for (int i = 0; i < n; i++) {
+            if (!proof[i].passed)
+                CHECK_STR(proof[i].note, e->name);
+            CHECK(proof[i].passed);
+        }
+        ir_free(ir);
+        n_specs++;
+    }
+    CHECK(n_specs > 0);
+}
+
+/* ---- wrong online functions -------------------------------------------------------------------- */
+
+/* softmax with holes: %1 the new l, %2 o_scale, %3 forward, %4 the merged lse. */
+static void softmax_text(char *out, size_t size, const char *l, const char *o_scale, const char *forward,
+                         const char *merged)
+{
+    snprintf(out, size,
+             "local wrong = online_func {\n"
+             "  online_rowscales = { m = -inf, l = 0.0 },\n"
+             "  online_fwd = function(s, r)\n"
+             "    local m = max(r.m, detach(rowmax(s)))\n"
+             "    local a = exp(r.m - m)\n"
+             "    local p = exp(s - m)\n"
+             "    local l = %s\n"
+             "    local o_scale = %s\n"
+             "    return p, { m = m, l = l }, o_scale\n"
+             "  end,\n"
+             "  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l) } end,\n"
+             "  forward = function(s, final)\n"
+             "    return %s\n"
+             "  end,\n"
+             "  combine = function(final)\n"
+             "    local m = splitmax(final.lse)\n"
+             "    local lse = %s\n"
+             "    return exp(final.lse - lse), { lse = lse }\n"
+             "  end,\n"
+             "}\n"
+             "return attention { mask_mod = causal, online_func = wrong }\n",
+             l, o_scale, forward, merged);
+}
+
+static const char *const L = "r.l * a + rowsum(p)";
+static const char *const WEIGHT = "exp(s - final.lse)";
+static const char *const MERGED = "m + log(splitsum(exp(final.lse - m)))";
+
+TEST(the_frame_of_the_wrong_ones_is_right)
+{
+    char text[2048];
+    softmax_text(text, sizeof text, L, "a", WEIGHT, MERGED);
+    expect_all_pass(text);
+}
+
+TEST(sum_that_is_not_rescaled)
+{
+    char text[2048];
+    softmax_text(text, sizeof text, "r.l + rowsum(p)", "a", WEIGHT, MERGED);
+    expect_failure(text, "online = whole row", 7, "row value l");
+    expect_pass(text, "forward = whole row"); /* the row as one tile is right */
+}
+
+TEST(output_that_is_not_rescaled)
+{
+    char text[2048];
+    softmax_text(text, sizeof text, L, "exp(0.5 * (r.m - m))", WEIGHT, MERGED);
+    expect_failure(text, "online = whole row", 8, "o_scale");
+}
+
+TEST(forward_that_differs_from_online)
+{
+    char text[2048];
+    softmax_text(text, sizeof text, L, "a", "exp(s - 1.001 * final.lse)", MERGED);
+    expect_failure(text, "forward = whole row", 13, "by forward");
+    expect_pass(text, "online = whole row");
+}
+
+TEST(combine_in_the_wrong_base)
+{
+    char text[2048];
+    softmax_text(text, sizeof text, L, "a", WEIGHT, "m + log2(splitsum(exp2(final.lse - m)))");
+    expect_failure(text, "combine = whole", 17, "lse is");
+    expect_pass(text, "online = whole row");
+}
+
+TEST(combine_that_adds_up_as_if_parts_were_alike)
+{
+    expect_failure(
+        "return attention { online_func = online_func {\n"
+        "  online_rowscales = { n = 0.0 },\n"
+        "  online_fwd = function(s, r) return sigmoid(s), { n = r.n + rowsum(sigmoid(s)) }, 1.0 end,\n"
+        "  online_fwd_epilogue = function(r) return 1.0 / r.n, { n = r.n } end,\n"
+        "  forward = function(s, f) return sigmoid(s) / f.n end,\n"
+        "  combine = function(f)\n"
+        "    local n = splitsum(f.n)\n"
+        "    return 1.0 + 0.0 * f.n, { n = n } end,\n"
+        "} }\n",
+        "combine = whole", 8, "o is");
+}
+
+/* ---- gradients --------------------------------------------------------------------------------- */
+
+TEST(function_full_of_corners)
+{
+    expect_failure("return attention {\n"
+                   "  score_mod = function(s)\n"
+                   "    return floor(s * 1e5) * 1e-5 end }\n",
+                   "gradients", 3, "");
+}
+
+TEST(detach_that_does_not_cancel_is_mentioned)
+{
+    struct verdicts v;
+    run(&v, "return attention { score_mod = function(s) return s * detach(tanh(s)) end }");
+    CHECK(find(&v, "gradients")->passed);
+    CHECK_HAS(find(&v, "gradients")->note, "detach()");
+    ir_free(v.ir);
+}
+
+TEST(detach_that_cancels_is_not)
+{
+    struct verdicts v;
+    run(&v, "return rowwise { forward = function(x)\n"
+            "  local e = exp(x - detach(rowmax(x)))\n"
+            "  return e / rowsum(e) end }");
+    CHECK(v.proof[0].passed);
+    CHECK_STR(v.proof[0].note, "");
+    ir_free(v.ir);
+}
+
+TEST(read_outside_a_tensor)
+{
+    expect_failure("return attention { inputs = { table = tensor('f32', 'h', 4, { grad = true }) },\n"
+                   "  score_mod = function(s, at, x)\n"
+                   "    return s + x.table(at.h, at.kv) end }\n",
+                   "gradients", 3, "outside 0..3");
+}
+
+/* ---- masks ------------------------------------------------------------------------------------- */
+
+TEST(bounds_that_lie_are_caught)
+{
+    struct ir *ir = load("local function near(at)\n"
+                         "  return ge(at.q, at.kv) end\n"
+                         "return attention { mask_mod = near }\n");
+    struct proof proof[PROOF_MAX];
+    for (int lie = 0; lie < 2; lie++) { /* "no pair is live", "every pair is live" */
+        ir->bounds.root[0] = ir_const(ir, lie, TYPE_BOOL);
+        ir->bounds.root[1] = ir_const(ir, lie, TYPE_BOOL);
+        int n = prove(ir, SEED, proof);
+        CHECK_STR(proof[n - 1].what, "mask bounds");
+        CHECK(!proof[n - 1].passed);
+        CHECK_EQ(proof[n - 1].line, 2);
+        CHECK_HAS(proof[n - 1].note, lie ? "called whole" : "called empty");
+    }
+    ir_free(ir);
+}
+
+TEST(no_mask_has_nothing_to_prove)
+{
+    struct verdicts v;
+    run(&v, "return attention {}");
+    CHECK(!find(&v, "mask bounds")->applies);
+    CHECK(find(&v, "online = whole row")->applies);
+    ir_free(v.ir);
+}

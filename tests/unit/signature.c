@@ -1,0 +1,142 @@
+/*
+ * signature.c: the arguments of a pass: names, roles, shapes as symbols, dtypes, gradients.
+ */
+#include "check.h"
+#include "gen.h"
+
+#include <string.h>
+
+static void signature_of(const char *text, lathe_pass pass, struct signature *out)
+{
+    struct diag diag = {0};
+    struct ir *ir = spec_load("test.lua", text, strlen(text), &diag);
+    if (!ir)
+        CHECK_STR(diag.entry[0].text, "");
+    signature_make(ir, pass, out);
+    ir_free(ir);
+}
+
+static const struct sig_arg *find(const struct signature *s, const char *name)
+{
+    for (int i = 0; i < s->n_args; i++) {
+        if (strcmp(s->arg[i].name, name) == 0)
+            return &s->arg[i];
+    }
+    return NULL;
+}
+
+static void check_dims(const struct sig_arg *a, int n, const int *sym)
+{
+    CHECK_EQ(a->ndim, n);
+    for (int i = 0; i < n; i++)
+        CHECK_EQ(a->dim[i].sym, sym[i]);
+}
+
+static const char ATTENTION[] = "return attention { mask_mod = causal, inputs = {\n"
+                                "    table = tensor('float', 'h', 7, 'width', { grad = true }),\n"
+                                "    doc = tensor('i32', 'b', 'kv'),\n"
+                                "    gain = scalar('f32', { default = 0.25, grad = true }) },\n"
+                                "  score_mod = function(s, at, x)\n"
+                                "    return s * x.gain + x.table(at.h, 0, 0) + x.doc(at.b, at.kv)\n"
+                                "  end }\n";
+
+TEST(attention_forward)
+{
+    struct signature s;
+    signature_of(ATTENTION, LATHE_FORWARD, &s);
+    CHECK_STR(s.kind, "attention");
+    CHECK_EQ(s.n_args, 9);
+    check_dims(find(&s, "q"), 4, (int[]){SYM_B, SYM_H, SYM_Q, SYM_D});
+    check_dims(find(&s, "k"), 4, (int[]){SYM_B, SYM_H_KV, SYM_KV, SYM_D});
+    check_dims(find(&s, "v"), 4, (int[]){SYM_B, SYM_H_KV, SYM_KV, SYM_D_V});
+    check_dims(find(&s, "o"), 4, (int[]){SYM_B, SYM_H, SYM_Q, SYM_D_V});
+    check_dims(find(&s, "lse"), 3, (int[]){SYM_B, SYM_H, SYM_Q});
+    for (int i = 0; i < s.n_args; i++)
+        CHECK_EQ(s.arg[i].problem_dtype && s.arg[i].unit_last,
+                 strchr("qkvo", s.arg[i].name[0]) && !s.arg[i].name[1]);
+    CHECK_EQ(find(&s, "o")->role, ROLE_OUT);
+    CHECK(!find(&s, "o")->optional);
+    CHECK_EQ(find(&s, "lse")->role, ROLE_OUT_OPTIONAL);
+    CHECK_EQ(find(&s, "lse")->dtype, LATHE_F32);
+    CHECK(find(&s, "lse")->optional);
+    CHECK_EQ(find(&s, "q_start")->role, ROLE_Q_START);
+    CHECK_EQ(find(&s, "q_start")->dtype, LATHE_I32);
+    CHECK(find(&s, "q_start")->optional);
+}
+
+TEST(inputs_of_a_spec)
+{
+    struct signature s;
+    signature_of(ATTENTION, LATHE_FORWARD, &s);
+    const struct sig_arg *table = find(&s, "table");
+    CHECK_EQ(table->role, ROLE_INPUT);
+    CHECK_EQ(table->dtype, LATHE_NONE);
+    CHECK_EQ(table->ndim, 3);
+    CHECK_EQ(table->dim[0].sym, SYM_H);
+    CHECK_EQ(table->dim[1].literal, 7);
+    CHECK_EQ(table->dim[2].sym, SYM_FREE);
+    CHECK_EQ(s.n_free, 1);
+    CHECK_STR(s.free_name[0], "width");
+    CHECK(table->grad);
+    check_dims(find(&s, "doc"), 2, (int[]){SYM_B, SYM_KV});
+    CHECK_EQ(find(&s, "doc")->dtype, LATHE_I32);
+    const struct sig_arg *gain = find(&s, "gain");
+    CHECK_EQ(gain->role, ROLE_SCALAR);
+    CHECK_EQ(gain->ndim, 0);
+    CHECK(gain->optional);
+    CHECK_CLOSE(gain->default_value, 0.25, 0);
+}
+
+TEST(attention_backward)
+{
+    struct signature s;
+    signature_of(ATTENTION, LATHE_BACKWARD, &s);
+    CHECK_EQ(find(&s, "o")->role, ROLE_IN);
+    CHECK(find(&s, "o")->optional);
+    CHECK_EQ(find(&s, "lse")->role, ROLE_IN);
+    check_dims(find(&s, "do"), 4, (int[]){SYM_B, SYM_H, SYM_Q, SYM_D_V});
+    CHECK_EQ(find(&s, "do")->role, ROLE_IN);
+    CHECK(!find(&s, "do")->optional);
+    check_dims(find(&s, "dlse"), 3, (int[]){SYM_B, SYM_H, SYM_Q});
+    CHECK(find(&s, "dlse")->optional);
+    check_dims(find(&s, "dq"), 4, (int[]){SYM_B, SYM_H, SYM_Q, SYM_D});
+    check_dims(find(&s, "dk"), 4, (int[]){SYM_B, SYM_H_KV, SYM_KV, SYM_D});
+    check_dims(find(&s, "dv"), 4, (int[]){SYM_B, SYM_H_KV, SYM_KV, SYM_D_V});
+    CHECK_EQ(find(&s, "dtable")->ndim, 3);
+    CHECK_EQ(find(&s, "dtable")->dtype, LATHE_F32);
+    CHECK_EQ(find(&s, "dgain")->ndim, 0);
+    CHECK_EQ(find(&s, "dgain")->role, ROLE_OUT_OPTIONAL);
+    CHECK(find(&s, "ddoc") == NULL);
+    CHECK(find(&s, "q_start") != NULL);
+}
+
+static const char ROWWISE[] = "return rowwise { inputs = { weight = tensor('float', 'n', { grad = true, "
+                              "optional = true, default = 1.0 }) },\n"
+                              "  forward = function(x, at, p)\n"
+                              "    local r = rsqrt(rowsum(x * x) / at.n)\n"
+                              "    return x * r * p.weight(at.i), { rstd = r }\n"
+                              "  end }\n";
+
+TEST(rowwise_passes)
+{
+    struct signature s;
+    signature_of(ROWWISE, LATHE_FORWARD, &s);
+    CHECK_STR(s.kind, "rowwise");
+    CHECK_EQ(s.n_args, 4);
+    check_dims(find(&s, "x"), 4, (int[]){SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N});
+    CHECK(find(&s, "x")->leading_optional && find(&s, "y")->leading_optional);
+    check_dims(find(&s, "rstd"), 3, (int[]){SYM_ROWS0, SYM_ROWS1, SYM_ROWS});
+    CHECK(find(&s, "rstd")->leading_optional);
+    CHECK_EQ(find(&s, "rstd")->role, ROLE_OUT_OPTIONAL);
+    CHECK(find(&s, "weight")->optional);
+    CHECK_CLOSE(find(&s, "weight")->default_value, 1.0, 0);
+    CHECK(find(&s, "q_start") == NULL);
+
+    signature_of(ROWWISE, LATHE_BACKWARD, &s);
+    CHECK(find(&s, "y") == NULL);
+    CHECK_EQ(find(&s, "dy")->role, ROLE_IN);
+    CHECK_EQ(find(&s, "dx")->role, ROLE_OUT_OPTIONAL);
+    CHECK_EQ(find(&s, "drstd")->role, ROLE_IN);
+    CHECK(find(&s, "drstd")->optional);
+    check_dims(find(&s, "dweight"), 1, (int[]){SYM_N});
+}

@@ -1,0 +1,148 @@
+/*
+ * tensor.c: elements of tensors as doubles. Conversions are checked over every 16-bit pattern: against
+ * the formula of the format, against midpoints of neighbours, and against stores that would round twice.
+ * Each test owns what it makes; nothing outlives it.
+ */
+#include "check.h"
+#include "gen.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Value of a pattern by the definition of the format. */
+static double formula(unsigned bits, int exponent_bits, int mantissa_bits)
+{
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    const int exponent = (int)(bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
+    const double fraction = (double)(bits & ((1u << mantissa_bits) - 1u)) / pow(2.0, mantissa_bits);
+    const double sign = bits & 0x8000u ? -1.0 : 1.0;
+    return exponent == 0 ? sign * fraction * pow(2.0, 1 - bias)
+                         : sign * (1.0 + fraction) * pow(2.0, exponent - bias);
+}
+
+static uint16_t store16(lathe_dtype dtype, double value)
+{
+    uint16_t bits = 0x1234;
+    dtype_store(dtype, &bits, 0, value);
+    return bits;
+}
+
+static double load16(lathe_dtype dtype, unsigned bits)
+{
+    const uint16_t stored = (uint16_t)bits;
+    return dtype_load(dtype, &stored, 0);
+}
+
+static void every_pattern(lathe_dtype dtype, int exponent_bits, int mantissa_bits)
+{
+    const unsigned infinity = ((1u << exponent_bits) - 1u) << mantissa_bits;
+    for (unsigned bits = 0; bits < 0x10000u; bits++) {
+        const unsigned size = bits & 0x7fffu;
+        const double value = load16(dtype, bits);
+        if (size > infinity) {
+            CHECK(isnan(value));
+            continue;
+        }
+        if (size == infinity)
+            CHECK(isinf(value) && (value < 0) == (bits > 0x7fffu));
+        else
+            CHECK(value == formula(bits, exponent_bits, mantissa_bits));
+        CHECK_EQ(store16(dtype, value), bits);
+    }
+    const uint16_t nan_bits = store16(dtype, (double)NAN);
+    CHECK((nan_bits & 0x7fffu) > infinity);
+}
+
+/* Between two neighbours: below the middle down, above it up, the middle itself to the even one. */
+static void every_middle(lathe_dtype dtype, int exponent_bits, int mantissa_bits)
+{
+    const unsigned infinity = ((1u << exponent_bits) - 1u) << mantissa_bits;
+    for (unsigned bits = 0; bits + 1 < infinity; bits++) {
+        const double middle = (load16(dtype, bits) + load16(dtype, bits + 1)) / 2.0;
+        CHECK_EQ(store16(dtype, nextafter(middle, 0.0)), bits);
+        CHECK_EQ(store16(dtype, nextafter(middle, 1e300)), bits + 1);
+        CHECK_EQ(store16(dtype, middle), bits % 2 ? bits + 1 : bits);
+        CHECK_EQ(store16(dtype, -middle), (bits % 2 ? bits + 1 : bits) | 0x8000u);
+    }
+}
+
+TEST(f16_is_exact)
+{
+    every_pattern(LATHE_F16, 5, 10);
+    every_middle(LATHE_F16, 5, 10);
+}
+
+TEST(bf16_is_exact)
+{
+    every_pattern(LATHE_BF16, 8, 7);
+    every_middle(LATHE_BF16, 8, 7);
+}
+
+TEST(sixteen_bits_overflow_to_infinity)
+{
+    CHECK_EQ(store16(LATHE_F16, 65504.0), 0x7bff);
+    CHECK_EQ(store16(LATHE_F16, nextafter(65520.0, 0.0)), 0x7bff);
+    CHECK_EQ(store16(LATHE_F16, 65520.0), 0x7c00);
+    CHECK_EQ(store16(LATHE_F16, -1e300), 0xfc00);
+    CHECK_EQ(store16(LATHE_BF16, 3.4e38), 0x7f80);
+    CHECK_EQ(store16(LATHE_BF16, 1e308), 0x7f80);
+    CHECK_EQ(store16(LATHE_F16, 1e-300), 0);
+    CHECK_EQ(store16(LATHE_F16, -5e-324), 0x8000);
+}
+
+/* 1 + half a unit + a bit that a float cannot hold: through a float it would be a tie. */
+TEST(stores_round_once)
+{
+    CHECK_EQ(store16(LATHE_BF16, 1.0 + ldexp(1.0, -8) + ldexp(1.0, -40)), 0x3f81);
+    CHECK_EQ(store16(LATHE_F16, 1.0 + ldexp(1.0, -11) + ldexp(1.0, -40)), 0x3c01);
+    CHECK_EQ(store16(LATHE_F16, 1.0 + ldexp(1.0, -11)), 0x3c00);
+}
+
+TEST(other_dtypes)
+{
+    float f = 0;
+    double d = 0;
+    int32_t i = 0;
+    uint8_t u = 0;
+    dtype_store(LATHE_F32, &f, 0, 0.1);
+    CHECK(f == 0.1f && dtype_load(LATHE_F32, &f, 0) == (double)0.1f);
+    dtype_store(LATHE_F64, &d, 0, 0.1);
+    CHECK(dtype_load(LATHE_F64, &d, 0) == 0.1);
+    dtype_store(LATHE_I32, &i, 0, -2.9);
+    CHECK_EQ(i, -2);
+    dtype_store(LATHE_I32, &i, 0, 1e20);
+    CHECK_EQ(i, INT32_MAX);
+    dtype_store(LATHE_I32, &i, 0, -1e20);
+    CHECK_EQ(i, INT32_MIN);
+    CHECK(dtype_load(LATHE_I32, &i, 0) == -2147483648.0);
+    dtype_store(LATHE_U8, &u, 0, 300.0);
+    CHECK_EQ(u, 255);
+    dtype_store(LATHE_U8, &u, 0, -1.0);
+    CHECK_EQ(u, 0);
+    u = 200;
+    CHECK(dtype_load(LATHE_U8, &u, 0) == 200.0);
+}
+
+TEST(compact_and_strided)
+{
+    float data[24];
+    for (int i = 0; i < 24; i++)
+        data[i] = (float)i;
+    const int64_t shape[] = {2, 3, 4};
+    const lathe_arg compact = {"t", data, LATHE_F32, 3, shape, NULL};
+    const int64_t index[] = {1, 2, 3};
+    CHECK_EQ(tensor_stride(&compact, 0), 12);
+    CHECK_EQ(tensor_stride(&compact, 1), 4);
+    CHECK_EQ(tensor_stride(&compact, 2), 1);
+    CHECK(tensor_get(&compact, index) == 23.0);
+    const int64_t strides[] = {1, 8, 2}; /* any order, and a broadcast dim below */
+    const lathe_arg strided = {"t", data, LATHE_F32, 3, shape, strides};
+    CHECK(tensor_get(&strided, index) == 1.0 + 16.0 + 6.0);
+    tensor_set(&strided, index, -1.0);
+    CHECK(data[23] == -1.0f);
+    const int64_t spread[] = {0, 4, 1};
+    const lathe_arg broadcast = {"t", data, LATHE_F32, 3, shape, spread};
+    CHECK(tensor_get(&broadcast, index) == 11.0);
+    const lathe_arg scalar = {"s", &data[5], LATHE_F32, 0, NULL, NULL};
+    CHECK(tensor_get(&scalar, NULL) == 5.0);
+}
