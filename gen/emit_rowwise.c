@@ -88,9 +88,9 @@ static void emit_columns(struct row_emitter *r)
     text_add(out, "    template <int V> DEV void make_cols(" ROW_ARGS ", int first, col (&cols)[V])\n    {\n");
     if (r->col.n > 0) {
         name_all(r, false, false);
-        text_add(out, "        const int i = first;\n");
+        text_add(out, "        [[maybe_unused]] const int i = first;\n");
         emit_vector_loads(r);
-        text_add(out, "#pragma unroll\n        for (int k = 0; k < V; k++) {\n        const int i = first + k;\n        col &c = cols[k];\n");
+        text_add(out, "#pragma unroll\n        for (int k = 0; k < V; k++) {\n        [[maybe_unused]] const int i = first + k;\n        col &c = cols[k];\n");
         fields_assign(r->e, &r->col, NULL);
         text_add(out, "        }\n");
     }

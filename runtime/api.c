@@ -136,6 +136,7 @@ void lathe__ctx_release(struct lathe_ctx *ctx)
     lathe__flight_destroy(&ctx->modules, lathe__module_drop);
     lathe__context_leave(ctx->driver, pushed);
     lathe__compiler_close(ctx->compiler);
+    free(ctx->noted);
     lathe__cache_close(&ctx->cache);
     drop_gpu(ctx);
     pthread_mutex_destroy(&ctx->compiler_lock);

@@ -267,6 +267,28 @@ bool lathe__cache_store(struct cache *cache, const unsigned char key[KEY_BYTES],
     return true;
 }
 
+size_t lathe__cache_note_read(struct cache *cache, const char *name, char *data, size_t size)
+{
+    struct stat status;
+    ssize_t n = 0;
+    if (cache->dir_fd < 0)
+        return 0;
+    const int fd = openat(cache->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && !distrust(&status, cache->read_only))
+        n = read(fd, data, size);
+    close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
+void lathe__cache_note_write(struct cache *cache, const char *name, const char *data, size_t size)
+{
+    const struct chunk text = {data, size};
+    if (cache->dir_fd >= 0 && !cache->read_only)
+        (void)publish(cache, name, &text, 1); /* without it the next start is slower */
+}
+
 /* ---- one builder for a key ------------------------------------------------------------------------ */
 
 /* A byte of `lock` for each key: 2^62 of them, so two keys do not meet. The lock belongs to the open file, so

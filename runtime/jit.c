@@ -222,14 +222,37 @@ static double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static lathe_status open_compiler(struct lathe_ctx *ctx, lathe_error *err)
+/* NVRTC itself, opened once. */
+static lathe_status open_compiler(struct lathe_ctx *ctx, const struct compiler **out, lathe_error *err)
 {
     lathe_status status = LATHE_OK;
     pthread_mutex_lock(&ctx->compiler_lock);
-    if (!ctx->compiler)
+    if (!ctx->compiler) {
         status = lathe__compiler_open(&ctx->compiler, ctx->cuda_home, ctx->driver->version, err);
+        if (status == LATHE_OK)
+            lathe__compiler_note_write(&ctx->cache, ctx->cuda_home, ctx->driver->version, ctx->compiler);
+    }
+    *out = ctx->compiler;
     pthread_mutex_unlock(&ctx->compiler_lock);
     return status;
+}
+
+/* Version and archs of NVRTC: from an earlier process's note where there is one, else by opening it. */
+static lathe_status know_compiler(struct lathe_ctx *ctx, const struct compiler **out, lathe_error *err)
+{
+    pthread_mutex_lock(&ctx->compiler_lock);
+    if (!ctx->note_tried) {
+        ctx->note_tried = true;
+        ctx->noted = malloc(sizeof *ctx->noted);
+        if (ctx->noted &&
+            !lathe__compiler_note_read(&ctx->cache, ctx->cuda_home, ctx->driver->version, ctx->noted)) {
+            free(ctx->noted);
+            ctx->noted = NULL;
+        }
+    }
+    *out = ctx->compiler ? ctx->compiler : ctx->noted;
+    pthread_mutex_unlock(&ctx->compiler_lock);
+    return *out ? LATHE_OK : open_compiler(ctx, out, err);
 }
 
 /* What one kernel is compiled from, on its way to a module. */
@@ -237,16 +260,20 @@ struct work {
     struct lathe_ctx *ctx;
     const struct source *source;
     const char *arch;
+    const char *identity; /* of the compiler that the key names */
 };
 
 static lathe_status compile_blob(void *user, struct cache_blob *out, lathe_error *err)
 {
     const struct work *w = user;
     struct text_buf readable = {0};
+    const struct compiler *compiler;
     const double begin = seconds_now();
+    TRY(open_compiler(w->ctx, &compiler, err));
+    if (strcmp(compiler->identity, w->identity) != 0)
+        return lathe__fail(err, LATHE_CACHE, "the compiler is another than the cache has noted");
     lathe__report(&w->ctx->report, 1, "compiling %s for %s", w->source->label, w->arch);
-    TRY(lathe__compile(w->source, &w->arch, 1, &out->image, &out->image_size, &out->log, w->ctx->compiler,
-                       err));
+    TRY(lathe__compile(w->source, &w->arch, 1, &out->image, &out->image_size, &out->log, compiler, err));
     out->log_size = strlen(out->log);
     snprintf(out->label, sizeof out->label, "%s", w->source->label);
     emit_inline(w->source, &readable);
@@ -335,34 +362,39 @@ static lathe_status describe(struct lathe_kernel *kernel, const char *arch, lath
     return LATHE_OK;
 }
 
-/* The arch that this NVRTC can serve the device with. */
-static lathe_status pick_arch(struct lathe_ctx *ctx, char arch[16], lathe_error *err)
+static lathe_status make_module(struct lathe_kernel *kernel, const struct compiler *compiler,
+                                lathe_error *err)
 {
+    struct lathe_ctx *ctx = kernel->ctx;
+    char options[MAX_OPTIONS][OPTION_BYTES];
+    char arch[16];
     bool substituted = false;
-    TRY(open_compiler(ctx, err));
-    TRY(lathe__compiler_arch(ctx->compiler, ctx->device.arch, arch, &substituted, err));
+    TRY(lathe__compiler_arch(compiler, ctx->device.arch, arch, &substituted, err));
     if (substituted)
         lathe__report(&ctx->report, 1,
                       "NVRTC %d.%d does not know %s; compiling PTX for %s, which the driver finishes",
-                      ctx->compiler->major, ctx->compiler->minor, ctx->device.arch, arch);
-    return LATHE_OK;
+                      compiler->major, compiler->minor, ctx->device.arch, arch);
+    const int n = lathe__compile_options(arch, options);
+    lathe__key_make(kernel->source, (const char(*)[OPTION_BYTES])options, n, compiler->identity, kernel->key);
+    struct work work = {ctx, kernel->source, arch, compiler->identity};
+    TRY(get_module(&work, kernel->key, &kernel->module, err));
+    return describe(kernel, arch, err);
 }
 
 static lathe_status fill_kernel(struct lathe_kernel *kernel, lathe_error *err)
 {
     struct lathe_ctx *ctx = kernel->ctx;
     const struct ir *ir = kernel->spec->ir;
-    char options[MAX_OPTIONS][OPTION_BYTES];
-    char arch[16];
+    const struct compiler *compiler;
     TRY(plan_pick(ir, kernel->pass, &kernel->built, &ctx->device, kernel->plan, err));
     TRY(emit(ir, kernel->pass, kernel->sig, &kernel->built, &ctx->device, kernel->plan, kernel->source, err));
-    TRY(pick_arch(ctx, arch, err));
-    const int n = lathe__compile_options(arch, options);
-    lathe__key_make(kernel->source, (const char(*)[OPTION_BYTES])options, n, ctx->compiler->identity,
-                    kernel->key);
-    struct work work = {ctx, kernel->source, arch};
-    TRY(get_module(&work, kernel->key, &kernel->module, err));
-    return describe(kernel, arch, err);
+    TRY(know_compiler(ctx, &compiler, err));
+    lathe_status status = make_module(kernel, compiler, err);
+    if (status == LATHE_CACHE) { /* the note was about another NVRTC: now the real one is open */
+        TRY(open_compiler(ctx, &compiler, err));
+        status = make_module(kernel, compiler, err);
+    }
+    return status;
 }
 
 static struct lathe_kernel *kernel_new(struct lathe_ctx *ctx, const lathe_spec *spec, lathe_pass pass,

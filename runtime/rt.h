@@ -155,7 +155,8 @@ struct compiler {
     void *nvfatbin; /* NULL: not found */
     int major;
     int minor;
-    char identity[64]; /* "nvrtc 13.0 109338064": version and size of the library file, for the key */
+    char identity[64];     /* "nvrtc 13.0 109338064": version and size of the library file, for the key */
+    char path[PATH_BYTES]; /* of the library's file, "" where the loader does not say */
     char fatbinary[PATH_BYTES]; /* the toolkit's program, "" where not found */
     int n_archs;
     int arch[MAX_KNOWN_ARCHS]; /* 75, 80, ... ascending */
@@ -264,6 +265,20 @@ typedef lathe_status lathe__build_fn(void *user, struct cache_blob *out, lathe_e
    the disk. */
 lathe_status lathe__cache_get(struct cache *cache, const unsigned char key[KEY_BYTES], lathe__build_fn *build,
                               void *user, struct cache_blob *out, bool *hit, lathe_error *err);
+/* A small file of another name, for notes; at most `size` bytes are read. Returns how many, 0 where there is
+ * none. */
+size_t lathe__cache_note_read(struct cache *cache, const char *name, char *data, size_t size);
+void lathe__cache_note_write(struct cache *cache, const char *name, const char *data, size_t size);
+
+/* note.c: what is known about the compiler (identity, archs) without opening it, which takes longer than all
+   else of a warm start. *out has no entry points. False: nothing is noted, or not about this environment, or
+   the library's file is another by now. */
+bool lathe__compiler_note_read(struct cache *cache, const char *cuda_home, int driver_version,
+                               struct compiler *out);
+void lathe__compiler_note_write(struct cache *cache, const char *cuda_home, int driver_version,
+                                const struct compiler *compiler);
+#define COMPILER_NOTE "compiler"
+
 /* The two halves, for tests. */
 bool lathe__cache_read(struct cache *cache, const unsigned char key[KEY_BYTES], struct cache_blob *out);
 bool lathe__cache_store(struct cache *cache, const unsigned char key[KEY_BYTES],
@@ -381,7 +396,9 @@ struct lathe_ctx {
     struct CUctx_st *context;
     int cu_device;
     pthread_mutex_t compiler_lock;
-    struct compiler *compiler; /* opened when first needed */
+    struct compiler *compiler; /* opened when first needed, by compiler_lock */
+    bool note_tried;
+    struct compiler *noted; /* what is known about it before; NULL: nothing */
     struct cache cache;
     struct flight kernels; /* by what is compiled in */
     struct flight modules; /* by content key */

@@ -110,8 +110,10 @@ static void identify(struct compiler *c)
     long long bytes = 0;
     void *address;
     memcpy(&address, &c->nvrtcVersion, sizeof address);
-    if (dladdr(address, &info) != 0 && info.dli_fname && stat(info.dli_fname, &status) == 0)
+    if (dladdr(address, &info) != 0 && info.dli_fname && stat(info.dli_fname, &status) == 0) {
         bytes = (long long)status.st_size;
+        snprintf(c->path, sizeof c->path, "%s", info.dli_fname);
+    }
     snprintf(c->identity, sizeof c->identity, "nvrtc %d.%d %lld", c->major, c->minor, bytes);
 }
 

@@ -236,8 +236,10 @@ lathe_status lathe__cache_clear(struct cache *cache, int *removed, lathe_error *
             (*removed)++;
     }
     lathe__cache_list_free(&list);
-    if (cache->dir_fd >= 0)
+    if (cache->dir_fd >= 0) {
         remove_temporaries(cache, true);
+        (void)unlinkat(cache->dir_fd, COMPILER_NOTE, 0);
+    }
     if (stuck > 0)
         return lathe__fail(err, LATHE_CACHE, "kernel cache %s: %d files cannot be removed", cache->path,
                            stuck);

@@ -1,7 +1,7 @@
 // base.cuh: what every other header stands on: types, packing, vector loads and stores, warp shuffles.
 #pragma once
 
-#define DEV static __device__ __forceinline__
+#define DEV [[maybe_unused]] static __device__ __forceinline__
 #define INF __int_as_float(0x7f800000)
 
 using u8 = unsigned char;

@@ -53,7 +53,7 @@ constexpr int SLOTS = max_of(variant::REDUCTIONS, 1);
 // Registers to live with: the row, one pass over a part of it, addresses. Without a limit the compiler spreads out and
 // fewer rows are under way at once, which costs bandwidth.
 constexpr int ROW_WORDS = VECTORS * BYTES / 4;
-constexpr int REGISTERS = round_up(max_of(56, 32 + 2 * ROW_WORDS + (variant::COLS ? 16 : 0) + (WHOLE_BLOCK ? 0 : 16)), 8);
+constexpr int REGISTERS = max_of(variant::COLS ? 64 : 48, 32 + 2 * ROW_WORDS);
 constexpr int MIN_BLOCKS = max_of(1, min_of(65536 / (cfg::THREADS * REGISTERS), 2048 / cfg::THREADS));
 constexpr int PARTS = max_of(WARPS, 4);
 
@@ -149,6 +149,7 @@ DEV u32 live_bits(const place &at, int i)
 // Makes the compiler forget what it knows of a register: what it derived from it in one pass (the unpacked floats) is then
 // derived again in the next one, and not held in registers in between.
 DEV void forget(u32 &word) { asm volatile("" : "+r"(word)); }
+DEV void forget(int &word) { asm volatile("" : "+r"(word)); }
 
 template <int COUNT> DEV void forget(packed (&held)[COUNT])
 {
@@ -164,15 +165,19 @@ template <int COUNT> DEV void forget(packed (&held)[COUNT])
 // First element of this thread in the chunk at `base`; its next vectors follow at distances of STRIDE. Signed, so that
 // their addresses are known to be constants apart: a pair of registers for all of them.
 constexpr int STRIDE = TEAM * V;
-DEV int first_of(const place &at, int base)
+template <bool RAGGED> DEV int first_of(const place &at, int base)
 {
     const int thread = WHOLE_BLOCK ? static_cast<int>(threadIdx.x) : static_cast<int>(threadIdx.x) % TEAM;
-    return base + thread * V - at.shift;
+    int i = base + thread * V - at.shift;
+    if constexpr (RAGGED) {
+        forget(i); // else every single element gets a pointer and a test of its own that run along with `base`
+    }
+    return i;
 }
 
 template <bool RAGGED, bool ONCE, int COUNT> DEV void load_chunk(packed (&held)[COUNT], const place &at, int base)
 {
-    const int first = first_of(at, base);
+    const int first = first_of<RAGGED>(at, base);
 #pragma unroll
     for (int v = 0; v < COUNT; v++) {
         const int i = first + v * STRIDE;
@@ -247,7 +252,7 @@ template <int P, bool RAGGED, int COUNT>
 DEV void reduce_chunk(float (&red)[SLOTS], const packed (&held)[COUNT], const rowwise_params &p, const values &of,
                       const place &at, int base)
 {
-    const int first = first_of(at, base);
+    const int first = first_of<RAGGED>(at, base);
 #pragma unroll
     for (int v = 0; v < COUNT; v++) {
         const int i = first + v * STRIDE;
@@ -360,7 +365,7 @@ DEV void run(const rowwise_params &p, const place &at, int row, scratch &shared)
             load_chunk<RAGGED, HELD>(held, at, base);
         }
         forget(held);
-        const int first = first_of(at, base);
+        const int first = first_of<RAGGED>(at, base);
 #pragma unroll
         for (int v = 0; v < COUNT; v++) {
             const int i = first + v * STRIDE;

@@ -43,21 +43,44 @@ for template in templates/*.cuh; do
     done
 done
 
-# generate SPEC PROBLEM ARCH
+# generate SPEC PROBLEM ARCH: as one file, through nvcc. It holds every helper of the headers, used or not: no warning 177.
 generate() {
     if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$2" -o "$temp/$1.cu" 2>"$temp/log"; then
-        compile "$temp/$1.cu" "$3"
+        compile "$temp/$1.cu" "$3" -diag-suppress 177
     else
         echo "lathe gen specs/$1.lua --arch $3 --problem $2 fails:"
         cat "$temp/log"
         failed=$((failed + 1))
     fi
 }
+
+# jit SPEC PROBLEM: through NVRTC, for the oldest and the newest architecture.
+jit() {
+    n=$((n + 1))
+    "$LATHE" compile "specs/$1.lua" --arch sm_80 --arch sm_90a --problem "$2" -o "$temp/$1.fatbin" 2>"$temp/log"
+    code=$?
+    if [ $code -eq 3 ]; then # no compiler here
+        echo "tests/templates.sh: skipped: lathe compile: $(tail -n 1 "$temp/log")" >&2
+    elif [ $code -ne 0 ] || [ ! -s "$temp/$1.fatbin" ]; then
+        echo "lathe compile specs/$1.lua --problem $2 fails:"
+        head -n 12 "$temp/log"
+        failed=$((failed + 1))
+    fi
+}
+
 if [ -x "${LATHE:-}" ]; then
     generate alibi dtype=bf16,h=16,q=4096,d=128 sm_90a
     generate document dtype=f16,h=16,q=4096,d=64 sm_80
     generate rope dtype=bf16,h=16,h_kv=4,q=4096,d=128 sm_89
     generate layer_norm dtype=bf16,rows=16384,n=8192 sm_90a
+    for file in specs/*.lua; do
+        spec=$(basename "$file" .lua)
+        if grep -q '^return rowwise' "$file"; then
+            jit "$spec" dtype=bf16,rows=16384,n=8192
+        elif grep -q '^return attention' "$file"; then
+            jit "$spec" dtype=bf16,h=16,q=4096,d=128
+        fi
+    done
 else
     echo "tests/templates.sh: skipped: generated files, since the tool lathe was not built" >&2
 fi

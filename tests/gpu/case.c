@@ -214,6 +214,19 @@ void case_name(const struct test_case *c, char *out, size_t size)
                    c->broadcast ? " broadcast" : "", c->absent ? " absent" : "", c->seed);
 }
 
+void one_line(char *text)
+{
+    enum { LONGEST = 480 };
+    for (size_t i = 0; text[i]; i++) {
+        if (text[i] == '\n') {
+            text[i] = text[i + 1] ? '|' : 0;
+        }
+        if (i == LONGEST) {
+            text[i] = 0;
+        }
+    }
+}
+
 static void fail(struct tally *tally, const struct test_case *c, const char *where, const char *why)
 {
     tally->failed++;
@@ -223,6 +236,7 @@ static void fail(struct tally *tally, const struct test_case *c, const char *whe
     char name[256];
     case_name(c, name, sizeof name);
     (void)snprintf(tally->first, sizeof tally->first, "%s, %s: %s", name, where, why);
+    one_line(tally->first);
 }
 
 /* One output after both launches: NULL or what is wrong. */

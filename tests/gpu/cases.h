@@ -199,6 +199,7 @@ struct tally {
 };
 void case_check(const struct bench *bench, const struct test_case *c, struct tally *tally);
 void case_name(const struct test_case *c, char *out, size_t size);
+void one_line(char *text); /* line ends become '|'; a compiler's log is cut */
 
 /* ---- bounds.c: compare, with every bound in one table -------------------------------------------- */
 

@@ -37,10 +37,13 @@ static struct test_case small_case(const char *spec, lathe_dtype dtype, int64_t 
 
 void verdict(struct totals *totals, bool passed, const char *name, const char *note)
 {
+    char line[640];
+    (void)snprintf(line, sizeof line, "%s", note);
+    one_line(line);
     totals->passed += passed;
     totals->failed += !passed;
     (void)printf("%s%-9s %s%s%s\n", passed ? "" : "  FAILED ", name, passed ? "passed" : "",
-                 *note ? ": " : "", note);
+                 *line ? ": " : "", line);
     (void)fflush(stdout);
 }
 
