@@ -270,7 +270,8 @@ void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
 lathe_status problem_from_args(const struct signature *sig, const lathe_arg *args, int n, bool need_data,
                                struct problem *out, lathe_error *err);
 /* "dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128": unnamed sizes get their defaults (b=1, h_kv=h,
-   kv=q, d_v=d, ...; free dims by their names). Errors ARG. */
+   kv=q, d_v=d, ...; free dims by their names, without a default). NAME=f16 is the dtype of an input declared
+   "float" (default: the problem's), NAME=none leaves an optional tensor out. Errors ARG. */
 lathe_status problem_parse(const struct signature *sig, const char *text, struct problem *out, lathe_error *err);
 
 /* ---- eval.c, host.c: the host device, in double precision -------------------------------------- */

@@ -127,12 +127,20 @@ static struct affine sum_of(struct ir *w, int node, struct affine a, struct affi
     return (struct affine){a.atom, add(w, a.factor, b.factor), offset};
 }
 
+/* at.q - at.kv and its like stay whole: apart, large positions would cancel only after they were rounded. */
+static bool is_index_sum(const struct ir *w, const struct ir_node *n)
+{
+    return (n->op == OP_ADD || n->op == OP_SUB) && w->node[n->arg[0]].op == OP_F32 && w->node[n->arg[1]].op == OP_F32;
+}
+
 static struct affine decompose_inner(struct ir *w, int node, int depth)
 {
     const struct ir_node n = w->node[node];
     bool left_fixed = n.n_args > 0 && !(w->node[n.arg[0]].span & SPAN_KV);
     bool right_fixed = n.n_args > 1 && !(w->node[n.arg[1]].span & SPAN_KV);
     int minus_one = ir_const(w, -1.0, TYPE_F32);
+    if (is_index_sum(w, &n))
+        return atom_of(w, node);
     switch ((enum ir_op)n.op) {
     case OP_ADD:
         return sum_of(w, node, decompose(w, n.arg[0], depth), decompose(w, n.arg[1], depth));

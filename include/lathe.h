@@ -21,7 +21,7 @@
  *  - A context may be used by any number of threads; a spec and a kernel are immutable. An error
  *    record belongs to one thread at a time.
  *  - The library never prints, never exits, never calls setlocale, and reads the environment
- *    (LATHE_CACHE_DIR, XDG_CACHE_HOME, HOME) in lathe_ctx_create alone.
+ *    (LATHE_CACHE_DIR, XDG_CACHE_HOME, HOME, and CUDA_HOME to find NVRTC) in lathe_ctx_create alone.
  *  - destroy(NULL) and release(NULL) do nothing.
  */
 #ifndef LATHE_H

@@ -10,7 +10,8 @@
 
 #include "rt.h"
 
-static const char *const COMMON_OPTIONS[] = {"-std=c++20", "--ptxas-options=-v"};
+/* -default-device: lambdas and constexpr functions of the templates carry no annotation. */
+static const char *const COMMON_OPTIONS[] = {"-std=c++20", "-default-device", "--ptxas-options=-v"};
 
 int lathe__compile_options(const char *arch, char options[MAX_OPTIONS][OPTION_BYTES])
 {

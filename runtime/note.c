@@ -5,8 +5,8 @@
  * wrong costs a lookup that misses: who then compiles compares the identity with that of the library it
  * opened.
  */
-#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -44,17 +44,26 @@ static bool copy_line(const char *text, int number, char *out, size_t size)
     return true;
 }
 
+/* The next number of a list; -1 where there is none. */
+static int next_number(const char **text)
+{
+    char *end;
+    const long value = strtol(*text, &end, 10);
+    const bool there = end != *text && value >= 0 && value < 100000;
+    *text = end;
+    return there ? (int)value : -1;
+}
+
 static bool parse_numbers(const char *text, struct compiler *out)
 {
-    int used = 0;
-    if (sscanf(text, "%d %d %d%n", &out->major, &out->minor, &out->n_archs, &used) != 3 || out->n_archs < 1 ||
-        out->n_archs > MAX_KNOWN_ARCHS)
+    out->major = next_number(&text);
+    out->minor = next_number(&text);
+    out->n_archs = next_number(&text);
+    if (out->major < 0 || out->minor < 0 || out->n_archs < 1 || out->n_archs > MAX_KNOWN_ARCHS)
         return false;
-    for (int i = 0; i < out->n_archs; i++) {
-        text += used;
-        if (sscanf(text, "%d%n", &out->arch[i], &used) != 1)
+    for (int i = 0; i < out->n_archs; i++)
+        if ((out->arch[i] = next_number(&text)) < 0)
             return false;
-    }
     return true;
 }
 

@@ -90,8 +90,7 @@ DEV work_place find_place(const sizes &z)
 struct tile_cursor {
     static constexpr int IDLE = -2; // before the first tile
     static constexpr int END = -1;  // after the last
-    u32 some;                       // tiles of the current 32 still to walk: those with live pairs
-    u32 whole;                      // those without a dead one
+    int mine;                       // class of this lane's tile of the current 32
 
     DEV int classify(const attention_params &p, const at_head &a, const u8 *map_row, int row0, int tile)
     {
@@ -116,19 +115,18 @@ struct tile_cursor {
             return END;
         }
         int first = (last >> 1) & ~31; // of the current 32; -32 for IDLE
+        u32 some = __ballot_sync(ALL_LANES, mine != TILE_NONE && lane_id() > ((last >> 1) & 31));
 #pragma unroll 1
         while (some == 0) {
             first += 32;
             if (first >= (a.z.len_kv + cfg::BN - 1) / cfg::BN) {
                 return END;
             }
-            const int c = classify(p, a, map_row, row0, first + lane_id());
-            some = __ballot_sync(ALL_LANES, c != TILE_NONE);
-            whole = __ballot_sync(ALL_LANES, c == TILE_ALL);
+            mine = classify(p, a, map_row, row0, first + lane_id());
+            some = __ballot_sync(ALL_LANES, mine != TILE_NONE);
         }
         const int bit = __ffs(static_cast<int>(some)) - 1;
-        some &= some - 1;
-        return 2 * (first + bit) + static_cast<int>((whole >> bit) & 1u);
+        return 2 * (first + bit) + static_cast<int>((__ballot_sync(ALL_LANES, mine == TILE_ALL) >> bit) & 1u);
     }
 };
 
@@ -301,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) LATHE_ENTRY(fwd)(const __g
         const i64 map_head = (variant::MAP_PER_BATCH ? at.b : 0) * n_h + (variant::MAP_PER_HEAD ? at.h : 0);
         map_row = p.map + (map_head * at.n_tiles + at.query_tile) * ((p.z.len_kv + cfg::BN - 1) / cfg::BN);
     }
-    tile_cursor cursor{0, 0};
+    tile_cursor cursor{TILE_NONE};
 
     // Tiles on their way, oldest first. The first rounds only fill the queue.
     constexpr int AHEAD = cfg::STAGES > 1 ? cfg::STAGES - 1 : 1;

@@ -183,6 +183,23 @@ template <int V, class T> DEV void store_vec(T *p, const float (&in)[V])
     }
 }
 
+// What m_load gives for V adjacent elements, from their bytes.
+template <int V, class T> DEV void unpack_words(const words<static_cast<int>(V * sizeof(T))> &w, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
+{
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        if constexpr (same_type<T, float>) {
+            out[i] = __uint_as_float(w.word[i]);
+        } else if constexpr (sizeof(T) == 4) {
+            out[i] = static_cast<int>(w.word[i]);
+        } else if constexpr (sizeof(T) == 2) {
+            out[i] = to_float(T{static_cast<u16>(w.word[i / 2] >> (16 * (i % 2)))});
+        } else {
+            out[i] = static_cast<int>((w.word[i / 4] >> (8 * (i % 4))) & 0xffu);
+        }
+    }
+}
+
 // V adjacent elements of an input, of which the first `left` exist; the rest read 0. Any alignment.
 template <int V, class T> DEV void m_load_vec(const T *base, i64 offset, int left, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
 {
@@ -190,19 +207,7 @@ template <int V, class T> DEV void m_load_vec(const T *base, i64 offset, int lef
     if constexpr (V * sizeof(T) >= 4 && (V & (V - 1)) == 0) {
         constexpr int BYTES = static_cast<int>(V * sizeof(T));
         if (left >= V && is_aligned<BYTES>(p)) {
-            const words<BYTES> w = load_words<BYTES, true>(p);
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                if constexpr (same_type<T, float>) {
-                    out[i] = __uint_as_float(w.word[i]);
-                } else if constexpr (sizeof(T) == 4) {
-                    out[i] = static_cast<int>(w.word[i]);
-                } else if constexpr (sizeof(T) == 2) {
-                    out[i] = to_float(T{static_cast<u16>(w.word[i / 2] >> (16 * (i % 2)))});
-                } else {
-                    out[i] = static_cast<int>((w.word[i / 4] >> (8 * (i % 4))) & 0xffu);
-                }
-            }
+            unpack_words<V, T>(load_words<BYTES, true>(p), out);
             return;
         }
     }
@@ -218,12 +223,15 @@ template <int V, class T> DEV void m_load_vec(const T *base, i64 offset, int lef
 // Columns i .. i + V - 1 of a row of n, `stride` elements apart: vectors where they are adjacent.
 template <int V, class T> DEV void m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
 {
-    if (stride == 1) {
-        m_load_vec<V, T>(base, i, n - i, out);
-        return;
+    constexpr int BYTES = static_cast<int>(V * sizeof(T));
+    if constexpr (BYTES >= 4 && (V & (V - 1)) == 0) {
+        if (stride == 1 && n - i >= V && is_aligned<BYTES>(base + i)) {
+            unpack_words<V, T>(load_words<BYTES, true>(base + i), out);
+            return;
+        }
     }
 #pragma unroll
-    for (int k = 0; k < V; k++) {
+    for (int k = 0; k < V; k++) { // one path for strided, unaligned and last columns: it costs compile time, not speed
         out[k] = m_load(base, m_clamp_index(i + k, n) * stride);
     }
 }

@@ -7,9 +7,8 @@
 // PER_THREAD > 0: x is read once and stays in registers as it was loaded; n may be at most (threads per row) * PER_THREAD.
 // PER_THREAD == 0: any n, and every pass reads the row again, mostly from L2.
 //
-// Two bodies: plain, where n and every row start fit vectors of VECTOR elements; ragged, otherwise: vectors are laid on the
-// aligned addresses of x, those that stick out at either end of the row go element by element, and every pass reads the
-// row again, from L1 and L2. So any n, any strides are right with any configuration that has the room.
+// Two bodies: vectors of VECTOR elements, where n and the start of every row fit them; single elements otherwise, adjacent
+// ones in adjacent threads, and then every pass reads the row again, from L1 and L2. So any n and any strides are right.
 //
 // What to choose (v = elements of 16 bytes; the rule as code is rowwise_shape below):
 //
@@ -60,14 +59,10 @@ constexpr int PARTS = max_of(WARPS, 4);
 static_assert(WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),
               "with several rows per block, a row belongs to 1, 2, 4, 8, 16 or 32 threads");
 
-using packed = words<BYTES>;
-
 struct place { // where the row of this thread lies
     const element *x;
     element *y;
-    int n;     // 0 for a thread without a row
-    int shift; // elements between the vector grid's first place and the row's: 0 where plain
-    bool x_aligned, y_aligned; // on that grid
+    int n; // 0 for a thread without a row
 };
 
 template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
@@ -78,15 +73,19 @@ template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> 
     }
 }
 
-// ---- memory: x, where it is read once, goes past L1, which so keeps the columns' inputs; y is not read again -----------------------------
+// ---- memory: W elements of one thread, V or 1 of them, as they were loaded ---------------------------------------------
 
-template <bool ONCE> DEV packed load_x(const element *p)
+template <int W> using packed = words<max_of(4, W * static_cast<int>(sizeof(element)))>;
+
+// ONCE: the row is not read again; then it goes past L1, which so keeps the inputs of the columns.
+template <int W, bool ONCE> DEV packed<W> load_x(const element *p)
 {
-    if constexpr (!ONCE) {
-        return load_words<BYTES, true>(p);
-    }
-    packed w;
-    if constexpr (BYTES == 16) {
+    packed<W> w;
+    if constexpr (W == 1) {
+        w.word[0] = __float_as_uint(m_load(p, 0));
+    } else if constexpr (!ONCE) {
+        w = load_words<BYTES, true>(p);
+    } else if constexpr (BYTES == 16) {
         asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(w.word[0]), "=r"(w.word[1]), "=r"(w.word[2]), "=r"(w.word[3]) : "l"(p));
     } else if constexpr (BYTES == 8) {
@@ -97,22 +96,11 @@ template <bool ONCE> DEV packed load_x(const element *p)
     return w;
 }
 
-DEV void store_y(element *p, const packed &w)
-{
-    if constexpr (BYTES == 16) {
-        __stcs(reinterpret_cast<uint4 *>(p), make_uint4(w.word[0], w.word[1], w.word[2], w.word[3]));
-    } else if constexpr (BYTES == 8) {
-        __stcs(reinterpret_cast<uint2 *>(p), make_uint2(w.word[0], w.word[1]));
-    } else {
-        __stcs(reinterpret_cast<u32 *>(p), w.word[0]);
-    }
-}
-
-DEV void unpack_vector(const packed &w, float (&x)[V])
+template <int W> DEV void unpack_x(const packed<W> &w, float (&x)[W])
 {
 #pragma unroll
-    for (int i = 0; i < BYTES / 4; i++) {
-        if constexpr (sizeof(element) == 4) {
+    for (int i = 0; i < static_cast<int>(sizeof(w.word) / 4); i++) {
+        if constexpr (W == 1 || sizeof(element) == 4) {
             x[i] = __uint_as_float(w.word[i]);
         } else {
             unpack<element>(w.word[i], x[2 * i], x[2 * i + 1]);
@@ -120,105 +108,59 @@ DEV void unpack_vector(const packed &w, float (&x)[V])
     }
 }
 
-DEV packed pack_vector(const float (&x)[V])
+template <int W> DEV void store_y(element *p, const float (&y)[W]) // streaming: it is not read again here
 {
-    packed w;
-#pragma unroll
-    for (int i = 0; i < BYTES / 4; i++) {
-        if constexpr (sizeof(element) == 4) {
-            w.word[i] = __float_as_uint(x[i]);
-        } else {
-            w.word[i] = pack<element>(x[2 * i], x[2 * i + 1]);
-        }
-    }
-    return w;
-}
-
-// Unsigned: a place before the row's start (ragged) is outside too.
-DEV bool inside(const place &at, int i) { return static_cast<u32>(i) < static_cast<u32>(at.n); }
-
-// The elements of a ragged vector that are in the row, as bits.
-constexpr u32 ALL = (1u << V) - 1u;
-DEV u32 live_bits(const place &at, int i)
-{
-    const int low = m_clamp(-i, 0, V);
-    const int high = m_clamp(at.n - i, 0, V);
-    return ((1u << high) - 1u) & ~((1u << low) - 1u);
-}
-
-// Makes the compiler forget what it knows of a register: what it derived from it in one pass (the unpacked floats) is then
-// derived again in the next one, and not held in registers in between.
-DEV void forget(u32 &word) { asm volatile("" : "+r"(word)); }
-DEV void forget(int &word) { asm volatile("" : "+r"(word)); }
-
-template <int COUNT> DEV void forget(packed (&held)[COUNT])
-{
-#pragma unroll
-    for (int v = 0; v < COUNT; v++) {
+    if constexpr (W == 1) {
+        *p = from_float<element>(y[0]);
+    } else {
+        u32 w[BYTES / 4];
 #pragma unroll
         for (int i = 0; i < BYTES / 4; i++) {
-            forget(held[v].word[i]);
+            if constexpr (sizeof(element) == 4) {
+                w[i] = __float_as_uint(y[i]);
+            } else {
+                w[i] = pack<element>(y[2 * i], y[2 * i + 1]);
+            }
+        }
+        if constexpr (BYTES == 16) {
+            __stcs(reinterpret_cast<uint4 *>(p), make_uint4(w[0], w[1], w[2], w[3]));
+        } else if constexpr (BYTES == 8) {
+            __stcs(reinterpret_cast<uint2 *>(p), make_uint2(w[0], w[1]));
+        } else {
+            __stcs(reinterpret_cast<u32 *>(p), w[0]);
         }
     }
 }
 
-// First element of this thread in the chunk at `base`; its next vectors follow at distances of STRIDE. Signed, so that
-// their addresses are known to be constants apart: a pair of registers for all of them.
-constexpr int STRIDE = TEAM * V;
-template <bool RAGGED> DEV int first_of(const place &at, int base)
+// Makes the compiler forget what it knows of the row: what it derived from it in one pass (the unpacked floats) is then
+// derived again in the next one, and not held in registers in between.
+template <int W, int COUNT> DEV void forget(packed<W> (&held)[COUNT])
 {
-    const int thread = WHOLE_BLOCK ? static_cast<int>(threadIdx.x) : static_cast<int>(threadIdx.x) % TEAM;
-    int i = base + thread * V - at.shift;
-    if constexpr (RAGGED) {
-        forget(i); // else every single element gets a pointer and a test of its own that run along with `base`
-    }
-    return i;
-}
-
-template <bool RAGGED, bool ONCE, int COUNT> DEV void load_chunk(packed (&held)[COUNT], const place &at, int base)
-{
-    const int first = first_of<RAGGED>(at, base);
 #pragma unroll
     for (int v = 0; v < COUNT; v++) {
-        const int i = first + v * STRIDE;
-        held[v] = packed{};
-        if constexpr (!RAGGED) {
-            if (inside(at, i)) {
-                held[v] = load_x<ONCE>(at.x + i);
-            }
-        } else {
-            const u32 live = live_bits(at, i);
-            if (at.x_aligned && live == ALL) {
-                held[v] = load_x<ONCE>(at.x + i);
-            } else {
-                float x[V];
 #pragma unroll
-                for (int j = 0; j < V; j++) {
-                    x[j] = live >> j & 1u ? m_load(at.x, i + j) : 0.0f;
-                }
-                held[v] = pack_vector(x); // exact: the floats are elements
-            }
+        for (int i = 0; i < static_cast<int>(sizeof(held[v].word) / 4); i++) {
+            asm volatile("" : "+r"(held[v].word[i]));
         }
     }
 }
 
-template <bool RAGGED> DEV void store_vector(const place &at, int i, const float (&y)[V])
+// First element of this thread in the chunk at `base`; its next vectors follow at distances of TEAM * W. Signed, so that
+// their addresses are known to be constants apart: a pair of registers for all of them.
+template <int W> DEV int first_of(int base)
 {
-    if constexpr (!RAGGED) {
-        if (inside(at, i)) {
-            store_y(at.y + i, pack_vector(y));
-        }
-    } else {
-        const u32 live = live_bits(at, i);
-        if (at.y_aligned && live == ALL) {
-            store_y(at.y + i, pack_vector(y));
-        } else {
+    return base + static_cast<int>(threadIdx.x) % TEAM * W;
+}
+
+template <int W, bool ONCE, int COUNT> DEV void load_chunk(packed<W> (&held)[COUNT], const place &at, int base)
+{
+    const int first = first_of<W>(base);
 #pragma unroll
-            for (int j = 0; j < V; j++) {
-                if (live >> j & 1u) {
-                    at.y[i + j] = from_float<element>(y[j]);
-                }
-            }
+    for (int v = 0; v < COUNT; v++) {
+        const int i = first + v * TEAM * W;
+        held[v] = packed<W>{};
+        if (i < at.n) {
+            held[v] = load_x<W, ONCE>(at.x + i);
         }
     }
 }
@@ -230,56 +172,57 @@ struct values { // of the row, in every one of its threads
     variant::vals vals;
 };
 
-template <bool RAGGED>
-DEV void make_columns(const rowwise_params &p, const values &of, const place &at, int i, variant::col (&c)[V])
+// Whether a reduction looks at a column's values. Where the variant does not say, the compiler has to find out.
+template <class VARIANT> constexpr bool reduces_columns()
 {
-    if constexpr (variant::COLS && !RAGGED) {
-        if (inside(at, i)) {
-            variant::make_cols<V>(p.in, p.z, of.head, i, c);
-        }
-    } else if constexpr (variant::COLS) {
-#pragma unroll
-        for (int j = 0; j < V; j++) { // the grid of x is not the grid of the columns
-            variant::col one[1];
-            variant::make_cols<1>(p.in, p.z, of.head, m_clamp_index(i + j, at.n), one);
-            c[j] = one[0];
+    if constexpr (requires { VARIANT::REDUCE_COLS; }) {
+        return VARIANT::REDUCE_COLS;
+    } else {
+        return VARIANT::COLS;
+    }
+}
+constexpr bool REDUCE_COLS = reduces_columns<variant>();
+
+template <int W> DEV void make_columns(const rowwise_params &p, const values &of, const place &at, int i, variant::col (&c)[W])
+{
+    if constexpr (variant::COLS) {
+        if (i < at.n) {
+            variant::make_cols<W>(p.in, p.z, of.head, i, c);
         }
     }
 }
 
 // What one chunk adds to the reductions of pass P: a tree inside a vector, so that sums are short and independent.
-template <int P, bool RAGGED, int COUNT>
-DEV void reduce_chunk(float (&red)[SLOTS], const packed (&held)[COUNT], const rowwise_params &p, const values &of,
+template <int P, int W, int COUNT>
+DEV void reduce_chunk(float (&red)[SLOTS], const packed<W> (&held)[COUNT], const rowwise_params &p, const values &of,
                       const place &at, int base)
 {
-    const int first = first_of<RAGGED>(at, base);
+    const int first = first_of<W>(base);
 #pragma unroll
     for (int v = 0; v < COUNT; v++) {
-        const int i = first + v * STRIDE;
-        float x[V];
-        unpack_vector(held[v], x);
-        variant::col c[V] = {};
-        make_columns<RAGGED>(p, of, at, i, c);
-        const u32 live = RAGGED ? live_bits(at, i) : ALL;
+        const int i = first + v * TEAM * W;
+        float x[W];
+        unpack_x<W>(held[v], x);
+        variant::col c[W] = {};
+        if constexpr (REDUCE_COLS) {
+            make_columns<W>(p, of, at, i, c);
+        }
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
             if constexpr (variant::REDUCE_PASS[R] == P) {
                 constexpr int OP = variant::REDUCE_OP[R];
-                float term[V];
+                float term[W];
 #pragma unroll
-                for (int j = 0; j < V; j++) {
+                for (int j = 0; j < W; j++) {
                     term[j] = variant::operand<R>(x[j], i + j, p.in, p.z, of.head, c[j], of.vals);
-                    if constexpr (RAGGED) {
-                        term[j] = live >> j & 1u ? term[j] : red_identity<OP>();
-                    }
                 }
 #pragma unroll
-                for (int step = 1; step < V; step *= 2) {
+                for (int step = 1; step < W; step *= 2) {
 #pragma unroll
-                    for (int j = 0; j + step < V; j += 2 * step) {
+                    for (int j = 0; j + step < W; j += 2 * step) {
                         term[j] = red_combine<OP>(term[j], term[j + step]);
                     }
                 }
-                red[R] = RAGGED || inside(at, i) ? red_combine<OP>(red[R], term[0]) : red[R];
+                red[R] = i < at.n ? red_combine<OP>(red[R], term[0]) : red[R];
             }
         });
     }
@@ -323,16 +266,14 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared)
     }
 }
 
-template <bool RAGGED>
-DEV void run(const rowwise_params &p, const place &at, int row, scratch &shared)
+template <int W> DEV void run(const rowwise_params &p, const place &at, int row, scratch &shared)
 {
-    constexpr bool HELD = IN_REGISTERS && !RAGGED;
-    constexpr int COUNT = RAGGED ? 2 : VECTORS;
-    constexpr int CHUNK = COUNT * STRIDE; // elements that the team works on at once
-    packed held[COUNT];
-    const int end = at.n + at.shift; // no overflow: n is less than 2^31 - 2^17
+    constexpr bool HELD = IN_REGISTERS && W == V;
+    constexpr int COUNT = W == V ? VECTORS : 4;
+    constexpr int CHUNK = COUNT * TEAM * W; // elements that the team works on at once
+    packed<W> held[COUNT];
     if constexpr (HELD) {
-        load_chunk<RAGGED, HELD>(held, at, 0); // before anything else is read
+        load_chunk<W, HELD>(held, at, 0); // before anything else is read
     }
     values of;
     of.head = variant::make_head(p.in, p.z);
@@ -346,13 +287,13 @@ DEV void run(const rowwise_params &p, const place &at, int row, scratch &shared)
             }
         });
         if constexpr (HELD) {
-            forget(held);
-            reduce_chunk<P, RAGGED>(red, held, p, of, at, 0);
+            forget<W>(held);
+            reduce_chunk<P, W>(red, held, p, of, at, 0);
         } else {
 #pragma unroll 1
-            for (int base = 0; base < end; base += CHUNK) {
-                load_chunk<RAGGED, HELD>(held, at, base);
-                reduce_chunk<P, RAGGED>(red, held, p, of, at, base);
+            for (int base = 0; base < at.n; base += CHUNK) {
+                load_chunk<W, HELD>(held, at, base);
+                reduce_chunk<P, W>(red, held, p, of, at, base);
             }
         }
         reduce_team<P>(red, shared);
@@ -360,24 +301,26 @@ DEV void run(const rowwise_params &p, const place &at, int row, scratch &shared)
     });
 
 #pragma unroll 1
-    for (int base = 0; HELD ? base == 0 : base < end; base += CHUNK) {
+    for (int base = 0; HELD ? base == 0 : base < at.n; base += CHUNK) {
         if constexpr (!HELD) {
-            load_chunk<RAGGED, HELD>(held, at, base);
+            load_chunk<W, HELD>(held, at, base);
         }
-        forget(held);
-        const int first = first_of<RAGGED>(at, base);
+        forget<W>(held);
+        const int first = first_of<W>(base);
 #pragma unroll
         for (int v = 0; v < COUNT; v++) {
-            const int i = first + v * STRIDE;
-            float x[V];
-            unpack_vector(held[v], x);
-            variant::col c[V] = {};
-            make_columns<RAGGED>(p, of, at, i, c);
+            const int i = first + v * TEAM * W;
+            float x[W];
+            unpack_x<W>(held[v], x);
+            variant::col c[W] = {};
+            make_columns<W>(p, of, at, i, c);
 #pragma unroll
-            for (int j = 0; j < V; j++) {
+            for (int j = 0; j < W; j++) {
                 x[j] = variant::output(x[j], i + j, p.in, p.z, of.head, c[j], of.vals);
             }
-            store_vector<RAGGED>(at, i, x);
+            if (i < at.n) {
+                store_y<W>(at.y + i, x);
+            }
         }
     }
     if constexpr (variant::STATS > 0) {
@@ -417,19 +360,12 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, rowwise::MIN_BLOCKS)
     at.x = static_cast<const element *>(p.x) + (row0 * p.x_0 + row1 * p.x_1 + row2 * p.x_2);
     at.y = static_cast<element *>(p.y) + (row0 * p.y_0 + row1 * p.y_1 + row2 * p.y_2);
     at.n = asked < total ? z.n : 0; // threads without a row still take part in the shuffles
-    at.shift = 0;
-    at.x_aligned = true;
-    at.y_aligned = true;
-
     // The same answer in every thread of the grid: shuffles may not diverge.
     const u64 starts = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.y) |
                        static_cast<u64>(p.x_0 | p.x_1 | p.x_2 | p.y_0 | p.y_1 | p.y_2) * sizeof(element);
     if (starts % BYTES == 0 && z.n % V == 0) {
-        run<false>(p, at, row, shared);
+        run<V>(p, at, row, shared);
     } else {
-        at.shift = static_cast<int>(reinterpret_cast<u64>(at.x) % BYTES / sizeof(element));
-        at.x_aligned = is_aligned<BYTES>(at.x - at.shift);
-        at.y_aligned = is_aligned<BYTES>(at.y - at.shift);
-        run<true>(p, at, row, shared);
+        run<1>(p, at, row, shared);
     }
 }

@@ -54,6 +54,17 @@ tracked | while IFS= read -r file; do
     [ -f "$file" ] && grep -nIF "$here/" "$file" /dev/null
 done | grep -vE '^(\./)?tests/rules\.sh:' | breach 'no machine path in a tracked file'
 
+# The lists of sources are explicit: whoever adds a file names it there.
+for file in gen/*.c runtime/*.c templates/*.cuh specs/*.lua; do
+    grep -qE "(^|[ (])$file([ )]|\$)" CMakeLists.txt || echo "$file"
+done | breach 'every source, template and spec is named in CMakeLists.txt'
+for file in tests/unit/*.c tests/fuzz/*.c; do
+    grep -qE "^(    | .* )$(basename "$file" .c)( |\$)" CMakeLists.txt || echo "$file"
+done | breach 'every file of tests/unit and tests/fuzz is named in CMakeLists.txt'
+grep -oE '(gen|runtime|templates|specs)/[A-Za-z0-9_]+\.(cuh|lua|c)\b' CMakeLists.txt | sort -u | while read -r file; do
+    [ -f "$file" ] || echo "$file"
+done | breach 'every file named in CMakeLists.txt is there'
+
 # Sizes. A function longer than 80 lines must be a pure switch: every third line a case.
 sizes() {
     awk '

@@ -22,11 +22,11 @@ compile() {
     n=$((n + 1))
     if ! nvcc -x cu -std=c++20 -cubin -arch="$arch" -Werror all-warnings -Xptxas -v -o "$temp/out.cubin" "$@" "$file" \
         >"$temp/log" 2>&1; then
-        echo "$file, $arch: does not compile:"
+        echo "$(basename "$file"), $arch: does not compile:"
         cat "$temp/log"
         failed=$((failed + 1))
     elif grep -E '[1-9][0-9]* bytes spill' "$temp/log"; then
-        echo "$file, $arch: ptxas spills registers"
+        echo "$(basename "$file"), $arch: ptxas spills registers"
         failed=$((failed + 1))
     fi
 }
@@ -45,7 +45,7 @@ done
 
 # generate SPEC PROBLEM ARCH: as one file, through nvcc. It holds every helper of the headers, used or not: no warning 177.
 generate() {
-    if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$2" -o "$temp/$1.cu" 2>"$temp/log"; then
+    if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$2" -o "$temp/$1.cu" >"$temp/log" 2>&1; then
         compile "$temp/$1.cu" "$3" -diag-suppress 177
     else
         echo "lathe gen specs/$1.lua --arch $3 --problem $2 fails:"
@@ -57,13 +57,13 @@ generate() {
 # jit SPEC PROBLEM: through NVRTC, for the oldest and the newest architecture.
 jit() {
     n=$((n + 1))
-    "$LATHE" compile "specs/$1.lua" --arch sm_80 --arch sm_90a --problem "$2" -o "$temp/$1.fatbin" 2>"$temp/log"
+    "$LATHE" compile "specs/$1.lua" --arch sm_80 --arch sm_90a --problem "$2" -o "$temp/$1.fatbin" >"$temp/log" 2>&1
     code=$?
     if [ $code -eq 3 ]; then # no compiler here
         echo "tests/templates.sh: skipped: lathe compile: $(tail -n 1 "$temp/log")" >&2
     elif [ $code -ne 0 ] || [ ! -s "$temp/$1.fatbin" ]; then
         echo "lathe compile specs/$1.lua --problem $2 fails:"
-        head -n 12 "$temp/log"
+        head -n 3 "$temp/log" | cut -c 1-300
         failed=$((failed + 1))
     fi
 }

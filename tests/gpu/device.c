@@ -55,7 +55,7 @@ struct graph {
     void *exec;
 };
 
-enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1 };
+enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1, ALIGNMENT = 256 /* as cuMemAlloc */ };
 
 static _Thread_local char last_error[256];
 
@@ -165,7 +165,7 @@ void *device_alloc(const struct device *device, size_t bytes)
 {
     const size_t size = bytes ? bytes : 1;
     if (device->dry) {
-        return malloc(size);
+        return aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     }
     unsigned long long address = 0;
     if (!succeed(device, device->cuda.mem_alloc(&address, size), "cuMemAlloc")) {

@@ -1,0 +1,59 @@
+#!/bin/sh
+# device.sh: `lathe run` on a fake GPU (fake_cuda.c): the way around a launch, and every CUDA call that
+# may fail. Needs a C compiler and NVRTC.
+. "$(dirname "$0")/common.sh"
+ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of NVRTC
+export ASAN_OPTIONS
+
+command -v cc >/dev/null || { echo 'skipped: there is no C compiler (cc)'; exit 77; }
+"$LATHE" compile softmax -o softmax.fatbin >out.txt 2>err.txt
+[ $? != 3 ] || { echo "skipped: $(cat err.txt)"; exit 77; }
+cc -std=c11 -D_GNU_SOURCE -shared -fPIC -o libcuda.so.1 "$here/tests/cli/fake_cuda.c" || { echo 'FAILED fake_cuda.c'; exit 1; }
+LD_LIBRARY_PATH=$work${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+FAKE_CUDA_LOG=$work/log.txt
+export LD_LIBRARY_PATH FAKE_CUDA_LOG
+
+run() { "$LATHE" run "$@" --device cuda:0; }
+given_back() { expect 0 '' '' sh -c 'echo "memory 0 events 0 contexts 0" | cmp - log.txt'; }
+
+expect 0 'device     Fake GPU' '*' run softmax --problem rows=64,n=128 --repeat 5
+expect 0 'time       2.000 ms (median of 5 launches' '*' run softmax --problem rows=64,n=128 --repeat 5
+expect 0 'from the cache on disk' '*' run softmax --problem rows=65,n=128
+expect 0 'softmax_rowwise_bf16' '*' "$LATHE" cache info
+expect 0 '1 kernels read, 0 broken' '*' "$LATHE" cache verify
+given_back
+# 2 * 8192 * 1024 bf16 in 2 ms
+expect 0 'rate       0.01678 TB/s' '*' run softmax --problem rows=8192,n=1024
+# kernels that write nothing leave NaN, and that is seen
+expect 1 'values are NaN or infinite on one side alone' '*' run softmax --problem rows=64,n=128 --verify
+expect 1 'NaN in rows that were not compared' '*' run softmax --problem rows=4096,n=128 --verify
+expect 1 'lse: max abs 0.000e+00' '*' run causal --problem h=2,q=64,d=64 --verify
+expect 1 'relative L2' '*' run causal --problem h=2,q=64,d=64 --verify --output o=o.npy
+expect 0 '*' '*' test -s o.npy
+given_back
+
+for call in cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGet cuDeviceGetName cuDeviceGetAttribute \
+    cuDevicePrimaryCtxRetain cuCtxPushCurrent cuModuleLoadDataEx cuModuleGetFunction cuLaunchKernelEx cuMemAlloc \
+    cuMemcpyHtoD cuMemcpyDtoH cuEventCreate cuEventRecord cuEventSynchronize cuEventElapsedTime cuCtxSynchronize; do
+    FAKE_CUDA_FAIL=$call
+    export FAKE_CUDA_FAIL
+    expect 3 '' 'CUDA_ERROR_FAKE, error 2' run softmax --problem rows=64,n=128
+    given_back
+    unset FAKE_CUDA_FAIL
+done
+
+# a cache that cannot be kept costs a warning
+mkdir closed && chmod 500 closed
+[ "$(id -u)" = 0 ] || expect 0 'compiled' 'lathe: ' run softmax --problem rows=64,n=128 --cache-dir "$work/closed/cache"
+chmod 700 closed
+expect 0 'compiled' '*' run softmax --problem rows=64,n=128 --cache-dir ''
+
+# an entry that is damaged is rebuilt; verify finds the next one
+find cache -type f -size +8k | while IFS= read -r file; do printf 'damage' | dd of="$file" bs=1 seek=4000 conv=notrunc 2>/dev/null; done
+expect 0 'compiled' '*' run softmax --problem rows=64,n=128
+find cache -type f -size +8k | while IFS= read -r file; do printf 'damage' | dd of="$file" bs=1 seek=4000 conv=notrunc 2>/dev/null; done
+expect 1 'broken' '*' "$LATHE" cache verify
+expect 0 'kernels removed' '*' "$LATHE" cache clear
+expect 0 ' 0 kernels' '*' "$LATHE" cache info
+
+finish

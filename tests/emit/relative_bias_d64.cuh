@@ -1,0 +1,382 @@
+// variant.gen.cuh: written by lathe 0.1.0 from relative_bias.lua; do not edit
+#pragma once
+#include "config.gen.cuh"
+#include "math.cuh"
+
+struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
+    const float *in_table;
+    long long in_table_s0;
+    int in_table_s1;
+};
+
+struct attention_params {
+    const void *q;
+    const void *k;
+    const void *v;
+    void *o;
+    long long q_b;
+    long long q_h;
+    long long q_t;
+    long long k_b;
+    long long k_h;
+    long long k_t;
+    long long v_b;
+    long long v_h;
+    long long v_t;
+    long long o_b;
+    long long o_h;
+    long long o_t;
+    sizes z;
+    const unsigned char *map;
+    float *final0;
+    long long final0_b;
+    long long final0_h;
+    long long final0_t;
+    inputs x;
+};
+static_assert(sizeof(attention_params) == 216, "host and device disagree about attention_params");
+
+struct variant {
+    struct head {
+        int b, h, h_kv;
+    };
+    DEV head make_head(const inputs &x, const sizes &z, int b, int h_)
+    {
+        head h;
+        h.b = b;
+        h.h = h_;
+        h.h_kv = h_ / (z.n_h / z.n_h_kv);
+        return h;
+    }
+
+    struct row {
+        int row, q;
+    };
+    DEV row make_row(const inputs &x, const sizes &z, const head &h, int row_)
+    {
+        row r;
+        r.row = row_;
+        r.q = row_ + z.q_start;
+        return r;
+    }
+
+    struct col {
+        int kv;
+    };
+    DEV col make_col(const inputs &x, const sizes &z, const head &h, int kv)
+    {
+        col c;
+        c.kv = kv;
+        return c;
+    }
+
+    static constexpr bool DIAG = true;
+    DEV float make_diag(const inputs &x, const sizes &z, const head &h, int delta)
+    {
+        const int t0 = m_abs(delta);  // relative_bias.lua:5
+        const int t1 = m_max(t0, 8);  // relative_bias.lua:6
+        const float t2 = (float)(t1);  // relative_bias.lua:6
+        const float t3 = m_div(t2, 8.0f);  // relative_bias.lua:6
+        const float t4 = m_log2(t3);  // relative_bias.lua:6
+        const float t5 = (t4 * 2.0f);  // relative_bias.lua:6
+        const float t6 = (t5 + 0x1.0624dep-10f /* 0.001 */);  // relative_bias.lua:6
+        const int t7 = (int)(t6);  // relative_bias.lua:6
+        const int t8 = (8 + t7);  // relative_bias.lua:6
+        const bool t9 = (delta < 0);  // relative_bias.lua:7
+        const int t10 = (t9 ? 16 : 0);  // relative_bias.lua:7
+        const bool t11 = (t0 < 8);  // relative_bias.lua:7
+        const int t12 = m_min(t8, 15);  // relative_bias.lua:7
+        const int t13 = (t11 ? t0 : t12);  // relative_bias.lua:7
+        const int t14 = (t10 + t13);  // relative_bias.lua:7
+        const float t15 = m_load(x.in_table, (long long)h.h * x.in_table_s0 + (long long)m_clamp_index(t14, 32) * x.in_table_s1);  // relative_bias.lua:11
+        return t15;
+    }
+
+    static constexpr bool MASKED = false;
+    DEV bool live(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
+    {
+        return true;
+    }
+    static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
+    DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
+    {
+        return TILE_ALL;
+    }
+
+    struct state {
+        float s0; // l, a part per thread
+        float s1; // m
+    };
+    DEV state init(bool leader)
+    {
+        state s;
+        s.s0 = !leader ? 0.0f : 0.0f;
+        s.s1 = -INF;
+        return s;
+    }
+    struct tile {
+        float f0;
+        float f1;
+        float f2;
+        float f3;
+        float f4;
+        float f5;
+    };
+    static constexpr int PASSES = 2, REDUCTIONS = 2;
+    static constexpr int REDUCE_PASS[] = {0, 1};
+    static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};
+    static constexpr bool REDUCE_LAZY[] = {false, true};
+    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+    }
+    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        if constexpr (P == 0) {
+        const float t0 = m_max(s.s1, red[0]);  // prelude.lua:13
+        const bool t1 = (-INF == t0);  // prelude.lua:8
+        const float t2 = (t1 ? 0.0f : t0);  // prelude.lua:8
+        const float t3 = (-1.0f * t2);  // prelude.lua:8
+        const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:8
+        t.f0 = t4;
+        const float t5 = (s.s1 - t2);  // prelude.lua:14
+        const float t6 = (0x1.715476p0f /* 1.442695 */ * t5);  // prelude.lua:14
+        const float t7 = m_exp2(t6);  // prelude.lua:14
+        t.f1 = t7;
+        t.f3 = t0;
+        t.f4 = red[0];
+        }
+        if constexpr (P == 1) {
+        const float t0 = (s.s0 * t.f1);  // prelude.lua:16
+        const float t1 = (t0 + red[1]);  // prelude.lua:16
+        t.f2 = t1;
+        t.f5 = red[1];
+        }
+    }
+    template <int P> DEV float element(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (P == 0) {
+        const float t0 = (0x1.000000p-3f /* 0.125 */ * e);
+        const float t1 = (diag + t0);  // relative_bias.lua:11
+        return t1;
+        }
+        if constexpr (P == 1) {
+        const float t0 = (e * 0x1.715476p0f /* 1.442695 */);  // relative_bias.lua:11
+        const float t1 = (t.f0 + t0);  // relative_bias.lua:11
+        const float t2 = m_exp2(t1);  // relative_bias.lua:11
+        return t2;
+        }
+        return e;
+    }
+    template <int R> DEV float operand(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (R == 0) {
+        return e;
+        }
+        if constexpr (R == 1) {
+        return e;
+        }
+        return e;
+    }
+    static constexpr bool RESCALE = true;
+    DEV float o_scale(const tile &t) { return t.f1; }
+    DEV void next(state &s, const tile &t)
+    {
+        s.s0 = t.f2;
+        s.s1 = t.f3;
+    }
+    template <class SUM4> DEV void join(state &s, const SUM4 &sum4)
+    {
+        s.s0 = sum4(s.s0);
+    }
+    static constexpr int FINALS = 1;
+    DEV float finish(const state &s, float *finals, const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        const bool t0 = (s.s0 == 0.0f);  // prelude.lua:10
+        const float t1 = (t0 ? 1.0f : s.s0);  // prelude.lua:10
+        const float t2 = m_div(1.0f, t1);  // prelude.lua:10
+        const bool t3 = (s.s1 == -INF);  // prelude.lua:8
+        const float t4 = (t3 ? 0.0f : s.s1);  // prelude.lua:8
+        const float t5 = m_log(s.s0);  // prelude.lua:24
+        const float t6 = (t4 + t5);  // prelude.lua:24
+        finals[0] = t6; // lse
+        return t2;
+    }
+    DEV void empty_finals(float *finals)
+    {
+        finals[0] = -INF;
+    }
+    DEV void store_finals(const attention_params &p, int b, int h, int row, const float *finals)
+    {
+        if (p.final0) {
+            p.final0[b * p.final0_b + h * p.final0_h + row * p.final0_t] = finals[0];
+        }
+    }
+    struct query_mod {
+        static constexpr int STAGES = 0;
+        static constexpr int FORM[] = {FORM_ELEMENT};
+        static constexpr int PASSES[] = {0};
+        static constexpr int REDUCTIONS[] = {0};
+        template <int S> DEV constexpr int reduce_pass(int r)
+        {
+            return 0;
+        }
+        template <int S> DEV constexpr int reduce_op(int r)
+        {
+            return 0;
+        }
+    struct head {
+        int b, h, h_kv;
+    };
+        DEV head make_head(const inputs &x, const sizes &z, int b, int h_)
+        {
+            head h;
+            h.b = b;
+            h.h = h_;
+            h.h_kv = h_ / (z.n_h / z.n_h_kv);
+            return h;
+        }
+    struct vals {
+        int pos;
+    };
+        template <int S> DEV void begin(vals &v, const inputs &x, const sizes &z, const head &h, int token, int pos)
+        {
+            v.pos = pos;
+        }
+        template <int S, int R> DEV float operand(float a, float b, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+            return a;
+        }
+        template <int S, int P> DEV void update(vals &v, const float *red, const inputs &x, const sizes &z, const head &h)
+        {
+        }
+        template <int S> DEV void output(float &a, float &b, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+        }
+    };
+    struct key_mod {
+        static constexpr int STAGES = 0;
+        static constexpr int FORM[] = {FORM_ELEMENT};
+        static constexpr int PASSES[] = {0};
+        static constexpr int REDUCTIONS[] = {0};
+        template <int S> DEV constexpr int reduce_pass(int r)
+        {
+            return 0;
+        }
+        template <int S> DEV constexpr int reduce_op(int r)
+        {
+            return 0;
+        }
+    struct head {
+        int b, h, h_kv;
+    };
+        DEV head make_head(const inputs &x, const sizes &z, int b, int h_)
+        {
+            head h;
+            h.b = b;
+            h.h = h_;
+            h.h_kv = h_;
+            return h;
+        }
+    struct vals {
+        int pos;
+    };
+        template <int S> DEV void begin(vals &v, const inputs &x, const sizes &z, const head &h, int token, int pos)
+        {
+            v.pos = pos;
+        }
+        template <int S, int R> DEV float operand(float a, float b, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+            return a;
+        }
+        template <int S, int P> DEV void update(vals &v, const float *red, const inputs &x, const sizes &z, const head &h)
+        {
+        }
+        template <int S> DEV void output(float &a, float &b, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+        }
+    };
+    struct value_mod {
+        static constexpr int STAGES = 0;
+        static constexpr int FORM[] = {FORM_ELEMENT};
+        static constexpr int PASSES[] = {0};
+        static constexpr int REDUCTIONS[] = {0};
+        template <int S> DEV constexpr int reduce_pass(int r)
+        {
+            return 0;
+        }
+        template <int S> DEV constexpr int reduce_op(int r)
+        {
+            return 0;
+        }
+    struct head {
+        int b, h, h_kv;
+    };
+        DEV head make_head(const inputs &x, const sizes &z, int b, int h_)
+        {
+            head h;
+            h.b = b;
+            h.h = h_;
+            h.h_kv = h_;
+            return h;
+        }
+    struct vals {
+        int pos;
+    };
+        template <int S> DEV void begin(vals &v, const inputs &x, const sizes &z, const head &h, int token, int pos)
+        {
+            v.pos = pos;
+        }
+        template <int S, int R> DEV float operand(float a, float b, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+            return a;
+        }
+        template <int S, int P> DEV void update(vals &v, const float *red, const inputs &x, const sizes &z, const head &h)
+        {
+        }
+        template <int S> DEV void output(float &a, float &b, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+        }
+    };
+    struct output_mod {
+        static constexpr int STAGES = 0;
+        static constexpr int FORM[] = {FORM_ELEMENT};
+        static constexpr int PASSES[] = {0};
+        static constexpr int REDUCTIONS[] = {0};
+        template <int S> DEV constexpr int reduce_pass(int r)
+        {
+            return 0;
+        }
+        template <int S> DEV constexpr int reduce_op(int r)
+        {
+            return 0;
+        }
+    struct head {
+        int b, h, h_kv;
+    };
+        DEV head make_head(const inputs &x, const sizes &z, int b, int h_)
+        {
+            head h;
+            h.b = b;
+            h.h = h_;
+            h.h_kv = h_ / (z.n_h / z.n_h_kv);
+            return h;
+        }
+    struct vals {
+        int pos;
+    };
+        template <int S> DEV void begin(vals &v, const inputs &x, const sizes &z, const head &h, int token, int pos)
+        {
+            v.pos = pos;
+        }
+        template <int S, int R> DEV float operand(float a, float b, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+            return a;
+        }
+        template <int S, int P> DEV void update(vals &v, const float *red, const inputs &x, const sizes &z, const head &h)
+        {
+        }
+        template <int S> DEV void output(float &a, float &b, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+        }
+    };
+};

@@ -1,0 +1,160 @@
+/*
+ * emit.c: generated texts: byte-identical from run to run, as the golden files say for a few (spec, problem)
+ * pairs, complete (every include is in the source), and recipes whose parameter blocks hold together.
+ */
+#include "check.h"
+#include "emit.h"
+
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct device H100 = {90, 132, 232448, "sm_90a"};
+
+static void make_source(const char *spec, const char *problem_text, struct source *out)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    struct ir *ir = spec_load(spec, NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
+    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(emit(ir, LATHE_FORWARD, &sig, &problem, &H100, &plan, out, &err), LATHE_OK);
+    ir_free(ir);
+}
+
+static const struct text *text_named(const struct source *s, const char *name)
+{
+    for (int i = 0; i < s->n_texts; i++)
+        if (strcmp(s->text[i].name, name) == 0)
+            return &s->text[i];
+    CHECK(false);
+    return NULL;
+}
+
+static void compare_golden(const char *name, const char *spec, const char *problem)
+{
+    struct source s;
+    char path[128];
+    make_source(spec, problem, &s);
+    snprintf(path, sizeof path, "tests/emit/%s.cuh", name);
+    const struct text *t = text_named(&s, "variant.gen.cuh");
+    if (check_update()) {
+        FILE *f = fopen(check_source_path(path), "wb");
+        CHECK(f != NULL);
+        CHECK_EQ(fwrite(t->data, 1, t->size, f), t->size);
+        fclose(f);
+    }
+    FILE *f = fopen(check_source_path(path), "rb");
+    CHECK(f != NULL);
+    char *expected = calloc(1, t->size + 4096);
+    CHECK(expected != NULL);
+    size_t n = fread(expected, 1, t->size + 4095, f);
+    fclose(f);
+    expected[n] = 0;
+    CHECK_STR(t->data, expected);
+    free(expected);
+    source_free(&s);
+}
+
+TEST(golden_causal)
+{
+    compare_golden("causal_d128", "causal", "dtype=bf16,b=1,h=2,q=64,d=128");
+}
+
+TEST(golden_relative_bias)
+{
+    compare_golden("relative_bias_d64", "relative_bias", "dtype=f16,b=1,h=2,q=64,d=64");
+}
+
+TEST(golden_rope)
+{
+    compare_golden("rope_d128", "rope", "dtype=bf16,b=1,h=2,q=64,d=128");
+}
+
+TEST(golden_layer_norm)
+{
+    compare_golden("layer_norm", "layer_norm", "dtype=bf16,rows=64,n=8192");
+}
+
+TEST(the_same_input_gives_the_same_bytes)
+{
+    struct source a;
+    struct source b;
+    make_source("document", "dtype=bf16,b=1,h=2,q=64,d=128", &a);
+    (void)setlocale(LC_ALL, "de_DE.UTF-8"); /* where there is one: text must not follow it */
+    make_source("document", "dtype=bf16,b=1,h=2,q=64,d=128", &b);
+    CHECK_EQ(a.n_texts, b.n_texts);
+    for (int i = 0; i < a.n_texts; i++)
+        CHECK_STR(a.text[i].data, b.text[i].data);
+    CHECK_EQ(a.n_launches, 2); /* the tile map, then the kernel */
+    source_free(&a);
+    source_free(&b);
+}
+
+TEST(lengths_do_not_change_the_text)
+{
+    struct source a;
+    struct source b;
+    make_source("alibi", "dtype=bf16,b=1,h=2,q=64,d=128", &a);
+    make_source("alibi", "dtype=bf16,b=3,h=8,h_kv=2,q=1000,kv=77,d=128", &b);
+    CHECK_EQ(a.n_texts, b.n_texts);
+    for (int i = 0; i < a.n_texts; i++)
+        CHECK_STR(a.text[i].data, b.text[i].data);
+    source_free(&a);
+    source_free(&b);
+}
+
+TEST(one_file_has_no_includes_left)
+{
+    struct source s;
+    struct text_buf t = {0};
+    make_source("qk_norm", "dtype=bf16,b=1,h=2,q=64,d=128", &s);
+    emit_inline(&s, &t);
+    CHECK(!t.failed);
+    CHECK(strstr(t.data, "#include") == NULL);
+    CHECK(strstr(t.data, "// qk_norm.lua:2") != NULL);
+    text_free(&t);
+    source_free(&s);
+}
+
+TEST(parameters_do_not_overlap)
+{
+    static const char *const specs[] = {"causal", "document", "relative_bias", "qk_norm", "sigmoid"};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        struct source s;
+        make_source(specs[i], "dtype=bf16,b=1,h=2,q=64,d=128", &s);
+        for (int k = 0; k < s.n_launches; k++) {
+            const struct launch *l = &s.launch[k];
+            uint32_t end = 0;
+            for (int p = 0; p < l->n_params; p++) {
+                int kind = l->param[p].kind;
+                bool small = kind == PARAM_ARG_STRIDE32 || kind == PARAM_SYM || kind == PARAM_SCALAR_F32 ||
+                             kind == PARAM_SCALAR_I32 || kind == PARAM_Q_START;
+                uint32_t bytes = small ? 4 : 8;
+                CHECK_EQ(l->param[p].offset % bytes, 0);
+                CHECK(l->param[p].offset >= end);
+                end = l->param[p].offset + bytes;
+            }
+            CHECK(end <= l->param_bytes);
+        }
+        source_free(&s);
+    }
+}
+
+TEST(floats_are_exact)
+{
+    static const double values[] = {0.1, -1.0 / 3.0, 1e-30, 3e38, 1e-42, 0.0, -0.0, 5.0, -7.0, 1234567.0};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char text[64];
+        float_text(values[i], text, sizeof text);
+        CHECK(strtof(text, NULL) == (float)values[i]);
+    }
+    char text[64];
+    float_text(-1.0 / 0.0, text, sizeof text);
+    CHECK_STR(text, "-INF");
+}

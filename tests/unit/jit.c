@@ -1,0 +1,487 @@
+/*
+ * jit.c: the whole way from a spec to a launch, with NVRTC and the cache as they are and a driver that only
+ * pretends: which calls compile, which come from memory, which from disk; what a kernel refuses; who frees
+ * what. Needs NVRTC, no GPU.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "rt.h"
+
+/* ---- a driver that pretends ----------------------------------------------------------------------- */
+
+static struct {
+    atomic_int loads;
+    atomic_int unloads;
+    atomic_int launches;
+    unsigned grid;
+} seen;
+
+static int handle; /* something to point at */
+
+static int fake_load(struct CUmod_st **module, const void *image, unsigned n, int *option, void **value)
+{
+    (void)n;
+    if (option[0] != CU_JIT_ERROR_LOG || !value[0])
+        return 1;
+    atomic_fetch_add(&seen.loads, 1);
+    *module = (struct CUmod_st *)(void *)&handle;
+    return strcmp(lathe__image_kind(image, 4), "unknown") == 0 ? 200 : CU_SUCCESS;
+}
+
+static int fake_unload(struct CUmod_st *module)
+{
+    atomic_fetch_add(&seen.unloads, 1);
+    return module ? CU_SUCCESS : 1;
+}
+
+static int fake_function(struct CUfunc_st **function, struct CUmod_st *module, const char *name)
+{
+    *function = (struct CUfunc_st *)(void *)&handle;
+    return module && name[0] ? CU_SUCCESS : 500;
+}
+
+static int fake_set(struct CUfunc_st *function, int attribute, int value)
+{
+    return function && attribute == CU_FUNC_MAX_DYNAMIC_SMEM && value > 0 ? CU_SUCCESS : 1;
+}
+
+static int fake_get(int *value, int attribute, struct CUfunc_st *function)
+{
+    *value = attribute == CU_FUNC_REGISTERS ? 77 : 0;
+    return function ? CU_SUCCESS : 1;
+}
+
+static int fake_launch(const struct cu_launch_config *config, struct CUfunc_st *function, void **params,
+                       void **extra)
+{
+    atomic_fetch_add(&seen.launches, 1);
+    seen.grid = config->grid[0];
+    return function && params[0] && !extra ? CU_SUCCESS : 1;
+}
+
+static int fake_current(struct CUctx_st **context)
+{
+    *context = (struct CUctx_st *)(void *)&handle;
+    return CU_SUCCESS;
+}
+
+static int fake_release(int device)
+{
+    return device;
+}
+
+static int fake_mode(int *mode)
+{
+    *mode = 0;
+    return CU_SUCCESS;
+}
+
+static struct driver *fake_driver(void)
+{
+    struct driver *d = calloc(1, sizeof *d);
+    CHECK(d != NULL);
+    d->version = 13000;
+    d->cuModuleLoadDataEx = fake_load;
+    d->cuModuleUnload = fake_unload;
+    d->cuModuleGetFunction = fake_function;
+    d->cuFuncSetAttribute = fake_set;
+    d->cuFuncGetAttribute = fake_get;
+    d->cuLaunchKernelEx = fake_launch;
+    d->cuCtxGetCurrent = fake_current;
+    d->cuDevicePrimaryCtxRelease = fake_release;
+    d->cuThreadExchangeStreamCaptureMode = fake_mode;
+    return d;
+}
+
+struct messages {
+    atomic_int compiled;
+    atomic_int warnings;
+};
+
+static void count(void *user, int level, const char *text)
+{
+    struct messages *m = user;
+    atomic_fetch_add(&m->compiled, level == 1 && strncmp(text, "compiled ", 9) == 0);
+    atomic_fetch_add(&m->warnings, level == 0);
+}
+
+/* As lathe_ctx_create leaves it on a machine with a Hopper GPU. */
+static lathe_ctx *fake_ctx(struct messages *m)
+{
+    char path[PATH_BYTES];
+    struct environment environment;
+    struct compiler *compiler;
+    lathe_error err;
+    lathe__environment_read(&environment);
+    if (lathe__compiler_open(&compiler, environment.cuda_home, 0, &err) != LATHE_OK)
+        SKIP(err.text);
+    lathe__compiler_close(compiler);
+    struct lathe_ctx *ctx = calloc(1, sizeof *ctx);
+    CHECK(ctx != NULL);
+    memset(m, 0, sizeof *m);
+    ctx->device = (struct device){.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
+    ctx->report = (struct reporter){count, m};
+    snprintf(ctx->cuda_home, sizeof ctx->cuda_home, "%s", environment.cuda_home);
+    ctx->driver = fake_driver();
+    ctx->context = (struct CUctx_st *)(void *)&handle;
+    snprintf(path, sizeof path, "%s/cache", check_temp_dir());
+    lathe__cache_open(&ctx->cache, path, 0, false, ctx->report);
+    atomic_init(&ctx->references, 1);
+    pthread_mutex_init(&ctx->compiler_lock, NULL);
+    lathe__flight_init(&ctx->kernels);
+    lathe__flight_init(&ctx->modules);
+    return ctx;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------- */
+
+static _Alignas(256) char memory[64];
+
+struct call {
+    int64_t shape[2];
+    lathe_arg arg[2];
+};
+
+static void make_call(struct call *c, int64_t rows, int64_t n, lathe_dtype dtype)
+{
+    c->shape[0] = rows;
+    c->shape[1] = n;
+    c->arg[0] = (lathe_arg){"x", memory, dtype, 2, c->shape, NULL};
+    c->arg[1] = (lathe_arg){"y", memory, dtype, 2, c->shape, NULL};
+}
+
+static lathe_spec *load(const char *name)
+{
+    lathe_spec *spec;
+    lathe_error err = {0};
+    if (lathe_spec_load(&spec, name, &err) != LATHE_OK)
+        check_fail(__FILE__, __LINE__, err.text);
+    return spec;
+}
+
+static lathe_kernel *get(lathe_ctx *ctx, const lathe_spec *spec, int64_t rows, int64_t n, lathe_dtype dtype)
+{
+    struct call c;
+    lathe_kernel *kernel;
+    lathe_error err = {0};
+    make_call(&c, rows, n, dtype);
+    if (lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, c.arg, 2, &err) != LATHE_OK)
+        check_fail(__FILE__, __LINE__, err.text);
+    return kernel;
+}
+
+TEST(lengths_and_repeats_do_not_compile)
+{
+    struct messages m;
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_spec *spec = load("softmax");
+    lathe_kernel *first = get(ctx, spec, 100, 1024, LATHE_BF16);
+    CHECK_EQ(m.compiled, 1);
+    CHECK_EQ(seen.loads, 1);
+    CHECK_HAS(lathe_kernel_info(first), "77 registers");
+    CHECK_HAS(lathe_kernel_info(first), "from: compiler");
+    lathe_kernel *again = get(ctx, spec, 7, 1024, LATHE_BF16);
+    CHECK(again == first);
+    lathe_kernel *other = get(ctx, spec, 100, 1024, LATHE_F32);
+    CHECK(other != first);
+    CHECK_EQ(m.compiled, 2);
+    CHECK_EQ(m.warnings, 0);
+    lathe_kernel_release(again);
+    lathe_kernel_release(other);
+    lathe_ctx_destroy(ctx); /* a kernel outlives its context and its spec */
+    lathe_spec_destroy(spec);
+    CHECK_EQ(seen.unloads, 0);
+    CHECK_HAS(lathe_kernel_info(first), "key: ");
+    lathe_kernel_release(first);
+    CHECK_EQ(seen.unloads, 2);
+}
+
+TEST(the_same_texts_share_a_module)
+{
+    struct messages m;
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_spec *one = load("softmax");
+    lathe_spec *two = load("softmax");
+    lathe_kernel *a = get(ctx, one, 100, 1024, LATHE_BF16);
+    lathe_kernel *b = get(ctx, two, 100, 1024, LATHE_BF16);
+    CHECK(a != b);
+    CHECK(a->module == b->module);
+    CHECK_EQ(m.compiled, 1);
+    lathe_kernel_release(a);
+    lathe_kernel_release(b);
+    lathe_spec_destroy(one);
+    lathe_spec_destroy(two);
+    lathe_ctx_destroy(ctx);
+}
+
+/* As a second process would find it: neither compiled nor even NVRTC opened. */
+TEST(a_warm_disk_needs_no_compiler)
+{
+    struct messages m;
+    lathe_spec *spec = load("softmax");
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_kernel_release(get(ctx, spec, 100, 1024, LATHE_BF16));
+    lathe_ctx_destroy(ctx);
+    ctx = fake_ctx(&m);
+    lathe_kernel *kernel = get(ctx, spec, 100, 1024, LATHE_BF16);
+    CHECK_EQ(m.compiled, 0);
+    CHECK(ctx->compiler == NULL);
+    CHECK_HAS(lathe_kernel_info(kernel), "from: disk cache");
+    lathe_kernel_release(kernel);
+    lathe_kernel_release(get(ctx, spec, 100, 1024, LATHE_F16)); /* that one is not there */
+    CHECK_EQ(m.compiled, 1);
+    CHECK(ctx->compiler != NULL);
+    lathe_ctx_destroy(ctx);
+    lathe_spec_destroy(spec);
+}
+
+static void rewrite_note(const lathe_ctx *ctx, const char *from, const char *to)
+{
+    char text[4096] = "";
+    const int fd = openat(ctx->cache.dir_fd, COMPILER_NOTE, O_RDWR);
+    CHECK(fd >= 0);
+    CHECK(read(fd, text, sizeof text - 1) > 0);
+    char *at = strstr(text, from);
+    CHECK(at != NULL);
+    memcpy(at, to, strlen(to));
+    CHECK_EQ(pwrite(fd, text, strlen(text), 0), (ssize_t)strlen(text));
+    close(fd);
+}
+
+/* A note about another compiler: its key is not used for what this compiler makes. */
+TEST(a_wrong_note_is_found_out)
+{
+    struct messages m;
+    struct cache_list list;
+    lathe_spec *spec = load("softmax");
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_kernel *right = get(ctx, spec, 100, 1024, LATHE_BF16);
+    rewrite_note(ctx, "\nnvrtc ", "\nnVrtc ");
+    lathe_ctx *other = fake_ctx(&m);
+    lathe_kernel *kernel = get(other, spec, 100, 1024, LATHE_BF16);
+    CHECK(memcmp(kernel->key, right->key, KEY_BYTES) == 0);
+    CHECK_EQ(m.compiled, 0); /* the right entry was found in the end */
+    CHECK_EQ(lathe__cache_list(&other->cache, &list, NULL), LATHE_OK);
+    CHECK_EQ(list.n, 1);
+    CHECK_HAS(list.item[0].label, "softmax");
+    lathe__cache_list_free(&list);
+    lathe_kernel_release(kernel);
+    lathe_kernel_release(right);
+    lathe_ctx_destroy(other);
+    lathe_ctx_destroy(ctx);
+    lathe_spec_destroy(spec);
+}
+
+struct asker {
+    lathe_ctx *ctx;
+    const lathe_spec *spec;
+};
+
+static void *ask(void *user)
+{
+    const struct asker *a = user;
+    return get(a->ctx, a->spec, 100, 4096, LATHE_BF16);
+}
+
+TEST(eight_threads_compile_once)
+{
+    struct messages m;
+    struct asker asker = {fake_ctx(&m), load("softmax")};
+    pthread_t thread[8];
+    void *kernel[8];
+    for (int i = 0; i < 8; i++)
+        CHECK_EQ(pthread_create(&thread[i], NULL, ask, &asker), 0);
+    for (int i = 0; i < 8; i++) {
+        CHECK_EQ(pthread_join(thread[i], &kernel[i]), 0);
+        CHECK(kernel[i] == kernel[0]);
+    }
+    CHECK_EQ(m.compiled, 1);
+    CHECK_EQ(seen.loads, 1);
+    for (int i = 0; i < 8; i++)
+        lathe_kernel_release(kernel[i]);
+    lathe_spec_destroy((lathe_spec *)(uintptr_t)asker.spec);
+    lathe_ctx_destroy(asker.ctx);
+}
+
+static void refused(const lathe_kernel *kernel, const struct call *c, int n, const char *part)
+{
+    lathe_error err;
+    CHECK_EQ(lathe_launch(kernel, c->arg, n, NULL, NULL, &err), LATHE_ARG);
+    CHECK_HAS(err.text, part);
+    CHECK_EQ(seen.launches, 0);
+}
+
+TEST(a_kernel_refuses_what_it_was_not_built_for)
+{
+    struct messages m;
+    struct call c;
+    lathe_error err;
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_spec *spec = load("softmax");
+    lathe_kernel *kernel = get(ctx, spec, 100, 1024, LATHE_BF16);
+    make_call(&c, 100, 2048, LATHE_BF16);
+    refused(kernel, &c, 2, "built for n=1024, given 2048");
+    make_call(&c, 100, 1024, LATHE_F16);
+    refused(kernel, &c, 2, "'x': this kernel was built for bf16, given f16");
+    make_call(&c, 100, 1024, LATHE_BF16);
+    refused(kernel, &c, 1, "'y'");
+    c.arg[1].data = NULL;
+    refused(kernel, &c, 2, "'y'");
+    make_call(&c, 0, 1024, LATHE_BF16); /* no rows: nothing to do, and no error */
+    CHECK_EQ(lathe_launch(kernel, c.arg, 2, NULL, NULL, &err), LATHE_OK);
+    CHECK_EQ(seen.launches, 0);
+    make_call(&c, 333, 1024, LATHE_BF16);
+    CHECK_EQ(lathe_launch(kernel, c.arg, 2, NULL, NULL, &err), LATHE_OK);
+    CHECK(seen.launches >= 1 && seen.grid > 0 && seen.grid <= 333);
+    lathe_kernel_release(kernel);
+    lathe_spec_destroy(spec);
+    lathe_ctx_destroy(ctx);
+}
+
+TEST(what_gpus_do_not_serve)
+{
+    struct messages m;
+    struct call c;
+    lathe_error err;
+    lathe_kernel *kernel;
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_spec *spec = load("softmax");
+    make_call(&c, 100, 1024, LATHE_F64);
+    CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, c.arg, 2, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "host device");
+    make_call(&c, 100, 1024, LATHE_BF16);
+    CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_BACKWARD, c.arg, 2, &err), LATHE_UNSUPPORTED);
+    CHECK(kernel == NULL);
+    CHECK_HAS(err.text, "LATHE_DEVICE_HOST");
+    CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, (lathe_pass)7, c.arg, 2, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "pass");
+    CHECK_EQ(lathe_kernel_get(&kernel, ctx, NULL, LATHE_FORWARD, c.arg, 2, &err), LATHE_ARG);
+    CHECK_EQ(lathe_supported(ctx, spec, LATHE_FORWARD, c.arg, 2, &err), LATHE_OK);
+    make_call(&c, 100, 1 << 24, LATHE_BF16);
+    CHECK_EQ(lathe_supported(ctx, spec, LATHE_FORWARD, c.arg, 2, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "2^24");
+    CHECK_EQ(seen.loads, 0);
+    lathe_spec_destroy(spec);
+    lathe_ctx_destroy(ctx);
+}
+
+static double cpu_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+/* The host's share of a repeated get and of a launch, without the driver's. */
+TEST(host_cost)
+{
+    enum { ROUNDS = 20000, SLOW = 10 }; /* sanitizers and loaded machines */
+    struct messages m;
+    struct call c;
+    lathe_error err;
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_spec *spec = load("softmax");
+    lathe_kernel *kernel = get(ctx, spec, 100, 1024, LATHE_BF16);
+    make_call(&c, 100, 1024, LATHE_BF16);
+    const double begin = cpu_us();
+    for (int i = 0; i < ROUNDS; i++) {
+        lathe_kernel *again;
+        CHECK_EQ(lathe_kernel_get(&again, ctx, spec, LATHE_FORWARD, c.arg, 2, &err), LATHE_OK);
+        lathe_kernel_release(again);
+    }
+    const double middle = cpu_us();
+    for (int i = 0; i < ROUNDS; i++)
+        CHECK_EQ(lathe_launch(kernel, c.arg, 2, NULL, NULL, &err), LATHE_OK);
+    const double end = cpu_us();
+    printf("  get %.3f us, launch %.3f us\n", (middle - begin) / ROUNDS, (end - middle) / ROUNDS);
+    CHECK((middle - begin) / ROUNDS < 2.0 * SLOW);
+    CHECK((end - middle) / ROUNDS < 5.0 * SLOW);
+    lathe_kernel_release(kernel);
+    lathe_spec_destroy(spec);
+    lathe_ctx_destroy(ctx);
+}
+
+/* ---- the host device, through the public API ------------------------------------------------------ */
+
+TEST(the_host_device_computes)
+{
+    const lathe_options options = {.device = LATHE_DEVICE_HOST};
+    float x[2][3] = {{0.0f, 0.0f, 0.0f}, {0.0f, 0.6931472f, 0.0f}};
+    float y[2][3];
+    struct call c;
+    lathe_ctx *ctx;
+    lathe_kernel *kernel;
+    lathe_error err;
+    lathe_spec *spec = load("softmax");
+    size_t bytes = 1;
+    make_call(&c, 2, 3, LATHE_F32);
+    c.arg[0].data = x;
+    c.arg[1].data = y;
+    CHECK_EQ(lathe_ctx_create(&ctx, &options, &err), LATHE_OK);
+    CHECK_EQ(lathe_ctx_device(ctx), LATHE_DEVICE_HOST);
+    CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, c.arg, 2, &err), LATHE_OK);
+    CHECK_EQ(lathe_workspace_size(&bytes, kernel, c.arg, 2, &err), LATHE_OK);
+    CHECK_EQ(bytes, 0);
+    lathe_ctx_destroy(ctx);
+    lathe_spec_destroy(spec);
+    CHECK_EQ(lathe_launch(kernel, c.arg, 2, NULL, NULL, &err), LATHE_OK);
+    CHECK_CLOSE(y[0][2], 1.0 / 3.0, 1e-6);
+    CHECK_CLOSE(y[1][0], 0.25, 1e-6);
+    CHECK_CLOSE(y[1][1], 0.5, 1e-6);
+    CHECK_HAS(lathe_kernel_info(kernel), "host");
+    lathe_kernel_release(kernel);
+}
+
+TEST(options_are_checked)
+{
+    lathe_options options = LATHE_OPTIONS_INIT;
+    lathe_ctx *ctx = (lathe_ctx *)(void *)&handle;
+    lathe_error err;
+    options.device = -7;
+    CHECK_EQ(lathe_ctx_create(&ctx, &options, &err), LATHE_ARG);
+    CHECK(ctx == NULL);
+    CHECK_HAS(err.text, "options.device");
+    CHECK_HAS(err.text, "-7");
+    CHECK_EQ(lathe_ctx_create(&ctx, NULL, &err), LATHE_ARG);
+    CHECK_EQ(lathe_ctx_create(NULL, &options, &err), LATHE_ARG);
+    options.device = LATHE_DEVICE_AUTO;
+    CHECK_EQ(lathe_ctx_create(&ctx, &options, NULL), LATHE_OK); /* always something */
+    lathe_ctx_destroy(ctx);
+    lathe_ctx_destroy(NULL);
+    lathe_spec_destroy(NULL);
+    lathe_kernel_release(NULL);
+}
+
+TEST(without_a_gpu_the_error_says_what_works)
+{
+    lathe_options options = LATHE_OPTIONS_INIT;
+    lathe_ctx *ctx;
+    lathe_error err;
+    options.device = 0;
+    if (lathe_ctx_create(&ctx, &options, &err) == LATHE_OK) {
+        lathe_ctx_destroy(ctx);
+        SKIP("there is a GPU");
+    }
+    CHECK_EQ(err.status, LATHE_CUDA);
+    CHECK_HAS(err.text, "host device");
+}
+
+TEST(a_wrong_spec_names_its_line)
+{
+    static const char text[] = "local a = 1\nreturn attention { score_mod = 3 }\n";
+    lathe_spec *spec = (lathe_spec *)(void *)&handle;
+    lathe_error err;
+    CHECK_EQ(lathe_spec_parse(&spec, "wrong.lua", text, sizeof text - 1, &err), LATHE_SPEC);
+    CHECK(spec == NULL);
+    CHECK_HAS(err.file, "wrong.lua");
+    CHECK_EQ(err.line, 2);
+    CHECK_EQ(lathe_spec_load(&spec, "no_such_spec", &err), LATHE_SPEC);
+    CHECK_HAS(err.text, "no_such_spec");
+    CHECK_EQ(lathe_spec_load(&spec, NULL, &err), LATHE_ARG);
+}

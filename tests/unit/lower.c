@@ -1,0 +1,216 @@
+/*
+ * lower.c: the rewritten graph computes what the spec says: online functions on random rows, before and after
+ * lowering, in double precision; and the schedule's promises (what an element holds, which sums are lazy).
+ */
+#include "check.h"
+#include "lower.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEYS = 37, DIM = 64 };
+
+static struct problem attention_problem(const struct signature *sig)
+{
+    struct problem p;
+    lathe_error err;
+    CHECK_EQ(problem_parse(sig, "dtype=bf16,b=1,h=4,q=37,kv=37,d=64", &p, &err), LATHE_OK);
+    return p;
+}
+
+static double noise(void)
+{
+    return (double)rand() / RAND_MAX * 6 - 3;
+}
+
+/* Values of a row: at fields, the product and row states; the same for both graphs. */
+struct row {
+    double qk[KEYS];
+    double kv[KEYS];
+    double s[KEYS];
+    double state[MAX_STATE];
+};
+
+static void bind(struct eval_env *env, const struct ir *ir, const struct row *row, const lathe_arg *input)
+{
+    memset(env, 0, sizeof *env);
+    env->ir = ir;
+    env->axis = SPAN_KV;
+    env->n = KEYS;
+    env->at[AT_H] = 2;
+    env->at[AT_N_H] = 4;
+    env->at[AT_N_H_KV] = 4;
+    env->at[AT_Q] = 30;
+    env->at[AT_ROW] = 30;
+    env->at[AT_LEN_Q] = KEYS;
+    env->at[AT_LEN_KV] = KEYS;
+    env->at[AT_D] = DIM;
+    env->at[AT_D_V] = DIM;
+    env->at_axis[AT_KV] = row->kv;
+    env->param[PARAM_QK] = row->qk;
+    env->param[PARAM_S] = row->s;
+    for (int k = 0; k < ir->n_states; k++)
+        env->param[PARAM_STATE + k] = &row->state[k];
+    for (int i = 0; i < ir->n_inputs; i++)
+        env->input[i] = input;
+}
+
+/* PARAM_S of the online function: scale * qk, then score_mod. */
+static void score(const struct ir *ir, struct row *row, const lathe_arg *input)
+{
+    struct eval_env env;
+    bind(&env, ir, row, input);
+    CHECK(eval_run(&env, ir->scale.root, 1));
+    for (int j = 0; j < KEYS; j++)
+        row->s[j] = row->qk[j] * env.value[ir->scale.root[0]][0];
+    if (ir->score.n_roots > 0) {
+        double after[KEYS];
+        CHECK(eval_run(&env, ir->score.root, 1));
+        memcpy(after, env.value[ir->score.root[0]], sizeof after);
+        memcpy(row->s, after, sizeof after);
+    }
+    eval_free(&env);
+}
+
+static void compare_roots(struct eval_env *a, const struct ir *ir, struct eval_env *b, const struct ir *w)
+{
+    for (int i = 0; i < ir->online.n_roots; i++) {
+        const double *x = a->value[ir->online.root[i]];
+        const double *y = b->value[w->online.root[i]];
+        bool x_row = (ir->node[ir->online.root[i]].span & SPAN_KV) != 0;
+        bool y_row = (w->node[w->online.root[i]].span & SPAN_KV) != 0;
+        for (int j = 0; j < (x_row ? KEYS : 1); j++)
+            CHECK_CLOSE(y[y_row ? j : 0], x[j], 1e-12);
+    }
+}
+
+static void compare(const char *name)
+{
+    static float table[4 * 64];
+    const int64_t shape[] = {4, 32};
+    const float bias = 0.25f;
+    lathe_arg input = {"input", table, LATHE_F32, 2, shape, NULL};
+    struct diag diag = {0};
+    struct signature sig;
+    struct ir *ir = spec_load(name, NULL, 0, &diag);
+    CHECK(ir != NULL);
+    if (ir->n_inputs > 0 && ir->input[0].is_scalar)
+        input = (lathe_arg){"input", (void *)(uintptr_t)&bias, LATHE_F32, 0, NULL, NULL};
+    signature_make(ir, LATHE_FORWARD, &sig);
+    struct problem problem = attention_problem(&sig);
+    struct ir *w = lower(ir, &sig, &problem);
+    CHECK(w != NULL);
+    srand(3);
+    for (int i = 0; i < 128; i++)
+        table[i] = (float)noise();
+    for (int trial = 0; trial < 20; trial++) {
+        struct row row;
+        struct eval_env before;
+        struct eval_env after;
+        for (int j = 0; j < KEYS; j++) {
+            row.qk[j] = noise() * (trial % 2 ? 1 : 40);
+            row.kv[j] = j;
+        }
+        for (int k = 0; k < ir->n_states; k++)
+            row.state[k] = trial == 0 ? ir->state[k].init : fabs(noise());
+        score(ir, &row, &input);
+        bind(&before, ir, &row, &input);
+        bind(&after, w, &row, &input);
+        CHECK(eval_run(&before, ir->online.root, ir->online.n_roots));
+        CHECK(eval_run(&after, w->online.root, w->online.n_roots));
+        compare_roots(&before, ir, &after, w);
+        eval_free(&before);
+        eval_free(&after);
+    }
+    ir_free(w);
+    ir_free(ir);
+}
+
+TEST(lowering_keeps_the_values)
+{
+    static const char *const specs[] = {"full", "alibi", "softcap", "relative_bias", "sigmoid", "relu", "retention", "softmax_one"};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        compare(specs[i]);
+}
+
+static void schedule_of(const char *name, struct schedule *s, struct ir **w)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct ir *ir = spec_load(name, NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    struct problem problem = attention_problem(&sig);
+    *w = lower(ir, &sig, &problem);
+    CHECK(*w != NULL);
+    CHECK(schedule_online(*w, s));
+    ir_free(ir);
+}
+
+static int state_number(const struct ir *w, const char *name)
+{
+    for (int k = 0; k < w->n_states; k++)
+        if (strcmp(w->state[k].name, name) == 0)
+            return k;
+    return -1;
+}
+
+TEST(softmax_has_two_passes_and_a_lazy_sum)
+{
+    struct schedule s;
+    struct ir *w;
+    schedule_of("causal", &s, &w);
+    CHECK_EQ(s.passes, 2);
+    CHECK_EQ(s.n_reductions, 2);
+    CHECK_EQ(s.store_pass, 1);
+    CHECK(!s.lazy[0] && s.lazy[1]);
+    CHECK(s.state_lazy[state_number(w, "l")] && !s.state_lazy[state_number(w, "m")]);
+    CHECK_EQ(w->node[s.carry].op, OP_PARAM); /* scale went into the exponent */
+    CHECK_EQ(s.diag, -1);
+    ir_free(w);
+}
+
+TEST(softcap_keeps_the_tanh)
+{
+    struct schedule s;
+    struct ir *w;
+    schedule_of("softcap", &s, &w);
+    CHECK_EQ(w->node[s.carry].op, OP_TANH); /* the factor 30 went into the exponent */
+    ir_free(w);
+}
+
+TEST(retention_needs_its_sum_at_once)
+{
+    struct schedule s;
+    struct ir *w;
+    schedule_of("retention", &s, &w);
+    CHECK_EQ(s.n_reductions, 1);
+    CHECK(!s.lazy[0]);
+    CHECK(s.diag >= 0); /* gamma^(q - kv) */
+    ir_free(w);
+}
+
+TEST(sigmoid_has_one_pass)
+{
+    struct schedule s;
+    struct ir *w;
+    schedule_of("sigmoid", &s, &w);
+    CHECK_EQ(s.passes, 1);
+    CHECK_EQ(s.n_reductions, 0);
+    CHECK_EQ(s.store_pass, 0);
+    ir_free(w);
+}
+
+TEST(tables_by_distance_are_shared_along_diagonals)
+{
+    struct schedule s;
+    struct ir *w;
+    schedule_of("relative_bias", &s, &w);
+    CHECK(s.diag >= 0);
+    CHECK_EQ(w->node[s.diag].op, OP_LOAD);
+    ir_free(w);
+    schedule_of("alibi", &s, &w);
+    CHECK_EQ(s.diag, -1); /* cheaper per element */
+    ir_free(w);
+}

@@ -1,0 +1,104 @@
+/*
+ * plan.c: which problems are taken, with tiles that fit the device, and what every refusal says. Without a GPU:
+ * a device is a struct of numbers.
+ */
+#include "check.h"
+#include "gen.h"
+
+#include <string.h>
+
+static const struct device A100 = {80, 108, 166912, "sm_80"};
+static const struct device RTX4090 = {89, 128, 101376, "sm_89"};
+static const struct device H100 = {90, 132, 232448, "sm_90a"};
+
+static lathe_status pick(const char *spec, const char *problem_text, const struct device *device, struct plan *plan,
+                         lathe_error *err)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct ir *ir = spec_load(spec, NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, problem_text, &problem, err), LATHE_OK);
+    lathe_status status = plan_pick(ir, LATHE_FORWARD, &problem, device, plan, err);
+    ir_free(ir);
+    return status;
+}
+
+TEST(every_head_dim_fits_every_device)
+{
+    const struct device *const devices[] = {&A100, &RTX4090, &H100};
+    for (int i = 0; i < 3; i++)
+        for (int d = 16; d <= 256; d += 8)
+            for (int dv = 16; dv <= 256; dv += 48) {
+                char text[96];
+                struct plan plan;
+                lathe_error err = {.status = LATHE_OK};
+                snprintf(text, sizeof text, "dtype=bf16,b=1,h=2,q=64,d=%d,d_v=%d", d, dv);
+                lathe_status status = pick("relative_bias", text, devices[i], &plan, &err);
+                if (status != LATHE_OK)
+                    fprintf(stderr, "%s on %s: %s\n", text, devices[i]->arch, err.text);
+                CHECK_EQ(status, LATHE_OK);
+                CHECK(plan.smem_bytes <= devices[i]->smem_bytes);
+                CHECK_EQ(plan.d_pad % 16, 0);
+                CHECK(plan.d_pad >= d && plan.dv_pad >= dv);
+                CHECK_EQ(plan.bm % (16 * plan.warps), 0);
+            }
+}
+
+TEST(refusals_name_the_reason)
+{
+    struct plan plan;
+    lathe_error err;
+    CHECK_EQ(pick("causal", "dtype=bf16,b=1,h=1,q=8,d=264", &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_fwd_sm80: d = 264; it takes multiples of 8 from 16 to 256");
+    CHECK_EQ(pick("causal", "dtype=bf16,b=1,h=1,q=8,d=20", &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "d = 20");
+    CHECK_EQ(pick("causal", "dtype=f32,b=1,h=1,q=8,d=64", &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "dtype f32");
+    const struct device turing = {75, 68, 65536, "sm_75"};
+    CHECK_EQ(pick("causal", "dtype=f16,b=1,h=1,q=8,d=64", &turing, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "compute capability 7.5");
+    const struct device tiny = {80, 1, 1024, "sm_80"};
+    CHECK_EQ(pick("causal", "dtype=f16,b=1,h=1,q=8,d=64", &tiny, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "1024 bytes of shared memory");
+}
+
+TEST(backward_is_refused_on_a_gpu)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct plan plan;
+    lathe_error err;
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_BACKWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=1,h=1,q=8,d=64", &problem, &err), LATHE_OK);
+    CHECK_EQ(plan_pick(ir, LATHE_BACKWARD, &problem, &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "host device");
+    ir_free(ir);
+}
+
+TEST(rows_of_any_length_have_a_shape)
+{
+    static const int lengths[] = {1, 7, 8, 9, 31, 255, 256, 257, 1000, 1024, 1025, 8192, 32768, 65536, 262144, 1000003};
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int k = 0; k < 3; k++) {
+            char text[96];
+            struct plan plan;
+            lathe_error err;
+            snprintf(text, sizeof text, "dtype=%s,rows=10,n=%d", dtypes[k], lengths[i]);
+            CHECK_EQ(pick("softmax", text, &H100, &plan, &err), LATHE_OK);
+            int team = plan.threads / plan.rows_per_block;
+            CHECK(plan.threads % 32 == 0 && plan.threads <= 1024);
+            CHECK(plan.rows_per_block == 1 || (team <= 32 && (team & (team - 1)) == 0));
+            CHECK_EQ(plan.per_thread % plan.vector, 0);
+            if (plan.per_thread > 0)
+                CHECK(team * plan.per_thread >= lengths[i]);
+            else
+                CHECK(lengths[i] > 30000);
+        }
+}
