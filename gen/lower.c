@@ -7,6 +7,7 @@
  *    the sum is rounded once either way, since indices stay below 2^24;
  *  - exp(x) becomes exp2(x log2 e), and with x = a t + b (a, b constant along the row) exp2(t (a log2 e) + b log2 e):
  *    one multiply-add per element;
+ *  - scale qk + f t becomes scale (qk + (f / scale) t) under an exponential or a row maximum, which take the scale;
  *  - rowmax(a t + b) becomes a rowmax(t) + b where a > 0 for certain.
  */
 #include "lower.h"
@@ -110,15 +111,33 @@ static int times(struct ir *w, int a, int b)
 
 static struct affine scaled(struct ir *w, struct affine f, int by)
 {
-    return (struct affine){f.atom, times(w, f.factor, by), times(w, f.offset, by)};
+    int factor = f.atom < 0 ? -1 : times(w, f.factor, by);
+    return (struct affine){f.atom, factor, times(w, f.offset, by)};
 }
 
 static struct affine decompose(struct ir *w, int node, int depth);
 
+static bool is_scaled_product(const struct ir *w, struct affine f)
+{
+    return w->node[f.atom].op == OP_PARAM && w->node[f.atom].index == PARAM_QK && w->node[f.factor].op == OP_CONST &&
+           w->node[f.factor].value > 0;
+}
+
+/* scale qk + f t = scale (qk + (f / scale) t): the scale leaves the element, as it does without the other term. */
+static struct affine pull_scale(struct ir *w, struct affine product, struct affine other)
+{
+    int ratio = times(w, other.factor, ir_const(w, 1.0 / w->node[product.factor].value, TYPE_F32));
+    int atom = ir2(w, OP_ADD, product.atom, times(w, other.atom, ratio));
+    return (struct affine){atom, product.factor, add(w, product.offset, other.offset)};
+}
+
 static struct affine sum_of(struct ir *w, int node, struct affine a, struct affine b)
 {
-    if (a.atom >= 0 && b.atom >= 0 && a.atom != b.atom)
-        return atom_of(w, node);
+    if (a.atom >= 0 && b.atom >= 0 && a.atom != b.atom) {
+        if (is_scaled_product(w, a))
+            return pull_scale(w, a, b);
+        return is_scaled_product(w, b) ? pull_scale(w, b, a) : atom_of(w, node);
+    }
     int offset = add(w, a.offset, b.offset);
     if (a.atom < 0)
         return (struct affine){b.atom, b.factor, offset};

@@ -186,7 +186,7 @@ static lathe_status compile_all(const struct compiler *c, const struct source *s
     for (int i = 0; i < n_archs; i++) {
         char *one = NULL;
         lathe_status status = compile_one(c, source, archs[i], pieces, n, &one, err);
-        if (status == LATHE_OK && !append(log, one))
+        if (status == LATHE_OK && (!one || !append(log, one)))
             status = lathe__fail_memory(err);
         free(one);
         TRY(status);

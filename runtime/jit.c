@@ -18,6 +18,7 @@ struct lathe_spec {
     atomic_int references; /* the user's, and one of every kernel */
     struct ir *ir;
     struct signature sig[2]; /* by pass */
+    uint32_t tensors[2];     /* by pass: bit per argument that is a tensor input of the spec */
 };
 
 /* ---- specs ---------------------------------------------------------------------------------------- */
@@ -28,6 +29,15 @@ static void spec_release(struct lathe_spec *spec)
         return;
     ir_free(spec->ir);
     free(spec);
+}
+
+static void describe_pass(struct lathe_spec *spec, lathe_pass pass)
+{
+    struct signature *sig = &spec->sig[pass];
+    signature_make(spec->ir, pass, sig);
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].role == ROLE_INPUT)
+            spec->tensors[pass] |= 1u << i;
 }
 
 static lathe_status load(lathe_spec **out, const char *name, const char *text, size_t size, struct diag *diag,
@@ -45,8 +55,8 @@ static lathe_status load(lathe_spec **out, const char *name, const char *text, s
         diag_to_error(diag, LATHE_SPEC, err);
         return LATHE_SPEC;
     }
-    signature_make(spec->ir, LATHE_FORWARD, &spec->sig[LATHE_FORWARD]);
-    signature_make(spec->ir, LATHE_BACKWARD, &spec->sig[LATHE_BACKWARD]);
+    describe_pass(spec, LATHE_FORWARD);
+    describe_pass(spec, LATHE_BACKWARD);
     *out = spec;
     return LATHE_OK;
 }
@@ -147,8 +157,9 @@ static lathe_status bind_problem(const struct lathe_ctx *ctx, const struct signa
 
 /* ---- what is compiled in -------------------------------------------------------------------------- */
 
-/* Fields of a problem that code depends on. Lengths are not among them; the length of a row (rowwise) decides
-   how much of it fits into registers. Which outputs are wanted is: plans may drop what nobody reads. */
+/* Fields of a problem that code depends on. Lengths are not among them, but the length of a row (rowwise)
+   decides how much of it fits into registers. An optional tensor that is absent is folded away; scalars and
+   outputs are launch parameters. */
 struct fast_key {
     const struct lathe_spec *spec; /* kernels hold a reference, so the address names one spec */
     int64_t d;
@@ -170,7 +181,7 @@ static void fast_key_make(const struct lathe_spec *spec, lathe_pass pass, const 
     key.d = problem->dim[SYM_D];
     key.d_v = problem->dim[SYM_D_V];
     key.n = problem->dim[SYM_N];
-    key.present = problem->present;
+    key.present = problem->present & spec->tensors[pass];
     key.pass = (uint8_t)pass;
     key.dtype = (uint8_t)problem->dtype;
     memcpy(key.arg_dtype, problem->arg_dtype, sizeof key.arg_dtype);
@@ -201,14 +212,10 @@ static lathe_status check_built(const struct lathe_kernel *kernel, const struct 
                 "argument '%s': this kernel was built for %s, given %s; get one for these arguments", a->name,
                 lathe_dtype_text((lathe_dtype)built->arg_dtype[i]),
                 lathe_dtype_text((lathe_dtype)given->arg_dtype[i]));
-        const bool was = built->present >> i & 1u;
-        const bool is = given->present >> i & 1u;
-        /* an input that is there is code; a scalar that is not reads its default, an output that is not is
-         * not written */
-        if (was != is && (is || a->role == ROLE_INPUT) && a->role != ROLE_Q_START)
+        if (((built->present ^ given->present) & kernel->spec->tensors[kernel->pass]) >> i & 1u)
             return lathe__fail(err, LATHE_ARG,
                                "argument '%s': this kernel was built %s it; get one for these arguments",
-                               a->name, was ? "with" : "without");
+                               a->name, built->present >> i & 1u ? "with" : "without");
     }
     return LATHE_OK;
 }

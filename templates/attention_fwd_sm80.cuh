@@ -1,33 +1,44 @@
 // attention_fwd_sm80.cuh: portable attention forward, sm_80 and up.
 //
-// A block takes BM query rows of one head and walks the key tiles that the mask leaves. Each warp owns 16 MT adjacent rows:
-// scores, weights and o stay in its registers, and no sum crosses warps. K and V come through cp.async, either
-// STAGES - 1 tiles ahead with one barrier a tile (STAGES >= 2), or in turns in a single buffer each (STAGES == 1: V of a tile
-// under its Q K, K of the next tile under softmax and P V; half the shared memory).
+// A block takes BM query rows of one head and walks the key tiles that the mask leaves. Each warp owns 16 MT
+// adjacent rows: scores, weights and o stay in its registers, and no sum crosses warps. K and V come through
+// cp.async, either STAGES - 1 tiles ahead with one barrier a tile (STAGES >= 2), or in turns in a single
+// buffer each (STAGES == 1: V of a tile under its Q K, K of the next tile under softmax and P V; half the
+// shared memory).
 #pragma once
 #include "mma_sm80.cuh"
 #include "rows.cuh"
 
-static_assert(attention_variant<variant, inputs, attention_params>,
-              "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
-              "and the notes below name the first one that is missing");
+static_assert(
+    attention_variant<variant, inputs, attention_params>,
+    "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
+    "and the notes below name the first one that is missing");
 static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
-static_assert(cfg::D >= 8 && cfg::D % 8 == 0, "cfg::D is a multiple of 8: rows are copied 16 bytes at a time");
-static_assert(cfg::D_V >= 8 && cfg::D_V % 8 == 0, "cfg::D_V is a multiple of 8: rows are copied 16 bytes at a time");
-static_assert(cfg::D_PAD == round_up(cfg::D, 16), "cfg::D_PAD is cfg::D rounded up to 16, the depth of one mma.sync");
-static_assert(cfg::DV_PAD == round_up(cfg::D_V, 16), "cfg::DV_PAD is cfg::D_V rounded up to 16: V is read 16 columns at a time");
-static_assert(cfg::DV_PAD <= 256, "cfg::DV_PAD is at most 256: 16 rows of o need DV_PAD / 2 registers of each thread");
-static_assert(cfg::WARPS == 2 || cfg::WARPS == 4 || cfg::WARPS == 8 || cfg::WARPS == 16, "cfg::WARPS is 2, 4, 8 or 16");
-static_assert(cfg::BM % (16 * cfg::WARPS) == 0, "cfg::BM is a multiple of 16 cfg::WARPS: a warp owns whole blocks of 16 rows");
-static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128, "cfg::BN is a multiple of 16 in 16 .. 128");
+static_assert(cfg::D >= 8 && cfg::D % 8 == 0,
+              "cfg::D is a multiple of 8: rows are copied 16 bytes at a time");
+static_assert(cfg::D_V >= 8 && cfg::D_V % 8 == 0,
+              "cfg::D_V is a multiple of 8: rows are copied 16 bytes at a time");
+static_assert(cfg::D_PAD == round_up(cfg::D, 16),
+              "cfg::D_PAD is cfg::D rounded up to 16, the depth of one mma.sync");
+static_assert(cfg::DV_PAD == round_up(cfg::D_V, 16),
+              "cfg::DV_PAD is cfg::D_V rounded up to 16: V is read 16 columns at a time");
+static_assert(cfg::DV_PAD <= 256,
+              "cfg::DV_PAD is at most 256: 16 rows of o need DV_PAD / 2 registers of each thread");
+static_assert(cfg::WARPS == 2 || cfg::WARPS == 4 || cfg::WARPS == 8 || cfg::WARPS == 16,
+              "cfg::WARPS is 2, 4, 8 or 16");
+static_assert(cfg::BM % (16 * cfg::WARPS) == 0,
+              "cfg::BM is a multiple of 16 cfg::WARPS: a warp owns whole blocks of 16 rows");
+static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
+              "cfg::BN is a multiple of 16 in 16 .. 128");
 static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 
-// ---- shared memory -----------------------------------------------------------------------------------------
+// ---- shared memory --------------------------------------------------------------------------------------
 
 // Bytes of dynamic shared memory. As C, for the planner (every argument an int):
 //     q = bm * d_pad * 2; ring = stages * bn * (d_pad + dv_pad) * 2; o = o_f32 ? 0 : bm * dv_pad * 2;
 //     body = q_in_regs ? max(q, ring) : q + ring;  smem = max(body, o) + (diag ? 8 * (bm + bn) : 0);
-__host__ __device__ constexpr int attention_smem_bytes(int bm, int bn, int stages, int d_pad, int dv_pad, bool q_in_regs, bool o_f32, bool diag)
+__host__ __device__ constexpr int attention_smem_bytes(int bm, int bn, int stages, int d_pad, int dv_pad,
+                                                       bool q_in_regs, bool o_f32, bool diag)
 {
     const int q = bm * d_pad * 2;
     const int ring = stages * bn * (d_pad + dv_pad) * 2;
@@ -43,8 +54,8 @@ struct shared_layout { // offsets in bytes; o takes the place of everything but 
     static constexpr int K = cfg::Q_IN_REGS ? 0 : cfg::BM * cfg::D_PAD * 2; // stages, one after the other
     static constexpr int V = K + cfg::STAGES * K_BYTES;
     static constexpr int O = 0;
-    static constexpr int BYTES = attention_smem_bytes(cfg::BM, cfg::BN, cfg::STAGES, cfg::D_PAD, cfg::DV_PAD, cfg::Q_IN_REGS, cfg::O_F32,
-                                                      variant::DIAG);
+    static constexpr int BYTES = attention_smem_bytes(cfg::BM, cfg::BN, cfg::STAGES, cfg::D_PAD, cfg::DV_PAD,
+                                                      cfg::Q_IN_REGS, cfg::O_F32, variant::DIAG);
     static constexpr int DIAG_BYTES = variant::DIAG ? 4 * (cfg::BM + cfg::BN) : 0; // two of them
     static constexpr int DIAG = BYTES - 2 * DIAG_BYTES;
 };
@@ -55,10 +66,24 @@ constexpr int NB = cfg::BN / 8;               // blocks of 8 keys of a tile
 constexpr int DB = cfg::DV_PAD / 8;           // blocks of 8 columns of o
 constexpr int KSTEPS = cfg::D_PAD / 16;
 
-// ---- which rows and tiles --------------------------------------------------------------------------------------------
+// ---- which rows and tiles -------------------------------------------------------------------------------
 
-// Where this thread works. Longest rows first: under a causal mask the last query tile has the most keys. Computed anew
-// at each call, so that nothing of it has to stay in registers through the main loop.
+// A thread within its block. Read anew at each construction, so that nothing of it stays in registers
+// meanwhile.
+struct thread_place {
+    int lane;
+    int warp_row; // first row of its warp
+    __device__ __forceinline__ thread_place()
+    {
+        const u32 thread = fresh_thread();
+        lane = static_cast<int>(thread % 32);
+        warp_row = static_cast<int>(thread / 32) * 16 * MT;
+    }
+    __device__ __forceinline__ int first_column() const { return 2 * (lane % 4); } // of a tile
+};
+
+// Where this thread works. Longest rows first: under a causal mask the last query tile has the most keys.
+// Computed anew at each call, so that nothing of it has to stay in registers through the main loop.
 struct work_place {
     int b, h, query_tile, n_tiles;
     int row0;      // first row of the block
@@ -69,7 +94,7 @@ struct work_place {
 DEV work_place find_place(const sizes &z)
 {
     const u32 block = fresh_block();
-    const u32 thread = fresh_thread();
+    const thread_place thread;
     const u32 n_tiles = max(static_cast<u32>((z.len_q + cfg::BM - 1) / cfg::BM), 1u);
     const u32 head = block / n_tiles;
     const u32 n_h = static_cast<u32>(z.n_h);
@@ -79,14 +104,14 @@ DEV work_place find_place(const sizes &z)
     at.query_tile = static_cast<int>(n_tiles - 1 - block % n_tiles);
     at.n_tiles = static_cast<int>(n_tiles);
     at.row0 = at.query_tile * cfg::BM;
-    at.lane = static_cast<int>(thread % 32);
-    at.warp_row = static_cast<int>(thread / 32) * 16 * MT;
+    at.lane = thread.lane;
+    at.warp_row = thread.warp_row;
     at.first_row = at.row0 + at.warp_row + at.lane / 4;
     return at;
 }
 
-// Walks the key tiles that have live pairs, in ascending order. 32 are classified at a time, one a lane; all warps of
-// the block get the same answers.
+// Walks the key tiles that have live pairs, in ascending order. 32 are classified at a time, one a lane; all
+// warps of the block get the same answers.
 struct tile_cursor {
     static constexpr int IDLE = -2; // before the first tile
     static constexpr int END = -1;  // after the last
@@ -102,14 +127,15 @@ struct tile_cursor {
         if constexpr (variant::MAP) {
             c = map_row[tile];
         } else if constexpr (variant::MASKED) {
-            c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, min(row0 + cfg::BM, a.z.len_q) - 1, kv0,
-                                                   min(kv0 + cfg::BN, a.z.len_kv) - 1));
+            c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, min(row0 + cfg::BM, a.z.len_q) - 1,
+                                                   kv0, min(kv0 + cfg::BN, a.z.len_kv) - 1));
         }
         return c == TILE_ALL && kv0 + cfg::BN > a.z.len_kv ? static_cast<int>(TILE_SOME) : c;
     }
 
     // What comes after `last`: twice the tile, plus 1 where it is whole; or END.
-    __device__ __forceinline__ int next(int last, const attention_params &p, const at_head &a, const u8 *map_row, int row0)
+    __device__ __forceinline__ int next(int last, const attention_params &p, const at_head &a,
+                                        const u8 *map_row, int row0)
     {
         if (last == END) {
             return END;
@@ -130,34 +156,42 @@ struct tile_cursor {
     }
 };
 
-// ---- one tile -----------------------------------------------------------------------------------------------
+// ---- one tile -------------------------------------------------------------------------------------------
 
 struct warp_work {
     thread_rows<MT> rows;
     float o[MT][DB][4];
     a_fragments<MT, cfg::Q_IN_REGS ? KSTEPS : 1> q;
-    u32 q_lane, k_lane, v_lane; // this lane's addresses in the tiles of Q, K and V (stage 0)
-    u32 diag_entry;             // of the thread's first row and column, first table
-    int first_column;           // of the thread, within a tile
 };
 
 // middle(): between Q K and the rest.
-template <bool WHOLE, class F> DEV void attend(warp_work &w, const at_head &a, int tile, int stage, u32 diag_table, F middle)
+template <bool WHOLE, class F>
+DEV void attend(warp_work &w, const at_head &a, u32 shared, int tile, int stage, u32 diag_table, F middle)
 {
     float s[MT][NB][4];
-    product_qk<cfg::element, MT, NB, cfg::D_PAD, cfg::Q_IN_REGS>(s, w.q_lane, w.q,
-                                                                w.k_lane + static_cast<u32>(stage * shared_layout::K_BYTES));
+    const thread_place at_k; // addresses are found anew for each product: fewer registers in between
+    product_qk<cfg::element, MT, NB, cfg::D_PAD, cfg::Q_IN_REGS>(
+        s, shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(at_k.lane, at_k.warp_row), w.q,
+        shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
+            lane_offset_b<cfg::D_PAD>(at_k.lane));
     middle();
     float scale[2 * MT];
-    score_tile<WHOLE, MT, NB> scores{s, w.rows, a, tile * cfg::BN + w.first_column, w.diag_entry + diag_table, {}, {}, {}};
+    const thread_place at_s;
+    const u32 diagonal =
+        static_cast<u32>((at_s.warp_row + at_s.lane / 4 - at_s.first_column() + cfg::BN - 1) * 4);
+    score_tile<WHOLE, MT, NB> scores{s, w.rows, a, tile * cfg::BN + at_s.first_column(),
+                                     shared + shared_layout::DIAG + diag_table + diagonal};
     scores.run(scale);
     if constexpr (variant::RESCALE) {
         rescale(w.o, scale);
     }
-    product_pv<cfg::element, MT, NB, DB, cfg::DV_PAD>(w.o, s, w.v_lane + static_cast<u32>(stage * shared_layout::V_BYTES));
+    product_pv<cfg::element, MT, NB, DB, cfg::DV_PAD>(
+        w.o, s,
+        shared + static_cast<u32>(shared_layout::V + stage * shared_layout::V_BYTES) +
+            lane_offset_b_transposed<cfg::DV_PAD>(thread_place().lane));
 }
 
-// ---- the end of the rows --------------------------------------------------------------------------------------
+// ---- the end of the rows --------------------------------------------------------------------------------
 
 struct sum_of_four {
     __device__ __forceinline__ float operator()(float x) const { return sum4(x); }
@@ -200,7 +234,8 @@ DEV void store_o_f32(const warp_work &w, float *o, i64 row_stride, const work_pl
 #pragma unroll
             for (int d = 0; d < DB; d++) {
                 if (cfg::D_V == cfg::DV_PAD || 8 * d < cfg::D_V) {
-                    *reinterpret_cast<float2 *>(to + 8 * d) = make_float2(w.o[r / 2][d][2 * (r % 2)], w.o[r / 2][d][2 * (r % 2) + 1]);
+                    *reinterpret_cast<float2 *>(to + 8 * d) =
+                        make_float2(w.o[r / 2][d][2 * (r % 2)], w.o[r / 2][d][2 * (r % 2) + 1]);
                 }
             }
         }
@@ -208,7 +243,8 @@ DEV void store_o_f32(const warp_work &w, float *o, i64 row_stride, const work_pl
 }
 
 // Through shared memory, which no one reads any more: a warp's rows become whole 16-byte pieces.
-DEV void store_o(const warp_work &w, u32 shared_o, cfg::element *o, i64 row_stride, const work_place &at, int len_q)
+DEV void store_o(const warp_work &w, u32 shared_o, cfg::element *o, i64 row_stride, const work_place &at,
+                 int len_q)
 {
     using shape = swizzle<cfg::DV_PAD>;
 #pragma unroll
@@ -222,7 +258,7 @@ DEV void store_o(const warp_work &w, u32 shared_o, cfg::element *o, i64 row_stri
     }
     __syncwarp();
     constexpr int PIECES = cfg::D_V / 8;
-#pragma unroll
+#pragma unroll 4
     for (int i = 0; i < (16 * MT * PIECES + 31) / 32; i++) {
         const int piece = at.lane + 32 * i;
         const int row = at.warp_row + piece / PIECES;
@@ -233,9 +269,10 @@ DEV void store_o(const warp_work &w, u32 shared_o, cfg::element *o, i64 row_stri
     }
 }
 
-// ---- kernel ---------------------------------------------------------------------------------------------------
+// ---- kernel ---------------------------------------------------------------------------------------------
 
-extern "C" __global__ void __launch_bounds__(THREADS) LATHE_ENTRY(fwd)(const __grid_constant__ attention_params p)
+extern "C" __global__ void __launch_bounds__(THREADS)
+    LATHE_ENTRY(fwd)(const __grid_constant__ attention_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const u32 shared = shared_address(shared_bytes);
@@ -249,24 +286,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) LATHE_ENTRY(fwd)(const __g
     const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
     const at_head a{p.x, p.z, head};
 
-    const tile_loader<cfg::BM, cfg::D, cfg::D_PAD, THREADS> q_rows(static_cast<const element *>(p.q) + at.b * p.q_b + at.h * p.q_h, p.q_t);
-    const tile_loader<cfg::BN, cfg::D, cfg::D_PAD, THREADS> k_rows(static_cast<const element *>(p.k) + at.b * p.k_b + h_kv * p.k_h, p.k_t);
-    const tile_loader<cfg::BN, cfg::D_V, cfg::DV_PAD, THREADS> v_rows(static_cast<const element *>(p.v) + at.b * p.v_b + h_kv * p.v_h, p.v_t);
+    const tile_loader<cfg::BM, cfg::D, cfg::D_PAD, THREADS> q_rows(
+        static_cast<const element *>(p.q) + at.b * p.q_b + at.h * p.q_h, p.q_t);
+    const tile_loader<cfg::BN, cfg::D, cfg::D_PAD, THREADS> k_rows(
+        static_cast<const element *>(p.k) + at.b * p.k_b + h_kv * p.k_h, p.k_t);
+    const tile_loader<cfg::BN, cfg::D_V, cfg::DV_PAD, THREADS> v_rows(
+        static_cast<const element *>(p.v) + at.b * p.v_b + h_kv * p.v_h, p.v_t);
     const auto load_k = [&](int tile, int stage) {
-        k_rows.load(shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES), tile * cfg::BN, p.z.len_kv - tile * cfg::BN);
+        k_rows.load(shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES),
+                    tile * cfg::BN, p.z.len_kv - tile * cfg::BN);
     };
     const auto load_v = [&](int tile, int stage) {
-        v_rows.load(shared + static_cast<u32>(shared_layout::V + stage * shared_layout::V_BYTES), tile * cfg::BN, p.z.len_kv - tile * cfg::BN);
+        v_rows.load(shared + static_cast<u32>(shared_layout::V + stage * shared_layout::V_BYTES),
+                    tile * cfg::BN, p.z.len_kv - tile * cfg::BN);
     };
 
     q_rows.load(shared + shared_layout::Q, row0, p.z.len_q - row0);
 
     warp_work w;
-    w.q_lane = shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(at.warp_row);
-    w.k_lane = shared + shared_layout::K + lane_offset_b<cfg::D_PAD>();
-    w.v_lane = shared + shared_layout::V + lane_offset_b_transposed<cfg::DV_PAD>();
-    w.first_column = 2 * (lane & 3);
-    w.diag_entry = shared + shared_layout::DIAG + static_cast<u32>((at.first_row - row0 - w.first_column + cfg::BN - 1) * 4);
     w.rows.seen = 0;
 #pragma unroll
     for (int r = 0; r < 2 * MT; r++) {
@@ -289,7 +326,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) LATHE_ENTRY(fwd)(const __g
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < KSTEPS; k++) {
-            load_a<MT, cfg::D_PAD>(w.q.r[k], w.q_lane, k);
+            load_a<MT, cfg::D_PAD>(
+                w.q.r[k], shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(lane, at.warp_row), k);
         }
     }
 
@@ -331,10 +369,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) LATHE_ENTRY(fwd)(const __g
             load_k(next >> 1, 0);
         }
         copy_commit();
-        if constexpr (variant::DIAG) { // of the tile after this one: the barrier of the next round makes it visible
-            if (queue[1] >= 0) {
-                fill_diagonals<cfg::BM, cfg::BN, THREADS>(shared + shared_layout::DIAG + (shared_layout::DIAG_BYTES - diag_table), a, row0 + p.z.q_start,
-                                                          (queue[1] >> 1) * cfg::BN);
+        if constexpr (variant::DIAG) {
+            if (queue[1] >= 0) { // of the tile after this one: the barrier of the next round makes it visible
+                fill_diagonals<cfg::BM, cfg::BN, THREADS>(shared + shared_layout::DIAG +
+                                                              (shared_layout::DIAG_BYTES - diag_table),
+                                                          a, row0 + p.z.q_start, (queue[1] >> 1) * cfg::BN);
             }
         }
         const auto middle = [&] {
@@ -349,9 +388,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) LATHE_ENTRY(fwd)(const __g
         };
         if (tile >= 0) {
             if ((tile & 1) != 0) {
-                attend<true>(w, a, tile >> 1, stage, diag_table, middle);
+                attend<true>(w, a, shared, tile >> 1, stage, diag_table, middle);
             } else {
-                attend<false>(w, a, tile >> 1, stage, diag_table, middle);
+                attend<false>(w, a, shared, tile >> 1, stage, diag_table, middle);
             }
         }
         diag_table = shared_layout::DIAG_BYTES - diag_table;

@@ -1,10 +1,11 @@
-// mma_sm80.cuh: tiles in swizzled shared memory, and the products of a warp's rows with them (mma.sync m16n8k16).
+// mma_sm80.cuh: tiles in swizzled shared memory, and the products of a warp's rows with them (mma.sync
+// m16n8k16).
 //
-// A tile has ROWS rows of COLS 16-bit elements, COLS a multiple of 16, in chunks of 16 bytes. ldmatrix reads one logical
-// chunk of 8 adjacent rows at a time, so those 8 must lie in different banks: chunk c of row r is stored at place
-// c ^ turn(r), where turn(r) is below the largest power of two W <= 8 that divides the chunks of a row. The bits of
-// a chunk's address that turn() touches are zero in the address of the row, hence an address is one exclusive or away
-// from its neighbours along the row.
+// A tile has ROWS rows of COLS 16-bit elements, COLS a multiple of 16, in chunks of 16 bytes. ldmatrix reads
+// one logical chunk of 8 adjacent rows at a time, so those 8 must lie in different banks: chunk c of row r is
+// stored at place c ^ turn(r), where turn(r) is below the largest power of two W <= 8 that divides the chunks
+// of a row. The bits of a chunk's address that turn() touches are zero in the address of the row, hence an
+// address is one exclusive or away from its neighbours along the row.
 #pragma once
 #include "ptx.cuh"
 
@@ -19,8 +20,8 @@ template <int COLS> struct swizzle {
     {
         return static_cast<u32>(row * ROW_BYTES + (chunk ^ turn(row)) * 16);
     }
-    // Steps of two chunks along a row, in an order in which those that share the exclusive or come together: one address
-    // at a time is enough.
+    // Steps of two chunks along a row, in an order in which those that share the exclusive or come together:
+    // one address at a time is enough.
     DEV constexpr int step(int i)
     {
         constexpr int TURNS = W / 2;
@@ -30,23 +31,26 @@ template <int COLS> struct swizzle {
     // Address of the same row, `chunks` (even, a constant) further on; `address` lies in chunk 0 or 1.
     DEV u32 along(u32 address, int chunks)
     {
-        return (address ^ static_cast<u32>((chunks & (W - 1)) * 16)) + static_cast<u32>((chunks & ~(W - 1)) * 16);
+        return (address ^ static_cast<u32>((chunks & (W - 1)) * 16)) +
+               static_cast<u32>((chunks & ~(W - 1)) * 16);
     }
 };
 
-// Copies rows of a [token][dim] tensor into a tile. Consecutive threads take consecutive 16-byte pieces of a row, and
-// a thread's rows are a multiple of 8 apart: its places in the tile differ by constants. Rows from `left` on, and
-// elements from DIM up to COLS, become zeros.
+// Copies rows of a [token][dim] tensor into a tile. Consecutive threads take consecutive 16-byte pieces of a
+// row, and a thread's rows are a multiple of 8 apart: its places in the tile differ by constants. Rows from
+// `left` on, and elements from DIM up to COLS, become zeros.
 template <int ROWS, int DIM, int COLS, int THREADS> struct tile_loader {
     using shape = swizzle<COLS>;
-    static constexpr int ACROSS = shape::CHUNKS % 16 == 0 && THREADS >= 128 ? 16 : shape::W; // threads of a row
-    static constexpr int STEP = THREADS / ACROSS;                                           // rows at a time
+    static constexpr int ACROSS =
+        shape::CHUNKS % 16 == 0 && THREADS >= 128 ? 16 : shape::W; // threads of a row
+    static constexpr int STEP = THREADS / ACROSS;                  // rows at a time
     static_assert(THREADS % ACROSS == 0 && STEP % 8 == 0, "8, 16 .. rows at a time");
 
     const char *from; // row 0 of the tensor; the same for the whole block
     i64 row_bytes;
 
-    template <class T> __device__ __forceinline__ tile_loader(const T *base, i64 row_stride)
+    template <class T>
+    __device__ __forceinline__ tile_loader(const T *base, i64 row_stride)
         : from(reinterpret_cast<const char *>(base)), row_bytes(row_stride * static_cast<i64>(sizeof(T)))
     {
     }
@@ -65,30 +69,33 @@ template <int ROWS, int DIM, int COLS, int THREADS> struct tile_loader {
 #pragma unroll
                 for (int c = 0; c < shape::CHUNKS; c += ACROSS) {
                     const bool inside = row < left - i * STEP && (DIM == COLS || (chunk + c) * 8 < DIM);
-                    copy16_async(to + static_cast<u32>(i * STEP * shape::ROW_BYTES + c * 16), source + c * 16, inside ? 16 : 0);
+                    copy16_async(to + static_cast<u32>(i * STEP * shape::ROW_BYTES + c * 16), source + c * 16,
+                                 inside ? 16 : 0);
                 }
             }
             source += STEP * row_bytes;
-            keep(source); // one running address: else all of them would be kept in registers from tile to tile
+            keep(
+                source); // one running address: else all of them would be kept in registers from tile to tile
         }
     }
 };
 
-// ---- operands of a warp ------------------------------------------------------------------------------------
+// ---- operands of a warp ---------------------------------------------------------------------------------
 
 // Where this lane reads: rows of A (16 rows x 16 deep), of B stored [n][k] (16 n x 16 deep) and of B stored
 // [k][n] (16 deep x 16 n, through the transposing load). The order of the four 8x8 matrices differs.
-template <int COLS> DEV u32 lane_offset_a(int row0)
+template <int COLS> DEV u32 lane_offset_a(int lane, int row0)
 {
-    const int lane = lane_id();
     return swizzle<COLS>::offset(row0 + (lane & 15), lane >> 4);
 }
-template <int COLS> DEV u32 lane_offset_b()
+template <int COLS> DEV u32 lane_offset_b(int lane)
 {
-    const int lane = lane_id();
     return swizzle<COLS>::offset((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1);
 }
-template <int COLS> DEV u32 lane_offset_b_transposed() { return lane_offset_a<COLS>(0); }
+template <int COLS> DEV u32 lane_offset_b_transposed(int lane)
+{
+    return lane_offset_a<COLS>(lane, 0);
+}
 
 template <int MT, int KSTEPS> struct a_fragments {
     u32 r[KSTEPS][MT][4];
@@ -98,11 +105,13 @@ template <int MT, int COLS> DEV void load_a(u32 (&a)[MT][4], u32 lane_address, i
 {
 #pragma unroll
     for (int m = 0; m < MT; m++) {
-        load_matrix4(a[m], swizzle<COLS>::along(lane_address, 2 * k) + static_cast<u32>(m * 16 * swizzle<COLS>::ROW_BYTES));
+        load_matrix4(a[m], swizzle<COLS>::along(lane_address, 2 * k) +
+                               static_cast<u32>(m * 16 * swizzle<COLS>::ROW_BYTES));
     }
 }
 
-// s = Q K^T for 16 MT rows of Q and 8 NB rows of K. Fragments are loaded one step ahead of their products. Q comes from shared memory (q_address) or, where Q_IN_REGS, from q_regs.
+// s = Q K^T for 16 MT rows of Q and 8 NB rows of K. Fragments are loaded one step ahead of their products. Q
+// comes from shared memory (q_address) or, where Q_IN_REGS, from q_regs.
 template <class T, int MT, int NB, int COLS, bool Q_IN_REGS, int QK>
 DEV void product_qk(float (&s)[MT][NB][4], u32 q_address, const a_fragments<MT, QK> &q_regs, u32 k_address)
 {
@@ -145,21 +154,24 @@ DEV void product_qk(float (&s)[MT][NB][4], u32 q_address, const a_fragments<MT, 
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 if constexpr (Q_IN_REGS) {
-                    mma_16x8x16<T>(s[m][2 * n + half], q_regs.r[shape::step(k)][m], b[i & 1][2 * half], b[i & 1][2 * half + 1]);
+                    mma_16x8x16<T>(s[m][2 * n + half], q_regs.r[shape::step(k)][m], b[i & 1][2 * half],
+                                   b[i & 1][2 * half + 1]);
                 } else {
-                    mma_16x8x16<T>(s[m][2 * n + half], a[k & 1][m], b[i & 1][2 * half], b[i & 1][2 * half + 1]);
+                    mma_16x8x16<T>(s[m][2 * n + half], a[k & 1][m], b[i & 1][2 * half],
+                                   b[i & 1][2 * half + 1]);
                 }
             }
         }
     }
 }
 
-// o += P V: the scores' fragments, rounded to T, are the A operand as they stand. DB: blocks of 8 columns of V.
+// o += P V: the scores' fragments, rounded to T, are the A operand as they stand. DB: blocks of 8 columns of
+// V.
 template <class T, int MT, int NB, int DB, int COLS>
 DEV void product_pv(float (&o)[MT][DB][4], const float (&p)[MT][NB][4], u32 v_address)
 {
     using shape = swizzle<COLS>;
-    constexpr int PAIRS = DB / 2;             // ldmatrix gives 16 columns of V
+    constexpr int PAIRS = DB / 2; // ldmatrix gives 16 columns of V
     constexpr int LOADS = NB / 2 * PAIRS;
     u32 b[2][4];
     u32 a[MT][4];
@@ -169,8 +181,9 @@ DEV void product_pv(float (&o)[MT][DB][4], const float (&p)[MT][NB][4], u32 v_ad
         const int k = i / PAIRS;
         const int d = i % PAIRS;
         if (i + 1 < LOADS) {
-            load_matrix4_transposed(b[(i + 1) & 1], shape::along(v_address, 2 * ((i + 1) % PAIRS)) +
-                                                        static_cast<u32>((i + 1) / PAIRS * 16 * shape::ROW_BYTES));
+            load_matrix4_transposed(b[(i + 1) & 1],
+                                    shape::along(v_address, 2 * ((i + 1) % PAIRS)) +
+                                        static_cast<u32>((i + 1) / PAIRS * 16 * shape::ROW_BYTES));
         }
         if (d == 0) {
 #pragma unroll

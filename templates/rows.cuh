@@ -1,6 +1,6 @@
-// rows.cuh: runs the variant's passes over a fragment of scores. A thread holds 2 MT rows, 8 apart, and of each
-// block of 8 columns the two adjacent ones 2 (lane % 4) + {0, 1}: element [m][b][2 r + j] is row 16 m + 8 r, column 8 b + j
-// from the thread's first. Four threads share a row.
+// rows.cuh: runs the variant's passes over a fragment of scores. A thread holds 2 MT rows, 8 apart, and of
+// each block of 8 columns the two adjacent ones 2 (lane % 4) + {0, 1}: element [m][b][2 r + j] is row 16 m +
+// 8 r, column 8 b + j from the thread's first. Four threads share a row.
 #pragma once
 #include "ptx.cuh"
 #include "slots.cuh"
@@ -18,14 +18,15 @@ struct at_head {
     const variant::head &head;
 };
 
-// ---- values along diagonals ----------------------------------------------------------------------------------
+// ---- values along diagonals -----------------------------------------------------------------------------
 
-// make_diag of every at.q - at.kv of a tile of BM rows from `q0` (a position) and BN keys from `kv0`, in shared memory:
-// row i and key j read entry i - j + BN - 1.
+// make_diag of every at.q - at.kv of a tile of BM rows from `q0` (a position) and BN keys from `kv0`, in
+// shared memory: row i and key j read entry i - j + BN - 1.
 template <int BM, int BN, int THREADS> DEV void fill_diagonals(u32 table, const at_head &a, int q0, int kv0)
 {
     for (int i = static_cast<int>(threadIdx.x); i < BM + BN - 1; i += THREADS) {
-        store_shared(table + static_cast<u32>(i * 4), variant::make_diag(a.x, a.z, a.head, q0 - kv0 - (BN - 1) + i));
+        store_shared(table + static_cast<u32>(i * 4),
+                     variant::make_diag(a.x, a.z, a.head, q0 - kv0 - (BN - 1) + i));
     }
 }
 
@@ -51,21 +52,12 @@ template <int MT> struct diagonals {
     }
 };
 
-// ---- one tile ----------------------------------------------------------------------------------------------
-
-template <int R, int P, class F> DEV void each_reduction(F f) // f(constant) for the reductions R.. of pass P
-{
-    if constexpr (R < variant::REDUCTIONS) {
-        if constexpr (variant::REDUCE_PASS[R] == P) {
-            f.template operator()<R>();
-        }
-        each_reduction<R + 1, P>(f);
-    }
-}
+// ---- one tile -------------------------------------------------------------------------------------------
 
 template <bool WHOLE, int MT, int NB> struct score_tile {
     static constexpr int ROWS = 2 * MT;
-    static_assert(2 * NB <= 32, "a thread's live pairs of a row are bits of one word: at most 128 keys a tile");
+    static_assert(2 * NB <= 32,
+                  "a thread's live pairs of a row are bits of one word: at most 128 keys a tile");
 
     float (&s)[MT][NB][4];
     thread_rows<MT> &rows;
@@ -76,11 +68,37 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
     u32 live[ROWS]; // bit 2 b + j; unused where WHOLE
     float red[ROWS][variant::REDUCTIONS > 0 ? variant::REDUCTIONS : 1];
 
-    template <int P> __device__ __forceinline__ void reset()
+    // The three steps of the reductions R, R + 1, ... of pass P.
+    template <int R, int P> __device__ __forceinline__ void reset(int r)
     {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            each_reduction<0, P>([&]<int R>() { red[r][R] = red_identity<variant::REDUCE_OP[R]>(); });
+        if constexpr (R < variant::REDUCTIONS) {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                red[r][R] = red_identity<variant::REDUCE_OP[R]>();
+            }
+            reset<R + 1, P>(r);
+        }
+    }
+    template <int R, int P>
+    __device__ __forceinline__ void gather(int r, float e, const variant::col &col, float diag, bool pair)
+    {
+        if constexpr (R < variant::REDUCTIONS) {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                constexpr int OP = variant::REDUCE_OP[R];
+                const float v =
+                    variant::template operand<R>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
+                red[r][R] = red_combine<OP>(red[r][R], pair ? v : red_identity<OP>());
+            }
+            gather<R + 1, P>(r, e, col, diag, pair);
+        }
+    }
+    template <int R, int P>
+    __device__ __forceinline__ void share(int r) // over the threads of the row, unless it can wait
+    {
+        if constexpr (R < variant::REDUCTIONS) {
+            if constexpr (variant::REDUCE_PASS[R] == P && !variant::REDUCE_LAZY[R]) {
+                red[r][R] = red_lanes<variant::REDUCE_OP[R], 4>(red[r][R]);
+            }
+            share<R + 1, P>(r);
         }
     }
 
@@ -110,16 +128,13 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
         }
     }
 
-    template <int P> __device__ __forceinline__ void element(int r, int b, int j, const variant::col &col, float diag)
+    template <int P>
+    __device__ __forceinline__ void element(int r, int b, int j, const variant::col &col, float diag)
     {
         float &e = s[r / 2][b][2 * (r % 2) + j];
         const bool pair = WHOLE || ((live[r] >> (2 * b + j)) & 1u) != 0;
         e = variant::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
-        each_reduction<0, P>([&]<int R>() {
-            constexpr int OP = variant::REDUCE_OP[R];
-            const float v = variant::template operand<R>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
-            red[r][R] = red_combine<OP>(red[r][R], pair ? v : red_identity<OP>());
-        });
+        gather<0, P>(r, e, col, diag, pair);
         if constexpr (P == variant::PASSES - 1) {
             e = pair ? e : 0.0f;
         }
@@ -127,7 +142,10 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
 
     template <int P> __device__ __forceinline__ void pass()
     {
-        reset<P>();
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            reset<0, P>(r);
+        }
         diagonals<MT> diag;
 #pragma unroll
         for (int b = 0; b < NB; b++) {
@@ -150,11 +168,7 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
         }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            each_reduction<0, P>([&]<int R>() {
-                if constexpr (!variant::REDUCE_LAZY[R]) {
-                    red[r][R] = red_lanes<variant::REDUCE_OP[R], 4>(red[r][R]);
-                }
-            });
+            share<0, P>(r);
             variant::template update<P>(tile[r], rows.state[r], red[r], a.x, a.z, a.head, rows.row[r]);
         }
         if constexpr (P + 1 < variant::PASSES) {
@@ -162,8 +176,8 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
         }
     }
 
-    // Scores become weights; rows go to their next state; scale: the factor of what o has gathered so far. A row
-    // without a live pair in this tile stays as it is, whatever was computed for it.
+    // Scores become weights; rows go to their next state; scale: the factor of what o has gathered so far. A
+    // row without a live pair in this tile stays as it is, whatever was computed for it.
     __device__ __forceinline__ void run(float (&scale)[ROWS])
     {
 #pragma unroll

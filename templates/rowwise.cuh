@@ -173,7 +173,7 @@ struct values { // of the row, in every one of its threads
 };
 
 // Whether a reduction looks at a column's values. Where the variant does not say, the compiler has to find out.
-template <class VARIANT> constexpr bool reduces_columns()
+template <class VARIANT> __host__ __device__ constexpr bool reduces_columns()
 {
     if constexpr (requires { VARIANT::REDUCE_COLS; }) {
         return VARIANT::REDUCE_COLS;

@@ -3,7 +3,7 @@
 #pragma once
 #include "base.cuh"
 
-struct sizes { // of attention
+struct sizes {            // of attention
     int n_b, n_h, n_h_kv; // batch, query heads, key heads
     int len_q, len_kv;
     int q_start; // position of query row 0 among the keys
@@ -15,11 +15,16 @@ struct row_sizes { // of rowwise: rows0 * rows1 * rows rows of n elements
 
 enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL }; // live pairs of a tile
 enum reduction { RED_SUM, RED_MAX, RED_MIN };
-enum vector_form { FORM_ELEMENT, FORM_HALF, FORM_INTERLEAVED }; // what output() sees: one element, or a rotary pair
+enum vector_form {
+    FORM_ELEMENT,
+    FORM_HALF,
+    FORM_INTERLEAVED
+}; // what output() sees: one element, or a rotary pair
 
 template <int OP> DEV float red_identity()
 {
-    static_assert(OP == RED_SUM || OP == RED_MAX || OP == RED_MIN, "a reduction is RED_SUM, RED_MAX or RED_MIN");
+    static_assert(OP == RED_SUM || OP == RED_MAX || OP == RED_MIN,
+                  "a reduction is RED_SUM, RED_MAX or RED_MIN");
     return OP == RED_SUM ? 0.0f : OP == RED_MAX ? -INF : INF;
 }
 template <int OP> DEV float red_combine(float a, float b)

@@ -20,7 +20,7 @@ constexpr int MOD_TOKENS = 64;
 
 namespace mods {
 
-constexpr int power_of_two(int n) // the next one up
+__host__ __device__ constexpr int power_of_two(int n) // the next one up
 {
     int p = 1;
     while (p < n) {

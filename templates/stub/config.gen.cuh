@@ -4,7 +4,8 @@
 
 #define LATHE_ENTRY(role) causal_bf16_d128_##role
 
-namespace cfg {
+namespace cfg
+{
 using element = bf16;
 constexpr bool FAST_MATH = true;
 constexpr int D = 128, D_V = 128;

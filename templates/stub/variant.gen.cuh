@@ -86,7 +86,8 @@ struct variant {
     static constexpr bool REDUCE_LAZY[] = {false, true};
     DEV void begin(tile &, const state &, const inputs &, const sizes &, const head &, const row &) {}
     template <int P>
-    DEV float element(float e, const inputs &, const sizes &, const head &h, const row &, const col &, float, const tile &t)
+    DEV float element(float e, const inputs &, const sizes &, const head &h, const row &, const col &, float,
+                      const tile &t)
     {
         if constexpr (P == 0) {
             return e * h.t4;
@@ -95,12 +96,14 @@ struct variant {
         }
     }
     template <int R>
-    DEV float operand(float e, const inputs &, const sizes &, const head &, const row &, const col &, float, const tile &)
+    DEV float operand(float e, const inputs &, const sizes &, const head &, const row &, const col &, float,
+                      const tile &)
     {
         return e;
     }
     template <int P>
-    DEV void update(tile &t, const state &s, const float *red, const inputs &, const sizes &, const head &, const row &)
+    DEV void update(tile &t, const state &s, const float *red, const inputs &, const sizes &, const head &,
+                    const row &)
     {
         if constexpr (P == 0) {
             t.m = m_max(s.m, red[0]); // prelude.lua:18
@@ -134,8 +137,10 @@ struct variant {
 
     struct query_mod {
         static constexpr int STAGES = 0;
-        struct head {};
-        struct vals {};
+        struct head {
+        };
+        struct vals {
+        };
     };
     using key_mod = query_mod;
     using value_mod = query_mod;

@@ -281,6 +281,17 @@ static void check_outputs(const struct ready *r, const struct ready *reference, 
     }
 }
 
+/* Refusals that pass, with their sentence: sizes that no template takes, and rows of attention that are not
+   aligned to the 16 bytes of its copies. */
+static bool may_refuse(const struct test_case *c, struct case_run run, lathe_status status, const char *text)
+{
+    if (status == LATHE_UNSUPPORTED) {
+        return c->may_refuse && strlen(text) > 10;
+    }
+    const bool ragged = !c->spec->rowwise && run.layout >= LAYOUT_HALF;
+    return status == LATHE_ARG && ragged && strstr(text, "16 bytes");
+}
+
 static void check_run(const struct bench *bench, const struct test_case *c, const struct case_data *data,
                       const struct ready *reference, struct case_run run, struct tally *tally)
 {
@@ -290,21 +301,19 @@ static void check_run(const struct bench *bench, const struct test_case *c, cons
     lathe_error err;
     lathe_status status =
         ready_open(&ready, &bench->tested, bench->spec[c->spec - spec_rows], c, data, run, &err);
-    if (status == LATHE_UNSUPPORTED && c->may_refuse && strlen(err.text) > 10) {
+    if (status == LATHE_OK) {
+        status = ready_launch(&ready, &bench->tested, false, &err);
+    }
+    if (status == LATHE_OK) {
+        status = ready_launch(&ready, &bench->tested, true, &err);
+    }
+    if (status == LATHE_OK) {
+        check_outputs(&ready, reference, c, run, where, tally);
+    } else if (may_refuse(c, run, status, err.text)) {
         tally->refused++;
         tally->passed++;
     } else {
-        if (status == LATHE_OK) {
-            status = ready_launch(&ready, &bench->tested, false, &err);
-        }
-        if (status == LATHE_OK) {
-            status = ready_launch(&ready, &bench->tested, true, &err);
-        }
-        if (status == LATHE_OK) {
-            check_outputs(&ready, reference, c, run, where, tally);
-        } else {
-            fail(tally, c, where, err.text);
-        }
+        fail(tally, c, where, err.text);
     }
     ready_close(&ready, &bench->tested);
 }

@@ -2,7 +2,7 @@
  * matrix.c: the fixed cases, as lists of sizes per group.
  *
  * In: the name of a group. Out: cases appended to the caller's list (freed by the caller). Two runs a case
- * (bf16 and f16) take turns over the layouts, so that every spec meets every layout in both dtypes
+ * (bf16 and f16) take turns over the layouts, so that every spec meets many of them in both dtypes
  * while a reference, which is the slow part, is computed once. `quick` keeps a part of each group.
  */
 #include "cases.h"
@@ -29,6 +29,9 @@ struct test_case *case_add(struct case_list *list, const struct test_case *c)
     list->item[list->n].seed = (uint64_t)list->n * 7919 + 1;
     return &list->item[list->n++];
 }
+
+/* Layouts that every kernel must serve; the ragged ones after them have the group `layouts`. */
+enum { REGULAR_LAYOUTS = LAYOUT_PADDED + 1 };
 
 static void add_run(struct test_case *c, lathe_dtype dtype, int layout)
 {
@@ -65,8 +68,8 @@ static void add_pair(struct case_list *list, const struct test_case *c)
     }
     struct test_case *added = case_add(list, c);
     if (added) {
-        add_run(added, LATHE_BF16, list->n);
-        add_run(added, LATHE_F16, list->n + 2);
+        add_run(added, LATHE_BF16, list->n % REGULAR_LAYOUTS);
+        add_run(added, LATHE_F16, (list->n + 1) % REGULAR_LAYOUTS);
     }
 }
 

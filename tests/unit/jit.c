@@ -371,6 +371,42 @@ TEST(what_gpus_do_not_serve)
     lathe_ctx_destroy(ctx);
 }
 
+/* Which outputs are wanted is not compiled in; which tensors of the spec are there is. */
+TEST(optional_arguments)
+{
+    static const char text[] =
+        "return rowwise { inputs = { w = tensor(\"f32\", \"n\", { optional = true, default = 1.0 }) },\n"
+        "  forward = function(x, at, i) local m = rowmax(x); return (x - m) * i.w(at.i), { m = m } end }\n";
+    const int64_t shape[1] = {1024};
+    const int64_t rows[1] = {100};
+    struct messages m;
+    struct call c;
+    lathe_arg arg[3];
+    lathe_error err = {0};
+    lathe_spec *spec;
+    lathe_ctx *ctx = fake_ctx(&m);
+    if (lathe_spec_parse(&spec, "optional.lua", text, sizeof text - 1, &err) != LATHE_OK)
+        check_fail(__FILE__, __LINE__, err.text);
+    lathe_kernel *kernel = get(ctx, spec, 100, 1024, LATHE_F32);
+    make_call(&c, 100, 1024, LATHE_F32);
+    memcpy(arg, c.arg, sizeof c.arg);
+    arg[2] = (lathe_arg){"m", memory, LATHE_F32, 1, rows, NULL};
+    CHECK_EQ(lathe_launch(kernel, arg, 3, NULL, NULL, &err), LATHE_OK);
+    CHECK_EQ(seen.launches, 1);
+    arg[2] = (lathe_arg){"w", memory, LATHE_F32, 1, shape, NULL};
+    CHECK_EQ(lathe_launch(kernel, arg, 3, NULL, NULL, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "'w': this kernel was built without it");
+    lathe_kernel *with;
+    CHECK_EQ(lathe_kernel_get(&with, ctx, spec, LATHE_FORWARD, arg, 3, &err), LATHE_OK);
+    CHECK(with != kernel);
+    CHECK_EQ(m.compiled, 2);
+    CHECK_EQ(lathe_launch(with, arg, 3, NULL, NULL, &err), LATHE_OK);
+    lathe_kernel_release(with);
+    lathe_kernel_release(kernel);
+    lathe_spec_destroy(spec);
+    lathe_ctx_destroy(ctx);
+}
+
 static double cpu_us(void)
 {
     struct timespec now;

@@ -1,0 +1,126 @@
+/*
+ * cases.h: what the rooms of the emulation test share: one case, one tensor, a compiled kernel.
+ *
+ * A case is a spec with sizes, a dtype, a memory layout and a kind of data. Neighbours in the list that share what is
+ * compiled in make a job: one process, which compiles each of its kernels once.
+ */
+#ifndef LATHE_TESTS_EMULATE_CASES_H
+#define LATHE_TESTS_EMULATE_CASES_H
+
+#include "emulate.h"
+#include "gen.h"
+#include "rt.h"
+
+/* ---- cases.c: which cases there are -------------------------------------------------------------- */
+
+enum layout {
+    LAYOUT_COMPACT,
+    LAYOUT_SWAPPED,    /* tokens before heads */
+    LAYOUT_PADDED,     /* aligned rows with poison before and between them */
+    LAYOUT_MISALIGNED, /* rowwise: rows aligned to their element alone */
+    LAYOUT_COUNT
+};
+
+struct test_case {
+    const char *group;
+    const char *spec;   /* the name of a shipped spec, or of the text below */
+    const char *text;   /* of a spec; NULL: shipped */
+    lathe_dtype dtype;
+    int sm;             /* compute capability that is planned for */
+    int64_t dim[SYM_COUNT]; /* -1: not in this problem */
+    int leading;            /* rowwise: leading dims, 1 to 3 */
+    enum layout layout;
+    bool has_q_start;
+    int32_t q_start;
+    bool skewed;   /* logits of deviation 40 */
+    bool infinite; /* inputs have values of -inf */
+    bool absent;   /* what is optional is left out */
+    bool may_refuse;
+};
+
+struct case_list {
+    int n;
+    int capacity;
+    struct test_case *item; /* free() */
+};
+/* Every case of the default run, or of the full one. False: out of memory. */
+bool cases_make(struct case_list *list, bool full);
+bool same_job(const struct test_case *a, const struct test_case *b);
+void case_name(const struct test_case *c, char *out, size_t size);
+struct device device_of(int sm);
+
+/* ---- tensor.c: memory with an end -------------------------------------------------------------------- */
+
+enum { POISON = 0xff }; /* a NaN in every format */
+
+struct block { /* pages of its own: the last byte is followed by a page that cannot be touched, as is the first */
+    unsigned char *pages;
+    size_t page_bytes;
+    unsigned char *data; /* `bytes` of it, up to the end but for alignment */
+    size_t bytes;
+};
+bool block_open(struct block *b, size_t bytes, size_t alignment);
+void block_close(struct block *b);
+
+struct tensor {
+    char name[NAME_MAX_BYTES];
+    uint8_t role; /* enum arg_role */
+    lathe_dtype dtype;
+    int ndim;
+    int64_t shape[MAX_DIMS];
+    int64_t strides[MAX_DIMS];
+    int64_t offset; /* of the first element, in elements */
+    int64_t count;
+    struct block block;
+    double *value;  /* compact: of an input the rounded values, of an output room for the expected ones */
+    int64_t scalar; /* bytes of a scalar or of q_start */
+};
+bool tensor_is_output(const struct tensor *t);
+/* Shape, layout, memory, values. False: out of memory. */
+bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const struct test_case *c, uint64_t seed);
+void tensor_close(struct tensor *t);
+/* As the kernel gets it, and as the host device does: compact, f64 where the spec leaves the dtype open. */
+lathe_arg tensor_arg(const struct tensor *t);
+lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a);
+/* Inputs cannot be written until thawed. */
+void tensor_freeze(const struct tensor *t, bool frozen);
+/* NULL, or what is wrong with an output: a value, or poison that is gone. `why` holds the sentence. */
+const char *tensor_judge(const struct tensor *t, const struct test_case *c, char *why, size_t size);
+
+/* ---- build.c: the system's C++ compiler ---------------------------------------------------------------- */
+
+struct workshop { /* a temporary folder with the core and the kernels of one process */
+    char folder[256];
+    char compiler[64];
+    const char *sources; /* tests/emulate */
+    emulate_run_fn *run;
+    int n_kernels;
+    struct kernel *kernel[64];
+};
+struct kernel {
+    struct source source; /* texts and recipe: owned */
+    void *library;
+    emulate_thread_fn *thread[MAX_LAUNCHES];
+    unsigned param_bytes[MAX_LAUNCHES];
+};
+/* NULL, or why nothing can be emulated here. */
+const char *workshop_open(struct workshop *w, const char *sources);
+void workshop_close(struct workshop *w);
+/* Loads the core into this process. */
+bool workshop_start(struct workshop *w, char *why, size_t size);
+/* The kernel of these texts, compiled now or earlier; takes the source over. NULL: *why says why not. */
+const struct kernel *workshop_kernel(struct workshop *w, struct source *source, char *why, size_t size);
+void workshop_end(struct workshop *w);
+
+/* ---- case.c: one case ---------------------------------------------------------------------------------- */
+
+enum verdict { VERDICT_PASSED, VERDICT_REFUSED, VERDICT_FAILED };
+enum verdict case_run(struct workshop *w, const struct test_case *c, const struct ir *ir, uint64_t seed, char *why, size_t size);
+
+/* ---- broken.c: kernels that break a rule each, and what the emulator has to say ----------------------------- */
+
+extern const int broken_count;
+const char *broken_name(int i);
+enum verdict broken_run(struct workshop *w, int i, uint64_t seed, char *why, size_t size);
+
+#endif

@@ -1,0 +1,185 @@
+// emulator.hpp: the part of CUDA C++ that the templates use, for a host compiler; included ahead of a kernel's text.
+//
+// A thread of a block is a fiber. Warp collectives and barriers are calls into the core (emulator.cpp), which suspends the
+// fiber until the others have come. No standard header: the kernels' texts use short names of their own.
+#pragma once
+#include "emulate.h"
+
+#define __global__ __attribute__((visibility("default")))
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ thread_local // one block at a time on one system thread; nothing else of a kernel is thread-local
+
+// ---- where a thread is ----------------------------------------------------------------------------------------
+
+struct emulate_dim3 {
+    unsigned x, y, z;
+};
+extern "C" emulate_dim3 threadIdx, blockIdx, blockDim, gridDim; // set by the core whenever a fiber goes on
+
+// Where in the kernel's text a call stands: for reports, and to see that lanes meet at one place.
+struct emulate_place {
+    const char *file;
+    int line;
+};
+#define EMULATE_HERE                                                                                                               \
+    emulate_place { file, line }
+#define EMULATE_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+// ---- vectors ---------------------------------------------------------------------------------------------------
+
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+// ---- the core ---------------------------------------------------------------------------------------------------
+
+extern "C" {
+enum emulate_shuffle_kind { EMULATE_SHUFFLE_XOR, EMULATE_SHUFFLE_INDEX, EMULATE_SHUFFLE_UP, EMULATE_SHUFFLE_DOWN };
+unsigned emulate_shuffle(unsigned mask, unsigned value, int lane, int width, emulate_shuffle_kind kind, emulate_place at);
+unsigned emulate_ballot(unsigned mask, bool vote, emulate_place at);
+void emulate_syncwarp(unsigned mask, emulate_place at);
+void emulate_syncthreads(emulate_place at);
+[[noreturn]] void emulate_misaligned(const void *p, unsigned bytes, emulate_place at); // a vector access to global memory
+unsigned emulate_shared_address(const void *p, emulate_place at);
+void emulate_copy(unsigned to, const void *from, int bytes, emulate_place at); // cp.async, 16 bytes a thread
+void emulate_copy_commit();
+void emulate_copy_wait(int pending);
+void emulate_load_matrix4(unsigned *r, unsigned address, bool transposed, emulate_place at);
+void emulate_mma(float *c, const unsigned *a, unsigned b0, unsigned b1, bool bf16, emulate_place at);
+void emulate_store_shared(unsigned address, const void *from, unsigned bytes, emulate_place at);
+void emulate_load_shared(void *to, unsigned address, unsigned bytes, emulate_place at);
+// y, moved by up to `relative` of itself; the same for the same x: the error of an approximate instruction
+float emulate_inexact(float y, float x, float relative);
+}
+
+// ---- warps and blocks ---------------------------------------------------------------------------------------------
+
+template <class T> T emulate_shuffle_as(unsigned mask, T value, int lane, int width, emulate_shuffle_kind kind, emulate_place at)
+{
+    static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
+    return __builtin_bit_cast(T, emulate_shuffle(mask, __builtin_bit_cast(unsigned, value), lane, width, kind, at));
+}
+template <class T> T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, EMULATE_PLACE)
+{
+    return emulate_shuffle_as(mask, value, lanes, width, EMULATE_SHUFFLE_XOR, EMULATE_HERE);
+}
+template <class T> T __shfl_sync(unsigned mask, T value, int lane, int width = 32, EMULATE_PLACE)
+{
+    return emulate_shuffle_as(mask, value, lane, width, EMULATE_SHUFFLE_INDEX, EMULATE_HERE);
+}
+template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned lanes, int width = 32, EMULATE_PLACE)
+{
+    return emulate_shuffle_as(mask, value, static_cast<int>(lanes), width, EMULATE_SHUFFLE_UP, EMULATE_HERE);
+}
+template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned lanes, int width = 32, EMULATE_PLACE)
+{
+    return emulate_shuffle_as(mask, value, static_cast<int>(lanes), width, EMULATE_SHUFFLE_DOWN, EMULATE_HERE);
+}
+inline unsigned __ballot_sync(unsigned mask, bool vote, EMULATE_PLACE) { return emulate_ballot(mask, vote, EMULATE_HERE); }
+inline int __any_sync(unsigned mask, bool vote, EMULATE_PLACE) { return emulate_ballot(mask, vote, EMULATE_HERE) != 0; }
+inline int __all_sync(unsigned mask, bool vote, EMULATE_PLACE) { return emulate_ballot(mask, !vote, EMULATE_HERE) == 0; }
+inline void __syncwarp(unsigned mask = 0xffffffffu, EMULATE_PLACE) { emulate_syncwarp(mask, EMULATE_HERE); }
+inline void __syncthreads(EMULATE_PLACE) { emulate_syncthreads(EMULATE_HERE); }
+
+// ---- global memory ------------------------------------------------------------------------------------------------
+
+inline void emulate_check_aligned(const void *p, unsigned bytes, emulate_place at)
+{
+    if ((reinterpret_cast<unsigned long long>(p) & (bytes - 1)) != 0) {
+        emulate_misaligned(p, bytes, at);
+    }
+}
+template <class T> T __ldg(const T *p, EMULATE_PLACE)
+{
+    emulate_check_aligned(p, sizeof(T), EMULATE_HERE);
+    return *p;
+}
+template <class T> void __stcs(T *p, T x, EMULATE_PLACE)
+{
+    emulate_check_aligned(p, sizeof(T), EMULATE_HERE);
+    *p = x;
+}
+template <class T> T atomicAdd(T *p, T x) { return __atomic_fetch_add(p, x, __ATOMIC_RELAXED); }
+inline float atomicAdd(float *p, float x)
+{
+    const float before = *p;
+    *p = before + x;
+    return before;
+}
+
+// ---- bits -----------------------------------------------------------------------------------------------------------
+
+constexpr float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
+constexpr float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
+constexpr int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
+constexpr unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+
+// ---- numbers ----------------------------------------------------------------------------------------------------------
+
+inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
+inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+inline long long min(long long a, long long b) { return a < b ? a : b; }
+inline long long max(long long a, long long b) { return a > b ? a : b; }
+inline float min(float a, float b) { return __builtin_fminf(a, b); }
+inline float max(float a, float b) { return __builtin_fmaxf(a, b); }
+
+extern "C" {
+float expf(float) noexcept;
+float exp2f(float) noexcept;
+float logf(float) noexcept;
+float log2f(float) noexcept;
+float sinf(float) noexcept;
+float cosf(float) noexcept;
+float tanhf(float) noexcept;
+float erff(float) noexcept;
+float erfcf(float) noexcept;
+float powf(float, float) noexcept;
+float fmodf(float, float) noexcept;
+float sqrtf(float) noexcept;
+float fabsf(float) noexcept;
+float floorf(float) noexcept;
+float ceilf(float) noexcept;
+float rintf(float) noexcept;
+float fmaxf(float, float) noexcept;
+float fminf(float, float) noexcept;
+float fmaf(float, float, float) noexcept;
+}
+inline float __fdividef(float a, float b) // 2 ulp; 0 where |b| is above 2^126, NaN where a is infinite there
+{
+    const float size = __builtin_fabsf(b);
+    if (size > 0x1p126f && size <= 0x1.fffffep127f) {
+        return a * 0.0f;
+    }
+    return emulate_inexact(a / b, a, 0x1p-23f);
+}
+
+// ---- a kernel as the core calls it: its parameter block is of the type that its text says ----------------------------------
+
+template <class P> void emulate_call(void (*kernel)(P), const void *params) { kernel(*static_cast<const P *>(params)); }
+template <class P> constexpr unsigned emulate_size(void (*)(P)) { return sizeof(P); }
+#define EMULATE_KERNEL(number, entry)                                                                                              \
+    extern "C" void emulate_thread_##number(const void *params) { emulate_call(entry, params); }                                   \
+    extern "C" const unsigned emulate_bytes_##number = emulate_size(entry);

@@ -1,0 +1,100 @@
+// ptx.cuh: templates/ptx.cuh for the host: the same names and signatures, each instruction as the PTX manual defines it. The
+// extra arguments, always left out, say where a call stands.
+#pragma once
+
+#define DEV [[maybe_unused]] static __device__ __forceinline__
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+// ---- registers -----------------------------------------------------------------------------------------
+
+DEV void keep(const char *&) {}
+DEV void keep(u32 &) {}
+DEV void keep(int &) {}
+DEV u32 fresh_thread() { return threadIdx.x; }
+DEV u32 fresh_block() { return blockIdx.x; }
+
+// ---- conversions ---------------------------------------------------------------------------------------
+
+DEV float float_from_f16(u16 x) { return static_cast<float>(__builtin_bit_cast(_Float16, x)); }
+DEV u16 f16_from_float(float x)
+{
+    return x != x ? u16{0x7fff} : __builtin_bit_cast(u16, static_cast<_Float16>(x));
+}
+DEV u16 bf16_from_float(float x)
+{
+    const u32 bits = __float_as_uint(x);
+    return x != x ? u16{0x7fff} : static_cast<u16>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+DEV u32 f16x2_from_floats(float low, float high) { return f16_from_float(low) | static_cast<u32>(f16_from_float(high)) << 16; }
+DEV u32 bf16x2_from_floats(float low, float high) { return bf16_from_float(low) | static_cast<u32>(bf16_from_float(high)) << 16; }
+
+// ---- the special function unit ------------------------------------------------------------------------------
+
+namespace emulate {
+inline float flush(float x) // .ftz: a subnormal number is a zero
+{
+    return __builtin_fabsf(x) < 0x1p-126f ? x * 0.0f : x;
+}
+} // namespace emulate
+
+DEV float exp2_approx(float x)
+{
+    const float y = exp2f(emulate::flush(x));
+    return x == rintf(x) ? emulate::flush(y) : emulate::flush(emulate_inexact(y, x, 0x1p-22f));
+}
+DEV float log2_approx(float x)
+{
+    const float y = log2f(x);
+    return x > 0.5f && x < 2.0f ? y + (emulate_inexact(1.0f, x, 0x1p-22f) - 1.0f) : emulate_inexact(y, x, 0x1p-22f);
+}
+DEV float rcp_approx(float x) { return emulate::flush(emulate_inexact(1.0f / emulate::flush(x), x, 0x1p-23f)); }
+DEV float sqrt_approx(float x) { return emulate_inexact(sqrtf(x), x, 0x1p-23f); }
+DEV float rsqrt_approx(float x) { return emulate_inexact(1.0f / sqrtf(x), x, 0x1p-22f); }
+DEV float sin_approx(float x) { return sinf(emulate::flush(x)) + (emulate_inexact(1.0f, x, 0x1.6p-21f) - 1.0f); }
+DEV float cos_approx(float x) { return cosf(emulate::flush(x)) + (emulate_inexact(1.0f, x, 0x1.6p-21f) - 1.0f); }
+DEV float tanh_approx(float x) { return emulate_inexact(tanhf(x), x, 0x1p-11f); }
+
+// ---- global memory that is read once -----------------------------------------------------------------------
+
+DEV uint4 load_once16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
+DEV uint2 load_once8(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint2 *>(p), file, line); }
+DEV u32 load_once4(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const u32 *>(p), file, line); }
+
+// ---- cp.async ---------------------------------------------------------------------------------------------------
+
+DEV u32 shared_address(const void *p, EMULATE_PLACE) { return emulate_shared_address(p, EMULATE_HERE); }
+DEV void copy16_async(u32 to, const void *from, int bytes, EMULATE_PLACE) { emulate_copy(to, from, bytes, EMULATE_HERE); }
+DEV void copy_commit() { emulate_copy_commit(); }
+template <int PENDING> DEV void copy_wait() { emulate_copy_wait(PENDING); }
+
+// ---- ldmatrix ---------------------------------------------------------------------------------------------------
+
+DEV void load_matrix4(u32 (&r)[4], u32 address, EMULATE_PLACE) { emulate_load_matrix4(r, address, false, EMULATE_HERE); }
+DEV void load_matrix4_transposed(u32 (&r)[4], u32 address, EMULATE_PLACE) { emulate_load_matrix4(r, address, true, EMULATE_HERE); }
+
+// ---- plain shared memory ---------------------------------------------------------------------------------------
+
+DEV void store_shared(u32 address, u32 x, EMULATE_PLACE) { emulate_store_shared(address, &x, 4, EMULATE_HERE); }
+DEV void store_shared(u32 address, float x, EMULATE_PLACE) { emulate_store_shared(address, &x, 4, EMULATE_HERE); }
+DEV float load_shared(u32 address, EMULATE_PLACE)
+{
+    float x;
+    emulate_load_shared(&x, address, 4, EMULATE_HERE);
+    return x;
+}
+DEV uint4 load_shared16(u32 address, EMULATE_PLACE)
+{
+    uint4 x;
+    emulate_load_shared(&x, address, 16, EMULATE_HERE);
+    return x;
+}
+
+// ---- mma.sync -------------------------------------------------------------------------------------------------
+
+DEV void mma_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, EMULATE_PLACE) { emulate_mma(c, a, b0, b1, false, EMULATE_HERE); }
+DEV void mma_bf16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, EMULATE_PLACE) { emulate_mma(c, a, b0, b1, true, EMULATE_HERE); }
