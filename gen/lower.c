@@ -8,6 +8,7 @@
  *  - exp(x) becomes exp2(x log2 e), and with x = a t + b (a, b constant along the row) exp2(t (a log2 e) + b log2 e):
  *    one multiply-add per element;
  *  - scale qk + f t becomes scale (qk + (f / scale) t) under an exponential or a row maximum, which take the scale;
+ *  - (qk scale) f becomes qk (f scale);
  *  - rowmax(a t + b) becomes a rowmax(t) + b where a > 0 for certain.
  */
 #include "lower.h"
@@ -213,6 +214,23 @@ static int row_maximum(struct ir *w, int arg)
     return add(w, times(w, ir1(w, OP_ROWMAX, f.atom), f.factor), f.offset);
 }
 
+/* (qk c) f = qk (f c) for a constant c: f may be shared by many pairs, qk is not. */
+static int product(struct ir *w, int a, int b)
+{
+    for (int side = 0; side < 2; side++) {
+        int left = side ? b : a;
+        int right = side ? a : b;
+        const struct ir_node n = w->node[left];
+        bool scaled_qk = n.op == OP_MUL && w->node[n.arg[0]].op == OP_PARAM && w->node[n.arg[0]].index == PARAM_QK &&
+                         w->node[n.arg[1]].op == OP_CONST;
+        bool scaled_too = n.op == OP_MUL && w->node[n.arg[1]].op == OP_PARAM && w->node[n.arg[1]].index == PARAM_QK &&
+                          w->node[n.arg[0]].op == OP_CONST;
+        if (scaled_qk || scaled_too)
+            return ir2(w, OP_MUL, n.arg[scaled_qk ? 0 : 1], ir2(w, OP_MUL, right, n.arg[scaled_qk ? 1 : 0]));
+    }
+    return ir2(w, OP_MUL, a, b);
+}
+
 /* ---- the walk -------------------------------------------------------------------------------- */
 
 static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *arg)
@@ -228,6 +246,8 @@ static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *ar
         return exponential(w, arg[0], LOG2_E);
     case OP_EXP2:
         return exponential(w, arg[0], 1.0);
+    case OP_MUL:
+        return n->type == TYPE_F32 ? product(w, arg[0], arg[1]) : ir2(w, OP_MUL, arg[0], arg[1]);
     case OP_ROWMAX:
         return attention ? row_maximum(w, arg[0]) : ir1(w, OP_ROWMAX, arg[0]);
     case OP_LOAD:

@@ -161,7 +161,7 @@ DEV float m_tanh(float x)
     }
 }
 
-DEV float m_sigmoid(float x) // relative error 2^-21, also where it is tiny: not through tanh.approx
+DEV float m_sigmoid(float x) // the relative error of m_exp, also where it is tiny: not through tanh.approx
 {
     return m_rcp(1.0f + m_exp(-x));
 }

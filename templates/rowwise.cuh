@@ -10,16 +10,15 @@
 // Two bodies: vectors of VECTOR elements, where n and the start of every row fit them; single elements otherwise, adjacent
 // ones in adjacent threads, and then every pass reads the row again, from L1 and L2. So any n and any strides are right.
 //
-// What to choose (v = elements of 16 bytes; the rule as code is rowwise_shape below):
+// What to choose. v: elements of 16 bytes; w = ceil(n / v). No configuration of this table spills, on sm_80 and on sm_90a.
 //
-//       n, 16-bit    n, 32-bit    THREADS   ROWS_PER_BLOCK    VECTOR   PER_THREAD
-//       <= 8         <= 4         128       128               v        v
-//       <= 16        <= 8         128       64                v        v
-//       ...          ...          128       128 / threads     v        v             threads: the power of two >= n / v
-//       <= 256       <= 128       128       4                 v        v
-//       <= 1024      <= 512       128       4                 v        multiple of v
-//       <= 65528     <= 32764     64..1024  1                 v        4 v where that gives 64 to 512 threads, else more
-//       beyond       beyond       512       1                 v        0
+//     w                    THREADS                  ROWS_PER_BLOCK  VECTOR  PER_THREAD             registers
+//     1 .. 32              128                      128 / team      v       v                      32 .. 64   team: the power of two >= w
+//     33 .. 128            128                      4               v       v * ceil(w / 32)       48 .. 64
+//     129 .. 2048          max(64, 32 ceil(w/128))  1               v       4 v                    48 .. 64
+//     2049 .. 4096         32 ceil(w / 256)         1               v       8 v                    96 .. 110
+//     .. 8192, 32-bit only 32 ceil(w / 512)         1               v       16 v                   100 .. 111
+//     beyond               512                      1               v       0                      56 .. 64
 #include "slots.cuh"
 
 namespace rowwise {
@@ -73,7 +72,7 @@ template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> 
     }
 }
 
-// ---- memory: W elements of one thread, V or 1 of them, as they were loaded ---------------------------------------------
+// ---- memory: W elements of one thread, V or 1 of them, as they were loaded -----------------------------------
 
 template <int W> using packed = words<max_of(4, W * static_cast<int>(sizeof(element)))>;
 

@@ -1,0 +1,240 @@
+/*
+ * build.c: texts to shared objects by the system's C++ compiler, and from there into this process.
+ *
+ * In: the generator's texts. They are written, all but ptx.cuh, to a temporary folder; the search path then gives
+ * tests/emulate/ptx.cuh in its place. Out: kernels, kept by the workshop that closes them.
+ */
+#include "cases.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- running the compiler ----------------------------------------------------------------------------- */
+
+static int run_program(char *const *argv, const char *log)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        const int out = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        if (out >= 0) {
+            (void)dup2(out, 1);
+            (void)dup2(out, 2);
+        }
+        execvp(argv[0], argv);
+        _exit(127);
+    }
+    int status = 0;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Index and alignment errors trap. -fno-extern-tls-init: dynamic shared memory needs no constructor. */
+static int compile(const struct workshop *w, const char *level, const char *source, const char *object, const char *log)
+{
+    char include[300];
+    snprintf(include, sizeof include, "-I%s", w->sources);
+    const char *const argv[] = {w->compiler, "-std=c++20", level, "-w", "-fPIC", "-shared", "-march=native", "-fno-math-errno", "-fno-trapping-math",
+                                "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-fsanitize=alignment,bounds,shift", "-fsanitize-undefined-trap-on-error",
+                                include, "-o", object, source, NULL};
+    return run_program((char *const *)(uintptr_t)argv, log);
+}
+
+static void first_error(const char *log, char *why, size_t size)
+{
+    char line[400] = "";
+    FILE *f = fopen(log, "r");
+    snprintf(why, size, "the C++ compiler failed without a message");
+    while (f && fgets(line, sizeof line, f)) {
+        if (strstr(line, "error")) {
+            line[strcspn(line, "\n")] = 0;
+            snprintf(why, size, "does not compile: %s", line);
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+}
+
+/* ---- the workshop ------------------------------------------------------------------------------------- */
+
+static void path_in(const struct workshop *w, const char *name, char *out, size_t size)
+{
+    snprintf(out, size, "%s/%s", w->folder, name);
+}
+
+const char *workshop_open(struct workshop *w, const char *sources)
+{
+    static const char *const NAMES[] = {"g++", "c++", "clang++"};
+    const char *base = getenv("TMPDIR");
+    memset(w, 0, sizeof *w);
+    w->sources = sources;
+    snprintf(w->folder, sizeof w->folder, "%s/lathe-emulate-XXXXXX", base && *base ? base : "/tmp");
+    if (!mkdtemp(w->folder))
+        return "no temporary folder can be made";
+    char source[400];
+    char object[400];
+    char log[400];
+    snprintf(source, sizeof source, "%s/emulator.cpp", sources);
+    path_in(w, "core.so", object, sizeof object);
+    path_in(w, "log", log, sizeof log);
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        snprintf(w->compiler, sizeof w->compiler, "%s", NAMES[i]);
+        const int result = compile(w, "-O3", source, object, log);
+        if (result == 0)
+            return NULL;
+        if (result != 127) {
+            first_error(log, source, sizeof source);
+            fprintf(stderr, "emulator.cpp, %s: %s\n", NAMES[i], source);
+        }
+    }
+    workshop_close(w);
+    return "there is no C++20 compiler (g++) that compiles the emulator";
+}
+
+void workshop_close(struct workshop *w)
+{
+    char *argv[] = {"rm", "-rf", w->folder, NULL};
+    (void)run_program(argv, "/dev/null");
+}
+
+bool workshop_start(struct workshop *w, char *why, size_t size)
+{
+    char object[400];
+    path_in(w, "core.so", object, sizeof object);
+    void *core = dlopen(object, RTLD_NOW | RTLD_GLOBAL);
+    void *run = core ? dlsym(core, "emulate_run") : NULL;
+    memcpy(&w->run, &run, sizeof w->run);
+    if (!run)
+        snprintf(why, size, "the emulator cannot be loaded: %s", dlerror());
+    return run != NULL;
+}
+
+/* ---- kernels -------------------------------------------------------------------------------------------- */
+
+static bool write_file(const char *path, const char *data, size_t size)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return false;
+    const bool good = fwrite(data, 1, size, f) == size;
+    return fclose(f) == 0 && good;
+}
+
+static bool write_texts(const struct source *s, const char *folder)
+{
+    char path[400];
+    struct text_buf unit = {0};
+    text_add(&unit, "#include \"emulator.hpp\"\n#include \"%s\"\n", s->text[0].name);
+    for (int i = 0; i < s->n_launches; i++)
+        text_add(&unit, "EMULATE_KERNEL(%d, %s)\n", i, s->launch[i].entry);
+    snprintf(path, sizeof path, "%s/unit.cpp", folder);
+    bool good = mkdir(folder, 0700) == 0 && !unit.failed && write_file(path, unit.data, unit.size);
+    for (int i = 0; i < s->n_texts && good; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, s->text[i].name);
+        good = strcmp(s->text[i].name, "ptx.cuh") == 0 || write_file(path, s->text[i].data, s->text[i].size);
+    }
+    text_free(&unit);
+    return good;
+}
+
+static bool find_entries(struct kernel *k, char *why, size_t size)
+{
+    char name[64];
+    for (int i = 0; i < k->source.n_launches; i++) {
+        snprintf(name, sizeof name, "emulate_thread_%d", i);
+        void *thread = dlsym(k->library, name);
+        memcpy(&k->thread[i], &thread, sizeof k->thread[i]);
+        snprintf(name, sizeof name, "emulate_bytes_%d", i);
+        const unsigned *bytes = dlsym(k->library, name);
+        if (!thread || !bytes) {
+            snprintf(why, size, "kernel %s is missing from its object", k->source.launch[i].entry);
+            return false;
+        }
+        k->param_bytes[i] = *bytes;
+        if (*bytes != k->source.launch[i].param_bytes) {
+            snprintf(why, size, "the parameter block of %s has %u bytes on the device, %u in the recipe", k->source.launch[i].entry, *bytes,
+                     k->source.launch[i].param_bytes);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool build(const struct workshop *w, struct kernel *k, char *why, size_t size)
+{
+    char folder[300];
+    char source[400];
+    char object[400];
+    char log[400];
+    snprintf(folder, sizeof folder, "%s/%d-%d", w->folder, (int)getpid(), w->n_kernels);
+    snprintf(source, sizeof source, "%s/unit.cpp", folder);
+    snprintf(object, sizeof object, "%s/unit.so", folder);
+    snprintf(log, sizeof log, "%s/log", folder);
+    if (!write_texts(&k->source, folder)) {
+        snprintf(why, size, "the texts cannot be written to %.200s", folder);
+        return false;
+    }
+    if (compile(w, "-O1", source, object, log) != 0) {
+        first_error(log, why, size);
+        return false;
+    }
+    k->library = dlopen(object, RTLD_NOW | RTLD_LOCAL);
+    if (!k->library)
+        snprintf(why, size, "cannot be loaded: %s", dlerror());
+    return k->library && find_entries(k, why, size);
+}
+
+static bool same_texts(const struct source *a, const struct source *b)
+{
+    bool same = a->n_texts == b->n_texts && a->n_launches == b->n_launches;
+    for (int i = 0; same && i < a->n_texts; i++)
+        same = a->text[i].size == b->text[i].size && memcmp(a->text[i].data, b->text[i].data, a->text[i].size) == 0;
+    return same;
+}
+
+static void kernel_free(struct kernel *k)
+{
+    if (k->library)
+        dlclose(k->library);
+    source_free(&k->source);
+    free(k);
+}
+
+const struct kernel *workshop_kernel(struct workshop *w, struct source *source, char *why, size_t size)
+{
+    for (int i = 0; i < w->n_kernels; i++) {
+        struct kernel *k = w->kernel[i];
+        if (!same_texts(&k->source, source))
+            continue;
+        source_free(&k->source); /* the same texts, but a recipe of its own: grids may differ */
+        k->source = *source;
+        return k;
+    }
+    struct kernel *k = w->n_kernels < (int)(sizeof w->kernel / sizeof *w->kernel) ? calloc(1, sizeof *k) : NULL;
+    if (!k) {
+        source_free(source);
+        snprintf(why, size, "too many kernels in one process");
+        return NULL;
+    }
+    k->source = *source;
+    if (!build(w, k, why, size)) {
+        kernel_free(k);
+        return NULL;
+    }
+    return w->kernel[w->n_kernels++] = k;
+}
+
+void workshop_end(struct workshop *w)
+{
+    for (int i = 0; i < w->n_kernels; i++)
+        kernel_free(w->kernel[i]);
+    w->n_kernels = 0;
+}

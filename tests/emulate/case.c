@@ -1,0 +1,189 @@
+/*
+ * case.c: one case, from its problem to a verdict: the kernels that the generator and the launcher make of it are run by the
+ * emulator and compared with the host device. All memory is freed here.
+ */
+#include "cases.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct scene { /* a case with everything in memory */
+    const struct test_case *c;
+    const struct ir *ir;
+    struct signature sig;
+    int n;
+    int which[MAX_ARGS]; /* argument of the signature */
+    struct tensor tensor[MAX_ARGS];
+    lathe_arg arg[MAX_ARGS];
+    struct problem problem;
+    struct bound_args bound;
+    struct block work[MAX_BUFFERS];
+    size_t work_offset[MAX_BUFFERS];
+};
+
+/* ---- arguments ---------------------------------------------------------------------------------------- */
+
+static bool is_given(const struct sig_arg *a, const struct test_case *c)
+{
+    return a->role == ROLE_Q_START ? c->has_q_start : !(a->optional && c->absent);
+}
+
+static bool scene_open(struct scene *s, uint64_t seed)
+{
+    for (int i = 0; i < s->sig.n_args; i++) {
+        if (!is_given(&s->sig.arg[i], s->c))
+            continue;
+        s->which[s->n] = i;
+        struct tensor *t = &s->tensor[s->n++];
+        if (!tensor_open(t, &s->sig, i, s->c, seed * 64 + (uint64_t)i))
+            return false;
+        s->arg[s->n - 1] = tensor_arg(t);
+    }
+    return true;
+}
+
+static void scene_close(struct scene *s)
+{
+    for (int i = 0; i < s->n; i++)
+        tensor_close(&s->tensor[i]);
+    for (int i = 0; i < MAX_BUFFERS; i++)
+        block_close(&s->work[i]);
+}
+
+static lathe_status make_reference(struct scene *s, lathe_error *err)
+{
+    lathe_arg arg[MAX_ARGS];
+    for (int i = 0; i < s->n; i++)
+        arg[i] = tensor_reference(&s->tensor[i], &s->sig.arg[s->which[i]]);
+    return host_forward(s->ir, &s->sig, arg, s->n, NULL, 0, err);
+}
+
+/* ---- the kernel ---------------------------------------------------------------------------------------- */
+
+static lathe_status bind(struct scene *s, lathe_error *err)
+{
+    const int alignment = s->ir->kind == KIND_ATTENTION ? 16 : 1;
+    TRY(problem_from_args(&s->sig, s->arg, s->n, true, &s->problem, err));
+    TRY(lathe__args_bind(&s->sig, s->arg, s->n, &s->bound, err));
+    return lathe__args_fit_gpu(&s->sig, &s->problem, &s->bound, alignment, err);
+}
+
+static lathe_status make_source(struct scene *s, struct source *source, lathe_error *err)
+{
+    const struct device device = device_of(s->c->sm);
+    struct plan plan;
+    TRY(plan_pick(s->ir, LATHE_FORWARD, &s->problem, &device, &plan, err));
+    return emit(s->ir, LATHE_FORWARD, &s->sig, &s->problem, &device, &plan, source, err);
+}
+
+/* Each buffer in pages of its own, where the launcher would put one after the other. */
+static bool open_workspace(struct scene *s, const struct source *source)
+{
+    for (int i = 0; i < source->n_buffers; i++) {
+        const int64_t bytes = product_value(&source->buffer[i].bytes, &s->problem);
+        if (!block_open(&s->work[i], bytes > 0 ? (size_t)bytes : 0, 256))
+            return false;
+        s->work_offset[i] = (size_t)(uintptr_t)s->work[i].data;
+    }
+    return true;
+}
+
+/* Which memory a fault was next to. */
+static void name_fault(const struct scene *s, const struct emulate_report *report, char *why, size_t size)
+{
+    const unsigned char *at = report->address;
+    const size_t used = strlen(why);
+    for (int i = 0; i < s->n + MAX_BUFFERS && at; i++) {
+        const struct block *b = i < s->n ? &s->tensor[i].block : &s->work[i - s->n];
+        if (!b->pages || at < b->pages || at >= b->pages + b->page_bytes)
+            continue;
+        char name[64];
+        snprintf(name, sizeof name, i < s->n ? "%s" : "workspace buffer %d", i < s->n ? s->tensor[i].name : "", i - s->n);
+        if (i >= s->n)
+            snprintf(name, sizeof name, "workspace buffer %d", i - s->n);
+        snprintf(why + used, size - used, ": byte %td of %s, which has %zu", at - b->data, name, b->bytes);
+        return;
+    }
+}
+
+static bool launch(const struct workshop *w, const struct scene *s, const struct kernel *k, int i, uint64_t seed, char *why, size_t size)
+{
+    static _Alignas(16) unsigned char block[PARAM_BLOCK_BYTES];
+    const struct launch *l = &k->source.launch[i];
+    struct emulate_report report = {.address = NULL};
+    lathe_error err = {.line = 0};
+    struct emulate_launch order = {k->thread[i], block, 0, (unsigned)l->threads, (unsigned)l->smem_bytes, seed};
+    if (lathe__grid_size(l, &s->problem, &order.blocks, &err) != LATHE_OK ||
+        lathe__params_fill(l, &s->sig, &s->problem, &s->bound, NULL, s->work_offset, block, &err) != LATHE_OK) {
+        snprintf(why, size, "%s: %s", l->entry, err.text);
+        return false;
+    }
+    if (order.blocks == 0 || w->run(&order, &report) == 0)
+        return true;
+    snprintf(why, size, "%s: %s", l->entry, report.text);
+    name_fault(s, &report, why, size);
+    return false;
+}
+
+static bool launch_all(const struct workshop *w, struct scene *s, const struct kernel *k, uint64_t seed, char *why, size_t size)
+{
+    bool good = open_workspace(s, &k->source);
+    if (!good)
+        snprintf(why, size, "no memory for the workspace");
+    for (int i = 0; i < s->n; i++)
+        tensor_freeze(&s->tensor[i], true);
+    for (int i = 0; i < k->source.n_launches && good; i++)
+        good = launch(w, s, k, i, seed + (uint64_t)i, why, size);
+    for (int i = 0; i < s->n; i++)
+        tensor_freeze(&s->tensor[i], false);
+    return good;
+}
+
+static bool judge_all(const struct scene *s, char *why, size_t size)
+{
+    for (int i = 0; i < s->n; i++)
+        if (tensor_is_output(&s->tensor[i]) && tensor_judge(&s->tensor[i], s->c, why, size))
+            return false;
+    return true;
+}
+
+static enum verdict run_scene(struct workshop *w, struct scene *s, uint64_t seed, char *why, size_t size)
+{
+    struct source *source = calloc(1, sizeof *source);
+    lathe_error err = {.line = 0};
+    if (!source || !scene_open(s, seed)) {
+        free(source);
+        snprintf(why, size, "out of memory");
+        return VERDICT_FAILED;
+    }
+    lathe_status status = bind(s, &err);
+    if (status == LATHE_OK)
+        status = make_source(s, source, &err);
+    const bool refused = status == LATHE_UNSUPPORTED && s->c->may_refuse;
+    const struct kernel *k = status == LATHE_OK ? workshop_kernel(w, source, why, size) : NULL;
+    free(source);
+    if (k)
+        status = make_reference(s, &err);
+    if (status != LATHE_OK)
+        snprintf(why, size, "%s", err.text);
+    if (!k || status != LATHE_OK)
+        return refused ? VERDICT_REFUSED : VERDICT_FAILED;
+    return launch_all(w, s, k, seed, why, size) && judge_all(s, why, size) ? VERDICT_PASSED : VERDICT_FAILED;
+}
+
+enum verdict case_run(struct workshop *w, const struct test_case *c, const struct ir *ir, uint64_t seed, char *why, size_t size)
+{
+    struct scene *s = calloc(1, sizeof *s);
+    if (!s) {
+        snprintf(why, size, "out of memory");
+        return VERDICT_FAILED;
+    }
+    s->c = c;
+    s->ir = ir;
+    signature_make(ir, LATHE_FORWARD, &s->sig);
+    const enum verdict verdict = run_scene(w, s, seed, why, size);
+    scene_close(s);
+    free(s);
+    return verdict;
+}

@@ -1,0 +1,368 @@
+/*
+ * tensor.c: the arguments of a case: shapes, layouts, values, and memory whose end is guarded by pages that cannot be touched.
+ *
+ * In: an argument of the signature and a case. Out: tensors with their rounded values, and the verdict on an output.
+ * Every byte that is not an element is poison, in inputs too. The caller closes what it opened.
+ */
+#include "cases.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- pages ----------------------------------------------------------------------------------------- */
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+bool block_open(struct block *b, size_t bytes, size_t alignment)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t inside = round_up(bytes + alignment, page);
+    b->bytes = bytes;
+    b->page_bytes = inside + 2 * page;
+    void *p = mmap(NULL, b->page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    b->pages = p == MAP_FAILED ? NULL : p;
+    if (!b->pages || mprotect(b->pages + page, inside, PROT_READ | PROT_WRITE) != 0)
+        return false;
+    b->data = b->pages + page + inside - round_up(bytes, alignment);
+    memset(b->pages + page, POISON, inside);
+    return true;
+}
+
+void block_close(struct block *b)
+{
+    if (b->pages)
+        munmap(b->pages, b->page_bytes);
+    memset(b, 0, sizeof *b);
+}
+
+/* ---- random numbers -------------------------------------------------------------------------------- */
+
+static uint64_t next_random(uint64_t *state) /* splitmix64 */
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static double uniform(uint64_t *state)
+{
+    return (double)(next_random(state) >> 11) * 0x1p-53;
+}
+
+static int64_t between(uint64_t *state, int64_t low, int64_t high) /* both included */
+{
+    return low + (int64_t)(next_random(state) % (uint64_t)(high - low + 1));
+}
+
+static double normal(uint64_t *state)
+{
+    const double radius = sqrt(-2.0 * log(1.0 - uniform(state)));
+    return radius * cos(6.283185307179586 * uniform(state));
+}
+
+/* ---- values ---------------------------------------------------------------------------------------- */
+
+static bool is(const struct tensor *t, const char *name)
+{
+    return strcmp(t->name, name) == 0;
+}
+
+/* What makes sense for the inputs of the shipped specs and of this test's own; others are normal. */
+static double input_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
+{
+    const int64_t last = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
+    if (is(t, "doc")) /* ascending, a new document every 37 tokens or so */
+        return (double)((flat % last + 11 * (flat / last)) / 37);
+    if (is(t, "prefix"))
+        return (double)between(state, 0, c->dim[SYM_KV] + 3);
+    if (is(t, "window"))
+        return (double)between(state, 1, 100);
+    if (is(t, "eps"))
+        return 1e-5;
+    if (is(t, "block")) /* a mask by blocks */
+        return (double)(uniform(state) < 0.6);
+    if (is(t, "weight") || is(t, "q_gain") || is(t, "k_gain"))
+        return 1.0 + 0.3 * normal(state);
+    const double value = normal(state);
+    return c->infinite && uniform(state) < 0.2 ? (double)-INFINITY : value;
+}
+
+static double element_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
+{
+    if (t->role != ROLE_IN)
+        return input_value(t, c, flat, state);
+    const bool logit = is(t, "q") || is(t, "k");
+    return normal(state) * (logit && c->skewed ? 6.3 : 1.0) + (is(t, "x") ? 0.5 : 0.0);
+}
+
+/* The element, as any dtype of the test holds it exactly: rounded to the narrowest, bf16 with f16's range. */
+static void make_values(struct tensor *t, const struct test_case *c, uint64_t seed)
+{
+    uint64_t state = seed;
+    for (int64_t i = 0; i < t->count; i++) {
+        int64_t at = t->offset;
+        int64_t rest = i;
+        for (int d = t->ndim - 1; d >= 0; d--) {
+            at += rest % t->shape[d] * t->strides[d];
+            rest /= t->shape[d];
+        }
+        dtype_store(t->dtype, t->block.data, at, element_value(t, c, i, &state));
+        t->value[i] = dtype_load(t->dtype, t->block.data, at);
+    }
+}
+
+/* ---- layout ---------------------------------------------------------------------------------------- */
+
+static void set_shape(struct tensor *t, const struct sig_arg *a, const struct test_case *c)
+{
+    const int skip = a->leading_optional ? 3 - c->leading : 0;
+    t->ndim = a->ndim - skip;
+    t->count = 1;
+    for (int i = 0; i < t->ndim; i++) {
+        const struct sig_dim d = a->dim[i + skip];
+        t->shape[i] = d.sym == SYM_ONE ? (d.literal > 0 ? d.literal : 1) : c->dim[d.sym];
+        t->count *= t->shape[i];
+    }
+}
+
+static int64_t padding(const struct tensor *t, const struct sig_arg *a, enum layout layout, uint64_t *state)
+{
+    const int64_t size = (int64_t)lathe_dtype_size(t->dtype);
+    if (layout == LAYOUT_MISALIGNED)
+        return between(state, 0, 2) * 2 + 1;
+    return a->problem_dtype ? 16 / size * between(state, 1, 3) : between(state, 1, 3);
+}
+
+/* Strides from the innermost dim outwards; SWAPPED exchanges dims 1 and 2, which are heads and tokens. */
+static int64_t lay_out(struct tensor *t, const struct sig_arg *a, const struct test_case *c, uint64_t *state)
+{
+    const bool padded = c->layout == LAYOUT_PADDED || c->layout == LAYOUT_MISALIGNED;
+    int64_t stride = padded && !a->unit_last && t->ndim > 0 ? 2 : 1;
+    int64_t reach = t->count > 0 ? 1 : 0;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        const bool swap = c->layout == LAYOUT_SWAPPED && t->ndim >= 3 && (i == 1 || i == 2);
+        const int dim = swap ? 3 - i : i;
+        t->strides[dim] = stride;
+        reach += t->count > 0 ? (t->shape[dim] - 1) * stride : 0;
+        stride *= t->shape[dim] > 0 ? t->shape[dim] : 1;
+        stride += padded && i > 0 ? padding(t, a, c->layout, state) : 0;
+    }
+    t->offset = padded ? padding(t, a, c->layout, state) : 0;
+    return t->offset + reach;
+}
+
+static bool open_scalar(struct tensor *t, const struct test_case *c, uint64_t seed)
+{
+    uint64_t state = seed;
+    t->value = calloc(1, sizeof *t->value);
+    if (!t->value)
+        return false;
+    const double value = t->role == ROLE_Q_START ? (double)c->q_start : input_value(t, c, 0, &state);
+    dtype_store(t->dtype, &t->scalar, 0, value);
+    t->value[0] = dtype_load(t->dtype, &t->scalar, 0);
+    t->count = 1;
+    return true;
+}
+
+bool tensor_is_output(const struct tensor *t)
+{
+    return t->role == ROLE_OUT || t->role == ROLE_OUT_OPTIONAL;
+}
+
+bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const struct test_case *c, uint64_t seed)
+{
+    const struct sig_arg *a = &sig->arg[arg];
+    uint64_t state = seed ^ 0x5eedu;
+    memset(t, 0, sizeof *t);
+    snprintf(t->name, sizeof t->name, "%s", a->name);
+    t->role = a->role;
+    t->dtype = a->problem_dtype || a->dtype == LATHE_NONE ? c->dtype : (lathe_dtype)a->dtype;
+    if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && c->layout == LAYOUT_SWAPPED)
+        t->dtype = LATHE_F32; /* an input whose dtype is open may also be wider than the problem's */
+    if (t->role == ROLE_SCALAR || t->role == ROLE_Q_START)
+        return open_scalar(t, c, seed);
+    set_shape(t, a, c);
+    const int64_t span = lay_out(t, a, c, &state);
+    t->value = calloc(t->count > 0 ? (size_t)t->count : 1, sizeof *t->value);
+    if (!t->value || !block_open(&t->block, (size_t)span * lathe_dtype_size(t->dtype), 16))
+        return false;
+    if (!tensor_is_output(t))
+        make_values(t, c, seed);
+    return true;
+}
+
+void tensor_close(struct tensor *t)
+{
+    block_close(&t->block);
+    free(t->value);
+    memset(t, 0, sizeof *t);
+}
+
+void tensor_freeze(const struct tensor *t, bool frozen)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (t->block.pages && !tensor_is_output(t))
+        (void)mprotect(t->block.pages + page, t->block.page_bytes - 2 * page, frozen ? PROT_READ : PROT_READ | PROT_WRITE);
+}
+
+/* ---- as arguments ---------------------------------------------------------------------------------- */
+
+lathe_arg tensor_arg(const struct tensor *t)
+{
+    if (!t->block.data)
+        return (lathe_arg){t->name, (void *)(uintptr_t)&t->scalar, t->dtype, 0, NULL, NULL};
+    unsigned char *first = t->block.data + (size_t)t->offset * lathe_dtype_size(t->dtype);
+    return (lathe_arg){t->name, first, t->dtype, t->ndim, t->shape, t->strides};
+}
+
+lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a)
+{
+    if (!t->block.data)
+        return tensor_arg(t);
+    if (a->role == ROLE_INPUT && a->dtype != LATHE_NONE) /* its dtype is the spec's */
+        return tensor_arg(t);
+    return (lathe_arg){t->name, t->value, LATHE_F64, t->ndim, t->shape, NULL};
+}
+
+/* ---- the verdict on an output ------------------------------------------------------------------------ */
+
+/* Relative error of a row in the Euclidean norm; of the whole tensor half of it. */
+static double row_bound(const struct tensor *t, const struct test_case *c)
+{
+    static const struct {
+        const char *spec;
+        double loose; /* with logits of deviation 40: the hardware's tanh is off by 2^-11 of 30; mods round q and k, so that
+                         a logit of 100 moves by 0.1 */
+    } LOOSE[] = {{"softcap", 8.0}, {"rope", 30.0}, {"mods", 30.0}, {"stages", 30.0}};
+    double bound = t->dtype == LATHE_BF16 ? 2e-2 : t->dtype == LATHE_F16 ? 4e-3 : 2e-5;
+    for (size_t i = 0; c->skewed && i < sizeof LOOSE / sizeof *LOOSE; i++)
+        bound *= strcmp(LOOSE[i].spec, c->spec) == 0 ? LOOSE[i].loose : 1.0;
+    return bound;
+}
+
+static void place_of(const struct tensor *t, int64_t flat, char *out, size_t size)
+{
+    int64_t index[MAX_DIMS] = {0};
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        index[d] = flat % t->shape[d];
+        flat /= t->shape[d];
+    }
+    size_t used = (size_t)snprintf(out, size, "%s[", t->name);
+    for (int d = 0; d < t->ndim && used < size; d++)
+        used += (size_t)snprintf(out + used, size - used, "%s%" PRId64, d > 0 ? ", " : "", index[d]);
+    if (used < size)
+        snprintf(out + used, size - used, "]");
+}
+
+/* The results, compact; every other byte of the block has to be poison still. Returns how many are not. */
+static size_t fetch(const struct tensor *t, double *result)
+{
+    const size_t element = lathe_dtype_size(t->dtype);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t spilled = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        int64_t at = t->offset;
+        int64_t rest = i;
+        for (int d = t->ndim - 1; d >= 0; d--) {
+            at += rest % t->shape[d] * t->strides[d];
+            rest /= t->shape[d];
+        }
+        result[i] = dtype_load(t->dtype, t->block.data, at);
+        memset(t->block.data + (size_t)at * element, POISON, element);
+    }
+    for (size_t i = page; i < t->block.page_bytes - page; i++)
+        spilled += t->block.pages[i] != POISON;
+    return spilled;
+}
+
+/* One value that stands for itself: a final, a statistic. */
+static bool close_enough(double given, double expected, double bound)
+{
+    if (isnan(expected))
+        return isnan(given);
+    if (isinf(expected))
+        return !(given < expected) && !(given > expected);
+    return fabs(given - expected) <= bound * (1.0 + fabs(expected));
+}
+
+static const char *judge_values(const struct tensor *t, const struct test_case *c, const double *result, char *why, size_t size)
+{
+    const double bound = c->dtype == LATHE_F32 ? 1e-5 : 1e-3 * (c->skewed ? row_bound(t, c) / 2e-5 : 1.0);
+    char place[96];
+    for (int64_t i = 0; i < t->count; i++) {
+        if (close_enough(result[i], t->value[i], bound))
+            continue;
+        place_of(t, i, place, sizeof place);
+        snprintf(why, size, "%s is %.9g, expected %.9g", place, result[i], t->value[i]);
+        return why;
+    }
+    return NULL;
+}
+
+struct norms {
+    double error;
+    double size;
+};
+
+static struct norms row_norms(const double *result, const double *expected, int64_t n)
+{
+    struct norms sum = {0.0, 0.0};
+    for (int64_t i = 0; i < n; i++) {
+        const double e = result[i] - expected[i];
+        const bool same = isinf(expected[i]) && !(result[i] < expected[i]) && !(result[i] > expected[i]);
+        sum.error += same ? 0.0 : e * e;
+        sum.size += same ? 0.0 : expected[i] * expected[i];
+    }
+    return sum;
+}
+
+/* Rows of the problem's tensors: each by itself, and all of them. NaN fails every comparison. */
+static const char *judge_rows(const struct tensor *t, const struct test_case *c, const double *result, char *why, size_t size)
+{
+    const int64_t n = t->shape[t->ndim - 1];
+    const double bound = row_bound(t, c);
+    const double tiny = t->dtype == LATHE_F16 ? 6e-8 * (double)n : 1e-30; /* subnormal results have fewer digits */
+    struct norms all = {0.0, 0.0};
+    for (int64_t row = 0; n > 0 && row < t->count / n; row++) {
+        const struct norms sum = row_norms(result + row * n, t->value + row * n, n);
+        all.error += sum.error;
+        all.size += sum.size;
+        const bool exact = sum.size <= 0.0;
+        if (exact ? sum.error <= 0.0 : sqrt(sum.error) <= bound * sqrt(sum.size) + tiny)
+            continue;
+        char place[96];
+        place_of(t, row * n, place, sizeof place);
+        snprintf(why, size, "the row of %s is off by %.3g of its norm %.3g: %.6g %.6g .., expected %.6g %.6g ..", place,
+                 sqrt(sum.error / (sum.size > 0.0 ? sum.size : 1.0)), sqrt(sum.size), result[row * n], n > 1 ? result[row * n + 1] : 0.0,
+                 t->value[row * n], n > 1 ? t->value[row * n + 1] : 0.0);
+        return why;
+    }
+    if (sqrt(all.error) <= 0.5 * bound * sqrt(all.size) + tiny)
+        return NULL;
+    snprintf(why, size, "%s is off by %.3g of its norm", t->name, sqrt(all.error / all.size));
+    return why;
+}
+
+const char *tensor_judge(const struct tensor *t, const struct test_case *c, char *why, size_t size)
+{
+    double *result = calloc(t->count > 0 ? (size_t)t->count : 1, sizeof *result);
+    if (!result)
+        return "out of memory";
+    const size_t spilled = fetch(t, result);
+    const char *wrong = t->role == ROLE_OUT ? judge_rows(t, c, result, why, size) : judge_values(t, c, result, why, size);
+    free(result);
+    if (!wrong && spilled > 0) {
+        snprintf(why, size, "%s: %zu bytes that are no element's were overwritten", t->name, spilled);
+        wrong = why;
+    }
+    return wrong;
+}
