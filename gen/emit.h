@@ -108,7 +108,8 @@ void product_times(struct product *p, enum sym sym, int tile);
 /* ---- emit_attention.c, emit_mods.c, emit_rowwise.c */
 
 bool emit_attention(struct emitter *e, const struct plan *plan, struct source *out);
-void emit_mod_struct(struct emitter *e, enum mod which, const char *type);
+/* present: the kernel runs, if only to move rows. */
+void emit_mod_struct(struct emitter *e, enum mod which, const char *type, bool present);
 bool emit_rowwise(struct emitter *e, const struct plan *plan, struct source *out);
 
 #endif

@@ -421,6 +421,7 @@ static void place_strides(struct params *p, const char *name, const struct place
 enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_COUNT };
 
 struct layout {
+    bool moved[TENSOR_COUNT];         /* through the workspace: by a mod, or because rows are not aligned */
     struct place outer[TENSOR_COUNT]; /* the arguments */
     struct place inner[TENSOR_COUNT]; /* what the kernel reads and writes: arguments, or what mods made */
     int map_buffer;
@@ -436,9 +437,11 @@ static void make_layout(const struct attention *a, struct layout *l, struct sour
         int dim = (int)problem->dim[t < TENSOR_V ? SYM_D : SYM_D_V];
         l->outer[t] = (struct place){signature_find(a->e->sig, name[t]), -1, key ? SYM_H_KV : SYM_H, key ? SYM_KV : SYM_Q, dim};
         l->inner[t] = l->outer[t];
-        if (a->e->w->mod[mod_of[t]].n_stages == 0)
+        bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
+        l->moved[t] = mod || (problem->unaligned >> l->outer[t].arg & 1);
+        if (!l->moved[t])
             continue;
-        struct product bytes = product_of((int64_t)dim * (t == TENSOR_O ? 4 : 2));
+        struct product bytes = product_of((int64_t)dim * (t == TENSOR_O && mod ? 4 : 2));
         product_times(&bytes, SYM_B, 1);
         product_times(&bytes, l->outer[t].heads, 1);
         product_times(&bytes, l->outer[t].len, 1);
@@ -535,22 +538,21 @@ static void add_forward(struct attention *a, const struct layout *l, const struc
 }
 
 /* mod_params is written once; the structs of further mods go to a text that nobody reads. */
-static void emit_launches(struct attention *a, const struct plan *plan, struct source *out)
+static void emit_launches(struct attention *a, struct layout *l, const struct plan *plan, struct source *out)
 {
-    static const enum mod mod_of[] = {MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT};
-    struct layout l = {.map_buffer = -1};
     struct text_buf again = {0};
     bool declared = false;
-    make_layout(a, &l, out);
+    *l = (struct layout){.map_buffer = -1};
+    make_layout(a, l, out);
     for (int t = 0; t < TENSOR_COUNT; t++) {
         if (t == TENSOR_O) {
             if (a->map)
-                add_map(a, &l, plan, out);
-            add_forward(a, &l, plan, out);
+                add_map(a, l, plan, out);
+            add_forward(a, l, plan, out);
         }
-        if (a->e->w->mod[mod_of[t]].n_stages == 0)
+        if (!l->moved[t])
             continue;
-        add_mod(a, &l, t, out, declared ? &again : a->e->out);
+        add_mod(a, l, t, out, declared ? &again : a->e->out);
         declared = true;
     }
     a->e->out->failed |= again.failed;
@@ -561,13 +563,14 @@ bool emit_attention(struct emitter *e, const struct plan *plan, struct source *o
 {
     static const char *const mod_type[] = {"query_mod", "key_mod", "value_mod", "output_mod"};
     struct attention a = {.e = e};
+    struct layout layout;
     double empty[MAX_STATE];
     host_empty_finals(e->w, empty);
     if (!schedule_online(e->w, &a.s) || !collect_structs(&a))
         return false;
     find_map(&a);
     emit_inputs_struct(e);
-    emit_launches(&a, plan, out);
+    emit_launches(&a, &layout, plan, out);
     text_add(e->out, "struct variant {\n");
     emit_makers(&a);
     emit_diag(&a);
@@ -580,7 +583,7 @@ bool emit_attention(struct emitter *e, const struct plan *plan, struct source *o
     emit_next(&a);
     emit_finish(&a, empty);
     for (int m = 0; m < MOD_COUNT; m++)
-        emit_mod_struct(e, (enum mod)m, mod_type[m]);
+        emit_mod_struct(e, (enum mod)m, mod_type[m], layout.moved[m]);
     text_add(e->out, "};\n");
     return true;
 }

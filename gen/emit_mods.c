@@ -45,11 +45,12 @@ static bool collect(struct mod_emitter *m)
     return ok;
 }
 
-static void emit_tables(struct mod_emitter *m)
+static void emit_tables(struct mod_emitter *m, bool present)
 {
     static const char *const form[] = {"FORM_ELEMENT", "FORM_HALF", "FORM_INTERLEAVED"};
     struct text_buf *out = m->e->out;
     int n = m->mod->n_stages;
+    text_add(out, "        static constexpr bool PRESENT = %s;\n", present ? "true" : "false");
     text_add(out, "        static constexpr int STAGES = %d;\n        static constexpr int FORM[] = {", n);
     for (int s = 0; s < n; s++)
         text_add(out, "%s%s", s ? ", " : "", form[m->mod->stage[s].form]);
@@ -174,7 +175,7 @@ static void emit_head(struct mod_emitter *m, bool key_side)
     fields_declare(m->e, &m->vals, "int pos;");
 }
 
-void emit_mod_struct(struct emitter *e, enum mod which, const char *type)
+void emit_mod_struct(struct emitter *e, enum mod which, const char *type, bool present)
 {
     struct mod_emitter m = {.e = e, .mod = &e->w->mod[which]};
     if (!collect(&m)) {
@@ -182,7 +183,7 @@ void emit_mod_struct(struct emitter *e, enum mod which, const char *type)
         return;
     }
     text_add(e->out, "    struct %s {\n", type);
-    emit_tables(&m);
+    emit_tables(&m, present);
     emit_lookup(&m, "reduce_pass", true);
     emit_lookup(&m, "reduce_op", false);
     emit_head(&m, which == MOD_KEY || which == MOD_VALUE);

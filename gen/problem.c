@@ -407,6 +407,24 @@ static lathe_status check_missing(const struct signature *sig, const struct prob
     return LATHE_OK;
 }
 
+/* Does every row of t start at a multiple of 16 bytes? Data that is not there yet does. */
+static bool rows_aligned(const lathe_arg *t)
+{
+    const int64_t size = (int64_t)lathe_dtype_size(t->dtype);
+    bool aligned = ((uintptr_t)t->data & 15) == 0;
+    for (int i = 0; i < t->ndim - 1; i++)
+        aligned &= t->shape[i] <= 1 || tensor_stride(t, i) * size % 16 == 0;
+    return aligned;
+}
+
+static void find_unaligned(const struct signature *sig, const lathe_arg *args, int n, struct problem *out)
+{
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < sig->n_args; i++)
+            if (sig->arg[i].problem_dtype && strcmp(sig->arg[i].name, args[k].name) == 0 && !rows_aligned(&args[k]))
+                out->unaligned |= 1u << i;
+}
+
 lathe_status problem_from_args(const struct signature *sig, const lathe_arg *args, int n, bool need_data,
                                struct problem *out, lathe_error *err)
 {
@@ -424,6 +442,8 @@ lathe_status problem_from_args(const struct signature *sig, const lathe_arg *arg
         status = finish(sig, out, err);
     if (status == LATHE_OK)
         fill_dtypes(sig, out);
+    if (status == LATHE_OK && strcmp(sig->kind, "attention") == 0)
+        find_unaligned(sig, args, n, out);
     return status;
 }
 

@@ -76,6 +76,7 @@ struct problem {
     int64_t dim[SYM_COUNT];          /* -1: not bound */
     uint8_t arg_dtype[MAX_ARGS];     /* lathe_dtype of each signature argument */
     uint32_t present;                /* bit per signature argument */
+    uint32_t unaligned;              /* the same, attention: rows of q, k, v, o that do not start at multiples of 16 bytes */
 };
 
 /* scale * product of ceil(dim[sym] / tile) */

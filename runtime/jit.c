@@ -12,8 +12,6 @@
 #include "rt.h"
 #include "../gen/gen.h"
 
-enum { ROW_BYTES = 16 }; /* attention loads rows of q, k and v by 16 bytes */
-
 struct lathe_spec {
     atomic_int references; /* the user's, and one of every kernel */
     struct ir *ir;
@@ -140,19 +138,13 @@ static lathe_status check_call(const struct lathe_ctx *ctx, const lathe_spec *sp
     return LATHE_OK;
 }
 
-static int row_alignment(const struct ir *ir)
-{
-    return ir->kind == KIND_ATTENTION ? ROW_BYTES : 1;
-}
-
-/* Alignment is asked of calls, not of kernels: what cannot be compiled should be the first to be heard. */
 static lathe_status bind_problem(const struct lathe_ctx *ctx, const struct signature *sig,
                                  const lathe_arg *args, int n, struct problem *problem,
                                  struct bound_args *bound, lathe_error *err)
 {
     TRY(problem_from_args(sig, args, n, false, problem, err));
     TRY(lathe__args_bind(sig, args, n, bound, err));
-    return on_host(ctx) ? LATHE_OK : lathe__args_fit_gpu(sig, problem, bound, 1, err);
+    return on_host(ctx) ? LATHE_OK : lathe__args_fit_gpu(sig, problem, bound, err);
 }
 
 /* ---- what is compiled in -------------------------------------------------------------------------- */
@@ -166,6 +158,7 @@ struct fast_key {
     int64_t d_v;
     int64_t n;
     uint32_t present;
+    uint32_t unaligned;
     uint8_t pass;
     uint8_t dtype;
     uint8_t arg_dtype[MAX_ARGS];
@@ -182,6 +175,7 @@ static void fast_key_make(const struct lathe_spec *spec, lathe_pass pass, const 
     key.d_v = problem->dim[SYM_D_V];
     key.n = problem->dim[SYM_N];
     key.present = problem->present & spec->tensors[pass];
+    key.unaligned = problem->unaligned;
     key.pass = (uint8_t)pass;
     key.dtype = (uint8_t)problem->dtype;
     memcpy(key.arg_dtype, problem->arg_dtype, sizeof key.arg_dtype);
@@ -216,6 +210,11 @@ static lathe_status check_built(const struct lathe_kernel *kernel, const struct 
             return lathe__fail(err, LATHE_ARG,
                                "argument '%s': this kernel was built %s it; get one for these arguments",
                                a->name, built->present >> i & 1u ? "with" : "without");
+        if ((given->unaligned & ~built->unaligned) >> i & 1u)
+            return lathe__fail(err, LATHE_ARG,
+                               "argument '%s': its rows do not start at multiples of 16 bytes, for which this "
+                               "kernel was not built; get one for these arguments",
+                               a->name);
     }
     return LATHE_OK;
 }
@@ -416,7 +415,6 @@ static struct lathe_kernel *kernel_new(struct lathe_ctx *ctx, const lathe_spec *
     atomic_fetch_add(&kernel->spec->references, 1);
     kernel->pass = pass;
     kernel->sig = &spec->sig[pass];
-    kernel->alignment = row_alignment(spec->ir);
     kernel->built = *problem;
     return kernel;
 }
@@ -487,8 +485,7 @@ lathe_status lathe_supported(lathe_ctx *ctx, const lathe_spec *spec, lathe_pass 
     TRY(bind_problem(ctx, &spec->sig[pass], args, n, &problem, &bound, err));
     if (on_host(ctx))
         return LATHE_OK;
-    TRY(plan_pick(spec->ir, pass, &problem, &ctx->device, &plan, err));
-    return lathe__args_fit_gpu(&spec->sig[pass], &problem, &bound, row_alignment(spec->ir), err);
+    return plan_pick(spec->ir, pass, &problem, &ctx->device, &plan, err);
 }
 
 static lathe_status get_gpu_kernel(struct lathe_kernel **out, struct lathe_ctx *ctx, const lathe_spec *spec,
@@ -594,7 +591,7 @@ lathe_status lathe_launch(const lathe_kernel *kernel, const lathe_arg *args, int
         return launch_host(kernel, args, n, err);
     TRY(check_built(kernel, &problem, err));
     TRY(lathe__args_bind(kernel->sig, args, n, &bound, err));
-    TRY(lathe__args_fit_gpu(kernel->sig, &problem, &bound, kernel->alignment, err));
+    TRY(lathe__args_fit_gpu(kernel->sig, &problem, &bound, err));
     return lathe__launch_all(kernel->module, kernel->ctx->context, kernel->source, kernel->sig, &problem,
                              &bound, workspace, stream, err);
 }

@@ -61,25 +61,6 @@ int64_t lathe__arg_stride(const struct signature *sig, const struct bound_args *
     return i < 0 || i >= t->ndim || t->shape[i] <= 1 ? 0 : stride_of(t, i);
 }
 
-static lathe_status check_rows(const struct sig_arg *a, const lathe_arg *t, int alignment, lathe_error *err)
-{
-    const int64_t size = (int64_t)lathe_dtype_size(t->dtype);
-    const int64_t step = size > 0 && alignment > size ? alignment / size : 1;
-    if (t->data && (uintptr_t)t->data % (unsigned)alignment != 0)
-        return lathe__fail(err, LATHE_ARG, "argument '%s': expected data aligned to %d bytes, given %p",
-                           a->name, alignment, t->data);
-    for (int i = 0; i < t->ndim - 1; i++) {
-        const int64_t stride = stride_of(t, i);
-        if (t->shape[i] > 1 && stride % step != 0)
-            return lathe__fail(err, LATHE_ARG,
-                               "argument '%s': expected strides that are multiples of %" PRId64
-                               " elements (%d bytes), "
-                               "given %" PRId64 " in dim %d",
-                               a->name, step, alignment, stride, i);
-    }
-    return LATHE_OK;
-}
-
 static lathe_status check_lengths(const struct problem *problem, lathe_error *err)
 {
     static const struct {
@@ -96,7 +77,7 @@ static lathe_status check_lengths(const struct problem *problem, lathe_error *er
 }
 
 lathe_status lathe__args_fit_gpu(const struct signature *sig, const struct problem *problem,
-                                 const struct bound_args *bound, int alignment, lathe_error *err)
+                                 const struct bound_args *bound, lathe_error *err)
 {
     TRY(check_lengths(problem, err));
     for (int i = 0; i < sig->n_args; i++) {
@@ -108,8 +89,6 @@ lathe_status lathe__args_fit_gpu(const struct signature *sig, const struct probl
                 err, LATHE_UNSUPPORTED,
                 "argument '%s': f64 is served by the host device only; a GPU takes f32, f16 or bf16",
                 sig->arg[i].name);
-        if (sig->arg[i].problem_dtype && alignment > 1)
-            TRY(check_rows(&sig->arg[i], t, alignment, err));
     }
     return LATHE_OK;
 }

@@ -338,10 +338,10 @@ lathe_status lathe__args_bind(const struct signature *sig, const lathe_arg *args
                               struct bound_args *out, lathe_error *err);
 /* Elements between neighbours in dim `dim` of argument `arg`; 0 where absent or of size 1. */
 int64_t lathe__arg_stride(const struct signature *sig, const struct bound_args *bound, int arg, int dim);
-/* What kernels take beyond what a signature says: lengths below 2^24, no f64, rows aligned to `alignment`
-   bytes (data pointers only where not NULL). Errors ARG, UNSUPPORTED. */
+/* What kernels take beyond what a signature says: lengths below 2^24, no f64. Errors ARG,
+   UNSUPPORTED. */
 lathe_status lathe__args_fit_gpu(const struct signature *sig, const struct problem *problem,
-                                 const struct bound_args *bound, int alignment, lathe_error *err);
+                                 const struct bound_args *bound, lathe_error *err);
 /* Offset of each buffer of the workspace; returns its bytes. */
 size_t lathe__workspace_layout(const struct source *source, const struct problem *problem,
                                size_t offset[MAX_BUFFERS]);
@@ -416,7 +416,6 @@ struct lathe_kernel {
     struct source *source;       /* NULL on the host device */
     struct plan *plan;
     const struct module *module; /* the context's */
-    int alignment;               /* bytes, of rows */
     struct problem built; /* what it was built for: dtypes, compiled-in dims, inputs that are present */
     unsigned char key[KEY_BYTES];
     char *info;

@@ -16,8 +16,8 @@
 //     1 .. 32              128                      128 / team      v       v                      32 .. 64   team: the power of two >= w
 //     33 .. 128            128                      4               v       v * ceil(w / 32)       48 .. 64
 //     129 .. 2048          max(64, 32 ceil(w/128))  1               v       4 v                    48 .. 64
-//     2049 .. 4096         32 ceil(w / 256)         1               v       8 v                    96 .. 110
-//     .. 8192, 32-bit only 32 ceil(w / 512)         1               v       16 v                   100 .. 111
+//     2049 .. 4096         32 ceil(w / 256)         1               v       8 v                    71 .. 123
+//     .. 8192, 32-bit only 32 ceil(w / 512)         1               v       16 v                   94 .. 116
 //     beyond               512                      1               v       0                      56 .. 64
 #include "slots.cuh"
 
@@ -51,8 +51,8 @@ constexpr int SLOTS = max_of(variant::REDUCTIONS, 1);
 // Registers to live with: the row, one pass over a part of it, addresses. Without a limit the compiler spreads out and
 // fewer rows are under way at once, which costs bandwidth.
 constexpr int ROW_WORDS = VECTORS * BYTES / 4;
-constexpr int REGISTERS = max_of(variant::COLS ? 64 : 48, 32 + 2 * ROW_WORDS);
-constexpr int MIN_BLOCKS = max_of(1, min_of(65536 / (cfg::THREADS * REGISTERS), 2048 / cfg::THREADS));
+constexpr int REGISTERS = max_of(variant::COLS ? 64 : 48, 32 + 2 * ROW_WORDS + (variant::COLS && ROW_WORDS > 16 ? 16 : 0));
+constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
 constexpr int PARTS = max_of(WARPS, 4);
 
 static_assert(WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),

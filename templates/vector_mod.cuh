@@ -198,14 +198,15 @@ template <> struct source_of<true> {
 
 template <class MOD, int DIM, bool WIDE = false> DEV void run_if_present(const mod_params &p)
 {
-    if constexpr (MOD::STAGES > 0) {
+    if constexpr (MOD::PRESENT) {
         run<MOD, typename source_of<WIDE>::type, DIM>(p);
     }
 }
 
 } // namespace mods
 
-// A kernel without stages is empty and never launched.
+// A kernel that is not present is empty and never launched. One without stages copies: rows that do not start at
+// multiples of 16 bytes move to where they do.
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_q)(const __grid_constant__ mod_params p)
 {
     mods::run_if_present<variant::query_mod, cfg::D>(p);

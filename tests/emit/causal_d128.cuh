@@ -134,7 +134,7 @@ struct variant {
         t.f4 = red[0];
         }
         if constexpr (P == 1) {
-        const float t0 = (s.s0 * t.f1);  // prelude.lua:16
+        const float t0 = (s.s0 * t.f1);  // prelude.lua:14
         const float t1 = (t0 + red[1]);  // prelude.lua:16
         t.f2 = t1;
         t.f5 = red[1];
@@ -195,6 +195,7 @@ struct variant {
         }
     }
     struct query_mod {
+        static constexpr bool PRESENT = false;
         static constexpr int STAGES = 0;
         static constexpr int FORM[] = {FORM_ELEMENT};
         static constexpr int PASSES[] = {0};
@@ -237,6 +238,7 @@ struct variant {
         }
     };
     struct key_mod {
+        static constexpr bool PRESENT = false;
         static constexpr int STAGES = 0;
         static constexpr int FORM[] = {FORM_ELEMENT};
         static constexpr int PASSES[] = {0};
@@ -279,6 +281,7 @@ struct variant {
         }
     };
     struct value_mod {
+        static constexpr bool PRESENT = false;
         static constexpr int STAGES = 0;
         static constexpr int FORM[] = {FORM_ELEMENT};
         static constexpr int PASSES[] = {0};
@@ -321,6 +324,7 @@ struct variant {
         }
     };
     struct output_mod {
+        static constexpr bool PRESENT = false;
         static constexpr int STAGES = 0;
         static constexpr int FORM[] = {FORM_ELEMENT};
         static constexpr int PASSES[] = {0};

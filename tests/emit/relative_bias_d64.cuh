@@ -148,7 +148,7 @@ struct variant {
         t.f4 = red[0];
         }
         if constexpr (P == 1) {
-        const float t0 = (s.s0 * t.f1);  // prelude.lua:16
+        const float t0 = (s.s0 * t.f1);  // prelude.lua:14
         const float t1 = (t0 + red[1]);  // prelude.lua:16
         t.f2 = t1;
         t.f5 = red[1];
@@ -213,6 +213,7 @@ struct variant {
         }
     }
     struct query_mod {
+        static constexpr bool PRESENT = false;
         static constexpr int STAGES = 0;
         static constexpr int FORM[] = {FORM_ELEMENT};
         static constexpr int PASSES[] = {0};
@@ -255,6 +256,7 @@ struct variant {
         }
     };
     struct key_mod {
+        static constexpr bool PRESENT = false;
         static constexpr int STAGES = 0;
         static constexpr int FORM[] = {FORM_ELEMENT};
         static constexpr int PASSES[] = {0};
@@ -297,6 +299,7 @@ struct variant {
         }
     };
     struct value_mod {
+        static constexpr bool PRESENT = false;
         static constexpr int STAGES = 0;
         static constexpr int FORM[] = {FORM_ELEMENT};
         static constexpr int PASSES[] = {0};
@@ -339,6 +342,7 @@ struct variant {
         }
     };
     struct output_mod {
+        static constexpr bool PRESENT = false;
         static constexpr int STAGES = 0;
         static constexpr int FORM[] = {FORM_ELEMENT};
         static constexpr int PASSES[] = {0};

@@ -101,8 +101,8 @@ const char *workshop_open(struct workshop *w, const char *sources)
 
 void workshop_close(struct workshop *w)
 {
-    char *argv[] = {"rm", "-rf", w->folder, NULL};
-    (void)run_program(argv, "/dev/null");
+    const char *const argv[] = {"rm", "-rf", w->folder, NULL};
+    (void)run_program((char *const *)(uintptr_t)argv, "/dev/null");
 }
 
 bool workshop_start(struct workshop *w, char *why, size_t size)

@@ -63,10 +63,9 @@ static lathe_status make_reference(struct scene *s, lathe_error *err)
 
 static lathe_status bind(struct scene *s, lathe_error *err)
 {
-    const int alignment = s->ir->kind == KIND_ATTENTION ? 16 : 1;
     TRY(problem_from_args(&s->sig, s->arg, s->n, true, &s->problem, err));
     TRY(lathe__args_bind(&s->sig, s->arg, s->n, &s->bound, err));
-    return lathe__args_fit_gpu(&s->sig, &s->problem, &s->bound, alignment, err);
+    return lathe__args_fit_gpu(&s->sig, &s->problem, &s->bound, err);
 }
 
 static lathe_status make_source(struct scene *s, struct source *source, lathe_error *err)
@@ -99,8 +98,9 @@ static void name_fault(const struct scene *s, const struct emulate_report *repor
         if (!b->pages || at < b->pages || at >= b->pages + b->page_bytes)
             continue;
         char name[64];
-        snprintf(name, sizeof name, i < s->n ? "%s" : "workspace buffer %d", i < s->n ? s->tensor[i].name : "", i - s->n);
-        if (i >= s->n)
+        if (i < s->n)
+            snprintf(name, sizeof name, "%s", s->tensor[i].name);
+        else
             snprintf(name, sizeof name, "workspace buffer %d", i - s->n);
         snprintf(why + used, size - used, ": byte %td of %s, which has %zu", at - b->data, name, b->bytes);
         return;

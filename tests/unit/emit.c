@@ -158,3 +158,31 @@ TEST(floats_are_exact)
     float_text(-1.0 / 0.0, text, sizeof text);
     CHECK_STR(text, "-INF");
 }
+
+/* Rows that do not start at multiples of 16 bytes are moved, each tensor by its own launch. */
+TEST(unaligned_rows_are_moved)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct plan plan;
+    struct source s;
+    lathe_error err = {.status = LATHE_OK};
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=2,h=4,h_kv=2,q=10,kv=20,d=64,d_v=128", &problem, &err), LATHE_OK);
+    problem.unaligned = 1u << signature_find(&sig, "k") | 1u << signature_find(&sig, "o");
+    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(emit(ir, LATHE_FORWARD, &sig, &problem, &H100, &plan, &s, &err), LATHE_OK);
+    CHECK_EQ(s.n_launches, 3);
+    CHECK_STR(s.launch[0].entry, "causal_bf16_mod_k");
+    CHECK_STR(s.launch[1].entry, "causal_bf16_fwd");
+    CHECK_STR(s.launch[2].entry, "causal_bf16_mod_o");
+    CHECK_EQ(s.n_buffers, 2);
+    CHECK_EQ(product_value(&s.buffer[0].bytes, &problem), 2 * 2 * 20 * 64 * 2);
+    CHECK_EQ(product_value(&s.buffer[1].bytes, &problem), 2 * 4 * 10 * 128 * 2);
+    CHECK_EQ(product_value(&s.launch[0].grid, &problem), 2 * 2);
+    source_free(&s);
+    ir_free(ir);
+}

@@ -444,3 +444,26 @@ TEST(error_record_may_be_absent)
     CHECK_EQ(problem_parse(&sig, "what", &p, NULL), LATHE_ARG);
     CHECK_EQ(problem_parse(&sig, NULL, &p, NULL), LATHE_ARG);
 }
+
+TEST(unaligned_rows_are_found)
+{
+    static _Alignas(16) unsigned char memory[64];
+    struct signature sig;
+    struct problem p;
+    lathe_error err;
+    struct diag diag = {0};
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    const int64_t shape[] = {1, 2, 3, 64};
+    int64_t q_strides[] = {1000, 192, 64, 1}; /* a dim of size 1 may have any stride */
+    lathe_arg args[] = {{"q", memory, LATHE_BF16, 4, shape, q_strides}, {"k", memory, LATHE_BF16, 4, shape, NULL},
+                        {"v", memory, LATHE_BF16, 4, shape, NULL},      {"o", NULL, LATHE_BF16, 4, shape, NULL}};
+    CHECK_EQ(problem_from_args(&sig, args, 4, false, &p, &err), LATHE_OK);
+    CHECK_EQ(p.unaligned, 0);
+    q_strides[2] = 68;
+    args[1].data = memory + 2;
+    CHECK_EQ(problem_from_args(&sig, args, 4, false, &p, &err), LATHE_OK);
+    CHECK_EQ(p.unaligned, 3); /* q by its stride, k by its data */
+    ir_free(ir);
+}

@@ -1,0 +1,292 @@
+/*
+ * cases.c: the matrix: which specs meet which sizes, dtypes, layouts and data.
+ *
+ * In: the default or the full run. Out: a list that the caller frees, ordered so that cases which share a kernel are
+ * neighbours: a kernel takes a second or two to compile, a case a few hundredths of a second.
+ */
+#include "cases.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+struct device device_of(int sm)
+{
+    /* opt-in shared memory of one block: 227 KiB, 163 KiB, 99 KiB */
+    const int bytes = sm >= 90 ? 232448 : sm == 80 ? 166912 : 101376;
+    struct device d = {.sm = sm, .sm_count = sm >= 90 ? 132 : 108, .smem_bytes = bytes};
+    snprintf(d.arch, sizeof d.arch, sm == 90 ? "sm_90a" : "sm_%d", sm);
+    return d;
+}
+
+/* ---- specs of this test's own --------------------------------------------------------------------------- */
+
+struct inline_spec {
+    const char *name;
+    const char *text;
+};
+
+static const struct inline_spec MOD_SPECS[] = {
+    {"values", "return attention { mask_mod = causal, value_mod = function(v) return v * sigmoid(v) end }\n"},
+    {"outputs", "return attention { output_mod = function(o, at) return o * rsqrt(dimsum(o * o) / at.d_v + 1e-6) end }\n"},
+    {"mods", "local function rotate(a, b, at)\n"
+             "  local t = at.pos * exp2(-0.25 * at.i)\n"
+             "  return a * cos(t) - b * sin(t), a * sin(t) + b * cos(t)\n"
+             "end\n"
+             "return attention { mask_mod = causal, query_mod = interleaved(rotate), key_mod = interleaved(rotate),\n"
+             "  value_mod = function(v, at) return v / (1.0 + dimmax(abs(v))) end, output_mod = function(o, at) return silu(o) + at.i / 64.0 end }\n"},
+    {"stages", "local function rotate(a, b, at)\n"
+               "  local t = at.pos * exp2(-0.5 * at.i)\n"
+               "  return a * cos(t) - b * sin(t), a * sin(t) + b * cos(t)\n"
+               "end\n"
+               "local function rms(v, at, x) return v * rsqrt(dimsum(v * v) / at.d + 1e-6) * x.gain(at.i) end\n"
+               "return attention { inputs = { gain = tensor('float', 'd') }, mask_mod = causal, query_mod = chain(rms, half(rotate)),\n"
+               "  key_mod = chain(rms, half(rotate), function(v) return v * 0.5 end),\n"
+               "  output_mod = chain(function(o) return o * 2.0 end, half(function(a, b) return a + b, a - b end)) }\n"},
+};
+
+static const struct inline_spec DATA_SPECS[] = {
+    {"pair_bias", "return attention { inputs = { bias = tensor('float', 'b', 'h', 'q', 'kv', { optional = true }) },\n"
+                  "  score_mod = function(s, at, x) return s + x.bias(at.b, at.h, at.row, at.kv) end }\n"},
+    {"blocks", "return attention { inputs = { block = tensor('u8', 'h', 'q', { optional = true, default = 1 }), shift = scalar('i32', { default = 0 }) },\n"
+               "  mask_mod = function(at, x) return ne(x.block(at.h, at.row), 0) & ge(at.q + x.shift, at.kv) end }\n"},
+    {"far_keys", "return attention { mask_mod = function(at) return ge(at.kv, 100) & ge(at.q + 40, at.kv) end }\n"},
+    {"stripes", "return attention { mask_mod = function(at) return eq(at.kv % 7, at.q % 7) & (gt(at.h, 0) | lt(at.kv, 30)) end }\n"},
+    {"mean_abs", "return attention { mask_mod = causal, online_func = online_func {\n"
+                 "  online_rowscales = { total = 0.0, best = -inf },\n"
+                 "  online_fwd = function(s, r)\n"
+                 "    local total = r.total + rowsum(abs(s))\n"
+                 "    return s, { total = total, best = max(r.best, rowmax(s)) }, 1.0\n"
+                 "  end,\n"
+                 "  online_fwd_epilogue = function(r) return 1.0 / max(r.total, 1.0), { total = r.total, best = r.best } end,\n"
+                 "  forward = function(s, final) return s / max(final.total, 1.0) end } }\n"},
+};
+
+/* ---- the list ------------------------------------------------------------------------------------------ */
+
+static void add(struct case_list *list, const struct test_case *c)
+{
+    if (list->n == list->capacity) {
+        const int capacity = list->capacity ? 2 * list->capacity : 256;
+        struct test_case *item = realloc(list->item, (size_t)capacity * sizeof *item);
+        if (!item) {
+            list->capacity = -1; /* sticky: n no longer grows */
+            return;
+        }
+        list->item = item;
+        list->capacity = capacity;
+    }
+    if (list->capacity > 0)
+        list->item[list->n++] = *c;
+}
+
+bool same_job(const struct test_case *a, const struct test_case *b)
+{
+    return strcmp(a->group, b->group) == 0 && strcmp(a->spec, b->spec) == 0 && a->dtype == b->dtype && a->sm == b->sm &&
+           a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] && a->dim[SYM_N] == b->dim[SYM_N];
+}
+
+void case_name(const struct test_case *c, char *out, size_t size)
+{
+    static const char *const LAYOUT[LAYOUT_COUNT] = {"compact", "swapped", "padded", "misaligned"};
+    const int64_t *d = c->dim;
+    int used = snprintf(out, size, "%s %s sm_%d", c->spec, lathe_dtype_text(c->dtype), c->sm);
+    char *to = out + used;
+    size -= (size_t)used;
+    if (d[SYM_N] >= 0)
+        used = snprintf(to, size, " rows=%" PRId64 "x%" PRId64 "x%" PRId64 " (%d leading) n=%" PRId64, d[SYM_ROWS0], d[SYM_ROWS1], d[SYM_ROWS],
+                        c->leading, d[SYM_N]);
+    else
+        used = snprintf(to, size, " b=%" PRId64 ",h=%" PRId64 ",h_kv=%" PRId64 ",q=%" PRId64 ",kv=%" PRId64 ",d=%" PRId64 ",d_v=%" PRId64, d[SYM_B],
+                        d[SYM_H], d[SYM_H_KV], d[SYM_Q], d[SYM_KV], d[SYM_D], d[SYM_D_V]);
+    to += used;
+    size -= (size_t)used;
+    if (c->has_q_start) {
+        used = snprintf(to, size, " q_start=%d", c->q_start);
+        to += used;
+        size -= (size_t)used;
+    }
+    snprintf(to, size, " %s%s%s%s", LAYOUT[c->layout], c->skewed ? " skewed" : "", c->infinite ? " -inf" : "", c->absent ? " absent" : "");
+}
+
+/* ---- attention ----------------------------------------------------------------------------------------- */
+
+enum { SKEWED = 1, INFINITE = 2, ABSENT = 4, START = 8 };
+
+struct shape {
+    int b, h, h_kv, q, kv;
+    enum layout layout;
+    int flags;
+    int q_start;
+};
+
+/* On and beside the edges of tiles; q > kv leaves rows without keys under a causal mask; kv = 0 leaves all of them. */
+static const struct shape SHAPES[] = {
+    {2, 2, 1, 65, 65, LAYOUT_COMPACT, 0, 0},
+    {1, 4, 2, 130, 257, LAYOUT_PADDED, 0, 0},
+    {1, 2, 2, 130, 63, LAYOUT_SWAPPED, 0, 0},
+    {2, 3, 1, 1, 127, LAYOUT_SWAPPED, ABSENT, 0},
+    {1, 2, 1, 64, 130, LAYOUT_COMPACT, SKEWED, 0},
+    {1, 2, 1, 70, 140, LAYOUT_PADDED, INFINITE, 0},
+    {1, 2, 1, 17, 0, LAYOUT_COMPACT, 0, 0},
+    {1, 2, 1, 0, 17, LAYOUT_COMPACT, 0, 0},
+    {1, 1, 1, 63, 130, LAYOUT_PADDED, START, 20},
+    {1, 1, 1, 127, 64, LAYOUT_SWAPPED, START, -20},
+};
+static const struct shape MORE_SHAPES[] = {
+    {1, 1, 1, 1, 1, LAYOUT_PADDED, 0, 0},        {1, 2, 1, 17, 17, LAYOUT_SWAPPED, 0, 0},        {1, 2, 2, 257, 257, LAYOUT_COMPACT, 0, 0},
+    {2, 6, 3, 63, 64, LAYOUT_PADDED, ABSENT, 0}, {1, 2, 1, 64, 63, LAYOUT_COMPACT, SKEWED, 0},   {1, 2, 1, 257, 1, LAYOUT_COMPACT, 0, 0},
+    {1, 1, 1, 10, 100, LAYOUT_PADDED, START, 150}, {1, 1, 1, 130, 130, LAYOUT_COMPACT, START, 0}, {0, 2, 1, 17, 17, LAYOUT_COMPACT, 0, 0},
+    {1, 2, 1, 128, 192, LAYOUT_SWAPPED, INFINITE, 0},  {1, 1, 1, 129, 512, LAYOUT_COMPACT, 0, 0},
+};
+
+static struct test_case attention(const char *group, const char *spec, const char *text, lathe_dtype dtype, int d, int d_v, int sm)
+{
+    struct test_case c;
+    memset(&c, 0, sizeof c);
+    for (int i = 0; i < SYM_COUNT; i++)
+        c.dim[i] = -1;
+    c.group = group;
+    c.spec = spec;
+    c.text = text;
+    c.dtype = dtype;
+    c.sm = sm;
+    c.dim[SYM_D] = d;
+    c.dim[SYM_D_V] = d_v;
+    return c;
+}
+
+static void add_shapes(struct case_list *list, struct test_case c, const struct shape *shape, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct shape *s = &shape[i];
+        c.dim[SYM_B] = s->b;
+        c.dim[SYM_H] = s->h;
+        c.dim[SYM_H_KV] = s->h_kv;
+        c.dim[SYM_Q] = s->q;
+        c.dim[SYM_KV] = s->kv;
+        c.layout = s->layout;
+        c.skewed = (s->flags & SKEWED) != 0;
+        c.infinite = (s->flags & INFINITE) != 0;
+        c.absent = (s->flags & ABSENT) != 0;
+        c.has_q_start = (s->flags & START) != 0;
+        c.q_start = s->q_start;
+        add(list, &c);
+    }
+}
+
+static void add_attention(struct case_list *list, const struct test_case *c, bool full)
+{
+    add_shapes(list, *c, SHAPES, COUNT(SHAPES));
+    if (full)
+        add_shapes(list, *c, MORE_SHAPES, COUNT(MORE_SHAPES));
+}
+
+static void group_specs(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"full",    "causal", "alibi", "sliding_window", "prefix_lm",   "document", "softcap", "relative_bias",
+                                       "sigmoid", "relu",   "retention", "softmax_one", "sinks", "rope",     "qk_norm"};
+    for (int i = 0; i < COUNT(SPEC); i++) {
+        for (int wide = 0; wide < 2; wide++) {
+            if (!full && wide != i % 2)
+                continue;
+            const int d = wide ? 128 : 64;
+            const struct test_case bf16 = attention("specs", SPEC[i], NULL, LATHE_BF16, d, d, i % 3 == 0 ? 80 : 90);
+            const struct test_case f16 = attention("specs", SPEC[i], NULL, LATHE_F16, d, d, 90);
+            add_attention(list, &bf16, full);
+            if (full || i % 4 == 1)
+                add_attention(list, &f16, full);
+        }
+    }
+}
+
+static void group_inline(struct case_list *list, bool full)
+{
+    for (int i = 0; i < COUNT(MOD_SPECS); i++) {
+        const struct inline_spec *s = &MOD_SPECS[i];
+        const struct test_case c = attention("mods", s->name, s->text, i % 2 ? LATHE_F16 : LATHE_BF16, 64, i % 2 ? 64 : 40, 90);
+        const struct test_case odd = attention("mods", s->name, s->text, i % 2 ? LATHE_BF16 : LATHE_F16, 72, 96, 80);
+        add_attention(list, &c, full);
+        if (full)
+            add_attention(list, &odd, full);
+    }
+    for (int i = 0; i < COUNT(DATA_SPECS); i++) {
+        const struct inline_spec *s = &DATA_SPECS[i];
+        const struct test_case c = attention("data", s->name, s->text, i % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, 90);
+        add_attention(list, &c, full);
+    }
+}
+
+/* Each dim has its own swizzle, tile and ring; those of sm_86 are the small ones. */
+static void group_dims(struct case_list *list, bool full)
+{
+    static const int DIMS[][3] = {{16, 16, 80},   {24, 24, 80},   {40, 40, 80},   {72, 72, 80},   {96, 96, 80},  {128, 128, 86},
+                                  {160, 160, 80}, {192, 192, 90}, {256, 256, 90}, {256, 256, 86}, {192, 128, 80}, {128, 256, 80},
+                                  {64, 256, 86},  {64, 512, 90},  {8, 8, 90},     {264, 264, 80}};
+    static const struct shape FEW[] = {
+        {1, 2, 1, 65, 130, LAYOUT_COMPACT, 0, 0}, {1, 2, 1, 130, 127, LAYOUT_PADDED, 0, 0}, {1, 1, 1, 17, 257, LAYOUT_SWAPPED, SKEWED, 0}};
+    for (int i = 0; i < COUNT(DIMS); i++) {
+        for (int sm = 80; sm <= 90; sm++) {
+            if (sm != 80 && sm != 86 && sm != 90)
+                continue;
+            if (!full && sm != DIMS[i][2])
+                continue;
+            struct test_case c = attention("dims", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], sm);
+            c.may_refuse = DIMS[i][0] < 16 || DIMS[i][0] > 256 || DIMS[i][1] > 256;
+            add_shapes(list, c, FEW, COUNT(FEW));
+            if (full)
+                add_shapes(list, c, MORE_SHAPES, COUNT(MORE_SHAPES));
+        }
+    }
+}
+
+/* ---- rowwise ------------------------------------------------------------------------------------------- */
+
+static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dtype, int64_t n, bool full)
+{
+    static const struct {
+        int leading;
+        int rows0, rows1, rows;
+        enum layout layout;
+        bool absent;
+    } ROWS[] = {{1, 1, 1, 7, LAYOUT_COMPACT, false}, {2, 1, 3, 5, LAYOUT_PADDED, false},    {3, 2, 2, 3, LAYOUT_MISALIGNED, false},
+                {3, 2, 3, 1, LAYOUT_SWAPPED, true},  {1, 1, 1, 67, LAYOUT_MISALIGNED, true}, {1, 1, 1, 0, LAYOUT_COMPACT, false}};
+    for (int i = 0; i < COUNT(ROWS); i++) {
+        struct test_case c = attention("rowwise", spec, NULL, dtype, -1, -1, 80);
+        if (!full && n > 4096 && i != 0 && i != 2)
+            continue;
+        c.dim[SYM_ROWS0] = ROWS[i].rows0;
+        c.dim[SYM_ROWS1] = ROWS[i].rows1;
+        c.dim[SYM_ROWS] = n > 4096 ? (ROWS[i].rows + 1) / 2 : ROWS[i].rows;
+        c.dim[SYM_N] = n;
+        c.leading = ROWS[i].leading;
+        c.layout = ROWS[i].layout;
+        c.absent = ROWS[i].absent;
+        add(list, &c);
+    }
+}
+
+static void group_rowwise(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"softmax", "log_softmax", "rms_norm", "layer_norm"};
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
+    static const int N[] = {1, 31, 33, 255, 257, 1025, 8192, 65537, 0, 16, 128, 512};
+    for (int i = 0; i < COUNT(SPEC); i++)
+        for (int t = 0; t < COUNT(DTYPE); t++)
+            for (int k = 0; k < COUNT(N); k++)
+                if (full || (i + t + k) % 4 == 0)
+                    add_rowwise(list, SPEC[i], DTYPE[t], N[k], full);
+}
+
+bool cases_make(struct case_list *list, bool full)
+{
+    memset(list, 0, sizeof *list);
+    group_specs(list, full);
+    group_inline(list, full);
+    group_dims(list, full);
+    group_rowwise(list, full);
+    return list->capacity > 0;
+}

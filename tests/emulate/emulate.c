@@ -1,0 +1,306 @@
+/*
+ * emulate.c: the program: runs the generated kernels on this machine's CPU and compares them with the host device.
+ *
+ *     lathe_emulate [--full] [--only TEXT] [--jobs N] [--seed N] [--list]
+ *
+ * A job (cases that share what is compiled in) is a process of its own, so that a crash costs one job. It writes its
+ * verdicts to a pipe, one byte a case, and a line per failure to standard output. Exit code 77: no C++ compiler.
+ */
+#include "cases.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_JOBS = 16, CASE_SECONDS = 300, BROKEN_JOB = -1 };
+
+struct options {
+    bool full;
+    bool list;
+    const char *only;
+    int jobs;
+    uint64_t seed;
+};
+
+struct tally {
+    const char *group;
+    int passed, refused, failed;
+};
+
+struct job {
+    pid_t child;
+    int pipe;
+    int first; /* case; BROKEN_JOB: the broken kernels */
+    int n;
+    int done;
+};
+
+struct run {
+    struct options options;
+    struct workshop workshop;
+    struct case_list cases;
+    struct job job[MAX_JOBS];
+    int n_jobs; /* running */
+    struct tally tally[16];
+    int n_tallies;
+};
+
+/* ---- names and sums -------------------------------------------------------------------------------------- */
+
+static const char *group_of(const struct run *r, const struct job *j)
+{
+    return j->first == BROKEN_JOB ? "broken" : r->cases.item[j->first].group;
+}
+
+static void name_of(const struct run *r, const struct job *j, int i, char *out, size_t size)
+{
+    if (j->first == BROKEN_JOB)
+        snprintf(out, size, "broken kernel %s", broken_name(i));
+    else
+        case_name(&r->cases.item[j->first + i], out, size);
+}
+
+static struct tally *tally_of(struct run *r, const char *group)
+{
+    for (int i = 0; i < r->n_tallies; i++)
+        if (strcmp(r->tally[i].group, group) == 0)
+            return &r->tally[i];
+    struct tally *t = &r->tally[r->n_tallies++];
+    *t = (struct tally){.group = group};
+    return t;
+}
+
+static void count(struct run *r, const struct job *j, enum verdict v)
+{
+    struct tally *t = tally_of(r, group_of(r, j));
+    t->passed += v == VERDICT_PASSED;
+    t->refused += v == VERDICT_REFUSED;
+    t->failed += v == VERDICT_FAILED;
+}
+
+static void say_failure(const struct run *r, const struct job *j, int i, const char *why)
+{
+    char name[300];
+    name_of(r, j, i, name, sizeof name);
+    printf("FAILED %s: %s\n", name, why);
+    fflush(stdout);
+}
+
+/* ---- in the child ---------------------------------------------------------------------------------------- */
+
+static struct ir *load_spec(const struct test_case *c, char *why, size_t size)
+{
+    struct diag diag = {0};
+    char name[80];
+    snprintf(name, sizeof name, c->text ? "%s.lua" : "specs/%s.lua", c->spec);
+    const struct embedded *file = c->text ? NULL : embedded_find(name);
+    if (!c->text && !file) {
+        snprintf(why, size, "no shipped spec of this name");
+        return NULL;
+    }
+    struct ir *ir = spec_load(name, c->text ? c->text : file->data, c->text ? strlen(c->text) : file->size, &diag);
+    if (!ir)
+        snprintf(why, size, "%s:%d: %s", diag.entry[0].file, diag.entry[0].line, diag.entry[0].text);
+    return ir;
+}
+
+static void report(const struct run *r, const struct job *j, int i, enum verdict v, const char *why)
+{
+    const unsigned char byte = (unsigned char)v;
+    if (v == VERDICT_FAILED)
+        say_failure(r, j, i, why);
+    if (write(j->pipe, &byte, 1) != 1)
+        _exit(3);
+}
+
+static void run_job(struct run *r, const struct job *j)
+{
+    char why[1200] = "";
+    struct workshop *w = &r->workshop;
+    struct ir *ir = NULL;
+    const bool broken = j->first == BROKEN_JOB;
+    const bool ready = workshop_start(w, why, sizeof why);
+    if (ready && !broken)
+        ir = load_spec(&r->cases.item[j->first], why, sizeof why);
+    for (int i = 0; i < j->n; i++) {
+        enum verdict v = VERDICT_FAILED;
+        alarm(CASE_SECONDS);
+        if (broken && ready)
+            v = broken_run(w, i, r->options.seed, why, sizeof why);
+        else if (ir)
+            v = case_run(w, &r->cases.item[j->first + i], ir, r->options.seed + (uint64_t)(j->first + i), why, sizeof why);
+        report(r, j, i, v, why);
+    }
+    if (ir)
+        ir_free(ir);
+    workshop_end(w);
+}
+
+/* ---- in the parent --------------------------------------------------------------------------------------- */
+
+static bool start_job(struct run *r, int first, int n)
+{
+    int ends[2];
+    if (pipe(ends) != 0)
+        return false;
+    struct job *j = &r->job[r->n_jobs];
+    *j = (struct job){.pipe = ends[1], .first = first, .n = n};
+    fflush(stdout);
+    j->child = fork();
+    if (j->child == 0) {
+        close(ends[0]);
+        run_job(r, j);
+        exit(0);
+    }
+    close(ends[1]);
+    j->pipe = ends[0];
+    r->n_jobs += j->child > 0;
+    return j->child > 0;
+}
+
+/* What did not get a verdict has failed: the child crashed or took too long. */
+static void end_job(struct run *r, int k)
+{
+    struct job *j = &r->job[k];
+    int status = 0;
+    close(j->pipe);
+    while (waitpid(j->child, &status, 0) < 0 && errno == EINTR) {
+    }
+    for (int i = j->done; i < j->n; i++) {
+        char why[100];
+        snprintf(why, sizeof why, WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "took longer than %d seconds" : "its process died (status 0x%x)",
+                 WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? CASE_SECONDS : status);
+        say_failure(r, j, i, i == j->done ? why : "not run, because of the case before");
+        count(r, j, VERDICT_FAILED);
+    }
+    *j = r->job[--r->n_jobs];
+}
+
+static void read_verdicts(struct run *r)
+{
+    struct pollfd wait[MAX_JOBS];
+    const int n = r->n_jobs;
+    for (int i = 0; i < n; i++)
+        wait[i] = (struct pollfd){.fd = r->job[i].pipe, .events = POLLIN};
+    if (poll(wait, (nfds_t)n, -1) < 0)
+        return;
+    for (int i = n - 1; i >= 0; i--) { /* downwards: end_job moves the last one */
+        unsigned char byte[64];
+        if (wait[i].revents == 0)
+            continue;
+        const ssize_t got = read(r->job[i].pipe, byte, sizeof byte);
+        for (ssize_t k = 0; k < got; k++, r->job[i].done++)
+            count(r, &r->job[i], (enum verdict)byte[k]);
+        if (got <= 0)
+            end_job(r, i);
+    }
+}
+
+static bool is_chosen(const struct options *o, const struct test_case *c)
+{
+    char name[300];
+    case_name(c, name, sizeof name);
+    return !o->only || strstr(name, o->only) || strstr(c->group, o->only);
+}
+
+static void choose(struct run *r)
+{
+    int kept = 0;
+    for (int i = 0; i < r->cases.n; i++)
+        if (is_chosen(&r->options, &r->cases.item[i]))
+            r->cases.item[kept++] = r->cases.item[i];
+    r->cases.n = kept;
+}
+
+static void run_all(struct run *r)
+{
+    int next = r->options.only && !strstr("broken", r->options.only) ? 0 : BROKEN_JOB;
+    while (next < r->cases.n || r->n_jobs > 0) {
+        while (next < r->cases.n && r->n_jobs < r->options.jobs) {
+            int n = next == BROKEN_JOB ? broken_count : 1;
+            while (next >= 0 && next + n < r->cases.n && same_job(&r->cases.item[next], &r->cases.item[next + n]))
+                n++;
+            if (!start_job(r, next, n)) {
+                perror("lathe_emulate: fork");
+                exit(1);
+            }
+            next = next == BROKEN_JOB ? 0 : next + n;
+        }
+        read_verdicts(r);
+    }
+}
+
+static int summarise(const struct run *r, double seconds)
+{
+    int passed = 0;
+    int failed = 0;
+    for (int i = 0; i < r->n_tallies; i++) {
+        const struct tally *t = &r->tally[i];
+        printf("%-8s %5d passed, %d of them refused with a reason, %d failed\n", t->group, t->passed + t->refused, t->refused, t->failed);
+        passed += t->passed + t->refused;
+        failed += t->failed;
+    }
+    printf("%d passed, %d failed (%.0f s)\n", passed, failed, seconds);
+    return failed > 0 || passed == 0;
+}
+
+static bool parse(struct options *o, int argc, char **argv)
+{
+    *o = (struct options){.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN), .seed = 1};
+    for (int i = 1; i < argc; i++) {
+        const bool more = i + 1 < argc;
+        if (strcmp(argv[i], "--full") == 0)
+            o->full = true;
+        else if (strcmp(argv[i], "--list") == 0)
+            o->list = true;
+        else if (strcmp(argv[i], "--only") == 0 && more)
+            o->only = argv[++i];
+        else if (strcmp(argv[i], "--jobs") == 0 && more)
+            o->jobs = (int)strtol(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--seed") == 0 && more)
+            o->seed = strtoull(argv[++i], NULL, 10);
+        else
+            return false;
+    }
+    o->jobs = o->jobs < 1 ? 1 : o->jobs > MAX_JOBS ? MAX_JOBS : o->jobs;
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    static struct run r;
+    struct timespec from;
+    struct timespec to;
+    if (!parse(&r.options, argc, argv)) {
+        fprintf(stderr, "usage: lathe_emulate [--full] [--only TEXT] [--jobs N] [--seed N] [--list]\n");
+        return 2;
+    }
+    if (!cases_make(&r.cases, r.options.full))
+        return 1;
+    choose(&r);
+    for (int i = 0; r.options.list && i < r.cases.n; i++) {
+        char name[300];
+        case_name(&r.cases.item[i], name, sizeof name);
+        printf("%s: %s\n", r.cases.item[i].group, name);
+    }
+    if (r.options.list)
+        return 0;
+    const char *missing = workshop_open(&r.workshop, LATHE_SOURCE_DIR "/tests/emulate");
+    if (missing) {
+        fprintf(stderr, "lathe_emulate: skipped: %s\n", missing);
+        return 77;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    run_all(&r);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    workshop_close(&r.workshop);
+    const int result = summarise(&r, (double)(to.tv_sec - from.tv_sec));
+    free(r.cases.item);
+    return result;
+}
