@@ -101,13 +101,16 @@ static struct range number_range(struct bounder *b, const struct ir_node *n, con
     case OP_MUL:
         return product(ir, a[0], a[1]);
     case OP_IDIV:
-        return positive_constant(ir, n->arg[1]) ? make_range(ir, OP_IDIV, a[0].lo, n->arg[1], a[0].hi, n->arg[1]) : UNKNOWN;
+        return positive_constant(ir, n->arg[1])
+                   ? make_range(ir, OP_IDIV, a[0].lo, n->arg[1], a[0].hi, n->arg[1])
+                   : UNKNOWN;
     case OP_MOD:
         return positive_constant(ir, n->arg[1]) ? modulo(ir, a[0], n->arg[1]) : UNKNOWN;
     case OP_ABS:
         return absolute(ir, a[0]);
     case OP_CLAMP:
-        return (struct range){ir3(ir, OP_CLAMP, a[0].lo, a[1].lo, a[2].lo), ir3(ir, OP_CLAMP, a[0].hi, a[1].hi, a[2].hi)};
+        return (struct range){ir3(ir, OP_CLAMP, a[0].lo, a[1].lo, a[2].lo),
+                              ir3(ir, OP_CLAMP, a[0].hi, a[1].hi, a[2].hi)};
     case OP_F32:
     case OP_I32:
     case OP_FLOOR:
@@ -156,9 +159,10 @@ static struct range bool_range(struct bounder *b, const struct ir_node *n, const
     case OP_NOT:
         return (struct range){ir1(ir, OP_NOT, a[0].hi), ir1(ir, OP_NOT, a[0].lo)};
     case OP_WHERE: /* c & x | ~c & y */
-        return (struct range){
-            ir2(ir, OP_OR, ir2(ir, OP_AND, a[0].lo, a[1].lo), ir2(ir, OP_AND, ir1(ir, OP_NOT, a[0].hi), a[2].lo)),
-            ir2(ir, OP_OR, ir2(ir, OP_AND, a[0].hi, a[1].hi), ir2(ir, OP_AND, ir1(ir, OP_NOT, a[0].lo), a[2].hi))};
+        return (struct range){ir2(ir, OP_OR, ir2(ir, OP_AND, a[0].lo, a[1].lo),
+                                  ir2(ir, OP_AND, ir1(ir, OP_NOT, a[0].hi), a[2].lo)),
+                              ir2(ir, OP_OR, ir2(ir, OP_AND, a[0].hi, a[1].hi),
+                                  ir2(ir, OP_AND, ir1(ir, OP_NOT, a[0].lo), a[2].hi))};
     default:
         if (!bounded(a[0]) || !bounded(a[1]))
             return (struct range){ir_const(ir, 0, TYPE_BOOL), ir_const(ir, 1, TYPE_BOOL)};
@@ -226,8 +230,10 @@ enum tile_class bounds_class(const struct ir *ir, const struct tile_at *t)
 {
     if (ir->mask.n_roots == 0)
         return TILE_ALL;
-    if (!t->input && (ir_depends_on(ir, ir->bounds.root[0], OP_LOAD, -1) || ir_depends_on(ir, ir->bounds.root[1], OP_LOAD, -1) ||
-                      ir_depends_on(ir, ir->bounds.root[0], OP_SCALAR, -1) || ir_depends_on(ir, ir->bounds.root[1], OP_SCALAR, -1)))
+    if (!t->input && (ir_depends_on(ir, ir->bounds.root[0], OP_LOAD, -1) ||
+                      ir_depends_on(ir, ir->bounds.root[1], OP_LOAD, -1) ||
+                      ir_depends_on(ir, ir->bounds.root[0], OP_SCALAR, -1) ||
+                      ir_depends_on(ir, ir->bounds.root[1], OP_SCALAR, -1)))
         return TILE_SOME;
     double corner_value[PARAM_COUNT - PARAM_ROW0] = {
         (double)t->row0, (double)t->row1, (double)(t->row0 + t->q_start), (double)(t->row1 + t->q_start),

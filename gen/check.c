@@ -37,7 +37,8 @@ static void require_number(struct rule *r, int *root, uint8_t allowed, const cha
 static void forbid_reductions(struct rule *r, int root, uint8_t axis, const char *who, const char *text)
 {
     for (int op = 0; op < OP_COUNT; op++)
-        if (ir_op_is_reduction(op) && (ir_op_axis(op) & axis) && ir_depends_on(r->ir, root, (enum ir_op)op, -1))
+        if (ir_op_is_reduction(op) && (ir_op_axis(op) & axis) &&
+            ir_depends_on(r->ir, root, (enum ir_op)op, -1))
             complain(r, root, text, who);
 }
 
@@ -50,7 +51,8 @@ static void check_mods(struct rule *r)
         for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
             struct ir_stage *stage = &r->ir->mod[m].stage[s];
             for (int i = 0; i < stage->fn.n_roots; i++)
-                require_number(r, &stage->fn.root[i], SPAN_Q | SPAN_DIM, name[m], "must be one value per element");
+                require_number(r, &stage->fn.root[i], SPAN_Q | SPAN_DIM, name[m],
+                               "must be one value per element");
         }
 }
 
@@ -62,13 +64,15 @@ static void check_mask(struct rule *r)
     int root = ir->mask.root[0];
     if (ir->node[root].type != TYPE_BOOL)
         complain(r, root, "must return a bool such as ge(at.q, at.kv); it returns a number", "mask_mod");
-    forbid_reductions(r, root, SPAN_KV, "mask_mod", "a mask looks at one pair at a time; row reductions belong in online_fwd");
+    forbid_reductions(r, root, SPAN_KV, "mask_mod",
+                      "a mask looks at one pair at a time; row reductions belong in online_fwd");
 }
 
 static void check_score(struct rule *r)
 {
     struct ir *ir = r->ir;
-    require_number(r, &ir->scale.root[0], 0, "scale", "must be one value per head; it may use inputs indexed by at.b and at.h");
+    require_number(r, &ir->scale.root[0], 0, "scale",
+                   "must be one value per head; it may use inputs indexed by at.b and at.h");
     if (ir->score.n_roots == 0)
         return;
     require_number(r, &ir->score.root[0], SPAN_Q | SPAN_KV, "score_mod", "must be one value per pair");
@@ -81,19 +85,23 @@ static void check_online(struct rule *r)
     struct ir *ir = r->ir;
     if (ir->online.n_roots == 0 || ir->epilogue.n_roots == 0 || ir->forward.n_roots == 0)
         return; /* its own mistake was reported */
-    require_number(r, &ir->online.root[0], SPAN_Q | SPAN_KV, "online_fwd (weights)", "must be one value per pair");
+    require_number(r, &ir->online.root[0], SPAN_Q | SPAN_KV, "online_fwd (weights)",
+                   "must be one value per pair");
     require_number(r, &ir->online.root[1], SPAN_Q, "online_fwd (factor for o)", ROW_ONLY);
     for (int i = 0; i < ir->n_states; i++)
         require_number(r, &ir->online.root[2 + i], SPAN_Q, "online_fwd (row state)", ROW_ONLY);
     for (int i = 0; i < ir->epilogue.n_roots; i++)
         require_number(r, &ir->epilogue.root[i], SPAN_Q, "online_fwd_epilogue", ROW_ONLY);
     require_number(r, &ir->forward.root[0], SPAN_Q | SPAN_KV, "forward", "must be one value per pair");
-    forbid_reductions(r, ir->forward.root[0], SPAN_KV, "forward", "must follow from the score and final_rowscales alone; save what it needs in online_fwd_epilogue");
+    forbid_reductions(
+        r, ir->forward.root[0], SPAN_KV, "forward",
+        "must follow from the score and final_rowscales alone; save what it needs in online_fwd_epilogue");
     if (ir->combine.n_roots == 0)
         return;
     require_number(r, &ir->combine.root[0], SPAN_Q | SPAN_SPLIT, "combine", "must be one value per split");
     for (int i = 0; i < ir->n_finals; i++)
-        require_number(r, &ir->combine.root[1 + i], SPAN_Q, "combine", "a merged row value must not vary with the split; reduce with splitmax or splitsum");
+        require_number(r, &ir->combine.root[1 + i], SPAN_Q, "combine",
+                       "a merged row value must not vary with the split; reduce with splitmax or splitsum");
 }
 
 static void check_row(struct rule *r)
@@ -119,7 +127,8 @@ static void check_names(struct rule *r)
             clash |= strcmp(ir->input[k].name, ir->final[i].name) == 0;
         if (!clash)
             continue;
-        diag_add(r->diag, ir->file[1], 0, "the row value '%s' has the name of another argument; rename it", ir->final[i].name);
+        diag_add(r->diag, ir->file[1], 0, "the row value '%s' has the name of another argument; rename it",
+                 ir->final[i].name);
         r->ok = false;
     }
 }

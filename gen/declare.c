@@ -10,11 +10,12 @@
 
 /* ---- constructors ---------------------------------------------------------------------------- */
 
-static const char *const ATTENTION_FIELDS[] = {"inputs",   "query_mod", "key_mod",     "value_mod",  "mask_mod",
-                                               "score_mod", "scale",     "online_func", "output_mod", NULL};
+static const char *const ATTENTION_FIELDS[] = {"inputs",     "query_mod", "key_mod", "value_mod",
+                                               "mask_mod",   "score_mod", "scale",   "online_func",
+                                               "output_mod", NULL};
 static const char *const ROWWISE_FIELDS[] = {"inputs", "forward", NULL};
 static const char *const ONLINE_FIELDS[] = {"online_rowscales", "online_fwd", "online_fwd_epilogue",
-                                            "forward", "combine", NULL};
+                                            "forward",          "combine",    NULL};
 
 static void list_words(const char *const *words, char *out, size_t size)
 {
@@ -43,8 +44,10 @@ static void check_fields(lua_State *lua, const char *who, const char *const *fie
         char known[256];
         list_words(fields, known, sizeof known);
         if (strcmp(name, "backward") == 0)
-            luaL_error(lua, "%s: 'backward' is not read: gradients are derived from online_fwd and forward; leave it out",
-                       who);
+            luaL_error(
+                lua,
+                "%s: 'backward' is not read: gradients are derived from online_fwd and forward; leave it out",
+                who);
         if (!is_listed(fields, name))
             luaL_error(lua, "%s: unknown field '%s' (%s)", who, name, known);
     }
@@ -91,7 +94,9 @@ static int construct_online(lua_State *lua)
         luaL_error(lua, "online_func: 'combine' must be a function, got %s", luaL_typename(lua, -1));
     int state = lua_getfield(lua, 1, "online_rowscales");
     if (state != LUA_TTABLE)
-        luaL_error(lua, "online_func: 'online_rowscales' must be a table such as { m = -inf, l = 0.0 }; {} for none");
+        luaL_error(
+            lua,
+            "online_func: 'online_rowscales' must be a table such as { m = -inf, l = 0.0 }; {} for none");
     lua_settop(lua, 1);
     luaL_setmetatable(lua, TAG_ONLINE);
     return 1;
@@ -140,8 +145,9 @@ static int construct_chain(lua_State *lua)
     for (int i = 1; i <= n; i++) {
         bool stages = has_tag(lua, i, TAG_STAGES);
         if (!stages && !lua_isfunction(lua, i))
-            return luaL_error(lua, "chain: argument %d is %s; chain takes functions, half(f) and interleaved(f)", i,
-                              luaL_typename(lua, i));
+            return luaL_error(lua,
+                              "chain: argument %d is %s; chain takes functions, half(f) and interleaved(f)",
+                              i, luaL_typename(lua, i));
         int count = stages ? (int)lua_rawlen(lua, i) : 1;
         if (!stages) {
             lua_pushinteger(lua, STAGE_ELEMENT);
@@ -162,7 +168,8 @@ static int construct_chain(lua_State *lua)
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-/* tensor(dtype, dim, ..., { options }) and scalar(dtype, { options }) become a tagged table of their arguments. */
+/* tensor(dtype, dim, ..., { options }) and scalar(dtype, { options }) become a tagged table of their
+ * arguments. */
 static int construct_input(lua_State *lua, bool is_scalar)
 {
     int n = lua_gettop(lua);
@@ -192,10 +199,14 @@ static int construct_scalar(lua_State *lua)
 void slots_vocabulary(lua_State *lua, int table)
 {
     static const luaL_Reg CONSTRUCTORS[] = {
-        {"attention", construct_attention}, {"rowwise", construct_rowwise},
-        {"online_func", construct_online},  {"half", construct_half},
-        {"interleaved", construct_interleaved}, {"chain", construct_chain},
-        {"tensor", construct_tensor},       {"scalar", construct_scalar},
+        {"attention", construct_attention},
+        {"rowwise", construct_rowwise},
+        {"online_func", construct_online},
+        {"half", construct_half},
+        {"interleaved", construct_interleaved},
+        {"chain", construct_chain},
+        {"tensor", construct_tensor},
+        {"scalar", construct_scalar},
         {NULL, NULL},
     };
     static const char *const tags[] = {TAG_ONLINE, TAG_STAGES, TAG_INPUT};
@@ -219,13 +230,15 @@ const char *dim_name(const struct ir *ir, const struct sig_dim *dim, char *out, 
     if (dim->literal > 0)
         snprintf(out, size, "%d", dim->literal);
     else
-        snprintf(out, size, "%s", dim->sym >= SYM_FREE ? ir->free_name[dim->sym - SYM_FREE] : names[dim->sym]);
+        snprintf(out, size, "%s",
+                 dim->sym >= SYM_FREE ? ir->free_name[dim->sym - SYM_FREE] : names[dim->sym]);
     return out;
 }
 
 static bool is_identifier(const char *s)
 {
-    if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '_') || strlen(s) >= NAME_MAX_BYTES - 8)
+    if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '_') ||
+        strlen(s) >= NAME_MAX_BYTES - 8)
         return false;
     for (; *s; s++)
         if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '_' || (*s >= '0' && *s <= '9')))
@@ -240,9 +253,11 @@ static int find_sym(struct ir *ir, const char *name)
         const char *name;
         int sym;
         enum kind kind;
-    } KNOWN[] = {{"b", SYM_B, KIND_ATTENTION},   {"h", SYM_H, KIND_ATTENTION}, {"h_kv", SYM_H_KV, KIND_ATTENTION},
-                 {"q", SYM_Q, KIND_ATTENTION},   {"kv", SYM_KV, KIND_ATTENTION}, {"d", SYM_D, KIND_ATTENTION},
-                 {"d_v", SYM_D_V, KIND_ATTENTION}, {"rows", SYM_ROWS, KIND_ROWWISE}, {"n", SYM_N, KIND_ROWWISE}};
+    } KNOWN[] = {{"b", SYM_B, KIND_ATTENTION},       {"h", SYM_H, KIND_ATTENTION},
+                 {"h_kv", SYM_H_KV, KIND_ATTENTION}, {"q", SYM_Q, KIND_ATTENTION},
+                 {"kv", SYM_KV, KIND_ATTENTION},     {"d", SYM_D, KIND_ATTENTION},
+                 {"d_v", SYM_D_V, KIND_ATTENTION},   {"rows", SYM_ROWS, KIND_ROWWISE},
+                 {"n", SYM_N, KIND_ROWWISE}};
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
         if (KNOWN[i].kind == ir->kind && strcmp(KNOWN[i].name, name) == 0)
             return KNOWN[i].sym;
@@ -270,7 +285,8 @@ static void declare_dim(lua_State *lua, struct input *in, int index)
     }
     const char *name = lua_type(lua, index) == LUA_TSTRING ? lua_tostring(lua, index) : "";
     if (!is_identifier(name))
-        luaL_error(lua, "input '%s': dim %d must be a name such as \"h\" or a size such as 32", in->name, in->n_dims);
+        luaL_error(lua, "input '%s': dim %d must be a name such as \"h\" or a size such as 32", in->name,
+                   in->n_dims);
     int sym = find_sym(ir, name);
     if (sym < 0)
         luaL_error(lua, "input '%s': more than %d dims with names of their own", in->name, MAX_FREE_SYMS);
@@ -292,7 +308,9 @@ static void declare_dtype(lua_State *lua, struct input *in)
                 luaL_error(lua, "input '%s': a scalar is \"f32\" or \"i32\", got \"%s\"", in->name, name);
             return;
         }
-    luaL_error(lua, "input '%s': the dtype is \"f32\", \"f16\", \"bf16\", \"i32\", \"u8\" or \"float\" (any of the first three), got %s",
+    luaL_error(lua,
+               "input '%s': the dtype is \"f32\", \"f16\", \"bf16\", \"i32\", \"u8\" or \"float\" (any of "
+               "the first three), got %s",
                in->name, name);
 }
 
@@ -315,18 +333,31 @@ static void declare_options(lua_State *lua, struct input *in, int table)
         in->optional = true;
     }
     if (in->grad && (in->dtype == LATHE_I32 || in->dtype == LATHE_U8))
-        luaL_error(lua, "input '%s': integers have no gradient; leave grad out or declare it \"f32\"", in->name);
+        luaL_error(lua, "input '%s': integers have no gradient; leave grad out or declare it \"f32\"",
+                   in->name);
 }
 
 /* Stack: 1 name, 2 the tagged table. Run under trace_pcall. */
 static int declare_input(lua_State *lua)
 {
-    static const char *const reserved[] = {"q", "k", "v", "o", "x", "y", "do", "dq", "dk", "dv", "dx", "dy", "q_start", NULL};
-    struct ir *ir = tracer_of(lua)->ir;
+    static const char *const reserved[] = {"q",  "k",  "v",  "o",  "x",  "y",       "do",
+                                           "dq", "dk", "dv", "dx", "dy", "q_start", NULL};
+    struct tracer *t = tracer_of(lua);
+    struct ir *ir = t->ir;
     const char *name = lua_tostring(lua, 1);
+    bool tagged = has_tag(lua, 2, TAG_INPUT);
+    int line = t->constructor_line;
+    if (tagged) {
+        lua_getfield(lua, 2, "line");
+        line = (int)lua_tointeger(lua, -1);
+    }
+    t->function = (struct ir_at){FILE_SPEC, line};
     if (!is_identifier(name) || is_listed(reserved, name))
-        return luaL_error(lua, "inputs: '%s' cannot be the name of an input (a word of letters, digits and _, not q k v o x y or a gradient of them)", name);
-    if (!has_tag(lua, 2, TAG_INPUT))
+        return luaL_error(lua,
+                          "inputs: '%s' cannot be the name of an input (a word of letters, digits and _, not "
+                          "q k v o x y or a gradient of them)",
+                          name);
+    if (!tagged)
         return luaL_error(lua, "input '%s' must be tensor(dtype, dims...) or scalar(dtype)", name);
     if (ir->n_inputs == MAX_INPUTS)
         return luaL_error(lua, "inputs: more than %d", MAX_INPUTS);
@@ -335,8 +366,7 @@ static int declare_input(lua_State *lua)
     snprintf(in->name, sizeof in->name, "%s", name);
     lua_getfield(lua, 2, "scalar");
     in->is_scalar = lua_toboolean(lua, -1) != 0;
-    lua_getfield(lua, 2, "line");
-    in->line = (int)lua_tointeger(lua, -1);
+    in->line = line;
     lua_rawgeti(lua, 2, 1);
     declare_dtype(lua, in);
     int n = (int)lua_rawlen(lua, 2);
@@ -350,7 +380,8 @@ static int declare_input(lua_State *lua)
             declare_dim(lua, in, lua_gettop(lua));
     }
     if (!in->is_scalar && in->n_dims == 0)
-        return luaL_error(lua, "input '%s': a tensor has at least one dim, such as tensor(\"f32\", \"h\")", name);
+        return luaL_error(lua, "input '%s': a tensor has at least one dim, such as tensor(\"f32\", \"h\")",
+                          name);
     ir->n_inputs++;
     return 0;
 }
@@ -384,5 +415,6 @@ bool declare_inputs(struct tracer *t, int slots)
         lua_getfield(lua, table, name[i]);
         ok &= trace_pcall(t, 2, 0);
     }
+    t->function = (struct ir_at){0, 0};
     return ok;
 }

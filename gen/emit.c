@@ -19,7 +19,8 @@ static void emit_attention_config(struct text_buf *t, const struct problem *prob
 {
     text_add(t, "constexpr int D = %d, D_V = %d;\n", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V]);
     text_add(t, "constexpr int D_PAD = %d, DV_PAD = %d;\n", plan->d_pad, plan->dv_pad);
-    text_add(t, "constexpr int BM = %d, BN = %d, WARPS = %d, STAGES = %d;\n", plan->bm, plan->bn, plan->warps, plan->stages);
+    text_add(t, "constexpr int BM = %d, BN = %d, WARPS = %d, STAGES = %d;\n", plan->bm, plan->bn, plan->warps,
+             plan->stages);
     text_add(t, "constexpr bool Q_IN_REGS = %s;\n", plan->q_in_regs ? "true" : "false");
     text_add(t, "constexpr bool O_F32 = %s;\n", plan->o_f32 ? "true" : "false");
 }
@@ -27,15 +28,20 @@ static void emit_attention_config(struct text_buf *t, const struct problem *prob
 static void emit_rowwise_config(struct text_buf *t, const struct plan *plan)
 {
     text_add(t, "constexpr int THREADS = %d, VECTOR = %d;\n", plan->threads, plan->vector);
-    text_add(t, "constexpr int PER_THREAD = %d, ROWS_PER_BLOCK = %d;\n", plan->per_thread, plan->rows_per_block);
+    text_add(t, "constexpr int PER_THREAD = %d, ROWS_PER_BLOCK = %d;\n", plan->per_thread,
+             plan->rows_per_block);
 }
 
-static void emit_config(struct text_buf *t, const struct ir *ir, const struct problem *problem, const struct plan *plan)
+static void emit_config(struct text_buf *t, const struct ir *ir, const struct problem *problem,
+                        const struct plan *plan)
 {
-    text_add(t, "// config.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua for %s; do not edit\n#pragma once\n", ir->name,
-             plan->template_name);
-    text_add(t, "#include \"slots_base.cuh\"\n\n#define LATHE_ENTRY(role) %.24s_%s_##role\n\nnamespace cfg {\n", ir->name,
-             lathe_dtype_text(problem->dtype));
+    text_add(t,
+             "// config.gen.cuh: written by lathe " LATHE_VERSION
+             " from %s.lua for %s; do not edit\n#pragma once\n",
+             ir->name, plan->template_name);
+    text_add(t,
+             "#include \"slots_base.cuh\"\n\n#define LATHE_ENTRY(role) %.24s_%s_##role\n\nnamespace cfg {\n",
+             ir->name, lathe_dtype_text(problem->dtype));
     text_add(t, "using element = %s;\n", element_name(problem->dtype));
     text_add(t, "constexpr bool FAST_MATH = %s;\n", problem->dtype == LATHE_F32 ? "false" : "true");
     if (ir->kind == KIND_ATTENTION)
@@ -47,14 +53,16 @@ static void emit_config(struct text_buf *t, const struct ir *ir, const struct pr
 
 /* ---- variant.gen.cuh ------------------------------------------------------------------------- */
 
-static bool emit_variant(struct text_buf *t, const struct ir *ir, const struct signature *sig, const struct problem *problem,
-                         const struct plan *plan, struct source *out)
+static bool emit_variant(struct text_buf *t, const struct ir *ir, const struct signature *sig,
+                         const struct problem *problem, const struct plan *plan, struct source *out)
 {
     struct emitter e = {0};
     struct ir *w = lower(ir, sig, problem);
     if (!w)
         return false;
-    text_add(t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n", ir->name);
+    text_add(
+        t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n",
+        ir->name);
     text_add(t, "#include \"config.gen.cuh\"\n#include \"math.cuh\"\n\n");
     bool ok = emitter_open(&e, w, sig, problem, t);
     if (ok)
@@ -129,7 +137,8 @@ static bool add_templates(struct source *out)
     return true;
 }
 
-static void emit_main(struct text_buf *t, const struct source *out, const struct ir *ir, const struct plan *plan)
+static void emit_main(struct text_buf *t, const struct source *out, const struct ir *ir,
+                      const struct plan *plan)
 {
     text_add(t, "// %s\n// written by lathe " LATHE_VERSION " from %s.lua; kernels:", out->label, ir->name);
     for (int i = 0; i < out->n_launches; i++)
@@ -138,7 +147,8 @@ static void emit_main(struct text_buf *t, const struct source *out, const struct
     bool map = false;
     bool mods = false;
     for (int i = 0; i < out->n_launches; i++) {
-        map |= strstr(out->launch[i].entry, "_map") != NULL && out->launch[i].entry[strlen(out->launch[i].entry) - 1] == 'p';
+        map |= strstr(out->launch[i].entry, "_map") != NULL &&
+               out->launch[i].entry[strlen(out->launch[i].entry) - 1] == 'p';
         mods |= strstr(out->launch[i].entry, "_mod_") != NULL;
     }
     if (map)
@@ -147,19 +157,21 @@ static void emit_main(struct text_buf *t, const struct source *out, const struct
         text_add(t, "#include \"vector_mod.cuh\"\n");
 }
 
-static void make_label(struct source *out, const struct ir *ir, const struct problem *problem, const struct plan *plan)
+static void make_label(struct source *out, const struct ir *ir, const struct problem *problem,
+                       const struct plan *plan)
 {
     if (ir->kind == KIND_ATTENTION)
-        snprintf(out->label, sizeof out->label, "%s_%s_%s_d%d_v%d_m%dn%ds%dw%d", ir->name, plan->template_name,
-                 lathe_dtype_text(problem->dtype), (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V], plan->bm, plan->bn,
-                 plan->stages, plan->warps);
+        snprintf(out->label, sizeof out->label, "%s_%s_%s_d%d_v%d_m%dn%ds%dw%d", ir->name,
+                 plan->template_name, lathe_dtype_text(problem->dtype), (int)problem->dim[SYM_D],
+                 (int)problem->dim[SYM_D_V], plan->bm, plan->bn, plan->stages, plan->warps);
     else
         snprintf(out->label, sizeof out->label, "%s_%s_%s_t%dv%dp%dr%d", ir->name, plan->template_name,
-                 lathe_dtype_text(problem->dtype), plan->threads, plan->vector, plan->per_thread, plan->rows_per_block);
+                 lathe_dtype_text(problem->dtype), plan->threads, plan->vector, plan->per_thread,
+                 plan->rows_per_block);
 }
 
-static bool assemble(struct source *out, const struct ir *ir, const struct signature *sig, const struct problem *problem,
-                     const struct plan *plan)
+static bool assemble(struct source *out, const struct ir *ir, const struct signature *sig,
+                     const struct problem *problem, const struct plan *plan)
 {
     struct text_buf config = {0};
     struct text_buf variant = {0};
@@ -169,7 +181,8 @@ static bool assemble(struct source *out, const struct ir *ir, const struct signa
     bool ok = emit_variant(&variant, ir, sig, problem, plan, out);
     emit_main(&body, out, ir, plan);
     ok = ok && !config.failed && !variant.failed && !body.failed;
-    ok = ok && add_text(out, "kernel.cu", body.data, body.size) && add_text(out, "config.gen.cuh", config.data, config.size) &&
+    ok = ok && add_text(out, "kernel.cu", body.data, body.size) &&
+         add_text(out, "config.gen.cuh", config.data, config.size) &&
          add_text(out, "variant.gen.cuh", variant.data, variant.size) && add_templates(out);
     text_free(&config);
     text_free(&variant);
@@ -177,8 +190,9 @@ static bool assemble(struct source *out, const struct ir *ir, const struct signa
     return ok;
 }
 
-lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *sig, const struct problem *problem,
-                  const struct device *device, const struct plan *plan, struct source *out, lathe_error *err)
+lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *sig,
+                  const struct problem *problem, const struct device *device, const struct plan *plan,
+                  struct source *out, lathe_error *err)
 {
     (void)pass;
     (void)device;
@@ -189,7 +203,8 @@ lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *
     if (err) {
         *err = (lathe_error){.status = LATHE_UNSUPPORTED};
         snprintf(err->text, sizeof err->text,
-                 "%s: the spec is too large for one kernel: at most %d row reductions, %d hoisted values per kind, %d parameters",
+                 "%s: the spec is too large for one kernel: at most %d row reductions, %d hoisted values per "
+                 "kind, %d parameters",
                  ir->name, MAX_REDUCTIONS, MAX_FIELDS, MAX_PARAMS);
     }
     return LATHE_UNSUPPORTED;

@@ -58,7 +58,8 @@ struct field_set {
 };
 bool field_add(struct field_set *set, int node);
 /* Every node of `class` that a node of another class below the roots uses, and roots of that class. */
-bool fields_collect(struct emitter *e, struct field_set *set, enum value_class class, const int *root, int n_roots);
+bool fields_collect(struct emitter *e, struct field_set *set, enum value_class class, const int *root,
+                    int n_roots);
 void fields_name(struct emitter *e, const struct field_set *set); /* in the current scope: "h.f0" */
 void fields_declare(struct emitter *e, const struct field_set *set, const char *fixed_members);
 /* Compute the fields (nodes with `only`[i], or all where NULL) and assign them to the object. */
@@ -90,7 +91,8 @@ struct param_at {
 void params_open(struct params *p, struct text_buf *out, struct launch *launch, const char *type);
 void params_close(struct params *p, const char *type);
 void params_pointer(struct params *p, const char *type, const char *name, enum param_kind kind, int arg);
-void params_strides(struct params *p, const char *name, const char *const *suffix, int arg, int n, int first_dim);
+void params_strides(struct params *p, const char *name, const char *const *suffix, int arg, int n,
+                    int first_dim);
 void params_product(struct params *p, const char *name, const struct product *product);
 void params_sizes(struct params *p);     /* sizes z */
 void params_row_sizes(struct params *p); /* row_sizes z */

@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define AT_PAIR "const inputs &x, const sizes &z, const head &h"
-#define ELEMENT_ARGS "const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t"
+#define ELEMENT_ARGS                                                                                         \
+    "const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t"
 
 struct attention {
     struct emitter *e;
@@ -101,14 +102,17 @@ static void emit_makers(struct attention *a)
 {
     struct text_buf *out = a->e->out;
     fields_declare(a->e, &a->head, "int b, h, h_kv;");
-    text_add(out, "    DEV head make_head(const inputs &x, const sizes &z, int b, int h_)\n    {\n        head h;\n"
-                  "        h.b = b;\n        h.h = h_;\n        h.h_kv = h_ / (z.n_h / z.n_h_kv);\n");
+    text_add(
+        out,
+        "    DEV head make_head(const inputs &x, const sizes &z, int b, int h_)\n    {\n        head h;\n"
+        "        h.b = b;\n        h.h = h_;\n        h.h_kv = h_ / (z.n_h / z.n_h_kv);\n");
     scope_clear(a->e);
     fields_assign(a->e, &a->head, NULL);
     text_add(out, "        return h;\n    }\n\n");
     fields_declare(a->e, &a->row, "int row, q;");
-    text_add(out, "    DEV row make_row(" AT_PAIR ", int row_)\n    {\n        row r;\n        r.row = row_;\n"
-                  "        r.q = row_ + z.q_start;\n");
+    text_add(out,
+             "    DEV row make_row(" AT_PAIR ", int row_)\n    {\n        row r;\n        r.row = row_;\n"
+             "        r.q = row_ + z.q_start;\n");
     name_static(a, false, false);
     fields_assign(a->e, &a->row, NULL);
     text_add(out, "        return r;\n    }\n\n");
@@ -168,7 +172,8 @@ static void find_map(struct attention *a)
     struct ir *w = a->e->w;
     a->map = bounds_mask_reads_data(w);
     a->map_per_batch = a->map && ir_depends_on(w, w->mask.root[0], OP_AT, AT_B);
-    a->map_per_head = a->map && (ir_depends_on(w, w->mask.root[0], OP_AT, AT_H) || ir_depends_on(w, w->mask.root[0], OP_AT, AT_H_KV));
+    a->map_per_head = a->map && (ir_depends_on(w, w->mask.root[0], OP_AT, AT_H) ||
+                                 ir_depends_on(w, w->mask.root[0], OP_AT, AT_H_KV));
 }
 
 static const char *yes(bool b)
@@ -185,9 +190,10 @@ static void emit_mask(struct attention *a)
     text_add(e->out, "    DEV bool live(" AT_PAIR ", const row &r, const col &c)\n    {\n");
     name_static(a, true, true);
     emit_values(e, mask->root, mask->n_roots);
-    text_add(e->out, "        return %s;\n    }\n", mask->n_roots ? node_text(e, mask->root[0], text, sizeof text) : "true");
-    text_add(e->out, "    static constexpr bool MAP = %s, MAP_PER_BATCH = %s, MAP_PER_HEAD = %s;\n", yes(a->map),
-             yes(a->map_per_batch), yes(a->map_per_head));
+    text_add(e->out, "        return %s;\n    }\n",
+             mask->n_roots ? node_text(e, mask->root[0], text, sizeof text) : "true");
+    text_add(e->out, "    static constexpr bool MAP = %s, MAP_PER_BATCH = %s, MAP_PER_HEAD = %s;\n",
+             yes(a->map), yes(a->map_per_batch), yes(a->map_per_head));
 }
 
 static void emit_classify(struct attention *a)
@@ -208,7 +214,8 @@ static void emit_classify(struct attention *a)
         scope_param(e, p, corner[p - PARAM_ROW0]);
     emit_values(e, bounds->root, 2);
     text_add(e->out, "        return %s ? TILE_ALL : %s ? TILE_SOME : TILE_NONE;\n    }\n\n",
-             node_text(e, bounds->root[0], certain, sizeof certain), node_text(e, bounds->root[1], possible, sizeof possible));
+             node_text(e, bounds->root[0], certain, sizeof certain),
+             node_text(e, bounds->root[1], possible, sizeof possible));
 }
 
 /* ---- the online function --------------------------------------------------------------------- */
@@ -219,7 +226,8 @@ static void emit_state(struct attention *a)
     struct text_buf *out = a->e->out;
     text_add(out, "    struct state {\n");
     for (int k = 0; k < w->n_states; k++)
-        text_add(out, "        float s%d; // %s%s\n", k, w->state[k].name, a->s.state_lazy[k] ? ", a part per thread" : "");
+        text_add(out, "        float s%d; // %s%s\n", k, w->state[k].name,
+                 a->s.state_lazy[k] ? ", a part per thread" : "");
     text_add(out, "    };\n    DEV state init(bool leader)\n    {\n        state s;\n");
     for (int k = 0; k < w->n_states; k++) {
         char value[64];
@@ -234,7 +242,10 @@ static void emit_reductions(struct attention *a)
 {
     struct text_buf *out = a->e->out;
     int n = a->s.n_reductions;
-    text_add(out, "    static constexpr int PASSES = %d, REDUCTIONS = %d;\n    static constexpr int REDUCE_PASS[] = {", a->s.passes, n);
+    text_add(
+        out,
+        "    static constexpr int PASSES = %d, REDUCTIONS = %d;\n    static constexpr int REDUCE_PASS[] = {",
+        a->s.passes, n);
     for (int i = 0; i < n; i++)
         text_add(out, "%s%d", i ? ", " : "", a->s.pass[i]);
     text_add(out, "%s};\n    static constexpr int REDUCE_OP[] = {", n ? "" : "-1");
@@ -274,7 +285,9 @@ static void emit_row_functions(struct attention *a)
     struct text_buf *out = a->e->out;
     text_add(out, "    DEV void begin(tile &t, const state &s, " AT_PAIR ", const row &r)\n    {\n");
     emit_fields_of_pass(a, -1);
-    text_add(out, "    }\n    template <int P> DEV void update(tile &t, const state &s, const float *red, " AT_PAIR ", const row &r)\n    {\n");
+    text_add(out,
+             "    }\n    template <int P> DEV void update(tile &t, const state &s, const float *red, " AT_PAIR
+             ", const row &r)\n    {\n");
     for (int p = 0; p < a->s.passes; p++) {
         text_add(out, "        if constexpr (P == %d) {\n", p);
         emit_fields_of_pass(a, p);
@@ -310,7 +323,8 @@ static void emit_element(struct attention *a)
         emit_values(e, &gives, 1);
         text_add(e->out, "        return %s;\n        }\n", node_text(e, gives, text, sizeof text));
     }
-    text_add(e->out, "        return e;\n    }\n    template <int R> DEV float operand(float e, " ELEMENT_ARGS ")\n    {\n");
+    text_add(e->out, "        return e;\n    }\n    template <int R> DEV float operand(float e, " ELEMENT_ARGS
+                     ")\n    {\n");
     for (int i = 0; i < a->s.n_reductions; i++) {
         int operand = e->w->node[a->s.reduction[i]].arg[0];
         text_add(e->out, "        if constexpr (R == %d) {\n", i);
@@ -334,8 +348,10 @@ static void emit_next(struct attention *a)
     const struct ir *w = a->e->w;
     struct text_buf *out = a->e->out;
     const struct ir_node *scale = &w->node[w->online.root[1]];
-    text_add(out, "    static constexpr bool RESCALE = %s;\n", yes(!(scale->op == OP_CONST && scale->value == 1)));
-    text_add(out, "    DEV float o_scale(const tile &t) { return t.f%d; }\n", tile_field(a, w->online.root[1]));
+    text_add(out, "    static constexpr bool RESCALE = %s;\n",
+             yes(!(scale->op == OP_CONST && scale->value == 1)));
+    text_add(out, "    DEV float o_scale(const tile &t) { return t.f%d; }\n",
+             tile_field(a, w->online.root[1]));
     text_add(out, "    DEV void next(state &s, const tile &t)\n    {\n");
     for (int k = 0; k < w->n_states; k++)
         text_add(out, "        s.s%d = t.f%d;\n", k, tile_field(a, w->online.root[2 + k]));
@@ -351,22 +367,29 @@ static void emit_finish(struct attention *a, const double *empty)
     const struct ir *w = a->e->w;
     struct emitter *e = a->e;
     char text[128];
-    text_add(e->out, "    static constexpr int FINALS = %d;\n    DEV float finish(const state &s, float *finals, " AT_PAIR ", const row &r)\n    {\n",
-             w->n_finals);
+    text_add(
+        e->out,
+        "    static constexpr int FINALS = %d;\n    DEV float finish(const state &s, float *finals, " AT_PAIR
+        ", const row &r)\n    {\n",
+        w->n_finals);
     name_static(a, true, false);
     name_states(a);
     emit_values(e, w->epilogue.root, w->epilogue.n_roots);
     for (int i = 0; i < w->n_finals; i++)
-        text_add(e->out, "        finals[%d] = %s; // %s\n", i, node_text(e, w->epilogue.root[1 + i], text, sizeof text), w->final[i].name);
+        text_add(e->out, "        finals[%d] = %s; // %s\n", i,
+                 node_text(e, w->epilogue.root[1 + i], text, sizeof text), w->final[i].name);
     text_add(e->out, "        return %s;\n    }\n    DEV void empty_finals(float *finals)\n    {\n",
              node_text(e, w->epilogue.root[0], text, sizeof text));
     for (int i = 0; i < w->n_finals; i++) {
         float_text(empty[i], text, sizeof text);
         text_add(e->out, "        finals[%d] = %s;\n", i, text);
     }
-    text_add(e->out, "    }\n    DEV void store_finals(const attention_params &p, int b, int h, int row, const float *finals)\n    {\n");
+    text_add(e->out, "    }\n    DEV void store_finals(const attention_params &p, int b, int h, int row, "
+                     "const float *finals)\n    {\n");
     for (int i = 0; i < w->n_finals; i++)
-        text_add(e->out, "        if (p.final%d) {\n            p.final%d[b * p.final%d_b + h * p.final%d_h + row * p.final%d_t] = finals[%d];\n        }\n",
+        text_add(e->out,
+                 "        if (p.final%d) {\n            p.final%d[b * p.final%d_b + h * p.final%d_h + row * "
+                 "p.final%d_t] = finals[%d];\n        }\n",
                  i, i, i, i, i, i);
     text_add(e->out, "    }\n");
 }
@@ -381,7 +404,7 @@ static int add_buffer(struct source *out, struct product bytes)
     return out->n_buffers++;
 }
 
-struct place { /* where a tensor of [b, heads, len, dim] lives */
+struct place {  /* where a tensor of [b, heads, len, dim] lives */
     int arg;    /* signature argument, or -1: */
     int buffer; /* a compact workspace buffer */
     enum sym heads;
@@ -401,7 +424,8 @@ static struct product compact_stride(const struct place *t, int d)
 
 static void place_pointer(struct params *p, const char *type, const char *name, const struct place *t)
 {
-    params_pointer(p, type, name, t->arg >= 0 ? PARAM_ARG_DATA : PARAM_WORK_DATA, t->arg >= 0 ? t->arg : t->buffer);
+    params_pointer(p, type, name, t->arg >= 0 ? PARAM_ARG_DATA : PARAM_WORK_DATA,
+                   t->arg >= 0 ? t->arg : t->buffer);
 }
 
 static void place_strides(struct params *p, const char *name, const struct place *t)
@@ -435,7 +459,8 @@ static void make_layout(const struct attention *a, struct layout *l, struct sour
     for (int t = 0; t < TENSOR_COUNT; t++) {
         bool key = t == TENSOR_K || t == TENSOR_V;
         int dim = (int)problem->dim[t < TENSOR_V ? SYM_D : SYM_D_V];
-        l->outer[t] = (struct place){signature_find(a->e->sig, name[t]), -1, key ? SYM_H_KV : SYM_H, key ? SYM_KV : SYM_Q, dim};
+        l->outer[t] = (struct place){signature_find(a->e->sig, name[t]), -1, key ? SYM_H_KV : SYM_H,
+                                     key ? SYM_KV : SYM_Q, dim};
         l->inner[t] = l->outer[t];
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
         l->moved[t] = mod || (problem->unaligned >> l->outer[t].arg & 1);
@@ -450,7 +475,8 @@ static void make_layout(const struct attention *a, struct layout *l, struct sour
     }
 }
 
-static struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads, int smem)
+static struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads,
+                                 int smem)
 {
     struct launch *l = &out->launch[out->n_launches++];
     *l = (struct launch){.threads = threads, .smem_bytes = smem};
@@ -458,10 +484,15 @@ static struct launch *add_launch(struct source *out, const struct emitter *e, co
     return l;
 }
 
-enum { MOD_BLOCK_TOKENS = 64, MOD_BLOCK_THREADS = 256, MAP_BLOCK_THREADS = 256 }; /* vector_mod.cuh, tilemap.cuh */
+enum {
+    MOD_BLOCK_TOKENS = 64,
+    MOD_BLOCK_THREADS = 256,
+    MAP_BLOCK_THREADS = 256
+}; /* vector_mod.cuh, tilemap.cuh */
 
 /* One struct mod_params serves all mods; the rows differ. */
-static void add_mod(struct attention *a, const struct layout *l, int tensor, struct source *out, struct text_buf *text)
+static void add_mod(struct attention *a, const struct layout *l, int tensor, struct source *out,
+                    struct text_buf *text)
 {
     static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
     const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
@@ -507,7 +538,8 @@ static void add_map(struct attention *a, struct layout *l, const struct plan *pl
     params_close(&p, "map_params");
 }
 
-static void add_forward(struct attention *a, const struct layout *l, const struct plan *plan, struct source *out)
+static void add_forward(struct attention *a, const struct layout *l, const struct plan *plan,
+                        struct source *out)
 {
     static const char *const name[] = {"q", "k", "v", "o"};
     struct launch *launch = add_launch(out, a->e, "fwd", plan->warps * 32, plan->smem_bytes);

@@ -104,12 +104,24 @@ void float_text(double value, char *out, size_t size)
 static const char *at_text(int field)
 {
     static const char *const text[AT_COUNT] = {
-        [AT_B] = "h.b",           [AT_H] = "h.h",         [AT_H_KV] = "h.h_kv",
-        [AT_Q] = "r.q",           [AT_KV] = "c.kv",       [AT_ROW] = "r.row",
-        [AT_I] = "i",             [AT_POS] = "v.pos",     [AT_N_B] = "z.n_b",
-        [AT_N_H] = "z.n_h",       [AT_N_H_KV] = "z.n_h_kv", [AT_LEN_Q] = "z.len_q",
-        [AT_LEN_KV] = "z.len_kv", [AT_D] = "cfg::D",      [AT_D_V] = "cfg::D_V",
-        [AT_COL] = "i",           [AT_N] = "z.n",         [AT_N_ROWS] = "(z.rows0 * z.rows1 * z.rows)",
+        [AT_B] = "h.b",
+        [AT_H] = "h.h",
+        [AT_H_KV] = "h.h_kv",
+        [AT_Q] = "r.q",
+        [AT_KV] = "c.kv",
+        [AT_ROW] = "r.row",
+        [AT_I] = "i",
+        [AT_POS] = "v.pos",
+        [AT_N_B] = "z.n_b",
+        [AT_N_H] = "z.n_h",
+        [AT_N_H_KV] = "z.n_h_kv",
+        [AT_LEN_Q] = "z.len_q",
+        [AT_LEN_KV] = "z.len_kv",
+        [AT_D] = "cfg::D",
+        [AT_D_V] = "cfg::D_V",
+        [AT_COL] = "i",
+        [AT_N] = "z.n",
+        [AT_N_ROWS] = "(z.rows0 * z.rows1 * z.rows)",
     };
     return text[field];
 }
@@ -149,7 +161,8 @@ static bool is_own_index(const struct ir *w, int index, const struct sig_dim *di
     static const struct {
         int field;
         int sym;
-    } OWN[] = {{AT_B, SYM_B}, {AT_H, SYM_H}, {AT_H_KV, SYM_H_KV}, {AT_COL, SYM_N}, {AT_I, SYM_D}, {AT_I, SYM_D_V}};
+    } OWN[] = {{AT_B, SYM_B},   {AT_H, SYM_H}, {AT_H_KV, SYM_H_KV},
+               {AT_COL, SYM_N}, {AT_I, SYM_D}, {AT_I, SYM_D_V}};
     const struct ir_node *n = &w->node[index];
     for (size_t i = 0; i < sizeof OWN / sizeof *OWN; i++)
         if (n->op == OP_AT && n->index == OWN[i].field && dim->literal == 0 && dim->sym == OWN[i].sym)
@@ -160,8 +173,9 @@ static bool is_own_index(const struct ir *w, int index, const struct sig_dim *di
 void input_size_text(const struct emitter *e, int input, int d, char *out, size_t size)
 {
     static const char *const text[SYM_FREE] = {
-        [SYM_B] = "z.n_b",  [SYM_H] = "z.n_h", [SYM_H_KV] = "z.n_h_kv", [SYM_Q] = "z.len_q", [SYM_KV] = "z.len_kv",
-        [SYM_D] = "cfg::D", [SYM_D_V] = "cfg::D_V", [SYM_N] = "z.n", [SYM_ROWS] = "(z.rows0 * z.rows1 * z.rows)",
+        [SYM_B] = "z.n_b",      [SYM_H] = "z.n_h",     [SYM_H_KV] = "z.n_h_kv",
+        [SYM_Q] = "z.len_q",    [SYM_KV] = "z.len_kv", [SYM_D] = "cfg::D",
+        [SYM_D_V] = "cfg::D_V", [SYM_N] = "z.n",       [SYM_ROWS] = "(z.rows0 * z.rows1 * z.rows)",
     };
     const struct sig_dim *dim = &e->w->input[input].dim[d];
     if (dim->literal > 0)
@@ -187,7 +201,8 @@ static void load_text(struct emitter *e, const struct ir_node *n, struct text_bu
         if (own)
             text_add(t, "%s(long long)%s * x.in_%s_s%d", d ? " + " : "", index, name, d);
         else
-            text_add(t, "%s(long long)m_clamp_index(%s, %s) * x.in_%s_s%d", d ? " + " : "", index, bound, name, d);
+            text_add(t, "%s(long long)m_clamp_index(%s, %s) * x.in_%s_s%d", d ? " + " : "", index, bound,
+                     name, d);
     }
     text_add(t, ")");
 }
@@ -263,7 +278,8 @@ static bool is_leaf(const struct ir *w, int node)
     return w->node[node].op < OP_LOAD;
 }
 
-bool fields_collect(struct emitter *e, struct field_set *set, enum value_class class, const int *root, int n_roots)
+bool fields_collect(struct emitter *e, struct field_set *set, enum value_class class, const int *root,
+                    int n_roots)
 {
     bool ok = true;
     ir_mark(e->w, root, n_roots, e->mark);
@@ -303,7 +319,8 @@ void fields_assign(struct emitter *e, const struct field_set *set, const bool *o
             continue;
         char text[128];
         emit_values(e, &set->node[i], 1);
-        text_add(e->out, "        %s.f%d = %s;\n", set->object, i, node_text(e, set->node[i], text, sizeof text));
+        text_add(e->out, "        %s.f%d = %s;\n", set->object, i,
+                 node_text(e, set->node[i], text, sizeof text));
     }
 }
 

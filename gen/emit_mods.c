@@ -105,7 +105,8 @@ static void assign_pass(struct mod_emitter *m, int s, int pass)
 static void emit_begin(struct mod_emitter *m)
 {
     struct text_buf *out = m->e->out;
-    text_add(out, "        template <int S> DEV void begin(vals &v, " MOD_ARGS ", int token, int pos)\n        {\n            v.pos = pos;\n");
+    text_add(out, "        template <int S> DEV void begin(vals &v, " MOD_ARGS
+                  ", int token, int pos)\n        {\n            v.pos = pos;\n");
     for (int s = 0; s < m->mod->n_stages; s++) {
         text_add(out, "        if constexpr (S == %d) {\n", s);
         assign_pass(m, s, -1);
@@ -118,7 +119,8 @@ static void emit_operand(struct mod_emitter *m)
 {
     struct text_buf *out = m->e->out;
     char text[128];
-    text_add(out, "        template <int S, int R> DEV float operand(float a, float b, int i, " MOD_ARGS ", const vals &v)\n        {\n");
+    text_add(out, "        template <int S, int R> DEV float operand(float a, float b, int i, " MOD_ARGS
+                  ", const vals &v)\n        {\n");
     for (int s = 0; s < m->mod->n_stages; s++)
         for (int i = 0; i < m->phases[s].n; i++) {
             int operand = m->e->w->node[m->phases[s].node[i]].arg[0];
@@ -133,7 +135,8 @@ static void emit_operand(struct mod_emitter *m)
 static void emit_update(struct mod_emitter *m)
 {
     struct text_buf *out = m->e->out;
-    text_add(out, "        template <int S, int P> DEV void update(vals &v, const float *red, " MOD_ARGS ")\n        {\n");
+    text_add(out, "        template <int S, int P> DEV void update(vals &v, const float *red, " MOD_ARGS
+                  ")\n        {\n");
     for (int s = 0; s < m->mod->n_stages; s++)
         for (int p = 0; p < m->phases[s].passes; p++) {
             text_add(out, "        if constexpr (S == %d && P == %d) {\n", s, p);
@@ -148,7 +151,8 @@ static void emit_output(struct mod_emitter *m)
     struct text_buf *out = m->e->out;
     char lo[128];
     char hi[128];
-    text_add(out, "        template <int S> DEV void output(float &a, float &b, int i, " MOD_ARGS ", const vals &v)\n        {\n");
+    text_add(out, "        template <int S> DEV void output(float &a, float &b, int i, " MOD_ARGS
+                  ", const vals &v)\n        {\n");
     for (int s = 0; s < m->mod->n_stages; s++) {
         const struct ir_fn *fn = &m->mod->stage[s].fn;
         text_add(out, "        if constexpr (S == %d) {\n", s);
@@ -166,8 +170,10 @@ static void emit_head(struct mod_emitter *m, bool key_side)
 {
     struct text_buf *out = m->e->out;
     fields_declare(m->e, &m->head, "int b, h, h_kv;");
-    text_add(out, "        DEV head make_head(const inputs &x, const sizes &z, int b, int h_)\n        {\n            head h;\n"
-                  "            h.b = b;\n            h.h = h_;\n            h.h_kv = %s;\n",
+    text_add(out,
+             "        DEV head make_head(const inputs &x, const sizes &z, int b, int h_)\n        {\n        "
+             "    head h;\n"
+             "            h.b = b;\n            h.h = h_;\n            h.h_kv = %s;\n",
              key_side ? "h_" : "h_ / (z.n_h / z.n_h_kv)");
     scope_clear(m->e);
     fields_assign(m->e, &m->head, NULL);

@@ -40,7 +40,8 @@ void params_close(struct params *p, const char *type)
 {
     align_to(p, 8);
     p->launch->param_bytes = p->offset;
-    text_add(p->out, "};\nstatic_assert(sizeof(%s) == %u, \"host and device disagree about %s\");\n\n", type, p->offset, type);
+    text_add(p->out, "};\nstatic_assert(sizeof(%s) == %u, \"host and device disagree about %s\");\n\n", type,
+             p->offset, type);
     p->out->failed |= p->failed;
 }
 
@@ -50,7 +51,8 @@ void params_pointer(struct params *p, const char *type, const char *name, enum p
     text_add(p->out, "    %s *%s;\n", type, name);
 }
 
-void params_strides(struct params *p, const char *name, const char *const *suffix, int arg, int n, int first_dim)
+void params_strides(struct params *p, const char *name, const char *const *suffix, int arg, int n,
+                    int first_dim)
 {
     for (int i = 0; i < n; i++) {
         add_row(p, PARAM_ARG_STRIDE, arg, first_dim + i, 8);
@@ -177,7 +179,8 @@ static void tensor_members(struct params *p, struct emitter *e, int input, bool 
     int arg = signature_find(e->sig, in->name);
     add_row(p, PARAM_ARG_DATA, arg, 0, 8);
     if (text)
-        text_add(p->out, "    const %s *in_%s;\n", element_type((lathe_dtype)e->problem->arg_dtype[arg]), in->name);
+        text_add(p->out, "    const %s *in_%s;\n", element_type((lathe_dtype)e->problem->arg_dtype[arg]),
+                 in->name);
     for (int d = 0; d < in->n_dims; d++) {
         bool wide = stride_is_wide(e, input, d);
         add_row(p, wide ? PARAM_ARG_STRIDE : PARAM_ARG_STRIDE32, arg, d, wide ? 8 : 4);

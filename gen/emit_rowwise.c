@@ -1,7 +1,7 @@
 /*
- * emit_rowwise.c: variant.gen.cuh and the launch recipe of rowwise. In: a lowered spec, a plan. Out: the struct
- * `variant` of templates/README.md. Every function starts from x, so a kernel may hold a row in registers or
- * read it again in each pass.
+ * emit_rowwise.c: variant.gen.cuh and the launch recipe of rowwise. In: a lowered spec, a plan. Out: the
+ * struct `variant` of templates/README.md. Every function starts from x, so a kernel may hold a row in
+ * registers or read it again in each pass.
  */
 #include "emit.h"
 
@@ -67,7 +67,8 @@ static void emit_vector_loads(struct row_emitter *r)
             continue;
         const char *name = e->w->input[n->index].name;
         int last = n->n_args - 1;
-        text_add(e->out, "        %s u%d[V];\n        m_load_columns<V>(x.in_%s", n->type == TYPE_F32 ? "float" : "int", i, name);
+        text_add(e->out, "        %s u%d[V];\n        m_load_columns<V>(x.in_%s",
+                 n->type == TYPE_F32 ? "float" : "int", i, name);
         for (int d = 0; d < last; d++) {
             char index[128];
             char bound[64];
@@ -85,12 +86,14 @@ static void emit_columns(struct row_emitter *r)
     struct text_buf *out = r->e->out;
     fields_declare(r->e, &r->col, "");
     text_add(out, "    static constexpr bool COLS = %s;\n", r->col.n > 0 ? "true" : "false");
-    text_add(out, "    template <int V> DEV void make_cols(" ROW_ARGS ", int first, col (&cols)[V])\n    {\n");
+    text_add(out,
+             "    template <int V> DEV void make_cols(" ROW_ARGS ", int first, col (&cols)[V])\n    {\n");
     if (r->col.n > 0) {
         name_all(r, false, false);
         text_add(out, "        [[maybe_unused]] const int i = first;\n");
         emit_vector_loads(r);
-        text_add(out, "#pragma unroll\n        for (int k = 0; k < V; k++) {\n        [[maybe_unused]] const int i = first + k;\n        col &c = cols[k];\n");
+        text_add(out, "#pragma unroll\n        for (int k = 0; k < V; k++) {\n        [[maybe_unused]] const "
+                      "int i = first + k;\n        col &c = cols[k];\n");
         fields_assign(r->e, &r->col, NULL);
         text_add(out, "        }\n");
     }
@@ -119,7 +122,8 @@ static void emit_head(struct row_emitter *r)
 {
     struct text_buf *out = r->e->out;
     fields_declare(r->e, &r->head, r->head.n ? "" : "int none;");
-    text_add(out, "    DEV head make_head(const inputs &x, const row_sizes &z)\n    {\n        head h;\n%s", r->head.n ? "" : "        h.none = 0;\n");
+    text_add(out, "    DEV head make_head(const inputs &x, const row_sizes &z)\n    {\n        head h;\n%s",
+             r->head.n ? "" : "        h.none = 0;\n");
     scope_clear(r->e);
     fields_assign(r->e, &r->head, NULL);
     text_add(out, "        return h;\n    }\n");
@@ -131,7 +135,10 @@ static void emit_rows(struct row_emitter *r)
     fields_declare(r->e, &r->vals, "int row;");
     text_add(out, "    DEV void begin(vals &v, " ROW_ARGS ", int row)\n    {\n        v.row = row;\n");
     assign_pass(r, -1);
-    text_add(out, "    }\n    static constexpr int PASSES = %d, REDUCTIONS = %d;\n    static constexpr int REDUCE_PASS[] = {", r->phases.passes, r->phases.n);
+    text_add(out,
+             "    }\n    static constexpr int PASSES = %d, REDUCTIONS = %d;\n    static constexpr int "
+             "REDUCE_PASS[] = {",
+             r->phases.passes, r->phases.n);
     for (int i = 0; i < r->phases.n; i++)
         text_add(out, "%s%d", i ? ", " : "", r->phases.pass[i]);
     text_add(out, "%s};\n    static constexpr int REDUCE_OP[] = {", r->phases.n ? "" : "-1");
@@ -145,7 +152,8 @@ static void emit_functions(struct row_emitter *r)
     const struct ir_fn *fn = &r->e->w->row;
     struct text_buf *out = r->e->out;
     char text[128];
-    text_add(out, "    template <int R> DEV float operand(float e, int i, " ROW_ARGS ", const col &c, const vals &v)\n    {\n");
+    text_add(out, "    template <int R> DEV float operand(float e, int i, " ROW_ARGS
+                  ", const col &c, const vals &v)\n    {\n");
     for (int k = 0; k < r->phases.n; k++) {
         int operand = r->e->w->node[r->phases.node[k]].arg[0];
         text_add(out, "        if constexpr (R == %d) {\n", k);
@@ -153,13 +161,17 @@ static void emit_functions(struct row_emitter *r)
         emit_values(r->e, &operand, 1);
         text_add(out, "        return %s;\n        }\n", node_text(r->e, operand, text, sizeof text));
     }
-    text_add(out, "        return e;\n    }\n    template <int P> DEV void update(vals &v, const float *red, " ROW_ARGS ")\n    {\n");
+    text_add(
+        out,
+        "        return e;\n    }\n    template <int P> DEV void update(vals &v, const float *red, " ROW_ARGS
+        ")\n    {\n");
     for (int p = 0; p < r->phases.passes; p++) {
         text_add(out, "        if constexpr (P == %d) {\n", p);
         assign_pass(r, p);
         text_add(out, "        }\n");
     }
-    text_add(out, "    }\n    DEV float output(float e, int i, " ROW_ARGS ", const col &c, const vals &v)\n    {\n");
+    text_add(out, "    }\n    DEV float output(float e, int i, " ROW_ARGS
+                  ", const col &c, const vals &v)\n    {\n");
     name_all(r, true, true);
     emit_values(r->e, fn->root, 1);
     text_add(out, "        return %s;\n    }\n", node_text(r->e, fn->root[0], text, sizeof text));
@@ -169,14 +181,20 @@ static void emit_stats(struct row_emitter *r)
 {
     const struct ir *w = r->e->w;
     struct text_buf *out = r->e->out;
-    text_add(out, "    static constexpr int STATS = %d;\n    DEV void store_stats(const rowwise_params &p, int row0, int row1, int row, const vals &v)\n    {\n", w->n_finals);
+    text_add(out,
+             "    static constexpr int STATS = %d;\n    DEV void store_stats(const rowwise_params &p, int "
+             "row0, int row1, int row, const vals &v)\n    {\n",
+             w->n_finals);
     name_all(r, false, true);
     if (w->n_finals > 0)
-        text_add(out, "        const inputs &x = p.in;\n        const row_sizes &z = p.z;\n        const head h = make_head(x, z);\n");
+        text_add(out, "        const inputs &x = p.in;\n        const row_sizes &z = p.z;\n        const "
+                      "head h = make_head(x, z);\n");
     emit_values(r->e, w->row.root + 1, w->n_finals);
     for (int i = 0; i < w->n_finals; i++) {
         char text[128];
-        text_add(out, "        if (p.stat%d) {\n            p.stat%d[row0 * p.stat%d_0 + row1 * p.stat%d_1 + row * p.stat%d_2] = %s; // %s\n        }\n",
+        text_add(out,
+                 "        if (p.stat%d) {\n            p.stat%d[row0 * p.stat%d_0 + row1 * p.stat%d_1 + row "
+                 "* p.stat%d_2] = %s; // %s\n        }\n",
                  i, i, i, i, i, node_text(r->e, w->row.root[1 + i], text, sizeof text), w->final[i].name);
     }
     text_add(out, "    }\n");

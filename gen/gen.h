@@ -67,53 +67,61 @@ enum ir_op {
 enum { SPAN_Q = 1, SPAN_KV = 2, SPAN_DIM = 4, SPAN_SPLIT = 8 };
 
 /* X(id, name, span). Sizes have span 0. `pos` is span Q in every vector mod (a token's own row). */
-#define AT_MAP(X)                                                                                  \
-    X(B, "b", 0)                                                                                   \
-    X(H, "h", 0)                                                                                   \
-    X(H_KV, "h_kv", 0)                                                                             \
-    X(Q, "q", SPAN_Q)       /* position of the query among the keys: row + q_start */              \
-    X(KV, "kv", SPAN_KV)    /* position of the key */                                              \
-    X(ROW, "row", SPAN_Q)   /* row of q (attention); flat row number (rowwise) */                  \
-    X(I, "i", SPAN_DIM)     /* index in the head dim, or in the row (rowwise: span KV); in a pair mod, of the pair */ \
-    X(POS, "pos", SPAN_Q)   /* vector mods: the token's position, at.q or at.kv */                 \
-    X(N_B, "n_b", 0)                                                                               \
-    X(N_H, "n_h", 0)                                                                               \
-    X(N_H_KV, "n_h_kv", 0)                                                                         \
-    X(LEN_Q, "len_q", 0)                                                                           \
-    X(LEN_KV, "len_kv", 0)                                                                         \
-    X(D, "d", 0)                                                                                   \
-    X(D_V, "d_v", 0)                                                                               \
-    X(COL, "i", SPAN_KV)    /* rowwise: at.i */                                                    \
-    X(N, "n", 0)            /* rowwise: row length */                                              \
-    X(N_ROWS, "n_rows", 0)  /* rowwise */
+#define AT_MAP(X)                                                                                            \
+    X(B, "b", 0)                                                                                             \
+    X(H, "h", 0)                                                                                             \
+    X(H_KV, "h_kv", 0)                                                                                       \
+    X(Q, "q", SPAN_Q)     /* position of the query among the keys: row + q_start */                          \
+    X(KV, "kv", SPAN_KV)  /* position of the key */                                                          \
+    X(ROW, "row", SPAN_Q) /* row of q (attention); flat row number (rowwise) */                              \
+    X(I, "i",                                                                                                \
+      SPAN_DIM) /* index in the head dim, or in the row (rowwise: span KV); in a pair mod, of the pair */    \
+    X(POS, "pos", SPAN_Q) /* vector mods: the token's position, at.q or at.kv */                             \
+    X(N_B, "n_b", 0)                                                                                         \
+    X(N_H, "n_h", 0)                                                                                         \
+    X(N_H_KV, "n_h_kv", 0)                                                                                   \
+    X(LEN_Q, "len_q", 0)                                                                                     \
+    X(LEN_KV, "len_kv", 0)                                                                                   \
+    X(D, "d", 0)                                                                                             \
+    X(D_V, "d_v", 0)                                                                                         \
+    X(COL, "i", SPAN_KV)   /* rowwise: at.i */                                                               \
+    X(N, "n", 0)           /* rowwise: row length */                                                         \
+    X(N_ROWS, "n_rows", 0) /* rowwise */
 enum at_field {
 #define AT_ENUM(id, name, span) AT_##id,
     AT_MAP(AT_ENUM)
 #undef AT_ENUM
-    AT_COUNT
+        AT_COUNT
 };
 
-enum { MAX_STATE = 8, MAX_INPUTS = 16, MAX_STAGES = 4, MAX_ROOTS = 10, IR_MAX_ARGS = 4, IR_MAX_NODES = 20000 };
+enum {
+    MAX_STATE = 8,
+    MAX_INPUTS = 16,
+    MAX_STAGES = 4,
+    MAX_ROOTS = 10,
+    IR_MAX_ARGS = 4,
+    IR_MAX_NODES = 20000
+};
 
 /* Leaves that a function is called with. */
 enum param_leaf {
-    PARAM_QK,  /* <q', k'>, before scale; span Q|KV */
-    PARAM_S,   /* score: before score_mod in `score`, after it in `online` and `forward`; span Q|KV */
-    PARAM_X,   /* one element: of a vector (mods; span Q|DIM) */
-    PARAM_LO,  /* a rotary pair; span Q|DIM */
+    PARAM_QK, /* <q', k'>, before scale; span Q|KV */
+    PARAM_S,  /* score: before score_mod in `score`, after it in `online` and `forward`; span Q|KV */
+    PARAM_X,  /* one element: of a vector (mods; span Q|DIM) */
+    PARAM_LO, /* a rotary pair; span Q|DIM */
     PARAM_HI,
-    PARAM_ROWX, /* rowwise: x; span Q|KV */
-    PARAM_STATE,                               /* + k: online_rowscales before this tile; span Q */
-    PARAM_FINAL = PARAM_STATE + MAX_STATE,     /* + k: final_rowscales; span Q */
+    PARAM_ROWX,                                  /* rowwise: x; span Q|KV */
+    PARAM_STATE,                                 /* + k: online_rowscales before this tile; span Q */
+    PARAM_FINAL = PARAM_STATE + MAX_STATE,       /* + k: final_rowscales; span Q */
     PARAM_SPLIT_FINAL = PARAM_FINAL + MAX_STATE, /* + k: the same of each split; span Q|SPLIT */
     /* seeds of the backward pass: dL/d(root) */
-    PARAM_DW = PARAM_SPLIT_FINAL + MAX_STATE,  /* of the weight; span Q|KV */
-    PARAM_DFINAL,                              /* + k; span Q */
-    PARAM_DX = PARAM_DFINAL + MAX_STATE,       /* of an element; span Q|DIM */
+    PARAM_DW = PARAM_SPLIT_FINAL + MAX_STATE, /* of the weight; span Q|KV */
+    PARAM_DFINAL,                             /* + k; span Q */
+    PARAM_DX = PARAM_DFINAL + MAX_STATE,      /* of an element; span Q|DIM */
     PARAM_DLO,
     PARAM_DHI,
-    PARAM_DROWY,                               /* rowwise: of y; span Q|KV */
-    PARAM_DSTAT,                               /* + k, rowwise: of row statistic k; span Q */
+    PARAM_DROWY, /* rowwise: of y; span Q|KV */
+    PARAM_DSTAT, /* + k, rowwise: of row statistic k; span Q */
     /* corners of a tile, inclusive; i32, span 0; in the bounds of a mask only */
     PARAM_ROW0 = PARAM_DSTAT + MAX_STATE,
     PARAM_ROW1,
@@ -129,12 +137,12 @@ struct ir_node {
     uint8_t type; /* enum ir_type */
     uint8_t n_args;
     uint8_t span;
-    uint8_t phase;  /* reductions below it, along the longest path */
-    int16_t index;  /* AT, PARAM, SCALAR, LOAD */
-    int16_t file;   /* number in ir->file */
+    uint8_t phase; /* reductions below it, along the longest path */
+    int16_t index; /* AT, PARAM, SCALAR, LOAD */
+    int16_t file;  /* number in ir->file */
     int32_t line;
     int32_t arg[IR_MAX_ARGS];
-    double value;   /* CONST; a bool is 0 or 1 */
+    double value; /* CONST; a bool is 0 or 1 */
 };
 
 struct input {
@@ -197,9 +205,11 @@ struct ir {
     struct ir_fn online;   /* roots: weight, o_scale, then the new states; from PARAM_S and PARAM_STATE */
     struct ir_fn epilogue; /* roots: factor of o, then the finals; from PARAM_STATE */
     struct ir_fn forward;  /* root 0: the final weight; from PARAM_S and PARAM_FINAL */
-    struct ir_fn combine;  /* roots: factor of each split's o, then the merged finals; from PARAM_SPLIT_FINAL. May be empty */
+    struct ir_fn combine;  /* roots: factor of each split's o, then the merged finals; from PARAM_SPLIT_FINAL.
+                              May be empty */
 
-    struct ir_fn bounds; /* of the mask, from the corners of a tile: roots certain, possible (bools, span 0) */
+    struct ir_fn
+        bounds; /* of the mask, from the corners of a tile: roots certain, possible (bools, span 0) */
 
     /* rowwise: root 0: y; then the row statistics (span Q); from PARAM_ROWX */
     struct ir_fn row;
@@ -217,12 +227,12 @@ struct ir_at { /* where a node comes from */
     int32_t line;
 };
 
-const char *ir_op_name(int op);      /* "exp", "+", "load" */
-const char *ir_op_spelling(int op);  /* "" for operators and leaves */
-const char *ir_op_cuda(int op);      /* text with %0 %1 %2; NULL for leaves and reductions */
+const char *ir_op_name(int op);     /* "exp", "+", "load" */
+const char *ir_op_spelling(int op); /* "" for operators and leaves */
+const char *ir_op_cuda(int op);     /* text with %0 %1 %2; NULL for leaves and reductions */
 int ir_op_arity(int op);
 bool ir_op_is_reduction(int op);
-uint8_t ir_op_axis(int op);          /* the span bit a reduction removes; 0 for others */
+uint8_t ir_op_axis(int op); /* the span bit a reduction removes; 0 for others */
 const char *ir_type_name(int type);
 
 /* Make (or find) a node. Types are promoted, constants folded, spans and phases computed.
@@ -231,7 +241,7 @@ const char *ir_type_name(int type);
 int ir_const(struct ir *ir, double value, enum ir_type type);
 int ir_leaf(struct ir *ir, enum ir_op op, int index, enum ir_type type, uint8_t span, struct ir_at at);
 int ir_load(struct ir *ir, int input, const int *index, int n, struct ir_at at);
-int ir_param(struct ir *ir, int param, struct ir_at at);   /* span and type from the parameter */
+int ir_param(struct ir *ir, int param, struct ir_at at); /* span and type from the parameter */
 int ir_at_field(struct ir *ir, int field, struct ir_at at);
 int ir_make(struct ir *ir, enum ir_op op, const int *arg, struct ir_at at);
 /* NULL, or why these operands do not fit: one phrase without the place. */
@@ -272,7 +282,8 @@ lathe_status problem_from_args(const struct signature *sig, const lathe_arg *arg
 /* "dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128": unnamed sizes get their defaults (b=1, h_kv=h,
    kv=q, d_v=d, ...; free dims by their names, without a default). NAME=f16 is the dtype of an input declared
    "float" (default: the problem's), NAME=none leaves an optional tensor out. Errors ARG. */
-lathe_status problem_parse(const struct signature *sig, const char *text, struct problem *out, lathe_error *err);
+lathe_status problem_parse(const struct signature *sig, const char *text, struct problem *out,
+                           lathe_error *err);
 
 /* ---- eval.c, host.c: the host device, in double precision -------------------------------------- */
 
@@ -287,16 +298,16 @@ struct eval_tape {
 /* Values for one evaluation: a value without the axis bit is one double, with it `n` doubles. */
 struct eval_env {
     const struct ir *ir;
-    uint8_t axis;                     /* span bit that runs over the arrays: KV, DIM or SPLIT */
-    int n;                            /* elements on the axis */
-    double at[AT_COUNT];              /* fields without the axis */
-    const double *at_axis[AT_COUNT];  /* fields with it: n values */
-    const double *param[PARAM_COUNT]; /* n values, or 1 where the parameter has no axis bit */
+    uint8_t axis;                       /* span bit that runs over the arrays: KV, DIM or SPLIT */
+    int n;                              /* elements on the axis */
+    double at[AT_COUNT];                /* fields without the axis */
+    const double *at_axis[AT_COUNT];    /* fields with it: n values */
+    const double *param[PARAM_COUNT];   /* n values, or 1 where the parameter has no axis bit */
     const lathe_arg *input[MAX_INPUTS]; /* NULL: absent, reads default_value */
-    struct eval_tape *tape;           /* NULL: detach() gives what it is given */
+    struct eval_tape *tape;             /* NULL: detach() gives what it is given */
     /* filled by eval_run */
-    double **value; /* value[node]: NULL if not evaluated */
-    void *memory;   /* arena of value, kept between runs: eval_free */
+    double **value;  /* value[node]: NULL if not evaluated */
+    void *memory;    /* arena of value, kept between runs: eval_free */
     int error_node;  /* whose spec line is to blame; -1: none (out of memory) */
     char error[512]; /* "file:line: table: index 7 of dim 1 (h) is outside 0..6" */
 };
@@ -304,8 +315,9 @@ struct eval_env {
    which integer was divided by 0. Branches of where() are both evaluated. */
 bool eval_run(struct eval_env *env, const int *root, int n_roots);
 void eval_free(struct eval_env *env);
-/* Scalar ops, reductions and leaves excepted; used by folding too. `type` is that of the result. An i32 result
-   that does not exist (division by 0, overflow) is NaN; a cast to i32 saturates, NaN gives 0, as on a GPU. */
+/* Scalar ops, reductions and leaves excepted; used by folding too. `type` is that of the result. An i32
+   result that does not exist (division by 0, overflow) is NaN; a cast to i32 saturates, NaN gives 0, as on a
+   GPU. */
 double eval_op(enum ir_op op, enum ir_type type, const double *arg);
 
 /* One element of a tensor as double, and back (rounded to nearest even for f16, bf16). */
@@ -321,10 +333,11 @@ void dtype_store(lathe_dtype dtype, void *data, int64_t element, double value);
 lathe_status host_forward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
                           const int64_t *rows, int64_t n_rows, lathe_error *err);
 /* The finals of a row without live pairs, n_finals doubles: a constant of the spec, so that kernels and host
-   agree. What the epilogue gives on the initial state where that reads nothing else and is not NaN, else -inf. */
+   agree. What the epilogue gives on the initial state where that reads nothing else and is not NaN, else
+   -inf. */
 void host_empty_finals(const struct ir *ir, double *finals);
-/* Backward: args also hold "do" (or "dy") and "d" + final for seeds, "dq" "dk" "dv" ("dx") and "d" + input as outputs,
-   which are overwritten. */
+/* Backward: args also hold "do" (or "dy") and "d" + final for seeds, "dq" "dk" "dv" ("dx") and "d" + input as
+   outputs, which are overwritten. */
 lathe_status host_backward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
                            lathe_error *err);
 
@@ -342,20 +355,22 @@ struct diff_result {
     struct adjoint *item; /* diff_free */
 };
 /* L = sum over roots of <seed, root>. False: an op without a derivative, with its line. */
-bool diff(struct ir *ir, const int *root, const int *seed, int n_roots, struct diff_result *out, struct diag *diag);
+bool diff(struct ir *ir, const int *root, const int *seed, int n_roots, struct diff_result *out,
+          struct diag *diag);
 void diff_free(struct diff_result *r);
 bool diff_has_rule(enum ir_op op);
 
 /* ---- prove.c: `lathe check` -------------------------------------------------------------------- */
 
 struct proof {
-    const char *what; /* "online = whole row", "forward = whole row", "combine = whole", "gradients", "mask bounds" */
-    bool applies;     /* false: nothing to prove (no combine given, say) */
+    const char *
+        what; /* "online = whole row", "forward = whole row", "combine = whole", "gradients", "mask bounds" */
+    bool applies; /* false: nothing to prove (no combine given, say) */
     bool passed;
-    double error;     /* largest, relative */
+    double error; /* largest, relative */
     double bound;
-    int line;         /* spec line, where one is to blame */
-    char note[256];   /* which input, which split; a remark, or empty, where it passed */
+    int line;       /* spec line, where one is to blame */
+    char note[256]; /* which input, which split; a remark, or empty, where it passed */
 };
 enum { PROOF_MAX = 8 };
 /* All that can be proved without a GPU. Returns how many were filled. */
@@ -364,8 +379,8 @@ int prove(struct ir *ir, unsigned seed, struct proof *out);
 /* ---- bounds.c: what a mask does to a tile ------------------------------------------------------ */
 
 enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL };
-/* Class of the tile of query rows [row0, row1] and keys [kv0, kv1], inclusive, by interval arithmetic; the emitted
-   device function computes exactly this. Reads of tensors are unknown. */
+/* Class of the tile of query rows [row0, row1] and keys [kv0, kv1], inclusive, by interval arithmetic; the
+   emitted device function computes exactly this. Reads of tensors are unknown. */
 struct tile_at {
     double at[AT_COUNT]; /* fields of span 0 */
     int64_t q_start;
@@ -381,21 +396,22 @@ bool bounds_mask_reads_data(const struct ir *ir);
 /* ---- plan.c, emit.c: room 6 and 7 -------------------------------------------------------------- */
 
 struct plan {
-    const char *template_name; /* "attention_fwd_sm80" */
-    const char *file;          /* text[0] */
-    int bm, bn, stages, warps; /* attention */
+    const char *template_name;                       /* "attention_fwd_sm80" */
+    const char *file;                                /* text[0] */
+    int bm, bn, stages, warps;                       /* attention */
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
-    bool o_f32, q_in_regs; /* attention */
+    bool o_f32, q_in_regs;                           /* attention */
     int d_pad, dv_pad;
     int smem_bytes;
     char reason[512]; /* for `lathe explain` */
 };
 /* The first template that takes the problem. UNSUPPORTED lists every refusal, a line each. */
-lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem, const struct device *device,
-                       struct plan *out, lathe_error *err);
+lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                       const struct device *device, struct plan *out, lathe_error *err);
 /* Texts, entries and the launch recipe. Deterministic. Errors: MEMORY. */
-lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *sig, const struct problem *problem,
-                  const struct device *device, const struct plan *plan, struct source *out, lathe_error *err);
+lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *sig,
+                  const struct problem *problem, const struct device *device, const struct plan *plan,
+                  struct source *out, lathe_error *err);
 /* One self-contained file that nvcc compiles: every text inlined once, in order. */
 void emit_inline(const struct source *source, struct text_buf *out);
 

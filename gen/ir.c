@@ -24,10 +24,13 @@ struct op_row {
 };
 
 static const struct op_row ROWS[OP_COUNT] = {
-    [OP_CONST] = {"const", "", 0, IN_N, OUT_S, NULL, 0}, [OP_AT] = {"at", "", 0, IN_N, OUT_S, NULL, 0},
-    [OP_PARAM] = {"param", "", 0, IN_N, OUT_S, NULL, 0}, [OP_SCALAR] = {"scalar", "", 0, IN_N, OUT_S, NULL, 0},
+    [OP_CONST] = {"const", "", 0, IN_N, OUT_S, NULL, 0},
+    [OP_AT] = {"at", "", 0, IN_N, OUT_S, NULL, 0},
+    [OP_PARAM] = {"param", "", 0, IN_N, OUT_S, NULL, 0},
+    [OP_SCALAR] = {"scalar", "", 0, IN_N, OUT_S, NULL, 0},
     [OP_LOAD] = {"load", "", 0, IN_N, OUT_S, NULL, 0},
-#define OP(id, spelling, arity, in, out, cuda, flags) [OP_##id] = {#id, spelling, arity, IN_##in, OUT_##out, cuda, flags},
+#define OP(id, spelling, arity, in, out, cuda, flags)                                                        \
+    [OP_##id] = {#id, spelling, arity, IN_##in, OUT_##out, cuda, flags},
 #include "ops.def"
 #undef OP
 };
@@ -35,8 +38,8 @@ static const struct op_row ROWS[OP_COUNT] = {
 const char *ir_op_name(int op)
 {
     static const char *const symbol[OP_COUNT] = {
-        [OP_ADD] = "+",  [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/", [OP_IDIV] = "//", [OP_MOD] = "%",
-        [OP_POW] = "^",  [OP_NEG] = "-", [OP_AND] = "&", [OP_OR] = "|",  [OP_NOT] = "~",
+        [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/", [OP_IDIV] = "//", [OP_MOD] = "%",
+        [OP_POW] = "^", [OP_NEG] = "-", [OP_AND] = "&", [OP_OR] = "|",  [OP_NOT] = "~",
     };
     if (symbol[op])
         return symbol[op];
@@ -256,7 +259,7 @@ int ir_load(struct ir *ir, int input, const int *index, int count, struct ir_at 
 
 static const char *reduction_error(const struct ir *ir, enum ir_op op, int arg)
 {
-    uint8_t axis = ir_op_axis(op);
+    uint8_t axis = ir_op_axis((int)op);
     if (ir->node[arg].type == TYPE_BOOL)
         return "takes a number, got a bool; use where(c, 1.0, 0.0)";
     if (ir->node[arg].span & axis)
@@ -264,7 +267,8 @@ static const char *reduction_error(const struct ir *ir, enum ir_op op, int arg)
     if (axis == SPAN_KV)
         return "value does not vary along the row (it is already one per row)";
     if (axis == SPAN_DIM)
-        return "value does not vary along the head dim; dimsum and dimmax belong in query_mod, key_mod, value_mod and "
+        return "value does not vary along the head dim; dimsum and dimmax belong in query_mod, key_mod, "
+               "value_mod and "
                "output_mod";
     return "value does not vary along the splits; splitmax and splitsum belong in combine";
 }

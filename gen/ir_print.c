@@ -140,12 +140,15 @@ static void print_inputs(struct text_buf *out, const struct ir *ir)
     };
     for (int i = 0; i < ir->n_inputs; i++) {
         const struct input *in = &ir->input[i];
-        text_add(out, "input %s %s", in->name, in->dtype == LATHE_NONE ? "float" : lathe_dtype_text(in->dtype));
+        text_add(out, "input %s %s", in->name,
+                 in->dtype == LATHE_NONE ? "float" : lathe_dtype_text(in->dtype));
         for (int d = 0; d < in->n_dims; d++)
             if (in->dim[d].literal)
                 text_add(out, " %" PRId32, in->dim[d].literal);
             else
-                text_add(out, " %s", in->dim[d].sym >= SYM_FREE ? ir->free_name[in->dim[d].sym - SYM_FREE] : sym[in->dim[d].sym]);
+                text_add(out, " %s",
+                         in->dim[d].sym >= SYM_FREE ? ir->free_name[in->dim[d].sym - SYM_FREE]
+                                                    : sym[in->dim[d].sym]);
         text_add(out, "%s%s\n", in->grad ? " grad" : "", in->optional ? " optional" : "");
     }
 }

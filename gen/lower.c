@@ -5,9 +5,10 @@
  *  - constants of the problem, defaults of absent inputs, detach dropped;
  *  - f32(a + b) of indices becomes f32(a) + f32(b): both parts can be computed once per row or column, and
  *    the sum is rounded once either way, since indices stay below 2^24;
- *  - exp(x) becomes exp2(x log2 e), and with x = a t + b (a, b constant along the row) exp2(t (a log2 e) + b log2 e):
- *    one multiply-add per element;
- *  - scale qk + f t becomes scale (qk + (f / scale) t) under an exponential or a row maximum, which take the scale;
+ *  - exp(x) becomes exp2(x log2 e), and with x = a t + b (a, b constant along the row) exp2(t (a log2 e) + b
+ * log2 e): one multiply-add per element;
+ *  - scale qk + f t becomes scale (qk + (f / scale) t) under an exponential or a row maximum, which take the
+ * scale;
  *  - (qk scale) f becomes qk (f scale);
  *  - rowmax(a t + b) becomes a rowmax(t) + b where a > 0 for certain.
  */
@@ -76,14 +77,16 @@ static int float_of_index(struct ir *w, int node)
 {
     const struct ir_node n = w->node[node];
     bool sum = n.op == OP_ADD || n.op == OP_SUB;
-    if (!sum || n.type != TYPE_I32 || magnitude(w, n.arg[0], 4) > INDEX_MAX || magnitude(w, n.arg[1], 4) > INDEX_MAX)
+    if (!sum || n.type != TYPE_I32 || magnitude(w, n.arg[0], 4) > INDEX_MAX ||
+        magnitude(w, n.arg[1], 4) > INDEX_MAX)
         return ir1(w, OP_F32, node);
     return ir2(w, (enum ir_op)n.op, ir1(w, OP_F32, n.arg[0]), ir1(w, OP_F32, n.arg[1]));
 }
 
 /* ---- affine forms ---------------------------------------------------------------------------- */
 
-/* value = factor * atom + offset, where factor and offset do not vary along the row. atom -1: factor unused. */
+/* value = factor * atom + offset, where factor and offset do not vary along the row. atom -1: factor unused.
+ */
 struct affine {
     int atom;
     int factor;
@@ -106,7 +109,8 @@ static int add(struct ir *w, int a, int b)
 
 static int times(struct ir *w, int a, int b)
 {
-    bool zero = (w->node[a].op == OP_CONST && w->node[a].value == 0) || (w->node[b].op == OP_CONST && w->node[b].value == 0);
+    bool zero = (w->node[a].op == OP_CONST && w->node[a].value == 0) ||
+                (w->node[b].op == OP_CONST && w->node[b].value == 0);
     return zero ? ir_const(w, 0.0, TYPE_F32) : ir2(w, OP_MUL, a, b);
 }
 
@@ -120,11 +124,12 @@ static struct affine decompose(struct ir *w, int node, int depth);
 
 static bool is_scaled_product(const struct ir *w, struct affine f)
 {
-    return w->node[f.atom].op == OP_PARAM && w->node[f.atom].index == PARAM_QK && w->node[f.factor].op == OP_CONST &&
-           w->node[f.factor].value > 0;
+    return w->node[f.atom].op == OP_PARAM && w->node[f.atom].index == PARAM_QK &&
+           w->node[f.factor].op == OP_CONST && w->node[f.factor].value > 0;
 }
 
-/* scale qk + f t = scale (qk + (f / scale) t): the scale leaves the element, as it does without the other term. */
+/* scale qk + f t = scale (qk + (f / scale) t): the scale leaves the element, as it does without the other
+ * term. */
 static struct affine pull_scale(struct ir *w, struct affine product, struct affine other)
 {
     int ratio = times(w, other.factor, ir_const(w, 1.0 / w->node[product.factor].value, TYPE_F32));
@@ -150,7 +155,8 @@ static struct affine sum_of(struct ir *w, int node, struct affine a, struct affi
 /* at.q - at.kv and its like stay whole: apart, large positions would cancel only after they were rounded. */
 static bool is_index_sum(const struct ir *w, const struct ir_node *n)
 {
-    return (n->op == OP_ADD || n->op == OP_SUB) && w->node[n->arg[0]].op == OP_F32 && w->node[n->arg[1]].op == OP_F32;
+    return (n->op == OP_ADD || n->op == OP_SUB) && w->node[n->arg[0]].op == OP_F32 &&
+           w->node[n->arg[1]].op == OP_F32;
 }
 
 static struct affine decompose_inner(struct ir *w, int node, int depth)
@@ -165,7 +171,8 @@ static struct affine decompose_inner(struct ir *w, int node, int depth)
     case OP_ADD:
         return sum_of(w, node, decompose(w, n.arg[0], depth), decompose(w, n.arg[1], depth));
     case OP_SUB:
-        return sum_of(w, node, decompose(w, n.arg[0], depth), scaled(w, decompose(w, n.arg[1], depth), minus_one));
+        return sum_of(w, node, decompose(w, n.arg[0], depth),
+                      scaled(w, decompose(w, n.arg[1], depth), minus_one));
     case OP_NEG:
         return scaled(w, decompose(w, n.arg[0], depth), minus_one);
     case OP_MUL:
@@ -174,7 +181,8 @@ static struct affine decompose_inner(struct ir *w, int node, int depth)
         return atom_of(w, node);
     case OP_DIV:
         if (right_fixed)
-            return scaled(w, decompose(w, n.arg[0], depth), ir2(w, OP_DIV, ir_const(w, 1.0, TYPE_F32), n.arg[1]));
+            return scaled(w, decompose(w, n.arg[0], depth),
+                          ir2(w, OP_DIV, ir_const(w, 1.0, TYPE_F32), n.arg[1]));
         return atom_of(w, node);
     default:
         return atom_of(w, node);
@@ -221,10 +229,10 @@ static int product(struct ir *w, int a, int b)
         int left = side ? b : a;
         int right = side ? a : b;
         const struct ir_node n = w->node[left];
-        bool scaled_qk = n.op == OP_MUL && w->node[n.arg[0]].op == OP_PARAM && w->node[n.arg[0]].index == PARAM_QK &&
-                         w->node[n.arg[1]].op == OP_CONST;
-        bool scaled_too = n.op == OP_MUL && w->node[n.arg[1]].op == OP_PARAM && w->node[n.arg[1]].index == PARAM_QK &&
-                          w->node[n.arg[0]].op == OP_CONST;
+        bool scaled_qk = n.op == OP_MUL && w->node[n.arg[0]].op == OP_PARAM &&
+                         w->node[n.arg[0]].index == PARAM_QK && w->node[n.arg[1]].op == OP_CONST;
+        bool scaled_too = n.op == OP_MUL && w->node[n.arg[1]].op == OP_PARAM &&
+                          w->node[n.arg[1]].index == PARAM_QK && w->node[n.arg[0]].op == OP_CONST;
         if (scaled_qk || scaled_too)
             return ir2(w, OP_MUL, n.arg[scaled_qk ? 0 : 1], ir2(w, OP_MUL, right, n.arg[scaled_qk ? 1 : 0]));
     }

@@ -81,7 +81,8 @@ static bool half_mod_fits(const struct request *r, char *why)
             int64_t dim = r->problem->dim[m < MOD_VALUE ? SYM_D : SYM_D_V];
             if (r->ir->mod[m].stage[s].form == STAGE_ELEMENT || dim % 2 == 0)
                 continue;
-            snprintf(why, REASON_BYTES, "%s works on pairs, which an odd head dim (%d) does not have", name[m], (int)dim);
+            snprintf(why, REASON_BYTES, "%s works on pairs, which an odd head dim (%d) does not have",
+                     name[m], (int)dim);
             return false;
         }
     return true;
@@ -99,8 +100,8 @@ static bool attention_dims_fit(const struct request *r, char *why)
     else if (dv < 16 || dv > 256 || dv % 8 != 0)
         snprintf(why, REASON_BYTES, "d_v = %lld; it takes multiples of 8 from 16 to 256", (long long)dv);
     else if (r->device->sm < 80)
-        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0 (cp.async, bf16 mma)", r->device->sm / 10,
-                 r->device->sm % 10);
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0 (cp.async, bf16 mma)",
+                 r->device->sm / 10, r->device->sm % 10);
     else
         return half_mod_fits(r, why);
     return false;
@@ -115,7 +116,8 @@ static void take_tile(struct plan *plan, const struct tile_row *t, int smem, boo
     plan->q_in_regs = t->q_in_regs;
     plan->smem_bytes = smem;
     snprintf(plan->reason, sizeof plan->reason,
-             "head dims padded to %d and %d: tiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory%s",
+             "head dims padded to %d and %d: tiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes "
+             "of shared memory%s",
              plan->d_pad, plan->dv_pad, t->bm, t->bn, t->warps, t->stages, t->stages == 1 ? "" : "s", smem,
              diag ? "; a value per distance is shared along diagonals" : "");
 }
@@ -135,14 +137,14 @@ static bool attention_sm80_ok(const struct request *r, struct plan *plan, char *
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
         const struct tile_row *t = &TILES[i];
         int smem = attention_smem(t, plan->d_pad, plan->dv_pad, plan->o_f32, diag > 0);
-        if (plan->d_pad > t->max_d || plan->dv_pad > t->max_dv || smem > r->device->smem_bytes || r->device->sm < t->min_sm ||
-            r->device->sm > t->max_sm)
+        if (plan->d_pad > t->max_d || plan->dv_pad > t->max_dv || smem > r->device->smem_bytes ||
+            r->device->sm < t->min_sm || r->device->sm > t->max_sm)
             continue;
         take_tile(plan, t, smem, diag > 0);
         return true;
     }
-    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad, plan->dv_pad,
-             r->device->smem_bytes);
+    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,
+             plan->dv_pad, r->device->smem_bytes);
     return false;
 }
 
@@ -193,14 +195,18 @@ static bool rowwise_ok(const struct request *r, struct plan *plan, char *why)
         return false;
     }
     if (r->device->sm < 80) {
-        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0", r->device->sm / 10, r->device->sm % 10);
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0", r->device->sm / 10,
+                 r->device->sm % 10);
         return false;
     }
     rowwise_shape(r->problem->dim[SYM_N], (int)lathe_dtype_size(dtype), plan);
-    snprintf(plan->reason, sizeof plan->reason, plan->per_thread > 0 ? "rows of %lld in registers: %d threads, %d row%s a block, %d elements each"
-                                                                     : "rows of %lld do not fit registers: %d threads, %d row%s a block, read again in every pass (%d)",
-             (long long)r->problem->dim[SYM_N], plan->threads, plan->rows_per_block, plan->rows_per_block == 1 ? "" : "s",
-             plan->per_thread);
+    snprintf(plan->reason, sizeof plan->reason,
+             plan->per_thread > 0
+                 ? "rows of %lld in registers: %d threads, %d row%s a block, %d elements each"
+                 : "rows of %lld do not fit registers: %d threads, %d row%s a block, read again in every "
+                   "pass (%d)",
+             (long long)r->problem->dim[SYM_N], plan->threads, plan->rows_per_block,
+             plan->rows_per_block == 1 ? "" : "s", plan->per_thread);
     return true;
 }
 
@@ -218,8 +224,8 @@ static void refuse(lathe_error *err, const char *name, const char *why)
         snprintf(err->text + used, sizeof err->text - used, "%s%s: %s", used ? "\n" : "", name, why);
 }
 
-lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem, const struct device *device,
-                       struct plan *out, lathe_error *err)
+lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                       const struct device *device, struct plan *out, lathe_error *err)
 {
     const struct request request = {ir, problem, device};
     lathe_error reasons = {.status = LATHE_UNSUPPORTED};

@@ -421,7 +421,8 @@ static void find_unaligned(const struct signature *sig, const lathe_arg *args, i
 {
     for (int k = 0; k < n; k++)
         for (int i = 0; i < sig->n_args; i++)
-            if (sig->arg[i].problem_dtype && strcmp(sig->arg[i].name, args[k].name) == 0 && !rows_aligned(&args[k]))
+            if (sig->arg[i].problem_dtype && strcmp(sig->arg[i].name, args[k].name) == 0 &&
+                !rows_aligned(&args[k]))
                 out->unaligned |= 1u << i;
 }
 

@@ -6,6 +6,7 @@
 #include "trace.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct lexer {
@@ -165,19 +166,24 @@ static void report(struct tracer *t, const struct source_text *file, const struc
         const char *word;
         const char *advice;
     } ADVICE[] = {
-        {"if", "write where(c, a, b)"},        {"and", "write a & b"},
-        {"or", "write a | b"},                 {"not", "write ~a"},
-        {"==", "write eq(a, b)"},              {"~=", "write ne(a, b)"},
-        {"while", "decide it outside of it"},  {"repeat", "decide it outside of it"},
+        {"if", "write where(c, a, b)"},
+        {"and", "write a & b"},
+        {"or", "write a | b"},
+        {"not", "write ~a"},
+        {"==", "write eq(a, b)"},
+        {"~=", "write ne(a, b)"},
+        {"while", "decide it outside of it"},
+        {"repeat", "decide it outside of it"},
     };
     const char *advice = "";
     for (size_t i = 0; i < sizeof ADVICE / sizeof *ADVICE; i++)
         if (strcmp(ADVICE[i].word, hit->word) == 0)
             advice = ADVICE[i].advice;
-    diag_add(t->diag, file->name, hit->line,
-             "'%s' cannot be traced: a traced function is a straight-line formula and Lua would silently take a "
-             "traced value as true; %s",
-             hit->word, advice);
+    diag_add(
+        t->diag, file->name, hit->line,
+        "'%s' cannot be traced: a traced function is a straight-line formula and Lua would silently take a "
+        "traced value as true; %s",
+        hit->word, advice);
 }
 
 void scan_call(lua_State *lua, lua_Debug *call)
@@ -189,17 +195,24 @@ void scan_call(lua_State *lua, lua_Debug *call)
         if (call->source[0] != '@' || strcmp(call->source + 1, file->name) != 0 || call->what[0] != 'L')
             continue;
         int key = f * (1 << 20) + call->linedefined;
+        int known = 0;
         for (int i = 0; i < t->n_scanned; i++)
-            if (t->scanned[i] == key)
-                return;
-        if (t->n_scanned < SCANNED_MAX)
-            t->scanned[t->n_scanned++] = key;
+            known = abs(t->scanned[i]) == key ? t->scanned[i] : known;
+        if (known > 0)
+            return;
         struct scan_hit hit[DIAG_MAX];
-        int n = scan_function(file->data, file->size, call->linedefined, call->lastlinedefined, hit, DIAG_MAX);
+        int n = known < 0 ? 0
+                          : scan_function(file->data, file->size, call->linedefined, call->lastlinedefined,
+                                          hit, DIAG_MAX);
         for (int i = 0; i < n; i++)
             report(t, file, &hit[i]);
-        if (n > 0)
-            t->scan_failed = true;
+        bool bad = known < 0 || n > 0;
+        if (known == 0 && t->n_scanned < SCANNED_MAX)
+            t->scanned[t->n_scanned++] = bad ? -key : key;
+        if (bad) {
+            t->scan_failed = true; /* recorded: the message handler adds nothing */
+            luaL_error(lua, "cannot be traced");
+        }
         return;
     }
 }

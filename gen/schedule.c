@@ -96,8 +96,8 @@ static int lazy_reduction(const struct ir *w, const struct schedule *s, int k, c
         int state = rest;
         if (product->op == OP_MUL)
             state = is_state(w, product->arg[0], k) ? product->arg[0] : product->arg[1];
-        if (!is_state(w, state, k) || count_uses(w, state, used) != 1 || count_uses(w, sum->arg[side], used) != 1 ||
-            count_uses(w, root, used) != 1)
+        if (!is_state(w, state, k) || count_uses(w, state, used) != 1 ||
+            count_uses(w, sum->arg[side], used) != 1 || count_uses(w, root, used) != 1)
             continue;
         for (int i = 0; i < s->n_reductions; i++)
             if (s->reduction[i] == sum->arg[side] && w->node[sum->arg[side]].op == OP_ROWSUM)

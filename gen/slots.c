@@ -31,15 +31,41 @@ struct call {
     struct ir_fn *fn;
     const int *leaf; /* PARAM leaves passed first */
     int n_leaves;
-    int n_values;    /* values returned first */
+    int n_values;                /* values returned first */
     const struct scale_name *in; /* a table of row values, passed after the leaves */
     int n_in;
-    int in_param;                /* PARAM_STATE, PARAM_FINAL, PARAM_SPLIT_FINAL */
-    struct scale_name *out;      /* a table of row values returned after the first value */
-    int *n_out;                  /* NULL: no table is returned */
-    bool out_is_new;             /* names are taken from the table; else they must match */
-    bool table_is_second;        /* the table stands between the first and the second value */
+    int in_param;           /* PARAM_STATE, PARAM_FINAL, PARAM_SPLIT_FINAL */
+    struct scale_name *out; /* a table of row values returned after the first value */
+    int *n_out;             /* NULL: no table is returned */
+    bool out_is_new;        /* names are taken from the table; else they must match */
+    bool table_is_second;   /* the table stands between the first and the second value */
 };
+
+/* A row value that is not there; the names are upvalue 1. */
+static int unknown_row_value(lua_State *lua)
+{
+    return luaL_error(lua, "there is no row value '%s' here (%s)", luaL_tolstring(lua, 2, NULL),
+                      lua_tostring(lua, lua_upvalueindex(1)));
+}
+
+/* The table on top of the stack answers unknown names with an error. */
+static void close_row_values(lua_State *lua, const struct scale_name *name, int n)
+{
+    luaL_Buffer names;
+    luaL_buffinit(lua, &names);
+    for (int i = 0; i < n; i++) {
+        luaL_addstring(&names, i > 0 ? " " : "");
+        luaL_addstring(&names, name[i].name);
+    }
+    if (n == 0)
+        luaL_addstring(&names, "it has none");
+    luaL_pushresult(&names);
+    lua_pushcclosure(lua, unknown_row_value, 1);
+    lua_newtable(lua);
+    lua_insert(lua, -2);
+    lua_setfield(lua, -2, "__index");
+    lua_setmetatable(lua, -2);
+}
 
 static void push_params(lua_State *lua, const struct call *c)
 {
@@ -54,6 +80,7 @@ static void push_params(lua_State *lua, const struct call *c)
         push_value(lua, ir_param(t->ir, c->in_param + i, nowhere));
         lua_setfield(lua, -2, c->in[i].name);
     }
+    close_row_values(lua, c->in, c->n_in);
 }
 
 static int compare_scales(const void *a, const void *b)
@@ -82,7 +109,8 @@ static void require_same_names(lua_State *lua, const struct call *c, const struc
     for (int i = 0; i < n || i < *c->n_out; i++) {
         int order = i >= n ? 1 : i >= *c->n_out ? -1 : strcmp(given[i].name, c->out[i].name);
         if (order < 0)
-            luaL_error(lua, "%s: returns '%s', which is not a row value declared before", c->who, given[i].name);
+            luaL_error(lua, "%s: returns '%s', which is not a row value declared before", c->who,
+                       given[i].name);
         if (order > 0)
             luaL_error(lua, "%s: does not return '%s'", c->who, c->out[i].name);
     }
@@ -92,8 +120,8 @@ static void take_table(lua_State *lua, const struct call *c, int table)
 {
     struct scale_name given[MAX_STATE];
     if (!lua_istable(lua, table))
-        luaL_error(lua, "%s: must return a table of row values here, such as { lse = value } or {}; got %s", c->who,
-                   luaL_typename(lua, table));
+        luaL_error(lua, "%s: must return a table of row values here, such as { lse = value } or {}; got %s",
+                   c->who, luaL_typename(lua, table));
     int n = collect_names(lua, table, c->who, given);
     if (c->out_is_new) {
         memcpy(c->out, given, sizeof given);
@@ -118,11 +146,12 @@ static int call_slot(lua_State *lua)
     int n_args = lua_gettop(lua) - 1;
     lua_call(lua, n_args, LUA_MULTRET);
     int given = lua_gettop(lua);
-    bool table_may_lack = c->n_out && c->out_is_new && !c->table_is_second && c->n_values == 1 && given == 1 &&
-                          tracer_of(lua)->slot == SLOT_ROW;
+    bool table_may_lack = c->n_out && c->out_is_new && !c->table_is_second && c->n_values == 1 &&
+                          given == 1 && tracer_of(lua)->slot == SLOT_ROW;
     int want = c->n_values + (c->n_out != NULL && !table_may_lack);
     if (given != want)
-        return luaL_error(lua, "%s: must return %d value%s, returns %d", c->who, want, want == 1 ? "" : "s", given);
+        return luaL_error(lua, "%s: must return %d value%s, returns %d", c->who, want, want == 1 ? "" : "s",
+                          given);
     c->fn->n_roots = 0;
     for (int i = 0; i < c->n_values; i++)
         c->fn->root[c->fn->n_roots++] = lift(lua, 1 + i + (c->table_is_second && i > 0), c->who);
@@ -148,7 +177,8 @@ static bool trace_call(struct tracer *t, enum trace_slot slot, struct call *c)
 }
 
 /* A slot that is a function or absent: leaves nothing on the stack. */
-static void trace_function(struct tracer *t, int slots, const char *field, enum trace_slot slot, struct call c)
+static void trace_function(struct tracer *t, int slots, const char *field, enum trace_slot slot,
+                           struct call c)
 {
     int kind = lua_getfield(t->lua, slots, field);
     c.who = field;
@@ -183,14 +213,18 @@ static void trace_scale(struct tracer *t, int slots)
     lua_pop(t->lua, 1);
 }
 
-static void trace_stage(struct tracer *t, struct ir_mod *mod, enum stage_form form, const char *who, enum trace_slot slot)
+static void trace_stage(struct tracer *t, struct ir_mod *mod, enum stage_form form, const char *who,
+                        enum trace_slot slot)
 {
     static const int element[] = {PARAM_X};
     static const int pair[] = {PARAM_LO, PARAM_HI};
     struct ir_stage *stage = &mod->stage[mod->n_stages];
     stage->form = (uint8_t)form;
     int width = form == STAGE_ELEMENT ? 1 : 2;
-    struct call c = {.who = who, .fn = &stage->fn, .leaf = form == STAGE_ELEMENT ? element : pair, .n_leaves = width,
+    struct call c = {.who = who,
+                     .fn = &stage->fn,
+                     .leaf = form == STAGE_ELEMENT ? element : pair,
+                     .n_leaves = width,
                      .n_values = width};
     if (trace_call(t, slot, &c))
         mod->n_stages++;
@@ -215,7 +249,8 @@ static void trace_mod(struct tracer *t, int slots, const char *field, enum mod w
             trace_stage(t, mod, form, field, slot);
         }
     } else if (kind != LUA_TNIL) {
-        slot_mistake(t, "'%s' must be a function, half(f), interleaved(f) or chain(...), got %s", field, luaL_typename(lua, -1));
+        slot_mistake(t, "'%s' must be a function, half(f), interleaved(f) or chain(...), got %s", field,
+                     luaL_typename(lua, -1));
     }
     lua_pop(lua, 1);
 }
@@ -228,15 +263,16 @@ static int read_states(lua_State *lua)
     for (int i = 0; i < ir->n_states; i++) {
         lua_getfield(lua, 1, ir->state[i].name);
         if (lua_type(lua, -1) != LUA_TNUMBER)
-            return luaL_error(lua, "online_rowscales: '%s' starts as a number such as 0.0 or -inf, got %s", ir->state[i].name,
-                              luaL_typename(lua, -1));
+            return luaL_error(lua, "online_rowscales: '%s' starts as a number such as 0.0 or -inf, got %s",
+                              ir->state[i].name, luaL_typename(lua, -1));
         ir->state[i].init = lua_tonumber(lua, -1);
         lua_pop(lua, 1);
     }
     return 0;
 }
 
-static void trace_online_field(struct tracer *t, int online, const char *field, enum trace_slot slot, struct call c)
+static void trace_online_field(struct tracer *t, int online, const char *field, enum trace_slot slot,
+                               struct call c)
 {
     c.who = field;
     if (lua_getfield(t->lua, online, field) == LUA_TFUNCTION)
@@ -254,20 +290,43 @@ static void trace_online(struct tracer *t, int online)
     if (!trace_pcall(t, 1, 0))
         return;
     trace_online_field(t, online, "online_fwd", SLOT_ONLINE,
-                       (struct call){.fn = &ir->online, .leaf = score, .n_leaves = 1, .n_values = 2, .in = ir->state,
-                                     .n_in = ir->n_states, .in_param = PARAM_STATE, .out = ir->state,
-                                     .n_out = &ir->n_states, .table_is_second = true});
+                       (struct call){.fn = &ir->online,
+                                     .leaf = score,
+                                     .n_leaves = 1,
+                                     .n_values = 2,
+                                     .in = ir->state,
+                                     .n_in = ir->n_states,
+                                     .in_param = PARAM_STATE,
+                                     .out = ir->state,
+                                     .n_out = &ir->n_states,
+                                     .table_is_second = true});
     trace_online_field(t, online, "online_fwd_epilogue", SLOT_EPILOGUE,
-                       (struct call){.fn = &ir->epilogue, .n_values = 1, .in = ir->state, .n_in = ir->n_states,
-                                     .in_param = PARAM_STATE, .out = ir->final, .n_out = &ir->n_finals, .out_is_new = true});
+                       (struct call){.fn = &ir->epilogue,
+                                     .n_values = 1,
+                                     .in = ir->state,
+                                     .n_in = ir->n_states,
+                                     .in_param = PARAM_STATE,
+                                     .out = ir->final,
+                                     .n_out = &ir->n_finals,
+                                     .out_is_new = true});
     if (ir->epilogue.n_roots == 0)
         return;
     trace_online_field(t, online, "forward", SLOT_FORWARD,
-                       (struct call){.fn = &ir->forward, .leaf = score, .n_leaves = 1, .n_values = 1, .in = ir->final,
-                                     .n_in = ir->n_finals, .in_param = PARAM_FINAL});
+                       (struct call){.fn = &ir->forward,
+                                     .leaf = score,
+                                     .n_leaves = 1,
+                                     .n_values = 1,
+                                     .in = ir->final,
+                                     .n_in = ir->n_finals,
+                                     .in_param = PARAM_FINAL});
     trace_online_field(t, online, "combine", SLOT_COMBINE,
-                       (struct call){.fn = &ir->combine, .n_values = 1, .in = ir->final, .n_in = ir->n_finals,
-                                     .in_param = PARAM_SPLIT_FINAL, .out = ir->final, .n_out = &ir->n_finals});
+                       (struct call){.fn = &ir->combine,
+                                     .n_values = 1,
+                                     .in = ir->final,
+                                     .n_in = ir->n_finals,
+                                     .in_param = PARAM_SPLIT_FINAL,
+                                     .out = ir->final,
+                                     .n_out = &ir->n_finals});
 }
 
 /* The online function of the spec, or the prelude's softmax. */
@@ -282,7 +341,8 @@ static void trace_online_slot(struct tracer *t, int slots)
     if (lua_istable(lua, -1) && has_tag(lua, -1, TAG_ONLINE))
         trace_online(t, lua_gettop(lua));
     else
-        slot_mistake(t, "'online_func' must be online_func { ... }, softmax or elementwise_weights(f), got %s",
+        slot_mistake(t,
+                     "'online_func' must be online_func { ... }, softmax or elementwise_weights(f), got %s",
                      luaL_typename(lua, -1));
     lua_pop(lua, 1);
 }
@@ -297,7 +357,8 @@ void trace_attention(struct tracer *t, int slots)
     trace_mod(t, slots, "key_mod", MOD_KEY, SLOT_KEY);
     trace_mod(t, slots, "value_mod", MOD_VALUE, SLOT_VALUE);
     trace_scale(t, slots);
-    trace_function(t, slots, "score_mod", SLOT_SCORE, (struct call){.fn = &ir->score, .leaf = score, .n_leaves = 1, .n_values = 1});
+    trace_function(t, slots, "score_mod", SLOT_SCORE,
+                   (struct call){.fn = &ir->score, .leaf = score, .n_leaves = 1, .n_values = 1});
     trace_function(t, slots, "mask_mod", SLOT_MASK, (struct call){.fn = &ir->mask, .n_values = 1});
     trace_online_slot(t, slots);
     trace_mod(t, slots, "output_mod", MOD_OUTPUT, SLOT_OUTPUT);
@@ -315,6 +376,11 @@ void trace_rowwise(struct tracer *t, int slots)
         slot_mistake(t, "rowwise: 'forward' is missing: forward = function(x, at, inputs) return y end");
     lua_pop(t->lua, 1);
     trace_function(t, slots, "forward", SLOT_ROW,
-                   (struct call){.fn = &ir->row, .leaf = element, .n_leaves = 1, .n_values = 1, .out = ir->final,
-                                 .n_out = &ir->n_finals, .out_is_new = true});
+                   (struct call){.fn = &ir->row,
+                                 .leaf = element,
+                                 .n_leaves = 1,
+                                 .n_values = 1,
+                                 .out = ir->final,
+                                 .n_out = &ir->n_finals,
+                                 .out_is_new = true});
 }

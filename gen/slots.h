@@ -25,6 +25,6 @@ void slot_mistake(struct tracer *t, const char *fmt, ...) __attribute__((format(
 
 #define TAG_ONLINE "lathe.online"
 #define TAG_STAGES "lathe.stages"
-#define TAG_INPUT "lathe.input"
+#define TAG_INPUT  "lathe.input"
 
 #endif

@@ -17,28 +17,37 @@
 
 #include "lathe.h"
 
-enum { NAME_MAX_BYTES = 48, MAX_ARGS = 32, MAX_DIMS = 5, MAX_FACTORS = 5, MAX_PARAMS = 192, MAX_LAUNCHES = 6,
-       MAX_BUFFERS = 6, MAX_TEXTS = 24, MAX_FREE_SYMS = 8 };
+enum {
+    NAME_MAX_BYTES = 48,
+    MAX_ARGS = 32,
+    MAX_DIMS = 5,
+    MAX_FACTORS = 5,
+    MAX_PARAMS = 192,
+    MAX_LAUNCHES = 6,
+    MAX_BUFFERS = 6,
+    MAX_TEXTS = 24,
+    MAX_FREE_SYMS = 8
+};
 
 /* Symbols: the sizes of a problem. SYM_FREE + k are dims that an input names for itself. */
-#define SYM_MAP(X)                                                                                 \
-    X(ONE, "1", "one")                                                                             \
-    X(B, "b", "batch")                                                                             \
-    X(H, "h", "query heads")                                                                       \
-    X(H_KV, "h_kv", "key and value heads")                                                         \
-    X(Q, "q", "query length")                                                                      \
-    X(KV, "kv", "key length")                                                                      \
-    X(D, "d", "head dim of q and k")                                                               \
-    X(D_V, "d_v", "head dim of v and o")                                                           \
-    X(ROWS0, "rows0", "outermost row dim")                                                         \
-    X(ROWS1, "rows1", "middle row dim")                                                            \
-    X(ROWS, "rows", "innermost row dim")                                                           \
+#define SYM_MAP(X)                                                                                           \
+    X(ONE, "1", "one")                                                                                       \
+    X(B, "b", "batch")                                                                                       \
+    X(H, "h", "query heads")                                                                                 \
+    X(H_KV, "h_kv", "key and value heads")                                                                   \
+    X(Q, "q", "query length")                                                                                \
+    X(KV, "kv", "key length")                                                                                \
+    X(D, "d", "head dim of q and k")                                                                         \
+    X(D_V, "d_v", "head dim of v and o")                                                                     \
+    X(ROWS0, "rows0", "outermost row dim")                                                                   \
+    X(ROWS1, "rows1", "middle row dim")                                                                      \
+    X(ROWS, "rows", "innermost row dim")                                                                     \
     X(N, "n", "row length")
 enum sym {
 #define SYM_ENUM(id, text, what) SYM_##id,
     SYM_MAP(SYM_ENUM)
 #undef SYM_ENUM
-    SYM_FREE,
+        SYM_FREE,
     SYM_COUNT = SYM_FREE + MAX_FREE_SYMS
 };
 
@@ -51,12 +60,12 @@ struct sig_dim {
 
 struct sig_arg {
     char name[NAME_MAX_BYTES];
-    uint8_t role;      /* enum arg_role */
-    uint8_t dtype;     /* lathe_dtype; NONE: any of f32 f16 bf16, compiled in */
+    uint8_t role;       /* enum arg_role */
+    uint8_t dtype;      /* lathe_dtype; NONE: any of f32 f16 bf16, compiled in */
     bool problem_dtype; /* its dtype is the problem's (q, k, v, o, x, y) */
-    bool unit_last;    /* last stride must be 1 */
-    bool optional;     /* may be left out; a scalar or tensor then reads default_value */
-    bool grad;         /* declared with grad = true */
+    bool unit_last;     /* last stride must be 1 */
+    bool optional;      /* may be left out; a scalar or tensor then reads default_value */
+    bool grad;          /* declared with grad = true */
     double default_value;
     uint8_t ndim; /* rowwise x and y: 4 with leading ROWS0, ROWS1 that may be left out by the caller */
     bool leading_optional; /* leading dims may be absent (taken as 1) */
@@ -72,11 +81,12 @@ struct signature {
 };
 
 struct problem {
-    lathe_dtype dtype;               /* of q, k, v, o or x, y */
-    int64_t dim[SYM_COUNT];          /* -1: not bound */
-    uint8_t arg_dtype[MAX_ARGS];     /* lathe_dtype of each signature argument */
-    uint32_t present;                /* bit per signature argument */
-    uint32_t unaligned;              /* the same, attention: rows of q, k, v, o that do not start at multiples of 16 bytes */
+    lathe_dtype dtype;           /* of q, k, v, o or x, y */
+    int64_t dim[SYM_COUNT];      /* -1: not bound */
+    uint8_t arg_dtype[MAX_ARGS]; /* lathe_dtype of each signature argument */
+    uint32_t present;            /* bit per signature argument */
+    uint32_t
+        unaligned; /* the same, attention: rows of q, k, v, o that do not start at multiples of 16 bytes */
 };
 
 /* scale * product of ceil(dim[sym] / tile) */
@@ -90,19 +100,20 @@ struct product {
 };
 
 enum param_kind {
-    PARAM_ARG_DATA,   /* pointer: data of argument `arg`, NULL where an optional one is absent */
-    PARAM_ARG_STRIDE, /* i64: stride of dim `dim` of argument `arg`, in elements; 0 where absent or the dim has size 1 */
+    PARAM_ARG_DATA,     /* pointer: data of argument `arg`, NULL where an optional one is absent */
+    PARAM_ARG_STRIDE,   /* i64: stride of dim `dim` of argument `arg`, in elements; 0 where absent or the dim
+                           has size 1 */
     PARAM_ARG_STRIDE32, /* i32: the same; the launcher refuses (size - 1) * stride >= 2^31 */
-    PARAM_SYM,        /* i32: value of symbol `arg` */
-    PARAM_SCALAR_F32, /* f32: value of scalar argument `arg`, or its default */
+    PARAM_SYM,          /* i32: value of symbol `arg` */
+    PARAM_SCALAR_F32,   /* f32: value of scalar argument `arg`, or its default */
     PARAM_SCALAR_I32,
-    PARAM_Q_START,    /* i32: q_start, or kv - q */
-    PARAM_WORK_DATA,  /* pointer: workspace buffer `arg` */
-    PARAM_PRODUCT,    /* i64: `product` */
+    PARAM_Q_START,   /* i32: q_start, or kv - q */
+    PARAM_WORK_DATA, /* pointer: workspace buffer `arg` */
+    PARAM_PRODUCT,   /* i64: `product` */
 };
 
 struct param {
-    uint8_t kind;  /* enum param_kind */
+    uint8_t kind; /* enum param_kind */
     int16_t arg;
     int16_t dim;
     uint32_t offset; /* bytes into the block, naturally aligned */
@@ -147,7 +158,7 @@ int64_t product_value(const struct product *p, const struct problem *problem);
 
 /* A device as planning sees it: numbers only, so planning runs without a GPU. */
 struct device {
-    int sm;         /* 80, 90, ... compute capability major * 10 + minor */
+    int sm; /* 80, 90, ... compute capability major * 10 + minor */
     int sm_count;
     int smem_bytes; /* opt-in maximum for one block */
     char arch[16];  /* "sm_80", "sm_90a": what the compiler is told */

@@ -94,10 +94,15 @@ int trace_message_handler(lua_State *lua)
     struct tracer *t = tracer_of(lua);
     const char *message = lua_tostring(lua, 1);
     struct ir_at at = trace_place(lua);
+    if (t->scan_failed) {
+        t->scan_failed = false;
+        return 1;
+    }
     if (at.line == 0)
         at = t->function;
     const struct source_text *file = &t->file[at.line ? at.file : FILE_SPEC];
-    diag_add(t->diag, file->name, at.line, "%s", message ? without_place(t, message) : "a Lua error without a text");
+    diag_add(t->diag, file->name, at.line, "%s",
+             message ? without_place(t, message) : "a Lua error without a text");
     return 1;
 }
 
@@ -108,7 +113,8 @@ bool trace_pcall(struct tracer *t, int n_args, int n_results)
     lua_insert(t->lua, handler);
     int status = lua_pcall(t->lua, n_args, n_results, handler);
     if (status == LUA_ERRMEM)
-        diag_add(t->diag, t->file[FILE_SPEC].name, 0, "the spec uses more than %d MiB of memory", MEMORY_MAX >> 20);
+        diag_add(t->diag, t->file[FILE_SPEC].name, 0, "the spec uses more than %d MiB of memory",
+                 MEMORY_MAX >> 20);
     lua_remove(t->lua, handler);
     if (status != LUA_OK)
         lua_pop(t->lua, 1); /* the message, recorded above */
@@ -120,7 +126,8 @@ static void report_syntax(struct tracer *t, const struct source_text *file)
 {
     const char *message = lua_tostring(t->lua, -1);
     const char *text = without_place(t, message);
-    int line = text > message + strlen(file->name) ? atoi(message + strlen(file->name) + 1) : 0;
+    int line =
+        text > message + strlen(file->name) ? (int)strtol(message + strlen(file->name) + 1, NULL, 10) : 0;
     if (strstr(message, "attempt to load a binary chunk"))
         diag_add(t->diag, file->name, 0, "is Lua bytecode; a spec is a text file");
     else
@@ -144,14 +151,17 @@ static void on_hook(lua_State *lua, lua_Debug *event)
 
 static int unknown_name(lua_State *lua)
 {
-    static const char *const no_library[] = {"os",    "io",     "require", "math",      "string", "table", "package",
-                                             "debug", "dofile", "load",    "loadfile",  "print",  "pairs", NULL};
+    static const char *const no_library[] = {"os",       "io",      "require", "math",   "string",
+                                             "table",    "package", "debug",   "dofile", "load",
+                                             "loadfile", "print",   "pairs",   NULL};
     const char *name = lua_tostring(lua, 2);
     for (int i = 0; name && no_library[i]; i++)
         if (strcmp(name, no_library[i]) == 0)
-            return luaL_error(lua, "unknown name '%s': a spec has no Lua libraries, only the names in specs/README.md%s",
-                              name, strcmp(name, "math") == 0 ? " (exp, log, tanh, inf, pi, ...)" : "");
-    return luaL_error(lua, "unknown name '%s'; specs/README.md lists the names a spec may use", name ? name : "?");
+            return luaL_error(
+                lua, "unknown name '%s': a spec has no Lua libraries, only the names in specs/README.md%s",
+                name, strcmp(name, "math") == 0 ? " (exp, log, tanh, inf, pi, ...)" : "");
+    return luaL_error(lua, "unknown name '%s'; specs/README.md lists the names a spec may use",
+                      name ? name : "?");
 }
 
 static int global_write(lua_State *lua)
@@ -226,7 +236,8 @@ static void trace_result(struct tracer *t)
     lua_State *lua = t->lua;
     const char *file = t->file[FILE_SPEC].name;
     if (!lua_istable(lua, -1) || lua_getfield(lua, -1, "lathe.kind") != LUA_TNUMBER) {
-        diag_add(t->diag, file, 0, "a spec returns one constructor call: return attention { ... } or return rowwise { ... }");
+        diag_add(t->diag, file, 0,
+                 "a spec returns one constructor call: return attention { ... } or return rowwise { ... }");
         return;
     }
     t->ir->kind = (enum kind)lua_tointeger(lua, -1);

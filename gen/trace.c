@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#define VALUE_META "lathe.value"
-#define AT_META "lathe.at"
+#define VALUE_META  "lathe.value"
+#define AT_META     "lathe.at"
 #define INPUTS_META "lathe.inputs"
 #define TENSOR_META "lathe.tensor"
 
@@ -54,7 +54,8 @@ int lift(lua_State *lua, int index, const char *who)
 {
     const struct value *v = luaL_testudata(lua, index, VALUE_META);
     if (v && v->epoch != tracer_of(lua)->epoch)
-        return luaL_error(lua, "%s: this value belongs to another function of the spec; compute it here again", who);
+        return luaL_error(
+            lua, "%s: this value belongs to another function of the spec; compute it here again", who);
     if (v)
         return v->node;
     if (lua_type(lua, index) == LUA_TNUMBER)
@@ -158,9 +159,9 @@ void trace_vocabulary(lua_State *lua, int table)
 /* ---- at -------------------------------------------------------------------------------------- */
 
 #define BIT(field) (UINT32_C(1) << AT_##field)
-#define SIZES (BIT(N_B) | BIT(N_H) | BIT(N_H_KV) | BIT(LEN_Q) | BIT(LEN_KV) | BIT(D) | BIT(D_V))
-#define HEAD (BIT(B) | BIT(H) | BIT(H_KV) | SIZES)
-#define PAIR (HEAD | BIT(Q) | BIT(KV) | BIT(ROW))
+#define SIZES      (BIT(N_B) | BIT(N_H) | BIT(N_H_KV) | BIT(LEN_Q) | BIT(LEN_KV) | BIT(D) | BIT(D_V))
+#define HEAD       (BIT(B) | BIT(H) | BIT(H_KV) | SIZES)
+#define PAIR       (HEAD | BIT(Q) | BIT(KV) | BIT(ROW))
 
 static const uint32_t FIELDS[SLOT_COUNT] = {
     [SLOT_SCALE] = HEAD,
@@ -203,7 +204,8 @@ static int at_index(lua_State *lua)
         }
     char fields[256];
     list_fields(t->slot, fields, sizeof fields);
-    return luaL_error(lua, "'at' has no field '%s' here (%s)", name, fields[0] ? fields : "it has none in combine");
+    return luaL_error(lua, "'at' has no field '%s' here (%s)", name,
+                      fields[0] ? fields : "it has none in combine");
 }
 
 void push_at(lua_State *lua)
@@ -231,7 +233,8 @@ static int inputs_index(lua_State *lua)
         }
         return 1;
     }
-    return luaL_error(lua, "there is no input '%s'; declare it: inputs = { %s = tensor(\"f32\", \"h\") }", name, name);
+    return luaL_error(lua, "there is no input '%s'; declare it: inputs = { %s = tensor(\"f32\", \"h\") }",
+                      name, name);
 }
 
 void push_inputs(lua_State *lua)
@@ -262,15 +265,15 @@ static int tensor_call(lua_State *lua)
     if (n != in->n_dims) {
         char dims[160];
         int want = dims_text(t, in, dims, sizeof dims);
-        return luaL_error(lua, "input '%s' has %d dimension%s (%s), got %d ind%s", in->name, want, want == 1 ? "" : "s",
-                          dims, n, n == 1 ? "ex" : "ices");
+        return luaL_error(lua, "input '%s' has %d dimension%s (%s), got %d ind%s", in->name, want,
+                          want == 1 ? "" : "s", dims, n, n == 1 ? "ex" : "ices");
     }
     int index[IR_MAX_ARGS] = {0};
     for (int i = 0; i < n; i++) {
         index[i] = lift(lua, i + 2, in->name);
         if (t->ir->node[index[i]].type != TYPE_I32)
-            return luaL_error(lua, "input '%s': index %d is %s; indices are integers: write i32(...)", in->name, i + 1,
-                              ir_type_name(t->ir->node[index[i]].type));
+            return luaL_error(lua, "input '%s': index %d is %s; indices are integers: write i32(...)",
+                              in->name, i + 1, ir_type_name(t->ir->node[index[i]].type));
     }
     push_value(lua, ir_load(t->ir, input, index, n, trace_place(lua)));
     return 1;
@@ -297,16 +300,18 @@ static void open_value(lua_State *lua)
     static const struct {
         const char *event;
         enum ir_op op;
-    } OPS[] = {{"__add", OP_ADD}, {"__sub", OP_SUB}, {"__mul", OP_MUL}, {"__div", OP_DIV},  {"__idiv", OP_IDIV}, {"__mod", OP_MOD},
-               {"__pow", OP_POW}, {"__unm", OP_NEG}, {"__band", OP_AND}, {"__bor", OP_OR}, {"__bnot", OP_NOT}};
+    } OPS[] = {{"__add", OP_ADD},   {"__sub", OP_SUB}, {"__mul", OP_MUL}, {"__div", OP_DIV},
+               {"__idiv", OP_IDIV}, {"__mod", OP_MOD}, {"__pow", OP_POW}, {"__unm", OP_NEG},
+               {"__band", OP_AND},  {"__bor", OP_OR},  {"__bnot", OP_NOT}};
     static const char *const REFUSALS[][2] = {
         {"__lt", "'<' or '>' cannot be traced (Lua turns it into true/false); write lt(a, b) or gt(a, b)"},
         {"__le", "'<=' or '>=' cannot be traced (Lua turns it into true/false); write le(a, b) or ge(a, b)"},
         {"__eq", "'==' or '~=' cannot be traced (Lua turns it into true/false); write eq(a, b) or ne(a, b)"},
         {"__concat", "'..' cannot be traced: a traced value is a number, not a string"},
         {"__len", "'#' cannot be traced; sizes are at.len_q, at.len_kv, at.d, ..."},
-        {"__call", "a traced value is not a function; an input is read as x.name(i, ...) and must be declared with "
-                   "tensor(...)"},
+        {"__call",
+         "a traced value is not a function; an input is read as x.name(i, ...) and must be declared with "
+         "tensor(...)"},
         {"__newindex", "a traced value has no fields to set"},
         {"__bxor", "'~' between two values cannot be traced; write ne(a, b) for numbers"},
         {"__shl", "'<<' cannot be traced; multiply by a power of two"},

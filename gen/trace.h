@@ -44,11 +44,11 @@ struct tracer {
     long budget;   /* instructions left, in thousands */
     enum trace_slot slot;
     int epoch;     /* counts traced functions: a value belongs to one */
-    int n_scanned; /* functions already looked at, as file * 2^20 + first line */
+    int n_scanned; /* functions already looked at, as file * 2^20 + first line; negative: one with mistakes */
     int scanned[SCANNED_MAX];
-    bool scan_failed;
-    int constructor_line;   /* of attention { ... } */
-    struct ir_at function;  /* the traced function's first line: for mistakes after it returned */
+    bool scan_failed;      /* the error on its way was recorded by scan_call */
+    int constructor_line;  /* of attention { ... } */
+    struct ir_at function; /* the traced function's first line: for mistakes after it returned */
 };
 
 struct tracer *tracer_of(lua_State *lua);
@@ -62,7 +62,7 @@ struct ir_at trace_place(lua_State *lua);
 /* First line of the function on top of the stack, which stays there. */
 struct ir_at trace_defined_at(lua_State *lua);
 
-void trace_open(lua_State *lua);   /* metatables of traced values */
+void trace_open(lua_State *lua);                  /* metatables of traced values */
 void trace_vocabulary(lua_State *lua, int table); /* ops and constants into the table at this index */
 void trace_attention(struct tracer *t, int table);
 void trace_rowwise(struct tracer *t, int table);

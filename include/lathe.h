@@ -35,10 +35,10 @@ extern "C" {
 #endif
 
 #define LATHE_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch: 0.1.0 */
-#define LATHE_VERSION "0.1.0"
+#define LATHE_VERSION        "0.1.0"
 
 #if defined(__GNUC__)
-#define LATHE_API __attribute__((visibility("default")))
+#define LATHE_API   __attribute__((visibility("default")))
 #define LATHE_CHECK __attribute__((warn_unused_result))
 #else
 #define LATHE_API
@@ -46,14 +46,14 @@ extern "C" {
 #endif
 
 /* Values never change; new ones are added at the end. */
-#define LATHE_STATUS_MAP(X)                                                                        \
-    X(OK, 0, "success")                                                                            \
-    X(SPEC, 1, "the spec is wrong")                                                                \
-    X(ARG, 2, "an argument is wrong")                                                              \
-    X(UNSUPPORTED, 3, "no template covers this spec and problem")                                  \
-    X(COMPILE, 4, "device code did not compile")                                                   \
-    X(CACHE, 5, "the kernel cache cannot be read or written")                                      \
-    X(CUDA, 6, "a CUDA call failed")                                                               \
+#define LATHE_STATUS_MAP(X)                                                                                  \
+    X(OK, 0, "success")                                                                                      \
+    X(SPEC, 1, "the spec is wrong")                                                                          \
+    X(ARG, 2, "an argument is wrong")                                                                        \
+    X(UNSUPPORTED, 3, "no template covers this spec and problem")                                            \
+    X(COMPILE, 4, "device code did not compile")                                                             \
+    X(CACHE, 5, "the kernel cache cannot be read or written")                                                \
+    X(CUDA, 6, "a CUDA call failed")                                                                         \
     X(MEMORY, 7, "out of host memory")
 
 typedef enum lathe_status {
@@ -70,13 +70,13 @@ typedef struct lathe_error { /* filled on failure; the caller's */
 } lathe_error;
 
 /* X(name, number, spelling in specs and problems, bytes). DLPack's codes are in lathe_dtype's docs. */
-#define LATHE_DTYPE_MAP(X)                                                                         \
-    X(NONE, 0, "none", 0)                                                                          \
-    X(F32, 1, "f32", 4)                                                                            \
-    X(F16, 2, "f16", 2)                                                                            \
-    X(BF16, 3, "bf16", 2)                                                                          \
-    X(I32, 4, "i32", 4)                                                                            \
-    X(U8, 5, "u8", 1)                                                                              \
+#define LATHE_DTYPE_MAP(X)                                                                                   \
+    X(NONE, 0, "none", 0)                                                                                    \
+    X(F32, 1, "f32", 4)                                                                                      \
+    X(F16, 2, "f16", 2)                                                                                      \
+    X(BF16, 3, "bf16", 2)                                                                                    \
+    X(I32, 4, "i32", 4)                                                                                      \
+    X(U8, 5, "u8", 1)                                                                                        \
     X(F64, 6, "f64", 8) /* host device only */
 
 typedef enum lathe_dtype {
@@ -124,19 +124,23 @@ typedef void lathe_log_fn(void *user, int level, const char *text);
 
 /* Zero is the default of every field except device: use LATHE_OPTIONS_INIT. */
 typedef struct lathe_options {
-    int device;                /* CUDA ordinal, LATHE_DEVICE_AUTO or LATHE_DEVICE_HOST */
-    const char *cache_dir;     /* NULL: $LATHE_CACHE_DIR, $XDG_CACHE_HOME/lathe, ~/.cache/lathe; "": no disk cache */
-    uint64_t cache_bytes;      /* budget of the disk cache, least recently used go first; 0: 1 GiB */
-    int cache_read_only;       /* 1: never write to the cache */
-    lathe_log_fn *log;         /* NULL: silent */
+    int device; /* CUDA ordinal, LATHE_DEVICE_AUTO or LATHE_DEVICE_HOST */
+    const char
+        *cache_dir; /* NULL: $LATHE_CACHE_DIR, $XDG_CACHE_HOME/lathe, ~/.cache/lathe; "": no disk cache */
+    uint64_t cache_bytes; /* budget of the disk cache, least recently used go first; 0: 1 GiB */
+    int cache_read_only;  /* 1: never write to the cache */
+    lathe_log_fn *log;    /* NULL: silent */
     void *log_user;
 } lathe_options;
-#define LATHE_OPTIONS_INIT {LATHE_DEVICE_AUTO, NULL, 0, 0, NULL, NULL}
+#define LATHE_OPTIONS_INIT                                                                                   \
+    {                                                                                                        \
+        LATHE_DEVICE_AUTO, NULL, 0, 0, NULL, NULL                                                            \
+    }
 
-LATHE_API const char *lathe_version(void);                 /* "0.1.0" */
-LATHE_API const char *lathe_status_text(lathe_status s);   /* never NULL */
-LATHE_API const char *lathe_dtype_text(lathe_dtype d);     /* "bf16"; never NULL */
-LATHE_API size_t lathe_dtype_size(lathe_dtype d);          /* bytes of one element */
+LATHE_API const char *lathe_version(void);               /* "0.1.0" */
+LATHE_API const char *lathe_status_text(lathe_status s); /* never NULL */
+LATHE_API const char *lathe_dtype_text(lathe_dtype d);   /* "bf16"; never NULL */
+LATHE_API size_t lathe_dtype_size(lathe_dtype d);        /* bytes of one element */
 
 /* Open a device. Retains the device's primary CUDA context, shared with the CUDA runtime and torch.
    Errors: ARG (an option, no such device), CUDA (a library is missing: says which and what still
@@ -144,7 +148,7 @@ LATHE_API size_t lathe_dtype_size(lathe_dtype d);          /* bytes of one eleme
 LATHE_API LATHE_CHECK lathe_status lathe_ctx_create(lathe_ctx **out, const lathe_options *options,
                                                     lathe_error *err);
 LATHE_API void lathe_ctx_destroy(lathe_ctx *ctx);
-LATHE_API int lathe_ctx_device(const lathe_ctx *ctx);         /* CUDA ordinal or LATHE_DEVICE_HOST */
+LATHE_API int lathe_ctx_device(const lathe_ctx *ctx); /* CUDA ordinal or LATHE_DEVICE_HOST */
 LATHE_API const char *lathe_ctx_device_name(const lathe_ctx *ctx);
 
 /* Load and check a spec: from a file, or from text with a name for messages. A path without a slash
@@ -164,9 +168,9 @@ LATHE_API LATHE_CHECK lathe_status lathe_supported(lathe_ctx *ctx, const lathe_s
    The first time compiles, about a second; later ones are a hash lookup. Threads and processes that
    ask for one kernel at the same time compile it once. Not for use during stream capture.
    Errors: ARG, UNSUPPORTED, COMPILE, CUDA, MEMORY. */
-LATHE_API LATHE_CHECK lathe_status lathe_kernel_get(lathe_kernel **out, lathe_ctx *ctx, const lathe_spec *spec,
-                                                    lathe_pass pass, const lathe_arg *args, int n,
-                                                    lathe_error *err);
+LATHE_API LATHE_CHECK lathe_status lathe_kernel_get(lathe_kernel **out, lathe_ctx *ctx,
+                                                    const lathe_spec *spec, lathe_pass pass,
+                                                    const lathe_arg *args, int n, lathe_error *err);
 LATHE_API void lathe_kernel_release(lathe_kernel *kernel);
 /* Name, template, tile sizes, registers, cache key: lines for people. Lives as long as the kernel. */
 LATHE_API const char *lathe_kernel_info(const lathe_kernel *kernel);

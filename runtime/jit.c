@@ -211,10 +211,11 @@ static lathe_status check_built(const struct lathe_kernel *kernel, const struct 
                                "argument '%s': this kernel was built %s it; get one for these arguments",
                                a->name, built->present >> i & 1u ? "with" : "without");
         if ((given->unaligned & ~built->unaligned) >> i & 1u)
-            return lathe__fail(err, LATHE_ARG,
-                               "argument '%s': its rows do not start at multiples of 16 bytes, for which this "
-                               "kernel was not built; get one for these arguments",
-                               a->name);
+            return lathe__fail(
+                err, LATHE_ARG,
+                "argument '%s': its rows do not start at multiples of 16 bytes, for which this "
+                "kernel was not built; get one for these arguments",
+                a->name);
     }
     return LATHE_OK;
 }

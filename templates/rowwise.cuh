@@ -51,7 +51,7 @@ constexpr int SLOTS = max_of(variant::REDUCTIONS, 1);
 // Registers to live with: the row, one pass over a part of it, addresses. Without a limit the compiler spreads out and
 // fewer rows are under way at once, which costs bandwidth.
 constexpr int ROW_WORDS = VECTORS * BYTES / 4;
-constexpr int REGISTERS = max_of(variant::COLS ? 64 : 48, 32 + 2 * ROW_WORDS + (variant::COLS && ROW_WORDS > 16 ? 16 : 0));
+constexpr int REGISTERS = max_of(variant::COLS ? 64 : 48, 32 + 2 * ROW_WORDS + (variant::COLS && ROW_WORDS > (WHOLE_BLOCK ? 16 : 8) ? 16 : 0));
 constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
 constexpr int PARTS = max_of(WARPS, 4);
 

@@ -52,7 +52,7 @@ static const struct broken BROKEN[] = {
     {"a cp.async from a misaligned address", SHARED "copy16_async(s + t * 16, p.in + 4, 16); p.out[t] = 0;", "which is no multiple", false},
     {"a read past the end", "p.out[threadIdx.x] = p.in[4096 + threadIdx.x];", "no argument's", false},
     {"an index outside of its array", "int x[4] = {1, 2, 3, 4}; p.out[threadIdx.x] = x[p.in[0] + (threadIdx.x & 7u)];", "outside of its array", false},
-    {"a division by zero", "p.out[threadIdx.x] = 1 / (int)p.in[0];", "division by zero", false},
+    {"a division by zero", "p.out[threadIdx.x] = (int)blockDim.x / (int)p.in[0];", "division by zero", false},
     {"a vector that is not aligned", "p.out[threadIdx.x] = (int)__ldg(reinterpret_cast<const uint4 *>(p.in + 4)).x;", "which is no multiple", false},
 };
 const int broken_count = (int)(sizeof BROKEN / sizeof *BROKEN);

@@ -17,7 +17,7 @@ enum layout {
     LAYOUT_COMPACT,
     LAYOUT_SWAPPED,    /* tokens before heads */
     LAYOUT_PADDED,     /* aligned rows with poison before and between them */
-    LAYOUT_MISALIGNED, /* rowwise: rows aligned to their element alone */
+    LAYOUT_MISALIGNED, /* the same, rows aligned to their element alone */
     LAYOUT_COUNT
 };
 
@@ -84,8 +84,12 @@ lathe_arg tensor_arg(const struct tensor *t);
 lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a);
 /* Inputs cannot be written until thawed. */
 void tensor_freeze(const struct tensor *t, bool frozen);
+struct bounds {
+    double row;   /* relative error of a row of o or y in the Euclidean norm; of the whole tensor half of it */
+    double final; /* error of a final or a statistic x, as a part of 1 + |x| */
+};
 /* NULL, or what is wrong with an output: a value, or poison that is gone. `why` holds the sentence. */
-const char *tensor_judge(const struct tensor *t, const struct test_case *c, char *why, size_t size);
+const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *why, size_t size);
 
 /* ---- build.c: the system's C++ compiler ---------------------------------------------------------------- */
 

@@ -167,14 +167,17 @@ float fmaxf(float, float) noexcept;
 float fminf(float, float) noexcept;
 float fmaf(float, float, float) noexcept;
 }
-inline float __fdividef(float a, float b) // 2 ulp; 0 where |b| is above 2^126, NaN where a is infinite there
+inline float emulate_flush(float x) // .ftz: a subnormal number is a zero
 {
-    const float size = __builtin_fabsf(b);
-    if (size > 0x1p126f && size <= 0x1.fffffep127f) {
-        return a * 0.0f;
-    }
-    return emulate_inexact(a / b, a, 0x1p-23f);
+    return __builtin_fabsf(x) < 0x1p-126f ? x * 0.0f : x;
 }
+inline float emulate_rcp(float x) // rcp.approx.ftz: exact where x is a power of two
+{
+    const float y = 1.0f / emulate_flush(x);
+    return (__float_as_uint(x) & 0x7fffffu) == 0 ? emulate_flush(y) : emulate_flush(emulate_inexact(y, x, 0x1p-23f));
+}
+// 2 ulp; where |b| is above 2^126, 0 or, for an infinite a, NaN
+inline float __fdividef(float a, float b) { return a * emulate_rcp(b); }
 
 // ---- a kernel as the core calls it: its parameter block is of the type that its text says ----------------------------------
 

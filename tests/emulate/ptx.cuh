@@ -35,28 +35,21 @@ DEV u32 bf16x2_from_floats(float low, float high) { return bf16_from_float(low) 
 
 // ---- the special function unit ------------------------------------------------------------------------------
 
-namespace emulate {
-inline float flush(float x) // .ftz: a subnormal number is a zero
-{
-    return __builtin_fabsf(x) < 0x1p-126f ? x * 0.0f : x;
-}
-} // namespace emulate
-
 DEV float exp2_approx(float x)
 {
-    const float y = exp2f(emulate::flush(x));
-    return x == rintf(x) ? emulate::flush(y) : emulate::flush(emulate_inexact(y, x, 0x1p-22f));
+    const float y = exp2f(emulate_flush(x));
+    return x == rintf(x) ? emulate_flush(y) : emulate_flush(emulate_inexact(y, x, 0x1p-22f));
 }
 DEV float log2_approx(float x)
 {
     const float y = log2f(x);
     return x > 0.5f && x < 2.0f ? y + (emulate_inexact(1.0f, x, 0x1p-22f) - 1.0f) : emulate_inexact(y, x, 0x1p-22f);
 }
-DEV float rcp_approx(float x) { return emulate::flush(emulate_inexact(1.0f / emulate::flush(x), x, 0x1p-23f)); }
+DEV float rcp_approx(float x) { return emulate_rcp(x); }
 DEV float sqrt_approx(float x) { return emulate_inexact(sqrtf(x), x, 0x1p-23f); }
 DEV float rsqrt_approx(float x) { return emulate_inexact(1.0f / sqrtf(x), x, 0x1p-22f); }
-DEV float sin_approx(float x) { return sinf(emulate::flush(x)) + (emulate_inexact(1.0f, x, 0x1.6p-21f) - 1.0f); }
-DEV float cos_approx(float x) { return cosf(emulate::flush(x)) + (emulate_inexact(1.0f, x, 0x1.6p-21f) - 1.0f); }
+DEV float sin_approx(float x) { return sinf(emulate_flush(x)) + (emulate_inexact(1.0f, x, 0x1.6p-21f) - 1.0f); }
+DEV float cos_approx(float x) { return cosf(emulate_flush(x)) + (emulate_inexact(1.0f, x, 0x1.6p-21f) - 1.0f); }
 DEV float tanh_approx(float x) { return emulate_inexact(tanhf(x), x, 0x1p-11f); }
 
 // ---- global memory that is read once -----------------------------------------------------------------------

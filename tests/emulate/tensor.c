@@ -93,6 +93,8 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
     if (is(t, "weight") || is(t, "q_gain") || is(t, "k_gain"))
         return 1.0 + 0.3 * normal(state);
     const double value = normal(state);
+    if (is(t, "gain"))
+        return value;
     return c->infinite && uniform(state) < 0.2 ? (double)-INFINITY : value;
 }
 
@@ -235,20 +237,6 @@ lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a)
 
 /* ---- the verdict on an output ------------------------------------------------------------------------ */
 
-/* Relative error of a row in the Euclidean norm; of the whole tensor half of it. */
-static double row_bound(const struct tensor *t, const struct test_case *c)
-{
-    static const struct {
-        const char *spec;
-        double loose; /* with logits of deviation 40: the hardware's tanh is off by 2^-11 of 30; mods round q and k, so that
-                         a logit of 100 moves by 0.1 */
-    } LOOSE[] = {{"softcap", 8.0}, {"rope", 30.0}, {"mods", 30.0}, {"stages", 30.0}};
-    double bound = t->dtype == LATHE_BF16 ? 2e-2 : t->dtype == LATHE_F16 ? 4e-3 : 2e-5;
-    for (size_t i = 0; c->skewed && i < sizeof LOOSE / sizeof *LOOSE; i++)
-        bound *= strcmp(LOOSE[i].spec, c->spec) == 0 ? LOOSE[i].loose : 1.0;
-    return bound;
-}
-
 static void place_of(const struct tensor *t, int64_t flat, char *out, size_t size)
 {
     int64_t index[MAX_DIMS] = {0};
@@ -294,9 +282,8 @@ static bool close_enough(double given, double expected, double bound)
     return fabs(given - expected) <= bound * (1.0 + fabs(expected));
 }
 
-static const char *judge_values(const struct tensor *t, const struct test_case *c, const double *result, char *why, size_t size)
+static const char *judge_values(const struct tensor *t, double bound, const double *result, char *why, size_t size)
 {
-    const double bound = c->dtype == LATHE_F32 ? 1e-5 : 1e-3 * (c->skewed ? row_bound(t, c) / 2e-5 : 1.0);
     char place[96];
     for (int64_t i = 0; i < t->count; i++) {
         if (close_enough(result[i], t->value[i], bound))
@@ -326,10 +313,9 @@ static struct norms row_norms(const double *result, const double *expected, int6
 }
 
 /* Rows of the problem's tensors: each by itself, and all of them. NaN fails every comparison. */
-static const char *judge_rows(const struct tensor *t, const struct test_case *c, const double *result, char *why, size_t size)
+static const char *judge_rows(const struct tensor *t, double bound, const double *result, char *why, size_t size)
 {
     const int64_t n = t->shape[t->ndim - 1];
-    const double bound = row_bound(t, c);
     const double tiny = t->dtype == LATHE_F16 ? 6e-8 * (double)n : 1e-30; /* subnormal results have fewer digits */
     struct norms all = {0.0, 0.0};
     for (int64_t row = 0; n > 0 && row < t->count / n; row++) {
@@ -352,13 +338,13 @@ static const char *judge_rows(const struct tensor *t, const struct test_case *c,
     return why;
 }
 
-const char *tensor_judge(const struct tensor *t, const struct test_case *c, char *why, size_t size)
+const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *why, size_t size)
 {
     double *result = calloc(t->count > 0 ? (size_t)t->count : 1, sizeof *result);
     if (!result)
         return "out of memory";
     const size_t spilled = fetch(t, result);
-    const char *wrong = t->role == ROLE_OUT ? judge_rows(t, c, result, why, size) : judge_values(t, c, result, why, size);
+    const char *wrong = t->role == ROLE_OUT ? judge_rows(t, b->row, result, why, size) : judge_values(t, b->final, result, why, size);
     free(result);
     if (!wrong && spilled > 0) {
         snprintf(why, size, "%s: %zu bytes that are no element's were overwritten", t->name, spilled);

@@ -171,7 +171,8 @@ TEST(unaligned_rows_are_moved)
     struct ir *ir = spec_load("causal", NULL, 0, &diag);
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
-    CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=2,h=4,h_kv=2,q=10,kv=20,d=64,d_v=128", &problem, &err), LATHE_OK);
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=2,h=4,h_kv=2,q=10,kv=20,d=64,d_v=128", &problem, &err),
+             LATHE_OK);
     problem.unaligned = 1u << signature_find(&sig, "k") | 1u << signature_find(&sig, "o");
     CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &H100, &plan, &err), LATHE_OK);
     CHECK_EQ(emit(ir, LATHE_FORWARD, &sig, &problem, &H100, &plan, &s, &err), LATHE_OK);

@@ -129,7 +129,8 @@ static void compare(const char *name)
 
 TEST(lowering_keeps_the_values)
 {
-    static const char *const specs[] = {"full", "alibi", "softcap", "relative_bias", "sigmoid", "relu", "retention", "softmax_one"};
+    static const char *const specs[] = {"full",    "alibi", "softcap",   "relative_bias",
+                                        "sigmoid", "relu",  "retention", "softmax_one"};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
         compare(specs[i]);
 }

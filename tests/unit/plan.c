@@ -1,6 +1,6 @@
 /*
- * plan.c: which problems are taken, with tiles that fit the device, and what every refusal says. Without a GPU:
- * a device is a struct of numbers.
+ * plan.c: which problems are taken, with tiles that fit the device, and what every refusal says. Without a
+ * GPU: a device is a struct of numbers.
  */
 #include "check.h"
 #include "gen.h"
@@ -11,8 +11,8 @@ static const struct device A100 = {80, 108, 166912, "sm_80"};
 static const struct device RTX4090 = {89, 128, 101376, "sm_89"};
 static const struct device H100 = {90, 132, 232448, "sm_90a"};
 
-static lathe_status pick(const char *spec, const char *problem_text, const struct device *device, struct plan *plan,
-                         lathe_error *err)
+static lathe_status pick(const char *spec, const char *problem_text, const struct device *device,
+                         struct plan *plan, lathe_error *err)
 {
     struct diag diag = {0};
     struct signature sig;
@@ -83,7 +83,8 @@ TEST(backward_is_refused_on_a_gpu)
 
 TEST(rows_of_any_length_have_a_shape)
 {
-    static const int lengths[] = {1, 7, 8, 9, 31, 255, 256, 257, 1000, 1024, 1025, 8192, 32768, 65536, 262144, 1000003};
+    static const int lengths[] = {1,    7,    8,    9,    31,    255,   256,    257,
+                                  1000, 1024, 1025, 8192, 32768, 65536, 262144, 1000003};
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (int k = 0; k < 3; k++) {

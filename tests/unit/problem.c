@@ -457,8 +457,10 @@ TEST(unaligned_rows_are_found)
     signature_make(ir, LATHE_FORWARD, &sig);
     const int64_t shape[] = {1, 2, 3, 64};
     int64_t q_strides[] = {1000, 192, 64, 1}; /* a dim of size 1 may have any stride */
-    lathe_arg args[] = {{"q", memory, LATHE_BF16, 4, shape, q_strides}, {"k", memory, LATHE_BF16, 4, shape, NULL},
-                        {"v", memory, LATHE_BF16, 4, shape, NULL},      {"o", NULL, LATHE_BF16, 4, shape, NULL}};
+    lathe_arg args[] = {{"q", memory, LATHE_BF16, 4, shape, q_strides},
+                        {"k", memory, LATHE_BF16, 4, shape, NULL},
+                        {"v", memory, LATHE_BF16, 4, shape, NULL},
+                        {"o", NULL, LATHE_BF16, 4, shape, NULL}};
     CHECK_EQ(problem_from_args(&sig, args, 4, false, &p, &err), LATHE_OK);
     CHECK_EQ(p.unaligned, 0);
     q_strides[2] = 68;
