@@ -10,7 +10,7 @@ using element = bf16;
 constexpr bool FAST_MATH = true;
 constexpr int D = 128, D_V = 128;
 constexpr int D_PAD = 128, DV_PAD = 128;
-constexpr int BM = 128, BN = 64, WARPS = 4, STAGES = 2;
+constexpr int BM = 128, BN = 64, WARPS = 4, STAGES = 1;
 constexpr bool Q_IN_REGS = false;
 constexpr bool O_F32 = false;
 constexpr int THREADS = 256, VECTOR = 8;

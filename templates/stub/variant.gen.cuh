@@ -136,6 +136,7 @@ struct variant {
     DEV void empty_finals(float *finals) { finals[0] = -INF; }
 
     struct query_mod {
+        static constexpr bool PRESENT = false;
         static constexpr int STAGES = 0;
         struct head {
         };
