@@ -81,11 +81,25 @@ static void emit_vector_loads(struct row_emitter *r)
     }
 }
 
+/* Does a reduction read a value of its column? Else passes that only reduce need not make them. */
+static bool reductions_use_columns(const struct row_emitter *r)
+{
+    for (int i = 0; i < r->phases.n; i++) {
+        ir_mark(r->e->w, &r->phases.node[i], 1, r->e->mark);
+        for (int k = 0; k < r->col.n; k++)
+            if (r->e->mark[r->col.node[k]])
+                return true;
+    }
+    return false;
+}
+
 static void emit_columns(struct row_emitter *r)
 {
     struct text_buf *out = r->e->out;
     fields_declare(r->e, &r->col, "");
     text_add(out, "    static constexpr bool COLS = %s;\n", r->col.n > 0 ? "true" : "false");
+    text_add(out, "    static constexpr bool REDUCE_COLS = %s;\n",
+             reductions_use_columns(r) ? "true" : "false");
     text_add(out,
              "    template <int V> DEV void make_cols(" ROW_ARGS ", int first, col (&cols)[V])\n    {\n");
     if (r->col.n > 0) {

@@ -150,8 +150,6 @@ static bool attention_sm80_ok(const struct request *r, struct plan *plan, char *
 
 /* ---- rowwise --------------------------------------------------------------------------------- */
 
-enum { ROW_REGISTERS = 64 }; /* 32-bit registers that hold a row, per thread */
-
 static int next_power_of_two(int n)
 {
     int p = 1;
@@ -175,9 +173,10 @@ static void rowwise_shape(int64_t n, int element_bytes, struct plan *plan)
         plan->rows_per_block = 4;
         plan->per_thread = (int)((vectors + 31) / 32) * v;
     } else {
+        int most = element_bytes == 2 ? 8 : 16; /* vectors of a thread: more would spill */
         int each = 4;
         int threads = round_up((vectors + each - 1) / each, 32);
-        while (threads > 512 && each < ROW_REGISTERS / 4) {
+        while (threads > 512 && each < most) {
             each *= 2;
             threads = round_up((vectors + each - 1) / each, 32);
         }

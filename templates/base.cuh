@@ -1,14 +1,8 @@
 // base.cuh: what every other header stands on: types, packing, vector loads and stores, warp shuffles.
 #pragma once
+#include "ptx.cuh"
 
-#define DEV [[maybe_unused]] static __device__ __forceinline__
 #define INF __int_as_float(0x7f800000)
-
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using i64 = long long;
-using u64 = unsigned long long;
 
 // ---- types -----------------------------------------------------------------------------------------
 
@@ -24,12 +18,7 @@ template <class A> inline constexpr bool same_type<A, A> = true;
 
 DEV float to_float(float x) { return x; }
 DEV float to_float(bf16 x) { return __uint_as_float(static_cast<u32>(x.bits) << 16); }
-DEV float to_float(f16 x)
-{
-    float y;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
-    return y;
-}
+DEV float to_float(f16 x) { return float_from_f16(x.bits); }
 
 template <class T> DEV T from_float(float x) // round to nearest even
 {
@@ -37,13 +26,11 @@ template <class T> DEV T from_float(float x) // round to nearest even
         return x;
     } else {
         static_assert(same_type<T, f16> || same_type<T, bf16>, "from_float gives float, f16 or bf16");
-        T y;
         if constexpr (same_type<T, f16>) {
-            asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+            return f16{f16_from_float(x)};
         } else {
-            asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+            return bf16{bf16_from_float(x)};
         }
-        return y;
     }
 }
 
@@ -51,13 +38,11 @@ template <class T> DEV T from_float(float x) // round to nearest even
 template <class T> DEV u32 pack(float low, float high)
 {
     static_assert(same_type<T, f16> || same_type<T, bf16>, "pack gives f16 or bf16 pairs");
-    u32 y;
     if constexpr (same_type<T, f16>) {
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+        return f16x2_from_floats(low, high);
     } else {
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+        return bf16x2_from_floats(low, high);
     }
-    return y;
 }
 
 template <class T> DEV void unpack(u32 x, float &low, float &high)

@@ -3,7 +3,7 @@
 // Two grades, chosen by cfg::FAST_MATH, so config.gen.cuh is included first. Fast, for 16-bit results: the special
 // function unit, relative error about 2^-21 (exp: |x| * 2^-24 more; tanh: 2^-11). Otherwise, for float results:
 // 1 to 4 ulp, from the compiler's own library. pow, //, % and the integer functions are exact-grade in both.
-// The asm is not volatile: equal values are computed once, unused ones not at all.
+// The instructions behind them are not volatile: equal values are computed once, unused ones not at all.
 #pragma once
 #include "config.gen.cuh"
 #include "base.cuh"
@@ -12,9 +12,7 @@
 
 DEV float m_exp2(float x) // 2 ulp; exact at integers; results below 2^-126 are 0
 {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
+    return exp2_approx(x);
 }
 
 DEV float m_exp(float x)
@@ -29,9 +27,7 @@ DEV float m_exp(float x)
 DEV float m_log2(float x) // fast: absolute error 2^-22 between 1/2 and 2, relative 2^-22 elsewhere
 {
     if constexpr (cfg::FAST_MATH) {
-        float y;
-        asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-        return y;
+        return log2_approx(x);
     } else {
         return log2f(x);
     }
@@ -50,9 +46,7 @@ DEV float m_log(float x)
 
 DEV float m_rcp(float x) // 1 ulp
 {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
+    return rcp_approx(x);
 }
 
 DEV float m_div(float a, float b) // fast: 2 ulp, and 0 where |b| > 2^126
@@ -66,16 +60,12 @@ DEV float m_div(float a, float b) // fast: 2 ulp, and 0 where |b| > 2^126
 
 DEV float m_sqrt(float x) // 1 ulp
 {
-    float y;
-    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
+    return sqrt_approx(x);
 }
 
 DEV float m_rsqrt(float x) // 2 ulp
 {
-    float y;
-    asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
+    return rsqrt_approx(x);
 }
 
 // C's pow: a negative base is fine where the exponent is an integer, and NaN elsewhere. Never through lg2.approx, whose
@@ -136,16 +126,12 @@ DEV float m_reduce_angle(float x)
 
 DEV float m_sin(float x) // absolute error 1e-6 for |x| < 1.6e6
 {
-    float y;
-    asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(m_reduce_angle(x)));
-    return y;
+    return sin_approx(m_reduce_angle(x));
 }
 
 DEV float m_cos(float x)
 {
-    float y;
-    asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(m_reduce_angle(x)));
-    return y;
+    return cos_approx(m_reduce_angle(x));
 }
 
 // ---- activations -------------------------------------------------------------------------------------------
@@ -153,9 +139,7 @@ DEV float m_cos(float x)
 DEV float m_tanh(float x)
 {
     if constexpr (cfg::FAST_MATH) {
-        float y;
-        asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-        return y;
+        return tanh_approx(x);
     } else {
         return tanhf(x);
     }

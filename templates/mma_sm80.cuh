@@ -7,7 +7,7 @@
 // of a row. The bits of a chunk's address that turn() touches are zero in the address of the row, hence an
 // address is one exclusive or away from its neighbours along the row.
 #pragma once
-#include "ptx.cuh"
+#include "base.cuh"
 
 template <int COLS> struct swizzle {
     static_assert(COLS > 0 && COLS % 16 == 0, "a row of a tile has a multiple of 16 elements");
@@ -95,6 +95,16 @@ template <int COLS> DEV u32 lane_offset_b(int lane)
 template <int COLS> DEV u32 lane_offset_b_transposed(int lane)
 {
     return lane_offset_a<COLS>(lane, 0);
+}
+
+template <class T> DEV void mma_16x8x16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1)
+{
+    static_assert(same_type<T, f16> || same_type<T, bf16>, "mma.sync takes f16 or bf16");
+    if constexpr (same_type<T, f16>) {
+        mma_f16(c, a, b0, b1);
+    } else {
+        mma_bf16(c, a, b0, b1);
+    }
 }
 
 template <int MT, int KSTEPS> struct a_fragments {

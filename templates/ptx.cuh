@@ -1,22 +1,22 @@
-// ptx.cuh: one-instruction wrappers, sm_80 and up. Shared memory is addressed by its 32-bit shared-window
-// address.
+// ptx.cuh: one-instruction wrappers, sm_80 and up, and the only file with asm in it: types of registers alone, no name of any
+// other header but base.cuh's integer types. tests/emulate/ptx.cuh is the same list in C++ for the host: keep them alike.
 #pragma once
-#include "base.cuh"
 
-DEV u32 shared_address(const void *p)
-{
-    return static_cast<u32>(__cvta_generic_to_shared(p));
-}
+#define DEV [[maybe_unused]] static __device__ __forceinline__
 
-// The compiler takes x for changed here: it can neither split the computation of x nor move it out of a loop.
-DEV void keep(const char *&x)
-{
-    asm volatile("" : "+l"(x));
-}
-DEV void keep(u32 &x)
-{
-    asm volatile("" : "+r"(x));
-}
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+// ---- registers -----------------------------------------------------------------------------------------
+
+// The compiler takes x for changed here: it can neither split the computation of x nor move it out of a loop, nor
+// hold in registers what it derived from x before.
+DEV void keep(const char *&x) { asm volatile("" : "+l"(x)); }
+DEV void keep(u32 &x) { asm volatile("" : "+r"(x)); }
+DEV void keep(int &x) { asm volatile("" : "+r"(x)); }
 
 // threadIdx.x and blockIdx.x, read anew: what is computed from them is not kept from one use to the next.
 DEV u32 fresh_thread()
@@ -32,28 +32,126 @@ DEV u32 fresh_block()
     return x;
 }
 
-// ---- cp.async: global to shared, 16 bytes a thread ------------------------------------------------------
+// ---- conversions: round to nearest even --------------------------------------------------------------------
+
+DEV float float_from_f16(u16 x)
+{
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+    return y;
+}
+DEV u16 f16_from_float(float x)
+{
+    u16 y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+}
+DEV u16 bf16_from_float(float x)
+{
+    u16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+}
+DEV u32 f16x2_from_floats(float low, float high)
+{
+    u32 y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+DEV u32 bf16x2_from_floats(float low, float high)
+{
+    u32 y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+
+// ---- the special function unit: not volatile, so that equal values are computed once and unused ones not at all --------
+
+DEV float exp2_approx(float x) // 2 ulp; exact at integers; results below 2^-126 are 0
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEV float log2_approx(float x) // absolute error 2^-22 between 1/2 and 2, relative 2^-22 elsewhere
+{
+    float y;
+    asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEV float rcp_approx(float x) // 1 ulp
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEV float sqrt_approx(float x) // 1 ulp
+{
+    float y;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEV float rsqrt_approx(float x) // 2 ulp
+{
+    float y;
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEV float sin_approx(float x) // absolute error 2^-20.5 between -pi and pi
+{
+    float y;
+    asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEV float cos_approx(float x)
+{
+    float y;
+    asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEV float tanh_approx(float x) // relative error 2^-11
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// ---- global memory that is read once: past L1 ----------------------------------------------------------------
+
+DEV uint4 load_once16(const void *p)
+{
+    uint4 x;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
+    return x;
+}
+DEV uint2 load_once8(const void *p)
+{
+    uint2 x;
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(p));
+    return x;
+}
+DEV u32 load_once4(const void *p)
+{
+    u32 x;
+    asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(x) : "l"(p));
+    return x;
+}
+
+DEV u32 shared_address(const void *p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
+// ---- cp.async: global to shared, 16 bytes a thread -----------------------------------------------------
 
 // Copies `bytes` (16 or 0) and fills the rest of the 16 with zeros; with 0 nothing is read.
 DEV void copy16_async(u32 to, const void *from, int bytes)
 {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-DEV void copy_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
+DEV void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's newest groups are still under way.
-template <int PENDING> DEV void copy_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
+template <int PENDING> DEV void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
 // ---- ldmatrix: four 8x8 matrices of 16-bit elements -----------------------------------------------------
 
-// Lane l gives the address of row l % 8 of matrix l / 8. It gets in r[i] two elements of matrix i: row l / 4,
-// columns 2 (l % 4) + {0, 1}.
+// Lane l gives the address of row l % 8 of matrix l / 8, and gets of matrix i, in r[i], elements (l / 4, 2 (l % 4) + {0, 1}).
 DEV void load_matrix4(u32 (&r)[4], u32 address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -61,7 +159,7 @@ DEV void load_matrix4(u32 (&r)[4], u32 address)
                  : "r"(address)
                  : "memory");
 }
-// The same of the transposed matrices: rows 2 (l % 4) + {0, 1}, column l / 4 of what is stored.
+// The same of the transposed matrices: elements (2 (l % 4) + {0, 1}, l / 4) as stored.
 DEV void load_matrix4_transposed(u32 (&r)[4], u32 address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -70,16 +168,10 @@ DEV void load_matrix4_transposed(u32 (&r)[4], u32 address)
                  : "memory");
 }
 
-// ---- plain shared memory --------------------------------------------------------------------------------
+// ---- plain shared memory ---------------------------------------------------------------------------------
 
-DEV void store_shared(u32 address, u32 x)
-{
-    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
-}
-DEV void store_shared(u32 address, float x)
-{
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
-}
+DEV void store_shared(u32 address, u32 x) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory"); }
+DEV void store_shared(u32 address, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory"); }
 DEV float load_shared(u32 address)
 {
     float x;
@@ -96,23 +188,20 @@ DEV uint4 load_shared16(u32 address)
     return x;
 }
 
-// ---- mma.sync: c += a b, fp32 sums ----------------------------------------------------------------------
+// ---- mma.sync: c += a b, fp32 sums -----------------------------------------------------------------------
 
 // With g = lane / 4 and t = lane % 4, a 16x16, b 16x8, c 16x8:
 //   a[0] (g, 2t..)  a[1] (g + 8, 2t..)  a[2] (g, 2t + 8..)  a[3] (g + 8, 2t + 8..)
 //   b0 (2t.., g)  b1 (2t + 8.., g)      c[2 r + j] (g + 8 r, 2t + j)
-template <class T> DEV void mma_16x8x16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1)
+DEV void mma_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1)
 {
-    static_assert(same_type<T, f16> || same_type<T, bf16>, "mma.sync takes f16 or bf16");
-    if constexpr (same_type<T, f16>) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DEV void mma_bf16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

@@ -85,12 +85,17 @@ template <int W, bool ONCE> DEV packed<W> load_x(const element *p)
     } else if constexpr (!ONCE) {
         w = load_words<BYTES, true>(p);
     } else if constexpr (BYTES == 16) {
-        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(w.word[0]), "=r"(w.word[1]), "=r"(w.word[2]), "=r"(w.word[3]) : "l"(p));
+        const uint4 x = load_once16(p);
+        w.word[0] = x.x;
+        w.word[1] = x.y;
+        w.word[2] = x.z;
+        w.word[3] = x.w;
     } else if constexpr (BYTES == 8) {
-        asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(w.word[0]), "=r"(w.word[1]) : "l"(p));
+        const uint2 x = load_once8(p);
+        w.word[0] = x.x;
+        w.word[1] = x.y;
     } else {
-        asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(w.word[0]) : "l"(p));
+        w.word[0] = load_once4(p);
     }
     return w;
 }
@@ -139,7 +144,7 @@ template <int W, int COUNT> DEV void forget(packed<W> (&held)[COUNT])
     for (int v = 0; v < COUNT; v++) {
 #pragma unroll
         for (int i = 0; i < static_cast<int>(sizeof(held[v].word) / 4); i++) {
-            asm volatile("" : "+r"(held[v].word[i]));
+            keep(held[v].word[i]);
         }
     }
 }

@@ -49,6 +49,7 @@ struct variant {
         float f1;
     };
     static constexpr bool COLS = true;
+    static constexpr bool REDUCE_COLS = false;
     template <int V> DEV void make_cols(const inputs &x, const row_sizes &z, const head &h, int first, col (&cols)[V])
     {
         [[maybe_unused]] const int i = first;

@@ -1,6 +1,6 @@
 /*
- * broken.c: the emulator's own test: small kernels that break one rule each, and a sound one. The report has to name the
- * mistake; for a race that nothing can see in the open, some seed has to give a wrong result.
+ * broken.c: the emulator's own test: small kernels that break one rule each, and a sound one. The report has
+ * to name the mistake; for a race that nothing can see in the open, some seed has to give a wrong result.
  */
 #include "cases.h"
 
@@ -15,7 +15,9 @@ struct broken {
     bool wrong_result;  /* no report, but a wrong result under some seed */
 };
 
-#define SHARED "extern __shared__ __align__(1024) unsigned char shared_bytes[]; const u32 s = shared_address(shared_bytes); const u32 t = threadIdx.x;\n"
+#define SHARED                                                                                               \
+    "extern __shared__ __align__(1024) unsigned char shared_bytes[]; const u32 s = "                         \
+    "shared_address(shared_bytes); const u32 t = threadIdx.x;\n"
 
 static const struct broken BROKEN[] = {
     {"sound",
@@ -24,36 +26,70 @@ static const struct broken BROKEN[] = {
             "const int sum = __shfl_xor_sync(0xffffffffu, (int)t, 31); __syncwarp();\n"
             "p.out[t] = (int)x == (int)(255 - t) && sum == (int)(t ^ 31u) ? (int)t : -1;",
      NULL, false},
-    {"a missing barrier", SHARED "store_shared(s + t * 4, t); p.out[t] = (int)__float_as_uint(load_shared(s + (t ^ 64) * 4)) ^ 64;", "with no barrier in between", false},
-    {"a missing barrier before a write",
-     SHARED "store_shared(s + t * 4, t); __syncthreads(); p.out[t] = (int)__float_as_uint(load_shared(s + (t ^ 64) * 4)); store_shared(s + t * 4, t);",
+    {"a missing barrier",
+     SHARED
+     "store_shared(s + t * 4, t); p.out[t] = (int)__float_as_uint(load_shared(s + (t ^ 64) * 4)) ^ 64;",
      "with no barrier in between", false},
-    {"a missing __syncwarp", SHARED "store_shared(s + t * 4, t); p.out[t] = (int)__float_as_uint(load_shared(s + (t ^ 1) * 4)) ^ 1;", "with no __syncwarp in between", false},
-    {"a missing barrier on static memory", "__shared__ int held[256]; const int t = (int)threadIdx.x; held[t] = t ^ 64; p.out[t] = held[t ^ 64];", NULL, true},
-    {"a missing copy_wait", SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); __syncthreads(); p.out[t] = (int)load_shared(s + t * 16);",
+    {"a missing barrier before a write",
+     SHARED "store_shared(s + t * 4, t); __syncthreads(); p.out[t] = (int)__float_as_uint(load_shared(s + (t "
+            "^ 64) * 4)); store_shared(s + t * 4, t);",
+     "with no barrier in between", false},
+    {"a missing __syncwarp",
+     SHARED "store_shared(s + t * 4, t); p.out[t] = (int)__float_as_uint(load_shared(s + (t ^ 1) * 4)) ^ 1;",
+     "with no __syncwarp in between", false},
+    {"a missing barrier on static memory",
+     "__shared__ int held[256]; const int t = (int)threadIdx.x; held[t] = t ^ 64; p.out[t] = held[t ^ 64];",
+     NULL, true},
+    {"a missing copy_wait",
+     SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); __syncthreads(); p.out[t] = "
+            "(int)load_shared(s + t * 16);",
      "is still under way", false},
     {"a copy_wait for one group too few",
-     SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy16_async(s + 4096 + t * 16, p.in, 16); copy_commit();\n"
-            "copy_wait<1>(); __syncthreads(); p.out[t] = (int)load_shared(s + t * 16) + (int)load_shared(s + 4096 + t * 16);",
+     SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy16_async(s + 4096 + t * 16, "
+            "p.in, 16); copy_commit();\n"
+            "copy_wait<1>(); __syncthreads(); p.out[t] = (int)load_shared(s + t * 16) + (int)load_shared(s + "
+            "4096 + t * 16);",
      "is still under way", false},
-    {"a copy without a barrier", SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>(); p.out[t] = (int)load_shared(s + (t ^ 64) * 16);",
+    {"a copy without a barrier",
+     SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>(); p.out[t] = "
+            "(int)load_shared(s + (t ^ 64) * 16);",
      "shared memory", false},
-    {"a copy into what is read", SHARED "store_shared(s + t * 16, t); __syncthreads(); p.out[t] = (int)__float_as_uint(load_shared(s + (t ^ 64) * 16));\n"
-                                        "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>();",
+    {"a copy into what is read",
+     SHARED "store_shared(s + t * 16, t); __syncthreads(); p.out[t] = (int)__float_as_uint(load_shared(s + "
+            "(t ^ 64) * 16));\n"
+            "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>();",
      "shared memory", false},
-    {"a divergent shuffle", "int x = (int)threadIdx.x; if (x % 32 < 16) { x = __shfl_xor_sync(0xffffffffu, x, 1); }\n p.out[threadIdx.x] = x;", "deadlock", false},
-    {"two collectives at once", "int x = (int)threadIdx.x;\nif (x % 32 < 16) {\n x = __shfl_xor_sync(0xffffffffu, x, 1);\n} else {\n x = __any_sync(0xffffffffu, x > 3);\n}\n p.out[threadIdx.x] = x;",
+    {"a divergent shuffle",
+     "int x = (int)threadIdx.x; if (x % 32 < 16) { x = __shfl_xor_sync(0xffffffffu, x, 1); }\n "
+     "p.out[threadIdx.x] = x;",
+     "deadlock", false},
+    {"two collectives at once",
+     "int x = (int)threadIdx.x;\nif (x % 32 < 16) {\n x = __shfl_xor_sync(0xffffffffu, x, 1);\n} else {\n x "
+     "= __any_sync(0xffffffffu, x > 3);\n}\n p.out[threadIdx.x] = x;",
      "diverged", false},
-    {"a mask without the lane", "p.out[threadIdx.x] = __any_sync(0xffffu, true);", "does not name the lane", false},
-    {"a barrier that some miss", "if (threadIdx.x < 128) { __syncthreads(); } p.out[threadIdx.x] = (int)threadIdx.x;", "__syncthreads", false},
-    {"two barriers at once", "if (threadIdx.x < 128) {\n __syncthreads();\n} else {\n __syncthreads();\n}\n p.out[threadIdx.x] = (int)threadIdx.x;", "two barriers at once", false},
-    {"a shared address out of range", SHARED "store_shared(s + 8192 - 1024 + t * 4 + 4, t); p.out[t] = 0;", "the block has 8192", false},
-    {"a misaligned cp.async", SHARED "copy16_async(s + t * 16 + 8, p.in, 16); p.out[t] = 0;", "not a multiple of 16", false},
-    {"a cp.async from a misaligned address", SHARED "copy16_async(s + t * 16, p.in + 4, 16); p.out[t] = 0;", "which is no multiple", false},
+    {"a mask without the lane", "p.out[threadIdx.x] = __any_sync(0xffffu, true);", "does not name the lane",
+     false},
+    {"a barrier that some miss",
+     "if (threadIdx.x < 128) { __syncthreads(); } p.out[threadIdx.x] = (int)threadIdx.x;", "__syncthreads",
+     false},
+    {"two barriers at once",
+     "if (threadIdx.x < 128) {\n __syncthreads();\n} else {\n __syncthreads();\n}\n p.out[threadIdx.x] = "
+     "(int)threadIdx.x;",
+     "two barriers at once", false},
+    {"a shared address out of range", SHARED "store_shared(s + 8192 - 1024 + t * 4 + 4, t); p.out[t] = 0;",
+     "the block has 8192", false},
+    {"a misaligned cp.async", SHARED "copy16_async(s + t * 16 + 8, p.in, 16); p.out[t] = 0;",
+     "not a multiple of 16", false},
+    {"a cp.async from a misaligned address", SHARED "copy16_async(s + t * 16, p.in + 4, 16); p.out[t] = 0;",
+     "which is no multiple", false},
     {"a read past the end", "p.out[threadIdx.x] = p.in[4096 + threadIdx.x];", "no argument's", false},
-    {"an index outside of its array", "int x[4] = {1, 2, 3, 4}; p.out[threadIdx.x] = x[p.in[0] + (threadIdx.x & 7u)];", "outside of its array", false},
+    {"an index outside of its array",
+     "int x[4] = {1, 2, 3, 4}; p.out[threadIdx.x] = x[p.in[0] + (threadIdx.x & 7u)];", "outside of its array",
+     false},
     {"a division by zero", "p.out[threadIdx.x] = (int)blockDim.x / (int)p.in[0];", "division by zero", false},
-    {"a vector that is not aligned", "p.out[threadIdx.x] = (int)__ldg(reinterpret_cast<const uint4 *>(p.in + 4)).x;", "which is no multiple", false},
+    {"a vector that is not aligned",
+     "p.out[threadIdx.x] = (int)__ldg(reinterpret_cast<const uint4 *>(p.in + 4)).x;", "which is no multiple",
+     false},
 };
 const int broken_count = (int)(sizeof BROKEN / sizeof *BROKEN);
 
@@ -66,8 +102,10 @@ static bool make_source(struct source *s, const struct broken *b)
 {
     struct text_buf t = {0};
     memset(s, 0, sizeof *s);
-    text_add(&t, "#include \"ptx.cuh\"\nstruct params { int *out; const unsigned char *in; };\n"
-                 "extern \"C\" __global__ void __launch_bounds__(256) broken(const __grid_constant__ params p)\n{\n%s\n}\n",
+    text_add(&t,
+             "#include \"ptx.cuh\"\nstruct params { int *out; const unsigned char *in; };\n"
+             "extern \"C\" __global__ void __launch_bounds__(256) broken(const __grid_constant__ params "
+             "p)\n{\n%s\n}\n",
              b->body);
     s->n_texts = 1;
     snprintf(s->text[0].name, sizeof s->text[0].name, "broken.cuh");
@@ -85,7 +123,8 @@ struct params {
 };
 
 /* One run: 0 right, 1 wrong, 2 reported. */
-static int try_seed(const struct workshop *w, const struct kernel *k, const struct params *p, uint64_t seed, struct emulate_report *report)
+static int try_seed(const struct workshop *w, const struct kernel *k, const struct params *p, uint64_t seed,
+                    struct emulate_report *report)
 {
     const struct emulate_launch order = {k->thread[0], p, 2, 256, 8192, seed};
     memset(p->out, POISON, 256 * sizeof *p->out);
@@ -97,12 +136,18 @@ static int try_seed(const struct workshop *w, const struct kernel *k, const stru
     return 0;
 }
 
-static enum verdict judge(const struct broken *b, const int seen[3], const struct emulate_report *report, char *why, size_t size)
+static enum verdict judge(const struct broken *b, const int seen[3], const struct emulate_report *report,
+                          char *why, size_t size)
 {
     const bool reported = seen[2] > 0 && b->report && strstr(report->text, b->report);
-    const bool good = b->report ? reported : b->wrong_result ? seen[1] > 0 && seen[2] == 0 : seen[1] + seen[2] == 0;
-    snprintf(why, size, "%d runs were right, %d wrong, %d reported%s%s; expected %s", seen[0], seen[1], seen[2], seen[2] > 0 ? ", the last as: " : "",
-             seen[2] > 0 ? report->text : "", b->report ? b->report : b->wrong_result ? "a wrong result under some seed" : "right results");
+    const bool good = b->report         ? reported
+                      : b->wrong_result ? seen[1] > 0 && seen[2] == 0
+                                        : seen[1] + seen[2] == 0;
+    snprintf(why, size, "%d runs were right, %d wrong, %d reported%s%s; expected %s", seen[0], seen[1],
+             seen[2], seen[2] > 0 ? ", the last as: " : "", seen[2] > 0 ? report->text : "",
+             b->report         ? b->report
+             : b->wrong_result ? "a wrong result under some seed"
+                               : "right results");
     return good ? VERDICT_PASSED : VERDICT_FAILED;
 }
 

@@ -1,8 +1,8 @@
 /*
  * build.c: texts to shared objects by the system's C++ compiler, and from there into this process.
  *
- * In: the generator's texts. They are written, all but ptx.cuh, to a temporary folder; the search path then gives
- * tests/emulate/ptx.cuh in its place. Out: kernels, kept by the workshop that closes them.
+ * In: the generator's texts. They are written, all but ptx.cuh, to a temporary folder; the search path then
+ * gives tests/emulate/ptx.cuh in its place. Out: kernels, kept by the workshop that closes them.
  */
 #include "cases.h"
 
@@ -37,13 +37,30 @@ static int run_program(char *const *argv, const char *log)
 }
 
 /* Index and alignment errors trap. -fno-extern-tls-init: dynamic shared memory needs no constructor. */
-static int compile(const struct workshop *w, const char *level, const char *source, const char *object, const char *log)
+static int compile(const struct workshop *w, const char *level, const char *source, const char *object,
+                   const char *log)
 {
     char include[300];
     snprintf(include, sizeof include, "-I%s", w->sources);
-    const char *const argv[] = {w->compiler, "-std=c++20", level, "-w", "-fPIC", "-shared", "-march=native", "-fno-math-errno", "-fno-trapping-math",
-                                "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-fsanitize=alignment,bounds,shift", "-fsanitize-undefined-trap-on-error",
-                                include, "-o", object, source, NULL};
+    const char *const argv[] = {"g++",
+                                "-std=c++20",
+                                level,
+                                "-w",
+                                "-fPIC",
+                                "-shared",
+                                "-march=native",
+                                "-fno-math-errno",
+                                "-fno-trapping-math",
+                                "-fno-extern-tls-init",
+                                "-U_FORTIFY_SOURCE",
+                                "-fno-strict-aliasing",
+                                "-fsanitize=alignment,bounds,shift",
+                                "-fsanitize-undefined-trap-on-error",
+                                include,
+                                "-o",
+                                object,
+                                source,
+                                NULL};
     return run_program((char *const *)(uintptr_t)argv, log);
 }
 
@@ -70,33 +87,30 @@ static void path_in(const struct workshop *w, const char *name, char *out, size_
     snprintf(out, size, "%s/%s", w->folder, name);
 }
 
-const char *workshop_open(struct workshop *w, const char *sources)
+enum workshop_state workshop_open(struct workshop *w, const char *sources)
 {
-    static const char *const NAMES[] = {"g++", "c++", "clang++"};
     const char *base = getenv("TMPDIR");
-    memset(w, 0, sizeof *w);
-    w->sources = sources;
-    snprintf(w->folder, sizeof w->folder, "%s/lathe-emulate-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(w->folder))
-        return "no temporary folder can be made";
     char source[400];
     char object[400];
     char log[400];
+    memset(w, 0, sizeof *w);
+    w->sources = sources;
+    snprintf(w->folder, sizeof w->folder, "%s/lathe-emulate-XXXXXX", base && *base ? base : "/tmp");
+    if (!mkdtemp(w->folder)) {
+        fprintf(stderr, "lathe_emulate: no folder can be made in %s\n", base && *base ? base : "/tmp");
+        return WORKSHOP_BROKEN;
+    }
     snprintf(source, sizeof source, "%s/emulator.cpp", sources);
     path_in(w, "core.so", object, sizeof object);
     path_in(w, "log", log, sizeof log);
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        snprintf(w->compiler, sizeof w->compiler, "%s", NAMES[i]);
-        const int result = compile(w, "-O3", source, object, log);
-        if (result == 0)
-            return NULL;
-        if (result != 127) {
-            first_error(log, source, sizeof source);
-            fprintf(stderr, "emulator.cpp, %s: %s\n", NAMES[i], source);
-        }
-    }
+    const int result = compile(w, "-O3", source, object, log);
+    if (result == 0)
+        return WORKSHOP_READY;
+    first_error(log, source, sizeof source);
+    fprintf(stderr, "lathe_emulate: %s\n",
+            result == 127 ? "skipped: g++, which compiles the emulated kernels, is not here" : source);
     workshop_close(w);
-    return "there is no C++20 compiler (g++) that compiles the emulator";
+    return result == 127 ? WORKSHOP_MISSING : WORKSHOP_BROKEN;
 }
 
 void workshop_close(struct workshop *w)
@@ -117,7 +131,8 @@ bool workshop_start(struct workshop *w, char *why, size_t size)
     return run != NULL;
 }
 
-/* ---- kernels -------------------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------------------
+ */
 
 static bool write_file(const char *path, const char *data, size_t size)
 {
@@ -160,8 +175,8 @@ static bool find_entries(struct kernel *k, char *why, size_t size)
         }
         k->param_bytes[i] = *bytes;
         if (*bytes != k->source.launch[i].param_bytes) {
-            snprintf(why, size, "the parameter block of %s has %u bytes on the device, %u in the recipe", k->source.launch[i].entry, *bytes,
-                     k->source.launch[i].param_bytes);
+            snprintf(why, size, "the parameter block of %s has %u bytes on the device, %u in the recipe",
+                     k->source.launch[i].entry, *bytes, k->source.launch[i].param_bytes);
             return false;
         }
     }
@@ -196,7 +211,8 @@ static bool same_texts(const struct source *a, const struct source *b)
 {
     bool same = a->n_texts == b->n_texts && a->n_launches == b->n_launches;
     for (int i = 0; same && i < a->n_texts; i++)
-        same = a->text[i].size == b->text[i].size && memcmp(a->text[i].data, b->text[i].data, a->text[i].size) == 0;
+        same = a->text[i].size == b->text[i].size &&
+               memcmp(a->text[i].data, b->text[i].data, a->text[i].size) == 0;
     return same;
 }
 
@@ -218,7 +234,8 @@ const struct kernel *workshop_kernel(struct workshop *w, struct source *source, 
         k->source = *source;
         return k;
     }
-    struct kernel *k = w->n_kernels < (int)(sizeof w->kernel / sizeof *w->kernel) ? calloc(1, sizeof *k) : NULL;
+    struct kernel *k =
+        w->n_kernels < (int)(sizeof w->kernel / sizeof *w->kernel) ? calloc(1, sizeof *k) : NULL;
     if (!k) {
         source_free(source);
         snprintf(why, size, "too many kernels in one process");

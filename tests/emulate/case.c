@@ -1,6 +1,6 @@
 /*
- * case.c: one case, from its problem to a verdict: the kernels that the generator and the launcher make of it are run by the
- * emulator and compared with the host device. All memory is freed here.
+ * case.c: one case, from its problem to a verdict: the kernels that the generator and the launcher make of it
+ * are run by the emulator and compared with the host device. All memory is freed here.
  */
 #include "cases.h"
 
@@ -107,15 +107,18 @@ static void name_fault(const struct scene *s, const struct emulate_report *repor
     }
 }
 
-static bool launch(const struct workshop *w, const struct scene *s, const struct kernel *k, int i, uint64_t seed, char *why, size_t size)
+static bool launch(const struct workshop *w, const struct scene *s, const struct kernel *k, int i,
+                   uint64_t seed, char *why, size_t size)
 {
     static _Alignas(16) unsigned char block[PARAM_BLOCK_BYTES];
     const struct launch *l = &k->source.launch[i];
     struct emulate_report report = {.address = NULL};
     lathe_error err = {.line = 0};
-    struct emulate_launch order = {k->thread[i], block, 0, (unsigned)l->threads, (unsigned)l->smem_bytes, seed};
+    struct emulate_launch order = {k->thread[i], block, 0, (unsigned)l->threads, (unsigned)l->smem_bytes,
+                                   seed};
     if (lathe__grid_size(l, &s->problem, &order.blocks, &err) != LATHE_OK ||
-        lathe__params_fill(l, &s->sig, &s->problem, &s->bound, NULL, s->work_offset, block, &err) != LATHE_OK) {
+        lathe__params_fill(l, &s->sig, &s->problem, &s->bound, NULL, s->work_offset, block, &err) !=
+            LATHE_OK) {
         snprintf(why, size, "%s: %s", l->entry, err.text);
         return false;
     }
@@ -126,7 +129,8 @@ static bool launch(const struct workshop *w, const struct scene *s, const struct
     return false;
 }
 
-static bool launch_all(const struct workshop *w, struct scene *s, const struct kernel *k, uint64_t seed, char *why, size_t size)
+static bool launch_all(const struct workshop *w, struct scene *s, const struct kernel *k, uint64_t seed,
+                       char *why, size_t size)
 {
     bool good = open_workspace(s, &k->source);
     if (!good)
@@ -140,8 +144,8 @@ static bool launch_all(const struct workshop *w, struct scene *s, const struct k
     return good;
 }
 
-/* Mods round the q and k that they make to 16 bits, which moves a logit by about 2^-9 (bf16) of itself. With logits of
-   deviation 40 that is 0.1 and more; the hardware's tanh is off by 2^-11 of softcap's 30. */
+/* Mods round the q and k that they make to 16 bits, which moves a logit by about 2^-9 (bf16) of itself. With
+   logits of deviation 40 that is 0.1 and more; the hardware's tanh is off by 2^-11 of softcap's 30. */
 static struct bounds bounds_of(const struct scene *s)
 {
     const struct test_case *c = s->c;
@@ -194,7 +198,8 @@ static enum verdict run_scene(struct workshop *w, struct scene *s, uint64_t seed
     return launch_all(w, s, k, seed, why, size) && judge_all(s, why, size) ? VERDICT_PASSED : VERDICT_FAILED;
 }
 
-enum verdict case_run(struct workshop *w, const struct test_case *c, const struct ir *ir, uint64_t seed, char *why, size_t size)
+enum verdict case_run(struct workshop *w, const struct test_case *c, const struct ir *ir, uint64_t seed,
+                      char *why, size_t size)
 {
     struct scene *s = calloc(1, sizeof *s);
     if (!s) {

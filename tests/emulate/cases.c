@@ -1,8 +1,8 @@
 /*
  * cases.c: the matrix: which specs meet which sizes, dtypes, layouts and data.
  *
- * In: the default or the full run. Out: a list that the caller frees, ordered so that cases which share a kernel are
- * neighbours: a kernel takes a second or two to compile, a case a few hundredths of a second.
+ * In: the default or the full run. Out: a list that the caller frees, ordered so that cases which share a
+ * kernel are neighbours: a kernel takes a second or two to compile, a case a few hundredths of a second.
  */
 #include "cases.h"
 
@@ -22,7 +22,8 @@ struct device device_of(int sm)
     return d;
 }
 
-/* ---- specs of this test's own --------------------------------------------------------------------------- */
+/* ---- specs of this test's own ---------------------------------------------------------------------------
+ */
 
 struct inline_spec {
     const char *name;
@@ -31,37 +32,49 @@ struct inline_spec {
 
 static const struct inline_spec MOD_SPECS[] = {
     {"values", "return attention { mask_mod = causal, value_mod = function(v) return v * sigmoid(v) end }\n"},
-    {"outputs", "return attention { output_mod = function(o, at) return o * rsqrt(dimsum(o * o) / at.d_v + 1e-6) end }\n"},
-    {"mods", "local function rotate(a, b, at)\n"
-             "  local t = at.pos * exp2(-0.25 * at.i)\n"
-             "  return a * cos(t) - b * sin(t), a * sin(t) + b * cos(t)\n"
-             "end\n"
-             "return attention { mask_mod = causal, query_mod = interleaved(rotate), key_mod = interleaved(rotate),\n"
-             "  value_mod = function(v, at) return v / (1.0 + dimmax(abs(v))) end, output_mod = function(o, at) return silu(o) + at.i / 64.0 end }\n"},
-    {"stages", "local function rotate(a, b, at)\n"
-               "  local t = at.pos * exp2(-0.5 * at.i)\n"
-               "  return a * cos(t) - b * sin(t), a * sin(t) + b * cos(t)\n"
-               "end\n"
-               "local function rms(v, at, x) return v * rsqrt(dimsum(v * v) / at.d + 1e-6) * x.gain(at.i) end\n"
-               "return attention { inputs = { gain = tensor('float', 'd') }, mask_mod = causal, query_mod = chain(rms, half(rotate)),\n"
-               "  key_mod = chain(rms, half(rotate), function(v) return v * 0.5 end),\n"
-               "  output_mod = chain(function(o) return o * 2.0 end, half(function(a, b) return a + b, a - b end)) }\n"},
+    {"outputs", "return attention { output_mod = function(o, at) return o * rsqrt(dimsum(o * o) / at.d_v + "
+                "1e-6) end }\n"},
+    {"mods",
+     "local function rotate(a, b, at)\n"
+     "  local t = at.pos * exp2(-0.25 * at.i)\n"
+     "  return a * cos(t) - b * sin(t), a * sin(t) + b * cos(t)\n"
+     "end\n"
+     "return attention { mask_mod = causal, query_mod = interleaved(rotate), key_mod = interleaved(rotate),\n"
+     "  value_mod = function(v, at) return v / (1.0 + dimmax(abs(v))) end, output_mod = function(o, at) "
+     "return silu(o) + at.i / 64.0 end }\n"},
+    {"stages",
+     "local function rotate(a, b, at)\n"
+     "  local t = at.pos * exp2(-0.5 * at.i)\n"
+     "  return a * cos(t) - b * sin(t), a * sin(t) + b * cos(t)\n"
+     "end\n"
+     "local function rms(v, at, x) return v * rsqrt(dimsum(v * v) / at.d + 1e-6) * x.gain(at.i) end\n"
+     "return attention { inputs = { gain = tensor('float', 'd') }, mask_mod = causal, query_mod = chain(rms, "
+     "half(rotate)),\n"
+     "  key_mod = chain(rms, half(rotate), function(v) return v * 0.5 end),\n"
+     "  output_mod = chain(function(o) return o * 2.0 end, half(function(a, b) return a + b, a - b end)) "
+     "}\n"},
 };
 
 static const struct inline_spec DATA_SPECS[] = {
-    {"pair_bias", "return attention { inputs = { bias = tensor('float', 'b', 'h', 'q', 'kv', { optional = true }) },\n"
-                  "  score_mod = function(s, at, x) return s + x.bias(at.b, at.h, at.row, at.kv) end }\n"},
-    {"blocks", "return attention { inputs = { block = tensor('u8', 'h', 'q', { optional = true, default = 1 }), shift = scalar('i32', { default = 0 }) },\n"
-               "  mask_mod = function(at, x) return ne(x.block(at.h, at.row), 0) & ge(at.q + x.shift, at.kv) end }\n"},
-    {"far_keys", "return attention { mask_mod = function(at) return ge(at.kv, 100) & ge(at.q + 40, at.kv) end }\n"},
-    {"stripes", "return attention { mask_mod = function(at) return eq(at.kv % 7, at.q % 7) & (gt(at.h, 0) | lt(at.kv, 30)) end }\n"},
+    {"pair_bias",
+     "return attention { inputs = { bias = tensor('float', 'b', 'h', 'q', 'kv', { optional = true }) },\n"
+     "  score_mod = function(s, at, x) return s + x.bias(at.b, at.h, at.row, at.kv) end }\n"},
+    {"blocks",
+     "return attention { inputs = { block = tensor('u8', 'h', 'q', { optional = true, default = 1 }), shift "
+     "= scalar('i32', { default = 0 }) },\n"
+     "  mask_mod = function(at, x) return ne(x.block(at.h, at.row), 0) & ge(at.q + x.shift, at.kv) end }\n"},
+    {"far_keys",
+     "return attention { mask_mod = function(at) return ge(at.kv, 100) & ge(at.q + 40, at.kv) end }\n"},
+    {"stripes", "return attention { mask_mod = function(at) return eq(at.kv % 7, at.q % 7) & (gt(at.h, 0) | "
+                "lt(at.kv, 30)) end }\n"},
     {"mean_abs", "return attention { mask_mod = causal, online_func = online_func {\n"
                  "  online_rowscales = { total = 0.0, best = -inf },\n"
                  "  online_fwd = function(s, r)\n"
                  "    local total = r.total + rowsum(abs(s))\n"
                  "    return s, { total = total, best = max(r.best, rowmax(s)) }, 1.0\n"
                  "  end,\n"
-                 "  online_fwd_epilogue = function(r) return 1.0 / max(r.total, 1.0), { total = r.total, best = r.best } end,\n"
+                 "  online_fwd_epilogue = function(r) return 1.0 / max(r.total, 1.0), { total = r.total, "
+                 "best = r.best } end,\n"
                  "  forward = function(s, final) return s / max(final.total, 1.0) end } }\n"},
 };
 
@@ -85,8 +98,9 @@ static void add(struct case_list *list, const struct test_case *c)
 
 bool same_job(const struct test_case *a, const struct test_case *b)
 {
-    return strcmp(a->group, b->group) == 0 && strcmp(a->spec, b->spec) == 0 && a->dtype == b->dtype && a->sm == b->sm &&
-           a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] && a->dim[SYM_N] == b->dim[SYM_N];
+    return strcmp(a->group, b->group) == 0 && strcmp(a->spec, b->spec) == 0 && a->dtype == b->dtype &&
+           a->sm == b->sm && a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] &&
+           a->dim[SYM_N] == b->dim[SYM_N];
 }
 
 void case_name(const struct test_case *c, char *out, size_t size)
@@ -97,11 +111,13 @@ void case_name(const struct test_case *c, char *out, size_t size)
     char *to = out + used;
     size -= (size_t)used;
     if (d[SYM_N] >= 0)
-        used = snprintf(to, size, " rows=%" PRId64 "x%" PRId64 "x%" PRId64 " (%d leading) n=%" PRId64, d[SYM_ROWS0], d[SYM_ROWS1], d[SYM_ROWS],
-                        c->leading, d[SYM_N]);
+        used = snprintf(to, size, " rows=%" PRId64 "x%" PRId64 "x%" PRId64 " (%d leading) n=%" PRId64,
+                        d[SYM_ROWS0], d[SYM_ROWS1], d[SYM_ROWS], c->leading, d[SYM_N]);
     else
-        used = snprintf(to, size, " b=%" PRId64 ",h=%" PRId64 ",h_kv=%" PRId64 ",q=%" PRId64 ",kv=%" PRId64 ",d=%" PRId64 ",d_v=%" PRId64, d[SYM_B],
-                        d[SYM_H], d[SYM_H_KV], d[SYM_Q], d[SYM_KV], d[SYM_D], d[SYM_D_V]);
+        used = snprintf(to, size,
+                        " b=%" PRId64 ",h=%" PRId64 ",h_kv=%" PRId64 ",q=%" PRId64 ",kv=%" PRId64
+                        ",d=%" PRId64 ",d_v=%" PRId64,
+                        d[SYM_B], d[SYM_H], d[SYM_H_KV], d[SYM_Q], d[SYM_KV], d[SYM_D], d[SYM_D_V]);
     to += used;
     size -= (size_t)used;
     if (c->has_q_start) {
@@ -109,7 +125,8 @@ void case_name(const struct test_case *c, char *out, size_t size)
         to += used;
         size -= (size_t)used;
     }
-    snprintf(to, size, " %s%s%s%s", LAYOUT[c->layout], c->skewed ? " skewed" : "", c->infinite ? " -inf" : "", c->absent ? " absent" : "");
+    snprintf(to, size, " %s%s%s%s", LAYOUT[c->layout], c->skewed ? " skewed" : "", c->infinite ? " -inf" : "",
+             c->absent ? " absent" : "");
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
@@ -123,28 +140,27 @@ struct shape {
     int q_start;
 };
 
-/* On and beside the edges of tiles; q > kv leaves rows without keys under a causal mask; kv = 0 leaves all of them. */
+/* On and beside the edges of tiles; q > kv leaves rows without keys under a causal mask; kv = 0 leaves all of
+ * them. */
 static const struct shape SHAPES[] = {
-    {2, 2, 1, 65, 65, LAYOUT_COMPACT, 0, 0},
-    {1, 4, 2, 130, 257, LAYOUT_PADDED, 0, 0},
-    {1, 2, 2, 130, 63, LAYOUT_SWAPPED, 0, 0},
-    {2, 3, 1, 1, 127, LAYOUT_SWAPPED, ABSENT, 0},
-    {1, 2, 1, 64, 130, LAYOUT_COMPACT, SKEWED, 0},
-    {1, 2, 1, 70, 140, LAYOUT_PADDED, INFINITE, 0},
-    {1, 2, 1, 17, 0, LAYOUT_COMPACT, 0, 0},
-    {1, 2, 1, 0, 17, LAYOUT_COMPACT, 0, 0},
-    {1, 1, 1, 63, 130, LAYOUT_PADDED, START, 20},
-    {1, 1, 1, 127, 64, LAYOUT_SWAPPED, START, -20},
+    {2, 2, 1, 65, 65, LAYOUT_COMPACT, 0, 0},       {1, 4, 2, 130, 257, LAYOUT_PADDED, 0, 0},
+    {1, 2, 2, 130, 63, LAYOUT_SWAPPED, 0, 0},      {2, 3, 1, 1, 127, LAYOUT_SWAPPED, ABSENT, 0},
+    {1, 2, 1, 64, 130, LAYOUT_COMPACT, SKEWED, 0}, {1, 2, 1, 70, 140, LAYOUT_PADDED, INFINITE, 0},
+    {1, 2, 1, 17, 0, LAYOUT_COMPACT, 0, 0},        {1, 2, 1, 0, 17, LAYOUT_COMPACT, 0, 0},
+    {1, 1, 1, 63, 130, LAYOUT_PADDED, START, 20},  {1, 1, 1, 127, 64, LAYOUT_SWAPPED, START, -20},
     {2, 2, 1, 65, 66, LAYOUT_MISALIGNED, 0, 0},
 };
 static const struct shape MORE_SHAPES[] = {
-    {1, 1, 1, 1, 1, LAYOUT_PADDED, 0, 0},        {1, 2, 1, 17, 17, LAYOUT_SWAPPED, 0, 0},        {1, 2, 2, 257, 257, LAYOUT_COMPACT, 0, 0},
-    {2, 6, 3, 63, 64, LAYOUT_PADDED, ABSENT, 0}, {1, 2, 1, 64, 63, LAYOUT_COMPACT, SKEWED, 0},   {1, 2, 1, 257, 1, LAYOUT_COMPACT, 0, 0},
-    {1, 1, 1, 10, 100, LAYOUT_PADDED, START, 150}, {1, 1, 1, 130, 130, LAYOUT_COMPACT, START, 0}, {0, 2, 1, 17, 17, LAYOUT_COMPACT, 0, 0},
-    {1, 2, 1, 128, 192, LAYOUT_SWAPPED, INFINITE, 0},  {1, 1, 1, 129, 512, LAYOUT_COMPACT, 0, 0},
+    {1, 1, 1, 1, 1, LAYOUT_PADDED, 0, 0},          {1, 2, 1, 17, 17, LAYOUT_SWAPPED, 0, 0},
+    {1, 2, 2, 257, 257, LAYOUT_COMPACT, 0, 0},     {2, 6, 3, 63, 64, LAYOUT_PADDED, ABSENT, 0},
+    {1, 2, 1, 64, 63, LAYOUT_COMPACT, SKEWED, 0},  {1, 2, 1, 257, 1, LAYOUT_COMPACT, 0, 0},
+    {1, 1, 1, 10, 100, LAYOUT_PADDED, START, 150}, {1, 1, 1, 130, 130, LAYOUT_COMPACT, START, 0},
+    {0, 2, 1, 17, 17, LAYOUT_COMPACT, 0, 0},       {1, 2, 1, 128, 192, LAYOUT_SWAPPED, INFINITE, 0},
+    {1, 1, 1, 129, 512, LAYOUT_COMPACT, 0, 0},
 };
 
-static struct test_case attention(const char *group, const char *spec, const char *text, lathe_dtype dtype, int d, int d_v, int sm)
+static struct test_case attention(const char *group, const char *spec, const char *text, lathe_dtype dtype,
+                                  int d, int d_v, int sm)
 {
     struct test_case c;
     memset(&c, 0, sizeof c);
@@ -188,14 +204,17 @@ static void add_attention(struct case_list *list, const struct test_case *c, boo
 
 static void group_specs(struct case_list *list, bool full)
 {
-    static const char *const SPEC[] = {"full",    "causal", "alibi", "sliding_window", "prefix_lm",   "document", "softcap", "relative_bias",
-                                       "sigmoid", "relu",   "retention", "softmax_one", "sinks", "rope",     "qk_norm"};
+    static const char *const SPEC[] = {"full",      "causal",   "alibi",     "sliding_window",
+                                       "prefix_lm", "document", "softcap",   "relative_bias",
+                                       "sigmoid",   "relu",     "retention", "softmax_one",
+                                       "sinks",     "rope",     "qk_norm"};
     for (int i = 0; i < COUNT(SPEC); i++) {
         for (int wide = 0; wide < 2; wide++) {
             if (!full && wide != i % 2)
                 continue;
             const int d = wide ? 128 : 64;
-            const struct test_case bf16 = attention("specs", SPEC[i], NULL, LATHE_BF16, d, d, i % 3 == 0 ? 80 : 90);
+            const struct test_case bf16 =
+                attention("specs", SPEC[i], NULL, LATHE_BF16, d, d, i % 3 == 0 ? 80 : 90);
             const struct test_case f16 = attention("specs", SPEC[i], NULL, LATHE_F16, d, d, 90);
             add_attention(list, &bf16, full);
             if (full || i % 4 == 1)
@@ -208,15 +227,18 @@ static void group_inline(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(MOD_SPECS); i++) {
         const struct inline_spec *s = &MOD_SPECS[i];
-        const struct test_case c = attention("mods", s->name, s->text, i % 2 ? LATHE_F16 : LATHE_BF16, 64, i % 2 ? 64 : 40, 90);
-        const struct test_case odd = attention("mods", s->name, s->text, i % 2 ? LATHE_BF16 : LATHE_F16, 72, 96, 80);
+        const struct test_case c =
+            attention("mods", s->name, s->text, i % 2 ? LATHE_F16 : LATHE_BF16, 64, i % 2 ? 64 : 40, 90);
+        const struct test_case odd =
+            attention("mods", s->name, s->text, i % 2 ? LATHE_BF16 : LATHE_F16, 72, 96, 80);
         add_attention(list, &c, full);
         if (full)
             add_attention(list, &odd, full);
     }
     for (int i = 0; i < COUNT(DATA_SPECS); i++) {
         const struct inline_spec *s = &DATA_SPECS[i];
-        const struct test_case c = attention("data", s->name, s->text, i % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, 90);
+        const struct test_case c =
+            attention("data", s->name, s->text, i % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, 90);
         add_attention(list, &c, full);
     }
 }
@@ -224,18 +246,21 @@ static void group_inline(struct case_list *list, bool full)
 /* Each dim has its own swizzle, tile and ring; those of sm_86 are the small ones. */
 static void group_dims(struct case_list *list, bool full)
 {
-    static const int DIMS[][3] = {{16, 16, 80},   {24, 24, 80},   {40, 40, 80},   {72, 72, 80},   {96, 96, 80},  {128, 128, 86},
-                                  {160, 160, 80}, {192, 192, 90}, {256, 256, 90}, {256, 256, 86}, {192, 128, 80}, {128, 256, 80},
+    static const int DIMS[][3] = {{16, 16, 80},   {24, 24, 80},   {40, 40, 80},   {72, 72, 80},
+                                  {96, 96, 80},   {128, 128, 86}, {160, 160, 80}, {192, 192, 90},
+                                  {256, 256, 90}, {256, 256, 86}, {192, 128, 80}, {128, 256, 80},
                                   {64, 256, 86},  {64, 512, 90},  {8, 8, 90},     {264, 264, 80}};
-    static const struct shape FEW[] = {
-        {1, 2, 1, 65, 130, LAYOUT_COMPACT, 0, 0}, {1, 2, 1, 130, 127, LAYOUT_PADDED, 0, 0}, {1, 1, 1, 17, 257, LAYOUT_SWAPPED, SKEWED, 0}};
+    static const struct shape FEW[] = {{1, 2, 1, 65, 130, LAYOUT_COMPACT, 0, 0},
+                                       {1, 2, 1, 130, 127, LAYOUT_PADDED, 0, 0},
+                                       {1, 1, 1, 17, 257, LAYOUT_SWAPPED, SKEWED, 0}};
     for (int i = 0; i < COUNT(DIMS); i++) {
         for (int sm = 80; sm <= 90; sm++) {
             if (sm != 80 && sm != 86 && sm != 90)
                 continue;
             if (!full && sm != DIMS[i][2])
                 continue;
-            struct test_case c = attention("dims", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], sm);
+            struct test_case c =
+                attention("dims", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], sm);
             c.may_refuse = DIMS[i][0] < 16 || DIMS[i][0] > 256 || DIMS[i][1] > 256;
             add_shapes(list, c, FEW, COUNT(FEW));
             if (full)
@@ -253,8 +278,9 @@ static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dt
         int rows0, rows1, rows;
         enum layout layout;
         bool absent;
-    } ROWS[] = {{1, 1, 1, 7, LAYOUT_COMPACT, false}, {2, 1, 3, 5, LAYOUT_PADDED, false},    {3, 2, 2, 3, LAYOUT_MISALIGNED, false},
-                {3, 2, 3, 1, LAYOUT_SWAPPED, true},  {1, 1, 1, 67, LAYOUT_MISALIGNED, true}, {1, 1, 1, 0, LAYOUT_COMPACT, false}};
+    } ROWS[] = {{1, 1, 1, 7, LAYOUT_COMPACT, false},    {2, 1, 3, 5, LAYOUT_PADDED, false},
+                {3, 2, 2, 3, LAYOUT_MISALIGNED, false}, {3, 2, 3, 1, LAYOUT_SWAPPED, true},
+                {1, 1, 1, 67, LAYOUT_MISALIGNED, true}, {1, 1, 1, 0, LAYOUT_COMPACT, false}};
     for (int i = 0; i < COUNT(ROWS); i++) {
         struct test_case c = attention("rowwise", spec, NULL, dtype, -1, -1, 80);
         if (!full && n > 4096 && i != 0 && i != 2)

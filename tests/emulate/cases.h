@@ -1,8 +1,8 @@
 /*
  * cases.h: what the rooms of the emulation test share: one case, one tensor, a compiled kernel.
  *
- * A case is a spec with sizes, a dtype, a memory layout and a kind of data. Neighbours in the list that share what is
- * compiled in make a job: one process, which compiles each of its kernels once.
+ * A case is a spec with sizes, a dtype, a memory layout and a kind of data. Neighbours in the list that share
+ * what is compiled in make a job: one process, which compiles each of its kernels once.
  */
 #ifndef LATHE_TESTS_EMULATE_CASES_H
 #define LATHE_TESTS_EMULATE_CASES_H
@@ -23,10 +23,10 @@ enum layout {
 
 struct test_case {
     const char *group;
-    const char *spec;   /* the name of a shipped spec, or of the text below */
-    const char *text;   /* of a spec; NULL: shipped */
+    const char *spec; /* the name of a shipped spec, or of the text below */
+    const char *text; /* of a spec; NULL: shipped */
     lathe_dtype dtype;
-    int sm;             /* compute capability that is planned for */
+    int sm;                 /* compute capability that is planned for */
     int64_t dim[SYM_COUNT]; /* -1: not in this problem */
     int leading;            /* rowwise: leading dims, 1 to 3 */
     enum layout layout;
@@ -53,7 +53,8 @@ struct device device_of(int sm);
 
 enum { POISON = 0xff }; /* a NaN in every format */
 
-struct block { /* pages of its own: the last byte is followed by a page that cannot be touched, as is the first */
+struct block { /* pages of its own: the last byte is followed by a page that cannot be touched, as is the
+                  first */
     unsigned char *pages;
     size_t page_bytes;
     unsigned char *data; /* `bytes` of it, up to the end but for alignment */
@@ -77,7 +78,8 @@ struct tensor {
 };
 bool tensor_is_output(const struct tensor *t);
 /* Shape, layout, memory, values. False: out of memory. */
-bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const struct test_case *c, uint64_t seed);
+bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const struct test_case *c,
+                 uint64_t seed);
 void tensor_close(struct tensor *t);
 /* As the kernel gets it, and as the host device does: compact, f64 where the spec leaves the dtype open. */
 lathe_arg tensor_arg(const struct tensor *t);
@@ -85,7 +87,7 @@ lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a);
 /* Inputs cannot be written until thawed. */
 void tensor_freeze(const struct tensor *t, bool frozen);
 struct bounds {
-    double row;   /* relative error of a row of o or y in the Euclidean norm; of the whole tensor half of it */
+    double row; /* relative error of a row of o or y in the Euclidean norm; of the whole tensor half of it */
     double final; /* error of a final or a statistic x, as a part of 1 + |x| */
 };
 /* NULL, or what is wrong with an output: a value, or poison that is gone. `why` holds the sentence. */
@@ -95,7 +97,6 @@ const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *w
 
 struct workshop { /* a temporary folder with the core and the kernels of one process */
     char folder[256];
-    char compiler[64];
     const char *sources; /* tests/emulate */
     emulate_run_fn *run;
     int n_kernels;
@@ -107,8 +108,9 @@ struct kernel {
     emulate_thread_fn *thread[MAX_LAUNCHES];
     unsigned param_bytes[MAX_LAUNCHES];
 };
-/* NULL, or why nothing can be emulated here. */
-const char *workshop_open(struct workshop *w, const char *sources);
+/* MISSING: there is no C++ compiler. Says why on standard error where it is not READY. */
+enum workshop_state { WORKSHOP_READY, WORKSHOP_MISSING, WORKSHOP_BROKEN };
+enum workshop_state workshop_open(struct workshop *w, const char *sources);
 void workshop_close(struct workshop *w);
 /* Loads the core into this process. */
 bool workshop_start(struct workshop *w, char *why, size_t size);
@@ -119,9 +121,11 @@ void workshop_end(struct workshop *w);
 /* ---- case.c: one case ---------------------------------------------------------------------------------- */
 
 enum verdict { VERDICT_PASSED, VERDICT_REFUSED, VERDICT_FAILED };
-enum verdict case_run(struct workshop *w, const struct test_case *c, const struct ir *ir, uint64_t seed, char *why, size_t size);
+enum verdict case_run(struct workshop *w, const struct test_case *c, const struct ir *ir, uint64_t seed,
+                      char *why, size_t size);
 
-/* ---- broken.c: kernels that break a rule each, and what the emulator has to say ----------------------------- */
+/* ---- broken.c: kernels that break a rule each, and what the emulator has to say
+ * ----------------------------- */
 
 extern const int broken_count;
 const char *broken_name(int i);

@@ -1,10 +1,12 @@
 /*
- * emulate.c: the program: runs the generated kernels on this machine's CPU and compares them with the host device.
+ * emulate.c: the program: runs the generated kernels on this machine's CPU and compares them with the host
+ * device.
  *
  *     lathe_emulate [--full] [--only TEXT] [--jobs N] [--seed N] [--list]
  *
- * A job (cases that share what is compiled in) is a process of its own, so that a crash costs one job. It writes its
- * verdicts to a pipe, one byte a case, and a line per failure to standard output. Exit code 77: no C++ compiler.
+ * A job (cases that share what is compiled in) is a process of its own, so that a crash costs one job. It
+ * writes its verdicts to a pipe, one byte a case, and a line per failure to standard output. Exit code 77: no
+ * C++ compiler.
  */
 #include "cases.h"
 
@@ -51,7 +53,8 @@ struct run {
     int n_tallies;
 };
 
-/* ---- names and sums -------------------------------------------------------------------------------------- */
+/* ---- names and sums --------------------------------------------------------------------------------------
+ */
 
 static const char *group_of(const struct run *r, const struct job *j)
 {
@@ -92,7 +95,8 @@ static void say_failure(const struct run *r, const struct job *j, int i, const c
     fflush(stdout);
 }
 
-/* ---- in the child ---------------------------------------------------------------------------------------- */
+/* ---- in the child ----------------------------------------------------------------------------------------
+ */
 
 static struct ir *load_spec(const struct test_case *c, char *why, size_t size)
 {
@@ -104,7 +108,8 @@ static struct ir *load_spec(const struct test_case *c, char *why, size_t size)
         snprintf(why, size, "no shipped spec of this name");
         return NULL;
     }
-    struct ir *ir = spec_load(name, c->text ? c->text : file->data, c->text ? strlen(c->text) : file->size, &diag);
+    struct ir *ir =
+        spec_load(name, c->text ? c->text : file->data, c->text ? strlen(c->text) : file->size, &diag);
     if (!ir)
         snprintf(why, size, "%s:%d: %s", diag.entry[0].file, diag.entry[0].line, diag.entry[0].text);
     return ir;
@@ -134,7 +139,8 @@ static void run_job(struct run *r, const struct job *j)
         if (broken && ready)
             v = broken_run(w, i, r->options.seed, why, sizeof why);
         else if (ir)
-            v = case_run(w, &r->cases.item[j->first + i], ir, r->options.seed + (uint64_t)(j->first + i), why, sizeof why);
+            v = case_run(w, &r->cases.item[j->first + i], ir, r->options.seed + (uint64_t)(j->first + i), why,
+                         sizeof why);
         report(r, j, i, v, why);
     }
     if (ir)
@@ -142,7 +148,8 @@ static void run_job(struct run *r, const struct job *j)
     workshop_end(w);
 }
 
-/* ---- in the parent --------------------------------------------------------------------------------------- */
+/* ---- in the parent ---------------------------------------------------------------------------------------
+ */
 
 static bool start_job(struct run *r, int first, int n)
 {
@@ -174,7 +181,9 @@ static void end_job(struct run *r, int k)
     }
     for (int i = j->done; i < j->n; i++) {
         char why[100];
-        snprintf(why, sizeof why, WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "took longer than %d seconds" : "its process died (status 0x%x)",
+        snprintf(why, sizeof why,
+                 WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "took longer than %d seconds"
+                                                                    : "its process died (status 0x%x)",
                  WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? CASE_SECONDS : status);
         say_failure(r, j, i, i == j->done ? why : "not run, because of the case before");
         count(r, j, VERDICT_FAILED);
@@ -224,7 +233,8 @@ static void run_all(struct run *r)
     while (next < r->cases.n || r->n_jobs > 0) {
         while (next < r->cases.n && r->n_jobs < r->options.jobs) {
             int n = next == BROKEN_JOB ? broken_count : 1;
-            while (next >= 0 && next + n < r->cases.n && same_job(&r->cases.item[next], &r->cases.item[next + n]))
+            while (next >= 0 && next + n < r->cases.n &&
+                   same_job(&r->cases.item[next], &r->cases.item[next + n]))
                 n++;
             if (!start_job(r, next, n)) {
                 perror("lathe_emulate: fork");
@@ -242,7 +252,8 @@ static int summarise(const struct run *r, double seconds)
     int failed = 0;
     for (int i = 0; i < r->n_tallies; i++) {
         const struct tally *t = &r->tally[i];
-        printf("%-8s %5d passed, %d of them refused with a reason, %d failed\n", t->group, t->passed + t->refused, t->refused, t->failed);
+        printf("%-8s %5d passed, %d of them refused with a reason, %d failed\n", t->group,
+               t->passed + t->refused, t->refused, t->failed);
         passed += t->passed + t->refused;
         failed += t->failed;
     }
@@ -291,11 +302,9 @@ int main(int argc, char **argv)
     }
     if (r.options.list)
         return 0;
-    const char *missing = workshop_open(&r.workshop, LATHE_SOURCE_DIR "/tests/emulate");
-    if (missing) {
-        fprintf(stderr, "lathe_emulate: skipped: %s\n", missing);
-        return 77;
-    }
+    const enum workshop_state state = workshop_open(&r.workshop, LATHE_SOURCE_DIR "/tests/emulate");
+    if (state != WORKSHOP_READY)
+        return state == WORKSHOP_MISSING ? 77 : 1;
     clock_gettime(CLOCK_MONOTONIC, &from);
     run_all(&r);
     clock_gettime(CLOCK_MONOTONIC, &to);

@@ -1,8 +1,8 @@
 /*
  * emulate.h: what the emulator's core offers, to the test program (C11) and to the emulated kernels (C++20).
  *
- * The core is a shared object of its own, compiled when the test runs; so is every kernel. The test program finds
- * `emulate_run` in the core, and `emulate_thread_<i>` and `emulate_bytes_<i>` in a kernel, by dlsym.
+ * The core is a shared object of its own, compiled when the test runs; so is every kernel. The test program
+ * finds `emulate_run` in the core, and `emulate_thread_<i>` and `emulate_bytes_<i>` in a kernel, by dlsym.
  */
 #ifndef LATHE_TESTS_EMULATE_H
 #define LATHE_TESTS_EMULATE_H
@@ -17,12 +17,12 @@ struct emulate_launch {
     emulate_thread_fn *thread;
     const void *params;
     unsigned blocks;
-    unsigned threads;    /* of a block: a multiple of 32 up to 1024 */
-    unsigned smem_bytes; /* dynamic shared memory: an address beyond it is an error */
+    unsigned threads;        /* of a block: a multiple of 32 up to 1024 */
+    unsigned smem_bytes;     /* dynamic shared memory: an address beyond it is an error */
     unsigned long long seed; /* of the order of blocks, warps and lanes */
 };
 
-struct emulate_report { /* filled where a launch fails */
+struct emulate_report {  /* filled where a launch fails */
     char text[600];      /* a sentence: which block and thread did what */
     const void *address; /* of a memory fault; NULL: the failure is of another kind */
 };

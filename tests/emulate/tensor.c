@@ -1,8 +1,9 @@
 /*
- * tensor.c: the arguments of a case: shapes, layouts, values, and memory whose end is guarded by pages that cannot be touched.
+ * tensor.c: the arguments of a case: shapes, layouts, values, and memory whose end is guarded by pages that
+ * cannot be touched.
  *
- * In: an argument of the signature and a case. Out: tensors with their rounded values, and the verdict on an output.
- * Every byte that is not an element is poison, in inputs too. The caller closes what it opened.
+ * In: an argument of the signature and a case. Out: tensors with their rounded values, and the verdict on an
+ * output. Every byte that is not an element is poison, in inputs too. The caller closes what it opened.
  */
 #include "cases.h"
 
@@ -180,7 +181,8 @@ bool tensor_is_output(const struct tensor *t)
     return t->role == ROLE_OUT || t->role == ROLE_OUT_OPTIONAL;
 }
 
-bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const struct test_case *c, uint64_t seed)
+bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const struct test_case *c,
+                 uint64_t seed)
 {
     const struct sig_arg *a = &sig->arg[arg];
     uint64_t state = seed ^ 0x5eedu;
@@ -213,7 +215,8 @@ void tensor_freeze(const struct tensor *t, bool frozen)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (t->block.pages && !tensor_is_output(t))
-        (void)mprotect(t->block.pages + page, t->block.page_bytes - 2 * page, frozen ? PROT_READ : PROT_READ | PROT_WRITE);
+        (void)mprotect(t->block.pages + page, t->block.page_bytes - 2 * page,
+                       frozen ? PROT_READ : PROT_READ | PROT_WRITE);
 }
 
 /* ---- as arguments ---------------------------------------------------------------------------------- */
@@ -282,7 +285,8 @@ static bool close_enough(double given, double expected, double bound)
     return fabs(given - expected) <= bound * (1.0 + fabs(expected));
 }
 
-static const char *judge_values(const struct tensor *t, double bound, const double *result, char *why, size_t size)
+static const char *judge_values(const struct tensor *t, double bound, const double *result, char *why,
+                                size_t size)
 {
     char place[96];
     for (int64_t i = 0; i < t->count; i++) {
@@ -313,10 +317,12 @@ static struct norms row_norms(const double *result, const double *expected, int6
 }
 
 /* Rows of the problem's tensors: each by itself, and all of them. NaN fails every comparison. */
-static const char *judge_rows(const struct tensor *t, double bound, const double *result, char *why, size_t size)
+static const char *judge_rows(const struct tensor *t, double bound, const double *result, char *why,
+                              size_t size)
 {
     const int64_t n = t->shape[t->ndim - 1];
-    const double tiny = t->dtype == LATHE_F16 ? 6e-8 * (double)n : 1e-30; /* subnormal results have fewer digits */
+    const double tiny =
+        t->dtype == LATHE_F16 ? 6e-8 * (double)n : 1e-30; /* subnormal results have fewer digits */
     struct norms all = {0.0, 0.0};
     for (int64_t row = 0; n > 0 && row < t->count / n; row++) {
         const struct norms sum = row_norms(result + row * n, t->value + row * n, n);
@@ -327,9 +333,10 @@ static const char *judge_rows(const struct tensor *t, double bound, const double
             continue;
         char place[96];
         place_of(t, row * n, place, sizeof place);
-        snprintf(why, size, "the row of %s is off by %.3g of its norm %.3g: %.6g %.6g .., expected %.6g %.6g ..", place,
-                 sqrt(sum.error / (sum.size > 0.0 ? sum.size : 1.0)), sqrt(sum.size), result[row * n], n > 1 ? result[row * n + 1] : 0.0,
-                 t->value[row * n], n > 1 ? t->value[row * n + 1] : 0.0);
+        snprintf(why, size,
+                 "the row of %s is off by %.3g of its norm %.3g: %.6g %.6g .., expected %.6g %.6g ..", place,
+                 sqrt(sum.error / (sum.size > 0.0 ? sum.size : 1.0)), sqrt(sum.size), result[row * n],
+                 n > 1 ? result[row * n + 1] : 0.0, t->value[row * n], n > 1 ? t->value[row * n + 1] : 0.0);
         return why;
     }
     if (sqrt(all.error) <= 0.5 * bound * sqrt(all.size) + tiny)
@@ -344,7 +351,8 @@ const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *w
     if (!result)
         return "out of memory";
     const size_t spilled = fetch(t, result);
-    const char *wrong = t->role == ROLE_OUT ? judge_rows(t, b->row, result, why, size) : judge_values(t, b->final, result, why, size);
+    const char *wrong = t->role == ROLE_OUT ? judge_rows(t, b->row, result, why, size)
+                                            : judge_values(t, b->final, result, why, size);
     free(result);
     if (!wrong && spilled > 0) {
         snprintf(why, size, "%s: %zu bytes that are no element's were overwritten", t->name, spilled);
