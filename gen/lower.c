@@ -5,8 +5,8 @@
  *  - constants of the problem, defaults of absent inputs, detach dropped;
  *  - f32(a + b) of indices becomes f32(a) + f32(b): both parts can be computed once per row or column, and
  *    the sum is rounded once either way, since indices stay below 2^24;
- *  - exp(x) becomes exp2(x log2 e), and with x = a t + b (a, b constant along the row) exp2(t (a log2 e) + b
- * log2 e): one multiply-add per element;
+ *  - for 16-bit results, exp(x) becomes exp2(x log2 e), and with x = a t + b (a, b constant along the row)
+ * exp2(t (a log2 e) + b log2 e): one multiply-add per element;
  *  - scale qk + f t becomes scale (qk + (f / scale) t) under an exponential or a row maximum, which take the
  * scale;
  *  - (qk scale) f becomes qk (f scale);
@@ -245,15 +245,17 @@ static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *ar
 {
     struct ir *w = r->w;
     bool attention = w->kind == KIND_ATTENTION;
+    bool exact =
+        r->problem->dtype == LATHE_F32; /* apart, large terms would cancel only after they were rounded */
     switch ((enum ir_op)n->op) {
     case OP_DETACH:
         return arg[0];
     case OP_F32:
         return float_of_index(w, arg[0]);
     case OP_EXP:
-        return exponential(w, arg[0], LOG2_E);
+        return exact ? ir1(w, OP_EXP, arg[0]) : exponential(w, arg[0], LOG2_E);
     case OP_EXP2:
-        return exponential(w, arg[0], 1.0);
+        return exact ? ir1(w, OP_EXP2, arg[0]) : exponential(w, arg[0], 1.0);
     case OP_MUL:
         return n->type == TYPE_F32 ? product(w, arg[0], arg[1]) : ir2(w, OP_MUL, arg[0], arg[1]);
     case OP_ROWMAX:

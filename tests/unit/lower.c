@@ -215,3 +215,31 @@ TEST(tables_by_distance_are_shared_along_diagonals)
     CHECK_EQ(s.diag, -1); /* cheaper per element */
     ir_free(w);
 }
+
+static bool uses(const struct ir *w, int root, enum ir_op op)
+{
+    return ir_depends_on(w, root, op, -1);
+}
+
+TEST(float_rows_subtract_before_the_exponential)
+{
+    static const char *const dtypes[] = {"f32", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        struct diag diag = {0};
+        struct signature sig;
+        struct problem problem;
+        lathe_error err;
+        char text[64];
+        struct ir *ir = spec_load("softmax", NULL, 0, &diag);
+        CHECK(ir != NULL);
+        signature_make(ir, LATHE_FORWARD, &sig);
+        snprintf(text, sizeof text, "dtype=%s,rows=4,n=100", dtypes[i]);
+        CHECK_EQ(problem_parse(&sig, text, &problem, &err), LATHE_OK);
+        struct ir *w = lower(ir, &sig, &problem);
+        CHECK(w != NULL);
+        CHECK_EQ(uses(w, w->row.root[0], OP_EXP), i == 0);
+        CHECK_EQ(uses(w, w->row.root[0], OP_EXP2), i == 1);
+        ir_free(w);
+        ir_free(ir);
+    }
+}
