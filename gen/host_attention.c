@@ -246,7 +246,7 @@ static lathe_status find_live(struct host_head *head, lathe_error *err)
     const struct ir_fn *mask = &head->call->ir->mask;
     head->pair.n = (int)head->len_kv;
     head->pair.at_axis[AT_KV] = head->every_kv;
-    if (mask->n_roots > 0) {
+    if (mask->n_roots > 0 && head->len_kv > 0) { /* without keys nothing may be read, by row neither */
         const lathe_status status = host_eval(&head->pair, mask->root, 1, err);
         if (status != LATHE_OK)
             return status;

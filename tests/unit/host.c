@@ -652,3 +652,28 @@ TEST(missing_arguments_are_named)
     CHECK_HAS(err.text, "'table'");
     teardown(&f);
 }
+
+/* A mask that reads by row: with no key there is no pair, and nothing to read. */
+TEST(no_keys_read_nothing)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    lathe_error err;
+    static double q[2 * 8];
+    static double o[2 * 8] = {7};
+    static int32_t doc[1];
+    const int64_t rows[] = {1, 1, 2, 8};
+    const int64_t none[] = {1, 1, 0, 8};
+    const int64_t ids[] = {1, 0};
+    const lathe_arg args[] = {{"q", q, LATHE_F64, 4, rows, NULL},
+                              {"k", q, LATHE_F64, 4, none, NULL},
+                              {"v", q, LATHE_F64, 4, none, NULL},
+                              {"o", o, LATHE_F64, 4, rows, NULL},
+                              {"doc", doc, LATHE_I32, 2, ids, NULL}};
+    struct ir *ir = spec_load("document", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(host_forward(ir, &sig, args, 5, NULL, 0, &err), LATHE_OK);
+    CHECK_CLOSE(o[0], 0, 0);
+    ir_free(ir);
+}
