@@ -1,7 +1,7 @@
 /*
- * cmd_cache.c: `lathe cache info|verify|clear`. In: the action. Out: lines on standard output; broken
- * entries are removed by verify (they would be rebuilt anyway) and give exit code 1. Exit code 3 where the
- * folder cannot be used.
+ * cmd_cache.c: `lathe cache info|verify|clear|export|import`. In: the action, and the file to move it to or
+ * from. Out: lines on standard output; broken entries are removed by verify (they would be rebuilt anyway)
+ * and give exit code 1. Exit code 3 where the folder cannot be used.
  */
 #include "tool.h"
 
@@ -32,8 +32,9 @@ static void print_item(const struct cache_item *item)
            item->label[0] ? item->label : "(no label)", item->broken ? "  BROKEN" : "");
 }
 
-static int info(struct cache *cache)
+static int info(struct cache *cache, const char *file)
 {
+    (void)file;
     struct cache_list list = {0};
     lathe_error err = {0};
     if (lathe__cache_list(cache, &list, &err) != LATHE_OK)
@@ -48,8 +49,9 @@ static int info(struct cache *cache)
     return CODE_OK;
 }
 
-static int verify(struct cache *cache)
+static int verify(struct cache *cache, const char *file)
 {
+    (void)file;
     struct cache_list list = {0};
     lathe_error err = {0};
     int broken = 0;
@@ -66,8 +68,9 @@ static int verify(struct cache *cache)
     return broken ? CODE_FAILED : CODE_OK;
 }
 
-static int clear(struct cache *cache)
+static int clear(struct cache *cache, const char *file)
 {
+    (void)file;
     int removed = 0;
     lathe_error err = {0};
     if (lathe__cache_clear(cache, &removed, &err) != LATHE_OK)
@@ -76,27 +79,91 @@ static int clear(struct cache *cache)
     return CODE_OK;
 }
 
+static int export_to(struct cache *cache, const char *file)
+{
+    struct move_report report;
+    lathe_error err = {0};
+    if (lathe__cache_export(cache, file, &report, &err) != LATHE_OK)
+        return complain_error(&err);
+    if (report.broken)
+        complain("kernel cache %s: %d damaged entries were left out", cache->path, report.broken);
+    printf("%s: %d kernels of %s, %" PRIu64 " bytes\n", file, report.moved, cache->path, report.bytes);
+    return CODE_OK;
+}
+
+static int import_from(struct cache *cache, const char *file)
+{
+    struct move_report report;
+    lathe_error err = {0};
+    if (lathe__cache_import(cache, file, &report, &err) != LATHE_OK)
+        return complain_error(&err);
+    printf("%s: %d kernels imported from %s, %d were there\n", cache->path, report.moved, file, report.there);
+    return CODE_OK;
+}
+
+static const struct action {
+    const char *name;
+    bool moves;     /* takes FILE [DIR] */
+    bool read_only; /* leaves the cache as it is */
+    int (*run)(struct cache *cache, const char *file);
+} ACTIONS[] = {
+    {"info", false, false, info},      {"verify", false, false, verify},     {"clear", false, false, clear},
+    {"export", true, true, export_to}, {"import", true, false, import_from},
+};
+
+static const struct action *find_action(const struct options *o)
+{
+    for (size_t i = 0; i < sizeof ACTIONS / sizeof ACTIONS[0]; i++) {
+        const struct action *a = &ACTIONS[i];
+        if (strcmp(a->name, o->operand[0]) != 0)
+            continue;
+        if (a->moves ? o->n_operands > 1 : o->n_operands == 1)
+            return a;
+        complain("usage: lathe cache %s%s (given %d operands)", a->name, a->moves ? " FILE [DIR]" : "",
+                 o->n_operands - 1);
+        return NULL;
+    }
+    complain("cache: expected info, verify, clear, export or import, given '%s'", o->operand[0]);
+    return NULL;
+}
+
+/* A folder that was named as an operand is made for others to read, and nothing is evicted from it. */
+static void open_cache(struct cache *cache, const struct action *a, const char *folder, const char *standard)
+{
+    const struct reporter report = {log_line, NULL};
+    if (a->read_only)
+        lathe__cache_open(cache, folder ? folder : standard, 0, true, report);
+    else if (folder)
+        lathe__cache_open_shared(cache, folder, report);
+    else
+        lathe__cache_open(cache, standard, BUDGET, false, report);
+}
+
 int cmd_cache(const struct options *o)
 {
     struct environment environment;
     struct cache cache;
-    const char *action = o->operand[0];
-    int (*run)(struct cache * cache) = strcmp(action, "info") == 0     ? info
-                                       : strcmp(action, "verify") == 0 ? verify
-                                       : strcmp(action, "clear") == 0  ? clear
-                                                                       : NULL;
-    if (!run) {
-        complain("cache: expected info, verify or clear, given '%s'", action);
+    const struct action *a = find_action(o);
+    if (!a)
+        return CODE_USAGE;
+    const char *folder = o->n_operands > 2 ? o->operand[2] : NULL;
+    if (folder && o->cache_dir) {
+        complain("cache %s: expected a folder or --cache-dir, given both", a->name);
+        return CODE_USAGE;
+    }
+    if (a->moves && (!*o->operand[1] || (folder && !*folder))) {
+        complain("cache %s: expected the name of a %s, given ''", a->name,
+                 *o->operand[1] ? "folder" : "file");
         return CODE_USAGE;
     }
     lathe__environment_read(&environment);
-    const char *path = o->cache_dir ? o->cache_dir : environment.cache_dir;
-    if (!*path) {
+    const char *standard = o->cache_dir ? o->cache_dir : environment.cache_dir;
+    if (!folder && !*standard) {
         complain("cache: no folder is known (HOME is not set); give --cache-dir DIR");
         return CODE_ENVIRONMENT;
     }
-    lathe__cache_open(&cache, path, BUDGET, false, (struct reporter){log_line, NULL});
-    const int code = cache.dir_fd < 0 ? CODE_ENVIRONMENT : run(&cache);
+    open_cache(&cache, a, folder, standard);
+    const int code = cache.dir_fd < 0 ? CODE_ENVIRONMENT : a->run(&cache, o->operand[1]);
     lathe__cache_close(&cache);
     return code;
 }

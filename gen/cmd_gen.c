@@ -37,7 +37,7 @@ int tool_source(const struct ir *ir, const struct options *o, const struct devic
 static bool has_out(const struct options *o, const char *command)
 {
     if (!o->out)
-        complain("%s: expected -o FILE", command);
+        complain("%s: expected -o FILE%s", command, strcmp(command, "compile") == 0 ? " or --cache DIR" : "");
     return o->out != NULL;
 }
 
@@ -192,16 +192,21 @@ int cmd_compile(const struct options *o)
     struct device standard;
     int code = CODE_USAGE;
     const struct device *first = first_arch(o, &standard);
-    if (!has_out(o, "compile") || !first)
+    if (!first || (!o->cache && !has_out(o, "compile")))
         return code;
     struct ir *ir = tool_spec(o->operand[0], &code);
     if (!ir)
         return code;
-    const struct device device = common_device(o, first);
-    code = tool_source(ir, o, &device, &source);
-    if (code == CODE_OK)
-        code = compile_source(o, &source, first->arch);
-    source_free(&source);
+    code = CODE_OK;
+    if (o->out) {
+        const struct device device = common_device(o, first);
+        code = tool_source(ir, o, &device, &source);
+        if (code == CODE_OK)
+            code = compile_source(o, &source, first->arch);
+        source_free(&source);
+    }
+    if (o->cache && code == CODE_OK)
+        code = tool_warm(ir, o, first);
     ir_free(ir);
     return code;
 }

@@ -235,7 +235,7 @@ const char *dim_name(const struct ir *ir, const struct sig_dim *dim, char *out, 
     return out;
 }
 
-static bool is_identifier(const char *s)
+bool is_identifier(const char *s)
 {
     if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || *s == '_') ||
         strlen(s) >= NAME_MAX_BYTES - 8)

@@ -65,6 +65,7 @@ static bool emit_variant(struct text_buf *t, const struct ir *ir, const struct s
         ir->name);
     text_add(t, "#include \"config.gen.cuh\"\n#include \"math.cuh\"\n\n");
     bool ok = emitter_open(&e, w, sig, problem, t);
+    e.spec = ir;
     if (ok)
         ok = ir->kind == KIND_ATTENTION ? emit_attention(&e, plan, out) : emit_rowwise(&e, plan, out);
     emitter_close(&e);
@@ -146,10 +147,11 @@ static void emit_main(struct text_buf *t, const struct source *out, const struct
     text_add(t, "\n#include \"config.gen.cuh\"\n#include \"variant.gen.cuh\"\n#include \"%s\"\n", plan->file);
     bool map = false;
     bool mods = false;
-    for (int i = 0; i < out->n_launches; i++) {
-        map |= strstr(out->launch[i].entry, "_map") != NULL &&
-               out->launch[i].entry[strlen(out->launch[i].entry) - 1] == 'p';
-        mods |= strstr(out->launch[i].entry, "_mod_") != NULL;
+    for (int i = 0; i < out->n_launches; i++) { /* by the ends: a spec may be called x_mod_y */
+        const char *entry = out->launch[i].entry;
+        size_t n = strlen(entry);
+        map |= n > 4 && strcmp(entry + n - 4, "_map") == 0;
+        mods |= n > 6 && strncmp(entry + n - 6, "_mod_", 5) == 0;
     }
     if (map)
         text_add(t, "#include \"tilemap.cuh\"\n");

@@ -20,6 +20,7 @@ enum value_class {
 };
 
 struct emitter {
+    const struct ir *spec; /* before lowering */
     struct ir *w;
     const struct signature *sig;
     const struct problem *problem;
@@ -79,16 +80,21 @@ const char *reduction_name(int op);
 /* ---- emit_params.c: parameter structs and recipe rows, made together so that they cannot differ */
 
 struct params {
-    struct text_buf *out; /* the struct's members */
-    struct launch *launch;
+    struct text_buf *out;  /* the struct's members */
+    struct launch *launch; /* gets a copy of the rows from params_close; NULL: members only */
     uint32_t offset;
-    bool failed; /* more than MAX_PARAMS */
+    uint32_t before; /* bytes of the block in front of the struct */
+    bool failed; /* more than MAX_PARAMS, or no memory */
+    int n;
+    struct param row[MAX_PARAMS];
 };
 struct param_at {
     int arg; /* signature argument, or buffer */
     int dim;
 };
 void params_open(struct params *p, struct text_buf *out, struct launch *launch, const char *type);
+/* The struct comes behind n tensor maps, as in hopper_params of attention_fwd_sm90.cuh. */
+void params_behind_maps(struct params *p, int n);
 void params_close(struct params *p, const char *type);
 void params_pointer(struct params *p, const char *type, const char *name, enum param_kind kind, int arg);
 void params_strides(struct params *p, const char *name, const char *const *suffix, int arg, int n,

@@ -208,7 +208,9 @@ static void emit_classify(struct attention *a)
         text_add(e->out, "        return TILE_ALL;\n    }\n\n");
         return;
     }
-    text_add(e->out, "        const int q0 = row0 + z.q_start;\n        const int q1 = row1 + z.q_start;\n");
+    text_add(e->out,
+             "        [[maybe_unused]] const int q0 = row0 + z.q_start;\n        [[maybe_unused]] const int "
+             "q1 = row1 + z.q_start;\n");
     name_static(a, false, false);
     for (int p = PARAM_ROW0; p < PARAM_COUNT; p++)
         scope_param(e, p, corner[p - PARAM_ROW0]);
@@ -489,6 +491,7 @@ enum {
     MOD_BLOCK_THREADS = 256,
     MAP_BLOCK_THREADS = 256
 }; /* vector_mod.cuh, tilemap.cuh */
+enum { HOPPER_ROWS = 64, LOADER_THREADS = 128 }; /* attention_fwd_sm90.cuh: rows of a warpgroup, and who loads */
 
 /* One struct mod_params serves all mods; the rows differ. */
 static void add_mod(struct attention *a, const struct layout *l, int tensor, struct source *out,
@@ -538,17 +541,38 @@ static void add_map(struct attention *a, struct layout *l, const struct plan *pl
     params_close(&p, "map_params");
 }
 
+/* The largest power of two that divides a row is the box's row, up to 128 bytes: panels of wgmma_sm90.cuh. */
+static void add_tensor_map(struct launch *launch, const struct params *p, const struct problem *problem, int which,
+                           const struct plan *plan)
+{
+    const bool key = which != TENSOR_Q;
+    const int row_bytes = 2 * (which == TENSOR_V ? plan->dv_pad : plan->d_pad);
+    struct tensor_map_row *m = &launch->map[launch->n_maps++];
+    *m = (struct tensor_map_row){.offset = (uint32_t)which * TENSOR_MAP_BYTES,
+                                 .data = p->before + (uint32_t)which * 8,
+                                 .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
+                                 .dim = {which == TENSOR_V ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q,
+                                         key ? SYM_H_KV : SYM_H, SYM_B},
+                                 .dtype = (uint8_t)problem->dtype,
+                                 .swizzle = row_bytes % 128 == 0 ? 128 : row_bytes % 64 == 0 ? 64 : 32,
+                                 .box_tokens = (uint16_t)(key ? plan->bn : HOPPER_ROWS)};
+}
+
 static void add_forward(struct attention *a, const struct layout *l, const struct plan *plan,
                         struct source *out)
 {
     static const char *const name[] = {"q", "k", "v", "o"};
-    struct launch *launch = add_launch(out, a->e, "fwd", plan->warps * 32, plan->smem_bytes);
+    struct launch *launch = add_launch(out, a->e, "fwd", plan->warps * 32 + (plan->tma ? LOADER_THREADS : 0), plan->smem_bytes);
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, SYM_H, 1);
     product_times(&launch->grid, SYM_Q, plan->bm);
     struct params p;
     params_open(&p, a->e->out, launch, "attention_params");
+    if (plan->tma)
+        params_behind_maps(&p, TENSOR_O);
+    for (int t = 0; t < TENSOR_O && plan->tma; t++)
+        add_tensor_map(launch, &p, a->e->problem, t, plan);
     for (int t = 0; t < TENSOR_COUNT; t++)
         place_pointer(&p, t == TENSOR_O ? "void" : "const void", name[t], &l->inner[t]);
     for (int t = 0; t < TENSOR_COUNT; t++)
@@ -597,7 +621,7 @@ bool emit_attention(struct emitter *e, const struct plan *plan, struct source *o
     struct attention a = {.e = e};
     struct layout layout;
     double empty[MAX_STATE];
-    host_empty_finals(e->w, empty);
+    host_empty_finals(e->spec, empty); /* the same for every problem, as on the host */
     if (!schedule_online(e->w, &a.s) || !collect_structs(&a))
         return false;
     find_map(&a);

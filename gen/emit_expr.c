@@ -135,6 +135,8 @@ const char *node_text(struct emitter *e, int node, char *buf, size_t size)
         float_text(n->value, buf, size);
     else if (n->op == OP_CONST && n->type == TYPE_BOOL)
         snprintf(buf, size, "%s", n->value != 0 ? "true" : "false");
+    else if (n->op == OP_CONST && n->value == -2147483648.0)
+        snprintf(buf, size, "(-2147483647 - 1)"); /* 2147483648 alone would be a long */
     else if (n->op == OP_CONST)
         snprintf(buf, size, n->value < 0 ? "(%d)" : "%d", (int)n->value);
     else if (n->op == OP_AT && e->w->kind == KIND_ROWWISE && n->index == AT_ROW)
@@ -156,13 +158,14 @@ const char *c_type(int ir_type)
 
 /* ---- reads ----------------------------------------------------------------------------------- */
 
+/* Certainly inside of its dim. at.i is not: a mod of v may read a dim of d, and threads beyond the end of a
+   row compute too. */
 static bool is_own_index(const struct ir *w, int index, const struct sig_dim *dim)
 {
     static const struct {
         int field;
         int sym;
-    } OWN[] = {{AT_B, SYM_B},   {AT_H, SYM_H}, {AT_H_KV, SYM_H_KV},
-               {AT_COL, SYM_N}, {AT_I, SYM_D}, {AT_I, SYM_D_V}};
+    } OWN[] = {{AT_B, SYM_B}, {AT_H, SYM_H}, {AT_H_KV, SYM_H_KV}};
     const struct ir_node *n = &w->node[index];
     for (size_t i = 0; i < sizeof OWN / sizeof *OWN; i++)
         if (n->op == OP_AT && n->index == OWN[i].field && dim->literal == 0 && dim->sym == OWN[i].sym)
@@ -175,7 +178,7 @@ void input_size_text(const struct emitter *e, int input, int d, char *out, size_
     static const char *const text[SYM_FREE] = {
         [SYM_B] = "z.n_b",      [SYM_H] = "z.n_h",     [SYM_H_KV] = "z.n_h_kv",
         [SYM_Q] = "z.len_q",    [SYM_KV] = "z.len_kv", [SYM_D] = "cfg::D",
-        [SYM_D_V] = "cfg::D_V", [SYM_N] = "z.n",       [SYM_ROWS] = "(z.rows0 * z.rows1 * z.rows)",
+        [SYM_D_V] = "cfg::D_V", [SYM_N] = "z.n",       [SYM_ROWS] = "z.rows",
     };
     const struct sig_dim *dim = &e->w->input[input].dim[d];
     if (dim->literal > 0)
@@ -183,10 +186,10 @@ void input_size_text(const struct emitter *e, int input, int d, char *out, size_
     else if (dim->sym < SYM_FREE)
         snprintf(out, size, "%s", text[dim->sym]);
     else
-        snprintf(out, size, "x.in_%s_n%d", e->w->input[input].name, d);
+        snprintf(out, size, "x.n%d_%s", d, e->w->input[input].name);
 }
 
-/* m_load(x.in_table, (long long)h.h * x.in_table_s0 + ...). The index is clamped where it is not certainly
+/* m_load(x.in_table, (long long)h.h * x.s0_table + ...). The index is clamped where it is not certainly
    inside, so that no spec reads outside of its tensors. */
 static void load_text(struct emitter *e, const struct ir_node *n, struct text_buf *t)
 {
@@ -199,10 +202,10 @@ static void load_text(struct emitter *e, const struct ir_node *n, struct text_bu
         input_size_text(e, n->index, d, bound, sizeof bound);
         bool own = is_own_index(e->w, n->arg[d], &e->w->input[n->index].dim[d]);
         if (own)
-            text_add(t, "%s(long long)%s * x.in_%s_s%d", d ? " + " : "", index, name, d);
+            text_add(t, "%s(long long)%s * x.s%d_%s", d ? " + " : "", index, d, name);
         else
-            text_add(t, "%s(long long)m_clamp_index(%s, %s) * x.in_%s_s%d", d ? " + " : "", index, bound,
-                     name, d);
+            text_add(t, "%s(long long)m_clamp_index(%s, %s) * x.s%d_%s", d ? " + " : "", index, bound, d,
+                     name);
     }
     text_add(t, ")");
 }

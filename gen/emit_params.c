@@ -5,7 +5,10 @@
  */
 #include "emit.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+enum { TENSOR_MAP_ALIGNMENT = 64 };
 
 /* ---- layout ---------------------------------------------------------------------------------- */
 
@@ -20,26 +23,46 @@ static struct param *add_row(struct params *p, enum param_kind kind, int arg, in
     align_to(p, bytes);
     uint32_t at = p->offset;
     p->offset += bytes;
-    if (p->launch->n_params == MAX_PARAMS) {
+    if (p->n == MAX_PARAMS) {
         p->failed = true;
         return &none;
     }
-    struct param *row = &p->launch->param[p->launch->n_params++];
-    *row = (struct param){.kind = (uint8_t)kind, .arg = (int16_t)arg, .dim = (int16_t)dim, .offset = at};
+    struct param *row = &p->row[p->n++];
+    *row = (struct param){.kind = (uint8_t)kind, .arg = (int16_t)arg, .dim = (int16_t)dim, .offset = p->before + at};
     return row;
 }
 
 void params_open(struct params *p, struct text_buf *out, struct launch *launch, const char *type)
 {
     *p = (struct params){.out = out, .launch = launch};
-    launch->n_params = 0;
     text_add(out, "struct %s {\n", type);
+}
+
+void params_behind_maps(struct params *p, int n)
+{
+    p->before = (uint32_t)n * TENSOR_MAP_BYTES;
+}
+
+/* The source owns the copy. */
+static void keep_rows(struct params *p)
+{
+    const size_t bytes = (size_t)p->n * sizeof p->row[0];
+    struct param *rows = malloc(bytes + 1);
+    if (!rows) {
+        p->failed = true;
+        return;
+    }
+    memcpy(rows, p->row, bytes);
+    p->launch->param = rows;
+    p->launch->n_params = p->n;
 }
 
 void params_close(struct params *p, const char *type)
 {
     align_to(p, 8);
-    p->launch->param_bytes = p->offset;
+    const uint32_t alignment = p->before > 0 ? TENSOR_MAP_ALIGNMENT : 8;
+    p->launch->param_bytes = (p->before + p->offset + alignment - 1) / alignment * alignment;
+    keep_rows(p);
     text_add(p->out, "};\nstatic_assert(sizeof(%s) == %u, \"host and device disagree about %s\");\n\n", type,
              p->offset, type);
     p->out->failed |= p->failed;
@@ -185,12 +208,12 @@ static void tensor_members(struct params *p, struct emitter *e, int input, bool 
         bool wide = stride_is_wide(e, input, d);
         add_row(p, wide ? PARAM_ARG_STRIDE : PARAM_ARG_STRIDE32, arg, d, wide ? 8 : 4);
         if (text)
-            text_add(p->out, "    %s in_%s_s%d;\n", wide ? "long long" : "int", in->name, d);
+            text_add(p->out, "    %s s%d_%s;\n", wide ? "long long" : "int", d, in->name);
         if (in->dim[d].sym < SYM_FREE)
             continue;
         add_row(p, PARAM_SYM, in->dim[d].sym, 0, 4);
         if (text)
-            text_add(p->out, "    int in_%s_n%d;\n", in->name, d);
+            text_add(p->out, "    int n%d_%s;\n", d, in->name);
     }
 }
 
@@ -219,8 +242,7 @@ static void input_members(struct params *p, struct emitter *e, bool text)
 void emit_inputs_struct(struct emitter *e)
 {
     static const char note[] = "    long long none; // an empty struct would have a size of its own\n";
-    struct launch scratch = {.n_params = 0};
-    struct params p = {.out = e->out, .launch = &scratch};
+    struct params p = {.out = e->out};
     text_add(e->out, "struct alignas(8) inputs { // data, strides and sizes of the spec's inputs\n");
     input_members(&p, e, true);
     if (p.offset == 0)

@@ -44,13 +44,16 @@ static void name_all(struct row_emitter *r, bool col, bool vals)
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-/* A read whose last index is the column itself comes in vectors. */
+/* A read whose last index is the column itself comes in vectors, where that dim is as long as a row. */
 static bool is_vector_load(const struct emitter *e, int node)
 {
     const struct ir_node *n = &e->w->node[node];
     if (n->op != OP_LOAD)
         return false;
+    const struct sig_dim *dim = &e->w->input[n->index].dim[n->n_args - 1];
     const struct ir_node *last = &e->w->node[n->arg[n->n_args - 1]];
+    if (dim->sym != SYM_N || dim->literal > 0)
+        return false;
     for (int i = 0; i + 1 < n->n_args; i++)
         if (e->w->node[n->arg[i]].span != 0)
             return false;
@@ -61,9 +64,10 @@ static bool is_vector_load(const struct emitter *e, int node)
 static void emit_vector_loads(struct row_emitter *r)
 {
     struct emitter *e = r->e;
+    ir_mark(e->w, r->col.node, r->col.n, e->mark);
     for (int i = 0; i < e->w->n_nodes; i++) {
         const struct ir_node *n = &e->w->node[i];
-        if (!is_vector_load(e, i))
+        if (!e->mark[i] || !is_vector_load(e, i))
             continue;
         const char *name = e->w->input[n->index].name;
         int last = n->n_args - 1;
@@ -73,10 +77,10 @@ static void emit_vector_loads(struct row_emitter *r)
             char index[128];
             char bound[64];
             input_size_text(e, n->index, d, bound, sizeof bound);
-            text_add(e->out, " + (long long)m_clamp_index(%s, %s) * x.in_%s_s%d",
-                     node_text(e, n->arg[d], index, sizeof index), bound, name, d);
+            text_add(e->out, " + (long long)m_clamp_index(%s, %s) * x.s%d_%s",
+                     node_text(e, n->arg[d], index, sizeof index), bound, d, name);
         }
-        text_add(e->out, ", x.in_%s_s%d, i, z.n, u%d);\n", name, last, i);
+        text_add(e->out, ", x.s%d_%s, i, z.n, u%d);\n", last, name, i);
         scope_set(e, i, "u%d[k]", i);
     }
 }

@@ -275,15 +275,35 @@ void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
 
 /* ---- problem.c: arguments, and the one-line syntax -------------------------------------------- */
 
-/* Bind symbols and dtypes from arguments. Errors ARG: argument, expected, given. `need_data`: data
-   pointers must be there (launch), except for optional outputs. */
-lathe_status problem_from_args(const struct signature *sig, const lathe_arg *args, int n, bool need_data,
-                               struct problem *out, lathe_error *err);
+/* lathe__problem_from_args of source.h. */
+static inline lathe_status problem_from_args(const struct signature *sig, const lathe_arg *args, int n,
+                                             bool need_data, struct problem *out, lathe_error *err)
+{
+    return lathe__problem_from_args(sig, args, n, need_data, out, err);
+}
+static inline int64_t product_value(const struct product *p, const struct problem *problem)
+{
+    return lathe__product_value(p, problem);
+}
 /* "dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128": unnamed sizes get their defaults (b=1, h_kv=h,
    kv=q, d_v=d, ...; free dims by their names, without a default). NAME=f16 is the dtype of an input declared
-   "float" (default: the problem's), NAME=none leaves an optional tensor out. Errors ARG. */
+   "float" (default: the problem's), NAME=none leaves an optional tensor out. unaligned=q+k names tensors
+   (of q, k, v, o) whose rows do not start at multiples of 16 bytes. Errors ARG. */
 lathe_status problem_parse(const struct signature *sig, const char *text, struct problem *out,
                            lathe_error *err);
+/* Does a spec of this signature know every name in the text? A library of several specs gives each its own. */
+bool problem_is_of(const struct signature *sig, const char *text);
+
+/* ---- words.c: a problem as text that problem_parse reads ---------------------------------------- */
+
+/* "h_kv", or the name of a free dim. */
+const char *sym_name(const struct signature *sig, int sym);
+/* "dtype=bf16,b=1,...": every bound size, in the order of the syntax. */
+void problem_text(const struct signature *sig, const struct problem *p, struct text_buf *out);
+/* "dtype=bf16,d=128": what is compiled in, and what problem_parse cannot do without. */
+void problem_built_text(const struct signature *sig, const struct problem *p, struct text_buf *out);
+/* "mine.lua --problem dtype=bf16,d=128": operand and problem of a command line, quoted for a shell. */
+void spec_words(const char *spec, const struct signature *sig, const struct problem *p, struct text_buf *out);
 
 /* ---- eval.c, host.c: the host device, in double precision -------------------------------------- */
 
@@ -323,7 +343,11 @@ double eval_op(enum ir_op op, enum ir_type type, const double *arg);
 /* One element of a tensor as double, and back (rounded to nearest even for f16, bf16). */
 double tensor_get(const lathe_arg *t, const int64_t *index);
 void tensor_set(const lathe_arg *t, const int64_t *index, double value);
-int64_t tensor_stride(const lathe_arg *t, int dim); /* in elements, also where strides are NULL (compact) */
+static inline int64_t tensor_stride(const lathe_arg *t,
+                                    int dim) /* in elements, also where strides are NULL */
+{
+    return lathe__tensor_stride(t, dim);
+}
 double dtype_load(lathe_dtype dtype, const void *data, int64_t element);
 void dtype_store(lathe_dtype dtype, void *data, int64_t element, double value);
 
@@ -401,13 +425,18 @@ struct plan {
     int bm, bn, stages, warps;                       /* attention */
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
     bool o_f32, q_in_regs;                           /* attention */
+    bool tma; /* attention: a warpgroup that loads comes on top, and tensor maps in front of the parameters */
     int d_pad, dv_pad;
     int smem_bytes;
     char reason[512]; /* for `lathe explain` */
 };
-/* The first template that takes the problem. UNSUPPORTED lists every refusal, a line each. */
+/* The first template that takes the problem, or the one that device->template_name asks for. UNSUPPORTED lists
+   every refusal, a line each. */
 lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                        const struct device *device, struct plan *out, lathe_error *err);
+/* Why the templates before the picked one do not serve: a line each, as in plan_pick's error. */
+void plan_refusals(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                   const struct device *device, lathe_error *out);
 /* Texts, entries and the launch recipe. Deterministic. Errors: MEMORY. */
 lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *sig,
                   const struct problem *problem, const struct device *device, const struct plan *plan,

@@ -14,6 +14,7 @@
  */
 #include "lower.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,10 +123,12 @@ static struct affine scaled(struct ir *w, struct affine f, int by)
 
 static struct affine decompose(struct ir *w, int node, int depth);
 
+static const double SCALE_MIN = 0x1p-20; /* smaller: what is divided by it could overflow */
+
 static bool is_scaled_product(const struct ir *w, struct affine f)
 {
     return w->node[f.atom].op == OP_PARAM && w->node[f.atom].index == PARAM_QK &&
-           w->node[f.factor].op == OP_CONST && w->node[f.factor].value > 0;
+           w->node[f.factor].op == OP_CONST && w->node[f.factor].value > SCALE_MIN;
 }
 
 /* scale qk + f t = scale (qk + (f / scale) t): the scale leaves the element, as it does without the other
@@ -199,6 +202,24 @@ static struct affine decompose(struct ir *w, int node, int depth)
     return decompose_inner(w, node, depth - 1);
 }
 
+/* Mask values such as -1e30 stand below the exponential and the row maximum. A multiply-add of the two parts
+   would leave the rounding error of their products, far beyond 1, where s - m is 0. */
+static bool has_mask_value(const struct ir *w, int root)
+{
+    static const double LARGE = 1e6;
+    bool *used = calloc((size_t)w->n_nodes, sizeof *used);
+    bool found = !used;
+    if (used)
+        ir_mark(w, &root, 1, used);
+    for (int i = 0; i <= root && !found; i++) {
+        const struct ir_node *n = &w->node[i];
+        found = used[i] && n->op == OP_CONST && n->type == TYPE_F32 && isfinite(n->value) &&
+                fabs(n->value) > LARGE;
+    }
+    free(used);
+    return found;
+}
+
 static bool surely_positive(const struct ir *w, int node)
 {
     const struct ir_node *n = &w->node[node];
@@ -208,7 +229,7 @@ static bool surely_positive(const struct ir *w, int node)
 static int exponential(struct ir *w, int arg, double to_base2)
 {
     int factor = ir_const(w, to_base2, TYPE_F32);
-    if (!(w->node[arg].span & SPAN_KV))
+    if (!(w->node[arg].span & SPAN_KV) || has_mask_value(w, arg))
         return ir1(w, OP_EXP2, times(w, arg, factor));
     struct affine f = scaled(w, decompose(w, arg, 8), factor);
     return ir1(w, OP_EXP2, add(w, times(w, f.atom, f.factor), f.offset));
@@ -216,6 +237,8 @@ static int exponential(struct ir *w, int arg, double to_base2)
 
 static int row_maximum(struct ir *w, int arg)
 {
+    if (has_mask_value(w, arg))
+        return ir1(w, OP_ROWMAX, arg);
     struct affine f = decompose(w, arg, 8);
     if (f.atom < 0 || !surely_positive(w, f.factor))
         return ir1(w, OP_ROWMAX, arg);

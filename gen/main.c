@@ -10,7 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IN_CHECK = 1, IN_GEN = 2, IN_COMPILE = 4, IN_RUN = 8, IN_CACHE = 16, IN_EXPLAIN = 32, IN_LIST = 64 };
+enum {
+    IN_CHECK = 1,
+    IN_GEN = 2,
+    IN_COMPILE = 4,
+    IN_RUN = 8,
+    IN_CACHE = 16,
+    IN_EXPLAIN = 32,
+    IN_LIST = 64,
+    IN_AOT = 128
+};
 
 static const struct command {
     const char *name;
@@ -33,8 +42,24 @@ static const struct command {
      "it.\n",
      cmd_gen},
     {"compile", IN_COMPILE, 1, 1, "SPEC -o FILE.fatbin", "compile a kernel for one or several architectures",
-     "Several --arch go into one fatbin, where nvFatbin or the toolkit's fatbinary is installed.\n",
+     "Several --arch go into one fatbin, where nvFatbin or the toolkit's fatbinary is installed.\n"
+     "--cache DIR, beside -o or instead of it, puts the kernels for these architectures into a kernel cache, "
+     "as a GPU\n"
+     "of each would: a package or an image ships it as /usr/share/lathe/cache, and no compiler is needed "
+     "there.\n",
      cmd_compile},
+    {"aot", IN_AOT, 1, INT_MAX, "SPEC... -o DIR", "compile specs ahead of time into a static library",
+     "Writes libNAME.a, NAME.h (typed functions), NAME.pc (pkg-config) and NAME.manifest into DIR. Programs "
+     "link "
+     "with\n"
+     "libNAME.a and liblathe_rt alone: no Lua, no NVRTC, no file at run time. A problem is of every spec "
+     "that "
+     "knows its\n"
+     "names; only its dtypes, head dims (rowwise: n), absent inputs and unaligned tensors are compiled in. "
+     "The "
+     "same input\n"
+     "gives the same bytes. Needs NVRTC, a C compiler ($CC) and ar ($AR), and no GPU.\n",
+     cmd_aot},
     {"run", IN_RUN, 1, 1, "SPEC [--problem P]", "run a kernel on random or given data, and time it",
      "Tensors come from --input, or are random: normal values for floats, short runs of rising ids for i32, "
      "0 and 1\n"
@@ -44,8 +69,17 @@ static const struct command {
      "rows\n"
      "or on a sample of at most 2048.\n",
      cmd_run},
-    {"cache", IN_CACHE, 1, 1, "info|verify|clear", "look at, check or empty the cache of compiled kernels",
-     "info prints its place and size, verify reads every entry, clear removes all of them.\n", cmd_cache},
+    {"cache", IN_CACHE, 1, 3, "info|verify|clear|...",
+     "look at, check, empty or move the cache of compiled kernels",
+     "  info                 its place, its size and its kernels\n"
+     "  verify               read every entry, remove what is damaged\n"
+     "  clear                remove all of them\n"
+     "  export FILE [DIR]    write all of it, or of the cache DIR, to one file\n"
+     "  import FILE [DIR]    add what the file holds and the cache lacks; a damaged file changes nothing. "
+     "The "
+     "kernels\n"
+     "                       are code that will run: import what you trust\n",
+     cmd_cache},
     {"explain", IN_EXPLAIN, 1, 1, "SPEC [--problem P]", "which template serves a problem, and why",
      "Prints the arguments, the problem, and the chosen template with tile sizes, shared memory and "
      "workspace; or\n"
@@ -67,7 +101,13 @@ enum option {
     OPT_SET,
     OPT_INPUT,
     OPT_OUTPUT,
-    OPT_CACHE_DIR
+    OPT_CACHE_DIR,
+    OPT_PROBLEMS,
+    OPT_PASSES,
+    OPT_NAME,
+    OPT_JOBS,
+    OPT_CC,
+    OPT_CACHE
 };
 
 static const struct option_row {
@@ -79,10 +119,17 @@ static const struct option_row {
 } OPTIONS[] = {
     {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN, "forward|backward",
      "which pass (default: forward)"},
+    {"--pass", OPT_PASSES, IN_AOT, "forward[,backward]", "which passes (default: forward)"},
     {"--arch", OPT_ARCH, IN_GEN | IN_COMPILE | IN_EXPLAIN, "sm_NN", "GPU architecture (default: sm_80)"},
+    {"--arch", OPT_ARCH, IN_AOT, "sm_NN,...", "GPU architectures, with commas or several times"},
+    {"--problem", OPT_PROBLEMS, IN_AOT, "P", "what is compiled in, as often as needed: dtype=bf16,d=128"},
+    {"--name", OPT_NAME, IN_AOT, "NAME", "of library, header and functions (default: kernels)"},
+    {"-j", OPT_JOBS, IN_AOT, "N", "kernels compiled at once (default: one for each core)"},
+    {"--cc", OPT_CC, IN_AOT, "PROGRAM", "the C compiler (default: $CC, or cc)"},
     {"--problem", OPT_PROBLEM, IN_GEN | IN_COMPILE | IN_RUN | IN_EXPLAIN, "P",
      "sizes and dtype: dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128\n"
      "                        (rowwise: dtype=bf16,rows=16384,n=8192); all have defaults"},
+    {"-o", OPT_OUT, IN_AOT, "DIR", "folder to write into, made if there is none"},
     {"-o", OPT_OUT, IN_GEN | IN_COMPILE, "FILE", "where to write (- is standard output)"},
     {"--device", OPT_DEVICE, IN_RUN, "auto|host|cuda:N",
      "where to run (default: auto: a GPU, or else the host)"},
@@ -94,6 +141,9 @@ static const struct option_row {
     {"--output", OPT_OUTPUT, IN_RUN, "NAME=FILE.npy", "write a result (bf16 as float32)"},
     {"--cache-dir", OPT_CACHE_DIR, IN_RUN | IN_CACHE, "DIR",
      "the kernel cache (default: $LATHE_CACHE_DIR, ...)"},
+    {"--cache", OPT_CACHE, IN_COMPILE, "DIR", "a kernel cache to put the result into"},
+    {"--cache", OPT_CACHE, IN_AOT, "DIR",
+     "compile nothing that is there already; keep there what is compiled"},
 };
 enum { N_OPTIONS = sizeof OPTIONS / sizeof OPTIONS[0] };
 
@@ -167,6 +217,21 @@ static bool take_pass(const char *text, struct options *o)
     return false;
 }
 
+/* Order does not matter; each once. */
+static bool take_passes(const char *text, struct options *o)
+{
+    o->both_passes = strcmp(text, "forward,backward") == 0 || strcmp(text, "backward,forward") == 0;
+    if (o->both_passes || strcmp(text, "forward") == 0) {
+        o->pass = LATHE_FORWARD;
+        return true;
+    }
+    o->pass = LATHE_BACKWARD;
+    if (strcmp(text, "backward") == 0)
+        return true;
+    complain("--pass: expected forward, backward or forward,backward, given '%s'", text);
+    return false;
+}
+
 static bool take_device(const char *text, struct options *o)
 {
     long number = 0;
@@ -184,7 +249,7 @@ static bool take_device(const char *text, struct options *o)
     return true;
 }
 
-static bool take_arch(const char *text, struct options *o)
+static bool take_one_arch(const char *text, struct options *o)
 {
     if (o->n_archs == MAX_ARCHS) {
         complain("--arch: expected at most %d, given more", MAX_ARCHS);
@@ -197,6 +262,20 @@ static bool take_arch(const char *text, struct options *o)
         }
     }
     return device_parse(text, &o->arch[o->n_archs++]);
+}
+
+static bool take_arch(const char *text, struct options *o)
+{
+    for (;;) {
+        char one[32];
+        const size_t size = strcspn(text, ",");
+        snprintf(one, sizeof one, "%.*s", size < sizeof one ? (int)size : (int)sizeof one - 1, text);
+        if (!take_one_arch(one, o))
+            return false;
+        if (!text[size])
+            return true;
+        text += size + 1;
+    }
 }
 
 static bool take_pair(const char *option, const char *text, struct name_values *list)
@@ -271,6 +350,19 @@ static bool take_option(const struct option_row *row, const char *text, struct o
         return take_pair(row->name, text, &o->output);
     case OPT_CACHE_DIR:
         return take_text(row->name, text, &o->cache_dir);
+    case OPT_PROBLEMS:
+        o->problems[o->n_problems++] = text;
+        return true;
+    case OPT_PASSES:
+        return take_passes(text, o);
+    case OPT_NAME:
+        return take_text(row->name, text, &o->name);
+    case OPT_JOBS:
+        return take_int(row->name, text, 1, &o->jobs);
+    case OPT_CC:
+        return take_text(row->name, text, &o->cc);
+    case OPT_CACHE:
+        return take_text(row->name, text, &o->cache);
     }
     return false;
 }
@@ -278,11 +370,11 @@ static bool take_option(const struct option_row *row, const char *text, struct o
 /* ---- the command line -------------------------------------------------------------------------- */
 
 /* The row of "--name" or "--name=value"; *value points behind the '=' where there is one. */
-static const struct option_row *find_option(const char *word, const char **value)
+static const struct option_row *find_option(const struct command *c, const char *word, const char **value)
 {
     for (int i = 0; i < N_OPTIONS; i++) {
         const size_t size = strlen(OPTIONS[i].name);
-        if (strncmp(OPTIONS[i].name, word, size) != 0)
+        if (!(OPTIONS[i].commands & c->bit) || strncmp(OPTIONS[i].name, word, size) != 0)
             continue;
         const bool joined = word[size] == '=' && word[1] == '-';
         if (word[size] && !joined)
@@ -297,8 +389,8 @@ static bool parse_option(const struct command *c, char **argv, int argc, int *at
 {
     const char *value = NULL;
     const char *word = argv[*at];
-    const struct option_row *row = find_option(word, &value);
-    if (!row || !(row->commands & c->bit)) {
+    const struct option_row *row = find_option(c, word, &value);
+    if (!row) {
         complain("%s: unknown option '%s'; `lathe help %s` lists them", c->name, word, c->name);
         return false;
     }
@@ -350,13 +442,15 @@ static int run_command(const struct command *c, char **argv, int argc)
         print_command_help(c);
         return CODE_OK;
     }
+    int code = CODE_ENVIRONMENT;
     o.operand = calloc((size_t)argc + 1, sizeof *o.operand);
-    if (!o.operand) {
+    o.problems = calloc((size_t)argc + 1, sizeof *o.problems);
+    if (o.operand && o.problems)
+        code = parse(c, argv, argc, &o) ? c->run(&o) : CODE_USAGE;
+    else
         complain("out of memory");
-        return CODE_ENVIRONMENT;
-    }
-    const int code = parse(c, argv, argc, &o) ? c->run(&o) : CODE_USAGE;
     free(o.operand);
+    free(o.problems);
     return code;
 }
 

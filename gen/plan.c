@@ -21,6 +21,7 @@ struct template_row {
     const char *file;
     enum kind kind;
     lathe_pass pass;
+    const char *unproven; /* why it is taken only by its name; NULL: it is taken */
     /* Fill the plan, or say why not in `why`. */
     bool (*ok)(const struct request *r, struct plan *plan, char *why);
 };
@@ -148,6 +149,59 @@ static bool attention_sm80_ok(const struct request *r, struct plan *plan, char *
     return false;
 }
 
+/* ---- attention on Hopper ------------------------------------------------------------------------ */
+
+/* Warps that compute; stages of K and V each. First fit by dims and shared memory. Registers of a thread: BN / 2
+   scores, BN / 4 weights and DV_PAD / 2 of o, of 240 (8 warps),
+   160 (12) or 112 (16). */
+static const struct tile_row HOPPER_TILES[] = {
+    {32, 32, 256, 64, 4, 16, false, 90, 90},   {64, 64, 192, 96, 3, 12, false, 90, 90},
+    {96, 96, 128, 128, 2, 8, false, 90, 90},   {128, 128, 128, 128, 2, 8, false, 90, 90},
+    {192, 128, 128, 96, 2, 8, false, 90, 90},  {192, 192, 128, 96, 2, 8, false, 90, 90},
+    {128, 256, 128, 64, 2, 8, false, 90, 90},  {256, 256, 128, 64, 2, 8, false, 90, 90},
+};
+
+/* hopper_smem_bytes of attention_fwd_sm90.cuh. */
+static int hopper_smem(const struct tile_row *t, const struct plan *plan, bool diag)
+{
+    const int o_pad = plan->o_f32 ? 0 : plan->dv_pad;
+    const int slab = 64 * (plan->d_pad > o_pad ? plan->d_pad : o_pad) * 2;
+    const int k = round_up((int64_t)t->stages * t->bn * plan->d_pad * 2, 1024);
+    const int v = round_up((int64_t)t->stages * t->bn * plan->dv_pad * 2, 1024);
+    return t->warps / 4 * slab + k + v + 32 * t->stages + 64 + (diag ? t->warps / 4 * 8 * (64 + t->bn) : 0);
+}
+
+static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *why)
+{
+    if (r->device->sm != 90) {
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 9.0 (wgmma, TMA)", r->device->sm / 10,
+                 r->device->sm % 10);
+        return false;
+    }
+    if (!attention_dims_fit(r, why))
+        return false;
+    int diag = uses_diagonals(r);
+    if (diag < 0) {
+        snprintf(why, REASON_BYTES, "online_fwd has more than %d row reductions", MAX_REDUCTIONS);
+        return false;
+    }
+    plan->d_pad = round_up(r->problem->dim[SYM_D], 16);
+    plan->dv_pad = round_up(r->problem->dim[SYM_D_V], 16);
+    plan->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
+    plan->tma = true;
+    for (size_t i = 0; i < sizeof HOPPER_TILES / sizeof *HOPPER_TILES; i++) {
+        const struct tile_row *t = &HOPPER_TILES[i];
+        int smem = hopper_smem(t, plan, diag > 0);
+        if (plan->d_pad > t->max_d || plan->dv_pad > t->max_dv || smem > r->device->smem_bytes)
+            continue;
+        take_tile(plan, t, smem, diag > 0);
+        return true;
+    }
+    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,
+             plan->dv_pad, r->device->smem_bytes);
+    return false;
+}
+
 /* ---- rowwise --------------------------------------------------------------------------------- */
 
 static int next_power_of_two(int n)
@@ -211,9 +265,13 @@ static bool rowwise_ok(const struct request *r, struct plan *plan, char *why)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
+#define NOT_RUN                                                                                              \
+    "fits, but has been run on the emulator only and on no GPU yet; --template attention_fwd_sm90 picks it"
 static const struct template_row TEMPLATES[] = {
-    {"attention_fwd_sm80", "attention_fwd_sm80.cuh", KIND_ATTENTION, LATHE_FORWARD, attention_sm80_ok},
-    {"rowwise", "rowwise.cuh", KIND_ROWWISE, LATHE_FORWARD, rowwise_ok},
+    {"attention_fwd_sm90", "attention_fwd_sm90.cuh", KIND_ATTENTION, LATHE_FORWARD, NOT_RUN,
+     attention_sm90_ok},
+    {"attention_fwd_sm80", "attention_fwd_sm80.cuh", KIND_ATTENTION, LATHE_FORWARD, NULL, attention_sm80_ok},
+    {"rowwise", "rowwise.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, rowwise_ok},
 };
 
 static void refuse(lathe_error *err, const char *name, const char *why)
@@ -223,25 +281,54 @@ static void refuse(lathe_error *err, const char *name, const char *why)
         snprintf(err->text + used, sizeof err->text - used, "%s%s: %s", used ? "\n" : "", name, why);
 }
 
+/* Does the template serve? Else says why not in `why`. */
+static bool row_ok(const struct template_row *t, lathe_pass pass, const struct request *r, struct plan *out,
+                   char *why)
+{
+    const char *wish = r->device->template_name;
+    *out = (struct plan){.template_name = t->name, .file = t->file};
+    if (wish[0] && strcmp(wish, t->name) != 0)
+        snprintf(why, REASON_BYTES, "%s was asked for", wish);
+    else if (t->pass != pass)
+        snprintf(why, REASON_BYTES, "computes the forward pass only; gradients run on the host device");
+    else if (!t->ok(r, out, why))
+        return false;
+    else if (t->unproven && !wish[0])
+        snprintf(why, REASON_BYTES, "%s", t->unproven);
+    else
+        return true;
+    return false;
+}
+
+static lathe_status pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                         const struct device *device, struct plan *out, lathe_error *reasons)
+{
+    const struct request request = {ir, problem, device};
+    *reasons = (lathe_error){.status = LATHE_UNSUPPORTED};
+    for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++) {
+        char why[REASON_BYTES] = "";
+        if (TEMPLATES[i].kind != ir->kind)
+            continue;
+        if (row_ok(&TEMPLATES[i], pass, &request, out, why))
+            return LATHE_OK;
+        refuse(reasons, TEMPLATES[i].name, why);
+    }
+    return LATHE_UNSUPPORTED;
+}
+
 lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                        const struct device *device, struct plan *out, lathe_error *err)
 {
-    const struct request request = {ir, problem, device};
-    lathe_error reasons = {.status = LATHE_UNSUPPORTED};
-    for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++) {
-        const struct template_row *t = &TEMPLATES[i];
-        char why[REASON_BYTES] = "";
-        if (t->kind != ir->kind)
-            continue;
-        *out = (struct plan){.template_name = t->name, .file = t->file};
-        if (t->pass != pass)
-            refuse(&reasons, t->name, "computes the forward pass only; gradients run on the host device");
-        else if (t->ok(&request, out, why))
-            return LATHE_OK;
-        else
-            refuse(&reasons, t->name, why);
-    }
-    if (err)
+    lathe_error reasons;
+    lathe_status status = pick(ir, pass, problem, device, out, &reasons);
+    if (status != LATHE_OK && err)
         *err = reasons;
-    return LATHE_UNSUPPORTED;
+    return status;
+}
+
+void plan_refusals(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                   const struct device *device, lathe_error *out)
+{
+    struct plan plan;
+    (void)pick(ir, pass, problem, device, &plan, out);
 }

@@ -122,6 +122,10 @@ static int read_problem(struct run *run)
     if (status == LATHE_OK)
         status = problem_parse(&run->sig, text.data, &run->problem, &err);
     text_free(&text);
+    if (status == LATHE_OK && run->problem.unaligned) {
+        complain("problem: run makes tensors whose rows are aligned; unaligned is for compile and aot");
+        return CODE_USAGE;
+    }
     return status == LATHE_OK ? CODE_OK : complain_error(&err);
 }
 

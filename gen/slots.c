@@ -93,12 +93,17 @@ static int collect_names(lua_State *lua, int table, const char *who, struct scal
 {
     int n = 0;
     for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1)) {
-        if (lua_type(lua, -2) != LUA_TSTRING || strlen(lua_tostring(lua, -2)) > 24)
-            return luaL_error(lua, "%s: row values have names, as in { lse = value }", who);
+        const char *name = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "";
+        if (!is_identifier(name) || strlen(name) > 24 || strlen(name) != lua_rawlen(lua, -2))
+            return luaL_error(
+                lua,
+                "%s: row values have names, as in { lse = value }: words of at most 24 letters, "
+                "digits and _",
+                who);
         if (n == MAX_STATE)
             return luaL_error(lua, "%s: more than %d row values", who, MAX_STATE);
         out[n] = (struct scale_name){0};
-        snprintf(out[n++].name, NAME_MAX_BYTES, "%s", lua_tostring(lua, -2));
+        snprintf(out[n++].name, NAME_MAX_BYTES, "%s", name);
     }
     qsort(out, (size_t)n, sizeof *out, compare_scales);
     return n;
@@ -243,10 +248,17 @@ static void trace_mod(struct tracer *t, int slots, const char *field, enum mod w
         int stages = lua_gettop(lua);
         for (int i = 1; i <= (int)lua_rawlen(lua, stages); i += 2) {
             lua_rawgeti(lua, stages, i);
-            enum stage_form form = (enum stage_form)lua_tointeger(lua, -1);
-            lua_pop(lua, 1);
+            lua_Integer form = lua_tointeger(lua, -1);
             lua_rawgeti(lua, stages, i + 1);
-            trace_stage(t, mod, form, field, slot);
+            lua_remove(lua, -2);
+            if (lua_isfunction(lua, -1) && form >= STAGE_ELEMENT && form <= STAGE_INTERLEAVED &&
+                i < 2 * MAX_STAGES) {
+                trace_stage(t, mod, (enum stage_form)form, field, slot);
+                continue;
+            }
+            slot_mistake(t, "'%s': what chain, half or interleaved returned was changed afterwards", field);
+            lua_settop(lua, stages);
+            break;
         }
     } else if (kind != LUA_TNIL) {
         slot_mistake(t, "'%s' must be a function, half(f), interleaved(f) or chain(...), got %s", field,
@@ -259,6 +271,8 @@ static void trace_mod(struct tracer *t, int slots, const char *field, enum mod w
 static int read_states(lua_State *lua)
 {
     struct ir *ir = tracer_of(lua)->ir;
+    if (!lua_istable(lua, 1))
+        return luaL_error(lua, "online_rowscales: must be a table, got %s", luaL_typename(lua, 1));
     ir->n_states = collect_names(lua, 1, "online_rowscales", ir->state);
     for (int i = 0; i < ir->n_states; i++) {
         lua_getfield(lua, 1, ir->state[i].name);
@@ -275,16 +289,21 @@ static void trace_online_field(struct tracer *t, int online, const char *field, 
                                struct call c)
 {
     c.who = field;
-    if (lua_getfield(t->lua, online, field) == LUA_TFUNCTION)
+    int kind = lua_getfield(t->lua, online, field);
+    if (kind == LUA_TFUNCTION) {
         trace_call(t, slot, &c);
-    else
-        lua_pop(t->lua, 1);
+        return;
+    }
+    if (kind != LUA_TNIL || slot != SLOT_COMBINE) /* checked by online_func, and changed since */
+        slot_mistake(t, "online_func: '%s' must be a function, got %s", field, luaL_typename(t->lua, -1));
+    lua_pop(t->lua, 1);
 }
 
 static void trace_online(struct tracer *t, int online)
 {
     static const int score[] = {PARAM_S};
     struct ir *ir = t->ir;
+    t->function = (struct ir_at){FILE_SPEC, t->constructor_line};
     lua_pushcfunction(t->lua, read_states);
     lua_getfield(t->lua, online, "online_rowscales");
     if (!trace_pcall(t, 1, 0))

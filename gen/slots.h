@@ -11,6 +11,8 @@ void push_at(lua_State *lua);
 void push_inputs(lua_State *lua);
 /* The node of a Lua value; raises an error that starts with `who`. */
 int lift(lua_State *lua, int index, const char *who);
+/* A word of letters, digits and _ that does not start with a digit, short enough for a name. */
+bool is_identifier(const char *s);
 /* "h", "32": written into out, which is returned. */
 const char *dim_name(const struct ir *ir, const struct sig_dim *dim, char *out, size_t size);
 

@@ -1,7 +1,7 @@
 /*
- * source.c: the two operations on what crosses from gen/ to runtime/. In: a source, or a product of sizes and
- * a problem that binds them. Out: nothing, or a number that saturates instead of wrapping. The texts
- * of a source belong to it; the struct itself is the caller's.
+ * source.c: the end of what crosses from gen/ to runtime/. In: a source. Out: nothing; its texts and the rows
+ * of its recipe are freed. The struct itself is the caller's. (What a launch computes from a recipe is in
+ * runtime/bind.c, because a library with its kernels compiled in needs that too.)
  */
 #include "source.h"
 
@@ -16,21 +16,11 @@ void source_free(struct source *source)
         source->text[i].data = NULL;
         source->text[i].size = 0;
     }
-    source->n_texts = 0;
-}
-
-/* A size that is not bound (of an absent optional argument) counts as 0: there is nothing of it. */
-int64_t product_value(const struct product *p, const struct problem *problem)
-{
-    int64_t value = p->scale;
-    for (int i = 0; i < p->n; i++) {
-        const int64_t dim = problem->dim[p->factor[i].sym];
-        const int64_t tile = p->factor[i].tile > 1 ? p->factor[i].tile : 1;
-        const int64_t count = dim > 0 ? (dim - 1) / tile + 1 : 0;
-        if (count == 0)
-            return 0;
-        if (__builtin_mul_overflow(value, count, &value))
-            value = INT64_MAX;
+    for (int i = 0; i < source->n_launches; i++) {
+        free((void *)(uintptr_t)source->launch[i].param);
+        source->launch[i].param = NULL;
+        source->launch[i].n_params = 0;
     }
-    return value;
+    source->n_texts = 0;
+    source->n_launches = 0;
 }

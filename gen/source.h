@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lathe.h"
+#include "lathe_types.h"
 
 enum {
     NAME_MAX_BYTES = 48,
@@ -26,7 +26,8 @@ enum {
     MAX_LAUNCHES = 6,
     MAX_BUFFERS = 6,
     MAX_TEXTS = 24,
-    MAX_FREE_SYMS = 8
+    MAX_FREE_SYMS = 8,
+    MAX_TENSOR_MAPS = 4
 };
 
 /* Symbols: the sizes of a problem. SYM_FREE + k are dims that an input names for itself. */
@@ -120,14 +121,29 @@ struct param {
     struct product product;
 };
 
+/* A tensor map for TMA (sm_90): 128 bytes of the parameter block, made at launch of other fields of the same
+   block. A tensor of 16-bit elements [b, head, token, dim], of which a load takes a box of tokens x dims. */
+enum { TENSOR_MAP_BYTES = 128 };
+struct tensor_map_row {
+    uint32_t offset;     /* of the map in the block: a multiple of 64 */
+    uint32_t data;       /* of the pointer */
+    uint32_t strides;    /* of three i64: b, head, token, in elements */
+    uint8_t dim[4];      /* enum sym: dim, token, head, b */
+    uint8_t dtype;       /* f16, bf16 */
+    uint8_t swizzle;     /* 32, 64 or 128 bytes: a box's row, and the pattern it is stored in */
+    uint16_t box_tokens; /* 1 to 256 */
+};
+
 struct launch { /* one kernel */
     char entry[NAME_MAX_BYTES];
     struct product grid; /* blocks, all in x; 0 blocks: the launch is skipped */
     int threads;
     int smem_bytes; /* dynamic */
     int n_params;
-    struct param param[MAX_PARAMS];
     uint32_t param_bytes;
+    const struct param *param; /* n_params rows; owned by the source, or static data of a library */
+    int n_maps;
+    struct tensor_map_row map[MAX_TENSOR_MAPS];
 };
 
 struct buffer { /* one piece of the workspace; each starts 256-byte aligned, in order */
@@ -151,10 +167,26 @@ struct source {
     double flops_per_pair; /* for reports: 0 where time is bytes */
 };
 
-void source_free(struct source *source); /* the texts; the struct itself is the caller's */
+void source_free(struct source *source); /* texts and parameter rows; the struct itself is the caller's */
 
-/* Value of a product for a problem. */
-int64_t product_value(const struct product *p, const struct problem *problem);
+/* ---- runtime/bind.c: what the generator shares with launching. No text to format but of failures ---- */
+
+/* Value of a product for a problem: saturates, and is 0 where a size is not bound. */
+int64_t lathe__product_value(const struct product *p, const struct problem *problem);
+/* In elements, also where strides are NULL (compact). */
+int64_t lathe__tensor_stride(const lathe_arg *t, int dim);
+/* "h_kv", or the name of a free dim. */
+const char *lathe__sym_text(const struct signature *sig, int sym);
+bool lathe__is_attention(const struct signature *sig);
+bool lathe__is_float(lathe_dtype dtype);
+void lathe__problem_clear(struct problem *p); /* nothing is bound, nothing present */
+/* Bind sizes and dtypes from arguments. Errors ARG: argument, expected, given. `need_data`: data pointers
+   must be there (launch), except for optional outputs. */
+lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_arg *args, int n,
+                                      bool need_data, struct problem *out, lathe_error *err);
+/* The rules of a problem whose sizes are bound, and the dtypes of what is absent. Errors ARG. */
+lathe_status lathe__problem_check(const struct signature *sig, const struct problem *p, lathe_error *err);
+void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p);
 
 /* A device as planning sees it: numbers only, so planning runs without a GPU. */
 struct device {
@@ -162,6 +194,7 @@ struct device {
     int sm_count;
     int smem_bytes; /* opt-in maximum for one block */
     char arch[16];  /* "sm_80", "sm_90a": what the compiler is told */
+    char template_name[24]; /* the one template to plan with, which somebody asked for by name; "": any */
 };
 
 #endif

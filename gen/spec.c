@@ -217,8 +217,9 @@ static void push_closed_environment(lua_State *lua)
 static bool run_chunk(struct tracer *t, const struct source_text *file, int n_results)
 {
     char chunk_name[300];
+    size_t mark = file->size >= 3 && memcmp(file->data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* of UTF-8 */
     snprintf(chunk_name, sizeof chunk_name, "@%s", file->name);
-    if (luaL_loadbufferx(t->lua, file->data, file->size, chunk_name, "t") != LUA_OK) {
+    if (luaL_loadbufferx(t->lua, file->data + mark, file->size - mark, chunk_name, "t") != LUA_OK) {
         report_syntax(t, file);
         lua_pop(t->lua, 1);
         return false;
@@ -240,7 +241,8 @@ static void trace_result(struct tracer *t)
                  "a spec returns one constructor call: return attention { ... } or return rowwise { ... }");
         return;
     }
-    t->ir->kind = (enum kind)lua_tointeger(lua, -1);
+    lua_Integer kind = lua_tointeger(lua, -1);
+    t->ir->kind = kind == KIND_ROWWISE ? KIND_ROWWISE : KIND_ATTENTION;
     lua_pop(lua, 1);
     lua_getfield(lua, -1, "lathe.line");
     t->constructor_line = (int)lua_tointeger(lua, -1);
@@ -341,8 +343,10 @@ static struct ir *load_text(const char *name, const char *text, size_t size, str
     set_name(t.ir, name);
     int before = diag->n;
     run_tracer(&t);
-    if (t.ir->failed)
+    if (t.ir->failed) {
+        diag->n = before; /* what came after the last operation is no mistake of the spec */
         diag_add(diag, name, 0, "has more than %d operations", IR_MAX_NODES);
+    }
     if (diag->n == before && check(t.ir, diag))
         return t.ir;
     ir_free(t.ir);

@@ -112,16 +112,6 @@ void dtype_store(lathe_dtype dtype, void *data, int64_t element, double value)
     }
 }
 
-int64_t tensor_stride(const lathe_arg *t, int dim)
-{
-    if (t->strides)
-        return t->strides[dim];
-    int64_t stride = 1;
-    for (int i = dim + 1; i < t->ndim; i++)
-        stride *= t->shape[i];
-    return stride;
-}
-
 static int64_t element_of(const lathe_arg *t, const int64_t *index)
 {
     int64_t element = 0;

@@ -132,26 +132,6 @@ bool device_parse(const char *text, struct device *out)
     return false;
 }
 
-const char *sym_name(const struct signature *sig, int sym)
-{
-    static const char *const NAMES[] = {
-#define SYM_NAME(id, text, what) text,
-        SYM_MAP(SYM_NAME)
-#undef SYM_NAME
-    };
-    return sym < SYM_FREE ? NAMES[sym] : sig->free_name[sym - SYM_FREE];
-}
-
-void problem_text(const struct signature *sig, const struct problem *p, struct text_buf *out)
-{
-    text_add(out, "dtype=%s", lathe_dtype_text(p->dtype));
-    for (int sym = SYM_B; sym < SYM_FREE + sig->n_free; sym++) {
-        const bool outer_one = (sym == SYM_ROWS0 || sym == SYM_ROWS1) && p->dim[sym] == 1;
-        if (p->dim[sym] >= 0 && !outer_one)
-            text_add(out, ",%s=%" PRId64, sym_name(sig, sym), p->dim[sym]);
-    }
-}
-
 bool write_file(const char *path, const void *data, size_t size)
 {
     const bool to_stdout = strcmp(path, "-") == 0;

@@ -41,12 +41,19 @@ struct options {
     int n_archs;
     struct device arch[MAX_ARCHS];
     const char *problem; /* NULL: all defaults */
-    const char *out;     /* NULL: not given */
+    int n_problems;      /* of aot */
+    const char **problems;
+    bool both_passes; /* of aot: forward and backward */
+    const char *name;
+    const char *cc;  /* NULL: $CC, or cc */
+    int jobs;        /* 0: one for each core */
+    const char *out; /* NULL: not given */
     int device;
     unsigned seed;
     bool verify;
     int repeat;
     const char *cache_dir; /* NULL: the default */
+    const char *cache;     /* of compile: where its result goes too; NULL: not given */
     struct name_values set;
     struct name_values input;
     struct name_values output;
@@ -63,10 +70,6 @@ struct ir *tool_spec(const char *name, int *code);
 bool tool_spec_readable(const char *name);
 /* "sm_90a" -> numbers. False: complained. */
 bool device_parse(const char *text, struct device *out);
-/* "h_kv", or the name of a free dim. */
-const char *sym_name(const struct signature *sig, int sym);
-/* "dtype=bf16,b=1,...": every bound size, in the order of the syntax. */
-void problem_text(const struct signature *sig, const struct problem *p, struct text_buf *out);
 /* Write all bytes; "-" is standard output. False: complained. */
 bool write_file(const char *path, const void *data, size_t size);
 double seconds_now(void);                                                 /* monotonic */
@@ -89,6 +92,7 @@ void progress_stop(struct progress *p); /* clears the line */
 
 /* ---- commands ---------------------------------------------------------------------------------- */
 
+int cmd_aot(const struct options *o);
 int cmd_check(const struct options *o);
 int cmd_gen(const struct options *o);
 int cmd_compile(const struct options *o);
@@ -97,6 +101,8 @@ int cmd_cache(const struct options *o);
 int cmd_explain(const struct options *o);
 int cmd_list(const struct options *o);
 
+/* cmd_warm.c: compile into the cache o->cache, for o->arch, or for `standard` where none is given. */
+int tool_warm(const struct ir *ir, const struct options *o, const struct device *standard);
 /* Plan and emit for one device; used by gen, compile and explain. */
 int tool_source(const struct ir *ir, const struct options *o, const struct device *device,
                 struct source *out);

@@ -85,15 +85,21 @@ static lathe_status check_options(const lathe_options *o, lathe_error *err)
     if (o->cache_read_only != 0 && o->cache_read_only != 1)
         return lathe__fail(err, LATHE_ARG, "options.cache_read_only: expected 0 or 1, given %d",
                            o->cache_read_only);
+    if (o->offline != 0 && o->offline != 1)
+        return lathe__fail(err, LATHE_ARG, "options.offline: expected 0 or 1, given %d", o->offline);
     return LATHE_OK;
 }
 
-static void open_cache(struct lathe_ctx *ctx, const lathe_options *o, const struct environment *environment)
+static void open_caches(struct lathe_ctx *ctx, const lathe_options *o, const struct environment *environment)
 {
     const char *path = o->cache_dir ? o->cache_dir : environment->cache_dir;
+    const char *system = o->system_cache_dir ? o->system_cache_dir : environment->system_cache_dir;
+    const bool named = o->system_cache_dir || environment->system_cache_named;
     if (ctx->ordinal == LATHE_DEVICE_HOST)
-        path = ""; /* nothing is compiled for it */
+        path = system = ""; /* nothing is compiled for it */
     lathe__cache_open(&ctx->cache, path, o->cache_bytes, o->cache_read_only == 1, ctx->report);
+    lathe__cache_open_system(&ctx->system_cache, system, named, ctx->report);
+    ctx->offline = o->offline == 1 || environment->offline;
 }
 
 lathe_status lathe_ctx_create(lathe_ctx **out, const lathe_options *options, lathe_error *err)
@@ -116,7 +122,7 @@ lathe_status lathe_ctx_create(lathe_ctx **out, const lathe_options *options, lat
     }
     lathe__environment_read(&environment);
     snprintf(ctx->cuda_home, sizeof ctx->cuda_home, "%s", environment.cuda_home);
-    open_cache(ctx, options, &environment);
+    open_caches(ctx, options, &environment);
     atomic_init(&ctx->references, 1);
     pthread_mutex_init(&ctx->compiler_lock, NULL);
     lathe__flight_init(&ctx->kernels);
@@ -138,6 +144,7 @@ void lathe__ctx_release(struct lathe_ctx *ctx)
     lathe__compiler_close(ctx->compiler);
     free(ctx->noted);
     lathe__cache_close(&ctx->cache);
+    lathe__cache_close(&ctx->system_cache);
     drop_gpu(ctx);
     pthread_mutex_destroy(&ctx->compiler_lock);
     free(ctx);

@@ -37,8 +37,8 @@ static void entry_name(const unsigned char key[KEY_BYTES], const char *suffix, c
 
 /* ---- the folder ----------------------------------------------------------------------------------- */
 
-/* mkdir -p, private: what is missing above a cache is the user's own (~/.cache). */
-static int make_path(const char *path)
+/* mkdir -p. What is missing above a user's cache is private too (~/.cache). */
+static int make_path(const char *path, mode_t mode)
 {
     char part[PATH_BYTES];
     const size_t length = strlen(path);
@@ -47,7 +47,7 @@ static int make_path(const char *path)
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        if (mkdir(part, 0700) != 0 && errno != EEXIST) {
+        if (mkdir(part, mode) != 0 && errno != EEXIST) {
             const int error = errno;
             struct stat status;
             if (stat(part, &status) != 0)
@@ -69,11 +69,11 @@ static const char *distrust(const struct stat *status, bool read_only)
     return NULL;
 }
 
-static void open_folder(struct cache *cache)
+static void open_folder(struct cache *cache, mode_t mode)
 {
     struct stat status;
     const char *why = NULL;
-    int error = cache->read_only ? 0 : make_path(cache->path);
+    int error = cache->read_only ? 0 : make_path(cache->path, mode);
     if (error == 0) {
         cache->dir_fd = open(cache->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         error = cache->dir_fd < 0 ? errno : 0;
@@ -82,28 +82,59 @@ static void open_folder(struct cache *cache)
         error = errno;
     if (error == 0)
         why = distrust(&status, cache->read_only);
-    if (error == 0 && !why)
+    if (error == 0 && !why) {
+        cache->file_mode = 0600 | (status.st_mode & (S_IRGRP | S_IROTH));
         return;
+    }
     warn_once(cache, why ? why : "it cannot be opened", error);
     lathe__cache_close(cache);
 }
 
-void lathe__cache_open(struct cache *cache, const char *path, uint64_t budget, bool read_only,
-                       struct reporter report)
+static void cache_init(struct cache *cache, const char *path, struct reporter report)
 {
     cache->dir_fd = -1;
-    cache->budget = budget ? budget : DEFAULT_BUDGET;
-    cache->read_only = read_only;
+    cache->budget = DEFAULT_BUDGET;
+    cache->read_only = false;
+    cache->file_mode = 0600;
     cache->lock_wait_ms = DEFAULT_LOCK_WAIT_MS;
     cache->report = report;
     atomic_flag_clear(&cache->warned);
     snprintf(cache->path, sizeof cache->path, "%s", path);
+}
+
+static void cache_open(struct cache *cache, const char *path, mode_t mode)
+{
     if (path[0] == '\0')
         return;
     if (strlen(path) >= sizeof cache->path)
         warn_once(cache, "the path is too long", 0);
     else
-        open_folder(cache);
+        open_folder(cache, mode);
+}
+
+void lathe__cache_open(struct cache *cache, const char *path, uint64_t budget, bool read_only,
+                       struct reporter report)
+{
+    cache_init(cache, path, report);
+    cache->budget = budget ? budget : DEFAULT_BUDGET;
+    cache->read_only = read_only;
+    cache_open(cache, path, 0700);
+}
+
+void lathe__cache_open_shared(struct cache *cache, const char *path, struct reporter report)
+{
+    cache_init(cache, path, report);
+    cache->budget = UINT64_MAX;
+    cache_open(cache, path, 0755);
+}
+
+void lathe__cache_open_system(struct cache *cache, const char *path, bool named, struct reporter report)
+{
+    struct stat status;
+    cache_init(cache, path, report);
+    cache->read_only = true;
+    if (named || stat(path, &status) == 0 || errno != ENOENT)
+        cache_open(cache, path, 0);
 }
 
 void lathe__cache_close(struct cache *cache)
@@ -230,6 +261,8 @@ static int publish(const struct cache *cache, const char *name, const struct chu
         openat(cache->dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return errno;
+    if (cache->file_mode != 0600)
+        (void)fchmod(fd, cache->file_mode); /* not decided by the umask; failing leaves it private */
     int error = write_chunks(fd, chunk, n);
     if (error == 0 && renameat(cache->dir_fd, temporary, cache->dir_fd, name) != 0)
         error = errno;
@@ -265,6 +298,24 @@ bool lathe__cache_store(struct cache *cache, const unsigned char key[KEY_BYTES],
     (void)fsync(cache->dir_fd); /* the name itself; losing it in a crash is a miss */
     lathe__cache_evict(cache);
     return true;
+}
+
+unsigned char *lathe__cache_file_read(const struct cache *cache, const char *name, size_t *size)
+{
+    *size = 0;
+    const int fd =
+        cache->dir_fd < 0 ? -1 : openat(cache->dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    unsigned char *data = read_whole(cache, fd, size);
+    close(fd);
+    return data;
+}
+
+int lathe__cache_file_write(const struct cache *cache, const char *name, const void *data, size_t size)
+{
+    const struct chunk file = {data, size};
+    return cache->dir_fd < 0 || cache->read_only ? EROFS : publish(cache, name, &file, 1);
 }
 
 size_t lathe__cache_note_read(struct cache *cache, const char *name, char *data, size_t size)

@@ -146,8 +146,8 @@ static lathe_status run_program(const struct compiler *c, struct nvrtc_program *
     return collect(c, program, arch, pieces, n, err);
 }
 
-static lathe_status compile_one(const struct compiler *c, const struct source *source, const char *arch,
-                                struct piece *pieces, int *n, char **log, lathe_error *err)
+lathe_status lathe__compile_arch(const struct compiler *c, const struct source *source, const char *arch,
+                                 struct piece *pieces, int *n, char **log, lathe_error *err)
 {
     const char *headers[MAX_TEXTS];
     const char *names[MAX_TEXTS];
@@ -185,7 +185,7 @@ static lathe_status compile_all(const struct compiler *c, const struct source *s
 {
     for (int i = 0; i < n_archs; i++) {
         char *one = NULL;
-        lathe_status status = compile_one(c, source, archs[i], pieces, n, &one, err);
+        lathe_status status = lathe__compile_arch(c, source, archs[i], pieces, n, &one, err);
         if (status == LATHE_OK && (!one || !append(log, one)))
             status = lathe__fail_memory(err);
         free(one);

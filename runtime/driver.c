@@ -103,7 +103,7 @@ lathe_status lathe__driver_check(const struct driver *driver, int result, const 
 }
 
 /* Family-specific instructions ('a') exist from Hopper on; such code runs on that very architecture only. */
-static void arch_text(int sm, char out[16])
+void lathe__device_arch(int sm, char out[16])
 {
     snprintf(out, 16, "sm_%d%s", sm, sm >= 90 ? "a" : "");
 }
@@ -122,7 +122,7 @@ lathe_status lathe__driver_device(const struct driver *driver, int ordinal, stru
     out->sm = value[0] * 10 + value[1];
     out->sm_count = value[2];
     out->smem_bytes = value[3];
-    arch_text(out->sm, out->arch);
+    lathe__device_arch(out->sm, out->arch);
     return LATHE_OK;
 }
 

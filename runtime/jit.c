@@ -17,6 +17,7 @@ struct lathe_spec {
     struct ir *ir;
     struct signature sig[2]; /* by pass */
     uint32_t tensors[2];     /* by pass: bit per argument that is a tensor input of the spec */
+    bool shipped;
 };
 
 /* ---- specs ---------------------------------------------------------------------------------------- */
@@ -33,9 +34,7 @@ static void describe_pass(struct lathe_spec *spec, lathe_pass pass)
 {
     struct signature *sig = &spec->sig[pass];
     signature_make(spec->ir, pass, sig);
-    for (int i = 0; i < sig->n_args; i++)
-        if (sig->arg[i].role == ROLE_INPUT)
-            spec->tensors[pass] |= 1u << i;
+    spec->tensors[pass] = lathe__tensor_inputs(sig);
 }
 
 static lathe_status load(lathe_spec **out, const char *name, const char *text, size_t size, struct diag *diag,
@@ -82,8 +81,12 @@ lathe_status lathe_spec_load(lathe_spec **out, const char *path, lathe_error *er
     if (!strchr(path, '/') && strlen(path) < NAME_MAX_BYTES) {
         snprintf(shipped, sizeof shipped, "specs/%s.lua", path);
         const struct embedded *file = embedded_find(shipped);
-        if (file)
-            return load_with_diag(out, shipped, file->data, file->size, err);
+        if (file) {
+            const lathe_status status = load_with_diag(out, shipped, file->data, file->size, err);
+            if (*out)
+                (*out)->shipped = true;
+            return status;
+        }
     }
     return load_with_diag(out, path, NULL, 0, err);
 }
@@ -183,43 +186,6 @@ static void fast_key_make(const struct lathe_spec *spec, lathe_pass pass, const 
     memcpy(out, &key, sizeof key);
 }
 
-/* A kernel launched with what it was not built for would read through the wrong types. */
-static lathe_status check_built(const struct lathe_kernel *kernel, const struct problem *given,
-                                lathe_error *err)
-{
-    static const struct {
-        enum sym sym;
-        const char *name;
-    } fixed[] = {{SYM_D, "d"}, {SYM_D_V, "d_v"}, {SYM_N, "n"}};
-    const struct problem *built = &kernel->built;
-    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
-        if (built->dim[fixed[i].sym] != given->dim[fixed[i].sym])
-            return lathe__fail(
-                err, LATHE_ARG,
-                "problem: this kernel was built for %s=%lld, given %lld; get one for these arguments",
-                fixed[i].name, (long long)built->dim[fixed[i].sym], (long long)given->dim[fixed[i].sym]);
-    for (int i = 0; i < kernel->sig->n_args; i++) {
-        const struct sig_arg *a = &kernel->sig->arg[i];
-        if (built->arg_dtype[i] != given->arg_dtype[i])
-            return lathe__fail(
-                err, LATHE_ARG,
-                "argument '%s': this kernel was built for %s, given %s; get one for these arguments", a->name,
-                lathe_dtype_text((lathe_dtype)built->arg_dtype[i]),
-                lathe_dtype_text((lathe_dtype)given->arg_dtype[i]));
-        if (((built->present ^ given->present) & kernel->spec->tensors[kernel->pass]) >> i & 1u)
-            return lathe__fail(err, LATHE_ARG,
-                               "argument '%s': this kernel was built %s it; get one for these arguments",
-                               a->name, built->present >> i & 1u ? "with" : "without");
-        if ((given->unaligned & ~built->unaligned) >> i & 1u)
-            return lathe__fail(
-                err, LATHE_ARG,
-                "argument '%s': its rows do not start at multiples of 16 bytes, for which this "
-                "kernel was not built; get one for these arguments",
-                a->name);
-    }
-    return LATHE_OK;
-}
-
 /* ---- build ---------------------------------------------------------------------------------------- */
 
 static double seconds_now(void)
@@ -236,8 +202,10 @@ static lathe_status open_compiler(struct lathe_ctx *ctx, const struct compiler *
     pthread_mutex_lock(&ctx->compiler_lock);
     if (!ctx->compiler) {
         status = lathe__compiler_open(&ctx->compiler, ctx->cuda_home, ctx->driver->version, err);
-        if (status == LATHE_OK)
+        if (status == LATHE_OK) {
             lathe__compiler_note_write(&ctx->cache, ctx->cuda_home, ctx->driver->version, ctx->compiler);
+            (void)lathe__maker_write(&ctx->cache, ctx->compiler); /* without it they are found here only */
+        }
     }
     *out = ctx->compiler;
     pthread_mutex_unlock(&ctx->compiler_lock);
@@ -267,29 +235,38 @@ struct work {
     struct lathe_ctx *ctx;
     const struct source *source;
     const char *arch;
-    const char *identity; /* of the compiler that the key names */
+    const char *identity;     /* of the compiler that the key names */
+    struct cache_blob *found; /* the code, where a cache had it: no other is looked for */
+    bool from_system;
 };
 
-static lathe_status compile_blob(void *user, struct cache_blob *out, lathe_error *err)
+lathe_status lathe__build_blob(const struct compiler *compiler, const struct source *source, const char *arch,
+                               struct cache_blob *out, lathe_error *err)
 {
-    const struct work *w = user;
     struct text_buf readable = {0};
-    const struct compiler *compiler;
-    const double begin = seconds_now();
-    TRY(open_compiler(w->ctx, &compiler, err));
-    if (strcmp(compiler->identity, w->identity) != 0)
-        return lathe__fail(err, LATHE_CACHE, "the compiler is another than the cache has noted");
-    lathe__report(&w->ctx->report, 1, "compiling %s for %s", w->source->label, w->arch);
-    TRY(lathe__compile(w->source, &w->arch, 1, &out->image, &out->image_size, &out->log, compiler, err));
+    TRY(lathe__compile(source, &arch, 1, &out->image, &out->image_size, &out->log, compiler, err));
     out->log_size = strlen(out->log);
-    snprintf(out->label, sizeof out->label, "%s", w->source->label);
-    emit_inline(w->source, &readable);
+    snprintf(out->label, sizeof out->label, "%s", source->label);
+    emit_inline(source, &readable);
     if (!readable.failed) {
         out->readable = readable.data;
         out->readable_size = readable.size;
     } else {
         text_free(&readable); /* only people miss it */
     }
+    return LATHE_OK;
+}
+
+static lathe_status compile_blob(void *user, struct cache_blob *out, lathe_error *err)
+{
+    const struct work *w = user;
+    const struct compiler *compiler;
+    const double begin = seconds_now();
+    TRY(open_compiler(w->ctx, &compiler, err));
+    if (strcmp(compiler->identity, w->identity) != 0)
+        return lathe__fail(err, LATHE_CACHE, "the compiler is another than the cache has noted");
+    lathe__report(&w->ctx->report, 1, "compiling %s for %s", w->source->label, w->arch);
+    TRY(lathe__build_blob(compiler, w->source, w->arch, out, err));
     lathe__report(&w->ctx->report, 1, "compiled %s in %.2f s", w->source->label, seconds_now() - begin);
     lathe__report(&w->ctx->report, 2, "%s", out->log);
     return LATHE_OK;
@@ -310,12 +287,18 @@ static lathe_status build_module(struct work *w, const unsigned char *key, struc
                                  lathe_error *err)
 {
     struct cache_blob blob;
-    bool hit = false;
-    TRY(lathe__cache_get(&w->ctx->cache, key, compile_blob, w, &blob, &hit, err));
+    bool hit = true;
+    if (w->found)
+        blob = *w->found;
+    else
+        TRY(lathe__cache_get(&w->ctx->cache, key, compile_blob, w, &blob, &hit, err));
     const lathe_status status = load_blob(w, &blob, out, err);
-    lathe__blob_free(&blob);
-    if (status == LATHE_OK)
+    if (!w->found)
+        lathe__blob_free(&blob);
+    if (status == LATHE_OK) {
         (*out)->from_disk = hit;
+        (*out)->from_system = w->from_system;
+    }
     return status;
 }
 
@@ -360,7 +343,9 @@ static lathe_status describe(struct lathe_kernel *kernel, const char *arch, lath
                  kernel->module->registers[i], kernel->module->local_bytes[i],
                  kernel->source->launch[i].smem_bytes);
     text_add(&text, "plan: %s\nkey: %s\nfrom: %s\n", plan->reason, key,
-             kernel->module->from_disk ? "disk cache" : "compiler");
+             kernel->module->from_system ? "system cache"
+             : kernel->module->from_disk ? "disk cache"
+                                         : "compiler");
     if (text.failed) {
         text_free(&text);
         return lathe__fail_memory(err);
@@ -383,25 +368,102 @@ static lathe_status make_module(struct lathe_kernel *kernel, const struct compil
                       compiler->major, compiler->minor, ctx->device.arch, arch);
     const int n = lathe__compile_options(arch, options);
     lathe__key_make(kernel->source, (const char(*)[OPTION_BYTES])options, n, compiler->identity, kernel->key);
-    struct work work = {ctx, kernel->source, arch, compiler->identity};
+    struct work work = {.ctx = ctx, .source = kernel->source, .arch = arch, .identity = compiler->identity};
     TRY(get_module(&work, kernel->key, &kernel->module, err));
     return describe(kernel, arch, err);
+}
+
+/* Code that some compiler made for this source: in the system cache, or, where nothing can be compiled, in
+   the user's. *found false: there is none that loads. */
+static lathe_status find_module(struct lathe_kernel *kernel, struct cache *cache, bool *found,
+                                lathe_error *err)
+{
+    struct lathe_ctx *ctx = kernel->ctx;
+    char arch[16];
+    struct cache_blob blob;
+    struct work work = {.ctx = ctx, .source = kernel->source, .arch = arch, .found = &blob};
+    work.from_system = cache == &ctx->system_cache;
+    *found = false;
+    if (!lathe__cache_find_made(cache, kernel->source, ctx->device.arch, ctx->driver->version, kernel->key,
+                                arch, &blob))
+        return LATHE_OK;
+    lathe_status status = get_module(&work, kernel->key, &kernel->module, err);
+    lathe__blob_free(&blob);
+    if (status == LATHE_CUDA && !ctx->offline) {
+        lathe__report(&ctx->report, 0, "kernel cache %s: %s does not load and is compiled instead: %s",
+                      cache->path, kernel->source->label, err ? err->text : "");
+        return LATHE_OK;
+    }
+    TRY(status);
+    *found = true;
+    return describe(kernel, arch, err);
+}
+
+/* The sentence of offline mode, with the lines that would provide the kernel. */
+static lathe_status fail_offline(const struct lathe_kernel *kernel, lathe_error *err)
+{
+    const struct lathe_ctx *ctx = kernel->ctx;
+    const char *const system = ctx->system_cache.dir_fd >= 0 ? ctx->system_cache.path : "";
+    const char *const user = ctx->cache.dir_fd >= 0 ? ctx->cache.path : "";
+    struct text_buf words = {0};
+    const struct ir *ir = kernel->spec->ir;
+    spec_words(kernel->spec->shipped ? ir->name : ir->file[ir->n_files - 1], kernel->sig, &kernel->built,
+               &words);
+    const char *const w = words.data ? words.data : ir->name;
+    const char *const pass = kernel->pass == LATHE_BACKWARD ? "backward" : "forward";
+    const lathe_status status = lathe__fail(
+        err, LATHE_COMPILE,
+        "kernel %s for %s is in no cache (%s%s%s), and offline mode (options.offline, LATHE_OFFLINE) forbids "
+        "compiling it; `lathe compile %s --pass %s --arch %s --cache %s`, where NVRTC is, provides it, "
+        "`lathe "
+        "cache import FILE` brings it from another machine, and `lathe aot %s --pass %s --arch %s -o DIR` "
+        "makes it part of a program",
+        kernel->source->label, ctx->device.arch, system, system[0] && user[0] ? ", " : "",
+        system[0] || user[0] ? user : "none is open", w, pass, ctx->device.arch,
+        user[0]     ? user
+        : system[0] ? system
+                    : "DIR",
+        w, pass, ctx->device.arch);
+    text_free(&words);
+    return status;
+}
+
+static lathe_status compile_module(struct lathe_kernel *kernel, lathe_error *err)
+{
+    struct lathe_ctx *ctx = kernel->ctx;
+    const struct compiler *compiler;
+    bool found = false;
+    lathe_error failure = {0};
+    lathe_status status = know_compiler(ctx, &compiler, &failure);
+    if (status != LATHE_OK) { /* no NVRTC: what others compiled still serves */
+        TRY(find_module(kernel, &ctx->cache, &found, err));
+        if (found)
+            return LATHE_OK;
+        if (err)
+            *err = failure;
+        return status;
+    }
+    status = make_module(kernel, compiler, err);
+    if (status == LATHE_CACHE) { /* the note was about another NVRTC: now the real one is open */
+        TRY(open_compiler(ctx, &compiler, err));
+        status = make_module(kernel, compiler, err);
+    }
+    return status;
 }
 
 static lathe_status fill_kernel(struct lathe_kernel *kernel, lathe_error *err)
 {
     struct lathe_ctx *ctx = kernel->ctx;
     const struct ir *ir = kernel->spec->ir;
-    const struct compiler *compiler;
+    bool found = false;
     TRY(plan_pick(ir, kernel->pass, &kernel->built, &ctx->device, kernel->plan, err));
     TRY(emit(ir, kernel->pass, kernel->sig, &kernel->built, &ctx->device, kernel->plan, kernel->source, err));
-    TRY(know_compiler(ctx, &compiler, err));
-    lathe_status status = make_module(kernel, compiler, err);
-    if (status == LATHE_CACHE) { /* the note was about another NVRTC: now the real one is open */
-        TRY(open_compiler(ctx, &compiler, err));
-        status = make_module(kernel, compiler, err);
-    }
-    return status;
+    TRY(find_module(kernel, &ctx->system_cache, &found, err));
+    if (!found && ctx->offline)
+        TRY(find_module(kernel, &ctx->cache, &found, err));
+    if (found)
+        return LATHE_OK;
+    return ctx->offline ? fail_offline(kernel, err) : compile_module(kernel, err);
 }
 
 static struct lathe_kernel *kernel_new(struct lathe_ctx *ctx, const lathe_spec *spec, lathe_pass pass,
@@ -583,16 +645,14 @@ lathe_status lathe_launch(const lathe_kernel *kernel, const lathe_arg *args, int
                           lathe_stream stream, lathe_error *err)
 {
     struct problem problem;
-    struct bound_args bound;
     if (!kernel)
         return lathe__fail(err, LATHE_ARG, "kernel: expected a kernel, given NULL");
     lathe__error_clear(err);
     TRY(problem_from_args(kernel->sig, args, n, true, &problem, err));
     if (!kernel->source)
         return launch_host(kernel, args, n, err);
-    TRY(check_built(kernel, &problem, err));
-    TRY(lathe__args_bind(kernel->sig, args, n, &bound, err));
-    TRY(lathe__args_fit_gpu(kernel->sig, &problem, &bound, err));
-    return lathe__launch_all(kernel->module, kernel->ctx->context, kernel->source, kernel->sig, &problem,
-                             &bound, workspace, stream, err);
+    const struct callable callable = {kernel->sig,    kernel->spec->tensors[kernel->pass],
+                                      &kernel->built, kernel->source,
+                                      kernel->module, kernel->ctx->context};
+    return lathe__launch_checked(&callable, &problem, args, n, workspace, stream, err);
 }

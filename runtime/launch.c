@@ -1,7 +1,8 @@
 /*
  * launch.c: recipe x arguments -> parameter blocks -> launches. In: a recipe of gen/source.h, a problem and
  * arguments bound to their signature; out: work on the caller's stream. Knows no operator, allocates nothing,
- * synchronises nothing, formats text on failure alone. All but the last function are pure.
+ * synchronises nothing, formats text on failure alone. A launch from the JIT and one from a library with its
+ * kernels compiled in enter by the same function, the last one here.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,21 +45,11 @@ lathe_status lathe__args_bind(const struct signature *sig, const lathe_arg *args
     return LATHE_OK;
 }
 
-static int64_t stride_of(const lathe_arg *t, int dim)
-{
-    int64_t stride = 1;
-    if (t->strides)
-        return t->strides[dim];
-    for (int i = t->ndim - 1; i > dim; i--)
-        stride *= t->shape[i];
-    return stride;
-}
-
 int64_t lathe__arg_stride(const struct signature *sig, const struct bound_args *bound, int arg, int dim)
 {
     const lathe_arg *t = bound->arg[arg];
     const int i = t ? dim - (sig->arg[arg].ndim - t->ndim) : -1; /* leading dims may be left out */
-    return i < 0 || i >= t->ndim || t->shape[i] <= 1 ? 0 : stride_of(t, i);
+    return i < 0 || i >= t->ndim || t->shape[i] <= 1 ? 0 : lathe__tensor_stride(t, i);
 }
 
 static lathe_status check_lengths(const struct problem *problem, lathe_error *err)
@@ -98,7 +89,7 @@ size_t lathe__workspace_layout(const struct source *source, const struct problem
 {
     size_t total = 0;
     for (int i = 0; i < source->n_buffers; i++) {
-        const int64_t bytes = product_value(&source->buffer[i].bytes, problem);
+        const int64_t bytes = lathe__product_value(&source->buffer[i].bytes, problem);
         offset[i] = total;
         total += ((bytes > 0 ? (size_t)bytes : 0) + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
     }
@@ -244,7 +235,7 @@ static lathe_status fill_param(const struct fill *f, const struct param *p, unsi
         fill_pointer(f->workspace + f->work_offset[p->arg], to);
         return LATHE_OK;
     case PARAM_PRODUCT:
-        fill_i64(product_value(&p->product, f->problem), to);
+        fill_i64(lathe__product_value(&p->product, f->problem), to);
         return LATHE_OK;
     }
     return lathe__fail(err, LATHE_ARG, "the recipe has a parameter of the unknown kind %d", p->kind);
@@ -268,7 +259,7 @@ lathe_status lathe__params_fill(const struct launch *launch, const struct signat
 lathe_status lathe__grid_size(const struct launch *launch, const struct problem *problem, unsigned *out,
                               lathe_error *err)
 {
-    const int64_t blocks = product_value(&launch->grid, problem);
+    const int64_t blocks = lathe__product_value(&launch->grid, problem);
     *out = 0;
     if (blocks > GRID_LIMIT)
         return lathe__fail(err, LATHE_ARG,
@@ -296,7 +287,7 @@ static lathe_status check_workspace(const void *workspace, size_t bytes, lathe_e
 static lathe_status launch_one(const struct module *module, int i, const struct launch *launch,
                                const struct fill *f, lathe_stream stream, lathe_error *err)
 {
-    _Alignas(16) unsigned char block[PARAM_BLOCK_BYTES];
+    _Alignas(64) unsigned char block[PARAM_BLOCK_BYTES]; /* of tensor maps */
     void *params[1] = {block};
     struct cu_launch_config config = {.grid = {0, 1, 1}, .block = {1, 1, 1}, .stream = stream};
     TRY(lathe__grid_size(launch, f->problem, &config.grid[0], err));
@@ -305,6 +296,7 @@ static lathe_status launch_one(const struct module *module, int i, const struct 
     config.block[0] = (unsigned)launch->threads;
     config.smem_bytes = (unsigned)launch->smem_bytes;
     TRY(lathe__params_fill(launch, f->sig, f->problem, f->bound, f->workspace, f->work_offset, block, err));
+    TRY(lathe__maps_fill(module->driver, launch, f->problem, block, err));
     const int result = module->driver->cuLaunchKernelEx(&config, module->function[i], params, NULL);
     return result == CU_SUCCESS ? LATHE_OK : lathe__driver_check(module->driver, result, launch->entry, err);
 }
@@ -324,4 +316,62 @@ lathe_status lathe__launch_all(const struct module *module, struct CUctx_st *con
         status = launch_one(module, i, &source->launch[i], &fill, stream, err);
     lathe__context_leave(module->driver, pushed);
     return status;
+}
+
+/* ---- what both ways in share ------------------------------------------------------------------------ */
+
+uint32_t lathe__tensor_inputs(const struct signature *sig)
+{
+    uint32_t tensors = 0;
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].role == ROLE_INPUT)
+            tensors |= 1u << i;
+    return tensors;
+}
+
+/* A kernel launched with what it was not built for would read through the wrong types. */
+static lathe_status check_built(const struct callable *c, const struct problem *given, lathe_error *err)
+{
+    static const struct {
+        enum sym sym;
+        const char *name;
+    } fixed[] = {{SYM_D, "d"}, {SYM_D_V, "d_v"}, {SYM_N, "n"}};
+    const struct problem *built = c->built;
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        if (built->dim[fixed[i].sym] != given->dim[fixed[i].sym])
+            return lathe__fail(
+                err, LATHE_ARG,
+                "problem: this kernel was built for %s=%lld, given %lld; get one for these arguments",
+                fixed[i].name, (long long)built->dim[fixed[i].sym], (long long)given->dim[fixed[i].sym]);
+    for (int i = 0; i < c->sig->n_args; i++) {
+        const struct sig_arg *a = &c->sig->arg[i];
+        if (built->arg_dtype[i] != given->arg_dtype[i])
+            return lathe__fail(
+                err, LATHE_ARG,
+                "argument '%s': this kernel was built for %s, given %s; get one for these arguments", a->name,
+                lathe_dtype_text((lathe_dtype)built->arg_dtype[i]),
+                lathe_dtype_text((lathe_dtype)given->arg_dtype[i]));
+        if (((built->present ^ given->present) & c->tensors) >> i & 1u)
+            return lathe__fail(err, LATHE_ARG,
+                               "argument '%s': this kernel was built %s it; get one for these arguments",
+                               a->name, built->present >> i & 1u ? "with" : "without");
+        if ((given->unaligned & ~built->unaligned) >> i & 1u)
+            return lathe__fail(
+                err, LATHE_ARG,
+                "argument '%s': its rows do not start at multiples of 16 bytes, for which this "
+                "kernel was not built; get one for these arguments",
+                a->name);
+    }
+    return LATHE_OK;
+}
+
+lathe_status lathe__launch_checked(const struct callable *c, const struct problem *given,
+                                   const lathe_arg *args, int n, const void *workspace, lathe_stream stream,
+                                   lathe_error *err)
+{
+    struct bound_args bound;
+    TRY(check_built(c, given, err));
+    TRY(lathe__args_bind(c->sig, args, n, &bound, err));
+    TRY(lathe__args_fit_gpu(c->sig, given, &bound, err));
+    return lathe__launch_all(c->module, c->context, c->source, c->sig, given, &bound, workspace, stream, err);
 }

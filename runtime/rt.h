@@ -56,8 +56,11 @@ void lathe__sha256_finish(struct sha256 *s, unsigned char digest[KEY_BYTES]);
 /* ---- environ.c: the one place that reads the environment --------------------------------------- */
 
 struct environment {
-    char cache_dir[PATH_BYTES]; /* "" where no home is known: memory only */
-    char cuda_home[PATH_BYTES]; /* "" where not set */
+    char cache_dir[PATH_BYTES];        /* "" where no home is known: memory only */
+    char cuda_home[PATH_BYTES];        /* "" where not set */
+    char system_cache_dir[PATH_BYTES]; /* "" where switched off */
+    bool system_cache_named;           /* by the environment: that it is missing is worth a warning */
+    bool offline;
 };
 /* For lathe_ctx_create and for the tool's main; nothing else calls it. */
 void lathe__environment_read(struct environment *out);
@@ -117,6 +120,8 @@ lathe_status lathe__driver_device(const struct driver *driver, int ordinal, stru
 lathe_status lathe__context_enter(const struct driver *driver, struct CUctx_st *context, bool *pushed,
                                   lathe_error *err);
 void lathe__context_leave(const struct driver *driver, bool pushed);
+/* What a device of compute capability sm (90) is compiled for: "sm_90a". */
+void lathe__device_arch(int sm, char out[16]);
 
 /* ---- memory.c: device memory and timing for the tool --------------------------------------------- */
 
@@ -203,6 +208,12 @@ struct piece {
 };
 lathe_status lathe__bundle(const struct compiler *compiler, const struct piece *piece, int n,
                            unsigned char **image, size_t *size, const char **how, lathe_error *err);
+/* Compile for one arch: its cubin, and PTX where the arch runs forward, are appended to pieces[*n]; their
+   data, and *log, are malloc'd, the caller's also on failure. May run on several threads at once. Errors:
+   COMPILE, MEMORY. */
+lathe_status lathe__compile_arch(const struct compiler *compiler, const struct source *source,
+                                 const char *arch, struct piece *pieces, int *n, char **log,
+                                 lathe_error *err);
 const char *lathe__image_kind(const unsigned char *image,
                               size_t size); /* "fatbin", "cubin", "PTX", "unknown" */
 
@@ -248,6 +259,7 @@ struct cache {
     char path[PATH_BYTES];
     uint64_t budget; /* bytes */
     bool read_only;
+    unsigned file_mode; /* of new files: 0600, readable by whom the folder is */
     int lock_wait_ms;   /* after that long, compile although another process may be at it */
     atomic_flag warned; /* one warning for a cache, not one for a kernel */
     struct reporter report;
@@ -256,6 +268,11 @@ struct cache {
    warning. `path` "" : memory only. `budget` 0: 1 GiB. */
 void lathe__cache_open(struct cache *cache, const char *path, uint64_t budget, bool read_only,
                        struct reporter report);
+/* The same for a folder that others are to read, of a package or an image: created with mode 0755, and never
+   evicted from. */
+void lathe__cache_open_shared(struct cache *cache, const char *path, struct reporter report);
+/* One that is searched and never written. A folder that is not there is worth a warning only if `named`. */
+void lathe__cache_open_system(struct cache *cache, const char *path, bool named, struct reporter report);
 void lathe__cache_close(struct cache *cache);
 
 /* Builds what is missing; called at most once by lathe__cache_get. */
@@ -278,6 +295,27 @@ bool lathe__compiler_note_read(struct cache *cache, const char *cuda_home, int d
 void lathe__compiler_note_write(struct cache *cache, const char *cuda_home, int driver_version,
                                 const struct compiler *compiler);
 #define COMPILER_NOTE "compiler"
+#define MAKER_PREFIX  "nvrtc-"
+
+/* Makers: for every compiler that made entries of a cache, a file with its identity and archs, so that the
+   entries are found where that compiler is not installed. */
+enum { MAX_MAKERS = 16, MAKER_NAME_BYTES = 72, MAKER_BYTES = 512 };
+bool lathe__maker_name(const char *identity, char out[MAKER_NAME_BYTES]); /* false: not an identity */
+bool lathe__maker_parse(const char *name, const char *data, size_t size, struct compiler *out);
+/* Returns an errno, 0 also where it was there. A cache that is not written returns 0 and does nothing. */
+int lathe__maker_write(struct cache *cache, const struct compiler *compiler);
+/* The newest first; *out is malloc'd, the caller's, and has no entry points. Returns how many. */
+int lathe__makers_read(struct cache *cache, struct compiler **out);
+/* The code of `source` for the device's arch, made by any of the cache's makers whose major version the
+   driver takes (`driver_version` 0: any). `key` and `arch` are those of the entry that was found. */
+bool lathe__cache_find_made(struct cache *cache, const struct source *source, const char *device_arch,
+                            int driver_version, unsigned char key[KEY_BYTES], char arch[16],
+                            struct cache_blob *out);
+
+/* A whole file of the cache, malloc'd; NULL: not there, not ours, not plain. */
+unsigned char *lathe__cache_file_read(const struct cache *cache, const char *name, size_t *size);
+/* Temporary sibling, fsync, rename. Returns an errno; EROFS where the cache is not written. */
+int lathe__cache_file_write(const struct cache *cache, const char *name, const void *data, size_t size);
 
 /* The two halves, for tests. */
 bool lathe__cache_read(struct cache *cache, const unsigned char key[KEY_BYTES], struct cache_blob *out);
@@ -311,6 +349,52 @@ lathe_status lathe__cache_verify(struct cache *cache, struct cache_list *out, la
 void lathe__cache_list_free(struct cache_list *list);
 /* Remove everything. *removed counts entries. Errors: CACHE. */
 lathe_status lathe__cache_clear(struct cache *cache, int *removed, lathe_error *err);
+/* Names of files that begin with `prefix`, at most `most`, in no order. Returns how many. */
+int lathe__cache_names(const struct cache *cache, const char *prefix, char (*out)[MAKER_NAME_BYTES],
+                       int most);
+void lathe__key_from_text(const char *text, unsigned char key[KEY_BYTES]);
+
+/* ---- pack.c, move.c: a cache as one file --------------------------------------------------------- */
+
+enum { PACK_FORMAT = 1, PACK_HEADER_BYTES = 64, PACK_HEAD_BYTES = 128, PACK_NAME_BYTES = 80 };
+enum pack_kind { PACK_ENTRY, PACK_READABLE, PACK_MAKER }; /* KEY.bin, KEY.cu, nvrtc-... */
+struct pack_record {                                      /* points into the bytes of the pack */
+    enum pack_kind kind;
+    char name[PACK_NAME_BYTES];
+    const unsigned char *data;
+    size_t size;
+};
+struct pack { /* a reader: lathe__pack_open, then lathe__pack_next until it returns 0 */
+    const unsigned char *data;
+    size_t size;
+    size_t at;
+    uint32_t left;
+    struct sha256 digests; /* of the records that were read */
+};
+/* False: *why says what is wrong, without a full stop. */
+bool lathe__pack_open(struct pack *pack, const unsigned char *data, size_t size, const char **why);
+/* 1: a record, sound in itself; 0: the end, and the whole is sound; -1: *why. */
+int lathe__pack_next(struct pack *pack, struct pack_record *out, const char **why);
+/* The head of a record, PACK_HEAD_BYTES, with the digest of all of it. */
+void lathe__pack_head(const char *name, const void *data, size_t size, unsigned char head[PACK_HEAD_BYTES]);
+/* The header of a pack of n records. `digests` has their digests added in order. */
+void lathe__pack_header(uint32_t n, uint64_t file_bytes, const struct sha256 *digests,
+                        unsigned char header[PACK_HEADER_BYTES]);
+
+struct move_report {
+    int moved;      /* kernels written: to the file, or into the cache */
+    int there;      /* import: kernels that the cache had */
+    int broken;     /* export: entries that are damaged and were left out */
+    uint64_t bytes; /* of the file */
+};
+/* Errors: CACHE (a sentence with the file or the entry), MEMORY. The file is there as a whole or not at
+   all. */
+lathe_status lathe__cache_export(struct cache *cache, const char *path, struct move_report *out,
+                                 lathe_error *err);
+/* The file is verified as a whole before anything is written. Errors: ARG (not a pack, damaged, cannot be
+   read), CACHE (cannot be written), MEMORY. */
+lathe_status lathe__cache_import(struct cache *cache, const char *path, struct move_report *out,
+                                 lathe_error *err);
 
 /* ---- module.c: image -> functions --------------------------------------------------------------- */
 
@@ -321,6 +405,7 @@ struct module { /* immutable once loaded */
     int registers[MAX_LAUNCHES];
     int local_bytes[MAX_LAUNCHES]; /* stack and spills of one thread */
     bool from_disk;
+    bool from_system; /* from the system cache */
 };
 /* The driver's context must be current. Errors CUDA, MEMORY. */
 lathe_status lathe__module_load(struct module **out, const struct driver *driver, const unsigned char *image,
@@ -351,6 +436,10 @@ lathe_status lathe__params_fill(const struct launch *launch, const struct signat
                                 const struct problem *problem, const struct bound_args *bound,
                                 const char *workspace, const size_t *work_offset, unsigned char *block,
                                 lathe_error *err);
+/* tensor_map.c: the tensor maps of a block whose other fields are filled; it is aligned to 64 bytes. Errors: ARG,
+   CUDA. */
+lathe_status lathe__maps_fill(const struct driver *driver, const struct launch *launch,
+                              const struct problem *problem, unsigned char *block, lathe_error *err);
 /* Blocks of one kernel; 0: nothing to do. Errors ARG: more than a grid can hold. */
 lathe_status lathe__grid_size(const struct launch *launch, const struct problem *problem, unsigned *out,
                               lathe_error *err);
@@ -359,6 +448,43 @@ lathe_status lathe__launch_all(const struct module *module, struct CUctx_st *con
                                const struct source *source, const struct signature *sig,
                                const struct problem *problem, const struct bound_args *bound,
                                const void *workspace, lathe_stream stream, lathe_error *err);
+
+/* A kernel as a launch sees it, wherever it came from. */
+struct callable {
+    const struct signature *sig;
+    uint32_t tensors;            /* lathe__tensor_inputs: whether they are there is compiled in */
+    const struct problem *built; /* what it was compiled for */
+    const struct source *source;
+    const struct module *module;
+    struct CUctx_st *context;
+};
+/* Bit per argument that is a tensor input of the spec. */
+uint32_t lathe__tensor_inputs(const struct signature *sig);
+/* Check that these arguments, which came to the problem `given`, fit the kernel, and enqueue it. Errors ARG,
+   UNSUPPORTED, CUDA. */
+lathe_status lathe__launch_checked(const struct callable *c, const struct problem *given,
+                                   const lathe_arg *args, int n, const void *workspace, lathe_stream stream,
+                                   lathe_error *err);
+
+/* ---- aot.c: libraries made by `lathe aot` (their data: aot.h) ------------------------------------- */
+
+struct aot_kernel;
+struct aot_variant;
+struct aot_text { /* cut where it is full */
+    char text[1024];
+    size_t size;
+};
+/* What of a problem is compiled in: "dtype=bf16,d=64,d_v=128,bias=none". Appended. */
+void lathe__aot_problem_text(const struct signature *sig, const struct problem *p, struct aot_text *out);
+/* NULL: none runs on the device. */
+const struct aot_variant *lathe__aot_pick_variant(const struct aot_kernel *kernel,
+                                                  const struct device *device);
+struct lathe_kernel_set;
+/* Members of the generated struct that are given, in the order of the signature. Returns how many. */
+int lathe__aot_args(const struct lathe_kernel_set *set, const void *args, lathe_arg out[MAX_ARGS]);
+/* lathe_set_launch with a driver of the caller's; NULL: the process's own. */
+lathe_status lathe__set_launch_on(const struct driver *driver, const struct lathe_kernel_set *set, int kernel,
+                                  const void *args, void *workspace, lathe_stream stream, lathe_error *err);
 
 /* ---- flight.c: a table in which each value is built once ---------------------------------------- */
 
@@ -400,8 +526,10 @@ struct lathe_ctx {
     bool note_tried;
     struct compiler *noted; /* what is known about it before; NULL: nothing */
     struct cache cache;
-    struct flight kernels; /* by what is compiled in */
-    struct flight modules; /* by content key */
+    struct cache system_cache; /* searched before it, never written */
+    bool offline;              /* nothing is compiled */
+    struct flight kernels;     /* by what is compiled in */
+    struct flight modules;     /* by content key */
 };
 /* One reference less; the last one frees all. */
 void lathe__ctx_release(struct lathe_ctx *ctx);
@@ -420,6 +548,9 @@ struct lathe_kernel {
     unsigned char key[KEY_BYTES];
     char *info;
 };
+/* Compile for one arch into a blob with log, label and readable text: what a miss of the cache builds. */
+lathe_status lathe__build_blob(const struct compiler *compiler, const struct source *source, const char *arch,
+                               struct cache_blob *out, lathe_error *err);
 /* For the tool: what a kernel was made of; NULL on the host device. Live as long as the kernel. */
 const struct source *lathe__kernel_source(const lathe_kernel *kernel);
 const struct plan *lathe__kernel_plan(const lathe_kernel *kernel);

@@ -120,6 +120,22 @@ static bool scan(const struct cache *cache, DIR *dir, struct cache_list *out)
     return true;
 }
 
+int lathe__cache_names(const struct cache *cache, const char *prefix, char (*out)[MAKER_NAME_BYTES], int most)
+{
+    struct dirent *d;
+    int n = 0;
+    DIR *dir = cache->dir_fd >= 0 ? open_listing(cache) : NULL;
+    if (!dir)
+        return 0;
+    while (n < most && (d = readdir(dir)) != NULL) {
+        const size_t size = strlen(d->d_name);
+        if (strncmp(d->d_name, prefix, strlen(prefix)) == 0 && size < MAKER_NAME_BYTES)
+            memcpy(out[n++], d->d_name, size + 1);
+    }
+    closedir(dir);
+    return n;
+}
+
 static lathe_status list_files(const struct cache *cache, struct cache_list *out, lathe_error *err)
 {
     memset(out, 0, sizeof *out);
@@ -220,6 +236,16 @@ int lathe__cache_evict(struct cache *cache)
     return removed;
 }
 
+/* What is known about compilers is worth nothing without what they made. */
+static void remove_notes(const struct cache *cache)
+{
+    char name[MAX_MAKERS][MAKER_NAME_BYTES];
+    const int n = lathe__cache_names(cache, MAKER_PREFIX, name, MAX_MAKERS);
+    for (int i = 0; i < n; i++)
+        (void)unlinkat(cache->dir_fd, name[i], 0);
+    (void)unlinkat(cache->dir_fd, COMPILER_NOTE, 0);
+}
+
 lathe_status lathe__cache_clear(struct cache *cache, int *removed, lathe_error *err)
 {
     struct cache_list list;
@@ -238,7 +264,7 @@ lathe_status lathe__cache_clear(struct cache *cache, int *removed, lathe_error *
     lathe__cache_list_free(&list);
     if (cache->dir_fd >= 0) {
         remove_temporaries(cache, true);
-        (void)unlinkat(cache->dir_fd, COMPILER_NOTE, 0);
+        remove_notes(cache);
     }
     if (stuck > 0)
         return lathe__fail(err, LATHE_CACHE, "kernel cache %s: %d files cannot be removed", cache->path,
@@ -248,7 +274,7 @@ lathe_status lathe__cache_clear(struct cache *cache, int *removed, lathe_error *
 
 /* ---- verify --------------------------------------------------------------------------------------- */
 
-static void key_from_text(const char *text, unsigned char key[KEY_BYTES])
+void lathe__key_from_text(const char *text, unsigned char key[KEY_BYTES])
 {
     for (int i = 0; i < KEY_BYTES; i++) {
         const char pair[3] = {text[2 * i], text[2 * i + 1], '\0'};
@@ -273,7 +299,7 @@ lathe_status lathe__cache_verify(struct cache *cache, struct cache_list *out, la
     TRY(list_files(cache, out, err));
     for (int i = 0; i < out->n; i++) {
         struct cache_item *item = &out->item[i];
-        key_from_text(item->key, key);
+        lathe__key_from_text(item->key, key);
         item->broken = item->has_entry && !lathe__cache_read(cache, key, &blob);
         if (item->broken && !cache->read_only)
             (void)remove_item(cache, item);

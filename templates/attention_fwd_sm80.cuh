@@ -6,6 +6,7 @@
 // buffer each (STAGES == 1: V of a tile under its Q K, K of the next tile under softmax and P V; half the
 // shared memory).
 #pragma once
+#include "attention_parts.cuh"
 #include "mma_sm80.cuh"
 #include "rows.cuh"
 
@@ -112,15 +113,7 @@ struct thread_place {
     __device__ __forceinline__ int first_column() const { return 2 * (lane % 4); } // of a tile
 };
 
-// Where this thread works. Longest rows first: under a causal mask the last query tile has the most keys.
-// Computed anew at each call, so that nothing of it has to stay in registers through the main loop.
-struct work_place {
-    int b, h, query_tile, n_tiles;
-    int row0;      // first row of the block
-    int warp_row;  // first row of the warp, from row0
-    int first_row; // first row of the thread
-    int lane;
-};
+// Longest rows first: under a causal mask the last query tile has the most keys.
 DEV work_place find_place(const sizes &z)
 {
     const u32 block = fresh_block();
@@ -139,52 +132,6 @@ DEV work_place find_place(const sizes &z)
     at.first_row = at.row0 + at.warp_row + at.lane / 4;
     return at;
 }
-
-// Walks the key tiles that have live pairs, in ascending order. 32 are classified at a time, one a lane; all
-// warps of the block get the same answers.
-struct tile_cursor {
-    static constexpr int IDLE = -2; // before the first tile
-    static constexpr int END = -1;  // after the last
-    int mine;                       // class of this lane's tile of the current 32
-
-    DEV int classify(const attention_params &p, const at_head &a, const u8 *map_row, int row0, int tile)
-    {
-        const int kv0 = tile * cfg::BN; // len_kv + 31 BN fits
-        if (kv0 >= a.z.len_kv) {
-            return TILE_NONE;
-        }
-        int c = TILE_ALL;
-        if constexpr (variant::MAP) {
-            c = map_row[tile];
-        } else if constexpr (variant::MASKED) {
-            c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, min(row0 + cfg::BM, a.z.len_q) - 1,
-                                                   kv0, min(kv0 + cfg::BN, a.z.len_kv) - 1));
-        }
-        return c == TILE_ALL && kv0 + cfg::BN > a.z.len_kv ? static_cast<int>(TILE_SOME) : c;
-    }
-
-    // What comes after `last`: twice the tile, plus 1 where it is whole; or END.
-    __device__ __forceinline__ int next(int last, const attention_params &p, const at_head &a,
-                                        const u8 *map_row, int row0)
-    {
-        if (last == END) {
-            return END;
-        }
-        int first = (last >> 1) & ~31; // of the current 32; -32 for IDLE
-        u32 some = __ballot_sync(ALL_LANES, mine != TILE_NONE && lane_id() > ((last >> 1) & 31));
-#pragma unroll 1
-        while (some == 0) {
-            first += 32;
-            if (first >= (a.z.len_kv + cfg::BN - 1) / cfg::BN) {
-                return END;
-            }
-            mine = classify(p, a, map_row, row0, first + lane_id());
-            some = __ballot_sync(ALL_LANES, mine != TILE_NONE);
-        }
-        const int bit = __ffs(static_cast<int>(some)) - 1;
-        return 2 * (first + bit) + static_cast<int>((__ballot_sync(ALL_LANES, mine == TILE_ALL) >> bit) & 1u);
-    }
-};
 
 // ---- one tile -------------------------------------------------------------------------------------------
 
@@ -219,84 +166,6 @@ DEV void attend(warp_work &w, const at_head &a, u32 shared, int tile, int stage,
         w.o, s,
         shared + static_cast<u32>(shared_layout::V + stage * shared_layout::V_BYTES) +
             lane_offset_b_transposed<cfg::DV_PAD>(thread_place().lane));
-}
-
-// ---- the end of the rows --------------------------------------------------------------------------------
-
-struct sum_of_four {
-    __device__ __forceinline__ float operator()(float x) const { return sum4(x); }
-};
-
-// o times the variant's factor; finals to memory, by one thread of the four of a row.
-DEV void finish_rows(warp_work &w, const attention_params &p, const at_head &a, const work_place &at)
-{
-#pragma unroll
-    for (int r = 0; r < 2 * MT; r++) {
-        float finals[variant::FINALS > 0 ? variant::FINALS : 1];
-        variant::join(w.rows.state[r], sum_of_four{});
-        float factor = variant::finish(w.rows.state[r], finals, a.x, a.z, a.head, w.rows.row[r]);
-        const bool seen = ((w.rows.seen >> r) & 1u) != 0;
-        if (!seen) {
-            variant::empty_finals(finals);
-        }
-        const int row = at.first_row + 8 * r;
-        if ((at.lane & 3) == 0 && row < a.z.len_q) {
-            variant::store_finals(p, at.b, at.h, row, finals);
-        }
-#pragma unroll
-        for (int d = 0; d < DB; d++) {
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                float &o = w.o[r / 2][d][2 * (r % 2) + j];
-                o = seen ? o * factor : 0.0f;
-            }
-        }
-    }
-}
-
-DEV void store_o_f32(const warp_work &w, float *o, i64 row_stride, const work_place &at, int len_q)
-{
-#pragma unroll
-    for (int r = 0; r < 2 * MT; r++) {
-        const int row = at.first_row + 8 * r;
-        if (row < len_q) {
-            float *to = o + row * row_stride + 2 * (at.lane & 3);
-#pragma unroll
-            for (int d = 0; d < DB; d++) {
-                if (cfg::D_V == cfg::DV_PAD || 8 * d < cfg::D_V) {
-                    *reinterpret_cast<float2 *>(to + 8 * d) =
-                        make_float2(w.o[r / 2][d][2 * (r % 2)], w.o[r / 2][d][2 * (r % 2) + 1]);
-                }
-            }
-        }
-    }
-}
-
-// Through shared memory, which no one reads any more: a warp's rows become whole 16-byte pieces.
-DEV void store_o(const warp_work &w, u32 shared_o, cfg::element *o, i64 row_stride, const work_place &at,
-                 int len_q)
-{
-    using shape = swizzle<cfg::DV_PAD>;
-#pragma unroll
-    for (int r = 0; r < 2 * MT; r++) {
-        const int row = at.warp_row + at.lane / 4 + 8 * r;
-#pragma unroll
-        for (int d = 0; d < DB; d++) {
-            store_shared(shared_o + shape::offset(row, d) + static_cast<u32>(4 * (at.lane & 3)),
-                         pack<cfg::element>(w.o[r / 2][d][2 * (r % 2)], w.o[r / 2][d][2 * (r % 2) + 1]));
-        }
-    }
-    __syncwarp();
-    constexpr int PIECES = cfg::D_V / 8;
-#pragma unroll 4
-    for (int i = 0; i < (16 * MT * PIECES + 31) / 32; i++) {
-        const int piece = at.lane + 32 * i;
-        const int row = at.warp_row + piece / PIECES;
-        if (piece < 16 * MT * PIECES && at.row0 + row < len_q) {
-            *reinterpret_cast<uint4 *>(o + (at.row0 + row) * row_stride + piece % PIECES * 8) =
-                load_shared16(shared_o + shape::offset(row, piece % PIECES));
-        }
-    }
 }
 
 // ---- kernel ---------------------------------------------------------------------------------------------
@@ -403,7 +272,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             if (queue[1] >= 0) { // of the tile after this one: the barrier of the next round makes it visible
                 fill_diagonals<cfg::BM, cfg::BN, THREADS>(shared + shared_layout::DIAG +
                                                               (shared_layout::DIAG_BYTES - diag_table),
-                                                          a, row0 + p.z.q_start, (queue[1] >> 1) * cfg::BN);
+                                                          a, row0 + p.z.q_start, (queue[1] >> 1) * cfg::BN,
+                                                          static_cast<int>(threadIdx.x));
             }
         }
         const auto middle = [&] {
@@ -431,13 +301,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     } while (queue[0] != tile_cursor::END);
 
     const work_place end = find_place(p.z);
-    finish_rows(w, p, a, end);
+    finish_rows(w.rows, w.o, p, a, end);
     const i64 o_head = end.b * p.o_b + end.h * p.o_h;
     if constexpr (cfg::O_F32) {
-        store_o_f32(w, static_cast<float *>(p.o) + o_head, p.o_t, end, p.z.len_q);
+        store_o_f32(w.o, static_cast<float *>(p.o) + o_head, p.o_t, end, p.z.len_q);
     } else {
         copy_wait<0>();
         __syncthreads();
-        store_o(w, shared + shared_layout::O, static_cast<element *>(p.o) + o_head, p.o_t, end, p.z.len_q);
+        store_o(w.o, shared + static_cast<u32>(shared_layout::O + end.warp_row * cfg::DV_PAD * 2),
+                static_cast<element *>(p.o) + o_head, p.o_t, end, p.z.len_q);
     }
 }

@@ -174,6 +174,8 @@ DEV float m_gelu(float x) // x times the normal distribution function, not the t
 DEV float m_abs(float x) { return fabsf(x); }
 DEV int m_abs(int x) { return x < 0 ? -x : x; }
 
+DEV float m_nan() { return __int_as_float(0x7fffffff); } // a constant of the spec
+
 DEV float m_min(float a, float b) { return fminf(a, b); }
 DEV int m_min(int a, int b) { return a < b ? a : b; }
 

@@ -21,10 +21,11 @@ struct at_head {
 // ---- values along diagonals -----------------------------------------------------------------------------
 
 // make_diag of every at.q - at.kv of a tile of BM rows from `q0` (a position) and BN keys from `kv0`, in
-// shared memory: row i and key j read entry i - j + BN - 1.
-template <int BM, int BN, int THREADS> DEV void fill_diagonals(u32 table, const at_head &a, int q0, int kv0)
+// shared memory: row i and key j read entry i - j + BN - 1. By THREADS threads, each with its number.
+template <int BM, int BN, int THREADS>
+DEV void fill_diagonals(u32 table, const at_head &a, int q0, int kv0, int thread)
 {
-    for (int i = static_cast<int>(threadIdx.x); i < BM + BN - 1; i += THREADS) {
+    for (int i = thread; i < BM + BN - 1; i += THREADS) {
         store_shared(table + static_cast<u32>(i * 4),
                      variant::make_diag(a.x, a.z, a.head, q0 - kv0 - (BN - 1) + i));
     }

@@ -185,7 +185,7 @@ template <class VARIANT> __host__ __device__ constexpr bool reduces_columns()
         return VARIANT::COLS;
     }
 }
-constexpr bool REDUCE_COLS = reduces_columns<variant>();
+[[maybe_unused]] constexpr bool REDUCE_COLS = reduces_columns<variant>();
 
 template <int W> DEV void make_columns(const rowwise_params &p, const values &of, const place &at, int i, variant::col (&c)[W])
 {

@@ -21,6 +21,10 @@ enum vector_form {
     FORM_INTERLEAVED
 }; // what output() sees: one element, or a rotary pair
 
+// What the attention kernel leaves in a row of o for the output mod where no pair is live: that row of o is 0, whatever
+// the mod makes of zeros. A NaN that no instruction gives.
+[[maybe_unused]] constexpr u32 EMPTY_ROW = 0xffc0dea0u;
+
 template <int OP> DEV float red_identity()
 {
     static_assert(OP == RED_SUM || OP == RED_MAX || OP == RED_MIN,

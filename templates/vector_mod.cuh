@@ -173,10 +173,17 @@ template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p)
                 load<s::V, SOURCE>(from + s::HALF, src_aligned, x.high[k]);
             }
         }
+        bool empty = false;
+        if constexpr (sizeof(SOURCE) == 4) {
+            empty = __float_as_uint(x.low[0][0]) == EMPTY_ROW;
+        }
         typename MOD::vals vals = {};
         repeat<0, MOD::STAGES>([&]<int S>() {
             run_stage<MOD, S, DIM>(x, vals, p, head, thread, min(token, p.len - 1));
         });
+        if (empty) {
+            x = {};
+        }
 #pragma unroll
         for (int k = 0; k < s::PER_THREAD; k++) {
             const int vector = thread + k * s::TEAM;

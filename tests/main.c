@@ -345,6 +345,9 @@ static int read_options(int argc, char **argv, int *seconds)
             return 0;
         }
     }
+    for (int rest = i; rest < argc; rest++)
+        if (argv[rest][0] == '-')
+            return 0; /* options stand before names: behind them they would be names of no test */
     return *seconds > 0 ? i : 0;
 }
 

@@ -3,6 +3,9 @@
  * host's, kernels do nothing, one launch takes 2 ms of device time. Found through LD_LIBRARY_PATH.
  *     FAKE_CUDA_FAIL  name of a call that fails with error 2
  *     FAKE_CUDA_LOG   file that gets "memory A events B contexts C" at exit: what was not given back
+ *     FAKE_CUDA_SM, FAKE_CUDA_SMEM   compute capability (80) and shared memory of a block (166912)
+ *     FAKE_CUDA_LAUNCHES, FAKE_CUDA_PARAMS   file that gets a line for each launch, with as many bytes of its
+ *                     parameters as the second says
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -23,6 +26,12 @@ static int memory;
 static int events;
 static int contexts;
 static int current; /* something to point at */
+
+static int number_of(const char *variable, int otherwise)
+{
+    const char *text = getenv(variable);
+    return text ? atoi(text) : otherwise;
+}
 
 static int answer(const char *name)
 {
@@ -92,7 +101,12 @@ static int fake_cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     (void)device;
     ANSWER;
-    *value = attribute == SM_COUNT ? 108 : attribute == CC_MAJOR ? 8 : attribute == SMEM_OPTIN ? 166912 : 0;
+    const int sm = number_of("FAKE_CUDA_SM", 80);
+    *value = attribute == SM_COUNT     ? 108
+             : attribute == CC_MAJOR   ? sm / 10
+             : attribute == CC_MINOR   ? sm % 10
+             : attribute == SMEM_OPTIN ? number_of("FAKE_CUDA_SMEM", 166912)
+                                       : 0;
     return OK;
 }
 static int fake_cuDevicePrimaryCtxRetain(void **context, int device)
@@ -111,6 +125,7 @@ static int fake_cuDevicePrimaryCtxRelease(int device)
 }
 static int fake_cuCtxGetCurrent(void **context)
 {
+    ANSWER;
     *context = NULL;
     return OK;
 }
@@ -123,6 +138,18 @@ static int fake_cuCtxPushCurrent(void *context)
 static int fake_cuCtxPopCurrent(void **context)
 {
     *context = &current;
+    return OK;
+}
+static int fake_cuCtxGetDevice(int *device)
+{
+    ANSWER;
+    *device = 0;
+    return OK;
+}
+static int fake_cuCtxGetId(void *context, unsigned long long *id)
+{
+    (void)context;
+    *id = 7;
     return OK;
 }
 static int fake_cuThreadExchangeStreamCaptureMode(int *mode)
@@ -148,10 +175,9 @@ static int fake_cuModuleUnload(void *module)
 static int fake_cuModuleGetFunction(void **function, void *module, const char *name)
 {
     (void)module;
-    (void)name;
     ANSWER;
-    *function = &current;
-    return OK;
+    *function = strdup(name); /* a launch is known by its kernel's name; kept, as code is */
+    return *function ? OK : OUT_OF_MEMORY;
 }
 static int fake_cuFuncSetAttribute(void *function, int attribute, int value)
 {
@@ -169,14 +195,33 @@ static int fake_cuFuncGetAttribute(int *value, int attribute, void *function)
     *value = 0;
     return OK;
 }
+struct launch_config {
+    unsigned grid[3];
+    unsigned block[3];
+    unsigned smem_bytes;
+    void *stream;
+};
+
+static int log_launch(const struct launch_config *config, const char *name, const unsigned char *params)
+{
+    const char *path = getenv("FAKE_CUDA_LAUNCHES");
+    FILE *f = path ? fopen(path, "a") : NULL;
+    if (!f)
+        return OK;
+    fprintf(f, "%s grid %u %u %u block %u %u %u shared %u stream %p:", name, config->grid[0], config->grid[1],
+            config->grid[2], config->block[0], config->block[1], config->block[2], config->smem_bytes,
+            config->stream);
+    for (int i = 0; i < number_of("FAKE_CUDA_PARAMS", 0); i++)
+        fprintf(f, "%s%02x", i % 8 ? "" : " ", params[i]);
+    fprintf(f, "\n");
+    return fclose(f) == 0 ? OK : OUT_OF_MEMORY;
+}
+
 static int fake_cuLaunchKernelEx(const void *config, void *function, void **params, void **extra)
 {
-    (void)config;
-    (void)function;
-    (void)params;
     (void)extra;
     ANSWER;
-    return OK;
+    return log_launch(config, function, params[0]);
 }
 static int fake_cuMemAlloc(uint64_t *pointer, size_t bytes)
 {
@@ -271,6 +316,8 @@ static const struct entry {
     ROW(cuCtxGetCurrent),
     ROW(cuCtxPushCurrent),
     ROW(cuCtxPopCurrent),
+    ROW(cuCtxGetDevice),
+    ROW(cuCtxGetId),
     ROW(cuThreadExchangeStreamCaptureMode),
     ROW(cuModuleLoadDataEx),
     ROW(cuModuleUnload),

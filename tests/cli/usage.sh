@@ -6,7 +6,7 @@ expect 0 'exit codes:' '' "$LATHE" --help
 expect 0 'exit codes:' '' "$LATHE" help
 expect 0 'exit codes:' '' "$LATHE" -h
 expect 0 'lathe 0.' '' "$LATHE" --version
-for command in check gen compile run cache explain list; do
+for command in check gen compile aot run cache explain list; do
     expect 0 "usage: lathe $command" '' "$LATHE" help "$command"
     expect 0 "usage: lathe $command" '' "$LATHE" "$command" --help
     expect 2 '' "$command: unknown option '--nonsense'" "$LATHE" "$command" --nonsense
@@ -23,7 +23,7 @@ expect 2 '' 'usage: lathe gen' "$LATHE" gen
 expect 2 '' 'usage: lathe run' "$LATHE" run causal alibi
 expect 2 '' 'usage: lathe list' "$LATHE" list causal
 expect 2 '' 'usage: lathe cache' "$LATHE" cache
-expect 2 '' "expected info, verify or clear, given 'polish'" "$LATHE" cache polish
+expect 2 '' "expected info, verify, clear, export or import, given 'polish'" "$LATHE" cache polish
 expect 2 '' "neither a shipped spec" "$LATHE" explain nowhere
 expect 2 '' "neither a shipped spec" "$LATHE" run ./nowhere.lua
 expect 2 '' "neither a shipped spec" "$LATHE" check -- --nowhere
@@ -37,7 +37,9 @@ expect 2 '' '--arch: sm_80 is given twice' "$LATHE" explain causal --arch sm_80 
 expect 2 '' '--arch: expected a value' "$LATHE" explain causal --arch
 expect 2 '' 'gen: expected one --arch' "$LATHE" gen causal --arch sm_80 --arch sm_90 -o -
 expect 2 '' 'gen: expected -o FILE' "$LATHE" gen causal
-expect 2 '' 'compile: expected -o FILE' "$LATHE" compile causal
+expect 2 '' 'aot: expected -o DIR' "$LATHE" aot causal
+expect 2 '' "--cc is given twice" "$LATHE" aot causal --cc a --cc b
+expect 2 '' 'compile: expected -o FILE or --cache DIR' "$LATHE" compile causal
 expect 2 '' '-o is given twice' "$LATHE" gen causal -o a -o b
 expect 2 '' "--pass: expected forward or backward, given 'sideways'" "$LATHE" explain causal --pass sideways
 expect 2 '' "--device: expected auto, host or cuda:N, given 'gpu'" "$LATHE" run causal --device gpu

@@ -83,8 +83,8 @@ struct variant {
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
     DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
     {
-        const int q0 = row0 + z.q_start;
-        const int q1 = row1 + z.q_start;
+        [[maybe_unused]] const int q0 = row0 + z.q_start;
+        [[maybe_unused]] const int q1 = row1 + z.q_start;
         const bool t0 = (q0 >= kv1);
         const bool t1 = (q1 >= kv0);
         return t0 ? TILE_ALL : t1 ? TILE_SOME : TILE_NONE;

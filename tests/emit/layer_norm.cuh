@@ -5,10 +5,10 @@
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     const bf16 *in_bias;
-    int in_bias_s0;
+    int s0_bias;
     float in_eps;
     const bf16 *in_weight;
-    int in_weight_s0;
+    int s0_weight;
 };
 
 struct rowwise_params {
@@ -54,9 +54,9 @@ struct variant {
     {
         [[maybe_unused]] const int i = first;
         float u14[V];
-        m_load_columns<V>(x.in_weight, x.in_weight_s0, i, z.n, u14);
+        m_load_columns<V>(x.in_weight, x.s0_weight, i, z.n, u14);
         float u16[V];
-        m_load_columns<V>(x.in_bias, x.in_bias_s0, i, z.n, u16);
+        m_load_columns<V>(x.in_bias, x.s0_bias, i, z.n, u16);
 #pragma unroll
         for (int k = 0; k < V; k++) {
         [[maybe_unused]] const int i = first + k;

@@ -5,8 +5,8 @@
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     const float *in_table;
-    long long in_table_s0;
-    int in_table_s1;
+    long long s0_table;
+    int s1_table;
 };
 
 struct attention_params {
@@ -88,7 +88,7 @@ struct variant {
         const int t12 = m_min(t8, 15);  // relative_bias.lua:7
         const int t13 = (t11 ? t0 : t12);  // relative_bias.lua:7
         const int t14 = (t10 + t13);  // relative_bias.lua:7
-        const float t15 = m_load(x.in_table, (long long)h.h * x.in_table_s0 + (long long)m_clamp_index(t14, 32) * x.in_table_s1);  // relative_bias.lua:11
+        const float t15 = m_load(x.in_table, (long long)h.h * x.s0_table + (long long)m_clamp_index(t14, 32) * x.s1_table);  // relative_bias.lua:11
         const float t16 = (8.0f * t15);  // relative_bias.lua:11
         return t16;
     }

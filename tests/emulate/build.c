@@ -1,8 +1,8 @@
 /*
  * build.c: texts to shared objects by the system's C++ compiler, and from there into this process.
  *
- * In: the generator's texts. They are written, all but ptx.cuh, to a temporary folder; the search path then
- * gives tests/emulate/ptx.cuh in its place. Out: kernels, kept by the workshop that closes them.
+ * In: the generator's texts. They are written, all but ptx*.cuh, to a temporary folder; the search path then
+ * gives those of tests/emulate in their place. Out: kernels, kept by the workshop that closes them.
  */
 #include "cases.h"
 
@@ -36,32 +36,49 @@ static int run_program(char *const *argv, const char *log)
     return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Index and alignment errors trap. -fno-extern-tls-init: dynamic shared memory needs no constructor. */
-static int compile(const struct workshop *w, const char *level, const char *source, const char *object,
+enum { MAX_FLAGS = 24 };
+
+static int compile(const struct workshop *w, const char *const *more, const char *from, const char *to,
                    const char *log)
 {
     char include[300];
+    const char *argv[MAX_FLAGS + 8] = {"g++",           "-std=c++20",        "-w",   "-fPIC",
+                                       "-march=native", "-U_FORTIFY_SOURCE", include};
+    int n = 7;
     snprintf(include, sizeof include, "-I%s", w->sources);
-    const char *const argv[] = {"g++",
-                                "-std=c++20",
-                                level,
-                                "-w",
-                                "-fPIC",
-                                "-shared",
-                                "-march=native",
-                                "-fno-math-errno",
-                                "-fno-trapping-math",
-                                "-fno-extern-tls-init",
-                                "-U_FORTIFY_SOURCE",
-                                "-fno-strict-aliasing",
-                                "-fsanitize=alignment,bounds,shift",
-                                "-fsanitize-undefined-trap-on-error",
-                                include,
-                                "-o",
-                                object,
-                                source,
-                                NULL};
+    for (int i = 0; more[i] && i < MAX_FLAGS - 4; i++)
+        argv[n++] = more[i];
+    argv[n++] = "-o";
+    argv[n++] = to;
+    argv[n] = from;
     return run_program((char *const *)(uintptr_t)argv, log);
+}
+
+static int compile_core(const struct workshop *w, const char *from, const char *to, const char *log)
+{
+    static const char *const FLAGS[] = {"-O3", "-shared", NULL};
+    return compile(w, FLAGS, from, to, log);
+}
+
+/* Index, alignment and shift errors trap; accesses to memory are told to the core. -fno-extern-tls-init:
+   dynamic shared memory has no constructor. Linked in a second step, so that no sanitizer's library comes
+   along. */
+static int compile_kernel(const struct workshop *w, const char *from, const char *object, const char *to,
+                          const char *log)
+{
+    static const char *const FLAGS[] = {"-O1",
+                                        "-c",
+                                        "-fno-math-errno",
+                                        "-fno-trapping-math",
+                                        "-fno-strict-aliasing",
+                                        "-fno-extern-tls-init",
+                                        "-fsanitize=alignment,bounds,shift",
+                                        "-fsanitize-undefined-trap-on-error",
+                                        "-fsanitize=thread",
+                                        NULL};
+    static const char *const LINK[] = {"-shared", NULL};
+    const int result = compile(w, FLAGS, from, object, log);
+    return result == 0 ? compile(w, LINK, object, to, log) : result;
 }
 
 static void first_error(const char *log, char *why, size_t size)
@@ -103,7 +120,7 @@ enum workshop_state workshop_open(struct workshop *w, const char *sources)
     snprintf(source, sizeof source, "%s/emulator.cpp", sources);
     path_in(w, "core.so", object, sizeof object);
     path_in(w, "log", log, sizeof log);
-    const int result = compile(w, "-O3", source, object, log);
+    const int result = compile_core(w, source, object, log);
     if (result == 0)
         return WORKSHOP_READY;
     first_error(log, source, sizeof source);
@@ -154,7 +171,7 @@ static bool write_texts(const struct source *s, const char *folder)
     bool good = mkdir(folder, 0700) == 0 && !unit.failed && write_file(path, unit.data, unit.size);
     for (int i = 0; i < s->n_texts && good; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, s->text[i].name);
-        good = strcmp(s->text[i].name, "ptx.cuh") == 0 || write_file(path, s->text[i].data, s->text[i].size);
+        good = strncmp(s->text[i].name, "ptx", 3) == 0 || write_file(path, s->text[i].data, s->text[i].size);
     }
     text_free(&unit);
     return good;
@@ -188,16 +205,18 @@ static bool build(const struct workshop *w, struct kernel *k, char *why, size_t 
     char folder[300];
     char source[400];
     char object[400];
+    char unit[400];
     char log[400];
     snprintf(folder, sizeof folder, "%s/%d-%d", w->folder, (int)getpid(), w->n_kernels);
     snprintf(source, sizeof source, "%s/unit.cpp", folder);
+    snprintf(unit, sizeof unit, "%s/unit.o", folder);
     snprintf(object, sizeof object, "%s/unit.so", folder);
     snprintf(log, sizeof log, "%s/log", folder);
     if (!write_texts(&k->source, folder)) {
         snprintf(why, size, "the texts cannot be written to %.200s", folder);
         return false;
     }
-    if (compile(w, "-O1", source, object, log) != 0) {
+    if (compile_kernel(w, source, unit, object, log) != 0) {
         first_error(log, why, size);
         return false;
     }

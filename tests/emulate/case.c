@@ -70,7 +70,9 @@ static lathe_status bind(struct scene *s, lathe_error *err)
 
 static lathe_status make_source(struct scene *s, struct source *source, lathe_error *err)
 {
-    const struct device device = device_of(s->c->sm);
+    struct device device = device_of(s->c->sm);
+    if (s->c->template_name)
+        snprintf(device.template_name, sizeof device.template_name, "%s", s->c->template_name);
     struct plan plan;
     TRY(plan_pick(s->ir, LATHE_FORWARD, &s->problem, &device, &plan, err));
     return emit(s->ir, LATHE_FORWARD, &s->sig, &s->problem, &device, &plan, source, err);
@@ -107,10 +109,30 @@ static void name_fault(const struct scene *s, const struct emulate_report *repor
     }
 }
 
+/* What the driver would encode. */
+static void make_maps(const struct launch *l, const struct problem *problem, unsigned char *block)
+{
+    for (int i = 0; i < l->n_maps; i++) {
+        const struct tensor_map_row *row = &l->map[i];
+        struct emulate_tensor_map m = {.magic = EMULATE_TENSOR_MAP, .element_bytes = 2};
+        int64_t stride[3];
+        memcpy((void *)&m.data, block + row->data, sizeof m.data);
+        memcpy(stride, block + row->strides, sizeof stride);
+        for (int d = 0; d < 4; d++) {
+            m.dim[d] = problem->dim[row->dim[d]];
+            m.stride[d] = d > 0 ? 2 * stride[3 - d] : 2;
+        }
+        m.box[0] = row->swizzle / m.element_bytes;
+        m.box[1] = row->box_tokens;
+        m.swizzle = row->swizzle == 128 ? 3 : row->swizzle == 64 ? 2 : 1;
+        memcpy(block + row->offset, &m, sizeof m);
+    }
+}
+
 static bool launch(const struct workshop *w, const struct scene *s, const struct kernel *k, int i,
                    uint64_t seed, char *why, size_t size)
 {
-    static _Alignas(16) unsigned char block[PARAM_BLOCK_BYTES];
+    static _Alignas(64) unsigned char block[PARAM_BLOCK_BYTES];
     const struct launch *l = &k->source.launch[i];
     struct emulate_report report = {.address = NULL};
     lathe_error err = {.line = 0};
@@ -122,6 +144,7 @@ static bool launch(const struct workshop *w, const struct scene *s, const struct
         snprintf(why, size, "%s: %s", l->entry, err.text);
         return false;
     }
+    make_maps(l, &s->problem, block);
     if (order.blocks == 0 || w->run(&order, &report) == 0)
         return true;
     snprintf(why, size, "%s: %s", l->entry, report.text);

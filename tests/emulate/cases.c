@@ -31,9 +31,11 @@ struct inline_spec {
 };
 
 static const struct inline_spec MOD_SPECS[] = {
-    {"values", "return attention { mask_mod = causal, value_mod = function(v) return v * sigmoid(v) end }\n"},
-    {"outputs", "return attention { output_mod = function(o, at) return o * rsqrt(dimsum(o * o) / at.d_v + "
-                "1e-6) end }\n"},
+    {"values", "return attention { mask_mod = causal, value_mod = function(v, at) return v * sigmoid(v) + "
+               "0.01 * at.pos end }\n"},
+    {"outputs", "return attention { mask_mod = causal, output_mod = function(o, at)\n"
+                "  return o * rsqrt(dimsum(o * o) / at.d_v + 1e-6) + 0.01 * at.pos\n"
+                "end }\n"},
     {"mods",
      "local function rotate(a, b, at)\n"
      "  local t = at.pos * exp2(-0.25 * at.i)\n"
@@ -67,6 +69,31 @@ static const struct inline_spec DATA_SPECS[] = {
      "return attention { mask_mod = function(at) return ge(at.kv, 100) & ge(at.q + 40, at.kv) end }\n"},
     {"stripes", "return attention { mask_mod = function(at) return eq(at.kv % 7, at.q % 7) & (gt(at.h, 0) | "
                 "lt(at.kv, 30)) end }\n"},
+    {"kinds", "return attention { inputs = { row = tensor('float', 'b', 'q'), column = tensor('float', 'h', "
+              "'kv'), on = tensor('u8', 'b', 'kv'),\n"
+              "    near = tensor('f16', 'h_kv', 'reach'), far = tensor('bf16', 'reach', 3), step = "
+              "tensor('i32', 'q') },\n"
+              "  mask_mod = function(at, x) return ne(x.on(at.b, at.kv), 0) end,\n"
+              "  score_mod = function(s, at, x)\n"
+              "    local d = at.q - at.kv\n"
+              "    return s + x.row(at.b, at.row) * x.column(at.h, at.kv) + x.near(at.h_kv, clamp(d, 0, 39)) "
+              "+ x.far(clamp(-d, 0, 39), 1) * x.step(at.row)\n"
+              "  end }\n"},
+    {"distance", "return attention { score_mod = function(s, at) return s * cos(0.1 * (at.q - at.kv)) + 0.3 "
+                 "* at.h end }\n"},
+    {"bare", /* no guard against -inf - -inf: rows without a live pair in a tile, or at all, are the kernel's
+                affair */
+     "return attention { mask_mod = function(at) return lt(at.q - at.kv, 20) & ge(at.q, at.kv) & ne(at.q % "
+     "5, 0) end, online_func = online_func {\n"
+     "  online_rowscales = { m = -inf, l = 0.0 },\n"
+     "  online_fwd = function(s, r)\n"
+     "    local m = max(r.m, detach(rowmax(s)))\n"
+     "    local a = where(gt(r.l, 0.0), exp(r.m - m), 0.0)\n"
+     "    local p = exp(s - m)\n"
+     "    return p, { m = m, l = r.l * a + rowsum(p) }, a\n"
+     "  end,\n"
+     "  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l) } end,\n"
+     "  forward = function(s, final) return exp(s - final.lse) end } }\n"},
     {"mean_abs", "return attention { mask_mod = causal, online_func = online_func {\n"
                  "  online_rowscales = { total = 0.0, best = -inf },\n"
                  "  online_fwd = function(s, r)\n"
@@ -76,6 +103,33 @@ static const struct inline_spec DATA_SPECS[] = {
                  "  online_fwd_epilogue = function(r) return 1.0 / max(r.total, 1.0), { total = r.total, "
                  "best = r.best } end,\n"
                  "  forward = function(s, final) return s / max(final.total, 1.0) end } }\n"},
+};
+
+/* Every op of the language, in groups whose terms are of one size: in f32, and in 16 bits with the fast
+ * functions. */
+#define ROWS(name, body)                                                                                     \
+    {                                                                                                        \
+        name, "return rowwise { forward = function(x, at) " body " end }\n"                                  \
+    }
+static const struct inline_spec OP_SPECS[] = {
+    ROWS("exponentials", "return exp(0.5 * x) + exp2(-x)"),
+    ROWS("logarithms", "return log(abs(x) + 0.01) - log2(1.0 + x * x)"),
+    ROWS("roots", "return sqrt(abs(x)) + rsqrt(x * x + 0.1) + 1.0 / (2.0 + x * x)"),
+    ROWS("angles", "return sin(5.0 * x) + cos(at.i * 100.0)"),
+    ROWS("activations", "return tanh(x) + 2.0 * sigmoid(x) + silu(x) - relu(x)"),
+    ROWS("normal", "return erf(x) + gelu(x) + gelu(-x)"),
+    ROWS("steps",
+         "return abs(x) + min(x, 0.3) * max(x, -0.3) + clamp(x, -0.5, 0.5) + floor(x) + ceil(2.0 * x)"),
+    ROWS("powers", "return abs(x) ^ 1.5 + x ^ 2 - x ^ 3 + (x * x + 1.0) ^ -1 + 1.1 ^ x"),
+    ROWS("quotients", "return f32((at.i - 100) // 7) * 0.01 + f32((at.i - 100) % 7) + f32(at.i // -3) * 0.01 "
+                      "+ f32(at.i % -5) + x // 0.5 + x % 0.75 + x % -0.75"),
+    ROWS("choices", "return where(gt(x, 0.0) & lt(x, 1.0) | eq(at.i, 3), x, -x) + where(~le(x, 0.5), 1.0, "
+                    "0.0) + where(ne(at.i % 2, 0), 0.25, 0.0) + "
+                    "f32(i32(4.0 * x)) + where(ge(at.i, 9), abs(at.i - 20), min(at.i, 5)) * 0.1 + "
+                    "f32(clamp(at.i, 2, 6)) + f32(max(at.i, 3))"),
+    ROWS("passes", "local low, high = rowmin(x), rowmax(x)\n"
+                   "  local share = rowsum((x - low) / (high - low + 1.0)) / at.n\n"
+                   "  return (x - low) * share + rowmax(x * share), { low = low, share = share }"),
 };
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
@@ -99,7 +153,7 @@ static void add(struct case_list *list, const struct test_case *c)
 bool same_job(const struct test_case *a, const struct test_case *b)
 {
     return strcmp(a->group, b->group) == 0 && strcmp(a->spec, b->spec) == 0 && a->dtype == b->dtype &&
-           a->sm == b->sm && a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] &&
+           a->sm == b->sm && a->template_name == b->template_name && a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] &&
            a->dim[SYM_N] == b->dim[SYM_N];
 }
 
@@ -125,7 +179,7 @@ void case_name(const struct test_case *c, char *out, size_t size)
         to += used;
         size -= (size_t)used;
     }
-    snprintf(to, size, " %s%s%s%s", LAYOUT[c->layout], c->skewed ? " skewed" : "", c->infinite ? " -inf" : "",
+    snprintf(to, size, " %s%s%s%s%s", c->template_name ? "hopper " : "", LAYOUT[c->layout], c->skewed ? " skewed" : "", c->infinite ? " -inf" : "",
              c->absent ? " absent" : "");
 }
 
@@ -165,7 +219,7 @@ static struct test_case attention(const char *group, const char *spec, const cha
     struct test_case c;
     memset(&c, 0, sizeof c);
     for (int i = 0; i < SYM_COUNT; i++)
-        c.dim[i] = -1;
+        c.dim[i] = i < SYM_FREE ? -1 : 40;
     c.group = group;
     c.spec = spec;
     c.text = text;
@@ -269,6 +323,48 @@ static void group_dims(struct case_list *list, bool full)
     }
 }
 
+/* ---- attention_fwd_sm90 --------------------------------------------------------------------------------- */
+
+static const char HOPPER[] = "attention_fwd_sm90";
+
+static void group_hopper(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"causal",  "full",      "alibi",   "sliding_window", "document",
+                                       "relative_bias", "sigmoid", "retention", "softcap", "prefix_lm",
+                                       "relu", "softmax_one", "sinks", "rope", "qk_norm"};
+    static const int DIMS[][2] = {{64, 64},   {96, 96},   {192, 192}, {256, 256}, {192, 128}, {128, 256},
+                                  {64, 256},  {72, 40},   {24, 80},   {128, 128}};
+    static const struct shape FEW[] = {{1, 2, 1, 65, 130, LAYOUT_COMPACT, 0, 0},
+                                       {1, 2, 1, 130, 257, LAYOUT_PADDED, 0, 0},
+                                       {1, 1, 1, 17, 530, LAYOUT_SWAPPED, SKEWED, 0},
+                                       {1, 1, 1, 140, 63, LAYOUT_COMPACT, 0, 0}};
+    for (int i = 0; i < COUNT(SPEC); i++) {
+        const int d = i % 3 == 0 ? 128 : 64;
+        struct test_case c = attention("hopper", SPEC[i], NULL, i % 2 ? LATHE_F16 : LATHE_BF16, d, d, 90);
+        c.template_name = HOPPER;
+        if (full || i < 9)
+            add_attention(list, &c, full);
+        else
+            add_shapes(list, c, FEW, COUNT(FEW));
+    }
+    for (int i = 0; i < COUNT(DIMS); i++) {
+        struct test_case c = attention("hopper", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0],
+                                       DIMS[i][1], 90);
+        c.template_name = HOPPER;
+        add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
+    }
+    for (int i = 0; i < COUNT(MOD_SPECS); i++) {
+        struct test_case c = attention("hopper", MOD_SPECS[i].name, MOD_SPECS[i].text, LATHE_BF16, 64, 64, 90);
+        c.template_name = HOPPER;
+        add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
+    }
+    for (int i = 0; i < COUNT(DATA_SPECS); i++) {
+        struct test_case c = attention("hopper", DATA_SPECS[i].name, DATA_SPECS[i].text, LATHE_F16, 64, 64, 90);
+        c.template_name = HOPPER;
+        add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
+    }
+}
+
 /* ---- rowwise ------------------------------------------------------------------------------------------- */
 
 static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dtype, int64_t n, bool full)
@@ -304,8 +400,22 @@ static void group_rowwise(struct case_list *list, bool full)
     for (int i = 0; i < COUNT(SPEC); i++)
         for (int t = 0; t < COUNT(DTYPE); t++)
             for (int k = 0; k < COUNT(N); k++)
-                if (full || (i + t + k) % 4 == 0)
+                if (full || (i + t + k) % 4 == 0 || N[k] == 512)
                     add_rowwise(list, SPEC[i], DTYPE[t], N[k], full);
+}
+
+static void group_ops(struct case_list *list, bool full)
+{
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_BF16, LATHE_F16};
+    for (int i = 0; i < COUNT(OP_SPECS); i++)
+        for (int t = 0; t < (full ? 3 : 2); t++) {
+            struct test_case c = attention("ops", OP_SPECS[i].name, OP_SPECS[i].text, DTYPE[t], -1, -1, 80);
+            c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+            c.dim[SYM_ROWS] = 5;
+            c.dim[SYM_N] = 333;
+            c.leading = 1;
+            add(list, &c);
+        }
 }
 
 bool cases_make(struct case_list *list, bool full)
@@ -314,6 +424,8 @@ bool cases_make(struct case_list *list, bool full)
     group_specs(list, full);
     group_inline(list, full);
     group_dims(list, full);
+    group_hopper(list, full);
     group_rowwise(list, full);
+    group_ops(list, full);
     return list->capacity > 0;
 }

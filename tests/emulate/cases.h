@@ -27,6 +27,7 @@ struct test_case {
     const char *text; /* of a spec; NULL: shipped */
     lathe_dtype dtype;
     int sm;                 /* compute capability that is planned for */
+    const char *template_name; /* NULL: what the planner picks */
     int64_t dim[SYM_COUNT]; /* -1: not in this problem */
     int leading;            /* rowwise: leading dims, 1 to 3 */
     enum layout layout;
@@ -130,5 +131,11 @@ enum verdict case_run(struct workshop *w, const struct test_case *c, const struc
 extern const int broken_count;
 const char *broken_name(int i);
 enum verdict broken_run(struct workshop *w, int i, uint64_t seed, char *why, size_t size);
+
+/* ---- hopper.c: the same for sm_90 ------------------------------------------------------------------------ */
+
+extern const int hopper_count;
+const char *hopper_name(int i);
+enum verdict hopper_run(struct workshop *w, int i, uint64_t seed, char *why, size_t size);
 
 #endif

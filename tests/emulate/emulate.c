@@ -64,7 +64,7 @@ static const char *group_of(const struct run *r, const struct job *j)
 static void name_of(const struct run *r, const struct job *j, int i, char *out, size_t size)
 {
     if (j->first == BROKEN_JOB)
-        snprintf(out, size, "broken kernel %s", broken_name(i));
+        snprintf(out, size, "broken kernel %s", i < broken_count ? broken_name(i) : hopper_name(i - broken_count));
     else
         case_name(&r->cases.item[j->first + i], out, size);
 }
@@ -137,7 +137,8 @@ static void run_job(struct run *r, const struct job *j)
         enum verdict v = VERDICT_FAILED;
         alarm(CASE_SECONDS);
         if (broken && ready)
-            v = broken_run(w, i, r->options.seed, why, sizeof why);
+            v = i < broken_count ? broken_run(w, i, r->options.seed, why, sizeof why)
+                                 : hopper_run(w, i - broken_count, r->options.seed, why, sizeof why);
         else if (ir)
             v = case_run(w, &r->cases.item[j->first + i], ir, r->options.seed + (uint64_t)(j->first + i), why,
                          sizeof why);
@@ -232,7 +233,7 @@ static void run_all(struct run *r)
     int next = r->options.only && !strstr("broken", r->options.only) ? 0 : BROKEN_JOB;
     while (next < r->cases.n || r->n_jobs > 0) {
         while (next < r->cases.n && r->n_jobs < r->options.jobs) {
-            int n = next == BROKEN_JOB ? broken_count : 1;
+            int n = next == BROKEN_JOB ? broken_count + hopper_count : 1;
             while (next >= 0 && next + n < r->cases.n &&
                    same_job(&r->cases.item[next], &r->cases.item[next + n]))
                 n++;

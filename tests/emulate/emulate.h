@@ -22,6 +22,17 @@ struct emulate_launch {
     unsigned long long seed; /* of the order of blocks, warps and lanes */
 };
 
+#define EMULATE_TENSOR_MAP 0x70616d726f736e74ull
+struct emulate_tensor_map { /* stands where the 128 bytes of a CUtensorMap do; the first dim comes first */
+    unsigned long long magic;
+    const unsigned char *data;
+    long long dim[4];
+    long long stride[4]; /* bytes; of the first dim: unused */
+    unsigned box[2];     /* elements; 1 in the other two */
+    unsigned swizzle;    /* 1: 32 bytes, 2: 64, 3: 128 */
+    unsigned element_bytes;
+};
+
 struct emulate_report {  /* filled where a launch fails */
     char text[600];      /* a sentence: which block and thread did what */
     const void *address; /* of a memory fault; NULL: the failure is of another kind */

@@ -5,6 +5,7 @@
 // of two ways by block: at random, or one warp as far as it gets before the next one begins.
 #include "emulator.hpp"
 
+#include <algorithm>
 #include <csetjmp>
 #include <csignal>
 #include <cstdarg>
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -26,13 +28,16 @@ namespace {
 
 constexpr unsigned LANES = 32, MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / LANES;
 constexpr std::size_t STACK_BYTES = 256 * 1024, GUARD_BYTES = 64 * 1024;
-constexpr unsigned SHARED_LIMIT = 256 * 1024;
+constexpr unsigned SHARED_LIMIT = 256 * 1024; // dynamic
+constexpr unsigned STATIC_LIMIT = 48 * 1024;
 constexpr unsigned WINDOW = 1024; // the shared address of the first byte of dynamic shared memory
 constexpr unsigned char POISON = 0xff; // a NaN in f32, f16 and bf16
 constexpr unsigned SEVERAL = 0xffffffffu; // threads, where one is to be named
 
-enum meeting { MEET_SHUFFLE, MEET_BALLOT, MEET_SYNCWARP, MEET_LDMATRIX, MEET_LDMATRIX_TRANS, MEET_MMA_F16, MEET_MMA_BF16 };
-const char *const MEETING_NAME[] = {"a shuffle", "a vote", "__syncwarp", "ldmatrix", "ldmatrix.trans", "mma (f16)", "mma (bf16)"};
+enum meeting { MEET_SHUFFLE, MEET_BALLOT, MEET_SYNCWARP, MEET_LDMATRIX, MEET_LDMATRIX_TRANS, MEET_MMA_F16, MEET_MMA_BF16,
+               MEET_ELECT, MEET_WGMMA, MEET_WGMMA_FENCE, MEET_WGMMA_COMMIT, MEET_WGMMA_WAIT };
+const char *const MEETING_NAME[] = {"a shuffle", "a vote", "__syncwarp", "ldmatrix", "ldmatrix.trans", "mma (f16)", "mma (bf16)",
+                                   "elect", "wgmma", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"};
 
 struct lane_call { // what a lane has brought to a collective
     const unsigned *in;
@@ -74,16 +79,21 @@ struct fiber {
     std::vector<copy> copies;
 };
 
-struct access { // the last one of its kind to a word of shared memory
+struct access { // the last one of its kind to a cell of shared memory
     unsigned epoch;      // of the block; 0: never
     unsigned warp_epoch; // of the thread's warp
     unsigned thread;     // or SEVERAL
     unsigned warp;       // or SEVERAL
+    unsigned clock;      // of the warp
 };
-struct word {
+struct cell {
     access read, write;
-    unsigned pending; // thread + 1 whose copy is under way
+    unsigned read_clock[MAX_WARPS]; // of each warp's last read, 0 for none
+    unsigned pending;               // thread + 1 whose copy is under way; SEVERAL: TMA
+    bool generic;                   // written by a thread, and
+    unsigned fences;                // how many proxy fences that had made before
 };
+constexpr unsigned STATIC_CELLS = SHARED_LIMIT / 4; // where they begin: words of dynamic, then bytes of static shared memory
 
 struct {
     const emulate_launch *launch;
@@ -101,7 +111,9 @@ struct {
     std::uint64_t random;
     warp warps[MAX_WARPS];
     fiber fibers[MAX_THREADS];
-    word words[SHARED_LIMIT / 4];
+    cell cells[STATIC_CELLS + STATIC_LIMIT];
+    unsigned char *static_from; // the kernel's __shared__ variables
+    std::size_t static_bytes;
     unsigned char *stacks;
 } core;
 
@@ -251,8 +263,12 @@ void set_ready(unsigned w, unsigned lanes)
 
 // ---- who goes on ---------------------------------------------------------------------------------------------------------
 
+void describe_waiting(); // hopper.hpp
+bool complete_some(bool must);
+
 [[noreturn]] void fail_deadlock()
 {
+    describe_waiting();
     const unsigned n_warps = core.launch->threads / LANES;
     for (unsigned w = 0; w < n_warps; w++) {
         const warp &x = core.warps[w];
@@ -271,6 +287,9 @@ void set_ready(unsigned w, unsigned lanes)
 void let_another_run()
 {
     const unsigned self = core.thread;
+    complete_some(false);
+    while (core.warps_ready == 0 && complete_some(true)) {
+    }
     if (core.warps_ready == 0) {
         if (core.left > 0) {
             fail_deadlock();
@@ -392,33 +411,67 @@ template <bool BF16> void multiply(warp &w)
 
 // ---- shared memory ----------------------------------------------------------------------------------------------------
 
+struct cell_name {
+    char text[64];
+};
+
+cell_name name_of(unsigned index)
+{
+    cell_name name;
+    const bool dynamic = index < STATIC_CELLS;
+    std::snprintf(name.text, sizeof name.text, dynamic ? "byte %u of shared memory" : "byte %u of its __shared__ variables",
+                  dynamic ? 4 * index : index - STATIC_CELLS);
+    return name;
+}
+
 [[noreturn]] void fail_race(unsigned index, const char *what, const access &other, const char *did, emulate_place at)
 {
     const bool same_warp = other.warp == warp_of(core.thread);
     char who[64];
     if (other.thread == SEVERAL) {
-        std::snprintf(who, sizeof who, other.warp == SEVERAL ? "several warps" : "several lanes of warp %u", other.warp);
+        std::snprintf(who, sizeof who, other.warp == MAX_WARPS ? "a TMA load" : other.warp == SEVERAL ? "several warps" : "several lanes of warp %u", other.warp);
     } else {
         std::snprintf(who, sizeof who, "thread %u (warp %u)", other.thread, other.warp);
     }
-    fail("%s byte %u of shared memory, which %s has %s with no %s in between (%s:%d)", what, 4 * index, who, did,
-         same_warp ? "__syncwarp" : "barrier", short_name(at.file), at.line);
+    fail("%s %s, which %s has %s with no %s in between (%s:%d)", what, name_of(index).text, who, did, same_warp ? "__syncwarp" : "barrier",
+         short_name(at.file), at.line);
 }
+
+unsigned seen_clock(unsigned warp, unsigned other); // hopper.hpp: how much of another warp a warp has heard of
 
 bool unordered(const access &other, unsigned thread)
 {
     if (other.epoch != core.epoch || other.thread == thread) {
         return false;
     }
-    return other.warp != warp_of(thread) || other.warp_epoch == core.warps[warp_of(thread)].epoch;
+    if (other.warp != warp_of(thread)) {
+        return other.warp == SEVERAL || seen_clock(warp_of(thread), other.warp) < other.clock;
+    }
+    return other.warp_epoch == core.warps[warp_of(thread)].epoch;
 }
 
-void check_word(unsigned index, unsigned thread, const char *what, emulate_place at)
+bool unordered_reads(const cell &x, unsigned thread)
 {
-    word &x = core.words[index];
+    if (x.read.warp != SEVERAL) {
+        return unordered(x.read, thread);
+    }
+    for (unsigned w = 0; x.read.epoch == core.epoch && w < MAX_WARPS; w++) {
+        if (w != warp_of(thread) && seen_clock(warp_of(thread), w) < x.read_clock[w]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void check_cell(unsigned index, unsigned thread, const char *what, emulate_place at)
+{
+    cell &x = core.cells[index];
+    if (x.pending == SEVERAL) {
+        fail("%s %s, to which a TMA load is still under way (%s:%d)", what, name_of(index).text, short_name(at.file), at.line);
+    }
     if (x.pending != 0) {
-        fail("%s byte %u of shared memory, to which a cp.async of thread %u is still under way (%s:%d)", what, 4 * index, x.pending - 1,
-             short_name(at.file), at.line);
+        fail("%s %s, to which a cp.async of thread %u is still under way (%s:%d)", what, name_of(index).text, x.pending - 1, short_name(at.file),
+             at.line);
     }
     if (unordered(x.write, thread)) {
         fail_race(index, what, x.write, "written", at);
@@ -426,31 +479,47 @@ void check_word(unsigned index, unsigned thread, const char *what, emulate_place
 }
 
 // whole_warp: the value goes to every lane, as with ldmatrix.
-void note_read(unsigned offset, unsigned bytes, unsigned thread, bool whole_warp, emulate_place at)
+void note_read(unsigned first_cell, unsigned n, unsigned thread, bool whole_warp, emulate_place at)
 {
     const unsigned w = warp_of(thread);
     const unsigned warp_epoch = core.warps[w].epoch;
-    for (unsigned i = offset / 4; i < (offset + bytes) / 4; i++) {
-        check_word(i, thread, "reads", at);
-        access &r = core.words[i].read;
+    for (unsigned i = first_cell; i < first_cell + n; i++) {
+        check_cell(i, thread, "reads", at);
+        access &r = core.cells[i].read;
         const bool first = r.epoch != core.epoch;
+        const unsigned clock = seen_clock(w, w);
+        if (first) {
+            std::memset(core.cells[i].read_clock, 0, sizeof core.cells[i].read_clock);
+        }
+        core.cells[i].read_clock[w] = clock;
         if (first || (r.warp == w && r.warp_epoch != warp_epoch)) {
-            r = {core.epoch, warp_epoch, whole_warp ? SEVERAL : thread, w};
+            r = {core.epoch, warp_epoch, whole_warp ? SEVERAL : thread, w, clock};
         } else {
+            r.clock = clock;
             r.thread = r.thread == thread && !whole_warp ? thread : SEVERAL;
             r.warp = r.warp == w ? w : SEVERAL;
         }
     }
 }
 
-void note_write(unsigned offset, unsigned bytes, unsigned thread, emulate_place at)
+unsigned proxy_fences_of(unsigned thread); // hopper.hpp
+
+void note_writer(cell &x, unsigned thread)
 {
-    for (unsigned i = offset / 4; i < (offset + bytes) / 4; i++) {
-        check_word(i, thread, "writes", at);
-        if (unordered(core.words[i].read, thread)) {
-            fail_race(i, "writes", core.words[i].read, "read", at);
+    const unsigned w = warp_of(thread);
+    x.write = {core.epoch, core.warps[w].epoch, thread, w, seen_clock(w, w)};
+    x.generic = true;
+    x.fences = proxy_fences_of(thread);
+}
+
+void note_write(unsigned first_cell, unsigned n, unsigned thread, emulate_place at)
+{
+    for (unsigned i = first_cell; i < first_cell + n; i++) {
+        check_cell(i, thread, "writes", at);
+        if (unordered_reads(core.cells[i], thread)) {
+            fail_race(i, "writes", core.cells[i].read, "read", at);
         }
-        core.words[i].write = {core.epoch, core.warps[warp_of(thread)].epoch, thread, warp_of(thread)};
+        note_writer(core.cells[i], thread);
     }
 }
 
@@ -475,7 +544,7 @@ void load_matrices(warp &w, unsigned first_thread, bool transposed)
     for (unsigned lane = 0; lane < LANES; lane++) {
         const unsigned thread = first_thread + lane;
         const unsigned char *row = shared_at(w.call[lane].a, 16, thread, "ldmatrix reads", w.at);
-        note_read(w.call[lane].a - WINDOW, 16, thread, true, w.at);
+        note_read((w.call[lane].a - WINDOW) / 4, 4, thread, true, w.at);
         std::memcpy(part[lane / 8][lane % 8], row, 16);
     }
     for (unsigned lane = 0; lane < LANES; lane++) {
@@ -489,7 +558,20 @@ void load_matrices(warp &w, unsigned first_thread, bool transposed)
     }
 }
 
+#include "hopper.hpp"
+
+unsigned seen_clock(unsigned warp, unsigned other) { return hopper.clock[warp].at[other]; }
+unsigned proxy_fences_of(unsigned thread) { return hopper.proxy_fences[thread]; }
+
 // ---- coming together -----------------------------------------------------------------------------------------------------
+
+void elect(warp &w) // any lane, but the same one all through the block
+{
+    const unsigned chosen = static_cast<unsigned>(mix(core.launch->seed ^ blockIdx.x) % LANES);
+    for (unsigned lane = 0; lane < LANES; lane++) {
+        *static_cast<unsigned *>(w.call[lane].out) = lane == chosen;
+    }
+}
 
 void finish(unsigned index)
 {
@@ -502,6 +584,11 @@ void finish(unsigned index)
     case MEET_LDMATRIX_TRANS: load_matrices(w, index * LANES, true); break;
     case MEET_MMA_F16: multiply<false>(w); break;
     case MEET_MMA_BF16: multiply<true>(w); break;
+    case MEET_ELECT: elect(w); break;
+    case MEET_WGMMA: issue(w, index); break;
+    case MEET_WGMMA_FENCE: fence_registers(w, index); break;
+    case MEET_WGMMA_COMMIT: commit(index); break;
+    case MEET_WGMMA_WAIT: retire(index, w.call[0].a, w.at); break;
     }
 }
 
@@ -570,8 +657,8 @@ void take_signals()
 
 extern "C" void *__tls_get_addr(std::size_t *module_and_offset);
 
-// Static shared memory is all that a kernel's object keeps in thread-local memory: its block is filled with NaN.
-int poison_static(dl_phdr_info *info, std::size_t, void *code)
+// Static shared memory is all that a kernel's object keeps in thread-local memory.
+int find_static(dl_phdr_info *info, std::size_t, void *code)
 {
     bool ours = false;
     std::size_t bytes = 0;
@@ -584,7 +671,8 @@ int poison_static(dl_phdr_info *info, std::size_t, void *code)
     }
     if (ours && bytes > 0) {
         std::size_t index[2] = {info->dlpi_tls_modid, 0};
-        std::memset(__tls_get_addr(index), POISON, bytes);
+        core.static_from = static_cast<unsigned char *>(__tls_get_addr(index));
+        core.static_bytes = bytes;
     }
     return ours;
 }
@@ -600,8 +688,9 @@ void start_block(unsigned block)
     core.left = l.threads;
     core.at_barrier = 0;
     core.warps_ready = 0;
+    start_hopper();
     std::memset(shared_bytes, POISON, l.smem_bytes);
-    dl_iterate_phdr(poison_static, reinterpret_cast<void *>(l.thread));
+    std::memset(core.static_from, POISON, core.static_bytes);
     for (unsigned w = 0; w < n_warps; w++) {
         const unsigned epoch = core.warps[w].epoch;
         core.warps[w] = {};
@@ -624,8 +713,10 @@ void run_block(unsigned block)
     core.warps[w].ready &= ~(1u << lane);
     become(w * LANES + lane);
     switch_context(&core.main, &core.fibers[core.thread].at);
+    end_hopper();
     for (unsigned i = 0; i < core.launch->smem_bytes / 4; i++) { // copies that nobody waited for
-        core.words[i].pending = 0;
+        core.cells[i].pending = 0;
+        core.cells[i].generic = false;
     }
 }
 
@@ -646,6 +737,14 @@ bool fits(const emulate_launch &l)
 {
     if (l.threads == 0 || l.threads % LANES != 0 || l.threads > MAX_THREADS) {
         std::snprintf(core.report->text, sizeof core.report->text, "%u threads a block; it takes multiples of 32 up to 1024", l.threads);
+        return false;
+    }
+    core.static_from = shared_bytes;
+    core.static_bytes = 0;
+    dl_iterate_phdr(find_static, reinterpret_cast<void *>(l.thread));
+    if (core.static_bytes > STATIC_LIMIT) {
+        std::snprintf(core.report->text, sizeof core.report->text, "%zu bytes of __shared__ variables; it takes up to %u", core.static_bytes,
+                      STATIC_LIMIT);
         return false;
     }
     if (l.smem_bytes > SHARED_LIMIT) {
@@ -679,10 +778,53 @@ extern "C" __attribute__((visibility("default"))) int emulate_run(const emulate_
             run_block(block);
         }
     } else {
-        std::memset(core.words, 0, sizeof core.words);
+        std::memset(core.cells, 0, sizeof core.cells);
     }
     core.running = false;
     return core.failed;
+}
+
+// ---- plain accesses ---------------------------------------------------------------------------------------------------------
+//
+// Kernels are compiled with -fsanitize=thread, which calls these ahead of every access to memory, and linked without its
+// library. What is not a __shared__ variable is left to the pages around it.
+
+namespace {
+
+void note_plain(const void *p, std::size_t bytes, bool write)
+{
+    const std::size_t offset = static_cast<std::size_t>(static_cast<const unsigned char *>(p) - core.static_from);
+    if (offset >= core.static_bytes || !core.running) {
+        return;
+    }
+    const emulate_place at = {"a __shared__ variable", 0};
+    const unsigned n = static_cast<unsigned>(bytes < core.static_bytes - offset ? bytes : core.static_bytes - offset);
+    const unsigned first = STATIC_CELLS + static_cast<unsigned>(offset);
+    if (write) {
+        note_write(first, n, core.thread, at);
+    } else {
+        note_read(first, n, core.thread, false, at);
+    }
+}
+
+} // namespace
+
+#define PLAIN(bytes)                                                                                                               \
+    void __tsan_read##bytes(void *p) { note_plain(p, bytes, false); }                                                              \
+    void __tsan_write##bytes(void *p) { note_plain(p, bytes, true); }                                                              \
+    void __tsan_unaligned_read##bytes(void *p) { note_plain(p, bytes, false); }                                                    \
+    void __tsan_unaligned_write##bytes(void *p) { note_plain(p, bytes, true); }
+extern "C" {
+PLAIN(1)
+PLAIN(2)
+PLAIN(4)
+PLAIN(8)
+PLAIN(16)
+void __tsan_read_range(void *p, std::size_t bytes) { note_plain(p, bytes, false); }
+void __tsan_write_range(void *p, std::size_t bytes) { note_plain(p, bytes, true); }
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit() {}
+void __tsan_init() {}
 }
 
 // ---- what the fibers call --------------------------------------------------------------------------------------------------
@@ -767,10 +909,10 @@ void emulate_copy(unsigned to, const void *from, int bytes, emulate_place at)
         emulate_misaligned(from, 16, at);
     }
     std::memcpy(c.bytes, from, static_cast<std::size_t>(bytes));
-    note_write(c.to, 16, core.thread, at);
+    note_write(c.to / 4, 4, core.thread, at);
     std::memset(place, POISON, 16); // neither what was there nor what will be
     for (unsigned i = 0; i < 4; i++) {
-        core.words[c.to / 4 + i].pending = core.thread + 1;
+        core.cells[c.to / 4 + i].pending = core.thread + 1;
     }
     f.copies.push_back(c);
 }
@@ -788,9 +930,9 @@ void emulate_copy_wait(int pending)
         }
         std::memcpy(shared_bytes + c.to, c.bytes, 16);
         for (unsigned i = 0; i < 4; i++) {
-            word &x = core.words[c.to / 4 + i];
+            cell &x = core.cells[c.to / 4 + i];
             x.pending = 0;
-            x.write = {core.epoch, core.warps[warp_of(core.thread)].epoch, core.thread, warp_of(core.thread)};
+            note_writer(x, core.thread);
         }
     }
     f.copies.resize(kept);
@@ -799,16 +941,94 @@ void emulate_copy_wait(int pending)
 void emulate_store_shared(unsigned address, const void *from, unsigned bytes, emulate_place at)
 {
     unsigned char *to = shared_at(address, bytes, core.thread, "writes", at);
-    note_write(address - WINDOW, bytes, core.thread, at);
+    note_write((address - WINDOW) / 4, bytes / 4, core.thread, at);
     std::memcpy(to, from, bytes);
 }
 
 void emulate_load_shared(void *to, unsigned address, unsigned bytes, emulate_place at)
 {
     const unsigned char *from = shared_at(address, bytes, core.thread, "reads", at);
-    note_read(address - WINDOW, bytes, core.thread, false, at);
+    note_read((address - WINDOW) / 4, bytes / 4, core.thread, false, at);
     std::memcpy(to, from, bytes);
 }
+
+unsigned emulate_elect(emulate_place at)
+{
+    unsigned out = 0;
+    meet(MEET_ELECT, ALL, at, {nullptr, &out, 0, 0, 0, EMULATE_SHUFFLE_XOR});
+    return out;
+}
+
+void emulate_set_registers(unsigned registers, bool up, emulate_place at)
+{
+    const unsigned entry = std::min(255u, 65536 / core.launch->threads) / 8 * 8;
+    if (registers % 8 != 0 || registers < 24 || registers > 256 || (up ? registers < entry : registers > entry)) {
+        fail("setmaxnreg %s %u registers, from %u; it takes multiples of 8 in 24 .. 256 (%s:%d)", up ? "up to" : "down to", registers, entry,
+             short_name(at.file), at.line);
+    }
+    emulate_syncwarp(ALL, at);
+    hopper.part[warp_of(core.thread)].registers = registers;
+}
+
+void emulate_named_barrier(unsigned id, unsigned threads, emulate_place at) { meet_at_named(id, threads, at); }
+
+void emulate_mbarrier_init(unsigned address, unsigned arrivals, emulate_place at)
+{
+    shared_at(address, 8, core.thread, "an mbarrier is", at);
+    mbarrier b = {};
+    b.epoch = core.epoch;
+    b.thread = core.thread;
+    b.arrivals = b.pending = arrivals;
+    hopper.mbarriers[address - WINDOW] = b;
+}
+
+void emulate_mbarrier_init_fence()
+{
+    for (auto &[offset, b] : hopper.mbarriers) {
+        b.fenced = b.fenced || b.thread == core.thread;
+    }
+}
+
+void emulate_mbarrier_arrive(unsigned address, unsigned bytes, emulate_place at) { arrive(address, bytes, at); }
+
+void emulate_mbarrier_wait(unsigned address, unsigned parity, emulate_place at)
+{
+    mbarrier &b = mbarrier_at(address, at);
+    while ((b.phase & 1u) == (parity & 1u)) {
+        b.waiting.push_back(core.thread);
+        let_another_run();
+    }
+    take(clock_of(warp_of(core.thread)), b.over);
+}
+
+void emulate_tma_load(unsigned to, const void *map, unsigned barrier, const int *at4, emulate_place at)
+{
+    if (reinterpret_cast<std::uintptr_t>(map) % 64 != 0) {
+        emulate_misaligned(map, 64, at);
+    }
+    transfer t;
+    std::memcpy(&t.map, map, sizeof t.map);
+    t.to = to;
+    t.barrier = barrier;
+    std::memcpy(t.at, at4, sizeof t.at);
+    start_load(t, at);
+}
+
+void emulate_fence_async_proxy() { hopper.proxy_fences[core.thread]++; }
+
+void emulate_wgmma(emulate_wgmma_call *call, emulate_place at)
+{
+    if (call->a_registers != nullptr) {
+        std::memcpy(call->a_copy, call->a_registers, sizeof call->a_copy);
+    }
+    meet(MEET_WGMMA, ALL, at, {nullptr, call, 0, 0, 0, EMULATE_SHUFFLE_XOR});
+}
+void emulate_wgmma_fence(emulate_wgmma_call *call, emulate_place at)
+{
+    meet(MEET_WGMMA_FENCE, ALL, at, {nullptr, call, 0, 0, 0, EMULATE_SHUFFLE_XOR});
+}
+void emulate_wgmma_commit(emulate_place at) { meet(MEET_WGMMA_COMMIT, ALL, at, {}); }
+void emulate_wgmma_wait(unsigned pending, emulate_place at) { meet(MEET_WGMMA_WAIT, ALL, at, {nullptr, nullptr, pending, 0, 0, EMULATE_SHUFFLE_XOR}); }
 
 float emulate_inexact(float y, float x, float relative)
 {

@@ -66,6 +66,29 @@ void emulate_load_matrix4(unsigned *r, unsigned address, bool transposed, emulat
 void emulate_mma(float *c, const unsigned *a, unsigned b0, unsigned b1, bool bf16, emulate_place at);
 void emulate_store_shared(unsigned address, const void *from, unsigned bytes, emulate_place at);
 void emulate_load_shared(void *to, unsigned address, unsigned bytes, emulate_place at);
+// sm_90: hopper.hpp
+struct emulate_wgmma_call {
+    float *d;
+    unsigned n;
+    unsigned long long a, b;
+    const unsigned *a_registers; // nullptr: A is in shared memory
+    unsigned a_copy[4];
+    int sum;
+    bool bf16;
+};
+unsigned emulate_elect(emulate_place at);
+void emulate_set_registers(unsigned registers, bool up, emulate_place at);
+void emulate_named_barrier(unsigned id, unsigned threads, emulate_place at);
+void emulate_mbarrier_init(unsigned address, unsigned arrivals, emulate_place at);
+void emulate_mbarrier_init_fence();
+void emulate_mbarrier_arrive(unsigned address, unsigned bytes, emulate_place at);
+void emulate_mbarrier_wait(unsigned address, unsigned parity, emulate_place at);
+void emulate_tma_load(unsigned to, const void *map, unsigned barrier, const int *at4, emulate_place at);
+void emulate_fence_async_proxy();
+void emulate_wgmma(emulate_wgmma_call *call, emulate_place at);
+void emulate_wgmma_fence(emulate_wgmma_call *call, emulate_place at);
+void emulate_wgmma_commit(emulate_place at);
+void emulate_wgmma_wait(unsigned pending, emulate_place at);
 // y, moved by up to `relative` of itself; the same for the same x: the error of an approximate instruction
 float emulate_inexact(float y, float x, float relative);
 }

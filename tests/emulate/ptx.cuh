@@ -43,6 +43,9 @@ DEV float exp2_approx(float x)
 DEV float log2_approx(float x)
 {
     const float y = log2f(x);
+    if (y == rintf(y)) {
+        return y; // exact at powers of two
+    }
     return x > 0.5f && x < 2.0f ? y + (emulate_inexact(1.0f, x, 0x1p-22f) - 1.0f) : emulate_inexact(y, x, 0x1p-22f);
 }
 DEV float rcp_approx(float x) { return emulate_rcp(x); }

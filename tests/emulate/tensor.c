@@ -89,12 +89,12 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return (double)between(state, 1, 100);
     if (is(t, "eps"))
         return 1e-5;
-    if (is(t, "block")) /* a mask by blocks */
+    if (is(t, "block") || is(t, "on")) /* masks */
         return (double)(uniform(state) < 0.6);
     if (is(t, "weight") || is(t, "q_gain") || is(t, "k_gain"))
         return 1.0 + 0.3 * normal(state);
     const double value = normal(state);
-    if (is(t, "gain"))
+    if (is(t, "gain") || is(t, "row") || is(t, "column") || is(t, "far") || is(t, "step")) /* factors */
         return value;
     return c->infinite && uniform(state) < 0.2 ? (double)-INFINITY : value;
 }
@@ -149,7 +149,7 @@ static int64_t padding(const struct tensor *t, const struct sig_arg *a, enum lay
 static int64_t lay_out(struct tensor *t, const struct sig_arg *a, const struct test_case *c, uint64_t *state)
 {
     const bool padded = c->layout == LAYOUT_PADDED || c->layout == LAYOUT_MISALIGNED;
-    int64_t stride = padded && !a->unit_last && t->ndim > 0 ? 2 : 1;
+    int64_t stride = padded && !a->unit_last && t->ndim > 0 ? between(state, 1, 2) : 1;
     int64_t reach = t->count > 0 ? 1 : 0;
     for (int i = t->ndim - 1; i >= 0; i--) {
         const bool swap = c->layout == LAYOUT_SWAPPED && t->ndim >= 3 && (i == 1 || i == 2);

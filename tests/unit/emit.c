@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct device H100 = {90, 132, 232448, "sm_90a"};
+static const struct device H100 = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
 
 static void make_source(const char *spec, const char *problem_text, struct source *out)
 {
@@ -186,4 +186,96 @@ TEST(unaligned_rows_are_moved)
     CHECK_EQ(product_value(&s.launch[0].grid, &problem), 2 * 2);
     source_free(&s);
     ir_free(ir);
+}
+
+/* ---- odd specs ------------------------------------------------------------------------------- */
+
+static void make_source_of(const char *name, const char *text, const char *problem_text, struct source *out)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    struct ir *ir = spec_load(name, text, strlen(text), &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
+    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(emit(ir, LATHE_FORWARD, &sig, &problem, &H100, &plan, out, &err), LATHE_OK);
+    ir_free(ir);
+}
+
+/* The generated header has `wanted` and not `unwanted` (NULL: anything goes). */
+static void check_variant(const char *text, const char *problem, const char *wanted, const char *unwanted)
+{
+    struct source s;
+    make_source_of("odd.lua", text, problem, &s);
+    const char *variant = text_named(&s, "variant.gen.cuh")->data;
+    CHECK_HAS(variant, wanted);
+    CHECK(unwanted == NULL || strstr(variant, unwanted) == NULL);
+    source_free(&s);
+}
+
+#define ATTENTION "dtype=bf16,h=2,q=64,d=64,d_v=128"
+
+TEST(names_of_inputs_and_of_their_strides_differ)
+{
+    check_variant("return attention { inputs = { t = tensor('f32', 'h', 'm'), t_s0 = scalar('f32'), t_n1 = "
+                  "scalar('f32') },\n"
+                  "  score_mod = function(s, at, x) return s * x.t(at.h, 0) * x.t_s0 * x.t_n1 end }",
+                  ATTENTION ",m=3", "x.s0_t", "x.in_t_s0 + ");
+}
+
+TEST(an_index_of_a_vector_mod_may_be_of_another_dim)
+{
+    check_variant("return attention { inputs = { g = tensor('f32', 'd') },\n"
+                  "  value_mod = function(v, at, x) return v * x.g(at.i) end }",
+                  ATTENTION, "m_clamp_index(i, cfg::D)", NULL);
+}
+
+TEST(columns_beyond_the_row_read_inside_of_tensors)
+{
+    check_variant("return rowwise { inputs = { b = tensor('f32', 'rows', 'n') },\n"
+                  "  forward = function(x, at, p) return x + p.b(at.row, at.i) end }",
+                  "dtype=bf16,rows=4,n=33", "m_clamp_index(i, z.n)", NULL);
+    check_variant("return rowwise { inputs = { b = tensor('f32', 8) },\n"
+                  "  forward = function(x, at, p) return x + p.b(at.i) end }",
+                  "dtype=bf16,rows=4,n=33", "m_clamp_index(i, 8)", "m_load_columns");
+    check_variant("return rowwise { inputs = { g = tensor('f32', 'rows') },\n"
+                  "  forward = function(x, at, p) return x * p.g(at.row) end }",
+                  "dtype=bf16,rows=4,n=33", "m_clamp_index(v.row, z.rows)", NULL);
+}
+
+TEST(columns_of_inputs_that_are_left_out_are_not_loaded)
+{
+    check_variant(
+        "return rowwise { inputs = { w = tensor('f32', 'n', { optional = true }), u = tensor('f32', 'n') },\n"
+        "  forward = function(x, at, p) return x * p.w(at.i) + p.u(at.i) end }",
+        "dtype=bf16,rows=4,n=32,w=none", "x.in_u", "in_w");
+}
+
+TEST(constants_of_every_kind_are_valid_text)
+{
+    check_variant("return attention { score_mod = function(s, at) return where(lt(at.kv, 0), 0 / 0, s) end }",
+                  ATTENTION, "m_nan()", NULL);
+    check_variant("return attention { score_mod = function(s, at) return s + max(at.kv, -2147483648) end }",
+                  ATTENTION, "(-2147483647 - 1)", "-2147483648)");
+}
+
+TEST(finals_of_an_empty_row_do_not_depend_on_the_problem)
+{
+    check_variant("return attention { online_func = online_func { online_rowscales = { m = 0.0 },\n"
+                  "  online_fwd = function(s, r) return s, { m = r.m + rowsum(s) }, 1.0 end,\n"
+                  "  online_fwd_epilogue = function(r, at) return 1.0, { lse = max(r.m, at.d) } end,\n"
+                  "  forward = function(s) return s end } }",
+                  ATTENTION, "finals[0] = -INF;", "finals[0] = 64.0f;");
+}
+
+TEST(a_spec_may_be_called_after_a_kernel)
+{
+    struct source s;
+    make_source_of("a_mod_b.lua", "return attention { mask_mod = causal }", ATTENTION, &s);
+    CHECK(strstr(s.text[0].data, "vector_mod.cuh") == NULL);
+    source_free(&s);
 }

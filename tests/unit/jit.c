@@ -132,6 +132,7 @@ static lathe_ctx *fake_ctx(struct messages *m)
     ctx->context = (struct CUctx_st *)(void *)&handle;
     snprintf(path, sizeof path, "%s/cache", check_temp_dir());
     lathe__cache_open(&ctx->cache, path, 0, false, ctx->report);
+    lathe__cache_open_system(&ctx->system_cache, "", false, ctx->report);
     atomic_init(&ctx->references, 1);
     pthread_mutex_init(&ctx->compiler_lock, NULL);
     lathe__flight_init(&ctx->kernels);
@@ -274,6 +275,194 @@ TEST(a_wrong_note_is_found_out)
     lathe_kernel_release(kernel);
     lathe_kernel_release(right);
     lathe_ctx_destroy(other);
+    lathe_ctx_destroy(ctx);
+    lathe_spec_destroy(spec);
+}
+
+/* ---- offline, and the system cache ---------------------------------------------------------------- */
+
+/* A context whose own cache is another folder, and whose system cache is the one that fake_ctx fills. */
+static lathe_ctx *ctx_with_system(struct messages *m)
+{
+    char path[PATH_BYTES];
+    lathe_ctx *ctx = fake_ctx(m);
+    lathe__cache_close(&ctx->cache);
+    snprintf(path, sizeof path, "%s/cache", check_temp_dir());
+    lathe__cache_open_system(&ctx->system_cache, path, true, ctx->report);
+    snprintf(path, sizeof path, "%s/own", check_temp_dir());
+    lathe__cache_open(&ctx->cache, path, 0, false, ctx->report);
+    return ctx;
+}
+
+static void fill_cache(const lathe_spec *spec)
+{
+    struct messages m;
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_kernel_release(get(ctx, spec, 100, 1024, LATHE_BF16));
+    CHECK_EQ(m.compiled, 1);
+    lathe_ctx_destroy(ctx);
+}
+
+static void refused_offline(lathe_ctx *ctx, const lathe_spec *spec, const char *part)
+{
+    struct call c;
+    lathe_kernel *kernel;
+    lathe_error err;
+    make_call(&c, 100, 1024, LATHE_F16);
+    CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, c.arg, 2, &err), LATHE_COMPILE);
+    CHECK(kernel == NULL);
+    CHECK_HAS(err.text, "softmax_rowwise_f16");
+    CHECK_HAS(err.text, "sm_90a");
+    CHECK_HAS(err.text, part);
+}
+
+TEST(offline_serves_what_is_there_and_compiles_nothing)
+{
+    struct messages m;
+    char line[2 * PATH_BYTES];
+    lathe_spec *spec = load("softmax");
+    fill_cache(spec);
+    lathe_ctx *ctx = fake_ctx(&m);
+    ctx->offline = true;
+    lathe_kernel *kernel = get(ctx, spec, 100, 1024, LATHE_BF16);
+    CHECK_HAS(lathe_kernel_info(kernel), "from: disk cache");
+    snprintf(line, sizeof line,
+             "`lathe compile softmax --problem dtype=f16,n=1024 --pass forward --arch sm_90a --cache %s`",
+             ctx->cache.path);
+    refused_offline(ctx, spec, line);
+    refused_offline(ctx, spec,
+                    "`lathe aot softmax --problem dtype=f16,n=1024 --pass forward --arch sm_90a -o DIR`");
+    refused_offline(ctx, spec, "LATHE_OFFLINE");
+    CHECK(ctx->compiler == NULL && ctx->noted == NULL);
+    CHECK_EQ(m.compiled, 0);
+    CHECK_EQ(m.warnings, 0);
+    lathe_kernel_release(kernel);
+    lathe_ctx_destroy(ctx);
+    ctx = fake_ctx(&m); /* without a cache at all */
+    lathe__cache_close(&ctx->cache);
+    ctx->offline = true;
+    refused_offline(ctx, spec, "none is open");
+    refused_offline(ctx, spec, "--cache DIR`");
+    lathe_ctx_destroy(ctx);
+    lathe_spec_destroy(spec);
+}
+
+static int entries(struct cache *cache)
+{
+    struct cache_list list;
+    CHECK_EQ(lathe__cache_list(cache, &list, NULL), LATHE_OK);
+    const int n = list.n;
+    lathe__cache_list_free(&list);
+    return n;
+}
+
+TEST(the_system_cache_comes_first_and_is_never_written)
+{
+    struct messages m;
+    lathe_spec *spec = load("softmax");
+    fill_cache(spec);
+    lathe_ctx *ctx = ctx_with_system(&m);
+    ctx->device.sm_count = 78; /* a smaller device of the same architecture asks for the same code */
+    lathe_kernel *kernel = get(ctx, spec, 100, 1024, LATHE_BF16);
+    CHECK_HAS(lathe_kernel_info(kernel), "from: system cache");
+    CHECK(ctx->compiler == NULL);
+    CHECK_EQ(m.compiled, 0);
+    CHECK_EQ(entries(&ctx->cache), 0);
+    lathe_kernel_release(get(ctx, spec, 100, 1024, LATHE_F16));
+    CHECK_EQ(m.compiled, 1);
+    CHECK_EQ(entries(&ctx->cache), 1);
+    CHECK_EQ(entries(&ctx->system_cache), 1);
+    ctx->offline = true;
+    lathe_kernel_release(get(ctx, spec, 100, 1024, LATHE_BF16));
+    lathe_kernel_release(kernel);
+    lathe_ctx_destroy(ctx);
+    lathe_spec_destroy(spec);
+}
+
+/* The code under the key of a compiler that is not here. */
+static void move_to(lathe_ctx *ctx, const lathe_spec *spec, const char *identity, int major)
+{
+    char options[MAX_OPTIONS][OPTION_BYTES];
+    unsigned char key[KEY_BYTES];
+    struct cache_blob blob;
+    int removed;
+    const struct compiler maker = {.major = major, .minor = 1, .n_archs = 2, .arch = {80, 90}};
+    struct compiler named = maker;
+    snprintf(named.identity, sizeof named.identity, "%s", identity);
+    lathe_kernel *kernel = get(ctx, spec, 100, 1024, LATHE_BF16);
+    CHECK(lathe__cache_read(&ctx->cache, kernel->key, &blob));
+    CHECK_EQ(lathe__cache_clear(&ctx->cache, &removed, NULL), LATHE_OK);
+    const int n = lathe__compile_options("sm_90a", options);
+    lathe__key_make(kernel->source, (const char(*)[OPTION_BYTES])options, n, identity, key);
+    CHECK(lathe__cache_store(&ctx->cache, key, &blob));
+    CHECK_EQ(lathe__maker_write(&ctx->cache, &named), 0);
+    lathe__blob_free(&blob);
+    lathe_kernel_release(kernel);
+}
+
+/* What another NVRTC made serves from the system cache, and offline from any; a newer major version than the
+   driver's does not. */
+TEST(entries_of_another_compiler)
+{
+    struct messages m;
+    lathe_spec *spec = load("softmax");
+    lathe_ctx *ctx = fake_ctx(&m);
+    move_to(ctx, spec, "nvrtc 12.1 4711", 12);
+    lathe_ctx_destroy(ctx);
+    ctx = ctx_with_system(&m);
+    lathe_kernel *kernel = get(ctx, spec, 100, 1024, LATHE_BF16);
+    CHECK_HAS(lathe_kernel_info(kernel), "from: system cache");
+    CHECK_EQ(m.compiled, 0);
+    lathe_kernel_release(kernel);
+    lathe_ctx_destroy(ctx);
+    ctx = fake_ctx(&m);
+    ctx->offline = true;
+    kernel = get(ctx, spec, 100, 1024, LATHE_BF16);
+    CHECK_HAS(lathe_kernel_info(kernel), "from: disk cache");
+    lathe_kernel_release(kernel);
+    lathe_ctx_destroy(ctx);
+    ctx = fake_ctx(&m); /* a user's cache, where there is a compiler: what it makes is another key */
+    lathe_kernel_release(get(ctx, spec, 100, 1024, LATHE_BF16));
+    CHECK_EQ(m.compiled, 1);
+    move_to(ctx, spec, "nvrtc 14.1 4711", 14);
+    lathe_ctx_destroy(ctx);
+    ctx = ctx_with_system(&m);
+    lathe_kernel_release(get(ctx, spec, 100, 1024, LATHE_BF16));
+    CHECK_EQ(m.compiled, 1);
+    lathe_ctx_destroy(ctx);
+    lathe_spec_destroy(spec);
+}
+
+static int refuse_load(struct CUmod_st **module, const void *image, unsigned n, int *option, void **value)
+{
+    static atomic_int calls;
+    if (atomic_fetch_add(&calls, 1) > 0)
+        return fake_load(module, image, n, option, value);
+    *module = NULL;
+    return 218;
+}
+
+static int no_name(int result, const char **name)
+{
+    (void)result;
+    *name = NULL;
+    return 1;
+}
+
+/* Code of the system cache that the driver does not take is compiled anew, with a warning. */
+TEST(system_entries_that_do_not_load)
+{
+    struct messages m;
+    lathe_spec *spec = load("softmax");
+    fill_cache(spec);
+    lathe_ctx *ctx = ctx_with_system(&m);
+    ctx->driver->cuModuleLoadDataEx = refuse_load;
+    ctx->driver->cuGetErrorName = no_name;
+    ctx->driver->cuGetErrorString = no_name;
+    lathe_kernel *kernel = get(ctx, spec, 100, 1024, LATHE_BF16);
+    CHECK_EQ(m.warnings, 1);
+    CHECK_HAS(lathe_kernel_info(kernel), "from: compiler");
+    lathe_kernel_release(kernel);
     lathe_ctx_destroy(ctx);
     lathe_spec_destroy(spec);
 }
@@ -487,7 +676,16 @@ TEST(options_are_checked)
     CHECK_EQ(lathe_ctx_create(&ctx, NULL, &err), LATHE_ARG);
     CHECK_EQ(lathe_ctx_create(NULL, &options, &err), LATHE_ARG);
     options.device = LATHE_DEVICE_AUTO;
+    options.offline = 2;
+    CHECK_EQ(lathe_ctx_create(&ctx, &options, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "options.offline: expected 0 or 1, given 2");
+    options.offline = 1;
+    options.system_cache_dir = "";
     CHECK_EQ(lathe_ctx_create(&ctx, &options, NULL), LATHE_OK); /* always something */
+    lathe_ctx_destroy(ctx);
+    options = (lathe_options)LATHE_OPTIONS_INIT;
+    CHECK_EQ(options.offline, 0);
+    CHECK_EQ(lathe_ctx_create(&ctx, &options, NULL), LATHE_OK);
     lathe_ctx_destroy(ctx);
     lathe_ctx_destroy(NULL);
     lathe_spec_destroy(NULL);
@@ -506,6 +704,28 @@ TEST(without_a_gpu_the_error_says_what_works)
     }
     CHECK_EQ(err.status, LATHE_CUDA);
     CHECK_HAS(err.text, "host device");
+}
+
+TEST(what_the_environment_says)
+{
+    struct environment e;
+    CHECK_EQ(unsetenv("LATHE_OFFLINE") | unsetenv("LATHE_SYSTEM_CACHE_DIR"), 0);
+    lathe__environment_read(&e);
+    CHECK(!e.offline && !e.system_cache_named);
+    CHECK(e.system_cache_dir[0] == '/');
+    CHECK_EQ(setenv("LATHE_OFFLINE", "", 1), 0);
+    lathe__environment_read(&e);
+    CHECK(!e.offline);
+    CHECK_EQ(setenv("LATHE_OFFLINE", "0", 1), 0);
+    lathe__environment_read(&e);
+    CHECK(!e.offline);
+    CHECK_EQ(setenv("LATHE_OFFLINE", "1", 1) | setenv("LATHE_SYSTEM_CACHE_DIR", "/a/b", 1), 0);
+    lathe__environment_read(&e);
+    CHECK(e.offline && e.system_cache_named);
+    CHECK_STR(e.system_cache_dir, "/a/b");
+    CHECK_EQ(setenv("LATHE_SYSTEM_CACHE_DIR", "", 1), 0);
+    lathe__environment_read(&e);
+    CHECK_STR(e.system_cache_dir, "");
 }
 
 TEST(a_wrong_spec_names_its_line)

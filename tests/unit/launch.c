@@ -63,13 +63,17 @@ static struct signature *make_signature(void)
     return s;
 }
 
-static void put(struct launch *l, enum param_kind kind, int arg, int dim, size_t offset)
+static struct param *put(struct launch *l, enum param_kind kind, int arg, int dim, size_t offset)
 {
-    struct param *p = &l->param[l->n_params++];
-    p->kind = (uint8_t)kind;
+    static struct param rows[16]; /* of the one kernel of this file; the last one made */
+    CHECK(l->n_params < 16);
+    struct param *p = &rows[l->n_params++];
+    l->param = rows;
+    *p = (struct param){.kind = (uint8_t)kind};
     p->arg = (int16_t)arg;
     p->dim = (int16_t)dim;
     p->offset = (uint32_t)offset;
+    return p;
 }
 
 static struct source *make_source(void)
@@ -96,8 +100,8 @@ static struct source *make_source(void)
     put(l, PARAM_SCALAR_F32, ARG_CAP, 0, offsetof(struct block, cap));
     put(l, PARAM_SCALAR_I32, ARG_WINDOW, 0, offsetof(struct block, window));
     put(l, PARAM_WORK_DATA, 1, 0, offsetof(struct block, work));
-    put(l, PARAM_PRODUCT, 0, 0, offsetof(struct block, tiles));
-    l->param[l->n_params - 1].product = (struct product){3, 1, {{SYM_KV, 64}}};
+    put(l, PARAM_PRODUCT, 0, 0, offsetof(struct block, tiles))->product =
+        (struct product){3, 1, {{SYM_KV, 64}}};
     s->n_buffers = 2;
     s->buffer[0].bytes = (struct product){1, 2, {{SYM_Q, 1}, {SYM_B, 1}}};
     s->buffer[1].bytes = (struct product){4, 1, {{SYM_KV, 1}}};
@@ -318,9 +322,9 @@ TEST(products_grids_and_workspace)
     CHECK_EQ(lathe__workspace_layout(c.source, &c.problem, offset), 768 + 4096);
     CHECK_EQ(offset[0], 0);
     CHECK_EQ(offset[1], 768);
-    CHECK_EQ(product_value(&huge, &c.problem), INT64_MAX); /* saturates */
+    CHECK_EQ(lathe__product_value(&huge, &c.problem), INT64_MAX); /* saturates */
     c.problem.dim[SYM_Q] = 0;
-    CHECK_EQ(product_value(&huge, &c.problem), 0);
+    CHECK_EQ(lathe__product_value(&huge, &c.problem), 0);
     CHECK_EQ(lathe__grid_size(&c.source->launch[0], &c.problem, &blocks, &err), LATHE_OK);
     CHECK_EQ(blocks, 0);
     CHECK_EQ(lathe__workspace_layout(c.source, &c.problem, offset), 4096);

@@ -243,3 +243,51 @@ TEST(float_rows_subtract_before_the_exponential)
         ir_free(ir);
     }
 }
+
+/* -1e30 is 2^24 ulps of anything: -1e30 * log2 e - round(-1e30 * log2 e) is not 0. */
+TEST(mask_values_subtract_before_the_exponential)
+{
+    static const char *const texts[] = {
+        "return attention { score_mod = function(s, at) return where(ge(at.q, at.kv), s, -1e30) end }",
+        "return attention { score_mod = function(s, at) return s + where(ge(at.q, at.kv), 0.0, -3.4e38) end "
+        "}"};
+    for (int i = 0; i < 2; i++) {
+        struct diag diag = {0};
+        struct signature sig;
+        struct ir *ir = spec_load("mask.lua", texts[i], strlen(texts[i]), &diag);
+        CHECK(ir != NULL);
+        signature_make(ir, LATHE_FORWARD, &sig);
+        struct problem problem = attention_problem(&sig);
+        struct ir *w = lower(ir, &sig, &problem);
+        CHECK(w != NULL);
+        const struct ir_node *weight = &w->node[w->online.root[0]];
+        CHECK_EQ(weight->op, OP_EXP2);
+        const struct ir_node *product = &w->node[weight->arg[0]];
+        CHECK_EQ(product->op, OP_MUL);
+        CHECK(w->node[product->arg[0]].op == OP_SUB || w->node[product->arg[1]].op == OP_SUB);
+        ir_free(w);
+        ir_free(ir);
+    }
+}
+
+TEST(a_tiny_scale_divides_nothing)
+{
+    static const char text[] =
+        "return attention { scale = 1e-39, score_mod = function(s, at) return s + at.kv end }";
+    struct diag diag = {0};
+    struct signature sig;
+    struct ir *ir = spec_load("tiny.lua", text, strlen(text), &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    struct problem problem = attention_problem(&sig);
+    struct ir *w = lower(ir, &sig, &problem);
+    CHECK(w != NULL);
+    bool used[4096] = {false};
+    CHECK(w->n_nodes <= 4096);
+    ir_mark(w, w->online.root, w->online.n_roots, used);
+    for (int i = 0; i < w->n_nodes; i++)
+        CHECK(!used[i] || w->node[i].op != OP_CONST || !(fabs(w->node[i].value) > 3.4e38) ||
+              isinf(w->node[i].value));
+    ir_free(w);
+    ir_free(ir);
+}

@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-static const struct device A100 = {80, 108, 166912, "sm_80"};
-static const struct device RTX4090 = {89, 128, 101376, "sm_89"};
-static const struct device H100 = {90, 132, 232448, "sm_90a"};
+static const struct device A100 = {.sm = 80, .sm_count = 108, .smem_bytes = 166912, .arch = "sm_80"};
+static const struct device RTX4090 = {.sm = 89, .sm_count = 128, .smem_bytes = 101376, .arch = "sm_89"};
+static const struct device H100 = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
 
 static lathe_status pick(const char *spec, const char *problem_text, const struct device *device,
                          struct plan *plan, lathe_error *err)
@@ -57,10 +57,10 @@ TEST(refusals_name_the_reason)
     CHECK_HAS(err.text, "d = 20");
     CHECK_EQ(pick("causal", "dtype=f32,b=1,h=1,q=8,d=64", &H100, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "dtype f32");
-    const struct device turing = {75, 68, 65536, "sm_75"};
+    const struct device turing = {.sm = 75, .sm_count = 68, .smem_bytes = 65536, .arch = "sm_75"};
     CHECK_EQ(pick("causal", "dtype=f16,b=1,h=1,q=8,d=64", &turing, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "compute capability 7.5");
-    const struct device tiny = {80, 1, 1024, "sm_80"};
+    const struct device tiny = {.sm = 80, .sm_count = 1, .smem_bytes = 1024, .arch = "sm_80"};
     CHECK_EQ(pick("causal", "dtype=f16,b=1,h=1,q=8,d=64", &tiny, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "1024 bytes of shared memory");
 }

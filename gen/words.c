@@ -1,0 +1,86 @@
+/*
+ * words.c: a problem as text: all of it for reports, or the part that is compiled in, as words of a command
+ * line. In: a signature and a problem. Out: text that problem_parse reads back, in the caller's buffer
+ * (text_free).
+ */
+#include "gen.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *sym_name(const struct signature *sig, int sym)
+{
+    return lathe__sym_text(sig, sym);
+}
+
+void problem_text(const struct signature *sig, const struct problem *p, struct text_buf *out)
+{
+    text_add(out, "dtype=%s", lathe_dtype_text(p->dtype));
+    for (int sym = SYM_B; sym < SYM_FREE + sig->n_free; sym++) {
+        const bool outer_one = (sym == SYM_ROWS0 || sym == SYM_ROWS1) && p->dim[sym] == 1;
+        if (p->dim[sym] >= 0 && !outer_one)
+            text_add(out, ",%s=%" PRId64, sym_name(sig, sym), p->dim[sym]);
+    }
+}
+
+/* Of inputs whose dtype is free, or that may be left out. */
+static void add_choice(const struct sig_arg *a, const struct problem *p, int i, struct text_buf *out)
+{
+    if (a->role != ROLE_INPUT)
+        return;
+    if (a->optional && !(p->present >> i & 1u))
+        text_add(out, ",%s=none", a->name);
+    else if (a->dtype == LATHE_NONE && p->arg_dtype[i] != (uint8_t)p->dtype)
+        text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
+}
+
+static void add_unaligned(const struct signature *sig, const struct problem *p, struct text_buf *out)
+{
+    const char *before = ",unaligned=";
+    for (int i = 0; i < sig->n_args; i++) {
+        if (!(p->unaligned >> i & 1u))
+            continue;
+        text_add(out, "%s%s", before, sig->arg[i].name);
+        before = "+";
+    }
+}
+
+void problem_built_text(const struct signature *sig, const struct problem *p, struct text_buf *out)
+{
+    static const enum sym BUILT[] = {SYM_D, SYM_D_V, SYM_N};
+    text_add(out, "dtype=%s", lathe_dtype_text(p->dtype));
+    for (size_t i = 0; i < sizeof BUILT / sizeof BUILT[0]; i++)
+        if (p->dim[BUILT[i]] >= 0 && !(BUILT[i] == SYM_D_V && p->dim[SYM_D_V] == p->dim[SYM_D]))
+            text_add(out, ",%s=%" PRId64, sym_name(sig, (int)BUILT[i]), p->dim[BUILT[i]]);
+    for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free; sym++) /* any size, but it has no default */
+        if (p->dim[sym] >= 0)
+            text_add(out, ",%s=%" PRId64, sym_name(sig, sym), p->dim[sym]);
+    for (int i = 0; i < sig->n_args; i++)
+        add_choice(&sig->arg[i], p, i, out);
+    add_unaligned(sig, p, out);
+}
+
+/* As one word of a shell. */
+static void add_quoted(struct text_buf *out, const char *word)
+{
+    static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./,=+-:@%";
+    if (word[0] && word[strspn(word, PLAIN)] == '\0') {
+        text_add(out, "%s", word);
+        return;
+    }
+    text_add(out, "'");
+    for (; *word; word++) {
+        if (*word == '\'')
+            text_add(out, "'\\''");
+        else
+            text_add_bytes(out, word, 1);
+    }
+    text_add(out, "'");
+}
+
+void spec_words(const char *spec, const struct signature *sig, const struct problem *p, struct text_buf *out)
+{
+    add_quoted(out, spec);
+    text_add(out, " --problem ");
+    problem_built_text(sig, p, out);
+}

@@ -1,0 +1,102 @@
+/*
+ * lathe_types.h: what a call of a kernel is made of: statuses, the error record, dtypes, arguments, streams.
+ * Shared by lathe.h (specs and kernels at run time) and lathe_aot.h (kernels compiled ahead of time).
+ */
+#ifndef LATHE_TYPES_H
+#define LATHE_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LATHE_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch: 0.1.0 */
+#define LATHE_VERSION        "0.1.0"
+
+#if defined(__GNUC__)
+#define LATHE_API   __attribute__((visibility("default")))
+#define LATHE_CHECK __attribute__((warn_unused_result))
+#else
+#define LATHE_API
+#define LATHE_CHECK
+#endif
+
+/* Values never change; new ones are added at the end. */
+#define LATHE_STATUS_MAP(X)                                                                                  \
+    X(OK, 0, "success")                                                                                      \
+    X(SPEC, 1, "the spec is wrong")                                                                          \
+    X(ARG, 2, "an argument is wrong")                                                                        \
+    X(UNSUPPORTED, 3, "no template covers this spec and problem")                                            \
+    X(COMPILE, 4, "device code did not compile")                                                             \
+    X(CACHE, 5, "the kernel cache cannot be read or written")                                                \
+    X(CUDA, 6, "a CUDA call failed")                                                                         \
+    X(MEMORY, 7, "out of host memory")
+
+typedef enum lathe_status {
+#define LATHE_STATUS_ENUM(name, value, text) LATHE_##name = (value),
+    LATHE_STATUS_MAP(LATHE_STATUS_ENUM)
+#undef LATHE_STATUS_ENUM
+} lathe_status;
+
+typedef struct lathe_error { /* filled on failure; the caller's */
+    lathe_status status;
+    int line;        /* 1-based line in file, 0 where there is none */
+    char file[256];  /* the spec or the generated text, "" where there is none */
+    char text[2048]; /* a sentence; several, a line each, where a spec has several mistakes */
+} lathe_error;
+
+/* X(name, number, spelling in specs and problems, bytes). DLPack's codes are in lathe_dtype's docs. */
+#define LATHE_DTYPE_MAP(X)                                                                                   \
+    X(NONE, 0, "none", 0)                                                                                    \
+    X(F32, 1, "f32", 4)                                                                                      \
+    X(F16, 2, "f16", 2)                                                                                      \
+    X(BF16, 3, "bf16", 2)                                                                                    \
+    X(I32, 4, "i32", 4)                                                                                      \
+    X(U8, 5, "u8", 1)                                                                                        \
+    X(F64, 6, "f64", 8) /* host device only */
+
+typedef enum lathe_dtype {
+#define LATHE_DTYPE_ENUM(name, value, text, bytes) LATHE_##name = (value),
+    LATHE_DTYPE_MAP(LATHE_DTYPE_ENUM)
+#undef LATHE_DTYPE_ENUM
+} lathe_dtype;
+
+typedef enum lathe_pass { LATHE_FORWARD = 0, LATHE_BACKWARD = 1 } lathe_pass;
+
+typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream_t; NULL: default stream */
+
+/*
+ * One named argument. `shape` and `strides` have ndim entries, strides in elements (NULL: compact,
+ * row-major), as in DLPack's DLTensor, so its fields can be copied over one by one. The last stride
+ * of q, k, v, o, x and y must be 1. `data` is a device pointer (a host pointer on the host device);
+ * 16-byte aligned rows are fastest.
+ * A scalar has ndim 0 and `data` points to its value in HOST memory, read during the call.
+ *
+ * Arguments of attention (b batch, h query heads, h_kv key heads, h % h_kv == 0):
+ *     q [b,h,q,d]  k [b,h_kv,kv,d]  v [b,h_kv,kv,d_v]  ->  o [b,h,q,d_v], optional lse [b,h,q] f32
+ *     (and every other final_rowscale of the spec, by its name), the spec's inputs by their names,
+ *     and optionally q_start: an i32 scalar, the position of query row 0 among the keys (default
+ *     kv - q: end-aligned).
+ * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional row
+ *     statistics [...] f32 by their names, the spec's inputs.
+ */
+typedef struct lathe_arg {
+    const char *name;
+    void *data;
+    lathe_dtype dtype;
+    int32_t ndim;
+    const int64_t *shape;
+    const int64_t *strides;
+} lathe_arg;
+
+LATHE_API const char *lathe_version(void);               /* "0.1.0" */
+LATHE_API const char *lathe_status_text(lathe_status s); /* never NULL */
+LATHE_API const char *lathe_dtype_text(lathe_dtype d);   /* "bf16"; never NULL */
+LATHE_API size_t lathe_dtype_size(lathe_dtype d);        /* bytes of one element */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,71 @@
+# package.cmake: what `cmake --install` puts into a prefix: libraries, headers, the tool, LatheConfig.cmake, lathe.pc and
+# lathe-rt.pc. Included by the top CMakeLists.txt. All of it finds its neighbours from its own place, so the prefix may
+# be moved.
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_CURRENT_LIST_DIR})
+set(cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Lathe)
+set(static_targets)
+set(shared_targets lathe_rt)
+if(LATHE_SHARED)
+    list(APPEND shared_targets lathe_shared lathe_rt_shared)
+endif()
+if(LATHE_TOOL)
+    list(APPEND shared_targets lathe_tool)
+endif()
+
+install(TARGETS ${shared_targets} EXPORT LatheTargets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS lathe EXPORT LatheStaticTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT LatheTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder})
+install(EXPORT LatheStaticTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder})
+
+# Lua's static library by its name alone: where it is, is found out where it is used.
+get_filename_component(LATHE_LUA_NAMES ${LUA_STATIC_LIBRARY} NAME)
+configure_package_config_file(${package_dir}/LatheConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/LatheConfig.cmake
+    INSTALL_DESTINATION ${cmake_folder})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/LatheConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/LatheConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/LatheConfigVersion.cmake
+    ${package_dir}/LatheKernels.cmake DESTINATION ${cmake_folder})
+
+# ---- pkg-config ----------------------------------------------------------------------------------
+
+# lathe_pc_folder(OUT FOLDER): as ${prefix}/FOLDER, or absolute where it was given so.
+function(lathe_pc_folder out folder)
+    if(IS_ABSOLUTE ${folder})
+        set(${out} ${folder} PARENT_SCOPE)
+    else()
+        set(${out} "\${prefix}/${folder}" PARENT_SCOPE)
+    endif()
+endfunction()
+
+set(pc_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(IS_ABSOLUTE ${pc_folder})
+    set(PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+else()
+    string(REGEX REPLACE "[^/]+" ".." up ${pc_folder})
+    set(PC_PREFIX "\${pcfiledir}/${up}")
+endif()
+lathe_pc_folder(PC_LIBDIR ${CMAKE_INSTALL_LIBDIR})
+lathe_pc_folder(PC_INCLUDEDIR ${CMAKE_INSTALL_INCLUDEDIR})
+
+# lathe_pc(NAME DESCRIPTION LIBS PRIVATE): what only static linking needs is private where there is a shared library.
+function(lathe_pc name description libs private)
+    set(PC_NAME ${name})
+    set(PC_DESCRIPTION ${description})
+    set(PC_LIBS "-L\${libdir} ${libs}")
+    set(PC_LIBS_PRIVATE ${private})
+    if(NOT LATHE_SHARED)
+        set(PC_LIBS "${PC_LIBS} ${private}")
+        set(PC_LIBS_PRIVATE)
+    endif()
+    configure_file(${package_dir}/lathe.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc @ONLY)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc DESTINATION ${pc_folder})
+endfunction()
+
+string(REGEX REPLACE "^lib(.*)\\.a$" "-l\\1" lua_flag ${LATHE_LUA_NAMES})
+lathe_pc(lathe "Shapes GPU kernels from short Lua files" -llathe "${lua_flag} -pthread -ldl -lm")
+lathe_pc(lathe-rt "What kernels that Lathe compiled ahead of time need" -llathe_rt "-pthread -ldl -lm")

@@ -1,0 +1,164 @@
+// ptx_sm90.cuh: one-instruction wrappers that need sm_90a: mbarriers, TMA, wgmma, register hand-over. With ptx.cuh the only files
+// with asm in them. tests/emulate/ptx_sm90.cuh is the same list in C++ for the host: keep them alike.
+#pragma once
+#include "ptx.cuh"
+
+// What cuTensorMapEncodeTiled writes: a tensor in global memory and the box that one load takes from it.
+struct alignas(64) tensor_map {
+    unsigned char opaque[128];
+};
+
+// ---- who a thread is --------------------------------------------------------------------------------------
+
+DEV bool elect_one() // true in one thread of the warp, which must be whole
+{
+    u32 chosen;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
+    return chosen != 0;
+}
+
+// Registers of a thread from here on; by all warps of a warpgroup, once.
+template <int REGISTERS> DEV void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
+template <int REGISTERS> DEV void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
+
+// Named barrier `id` (1 .. 15) of `threads` threads, a multiple of 32.
+DEV void barrier_sync(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+// ---- mbarriers: 8 bytes of shared memory each --------------------------------------------------------------------
+
+// A phase ends when `arrivals` have come and all bytes that were announced; then the next begins.
+DEV void mbarrier_init(u32 barrier, u32 arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// After the inits and ahead of the block's barrier: TMA sees them too.
+DEV void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEV void mbarrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+// Arrives, and announces bytes that TMA will bring in this phase.
+DEV void mbarrier_arrive_expect(u32 barrier, u32 bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Until the phase of this parity is over: 0 for the first phase. Parity 1 passes at once on a fresh barrier.
+DEV void mbarrier_wait(u32 barrier, u32 parity)
+{
+    asm volatile("{\n.reg .pred p;\nagain_%=:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra again_%=;\n}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+// ---- TMA: boxes of a tensor to shared memory ---------------------------------------------------------------------
+
+constexpr u64 L2_STREAM = 0x12F0000000000000ull; // evict first: read once
+constexpr u64 L2_KEEP = 0x14F0000000000000ull;   // evict last: read again by other blocks
+
+// The box at (x, y, z, w), first dim first, to `to`; its bytes, all of them, arrive at `barrier`. Elements outside of the tensor
+// are 0. By one thread.
+DEV void tma_load(u32 to, const tensor_map *map, u32 barrier, int x, int y, int z, int w, u64 l2)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], "
+                 "[%2], %7;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(l2)
+                 : "memory");
+}
+
+// Ordinary writes to shared memory before it are seen by wgmma and TMA after the next barrier; by every thread that wrote.
+DEV void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- wgmma: four warps, m64nNk16, fp32 sums ------------------------------------------------------------------------
+
+// With g = lane / 4 and t = lane % 4: d[b][2 r + j] is row 16 (warp % 4) + g + 8 r, column 8 b + 2 t + j. A in registers: as
+// mma.sync's a (ptx.cuh), rows likewise. A and B in shared memory: 64-bit descriptors; B is [n][k] in ss, [k][n] in rs.
+template <int N> struct wgmma;
+DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Registers of d, eight at a time: their names in the text, and the operands.
+#define WGMMA_D16 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define WGMMA_D32 WGMMA_D16 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_D48 WGMMA_D32 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define WGMMA_D64 WGMMA_D48 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_D80 WGMMA_D64 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define WGMMA_D96 WGMMA_D80 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define WGMMA_D112 WGMMA_D96 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define WGMMA_D128 WGMMA_D112 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_D144 WGMMA_D128 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define WGMMA_D160 WGMMA_D144 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define WGMMA_D176 WGMMA_D160 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define WGMMA_D192 WGMMA_D176 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define WGMMA_D208 WGMMA_D192 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define WGMMA_D224 WGMMA_D208 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define WGMMA_D240 WGMMA_D224 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define WGMMA_D256 WGMMA_D240 ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define WGMMA_PAIR(b)                                                                                                              \
+    "+f"(d[b][0]), "+f"(d[b][1]), "+f"(d[b][2]), "+f"(d[b][3]), "+f"(d[b + 1][0]), "+f"(d[b + 1][1]), "+f"(d[b + 1][2]), "+f"(d[b + 1][3])
+#define WGMMA_R16 WGMMA_PAIR(0)
+#define WGMMA_R32 WGMMA_R16, WGMMA_PAIR(2)
+#define WGMMA_R48 WGMMA_R32, WGMMA_PAIR(4)
+#define WGMMA_R64 WGMMA_R48, WGMMA_PAIR(6)
+#define WGMMA_R80 WGMMA_R64, WGMMA_PAIR(8)
+#define WGMMA_R96 WGMMA_R80, WGMMA_PAIR(10)
+#define WGMMA_R112 WGMMA_R96, WGMMA_PAIR(12)
+#define WGMMA_R128 WGMMA_R112, WGMMA_PAIR(14)
+#define WGMMA_R144 WGMMA_R128, WGMMA_PAIR(16)
+#define WGMMA_R160 WGMMA_R144, WGMMA_PAIR(18)
+#define WGMMA_R176 WGMMA_R160, WGMMA_PAIR(20)
+#define WGMMA_R192 WGMMA_R176, WGMMA_PAIR(22)
+#define WGMMA_R208 WGMMA_R192, WGMMA_PAIR(24)
+#define WGMMA_R224 WGMMA_R208, WGMMA_PAIR(26)
+#define WGMMA_R240 WGMMA_R224, WGMMA_PAIR(28)
+#define WGMMA_R256 WGMMA_R240, WGMMA_PAIR(30)
+
+#define WGMMA_SS(N, TYPE, A, B, SUM)                                                                                               \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " SUM ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE      \
+                 " {" WGMMA_D##N "}, " A ", " B ", p, 1, 1, 0, 0;\n}"                                                              \
+                 : WGMMA_R##N                                                                                                      \
+                 : "l"(a), "l"(b), "r"(sum))
+#define WGMMA_RS(N, TYPE, A0, A1, A2, A3, B, SUM)                                                                                  \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " SUM ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE      \
+                 " {" WGMMA_D##N "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B ", p, 1, 1, 1;\n}"                                      \
+                 : WGMMA_R##N                                                                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(sum))
+
+// The products of one width; I0 .. I5: the numbers of the operands behind d. sum 0: d = a b, else d += a b. fence: between other
+// uses of d (or of A's registers) and the next product. wait: until at most PENDING of the newest groups are under way; d is
+// read only after it.
+#define WGMMA(N, I0, I1, I2, I3, I4, I5)                                                                                           \
+    template <> struct wgmma<N> {                                                                                                  \
+        template <bool BF16> DEV void ss(float (&d)[N / 8][4], u64 a, u64 b, int sum)                                              \
+        {                                                                                                                          \
+            if constexpr (BF16) {                                                                                                  \
+                WGMMA_SS(N, "bf16", "%" #I0, "%" #I1, "%" #I2);                                                                    \
+            } else {                                                                                                               \
+                WGMMA_SS(N, "f16", "%" #I0, "%" #I1, "%" #I2);                                                                     \
+            }                                                                                                                      \
+        }                                                                                                                          \
+        template <bool BF16> DEV void rs(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, int sum)                                  \
+        {                                                                                                                          \
+            if constexpr (BF16) {                                                                                                  \
+                WGMMA_RS(N, "bf16", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5);                                         \
+            } else {                                                                                                               \
+                WGMMA_RS(N, "f16", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5);                                          \
+            }                                                                                                                      \
+        }                                                                                                                          \
+        DEV void fence(float (&d)[N / 8][4]) { asm volatile("wgmma.fence.sync.aligned;" : WGMMA_R##N::"memory"); }                 \
+        template <int PENDING> DEV void wait(float (&d)[N / 8][4])                                                                 \
+        {                                                                                                                          \
+            asm volatile("wgmma.wait_group.sync.aligned %" #I0 ";" : WGMMA_R##N : "n"(PENDING) : "memory");                        \
+        }                                                                                                                          \
+    }
+WGMMA(16, 8, 9, 10, 11, 12, 13);
+WGMMA(32, 16, 17, 18, 19, 20, 21);
+WGMMA(48, 24, 25, 26, 27, 28, 29);
+WGMMA(64, 32, 33, 34, 35, 36, 37);
+WGMMA(80, 40, 41, 42, 43, 44, 45);
+WGMMA(96, 48, 49, 50, 51, 52, 53);
+WGMMA(112, 56, 57, 58, 59, 60, 61);
+WGMMA(128, 64, 65, 66, 67, 68, 69);
+WGMMA(144, 72, 73, 74, 75, 76, 77);
+WGMMA(160, 80, 81, 82, 83, 84, 85);
+WGMMA(176, 88, 89, 90, 91, 92, 93);
+WGMMA(192, 96, 97, 98, 99, 100, 101);
+WGMMA(208, 104, 105, 106, 107, 108, 109);
+WGMMA(224, 112, 113, 114, 115, 116, 117);
+WGMMA(240, 120, 121, 122, 123, 124, 125);
+WGMMA(256, 128, 129, 130, 131, 132, 133);

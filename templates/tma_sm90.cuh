@@ -1,0 +1,43 @@
+// tma_sm90.cuh: rings of tiles between one thread that loads and warps that read: barriers, places, loads.
+//
+// Of each stage a full barrier (the loading thread and TMA's bytes) and an empty one (every reading warp, when it is done with
+// the tile). Loads and reads go through the same sequence of tiles.
+#pragma once
+#include "wgmma_sm90.cuh"
+
+// The how manieth tile of a ring: which stage it goes to, and the parity of the phase in which it does.
+template <int STAGES> struct ring_place {
+    u32 turn;
+    __device__ __forceinline__ u32 stage() const { return turn % STAGES; }
+    __device__ __forceinline__ u32 parity() const { return turn / STAGES & 1u; }
+};
+
+// A ring's barriers: full of every stage, then empty of every stage.
+template <int STAGES> struct ring_barriers {
+    static constexpr int BYTES = 2 * STAGES * 8;
+    u32 address;
+
+    __device__ __forceinline__ u32 full(u32 stage) const { return address + 8 * stage; }
+    __device__ __forceinline__ u32 empty(u32 stage) const { return address + 8 * (STAGES + stage); }
+    __device__ __forceinline__ void init(u32 readers) const
+    {
+#pragma unroll
+        for (u32 i = 0; i < STAGES; i++) {
+            mbarrier_init(full(i), 1);
+            mbarrier_init(empty(i), readers);
+        }
+    }
+    // Until the readers of the tile before have left the stage; at once in the first round.
+    __device__ __forceinline__ void wait_empty(ring_place<STAGES> at) const { mbarrier_wait(empty(at.stage()), at.parity() ^ 1u); }
+    __device__ __forceinline__ void wait_full(ring_place<STAGES> at) const { mbarrier_wait(full(at.stage()), at.parity()); }
+};
+
+// ROWS rows from `token` on of one head, as a tile of COLS columns. The map's box is a panel of it.
+template <int ROWS, int COLS> DEV void load_tile(u32 to, const tensor_map *map, u32 barrier, int token, int head, int batch, u64 l2)
+{
+    using shape = panels<COLS>;
+#pragma unroll
+    for (int i = 0; i < shape::COUNT; i++) {
+        tma_load(to + static_cast<u32>(i * ROWS * shape::SPAN), map, barrier, i * shape::SPAN / 2, token, head, batch, l2);
+    }
+}

@@ -1,0 +1,56 @@
+// ptx_sm90.cuh: templates/ptx_sm90.cuh for the host: the same names and signatures. The extra arguments, always left out, say where
+// a call stands.
+#pragma once
+#include "ptx.cuh"
+
+struct alignas(64) tensor_map {
+    unsigned char opaque[128];
+};
+static_assert(sizeof(emulate_tensor_map) <= sizeof(tensor_map), "the test's driver writes the one in place of the other");
+
+DEV bool elect_one(EMULATE_PLACE) { return emulate_elect(EMULATE_HERE) != 0; }
+template <int REGISTERS> DEV void registers_down(EMULATE_PLACE) { emulate_set_registers(REGISTERS, false, EMULATE_HERE); }
+template <int REGISTERS> DEV void registers_up(EMULATE_PLACE) { emulate_set_registers(REGISTERS, true, EMULATE_HERE); }
+DEV void barrier_sync(u32 id, u32 threads, EMULATE_PLACE) { emulate_named_barrier(id, threads, EMULATE_HERE); }
+
+// ---- mbarriers --------------------------------------------------------------------------------------------------------------
+
+DEV void mbarrier_init(u32 barrier, u32 arrivals, EMULATE_PLACE) { emulate_mbarrier_init(barrier, arrivals, EMULATE_HERE); }
+DEV void mbarrier_init_fence() { emulate_mbarrier_init_fence(); }
+DEV void mbarrier_arrive(u32 barrier, EMULATE_PLACE) { emulate_mbarrier_arrive(barrier, 0, EMULATE_HERE); }
+DEV void mbarrier_arrive_expect(u32 barrier, u32 bytes, EMULATE_PLACE) { emulate_mbarrier_arrive(barrier, bytes, EMULATE_HERE); }
+DEV void mbarrier_wait(u32 barrier, u32 parity, EMULATE_PLACE) { emulate_mbarrier_wait(barrier, parity, EMULATE_HERE); }
+
+// ---- TMA ----------------------------------------------------------------------------------------------------------------------
+
+constexpr u64 L2_STREAM = 0x12F0000000000000ull;
+constexpr u64 L2_KEEP = 0x14F0000000000000ull;
+DEV void tma_load(u32 to, const tensor_map *map, u32 barrier, int x, int y, int z, int w, u64, EMULATE_PLACE)
+{
+    const int at4[4] = {x, y, z, w};
+    emulate_tma_load(to, map, barrier, at4, EMULATE_HERE);
+}
+DEV void fence_async_proxy() { emulate_fence_async_proxy(); }
+
+// ---- wgmma --------------------------------------------------------------------------------------------------------------------
+
+DEV void wgmma_commit(EMULATE_PLACE) { emulate_wgmma_commit(EMULATE_HERE); }
+template <int N> struct wgmma {
+    static_assert(N % 16 == 0 && N >= 16 && N <= 256, "a width of templates/ptx_sm90.cuh");
+    template <bool BF16> DEV void ss(float (&d)[N / 8][4], u64 a, u64 b, int sum, EMULATE_PLACE)
+    {
+        emulate_wgmma_call call = {d[0], N, a, b, nullptr, {}, sum, BF16};
+        emulate_wgmma(&call, EMULATE_HERE);
+    }
+    template <bool BF16> DEV void rs(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, int sum, EMULATE_PLACE)
+    {
+        emulate_wgmma_call call = {d[0], N, 0, b, a, {}, sum, BF16};
+        emulate_wgmma(&call, EMULATE_HERE);
+    }
+    DEV void fence(float (&d)[N / 8][4], EMULATE_PLACE)
+    {
+        emulate_wgmma_call call = {d[0], N, 0, 0, nullptr, {}, 0, false};
+        emulate_wgmma_fence(&call, EMULATE_HERE);
+    }
+    template <int PENDING> DEV void wait(float (&)[N / 8][4], EMULATE_PLACE) { emulate_wgmma_wait(PENDING, EMULATE_HERE); }
+};

@@ -1,0 +1,129 @@
+/*
+ * words.c: a problem as text reads back as the problem that it was, as far as it is compiled in; a spec's
+ * path is one word of a shell.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "gen.h"
+
+static struct problem parse(const struct signature *sig, const char *text)
+{
+    struct problem p;
+    lathe_error err = {0};
+    if (problem_parse(sig, text, &p, &err) != LATHE_OK)
+        check_fail(__FILE__, __LINE__, err.text);
+    return p;
+}
+
+/* Bits of tensor inputs: scalars and outputs are never compiled in. */
+static uint32_t inputs(const struct signature *sig)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].role == ROLE_INPUT)
+            bits |= 1u << i;
+    return bits;
+}
+
+static void same_code(const struct signature *sig, const struct problem *a, const struct problem *b)
+{
+    CHECK_EQ(a->dtype, b->dtype);
+    CHECK_EQ(a->dim[SYM_D], b->dim[SYM_D]);
+    CHECK_EQ(a->dim[SYM_D_V], b->dim[SYM_D_V]);
+    CHECK_EQ(a->dim[SYM_N], b->dim[SYM_N]);
+    CHECK_EQ(a->present & inputs(sig), b->present & inputs(sig));
+    CHECK_EQ(a->unaligned, b->unaligned);
+    for (int i = 0; i < sig->n_args; i++)
+        CHECK_EQ(a->arg_dtype[i], b->arg_dtype[i]);
+}
+
+static void read_back(const struct signature *sig, const char *text)
+{
+    struct text_buf built = {0};
+    const struct problem p = parse(sig, text);
+    problem_built_text(sig, &p, &built);
+    CHECK(built.data != NULL);
+    const struct problem again = parse(sig, built.data);
+    same_code(sig, &p, &again);
+    text_free(&built);
+}
+
+static struct ir *load(const char *name, const char *text)
+{
+    struct diag diag = {0};
+    struct ir *ir = spec_load(name, text, strlen(text), &diag);
+    if (!ir)
+        check_fail(__FILE__, __LINE__, name);
+    return ir;
+}
+
+TEST(problems_of_every_shipped_spec_read_back)
+{
+    int n = 0;
+    for (const struct embedded *e = embedded_files; e->name; e++) {
+        struct signature sig;
+        char text[512];
+        size_t size;
+        if (strncmp(e->name, "specs/", 6) != 0 || strcmp(e->name, "specs/prelude.lua") == 0)
+            continue;
+        struct ir *ir = load(e->name, e->data);
+        signature_make(ir, LATHE_FORWARD, &sig);
+        const bool attention = strcmp(sig.kind, "attention") == 0;
+        size = (size_t)snprintf(text, sizeof text, "dtype=f16,%s", attention ? "h=4,d=96,d_v=64" : "n=777");
+        for (int k = 0; k < sig.n_free; k++)
+            size += (size_t)snprintf(text + size, sizeof text - size, ",%s=5", sig.free_name[k]);
+        read_back(&sig, text);
+        for (int i = 0; i < sig.n_args; i++)
+            if (sig.arg[i].role == ROLE_INPUT && sig.arg[i].optional) {
+                snprintf(text + size, sizeof text - size, ",%s=none", sig.arg[i].name);
+                read_back(&sig, text);
+            }
+        ir_free(ir);
+        n++;
+    }
+    CHECK(n > 15);
+}
+
+static const char CHOICES[] =
+    "return attention { inputs = { bias = tensor(\"float\", \"h\", \"width\", { optional = true }) },\n"
+    "  score_mod = function(s, at, x) return s + x.bias(at.h, 0) end }\n";
+
+TEST(choices_read_back)
+{
+    struct signature sig;
+    struct text_buf text = {0};
+    struct ir *ir = load("choices.lua", CHOICES);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    read_back(&sig, "width=3,bias=f16");
+    read_back(&sig, "width=3,bias=none");
+    read_back(&sig, "width=3,dtype=f32,unaligned=q+o");
+    read_back(&sig, "bias=none,unaligned=v");
+    const struct problem p = parse(&sig, "b=3,h=4,q=7,width=3,bias=f16,d=64,unaligned=k+v");
+    spec_words("a dir/it's.lua", &sig, &p, &text);
+    CHECK_STR(text.data, "'a dir/it'\\''s.lua' --problem dtype=bf16,d=64,width=3,bias=f16,unaligned=k+v");
+    text_free(&text);
+    problem_text(&sig, &p, &text);
+    CHECK_STR(text.data, "dtype=bf16,b=3,h=4,h_kv=4,q=7,kv=7,d=64,d_v=64,width=3");
+    text_free(&text);
+    ir_free(ir);
+}
+
+TEST(wrong_names_of_unaligned_tensors)
+{
+    static const char *const WRONG[] = {"unaligned=",    "unaligned=q+",  "unaligned=+",
+                                        "unaligned=q+q", "unaligned=lse", "unaligned=k,unaligned=v",
+                                        "unaligned=q+x", "unaligned=qk"};
+    struct signature sig;
+    struct problem p;
+    struct ir *ir = load("choices.lua", CHOICES);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    for (size_t i = 0; i < sizeof WRONG / sizeof WRONG[0]; i++) {
+        lathe_error err = {0};
+        CHECK_EQ(problem_parse(&sig, WRONG[i], &p, &err), LATHE_ARG);
+        CHECK_HAS(err.text, "unaligned");
+    }
+    ir_free(ir);
+}
