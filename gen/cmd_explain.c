@@ -81,14 +81,28 @@ static void print_source(const struct source *s, const struct problem *p)
     }
 }
 
+/* Templates that come before the chosen one. */
+static void print_refusals(const struct ir *ir, const struct options *o, const struct problem *p,
+                           const struct device *device)
+{
+    lathe_error why;
+    plan_refusals(ir, o->pass, p, device, &why);
+    for (const char *line = why.text; *line;) {
+        const int size = (int)strcspn(line, "\n");
+        printf("  not chosen    %.*s\n", size, line);
+        line += size + (line[size] == '\n');
+    }
+}
+
 static int explain(const struct ir *ir, const struct options *o, const struct signature *sig,
                    const struct problem *p, const struct device *device)
 {
     struct plan plan;
     struct source source;
+    const struct device wish = device_wish(device, o);
     lathe_error err = {0};
     printf("%s\n", device->arch);
-    lathe_status status = plan_pick(ir, o->pass, p, device, &plan, &err);
+    lathe_status status = plan_pick(ir, o->pass, p, &wish, &plan, &err);
     if (status == LATHE_UNSUPPORTED) {
         printf("  not served\n%s\n", err.text);
         return CODE_FAILED;
@@ -96,6 +110,7 @@ static int explain(const struct ir *ir, const struct options *o, const struct si
     if (status != LATHE_OK)
         return complain_error(&err);
     print_plan(ir, &plan);
+    print_refusals(ir, o, p, &wish);
     memset(&source, 0, sizeof source);
     status = emit(ir, o->pass, sig, p, device, &plan, &source, &err);
     if (status == LATHE_OK)

@@ -23,12 +23,13 @@ int tool_source(const struct ir *ir, const struct options *o, const struct devic
     struct signature sig;
     struct problem problem;
     struct plan plan;
+    const struct device wish = device_wish(device, o);
     lathe_error err = {0};
     memset(out, 0, sizeof *out);
     signature_make(ir, o->pass, &sig);
     lathe_status status = problem_parse(&sig, o->problem, &problem, &err);
     if (status == LATHE_OK)
-        status = plan_pick(ir, o->pass, &problem, device, &plan, &err);
+        status = plan_pick(ir, o->pass, &problem, &wish, &plan, &err);
     if (status == LATHE_OK)
         status = emit(ir, o->pass, &sig, &problem, device, &plan, out, &err);
     return status == LATHE_OK ? CODE_OK : complain_error(&err);

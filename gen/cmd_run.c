@@ -39,6 +39,7 @@ static lathe_status open_session(struct session *s, lathe_error *err)
     const lathe_options options = {
         .device = o->device, .cache_dir = o->cache_dir, .log = log_line, .log_user = s};
     TRY(lathe_ctx_create(&s->ctx, &options, err));
+    s->ctx->device = device_wish(&s->ctx->device, o);
     s->driver = lathe_ctx_device(s->ctx) == LATHE_DEVICE_HOST ? NULL : s->ctx->driver;
     TRY(lathe_spec_load(&s->spec, o->operand[0], err));
     run_args(s->run, s->arg);

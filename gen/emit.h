@@ -84,7 +84,7 @@ struct params {
     struct launch *launch; /* gets a copy of the rows from params_close; NULL: members only */
     uint32_t offset;
     uint32_t before; /* bytes of the block in front of the struct */
-    bool failed; /* more than MAX_PARAMS, or no memory */
+    bool failed;     /* more than MAX_PARAMS, or no memory */
     int n;
     struct param row[MAX_PARAMS];
 };

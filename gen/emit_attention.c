@@ -491,7 +491,10 @@ enum {
     MOD_BLOCK_THREADS = 256,
     MAP_BLOCK_THREADS = 256
 }; /* vector_mod.cuh, tilemap.cuh */
-enum { HOPPER_ROWS = 64, LOADER_THREADS = 128 }; /* attention_fwd_sm90.cuh: rows of a warpgroup, and who loads */
+enum {
+    HOPPER_ROWS = 64,
+    LOADER_THREADS = 128
+}; /* attention_fwd_sm90.cuh: rows of a warpgroup, and who loads */
 
 /* One struct mod_params serves all mods; the rows differ. */
 static void add_mod(struct attention *a, const struct layout *l, int tensor, struct source *out,
@@ -542,27 +545,30 @@ static void add_map(struct attention *a, struct layout *l, const struct plan *pl
 }
 
 /* The largest power of two that divides a row is the box's row, up to 128 bytes: panels of wgmma_sm90.cuh. */
-static void add_tensor_map(struct launch *launch, const struct params *p, const struct problem *problem, int which,
-                           const struct plan *plan)
+static void add_tensor_map(struct launch *launch, const struct params *p, const struct problem *problem,
+                           int which, const struct plan *plan)
 {
     const bool key = which != TENSOR_Q;
     const int row_bytes = 2 * (which == TENSOR_V ? plan->dv_pad : plan->d_pad);
     struct tensor_map_row *m = &launch->map[launch->n_maps++];
-    *m = (struct tensor_map_row){.offset = (uint32_t)which * TENSOR_MAP_BYTES,
-                                 .data = p->before + (uint32_t)which * 8,
-                                 .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
-                                 .dim = {which == TENSOR_V ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q,
-                                         key ? SYM_H_KV : SYM_H, SYM_B},
-                                 .dtype = (uint8_t)problem->dtype,
-                                 .swizzle = row_bytes % 128 == 0 ? 128 : row_bytes % 64 == 0 ? 64 : 32,
-                                 .box_tokens = (uint16_t)(key ? plan->bn : HOPPER_ROWS)};
+    *m = (struct tensor_map_row){
+        .offset = (uint32_t)which * TENSOR_MAP_BYTES,
+        .data = p->before + (uint32_t)which * 8,
+        .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
+        .dim = {which == TENSOR_V ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
+        .dtype = (uint8_t)problem->dtype,
+        .swizzle = row_bytes % 128 == 0  ? 128
+                   : row_bytes % 64 == 0 ? 64
+                                         : 32,
+        .box_tokens = (uint16_t)(key ? plan->bn : HOPPER_ROWS)};
 }
 
 static void add_forward(struct attention *a, const struct layout *l, const struct plan *plan,
                         struct source *out)
 {
     static const char *const name[] = {"q", "k", "v", "o"};
-    struct launch *launch = add_launch(out, a->e, "fwd", plan->warps * 32 + (plan->tma ? LOADER_THREADS : 0), plan->smem_bytes);
+    struct launch *launch =
+        add_launch(out, a->e, "fwd", plan->warps * 32 + (plan->tma ? LOADER_THREADS : 0), plan->smem_bytes);
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, SYM_H, 1);

@@ -28,7 +28,8 @@ static struct param *add_row(struct params *p, enum param_kind kind, int arg, in
         return &none;
     }
     struct param *row = &p->row[p->n++];
-    *row = (struct param){.kind = (uint8_t)kind, .arg = (int16_t)arg, .dim = (int16_t)dim, .offset = p->before + at};
+    *row = (struct param){
+        .kind = (uint8_t)kind, .arg = (int16_t)arg, .dim = (int16_t)dim, .offset = p->before + at};
     return row;
 }
 

@@ -291,7 +291,8 @@ static inline int64_t product_value(const struct product *p, const struct proble
    (of q, k, v, o) whose rows do not start at multiples of 16 bytes. Errors ARG. */
 lathe_status problem_parse(const struct signature *sig, const char *text, struct problem *out,
                            lathe_error *err);
-/* Does a spec of this signature know every name in the text? A library of several specs gives each its own. */
+/* Does a spec of this signature know every name in the text? A library of several specs gives each its own.
+ */
 bool problem_is_of(const struct signature *sig, const char *text);
 
 /* ---- words.c: a problem as text that problem_parse reads ---------------------------------------- */
@@ -430,8 +431,8 @@ struct plan {
     int smem_bytes;
     char reason[512]; /* for `lathe explain` */
 };
-/* The first template that takes the problem, or the one that device->template_name asks for. UNSUPPORTED lists
-   every refusal, a line each. */
+/* The first template that takes the problem, or the one that device->template_name asks for. UNSUPPORTED
+   lists every refusal, a line each. */
 lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                        const struct device *device, struct plan *out, lathe_error *err);
 /* Why the templates before the picked one do not serve: a line each, as in plan_pick's error. */

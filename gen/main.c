@@ -107,7 +107,8 @@ enum option {
     OPT_NAME,
     OPT_JOBS,
     OPT_CC,
-    OPT_CACHE
+    OPT_CACHE,
+    OPT_TEMPLATE
 };
 
 static const struct option_row {
@@ -129,6 +130,8 @@ static const struct option_row {
     {"--problem", OPT_PROBLEM, IN_GEN | IN_COMPILE | IN_RUN | IN_EXPLAIN, "P",
      "sizes and dtype: dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128\n"
      "                        (rowwise: dtype=bf16,rows=16384,n=8192); all have defaults"},
+    {"--template", OPT_TEMPLATE, IN_GEN | IN_COMPILE | IN_RUN | IN_EXPLAIN, "NAME",
+     "plan with this template or none (default: the first that serves)"},
     {"-o", OPT_OUT, IN_AOT, "DIR", "folder to write into, made if there is none"},
     {"-o", OPT_OUT, IN_GEN | IN_COMPILE, "FILE", "where to write (- is standard output)"},
     {"--device", OPT_DEVICE, IN_RUN, "auto|host|cuda:N",
@@ -363,6 +366,8 @@ static bool take_option(const struct option_row *row, const char *text, struct o
         return take_text(row->name, text, &o->cc);
     case OPT_CACHE:
         return take_text(row->name, text, &o->cache);
+    case OPT_TEMPLATE:
+        return take_text(row->name, text, &o->template_name);
     }
     return false;
 }

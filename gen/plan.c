@@ -151,14 +151,13 @@ static bool attention_sm80_ok(const struct request *r, struct plan *plan, char *
 
 /* ---- attention on Hopper ------------------------------------------------------------------------ */
 
-/* Warps that compute; stages of K and V each. First fit by dims and shared memory. Registers of a thread: BN / 2
-   scores, BN / 4 weights and DV_PAD / 2 of o, of 240 (8 warps),
-   160 (12) or 112 (16). */
+/* Warps that compute; stages of K and V each. First fit by dims and shared memory. Registers of a thread: BN
+   / 2 scores, BN / 4 weights and DV_PAD / 2 of o, of 240 (8 warps), 160 (12) or 112 (16). */
 static const struct tile_row HOPPER_TILES[] = {
-    {32, 32, 256, 64, 4, 16, false, 90, 90},   {64, 64, 192, 96, 3, 12, false, 90, 90},
-    {96, 96, 128, 128, 2, 8, false, 90, 90},   {128, 128, 128, 128, 2, 8, false, 90, 90},
-    {192, 128, 128, 96, 2, 8, false, 90, 90},  {192, 192, 128, 96, 2, 8, false, 90, 90},
-    {128, 256, 128, 64, 2, 8, false, 90, 90},  {256, 256, 128, 64, 2, 8, false, 90, 90},
+    {32, 32, 256, 64, 4, 16, false, 90, 90},  {64, 64, 192, 96, 3, 12, false, 90, 90},
+    {96, 96, 128, 128, 2, 8, false, 90, 90},  {128, 128, 128, 128, 2, 8, false, 90, 90},
+    {192, 128, 128, 96, 2, 8, false, 90, 90}, {192, 192, 128, 96, 2, 8, false, 90, 90},
+    {128, 256, 128, 64, 2, 8, false, 90, 90}, {256, 256, 128, 64, 2, 8, false, 90, 90},
 };
 
 /* hopper_smem_bytes of attention_fwd_sm90.cuh. */

@@ -192,8 +192,8 @@ void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p);
 struct device {
     int sm; /* 80, 90, ... compute capability major * 10 + minor */
     int sm_count;
-    int smem_bytes; /* opt-in maximum for one block */
-    char arch[16];  /* "sm_80", "sm_90a": what the compiler is told */
+    int smem_bytes;         /* opt-in maximum for one block */
+    char arch[16];          /* "sm_80", "sm_90a": what the compiler is told */
     char template_name[24]; /* the one template to plan with, which somebody asked for by name; "": any */
 };
 

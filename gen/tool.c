@@ -132,6 +132,14 @@ bool device_parse(const char *text, struct device *out)
     return false;
 }
 
+struct device device_wish(const struct device *device, const struct options *o)
+{
+    struct device d = *device;
+    if (o->template_name)
+        snprintf(d.template_name, sizeof d.template_name, "%s", o->template_name);
+    return d;
+}
+
 bool write_file(const char *path, const void *data, size_t size)
 {
     const bool to_stdout = strcmp(path, "-") == 0;

@@ -40,8 +40,9 @@ struct options {
     lathe_pass pass;
     int n_archs;
     struct device arch[MAX_ARCHS];
-    const char *problem; /* NULL: all defaults */
-    int n_problems;      /* of aot */
+    const char *problem;       /* NULL: all defaults */
+    const char *template_name; /* NULL: any */
+    int n_problems;            /* of aot */
     const char **problems;
     bool both_passes; /* of aot: forward and backward */
     const char *name;
@@ -70,6 +71,8 @@ struct ir *tool_spec(const char *name, int *code);
 bool tool_spec_readable(const char *name);
 /* "sm_90a" -> numbers. False: complained. */
 bool device_parse(const char *text, struct device *out);
+/* The same device, with the template that was asked for. */
+struct device device_wish(const struct device *device, const struct options *o);
 /* Write all bytes; "-" is standard output. False: complained. */
 bool write_file(const char *path, const void *data, size_t size);
 double seconds_now(void);                                                 /* monotonic */

@@ -436,8 +436,8 @@ lathe_status lathe__params_fill(const struct launch *launch, const struct signat
                                 const struct problem *problem, const struct bound_args *bound,
                                 const char *workspace, const size_t *work_offset, unsigned char *block,
                                 lathe_error *err);
-/* tensor_map.c: the tensor maps of a block whose other fields are filled; it is aligned to 64 bytes. Errors: ARG,
-   CUDA. */
+/* tensor_map.c: the tensor maps of a block whose other fields are filled; it is aligned to 64 bytes. Errors:
+   ARG, CUDA. */
 lathe_status lathe__maps_fill(const struct driver *driver, const struct launch *launch,
                               const struct problem *problem, unsigned char *block, lathe_error *err);
 /* Blocks of one kernel; 0: nothing to do. Errors ARG: more than a grid can hold. */

@@ -18,8 +18,8 @@ struct tensor {
     uint64_t stride[RANK - 1]; /* bytes, of dims 1 to 3 */
 };
 
-/* False: the tensor is empty, and no kernel loads from it. The stride of a dim of one element is 0 in the block
-   and never used; TMA wants a multiple of 16 there all the same. */
+/* False: the tensor is empty, and no kernel loads from it. The stride of a dim of one element is 0 in the
+   block and never used; TMA wants a multiple of 16 there all the same. */
 static bool read_tensor(const struct tensor_map_row *row, const struct problem *problem,
                         const unsigned char *block, struct tensor *out)
 {
@@ -60,10 +60,11 @@ lathe_status lathe__maps_fill(const struct driver *driver, const struct launch *
         if (!read_tensor(row, problem, block, &t))
             continue;
         if (encode(driver, row, &t, block + row->offset) != CU_SUCCESS)
-            return lathe__fail(err, LATHE_ARG,
-                               "kernel %s: expected a tensor that TMA takes (strides of 16 to 2^40 bytes), given "
-                               "strides of %" PRIu64 ", %" PRIu64 " and %" PRIu64 " bytes",
-                               launch->entry, t.stride[2], t.stride[1], t.stride[0]);
+            return lathe__fail(
+                err, LATHE_ARG,
+                "kernel %s: expected a tensor that TMA takes (strides of 16 to 2^40 bytes), given "
+                "strides of %" PRIu64 ", %" PRIu64 " and %" PRIu64 " bytes",
+                launch->entry, t.stride[2], t.stride[1], t.stride[0]);
     }
     return LATHE_OK;
 }

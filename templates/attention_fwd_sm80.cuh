@@ -270,10 +270,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         copy_commit();
         if constexpr (variant::DIAG) {
             if (queue[1] >= 0) { // of the tile after this one: the barrier of the next round makes it visible
-                fill_diagonals<cfg::BM, cfg::BN, THREADS>(shared + shared_layout::DIAG +
-                                                              (shared_layout::DIAG_BYTES - diag_table),
-                                                          a, row0 + p.z.q_start, (queue[1] >> 1) * cfg::BN,
-                                                          static_cast<int>(threadIdx.x));
+                fill_diagonals<cfg::BM, cfg::BN, THREADS>(
+                    shared + shared_layout::DIAG + (shared_layout::DIAG_BYTES - diag_table), a,
+                    row0 + p.z.q_start, (queue[1] >> 1) * cfg::BN, static_cast<int>(threadIdx.x));
             }
         }
         const auto middle = [&] {

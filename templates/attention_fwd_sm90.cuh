@@ -1,8 +1,9 @@
 // attention_fwd_sm90.cuh: attention forward for sm_90a: TMA, wgmma, warpgroups with roles of their own.
 //
-// A block takes BM query rows of one head. One warp of the first warpgroup walks the key tiles that the mask leaves and loads
-// them; the other warpgroups own 64 rows each: scores, weights and o stay in their registers. Q K of a tile runs with P V of the
-// tile before, under the softmax between them. Warpgroups meet only at the rings' barriers.
+// A block takes BM query rows of one head. One warp of the first warpgroup walks the key tiles that the mask
+// leaves and loads them; the other warpgroups own 64 rows each: scores, weights and o stay in their
+// registers. Q K of a tile runs with P V of the tile before, under the softmax between them. Warpgroups meet
+// only at the rings' barriers.
 #pragma once
 #include "attention_parts.cuh"
 #include "tma_sm90.cuh"
@@ -12,13 +13,17 @@ static_assert(
     "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
     "and the notes below name the first one that is missing");
 static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
-static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0, "cfg::D and cfg::D_V are multiples of 8: TMA takes strides of 16 bytes");
-static_assert(cfg::D_PAD == round_up(cfg::D, 16), "cfg::D_PAD is cfg::D rounded up to 16, the depth of one wgmma");
+static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0,
+              "cfg::D and cfg::D_V are multiples of 8: TMA takes strides of 16 bytes");
+static_assert(cfg::D_PAD == round_up(cfg::D, 16),
+              "cfg::D_PAD is cfg::D rounded up to 16, the depth of one wgmma");
 static_assert(cfg::DV_PAD == round_up(cfg::D_V, 16) && cfg::DV_PAD <= 256,
               "cfg::DV_PAD is cfg::D_V rounded up to 16, and at most 256, the width of one wgmma");
-static_assert(cfg::WARPS == 8 || cfg::WARPS == 12 || cfg::WARPS == 16, "cfg::WARPS, those that compute, is 8, 12 or 16");
+static_assert(cfg::WARPS == 8 || cfg::WARPS == 12 || cfg::WARPS == 16,
+              "cfg::WARPS, those that compute, is 8, 12 or 16");
 static_assert(cfg::BM == 16 * cfg::WARPS, "cfg::BM is 16 cfg::WARPS: a warp owns 16 rows");
-static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128, "cfg::BN is a multiple of 16 in 16 .. 128");
+static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
+              "cfg::BN is a multiple of 16 in 16 .. 128");
 static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 
 struct hopper_params { // what the kernel takes; the maps are made of the rest at launch
@@ -32,7 +37,8 @@ struct hopper_params { // what the kernel takes; the maps are made of the rest a
 //     slab = 64 * max(d_pad, o_f32 ? 0 : dv_pad) * 2;
 //     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
 //     smem = warps / 4 * slab + k + v + 32 * stages + 64 + (diag ? warps / 4 * 8 * (64 + bn) : 0);
-__host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int d_pad, int dv_pad, bool o_f32, bool diag)
+__host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int d_pad, int dv_pad,
+                                                    bool o_f32, bool diag)
 {
     const int slab = 64 * max_of(d_pad, o_f32 ? 0 : dv_pad) * 2;
     const int k = round_up(stages * bn * d_pad * 2, 1024);
@@ -40,24 +46,28 @@ __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stage
     return warps / 4 * slab + k + v + 32 * stages + 64 + (diag ? warps / 4 * 8 * (64 + bn) : 0);
 }
 
-struct shared_layout { // offsets in bytes
+struct shared_layout {                            // offsets in bytes
     static constexpr int GROUPS = cfg::WARPS / 4; // warpgroups that compute
     static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
     static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * 2;
     static constexpr int Q_BYTES = 64 * cfg::D_PAD * 2; // of a warpgroup
-    static constexpr int SLAB = 64 * max_of(cfg::D_PAD, cfg::O_F32 ? 0 : cfg::DV_PAD) * 2; // its Q, and later its o
+    static constexpr int SLAB =
+        64 * max_of(cfg::D_PAD, cfg::O_F32 ? 0 : cfg::DV_PAD) * 2; // its Q, and later its o
     static constexpr int Q = 0;
     static constexpr int K = GROUPS * SLAB; // stages, one after the other
     static constexpr int V = K + round_up(cfg::STAGES * K_BYTES, 1024);
-    static constexpr int TILES = V + round_up(cfg::STAGES * V_BYTES, 1024); // which tile is in each stage of K: 4 bytes
+    static constexpr int TILES =
+        V + round_up(cfg::STAGES * V_BYTES, 1024); // which tile is in each stage of K: 4 bytes
     static constexpr int K_RING = TILES + 32;
     static constexpr int V_RING = K_RING + ring_barriers<cfg::STAGES>::BYTES;
     static constexpr int Q_FULL = V_RING + ring_barriers<cfg::STAGES>::BYTES;
     static constexpr int DIAG = Q_FULL + 32;
     static constexpr int DIAG_BYTES = 4 * (64 + cfg::BN); // of one table; a warpgroup has two
     static constexpr int BYTES = DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0);
-    static_assert(Q_FULL + 8 <= DIAG && cfg::STAGES * 4 <= 32 && Q_BYTES % 1024 == 0 && SLAB % 1024 == 0, "places do not overlap");
-    static_assert(BYTES == hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::D_PAD, cfg::DV_PAD, cfg::O_F32, variant::DIAG),
+    static_assert(Q_FULL + 8 <= DIAG && cfg::STAGES * 4 <= 32 && Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
+                  "places do not overlap");
+    static_assert(BYTES == hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::D_PAD, cfg::DV_PAD,
+                                             cfg::O_F32, variant::DIAG),
                   "the planner counts the same bytes");
     static_assert(BYTES <= 232448, "a block has at most 227 KiB of shared memory");
 };
@@ -70,10 +80,13 @@ constexpr int DB = cfg::DV_PAD / 8;
 constexpr int LOADER_REGISTERS = cfg::WARPS == 8 ? 24 : 32;
 constexpr int WORKER_REGISTERS = cfg::WARPS == 8 ? 240 : cfg::WARPS == 12 ? 160 : 112;
 
-// ---- which rows --------------------------------------------------------------------------------------------
+// ---- which rows ----------------------------------------------------------------------------------------
 
 // Number of the thread's warpgroup among those that compute, as one register for the warp.
-DEV u32 worker_group() { return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0); }
+DEV u32 worker_group()
+{
+    return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0);
+}
 
 // One tile of query rows a block, longest rows first. `warp`: of those that compute.
 DEV work_place find_place(const sizes &z, int warp)
@@ -94,14 +107,16 @@ DEV work_place find_place(const sizes &z, int warp)
     return at;
 }
 
-// ---- the warp that loads ---------------------------------------------------------------------------------------
+// ---- the warp that loads -------------------------------------------------------------------------------
 
 struct rings {
     ring_barriers<cfg::STAGES> k, v;
     u32 q_full;
     DEV rings at(u32 shared)
     {
-        return {{shared + shared_layout::K_RING}, {shared + shared_layout::V_RING}, shared + shared_layout::Q_FULL};
+        return {{shared + shared_layout::K_RING},
+                {shared + shared_layout::V_RING},
+                shared + shared_layout::Q_FULL};
     }
 };
 
@@ -119,7 +134,8 @@ DEV const u8 *find_map_row(const attention_params &p, const work_place &at)
 using place = ring_place<cfg::STAGES>;
 
 // The number and class of the tile stands beside its K.
-DEV void load_k(const hopper_params &params, const rings &ring, u32 shared, place at, int tile, int h_kv, int b)
+DEV void load_k(const hopper_params &params, const rings &ring, u32 shared, place at, int tile, int h_kv,
+                int b)
 {
     const u32 full = ring.k.full(at.stage());
     ring.k.wait_empty(at);
@@ -128,18 +144,19 @@ DEV void load_k(const hopper_params &params, const rings &ring, u32 shared, plac
         mbarrier_arrive(full);
     } else {
         mbarrier_arrive_expect(full, shared_layout::K_BYTES);
-        load_tile<cfg::BN, cfg::D_PAD>(shared + shared_layout::K + at.stage() * shared_layout::K_BYTES, &params.k, full,
-                                       (tile >> 1) * cfg::BN, h_kv, b, L2_KEEP);
+        load_tile<cfg::BN, cfg::D_PAD>(shared + shared_layout::K + at.stage() * shared_layout::K_BYTES,
+                                       &params.k, full, (tile >> 1) * cfg::BN, h_kv, b, L2_KEEP);
     }
 }
 
-DEV void load_v(const hopper_params &params, const rings &ring, u32 shared, place at, int tile, int h_kv, int b)
+DEV void load_v(const hopper_params &params, const rings &ring, u32 shared, place at, int tile, int h_kv,
+                int b)
 {
     const u32 full = ring.v.full(at.stage());
     ring.v.wait_empty(at);
     mbarrier_arrive_expect(full, shared_layout::V_BYTES);
-    load_tile<cfg::BN, cfg::DV_PAD>(shared + shared_layout::V + at.stage() * shared_layout::V_BYTES, &params.v, full,
-                                    (tile >> 1) * cfg::BN, h_kv, b, L2_KEEP);
+    load_tile<cfg::BN, cfg::DV_PAD>(shared + shared_layout::V + at.stage() * shared_layout::V_BYTES,
+                                    &params.v, full, (tile >> 1) * cfg::BN, h_kv, b, L2_KEEP);
 }
 
 // Q, then K of each tile together with V of the one before; after the last tile END takes a stage of K.
@@ -158,8 +175,8 @@ DEV void load_all(const hopper_params &params, u32 shared)
         mbarrier_arrive_expect(ring.q_full, shared_layout::GROUPS * shared_layout::Q_BYTES);
 #pragma unroll 1
         for (int i = 0; i < shared_layout::GROUPS; i++) {
-            load_tile<64, cfg::D_PAD>(shared + static_cast<u32>(shared_layout::Q + i * shared_layout::SLAB), &params.q, ring.q_full,
-                                      at.row0 + 64 * i, at.h, at.b, L2_STREAM);
+            load_tile<64, cfg::D_PAD>(shared + static_cast<u32>(shared_layout::Q + i * shared_layout::SLAB),
+                                      &params.q, ring.q_full, at.row0 + 64 * i, at.h, at.b, L2_STREAM);
         }
     }
     tile_cursor cursor{TILE_NONE};
@@ -180,7 +197,7 @@ DEV void load_all(const hopper_params &params, u32 shared)
     } while (before != tile_cursor::END);
 }
 
-// ---- the warps that compute ------------------------------------------------------------------------------------
+// ---- the warps that compute ----------------------------------------------------------------------------
 
 struct warp_work {
     thread_rows<1> rows;
@@ -194,7 +211,10 @@ struct tile_reader { // of one warp
     u32 turn; // tile of K at hand; V is read one tile later
 
     // Of its warpgroup. Found anew for each tile: a register less in between.
-    __device__ __forceinline__ u32 q() const { return shared + shared_layout::Q + worker_group() * shared_layout::SLAB; }
+    __device__ __forceinline__ u32 q() const
+    {
+        return shared + shared_layout::Q + worker_group() * shared_layout::SLAB;
+    }
     __device__ __forceinline__ place k_place() const { return {turn}; }
     __device__ __forceinline__ place v_place() const { return {turn - 1}; }
 
@@ -207,8 +227,8 @@ struct tile_reader { // of one warp
     }
     __device__ __forceinline__ void start_scores(warp_work &w) const
     {
-        start_qk<cfg::element, cfg::BN, cfg::D_PAD>(w.s[0], q(),
-                                                    shared + shared_layout::K + k_place().stage() * shared_layout::K_BYTES);
+        start_qk<cfg::element, cfg::BN, cfg::D_PAD>(
+            w.s[0], q(), shared + shared_layout::K + k_place().stage() * shared_layout::K_BYTES);
     }
     __device__ __forceinline__ void start_output(warp_work &w) const
     {
@@ -253,10 +273,12 @@ DEV u32 make_diagonals(const at_head &a, const tile_reader &reader, int q0, int 
     if constexpr (variant::DIAG) {
         const u32 group = worker_group();
         const int thread = static_cast<int>(fresh_thread() % 128);
-        const u32 table = reader.shared + shared_layout::DIAG + (2 * group + (reader.turn & 1u)) * shared_layout::DIAG_BYTES;
+        const u32 table = reader.shared + shared_layout::DIAG +
+                          (2 * group + (reader.turn & 1u)) * shared_layout::DIAG_BYTES;
         fill_diagonals<64, cfg::BN, 128>(table, a, q0, (tile >> 1) * cfg::BN, thread);
         barrier_sync(1 + group, 128);
-        return table + static_cast<u32>((thread / 32 * 16 + lane_id() / 4 - 2 * (lane_id() & 3) + cfg::BN - 1) * 4);
+        return table +
+               static_cast<u32>((thread / 32 * 16 + lane_id() / 4 - 2 * (lane_id() & 3) + cfg::BN - 1) * 4);
     } else {
         return 0;
     }
@@ -334,14 +356,15 @@ DEV void compute(const hopper_params &params, u32 shared)
         store_o_f32(w.o, static_cast<float *>(p.o) + o_head, p.o_t, end, p.z.len_q);
     } else {
         barrier_sync(1 + worker_group(), 128); // no one reads this Q any more
-        store_o(w.o, reader.q() + static_cast<u32>(end_warp % 4 * 16 * cfg::DV_PAD * 2), static_cast<cfg::element *>(p.o) + o_head, p.o_t,
-                end, p.z.len_q);
+        store_o(w.o, reader.q() + static_cast<u32>(end_warp % 4 * 16 * cfg::DV_PAD * 2),
+                static_cast<cfg::element *>(p.o) + o_head, p.o_t, end, p.z.len_q);
     }
 }
 
 // ---- kernel ---------------------------------------------------------------------------------------------
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) LATHE_ENTRY(fwd)(const __grid_constant__ hopper_params params)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    LATHE_ENTRY(fwd)(const __grid_constant__ hopper_params params)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const u32 shared = shared_address(shared_bytes);

@@ -1,5 +1,6 @@
-// attention_parts.cuh: what the attention kernels have in common around their main loops: where a thread works, which key
-// tiles there are, and the end of the rows. o[m][b][2 r + j] is a thread's fragment as in rows.cuh.
+// attention_parts.cuh: what the attention kernels have in common around their main loops: where a thread
+// works, which key tiles there are, and the end of the rows. o[m][b][2 r + j] is a thread's fragment as in
+// rows.cuh.
 #pragma once
 #include "mma_sm80.cuh"
 #include "rows.cuh"
@@ -70,8 +71,8 @@ struct sum_of_four {
 
 // o times the variant's factor; finals to memory, by one thread of the four of a row.
 template <int MT, int DB>
-DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attention_params &p, const at_head &a,
-                     const work_place &at)
+DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attention_params &p,
+                     const at_head &a, const work_place &at)
 {
 #pragma unroll
     for (int r = 0; r < 2 * MT; r++) {
@@ -119,8 +120,8 @@ DEV void store_o_f32(const float (&o)[MT][DB][4], float *out, i64 row_stride, co
 // Through shared memory, which no one reads any more: a warp's rows become whole 16-byte pieces.
 // `staging`: shared memory for the rows of this warp.
 template <int MT, int DB>
-DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element *out, i64 row_stride, const work_place &at,
-                 int len_q)
+DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element *out, i64 row_stride,
+                 const work_place &at, int len_q)
 {
     using shape = swizzle<cfg::DV_PAD>;
 #pragma unroll
@@ -139,7 +140,8 @@ DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element *out, i6
         const int piece = at.lane + 32 * i;
         const int row = piece / PIECES;
         if (piece < 16 * MT * PIECES && at.row0 + at.warp_row + row < len_q) {
-            *reinterpret_cast<uint4 *>(out + (at.row0 + at.warp_row + row) * row_stride + piece % PIECES * 8) =
+            *reinterpret_cast<uint4 *>(out + (at.row0 + at.warp_row + row) * row_stride +
+                                       piece % PIECES * 8) =
                 load_shared16(staging + shape::offset(row, piece % PIECES));
         }
     }

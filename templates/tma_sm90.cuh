@@ -1,7 +1,7 @@
 // tma_sm90.cuh: rings of tiles between one thread that loads and warps that read: barriers, places, loads.
 //
-// Of each stage a full barrier (the loading thread and TMA's bytes) and an empty one (every reading warp, when it is done with
-// the tile). Loads and reads go through the same sequence of tiles.
+// Of each stage a full barrier (the loading thread and TMA's bytes) and an empty one (every reading warp,
+// when it is done with the tile). Loads and reads go through the same sequence of tiles.
 #pragma once
 #include "wgmma_sm90.cuh"
 
@@ -28,16 +28,24 @@ template <int STAGES> struct ring_barriers {
         }
     }
     // Until the readers of the tile before have left the stage; at once in the first round.
-    __device__ __forceinline__ void wait_empty(ring_place<STAGES> at) const { mbarrier_wait(empty(at.stage()), at.parity() ^ 1u); }
-    __device__ __forceinline__ void wait_full(ring_place<STAGES> at) const { mbarrier_wait(full(at.stage()), at.parity()); }
+    __device__ __forceinline__ void wait_empty(ring_place<STAGES> at) const
+    {
+        mbarrier_wait(empty(at.stage()), at.parity() ^ 1u);
+    }
+    __device__ __forceinline__ void wait_full(ring_place<STAGES> at) const
+    {
+        mbarrier_wait(full(at.stage()), at.parity());
+    }
 };
 
 // ROWS rows from `token` on of one head, as a tile of COLS columns. The map's box is a panel of it.
-template <int ROWS, int COLS> DEV void load_tile(u32 to, const tensor_map *map, u32 barrier, int token, int head, int batch, u64 l2)
+template <int ROWS, int COLS>
+DEV void load_tile(u32 to, const tensor_map *map, u32 barrier, int token, int head, int batch, u64 l2)
 {
     using shape = panels<COLS>;
 #pragma unroll
     for (int i = 0; i < shape::COUNT; i++) {
-        tma_load(to + static_cast<u32>(i * ROWS * shape::SPAN), map, barrier, i * shape::SPAN / 2, token, head, batch, l2);
+        tma_load(to + static_cast<u32>(i * ROWS * shape::SPAN), map, barrier, i * shape::SPAN / 2, token,
+                 head, batch, l2);
     }
 }

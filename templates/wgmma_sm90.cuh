@@ -1,8 +1,10 @@
-// wgmma_sm90.cuh: tiles in shared memory as TMA writes and wgmma reads them, and the products of a warpgroup's 64 rows.
+// wgmma_sm90.cuh: tiles in shared memory as TMA writes and wgmma reads them, and the products of a
+// warpgroup's 64 rows.
 //
-// A tile of ROWS rows of COLS 16-bit elements is cut into panels of SPAN bytes a row, one after the other: a panel is one TMA
-// box. Within it row r starts at r SPAN; address bits 4.. are exclusive-ored with bits 7.. : three of them where SPAN is 128, two
-// at 64, one at 32. The pattern repeats every 8 SPAN bytes, and every panel starts on a multiple of that.
+// A tile of ROWS rows of COLS 16-bit elements is cut into panels of SPAN bytes a row, one after the other: a
+// panel is one TMA box. Within it row r starts at r SPAN; address bits 4.. are exclusive-ored with bits 7.. :
+// three of them where SPAN is 128, two at 64, one at 32. The pattern repeats every 8 SPAN bytes, and every
+// panel starts on a multiple of that.
 #pragma once
 #include "base.cuh"
 #include "ptx_sm90.cuh"
@@ -14,15 +16,19 @@ template <int COLS> struct panels {
     static constexpr int STEPS = SPAN / 32; // of 16 elements, along a row of a panel
     static constexpr u64 SWIZZLE = SPAN == 128 ? 1 : SPAN == 64 ? 2 : 3;
 
-    // Matrix descriptor of a tile at `address`. `leading`: bytes from panel to panel where those lie along n (or m); the
-    // hardware does not look at it where they lie along k.
+    // Matrix descriptor of a tile at `address`. `leading`: bytes from panel to panel where those lie along n
+    // (or m); the hardware does not look at it where they lie along k.
     DEV u64 descriptor(u32 address, u32 leading)
     {
-        return static_cast<u64>(address >> 4) | static_cast<u64>(leading >> 4) << 16 | static_cast<u64>(8 * SPAN >> 4) << 32 | SWIZZLE << 62;
+        return static_cast<u64>(address >> 4) | static_cast<u64>(leading >> 4) << 16 |
+               static_cast<u64>(8 * SPAN >> 4) << 32 | SWIZZLE << 62;
     }
 };
 
-DEV constexpr u64 descriptor_step(int bytes) { return static_cast<u64>(bytes >> 4); }
+DEV constexpr u64 descriptor_step(int bytes)
+{
+    return static_cast<u64>(bytes >> 4);
+}
 
 // Starts s = Q K^T: 64 rows of Q and N rows of K, COLS deep, both as tiles of COLS columns.
 template <class T, int N, int COLS> DEV void start_qk(float (&s)[N / 8][4], u32 q, u32 k)
@@ -36,7 +42,8 @@ template <class T, int N, int COLS> DEV void start_qk(float (&s)[N / 8][4], u32 
         const int panel = i / shape::STEPS;
         const int along = i % shape::STEPS * 32;
         wgmma<N>::template ss<same_type<T, bf16>>(s, a + descriptor_step(panel * 64 * shape::SPAN + along),
-                                                  b + descriptor_step(panel * N * shape::SPAN + along), i != 0);
+                                                  b + descriptor_step(panel * N * shape::SPAN + along),
+                                                  i != 0);
     }
     wgmma_commit();
 }
@@ -54,14 +61,16 @@ template <class T, int NB> DEV void pack_weights(u32 (&p)[NB / 2][4], const floa
 }
 
 // Starts o += P V, or o = P V where `sum` is 0: V is a tile of KEYS rows and N columns.
-template <class T, int N, int KEYS> DEV void start_pv(float (&o)[N / 8][4], const u32 (&p)[KEYS / 16][4], u32 v, int sum)
+template <class T, int N, int KEYS>
+DEV void start_pv(float (&o)[N / 8][4], const u32 (&p)[KEYS / 16][4], u32 v, int sum)
 {
     using shape = panels<N>;
     wgmma<N>::fence(o);
     const u64 b = shape::descriptor(v, KEYS * shape::SPAN);
 #pragma unroll
     for (int i = 0; i < KEYS / 16; i++) {
-        wgmma<N>::template rs<same_type<T, bf16>>(o, p[i], b + descriptor_step(i * 16 * shape::SPAN), i == 0 ? sum : 1);
+        wgmma<N>::template rs<same_type<T, bf16>>(o, p[i], b + descriptor_step(i * 16 * shape::SPAN),
+                                                  i == 0 ? sum : 1);
     }
     wgmma_commit();
 }

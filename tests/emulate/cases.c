@@ -153,8 +153,8 @@ static void add(struct case_list *list, const struct test_case *c)
 bool same_job(const struct test_case *a, const struct test_case *b)
 {
     return strcmp(a->group, b->group) == 0 && strcmp(a->spec, b->spec) == 0 && a->dtype == b->dtype &&
-           a->sm == b->sm && a->template_name == b->template_name && a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] &&
-           a->dim[SYM_N] == b->dim[SYM_N];
+           a->sm == b->sm && a->template_name == b->template_name && a->dim[SYM_D] == b->dim[SYM_D] &&
+           a->dim[SYM_D_V] == b->dim[SYM_D_V] && a->dim[SYM_N] == b->dim[SYM_N];
 }
 
 void case_name(const struct test_case *c, char *out, size_t size)
@@ -179,8 +179,8 @@ void case_name(const struct test_case *c, char *out, size_t size)
         to += used;
         size -= (size_t)used;
     }
-    snprintf(to, size, " %s%s%s%s%s", c->template_name ? "hopper " : "", LAYOUT[c->layout], c->skewed ? " skewed" : "", c->infinite ? " -inf" : "",
-             c->absent ? " absent" : "");
+    snprintf(to, size, " %s%s%s%s%s", c->template_name ? "hopper " : "", LAYOUT[c->layout],
+             c->skewed ? " skewed" : "", c->infinite ? " -inf" : "", c->absent ? " absent" : "");
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
@@ -323,17 +323,18 @@ static void group_dims(struct case_list *list, bool full)
     }
 }
 
-/* ---- attention_fwd_sm90 --------------------------------------------------------------------------------- */
+/* ---- attention_fwd_sm90 ----------------------------------------------------------------------------- */
 
 static const char HOPPER[] = "attention_fwd_sm90";
 
 static void group_hopper(struct case_list *list, bool full)
 {
-    static const char *const SPEC[] = {"causal",  "full",      "alibi",   "sliding_window", "document",
-                                       "relative_bias", "sigmoid", "retention", "softcap", "prefix_lm",
-                                       "relu", "softmax_one", "sinks", "rope", "qk_norm"};
-    static const int DIMS[][2] = {{64, 64},   {96, 96},   {192, 192}, {256, 256}, {192, 128}, {128, 256},
-                                  {64, 256},  {72, 40},   {24, 80},   {128, 128}};
+    static const char *const SPEC[] = {"causal",   "full",          "alibi",   "sliding_window",
+                                       "document", "relative_bias", "sigmoid", "retention",
+                                       "softcap",  "prefix_lm",     "relu",    "softmax_one",
+                                       "sinks",    "rope",          "qk_norm"};
+    static const int DIMS[][2] = {{64, 64},   {96, 96},  {192, 192}, {256, 256}, {192, 128},
+                                  {128, 256}, {64, 256}, {72, 40},   {24, 80},   {128, 128}};
     static const struct shape FEW[] = {{1, 2, 1, 65, 130, LAYOUT_COMPACT, 0, 0},
                                        {1, 2, 1, 130, 257, LAYOUT_PADDED, 0, 0},
                                        {1, 1, 1, 17, 530, LAYOUT_SWAPPED, SKEWED, 0},
@@ -348,18 +349,20 @@ static void group_hopper(struct case_list *list, bool full)
             add_shapes(list, c, FEW, COUNT(FEW));
     }
     for (int i = 0; i < COUNT(DIMS); i++) {
-        struct test_case c = attention("hopper", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0],
-                                       DIMS[i][1], 90);
+        struct test_case c =
+            attention("hopper", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], 90);
         c.template_name = HOPPER;
         add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
     }
     for (int i = 0; i < COUNT(MOD_SPECS); i++) {
-        struct test_case c = attention("hopper", MOD_SPECS[i].name, MOD_SPECS[i].text, LATHE_BF16, 64, 64, 90);
+        struct test_case c =
+            attention("hopper", MOD_SPECS[i].name, MOD_SPECS[i].text, LATHE_BF16, 64, 64, 90);
         c.template_name = HOPPER;
         add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
     }
     for (int i = 0; i < COUNT(DATA_SPECS); i++) {
-        struct test_case c = attention("hopper", DATA_SPECS[i].name, DATA_SPECS[i].text, LATHE_F16, 64, 64, 90);
+        struct test_case c =
+            attention("hopper", DATA_SPECS[i].name, DATA_SPECS[i].text, LATHE_F16, 64, 64, 90);
         c.template_name = HOPPER;
         add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
     }

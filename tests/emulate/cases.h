@@ -26,10 +26,10 @@ struct test_case {
     const char *spec; /* the name of a shipped spec, or of the text below */
     const char *text; /* of a spec; NULL: shipped */
     lathe_dtype dtype;
-    int sm;                 /* compute capability that is planned for */
+    int sm;                    /* compute capability that is planned for */
     const char *template_name; /* NULL: what the planner picks */
-    int64_t dim[SYM_COUNT]; /* -1: not in this problem */
-    int leading;            /* rowwise: leading dims, 1 to 3 */
+    int64_t dim[SYM_COUNT];    /* -1: not in this problem */
+    int leading;               /* rowwise: leading dims, 1 to 3 */
     enum layout layout;
     bool has_q_start;
     int32_t q_start;
@@ -125,14 +125,13 @@ enum verdict { VERDICT_PASSED, VERDICT_REFUSED, VERDICT_FAILED };
 enum verdict case_run(struct workshop *w, const struct test_case *c, const struct ir *ir, uint64_t seed,
                       char *why, size_t size);
 
-/* ---- broken.c: kernels that break a rule each, and what the emulator has to say
- * ----------------------------- */
+/* ---- broken.c: kernels that break a rule each, and what the emulator has to say --------------------- */
 
 extern const int broken_count;
 const char *broken_name(int i);
 enum verdict broken_run(struct workshop *w, int i, uint64_t seed, char *why, size_t size);
 
-/* ---- hopper.c: the same for sm_90 ------------------------------------------------------------------------ */
+/* ---- hopper.c: the same for sm_90 ------------------------------------------------------------------- */
 
 extern const int hopper_count;
 const char *hopper_name(int i);

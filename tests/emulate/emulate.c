@@ -64,7 +64,8 @@ static const char *group_of(const struct run *r, const struct job *j)
 static void name_of(const struct run *r, const struct job *j, int i, char *out, size_t size)
 {
     if (j->first == BROKEN_JOB)
-        snprintf(out, size, "broken kernel %s", i < broken_count ? broken_name(i) : hopper_name(i - broken_count));
+        snprintf(out, size, "broken kernel %s",
+                 i < broken_count ? broken_name(i) : hopper_name(i - broken_count));
     else
         case_name(&r->cases.item[j->first + i], out, size);
 }

@@ -1,6 +1,6 @@
 /*
- * hopper.c: the emulator's own test of sm_90: TMA loads and products of every swizzle against plain loops, and
- * a kernel of a loading and a computing warpgroup, first sound, then with one rule broken at a time.
+ * hopper.c: the emulator's own test of sm_90: TMA loads and products of every swizzle against plain loops,
+ * and a kernel of a loading and a computing warpgroup, first sound, then with one rule broken at a time.
  */
 #include "cases.h"
 
@@ -10,8 +10,8 @@
 
 enum { DIM = 128, TOKENS = 100, HEADS = 2, BATCHES = 2, OUTPUTS = 256, N_MAPS = 6, SMEM_BYTES = 65536 + 64 };
 
-/* Whole numbers below 5 in bf16, [batch][head][token][dim]; maps: swizzles 128, 64, 32 bytes by boxes of 64 and 48
-   tokens. */
+/* Whole numbers below 5 in bf16, [batch][head][token][dim]; maps: swizzles 128, 64, 32 bytes by boxes of 64
+   and 48 tokens. */
 struct params {
     unsigned char map[N_MAPS][128];
     int *out;
@@ -42,7 +42,8 @@ static const char HEAD[] =
     "    bool good = true;\n"
     "    for (int i = 0; i < 24; i++) {\n"
     "        float sum = 0.0f;\n"
-    "        for (int x = 0; x < COLS; x++) { sum += at(p, x, row_of(i), 0, b) * at(p, x, first + column_of(i / "
+    "        for (int x = 0; x < COLS; x++) { sum += at(p, x, row_of(i), 0, b) * at(p, x, first + "
+    "column_of(i / "
     "4, i), 1, b); }\n"
     "        good = good && sum == d[i / 4][i % 4];\n"
     "    }\n"
@@ -103,7 +104,8 @@ static const char PRODUCTS[] =
     "    wgmma<COLS>::template wait<0>(o);\n"
     "    for (int i = 0; i < COLS / 2; i++) {\n"
     "        float sum = 0.0f;\n"
-    "        for (int k = 0; k < 48; k++) { sum += 2.0f * weight(row_of(i), k) * at(p, column_of(i / 4, i), 70 + k, 1, 1); "
+    "        for (int k = 0; k < 48; k++) { sum += 2.0f * weight(row_of(i), k) * at(p, column_of(i / 4, i), "
+    "70 + k, 1, 1); "
     "}\n"
     "        good = good && sum == o[i / 4][i % 4];\n"
     "    }\n"
@@ -113,7 +115,8 @@ static const char PRODUCTS[] =
     "KERNEL\n"
     "{\n"
     "    start(shared_address(shared_bytes) + 65536);\n"
-    "    const bool a = both<128>(p, &p.map[0], 0), b = both<96>(p, &p.map[2], 1), c = both<144>(p, &p.map[4], 0);\n"
+    "    const bool a = both<128>(p, &p.map[0], 0), b = both<96>(p, &p.map[2], 1), c = both<144>(p, "
+    "&p.map[4], 0);\n"
     "    p.out[threadIdx.x] = a && b && c ? (int)threadIdx.x : -1;\n"
     "}\n";
 
@@ -179,38 +182,47 @@ static const struct hopper_case {
     {"mbarriers without a fence", "#define INIT_FENCE\n", PIPELINE, "mbarrier_init_fence", false},
     {"mbarriers without a barrier", "#define INIT_BARRIER\n", PIPELINE, "mbarrier at byte", false},
     {"no wait for a TMA load", "#define WAIT_FULL\n", PIPELINE, "of shared memory", false},
-    {"a wait with the wrong parity", "#define WAIT_FULL mbarrier_wait(full, 1);\n", PIPELINE, "of shared memory",
-     false},
+    {"a wait with the wrong parity", "#define WAIT_FULL mbarrier_wait(full, 1);\n", PIPELINE,
+     "of shared memory", false},
     {"too many bytes expected", "#define BYTES (64 + 64) * 256\n", PIPELINE, "4096 bytes are missing", false},
     {"too few bytes expected", "#define BYTES 48 * 256\n", PIPELINE, "of shared memory", false},
     {"a tile off its pattern", "#define TO s + 16384 + 512\n", PIPELINE, "the swizzle's pattern", false},
     {"accumulators read too early",
-     "#define DONE\n#define LEAVE wgmma<48>::wait<0>(d); if (lane_id() == 0) { mbarrier_arrive(empty); }\n", PIPELINE, NULL, true},
+     "#define DONE\n#define LEAVE wgmma<48>::wait<0>(d); if (lane_id() == 0) { mbarrier_arrive(empty); }\n",
+     PIPELINE, NULL, true},
     {"accumulators changed under way", "#define IN_FLIGHT d[0][0] = 1.0f;\n", PIPELINE,
      "registers of an accumulator changed", false},
-    {"no wgmma.fence", "#define START wgmma<48>::ss<true>(d, " SLICE "); wgmma_commit();" "\n", PIPELINE,
-     "has seen no wgmma.fence", false},
+    {"no wgmma.fence",
+     "#define START wgmma<48>::ss<true>(d, " SLICE "); wgmma_commit();"
+     "\n",
+     PIPELINE, "has seen no wgmma.fence", false},
     {"accumulators changed after the fence",
-     "#define START wgmma<48>::fence(d); d[0][0] = 1.0f; wgmma<48>::ss<true>(d, " SLICE "); wgmma_commit();\n", PIPELINE,
-     "between wgmma.fence and wgmma", false},
+     "#define START wgmma<48>::fence(d); d[0][0] = 1.0f; wgmma<48>::ss<true>(d, " SLICE
+     "); wgmma_commit();\n",
+     PIPELINE, "between wgmma.fence and wgmma", false},
     {"operand A changed under way",
      "#define START u32 a[4] = {0, 0, 0, 0}; wgmma<48>::fence(d); wgmma<48>::rs<true>(d, a, "
      "panels<48>::descriptor(s + 16384, 48 * 32), 0); wgmma_commit(); a[1] = 1;\n",
      PIPELINE, "registers of the operand A changed", false},
-    {"a tile left before its product is done", "#define IN_FLIGHT if (lane_id() == 0) { mbarrier_arrive(empty); }\n"
-     "#define DONE __nanosleep_turn(); wgmma<48>::wait<0>(d);\n#define LEAVE\n", PIPELINE, "still reads", false},
+    {"a tile left before its product is done",
+     "#define IN_FLIGHT if (lane_id() == 0) { mbarrier_arrive(empty); }\n"
+     "#define DONE __nanosleep_turn(); wgmma<48>::wait<0>(d);\n#define LEAVE\n",
+     PIPELINE, "still reads", false},
     {"a tile that nobody leaves", "#define LEAVE\n", PIPELINE, "deadlock", false},
     {"ordinary writes ahead of a wgmma",
-     "#define START store_shared(s + 4 * t, 0u); barrier_sync(1, 128);" AGAIN "\n", PIPELINE, "fence_async_proxy",
-     false},
-    {"ordinary writes without a barrier", "#define START store_shared(s + 4 * t, 0u); fence_async_proxy();" AGAIN "\n",
-     PIPELINE, "of shared memory", false},
+     "#define START store_shared(s + 4 * t, 0u); barrier_sync(1, 128);" AGAIN "\n", PIPELINE,
+     "fence_async_proxy", false},
+    {"ordinary writes without a barrier",
+     "#define START store_shared(s + 4 * t, 0u); fence_async_proxy();" AGAIN "\n", PIPELINE,
+     "of shared memory", false},
     {"ordinary writes with both",
-     "#define START" AGAIN " wgmma<48>::wait<0>(d); const float was = load_shared(s + 4 * (t - 128)); barrier_sync(1, 128); "
+     "#define START" AGAIN
+     " wgmma<48>::wait<0>(d); const float was = load_shared(s + 4 * (t - 128)); barrier_sync(1, 128); "
      "store_shared(s + 4 * (t - 128), was); fence_async_proxy(); barrier_sync(1, 128);" AGAIN "\n",
      PIPELINE, NULL, false},
-    {"warps that do not issue the same", "#define START if (t < 160) {" AGAIN " wgmma<48>::wait<0>(d); }" AGAIN "\n",
-     PIPELINE, "have not issued the same", false},
+    {"warps that do not issue the same",
+     "#define START if (t < 160) {" AGAIN " wgmma<48>::wait<0>(d); }" AGAIN "\n", PIPELINE,
+     "have not issued the same", false},
     {"more registers than there are", "#define REGISTERS_0\n", PIPELINE, "setmaxnreg asks for", false},
     {"registers of one warp", "#define REGISTERS_0 if (t < 32) { registers_down<40>(); }\n", PIPELINE,
      "of the same warpgroup", false},
@@ -242,10 +254,11 @@ static bool make_source(struct source *s, const struct hopper_case *c)
     static const char *const HEADERS[] = {"base.cuh", "tma_sm90.cuh", "wgmma_sm90.cuh"};
     struct text_buf t = {0};
     memset(s, 0, sizeof *s);
-    text_add(&t,
-             "%s#define KERNEL extern \"C\" __global__ void __launch_bounds__(256) hopper(const __grid_constant__ "
-             "params p)\nDEV void __nanosleep_turn() { __syncwarp(); __syncwarp(); __syncwarp(); }\n%s%s",
-             HEAD, c->defines, c->body);
+    text_add(
+        &t,
+        "%s#define KERNEL extern \"C\" __global__ void __launch_bounds__(256) hopper(const __grid_constant__ "
+        "params p)\nDEV void __nanosleep_turn() { __syncwarp(); __syncwarp(); __syncwarp(); }\n%s%s",
+        HEAD, c->defines, c->body);
     bool good = !t.failed && add_text(s, "hopper.cuh", t.data, t.size);
     text_free(&t);
     for (size_t i = 0; i < sizeof HEADERS / sizeof *HEADERS && good; i++) {

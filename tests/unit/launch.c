@@ -309,6 +309,68 @@ TEST(lengths_and_dtypes)
     drop_call(&c);
 }
 
+/* ---- tensor maps ---------------------------------------------------------------------------------- */
+
+struct map_block { /* as attention_fwd_sm90.cuh lays it out, with one map */
+    _Alignas(64) uint64_t map[16];
+    void *q;
+    int64_t stride[3];
+};
+
+static int pretend_result;
+
+/* Leaves what it was asked for where the map would be. */
+static int pretend_encode(void *map, int type, unsigned rank, void *data, const uint64_t *dim,
+                          const uint64_t *stride, const uint32_t *box, const uint32_t *step, int interleave,
+                          int swizzle, int l2, int fill_kind)
+{
+    uint64_t *out = map;
+    CHECK_EQ(rank, 4);
+    CHECK_EQ(step[0] + step[1] + step[2] + step[3], 4);
+    CHECK_EQ(interleave + fill_kind, 0);
+    CHECK(l2 > 0);
+    CHECK(data == memory);
+    for (int i = 0; i < 4; i++)
+        out[i] = dim[i];
+    for (int i = 0; i < 3; i++)
+        out[4 + i] = stride[i];
+    out[7] = (uint64_t)box[0] * 1000 + box[1];
+    out[8] = (uint64_t)(type * 10 + swizzle);
+    return pretend_result;
+}
+
+TEST(tensor_maps_are_made_of_the_block)
+{
+    const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode};
+    const struct driver old = {.library = NULL};
+    const struct launch l = {.entry = "fwd",
+                             .n_maps = 1,
+                             .map[0] = {.data = offsetof(struct map_block, q),
+                                        .strides = offsetof(struct map_block, stride),
+                                        .dim = {SYM_D, SYM_Q, SYM_H, SYM_B},
+                                        .dtype = LATHE_BF16,
+                                        .swizzle = 64,
+                                        .box_tokens = 80}};
+    struct map_block b = {.q = memory, .stride = {76800, 64, 256}};
+    static const uint64_t expected[9] = {64, 300, 4, 2, 512, 128, 153600, 32 * 1000 + 80, 9 * 10 + 2};
+    struct problem p = make_problem();
+    lathe_error err;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, (unsigned char *)&b, &err), LATHE_OK);
+    for (int i = 0; i < 9; i++)
+        CHECK_EQ(b.map[i], expected[i]);
+    p.dim[SYM_H] = 1; /* its stride says nothing, and has to be one that TMA takes */
+    b.stride[1] = 0;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, (unsigned char *)&b, &err), LATHE_OK);
+    CHECK_EQ(b.map[5], 16);
+    pretend_result = 1;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, (unsigned char *)&b, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "kernel fwd: expected a tensor that TMA takes");
+    CHECK_EQ(lathe__maps_fill(&old, &l, &p, (unsigned char *)&b, &err), LATHE_CUDA);
+    CHECK_HAS(err.text, "cuTensorMapEncodeTiled");
+    p.dim[SYM_Q] = 0; /* nothing is loaded from an empty tensor */
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, (unsigned char *)&b, &err), LATHE_OK);
+}
+
 TEST(products_grids_and_workspace)
 {
     const struct product huge = {INT64_MAX / 2, 2, {{SYM_KV, 1}, {SYM_Q, 1}}};

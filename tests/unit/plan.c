@@ -65,6 +65,46 @@ TEST(refusals_name_the_reason)
     CHECK_HAS(err.text, "1024 bytes of shared memory");
 }
 
+static struct device asking_for(const struct device *device, const char *name)
+{
+    struct device d = *device;
+    snprintf(d.template_name, sizeof d.template_name, "%s", name);
+    return d;
+}
+
+TEST(a_template_that_is_not_proven_waits_to_be_asked_for)
+{
+    static const char text[] = "dtype=bf16,b=1,h=2,q=64,d=128";
+    const struct device wish = asking_for(&H100, "attention_fwd_sm90");
+    const struct device wrong = asking_for(&A100, "attention_fwd_sm90");
+    struct plan plan;
+    lathe_error err;
+    CHECK_EQ(pick("causal", text, &H100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.template_name, "attention_fwd_sm80");
+    CHECK(!plan.tma);
+    CHECK_EQ(pick("causal", text, &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.template_name, "attention_fwd_sm90");
+    CHECK(plan.tma);
+    CHECK_EQ(pick("causal", text, &wrong, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_fwd_sm90: compute capability 8.0; it needs 9.0");
+    CHECK_HAS(err.text, "attention_fwd_sm80: attention_fwd_sm90 was asked for");
+}
+
+TEST(every_head_dim_fits_hopper)
+{
+    const struct device wish = asking_for(&H100, "attention_fwd_sm90");
+    for (int d = 16; d <= 256; d += 8)
+        for (int dv = 16; dv <= 256; dv += 24) {
+            char text[96];
+            struct plan plan;
+            lathe_error err;
+            snprintf(text, sizeof text, "dtype=bf16,b=1,h=2,q=64,d=%d,d_v=%d", d, dv);
+            CHECK_EQ(pick("relative_bias", text, &wish, &plan, &err), LATHE_OK);
+            CHECK(plan.smem_bytes <= H100.smem_bytes);
+            CHECK_EQ(plan.bm, 16 * plan.warps);
+        }
+}
+
 TEST(backward_is_refused_on_a_gpu)
 {
     struct diag diag = {0};

@@ -127,3 +127,44 @@ TEST(wrong_names_of_unaligned_tensors)
     }
     ir_free(ir);
 }
+
+/* ---- what a key is made of ------------------------------------------------------------------------ */
+
+static void make_source(const char *problem_text, const struct device *device, struct source *out)
+{
+    struct signature sig;
+    struct plan plan;
+    struct diag diag = {0};
+    lathe_error err = {0};
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    const struct problem p = parse(&sig, problem_text);
+    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &p, device, &plan, &err), LATHE_OK);
+    CHECK_EQ(emit(ir, LATHE_FORWARD, &sig, &p, device, &plan, out, &err), LATHE_OK);
+    ir_free(ir);
+}
+
+/* A cache that was filled without a GPU is found by every device of the architecture, for every length:
+   neither reaches the texts. */
+TEST(texts_depend_on_the_architecture_and_on_what_is_compiled_in)
+{
+    static const struct device DEVICES[][2] = {
+        {{80, 108, 163 * 1024, "sm_80"}, {80, 56, 163 * 1024, "sm_80"}},
+        {{90, 132, 227 * 1024, "sm_90a"}, {90, 78, 227 * 1024, "sm_90a"}},
+    };
+    for (size_t i = 0; i < sizeof DEVICES / sizeof DEVICES[0]; i++) {
+        struct source *two = calloc(2, sizeof *two);
+        CHECK(two != NULL);
+        make_source("d=128", &DEVICES[i][0], &two[0]);
+        make_source("d=128,b=3,h=12,h_kv=3,q=77,kv=5001", &DEVICES[i][1], &two[1]);
+        CHECK_EQ(two[0].n_texts, two[1].n_texts);
+        for (int k = 0; k < two[0].n_texts; k++) {
+            CHECK_STR(two[0].text[k].name, two[1].text[k].name);
+            CHECK_STR(two[0].text[k].data, two[1].text[k].data);
+        }
+        source_free(&two[0]);
+        source_free(&two[1]);
+        free(two);
+    }
+}
