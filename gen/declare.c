@@ -332,7 +332,14 @@ static void declare_options(lua_State *lua, struct input *in, int table)
         in->default_value = lua_tonumber(lua, -1);
         in->optional = true;
     }
-    if (in->grad && (in->dtype == LATHE_I32 || in->dtype == LATHE_U8))
+    double least = in->dtype == LATHE_U8 ? 0.0 : INT32_MIN;
+    double most = in->dtype == LATHE_U8 ? 255.0 : INT32_MAX;
+    bool integer = in->dtype == LATHE_I32 || in->dtype == LATHE_U8;
+    if (integer && !(in->default_value >= least && in->default_value <= most &&
+                     in->default_value == (double)(int64_t)in->default_value))
+        luaL_error(lua, "input '%s': option 'default' is a whole number that %s can hold", in->name,
+                   lathe_dtype_text(in->dtype));
+    if (in->grad && integer)
         luaL_error(lua, "input '%s': integers have no gradient; leave grad out or declare it \"f32\"",
                    in->name);
 }

@@ -5,8 +5,8 @@
  *  - constants of the problem, defaults of absent inputs, detach dropped;
  *  - f32(a + b) of indices becomes f32(a) + f32(b): both parts can be computed once per row or column, and
  *    the sum is rounded once either way, since indices stay below 2^24;
- *  - for 16-bit results, exp(x) becomes exp2(x log2 e), and with x = a t + b (a, b constant along the row)
- * exp2(t (a log2 e) + b log2 e): one multiply-add per element;
+ *  - for 16-bit results, exp(x) becomes exp2(x log2 e), and in attention with x = a t + b (a, b constant
+ * along the row) exp2(t (a log2 e) + b log2 e): one multiply-add per element;
  *  - scale qk + f t becomes scale (qk + (f / scale) t) under an exponential or a row maximum, which take the
  * scale;
  *  - (qk scale) f becomes qk (f scale);
@@ -229,7 +229,8 @@ static bool surely_positive(const struct ir *w, int node)
 static int exponential(struct ir *w, int arg, double to_base2)
 {
     int factor = ir_const(w, to_base2, TYPE_F32);
-    if (!(w->node[arg].span & SPAN_KV) || has_mask_value(w, arg))
+    bool rows_wait_for_memory = w->kind == KIND_ROWWISE; /* and may hold mask values */
+    if (!(w->node[arg].span & SPAN_KV) || rows_wait_for_memory || has_mask_value(w, arg))
         return ir1(w, OP_EXP2, times(w, arg, factor));
     struct affine f = scaled(w, decompose(w, arg, 8), factor);
     return ir1(w, OP_EXP2, add(w, times(w, f.atom, f.factor), f.offset));

@@ -391,6 +391,8 @@ lathe_status npy_read(struct npy *out, const char *path, lathe_dtype wanted, lat
     struct stat info;
     unsigned char *bytes = NULL;
     memset(out, 0, sizeof *out);
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* opening a pipe would wait for its writer */
+        return fail(err, LATHE_ARG, "%s: not a regular file", path);
     FILE *f = fopen(path, "rb");
     if (!f)
         return fail(err, LATHE_ARG, "%s: cannot be opened: %s", path, strerror(errno));

@@ -21,8 +21,9 @@
  *  - A context may be used by any number of threads; a spec and a kernel are immutable. An error
  *    record belongs to one thread at a time.
  *  - The library never prints, never exits, never calls setlocale, and reads the environment
- *    (LATHE_CACHE_DIR, XDG_CACHE_HOME, HOME, LATHE_SYSTEM_CACHE_DIR, LATHE_OFFLINE, and CUDA_HOME to
- *    find NVRTC) in lathe_ctx_create alone.
+ *    (LATHE_CACHE_DIR, XDG_CACHE_HOME, HOME, LATHE_SYSTEM_CACHE_DIR, LATHE_OFFLINE, CUDA_HOME to find
+ *    NVRTC, and LATHE_TEMPLATE, the one template to plan with, for measurements) in lathe_ctx_create
+ *    alone.
  *  - destroy(NULL) and release(NULL) do nothing.
  *
  * Where kernels come from, in this order: this context's memory; the system cache, a folder that

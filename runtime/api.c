@@ -122,6 +122,7 @@ lathe_status lathe_ctx_create(lathe_ctx **out, const lathe_options *options, lat
     }
     lathe__environment_read(&environment);
     snprintf(ctx->cuda_home, sizeof ctx->cuda_home, "%s", environment.cuda_home);
+    snprintf(ctx->device.template_name, sizeof ctx->device.template_name, "%s", environment.template_name);
     open_caches(ctx, options, &environment);
     atomic_init(&ctx->references, 1);
     pthread_mutex_init(&ctx->compiler_lock, NULL);

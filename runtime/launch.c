@@ -45,11 +45,19 @@ lathe_status lathe__args_bind(const struct signature *sig, const lathe_arg *args
     return LATHE_OK;
 }
 
+static bool is_empty(const lathe_arg *t)
+{
+    bool empty = false;
+    for (int i = 0; i < t->ndim; i++)
+        empty |= t->shape[i] == 0;
+    return empty;
+}
+
 int64_t lathe__arg_stride(const struct signature *sig, const struct bound_args *bound, int arg, int dim)
 {
     const lathe_arg *t = bound->arg[arg];
     const int i = t ? dim - (sig->arg[arg].ndim - t->ndim) : -1; /* leading dims may be left out */
-    return i < 0 || i >= t->ndim || t->shape[i] <= 1 ? 0 : lathe__tensor_stride(t, i);
+    return i < 0 || i >= t->ndim || t->shape[i] <= 1 || is_empty(t) ? 0 : lathe__tensor_stride(t, i);
 }
 
 static lathe_status check_lengths(const struct problem *problem, lathe_error *err)
@@ -194,6 +202,22 @@ static lathe_status fill_q_start(const struct fill *f, unsigned char *to, lathe_
     return LATHE_OK;
 }
 
+/* A kernel reads an input at an index that is clamped into it, also where it has no elements and the value
+   serves nothing (the documents of no keys): then it gets 4 bytes of another tensor to read. */
+static const void *data_of(const struct fill *f, int arg)
+{
+    const lathe_arg *t = f->bound->arg[arg];
+    if (!t || f->sig->arg[arg].role != ROLE_INPUT || !is_empty(t))
+        return t ? t->data : NULL;
+    for (int i = 0; i < f->sig->n_args; i++) {
+        const lathe_arg *other = f->bound->arg[i];
+        const bool tensor = f->sig->arg[i].role == ROLE_IN || f->sig->arg[i].role == ROLE_OUT;
+        if (tensor && other && other->data && !is_empty(other))
+            return (const unsigned char *)other->data - ((uintptr_t)other->data & 3u);
+    }
+    return NULL;
+}
+
 static void fill_pointer(const void *pointer, unsigned char *to)
 {
     memcpy(to, (const void *)&pointer, sizeof pointer);
@@ -216,7 +240,7 @@ static lathe_status fill_param(const struct fill *f, const struct param *p, unsi
 {
     switch ((enum param_kind)p->kind) {
     case PARAM_ARG_DATA:
-        fill_pointer(f->bound->arg[p->arg] ? f->bound->arg[p->arg]->data : NULL, to);
+        fill_pointer(data_of(f, p->arg), to);
         return LATHE_OK;
     case PARAM_ARG_STRIDE:
         fill_i64(lathe__arg_stride(f->sig, f->bound, p->arg, p->dim), to);

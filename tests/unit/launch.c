@@ -229,6 +229,17 @@ TEST(absent_and_size_one)
     drop_call(&c);
 }
 
+TEST(an_input_without_elements_can_be_read_at_its_clamped_index)
+{
+    struct call c;
+    make_call(&c);
+    c.bias_shape[2] = 0;
+    const struct block b = filled(&c);
+    CHECK(b.bias == memory); /* of q */
+    CHECK_EQ(b.bias_h, 0);
+    drop_call(&c);
+}
+
 TEST(leading_dims_may_be_left_out)
 {
     static const int rows[4] = {SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};

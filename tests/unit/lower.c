@@ -244,7 +244,30 @@ TEST(float_rows_subtract_before_the_exponential)
     }
 }
 
-/* -1e30 is 2^24 ulps of anything: -1e30 * log2 e - round(-1e30 * log2 e) is not 0. */
+TEST(rows_of_large_values_subtract_before_the_exponential)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    lathe_error err;
+    struct ir *ir = spec_load("log_softmax", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,rows=4,n=100", &problem, &err), LATHE_OK);
+    struct ir *w = lower(ir, &sig, &problem);
+    CHECK(w != NULL);
+    for (int i = 0; i < w->n_nodes; i++) {
+        if (w->node[i].op != OP_EXP2)
+            continue;
+        const struct ir_node *product = &w->node[w->node[i].arg[0]];
+        CHECK_EQ(product->op, OP_MUL);
+        CHECK(w->node[product->arg[0]].op == OP_SUB || w->node[product->arg[1]].op == OP_SUB);
+    }
+    ir_free(w);
+    ir_free(ir);
+}
+
+/* -1e30 * log2 e - round(-1e30 * log2 e) is 6e21, whose power of 2 is no weight. */
 TEST(mask_values_subtract_before_the_exponential)
 {
     static const char *const texts[] = {

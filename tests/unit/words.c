@@ -150,8 +150,10 @@ static void make_source(const char *problem_text, const struct device *device, s
 TEST(texts_depend_on_the_architecture_and_on_what_is_compiled_in)
 {
     static const struct device DEVICES[][2] = {
-        {{80, 108, 163 * 1024, "sm_80"}, {80, 56, 163 * 1024, "sm_80"}},
-        {{90, 132, 227 * 1024, "sm_90a"}, {90, 78, 227 * 1024, "sm_90a"}},
+        {{.sm = 80, .sm_count = 108, .smem_bytes = 163 * 1024, .arch = "sm_80"},
+         {.sm = 80, .sm_count = 56, .smem_bytes = 163 * 1024, .arch = "sm_80"}},
+        {{.sm = 90, .sm_count = 132, .smem_bytes = 227 * 1024, .arch = "sm_90a"},
+         {.sm = 90, .sm_count = 78, .smem_bytes = 227 * 1024, .arch = "sm_90a"}},
     };
     for (size_t i = 0; i < sizeof DEVICES / sizeof DEVICES[0]; i++) {
         struct source *two = calloc(2, sizeof *two);
