@@ -202,8 +202,9 @@ static struct affine decompose(struct ir *w, int node, int depth)
     return decompose_inner(w, node, depth - 1);
 }
 
-/* Mask values such as -1e30 stand below the exponential and the row maximum. A multiply-add of the two parts
-   would leave the rounding error of their products, far beyond 1, where s - m is 0. */
+/* Mask values such as -1e30 may stand below the exponential and the row maximum: as constants, or in inputs.
+   A multiply-add of the two parts would leave the rounding error of their products, far beyond 1, where s - m
+   is 0. */
 static bool has_mask_value(const struct ir *w, int root)
 {
     static const double LARGE = 1e6;
@@ -213,8 +214,9 @@ static bool has_mask_value(const struct ir *w, int root)
         ir_mark(w, &root, 1, used);
     for (int i = 0; i <= root && !found; i++) {
         const struct ir_node *n = &w->node[i];
-        found = used[i] && n->op == OP_CONST && n->type == TYPE_F32 && isfinite(n->value) &&
-                fabs(n->value) > LARGE;
+        bool constant = n->op == OP_CONST && isfinite(n->value) && fabs(n->value) > LARGE;
+        bool data = n->op == OP_LOAD || n->op == OP_SCALAR;
+        found = used[i] && n->type == TYPE_F32 && (constant || data);
     }
     free(used);
     return found;

@@ -24,7 +24,8 @@
  *    (LATHE_CACHE_DIR, XDG_CACHE_HOME, HOME, LATHE_SYSTEM_CACHE_DIR, LATHE_OFFLINE, CUDA_HOME to find
  *    NVRTC, and LATHE_TEMPLATE, the one template to plan with, for measurements) in lathe_ctx_create
  *    alone.
- *  - destroy(NULL) and release(NULL) do nothing.
+ *  - destroy(NULL) and release(NULL) do nothing; what describes an object says "" of NULL, and its device
+ *    is LATHE_DEVICE_AUTO.
  *
  * Where kernels come from, in this order: this context's memory; the system cache, a folder that
  * packages and images fill (`lathe compile --cache DIR`, `lathe cache import FILE DIR`) and that the

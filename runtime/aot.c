@@ -208,7 +208,7 @@ static int find_kernel(const lathe_kernel_set *set, int wanted, const struct pro
 {
     int best = -1;
     int most = 33;
-    if (wanted >= 0 && wanted < set->n_kernels)
+    if (wanted != LATHE_ANY_KERNEL)
         return wanted;
     for (int i = 0; i < set->n_kernels; i++) {
         const struct problem *built = set->kernel[i].built;
@@ -226,16 +226,21 @@ static lathe_status no_args(lathe_error *err)
     return lathe__fail(err, LATHE_ARG, "args: expected a struct of arguments, given NULL");
 }
 
-static lathe_status check_format(const lathe_kernel_set *set, lathe_error *err)
+static lathe_status check_set(const lathe_kernel_set *set, int kernel, lathe_error *err)
 {
     lathe__error_clear(err);
-    if (set->format == AOT_FORMAT)
-        return LATHE_OK;
-    return lathe__fail(
-        err, LATHE_ARG,
-        "this library was made by a lathe of format %u, and liblathe_rt %s reads format %d; make "
-        "it again with the lathe that liblathe_rt is from",
-        set->format, LATHE_VERSION, AOT_FORMAT);
+    if (!set)
+        return lathe__fail(err, LATHE_ARG, "set: expected the kernels of a generated library, given NULL");
+    if (set->format != AOT_FORMAT)
+        return lathe__fail(
+            err, LATHE_ARG,
+            "this library was made by a lathe of format %u, and liblathe_rt %s reads format %d; make "
+            "it again with the lathe that liblathe_rt is from",
+            set->format, LATHE_VERSION, AOT_FORMAT);
+    if (kernel < LATHE_ANY_KERNEL || kernel >= set->n_kernels)
+        return lathe__fail(err, LATHE_ARG, "kernel: expected LATHE_ANY_KERNEL or a number below %d, given %d",
+                           set->n_kernels, kernel);
+    return LATHE_OK;
 }
 
 lathe_status lathe_set_workspace(size_t *out, const lathe_kernel_set *set, int kernel, const void *args,
@@ -249,7 +254,7 @@ lathe_status lathe_set_workspace(size_t *out, const lathe_kernel_set *set, int k
     *out = 0;
     if (!args)
         return no_args(err);
-    TRY(check_format(set, err));
+    TRY(check_set(set, kernel, err));
     TRY(lathe__problem_from_args(set->sig, arg, lathe__aot_args(set, args, arg), false, &given, err));
     const int number = find_kernel(set, kernel, &given);
     if (number < 0)
@@ -394,7 +399,7 @@ lathe_status lathe__set_launch_on(const struct driver *driver, const lathe_kerne
     struct place place;
     if (!args)
         return no_args(err);
-    TRY(check_format(set, err));
+    TRY(check_set(set, kernel, err));
     const int n = lathe__aot_args(set, args, arg);
     TRY(lathe__problem_from_args(set->sig, arg, n, true, &given, err));
     const int number = find_kernel(set, kernel, &given);

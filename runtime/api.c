@@ -159,10 +159,10 @@ void lathe_ctx_destroy(lathe_ctx *ctx)
 
 int lathe_ctx_device(const lathe_ctx *ctx)
 {
-    return ctx->ordinal;
+    return ctx ? ctx->ordinal : LATHE_DEVICE_AUTO;
 }
 
 const char *lathe_ctx_device_name(const lathe_ctx *ctx)
 {
-    return ctx->name;
+    return ctx ? ctx->name : "";
 }

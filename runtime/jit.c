@@ -606,7 +606,7 @@ void lathe_kernel_release(lathe_kernel *kernel)
 
 const char *lathe_kernel_info(const lathe_kernel *kernel)
 {
-    return kernel->info;
+    return kernel ? kernel->info : "";
 }
 
 const struct source *lathe__kernel_source(const lathe_kernel *kernel)

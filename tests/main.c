@@ -99,14 +99,35 @@ void check_integers(const char *file, int line, const char *a_text, const char *
     }
 }
 
+/* Long texts: from the first line that differs, a few lines of each. */
+static void print_difference(const char *a, const char *b)
+{
+    enum { SHOWN = 300 };
+    size_t line_start = 0;
+    int number = 1;
+    for (size_t i = 0; a[i] != 0 && a[i] == b[i]; i++) {
+        if (a[i] == '\n') {
+            line_start = i + 1;
+            number++;
+        }
+    }
+    fprintf(stderr, "  from line %d\n  left:  %.*s\n  right: %.*s\n", number, SHOWN, a + line_start, SHOWN,
+            b + line_start);
+}
+
 void check_strings(const char *file, int line, const char *a_text, const char *b_text, const char *a,
                    const char *b)
 {
-    if (a == NULL || b == NULL || strcmp(a, b) != 0) {
-        fprintf(stderr, "%s:%d: CHECK_STR(%s, %s)\n  left:  %s\n  right: %s\n", file, line, a_text, b_text,
-                a == NULL ? "(null)" : a, b == NULL ? "(null)" : b);
-        check_fail(file, line, "not equal");
+    if (a != NULL && b != NULL && strcmp(a, b) == 0) {
+        return;
     }
+    fprintf(stderr, "%s:%d: CHECK_STR(%s, %s)\n", file, line, a_text, b_text);
+    if (a == NULL || b == NULL) {
+        fprintf(stderr, "  left:  %s\n  right: %s\n", a == NULL ? "(null)" : a, b == NULL ? "(null)" : b);
+    } else {
+        print_difference(a, b);
+    }
+    check_fail(file, line, "not equal");
 }
 
 static bool close_enough(double a, double b, double tol)

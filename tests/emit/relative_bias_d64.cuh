@@ -89,8 +89,7 @@ struct variant {
         const int t13 = (t11 ? t0 : t12);  // relative_bias.lua:7
         const int t14 = (t10 + t13);  // relative_bias.lua:7
         const float t15 = m_load(x.in_table, (long long)h.h * x.s0_table + (long long)m_clamp_index(t14, 32) * x.s1_table);  // relative_bias.lua:11
-        const float t16 = (8.0f * t15);  // relative_bias.lua:11
-        return t16;
+        return t15;
     }
 
     static constexpr bool MASKED = false;
@@ -133,18 +132,15 @@ struct variant {
     template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r)
     {
         if constexpr (P == 0) {
-        const float t0 = (0x1.000000p-3f /* 0.125 */ * red[0]);  // relative_bias.lua:11
-        const float t1 = m_max(s.s1, t0);  // prelude.lua:13
-        const bool t2 = (-INF == t1);  // prelude.lua:8
-        const float t3 = (t2 ? 0.0f : t1);  // prelude.lua:8
-        const float t4 = (-1.0f * t3);  // prelude.lua:8
-        const float t5 = (0x1.715476p0f /* 1.442695 */ * t4);  // prelude.lua:8
-        t.f0 = t5;
-        const float t6 = (s.s1 - t3);  // prelude.lua:14
-        const float t7 = (0x1.715476p0f /* 1.442695 */ * t6);  // prelude.lua:14
-        const float t8 = m_exp2(t7);  // prelude.lua:14
-        t.f1 = t8;
-        t.f3 = t1;
+        const float t0 = m_max(s.s1, red[0]);  // prelude.lua:13
+        const bool t1 = (-INF == t0);  // prelude.lua:8
+        const float t2 = (t1 ? 0.0f : t0);  // prelude.lua:8
+        t.f0 = t2;
+        const float t3 = (s.s1 - t2);  // prelude.lua:14
+        const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:14
+        const float t5 = m_exp2(t4);  // prelude.lua:14
+        t.f1 = t5;
+        t.f3 = t0;
         t.f4 = red[0];
         }
         if constexpr (P == 1) {
@@ -157,13 +153,14 @@ struct variant {
     template <int P> DEV float element(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
     {
         if constexpr (P == 0) {
-        const float t0 = (e + diag);  // relative_bias.lua:11
-        return t0;
+        const float t0 = (0x1.000000p-3f /* 0.125 */ * e);
+        const float t1 = (diag + t0);  // relative_bias.lua:11
+        return t1;
         }
         if constexpr (P == 1) {
-        const float t0 = (e * 0x1.715476p-3f /* 0.1803369 */);  // relative_bias.lua:11
-        const float t1 = (t.f0 + t0);  // relative_bias.lua:11
-        const float t2 = m_exp2(t1);  // relative_bias.lua:11
+        const float t0 = (e - t.f0);  // prelude.lua:15
+        const float t1 = (t0 * 0x1.715476p0f /* 1.442695 */);  // prelude.lua:15
+        const float t2 = m_exp2(t1);  // prelude.lua:15
         return t2;
         }
         return e;

@@ -67,6 +67,9 @@ static const struct inline_spec DATA_SPECS[] = {
      "  mask_mod = function(at, x) return ne(x.block(at.h, at.row), 0) & ge(at.q + x.shift, at.kv) end }\n"},
     {"far_keys",
      "return attention { mask_mod = function(at) return ge(at.kv, 100) & ge(at.q + 40, at.kv) end }\n"},
+    {"mask_values", /* finite ones, in the data */
+     "return attention { inputs = { big = scalar('f32') },\n"
+     "  score_mod = function(s, at, x) return where(lt(at.kv, 64), -exp(x.big + 60.0), s) end }\n"},
     {"stripes", "return attention { mask_mod = function(at) return eq(at.kv % 7, at.q % 7) & (gt(at.h, 0) | "
                 "lt(at.kv, 30)) end }\n"},
     {"kinds", "return attention { inputs = { row = tensor('float', 'b', 'q'), column = tensor('float', 'h', "

@@ -196,10 +196,10 @@ TEST(every_damaged_byte_is_found)
     const size_t size = read_bytes(path, data, sizeof data);
     CHECK(size > 1000 && size < sizeof data);
     for (size_t i = 0; i < size; i++) {
-        data[i] ^= 1u << i % 8;
+        data[i] = (unsigned char)(data[i] ^ (1u << i % 8));
         write_bytes(wrong, data, size);
         refused(&cache, wrong, "cannot be imported: ");
-        data[i] ^= 1u << i % 8;
+        data[i] = (unsigned char)(data[i] ^ (1u << i % 8));
     }
     CHECK_EQ(entries(&cache), 0);
     lathe__cache_close(&cache);
