@@ -114,21 +114,42 @@ static void check_row(struct rule *r)
         require_number(r, &ir->row.root[1 + i], SPAN_Q, "forward (row statistics)", ROW_ONLY);
 }
 
-/* Names of arguments: inputs and row values share one space with q, k, v, o, x, y. */
+static bool is_input(const struct ir *ir, const char *name)
+{
+    for (int k = 0; k < ir->n_inputs; k++)
+        if (strcmp(ir->input[k].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Names of arguments, of both passes: inputs, row values and their gradients ("d" in front) share one space
+   with q, k, v, o, x, y. */
 static void check_names(struct rule *r)
 {
-    static const char *const taken[] = {"q", "k", "v", "o", "x", "y", "q_start"};
+    static const char *const taken[] = {"q",  "k",  "v",  "o",  "x",  "y",      "do",
+                                        "dq", "dk", "dv", "dx", "dy", "q_start"};
     struct ir *ir = r->ir;
     for (int i = 0; i < ir->n_finals; i++) {
-        bool clash = false;
+        char gradient[NAME_MAX_BYTES + 1];
+        snprintf(gradient, sizeof gradient, "d%s", ir->final[i].name);
+        bool clash = is_input(ir, ir->final[i].name) || is_input(ir, gradient);
         for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
             clash |= strcmp(taken[k], ir->final[i].name) == 0;
-        for (int k = 0; k < ir->n_inputs; k++)
-            clash |= strcmp(ir->input[k].name, ir->final[i].name) == 0;
         if (!clash)
             continue;
-        diag_add(r->diag, ir->file[1], 0, "the row value '%s' has the name of another argument; rename it",
-                 ir->final[i].name);
+        diag_add(r->diag, ir->file[1], 0,
+                 "the row value '%s' or its gradient '%s' has the name of another argument; rename it",
+                 ir->final[i].name, gradient);
+        r->ok = false;
+    }
+    for (int i = 0; i < ir->n_inputs; i++) {
+        char gradient[NAME_MAX_BYTES + 1];
+        snprintf(gradient, sizeof gradient, "d%s", ir->input[i].name);
+        if (!is_input(ir, gradient))
+            continue;
+        diag_add(r->diag, ir->file[1], ir->input[i].line,
+                 "the gradient of the input '%s' has the name of the input '%s'; rename one",
+                 ir->input[i].name, gradient);
         r->ok = false;
     }
 }

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,21 +33,6 @@ static const struct descr {
     {"<i4", ELEMENT_I32, 4, LATHE_I32},     {"<i8", ELEMENT_I64, 8, LATHE_NONE},
     {"|u1", ELEMENT_U8, 1, LATHE_U8},       {"|b1", ELEMENT_U8, 1, LATHE_U8},
 };
-
-__attribute__((format(printf, 3, 4))) static lathe_status fail(lathe_error *err, lathe_status status,
-                                                               const char *fmt, ...)
-{
-    if (!err)
-        return status;
-    err->status = status;
-    err->line = 0;
-    err->file[0] = 0;
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
-    va_end(ap);
-    return status;
-}
 
 /* ---- the header -------------------------------------------------------------------------------- */
 
@@ -218,11 +202,12 @@ static lathe_status check_kinds(const char *name, const struct descr *from, lath
 {
     const bool from_whole = from->element >= ELEMENT_I32;
     if (from->element == ELEMENT_BITS16 && wanted != LATHE_BF16)
-        return fail(err, LATHE_ARG, "%s: dtype '%s' is read as the bits of bf16 only, expected values for %s",
-                    name, from->text, lathe_dtype_text(wanted));
+        return lathe__fail(err, LATHE_ARG,
+                           "%s: dtype '%s' is read as the bits of bf16 only, expected values for %s", name,
+                           from->text, lathe_dtype_text(wanted));
     if (!from_whole && is_whole(wanted))
-        return fail(err, LATHE_ARG, "%s: expected whole numbers for %s, given dtype '%s'", name,
-                    lathe_dtype_text(wanted), from->text);
+        return lathe__fail(err, LATHE_ARG, "%s: expected whole numbers for %s, given dtype '%s'", name,
+                           lathe_dtype_text(wanted), from->text);
     return LATHE_OK;
 }
 
@@ -256,10 +241,10 @@ static lathe_status convert_whole(const struct source_array *s, int64_t from, in
     const int64_t least = out->dtype == LATHE_U8 ? 0 : INT32_MIN;
     const int64_t most = out->dtype == LATHE_U8 ? UINT8_MAX : INT32_MAX;
     if (value < least || value > most)
-        return fail(err, LATHE_ARG,
-                    "%s: expected values from %" PRId64 " to %" PRId64 " for %s, given %" PRId64
-                    " at element %" PRId64,
-                    s->name, least, most, lathe_dtype_text(out->dtype), value, to);
+        return lathe__fail(err, LATHE_ARG,
+                           "%s: expected values from %" PRId64 " to %" PRId64 " for %s, given %" PRId64
+                           " at element %" PRId64,
+                           s->name, least, most, lathe_dtype_text(out->dtype), value, to);
     if (out->dtype == LATHE_U8)
         ((uint8_t *)out->data)[to] = (uint8_t)value;
     else
@@ -313,13 +298,14 @@ static lathe_status check_size(const struct header *h, const struct source_array
         zero = zero || h->shape[i] == 0;
     for (int i = 0; i < h->ndim && !zero; i++) {
         if (__builtin_mul_overflow(count, h->shape[i], &count) || count > INT64_MAX / 16)
-            return fail(err, LATHE_ARG, "%s: the sizes in its header overflow", s->name);
+            return lathe__fail(err, LATHE_ARG, "%s: the sizes in its header overflow", s->name);
     }
     out->count = zero ? 0 : count;
     const uint64_t need = (uint64_t)out->count * s->descr->bytes;
     if (need != there)
-        return fail(err, LATHE_ARG, "%s: expected %" PRIu64 " bytes of data from its header, given %zu",
-                    s->name, need, there);
+        return lathe__fail(err, LATHE_ARG,
+                           "%s: expected %" PRIu64 " bytes of data from its header, given %zu", s->name, need,
+                           there);
     return LATHE_OK;
 }
 
@@ -329,20 +315,20 @@ static lathe_status parse_header(const char *name, const unsigned char *bytes, s
     size_t start = 0;
     size_t length = 0;
     if (size < 8 || memcmp(bytes, "\x93NUMPY", 6) != 0)
-        return fail(err, LATHE_ARG, "%s: not a .npy file (it lacks the mark '\\x93NUMPY')", name);
+        return lathe__fail(err, LATHE_ARG, "%s: not a .npy file (it lacks the mark '\\x93NUMPY')", name);
     if (bytes[6] < 1 || bytes[6] > 3)
-        return fail(err, LATHE_ARG, "%s: expected .npy version 1, 2 or 3, given %d.%d", name, bytes[6],
-                    bytes[7]);
+        return lathe__fail(err, LATHE_ARG, "%s: expected .npy version 1, 2 or 3, given %d.%d", name, bytes[6],
+                           bytes[7]);
     if (!header_place(bytes, size, &start, &length))
-        return fail(err, LATHE_ARG, "%s: the .npy header is cut off, or longer than %d bytes", name,
-                    MAX_HEADER);
+        return lathe__fail(err, LATHE_ARG, "%s: the .npy header is cut off, or longer than %d bytes", name,
+                           MAX_HEADER);
     struct cursor c = {(const char *)bytes + start, (const char *)bytes + start + length};
     if (!take_header(&c, h))
-        return fail(err, LATHE_ARG,
-                    "%s: cannot read the .npy header at byte %td (expected descr as one string, "
-                    "fortran_order, and shape "
-                    "with at most %d dims)",
-                    name, c.at - (const char *)bytes, NPY_MAX_DIMS);
+        return lathe__fail(err, LATHE_ARG,
+                           "%s: cannot read the .npy header at byte %td (expected descr as one string, "
+                           "fortran_order, and shape "
+                           "with at most %d dims)",
+                           name, c.at - (const char *)bytes, NPY_MAX_DIMS);
     *data_at = start + length;
     return LATHE_OK;
 }
@@ -359,10 +345,11 @@ lathe_status npy_parse(struct npy *out, const char *name, const void *bytes, siz
     const struct source_array s = {name, (const unsigned char *)bytes + data_at, find_descr(h.descr),
                                    h.fortran_order};
     if (!s.descr)
-        return fail(err, LATHE_ARG,
-                    "%s: dtype '%s' is not read; expected little-endian f2 f4 f8 i4 i8 u1 or bool, or V2 or "
-                    "u2 as bf16",
-                    name, h.descr);
+        return lathe__fail(
+            err, LATHE_ARG,
+            "%s: dtype '%s' is not read; expected little-endian f2 f4 f8 i4 i8 u1 or bool, or V2 or "
+            "u2 as bf16",
+            name, h.descr);
     status = check_kinds(name, s.descr, wanted, err);
     if (status == LATHE_OK)
         status = check_size(&h, &s, size - data_at, out, err);
@@ -372,8 +359,8 @@ lathe_status npy_parse(struct npy *out, const char *name, const void *bytes, siz
     out->ndim = h.ndim;
     memcpy(out->shape, h.shape, sizeof out->shape);
     out->data = calloc((size_t)out->count + 1, lathe_dtype_size(wanted));
-    status =
-        out->data ? convert(&s, out, err) : fail(err, LATHE_MEMORY, "%s: out of memory for its values", name);
+    status = out->data ? convert(&s, out, err)
+                       : lathe__fail(err, LATHE_MEMORY, "%s: out of memory for its values", name);
     if (status != LATHE_OK)
         npy_free(out);
     return status;
@@ -392,20 +379,20 @@ lathe_status npy_read(struct npy *out, const char *path, lathe_dtype wanted, lat
     unsigned char *bytes = NULL;
     memset(out, 0, sizeof *out);
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* opening a pipe would wait for its writer */
-        return fail(err, LATHE_ARG, "%s: not a regular file", path);
+        return lathe__fail(err, LATHE_ARG, "%s: not a regular file", path);
     FILE *f = fopen(path, "rb");
     if (!f)
-        return fail(err, LATHE_ARG, "%s: cannot be opened: %s", path, strerror(errno));
+        return lathe__fail(err, LATHE_ARG, "%s: cannot be opened: %s", path, strerror(errno));
     if (fstat(fileno(f), &info) != 0 || !S_ISREG(info.st_mode)) {
-        status = fail(err, LATHE_ARG, "%s: not a regular file", path);
+        status = lathe__fail(err, LATHE_ARG, "%s: not a regular file", path);
         goto done;
     }
     const size_t size = (size_t)info.st_size;
     bytes = malloc(size + 1);
     if (!bytes)
-        status = fail(err, LATHE_MEMORY, "%s: out of memory for %zu bytes", path, size);
+        status = lathe__fail(err, LATHE_MEMORY, "%s: out of memory for %zu bytes", path, size);
     else if (fread(bytes, 1, size, f) != size)
-        status = fail(err, LATHE_ARG, "%s: cannot be read to its end", path);
+        status = lathe__fail(err, LATHE_ARG, "%s: cannot be read to its end", path);
     else
         status = npy_parse(out, path, bytes, size, wanted, err);
 done:
@@ -468,15 +455,15 @@ lathe_status npy_write(const char *path, lathe_dtype dtype, int ndim, const int6
 {
     int64_t count = 1;
     if (ndim < 0 || ndim > NPY_MAX_DIMS || lathe_dtype_size(dtype) == 0)
-        return fail(err, LATHE_ARG, "%s: expected a dtype and at most %d dims, given %s and %d", path,
-                    NPY_MAX_DIMS, lathe_dtype_text(dtype), ndim);
+        return lathe__fail(err, LATHE_ARG, "%s: expected a dtype and at most %d dims, given %s and %d", path,
+                           NPY_MAX_DIMS, lathe_dtype_text(dtype), ndim);
     for (int i = 0; i < ndim; i++)
         count *= shape[i];
     FILE *f = fopen(path, "wb");
     if (!f)
-        return fail(err, LATHE_ARG, "%s: cannot be written: %s", path, strerror(errno));
+        return lathe__fail(err, LATHE_ARG, "%s: cannot be written: %s", path, strerror(errno));
     const bool good = write_header(f, dtype, ndim, shape) && write_data(f, dtype, count, data);
     if (fclose(f) != 0 || !good)
-        return fail(err, LATHE_ARG, "%s: cannot be written to its end: %s", path, strerror(errno));
+        return lathe__fail(err, LATHE_ARG, "%s: cannot be written to its end: %s", path, strerror(errno));
     return LATHE_OK;
 }

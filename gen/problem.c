@@ -6,43 +6,11 @@
  */
 #include "gen.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { PROBLEM_TEXT_MAX = 4096 };
-
-__attribute__((format(printf, 2, 3))) static lathe_status fail(lathe_error *err, const char *fmt, ...)
-{
-    if (!err)
-        return LATHE_ARG;
-    err->status = LATHE_ARG;
-    err->line = 0;
-    err->file[0] = 0;
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
-    va_end(ap);
-    return LATHE_ARG;
-}
-
-struct phrase {
-    char text[512];
-    size_t size;
-};
-
-__attribute__((format(printf, 2, 3))) static void say(struct phrase *s, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    const int n = vsnprintf(s->text + s->size, sizeof s->text - s->size, fmt, ap);
-    va_end(ap);
-    if (n > 0)
-        s->size += (size_t)n;
-    if (s->size >= sizeof s->text)
-        s->size = sizeof s->text - 1;
-}
 
 struct item { /* one NAME=VALUE, not terminated */
     const char *name;
@@ -87,17 +55,17 @@ static bool has_choice(const struct sig_arg *a) /* of its dtype, or to be left o
 static lathe_status unknown_item(const struct signature *sig, const struct item *item, lathe_error *err)
 {
     struct phrase known = {{0}, 0};
-    say(&known, "dtype");
+    lathe__say(&known, "dtype");
     for (int sym = 0; sym < SYM_COUNT; sym++) {
         if (sym_is_settable(sig, sym))
-            say(&known, ", %s", lathe__sym_text(sig, sym));
+            lathe__say(&known, ", %s", lathe__sym_text(sig, sym));
     }
     for (int i = 0; i < sig->n_args; i++) {
         if (has_choice(&sig->arg[i]))
-            say(&known, ", %s (a dtype or none)", sig->arg[i].name);
+            lathe__say(&known, ", %s (a dtype or none)", sig->arg[i].name);
     }
-    return fail(err, "problem: unknown name '%.*s'; this spec knows %s",
-                item->name_size > 64 ? 64 : item->name_size, item->name, known.text);
+    return lathe__fail(err, LATHE_ARG, "problem: unknown name '%.*s'; this spec knows %s",
+                       item->name_size > 64 ? 64 : item->name_size, item->name, known.text);
 }
 
 static lathe_status parse_size(const struct signature *sig, int sym, const struct item *item,
@@ -110,10 +78,11 @@ static lathe_status parse_size(const struct signature *sig, int sym, const struc
         value = value * 10 + (item->value[i] - '0');
     }
     if (!good || value > INT32_MAX)
-        return fail(err, "problem: expected %s to be a whole number from 0 to 2^31 - 1, given '%.*s'",
-                    lathe__sym_text(sig, sym), item->value_size > 64 ? 64 : item->value_size, item->value);
+        return lathe__fail(
+            err, LATHE_ARG, "problem: expected %s to be a whole number from 0 to 2^31 - 1, given '%.*s'",
+            lathe__sym_text(sig, sym), item->value_size > 64 ? 64 : item->value_size, item->value);
     if (p->dim[sym] >= 0)
-        return fail(err, "problem: '%s' is given twice", lathe__sym_text(sig, sym));
+        return lathe__fail(err, LATHE_ARG, "problem: '%s' is given twice", lathe__sym_text(sig, sym));
     p->dim[sym] = value;
     return LATHE_OK;
 }
@@ -130,13 +99,14 @@ static lathe_dtype parse_dtype(const struct item *item)
 static lathe_status parse_problem_dtype(const struct item *item, struct problem *p, lathe_error *err)
 {
     if (p->dtype != LATHE_NONE)
-        return fail(err, "problem: 'dtype' is given twice");
+        return lathe__fail(err, LATHE_ARG, "problem: 'dtype' is given twice");
     p->dtype = parse_dtype(item);
     if (p->dtype != LATHE_NONE)
         return LATHE_OK;
-    return fail(err,
-                "problem: expected dtype to be f32, f16 or bf16 (or f64, on the host device), given '%.*s'",
-                item->value_size > 64 ? 64 : item->value_size, item->value);
+    return lathe__fail(
+        err, LATHE_ARG,
+        "problem: expected dtype to be f32, f16 or bf16 (or f64, on the host device), given '%.*s'",
+        item->value_size > 64 ? 64 : item->value_size, item->value);
 }
 
 /* NAME=f16 chooses the dtype of an input declared "float"; NAME=none leaves an optional one out. */
@@ -150,10 +120,10 @@ static lathe_status parse_choice(const struct signature *sig, int i, const struc
     }
     const lathe_dtype dtype = a->dtype == LATHE_NONE ? parse_dtype(item) : LATHE_NONE;
     if (dtype == LATHE_NONE)
-        return fail(err, "problem: expected %s to be %s%s%s, given '%.*s'", a->name,
-                    a->dtype == LATHE_NONE ? "f32, f16 or bf16" : "",
-                    a->dtype == LATHE_NONE && a->optional ? " or " : "", a->optional ? "none" : "",
-                    item->value_size > 64 ? 64 : item->value_size, item->value);
+        return lathe__fail(err, LATHE_ARG, "problem: expected %s to be %s%s%s, given '%.*s'", a->name,
+                           a->dtype == LATHE_NONE ? "f32, f16 or bf16" : "",
+                           a->dtype == LATHE_NONE && a->optional ? " or " : "", a->optional ? "none" : "",
+                           item->value_size > 64 ? 64 : item->value_size, item->value);
     p->arg_dtype[i] = (uint8_t)dtype;
     return LATHE_OK;
 }
@@ -165,7 +135,7 @@ static lathe_status parse_unaligned(const struct signature *sig, const struct it
     const char *at = item->value;
     const char *const end = item->value + item->value_size;
     if (p->unaligned)
-        return fail(err, "problem: 'unaligned' is given twice");
+        return lathe__fail(err, LATHE_ARG, "problem: 'unaligned' is given twice");
     for (bool more = true; more; at++) {
         const char *plus = memchr(at, '+', (size_t)(end - at));
         const struct item name = {at, (int)((plus ? plus : end) - at), NULL, 0};
@@ -174,9 +144,10 @@ static lathe_status parse_unaligned(const struct signature *sig, const struct it
             if (sig->arg[i].problem_dtype && item_is(&name, sig->arg[i].name))
                 bit = 1u << i;
         if (!bit || (p->unaligned & bit))
-            return fail(err,
-                        "problem: expected unaligned to be names of q, k, v and o joined by +, given '%.*s'",
-                        item->value_size > 64 ? 64 : item->value_size, item->value);
+            return lathe__fail(
+                err, LATHE_ARG,
+                "problem: expected unaligned to be names of q, k, v and o joined by +, given '%.*s'",
+                item->value_size > 64 ? 64 : item->value_size, item->value);
         p->unaligned |= bit;
         more = plus != NULL;
         at += name.name_size;
@@ -205,14 +176,15 @@ static lathe_status split_items(const struct signature *sig, const char *text, s
                                 lathe_error *err)
 {
     if (strlen(text) > PROBLEM_TEXT_MAX)
-        return fail(err, "problem: expected at most %d characters, given %zu", PROBLEM_TEXT_MAX,
-                    strlen(text));
+        return lathe__fail(err, LATHE_ARG, "problem: expected at most %d characters, given %zu",
+                           PROBLEM_TEXT_MAX, strlen(text));
     for (const char *at = text; *text;) {
         const int size = (int)strcspn(at, ",");
         const char *equals = memchr(at, '=', (size_t)size);
         if (!equals || equals == at)
-            return fail(err, "problem: expected NAME=VALUE separated by commas, given '%.*s'",
-                        size > 64 ? 64 : size, at);
+            return lathe__fail(err, LATHE_ARG,
+                               "problem: expected NAME=VALUE separated by commas, given '%.*s'",
+                               size > 64 ? 64 : size, at);
         const struct item item = {at, (int)(equals - at), equals + 1, size - (int)(equals - at) - 1};
         const lathe_status status = parse_item(sig, &item, p, err);
         if (status != LATHE_OK || !at[size])
@@ -276,9 +248,9 @@ static lathe_status check_free_dims(const struct signature *sig, struct problem 
             if (!(p->present >> i & 1u) || (a->dim[k].literal > 0 || p->dim[a->dim[k].sym] >= 0))
                 continue;
             if (!a->optional)
-                return fail(err, "problem: the size of dim '%s' of input '%s' has no default; add %s=SIZE",
-                            lathe__sym_text(sig, a->dim[k].sym), a->name,
-                            lathe__sym_text(sig, a->dim[k].sym));
+                return lathe__fail(
+                    err, LATHE_ARG, "problem: the size of dim '%s' of input '%s' has no default; add %s=SIZE",
+                    lathe__sym_text(sig, a->dim[k].sym), a->name, lathe__sym_text(sig, a->dim[k].sym));
             p->present &= ~(1u << i);
         }
     }

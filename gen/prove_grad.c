@@ -386,7 +386,7 @@ void prove_gradients(struct prover *p, struct proof *out)
 {
     static const int64_t wide[SYM_COUNT] = {
         [SYM_ONE] = 1, [SYM_B] = 2,    [SYM_H] = 4,     [SYM_H_KV] = 2,  [SYM_Q] = 7,    [SYM_KV] = 11,
-        [SYM_D] = 8,   [SYM_D_V] = 12, [SYM_ROWS0] = 2, [SYM_ROWS1] = 1, [SYM_ROWS] = 3, [SYM_N] = 13};
+        [SYM_D] = 8,   [SYM_D_V] = 12, [SYM_ROWS0] = 1, [SYM_ROWS1] = 1, [SYM_ROWS] = 6, [SYM_N] = 13};
     static const int64_t tall[SYM_COUNT] = {[SYM_ONE] = 1, [SYM_B] = 1,  [SYM_H] = 2, [SYM_H_KV] = 1,
                                             [SYM_Q] = 6,   [SYM_KV] = 4, [SYM_D] = 6, [SYM_D_V] = 4};
     proof_begin(out, "gradients", BOUND);

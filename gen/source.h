@@ -169,6 +169,18 @@ struct source {
 
 void source_free(struct source *source); /* texts and parameter rows; the struct itself is the caller's */
 
+/* ---- runtime/error.c: the sentences of both rooms ---- */
+
+/* Fill *err (may be NULL) and return the status. */
+lathe_status lathe__fail(lathe_error *err, lathe_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+struct phrase { /* part of a sentence; cut where it is full */
+    char text[1024];
+    size_t size;
+};
+void lathe__say(struct phrase *s, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* appends */
+
 /* ---- runtime/bind.c: what the generator shares with launching. No text to format but of failures ---- */
 
 /* Value of a product for a problem: saturates, and is 0 where a size is not bound. */

@@ -5,7 +5,6 @@
  * has the project's one piece of global state: the driver, opened once, and the lock of loading.
  */
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,18 +56,6 @@ const struct aot_variant *lathe__aot_pick_variant(const struct aot_kernel *kerne
 
 /* ---- sentences ------------------------------------------------------------------------------------ */
 
-__attribute__((format(printf, 2, 3))) static void say(struct aot_text *t, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    const int n = vsnprintf(t->text + t->size, sizeof t->text - t->size, fmt, ap);
-    va_end(ap);
-    if (n > 0)
-        t->size += (size_t)n;
-    if (t->size >= sizeof t->text)
-        t->size = sizeof t->text - 1;
-}
-
 /* An optional input with a dim of its own is left out unless the problem gives that dim a size. */
 static bool free_dim_matters(const struct signature *sig, const struct problem *p, int sym)
 {
@@ -80,56 +67,56 @@ static bool free_dim_matters(const struct signature *sig, const struct problem *
     return false;
 }
 
-void lathe__aot_problem_text(const struct signature *sig, const struct problem *p, struct aot_text *out)
+void lathe__aot_problem_text(const struct signature *sig, const struct problem *p, struct phrase *out)
 {
-    say(out, "dtype=%s", lathe_dtype_text(p->dtype));
+    lathe__say(out, "dtype=%s", lathe_dtype_text(p->dtype));
     if (lathe__is_attention(sig)) {
-        say(out, ",d=%d", (int)p->dim[SYM_D]);
+        lathe__say(out, ",d=%d", (int)p->dim[SYM_D]);
         if (p->dim[SYM_D_V] != p->dim[SYM_D])
-            say(out, ",d_v=%d", (int)p->dim[SYM_D_V]);
+            lathe__say(out, ",d_v=%d", (int)p->dim[SYM_D_V]);
     } else {
-        say(out, ",n=%d", (int)p->dim[SYM_N]);
+        lathe__say(out, ",n=%d", (int)p->dim[SYM_N]);
     }
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
         if (a->role != ROLE_INPUT)
             continue;
         if (!(p->present >> i & 1u))
-            say(out, ",%s=none", a->name);
+            lathe__say(out, ",%s=none", a->name);
         else if (a->dtype == LATHE_NONE && p->arg_dtype[i] != p->dtype)
-            say(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
+            lathe__say(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
     }
     for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free; sym++)
         if (free_dim_matters(sig, p, sym))
-            say(out, ",%s=%lld", lathe__sym_text(sig, sym), (long long)p->dim[sym]);
+            lathe__say(out, ",%s=%lld", lathe__sym_text(sig, sym), (long long)p->dim[sym]);
     const char *joint = ",unaligned=";
     for (int i = 0; i < sig->n_args; i++) {
         if (!(p->unaligned >> i & 1u))
             continue;
-        say(out, "%s%s", joint, sig->arg[i].name);
+        lathe__say(out, "%s%s", joint, sig->arg[i].name);
         joint = "+";
     }
 }
 
-static void say_archs(struct aot_text *t, const struct aot_kernel *k)
+static void say_archs(struct phrase *t, const struct aot_kernel *k)
 {
     const char *comma = "";
     for (int i = 0; i < k->n_variants; i++)
         for (int a = 0; a < k->variant[i].n_archs; a++) {
             const struct aot_arch *arch = &k->variant[i].arch[a];
             const char suffix[2] = {arch->suffix, '\0'};
-            say(t, "%s%ssm_%d%s", comma, arch->ptx ? "PTX for " : "", arch->sm, suffix);
+            lathe__say(t, "%s%ssm_%d%s", comma, arch->ptx ? "PTX for " : "", arch->sm, suffix);
             comma = ", ";
         }
 }
 
 static lathe_status no_kernel(const lathe_kernel_set *set, const struct problem *given, lathe_error *err)
 {
-    struct aot_text wanted = {{0}, 0};
-    struct aot_text held = {{0}, 0};
+    struct phrase wanted = {{0}, 0};
+    struct phrase held = {{0}, 0};
     lathe__aot_problem_text(set->sig, given, &wanted);
     for (int i = 0; i < set->n_kernels; i++) {
-        say(&held, "%s", i ? "; " : "");
+        lathe__say(&held, "%s", i ? "; " : "");
         lathe__aot_problem_text(set->sig, set->kernel[i].built, &held);
     }
     return lathe__fail(err, LATHE_UNSUPPORTED,
@@ -141,7 +128,7 @@ static lathe_status no_kernel(const lathe_kernel_set *set, const struct problem 
 static lathe_status no_variant(const lathe_kernel_set *set, const struct aot_kernel *kernel,
                                const struct device *device, lathe_error *err)
 {
-    struct aot_text held = {{0}, 0};
+    struct phrase held = {{0}, 0};
     say_archs(&held, kernel);
     return lathe__fail(
         err, LATHE_UNSUPPORTED,

@@ -254,7 +254,7 @@ void lathe__aot_write_manifest(FILE *f, const struct aot_library *library, const
     for (int s = 0; s < library->n_specs; s++) {
         const struct aot_spec *spec = &library->spec[s];
         for (int i = 0; i < spec->n_items; i++) {
-            struct aot_text problem = {{0}, 0};
+            struct phrase problem = {{0}, 0};
             lathe__aot_function(library, spec, &spec->item[i], name);
             lathe__aot_problem_text(&spec->sig, &spec->item[i].problem, &problem);
             fprintf(f, "kernel %s\n  spec %s\n  problem %s\n", name, spec->shown, problem.text);

@@ -5,7 +5,6 @@
  * so that no later product of sizes can overflow 64 bits. Shared by launches and by the generator.
  */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,56 +76,39 @@ int64_t lathe__tensor_stride(const lathe_arg *t, int dim)
 
 /* ---- texts for messages ------------------------------------------------------------------------ */
 
-struct phrase {
-    char text[512];
-    size_t size;
-};
-
-__attribute__((format(printf, 2, 3))) static void say(struct phrase *s, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    const int n = vsnprintf(s->text + s->size, sizeof s->text - s->size, fmt, ap);
-    va_end(ap);
-    if (n > 0)
-        s->size += (size_t)n;
-    if (s->size >= sizeof s->text)
-        s->size = sizeof s->text - 1;
-}
-
 static void say_ints(struct phrase *s, const int64_t *value, int n)
 {
-    say(s, "[");
+    lathe__say(s, "[");
     for (int i = 0; i < n; i++)
-        say(s, "%s%" PRId64, i ? "," : "", value[i]);
-    say(s, "]");
+        lathe__say(s, "%s%" PRId64, i ? "," : "", value[i]);
+    lathe__say(s, "]");
 }
 
 /* "[b,h,q,d]", with the sizes that are known: "[b=2,h,q=1000,d]". */
 static void say_expected(struct phrase *s, const struct signature *sig, const struct sig_arg *a,
                          const struct problem *p)
 {
-    say(s, a->leading_optional ? "[(" : "[");
+    lathe__say(s, a->leading_optional ? "[(" : "[");
     const int lead = a->leading_optional ? a->ndim - 1 : 0;
     for (int i = 0; i < a->ndim; i++) {
         const struct sig_dim d = a->dim[i];
-        say(s, "%s", i ? "," : "");
+        lathe__say(s, "%s", i ? "," : "");
         if (d.literal > 0)
-            say(s, "%d", d.literal);
+            lathe__say(s, "%d", d.literal);
         else if (p->dim[d.sym] >= 0)
-            say(s, "%s=%" PRId64, lathe__sym_text(sig, d.sym), p->dim[d.sym]);
+            lathe__say(s, "%s=%" PRId64, lathe__sym_text(sig, d.sym), p->dim[d.sym]);
         else
-            say(s, "%s", lathe__sym_text(sig, d.sym));
+            lathe__say(s, "%s", lathe__sym_text(sig, d.sym));
         if (lead && i == lead - 1)
-            say(s, ")");
+            lathe__say(s, ")");
     }
-    say(s, "]%s", a->leading_optional ? " (dims in parentheses may be left out from the left)" : "");
+    lathe__say(s, "]%s", a->leading_optional ? " (dims in parentheses may be left out from the left)" : "");
 }
 
 static void say_known(struct phrase *s, const struct signature *sig)
 {
     for (int i = 0; i < sig->n_args; i++)
-        say(s, "%s%s", i ? ", " : "", sig->arg[i].name);
+        lathe__say(s, "%s%s", i ? ", " : "", sig->arg[i].name);
 }
 
 static const char *dtype_name(uint8_t dtype)
@@ -384,11 +366,29 @@ static lathe_status check_flat(const struct signature *sig, const struct problem
     return LATHE_OK;
 }
 
+/* at.row counts all rows; an input with one value a row has one dim for them. */
+static lathe_status check_row_inputs(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    if (lathe__is_attention(sig) || p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1] == 1)
+        return LATHE_OK;
+    for (int i = 0; i < sig->n_args; i++)
+        for (int d = 0; sig->arg[i].role == ROLE_INPUT && d < sig->arg[i].ndim; d++)
+            if (sig->arg[i].dim[d].sym == SYM_ROWS && sig->arg[i].dim[d].literal == 0)
+                return lathe__fail(err, LATHE_ARG,
+                                   "problem: expected one leading dim beside the input '%s', whose dim "
+                                   "'rows' counts all rows, given rows0=%" PRId64 " and rows1=%" PRId64
+                                   "; give x as [rows, n]",
+                                   sig->arg[i].name, p->dim[SYM_ROWS0], p->dim[SYM_ROWS1]);
+    return LATHE_OK;
+}
+
 lathe_status lathe__problem_check(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
     lathe_status status = check_sizes(sig, p, err);
     if (status == LATHE_OK)
         status = check_flat(sig, p, err);
+    if (status == LATHE_OK)
+        status = check_row_inputs(sig, p, err);
     for (int i = 0; i < sig->n_args && status == LATHE_OK; i++) {
         const struct sig_arg *a = &sig->arg[i];
         status = check_elements(p, a, err);

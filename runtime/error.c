@@ -49,6 +49,18 @@ lathe_status lathe__fail_memory(lathe_error *err)
     return lathe__fail(err, LATHE_MEMORY, "out of host memory");
 }
 
+void lathe__say(struct phrase *s, const char *fmt, ...)
+{
+    va_list list;
+    va_start(list, fmt);
+    const int n = vsnprintf(s->text + s->size, sizeof s->text - s->size, fmt, list);
+    va_end(list);
+    if (n > 0)
+        s->size += (size_t)n;
+    if (s->size >= sizeof s->text)
+        s->size = sizeof s->text - 1;
+}
+
 void lathe__error_clear(lathe_error *err)
 {
     if (!err)

@@ -27,9 +27,7 @@ enum { PATH_BYTES = 1024, KEY_BYTES = 32, KEY_TEXT_BYTES = 2 * KEY_BYTES + 1, PA
             return try_status;                                                                               \
     } while (0)
 
-/* Fill *err (may be NULL) and return the status. */
-lathe_status lathe__fail(lathe_error *err, lathe_status status, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+/* lathe__fail and lathe__say are in source.h: the generator has them too. */
 lathe_status lathe__fail_at(lathe_error *err, lathe_status status, const char *file, int line,
                             const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 lathe_status lathe__fail_memory(lathe_error *err);
@@ -471,12 +469,8 @@ lathe_status lathe__launch_checked(const struct callable *c, const struct proble
 
 struct aot_kernel;
 struct aot_variant;
-struct aot_text { /* cut where it is full */
-    char text[1024];
-    size_t size;
-};
 /* What of a problem is compiled in: "dtype=bf16,d=64,d_v=128,bias=none". Appended. */
-void lathe__aot_problem_text(const struct signature *sig, const struct problem *p, struct aot_text *out);
+void lathe__aot_problem_text(const struct signature *sig, const struct problem *p, struct phrase *out);
 /* NULL: none runs on the device. */
 const struct aot_variant *lathe__aot_pick_variant(const struct aot_kernel *kernel,
                                                   const struct device *device);

@@ -185,26 +185,6 @@ template <int V, class T> DEV void unpack_words(const words<static_cast<int>(V *
     }
 }
 
-// V adjacent elements of an input, of which the first `left` exist; the rest read 0. Any alignment.
-template <int V, class T> DEV void m_load_vec(const T *base, i64 offset, int left, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
-{
-    const T *p = base + offset;
-    if constexpr (V * sizeof(T) >= 4 && (V & (V - 1)) == 0) {
-        constexpr int BYTES = static_cast<int>(V * sizeof(T));
-        if (left >= V && is_aligned<BYTES>(p)) {
-            unpack_words<V, T>(load_words<BYTES, true>(p), out);
-            return;
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        out[i] = 0;
-        if (i < left) {
-            out[i] = m_load(base, offset + i);
-        }
-    }
-}
-
 // Columns i .. i + V - 1 of a row of n, `stride` elements apart: vectors where they are adjacent.
 template <int V, class T> DEV void m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
 {

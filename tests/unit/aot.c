@@ -122,7 +122,7 @@ TEST(names_hold_what_is_compiled_in)
     p.present &= ~(1u << ARG_BIAS);
     CHECK(lathe__aot_suffix(&sig, &p, name));
     CHECK_STR(name, "bf16_d64_v128_no_bias_unaligned_k");
-    struct aot_text text = {{0}, 0};
+    struct phrase text = {{0}, 0};
     lathe__aot_problem_text(&sig, &p, &text);
     CHECK_STR(text.text, "dtype=bf16,d=64,d_v=128,bias=none,unaligned=k");
     snprintf(sig.kind, sizeof sig.kind, "rowwise");

@@ -96,6 +96,50 @@ TEST(the_same_input_gives_the_same_bytes)
     source_free(&b);
 }
 
+/* ---- numbers that a template and a recipe share ------------------------------------------------ */
+
+/* The number behind "NAME = " in a text. */
+static int number_in(const char *text, const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, " %s = ", name);
+    const char *at = strstr(text, key);
+    if (!at)
+        check_fail(__FILE__, __LINE__, name);
+    return atoi(at + strlen(key));
+}
+
+static const struct launch *launch_named(const struct source *s, const char *role)
+{
+    for (int i = 0; i < s->n_launches; i++) {
+        const size_t size = strlen(s->launch[i].entry);
+        if (size > strlen(role) && strcmp(s->launch[i].entry + size - strlen(role), role) == 0)
+            return &s->launch[i];
+    }
+    check_fail(__FILE__, __LINE__, role);
+}
+
+TEST(recipes_have_the_numbers_of_the_templates)
+{
+    struct source s;
+    make_source("rope", "dtype=bf16,b=1,h=2,q=64,d=128", &s);
+    const char *mod = text_named(&s, "vector_mod.cuh")->data;
+    const struct launch *l = launch_named(&s, "_mod_q");
+    CHECK_EQ(l->threads, number_in(mod, "MOD_THREADS"));
+    CHECK_EQ(l->grid.factor[l->grid.n - 1].sym, SYM_Q);
+    CHECK_EQ(l->grid.factor[l->grid.n - 1].tile, number_in(mod, "MOD_TOKENS"));
+    source_free(&s);
+    make_source("document", "dtype=bf16,b=1,h=2,q=64,d=128", &s);
+    const char *config = text_named(&s, "config.gen.cuh")->data;
+    const int map_threads = number_in(text_named(&s, "tilemap.cuh")->data, "MAP_THREADS");
+    l = launch_named(&s, "_map");
+    CHECK_EQ(l->threads, map_threads);
+    CHECK_EQ(l->grid.factor[l->grid.n - 1].sym, SYM_KV); /* a warp classifies a tile */
+    CHECK_EQ(l->grid.factor[l->grid.n - 1].tile, number_in(config, "BN") * map_threads / 32);
+    CHECK_EQ(launch_named(&s, "_fwd")->threads, number_in(config, "WARPS") * 32);
+    source_free(&s);
+}
+
 TEST(lengths_do_not_change_the_text)
 {
     struct source a;

@@ -469,3 +469,20 @@ TEST(unaligned_rows_are_found)
     CHECK_EQ(p.unaligned, 3); /* q by its stride, k by its data */
     ir_free(ir);
 }
+
+TEST(an_input_by_row_takes_one_leading_dim)
+{
+    static const char TEXT[] = "return rowwise { inputs = { g = tensor('f32', 'rows') },\n"
+                               "forward = function(v, at, x) return v * x.g(at.row) end }";
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem p;
+    lathe_error err;
+    struct ir *ir = spec_load("rows.lua", TEXT, sizeof TEXT - 1, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "dtype=f32,rows=3,n=4", &p, &err), LATHE_OK);
+    CHECK_EQ(problem_parse(&sig, "dtype=f32,rows0=2,rows=3,n=4", &p, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "'g', whose dim 'rows' counts all rows");
+    ir_free(ir);
+}
