@@ -32,25 +32,37 @@ static bool is_listed(const char *const *words, const char *word)
     return false;
 }
 
+/* The first by name of the fields of a table that are not listed (a table has another order in each run);
+   "" for one without a name, NULL where there is none. */
+static const char *unlisted_field(lua_State *lua, int table, const char *const *fields)
+{
+    const char *first = NULL;
+    for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1)) {
+        const char *name = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "";
+        if (!is_listed(fields, name) && (!first || strcmp(name, first) < 0))
+            first = name;
+    }
+    return first;
+}
+
 /* Argument 1 is a table with known fields only. */
 static void check_fields(lua_State *lua, const char *who, const char *const *fields)
 {
+    char known[256];
     if (!lua_istable(lua, 1) || lua_gettop(lua) != 1)
         luaL_error(lua, "%s takes one table: %s { ... }", who, who);
-    for (lua_pushnil(lua); lua_next(lua, 1); lua_pop(lua, 1)) {
-        if (lua_type(lua, -2) != LUA_TSTRING)
-            luaL_error(lua, "%s: a field without a name; write name = value", who);
-        const char *name = lua_tostring(lua, -2);
-        char known[256];
-        list_words(fields, known, sizeof known);
-        if (strcmp(name, "backward") == 0)
-            luaL_error(
-                lua,
-                "%s: 'backward' is not read: gradients are derived from online_fwd and forward; leave it out",
-                who);
-        if (!is_listed(fields, name))
-            luaL_error(lua, "%s: unknown field '%s' (%s)", who, name, known);
-    }
+    const char *name = unlisted_field(lua, 1, fields);
+    if (!name)
+        return;
+    if (!*name)
+        luaL_error(lua, "%s: a field without a name; write name = value", who);
+    if (strcmp(name, "backward") == 0)
+        luaL_error(
+            lua,
+            "%s: 'backward' is not read: gradients are derived from online_fwd and forward; leave it out",
+            who);
+    list_words(fields, known, sizeof known);
+    luaL_error(lua, "%s: unknown field '%s' (%s)", who, name, known);
 }
 
 static int construct(lua_State *lua, const char *who, const char *const *fields, enum kind kind)
@@ -314,24 +326,32 @@ static void declare_dtype(lua_State *lua, struct input *in)
                in->name, name);
 }
 
+static bool read_flag(lua_State *lua, const struct input *in, int table, const char *option)
+{
+    const int type = lua_getfield(lua, table, option);
+    if (type != LUA_TNIL && type != LUA_TBOOLEAN)
+        luaL_error(lua, "input '%s': option '%s' is true or false", in->name, option);
+    const bool value = lua_toboolean(lua, -1) != 0;
+    lua_pop(lua, 1);
+    return value;
+}
+
 static void declare_options(lua_State *lua, struct input *in, int table)
 {
     static const char *const options[] = {"grad", "optional", "default", NULL};
-    for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1)) {
-        const char *name = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "?";
-        if (!is_listed(options, name))
-            luaL_error(lua, "input '%s': unknown option '%s' (grad optional default)", in->name, name);
-        if (strcmp(name, "default") != 0) {
-            if (!lua_isboolean(lua, -1))
-                luaL_error(lua, "input '%s': option '%s' is true or false", in->name, name);
-            *(name[0] == 'g' ? &in->grad : &in->optional) = lua_toboolean(lua, -1) != 0;
-            continue;
-        }
-        if (lua_type(lua, -1) != LUA_TNUMBER)
-            luaL_error(lua, "input '%s': option 'default' is a number", in->name);
+    const char *unknown = unlisted_field(lua, table, options);
+    if (unknown)
+        luaL_error(lua, "input '%s': unknown option '%s' (grad optional default)", in->name, unknown);
+    in->grad = read_flag(lua, in, table, "grad");
+    in->optional = read_flag(lua, in, table, "optional");
+    const int type = lua_getfield(lua, table, "default");
+    if (type != LUA_TNIL && type != LUA_TNUMBER)
+        luaL_error(lua, "input '%s': option 'default' is a number", in->name);
+    if (type == LUA_TNUMBER) {
         in->default_value = lua_tonumber(lua, -1);
-        in->optional = true;
+        in->optional = true; /* whatever `optional` says: a default is for what is left out */
     }
+    lua_pop(lua, 1);
     double least = in->dtype == LATHE_U8 ? 0.0 : INT32_MIN;
     double most = in->dtype == LATHE_U8 ? 255.0 : INT32_MAX;
     bool integer = in->dtype == LATHE_I32 || in->dtype == LATHE_U8;
@@ -366,8 +386,6 @@ static int declare_input(lua_State *lua)
                           name);
     if (!tagged)
         return luaL_error(lua, "input '%s' must be tensor(dtype, dims...) or scalar(dtype)", name);
-    if (ir->n_inputs == MAX_INPUTS)
-        return luaL_error(lua, "inputs: more than %d", MAX_INPUTS);
     struct input *in = &ir->input[ir->n_inputs];
     *in = (struct input){0};
     snprintf(in->name, sizeof in->name, "%s", name);
@@ -409,11 +427,16 @@ bool declare_inputs(struct tracer *t, int slots)
         return false;
     }
     int table = lua_gettop(lua);
-    const char *name[MAX_INPUTS + 1];
+    const char *name[MAX_INPUTS];
     int n = 0;
-    for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1))
-        if (n <= MAX_INPUTS)
-            name[n++] = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "";
+    for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1)) {
+        if (n == MAX_INPUTS) {
+            lua_pop(lua, 2);
+            slot_mistake(t, "inputs: more than %d", MAX_INPUTS);
+            return false;
+        }
+        name[n++] = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "";
+    }
     qsort(name, (size_t)n, sizeof *name, compare_names);
     bool ok = true;
     for (int i = 0; i < n; i++) {

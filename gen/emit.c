@@ -21,7 +21,10 @@ static void emit_attention_config(struct text_buf *t, const struct problem *prob
     text_add(t, "constexpr int D_PAD = %d, DV_PAD = %d;\n", plan->d_pad, plan->dv_pad);
     text_add(t, "constexpr int BM = %d, BN = %d, WARPS = %d, STAGES = %d;\n", plan->bm, plan->bn, plan->warps,
              plan->stages);
-    text_add(t, "constexpr bool Q_IN_REGS = %s;\n", plan->q_in_regs ? "true" : "false");
+    if (plan->tma)
+        text_add(t, "constexpr bool BOUND_WAITS = %s;\n", plan->bound_waits ? "true" : "false");
+    else
+        text_add(t, "constexpr bool Q_IN_REGS = %s;\n", plan->q_in_regs ? "true" : "false");
     text_add(t, "constexpr bool O_F32 = %s;\n", plan->o_f32 ? "true" : "false");
 }
 

@@ -573,6 +573,8 @@ static void add_forward(struct attention *a, const struct layout *l, const struc
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, SYM_H, 1);
     product_times(&launch->grid, SYM_Q, plan->bm);
+    if (plan->blocks > 0)
+        launch->grid = product_of(plan->blocks);
     struct params p;
     params_open(&p, a->e->out, launch, "attention_params");
     if (plan->tma)

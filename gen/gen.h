@@ -427,6 +427,9 @@ struct plan {
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
     bool o_f32, q_in_regs;                           /* attention */
     bool tma; /* attention: a warpgroup that loads comes on top, and tensor maps in front of the parameters */
+    int blocks;       /* attention: so many take query tiles in turn; 0: a block for each */
+    bool bound_waits; /* a wait on a barrier that lasts seconds stops the kernel: for templates new to
+                         hardware */
     int d_pad, dv_pad;
     int smem_bytes;
     char reason[512]; /* for `lathe explain` */

@@ -125,11 +125,14 @@ static const struct option_row {
     {"--arch", OPT_ARCH, IN_AOT, "sm_NN,...", "GPU architectures, with commas or several times"},
     {"--problem", OPT_PROBLEMS, IN_AOT, "P", "what is compiled in, as often as needed: dtype=bf16,d=128"},
     {"--name", OPT_NAME, IN_AOT, "NAME", "of library, header and functions (default: kernels)"},
-    {"-j", OPT_JOBS, IN_AOT, "N", "kernels compiled at once (default: one for each core)"},
+    {"-j", OPT_JOBS, IN_AOT, "N", "kernels compiled at once (default, and at most: one for each core)"},
     {"--cc", OPT_CC, IN_AOT, "PROGRAM", "the C compiler (default: $CC, or cc)"},
     {"--problem", OPT_PROBLEM, IN_GEN | IN_COMPILE | IN_RUN | IN_EXPLAIN, "P",
      "sizes and dtype: dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128\n"
-     "                        (rowwise: dtype=bf16,rows=16384,n=8192); all have defaults"},
+     "                        (rowwise: dtype=bf16,rows=16384,n=8192); what is left out has\n"
+     "                        a default. INPUT=none leaves an optional tensor out, INPUT=f16 is the\n"
+     "                        dtype of one declared \"float\", unaligned=q+k names tensors whose rows\n"
+     "                        are not 16-byte aligned"},
     {"--template", OPT_TEMPLATE, IN_GEN | IN_COMPILE | IN_RUN | IN_EXPLAIN, "NAME",
      "plan with this template or none (default: the first that serves)"},
     {"-o", OPT_OUT, IN_AOT, "DIR", "folder to write into, made if there is none"},
@@ -165,7 +168,8 @@ static void print_help(void)
          "\n"
          "exit codes:\n"
          "  0  success\n"
-         "  1  a check or verification failed, or the problem cannot be served\n"
+         "  1  a check or verification failed (for `check` also a spec that does not load), or the problem "
+         "cannot\n     be served\n"
          "  2  wrong use, or bad input: a spec, a problem, a file\n"
          "  3  the environment: a compiler, a device, the cache or memory is missing");
 }

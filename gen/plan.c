@@ -163,11 +163,15 @@ static const struct tile_row HOPPER_TILES[] = {
 /* hopper_smem_bytes of attention_fwd_sm90.cuh. */
 static int hopper_smem(const struct tile_row *t, const struct plan *plan, bool diag)
 {
-    const int o_pad = plan->o_f32 ? 0 : plan->dv_pad;
-    const int slab = 64 * (plan->d_pad > o_pad ? plan->d_pad : o_pad) * 2;
+    enum { LIMIT = 232448 };
+    const int groups = t->warps / 4;
+    const int q = 64 * plan->d_pad * 2;
+    const int o = plan->o_f32 ? 0 : 64 * plan->dv_pad * 2;
     const int k = round_up((int64_t)t->stages * t->bn * plan->d_pad * 2, 1024);
     const int v = round_up((int64_t)t->stages * t->bn * plan->dv_pad * 2, 1024);
-    return t->warps / 4 * slab + k + v + 32 * t->stages + 64 + (diag ? t->warps / 4 * 8 * (64 + t->bn) : 0);
+    const int rest = k + v + 32 * t->stages + 16 * groups + 96 + (diag ? groups * 8 * (64 + t->bn) : 0);
+    const int own = groups * (q + o) + rest;
+    return own <= LIMIT ? own : groups * (q > o ? q : o) + rest;
 }
 
 static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *why)
@@ -188,6 +192,7 @@ static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *
     plan->dv_pad = round_up(r->problem->dim[SYM_D_V], 16);
     plan->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
     plan->tma = true;
+    plan->blocks = r->ir->mask.n_roots > 0 ? 0 : r->device->sm_count; /* rows of one length need no balance */
     for (size_t i = 0; i < sizeof HOPPER_TILES / sizeof *HOPPER_TILES; i++) {
         const struct tile_row *t = &HOPPER_TILES[i];
         int smem = hopper_smem(t, plan, diag > 0);
@@ -285,7 +290,7 @@ static bool row_ok(const struct template_row *t, lathe_pass pass, const struct r
                    char *why)
 {
     const char *wish = r->device->template_name;
-    *out = (struct plan){.template_name = t->name, .file = t->file};
+    *out = (struct plan){.template_name = t->name, .file = t->file, .bound_waits = t->unproven != NULL};
     if (wish[0] && strcmp(wish, t->name) != 0)
         snprintf(why, REASON_BYTES, "%s was asked for", wish);
     else if (t->pass != pass)

@@ -160,7 +160,7 @@ static lathe_status parse_item(const struct signature *sig, const struct item *i
 {
     if (item_is(item, "dtype"))
         return parse_problem_dtype(item, p, err);
-    if (item_is(item, "unaligned") && strcmp(sig->kind, "attention") == 0)
+    if (item_is(item, "unaligned") && lathe__is_attention(sig))
         return parse_unaligned(sig, item, p, err);
     const int sym = find_sym(sig, item);
     if (sym >= 0)

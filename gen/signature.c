@@ -7,7 +7,6 @@
  */
 #include "gen.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -9,9 +9,10 @@
  *     lathe_kernel_get      compile, or fetch from the cache: a second at first, microseconds later
  *     lathe_launch          enqueue on a stream
  *
- * The tensors are the problem: an argument is a name with data, dtype, shape and strides. Head dims
- * and dtypes are compiled in; lengths, batch, strides and scalars are not, so a new sequence length
- * never compiles anything.
+ * The tensors are the problem: an argument is a name with data, dtype, shape and strides. Compiled in are
+ * dtypes, head dims (rowwise: the length of a row), which optional inputs there are, and whether the rows
+ * of q, k, v and o start at multiples of 16 bytes. Lengths, batch, strides and scalars are not: a new
+ * sequence length never compiles anything.
  *
  * Rules that hold for every function:
  *  - The caller owns tensors, workspace, stream and error record. The library owns what it returned
@@ -50,7 +51,8 @@ typedef struct lathe_ctx lathe_ctx;       /* one device and its cache */
 typedef struct lathe_spec lathe_spec;     /* a checked spec */
 typedef struct lathe_kernel lathe_kernel; /* spec x head dims x dtypes x device */
 
-/* A message of the library: level 0 is a warning, 1 progress ("compiling ..."), 2 detail. */
+/* A message of the library: level 0 is a warning, 1 progress ("compiling ..."), 2 detail. Called by whichever
+   thread has called the library, perhaps by several at once. */
 typedef void lathe_log_fn(void *user, int level, const char *text);
 
 #define LATHE_DEVICE_AUTO (-2) /* the first GPU, or the host where there is none */
@@ -95,7 +97,8 @@ LATHE_API void lathe_spec_destroy(lathe_spec *spec);
 LATHE_API LATHE_CHECK lathe_status lathe_supported(lathe_ctx *ctx, const lathe_spec *spec, lathe_pass pass,
                                                    const lathe_arg *args, int n, lathe_error *err);
 
-/* Build or fetch the kernel for arguments of these dtypes and head dims (data pointers may be NULL).
+/* Build or fetch the kernel for arguments of these dtypes and head dims (data pointers may be NULL, and then
+   count as aligned to 16 bytes).
    The first time compiles, about a second; later ones are a hash lookup. Threads and processes that
    ask for one kernel at the same time compile it once. Not for use during stream capture.
    Errors: ARG, UNSUPPORTED, COMPILE (also: compiling is forbidden and no cache has it), CUDA, MEMORY. */

@@ -47,7 +47,8 @@ typedef struct lathe_error { /* filled on failure; the caller's */
     char text[2048]; /* a sentence; several, a line each, where a spec has several mistakes */
 } lathe_error;
 
-/* X(name, number, spelling in specs and problems, bytes). DLPack's codes are in lathe_dtype's docs. */
+/* X(name, number, spelling in specs and problems, bytes). As DLPack's {code, bits}: F32 {2, 32},
+   F16 {2, 16}, BF16 {4, 16}, I32 {0, 32}, U8 {1, 8}, F64 {2, 64}. */
 #define LATHE_DTYPE_MAP(X)                                                                                   \
     X(NONE, 0, "none", 0)                                                                                    \
     X(F32, 1, "f32", 4)                                                                                      \
@@ -81,6 +82,10 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     kv - q: end-aligned).
  * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional row
  *     statistics [...] f32 by their names, the spec's inputs.
+ * Arguments of LATHE_BACKWARD: those of the forward pass, of which o and the finals (attention) or the
+ *     statistics (rowwise; no y) may be left out; the gradients of its results: do (rowwise: dy), and
+ *     optionally dlse and so on, f32; and, each of them optional, the gradients that are wanted: dq, dk, dv
+ *     (rowwise: dx) as their tensors, and d<input> f32 for every input declared with grad = true.
  */
 typedef struct lathe_arg {
     const char *name;

@@ -25,13 +25,13 @@ enum {
     AT_DIGEST = 192
 };
 
-static void store_le(unsigned char *p, uint64_t value, int bytes)
+void lathe__store_le(unsigned char *p, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)
         p[i] = (unsigned char)(value >> (8 * i));
 }
 
-static uint64_t load_le(const unsigned char *p, int bytes)
+uint64_t lathe__load_le(const unsigned char *p, int bytes)
 {
     uint64_t value = 0;
     for (int i = 0; i < bytes; i++)
@@ -42,7 +42,7 @@ static uint64_t load_le(const unsigned char *p, int bytes)
 static void add_sized(struct sha256 *s, const void *data, size_t size)
 {
     unsigned char length[8];
-    store_le(length, size, 8);
+    lathe__store_le(length, size, 8);
     lathe__sha256_add(s, length, sizeof length);
     lathe__sha256_add(s, data, size);
 }
@@ -88,11 +88,11 @@ void lathe__entry_header(const struct cache_blob *blob, const unsigned char key[
 {
     memset(header, 0, CACHE_HEADER_BYTES);
     memcpy(header, MAGIC, sizeof MAGIC);
-    store_le(header + AT_FORMAT, CACHE_FORMAT, 4);
-    store_le(header + AT_HEADER, CACHE_HEADER_BYTES, 4);
+    lathe__store_le(header + AT_FORMAT, CACHE_FORMAT, 4);
+    lathe__store_le(header + AT_HEADER, CACHE_HEADER_BYTES, 4);
     memcpy(header + AT_KEY, key, KEY_BYTES);
-    store_le(header + AT_IMAGE, blob->image_size, 8);
-    store_le(header + AT_LOG, blob->log_size, 8);
+    lathe__store_le(header + AT_IMAGE, blob->image_size, 8);
+    lathe__store_le(header + AT_LOG, blob->log_size, 8);
     snprintf((char *)header + AT_LABEL, CACHE_LABEL_BYTES, "%s", blob->label);
     entry_digest(header, blob->image, blob->image_size, blob->log, blob->log_size, header + AT_DIGEST);
 }
@@ -101,13 +101,14 @@ static bool header_fits(const unsigned char *data, size_t size, const unsigned c
 {
     if (size < CACHE_HEADER_BYTES || memcmp(data, MAGIC, sizeof MAGIC) != 0)
         return false;
-    if (load_le(data + AT_FORMAT, 4) != CACHE_FORMAT || load_le(data + AT_HEADER, 4) != CACHE_HEADER_BYTES)
+    if (lathe__load_le(data + AT_FORMAT, 4) != CACHE_FORMAT ||
+        lathe__load_le(data + AT_HEADER, 4) != CACHE_HEADER_BYTES)
         return false;
     if (data[AT_LABEL + CACHE_LABEL_BYTES - 1] != 0 || (key && memcmp(data + AT_KEY, key, KEY_BYTES) != 0))
         return false;
     const uint64_t rest = size - CACHE_HEADER_BYTES;
-    const uint64_t image_size = load_le(data + AT_IMAGE, 8);
-    return image_size > 0 && image_size <= rest && load_le(data + AT_LOG, 8) == rest - image_size;
+    const uint64_t image_size = lathe__load_le(data + AT_IMAGE, 8);
+    return image_size > 0 && image_size <= rest && lathe__load_le(data + AT_LOG, 8) == rest - image_size;
 }
 
 bool lathe__entry_parse(const unsigned char *data, size_t size, const unsigned char *key,
@@ -118,9 +119,9 @@ bool lathe__entry_parse(const unsigned char *data, size_t size, const unsigned c
         return false;
     out->key = data + AT_KEY;
     out->image = data + CACHE_HEADER_BYTES;
-    out->image_size = (size_t)load_le(data + AT_IMAGE, 8);
+    out->image_size = (size_t)lathe__load_le(data + AT_IMAGE, 8);
     out->log = (const char *)out->image + out->image_size;
-    out->log_size = (size_t)load_le(data + AT_LOG, 8);
+    out->log_size = (size_t)lathe__load_le(data + AT_LOG, 8);
     memcpy(out->label, data + AT_LABEL, CACHE_LABEL_BYTES);
     entry_digest(data, out->image, out->image_size, out->log, out->log_size, digest);
     return memcmp(digest, data + AT_DIGEST, KEY_BYTES) == 0;

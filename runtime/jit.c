@@ -108,16 +108,6 @@ void lathe_spec_destroy(lathe_spec *spec)
     spec_release(spec);
 }
 
-const struct ir *lathe__spec_ir(const lathe_spec *spec)
-{
-    return spec->ir;
-}
-
-const struct signature *lathe__spec_signature(const lathe_spec *spec, lathe_pass pass)
-{
-    return &spec->sig[pass];
-}
-
 /* ---- checks --------------------------------------------------------------------------------------- */
 
 static bool on_host(const struct lathe_ctx *ctx)
@@ -612,11 +602,6 @@ const char *lathe_kernel_info(const lathe_kernel *kernel)
 const struct source *lathe__kernel_source(const lathe_kernel *kernel)
 {
     return kernel->source;
-}
-
-const struct plan *lathe__kernel_plan(const lathe_kernel *kernel)
-{
-    return kernel->plan;
 }
 
 lathe_status lathe_workspace_size(size_t *out, const lathe_kernel *kernel, const lathe_arg *args, int n,

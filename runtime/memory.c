@@ -41,12 +41,6 @@ lathe_status lathe__device_download(const struct driver *driver, void *to, const
     return bytes ? CALL(driver, cuMemcpyDtoH, (to, (uint64_t)(uintptr_t)from, bytes), err) : LATHE_OK;
 }
 
-lathe_status lathe__device_fill(const struct driver *driver, void *to, unsigned char value, size_t bytes,
-                                lathe_error *err)
-{
-    return bytes ? CALL(driver, cuMemsetD8, ((uint64_t)(uintptr_t)to, value, bytes), err) : LATHE_OK;
-}
-
 lathe_status lathe__device_wait(const struct driver *driver, lathe_error *err)
 {
     return CALL(driver, cuCtxSynchronize, (), err);

@@ -28,20 +28,6 @@ enum {
     HEX_BYTES = KEY_TEXT_BYTES - 1
 };
 
-static void store_le(unsigned char *p, uint64_t value, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        p[i] = (unsigned char)(value >> (8 * i));
-}
-
-static uint64_t load_le(const unsigned char *p, int bytes)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++)
-        value |= (uint64_t)p[i] << (8 * i);
-    return value;
-}
-
 /* ---- write ---------------------------------------------------------------------------------------- */
 
 static void record_digest(const unsigned char *head, const void *data, size_t size,
@@ -58,7 +44,7 @@ void lathe__pack_head(const char *name, const void *data, size_t size, unsigned 
 {
     memset(head, 0, PACK_HEAD_BYTES);
     snprintf((char *)head, PACK_NAME_BYTES, "%s", name);
-    store_le(head + HEAD_AT_SIZE, size, 8);
+    lathe__store_le(head + HEAD_AT_SIZE, size, 8);
     record_digest(head, data, size, head + HEAD_AT_DIGEST);
 }
 
@@ -81,10 +67,10 @@ void lathe__pack_header(uint32_t n, uint64_t file_bytes, const struct sha256 *di
 {
     memset(header, 0, PACK_HEADER_BYTES);
     memcpy(header, MAGIC, sizeof MAGIC);
-    store_le(header + AT_FORMAT, PACK_FORMAT, 4);
-    store_le(header + AT_HEADER, PACK_HEADER_BYTES, 4);
-    store_le(header + AT_RECORDS, n, 4);
-    store_le(header + AT_BYTES, file_bytes, 8);
+    lathe__store_le(header + AT_FORMAT, PACK_FORMAT, 4);
+    lathe__store_le(header + AT_HEADER, PACK_HEADER_BYTES, 4);
+    lathe__store_le(header + AT_RECORDS, n, 4);
+    lathe__store_le(header + AT_BYTES, file_bytes, 8);
     whole_digest(header, digests, header + AT_DIGEST);
 }
 
@@ -97,16 +83,17 @@ bool lathe__pack_open(struct pack *pack, const unsigned char *data, size_t size,
         *why = "it is not an exported cache";
     else if (size < PACK_HEADER_BYTES)
         *why = "it is cut short";
-    else if (load_le(data + AT_FORMAT, 4) != PACK_FORMAT)
+    else if (lathe__load_le(data + AT_FORMAT, 4) != PACK_FORMAT)
         *why = "it is of another format, written by another version of lathe";
-    else if (load_le(data + AT_HEADER, 4) != PACK_HEADER_BYTES || load_le(data + AT_ZERO, 4) != 0)
+    else if (lathe__load_le(data + AT_HEADER, 4) != PACK_HEADER_BYTES ||
+             lathe__load_le(data + AT_ZERO, 4) != 0)
         *why = "its header is damaged";
-    else if (load_le(data + AT_BYTES, 8) != size)
-        *why = load_le(data + AT_BYTES, 8) > size ? "it is cut short" : "something follows its end";
+    else if (lathe__load_le(data + AT_BYTES, 8) != size)
+        *why = lathe__load_le(data + AT_BYTES, 8) > size ? "it is cut short" : "something follows its end";
     if (*why)
         return false;
     *pack = (struct pack){.data = data, .size = size, .at = PACK_HEADER_BYTES};
-    pack->left = (uint32_t)load_le(data + AT_RECORDS, 4);
+    pack->left = (uint32_t)lathe__load_le(data + AT_RECORDS, 4);
     lathe__sha256_start(&pack->digests);
     return true;
 }
@@ -160,17 +147,17 @@ int lathe__pack_next(struct pack *pack, struct pack_record *out, const char **wh
     if (pack->left == 0)
         return finish(pack, why);
     const size_t rest = pack->size - pack->at;
-    if (rest < PACK_HEAD_BYTES || load_le(head + HEAD_AT_SIZE, 8) > rest - PACK_HEAD_BYTES) {
+    if (rest < PACK_HEAD_BYTES || lathe__load_le(head + HEAD_AT_SIZE, 8) > rest - PACK_HEAD_BYTES) {
         *why = "a record reaches beyond its end";
         return -1;
     }
     out->data = head + PACK_HEAD_BYTES;
-    out->size = (size_t)load_le(head + HEAD_AT_SIZE, 8);
+    out->size = (size_t)lathe__load_le(head + HEAD_AT_SIZE, 8);
     memcpy(out->name, head, PACK_NAME_BYTES);
     record_digest(head, out->data, out->size, digest);
     if (memcmp(digest, head + HEAD_AT_DIGEST, sizeof digest) != 0)
         *why = "the digest of a record is wrong";
-    else if (out->name[PACK_NAME_BYTES - 1] || load_le(head + HEAD_AT_ZERO, 8) != 0 ||
+    else if (out->name[PACK_NAME_BYTES - 1] || lathe__load_le(head + HEAD_AT_ZERO, 8) != 0 ||
              !known_name(out->name, &out->kind))
         *why = "a record has a name that no cache has";
     else if (!sound(out))

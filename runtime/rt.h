@@ -131,8 +131,6 @@ lathe_status lathe__device_upload(const struct driver *driver, void *to, const v
                                   lathe_error *err);
 lathe_status lathe__device_download(const struct driver *driver, void *to, const void *from, size_t bytes,
                                     lathe_error *err);
-lathe_status lathe__device_fill(const struct driver *driver, void *to, unsigned char value, size_t bytes,
-                                lathe_error *err);
 /* Wait for all work of the context: errors of earlier launches appear here. */
 lathe_status lathe__device_wait(const struct driver *driver, lathe_error *err);
 
@@ -235,6 +233,9 @@ void lathe__blob_free(struct cache_blob *blob);
    names and bytes of every text. */
 void lathe__key_make(const struct source *source, const char (*options)[OPTION_BYTES], int n_options,
                      const char *compiler_identity, unsigned char key[KEY_BYTES]);
+/* Numbers in files: little-endian whatever the host. */
+void lathe__store_le(unsigned char *p, uint64_t value, int bytes);
+uint64_t lathe__load_le(const unsigned char *p, int bytes);
 void lathe__key_text(const unsigned char key[KEY_BYTES], char out[KEY_TEXT_BYTES]);
 
 /* Parse one entry. False: short, long, foreign, corrupt, or of another key (key NULL: any). Pointers of *out
@@ -546,12 +547,7 @@ struct lathe_kernel {
 /* Compile for one arch into a blob with log, label and readable text: what a miss of the cache builds. */
 lathe_status lathe__build_blob(const struct compiler *compiler, const struct source *source, const char *arch,
                                struct cache_blob *out, lathe_error *err);
-/* For the tool: what a kernel was made of; NULL on the host device. Live as long as the kernel. */
+/* For the tool: what a kernel was made of; NULL on the host device. Lives as long as the kernel. */
 const struct source *lathe__kernel_source(const lathe_kernel *kernel);
-const struct plan *lathe__kernel_plan(const lathe_kernel *kernel);
-/* The same for a spec. */
-struct ir;
-const struct ir *lathe__spec_ir(const lathe_spec *spec);
-const struct signature *lathe__spec_signature(const lathe_spec *spec, lathe_pass pass);
 
 #endif

@@ -1,4 +1,4 @@
-// ptx.cuh: one-instruction wrappers, sm_80 and up, and the only file with asm in it: types of registers alone, no name of any
+// ptx.cuh: one-instruction wrappers, sm_80 and up, and with ptx_sm90.cuh the only files with asm in them: types of registers alone, no name of any
 // other header but base.cuh's integer types. tests/emulate/ptx.cuh is the same list in C++ for the host: keep them alike.
 #pragma once
 

@@ -47,6 +47,17 @@ DEV void mbarrier_wait(u32 barrier, u32 parity)
                  : "memory");
 }
 
+// The same, but a phase that does not end within about two seconds stops the kernel instead of hanging it.
+DEV void mbarrier_wait_bounded(u32 barrier, u32 parity)
+{
+    asm volatile("{\n.reg .pred p;\n.reg .u32 start, now;\nmov.u32 start, %%clock;\n"
+                 "again_%=:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done_%=;\n"
+                 "mov.u32 now, %%clock;\nsub.u32 now, now, start;\nsetp.gt.u32 p, now, 4000000000;\n@!p bra again_%=;\ntrap;\n"
+                 "done_%=:\n}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
 // ---- TMA: boxes of a tensor to shared memory ---------------------------------------------------------------------
 
 constexpr u64 L2_STREAM = 0x12F0000000000000ull; // evict first: read once

@@ -5,11 +5,12 @@
 #pragma once
 #include "wgmma_sm90.cuh"
 
-// The how manieth tile of a ring: which stage it goes to, and the parity of the phase in which it does.
+// Where a stream of tiles has come to in a ring: twice round it are 2 STAGES places.
 template <int STAGES> struct ring_place {
-    u32 turn;
-    __device__ __forceinline__ u32 stage() const { return turn % STAGES; }
-    __device__ __forceinline__ u32 parity() const { return turn / STAGES & 1u; }
+    u32 index;
+    __device__ __forceinline__ u32 stage() const { return index < STAGES ? index : index - STAGES; }
+    __device__ __forceinline__ u32 parity() const { return index < STAGES ? 0 : 1; } // of the phase
+    __device__ __forceinline__ ring_place next() const { return {index + 1 == 2 * STAGES ? 0 : index + 1}; }
 };
 
 // A ring's barriers: full of every stage, then empty of every stage.
@@ -34,7 +35,11 @@ template <int STAGES> struct ring_barriers {
     }
     __device__ __forceinline__ void wait_full(ring_place<STAGES> at) const
     {
-        mbarrier_wait(full(at.stage()), at.parity());
+        if constexpr (cfg::BOUND_WAITS) { // the loading warp waits for those who wait here
+            mbarrier_wait_bounded(full(at.stage()), at.parity());
+        } else {
+            mbarrier_wait(full(at.stage()), at.parity());
+        }
     }
 };
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # symbols.sh: the shared libraries show what tests/symbols/NAME.txt lists and nothing else, have a versioned soname, and
-# need nothing but libc; liblathe_rt is small. LATHE_BUILD is the build folder; exit code 77: there is no shared library.
+# need nothing but libc; every global name of the static ones begins with lathe_; liblathe_rt is small. LATHE_BUILD is the build folder; exit code 77: there is no shared library.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=${LATHE_BUILD:-build}
@@ -27,6 +27,12 @@ for name in lathe lathe_rt; do
     readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE '^(libc|libm|libdl|libpthread|ld-linux[^.]*)\.so' &&
         complain "$library: needs what is named above"
     readelf -d "$library" | grep -qE 'TEXTREL|RPATH|RUNPATH' && complain "$library: text relocations or a run path"
+done
+
+# A static library shares its names with the program: all of them are ours.
+for library in liblathe.a liblathe_rt.a; do
+    nm -P -g --defined-only "$build/$library" 2>/dev/null | awk '$2 ~ /^[A-Z]$/ && $1 !~ /^lathe_/ { print $1 }' >"$work/foreign.txt"
+    [ ! -s "$work/foreign.txt" ] || complain "$library: names that a program may use for itself: $(head -n 5 "$work/foreign.txt" | tr '\n' ' ')..."
 done
 
 # What a program with its kernels compiled in carries: at most 150 KiB of code and constants, without a compiler.

@@ -48,6 +48,17 @@ mkdir closed && chmod 500 closed
 chmod 700 closed
 expect 0 'compiled' '*' run softmax --problem rows=64,n=128 --cache-dir ''
 
+# a template by name, with tensor maps that the driver takes
+for problem in h=2,q=64,d=64 b=2,h=4,h_kv=2,q=1,kv=77,d=80,d_v=128 h=1,q=5,kv=0,d=96; do
+    FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 0 'causal_attention_fwd_sm90' '*' run causal --template attention_fwd_sm90 --problem $problem
+done
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 LATHE_TEMPLATE=attention_fwd_sm90 expect 0 'rope_attention_fwd_sm90' '*' run rope --problem h=2,q=64,d=64
+FAKE_CUDA_FAIL=cuTensorMapEncodeTiled
+export FAKE_CUDA_FAIL
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 2 '' 'expected a tensor that TMA takes' run causal --template attention_fwd_sm90 --problem h=2,q=64,d=64
+unset FAKE_CUDA_FAIL
+expect 1 '' 'compute capability 8.0; it needs 9.0' run causal --template attention_fwd_sm90 --problem h=2,q=64,d=64
+
 # an entry that is damaged is rebuilt; verify finds the next one
 find cache -type f -size +8k | while IFS= read -r file; do printf 'damage' | dd of="$file" bs=1 seek=4000 conv=notrunc 2>/dev/null; done
 expect 0 'compiled' '*' run softmax --problem rows=64,n=128

@@ -7,6 +7,7 @@
  *     FAKE_CUDA_LAUNCHES, FAKE_CUDA_PARAMS   file that gets a line for each launch, with as many bytes of its
  *                     parameters as the second says
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,6 +224,25 @@ static int fake_cuLaunchKernelEx(const void *config, void *function, void **para
     ANSWER;
     return log_launch(config, function, params[0]);
 }
+/* The rules of the driver's manual for swizzled boxes of 16-bit elements. */
+static int fake_cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *data, const uint64_t *dim,
+                                       const uint64_t *stride, const uint32_t *box, const uint32_t *step,
+                                       int interleave, int swizzle, int l2, int fill)
+{
+    bool legal = (uintptr_t)map % 64 == 0 && (uintptr_t)data % 16 == 0 && data && rank == 4 &&
+                 interleave == 0 && fill == 0 && (type == 6 || type == 9) && l2 >= 0 && l2 <= 3 &&
+                 swizzle >= 1 && swizzle <= 3;
+    ANSWER;
+    for (unsigned i = 0; legal && i < rank; i++) {
+        legal = dim[i] >= 1 && dim[i] <= UINT64_C(1) << 32 && box[i] >= 1 && box[i] <= 256 && step[i] == 1;
+        if (i > 0)
+            legal =
+                legal && stride[i - 1] % 16 == 0 && stride[i - 1] > 0 && stride[i - 1] < UINT64_C(1) << 40;
+    }
+    legal = legal && box[0] * 2 == 16u << swizzle;
+    memset(map, legal ? 0x5a : 0, 128);
+    return legal ? OK : 1;
+}
 static int fake_cuMemAlloc(uint64_t *pointer, size_t bytes)
 {
     ANSWER;
@@ -246,12 +266,6 @@ static int fake_cuMemcpyDtoH(void *to, uint64_t from, size_t bytes)
 {
     ANSWER;
     memcpy(to, (void *)(uintptr_t)from, bytes);
-    return OK;
-}
-static int fake_cuMemsetD8(uint64_t to, unsigned char value, size_t bytes)
-{
-    ANSWER;
-    memset((void *)(uintptr_t)to, value, bytes);
     return OK;
 }
 static int fake_cuEventCreate(void **event, unsigned flags)
@@ -325,11 +339,11 @@ static const struct entry {
     ROW(cuFuncSetAttribute),
     ROW(cuFuncGetAttribute),
     ROW(cuLaunchKernelEx),
+    ROW(cuTensorMapEncodeTiled),
     ROW(cuMemAlloc),
     ROW(cuMemFree),
     ROW(cuMemcpyHtoD),
     ROW(cuMemcpyDtoH),
-    ROW(cuMemsetD8),
     ROW(cuEventCreate),
     ROW(cuEventDestroy),
     ROW(cuEventRecord),

@@ -11,6 +11,8 @@ expect 0 '' '' diff wanted.txt given.txt
 expect 0 'gradients' '' "$LATHE" check causal softmax
 expect 0 'mask bounds' '' "$LATHE" check "$here/specs/sliding_window.lua" --seed 7
 expect 2 'gradients' 'neither a shipped spec' "$LATHE" check nowhere causal
+expect 0 'causal ' 'prelude.lua: this is the prelude' "$LATHE" check "$here/specs/causal.lua" "$here/specs/prelude.lua"
+expect 0 'softmax_one ' '*' sh -c '"$1" check "$2"/specs/*.lua' sh "$LATHE" "$here" # every shipped spec, as a user would
 printf 'return attention {\n  mask_mod = function(at) return at.q >= at.kv end,\n}\n' >untraceable.lua
 expect 1 '' 'untraceable.lua:2: ' "$LATHE" check untraceable.lua
 expect 2 '' 'untraceable.lua:2: ' "$LATHE" explain untraceable.lua
@@ -38,6 +40,9 @@ chmod 000 not_readable.lua
 expect 0 'dtype=bf16,b=2,h=8,h_kv=2,q=100,kv=100,d=64,d_v=64' '' "$LATHE" explain causal --problem b=2,h=8,h_kv=2,q=100,d=64
 expect 0 'template' '' "$LATHE" explain causal
 expect 0 'sm_90a' '' "$LATHE" explain causal --arch sm_80 --arch sm_90a
+expect 0 'not chosen    attention_fwd_sm90: fits, but' '' "$LATHE" explain causal --arch sm_90a
+expect 0 'template      attention_fwd_sm90' '' "$LATHE" explain causal --arch sm_90a --template attention_fwd_sm90
+expect 1 'attention_fwd_sm80: attention_fwd_sm90 was asked for' '' "$LATHE" explain causal --template attention_fwd_sm90
 expect 0 'template' '' "$LATHE" explain rms_norm --problem rows=4096,n=8192
 expect 1 'not served' '' "$LATHE" explain causal --problem dtype=f64
 expect 1 'not served' '' "$LATHE" explain causal --pass backward

@@ -75,6 +75,7 @@ static lathe_status make_source(struct scene *s, struct source *source, lathe_er
         snprintf(device.template_name, sizeof device.template_name, "%s", s->c->template_name);
     struct plan plan;
     TRY(plan_pick(s->ir, LATHE_FORWARD, &s->problem, &device, &plan, err));
+    plan.blocks = s->c->blocks > 0 ? s->c->blocks : plan.blocks;
     return emit(s->ir, LATHE_FORWARD, &s->sig, &s->problem, &device, &plan, source, err);
 }
 

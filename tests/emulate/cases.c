@@ -70,6 +70,10 @@ static const struct inline_spec DATA_SPECS[] = {
     {"mask_values", /* finite ones, in the data */
      "return attention { inputs = { big = scalar('f32') },\n"
      "  score_mod = function(s, at, x) return where(lt(at.kv, 64), -exp(x.big + 60.0), s) end }\n"},
+    {"sink_window", /* tiles in the middle that only some warpgroups of sm_90 need, and tables of diagonals */
+     "return attention { mask_mod = function(at) return lt(at.kv, 30) | (ge(at.q, at.kv) & lt(at.q - at.kv, "
+     "40)) end,\n"
+     "  score_mod = function(s, at) return s + tanh(0.1 * (at.q - at.kv)) end }\n"},
     {"stripes", "return attention { mask_mod = function(at) return eq(at.kv % 7, at.q % 7) & (gt(at.h, 0) | "
                 "lt(at.kv, 30)) end }\n"},
     {"kinds", "return attention { inputs = { row = tensor('float', 'b', 'q'), column = tensor('float', 'h', "
@@ -182,8 +186,12 @@ void case_name(const struct test_case *c, char *out, size_t size)
         to += used;
         size -= (size_t)used;
     }
-    snprintf(to, size, " %s%s%s%s%s", c->template_name ? "hopper " : "", LAYOUT[c->layout],
-             c->skewed ? " skewed" : "", c->infinite ? " -inf" : "", c->absent ? " absent" : "");
+    snprintf(to, size, " %s%s%s%s%s",
+             c->blocks > 0      ? "hopper, few blocks, "
+             : c->template_name ? "hopper "
+                                : "",
+             LAYOUT[c->layout], c->skewed ? " skewed" : "", c->infinite ? " -inf" : "",
+             c->absent ? " absent" : "");
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
@@ -341,11 +349,13 @@ static void group_hopper(struct case_list *list, bool full)
     static const struct shape FEW[] = {{1, 2, 1, 65, 130, LAYOUT_COMPACT, 0, 0},
                                        {1, 2, 1, 130, 257, LAYOUT_PADDED, 0, 0},
                                        {1, 1, 1, 17, 530, LAYOUT_SWAPPED, SKEWED, 0},
-                                       {1, 1, 1, 140, 63, LAYOUT_COMPACT, 0, 0}};
+                                       {1, 1, 1, 140, 63, LAYOUT_COMPACT, 0, 0},
+                                       {1, 1, 1, 450, 450, LAYOUT_COMPACT, 0, 0}};
     for (int i = 0; i < COUNT(SPEC); i++) {
         const int d = i % 3 == 0 ? 128 : 64;
         struct test_case c = attention("hopper", SPEC[i], NULL, i % 2 ? LATHE_F16 : LATHE_BF16, d, d, 90);
         c.template_name = HOPPER;
+        c.blocks = i % 3 == 1 ? 0 : 3;
         if (full || i < 9)
             add_attention(list, &c, full);
         else
@@ -355,6 +365,7 @@ static void group_hopper(struct case_list *list, bool full)
         struct test_case c =
             attention("hopper", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], 90);
         c.template_name = HOPPER;
+        c.blocks = 1;
         add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
     }
     for (int i = 0; i < COUNT(MOD_SPECS); i++) {
@@ -367,7 +378,7 @@ static void group_hopper(struct case_list *list, bool full)
         struct test_case c =
             attention("hopper", DATA_SPECS[i].name, DATA_SPECS[i].text, LATHE_F16, 64, 64, 90);
         c.template_name = HOPPER;
-        add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
+        add_shapes(list, c, FEW, COUNT(FEW));
     }
 }
 

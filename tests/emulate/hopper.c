@@ -207,7 +207,7 @@ static const struct hopper_case {
     {"a tile left before its product is done",
      "#define IN_FLIGHT if (lane_id() == 0) { mbarrier_arrive(empty); }\n"
      "#define DONE __nanosleep_turn(); wgmma<48>::wait<0>(d);\n#define LEAVE\n",
-     PIPELINE, "still reads", false},
+     PIPELINE, "of shared memory", false},
     {"a tile that nobody leaves", "#define LEAVE\n", PIPELINE, "deadlock", false},
     {"ordinary writes ahead of a wgmma",
      "#define START store_shared(s + 4 * t, 0u); barrier_sync(1, 128);" AGAIN "\n", PIPELINE,

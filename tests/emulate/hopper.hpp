@@ -510,6 +510,30 @@ void compute(const product &p, accumulator &a, unsigned index)
     }
 }
 
+// The operands are read for as long as nobody has waited: a later writer must have heard of the wait.
+void note_operand(const operand &o, unsigned n0, unsigned count, bool transposed, unsigned w)
+{
+    each_piece(o, n0, count, transposed, [&](unsigned address, unsigned, unsigned) {
+        for (unsigned i = 0; i < 4; i++) {
+            cell &x = core.cells[(address - WINDOW) / 4 + i];
+            if (x.read.epoch != core.epoch) {
+                std::memset(x.read_clock, 0, sizeof x.read_clock);
+            }
+            x.read = {core.epoch, 0, SEVERAL, SEVERAL, 0};
+            x.read_clock[w] = seen_clock(w, w);
+        }
+    });
+}
+
+void note_product(const product &p, unsigned w)
+{
+    const emulate_wgmma_call &c = p.values[0];
+    note_operand(take_apart(c.b, p.at), 0, c.n, c.a_registers != nullptr, w);
+    if (c.a_registers == nullptr) {
+        note_operand(take_apart(c.a, p.at), w % 4 * 16, 16, false, w);
+    }
+}
+
 void close_accumulator(const accumulator &a, emulate_place at)
 {
     for (unsigned lane = 0; lane < LANES; lane++) {
@@ -533,6 +557,7 @@ void retire(unsigned index, unsigned pending, emulate_place at)
                 compute(part.products[done], a, index);
             }
         }
+        note_product(part.products[done], index);
         done++;
     }
     part.products.erase(part.products.begin(), part.products.begin() + static_cast<std::ptrdiff_t>(done));

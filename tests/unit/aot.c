@@ -404,6 +404,9 @@ TEST(what_is_not_there_is_said)
     CHECK_HAS(err.text, "'q': expected a data pointer");
     CHECK_EQ(launch(&l, LATHE_ANY_KERNEL, NULL, &err), LATHE_ARG);
     CHECK_EQ(launch(&l, LATHE_ANY_KERNEL, NULL, NULL), LATHE_ARG);
+    CHECK_EQ(launch(&l, l.set.n_kernels, &a, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "kernel: expected LATHE_ANY_KERNEL or a number below 3, given 3");
+    CHECK_EQ(lathe_set_workspace(&bytes, &l.set, -2, &a, &err), LATHE_ARG);
     CHECK_EQ(seen.loads, 0);
     l.set.format = AOT_FORMAT + 1;
     a = make_args();

@@ -55,6 +55,8 @@ TEST(refusals_name_the_reason)
     CHECK_HAS(err.text, "attention_fwd_sm80: d = 264; it takes multiples of 8 from 16 to 256");
     CHECK_EQ(pick("causal", "dtype=bf16,b=1,h=1,q=8,d=20", &H100, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "d = 20");
+    CHECK_EQ(pick("causal", "dtype=bf16,b=1,h=1,q=8,d=64,d_v=512", &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "d_v = 512");
     CHECK_EQ(pick("causal", "dtype=f32,b=1,h=1,q=8,d=64", &H100, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "dtype f32");
     const struct device turing = {.sm = 75, .sm_count = 68, .smem_bytes = 65536, .arch = "sm_75"};
