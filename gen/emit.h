@@ -113,9 +113,18 @@ int signature_find(const struct signature *sig, const char *name); /* -1: none *
 struct product product_of(int64_t scale);
 void product_times(struct product *p, enum sym sym, int tile);
 
-/* ---- emit_attention.c, emit_mods.c, emit_rowwise.c */
+/* ---- emit_attention.c, emit_attention_launch.c, emit_mods.c, emit_rowwise.c */
 
+struct tile_map { /* of a mask that reads data: one for each batch, each head? */
+    bool needed;
+    bool per_batch;
+    bool per_head;
+};
 bool emit_attention(struct emitter *e, const struct plan *plan, struct source *out);
+/* Parameter structs into e->out, launches and buffers into out; moved[m]: the tensor of mod m goes through
+ * the workspace. */
+void emit_attention_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan,
+                             struct source *out, bool moved[MOD_COUNT]);
 /* present: the kernel runs, if only to move rows. */
 void emit_mod_struct(struct emitter *e, enum mod which, const char *type, bool present);
 bool emit_rowwise(struct emitter *e, const struct plan *plan, struct source *out);

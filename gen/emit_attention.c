@@ -1,13 +1,8 @@
 /*
- * emit_attention.c: variant.gen.cuh and the launch recipe of attention. In: a lowered spec, a plan. Out: the
- * struct `variant` of templates/README.md, parameter structs, launches in order: query, key and value mods,
- * tile map, the kernel, output mod; only those that the spec needs.
+ * emit_attention.c: variant.gen.cuh of attention. In: a lowered spec, a plan. Out: the struct `variant` of
+ * templates/README.md, in e->out; parameter structs and launches come from emit_attention_launch.c.
  */
 #include "emit.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define AT_PAIR "const inputs &x, const sizes &z, const head &h"
 #define ELEMENT_ARGS                                                                                         \
@@ -20,9 +15,7 @@ struct attention {
     struct field_set row;
     struct field_set col;
     struct field_set tile;
-    bool map;
-    bool map_per_batch;
-    bool map_per_head;
+    struct tile_map map;
 };
 
 /* ---- what stands in which struct ------------------------------------------------------------- */
@@ -170,10 +163,10 @@ static void emit_diag(struct attention *a)
 static void find_map(struct attention *a)
 {
     struct ir *w = a->e->w;
-    a->map = bounds_mask_reads_data(w);
-    a->map_per_batch = a->map && ir_depends_on(w, w->mask.root[0], OP_AT, AT_B);
-    a->map_per_head = a->map && (ir_depends_on(w, w->mask.root[0], OP_AT, AT_H) ||
-                                 ir_depends_on(w, w->mask.root[0], OP_AT, AT_H_KV));
+    a->map.needed = bounds_mask_reads_data(w);
+    a->map.per_batch = a->map.needed && ir_depends_on(w, w->mask.root[0], OP_AT, AT_B);
+    a->map.per_head = a->map.needed && (ir_depends_on(w, w->mask.root[0], OP_AT, AT_H) ||
+                                        ir_depends_on(w, w->mask.root[0], OP_AT, AT_H_KV));
 }
 
 static const char *yes(bool b)
@@ -193,7 +186,7 @@ static void emit_mask(struct attention *a)
     text_add(e->out, "        return %s;\n    }\n",
              mask->n_roots ? node_text(e, mask->root[0], text, sizeof text) : "true");
     text_add(e->out, "    static constexpr bool MAP = %s, MAP_PER_BATCH = %s, MAP_PER_HEAD = %s;\n",
-             yes(a->map), yes(a->map_per_batch), yes(a->map_per_head));
+             yes(a->map.needed), yes(a->map.per_batch), yes(a->map.per_head));
 }
 
 static void emit_classify(struct attention *a)
@@ -396,245 +389,18 @@ static void emit_finish(struct attention *a, const double *empty)
     text_add(e->out, "    }\n");
 }
 
-/* ---- parameters and launches ----------------------------------------------------------------- */
-
-static const char *const BHT[] = {"b", "h", "t"};
-
-static int add_buffer(struct source *out, struct product bytes)
-{
-    out->buffer[out->n_buffers].bytes = bytes;
-    return out->n_buffers++;
-}
-
-struct place {  /* where a tensor of [b, heads, len, dim] lives */
-    int arg;    /* signature argument, or -1: */
-    int buffer; /* a compact workspace buffer */
-    enum sym heads;
-    enum sym len;
-    int dim;
-};
-
-static struct product compact_stride(const struct place *t, int d)
-{
-    struct product p = product_of(t->dim);
-    if (d < 2)
-        product_times(&p, t->len, 1);
-    if (d < 1)
-        product_times(&p, t->heads, 1);
-    return p;
-}
-
-static void place_pointer(struct params *p, const char *type, const char *name, const struct place *t)
-{
-    params_pointer(p, type, name, t->arg >= 0 ? PARAM_ARG_DATA : PARAM_WORK_DATA,
-                   t->arg >= 0 ? t->arg : t->buffer);
-}
-
-static void place_strides(struct params *p, const char *name, const struct place *t)
-{
-    if (t->arg >= 0) {
-        params_strides(p, name, BHT, t->arg, 3, 0);
-        return;
-    }
-    for (int d = 0; d < 3; d++) {
-        char member[32];
-        struct product stride = compact_stride(t, d);
-        snprintf(member, sizeof member, "%s_%s", name, BHT[d]);
-        params_product(p, member, &stride);
-    }
-}
-
-enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_COUNT };
-
-struct layout {
-    bool moved[TENSOR_COUNT];         /* through the workspace: by a mod, or because rows are not aligned */
-    struct place outer[TENSOR_COUNT]; /* the arguments */
-    struct place inner[TENSOR_COUNT]; /* what the kernel reads and writes: arguments, or what mods made */
-    int map_buffer;
-};
-
-static void make_layout(const struct attention *a, struct layout *l, struct source *out)
-{
-    static const char *const name[] = {"q", "k", "v", "o"};
-    static const enum mod mod_of[] = {MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT};
-    const struct problem *problem = a->e->problem;
-    for (int t = 0; t < TENSOR_COUNT; t++) {
-        bool key = t == TENSOR_K || t == TENSOR_V;
-        int dim = (int)problem->dim[t < TENSOR_V ? SYM_D : SYM_D_V];
-        l->outer[t] = (struct place){signature_find(a->e->sig, name[t]), -1, key ? SYM_H_KV : SYM_H,
-                                     key ? SYM_KV : SYM_Q, dim};
-        l->inner[t] = l->outer[t];
-        bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
-        l->moved[t] = mod || (problem->unaligned >> l->outer[t].arg & 1);
-        if (!l->moved[t])
-            continue;
-        struct product bytes = product_of((int64_t)dim * (t == TENSOR_O && mod ? 4 : 2));
-        product_times(&bytes, SYM_B, 1);
-        product_times(&bytes, l->outer[t].heads, 1);
-        product_times(&bytes, l->outer[t].len, 1);
-        l->inner[t].arg = -1;
-        l->inner[t].buffer = add_buffer(out, bytes);
-    }
-}
-
-static struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads,
-                                 int smem)
-{
-    struct launch *l = &out->launch[out->n_launches++];
-    *l = (struct launch){.threads = threads, .smem_bytes = smem};
-    snprintf(l->entry, sizeof l->entry, "%.24s_%s_%s", e->w->name, lathe_dtype_text(e->problem->dtype), role);
-    return l;
-}
-
-enum {
-    MOD_BLOCK_TOKENS = 64,
-    MOD_BLOCK_THREADS = 256,
-    MAP_BLOCK_THREADS = 256
-}; /* vector_mod.cuh, tilemap.cuh */
-enum {
-    HOPPER_ROWS = 64,
-    LOADER_THREADS = 128
-}; /* attention_fwd_sm90.cuh: rows of a warpgroup, and who loads */
-
-/* One struct mod_params serves all mods; the rows differ. */
-static void add_mod(struct attention *a, const struct layout *l, int tensor, struct source *out,
-                    struct text_buf *text)
-{
-    static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
-    const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
-    const struct place *to = tensor == TENSOR_O ? &l->outer[tensor] : &l->inner[tensor];
-    struct launch *launch = add_launch(out, a->e, role[tensor], MOD_BLOCK_THREADS, 0);
-    launch->grid = product_of(1);
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, from->heads, 1);
-    product_times(&launch->grid, from->len, MOD_BLOCK_TOKENS);
-    struct params p;
-    params_open(&p, text, launch, "mod_params");
-    place_pointer(&p, "const void", "src", from);
-    place_pointer(&p, "void", "dst", to);
-    place_strides(&p, "src", from);
-    place_strides(&p, "dst", to);
-    params_sym(&p, "n_h", from->heads);
-    params_sym(&p, "len", from->len);
-    params_start(&p, "pos0", tensor == TENSOR_Q || tensor == TENSOR_O);
-    params_sizes(&p);
-    params_inputs(&p, a->e, "x");
-    params_close(&p, "mod_params");
-}
-
-static void add_map(struct attention *a, struct layout *l, const struct plan *plan, struct source *out)
-{
-    struct product tiles = product_of(1);
-    if (a->map_per_batch)
-        product_times(&tiles, SYM_B, 1);
-    if (a->map_per_head)
-        product_times(&tiles, SYM_H, 1);
-    product_times(&tiles, SYM_Q, plan->bm);
-    struct product bytes = tiles;
-    product_times(&bytes, SYM_KV, plan->bn);
-    l->map_buffer = add_buffer(out, bytes);
-    struct launch *launch = add_launch(out, a->e, "map", MAP_BLOCK_THREADS, 0);
-    launch->grid = tiles;
-    product_times(&launch->grid, SYM_KV, plan->bn * MAP_BLOCK_THREADS / 32);
-    struct params p;
-    params_open(&p, a->e->out, launch, "map_params");
-    params_pointer(&p, "unsigned char", "map", PARAM_WORK_DATA, l->map_buffer);
-    params_sizes(&p);
-    params_inputs(&p, a->e, "x");
-    params_close(&p, "map_params");
-}
-
-/* The largest power of two that divides a row is the box's row, up to 128 bytes: panels of wgmma_sm90.cuh. */
-static void add_tensor_map(struct launch *launch, const struct params *p, const struct problem *problem,
-                           int which, const struct plan *plan)
-{
-    const bool key = which != TENSOR_Q;
-    const int row_bytes = 2 * (which == TENSOR_V ? plan->dv_pad : plan->d_pad);
-    struct tensor_map_row *m = &launch->map[launch->n_maps++];
-    *m = (struct tensor_map_row){
-        .offset = (uint32_t)which * TENSOR_MAP_BYTES,
-        .data = p->before + (uint32_t)which * 8,
-        .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
-        .dim = {which == TENSOR_V ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
-        .dtype = (uint8_t)problem->dtype,
-        .swizzle = row_bytes % 128 == 0  ? 128
-                   : row_bytes % 64 == 0 ? 64
-                                         : 32,
-        .box_tokens = (uint16_t)(key ? plan->bn : HOPPER_ROWS)};
-}
-
-static void add_forward(struct attention *a, const struct layout *l, const struct plan *plan,
-                        struct source *out)
-{
-    static const char *const name[] = {"q", "k", "v", "o"};
-    struct launch *launch =
-        add_launch(out, a->e, "fwd", plan->warps * 32 + (plan->tma ? LOADER_THREADS : 0), plan->smem_bytes);
-    launch->grid = product_of(1);
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, SYM_H, 1);
-    product_times(&launch->grid, SYM_Q, plan->bm);
-    if (plan->blocks > 0)
-        launch->grid = product_of(plan->blocks);
-    struct params p;
-    params_open(&p, a->e->out, launch, "attention_params");
-    if (plan->tma)
-        params_behind_maps(&p, TENSOR_O);
-    for (int t = 0; t < TENSOR_O && plan->tma; t++)
-        add_tensor_map(launch, &p, a->e->problem, t, plan);
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        place_pointer(&p, t == TENSOR_O ? "void" : "const void", name[t], &l->inner[t]);
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        place_strides(&p, name[t], &l->inner[t]);
-    params_sizes(&p);
-    if (a->map)
-        params_pointer(&p, "const unsigned char", "map", PARAM_WORK_DATA, l->map_buffer);
-    else
-        params_null(&p, "const unsigned char", "map");
-    for (int i = 0; i < a->e->w->n_finals; i++) {
-        char member[32];
-        int arg = signature_find(a->e->sig, a->e->w->final[i].name);
-        snprintf(member, sizeof member, "final%d", i);
-        params_pointer(&p, "float", member, PARAM_ARG_DATA, arg);
-        params_strides(&p, member, BHT, arg, 3, 0);
-    }
-    params_inputs(&p, a->e, "x");
-    params_close(&p, "attention_params");
-}
-
-/* mod_params is written once; the structs of further mods go to a text that nobody reads. */
-static void emit_launches(struct attention *a, struct layout *l, const struct plan *plan, struct source *out)
-{
-    struct text_buf again = {0};
-    bool declared = false;
-    *l = (struct layout){.map_buffer = -1};
-    make_layout(a, l, out);
-    for (int t = 0; t < TENSOR_COUNT; t++) {
-        if (t == TENSOR_O) {
-            if (a->map)
-                add_map(a, l, plan, out);
-            add_forward(a, l, plan, out);
-        }
-        if (!l->moved[t])
-            continue;
-        add_mod(a, l, t, out, declared ? &again : a->e->out);
-        declared = true;
-    }
-    a->e->out->failed |= again.failed;
-    text_free(&again);
-}
-
 bool emit_attention(struct emitter *e, const struct plan *plan, struct source *out)
 {
     static const char *const mod_type[] = {"query_mod", "key_mod", "value_mod", "output_mod"};
     struct attention a = {.e = e};
-    struct layout layout;
+    bool moved[MOD_COUNT];
     double empty[MAX_STATE];
     host_empty_finals(e->spec, empty); /* the same for every problem, as on the host */
     if (!schedule_online(e->w, &a.s) || !collect_structs(&a))
         return false;
     find_map(&a);
     emit_inputs_struct(e);
-    emit_launches(&a, &layout, plan, out);
+    emit_attention_launches(e, &a.map, plan, out, moved);
     text_add(e->out, "struct variant {\n");
     emit_makers(&a);
     emit_diag(&a);
@@ -647,7 +413,7 @@ bool emit_attention(struct emitter *e, const struct plan *plan, struct source *o
     emit_next(&a);
     emit_finish(&a, empty);
     for (int m = 0; m < MOD_COUNT; m++)
-        emit_mod_struct(e, (enum mod)m, mod_type[m], layout.moved[m]);
+        emit_mod_struct(e, (enum mod)m, mod_type[m], moved[m]);
     text_add(e->out, "};\n");
     return true;
 }
