@@ -45,12 +45,12 @@ static bool collect(struct mod_emitter *m)
     return ok;
 }
 
-static void emit_tables(struct mod_emitter *m, bool present)
+static void emit_tables(struct mod_emitter *m)
 {
     static const char *const form[] = {"FORM_ELEMENT", "FORM_HALF", "FORM_INTERLEAVED"};
     struct text_buf *out = m->e->out;
     int n = m->mod->n_stages;
-    text_add(out, "        static constexpr bool PRESENT = %s;\n", present ? "true" : "false");
+    text_add(out, "        static constexpr bool PRESENT = true;\n");
     text_add(out, "        static constexpr int STAGES = %d;\n        static constexpr int FORM[] = {", n);
     for (int s = 0; s < n; s++)
         text_add(out, "%s%s", s ? ", " : "", form[m->mod->stage[s].form]);
@@ -184,12 +184,16 @@ static void emit_head(struct mod_emitter *m, bool key_side)
 void emit_mod_struct(struct emitter *e, enum mod which, const char *type, bool present)
 {
     struct mod_emitter m = {.e = e, .mod = &e->w->mod[which]};
+    if (!present) {
+        text_add(e->out, "    using %s = no_mod;\n", type);
+        return;
+    }
     if (!collect(&m)) {
         e->out->failed = true;
         return;
     }
     text_add(e->out, "    struct %s {\n", type);
-    emit_tables(&m, present);
+    emit_tables(&m);
     emit_lookup(&m, "reduce_pass", true);
     emit_lookup(&m, "reduce_op", false);
     emit_head(&m, which == MOD_KEY || which == MOD_VALUE);

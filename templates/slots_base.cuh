@@ -15,6 +15,15 @@ struct row_sizes { // of rowwise: rows0 * rows1 * rows rows of n elements
 
 enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL }; // live pairs of a tile
 enum reduction { RED_SUM, RED_MAX, RED_MIN };
+struct no_mod { // a vector mod that is not there
+    static constexpr bool PRESENT = false;
+    static constexpr int STAGES = 0;
+    struct head {
+    };
+    struct vals {
+    };
+};
+
 enum vector_form {
     FORM_ELEMENT,
     FORM_HALF,

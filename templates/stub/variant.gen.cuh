@@ -135,15 +135,8 @@ struct variant {
     }
     DEV void empty_finals(float *finals) { finals[0] = -INF; }
 
-    struct query_mod {
-        static constexpr bool PRESENT = false;
-        static constexpr int STAGES = 0;
-        struct head {
-        };
-        struct vals {
-        };
-    };
-    using key_mod = query_mod;
-    using value_mod = query_mod;
-    using output_mod = query_mod;
+    using query_mod = no_mod;
+    using key_mod = no_mod;
+    using value_mod = no_mod;
+    using output_mod = no_mod;
 };
