@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh: everything that needs a GPU, from the root of the repository: tests, compute-sanitizer, benchmark.
-#     sh tests/gpu/run.sh BUILD LOGS [all|tests|sanitize|bench]...
+#     sh tests/gpu/run.sh BUILD LOGS [all|tests|aot|sanitize|bench]...
 # BUILD holds lathe_gpu_tests and liblathe.so; LOGS gets a log per part, compare.json and compare.md. From the
 # environment: PYTHON (python3), BENCH_FLAGS (for compare.py), TEST_FLAGS (for lathe_gpu_tests), CACHE (a folder of
 # compiled kernels that outlives the run). Exit code 0: nothing failed,
@@ -72,6 +72,21 @@ if wants tests "$@"; then
     if [ "$status" -eq 77 ]; then
         cat "$logs/tests.log"
         exit 77
+    fi
+fi
+
+# A library compiled ahead of time on this machine, beside the JIT: needs lathe and liblathe_rt.a in BUILD, and a C compiler.
+if wants aot "$@"; then
+    made=$logs/gpu_aot
+    if "$(find_file lathe)" aot causal --arch sm_80,sm_90a --problem dtype=bf16,b=1,h=4,q=500,d=128 --name gpu_aot -o "$made" \
+        >"$logs/aot-build.log" 2>&1 && ${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -Iinclude -I"$made" tests/gpu/aot.c tests/gpu/device.c \
+        "$made/libgpu_aot.a" "$(find_file liblathe_rt.a)" "$library" -Wl,-rpath,"$(dirname "$library")" -ldl -lpthread -lm \
+        -o "$logs/gpu_aot_test" >>"$logs/aot-build.log" 2>&1; then
+        run_part aot 60 "$logs/gpu_aot_test"
+        tail -n 1 "$logs/aot.log" >>"$summary"
+    else
+        say "aot: FAILED to build, see aot-build.log: $(tail -n 1 "$logs/aot-build.log" | cut -c1-200)"
+        failed=$((failed + 1))
     fi
 fi
 
