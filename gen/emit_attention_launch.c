@@ -6,7 +6,6 @@
  */
 #include "emit.h"
 
-
 struct launcher {
     struct emitter *e;
     const struct tile_map *map;

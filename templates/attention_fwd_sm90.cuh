@@ -261,7 +261,7 @@ struct tile_reader { // of one warp
     // The tile in the next stage of K, once it is there: as the cursor gives it.
     __device__ __forceinline__ int next_tile() const
     {
-        rings::at(shared).k.wait_full(k_place());
+        rings::at(shared).k.wait_full<cfg::BOUND_WAITS>(k_place());
         const u32 tile = __float_as_uint(load_shared(shared + shared_layout::TILES + 4 * k_place().stage()));
         return static_cast<int>(__shfl_sync(ALL_LANES, tile, 0)); // one register for the warp
     }
@@ -273,13 +273,13 @@ struct tile_reader { // of one warp
     }
     __device__ __forceinline__ void start_output(warp_work &w) const
     {
-        rings::at(shared).v.wait_full(v_place());
+        rings::at(shared).v.wait_full<cfg::BOUND_WAITS>(v_place());
         start_pv<cfg::element, cfg::DV_PAD, cfg::BN>(
             w.o[0], w.p, shared + shared_layout::V + v_place().stage() * shared_layout::V_BYTES, 1);
     }
     __device__ __forceinline__ void wait_q() const
     {
-        rings::q(shared, worker_group()).wait_full({round() & 1u});
+        rings::q(shared, worker_group()).wait_full<cfg::BOUND_WAITS>({round() & 1u});
     }
     // After the products that read it.
     __device__ __forceinline__ void leave(u32 empty) const
@@ -297,7 +297,7 @@ struct tile_reader { // of one warp
     // A tile whose V is of no use: its place is left once it is there, so that no phase is missed.
     __device__ __forceinline__ void skip_v()
     {
-        rings::at(shared).v.wait_full(v_place());
+        rings::at(shared).v.wait_full<cfg::BOUND_WAITS>(v_place());
         __syncwarp();
         leave_v();
     }

@@ -33,9 +33,10 @@ template <int STAGES> struct ring_barriers {
     {
         mbarrier_wait(empty(at.stage()), at.parity() ^ 1u);
     }
-    __device__ __forceinline__ void wait_full(ring_place<STAGES> at) const
+    // BOUNDED: a tile that never comes stops the kernel. The loading warp waits for those who wait here.
+    template <bool BOUNDED = false> __device__ __forceinline__ void wait_full(ring_place<STAGES> at) const
     {
-        if constexpr (cfg::BOUND_WAITS) { // the loading warp waits for those who wait here
+        if constexpr (BOUNDED) {
             mbarrier_wait_bounded(full(at.stage()), at.parity());
         } else {
             mbarrier_wait(full(at.stage()), at.parity());
