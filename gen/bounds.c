@@ -1,5 +1,5 @@
 /*
- * bounds.c: room 5. What a mask does to a tile, by interval arithmetic on its IR: from the corners of a tile
+ * bounds.c: what a mask does to a tile, by interval arithmetic on its IR: from the corners of a tile
  * to "certainly live everywhere" and "possibly live somewhere", as IR again, so that the host and the
  * emitted kernel compute the same thing. In: ir->mask. Out: ir->bounds. A value that cannot be bounded
  * (a read that varies with q or kv) makes a comparison undecided, never wrong.

@@ -1,5 +1,5 @@
 /*
- * check.c: room 3. Rules of the model that hold for a whole spec; types, spans and phases were filled in as
+ * check.c: rules of the model that hold for a whole spec; types, spans and phases were filled in as
  * the nodes were made. In: traced IR. Out: the same IR, or diagnostics with the line of the root at fault.
  */
 #include "gen.h"

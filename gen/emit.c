@@ -1,5 +1,5 @@
 /*
- * emit.c: room 7. From a spec, a problem and a plan to texts and a launch recipe. In: immutable IR. Out: a
+ * emit.c: from a spec, a problem and a plan to texts and a launch recipe. In: immutable IR. Out: a
  * struct source: text 0 is a list of includes, then the two generated headers, then every template they
  * need, in the order of inclusion. The same input gives the same bytes.
  */

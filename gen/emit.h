@@ -1,5 +1,5 @@
 /*
- * emit.h: private to the emitters (room 7). An emitter writes C++ text for nodes of a lowered spec; a scope
+ * emit.h: private to the emitters. An emitter writes C++ text for nodes of a lowered spec; a scope
  * says which nodes already have a name where the text stands.
  */
 #ifndef LATHE_EMIT_H

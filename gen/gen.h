@@ -263,7 +263,7 @@ struct ir *ir_new(void);
 void ir_free(struct ir *ir);
 struct ir *ir_clone(const struct ir *ir); /* to rewrite; node numbers are kept */
 
-/* ---- spec.c, trace.c, check.c: room 1 to 3 ----------------------------------------------------- */
+/* ---- spec.c, trace.c, check.c ----------------------------------------------------------------- */
 
 /* Load, trace and check a spec. `name` names the text in messages; `text` NULL: read the file
    `name`. NULL on failure, with diagnostics. Owned by the caller: ir_free. */
@@ -418,7 +418,7 @@ void bounds_build(struct ir *ir);
 enum tile_class bounds_class(const struct ir *ir, const struct tile_at *t);
 bool bounds_mask_reads_data(const struct ir *ir);
 
-/* ---- plan.c, emit.c: room 6 and 7 -------------------------------------------------------------- */
+/* ---- plan.c, emit.c ---------------------------------------------------------------------------- */
 
 struct plan {
     const char *template_name;                       /* "attention_fwd_sm80" */

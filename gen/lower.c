@@ -6,9 +6,10 @@
  *  - f32(a + b) of indices becomes f32(a) + f32(b): both parts can be computed once per row or column, and
  *    the sum is rounded once either way, since indices stay below 2^24;
  *  - for 16-bit results, exp(x) becomes exp2(x log2 e), and in attention with x = a t + b (a, b constant
- * along the row) exp2(t (a log2 e) + b log2 e): one multiply-add per element;
+ *    along the row) exp2(t (a log2 e) + b log2 e): one multiply-add per element, unless mask values may come
+ *    (has_mask_value);
  *  - scale qk + f t becomes scale (qk + (f / scale) t) under an exponential or a row maximum, which take the
- * scale;
+ *    scale;
  *  - (qk scale) f becomes qk (f scale);
  *  - rowmax(a t + b) becomes a rowmax(t) + b where a > 0 for certain.
  */

@@ -1,5 +1,5 @@
 /*
- * plan.c: room 6. Which template serves a problem on a device, with which tile sizes, and why. In: numbers
+ * plan.c: which template serves a problem on a device, with which tile sizes, and why. In: numbers
  * only, so planning runs without a GPU. Out: a struct plan, or the reason of every template that refused.
  * The table of templates is the only dispatch; tile tables come from measurements (tests/bench).
  */
@@ -123,18 +123,27 @@ static void take_tile(struct plan *plan, const struct tile_row *t, int smem, boo
              diag ? "; a value per distance is shared along diagonals" : "");
 }
 
-static bool attention_sm80_ok(const struct request *r, struct plan *plan, char *why)
+/* What every attention template asks and fills in. *diag: the kernel keeps a value per diagonal. */
+static bool attention_begin(const struct request *r, struct plan *plan, int *diag, char *why)
 {
     if (!attention_dims_fit(r, why))
         return false;
-    int diag = uses_diagonals(r);
-    if (diag < 0) {
+    *diag = uses_diagonals(r);
+    if (*diag < 0) {
         snprintf(why, REASON_BYTES, "online_fwd has more than %d row reductions", MAX_REDUCTIONS);
         return false;
     }
     plan->d_pad = round_up(r->problem->dim[SYM_D], 16);
     plan->dv_pad = round_up(r->problem->dim[SYM_D_V], 16);
     plan->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
+    return true;
+}
+
+static bool attention_sm80_ok(const struct request *r, struct plan *plan, char *why)
+{
+    int diag = 0;
+    if (!attention_begin(r, plan, &diag, why))
+        return false;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
         const struct tile_row *t = &TILES[i];
         int smem = attention_smem(t, plan->d_pad, plan->dv_pad, plan->o_f32, diag > 0);
@@ -181,16 +190,9 @@ static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *
                  r->device->sm % 10);
         return false;
     }
-    if (!attention_dims_fit(r, why))
+    int diag = 0;
+    if (!attention_begin(r, plan, &diag, why))
         return false;
-    int diag = uses_diagonals(r);
-    if (diag < 0) {
-        snprintf(why, REASON_BYTES, "online_fwd has more than %d row reductions", MAX_REDUCTIONS);
-        return false;
-    }
-    plan->d_pad = round_up(r->problem->dim[SYM_D], 16);
-    plan->dv_pad = round_up(r->problem->dim[SYM_D_V], 16);
-    plan->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
     plan->tma = true;
     plan->blocks = r->ir->mask.n_roots > 0 ? 0 : r->device->sm_count; /* rows of one length need no balance */
     for (size_t i = 0; i < sizeof HOPPER_TILES / sizeof *HOPPER_TILES; i++) {

@@ -1,5 +1,5 @@
 /*
- * slots.c: room 2. Calls every function of a spec once with traced arguments and keeps what it returns as
+ * slots.c: calls every function of a spec once with traced arguments and keeps what it returns as
  * the roots of a struct ir_fn. Each slot is traced on its own, so one run shows the mistakes of several.
  * In: the table a constructor was given. Out: ir->mask, ir->score, ir->online, ...
  */

@@ -229,7 +229,7 @@ static bool run_chunk(struct tracer *t, const struct source_text *file, int n_re
     return trace_pcall(t, 0, n_results);
 }
 
-/* ---- room 1 to 3 ------------------------------------------------------------------------------ */
+/* ---- load, trace, check ----------------------------------------------------------------------- */
 
 /* The constructor's table is on top of the stack: {kind = ..., slots = table}, made by trace.c. */
 static void trace_result(struct tracer *t)
