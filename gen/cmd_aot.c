@@ -175,7 +175,8 @@ static bool same_source(const struct source *a, const struct source *b)
     for (int i = 0; same && i < a->n_launches; i++)
         same = same_launch(&a->launch[i], &b->launch[i]);
     for (int i = 0; same && i < a->n_buffers; i++)
-        same = same_product(&a->buffer[i].bytes, &b->buffer[i].bytes);
+        same =
+            a->buffer[i].zero == b->buffer[i].zero && same_product(&a->buffer[i].bytes, &b->buffer[i].bytes);
     return same;
 }
 
@@ -229,10 +230,8 @@ static int emit_item(struct aot_command *a, const struct ir *ir, const struct ao
 /* Is the same compiled in? */
 static bool same_kernel(const struct signature *sig, const struct problem *a, const struct problem *b)
 {
-    return a->dtype == b->dtype && a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] &&
-           a->dim[SYM_N] == b->dim[SYM_N] && a->unaligned == b->unaligned &&
-           ((a->present ^ b->present) & lathe__tensor_inputs(sig)) == 0 &&
-           memcmp(a->arg_dtype, b->arg_dtype, sizeof a->arg_dtype) == 0;
+    return lathe__same_build(sig, a, b) && a->unaligned == b->unaligned &&
+           a->deterministic == b->deterministic;
 }
 
 /* One problem of one spec; one that comes to a kernel that is there already adds nothing. */

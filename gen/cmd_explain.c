@@ -45,7 +45,8 @@ static void print_arg(const struct signature *sig, const struct problem *p, int 
     add_shape(&shape, sig, a);
     printf("  %-12s %-7s %-5s %s%s%s%s\n", a->name, role_text(a),
            lathe_dtype_text((lathe_dtype)p->arg_dtype[i]), shape.data ? shape.data : "",
-           a->optional ? " optional" : "", a->grad ? " grad" : "", p->present >> i & 1u ? "" : " (left out)");
+           a->optional ? " optional" : "", a->grad ? " grad" : "",
+           arg_in(p->present, i) ? "" : " (left out)");
     text_free(&shape);
 }
 

@@ -79,7 +79,7 @@ static void make_layout(const struct launcher *a, struct layout *l, struct sourc
                                      key ? SYM_KV : SYM_Q, dim};
         l->inner[t] = l->outer[t];
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
-        l->moved[t] = mod || (problem->unaligned >> l->outer[t].arg & 1);
+        l->moved[t] = mod || arg_in(problem->unaligned, l->outer[t].arg);
         if (!l->moved[t])
             continue;
         struct product bytes = product_of((int64_t)dim * (t == TENSOR_O && mod ? 4 : 2));

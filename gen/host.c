@@ -53,7 +53,7 @@ lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct 
         return status;
     out->q_start = host_dim(out, SYM_KV) - host_dim(out, SYM_Q);
     for (int i = 0; i < sig->n_args; i++) {
-        if (out->problem.present >> i & 1u)
+        if (arg_in(out->problem.present, i))
             out->arg[i] = find(args, n, sig->arg[i].name);
         if (out->arg[i] && sig->arg[i].role == ROLE_Q_START)
             out->q_start = (int64_t)dtype_load(out->arg[i]->dtype, out->arg[i]->data, 0);

@@ -33,7 +33,7 @@ static bool is_absent(const struct rewriter *r, const struct input *in)
 {
     for (int i = 0; i < r->sig->n_args; i++)
         if (strcmp(r->sig->arg[i].name, in->name) == 0)
-            return (r->problem->present >> i & 1) == 0;
+            return !arg_in(r->problem->present, i);
     return false;
 }
 

@@ -49,7 +49,7 @@ static int find_sym(const struct signature *sig, const struct item *item)
 
 static bool has_choice(const struct sig_arg *a) /* of its dtype, or to be left out */
 {
-    return a->role == ROLE_INPUT && (a->optional || a->dtype == LATHE_NONE);
+    return (a->optional && a->presence_built) || (a->role == ROLE_INPUT && a->dtype == LATHE_NONE);
 }
 
 static lathe_status unknown_item(const struct signature *sig, const struct item *item, lathe_error *err)
@@ -109,22 +109,26 @@ static lathe_status parse_problem_dtype(const struct item *item, struct problem 
         item->value_size > 64 ? 64 : item->value_size, item->value);
 }
 
-/* NAME=f16 chooses the dtype of an input declared "float"; NAME=none leaves an optional one out. */
+/* NAME=f16 chooses the dtype of an input declared "float", or brings in what is rarely there; NAME=none
+   leaves an optional one out. */
 static lathe_status parse_choice(const struct signature *sig, int i, const struct item *item,
                                  struct problem *p, lathe_error *err)
 {
     const struct sig_arg *a = &sig->arg[i];
     if (a->optional && value_is(item, "none")) {
-        p->present &= ~(1u << i);
+        p->present &= ~arg_bit(i);
         return LATHE_OK;
     }
-    const lathe_dtype dtype = a->dtype == LATHE_NONE ? parse_dtype(item) : LATHE_NONE;
+    const lathe_dtype given = parse_dtype(item);
+    const bool fits = a->dtype == LATHE_NONE || (a->rare && given == (lathe_dtype)a->dtype);
+    const lathe_dtype dtype = fits ? given : LATHE_NONE;
     if (dtype == LATHE_NONE)
         return lathe__fail(err, LATHE_ARG, "problem: expected %s to be %s%s%s, given '%.*s'", a->name,
                            a->dtype == LATHE_NONE ? "f32, f16 or bf16" : "",
                            a->dtype == LATHE_NONE && a->optional ? " or " : "", a->optional ? "none" : "",
                            item->value_size > 64 ? 64 : item->value_size, item->value);
     p->arg_dtype[i] = (uint8_t)dtype;
+    p->present |= arg_bit(i);
     return LATHE_OK;
 }
 
@@ -139,10 +143,10 @@ static lathe_status parse_unaligned(const struct signature *sig, const struct it
     for (bool more = true; more; at++) {
         const char *plus = memchr(at, '+', (size_t)(end - at));
         const struct item name = {at, (int)((plus ? plus : end) - at), NULL, 0};
-        uint32_t bit = 0;
+        uint64_t bit = 0;
         for (int i = 0; i < sig->n_args; i++)
             if (sig->arg[i].problem_dtype && item_is(&name, sig->arg[i].name))
-                bit = 1u << i;
+                bit = arg_bit(i);
         if (!bit || (p->unaligned & bit))
             return lathe__fail(
                 err, LATHE_ARG,
@@ -155,6 +159,15 @@ static lathe_status parse_unaligned(const struct signature *sig, const struct it
     return LATHE_OK;
 }
 
+static lathe_status parse_deterministic(const struct item *item, struct problem *p, lathe_error *err)
+{
+    if (!value_is(item, "0") && !value_is(item, "1"))
+        return lathe__fail(err, LATHE_ARG, "problem: expected deterministic to be 0 or 1, given '%.*s'",
+                           item->value_size > 64 ? 64 : item->value_size, item->value);
+    p->deterministic = value_is(item, "1");
+    return LATHE_OK;
+}
+
 static lathe_status parse_item(const struct signature *sig, const struct item *item, struct problem *p,
                                lathe_error *err)
 {
@@ -162,6 +175,8 @@ static lathe_status parse_item(const struct signature *sig, const struct item *i
         return parse_problem_dtype(item, p, err);
     if (item_is(item, "unaligned") && lathe__is_attention(sig))
         return parse_unaligned(sig, item, p, err);
+    if (item_is(item, "deterministic") && sig->backward)
+        return parse_deterministic(item, p, err);
     const int sym = find_sym(sig, item);
     if (sym >= 0)
         return parse_size(sig, sym, item, p, err);
@@ -203,7 +218,8 @@ bool problem_is_of(const struct signature *sig, const char *text)
             return true; /* for problem_parse to refuse */
         const struct item item = {at, (int)(equals - at), equals + 1, size - (int)(equals - at) - 1};
         bool known = item_is(&item, "dtype") || find_sym(sig, &item) >= 0 ||
-                     (lathe__is_attention(sig) && item_is(&item, "unaligned"));
+                     (lathe__is_attention(sig) && item_is(&item, "unaligned")) ||
+                     (sig->backward && item_is(&item, "deterministic"));
         for (int i = 0; i < sig->n_args && !known; i++)
             known = has_choice(&sig->arg[i]) && item_is(&item, sig->arg[i].name);
         if (!known)
@@ -245,23 +261,32 @@ static lathe_status check_free_dims(const struct signature *sig, struct problem 
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
         for (int k = 0; k < a->ndim; k++) {
-            if (!(p->present >> i & 1u) || (a->dim[k].literal > 0 || p->dim[a->dim[k].sym] >= 0))
+            if (!arg_in(p->present, i) || (a->dim[k].literal > 0 || p->dim[a->dim[k].sym] >= 0))
                 continue;
             if (!a->optional)
                 return lathe__fail(
                     err, LATHE_ARG, "problem: the size of dim '%s' of input '%s' has no default; add %s=SIZE",
                     lathe__sym_text(sig, a->dim[k].sym), a->name, lathe__sym_text(sig, a->dim[k].sym));
-            p->present &= ~(1u << i);
+            p->present &= ~arg_bit(i);
         }
     }
     return LATHE_OK;
+}
+
+static uint64_t usual_args(const struct signature *sig)
+{
+    uint64_t set = 0;
+    for (int i = 0; i < sig->n_args; i++)
+        if (!sig->arg[i].rare)
+            set |= arg_bit(i);
+    return set;
 }
 
 lathe_status problem_parse(const struct signature *sig, const char *text, struct problem *out,
                            lathe_error *err)
 {
     lathe__problem_clear(out);
-    out->present = sig->n_args >= 32 ? UINT32_MAX : (1u << sig->n_args) - 1u;
+    out->present = usual_args(sig);
     lathe_status status = split_items(sig, text ? text : "", out, err);
     if (status != LATHE_OK)
         return status;

@@ -54,6 +54,15 @@ static void add_f32(struct signature *s, enum arg_role role, const char *prefix,
     set_dims(a, syms, n);
 }
 
+/* Gradients of the finals or statistics, which few losses read. */
+static void add_seeds(struct signature *s, const struct ir *ir, const enum sym *syms, bool leading_optional)
+{
+    for (int i = 0; i < ir->n_finals; i++) {
+        add_f32(s, ROLE_IN, "d", ir->final[i].name, syms, 3, leading_optional);
+        s->arg[s->n_args - 1].rare = true;
+    }
+}
+
 static void add_input(struct signature *s, const struct input *in)
 {
     struct sig_arg *a = add(s, in->is_scalar ? ROLE_SCALAR : ROLE_INPUT, "", in->name);
@@ -61,6 +70,7 @@ static void add_input(struct signature *s, const struct input *in)
         return;
     a->dtype = (uint8_t)in->dtype;
     a->optional = in->optional;
+    a->presence_built = !in->is_scalar;
     a->grad = in->grad;
     a->default_value = in->default_value;
     a->ndim = (uint8_t)in->n_dims;
@@ -118,8 +128,7 @@ static void attention(struct signature *s, const struct ir *ir, bool backward)
     if (!backward)
         return;
     add_main(s, ROLE_IN, "do", OUTPUT, 4);
-    for (int i = 0; i < ir->n_finals; i++)
-        add_f32(s, ROLE_IN, "d", ir->final[i].name, QUERY, 3, false);
+    add_seeds(s, ir, QUERY, false);
     add_main(s, ROLE_OUT_OPTIONAL, "dq", QUERY, 4);
     add_main(s, ROLE_OUT_OPTIONAL, "dk", KEY, 4);
     add_main(s, ROLE_OUT_OPTIONAL, "dv", VALUE, 4);
@@ -144,16 +153,26 @@ static void rowwise(struct signature *s, const struct ir *ir, bool backward)
     if (!backward)
         return;
     add_rows(s, ROLE_IN, "dy");
-    for (int i = 0; i < ir->n_finals; i++)
-        add_f32(s, ROLE_IN, "d", ir->final[i].name, ROW_X, 3, true);
+    add_seeds(s, ir, ROW_X, true);
     add_rows(s, ROLE_OUT_OPTIONAL, "dx");
     add_input_gradients(s, ir);
+}
+
+/* A backward pass has code for what is given and wanted alone: an absent seed is no zero to add, and a
+   gradient that nobody takes is not computed. */
+static void build_presence(struct signature *s)
+{
+    for (int i = 0; i < s->n_args; i++) {
+        struct sig_arg *a = &s->arg[i];
+        a->presence_built |= a->optional && a->role != ROLE_SCALAR && a->role != ROLE_Q_START;
+    }
 }
 
 void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
 {
     memset(out, 0, sizeof *out);
     const bool backward = pass == LATHE_BACKWARD;
+    out->backward = backward;
     snprintf(out->kind, sizeof out->kind, "%s", ir->kind == KIND_ATTENTION ? "attention" : "rowwise");
     out->n_free = ir->n_free;
     memcpy(out->free_name, ir->free_name, sizeof out->free_name);
@@ -161,4 +180,6 @@ void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
         attention(out, ir, backward);
     else
         rowwise(out, ir, backward);
+    if (backward)
+        build_presence(out);
 }

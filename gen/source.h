@@ -19,13 +19,13 @@
 
 enum {
     NAME_MAX_BYTES = 48,
-    MAX_ARGS = 32,
+    MAX_ARGS = 64, /* at most: a set of arguments is a uint64_t */
     MAX_DIMS = 5,
     MAX_FACTORS = 5,
-    MAX_PARAMS = 192,
-    MAX_LAUNCHES = 6,
-    MAX_BUFFERS = 6,
-    MAX_TEXTS = 24,
+    MAX_PARAMS = 256,
+    MAX_LAUNCHES = 12,
+    MAX_BUFFERS = 16,
+    MAX_TEXTS = 32,
     MAX_FREE_SYMS = 8,
     MAX_TENSOR_MAPS = 4
 };
@@ -61,12 +61,14 @@ struct sig_dim {
 
 struct sig_arg {
     char name[NAME_MAX_BYTES];
-    uint8_t role;       /* enum arg_role */
-    uint8_t dtype;      /* lathe_dtype; NONE: any of f32 f16 bf16, compiled in */
-    bool problem_dtype; /* its dtype is the problem's (q, k, v, o, x, y) */
-    bool unit_last;     /* last stride must be 1 */
-    bool optional;      /* may be left out; a scalar or tensor then reads default_value */
-    bool grad;          /* declared with grad = true */
+    uint8_t role;        /* enum arg_role */
+    uint8_t dtype;       /* lathe_dtype; NONE: any of f32 f16 bf16, compiled in */
+    bool problem_dtype;  /* its dtype is the problem's (q, k, v, o, x, y) */
+    bool unit_last;      /* last stride must be 1 */
+    bool optional;       /* may be left out; a scalar or tensor then reads default_value */
+    bool grad;           /* declared with grad = true */
+    bool presence_built; /* whether it is there is compiled in: optional tensors that change the code */
+    bool rare;           /* optional, and left out of a problem's line unless it is named there */
     double default_value;
     uint8_t ndim; /* rowwise x and y: 4 with leading ROWS0, ROWS1 that may be left out by the caller */
     bool leading_optional; /* leading dims may be absent (taken as 1) */
@@ -75,6 +77,7 @@ struct sig_arg {
 
 struct signature {
     char kind[16]; /* "attention", "rowwise" */
+    bool backward;
     int n_args;
     struct sig_arg arg[MAX_ARGS];
     int n_free;
@@ -85,10 +88,21 @@ struct problem {
     lathe_dtype dtype;           /* of q, k, v, o or x, y */
     int64_t dim[SYM_COUNT];      /* -1: not bound */
     uint8_t arg_dtype[MAX_ARGS]; /* lathe_dtype of each signature argument */
-    uint32_t present;            /* bit per signature argument */
-    uint32_t
+    uint64_t present;            /* bit per signature argument */
+    uint64_t
         unaligned; /* the same, attention: rows of q, k, v, o that do not start at multiples of 16 bytes */
+    bool deterministic; /* backward: the same bits from run to run; compiled in */
 };
+
+/* Argument i in a set of arguments: problem.present and its like. */
+static inline uint64_t arg_bit(int i)
+{
+    return UINT64_C(1) << i;
+}
+static inline bool arg_in(uint64_t set, int i)
+{
+    return (set >> i & 1) != 0;
+}
 
 /* scale * product of ceil(dim[sym] / tile) */
 struct product {
@@ -148,6 +162,7 @@ struct launch { /* one kernel */
 
 struct buffer { /* one piece of the workspace; each starts 256-byte aligned, in order */
     struct product bytes;
+    bool zero; /* all bytes are zeroed, in stream order, before the first kernel of a launch */
 };
 
 struct text { /* owned by the source */
@@ -191,6 +206,10 @@ int64_t lathe__tensor_stride(const lathe_arg *t, int dim);
 const char *lathe__sym_text(const struct signature *sig, int sym);
 bool lathe__is_attention(const struct signature *sig);
 bool lathe__is_float(lathe_dtype dtype);
+/* The arguments whose presence is compiled in. */
+uint64_t lathe__built_presence(const struct signature *sig);
+/* Is the same compiled in for both problems, but for `unaligned` and `deterministic`? */
+bool lathe__same_build(const struct signature *sig, const struct problem *a, const struct problem *b);
 void lathe__problem_clear(struct problem *p); /* nothing is bound, nothing present */
 /* Bind sizes and dtypes from arguments. Errors ARG: argument, expected, given. `need_data`: data pointers
    must be there (launch), except for optional outputs. */

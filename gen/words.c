@@ -23,14 +23,14 @@ void problem_text(const struct signature *sig, const struct problem *p, struct t
     }
 }
 
-/* Of inputs whose dtype is free, or that may be left out. */
+/* Of arguments whose dtype is free, or that may be left out. */
 static void add_choice(const struct sig_arg *a, const struct problem *p, int i, struct text_buf *out)
 {
-    if (a->role != ROLE_INPUT)
-        return;
-    if (a->optional && !(p->present >> i & 1u))
+    if (a->optional && a->presence_built && !a->rare && !arg_in(p->present, i))
         text_add(out, ",%s=none", a->name);
-    else if (a->dtype == LATHE_NONE && p->arg_dtype[i] != (uint8_t)p->dtype)
+    else if (a->rare && arg_in(p->present, i))
+        text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)a->dtype));
+    else if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && p->arg_dtype[i] != (uint8_t)p->dtype)
         text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
 }
 
@@ -38,7 +38,7 @@ static void add_unaligned(const struct signature *sig, const struct problem *p, 
 {
     const char *before = ",unaligned=";
     for (int i = 0; i < sig->n_args; i++) {
-        if (!(p->unaligned >> i & 1u))
+        if (!arg_in(p->unaligned, i))
             continue;
         text_add(out, "%s%s", before, sig->arg[i].name);
         before = "+";
@@ -58,6 +58,8 @@ void problem_built_text(const struct signature *sig, const struct problem *p, st
     for (int i = 0; i < sig->n_args; i++)
         add_choice(&sig->arg[i], p, i, out);
     add_unaligned(sig, p, out);
+    if (p->deterministic)
+        text_add(out, ",deterministic=1");
 }
 
 /* As one word of a shell. */

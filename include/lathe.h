@@ -69,10 +69,11 @@ typedef struct lathe_options {
     void *log_user;
     int offline;                  /* 1: never compile; 0: as LATHE_OFFLINE says */
     const char *system_cache_dir; /* NULL: $LATHE_SYSTEM_CACHE_DIR, /usr/share/lathe/cache; "": none */
+    int deterministic;            /* 1: backward kernels give the same bits from run to run */
 } lathe_options;
 #define LATHE_OPTIONS_INIT                                                                                   \
     {                                                                                                        \
-        LATHE_DEVICE_AUTO, NULL, 0, 0, NULL, NULL, 0, NULL                                                   \
+        LATHE_DEVICE_AUTO, NULL, 0, 0, NULL, NULL, 0, NULL, 0                                                \
     }
 
 /* Open a device. Retains the device's primary CUDA context, shared with the CUDA runtime and torch.

@@ -61,7 +61,7 @@ static bool free_dim_matters(const struct signature *sig, const struct problem *
 {
     for (int i = 0; i < sig->n_args; i++)
         for (int d = 0; d < sig->arg[i].ndim && sig->arg[i].role == ROLE_INPUT; d++)
-            if (sig->arg[i].optional && (p->present >> i & 1u) && sig->arg[i].dim[d].literal == 0 &&
+            if (sig->arg[i].optional && arg_in(p->present, i) && sig->arg[i].dim[d].literal == 0 &&
                 sig->arg[i].dim[d].sym == sym)
                 return true;
     return false;
@@ -79,11 +79,9 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
     }
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
-        if (a->role != ROLE_INPUT)
-            continue;
-        if (!(p->present >> i & 1u))
-            lathe__say(out, ",%s=none", a->name);
-        else if (a->dtype == LATHE_NONE && p->arg_dtype[i] != p->dtype)
+        if (a->presence_built && a->rare == arg_in(p->present, i))
+            lathe__say(out, ",%s=%s", a->name, a->rare ? lathe_dtype_text((lathe_dtype)a->dtype) : "none");
+        else if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && p->arg_dtype[i] != p->dtype)
             lathe__say(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
     }
     for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free; sym++)
@@ -91,11 +89,13 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
             lathe__say(out, ",%s=%lld", lathe__sym_text(sig, sym), (long long)p->dim[sym]);
     const char *joint = ",unaligned=";
     for (int i = 0; i < sig->n_args; i++) {
-        if (!(p->unaligned >> i & 1u))
+        if (!arg_in(p->unaligned, i))
             continue;
         lathe__say(out, "%s%s", joint, sig->arg[i].name);
         joint = "+";
     }
+    if (p->deterministic)
+        lathe__say(out, ",deterministic=1");
 }
 
 static void say_archs(struct phrase *t, const struct aot_kernel *k)
@@ -182,11 +182,7 @@ int lathe__aot_args(const lathe_kernel_set *set, const void *args, lathe_arg out
 
 static bool built_for(const struct signature *sig, const struct problem *built, const struct problem *given)
 {
-    return built->dtype == given->dtype && built->dim[SYM_D] == given->dim[SYM_D] &&
-           built->dim[SYM_D_V] == given->dim[SYM_D_V] && built->dim[SYM_N] == given->dim[SYM_N] &&
-           ((built->present ^ given->present) & lathe__tensor_inputs(sig)) == 0 &&
-           (given->unaligned & ~built->unaligned) == 0 &&
-           memcmp(built->arg_dtype, given->arg_dtype, sizeof built->arg_dtype) == 0;
+    return lathe__same_build(sig, built, given) && (given->unaligned & ~built->unaligned) == 0;
 }
 
 /* Where several serve, the one that expects the least: rows that are aligned need not be moved. The kernel's
@@ -194,12 +190,12 @@ static bool built_for(const struct signature *sig, const struct problem *built, 
 static int find_kernel(const lathe_kernel_set *set, int wanted, const struct problem *given)
 {
     int best = -1;
-    int most = 33;
+    int most = MAX_ARGS + 1;
     if (wanted != LATHE_ANY_KERNEL)
         return wanted;
     for (int i = 0; i < set->n_kernels; i++) {
         const struct problem *built = set->kernel[i].built;
-        const int moved = __builtin_popcount(built->unaligned);
+        const int moved = __builtin_popcountll(built->unaligned);
         if (moved < most && built_for(set->sig, built, given)) {
             best = i;
             most = moved;
@@ -403,7 +399,7 @@ lathe_status lathe__set_launch_on(const struct driver *driver, const lathe_kerne
         pthread_mutex_unlock(&process.lock);
         TRY(status);
     }
-    const struct callable callable = {set->sig,       lathe__tensor_inputs(set->sig),
+    const struct callable callable = {set->sig,       lathe__built_presence(set->sig),
                                       k->built,       loaded->variant->source,
                                       loaded->module, place.context};
     return lathe__launch_checked(&callable, &given, arg, n, workspace, stream, err);

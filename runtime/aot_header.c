@@ -87,7 +87,7 @@ static void write_dtypes(FILE *f, const struct aot_spec *spec, int arg)
     for (int i = 0; i < spec->n_items; i++) {
         const struct problem *p = &spec->item[i].problem;
         const unsigned bit = 1u << p->arg_dtype[arg];
-        if ((seen & bit) || (spec->sig.arg[arg].role == ROLE_INPUT && !(p->present >> arg & 1u)))
+        if ((seen & bit) || (spec->sig.arg[arg].presence_built && !arg_in(p->present, arg)))
             continue;
         seen |= bit;
         fprintf(f, "%s%s", comma, lathe_dtype_text((lathe_dtype)p->arg_dtype[arg]));

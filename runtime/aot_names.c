@@ -27,11 +27,9 @@ __attribute__((format(printf, 3, 4))) static bool append(char out[AOT_SUFFIX_BYT
 static bool append_input(const struct sig_arg *a, const struct problem *p, int i, char out[AOT_SUFFIX_BYTES],
                          size_t *n)
 {
-    if (a->role != ROLE_INPUT)
-        return true;
-    if (!(p->present >> i & 1u))
-        return append(out, n, "_no_%s", a->name);
-    if (a->dtype == LATHE_NONE && p->arg_dtype[i] != p->dtype)
+    if (a->presence_built && a->rare == arg_in(p->present, i))
+        return append(out, n, a->rare ? "_%s" : "_no_%s", a->name);
+    if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && p->arg_dtype[i] != p->dtype)
         return append(out, n, "_%s_%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
     return true;
 }
@@ -50,8 +48,10 @@ bool lathe__aot_suffix(const struct signature *sig, const struct problem *p, cha
     for (int i = 0; i < sig->n_args; i++)
         fits = fits && append_input(&sig->arg[i], p, i, out, &n);
     for (int i = 0; i < sig->n_args; i++)
-        if (p->unaligned >> i & 1u)
+        if (arg_in(p->unaligned, i))
             fits = fits && append(out, &n, "_unaligned_%s", sig->arg[i].name);
+    if (p->deterministic)
+        fits = fits && append(out, &n, "_deterministic");
     return fits;
 }
 

@@ -41,8 +41,9 @@ static void write_arg(FILE *f, const struct sig_arg *a)
     fprintf(f,
             "    {.name = \"%s\", .role = %d, .dtype = %d, .problem_dtype = %d, .unit_last = %d, .optional = "
             "%d, .grad = "
-            "%d, .default_value = ",
-            a->name, a->role, a->dtype, a->problem_dtype, a->unit_last, a->optional, a->grad);
+            "%d, .presence_built = %d, .rare = %d, .default_value = ",
+            a->name, a->role, a->dtype, a->problem_dtype, a->unit_last, a->optional, a->grad,
+            a->presence_built, a->rare);
     write_double(f, a->default_value);
     fprintf(f, ", .ndim = %d, .leading_optional = %d, .dim = {", a->ndim, a->leading_optional);
     for (int i = 0; i < a->ndim; i++)
@@ -52,7 +53,8 @@ static void write_arg(FILE *f, const struct sig_arg *a)
 
 static void write_signature(FILE *f, const struct signature *sig)
 {
-    fprintf(f, "static const struct signature signature = {\n    \"%s\", %d, {\n", sig->kind, sig->n_args);
+    fprintf(f, "static const struct signature signature = {\n    \"%s\", %d, %d, {\n", sig->kind,
+            sig->backward, sig->n_args);
     for (int i = 0; i < sig->n_args; i++)
         write_arg(f, &sig->arg[i]);
     fprintf(f, "    }, %d, {", sig->n_free);
@@ -84,7 +86,8 @@ static void write_problem(FILE *f, const struct problem *p, int number)
     fprintf(f, "},\n    {");
     for (int i = 0; i < MAX_ARGS; i++)
         fprintf(f, "%s%d", i ? ", " : "", p->arg_dtype[i]);
-    fprintf(f, "},\n    UINT32_C(%" PRIu32 "), UINT32_C(%" PRIu32 ")};\n", p->present, p->unaligned);
+    fprintf(f, "},\n    UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), %d};\n", p->present, p->unaligned,
+            p->deterministic);
 }
 
 /* ---- recipes -------------------------------------------------------------------------------------- */
@@ -153,7 +156,7 @@ static void write_source(FILE *f, const struct source *s, int unit)
     for (int i = 0; i < s->n_buffers; i++) {
         fprintf(f, "    .buffer[%d].bytes = ", i);
         write_product(f, &s->buffer[i].bytes);
-        fprintf(f, ",\n");
+        fprintf(f, ",\n    .buffer[%d].zero = %d,\n", i, s->buffer[i].zero);
     }
     fprintf(f, "};\n");
 }

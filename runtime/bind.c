@@ -46,6 +46,22 @@ void lathe__problem_clear(struct problem *p)
     p->dim[SYM_ONE] = 1;
 }
 
+uint64_t lathe__built_presence(const struct signature *sig)
+{
+    uint64_t set = 0;
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].presence_built)
+            set |= arg_bit(i);
+    return set;
+}
+
+bool lathe__same_build(const struct signature *sig, const struct problem *a, const struct problem *b)
+{
+    return a->dtype == b->dtype && a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] &&
+           a->dim[SYM_N] == b->dim[SYM_N] && ((a->present ^ b->present) & lathe__built_presence(sig)) == 0 &&
+           memcmp(a->arg_dtype, b->arg_dtype, sizeof a->arg_dtype) == 0;
+}
+
 /* ---- sizes ------------------------------------------------------------------------------------- */
 
 /* A size that is not bound (of an absent optional argument) counts as 0: there is nothing of it. */
@@ -136,7 +152,7 @@ bool lathe__is_float(lathe_dtype dtype)
 static const char *dtype_owner(const struct signature *sig, const struct problem *p, int except)
 {
     for (int i = 0; i < sig->n_args; i++) {
-        if (i != except && sig->arg[i].problem_dtype && (p->present >> i & 1u))
+        if (i != except && sig->arg[i].problem_dtype && arg_in(p->present, i))
             return sig->arg[i].name;
     }
     return "the other tensors";
@@ -290,7 +306,7 @@ static lathe_status bind_arg(const struct signature *sig, const lathe_arg *t, bo
                            NAME_MAX_BYTES, t->name ? t->name : "(NULL)", known.text);
     }
     const struct sig_arg *a = &sig->arg[i];
-    if (p->present >> i & 1u)
+    if (arg_in(p->present, i))
         return lathe__fail(err, LATHE_ARG, "argument '%s': given twice", a->name);
     lathe_status status = check_form(sig, a, t, p, err);
     if (status == LATHE_OK)
@@ -302,7 +318,7 @@ static lathe_status bind_arg(const struct signature *sig, const lathe_arg *t, bo
     if (status == LATHE_OK)
         status = check_data(a, t, need_data, err);
     if (status == LATHE_OK && (t->data || !a->optional || !need_data))
-        p->present |= 1u << i;
+        p->present |= arg_bit(i);
     return status;
 }
 
@@ -420,7 +436,7 @@ static lathe_status check_missing(const struct signature *sig, const struct prob
 {
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
-        if (a->optional || (p->present >> i & 1u))
+        if (a->optional || arg_in(p->present, i))
             continue;
         struct phrase expected = {{0}, 0};
         say_expected(&expected, sig, a, p);
@@ -449,7 +465,7 @@ static void find_unaligned(const struct signature *sig, const lathe_arg *args, i
         for (int i = 0; i < sig->n_args; i++)
             if (sig->arg[i].problem_dtype && strcmp(sig->arg[i].name, args[k].name) == 0 &&
                 !rows_aligned(&args[k]))
-                out->unaligned |= 1u << i;
+                out->unaligned |= arg_bit(i);
 }
 
 lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_arg *args, int n,

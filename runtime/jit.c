@@ -16,7 +16,7 @@ struct lathe_spec {
     atomic_int references; /* the user's, and one of every kernel */
     struct ir *ir;
     struct signature sig[2]; /* by pass */
-    uint32_t tensors[2];     /* by pass: bit per argument that is a tensor input of the spec */
+    uint64_t presence[2];    /* by pass: lathe__built_presence */
     bool shipped;
 };
 
@@ -34,7 +34,7 @@ static void describe_pass(struct lathe_spec *spec, lathe_pass pass)
 {
     struct signature *sig = &spec->sig[pass];
     signature_make(spec->ir, pass, sig);
-    spec->tensors[pass] = lathe__tensor_inputs(sig);
+    spec->presence[pass] = lathe__built_presence(sig);
 }
 
 static lathe_status load(lathe_spec **out, const char *name, const char *text, size_t size, struct diag *diag,
@@ -123,11 +123,6 @@ static lathe_status check_call(const struct lathe_ctx *ctx, const lathe_spec *sp
     if (pass != LATHE_FORWARD && pass != LATHE_BACKWARD)
         return lathe__fail(err, LATHE_ARG, "pass: expected LATHE_FORWARD or LATHE_BACKWARD, given %d",
                            (int)pass);
-    if (pass == LATHE_BACKWARD && !on_host(ctx))
-        return lathe__fail(
-            err, LATHE_UNSUPPORTED,
-            "there is no backward kernel for GPUs yet; the host device (LATHE_DEVICE_HOST) computes the "
-            "gradients of every spec");
     return LATHE_OK;
 }
 
@@ -136,6 +131,7 @@ static lathe_status bind_problem(const struct lathe_ctx *ctx, const struct signa
                                  struct bound_args *bound, lathe_error *err)
 {
     TRY(problem_from_args(sig, args, n, false, problem, err));
+    problem->deterministic = sig->backward && ctx->deterministic;
     TRY(lathe__args_bind(sig, args, n, bound, err));
     return on_host(ctx) ? LATHE_OK : lathe__args_fit_gpu(sig, problem, bound, err);
 }
@@ -150,9 +146,10 @@ struct fast_key {
     int64_t d;
     int64_t d_v;
     int64_t n;
-    uint32_t present;
-    uint32_t unaligned;
+    uint64_t present;
+    uint64_t unaligned;
     uint8_t pass;
+    uint8_t deterministic;
     uint8_t dtype;
     uint8_t arg_dtype[MAX_ARGS];
 };
@@ -167,9 +164,10 @@ static void fast_key_make(const struct lathe_spec *spec, lathe_pass pass, const 
     key.d = problem->dim[SYM_D];
     key.d_v = problem->dim[SYM_D_V];
     key.n = problem->dim[SYM_N];
-    key.present = problem->present & spec->tensors[pass];
+    key.present = problem->present & spec->presence[pass];
     key.unaligned = problem->unaligned;
     key.pass = (uint8_t)pass;
+    key.deterministic = problem->deterministic;
     key.dtype = (uint8_t)problem->dtype;
     memcpy(key.arg_dtype, problem->arg_dtype, sizeof key.arg_dtype);
     memset(out, 0, FLIGHT_KEY_BYTES);
@@ -636,7 +634,7 @@ lathe_status lathe_launch(const lathe_kernel *kernel, const lathe_arg *args, int
     TRY(problem_from_args(kernel->sig, args, n, true, &problem, err));
     if (!kernel->source)
         return launch_host(kernel, args, n, err);
-    const struct callable callable = {kernel->sig,    kernel->spec->tensors[kernel->pass],
+    const struct callable callable = {kernel->sig,    kernel->spec->presence[kernel->pass],
                                       &kernel->built, kernel->source,
                                       kernel->module, kernel->ctx->context};
     return lathe__launch_checked(&callable, &problem, args, n, workspace, stream, err);

@@ -325,6 +325,24 @@ static lathe_status launch_one(const struct module *module, int i, const struct 
     return result == CU_SUCCESS ? LATHE_OK : lathe__driver_check(module->driver, result, launch->entry, err);
 }
 
+/* Counters and sums that kernels begin from, in stream order: a captured graph repeats it. */
+static lathe_status zero_buffers(const struct driver *driver, const struct source *source,
+                                 const struct fill *f, lathe_stream stream, lathe_error *err)
+{
+    for (int i = 0; i < source->n_buffers; i++) {
+        const int64_t bytes = lathe__product_value(&source->buffer[i].bytes, f->problem);
+        if (!source->buffer[i].zero || bytes <= 0)
+            continue;
+        if (!driver->cuMemsetD8Async)
+            return lathe__fail(err, LATHE_CUDA,
+                               "the CUDA driver has no cuMemsetD8Async, which this kernel needs");
+        const uint64_t to = (uint64_t)(uintptr_t)(f->workspace + f->work_offset[i]);
+        TRY(lathe__driver_check(driver, driver->cuMemsetD8Async(to, 0, (size_t)bytes, stream),
+                                "cuMemsetD8Async", err));
+    }
+    return LATHE_OK;
+}
+
 lathe_status lathe__launch_all(const struct module *module, struct CUctx_st *context,
                                const struct source *source, const struct signature *sig,
                                const struct problem *problem, const struct bound_args *bound,
@@ -336,6 +354,7 @@ lathe_status lathe__launch_all(const struct module *module, struct CUctx_st *con
     bool pushed = false;
     TRY(check_workspace(workspace, lathe__workspace_layout(source, problem, offset), err));
     TRY(lathe__context_enter(module->driver, context, &pushed, err));
+    status = zero_buffers(module->driver, source, &fill, stream, err);
     for (int i = 0; i < source->n_launches && status == LATHE_OK; i++)
         status = launch_one(module, i, &source->launch[i], &fill, stream, err);
     lathe__context_leave(module->driver, pushed);
@@ -343,15 +362,6 @@ lathe_status lathe__launch_all(const struct module *module, struct CUctx_st *con
 }
 
 /* ---- what both ways in share ------------------------------------------------------------------------ */
-
-uint32_t lathe__tensor_inputs(const struct signature *sig)
-{
-    uint32_t tensors = 0;
-    for (int i = 0; i < sig->n_args; i++)
-        if (sig->arg[i].role == ROLE_INPUT)
-            tensors |= 1u << i;
-    return tensors;
-}
 
 /* A kernel launched with what it was not built for would read through the wrong types. */
 static lathe_status check_built(const struct callable *c, const struct problem *given, lathe_error *err)
@@ -375,11 +385,11 @@ static lathe_status check_built(const struct callable *c, const struct problem *
                 "argument '%s': this kernel was built for %s, given %s; get one for these arguments", a->name,
                 lathe_dtype_text((lathe_dtype)built->arg_dtype[i]),
                 lathe_dtype_text((lathe_dtype)given->arg_dtype[i]));
-        if (((built->present ^ given->present) & c->tensors) >> i & 1u)
+        if (arg_in((built->present ^ given->present) & c->presence, i))
             return lathe__fail(err, LATHE_ARG,
                                "argument '%s': this kernel was built %s it; get one for these arguments",
-                               a->name, built->present >> i & 1u ? "with" : "without");
-        if ((given->unaligned & ~built->unaligned) >> i & 1u)
+                               a->name, arg_in(built->present, i) ? "with" : "without");
+        if (arg_in(given->unaligned & ~built->unaligned, i))
             return lathe__fail(
                 err, LATHE_ARG,
                 "argument '%s': its rows do not start at multiples of 16 bytes, for which this "

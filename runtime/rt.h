@@ -452,14 +452,12 @@ lathe_status lathe__launch_all(const struct module *module, struct CUctx_st *con
 /* A kernel as a launch sees it, wherever it came from. */
 struct callable {
     const struct signature *sig;
-    uint32_t tensors;            /* lathe__tensor_inputs: whether they are there is compiled in */
+    uint64_t presence;           /* lathe__built_presence */
     const struct problem *built; /* what it was compiled for */
     const struct source *source;
     const struct module *module;
     struct CUctx_st *context;
 };
-/* Bit per argument that is a tensor input of the spec. */
-uint32_t lathe__tensor_inputs(const struct signature *sig);
 /* Check that these arguments, which came to the problem `given`, fit the kernel, and enqueue it. Errors ARG,
    UNSUPPORTED, CUDA. */
 lathe_status lathe__launch_checked(const struct callable *c, const struct problem *given,
@@ -484,7 +482,7 @@ lathe_status lathe__set_launch_on(const struct driver *driver, const struct lath
 
 /* ---- flight.c: a table in which each value is built once ---------------------------------------- */
 
-enum { FLIGHT_KEY_BYTES = 104, FLIGHT_BUCKETS = 256 };
+enum { FLIGHT_KEY_BYTES = 136, FLIGHT_BUCKETS = 256 };
 struct flight_slot;
 struct flight {
     pthread_mutex_t lock;
@@ -524,6 +522,7 @@ struct lathe_ctx {
     struct cache cache;
     struct cache system_cache; /* searched before it, never written */
     bool offline;              /* nothing is compiled */
+    bool deterministic;        /* of backward kernels */
     struct flight kernels;     /* by what is compiled in */
     struct flight modules;     /* by content key */
 };

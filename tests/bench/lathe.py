@@ -33,7 +33,8 @@ class _Arg(ctypes.Structure):
 
 class _Options(ctypes.Structure):
     _fields_ = [("device", ctypes.c_int), ("cache_dir", ctypes.c_char_p), ("cache_bytes", ctypes.c_uint64),
-                ("cache_read_only", ctypes.c_int), ("log", _LOG), ("log_user", ctypes.c_void_p)]
+                ("cache_read_only", ctypes.c_int), ("log", _LOG), ("log_user", ctypes.c_void_p),
+                ("offline", ctypes.c_int), ("system_cache_dir", ctypes.c_char_p), ("deterministic", ctypes.c_int)]
 
 
 class Error(RuntimeError):
@@ -109,7 +110,7 @@ class Context:
         self.library = ctypes.CDLL(os.path.abspath(library))
         _declare(self.library)
         self.error = _Error()
-        options = _Options(device, cache_dir.encode() if cache_dir is not None else None, 0, 0, _LOG(), None)
+        options = _Options(device, cache_dir.encode() if cache_dir is not None else None, 0, 0, _LOG(), None, 0, None, 0)
         self.handle = ctypes.c_void_p()
         self.specs = {}
         self.check(self.library.lathe_ctx_create(ctypes.byref(self.handle), ctypes.byref(options),

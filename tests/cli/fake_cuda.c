@@ -250,6 +250,13 @@ static int fake_cuMemAlloc(uint64_t *pointer, size_t bytes)
     memory++;
     return *pointer ? OK : OUT_OF_MEMORY;
 }
+static int fake_cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *stream)
+{
+    (void)stream;
+    ANSWER;
+    memset((void *)(uintptr_t)to, value, bytes);
+    return OK;
+}
 static int fake_cuMemFree(uint64_t pointer)
 {
     free((void *)(uintptr_t)pointer);
@@ -340,6 +347,7 @@ static const struct entry {
     ROW(cuFuncGetAttribute),
     ROW(cuLaunchKernelEx),
     ROW(cuTensorMapEncodeTiled),
+    ROW(cuMemsetD8Async),
     ROW(cuMemAlloc),
     ROW(cuMemFree),
     ROW(cuMemcpyHtoD),

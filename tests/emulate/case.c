@@ -86,6 +86,8 @@ static bool open_workspace(struct scene *s, const struct source *source)
         const int64_t bytes = product_value(&source->buffer[i].bytes, &s->problem);
         if (!block_open(&s->work[i], bytes > 0 ? (size_t)bytes : 0, 256))
             return false;
+        if (source->buffer[i].zero && bytes > 0)
+            memset(s->work[i].data, 0, (size_t)bytes);
         s->work_offset[i] = (size_t)(uintptr_t)s->work[i].data;
     }
     return true;

@@ -29,7 +29,7 @@ static void check_bound(const struct signature *sig, const struct problem *p)
 {
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
-        for (int k = 0; k < a->ndim && (p->present >> i & 1u); k++) {
+        for (int k = 0; k < a->ndim && arg_in(p->present, i); k++) {
             const int64_t value = p->dim[a->dim[k].sym];
             if (value < 0 || value > INT32_MAX)
                 abort();

@@ -87,6 +87,7 @@ static void make_signature(struct signature *s)
     describe(&s->arg[ARG_O], "o", ROLE_OUT, LATHE_NONE, 4, false);
     s->arg[ARG_O].dim[3].sym = SYM_D_V;
     describe(&s->arg[ARG_BIAS], "bias", ROLE_INPUT, LATHE_NONE, 2, true);
+    s->arg[ARG_BIAS].presence_built = true;
     describe(&s->arg[ARG_GAIN], "gain", ROLE_SCALAR, LATHE_F32, 0, true);
     s->arg[ARG_GAIN].default_value = 2.5;
     describe(&s->arg[ARG_START], "q_start", ROLE_Q_START, LATHE_I32, 0, true);
@@ -102,7 +103,7 @@ static void make_built(struct problem *p, lathe_dtype dtype, int d, bool bias)
         p->arg_dtype[i] = (uint8_t)dtype;
     p->arg_dtype[ARG_GAIN] = LATHE_F32;
     p->arg_dtype[ARG_START] = LATHE_I32;
-    p->present = bias ? 0x7f : 0x7f & ~(1u << ARG_BIAS);
+    p->present = bias ? 0x7f : 0x7f & ~arg_bit(ARG_BIAS);
 }
 
 TEST(names_hold_what_is_compiled_in)
@@ -116,10 +117,10 @@ TEST(names_hold_what_is_compiled_in)
     CHECK_STR(name, "bf16_d64");
     p.dim[SYM_D_V] = 128;
     p.arg_dtype[ARG_BIAS] = LATHE_F32;
-    p.unaligned = 1u << ARG_K;
+    p.unaligned = arg_bit(ARG_K);
     CHECK(lathe__aot_suffix(&sig, &p, name));
     CHECK_STR(name, "bf16_d64_v128_bias_f32_unaligned_k");
-    p.present &= ~(1u << ARG_BIAS);
+    p.present &= ~arg_bit(ARG_BIAS);
     CHECK(lathe__aot_suffix(&sig, &p, name));
     CHECK_STR(name, "bf16_d64_v128_no_bias_unaligned_k");
     struct phrase text = {{0}, 0};
@@ -132,6 +133,7 @@ TEST(names_hold_what_is_compiled_in)
     CHECK_STR(name, "bf16_n4096_no_bias");
     for (int i = 0; i < N_ARGS; i++) {
         sig.arg[i].role = ROLE_INPUT;
+        sig.arg[i].presence_built = true;
         memset(sig.arg[i].name, 'x', 46);
     }
     p.present = 0;
@@ -220,7 +222,7 @@ static void make_library(struct library *l)
     make_built(&l->built[0], LATHE_BF16, 64, false);
     make_built(&l->built[1], LATHE_BF16, 64, true);
     make_built(&l->built[2], LATHE_BF16, 64, false);
-    l->built[2].unaligned = 1u << ARG_Q;
+    l->built[2].unaligned = arg_bit(ARG_Q);
     for (int i = 0; i < 3; i++)
         l->kernel[i] = (struct aot_kernel){"lib_spec_one", &l->built[i], 1, &VARIANTS[i], &l->loaded[i]};
     l->set = (struct lathe_kernel_set){

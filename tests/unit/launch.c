@@ -138,7 +138,7 @@ struct call {
     struct bound_args bound;
 };
 
-static _Alignas(256) char memory[4096];
+static _Alignas(256) char memory[8192];
 
 static void make_call(struct call *c)
 {
@@ -444,12 +444,21 @@ static int fake_pop(struct CUctx_st **context)
     return CU_SUCCESS;
 }
 
+static int fake_memset(uint64_t to, unsigned char value, size_t bytes, lathe_stream stream)
+{
+    CHECK(stream == (lathe_stream)memory);
+    CHECK_EQ(seen.launches, 0);                  /* before every kernel */
+    memset((void *)(uintptr_t)to, value, bytes); // NOLINT(performance-no-int-to-ptr)
+    return CU_SUCCESS;
+}
+
 static lathe_status launch(struct call *c, void *workspace, lathe_error *err)
 {
     const struct driver driver = {.cuLaunchKernelEx = fake_launch,
                                   .cuCtxGetCurrent = fake_current,
                                   .cuCtxPushCurrent = fake_push,
-                                  .cuCtxPopCurrent = fake_pop};
+                                  .cuCtxPopCurrent = fake_pop,
+                                  .cuMemsetD8Async = fake_memset};
     const struct module module = {.driver = &driver, .function = {(struct CUfunc_st *)memory}};
     TRY(lathe__args_bind(c->sig, c->arg, c->n, &c->bound, err));
     TRY(lathe__args_fit_gpu(c->sig, &c->problem, &c->bound, err));
@@ -479,6 +488,25 @@ TEST(launch_through_a_recording_driver)
     c.problem.dim[SYM_Q] = 0; /* nothing to do */
     CHECK_EQ(launch(&c, memory, &err), LATHE_OK);
     CHECK_EQ(seen.launches, 1);
+    drop_call(&c);
+}
+
+TEST(a_buffer_is_zeroed_before_the_kernels)
+{
+    lathe_error err;
+    struct call c;
+    size_t offset[MAX_BUFFERS];
+    make_call(&c);
+    c.source->buffer[1].zero = true;
+    const size_t total = lathe__workspace_layout(c.source, &c.problem, offset);
+    const int64_t bytes = lathe__product_value(&c.source->buffer[1].bytes, &c.problem);
+    CHECK(total <= sizeof memory && bytes > 0);
+    memset(memory, 0x5a, total);
+    CHECK_EQ(launch(&c, memory, &err), LATHE_OK);
+    for (size_t i = 0; i < total; i++) {
+        const bool zeroed = i >= offset[1] && i < offset[1] + (size_t)bytes;
+        CHECK_EQ(memory[i], zeroed ? 0 : 0x5a);
+    }
     drop_call(&c);
 }
 

@@ -3,6 +3,7 @@
  * Signatures are written by hand: no spec is loaded.
  */
 #include "check.h"
+#include "emit.h"
 #include "gen.h"
 
 #include <stdio.h>
@@ -288,7 +289,7 @@ TEST(scalars_need_their_value)
     make_call(&c);
     c.arg[c.n++] = (lathe_arg){"q_start", &start, LATHE_I32, 0, NULL, NULL};
     CHECK_EQ(bind(&c, &p, &err), LATHE_OK);
-    CHECK(p.present >> Q_START & 1u);
+    CHECK(arg_in(p.present, Q_START));
     c.arg[5].data = NULL;
     REFUSED(&c, "argument 'q_start': expected a data pointer");
     c.arg[5].data = &start;
@@ -305,7 +306,7 @@ TEST(optional_output_may_be_null)
     make_call(&c);
     c.arg[c.n++] = (lathe_arg){"lse", NULL, LATHE_F32, 3, lse, NULL};
     CHECK_EQ(bind(&c, &p, &err), LATHE_OK);
-    CHECK(!(p.present >> LSE & 1u));
+    CHECK(!(arg_in(p.present, LSE)));
 }
 
 TEST(rows_may_lack_leading_dims)
@@ -365,7 +366,7 @@ TEST(line_of_text)
     CHECK_EQ(p.arg_dtype[BIAS], LATHE_F16);
     CHECK_EQ(p.arg_dtype[DOC], LATHE_I32);
     CHECK_EQ(p.arg_dtype[LSE], LATHE_F32);
-    CHECK(p.present >> BIAS & 1u);
+    CHECK(arg_in(p.present, BIAS));
 }
 
 TEST(defaults_follow_what_is_given)
@@ -392,7 +393,7 @@ TEST(choices_of_inputs)
     CHECK_EQ(parse("n_doc=1,bias=f32", &p, &err), LATHE_OK);
     CHECK_EQ(p.arg_dtype[BIAS], LATHE_F32);
     CHECK_EQ(parse("n_doc=1,bias=none", &p, &err), LATHE_OK);
-    CHECK(!(p.present >> BIAS & 1u));
+    CHECK(!(arg_in(p.present, BIAS)));
     CHECK_EQ(parse("n_doc=1,bias=i32", &p, &err), LATHE_ARG);
     CHECK_HAS(err.text, "expected bias to be f32, f16 or bf16 or none, given 'i32'");
     CHECK_EQ(parse("n_doc=1,doc=none", &p, &err), LATHE_ARG);
@@ -484,5 +485,31 @@ TEST(an_input_by_row_takes_one_leading_dim)
     CHECK_EQ(problem_parse(&sig, "dtype=f32,rows=3,n=4", &p, &err), LATHE_OK);
     CHECK_EQ(problem_parse(&sig, "dtype=f32,rows0=2,rows=3,n=4", &p, &err), LATHE_ARG);
     CHECK_HAS(err.text, "'g', whose dim 'rows' counts all rows");
+    ir_free(ir);
+}
+
+TEST(a_backward_pass_is_built_for_what_is_there)
+{
+    struct diag diag = {0};
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    struct signature sig;
+    struct problem p;
+    lathe_error err;
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_BACKWARD, &sig);
+    const int dq = signature_find(&sig, "dq");
+    const int dlse = signature_find(&sig, "dlse");
+    CHECK(sig.backward && sig.arg[dq].presence_built && sig.arg[dlse].presence_built);
+    CHECK(!sig.arg[signature_find(&sig, "q")].presence_built &&
+          !sig.arg[signature_find(&sig, "q_start")].presence_built);
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,d=64", &p, &err), LATHE_OK);
+    CHECK(arg_in(p.present, dq) && !arg_in(p.present, dlse) && !p.deterministic); /* few losses read lse */
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,d=64,dq=none,dlse=f32,deterministic=1", &p, &err), LATHE_OK);
+    CHECK(!arg_in(p.present, dq) && arg_in(p.present, dlse) && p.deterministic);
+    CHECK_EQ(problem_parse(&sig, "deterministic=yes", &p, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "0 or 1");
+    CHECK_EQ(problem_parse(&sig, "dlse=f16", &p, &err), LATHE_ARG);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "deterministic=1", &p, &err), LATHE_ARG);
     ir_free(ir);
 }

@@ -19,12 +19,12 @@ static struct problem parse(const struct signature *sig, const char *text)
 }
 
 /* Bits of tensor inputs: scalars and outputs are never compiled in. */
-static uint32_t inputs(const struct signature *sig)
+static uint64_t inputs(const struct signature *sig)
 {
-    uint32_t bits = 0;
+    uint64_t bits = 0;
     for (int i = 0; i < sig->n_args; i++)
         if (sig->arg[i].role == ROLE_INPUT)
-            bits |= 1u << i;
+            bits |= arg_bit(i);
     return bits;
 }
 
