@@ -1,0 +1,127 @@
+// attention_layout_sm90.cuh: what attention kernels for sm_90a take, where everything lies in shared memory,
+// how many registers each role has, and which rows a warp works on.
+#pragma once
+#include "attention_parts.cuh"
+#include "tile_order_sm90.cuh"
+#include "tma_sm90.cuh"
+
+    attention_variant<variant, inputs, attention_params>,
+    "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
+    "and the notes below name the first one that is missing");
+static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0,
+              "cfg::D and cfg::D_V are multiples of 8: TMA takes strides of 16 bytes");
+static_assert(cfg::D_PAD == round_up(cfg::D, 16),
+              "cfg::D_PAD is cfg::D rounded up to 16, the depth of one wgmma");
+static_assert(cfg::DV_PAD == round_up(cfg::D_V, 16) && cfg::DV_PAD <= 256,
+              "cfg::DV_PAD is cfg::D_V rounded up to 16, and at most 256, the width of one wgmma");
+static_assert(cfg::WARPS == 8 || cfg::WARPS == 12 || cfg::WARPS == 16,
+              "cfg::WARPS, those that compute, is 8, 12 or 16");
+static_assert(cfg::BM == 16 * cfg::WARPS, "cfg::BM is 16 cfg::WARPS: a warp owns 16 rows");
+static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
+              "cfg::BN is a multiple of 16 in 16 .. 128");
+static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
+
+struct hopper_params { // what the kernel takes; the maps are made of the rest at launch
+    tensor_map q, k, v;
+    attention_params p;
+};
+
+// ---- shared memory --------------------------------------------------------------------------------------
+
+// Bytes of dynamic shared memory: with a place of its own for o where that fits, else in the place of Q. As
+// C, for the planner:
+//     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad * 2;
+//     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
+//     rest = k + v + 32 * stages + 16 * groups + 96 + (diag ? groups * 8 * (64 + bn) : 0);
+//     smem = groups * (q + o) + rest <= 232448 ? groups * (q + o) + rest : groups * max(q, o) + rest;
+constexpr int SMEM_LIMIT = 232448;
+__host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int d_pad, int dv_pad,
+                                                    bool o_f32, bool diag)
+{
+    const int groups = warps / 4;
+    const int q = 64 * d_pad * 2;
+    const int o = o_f32 ? 0 : 64 * dv_pad * 2;
+    const int k = round_up(stages * bn * d_pad * 2, 1024);
+    const int v = round_up(stages * bn * dv_pad * 2, 1024);
+    const int rest = k + v + 32 * stages + 16 * groups + 96 + (diag ? groups * 8 * (64 + bn) : 0);
+    return groups * (q + o) + rest <= SMEM_LIMIT ? groups * (q + o) + rest : groups * max_of(q, o) + rest;
+}
+
+struct shared_layout {                            // offsets in bytes
+    static constexpr int GROUPS = cfg::WARPS / 4; // warpgroups that compute
+    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
+    static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * 2;
+    static constexpr int Q_BYTES = 64 * cfg::D_PAD * 2; // of a warpgroup
+    static constexpr int O_BYTES = cfg::O_F32 ? 0 : 64 * cfg::DV_PAD * 2;
+    static constexpr int BYTES = hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::D_PAD, cfg::DV_PAD,
+                                                   cfg::O_F32, variant::DIAG);
+    static constexpr int RINGS =
+        round_up(cfg::STAGES * K_BYTES, 1024) + round_up(cfg::STAGES * V_BYTES, 1024);
+    static constexpr int DIAG_BYTES = 4 * (64 + cfg::BN); // of one table; a warpgroup has two
+    static constexpr int AFTER =
+        32 * cfg::STAGES + 16 * GROUPS + 96 + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0);
+    static constexpr int SLAB = (BYTES - RINGS - AFTER) / GROUPS; // Q and o of a warpgroup
+    static constexpr bool OWN_O = SLAB >= Q_BYTES + O_BYTES;
+    static constexpr int Q = 0; // within the slab
+    static constexpr int O = OWN_O ? Q_BYTES : 0;
+    static constexpr int K = GROUPS * SLAB; // stages, one after the other
+    static constexpr int V = K + round_up(cfg::STAGES * K_BYTES, 1024);
+    static constexpr int TILES = K + RINGS;   // which tile is in each stage of K: 4 bytes each
+    static constexpr int ROUNDS = TILES + 32; // of each warp that computes: 4 bytes
+    static constexpr int K_RING = ROUNDS + 64;
+    static constexpr int V_RING = K_RING + ring_barriers<cfg::STAGES>::BYTES;
+    static constexpr int Q_RING =
+        V_RING + ring_barriers<cfg::STAGES>::BYTES; // full and empty, of each warpgroup
+    static constexpr int DIAG = K_RING + 32 * cfg::STAGES + 16 * GROUPS;
+    static_assert(Q_RING + 16 * GROUPS <= DIAG && cfg::STAGES * 4 <= 32 && cfg::WARPS * 4 <= 64 &&
+                      Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
+                  "places do not overlap");
+    static_assert(BYTES <= SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
+};
+
+constexpr int THREADS = 128 + cfg::WARPS * 32;
+constexpr int NB = cfg::BN / 8;
+constexpr int DB = cfg::DV_PAD / 8;
+
+// Of a thread, out of 64 K in all: what the loading warpgroup gives up goes to the others.
+constexpr int LOADER_REGISTERS = cfg::WARPS == 8 ? 24 : 32;
+constexpr int WORKER_REGISTERS = cfg::WARPS == 8 ? 240 : cfg::WARPS == 12 ? 160 : 112;
+
+// ---- which rows ----------------------------------------------------------------------------------------
+
+// Number of the thread's warpgroup among those that compute, as one register for the warp.
+DEV u32 worker_group()
+{
+    return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0);
+}
+
+// Where a warp of those that compute works, in the how manieth round of its block.
+DEV work_place find_place(const sizes &z, u32 round, int warp)
+{
+    const query_tile tile = nth_query_tile(z, fresh_block() + round * gridDim.x);
+    work_place at;
+    at.b = tile.b;
+    at.h = tile.h;
+    at.query_tile = tile.number;
+    at.n_tiles = query_tiles(z);
+    at.row0 = at.query_tile * cfg::BM;
+    at.lane = lane_id();
+    at.warp_row = 16 * warp;
+    at.first_row = at.row0 + at.warp_row + at.lane / 4;
+    return at;
+}
+
+DEV bool is_there(const sizes &z, u32 round)
+{
+    return fresh_block() + static_cast<u64>(round) * gridDim.x < all_query_tiles(z);
+}
+
+// ---- rings of tiles -------------------------------------------------------------------------------------
+
+struct rings {
+    ring_barriers<cfg::STAGES> k, v;
+    DEV rings at(u32 shared) { return {{shared + shared_layout::K_RING}, {shared + shared_layout::V_RING}}; }
+    // Q of a warpgroup: a ring of one stage.
+    DEV ring_barriers<1> q(u32 shared, u32 group) { return {shared + shared_layout::Q_RING + 16 * group}; }
+};
