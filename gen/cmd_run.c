@@ -5,6 +5,7 @@
  */
 #include "run.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +45,8 @@ static lathe_status open_session(struct session *s, lathe_error *err)
     TRY(lathe_spec_load(&s->spec, o->operand[0], err));
     run_args(s->run, s->arg);
     const double start = seconds_now();
-    TRY(lathe_kernel_get(&s->kernel, s->ctx, s->spec, LATHE_FORWARD, s->arg, s->run->n, err));
+    s->ctx->deterministic = s->run->problem.deterministic;
+    TRY(lathe_kernel_get(&s->kernel, s->ctx, s->spec, o->pass, s->arg, s->run->n, err));
     s->kernel_seconds = seconds_now() - start;
     return s->driver ? lathe__context_enter(s->driver, s->ctx->context, &s->pushed, err) : LATHE_OK;
 }
@@ -75,6 +77,101 @@ static lathe_status move_to_device(struct session *s, lathe_error *err)
     TRY(lathe__device_alloc(s->driver, &s->workspace, size, err));
     return lathe__stopwatch_create(s->driver, &s->watch, err);
 }
+
+/* ---- the forward pass before a backward pass ---------------------------------------------------- */
+
+struct forward {
+    struct signature sig;
+    lathe_kernel *kernel;
+    int n;
+    lathe_arg arg[MAX_ARGS];
+    int n_scratch;
+    void *scratch[MAX_ARGS + 1]; /* results that the backward pass does not read, and the workspace */
+};
+
+static lathe_status take_memory(struct session *s, struct forward *f, size_t bytes, void **out,
+                                lathe_error *err)
+{
+    *out = s->driver || !bytes ? NULL : malloc(bytes);
+    if (!s->driver && bytes && !*out)
+        return lathe__fail_memory(err);
+    if (s->driver)
+        TRY(lathe__device_alloc(s->driver, out, bytes, err));
+    f->scratch[f->n_scratch++] = *out;
+    return LATHE_OK;
+}
+
+/* The shape of a result is that of its gradient. */
+static lathe_status add_scratch(struct session *s, struct forward *f, const char *name, lathe_error *err)
+{
+    char seed[NAME_MAX_BYTES + 2];
+    snprintf(seed, sizeof seed, "d%s", name);
+    const struct run_tensor *t = run_find(s->run, seed);
+    if (!t)
+        return lathe__fail(err, LATHE_ARG, "the forward pass needs '%s', which has no gradient '%s'", name,
+                           seed);
+    lathe_arg *a = &f->arg[f->n++];
+    *a = s->arg[t - s->run->tensor];
+    a->name = name;
+    return take_memory(s, f, t->bytes, &a->data, err);
+}
+
+static lathe_status forward_args(struct session *s, struct forward *f, lathe_error *err)
+{
+    for (int i = 0; i < f->sig.n_args; i++) {
+        const struct sig_arg *a = &f->sig.arg[i];
+        const struct run_tensor *t = run_find(s->run, a->name);
+        const bool output = a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL;
+        if (t && (!output || t->from_forward))
+            f->arg[f->n++] = s->arg[t - s->run->tensor];
+        else if (a->role == ROLE_OUT)
+            TRY(add_scratch(s, f, a->name, err));
+    }
+    return LATHE_OK;
+}
+
+static lathe_status launch_forward(struct session *s, struct forward *f, lathe_error *err)
+{
+    size_t size = 0;
+    void *workspace = NULL;
+    TRY(forward_args(s, f, err));
+    TRY(lathe_kernel_get(&f->kernel, s->ctx, s->spec, LATHE_FORWARD, f->arg, f->n, err));
+    TRY(lathe_workspace_size(&size, f->kernel, f->arg, f->n, err));
+    TRY(take_memory(s, f, size, &workspace, err));
+    TRY(lathe_launch(f->kernel, f->arg, f->n, workspace, NULL, err));
+    return s->driver ? lathe__device_wait(s->driver, err) : LATHE_OK;
+}
+
+static bool needs_forward(const struct run *run)
+{
+    bool needs = false;
+    for (int i = 0; i < run->n; i++)
+        needs = needs || run->tensor[i].from_forward;
+    return needs;
+}
+
+static lathe_status run_forward(struct session *s, lathe_error *err)
+{
+    if (!needs_forward(s->run))
+        return LATHE_OK;
+    struct forward *f = calloc(1, sizeof *f);
+    if (!f)
+        return lathe__fail_memory(err);
+    progress_text(&s->progress, "running the forward pass");
+    signature_make(s->run->ir, LATHE_FORWARD, &f->sig);
+    const lathe_status status = launch_forward(s, f, err);
+    lathe_kernel_release(f->kernel);
+    for (int i = 0; i < f->n_scratch; i++) {
+        if (s->driver)
+            lathe__device_free(s->driver, f->scratch[i]);
+        else
+            free(f->scratch[i]);
+    }
+    free(f);
+    return status;
+}
+
+/* ---- launches ---------------------------------------------------------------------------------- */
 
 static lathe_status launch(struct session *s, lathe_error *err)
 {
@@ -206,6 +303,8 @@ static int run_session(struct run *run)
     if (status == LATHE_OK)
         status = move_to_device(&s, &err);
     if (status == LATHE_OK)
+        status = run_forward(&s, &err);
+    if (status == LATHE_OK)
         status = time_all(&s, seconds, &err);
     if (status == LATHE_OK)
         status = move_to_host(&s, &err);
@@ -232,6 +331,8 @@ int cmd_run(const struct options *o)
         code = run_prepare(run, o->verify);
         progress_stop(&progress);
     }
+    if (run->ir && code == CODE_OK)
+        code = run_verify_fits(run);
     if (run->ir && code == CODE_OK)
         code = run_session(run);
     run_free(run);

@@ -109,7 +109,6 @@ void params_inputs(struct params *p, struct emitter *e, const char *name);
 void emit_inputs_struct(struct emitter *e);
 bool input_used(const struct emitter *e, int input);
 bool stride_is_wide(const struct emitter *e, int input, int dim);
-int signature_find(const struct signature *sig, const char *name); /* -1: none */
 struct product product_of(int64_t scale);
 void product_times(struct product *p, enum sym sym, int tile);
 

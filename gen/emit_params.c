@@ -131,14 +131,6 @@ void params_row_sizes(struct params *p)
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-int signature_find(const struct signature *sig, const char *name)
-{
-    for (int i = 0; i < sig->n_args; i++)
-        if (strcmp(sig->arg[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
 /* Nodes that some function of the lowered spec still uses: absent inputs are gone by now. */
 static void mark_all(const struct emitter *e)
 {

@@ -272,6 +272,7 @@ struct ir *spec_load(const char *name, const char *text, size_t size, struct dia
 bool check(struct ir *ir, struct diag *diag);
 /* The arguments of a pass of a spec. */
 void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out);
+int signature_find(const struct signature *sig, const char *name); /* -1: none */
 
 /* ---- problem.c: arguments, and the one-line syntax -------------------------------------------- */
 

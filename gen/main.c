@@ -67,7 +67,10 @@ static const struct command {
      "from\n"
      "--set, their default, or are random. --verify compares with the evaluator in double precision, on all "
      "rows\n"
-     "or on a sample of at most 2048.\n",
+     "or on a sample of at most 2048. --pass backward runs the forward pass first, for o and the finals, and "
+     "times the\n"
+     "gradients alone: of every float tensor and of inputs declared grad = true; NAME=none in the problem "
+     "leaves one out.\n",
      cmd_run},
     {"cache", IN_CACHE, 1, 3, "info|verify|clear|...",
      "look at, check, empty or move the cache of compiled kernels",
@@ -118,7 +121,7 @@ static const struct option_row {
     const char *value; /* NULL: a flag */
     const char *help;
 } OPTIONS[] = {
-    {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN, "forward|backward",
+    {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_RUN, "forward|backward",
      "which pass (default: forward)"},
     {"--pass", OPT_PASSES, IN_AOT, "forward[,backward]", "which passes (default: forward)"},
     {"--arch", OPT_ARCH, IN_GEN | IN_COMPILE | IN_EXPLAIN, "sm_NN", "GPU architecture (default: sm_80)"},
@@ -132,7 +135,8 @@ static const struct option_row {
      "                        (rowwise: dtype=bf16,rows=16384,n=8192); what is left out has\n"
      "                        a default. INPUT=none leaves an optional tensor out, INPUT=f16 is the\n"
      "                        dtype of one declared \"float\", unaligned=q+k names tensors whose rows\n"
-     "                        are not 16-byte aligned"},
+     "                        are not 16-byte aligned; deterministic=1: a backward pass that gives\n"
+     "                        the same bits from run to run"},
     {"--template", OPT_TEMPLATE, IN_GEN | IN_COMPILE | IN_RUN | IN_EXPLAIN, "NAME",
      "plan with this template or none (default: the first that serves)"},
     {"-o", OPT_OUT, IN_AOT, "DIR", "folder to write into, made if there is none"},

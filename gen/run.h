@@ -12,8 +12,9 @@ struct run_tensor { /* one argument that the run passes; compact, row-major */
     int64_t shape[MAX_DIMS];
     int64_t count; /* elements */
     size_t bytes;
-    void *host;   /* free */
-    void *device; /* NULL on the host device, and of scalars */
+    void *host;        /* free */
+    void *device;      /* NULL on the host device, and of scalars */
+    bool from_forward; /* backward: a result of the forward pass, which the run computes first */
 };
 
 struct run {
@@ -24,6 +25,11 @@ struct run {
     int n;
     struct run_tensor tensor[MAX_ARGS];
 };
+
+static inline bool run_is_backward(const struct run *run)
+{
+    return run->sig.backward;
+}
 
 /* ---- run_data.c --------------------------------------------------------------------------------- */
 
@@ -42,6 +48,8 @@ int run_write(const struct run *run);
 
 /* Compare the outputs on the host with the evaluator; a line each on standard output. Exit code. */
 int run_verify(const struct run *run);
+/* Before the run: can it be verified within some seconds? Exit code, having complained. */
+int run_verify_fits(const struct run *run);
 
 /* ---- run_rate.c --------------------------------------------------------------------------------- */
 

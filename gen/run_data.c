@@ -296,7 +296,7 @@ static int make_input(struct run *run, int sig, struct random *r)
     const char *value = find_value(&run->o->input, a->name);
     if (!value && a->optional)
         return CODE_OK;
-    if (!(run->problem.present >> sig & 1u)) {
+    if (!arg_in(run->problem.present, sig)) {
         if (!value)
             return CODE_OK;
         complain("--input %s: its sizes are not known; add them to --problem", a->name);
@@ -309,11 +309,53 @@ static int make_input(struct run *run, int sig, struct random *r)
     return code == CODE_OK ? fill_random(t, r) : code;
 }
 
+/* An optional input of the operator itself: in the backward pass a result of the forward pass or, where it
+   is no such thing, the gradient of one. */
+static int make_result(struct run *run, int sig, struct random *r)
+{
+    const char *value = find_value(&run->o->input, run->sig.arg[sig].name);
+    struct signature forward;
+    if (!arg_in(run->problem.present, sig))
+        return CODE_OK;
+    signature_make(run->ir, LATHE_FORWARD, &forward);
+    struct run_tensor *t = add_tensor(run, sig);
+    t->from_forward = !value && signature_find(&forward, run->sig.arg[sig].name) >= 0;
+    if (is_file(value))
+        return read_tensor(t, value);
+    const int code = allocate(t);
+    return code == CODE_OK && !t->from_forward ? fill_random(t, r) : code;
+}
+
+/* The forward pass gives all of its results at once. */
+static int check_results(const struct run *run)
+{
+    const struct run_tensor *computed = NULL;
+    const struct run_tensor *given = NULL;
+    for (int i = 0; i < run->n; i++) {
+        const struct run_tensor *t = &run->tensor[i];
+        const struct sig_arg *a = &run->sig.arg[t->sig];
+        if (a->role == ROLE_IN && a->optional && !a->rare)
+            *(t->from_forward ? &computed : &given) = t;
+    }
+    if (!computed || !given)
+        return CODE_OK;
+    complain("--input %s: expected %s to be given too, or to be left out by %s=none in --problem",
+             run->sig.arg[given->sig].name, run->sig.arg[computed->sig].name,
+             run->sig.arg[computed->sig].name);
+    return CODE_USAGE;
+}
+
 static int make_output(struct run *run, int sig, bool outputs)
 {
     const struct sig_arg *a = &run->sig.arg[sig];
-    if (a->role == ROLE_OUT_OPTIONAL && !outputs && !find_value(&run->o->output, a->name))
+    const bool wanted = run_is_backward(run) ? arg_in(run->problem.present, sig)
+                                             : outputs || find_value(&run->o->output, a->name);
+    if (a->role == ROLE_OUT_OPTIONAL && !wanted && !find_value(&run->o->output, a->name))
         return CODE_OK;
+    if (a->role == ROLE_OUT_OPTIONAL && !wanted) {
+        complain("--output %s: the problem leaves it out (%s=none)", a->name, a->name);
+        return CODE_USAGE;
+    }
     struct run_tensor *t = add_tensor(run, sig);
     const int code = allocate(t);
     if (code == CODE_OK)
@@ -330,6 +372,8 @@ static int make_tensors(struct run *run, bool outputs)
         struct random r = {run->o->seed * UINT64_C(0x100000001b3) + (uint64_t)i};
         if (is_scalar_role(a))
             code = make_scalar(run, i, &r);
+        else if (a->role == ROLE_IN && a->optional)
+            code = make_result(run, i, &r);
         else if (is_input_role(a))
             code = make_input(run, i, &r);
         else
@@ -344,7 +388,7 @@ int run_prepare(struct run *run, bool outputs)
     struct problem problem;
     lathe_error err = {0};
     const struct options *o = run->o;
-    signature_make(run->ir, LATHE_FORWARD, &run->sig);
+    signature_make(run->ir, o->pass, &run->sig);
     if (!check_names(run, "--set", &o->set, is_scalar_role) ||
         !check_names(run, "--input", &o->input, is_input_role) ||
         !check_names(run, "--output", &o->output, is_output_role))
@@ -352,6 +396,8 @@ int run_prepare(struct run *run, bool outputs)
     int code = read_problem(run);
     if (code == CODE_OK)
         code = make_tensors(run, outputs);
+    if (code == CODE_OK)
+        code = check_results(run);
     if (code != CODE_OK)
         return code;
     run_args(run, args);

@@ -150,12 +150,15 @@ static void print_attention(const struct run *run, double seconds)
     progress_start(&progress, "counting the pairs that the mask leaves");
     const bool counted = run_live_pairs(run, &pairs);
     progress_stop(&progress);
-    const double flop = 2.0 * pairs * (double)(run->problem.dim[SYM_D] + run->problem.dim[SYM_D_V]);
+    const double d = (double)run->problem.dim[SYM_D];
+    const double d_v = (double)run->problem.dim[SYM_D_V];
+    const bool backward = run_is_backward(run);
+    const double flop = 2.0 * pairs * (backward ? 3.0 * d + 2.0 * d_v : d + d_v);
     const char *how = run->ir->mask.n_roots == 0 ? "all: there is no mask"
                       : counted                  ? "that the mask leaves"
                                                  : "all, dead ones too: too many to count under the mask";
-    printf("rate       %.4g TFLOP/s (%.4g flop: 2 * (d + d_v) for each of %.4g pairs, %s)\n",
-           flop / seconds * 1e-12, flop, pairs, how);
+    printf("rate       %.4g TFLOP/s (%.4g flop: 2 * (%s) for each of %.4g pairs, %s)\n",
+           flop / seconds * 1e-12, flop, backward ? "3 d + 2 d_v" : "d + d_v", pairs, how);
 }
 
 void run_print_rate(const struct run *run, double seconds)

@@ -2,7 +2,8 @@
  * run_verify.c: outputs of a run against the evaluator. In: a run whose outputs are on the host. Out: a line
  * for each output with its largest absolute and its relative L2 error, exit code 1 beyond the bound.
  * The reference is computed from f32 copies of the tensors (exact for f16 and bf16), into f32, so that only
- * the run's own rounding counts; on all rows, or on a random ascending sample. Copies are freed here.
+ * the run's own rounding counts; on all rows, or on a random ascending sample (gradients sum over rows: there
+ * on all of them, and o and the finals are computed anew). Copies are freed here.
  */
 #include "run.h"
 
@@ -13,6 +14,8 @@
 
 enum { MOST_ROWS = 2048, LEAST_ROWS = 64 };
 static const double MOST_WORK = 4e9; /* multiplications of the reference: some seconds */
+static const double BACKWARD_WORK =
+    6.0; /* of a row, in forward passes: forward again, and five products for two */
 
 struct reference {
     struct run_tensor tensor[MAX_ARGS]; /* host is NULL where the run's own serves */
@@ -49,14 +52,26 @@ static double work_of_row(const struct run *run)
     return (double)p->dim[SYM_N] * 8.0;
 }
 
+static int64_t count_rows(const struct run *run)
+{
+    const struct problem *p = &run->problem;
+    return run->ir->kind == KIND_ATTENTION ? p->dim[SYM_B] * p->dim[SYM_H] * p->dim[SYM_Q]
+                                           : p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1] * p->dim[SYM_ROWS];
+}
+
+/* Gradients are compared as one long row each. */
+static bool take_all(const struct run *run, struct reference *ref)
+{
+    ref->n_rows = ref->all_rows = count_rows(run) > 0;
+    ref->row = calloc(1, sizeof *ref->row);
+    return ref->row != NULL;
+}
+
 /* One row out of each of n equal parts: ascending and distinct. */
 static bool sample_rows(const struct run *run, struct reference *ref)
 {
     struct random r = {run->o->seed + UINT64_C(77)};
-    const struct problem *p = &run->problem;
-    ref->all_rows = run->ir->kind == KIND_ATTENTION
-                        ? p->dim[SYM_B] * p->dim[SYM_H] * p->dim[SYM_Q]
-                        : p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1] * p->dim[SYM_ROWS];
+    ref->all_rows = count_rows(run);
     const double affordable = MOST_WORK / work_of_row(run);
     int64_t n = affordable > MOST_ROWS ? MOST_ROWS : (int64_t)affordable;
     n = n < LEAST_ROWS ? LEAST_ROWS : n;
@@ -135,10 +150,12 @@ static bool report(const struct run *run, int i, const struct reference *ref)
     compare(run, i, ref, &d);
     const double relative = d.size > 0.0 ? sqrt(d.sum / d.size) : sqrt(d.sum);
     const bool good = relative <= bound && d.wrong == 0 && d.nan == 0;
-    printf("verify     %s: max abs %.3e, relative L2 %.3e (bound %.0e), %" PRId64 " of %" PRId64
-           " rows: %s\n",
-           run->tensor[i].arg.name, d.largest, relative, bound, ref->n_rows, ref->all_rows,
-           good ? "ok" : "FAILED");
+    printf("verify     %s: max abs %.3e, relative L2 %.3e (bound %.0e), ", run->tensor[i].arg.name, d.largest,
+           relative, bound);
+    if (run_is_backward(run))
+        printf("%" PRId64 " elements: %s\n", run->tensor[i].count, good ? "ok" : "FAILED");
+    else
+        printf("%" PRId64 " of %" PRId64 " rows: %s\n", ref->n_rows, ref->all_rows, good ? "ok" : "FAILED");
     if (d.wrong)
         printf("verify     %s: %" PRId64 " values are NaN or infinite on one side alone\n",
                run->tensor[i].arg.name, d.wrong);
@@ -154,6 +171,16 @@ static int out_of_memory(void)
     return CODE_ENVIRONMENT;
 }
 
+static lathe_status evaluate_backward(const struct run *run, const struct reference *ref, lathe_error *err)
+{
+    lathe_arg arg[MAX_ARGS];
+    int n = 0;
+    for (int i = 0; i < run->n; i++)
+        if (!run->tensor[i].from_forward)
+            arg[n++] = ref->arg[i];
+    return host_backward(run->ir, &run->sig, arg, n, err);
+}
+
 static lathe_status evaluate(const struct run *run, const struct reference *ref, lathe_error *err)
 {
     struct progress progress;
@@ -161,7 +188,8 @@ static lathe_status evaluate(const struct run *run, const struct reference *ref,
         return LATHE_OK;
     progress_start(&progress, "evaluating the reference");
     const lathe_status status =
-        host_forward(run->ir, &run->sig, ref->arg, run->n, ref->row, ref->n_rows, err);
+        run_is_backward(run) ? evaluate_backward(run, ref, err)
+                             : host_forward(run->ir, &run->sig, ref->arg, run->n, ref->row, ref->n_rows, err);
     progress_stop(&progress);
     return status;
 }
@@ -171,7 +199,7 @@ static int verify(const struct run *run, struct reference *ref)
     lathe_error err = {0};
     bool good = true;
     run_args(run, ref->arg);
-    if (!sample_rows(run, ref))
+    if (!(run_is_backward(run) ? take_all(run, ref) : sample_rows(run, ref)))
         return out_of_memory();
     for (int i = 0; i < run->n; i++) {
         if (!copy_tensor(run, i, ref))
@@ -184,6 +212,17 @@ static int verify(const struct run *run, struct reference *ref)
             good = report(run, i, ref) && good;
     }
     return good ? CODE_OK : CODE_FAILED;
+}
+
+int run_verify_fits(const struct run *run)
+{
+    const double work = (double)count_rows(run) * work_of_row(run) * BACKWARD_WORK;
+    if (!run->o->verify || !run_is_backward(run) || work <= 4.0 * MOST_WORK)
+        return CODE_OK;
+    complain(
+        "--verify: the gradients of this problem depend on all of its rows, which take the evaluator too "
+        "long; choose smaller sizes");
+    return CODE_USAGE;
 }
 
 int run_verify(const struct run *run)

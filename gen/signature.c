@@ -183,3 +183,11 @@ void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
     if (backward)
         build_presence(out);
 }
+
+int signature_find(const struct signature *sig, const char *name)
+{
+    for (int i = 0; i < sig->n_args; i++)
+        if (strcmp(sig->arg[i].name, name) == 0)
+            return i;
+    return -1;
+}

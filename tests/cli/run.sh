@@ -17,6 +17,17 @@ for spec in $("$LATHE" list); do
     esac
     expect 0 'rows: ok' '*' run "$spec" --problem $problem --verify
 done
+# The backward pass: the forward pass gives o and the finals, the reference computes them anew.
+for spec in causal rope sinks retention relative_bias; do
+    expect 0 'elements: ok' '' run $spec --pass backward --problem h=2,q=33,kv=40,d=16 --verify
+done
+expect 0 'dweight: max abs' '' run layer_norm --pass backward --problem dtype=f32,rows=9,n=33 --verify
+expect 0 '3 d + 2 d_v' '' run causal --pass backward --problem h=2,q=4,d=8,dlse=f32,deterministic=1 --verify
+expect 0 'dv: max abs' '' run causal --pass backward --problem h=2,q=4,d=8,dq=none,o=none,lse=none --verify --output dv=dv.npy
+expect 2 '' 'dq=none' run causal --pass backward --problem h=2,q=4,d=8,dq=none --output dq=dq.npy
+expect 2 '' 'expected lse to be given too' run causal --pass backward --problem h=2,q=4,d=8 --input o=random
+expect 2 '' 'choose smaller sizes' run causal --pass backward --problem h=16,q=8192,d=128 --verify --repeat 1
+
 expect 0 'median of 3 launches' '' run softmax --problem rows=8,n=8 --repeat 3
 
 # empty and odd sizes

@@ -3,7 +3,6 @@
  * Signatures are written by hand: no spec is loaded.
  */
 #include "check.h"
-#include "emit.h"
 #include "gen.h"
 
 #include <stdio.h>
