@@ -5,6 +5,7 @@
 #include "tile_order_sm90.cuh"
 #include "tma_sm90.cuh"
 
+static_assert(
     attention_variant<variant, inputs, attention_params>,
     "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
     "and the notes below name the first one that is missing");
