@@ -30,6 +30,27 @@ enum vector_form {
     FORM_INTERLEAVED
 }; // what output() sees: one element, or a rotary pair
 
+// ---- backward -----------------------------------------------------------------------------------------
+
+struct no_back { // the adjoint of a vector mod that is not there
+    static constexpr bool PRESENT = false;
+    static constexpr int STAGES = 0;
+    struct head {
+    };
+    struct vals {
+    };
+};
+
+// What the address of a site depends on, beside batch and head: the place in an input's gradient that a pair, a row or an
+// element of a vector adds to. SITE_DIM: at.i of a vector mod.
+enum site_form { SITE_HEAD, SITE_ROW, SITE_COLUMN, SITE_DIAGONAL, SITE_ELEMENT, SITE_DIM };
+
+// A sum of floats without rounding: word k counts 2^(32 k - 96), each word with a sign of its own and room for 2^30 carries. What is
+// below 2^-96 is dropped; the last word counts what is no number below 2^95.
+struct exact_sum {
+    unsigned long long word[6];
+};
+
 // What the attention kernel leaves in a row of o for the output mod where no pair is live: that row of o is 0, whatever
 // the mod makes of zeros. A NaN that no instruction gives.
 [[maybe_unused]] constexpr u32 EMPTY_ROW = 0xffc0dea0u;
