@@ -43,12 +43,6 @@ static int check_options(const struct options *o, const char *name)
         complain("--name: expected %s, given '%s'", why, name);
         return CODE_USAGE;
     }
-    if (o->both_passes || o->pass == LATHE_BACKWARD) {
-        complain(
-            "--pass: there is no backward kernel for GPUs yet, so a library holds forward passes only; the "
-            "host device computes the gradients of every spec");
-        return CODE_FAILED;
-    }
     return CODE_OK;
 }
 
@@ -290,6 +284,8 @@ static const char *without_folders(const char *path)
 static void name_spec(struct ir *ir, const char *operand, struct aot_spec *spec)
 {
     snprintf(spec->name, sizeof spec->name, "%s", ir->name);
+    snprintf(spec->stem, sizeof spec->stem, "%s%s", ir->name,
+             spec->pass == LATHE_BACKWARD ? "_backward" : "");
     snprintf(spec->shown, sizeof spec->shown, "%.100s", without_folders(operand));
     for (char *c = spec->shown; *c; c++) {
         const bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9');
@@ -302,26 +298,33 @@ static void name_spec(struct ir *ir, const char *operand, struct aot_spec *spec)
     }
 }
 
-static int add_spec(struct aot_command *a, const char *operand)
+static int add_pass(struct aot_command *a, struct ir *ir, const char *operand, lathe_pass pass)
 {
     struct aot_library *l = &a->library;
     struct aot_spec *spec = &l->spec[l->n_specs];
+    spec->pass = pass;
+    name_spec(ir, operand, spec);
+    for (int i = 0; i < l->n_specs; i++)
+        if (strcmp(l->spec[i].stem, spec->stem) == 0) {
+            complain("specs '%s' and '%s' are both called %s in the library; rename one of the files",
+                     l->spec[i].shown, operand, spec->stem);
+            return CODE_USAGE;
+        }
+    l->n_specs++;
+    signature_make(ir, pass, &spec->sig);
+    return add_problems(a, ir, spec);
+}
+
+static int add_spec(struct aot_command *a, const char *operand)
+{
     int code = CODE_OK;
     struct ir *ir = tool_spec(operand, &code);
     if (!ir)
         return code;
-    name_spec(ir, operand, spec);
-    for (int i = 0; i < l->n_specs; i++)
-        if (strcmp(l->spec[i].name, spec->name) == 0) {
-            complain("specs '%s' and '%s' are both called %s in the library; rename one of the files",
-                     a->o->operand[i], operand, spec->name);
-            ir_free(ir);
-            return CODE_USAGE;
-        }
-    l->n_specs++;
-    spec->pass = LATHE_FORWARD;
-    signature_make(ir, spec->pass, &spec->sig);
-    code = add_problems(a, ir, spec);
+    if (a->o->both_passes || a->o->pass == LATHE_FORWARD)
+        code = add_pass(a, ir, operand, LATHE_FORWARD);
+    if (code == CODE_OK && (a->o->both_passes || a->o->pass == LATHE_BACKWARD))
+        code = add_pass(a, ir, operand, LATHE_BACKWARD);
     ir_free(ir);
     return code;
 }
@@ -329,7 +332,7 @@ static int add_spec(struct aot_command *a, const char *operand)
 static int add_specs(struct aot_command *a)
 {
     const struct options *o = a->o;
-    a->library.spec = calloc((size_t)o->n_operands, sizeof *a->library.spec);
+    a->library.spec = calloc((size_t)o->n_operands * 2, sizeof *a->library.spec); /* two passes */
     a->used = calloc((size_t)o->n_problems + 1, sizeof *a->used);
     if (!a->library.spec || !a->used)
         return out_of_memory();

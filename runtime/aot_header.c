@@ -157,15 +157,16 @@ static void write_legend(FILE *f, const struct signature *sig)
 
 static void write_struct(FILE *f, const struct aot_library *library, const struct aot_spec *spec)
 {
-    fprintf(f, "/* Arguments of %s (%s). All zero: left out, or its default.", spec->shown, spec->sig.kind);
+    fprintf(f, "/* Arguments of %s (%s%s). All zero: left out, or its default.", spec->shown, spec->sig.kind,
+            spec->pass == LATHE_BACKWARD ? ", backward" : "");
     write_legend(f, &spec->sig);
-    fprintf(f, " */\ntypedef struct %s_%s_args {\n", library->name, spec->name);
+    fprintf(f, " */\ntypedef struct %s_%s_args {\n", library->name, spec->stem);
     for (int i = 0; i < spec->sig.n_args; i++)
         if (lathe__aot_field_kind(&spec->sig.arg[i]) == FIELD_TENSOR)
             write_tensor(f, spec, i);
         else
             write_scalar(f, &spec->sig.arg[i]);
-    fprintf(f, "} %s_%s_args;\n\n", library->name, spec->name);
+    fprintf(f, "} %s_%s_args;\n\n", library->name, spec->stem);
 }
 
 /* ---- functions ------------------------------------------------------------------------------------ */
@@ -184,12 +185,12 @@ static void write_functions(FILE *f, const struct aot_library *library, const st
     fprintf(f,
             "lathe_status %s(const %s_%s_args *args, void *workspace, lathe_stream stream, lathe_error *err) "
             "LATHE_CHECK;\n",
-            name, library->name, spec->name);
+            name, library->name, spec->stem);
     if (workspace)
         fprintf(
             f,
             "lathe_status %s_workspace(size_t *out, const %s_%s_args *args, lathe_error *err) LATHE_CHECK;\n",
-            name, library->name, spec->name);
+            name, library->name, spec->stem);
 }
 
 void lathe__aot_write_header(FILE *f, const struct aot_library *library)

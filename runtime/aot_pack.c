@@ -289,7 +289,7 @@ static lathe_status write_images(const struct workshop *w, const struct aot_spec
     for (int i = 0; i < spec->n_items; i++)
         for (int u = 0; u < spec->item[i].n_units; u++) {
             const struct aot_unit *unit = &spec->item[i].unit[u];
-            snprintf(name, sizeof name, "%s_%d.image", spec->name, lathe__aot_unit_number(spec, unit));
+            snprintf(name, sizeof name, "%s_%d.image", spec->stem, lathe__aot_unit_number(spec, unit));
             TRY(write_bytes(w->build, name, unit->image, unit->image_size, err));
         }
     return LATHE_OK;

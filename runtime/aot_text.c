@@ -72,7 +72,7 @@ static void write_fields(FILE *f, const struct aot_library *library, const struc
         char member[NAME_MAX_BYTES + 2];
         lathe__aot_member(spec->sig.arg[i].name, member);
         fprintf(f, "    {%s, offsetof(%s_%s_args, %s)},\n", kinds[lathe__aot_field_kind(&spec->sig.arg[i])],
-                library->name, spec->name, member);
+                library->name, spec->stem, member);
     }
     fprintf(f, "};\n\n");
 }
@@ -166,7 +166,7 @@ static void write_source(FILE *f, const struct source *s, int unit)
 static void code_name(const struct aot_library *library, const struct aot_spec *spec, int unit, char *out,
                       size_t size)
 {
-    snprintf(out, size, "%s_%s_code_%d", library->name, spec->name, unit);
+    snprintf(out, size, "%s_%s_code_%d", library->name, spec->stem, unit);
 }
 
 static void write_arch(FILE *f, const char *arch, bool ptx)
@@ -249,12 +249,12 @@ static void write_functions(FILE *f, const struct aot_library *library, const st
         f,
         "lathe_status %s(const %s_%s_args *args, void *workspace, lathe_stream stream, lathe_error *err)\n{\n"
         "    return lathe_set_launch(&set, %s, args, workspace, stream, err);\n}\n\n",
-        name, library->name, spec->name, number);
+        name, library->name, spec->stem, number);
     if (workspace)
         fprintf(f,
                 "lathe_status %s_workspace(size_t *out, const %s_%s_args *args, lathe_error *err)\n{\n"
                 "    return lathe_set_workspace(out, &set, %s, args, err);\n}\n\n",
-                name, library->name, spec->name, number);
+                name, library->name, spec->stem, number);
 }
 
 void lathe__aot_write_data(FILE *f, const struct aot_library *library, const struct aot_spec *spec)
@@ -288,7 +288,7 @@ void lathe__aot_write_code(FILE *f, const struct aot_library *library, const str
             fprintf(f,
                     "    .balign 16\n    .globl %s\n    .hidden %s\n    .type %s, %%object\n%s:\n"
                     "    .incbin \"%s_%d.image\"\n    .size %s, . - %s\n",
-                    name, name, name, name, spec->name, unit, name, name);
+                    name, name, name, name, spec->stem, unit, name, name);
         }
     fprintf(f, "    .section .note.GNU-stack,\"\",%%progbits\n");
 }

@@ -193,8 +193,8 @@ refused 1 'attention_fwd_sm80: d = 20' causal --problem d=20 -o no
 refused 2 "spec 'causal', problem 'h=3,h_kv=2', sm_80: problem: expected h to be a multiple" causal --problem h=3,h_kv=2 -o no
 refused 2 "--problem 'q=5,z=3' is of none of the specs: problem: unknown name 'z'" causal --problem d=64 --problem q=5,z=3 -o no
 refused 2 "spec 'softmax': no --problem knows its names; it takes dtype=bf16,n=4096" causal softmax --problem d=64 -o no
-refused 1 'there is no backward kernel for GPUs yet' causal --pass forward,backward -o no
-refused 1 'there is no backward kernel for GPUs yet' causal --pass backward -o no
+refused 1 'computes the forward pass only' causal --pass forward,backward -o no
+refused 1 'computes the forward pass only' causal --pass backward -o no
 refused 2 "--pass: expected forward, backward or forward,backward, given 'sideways'" causal --pass sideways -o no
 for name in 9lives a-b '' lathe lathe_x "it's" _x very_long_names_are_not_taken_here; do
     refused 2 '--name: expected' causal --name "$name" -o no
