@@ -22,7 +22,11 @@ static void emit_attention_config(struct text_buf *t, const struct problem *prob
     text_add(t, "constexpr int BM = %d, BN = %d, WARPS = %d, STAGES = %d;\n", plan->bm, plan->bn, plan->warps,
              plan->stages);
     if (plan->tma)
-        text_add(t, "constexpr bool BOUND_WAITS = %s;\n", plan->bound_waits ? "true" : "false");
+        text_add(t,
+                 "constexpr int Q_STAGES = %d;\nconstexpr bool OWN_O = %s, DYNAMIC = %s;\n"
+                 "constexpr bool BOUND_WAITS = %s;\n",
+                 plan->q_stages, plan->own_o ? "true" : "false", plan->dynamic ? "true" : "false",
+                 plan->bound_waits ? "true" : "false");
     else
         text_add(t, "constexpr bool Q_IN_REGS = %s;\n", plan->q_in_regs ? "true" : "false");
     text_add(t, "constexpr bool O_F32 = %s;\n", plan->o_f32 ? "true" : "false");

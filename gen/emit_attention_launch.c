@@ -65,6 +65,7 @@ struct layout {
     struct place outer[TENSOR_COUNT]; /* the arguments */
     struct place inner[TENSOR_COUNT]; /* what the kernel reads and writes: arguments, or what mods made */
     int map_buffer;
+    int counter_buffer; /* of query tiles taken */
 };
 
 static void make_layout(const struct launcher *a, struct layout *l, struct source *out)
@@ -204,6 +205,10 @@ static void add_forward(const struct launcher *a, const struct layout *l, const 
         params_pointer(&p, "const unsigned char", "map", PARAM_WORK_DATA, l->map_buffer);
     else
         params_null(&p, "const unsigned char", "map");
+    if (plan->dynamic)
+        params_pointer(&p, "unsigned", "tile_counter", PARAM_WORK_DATA, l->counter_buffer);
+    else if (plan->tma)
+        params_null(&p, "unsigned", "tile_counter");
     for (int i = 0; i < a->e->w->n_finals; i++) {
         char member[32];
         int arg = signature_find(a->e->sig, a->e->w->final[i].name);
@@ -220,10 +225,14 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
                              struct source *out, bool moved[MOD_COUNT])
 {
     const struct launcher a = {e, map};
-    struct layout l = {.map_buffer = -1};
+    struct layout l = {.map_buffer = -1, .counter_buffer = -1};
     struct text_buf again = {0};
     bool declared = false;
     make_layout(&a, &l, out);
+    if (plan->dynamic) {
+        l.counter_buffer = add_buffer(out, product_of(4));
+        out->buffer[l.counter_buffer].zero = true;
+    }
     for (int t = 0; t < TENSOR_COUNT; t++) {
         moved[t] = l.moved[t];
         if (t == TENSOR_O) {

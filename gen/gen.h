@@ -429,6 +429,9 @@ struct plan {
     bool o_f32, q_in_regs;                           /* attention */
     bool tma; /* attention: a warpgroup that loads comes on top, and tensor maps in front of the parameters */
     int blocks;       /* attention: so many take query tiles in turn; 0: a block for each */
+    bool dynamic;     /* they take them as they get done, from a counter in the workspace */
+    int q_stages;     /* with tma: tiles of Q that a warpgroup has room for */
+    bool own_o;       /* with tma: o has a place in shared memory that is not Q's */
     bool bound_waits; /* a wait on a barrier that lasts seconds stops the kernel: for templates new to
                          hardware */
     int d_pad, dv_pad;

@@ -169,18 +169,34 @@ static const struct tile_row HOPPER_TILES[] = {
     {128, 256, 128, 64, 2, 8, false, 90, 90}, {256, 256, 128, 64, 2, 8, false, 90, 90},
 };
 
-/* hopper_smem_bytes of attention_fwd_sm90.cuh. */
+/* hopper_smem_bytes of attention_layout_sm90.cuh. */
 static int hopper_smem(const struct tile_row *t, const struct plan *plan, bool diag)
 {
-    enum { LIMIT = 232448 };
     const int groups = t->warps / 4;
     const int q = 64 * plan->d_pad * 2;
     const int o = plan->o_f32 ? 0 : 64 * plan->dv_pad * 2;
+    const int tiles = groups * (plan->own_o ? plan->q_stages * q + o : (q > o ? q : o));
     const int k = round_up((int64_t)t->stages * t->bn * plan->d_pad * 2, 1024);
     const int v = round_up((int64_t)t->stages * t->bn * plan->dv_pad * 2, 1024);
-    const int rest = k + v + 32 * t->stages + 16 * groups + 96 + (diag ? groups * 8 * (64 + t->bn) : 0);
-    const int own = groups * (q + o) + rest;
-    return own <= LIMIT ? own : groups * (q > o ? q : o) + rest;
+    return tiles + k + v + 32 * t->stages + 16 * plan->q_stages * groups + 64 +
+           (diag ? groups * 8 * (64 + t->bn) : 0);
+}
+
+/* With as much room for Q and o as there is: two tiles of Q, or one, or one that o shares. */
+static bool hopper_tile_fits(const struct request *r, const struct tile_row *t, bool diag, struct plan *plan)
+{
+    if (plan->d_pad > t->max_d || plan->dv_pad > t->max_dv)
+        return false;
+    for (int room = 2; room >= 0; room--) {
+        plan->q_stages = room > 1 ? 2 : 1;
+        plan->own_o = room > 0;
+        const int smem = hopper_smem(t, plan, diag);
+        if (smem > r->device->smem_bytes)
+            continue;
+        take_tile(plan, t, smem, diag);
+        return true;
+    }
+    return false;
 }
 
 static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *why)
@@ -194,15 +210,11 @@ static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *
     if (!attention_begin(r, plan, &diag, why))
         return false;
     plan->tma = true;
-    plan->blocks = r->ir->mask.n_roots > 0 ? 0 : r->device->sm_count; /* rows of one length need no balance */
-    for (size_t i = 0; i < sizeof HOPPER_TILES / sizeof *HOPPER_TILES; i++) {
-        const struct tile_row *t = &HOPPER_TILES[i];
-        int smem = hopper_smem(t, plan, diag > 0);
-        if (plan->d_pad > t->max_d || plan->dv_pad > t->max_dv || smem > r->device->smem_bytes)
-            continue;
-        take_tile(plan, t, smem, diag > 0);
-        return true;
-    }
+    plan->blocks = r->device->sm_count;
+    plan->dynamic = r->ir->mask.n_roots > 0; /* rows of one length need no balance */
+    for (size_t i = 0; i < sizeof HOPPER_TILES / sizeof *HOPPER_TILES; i++)
+        if (hopper_tile_fits(r, &HOPPER_TILES[i], diag > 0, plan))
+            return true;
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,
              plan->dv_pad, r->device->smem_bytes);
     return false;

@@ -68,8 +68,8 @@ DEV int own_part(const at_head &a, int tile, int row0)
 DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int row0)
 {
     float scale[2];
-    int tile = reader.next_tile();
     reader.wait_q();
+    int tile = reader.next_tile();
 #pragma unroll 1
     while (tile != tile_cursor::END) {
         tile = own_part(a, tile, row0);
@@ -116,9 +116,8 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int row
         wgmma<cfg::DV_PAD>::wait<0>(w.o[0]);
         reader.leave_v();
     }
-    reader.leave_k(); // END
-    if constexpr (variant::DIAG && shared_layout::OWN_O) {
-        barrier_sync(1 + worker_group(), 128); // END has changed the turn of the tables
+    if constexpr (variant::DIAG) {
+        barrier_sync(1 + worker_group(), 128); // NO_TILE may have changed the turn of the tables
     }
 }
 
@@ -126,7 +125,7 @@ DEV void compute_round(const hopper_params &params, tile_reader &reader)
 {
     const attention_params &p = params.p;
     const int warp = static_cast<int>(fresh_thread() / 32) - 4;
-    const work_place at = find_place(p.z, reader.round(), warp);
+    const work_place at = find_place(p.z, reader.number(), warp);
     const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
     const at_head a{p.x, p.z, head};
     warp_work w;
@@ -147,11 +146,10 @@ DEV void compute_round(const hopper_params &params, tile_reader &reader)
 DEV void compute_all(const hopper_params &params, u32 shared)
 {
     tile_reader reader{shared, 0};
-    reader.set_round(0);
 #pragma unroll 1
-    while (is_there(params.p.z, reader.round())) {
+    while (reader.number() < all_query_tiles(params.p.z)) {
         compute_round(params, reader);
-        reader.set_round(reader.round() + 1);
+        reader.next_round();
     }
 }
 
@@ -171,6 +169,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             rings::q(shared, i).init(4);
         }
         mbarrier_init_fence();
+        store_shared(number_place(shared, 0), fresh_block());
     }
     __syncthreads();
     if (threadIdx.x < 128) {

@@ -22,6 +22,8 @@ static_assert(cfg::BM == 16 * cfg::WARPS, "cfg::BM is 16 cfg::WARPS: a warp owns
 static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
               "cfg::BN is a multiple of 16 in 16 .. 128");
 static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
+static_assert((cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2) && (cfg::OWN_O || cfg::Q_STAGES == 1),
+              "cfg::Q_STAGES is 1 or 2, and 1 where o has no place of its own");
 
 struct hopper_params { // what the kernel takes; the maps are made of the rest at launch
     tensor_map q, k, v;
@@ -30,23 +32,22 @@ struct hopper_params { // what the kernel takes; the maps are made of the rest a
 
 // ---- shared memory --------------------------------------------------------------------------------------
 
-// Bytes of dynamic shared memory: with a place of its own for o where that fits, else in the place of Q. As
-// C, for the planner:
+// Bytes of dynamic shared memory. As C, for the planner:
 //     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad * 2;
+//     tiles = groups * (own_o ? q_stages * q + o : max(q, o));
 //     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
-//     rest = k + v + 32 * stages + 16 * groups + 96 + (diag ? groups * 8 * (64 + bn) : 0);
-//     smem = groups * (q + o) + rest <= 232448 ? groups * (q + o) + rest : groups * max(q, o) + rest;
+//     smem = tiles + k + v + 32 * stages + 16 * q_stages * groups + 64 + (diag ? groups * 8 * (64 + bn) : 0);
 constexpr int SMEM_LIMIT = 232448;
-__host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int d_pad, int dv_pad,
-                                                    bool o_f32, bool diag)
+__host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int q_stages, bool own_o,
+                                                    int d_pad, int dv_pad, bool o_f32, bool diag)
 {
     const int groups = warps / 4;
     const int q = 64 * d_pad * 2;
     const int o = o_f32 ? 0 : 64 * dv_pad * 2;
+    const int tiles = groups * (own_o ? q_stages * q + o : max_of(q, o));
     const int k = round_up(stages * bn * d_pad * 2, 1024);
     const int v = round_up(stages * bn * dv_pad * 2, 1024);
-    const int rest = k + v + 32 * stages + 16 * groups + 96 + (diag ? groups * 8 * (64 + bn) : 0);
-    return groups * (q + o) + rest <= SMEM_LIMIT ? groups * (q + o) + rest : groups * max_of(q, o) + rest;
+    return tiles + k + v + 32 * stages + 16 * q_stages * groups + 64 + (diag ? groups * 8 * (64 + bn) : 0);
 }
 
 struct shared_layout {                            // offsets in bytes
@@ -55,27 +56,22 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * 2;
     static constexpr int Q_BYTES = 64 * cfg::D_PAD * 2; // of a warpgroup
     static constexpr int O_BYTES = cfg::O_F32 ? 0 : 64 * cfg::DV_PAD * 2;
-    static constexpr int BYTES = hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::D_PAD, cfg::DV_PAD,
-                                                   cfg::O_F32, variant::DIAG);
-    static constexpr int RINGS =
-        round_up(cfg::STAGES * K_BYTES, 1024) + round_up(cfg::STAGES * V_BYTES, 1024);
+    static constexpr int NUMBERS = 8; // of query tiles, see tile_reader
+    static constexpr int BYTES = hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::Q_STAGES,
+                                                   cfg::OWN_O, cfg::D_PAD, cfg::DV_PAD, cfg::O_F32,
+                                                   variant::DIAG);
     static constexpr int DIAG_BYTES = 4 * (64 + cfg::BN); // of one table; a warpgroup has two
-    static constexpr int AFTER =
-        32 * cfg::STAGES + 16 * GROUPS + 96 + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0);
-    static constexpr int SLAB = (BYTES - RINGS - AFTER) / GROUPS; // Q and o of a warpgroup
-    static constexpr bool OWN_O = SLAB >= Q_BYTES + O_BYTES;
-    static constexpr int Q = 0; // within the slab
-    static constexpr int O = OWN_O ? Q_BYTES : 0;
+    static constexpr int SLAB = cfg::OWN_O ? cfg::Q_STAGES * Q_BYTES + O_BYTES : max_of(Q_BYTES, O_BYTES);
+    static constexpr int O = cfg::OWN_O ? cfg::Q_STAGES * Q_BYTES : 0; // within a warpgroup's slab; Q is first
     static constexpr int K = GROUPS * SLAB; // stages, one after the other
     static constexpr int V = K + round_up(cfg::STAGES * K_BYTES, 1024);
-    static constexpr int TILES = K + RINGS;   // which tile is in each stage of K: 4 bytes each
-    static constexpr int ROUNDS = TILES + 32; // of each warp that computes: 4 bytes
-    static constexpr int K_RING = ROUNDS + 64;
+    static constexpr int TILES = V + round_up(cfg::STAGES * V_BYTES, 1024); // of each stage of K: 4 bytes
+    static constexpr int NUMBER = TILES + 32;                                // 4 bytes each
+    static constexpr int K_RING = NUMBER + 4 * NUMBERS;
     static constexpr int V_RING = K_RING + ring_barriers<cfg::STAGES>::BYTES;
-    static constexpr int Q_RING =
-        V_RING + ring_barriers<cfg::STAGES>::BYTES; // full and empty, of each warpgroup
-    static constexpr int DIAG = K_RING + 32 * cfg::STAGES + 16 * GROUPS;
-    static_assert(Q_RING + 16 * GROUPS <= DIAG && cfg::STAGES * 4 <= 32 && cfg::WARPS * 4 <= 64 &&
+    static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES; // of each warpgroup
+    static constexpr int DIAG = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES;
+    static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && cfg::STAGES * 4 <= 32 &&
                       Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
                   "places do not overlap");
     static_assert(BYTES <= SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
@@ -97,10 +93,10 @@ DEV u32 worker_group()
     return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0);
 }
 
-// Where a warp of those that compute works, in the how manieth round of its block.
-DEV work_place find_place(const sizes &z, u32 round, int warp)
+// Where a warp of those that compute works in the query tile of this number.
+DEV work_place find_place(const sizes &z, u32 number, int warp)
 {
-    const query_tile tile = nth_query_tile(z, fresh_block() + round * gridDim.x);
+    const query_tile tile = nth_query_tile(z, number);
     work_place at;
     at.b = tile.b;
     at.h = tile.h;
@@ -113,16 +109,27 @@ DEV work_place find_place(const sizes &z, u32 round, int warp)
     return at;
 }
 
-DEV bool is_there(const sizes &z, u32 round)
-{
-    return fresh_block() + static_cast<u64>(round) * gridDim.x < all_query_tiles(z);
-}
+// ---- what the warps tell each other ----------------------------------------------------------------------
 
-// ---- rings of tiles -------------------------------------------------------------------------------------
+using place = ring_place<cfg::STAGES>;
+using q_place = ring_place<cfg::Q_STAGES>;
 
 struct rings {
     ring_barriers<cfg::STAGES> k, v;
     DEV rings at(u32 shared) { return {{shared + shared_layout::K_RING}, {shared + shared_layout::V_RING}}; }
-    // Q of a warpgroup: a ring of one stage.
-    DEV ring_barriers<1> q(u32 shared, u32 group) { return {shared + shared_layout::Q_RING + 16 * group}; }
+    DEV ring_barriers<cfg::Q_STAGES> q(u32 shared, u32 group) // of a warpgroup
+    {
+        return {shared + shared_layout::Q_RING + ring_barriers<cfg::Q_STAGES>::BYTES * group};
+    }
 };
+
+// Beside each stage of K stands its tile as the cursor gives it, and LAST with the last of a query tile; NO_TILE
+// takes a stage where a query tile has none. Before LAST the number of the next query tile is written: of the
+// n'th one of the block at NUMBER, n % NUMBERS. Its place is written again 8 query tiles later, when every
+// warp has left the Q of the one 4 later.
+constexpr u32 LAST = 1u << 30;
+constexpr u32 NO_TILE = ~0u;
+DEV u32 number_place(u32 shared, u32 round)
+{
+    return shared + shared_layout::NUMBER + 4 * (round % shared_layout::NUMBERS);
+}

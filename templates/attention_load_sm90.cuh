@@ -1,5 +1,5 @@
-// attention_load_sm90.cuh: the warp that loads: which query tiles there are, which key tiles each of them has,
-// and TMA loads of both, in one stream across query tiles.
+// attention_load_sm90.cuh: the warp that loads: which query tiles its block takes, which key tiles the mask leaves
+// of each, and TMA loads of both, in one stream across query tiles.
 #pragma once
 #include "attention_layout_sm90.cuh"
 
@@ -14,85 +14,118 @@ DEV const u8 *find_map_row(const attention_params &p, const work_place &at)
     }
 }
 
-using place = ring_place<cfg::STAGES>;
+struct loader { // of the warp that loads; one of its threads, the leader, writes and waits
+    const hopper_params &params;
+    u32 shared;
+    bool leader;
+    place k, v;
+    int before, h_kv, b; // the tile whose V comes next, or IDLE
 
-// The number and class of the tile stands beside its K.
-DEV void load_k(const hopper_params &params, const rings &ring, u32 shared, place at, int tile, int h_kv,
-                int b)
-{
-    const u32 full = ring.k.full(at.stage());
-    ring.k.wait_empty(at);
-    store_shared(shared + shared_layout::TILES + 4 * at.stage(), static_cast<u32>(tile));
-    if (tile == tile_cursor::END) {
-        mbarrier_arrive(full);
-    } else {
-        mbarrier_arrive_expect(full, shared_layout::K_BYTES);
-        load_tile<cfg::BN, cfg::D_PAD>(shared + shared_layout::K + at.stage() * shared_layout::K_BYTES,
-                                       &params.k, full, (tile >> 1) * cfg::BN, h_kv, b, L2_KEEP);
-    }
-}
-
-DEV void load_v(const hopper_params &params, const rings &ring, u32 shared, place at, int tile, int h_kv,
-                int b)
-{
-    const u32 full = ring.v.full(at.stage());
-    ring.v.wait_empty(at);
-    mbarrier_arrive_expect(full, shared_layout::V_BYTES);
-    load_tile<cfg::BN, cfg::DV_PAD>(shared + shared_layout::V + at.stage() * shared_layout::V_BYTES,
-                                    &params.v, full, (tile >> 1) * cfg::BN, h_kv, b, L2_KEEP);
-}
-
-// Of one round. Each warpgroup gives its Q back at a time of its own.
-DEV void load_q(const hopper_params &params, u32 shared, u32 round, const work_place &at)
-{
-#pragma unroll 1
-    for (u32 i = 0; i < shared_layout::GROUPS; i++) {
-        const ring_barriers<1> ring = rings::q(shared, i);
-        ring.wait_empty({round & 1u});
-        mbarrier_arrive_expect(ring.full(0), shared_layout::Q_BYTES);
-        load_tile<64, cfg::D_PAD>(shared + shared_layout::Q + i * shared_layout::SLAB, &params.q,
-                                  ring.full(0), at.row0 + 64 * static_cast<int>(i), at.h, at.b, L2_STREAM);
-    }
-}
-
-// One round: K of each tile together with V of the one before; after the last tile END takes a stage of K. Q
-// comes after the first K, which may be loaded while the round before still needs its Q.
-DEV void load_round(const hopper_params &params, u32 shared, u32 round, place &k, place &v, bool leader)
-{
-    const attention_params &p = params.p;
-    const work_place at = find_place(p.z, round, 0);
-    const int h_kv = at.h / (p.z.n_h / p.z.n_h_kv);
-    const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
-    const at_head a{p.x, p.z, head};
-    const u8 *map_row = find_map_row(p, at);
-    const rings ring = rings::at(shared);
-    tile_cursor cursor{TILE_NONE};
-    int before = tile_cursor::IDLE;
-#pragma unroll 1
-    do {
-        const int tile = cursor.next(before, p, a, map_row, at.row0);
-        if (leader) {
-            load_k(params, ring, shared, k, tile, h_kv, at.b);
-            k = k.next();
-            if (before >= 0) {
-                load_v(params, ring, shared, v, before, h_kv, at.b);
-                v = v.next();
-            } else {
-                load_q(params, shared, round, at);
-            }
+    // tile: as the cursor gives it, or END.
+    __device__ __forceinline__ void load_k(int tile, u32 last, const work_place &at)
+    {
+        const ring_barriers<cfg::STAGES> ring = rings::at(shared).k;
+        const u32 full = ring.full(k.stage());
+        ring.wait_empty(k);
+        store_shared(shared + shared_layout::TILES + 4 * k.stage(),
+                     tile == tile_cursor::END ? NO_TILE : static_cast<u32>(tile) | last);
+        if (tile == tile_cursor::END) {
+            mbarrier_arrive(full);
+        } else {
+            mbarrier_arrive_expect(full, shared_layout::K_BYTES);
+            load_tile<cfg::BN, cfg::D_PAD>(shared + shared_layout::K + k.stage() * shared_layout::K_BYTES,
+                                           &params.k, full, (tile >> 1) * cfg::BN,
+                                           at.h / (params.p.z.n_h / params.p.z.n_h_kv), at.b, L2_KEEP);
         }
-        __syncwarp();
-        before = tile;
-    } while (before != tile_cursor::END);
-}
+        k = k.next();
+    }
+
+    // Of the tile before.
+    __device__ __forceinline__ void load_v()
+    {
+        if (before >= 0) {
+            const ring_barriers<cfg::STAGES> ring = rings::at(shared).v;
+            const u32 full = ring.full(v.stage());
+            ring.wait_empty(v);
+            mbarrier_arrive_expect(full, shared_layout::V_BYTES);
+            load_tile<cfg::BN, cfg::DV_PAD>(shared + shared_layout::V + v.stage() * shared_layout::V_BYTES,
+                                            &params.v, full, (before >> 1) * cfg::BN, h_kv, b, L2_KEEP);
+            v = v.next();
+        }
+    }
+
+    // Of the block's query tile `round`. Each warpgroup gives its Q back at a time of its own.
+    __device__ __forceinline__ void load_q(u32 round, const work_place &at) const
+    {
+        const q_place to = {round % (2 * cfg::Q_STAGES)};
+#pragma unroll 1
+        for (u32 i = 0; i < shared_layout::GROUPS; i++) {
+            const ring_barriers<cfg::Q_STAGES> ring = rings::q(shared, i);
+            const u32 full = ring.full(to.stage());
+            ring.wait_empty(to);
+            mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
+            load_tile<64, cfg::D_PAD>(shared + i * shared_layout::SLAB + to.stage() * shared_layout::Q_BYTES,
+                                      &params.q, full, at.row0 + 64 * static_cast<int>(i), at.h, at.b,
+                                      L2_STREAM);
+        }
+    }
+
+    // The number behind that of this round: asked for well before it is needed.
+    __device__ __forceinline__ u32 take_number(u32 number) const
+    {
+        if constexpr (cfg::DYNAMIC) {
+            return gridDim.x + atomicAdd(params.p.tile_counter, 1u);
+        } else {
+            return number + gridDim.x;
+        }
+    }
+
+    // One query tile: K of each key tile together with V of the one before, which may be of another query tile.
+    // Q comes after the first K and the V before it, which do not wait for the Q before to be done with.
+    __device__ __forceinline__ void load_round(u32 round, u32 number)
+    {
+        const attention_params &p = params.p;
+        const work_place at = find_place(p.z, number, 0);
+        const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
+        const at_head a{p.x, p.z, head};
+        const u8 *map_row = find_map_row(p, at);
+        const u32 next = leader ? take_number(number) : 0;
+        tile_cursor cursor{TILE_NONE};
+        bool first = true;
+        int tile = cursor.next(tile_cursor::IDLE, p, a, map_row, at.row0);
+#pragma unroll 1
+        do {
+            const int after = cursor.next(tile, p, a, map_row, at.row0);
+            if (leader) {
+                if (after == tile_cursor::END) {
+                    store_shared(number_place(shared, round + 1), next);
+                }
+                load_k(tile, after == tile_cursor::END ? LAST : 0, at);
+                load_v();
+                if (first) {
+                    load_q(round, at);
+                }
+            }
+            before = tile;
+            h_kv = at.h / (p.z.n_h / p.z.n_h_kv);
+            b = at.b;
+            first = false;
+            tile = after;
+            __syncwarp();
+        } while (tile != tile_cursor::END);
+    }
+};
 
 DEV void load_all(const hopper_params &params, u32 shared)
 {
-    const bool leader = elect_one();
-    place k{0};
-    place v{0};
+    loader l = {params, shared, elect_one(), {0}, {0}, tile_cursor::IDLE, 0, 0};
+    u32 number = fresh_block();
 #pragma unroll 1
-    for (u32 round = 0; is_there(params.p.z, round); round++) {
-        load_round(params, shared, round, k, v, leader);
+    for (u32 round = 0; number < all_query_tiles(params.p.z); round++) {
+        l.load_round(round, number);
+        number = __float_as_uint(load_shared(number_place(shared, round + 1)));
+    }
+    if (l.leader) {
+        l.load_v();
     }
 }

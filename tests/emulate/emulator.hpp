@@ -140,10 +140,9 @@ template <class T> void __stcs(T *p, T x, EMULATE_PLACE)
     emulate_check_aligned(p, sizeof(T), EMULATE_HERE);
     *p = x;
 }
-template <class T> T atomicAdd(T *p, T x) { return __atomic_fetch_add(p, x, __ATOMIC_RELAXED); }
-inline float atomicAdd(float *p, float x)
+template <class T> T atomicAdd(T *p, T x) // fibers are switched elsewhere alone
 {
-    const float before = *p;
+    const T before = *p;
     *p = before + x;
     return before;
 }
