@@ -8,6 +8,8 @@ function either(f, g) return function(at, x) return f(at, x) | g(at, x) end end
 local function finite(m) return where(eq(m, -inf), 0.0, m) end
 -- 1 / z, and 1 where z = 0: the sum that it multiplies is 0 there.
 local function inverse(z) return 1.0 / where(eq(z, 0.0), 1.0, z) end
+-- log z, and -inf without a gradient where z = 0: scores that are all -inf have none.
+local function log_of_sum(z) return where(eq(z, 0.0), -inf, log(where(eq(z, 0.0), 1.0, z))) end
 
 local function softmax_step(s, r)                        -- scores of this tile, row state so far
   local m = max(r.m, detach(rowmax(s)))                  -- a stabiliser: no gradient through it
@@ -21,7 +23,7 @@ softmax = online_func {
   online_rowscales = { m = -inf, l = 0.0 },
   online_fwd = softmax_step,
   online_fwd_epilogue = function(r)                      -- factor for o, final_rowscales
-    return inverse(r.l), { lse = finite(r.m) + log(r.l) }
+    return inverse(r.l), { lse = finite(r.m) + log_of_sum(r.l) }
   end,
   forward = softmax_weight,                              -- weights again, from final_rowscales
   combine = function(final)                              -- split-KV: factor of each split's o, merged finals

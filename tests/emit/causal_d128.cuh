@@ -120,22 +120,22 @@ struct variant {
     {
         if constexpr (P == 0) {
         const float t0 = (0x1.6a09e6p-4f /* 0.08838835 */ * red[0]);
-        const float t1 = m_max(s.s1, t0);  // prelude.lua:13
+        const float t1 = m_max(s.s1, t0);  // prelude.lua:15
         const bool t2 = (-INF == t1);  // prelude.lua:8
         const float t3 = (t2 ? 0.0f : t1);  // prelude.lua:8
         const float t4 = (-1.0f * t3);  // prelude.lua:8
         const float t5 = (0x1.715476p0f /* 1.442695 */ * t4);  // prelude.lua:8
         t.f0 = t5;
-        const float t6 = (s.s1 - t3);  // prelude.lua:14
-        const float t7 = (0x1.715476p0f /* 1.442695 */ * t6);  // prelude.lua:14
-        const float t8 = m_exp2(t7);  // prelude.lua:14
+        const float t6 = (s.s1 - t3);  // prelude.lua:16
+        const float t7 = (0x1.715476p0f /* 1.442695 */ * t6);  // prelude.lua:16
+        const float t8 = m_exp2(t7);  // prelude.lua:16
         t.f1 = t8;
         t.f3 = t1;
         t.f4 = red[0];
         }
         if constexpr (P == 1) {
-        const float t0 = (s.s0 * t.f1);  // prelude.lua:14
-        const float t1 = (t0 + red[1]);  // prelude.lua:16
+        const float t0 = (s.s0 * t.f1);  // prelude.lua:16
+        const float t1 = (t0 + red[1]);  // prelude.lua:18
         t.f2 = t1;
         t.f5 = red[1];
         }
@@ -179,9 +179,10 @@ struct variant {
         const float t2 = m_div(1.0f, t1);  // prelude.lua:10
         const bool t3 = (s.s1 == -INF);  // prelude.lua:8
         const float t4 = (t3 ? 0.0f : s.s1);  // prelude.lua:8
-        const float t5 = m_log(s.s0);  // prelude.lua:24
-        const float t6 = (t4 + t5);  // prelude.lua:24
-        finals[0] = t6; // lse
+        const float t5 = m_log(t1);  // prelude.lua:12
+        const float t6 = (t0 ? -INF : t5);  // prelude.lua:12
+        const float t7 = (t4 + t6);  // prelude.lua:26
+        finals[0] = t7; // lse
         return t2;
     }
     DEV void empty_finals(float *finals)

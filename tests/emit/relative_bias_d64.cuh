@@ -132,20 +132,20 @@ struct variant {
     template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r)
     {
         if constexpr (P == 0) {
-        const float t0 = m_max(s.s1, red[0]);  // prelude.lua:13
+        const float t0 = m_max(s.s1, red[0]);  // prelude.lua:15
         const bool t1 = (-INF == t0);  // prelude.lua:8
         const float t2 = (t1 ? 0.0f : t0);  // prelude.lua:8
         t.f0 = t2;
-        const float t3 = (s.s1 - t2);  // prelude.lua:14
-        const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:14
-        const float t5 = m_exp2(t4);  // prelude.lua:14
+        const float t3 = (s.s1 - t2);  // prelude.lua:16
+        const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:16
+        const float t5 = m_exp2(t4);  // prelude.lua:16
         t.f1 = t5;
         t.f3 = t0;
         t.f4 = red[0];
         }
         if constexpr (P == 1) {
-        const float t0 = (s.s0 * t.f1);  // prelude.lua:14
-        const float t1 = (t0 + red[1]);  // prelude.lua:16
+        const float t0 = (s.s0 * t.f1);  // prelude.lua:16
+        const float t1 = (t0 + red[1]);  // prelude.lua:18
         t.f2 = t1;
         t.f5 = red[1];
         }
@@ -158,9 +158,9 @@ struct variant {
         return t1;
         }
         if constexpr (P == 1) {
-        const float t0 = (e - t.f0);  // prelude.lua:15
-        const float t1 = (t0 * 0x1.715476p0f /* 1.442695 */);  // prelude.lua:15
-        const float t2 = m_exp2(t1);  // prelude.lua:15
+        const float t0 = (e - t.f0);  // prelude.lua:17
+        const float t1 = (t0 * 0x1.715476p0f /* 1.442695 */);  // prelude.lua:17
+        const float t2 = m_exp2(t1);  // prelude.lua:17
         return t2;
         }
         return e;
@@ -194,9 +194,10 @@ struct variant {
         const float t2 = m_div(1.0f, t1);  // prelude.lua:10
         const bool t3 = (s.s1 == -INF);  // prelude.lua:8
         const float t4 = (t3 ? 0.0f : s.s1);  // prelude.lua:8
-        const float t5 = m_log(s.s0);  // prelude.lua:24
-        const float t6 = (t4 + t5);  // prelude.lua:24
-        finals[0] = t6; // lse
+        const float t5 = m_log(t1);  // prelude.lua:12
+        const float t6 = (t0 ? -INF : t5);  // prelude.lua:12
+        const float t7 = (t4 + t6);  // prelude.lua:26
+        finals[0] = t7; // lse
         return t2;
     }
     DEV void empty_finals(float *finals)

@@ -18,11 +18,11 @@
 bool case_data_open(struct case_data *data, const struct test_case *c)
 {
     memset(data, 0, sizeof *data);
-    data->n = spec_arguments(c->spec, data->row);
+    data->n = spec_arguments(c->spec, c->pass, data->row);
     for (int i = 0; i < data->n; i++) {
         struct tensor t;
         tensor_shape(&t, &data->row[i], c);
-        if (tensor_is_output(&t)) {
+        if (tensor_is_output(&t) || t.row.role == ROLE_SAVED) {
             continue;
         }
         const bool made = tensor_values(&t, c);
@@ -54,7 +54,8 @@ static lathe_status give_up(lathe_error *err, lathe_status status, const char *w
 static lathe_dtype dtype_in_run(const struct tensor *t, struct case_run run)
 {
     if (run.dtype == LATHE_F64) {
-        const bool follows = t->dtype == LATHE_NONE || (tensor_is_output(t) && t->dtype == LATHE_F32);
+        const bool follows =
+            t->dtype == LATHE_NONE || (t->row.role != ROLE_INPUT && t->row.role != ROLE_SCALAR);
         return follows ? LATHE_F64 : t->dtype;
     }
     if (t->dtype != LATHE_NONE) {
@@ -86,6 +87,7 @@ static bool place_arguments(struct ready *r, const struct side *side, const stru
         r->n_tensors = i + 1;
         t->dtype = dtype_in_run(t, run);
         t->value = data->value[i];
+        t->given = t->given && (t->value || tensor_is_output(t)); /* the reference computes what is saved */
         tensor_lay_out(t, run.layout, &random);
         if (t->given && !place_tensor(t, side)) {
             return false;
@@ -112,9 +114,10 @@ lathe_status ready_place(struct ready *r, const struct side *side, const struct 
     return give_up(err, LATHE_MEMORY, device_is_dry(side->device) ? "out of host memory" : device_error());
 }
 
-lathe_status ready_kernel(struct ready *r, const struct side *side, lathe_spec *spec, lathe_error *err)
+lathe_status ready_kernel(struct ready *r, const struct side *side, lathe_spec *spec, lathe_pass pass,
+                          lathe_error *err)
 {
-    lathe_status status = lathe_kernel_get(&r->kernel, side->ctx, spec, LATHE_FORWARD, r->arg, r->n, err);
+    lathe_status status = lathe_kernel_get(&r->kernel, side->ctx, spec, pass, r->arg, r->n, err);
     if (status == LATHE_OK) {
         status = lathe_workspace_size(&r->workspace_size, r->kernel, r->arg, r->n, err);
     }
@@ -129,7 +132,7 @@ lathe_status ready_open(struct ready *r, const struct side *side, lathe_spec *sp
                         const struct case_data *data, struct case_run run, lathe_error *err)
 {
     const lathe_status status = ready_place(r, side, c, data, run, err);
-    return status == LATHE_OK ? ready_kernel(r, side, spec, err) : status;
+    return status == LATHE_OK ? ready_kernel(r, side, spec, c->pass, err) : status;
 }
 
 bool ready_poison(const struct ready *r, const struct side *side)
@@ -197,9 +200,12 @@ void ready_close(struct ready *r, const struct side *side)
 void case_name(const struct test_case *c, char *out, size_t size)
 {
     const int64_t *d = c->dim;
+    const char *pass = c->pass == LATHE_FORWARD ? ""
+                       : c->deterministic       ? " deterministic backward"
+                                                : " backward";
     if (c->spec->rowwise) {
-        (void)snprintf(out, size, "%s rows=%" PRId64 "x%" PRId64 "x%" PRId64 " (%d leading) n=%" PRId64,
-                       c->spec->name, d[DIM_ROWS0], d[DIM_ROWS1], d[DIM_ROWS], c->leading, d[DIM_N]);
+        (void)snprintf(out, size, "%s%s rows=%" PRId64 "x%" PRId64 "x%" PRId64 " (%d leading) n=%" PRId64,
+                       c->spec->name, pass, d[DIM_ROWS0], d[DIM_ROWS1], d[DIM_ROWS], c->leading, d[DIM_N]);
         return;
     }
     char start[32] = "";
@@ -207,10 +213,10 @@ void case_name(const struct test_case *c, char *out, size_t size)
         (void)snprintf(start, sizeof start, " q_start=%d", c->q_start);
     }
     (void)snprintf(out, size,
-                   "%s b=%" PRId64 ",h=%" PRId64 ",h_kv=%" PRId64 ",q=%" PRId64 ",kv=%" PRId64 ",d=%" PRId64
+                   "%s%s b=%" PRId64 ",h=%" PRId64 ",h_kv=%" PRId64 ",q=%" PRId64 ",kv=%" PRId64 ",d=%" PRId64
                    ",d_v=%" PRId64 "%s%s%s%s%s seed %" PRIu64,
-                   c->spec->name, d[DIM_B], d[DIM_H], d[DIM_H_KV], d[DIM_Q], d[DIM_KV], d[DIM_D], d[DIM_D_V],
-                   start, c->skewed ? " skewed" : "", c->infinite ? " -inf" : "",
+                   c->spec->name, pass, d[DIM_B], d[DIM_H], d[DIM_H_KV], d[DIM_Q], d[DIM_KV], d[DIM_D],
+                   d[DIM_D_V], start, c->skewed ? " skewed" : "", c->infinite ? " -inf" : "",
                    c->broadcast ? " broadcast" : "", c->absent ? " absent" : "", c->seed);
 }
 
@@ -259,6 +265,13 @@ static const char *judge(const struct tensor *t, const struct tensor *expected, 
     return why;
 }
 
+/* Atomic additions of an attention's backward pass come in any order, unless it is asked to be deterministic.
+ */
+static bool repeats(const struct test_case *c)
+{
+    return c->pass == LATHE_FORWARD || c->deterministic || c->spec->rowwise;
+}
+
 static void check_outputs(const struct ready *r, const struct ready *reference, const struct test_case *c,
                           struct case_run run, const char *where, struct tally *tally)
 {
@@ -269,7 +282,7 @@ static void check_outputs(const struct ready *r, const struct ready *reference, 
             wrong = judge(&r->tensor[i], &reference->tensor[i], c, run, &tally->worst, why, sizeof why);
         }
     }
-    const char *differs = wrong ? NULL : ready_difference(r);
+    const char *differs = wrong || !repeats(c) ? NULL : ready_difference(r);
     if (differs) {
         (void)snprintf(why, sizeof why, "%s: a second launch gave other bits", differs);
         wrong = why;
@@ -292,15 +305,15 @@ static void check_run(const struct bench *bench, const struct test_case *c, cons
 {
     char where[64];
     (void)snprintf(where, sizeof where, "%s %s", lathe_dtype_text(run.dtype), layout_name(run.layout));
+    const struct side *side = c->deterministic ? &bench->strict : &bench->tested;
     struct ready ready;
     lathe_error err;
-    lathe_status status =
-        ready_open(&ready, &bench->tested, bench->spec[c->spec - spec_rows], c, data, run, &err);
+    lathe_status status = ready_open(&ready, side, bench->spec[c->spec - spec_rows], c, data, run, &err);
     if (status == LATHE_OK) {
-        status = ready_launch(&ready, &bench->tested, false, &err);
+        status = ready_launch(&ready, side, false, &err);
     }
     if (status == LATHE_OK) {
-        status = ready_launch(&ready, &bench->tested, true, &err);
+        status = ready_launch(&ready, side, true, &err);
     }
     if (status == LATHE_OK) {
         check_outputs(&ready, reference, c, run, where, tally);
@@ -310,26 +323,73 @@ static void check_run(const struct bench *bench, const struct test_case *c, cons
     } else {
         fail(tally, c, where, err.text);
     }
-    ready_close(&ready, &bench->tested);
+    ready_close(&ready, side);
+}
+
+/* The case in f64 on the host device. ready_close after a failure too. */
+static lathe_status run_reference(struct ready *r, const struct bench *bench, const struct test_case *c,
+                                  const struct case_data *data, lathe_error *err)
+{
+    const struct case_run exact = {LATHE_F64, LAYOUT_COMPACT};
+    lathe_spec *const spec = bench->spec[c->spec - spec_rows];
+    const lathe_status status = ready_open(r, &bench->reference, spec, c, data, exact, err);
+    return status == LATHE_OK ? ready_launch(r, &bench->reference, false, err) : status;
+}
+
+static double *rounded_copy(const struct tensor *result, const struct arg_row *row, const struct test_case *c)
+{
+    const lathe_dtype dtype = row->dtype == LATHE_NONE ? c->rounding : row->dtype;
+    double *copy = calloc(result->count > 0 ? (size_t)result->count : 1, sizeof *copy);
+    for (int64_t i = 0; copy && i < result->count; i++) {
+        copy[i] = dtype_round(dtype, ((const double *)(const void *)result->bytes)[i]);
+    }
+    return copy;
+}
+
+/* What a training step has kept: o and the finals, rounded as the forward kernel would. */
+static lathe_status save_results(struct case_data *data, const struct bench *bench, const struct test_case *c,
+                                 lathe_error *err)
+{
+    struct test_case forward = *c;
+    struct case_data inputs;
+    struct ready r;
+    forward.pass = LATHE_FORWARD;
+    memset(&r, 0, sizeof r);
+    if (!case_data_open(&inputs, &forward)) {
+        case_data_close(&inputs);
+        return give_up(err, LATHE_MEMORY, "out of host memory");
+    }
+    lathe_status status = run_reference(&r, bench, &forward, &inputs, err);
+    for (int i = 0; i < data->n && status == LATHE_OK; i++) {
+        for (int k = 0; k < r.n_tensors && data->row[i].role == ROLE_SAVED; k++) {
+            if (r.tensor[k].given && strcmp(r.tensor[k].row.name, data->row[i].name) == 0) {
+                data->value[i] = rounded_copy(&r.tensor[k], &data->row[i], c);
+            }
+        }
+    }
+    ready_close(&r, &bench->reference);
+    case_data_close(&inputs);
+    return status;
+}
+
+/* The reference comes first: what is saved has no values then, so it computes that anew. */
+static lathe_status prepare(struct case_data *data, struct ready *reference, const struct bench *bench,
+                            const struct test_case *c, lathe_error *err)
+{
+    if (!case_data_open(data, c)) {
+        return give_up(err, LATHE_MEMORY, "out of host memory");
+    }
+    const lathe_status status = run_reference(reference, bench, c, data, err);
+    return status == LATHE_OK && c->pass == LATHE_BACKWARD ? save_results(data, bench, c, err) : status;
 }
 
 void case_check(const struct bench *bench, const struct test_case *c, struct tally *tally)
 {
-    const struct case_run exact = {LATHE_F64, LAYOUT_COMPACT};
     struct case_data data;
     struct ready reference;
     lathe_error err;
     memset(&reference, 0, sizeof reference);
-    if (!case_data_open(&data, c)) {
-        fail(tally, c, "values", "out of host memory");
-        case_data_close(&data);
-        return;
-    }
-    lathe_status status =
-        ready_open(&reference, &bench->reference, bench->spec[c->spec - spec_rows], c, &data, exact, &err);
-    if (status == LATHE_OK) {
-        status = ready_launch(&reference, &bench->reference, false, &err);
-    }
+    const lathe_status status = prepare(&data, &reference, bench, c, &err);
     if (status != LATHE_OK) {
         fail(tally, c, "reference", err.text);
     }

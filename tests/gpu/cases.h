@@ -30,14 +30,17 @@ enum dim {
     DIM_COUNT
 };
 
-enum { CASE_DIMS = 5, SPEC_ARGS = 8, CASE_ARGS = 12, CASE_RUNS = 10 };
+enum { CASE_DIMS = 5, SPEC_ARGS = 8, CASE_ARGS = 24, CASE_RUNS = 10 };
 
 enum role {
-    ROLE_TENSOR, /* read, of the problem's dtype: q k v x */
-    ROLE_RESULT, /* written, of the problem's dtype: o y */
-    ROLE_FINAL,  /* written, f32, optional: lse and its kind */
-    ROLE_INPUT,  /* read: a tensor that the spec declares */
-    ROLE_SCALAR  /* read from host memory */
+    ROLE_TENSOR,   /* read, of the problem's dtype: q k v x, do dy */
+    ROLE_RESULT,   /* written, of the problem's dtype: o y, dq dk dv dx */
+    ROLE_FINAL,    /* written, f32, optional: lse and its kind */
+    ROLE_INPUT,    /* read: a tensor that the spec declares */
+    ROLE_SCALAR,   /* read from host memory */
+    ROLE_SAVED,    /* backward: read, optional: a result of the forward pass */
+    ROLE_SEED,     /* backward: read, f32, optional: the gradient of a final */
+    ROLE_GRADIENT, /* backward: written, f32, optional: the gradient of an input */
 };
 
 enum fill {
@@ -48,7 +51,7 @@ enum fill {
 };
 
 struct arg_row {
-    const char *name;
+    char name[16];
     enum role role;
     lathe_dtype dtype; /* NONE: the problem's, or for an input "float": the problem's or f32 */
     const char *dims;  /* "b h q d"; a number is a fixed size */
@@ -57,6 +60,7 @@ struct arg_row {
     double high;
     bool may_be_infinite; /* -inf is a meaningful value: a bias on scores */
     bool optional;
+    bool grad; /* declared with grad = true */
 };
 
 struct spec_row {
@@ -71,8 +75,9 @@ struct spec_row {
 extern const struct spec_row spec_rows[];
 extern const int spec_row_count;
 const struct spec_row *spec_find(const char *name); /* NULL where there is none */
-/* Arguments of a spec: those of its kind, then its own. Returns how many; at most CASE_ARGS. */
-int spec_arguments(const struct spec_row *spec, struct arg_row *out);
+/* Arguments of a pass of a spec: those of its kind, its own, seeds and gradients. Returns how many; at most
+   CASE_ARGS. */
+int spec_arguments(const struct spec_row *spec, lathe_pass pass, struct arg_row *out);
 
 enum layout {
     LAYOUT_COMPACT,    /* exact allocation: compute-sanitizer sees a read past the end */
@@ -91,6 +96,8 @@ struct case_run {
 
 struct test_case {
     const struct spec_row *spec;
+    lathe_pass pass;
+    bool deterministic; /* backward: the same bits from both launches */
     int64_t dim[DIM_COUNT];
     int leading; /* rowwise: leading dims, 1 to 3 */
     uint64_t seed;
@@ -153,6 +160,7 @@ struct side { /* one context with memory and a stream of its own kind */
 
 struct bench { /* what the cases of one thread share */
     struct side tested;
+    struct side strict;      /* the same device with options.deterministic */
     struct side reference;   /* the host device on host memory */
     lathe_spec *const *spec; /* by row of spec_rows */
 };
@@ -162,7 +170,8 @@ struct case_data { /* the arguments of a case and their values; NULL for outputs
     struct arg_row row[CASE_ARGS];
     double *value[CASE_ARGS];
 };
-bool case_data_open(struct case_data *data, const struct test_case *c); /* false: out of memory */
+/* False: out of memory. What is saved of a forward pass has no values yet: case.c computes them. */
+bool case_data_open(struct case_data *data, const struct test_case *c);
 void case_data_close(struct case_data *data);
 
 /* One run of a case with its memory in place, ready to launch. */
@@ -180,7 +189,8 @@ struct ready {
    lathe_kernel_get, or MEMORY with err filled. ready_close after a failure too. */
 lathe_status ready_place(struct ready *r, const struct side *side, const struct test_case *c,
                          const struct case_data *data, struct case_run run, lathe_error *err);
-lathe_status ready_kernel(struct ready *r, const struct side *side, lathe_spec *spec, lathe_error *err);
+lathe_status ready_kernel(struct ready *r, const struct side *side, lathe_spec *spec, lathe_pass pass,
+                          lathe_error *err);
 lathe_status ready_open(struct ready *r, const struct side *side, lathe_spec *spec, const struct test_case *c,
                         const struct case_data *data, struct case_run run, lathe_error *err);
 /* Poison outputs and workspace, launch, wait, and fetch the outputs into bytes, or into again. */

@@ -54,6 +54,7 @@ static void *worker(void *argument)
     struct bench bench = *work->shared;
     const bool bound = device_bind(bench.tested.device);
     bench.tested.stream = device_stream_new(bench.tested.device);
+    bench.strict.stream = bench.tested.stream;
     for (int i = take(work); i >= 0; i = take(work)) {
         struct tally tally;
         memset(&tally, 0, sizeof tally);

@@ -142,6 +142,7 @@ static int run_all(const struct device *device, const struct device *host, const
         cache = folder;
     }
     const bool good = side_open(&bench.tested, device, cache ? cache : "", NULL, NULL, &err) &&
+                      side_open_with(&bench.strict, device, cache ? cache : "", NULL, NULL, true, &err) &&
                       side_open(&bench.reference, host, "", NULL, NULL, &err) && load_specs(spec, &err);
     bench.spec = spec;
     if (good) {
@@ -156,6 +157,7 @@ static int run_all(const struct device *device, const struct device *host, const
         lathe_spec_destroy(spec[i]);
     }
     side_close(&bench.tested);
+    side_close(&bench.strict);
     side_close(&bench.reference);
     if (*folder) {
         folder_remove(folder);

@@ -4,6 +4,7 @@
  */
 #include "cases.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* `loose`, for logits of deviation 40: softcap's hardware tanh is off by 2^-11 of 30, and the mods of rope
@@ -11,11 +12,11 @@
 const struct spec_row spec_rows[] = {
 #define FINAL(name)                                                                                          \
     {                                                                                                        \
-        name, ROLE_FINAL, LATHE_F32, "b h q", FILL_NORMAL, 0.0, 0.0, false, true                             \
+        name, ROLE_FINAL, LATHE_F32, "b h q", FILL_NORMAL, 0.0, 0.0, false, true, false                      \
     }
 #define STAT(name)                                                                                           \
     {                                                                                                        \
-        name, ROLE_FINAL, LATHE_F32, "rows0 rows1 rows", FILL_NORMAL, 0.0, 0.0, false, true                  \
+        name, ROLE_FINAL, LATHE_F32, "rows0 rows1 rows", FILL_NORMAL, 0.0, 0.0, false, true, false           \
     }
     {"full", false, false, 1.0, 1, {FINAL("lse")}},
     {"causal", false, false, 1.0, 1, {FINAL("lse")}},
@@ -25,33 +26,33 @@ const struct spec_row spec_rows[] = {
      false,
      1.0,
      2,
-     {FINAL("lse"), {"window", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 1.0, 100.0, false, true}}},
+     {FINAL("lse"), {"window", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 1.0, 100.0, false, true, false}}},
     {"prefix_lm",
      false,
      false,
      1.0,
      2,
-     {FINAL("lse"), {"prefix", ROLE_INPUT, LATHE_I32, "b", FILL_PREFIX, 0.0, 0.0, false, false}}},
+     {FINAL("lse"), {"prefix", ROLE_INPUT, LATHE_I32, "b", FILL_PREFIX, 0.0, 0.0, false, false, false}}},
     {"document",
      false,
      true,
      1.0,
      2,
-     {FINAL("lse"), {"doc", ROLE_INPUT, LATHE_I32, "b kv", FILL_DOCUMENT, 0.0, 0.0, false, false}}},
+     {FINAL("lse"), {"doc", ROLE_INPUT, LATHE_I32, "b kv", FILL_DOCUMENT, 0.0, 0.0, false, false, false}}},
     {"softcap", false, false, 8.0, 1, {FINAL("lse")}},
     {"relative_bias",
      false,
      false,
      1.0,
      2,
-     {FINAL("lse"), {"table", ROLE_INPUT, LATHE_F32, "h 32", FILL_NORMAL, 0.0, 1.0, true, false}}},
+     {FINAL("lse"), {"table", ROLE_INPUT, LATHE_F32, "h 32", FILL_NORMAL, 0.0, 1.0, true, false, true}}},
     {"sigmoid",
      false,
      false,
      1.0,
      1,
-     {{"bias", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, -2.0, 1.0, true, true}}},
-    {"relu", false, false, 1.0, 0, {{0}}},
+     {{"bias", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, -2.0, 1.0, true, true, true}}},
+    {"relu", false, false, 1.0, 0, {{.name = ""}}},
     {"retention", false, false, 1.0, 1, {FINAL("n")}},
     {"softmax_one", false, false, 1.0, 1, {FINAL("lse")}},
     {"sinks",
@@ -59,7 +60,7 @@ const struct spec_row spec_rows[] = {
      false,
      1.0,
      2,
-     {FINAL("lse"), {"sink", ROLE_INPUT, LATHE_F32, "h", FILL_NORMAL, 0.0, 2.0, true, false}}},
+     {FINAL("lse"), {"sink", ROLE_INPUT, LATHE_F32, "h", FILL_NORMAL, 0.0, 2.0, true, false, true}}},
     {"rope", false, false, 30.0, 1, {FINAL("lse")}},
     {"qk_norm",
      false,
@@ -67,10 +68,10 @@ const struct spec_row spec_rows[] = {
      1.0,
      3,
      {FINAL("lse"),
-      {"q_gain", ROLE_INPUT, LATHE_F32, "d", FILL_NORMAL, 1.0, 0.3, false, false},
-      {"k_gain", ROLE_INPUT, LATHE_F32, "d", FILL_NORMAL, 1.0, 0.3, false, false}}},
+      {"q_gain", ROLE_INPUT, LATHE_F32, "d", FILL_NORMAL, 1.0, 0.3, false, false, true},
+      {"k_gain", ROLE_INPUT, LATHE_F32, "d", FILL_NORMAL, 1.0, 0.3, false, false, true}}},
 
-    {"softmax", true, false, 1.0, 0, {{0}}},
+    {"softmax", true, false, 1.0, 0, {{.name = ""}}},
     {"log_softmax", true, false, 1.0, 1, {STAT("lse")}},
     {"rms_norm",
      true,
@@ -78,9 +79,9 @@ const struct spec_row spec_rows[] = {
      1.0,
      4,
      {STAT("rstd"),
-      {"offset", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 0.5, 0.5, false, true},
-      {"weight", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 1.0, 0.3, false, false},
-      {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true}}},
+      {"offset", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 0.5, 0.5, false, true, false},
+      {"weight", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 1.0, 0.3, false, false, true},
+      {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
     {"layer_norm",
      true,
      false,
@@ -88,9 +89,9 @@ const struct spec_row spec_rows[] = {
      5,
      {STAT("mean"),
       STAT("rstd"),
-      {"weight", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 1.0, 0.3, false, false},
-      {"bias", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 0.0, 1.0, false, false},
-      {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true}}},
+      {"weight", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 1.0, 0.3, false, false, true},
+      {"bias", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 0.0, 1.0, false, false, true},
+      {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
 #undef FINAL
 #undef STAT
 };
@@ -107,21 +108,81 @@ const struct spec_row *spec_find(const char *name)
 }
 
 static const struct arg_row ATTENTION[] = {
-    {"q", ROLE_TENSOR, LATHE_NONE, "b h q d", FILL_NORMAL, 0.0, 1.0, false, false},
-    {"k", ROLE_TENSOR, LATHE_NONE, "b h_kv kv d", FILL_NORMAL, 0.0, 1.0, false, false},
-    {"v", ROLE_TENSOR, LATHE_NONE, "b h_kv kv d_v", FILL_NORMAL, 0.0, 1.0, false, false},
-    {"o", ROLE_RESULT, LATHE_NONE, "b h q d_v", FILL_NORMAL, 0.0, 0.0, false, false},
+    {"q", ROLE_TENSOR, LATHE_NONE, "b h q d", FILL_NORMAL, 0.0, 1.0, false, false, false},
+    {"k", ROLE_TENSOR, LATHE_NONE, "b h_kv kv d", FILL_NORMAL, 0.0, 1.0, false, false, false},
+    {"v", ROLE_TENSOR, LATHE_NONE, "b h_kv kv d_v", FILL_NORMAL, 0.0, 1.0, false, false, false},
+    {"o", ROLE_RESULT, LATHE_NONE, "b h q d_v", FILL_NORMAL, 0.0, 0.0, false, false, false},
 };
 static const struct arg_row ROWWISE[] = {
-    {"x", ROLE_TENSOR, LATHE_NONE, "rows0 rows1 rows n", FILL_NORMAL, 0.5, 2.0, false, false},
-    {"y", ROLE_RESULT, LATHE_NONE, "rows0 rows1 rows n", FILL_NORMAL, 0.0, 0.0, false, false},
+    {"x", ROLE_TENSOR, LATHE_NONE, "rows0 rows1 rows n", FILL_NORMAL, 0.5, 2.0, false, false, false},
+    {"y", ROLE_RESULT, LATHE_NONE, "rows0 rows1 rows n", FILL_NORMAL, 0.0, 0.0, false, false, false},
 };
 
-int spec_arguments(const struct spec_row *spec, struct arg_row *out)
+static int forward_arguments(const struct spec_row *spec, struct arg_row *out)
 {
     const struct arg_row *common = spec->rowwise ? ROWWISE : ATTENTION;
     const int n = spec->rowwise ? 2 : 4;
     memcpy(out, common, (size_t)n * sizeof *out);
     memcpy(out + n, spec->arg, (size_t)spec->n_args * sizeof *out);
     return n + spec->n_args;
+}
+
+/* What the forward pass reads and writes, as the backward pass sees it. */
+static void turn(struct arg_row *row)
+{
+    if (row->role == ROLE_RESULT || row->role == ROLE_FINAL) {
+        row->role = ROLE_SAVED;
+        row->optional = true;
+    }
+}
+
+static int add_gradients(const struct arg_row *forward, int n, struct arg_row *out)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        struct arg_row row = forward[i];
+        const bool scaled = row.role == ROLE_RESULT || row.role == ROLE_FINAL; /* a seed: normal values */
+        switch (row.role) {
+        case ROLE_RESULT:
+            row.role = ROLE_TENSOR;
+            break;
+        case ROLE_FINAL:
+            row.role = ROLE_SEED;
+            break;
+        case ROLE_TENSOR:
+            row.role = ROLE_RESULT;
+            break;
+        default:
+            row.role = ROLE_GRADIENT;
+            row.dtype = LATHE_F32;
+            break;
+        }
+        if (row.role == ROLE_GRADIENT && !row.grad) {
+            continue;
+        }
+        (void)snprintf(row.name, sizeof row.name, "d%s", forward[i].name);
+        row.low = 0.0;
+        row.high = scaled ? 1.0 : 0.0;
+        out[count++] = row;
+    }
+    return count;
+}
+
+int spec_arguments(const struct spec_row *spec, lathe_pass pass, struct arg_row *out)
+{
+    struct arg_row forward[CASE_ARGS];
+    const int n = forward_arguments(spec, forward);
+    const bool rowwise_backward = pass == LATHE_BACKWARD && spec->rowwise;
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        if (rowwise_backward && forward[i].role == ROLE_RESULT) {
+            continue; /* y is not read */
+        }
+        out[count] = forward[i];
+        if (pass == LATHE_BACKWARD) {
+            turn(&out[count]);
+        }
+        count++;
+    }
+    return pass == LATHE_BACKWARD ? count + add_gradients(forward, n, out + count) : count;
 }

@@ -72,7 +72,7 @@ bool opened_kernel(struct opened *o, const struct side *side, lathe_error *err)
 {
     o->side = *side;
     return lathe_spec_load(&o->spec, o->test.spec->name, err) == LATHE_OK &&
-           ready_kernel(&o->ready, side, o->spec, err) == LATHE_OK;
+           ready_kernel(&o->ready, side, o->spec, LATHE_FORWARD, err) == LATHE_OK;
 }
 
 bool opened_open(struct opened *o, const struct side *side, const char *spec, lathe_dtype dtype,
@@ -84,7 +84,14 @@ bool opened_open(struct opened *o, const struct side *side, const char *spec, la
 bool side_open(struct side *side, const struct device *device, const char *cache, lathe_log_fn *log,
                void *user, lathe_error *err)
 {
+    return side_open_with(side, device, cache, log, user, false, err);
+}
+
+bool side_open_with(struct side *side, const struct device *device, const char *cache, lathe_log_fn *log,
+                    void *user, bool deterministic, lathe_error *err)
+{
     lathe_options options = LATHE_OPTIONS_INIT;
+    options.deterministic = deterministic;
     options.device = device_ordinal(device);
     options.cache_dir = cache;
     options.log = log;

@@ -161,7 +161,7 @@ double dtype_get(lathe_dtype dtype, const void *data, int64_t element)
 
 bool tensor_is_output(const struct tensor *t)
 {
-    return t->row.role == ROLE_RESULT || t->row.role == ROLE_FINAL;
+    return t->row.role == ROLE_RESULT || t->row.role == ROLE_FINAL || t->row.role == ROLE_GRADIENT;
 }
 
 static int64_t dim_size(const char *word, size_t length, const struct test_case *c)
@@ -196,7 +196,7 @@ void tensor_shape(struct tensor *t, const struct arg_row *row, const struct test
     }
     const bool wide = t->ndim > 1 && t->shape[0] > 1 && !tensor_is_output(t);
     t->broadcast = c->broadcast && wide && strcmp(row->name, "q") != 0 && strcmp(row->name, "x") != 0;
-    t->given = !(c->absent && row->optional);
+    t->given = !(c->absent && row->optional) && !(row->role == ROLE_SEED && c->seed % 2 == 0);
 }
 
 /* ---- values -------------------------------------------------------------------------------------- */
@@ -271,7 +271,7 @@ const char *layout_name(enum layout layout)
 
 static bool unit_last(const struct tensor *t)
 {
-    return t->row.role == ROLE_TENSOR || t->row.role == ROLE_RESULT;
+    return t->row.dtype == LATHE_NONE && t->row.role != ROLE_INPUT;
 }
 
 /* order[0] is the outermost dim in memory. */
