@@ -70,6 +70,8 @@ static void print_plan(const struct ir *ir, const struct plan *plan)
                "registers\n",
                plan->threads, plan->rows_per_block, plan->vector, plan->per_thread);
     printf("  shared memory %d bytes\n  reason        %s\n", plan->smem_bytes, plan->reason);
+    if (plan->rows[0])
+        printf("  rows          %s\n", plan->rows);
 }
 
 static void print_source(const struct source *s, const struct problem *p)

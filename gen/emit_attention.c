@@ -8,21 +8,29 @@
 #define ELEMENT_ARGS                                                                                         \
     "const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t"
 
+struct step { /* what happens to a row in a tile */
+    struct ir_fn fn;
+    struct schedule s;
+    struct field_set tile;
+};
+
 struct attention {
     struct emitter *e;
-    struct schedule s;
+    struct step exact;
+    struct step kept; /* the running maximum stays */
+    bool keeps;       /* there is such a step, and the template wants it */
     struct field_set head;
     struct field_set row;
     struct field_set col;
-    struct field_set tile;
     struct tile_map map;
 };
 
 /* ---- what stands in which struct ------------------------------------------------------------- */
 
-static int all_roots(const struct ir *w, int *root)
+static int all_roots(const struct attention *a, int *root)
 {
-    const struct ir_fn *fn[] = {&w->mask, &w->bounds, &w->online, &w->epilogue};
+    const struct ir *w = a->e->w;
+    const struct ir_fn *fn[] = {&w->mask, &w->bounds, &w->online, &w->epilogue, &a->kept.fn};
     int n = 0;
     for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
         for (int i = 0; i < fn[f]->n_roots; i++)
@@ -48,25 +56,30 @@ static void drop_corner_values(const struct ir *w, struct field_set *set)
     set->n = n;
 }
 
+static bool collect_tile(struct emitter *e, struct step *step)
+{
+    step->tile = (struct field_set){.type = "tile", .object = "t"};
+    bool ok = fields_collect(e, &step->tile, CLASS_DYNAMIC, step->fn.root, step->fn.n_roots);
+    for (int i = 0; i < step->s.n_reductions; i++) /* later passes and next() need them */
+        ok &= field_add(&step->tile, step->s.reduction[i]);
+    for (int i = 1; i < step->fn.n_roots; i++) /* also where they are not dynamic */
+        ok &= field_add(&step->tile, step->fn.root[i]);
+    return ok;
+}
+
 static bool collect_structs(struct attention *a)
 {
-    int root[4 * MAX_ROOTS];
-    int n = all_roots(a->e->w, root);
+    int root[5 * MAX_ROOTS];
+    int n = all_roots(a, root);
     a->head = (struct field_set){.type = "head", .object = "h"};
     a->row = (struct field_set){.type = "row", .object = "r"};
     a->col = (struct field_set){.type = "col", .object = "c"};
-    a->tile = (struct field_set){.type = "tile", .object = "t"};
     bool ok = fields_collect(a->e, &a->head, CLASS_HEAD, root, n);
     ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->bounds.root, a->e->w->bounds.n_roots);
     drop_corner_values(a->e->w, &a->head);
     ok &= fields_collect(a->e, &a->row, CLASS_ROW, root, n);
     ok &= fields_collect(a->e, &a->col, CLASS_COL, root, n);
-    ok &= fields_collect(a->e, &a->tile, CLASS_DYNAMIC, a->e->w->online.root, a->e->w->online.n_roots);
-    for (int i = 0; i < a->s.n_reductions; i++) /* later passes and next() need them */
-        ok &= field_add(&a->tile, a->s.reduction[i]);
-    for (int i = 1; i < a->e->w->online.n_roots; i++) /* also where they are not dynamic */
-        ok &= field_add(&a->tile, a->e->w->online.root[i]);
-    return ok;
+    return ok && collect_tile(a->e, &a->exact) && (!a->keeps || collect_tile(a->e, &a->kept));
 }
 
 /* Names that hold wherever head, row and column are at hand. */
@@ -145,13 +158,14 @@ static void name_distances(struct emitter *e)
 static void emit_diag(struct attention *a)
 {
     char text[128];
-    text_add(a->e->out, "    static constexpr bool DIAG = %s;\n", a->s.diag >= 0 ? "true" : "false");
+    text_add(a->e->out, "    static constexpr bool DIAG = %s;\n", a->exact.s.diag >= 0 ? "true" : "false");
     text_add(a->e->out, "    DEV float make_diag(" AT_PAIR ", int delta)\n    {\n");
-    if (a->s.diag >= 0) {
+    if (a->exact.s.diag >= 0) {
         name_static(a, false, false);
         name_distances(a->e);
-        emit_values(a->e, &a->s.diag, 1);
-        text_add(a->e->out, "        return %s;\n    }\n\n", node_text(a->e, a->s.diag, text, sizeof text));
+        emit_values(a->e, &a->exact.s.diag, 1);
+        text_add(a->e->out, "        return %s;\n    }\n\n",
+                 node_text(a->e, a->exact.s.diag, text, sizeof text));
     } else {
         text_add(a->e->out, "        return 0.0f;\n    }\n\n");
     }
@@ -222,33 +236,33 @@ static void emit_state(struct attention *a)
     text_add(out, "    struct state {\n");
     for (int k = 0; k < w->n_states; k++)
         text_add(out, "        float s%d; // %s%s\n", k, w->state[k].name,
-                 a->s.state_lazy[k] ? ", a part per thread" : "");
+                 a->exact.s.state_lazy[k] ? ", a part per thread" : "");
     text_add(out, "    };\n    DEV state init(bool leader)\n    {\n        state s;\n");
     for (int k = 0; k < w->n_states; k++) {
         char value[64];
         float_text(w->state[k].init, value, sizeof value);
-        text_add(out, "        s.s%d = %s%s;\n", k, a->s.state_lazy[k] ? "!leader ? 0.0f : " : "", value);
+        text_add(out, "        s.s%d = %s%s;\n", k, a->exact.s.state_lazy[k] ? "!leader ? 0.0f : " : "",
+                 value);
     }
     text_add(out, "        return s;\n    }\n");
-    fields_declare(a->e, &a->tile, "");
 }
 
-static void emit_reductions(struct attention *a)
+static void emit_reductions(struct attention *a, const struct step *step)
 {
     struct text_buf *out = a->e->out;
-    int n = a->s.n_reductions;
+    int n = step->s.n_reductions;
     text_add(
         out,
         "    static constexpr int PASSES = %d, REDUCTIONS = %d;\n    static constexpr int REDUCE_PASS[] = {",
-        a->s.passes, n);
+        step->s.passes, n);
     for (int i = 0; i < n; i++)
-        text_add(out, "%s%d", i ? ", " : "", a->s.pass[i]);
+        text_add(out, "%s%d", i ? ", " : "", step->s.pass[i]);
     text_add(out, "%s};\n    static constexpr int REDUCE_OP[] = {", n ? "" : "-1");
     for (int i = 0; i < n; i++)
-        text_add(out, "%s%s", i ? ", " : "", reduction_name(a->e->w->node[a->s.reduction[i]].op));
+        text_add(out, "%s%s", i ? ", " : "", reduction_name(a->e->w->node[step->s.reduction[i]].op));
     text_add(out, "%s};\n    static constexpr bool REDUCE_LAZY[] = {", n ? "" : "RED_SUM");
     for (int i = 0; i < n; i++)
-        text_add(out, "%s%s", i ? ", " : "", yes(a->s.lazy[i]));
+        text_add(out, "%s%s", i ? ", " : "", yes(step->s.lazy[i]));
     text_add(out, "%s};\n", n ? "" : "false");
 }
 
@@ -259,100 +273,137 @@ static int field_pass(const struct attention *a, int node)
 }
 
 /* begin (pass -1) and update<P>: the fields that become known there. */
-static void emit_fields_of_pass(struct attention *a, int pass)
+static void emit_fields_of_pass(struct attention *a, const struct step *step, int pass)
 {
     bool only[MAX_FIELDS];
-    for (int i = 0; i < a->tile.n; i++)
-        only[i] = field_pass(a, a->tile.node[i]) == pass;
+    for (int i = 0; i < step->tile.n; i++)
+        only[i] = field_pass(a, step->tile.node[i]) == pass;
     name_static(a, true, false);
     name_states(a);
-    for (int i = 0; i < a->tile.n; i++)
-        if (field_pass(a, a->tile.node[i]) < pass)
-            scope_set(a->e, a->tile.node[i], "t.f%d", i);
-    for (int i = 0; i < a->s.n_reductions; i++)
-        if (a->s.pass[i] == pass)
-            scope_set(a->e, a->s.reduction[i], "red[%d]", i);
-    fields_assign(a->e, &a->tile, only);
+    for (int i = 0; i < step->tile.n; i++)
+        if (field_pass(a, step->tile.node[i]) < pass)
+            scope_set(a->e, step->tile.node[i], "t.f%d", i);
+    for (int i = 0; i < step->s.n_reductions; i++)
+        if (step->s.pass[i] == pass)
+            scope_set(a->e, step->s.reduction[i], "red[%d]", i);
+    fields_assign(a->e, &step->tile, only);
 }
 
-static void emit_row_functions(struct attention *a)
+static void emit_row_functions(struct attention *a, const struct step *step)
 {
     struct text_buf *out = a->e->out;
     text_add(out, "    DEV void begin(tile &t, const state &s, " AT_PAIR ", const row &r)\n    {\n");
-    emit_fields_of_pass(a, -1);
+    emit_fields_of_pass(a, step, -1);
     text_add(out,
              "    }\n    template <int P> DEV void update(tile &t, const state &s, const float *red, " AT_PAIR
              ", const row &r)\n    {\n");
-    for (int p = 0; p < a->s.passes; p++) {
+    for (int p = 0; p < step->s.passes; p++) {
         text_add(out, "        if constexpr (P == %d) {\n", p);
-        emit_fields_of_pass(a, p);
+        emit_fields_of_pass(a, step, p);
         text_add(out, "        }\n");
     }
     text_add(out, "    }\n");
 }
 
 /* Row values are fields of the tile; what an element holds has the name e. */
-static void name_element(struct attention *a, int held, bool with_diag)
+static void name_element(struct attention *a, const struct step *step, int held, bool with_diag)
 {
     name_static(a, true, true);
-    fields_name(a->e, &a->tile);
-    if (with_diag && a->s.diag >= 0)
-        scope_set(a->e, a->s.diag, "diag");
+    fields_name(a->e, &step->tile);
+    if (with_diag && step->s.diag >= 0)
+        scope_set(a->e, step->s.diag, "diag");
     if (held >= 0)
         scope_set(a->e, held, "e");
 }
 
-static void emit_element(struct attention *a)
+static void emit_element(struct attention *a, const struct step *step)
 {
     struct emitter *e = a->e;
     int product = ir_param(e->w, PARAM_QK, (struct ir_at){0, 0});
     char text[128];
     text_add(e->out, "    template <int P> DEV float element(float e, " ELEMENT_ARGS ")\n    {\n");
-    for (int p = 0; p < a->s.passes; p++) {
-        int held = p == 0 ? product : p <= a->s.store_pass ? a->s.carry : a->s.weight;
-        int gives = p < a->s.store_pass ? a->s.carry : a->s.weight;
+    for (int p = 0; p < step->s.passes; p++) {
+        int held = p == 0 ? product : p <= step->s.store_pass ? step->s.carry : step->s.weight;
+        int gives = p < step->s.store_pass ? step->s.carry : step->s.weight;
         if (held == gives)
             continue;
         text_add(e->out, "        if constexpr (P == %d) {\n", p);
-        name_element(a, held, p == 0);
+        name_element(a, step, held, p == 0);
         emit_values(e, &gives, 1);
         text_add(e->out, "        return %s;\n        }\n", node_text(e, gives, text, sizeof text));
     }
     text_add(e->out, "        return e;\n    }\n    template <int R> DEV float operand(float e, " ELEMENT_ARGS
                      ")\n    {\n");
-    for (int i = 0; i < a->s.n_reductions; i++) {
-        int operand = e->w->node[a->s.reduction[i]].arg[0];
+    for (int i = 0; i < step->s.n_reductions; i++) {
+        int operand = e->w->node[step->s.reduction[i]].arg[0];
         text_add(e->out, "        if constexpr (R == %d) {\n", i);
-        name_element(a, a->s.pass[i] >= a->s.store_pass ? a->s.weight : a->s.carry, a->s.pass[i] == 0);
+        name_element(a, step, step->s.pass[i] >= step->s.store_pass ? step->s.weight : step->s.carry,
+                     step->s.pass[i] == 0);
         emit_values(e, &operand, 1);
         text_add(e->out, "        return %s;\n        }\n", node_text(e, operand, text, sizeof text));
     }
     text_add(e->out, "        return e;\n    }\n");
 }
 
-static int tile_field(const struct attention *a, int node)
+static int tile_field(const struct step *step, int node)
 {
-    for (int i = 0; i < a->tile.n; i++)
-        if (a->tile.node[i] == node)
+    for (int i = 0; i < step->tile.n; i++)
+        if (step->tile.node[i] == node)
             return i;
     return -1;
 }
 
-static void emit_next(struct attention *a)
+static void emit_next(struct attention *a, const struct step *step)
 {
     const struct ir *w = a->e->w;
     struct text_buf *out = a->e->out;
-    const struct ir_node *scale = &w->node[w->online.root[1]];
+    const struct ir_node *scale = &w->node[step->fn.root[1]];
     text_add(out, "    static constexpr bool RESCALE = %s;\n",
              yes(!(scale->op == OP_CONST && scale->value == 1)));
     text_add(out, "    DEV float o_scale(const tile &t) { return t.f%d; }\n",
-             tile_field(a, w->online.root[1]));
+             tile_field(step, step->fn.root[1]));
     text_add(out, "    DEV void next(state &s, const tile &t)\n    {\n");
     for (int k = 0; k < w->n_states; k++)
-        text_add(out, "        s.s%d = t.f%d;\n", k, tile_field(a, w->online.root[2 + k]));
-    text_add(out, "    }\n    template <class SUM4> DEV void join(state &s, const SUM4 &sum4)\n    {\n");
-    for (int k = 0; k < w->n_states; k++)
-        if (a->s.state_lazy[k])
+        text_add(out, "        s.s%d = t.f%d;\n", k, tile_field(step, step->fn.root[2 + k]));
+    text_add(out, "    }\n");
+}
+
+static void emit_step(struct attention *a, const struct step *step)
+{
+    fields_declare(a->e, &step->tile, "");
+    emit_reductions(a, step);
+    emit_row_functions(a, step);
+    emit_element(a, step);
+    emit_next(a, step);
+}
+
+/* Weights in their 16 bits, and o, which gathers them times v, stay finite below this sum. */
+static const char *watch_limit(const struct attention *a)
+{
+    return a->e->problem->dtype == LATHE_F16 ? "0x1p14f" : "0x1p80f";
+}
+
+static void emit_kept(struct attention *a)
+{
+    const struct pivot *p = &a->e->w->pivot;
+    struct text_buf *out = a->e->out;
+    text_add(out, "    static constexpr bool KEEPS = %s;\n", yes(a->keeps));
+    if (!a->keeps)
+        return;
+    text_add(out, "    struct kept { // a tile in which %s stays as it is\n", a->e->w->state[p->state].name);
+    emit_step(a, &a->kept);
+    text_add(out,
+             "    DEV bool serves(const tile &t, const state &s) { return t.f%d < %s && s.s%d > -0x1p120f; "
+             "}\n    };\n",
+             tile_field(&a->kept, p->watch), watch_limit(a), p->state);
+}
+
+static void emit_join(struct attention *a)
+{
+    struct text_buf *out = a->e->out;
+    text_add(out, "    template <class SUM4> DEV void join(state &s, const SUM4 &sum4)\n    {\n");
+    for (int k = 0; k < a->e->w->n_states; k++)
+        if (a->exact.s.state_lazy[k])
             text_add(out, "        s.s%d = sum4(s.s%d);\n", k, k);
     text_add(out, "    }\n");
 }
@@ -389,6 +440,23 @@ static void emit_finish(struct attention *a, const double *empty)
     text_add(e->out, "    }\n");
 }
 
+/* The kept step is worth its text where one pass gives the weights and the sum that is watched. */
+static bool make_steps(struct attention *a, const struct plan *plan)
+{
+    struct ir *w = a->e->w;
+    if (!schedule_online(w, &a->exact.s))
+        return false;
+    a->exact.fn = w->online;
+    a->keeps = plan->optimistic && w->pivot.path == ROWS_LAZY && w->pivot.watch >= 0 &&
+               schedule_kept(w, &a->kept.s) && a->kept.s.passes == 1;
+    for (int k = 0; a->keeps && k < w->n_states; k++)
+        a->keeps = a->kept.s.state_lazy[k] == a->exact.s.state_lazy[k];
+    if (a->keeps)
+        a->kept.fn = w->pivot.kept;
+    a->kept.s.diag = a->exact.s.diag;
+    return true;
+}
+
 bool emit_attention(struct emitter *e, const struct plan *plan, struct source *out)
 {
     static const char *const mod_type[] = {"query_mod", "key_mod", "value_mod", "output_mod"};
@@ -396,7 +464,7 @@ bool emit_attention(struct emitter *e, const struct plan *plan, struct source *o
     bool moved[MOD_COUNT];
     double empty[MAX_STATE];
     host_empty_finals(e->spec, empty); /* the same for every problem, as on the host */
-    if (!schedule_online(e->w, &a.s) || !collect_structs(&a))
+    if (!make_steps(&a, plan) || !collect_structs(&a))
         return false;
     find_map(&a);
     emit_inputs_struct(e);
@@ -407,10 +475,9 @@ bool emit_attention(struct emitter *e, const struct plan *plan, struct source *o
     emit_mask(&a);
     emit_classify(&a);
     emit_state(&a);
-    emit_reductions(&a);
-    emit_row_functions(&a);
-    emit_element(&a);
-    emit_next(&a);
+    emit_step(&a, &a.exact);
+    emit_kept(&a);
+    emit_join(&a);
     emit_finish(&a, empty);
     for (int m = 0; m < MOD_COUNT; m++)
         emit_mod_struct(e, (enum mod)m, mod_type[m], moved[m]);

@@ -182,6 +182,22 @@ struct scale_name { /* a row state or a final */
     double init; /* states only */
 };
 
+/* How the row state of a lowered online function goes from tile to tile: pivot.c. */
+enum row_path {
+    ROWS_EXACT,     /* every tile as online_fwd says */
+    ROWS_STATELESS, /* there is none: weights by element */
+    ROWS_BOUNDED,   /* scores are bounded: a constant takes the place of the running maximum */
+    ROWS_LAZY       /* the running maximum may stay where it is: raised only when it grew by much */
+};
+struct pivot {
+    enum row_path path;
+    int state;         /* LAZY: which row state is the maximum */
+    struct ir_fn kept; /* LAZY: online_fwd for a tile in which the maximum stays; roots as there */
+    int watch;         /* LAZY: the row sum of the weights in `kept`: a node, or -1 */
+    double low, high;  /* BOUNDED: of the scores */
+    char why[160];     /* EXACT: what speaks against the others; LAZY: against BOUNDED */
+};
+
 struct ir {
     enum kind kind;
     char name[NAME_MAX_BYTES]; /* from the file name: "causal" */
@@ -213,6 +229,8 @@ struct ir {
 
     /* rowwise: root 0: y; then the row statistics (span Q); from PARAM_ROWX */
     struct ir_fn row;
+
+    struct pivot pivot; /* of a lowered spec */
 
     int n_nodes;
     int capacity;
@@ -432,11 +450,14 @@ struct plan {
     bool dynamic;     /* they take them as they get done, from a counter in the workspace */
     int q_stages;     /* with tma: tiles of Q that a warpgroup has room for */
     bool own_o;       /* with tma: o has a place in shared memory that is not Q's */
+    bool optimistic;  /* attention: whole tiles try the running maximum at hand first, where the online
+                         function allows it */
     bool bound_waits; /* a wait on a barrier that lasts seconds stops the kernel: for templates new to
                          hardware */
     int d_pad, dv_pad;
     int smem_bytes;
     char reason[512]; /* for `lathe explain` */
+    char rows[320];   /* attention, the same: what becomes of the online function */
 };
 /* The first template that takes the problem, or the one that device->template_name asks for. UNSUPPORTED
    lists every refusal, a line each. */

@@ -29,6 +29,61 @@ struct schedule {
 };
 /* False: more than MAX_REDUCTIONS reductions. */
 bool schedule_online(struct ir *w, struct schedule *out);
+/* The same of w->pivot.kept. */
+bool schedule_kept(struct ir *w, struct schedule *out);
+
+/* ---- shift.c: what moving the reference of a row does to a value ------------------------------- */
+
+enum { SHIFT_OLD, SHIFT_NEW, SHIFT_FREE, SHIFT_MOVES = 6 }; /* moves; from SHIFT_FREE on, of stabilisers */
+struct shift {
+    bool known;
+    bool zero;                 /* 0, which follows any law that scales */
+    bool positive;             /* for certain */
+    int8_t truth;              /* of a bool: 1 true, -1 false, 0 open */
+    double add[SHIFT_MOVES];   /* value + sum add[i] move[i] */
+    double times[SHIFT_MOVES]; /* value * exp(sum times[i] move[i]) */
+};
+bool shift_is_free(const struct shift *s);
+bool shift_has_law(const struct shift *s, const double *add, const double *times);
+/* The laws of all nodes below the roots; those of nodes with given[i] are there already. law, given and
+   used have w->n_nodes entries. */
+void shift_laws(const struct ir *w, const int *root, int n_roots, const bool *given, struct shift *law,
+                bool *used);
+
+/* ---- terms.c: a value as a sum of products ------------------------------------------------------ */
+
+enum { TERMS_MAX = 12, TERM_ATOMS = 4 };
+struct term {
+    double by;
+    int n;
+    int atom[TERM_ATOMS]; /* nodes, ascending */
+};
+struct terms {
+    int n; /* 0: the value is 0 */
+    struct term term[TERMS_MAX];
+};
+/* Of all nodes up to root; `whole` is taken as an atom. Choices whose condition has a truth are what they
+   choose. */
+void terms_of_all(const struct ir *w, int root, int whole, const struct shift *law, struct terms *out);
+bool terms_add(struct terms *to, const struct terms *from, double by); /* false: no room */
+bool terms_multiply(const struct terms *a, const struct terms *b, struct terms *out);
+
+/* ---- pivot.c: how a row's state goes from tile to tile ------------------------------------------ */
+
+/* After lower(), of attention forward: find the path, rewrite the online function and the epilogue for it,
+   and record it in w->pivot. */
+void pivot_pass(struct ir *w, lathe_dtype dtype);
+const char *pivot_path_text(const struct pivot *p); /* "lazy" */
+/* A sentence for `lathe explain`. optimistic: whole tiles try the maximum at hand first. */
+void pivot_say(const struct ir *w, bool optimistic, char *out, size_t size);
+
+/* ---- ranges.c ------------------------------------------------------------------------------------ */
+
+struct range {
+    double low, high;
+};
+/* Of all nodes up to root: what a value may be, whatever the data; infinite where nothing is known. */
+void ranges_of_all(const struct ir *w, int root, struct range *out);
 
 /* reach[i]: node i is needed for the roots when the nodes in `stop` are given. */
 void reach(const struct ir *w, const int *root, int n_roots, const int *stop, int n_stop, bool *out);

@@ -60,8 +60,8 @@ static int attention_smem(const struct tile_row *t, int d_pad, int dv_pad, bool 
     return (body > o ? body : o) + (diag ? 8 * (t->bm + t->bn) : 0);
 }
 
-/* Whether the kernel keeps a value per diagonal; -1: the spec is too large. */
-static int uses_diagonals(const struct request *r)
+/* Whether the kernel keeps a value per diagonal; -1: the spec is too large. Says how rows are carried. */
+static int uses_diagonals(const struct request *r, struct plan *plan)
 {
     struct signature sig;
     struct schedule s;
@@ -69,6 +69,8 @@ static int uses_diagonals(const struct request *r)
     struct ir *w = lower(r->ir, &sig, r->problem);
     if (!w)
         return -1;
+    pivot_pass(w, r->problem->dtype);
+    pivot_say(w, plan->optimistic, plan->rows, sizeof plan->rows);
     int result = schedule_online(w, &s) ? s.diag >= 0 : -1;
     ir_free(w);
     return result;
@@ -128,7 +130,7 @@ static bool attention_begin(const struct request *r, struct plan *plan, int *dia
 {
     if (!attention_dims_fit(r, why))
         return false;
-    *diag = uses_diagonals(r);
+    *diag = uses_diagonals(r, plan);
     if (*diag < 0) {
         snprintf(why, REASON_BYTES, "online_fwd has more than %d row reductions", MAX_REDUCTIONS);
         return false;
@@ -207,6 +209,8 @@ static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *
         return false;
     }
     int diag = 0;
+    plan->optimistic =
+        r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */
     if (!attention_begin(r, plan, &diag, why))
         return false;
     plan->tma = true;

@@ -263,6 +263,15 @@ static void find_diagonal(const struct ir *w, struct schedule *s, bool *used, bo
         }
 }
 
+bool schedule_kept(struct ir *w, struct schedule *s)
+{
+    const struct ir_fn online = w->online;
+    w->online = w->pivot.kept;
+    bool ok = schedule_online(w, s);
+    w->online = online;
+    return ok;
+}
+
 bool schedule_online(struct ir *w, struct schedule *s)
 {
     product_leaf(w); /* so that the pool does not grow below */
