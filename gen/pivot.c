@@ -406,9 +406,12 @@ static void fix_maximum(struct search *s, const struct ir_fn *kept, double value
 static void raise_lazily(struct search *s, const struct ir_fn *kept)
 {
     struct ir *w = s->w;
+    const struct ir_at at = {w->node[s->now].file, w->node[s->now].line};
     int m = state_node(w, s->state);
-    int grown = ir2(w, OP_GT, ir2(w, OP_SUB, s->found, m), ir_const(w, LAZY_STEP, TYPE_F32));
-    substitute_fn(w, &w->online, s->now, ir3(w, OP_WHERE, grown, s->found, m));
+    int growth = ir_make(w, OP_SUB, (int[IR_MAX_ARGS]){s->found, m}, at);
+    int much = ir_make(w, OP_GT, (int[IR_MAX_ARGS]){growth, ir_const(w, LAZY_STEP, TYPE_F32)}, at);
+    int raised = ir_make(w, OP_WHERE, (int[IR_MAX_ARGS]){much, s->found, m}, at);
+    substitute_fn(w, &w->online, s->now, raised);
     w->pivot.path = ROWS_LAZY;
     w->pivot.state = s->state;
     w->pivot.kept = *kept;

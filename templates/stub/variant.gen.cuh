@@ -113,7 +113,7 @@ struct variant {
             t.l = s.l * t.a + red[1]; // prelude.lua:21
         }
     }
-    static constexpr bool RESCALE = true;
+    static constexpr bool RESCALE = true, KEEPS = false;
     DEV float o_scale(const tile &t) { return t.a; }
     DEV void next(state &s, const tile &t)
     {

@@ -132,15 +132,17 @@ struct variant {
     template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r)
     {
         if constexpr (P == 0) {
-        const float t0 = m_max(s.s1, red[0]);  // prelude.lua:15
-        const bool t1 = (-INF == t0);  // prelude.lua:8
-        const float t2 = (t1 ? 0.0f : t0);  // prelude.lua:8
-        t.f0 = t2;
-        const float t3 = (s.s1 - t2);  // prelude.lua:16
-        const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:16
-        const float t5 = m_exp2(t4);  // prelude.lua:16
-        t.f1 = t5;
-        t.f3 = t0;
+        const float t0 = (red[0] - s.s1);  // prelude.lua:15
+        const bool t1 = (t0 > 0x1.62e430p2f /* 5.545177 */);  // prelude.lua:15
+        const float t2 = (t1 ? red[0] : s.s1);  // prelude.lua:15
+        const bool t3 = (-INF == t2);  // prelude.lua:8
+        const float t4 = (t3 ? 0.0f : t2);  // prelude.lua:8
+        t.f0 = t4;
+        const float t5 = (s.s1 - t4);  // prelude.lua:16
+        const float t6 = (0x1.715476p0f /* 1.442695 */ * t5);  // prelude.lua:16
+        const float t7 = m_exp2(t6);  // prelude.lua:16
+        t.f1 = t7;
+        t.f3 = t2;
         t.f4 = red[0];
         }
         if constexpr (P == 1) {
@@ -159,7 +161,7 @@ struct variant {
         }
         if constexpr (P == 1) {
         const float t0 = (e - t.f0);  // prelude.lua:17
-        const float t1 = (t0 * 0x1.715476p0f /* 1.442695 */);  // prelude.lua:17
+        const float t1 = (0x1.715476p0f /* 1.442695 */ * t0);  // prelude.lua:17
         const float t2 = m_exp2(t1);  // prelude.lua:17
         return t2;
         }
@@ -182,6 +184,7 @@ struct variant {
         s.s0 = t.f2;
         s.s1 = t.f3;
     }
+    static constexpr bool KEEPS = false;
     template <class SUM4> DEV void join(state &s, const SUM4 &sum4)
     {
         s.s0 = sum4(s.s0);

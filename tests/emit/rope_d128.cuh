@@ -137,17 +137,19 @@ struct variant {
     {
         if constexpr (P == 0) {
         const float t0 = (0x1.6a09e6p-4f /* 0.08838835 */ * red[0]);
-        const float t1 = m_max(s.s1, t0);  // prelude.lua:15
-        const bool t2 = (-INF == t1);  // prelude.lua:8
-        const float t3 = (t2 ? 0.0f : t1);  // prelude.lua:8
-        const float t4 = (-1.0f * t3);  // prelude.lua:8
-        const float t5 = (0x1.715476p0f /* 1.442695 */ * t4);  // prelude.lua:8
-        t.f0 = t5;
-        const float t6 = (s.s1 - t3);  // prelude.lua:16
-        const float t7 = (0x1.715476p0f /* 1.442695 */ * t6);  // prelude.lua:16
-        const float t8 = m_exp2(t7);  // prelude.lua:16
-        t.f1 = t8;
-        t.f3 = t1;
+        const float t1 = (t0 - s.s1);  // prelude.lua:15
+        const bool t2 = (t1 > 0x1.62e430p2f /* 5.545177 */);  // prelude.lua:15
+        const float t3 = (t2 ? t0 : s.s1);  // prelude.lua:15
+        const bool t4 = (-INF == t3);  // prelude.lua:8
+        const float t5 = (t4 ? 0.0f : t3);  // prelude.lua:8
+        const float t6 = (-1.0f * t5);  // prelude.lua:8
+        const float t7 = (0x1.715476p0f /* 1.442695 */ * t6);  // prelude.lua:8
+        t.f0 = t7;
+        const float t8 = (s.s1 - t5);  // prelude.lua:16
+        const float t9 = (0x1.715476p0f /* 1.442695 */ * t8);  // prelude.lua:16
+        const float t10 = m_exp2(t9);  // prelude.lua:16
+        t.f1 = t10;
+        t.f3 = t3;
         t.f4 = red[0];
         }
         if constexpr (P == 1) {
@@ -161,7 +163,7 @@ struct variant {
     {
         if constexpr (P == 1) {
         const float t0 = (e * 0x1.0527dcp-3f /* 0.1275174 */);
-        const float t1 = (t.f0 + t0);  // prelude.lua:8
+        const float t1 = (t0 + t.f0);  // prelude.lua:8
         const float t2 = m_exp2(t1);  // prelude.lua:8
         return t2;
         }
@@ -184,6 +186,7 @@ struct variant {
         s.s0 = t.f2;
         s.s1 = t.f3;
     }
+    static constexpr bool KEEPS = false;
     template <class SUM4> DEV void join(state &s, const SUM4 &sum4)
     {
         s.s0 = sum4(s.s0);
