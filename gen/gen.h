@@ -120,10 +120,11 @@ enum param_leaf {
     PARAM_DX = PARAM_DFINAL + MAX_STATE,      /* of an element; span Q|DIM */
     PARAM_DLO,
     PARAM_DHI,
-    PARAM_DROWY, /* rowwise: of y; span Q|KV */
-    PARAM_DSTAT, /* + k, rowwise: of row statistic k; span Q */
+    PARAM_DROWY,                           /* rowwise: of y; span Q|KV */
+    PARAM_DSTAT,                           /* + k, rowwise: of row statistic k; span Q */
+    PARAM_DELTA = PARAM_DSTAT + MAX_STATE, /* attention: sum over d of o' do'; span Q */
     /* corners of a tile, inclusive; i32, span 0; in the bounds of a mask only */
-    PARAM_ROW0 = PARAM_DSTAT + MAX_STATE,
+    PARAM_ROW0,
     PARAM_ROW1,
     PARAM_Q0, /* row0 + q_start */
     PARAM_Q1,
@@ -407,9 +408,9 @@ bool diff_has_rule(enum ir_op op);
 /* ---- prove.c: `lathe check` -------------------------------------------------------------------- */
 
 struct proof {
-    const char *
-        what; /* "online = whole row", "forward = whole row", "combine = whole", "gradients", "mask bounds" */
-    bool applies; /* false: nothing to prove (no combine given, say) */
+    const char *what; /* "online = whole row", "forward = whole row", "combine = whole", "gradients",
+                         "backward in kernels", "mask bounds" */
+    bool applies;     /* false: nothing to prove (no combine given, say) */
     bool passed;
     double error; /* largest, relative */
     double bound;

@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backward.h"
+
 static const double LOG2_E = 1.4426950408889634;
 
 struct rewriter {
@@ -359,5 +361,34 @@ struct ir *lower(const struct ir *ir, const struct signature *sig, const struct 
     if (!r.w->failed)
         return r.w;
     ir_free(r.w);
+    return NULL;
+}
+
+/* ---- the backward pass ------------------------------------------------------------------------- */
+
+static void rewrite_root(void *context, int *root)
+{
+    *root = rewrite(context, *root, -1);
+}
+
+struct ir *lower_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                          struct backward *out, char *why)
+{
+    struct rewriter r = {.w = ir_clone(ir), .sig = sig, .problem = problem};
+    struct backward_wish wish;
+    bool ok = r.w != NULL;
+    snprintf(why, WHY_BYTES, "out of memory");
+    backward_wish_make(ir, sig, problem, &wish);
+    ok = ok && backward_derive(r.w, &wish, out, why);
+    if (ok) {
+        lower_attention(&r);
+        backward_each_root(out, r.w, rewrite_root, &r);
+        backward_finish(r.w, out);
+        ok = !r.w->failed;
+    }
+    if (ok)
+        return r.w;
+    if (r.w)
+        ir_free(r.w);
     return NULL;
 }

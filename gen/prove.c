@@ -1,8 +1,8 @@
 /*
  * prove.c: the door of `lathe check`: everything about a spec that can be proved without a GPU, on random
  * data in double precision. In: a checked IR, which stays as it is, and a seed. Out: verdicts, the caller's.
- * The proofs are in prove_rows.c, prove_grad.c and prove_mask.c; each works on a copy of the IR whose
- * float inputs take any dtype, so that all arguments can be f64.
+ * The proofs are in prove_rows.c, prove_grad.c, prove_back.c and prove_mask.c; each works on a copy of the IR
+ * whose float inputs take any dtype, so that all arguments can be f64.
  */
 #include "prove.h"
 
@@ -37,8 +37,9 @@ int prove(struct ir *ir, unsigned seed, struct proof *out)
     } else if (ir->kind == KIND_ATTENTION) {
         prove_rows(&p, &out[0], &out[1], &out[2]);
         prove_gradients(&p, &out[3]);
-        prove_mask(&p, &out[4]);
-        n = 5;
+        prove_backward(&p, &out[4]);
+        prove_mask(&p, &out[5]);
+        n = 6;
     } else {
         prove_gradients(&p, &out[n++]);
     }

@@ -78,5 +78,6 @@ int proof_line(const struct ir *ir, int node);
 void prove_rows(struct prover *p, struct proof *online, struct proof *forward, struct proof *combine);
 void prove_gradients(struct prover *p, struct proof *out);
 void prove_mask(struct prover *p, struct proof *out);
+void prove_backward(struct prover *p, struct proof *out);
 
 #endif

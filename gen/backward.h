@@ -1,0 +1,63 @@
+/*
+ * backward.h: private to the planner and the emitters. The backward pass of attention as formulas that
+ * kernels compute: per pair, per row, per element of a vector mod.
+ */
+#ifndef LATHE_BACKWARD_H
+#define LATHE_BACKWARD_H
+
+#include "gen.h"
+
+/* What the address of a site depends on, as in templates/slots_base.cuh. In vector mods ROW is the token, and
+   DIM the index in the head dim. */
+enum site_form { SITE_HEAD, SITE_ROW, SITE_COLUMN, SITE_DIAGONAL, SITE_ELEMENT, SITE_DIM };
+
+enum { MAX_SITES = 12 };
+struct site {  /* a read of an input whose gradient is wanted */
+    int leaf;  /* LOAD or SCALAR node */
+    int value; /* dL/d(what it reads): per pair, row or element */
+    int form;  /* enum site_form */
+};
+struct site_list {
+    int n;
+    struct site item[MAX_SITES];
+};
+
+struct stage_back { /* of a stage of a vector mod */
+    int root[2]; /* adjoints of PARAM_X, or of PARAM_LO and PARAM_HI, from PARAM_DX or PARAM_DLO, PARAM_DHI */
+    struct site_list site;
+};
+
+struct backward {
+    /* from PARAM_QK, PARAM_DW, PARAM_FINAL, PARAM_STATE (of a finished row), PARAM_DFINAL and PARAM_DELTA */
+    int weight; /* of the pair */
+    int ds;     /* dL/d<q', k'> / factor */
+    int factor; /* span 0, and the same for all query heads of a key head */
+    struct site_list pair;
+    struct site_list row; /* once per row */
+    struct stage_back stage[MOD_COUNT][MAX_STAGES];
+    bool delta; /* sum over d of o' do' is used; so are */
+    bool final[MAX_STATE], seed[MAX_STATE], state[MAX_STATE];
+};
+
+struct backward_wish {      /* what is compiled in */
+    bool seed[MAX_STATE];   /* dlse and its like are given */
+    bool input[MAX_INPUTS]; /* the gradient of an input is wanted */
+};
+void backward_wish_make(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                        struct backward_wish *out);
+
+enum { WHY_BYTES = 256 };
+/* Derive in ir's own pool, which grows. False: not expressible, and why: one sentence. */
+bool backward_derive(struct ir *ir, const struct backward_wish *wish, struct backward *out, char *why);
+/* Call `f` with every root of the formulas; it may replace it. */
+void backward_each_root(struct backward *b, const struct ir *ir, void (*f)(void *context, int *root),
+                        void *context);
+
+/* After lowering: forms of the sites, and what is used. */
+void backward_finish(const struct ir *ir, struct backward *b);
+
+/* lower() of lower.h, and the formulas likewise. NULL: refused, and why. ir_free. */
+struct ir *lower_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                          struct backward *out, char *why);
+
+#endif
