@@ -82,7 +82,7 @@ TEST(softmax_passes_and_everything_applies)
 {
     struct verdicts v;
     run(&v, "return attention { mask_mod = causal }");
-    CHECK_EQ(v.n, 5);
+    CHECK_EQ(v.n, 6);
     for (int i = 0; i < v.n; i++) {
         CHECK(v.proof[i].applies);
         CHECK(v.proof[i].passed);
