@@ -1,0 +1,159 @@
+/*
+ * backward_use.c: what the formulas of backward.c ask of the recipe and of memory. In: formulas, lowered or
+ * not; a signature and a problem. Out: which row values are read, what the addresses of sites depend on,
+ * which gradients are compiled in.
+ */
+#include "backward.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what is used
+ * -------------------------------------------------------------------------------------------- */
+
+static void each_site(struct site_list *list, void (*f)(void *context, int *root), void *context)
+{
+    for (int i = 0; i < list->n; i++) {
+        f(context, &list->item[i].leaf);
+        f(context, &list->item[i].value);
+    }
+}
+
+void backward_each_root(struct backward *b, const struct ir *ir, void (*f)(void *context, int *root),
+                        void *context)
+{
+    f(context, &b->weight);
+    f(context, &b->ds);
+    f(context, &b->factor);
+    each_site(&b->pair, f, context);
+    each_site(&b->row, f, context);
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++) {
+            f(context, &b->stage[m][s].root[0]);
+            f(context, &b->stage[m][s].root[1]);
+            each_site(&b->stage[m][s].site, f, context);
+        }
+}
+
+struct note {
+    const struct ir *ir;
+    struct backward *out;
+};
+
+static void note_root(void *context, int *root)
+{
+    const struct note *note = context;
+    struct backward *b = note->out;
+    b->delta |= ir_depends_on(note->ir, *root, OP_PARAM, PARAM_DELTA);
+    for (int k = 0; k < MAX_STATE; k++) {
+        b->final[k] |= ir_depends_on(note->ir, *root, OP_PARAM, PARAM_FINAL + k);
+        b->seed[k] |= ir_depends_on(note->ir, *root, OP_PARAM, PARAM_DFINAL + k);
+        b->state[k] |= ir_depends_on(note->ir, *root, OP_PARAM, PARAM_STATE + k);
+    }
+}
+
+/* ---- what an address depends on -------------------------------------------------------------------- */
+
+static bool is_index(const struct ir *ir, int node, int field)
+{
+    return ir->node[node].op == OP_AT && ir->node[node].index == field;
+}
+
+/* Is a value of span q and kv one of at.q - at.kv and of values of the head? */
+static bool is_diagonal(const struct ir *ir, int root)
+{
+    bool *ok = calloc((size_t)root + 1, sizeof *ok);
+    bool result = false;
+    for (int i = 0; ok && i <= root; i++) {
+        const struct ir_node *n = &ir->node[i];
+        const int left =
+            n->n_args > 0 && ir->node[n->arg[0]].op == OP_F32 ? ir->node[n->arg[0]].arg[0] : n->arg[0];
+        const int right =
+            n->n_args > 1 && ir->node[n->arg[1]].op == OP_F32 ? ir->node[n->arg[1]].arg[0] : n->arg[1];
+        bool distance = n->op == OP_SUB && ((is_index(ir, left, AT_Q) && is_index(ir, right, AT_KV)) ||
+                                            (is_index(ir, left, AT_KV) && is_index(ir, right, AT_Q)));
+        ok[i] = n->span == 0 || distance || (n->n_args > 0 && n->op != OP_PARAM);
+        for (int k = 0; k < n->n_args && !distance; k++)
+            ok[i] &= ok[n->arg[k]];
+    }
+    result = ok && ok[root];
+    free(ok);
+    return result;
+}
+
+static int form_of(const struct ir *ir, int leaf)
+{
+    const struct ir_node *n = &ir->node[leaf];
+    bool diagonal = true;
+    if (n->span == 0)
+        return SITE_HEAD;
+    if (n->span & SPAN_DIM)
+        return n->span == SPAN_DIM ? SITE_DIM : SITE_ELEMENT;
+    if (n->span == SPAN_Q || n->span == SPAN_KV)
+        return n->span == SPAN_Q ? SITE_ROW : SITE_COLUMN;
+    for (int k = 0; k < n->n_args; k++)
+        diagonal &= is_diagonal(ir, n->arg[k]);
+    return diagonal ? SITE_DIAGONAL : SITE_ELEMENT;
+}
+
+/* A read that became a constant (an input that is absent) has no address. */
+static void find_site_forms(const struct ir *ir, struct site_list *list)
+{
+    int n = 0;
+    for (int i = 0; i < list->n; i++) {
+        const int op = ir->node[list->item[i].leaf].op;
+        if (op != OP_LOAD && op != OP_SCALAR)
+            continue;
+        list->item[n] = list->item[i];
+        list->item[n].form = form_of(ir, list->item[n].leaf);
+        n++;
+    }
+    list->n = n;
+}
+
+void backward_finish(const struct ir *ir, struct backward *b)
+{
+    struct note note = {ir, b};
+    find_site_forms(ir, &b->pair);
+    find_site_forms(ir, &b->row);
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++)
+            find_site_forms(ir, &b->stage[m][s].site);
+    b->delta = false;
+    for (int k = 0; k < MAX_STATE; k++)
+        b->final[k] = b->seed[k] = b->state[k] = false;
+    backward_each_root(b, ir, note_root, &note);
+}
+
+/* ---- what is compiled in ---------------------------------------------------------------------- */
+
+static bool is_given(const struct signature *sig, const struct problem *problem, const char *name)
+{
+    char gradient[NAME_MAX_BYTES + 2];
+    snprintf(gradient, sizeof gradient, "d%s", name);
+    for (int i = 0; i < sig->n_args; i++)
+        if (strcmp(sig->arg[i].name, gradient) == 0)
+            return arg_in(problem->present, i);
+    return false;
+}
+
+static bool is_absent(const struct signature *sig, const struct problem *problem, const char *name)
+{
+    for (int i = 0; i < sig->n_args; i++)
+        if (strcmp(sig->arg[i].name, name) == 0)
+            return !arg_in(problem->present, i);
+    return false;
+}
+
+void backward_wish_make(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                        struct backward_wish *out)
+{
+    *out = (struct backward_wish){0};
+    for (int k = 0; k < ir->n_finals; k++)
+        out->seed[k] = is_given(sig, problem, ir->final[k].name);
+    for (int i = 0; i < ir->n_inputs; i++) {
+        const struct input *in = &ir->input[i];
+        bool gone = !in->is_scalar && is_absent(sig, problem, in->name);
+        out->input[i] = in->grad && !gone && is_given(sig, problem, in->name);
+    }
+}
