@@ -235,12 +235,12 @@ enum tile_class bounds_class(const struct ir *ir, const struct tile_at *t)
                       ir_depends_on(ir, ir->bounds.root[0], OP_SCALAR, -1) ||
                       ir_depends_on(ir, ir->bounds.root[1], OP_SCALAR, -1)))
         return TILE_SOME;
-    double corner_value[PARAM_COUNT - PARAM_ROW0] = {
+    double corner_value[PARAM_TENSOR - PARAM_ROW0] = {
         (double)t->row0, (double)t->row1, (double)(t->row0 + t->q_start), (double)(t->row1 + t->q_start),
         (double)t->kv0,  (double)t->kv1};
     struct eval_env env = {.ir = ir, .axis = SPAN_KV, .n = 0};
     memcpy(env.at, t->at, sizeof env.at);
-    for (int p = PARAM_ROW0; p < PARAM_COUNT; p++)
+    for (int p = PARAM_ROW0; p < PARAM_TENSOR; p++)
         env.param[p] = &corner_value[p - PARAM_ROW0];
     for (int i = 0; t->input && i < MAX_INPUTS; i++)
         env.input[i] = t->input[i];

@@ -2,7 +2,7 @@
  * check.c: rules of the model that hold for a whole spec; types, spans and phases were filled in as
  * the nodes were made. In: traced IR. Out: the same IR, or diagnostics with the line of the root at fault.
  */
-#include "gen.h"
+#include "kinds.h"
 
 #include <string.h>
 
@@ -154,19 +154,82 @@ static void check_names(struct rule *r)
     }
 }
 
-bool check(struct ir *ir, struct diag *diag)
+bool check_attention(struct ir *ir, struct diag *diag)
 {
     struct rule r = {ir, diag, true};
-    if (ir->kind == KIND_ATTENTION) {
-        check_mods(&r);
-        check_score(&r);
-        check_mask(&r);
-        check_online(&r);
-    } else {
-        check_row(&r);
-    }
+    check_mods(&r);
+    check_score(&r);
+    check_mask(&r);
+    check_online(&r);
     check_names(&r);
     if (r.ok)
         bounds_build(ir);
-    return r.ok && !ir->failed;
+    return r.ok;
+}
+
+bool check_rowwise(struct ir *ir, struct diag *diag)
+{
+    struct rule r = {ir, diag, true};
+    check_row(&r);
+    check_names(&r);
+    return r.ok;
+}
+
+/* ---- elementwise ----------------------------------------------------------------------------- */
+
+/* The gradient of an operand is d<name>, that of a result is an argument of the same form. */
+static bool names_clash(const char *a, const char *b)
+{
+    const bool derived = a[0] == 'd' && strcmp(a + 1, b) == 0;
+    return derived || (b[0] == 'd' && strcmp(b + 1, a) == 0) || strcmp(a, b) == 0;
+}
+
+static void check_tensor_names(struct rule *r)
+{
+    struct ir *ir = r->ir;
+    for (int i = 0; i < ir->n_tensors; i++) {
+        const char *clash = NULL;
+        for (int k = 0; k < i; k++)
+            if (names_clash(ir->tensor[i].name, ir->tensor[k].name))
+                clash = ir->tensor[k].name;
+        for (int k = 0; k < ir->n_inputs; k++)
+            if (names_clash(ir->tensor[i].name, ir->input[k].name))
+                clash = ir->input[k].name;
+        if (!clash)
+            continue;
+        diag_add(r->diag, ir->file[1], ir->tensor[i].line,
+                 "'%s' or its gradient has the name of '%s' or of its gradient; rename one",
+                 ir->tensor[i].name, clash);
+        r->ok = false;
+    }
+}
+
+static void check_map(struct rule *r, struct ir_map *map)
+{
+    for (int i = 0; i < map->fn.n_roots; i++) {
+        require_number(r, &map->fn.root[i], UINT8_MAX, "forward", "");
+        for (unsigned axis = 1; axis <= SPAN_SPLIT; axis <<= 1)
+            forbid_reductions(
+                r, map->fn.root[i], (uint8_t)axis, "forward",
+                "looks at one point at a time; a result that lacks dims of 'over' is summed over "
+                "them, and rowwise { ... } reduces along a row");
+    }
+    r->ok &= map->fn.n_roots > 0; /* its own mistake was reported */
+}
+
+bool check_elementwise(struct ir *ir, struct diag *diag)
+{
+    struct rule r = {ir, diag, true};
+    for (int m = 0; m < ir->n_maps; m++)
+        check_map(&r, &ir->map[m]);
+    check_tensor_names(&r);
+    check_names(&r);
+    return r.ok && gradient_make(ir, diag);
+}
+
+/* ---- the door ---------------------------------------------------------------------------------- */
+
+bool check(struct ir *ir, struct diag *diag)
+{
+    return kinds[ir->kind].check(ir, diag) && !ir->failed;
 }

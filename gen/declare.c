@@ -5,15 +5,13 @@
  */
 #include "slots.h"
 
+#include "kinds.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- constructors ---------------------------------------------------------------------------- */
 
-static const char *const ATTENTION_FIELDS[] = {"inputs",     "query_mod", "key_mod", "value_mod",
-                                               "mask_mod",   "score_mod", "scale",   "online_func",
-                                               "output_mod", NULL};
-static const char *const ROWWISE_FIELDS[] = {"inputs", "forward", NULL};
 static const char *const ONLINE_FIELDS[] = {"online_rowscales", "online_fwd", "online_fwd_epilogue",
                                             "forward",          "combine",    NULL};
 
@@ -32,9 +30,7 @@ static bool is_listed(const char *const *words, const char *word)
     return false;
 }
 
-/* The first by name of the fields of a table that are not listed (a table has another order in each run);
-   "" for one without a name, NULL where there is none. */
-static const char *unlisted_field(lua_State *lua, int table, const char *const *fields)
+const char *unlisted_field(lua_State *lua, int table, const char *const *fields)
 {
     const char *first = NULL;
     for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1)) {
@@ -45,13 +41,10 @@ static const char *unlisted_field(lua_State *lua, int table, const char *const *
     return first;
 }
 
-/* Argument 1 is a table with known fields only. */
-static void check_fields(lua_State *lua, const char *who, const char *const *fields)
+void check_fields(lua_State *lua, int table, const char *who, const char *const *fields)
 {
     char known[256];
-    if (!lua_istable(lua, 1) || lua_gettop(lua) != 1)
-        luaL_error(lua, "%s takes one table: %s { ... }", who, who);
-    const char *name = unlisted_field(lua, 1, fields);
+    const char *name = unlisted_field(lua, table, fields);
     if (!name)
         return;
     if (!*name)
@@ -65,27 +58,28 @@ static void check_fields(lua_State *lua, const char *who, const char *const *fie
     luaL_error(lua, "%s: unknown field '%s' (%s)", who, name, known);
 }
 
-static int construct(lua_State *lua, const char *who, const char *const *fields, enum kind kind)
+static void take_table(lua_State *lua, const char *who)
 {
-    check_fields(lua, who, fields);
+    if (!lua_istable(lua, 1) || lua_gettop(lua) != 1)
+        luaL_error(lua, "%s takes one table: %s { ... }", who, who);
+}
+
+/* The constructor of a kind, which is upvalue 1. */
+static int construct(lua_State *lua)
+{
+    const lua_Integer kind = lua_tointeger(lua, lua_upvalueindex(1));
+    const struct kind_row *row = &kinds[kind];
+    take_table(lua, row->name);
+    if (!row->many || lua_rawlen(lua, 1) == 0)
+        check_fields(lua, 1, row->name, row->slots);
     lua_newtable(lua);
-    lua_pushinteger(lua, (lua_Integer)kind);
+    lua_pushinteger(lua, kind);
     lua_setfield(lua, -2, "lathe.kind");
     lua_pushvalue(lua, 1);
     lua_setfield(lua, -2, "lathe.slots");
     lua_pushinteger(lua, trace_place(lua).line);
     lua_setfield(lua, -2, "lathe.line");
     return 1;
-}
-
-static int construct_attention(lua_State *lua)
-{
-    return construct(lua, "attention", ATTENTION_FIELDS, KIND_ATTENTION);
-}
-
-static int construct_rowwise(lua_State *lua)
-{
-    return construct(lua, "rowwise", ROWWISE_FIELDS, KIND_ROWWISE);
 }
 
 static void require_function(lua_State *lua, const char *who, const char *field)
@@ -97,7 +91,8 @@ static void require_function(lua_State *lua, const char *who, const char *field)
 
 static int construct_online(lua_State *lua)
 {
-    check_fields(lua, "online_func", ONLINE_FIELDS);
+    take_table(lua, "online_func");
+    check_fields(lua, 1, "online_func", ONLINE_FIELDS);
     require_function(lua, "online_func", "online_fwd");
     require_function(lua, "online_func", "online_fwd_epilogue");
     require_function(lua, "online_func", "forward");
@@ -117,14 +112,16 @@ static int construct_online(lua_State *lua)
 /* A list of stages: {form, function, form, function, ...} */
 static int construct_pair(lua_State *lua, const char *who, enum stage_form form)
 {
-    if (!lua_isfunction(lua, 1) || lua_gettop(lua) != 1)
-        return luaL_error(lua, "%s takes one function (lo, hi, at, x) -> lo, hi", who);
+    const bool is_dim = lua_type(lua, 1) == LUA_TSTRING;
+    if ((!is_dim && !lua_isfunction(lua, 1)) || lua_gettop(lua) != 1)
+        return luaL_error(
+            lua, "%s takes one function (lo, hi, at, x) -> lo, hi, or the name of a dim of elementwise", who);
     lua_newtable(lua);
     lua_pushinteger(lua, (lua_Integer)form);
     lua_rawseti(lua, -2, 1);
     lua_pushvalue(lua, 1);
     lua_rawseti(lua, -2, 2);
-    luaL_setmetatable(lua, TAG_STAGES);
+    luaL_setmetatable(lua, is_dim ? TAG_PAIRS : TAG_STAGES);
     return 1;
 }
 
@@ -211,8 +208,6 @@ static int construct_scalar(lua_State *lua)
 void slots_vocabulary(lua_State *lua, int table)
 {
     static const luaL_Reg CONSTRUCTORS[] = {
-        {"attention", construct_attention},
-        {"rowwise", construct_rowwise},
         {"online_func", construct_online},
         {"half", construct_half},
         {"interleaved", construct_interleaved},
@@ -221,7 +216,12 @@ void slots_vocabulary(lua_State *lua, int table)
         {"scalar", construct_scalar},
         {NULL, NULL},
     };
-    static const char *const tags[] = {TAG_ONLINE, TAG_STAGES, TAG_INPUT};
+    static const char *const tags[] = {TAG_ONLINE, TAG_STAGES, TAG_INPUT, TAG_PAIRS};
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        lua_pushinteger(lua, kind);
+        lua_pushcclosure(lua, construct, 1);
+        lua_setfield(lua, table, kinds[kind].name);
+    }
     for (const luaL_Reg *r = CONSTRUCTORS; r->name; r++) {
         lua_pushcfunction(lua, r->func);
         lua_setfield(lua, table, r->name);
@@ -258,8 +258,7 @@ bool is_identifier(const char *s)
     return true;
 }
 
-/* The symbol of a named dim; a name of no known size becomes a free dim. -1: too many. */
-static int find_sym(struct ir *ir, const char *name)
+int dim_sym(struct ir *ir, const char *name)
 {
     static const struct {
         const char *name;
@@ -292,20 +291,20 @@ static void declare_dim(lua_State *lua, struct input *in, int index)
         lua_Integer size = lua_tointeger(lua, index);
         if (size < 1 || size > INT32_MAX)
             luaL_error(lua, "input '%s': dim %d is %I; a size is at least 1", in->name, in->n_dims, size);
-        *dim = (struct sig_dim){SYM_ONE, (int32_t)size};
+        *dim = (struct sig_dim){.sym = SYM_ONE, .literal = (int32_t)size};
         return;
     }
     const char *name = lua_type(lua, index) == LUA_TSTRING ? lua_tostring(lua, index) : "";
     if (!is_identifier(name))
         luaL_error(lua, "input '%s': dim %d must be a name such as \"h\" or a size such as 32", in->name,
                    in->n_dims);
-    int sym = find_sym(ir, name);
+    int sym = dim_sym(ir, name);
     if (sym < 0)
         luaL_error(lua, "input '%s': more than %d dims with names of their own", in->name, MAX_FREE_SYMS);
-    *dim = (struct sig_dim){(uint8_t)sym, 0};
+    *dim = (struct sig_dim){.sym = (uint8_t)sym};
 }
 
-static void declare_dtype(lua_State *lua, struct input *in)
+lathe_dtype declare_dtype(lua_State *lua, const char *who)
 {
     static const struct {
         const char *name;
@@ -314,16 +313,22 @@ static void declare_dtype(lua_State *lua, struct input *in)
                   {"i32", LATHE_I32}, {"u8", LATHE_U8},   {"float", LATHE_NONE}};
     const char *name = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "nothing";
     for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++)
-        if (strcmp(DTYPES[i].name, name) == 0) {
-            in->dtype = DTYPES[i].dtype;
-            if (in->is_scalar && in->dtype != LATHE_F32 && in->dtype != LATHE_I32)
-                luaL_error(lua, "input '%s': a scalar is \"f32\" or \"i32\", got \"%s\"", in->name, name);
-            return;
-        }
+        if (strcmp(DTYPES[i].name, name) == 0)
+            return DTYPES[i].dtype;
     luaL_error(lua,
-               "input '%s': the dtype is \"f32\", \"f16\", \"bf16\", \"i32\", \"u8\" or \"float\" (any of "
+               "%s: the dtype is \"f32\", \"f16\", \"bf16\", \"i32\", \"u8\" or \"float\" (any of "
                "the first three), got %s",
-               in->name, name);
+               who, name);
+    return LATHE_NONE;
+}
+
+static void declare_input_dtype(lua_State *lua, struct input *in)
+{
+    char who[NAME_MAX_BYTES + 16];
+    snprintf(who, sizeof who, "input '%s'", in->name);
+    in->dtype = declare_dtype(lua, who);
+    if (in->is_scalar && in->dtype != LATHE_F32 && in->dtype != LATHE_I32)
+        luaL_error(lua, "%s: a scalar is \"f32\" or \"i32\", got \"%s\"", who, lua_tostring(lua, -1));
 }
 
 static bool read_flag(lua_State *lua, const struct input *in, int table, const char *option)
@@ -393,7 +398,7 @@ static int declare_input(lua_State *lua)
     in->is_scalar = lua_toboolean(lua, -1) != 0;
     in->line = line;
     lua_rawgeti(lua, 2, 1);
-    declare_dtype(lua, in);
+    declare_input_dtype(lua, in);
     int n = (int)lua_rawlen(lua, 2);
     for (int i = 2; i <= n; i++) {
         lua_rawgeti(lua, 2, i);

@@ -3,7 +3,8 @@
  * can have a gradient a node with its adjoint, in the same pool; the list is freed by diff_free.
  * One sweep from high node numbers to low visits a node after all its users, so every node is visited
  * once however often it is shared. A rule per op of ops.def sits in RULES.
- * An adjoint varies at most with what its node varies with, and with q: sums over rows are the caller's.
+ * An adjoint varies at most with what its node varies with, and with q: sums over rows are the caller's, and
+ * all sums of elementwise.
  */
 #include "gen.h"
 
@@ -357,6 +358,8 @@ static void give(struct sweep *s, int node, uint8_t span, int contribution)
     struct ir *ir = s->ir;
     unsigned extra =
         (unsigned)(span | ir->node[contribution].span) & SPAN_SUMMED & ~(unsigned)ir->node[node].span;
+    if (ir->kind == KIND_ELEMENTWISE)
+        extra = 0; /* the sums of a leaf are linear: the caller adds up points */
     for (unsigned axis = SPAN_KV; axis <= SPAN_SPLIT; axis <<= 1)
         if (extra & axis)
             contribution = ir_reduce_sum(ir, (uint8_t)axis, contribution);

@@ -5,6 +5,8 @@
  */
 #include "emit.h"
 
+#include "kinds.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,7 +78,7 @@ static bool emit_variant(struct text_buf *t, const struct ir *ir, const struct s
     bool ok = emitter_open(&e, w, sig, problem, t);
     e.spec = ir;
     if (ok)
-        ok = ir->kind == KIND_ATTENTION ? emit_attention(&e, plan, out) : emit_rowwise(&e, plan, out);
+        ok = kinds[ir->kind].emit(&e, plan, out);
     emitter_close(&e);
     ir_free(w);
     return ok;

@@ -127,5 +127,6 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
 /* present: the kernel runs, if only to move rows. */
 void emit_mod_struct(struct emitter *e, enum mod which, const char *type, bool present);
 bool emit_rowwise(struct emitter *e, const struct plan *plan, struct source *out);
+bool emit_elementwise(struct emitter *e, const struct plan *plan, struct source *out);
 
 #endif

@@ -41,7 +41,7 @@ static int all_roots(const struct attention *a, int *root)
 /* The bounds of the mask look like head values, but depend on the corners of a tile. */
 static bool is_corner_value(const struct ir *w, int node)
 {
-    for (int p = PARAM_ROW0; p < PARAM_COUNT; p++)
+    for (int p = PARAM_ROW0; p < PARAM_TENSOR; p++)
         if (ir_depends_on(w, node, OP_PARAM, p))
             return true;
     return false;
@@ -219,7 +219,7 @@ static void emit_classify(struct attention *a)
              "        [[maybe_unused]] const int q0 = row0 + z.q_start;\n        [[maybe_unused]] const int "
              "q1 = row1 + z.q_start;\n");
     name_static(a, false, false);
-    for (int p = PARAM_ROW0; p < PARAM_COUNT; p++)
+    for (int p = PARAM_ROW0; p < PARAM_TENSOR; p++)
         scope_param(e, p, corner[p - PARAM_ROW0]);
     emit_values(e, bounds->root, 2);
     text_add(e->out, "        return %s ? TILE_ALL : %s ? TILE_SOME : TILE_NONE;\n    }\n\n",

@@ -86,7 +86,17 @@ enum { SPAN_Q = 1, SPAN_KV = 2, SPAN_DIM = 4, SPAN_SPLIT = 8 };
     X(D_V, "d_v", 0)                                                                                         \
     X(COL, "i", SPAN_KV)   /* rowwise: at.i */                                                               \
     X(N, "n", 0)           /* rowwise: row length */                                                         \
-    X(N_ROWS, "n_rows", 0) /* rowwise */
+    X(N_ROWS, "n_rows", 0) /* rowwise */                                                                     \
+    X(INDEX0, "i0", 1)     /* elementwise: the index in dim k of its map; a span bit for each */             \
+    X(INDEX1, "i1", 2)                                                                                       \
+    X(INDEX2, "i2", 4)                                                                                       \
+    X(INDEX3, "i3", 8)                                                                                       \
+    X(INDEX4, "i4", 16)                                                                                      \
+    X(SIZE0, "n0", 0) /* elementwise: points along it */                                                     \
+    X(SIZE1, "n1", 0)                                                                                        \
+    X(SIZE2, "n2", 0)                                                                                        \
+    X(SIZE3, "n3", 0)                                                                                        \
+    X(SIZE4, "n4", 0)
 enum at_field {
 #define AT_ENUM(id, name, span) AT_##id,
     AT_MAP(AT_ENUM)
@@ -98,7 +108,11 @@ enum {
     MAX_STATE = 8,
     MAX_INPUTS = 16,
     MAX_STAGES = 4,
-    MAX_ROOTS = 10,
+    MAX_ROOTS = 16,
+    MAX_OVER = 5, /* elementwise: dims of a map */
+    MAX_MAPS = 4,
+    MAX_TENSORS = 24, /* of all its maps, in the backward pass */
+    MAX_SCATTERS = 16,
     IR_MAX_ARGS = 4,
     IR_MAX_NODES = 20000
 };
@@ -130,7 +144,8 @@ enum param_leaf {
     PARAM_Q1,
     PARAM_KV0,
     PARAM_KV1,
-    PARAM_COUNT
+    PARAM_TENSOR, /* + 2 k, elementwise: what a point reads of tensor k; + 1: the other half of a pair */
+    PARAM_COUNT = PARAM_TENSOR + 2 * MAX_TENSORS
 };
 
 struct ir_node {
@@ -175,7 +190,7 @@ struct ir_mod {
     struct ir_stage stage[MAX_STAGES];
 };
 
-enum kind { KIND_ATTENTION, KIND_ROWWISE, KIND_COUNT };
+enum kind { KIND_ATTENTION, KIND_ROWWISE, KIND_ELEMENTWISE, KIND_COUNT };
 enum mod { MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT, MOD_COUNT };
 
 struct scale_name { /* a row state or a final */
@@ -197,6 +212,42 @@ struct pivot {
     int watch;         /* LAZY: the row sum of the weights in `kept`: a node, or -1 */
     double low, high;  /* BOUNDED: of the scores */
     char why[160];     /* EXACT: what speaks against the others; LAZY: against BOUNDED */
+};
+
+/* What a map does with a tensor. STORE: every point has its own element. SUM: the tensor lacks dims of the
+   map, over which the values of the points are added up. SCATTER: they are added at indices that the map
+   computes. */
+enum tensor_use { USE_READ, USE_STORE, USE_SUM, USE_SCATTER };
+struct map_tensor { /* of an elementwise map */
+    char name[NAME_MAX_BYTES];
+    uint8_t map; /* whose it is */
+    uint8_t use;  /* enum tensor_use */
+    uint8_t form; /* enum stage_form: pairs are along its last dim, which is twice as long as the map's */
+    lathe_dtype dtype; /* NONE: "float" */
+    int n_dims;
+    uint8_t dim[MAX_OVER]; /* dims of the map, in the tensor's order */
+    bool grad;             /* an operand with a gradient */
+    bool optional;
+    double default_value; /* of an operand that is left out */
+    int alias;            /* a result that may be written where this operand lies; -1: none */
+    int dither; /* a result that is rounded at random, with this scalar input as the seed; -1: to nearest */
+    int input;  /* SCATTER: the input whose shape it has */
+    int line;
+};
+struct map_scatter { /* at tensor(index...) += value */
+    int tensor;
+    int value; /* nodes */
+    int index[IR_MAX_ARGS];
+};
+/* A point for every combination of indices. The roots of fn belong to those of its tensors that are stored or
+   summed, in the order of the spec's tensors, two for a pair. */
+struct ir_map {
+    bool list; /* one dim; every tensor is a list of tensors of any lengths */
+    int n_over;
+    uint8_t over[MAX_OVER]; /* enum sym; the last is innermost */
+    struct ir_fn fn;
+    int n_scatters;
+    struct map_scatter scatter[MAX_SCATTERS];
 };
 
 struct ir {
@@ -232,6 +283,13 @@ struct ir {
     struct ir_fn row;
 
     struct pivot pivot; /* of a lowered spec */
+
+    /* elementwise */
+    int n_maps;
+    struct ir_map map[MAX_MAPS];
+    int n_tensors;
+    struct map_tensor tensor[MAX_TENSORS];
+    struct ir *gradient; /* its backward pass, an elementwise operator itself; owned, NULL in copies */
 
     int n_nodes;
     int capacity;
@@ -272,6 +330,8 @@ int ir3(struct ir *ir, enum ir_op op, int a, int b, int c);
 /* A reduction over `axis` (one span bit) of a value that may not vary along it: then value * count.
    The evaluator multiplies by the number of elements on the axis. */
 int ir_reduce_sum(struct ir *ir, uint8_t axis, int a);
+/* elementwise: what a point reads of tensor `tensor`; half 1: the second of a pair. */
+int ir_operand(struct ir *ir, int tensor, int half);
 /* The same graph with node from[i] replaced by to[i]. */
 int ir_substitute(struct ir *ir, int root, const int *from, const int *to, int n);
 /* used[i] = true for every node below the roots; used has ir->n_nodes entries. */
@@ -404,6 +464,12 @@ bool diff(struct ir *ir, const int *root, const int *seed, int n_roots, struct d
           struct diag *diag);
 void diff_free(struct diff_result *r);
 bool diff_has_rule(enum ir_op op);
+
+/* ---- gradient.c: the backward pass of an elementwise spec, as an elementwise spec ---------------- */
+
+/* ir->gradient, made anew. Its operands are those of the spec and the gradients of its results, its results
+   d<operand> and d<input>. False: diff.c has no rule, or memory ran out. */
+bool gradient_make(struct ir *ir, struct diag *diag);
 
 /* ---- prove.c: `lathe check` -------------------------------------------------------------------- */
 

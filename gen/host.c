@@ -6,6 +6,8 @@
  */
 #include "host.h"
 
+#include "kinds.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,13 +187,6 @@ static lathe_status check_rows(const int64_t *rows, int64_t n_rows, int64_t coun
     return LATHE_OK;
 }
 
-static int64_t row_count(const struct host_call *call)
-{
-    if (call->ir->kind == KIND_ATTENTION)
-        return host_dim(call, SYM_B) * host_dim(call, SYM_H) * host_dim(call, SYM_Q);
-    return host_dim(call, SYM_ROWS0) * host_dim(call, SYM_ROWS1) * host_dim(call, SYM_ROWS);
-}
-
 lathe_status host_forward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
                           const int64_t *rows, int64_t n_rows, lathe_error *err)
 {
@@ -199,13 +194,12 @@ lathe_status host_forward(const struct ir *ir, const struct signature *sig, cons
     lathe_status status = host_bind(&call, ir, sig, args, n, err);
     if (status != LATHE_OK)
         return status;
-    const int64_t count = row_count(&call);
+    const int64_t count = kinds[ir->kind].host_units(&call);
     if (rows)
         status = check_rows(rows, n_rows, count, err);
     if (status != LATHE_OK)
         return status;
     if (!rows)
         n_rows = count;
-    return ir->kind == KIND_ATTENTION ? host_attention_forward(&call, rows, n_rows, err)
-                                      : host_rowwise_forward(&call, rows, n_rows, err);
+    return kinds[ir->kind].host_forward(&call, rows, n_rows, err);
 }

@@ -116,10 +116,17 @@ void host_stage_enter(struct host_head *head, const struct ir_stage *stage, int 
  */
 int host_pair_index(int form, int n, int i, int which);
 
+/* host_elementwise.c: a unit is a line of points along the last dim of a map. */
+int64_t host_elementwise_units(const struct host_call *call);
+lathe_status host_elementwise_forward(const struct host_call *call, const int64_t *units, int64_t n_units,
+                                      lathe_error *err);
+lathe_status host_elementwise_backward(const struct host_call *call, lathe_error *err);
 /* host_rowwise.c */
+int64_t host_rowwise_rows(const struct host_call *call);
 lathe_status host_rowwise_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
                                   lathe_error *err);
 /* host_attention.c */
+int64_t host_attention_rows(const struct host_call *call);
 lathe_status host_attention_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
                                     lathe_error *err);
 

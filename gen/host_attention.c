@@ -417,6 +417,11 @@ static lathe_status forward_flat(struct host_head *head, struct outputs *out, in
     return forward_row(head, out, flat % head->len_q, err);
 }
 
+int64_t host_attention_rows(const struct host_call *call)
+{
+    return host_dim(call, SYM_B) * host_dim(call, SYM_H) * host_dim(call, SYM_Q);
+}
+
 lathe_status host_attention_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
                                     lathe_error *err)
 {

@@ -4,6 +4,7 @@
  * copy of the spec's pool that dies with the call, so the spec itself stays as it was.
  * Gradients of inputs are summed in double over all rows and stored at the end.
  */
+#include "kinds.h"
 #include "prove.h"
 
 #include <stdio.h>
@@ -565,10 +566,16 @@ static void graph_free(struct graph *g)
 lathe_status host_backward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
                            lathe_error *err)
 {
-    struct backward b = {.ir = ir_copy(ir)};
+    struct backward b = {.ir = NULL};
+    lathe_status status = LATHE_OK;
+    if (kinds[ir->kind].host_backward) {
+        status = host_bind(&b.call, ir, sig, args, n, err);
+        return status == LATHE_OK ? kinds[ir->kind].host_backward(&b.call, err) : status;
+    }
+    b.ir = ir_copy(ir);
     if (!b.ir)
         return host_out_of_memory(err);
-    lathe_status status = run(&b, sig, args, n, err);
+    status = run(&b, sig, args, n, err);
     graph_free(&b.row);
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < MAX_STAGES; s++)

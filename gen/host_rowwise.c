@@ -73,6 +73,11 @@ static lathe_status forward_row(struct scratch *s, const struct host_call *call,
     return LATHE_OK;
 }
 
+int64_t host_rowwise_rows(const struct host_call *call)
+{
+    return host_dim(call, SYM_ROWS0) * host_dim(call, SYM_ROWS1) * host_dim(call, SYM_ROWS);
+}
+
 lathe_status host_rowwise_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
                                   lathe_error *err)
 {

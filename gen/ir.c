@@ -99,6 +99,7 @@ void ir_free(struct ir *ir)
 {
     if (!ir)
         return;
+    ir_free(ir->gradient); /* whose own is NULL */
     free(ir->node);
     free(ir->table);
     free(ir);
@@ -224,6 +225,17 @@ static uint8_t param_span(int param)
 int ir_param(struct ir *ir, int param, struct ir_at at)
 {
     return ir_leaf(ir, OP_PARAM, param, TYPE_F32, param_span(param), at);
+}
+
+int ir_operand(struct ir *ir, int tensor, int half)
+{
+    const struct map_tensor *t = &ir->tensor[tensor];
+    const bool integer = t->dtype == LATHE_I32 || t->dtype == LATHE_U8;
+    unsigned span = 0;
+    for (int d = 0; d < t->n_dims; d++)
+        span |= 1u << t->dim[d];
+    return ir_leaf(ir, OP_PARAM, PARAM_TENSOR + 2 * tensor + half, integer ? TYPE_I32 : TYPE_F32,
+                   (uint8_t)span, (struct ir_at){0, 0});
 }
 
 int ir_at_field(struct ir *ir, int field, struct ir_at at)
@@ -515,6 +527,7 @@ struct ir *ir_clone(const struct ir *ir)
     if (!copy)
         return NULL;
     *copy = *ir;
+    copy->gradient = NULL;
     size_t node_bytes = (size_t)ir->capacity * sizeof *ir->node;
     size_t table_bytes = (size_t)ir->table_size * sizeof *ir->table;
     copy->node = malloc(node_bytes);

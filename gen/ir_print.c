@@ -2,21 +2,22 @@
  * ir_print.c: IR as text, for golden tests and for `lathe explain`. In: ir. Out: one line a node that is
  * used, renumbered in order, then the functions by their roots. Deterministic and independent of locale.
  */
-#include "gen.h"
+#include "kinds.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void print_span(struct text_buf *out, unsigned span)
+static void print_span(struct text_buf *out, const struct ir *ir, unsigned span)
 {
-    static const char *const name[] = {"q", "kv", "dim", "split"};
+    static const char *const name[2][MAX_OVER] = {{"q", "kv", "dim", "split", ""}, {"0", "1", "2", "3", "4"}};
+    const bool map = ir->kind == KIND_ELEMENTWISE; /* dims of the map */
     if (span == 0)
-        text_add(out, " head");
-    for (unsigned i = 0; i < 4; i++)
+        text_add(out, map ? " once" : " head");
+    for (unsigned i = 0; i < MAX_OVER; i++)
         if (span >> i & 1)
-            text_add(out, " %s", name[i]);
+            text_add(out, " %s", name[map][i]);
 }
 
 static void param_name(const struct ir *ir, int p, char *out, size_t size)
@@ -30,6 +31,11 @@ static void param_name(const struct ir *ir, int p, char *out, size_t size)
         snprintf(out, size, "final.%s", ir->final[p - PARAM_FINAL].name);
     else if (p < PARAM_DW)
         snprintf(out, size, "split.%s", ir->final[p - PARAM_SPLIT_FINAL].name);
+    else if (p >= PARAM_TENSOR)
+        snprintf(out, size, "%s%s", ir->tensor[(p - PARAM_TENSOR) / 2].name,
+                 ir->tensor[(p - PARAM_TENSOR) / 2].form == STAGE_ELEMENT ? ""
+                 : (p - PARAM_TENSOR) % 2                                 ? ".hi"
+                                                                          : ".lo");
     else
         snprintf(out, size, "seed.%d", p - PARAM_DW);
 }
@@ -84,7 +90,7 @@ static void print_node(struct text_buf *out, const struct ir *ir, int i, const i
     for (int k = 0; k < n->n_args; k++)
         text_add(out, " %%%d", number[n->arg[k]]);
     text_add(out, " : %s,", ir_type_name(n->type));
-    print_span(out, n->span);
+    print_span(out, ir, n->span);
     if (n->phase)
         text_add(out, ", phase %d", n->phase);
     const char *slash = strrchr(ir->file[n->file], '/');
@@ -153,9 +159,47 @@ static void print_inputs(struct text_buf *out, const struct ir *ir)
     }
 }
 
+static void print_tensor(struct text_buf *out, const struct ir *ir, const struct map_tensor *t)
+{
+    static const char *const use[] = {"operand", "result", "sum", "scatter"};
+    static const char *const form[] = {"", " half", " interleaved"};
+    text_add(out, "  %s %s %s", use[t->use], t->name,
+             t->dtype == LATHE_NONE ? "float" : lathe_dtype_text(t->dtype));
+    for (int d = 0; d < t->n_dims; d++)
+        text_add(out, " %s", ir->free_name[ir->map[t->map].over[t->dim[d]] - SYM_FREE]);
+    text_add(out, "%s%s%s", form[t->form], t->grad ? " grad" : "", t->optional ? " optional" : "");
+    if (t->alias >= 0)
+        text_add(out, " alias %s", ir->tensor[t->alias].name);
+    if (t->dither >= 0)
+        text_add(out, " dither %s", ir->input[t->dither].name);
+    if (t->use == USE_SCATTER)
+        text_add(out, " as %s", ir->input[t->input].name);
+    text_add(out, "\n");
+}
+
+static void print_map(struct text_buf *out, const struct ir *ir, int m)
+{
+    const struct ir_map *map = &ir->map[m];
+    struct ir_fn fn = map->fn;
+    text_add(out, "map%s over", map->list ? " of a list" : "");
+    for (int k = 0; k < map->n_over; k++)
+        text_add(out, " %s", ir->free_name[map->over[k] - SYM_FREE]);
+    text_add(out, "\n");
+    for (int k = 0; k < ir->n_tensors; k++)
+        if (ir->tensor[k].map == m)
+            print_tensor(out, ir, &ir->tensor[k]);
+    print_fn(out, ir, "point", &fn);
+    for (int s = 0; s < map->n_scatters; s++) {
+        fn = (struct ir_fn){.n_roots = 1, .root = {map->scatter[s].value}};
+        for (int d = 0; d < ir->input[ir->tensor[map->scatter[s].tensor].input].n_dims; d++)
+            fn.root[fn.n_roots++] = map->scatter[s].index[d];
+        print_fn(out, ir, ir->tensor[map->scatter[s].tensor].name, &fn);
+    }
+}
+
 void ir_print(const struct ir *ir, struct text_buf *out)
 {
-    text_add(out, "%s %s\n", ir->kind == KIND_ATTENTION ? "attention" : "rowwise", ir->name);
+    text_add(out, "%s %s\n", kinds[ir->kind].name, ir->name);
     print_inputs(out, ir);
     for (int i = 0; i < ir->n_states; i++) {
         text_add(out, "state %s = ", ir->state[i].name);
@@ -173,4 +217,10 @@ void ir_print(const struct ir *ir, struct text_buf *out)
     print_fn(out, ir, "forward", &ir->forward);
     print_fn(out, ir, "combine", &ir->combine);
     print_fn(out, ir, "rowwise forward", &ir->row);
+    for (int m = 0; m < ir->n_maps; m++)
+        print_map(out, ir, m);
+    if (ir->gradient) {
+        text_add(out, "backward: ");
+        ir_print(ir->gradient, out);
+    }
 }

@@ -35,6 +35,8 @@ static bool sym_is_settable(const struct signature *sig, int sym)
 {
     if (sym >= SYM_FREE)
         return sym < SYM_FREE + sig->n_free;
+    if (!lathe__is_attention(sig) && !lathe__is_rowwise(sig))
+        return sym == SYM_TENSORS;
     return lathe__is_attention(sig) ? sym >= SYM_B && sym <= SYM_D_V : sym >= SYM_ROWS0 && sym <= SYM_N;
 }
 
@@ -49,7 +51,7 @@ static int find_sym(const struct signature *sig, const struct item *item)
 
 static bool has_choice(const struct sig_arg *a) /* of its dtype, or to be left out */
 {
-    return (a->optional && a->presence_built) || (a->role == ROLE_INPUT && a->dtype == LATHE_NONE);
+    return (a->optional && a->presence_built) || (a->dtype == LATHE_NONE && !a->problem_dtype);
 }
 
 static lathe_status unknown_item(const struct signature *sig, const struct item *item, lathe_error *err)
@@ -239,6 +241,12 @@ static void fill_sizes(const struct signature *sig, struct problem *p)
 {
     if (p->dtype == LATHE_NONE)
         p->dtype = LATHE_BF16;
+    if (!lathe__is_attention(sig) && !lathe__is_rowwise(sig)) {
+        fill(p, SYM_TENSORS, 4);
+        for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free; sym++)
+            fill(p, (enum sym)sym, 64);
+        return;
+    }
     if (!lathe__is_attention(sig)) {
         fill(p, SYM_ROWS0, 1);
         fill(p, SYM_ROWS1, 1);

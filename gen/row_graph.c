@@ -14,6 +14,7 @@ struct ir *ir_copy(const struct ir *ir)
     if (!copy)
         return NULL;
     *copy = *ir;
+    copy->gradient = NULL;
     copy->node = malloc((size_t)(ir->capacity > 0 ? ir->capacity : 1) * sizeof *copy->node);
     copy->table = malloc((size_t)(ir->table_size > 0 ? ir->table_size : 1) * sizeof *copy->table);
     if (!copy->node || !copy->table) {

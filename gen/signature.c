@@ -5,7 +5,7 @@
  * appends the seeds (do, d<final>) and the gradients (dq, dk, dv, d<input>). Callers find an argument
  * by name, never by position. The bounds of source.h hold every spec that check.c lets through.
  */
-#include "gen.h"
+#include "kinds.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -109,7 +109,7 @@ static const enum sym VALUE[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D_V};
 static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_Q, SYM_D_V};
 static const enum sym ROW_X[] = {SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};
 
-static void attention(struct signature *s, const struct ir *ir, bool backward)
+void sign_attention(struct signature *s, const struct ir *ir, bool backward)
 {
     add_main(s, ROLE_IN, "q", QUERY, 4);
     add_main(s, ROLE_IN, "k", KEY, 4);
@@ -142,7 +142,7 @@ static void add_rows(struct signature *s, enum arg_role role, const char *name)
         a->leading_optional = true;
 }
 
-static void rowwise(struct signature *s, const struct ir *ir, bool backward)
+void sign_rowwise(struct signature *s, const struct ir *ir, bool backward)
 {
     add_rows(s, ROLE_IN, "x");
     if (!backward)
@@ -157,6 +157,79 @@ static void rowwise(struct signature *s, const struct ir *ir, bool backward)
     add_rows(s, ROLE_OUT_OPTIONAL, "dx");
     add_input_gradients(s, ir);
 }
+
+/* ---- elementwise ----------------------------------------------------------------------------- */
+
+/* Dims in front may be left out where a tensor has all of its map's. */
+static void set_map_dims(struct sig_arg *a, const struct ir_map *map, const struct map_tensor *t)
+{
+    bool whole = t->n_dims == map->n_over && t->n_dims > 1;
+    a->list = map->list;
+    a->ndim = (uint8_t)t->n_dims;
+    if (map->list) {
+        a->dim[0].sym = SYM_TENSORS;
+        return;
+    }
+    for (int d = 0; d < t->n_dims; d++) {
+        const bool pairs = t->form != STAGE_ELEMENT && d == t->n_dims - 1;
+        a->dim[d] = (struct sig_dim){.sym = map->over[t->dim[d]], .times = pairs ? 2 : 0};
+        whole &= t->dim[d] == d;
+    }
+    a->leading_optional = whole;
+}
+
+static void add_tensor(struct signature *s, const struct ir *ir, int tensor, bool backward)
+{
+    const struct map_tensor *t = &ir->tensor[tensor];
+    const bool in_place = t->alias >= 0;
+    const enum arg_role role = t->use == USE_READ     ? ROLE_IN
+                               : backward || in_place ? ROLE_OUT_OPTIONAL
+                                                      : ROLE_OUT;
+    struct sig_arg *a = add(s, role, "", t->name);
+    if (!a)
+        return;
+    a->dtype = (uint8_t)t->dtype;
+    a->optional = t->optional || role == ROLE_OUT_OPTIONAL;
+    a->presence_built = t->optional;
+    a->grad = t->grad;
+    a->default_value = t->default_value;
+    a->alias = in_place ? (uint8_t)(1 + signature_find(s, ir->tensor[t->alias].name)) : 0;
+    if (t->use != USE_SCATTER) {
+        set_map_dims(a, &ir->map[t->map], t);
+        return;
+    }
+    const struct input *in = &ir->input[t->input];
+    a->ndim = (uint8_t)in->n_dims;
+    memcpy(a->dim, in->dim, (size_t)in->n_dims * sizeof in->dim[0]);
+}
+
+/* How many tensors there are in the lists, and how many elements each has. */
+static void add_lengths(struct signature *s)
+{
+    struct sig_arg *a = add(s, ROLE_INPUT, "", "lengths");
+    if (!a)
+        return;
+    a->dtype = LATHE_I32;
+    a->ndim = 1;
+    a->dim[0].sym = SYM_TENSORS;
+}
+
+void sign_elementwise(struct signature *s, const struct ir *ir, bool backward)
+{
+    const struct ir *work = backward ? ir->gradient : ir;
+    bool list = false;
+    if (!work)
+        return; /* a list has no backward pass */
+    for (int i = 0; i < work->n_tensors; i++)
+        add_tensor(s, work, i, backward);
+    for (int m = 0; m < work->n_maps; m++)
+        list |= work->map[m].list;
+    if (list)
+        add_lengths(s);
+    add_inputs(s, work);
+}
+
+/* ---- the door ---------------------------------------------------------------------------------- */
 
 /* A backward pass has code for what is given and wanted alone: an absent seed is no zero to add, and a
    gradient that nobody takes is not computed. */
@@ -173,13 +246,10 @@ void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
     memset(out, 0, sizeof *out);
     const bool backward = pass == LATHE_BACKWARD;
     out->backward = backward;
-    snprintf(out->kind, sizeof out->kind, "%s", ir->kind == KIND_ATTENTION ? "attention" : "rowwise");
+    snprintf(out->kind, sizeof out->kind, "%s", kinds[ir->kind].name);
     out->n_free = ir->n_free;
     memcpy(out->free_name, ir->free_name, sizeof out->free_name);
-    if (ir->kind == KIND_ATTENTION)
-        attention(out, ir, backward);
-    else
-        rowwise(out, ir, backward);
+    kinds[ir->kind].sign(out, ir, backward);
     if (backward)
         build_presence(out);
 }

@@ -5,6 +5,8 @@
  */
 #include "slots.h"
 
+#include "kinds.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,19 +167,25 @@ static int call_slot(lua_State *lua)
     return 0;
 }
 
-/* The function is on top of the stack and popped. */
-static bool trace_call(struct tracer *t, enum trace_slot slot, struct call *c)
+bool trace_body(struct tracer *t, enum trace_slot slot, lua_CFunction body, void *data)
 {
     enter(t, slot);
     t->function = trace_defined_at(t->lua);
-    lua_pushcfunction(t->lua, call_slot);
+    lua_pushcfunction(t->lua, body);
     lua_insert(t->lua, -2);
-    lua_pushlightuserdata(t->lua, c);
+    lua_pushlightuserdata(t->lua, data);
     bool ok = trace_pcall(t, 2, 0);
-    if (!ok)
-        c->fn->n_roots = 0;
     t->slot = SLOT_NONE;
     t->function = (struct ir_at){0, 0};
+    return ok;
+}
+
+/* The function is on top of the stack and popped. */
+static bool trace_call(struct tracer *t, enum trace_slot slot, struct call *c)
+{
+    bool ok = trace_body(t, slot, call_slot, c);
+    if (!ok)
+        c->fn->n_roots = 0;
     return ok;
 }
 

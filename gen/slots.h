@@ -20,13 +20,26 @@ const char *dim_name(const struct ir *ir, const struct sig_dim *dim, char *out, 
 void slots_vocabulary(lua_State *lua, int table);
 /* The `inputs` field of the slots table into ir->input; false where a declaration is wrong. */
 bool declare_inputs(struct tracer *t, int slots);
+/* The first by name of the fields of a table that are not listed (a table has another order in each run);
+   "" for one without a name, NULL where there is none. */
+const char *unlisted_field(lua_State *lua, int table, const char *const *fields);
+/* The table has known fields only; a Lua error otherwise. */
+void check_fields(lua_State *lua, int table, const char *who, const char *const *fields);
+/* The symbol of a named dim; a name of no known size becomes a free dim. -1: too many. */
+int dim_sym(struct ir *ir, const char *name);
+/* The dtype of tensor(...) or scalar(...), by the name on top of the stack. */
+lathe_dtype declare_dtype(lua_State *lua, const char *who);
 /* Is this the table of a constructor: TAG_ONLINE, ... */
 bool has_tag(lua_State *lua, int index, const char *tag);
+/* Call `body` protected with the function on top of the stack, which is popped, and `data` (light userdata).
+ */
+bool trace_body(struct tracer *t, enum trace_slot slot, lua_CFunction body, void *data);
 /* Mistakes that have no Lua frame: the spec's file, and the line of its constructor call. */
 void slot_mistake(struct tracer *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define TAG_ONLINE "lathe.online"
 #define TAG_STAGES "lathe.stages"
 #define TAG_INPUT  "lathe.input"
+#define TAG_PAIRS  "lathe.pairs" /* half("i"), interleaved("i") */
 
 #endif

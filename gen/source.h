@@ -43,7 +43,8 @@ enum {
     X(ROWS0, "rows0", "outermost row dim")                                                                   \
     X(ROWS1, "rows1", "middle row dim")                                                                      \
     X(ROWS, "rows", "innermost row dim")                                                                     \
-    X(N, "n", "row length")
+    X(N, "n", "row length")                                                                                  \
+    X(TENSORS, "tensors", "tensors of a list")
 enum sym {
 #define SYM_ENUM(id, text, what) SYM_##id,
     SYM_MAP(SYM_ENUM)
@@ -57,6 +58,7 @@ enum arg_role { ROLE_IN, ROLE_OUT, ROLE_OUT_OPTIONAL, ROLE_INPUT, ROLE_SCALAR, R
 struct sig_dim {
     uint8_t sym;     /* enum sym; SYM_ONE with literal > 0: a fixed size */
     int32_t literal; /* 0: the symbol's value */
+    uint8_t times;   /* 2: twice that, for pairs; 0: once */
 };
 
 struct sig_arg {
@@ -69,6 +71,8 @@ struct sig_arg {
     bool grad;           /* declared with grad = true */
     bool presence_built; /* whether it is there is compiled in: optional tensors that change the code */
     bool rare;           /* optional, and left out of a problem's line unless it is named there */
+    bool list;           /* data is an array of pointers to tensors, in memory that the device reads */
+    uint8_t alias; /* 1 + number of the argument whose memory it may share, and has where it is absent */
     double default_value;
     uint8_t ndim; /* rowwise x and y: 4 with leading ROWS0, ROWS1 that may be left out by the caller */
     bool leading_optional; /* leading dims may be absent (taken as 1) */
@@ -76,7 +80,7 @@ struct sig_arg {
 };
 
 struct signature {
-    char kind[16]; /* "attention", "rowwise" */
+    char kind[16]; /* "attention", "rowwise", "elementwise" */
     bool backward;
     int n_args;
     struct sig_arg arg[MAX_ARGS];
@@ -205,6 +209,9 @@ int64_t lathe__tensor_stride(const lathe_arg *t, int dim);
 /* "h_kv", or the name of a free dim. */
 const char *lathe__sym_text(const struct signature *sig, int sym);
 bool lathe__is_attention(const struct signature *sig);
+bool lathe__is_rowwise(const struct signature *sig);
+/* Elements along a dim of an argument; negative where it is not bound. */
+int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
 bool lathe__is_float(lathe_dtype dtype);
 /* The arguments whose presence is compiled in. */
 uint64_t lathe__built_presence(const struct signature *sig);

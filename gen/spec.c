@@ -4,6 +4,7 @@
  * chunks, the vocabulary and `ipairs`, no writes to globals, a budget of instructions and of memory.
  * Nothing that a Lua callback touches comes from bare malloc, since a Lua error jumps over C code.
  */
+#include "kinds.h"
 #include "trace.h"
 
 #include <lualib.h>
@@ -237,22 +238,21 @@ static void trace_result(struct tracer *t)
     lua_State *lua = t->lua;
     const char *file = t->file[FILE_SPEC].name;
     if (!lua_istable(lua, -1) || lua_getfield(lua, -1, "lathe.kind") != LUA_TNUMBER) {
-        diag_add(t->diag, file, 0,
-                 "a spec returns one constructor call: return attention { ... } or return rowwise { ... }");
+        diag_add(
+            t->diag, file, 0,
+            "a spec returns one constructor call: return attention { ... }, return rowwise { ... } or return "
+            "elementwise { ... }");
         return;
     }
     lua_Integer kind = lua_tointeger(lua, -1);
-    t->ir->kind = kind == KIND_ROWWISE ? KIND_ROWWISE : KIND_ATTENTION;
+    t->ir->kind = kind >= 0 && kind < KIND_COUNT ? (enum kind)kind : KIND_ATTENTION;
     lua_pop(lua, 1);
     lua_getfield(lua, -1, "lathe.line");
     t->constructor_line = (int)lua_tointeger(lua, -1);
     lua_pop(lua, 1);
     lua_getfield(lua, -1, "lathe.slots");
     lua_sethook(lua, on_hook, LUA_MASKCALL | LUA_MASKCOUNT, BUDGET_STEP);
-    if (t->ir->kind == KIND_ATTENTION)
-        trace_attention(t, lua_gettop(lua));
-    else
-        trace_rowwise(t, lua_gettop(lua));
+    kinds[t->ir->kind].trace(t, lua_gettop(lua));
 }
 
 static int protected_load(lua_State *lua)

@@ -193,10 +193,31 @@ static void list_fields(enum trace_slot slot, char *out, size_t size)
             used += (size_t)snprintf(out + used, size - used, "%s%s", used ? " " : "", AT_NAMES[f]);
 }
 
+/* A dim of a map: at.h is the index, at.n_h how many there are. */
+static int map_index(lua_State *lua, const char *name)
+{
+    struct tracer *t = tracer_of(lua);
+    char fields[256] = "";
+    size_t used = 0;
+    for (int k = 0; k < t->map->n_over; k++) {
+        const char *dim = t->ir->free_name[t->map->over[k] - SYM_FREE];
+        const bool size = strncmp(name, "n_", 2) == 0 && strcmp(name + 2, dim) == 0;
+        if (size || strcmp(name, dim) == 0) {
+            push_value(lua, ir_at_field(t->ir, (size ? AT_SIZE0 : AT_INDEX0) + k, trace_place(lua)));
+            return 1;
+        }
+        used += (size_t)snprintf(fields + used, sizeof fields - used, "%s%s n_%s", used ? " " : "", dim, dim);
+        used = used < sizeof fields ? used : sizeof fields - 1;
+    }
+    return luaL_error(lua, "'at' has no field '%s' here (%s)", name, fields);
+}
+
 static int at_index(lua_State *lua)
 {
     struct tracer *t = tracer_of(lua);
     const char *name = luaL_checkstring(lua, 2);
+    if (t->slot == SLOT_MAP)
+        return map_index(lua, name);
     for (int f = 0; f < AT_COUNT; f++)
         if ((FIELDS[t->slot] >> f & 1) && strcmp(AT_NAMES[f], name) == 0) {
             push_value(lua, ir_at_field(t->ir, f, trace_place(lua)));

@@ -26,6 +26,7 @@ enum trace_slot {
     SLOT_VALUE,
     SLOT_OUTPUT,
     SLOT_ROW,
+    SLOT_MAP,
     SLOT_COUNT
 };
 
@@ -43,7 +44,8 @@ struct tracer {
     size_t memory; /* bytes that Lua holds now */
     long budget;   /* instructions left, in thousands */
     enum trace_slot slot;
-    int epoch;     /* counts traced functions: a value belongs to one */
+    const struct ir_map *map; /* SLOT_MAP: whose function it is */
+    int epoch;                /* counts traced functions: a value belongs to one */
     int n_scanned; /* functions already looked at, as file * 2^20 + first line; negative: one with mistakes */
     int scanned[SCANNED_MAX];
     bool scan_failed;      /* the error on its way was recorded by scan_call */
@@ -64,8 +66,6 @@ struct ir_at trace_defined_at(lua_State *lua);
 
 void trace_open(lua_State *lua);                  /* metatables of traced values */
 void trace_vocabulary(lua_State *lua, int table); /* ops and constants into the table at this index */
-void trace_attention(struct tracer *t, int table);
-void trace_rowwise(struct tracer *t, int table);
 
 /* Look at the source of the function that was just called: if, and, or, not, ==, ~=, while, repeat
    in it are mistakes. Raises a Lua error after recording them. */

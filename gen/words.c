@@ -30,7 +30,7 @@ static void add_choice(const struct sig_arg *a, const struct problem *p, int i, 
         text_add(out, ",%s=none", a->name);
     else if (a->rare && arg_in(p->present, i))
         text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)a->dtype));
-    else if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && p->arg_dtype[i] != (uint8_t)p->dtype)
+    else if (a->dtype == LATHE_NONE && !a->problem_dtype && p->arg_dtype[i] != (uint8_t)p->dtype)
         text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
 }
 
@@ -52,8 +52,9 @@ void problem_built_text(const struct signature *sig, const struct problem *p, st
     for (size_t i = 0; i < sizeof BUILT / sizeof BUILT[0]; i++)
         if (p->dim[BUILT[i]] >= 0 && !(BUILT[i] == SYM_D_V && p->dim[SYM_D_V] == p->dim[SYM_D]))
             text_add(out, ",%s=%" PRId64, sym_name(sig, (int)BUILT[i]), p->dim[BUILT[i]]);
-    for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free; sym++) /* any size, but it has no default */
-        if (p->dim[sym] >= 0)
+    const bool has_default = strcmp(sig->kind, "elementwise") == 0;
+    for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free && !has_default; sym++)
+        if (p->dim[sym] >= 0) /* any size would do, but one it needs */
             text_add(out, ",%s=%" PRId64, sym_name(sig, sym), p->dim[sym]);
     for (int i = 0; i < sig->n_args; i++)
         add_choice(&sig->arg[i], p, i, out);

@@ -33,7 +33,7 @@ static void write_double(FILE *f, double value)
         fprintf(f, "%a", value);
 }
 
-_Static_assert(sizeof(struct sig_arg) == NAME_MAX_BYTES + 8 + 8 + 4 + MAX_DIMS * sizeof(struct sig_dim) + 4,
+_Static_assert(sizeof(struct sig_arg) == NAME_MAX_BYTES + 8 + 8 + 8 + 4 + MAX_DIMS * sizeof(struct sig_dim),
                "write_arg lacks a member of struct sig_arg");
 
 static void write_arg(FILE *f, const struct sig_arg *a)
@@ -41,14 +41,15 @@ static void write_arg(FILE *f, const struct sig_arg *a)
     fprintf(f,
             "    {.name = \"%s\", .role = %d, .dtype = %d, .problem_dtype = %d, .unit_last = %d, .optional = "
             "%d, .grad = "
-            "%d, .presence_built = %d, .rare = %d, .default_value = ",
+            "%d, .presence_built = %d, .rare = %d, .list = %d, .alias = %d, .default_value = ",
             a->name, a->role, a->dtype, a->problem_dtype, a->unit_last, a->optional, a->grad,
-            a->presence_built, a->rare);
+            a->presence_built, a->rare, a->list, a->alias);
     write_double(f, a->default_value);
     fprintf(f, ", .ndim = %d, .leading_optional = %d, .dim = {", a->ndim, a->leading_optional);
     for (int i = 0; i < a->ndim; i++)
-        fprintf(f, "%s{%d, %" PRId32 "}", i ? ", " : "", a->dim[i].sym, a->dim[i].literal);
-    fprintf(f, "%s}},\n", a->ndim ? "" : "{0, 0}");
+        fprintf(f, "%s{%d, %" PRId32 ", %d}", i ? ", " : "", a->dim[i].sym, a->dim[i].literal,
+                a->dim[i].times);
+    fprintf(f, "%s}},\n", a->ndim ? "" : "{0, 0, 0}");
 }
 
 static void write_signature(FILE *f, const struct signature *sig)

@@ -28,6 +28,11 @@ bool lathe__is_attention(const struct signature *sig)
     return strcmp(sig->kind, "attention") == 0;
 }
 
+bool lathe__is_rowwise(const struct signature *sig)
+{
+    return strcmp(sig->kind, "rowwise") == 0;
+}
+
 static bool is_output(const struct sig_arg *a)
 {
     return a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL;
@@ -108,7 +113,7 @@ static void say_expected(struct phrase *s, const struct signature *sig, const st
     const int lead = a->leading_optional ? a->ndim - 1 : 0;
     for (int i = 0; i < a->ndim; i++) {
         const struct sig_dim d = a->dim[i];
-        lathe__say(s, "%s", i ? "," : "");
+        lathe__say(s, "%s%s", i ? "," : "", d.times == 2 ? "2*" : "");
         if (d.literal > 0)
             lathe__say(s, "%d", d.literal);
         else if (p->dim[d.sym] >= 0)
@@ -206,9 +211,10 @@ static lathe_status bind_shape(const struct signature *sig, const struct sig_arg
         if (d.literal > 0 || d.sym == SYM_ONE) {
             if (given != (d.literal > 0 ? d.literal : 1))
                 return wrong_shape(sig, a, t, p, err);
-        } else if (p->dim[d.sym] < 0 && given >= 0 && given <= INT32_MAX) {
-            p->dim[d.sym] = given;
-        } else if (p->dim[d.sym] != given) {
+        } else if (p->dim[d.sym] < 0 && given >= 0 && given <= INT32_MAX &&
+                   given % (d.times == 2 ? 2 : 1) == 0) {
+            p->dim[d.sym] = d.times == 2 ? given / 2 : given;
+        } else if (lathe__dim_value(p, d) != given) {
             return wrong_shape(sig, a, t, p, err);
         }
     }
@@ -241,7 +247,7 @@ static lathe_status check_strides(const struct sig_arg *a, const lathe_arg *t, l
             return lathe__fail(err, LATHE_ARG,
                                "argument '%s': an output cannot have stride 0 in dim %d of size %" PRId64,
                                a->name, i, t->shape[i]);
-        if (i == t->ndim - 1 && a->unit_last && stride != 1 && t->shape[i] > 1)
+        if (i == t->ndim - 1 && (a->unit_last || a->list) && stride != 1 && t->shape[i] > 1)
             return lathe__fail(err, LATHE_ARG,
                                "argument '%s': expected last stride 1, given %" PRId64
                                "; make the last dim contiguous",
@@ -266,17 +272,19 @@ static lathe_status check_data(const struct sig_arg *a, const lathe_arg *t, bool
             return lathe__fail(err, LATHE_ARG, "argument '%s': expected a data pointer, given NULL", a->name);
         return LATHE_OK;
     }
-    if (!is_host_value(a) && (uintptr_t)t->data % lathe_dtype_size(t->dtype))
+    const size_t size = a->list ? sizeof(void *) : lathe_dtype_size(t->dtype);
+    if (!is_host_value(a) && (uintptr_t)t->data % size)
         return lathe__fail(err, LATHE_ARG,
                            "argument '%s': expected data aligned to its element of %zu bytes, given %p",
-                           a->name, lathe_dtype_size(t->dtype), t->data);
+                           a->name, size, t->data);
     return LATHE_OK;
 }
 
 static lathe_status check_form(const struct signature *sig, const struct sig_arg *a, const lathe_arg *t,
                                const struct problem *p, lathe_error *err)
 {
-    const int least = a->leading_optional ? (a->dim[a->ndim - 1].sym == SYM_N ? 1 : 0) : a->ndim;
+    const int last = a->leading_optional ? a->dim[a->ndim - 1].sym : SYM_ONE;
+    const int least = !a->leading_optional ? a->ndim : last == SYM_N || last >= SYM_FREE ? 1 : 0;
     if (t->ndim < 0 || t->ndim > MAX_DIMS)
         return lathe__fail(err, LATHE_ARG, "argument '%s': expected %d dims, given %d", a->name, a->ndim,
                            t->ndim);
@@ -335,8 +343,10 @@ static lathe_status at_least_one(const struct problem *p, enum sym sym, lathe_er
 static lathe_status check_sizes(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
     static const enum sym POSITIVE[] = {SYM_H, SYM_H_KV, SYM_D, SYM_D_V};
-    if (!lathe__is_attention(sig))
+    if (lathe__is_rowwise(sig))
         return at_least_one(p, SYM_N, err);
+    if (!lathe__is_attention(sig))
+        return LATHE_OK;
     for (size_t i = 0; i < sizeof POSITIVE / sizeof POSITIVE[0]; i++) {
         const lathe_status status = at_least_one(p, POSITIVE[i], err);
         if (status != LATHE_OK)
@@ -350,16 +360,16 @@ static lathe_status check_sizes(const struct signature *sig, const struct proble
     return LATHE_OK;
 }
 
-static int64_t dim_value(const struct problem *p, struct sig_dim d)
+int64_t lathe__dim_value(const struct problem *p, struct sig_dim d)
 {
-    return d.literal > 0 ? d.literal : p->dim[d.sym];
+    return (d.literal > 0 ? d.literal : p->dim[d.sym]) * (d.times == 2 ? 2 : 1);
 }
 
 static lathe_status check_elements(const struct problem *p, const struct sig_arg *a, lathe_error *err)
 {
     int64_t count = 1;
     for (int i = 0; i < a->ndim; i++) {
-        const int64_t size = dim_value(p, a->dim[i]);
+        const int64_t size = lathe__dim_value(p, a->dim[i]);
         if (size < 0)
             continue; /* of an optional argument that is not there */
         if (__builtin_mul_overflow(count, size, &count) || count >> MAX_ELEMENTS_LOG2)
@@ -370,8 +380,28 @@ static lathe_status check_elements(const struct problem *p, const struct sig_arg
     return LATHE_OK;
 }
 
+/* Kernels number groups of at least four points along the last dim. */
+static lathe_status check_points(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    for (int i = 0; i < sig->n_args; i++) {
+        const struct sig_arg *a = &sig->arg[i];
+        int64_t groups = a->ndim > 0 ? (lathe__dim_value(p, a->dim[a->ndim - 1]) + 3) / 4 : 0;
+        bool too_many = false;
+        for (int d = 0; d + 1 < a->ndim && groups > 0; d++)
+            too_many |= __builtin_mul_overflow(groups, lathe__dim_value(p, a->dim[d]), &groups);
+        if (a->role <= ROLE_OUT_OPTIONAL && (too_many || groups > INT32_MAX))
+            return lathe__fail(err, LATHE_ARG,
+                               "argument '%s': expected fewer than 2^31 groups of four elements along its "
+                               "last dim, given more",
+                               a->name);
+    }
+    return LATHE_OK;
+}
+
 static lathe_status check_flat(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
+    if (!lathe__is_attention(sig) && !lathe__is_rowwise(sig))
+        return check_points(sig, p, err);
     const int64_t rows = lathe__is_attention(sig) ? p->dim[SYM_B] * p->dim[SYM_H] /* below 2^62 */
                                                   : p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1];
     int64_t all = 0;
@@ -385,7 +415,7 @@ static lathe_status check_flat(const struct signature *sig, const struct problem
 /* at.row counts all rows; an input with one value a row has one dim for them. */
 static lathe_status check_row_inputs(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
-    if (lathe__is_attention(sig) || p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1] == 1)
+    if (!lathe__is_rowwise(sig) || p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1] == 1)
         return LATHE_OK;
     for (int i = 0; i < sig->n_args; i++)
         for (int d = 0; sig->arg[i].role == ROLE_INPUT && d < sig->arg[i].ndim; d++)
@@ -427,9 +457,20 @@ static lathe_dtype default_dtype(const struct sig_arg *a, lathe_dtype problem_dt
 void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p)
 {
     for (int i = 0; i < sig->n_args; i++) {
+        const struct sig_arg *a = &sig->arg[i];
         if (p->arg_dtype[i] == LATHE_NONE)
-            p->arg_dtype[i] = (uint8_t)default_dtype(&sig->arg[i], p->dtype);
+            p->arg_dtype[i] = a->alias ? p->arg_dtype[a->alias - 1] : (uint8_t)default_dtype(a, p->dtype);
     }
+}
+
+/* Where no argument has to have it, the problem's dtype is that of the first float. */
+static void take_dtype(const struct signature *sig, struct problem *p)
+{
+    for (int i = 0; i < sig->n_args && p->dtype == LATHE_NONE; i++)
+        if (sig->arg[i].role <= ROLE_OUT_OPTIONAL && lathe__is_float((lathe_dtype)p->arg_dtype[i]))
+            p->dtype = (lathe_dtype)p->arg_dtype[i];
+    if (p->dtype == LATHE_NONE)
+        p->dtype = LATHE_F32;
 }
 
 static lathe_status check_missing(const struct signature *sig, const struct problem *p, lathe_error *err)
@@ -459,6 +500,34 @@ static bool rows_aligned(const lathe_arg *t)
     return aligned;
 }
 
+static bool may_share(const struct signature *sig, int result, int operand)
+{
+    return sig->arg[result].alias == operand + 1;
+}
+
+/* A result is written while other points still read: not in the memory of what is read, unless the same point
+   has the same element of both. */
+static lathe_status check_sharing(const struct signature *sig, const lathe_arg *args, int n, lathe_error *err)
+{
+    if (lathe__is_attention(sig) || lathe__is_rowwise(sig))
+        return LATHE_OK;
+    for (int i = 0; i < n; i++) {
+        const int result = find_arg(sig, args[i].name);
+        for (int k = 0; is_output(&sig->arg[result]) && k < n; k++) {
+            const int other = find_arg(sig, args[k].name);
+            if (k == i || !args[i].data || args[k].data != args[i].data || may_share(sig, result, other) ||
+                may_share(sig, other, result))
+                continue;
+            return lathe__fail(
+                err, LATHE_ARG,
+                "argument '%s': expected memory of its own, given that of '%s'; the spec declares no "
+                "alias = \"%s\"",
+                args[i].name, args[k].name, args[k].name);
+        }
+    }
+    return LATHE_OK;
+}
+
 static void find_unaligned(const struct signature *sig, const lathe_arg *args, int n, struct problem *out)
 {
     for (int k = 0; k < n; k++)
@@ -480,7 +549,10 @@ lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_a
         if (status != LATHE_OK)
             return status;
     }
+    take_dtype(sig, out);
     lathe_status status = check_missing(sig, out, err);
+    if (status == LATHE_OK)
+        status = check_sharing(sig, args, n, err);
     if (status == LATHE_OK)
         status = lathe__problem_check(sig, out, err);
     if (status == LATHE_OK)

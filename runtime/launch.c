@@ -42,6 +42,9 @@ lathe_status lathe__args_bind(const struct signature *sig, const lathe_arg *args
         out->arg[k] = &args[i];
         hint = k + 1 < sig->n_args ? k + 1 : 0;
     }
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].alias && !out->arg[i])
+            out->arg[i] = out->arg[sig->arg[i].alias - 1]; /* in place */
     return LATHE_OK;
 }
 
