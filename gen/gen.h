@@ -220,7 +220,7 @@ struct pivot {
 enum tensor_use { USE_READ, USE_STORE, USE_SUM, USE_SCATTER };
 struct map_tensor { /* of an elementwise map */
     char name[NAME_MAX_BYTES];
-    uint8_t map; /* whose it is */
+    uint8_t map;  /* whose it is */
     uint8_t use;  /* enum tensor_use */
     uint8_t form; /* enum stage_form: pairs are along its last dim, which is twice as long as the map's */
     lathe_dtype dtype; /* NONE: "float" */

@@ -3,7 +3,7 @@
  * only, so planning runs without a GPU. Out: a struct plan, or the reason of every template that refused.
  * The table of templates is the only dispatch; tile tables come from measurements (tests/bench).
  */
-#include "gen.h"
+#include "kinds.h"
 #include "lower.h"
 
 #include <string.h>
@@ -335,6 +335,8 @@ static lathe_status pick(const struct ir *ir, lathe_pass pass, const struct prob
             return LATHE_OK;
         refuse(reasons, TEMPLATES[i].name, why);
     }
+    if (!reasons->text[0])
+        refuse(reasons, kinds[ir->kind].name, "no template computes it on a GPU yet; the host device does");
     return LATHE_UNSUPPORTED;
 }
 

@@ -20,6 +20,14 @@ static bool open_prover(struct prover *p, const struct ir *ir, unsigned seed)
         if (in->dtype != LATHE_I32 && in->dtype != LATHE_U8)
             in->dtype = LATHE_NONE;
     }
+    for (int i = 0; i < p->ir->n_tensors; i++) {
+        struct map_tensor *t = &p->ir->tensor[i];
+        if (t->dtype != LATHE_I32 && t->dtype != LATHE_U8)
+            t->dtype = LATHE_NONE;
+    }
+    struct diag ignored = {0};
+    if (p->ir->kind == KIND_ELEMENTWISE && !gradient_make(p->ir, &ignored))
+        return false;
     signature_make(p->ir, LATHE_FORWARD, &p->forward);
     signature_make(p->ir, LATHE_BACKWARD, &p->backward);
     if (p->ir->kind == KIND_ATTENTION)

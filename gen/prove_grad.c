@@ -5,6 +5,7 @@
  * What detach() gives is held at its first value, as the derived gradients do; the weights are those of
  * `forward`, which prove_rows.c compares with the online form. Tensors and tape are freed here.
  */
+#include "kinds.h"
 #include "prove.h"
 
 #include <math.h>
@@ -68,7 +69,11 @@ static double pair_with_seed(const struct bench *b, const char *name)
 static double pair_outputs(const struct bench *b)
 {
     const struct ir *ir = b->p->ir;
-    double sum = pair_with_seed(b, ir->kind == KIND_ATTENTION ? "o" : "y");
+    double sum = 0;
+    if (ir->kind != KIND_ELEMENTWISE)
+        sum = pair_with_seed(b, ir->kind == KIND_ATTENTION ? "o" : "y");
+    for (int i = 0; i < ir->n_tensors; i++)
+        sum += ir->tensor[i].use == USE_READ ? 0 : pair_with_seed(b, ir->tensor[i].name);
     for (int i = 0; i < ir->n_finals; i++)
         sum += pair_with_seed(b, ir->final[i].name);
     return sum;
@@ -144,8 +149,8 @@ static lathe_status objective(struct bench *b, double *out, lathe_error *err)
     *out = 0;
     if (b->p->ir->kind == KIND_ATTENTION)
         return weigh_rows(b, &call, out, err);
-    int64_t n_rows = host_dim(&call, SYM_ROWS0) * host_dim(&call, SYM_ROWS1) * host_dim(&call, SYM_ROWS);
-    status = host_rowwise_forward(&call, NULL, n_rows, err);
+    const struct kind_row *kind = &kinds[b->p->ir->kind];
+    status = kind->host_forward(&call, NULL, kind->host_units(&call), err);
     *out = pair_outputs(b);
     return status;
 }
@@ -196,6 +201,11 @@ static int culprit(const struct ir *ir, const char *name)
     for (int i = 0; i < ir->n_inputs; i++)
         if (strcmp(ir->input[i].name, name) == 0)
             return ir->input[i].line;
+    for (int i = 0; i < ir->n_tensors; i++)
+        if (strcmp(ir->tensor[i].name, name) == 0)
+            return ir->tensor[i].line;
+    if (ir->kind == KIND_ELEMENTWISE)
+        return proof_line(ir, ir->map[0].fn.root[0]);
     if (ir->kind == KIND_ROWWISE)
         return proof_line(ir, ir->row.root[0]);
     enum mod which = strcmp(name, "q") == 0 ? MOD_QUERY : strcmp(name, "k") == 0 ? MOD_KEY : MOD_VALUE;
@@ -327,7 +337,7 @@ static lathe_status check_variable(struct bench *b, const char *name, lathe_erro
 
 static lathe_status check_all(struct bench *b, lathe_error *err)
 {
-    static const char *const main_tensor[KIND_COUNT][3] = {{"q", "k", "v"}, {"x", NULL, NULL}};
+    static const char *const main_tensor[KIND_COUNT][3] = {{"q", "k", "v"}, {"x", NULL, NULL}, {NULL}};
     const struct ir *ir = b->p->ir;
     double ignored;
     lathe_status status = plain_objective(b, &ignored, err);
@@ -342,6 +352,9 @@ static lathe_status check_all(struct bench *b, lathe_error *err)
     for (int i = 0; i < 3 && status == LATHE_OK; i++)
         if (main_tensor[ir->kind][i])
             status = check_variable(b, main_tensor[ir->kind][i], err);
+    for (int i = 0; i < ir->n_tensors && status == LATHE_OK; i++)
+        if (ir->tensor[i].grad)
+            status = check_variable(b, ir->tensor[i].name, err);
     for (int i = 0; i < ir->n_inputs && status == LATHE_OK; i++)
         if (ir->input[i].grad)
             status = check_variable(b, ir->input[i].name, err);
@@ -382,14 +395,31 @@ static void conclude(const struct bench *b)
                  "%d of %d differences left out: a corner of the function is near", b->n_kinks, b->n_tried);
 }
 
+/* A few points along the dims of maps; dims of inputs alone are longer, as what is found in tables by data.
+ */
+static const int64_t *map_sizes(const struct ir *ir, int64_t *dim)
+{
+    static const int64_t few[MAX_FREE_SYMS] = {2, 3, 4, 5, 2, 3, 2, 4};
+    for (int m = 0; m < ir->n_maps; m++)
+        for (int k = 0; k < ir->map[m].n_over; k++)
+            dim[ir->map[m].over[k]] = few[ir->map[m].over[k] - SYM_FREE];
+    dim[SYM_ONE] = 1;
+    return dim;
+}
+
 void prove_gradients(struct prover *p, struct proof *out)
 {
+    int64_t sizes[SYM_COUNT] = {0};
     static const int64_t wide[SYM_COUNT] = {
         [SYM_ONE] = 1, [SYM_B] = 2,    [SYM_H] = 4,     [SYM_H_KV] = 2,  [SYM_Q] = 7,    [SYM_KV] = 11,
         [SYM_D] = 8,   [SYM_D_V] = 12, [SYM_ROWS0] = 1, [SYM_ROWS1] = 1, [SYM_ROWS] = 6, [SYM_N] = 13};
     static const int64_t tall[SYM_COUNT] = {[SYM_ONE] = 1, [SYM_B] = 1,  [SYM_H] = 2, [SYM_H_KV] = 1,
                                             [SYM_Q] = 6,   [SYM_KV] = 4, [SYM_D] = 6, [SYM_D_V] = 4};
     proof_begin(out, "gradients", BOUND);
+    if (p->ir->kind == KIND_ELEMENTWISE && !p->ir->gradient) {
+        out->applies = false; /* lists have none */
+        return;
+    }
     struct bench *b = calloc(1, sizeof *b);
     if (!b) {
         lathe_error err;
@@ -399,7 +429,10 @@ void prove_gradients(struct prover *p, struct proof *out)
     }
     b->p = p;
     b->out = out;
-    check_sizes(b, wide, false);
+    if (p->ir->kind == KIND_ELEMENTWISE)
+        check_sizes(b, map_sizes(p->ir, sizes), false);
+    else
+        check_sizes(b, wide, false);
     if (p->ir->kind == KIND_ATTENTION)
         check_sizes(b, tall, true);
     conclude(b);
