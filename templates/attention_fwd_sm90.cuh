@@ -33,7 +33,7 @@ DEV u32 make_diagonals(const at_head &a, const tile_reader &reader, int q0, int 
         const u32 group = worker_group();
         const int thread = static_cast<int>(fresh_thread() % 128);
         const u32 table = reader.shared + shared_layout::DIAG +
-                          (2 * group + (reader.k_place().index & 1u)) * shared_layout::DIAG_BYTES;
+                          (2 * group + reader.k.turn()) * shared_layout::DIAG_BYTES;
         fill_diagonals<64, cfg::BN, 128>(table, a, q0, (tile >> 1) * cfg::BN, thread);
         barrier_sync(1 + group, 128);
         return table +
@@ -145,7 +145,7 @@ DEV void compute_round(const hopper_params &params, tile_reader &reader)
 
 DEV void compute_all(const hopper_params &params, u32 shared)
 {
-    tile_reader reader{shared, 0};
+    tile_reader reader = tile_reader::start(shared);
 #pragma unroll 1
     while (reader.number() < all_query_tiles(params.p.z)) {
         compute_round(params, reader);

@@ -25,15 +25,15 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     __device__ __forceinline__ void load_k(int tile, u32 last, const work_place &at)
     {
         const ring_barriers<cfg::STAGES> ring = rings::at(shared).k;
-        const u32 full = ring.full(k.stage());
+        const u32 full = ring.full(k.stage);
         ring.wait_empty(k);
-        store_shared(shared + shared_layout::TILES + 4 * k.stage(),
+        store_shared(shared + shared_layout::TILES + 4 * k.stage,
                      tile == tile_cursor::END ? NO_TILE : static_cast<u32>(tile) | last);
         if (tile == tile_cursor::END) {
             mbarrier_arrive(full);
         } else {
             mbarrier_arrive_expect(full, shared_layout::K_BYTES);
-            load_tile<cfg::BN, cfg::D_PAD>(shared + shared_layout::K + k.stage() * shared_layout::K_BYTES,
+            load_tile<cfg::BN, cfg::D_PAD>(shared + shared_layout::K + k.stage * shared_layout::K_BYTES,
                                            &params.k, full, (tile >> 1) * cfg::BN,
                                            at.h / (params.p.z.n_h / params.p.z.n_h_kv), at.b, L2_KEEP);
         }
@@ -45,10 +45,10 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     {
         if (before >= 0) {
             const ring_barriers<cfg::STAGES> ring = rings::at(shared).v;
-            const u32 full = ring.full(v.stage());
+            const u32 full = ring.full(v.stage);
             ring.wait_empty(v);
             mbarrier_arrive_expect(full, shared_layout::V_BYTES);
-            load_tile<cfg::BN, cfg::DV_PAD>(shared + shared_layout::V + v.stage() * shared_layout::V_BYTES,
+            load_tile<cfg::BN, cfg::DV_PAD>(shared + shared_layout::V + v.stage * shared_layout::V_BYTES,
                                             &params.v, full, (before >> 1) * cfg::BN, h_kv, b, L2_KEEP);
             v = v.next();
         }
@@ -57,14 +57,14 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     // Of the block's query tile `round`. Each warpgroup gives its Q back at a time of its own.
     __device__ __forceinline__ void load_q(u32 round, const work_place &at) const
     {
-        const q_place to = {round % (2 * cfg::Q_STAGES)};
+        const q_place to = q_place::nth(round);
 #pragma unroll 1
         for (u32 i = 0; i < shared_layout::GROUPS; i++) {
             const ring_barriers<cfg::Q_STAGES> ring = rings::q(shared, i);
-            const u32 full = ring.full(to.stage());
+            const u32 full = ring.full(to.stage);
             ring.wait_empty(to);
             mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
-            load_tile<64, cfg::D_PAD>(shared + i * shared_layout::SLAB + to.stage() * shared_layout::Q_BYTES,
+            load_tile<64, cfg::D_PAD>(shared + i * shared_layout::SLAB + to.stage * shared_layout::Q_BYTES,
                                       &params.q, full, at.row0 + 64 * static_cast<int>(i), at.h, at.b,
                                       L2_STREAM);
         }
@@ -118,7 +118,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
 
 DEV void load_all(const hopper_params &params, u32 shared)
 {
-    loader l = {params, shared, elect_one(), {0}, {0}, tile_cursor::IDLE, 0, 0};
+    loader l = {params, shared, elect_one(), {0, 0}, {0, 0}, tile_cursor::IDLE, 0, 0};
     u32 number = fresh_block();
 #pragma unroll 1
     for (u32 round = 0; number < all_query_tiles(params.p.z); round++) {

@@ -5,12 +5,16 @@
 #pragma once
 #include "wgmma_sm90.cuh"
 
-// Where a stream of tiles has come to in a ring: twice round it are 2 STAGES places.
+// Where a stream of tiles has come to in a ring.
 template <int STAGES> struct ring_place {
-    u32 index;
-    __device__ __forceinline__ u32 stage() const { return index < STAGES ? index : index - STAGES; }
-    __device__ __forceinline__ u32 parity() const { return index < STAGES ? 0 : 1; } // of the phase
-    __device__ __forceinline__ ring_place next() const { return {index + 1 == 2 * STAGES ? 0 : index + 1}; }
+    u32 stage;
+    u32 parity; // of the phase
+    DEV ring_place nth(u32 n) { return {n % STAGES, n / STAGES & 1u}; }
+    __device__ __forceinline__ ring_place next() const
+    {
+        return stage + 1 == STAGES ? ring_place{0, parity ^ 1u} : ring_place{stage + 1, parity};
+    }
+    __device__ __forceinline__ u32 turn() const { return (stage + STAGES * parity) & 1u; } // 0, 1, 0, 1, ...
 };
 
 // A ring's barriers: full of every stage, then empty of every stage.
@@ -31,15 +35,15 @@ template <int STAGES> struct ring_barriers {
     // Until the readers of the tile before have left the stage; at once in the first round.
     __device__ __forceinline__ void wait_empty(ring_place<STAGES> at) const
     {
-        mbarrier_wait(empty(at.stage()), at.parity() ^ 1u);
+        mbarrier_wait(empty(at.stage), at.parity ^ 1u);
     }
     // BOUNDED: a tile that never comes stops the kernel. The loading warp waits for those who wait here.
     template <bool BOUNDED = false> __device__ __forceinline__ void wait_full(ring_place<STAGES> at) const
     {
         if constexpr (BOUNDED) {
-            mbarrier_wait_bounded(full(at.stage()), at.parity());
+            mbarrier_wait_bounded(full(at.stage), at.parity);
         } else {
-            mbarrier_wait(full(at.stage()), at.parity());
+            mbarrier_wait(full(at.stage), at.parity);
         }
     }
 };

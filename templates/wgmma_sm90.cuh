@@ -25,6 +25,13 @@ template <int COLS> struct panels {
     }
 };
 
+// An address that is the same in every lane, so that it goes to a uniform register once: the steps of a descriptor
+// are then additions beside the warps' own work, and not three moves before every wgmma.
+DEV u32 of_the_warp(u32 address)
+{
+    return __shfl_sync(ALL_LANES, address, 0);
+}
+
 DEV constexpr u64 descriptor_step(int bytes)
 {
     return static_cast<u64>(bytes >> 4);
@@ -35,8 +42,8 @@ template <class T, int N, int COLS> DEV void start_qk(float (&s)[N / 8][4], u32 
 {
     using shape = panels<COLS>;
     wgmma<N>::fence(s);
-    const u64 a = shape::descriptor(q, 16);
-    const u64 b = shape::descriptor(k, 16);
+    const u64 a = shape::descriptor(of_the_warp(q), 16);
+    const u64 b = shape::descriptor(of_the_warp(k), 16);
 #pragma unroll
     for (int i = 0; i < COLS / 16; i++) {
         const int panel = i / shape::STEPS;
@@ -66,7 +73,7 @@ DEV void start_pv(float (&o)[N / 8][4], const u32 (&p)[KEYS / 16][4], u32 v, int
 {
     using shape = panels<N>;
     wgmma<N>::fence(o);
-    const u64 b = shape::descriptor(v, KEYS * shape::SPAN);
+    const u64 b = shape::descriptor(of_the_warp(v), KEYS * shape::SPAN);
 #pragma unroll
     for (int i = 0; i < KEYS / 16; i++) {
         wgmma<N>::template rs<same_type<T, bf16>>(o, p[i], b + descriptor_step(i * 16 * shape::SPAN),
