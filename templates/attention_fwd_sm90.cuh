@@ -7,24 +7,9 @@
 #pragma once
 #include "attention_load_sm90.cuh"
 #include "attention_store_sm90.cuh"
+#include "attention_weigh_sm90.cuh"
 
-// ---- scores and weights ---------------------------------------------------------------------------------
-
-// Scores become weights. `entry`: of the thread's first row and column in the table of diagonals.
-template <bool WHOLE> DEV void weigh(warp_work &w, const at_head &a, int tile, u32 entry, float (&scale)[2])
-{
-    score_tile<WHOLE, 1, NB> scores{w.s, w.rows, a, tile * cfg::BN + 2 * (lane_id() & 3), entry};
-    scores.run(scale);
-}
-
-DEV void weigh_tile(warp_work &w, const at_head &a, int tile, u32 entry, float (&scale)[2])
-{
-    if ((tile & 1) != 0) {
-        weigh<true>(w, a, tile >> 1, entry, scale);
-    } else {
-        weigh<false>(w, a, tile >> 1, entry, scale);
-    }
-}
+// ---- the tiles of a warpgroup ---------------------------------------------------------------------------
 
 // The table of a tile, by the whole warpgroup, under its Q K; the one before may still be in use.
 DEV u32 make_diagonals(const at_head &a, const tile_reader &reader, int q0, int tile)
@@ -85,8 +70,7 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int row
         reader.start_scores(w);
         u32 entry = make_diagonals(a, reader, row0 + a.z.q_start, tile);
         wgmma<cfg::BN>::wait<0>(w.s[0]);
-        reader.leave_k();
-        weigh_tile(w, a, tile, entry, scale);
+        weigh_first<variant>(w, a, reader, tile, entry, scale);
         pack_weights<cfg::element, NB>(w.p, w.s[0]);
         if constexpr (variant::RESCALE) {
             rescale(w.o, scale);
@@ -103,12 +87,11 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int row
             reader.start_output(w);
             entry = make_diagonals(a, reader, row0 + a.z.q_start, part);
             wgmma<cfg::BN>::wait<1>(w.s[0]);
-            reader.leave_k();
-            weigh_tile(w, a, part, entry, scale);
+            const bool scaled = weigh_next<variant>(w, a, reader, part, entry, scale);
             wgmma<cfg::DV_PAD>::wait<0>(w.o[0]);
             reader.leave_v();
             pack_weights<cfg::element, NB>(w.p, w.s[0]);
-            if constexpr (variant::RESCALE) {
+            if (scaled) {
                 rescale(w.o, scale);
             }
         }

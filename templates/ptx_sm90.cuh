@@ -23,6 +23,16 @@ template <int REGISTERS> DEV void registers_up() { asm volatile("setmaxnreg.inc.
 
 // Named barrier `id` (1 .. 15) of `threads` threads, a multiple of 32.
 DEV void barrier_sync(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+// The same, and whether `vote` is true in any of them.
+DEV bool barrier_any(u32 id, u32 threads, bool vote)
+{
+    u32 any;
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbar.red.or.pred q, %2, %3, p;\nselp.u32 %0, 1, 0, q;\n}"
+                 : "=r"(any)
+                 : "r"(static_cast<u32>(vote)), "r"(id), "r"(threads)
+                 : "memory");
+    return any != 0;
+}
 
 // ---- mbarriers: 8 bytes of shared memory each --------------------------------------------------------------------
 

@@ -55,7 +55,8 @@ template <int MT> struct diagonals {
 
 // ---- one tile -------------------------------------------------------------------------------------------
 
-template <bool WHOLE, int MT, int NB> struct score_tile {
+// STEP: what becomes of a row: `variant` itself, or `variant::kept`.
+template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
     static constexpr int ROWS = 2 * MT;
     static_assert(2 * NB <= 32,
                   "a thread's live pairs of a row are bits of one word: at most 128 keys a tile");
@@ -65,16 +66,16 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
     const at_head &a;
     int kv0;   // the thread's first column, as a key
     u32 entry; // of the diagonals
-    variant::tile tile[ROWS];
+    typename STEP::tile tile[ROWS];
     u32 live[ROWS]; // bit 2 b + j; unused where WHOLE
-    float red[ROWS][variant::REDUCTIONS > 0 ? variant::REDUCTIONS : 1];
+    float red[ROWS][STEP::REDUCTIONS > 0 ? STEP::REDUCTIONS : 1];
 
     // The three steps of the reductions R, R + 1, ... of pass P.
     template <int R, int P> __device__ __forceinline__ void reset(int r)
     {
-        if constexpr (R < variant::REDUCTIONS) {
-            if constexpr (variant::REDUCE_PASS[R] == P) {
-                red[r][R] = red_identity<variant::REDUCE_OP[R]>();
+        if constexpr (R < STEP::REDUCTIONS) {
+            if constexpr (STEP::REDUCE_PASS[R] == P) {
+                red[r][R] = red_identity<STEP::REDUCE_OP[R]>();
             }
             reset<R + 1, P>(r);
         }
@@ -82,11 +83,11 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
     template <int R, int P>
     __device__ __forceinline__ void gather(int r, float e, const variant::col &col, float diag, bool pair)
     {
-        if constexpr (R < variant::REDUCTIONS) {
-            if constexpr (variant::REDUCE_PASS[R] == P) {
-                constexpr int OP = variant::REDUCE_OP[R];
+        if constexpr (R < STEP::REDUCTIONS) {
+            if constexpr (STEP::REDUCE_PASS[R] == P) {
+                constexpr int OP = STEP::REDUCE_OP[R];
                 const float v =
-                    variant::template operand<R>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
+                    STEP::template operand<R>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
                 red[r][R] = red_combine<OP>(red[r][R], pair ? v : red_identity<OP>());
             }
             gather<R + 1, P>(r, e, col, diag, pair);
@@ -95,9 +96,9 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
     template <int R, int P>
     __device__ __forceinline__ void share(int r) // over the threads of the row, unless it can wait
     {
-        if constexpr (R < variant::REDUCTIONS) {
-            if constexpr (variant::REDUCE_PASS[R] == P && !variant::REDUCE_LAZY[R]) {
-                red[r][R] = red_lanes<variant::REDUCE_OP[R], 4>(red[r][R]);
+        if constexpr (R < STEP::REDUCTIONS) {
+            if constexpr (STEP::REDUCE_PASS[R] == P && !STEP::REDUCE_LAZY[R]) {
+                red[r][R] = red_lanes<STEP::REDUCE_OP[R], 4>(red[r][R]);
             }
             share<R + 1, P>(r);
         }
@@ -134,9 +135,9 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
     {
         float &e = s[r / 2][b][2 * (r % 2) + j];
         const bool pair = WHOLE || ((live[r] >> (2 * b + j)) & 1u) != 0;
-        e = variant::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
+        e = STEP::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
         gather<0, P>(r, e, col, diag, pair);
-        if constexpr (P == variant::PASSES - 1) {
+        if constexpr (P == STEP::PASSES - 1) {
             e = pair ? e : 0.0f;
         }
     }
@@ -170,25 +171,41 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             share<0, P>(r);
-            variant::template update<P>(tile[r], rows.state[r], red[r], a.x, a.z, a.head, rows.row[r]);
+            STEP::template update<P>(tile[r], rows.state[r], red[r], a.x, a.z, a.head, rows.row[r]);
         }
-        if constexpr (P + 1 < variant::PASSES) {
+        if constexpr (P + 1 < STEP::PASSES) {
             pass<P + 1>();
         }
     }
 
-    // Scores become weights; rows go to their next state; scale: the factor of what o has gathered so far. A
-    // row without a live pair in this tile stays as it is, whatever was computed for it.
-    __device__ __forceinline__ void run(float (&scale)[ROWS])
+    // Scores become weights.
+    __device__ __forceinline__ void weigh()
     {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            variant::begin(tile[r], rows.state[r], a.x, a.z, a.head, rows.row[r]);
+            STEP::begin(tile[r], rows.state[r], a.x, a.z, a.head, rows.row[r]);
         }
         if constexpr (!WHOLE) {
             find_live();
         }
         pass<0>();
+    }
+
+    // Of `kept`: was the step right, as far as this thread sees?
+    __device__ __forceinline__ bool serves() const
+    {
+        bool all = true;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            all = all & STEP::serves(tile[r], rows.state[r]);
+        }
+        return all;
+    }
+
+    // Rows go to their next state; scale: the factor of what o has gathered so far. A row without a live pair
+    // in this tile stays as it is, whatever was computed for it.
+    __device__ __forceinline__ void accept(float (&scale)[ROWS])
+    {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             bool some = true;
@@ -197,13 +214,19 @@ template <bool WHOLE, int MT, int NB> struct score_tile {
             }
             scale[r] = 1.0f;
             if (some) {
-                if constexpr (variant::RESCALE) {
-                    scale[r] = variant::o_scale(tile[r]);
+                if constexpr (STEP::RESCALE) {
+                    scale[r] = STEP::o_scale(tile[r]);
                 }
-                variant::next(rows.state[r], tile[r]);
+                STEP::next(rows.state[r], tile[r]);
                 rows.seen |= 1u << r;
             }
         }
+    }
+
+    __device__ __forceinline__ void run(float (&scale)[ROWS])
+    {
+        weigh();
+        accept(scale);
     }
 };
 

@@ -382,6 +382,61 @@ static void group_hopper(struct case_list *list, bool full)
     }
 }
 
+/* ---- rows whose maximum moves ------------------------------------------------------------------------- */
+
+/* By less and by more than what a row may keep, in steps and at once; from -inf, and from mask values. */
+static const struct inline_spec ROW_SPECS[] = {
+    {"growing", "return attention { score_mod = function(s, at) return s + 0.2 * at.kv end }\n"},
+    {"steep",
+     "return attention { mask_mod = causal, score_mod = function(s, at) return s + 1.5 * at.kv end }\n"},
+    {"falling", "return attention { score_mod = function(s, at) return s - 0.3 * at.kv end }\n"},
+    {"jumping",
+     "return attention { score_mod = function(s, at)\n"
+     "  return s + where(eq(at.kv, 97 + at.row % 400), 300.0, 0.0) + where(eq(at.kv, 40), 70.0, 0.0)\n"
+     "end }\n"},
+    {"late", "return attention { score_mod = function(s, at) return where(gt(at.kv, 2 * at.row + 60), s, "
+             "-inf) end }\n"},
+    {"masked_late", "return attention { score_mod = function(s, at)\n"
+                    "  return s + where(gt(at.kv, 2 * at.row + 60), 0.0, -1e30)\n"
+                    "end }\n"},
+    {"bounded", "return attention { score_mod = function(s) return 3.0 * tanh(s) + 4.0 end }\n"},
+    {"capped",
+     "return attention { mask_mod = causal, score_mod = function(s) return clamp(s, -40.0, 40.0) end }\n"},
+    {"squares", /* a sum of squares beside, which is not lazy in every step */
+     "return attention { online_func = online_func {\n"
+     "  online_rowscales = { m = -inf, l = 0.0, l2 = 0.0 },\n"
+     "  online_fwd = function(s, r)\n"
+     "    local m = max(r.m, detach(rowmax(s)))\n"
+     "    local a = exp(r.m - m)\n"
+     "    local p = exp(s - m)\n"
+     "    return p, { m = m, l = r.l * a + rowsum(p), l2 = r.l2 * a * a + rowsum(p * p) }, a\n"
+     "  end,\n"
+     "  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l), n = r.l * r.l / r.l2 } "
+     "end,\n"
+     "  forward = function(s, final) return exp(s - final.lse) end } }\n"},
+};
+
+static void group_maxima(struct case_list *list, bool full)
+{
+    static const struct shape FEW[] = {{1, 2, 1, 65, 700, LAYOUT_COMPACT, 0, 0},
+                                       {1, 1, 1, 130, 530, LAYOUT_PADDED, SKEWED, 0},
+                                       {1, 1, 1, 70, 531, LAYOUT_COMPACT, INFINITE, 0}};
+    for (int i = 0; i < COUNT(ROW_SPECS) + 1; i++) {
+        const char *name = i < COUNT(ROW_SPECS) ? ROW_SPECS[i].name : "full";
+        const char *text = i < COUNT(ROW_SPECS) ? ROW_SPECS[i].text : NULL;
+        for (int wide = 0; wide < 2; wide++) {
+            for (int hopper = 0; hopper < 2; hopper++) {
+                const bool bf16 = (i + wide) % 2 == 0;
+                struct test_case c = attention("maxima", name, text, bf16 ? LATHE_BF16 : LATHE_F16,
+                                               wide ? 128 : 64, wide ? 128 : 64, 90);
+                c.template_name = hopper ? HOPPER : NULL;
+                if (full || hopper || wide)
+                    add_shapes(list, c, FEW, COUNT(FEW));
+            }
+        }
+    }
+}
+
 /* ---- rowwise ------------------------------------------------------------------------------------------- */
 
 static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dtype, int64_t n, bool full)
@@ -442,6 +497,7 @@ bool cases_make(struct case_list *list, bool full)
     group_inline(list, full);
     group_dims(list, full);
     group_hopper(list, full);
+    group_maxima(list, full);
     group_rowwise(list, full);
     group_ops(list, full);
     return list->capacity > 0;

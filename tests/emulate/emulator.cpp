@@ -970,7 +970,7 @@ void emulate_set_registers(unsigned registers, bool up, emulate_place at)
     hopper.part[warp_of(core.thread)].registers = registers;
 }
 
-void emulate_named_barrier(unsigned id, unsigned threads, emulate_place at) { meet_at_named(id, threads, at); }
+unsigned emulate_named_barrier(unsigned id, unsigned threads, bool vote, emulate_place at) { return meet_at_named(id, threads, vote, at); }
 
 void emulate_mbarrier_init(unsigned address, unsigned arrivals, emulate_place at)
 {

@@ -78,7 +78,7 @@ struct emulate_wgmma_call {
 };
 unsigned emulate_elect(emulate_place at);
 void emulate_set_registers(unsigned registers, bool up, emulate_place at);
-void emulate_named_barrier(unsigned id, unsigned threads, emulate_place at);
+unsigned emulate_named_barrier(unsigned id, unsigned threads, bool vote, emulate_place at); // whether any vote was true
 void emulate_mbarrier_init(unsigned address, unsigned arrivals, emulate_place at);
 void emulate_mbarrier_init_fence();
 void emulate_mbarrier_arrive(unsigned address, unsigned bytes, emulate_place at);

@@ -25,6 +25,7 @@ struct mbarrier {
 struct named_barrier {
     unsigned arrived, threads;
     emulate_place at;
+    bool any, answer; // of the votes that have come; of those before, until all have read it
     clocks all;
     std::vector<unsigned> waiting;
 };
@@ -165,11 +166,13 @@ void open_named(named_barrier &b)
         }
     }
     b.arrived = 0;
+    b.answer = b.any;
+    b.any = false;
     b.all = {};
     wake(b.waiting);
 }
 
-void meet_at_named(unsigned id, unsigned threads, emulate_place at)
+bool meet_at_named(unsigned id, unsigned threads, bool vote, emulate_place at)
 {
     if (id < 1 || id > 15 || threads % LANES != 0 || threads == 0) {
         fail("bar.sync %u of %u threads; it takes 1 .. 15 and multiples of 32 (%s:%d)", id, threads, short_name(at.file), at.line);
@@ -182,11 +185,13 @@ void meet_at_named(unsigned id, unsigned threads, emulate_place at)
     b.threads = threads;
     b.at = at;
     b.arrived++;
+    b.any |= vote;
     b.waiting.push_back(core.thread);
     if (b.arrived == threads) {
         open_named(b);
     }
     let_another_run();
+    return b.answer;
 }
 
 // ---- TMA ------------------------------------------------------------------------------------------------------------------

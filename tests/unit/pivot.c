@@ -306,3 +306,47 @@ TEST(bounded_rows_are_the_same)
     check_rows("shifted.lua", "return attention { score_mod = function(s) return 3.0 * tanh(s) + 2.0 end }",
                "f16");
 }
+
+/* ---- what reaches the kernel -------------------------------------------------------------------- */
+
+static void expect_text(const char *name, const char *problem_text, const char *template_name,
+                        const char *part)
+{
+    struct device device = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct plan plan;
+    struct source s;
+    lathe_error err;
+    snprintf(device.template_name, sizeof device.template_name, "%s", template_name);
+    struct ir *ir = spec_load(name, NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
+    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &device, &plan, &err), LATHE_OK);
+    CHECK_EQ(emit(ir, LATHE_FORWARD, &sig, &problem, &device, &plan, &s, &err), LATHE_OK);
+    const char *variant = NULL;
+    for (int i = 0; i < s.n_texts; i++)
+        if (strcmp(s.text[i].name, "variant.gen.cuh") == 0)
+            variant = s.text[i].data;
+    CHECK(variant != NULL);
+    CHECK_HAS(variant, part);
+    source_free(&s);
+    ir_free(ir);
+}
+
+TEST(steps_that_keep_the_maximum_are_written_where_the_template_takes_them)
+{
+    static const char D128[] = "dtype=bf16,b=1,h=2,q=64,d=128";
+    expect_text("causal", D128, "attention_fwd_sm90", "struct kept {");
+    expect_text("causal", D128, "attention_fwd_sm90", "return t.f2 < 0x1p80f && s.s1 > -0x1p120f;");
+    expect_text("causal", "dtype=f16,b=1,h=2,q=64,d=128", "attention_fwd_sm90", "< 0x1p14f");
+    expect_text("causal", "dtype=bf16,b=1,h=2,q=64,d=256", "attention_fwd_sm90", "KEEPS = false");
+    expect_text("causal", D128, "attention_fwd_sm80", "KEEPS = false");
+    expect_text("retention", D128, "attention_fwd_sm90", "KEEPS = false");
+    expect_text("sigmoid", D128, "attention_fwd_sm90", "RESCALE = false");
+    expect_text("sigmoid", D128, "attention_fwd_sm90", "REDUCTIONS = 0");
+    expect_text("softcap", D128, "attention_fwd_sm90", "RESCALE = false"); /* and a sum alone */
+    expect_text("softcap", D128, "attention_fwd_sm90", "PASSES = 1, REDUCTIONS = 1;");
+}
