@@ -188,6 +188,47 @@ DEV uint4 load_shared16(u32 address)
     return x;
 }
 
+DEV float2 load_shared8(u32 address)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
+    return x;
+}
+
+// ---- global memory that several blocks change ------------------------------------------------------------
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define ADD_GLOBAL4 1
+#else
+#define ADD_GLOBAL4 0
+#endif
+constexpr int ADD_WIDTH = ADD_GLOBAL4 ? 4 : 1; // adjacent floats that one thread adds at once
+
+DEV void add_global(float *p, float x) { asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(x) : "memory"); }
+DEV void add_global(u64 *p, u64 x) { asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
+DEV void add_global4(float *p, const float (&x)[4]) // p is a multiple of 16 bytes; ADD_WIDTH is 4
+{
+#if ADD_GLOBAL4
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+#endif
+}
+DEV u32 take_ticket(u32 *p) // what it was; one more afterwards
+{
+    u32 x;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+// Until *p is `turn`, which blocks with lower tickets make it: what they had written before is then visible.
+DEV void wait_turn(const u32 *p, u32 turn)
+{
+    u32 x;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+    } while (x != turn);
+}
+DEV void end_turn(u32 *p) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory"); }
+DEV void fence_global() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
 // ---- mma.sync: c += a b, fp32 sums -----------------------------------------------------------------------
 
 // With g = lane / 4 and t = lane % 4, a 16x16, b 16x8, c 16x8:

@@ -47,6 +47,27 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
     V::empty_finals(finals);
 };
 
+template <class V, class I, class P, class G>
+concept backward_variant = requires(const I &x, const P &p, const G &g, const sizes &z, const typename V::head &head, const typename V::row &row,
+                                    const typename V::col &col, float e, float *floats, int i) {
+    p.q; p.k; p.v; p.dout; p.rows; p.dq; p.dk; p.dv; p.map; p.order; p.x; p.g;
+    p.q_b + p.q_h + p.q_t + p.k_b + p.k_h + p.k_t + p.v_b + p.v_h + p.v_t + p.dout_b + p.dout_h + p.dout_t + p.dk_b + p.dk_h + p.dk_t + p.dv_b +
+        p.dv_h + p.dv_t;
+    { p.z } -> gives<sizes>;
+    V::BACK_DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::DELTA && V::EMPTY_BY_O;
+    V::BACK_ROWS + V::SITES + V::ROW_SITES + V::SITE_FORM[0] + V::ROW_SITE_FORM[0];
+    { V::make_head(x, z, i, i) } -> gives<typename V::head>;
+    { V::make_row(x, z, head, i) } -> gives<typename V::row>;
+    { V::make_col(x, z, head, i) } -> gives<typename V::col>;
+    { V::make_back_diag(x, z, head, i) } -> gives<float>;
+    { V::live(x, z, head, row, col) } -> gives<bool>;
+    static_cast<int>(V::classify(x, z, head, i, i, i, i));
+    V::pair(e, e, x, z, head, row, col, e, floats, *floats, *floats, floats);
+    requires V::SITES == 0 || requires { V::template site_address<0>(g, x, z, head, row, col, i); };
+    requires V::ROW_SITES == 0 || requires { V::template row_site_address<0>(g, x, z, head, row); };
+    { V::ds_factor(x, z, head) } -> gives<float>;
+};
+
 template <class M, class I>
 concept vector_mod = requires(const I &x, const sizes &z, const typename M::head &head, typename M::vals &vals, float a, float *red, int i) {
     requires M::STAGES == 0 || requires {

@@ -13,6 +13,13 @@ struct row_sizes { // of rowwise: rows0 * rows1 * rows rows of n elements
     int rows0, rows1, rows, n;
 };
 
+template <bool FIRST, class A, class B> struct pick { // one of two types
+    using type = A;
+};
+template <class A, class B> struct pick<false, A, B> {
+    using type = B;
+};
+
 enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL }; // live pairs of a tile
 enum reduction { RED_SUM, RED_MAX, RED_MIN };
 struct no_mod { // a vector mod that is not there
@@ -45,8 +52,8 @@ struct no_back { // the adjoint of a vector mod that is not there
 // element of a vector adds to. SITE_DIM: at.i of a vector mod.
 enum site_form { SITE_HEAD, SITE_ROW, SITE_COLUMN, SITE_DIAGONAL, SITE_ELEMENT, SITE_DIM };
 
-// A sum of floats without rounding: word k counts 2^(32 k - 96), each word with a sign of its own and room for 2^30 carries. What is
-// below 2^-96 is dropped; the last word counts what is no number below 2^95.
+// A sum of floats without rounding: word k below 5 counts 2^(32 k - 96), with a sign of its own and room for 2^31 additions. What is
+// below 2^-96 is dropped; the last word counts what is no number below 2^64.
 struct exact_sum {
     unsigned long long word[6];
 };

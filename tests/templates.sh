@@ -40,6 +40,7 @@ for template in templates/*.cuh; do
     archs='sm_80 sm_86 sm_89 sm_90a'
     case $template in
     templates/rowwise*) stub=templates/stub/rowwise ;;
+    templates/back_* | templates/attention_bwd*) stub=templates/stub/backward ;;
     *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;
     esac
     # Through a file that includes it: a header that is compiled directly warns of its #pragma once.

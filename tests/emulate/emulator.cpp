@@ -888,6 +888,11 @@ void emulate_misaligned(const void *p, unsigned bytes, emulate_place at)
     fail("a vector of %u bytes at %p, which is no multiple of that (%s:%d)", bytes, p, short_name(at.file), at.line);
 }
 
+void emulate_endless_wait(unsigned is, unsigned turn, emulate_place at)
+{
+    fail("waits for turn %u where it is turn %u and no block before it is left to change that (%s:%d)", turn, is, short_name(at.file), at.line);
+}
+
 unsigned emulate_shared_address(const void *p, emulate_place at)
 {
     const std::ptrdiff_t offset = static_cast<const unsigned char *>(p) - shared_bytes;

@@ -58,6 +58,7 @@ unsigned emulate_ballot(unsigned mask, bool vote, emulate_place at);
 void emulate_syncwarp(unsigned mask, emulate_place at);
 void emulate_syncthreads(emulate_place at);
 [[noreturn]] void emulate_misaligned(const void *p, unsigned bytes, emulate_place at); // a vector access to global memory
+[[noreturn]] void emulate_endless_wait(unsigned is, unsigned turn, emulate_place at);
 unsigned emulate_shared_address(const void *p, emulate_place at);
 void emulate_copy(unsigned to, const void *from, int bytes, emulate_place at); // cp.async, 16 bytes a thread
 void emulate_copy_commit();

@@ -90,6 +90,35 @@ DEV uint4 load_shared16(u32 address, EMULATE_PLACE)
     return x;
 }
 
+DEV float2 load_shared8(u32 address, EMULATE_PLACE)
+{
+    float2 x;
+    emulate_load_shared(&x, address, 8, EMULATE_HERE);
+    return x;
+}
+
+// ---- global memory that several blocks change: one block at a time here --------------------------------------
+
+constexpr int ADD_WIDTH = 4;
+DEV void add_global(float *p, float x) { *p += x; }
+DEV void add_global(u64 *p, u64 x) { *p += x; }
+DEV void add_global4(float *p, const float (&x)[4], EMULATE_PLACE)
+{
+    emulate_check_aligned(p, 16, EMULATE_HERE);
+    for (int i = 0; i < 4; i++) {
+        p[i] += x[i];
+    }
+}
+DEV u32 take_ticket(u32 *p) { return (*p)++; }
+DEV void wait_turn(const u32 *p, u32 turn, EMULATE_PLACE)
+{
+    if (*p != turn) { // the blocks before have run to their end: it would wait for ever
+        emulate_endless_wait(*p, turn, EMULATE_HERE);
+    }
+}
+DEV void end_turn(u32 *p) { ++*p; }
+DEV void fence_global() {}
+
 // ---- mma.sync -------------------------------------------------------------------------------------------------
 
 DEV void mma_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, EMULATE_PLACE) { emulate_mma(c, a, b0, b1, false, EMULATE_HERE); }

@@ -131,7 +131,7 @@ TEST(recipes_have_the_numbers_of_the_templates)
     source_free(&s);
     make_source("document", "dtype=bf16,b=1,h=2,q=64,d=128", &s);
     const char *config = text_named(&s, "config.gen.cuh")->data;
-    const int map_threads = number_in(text_named(&s, "tilemap.cuh")->data, "MAP_THREADS");
+    const int map_threads = number_in(text_named(&s, "tile_classes.cuh")->data, "MAP_THREADS");
     l = launch_named(&s, "_map");
     CHECK_EQ(l->threads, map_threads);
     CHECK_EQ(l->grid.factor[l->grid.n - 1].sym, SYM_KV); /* a warp classifies a tile */

@@ -1,0 +1,548 @@
+// attention_bwd_sm80.cuh: portable attention backward, sm_80 and up: dk', dv' of a key tile and what it adds to dq'.
+//
+// A block takes BN keys of one key head and walks the query tiles that the mask leaves, of every query head of the
+// group, so dk' and dv' stay in registers. Products are turned: s^T = K Q^T and dw^T = V dO^T, so that a thread's keys
+// are the same for the whole kernel and weights are the A operand of dv' += w^T dO as they stand. SPLIT warps share
+// the same keys: each has its part of the queries of a tile and of the columns of dk' and dv', and they hand w^T and
+// ds^T to each other through shared memory (SPLIT == 1: only ds^T goes there, for dq' = ds K).
+//
+// Two stages: Q, dO and row values of the next tile come while one is computed; two barriers a tile. One stage: they
+// come under dq'; three barriers.
+#pragma once
+#include "back_order.cuh"
+#include "back_sites.cuh"
+#include "mma_sm80.cuh"
+
+static_assert(backward_variant<variant, inputs, back_params, grads>,
+              "variant.gen.cuh does not fill the slots of attention backward: templates/README.md lists them, "
+              "and the notes below name the first one that is missing");
+static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0,
+              "cfg::D and cfg::D_V are multiples of 8: rows are copied 16 bytes at a time");
+
+// Bytes of dynamic shared memory. As C, for the planner (every argument an int; dk, dv: BACK_D of D and of D_V):
+//     stages * (bm * (dk + dv) * 2 + rows * bm * 4) + bn * (dk + dv) * 2 + bn * bm * 2 * (split > 1 ? 2 : 1)
+//     + (diag ? 8 * (bm + bn) : 0)
+__host__ __device__ constexpr int back_smem_bytes(int bm, int bn, int stages, int split, int dk, int dv, int rows,
+                                                  bool diag)
+{
+    return stages * (bm * (dk + dv) * 2 + rows * bm * 4) + bn * (dk + dv) * 2 +
+           bn * bm * 2 * (split > 1 ? 2 : 1) + (diag ? 8 * (bm + bn) : 0);
+}
+
+namespace back {
+
+using element = cfg::element;
+
+constexpr int GROUPS = WARPS / SPLIT;       // of warps with the same keys
+constexpr int MT = BN / GROUPS / 16;        // blocks of 16 keys of a warp
+constexpr int NB = BM / SPLIT / 8;          // blocks of 8 queries of a warp
+constexpr int DBK = DK / SPLIT / 8;         // blocks of 8 columns of dk' of a warp
+constexpr int DBV = DV / SPLIT / 8;         // of dv'
+constexpr int COLS = 2 * MT;                // keys of a thread, 8 apart
+constexpr bool WANT_DS = cfg::WANT_DQ || cfg::WANT_DK; // ds is an operand of a product
+constexpr bool WANT_DW = WANT_DS || variant::SITES > 0;
+constexpr bool SHARE_W = SPLIT > 1 && cfg::WANT_DV;
+
+struct layout { // offsets in bytes
+    static constexpr int K = 0;
+    static constexpr int V = K + BN * DK * 2;
+    static constexpr int RING = V + BN * DV * 2;
+    static constexpr int Q = 0; // within a stage
+    static constexpr int DO = Q + BM * DK * 2;
+    static constexpr int ROWS = DO + BM * DV * 2;
+    static constexpr int STAGE = ROWS + variant::BACK_ROWS * BM * 4;
+    static constexpr int DS = RING + STAGES * STAGE;
+    static constexpr int W = DS + BN * BM * 2;
+    static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * (BM + BN) : 0; // two of them
+    static constexpr int TABLE = W + (SPLIT > 1 ? BN * BM * 2 : 0);
+    static constexpr int BYTES = back_smem_bytes(BM, BN, STAGES, SPLIT, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG);
+    static_assert(BYTES == TABLE + 2 * TABLE_BYTES);
+};
+
+// Where a thread works. Read anew at each construction, so that nothing of it stays in registers meanwhile.
+struct place {
+    int lane, warp;
+    __device__ __forceinline__ place()
+    {
+        const u32 thread = fresh_thread();
+        lane = static_cast<int>(thread % 32);
+        warp = static_cast<int>(thread / 32);
+    }
+    __device__ __forceinline__ int part() const { return warp % SPLIT; }
+    __device__ __forceinline__ int key0() const { return warp / SPLIT * 16 * MT; } // of the warp, in the tile
+    __device__ __forceinline__ int query0() const { return part() * 8 * NB; }
+    __device__ __forceinline__ int key() const { return key0() + lane / 4; }         // of the thread: the first
+    __device__ __forceinline__ int query() const { return query0() + 2 * (lane % 4); }
+};
+
+// ---- products through shared memory -------------------------------------------------------------------------
+
+// Columns of a tile in pieces of CHUNKS chunks (of 8 columns), a warp having one of them.
+template <int COLUMNS, int CHUNKS> struct piece_of_columns {
+    using shape = swizzle<COLUMNS>;
+    // The start of the piece may be worked into the lane's address ahead: further steps touch other bits of it.
+    static constexpr bool AHEAD = CHUNKS % shape::W == 0 || (CHUNKS < shape::W && (CHUNKS & (CHUNKS - 1)) == 0);
+    u32 address;
+    int chunk0;
+    __device__ __forceinline__ piece_of_columns(u32 lane_address, int piece)
+        : address(AHEAD ? shape::along(lane_address, piece * CHUNKS) : lane_address), chunk0(AHEAD ? 0 : piece * CHUNKS)
+    {
+    }
+    __device__ __forceinline__ u32 at(int chunks) const { return shape::along(address, chunk0 + chunks); }
+};
+
+// o += A B, 16 KSTEPS deep. A has rows of A_COLS elements; A_TURNED: it is stored [k][row], and the address is that of
+// the warp's first row of it, in chunk 0 or 1 of the warp's piece. B is stored [k][n].
+template <bool A_TURNED, int KSTEPS, int A_COLS, int B_COLS, int M, int N>
+DEV void multiply(float (&o)[M][N][4], const piece_of_columns<A_COLS, A_TURNED ? 2 * M : 2 * KSTEPS> &a_piece,
+                  const piece_of_columns<B_COLS, N> &b_piece)
+{
+    constexpr int A_ROW = swizzle<A_COLS>::ROW_BYTES;
+    constexpr int B_ROW = swizzle<B_COLS>::ROW_BYTES;
+    constexpr int PAIRS = N / 2; // ldmatrix gives 16 columns of B
+    constexpr int LOADS = KSTEPS * PAIRS;
+    u32 a[2][M][4];
+    u32 b[2][4];
+    const auto load_a_step = [&](int k) {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            if constexpr (A_TURNED) {
+                load_matrix4_transposed(a[k & 1][m], a_piece.at(2 * m) + static_cast<u32>(k * 16 * A_ROW));
+            } else {
+                load_matrix4(a[k & 1][m], a_piece.at(2 * k) + static_cast<u32>(m * 16 * A_ROW));
+            }
+        }
+    };
+    load_a_step(0);
+    load_matrix4_transposed(b[0], b_piece.at(0));
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) {
+        const int k = i / PAIRS;
+        const int d = i % PAIRS;
+        if (i + 1 < LOADS) {
+            load_matrix4_transposed(b[(i + 1) & 1], b_piece.at(2 * ((i + 1) % PAIRS)) +
+                                                        static_cast<u32>((i + 1) / PAIRS * 16 * B_ROW));
+        }
+        if (d == 0 && k + 1 < KSTEPS) {
+            load_a_step(k + 1);
+        }
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma_16x8x16<element>(o[m][2 * d + n], a[k & 1][m], b[i & 1][2 * n], b[i & 1][2 * n + 1]);
+            }
+        }
+    }
+}
+
+template <int M, int N> DEV void clear(float (&x)[M][N][4])
+{
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                x[m][n][i] = 0.0f;
+            }
+        }
+    }
+}
+
+// ---- one tile -----------------------------------------------------------------------------------------------
+
+struct warp_sums {
+    float dk[MT][DBK][4];
+    float dv[MT][DBV][4];
+};
+
+// From s^T and dw^T to w^T and ds^T, in place. `table`: of the diagonals of the thread's first query and key.
+template <bool WHOLE>
+DEV void pairs(float (&s)[MT][NB][4], float (&dw)[MT][NB][4], const back_params &p, const variant::head &head,
+               const variant::col (&col)[COLS], const site_context<NB, COLS> &sites, int row0, int kv0, u32 rows, u32 table)
+{
+    float diag[COLS][2];
+#pragma unroll
+    for (int b = 0; b < NB; b++) {
+        float back[2][max_of(variant::BACK_ROWS, 1)];
+#pragma unroll
+        for (int k = 0; k < variant::BACK_ROWS; k++) {
+            const float2 two = load_shared8(rows + static_cast<u32>((k * BM + 8 * b) * 4));
+            back[0][k] = two.x;
+            back[1][k] = two.y;
+        }
+        if constexpr (variant::BACK_DIAG) { // queries 8 on and keys 8 on lie on one diagonal
+#pragma unroll
+            for (int c = COLS - 1; c >= 0; c--) {
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    if (b > 0 && c > 0) {
+                        diag[c][j] = diag[c - 1][j];
+                    } else {
+                        diag[c][j] = load_shared(table + static_cast<u32>((8 * (b - c) + j) * 4));
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const int number = row0 + 8 * b + j;
+            const variant::row row = variant::make_row(p.x, p.z, head, number);
+            float row_sum[SLOTS] = {};
+#pragma unroll
+            for (int c = 0; c < COLS; c++) {
+                float &e = s[c / 2][b][2 * (c % 2) + j];
+                float &d = dw[c / 2][b][2 * (c % 2) + j];
+                bool live = true;
+                if constexpr (!WHOLE) {
+                    live = number < p.z.len_q && kv0 + 8 * c < p.z.len_kv;
+                    if constexpr (variant::MASKED) {
+                        live = live & variant::live(p.x, p.z, head, row, col[c]);
+                    }
+                }
+                float w = 0.0f;
+                float ds = 0.0f;
+                float site[SLOTS] = {};
+                variant::pair(e, d, p.x, p.z, head, row, col[c], variant::BACK_DIAG ? diag[c][j] : 0.0f, back[j], w, ds,
+                              site);
+                e = live ? w : 0.0f;
+                d = live ? ds : 0.0f;
+                const int delta = number + p.z.q_start - (kv0 + 8 * c);
+                sites.pair(site, live, b, c, j, delta, row, col[c], row_sum);
+            }
+            sites.end_row(row_sum, row, number < p.z.len_q);
+        }
+    }
+}
+
+// A warp's part of w^T or ds^T, rounded, to the tile [key][query] at `tile`.
+DEV void store_turned(const float (&x)[MT][NB][4], u32 tile)
+{
+    using shape = swizzle<BM>;
+    const place at;
+    const u32 to = tile + static_cast<u32>(4 * (at.lane % 4));
+#pragma unroll
+    for (int c = 0; c < COLS; c++) {
+#pragma unroll
+        for (int b = 0; b < NB; b++) {
+            store_shared(to + shape::offset(at.key() + 8 * c, at.part() * NB + b),
+                         pack<element>(x[c / 2][b][2 * (c % 2)], x[c / 2][b][2 * (c % 2) + 1]));
+        }
+    }
+}
+
+// out += X^T Y for this warp's keys: X^T its fragments (SPLIT == 1) or the tile at `turned`, Y the BM rows at `tile`.
+template <int COLUMNS, int DB>
+DEV void add_product(float (&out)[MT][DB][4], const float (&x)[MT][NB][4], u32 turned, u32 tile)
+{
+    const place at;
+    if constexpr (SPLIT == 1) {
+        product_pv<element, MT, NB, DB, COLUMNS>(out, x, tile + lane_offset_b_transposed<COLUMNS>(at.lane));
+    } else {
+        const piece_of_columns<BM, BM / 8> a(turned + lane_offset_a<BM>(at.lane, at.key0()), 0);
+        const piece_of_columns<COLUMNS, DB> b(tile + lane_offset_b_transposed<COLUMNS>(at.lane), at.part());
+        multiply<false, BM / 16, BM, COLUMNS>(out, a, b);
+    }
+}
+
+// dq' of the tile: this warp's piece of ds K, added to global memory.
+DEV void add_dq(u32 turned, u32 keys, float *tile)
+{
+    using shape = dq_shape;
+    const place at;
+    float dq[shape::MT][shape::DB][4];
+    clear(dq);
+    const piece_of_columns<BM, 2 * shape::MT> a(turned + lane_offset_b<BM>(at.lane), at.warp / shape::ACROSS);
+    const piece_of_columns<DK, shape::DB> b(keys + lane_offset_b_transposed<DK>(at.lane), at.warp % shape::ACROSS);
+    multiply<true, BN / 16, BM, DK>(dq, a, b);
+    float *to = tile + at.warp * 32 * shape::REGISTERS;
+#pragma unroll
+    for (int m = 0; m < shape::MT; m++) {
+#pragma unroll
+        for (int d = 0; d < shape::DB; d++) {
+            float *place = to + shape::offset((m * shape::DB + d) * 4, at.lane);
+            if constexpr (ADD_WIDTH == 4) {
+                add_global4(place, dq[m][d]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    add_global(place + 32 * i, dq[m][d][i]);
+                }
+            }
+        }
+    }
+}
+
+// Row values of a query tile, which lie padded to whole tiles.
+DEV void load_rows(u32 to, const back_params &p, int b, int h, int tile)
+{
+    constexpr int PIECES = BM / 4; // of 16 bytes
+    const i64 rows = static_cast<i64>(query_tiles(p.z)) * BM;
+    const i64 stride = rows * p.z.n_b * p.z.n_h;
+    const float *from = p.rows + tile_line(p.z, b, h) * BM + tile * BM;
+    for (int i = static_cast<int>(fresh_thread()); i < variant::BACK_ROWS * PIECES; i += THREADS) {
+        copy16_async(to + static_cast<u32>(i * 16), from + i / PIECES * stride + i % PIECES * 4, 16);
+    }
+}
+
+// make_back_diag of every at.q - at.kv of a tile: query i and key j read entry i - j + BN - 1.
+DEV void fill_table(u32 table, const back_params &p, const variant::head &head, int row0, int kv0)
+{
+    for (int i = static_cast<int>(fresh_thread()); i < BM + BN - 1; i += THREADS) {
+        store_shared(table + static_cast<u32>(i * 4),
+                     variant::make_back_diag(p.x, p.z, head, row0 + p.z.q_start - kv0 - (BN - 1) + i));
+    }
+}
+
+// ---- the end --------------------------------------------------------------------------------------------------
+
+// dk' or dv' of the block, times `factor`. `staging`: BN rows of COLUMNS elements that no one reads any more.
+template <bool F32, int DIM, int COLUMNS, int DB>
+DEV void store_keys(const float (&x)[MT][DB][4], float factor, u32 staging, void *out, i64 row_stride, int left)
+{
+    const place at;
+    if constexpr (F32) {
+#pragma unroll
+        for (int c = 0; c < COLS; c++) {
+            const int row = at.key() + 8 * c;
+            float *to = static_cast<float *>(out) + row * row_stride;
+#pragma unroll
+            for (int d = 0; d < DB; d++) {
+                const int column = at.part() * 8 * DB + 8 * d + 2 * (at.lane % 4);
+                if (row < left && column < DIM) {
+                    *reinterpret_cast<float2 *>(to + column) =
+                        make_float2(x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor);
+                }
+            }
+        }
+    } else {
+        using shape = swizzle<COLUMNS>;
+#pragma unroll
+        for (int c = 0; c < COLS; c++) {
+#pragma unroll
+            for (int d = 0; d < DB; d++) {
+                store_shared(staging + shape::offset(at.key() + 8 * c, at.part() * DB + d) +
+                                 static_cast<u32>(4 * (at.lane % 4)),
+                             pack<element>(x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor));
+            }
+        }
+        __syncthreads();
+        constexpr int PIECES = DIM / 8;
+        element *to = static_cast<element *>(out);
+        const bool aligned = ((reinterpret_cast<u64>(to) | static_cast<u64>(row_stride) * 2) & 15) == 0;
+        for (int i = static_cast<int>(fresh_thread()); i < min(BN, left) * PIECES; i += THREADS) {
+            const int row = i / PIECES;
+            const uint4 piece = load_shared16(staging + shape::offset(row, i % PIECES));
+            element *place = to + row * row_stride + i % PIECES * 8;
+            if (aligned) {
+                *reinterpret_cast<uint4 *>(place) = piece;
+            } else {
+                const u32 two[4] = {piece.x, piece.y, piece.z, piece.w};
+#pragma unroll
+                for (int k = 0; k < 8; k++) {
+                    place[k].bits = static_cast<u16>(two[k / 2] >> (16 * (k % 2)));
+                }
+            }
+        }
+    }
+}
+
+} // namespace back
+
+// ---- kernel -----------------------------------------------------------------------------------------------------
+
+extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(const __grid_constant__ back_params p)
+{
+    using namespace back;
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    const u32 shared = shared_address(shared_bytes);
+
+    const sizes &z = p.z;
+    u32 number = fresh_block();
+    if constexpr (cfg::DETERMINISTIC) { // the order in which blocks begin: none waits for one that has not
+        if (threadIdx.x == 0) {
+            store_shared(shared, take_ticket(p.order + tile_line(z, z.n_b, 0))); // behind the turns
+        }
+        __syncthreads();
+        number = __float_as_uint(load_shared(shared));
+        __syncthreads();
+    }
+    const key_block at = nth_block(z, number);
+    const int group = z.n_h / z.n_h_kv;
+    const int h0 = at.h_kv * group;
+    const int left = z.len_kv - at.kv0;
+
+    const tile_loader<BN, cfg::D, DK, THREADS> k_rows(static_cast<const element *>(p.k) + at.b * p.k_b + at.h_kv * p.k_h,
+                                                      p.k_t);
+    const tile_loader<BN, cfg::D_V, DV, THREADS> v_rows(
+        static_cast<const element *>(p.v) + at.b * p.v_b + at.h_kv * p.v_h, p.v_t);
+    k_rows.load(shared + layout::K, at.kv0, left);
+    v_rows.load(shared + layout::V, at.kv0, left);
+
+    const auto load = [&](const position &to, int stage) {
+        const int h = h0 + to.head;
+        const u32 ring = shared + static_cast<u32>(layout::RING + stage * layout::STAGE);
+        const tile_loader<BM, cfg::D, DK, THREADS> q_rows(static_cast<const element *>(p.q) + at.b * p.q_b + h * p.q_h,
+                                                          p.q_t);
+        const tile_loader<BM, cfg::D_V, DV, THREADS> do_rows(
+            static_cast<const element *>(p.dout) + at.b * p.dout_b + h * p.dout_h, p.dout_t);
+        q_rows.load(ring + layout::Q, to.tile * BM, z.len_q - to.tile * BM);
+        do_rows.load(ring + layout::DO, to.tile * BM, z.len_q - to.tile * BM);
+        if constexpr (variant::BACK_ROWS > 0) {
+            load_rows(ring + layout::ROWS, p, at.b, h, to.tile);
+        }
+    };
+    const auto fill = [&](const position &to, u32 table) {
+        if constexpr (variant::BACK_DIAG) {
+            fill_table(shared + layout::TABLE + table, p, variant::make_head(p.x, z, at.b, h0 + to.head), to.tile * BM,
+                       at.kv0);
+        }
+    };
+
+    warp_sums sums;
+    clear(sums.dk);
+    clear(sums.dv);
+    walk tiles;
+    position now = tiles.next({0, -32, false}, p, at);
+    int stage = 0;
+    u32 table = 0;
+    if (now.head < group) {
+        load(now, 0);
+        fill(now, 0);
+    }
+    copy_commit();
+
+    variant::head head = variant::make_head(p.x, z, at.b, h0 + now.head % group);
+    site_sums<NB, COLS> gathered;
+    const site_context<NB, COLS> sites{p, head, gathered};
+    sites.clear();
+    const place first;
+    const int key = at.kv0 + first.key();
+    variant::col col[COLS];
+#pragma unroll
+    for (int c = 0; c < COLS; c++) {
+        col[c] = variant::make_col(p.x, z, head, key + 8 * c);
+    }
+
+#pragma unroll 1
+    while (now.head < group) {
+        copy_wait<0>();
+        __syncthreads(); // the tile at hand is there for all; no one reads what is written next
+        const position next = tiles.next(now, p, at);
+        const int filling = STAGES == 2 ? stage ^ 1 : 0;
+        if constexpr (STAGES == 2) {
+            if (next.head < group) {
+                load(next, filling);
+            }
+            copy_commit();
+        }
+        if (next.head < group) {
+            fill(next, layout::TABLE_BYTES - table);
+        }
+
+        const u32 ring = shared + static_cast<u32>(layout::RING + stage * layout::STAGE);
+        float s[MT][NB][4];
+        float dw[MT][NB][4];
+        {
+            const place here;
+            const a_fragments<MT, 1> none{};
+            const int rows = here.query0();
+            product_qk<element, MT, NB, DK, false>(
+                s, shared + layout::K + lane_offset_a<DK>(here.lane, here.key0()), none,
+                ring + static_cast<u32>(layout::Q + rows * DK * 2) + lane_offset_b<DK>(here.lane));
+            if constexpr (WANT_DW) {
+                product_qk<element, MT, NB, DV, false>(
+                    dw, shared + layout::V + lane_offset_a<DV>(here.lane, here.key0()), none,
+                    ring + static_cast<u32>(layout::DO + rows * DV * 2) + lane_offset_b<DV>(here.lane));
+            } else {
+                clear(dw);
+            }
+        }
+        {
+            const place here;
+            const int row = now.tile * BM + here.query();
+            const u32 rows = ring + static_cast<u32>(layout::ROWS + here.query() * 4);
+            const u32 entries = shared + layout::TABLE + table +
+                                static_cast<u32>((here.query() - here.key() + BN - 1) * 4);
+            sites.clear_tile();
+            if (now.whole) {
+                pairs<true>(s, dw, p, head, col, sites, row, at.kv0 + here.key(), rows, entries);
+            } else {
+                pairs<false>(s, dw, p, head, col, sites, row, at.kv0 + here.key(), rows, entries);
+            }
+            sites.end_tile(now.tile * BM + here.query0() + z.q_start - (at.kv0 + here.key0()));
+        }
+        if constexpr (SHARE_W) {
+            store_turned(s, shared + layout::W);
+        }
+        if constexpr (WANT_DS) {
+            store_turned(dw, shared + layout::DS);
+        }
+        __syncthreads();
+        if constexpr (cfg::WANT_DV) {
+            add_product<DV>(sums.dv, s, shared + layout::W, ring + layout::DO);
+        }
+        if constexpr (cfg::WANT_DK) {
+            add_product<DK>(sums.dk, dw, shared + layout::DS, ring + layout::Q);
+        }
+        if constexpr (STAGES == 1) {
+            __syncthreads(); // Q and dO are read
+            if (next.head < group) {
+                load(next, 0);
+            }
+            copy_commit();
+        }
+        if constexpr (cfg::WANT_DQ) {
+            const int h = h0 + now.head;
+            const i64 line = tile_line(z, at.b, h) + now.tile;
+            if constexpr (cfg::DETERMINISTIC) {
+                if (place().warp == 0) {
+                    const u32 turn = turn_of(p, at, head, h, now.tile);
+                    if (lane_id() == 0) {
+                        wait_turn(p.order + line, turn);
+                    }
+                }
+                __syncthreads();
+            }
+            add_dq(shared + layout::DS, shared + layout::K, p.dq + line * dq_shape::FLOATS);
+            if constexpr (cfg::DETERMINISTIC) {
+                fence_global();
+                __syncthreads();
+                if (threadIdx.x == 0) {
+                    end_turn(p.order + line);
+                }
+            }
+        }
+        if (next.head != now.head) {
+            sites.end_head(col, key);
+            if (next.head < group) {
+                head = variant::make_head(p.x, z, at.b, h0 + next.head);
+                sites.clear();
+#pragma unroll
+                for (int c = 0; c < COLS; c++) {
+                    col[c] = variant::make_col(p.x, z, head, key + 8 * c);
+                }
+            }
+        }
+        now = next;
+        stage = filling;
+        table = layout::TABLE_BYTES - table;
+    }
+
+    copy_wait<0>();
+    __syncthreads(); // K and V make place for dk' and dv'
+    if constexpr (cfg::WANT_DK) {
+        using out = typename pick<cfg::DK_F32, float, element>::type;
+        store_keys<cfg::DK_F32, cfg::D, DK>(sums.dk, variant::ds_factor(p.x, z, head), shared + layout::K,
+                                            static_cast<out *>(p.dk) + at.b * p.dk_b + at.h_kv * p.dk_h + at.kv0 * p.dk_t,
+                                            p.dk_t, left);
+    }
+    if constexpr (cfg::WANT_DV) {
+        using out = typename pick<cfg::DV_F32, float, element>::type;
+        store_keys<cfg::DV_F32, cfg::D_V, DV>(sums.dv, 1.0f, shared + layout::V,
+                                              static_cast<out *>(p.dv) + at.b * p.dv_b + at.h_kv * p.dv_h + at.kv0 * p.dv_t,
+                                              p.dv_t, left);
+    }
+}

@@ -1,0 +1,348 @@
+// back_mod.cuh: kernels: adjoints of the query, key, value and output mods, on every row of a [b, h, token, dim] tensor; and
+// dq' from fp32 in the order of fragments to dq.
+//
+// Launch: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no shared memory to ask
+// for. bwd_q: ceil(len / BACK_BM) instead, and back_q_smem_bytes().
+//
+// Each row's way through the mod is computed again and what enters each stage kept in registers; then the stages' adjoints
+// run in reverse order, on the same vectors of the same threads as in vector_mod.cuh.
+#pragma once
+#include "back_parts.cuh"
+#include "vector_mod.cuh"
+
+namespace back {
+
+constexpr int Q_STRIDE = DK + 8; // floats of a row of dq' in shared memory
+
+// As C, for the planner: bm * (dk + 8) * 4
+constexpr int back_q_smem_bytes() { return BM * Q_STRIDE * 4; }
+
+// A thread's elements of a row by number: `low` of its first vector, `high` of it, and so on.
+template <int DIM> struct elements {
+    using s = mods::shape<DIM>;
+    static constexpr int N = s::PER_THREAD * 2 * s::V;
+    float x[N];
+};
+template <int DIM> DEV float &element_of(mods::row_values<DIM> &x, int n)
+{
+    constexpr int V = mods::shape<DIM>::V;
+    return n / V % 2 == 0 ? x.low[n / (2 * V)][n % V] : x.high[n / (2 * V)][n % V];
+}
+
+// f(number of a, number of b, at.i) for every element or pair of form FORM that this thread holds; a lone element is its
+// own b.
+template <int FORM, int DIM, class F> DEV void each_number(int thread, const F &f)
+{
+    using s = mods::shape<DIM>;
+#pragma unroll
+    for (int k = 0; k < s::PER_THREAD; k++) {
+        const int vector = thread + k * s::TEAM;
+        if (s::VECTORS % s::TEAM != 0 && vector >= s::VECTORS) {
+            continue;
+        }
+        const int low = k * 2 * s::V;
+        const int high = low + s::V;
+        const int i = vector * s::V;
+        if constexpr (FORM == FORM_HALF) {
+#pragma unroll
+            for (int j = 0; j < s::V; j++) {
+                f(low + j, high + j, i + j);
+            }
+        } else if constexpr (FORM == FORM_INTERLEAVED) {
+#pragma unroll
+            for (int j = 0; j < s::V; j += 2) {
+                f(low + j, low + j + 1, (i + j) / 2);
+                f(high + j, high + j + 1, (i + j + s::HALF) / 2);
+            }
+        } else {
+            static_assert(FORM == FORM_ELEMENT, "a form is FORM_ELEMENT, FORM_HALF or FORM_INTERLEAVED");
+#pragma unroll
+            for (int j = 0; j < s::V; j++) {
+                f(low + j, low + j, i + j);
+                f(high + j, high + j, i + j + s::HALF);
+            }
+        }
+    }
+}
+
+template <class BACK, int S> DEV constexpr int sites_before() // of stages ahead of S: a site's number counts through all stages
+{
+    if constexpr (S == 0) {
+        return 0;
+    } else {
+        return sites_before<BACK, S - 1>() + BACK::template sites<S - 1>();
+    }
+}
+template <class BACK> inline constexpr int ALL_SITES = max_of(sites_before<BACK, BACK::STAGES>(), 1);
+
+// Sums of the sites of a mod over the tokens of a block, as far as the address allows.
+template <class BACK, int DIM> struct mod_sums {
+    float head[ALL_SITES<BACK>];
+    elements<DIM> dim[ALL_SITES<BACK>]; // only of SITE_DIM
+};
+
+template <class BACK, int S, int G, int DIM>
+DEV void gather_site(mod_sums<BACK, DIM> &sums, mods::row_values<DIM> &x, mods::row_values<DIM> &d, const typename BACK::vals &vals,
+                     const back_mod_params &p, const typename BACK::head &head, int thread)
+{
+    constexpr int SITE = sites_before<BACK, S>() + G;
+    constexpr int FORM = BACK::template site_form<S>(G);
+    constexpr bool PAIRS = BACK::FORM[S] != FORM_ELEMENT;
+    bool first = thread == 0; // HEAD and ROW: by one element of the token
+    each_number<BACK::FORM[S], DIM>(thread, [&](int a, int b, int i) {
+        if (FORM != SITE_DIM && FORM != SITE_ELEMENT && !first) {
+            return;
+        }
+        first = false;
+        const float value = BACK::template site<S, G>(element_of<DIM>(x, a), PAIRS ? element_of<DIM>(x, b) : 0.0f,
+                                                      element_of<DIM>(d, a), PAIRS ? element_of<DIM>(d, b) : 0.0f, i, p.x, p.z,
+                                                      head, vals);
+        if constexpr (FORM == SITE_DIM) {
+            sums.dim[SITE].x[a] += value;
+        } else if constexpr (FORM == SITE_HEAD) {
+            sums.head[SITE] += value;
+        } else {
+            static_assert(FORM == SITE_ROW || FORM == SITE_ELEMENT, "a mod's site is SITE_HEAD, _ROW, _DIM or _ELEMENT");
+            add_sum(BACK::template site_address<S, G>(p.g, p.x, p.z, head, vals, i), value);
+        }
+    });
+}
+
+// x: what entered stage S; d: dL/d(what left it) -> dL/dx. `exists`: the row does.
+template <class BACK, int S, int DIM>
+DEV void run_adjoint(mods::row_values<DIM> &x, mods::row_values<DIM> &d, mod_sums<BACK, DIM> &sums, const back_mod_params &p,
+                     const typename BACK::head &head, int thread, int token, bool exists)
+{
+    constexpr int FORM = BACK::FORM[S];
+    constexpr int REDUCTIONS = BACK::REDUCTIONS[S];
+    constexpr bool PAIRS = FORM != FORM_ELEMENT;
+    typename BACK::vals vals = {};
+    BACK::template begin<S>(vals, p.x, p.z, head, token, p.pos0 + token);
+    repeat<0, BACK::PASSES[S]>([&]<int P>() {
+        float red[max_of(REDUCTIONS, 1)] = {};
+        repeat<0, REDUCTIONS>([&]<int R>() {
+            if constexpr (BACK::template reduce_pass<S>(R) == P) {
+                constexpr int OP = BACK::template reduce_op<S>(R);
+                float sum = red_identity<OP>();
+                each_number<FORM, DIM>(thread, [&](int a, int b, int i) {
+                    sum = red_combine<OP>(sum, BACK::template operand<S, R>(
+                                                   element_of<DIM>(x, a), PAIRS ? element_of<DIM>(x, b) : 0.0f,
+                                                   element_of<DIM>(d, a), PAIRS ? element_of<DIM>(d, b) : 0.0f, i, p.x, p.z,
+                                                   head, vals));
+                });
+                red[R] = red_lanes<OP, mods::shape<DIM>::TEAM>(sum);
+            }
+        });
+        BACK::template update<S, P>(vals, red, p.x, p.z, head);
+    });
+    if (exists) {
+        repeat<0, BACK::template sites<S>()>([&]<int G>() { gather_site<BACK, S, G, DIM>(sums, x, d, vals, p, head, thread); });
+    }
+    each_number<FORM, DIM>(thread, [&](int a, int b, int i) {
+        float none = 0.0f;
+        BACK::template output<S>(element_of<DIM>(x, a), PAIRS ? element_of<DIM>(x, b) : 0.0f, element_of<DIM>(d, a),
+                                 PAIRS ? element_of<DIM>(d, b) : none, i, p.x, p.z, head, vals);
+    });
+}
+
+// Sums over the block's tokens to the gradients. Every thread of the block comes here.
+template <class BACK, int S, int G, int DIM>
+DEV void finish_site(mod_sums<BACK, DIM> &sums, const back_mod_params &p, const typename BACK::head &head, int thread)
+{
+    using s = mods::shape<DIM>;
+    constexpr int SITE = sites_before<BACK, S>() + G;
+    constexpr int FORM = BACK::template site_form<S>(G);
+    if constexpr (FORM == SITE_HEAD) {
+        const float sum = lanes_sum<32>(sums.head[SITE]);
+        if (lane_id() == 0) {
+            add_sum(BACK::template site_address<S, G>(p.g, p.x, p.z, head, typename BACK::vals{}, 0), sum);
+        }
+    } else if constexpr (FORM == SITE_DIM) {
+        __shared__ float table[MOD_THREADS / 32][DIM]; // by at.i; a pair's sums are at that of its first element
+        const int warp = static_cast<int>(threadIdx.x) / 32;
+        __syncthreads();
+        each_number<BACK::FORM[S], DIM>(thread, [&](int a, int, int i) {
+            float x = sums.dim[SITE].x[a];
+#pragma unroll
+            for (int lanes = s::TEAM; lanes < 32; lanes *= 2) { // the rows of a warp
+                x += __shfl_xor_sync(ALL_LANES, x, lanes);
+            }
+            if (lane_id() < s::TEAM) {
+                table[warp][i] = x;
+            }
+        });
+        __syncthreads();
+        constexpr int COUNT = BACK::FORM[S] == FORM_ELEMENT ? DIM : DIM / 2;
+        for (int i = static_cast<int>(threadIdx.x); i < COUNT; i += MOD_THREADS) {
+            float x = 0.0f;
+#pragma unroll
+            for (int w = 0; w < MOD_THREADS / 32; w++) {
+                x += table[w][i];
+            }
+            add_sum(BACK::template site_address<S, G>(p.g, p.x, p.z, head, typename BACK::vals{}, i), x);
+        }
+    }
+}
+
+// dq' of a tile, from the order of fragments to rows in shared memory.
+DEV void stage_dq(u32 shared, const float *tile)
+{
+    using shape = dq_shape;
+    for (int n = static_cast<int>(threadIdx.x) * 4; n < shape::FLOATS; n += MOD_THREADS * 4) {
+        float x[4];
+        load_vec<4, float>(tile + n, x);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const shape::place at = shape::place_of(n + i);
+            store_shared(shared + static_cast<u32>((at.row * Q_STRIDE + at.column) * 4), x[i]);
+        }
+    }
+    __syncthreads();
+}
+
+template <class SOURCE> DEV bool rows_aligned(const SOURCE *base, i64 stride, u64 mask)
+{
+    return ((reinterpret_cast<u64>(base) | static_cast<u64>(stride) * sizeof(SOURCE)) & mask) == 0;
+}
+
+// DQ: the gradient is back_params' dq, and still without ds_factor; `shared`: a place for BM rows of it.
+template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV void run(const back_mod_params &p, u32 shared)
+{
+    using s = mods::shape<DIM>;
+    using element = cfg::element;
+    constexpr int TOKENS = DQ ? BM : MOD_TOKENS; // of a block
+    const int tiles = (p.len + TOKENS - 1) / TOKENS;
+    const int block = static_cast<int>(blockIdx.x);
+    const int tile = block % tiles;
+    const int h = block / tiles % p.n_h;
+    const int b = block / tiles / p.n_h;
+    const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
+    const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h);
+    const GRAD *grad = static_cast<const GRAD *>(p.grad) + (DQ ? 0 : b * p.grad_b + h * p.grad_h);
+    element *dst = static_cast<element *>(p.dst) + (b * p.dst_b + h * p.dst_h);
+    const bool src_aligned = rows_aligned(src, p.src_t, s::template MASK<SOURCE>);
+    const bool grad_aligned = rows_aligned(grad, p.grad_t, s::template MASK<GRAD>);
+    const bool dst_aligned = rows_aligned(dst, p.dst_t, s::template MASK<element>);
+
+    float factor = 1.0f;
+    if constexpr (DQ) {
+        factor = variant::ds_factor(p.x, p.z, variant::make_head(p.x, p.z, b, h));
+        stage_dq(shared, grad + (tile_line(p.z, b, h) + tile) * dq_shape::FLOATS);
+    }
+    const typename BACK::head head = [&] {
+        if constexpr (BACK::STAGES > 0) {
+            return BACK::make_head(p.x, p.z, b, h);
+        } else {
+            return typename BACK::head{};
+        }
+    }();
+    mod_sums<BACK, DIM> sums = {};
+
+#pragma unroll 1
+    for (int first = 0; first < TOKENS; first += s::AT_ONCE) {
+        const int place = first + static_cast<int>(threadIdx.x) / s::TEAM; // in the block
+        const int token = tile * TOKENS + place;
+        if (tile * TOKENS + first >= p.len) {
+            break;
+        }
+        const bool exists = token < p.len && place < TOKENS;
+        mods::row_values<DIM> x[max_of(BACK::STAGES, 1)] = {}; // what enters each stage
+        mods::row_values<DIM> d = {};
+#pragma unroll
+        for (int k = 0; k < s::PER_THREAD; k++) {
+            const int vector = thread + k * s::TEAM;
+            if (!exists || vector >= s::VECTORS) {
+                continue;
+            }
+            if constexpr (BACK::STAGES > 0) {
+                const SOURCE *from = src + (token * p.src_t + vector * s::V);
+                mods::load<s::V, SOURCE>(from, src_aligned, x[0].low[k]);
+                mods::load<s::V, SOURCE>(from + s::HALF, src_aligned, x[0].high[k]);
+            }
+            if constexpr (DQ) {
+                const u32 from = shared + static_cast<u32>((place * Q_STRIDE + vector * s::V) * 4);
+#pragma unroll
+                for (int j = 0; j < s::V; j++) {
+                    d.low[k][j] = load_shared(from + static_cast<u32>(4 * j)) * factor;
+                    d.high[k][j] = load_shared(from + static_cast<u32>(4 * (s::HALF + j))) * factor;
+                }
+            } else {
+                const GRAD *from = grad + (token * p.grad_t + vector * s::V);
+                mods::load<s::V, GRAD>(from, grad_aligned, d.low[k]);
+                mods::load<s::V, GRAD>(from + s::HALF, grad_aligned, d.high[k]);
+            }
+        }
+        bool empty = false; // the forward kernel's mark is in the row's first element
+        if constexpr (sizeof(SOURCE) == 4) {
+            empty = __shfl_sync(ALL_LANES, __float_as_uint(x[0].low[0][0]), lane_id() - thread) == EMPTY_ROW;
+        }
+        if (empty) {
+            x[0] = {};
+            d = {};
+        }
+        if constexpr (BACK::STAGES > 0) {
+            const int at = min(token, p.len - 1);
+            const typename MOD::head mod_head = MOD::make_head(p.x, p.z, b, h);
+            const mod_params forward{nullptr, nullptr, 0, 0, 0, 0, 0, 0, p.n_h, p.len, p.pos0, p.z, p.x};
+            typename MOD::vals vals = {};
+            repeat<1, BACK::STAGES>([&]<int S>() {
+                x[S] = x[S - 1];
+                mods::run_stage<MOD, S - 1, DIM>(x[S], vals, forward, mod_head, thread, at);
+            });
+            repeat<0, BACK::STAGES>([&]<int R>() {
+                constexpr int S = BACK::STAGES - 1 - R;
+                run_adjoint<BACK, S, DIM>(x[S], d, sums, p, head, thread, at, exists && !empty);
+            });
+        }
+        if (empty) {
+            d = {};
+        }
+#pragma unroll
+        for (int k = 0; k < s::PER_THREAD; k++) {
+            const int vector = thread + k * s::TEAM;
+            if (exists && vector < s::VECTORS && p.dst != nullptr) {
+                element *to = dst + (token * p.dst_t + vector * s::V);
+                mods::store<s::V, element>(to, dst_aligned, d.low[k]);
+                mods::store<s::V, element>(to + s::HALF, dst_aligned, d.high[k]);
+            }
+        }
+    }
+    if constexpr (BACK::STAGES > 0) {
+        repeat<0, BACK::STAGES>([&]<int S>() {
+            repeat<0, BACK::template sites<S>()>([&]<int G>() { finish_site<BACK, S, G, DIM>(sums, p, head, thread); });
+        });
+    }
+}
+
+template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ = false>
+DEV void run_if_present(const back_mod_params &p, u32 shared = 0)
+{
+    if constexpr (BACK::PRESENT) {
+        run<BACK, MOD, SOURCE, GRAD, DIM, DQ>(p, shared);
+    }
+}
+
+} // namespace back
+
+// A kernel that is not present is empty and never launched.
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_q)(const __grid_constant__ back_mod_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    back::run_if_present<variant::query_back, variant::query_mod, cfg::element, float, cfg::D, true>(
+        p, shared_address(shared_bytes));
+}
+
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_k)(const __grid_constant__ back_mod_params p)
+{
+    back::run_if_present<variant::key_back, variant::key_mod, cfg::element, float, cfg::D>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_v)(const __grid_constant__ back_mod_params p)
+{
+    back::run_if_present<variant::value_back, variant::value_mod, cfg::element, float, cfg::D_V>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_o)(const __grid_constant__ back_mod_params p)
+{
+    back::run_if_present<variant::output_back, variant::output_mod, float, cfg::element, cfg::D_V>(p);
+}

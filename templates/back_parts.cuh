@@ -1,0 +1,146 @@
+// back_parts.cuh: what the kernels of attention backward have in common: the order in which dq lies between
+// them, sums into gradients of inputs, the walk over query tiles, and the order of blocks.
+#pragma once
+#include "slots.cuh"
+
+namespace back {
+
+constexpr int BM = cfg::BACK_BM, BN = cfg::BACK_BN, WARPS = cfg::BACK_WARPS, SPLIT = cfg::BACK_SPLIT;
+constexpr int STAGES = cfg::BACK_STAGES;
+constexpr int THREADS = 32 * WARPS;
+constexpr int DK = round_up(cfg::D, 16 * SPLIT); // columns of q and k in shared memory, of v and do: DV
+constexpr int DV = round_up(cfg::D_V, 16 * SPLIT);
+
+static_assert(WARPS == 1 || WARPS == 2 || WARPS == 4 || WARPS == 8, "cfg::BACK_WARPS is 1, 2, 4 or 8");
+static_assert(SPLIT >= 1 && WARPS % SPLIT == 0 && (SPLIT & (SPLIT - 1)) == 0,
+              "cfg::BACK_SPLIT is a power of two that divides cfg::BACK_WARPS");
+static_assert(BM == 16 || BM == 32 || BM == 64 || BM == 128, "cfg::BACK_BM is 16, 32, 64 or 128");
+static_assert(BM % (16 * SPLIT) == 0, "cfg::BACK_BM is a multiple of 16 cfg::BACK_SPLIT: queries of a warp");
+static_assert(BN % (16 * WARPS / SPLIT) == 0 && BN <= 256,
+              "cfg::BACK_BN is a multiple of 16 cfg::BACK_WARPS / cfg::BACK_SPLIT, up to 256: keys of a warp");
+static_assert(STAGES == 1 || STAGES == 2, "cfg::BACK_STAGES is 1 or 2");
+
+// ---- dq between the kernels -----------------------------------------------------------------------------
+//
+// fp32, [b][h][query tile][BM DK]: within a tile, fragments of one warp after the other as they are added: register
+// by register (ADD_WIDTH at a time), lane by lane, so that a warp adds whole lines.
+
+// Warps along the rows; the rest along the columns. The most square piece is the least to read.
+__host__ __device__ constexpr int dq_warps_down()
+{
+    int best = 0;
+    for (int m = 1; m <= WARPS; m *= 2) {
+        const int n = WARPS / m;
+        if (BM % (16 * m) == 0 && DK % (16 * n) == 0 &&
+            (best == 0 || BM / m + DK / n < BM / best + DK * best / WARPS)) {
+            best = m;
+        }
+    }
+    return best;
+}
+
+struct dq_shape {
+    static constexpr int DOWN = dq_warps_down();
+    static_assert(DOWN > 0, "cfg::BACK_WARPS cut BACK_BM x D into pieces of 16 x 16");
+    static constexpr int ACROSS = WARPS / DOWN;
+    static constexpr int MT = BM / DOWN / 16;
+    static constexpr int DB = DK / ACROSS / 8; // blocks of 8 columns of a warp
+    static constexpr int REGISTERS = MT * DB * 4;
+    static constexpr int FLOATS = BM * DK; // of a tile
+    static_assert(REGISTERS % ADD_WIDTH == 0, "whole vectors");
+
+    // Of register i of a lane, from the start of the warp's piece.
+    DEV constexpr int offset(int i, int lane) { return (i / ADD_WIDTH * 32 + lane) * ADD_WIDTH + i % ADD_WIDTH; }
+
+    struct place {
+        int row, column;
+    };
+    // Of float n of a tile.
+    DEV place place_of(int n)
+    {
+        const int warp = n / (32 * REGISTERS);
+        const int rest = n % (32 * REGISTERS);
+        const int lane = rest / ADD_WIDTH % 32;
+        const int i = rest / (32 * ADD_WIDTH) * ADD_WIDTH + rest % ADD_WIDTH;
+        const int m = i / (4 * DB);
+        const int d = i / 4 % DB;
+        return {(warp / ACROSS * MT + m) * 16 + (i % 4) / 2 * 8 + lane / 4,
+                (warp % ACROSS * DB + d) * 8 + lane % 4 * 2 + i % 2};
+    }
+};
+
+DEV int query_tiles(const sizes &z) { return (z.len_q + BM - 1) / BM; }
+DEV int key_tiles(const sizes &z) { return (z.len_kv + BN - 1) / BN; }
+DEV i64 tile_line(const sizes &z, int b, int h) // number of query tile 0 of a head
+{
+    return (static_cast<i64>(b) * z.n_h + h) * query_tiles(z);
+}
+
+// ---- sums into gradients of inputs ------------------------------------------------------------------------
+
+DEV void add_sum(float *to, float x)
+{
+    if (to != nullptr) {
+        add_global(to, x);
+    }
+}
+
+DEV void add_sum(exact_sum *to, float x)
+{
+    if (to == nullptr || x == 0.0f) {
+        return;
+    }
+    const u32 bits = __float_as_uint(x);
+    const int exponent = static_cast<int>((bits >> 23) & 0xffu);
+    if (exponent >= 64 + 127) {
+        add_global(&to->word[5], u64{1});
+        return;
+    }
+    u32 mantissa = (bits & 0x7fffffu) | (exponent > 0 ? 0x800000u : 0u);
+    int place = (exponent > 0 ? exponent : 1) - 150 + 96; // of the last bit, from 2^-96
+    if (place < 0) {
+        mantissa = place > -32 ? mantissa >> -place : 0u;
+        place = 0;
+    }
+    const u64 wide = static_cast<u64>(mantissa) << (place % 32);
+    const u64 low = wide & 0xffffffffu;
+    const u64 high = wide >> 32;
+    const bool negative = (bits >> 31) != 0;
+    if (low != 0) {
+        add_global(&to->word[place / 32], negative ? 0 - low : low);
+    }
+    if (high != 0) {
+        add_global(&to->word[place / 32 + 1], negative ? 0 - high : high);
+    }
+}
+
+// Of all lanes of a warp, each with an address of its own or none: one addition where they are the same.
+template <class SUM> DEV void add_sum_of_lanes(SUM *to, float x)
+{
+    const u32 some = __ballot_sync(ALL_LANES, to != nullptr);
+    if (some == 0) {
+        return;
+    }
+    const int leader = __ffs(static_cast<int>(some)) - 1;
+    const u64 mine = reinterpret_cast<u64>(to);
+    const u32 low = __shfl_sync(ALL_LANES, static_cast<u32>(mine), leader);
+    const u32 high = __shfl_sync(ALL_LANES, static_cast<u32>(mine >> 32), leader);
+    if (__all_sync(ALL_LANES, to == nullptr || mine == (static_cast<u64>(high) << 32 | low))) {
+        const float sum = lanes_sum<32>(to != nullptr ? x : 0.0f);
+        if (lane_id() == leader) {
+            add_sum(to, sum);
+        }
+    } else {
+        add_sum(to, x);
+    }
+}
+
+template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
+{
+    if constexpr (I < N) {
+        f.template operator()<I>();
+        repeat<I + 1, N>(f);
+    }
+}
+
+} // namespace back

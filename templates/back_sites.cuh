@@ -1,0 +1,175 @@
+// back_sites.cuh: sums into gradients of inputs from the pairs of a tile. A thread has COLS keys, 8 apart, and of each of NB blocks
+// of 8 queries the two adjacent ones 2 (lane % 4) + {0, 1}; the 8 lanes of one lane % 4 have adjacent keys, lane / 4.
+#pragma once
+#include "back_parts.cuh"
+
+namespace back {
+
+constexpr int SLOTS = max_of(variant::SITES, 1);
+template <int F> constexpr bool any_site() // of this form
+{
+    for (int g = 0; g < variant::SITES; g++) {
+        if (variant::SITE_FORM[g] == F) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// What a thread has gathered for each site; only the members of the site's form exist in registers.
+template <int NB, int COLS> struct site_sums {
+    static constexpr int DIAGONALS = NB + COLS; // blocks of 8 diagonals that the pairs of a warp touch
+    float head[SLOTS];
+    float column[SLOTS][COLS];
+    float diagonal[SLOTS][DIAGONALS][2]; // block b - c + COLS of the tile's queries and keys; [j]: query 2 (lane % 4) + j
+};
+
+// Lane (g, t) of block D holds what goes to diagonal 8 D + 2 t + j - g. Lanes whose g differs in one bit come
+// together, the upper ones moved along; afterwards lanes with g = 0 have block D's diagonals 8 D + 2 t + j.
+template <int DIAGONALS> DEV void gather_diagonals(float (&x)[DIAGONALS][2])
+{
+    const int lane = lane_id();
+    const int t = lane % 4;
+    const u32 next = static_cast<u32>((lane & ~3) | ((t + 1) & 3)) ^ 4u;
+#pragma unroll
+    for (int d = 0; d < DIAGONALS; d++) { // by 1: the other place j, or the lane after
+        const float beyond = d + 1 < DIAGONALS ? x[d + 1][0] : 0.0f;
+        const float first = __shfl_xor_sync(ALL_LANES, x[d][1], 4);
+        const float second = __shfl_sync(ALL_LANES, t < 1 ? beyond : x[d][0], static_cast<int>(next));
+        x[d][0] += first;
+        x[d][1] += second;
+    }
+#pragma unroll
+    for (int step = 1; step <= 2; step++) { // by 2 and 4: 1 and 2 lanes
+        const int from = ((lane & ~3) | ((t + step) & 3)) ^ (4 << step);
+#pragma unroll
+        for (int d = 0; d < DIAGONALS; d++) {
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const float beyond = d + 1 < DIAGONALS ? x[d + 1][j] : 0.0f;
+                x[d][j] += __shfl_sync(ALL_LANES, t < step ? beyond : x[d][j], from);
+            }
+        }
+    }
+}
+
+template <int NB, int COLS> struct site_context {
+    static constexpr int DIAGONALS = NB + COLS;
+    const back_params &p;
+    const variant::head &head;
+    site_sums<NB, COLS> &sums;
+
+    __device__ __forceinline__ void clear() const
+    {
+#pragma unroll
+        for (int g = 0; g < SLOTS; g++) {
+            sums.head[g] = 0.0f;
+#pragma unroll
+            for (int c = 0; c < COLS; c++) {
+                sums.column[g][c] = 0.0f;
+            }
+        }
+    }
+    __device__ __forceinline__ void clear_tile() const
+    {
+#pragma unroll
+        for (int g = 0; g < SLOTS; g++) {
+#pragma unroll
+            for (int d = 0; d < DIAGONALS; d++) {
+                sums.diagonal[g][d][0] = 0.0f;
+                sums.diagonal[g][d][1] = 0.0f;
+            }
+        }
+    }
+    // Of one pair. `row_sum` gathers over the keys of a query.
+    __device__ __forceinline__ void pair(const float (&site)[SLOTS], bool live, int b, int c, int j, int delta,
+                                         const variant::row &row, const variant::col &col, float (&row_sum)[SLOTS]) const
+    {
+        repeat<0, variant::SITES>([&]<int G>() {
+            constexpr int FORM = variant::SITE_FORM[G];
+            const float x = live ? site[G] : 0.0f;
+            if constexpr (FORM == SITE_HEAD) {
+                sums.head[G] += x;
+            } else if constexpr (FORM == SITE_ROW) {
+                row_sum[G] += x;
+            } else if constexpr (FORM == SITE_COLUMN) {
+                sums.column[G][c] += x;
+            } else if constexpr (FORM == SITE_DIAGONAL) {
+                sums.diagonal[G][b - c + COLS][j] += x;
+            } else {
+                static_assert(FORM == SITE_ELEMENT, "a site is SITE_HEAD, _ROW, _COLUMN, _DIAGONAL or _ELEMENT");
+                if (live) {
+                    add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, row, col, delta), x);
+                }
+            }
+        });
+    }
+    // A query's sums over this warp's keys.
+    __device__ __forceinline__ void end_row(float (&row_sum)[SLOTS], const variant::row &row, bool exists) const
+    {
+        repeat<0, variant::SITES>([&]<int G>() {
+            if constexpr (variant::SITE_FORM[G] == SITE_ROW) {
+                float x = row_sum[G];
+#pragma unroll
+                for (int lanes = 4; lanes < 32; lanes *= 2) {
+                    x += __shfl_xor_sync(ALL_LANES, x, lanes);
+                }
+                if (lane_id() < 4 && exists) {
+                    add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, row, variant::col{}, 0), x);
+                }
+            }
+        });
+    }
+    // `delta`: at.q - at.kv of the warp's first query and first key.
+    __device__ __forceinline__ void end_tile(int delta) const
+    {
+        repeat<0, variant::SITES>([&]<int G>() {
+            if constexpr (variant::SITE_FORM[G] == SITE_DIAGONAL) {
+                gather_diagonals(sums.diagonal[G]);
+                const int lane = lane_id();
+#pragma unroll
+                for (int first = 0; first < DIAGONALS; first += 8) { // lanes g take block first + g
+                    float mine[2] = {0.0f, 0.0f};
+#pragma unroll
+                    for (int d = first; d < min_of(first + 8, DIAGONALS); d++) {
+#pragma unroll
+                        for (int j = 0; j < 2; j++) {
+                            const float x = __shfl_sync(ALL_LANES, sums.diagonal[G][d][j], lane % 4);
+                            mine[j] = lane / 4 == d - first ? x : mine[j];
+                        }
+                    }
+#pragma unroll
+                    for (int j = 0; j < 2; j++) {
+                        const int diagonal = 8 * (first + lane / 4 - COLS) + 2 * (lane % 4) + j;
+                        // beyond the warp's diagonals there is nothing, and the address may be no one's
+                        const bool exists = diagonal > -8 * COLS && diagonal < 8 * NB && mine[j] != 0.0f;
+                        auto *to = variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{},
+                                                                     variant::col{}, delta + diagonal);
+                        add_sum_of_lanes(exists ? to : decltype(to){nullptr}, mine[j]);
+                    }
+                }
+            }
+        });
+    }
+    __device__ __forceinline__ void end_head(const variant::col (&col)[COLS], int kv0) const
+    {
+        repeat<0, variant::SITES>([&]<int G>() {
+            if constexpr (variant::SITE_FORM[G] == SITE_HEAD) {
+                const float x = lanes_sum<32>(sums.head[G]);
+                if (lane_id() == 0) {
+                    add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{}, variant::col{}, 0), x);
+                }
+            } else if constexpr (variant::SITE_FORM[G] == SITE_COLUMN) {
+#pragma unroll
+                for (int c = 0; c < COLS; c++) {
+                    const float x = sum4(sums.column[G][c]);
+                    if (lane_id() % 4 == 0 && kv0 + 8 * c < p.z.len_kv) {
+                        add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{}, col[c], 0), x);
+                    }
+                }
+            }
+        });
+    }
+};
+
+} // namespace back

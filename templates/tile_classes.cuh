@@ -1,0 +1,103 @@
+// tile_classes.cuh: classes of the tiles of a mask that reads data, for the kernels that write a map of them.
+//
+// Launch: MAP_THREADS threads, no shared memory to ask for, and blocks = b' * h' * ceil(len_q / BM) * m for any m >= 1, where
+// b' is n_b or, unless MAP_PER_BATCH, 1 and h' likewise; m blocks share the key tiles of a query tile. Best: m =
+// ceil(len_kv / (BN * MAP_WARPS)), a warp per tile. The result does not depend on m.
+// Out: map[b'][h'][query tile][key tile], one tile_class in a byte each. Pairs beyond the lengths do not count.
+#pragma once
+#include "slots.cuh"
+
+constexpr int MAP_THREADS = 256;
+constexpr int MAP_WARPS = MAP_THREADS / 32;
+
+namespace tilemap {
+
+constexpr int STEP = 16;                  // columns between two looks at whether the answer is known
+
+template <int BM> struct tile_rows { // a lane's rows of the query tile: made once, used with every key tile
+    static constexpr int ROWS = (BM + 31) / 32; // of one lane
+    variant::row row[ROWS];
+    bool exists[ROWS];
+};
+
+template <int BM> DEV tile_rows<BM> make_rows(const map_params &p, const variant::head &head, int row0)
+{
+    tile_rows<BM> rows;
+#pragma unroll
+    for (int i = 0; i < tile_rows<BM>::ROWS; i++) {
+        const int place = lane_id() + 32 * i;
+        rows.exists[i] = place < BM && row0 + place < p.z.len_q;
+        rows.row[i] = variant::make_row(p.x, p.z, head, min(row0 + place, p.z.len_q - 1));
+    }
+    return rows;
+}
+
+// By looking at every pair. `cols` is this warp's place in shared memory.
+template <int BM>
+DEV int look(const map_params &p, const variant::head &head, const tile_rows<BM> &rows, int kv0, int n_cols, variant::col *cols)
+{
+    __syncwarp(); // the tile before is read
+    for (int i = lane_id(); i < n_cols; i += 32) {
+        cols[i] = variant::make_col(p.x, p.z, head, kv0 + i);
+    }
+    __syncwarp();
+    bool any = false;
+    bool all = true;
+    for (int start = 0; start < n_cols; start += STEP) {
+#pragma unroll
+        for (int c = 0; c < STEP; c++) {
+            const variant::col col = cols[min(start + c, n_cols - 1)]; // a column twice changes neither answer
+#pragma unroll
+            for (int i = 0; i < tile_rows<BM>::ROWS; i++) {
+                const bool live = variant::live(p.x, p.z, head, rows.row[i], col);
+                any |= live & rows.exists[i];
+                all &= live | !rows.exists[i];
+            }
+        }
+        if (__any_sync(ALL_LANES, any) && !__all_sync(ALL_LANES, all)) {
+            return TILE_SOME;
+        }
+    }
+    return __all_sync(ALL_LANES, all) ? TILE_ALL : __any_sync(ALL_LANES, any) ? TILE_SOME : TILE_NONE;
+}
+
+template <int BM, int BN> DEV void write_classes(const map_params &p)
+{
+    static_assert(BM >= 16 && BM <= 256 && BM % 16 == 0, "a tile has a multiple of 16 query rows, up to 256");
+    static_assert(BN >= 16 && BN <= 256 && BN % 16 == 0, "a tile has a multiple of 16 keys, up to 256");
+    __shared__ variant::col cols[MAP_WARPS][BN];
+    const sizes &z = p.z;
+    const int n_heads = variant::MAP_PER_HEAD ? z.n_h : 1;
+    const int n_batches = variant::MAP_PER_BATCH ? z.n_b : 1;
+    const int query_tiles = (z.len_q + BM - 1) / BM;
+    const int key_tiles = (z.len_kv + BN - 1) / BN;
+    const int lines = n_batches * n_heads * query_tiles; // of the map, each key_tiles long
+    const int sharing = max(static_cast<int>(gridDim.x) / lines, 1);
+    const int line = static_cast<int>(blockIdx.x) / sharing;
+    const int share = static_cast<int>(blockIdx.x) % sharing;
+    if (line >= lines) {
+        return;
+    }
+    const int row0 = line % query_tiles * BM;
+    const int row1 = min(row0 + BM, z.len_q) - 1;
+    const int h = line / query_tiles % n_heads;
+    const int b = line / query_tiles / n_heads;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+
+    const variant::head head = variant::make_head(p.x, z, b, h);
+    const tile_rows<BM> rows = make_rows<BM>(p, head, row0);
+    unsigned char *out = p.map + static_cast<i64>(line) * key_tiles;
+    for (int tile = share * MAP_WARPS + warp; tile < key_tiles; tile += sharing * MAP_WARPS) {
+        const int kv0 = tile * BN;
+        const int kv1 = min(kv0 + BN, z.len_kv) - 1;
+        int answer = variant::classify(p.x, z, head, row0, row1, kv0, kv1);
+        if (answer == TILE_SOME) {
+            answer = look(p, head, rows, kv0, kv1 - kv0 + 1, cols[warp]);
+        }
+        if (lane_id() == 0) {
+            out[tile] = static_cast<unsigned char>(answer);
+        }
+    }
+}
+
+} // namespace tilemap
