@@ -33,6 +33,8 @@ DEV bool barrier_any(u32 id, u32 threads, bool vote)
                  : "memory");
     return any != 0;
 }
+// Is counted there and goes on. What it has written is seen by those who wait there.
+DEV void barrier_arrive(u32 id, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 // ---- mbarriers: 8 bytes of shared memory each --------------------------------------------------------------------
 
@@ -83,13 +85,49 @@ DEV void tma_load(u32 to, const tensor_map *map, u32 barrier, int x, int y, int 
                  : "memory");
 }
 
+// `bytes` from global memory to shared memory in a line: multiples of 16, as are both addresses. By one thread.
+DEV void tma_load_line(u32 to, const void *from, u32 bytes, u32 barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
+                 "r"(barrier)
+                 : "memory");
+}
+
+// Adds floats of shared memory to global memory, each atomically: a group of one thread's additions is closed by tma_commit. tma_wait_read: until
+// at most PENDING groups have not yet read; tma_wait: until at most PENDING are not yet there for all.
+DEV void tma_add_line(float *to, u32 from, u32 bytes, u64 l2)
+{
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.add.f32 [%0], [%1], %2, %3;" ::"l"(to), "r"(from),
+                 "r"(bytes), "l"(l2)
+                 : "memory");
+}
+DEV void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int PENDING> DEV void tma_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory"); }
+template <int PENDING> DEV void tma_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory"); }
+
 // Ordinary writes to shared memory before it are seen by wgmma and TMA after the next barrier; by every thread that wrote.
 DEV void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- stmatrix ----------------------------------------------------------------------------------------------------------
+
+// The reverse of load_matrix4 (ptx.cuh): each lane's address is of a row of 16 bytes; transposed: the fragments' columns become rows.
+DEV void store_matrix4(u32 address, const u32 (&r)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+DEV void store_matrix4_transposed(u32 address, const u32 (&r)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]),
+                 "r"(r[3])
+                 : "memory");
+}
 
 // ---- wgmma: four warps, m64nNk16, fp32 sums ------------------------------------------------------------------------
 
 // With g = lane / 4 and t = lane % 4: d[b][2 r + j] is row 16 (warp % 4) + g + 8 r, column 8 b + 2 t + j. A in registers: as
-// mma.sync's a (ptx.cuh), rows likewise. A and B in shared memory: 64-bit descriptors; B is [n][k] in ss, [k][n] in rs.
+// mma.sync's a (ptx.cuh), rows likewise. A and B in shared memory: 64-bit descriptors; A is stored [row][k], or [k][row] where A_TURNED;
+// B [n][k], or [k][n] where B_TURNED.
 template <int N> struct wgmma;
 DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -129,36 +167,36 @@ DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
 #define WGMMA_R240 WGMMA_R224, WGMMA_PAIR(28)
 #define WGMMA_R256 WGMMA_R240, WGMMA_PAIR(30)
 
-#define WGMMA_SS(N, TYPE, A, B, SUM)                                                                                               \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " SUM ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE      \
-                 " {" WGMMA_D##N "}, " A ", " B ", p, 1, 1, 0, 0;\n}"                                                              \
+#define WGMMA_SS(N, TYPE, A, B, SUM, TA, TB)                                                                                       \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " SUM ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE     \
+                 " {" WGMMA_D##N "}, " A ", " B ", p, 1, 1, " TA ", " TB ";\n}"                                                    \
                  : WGMMA_R##N                                                                                                      \
-                 : "l"(a), "l"(b), "r"(sum))
-#define WGMMA_RS(N, TYPE, A0, A1, A2, A3, B, SUM)                                                                                  \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " SUM ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE      \
-                 " {" WGMMA_D##N "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B ", p, 1, 1, 1;\n}"                                      \
+                 : "l"(a), "l"(b), "r"(sum), "n"(static_cast<int>(A_TURNED)), "n"(static_cast<int>(B_TURNED)))
+#define WGMMA_RS(N, TYPE, A0, A1, A2, A3, B, SUM, TB)                                                                              \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " SUM ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE     \
+                 " {" WGMMA_D##N "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B ", p, 1, 1, " TB ";\n}"                                 \
                  : WGMMA_R##N                                                                                                      \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(sum))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(sum), "n"(static_cast<int>(B_TURNED)))
 
-// The products of one width; I0 .. I5: the numbers of the operands behind d. sum 0: d = a b, else d += a b. fence: between other
+// The products of one width; I0 .. I6: the numbers of the operands behind d. sum 0: d = a b, else d += a b. fence: between other
 // uses of d (or of A's registers) and the next product. wait: until at most PENDING of the newest groups are under way; d is
 // read only after it.
-#define WGMMA(N, I0, I1, I2, I3, I4, I5)                                                                                           \
+#define WGMMA(N, I0, I1, I2, I3, I4, I5, I6)                                                                                       \
     template <> struct wgmma<N> {                                                                                                  \
-        template <bool BF16> DEV void ss(float (&d)[N / 8][4], u64 a, u64 b, int sum)                                              \
+        template <bool BF16, bool A_TURNED = false, bool B_TURNED = false> DEV void ss(float (&d)[N / 8][4], u64 a, u64 b, int sum)\
         {                                                                                                                          \
             if constexpr (BF16) {                                                                                                  \
-                WGMMA_SS(N, "bf16", "%" #I0, "%" #I1, "%" #I2);                                                                    \
+                WGMMA_SS(N, "bf16", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4);                                                  \
             } else {                                                                                                               \
-                WGMMA_SS(N, "f16", "%" #I0, "%" #I1, "%" #I2);                                                                     \
+                WGMMA_SS(N, "f16", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4);                                                   \
             }                                                                                                                      \
         }                                                                                                                          \
-        template <bool BF16> DEV void rs(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, int sum)                                  \
+        template <bool BF16, bool B_TURNED = true> DEV void rs(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, int sum)            \
         {                                                                                                                          \
             if constexpr (BF16) {                                                                                                  \
-                WGMMA_RS(N, "bf16", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5);                                         \
+                WGMMA_RS(N, "bf16", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6);                                \
             } else {                                                                                                               \
-                WGMMA_RS(N, "f16", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5);                                          \
+                WGMMA_RS(N, "f16", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6);                                 \
             }                                                                                                                      \
         }                                                                                                                          \
         DEV void fence(float (&d)[N / 8][4]) { asm volatile("wgmma.fence.sync.aligned;" : WGMMA_R##N::"memory"); }                 \
@@ -167,19 +205,19 @@ DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
             asm volatile("wgmma.wait_group.sync.aligned %" #I0 ";" : WGMMA_R##N : "n"(PENDING) : "memory");                        \
         }                                                                                                                          \
     }
-WGMMA(16, 8, 9, 10, 11, 12, 13);
-WGMMA(32, 16, 17, 18, 19, 20, 21);
-WGMMA(48, 24, 25, 26, 27, 28, 29);
-WGMMA(64, 32, 33, 34, 35, 36, 37);
-WGMMA(80, 40, 41, 42, 43, 44, 45);
-WGMMA(96, 48, 49, 50, 51, 52, 53);
-WGMMA(112, 56, 57, 58, 59, 60, 61);
-WGMMA(128, 64, 65, 66, 67, 68, 69);
-WGMMA(144, 72, 73, 74, 75, 76, 77);
-WGMMA(160, 80, 81, 82, 83, 84, 85);
-WGMMA(176, 88, 89, 90, 91, 92, 93);
-WGMMA(192, 96, 97, 98, 99, 100, 101);
-WGMMA(208, 104, 105, 106, 107, 108, 109);
-WGMMA(224, 112, 113, 114, 115, 116, 117);
-WGMMA(240, 120, 121, 122, 123, 124, 125);
-WGMMA(256, 128, 129, 130, 131, 132, 133);
+WGMMA(16, 8, 9, 10, 11, 12, 13, 14);
+WGMMA(32, 16, 17, 18, 19, 20, 21, 22);
+WGMMA(48, 24, 25, 26, 27, 28, 29, 30);
+WGMMA(64, 32, 33, 34, 35, 36, 37, 38);
+WGMMA(80, 40, 41, 42, 43, 44, 45, 46);
+WGMMA(96, 48, 49, 50, 51, 52, 53, 54);
+WGMMA(112, 56, 57, 58, 59, 60, 61, 62);
+WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
+WGMMA(144, 72, 73, 74, 75, 76, 77, 78);
+WGMMA(160, 80, 81, 82, 83, 84, 85, 86);
+WGMMA(176, 88, 89, 90, 91, 92, 93, 94);
+WGMMA(192, 96, 97, 98, 99, 100, 101, 102);
+WGMMA(208, 104, 105, 106, 107, 108, 109, 110);
+WGMMA(224, 112, 113, 114, 115, 116, 117, 118);
+WGMMA(240, 120, 121, 122, 123, 124, 125, 126);
+WGMMA(256, 128, 129, 130, 131, 132, 133, 134);

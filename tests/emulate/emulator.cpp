@@ -34,9 +34,9 @@ constexpr unsigned WINDOW = 1024; // the shared address of the first byte of dyn
 constexpr unsigned char POISON = 0xff; // a NaN in f32, f16 and bf16
 constexpr unsigned SEVERAL = 0xffffffffu; // threads, where one is to be named
 
-enum meeting { MEET_SHUFFLE, MEET_BALLOT, MEET_SYNCWARP, MEET_LDMATRIX, MEET_LDMATRIX_TRANS, MEET_MMA_F16, MEET_MMA_BF16,
+enum meeting { MEET_SHUFFLE, MEET_BALLOT, MEET_SYNCWARP, MEET_LDMATRIX, MEET_LDMATRIX_TRANS, MEET_STMATRIX, MEET_STMATRIX_TRANS, MEET_MMA_F16, MEET_MMA_BF16,
                MEET_ELECT, MEET_WGMMA, MEET_WGMMA_FENCE, MEET_WGMMA_COMMIT, MEET_WGMMA_WAIT };
-const char *const MEETING_NAME[] = {"a shuffle", "a vote", "__syncwarp", "ldmatrix", "ldmatrix.trans", "mma (f16)", "mma (bf16)",
+const char *const MEETING_NAME[] = {"a shuffle", "a vote", "__syncwarp", "ldmatrix", "ldmatrix.trans", "stmatrix", "stmatrix.trans", "mma (f16)", "mma (bf16)",
                                    "elect", "wgmma", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"};
 
 struct lane_call { // what a lane has brought to a collective
@@ -558,6 +558,24 @@ void load_matrices(warp &w, unsigned first_thread, bool transposed)
     }
 }
 
+void store_matrices(warp &w, unsigned first_thread, bool transposed)
+{
+    unsigned short part[4][8][8];
+    for (unsigned lane = 0; lane < LANES; lane++) {
+        const unsigned *r = static_cast<const unsigned *>(w.call[lane].out);
+        for (unsigned i = 0; i < 4; i++) {
+            const unsigned x = lane / 4, y = lane % 4 * 2;
+            (transposed ? part[i][y][x] : part[i][x][y]) = static_cast<unsigned short>(r[i]);
+            (transposed ? part[i][y + 1][x] : part[i][x][y + 1]) = static_cast<unsigned short>(r[i] >> 16);
+        }
+    }
+    for (unsigned lane = 0; lane < LANES; lane++) {
+        unsigned char *row = shared_at(w.call[lane].a, 16, first_thread + lane, "stmatrix writes", w.at);
+        note_write((w.call[lane].a - WINDOW) / 4, 4, first_thread + lane, w.at);
+        std::memcpy(row, part[lane / 8][lane % 8], 16);
+    }
+}
+
 #include "hopper.hpp"
 
 unsigned seen_clock(unsigned warp, unsigned other) { return hopper.clock[warp].at[other]; }
@@ -582,6 +600,8 @@ void finish(unsigned index)
     case MEET_SYNCWARP: w.epoch++; break;
     case MEET_LDMATRIX: load_matrices(w, index * LANES, false); break;
     case MEET_LDMATRIX_TRANS: load_matrices(w, index * LANES, true); break;
+    case MEET_STMATRIX: store_matrices(w, index * LANES, false); break;
+    case MEET_STMATRIX_TRANS: store_matrices(w, index * LANES, true); break;
     case MEET_MMA_F16: multiply<false>(w); break;
     case MEET_MMA_BF16: multiply<true>(w); break;
     case MEET_ELECT: elect(w); break;
@@ -852,6 +872,11 @@ void emulate_load_matrix4(unsigned *r, unsigned address, bool transposed, emulat
     meet(transposed ? MEET_LDMATRIX_TRANS : MEET_LDMATRIX, ALL, at, {nullptr, r, address, 0, 0, EMULATE_SHUFFLE_XOR});
 }
 
+void emulate_store_matrix4(const unsigned *r, unsigned address, bool transposed, emulate_place at)
+{
+    meet(transposed ? MEET_STMATRIX_TRANS : MEET_STMATRIX, ALL, at, {nullptr, const_cast<unsigned *>(r), address, 0, 0, EMULATE_SHUFFLE_XOR});
+}
+
 void emulate_mma(float *c, const unsigned *a, unsigned b0, unsigned b1, bool bf16, emulate_place at)
 {
     meet(bf16 ? MEET_MMA_BF16 : MEET_MMA_F16, ALL, at, {a, c, b0, b1, 0, EMULATE_SHUFFLE_XOR});
@@ -976,6 +1001,7 @@ void emulate_set_registers(unsigned registers, bool up, emulate_place at)
 }
 
 unsigned emulate_named_barrier(unsigned id, unsigned threads, bool vote, emulate_place at) { return meet_at_named(id, threads, vote, at); }
+void emulate_named_arrive(unsigned id, unsigned threads, emulate_place at) { arrive_at_named(id, threads, at); }
 
 void emulate_mbarrier_init(unsigned address, unsigned arrivals, emulate_place at)
 {
@@ -1011,13 +1037,33 @@ void emulate_tma_load(unsigned to, const void *map, unsigned barrier, const int 
     if (reinterpret_cast<std::uintptr_t>(map) % 64 != 0) {
         emulate_misaligned(map, 64, at);
     }
-    transfer t;
+    transfer t = {};
     std::memcpy(&t.map, map, sizeof t.map);
     t.to = to;
     t.barrier = barrier;
     std::memcpy(t.at, at4, sizeof t.at);
     start_load(t, at);
 }
+
+void emulate_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned barrier, emulate_place at)
+{
+    if (bytes % 16 != 0 || bytes == 0 || to % 16 != 0) {
+        fail("a bulk copy of %u bytes to byte %u of shared memory; both are multiples of 16 (%s:%d)", bytes, to - WINDOW, short_name(at.file), at.line);
+    }
+    if (reinterpret_cast<std::uintptr_t>(from) % 16 != 0) {
+        emulate_misaligned(from, 16, at);
+    }
+    transfer t = {};
+    t.from = static_cast<const unsigned char *>(from);
+    t.line_bytes = bytes;
+    t.to = to;
+    t.barrier = barrier;
+    start_load(t, at);
+}
+
+void emulate_bulk_add(float *to, unsigned from, unsigned bytes, emulate_place at) { start_addition(to, from, bytes, at); }
+void emulate_bulk_commit() { commit_additions(); }
+void emulate_bulk_wait(unsigned pending, emulate_place at) { wait_additions(pending, at); }
 
 void emulate_fence_async_proxy() { hopper.proxy_fences[core.thread]++; }
 

@@ -64,6 +64,7 @@ void emulate_copy(unsigned to, const void *from, int bytes, emulate_place at); /
 void emulate_copy_commit();
 void emulate_copy_wait(int pending);
 void emulate_load_matrix4(unsigned *r, unsigned address, bool transposed, emulate_place at);
+void emulate_store_matrix4(const unsigned *r, unsigned address, bool transposed, emulate_place at);
 void emulate_mma(float *c, const unsigned *a, unsigned b0, unsigned b1, bool bf16, emulate_place at);
 void emulate_store_shared(unsigned address, const void *from, unsigned bytes, emulate_place at);
 void emulate_load_shared(void *to, unsigned address, unsigned bytes, emulate_place at);
@@ -76,15 +77,21 @@ struct emulate_wgmma_call {
     unsigned a_copy[4];
     int sum;
     bool bf16;
+    bool a_turned, b_turned; // stored [k][row], [k][n]
 };
 unsigned emulate_elect(emulate_place at);
 void emulate_set_registers(unsigned registers, bool up, emulate_place at);
 unsigned emulate_named_barrier(unsigned id, unsigned threads, bool vote, emulate_place at); // whether any vote was true
+void emulate_named_arrive(unsigned id, unsigned threads, emulate_place at);
 void emulate_mbarrier_init(unsigned address, unsigned arrivals, emulate_place at);
 void emulate_mbarrier_init_fence();
 void emulate_mbarrier_arrive(unsigned address, unsigned bytes, emulate_place at);
 void emulate_mbarrier_wait(unsigned address, unsigned parity, emulate_place at);
 void emulate_tma_load(unsigned to, const void *map, unsigned barrier, const int *at4, emulate_place at);
+void emulate_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned barrier, emulate_place at);
+void emulate_bulk_add(float *to, unsigned from, unsigned bytes, emulate_place at);
+void emulate_bulk_commit();
+void emulate_bulk_wait(unsigned pending, emulate_place at);
 void emulate_fence_async_proxy();
 void emulate_wgmma(emulate_wgmma_call *call, emulate_place at);
 void emulate_wgmma_fence(emulate_wgmma_call *call, emulate_place at);

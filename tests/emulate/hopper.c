@@ -120,6 +120,104 @@ static const char PRODUCTS[] =
     "    p.out[threadIdx.x] = a && b && c ? (int)threadIdx.x : -1;\n"
     "}\n";
 
+/* Operands stored the other way round: A [k][row], B [k][n] beside A in shared memory and [n][k] beside A in
+   registers. The tile: 48 tokens of 128. */
+static const char TURNED[] =
+    "KERNEL\n"
+    "{\n"
+    "    const u32 s = shared_address(shared_bytes), barrier = s + 65536;\n"
+    "    start(barrier);\n"
+    "    if (threadIdx.x == 0) {\n"
+    "        mbarrier_arrive_expect(barrier, 48 * 256);\n"
+    "        load_tile<48, 128>(s, &p.map[1], barrier, 20, 1, 1, L2_KEEP);\n"
+    "    }\n"
+    "    mbarrier_wait(barrier, 0);\n"
+    "    using shape = panels<128>;\n"
+    "    float d[8][4], e[6][4];\n"
+    "    u32 a[3][4];\n"
+    "    const u64 left = shape::descriptor(s, 48 * 128), right = shape::descriptor(s + 48 * 128, 48 * "
+    "128);\n"
+    "    wgmma<64>::fence(d);\n"
+    "    for (int k = 0; k < 3; k++) {\n"
+    "        wgmma<64>::template ss<true, true, true>(d, left + descriptor_step(k * 2048), right + "
+    "descriptor_step(k * 2048), k != 0);\n"
+    "    }\n"
+    "    wgmma_commit();\n"
+    "    for (int i = 0; i < 24; i++) { e[i / 4][i % 4] = weight(row_of(i), column_of(i / 4, i)); }\n"
+    "    pack_weights<bf16, 6>(a, e);\n"
+    "    wgmma<48>::fence(e);\n"
+    "    for (int k = 0; k < 3; k++) {\n"
+    "        wgmma<48>::template rs<true, false>(e, a[k], shape::descriptor(s, 16) + descriptor_step(k * "
+    "32), k != 0);\n"
+    "    }\n"
+    "    wgmma_commit();\n"
+    "    wgmma<64>::template wait<0>(d);\n"
+    "    wgmma<48>::template wait<0>(e);\n"
+    "    bool good = true;\n"
+    "    for (int i = 0; i < 32; i++) {\n"
+    "        float sum = 0.0f;\n"
+    "        for (int k = 0; k < 48; k++) { sum += at(p, row_of(i), 20 + k, 1, 1) * at(p, 64 + column_of(i / "
+    "4, i), 20 + k, 1, 1); }\n"
+    "        good = good && sum == d[i / 4][i % 4];\n"
+    "    }\n"
+    "    for (int i = 0; i < 24; i++) {\n"
+    "        float sum = 0.0f;\n"
+    "        for (int k = 0; k < 48; k++) { sum += weight(row_of(i), k) * at(p, k, 20 + column_of(i / 4, i), "
+    "1, 1); }\n"
+    "        good = good && sum == e[i / 4][i % 4];\n"
+    "    }\n"
+    "    p.out[threadIdx.x] = good ? (int)threadIdx.x : -1;\n"
+    "}\n";
+
+/* Lines of bytes to shared memory, fragments turned over in it, and floats from there added to global memory,
+   three times: the second warpgroup writes, a warp of the first adds. */
+static const char LINES[] =
+    "#ifndef FENCE\n#define FENCE fence_async_proxy();\n#endif\n"
+    "#ifndef WAIT_READ\n#define WAIT_READ tma_wait_read<0>();\n#endif\n"
+    "#ifndef LEFT\n#define LEFT barrier_arrive(2, 160);\n#endif\n"
+    "KERNEL\n"
+    "{\n"
+    "    const u32 s = shared_address(shared_bytes), t = threadIdx.x, barrier = s + 65536;\n"
+    "    float *sums = reinterpret_cast<float *>(p.out);\n"
+    "    if (blockIdx.x != 0) { return; }\n"
+    "    sums[t] = 0.0f;\n"
+    "    start(barrier);\n"
+    "    if (t < 32) {\n"
+    "        for (int turn = 0; turn < 3; turn++) {\n"
+    "            LEFT\n"
+    "            barrier_sync(3, 160);\n"
+    "            if (elect_one()) { tma_add_line(sums, s, 1024, L2_KEEP); tma_commit(); WAIT_READ }\n"
+    "            __syncwarp();\n"
+    "        }\n"
+    "    } else if (t >= 128) {\n"
+    "        if (t == 128) { mbarrier_arrive_expect(barrier, 512); tma_load_line(s + 4096, p.in, 512, "
+    "barrier); }\n"
+    "        mbarrier_wait(barrier, 0);\n"
+    "        const int lane = lane_id();\n"
+    "        const u32 mine = s + 8192 + (t - 128) / 32 * 512, own = (u32)lane;\n"
+    "        const u32 r[4] = {own * 65537 * 2 + 65536, (own + 32) * 65537 * 2 + 65536, (own + 64) * 65537 * "
+    "2 + 65536, (own + 96) * 65537 * 2 + 65536};\n"
+    "        store_matrix4_transposed(mine + own * 16, r);\n"
+    "        __syncwarp();\n"
+    "        bool good = true;\n"
+    "        for (int i = 0; i < 8; i++) { // row `lane` of matrix lane / 8: its element i is column lane % "
+    "8 of row i\n"
+    "            const u32 two = __float_as_uint(load_shared(mine + own * 16 + i / 2 * 4));\n"
+    "            const u32 from = (u32)(i * 4 + lane % 8 / 2 + lane / 8 * 32);\n"
+    "            good = good && (i % 2 ? two >> 16 : two & 65535u) == from * 2 + (u32)(lane % 2);\n"
+    "        }\n"
+    "        const u32 word = __float_as_uint(load_shared(s + 4096 + (t - 128) * 4));\n"
+    "        good = good && (u16)word == p.in[2 * (t - 128)] && word >> 16 == p.in[2 * (t - 128) + 1];\n"
+    "        for (int turn = 0; turn < 3; turn++) {\n"
+    "            barrier_sync(2, 160);\n"
+    "            for (u32 i = t - 128; i < 256; i += 128) { store_shared(s + 4 * i, __uint_as_float(turn == "
+    "2 ? i : 0u) + (turn < 2 || good ? 0.0f : 1.0f)); }\n"
+    "            FENCE\n"
+    "            barrier_arrive(3, 160);\n"
+    "        }\n"
+    "    }\n"
+    "}\n";
+
 /* Two tiles of K through one place. A case defines some of the steps anew. */
 static const char PIPELINE[] =
     "#ifndef INIT_FENCE\n#define INIT_FENCE mbarrier_init_fence();\n#endif\n"
@@ -178,6 +276,12 @@ static const struct hopper_case {
 } CASES[] = {
     {"TMA loads", "", LOADS, NULL, false},
     {"wgmma", "", PRODUCTS, NULL, false},
+    {"wgmma of operands turned over", "", TURNED, NULL, false},
+    {"lines and additions", "", LINES, NULL, false},
+    {"an addition of what is not fenced", "#define FENCE\n", LINES, "fence_async_proxy", false},
+    {"an addition that nobody waits for", "#define WAIT_READ\n", LINES, "a bulk addition", false},
+    {"a place written while it is added", "#define LEFT barrier_arrive(2, 160);\n#define WAIT_READ\n", LINES,
+     "a bulk addition", false},
     {"two warpgroups", "", PIPELINE, NULL, false},
     {"mbarriers without a fence", "#define INIT_FENCE\n", PIPELINE, "mbarrier_init_fence", false},
     {"mbarriers without a barrier", "#define INIT_BARRIER\n", PIPELINE, "mbarrier at byte", false},

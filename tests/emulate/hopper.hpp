@@ -30,11 +30,20 @@ struct named_barrier {
     std::vector<unsigned> waiting;
 };
 
-struct transfer { // a TMA load
+struct transfer { // a TMA load: of a box, or of bytes in a line
     emulate_tensor_map map;
+    const unsigned char *from; // of bytes in a line; nullptr: a box
+    unsigned line_bytes;
     unsigned to, barrier;
     int at[4];
-    unsigned bytes() const { return map.box[0] * map.box[1] * map.element_bytes; }
+    unsigned bytes() const { return from != nullptr ? line_bytes : map.box[0] * map.box[1] * map.element_bytes; }
+};
+
+struct addition { // cp.reduce.async.bulk, of one thread
+    float *to;
+    unsigned from, bytes, thread;
+    unsigned group;
+    emulate_place at;
 };
 
 struct product { // a wgmma of one warp: its 16 rows
@@ -67,6 +76,8 @@ struct {
     std::map<unsigned, mbarrier> mbarriers;
     named_barrier named[16];
     std::vector<transfer> transfers;
+    std::vector<addition> additions;
+    unsigned addition_groups[MAX_THREADS];
     group_part part[MAX_WARPS];
     unsigned proxy_fences[MAX_THREADS];
 } hopper;
@@ -92,6 +103,8 @@ void start_hopper()
     }
     hopper.mbarriers.clear();
     hopper.transfers.clear();
+    hopper.additions.clear();
+    std::memset(hopper.addition_groups, 0, sizeof hopper.addition_groups);
     for (named_barrier &b : hopper.named) {
         b = {};
     }
@@ -178,7 +191,7 @@ bool meet_at_named(unsigned id, unsigned threads, bool vote, emulate_place at)
         fail("bar.sync %u of %u threads; it takes 1 .. 15 and multiples of 32 (%s:%d)", id, threads, short_name(at.file), at.line);
     }
     named_barrier &b = hopper.named[id];
-    if (b.arrived > 0 && (b.threads != threads || b.at.line != at.line)) {
+    if (b.arrived > 0 && (b.threads != threads || (!b.waiting.empty() && b.at.line != at.line))) {
         fail("named barrier %u of %u threads (%s:%d), where others wait for %u at another place (%s:%d)", id, threads, short_name(at.file), at.line,
              b.threads, short_name(b.at.file), b.at.line);
     }
@@ -192,6 +205,25 @@ bool meet_at_named(unsigned id, unsigned threads, bool vote, emulate_place at)
     }
     let_another_run();
     return b.answer;
+}
+
+void arrive_at_named(unsigned id, unsigned threads, emulate_place at) // bar.arrive: it does not wait
+{
+    if (id < 1 || id > 15 || threads % LANES != 0 || threads == 0) {
+        fail("bar.arrive %u of %u threads; it takes 1 .. 15 and multiples of 32 (%s:%d)", id, threads, short_name(at.file), at.line);
+    }
+    named_barrier &b = hopper.named[id];
+    if (b.arrived > 0 && b.threads != threads) {
+        fail("named barrier %u of %u threads (%s:%d), where others come for %u (%s:%d)", id, threads, short_name(at.file), at.line, b.threads,
+             short_name(b.at.file), b.at.line);
+    }
+    b.threads = threads;
+    b.at = b.waiting.empty() ? at : b.at;
+    b.arrived++;
+    give(b.all, warp_of(core.thread));
+    if (b.arrived == threads) {
+        open_named(b);
+    }
 }
 
 // ---- TMA ------------------------------------------------------------------------------------------------------------------
@@ -223,6 +255,17 @@ void move_row(const transfer &t, unsigned row, unsigned char *out)
     }
 }
 
+void put(unsigned offset, const unsigned char *bytes16) // by TMA
+{
+    std::memcpy(shared_bytes + offset, bytes16, 16);
+    for (unsigned k = 0; k < 4; k++) {
+        cell &x = core.cells[offset / 4 + k];
+        x.pending = 0;
+        x.write = {core.epoch, 0, SEVERAL, ENGINE, clock_of(ENGINE).at[ENGINE]};
+        x.generic = false;
+    }
+}
+
 void complete(std::size_t which)
 {
     const transfer t = hopper.transfers[which];
@@ -231,17 +274,13 @@ void complete(std::size_t which)
     unsigned char row[256];
     clocks &engine = clock_of(ENGINE);
     engine.at[ENGINE]++;
-    for (unsigned r = 0; r < t.map.box[1]; r++) {
+    for (unsigned i = 0; t.from != nullptr && i < t.line_bytes; i += 16) {
+        put(t.to + i - WINDOW, t.from + i);
+    }
+    for (unsigned r = 0; t.from == nullptr && r < t.map.box[1]; r++) {
         move_row(t, r, row);
         for (unsigned i = 0; i < row_bytes; i += 16) {
-            const unsigned offset = swizzled(t.to + r * row_bytes + i, t.map.swizzle) - WINDOW;
-            std::memcpy(shared_bytes + offset, row + i, 16);
-            for (unsigned k = 0; k < 4; k++) {
-                cell &x = core.cells[offset / 4 + k];
-                x.pending = 0;
-                x.write = {core.epoch, 0, SEVERAL, ENGINE, engine.at[ENGINE]};
-                x.generic = false;
-            }
+            put(swizzled(t.to + r * row_bytes + i, t.map.swizzle) - WINDOW, row + i);
         }
     }
     mbarrier &b = hopper.mbarriers.find(t.barrier - WINDOW)->second;
@@ -302,7 +341,9 @@ void check_map(const emulate_tensor_map &m, const transfer &t, emulate_place at)
 
 void start_load(const transfer &t, emulate_place at)
 {
-    check_map(t.map, t, at);
+    if (t.from == nullptr) {
+        check_map(t.map, t, at);
+    }
     mbarrier_at(t.barrier, at);
     const unsigned bytes = t.bytes();
     shared_at(t.to, 1, core.thread, "a TMA load writes", at);
@@ -318,6 +359,63 @@ void start_load(const transfer &t, emulate_place at)
     }
     std::memset(shared_bytes + from, POISON, bytes);
     hopper.transfers.push_back(t);
+}
+
+// Additions to global memory: the bytes are read when somebody waits for that, and not before.
+void start_addition(float *to, unsigned from, unsigned bytes, emulate_place at)
+{
+    if (bytes % 16 != 0 || bytes == 0) {
+        fail("a bulk addition of %u bytes; it takes multiples of 16 (%s:%d)", bytes, short_name(at.file), at.line);
+    }
+    if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0) {
+        emulate_misaligned(to, 16, at);
+    }
+    shared_at(from, 16, core.thread, "a bulk addition reads", at);
+    shared_at(from + bytes - 16, 16, core.thread, "a bulk addition reads", at);
+    for (unsigned i = 0; i < bytes / 4; i++) {
+        check_async((from - WINDOW) / 4 + i, false, at);
+    }
+    hopper.additions.push_back({to, from, bytes, core.thread, NO_GROUP, at});
+}
+
+void commit_additions()
+{
+    for (addition &a : hopper.additions) {
+        if (a.thread == core.thread && a.group == NO_GROUP) {
+            a.group = hopper.addition_groups[core.thread];
+        }
+    }
+    hopper.addition_groups[core.thread]++;
+}
+
+void add_now(const addition &a)
+{
+    const unsigned w = warp_of(a.thread);
+    for (unsigned i = 0; i < a.bytes / 4; i++) {
+        float x;
+        std::memcpy(&x, shared_bytes + (a.from - WINDOW) + 4 * i, sizeof x);
+        a.to[i] += x;
+        cell &c = core.cells[(a.from - WINDOW) / 4 + i];
+        if (c.read.epoch != core.epoch) {
+            std::memset(c.read_clock, 0, sizeof c.read_clock);
+        }
+        c.read = {core.epoch, 0, SEVERAL, SEVERAL, 0};
+        c.read_clock[w] = seen_clock(w, w);
+    }
+}
+
+void wait_additions(unsigned pending, emulate_place)
+{
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < hopper.additions.size(); i++) {
+        const addition a = hopper.additions[i];
+        if (a.thread == core.thread && a.group != NO_GROUP && a.group + pending < hopper.addition_groups[core.thread]) {
+            add_now(a);
+        } else {
+            hopper.additions[kept++] = a;
+        }
+    }
+    hopper.additions.resize(kept);
 }
 
 // ---- wgmma ------------------------------------------------------------------------------------------------------------------
@@ -366,9 +464,9 @@ const product *reader_of(unsigned from, unsigned bytes)
             const auto look = [&](unsigned address, unsigned, unsigned) {
                 hit = hit || (address - WINDOW + 16 > from && address - WINDOW < from + bytes);
             };
-            each_piece(take_apart(c.b, p.at), 0, c.n, c.a_registers != nullptr, look);
+            each_piece(take_apart(c.b, p.at), 0, c.n, c.b_turned, look);
             if (c.a_registers == nullptr) {
-                each_piece(take_apart(c.a, p.at), w % 4 * 16, 16, false, look);
+                each_piece(take_apart(c.a, p.at), w % 4 * 16, 16, c.a_turned, look);
             }
             if (hit) {
                 return &p;
@@ -447,15 +545,15 @@ void issue(warp &w, unsigned index)
     for (unsigned lane = 0; lane < LANES; lane++) {
         p.values[lane] = *static_cast<const emulate_wgmma_call *>(w.call[lane].out);
         const emulate_wgmma_call &c = p.values[lane], &first = p.values[0];
-        if (c.n != first.n || c.b != first.b || c.sum != first.sum || (c.a_registers == nullptr) != (first.a_registers == nullptr) ||
+        if (c.n != first.n || c.b != first.b || c.sum != first.sum || c.a_turned != first.a_turned || c.b_turned != first.b_turned || (c.a_registers == nullptr) != (first.a_registers == nullptr) ||
             (c.a_registers == nullptr && c.a != first.a)) {
             fail("lanes 0 and %u bring different descriptors to a wgmma (%s:%d)", lane, short_name(p.at.file), p.at.line);
         }
     }
     const emulate_wgmma_call &c = p.values[0];
-    check_operand(take_apart(c.b, p.at), 0, c.n, c.a_registers != nullptr, index * LANES, p.at);
+    check_operand(take_apart(c.b, p.at), 0, c.n, c.b_turned, index * LANES, p.at);
     if (c.a_registers == nullptr) {
-        check_operand(take_apart(c.a, p.at), index % 4 * 16, 16, false, index * LANES, p.at);
+        check_operand(take_apart(c.a, p.at), index % 4 * 16, 16, c.a_turned, index * LANES, p.at);
     }
     part.history = mix(part.history ^ mix(c.b) ^ mix(c.a_registers ? 1 : c.a) ^ static_cast<std::uint64_t>(c.n * 2 + (c.sum != 0)));
     open_accumulator(part, p);
@@ -479,7 +577,7 @@ void read_rows(float (*out)[256], const product &p, unsigned index)
 {
     const emulate_wgmma_call &c = p.values[0];
     if (c.a_registers == nullptr) {
-        read_operand(out, take_apart(c.a, p.at), index % 4 * 16, 16, false, c.bf16, p.at);
+        read_operand(out, take_apart(c.a, p.at), index % 4 * 16, 16, c.a_turned, c.bf16, p.at);
         return;
     }
     for (unsigned lane = 0; lane < LANES; lane++) {
@@ -500,7 +598,7 @@ void compute(const product &p, accumulator &a, unsigned index)
     static float rows[16][256], b[16][256];
     const emulate_wgmma_call &c = p.values[0];
     read_rows(rows, p, index);
-    read_operand(b, take_apart(c.b, p.at), 0, c.n, c.a_registers != nullptr, c.bf16, p.at);
+    read_operand(b, take_apart(c.b, p.at), 0, c.n, c.b_turned, c.bf16, p.at);
     for (unsigned i = 0; i < 16; i++) {
         float *sum = a.c[i];
         if (c.sum == 0) {
@@ -533,9 +631,9 @@ void note_operand(const operand &o, unsigned n0, unsigned count, bool transposed
 void note_product(const product &p, unsigned w)
 {
     const emulate_wgmma_call &c = p.values[0];
-    note_operand(take_apart(c.b, p.at), 0, c.n, c.a_registers != nullptr, w);
+    note_operand(take_apart(c.b, p.at), 0, c.n, c.b_turned, w);
     if (c.a_registers == nullptr) {
-        note_operand(take_apart(c.a, p.at), w % 4 * 16, 16, false, w);
+        note_operand(take_apart(c.a, p.at), w % 4 * 16, 16, c.a_turned, w);
     }
 }
 
@@ -635,6 +733,10 @@ void end_hopper()
     const unsigned n_warps = core.launch->threads / LANES;
     if (!hopper.transfers.empty()) {
         fail("the block ends while a TMA load to byte %u of shared memory is under way", hopper.transfers[0].to - WINDOW);
+    }
+    if (!hopper.additions.empty()) {
+        const addition &a = hopper.additions[0];
+        fail("the block ends while a bulk addition is under way (%s:%d)", short_name(a.at.file), a.at.line);
     }
     for (unsigned w = 0; w < n_warps; w++) {
         if (!hopper.part[w].products.empty()) {

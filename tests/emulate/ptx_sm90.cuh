@@ -13,6 +13,7 @@ template <int REGISTERS> DEV void registers_down(EMULATE_PLACE) { emulate_set_re
 template <int REGISTERS> DEV void registers_up(EMULATE_PLACE) { emulate_set_registers(REGISTERS, true, EMULATE_HERE); }
 DEV void barrier_sync(u32 id, u32 threads, EMULATE_PLACE) { emulate_named_barrier(id, threads, false, EMULATE_HERE); }
 DEV bool barrier_any(u32 id, u32 threads, bool vote, EMULATE_PLACE) { return emulate_named_barrier(id, threads, vote, EMULATE_HERE) != 0; }
+DEV void barrier_arrive(u32 id, u32 threads, EMULATE_PLACE) { emulate_named_arrive(id, threads, EMULATE_HERE); }
 
 // ---- mbarriers --------------------------------------------------------------------------------------------------------------
 
@@ -32,26 +33,34 @@ DEV void tma_load(u32 to, const tensor_map *map, u32 barrier, int x, int y, int 
     const int at4[4] = {x, y, z, w};
     emulate_tma_load(to, map, barrier, at4, EMULATE_HERE);
 }
+DEV void tma_load_line(u32 to, const void *from, u32 bytes, u32 barrier, EMULATE_PLACE) { emulate_bulk_load(to, from, bytes, barrier, EMULATE_HERE); }
+DEV void tma_add_line(float *to, u32 from, u32 bytes, u64, EMULATE_PLACE) { emulate_bulk_add(to, from, bytes, EMULATE_HERE); }
+DEV void tma_commit() { emulate_bulk_commit(); }
+template <int PENDING> DEV void tma_wait_read(EMULATE_PLACE) { emulate_bulk_wait(PENDING, EMULATE_HERE); }
+template <int PENDING> DEV void tma_wait(EMULATE_PLACE) { emulate_bulk_wait(PENDING, EMULATE_HERE); }
 DEV void fence_async_proxy() { emulate_fence_async_proxy(); }
+
+DEV void store_matrix4_transposed(u32 address, const u32 (&r)[4], EMULATE_PLACE) { emulate_store_matrix4(r, address, true, EMULATE_HERE); }
+DEV void store_matrix4(u32 address, const u32 (&r)[4], EMULATE_PLACE) { emulate_store_matrix4(r, address, false, EMULATE_HERE); }
 
 // ---- wgmma --------------------------------------------------------------------------------------------------------------------
 
 DEV void wgmma_commit(EMULATE_PLACE) { emulate_wgmma_commit(EMULATE_HERE); }
 template <int N> struct wgmma {
     static_assert(N % 16 == 0 && N >= 16 && N <= 256, "a width of templates/ptx_sm90.cuh");
-    template <bool BF16> DEV void ss(float (&d)[N / 8][4], u64 a, u64 b, int sum, EMULATE_PLACE)
+    template <bool BF16, bool A_TURNED = false, bool B_TURNED = false> DEV void ss(float (&d)[N / 8][4], u64 a, u64 b, int sum, EMULATE_PLACE)
     {
-        emulate_wgmma_call call = {d[0], N, a, b, nullptr, {}, sum, BF16};
+        emulate_wgmma_call call = {d[0], N, a, b, nullptr, {}, sum, BF16, A_TURNED, B_TURNED};
         emulate_wgmma(&call, EMULATE_HERE);
     }
-    template <bool BF16> DEV void rs(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, int sum, EMULATE_PLACE)
+    template <bool BF16, bool B_TURNED = true> DEV void rs(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, int sum, EMULATE_PLACE)
     {
-        emulate_wgmma_call call = {d[0], N, 0, b, a, {}, sum, BF16};
+        emulate_wgmma_call call = {d[0], N, 0, b, a, {}, sum, BF16, false, B_TURNED};
         emulate_wgmma(&call, EMULATE_HERE);
     }
     DEV void fence(float (&d)[N / 8][4], EMULATE_PLACE)
     {
-        emulate_wgmma_call call = {d[0], N, 0, 0, nullptr, {}, 0, false};
+        emulate_wgmma_call call = {d[0], N, 0, 0, nullptr, {}, 0, false, false, false};
         emulate_wgmma_fence(&call, EMULATE_HERE);
     }
     template <int PENDING> DEV void wait(float (&)[N / 8][4], EMULATE_PLACE) { emulate_wgmma_wait(PENDING, EMULATE_HERE); }
