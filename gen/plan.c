@@ -303,13 +303,34 @@ static void refuse(lathe_error *err, const char *name, const char *why)
         snprintf(err->text + used, sizeof err->text - used, "%s%s: %s", used ? "\n" : "", name, why);
 }
 
+static bool is_named(const char *list, const char *name)
+{
+    const size_t size = strlen(name);
+    for (const char *at = list; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, name, size) == 0 && (at[size] == ',' || at[size] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* The templates that somebody asked for, where that concerns this kind and pass; else "". */
+static const char *wish_of(const struct request *r, lathe_pass pass)
+{
+    bool concerns = r->device->template_only;
+    for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++)
+        concerns |= TEMPLATES[i].kind == r->ir->kind && TEMPLATES[i].pass == pass &&
+                    is_named(r->device->template_name, TEMPLATES[i].name);
+    return concerns ? r->device->template_name : "";
+}
+
 /* Does the template serve? Else says why not in `why`. */
 static bool row_ok(const struct template_row *t, lathe_pass pass, const struct request *r, struct plan *out,
                    char *why)
 {
-    const char *wish = r->device->template_name;
+    const char *wish = wish_of(r, pass);
     *out = (struct plan){.template_name = t->name, .file = t->file, .bound_waits = t->unproven != NULL};
-    if (wish[0] && strcmp(wish, t->name) != 0)
+    if (wish[0] && !is_named(wish, t->name))
         snprintf(why, REASON_BYTES, "%s was asked for", wish);
     else if (t->pass != pass)
         snprintf(why, REASON_BYTES, "computes the forward pass only; gradients run on the host device");

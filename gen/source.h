@@ -232,7 +232,9 @@ struct device {
     int sm_count;
     int smem_bytes;         /* opt-in maximum for one block */
     char arch[16];          /* "sm_80", "sm_90a": what the compiler is told */
-    char template_name[24]; /* the one template to plan with, which somebody asked for by name; "": any */
+    char template_name[96]; /* templates to plan with, which somebody asked for by name, with commas; "": any
+                             */
+    bool template_only; /* nothing else will do; else they count for the kind and pass that they compute */
 };
 
 #endif

@@ -137,6 +137,7 @@ struct device device_wish(const struct device *device, const struct options *o)
     struct device d = *device;
     if (o->template_name)
         snprintf(d.template_name, sizeof d.template_name, "%s", o->template_name);
+    d.template_only = o->template_name != NULL;
     return d;
 }
 

@@ -23,7 +23,7 @@
  *    record belongs to one thread at a time.
  *  - The library never prints, never exits, never calls setlocale, and reads the environment
  *    (LATHE_CACHE_DIR, XDG_CACHE_HOME, HOME, LATHE_SYSTEM_CACHE_DIR, LATHE_OFFLINE, CUDA_HOME to find
- *    NVRTC, and LATHE_TEMPLATE, the one template to plan with, for measurements) in lathe_ctx_create
+ *    NVRTC, and LATHE_TEMPLATE, names of templates to plan with, for measurements) in lathe_ctx_create
  *    alone.
  *  - destroy(NULL) and release(NULL) do nothing; what describes an object says "" of NULL, and its device
  *    is LATHE_DEVICE_AUTO.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh: everything that needs a GPU, from the root of the repository: tests, compute-sanitizer, benchmark.
-#     sh tests/gpu/run.sh BUILD LOGS [all|tests|aot|sanitize|bench]...
+#     sh tests/gpu/run.sh BUILD LOGS [all|tests|hopper|aot|sanitize|bench]...
 # BUILD holds lathe_gpu_tests and liblathe.so; LOGS gets a log per part, compare.json and compare.md. From the
 # environment: PYTHON (python3), BENCH_FLAGS (for compare.py), TEST_FLAGS (for lathe_gpu_tests), CACHE (a folder of
 # compiled kernels that outlives the run). Exit code 0: nothing failed,
@@ -73,6 +73,25 @@ if wants tests "$@"; then
         cat "$logs/tests.log"
         exit 77
     fi
+fi
+
+# The same matrix with the templates that are taken only by name: first one small problem of each, which stops a hanging
+# kernel after seconds.
+if wants hopper "$@"; then
+    LATHE_TEMPLATE=attention_fwd_sm90,attention_bwd_sm90
+    export LATHE_TEMPLATE
+    tool=$(find_file lathe)
+    small="dtype=bf16,b=1,h=1,q=64,d=64"
+    if run_part hopper-one 60 "$tool" run full --problem $small --verify --device cuda:0 --cache-dir "$cache"; then
+        run_part hopper-grad-one 60 "$tool" run full --pass backward --problem $small --verify --device cuda:0 \
+            --cache-dir "$cache"
+        # shellcheck disable=SC2086
+        run_part hopper 400 "$tests" --cache "$cache" ${TEST_FLAGS:-}
+        tail -n 60 "$logs/hopper.log" >>"$summary"
+    else
+        tail -n 3 "$logs/hopper-one.log" >>"$summary"
+    fi
+    unset LATHE_TEMPLATE
 fi
 
 # A library compiled ahead of time on this machine, beside the JIT: needs lathe and liblathe_rt.a in BUILD, and a C compiler.

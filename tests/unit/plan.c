@@ -71,6 +71,7 @@ static struct device asking_for(const struct device *device, const char *name)
 {
     struct device d = *device;
     snprintf(d.template_name, sizeof d.template_name, "%s", name);
+    d.template_only = true;
     return d;
 }
 
@@ -90,6 +91,20 @@ TEST(a_template_that_is_not_proven_waits_to_be_asked_for)
     CHECK_EQ(pick("causal", text, &wrong, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_fwd_sm90: compute capability 8.0; it needs 9.0");
     CHECK_HAS(err.text, "attention_fwd_sm80: attention_fwd_sm90 was asked for");
+}
+
+TEST(a_wish_of_the_environment_counts_where_it_concerns)
+{
+    struct device wish = asking_for(&H100, "attention_bwd_sm90,attention_fwd_sm90");
+    struct plan plan;
+    lathe_error err;
+    wish.template_only = false;
+    CHECK_EQ(pick("causal", "dtype=bf16,b=1,h=2,q=64,d=128", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.template_name, "attention_fwd_sm90");
+    CHECK_EQ(pick("softmax", "dtype=bf16,rows=4,n=64", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.template_name, "rowwise");
+    wish.template_only = true;
+    CHECK_EQ(pick("softmax", "dtype=bf16,rows=4,n=64", &wish, &plan, &err), LATHE_UNSUPPORTED);
 }
 
 TEST(every_head_dim_fits_hopper)
