@@ -314,14 +314,22 @@ static bool is_named(const char *list, const char *name)
     return false;
 }
 
-/* The templates that somebody asked for, where that concerns this kind and pass; else "". */
+/* The templates that somebody asked for, where that concerns this kind and pass; else "". A name that no
+   template has concerns everything: a misspelt wish is refused. */
 static const char *wish_of(const struct request *r, lathe_pass pass)
 {
+    const char *list = r->device->template_name;
     bool concerns = r->device->template_only;
-    for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++)
-        concerns |= TEMPLATES[i].kind == r->ir->kind && TEMPLATES[i].pass == pass &&
-                    is_named(r->device->template_name, TEMPLATES[i].name);
-    return concerns ? r->device->template_name : "";
+    int known = 0;
+    int names = list[0] != '\0';
+    for (const char *at = list; *at; at++)
+        names += *at == ',';
+    for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++) {
+        const bool named = is_named(list, TEMPLATES[i].name);
+        concerns |= named && TEMPLATES[i].kind == r->ir->kind && TEMPLATES[i].pass == pass;
+        known += named;
+    }
+    return concerns || known < names ? list : "";
 }
 
 /* Does the template serve? Else says why not in `why`. */

@@ -95,7 +95,7 @@ TEST(a_template_that_is_not_proven_waits_to_be_asked_for)
 
 TEST(a_wish_of_the_environment_counts_where_it_concerns)
 {
-    struct device wish = asking_for(&H100, "attention_bwd_sm90,attention_fwd_sm90");
+    struct device wish = asking_for(&H100, "attention_fwd_sm90,rowwise");
     struct plan plan;
     lathe_error err;
     wish.template_only = false;
@@ -103,8 +103,14 @@ TEST(a_wish_of_the_environment_counts_where_it_concerns)
     CHECK_STR(plan.template_name, "attention_fwd_sm90");
     CHECK_EQ(pick("softmax", "dtype=bf16,rows=4,n=64", &wish, &plan, &err), LATHE_OK);
     CHECK_STR(plan.template_name, "rowwise");
-    wish.template_only = true;
+    wish = asking_for(&H100, "attention_fwd_sm90"); /* of another kind, and nothing else will do */
     CHECK_EQ(pick("softmax", "dtype=bf16,rows=4,n=64", &wish, &plan, &err), LATHE_UNSUPPORTED);
+    wish.template_only = false;
+    CHECK_EQ(pick("softmax", "dtype=bf16,rows=4,n=64", &wish, &plan, &err), LATHE_OK);
+    wish = asking_for(&H100, "attention_fwd_sm90,atention_bwd_sm90");
+    wish.template_only = false;
+    CHECK_EQ(pick("softmax", "dtype=bf16,rows=4,n=64", &wish, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "rowwise: attention_fwd_sm90,atention_bwd_sm90 was asked for");
 }
 
 TEST(every_head_dim_fits_hopper)
