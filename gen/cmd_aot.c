@@ -143,7 +143,7 @@ static bool same_map(const struct tensor_map_row *a, const struct tensor_map_row
 {
     return a->offset == b->offset && a->data == b->data && a->strides == b->strides &&
            memcmp(a->dim, b->dim, sizeof a->dim) == 0 && a->dtype == b->dtype && a->swizzle == b->swizzle &&
-           a->box_tokens == b->box_tokens;
+           a->box_tokens == b->box_tokens && a->pack == b->pack;
 }
 
 static bool same_launch(const struct launch *a, const struct launch *b)

@@ -17,6 +17,11 @@ static const char *element_name(lathe_dtype dtype)
     return dtype == LATHE_F16 ? "f16" : dtype == LATHE_BF16 ? "bf16" : "float";
 }
 
+static const char *yes(bool x)
+{
+    return x ? "true" : "false";
+}
+
 static void emit_attention_config(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     text_add(t, "constexpr int D = %d, D_V = %d;\n", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V]);
@@ -25,10 +30,10 @@ static void emit_attention_config(struct text_buf *t, const struct problem *prob
              plan->stages);
     if (plan->tma)
         text_add(t,
-                 "constexpr int Q_STAGES = %d;\nconstexpr bool OWN_O = %s, DYNAMIC = %s;\n"
+                 "constexpr int Q_STAGES = %d;\nconstexpr bool OWN_O = %s, DYNAMIC = %s, PACK = %s;\n"
                  "constexpr bool BOUND_WAITS = %s;\n",
-                 plan->q_stages, plan->own_o ? "true" : "false", plan->dynamic ? "true" : "false",
-                 plan->bound_waits ? "true" : "false");
+                 plan->q_stages, yes(plan->own_o), yes(plan->dynamic), yes(plan->pack),
+                 yes(plan->bound_waits));
     else
         text_add(t, "constexpr bool Q_IN_REGS = %s;\n", plan->q_in_regs ? "true" : "false");
     text_add(t, "constexpr bool O_F32 = %s;\n", plan->o_f32 ? "true" : "false");

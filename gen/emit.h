@@ -103,6 +103,7 @@ void params_product(struct params *p, const char *name, const struct product *pr
 void params_sizes(struct params *p);     /* sizes z */
 void params_row_sizes(struct params *p); /* row_sizes z */
 void params_sym(struct params *p, const char *name, enum sym sym);
+void params_pack(struct params *p, const char *name, int rows);       /* PARAM_PACK */
 void params_start(struct params *p, const char *name, bool is_query); /* position of token 0 */
 void params_null(struct params *p, const char *type, const char *name);
 void params_inputs(struct params *p, struct emitter *e, const char *name);

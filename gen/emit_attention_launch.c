@@ -159,23 +159,35 @@ static void add_map(const struct launcher *a, struct layout *l, const struct pla
     params_close(&p, "map_params");
 }
 
-/* The largest power of two that divides a row is the box's row, up to 128 bytes: panels of wgmma_sm90.cuh. */
+/* The largest power of two that divides a row is the box's row, up to 128 bytes: panels of wgmma_sm90.cuh.
+   pack: where the parameter of that name is. */
 static void add_tensor_map(struct launch *launch, const struct params *p, const struct problem *problem,
-                           int which, const struct plan *plan)
+                           int which, const struct plan *plan, uint32_t pack)
 {
-    const bool key = which != TENSOR_Q;
-    const int row_bytes = 2 * (which == TENSOR_V ? plan->dv_pad : plan->d_pad);
+    const bool key = which == TENSOR_K || which == TENSOR_V;
+    const bool value = which == TENSOR_V || which == TENSOR_O;
+    const int row_bytes = 2 * (value ? plan->dv_pad : plan->d_pad);
     struct tensor_map_row *m = &launch->map[launch->n_maps++];
     *m = (struct tensor_map_row){
         .offset = (uint32_t)which * TENSOR_MAP_BYTES,
         .data = p->before + (uint32_t)which * 8,
         .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
-        .dim = {which == TENSOR_V ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
+        .dim = {value ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
         .dtype = (uint8_t)problem->dtype,
         .swizzle = row_bytes % 128 == 0  ? 128
                    : row_bytes % 64 == 0 ? 64
                                          : 32,
-        .box_tokens = (uint16_t)(key ? plan->bn : HOPPER_ROWS)};
+        .box_tokens = (uint16_t)(key ? plan->bn : HOPPER_ROWS),
+        .pack = plan->pack && !key ? pack : 0};
+}
+
+/* What the kernel's maps are made of stands at fixed places behind them. */
+static void add_tensor_maps(struct launch *launch, const struct params *p, const struct problem *problem,
+                            const struct plan *plan, uint32_t pack)
+{
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (t != TENSOR_O || (plan->own_o && !plan->o_f32))
+            add_tensor_map(launch, p, problem, t, plan, pack);
 }
 
 static void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
@@ -193,9 +205,7 @@ static void add_forward(const struct launcher *a, const struct layout *l, const 
     struct params p;
     params_open(&p, a->e->out, launch, "attention_params");
     if (plan->tma)
-        params_behind_maps(&p, TENSOR_O);
-    for (int t = 0; t < TENSOR_O && plan->tma; t++)
-        add_tensor_map(launch, &p, a->e->problem, t, plan);
+        params_behind_maps(&p, TENSOR_COUNT);
     for (int t = 0; t < TENSOR_COUNT; t++)
         place_pointer(&p, t == TENSOR_O ? "void" : "const void", name[t], &l->inner[t]);
     for (int t = 0; t < TENSOR_COUNT; t++)
@@ -209,6 +219,10 @@ static void add_forward(const struct launcher *a, const struct layout *l, const 
         params_pointer(&p, "unsigned", "tile_counter", PARAM_WORK_DATA, l->counter_buffer);
     else if (plan->tma)
         params_null(&p, "unsigned", "tile_counter");
+    if (plan->tma) {
+        params_pack(&p, "pack", plan->pack ? plan->bm : 0);
+        add_tensor_maps(launch, &p, a->e->problem, plan, p.before + p.offset - 4);
+    }
     for (int i = 0; i < a->e->w->n_finals; i++) {
         char member[32];
         int arg = signature_find(a->e->sig, a->e->w->final[i].name);

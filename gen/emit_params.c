@@ -96,6 +96,12 @@ void params_sym(struct params *p, const char *name, enum sym sym)
     text_add(p->out, "    int %s;\n", name);
 }
 
+void params_pack(struct params *p, const char *name, int rows)
+{
+    add_row(p, PARAM_PACK, rows, 0, 4);
+    text_add(p->out, "    int %s;\n", name);
+}
+
 void params_start(struct params *p, const char *name, bool is_query)
 {
     if (is_query)

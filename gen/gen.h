@@ -513,17 +513,19 @@ struct plan {
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
     bool o_f32, q_in_regs;                           /* attention */
     bool tma; /* attention: a warpgroup that loads comes on top, and tensor maps in front of the parameters */
-    int blocks;       /* attention: so many take query tiles in turn; 0: a block for each */
-    bool dynamic;     /* they take them as they get done, from a counter in the workspace */
-    int q_stages;     /* with tma: tiles of Q that a warpgroup has room for */
-    bool own_o;       /* with tma: o has a place in shared memory that is not Q's */
-    bool optimistic;  /* attention: whole tiles try the running maximum at hand first, where the online
-                         function allows it */
-    bool bound_waits; /* a wait on a barrier that lasts seconds stops the kernel: for templates new to
-                         hardware */
+    int blocks;            /* attention: so many take query tiles in turn; 0: a block for each */
+    bool dynamic;          /* they take them as they get done, from a counter in the workspace */
+    int q_stages;          /* with tma: tiles of Q that a warpgroup has room for */
+    bool pack;             /* with tma: query heads of a key head may take turns in the rows of a tile; */
+    const char *why_apart; /* or why they may not */
+    bool own_o;            /* with tma: o has a place in shared memory that is not Q's */
+    bool optimistic;       /* attention: whole tiles try the running maximum at hand first, where the online
+                              function allows it */
+    bool bound_waits;      /* a wait on a barrier that lasts seconds stops the kernel: for templates new to
+                              hardware */
     int d_pad, dv_pad;
     int smem_bytes;
-    char reason[512]; /* for `lathe explain` */
+    char reason[768]; /* for `lathe explain` */
     char rows[320];   /* attention, the same: what becomes of the online function */
 };
 /* The first template that takes the problem, or the one that device->template_name asks for. UNSUPPORTED

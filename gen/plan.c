@@ -60,6 +60,21 @@ static int attention_smem(const struct tile_row *t, int d_pad, int dv_pad, bool 
     return (body > o ? body : o) + (diag ? 8 * (t->bm + t->bn) : 0);
 }
 
+/* NULL: rows of several query heads may be mixed in a tile; else why not. */
+static const char *why_not_packed(const struct ir *w, bool diag)
+{
+    const struct ir_fn *const fn[] = {&w->mask, &w->online, &w->epilogue};
+    if (diag)
+        return "a value per distance is shared along diagonals";
+    if (bounds_mask_reads_data(w))
+        return "the mask reads data";
+    for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
+        for (int i = 0; i < fn[f]->n_roots; i++)
+            if (ir_depends_on(w, fn[f]->root[i], OP_AT, AT_H))
+                return "the spec reads at.h";
+    return NULL;
+}
+
 /* Whether the kernel keeps a value per diagonal; -1: the spec is too large. Says how rows are carried. */
 static int uses_diagonals(const struct request *r, struct plan *plan)
 {
@@ -72,6 +87,7 @@ static int uses_diagonals(const struct request *r, struct plan *plan)
     pivot_pass(w, r->problem->dtype);
     pivot_say(w, plan->optimistic, plan->rows, sizeof plan->rows);
     int result = schedule_online(w, &s) ? s.diag >= 0 : -1;
+    plan->why_apart = why_not_packed(w, result > 0);
     ir_free(w);
     return result;
 }
@@ -177,14 +193,31 @@ static int hopper_smem(const struct tile_row *t, const struct plan *plan, bool d
     const int groups = t->warps / 4;
     const int q = 64 * plan->d_pad * 2;
     const int o = plan->o_f32 ? 0 : 64 * plan->dv_pad * 2;
-    const int tiles = groups * (plan->own_o ? plan->q_stages * q + o : (q > o ? q : o));
+    const int tiles = groups * (plan->q_stages * q + (plan->own_o ? o : 0));
     const int k = round_up((int64_t)t->stages * t->bn * plan->d_pad * 2, 1024);
     const int v = round_up((int64_t)t->stages * t->bn * plan->dv_pad * 2, 1024);
     return tiles + k + v + 32 * t->stages + 16 * plan->q_stages * groups + 64 +
            (diag ? groups * 8 * (64 + t->bn) : 0);
 }
 
-/* With as much room for Q and o as there is: two tiles of Q, or one, or one that o shares. */
+static void say_hopper(struct plan *plan)
+{
+    const size_t used = strlen(plan->reason);
+    snprintf(plan->reason + used, sizeof plan->reason - used,
+             "; a warpgroup loads, %d compute with room for %d tile%s of Q each; o leaves %s; query tiles "
+             "are taken "
+             "%s; %s%s",
+             plan->warps / 4, plan->q_stages, plan->q_stages == 1 ? "" : "s",
+             plan->o_f32   ? "as fp32"
+             : plan->own_o ? "by TMA"
+                           : "straight from registers, for want of shared memory",
+             plan->dynamic ? "from a counter, for their lengths differ" : "in turn",
+             plan->why_apart ? "a tile has rows of one query head, for "
+                             : "where queries are short, the query heads of a key head share a tile",
+             plan->why_apart ? plan->why_apart : "");
+}
+
+/* With as much room for Q and o as there is: for two tiles of Q, for one, for no o. */
 static bool hopper_tile_fits(const struct request *r, const struct tile_row *t, bool diag, struct plan *plan)
 {
     if (plan->d_pad > t->max_d || plan->dv_pad > t->max_dv)
@@ -196,6 +229,7 @@ static bool hopper_tile_fits(const struct request *r, const struct tile_row *t, 
         if (smem > r->device->smem_bytes)
             continue;
         take_tile(plan, t, smem, diag);
+        say_hopper(plan);
         return true;
     }
     return false;
@@ -214,6 +248,7 @@ static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *
     if (!attention_begin(r, plan, &diag, why))
         return false;
     plan->tma = true;
+    plan->pack = !plan->why_apart;
     plan->blocks = r->device->sm_count;
     plan->dynamic = r->ir->mask.n_roots > 0; /* rows of one length need no balance */
     for (size_t i = 0; i < sizeof HOPPER_TILES / sizeof *HOPPER_TILES; i++)

@@ -129,6 +129,7 @@ enum param_kind {
     PARAM_Q_START,   /* i32: q_start, or kv - q */
     PARAM_WORK_DATA, /* pointer: workspace buffer `arg` */
     PARAM_PRODUCT,   /* i64: `product` */
+    PARAM_PACK,      /* i32: lathe__heads_packed of tiles of `arg` rows; `arg` 0: 1 */
 };
 
 struct param {
@@ -140,7 +141,9 @@ struct param {
 };
 
 /* A tensor map for TMA (sm_90): 128 bytes of the parameter block, made at launch of other fields of the same
-   block. A tensor of 16-bit elements [b, head, token, dim], of which a load takes a box of tokens x dims. */
+   block. A tensor of 16-bit elements [b, head, token, dim], of which a load takes a box of tokens x dims.
+   With `pack` the heads are cut into groups of that many: [b, group, token, head of the group, dim], and a
+   box takes all heads of a group, of fewer tokens. */
 enum { TENSOR_MAP_BYTES = 128 };
 struct tensor_map_row {
     uint32_t offset;     /* of the map in the block: a multiple of 64 */
@@ -149,7 +152,8 @@ struct tensor_map_row {
     uint8_t dim[4];      /* enum sym: dim, token, head, b */
     uint8_t dtype;       /* f16, bf16 */
     uint8_t swizzle;     /* 32, 64 or 128 bytes: a box's row, and the pattern it is stored in */
-    uint16_t box_tokens; /* 1 to 256 */
+    uint16_t box_tokens; /* 1 to 256; with `pack`: divided by it */
+    uint32_t pack;       /* of an i32 in the block; 0: none */
 };
 
 struct launch { /* one kernel */
@@ -204,6 +208,9 @@ void lathe__say(struct phrase *s, const char *fmt, ...) __attribute__((format(pr
 
 /* Value of a product for a problem: saturates, and is 0 where a size is not bound. */
 int64_t lathe__product_value(const struct product *p, const struct problem *problem);
+/* How many query heads of a key head take turns in the rows of a tile of `rows` rows, in parts of 64 rows
+   each: all of them, where short queries fill tiles clearly better so, else 1. */
+int lathe__heads_packed(const struct problem *problem, int rows);
 /* In elements, also where strides are NULL (compact). */
 int64_t lathe__tensor_stride(const lathe_arg *t, int dim);
 /* "h_kv", or the name of a free dim. */

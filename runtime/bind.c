@@ -85,6 +85,19 @@ int64_t lathe__product_value(const struct product *p, const struct problem *prob
     return value;
 }
 
+int lathe__heads_packed(const struct problem *problem, int rows)
+{
+    enum { PART = 64 };
+    const int64_t q = problem->dim[SYM_Q];
+    const int64_t group = problem->dim[SYM_H_KV] > 0 ? problem->dim[SYM_H] / problem->dim[SYM_H_KV] : 0;
+    if (group < 2 || group > PART)
+        return 1;
+    const int64_t tokens = PART / group * (rows / PART);
+    const int64_t packed = (q + tokens - 1) / tokens;
+    const int64_t apart = group * ((q + rows - 1) / rows);
+    return 10 * packed <= 9 * apart ? (int)group : 1;
+}
+
 int64_t lathe__tensor_stride(const lathe_arg *t, int dim)
 {
     if (t->strides)

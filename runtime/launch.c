@@ -231,11 +231,15 @@ static void fill_i64(int64_t value, unsigned char *to)
     memcpy(to, &value, sizeof value);
 }
 
+static void fill_i32(int32_t value, unsigned char *to)
+{
+    memcpy(to, &value, sizeof value);
+}
+
 static void fill_symbol(const struct fill *f, int sym, unsigned char *to)
 {
     const int64_t dim = f->problem->dim[sym];
-    const int32_t value = dim > 0 ? (int32_t)dim : 0; /* problems hold dims below 2^31 */
-    memcpy(to, &value, sizeof value);
+    fill_i32(dim > 0 ? (int32_t)dim : 0, to); /* problems hold dims below 2^31 */
 }
 
 static lathe_status fill_param(const struct fill *f, const struct param *p, unsigned char *to,
@@ -263,6 +267,9 @@ static lathe_status fill_param(const struct fill *f, const struct param *p, unsi
         return LATHE_OK;
     case PARAM_PRODUCT:
         fill_i64(lathe__product_value(&p->product, f->problem), to);
+        return LATHE_OK;
+    case PARAM_PACK:
+        fill_i32(p->arg > 0 ? lathe__heads_packed(f->problem, p->arg) : 1, to);
         return LATHE_OK;
     }
     return lathe__fail(err, LATHE_ARG, "the recipe has a parameter of the unknown kind %d", p->kind);

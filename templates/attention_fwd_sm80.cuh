@@ -252,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         copy_wait<(cfg::STAGES > 1 ? cfg::STAGES - 2 : 0)>();
         __syncthreads(); // the tile at hand is there for all; no one reads the stage that is filled next
         const int tile = queue[0];
-        const int next = cursor.next(queue[AHEAD - 1], p, a, map_row, row0);
+        const int next = cursor.next(queue[AHEAD - 1], a, map_row, row0, min(row0 + cfg::BM, p.z.len_q) - 1);
         queue[AHEAD] = next;
         int stage = 0;
         if constexpr (cfg::STAGES > 1) {
@@ -303,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     finish_rows(w.rows, w.o, p, a, end);
     const i64 o_head = end.b * p.o_b + end.h * p.o_h;
     if constexpr (cfg::O_F32) {
-        store_o_f32(w.o, static_cast<float *>(p.o) + o_head, p.o_t, end, p.z.len_q);
+        store_o_f32(w.o, p, end);
     } else {
         copy_wait<0>();
         __syncthreads();

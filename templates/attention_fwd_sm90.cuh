@@ -30,9 +30,9 @@ DEV u32 make_diagonals(const at_head &a, const tile_reader &reader, int q0, int 
 
 // What the mask leaves of the block's tile for these 64 rows: the tile as the cursor gives it, or IDLE for
 // nothing.
-DEV int own_part(const at_head &a, int tile, int row0)
+DEV int own_part(const at_head &a, int tile, int row0, int tokens)
 {
-    const int row1 = min(row0 + 64, a.z.len_q) - 1;
+    const int row1 = min(row0 + tokens, a.z.len_q) - 1;
     if (row1 < row0) {
         return tile_cursor::IDLE;
     }
@@ -49,15 +49,15 @@ DEV int own_part(const at_head &a, int tile, int row0)
 }
 
 // All key tiles of these rows: runs of tiles that have something for them, and tiles in between that only the
-// other warpgroups need. row0: the warpgroup's first row.
-DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int row0)
+// other warpgroups need. row0: the warpgroup's first token, of so many.
+DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int row0, int tokens)
 {
     float scale[2];
     reader.wait_q();
     int tile = reader.next_tile();
 #pragma unroll 1
     while (tile != tile_cursor::END) {
-        tile = own_part(a, tile, row0);
+        tile = own_part(a, tile, row0, tokens);
         if (tile == tile_cursor::IDLE) {
             reader.leave_k();
             reader.skip_v();
@@ -79,7 +79,7 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int row
         while (true) {
             tile = reader.next_tile();
             const int part =
-                tile == tile_cursor::END ? static_cast<int>(tile_cursor::END) : own_part(a, tile, row0);
+                tile == tile_cursor::END ? static_cast<int>(tile_cursor::END) : own_part(a, tile, row0, tokens);
             if (part < 0) {
                 break;
             }
@@ -108,21 +108,21 @@ DEV void compute_round(const hopper_params &params, tile_reader &reader)
 {
     const attention_params &p = params.p;
     const int warp = static_cast<int>(fresh_thread() / 32) - 4;
-    const work_place at = find_place(p.z, reader.number(), warp);
+    const hopper_place at = find_place(p, reader.number(), warp);
     const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
     const at_head a{p.x, p.z, head};
     warp_work w;
     w.rows.seen = 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        w.rows.row[r] = variant::make_row(a.x, a.z, a.head, at.first_row + 8 * r);
+        w.rows.row[r] = variant::make_row(a.x, a.z, a.head, at.row(r));
         w.rows.state[r] = variant::init((at.lane & 3) == 0);
     }
 #pragma unroll
     for (int i = 0; i < 4 * DB; i++) {
         w.o[0][i / 4][i % 4] = 0.0f;
     }
-    attend_all(w, a, reader, at.row0 + warp / 4 * 64);
+    attend_all(w, a, reader, at.group_row0(), at.tokens);
     store_rows(w, params, reader);
 }
 
@@ -130,10 +130,30 @@ DEV void compute_all(const hopper_params &params, u32 shared)
 {
     tile_reader reader = tile_reader::start(shared);
 #pragma unroll 1
-    while (reader.number() < all_query_tiles(params.p.z)) {
+    while (reader.number() < all_query_tiles(params.p)) {
         compute_round(params, reader);
         reader.next_round();
     }
+    wait_for_stores();
+}
+
+// Rows of Q that no load fills, for 64 is no multiple of the heads that take turns: 0, once and for all.
+DEV void clear_rests(const attention_params &p, u32 shared)
+{
+    const int filled = group_tokens(p) * packed_heads(p);
+    constexpr int CHUNKS = cfg::D_PAD / 8;
+    for (u32 i = threadIdx.x; i < (64 - filled) * CHUNKS * shared_layout::GROUPS * cfg::Q_STAGES; i += THREADS) {
+        const int chunk = static_cast<int>(i) % CHUNKS;
+        const int row = filled + static_cast<int>(i) / CHUNKS % (64 - filled);
+        const u32 slot = i / CHUNKS / (64 - filled);
+        const u32 to = shared + slot / cfg::Q_STAGES * shared_layout::SLAB +
+                       slot % cfg::Q_STAGES * shared_layout::Q_BYTES + panels<cfg::D_PAD>::offset<64>(row, chunk);
+#pragma unroll
+        for (u32 k = 0; k < 16; k += 4) {
+            store_shared(to + k, 0u);
+        }
+    }
+    fence_async_proxy();
 }
 
 // ---- kernel ---------------------------------------------------------------------------------------------
@@ -153,6 +173,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
         mbarrier_init_fence();
         store_shared(number_place(shared, 0), fresh_block());
+    }
+    if constexpr (cfg::PACK) {
+        clear_rests(params.p, shared);
     }
     __syncthreads();
     if (threadIdx.x < 128) {

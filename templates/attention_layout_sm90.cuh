@@ -22,11 +22,12 @@ static_assert(cfg::BM == 16 * cfg::WARPS, "cfg::BM is 16 cfg::WARPS: a warp owns
 static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
               "cfg::BN is a multiple of 16 in 16 .. 128");
 static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
-static_assert((cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2) && (cfg::OWN_O || cfg::Q_STAGES == 1),
-              "cfg::Q_STAGES is 1 or 2, and 1 where o has no place of its own");
+static_assert(cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2, "cfg::Q_STAGES is 1 or 2");
+static_assert(!cfg::PACK || (!variant::MAP && !variant::DIAG),
+              "cfg::PACK: rows of a tile that are one token each cannot share diagonals, nor a map's classes");
 
 struct hopper_params { // what the kernel takes; the maps are made of the rest at launch
-    tensor_map q, k, v;
+    tensor_map q, k, v, o; // o: where cfg::OWN_O and not cfg::O_F32
     attention_params p;
 };
 
@@ -34,7 +35,7 @@ struct hopper_params { // what the kernel takes; the maps are made of the rest a
 
 // Bytes of dynamic shared memory. As C, for the planner:
 //     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad * 2;
-//     tiles = groups * (own_o ? q_stages * q + o : max(q, o));
+//     tiles = groups * (q_stages * q + (own_o ? o : 0));
 //     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
 //     smem = tiles + k + v + 32 * stages + 16 * q_stages * groups + 64 + (diag ? groups * 8 * (64 + bn) : 0);
 constexpr int SMEM_LIMIT = 232448;
@@ -44,7 +45,7 @@ __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stage
     const int groups = warps / 4;
     const int q = 64 * d_pad * 2;
     const int o = o_f32 ? 0 : 64 * dv_pad * 2;
-    const int tiles = groups * (own_o ? q_stages * q + o : max_of(q, o));
+    const int tiles = groups * (q_stages * q + (own_o ? o : 0));
     const int k = round_up(stages * bn * d_pad * 2, 1024);
     const int v = round_up(stages * bn * dv_pad * 2, 1024);
     return tiles + k + v + 32 * stages + 16 * q_stages * groups + 64 + (diag ? groups * 8 * (64 + bn) : 0);
@@ -55,14 +56,14 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
     static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * 2;
     static constexpr int Q_BYTES = 64 * cfg::D_PAD * 2; // of a warpgroup
-    static constexpr int O_BYTES = cfg::O_F32 ? 0 : 64 * cfg::DV_PAD * 2;
+    static constexpr int O_BYTES = cfg::OWN_O && !cfg::O_F32 ? 64 * cfg::DV_PAD * 2 : 0;
     static constexpr int NUMBERS = 8; // of query tiles, see tile_reader
     static constexpr int BYTES = hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::Q_STAGES,
                                                    cfg::OWN_O, cfg::D_PAD, cfg::DV_PAD, cfg::O_F32,
                                                    variant::DIAG);
     static constexpr int DIAG_BYTES = 4 * (64 + cfg::BN); // of one table; a warpgroup has two
-    static constexpr int SLAB = cfg::OWN_O ? cfg::Q_STAGES * Q_BYTES + O_BYTES : max_of(Q_BYTES, O_BYTES);
-    static constexpr int O = cfg::OWN_O ? cfg::Q_STAGES * Q_BYTES : 0; // within a warpgroup's slab; Q is first
+    static constexpr int O = cfg::Q_STAGES * Q_BYTES; // within a warpgroup's slab; Q is first
+    static constexpr int SLAB = O + O_BYTES;
     static constexpr int K = GROUPS * SLAB; // stages, one after the other
     static constexpr int V = K + round_up(cfg::STAGES * K_BYTES, 1024);
     static constexpr int TILES = V + round_up(cfg::STAGES * V_BYTES, 1024); // of each stage of K: 4 bytes
@@ -93,19 +94,46 @@ DEV u32 worker_group()
     return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0);
 }
 
-// Where a warp of those that compute works in the query tile of this number.
-DEV work_place find_place(const sizes &z, u32 number, int warp)
+// Where a warp of those that compute works in a query tile: row i of a warpgroup's 64 is token i / heads of
+// head h + i % heads.
+struct hopper_place {
+    int b, h, heads;
+    int query_tile, n_tiles;
+    int row0;   // first token of the block's tile
+    int tokens; // of a warpgroup
+    int group, first; // the warpgroup; the thread's first row in it
+    int lane, len_q;
+
+    __device__ __forceinline__ int group_row0() const { return row0 + group * tokens; }
+    __device__ __forceinline__ int head(int r) const { return cfg::PACK ? h + (first + 8 * r) % heads : h; }
+    // The token of the thread's row r; len_q where it is none's.
+    __device__ __forceinline__ int row(int r) const
+    {
+        if constexpr (cfg::PACK) {
+            const int token = (first + 8 * r) / heads;
+            return token < tokens ? group_row0() + token : len_q;
+        } else {
+            return group_row0() + first + 8 * r;
+        }
+    }
+};
+
+// number: of the query tile; warp: of those that compute.
+DEV hopper_place find_place(const attention_params &p, u32 number, int warp)
 {
-    const query_tile tile = nth_query_tile(z, number);
-    work_place at;
+    const query_tile tile = nth_query_tile(p, number);
+    hopper_place at;
     at.b = tile.b;
     at.h = tile.h;
+    at.heads = packed_heads(p);
     at.query_tile = tile.number;
-    at.n_tiles = query_tiles(z);
-    at.row0 = at.query_tile * cfg::BM;
+    at.n_tiles = query_tiles(p);
+    at.tokens = group_tokens(p);
+    at.row0 = at.query_tile * (cfg::BM / 64) * at.tokens;
+    at.group = warp / 4;
     at.lane = lane_id();
-    at.warp_row = 16 * warp;
-    at.first_row = at.row0 + at.warp_row + at.lane / 4;
+    at.first = warp % 4 * 16 + at.lane / 4;
+    at.len_q = p.z.len_q;
     return at;
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 #include "attention_layout_sm90.cuh"
 
-DEV const u8 *find_map_row(const attention_params &p, const work_place &at)
+DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
 {
     if constexpr (variant::MAP) {
         const i64 n_h = variant::MAP_PER_HEAD ? p.z.n_h : 1;
@@ -22,7 +22,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     int before, h_kv, b; // the tile whose V comes next, or IDLE
 
     // tile: as the cursor gives it, or END.
-    __device__ __forceinline__ void load_k(int tile, u32 last, const work_place &at)
+    __device__ __forceinline__ void load_k(int tile, u32 last, const hopper_place &at)
     {
         const ring_barriers<cfg::STAGES> ring = rings::at(shared).k;
         const u32 full = ring.full(k.stage);
@@ -55,7 +55,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     }
 
     // Of the block's query tile `round`. Each warpgroup gives its Q back at a time of its own.
-    __device__ __forceinline__ void load_q(u32 round, const work_place &at) const
+    __device__ __forceinline__ void load_q(u32 round, const hopper_place &at) const
     {
         const q_place to = q_place::nth(round);
 #pragma unroll 1
@@ -63,10 +63,15 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
             const ring_barriers<cfg::Q_STAGES> ring = rings::q(shared, i);
             const u32 full = ring.full(to.stage);
             ring.wait_empty(to);
-            mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
-            load_tile<64, cfg::D_PAD>(shared + i * shared_layout::SLAB + to.stage * shared_layout::Q_BYTES,
-                                      &params.q, full, at.row0 + 64 * static_cast<int>(i), at.h, at.b,
-                                      L2_STREAM);
+            const u32 q = shared + i * shared_layout::SLAB + to.stage * shared_layout::Q_BYTES;
+            const int token = at.row0 + at.tokens * static_cast<int>(i);
+            if constexpr (cfg::PACK) {
+                mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * 2));
+                load_packed_tile<64, cfg::D_PAD>(q, &params.q, full, token, at.h / at.heads, at.b, L2_STREAM);
+            } else {
+                mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
+                load_tile<64, cfg::D_PAD>(q, &params.q, full, token, at.h, at.b, L2_STREAM);
+            }
         }
     }
 
@@ -85,17 +90,18 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     __device__ __forceinline__ void load_round(u32 round, u32 number)
     {
         const attention_params &p = params.p;
-        const work_place at = find_place(p.z, number, 0);
+        const hopper_place at = find_place(p, number, 0);
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
         const at_head a{p.x, p.z, head};
         const u8 *map_row = find_map_row(p, at);
         const u32 next = leader ? take_number(number) : 0;
+        const int row1 = min(at.row0 + cfg::BM / 64 * at.tokens, p.z.len_q) - 1;
         tile_cursor cursor{TILE_NONE};
         bool first = true;
-        int tile = cursor.next(tile_cursor::IDLE, p, a, map_row, at.row0);
+        int tile = cursor.next(tile_cursor::IDLE, a, map_row, at.row0, row1);
 #pragma unroll 1
         do {
-            const int after = cursor.next(tile, p, a, map_row, at.row0);
+            const int after = cursor.next(tile, a, map_row, at.row0, row1);
             if (leader) {
                 if (after == tile_cursor::END) {
                     store_shared(number_place(shared, round + 1), next);
@@ -121,7 +127,7 @@ DEV void load_all(const hopper_params &params, u32 shared)
     loader l = {params, shared, elect_one(), {0, 0}, {0, 0}, tile_cursor::IDLE, 0, 0};
     u32 number = fresh_block();
 #pragma unroll 1
-    for (u32 round = 0; number < all_query_tiles(params.p.z); round++) {
+    for (u32 round = 0; number < all_query_tiles(params.p); round++) {
         l.load_round(round, number);
         number = __float_as_uint(load_shared(number_place(shared, round + 1)));
     }

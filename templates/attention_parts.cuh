@@ -15,6 +15,9 @@ struct work_place {
     int warp_row;  // first row of the warp, from row0
     int first_row; // first row of the thread
     int lane;
+
+    __device__ __forceinline__ int row(int r) const { return first_row + 8 * r; } // of the thread
+    __device__ __forceinline__ int head(int) const { return h; }
 };
 
 // Walks the key tiles that have live pairs, in ascending order. 32 are classified at a time, one a lane; all
@@ -24,7 +27,7 @@ struct tile_cursor {
     static constexpr int END = -1;  // after the last
     int mine;                       // class of this lane's tile of the current 32
 
-    DEV int classify(const attention_params &p, const at_head &a, const u8 *map_row, int row0, int tile)
+    DEV int classify(const at_head &a, const u8 *map_row, int row0, int row1, int tile)
     {
         const int kv0 = tile * cfg::BN; // len_kv + 31 BN fits
         if (kv0 >= a.z.len_kv) {
@@ -34,15 +37,14 @@ struct tile_cursor {
         if constexpr (variant::MAP) {
             c = map_row[tile];
         } else if constexpr (variant::MASKED) {
-            c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, min(row0 + cfg::BM, a.z.len_q) - 1,
-                                                   kv0, min(kv0 + cfg::BN, a.z.len_kv) - 1));
+            c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, row1, kv0,
+                                                   min(kv0 + cfg::BN, a.z.len_kv) - 1));
         }
         return c == TILE_ALL && kv0 + cfg::BN > a.z.len_kv ? static_cast<int>(TILE_SOME) : c;
     }
 
-    // What comes after `last`: twice the tile, plus 1 where it is whole; or END.
-    __device__ __forceinline__ int next(int last, const attention_params &p, const at_head &a,
-                                        const u8 *map_row, int row0)
+    // What comes after `last` for rows row0 to row1: twice the tile, plus 1 where it is whole; or END.
+    __device__ __forceinline__ int next(int last, const at_head &a, const u8 *map_row, int row0, int row1)
     {
         if (last == END) {
             return END;
@@ -55,7 +57,7 @@ struct tile_cursor {
             if (first >= (a.z.len_kv + cfg::BN - 1) / cfg::BN) {
                 return END;
             }
-            mine = classify(p, a, map_row, row0, first + lane_id());
+            mine = classify(a, map_row, row0, row1, first + lane_id());
             some = __ballot_sync(ALL_LANES, mine != TILE_NONE);
         }
         const int bit = __ffs(static_cast<int>(some)) - 1;
@@ -70,9 +72,9 @@ struct sum_of_four {
 };
 
 // o times the variant's factor; finals to memory, by one thread of the four of a row.
-template <int MT, int DB>
+template <int MT, int DB, class PLACE>
 DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attention_params &p,
-                     const at_head &a, const work_place &at)
+                     const at_head &a, const PLACE &at)
 {
 #pragma unroll
     for (int r = 0; r < 2 * MT; r++) {
@@ -83,9 +85,9 @@ DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attenti
         if (!seen) {
             variant::empty_finals(finals);
         }
-        const int row = at.first_row + 8 * r;
+        const int row = at.row(r);
         if ((at.lane & 3) == 0 && row < a.z.len_q) {
-            variant::store_finals(p, at.b, at.h, row, finals);
+            variant::store_finals(p, at.b, at.head(r), row, finals);
         }
 #pragma unroll
         for (int d = 0; d < DB; d++) {
@@ -98,14 +100,14 @@ DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attenti
     }
 }
 
-template <int MT, int DB>
-DEV void store_o_f32(const float (&o)[MT][DB][4], float *out, i64 row_stride, const work_place &at, int len_q)
+template <int MT, int DB, class PLACE>
+DEV void store_o_f32(const float (&o)[MT][DB][4], const attention_params &p, const PLACE &at)
 {
 #pragma unroll
     for (int r = 0; r < 2 * MT; r++) {
-        const int row = at.first_row + 8 * r;
-        if (row < len_q) {
-            float *to = out + row * row_stride + 2 * (at.lane & 3);
+        if (at.row(r) < p.z.len_q) {
+            float *to = static_cast<float *>(p.o) + at.b * p.o_b + at.head(r) * p.o_h + at.row(r) * p.o_t +
+                        2 * (at.lane & 3);
 #pragma unroll
             for (int d = 0; d < DB; d++) {
                 if (cfg::D_V == cfg::DV_PAD || 8 * d < cfg::D_V) {

@@ -75,12 +75,12 @@ struct tile_reader { // of one warp: the same in all of its lanes
     {
         leave(rings::q(shared, worker_group()).empty(q_at().stage));
     }
-    // The last one of a query tile takes Q along, unless o is to come into its place.
+    // The last one of a query tile takes Q along.
     __device__ __forceinline__ void leave_k()
     {
         leave(rings::at(shared).k.empty(k.stage));
         k = k.next();
-        if (cfg::OWN_O && last) {
+        if (last) {
             leave_q();
         }
     }

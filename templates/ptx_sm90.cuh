@@ -84,6 +84,28 @@ DEV void tma_load(u32 to, const tensor_map *map, u32 barrier, int x, int y, int 
                  "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(l2)
                  : "memory");
 }
+// The same of a tensor of five dims.
+DEV void tma_load5(u32 to, const tensor_map *map, u32 barrier, int x, int y, int z, int w, int v, u64 l2)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+                 "[%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "l"(l2)
+                 : "memory");
+}
+
+// The box at (x, y, z, w) from `from`; elements outside of the tensor are left out. By one thread, which then commits and waits.
+DEV void tma_store(const tensor_map *map, u32 from, int x, int y, int z, int w)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map), "r"(from), "r"(x), "r"(y),
+                 "r"(z), "r"(w)
+                 : "memory");
+}
+DEV void tma_store5(const tensor_map *map, u32 from, int x, int y, int z, int w, int v)
+{
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map), "r"(from), "r"(x), "r"(y),
+                 "r"(z), "r"(w), "r"(v)
+                 : "memory");
+}
 
 // `bytes` from global memory to shared memory in a line: multiples of 16, as are both addresses. By one thread.
 DEV void tma_load_line(u32 to, const void *from, u32 bytes, u32 barrier)
@@ -93,7 +115,7 @@ DEV void tma_load_line(u32 to, const void *from, u32 bytes, u32 barrier)
                  : "memory");
 }
 
-// Adds floats of shared memory to global memory, each atomically: a group of one thread's additions is closed by tma_commit. tma_wait_read: until
+// Adds floats of shared memory to global memory, each atomically: a group of one thread's stores and additions is closed by tma_commit. tma_wait_read: until
 // at most PENDING groups have not yet read; tma_wait: until at most PENDING are not yet there for all.
 DEV void tma_add_line(float *to, u32 from, u32 bytes, u64 l2)
 {

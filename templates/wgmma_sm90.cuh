@@ -16,6 +16,14 @@ template <int COLS> struct panels {
     static constexpr int STEPS = SPAN / 32; // of 16 elements, along a row of a panel
     static constexpr u64 SWIZZLE = SPAN == 128 ? 1 : SPAN == 64 ? 2 : 3;
 
+    // Of 8 elements of a row, in a tile of ROWS rows.
+    template <int ROWS> DEV u32 offset(int row, int chunk)
+    {
+        constexpr int PATTERN = SPAN / 16;
+        const int exchanged = (row * SPAN >> 7) & (PATTERN - 1);
+        return static_cast<u32>(chunk / PATTERN * ROWS * SPAN + row * SPAN + ((chunk % PATTERN) ^ exchanged) * 16);
+    }
+
     // Matrix descriptor of a tile at `address`. `leading`: bytes from panel to panel where those lie along n
     // (or m); the hardware does not look at it where they lie along k.
     DEV u64 descriptor(u32 address, u32 leading)

@@ -112,21 +112,35 @@ static void name_fault(const struct scene *s, const struct emulate_report *repor
     }
 }
 
+static void add_dim(struct emulate_tensor_map *m, int64_t size, int64_t stride, unsigned box)
+{
+    m->dim[m->rank] = size;
+    m->stride[m->rank] = 2 * stride;
+    if (m->rank < 3)
+        m->box[m->rank] = box;
+    m->rank++;
+}
+
 /* What the driver would encode. */
 static void make_maps(const struct launch *l, const struct problem *problem, unsigned char *block)
 {
     for (int i = 0; i < l->n_maps; i++) {
         const struct tensor_map_row *row = &l->map[i];
-        struct emulate_tensor_map m = {.magic = EMULATE_TENSOR_MAP, .element_bytes = 2};
+        struct emulate_tensor_map m = {.magic = EMULATE_TENSOR_MAP, .element_bytes = 2, .box = {1, 1, 1}};
         int64_t stride[3];
+        int32_t pack = 1;
         memcpy((void *)&m.data, block + row->data, sizeof m.data);
         memcpy(stride, block + row->strides, sizeof stride);
-        for (int d = 0; d < 4; d++) {
-            m.dim[d] = problem->dim[row->dim[d]];
-            m.stride[d] = d > 0 ? 2 * stride[3 - d] : 2;
-        }
-        m.box[0] = row->swizzle / m.element_bytes;
-        m.box[1] = row->box_tokens;
+        if (row->pack)
+            memcpy(&pack, block + row->pack, sizeof pack);
+        add_dim(&m, problem->dim[row->dim[0]], 1, row->swizzle / m.element_bytes);
+        if (row->pack)
+            add_dim(&m, pack, stride[1], (unsigned)pack);
+        add_dim(&m, problem->dim[row->dim[1]], stride[2], (unsigned)(row->box_tokens / pack));
+        add_dim(&m, problem->dim[row->dim[2]] / pack, stride[1] * pack, 1);
+        add_dim(&m, problem->dim[row->dim[3]], stride[0], 1);
+        if (m.rank < 5)
+            m.dim[4] = 1;
         m.swizzle = row->swizzle == 128 ? 3 : row->swizzle == 64 ? 2 : 1;
         memcpy(block + row->offset, &m, sizeof m);
     }

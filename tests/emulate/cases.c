@@ -351,6 +351,13 @@ static void group_hopper(struct case_list *list, bool full)
                                        {1, 1, 1, 17, 530, LAYOUT_SWAPPED, SKEWED, 0},
                                        {1, 1, 1, 140, 63, LAYOUT_COMPACT, 0, 0},
                                        {1, 1, 1, 450, 450, LAYOUT_COMPACT, 0, 0}};
+    /* query heads of a key head in one tile: groups that divide 64 and others, up to more than fit */
+    static const char *const PACKED_SPEC[] = {"causal", "full",        "sliding_window",
+                                              "rope",   "softmax_one", "sigmoid"};
+    static const struct shape PACKED[] = {
+        {2, 8, 2, 1, 100, LAYOUT_SWAPPED, 0, 0},       {1, 6, 2, 25, 90, LAYOUT_PADDED, 0, 0},
+        {2, 7, 1, 40, 200, LAYOUT_COMPACT, SKEWED, 0}, {1, 64, 1, 2, 66, LAYOUT_SWAPPED, START, 30},
+        {1, 80, 1, 3, 40, LAYOUT_COMPACT, 0, 0},       {1, 4, 2, 65, 65, LAYOUT_MISALIGNED, 0, 0}};
     for (int i = 0; i < COUNT(SPEC); i++) {
         const int d = i % 3 == 0 ? 128 : 64;
         struct test_case c = attention("hopper", SPEC[i], NULL, i % 2 ? LATHE_F16 : LATHE_BF16, d, d, 90);
@@ -367,6 +374,13 @@ static void group_hopper(struct case_list *list, bool full)
         c.template_name = HOPPER;
         c.blocks = 1;
         add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
+    }
+    for (int i = 0; i < COUNT(PACKED_SPEC); i++) {
+        struct test_case c = attention("hopper", PACKED_SPEC[i], NULL, i % 2 ? LATHE_F16 : LATHE_BF16,
+                                       i == 1 ? 96 : 64, 64, 90);
+        c.template_name = HOPPER;
+        c.blocks = i;
+        add_shapes(list, c, PACKED, COUNT(PACKED));
     }
     for (int i = 0; i < COUNT(MOD_SPECS); i++) {
         struct test_case c =

@@ -25,10 +25,11 @@ struct emulate_launch {
 #define EMULATE_TENSOR_MAP 0x70616d726f736e74ull
 struct emulate_tensor_map { /* stands where the 128 bytes of a CUtensorMap do; the first dim comes first */
     unsigned long long magic;
-    const unsigned char *data;
-    long long dim[4];
-    long long stride[4]; /* bytes; of the first dim: unused */
-    unsigned box[2];     /* elements; 1 in the other two */
+    unsigned char *data;
+    long long dim[5];    /* from the rank on: 1 */
+    long long stride[5]; /* bytes; of the first dim: unused */
+    unsigned box[3];     /* elements; 1 in the other dims */
+    unsigned rank;       /* 4 or 5 */
     unsigned swizzle;    /* 1: 32 bytes, 2: 64, 3: 128 */
     unsigned element_bytes;
 };

@@ -503,6 +503,7 @@ void note_read(unsigned first_cell, unsigned n, unsigned thread, bool whole_warp
 }
 
 unsigned proxy_fences_of(unsigned thread); // hopper.hpp
+void check_stores(unsigned from, unsigned bytes, const char *what, emulate_place at);
 
 void note_writer(cell &x, unsigned thread)
 {
@@ -514,6 +515,7 @@ void note_writer(cell &x, unsigned thread)
 
 void note_write(unsigned first_cell, unsigned n, unsigned thread, emulate_place at)
 {
+    check_stores(4 * first_cell, 4 * n, "writes", at);
     for (unsigned i = first_cell; i < first_cell + n; i++) {
         check_cell(i, thread, "writes", at);
         if (unordered_reads(core.cells[i], thread)) {
@@ -1032,17 +1034,15 @@ void emulate_mbarrier_wait(unsigned address, unsigned parity, emulate_place at)
     take(clock_of(warp_of(core.thread)), b.over);
 }
 
-void emulate_tma_load(unsigned to, const void *map, unsigned barrier, const int *at4, emulate_place at)
+void emulate_tma_load(unsigned to, const void *map, unsigned barrier, unsigned rank, const int *first, emulate_place at)
 {
-    if (reinterpret_cast<std::uintptr_t>(map) % 64 != 0) {
-        emulate_misaligned(map, 64, at);
-    }
-    transfer t = {};
-    std::memcpy(&t.map, map, sizeof t.map);
-    t.to = to;
-    t.barrier = barrier;
-    std::memcpy(t.at, at4, sizeof t.at);
-    start_load(t, at);
+    const emulate_tensor_map m = read_map(map, rank, at);
+    start_load(make_transfer(m, to, barrier, rank, first), at);
+}
+void emulate_tma_store(const void *map, unsigned from, unsigned rank, const int *first, emulate_place at)
+{
+    const emulate_tensor_map m = read_map(map, rank, at);
+    start_store(make_transfer(m, from, 0, rank, first), at);
 }
 
 void emulate_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned barrier, emulate_place at)
@@ -1054,16 +1054,16 @@ void emulate_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned b
         emulate_misaligned(from, 16, at);
     }
     transfer t = {};
-    t.from = static_cast<const unsigned char *>(from);
+    t.line = static_cast<const unsigned char *>(from);
     t.line_bytes = bytes;
-    t.to = to;
+    t.place = to;
     t.barrier = barrier;
     start_load(t, at);
 }
 
 void emulate_bulk_add(float *to, unsigned from, unsigned bytes, emulate_place at) { start_addition(to, from, bytes, at); }
-void emulate_bulk_commit() { commit_additions(); }
-void emulate_bulk_wait(unsigned pending, emulate_place at) { wait_additions(pending, at); }
+void emulate_bulk_commit() { commit_stores(core.thread); }
+void emulate_bulk_wait(unsigned pending, emulate_place) { finish_stores(core.thread, pending); }
 
 void emulate_fence_async_proxy() { hopper.proxy_fences[core.thread]++; }
 

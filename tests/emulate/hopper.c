@@ -8,10 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIM = 128, TOKENS = 100, HEADS = 2, BATCHES = 2, OUTPUTS = 256, N_MAPS = 6, SMEM_BYTES = 65536 + 64 };
+enum {
+    DIM = 128,
+    TOKENS = 100,
+    HEADS = 2,
+    BATCHES = 2,
+    OUTPUTS = 256,
+    N_LOAD_MAPS = 6,
+    PACKED_MAP = N_LOAD_MAPS,
+    OUT_MAP,
+    N_MAPS,
+    SMEM_BYTES = 65536 + 64
+};
 
 /* Whole numbers below 5 in bf16, [batch][head][token][dim]; maps: swizzles 128, 64, 32 bytes by boxes of 64
-   and 48 tokens. */
+   and 48 tokens; then one of 5 dims, whose box has both heads of 32 tokens, and one of the output: 6 of its 8
+   rows of 128 bytes are tokens. */
 struct params {
     unsigned char map[N_MAPS][128];
     int *out;
@@ -21,7 +33,7 @@ struct params {
 
 static const char HEAD[] =
     "#include \"tma_sm90.cuh\"\n"
-    "struct params { tensor_map map[6]; int *out; const u16 *in; };\n"
+    "struct params { tensor_map map[8]; int *out; const u16 *in; };\n"
     "extern __shared__ __align__(1024) unsigned char shared_bytes[];\n"
     "DEV float at(const params &p, int x, int token, int head, int b)\n"
     "{\n"
@@ -264,6 +276,53 @@ static const char PIPELINE[] =
     "    }\n"
     "}\n";
 
+/* Rows of two heads in turn. */
+static const char PACKED[] =
+    "KERNEL\n"
+    "{\n"
+    "    const u32 s = shared_address(shared_bytes), t = threadIdx.x, barrier = s + 65536;\n"
+    "    start(barrier);\n"
+    "    if (t == 0) {\n"
+    "        mbarrier_arrive_expect(barrier, 64 * 256);\n"
+    "        load_packed_tile<64, 128>(s, &p.map[6], barrier, 80, 0, 1, L2_KEEP);\n"
+    "    }\n"
+    "    mbarrier_wait(barrier, 0);\n"
+    "    bool good = true;\n"
+    "    for (int i = (int)t; i < 64 * 64; i += 256) {\n"
+    "        const int row = i / 64, x = i % 64 * 2;\n"
+    "        const u32 pair = __float_as_uint(load_shared(s + panels<128>::offset<64>(row, x / 8) + (u32)x % "
+    "8 * "
+    "2));\n"
+    "        good = good && to_float(bf16{(u16)pair}) == at(p, x, 80 + row / 2, row % 2, 1);\n"
+    "        good = good && to_float(bf16{(u16)(pair >> 16)}) == at(p, x + 1, 80 + row / 2, row % 2, 1);\n"
+    "    }\n"
+    "    p.out[t] = good ? (int)t : -1;\n"
+    "}\n";
+
+/* 8 rows to the output, of which the map takes 6; the threads write the others themselves. */
+static const char STORES[] =
+    "#ifndef FENCE\n#define FENCE fence_async_proxy();\n#endif\n"
+    "#ifndef MEET\n#define MEET __syncthreads();\n#endif\n"
+    "#ifndef COMMIT\n#define COMMIT tma_commit();\n#endif\n"
+    "#ifndef WAIT\n#define WAIT tma_wait_read<0>();\n#endif\n"
+    "#ifndef THEN\n#define THEN __syncthreads();\n#endif\n"
+    "KERNEL\n"
+    "{\n"
+    "    const u32 s = shared_address(shared_bytes), t = threadIdx.x;\n"
+    "    const u32 to = s + panels<64>::offset<8>((int)t / 32, (int)t % 32 / 4) + t % 4 * 4;\n"
+    "    store_shared(to, t);\n"
+    "    FENCE\n"
+    "    MEET\n"
+    "    if (t == 0) {\n"
+    "        tma_store(&p.map[7], s, 0, 0, 0, 0);\n"
+    "        COMMIT\n"
+    "        WAIT\n"
+    "    }\n"
+    "    THEN\n"
+    "    store_shared(to, ~0u);\n"
+    "    if (t >= 192) { p.out[t] = (int)t; }\n"
+    "}\n";
+
 #define SLICE "panels<128>::descriptor(s, 16), panels<128>::descriptor(s + 16384, 16), 0"
 #define AGAIN " start_qk<bf16, 48, 128>(d, s, s + 16384);"
 
@@ -283,6 +342,17 @@ static const struct hopper_case {
     {"a place written while it is added", "#define LEFT barrier_arrive(2, 160);\n#define WAIT_READ\n", LINES,
      "a bulk addition", false},
     {"two warpgroups", "", PIPELINE, NULL, false},
+    {"TMA loads of heads in turn", "", PACKED, NULL, false},
+    {"TMA stores", "", STORES, NULL, false},
+    {"a TMA store without a fence", "#define FENCE\n", STORES, "fence_async_proxy", false},
+    {"a TMA store without a barrier", "#define MEET\n", STORES, "of shared memory", false},
+    {"a TMA store that nobody waits for", "#define WAIT\n", STORES, "a TMA store", false},
+    {"a TMA store of no group", "#define COMMIT\n", STORES, "a TMA store", false},
+    {"writes over what a TMA store reads", "#define THEN\n", STORES, "of shared memory", false},
+    {"TMA with too few coordinates", "",
+     "KERNEL\n{\n    if (threadIdx.x == 0) { tma_store(&p.map[6], shared_address(shared_bytes), 0, 0, 0, 0); "
+     "}\n}\n",
+     "of rank 5", false},
     {"mbarriers without a fence", "#define INIT_FENCE\n", PIPELINE, "mbarrier_init_fence", false},
     {"mbarriers without a barrier", "#define INIT_BARRIER\n", PIPELINE, "mbarrier at byte", false},
     {"no wait for a TMA load", "#define WAIT_FULL\n", PIPELINE, "of shared memory", false},
@@ -387,19 +457,34 @@ static void fill_params(struct params *p, unsigned char *out, unsigned char *in)
     memcpy((void *)&p->in, (void *)&in, sizeof in);
     for (int i = 0; i < DIM * TOKENS * HEADS * BATCHES; i++)
         dtype_store(LATHE_BF16, value, i, (double)(i * 5 % 9 - 4 + (i / DIM * 3 + i / 7) % 3 - 1));
-    for (int i = 0; i < N_MAPS; i++) {
+    for (int i = 0; i < N_LOAD_MAPS; i++) {
         const unsigned span = 128U >> (i / 2);
         const struct emulate_tensor_map m = {
             EMULATE_TENSOR_MAP,
             in,
-            {DIM, TOKENS, HEADS, BATCHES},
-            {2, DIM * 2, DIM * TOKENS * 2, DIM * TOKENS * HEADS * 2},
-            {span / 2, i % 2 ? 48 : 64},
+            {DIM, TOKENS, HEADS, BATCHES, 1},
+            {2, DIM * 2, DIM * TOKENS * 2, DIM * TOKENS * HEADS * 2, 0},
+            {span / 2, i % 2 ? 48 : 64, 1},
+            4,
             3U - (unsigned)i / 2,
             2,
         };
         memcpy(p->map[i], &m, sizeof m);
     }
+    const struct emulate_tensor_map packed = {
+        EMULATE_TENSOR_MAP,
+        in,
+        {DIM, HEADS, TOKENS, 1, BATCHES},
+        {2, DIM * TOKENS * 2, DIM * 2, DIM * TOKENS * HEADS * 2, DIM * TOKENS * HEADS * 2},
+        {64, HEADS, 32},
+        5,
+        3,
+        2,
+    };
+    const struct emulate_tensor_map outputs = {
+        EMULATE_TENSOR_MAP, out, {64, 6, 1, 1, 1}, {2, 128, 0, 0, 0}, {64, 8, 1}, 4, 3, 2};
+    memcpy(p->map[PACKED_MAP], &packed, sizeof packed);
+    memcpy(p->map[OUT_MAP], &outputs, sizeof outputs);
 }
 
 /* One run: 0 right, 1 wrong, 2 reported. */

@@ -30,20 +30,19 @@ struct named_barrier {
     std::vector<unsigned> waiting;
 };
 
-struct transfer { // a TMA load: of a box, or of bytes in a line
+struct transfer { // TMA: a box, or bytes in a line; to shared memory, or from there
     emulate_tensor_map map;
-    const unsigned char *from; // of bytes in a line; nullptr: a box
-    unsigned line_bytes;
-    unsigned to, barrier;
-    int at[4];
-    unsigned bytes() const { return from != nullptr ? line_bytes : map.box[0] * map.box[1] * map.element_bytes; }
-};
-
-struct addition { // cp.reduce.async.bulk, of one thread
-    float *to;
-    unsigned from, bytes, thread;
-    unsigned group;
-    emulate_place at;
+    const unsigned char *line; // that is loaded
+    float *sum;                // to which a line is added
+    unsigned line_bytes;       // 0: a box
+    unsigned place, barrier;   // in shared memory
+    int at[5];
+    unsigned thread, group; // of a store or an addition
+    emulate_place issue;
+    const char *name() const { return sum != nullptr ? "bulk addition" : "TMA store"; }
+    unsigned rows() const { return map.box[1] * map.box[2]; }
+    unsigned row_bytes() const { return map.box[0] * map.element_bytes; }
+    unsigned bytes() const { return line_bytes != 0 ? line_bytes : rows() * row_bytes(); }
 };
 
 struct product { // a wgmma of one warp: its 16 rows
@@ -75,9 +74,9 @@ struct {
     clocks clock[MAX_WARPS + 1];
     std::map<unsigned, mbarrier> mbarriers;
     named_barrier named[16];
-    std::vector<transfer> transfers;
-    std::vector<addition> additions;
-    unsigned addition_groups[MAX_THREADS];
+    std::vector<transfer> transfers; // loads under way
+    std::vector<transfer> stores;    // and additions, whose bytes are still to be read
+    unsigned store_groups[MAX_THREADS];
     group_part part[MAX_WARPS];
     unsigned proxy_fences[MAX_THREADS];
 } hopper;
@@ -103,8 +102,8 @@ void start_hopper()
     }
     hopper.mbarriers.clear();
     hopper.transfers.clear();
-    hopper.additions.clear();
-    std::memset(hopper.addition_groups, 0, sizeof hopper.addition_groups);
+    hopper.stores.clear();
+    std::memset(hopper.store_groups, 0, sizeof hopper.store_groups);
     for (named_barrier &b : hopper.named) {
         b = {};
     }
@@ -233,26 +232,38 @@ unsigned swizzled(unsigned address, unsigned bits) // bits: how many of them are
     return address ^ ((address >> 7 & ((1u << bits) - 1u)) << 4);
 }
 
-// One row of a box, up to its end or the tensor's.
-void move_row(const transfer &t, unsigned row, unsigned char *out)
+// Offset of a box's row in the tensor, but for its first dim; -1: it is outside.
+long long row_offset(const transfer &t, unsigned row)
 {
     const emulate_tensor_map &m = t.map;
-    const unsigned bytes = m.box[0] * m.element_bytes;
-    std::memset(out, 0, bytes);
-    const long long place[4] = {t.at[0], t.at[1] + static_cast<long long>(row), t.at[2], t.at[3]};
+    const long long place[5] = {t.at[0], t.at[1] + static_cast<long long>(row % m.box[1]), t.at[2] + static_cast<long long>(row / m.box[1]), t.at[3],
+                                t.at[4]};
     long long offset = 0;
-    for (unsigned i = 1; i < 4; i++) {
+    for (unsigned i = 1; i < 5; i++) {
         if (place[i] < 0 || place[i] >= m.dim[i]) {
-            return;
+            return -1;
         }
         offset += place[i] * m.stride[i];
     }
-    for (unsigned i = 0; i < m.box[0]; i++) {
-        const long long x = place[0] + i;
-        if (x >= 0 && x < m.dim[0]) {
-            std::memcpy(out + i * m.element_bytes, m.data + offset + x * m.element_bytes, m.element_bytes);
+    return offset;
+}
+
+// Calls f(place in the tensor, element of the row) for what is inside.
+template <class F> void each_element(const transfer &t, unsigned row, F f)
+{
+    const long long offset = row_offset(t, row);
+    for (unsigned i = 0; offset >= 0 && i < t.map.box[0]; i++) {
+        const long long x = t.at[0] + static_cast<long long>(i);
+        if (x >= 0 && x < t.map.dim[0]) {
+            f(t.map.data + offset + x * t.map.element_bytes, i);
         }
     }
+}
+
+void move_row(const transfer &t, unsigned row, unsigned char *out)
+{
+    std::memset(out, 0, t.row_bytes());
+    each_element(t, row, [&](const unsigned char *from, unsigned i) { std::memcpy(out + i * t.map.element_bytes, from, t.map.element_bytes); });
 }
 
 void put(unsigned offset, const unsigned char *bytes16) // by TMA
@@ -270,17 +281,17 @@ void complete(std::size_t which)
 {
     const transfer t = hopper.transfers[which];
     hopper.transfers.erase(hopper.transfers.begin() + static_cast<std::ptrdiff_t>(which));
-    const unsigned row_bytes = t.map.box[0] * t.map.element_bytes;
+    const unsigned row_bytes = t.row_bytes();
     unsigned char row[256];
     clocks &engine = clock_of(ENGINE);
     engine.at[ENGINE]++;
-    for (unsigned i = 0; t.from != nullptr && i < t.line_bytes; i += 16) {
-        put(t.to + i - WINDOW, t.from + i);
+    for (unsigned i = 0; i < t.line_bytes; i += 16) {
+        put(t.place + i - WINDOW, t.line + i);
     }
-    for (unsigned r = 0; t.from == nullptr && r < t.map.box[1]; r++) {
+    for (unsigned r = 0; t.line_bytes == 0 && r < t.rows(); r++) {
         move_row(t, r, row);
         for (unsigned i = 0; i < row_bytes; i += 16) {
-            put(swizzled(t.to + r * row_bytes + i, t.map.swizzle) - WINDOW, row + i);
+            put(swizzled(t.place + r * row_bytes + i, t.map.swizzle) - WINDOW, row + i);
         }
     }
     mbarrier &b = hopper.mbarriers.find(t.barrier - WINDOW)->second;
@@ -322,46 +333,96 @@ void check_async(unsigned index, bool writes, emulate_place at)
     }
 }
 
-void check_map(const emulate_tensor_map &m, const transfer &t, emulate_place at)
+emulate_tensor_map read_map(const void *map, unsigned rank, emulate_place at)
+{
+    if (reinterpret_cast<std::uintptr_t>(map) % 64 != 0) {
+        emulate_misaligned(map, 64, at);
+    }
+    emulate_tensor_map m;
+    std::memcpy(&m, map, sizeof m);
+    if (m.magic != EMULATE_TENSOR_MAP) {
+        fail("TMA through what is no tensor map (%s:%d)", short_name(at.file), at.line);
+    }
+    if (m.rank != rank) {
+        fail("TMA with %u coordinates through a tensor map of rank %u (%s:%d)", rank, m.rank, short_name(at.file), at.line);
+    }
+    return m;
+}
+
+transfer make_transfer(const emulate_tensor_map &map, unsigned place, unsigned barrier, unsigned rank, const int *first)
+{
+    transfer t = {map, nullptr, nullptr, 0, place, barrier, {0, 0, 0, 0, 0}, core.thread, NO_GROUP, {}};
+    std::memcpy(t.at, first, rank * sizeof *first);
+    return t;
+}
+
+void check_box(const transfer &t, emulate_place at)
 {
     static const unsigned SPAN[] = {0, 32, 64, 128};
-    if (m.magic != EMULATE_TENSOR_MAP) {
-        fail("a TMA load through what is no tensor map (%s:%d)", short_name(at.file), at.line);
+    const emulate_tensor_map &m = t.map;
+    const unsigned row = t.row_bytes();
+    if (m.swizzle < 1 || m.swizzle > 3 || row != SPAN[m.swizzle] || m.box[1] < 1 || m.box[1] > 256 || m.box[2] < 1 || m.box[2] > 256) {
+        fail("a TMA box of %u x %u x %u elements and swizzle %u; rows fill the 32, 64 or 128 bytes of the pattern (%s:%d)", m.box[2], m.box[1], m.box[0],
+             m.swizzle, short_name(at.file), at.line);
     }
-    const unsigned row = m.box[0] * m.element_bytes;
-    if (m.swizzle < 1 || m.swizzle > 3 || row != SPAN[m.swizzle] || m.box[1] < 1 || m.box[1] > 256) {
-        fail("a TMA box of %u x %u elements and swizzle %u; rows fill the 32, 64 or 128 bytes of the pattern (%s:%d)", m.box[1], m.box[0], m.swizzle,
+    if (t.place % (8 * row) != 0) {
+        fail("TMA at byte %u of shared memory: not a multiple of %u, the swizzle's pattern (%s:%d)", t.place - WINDOW, 8 * row,
              short_name(at.file), at.line);
     }
-    if (t.to % (8 * row) != 0) {
-        fail("a TMA load to byte %u of shared memory: not a multiple of %u, the swizzle's pattern (%s:%d)", t.to - WINDOW, 8 * row,
-             short_name(at.file), at.line);
+    shared_at(t.place, 1, core.thread, "TMA", at);
+    shared_at(t.place + t.bytes() - 1, 1, core.thread, "TMA", at);
+}
+
+// Bytes that a TMA store has not read yet.
+void check_stores(unsigned from, unsigned bytes, const char *what, emulate_place at)
+{
+    for (const transfer &t : hopper.stores) {
+        if (from < t.place - WINDOW + t.bytes() && t.place - WINDOW < from + bytes) {
+            fail("%s byte %u of shared memory, which a %s that nobody has waited for still reads (%s:%d; it: %s:%d)", what, from, t.name(),
+                 short_name(at.file), at.line, short_name(t.issue.file), t.issue.line);
+        }
     }
 }
 
 void start_load(const transfer &t, emulate_place at)
 {
-    if (t.from == nullptr) {
-        check_map(t.map, t, at);
+    if (t.line_bytes == 0) {
+        check_box(t, at);
     }
+    shared_at(t.place, 1, core.thread, "a TMA load writes", at);
+    shared_at(t.place + t.bytes() - 1, 1, core.thread, "a TMA load writes", at);
     mbarrier_at(t.barrier, at);
-    const unsigned bytes = t.bytes();
-    shared_at(t.to, 1, core.thread, "a TMA load writes", at);
-    shared_at(t.to + bytes - 1, 1, core.thread, "a TMA load writes", at);
-    const unsigned from = t.to - WINDOW;
-    if (const product *p = reader_of(from, bytes)) {
+    const unsigned from = t.place - WINDOW;
+    if (const product *p = reader_of(from, t.bytes())) {
         fail("a TMA load to bytes %u .. %u of shared memory, which a wgmma that nobody has waited for still reads (%s:%d; the wgmma: %s:%d)", from,
-             from + bytes - 1, short_name(at.file), at.line, short_name(p->at.file), p->at.line);
+             from + t.bytes() - 1, short_name(at.file), at.line, short_name(p->at.file), p->at.line);
     }
-    for (unsigned i = from / 4; i < (from + bytes) / 4; i++) {
+    check_stores(from, t.bytes(), "a TMA load to", at);
+    for (unsigned i = from / 4; i < (from + t.bytes()) / 4; i++) {
         check_async(i, true, at);
         core.cells[i].pending = SEVERAL;
     }
-    std::memset(shared_bytes + from, POISON, bytes);
+    std::memset(shared_bytes + from, POISON, t.bytes());
     hopper.transfers.push_back(t);
 }
 
-// Additions to global memory: the bytes are read when somebody waits for that, and not before.
+// ---- TMA stores and additions: read when their thread waits for it, and not before ----------------------------------------------
+
+void start_reading(transfer t, emulate_place at)
+{
+    t.issue = at;
+    for (unsigned i = (t.place - WINDOW) / 4; i < (t.place - WINDOW + t.bytes()) / 4; i++) {
+        check_async(i, false, at);
+    }
+    hopper.stores.push_back(t);
+}
+
+void start_store(const transfer &t, emulate_place at)
+{
+    check_box(t, at);
+    start_reading(t, at);
+}
+
 void start_addition(float *to, unsigned from, unsigned bytes, emulate_place at)
 {
     if (bytes % 16 != 0 || bytes == 0) {
@@ -372,50 +433,74 @@ void start_addition(float *to, unsigned from, unsigned bytes, emulate_place at)
     }
     shared_at(from, 16, core.thread, "a bulk addition reads", at);
     shared_at(from + bytes - 16, 16, core.thread, "a bulk addition reads", at);
-    for (unsigned i = 0; i < bytes / 4; i++) {
-        check_async((from - WINDOW) / 4 + i, false, at);
-    }
-    hopper.additions.push_back({to, from, bytes, core.thread, NO_GROUP, at});
+    transfer t = {};
+    t.sum = to;
+    t.line_bytes = bytes;
+    t.place = from;
+    t.thread = core.thread;
+    t.group = NO_GROUP;
+    start_reading(t, at);
 }
 
-void commit_additions()
+void commit_stores(unsigned thread)
 {
-    for (addition &a : hopper.additions) {
-        if (a.thread == core.thread && a.group == NO_GROUP) {
-            a.group = hopper.addition_groups[core.thread];
+    for (transfer &t : hopper.stores) {
+        if (t.thread == thread && t.group == NO_GROUP) {
+            t.group = hopper.store_groups[thread];
         }
     }
-    hopper.addition_groups[core.thread]++;
+    hopper.store_groups[thread]++;
 }
 
-void add_now(const addition &a)
+void store_row(const transfer &t, unsigned row)
 {
-    const unsigned w = warp_of(a.thread);
-    for (unsigned i = 0; i < a.bytes / 4; i++) {
+    unsigned char bytes[256];
+    for (unsigned i = 0; i < t.row_bytes(); i += 16) {
+        std::memcpy(bytes + i, shared_bytes + (swizzled(t.place + row * t.row_bytes() + i, t.map.swizzle) - WINDOW), 16);
+    }
+    each_element(t, row, [&](unsigned char *to, unsigned i) { std::memcpy(to, bytes + i * t.map.element_bytes, t.map.element_bytes); });
+}
+
+void add_line(const transfer &t)
+{
+    for (unsigned i = 0; i < t.line_bytes / 4; i++) {
         float x;
-        std::memcpy(&x, shared_bytes + (a.from - WINDOW) + 4 * i, sizeof x);
-        a.to[i] += x;
-        cell &c = core.cells[(a.from - WINDOW) / 4 + i];
-        if (c.read.epoch != core.epoch) {
-            std::memset(c.read_clock, 0, sizeof c.read_clock);
-        }
-        c.read = {core.epoch, 0, SEVERAL, SEVERAL, 0};
-        c.read_clock[w] = seen_clock(w, w);
+        std::memcpy(&x, shared_bytes + (t.place - WINDOW) + 4 * i, sizeof x);
+        t.sum[i] += x;
     }
 }
 
-void wait_additions(unsigned pending, emulate_place)
+// Later writers must have heard of the wait.
+void note_store(const transfer &t)
 {
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < hopper.additions.size(); i++) {
-        const addition a = hopper.additions[i];
-        if (a.thread == core.thread && a.group != NO_GROUP && a.group + pending < hopper.addition_groups[core.thread]) {
-            add_now(a);
-        } else {
-            hopper.additions[kept++] = a;
+    const unsigned w = warp_of(t.thread);
+    for (unsigned i = (t.place - WINDOW) / 4; i < (t.place - WINDOW + t.bytes()) / 4; i++) {
+        cell &x = core.cells[i];
+        if (x.read.epoch != core.epoch) {
+            std::memset(x.read_clock, 0, sizeof x.read_clock);
         }
+        x.read = {core.epoch, 0, SEVERAL, SEVERAL, 0};
+        x.read_clock[w] = seen_clock(w, w);
     }
-    hopper.additions.resize(kept);
+}
+
+void finish_stores(unsigned thread, unsigned pending)
+{
+    for (std::size_t i = 0; i < hopper.stores.size();) {
+        const transfer t = hopper.stores[i];
+        if (t.thread != thread || t.group == NO_GROUP || t.group + pending >= hopper.store_groups[thread]) {
+            i++;
+            continue;
+        }
+        if (t.sum != nullptr) {
+            add_line(t);
+        }
+        for (unsigned r = 0; t.sum == nullptr && r < t.rows(); r++) {
+            store_row(t, r);
+        }
+        note_store(t);
+        hopper.stores.erase(hopper.stores.begin() + static_cast<std::ptrdiff_t>(i));
+    }
 }
 
 // ---- wgmma ------------------------------------------------------------------------------------------------------------------
@@ -732,11 +817,12 @@ void end_hopper()
 {
     const unsigned n_warps = core.launch->threads / LANES;
     if (!hopper.transfers.empty()) {
-        fail("the block ends while a TMA load to byte %u of shared memory is under way", hopper.transfers[0].to - WINDOW);
+        fail("the block ends while a TMA load to byte %u of shared memory is under way", hopper.transfers[0].place - WINDOW);
     }
-    if (!hopper.additions.empty()) {
-        const addition &a = hopper.additions[0];
-        fail("the block ends while a bulk addition is under way (%s:%d)", short_name(a.at.file), a.at.line);
+    if (!hopper.stores.empty()) {
+        const transfer &t = hopper.stores[0];
+        fail("the block ends while a %s from byte %u of shared memory is under way (%s:%d)", t.name(), t.place - WINDOW, short_name(t.issue.file),
+             t.issue.line);
     }
     for (unsigned w = 0; w < n_warps; w++) {
         if (!hopper.part[w].products.empty()) {

@@ -30,8 +30,23 @@ constexpr u64 L2_STREAM = 0x12F0000000000000ull;
 constexpr u64 L2_KEEP = 0x14F0000000000000ull;
 DEV void tma_load(u32 to, const tensor_map *map, u32 barrier, int x, int y, int z, int w, u64, EMULATE_PLACE)
 {
-    const int at4[4] = {x, y, z, w};
-    emulate_tma_load(to, map, barrier, at4, EMULATE_HERE);
+    const int first[4] = {x, y, z, w};
+    emulate_tma_load(to, map, barrier, 4, first, EMULATE_HERE);
+}
+DEV void tma_load5(u32 to, const tensor_map *map, u32 barrier, int x, int y, int z, int w, int v, u64, EMULATE_PLACE)
+{
+    const int first[5] = {x, y, z, w, v};
+    emulate_tma_load(to, map, barrier, 5, first, EMULATE_HERE);
+}
+DEV void tma_store(const tensor_map *map, u32 from, int x, int y, int z, int w, EMULATE_PLACE)
+{
+    const int first[4] = {x, y, z, w};
+    emulate_tma_store(map, from, 4, first, EMULATE_HERE);
+}
+DEV void tma_store5(const tensor_map *map, u32 from, int x, int y, int z, int w, int v, EMULATE_PLACE)
+{
+    const int first[5] = {x, y, z, w, v};
+    emulate_tma_store(map, from, 5, first, EMULATE_HERE);
 }
 DEV void tma_load_line(u32 to, const void *from, u32 bytes, u32 barrier, EMULATE_PLACE) { emulate_bulk_load(to, from, bytes, barrier, EMULATE_HERE); }
 DEV void tma_add_line(float *to, u32 from, u32 bytes, u64, EMULATE_PLACE) { emulate_bulk_add(to, from, bytes, EMULATE_HERE); }

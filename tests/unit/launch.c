@@ -326,6 +326,7 @@ struct map_block { /* as attention_fwd_sm90.cuh lays it out, with one map */
     _Alignas(64) uint64_t map[16];
     void *q;
     int64_t stride[3];
+    int32_t pack;
 };
 
 static int pretend_result;
@@ -336,17 +337,18 @@ static int pretend_encode(void *map, int type, unsigned rank, void *data, const 
                           int swizzle, int l2, int fill_kind)
 {
     uint64_t *out = map;
-    CHECK_EQ(rank, 4);
-    CHECK_EQ(step[0] + step[1] + step[2] + step[3], 4);
+    CHECK(rank == 4 || rank == 5);
+    for (unsigned i = 0; i < rank; i++)
+        CHECK_EQ(step[i], 1);
     CHECK_EQ(interleave + fill_kind, 0);
     CHECK(l2 > 0);
     CHECK(data == memory);
-    for (int i = 0; i < 4; i++)
+    for (unsigned i = 0; i < rank; i++)
         out[i] = dim[i];
-    for (int i = 0; i < 3; i++)
-        out[4 + i] = stride[i];
-    out[7] = (uint64_t)box[0] * 1000 + box[1];
-    out[8] = (uint64_t)(type * 10 + swizzle);
+    for (unsigned i = 0; i < rank - 1; i++)
+        out[rank + i] = stride[i];
+    out[2 * rank - 1] = ((uint64_t)box[0] * 1000 + box[1]) * 1000 + box[2];
+    out[2 * rank] = (uint64_t)(type * 10 + swizzle);
     return pretend_result;
 }
 
@@ -363,7 +365,7 @@ TEST(tensor_maps_are_made_of_the_block)
                                         .swizzle = 64,
                                         .box_tokens = 80}};
     struct map_block b = {.q = memory, .stride = {76800, 64, 256}};
-    static const uint64_t expected[9] = {64, 300, 4, 2, 512, 128, 153600, 32 * 1000 + 80, 9 * 10 + 2};
+    static const uint64_t expected[9] = {64, 300, 4, 2, 512, 128, 153600, 32080001, 9 * 10 + 2};
     struct problem p = make_problem();
     lathe_error err;
     CHECK_EQ(lathe__maps_fill(&driver, &l, &p, (unsigned char *)&b, &err), LATHE_OK);
@@ -380,6 +382,52 @@ TEST(tensor_maps_are_made_of_the_block)
     CHECK_HAS(err.text, "cuTensorMapEncodeTiled");
     p.dim[SYM_Q] = 0; /* nothing is loaded from an empty tensor */
     CHECK_EQ(lathe__maps_fill(&driver, &l, &p, (unsigned char *)&b, &err), LATHE_OK);
+}
+
+/* Heads that take turns have a dim of their own, next to the innermost. */
+TEST(tensor_maps_of_packed_heads)
+{
+    const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode};
+    const struct launch l = {.entry = "fwd",
+                             .n_maps = 1,
+                             .map[0] = {.data = offsetof(struct map_block, q),
+                                        .strides = offsetof(struct map_block, stride),
+                                        .dim = {SYM_D, SYM_Q, SYM_H, SYM_B},
+                                        .dtype = LATHE_BF16,
+                                        .swizzle = 128,
+                                        .box_tokens = 64,
+                                        .pack = offsetof(struct map_block, pack)}};
+    struct map_block b = {.q = memory, .stride = {76800, 64, 256}, .pack = 3};
+    static const uint64_t expected[11] = {64, 3, 300, 2, 2, 128, 512, 384, 153600, 64003021, 9 * 10 + 3};
+    static const uint64_t alone[11] = {64, 1, 300, 6, 2, 16, 512, 128, 153600, 64001064, 9 * 10 + 3};
+    struct problem p = make_problem();
+    lathe_error err;
+    pretend_result = 0;
+    p.dim[SYM_H] = 6;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, (unsigned char *)&b, &err), LATHE_OK);
+    for (int i = 0; i < 11; i++)
+        CHECK_EQ(b.map[i], expected[i]);
+    b.pack = 1;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, (unsigned char *)&b, &err), LATHE_OK);
+    for (int i = 0; i < 11; i++)
+        CHECK_EQ(b.map[i], alone[i]);
+}
+
+/* Where that takes at most nine tenths of the tiles. */
+TEST(heads_are_packed_where_queries_are_short)
+{
+    static const struct {
+        int h, h_kv, q, rows, heads;
+    } row[] = {{8, 2, 1, 128, 4},    {8, 8, 1, 128, 1},     {32, 8, 32, 128, 4}, {32, 8, 127, 128, 1},
+               {32, 8, 129, 128, 4}, {32, 8, 4096, 128, 1}, {6, 2, 25, 192, 3},  {80, 1, 1, 128, 1},
+               {64, 1, 2, 128, 64},  {7, 1, 128, 128, 1}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct problem p = make_problem();
+        p.dim[SYM_H] = row[i].h;
+        p.dim[SYM_H_KV] = row[i].h_kv;
+        p.dim[SYM_Q] = row[i].q;
+        CHECK_EQ(lathe__heads_packed(&p, row[i].rows), row[i].heads);
+    }
 }
 
 TEST(products_grids_and_workspace)

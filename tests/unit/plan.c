@@ -113,6 +113,27 @@ TEST(a_wish_of_the_environment_counts_where_it_concerns)
     CHECK_HAS(err.text, "rowwise: attention_fwd_sm90,atention_bwd_sm90 was asked for");
 }
 
+TEST(heads_share_tiles_where_nothing_tells_them_apart)
+{
+    static const struct {
+        const char *spec;
+        const char *why; /* NULL: they do */
+    } row[] = {{"causal", NULL},
+               {"full", NULL},
+               {"sigmoid", NULL},
+               {"alibi", "the spec reads at.h"},
+               {"sinks", "the spec reads at.h"},
+               {"document", "the mask reads data"}};
+    const struct device wish = asking_for(&H100, "attention_fwd_sm90");
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        lathe_error err;
+        CHECK_EQ(pick(row[i].spec, "dtype=bf16,h=8,h_kv=2,q=1,kv=1000,d=64", &wish, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.pack, !row[i].why);
+        CHECK_HAS(plan.reason, row[i].why ? row[i].why : "share a tile");
+    }
+}
+
 TEST(every_head_dim_fits_hopper)
 {
     const struct device wish = asking_for(&H100, "attention_fwd_sm90");
