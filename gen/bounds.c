@@ -20,6 +20,7 @@ static const struct range UNKNOWN = {-1, -1};
 struct bounder {
     struct ir *ir;
     struct range *range; /* of every node of the mask */
+    bool reads;          /* what the mask reads on a tile has bounds, too */
 };
 
 static int corner(struct ir *ir, int param)
@@ -27,11 +28,24 @@ static int corner(struct ir *ir, int param)
     return ir_leaf(ir, OP_PARAM, param, TYPE_I32, 0, (struct ir_at){0, 0});
 }
 
+/* Of an integer that is read by row or by column. The largest and least of them are made on the device. */
+static struct range read_range(struct bounder *b, int node)
+{
+    struct ir *ir = b->ir;
+    const struct ir_node *n = &ir->node[node];
+    bool one_axis = n->span == SPAN_Q || n->span == SPAN_KV;
+    if (!b->reads || n->op != OP_LOAD || n->type != TYPE_I32 || !one_axis || ir->n_reads == MAX_MASK_READS)
+        return UNKNOWN;
+    int k = ir->n_reads++;
+    ir->read[k] = node;
+    return (struct range){corner(ir, PARAM_READ + 2 * k), corner(ir, PARAM_READ + 2 * k + 1)};
+}
+
 static struct range leaf_range(struct bounder *b, int node)
 {
     const struct ir_node *n = &b->ir->node[node];
     if (n->op != OP_AT)
-        return UNKNOWN;
+        return read_range(b, node);
     switch (n->index) {
     case AT_Q:
         return (struct range){corner(b->ir, PARAM_Q0), corner(b->ir, PARAM_Q1)};
@@ -190,13 +204,11 @@ static struct range node_range(struct bounder *b, int node)
     return n.op == OP_WHERE ? choice(b->ir, a) : number_range(b, &n, a);
 }
 
-void bounds_build(struct ir *ir)
+static struct ir_fn build(struct ir *ir, bool reads)
 {
-    ir->bounds.n_roots = 0;
-    if (ir->mask.n_roots == 0)
-        return;
+    struct ir_fn bounds = {0};
     int root = ir->mask.root[0];
-    struct bounder b = {ir, calloc((size_t)root + 1, sizeof *b.range)};
+    struct bounder b = {ir, calloc((size_t)root + 1, sizeof *b.range), reads};
     bool *used = calloc((size_t)ir->n_nodes, sizeof *used);
     if (!b.range || !used) {
         ir->failed = true;
@@ -205,10 +217,24 @@ void bounds_build(struct ir *ir)
         for (int i = 0; i <= root; i++)
             if (used[i])
                 b.range[i] = node_range(&b, i);
-        ir->bounds = (struct ir_fn){2, {b.range[root].lo, b.range[root].hi}};
+        bounds = (struct ir_fn){2, {b.range[root].lo, b.range[root].hi}};
     }
     free(b.range);
     free(used);
+    return bounds;
+}
+
+void bounds_build(struct ir *ir)
+{
+    ir->bounds = ir->mask.n_roots > 0 ? build(ir, false) : (struct ir_fn){0};
+}
+
+void bounds_build_reads(struct ir *ir)
+{
+    ir->n_reads = 0;
+    ir->read_bounds = ir->mask.n_roots > 0 ? build(ir, true) : (struct ir_fn){0};
+    if (ir->n_reads == 0)
+        ir->read_bounds.n_roots = 0;
 }
 
 bool bounds_mask_reads_data(const struct ir *ir)

@@ -74,8 +74,10 @@ static bool emit_variant(struct text_buf *t, const struct ir *ir, const struct s
     struct ir *w = lower(ir, sig, problem);
     if (!w)
         return false;
-    if (ir->kind == KIND_ATTENTION)
+    if (ir->kind == KIND_ATTENTION) {
         pivot_pass(w, problem->dtype);
+        bounds_build_reads(w);
+    }
     text_add(
         t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n",
         ir->name);

@@ -41,8 +41,8 @@ static int all_roots(const struct attention *a, int *root)
 /* The bounds of the mask look like head values, but depend on the corners of a tile. */
 static bool is_corner_value(const struct ir *w, int node)
 {
-    for (int p = PARAM_ROW0; p < PARAM_TENSOR; p++)
-        if (ir_depends_on(w, node, OP_PARAM, p))
+    for (int p = PARAM_ROW0; p < PARAM_COUNT; p++)
+        if ((p < PARAM_TENSOR || p >= PARAM_READ) && ir_depends_on(w, node, OP_PARAM, p))
             return true;
     return false;
 }
@@ -76,6 +76,7 @@ static bool collect_structs(struct attention *a)
     a->col = (struct field_set){.type = "col", .object = "c"};
     bool ok = fields_collect(a->e, &a->head, CLASS_HEAD, root, n);
     ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->bounds.root, a->e->w->bounds.n_roots);
+    ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->read_bounds.root, a->e->w->read_bounds.n_roots);
     drop_corner_values(a->e->w, &a->head);
     ok &= fields_collect(a->e, &a->row, CLASS_ROW, root, n);
     ok &= fields_collect(a->e, &a->col, CLASS_COL, root, n);
@@ -203,28 +204,77 @@ static void emit_mask(struct attention *a)
              yes(a->map.needed), yes(a->map.per_batch), yes(a->map.per_head));
 }
 
-static void emit_classify(struct attention *a)
+/* The body of a function that tells the class of a tile from its corners. */
+static void emit_class_of(struct attention *a, const struct ir_fn *bounds)
 {
     static const char *const corner[] = {"row0", "row1", "q0", "q1", "kv0", "kv1"};
     struct emitter *e = a->e;
-    const struct ir_fn *bounds = &e->w->bounds;
     char certain[128];
     char possible[128];
-    text_add(e->out, "    DEV int classify(" AT_PAIR ", int row0, int row1, int kv0, int kv1)\n    {\n");
-    if (bounds->n_roots == 0) {
-        text_add(e->out, "        return TILE_ALL;\n    }\n\n");
-        return;
-    }
     text_add(e->out,
              "        [[maybe_unused]] const int q0 = row0 + z.q_start;\n        [[maybe_unused]] const int "
              "q1 = row1 + z.q_start;\n");
     name_static(a, false, false);
     for (int p = PARAM_ROW0; p < PARAM_TENSOR; p++)
         scope_param(e, p, corner[p - PARAM_ROW0]);
+    for (int p = 0; p < 2 * e->w->n_reads; p++) {
+        char read[16];
+        snprintf(read, sizeof read, "%s[%d]", p % 2 ? "high" : "low", p / 2);
+        scope_param(e, PARAM_READ + p, read);
+    }
     emit_values(e, bounds->root, 2);
-    text_add(e->out, "        return %s ? TILE_ALL : %s ? TILE_SOME : TILE_NONE;\n    }\n\n",
+    text_add(e->out, "        return %s ? TILE_ALL : %s ? TILE_SOME : TILE_NONE;\n    }\n",
              node_text(e, bounds->root[0], certain, sizeof certain),
              node_text(e, bounds->root[1], possible, sizeof possible));
+}
+
+static void emit_classify(struct attention *a)
+{
+    struct emitter *e = a->e;
+    text_add(e->out, "    DEV int classify(" AT_PAIR ", int row0, int row1, int kv0, int kv1)\n    {\n");
+    if (e->w->bounds.n_roots == 0)
+        text_add(e->out, "        return TILE_ALL;\n    }\n");
+    else
+        emit_class_of(a, &e->w->bounds);
+    text_add(e->out, "\n");
+}
+
+/* What the mask reads by row (or by column), of one row. */
+static void emit_reads_of(struct attention *a, bool rows)
+{
+    struct emitter *e = a->e;
+    char text[128];
+    text_add(e->out, "    DEV void %s(" AT_PAIR ", const %s, int *read)\n    {\n",
+             rows ? "row_reads" : "col_reads", rows ? "row &r" : "col &c");
+    name_static(a, rows, !rows);
+    for (int k = 0; k < e->w->n_reads; k++) {
+        if ((e->w->node[e->w->read[k]].span == SPAN_Q) != rows)
+            continue;
+        emit_values(e, &e->w->read[k], 1);
+        text_add(e->out, "        read[%d] = %s;\n", k, node_text(e, e->w->read[k], text, sizeof text));
+    }
+    text_add(e->out, "    }\n");
+}
+
+/* The same as classify() from more: the least and the largest value that each read of the mask gives on the
+ * tile. */
+static void emit_reads(struct attention *a)
+{
+    struct emitter *e = a->e;
+    int n = a->map.needed ? e->w->n_reads : 0;
+    text_add(e->out, "    static constexpr int READS = %d;\n", n);
+    if (n == 0)
+        return;
+    text_add(e->out, "    static constexpr bool READ_BY_ROW[] = {");
+    for (int k = 0; k < n; k++)
+        text_add(e->out, "%s%s", k ? ", " : "", yes(e->w->node[e->w->read[k]].span == SPAN_Q));
+    text_add(e->out, "};\n");
+    emit_reads_of(a, true);
+    emit_reads_of(a, false);
+    text_add(e->out,
+             "    DEV int classify_reads(" AT_PAIR ", int row0, int row1, int kv0, int kv1, const int *low, "
+             "const int *high)\n    {\n");
+    emit_class_of(a, &e->w->read_bounds);
 }
 
 /* ---- the online function --------------------------------------------------------------------- */
@@ -474,6 +524,7 @@ bool emit_attention(struct emitter *e, const struct plan *plan, struct source *o
     emit_diag(&a);
     emit_mask(&a);
     emit_classify(&a);
+    emit_reads(&a);
     emit_state(&a);
     emit_step(&a, &a.exact);
     emit_kept(&a);

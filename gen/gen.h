@@ -108,6 +108,7 @@ enum {
     MAX_STATE = 8,
     MAX_INPUTS = 16,
     MAX_STAGES = 4,
+    MAX_MASK_READS = 4,
     MAX_ROOTS = 16,
     MAX_OVER = 5, /* elementwise: dims of a map */
     MAX_MAPS = 4,
@@ -145,7 +146,9 @@ enum param_leaf {
     PARAM_KV0,
     PARAM_KV1,
     PARAM_TENSOR, /* + 2 k, elementwise: what a point reads of tensor k; + 1: the other half of a pair */
-    PARAM_COUNT = PARAM_TENSOR + 2 * MAX_TENSORS
+    PARAM_READ = PARAM_TENSOR + 2 * MAX_TENSORS, /* + 2 k: the least that read k of a mask gives on a tile; +
+                                                    1: the largest. As corners: i32, span 0 */
+    PARAM_COUNT = PARAM_READ + 2 * MAX_MASK_READS
 };
 
 struct ir_node {
@@ -283,6 +286,10 @@ struct ir {
     struct ir_fn row;
 
     struct pivot pivot; /* of a lowered spec */
+    /* The same, of a mask that reads data: as `bounds`, but from what its reads give on a tile, too. */
+    struct ir_fn read_bounds; /* empty: nothing is gained */
+    int n_reads;
+    int read[MAX_MASK_READS]; /* nodes: reads of integers by row or by column */
 
     /* elementwise */
     int n_maps;
@@ -501,6 +508,8 @@ struct tile_at {
 /* Fill ir->bounds from ir->mask: two bools over the corners of a tile, "every pair is live" and "some pair
    may be". Called once, by check. */
 void bounds_build(struct ir *ir);
+/* Of a lowered spec: ir->read_bounds from ir->mask. */
+void bounds_build_reads(struct ir *ir);
 enum tile_class bounds_class(const struct ir *ir, const struct tile_at *t);
 bool bounds_mask_reads_data(const struct ir *ir);
 

@@ -31,6 +31,8 @@ static void param_name(const struct ir *ir, int p, char *out, size_t size)
         snprintf(out, size, "final.%s", ir->final[p - PARAM_FINAL].name);
     else if (p < PARAM_DW)
         snprintf(out, size, "split.%s", ir->final[p - PARAM_SPLIT_FINAL].name);
+    else if (p >= PARAM_READ)
+        snprintf(out, size, "read.%d", p - PARAM_READ);
     else if (p >= PARAM_TENSOR)
         snprintf(out, size, "%s%s", ir->tensor[(p - PARAM_TENSOR) / 2].name,
                  ir->tensor[(p - PARAM_TENSOR) / 2].form == STAGE_ELEMENT ? ""

@@ -115,6 +115,7 @@ struct variant {
         }
     }
     static constexpr bool RESCALE = true, KEEPS = false;
+    static constexpr int READS = 0;
     DEV float o_scale(const tile &t) { return t.a; }
     DEV void next(state &s, const tile &t)
     {

@@ -103,6 +103,7 @@ struct variant {
         return TILE_ALL;
     }
 
+    static constexpr int READS = 0;
     struct state {
         float s0; // l, a part per thread
         float s1; // m

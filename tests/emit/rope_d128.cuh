@@ -107,6 +107,7 @@ struct variant {
         return t0 ? TILE_ALL : t1 ? TILE_SOME : TILE_NONE;
     }
 
+    static constexpr int READS = 0;
     struct state {
         float s0; // l, a part per thread
         float s1; // m
