@@ -20,14 +20,34 @@ static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cf
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: rows are copied 16 bytes at a time");
 
-// Bytes of dynamic shared memory. As C, for the planner (every argument an int; dk, dv: BACK_D of D and of D_V):
-//     stages * (bm * (dk + dv) * 2 + rows * bm * 4) + bn * (dk + dv) * 2 + bn * bm * 2 * (split > 1 ? 2 : 1)
-//     + (diag ? 8 * (bm + bn) : 0)
+// Bytes of dynamic shared memory. As C, for the planner (every argument an int):
+//     dk = round_up(d, 16 * max(split, 16 * warps / bm)); dv = round_up(d_v, 16 * split);
+//     smem = stages * (bm * (dk + dv) * 2 + rows * bm * 4) + bn * (dk + dv) * 2 + bn * bm * 2 * (split > 1 ? 2 : 1)
+//         + (diag ? 8 * (bm + bn) : 0) + 32;
+//
+// What to choose: the first that fits. Bytes are for two row values and no diagonals; registers those of the causal softmax
+// with a learned slope on sm_80 / sm_90a (nvcc 13.0), none of which spills. Two small blocks an SM hide each other's barriers,
+// and 32 keys a warp are the least to read from shared memory; from d = 96 on they take SPLIT warps for registers' sake.
+//
+//     d, d_v      BM x BN   WARPS  SPLIT  STAGES   bytes   registers   where a block may have
+//     64, 64      32 x 128    4      1      2      57888   255 / 254   163 KB or more: two blocks an SM
+//     64, 64      32 x 128    4      1      1      49440   255 / 255   99 KB: two blocks an SM
+//     96, 96      64 x 128    8      2      2     132128   255 / 240   163 KB
+//     96, 96      32 x 64     4      1      1      41248   168 / 168   99 KB: two blocks an SM
+//     128, 128    64 x 128    8      2      2     164896   255 / 254   163 KB
+//     128, 128    64 x 128    8      2      1     131616   255 / 255   163 KB, with more row values or diagonals
+//     128, 128    64 x 64     8      4      1      82464   170 / 166   99 KB
+//     160, 160    64 x 64     8      2      2     140320   172 / 174   163 KB
+//     160, 160    64 x 64     8      2      1      98848   174 / 174   99 KB
+//     256, 256    64 x 64     8      4      2     214048   254 / 255   227 KB; d = d_v = 192: 164896, 233 / 226
+//     256, 256    64 x 64     8      4      1     148000   255 / 244   163 KB
+//     192, 192    32 x 64     8      2      1      82208   172 / 174   99 KB
+//     256, 256    32 x 32     4      2      1      69920   254 / 244   99 KB
 __host__ __device__ constexpr int back_smem_bytes(int bm, int bn, int stages, int split, int dk, int dv, int rows,
                                                   bool diag)
 {
     return stages * (bm * (dk + dv) * 2 + rows * bm * 4) + bn * (dk + dv) * 2 +
-           bn * bm * 2 * (split > 1 ? 2 : 1) + (diag ? 8 * (bm + bn) : 0);
+           bn * bm * 2 * (split > 1 ? 2 : 1) + (diag ? 8 * (bm + bn) : 0) + 32;
 }
 
 namespace back {
@@ -57,7 +77,8 @@ struct layout { // offsets in bytes
     static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * (BM + BN) : 0; // two of them
     static constexpr int TABLE = W + (SPLIT > 1 ? BN * BM * 2 : 0);
     static constexpr int BYTES = back_smem_bytes(BM, BN, STAGES, SPLIT, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG);
-    static_assert(BYTES == TABLE + 2 * TABLE_BYTES);
+    static constexpr int POSITIONS = TABLE + 2 * TABLE_BYTES; // of the tile at hand and the next, 16 bytes each
+    static_assert(BYTES == POSITIONS + 32);
 };
 
 // Where a thread works. Read anew at each construction, so that nothing of it stays in registers meanwhile.
@@ -296,6 +317,19 @@ DEV void fill_table(u32 table, const back_params &p, const variant::head &head, 
     }
 }
 
+// Positions wait in shared memory: registers are scarce in between.
+DEV void keep_position(u32 slot, const position &at)
+{
+    if (fresh_thread() == 0) {
+        store_shared(slot, static_cast<u32>(at.head));
+        store_shared(slot + 4, static_cast<u32>(at.tile));
+        store_shared(slot + 8, at.whole ? 1u : 0u);
+    }
+}
+DEV int kept_head(u32 slot) { return __float_as_int(load_shared(slot)); }
+DEV int kept_tile(u32 slot) { return __float_as_int(load_shared(slot + 4)); }
+DEV bool kept_whole(u32 slot) { return __float_as_int(load_shared(slot + 8)) != 0; }
+
 // ---- the end --------------------------------------------------------------------------------------------------
 
 // dk' or dv' of the block, times `factor`. `staging`: BN rows of COLUMNS elements that no one reads any more.
@@ -405,16 +439,16 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
     clear(sums.dk);
     clear(sums.dv);
     walk tiles;
-    position now = tiles.next({0, -32, false}, p, at);
-    int stage = 0;
-    u32 table = 0;
-    if (now.head < group) {
-        load(now, 0);
-        fill(now, 0);
+    const position begin = tiles.next({0, -32, false}, p, at);
+    if (begin.head < group) {
+        load(begin, 0);
+        fill(begin, 0);
     }
     copy_commit();
+    keep_position(shared + layout::POSITIONS, begin);
 
-    variant::head head = variant::make_head(p.x, z, at.b, h0 + now.head % group);
+    int at_head = begin.head;
+    variant::head head = variant::make_head(p.x, z, at.b, h0 + at_head % group);
     site_sums<NB, COLS> gathered;
     const site_context<NB, COLS> sites{p, head, gathered};
     sites.clear();
@@ -426,23 +460,28 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
         col[c] = variant::make_col(p.x, z, head, key + 8 * c);
     }
 
+    u32 turn = 0; // parity of the tile at hand
 #pragma unroll 1
-    while (now.head < group) {
+    while (at_head < group) {
         copy_wait<0>();
         __syncthreads(); // the tile at hand is there for all; no one reads what is written next
-        const position next = tiles.next(now, p, at);
-        const int filling = STAGES == 2 ? stage ^ 1 : 0;
-        if constexpr (STAGES == 2) {
+        const u32 slot = shared + layout::POSITIONS + turn * 16;
+        const u32 next_slot = shared + layout::POSITIONS + (turn ^ 1) * 16;
+        const u32 ring = shared + layout::RING + (STAGES == 2 ? turn * layout::STAGE : 0u);
+        {
+            const position next = tiles.next({at_head, kept_tile(slot), false}, p, at);
+            keep_position(next_slot, next);
             if (next.head < group) {
-                load(next, filling);
+                if constexpr (STAGES == 2) {
+                    load(next, static_cast<int>(turn ^ 1));
+                }
+                fill(next, (turn ^ 1) * layout::TABLE_BYTES);
             }
-            copy_commit();
-        }
-        if (next.head < group) {
-            fill(next, layout::TABLE_BYTES - table);
+            if constexpr (STAGES == 2) {
+                copy_commit();
+            }
         }
 
-        const u32 ring = shared + static_cast<u32>(layout::RING + stage * layout::STAGE);
         float s[MT][NB][4];
         float dw[MT][NB][4];
         {
@@ -462,17 +501,17 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
         }
         {
             const place here;
-            const int row = now.tile * BM + here.query();
+            const int row0 = kept_tile(slot) * BM;
             const u32 rows = ring + static_cast<u32>(layout::ROWS + here.query() * 4);
-            const u32 entries = shared + layout::TABLE + table +
+            const u32 entries = shared + layout::TABLE + turn * layout::TABLE_BYTES +
                                 static_cast<u32>((here.query() - here.key() + BN - 1) * 4);
             sites.clear_tile();
-            if (now.whole) {
-                pairs<true>(s, dw, p, head, col, sites, row, at.kv0 + here.key(), rows, entries);
+            if (kept_whole(slot)) {
+                pairs<true>(s, dw, p, head, col, sites, row0 + here.query(), key, rows, entries);
             } else {
-                pairs<false>(s, dw, p, head, col, sites, row, at.kv0 + here.key(), rows, entries);
+                pairs<false>(s, dw, p, head, col, sites, row0 + here.query(), key, rows, entries);
             }
-            sites.end_tile(now.tile * BM + here.query0() + z.q_start - (at.kv0 + here.key0()));
+            sites.end_tile(row0 + here.query0() + z.q_start - (at.kv0 + here.key0()));
         }
         if constexpr (SHARE_W) {
             store_turned(s, shared + layout::W);
@@ -487,21 +526,23 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
         if constexpr (cfg::WANT_DK) {
             add_product<DK>(sums.dk, dw, shared + layout::DS, ring + layout::Q);
         }
+        const int next_head = kept_head(next_slot);
         if constexpr (STAGES == 1) {
             __syncthreads(); // Q and dO are read
-            if (next.head < group) {
-                load(next, 0);
+            if (next_head < group) {
+                load({next_head, kept_tile(next_slot), false}, 0);
             }
             copy_commit();
         }
         if constexpr (cfg::WANT_DQ) {
-            const int h = h0 + now.head;
-            const i64 line = tile_line(z, at.b, h) + now.tile;
+            const int h = h0 + at_head;
+            const int tile = kept_tile(slot);
+            const i64 line = tile_line(z, at.b, h) + tile;
             if constexpr (cfg::DETERMINISTIC) {
                 if (place().warp == 0) {
-                    const u32 turn = turn_of(p, at, head, h, now.tile);
+                    const u32 before = turn_of(p, at, head, h, tile);
                     if (lane_id() == 0) {
-                        wait_turn(p.order + line, turn);
+                        wait_turn(p.order + line, before);
                     }
                 }
                 __syncthreads();
@@ -515,10 +556,11 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
                 }
             }
         }
-        if (next.head != now.head) {
+        if (next_head != at_head) {
             sites.end_head(col, key);
-            if (next.head < group) {
-                head = variant::make_head(p.x, z, at.b, h0 + next.head);
+            at_head = next_head;
+            if (at_head < group) {
+                head = variant::make_head(p.x, z, at.b, h0 + at_head);
                 sites.clear();
 #pragma unroll
                 for (int c = 0; c < COLS; c++) {
@@ -526,9 +568,7 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
                 }
             }
         }
-        now = next;
-        stage = filling;
-        table = layout::TABLE_BYTES - table;
+        turn ^= 1;
     }
 
     copy_wait<0>();

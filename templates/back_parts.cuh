@@ -8,7 +8,8 @@ namespace back {
 constexpr int BM = cfg::BACK_BM, BN = cfg::BACK_BN, WARPS = cfg::BACK_WARPS, SPLIT = cfg::BACK_SPLIT;
 constexpr int STAGES = cfg::BACK_STAGES;
 constexpr int THREADS = 32 * WARPS;
-constexpr int DK = round_up(cfg::D, 16 * SPLIT); // columns of q and k in shared memory, of v and do: DV
+// Columns of q, k and dq, and of v and do, in shared memory: every warp has a whole number of 16 of them.
+constexpr int DK = round_up(cfg::D, 16 * max_of(SPLIT, 16 * WARPS / BM));
 constexpr int DV = round_up(cfg::D_V, 16 * SPLIT);
 
 static_assert(WARPS == 1 || WARPS == 2 || WARPS == 4 || WARPS == 8, "cfg::BACK_WARPS is 1, 2, 4 or 8");
@@ -41,7 +42,7 @@ __host__ __device__ constexpr int dq_warps_down()
 
 struct dq_shape {
     static constexpr int DOWN = dq_warps_down();
-    static_assert(DOWN > 0, "cfg::BACK_WARPS cut BACK_BM x D into pieces of 16 x 16");
+    static_assert(DOWN > 0);
     static constexpr int ACROSS = WARPS / DOWN;
     static constexpr int MT = BM / DOWN / 16;
     static constexpr int DB = DK / ACROSS / 8; // blocks of 8 columns of a warp
