@@ -4,6 +4,7 @@
  * need, in the order of inclusion. The same input gives the same bytes.
  */
 #include "emit.h"
+#include "row_pass.h"
 
 #include "kinds.h"
 
@@ -46,6 +47,12 @@ static void emit_rowwise_config(struct text_buf *t, const struct plan *plan)
              plan->rows_per_block);
 }
 
+static void emit_many_config(struct text_buf *t, const struct plan *plan)
+{
+    text_add(t, "constexpr bool PREFETCH = %s;\n", plan->prefetch ? "true" : "false");
+    text_add(t, "constexpr int BLOCKS = %d, COLUMN_PARTS = %d;\n", plan->blocks, plan->column_parts);
+}
+
 static void emit_config(struct text_buf *t, const struct ir *ir, const struct problem *problem,
                         const struct plan *plan)
 {
@@ -62,15 +69,39 @@ static void emit_config(struct text_buf *t, const struct ir *ir, const struct pr
         emit_attention_config(t, problem, plan);
     else
         emit_rowwise_config(t, plan);
+    if (plan->column_parts > 0)
+        emit_many_config(t, plan);
     text_add(t, "} // namespace cfg\n");
 }
 
 /* ---- variant.gen.cuh ------------------------------------------------------------------------- */
 
-static bool emit_variant(struct text_buf *t, const struct ir *ir, const struct signature *sig,
-                         const struct problem *problem, const struct plan *plan, struct source *out)
+/* Of a row-wise pass: its pool takes the place of the lowered spec. */
+static bool emit_rows_variant(struct text_buf *t, const struct ir *ir, const struct signature *sig,
+                              const struct problem *problem, const struct plan *plan, struct source *out)
 {
     struct emitter e = {0};
+    struct row_pass pass;
+    char why[ROW_WHY_BYTES];
+    bool ok = row_pass_backward(ir, sig, problem, &pass, why) && emitter_open(&e, pass.ir, sig, problem, t);
+    e.spec = ir;
+    ok = ok && emit_row_pass(&e, &pass, plan, out);
+    emitter_close(&e);
+    row_pass_free(&pass);
+    return ok;
+}
+
+static bool emit_variant(struct text_buf *t, const struct ir *ir, lathe_pass pass,
+                         const struct signature *sig, const struct problem *problem, const struct plan *plan,
+                         struct source *out)
+{
+    struct emitter e = {0};
+    text_add(
+        t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n",
+        ir->name);
+    text_add(t, "#include \"config.gen.cuh\"\n#include \"math.cuh\"\n\n");
+    if (ir->kind == KIND_ROWWISE && pass == LATHE_BACKWARD)
+        return emit_rows_variant(t, ir, sig, problem, plan, out);
     struct ir *w = lower(ir, sig, problem);
     if (!w)
         return false;
@@ -78,10 +109,6 @@ static bool emit_variant(struct text_buf *t, const struct ir *ir, const struct s
         pivot_pass(w, problem->dtype);
         bounds_build_reads(w);
     }
-    text_add(
-        t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n",
-        ir->name);
-    text_add(t, "#include \"config.gen.cuh\"\n#include \"math.cuh\"\n\n");
     bool ok = emitter_open(&e, w, sig, problem, t);
     e.spec = ir;
     if (ok)
@@ -190,7 +217,7 @@ static void make_label(struct source *out, const struct ir *ir, const struct pro
                  plan->rows_per_block);
 }
 
-static bool assemble(struct source *out, const struct ir *ir, const struct signature *sig,
+static bool assemble(struct source *out, const struct ir *ir, lathe_pass pass, const struct signature *sig,
                      const struct problem *problem, const struct plan *plan)
 {
     struct text_buf config = {0};
@@ -198,7 +225,7 @@ static bool assemble(struct source *out, const struct ir *ir, const struct signa
     struct text_buf body = {0};
     make_label(out, ir, problem, plan);
     emit_config(&config, ir, problem, plan);
-    bool ok = emit_variant(&variant, ir, sig, problem, plan, out);
+    bool ok = emit_variant(&variant, ir, pass, sig, problem, plan, out);
     emit_main(&body, out, ir, plan);
     ok = ok && !config.failed && !variant.failed && !body.failed;
     ok = ok && add_text(out, "kernel.cu", body.data, body.size) &&
@@ -214,10 +241,9 @@ lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *
                   const struct problem *problem, const struct device *device, const struct plan *plan,
                   struct source *out, lathe_error *err)
 {
-    (void)pass;
     (void)device;
     memset(out, 0, sizeof *out);
-    if (assemble(out, ir, sig, problem, plan))
+    if (assemble(out, ir, pass, sig, problem, plan))
         return LATHE_OK;
     source_free(out);
     if (err) {

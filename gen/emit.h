@@ -106,6 +106,12 @@ void params_sym(struct params *p, const char *name, enum sym sym);
 void params_pack(struct params *p, const char *name, int rows);       /* PARAM_PACK */
 void params_start(struct params *p, const char *name, bool is_query); /* position of token 0 */
 void params_null(struct params *p, const char *type, const char *name);
+/* Arrays of row_source or row_target, and of row_gradient (slots_base.cuh). columns: of rows, not of one
+ * value per row. */
+void params_rows(struct params *p, const struct signature *sig, const char *type, const char *name,
+                 const int *arg, int n, bool columns);
+void params_gradients(struct params *p, const struct signature *sig, const char *name, const int *arg, int n);
+const char *element_type(lathe_dtype dtype); /* "bf16" */
 void params_inputs(struct params *p, struct emitter *e, const char *name);
 void emit_inputs_struct(struct emitter *e);
 bool input_used(const struct emitter *e, int input);
@@ -113,7 +119,7 @@ bool stride_is_wide(const struct emitter *e, int input, int dim);
 struct product product_of(int64_t scale);
 void product_times(struct product *p, enum sym sym, int tile);
 
-/* ---- emit_attention.c, emit_attention_launch.c, emit_mods.c, emit_rowwise.c */
+/* ---- emit_attention.c, emit_attention_launch.c, emit_mods.c, emit_rowwise.c, emit_row_pass.c */
 
 struct tile_map { /* of a mask that reads data: one for each batch, each head? */
     bool needed;
@@ -129,5 +135,9 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
 void emit_mod_struct(struct emitter *e, enum mod which, const char *type, bool present);
 bool emit_rowwise(struct emitter *e, const struct plan *plan, struct source *out);
 bool emit_elementwise(struct emitter *e, const struct plan *plan, struct source *out);
+/* e->w is pass->ir. */
+struct row_pass;
+bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct plan *plan,
+                   struct source *out);
 
 #endif

@@ -135,6 +135,48 @@ void params_row_sizes(struct params *p)
     text_add(p->out, "    row_sizes z;\n");
 }
 
+/* ---- rows of tensors ------------------------------------------------------------------------- */
+
+/* Leading dims that a tensor lacks come first: stride 0. */
+void params_rows(struct params *p, const struct signature *sig, const char *type, const char *name,
+                 const int *arg, int n, bool columns)
+{
+    enum { LEADING = 3 };
+    align_to(p, 8);
+    for (int i = 0; i < n; i++) {
+        const int skip = LEADING - (sig->arg[arg[i]].ndim - columns);
+        add_row(p, PARAM_ARG_DATA, arg[i], 0, 8);
+        p->offset += 8 * (uint32_t)skip;
+        for (int d = 0; d < LEADING - skip; d++)
+            add_row(p, PARAM_ARG_STRIDE, arg[i], d, 8);
+    }
+    if (n == 0)
+        p->offset += 32;
+    text_add(p->out, "    %s %s[%d];\n", type, name, n > 0 ? n : 1);
+}
+
+/* Dims that the gradient lacks come first: size 1, stride 0. */
+void params_gradients(struct params *p, const struct signature *sig, const char *name, const int *arg, int n)
+{
+    align_to(p, 8);
+    for (int i = 0; i < n; i++) {
+        const struct sig_arg *a = &sig->arg[arg[i]];
+        const int skip = IR_MAX_ARGS - a->ndim;
+        add_row(p, PARAM_ARG_DATA, arg[i], 0, 8);
+        p->offset += 8 * (uint32_t)skip;
+        for (int d = 0; d < a->ndim; d++)
+            add_row(p, PARAM_ARG_STRIDE, arg[i], d, 8);
+        for (int d = 0; d < IR_MAX_ARGS; d++) {
+            const struct sig_dim *dim = d >= skip ? &a->dim[d - skip] : NULL;
+            struct product size = product_of(dim && dim->literal > 0 ? dim->literal : 1);
+            if (dim && dim->literal == 0)
+                product_times(&size, (enum sym)dim->sym, 1);
+            add_row(p, PARAM_PRODUCT, 0, 0, 8)->product = size;
+        }
+    }
+    text_add(p->out, "    row_gradient %s[%d];\n", name, n);
+}
+
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
 /* Nodes that some function of the lowered spec still uses: absent inputs are gone by now. */
@@ -179,7 +221,7 @@ bool stride_is_wide(const struct emitter *e, int input, int dim)
     return true;
 }
 
-static const char *element_type(lathe_dtype dtype)
+const char *element_type(lathe_dtype dtype)
 {
     switch (dtype) {
     case LATHE_F16:

@@ -3,19 +3,9 @@
  * struct `variant` of templates/README.md. Every function starts from x, so a kernel may hold a row in
  * registers or read it again in each pass.
  */
-#include "emit.h"
+#include "emit_rowwise.h"
 
-#define ROW_ARGS "const inputs &x, const row_sizes &z, const head &h"
-
-struct row_emitter {
-    struct emitter *e;
-    struct phases phases;
-    struct field_set head;
-    struct field_set col;
-    struct field_set vals;
-};
-
-static bool collect(struct row_emitter *r)
+bool row_collect(struct row_emitter *r)
 {
     const struct ir_fn *fn = &r->e->w->row;
     r->head = (struct field_set){.type = "head", .object = "h"};
@@ -31,7 +21,7 @@ static bool collect(struct row_emitter *r)
     return ok;
 }
 
-static void name_all(struct row_emitter *r, bool col, bool vals)
+void row_name_all(struct row_emitter *r, bool col, bool vals)
 {
     scope_clear(r->e);
     fields_name(r->e, &r->head);
@@ -39,7 +29,10 @@ static void name_all(struct row_emitter *r, bool col, bool vals)
         fields_name(r->e, &r->col);
     if (vals)
         fields_name(r->e, &r->vals);
-    scope_param(r->e, PARAM_ROWX, "e");
+    if (r->name_elements)
+        r->name_elements(r);
+    else
+        scope_param(r->e, PARAM_ROWX, "e");
 }
 
 /* ---- columns --------------------------------------------------------------------------------- */
@@ -97,7 +90,7 @@ static bool reductions_use_columns(const struct row_emitter *r)
     return false;
 }
 
-static void emit_columns(struct row_emitter *r)
+void row_emit_columns(struct row_emitter *r)
 {
     struct text_buf *out = r->e->out;
     fields_declare(r->e, &r->col, "");
@@ -107,7 +100,7 @@ static void emit_columns(struct row_emitter *r)
     text_add(out,
              "    template <int V> DEV void make_cols(" ROW_ARGS ", int first, col (&cols)[V])\n    {\n");
     if (r->col.n > 0) {
-        name_all(r, false, false);
+        row_name_all(r, false, false);
         text_add(out, "        [[maybe_unused]] const int i = first;\n");
         emit_vector_loads(r);
         text_add(out, "#pragma unroll\n        for (int k = 0; k < V; k++) {\n        [[maybe_unused]] const "
@@ -120,10 +113,10 @@ static void emit_columns(struct row_emitter *r)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void assign_pass(struct row_emitter *r, int pass)
+void row_assign_pass(struct row_emitter *r, int pass)
 {
     bool only[MAX_FIELDS];
-    name_all(r, false, false);
+    row_name_all(r, false, false);
     for (int i = 0; i < r->vals.n; i++) {
         int known = (int)r->e->w->node[r->vals.node[i]].phase - 1;
         only[i] = known == pass;
@@ -136,7 +129,7 @@ static void assign_pass(struct row_emitter *r, int pass)
     fields_assign(r->e, &r->vals, only);
 }
 
-static void emit_head(struct row_emitter *r)
+void row_emit_head(struct row_emitter *r)
 {
     struct text_buf *out = r->e->out;
     fields_declare(r->e, &r->head, r->head.n ? "" : "int none;");
@@ -152,9 +145,16 @@ static void emit_rows(struct row_emitter *r)
     struct text_buf *out = r->e->out;
     fields_declare(r->e, &r->vals, "int row;");
     text_add(out, "    DEV void begin(vals &v, " ROW_ARGS ", int row)\n    {\n        v.row = row;\n");
-    assign_pass(r, -1);
+    row_assign_pass(r, -1);
+    text_add(out, "    }\n");
+    row_emit_reductions(r);
+}
+
+void row_emit_reductions(struct row_emitter *r)
+{
+    struct text_buf *out = r->e->out;
     text_add(out,
-             "    }\n    static constexpr int PASSES = %d, REDUCTIONS = %d;\n    static constexpr int "
+             "    static constexpr int PASSES = %d, REDUCTIONS = %d;\n    static constexpr int "
              "REDUCE_PASS[] = {",
              r->phases.passes, r->phases.n);
     for (int i = 0; i < r->phases.n; i++)
@@ -163,6 +163,18 @@ static void emit_rows(struct row_emitter *r)
     for (int i = 0; i < r->phases.n; i++)
         text_add(out, "%s%s", i ? ", " : "", reduction_name(r->e->w->node[r->phases.node[i]].op));
     text_add(out, "%s};\n", r->phases.n ? "" : "RED_SUM");
+}
+
+void row_emit_update(struct row_emitter *r)
+{
+    struct text_buf *out = r->e->out;
+    text_add(out, "    template <int P> DEV void update(vals &v, const float *red, " ROW_ARGS ")\n    {\n");
+    for (int p = 0; p < r->phases.passes; p++) {
+        text_add(out, "        if constexpr (P == %d) {\n", p);
+        row_assign_pass(r, p);
+        text_add(out, "        }\n");
+    }
+    text_add(out, "    }\n");
 }
 
 static void emit_functions(struct row_emitter *r)
@@ -175,22 +187,14 @@ static void emit_functions(struct row_emitter *r)
     for (int k = 0; k < r->phases.n; k++) {
         int operand = r->e->w->node[r->phases.node[k]].arg[0];
         text_add(out, "        if constexpr (R == %d) {\n", k);
-        name_all(r, true, true);
+        row_name_all(r, true, true);
         emit_values(r->e, &operand, 1);
         text_add(out, "        return %s;\n        }\n", node_text(r->e, operand, text, sizeof text));
     }
-    text_add(
-        out,
-        "        return e;\n    }\n    template <int P> DEV void update(vals &v, const float *red, " ROW_ARGS
-        ")\n    {\n");
-    for (int p = 0; p < r->phases.passes; p++) {
-        text_add(out, "        if constexpr (P == %d) {\n", p);
-        assign_pass(r, p);
-        text_add(out, "        }\n");
-    }
-    text_add(out, "    }\n    DEV float output(float e, int i, " ROW_ARGS
-                  ", const col &c, const vals &v)\n    {\n");
-    name_all(r, true, true);
+    text_add(out, "        return e;\n    }\n");
+    row_emit_update(r);
+    text_add(out, "    DEV float output(float e, int i, " ROW_ARGS ", const col &c, const vals &v)\n    {\n");
+    row_name_all(r, true, true);
     emit_values(r->e, fn->root, 1);
     text_add(out, "        return %s;\n    }\n", node_text(r->e, fn->root[0], text, sizeof text));
 }
@@ -203,7 +207,7 @@ static void emit_stats(struct row_emitter *r)
              "    static constexpr int STATS = %d;\n    DEV void store_stats(const rowwise_params &p, int "
              "row0, int row1, int row, const vals &v)\n    {\n",
              w->n_finals);
-    name_all(r, false, true);
+    row_name_all(r, false, true);
     if (w->n_finals > 0)
         text_add(out, "        const inputs &x = p.in;\n        const row_sizes &z = p.z;\n        const "
                       "head h = make_head(x, z);\n");
@@ -253,13 +257,13 @@ static void add_launch(struct row_emitter *r, const struct plan *plan, struct so
 bool emit_rowwise(struct emitter *e, const struct plan *plan, struct source *out)
 {
     struct row_emitter r = {.e = e};
-    if (!collect(&r))
+    if (!row_collect(&r))
         return false;
     emit_inputs_struct(e);
     add_launch(&r, plan, out);
     text_add(e->out, "struct variant {\n");
-    emit_head(&r);
-    emit_columns(&r);
+    row_emit_head(&r);
+    row_emit_columns(&r);
     emit_rows(&r);
     emit_functions(&r);
     emit_stats(&r);

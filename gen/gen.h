@@ -109,7 +109,7 @@ enum {
     MAX_INPUTS = 16,
     MAX_STAGES = 4,
     MAX_MASK_READS = 4,
-    MAX_ROOTS = 16,
+    MAX_ROOTS = 40,
     MAX_OVER = 5, /* elementwise: dims of a map */
     MAX_MAPS = 4,
     MAX_TENSORS = 24, /* of all its maps, in the backward pass */
@@ -520,7 +520,9 @@ struct plan {
     const char *file;                                /* text[0] */
     int bm, bn, stages, warps;                       /* attention */
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
-    bool o_f32, q_in_regs;                           /* attention */
+    bool prefetch;                                   /* rowwise_many: see there, and `blocks` */
+    int column_parts;
+    bool o_f32, q_in_regs; /* attention */
     bool tma; /* attention: a warpgroup that loads comes on top, and tensor maps in front of the parameters */
     int blocks;            /* attention: so many take query tiles in turn; 0: a block for each */
     bool dynamic;          /* they take them as they get done, from a counter in the workspace */

@@ -11,7 +11,9 @@
  *  - scale qk + f t becomes scale (qk + (f / scale) t) under an exponential or a row maximum, which take the
  *    scale;
  *  - (qk scale) f becomes qk (f scale);
- *  - rowmax(a t + b) becomes a rowmax(t) + b where a > 0 for certain.
+ *  - rowmax(a t + b) becomes a rowmax(t) + b where a > 0 for certain;
+ *  - in rowwise rowsum(a t + u) becomes a rowsum(t) + rowsum(u), a constant along the row: sums need not wait
+ * for other sums.
  */
 #include "lower.h"
 
@@ -268,6 +270,65 @@ static int product(struct ir *w, int a, int b)
     return ir2(w, OP_MUL, a, b);
 }
 
+/* value = row * element, where row does not vary along the row; -1: 1. */
+struct parts {
+    int row;
+    int element;
+};
+
+static int join(struct ir *w, int a, int b)
+{
+    return a < 0 ? b : b < 0 ? a : ir2(w, OP_MUL, a, b);
+}
+
+/* Depth-limited, as decompose. */
+static struct parts split_product(struct ir *w, int node, int depth)
+{
+    const struct ir_node n = w->node[node];
+    if (!(n.span & SPAN_KV))
+        return (struct parts){node, -1};
+    struct parts p = {-1, node};
+    if (depth == 0 || (n.op != OP_MUL && n.op != OP_NEG && n.op != OP_DIV))
+        return p;
+    struct parts a = split_product(w, n.arg[0], depth - 1);
+    if (n.op == OP_NEG)
+        return (struct parts){join(w, a.row, ir_const(w, -1.0, TYPE_F32)), a.element};
+    if (n.op == OP_MUL) {
+        struct parts b = split_product(w, n.arg[1], depth - 1);
+        return a.row < 0 && b.row < 0 ? p
+                                      : (struct parts){join(w, a.row, b.row), join(w, a.element, b.element)};
+    }
+    if (w->node[n.arg[1]].span & SPAN_KV)
+        return p;
+    int inverse = ir2(w, OP_DIV, ir_const(w, 1.0, TYPE_F32), n.arg[1]);
+    return (struct parts){join(w, a.row, inverse), a.element};
+}
+
+/* Has a row factor that waits for another sum. */
+static bool waits(const struct ir *w, struct parts p)
+{
+    return p.row >= 0 && p.element >= 0 && w->node[p.row].phase > 0;
+}
+
+/* The sum of a product or, where a term waits for another sum, of the terms. x - mean stays whole: its terms
+   would cancel only after they were summed. */
+static int row_sum(struct ir *w, int arg, int depth)
+{
+    struct parts p = split_product(w, arg, 8);
+    if (p.row >= 0 && p.element >= 0)
+        return ir2(w, OP_MUL, p.row,
+                   depth > 0 ? row_sum(w, p.element, depth - 1) : ir1(w, OP_ROWSUM, p.element));
+    const struct ir_node n = w->node[arg];
+    if (depth == 0 || (n.op != OP_ADD && n.op != OP_SUB))
+        return ir1(w, OP_ROWSUM, arg);
+    struct parts a = split_product(w, n.arg[0], 8);
+    struct parts b = split_product(w, n.arg[1], 8);
+    if (a.element < 0 || b.element < 0 || !(waits(w, a) || waits(w, b)))
+        return ir1(w, OP_ROWSUM, arg);
+    int left = row_sum(w, n.arg[0], depth - 1);
+    return ir2(w, (enum ir_op)n.op, left, row_sum(w, n.arg[1], depth - 1));
+}
+
 /* ---- the walk -------------------------------------------------------------------------------- */
 
 static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *arg)
@@ -289,6 +350,8 @@ static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *ar
         return n->type == TYPE_F32 ? product(w, arg[0], arg[1]) : ir2(w, OP_MUL, arg[0], arg[1]);
     case OP_ROWMAX:
         return attention ? row_maximum(w, arg[0]) : ir1(w, OP_ROWMAX, arg[0]);
+    case OP_ROWSUM:
+        return attention ? ir1(w, OP_ROWSUM, arg[0]) : row_sum(w, arg[0], 8);
     case OP_LOAD:
         return ir_load(w, n->index, arg, n->n_args, (struct ir_at){n->file, n->line});
     default:

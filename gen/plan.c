@@ -5,16 +5,9 @@
  */
 #include "kinds.h"
 #include "lower.h"
+#include "plan.h"
 
 #include <string.h>
-
-enum { REASON_BYTES = 256 };
-
-struct request {
-    const struct ir *ir;
-    const struct problem *problem;
-    const struct device *device;
-};
 
 struct template_row {
     const char *name;
@@ -25,11 +18,6 @@ struct template_row {
     /* Fill the plan, or say why not in `why`. */
     bool (*ok)(const struct request *r, struct plan *plan, char *why);
 };
-
-static int round_up(int64_t n, int to)
-{
-    return (int)((n + to - 1) / to * to);
-}
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
@@ -259,67 +247,6 @@ static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *
     return false;
 }
 
-/* ---- rowwise --------------------------------------------------------------------------------- */
-
-static int next_power_of_two(int n)
-{
-    int p = 1;
-    while (p < n)
-        p *= 2;
-    return p;
-}
-
-/* The table at the head of rowwise.cuh. */
-static void rowwise_shape(int64_t n, int element_bytes, struct plan *plan)
-{
-    int v = 16 / element_bytes;
-    int64_t vectors = (n + v - 1) / v;
-    plan->vector = v;
-    plan->threads = 128;
-    plan->rows_per_block = 1;
-    if (vectors <= 32) { /* a row is a team of lanes */
-        plan->rows_per_block = 128 / next_power_of_two((int)(vectors < 1 ? 1 : vectors));
-        plan->per_thread = v;
-    } else if (vectors <= 128) { /* a warp a row */
-        plan->rows_per_block = 4;
-        plan->per_thread = (int)((vectors + 31) / 32) * v;
-    } else {
-        int most = element_bytes == 2 ? 8 : 16; /* vectors of a thread: more would spill */
-        int each = 4;
-        int threads = round_up((vectors + each - 1) / each, 32);
-        while (threads > 512 && each < most) {
-            each *= 2;
-            threads = round_up((vectors + each - 1) / each, 32);
-        }
-        bool fits = threads <= 512;
-        plan->threads = fits ? (threads < 64 ? 64 : threads) : 512;
-        plan->per_thread = fits ? each * v : 0;
-    }
-}
-
-static bool rowwise_ok(const struct request *r, struct plan *plan, char *why)
-{
-    lathe_dtype dtype = r->problem->dtype;
-    if (dtype != LATHE_F16 && dtype != LATHE_BF16 && dtype != LATHE_F32) {
-        snprintf(why, REASON_BYTES, "dtype %s; it takes f32, f16 and bf16", lathe_dtype_text(dtype));
-        return false;
-    }
-    if (r->device->sm < 80) {
-        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0", r->device->sm / 10,
-                 r->device->sm % 10);
-        return false;
-    }
-    rowwise_shape(r->problem->dim[SYM_N], (int)lathe_dtype_size(dtype), plan);
-    snprintf(plan->reason, sizeof plan->reason,
-             plan->per_thread > 0
-                 ? "rows of %lld in registers: %d threads, %d row%s a block, %d elements each"
-                 : "rows of %lld do not fit registers: %d threads, %d row%s a block, read again in every "
-                   "pass (%d)",
-             (long long)r->problem->dim[SYM_N], plan->threads, plan->rows_per_block,
-             plan->rows_per_block == 1 ? "" : "s", plan->per_thread);
-    return true;
-}
-
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define NOT_RUN                                                                                              \
@@ -328,7 +255,8 @@ static const struct template_row TEMPLATES[] = {
     {"attention_fwd_sm90", "attention_fwd_sm90.cuh", KIND_ATTENTION, LATHE_FORWARD, NOT_RUN,
      attention_sm90_ok},
     {"attention_fwd_sm80", "attention_fwd_sm80.cuh", KIND_ATTENTION, LATHE_FORWARD, NULL, attention_sm80_ok},
-    {"rowwise", "rowwise.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, rowwise_ok},
+    {"rowwise", "rowwise.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_rowwise},
+    {"rowwise_bwd", "rowwise_many.cuh", KIND_ROWWISE, LATHE_BACKWARD, NULL, plan_rowwise_bwd},
 };
 
 static void refuse(lathe_error *err, const char *name, const char *why)
@@ -376,7 +304,9 @@ static bool row_ok(const struct template_row *t, lathe_pass pass, const struct r
     if (wish[0] && !is_named(wish, t->name))
         snprintf(why, REASON_BYTES, "%s was asked for", wish);
     else if (t->pass != pass)
-        snprintf(why, REASON_BYTES, "computes the forward pass only; gradients run on the host device");
+        snprintf(why, REASON_BYTES, "%s",
+                 t->pass == LATHE_FORWARD ? "computes the forward pass only; gradients run on the host device"
+                                          : "computes the backward pass only");
     else if (!t->ok(r, out, why))
         return false;
     else if (t->unproven && !wish[0])

@@ -150,10 +150,10 @@ static lathe_status parse_unaligned(const struct signature *sig, const struct it
             if (sig->arg[i].problem_dtype && item_is(&name, sig->arg[i].name))
                 bit = arg_bit(i);
         if (!bit || (p->unaligned & bit))
-            return lathe__fail(
-                err, LATHE_ARG,
-                "problem: expected unaligned to be names of q, k, v and o joined by +, given '%.*s'",
-                item->value_size > 64 ? 64 : item->value_size, item->value);
+            return lathe__fail(err, LATHE_ARG,
+                               "problem: expected unaligned to be names of tensors of the problem's dtype "
+                               "joined by +, given '%.*s'",
+                               item->value_size > 64 ? 64 : item->value_size, item->value);
         p->unaligned |= bit;
         more = plus != NULL;
         at += name.name_size;
@@ -175,7 +175,7 @@ static lathe_status parse_item(const struct signature *sig, const struct item *i
 {
     if (item_is(item, "dtype"))
         return parse_problem_dtype(item, p, err);
-    if (item_is(item, "unaligned") && lathe__is_attention(sig))
+    if (item_is(item, "unaligned") && lathe__builds_alignment(sig))
         return parse_unaligned(sig, item, p, err);
     if (item_is(item, "deterministic") && sig->backward)
         return parse_deterministic(item, p, err);
@@ -220,7 +220,7 @@ bool problem_is_of(const struct signature *sig, const char *text)
             return true; /* for problem_parse to refuse */
         const struct item item = {at, (int)(equals - at), equals + 1, size - (int)(equals - at) - 1};
         bool known = item_is(&item, "dtype") || find_sym(sig, &item) >= 0 ||
-                     (lathe__is_attention(sig) && item_is(&item, "unaligned")) ||
+                     (lathe__builds_alignment(sig) && item_is(&item, "unaligned")) ||
                      (sig->backward && item_is(&item, "deterministic"));
         for (int i = 0; i < sig->n_args && !known; i++)
             known = has_choice(&sig->arg[i]) && item_is(&item, sig->arg[i].name);

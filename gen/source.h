@@ -94,7 +94,7 @@ struct problem {
     uint8_t arg_dtype[MAX_ARGS]; /* lathe_dtype of each signature argument */
     uint64_t present;            /* bit per signature argument */
     uint64_t
-        unaligned; /* the same, attention: rows of q, k, v, o that do not start at multiples of 16 bytes */
+        unaligned; /* the same: rows that do not start at multiples of 16 bytes, where that is compiled in */
     bool deterministic; /* backward: the same bits from run to run; compiled in */
 };
 
@@ -219,6 +219,8 @@ bool lathe__is_attention(const struct signature *sig);
 bool lathe__is_rowwise(const struct signature *sig);
 /* Elements along a dim of an argument; negative where it is not bound. */
 int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
+/* Is it compiled in which tensors have rows that do not start at multiples of 16 bytes? */
+bool lathe__builds_alignment(const struct signature *sig);
 bool lathe__is_float(lathe_dtype dtype);
 /* The arguments whose presence is compiled in. */
 uint64_t lathe__built_presence(const struct signature *sig);

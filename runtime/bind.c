@@ -33,6 +33,11 @@ bool lathe__is_rowwise(const struct signature *sig)
     return strcmp(sig->kind, "rowwise") == 0;
 }
 
+bool lathe__builds_alignment(const struct signature *sig)
+{
+    return lathe__is_attention(sig) || (lathe__is_rowwise(sig) && sig->backward);
+}
+
 static bool is_output(const struct sig_arg *a)
 {
     return a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL;
@@ -570,7 +575,7 @@ lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_a
         status = lathe__problem_check(sig, out, err);
     if (status == LATHE_OK)
         lathe__problem_fill_dtypes(sig, out);
-    if (status == LATHE_OK && lathe__is_attention(sig))
+    if (status == LATHE_OK && lathe__builds_alignment(sig))
         find_unaligned(sig, args, n, out);
     return status;
 }

@@ -98,4 +98,23 @@ concept rowwise_variant = requires(const I &x, const P &p, const row_sizes &z, c
     { V::output(e, i, x, z, head, col, vals) } -> gives<float>;
     V::store_stats(p, i, i, i, vals);
 };
+
+template <class V, class I, class P>
+concept many_variant = requires(const I &x, const P &p, const row_sizes &z, const row_at &at, const row_gradient &g, const typename V::head &head,
+                                const typename V::col &col, typename V::col (&cols)[4], typename V::vals &vals, const float (&e)[V::IN > 0 ? V::IN : 1],
+                                float (&y)[V::OUT > 0 ? V::OUT : 1], float (&site)[V::COLUMNS > 0 ? V::COLUMNS : 1], float *red, int i) {
+    p.in[0].data; p.out[0].data; p.kept[0].data; p.columns; p.sums; p.values; p.x;
+    { p.z } -> gives<row_sizes>;
+    V::COLS && V::REDUCE_COLS && V::PASSES + V::REDUCTIONS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
+    V::IN + V::OUT + V::KEPT + V::COLUMNS + V::SUMS + V::SITES + V::GRADS + V::SITE_GRAD[0] + V::SITE_SLOT[0] + V::SITE_COLUMN[0];
+    { V::make_head(x, z) } -> gives<typename V::head>;
+    V::template make_cols<4>(x, z, head, i, cols);
+    V::begin(vals, p, head, at);
+    requires V::REDUCTIONS == 0 || requires { { V::template operand<0>(e, i, x, z, head, col, vals) } -> gives<float>; };
+    requires V::PASSES == 0 || requires { V::template update<0>(vals, red, x, z, head); };
+    V::output(e, i, x, z, head, col, vals, y, site);
+    V::sums(x, z, head, vals, red);
+    V::keep_row(x, z, head, vals, red);
+    { V::template column_of<0>(g, x, z, head, 0ll) } -> gives<int>;
+};
 // clang-format on

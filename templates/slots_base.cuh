@@ -20,6 +20,33 @@ template <class A, class B> struct pick<false, A, B> {
     using type = B;
 };
 
+// Of rowwise_many: tensors of rows, or of one value per row, with the strides of rows0, rows1, rows; the last dim is dense.
+struct row_source {
+    const void *data;
+    long long stride[3];
+};
+struct row_target {
+    void *data;
+    long long stride[3];
+};
+struct row_gradient { // of an input: dims in front that it does not have are 1
+    float *data;
+    long long stride[4], size[4];
+};
+struct row_at { // a row by its flat number, and by its three
+    int row, row0, row1, row2;
+};
+
+template <class... A> struct type_list {
+};
+template <int K, class LIST> struct pick_type;
+template <int K, class A, class... REST> struct pick_type<K, type_list<A, REST...>> {
+    using type = typename pick_type<K - 1, type_list<REST...>>::type;
+};
+template <class A, class... REST> struct pick_type<0, type_list<A, REST...>> {
+    using type = A;
+};
+
 enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL }; // live pairs of a tile
 enum reduction { RED_SUM, RED_MAX, RED_MIN };
 struct no_mod { // a vector mod that is not there

@@ -39,6 +39,7 @@ for template in templates/*.cuh; do
     stub=templates/stub
     archs='sm_80 sm_86 sm_89 sm_90a'
     case $template in
+    templates/rowwise_many*) stub=templates/stub/many ;;
     templates/rowwise*) stub=templates/stub/rowwise ;;
     templates/back_* | templates/attention_bwd*) stub=templates/stub/backward ;;
     *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;
@@ -51,9 +52,9 @@ for template in templates/*.cuh; do
     done
 done
 
-# generate SPEC PROBLEM ARCH [TEMPLATE]: as one file, through nvcc. It holds every helper of the headers, used or not: no warning 177.
+# generate SPEC PROBLEM ARCH [TEMPLATE [PASS]]: as one file, through nvcc. It holds every helper of the headers, used or not: no warning 177.
 generate() {
-    if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$2" ${4:+--template "$4"} -o "$temp/$1.cu" >"$temp/log" 2>&1; then
+    if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$2" ${4:+--template "$4"} ${5:+--pass "$5"} -o "$temp/$1.cu" >"$temp/log" 2>&1; then
         compile "$temp/$1.cu" "$3" -diag-suppress 177
     else
         echo "lathe gen specs/$1.lua --arch $3 --problem $2 fails:"
@@ -81,6 +82,12 @@ if [ -x "${LATHE:-}" ]; then
     generate document dtype=f16,h=16,q=4096,d=64 sm_80
     generate rope dtype=bf16,h=16,h_kv=4,q=4096,d=128 sm_89
     generate layer_norm dtype=bf16,rows=16384,n=8192 sm_90a
+    for spec in softmax log_softmax rms_norm layer_norm; do
+        for n in 33 128 512 1024 4096 8192 65537; do
+            generate $spec dtype=bf16,rows=16384,n=$n sm_90a '' backward
+            generate $spec dtype=f32,rows=16384,n=$n sm_80 '' backward
+        done
+    done
     for dims in d=64 d=96 d=192 d=256 d=192,d_v=128 d=128,d_v=256; do
         generate causal dtype=f16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
     done

@@ -24,15 +24,21 @@ struct scene { /* a case with everything in memory */
 
 /* ---- arguments ---------------------------------------------------------------------------------------- */
 
-static bool is_given(const struct sig_arg *a, const struct test_case *c)
+static bool is_given(const struct signature *sig, int arg, const struct test_case *c)
 {
+    const struct sig_arg *a = &sig->arg[arg];
+    int gradients = 0;
+    for (int i = 0; i < arg; i++)
+        gradients += sig->arg[i].role == ROLE_OUT_OPTIONAL;
+    if (c->pass == LATHE_BACKWARD && a->role == ROLE_OUT_OPTIONAL)
+        return !(c->unwanted >> gradients & 1u);
     return a->role == ROLE_Q_START ? c->has_q_start : !(a->optional && c->absent);
 }
 
 static bool scene_open(struct scene *s, uint64_t seed)
 {
     for (int i = 0; i < s->sig.n_args; i++) {
-        if (!is_given(&s->sig.arg[i], s->c))
+        if (!is_given(&s->sig, i, s->c))
             continue;
         s->which[s->n] = i;
         struct tensor *t = &s->tensor[s->n++];
@@ -51,11 +57,51 @@ static void scene_close(struct scene *s)
         block_close(&s->work[i]);
 }
 
+/* Results of the forward pass that the backward pass is given: o, lse, statistics. */
+static lathe_status fill_results(struct scene *s, lathe_error *err)
+{
+    struct signature forward;
+    lathe_arg arg[MAX_ARGS];
+    double *result[MAX_ARGS] = {NULL};
+    int n = 0;
+    signature_make(s->ir, LATHE_FORWARD, &forward);
+    for (int i = 0; i < s->n; i++) {
+        const struct sig_arg *a = &s->sig.arg[s->which[i]];
+        int k = 0;
+        while (k < forward.n_args && strcmp(forward.arg[k].name, a->name) != 0)
+            k++;
+        if (k == forward.n_args)
+            continue;
+        arg[n] = tensor_reference(&s->tensor[i], a);
+        if (forward.arg[k].role == ROLE_OUT || forward.arg[k].role == ROLE_OUT_OPTIONAL) {
+            const size_t count = s->tensor[i].count > 0 ? (size_t)s->tensor[i].count : 1;
+            result[i] = calloc(count, sizeof(double));
+            arg[n].data = result[i];
+        }
+        n++;
+    }
+    bool output[MAX_ARGS] = {false};
+    for (int k = 0; k < forward.n_args; k++) /* y, which the backward pass does not take, goes nowhere */
+        output[k] = forward.arg[k].role == ROLE_OUT;
+    for (int k = 0; k < forward.n_args; k++)
+        if (output[k])
+            forward.arg[k].role = ROLE_OUT_OPTIONAL, forward.arg[k].optional = true;
+    const lathe_status status = host_forward(s->ir, &forward, arg, n, NULL, 0, err);
+    for (int i = 0; i < s->n; i++) {
+        if (result[i] && status == LATHE_OK)
+            tensor_fill(&s->tensor[i], result[i]);
+        free(result[i]);
+    }
+    return status;
+}
+
 static lathe_status make_reference(struct scene *s, lathe_error *err)
 {
     lathe_arg arg[MAX_ARGS];
     for (int i = 0; i < s->n; i++)
         arg[i] = tensor_reference(&s->tensor[i], &s->sig.arg[s->which[i]]);
+    if (s->c->pass == LATHE_BACKWARD)
+        return host_backward(s->ir, &s->sig, arg, s->n, err);
     return host_forward(s->ir, &s->sig, arg, s->n, NULL, 0, err);
 }
 
@@ -74,9 +120,9 @@ static lathe_status make_source(struct scene *s, struct source *source, lathe_er
     if (s->c->template_name)
         snprintf(device.template_name, sizeof device.template_name, "%s", s->c->template_name);
     struct plan plan;
-    TRY(plan_pick(s->ir, LATHE_FORWARD, &s->problem, &device, &plan, err));
+    TRY(plan_pick(s->ir, s->c->pass, &s->problem, &device, &plan, err));
     plan.blocks = s->c->blocks > 0 ? s->c->blocks : plan.blocks;
-    return emit(s->ir, LATHE_FORWARD, &s->sig, &s->problem, &device, &plan, source, err);
+    return emit(s->ir, s->c->pass, &s->sig, &s->problem, &device, &plan, source, err);
 }
 
 /* Each buffer in pages of its own, where the launcher would put one after the other. */
@@ -189,11 +235,12 @@ static bool launch_all(const struct workshop *w, struct scene *s, const struct k
 static struct bounds bounds_of(const struct scene *s)
 {
     const struct test_case *c = s->c;
-    struct bounds b = {2e-5, 1e-5};
+    struct bounds b = {2e-5, 1e-5, c->pass == LATHE_BACKWARD ? 1e-5 : 0.0};
     if (c->dtype == LATHE_F32)
         return b;
     b.row = c->dtype == LATHE_BF16 ? 2e-2 : 4e-3;
     b.final = 1e-3;
+    b.least *= c->dtype == LATHE_BF16 ? 100.0 : 20.0;
     const bool rounds = s->ir->mod[MOD_QUERY].n_stages + s->ir->mod[MOD_KEY].n_stages > 0;
     const bool inexact = strcmp(c->spec, "softcap") == 0;
     if (rounds)
@@ -223,7 +270,9 @@ static enum verdict run_scene(struct workshop *w, struct scene *s, uint64_t seed
         snprintf(why, size, "out of memory");
         return VERDICT_FAILED;
     }
-    lathe_status status = bind(s, &err);
+    lathe_status status = s->c->pass == LATHE_BACKWARD ? fill_results(s, &err) : LATHE_OK;
+    if (status == LATHE_OK)
+        status = bind(s, &err);
     if (status == LATHE_OK)
         status = make_source(s, source, &err);
     const bool refused = status == LATHE_UNSUPPORTED && s->c->may_refuse;
@@ -248,7 +297,7 @@ enum verdict case_run(struct workshop *w, const struct test_case *c, const struc
     }
     s->c = c;
     s->ir = ir;
-    signature_make(ir, LATHE_FORWARD, &s->sig);
+    signature_make(ir, c->pass, &s->sig);
     const enum verdict verdict = run_scene(w, s, seed, why, size);
     scene_close(s);
     free(s);

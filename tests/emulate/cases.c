@@ -159,16 +159,18 @@ static void add(struct case_list *list, const struct test_case *c)
 
 bool same_job(const struct test_case *a, const struct test_case *b)
 {
-    return strcmp(a->group, b->group) == 0 && strcmp(a->spec, b->spec) == 0 && a->dtype == b->dtype &&
-           a->sm == b->sm && a->template_name == b->template_name && a->dim[SYM_D] == b->dim[SYM_D] &&
-           a->dim[SYM_D_V] == b->dim[SYM_D_V] && a->dim[SYM_N] == b->dim[SYM_N];
+    return strcmp(a->group, b->group) == 0 && a->pass == b->pass && strcmp(a->spec, b->spec) == 0 &&
+           a->dtype == b->dtype && a->sm == b->sm && a->template_name == b->template_name &&
+           a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] &&
+           a->dim[SYM_N] == b->dim[SYM_N];
 }
 
 void case_name(const struct test_case *c, char *out, size_t size)
 {
     static const char *const LAYOUT[LAYOUT_COUNT] = {"compact", "swapped", "padded", "misaligned"};
     const int64_t *d = c->dim;
-    int used = snprintf(out, size, "%s %s sm_%d", c->spec, lathe_dtype_text(c->dtype), c->sm);
+    int used = snprintf(out, size, "%s%s %s sm_%d", c->spec, c->pass == LATHE_BACKWARD ? " backward" : "",
+                        lathe_dtype_text(c->dtype), c->sm);
     char *to = out + used;
     size -= (size_t)used;
     if (d[SYM_N] >= 0)
@@ -192,6 +194,8 @@ void case_name(const struct test_case *c, char *out, size_t size)
                                 : "",
              LAYOUT[c->layout], c->skewed ? " skewed" : "", c->infinite ? " -inf" : "",
              c->absent ? " absent" : "");
+    if (c->unwanted)
+        snprintf(to + strlen(to), size - strlen(to), " without %u", c->unwanted);
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
@@ -490,6 +494,83 @@ static void group_rowwise(struct case_list *list, bool full)
                     add_rowwise(list, SPEC[i], DTYPE[t], N[k], full);
 }
 
+/* ---- rowwise, backward -----------------------------------------------------------------------------------
+ */
+
+/* Every form of a gradient: of scalars, of columns of a table, of a row's own value, of an element that all
+ * rows read. */
+static const struct inline_spec GRADIENT_SPECS[] = {
+    {"sums", "return rowwise { inputs = { slope = scalar('f32', { grad = true }), table = tensor('float', 3, "
+             "'n', { grad = true "
+             "}),\n"
+             "    bias = tensor('f32', 'rows', { grad = true }), pick = tensor('float', 'width', { grad = "
+             "true }), far = "
+             "tensor('f32', 2, 2, { grad = true }) },\n"
+             "  forward = function(x, at, p)\n"
+             "    local top = rowmax(x)\n"
+             "    local share = rowsum(p.table(1, at.i) * x) / at.n\n"
+             "    return silu(x * p.slope) * p.table(2, at.i) + share * p.bias(at.row) + p.pick(2) * top + "
+             "p.far(1, 0),\n"
+             "      { share = share, top = top }\n"
+             "  end }\n"},
+    {"constant", "return rowwise { inputs = { w = tensor('float', 'n', { grad = true }), idle = "
+                 "scalar('f32', { grad = true "
+                 "}) },\n"
+                 "  forward = function(x, at, p) return p.w(at.i) + 0.0 * detach(x) end }\n"},
+};
+
+static void add_backward(struct case_list *list, const char *spec, const char *text, lathe_dtype dtype,
+                         int64_t n, bool full)
+{
+    static const struct {
+        int leading;
+        int rows0, rows1, rows;
+        enum layout layout;
+        bool absent;
+        unsigned unwanted;
+    } ROWS[] = {{1, 1, 1, 7, LAYOUT_COMPACT, false, 0},    {2, 1, 3, 5, LAYOUT_PADDED, true, 0},
+                {3, 2, 2, 3, LAYOUT_MISALIGNED, false, 0}, {1, 1, 1, 301, LAYOUT_COMPACT, false, 0},
+                {1, 1, 1, 67, LAYOUT_COMPACT, true, 1},    {1, 1, 1, 20, LAYOUT_PADDED, false, 2},
+                {1, 1, 1, 0, LAYOUT_COMPACT, false, 0}};
+    for (int i = 0; i < COUNT(ROWS); i++) {
+        struct test_case c = attention("backward", spec, text, dtype, -1, -1, i % 2 ? 80 : 90);
+        if ((!full && n > 4096 && i != 0 && i != 2) || (text && ROWS[i].leading > 1))
+            continue;
+        if (ROWS[i].unwanted > 0 && strcmp(spec, "softmax") == 0)
+            continue; /* it has one gradient */
+        c.pass = LATHE_BACKWARD;
+        c.dim[SYM_ROWS0] = ROWS[i].rows0;
+        c.dim[SYM_ROWS1] = ROWS[i].rows1;
+        c.dim[SYM_ROWS] = n > 4096                       ? (ROWS[i].rows + 1) / 2
+                          : n > 512 && ROWS[i].rows > 40 ? 40
+                                                         : ROWS[i].rows;
+        c.dim[SYM_N] = n;
+        c.leading = ROWS[i].leading;
+        c.layout = ROWS[i].layout;
+        c.absent = ROWS[i].absent;
+        c.unwanted = ROWS[i].unwanted;
+        c.blocks = i == 3 ? 5 : i == 4 ? 64 : 0;
+        c.may_refuse = ROWS[i].unwanted > 0; /* nothing else may be there to want */
+        add(list, &c);
+    }
+}
+
+static void group_backward(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"softmax", "log_softmax", "rms_norm", "layer_norm"};
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
+    static const int N[] = {1, 31, 33, 255, 257, 1025, 8192, 65537, 16, 128, 512, 1024, 2048};
+    for (int i = 0; i < COUNT(SPEC); i++)
+        for (int t = 0; t < COUNT(DTYPE); t++)
+            for (int k = 0; k < COUNT(N); k++)
+                if (full || (i + t + k) % 5 == 0 || (N[k] == 512 && t == 2))
+                    add_backward(list, SPEC[i], NULL, DTYPE[t], N[k], full);
+    for (int i = 0; i < COUNT(GRADIENT_SPECS); i++)
+        for (int k = 0; k < COUNT(N); k++)
+            if (full ? N[k] != 65537 : k % 4 == i)
+                add_backward(list, GRADIENT_SPECS[i].name, GRADIENT_SPECS[i].text, DTYPE[k % 3], N[k], full);
+}
+
 static void group_ops(struct case_list *list, bool full)
 {
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_BF16, LATHE_F16};
@@ -513,6 +594,7 @@ bool cases_make(struct case_list *list, bool full)
     group_hopper(list, full);
     group_maxima(list, full);
     group_rowwise(list, full);
+    group_backward(list, full);
     group_ops(list, full);
     return list->capacity > 0;
 }

@@ -23,6 +23,7 @@ enum layout {
 
 struct test_case {
     const char *group;
+    lathe_pass pass;
     const char *spec; /* the name of a shipped spec, or of the text below */
     const char *text; /* of a spec; NULL: shipped */
     lathe_dtype dtype;
@@ -36,7 +37,9 @@ struct test_case {
     int32_t q_start;
     bool skewed;   /* logits of deviation 40 */
     bool infinite; /* inputs have values of -inf */
-    bool absent;   /* what is optional is left out */
+    bool absent;   /* what is optional is left out; of a backward pass, gradients excepted */
+    unsigned
+        unwanted; /* backward: a bit for each gradient, in the order of the signature, that is left out */
     bool may_refuse;
 };
 
@@ -83,14 +86,18 @@ bool tensor_is_output(const struct tensor *t);
 bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const struct test_case *c,
                  uint64_t seed);
 void tensor_close(struct tensor *t);
+/* Other values, compact; they are rounded. */
+void tensor_fill(struct tensor *t, const double *value);
 /* As the kernel gets it, and as the host device does: compact, f64 where the spec leaves the dtype open. */
 lathe_arg tensor_arg(const struct tensor *t);
 lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a);
 /* Inputs cannot be written until thawed. */
 void tensor_freeze(const struct tensor *t, bool frozen);
 struct bounds {
-    double row; /* relative error of a row of o or y in the Euclidean norm; of the whole tensor half of it */
+    double row;   /* relative error of a row of o or y, or of a gradient, in the Euclidean norm; of the whole
+                     tensor half of it */
     double final; /* error of a final or a statistic x, as a part of 1 + |x| */
+    double least; /* backward: of a gradient's element, what may be left where terms cancel */
 };
 /* NULL, or what is wrong with an output: a value, or poison that is gone. `why` holds the sentence. */
 const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *why, size_t size);

@@ -11,7 +11,7 @@
 
 static const struct device H100 = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
 
-static void make_source(const char *spec, const char *problem_text, struct source *out)
+static void make_pass(const char *spec, lathe_pass pass, const char *problem_text, struct source *out)
 {
     struct diag diag = {0};
     struct signature sig;
@@ -20,11 +20,16 @@ static void make_source(const char *spec, const char *problem_text, struct sourc
     lathe_error err = {.status = LATHE_OK};
     struct ir *ir = spec_load(spec, NULL, 0, &diag);
     CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    signature_make(ir, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
-    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &H100, &plan, &err), LATHE_OK);
-    CHECK_EQ(emit(ir, LATHE_FORWARD, &sig, &problem, &H100, &plan, out, &err), LATHE_OK);
+    CHECK_EQ(plan_pick(ir, pass, &problem, &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(emit(ir, pass, &sig, &problem, &H100, &plan, out, &err), LATHE_OK);
     ir_free(ir);
+}
+
+static void make_source(const char *spec, const char *problem_text, struct source *out)
+{
+    make_pass(spec, LATHE_FORWARD, problem_text, out);
 }
 
 static const struct text *text_named(const struct source *s, const char *name)
@@ -36,11 +41,11 @@ static const struct text *text_named(const struct source *s, const char *name)
     return NULL;
 }
 
-static void compare_golden(const char *name, const char *spec, const char *problem)
+static void compare_pass(const char *name, const char *spec, lathe_pass pass, const char *problem)
 {
     struct source s;
     char path[128];
-    make_source(spec, problem, &s);
+    make_pass(spec, pass, problem, &s);
     snprintf(path, sizeof path, "tests/emit/%s.cuh", name);
     const struct text *t = text_named(&s, "variant.gen.cuh");
     if (check_update()) {
@@ -61,6 +66,11 @@ static void compare_golden(const char *name, const char *spec, const char *probl
     source_free(&s);
 }
 
+static void compare_golden(const char *name, const char *spec, const char *problem)
+{
+    compare_pass(name, spec, LATHE_FORWARD, problem);
+}
+
 TEST(golden_causal)
 {
     compare_golden("causal_d128", "causal", "dtype=bf16,b=1,h=2,q=64,d=128");
@@ -79,6 +89,11 @@ TEST(golden_rope)
 TEST(golden_layer_norm)
 {
     compare_golden("layer_norm", "layer_norm", "dtype=bf16,rows=64,n=8192");
+}
+
+TEST(golden_rms_norm_backward)
+{
+    compare_pass("rms_norm_bwd", "rms_norm", LATHE_BACKWARD, "dtype=bf16,rows=64,n=8192");
 }
 
 TEST(the_same_input_gives_the_same_bytes)

@@ -1,0 +1,401 @@
+/*
+ * emit_row_pass.c: variant.gen.cuh and the launch recipe of rowwise_many. In: a row pass, a plan. Out: the
+ * struct `variant` of templates/README.md, up to three launches, and the workspace that the sums over rows go
+ * through.
+ */
+#include "emit_rowwise.h"
+
+#include <string.h>
+
+#include "row_pass.h"
+
+enum { COLUMN_THREADS = 128, SUM_COLUMNS = 32, SUM_THREADS = 256 }; /* of rowwise_many.cuh */
+
+static void name_elements(struct row_emitter *r)
+{
+    const struct row_pass *pass = r->pass;
+    for (int k = 0; k < pass->n_in; k++)
+        scope_set(r->e, pass->in[k].node, "e[%d]", k);
+    for (int k = 0; k < pass->n_given; k++)
+        scope_set(r->e, pass->given[k].node, "v.given[%d]", k);
+}
+
+static int root_of(const struct row_emitter *r, int number)
+{
+    return r->e->w->row.root[number];
+}
+
+/* ---- types and counts ------------------------------------------------------------------------------ */
+
+static void emit_types(struct row_emitter *r, const char *name, const struct row_stream *list, int n)
+{
+    text_add(r->e->out, "    using %s = type_list<", name);
+    for (int k = 0; k < n; k++)
+        text_add(r->e->out, "%s%s", k ? ", " : "",
+                 element_type((lathe_dtype)r->e->problem->arg_dtype[list[k].arg]));
+    text_add(r->e->out, "%s>;\n", n == 0 ? "float" : "");
+}
+
+static int row_sites(const struct row_pass *pass)
+{
+    return pass->n_sites - pass->n_columns;
+}
+
+static void emit_list(struct text_buf *out, const char *type, const char *name, const int *value, int n)
+{
+    text_add(out, "    static constexpr %s %s[] = {", type, name);
+    for (int i = 0; i < n; i++)
+        text_add(out, "%s%d", i ? ", " : "", value[i]);
+    text_add(out, "%s};\n", n == 0 ? "0" : "");
+}
+
+/* Gradients are numbered in the order of the sites. Returns how many there are. */
+static int number_gradients(const struct row_pass *pass, int *grad)
+{
+    int n = 0;
+    for (int i = 0; i < pass->n_sites; i++) {
+        n += i == 0 || pass->site[i].input != pass->site[i - 1].input;
+        grad[i] = n - 1;
+    }
+    return n;
+}
+
+static void emit_counts(struct row_emitter *r)
+{
+    const struct row_pass *pass = r->pass;
+    struct text_buf *out = r->e->out;
+    int grad[ROW_SITES];
+    int slot[ROW_SITES];
+    int column[ROW_SITES];
+    int taken[2] = {0, 0};
+    int n_grads = number_gradients(pass, grad);
+    for (int i = 0; i < pass->n_sites; i++) {
+        column[i] = pass->site[i].form == SITE_COLUMN;
+        slot[i] = taken[column[i]]++;
+    }
+    text_add(out, "    static constexpr int IN = %d, OUT = %d, KEPT = %d;\n", pass->n_in, pass->n_out,
+             pass->n_kept);
+    emit_types(r, "in_types", pass->in, pass->n_in);
+    emit_types(r, "out_types", pass->out, pass->n_out);
+    text_add(out, "    static constexpr int COLUMNS = %d, SUMS = %d, SITES = %d, GRADS = %d;\n",
+             pass->n_columns, row_sites(pass), pass->n_sites, n_grads);
+    emit_list(out, "int", "SITE_GRAD", grad, pass->n_sites);
+    emit_list(out, "int", "SITE_SLOT", slot, pass->n_sites);
+    emit_list(out, "bool", "SITE_COLUMN", column, pass->n_sites);
+}
+
+/* ---- functions --------------------------------------------------------------------------------------- */
+
+static void emit_begin(struct row_emitter *r)
+{
+    const struct row_pass *pass = r->pass;
+    struct text_buf *out = r->e->out;
+    char members[64] = "int row;";
+    if (pass->n_given > 0)
+        snprintf(members, sizeof members, "int row;\n        float given[%d];", pass->n_given);
+    fields_declare(r->e, &r->vals, members);
+    text_add(out,
+             "    DEV void begin(vals &v, const many_params &p, const head &h, const row_at &at)\n    {\n"
+             "        [[maybe_unused]] const inputs &x = p.x;\n        [[maybe_unused]] const row_sizes &z = "
+             "p.z;\n        v.row = at.row;\n");
+    for (int k = 0; k < pass->n_given; k++)
+        text_add(out,
+                 "        v.given[%d] = static_cast<const float *>(p.given[%d].data)[at.row0 * "
+                 "p.given[%d].stride[0] + "
+                 "at.row1 * p.given[%d].stride[1] + at.row2 * p.given[%d].stride[2]];\n",
+                 k, k, k, k, k);
+    row_assign_pass(r, -1);
+    text_add(out, "    }\n");
+    row_emit_reductions(r);
+}
+
+static void emit_operands(struct row_emitter *r)
+{
+    struct text_buf *out = r->e->out;
+    char text[128];
+    text_add(out, "    template <int R> DEV float operand(const float *e, int i, " ROW_ARGS
+                  ", const col &c, const vals &v)\n    {\n");
+    for (int k = 0; k < r->phases.n; k++) {
+        int operand = r->e->w->node[r->phases.node[k]].arg[0];
+        text_add(out, "        if constexpr (R == %d) {\n", k);
+        row_name_all(r, true, true);
+        emit_values(r->e, &operand, 1);
+        text_add(out, "        return %s;\n        }\n", node_text(r->e, operand, text, sizeof text));
+    }
+    text_add(out, "        return e[0];\n    }\n");
+}
+
+static void emit_output(struct row_emitter *r)
+{
+    const struct row_pass *pass = r->pass;
+    int root[ROW_STREAMS + ROW_SITES];
+    char to[ROW_STREAMS + ROW_SITES][16];
+    char text[128];
+    int n = 0;
+    int column = 0;
+    for (int k = 0; k < pass->n_out; k++) {
+        snprintf(to[n], sizeof to[n], "y[%d]", k);
+        root[n++] = root_of(r, pass->out[k].node);
+    }
+    for (int i = 0; i < pass->n_sites; i++) {
+        if (pass->site[i].form != SITE_COLUMN)
+            continue;
+        snprintf(to[n], sizeof to[n], "site[%d]", column++);
+        root[n++] = root_of(r, pass->site[i].root);
+    }
+    text_add(r->e->out, "    DEV void output(const float *e, int i, " ROW_ARGS
+                        ", const col &c, const vals &v, float *y, float *site)\n    {\n");
+    row_name_all(r, true, true);
+    emit_values(r->e, root, n);
+    for (int k = 0; k < n; k++)
+        text_add(r->e->out, "        %s = %s;\n", to[k], node_text(r->e, root[k], text, sizeof text));
+    text_add(r->e->out, "    }\n");
+}
+
+/* Values of the row, one after the other: to[0], to[1], ... */
+static void emit_row_values(struct row_emitter *r, const char *name, const int *root, int n)
+{
+    char text[128];
+    text_add(r->e->out, "    DEV void %s(" ROW_ARGS ", const vals &v, float *to)\n    {\n", name);
+    row_name_all(r, false, true);
+    emit_values(r->e, root, n);
+    for (int k = 0; k < n; k++)
+        text_add(r->e->out, "        to[%d] = %s;\n", k, node_text(r->e, root[k], text, sizeof text));
+    text_add(r->e->out, "    }\n");
+}
+
+static void emit_kept(struct row_emitter *r)
+{
+    const struct row_pass *pass = r->pass;
+    int root[ROW_VALUES + ROW_SITES];
+    int n = 0;
+    for (int k = 0; k < pass->n_kept; k++)
+        root[n++] = root_of(r, pass->kept[k].node);
+    emit_row_values(r, "keep_row", root, n);
+    n = 0;
+    for (int i = 0; i < pass->n_sites; i++)
+        if (pass->site[i].form == SITE_ROW)
+            root[n++] = root_of(r, pass->site[i].root);
+    emit_row_values(r, "sums", root, n);
+}
+
+/* Which column's sum goes to element e of a gradient; -1: none, 0 for a sum over all. */
+static void emit_column_of(struct row_emitter *r)
+{
+    const struct row_pass *pass = r->pass;
+    struct text_buf *out = r->e->out;
+    text_add(out, "    template <int S> DEV int column_of(const row_gradient &g, " ROW_ARGS
+                  ", long long e)\n    {\n");
+    for (int i = 0; i < pass->n_sites; i++) {
+        const struct row_site *site = &pass->site[i];
+        const bool column = site->form == SITE_COLUMN;
+        const int skip = 4 - site->n_index - column; /* dims that the gradient lacks */
+        char text[128];
+        int root[IR_MAX_ARGS];
+        text_add(out, "        if constexpr (S == %d) { // %s\n", i, r->e->w->input[site->input].name);
+        row_name_all(r, false, false);
+        for (int k = 0; k < site->n_index; k++)
+            root[k] = root_of(r, site->index[k]);
+        emit_values(r->e, root, site->n_index);
+        text_add(out, "        long long at = 0;\n");
+        for (int k = 0; k < site->n_index; k++)
+            text_add(out, "        at = at * g.size[%d] + m_clamp_index(%s, (int)g.size[%d]);\n", skip + k,
+                     node_text(r->e, root[k], text, sizeof text), skip + k);
+        if (column)
+            text_add(out,
+                     "        const long long outer = e / g.size[3];\n        const int column = (int)(e - "
+                     "outer * "
+                     "g.size[3]);\n        return outer == at && column < z.n ? column : -1;\n        }\n");
+        else
+            text_add(out, "        return e == at ? 0 : -1;\n        }\n");
+    }
+    text_add(out, "        return -1;\n    }\n");
+}
+
+/* ---- the recipe ---------------------------------------------------------------------------------------- */
+
+static void params_streams(const struct row_emitter *r, struct params *p, const char *type, const char *name,
+                           const struct row_stream *list, int n)
+{
+    int arg[ROW_VALUES];
+    for (int k = 0; k < n; k++)
+        arg[k] = list[k].arg;
+    params_rows(p, r->e->sig, type, name, arg, n, true);
+}
+
+static void params_values(const struct row_emitter *r, struct params *p, const char *type, const char *name,
+                          const struct row_value *list, int n)
+{
+    int arg[ROW_VALUES];
+    for (int k = 0; k < n; k++)
+        arg[k] = list[k].arg;
+    params_rows(p, r->e->sig, type, name, arg, n, false);
+}
+
+static int add_buffer(struct source *out, struct product bytes)
+{
+    out->buffer[out->n_buffers] = (struct buffer){.bytes = bytes};
+    return out->n_buffers++;
+}
+
+struct work { /* buffers of the workspace; -1: none */
+    int columns, sums, values;
+};
+
+static struct work add_work(const struct row_emitter *r, const struct plan *plan, struct source *out)
+{
+    const struct row_pass *pass = r->pass;
+    const bool held = plan->per_thread > 0;
+    struct work work = {-1, -1, -1};
+    if (pass->n_columns > 0) {
+        struct product bytes =
+            product_of((int64_t)(held ? plan->blocks : plan->column_parts) * pass->n_columns * 4);
+        product_times(&bytes, SYM_N, 1);
+        work.columns = add_buffer(out, bytes);
+    }
+    if (row_sites(pass) > 0)
+        work.sums = add_buffer(out, product_of((int64_t)plan->blocks * row_sites(pass) * 4));
+    if (pass->n_columns > 0 && !held) {
+        struct product bytes = product_of(4 * (int64_t)(1 + pass->n_given + r->vals.n));
+        product_times(&bytes, SYM_ROWS0, 1);
+        product_times(&bytes, SYM_ROWS1, 1);
+        product_times(&bytes, SYM_ROWS, 1);
+        work.values = add_buffer(out, bytes);
+    }
+    return work;
+}
+
+static void params_work(struct params *p, const char *type, const char *name, int buffer)
+{
+    if (buffer >= 0)
+        params_pointer(p, type, name, PARAM_WORK_DATA, buffer);
+    else
+        params_null(p, type, name);
+}
+
+static struct launch *add_launch(struct row_emitter *r, struct source *out, const char *role, int threads)
+{
+    struct launch *l = &out->launch[out->n_launches++];
+    *l = (struct launch){.threads = threads};
+    snprintf(l->entry, sizeof l->entry, "%.24s_%s_%s", r->e->w->name, lathe_dtype_text(r->e->problem->dtype),
+             role);
+    return l;
+}
+
+static void many_params(struct row_emitter *r, struct params *p, const struct work *work)
+{
+    const struct row_pass *pass = r->pass;
+    params_streams(r, p, "row_source", "in", pass->in, pass->n_in);
+    params_streams(r, p, "row_target", "out", pass->out, pass->n_out);
+    params_values(r, p, "row_source", "given", pass->given, pass->n_given);
+    params_values(r, p, "row_target", "kept", pass->kept, pass->n_kept);
+    params_work(p, "float", "columns", work->columns);
+    params_work(p, "float", "sums", work->sums);
+    params_work(p, "void", "values", work->values);
+    params_row_sizes(p);
+    params_inputs(p, r->e, "x");
+}
+
+static void sum_params(struct row_emitter *r, struct params *p, const struct work *work)
+{
+    const struct row_pass *pass = r->pass;
+    int grad[ROW_SITES];
+    int arg[ROW_SITES];
+    int n = number_gradients(pass, grad);
+    for (int i = 0; i < pass->n_sites; i++) {
+        char name[NAME_MAX_BYTES + 2];
+        snprintf(name, sizeof name, "d%s", r->e->w->input[pass->site[i].input].name);
+        arg[grad[i]] = signature_find(r->e->sig, name);
+    }
+    params_work(p, "const float", "columns", work->columns);
+    params_work(p, "const float", "sums", work->sums);
+    params_row_sizes(p);
+    params_gradients(p, r->e->sig, "grad", arg, n);
+    params_inputs(p, r->e, "x");
+}
+
+static void add_rows_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
+                            struct source *out)
+{
+    struct params p;
+    struct launch *l = add_launch(r, out, "rows", plan->threads);
+    l->grid = product_of(r->pass->n_sites > 0 ? plan->blocks : 1);
+    if (r->pass->n_sites == 0) {
+        product_times(&l->grid, SYM_ROWS0, 1);
+        product_times(&l->grid, SYM_ROWS1, 1);
+        product_times(&l->grid, SYM_ROWS, plan->rows_per_block);
+    }
+    params_open(&p, r->e->out, l, "many_params");
+    many_params(r, &p, work);
+    params_close(&p, "many_params");
+}
+
+/* The struct is written once; a second kernel that takes it has the same rows. */
+static void add_columns_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
+                               struct source *out)
+{
+    struct params p;
+    struct text_buf nowhere = {0};
+    struct launch *l = add_launch(r, out, "columns", COLUMN_THREADS);
+    l->grid = product_of(plan->column_parts);
+    product_times(&l->grid, SYM_N, COLUMN_THREADS * plan->vector);
+    params_open(&p, &nowhere, l, "many_params");
+    many_params(r, &p, work);
+    params_close(&p, "many_params");
+    r->e->out->failed |= nowhere.failed;
+    text_free(&nowhere);
+}
+
+static void add_sum_launch(struct row_emitter *r, const struct work *work, struct source *out)
+{
+    struct params p;
+    struct launch *l = add_launch(r, out, "sum", SUM_THREADS);
+    l->grid = product_of(1);
+    if (r->pass->n_columns > 0)
+        product_times(&l->grid, SYM_N, SUM_COLUMNS);
+    params_open(&p, r->e->out, l, "many_sum_params");
+    sum_params(r, &p, work);
+    params_close(&p, "many_sum_params");
+}
+
+static void add_launches(struct row_emitter *r, const struct plan *plan, struct source *out)
+{
+    const struct row_pass *pass = r->pass;
+    const struct work work = add_work(r, plan, out);
+    add_rows_launch(r, plan, &work, out);
+    if (work.values >= 0)
+        add_columns_launch(r, plan, &work, out);
+    if (pass->n_sites > 0) {
+        add_sum_launch(r, &work, out);
+        return;
+    }
+    struct params p = {.out = r->e->out}; /* a type for the kernel that is not launched */
+    text_add(p.out,
+             "struct many_sum_params {\n    const float *columns, *sums;\n    row_sizes z;\n    row_gradient "
+             "grad[1];\n    inputs x;\n};\n\n");
+}
+
+bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct plan *plan,
+                   struct source *out)
+{
+    struct row_emitter r = {.e = e, .pass = pass, .name_elements = name_elements};
+    if (!row_collect(&r))
+        return false;
+    emit_inputs_struct(e);
+    add_launches(&r, plan, out);
+    text_add(e->out, "struct variant {\n");
+    emit_counts(&r);
+    row_emit_head(&r);
+    row_emit_columns(&r);
+    emit_begin(&r);
+    emit_operands(&r);
+    row_emit_update(&r);
+    emit_output(&r);
+    emit_kept(&r);
+    emit_column_of(&r);
+    text_add(
+        e->out,
+        "    static_assert(sizeof(vals) <= %d, \"host and device disagree about a row's values\");\n};\n",
+        4 * (1 + pass->n_given + r.vals.n));
+    return true;
+}

@@ -1,0 +1,33 @@
+/*
+ * emit_rowwise.h: what the emitters of row-wise kernels share: values per launch, column and row of one spec,
+ * and the passes that reduce. Seen by emit_rowwise.c and emit_row_pass.c alone.
+ */
+#ifndef LATHE_EMIT_ROWWISE_H
+#define LATHE_EMIT_ROWWISE_H
+
+#include "emit.h"
+
+#define ROW_ARGS "const inputs &x, const row_sizes &z, const head &h"
+
+struct row_emitter {
+    struct emitter *e;
+    struct phases phases;
+    struct field_set head;
+    struct field_set col;
+    struct field_set vals;
+    const struct row_pass *pass;                  /* emit_row_pass.c */
+    void (*name_elements)(struct row_emitter *r); /* NULL: x is called e */
+};
+
+/* From the roots of w->row. False: more than there is room for. */
+bool row_collect(struct row_emitter *r);
+/* A new scope with the fields of a column and of a row, and the elements. */
+void row_name_all(struct row_emitter *r, bool col, bool vals);
+void row_emit_head(struct row_emitter *r);
+void row_emit_columns(struct row_emitter *r);
+void row_assign_pass(struct row_emitter *r,
+                     int pass);                  /* fields of vals that are known after it; -1: before */
+void row_emit_reductions(struct row_emitter *r); /* PASSES, REDUCTIONS, REDUCE_PASS, REDUCE_OP */
+void row_emit_update(struct row_emitter *r);
+
+#endif

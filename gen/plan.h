@@ -1,0 +1,26 @@
+/*
+ * plan.h: what the files of the planner share. Seen by plan*.c alone.
+ */
+#ifndef LATHE_GEN_PLAN_H
+#define LATHE_GEN_PLAN_H
+
+#include "gen.h"
+
+enum { REASON_BYTES = 256 };
+
+struct request {
+    const struct ir *ir;
+    const struct problem *problem;
+    const struct device *device;
+};
+
+static inline int round_up(int64_t n, int to)
+{
+    return (int)((n + to - 1) / to * to);
+}
+
+/* plan_rows.c: rowwise.cuh and rowwise_many.cuh. Fill the plan, or say why not in `why` (REASON_BYTES). */
+bool plan_rowwise(const struct request *r, struct plan *plan, char *why);
+bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why);
+
+#endif

@@ -1,0 +1,199 @@
+/*
+ * plan_rows.c: shapes of the row-wise kernels: how many threads take a row, how much of it each holds in
+ * registers. In: a request. Out: its part of struct plan. The limits are those at which ptxas spills nothing,
+ * for the shipped specs on sm_80 and sm_90a.
+ */
+#include "plan.h"
+#include "row_pass.h"
+
+/* ---- rowwise --------------------------------------------------------------------------------- */
+
+static int next_power_of_two(int n)
+{
+    int p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+/* The table at the head of rowwise.cuh. */
+static void rowwise_shape(int64_t n, int element_bytes, struct plan *plan)
+{
+    int v = 16 / element_bytes;
+    int64_t vectors = (n + v - 1) / v;
+    plan->vector = v;
+    plan->threads = 128;
+    plan->rows_per_block = 1;
+    if (vectors <= 32) { /* a row is a team of lanes */
+        plan->rows_per_block = 128 / next_power_of_two((int)(vectors < 1 ? 1 : vectors));
+        plan->per_thread = v;
+    } else if (vectors <= 128) { /* a warp a row */
+        plan->rows_per_block = 4;
+        plan->per_thread = (int)((vectors + 31) / 32) * v;
+    } else {
+        int most = element_bytes == 2 ? 8 : 16; /* vectors of a thread: more would spill */
+        int each = 4;
+        int threads = round_up((vectors + each - 1) / each, 32);
+        while (threads > 512 && each < most) {
+            each *= 2;
+            threads = round_up((vectors + each - 1) / each, 32);
+        }
+        bool fits = threads <= 512;
+        plan->threads = fits ? (threads < 64 ? 64 : threads) : 512;
+        plan->per_thread = fits ? each * v : 0;
+    }
+}
+
+static bool rowwise_dtype_ok(const struct request *r, char *why)
+{
+    lathe_dtype dtype = r->problem->dtype;
+    if (dtype != LATHE_F16 && dtype != LATHE_BF16 && dtype != LATHE_F32)
+        snprintf(why, REASON_BYTES, "dtype %s; it takes f32, f16 and bf16", lathe_dtype_text(dtype));
+    else if (r->device->sm < 80)
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0", r->device->sm / 10,
+                 r->device->sm % 10);
+    else
+        return true;
+    return false;
+}
+
+bool plan_rowwise(const struct request *r, struct plan *plan, char *why)
+{
+    if (!rowwise_dtype_ok(r, why))
+        return false;
+    rowwise_shape(r->problem->dim[SYM_N], (int)lathe_dtype_size(r->problem->dtype), plan);
+    snprintf(plan->reason, sizeof plan->reason,
+             plan->per_thread > 0
+                 ? "rows of %lld in registers: %d threads, %d row%s a block, %d elements each"
+                 : "rows of %lld do not fit registers: %d threads, %d row%s a block, read again in every "
+                   "pass (%d)",
+             (long long)r->problem->dim[SYM_N], plan->threads, plan->rows_per_block,
+             plan->rows_per_block == 1 ? "" : "s", plan->per_thread);
+    return true;
+}
+
+/* ---- rows of several tensors --------------------------------------------------------------------- */
+
+/* What a thread holds for each of its vectors, in registers: the rows as loaded, the sums of their columns.
+ */
+struct piece {
+    int words;
+    int sums;
+};
+
+static struct piece piece_of(const struct row_pass *pass, const struct problem *problem, int vector)
+{
+    struct piece p = {0, vector * pass->n_columns};
+    for (int k = 0; k < pass->n_in; k++) {
+        int bytes = (int)lathe_dtype_size((lathe_dtype)problem->arg_dtype[pass->in[k].arg]);
+        p.words += vector == 1 ? 1 : vector * bytes / 4;
+    }
+    return p;
+}
+
+/* Of the 128 registers that a thread has where 16 warps fill an SM. Elements of 16 bits take more beside, to
+   be unpacked. */
+static bool fits_registers(struct piece p, int each, const struct plan *plan, bool packed)
+{
+    int held = each * (p.words + p.sums);
+    int under_way = plan->prefetch ? each * p.words : 0;
+    if (packed && plan->vector > 1)
+        return held <= 48 && each * p.words <= 40 && held + under_way <= 64;
+    return held <= 64 && held + under_way <= 80 && (plan->vector > 1 || each <= 8);
+}
+
+/* A row to a block: the fewest threads whose registers hold it. A block that has its SM to itself must have
+   the next row under way. */
+static bool block_shape(int vectors, struct piece piece, bool packed, struct plan *plan)
+{
+    static const int THREADS[] = {64, 128, 192, 256, 320, 384, 448, 512};
+    const int n = (int)(sizeof THREADS / sizeof *THREADS);
+    for (int i = 0; i < 2 * n; i++) {
+        plan->threads = THREADS[i % n];
+        plan->prefetch = i < n && plan->threads > 256;
+        int each = (vectors + plan->threads - 1) / plan->threads;
+        if (each > 2 && plan->threads < 256)
+            continue; /* more threads, more loads under way */
+        if (!fits_registers(piece, each, plan, packed))
+            continue;
+        plan->per_thread = each * plan->vector;
+        return true;
+    }
+    return false;
+}
+
+static void many_shape(int64_t n, const struct row_pass *pass, const struct problem *problem,
+                       struct plan *plan)
+{
+    int vectors = (int)((n + plan->vector - 1) / plan->vector);
+    int each = (vectors + 31) / 32;
+    bool packed = problem->dtype != LATHE_F32;
+    struct piece piece = piece_of(pass, problem, plan->vector);
+    plan->threads = 128;
+    plan->rows_per_block = 1;
+    plan->prefetch = false;
+    if (vectors <= 32) {
+        plan->rows_per_block = 128 / next_power_of_two(vectors < 1 ? 1 : vectors);
+        plan->per_thread = plan->vector;
+    } else if (each <= (packed && piece.sums > 0 ? 2 : 4) && fits_registers(piece, each, plan, packed)) {
+        plan->rows_per_block = 4;
+        plan->per_thread = each * plan->vector;
+    } else if (!block_shape(vectors, piece, packed, plan)) {
+        plan->threads = 512;
+        plan->per_thread = 0;
+        plan->prefetch = false;
+    }
+}
+
+/* Vectors need every row of every tensor at a multiple of 16 bytes. */
+static bool rows_are_vectors(const struct row_pass *pass, const struct problem *problem, int vector)
+{
+    return problem->unaligned == 0 && problem->dim[SYM_N] % vector == 0 && pass->n_in + pass->n_out > 0;
+}
+
+/* Blocks that fit the device at once, so that each takes many rows; parts of the rows for the second kernel.
+ */
+static void share_rows(const struct request *r, const struct row_pass *pass, struct plan *plan)
+{
+    struct piece piece = piece_of(pass, r->problem, plan->vector);
+    int held = plan->per_thread / plan->vector * (piece.words * (plan->prefetch ? 2 : 1) + piece.sums);
+    int blocks = 4 * (512 / (64 + held)) / (plan->threads / 32); /* as MIN_BLOCKS of the template */
+    blocks = blocks < 1 ? 1 : blocks > 16 ? 16 : blocks;
+    plan->blocks = blocks * r->device->sm_count;
+    int64_t strips = (r->problem->dim[SYM_N] - 1) / (128 * plan->vector) + 1;
+    int64_t parts = 8 * (int64_t)r->device->sm_count / strips;
+    plan->column_parts = parts < 4 ? 4 : (int)parts;
+}
+
+static void many_reason(const struct request *r, const struct row_pass *pass, struct plan *plan)
+{
+    char sums[96] = "";
+    if (pass->n_sites > 0)
+        snprintf(sums, sizeof sums, "; %d blocks take rows in turn and add up %d column%s", plan->blocks,
+                 pass->n_columns, pass->n_columns == 1 ? "" : "s");
+    snprintf(plan->reason, sizeof plan->reason,
+             "rows of %lld %s: %d threads, %d row%s a block, %d element%s at once%s%s",
+             (long long)r->problem->dim[SYM_N],
+             plan->per_thread > 0 ? "in registers" : "do not fit registers and are read again in every pass",
+             plan->threads, plan->rows_per_block, plan->rows_per_block == 1 ? "" : "s", plan->vector,
+             plan->vector == 1 ? "" : "s", plan->prefetch ? ", the next row under way" : "", sums);
+}
+
+bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why)
+{
+    struct signature sig;
+    struct row_pass pass;
+    if (!rowwise_dtype_ok(r, why))
+        return false;
+    signature_make(r->ir, LATHE_BACKWARD, &sig);
+    bool ok = row_pass_backward(r->ir, &sig, r->problem, &pass, why);
+    if (ok) {
+        int vector = 16 / (int)lathe_dtype_size(r->problem->dtype);
+        plan->vector = rows_are_vectors(&pass, r->problem, vector) ? vector : 1;
+        many_shape(r->problem->dim[SYM_N], &pass, r->problem, plan);
+        share_rows(r, &pass, plan);
+        many_reason(r, &pass, plan);
+    }
+    row_pass_free(&pass);
+    return ok;
+}

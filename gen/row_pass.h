@@ -1,0 +1,55 @@
+/*
+ * row_pass.h: a pass of a row-wise spec as rows in and rows out, private to plan and emit: which tensors of
+ * row shape are read, what is made of an element, what is kept per row, and what is summed over the rows.
+ * Backward is such a pass whose formulas come from diff().
+ */
+#ifndef LATHE_ROW_PASS_H
+#define LATHE_ROW_PASS_H
+
+#include "gen.h"
+
+enum { ROW_STREAMS = 6, ROW_VALUES = 2 * MAX_STATE, ROW_SITES = 12 };
+
+struct row_stream { /* a tensor of row shape */
+    int node;       /* in: the leaf; out: the root, in ir->row */
+    int arg;        /* of the signature */
+};
+
+struct row_value { /* one f32 per row */
+    int node;      /* given: a PARAM; kept: the root, in ir->row */
+    int arg;
+};
+
+enum site_form {
+    SITE_ROW,   /* one sum over all rows: of a scalar, or of an element that every row reads */
+    SITE_COLUMN /* one sum for each column */
+};
+
+/* What one read of an input adds to its gradient: its adjoint, summed over the rows. */
+struct row_site {
+    enum site_form form;
+    int root;               /* in ir->row: the adjoint */
+    int input;              /* number in ir->input */
+    int n_index;            /* of the dims that are not the column's */
+    int index[IR_MAX_ARGS]; /* roots in ir->row, span 0 */
+};
+
+struct row_pass {
+    struct ir *ir; /* lowered; ir->row has a root for every formula below, in this order */
+    int n_in, n_out, n_given, n_kept, n_sites;
+    struct row_stream in[ROW_STREAMS];
+    struct row_stream out[ROW_STREAMS];
+    struct row_value given[ROW_VALUES];
+    struct row_value kept[ROW_VALUES];
+    struct row_site site[ROW_SITES]; /* those of one input are neighbours */
+    int n_columns;                   /* sites of form COLUMN */
+};
+
+enum { ROW_WHY_BYTES = 256 };
+/* The pass of a problem: what is absent is not read, what is not wanted is not made. False: *why says why not
+   (ROW_WHY_BYTES). The caller frees it with row_pass_free, also after a failure. */
+bool row_pass_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                       struct row_pass *out, char *why);
+void row_pass_free(struct row_pass *pass);
+
+#endif

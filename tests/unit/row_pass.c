@@ -1,0 +1,99 @@
+/*
+ * row_pass.c: the backward pass of a row-wise spec as a function of rows: what is read, summed and kept, what
+ * a given statistic saves, and what is refused.
+ */
+#include "row_pass.h"
+
+#include "check.h"
+
+#include <string.h>
+
+struct made {
+    struct ir *ir;
+    struct signature sig;
+    struct problem problem;
+    struct row_pass pass;
+    char why[ROW_WHY_BYTES];
+    bool ok;
+};
+
+static void make(struct made *m, const char *text, const char *problem)
+{
+    struct diag diag = {0};
+    lathe_error err = {.status = LATHE_OK};
+    const bool shipped = strchr(text, '{') == NULL;
+    memset(m, 0, sizeof *m);
+    m->ir = shipped ? spec_load(text, NULL, 0, &diag) : spec_load("test.lua", text, strlen(text), &diag);
+    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
+    signature_make(m->ir, LATHE_BACKWARD, &m->sig);
+    CHECK_EQ(problem_parse(&m->sig, problem, &m->problem, &err), LATHE_OK);
+    m->ok = row_pass_backward(m->ir, &m->sig, &m->problem, &m->pass, m->why);
+}
+
+static void unmake(struct made *m)
+{
+    row_pass_free(&m->pass);
+    ir_free(m->ir);
+}
+
+/* Passes over the row that reduce. */
+static int depth(const struct made *m)
+{
+    int deepest = 0;
+    for (int i = 0; i < m->pass.ir->row.n_roots; i++) {
+        const int phase = m->pass.ir->node[m->pass.ir->row.root[i]].phase;
+        deepest = phase > deepest ? phase : deepest;
+    }
+    return deepest;
+}
+
+TEST(norms_need_one_pass_where_statistics_are_given)
+{
+    struct made m;
+    make(&m, "layer_norm", "dtype=bf16,rows=4,n=64");
+    CHECK(m.ok);
+    CHECK_EQ(depth(&m), 1);
+    CHECK_EQ(m.pass.n_in, 2);
+    CHECK_EQ(m.pass.n_given, 2);
+    CHECK_EQ(m.pass.n_sites, 2);
+    CHECK_EQ(m.pass.n_columns, 2);
+    unmake(&m);
+    make(&m, "layer_norm", "dtype=bf16,rows=4,n=64,mean=none,rstd=none");
+    CHECK(m.ok);
+    CHECK_EQ(depth(&m), 2);
+    CHECK_EQ(m.pass.n_given, 0);
+    unmake(&m);
+}
+
+TEST(what_is_not_wanted_is_not_made)
+{
+    struct made m;
+    make(&m, "layer_norm", "dtype=bf16,rows=4,n=64,dx=none,dweight=none");
+    CHECK(m.ok);
+    CHECK_EQ(m.pass.n_out, 0);
+    CHECK_EQ(m.pass.n_sites, 1);
+    CHECK_EQ(m.pass.n_in, 1); /* dbias needs dy alone */
+    CHECK_EQ(depth(&m), 0);
+    unmake(&m);
+    make(&m, "softmax", "dtype=bf16,rows=4,n=64,dx=none");
+    CHECK(!m.ok);
+    CHECK_HAS(m.why, "no gradient is asked for");
+    unmake(&m);
+}
+
+TEST(gradients_that_need_a_scatter_are_refused)
+{
+    static const char text[] = "return rowwise { inputs = { t = tensor('f32', 'm', { grad = true }) },\n"
+                               "  forward = function(x, at, p)\n"
+                               "    return x * p.t(at.i // 2)\n"
+                               "  end }";
+    struct made m;
+    make(&m, text, "dtype=bf16,rows=4,n=64,m=32");
+    CHECK(!m.ok);
+    CHECK_HAS(m.why, "the gradient of input 't'");
+    CHECK_HAS(m.why, "line 3");
+    unmake(&m);
+    make(&m, text, "dtype=bf16,rows=4,n=64,m=32,dt=none");
+    CHECK(m.ok);
+    unmake(&m);
+}
