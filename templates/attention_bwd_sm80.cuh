@@ -9,9 +9,7 @@
 // Two stages: Q, dO and row values of the next tile come while one is computed; two barriers a tile. One stage: they
 // come under dq'; three barriers.
 #pragma once
-#include "back_order.cuh"
-#include "back_sites.cuh"
-#include "mma_sm80.cuh"
+#include "back_pairs.cuh"
 
 static_assert(backward_variant<variant, inputs, back_params, grads>,
               "variant.gen.cuh does not fill the slots of attention backward: templates/README.md lists them, "
@@ -52,18 +50,6 @@ __host__ __device__ constexpr int back_smem_bytes(int bm, int bn, int stages, in
 
 namespace back {
 
-using element = cfg::element;
-
-constexpr int GROUPS = WARPS / SPLIT;       // of warps with the same keys
-constexpr int MT = BN / GROUPS / 16;        // blocks of 16 keys of a warp
-constexpr int NB = BM / SPLIT / 8;          // blocks of 8 queries of a warp
-constexpr int DBK = DK / SPLIT / 8;         // blocks of 8 columns of dk' of a warp
-constexpr int DBV = DV / SPLIT / 8;         // of dv'
-constexpr int COLS = 2 * MT;                // keys of a thread, 8 apart
-constexpr bool WANT_DS = cfg::WANT_DQ || cfg::WANT_DK; // ds is an operand of a product
-constexpr bool WANT_DW = WANT_DS || variant::SITES > 0;
-constexpr bool SHARE_W = SPLIT > 1 && cfg::WANT_DV;
-
 struct layout { // offsets in bytes
     static constexpr int K = 0;
     static constexpr int V = K + BN * DK * 2;
@@ -79,22 +65,6 @@ struct layout { // offsets in bytes
     static constexpr int BYTES = back_smem_bytes(BM, BN, STAGES, SPLIT, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG);
     static constexpr int POSITIONS = TABLE + 2 * TABLE_BYTES; // of the tile at hand and the next, 16 bytes each
     static_assert(BYTES == POSITIONS + 32);
-};
-
-// Where a thread works. Read anew at each construction, so that nothing of it stays in registers meanwhile.
-struct place {
-    int lane, warp;
-    __device__ __forceinline__ place()
-    {
-        const u32 thread = fresh_thread();
-        lane = static_cast<int>(thread % 32);
-        warp = static_cast<int>(thread / 32);
-    }
-    __device__ __forceinline__ int part() const { return warp % SPLIT; }
-    __device__ __forceinline__ int key0() const { return warp / SPLIT * 16 * MT; } // of the warp, in the tile
-    __device__ __forceinline__ int query0() const { return part() * 8 * NB; }
-    __device__ __forceinline__ int key() const { return key0() + lane / 4; }         // of the thread: the first
-    __device__ __forceinline__ int query() const { return query0() + 2 * (lane % 4); }
 };
 
 // ---- products through shared memory -------------------------------------------------------------------------
@@ -158,85 +128,12 @@ DEV void multiply(float (&o)[M][N][4], const piece_of_columns<A_COLS, A_TURNED ?
     }
 }
 
-template <int M, int N> DEV void clear(float (&x)[M][N][4])
-{
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                x[m][n][i] = 0.0f;
-            }
-        }
-    }
-}
-
 // ---- one tile -----------------------------------------------------------------------------------------------
 
 struct warp_sums {
     float dk[MT][DBK][4];
     float dv[MT][DBV][4];
 };
-
-// From s^T and dw^T to w^T and ds^T, in place. `table`: of the diagonals of the thread's first query and key.
-template <bool WHOLE>
-DEV void pairs(float (&s)[MT][NB][4], float (&dw)[MT][NB][4], const back_params &p, const variant::head &head,
-               const variant::col (&col)[COLS], const site_context<NB, COLS> &sites, int row0, int kv0, u32 rows, u32 table)
-{
-    float diag[COLS][2];
-#pragma unroll
-    for (int b = 0; b < NB; b++) {
-        float back[2][max_of(variant::BACK_ROWS, 1)];
-#pragma unroll
-        for (int k = 0; k < variant::BACK_ROWS; k++) {
-            const float2 two = load_shared8(rows + static_cast<u32>((k * BM + 8 * b) * 4));
-            back[0][k] = two.x;
-            back[1][k] = two.y;
-        }
-        if constexpr (variant::BACK_DIAG) { // queries 8 on and keys 8 on lie on one diagonal
-#pragma unroll
-            for (int c = COLS - 1; c >= 0; c--) {
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    if (b > 0 && c > 0) {
-                        diag[c][j] = diag[c - 1][j];
-                    } else {
-                        diag[c][j] = load_shared(table + static_cast<u32>((8 * (b - c) + j) * 4));
-                    }
-                }
-            }
-        }
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const int number = row0 + 8 * b + j;
-            const variant::row row = variant::make_row(p.x, p.z, head, number);
-            float row_sum[SLOTS] = {};
-#pragma unroll
-            for (int c = 0; c < COLS; c++) {
-                float &e = s[c / 2][b][2 * (c % 2) + j];
-                float &d = dw[c / 2][b][2 * (c % 2) + j];
-                bool live = true;
-                if constexpr (!WHOLE) {
-                    live = number < p.z.len_q && kv0 + 8 * c < p.z.len_kv;
-                    if constexpr (variant::MASKED) {
-                        live = live & variant::live(p.x, p.z, head, row, col[c]);
-                    }
-                }
-                float w = 0.0f;
-                float ds = 0.0f;
-                float site[SLOTS] = {};
-                variant::pair(e, d, p.x, p.z, head, row, col[c], variant::BACK_DIAG ? diag[c][j] : 0.0f, back[j], w, ds,
-                              site);
-                e = live ? w : 0.0f;
-                d = live ? ds : 0.0f;
-                const int delta = number + p.z.q_start - (kv0 + 8 * c);
-                sites.pair(site, live, b, c, j, delta, row, col[c], row_sum);
-            }
-            sites.end_row(row_sum, row, number < p.z.len_q);
-        }
-    }
-}
 
 // A warp's part of w^T or ds^T, rounded, to the tile [key][query] at `tile`.
 DEV void store_turned(const float (&x)[MT][NB][4], u32 tile)
@@ -308,81 +205,6 @@ DEV void load_rows(u32 to, const back_params &p, int b, int h, int tile)
     }
 }
 
-// make_back_diag of every at.q - at.kv of a tile: query i and key j read entry i - j + BN - 1.
-DEV void fill_table(u32 table, const back_params &p, const variant::head &head, int row0, int kv0)
-{
-    for (int i = static_cast<int>(fresh_thread()); i < BM + BN - 1; i += THREADS) {
-        store_shared(table + static_cast<u32>(i * 4),
-                     variant::make_back_diag(p.x, p.z, head, row0 + p.z.q_start - kv0 - (BN - 1) + i));
-    }
-}
-
-// Positions wait in shared memory: registers are scarce in between.
-DEV void keep_position(u32 slot, const position &at)
-{
-    if (fresh_thread() == 0) {
-        store_shared(slot, static_cast<u32>(at.head));
-        store_shared(slot + 4, static_cast<u32>(at.tile));
-        store_shared(slot + 8, at.whole ? 1u : 0u);
-    }
-}
-DEV int kept_head(u32 slot) { return __float_as_int(load_shared(slot)); }
-DEV int kept_tile(u32 slot) { return __float_as_int(load_shared(slot + 4)); }
-DEV bool kept_whole(u32 slot) { return __float_as_int(load_shared(slot + 8)) != 0; }
-
-// ---- the end --------------------------------------------------------------------------------------------------
-
-// dk' or dv' of the block, times `factor`. `staging`: BN rows of COLUMNS elements that no one reads any more.
-template <bool F32, int DIM, int COLUMNS, int DB>
-DEV void store_keys(const float (&x)[MT][DB][4], float factor, u32 staging, void *out, i64 row_stride, int left)
-{
-    const place at;
-    if constexpr (F32) {
-#pragma unroll
-        for (int c = 0; c < COLS; c++) {
-            const int row = at.key() + 8 * c;
-            float *to = static_cast<float *>(out) + row * row_stride;
-#pragma unroll
-            for (int d = 0; d < DB; d++) {
-                const int column = at.part() * 8 * DB + 8 * d + 2 * (at.lane % 4);
-                if (row < left && column < DIM) {
-                    *reinterpret_cast<float2 *>(to + column) =
-                        make_float2(x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor);
-                }
-            }
-        }
-    } else {
-        using shape = swizzle<COLUMNS>;
-#pragma unroll
-        for (int c = 0; c < COLS; c++) {
-#pragma unroll
-            for (int d = 0; d < DB; d++) {
-                store_shared(staging + shape::offset(at.key() + 8 * c, at.part() * DB + d) +
-                                 static_cast<u32>(4 * (at.lane % 4)),
-                             pack<element>(x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor));
-            }
-        }
-        __syncthreads();
-        constexpr int PIECES = DIM / 8;
-        element *to = static_cast<element *>(out);
-        const bool aligned = ((reinterpret_cast<u64>(to) | static_cast<u64>(row_stride) * 2) & 15) == 0;
-        for (int i = static_cast<int>(fresh_thread()); i < min(BN, left) * PIECES; i += THREADS) {
-            const int row = i / PIECES;
-            const uint4 piece = load_shared16(staging + shape::offset(row, i % PIECES));
-            element *place = to + row * row_stride + i % PIECES * 8;
-            if (aligned) {
-                *reinterpret_cast<uint4 *>(place) = piece;
-            } else {
-                const u32 two[4] = {piece.x, piece.y, piece.z, piece.w};
-#pragma unroll
-                for (int k = 0; k < 8; k++) {
-                    place[k].bits = static_cast<u16>(two[k / 2] >> (16 * (k % 2)));
-                }
-            }
-        }
-    }
-}
-
 } // namespace back
 
 // ---- kernel -----------------------------------------------------------------------------------------------------
@@ -430,8 +252,8 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
     };
     const auto fill = [&](const position &to, u32 table) {
         if constexpr (variant::BACK_DIAG) {
-            fill_table(shared + layout::TABLE + table, p, variant::make_head(p.x, z, at.b, h0 + to.head), to.tile * BM,
-                       at.kv0);
+            fill_table<BN, THREADS>(shared + layout::TABLE + table, p, variant::make_head(p.x, z, at.b, h0 + to.head),
+                                    to.tile * BM, at.kv0, static_cast<int>(fresh_thread()));
         }
     };
 
@@ -445,7 +267,9 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
         fill(begin, 0);
     }
     copy_commit();
-    keep_position(shared + layout::POSITIONS, begin);
+    if (threadIdx.x == 0) {
+        keep_position(shared + layout::POSITIONS, begin);
+    }
 
     int at_head = begin.head;
     variant::head head = variant::make_head(p.x, z, at.b, h0 + at_head % group);
@@ -470,7 +294,9 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
         const u32 ring = shared + layout::RING + (STAGES == 2 ? turn * layout::STAGE : 0u);
         {
             const position next = tiles.next({at_head, kept_tile(slot), false}, p, at);
-            keep_position(next_slot, next);
+            if (fresh_thread() == 0) {
+                keep_position(next_slot, next);
+            }
             if (next.head < group) {
                 if constexpr (STAGES == 2) {
                     load(next, static_cast<int>(turn ^ 1));
@@ -573,16 +399,17 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
 
     copy_wait<0>();
     __syncthreads(); // K and V make place for dk' and dv'
+    const auto sync = [] { __syncthreads(); };
     if constexpr (cfg::WANT_DK) {
         using out = typename pick<cfg::DK_F32, float, element>::type;
         store_keys<cfg::DK_F32, cfg::D, DK>(sums.dk, variant::ds_factor(p.x, z, head), shared + layout::K,
                                             static_cast<out *>(p.dk) + at.b * p.dk_b + at.h_kv * p.dk_h + at.kv0 * p.dk_t,
-                                            p.dk_t, left);
+                                            p.dk_t, left, sync);
     }
     if constexpr (cfg::WANT_DV) {
         using out = typename pick<cfg::DV_F32, float, element>::type;
         store_keys<cfg::DV_F32, cfg::D_V, DV>(sums.dv, 1.0f, shared + layout::V,
                                               static_cast<out *>(p.dv) + at.b * p.dv_b + at.h_kv * p.dv_h + at.kv0 * p.dv_t,
-                                              p.dv_t, left);
+                                              p.dv_t, left, sync);
     }
 }

@@ -9,7 +9,7 @@ constexpr int BM = cfg::BACK_BM, BN = cfg::BACK_BN, WARPS = cfg::BACK_WARPS, SPL
 constexpr int STAGES = cfg::BACK_STAGES;
 constexpr int THREADS = 32 * WARPS;
 // Columns of q, k and dq, and of v and do, in shared memory: every warp has a whole number of 16 of them.
-constexpr int DK = round_up(cfg::D, 16 * max_of(SPLIT, 16 * WARPS / BM));
+constexpr int DK = round_up(cfg::D, 16 * (cfg::BACK_WGMMA ? SPLIT : max_of(SPLIT, 16 * WARPS / BM)));
 constexpr int DV = round_up(cfg::D_V, 16 * SPLIT);
 
 static_assert(WARPS == 1 || WARPS == 2 || WARPS == 4 || WARPS == 8, "cfg::BACK_WARPS is 1, 2, 4 or 8");
@@ -23,8 +23,8 @@ static_assert(STAGES == 1 || STAGES == 2, "cfg::BACK_STAGES is 1 or 2");
 
 // ---- dq between the kernels -----------------------------------------------------------------------------
 //
-// fp32, [b][h][query tile][BM DK]: within a tile, fragments of one warp after the other as they are added: register
-// by register (ADD_WIDTH at a time), lane by lane, so that a warp adds whole lines.
+// fp32, [b][h][query tile][BM DK]: within a tile, fragments as they are added, so that a warp adds whole lines: of one warp
+// after the other, register by register (ADD_WIDTH at a time), lane by lane.
 
 // Warps along the rows; the rest along the columns. The most square piece is the least to read.
 __host__ __device__ constexpr int dq_warps_down()
@@ -40,9 +40,8 @@ __host__ __device__ constexpr int dq_warps_down()
     return best;
 }
 
-struct dq_shape {
-    static constexpr int DOWN = dq_warps_down();
-    static_assert(DOWN > 0);
+struct dq_of_mma { // of attention_bwd_sm80.cuh
+    static constexpr int DOWN = max_of(dq_warps_down(), 1);
     static constexpr int ACROSS = WARPS / DOWN;
     static constexpr int MT = BM / DOWN / 16;
     static constexpr int DB = DK / ACROSS / 8; // blocks of 8 columns of a warp
@@ -69,6 +68,24 @@ struct dq_shape {
                 (warp % ACROSS * DB + d) * 8 + lane % 4 * 2 + i % 2};
     }
 };
+
+// Of attention_bwd_sm90.cuh: 64 rows after the other, block of 8 columns by block, four registers of each thread of the warpgroup.
+struct dq_of_wgmma {
+    static constexpr int DB = DK / 8;
+    static constexpr int FLOATS = BM * DK;
+
+    struct place {
+        int row, column;
+    };
+    DEV place place_of(int n)
+    {
+        const int thread = n / 4 % 128;
+        const int block = n / 512;
+        return {block / DB * 64 + thread / 32 * 16 + n % 4 / 2 * 8 + thread % 32 / 4, block % DB * 8 + thread % 4 * 2 + n % 2};
+    }
+};
+
+using dq_shape = pick<cfg::BACK_WGMMA, dq_of_wgmma, dq_of_mma>::type;
 
 DEV int query_tiles(const sizes &z) { return (z.len_q + BM - 1) / BM; }
 DEV int key_tiles(const sizes &z) { return (z.len_kv + BN - 1) / BN; }

@@ -195,6 +195,11 @@ DEV float2 load_shared8(u32 address)
     return x;
 }
 
+DEV void store_shared16(u32 address, const float (&x)[4])
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+}
+
 // ---- global memory that several blocks change ------------------------------------------------------------
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -130,6 +130,9 @@ template <int PENDING> DEV void tma_wait() { asm volatile("cp.async.bulk.wait_gr
 // Ordinary writes to shared memory before it are seen by wgmma and TMA after the next barrier; by every thread that wrote.
 DEV void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// What this thread's bulk operations, waited for, have written to global memory comes before what it writes there next.
+DEV void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
 // ---- stmatrix ----------------------------------------------------------------------------------------------------------
 
 // The reverse of load_matrix4 (ptx.cuh): each lane's address is of a row of 16 bytes; transposed: the fragments' columns become rows.

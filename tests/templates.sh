@@ -41,6 +41,7 @@ for template in templates/*.cuh; do
     case $template in
     templates/rowwise_many*) stub=templates/stub/many ;;
     templates/rowwise*) stub=templates/stub/rowwise ;;
+    templates/attention_bwd_sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a ;;
     templates/back_* | templates/attention_bwd*) stub=templates/stub/backward ;;
     *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;
     esac

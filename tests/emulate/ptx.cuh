@@ -97,6 +97,8 @@ DEV float2 load_shared8(u32 address, EMULATE_PLACE)
     return x;
 }
 
+DEV void store_shared16(u32 address, const float (&x)[4], EMULATE_PLACE) { emulate_store_shared(address, x, 16, EMULATE_HERE); }
+
 // ---- global memory that several blocks change: one block at a time here --------------------------------------
 
 constexpr int ADD_WIDTH = 4;
