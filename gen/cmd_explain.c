@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "../runtime/rt.h"
+
 static const char *role_text(const struct sig_arg *a)
 {
     switch ((enum arg_role)a->role) {
@@ -97,14 +99,50 @@ static void print_refusals(const struct ir *ir, const struct options *o, const s
     }
 }
 
+static void say_nothing(void *user, int level, const char *text)
+{
+    (void)user;
+    (void)level;
+    (void)text;
+}
+
+/* What `lathe tune` has measured for this, into the wish: true. */
+static bool find_tuned(const struct ir *ir, const struct options *o, const struct signature *sig,
+                       const struct problem *p, struct device *wish, struct tuned *out)
+{
+    struct environment environment;
+    struct cache cache;
+    struct text_buf holds = {0};
+    lathe__environment_read(&environment);
+    const char *folder = o->cache_dir ? o->cache_dir : environment.cache_dir;
+    if (wish->template_name[0] || !*folder)
+        return false;
+    tuning_text(ir, o->pass, sig, p, wish, &holds);
+    lathe__cache_open(&cache, folder, 0, true, (struct reporter){say_nothing, NULL});
+    const bool found = !holds.failed && lathe__tuned_read(&cache, holds.data, holds.size, out);
+    lathe__cache_close(&cache);
+    text_free(&holds);
+    if (found) {
+        snprintf(wish->template_name, sizeof wish->template_name, "%s", out->template_name);
+        snprintf(wish->tile, sizeof wish->tile, "%s", out->tile);
+    }
+    return found;
+}
+
 static int explain(const struct ir *ir, const struct options *o, const struct signature *sig,
                    const struct problem *p, const struct device *device)
 {
     struct plan plan;
     struct source source;
-    const struct device wish = device_wish(device, o);
+    const struct device given = device_wish(device, o);
+    struct device wish = given;
+    struct tuned tuned;
     lathe_error err = {0};
     printf("%s\n", device->arch);
+    const bool is_tuned =
+        find_tuned(ir, o, sig, p, &wish, &tuned) && plan_pick(ir, o->pass, p, &wish, &plan, &err) == LATHE_OK;
+    if (!is_tuned)
+        wish = given;
     lathe_status status = plan_pick(ir, o->pass, p, &wish, &plan, &err);
     if (status == LATHE_UNSUPPORTED) {
         printf("  not served\n%s\n", err.text);
@@ -113,6 +151,9 @@ static int explain(const struct ir *ir, const struct options *o, const struct si
     if (status != LATHE_OK)
         return complain_error(&err);
     print_plan(ir, &plan);
+    if (is_tuned)
+        printf("  tuned         %s %s was the fastest of those measured on %s: %.6g ms a launch\n",
+               tuned.template_name, tuned.tile, tuned.device, tuned.seconds * 1e3);
     print_refusals(ir, o, p, &wish);
     memset(&source, 0, sizeof source);
     status = emit(ir, o->pass, sig, p, device, &plan, &source, &err);

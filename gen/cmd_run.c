@@ -13,6 +13,7 @@
 
 struct session { /* the device side of a run */
     struct run *run;
+    const struct plan *plan; /* to be taken; NULL: the best */
     lathe_ctx *ctx;
     lathe_spec *spec;
     lathe_kernel *kernel;
@@ -41,6 +42,11 @@ static lathe_status open_session(struct session *s, lathe_error *err)
         .device = o->device, .cache_dir = o->cache_dir, .log = log_line, .log_user = s};
     TRY(lathe_ctx_create(&s->ctx, &options, err));
     s->ctx->device = device_wish(&s->ctx->device, o);
+    if (s->plan) {
+        struct device *device = &s->ctx->device;
+        snprintf(device->template_name, sizeof device->template_name, "%s", s->plan->template_name);
+        snprintf(device->tile, sizeof device->tile, "%s", s->plan->tile);
+    }
     s->driver = lathe_ctx_device(s->ctx) == LATHE_DEVICE_HOST ? NULL : s->ctx->driver;
     TRY(lathe_spec_load(&s->spec, o->operand[0], err));
     run_args(s->run, s->arg);
@@ -287,6 +293,35 @@ static int finish(struct session *s, double *seconds)
     return written > code ? written : code;
 }
 
+/* Everything up to the last launch. */
+static lathe_status run_launches(struct session *s, double *seconds, lathe_error *err)
+{
+    TRY(open_session(s, err));
+    TRY(move_to_device(s, err));
+    TRY(run_forward(s, err));
+    return time_all(s, seconds, err);
+}
+
+lathe_status run_measure(struct run *run, const struct plan *plan, double *seconds, char label[128],
+                         lathe_error *err)
+{
+    struct session s;
+    memset(&s, 0, sizeof s);
+    s.run = run;
+    s.plan = plan;
+    progress_start(&s.progress, "preparing the kernel");
+    const lathe_status status = run_launches(&s, seconds, err);
+    progress_stop(&s.progress);
+    if (status == LATHE_OK)
+        snprintf(label, 128, "%s",
+                 lathe__kernel_source(s.kernel) ? lathe__kernel_source(s.kernel)->label : "");
+    qsort(seconds, (size_t)run->o->repeat, sizeof *seconds, by_value);
+    close_session(&s);
+    for (int i = 0; i < run->n; i++)
+        run->tensor[i].device = NULL;
+    return status;
+}
+
 static int run_session(struct run *run)
 {
     struct session s;
@@ -299,13 +334,7 @@ static int run_session(struct run *run)
         return CODE_ENVIRONMENT;
     }
     progress_start(&s.progress, "preparing the kernel");
-    lathe_status status = open_session(&s, &err);
-    if (status == LATHE_OK)
-        status = move_to_device(&s, &err);
-    if (status == LATHE_OK)
-        status = run_forward(&s, &err);
-    if (status == LATHE_OK)
-        status = time_all(&s, seconds, &err);
+    lathe_status status = run_launches(&s, seconds, &err);
     if (status == LATHE_OK)
         status = move_to_host(&s, &err);
     progress_stop(&s.progress);

@@ -536,6 +536,7 @@ struct plan {
                               hardware */
     int d_pad, dv_pad;
     int smem_bytes;
+    char tile[24];    /* attention: its row of tiles, as in struct device */
     char reason[768]; /* for `lathe explain` */
     char rows[320];   /* attention, the same: what becomes of the online function */
 };
@@ -543,6 +544,13 @@ struct plan {
    lists every refusal, a line each. */
 lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                        const struct device *device, struct plan *out, lathe_error *err);
+/* The plans that serve, numbered from 0 on in the order in which plan_pick prefers them: every row of tiles
+   that fits, of every template that takes the problem. False: there are not so many. */
+bool plan_candidate(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                    const struct device *device, int number, struct plan *out);
+/* tuning.c: what a measured choice holds for: the device, the spec, what is compiled in; not the lengths. */
+void tuning_text(const struct ir *ir, lathe_pass pass, const struct signature *sig,
+                 const struct problem *problem, const struct device *device, struct text_buf *out);
 /* Why the templates before the picked one do not serve: a line each, as in plan_pick's error. */
 void plan_refusals(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                    const struct device *device, lathe_error *out);

@@ -18,7 +18,8 @@ enum {
     IN_CACHE = 16,
     IN_EXPLAIN = 32,
     IN_LIST = 64,
-    IN_AOT = 128
+    IN_AOT = 128,
+    IN_TUNE = 256
 };
 
 static const struct command {
@@ -72,6 +73,19 @@ static const struct command {
      "gradients alone: of every float tensor and of inputs declared grad = true; NAME=none in the problem "
      "leaves one out.\n",
      cmd_run},
+    {"tune", IN_TUNE, 1, 1, "SPEC [--problem P]",
+     "measure the plans that serve a problem, and keep the fastest",
+     "Every row of tiles that fits, of every template that takes the problem (--template: of those named, "
+     "also "
+     "where\n"
+     "they have not been run on a GPU yet), on the tensors of `lathe run`. The fastest is kept beside the "
+     "cache of\n"
+     "kernels, travels with `lathe cache export`, and is taken by programs and by `lathe run` for the same "
+     "spec, "
+     "device\n"
+     "and compiled-in facts, whatever the lengths; `lathe explain` names it. `lathe cache clear` forgets "
+     "it.\n",
+     cmd_tune},
     {"cache", IN_CACHE, 1, 3, "info|verify|clear|...",
      "look at, check, empty or move the cache of compiled kernels",
      "  info                 its place, its size and its kernels\n"
@@ -121,7 +135,7 @@ static const struct option_row {
     const char *value; /* NULL: a flag */
     const char *help;
 } OPTIONS[] = {
-    {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_RUN, "forward|backward",
+    {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_RUN | IN_TUNE, "forward|backward",
      "which pass (default: forward)"},
     {"--pass", OPT_PASSES, IN_AOT, "forward[,backward]", "which passes (default: forward)"},
     {"--arch", OPT_ARCH, IN_GEN | IN_COMPILE | IN_EXPLAIN, "sm_NN", "GPU architecture (default: sm_80)"},
@@ -130,26 +144,28 @@ static const struct option_row {
     {"--name", OPT_NAME, IN_AOT, "NAME", "of library, header and functions (default: kernels)"},
     {"-j", OPT_JOBS, IN_AOT, "N", "kernels compiled at once (default, and at most: one for each core)"},
     {"--cc", OPT_CC, IN_AOT, "PROGRAM", "the C compiler (default: $CC, or cc)"},
-    {"--problem", OPT_PROBLEM, IN_GEN | IN_COMPILE | IN_RUN | IN_EXPLAIN, "P",
+    {"--problem", OPT_PROBLEM, IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN, "P",
      "sizes and dtype: dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128\n"
      "                        (rowwise: dtype=bf16,rows=16384,n=8192); what is left out has\n"
      "                        a default. INPUT=none leaves an optional tensor out, INPUT=f16 is the\n"
      "                        dtype of one declared \"float\", unaligned=q+k names tensors whose rows\n"
      "                        are not 16-byte aligned; deterministic=1: a backward pass that gives\n"
      "                        the same bits from run to run"},
-    {"--template", OPT_TEMPLATE, IN_GEN | IN_COMPILE | IN_RUN | IN_EXPLAIN, "NAME",
+    {"--template", OPT_TEMPLATE, IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN, "NAME",
      "plan with this template or none (default: the first that serves)"},
     {"-o", OPT_OUT, IN_AOT, "DIR", "folder to write into, made if there is none"},
     {"-o", OPT_OUT, IN_GEN | IN_COMPILE, "FILE", "where to write (- is standard output)"},
-    {"--device", OPT_DEVICE, IN_RUN, "auto|host|cuda:N",
+    {"--device", OPT_DEVICE, IN_RUN | IN_TUNE, "auto|host|cuda:N",
      "where to run (default: auto: a GPU, or else the host)"},
-    {"--seed", OPT_SEED, IN_RUN | IN_CHECK, "N", "of random data (default: 1)"},
+    {"--seed", OPT_SEED, IN_RUN | IN_TUNE | IN_CHECK, "N", "of random data (default: 1)"},
     {"--verify", OPT_VERIFY, IN_RUN, NULL, "compare with the evaluator; exit code 1 beyond the bound"},
-    {"--repeat", OPT_REPEAT, IN_RUN, "N", "time N launches and report the median (default: 1)"},
-    {"--set", OPT_SET, IN_RUN, "NAME=VALUE", "value of a scalar, q_start included"},
-    {"--input", OPT_INPUT, IN_RUN, "NAME=FILE.npy", "read a tensor; NAME=random for an optional one"},
+    {"--repeat", OPT_REPEAT, IN_RUN | IN_TUNE, "N",
+     "time N launches and report the median (default: 1; tune: 7)"},
+    {"--set", OPT_SET, IN_RUN | IN_TUNE, "NAME=VALUE", "value of a scalar, q_start included"},
+    {"--input", OPT_INPUT, IN_RUN | IN_TUNE, "NAME=FILE.npy",
+     "read a tensor; NAME=random for an optional one"},
     {"--output", OPT_OUTPUT, IN_RUN, "NAME=FILE.npy", "write a result (bf16 as float32)"},
-    {"--cache-dir", OPT_CACHE_DIR, IN_RUN | IN_CACHE, "DIR",
+    {"--cache-dir", OPT_CACHE_DIR, IN_RUN | IN_TUNE | IN_EXPLAIN | IN_CACHE, "DIR",
      "the kernel cache (default: $LATHE_CACHE_DIR, ...)"},
     {"--cache", OPT_CACHE, IN_COMPILE, "DIR", "a kernel cache to put the result into"},
     {"--cache", OPT_CACHE, IN_AOT, "DIR",

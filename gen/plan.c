@@ -114,6 +114,25 @@ static bool attention_dims_fit(const struct request *r, char *why)
     return false;
 }
 
+/* "128x64s2w4", with a q where Q stays in registers. */
+static void name_tile(const struct tile_row *t, char *out, size_t size)
+{
+    snprintf(out, size, "%dx%ds%dw%d%s", t->bm, t->bn, t->stages, t->warps, t->q_in_regs ? "q" : "");
+}
+
+/* Of a row that serves: is it the one to take? */
+static bool is_wanted(const struct request *r, const struct tile_row *t)
+{
+    char name[sizeof r->device->tile];
+    name_tile(t, name, sizeof name);
+    if (r->device->tile[0] && strcmp(r->device->tile, name) != 0)
+        return false;
+    if (!r->skip || *r->skip == 0)
+        return true;
+    (*r->skip)--;
+    return false;
+}
+
 static void take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag)
 {
     plan->bm = t->bm;
@@ -122,6 +141,7 @@ static void take_tile(struct plan *plan, const struct tile_row *t, int smem, boo
     plan->warps = t->warps;
     plan->q_in_regs = t->q_in_regs;
     plan->smem_bytes = smem;
+    name_tile(t, plan->tile, sizeof plan->tile);
     snprintf(plan->reason, sizeof plan->reason,
              "head dims padded to %d and %d: tiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes "
              "of shared memory%s",
@@ -154,7 +174,7 @@ static bool attention_sm80_ok(const struct request *r, struct plan *plan, char *
         const struct tile_row *t = &TILES[i];
         int smem = attention_smem(t, plan->d_pad, plan->dv_pad, plan->o_f32, diag > 0);
         if (plan->d_pad > t->max_d || plan->dv_pad > t->max_dv || smem > r->device->smem_bytes ||
-            r->device->sm < t->min_sm || r->device->sm > t->max_sm)
+            r->device->sm < t->min_sm || r->device->sm > t->max_sm || !is_wanted(r, t))
             continue;
         take_tile(plan, t, smem, diag > 0);
         return true;
@@ -216,6 +236,8 @@ static bool hopper_tile_fits(const struct request *r, const struct tile_row *t, 
         const int smem = hopper_smem(t, plan, diag);
         if (smem > r->device->smem_bytes)
             continue;
+        if (!is_wanted(r, t))
+            return false;
         take_tile(plan, t, smem, diag);
         say_hopper(plan);
         return true;
@@ -300,6 +322,7 @@ static bool row_ok(const struct template_row *t, lathe_pass pass, const struct r
                    char *why)
 {
     const char *wish = wish_of(r, pass);
+    const int skip = r->skip ? *r->skip : 0;
     *out = (struct plan){.template_name = t->name, .file = t->file, .bound_waits = t->unproven != NULL};
     if (wish[0] && !is_named(wish, t->name))
         snprintf(why, REASON_BYTES, "%s was asked for", wish);
@@ -313,13 +336,15 @@ static bool row_ok(const struct template_row *t, lathe_pass pass, const struct r
         snprintf(why, REASON_BYTES, "%s", t->unproven);
     else
         return true;
+    if (r->skip && t->unproven && !wish[0])
+        *r->skip = skip; /* its rows do not count */
     return false;
 }
 
 static lathe_status pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
-                         const struct device *device, struct plan *out, lathe_error *reasons)
+                         const struct device *device, int *skip, struct plan *out, lathe_error *reasons)
 {
-    const struct request request = {ir, problem, device};
+    const struct request request = {ir, problem, device, skip};
     *reasons = (lathe_error){.status = LATHE_UNSUPPORTED};
     for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++) {
         char why[REASON_BYTES] = "";
@@ -338,15 +363,23 @@ lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct proble
                        const struct device *device, struct plan *out, lathe_error *err)
 {
     lathe_error reasons;
-    lathe_status status = pick(ir, pass, problem, device, out, &reasons);
+    lathe_status status = pick(ir, pass, problem, device, NULL, out, &reasons);
     if (status != LATHE_OK && err)
         *err = reasons;
     return status;
+}
+
+bool plan_candidate(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                    const struct device *device, int number, struct plan *out)
+{
+    lathe_error reasons;
+    int skip = number;
+    return pick(ir, pass, problem, device, &skip, out, &reasons) == LATHE_OK && skip == 0;
 }
 
 void plan_refusals(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                    const struct device *device, lathe_error *out)
 {
     struct plan plan;
-    (void)pick(ir, pass, problem, device, &plan, out);
+    (void)pick(ir, pass, problem, device, NULL, &plan, out);
 }

@@ -12,6 +12,7 @@ struct request {
     const struct ir *ir;
     const struct problem *problem;
     const struct device *device;
+    int *skip; /* so many rows of tiles that serve are passed over, for `lathe tune`; NULL: none */
 };
 
 static inline int round_up(int64_t n, int to)

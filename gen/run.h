@@ -44,6 +44,12 @@ void run_args(const struct run *run, lathe_arg out[MAX_ARGS]);
 /* --output files. Returns an exit code. */
 int run_write(const struct run *run);
 
+/* ---- cmd_run.c ---------------------------------------------------------------------------------- */
+
+/* Compile and time o->repeat launches of one plan, on a GPU. Seconds ascend; *label is the kernel's. */
+lathe_status run_measure(struct run *run, const struct plan *plan, double *seconds, char label[128],
+                         lathe_error *err);
+
 /* ---- run_verify.c ------------------------------------------------------------------------------- */
 
 /* Compare the outputs on the host with the evaluator; a line each on standard output. Exit code. */

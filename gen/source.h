@@ -243,6 +243,8 @@ struct device {
     char arch[16];          /* "sm_80", "sm_90a": what the compiler is told */
     char template_name[96]; /* templates to plan with, which somebody asked for by name, with commas; "": any
                              */
+    char
+        tile[24]; /* "128x64s2w4q": the one row of a template's tiles to plan with; "": the first that fits */
     bool template_only; /* nothing else will do; else they count for the kind and pass that they compute */
 };
 

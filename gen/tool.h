@@ -100,6 +100,7 @@ int cmd_check(const struct options *o);
 int cmd_gen(const struct options *o);
 int cmd_compile(const struct options *o);
 int cmd_run(const struct options *o);
+int cmd_tune(const struct options *o);
 int cmd_cache(const struct options *o);
 int cmd_explain(const struct options *o);
 int cmd_list(const struct options *o);

@@ -330,6 +330,8 @@ static lathe_status describe(struct lathe_kernel *kernel, const char *arch, lath
                  kernel->source->launch[i].entry, kernel->source->launch[i].threads,
                  kernel->module->registers[i], kernel->module->local_bytes[i],
                  kernel->source->launch[i].smem_bytes);
+    if (kernel->is_tuned)
+        text_add(&text, "tuned: %.6g s a launch on %s\n", kernel->tuned.seconds, kernel->tuned.device);
     text_add(&text, "plan: %s\nkey: %s\nfrom: %s\n", plan->reason, key,
              kernel->module->from_system ? "system cache"
              : kernel->module->from_disk ? "disk cache"
@@ -439,12 +441,43 @@ static lathe_status compile_module(struct lathe_kernel *kernel, lathe_error *err
     return status;
 }
 
+/* What `lathe tune` has measured, here or on another machine of the kind; where somebody asks for a template
+   by name that counts. */
+static bool find_tuned(struct lathe_kernel *kernel)
+{
+    struct lathe_ctx *ctx = kernel->ctx;
+    struct text_buf holds = {0};
+    if (ctx->device.template_name[0] || ctx->device.tile[0])
+        return false;
+    tuning_text(kernel->spec->ir, kernel->pass, kernel->sig, &kernel->built, &ctx->device, &holds);
+    const bool found =
+        !holds.failed && (lathe__tuned_read(&ctx->cache, holds.data, holds.size, &kernel->tuned) ||
+                          lathe__tuned_read(&ctx->system_cache, holds.data, holds.size, &kernel->tuned));
+    text_free(&holds);
+    return found;
+}
+
+static lathe_status pick_plan(struct lathe_kernel *kernel, lathe_error *err)
+{
+    const struct ir *ir = kernel->spec->ir;
+    struct device device = kernel->ctx->device;
+    if (find_tuned(kernel)) {
+        snprintf(device.template_name, sizeof device.template_name, "%s", kernel->tuned.template_name);
+        snprintf(device.tile, sizeof device.tile, "%s", kernel->tuned.tile);
+        kernel->is_tuned =
+            plan_pick(ir, kernel->pass, &kernel->built, &device, kernel->plan, NULL) == LATHE_OK;
+    }
+    if (kernel->is_tuned)
+        return LATHE_OK;
+    return plan_pick(ir, kernel->pass, &kernel->built, &kernel->ctx->device, kernel->plan, err);
+}
+
 static lathe_status fill_kernel(struct lathe_kernel *kernel, lathe_error *err)
 {
     struct lathe_ctx *ctx = kernel->ctx;
     const struct ir *ir = kernel->spec->ir;
     bool found = false;
-    TRY(plan_pick(ir, kernel->pass, &kernel->built, &ctx->device, kernel->plan, err));
+    TRY(pick_plan(kernel, err));
     TRY(emit(ir, kernel->pass, kernel->sig, &kernel->built, &ctx->device, kernel->plan, kernel->source, err));
     TRY(find_module(kernel, &ctx->system_cache, &found, err));
     if (!found && ctx->offline)

@@ -60,6 +60,25 @@ static bool put_makers(struct writer *w, struct cache *cache)
     return true;
 }
 
+/* By name: the same choices give the same file. */
+static bool put_tuned(struct writer *w, struct cache *cache)
+{
+    char text[TUNED_BYTES + 1];
+    struct tuned tuned;
+    char(*name)[MAKER_NAME_BYTES] = malloc(MAX_TUNED * sizeof *name);
+    const int n = name ? lathe__cache_names(cache, TUNED_PREFIX, name, MAX_TUNED) : 0;
+    bool good = name != NULL;
+    if (n > 0)
+        qsort(name, (size_t)n, sizeof name[0], by_name);
+    for (int i = 0; i < n && good; i++) {
+        const size_t size = lathe__cache_note_read(cache, name[i], text, sizeof text);
+        if (lathe__tuned_is_name(name[i]) && lathe__tuned_parse(text, size, &tuned))
+            good = put_record(w, name[i], text, size);
+    }
+    free(name);
+    return good;
+}
+
 /* An entry that is damaged, or was evicted since it was listed, is left out. */
 static bool put_item(struct writer *w, const struct cache *cache, const struct cache_item *item,
                      struct move_report *out)
@@ -97,7 +116,7 @@ static int by_key(const void *a, const void *b)
 static bool put_all(struct writer *w, struct cache *cache, struct cache_list *list, struct move_report *out)
 {
     unsigned char header[PACK_HEADER_BYTES] = {0};
-    bool good = put(w, header, sizeof header) && put_makers(w, cache);
+    bool good = put(w, header, sizeof header) && put_makers(w, cache) && put_tuned(w, cache);
     if (list->n > 0)
         qsort(list->item, (size_t)list->n, sizeof *list->item, by_key);
     for (int i = 0; i < list->n && good; i++)
@@ -203,6 +222,7 @@ static bool is_there(const struct cache *cache, const struct pack_record *r)
     unsigned char key[KEY_BYTES];
     struct entry_view view;
     struct compiler maker;
+    struct tuned tuned;
     size_t size;
     bool good = false;
     unsigned char *data = lathe__cache_file_read(cache, r->name, &size);
@@ -210,7 +230,8 @@ static bool is_there(const struct cache *cache, const struct pack_record *r)
         lathe__key_from_text(r->name, key);
         good = lathe__entry_parse(data, size, key, &view);
     } else if (data) {
-        good = r->kind != PACK_MAKER || lathe__maker_parse(r->name, (const char *)data, size, &maker);
+        good = (r->kind != PACK_MAKER || lathe__maker_parse(r->name, (const char *)data, size, &maker)) &&
+               (r->kind != PACK_TUNED || lathe__tuned_parse((const char *)data, size, &tuned));
     }
     free(data);
     return good;

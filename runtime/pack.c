@@ -106,6 +106,10 @@ static bool known_name(const char *name, enum pack_kind *kind)
         *kind = name[hex + 1] == 'b' ? PACK_ENTRY : PACK_READABLE;
         return true;
     }
+    if (lathe__tuned_is_name(name)) {
+        *kind = PACK_TUNED;
+        return true;
+    }
     *kind = PACK_MAKER;
     return strncmp(name, MAKER_PREFIX, strlen(MAKER_PREFIX)) == 0 && strlen(name) < MAKER_NAME_BYTES &&
            strspn(name + strlen(MAKER_PREFIX), "0123456789.-") == strlen(name + strlen(MAKER_PREFIX));
@@ -116,12 +120,15 @@ static bool sound(const struct pack_record *r)
     unsigned char key[KEY_BYTES];
     struct entry_view view;
     struct compiler maker;
+    struct tuned tuned;
     switch (r->kind) {
     case PACK_ENTRY:
         lathe__key_from_text(r->name, key);
         return lathe__entry_parse(r->data, r->size, key, &view);
     case PACK_MAKER:
         return lathe__maker_parse(r->name, (const char *)r->data, r->size, &maker);
+    case PACK_TUNED:
+        return lathe__tuned_parse((const char *)r->data, r->size, &tuned);
     case PACK_READABLE:
         break;
     }

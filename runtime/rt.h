@@ -354,11 +354,34 @@ int lathe__cache_names(const struct cache *cache, const char *prefix, char (*out
                        int most);
 void lathe__key_from_text(const char *text, unsigned char key[KEY_BYTES]);
 
+/* ---- tuned.c: choices that `lathe tune` measured, a file each in the cache ------------------------ */
+
+#define TUNED_PREFIX "tuned-"
+enum { TUNED_BYTES = 512, MAX_TUNED = 4096 };
+struct tuned {
+    char template_name[24];
+    char tile[24];   /* "": the template has one */
+    double seconds;  /* of a launch */
+    char device[96]; /* where that was measured */
+    char label[128]; /* of the kernel, for people */
+};
+/* `holds`: the text of what it holds for (tuning_text). False: nothing is known, or it is damaged. */
+bool lathe__tuned_read(struct cache *cache, const char *holds, size_t size, struct tuned *out);
+/* 0, or an errno. */
+int lathe__tuned_write(struct cache *cache, const char *holds, size_t size, const struct tuned *tuned);
+bool lathe__tuned_parse(const char *data, size_t size, struct tuned *out);
+bool lathe__tuned_is_name(const char *name);
+
 /* ---- pack.c, move.c: a cache as one file --------------------------------------------------------- */
 
 enum { PACK_FORMAT = 1, PACK_HEADER_BYTES = 64, PACK_HEAD_BYTES = 128, PACK_NAME_BYTES = 80 };
-enum pack_kind { PACK_ENTRY, PACK_READABLE, PACK_MAKER }; /* KEY.bin, KEY.cu, nvrtc-... */
-struct pack_record {                                      /* points into the bytes of the pack */
+enum pack_kind {
+    PACK_ENTRY,
+    PACK_READABLE,
+    PACK_MAKER,
+    PACK_TUNED
+};                   /* KEY.bin, KEY.cu, nvrtc-..., tuned-... */
+struct pack_record { /* points into the bytes of the pack */
     enum pack_kind kind;
     char name[PACK_NAME_BYTES];
     const unsigned char *data;
@@ -540,6 +563,8 @@ struct lathe_kernel {
     struct plan *plan;
     const struct module *module; /* the context's */
     struct problem built; /* what it was built for: dtypes, compiled-in dims, inputs that are present */
+    bool is_tuned;        /* the plan is one that was measured */
+    struct tuned tuned;
     unsigned char key[KEY_BYTES];
     char *info;
 };

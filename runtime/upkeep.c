@@ -236,6 +236,17 @@ int lathe__cache_evict(struct cache *cache)
     return removed;
 }
 
+/* Returns how many. */
+static int remove_some_tuned(const struct cache *cache)
+{
+    char name[MAX_MAKERS][MAKER_NAME_BYTES];
+    int removed = 0;
+    const int n = lathe__cache_names(cache, TUNED_PREFIX, name, MAX_MAKERS);
+    for (int i = 0; i < n; i++)
+        removed += unlinkat(cache->dir_fd, name[i], 0) == 0;
+    return removed;
+}
+
 /* What is known about compilers is worth nothing without what they made. */
 static void remove_notes(const struct cache *cache)
 {
@@ -244,6 +255,8 @@ static void remove_notes(const struct cache *cache)
     for (int i = 0; i < n; i++)
         (void)unlinkat(cache->dir_fd, name[i], 0);
     (void)unlinkat(cache->dir_fd, COMPILER_NOTE, 0);
+    while (remove_some_tuned(cache) > 0)
+        ;
 }
 
 lathe_status lathe__cache_clear(struct cache *cache, int *removed, lathe_error *err)

@@ -59,6 +59,35 @@ FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 2 '' 'expected a tensor that TMA ta
 unset FAKE_CUDA_FAIL
 expect 1 '' 'compute capability 8.0; it needs 9.0' run causal --template attention_fwd_sm90 --problem h=2,q=64,d=64
 
+# tune: 40960 bytes are those of 64x64s2w4, which would not be taken otherwise
+tune() { "$LATHE" tune "$@" --device cuda:0; }
+expect 0 'causal_attention_fwd_sm80_bf16_d64_v64_m128n64s2w4' '*' run causal --problem h=2,q=64,d=64
+FAKE_CUDA_FAST=40960 expect 0 'attention_fwd_sm80   64x64s2w4      1 ms' '*' tune causal --problem h=2,q=64,d=64
+FAKE_CUDA_FAST=40960 expect 0 'attention_fwd_sm80   128x64s2w4     2 ms' '*' tune causal --problem h=2,q=64,d=64
+FAKE_CUDA_FAST=40960 expect 0 'kept       attention_fwd_sm80 64x64s2w4, for causal with dtype=bf16,d=64' '*' tune causal --problem h=2,q=64,d=64
+given_back
+expect 0 'causal_attention_fwd_sm80_bf16_d64_v64_m64n64s2w4' '*' run causal --problem h=3,q=100,d=64
+expect 0 'tuned         attention_fwd_sm80 64x64s2w4 was the fastest of those measured on Fake GPU: 1 ms' '' "$LATHE" explain causal --problem h=3,q=100,d=64 --arch sm_80
+# another dim, dtype, spec, device, or a template by name: not measured
+expect 0 'd72_v72_m128n64s2w4' '*' run causal --problem h=2,q=64,d=72
+expect 0 'f16_d64_v64_m128n64s2w4' '*' run causal --problem dtype=f16,h=2,q=64,d=64
+expect 0 'm128n64s2w4' '*' run alibi --problem h=2,q=64,d=64
+FAKE_CUDA_SMEM=101376 expect 0 'm128n64s2w4' '*' run causal --problem h=2,q=64,d=64
+expect 0 'm128n64s2w4' '*' run causal --template attention_fwd_sm80 --problem h=2,q=64,d=64
+"$LATHE" explain causal --problem h=3,q=100,d=64 --arch sm_86 | grep -q tuned && complain 'a choice of sm_80 is taken on sm_86'
+# it travels, and a cache without it forgets
+expect 0 'kernels of' '*' "$LATHE" cache export tuned.pack
+expect 0 'imported' '*' "$LATHE" cache import tuned.pack "$work/other"
+expect 0 'm64n64s2w4' '*' run causal --problem h=3,q=100,d=64 --cache-dir "$work/other"
+expect 0 'kernels removed' '*' "$LATHE" cache clear --cache-dir "$work/other"
+expect 0 'm128n64s2w4' '*' run causal --problem h=3,q=100,d=64 --cache-dir "$work/other"
+# templates that are taken by name alone are measured by name, and then taken
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 0 'kept       attention_fwd_sm90' '*' tune causal --template attention_fwd_sm90 --problem h=2,q=64,d=64
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 0 'causal_attention_fwd_sm90' '*' run causal --problem h=2,q=64,d=64
+expect 0 'kept       rowwise' '*' tune softmax --problem rows=64,n=128
+FAKE_CUDA_FAIL=cuLaunchKernelEx expect 1 'CUDA_ERROR_FAKE' 'no plan could be measured' tune softmax --problem rows=64,n=128
+expect 3 '*' 'the choice cannot be kept' tune softmax --problem rows=64,n=128 --cache-dir ''
+
 # an entry that is damaged is rebuilt; verify finds the next one
 find cache -type f -size +8k | while IFS= read -r file; do printf 'damage' | dd of="$file" bs=1 seek=4000 conv=notrunc 2>/dev/null; done
 expect 0 'compiled' '*' run softmax --problem rows=64,n=128

@@ -4,6 +4,7 @@
  *     FAKE_CUDA_FAIL  name of a call that fails with error 2
  *     FAKE_CUDA_LOG   file that gets "memory A events B contexts C" at exit: what was not given back
  *     FAKE_CUDA_SM, FAKE_CUDA_SMEM   compute capability (80) and shared memory of a block (166912)
+ *     FAKE_CUDA_FAST  bytes of dynamic shared memory: a launch with just so many takes 1 ms
  *     FAKE_CUDA_LAUNCHES, FAKE_CUDA_PARAMS   file that gets a line for each launch, with as many bytes of its
  *                     parameters as the second says
  */
@@ -26,7 +27,8 @@ enum {
 static int memory;
 static int events;
 static int contexts;
-static int current; /* something to point at */
+static int current;       /* something to point at */
+static int launched_smem; /* of the last launch */
 
 static int number_of(const char *variable, int otherwise)
 {
@@ -222,6 +224,7 @@ static int fake_cuLaunchKernelEx(const void *config, void *function, void **para
 {
     (void)extra;
     ANSWER;
+    launched_smem = (int)((const struct launch_config *)config)->smem_bytes;
     return log_launch(config, function, params[0]);
 }
 /* The rules of the driver's manual for swizzled boxes of 16-bit elements. */
@@ -229,7 +232,7 @@ static int fake_cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void 
                                        const uint64_t *stride, const uint32_t *box, const uint32_t *step,
                                        int interleave, int swizzle, int l2, int fill)
 {
-    bool legal = (uintptr_t)map % 64 == 0 && (uintptr_t)data % 16 == 0 && data && rank == 4 &&
+    bool legal = (uintptr_t)map % 64 == 0 && (uintptr_t)data % 16 == 0 && data && rank >= 4 && rank <= 5 &&
                  interleave == 0 && fill == 0 && (type == 6 || type == 9) && l2 >= 0 && l2 <= 3 &&
                  swizzle >= 1 && swizzle <= 3;
     ANSWER;
@@ -307,7 +310,7 @@ static int fake_cuEventElapsedTime(float *milliseconds, void *from, void *to)
     (void)from;
     (void)to;
     ANSWER;
-    *milliseconds = 2.0f;
+    *milliseconds = launched_smem == number_of("FAKE_CUDA_FAST", -1) ? 1.0f : 2.0f;
     return OK;
 }
 static int fake_cuCtxSynchronize(void)

@@ -484,3 +484,56 @@ TEST(a_system_cache_is_read_only_and_trusted_only_if_nobody_else_writes_it)
     CHECK_EQ(warnings, 2);
     CHECK(access(path, F_OK) != 0);
 }
+
+/* ---- choices that were measured --------------------------------------------------------------------- */
+
+static const struct tuned A_CHOICE = {"attention_fwd_sm80", "64x64s2w4", 0.00125, "A GPU", "causal_m64n64"};
+
+TEST(choices_travel_with_the_cache)
+{
+    struct cache from;
+    struct cache to;
+    struct move_report report;
+    struct tuned found;
+    lathe_error err;
+    char path[PATH_BYTES];
+    int removed;
+    silent_cache(&from, "from");
+    silent_cache(&to, "to");
+    temp_path(path, "tuned.pack");
+    add(&from, 1);
+    CHECK(!lathe__tuned_read(&from, "what", 4, &found));
+    CHECK_EQ(lathe__tuned_write(&from, "what", 4, &A_CHOICE), 0);
+    CHECK_EQ(lathe__cache_export(&from, path, &report, &err), LATHE_OK);
+    CHECK_EQ(lathe__cache_import(&to, path, &report, &err), LATHE_OK);
+    CHECK_EQ(report.moved, 1); /* kernels */
+    CHECK(!lathe__tuned_read(&to, "else", 4, &found));
+    CHECK(lathe__tuned_read(&to, "what", 4, &found));
+    CHECK_STR(found.template_name, "attention_fwd_sm80");
+    CHECK_STR(found.tile, "64x64s2w4");
+    CHECK_STR(found.device, "A GPU");
+    CHECK_CLOSE(found.seconds, 0.00125, 1e-9);
+    CHECK_EQ(lathe__cache_clear(&to, &removed, &err), LATHE_OK);
+    CHECK(!lathe__tuned_read(&to, "what", 4, &found));
+    lathe__cache_close(&from);
+    lathe__cache_close(&to);
+}
+
+TEST(damaged_choices_are_none)
+{
+    static const char *const texts[] = {
+        "",
+        "lathe tuned 1\n",
+        "lathe tuned 2\nattention_fwd_sm80\n64x64s2w4\n1250000\nA GPU\nlabel\n",
+        "lathe tuned 1\n\n64x64s2w4\n1250000\nA GPU\nlabel\n",
+        "lathe tuned 1\nattention_fwd_sm80\n64x64s2w4;\n1250000\nA GPU\nlabel\n",
+        "lathe tuned 1\nattention_fwd_sm80\n64x64s2w4\n1250000\nA GPU\nlabel",
+        "lathe tuned 1\nattention_fwd_sm80\n64x64s2w4\n1250000\nA GPU\nlabel\nmore\n",
+        "lathe tuned 1\na_template_with_a_name_that_is_too_long\n64x64s2w4\n1250000\nA GPU\nlabel\n"};
+    struct tuned t;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        CHECK(!lathe__tuned_parse(texts[i], strlen(texts[i]), &t));
+    CHECK(lathe__tuned_is_name("tuned-0123456789abcdef0123456789abcdef01234567"));
+    CHECK(!lathe__tuned_is_name("tuned-0123456789abcdef0123456789abcdef0123456/"));
+    CHECK(!lathe__tuned_is_name("tuned-01"));
+}

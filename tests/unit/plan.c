@@ -187,3 +187,58 @@ TEST(rows_of_any_length_have_a_shape)
                 CHECK(lengths[i] > 16384);
         }
 }
+
+/* What `lathe tune` measures: the rows of the tables that fit, the picked one first, each by its name. */
+TEST(candidates_are_the_rows_that_fit)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct plan best;
+    struct plan plan;
+    struct plan again;
+    lathe_error err;
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=1,h=2,q=64,d=128", &problem, &err), LATHE_OK);
+    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &A100, &best, &err), LATHE_OK);
+    int n = 0;
+    for (; plan_candidate(ir, LATHE_FORWARD, &problem, &A100, n, &plan); n++) {
+        struct device wish = A100;
+        snprintf(wish.tile, sizeof wish.tile, "%s", plan.tile);
+        CHECK(plan.smem_bytes <= A100.smem_bytes);
+        CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &wish, &again, &err), LATHE_OK);
+        CHECK_STR(again.tile, plan.tile);
+        CHECK_EQ(again.bm * 1000 + again.bn, plan.bm * 1000 + plan.bn);
+        if (n == 0)
+            CHECK_STR(plan.tile, best.tile);
+    }
+    CHECK(n >= 4 && n < 40);
+    struct device wish = A100;
+    snprintf(wish.tile, sizeof wish.tile, "48x48s1w3");
+    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &wish, &again, &err), LATHE_UNSUPPORTED);
+    ir_free(ir);
+}
+
+/* A template that is taken by its name alone is measured by its name alone. */
+TEST(candidates_of_unproven_templates_are_asked_for)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct plan plan;
+    lathe_error err;
+    int of_sm90 = 0;
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=1,h=2,q=64,d=64", &problem, &err), LATHE_OK);
+    struct device wish = H100;
+    snprintf(wish.template_name, sizeof wish.template_name, "attention_fwd_sm90,attention_fwd_sm80");
+    for (int i = 0; plan_candidate(ir, LATHE_FORWARD, &problem, &wish, i, &plan); i++)
+        of_sm90 += strcmp(plan.template_name, "attention_fwd_sm90") == 0;
+    CHECK(of_sm90 >= 2);
+    CHECK_STR(plan.template_name, "attention_fwd_sm80"); /* the last one asked */
+    ir_free(ir);
+}
