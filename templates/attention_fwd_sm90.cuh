@@ -28,36 +28,15 @@ DEV u32 make_diagonals(const at_head &a, const tile_reader &reader, int q0, int 
     }
 }
 
-// What the mask leaves of the block's tile for these 64 rows: the tile as the cursor gives it, or IDLE for
-// nothing.
-DEV int own_part(const at_head &a, int tile, int row0, int tokens)
-{
-    const int row1 = min(row0 + tokens, a.z.len_q) - 1;
-    if (row1 < row0) {
-        return tile_cursor::IDLE;
-    }
-    if constexpr (variant::MASKED && !variant::MAP) {
-        if ((tile & 1) == 0) {
-            const int kv0 = (tile >> 1) * cfg::BN;
-            const int c = static_cast<int>(
-                variant::classify(a.x, a.z, a.head, row0, row1, kv0, min(kv0 + cfg::BN, a.z.len_kv) - 1));
-            return c == TILE_NONE ? static_cast<int>(tile_cursor::IDLE)
-                                  : tile + static_cast<int>(c == TILE_ALL && kv0 + cfg::BN <= a.z.len_kv);
-        }
-    }
-    return tile;
-}
-
 // All key tiles of these rows: runs of tiles that have something for them, and tiles in between that only the
-// other warpgroups need. row0: the warpgroup's first token, of so many.
-DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int row0, int tokens)
+// other warpgroups need. q0: position of the warpgroup's first row.
+DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
 {
     float scale[2];
     reader.wait_q();
     int tile = reader.next_tile();
 #pragma unroll 1
     while (tile != tile_cursor::END) {
-        tile = own_part(a, tile, row0, tokens);
         if (tile == tile_cursor::IDLE) {
             reader.leave_k();
             reader.skip_v();
@@ -68,7 +47,7 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int row
             continue;
         }
         reader.start_scores(w);
-        u32 entry = make_diagonals(a, reader, row0 + a.z.q_start, tile);
+        u32 entry = make_diagonals(a, reader, q0, tile);
         wgmma<cfg::BN>::wait<0>(w.s[0]);
         weigh_first<variant>(w, a, reader, tile, entry, scale);
         pack_weights<cfg::element, NB>(w.p, w.s[0]);
@@ -78,16 +57,14 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int row
 #pragma unroll 1
         while (true) {
             tile = reader.next_tile();
-            const int part =
-                tile == tile_cursor::END ? static_cast<int>(tile_cursor::END) : own_part(a, tile, row0, tokens);
-            if (part < 0) {
+            if (tile < 0) {
                 break;
             }
             reader.start_scores(w);
             reader.start_output(w);
-            entry = make_diagonals(a, reader, row0 + a.z.q_start, part);
+            entry = make_diagonals(a, reader, q0, tile);
             wgmma<cfg::BN>::wait<1>(w.s[0]);
-            const bool scaled = weigh_next<variant>(w, a, reader, part, entry, scale);
+            const bool scaled = weigh_next<variant>(w, a, reader, tile, entry, scale);
             wgmma<cfg::DV_PAD>::wait<0>(w.o[0]);
             reader.leave_v();
             pack_weights<cfg::element, NB>(w.p, w.s[0]);
@@ -122,7 +99,7 @@ DEV void compute_round(const hopper_params &params, tile_reader &reader)
     for (int i = 0; i < 4 * DB; i++) {
         w.o[0][i / 4][i % 4] = 0.0f;
     }
-    attend_all(w, a, reader, at.group_row0(), at.tokens);
+    attend_all(w, a, reader, at.group_row0() + p.z.q_start);
     store_rows(w, params, reader);
 }
 

@@ -151,10 +151,12 @@ struct rings {
     }
 };
 
-// Beside each stage of K stands its tile as the cursor gives it, and LAST with the last of a query tile; NO_TILE
-// takes a stage where a query tile has none. Before LAST the number of the next query tile is written: of the
+// Beside each stage of K stands KEY_TILE times its tile's number, with two bits for each warpgroup: what the mask
+// leaves of it for its rows (enum tile_class). With the last one of a query tile stands LAST; NO_TILE takes a stage
+// where there is none at all. Before LAST the number of the next query tile is written: of the
 // n'th one of the block at NUMBER, n % NUMBERS. Its place is written again 8 query tiles later, when every
 // warp has left the Q of the one 4 later.
+constexpr int KEY_TILE = 256;
 constexpr u32 LAST = 1u << 30;
 constexpr u32 NO_TILE = ~0u;
 DEV u32 number_place(u32 shared, u32 round)

@@ -14,27 +14,82 @@ DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
     }
 }
 
+// Walks the key tiles of which the mask leaves something for a query tile, in ascending order. 32 are classified
+// at a time, one a lane, and for each warpgroup's rows, so that no computing warp has to.
+struct key_tiles {
+    static constexpr int BEFORE = -32 * KEY_TILE; // before the first one
+    static constexpr int END = -1;                // after the last one
+    u32 mine;                                     // classes of this lane's tile of the current 32
+
+    // row0: of the query tile; tokens: of a warpgroup.
+    DEV u32 classify(const at_head &a, const u8 *map_row, int row0, int tokens, int tile)
+    {
+        const int kv0 = tile * cfg::BN; // len_kv + 31 BN fits
+        const int kv1 = min(kv0 + cfg::BN, a.z.len_kv) - 1;
+        u32 classes = 0;
+        if (kv1 >= kv0) {
+#pragma unroll 1
+            for (int i = 0; i < shared_layout::GROUPS; i++) {
+                const int row1 = min(row0 + tokens, a.z.len_q) - 1;
+                int c = TILE_ALL;
+                if constexpr (variant::MAP) {
+                    c = map_row[tile];
+                } else if constexpr (variant::MASKED) {
+                    c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, max(row0, row1), kv0, kv1));
+                }
+                if (c == TILE_ALL && kv1 < kv0 + cfg::BN - 1) {
+                    c = TILE_SOME;
+                }
+                classes |= row1 < row0 ? 0 : static_cast<u32>(c) << (2 * i);
+                row0 += tokens;
+            }
+        }
+        return classes;
+    }
+
+    // What comes after `last`: KEY_TILE times its number, and its classes; or END.
+    __device__ __forceinline__ int next(int last, const at_head &a, const u8 *map_row, int row0, int tokens)
+    {
+        if (last == END) {
+            return END;
+        }
+        int first = (last / KEY_TILE) & ~31; // of the current 32
+        u32 some = __ballot_sync(ALL_LANES, mine != 0 && lane_id() > ((last / KEY_TILE) & 31));
+#pragma unroll 1
+        while (some == 0) {
+            first += 32;
+            if (first >= (a.z.len_kv + cfg::BN - 1) / cfg::BN) {
+                return END;
+            }
+            mine = classify(a, map_row, row0, tokens, first + lane_id());
+            some = __ballot_sync(ALL_LANES, mine != 0);
+        }
+        const int bit = __ffs(static_cast<int>(some)) - 1;
+        return (first + bit) * KEY_TILE + static_cast<int>(__shfl_sync(ALL_LANES, mine, bit));
+    }
+};
+
 struct loader { // of the warp that loads; one of its threads, the leader, writes and waits
     const hopper_params &params;
     u32 shared;
     bool leader;
     place k, v;
-    int before, h_kv, b; // the tile whose V comes next, or IDLE
+    int before, h_kv, b; // the key tile whose V comes next, or a negative number
 
-    // tile: as the cursor gives it, or END.
+    // tile: as key_tiles gives it.
     __device__ __forceinline__ void load_k(int tile, u32 last, const hopper_place &at)
     {
         const ring_barriers<cfg::STAGES> ring = rings::at(shared).k;
         const u32 full = ring.full(k.stage);
         ring.wait_empty(k);
         store_shared(shared + shared_layout::TILES + 4 * k.stage,
-                     tile == tile_cursor::END ? NO_TILE : static_cast<u32>(tile) | last);
-        if (tile == tile_cursor::END) {
+                     tile == key_tiles::END ? NO_TILE : static_cast<u32>(tile) | last);
+        if (tile == key_tiles::END) {
             mbarrier_arrive(full);
         } else {
             mbarrier_arrive_expect(full, shared_layout::K_BYTES);
             load_tile<cfg::BN, cfg::D_PAD>(shared + shared_layout::K + k.stage * shared_layout::K_BYTES,
-                                           &params.k, full, (tile >> 1) * cfg::BN,
+                                           &params.k, full, tile / KEY_TILE * cfg::BN,
                                            at.h / (params.p.z.n_h / params.p.z.n_h_kv), at.b, L2_KEEP);
         }
         k = k.next();
@@ -49,7 +104,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
             ring.wait_empty(v);
             mbarrier_arrive_expect(full, shared_layout::V_BYTES);
             load_tile<cfg::BN, cfg::DV_PAD>(shared + shared_layout::V + v.stage * shared_layout::V_BYTES,
-                                            &params.v, full, (before >> 1) * cfg::BN, h_kv, b, L2_KEEP);
+                                            &params.v, full, before / KEY_TILE * cfg::BN, h_kv, b, L2_KEEP);
             v = v.next();
         }
     }
@@ -95,18 +150,17 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const at_head a{p.x, p.z, head};
         const u8 *map_row = find_map_row(p, at);
         const u32 next = leader ? take_number(number) : 0;
-        const int row1 = min(at.row0 + cfg::BM / 64 * at.tokens, p.z.len_q) - 1;
-        tile_cursor cursor{TILE_NONE};
+        key_tiles tiles{0};
         bool first = true;
-        int tile = cursor.next(tile_cursor::IDLE, a, map_row, at.row0, row1);
+        int tile = tiles.next(key_tiles::BEFORE, a, map_row, at.row0, at.tokens);
 #pragma unroll 1
         do {
-            const int after = cursor.next(tile, a, map_row, at.row0, row1);
+            const int after = tiles.next(tile, a, map_row, at.row0, at.tokens);
             if (leader) {
-                if (after == tile_cursor::END) {
+                if (after == key_tiles::END) {
                     store_shared(number_place(shared, round + 1), next);
                 }
-                load_k(tile, after == tile_cursor::END ? LAST : 0, at);
+                load_k(tile, after == key_tiles::END ? LAST : 0, at);
                 load_v();
                 if (first) {
                     load_q(round, at);
@@ -118,13 +172,13 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
             first = false;
             tile = after;
             __syncwarp();
-        } while (tile != tile_cursor::END);
+        } while (tile != key_tiles::END);
     }
 };
 
 DEV void load_all(const hopper_params &params, u32 shared)
 {
-    loader l = {params, shared, elect_one(), {0, 0}, {0, 0}, tile_cursor::IDLE, 0, 0};
+    loader l = {params, shared, elect_one(), {0, 0}, {0, 0}, key_tiles::END, 0, 0};
     u32 number = fresh_block();
 #pragma unroll 1
     for (u32 round = 0; number < all_query_tiles(params.p); round++) {

@@ -32,7 +32,8 @@ struct tile_reader { // of one warp: the same in all of its lanes
         round++;
     }
 
-    // The tile in the next stage of K, once it is there: as the cursor gives it.
+    // The tile in the next stage of K, once it is there: twice its number, plus 1 where it is whole for the rows of
+    // this warpgroup; IDLE where it has nothing for them; END after the last one.
     __device__ __forceinline__ int next_tile()
     {
         if (last) {
@@ -46,7 +47,9 @@ struct tile_reader { // of one warp: the same in all of its lanes
             leave_k();
             return tile_cursor::END;
         }
-        return static_cast<int>(tile & ~LAST);
+        const u32 part = tile >> (2 * worker_group()) & 3u;
+        tile = (tile & ~LAST) / KEY_TILE * 2 + (part == TILE_ALL ? 1u : 0u);
+        return part == TILE_NONE ? static_cast<int>(tile_cursor::IDLE) : static_cast<int>(tile);
     }
     __device__ __forceinline__ void start_scores(warp_work &w) const
     {
