@@ -107,6 +107,7 @@ static bool emit_variant(struct text_buf *t, const struct ir *ir, lathe_pass pas
         return false;
     if (ir->kind == KIND_ATTENTION) {
         pivot_pass(w, problem->dtype);
+        live_range_pass(w);
         bounds_build_reads(w);
     }
     bool ok = emitter_open(&e, w, sig, problem, t);

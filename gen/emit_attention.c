@@ -30,7 +30,8 @@ struct attention {
 static int all_roots(const struct attention *a, int *root)
 {
     const struct ir *w = a->e->w;
-    const struct ir_fn *fn[] = {&w->mask, &w->bounds, &w->online, &w->epilogue, &a->kept.fn};
+    const struct ir_fn *fn[] = {&w->mask,   &w->bounds,   &w->live_range, &w->live_rest,
+                                &w->online, &w->epilogue, &a->kept.fn};
     int n = 0;
     for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
         for (int i = 0; i < fn[f]->n_roots; i++)
@@ -69,7 +70,7 @@ static bool collect_tile(struct emitter *e, struct step *step)
 
 static bool collect_structs(struct attention *a)
 {
-    int root[5 * MAX_ROOTS];
+    int root[7 * MAX_ROOTS];
     int n = all_roots(a, root);
     a->head = (struct field_set){.type = "head", .object = "h"};
     a->row = (struct field_set){.type = "row", .object = "r"};
@@ -189,6 +190,27 @@ static const char *yes(bool b)
     return b ? "true" : "false";
 }
 
+/* One end of a row's live keys, or the rest of the mask; root -1: true. */
+static void emit_end(struct attention *a, const char *head, int root)
+{
+    char text[128];
+    text_add(a->e->out, "    DEV %s\n    {\n", head);
+    name_static(a, true, true);
+    emit_values(a->e, &root, root >= 0);
+    text_add(a->e->out, "        return %s;\n    }\n",
+             root >= 0 ? node_text(a->e, root, text, sizeof text) : "true");
+}
+
+static void emit_live_range(struct attention *a)
+{
+    const struct ir *w = a->e->w;
+    emit_end(a, "int first_key(" AT_PAIR ", const row &r)", w->live_range.root[0]);
+    emit_end(a, "int last_key(" AT_PAIR ", const row &r)", w->live_range.root[1]);
+    text_add(a->e->out, "    static constexpr bool SCATTERED = %s;\n", yes(w->live_rest.n_roots > 0));
+    emit_end(a, "bool among(" AT_PAIR ", const row &r, const col &c)",
+             w->live_rest.n_roots ? w->live_rest.root[0] : -1);
+}
+
 static void emit_mask(struct attention *a)
 {
     struct emitter *e = a->e;
@@ -200,6 +222,7 @@ static void emit_mask(struct attention *a)
     emit_values(e, mask->root, mask->n_roots);
     text_add(e->out, "        return %s;\n    }\n",
              mask->n_roots ? node_text(e, mask->root[0], text, sizeof text) : "true");
+    emit_live_range(a);
     text_add(e->out, "    static constexpr bool MAP = %s, MAP_PER_BATCH = %s, MAP_PER_HEAD = %s;\n",
              yes(a->map.needed), yes(a->map.per_batch), yes(a->map.per_head));
 }

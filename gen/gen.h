@@ -286,6 +286,10 @@ struct ir {
     struct ir_fn row;
 
     struct pivot pivot; /* of a lowered spec */
+    /* Of a lowered spec: the keys that the mask leaves to a row lie between the roots, first and last (i32,
+       span Q); and it leaves those for which live_rest holds, where that is not empty. */
+    struct ir_fn live_range;
+    struct ir_fn live_rest;
     /* The same, of a mask that reads data: as `bounds`, but from what its reads give on a tile, too. */
     struct ir_fn read_bounds; /* empty: nothing is gained */
     int n_reads;

@@ -68,6 +68,11 @@ void terms_of_all(const struct ir *w, int root, int whole, const struct shift *l
 bool terms_add(struct terms *to, const struct terms *from, double by); /* false: no room */
 bool terms_multiply(const struct terms *a, const struct terms *b, struct terms *out);
 
+/* ---- live_range.c ------------------------------------------------------------------------------- */
+
+/* After every other pass over a lowered spec of attention: fills w->live_range and w->live_rest. */
+void live_range_pass(struct ir *w);
+
 /* ---- pivot.c: how a row's state goes from tile to tile ------------------------------------------ */
 
 /* After lower(), of attention forward: find the path, rewrite the online function and the epilogue for it,

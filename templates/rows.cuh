@@ -104,24 +104,32 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
         }
     }
 
+    // Bits of the thread's columns that are keys before `end`.
+    __device__ __forceinline__ u32 columns_before(int end) const
+    {
+        const int ahead = end - kv0;
+        const int n = ahead <= 0 ? 0 : 2 * (ahead >> 3) + min(ahead & 7, 2);
+        return n >= 2 * NB ? ~0u >> (32 - 2 * NB) : (1u << n) - 1u;
+    }
+
     // Ahead of the passes, so that the mask's values are gone when they begin.
     __device__ __forceinline__ void find_live()
     {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            live[r] = 0;
+            const int first = variant::first_key(a.x, a.z, a.head, rows.row[r]);
+            const int last = variant::last_key(a.x, a.z, a.head, rows.row[r]);
+            live[r] = columns_before(min(last, a.z.len_kv - 1) + 1) & ~columns_before(first);
         }
+        if constexpr (variant::SCATTERED) {
 #pragma unroll
-        for (int c = 0; c < 2 * NB; c++) {
-            const int kv = kv0 + c / 2 * 8 + c % 2;
-            const variant::col col = variant::make_col(a.x, a.z, a.head, kv);
+            for (int c = 0; c < 2 * NB; c++) {
+                const int kv = kv0 + c / 2 * 8 + c % 2;
+                const variant::col col = variant::make_col(a.x, a.z, a.head, kv);
 #pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                bool pair = kv < a.z.len_kv;
-                if constexpr (variant::MASKED) {
-                    pair = pair & variant::live(a.x, a.z, a.head, rows.row[r], col);
+                for (int r = 0; r < ROWS; r++) {
+                    live[r] &= variant::among(a.x, a.z, a.head, rows.row[r], col) ? ~0u : ~(1u << c);
                 }
-                live[r] |= pair ? 1u << c : 0u;
             }
         }
 #pragma unroll
@@ -134,7 +142,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
     __device__ __forceinline__ void element(int r, int b, int j, const variant::col &col, float diag)
     {
         float &e = s[r / 2][b][2 * (r % 2) + j];
-        const bool pair = WHOLE || ((live[r] >> (2 * b + j)) & 1u) != 0;
+        const bool pair = WHOLE || (live[r] & 1u << (2 * b + j)) != 0;
         e = STEP::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
         gather<0, P>(r, e, col, diag, pair);
         if constexpr (P == STEP::PASSES - 1) {

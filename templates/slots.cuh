@@ -33,6 +33,9 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
     { V::make_col(x, z, head, i) } -> gives<typename V::col>;
     { V::make_diag(x, z, head, i) } -> gives<float>;
     { V::live(x, z, head, row, col) } -> gives<bool>;
+    { V::first_key(x, z, head, row) } -> gives<int>;
+    { V::last_key(x, z, head, row) } -> gives<int>;
+    { V::among(x, z, head, row, col) } -> gives<bool>;
     static_cast<int>(V::classify(x, z, head, i, i, i, i));
     { V::init(true) } -> gives<typename V::state>;
     V::begin(tile, state, x, z, head, row);

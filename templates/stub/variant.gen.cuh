@@ -63,6 +63,10 @@ struct variant {
     {
         return (r.q >= c.kv); // prelude.lua:9
     }
+    DEV int first_key(const inputs &, const sizes &, const head &, const row &) { return 0; }
+    DEV int last_key(const inputs &, const sizes &, const head &, const row &r) { return r.q; }
+    static constexpr bool SCATTERED = false;
+    DEV bool among(const inputs &, const sizes &, const head &, const row &, const col &) { return true; }
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
     DEV int classify(const inputs &, const sizes &z, const head &, int row0, int row1, int kv0, int kv1)
     {

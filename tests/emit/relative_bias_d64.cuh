@@ -97,6 +97,19 @@ struct variant {
     {
         return true;
     }
+    DEV int first_key(const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        return 0;
+    }
+    DEV int last_key(const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        return 2147483646;
+    }
+    static constexpr bool SCATTERED = false;
+    DEV bool among(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
+    {
+        return true;
+    }
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
     DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
     {
