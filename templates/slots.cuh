@@ -71,6 +71,16 @@ concept backward_variant = requires(const I &x, const P &p, const G &g, const si
     { V::ds_factor(x, z, head) } -> gives<float>;
 };
 
+// What attention_bwd_sm90 wants beside: pair() in two steps.
+template <class V, class I>
+concept split_backward_variant = requires(const I &x, const sizes &z, const typename V::head &head, const typename V::row &row,
+                                          const typename V::col &col, float e, float *floats) {
+    V::WEIGHT_READS | V::SLOPE_READS;
+    V::WEIGHT_DIAG || V::SLOPE_DIAG;
+    { V::weight(e, x, z, head, row, col, e, floats) } -> gives<float>;
+    V::slope(e, e, e, x, z, head, row, col, e, floats, *floats, floats);
+};
+
 template <class M, class I>
 concept vector_mod = requires(const I &x, const sizes &z, const typename M::head &head, typename M::vals &vals, float a, float *red, int i) {
     requires M::STAGES == 0 || requires {

@@ -45,8 +45,8 @@ DEV constexpr u64 descriptor_step(int bytes)
     return static_cast<u64>(bytes >> 4);
 }
 
-// Starts s = Q K^T: 64 rows of Q and N rows of K, COLS deep, both as tiles of COLS columns.
-template <class T, int N, int COLS> DEV void start_qk(float (&s)[N / 8][4], u32 q, u32 k)
+// Starts s = Q K^T: 64 rows of Q, out of ROWS of its tile, and N rows of K, COLS deep, both as tiles of COLS columns.
+template <class T, int N, int COLS, int ROWS = 64> DEV void start_qk(float (&s)[N / 8][4], u32 q, u32 k)
 {
     using shape = panels<COLS>;
     wgmma<N>::fence(s);
@@ -56,7 +56,7 @@ template <class T, int N, int COLS> DEV void start_qk(float (&s)[N / 8][4], u32 
     for (int i = 0; i < COLS / 16; i++) {
         const int panel = i / shape::STEPS;
         const int along = i % shape::STEPS * 32;
-        wgmma<N>::template ss<same_type<T, bf16>>(s, a + descriptor_step(panel * 64 * shape::SPAN + along),
+        wgmma<N>::template ss<same_type<T, bf16>>(s, a + descriptor_step(panel * ROWS * shape::SPAN + along),
                                                   b + descriptor_step(panel * N * shape::SPAN + along),
                                                   i != 0);
     }

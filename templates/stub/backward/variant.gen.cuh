@@ -144,6 +144,21 @@ struct variant {
         ds = w * (dw - b[1]);
         site[0] = -ds * distance;
     }
+    // pair() in two steps, for sm_90a
+    static constexpr unsigned WEIGHT_READS = 1, SLOPE_READS = 2;
+    static constexpr bool WEIGHT_DIAG = false, SLOPE_DIAG = false;
+    DEV float weight(float e, const inputs &, const sizes &, const head &h, const row &r, const col &c, float, const float *b)
+    {
+        const float distance = static_cast<float>(r.q - c.kv);
+        return m_exp2(e * h.scale - h.slope * distance - b[0]);
+    }
+    DEV void slope(float, float w, float dw, const inputs &, const sizes &, const head &, const row &r, const col &c, float,
+                   const float *b, float &ds, float *site)
+    {
+        const float distance = static_cast<float>(r.q - c.kv);
+        ds = w * (dw - b[1]);
+        site[0] = -ds * distance;
+    }
     template <int G>
     DEV float *site_address(const grads &g, const inputs &, const sizes &, const head &h, const row &, const col &, int)
     {

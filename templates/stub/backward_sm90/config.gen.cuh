@@ -16,6 +16,8 @@ constexpr bool O_F32 = false;
 constexpr bool BOUND_WAITS = true;
 constexpr int BACK_BM = 64, BACK_BN = 128, BACK_WARPS = 8, BACK_STAGES = 2, BACK_SPLIT = 1;
 constexpr bool BACK_WGMMA = true;
+constexpr int BACK_V_STEPS = 0;
+constexpr bool BACK_EARLY_DV = true;
 constexpr bool BACK_O_F32 = false;
 constexpr bool WANT_DQ = true, WANT_DK = true, WANT_DV = true;
 constexpr bool DK_F32 = false, DV_F32 = false;

@@ -1,0 +1,122 @@
+// back_load_sm90.cuh: the warps of attention backward for sm_90a that do not compute: one loads keys, values and the query
+// tiles that the mask leaves, one adds what the others leave of dq to memory.
+#pragma once
+#include "back_layout_sm90.cuh"
+
+namespace back {
+
+struct loader { // of the warp that loads; one of its threads, the leader, writes and waits
+    const hopper_back_params &params;
+    const key_block &at;
+    u32 shared;
+    bool leader;
+
+    __device__ __forceinline__ void load_keys() const
+    {
+        const u32 ready = shared + layout::KEYS_READY;
+        mbarrier_arrive_expect(ready, layout::K_BYTES + layout::V_BYTES);
+        load_tile<BN, DK>(shared + layout::K, &params.k, ready, at.kv0, at.h_kv, at.b, L2_STREAM);
+        load_tile<BN, DV>(shared + layout::V, &params.v, ready, at.kv0, at.h_kv, at.b, L2_STREAM);
+    }
+
+    __device__ __forceinline__ void load_rows(u32 to, u32 full, int h, int tile) const
+    {
+        const back_params &p = params.p;
+        const i64 rows = static_cast<i64>(query_tiles(p.z)) * BM;
+        const i64 stride = rows * p.z.n_b * p.z.n_h;
+        const float *from = p.rows + tile_line(p.z, at.b, h) * BM + tile * BM;
+#pragma unroll
+        for (int k = 0; k < variant::BACK_ROWS; k++) {
+            tma_load_line(to + static_cast<u32>(k * BM * 4), from + k * stride, BM * 4, full);
+        }
+    }
+
+    __device__ __forceinline__ void load_queries(place_in_ring to, const position &now, bool last) const
+    {
+        const ring_barriers<STAGES> ring = ring_at(shared);
+        const u32 full = ring.full(to.stage);
+        const u32 tile = shared + layout::RING + to.stage * layout::STAGE;
+        const int h = at.h_kv * (params.p.z.n_h / params.p.z.n_h_kv) + now.head;
+        ring.wait_empty(to);
+        store_shared(position_place(shared, to.stage), static_cast<u32>(2 * now.tile) + static_cast<u32>(now.whole));
+        store_shared(position_place(shared, to.stage) + 4, static_cast<u32>(now.head) | (last ? LAST : 0u));
+        mbarrier_arrive_expect(full, layout::STAGE + layout::ROWS_BYTES);
+        load_tile<BM, DK>(tile, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
+        load_rows(shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, h, now.tile);
+        load_tile<BM, DV>(tile + layout::Q_BYTES, &params.dout, full, now.tile * BM, h, at.b, L2_KEEP);
+    }
+};
+
+DEV void load_all(const hopper_back_params &params, u32 shared)
+{
+    const back_params &p = params.p;
+    const key_block at = find_block(p, shared);
+    const loader l{params, at, shared, elect_one()};
+    const int group = p.z.n_h / p.z.n_h_kv;
+    walk tiles;
+    place_in_ring to{0, 0};
+    position now{0, -32, false};
+#pragma unroll 1
+    while (now.head < group) {
+        const position next = tiles.next(now, p, at);
+        if (l.leader) {
+            if (now.tile >= 0) {
+                l.load_queries(to, now, next.head >= group);
+            } else if (next.head < group) {
+                l.load_keys();
+            } else {
+                store_shared(position_place(shared, 0), NO_TILE);
+                mbarrier_arrive(ring_at(shared).full(0));
+            }
+        }
+        __syncwarp();
+        to = now.tile >= 0 ? to.next() : to;
+        now = next;
+    }
+}
+
+// dq of a tile from the slab to memory, as soon as a warpgroup has filled it.
+DEV void add_slab(const back_params &p, const key_block &at, u32 shared, const position &now)
+{
+    const int h = at.h_kv * (p.z.n_h / p.z.n_h_kv) + now.head;
+    const i64 line = tile_line(p.z, at.b, h) + now.tile;
+    u32 turn = 0;
+    if constexpr (cfg::DETERMINISTIC) {
+        turn = turn_of(p, at, variant::make_head(p.x, p.z, at.b, h), h, now.tile);
+    }
+    barrier_arrive(SLAB_EMPTY, SLAB_THREADS);
+    barrier_sync(SLAB_FULL, SLAB_THREADS);
+    if (elect_one()) {
+        if constexpr (cfg::DETERMINISTIC) {
+            wait_turn(p.order + line, turn);
+        }
+        tma_add_line(p.dq + line * dq_shape::FLOATS, shared + layout::SLAB, layout::SLAB_BYTES, L2_KEEP);
+        tma_commit();
+        if constexpr (cfg::DETERMINISTIC) {
+            tma_wait<0>();
+            fence_async_global();
+            end_turn(p.order + line);
+        } else {
+            tma_wait_read<0>();
+        }
+    }
+    __syncwarp();
+}
+
+DEV void add_all(const hopper_back_params &params, u32 shared)
+{
+    const back_params &p = params.p;
+    const key_block at = find_block(p, shared);
+    walk tiles;
+    position now{0, -32, false};
+#pragma unroll 1
+    while (true) {
+        now = tiles.next(now, p, at);
+        if (now.head >= p.z.n_h / p.z.n_h_kv) {
+            return;
+        }
+        add_slab(p, at, shared, now);
+    }
+}
+
+} // namespace back

@@ -1,0 +1,164 @@
+// back_pairs_sm90.cuh: a warp's pairs of one tile: s^T becomes weights, dw^T becomes ds^T, and sites get their sums. In two
+// steps, so that the products of the weights can start before dw is there.
+//
+// With g = lane / 4 and t = lane % 4: a thread has the keys g and g + 8 of its warp, and of each block b of 8 queries 8 b + 2 t + {0, 1}.
+#pragma once
+#include "back_layout_sm90.cuh"
+
+namespace back {
+
+using worker_sites = site_context<NB, COLS>;
+
+// Which of a thread's pairs count.
+struct live_pairs {
+    u32 bits[NB / 8]; // bit 4 (b % 8) + 2 c + j of word b / 8
+    __device__ __forceinline__ bool has(int b, int j, int c) const { return ((bits[b / 8] >> (4 * (b % 8) + 2 * c + j)) & 1u) != 0; }
+};
+
+struct tile_pairs {
+    const back_params &p;
+    const variant::head &head;
+    const variant::col (&col)[COLS];
+    u32 place;      // shared address of the tile's position
+    int kv0;        // its first key
+    u32 rows;       // shared addresses: of the first query's row values
+    u32 table;      // and of the diagonal of the first query and key
+
+    // The first query of the thread. Read anew: what the compiler makes of pairs' places in one step would else stay in registers
+    // for the next.
+    __device__ __forceinline__ int fresh_row0() const
+    {
+        return static_cast<int>(__float_as_uint(load_shared(place)) >> 1) * BM + 2 * (lane_id() % 4);
+    }
+    template <u32 READS> __device__ __forceinline__ void load_rows(float (&back)[2][max_of(variant::BACK_ROWS, 1)], int b) const
+    {
+#pragma unroll
+        for (int k = 0; k < variant::BACK_ROWS; k++) {
+            if ((READS >> k & 1u) != 0) {
+                const float2 two = load_shared8(rows + static_cast<u32>((k * BM + 8 * b) * 4));
+                back[0][k] = two.x;
+                back[1][k] = two.y;
+            }
+        }
+    }
+
+    // Queries 8 on and keys 8 on lie on one diagonal.
+    template <bool READS> __device__ __forceinline__ void load_diagonals(float (&diag)[COLS][2], int b) const
+    {
+        if constexpr (READS) {
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                diag[1][j] = b > 0 ? diag[0][j] : load_shared(table + static_cast<u32>((j - 8) * 4));
+                diag[0][j] = load_shared(table + static_cast<u32>((8 * b + j) * 4));
+            }
+        }
+    }
+
+    __device__ __forceinline__ void find_live(live_pairs &live, bool whole) const
+    {
+        if (whole) {
+#pragma unroll
+            for (int i = 0; i < NB / 8; i++) {
+                live.bits[i] = ~0u;
+            }
+        } else {
+            find_live(live);
+        }
+    }
+    __device__ __forceinline__ void find_live(live_pairs &live) const
+    {
+        const int first = fresh_row0();
+#pragma unroll
+        for (int b = 0; b < NB; b++) {
+            live.bits[b / 8] = b % 8 == 0 ? 0 : live.bits[b / 8];
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const int number = first + 8 * b + j;
+                const variant::row row = variant::make_row(p.x, p.z, head, number);
+#pragma unroll
+                for (int c = 0; c < COLS; c++) {
+                    bool yes = number < p.z.len_q && kv0 + 8 * c < p.z.len_kv;
+                    if constexpr (variant::MASKED) {
+                        yes = yes & variant::live(p.x, p.z, head, row, col[c]);
+                    }
+                    live.bits[b / 8] |= yes ? 1u << (4 * (b % 8) + 2 * c + j) : 0u;
+                }
+            }
+        }
+    }
+
+    // Dead pairs become 0, rounded as they are.
+    __device__ __forceinline__ void drop_dead(u32 (&x)[NB / 2][4], bool whole) const
+    {
+        if (whole) {
+            return;
+        }
+        live_pairs live;
+        find_live(live);
+#pragma unroll
+        for (int k = 0; k < NB / 2; k++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const u32 low = live.has(2 * k + i / 2, 0, i % 2) ? 0xffffu : 0u;
+                const u32 high = live.has(2 * k + i / 2, 1, i % 2) ? 0xffff0000u : 0u;
+                x[k][i] &= low | high;
+            }
+        }
+    }
+
+    // s to weights, in w.
+    __device__ __forceinline__ void weigh(float (&w)[NB][4], const float (&s)[NB][4]) const
+    {
+        float diag[COLS][2] = {};
+        const int first = fresh_row0();
+#pragma unroll
+        for (int b = 0; b < NB; b++) {
+            float back[2][max_of(variant::BACK_ROWS, 1)] = {};
+            load_rows<variant::WEIGHT_READS>(back, b);
+            load_diagonals<variant::WEIGHT_DIAG>(diag, b);
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const variant::row row = variant::make_row(p.x, p.z, head, first + 8 * b + j);
+#pragma unroll
+                for (int c = 0; c < COLS; c++) {
+                    w[b][2 * c + j] = variant::weight(s[b][2 * c + j], p.x, p.z, head, row, col[c], diag[c][j], back[j]);
+                }
+            }
+        }
+    }
+
+    // dw to ds, in place, from s and the weights.
+    __device__ __forceinline__ void slope(float (&dw)[NB][4], const float (&s)[NB][4], const float (&w)[NB][4],
+                                          const worker_sites &sites, const live_pairs &live) const
+    {
+        float diag[COLS][2] = {};
+        const int first = fresh_row0();
+#pragma unroll
+        for (int b = 0; b < NB; b++) {
+            float back[2][max_of(variant::BACK_ROWS, 1)] = {};
+            load_rows<variant::SLOPE_READS>(back, b);
+            load_diagonals<variant::SLOPE_DIAG>(diag, b);
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const int number = first + 8 * b + j;
+                const variant::row row = variant::make_row(p.x, p.z, head, number);
+                float row_sum[SLOTS] = {};
+#pragma unroll
+                for (int c = 0; c < COLS; c++) {
+                    float &x = dw[b][2 * c + j];
+                    float ds = 0.0f;
+                    float site[SLOTS] = {};
+                    variant::slope(s[b][2 * c + j], w[b][2 * c + j], x, p.x, p.z, head, row, col[c], diag[c][j], back[j], ds, site);
+                    x = ds;
+                    if constexpr (variant::SITES > 0) {
+                        const int delta = number + p.z.q_start - (kv0 + 8 * c);
+                        sites.pair(site, live.has(b, j, c), b, c, j, delta, row, col[c], row_sum);
+                    }
+                }
+                sites.end_row(row_sum, row, number < p.z.len_q);
+            }
+        }
+    }
+};
+
+} // namespace back
