@@ -4,6 +4,7 @@ Every formula is written here once more, independent of the specs, in float64 on
 """
 
 import math
+import os
 
 import torch
 
@@ -12,6 +13,7 @@ WINDOW = 1024
 PREFIX = 1024
 DOCUMENTS = 8
 BUCKETS = 32
+SIGMOID_BIAS = -9.0  # about -log of the length, as its authors have it
 EXACT = 8  # T5: distances below this have a bucket each
 FARTHEST = 128
 
@@ -28,15 +30,38 @@ def bucket(distance):
     return (distance < 0).to(torch.int32) * (2 * EXACT) + small
 
 
-class Variant:
-    """One attention operator. `score(s, h, q, kv, x)` and `live(b, q, kv, x)` take index tensors that broadcast."""
+def softmax_weights(s, live, x):
+    if live is not None:
+        s = s.masked_fill(~live, -math.inf)
+    return torch.softmax(s, -1)
 
-    def __init__(self, spec, live=None, score=None, inputs=None, scalars=None):
+
+def sigmoid_weights(s, live, x):
+    w = torch.sigmoid(s)
+    return w if live is None else w.masked_fill(~live, 0.0)
+
+
+def relu_weights(s, live, x):
+    return s.clamp(min=0.0)
+
+
+def retention_weights(s, live, x):
+    s = s.masked_fill(~live, 0.0)
+    return s / s.abs().sum(-1, keepdim=True).clamp(min=1.0)
+
+
+class Variant:
+    """One attention operator. `score(s, h, q, kv, x)` and `live(b, q, kv, x)` take index tensors that broadcast,
+    `weights(s, live, x)` gives the weights of whole rows."""
+
+    def __init__(self, spec, live=None, score=None, inputs=None, scalars=None, weights=softmax_weights, flex=True):
         self.spec = spec
         self.live = live
         self.score = score
         self.make_inputs = inputs or (lambda problem: {})
         self.scalars = scalars or {}
+        self.weights = weights
+        self.flex = flex  # FlexAttention can write it
 
 
 def _causal(b, q, kv, x):
@@ -47,8 +72,13 @@ def _slope(h, heads):
     return torch.exp2(-8.0 * (h + 1) / heads)
 
 
+def _decay(s, h, q, kv, x):
+    """gamma_h^(q - kv), gamma_h = 1 - 2^(-5 - h)"""
+    return s * torch.exp2(torch.log2(1.0 - torch.exp2(-5.0 - h)) * (q - kv))
+
+
 def _documents(problem):
-    length = problem.kv // DOCUMENTS
+    length = max(problem.kv // DOCUMENTS, 1)
     ids = (torch.arange(problem.kv, device="cuda") // length).to(torch.int32)
     return {"doc": ids.expand(problem.b, problem.kv).contiguous()}
 
@@ -65,15 +95,30 @@ VARIANTS = {
                              inputs=lambda p: {"table": torch.randn(p.h, BUCKETS, device="cuda")}),
     "prefix_lm": Variant("prefix_lm", lambda b, q, kv, x: (q >= kv) | (kv < x["prefix"][b]),
                          inputs=lambda p: {"prefix": torch.full((p.b,), PREFIX, dtype=torch.int32, device="cuda")}),
+    "sigmoid": Variant("sigmoid_full.lua", score=lambda s, h, q, kv, x: s + SIGMOID_BIAS, scalars={"bias": SIGMOID_BIAS},
+                       weights=sigmoid_weights, flex=False),
+    "relu": Variant("relu", score=lambda s, h, q, kv, x: s / x["len_kv"], weights=relu_weights, flex=False),
+    "retention": Variant("retention", _causal, _decay, weights=retention_weights, flex=False),
 }
 
 
 class Problem:
     """Sizes of an attention call, its random tensors, and what they are worth in floating-point operations."""
 
-    def __init__(self, variant, b, h, s, d, h_kv=None):
+    def __init__(self, variant, b, h, s, d, h_kv=None, d_v=None):
+        self.name = variant
         self.variant = VARIANTS[variant]
-        self.b, self.h, self.h_kv, self.q, self.kv, self.d = b, h, h_kv or h, s, s, d
+        self.b, self.h, self.h_kv, self.q, self.kv, self.d, self.d_v = b, h, h_kv or h, s, s, d, d_v or d
+
+    def title(self):
+        heads = f"{self.h}" if self.h == self.h_kv else f"{self.h}/{self.h_kv}"
+        dims = f"{self.d}" if self.d == self.d_v else f"{self.d}/{self.d_v}"
+        return f"{self.name} B{self.b} H{heads} S{self.q} D{dims}"
+
+    def spec(self):
+        """As the library takes it: the name of a shipped spec, or a file beside this one."""
+        name = self.variant.spec
+        return os.path.join(os.path.dirname(os.path.abspath(__file__)), name) if name.endswith(".lua") else name
 
     def allocate(self, seed):
         torch.manual_seed(seed)
@@ -81,9 +126,9 @@ class Problem:
         self.tensors = {
             "q": torch.randn(self.b, self.h, self.q, self.d, **options),
             "k": torch.randn(self.b, self.h_kv, self.kv, self.d, **options),
-            "v": torch.randn(self.b, self.h_kv, self.kv, self.d, **options),
+            "v": torch.randn(self.b, self.h_kv, self.kv, self.d_v, **options),
         }
-        self.out = torch.empty(self.b, self.h, self.q, self.d, **options)
+        self.out = torch.empty(self.b, self.h, self.q, self.d_v, **options)
         self.inputs = self.variant.make_inputs(self)
         return self
 
@@ -99,22 +144,22 @@ class Problem:
         return total
 
     def flops(self):
-        return 4.0 * self.b * self.h * self.live_pairs() * self.d
+        return 2.0 * self.b * self.h * self.live_pairs() * (self.d + self.d_v)
 
     def reference(self, b, h, rows):
-        """float64 rows [len(rows), d] of one head."""
+        """float64 rows [len(rows), d_v] of one head."""
         q, k, v = (t.double() for t in (self.tensors["q"][b, h, rows], *self._keys(b, h)))
         s = (q @ k.T) / math.sqrt(self.d)
         kv = torch.arange(self.kv, device="cuda")[None, :]
         row = rows[:, None]
         x = {name: t.double() if t.is_floating_point() else t for name, t in self.inputs.items()}
         x["heads"] = self.h
+        x["len_kv"] = self.kv
         if self.variant.score:
             head = torch.tensor(h, device="cuda")
             s = self.variant.score(s, head, row, kv, x)
-        if self.variant.live:
-            s = s.masked_fill(~self.variant.live(torch.full_like(row, b), row, kv, x), -math.inf)
-        return torch.softmax(s, -1) @ v
+        live = self.variant.live(torch.full_like(row, b), row, kv, x) if self.variant.live else None
+        return self.variant.weights(s, live, x) @ v
 
     def _keys(self, b, h):
         of = h // (self.h // self.h_kv)
@@ -129,7 +174,8 @@ class Problem:
             rows = torch.cat([rows, torch.tensor([0, 1, self.q // 2, self.q - 1])]).to("cuda")
             expected = self.reference(b, h, rows)
             got = out[b, h, rows].double()
-            worst = max(worst, float((got - expected).norm() / expected.norm()))
+            error = float((got - expected).norm() / expected.norm())
+            worst = error if not error <= worst else worst  # NaN stays
         return worst if math.isfinite(worst) else math.inf
 
 

@@ -3,342 +3,251 @@
 
     python3 tests/bench/compare.py --library build/liblathe.so --out build/bench
 
-Random inputs; CUDA events around bursts of launches; the candidates of a row take turns, with a pause before each burst
-so that a power-limited card cools; medians. Every output is checked on sampled rows against a float64 formula written
-in cases.py. The last thing printed is one table. Exit code 1: an output was wrong or a row did not run.
+Random inputs; the candidates of a row take turns, once in short bursts with pauses and once sustained (timer.py); medians.
+Every output is checked on sampled rows against a float64 formula written in cases.py. The last thing printed is one
+table; --out gets it as compare.md, every figure as compare.json and a plot as compare.png. Exit code 1: an output
+was wrong or a row did not run.
 """
 
 import argparse
 import json
 import math
 import os
-import statistics
-import subprocess
 import sys
-import time
+import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import torch
 import torch._dynamo
-import torch.nn.functional as F
 
 import cases
 import lathe
+import peers
+import plot
+import report
+import timer
 
 ERROR_BOUND = 1e-2  # bf16, relative L2 on sampled rows
+PLAIN_MEAN = 1.18   # geometric mean of the plain rows over cuDNN
 
+# (batch, heads, length) at 16 K tokens and 2048 columns of heads, by head dim
+PLAIN_SIZES = {128: ((16, 16, 1024), (4, 16, 4096), (1, 16, 16384)),
+               64: ((16, 32, 1024), (4, 32, 4096), (1, 32, 16384)),
+               256: ((16, 8, 1024), (4, 8, 4096), (1, 8, 16384))}
+# over our plain kernel on the live part, over FlexAttention
+MOD_BARS = {"alibi": (0.90, 1.8), "window": (0.90, 1.8), "document": (0.90, 1.8), "prefix_lm": (0.90, 1.8),
+            "softcap": (0.80, 2.5), "relative_bias": (0.75, 2.5), "sigmoid": (1.03, None), "relu": (1.03, None),
+            "retention": (0.95, None)}
+HEAD_DIMS = ((96, 96), (192, 192), (192, 128), (128, 256), (64, 256))
 
-# ---- timing --------------------------------------------------------------------------------------------
-
-class Timer:
-    """Median milliseconds per call of several candidates, measured in turns."""
-
-    def __init__(self, rounds, pause, burst_ms):
-        self.rounds, self.pause, self.burst_ms = rounds, pause, burst_ms
-
-    @staticmethod
-    def burst(call, n):
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(n):
-            call()
-        stop.record()
-        stop.synchronize()
-        return start.elapsed_time(stop) / n
-
-    def measure(self, calls):
-        """{name: callable} -> {name: {"ms", "min", "max"}}"""
-        counts = {}
-        for name, call in calls.items():
-            self.burst(call, 2)  # warm up: compile, allocate
-            counts[name] = max(3, min(300, math.ceil(self.burst_ms / max(self.burst(call, 3), 1e-3))))
-        samples = {name: [] for name in calls}
-        names = list(calls)
-        for turn in range(self.rounds):
-            for name in names[turn % len(names):] + names[:turn % len(names)]:
-                time.sleep(self.pause)
-                calls[name]()  # the clock rises and the instruction cache fills before the burst
-                samples[name].append(self.burst(calls[name], counts[name]))
-        return {name: {"ms": statistics.median(s), "min": min(s), "max": max(s)} for name, s in samples.items()}
-
-
-# ---- candidates ------------------------------------------------------------------------------------------
-
-def sdpa(problem, backend, causal):
-    from torch.nn.attention import sdpa_kernel
-    q, k, v = (problem.tensors[name] for name in "qkv")
-    grouped = {"enable_gqa": True} if problem.h != problem.h_kv else {}
-
-    def call():
-        with sdpa_kernel(backend):
-            return F.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
-    return call
-
-
-def flex(problem):
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-    score, mask = cases.flex_mods(problem)
-    block_mask = None
-    if mask:
-        batch = problem.b if problem.inputs else None
-        block_mask = create_block_mask(mask, batch, None, problem.q, problem.kv, device="cuda")
-    torch._dynamo.reset()  # each variant compiles afresh, none meets the limit on recompilations
-    compiled = torch.compile(flex_attention, dynamic=False)
-    q, k, v = (problem.tensors[name] for name in "qkv")
-
-    def call():
-        return compiled(q, k, v, score_mod=score, block_mask=block_mask, enable_gqa=problem.h != problem.h_kv)
-    return call
-
-
-def ours(bench, problem):
-    call = bench.ctx.call(problem.variant.spec, o=problem.out, **problem.tensors, **problem.inputs,
-                          **problem.variant.scalars)
-    bench.infos.setdefault(problem.variant.spec, []).append(call.info)
-    return call
-
-
-# ---- rows ------------------------------------------------------------------------------------------------
 
 class Bench:
-    """The context, the timer, and the rows measured so far."""
+    """The context, the timers, and the rows measured so far."""
 
     def __init__(self, options):
         self.options = options
-        self.ctx = lathe.Context(options.library, device=0, cache_dir=options.cache)
-        quick = options.quick
-        self.timer = Timer(rounds=3 if quick else 9, pause=0.05 if quick else 0.2, burst_ms=10 if quick else 30)
+        self.ctx = lathe.Context(options.library, device=options.device, cache_dir=options.cache)
+        self.timers = timer.timers(options.quick)
+        if options.mode != "both":
+            self.timers = {options.mode: self.timers[options.mode]}
         self.rows = []
         self.infos = {}
-        self.plain = {}  # TFLOP/s of the plain kernels, for the variants
 
-    def try_candidate(self, make, *arguments):
+    # ---- one row
+
+    def ours(self, problem):
+        call = self.ctx.call(problem.spec(), o=problem.out, **problem.tensors, **problem.inputs, **problem.variant.scalars)
+        self.infos.setdefault(problem.title(), call.info)
+        return call
+
+    def try_candidate(self, make):
         """A peer that does not run here is left out, with its reason."""
         try:
-            call = make(*arguments)
+            call = make()
             call()
             torch.cuda.synchronize()
             return call, None
         except Exception as error:  # noqa: BLE001: any reason a peer has
             return None, f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
 
-    def attention(self, name, problem, peers, bar, baseline=None, beat=None):
-        """bar: least ratio to `baseline`, a (name, TFLOP/s) measured before, or else to the first of the peers.
-        beat: the peer whose figure is a bar of its own."""
+    def measure(self, row, calls, work):
+        """work: of each candidate, in the row's unit times milliseconds."""
+        row["modes"] = {}
+        for mode, clock in self.timers.items():
+            times = clock.measure(calls)
+            row["modes"][mode] = {"times": times, "rates": {name: work[name] / t["ms"] for name, t in times.items()}}
+
+    def attention(self, problem, peers_of, bars, group, plain=None):
+        """bars: {candidate: least ratio of our rate over its}. plain: the variant that our plain kernel runs on the same
+        tensors, as the candidate "plain", counted in its own pairs."""
         problem.allocate(seed=len(self.rows))
-        calls = {"ours": ours(self, problem)}
-        notes = {}
-        for peer, make in peers.items():
+        row = {"name": problem.title(), "group": group, "unit": "TFLOP/s", "notes": {}}
+        calls = {"ours": self.ours(problem)}
+        opened = [calls["ours"]]
+        work = {"ours": problem.flops() / 1e9}
+        if plain:
+            base = cases.Problem(plain, problem.b, problem.h, problem.q, problem.d, problem.h_kv, problem.d_v)
+            base.tensors, base.out, base.inputs = problem.tensors, torch.empty_like(problem.out), {}
+            calls["plain"], work["plain"] = self.ours(base), base.flops() / 1e9
+            opened.append(calls["plain"])
+        for peer, make in peers_of.items():
             call, why = self.try_candidate(make)
             if call:
-                calls[peer] = call
+                calls[peer], work[peer] = call, work["ours"]
             else:
-                notes[peer] = why
-        times = self.timer.measure(calls)
+                row["notes"][peer] = why
+        self.measure(row, calls, work)
         problem.out.fill_(math.nan)
         calls["ours"]()
         torch.cuda.synchronize()
-        flops = problem.flops()
-        rates = {peer: flops / t["ms"] / 1e9 for peer, t in times.items()}
-        row = {"name": name, "unit": "TFLOP/s", "rates": rates, "times": times, "notes": notes,
-               "error": problem.error(problem.out), "peer_errors": self.peer_errors(problem, calls)}
-        reference = baseline or next(((p, rates[p]) for p in peers if p in rates), None)
-        self.finish(row, reference, bar)
-        if beat and beat in rates:
-            row["beat"] = {"peer": beat, "ratio": rates["ours"] / rates[beat]}
-            row["met"] = row["met"] and rates["ours"] >= rates[beat]
-        calls["ours"].close()
-        return rates["ours"]
-
-    @staticmethod
-    def peer_errors(problem, calls):
-        """A peer that computes something else is no peer: its error stands in the full table."""
-        return {peer: problem.error(call()) for peer, call in calls.items() if peer != "ours"}
+        row["error"] = problem.error(problem.out)
+        row["peer_errors"] = {name: problem.error(call()) for name, call in calls.items() if name in peers_of}
+        self.finish(row, bars)
+        for call in opened:
+            call.close()
 
     def rowwise(self, spec, rows, n, bar):
         torch.manual_seed(len(self.rows))
         x = torch.randn(rows, n, dtype=torch.bfloat16, device="cuda")
         y = torch.empty_like(x)
-        inputs = cases.rowwise_inputs(spec, n, torch.bfloat16)
-        torch._dynamo.reset()
-        compiled = torch.compile(cases.rowwise_torch, dynamic=False)
-        call = self.ctx.call(spec, x=x, y=y, **inputs)
-        self.infos.setdefault(spec, []).append(call.info)
         target = torch.empty_like(x)
+        inputs = cases.rowwise_inputs(spec, n, torch.bfloat16)
+        row = {"name": f"{spec} {rows}x{n}", "group": "rowwise", "unit": "TB/s", "notes": {}}
+        call = self.ctx.call(spec, x=x, y=y, **inputs)
+        self.infos.setdefault(row["name"], call.info)
         calls = {"ours": call, "copy": lambda: target.copy_(x), "torch": lambda: cases.rowwise_torch(spec, x, inputs)}
-        notes = {}
         if not self.options.no_compile:
+            torch._dynamo.reset()
+            compiled = torch.compile(cases.rowwise_torch, dynamic=False)
             made, why = self.try_candidate(lambda: lambda: compiled(spec, x, inputs))
             calls.update({"torch.compile": made} if made else {})
-            notes.update({} if made else {"torch.compile": why})
-        times = self.timer.measure(calls)
+            row["notes"].update({} if made else {"torch.compile": why})
+        self.measure(row, calls, {name: 2 * x.nbytes / 1e9 for name in calls})
         y.fill_(math.nan)
         call()
         torch.cuda.synchronize()
-        rates = {peer: 2 * x.nbytes / t["ms"] / 1e9 for peer, t in times.items()}
-        row = {"name": f"{spec} {rows}x{n} bf16", "unit": "TB/s", "rates": rates, "times": times, "notes": notes,
-               "error": cases.rowwise_error(spec, x, inputs, y)}
-        self.finish(row, ("copy", rates["copy"]), bar)
+        row["error"] = cases.rowwise_error(spec, x, inputs, y)
+        self.finish(row, {"copy": bar})
         call.close()
 
-    def finish(self, row, reference, bar):
-        row["peer"] = reference[0] if reference else "none"
-        row["peer_rate"] = reference[1] if reference else math.nan
-        row["ratio"] = row["rates"]["ours"] / row["peer_rate"]
-        row["bar"] = bar
+    def finish(self, row, bars):
         row["right"] = row["error"] <= ERROR_BOUND
-        row["met"] = row["right"] and row["ratio"] >= bar
+        row["checks"] = [{"mode": mode, "peer": peer, "bar": bar,
+                          "ratio": figures["rates"]["ours"] / figures["rates"][peer]}
+                         for mode, figures in row["modes"].items() for peer, bar in bars.items()
+                         if bar and peer in figures["rates"]]
+        row["met"] = row["right"] and all(c["ratio"] >= c["bar"] for c in row["checks"])
         self.rows.append(row)
-        rates = ", ".join(f"{peer} {rate:.4g}" for peer, rate in row["rates"].items())
+        rates = "; ".join(f"{mode} " + ", ".join(f"{peer} {rate:.4g}" for peer, rate in figures["rates"].items())
+                          for mode, figures in row["modes"].items())
         notes = "".join(f"; {peer} left out: {why}" for peer, why in row["notes"].items())
         print(f"{row['name']}: {rates} {row['unit']}; error {row['error']:.2g}{notes}", flush=True)
 
-    def guard(self, name, function):
+    def guard(self, name, group, function):
         """Run one row if it is asked for; a row that fails is a row of the table too."""
-        if self.options.only and self.options.only not in name:
-            return None
+        if self.options.only and not any(part in f"{group} {name}" for part in self.options.only.split(",")):
+            return
         try:
-            return function()
+            function()
         except Exception as error:  # noqa: BLE001: the other rows still count
-            text = str(error).splitlines()[0][:300] if str(error) else ""
-            print(f"{name}: did not run: {type(error).__name__}: {text}", flush=True)
-            self.rows.append({"name": name, "failed": text or type(error).__name__, "met": False, "right": False})
-            return None
+            text = f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
+            print(f"{name}: did not run: {text}", flush=True)
+            if self.options.verbose:
+                traceback.print_exc()
+            self.rows.append({"name": name, "group": group, "failed": text, "met": False, "right": False})
         finally:
             torch.cuda.empty_cache()
 
 
-def causal_rows(bench):
-    from torch.nn.attention import SDPBackend
-    sizes = [(64, 32, 4, 4096), (64, 32, 2, 8192), (64, 32, 1, 16384),
-             (128, 16, 4, 4096), (128, 16, 2, 8192), (128, 16, 1, 16384)]
-    for d, h, b, s in sizes:
-        problem = cases.Problem("causal", b, h, s, d)
-        peers = {"flash": lambda p=problem: sdpa(p, SDPBackend.FLASH_ATTENTION, True),
-                 "cudnn": lambda p=problem: sdpa(p, SDPBackend.CUDNN_ATTENTION, True)}
-        name = f"causal D{d} B{b} H{h} S{s}"
-        bench.guard(name, lambda n=name, p=problem, o=peers: bench.attention(n, p, o, 0.90))
-    problem = cases.Problem("causal", 2, 32, 8192, 128, h_kv=8)
-    peers = {"flash": lambda: sdpa(problem, SDPBackend.FLASH_ATTENTION, True),
-             "cudnn": lambda: sdpa(problem, SDPBackend.CUDNN_ATTENTION, True)}
-    bench.guard("causal GQA 32/8 D128 B2 S8192",
-                lambda: bench.attention("causal GQA 32/8 D128 B2 S8192", problem, peers, 0.90))
+# ---- which rows --------------------------------------------------------------------------------------------
+
+def size(options, b, h, s):
+    """Smaller by --shrink, for tests without a GPU."""
+    k = options.shrink
+    return (b, h, s) if k == 1 else (min(b, 2), min(h, 2), max(s // k, 24))
 
 
-def plain_rate(bench, variant):
-    """TFLOP/s of our plain kernel at the sizes of the variants, measured once and near them in time."""
-    if variant not in bench.plain:
-        from torch.nn.attention import SDPBackend
-        problem = cases.Problem(variant, 2, 16, 8192, 128)
-        peers = {"flash": lambda: sdpa(problem, SDPBackend.FLASH_ATTENTION, variant == "causal")}
-        bench.plain[variant] = bench.attention(f"plain {variant} B2 H16 S8192 D128", problem, peers, 0.90)
-    return bench.plain[variant]
+def add(bench, group, problem, peers_of, bars, plain=None):
+    bench.guard(problem.title(), group, lambda: bench.attention(problem, peers_of, bars, group, plain))
 
 
-def variant_rows(bench):
-    for variant in ("alibi", "softcap", "window", "document", "prefix_lm", "relative_bias"):
-        problem = cases.Problem(variant, 2, 16, 8192, 128)
-        name = f"{variant} B2 H16 S8192 D128"
-        peers = {} if bench.options.no_flex else {"flex": lambda p=problem: flex(p)}
-        plain = "full" if variant == "relative_bias" else "causal"
-        beat = "flex" if variant in ("softcap", "relative_bias") else None
-        bench.guard(name, lambda n=name, p=problem, o=peers, f=plain, t=beat: bench.attention(
-            n, p, o, 0.85, baseline=(f"plain {f}", plain_rate(bench, f)), beat=t))
+def plain_rows(bench):
+    for d, sizes in PLAIN_SIZES.items():
+        for b, h, s in sizes:
+            for variant in ("causal", "full"):
+                problem = cases.Problem(variant, *size(bench.options, b, h, s), d)
+                add(bench, "plain", problem, peers.fused(problem), {"cudnn": 1.05})
+
+
+def mod_rows(bench):
+    for variant, (over_plain, over_flex) in MOD_BARS.items():
+        problem = cases.Problem(variant, *size(bench.options, 2, 16, 8192), 128)
+        wanted = problem.variant.flex and not bench.options.no_flex
+        add(bench, "mods", problem, {"flex": lambda p=problem: peers.flex(p)} if wanted else {},
+            {"plain": over_plain, "flex": over_flex}, plain="causal" if problem.variant.live else "full")
+
+
+def shape_rows(bench):
+    b, h, s = size(bench.options, 2, 32, 8192)
+    problem = cases.Problem("causal", b, h, s, 128, h_kv=max(h // 4, 1))
+    add(bench, "gqa", problem, peers.fused(problem), {"cudnn": 1.15})
+    for d, d_v in HEAD_DIMS:
+        for variant in ("causal", "full"):
+            problem = cases.Problem(variant, *size(bench.options, 2, 16, 8192), d, d_v=d_v)
+            add(bench, "dims", problem, peers.fused(problem), {"cudnn": 1.05})
 
 
 def rowwise_rows(bench):
+    rows, n = (16384, 8192) if bench.options.shrink == 1 else (32, 96)
     for spec in ("softmax", "rms_norm", "layer_norm"):
-        bench.guard(f"rowwise {spec}", lambda s=spec: bench.rowwise(s, 16384, 8192, 0.92))
+        bench.guard(f"{spec} {rows}x{n}", "rowwise", lambda s=spec: bench.rowwise(s, rows, n, 0.92))
 
 
-# ---- reports ---------------------------------------------------------------------------------------------
-
-def machine():
-    """What the figures depend on."""
-    driver = "unknown"
-    try:
-        driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader"],
-                                capture_output=True, text=True, timeout=20, check=False).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        pass
-    return {"gpu": torch.cuda.get_device_name(0), "driver": driver, "torch": torch.__version__,
-            "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
-            "date": time.strftime("%Y-%m-%d")}
-
-
-HEADER = ("case", "ours", "peer", "peer's", "ratio", "bar", "verdict")
-
-
-def cells(row):
-    if "failed" in row:
-        return (row["name"], "-", "-", "-", "-", "-", "FAILED")
-    unit = "" if row["unit"] == "TFLOP/s" else " TB/s"
-    digits = 0 if row["unit"] == "TFLOP/s" else 2
-    verdict = "ok" if row["met"] else ("MISS" if row["right"] else "WRONG")
-    if "beat" in row:
-        verdict += f" ({row['beat']['ratio']:.2f} x {row['beat']['peer']})"
-    return (row["name"], f"{row['rates']['ours']:.{digits}f}{unit}", row["peer"], f"{row['peer_rate']:.{digits}f}{unit}",
-            f"{row['ratio']:.2f}", f"{row['bar']:.2f}", verdict)
-
-
-def text_table(rows):
-    lines = [HEADER, *map(cells, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADER))]
-    return "\n".join("  ".join(c.ljust(w) if i in (0, 2, 6) else c.rjust(w)
-                               for i, (c, w) in enumerate(zip(line, widths))).rstrip() for line in lines)
-
-
-def markdown(rows, about):
-    lines = [f"Measured on {about['gpu']} ({about['driver']}), torch {about['torch']}, CUDA {about['cuda']}, "
-             f"cuDNN {about['cudnn']}, {about['date']}.", "",
-             "| " + " | ".join(HEADER) + " | error | all figures |", "|---" * (len(HEADER) + 2) + "|"]
-    for row in rows:
-        figures = ", ".join(f"{p} {r:.4g}" for p, r in row.get("rates", {}).items()) or row.get("failed", "")
-        error = f"{row['error']:.1e}" if "error" in row else "-"
-        lines.append("| " + " | ".join(cells(row)) + f" | {error} | {figures} |")
-    return "\n".join(lines) + "\n"
-
-
-def write(bench, folder):
-    about = machine()
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "compare.json"), "w", encoding="utf-8") as file:
-        json.dump({"machine": about, "rows": bench.rows, "kernels": bench.infos}, file, indent=1)
-    with open(os.path.join(folder, "compare.md"), "w", encoding="utf-8") as file:
-        file.write(markdown(bench.rows, about))
-
-
-def parse():
+def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", default="build/liblathe.so", help="path of liblathe.so")
     parser.add_argument("--cache", help="kernel cache folder (default: the library's)")
-    parser.add_argument("--out", help="folder for compare.json and compare.md")
-    parser.add_argument("--only", help="rows whose name contains this")
+    parser.add_argument("--out", help="folder for compare.json, compare.md and compare.png")
+    parser.add_argument("--only", help="rows whose group and name contain one of these, with commas: plain, mods, gqa, dims, "
+                                       "rowwise, 'D128', ...")
+    parser.add_argument("--template", help="templates by name, with commas, as LATHE_TEMPLATE has them")
+    parser.add_argument("--mode", choices=("both", "burst", "sustained"), default="both")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter bursts")
     parser.add_argument("--no-flex", action="store_true", help="leave FlexAttention out (its compilation takes time)")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out of the row-wise rows")
-    return parser.parse_args()
+    parser.add_argument("--verbose", action="store_true", help="the whole traceback of a row that fails")
+    parser.add_argument("--device", type=int, default=0, help="CUDA device (-1: the host device, for tests)")
+    parser.add_argument("--shrink", type=int, default=1, help="lengths divided by this (for tests)")
+    return parser.parse_args(arguments)
 
 
-def main():
-    options = parse()
+def main(arguments=None):
+    options = parse(arguments)
     if not torch.cuda.is_available():
         print("skipped: torch finds no GPU")
         return 77
     torch.cuda.init()
     torch.cuda.set_device(0)
+    if options.template:
+        os.environ["LATHE_TEMPLATE"] = options.template
     with torch.no_grad():
         bench = Bench(options)
+        plain_rows(bench)
+        shape_rows(bench)
+        mod_rows(bench)
         rowwise_rows(bench)
-        causal_rows(bench)
-        variant_rows(bench)
+    summary = report.means(bench.rows, PLAIN_MEAN)
     if options.out:
-        write(bench, options.out)
-    missed = sum(not row["met"] for row in bench.rows)
+        about = report.machine()
+        os.makedirs(options.out, exist_ok=True)
+        with open(os.path.join(options.out, "compare.json"), "w", encoding="utf-8") as file:
+            json.dump({"machine": about, "rows": bench.rows, "means": summary, "kernels": bench.infos}, file, indent=1)
+        with open(os.path.join(options.out, "compare.md"), "w", encoding="utf-8") as file:
+            file.write(report.markdown(bench.rows, summary, about))
+        plot.write(bench.rows, about, os.path.join(options.out, "compare.png"))
     print()
-    print(text_table(bench.rows))
-    print(f"{len(bench.rows)} rows, {len(bench.rows) - missed} at their bar, {missed} below or failed")
+    print(report.text(bench.rows, summary))
     return 0 if all(row["right"] for row in bench.rows) else 1
 
 

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""check.py: compare.py from end to end without a GPU and without torch: small sizes on the host device, with standin.py.
+
+    python3 tests/bench/check.py --library build/liblathe.so
+
+Every row must run, agree with its float64 formula, and so must the peers; a wrong output, a missing bar and a peer that
+does not run must be seen as what they are. Exit code 77: NumPy is not here.
+"""
+
+import argparse
+import json
+import math
+import os
+import struct
+import sys
+import tempfile
+import zlib
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+try:
+    import standin
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+standin.install()
+
+import cases  # noqa: E402
+import compare  # noqa: E402
+import plot  # noqa: E402
+import report  # noqa: E402
+import timer  # noqa: E402
+
+failures = []
+
+
+def expect(condition, what):
+    if not condition:
+        failures.append(what)
+        print(f"FAILED {what}")
+
+
+class Once(timer.Timer):
+    """Two samples of one call: what is slow or fast does not matter here."""
+
+    def __init__(self, *_):
+        super().__init__(2, 0.0, 1e-9)
+
+    def measure(self, calls):
+        samples = {name: [self.burst(call, 1) for _ in range(2)] for name, call in calls.items()}
+        return {name: {"ms": s[0], "min": min(s), "max": max(s)} for name, s in samples.items()}
+
+
+def run(options, folder, *more):
+    code = compare.main(["--library", options.library, "--device", "-1", "--shrink", "200", "--cache", "", "--out", folder,
+                         "--verbose", *more])
+    with open(os.path.join(folder, "compare.json"), encoding="utf-8") as file:
+        return code, json.load(file)
+
+
+def check_rows(options, folder):
+    code, result = run(options, folder)
+    rows = {row["name"]: row for row in result["rows"]}
+    expect(code == 0, "all rows run and are right")
+    groups = [row["group"] for row in result["rows"]]
+    expect([groups.count(g) for g in ("plain", "mods", "gqa", "dims", "rowwise")] == [18, 9, 1, 10, 3], f"the rows: {groups}")
+    for name, row in rows.items():
+        expect("failed" not in row and row["error"] < 5e-3, f"{name}: {row.get('failed', row.get('error'))}")
+        expect(set(row["modes"]) == {"burst", "sustained"}, f"{name}: both modes")
+        for peer, error in row.get("peer_errors", {}).items():
+            expect(error < 5e-3, f"{name}: {peer} computes the same ({error})")
+    seen = {(c["peer"], c["bar"]) for row in result["rows"] for c in row["checks"]}
+    expect({("cudnn", 1.05), ("cudnn", 1.15), ("plain", 0.9), ("plain", 0.75), ("plain", 0.8), ("plain", 1.03),
+            ("plain", 0.95), ("flex", 1.8), ("flex", 2.5), ("copy", 0.92)} == seen, f"the bars: {seen}")
+    uneven = [row for row in result["rows"] if "D192/128" in row["name"]]
+    expect(uneven and all("No available kernel" in row["notes"]["flash"] for row in uneven), "a peer that does not run is named")
+    expect([m["rows"] for m in result["means"]] == [18, 18], "means of the plain rows")
+    with open(os.path.join(folder, "compare.md"), encoding="utf-8") as file:
+        table = file.read()
+    expect(all(f"| {name} | burst |" in table for name in rows), "every row stands in the table")
+    expect("geometric mean over cuDNN of 18 plain rows" in table, "the mean stands below it")
+
+
+def check_wrong_results(options, folder):
+    """A formula that differs from the kernel by a little is seen, and so is a row that cannot run."""
+    right = cases.VARIANTS["alibi"].score
+    cases.VARIANTS["alibi"].score = lambda s, h, q, kv, x: right(s, h, q, kv, x) + 0.05 * (kv % 2)
+    code, result = run(options, folder, "--only", "alibi", "--mode", "burst")
+    cases.VARIANTS["alibi"].score = right
+    expect(code == 1 and len(result["rows"]) == 1 and not result["rows"][0]["right"], "a wrong output is WRONG")
+    spec = cases.VARIANTS["relu"].spec
+    cases.VARIANTS["relu"].spec = "no_such_spec"
+    code, result = run(options, folder, "--only", "relu", "--mode", "burst")
+    cases.VARIANTS["relu"].spec = spec
+    expect(code == 1 and "no_such_spec" in result["rows"][0]["failed"], "a row that fails is named")
+
+
+def check_work():
+    problem = cases.Problem("causal", 2, 4, 10, 8, d_v=16)
+    problem.allocate(0)
+    expect(problem.live_pairs() == 55 and problem.flops() == 2 * 2 * 4 * 55 * 24, "work of causal attention")
+    expect(cases.Problem("causal", 2, 32, 8192, 128, h_kv=8).title() == "causal B2 H32/8 S8192 D128", "titles")
+    ratios = [{"group": "plain", "checks": [{"mode": "burst", "peer": "cudnn", "ratio": r, "bar": 1.05}]} for r in (0.5, 8.0)]
+    mean = report.means(ratios, 1.18)[0]
+    expect(math.isclose(mean["mean"], 2.0) and mean["least"] == 0.5, "geometric mean")
+
+
+def check_plot(folder):
+    with open(os.path.join(folder, "compare.png"), "rb") as file:
+        check_png(file.read(), "compare.png")
+    drawn = plot.draw([("a row TB/s", [("ours", 4.0, 1.0), ("copy", 2.0, 0.5)])], "a title")
+    pixels, width, height = check_png(drawn, "a PNG drawn here")
+    blue = sum(pixels[3 * i:3 * i + 3] == bytes(plot.COLOURS["ours"]) for i in range(width * height))
+    grey = sum(pixels[3 * i:3 * i + 3] == bytes(plot.COLOURS["copy"]) for i in range(width * height))
+    expect(blue == 2 * grey > 0, "bars are as long as their rates")
+
+
+def check_png(data, what):
+    expect(data[:8] == b"\x89PNG\r\n\x1a\n", f"{what}: signature")
+    at, chunks = 8, {}
+    while at < len(data):
+        size, kind = struct.unpack(">I4s", data[at:at + 8])
+        body = data[at + 8:at + 8 + size]
+        expect(zlib.crc32(kind + body) == struct.unpack(">I", data[at + 8 + size:at + 12 + size])[0], f"{what}: checksum")
+        chunks[kind] = chunks.get(kind, b"") + body
+        at += 12 + size
+    width, height = struct.unpack(">II", chunks[b"IHDR"][:8])
+    lines = zlib.decompress(chunks[b"IDAT"])
+    if len(lines) != height * (1 + 3 * width):
+        return b"", width, height  # matplotlib's, with an alpha channel
+    return b"".join(lines[y * (1 + 3 * width) + 1:(y + 1) * (1 + 3 * width)] for y in range(height)), width, height
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", default="build/liblathe.so")
+    options = parser.parse_args()
+    cases.WINDOW = cases.PREFIX = 16  # so that they cut something at these lengths
+    cases.VARIANTS["window"].scalars = {"window": 16}
+    timer.Timer, timer.timers = Once, lambda quick: {"burst": Once(), "sustained": Once()}
+    check_work()
+    with tempfile.TemporaryDirectory() as folder:
+        check_rows(options, folder)
+        check_plot(folder)
+        check_wrong_results(options, folder)
+    print(f"{len(failures)} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

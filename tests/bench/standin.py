@@ -1,0 +1,292 @@
+"""standin.py: as much of torch as the benchmark uses, on NumPy, so that compare.py can be tested without a GPU.
+
+bfloat16 is float16 here, "cuda" is the host, events are the host's clock, and the peers compute what they would.
+install() puts it in the place of torch.
+"""
+
+import math
+import sys
+import time
+import types
+
+import numpy as np
+
+bfloat16, float16, float32, float64 = (np.dtype(n) for n in ("float16", "float16", "float32", "float64"))
+int32, int64, uint8 = (np.dtype(n) for n in ("int32", "int64", "uint8"))
+
+
+def raw(x):
+    return x.a if isinstance(x, Tensor) else x
+
+
+def unpack(key):
+    return tuple(map(raw, key)) if isinstance(key, tuple) else raw(key)
+
+
+class Tensor:
+    def __init__(self, a):
+        self.a = np.asarray(a)
+
+    shape = property(lambda t: t.a.shape)
+    dtype = property(lambda t: t.a.dtype)
+    nbytes = property(lambda t: t.a.nbytes)
+    T = property(lambda t: Tensor(t.a.T))
+    device = "host"
+
+    def data_ptr(self):
+        return self.a.ctypes.data
+
+    def stride(self):
+        return tuple(s // self.a.itemsize for s in self.a.strides)
+
+    def is_floating_point(self):
+        return self.a.dtype.kind == "f"
+
+    def __getitem__(self, key):
+        return Tensor(self.a[unpack(key)])
+
+    def __float__(self):
+        return float(self.a)
+
+    def __int__(self):
+        return int(self.a)
+
+    def double(self):
+        return Tensor(self.a.astype(np.float64))
+
+    def to(self, where):
+        return self if isinstance(where, str) else Tensor(self.a.astype(where))
+
+    def expand(self, *shape):
+        return Tensor(np.broadcast_to(self.a, shape))
+
+    def contiguous(self):
+        return Tensor(np.ascontiguousarray(self.a))
+
+    def masked_fill(self, mask, value):
+        return Tensor(np.where(raw(mask), self.a.dtype.type(value), self.a))
+
+    def fill_(self, value):
+        self.a[...] = value
+        return self
+
+    def copy_(self, other):
+        self.a[...] = other.a
+        return self
+
+    def clamp(self, min=None, max=None):
+        return Tensor(np.clip(self.a, min, max))
+
+    def abs(self):
+        return Tensor(np.abs(self.a))
+
+    def sum(self, axis=None, keepdim=False):
+        return Tensor(self.a.sum(axis=axis, keepdims=keepdim))
+
+    def mean(self, axis, keepdim=False):
+        return Tensor(self.a.mean(axis=axis, keepdims=keepdim))
+
+    def norm(self):
+        return Tensor(np.linalg.norm(self.a.astype(np.float64)))
+
+
+def _operators():
+    import operator
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and", "or", "lt", "le", "gt", "ge", "eq", "ne"):
+        function = getattr(operator, f"__{name}__")
+        setattr(Tensor, f"__{name}__", lambda a, b, f=function: Tensor(f(a.a, raw(b))))
+        setattr(Tensor, f"__r{name}__", lambda a, b, f=function: Tensor(f(raw(b), a.a)))
+    Tensor.__neg__ = lambda a: Tensor(-a.a)
+    Tensor.__invert__ = lambda a: Tensor(~a.a)
+
+
+_operators()
+_random = np.random.default_rng(0)
+
+
+def manual_seed(seed):
+    global _random
+    _random = np.random.default_rng(seed)
+
+
+class Generator:
+    def manual_seed(self, seed):
+        self.random = np.random.default_rng(seed)
+        return self
+
+
+def randint(low, high, shape, generator=None):
+    return Tensor(generator.random.integers(low, high, shape))
+
+
+def randn(*shape, dtype=float32, device=None):
+    return Tensor(_random.standard_normal(shape).astype(dtype))
+
+
+def empty(*shape, dtype=float32, device=None):
+    return Tensor(np.empty(shape, dtype))
+
+
+def arange(*span, device=None):
+    return Tensor(np.arange(*span))
+
+
+def full(shape, value, dtype=float32, device=None):
+    return Tensor(np.full(shape, value, dtype))
+
+
+def tensor(value, device=None):
+    return Tensor(np.array(value))
+
+
+def empty_like(t):
+    return Tensor(np.empty_like(t.a))
+
+
+def zeros_like(t):
+    return Tensor(np.zeros_like(t.a))
+
+
+def full_like(t, value):
+    return Tensor(np.full_like(t.a, value))
+
+
+def cat(parts):
+    return Tensor(np.concatenate([p.a for p in parts]))
+
+
+def where(c, a, b):
+    return Tensor(np.where(raw(c), raw(a), raw(b)))
+
+
+def softmax(t, axis):
+    x = t.a.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return Tensor((e / e.sum(axis=axis, keepdims=True)).astype(t.a.dtype))
+
+
+def exp2(t):
+    return Tensor(np.exp2(t.a))
+
+
+def log2(t):
+    return Tensor(np.log2(t.a))
+
+
+def tanh(t):
+    return Tensor(np.tanh(t.a))
+
+
+def rsqrt(t):
+    return Tensor(1.0 / np.sqrt(t.a))
+
+
+def sigmoid(t):
+    return Tensor(1.0 / (1.0 + np.exp(-t.a)))
+
+
+class no_grad:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+def compile(function, dynamic=None):  # noqa: A001: torch calls it so
+    return function
+
+
+# ---- peers: what they compute, not how fast -------------------------------------------------------------
+
+def _attend(q, k, v, score_mod=None, mask=None, enable_gqa=False):
+    b, h, n, d = q.shape
+    out = np.empty((b, h, n, v.shape[3]), q.a.dtype)
+    rows, keys = Tensor(np.arange(n)[:, None]), Tensor(np.arange(k.shape[2])[None, :])
+    for i in range(b):
+        for j in range(h):
+            of = j // (h // k.shape[1])
+            assert of == j or enable_gqa
+            s = Tensor(q.a[i, j].astype(np.float64) @ k.a[i, of].astype(np.float64).T / math.sqrt(d))
+            bi, hj = Tensor(np.array(i)), Tensor(np.array(j))
+            s = score_mod(s, bi, hj, rows, keys) if score_mod else s
+            s = s.masked_fill(~mask(bi, hj, rows, keys), -math.inf) if mask else s
+            out[i, j] = softmax(s, -1).a @ v.a[i, of].astype(np.float64)
+    return Tensor(out)
+
+
+def scaled_dot_product_attention(q, k, v, is_causal=False, enable_gqa=False):
+    if _backend == "FLASH_ATTENTION" and q.shape[3] != v.shape[3]:
+        raise RuntimeError("No available kernel.")  # as torch says it
+    return _attend(q, k, v, mask=(lambda b, h, i, j: i >= j) if is_causal else None, enable_gqa=enable_gqa)
+
+
+def flex_attention(q, k, v, score_mod=None, block_mask=None, enable_gqa=False):
+    return _attend(q, k, v, score_mod, block_mask, enable_gqa)
+
+
+_backend = None
+
+
+class sdpa_kernel:
+    def __init__(self, backend):
+        global _backend
+        _backend = backend
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+class Event:
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.at = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return max((other.at - self.at) * 1e3, 1e-6)
+
+
+def _module(name, **members):
+    module = types.ModuleType(name)
+    module.__dict__.update(members)
+    sys.modules[name] = module
+    return module
+
+
+def install():
+    here = {n: v for n, v in globals().items() if not n.startswith("_")}
+    nothing = lambda *a, **k: None  # noqa: E731
+    norm = lambda t, w: Tensor(t.a.astype(np.float64) * raw(w).astype(np.float64))  # noqa: E731
+
+    def rms_norm(x, shape, weight, eps):
+        wide = x.double()
+        return norm(wide * rsqrt((wide * wide).mean(-1, keepdim=True) + eps), weight)
+
+    def layer_norm(x, shape, weight, bias, eps):
+        wide = x.double()
+        centred = wide - wide.mean(-1, keepdim=True)
+        return norm(centred * rsqrt((centred * centred).mean(-1, keepdim=True) + eps), weight) + bias.double()
+
+    torch = _module("torch", **here)
+    torch.__version__ = "stand-in"
+    torch.version = types.SimpleNamespace(cuda="none")
+    torch.backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: "none"))
+    torch.cuda = _module("torch.cuda", is_available=lambda: True, init=nothing, set_device=nothing, synchronize=nothing,
+                         empty_cache=nothing, Event=Event, get_device_name=lambda i: "the host")
+    torch._dynamo = _module("torch._dynamo", reset=nothing)
+    functional = _module("torch.nn.functional", scaled_dot_product_attention=scaled_dot_product_attention,
+                         rms_norm=rms_norm, layer_norm=layer_norm)
+    attention = _module("torch.nn.attention", sdpa_kernel=sdpa_kernel, SDPBackend=types.SimpleNamespace(
+        FLASH_ATTENTION="FLASH_ATTENTION", CUDNN_ATTENTION="CUDNN_ATTENTION"))
+    attention.flex_attention = _module("torch.nn.attention.flex_attention", flex_attention=flex_attention,
+                                       create_block_mask=lambda mask, b, h, n, m, device: mask)
+    torch.nn = _module("torch.nn", functional=functional, attention=attention)
