@@ -67,6 +67,10 @@ static void print_plan(const struct ir *ir, const struct plan *plan)
         printf(
             "  tiles         %d query rows x %d keys, %d stages, %d warps; head dims padded to %d and %d\n",
             plan->bm, plan->bn, plan->stages, plan->warps, plan->d_pad, plan->dv_pad);
+    else if (ir->kind == KIND_ELEMENTWISE)
+        printf(
+            "  block         %d threads, each %d points of the last dim and %d steps or more along another\n",
+            plan->threads, plan->vector, plan->steps);
     else
         printf("  block         %d threads for %d rows, vectors of %d elements, %d elements of a row in "
                "registers\n",

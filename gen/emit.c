@@ -53,8 +53,16 @@ static void emit_many_config(struct text_buf *t, const struct plan *plan)
     text_add(t, "constexpr int BLOCKS = %d, COLUMN_PARTS = %d;\n", plan->blocks, plan->column_parts);
 }
 
-static void emit_config(struct text_buf *t, const struct ir *ir, const struct problem *problem,
-                        const struct plan *plan)
+static void emit_elementwise_config(struct text_buf *t, const struct plan *plan)
+{
+    text_add(t, "constexpr int THREADS = %d, VECTOR = %d, UNROLL = %d, STEPS = %d;\n", plan->threads,
+             plan->vector, plan->unroll, plan->steps);
+    text_add(t, "constexpr bool LONG_LOOPS = %s;\nconstexpr unsigned BUSY_THREADS = %d;\n",
+             plan->long_loops ? "true" : "false", plan->blocks * plan->threads / 2);
+}
+
+static void emit_config(struct text_buf *t, const struct ir *ir, const struct signature *sig,
+                        const struct problem *problem, const struct plan *plan)
 {
     text_add(t,
              "// config.gen.cuh: written by lathe " LATHE_VERSION
@@ -64,11 +72,13 @@ static void emit_config(struct text_buf *t, const struct ir *ir, const struct pr
              "#include \"slots_base.cuh\"\n\n#define LATHE_ENTRY(role) %.24s_%s_##role\n\nnamespace cfg {\n",
              ir->name, lathe_dtype_text(problem->dtype));
     text_add(t, "using element = %s;\n", element_name(problem->dtype));
-    text_add(t, "constexpr bool FAST_MATH = %s;\n", problem->dtype == LATHE_F32 ? "false" : "true");
+    text_add(t, "constexpr bool FAST_MATH = %s;\n", lower_is_fast(ir, sig, problem) ? "true" : "false");
     if (ir->kind == KIND_ATTENTION)
         emit_attention_config(t, problem, plan);
-    else
+    else if (ir->kind == KIND_ROWWISE)
         emit_rowwise_config(t, plan);
+    else
+        emit_elementwise_config(t, plan);
     if (plan->column_parts > 0)
         emit_many_config(t, plan);
     text_add(t, "} // namespace cfg\n");
@@ -99,7 +109,8 @@ static bool emit_variant(struct text_buf *t, const struct ir *ir, lathe_pass pas
     text_add(
         t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n",
         ir->name);
-    text_add(t, "#include \"config.gen.cuh\"\n#include \"math.cuh\"\n\n");
+    text_add(t, "#include \"config.gen.cuh\"\n#include \"math.cuh\"\n%s\n",
+             ir->kind == KIND_ELEMENTWISE ? "#include \"elementwise_parts.cuh\"\n" : "");
     if (ir->kind == KIND_ROWWISE && pass == LATHE_BACKWARD)
         return emit_rows_variant(t, ir, sig, problem, plan, out);
     struct ir *w = lower(ir, sig, problem);
@@ -212,6 +223,9 @@ static void make_label(struct source *out, const struct ir *ir, const struct pro
         snprintf(out->label, sizeof out->label, "%s_%s_%s_d%d_v%d_m%dn%ds%dw%d", ir->name,
                  plan->template_name, lathe_dtype_text(problem->dtype), (int)problem->dim[SYM_D],
                  (int)problem->dim[SYM_D_V], plan->bm, plan->bn, plan->stages, plan->warps);
+    else if (ir->kind == KIND_ELEMENTWISE)
+        snprintf(out->label, sizeof out->label, "%s_%s_%s_t%dv%du%ds%d", ir->name, plan->template_name,
+                 lathe_dtype_text(problem->dtype), plan->threads, plan->vector, plan->unroll, plan->steps);
     else
         snprintf(out->label, sizeof out->label, "%s_%s_%s_t%dv%dp%dr%d", ir->name, plan->template_name,
                  lathe_dtype_text(problem->dtype), plan->threads, plan->vector, plan->per_thread,
@@ -225,7 +239,7 @@ static bool assemble(struct source *out, const struct ir *ir, lathe_pass pass, c
     struct text_buf variant = {0};
     struct text_buf body = {0};
     make_label(out, ir, problem, plan);
-    emit_config(&config, ir, problem, plan);
+    emit_config(&config, ir, sig, problem, plan);
     bool ok = emit_variant(&variant, ir, pass, sig, problem, plan, out);
     emit_main(&body, out, ir, plan);
     ok = ok && !config.failed && !variant.failed && !body.failed;
@@ -244,6 +258,8 @@ lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *
 {
     (void)device;
     memset(out, 0, sizeof *out);
+    if (ir->kind == KIND_ELEMENTWISE && pass == LATHE_BACKWARD)
+        ir = ir->gradient;
     if (assemble(out, ir, pass, sig, problem, plan))
         return LATHE_OK;
     source_free(out);

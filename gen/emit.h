@@ -102,6 +102,11 @@ void params_strides(struct params *p, const char *name, const char *const *suffi
 void params_product(struct params *p, const char *name, const struct product *product);
 void params_sizes(struct params *p);     /* sizes z */
 void params_row_sizes(struct params *p); /* row_sizes z */
+void params_map_sizes(struct params *p, const char *name, const struct ir_map *map);
+/* dim[k]: the tensor's dim along dim k of its map, -1: none. */
+void params_map_tensor(struct params *p, const char *name, int arg, const int *dim, bool list);
+void params_map_counts(struct params *p, const char *name,
+                       const struct input *in); /* elements along each dim */
 void params_sym(struct params *p, const char *name, enum sym sym);
 void params_pack(struct params *p, const char *name, int rows);       /* PARAM_PACK */
 void params_start(struct params *p, const char *name, bool is_query); /* position of token 0 */
@@ -115,6 +120,8 @@ const char *element_type(lathe_dtype dtype); /* "bf16" */
 void params_inputs(struct params *p, struct emitter *e, const char *name);
 void emit_inputs_struct(struct emitter *e);
 bool input_used(const struct emitter *e, int input);
+bool operand_used(const struct emitter *e, int tensor); /* of a map */
+const char *element_type(lathe_dtype dtype);            /* "bf16" */
 bool stride_is_wide(const struct emitter *e, int input, int dim);
 struct product product_of(int64_t scale);
 void product_times(struct product *p, enum sym sym, int tile);
@@ -134,6 +141,8 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
 /* present: the kernel runs, if only to move rows. */
 void emit_mod_struct(struct emitter *e, enum mod which, const char *type, bool present);
 bool emit_rowwise(struct emitter *e, const struct plan *plan, struct source *out);
+/* struct map_params, launches and buffers. */
+void emit_map_launches(struct emitter *e, const struct plan *plan, struct source *out);
 bool emit_elementwise(struct emitter *e, const struct plan *plan, struct source *out);
 /* e->w is pass->ir. */
 struct row_pass;

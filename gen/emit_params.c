@@ -177,7 +177,59 @@ void params_gradients(struct params *p, const struct signature *sig, const char 
     text_add(p->out, "    row_gradient %s[%d];\n", name, n);
 }
 
+/* ---- maps of elementwise --------------------------------------------------------------------- */
+
+void params_map_sizes(struct params *p, const char *name, const struct ir_map *map)
+{
+    align_to(p, 8);
+    const uint32_t start = p->offset;
+    for (int k = 0; k < map->n_over && !map->list; k++)
+        add_row(p, PARAM_SYM, map->over[k], 0, 4);
+    if (map->list)
+        add_row(p, PARAM_SYM, SYM_TENSORS, 0, 4);
+    p->offset = start + (MAX_OVER + 1) * 4;
+    text_add(p->out, "    map_sizes %s;\n", name);
+}
+
+void params_map_tensor(struct params *p, const char *name, int arg, const int *dim, bool list)
+{
+    add_row(p, PARAM_ARG_DATA, arg, 0, 8);
+    for (int k = 0; k < MAX_OVER; k++) {
+        if (dim[k] >= 0 && !list)
+            add_row(p, PARAM_ARG_STRIDE, arg, dim[k], 8);
+        else
+            p->offset += 8;
+    }
+    text_add(p->out, "    map_tensor %s;\n", name);
+}
+
+void params_map_counts(struct params *p, const char *name, const struct input *in)
+{
+    align_to(p, 8);
+    const uint32_t start = p->offset;
+    for (int d = 0; d < in->n_dims; d++) {
+        struct product n = product_of(in->dim[d].literal > 0 ? in->dim[d].literal : 1);
+        if (in->dim[d].literal == 0)
+            product_times(&n, (enum sym)in->dim[d].sym, 1);
+        add_row(p, PARAM_PRODUCT, 0, 0, 8)->product = n;
+    }
+    p->offset = start + IR_MAX_ARGS * 8;
+    text_add(p->out, "    map_counts %s;\n", name);
+}
+
 /* ---- inputs ---------------------------------------------------------------------------------- */
+
+static void mark_map(const struct emitter *e, const struct ir_map *map)
+{
+    for (int i = 0; i < map->fn.n_roots; i++)
+        e->mark[map->fn.root[i]] = true;
+    for (int s = 0; s < map->n_scatters; s++) {
+        const struct map_scatter *to = &map->scatter[s];
+        e->mark[to->value] = true;
+        for (int d = 0; d < e->w->input[e->w->tensor[to->tensor].input].n_dims; d++)
+            e->mark[to->index[d]] = true;
+    }
+}
 
 /* Nodes that some function of the lowered spec still uses: absent inputs are gone by now. */
 static void mark_all(const struct emitter *e)
@@ -193,13 +245,30 @@ static void mark_all(const struct emitter *e)
         for (int s = 0; s < w->mod[m].n_stages; s++)
             for (int i = 0; i < w->mod[m].stage[s].fn.n_roots; i++)
                 e->mark[w->mod[m].stage[s].fn.root[i]] = true;
+    for (int m = 0; m < w->n_maps; m++)
+        mark_map(e, &w->map[m]);
     for (int i = w->n_nodes - 1; i >= 0; i--)
         for (int k = 0; e->mark[i] && k < w->node[i].n_args; k++)
             e->mark[w->node[i].arg[k]] = true;
 }
 
+bool operand_used(const struct emitter *e, int tensor)
+{
+    mark_all(e);
+    for (int i = 0; i < e->w->n_nodes; i++) {
+        const struct ir_node *n = &e->w->node[i];
+        if (e->mark[i] && n->op == OP_PARAM && n->index >= PARAM_TENSOR &&
+            (n->index - PARAM_TENSOR) / 2 == tensor)
+            return true;
+    }
+    return false;
+}
+
 bool input_used(const struct emitter *e, int input)
 {
+    for (int i = 0; i < e->w->n_tensors; i++)
+        if (e->w->tensor[i].use == USE_STORE && e->w->tensor[i].dither == input)
+            return true;
     mark_all(e);
     for (int i = 0; i < e->w->n_nodes; i++) {
         const struct ir_node *n = &e->w->node[i];

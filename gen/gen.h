@@ -220,7 +220,7 @@ struct pivot {
 /* What a map does with a tensor. STORE: every point has its own element. SUM: the tensor lacks dims of the
    map, over which the values of the points are added up. SCATTER: they are added at indices that the map
    computes. */
-enum tensor_use { USE_READ, USE_STORE, USE_SUM, USE_SCATTER };
+enum tensor_use { USE_READ, USE_STORE, USE_SUM, USE_SCATTER, USE_NONE /* lowered: nobody wants it */ };
 struct map_tensor { /* of an elementwise map */
     char name[NAME_MAX_BYTES];
     uint8_t map;  /* whose it is */
@@ -526,6 +526,9 @@ struct plan {
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
     bool prefetch;                                   /* rowwise_many: see there, and `blocks` */
     int column_parts;
+    int unroll, steps; /* elementwise, with threads and vector: see elementwise.cuh */
+    bool long_loops;
+    int loop[MAX_MAPS];    /* dim of the map; -1: none */
     bool o_f32, q_in_regs; /* attention */
     bool tma; /* attention: a warpgroup that loads comes on top, and tensor maps in front of the parameters */
     int blocks;            /* attention: so many take query tiles in turn; 0: a block for each */

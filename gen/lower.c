@@ -33,10 +33,10 @@ struct rewriter {
 
 /* ---- problem constants ----------------------------------------------------------------------- */
 
-static bool is_absent(const struct rewriter *r, const struct input *in)
+static bool is_left_out(const struct rewriter *r, const char *name)
 {
     for (int i = 0; i < r->sig->n_args; i++)
-        if (strcmp(r->sig->arg[i].name, in->name) == 0)
+        if (strcmp(r->sig->arg[i].name, name) == 0)
             return !arg_in(r->problem->present, i);
     return false;
 }
@@ -46,8 +46,13 @@ static int constant_leaf(struct rewriter *r, const struct ir_node *n)
 {
     if (n->op == OP_AT && (n->index == AT_D || n->index == AT_D_V))
         return ir_const(r->w, (double)r->problem->dim[n->index == AT_D ? SYM_D : SYM_D_V], TYPE_I32);
-    if (n->op == OP_LOAD && is_absent(r, &r->w->input[n->index]))
+    if (n->op == OP_LOAD && is_left_out(r, r->w->input[n->index].name))
         return ir_const(r->w, r->w->input[n->index].default_value, (enum ir_type)n->type);
+    if (n->op == OP_PARAM && n->index >= PARAM_TENSOR) {
+        const struct map_tensor *t = &r->w->tensor[(n->index - PARAM_TENSOR) / 2];
+        if (t->optional && is_left_out(r, t->name))
+            return ir_const(r->w, t->default_value, (enum ir_type)n->type);
+    }
     return -1;
 }
 
@@ -236,7 +241,7 @@ static bool surely_positive(const struct ir *w, int node)
 static int exponential(struct ir *w, int arg, double to_base2)
 {
     int factor = ir_const(w, to_base2, TYPE_F32);
-    bool rows_wait_for_memory = w->kind == KIND_ROWWISE; /* and may hold mask values */
+    bool rows_wait_for_memory = w->kind != KIND_ATTENTION; /* and may hold mask values */
     if (!(w->node[arg].span & SPAN_KV) || rows_wait_for_memory || has_mask_value(w, arg))
         return ir1(w, OP_EXP2, times(w, arg, factor));
     struct affine f = scaled(w, decompose(w, arg, 8), factor);
@@ -335,13 +340,13 @@ static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *ar
 {
     struct ir *w = r->w;
     bool attention = w->kind == KIND_ATTENTION;
-    bool exact =
-        r->problem->dtype == LATHE_F32; /* apart, large terms would cancel only after they were rounded */
+    bool exact = !lower_is_fast(r->w, r->sig, r->problem); /* apart, large terms would cancel only after they
+                                                              were rounded */
     switch ((enum ir_op)n->op) {
     case OP_DETACH:
         return arg[0];
-    case OP_F32:
-        return float_of_index(w, arg[0]);
+    case OP_F32: /* dims of a map may be longer than 2^24 */
+        return w->kind == KIND_ELEMENTWISE ? ir1(w, OP_F32, arg[0]) : float_of_index(w, arg[0]);
     case OP_EXP:
         return exact ? ir1(w, OP_EXP, arg[0]) : exponential(w, arg[0], LOG2_E);
     case OP_EXP2:
@@ -412,6 +417,65 @@ static void lower_attention(struct rewriter *r)
     rewrite_fn(r, &w->online, s);
 }
 
+/* Results that nobody takes go, with what only they need. */
+static void lower_map(struct rewriter *r, int m)
+{
+    struct ir *w = r->w;
+    struct ir_map *map = &w->map[m];
+    struct ir_fn kept = {0};
+    int root = 0;
+    for (int i = 0; i < w->n_tensors; i++) {
+        struct map_tensor *t = &w->tensor[i];
+        if (t->map != m || t->use == USE_READ)
+            continue;
+        const int values = t->use == USE_SCATTER ? 0 : t->form == STAGE_ELEMENT ? 1 : 2;
+        const bool wanted = t->alias >= 0 || !is_left_out(r, t->name);
+        for (int half = 0; half < values; half++, root++)
+            if (wanted)
+                kept.root[kept.n_roots++] = map->fn.root[root];
+        if (!wanted)
+            t->use = USE_NONE;
+    }
+    map->fn = kept;
+    rewrite_fn(r, &map->fn, -1);
+}
+
+/* After every map: a scatter's tensor may belong to another one. */
+static void lower_scatters(struct rewriter *r, struct ir_map *map)
+{
+    int n = 0;
+    for (int s = 0; s < map->n_scatters; s++) {
+        struct map_scatter to = map->scatter[s];
+        if (r->w->tensor[to.tensor].use == USE_NONE)
+            continue;
+        to.value = rewrite(r, to.value, -1);
+        for (int d = 0; d < r->w->input[r->w->tensor[to.tensor].input].n_dims; d++)
+            to.index[d] = rewrite(r, to.index[d], -1);
+        map->scatter[n++] = to;
+    }
+    map->n_scatters = n;
+}
+
+static void lower_maps(struct rewriter *r)
+{
+    for (int m = 0; m < r->w->n_maps; m++)
+        lower_map(r, m);
+    for (int m = 0; m < r->w->n_maps; m++)
+        lower_scatters(r, &r->w->map[m]);
+}
+
+bool lower_is_fast(const struct ir *ir, const struct signature *sig, const struct problem *problem)
+{
+    if (ir->kind != KIND_ELEMENTWISE)
+        return problem->dtype != LATHE_F32;
+    for (int i = 0; i < ir->n_tensors; i++) {
+        const int arg = signature_find(sig, ir->tensor[i].name);
+        if (ir->tensor[i].use == USE_STORE && arg >= 0 && problem->arg_dtype[arg] == LATHE_F32)
+            return false;
+    }
+    return true;
+}
+
 struct ir *lower(const struct ir *ir, const struct signature *sig, const struct problem *problem)
 {
     struct rewriter r = {.w = ir_clone(ir), .sig = sig, .problem = problem};
@@ -419,8 +483,10 @@ struct ir *lower(const struct ir *ir, const struct signature *sig, const struct 
         return NULL;
     if (ir->kind == KIND_ATTENTION)
         lower_attention(&r);
-    else
+    else if (ir->kind == KIND_ROWWISE)
         rewrite_fn(&r, &r.w->row, -1);
+    else
+        lower_maps(&r);
     if (!r.w->failed)
         return r.w;
     ir_free(r.w);

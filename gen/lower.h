@@ -11,6 +11,8 @@
    attention's online function is composed with scale and score_mod so that it starts from PARAM_QK.
    NULL: out of memory. The caller frees it with ir_free. */
 struct ir *lower(const struct ir *ir, const struct signature *sig, const struct problem *problem);
+/* Fast functions serve: every result that a point has of its own is in 16 bits. */
+bool lower_is_fast(const struct ir *ir, const struct signature *sig, const struct problem *problem);
 
 enum { MAX_REDUCTIONS = 8 };
 

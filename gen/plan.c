@@ -3,7 +3,7 @@
  * only, so planning runs without a GPU. Out: a struct plan, or the reason of every template that refused.
  * The table of templates is the only dispatch; tile tables come from measurements (tests/bench).
  */
-#include "kinds.h"
+#include "gen.h"
 #include "lower.h"
 #include "plan.h"
 
@@ -279,6 +279,8 @@ static const struct template_row TEMPLATES[] = {
     {"attention_fwd_sm80", "attention_fwd_sm80.cuh", KIND_ATTENTION, LATHE_FORWARD, NULL, attention_sm80_ok},
     {"rowwise", "rowwise.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_rowwise},
     {"rowwise_bwd", "rowwise_many.cuh", KIND_ROWWISE, LATHE_BACKWARD, NULL, plan_rowwise_bwd},
+    {"elementwise", "elementwise.cuh", KIND_ELEMENTWISE, LATHE_FORWARD, NULL, plan_elementwise},
+    {"elementwise_bwd", "elementwise.cuh", KIND_ELEMENTWISE, LATHE_BACKWARD, NULL, plan_elementwise_bwd},
 };
 
 static void refuse(lathe_error *err, const char *name, const char *why)
@@ -354,8 +356,6 @@ static lathe_status pick(const struct ir *ir, lathe_pass pass, const struct prob
             return LATHE_OK;
         refuse(reasons, TEMPLATES[i].name, why);
     }
-    if (!reasons->text[0])
-        refuse(reasons, kinds[ir->kind].name, "no template computes it on a GPU yet; the host device does");
     return LATHE_UNSUPPORTED;
 }
 

@@ -24,4 +24,8 @@ static inline int round_up(int64_t n, int to)
 bool plan_rowwise(const struct request *r, struct plan *plan, char *why);
 bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why);
 
+/* plan_map.c: elementwise.cuh, for a spec and for its gradient. */
+bool plan_elementwise(const struct request *r, struct plan *plan, char *why);
+bool plan_elementwise_bwd(const struct request *r, struct plan *plan, char *why);
+
 #endif

@@ -90,7 +90,8 @@ static void add_sizes(struct run *run, const struct sig_arg *a, const struct npy
     for (int i = skip < 0 ? a->ndim : skip; i < a->ndim; i++) {
         const char *name = sym_name(&run->sig, a->dim[i].sym);
         if (a->dim[i].literal == 0 && !text_names(text->data ? text->data : "", name))
-            text_add(text, "%s%s=%" PRId64, text->size ? "," : "", name, array->shape[i - skip]);
+            text_add(text, "%s%s=%" PRId64, text->size ? "," : "", name,
+                     array->shape[i - skip] / (a->dim[i].times == 2 ? 2 : 1));
     }
 }
 
@@ -140,8 +141,7 @@ static struct run_tensor *add_tensor(struct run *run, int sig)
     while (a->leading_optional && skip + 1 < a->ndim && run->problem.dim[a->dim[skip].sym] == 1)
         skip++;
     for (int i = skip; i < a->ndim; i++) {
-        const struct sig_dim d = a->dim[i];
-        t->shape[i - skip] = d.literal > 0 ? d.literal : run->problem.dim[d.sym];
+        t->shape[i - skip] = lathe__dim_value(&run->problem, a->dim[i]);
         t->count *= t->shape[i - skip];
     }
     t->arg =

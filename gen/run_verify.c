@@ -49,17 +49,30 @@ static double work_of_row(const struct run *run)
     const struct problem *p = &run->problem;
     if (run->ir->kind == KIND_ATTENTION)
         return (double)p->dim[SYM_KV] * (double)(p->dim[SYM_D] + p->dim[SYM_D_V]) + 1.0;
+    if (run->ir->kind == KIND_ELEMENTWISE) {
+        double elements = 8.0;
+        for (int i = 0; i < run->n; i++)
+            elements += (double)run->tensor[i].count;
+        return elements;
+    }
     return (double)p->dim[SYM_N] * 8.0;
 }
 
 static int64_t count_rows(const struct run *run)
 {
     const struct problem *p = &run->problem;
+    if (run->ir->kind == KIND_ELEMENTWISE)
+        return 1;
     return run->ir->kind == KIND_ATTENTION ? p->dim[SYM_B] * p->dim[SYM_H] * p->dim[SYM_Q]
                                            : p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1] * p->dim[SYM_ROWS];
 }
 
-/* Gradients are compared as one long row each. */
+/* Results that may depend on all rows are compared as one long row each. */
+static bool is_one(const struct run *run)
+{
+    return run_is_backward(run) || run->ir->kind == KIND_ELEMENTWISE;
+}
+
 static bool take_all(const struct run *run, struct reference *ref)
 {
     ref->n_rows = ref->all_rows = count_rows(run) > 0;
@@ -152,7 +165,7 @@ static bool report(const struct run *run, int i, const struct reference *ref)
     const bool good = relative <= bound && d.wrong == 0 && d.nan == 0;
     printf("verify     %s: max abs %.3e, relative L2 %.3e (bound %.0e), ", run->tensor[i].arg.name, d.largest,
            relative, bound);
-    if (run_is_backward(run))
+    if (is_one(run))
         printf("%" PRId64 " elements: %s\n", run->tensor[i].count, good ? "ok" : "FAILED");
     else
         printf("%" PRId64 " of %" PRId64 " rows: %s\n", ref->n_rows, ref->all_rows, good ? "ok" : "FAILED");
@@ -187,9 +200,10 @@ static lathe_status evaluate(const struct run *run, const struct reference *ref,
     if (ref->n_rows == 0)
         return LATHE_OK;
     progress_start(&progress, "evaluating the reference");
+    const int64_t *rows = is_one(run) ? NULL : ref->row;
     const lathe_status status =
         run_is_backward(run) ? evaluate_backward(run, ref, err)
-                             : host_forward(run->ir, &run->sig, ref->arg, run->n, ref->row, ref->n_rows, err);
+                             : host_forward(run->ir, &run->sig, ref->arg, run->n, rows, ref->n_rows, err);
     progress_stop(&progress);
     return status;
 }
@@ -199,7 +213,7 @@ static int verify(const struct run *run, struct reference *ref)
     lathe_error err = {0};
     bool good = true;
     run_args(run, ref->arg);
-    if (!(run_is_backward(run) ? take_all(run, ref) : sample_rows(run, ref)))
+    if (!(is_one(run) ? take_all(run, ref) : sample_rows(run, ref)))
         return out_of_memory();
     for (int i = 0; i < run->n; i++) {
         if (!copy_tensor(run, i, ref))
@@ -217,11 +231,10 @@ static int verify(const struct run *run, struct reference *ref)
 int run_verify_fits(const struct run *run)
 {
     const double work = (double)count_rows(run) * work_of_row(run) * BACKWARD_WORK;
-    if (!run->o->verify || !run_is_backward(run) || work <= 4.0 * MOST_WORK)
+    if (!run->o->verify || !is_one(run) || work <= 4.0 * MOST_WORK)
         return CODE_OK;
-    complain(
-        "--verify: the gradients of this problem depend on all of its rows, which take the evaluator too "
-        "long; choose smaller sizes");
+    complain("--verify: the results of this problem depend on all of its rows, which take the evaluator too "
+             "long; choose smaller sizes");
     return CODE_USAGE;
 }
 

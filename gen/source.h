@@ -165,6 +165,7 @@ struct launch { /* one kernel */
     uint32_t param_bytes;
     const struct param *param; /* n_params rows; owned by the source, or static data of a library */
     int n_maps;
+    int grid_limit; /* no more blocks than this: they take their work in turn; 0: as many as there are */
     struct tensor_map_row map[MAX_TENSOR_MAPS];
 };
 

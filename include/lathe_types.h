@@ -82,8 +82,12 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     kv - q: end-aligned).
  * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional row
  *     statistics [...] f32 by their names, the spec's inputs.
- * Arguments of LATHE_BACKWARD: those of the forward pass, of which o and the finals (attention) or the
- *     statistics (rowwise; no y) may be left out; the gradients of its results: do (rowwise: dy), and
+ * Arguments of elementwise: its operands and results by their names, of any strides; a result with an alias
+ * may be left out and is then written over that operand; the spec's inputs. With list = true every operand
+ * and result is an array of pointers to compact tensors, shape [tensors], in memory that the device reads
+ * (device, or pinned host memory; on the host device plain memory), and so is `lengths`, i32 [tensors]: their
+ * elements. Arguments of LATHE_BACKWARD: those of the forward pass, of which o and the finals (attention) or
+ * the statistics (rowwise; no y) may be left out; the gradients of its results: do (rowwise: dy), and
  *     optionally dlse and so on, f32; and, each of them optional, the gradients that are wanted: dq, dk, dv
  *     (rowwise: dx) as their tensors, and d<input> f32 for every input declared with grad = true.
  */

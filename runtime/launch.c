@@ -293,8 +293,10 @@ lathe_status lathe__params_fill(const struct launch *launch, const struct signat
 lathe_status lathe__grid_size(const struct launch *launch, const struct problem *problem, unsigned *out,
                               lathe_error *err)
 {
-    const int64_t blocks = lathe__product_value(&launch->grid, problem);
+    int64_t blocks = lathe__product_value(&launch->grid, problem);
     *out = 0;
+    if (launch->grid_limit > 0 && blocks > launch->grid_limit)
+        blocks = launch->grid_limit;
     if (blocks > GRID_LIMIT)
         return lathe__fail(err, LATHE_ARG,
                            "problem: kernel %s would need %" PRId64 " blocks; a grid holds 2^31 - 1",

@@ -59,3 +59,95 @@ function elementwise_weights(f)
     combine = function() return 1.0, {} end,
   }
 end
+
+-- Elementwise: y = f(x), of one to four dims; in place where y is left out.
+function activation(f)
+  return elementwise {
+    over = { "a", "b", "rows", "n" },
+    operands = { x = tensor("float") },
+    results = { y = tensor("float", { alias = "x" }) },
+    forward = function(v) return f(v.x) end,
+  }
+end
+
+-- y = f(gate) * up
+function gated(f)
+  return elementwise {
+    over = { "a", "b", "rows", "n" },
+    operands = { gate = tensor("float"), up = tensor("float") },
+    results = { y = tensor("float") },
+    forward = function(v) return f(v.gate) * v.up end,
+  }
+end
+
+-- Rotary positions on pairs of q and k, in one launch, in place where q_out and k_out are left out. `pairs` is half or
+-- interleaved; angle(at, x) is that of pair at.i of the token at.t.
+function rotary(pairs, inputs, angle)
+  local function rotation(name, heads)
+    local result = name .. "_out"
+    return {
+      over = { "b", "t", heads, "i" },
+      operands = { [name] = tensor("float", "b", "t", heads, pairs("i")) },
+      results = { [result] = tensor("float", "b", "t", heads, pairs("i"), { alias = name }) },
+      forward = function(v, at, x)
+        local c, s = angle(at, x)
+        local lo, hi = v[name].lo, v[name].hi
+        return { [result] = { lo = lo * c - hi * s, hi = hi * c + lo * s } }
+      end,
+    }
+  end
+  return elementwise { inputs = inputs, rotation("q", "h"), rotation("k", "h_kv") }
+end
+
+-- The inputs and the angle of rotary(...): position * base^(-i / pairs). A position is at.t + offset, or pos where it is given.
+local COMPUTED = -2147483648
+function rope_inputs()
+  return { pos = tensor("i32", "b", "t", { default = COMPUTED }), offset = scalar("i32", { default = 0 }),
+           base = scalar("f32", { default = 10000.0 }) }
+end
+function rope_angle(at, x)
+  local given = x.pos(at.b, at.t)
+  local position = where(eq(given, COMPUTED), at.t + x.offset, given)
+  local angle = position * exp2(-log2(x.base) * at.i / at.n_i)
+  return cos(angle), sin(angle)
+end
+
+-- Linearised relative positions, cosine form: act(x) times cosines, then times sines: twice the features.
+local function lrpe_map(inputs, angle, act)
+  return elementwise {
+    over = { "b", "h", "n", "d" },
+    inputs = inputs,
+    operands = { x = tensor("float") },
+    results = { y = tensor("float", "b", "h", "n", half("d")) },
+    forward = function(v, at, x)
+      local a, t = act(v.x), angle(at, x)
+      return { y = { lo = a * cos(t), hi = a * sin(t) } }
+    end,
+  }
+end
+local function itself(x) return x end
+
+function lrpe(act)
+  local inputs = { theta = tensor("float", "h", "d", { grad = true }), offset = scalar("i32", { default = 0 }) }
+  return lrpe_map(inputs, function(at, x) return (at.n + x.offset) * x.theta(at.h, at.d) end, act or itself)
+end
+
+-- Tokens on a grid of `axes` dims, the last fastest, with n_2 .. n_axes points; the first l tokens have angle 0. Features
+-- come in blocks of e, one for each axis, the slowest first; e is ceil(d / axes) where it is 0.
+function md_lrpe(axes, act)
+  local inputs = { theta = tensor("float", "h", "e_dim", { grad = true }), l = scalar("i32", { default = 0 }),
+                   e = scalar("i32", { default = 0 }) }
+  for k = 2, axes do inputs["n_" .. k] = scalar("i32") end
+  local function angle(at, x)
+    local e = where(eq(x.e, 0), (at.n_d + (axes - 1)) // axes, x.e)
+    local axis, rest, index = at.d // e, max(at.n - x.l, 0), 0
+    for k = axes, 2, -1 do
+      local n = x["n_" .. k]
+      index = where(eq(axis, k - 1), rest % n, index)
+      rest = rest // n
+    end
+    index = where(eq(axis, 0), rest, index)
+    return index * x.theta(at.h, at.d % e)
+  end
+  return lrpe_map(inputs, angle, act or itself)
+end

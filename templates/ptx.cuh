@@ -207,7 +207,7 @@ DEV void store_shared16(u32 address, const float (&x)[4])
 #else
 #define ADD_GLOBAL4 0
 #endif
-constexpr int ADD_WIDTH = ADD_GLOBAL4 ? 4 : 1; // adjacent floats that one thread adds at once
+[[maybe_unused]] constexpr int ADD_WIDTH = ADD_GLOBAL4 ? 4 : 1; // adjacent floats that one thread adds at once
 
 DEV void add_global(float *p, float x) { asm volatile("red.global.add.f32 [%0], %1;" ::"l"(p), "f"(x) : "memory"); }
 DEV void add_global(u64 *p, u64 x) { asm volatile("red.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }

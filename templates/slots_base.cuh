@@ -46,6 +46,19 @@ template <int K, class A, class... REST> struct pick_type<K, type_list<A, REST..
 template <class A, class... REST> struct pick_type<0, type_list<A, REST...>> {
     using type = A;
 };
+// Of elementwise: points along each dim of a map, and a tensor with its strides by dim of the map, in elements; 0 along a dim
+// that it lacks.
+constexpr int MAP_DIMS = 5;
+struct alignas(8) map_sizes {
+    int n[MAP_DIMS + 1];
+};
+struct map_tensor {
+    void *data; // nullptr: not wanted
+    long long s[MAP_DIMS];
+};
+struct map_counts { // elements along each dim of an input
+    long long n[4];
+};
 
 enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL }; // live pairs of a tile
 enum reduction { RED_SUM, RED_MAX, RED_MIN };

@@ -40,6 +40,7 @@ for template in templates/*.cuh; do
     archs='sm_80 sm_86 sm_89 sm_90a'
     case $template in
     templates/rowwise_many*) stub=templates/stub/many ;;
+    templates/elementwise*) stub=templates/stub/elementwise ;;
     templates/rowwise*) stub=templates/stub/rowwise ;;
     templates/attention_bwd_sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a ;;
     templates/back_* | templates/attention_bwd*) stub=templates/stub/backward ;;
@@ -96,12 +97,20 @@ if [ -x "${LATHE:-}" ]; then
         grep -q '^return attention' "$file" || continue
         generate "$(basename "$file" .lua)" dtype=bf16,h=16,q=4096,d=128 sm_90a attention_fwd_sm90
     done
+    for spec in act_silu swiglu rope_half rope_interleaved rope_table lrpe md_lrpe_3d; do
+        for pass in forward backward; do
+            generate $spec dtype=bf16 sm_90a '' $pass
+            generate $spec dtype=f32 sm_80 '' $pass
+        done
+    done
     for file in specs/*.lua; do
         spec=$(basename "$file" .lua)
         if grep -q '^return rowwise' "$file"; then
             jit "$spec" dtype=bf16,rows=16384,n=8192
         elif grep -q '^return attention' "$file"; then
             jit "$spec" dtype=bf16,h=16,q=4096,d=128
+        elif [ "$spec" != prelude ]; then
+            jit "$spec" dtype=bf16
         fi
     done
 else

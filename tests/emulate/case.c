@@ -10,6 +10,7 @@
 
 struct scene { /* a case with everything in memory */
     const struct test_case *c;
+    struct test_case sized; /* the case with the dims that it names */
     const struct ir *ir;
     struct signature sig;
     int n;
@@ -46,6 +47,10 @@ static bool scene_open(struct scene *s, uint64_t seed)
             return false;
         s->arg[s->n - 1] = tensor_arg(t);
     }
+    for (int i = 0; i < s->sig.n_args; i++)
+        for (int k = 0; k < s->n; k++)
+            if (s->sig.arg[i].alias == s->which[k] + 1 && !is_given(&s->sig, i, s->c))
+                s->tensor[k].in_place = true;
     return true;
 }
 
@@ -270,7 +275,8 @@ static enum verdict run_scene(struct workshop *w, struct scene *s, uint64_t seed
         snprintf(why, size, "out of memory");
         return VERDICT_FAILED;
     }
-    lathe_status status = s->c->pass == LATHE_BACKWARD ? fill_results(s, &err) : LATHE_OK;
+    const bool has_results = s->c->pass == LATHE_BACKWARD && s->ir->kind != KIND_ELEMENTWISE;
+    lathe_status status = has_results ? fill_results(s, &err) : LATHE_OK;
     if (status == LATHE_OK)
         status = bind(s, &err);
     if (status == LATHE_OK)
@@ -298,6 +304,11 @@ enum verdict case_run(struct workshop *w, const struct test_case *c, const struc
     s->c = c;
     s->ir = ir;
     signature_make(ir, c->pass, &s->sig);
+    s->sized = *c;
+    for (int k = 0; c->sizes && k < s->sig.n_free; k++)
+        s->sized.dim[SYM_FREE + k] = named_size(c->sizes, s->sig.free_name[k]);
+    if (c->sizes)
+        s->c = &s->sized;
     const enum verdict verdict = run_scene(w, s, seed, why, size);
     scene_close(s);
     free(s);

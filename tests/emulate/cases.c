@@ -141,7 +141,7 @@ static const struct inline_spec OP_SPECS[] = {
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
 
-static void add(struct case_list *list, const struct test_case *c)
+void case_add(struct case_list *list, const struct test_case *c)
 {
     if (list->n == list->capacity) {
         const int capacity = list->capacity ? 2 * list->capacity : 256;
@@ -173,7 +173,10 @@ void case_name(const struct test_case *c, char *out, size_t size)
                         lathe_dtype_text(c->dtype), c->sm);
     char *to = out + used;
     size -= (size_t)used;
-    if (d[SYM_N] >= 0)
+    if (c->sizes)
+        used = snprintf(to, size, " %s%s%s (%d left out)", c->sizes, c->dtypes ? "," : "",
+                        c->dtypes ? c->dtypes : "", c->leading);
+    else if (d[SYM_N] >= 0)
         used = snprintf(to, size, " rows=%" PRId64 "x%" PRId64 "x%" PRId64 " (%d leading) n=%" PRId64,
                         d[SYM_ROWS0], d[SYM_ROWS1], d[SYM_ROWS], c->leading, d[SYM_N]);
     else
@@ -260,7 +263,7 @@ static void add_shapes(struct case_list *list, struct test_case c, const struct 
         c.absent = (s->flags & ABSENT) != 0;
         c.has_q_start = (s->flags & START) != 0;
         c.q_start = s->q_start;
-        add(list, &c);
+        case_add(list, &c);
     }
 }
 
@@ -478,7 +481,7 @@ static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dt
         c.leading = ROWS[i].leading;
         c.layout = ROWS[i].layout;
         c.absent = ROWS[i].absent;
-        add(list, &c);
+        case_add(list, &c);
     }
 }
 
@@ -551,7 +554,7 @@ static void add_backward(struct case_list *list, const char *spec, const char *t
         c.unwanted = ROWS[i].unwanted;
         c.blocks = i == 3 ? 5 : i == 4 ? 64 : 0;
         c.may_refuse = ROWS[i].unwanted > 0; /* nothing else may be there to want */
-        add(list, &c);
+        case_add(list, &c);
     }
 }
 
@@ -581,7 +584,7 @@ static void group_ops(struct case_list *list, bool full)
             c.dim[SYM_ROWS] = 5;
             c.dim[SYM_N] = 333;
             c.leading = 1;
-            add(list, &c);
+            case_add(list, &c);
         }
 }
 
@@ -596,5 +599,6 @@ bool cases_make(struct case_list *list, bool full)
     group_rowwise(list, full);
     group_backward(list, full);
     group_ops(list, full);
+    group_elementwise(list, full);
     return list->capacity > 0;
 }

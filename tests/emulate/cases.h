@@ -31,7 +31,9 @@ struct test_case {
     const char *template_name; /* NULL: what the planner picks */
     int blocks;                /* that take tiles in turn; 0: as planned */
     int64_t dim[SYM_COUNT];    /* -1: not in this problem */
-    int leading;               /* rowwise: leading dims, 1 to 3 */
+    int leading;               /* rowwise: leading dims, 1 to 3; elementwise: those that are left out */
+    const char *sizes;         /* elementwise: "b=2,t=5": dims with names of their own; NULL: other kinds */
+    const char *dtypes;        /* the same: "m=f32": dtypes of tensors that are not `dtype` */
     enum layout layout;
     bool has_q_start;
     int32_t q_start;
@@ -50,9 +52,16 @@ struct case_list {
 };
 /* Every case of the default run, or of the full one. False: out of memory. */
 bool cases_make(struct case_list *list, bool full);
+void case_add(struct case_list *list, const struct test_case *c);
 bool same_job(const struct test_case *a, const struct test_case *b);
 void case_name(const struct test_case *c, char *out, size_t size);
 struct device device_of(int sm);
+
+/* ---- cases_map.c: the same for elementwise ------------------------------------------------------------ */
+
+void group_elementwise(struct case_list *list, bool full);
+/* The number behind NAME= in "a=1,b=2"; -1: it is not there. */
+int64_t named_size(const char *sizes, const char *name);
 
 /* ---- tensor.c: memory with an end -------------------------------------------------------------------- */
 
@@ -80,6 +89,8 @@ struct tensor {
     struct block block;
     double *value;  /* compact: of an input the rounded values, of an output room for the expected ones */
     int64_t scalar; /* bytes of a scalar or of q_start */
+    bool by_rows;   /* judged as a result whatever its role */
+    bool in_place;  /* an operand that its result is written over */
 };
 bool tensor_is_output(const struct tensor *t);
 /* Shape, layout, memory, values. False: out of memory. */

@@ -89,6 +89,18 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return (double)between(state, 1, 100);
     if (is(t, "eps"))
         return 1e-5;
+    if (is(t, "pos") || is(t, "offset"))
+        return (double)between(state, 0, 60);
+    if (is(t, "n_2") || is(t, "n_3") || is(t, "l")) /* a grid */
+        return (double)between(state, 1, 4);
+    if (is(t, "e"))
+        return 0.0;
+    if (is(t, "id"))
+        return (double)between(state, 0, 39);
+    if (is(t, "base"))
+        return 10000.0;
+    if (is(t, "seed"))
+        return 7.0;
     if (is(t, "block") || is(t, "on")) /* masks */
         return (double)(uniform(state) < 0.6);
     if (is(t, "weight") || is(t, "q_gain") || is(t, "k_gain"))
@@ -101,7 +113,7 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
 
 static double element_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
 {
-    if (t->role != ROLE_IN)
+    if (t->role != ROLE_IN || t->dtype == LATHE_I32 || t->dtype == LATHE_U8)
         return input_value(t, c, flat, state);
     const bool logit = is(t, "q") || is(t, "k");
     return normal(state) * (logit && c->skewed ? 6.3 : 1.0) + (is(t, "x") ? 0.5 : 0.0);
@@ -141,12 +153,13 @@ void tensor_fill(struct tensor *t, const double *value)
 
 static void set_shape(struct tensor *t, const struct sig_arg *a, const struct test_case *c)
 {
-    const int skip = a->leading_optional ? 3 - c->leading : 0;
+    const int skip = !a->leading_optional ? 0 : c->sizes ? c->leading : 3 - c->leading;
     t->ndim = a->ndim - skip;
     t->count = 1;
     for (int i = 0; i < t->ndim; i++) {
         const struct sig_dim d = a->dim[i + skip];
         t->shape[i] = d.sym == SYM_ONE ? (d.literal > 0 ? d.literal : 1) : c->dim[d.sym];
+        t->shape[i] *= d.times == 2 ? 2 : 1;
         t->count *= t->shape[i];
     }
 }
@@ -156,14 +169,16 @@ static int64_t padding(const struct tensor *t, const struct sig_arg *a, enum lay
     const int64_t size = (int64_t)lathe_dtype_size(t->dtype);
     if (layout == LAYOUT_MISALIGNED)
         return between(state, 0, 2) * 2 + 1;
-    return a->problem_dtype ? 16 / size * between(state, 1, 3) : between(state, 1, 3);
+    const bool aligned = a->problem_dtype || a->dtype == LATHE_NONE;
+    return aligned ? 16 / size * between(state, 1, 3) : between(state, 1, 3);
 }
 
 /* Strides from the innermost dim outwards; SWAPPED exchanges dims 1 and 2, which are heads and tokens. */
 static int64_t lay_out(struct tensor *t, const struct sig_arg *a, const struct test_case *c, uint64_t *state)
 {
     const bool padded = c->layout == LAYOUT_PADDED || c->layout == LAYOUT_MISALIGNED;
-    int64_t stride = padded && !a->unit_last && t->ndim > 0 ? between(state, 1, 2) : 1;
+    const bool dense = a->unit_last || t->ndim == 0 || (c->sizes && c->layout == LAYOUT_PADDED);
+    int64_t stride = padded && !dense ? between(state, 1, 2) : 1;
     int64_t reach = t->count > 0 ? 1 : 0;
     for (int i = t->ndim - 1; i >= 0; i--) {
         const bool swap = c->layout == LAYOUT_SWAPPED && t->ndim >= 3 && (i == 1 || i == 2);
@@ -175,6 +190,18 @@ static int64_t lay_out(struct tensor *t, const struct sig_arg *a, const struct t
     }
     t->offset = padded ? padding(t, a, c->layout, state) : 0;
     return t->offset + reach;
+}
+
+static lathe_dtype named_dtype(const char *dtypes, const char *name)
+{
+    char item[NAME_MAX_BYTES + 8];
+    for (int d = LATHE_F32; d <= LATHE_F64; d++) {
+        snprintf(item, sizeof item, "%s=%s", name, lathe_dtype_text((lathe_dtype)d));
+        const char *at = strstr(dtypes, item);
+        if (at && (at == dtypes || at[-1] == ','))
+            return (lathe_dtype)d;
+    }
+    return LATHE_NONE;
 }
 
 static bool open_scalar(struct tensor *t, const struct test_case *c, uint64_t seed)
@@ -192,7 +219,7 @@ static bool open_scalar(struct tensor *t, const struct test_case *c, uint64_t se
 
 bool tensor_is_output(const struct tensor *t)
 {
-    return t->role == ROLE_OUT || t->role == ROLE_OUT_OPTIONAL;
+    return t->role == ROLE_OUT || t->role == ROLE_OUT_OPTIONAL || t->in_place;
 }
 
 bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const struct test_case *c,
@@ -203,9 +230,12 @@ bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const s
     memset(t, 0, sizeof *t);
     snprintf(t->name, sizeof t->name, "%s", a->name);
     t->role = a->role;
+    t->by_rows = c->sizes != NULL;
     t->dtype = a->problem_dtype || a->dtype == LATHE_NONE ? c->dtype : (lathe_dtype)a->dtype;
     if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && c->layout == LAYOUT_SWAPPED)
         t->dtype = LATHE_F32; /* an input whose dtype is open may also be wider than the problem's */
+    const lathe_dtype own = c->dtypes ? named_dtype(c->dtypes, t->name) : LATHE_NONE;
+    t->dtype = own != LATHE_NONE ? own : t->dtype;
     if (t->role == ROLE_SCALAR || t->role == ROLE_Q_START)
         return open_scalar(t, c, seed);
     set_shape(t, a, c);
@@ -366,7 +396,7 @@ const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *w
     if (!result)
         return "out of memory";
     const size_t spilled = fetch(t, result);
-    const bool rows = t->role == ROLE_OUT || b->least > 0.0;
+    const bool rows = t->role == ROLE_OUT || t->by_rows || b->least > 0.0;
     const char *wrong = rows ? judge_rows(t, t->dtype == LATHE_F32 && b->least > 0.0 ? b->final : b->row,
                                           b->least, result, why, size)
                              : judge_values(t, b->final, result, why, size);

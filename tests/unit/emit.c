@@ -96,6 +96,17 @@ TEST(golden_rms_norm_backward)
     compare_pass("rms_norm_bwd", "rms_norm", LATHE_BACKWARD, "dtype=bf16,rows=64,n=8192");
 }
 
+TEST(golden_elementwise)
+{
+    compare_golden("act_silu", "act_silu", "dtype=bf16");
+    compare_golden("rope_half", "rope_half", "dtype=bf16");
+}
+
+TEST(golden_elementwise_backward)
+{
+    compare_pass("lrpe_silu_bwd", "lrpe_silu", LATHE_BACKWARD, "dtype=f16,theta=f32");
+}
+
 TEST(the_same_input_gives_the_same_bytes)
 {
     struct source a;

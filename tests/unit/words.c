@@ -72,7 +72,11 @@ TEST(problems_of_every_shipped_spec_read_back)
         struct ir *ir = load(e->name, e->data);
         signature_make(ir, LATHE_FORWARD, &sig);
         const bool attention = strcmp(sig.kind, "attention") == 0;
-        size = (size_t)snprintf(text, sizeof text, "dtype=f16,%s", attention ? "h=4,d=96,d_v=64" : "n=777");
+        const bool rowwise = strcmp(sig.kind, "rowwise") == 0;
+        size = (size_t)snprintf(text, sizeof text, "dtype=f16%s",
+                                attention ? ",h=4,d=96,d_v=64"
+                                : rowwise ? ",n=777"
+                                          : "");
         for (int k = 0; k < sig.n_free; k++)
             size += (size_t)snprintf(text + size, sizeof text - size, ",%s=5", sig.free_name[k]);
         read_back(&sig, text);

@@ -1,0 +1,79 @@
+/*
+ * emit_map.h: what the emitters of elementwise share. Seen by emit_elementwise.c and emit_map_*.c alone.
+ */
+#ifndef LATHE_EMIT_MAP_H
+#define LATHE_EMIT_MAP_H
+
+#include "emit.h"
+
+struct map_emitter { /* one map */
+    struct emitter *e;
+    int m;
+    const struct ir_map *map;
+    int last; /* dims: the last one, and that which a thread goes along; -1: none */
+    int loop;
+    bool reads[MAX_TENSORS]; /* operands that some value needs */
+    struct field_set head;
+    struct field_set col;
+    struct field_set row;
+    int root[MAX_ROOTS + MAX_SCATTERS * (1 + IR_MAX_ARGS)]; /* all that a point computes */
+    int n_roots;
+};
+
+/* Values are numbered 2 * tensor + half, as operands are; half 1: the other of a pair. */
+
+static inline const struct map_tensor *map_tensor(const struct map_emitter *me, int tensor)
+{
+    return &me->e->w->tensor[tensor];
+}
+static inline bool is_pair(const struct map_tensor *t)
+{
+    return t->form != STAGE_ELEMENT;
+}
+static inline unsigned span_of(const struct map_tensor *t)
+{
+    unsigned span = 0;
+    for (int d = 0; d < t->n_dims; d++)
+        span |= 1u << t->dim[d];
+    return span;
+}
+/* Is tensor `tensor` used in this way in this map? */
+static inline bool map_uses(const struct map_emitter *me, int tensor, enum tensor_use use)
+{
+    const struct map_tensor *t = map_tensor(me, tensor);
+    return t->map == me->m && t->use == use && (use != USE_READ || me->reads[tensor]);
+}
+enum value_class map_class(const struct map_emitter *me, unsigned span);
+/* Is value `v` an operand of this class? */
+bool is_operand(const struct map_emitter *me, int v, enum value_class class);
+/* "bf16": in memory; "float": as a number. */
+const char *map_type(const struct map_emitter *me, int tensor);
+const char *map_number(const struct map_emitter *me, int tensor);
+
+/* ---- emit_map_memory.c */
+
+void emit_map_questions(struct map_emitter *me, bool flat); /* compact, whole */
+void emit_map_bases(struct map_emitter *me);                /* bases, locate, advance */
+void emit_map_load(struct map_emitter *me);                 /* held, load */
+/* Members p0, p1 of the operands of a class. */
+void emit_map_operands(struct map_emitter *me, enum value_class class);
+/* Lines that fill h.p0, ... of all operands of class HEAD; c.p0, ... of class COL for every lane k. */
+void emit_map_heads(struct map_emitter *me);
+void emit_map_columns(struct map_emitter *me);
+/* Inside of the loop over lanes: const float p0 = ... of the operands of class ELEMENT. */
+void emit_map_lanes(struct map_emitter *me);
+/* Behind it: y0, y1 to memory. */
+void emit_map_store(struct map_emitter *me, int tensor);
+
+/* ---- emit_map_sum.c */
+
+bool is_map_sum(const struct map_emitter *me, int v);
+bool keeps_lanes(const struct map_emitter *me, int tensor); /* has the last dim */
+bool keeps_loop(const struct map_emitter *me, int tensor);
+void emit_map_sums(struct map_emitter *me); /* sums, totals and what is done with them */
+/* A sum that keeps the loop leaves its part at every step. */
+void emit_map_leave(struct map_emitter *me, int v, const char *name);
+/* struct total<number> of the kernel sum. */
+void emit_map_total(struct emitter *e, int tensor, int number);
+
+#endif

@@ -1,0 +1,152 @@
+/*
+ * emit_map_sum.c: sums of a map: what a thread adds up, where it leaves it, and the structs of the kernel
+ * that adds up the parts. In: a map, or a tensor that is summed or scattered. Out: members of the map's
+ * struct; struct total<k>.
+ */
+#include "emit_map.h"
+
+bool keeps_lanes(const struct map_emitter *me, int tensor)
+{
+    return (span_of(map_tensor(me, tensor)) >> me->last & 1) != 0;
+}
+
+bool keeps_loop(const struct map_emitter *me, int tensor)
+{
+    return me->loop >= 0 && (span_of(map_tensor(me, tensor)) >> me->loop & 1) != 0;
+}
+
+bool is_map_sum(const struct map_emitter *me, int v)
+{
+    return map_uses(me, v / 2, USE_SUM) && (v % 2 == 0 || is_pair(map_tensor(me, v / 2)));
+}
+
+/* One value of the block, of a sum without dims. */
+static void leave_whole(struct map_emitter *me, int v)
+{
+    text_add(me->e->out,
+             "        const float whole%d = block_sum(t.s%d, shared);\n        if (threadIdx.x == 0) {\n     "
+             "       "
+             "p.g%d[tile] = whole%d;\n        }\n",
+             v, v, v / 2, v);
+}
+
+void emit_map_leave(struct map_emitter *me, int v, const char *name)
+{
+    const unsigned kept = span_of(map_tensor(me, v / 2));
+    const bool lanes = keeps_lanes(me, v / 2);
+    text_add(me->e->out,
+             "        {\n            const matrix m = make_matrix<self, %uu>(s);\n            %s<self, "
+             "%uu%s>(p.g%d%s, s, "
+             "m, at, %ss%d);\n        }\n",
+             kept, lanes ? "leave_lanes" : "leave_one", kept, lanes ? ", W" : "", v / 2,
+             v % 2 ? " + m.kept * m.parts" : "", name, v);
+}
+
+/* Of sums that keep the last dim, per line; of the others, per item. */
+static void emit_members(struct map_emitter *me, bool lanes)
+{
+    for (int v = 0; v < 2 * me->e->w->n_tensors; v++)
+        if (is_map_sum(me, v) && !keeps_loop(me, v / 2) && keeps_lanes(me, v / 2) == lanes)
+            text_add(me->e->out, "        float s%d%s; // %s\n", v, lanes ? "[W]" : "",
+                     map_tensor(me, v / 2)->name);
+}
+
+static void emit_clears(struct map_emitter *me, bool lanes)
+{
+    struct text_buf *out = me->e->out;
+    for (int v = 0; v < 2 * me->e->w->n_tensors; v++) {
+        if (!is_map_sum(me, v) || keeps_loop(me, v / 2) || keeps_lanes(me, v / 2) != lanes)
+            continue;
+        if (lanes)
+            text_add(out,
+                     "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            sum.s%d[k] = 0.0f;\n"
+                     "        }\n",
+                     v);
+        else
+            text_add(out, "        t.s%d = 0.0f;\n", v);
+    }
+}
+
+static void emit_leaves(struct map_emitter *me, bool lanes)
+{
+    for (int v = 0; v < 2 * me->e->w->n_tensors; v++) {
+        if (!is_map_sum(me, v) || keeps_loop(me, v / 2) || keeps_lanes(me, v / 2) != lanes)
+            continue;
+        if (span_of(map_tensor(me, v / 2)) == 0)
+            leave_whole(me, v);
+        else
+            emit_map_leave(me, v, lanes ? "sum." : "t.");
+    }
+}
+
+void emit_map_sums(struct map_emitter *me)
+{
+    struct text_buf *out = me->e->out;
+    text_add(out, "    template <int W> struct sums { // that a thread makes of a line\n");
+    emit_members(me, true);
+    text_add(out, "    };\n    struct totals { // of its item\n");
+    emit_members(me, false);
+    text_add(out, "    };\n    template <int W> DEV void clear(sums<W> &sum)\n    {\n");
+    emit_clears(me, true);
+    text_add(out, "    }\n    DEV void clear_totals(totals &t)\n    {\n");
+    emit_clears(me, false);
+    text_add(out, "    }\n    template <int W> DEV void leave(const sums<W> &sum, const map_params &p, const "
+                  "space &s, const "
+                  "point &at)\n    {\n");
+    emit_leaves(me, true);
+    text_add(out, "    }\n    DEV void leave_totals(const totals &t, const map_params &p, const space &s, "
+                  "const point &at, "
+                  "unsigned tile, scratch &shared)\n    {\n");
+    emit_leaves(me, false);
+    text_add(out, "    }\n");
+}
+
+/* ---- the kernel sum ------------------------------------------------------------------------------ */
+
+/* Where element `kept` of the sum lies: dims in the order of the map, or of the input. */
+static void emit_total_store(struct emitter *e, int tensor, const char *sizes)
+{
+    const struct map_tensor *t = &e->w->tensor[tensor];
+    const bool scattered = t->use == USE_SCATTER;
+    const int last = (scattered ? e->w->input[t->input].n_dims : e->w->map[t->map].n_over) - 1;
+    const char *type = element_type((lathe_dtype)e->problem->arg_dtype[signature_find(e->sig, t->name)]);
+    text_add(
+        e->out,
+        "    DEV void store(const map_params &p, [[maybe_unused]] const space &s, [[maybe_unused]] i64 kept, "
+        "[[maybe_unused]] int plane, float sum)\n    {\n        i64 at = 0;\n");
+    for (int k = last; k >= 0; k--) {
+        if (!scattered && !(span_of(t) >> k & 1))
+            continue;
+        text_add(e->out, "        at += kept %% %s.n[%d] * p.t%d.s[%d]%s;\n        kept /= %s.n[%d];\n",
+                 sizes, k, tensor, k, t->form == STAGE_INTERLEAVED && k == last ? " * 2" : "", sizes, k);
+    }
+    if (t->form == STAGE_HALF)
+        text_add(e->out, "        at += plane * %s.n[%d] * p.t%d.s[%d];\n", sizes, last, tensor, last);
+    if (t->form == STAGE_INTERLEAVED)
+        text_add(e->out, "        at += plane * p.t%d.s[%d];\n", tensor, last);
+    text_add(e->out, "        static_cast<%s *>(p.t%d.data)[at] = from_float<%s>(sum);\n    }\n", type,
+             tensor, type);
+}
+
+void emit_map_total(struct emitter *e, int tensor, int number)
+{
+    const struct map_tensor *t = &e->w->tensor[tensor];
+    const bool scattered = t->use == USE_SCATTER;
+    char sizes[16] = "s";
+    text_add(e->out,
+             "struct total%d { // %s\n    using map = map%d;\n    static constexpr bool SCATTERED = %s;\n    "
+             "static "
+             "constexpr u32 KEPT = %uu;\n    static constexpr int PLANES = %d;\n",
+             number, t->name, t->map, scattered ? "true" : "false", scattered ? 0 : span_of(t),
+             is_pair(t) ? 2 : 1);
+    if (scattered) {
+        snprintf(sizes, sizeof sizes, "p.h%d", tensor);
+        text_add(e->out, "    DEV i64 count(const map_params &p) { return 1ll");
+        for (int d = 0; d < e->w->input[t->input].n_dims; d++)
+            text_add(e->out, " * p.h%d.n[%d]", tensor, d);
+        text_add(e->out, "; }\n");
+    }
+    text_add(e->out, "    DEV const float *parts(const map_params &p) { return p.g%d; }\n", tensor);
+    emit_total_store(e, tensor, sizes);
+    text_add(e->out, "};\n\n");
+}

@@ -1,0 +1,160 @@
+/*
+ * plan_map.c: how the kernels of elementwise go through their maps. In: a request. Out: its part of struct
+ * plan: the dim that a thread goes along, how many of its steps are loaded together, and how many blocks
+ * there are.
+ */
+#include "plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int op_cost(const struct ir_node *n)
+{
+    switch ((enum ir_op)n->op) {
+    case OP_POW:
+        return 40;
+    case OP_SIN:
+    case OP_COS:
+    case OP_ERF:
+    case OP_GELU:
+        return 10;
+    case OP_LOAD:
+    case OP_DIV:
+    case OP_EXP:
+    case OP_LOG:
+    case OP_TANH:
+        return 5;
+    default:
+        return n->op > OP_LOAD;
+    }
+}
+
+/* What a thread saves at each step along dim k: values that do not vary with it, but for those that never
+ * vary. */
+static int loop_gain(const struct ir *ir, const struct ir_map *map, int k, const bool *used)
+{
+    int gain = 0;
+    for (int i = 0; i < ir->n_nodes; i++)
+        if (used[i] && ir->node[i].span != 0 && !(ir->node[i].span >> k & 1))
+            gain += op_cost(&ir->node[i]);
+    for (int i = 0; i < ir->n_tensors; i++) {
+        const struct map_tensor *t = &ir->tensor[i];
+        const bool has = memchr(t->dim, k, (size_t)t->n_dims) != NULL;
+        if (map != &ir->map[t->map] || has || t->use == USE_STORE || t->use == USE_SCATTER)
+            continue;
+        gain += t->use == USE_SUM ? 1000 : 5; /* a sum in registers; an operand that is read once */
+    }
+    return gain;
+}
+
+/* The dim that a thread goes along: where it saves most, else the innermost but the last. False: no memory.
+ */
+static bool choose_loop(const struct ir *ir, int m, struct plan *plan)
+{
+    const struct ir_map *map = &ir->map[m];
+    int best = 0;
+    bool *used = calloc((size_t)ir->n_nodes + 1, sizeof *used);
+    if (!used)
+        return false;
+    ir_mark(ir, map->fn.root, map->fn.n_roots, used);
+    plan->loop[m] = map->n_over - 2;
+    for (int k = map->n_over - 2; k >= 0; k--) {
+        const int gain = loop_gain(ir, map, k, used);
+        if (gain <= best)
+            continue;
+        best = gain;
+        plan->loop[m] = k;
+    }
+    free(used);
+    plan->long_loops |= best >= 8;
+    return true;
+}
+
+/* Bytes of a point's operands and the smallest element, of all maps the largest and the smallest. */
+static void point_bytes(const struct request *r, const struct ir *ir, const struct signature *sig, int *bytes,
+                        int *smallest)
+{
+    int of_map[MAX_MAPS] = {0};
+    *smallest = 4;
+    *bytes = 0;
+    for (int i = 0; i < ir->n_tensors; i++) {
+        const struct map_tensor *t = &ir->tensor[i];
+        const int arg = signature_find(sig, t->name);
+        const int size = arg < 0 ? 4 : (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[arg]);
+        if (t->use == USE_SUM || t->use == USE_SCATTER)
+            continue;
+        *smallest = size < *smallest ? size : *smallest;
+        if (t->use == USE_READ && t->n_dims == ir->map[t->map].n_over)
+            of_map[t->map] += size * (t->form == STAGE_ELEMENT ? 1 : 2);
+        *bytes = of_map[t->map] > *bytes ? of_map[t->map] : *bytes;
+    }
+}
+
+static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass, struct plan *plan, char *why)
+{
+    enum {
+        IN_FLIGHT = 64,
+        PART_STEPS = 16
+    }; /* bytes that a thread asks for before it waits; steps of a sum's part */
+    struct signature sig;
+    int bytes = 0;
+    int smallest = 4;
+    bool sums = false;
+    signature_make(r->ir, pass, &sig);
+    point_bytes(r, ir, &sig, &bytes, &smallest);
+    for (int i = 0; i < ir->n_tensors; i++)
+        sums |= ir->tensor[i].use == USE_SUM;
+    for (int m = 0; m < ir->n_maps; m++)
+        if (!choose_loop(ir, m, plan)) {
+            snprintf(why, REASON_BYTES, "out of memory");
+            return false;
+        }
+    plan->threads = 256;
+    plan->vector = smallest == 4 ? 4 : 8;
+    plan->unroll = bytes == 0 ? 2 : IN_FLIGHT / (bytes * plan->vector);
+    plan->unroll = plan->unroll > 4 ? 4 : plan->unroll < 1 ? 1 : plan->unroll == 3 ? 2 : plan->unroll;
+    plan->steps = sums ? PART_STEPS : plan->unroll;
+    plan->blocks = 8 * r->device->sm_count;
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "%d points of the last dim a thread, %d steps loaded together%s; at most %d blocks of %d threads",
+        plan->vector, plan->unroll, plan->long_loops ? ", loops as long as the device stays busy" : "",
+        plan->blocks, plan->threads);
+    return true;
+}
+
+static bool plan_maps(const struct request *r, const struct ir *ir, lathe_pass pass, struct plan *plan,
+                      char *why)
+{
+    bool scatters = false;
+    for (int i = 0; i < ir->n_tensors; i++)
+        scatters |= ir->tensor[i].use == USE_SCATTER;
+    for (size_t i = 0; i < MAX_ARGS; i++)
+        if (r->problem->arg_dtype[i] == LATHE_F64) {
+            snprintf(why, REASON_BYTES, "dtype f64; it takes f32, f16 and bf16");
+            return false;
+        }
+    if (r->device->sm < 80)
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0", r->device->sm / 10,
+                 r->device->sm % 10);
+    else if (scatters && r->problem->deterministic)
+        snprintf(why, REASON_BYTES,
+                 "a gradient is added up at computed indices by atomics, in another order each time; leave "
+                 "deterministic out");
+    else
+        return shape(r, ir, pass, plan, why);
+    return false;
+}
+
+bool plan_elementwise(const struct request *r, struct plan *plan, char *why)
+{
+    return plan_maps(r, r->ir, LATHE_FORWARD, plan, why);
+}
+
+bool plan_elementwise_bwd(const struct request *r, struct plan *plan, char *why)
+{
+    if (r->ir->gradient)
+        return plan_maps(r, r->ir->gradient, LATHE_BACKWARD, plan, why);
+    snprintf(why, REASON_BYTES, "a map with list = true has no backward pass");
+    return false;
+}

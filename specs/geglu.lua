@@ -1,0 +1,2 @@
+-- geglu.lua: y = gelu(gate) * up (Shazeer 2020)
+return gated(gelu)

@@ -1,0 +1,2 @@
+-- lrpe_relu.lua: relu, then lrpe
+return lrpe(relu)

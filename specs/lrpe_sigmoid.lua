@@ -1,0 +1,2 @@
+-- lrpe_sigmoid.lua: sigmoid, then lrpe
+return lrpe(sigmoid)

@@ -1,0 +1,2 @@
+-- lrpe_silu.lua: silu, then lrpe
+return lrpe(silu)

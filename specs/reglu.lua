@@ -1,0 +1,2 @@
+-- reglu.lua: y = relu(gate) * up (Shazeer 2020)
+return gated(relu)

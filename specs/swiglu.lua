@@ -1,0 +1,2 @@
+-- swiglu.lua: y = silu(gate) * up (Shazeer 2020)
+return gated(silu)

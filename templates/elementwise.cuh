@@ -1,0 +1,240 @@
+// elementwise.cuh: kernels: maps of points, and the sums over them.
+//
+// A map has up to five dims and a point for every combination of indices; variant.gen.cuh says what a point reads, computes
+// and writes. A thread takes an *item*: VECTOR points along the last dim, and `steps` of them along one other dim, the
+// loop, so that what does not vary with the loop is computed once. Items are numbered with the vectors of a line first,
+// so neighbours touch neighbouring memory. Blocks take tiles of THREADS items in turn, those of all maps one after the other.
+//
+// Launch of map: any number of blocks of THREADS threads; no shared memory to ask for. Launch of sum: any number too.
+//
+// Two ways through memory, each map's own. FLAT: every tensor is compact and has every dim, so all of them are one long line,
+// whatever the sizes. Else lines along the last dim: in vectors, where every line of every tensor starts at 16 bytes, and
+// point by point where not, or where the last vector of a line is cut off.
+//
+// Sums: a thread adds up its own points in registers, where the loop is not one of the sum's dims. What it has it leaves
+// in the workspace, as a matrix of parts: summed by the kernel `sum`, in an order that depends on sizes alone. Of a sum
+// without dims a block leaves one part. Scatters add to a zeroed workspace by atomics.
+//
+// Registers (sm_90a, two operands of 16 bits): 40 to 64. Nothing spills.
+#include "slots.cuh"
+#include "elementwise_parts.cuh"
+
+namespace elementwise {
+
+// ---- maps ------------------------------------------------------------------------------------------------------------
+
+// Steps of W lanes, V of them or one. Steps are loaded UNROLL at a time, before any of them is computed.
+template <class MAP, bool FLAT, int W>
+DEV void run_steps(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head, typename MAP::totals &totals)
+{
+    constexpr int U = W > 1 ? cfg::UNROLL : 1;
+    typename MAP::bases base;
+    MAP::template locate<FLAT>(base, p, at);
+    typename MAP::template sums<W> sum;
+    MAP::template clear<W>(sum);
+    typename MAP::col col[W];
+    MAP::template make_cols<W>(col, p, at, head);
+#pragma unroll 1
+    for (int step = 0; step < steps; step += U) {
+        typename MAP::template held<W> held[U];
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            if (u == 0 || step + u < steps) {
+                MAP::template load<FLAT, W>(held[u], p, base, u);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            if (u == 0 || step + u < steps) {
+                MAP::template compute<FLAT, W>(p, s, base, at, u, head, col, held[u], sum, totals);
+            }
+            if constexpr (FLAT) {
+                at.first += LINE;
+            } else if constexpr (MAP::LOOP >= 0) {
+                at.at[max_of(MAP::LOOP, 0)]++;
+            }
+        }
+        MAP::template advance<FLAT>(base, p, U);
+    }
+    MAP::template leave<W>(sum, p, s, at);
+}
+
+// Of one long line: the steps whose vectors are whole, then what is left of the last one.
+template <class MAP> DEV void run_flat(const map_params &p, const space &s, point at, const typename MAP::head &head, typename MAP::totals &totals)
+{
+    const i64 left = s.last - at.first;
+    const i64 fit = left >= V ? (left - V) / LINE + 1 : 0;
+    const int whole = static_cast<int>(min(fit, static_cast<i64>(s.steps)));
+    run_steps<MAP, true, V>(p, s, at, whole, head, totals);
+    at.first += static_cast<i64>(whole) * LINE;
+    if (whole < s.steps) {
+#pragma unroll 1
+        for (int k = 0; k < V && at.first < s.last; k++, at.first++) {
+            run_steps<MAP, true, 1>(p, s, at, 1, head, totals);
+        }
+    }
+}
+
+// A vector of a line where it is whole and may be loaded as one; else its points one by one. Where no line has vectors, the
+// points of an item are far from one another, so that neighbours in a warp are neighbours in memory.
+template <class MAP>
+DEV void run_line(const map_params &p, const space &s, point at, bool vectors, const typename MAP::head &head, typename MAP::totals &totals)
+{
+    int steps = 1;
+    if constexpr (MAP::LOOP >= 0) {
+        steps = min(s.steps, s.n[max_of(MAP::LOOP, 0)] - at.at[max_of(MAP::LOOP, 0)]);
+    }
+    if (vectors && at.first + V <= s.last) {
+        run_steps<MAP, false, V>(p, s, at, steps, head, totals);
+        return;
+    }
+    const int stride = vectors ? 1 : s.vectors;
+    at.first = vectors ? at.first : at.vector;
+#pragma unroll 1
+    for (; at.lane < V && at.first < s.last; at.lane++, at.first += stride) {
+        run_steps<MAP, false, 1>(p, s, at, steps, head, totals);
+    }
+}
+
+template <class MAP, bool FLAT> DEV void run_map(const map_params &p, bool vectors, u32 &skipped, scratch &shared)
+{
+    const space s = make_space<MAP, FLAT>(MAP::sizes(p));
+    const u32 before = skipped % gridDim.x;
+    skipped += s.tiles;
+#pragma unroll 1
+    for (u32 tile = blockIdx.x >= before ? blockIdx.x - before : blockIdx.x + gridDim.x - before; tile < s.tiles; tile += gridDim.x) {
+        const point at = make_point<MAP, FLAT>(s, tile * cfg::THREADS + threadIdx.x);
+        typename MAP::head head;
+        typename MAP::totals totals;
+        MAP::make_head(head, p, at);
+        MAP::clear_totals(totals);
+        if (at.exists) {
+            if constexpr (FLAT) {
+                run_flat<MAP>(p, s, at, head, totals);
+            } else {
+                run_line<MAP>(p, s, at, vectors, head, totals);
+            }
+        }
+        MAP::leave_totals(totals, p, s, at, tile, shared);
+    }
+}
+
+// One long line? The kernel sum asks the same.
+template <class MAP> DEV bool is_flat(const map_params &p)
+{
+    if constexpr (MAP::FLAT) {
+        return MAP::compact(p);
+    } else {
+        return false;
+    }
+}
+
+// ---- sums ------------------------------------------------------------------------------------------------------------
+
+// Adjacent elements: 32 columns a block, each warp every WARPS-th part.
+template <class SUM> DEV void sum_columns(const map_params &p, const space &s, const matrix &m, scratch &shared)
+{
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll 1
+    for (i64 first = static_cast<i64>(blockIdx.x) * 32; first < SUM::PLANES * m.kept; first += static_cast<i64>(gridDim.x) * 32) {
+        const i64 column = first + lane;
+        const i64 plane = column / m.kept;
+        const float *from = SUM::parts(p) + (plane * m.kept * m.parts + (column - plane * m.kept));
+        float sum = 0.0f;
+        if (column < SUM::PLANES * m.kept) {
+#pragma unroll 4
+            for (i64 r = warp; r < m.parts; r += WARPS) {
+                sum += from[r * m.kept];
+            }
+        }
+        __syncthreads();
+        shared.column[warp][lane] = sum;
+        __syncthreads();
+        if (warp == 0 && column < SUM::PLANES * m.kept) {
+#pragma unroll
+            for (int w = 1; w < WARPS; w++) {
+                sum += shared.column[w][lane];
+            }
+            SUM::store(p, s, column - plane * m.kept, static_cast<int>(plane), sum);
+        }
+    }
+}
+
+// Adjacent parts: a block an element where there are few, else a warp.
+template <class SUM> DEV void sum_rows(const map_params &p, const space &s, const matrix &m, scratch &shared)
+{
+    const i64 rows = SUM::PLANES * m.kept;
+    const bool block = rows < 2 * static_cast<i64>(gridDim.x);
+    const int team = block ? cfg::THREADS : 32;
+    const int teams = cfg::THREADS / team;
+#pragma unroll 1
+    for (i64 row = static_cast<i64>(blockIdx.x) * teams + static_cast<int>(threadIdx.x) / team;
+         row - static_cast<int>(threadIdx.x) / team < rows; row += static_cast<i64>(gridDim.x) * teams) {
+        const float *from = SUM::parts(p) + row * m.parts;
+        float sum = 0.0f;
+        if (row < rows) {
+#pragma unroll 4
+            for (i64 r = static_cast<int>(threadIdx.x) % team; r < m.parts; r += team) {
+                sum += from[r];
+            }
+        }
+        sum = block ? block_sum(sum, shared) : lanes_sum<32>(sum);
+        if (row < rows && static_cast<int>(threadIdx.x) % team == 0) {
+            SUM::store(p, s, row % m.kept, static_cast<int>(row / m.kept), sum);
+        }
+    }
+}
+
+template <class SUM, bool FLAT> DEV void run_sum(const map_params &p, scratch &shared)
+{
+    const space s = make_space<typename SUM::map, FLAT>(SUM::map::sizes(p));
+    if constexpr (SUM::SCATTERED) {
+        const matrix m = {SUM::count(p), 1};
+        sum_columns<SUM>(p, s, m, shared);
+    } else {
+        const matrix m = make_matrix<typename SUM::map, SUM::KEPT>(s);
+        if constexpr ((SUM::KEPT >> (SUM::map::DIMS - 1) & 1u) != 0) {
+            sum_columns<SUM>(p, s, m, shared);
+        } else {
+            sum_rows<SUM>(p, s, m, shared);
+        }
+    }
+}
+
+} // namespace elementwise
+
+extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(points)(const __grid_constant__ map_params p)
+{
+    using namespace elementwise;
+    __shared__ scratch shared;
+    u32 skipped = 0; // tiles of the maps before: a map begins with the block behind the last one
+    repeat<0, variant::MAPS>([&]<int M>() {
+        using map = variant_map<M>;
+        if constexpr (map::FLAT) {
+            if (is_flat<map>(p)) {
+                run_map<map, true>(p, true, skipped, shared);
+                return;
+            }
+        }
+        run_map<map, false>(p, map::whole(p), skipped, shared);
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(sum)(const __grid_constant__ map_params p)
+{
+    using namespace elementwise;
+    __shared__ scratch shared;
+    repeat<0, variant::SUMS>([&]<int K>() {
+        if (p.which == K) {
+            using sum = variant_sum<K>;
+            if constexpr (sum::map::FLAT) {
+                if (is_flat<typename sum::map>(p)) {
+                    run_sum<sum, true>(p, shared);
+                    return;
+                }
+            }
+            run_sum<sum, false>(p, shared);
+        }
+    });
+}

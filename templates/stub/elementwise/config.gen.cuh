@@ -1,0 +1,13 @@
+// stub of the generated header: numbers of an elementwise kernel
+#pragma once
+#include "slots_base.cuh"
+
+#define LATHE_ENTRY(role) stub_bf16_##role
+
+namespace cfg {
+using element = bf16;
+constexpr bool FAST_MATH = true;
+constexpr int THREADS = 256, VECTOR = 8, UNROLL = 2, STEPS = 16;
+constexpr bool LONG_LOOPS = true;
+constexpr unsigned BUSY_THREADS = 135168;
+} // namespace cfg

@@ -1,0 +1,123 @@
+// variant.gen.cuh: written by lathe 0.1.0 from act_silu.lua; do not edit
+#pragma once
+#include "config.gen.cuh"
+#include "math.cuh"
+#include "elementwise_parts.cuh"
+
+struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
+    long long none; // an empty struct would have a size of its own
+};
+
+struct map_params {
+    map_sizes z0;
+    map_tensor t0;
+    map_tensor t1;
+    inputs x;
+    long long which;
+};
+static_assert(sizeof(map_params) == 136, "host and device disagree about map_params");
+
+using namespace elementwise;
+
+struct map0 {
+    using self = map0;
+    static constexpr int DIMS = 4, LOOP = 2;
+    static constexpr bool FLAT = true, LIST = false;
+    DEV const map_sizes &sizes(const map_params &p) { return p.z0; }
+    DEV bool compact(const map_params &p)
+    {
+        return true &&
+               is_compact<bf16, 4>(p.t0, p.z0) &&
+               is_compact<bf16, 4>(p.t1, p.z0);
+    }
+    DEV bool whole(const map_params &p)
+    {
+        return true &&
+               has_vectors<V, bf16, 4>(p.t0, 0) &&
+               has_vectors<V, bf16, 4>(p.t1, 0);
+    }
+    struct bases { // of lane 0 of a step, in elements
+        i64 none;
+        i64 t0; // x
+        i64 t1; // y
+    };
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
+    {
+        b.none = 0;
+        b.t0 = FLAT ? at.first : 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.at[2] * p.t0.s[2] + at.first * p.t0.s[3];
+        b.t1 = FLAT ? at.first : 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.at[2] * p.t1.s[2] + at.first * p.t1.s[3];
+    }
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
+    {
+        b.t0 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t0.s[2];
+        b.t1 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t1.s[2];
+    }
+    struct head {
+    };
+    DEV void make_head(head &h, const map_params &p, const point &at)
+    {
+        [[maybe_unused]] const inputs &x = p.x;
+        [[maybe_unused]] const map_sizes &z = sizes(p);
+    }
+    struct col {
+    };
+    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h)
+    {
+        [[maybe_unused]] const inputs &x = p.x;
+        [[maybe_unused]] const map_sizes &z = sizes(p);
+    }
+    template <int W> struct held { // operands of one step, as they are in memory
+        bytes_of<W, bf16> p0;
+    };
+    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    {
+        const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[2]));
+        m.p0 = load_lanes<W, false>(q0);
+    }
+    template <int W> struct sums { // that a thread makes of a line
+    };
+    struct totals { // of its item
+    };
+    template <int W> DEV void clear(sums<W> &sum)
+    {
+    }
+    DEV void clear_totals(totals &t)
+    {
+    }
+    template <int W> DEV void leave(const sums<W> &sum, const map_params &p, const space &s, const point &at)
+    {
+    }
+    DEV void leave_totals(const totals &t, const map_params &p, const space &s, const point &at, unsigned tile, scratch &shared)
+    {
+    }
+    struct row {
+    };
+    template <bool FLAT, int W>
+    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
+    {
+        [[maybe_unused]] const inputs &x = p.x;
+        [[maybe_unused]] const map_sizes &z = sizes(p);
+        float y2[W];
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
+            [[maybe_unused]] const col &c = cols[k];
+            const float p0 = element_of<W, bf16>(m.p0, k);
+        const float t0 = m_silu(p0);  // prelude.lua:69
+            y2[k] = t0;
+        }
+        bf16 *const q1 = static_cast<bf16 *>(p.t1.data) + (b.t1 + (FLAT ? u * LINE : u * p.t1.s[2]));
+        store_lanes<W>(q1, y2);
+    }
+};
+
+struct variant {
+    static constexpr int MAPS = 1, SUMS = 0;
+};
+template <int K> struct numbered_map;
+template <> struct numbered_map<0> {
+    using type = map0;
+};
+template <int K> using variant_map = typename numbered_map<K>::type;
+template <int K> struct numbered_sum;
+template <int K> using variant_sum = typename numbered_sum<K>::type;

@@ -1,0 +1,126 @@
+/*
+ * cases_map.c: the matrix of elementwise: shipped specs and this test's own, forward and backward. In: the
+ * default or the full run. Out: cases at the end of the list.
+ */
+#include "cases.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+int64_t named_size(const char *sizes, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = sizes; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, name, length) == 0 && at[length] == '=')
+            return strtoll(at + length + 1, NULL, 10);
+    }
+    return -1;
+}
+
+/* Sums of every form: over the rows, the last dim, all of it, of pairs, beside the loop; scatters; operands
+ * that lack dims. */
+static const char SUMS[] =
+    "return elementwise {\n"
+    "  over = { 'b', 'rows', 'n' },\n"
+    "  inputs = { slope = scalar('f32', { grad = true }), table = tensor('float', 'b', 'n', { grad = true "
+    "}),\n"
+    "    pick = tensor('f32', 'width', 2, { grad = true }), id = tensor('i32', 'b', 'rows') },\n"
+    "  operands = { x = tensor('float'), bias = tensor('float', 'n'), row = tensor('float', 'b', 'rows'),\n"
+    "    pair = tensor('float', 'rows', half('n')), turned = tensor('float', 'n', 'b'), near = "
+    "tensor('float', interleaved('n')) },\n"
+    "  results = { y = tensor('float'), total = tensor('f32', 'b'), z = tensor('float', 'n', 'rows', 'b') "
+    "},\n"
+    "  forward = function(v, at, x)\n"
+    "    local s = silu(v.x * x.slope + v.bias) * v.row + v.pair.lo * v.near.hi - v.pair.hi * v.near.lo * "
+    "v.turned\n"
+    "    local t = x.table(at.b, at.n) * x.pick(x.id(at.b, at.rows), 1) + x.pick(at.n % 7, 0)\n"
+    "    return { y = s + t, total = v.x * t, z = s * t }\n"
+    "  end }\n";
+/* A scale for each token, a shift for each feature, of one dim; an operand that may be left out. */
+static const char LINE[] =
+    "return elementwise { over = { 'n' },\n"
+    "  inputs = { slope = scalar('f32', { grad = true }) },\n"
+    "  operands = { x = tensor('float'), shift = tensor('f32', { optional = true }) },\n"
+    "  results = { y = tensor('float', { alias = 'x' }), square = tensor('f32', {}) },\n"
+    "  forward = function(v, at, x)\n"
+    "    local s = tanh(v.x * x.slope) + v.shift + 0.001 * at.n\n"
+    "    return { y = s, square = s * s }\n"
+    "  end }\n";
+
+struct map_case {
+    const char *spec;
+    const char *text;
+    const char *sizes;
+    int leading;
+    enum layout layout;
+    bool absent;
+    bool grads; /* backward too */
+};
+
+static const struct map_case MAPS[] = {
+    {"act_silu", NULL, "a=1,b=1,rows=1,n=1", 3, LAYOUT_COMPACT, false, true},
+    {"act_silu", NULL, "a=2,b=3,rows=5,n=33", 0, LAYOUT_COMPACT, true, true},
+    {"act_silu", NULL, "a=2,b=2,rows=7,n=40", 0, LAYOUT_SWAPPED, false, true},
+    {"act_silu", NULL, "a=1,b=2,rows=7,n=37", 1, LAYOUT_PADDED, true, true},
+    {"act_silu", NULL, "a=1,b=2,rows=9,n=31", 1, LAYOUT_MISALIGNED, false, true},
+    {"act_silu", NULL, "a=1,b=1,rows=1,n=20011", 3, LAYOUT_COMPACT, false, true},
+    {"act_gelu", NULL, "a=1,b=1,rows=3,n=257", 2, LAYOUT_COMPACT, false, true},
+    {"act_relu", NULL, "a=1,b=1,rows=3,n=255", 2, LAYOUT_COMPACT, false, true},
+    {"act_sigmoid", NULL, "a=1,b=1,rows=0,n=5", 2, LAYOUT_COMPACT, false, true},
+    {"act_none", NULL, "a=1,b=1,rows=2,n=1025", 2, LAYOUT_MISALIGNED, true, true},
+    {"swiglu", NULL, "a=1,b=2,rows=5,n=264", 1, LAYOUT_COMPACT, false, true},
+    {"swiglu", NULL, "a=1,b=2,rows=5,n=36", 1, LAYOUT_PADDED, false, true},
+    {"geglu", NULL, "a=1,b=1,rows=5,n=33", 2, LAYOUT_MISALIGNED, false, true},
+    {"rope_half", NULL, "b=2,t=5,h=3,h_kv=1,i=16", 0, LAYOUT_COMPACT, false, true},
+    {"rope_half", NULL, "b=1,t=9,h=2,h_kv=4,i=17", 0, LAYOUT_PADDED, true, true},
+    {"rope_half", NULL, "b=2,t=5,h=3,h_kv=0,i=24", 0, LAYOUT_SWAPPED, true, true},
+    {"rope_interleaved", NULL, "b=2,t=5,h=3,h_kv=2,i=16", 0, LAYOUT_SWAPPED, true, true},
+    {"rope_interleaved", NULL, "b=1,t=5,h=3,h_kv=2,i=33", 0, LAYOUT_MISALIGNED, false, true},
+    {"rope_table", NULL, "b=2,t=5,h=3,h_kv=2,i=32", 0, LAYOUT_COMPACT, false, true},
+    {"lrpe", NULL, "b=2,h=3,n=37,d=16", 0, LAYOUT_COMPACT, false, true},
+    {"lrpe_silu", NULL, "b=1,h=3,n=37,d=33", 0, LAYOUT_PADDED, true, true},
+    {"lrpe_relu", NULL, "b=1,h=2,n=5,d=64", 0, LAYOUT_SWAPPED, false, true},
+    {"md_lrpe_1d", NULL, "b=1,h=2,n=21,d=64,e_dim=64", 0, LAYOUT_COMPACT, false, true},
+    {"md_lrpe_2d", NULL, "b=2,h=2,n=17,d=33,e_dim=17", 0, LAYOUT_COMPACT, false, true},
+    {"md_lrpe_3d", NULL, "b=1,h=2,n=40,d=64,e_dim=22", 0, LAYOUT_PADDED, false, true},
+    {"sums", SUMS, "b=2,rows=70,n=16,width=40", 0, LAYOUT_COMPACT, false, true},
+    {"sums", SUMS, "b=1,rows=33,n=45,width=40", 0, LAYOUT_PADDED, false, true},
+    {"sums", SUMS, "b=3,rows=5,n=11,width=40", 0, LAYOUT_MISALIGNED, false, true},
+    {"line", LINE, "n=10007", 0, LAYOUT_COMPACT, false, true},
+    {"line", LINE, "n=33", 0, LAYOUT_MISALIGNED, true, true},
+    {"line", LINE, "n=4096", 0, LAYOUT_COMPACT, true, true},
+    {"line", LINE, "n=0", 0, LAYOUT_COMPACT, false, true},
+};
+
+static void add_map(struct case_list *list, const struct map_case *m, lathe_dtype dtype, lathe_pass pass)
+{
+    struct test_case c;
+    memset(&c, 0, sizeof c);
+    for (int i = 0; i < SYM_COUNT; i++)
+        c.dim[i] = -1;
+    c.group = "elementwise";
+    c.pass = pass;
+    c.spec = m->spec;
+    c.text = m->text;
+    c.dtype = dtype;
+    c.sm = 90;
+    c.leading = m->leading;
+    c.sizes = m->sizes;
+    c.layout = m->layout;
+    c.absent = m->absent;
+    case_add(list, &c);
+}
+
+void group_elementwise(struct case_list *list, bool full)
+{
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F32, LATHE_F16};
+    for (int t = 0; t < COUNT(DTYPE); t++)
+        for (int pass = LATHE_FORWARD; pass <= LATHE_BACKWARD; pass++)
+            for (int i = 0; i < COUNT(MAPS); i++)
+                if (full || t < 2 || i % 5 == 0)
+                    add_map(list, &MAPS[i], DTYPE[t], (lathe_pass)pass);
+}
