@@ -114,44 +114,7 @@ DEV void fill_slab(u32 shared, u32 ds)
 DEV tile_position wait_tile(u32 shared, place_in_ring at)
 {
     ring_at(shared).template wait_full<cfg::BOUND_WAITS>(at);
-    const u32 tile = __shfl_sync(ALL_LANES, __float_as_uint(load_shared(position_place(shared, at.stage))), 0);
-    const u32 head = __shfl_sync(ALL_LANES, __float_as_uint(load_shared(position_place(shared, at.stage) + 4)), 0);
-    return {tile, static_cast<int>(head & ~LAST), (head & LAST) != 0};
-}
-
-template <int N> DEV void clear(float (&x)[N][4])
-{
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            x[n][i] = 0.0f;
-        }
-    }
-}
-
-// Weights as they are after rounding: those that dv' sees, and no registers of their own.
-DEV void unpack_weights(float (&w)[NB][4], const u32 (&packed)[NB / 2][4])
-{
-#pragma unroll
-    for (int k = 0; k < NB / 2; k++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            unpack<element>(packed[k][i], w[2 * k + i / 2][2 * (i % 2)], w[2 * k + i / 2][2 * (i % 2) + 1]);
-        }
-    }
-}
-
-// Made by here, and not where a product that reads them has begun.
-DEV void settle(u32 (&x)[NB / 2][4])
-{
-#pragma unroll
-    for (int k = 0; k < NB / 2; k++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            keep(x[k][i]);
-        }
-    }
+    return get_position(position_place(shared, at.stage));
 }
 
 struct worker {
@@ -313,7 +276,7 @@ struct worker {
 DEV void compute_all(const hopper_back_params &params, u32 shared)
 {
     const back_params &p = params.p;
-    const key_block at = find_block(p, shared);
+    const key_block at = find_block(p, shared + layout::TICKET);
     const u32 group = worker_group();
     const int warp_key = static_cast<int>(fresh_thread() / 32 * 16) - 64; // first key of the warp, in the block
     key_sums sums;
@@ -328,13 +291,13 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
     barrier_sync(ALL_WORKERS, THREADS); // no one reads keys and values any more
     const int left = p.z.len_kv - at.kv0 - warp_key;
     if constexpr (cfg::WANT_DV) {
-        store_warp_keys<cfg::DV_F32, cfg::D_V>(sums.dv, 1.0f, shared + layout::V, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h, p.dv_t,
-                                          at.kv0, left);
+        store_warp_keys<cfg::DV_F32, BN>(sums.dv, 1.0f, shared + layout::V, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h, p.dv_t,
+                                          at.kv0, left, cfg::D_V);
     }
     if constexpr (cfg::WANT_DK) {
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.h_kv * (p.z.n_h / p.z.n_h_kv));
-        store_warp_keys<cfg::DK_F32, cfg::D>(sums.dk, variant::ds_factor(p.x, p.z, head), shared + layout::K, warp_key, p.dk,
-                                        at.b * p.dk_b + at.h_kv * p.dk_h, p.dk_t, at.kv0, left);
+        store_warp_keys<cfg::DK_F32, BN>(sums.dk, variant::ds_factor(p.x, p.z, head), shared + layout::K, warp_key, p.dk,
+                                        at.b * p.dk_b + at.h_kv * p.dk_h, p.dk_t, at.kv0, left, cfg::D);
     }
 }
 
@@ -352,9 +315,7 @@ extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
         ring_at(shared).init(WARPS);
         mbarrier_init(shared + layout::KEYS_READY, 1);
         mbarrier_init_fence();
-        if constexpr (cfg::DETERMINISTIC) { // the order in which blocks begin: none waits for one that has not
-            store_shared(shared + layout::TICKET, take_ticket(params.p.order + tile_line(params.p.z, params.p.z.n_b, 0)));
-        }
+        put_ticket(params.p, shared + layout::TICKET);
     }
     __syncthreads();
     if (threadIdx.x < 128) {

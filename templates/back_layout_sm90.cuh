@@ -1,45 +1,19 @@
-// back_layout_sm90.cuh: what attention backward for sm_90a takes, where everything lies in shared memory, how many registers
-// each role has, and what the warps tell each other.
+// back_layout_sm90.cuh: attention_bwd_sm90: where everything lies in shared memory, and its barriers.
 #pragma once
-#include "back_pairs.cuh"
-#include "tma_sm90.cuh"
+#include "back_common_sm90.cuh"
 
-static_assert(backward_variant<variant, inputs, back_params, grads>,
-              "variant.gen.cuh does not fill the slots of attention backward: templates/README.md lists them, "
-              "and the notes below name the first one that is missing");
-static_assert(split_backward_variant<variant, inputs>,
-              "variant.gen.cuh does not give weight() and slope() of attention backward: templates/README.md");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
-static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0,
-              "cfg::D and cfg::D_V are multiples of 8: TMA takes strides of 16 bytes");
-static_assert(cfg::BACK_WGMMA && cfg::BACK_SPLIT == 1, "cfg::BACK_WGMMA is true, and cfg::BACK_SPLIT is 1");
-static_assert(cfg::BACK_WARPS == 8 && cfg::BACK_BN == 128,
-              "cfg::BACK_WARPS, those that compute, is 8, and cfg::BACK_BN is 128: a warp owns 16 keys");
+static_assert(cfg::BACK_SPLIT == 1 && cfg::BACK_BN == 128, "cfg::BACK_SPLIT is 1, and cfg::BACK_BN 128: a warp owns 16 keys");
 static_assert(cfg::BACK_BM == 64 || cfg::BACK_BM == 128, "cfg::BACK_BM is 64 or 128");
 static_assert(cfg::BACK_STAGES == 2, "cfg::BACK_STAGES is 2");
 static_assert(cfg::BACK_V_STEPS >= 0 && 16 * cfg::BACK_V_STEPS <= round_up(cfg::D_V, 16),
               "cfg::BACK_V_STEPS counts steps of 16 along a row of v");
 
-struct hopper_back_params { // what the kernel takes; the maps are made of the rest at launch
-    tensor_map q, k, v, dout;
-    back_params p;
-};
-
 namespace back {
 
 constexpr int WARPGROUPS = WARPS / 4; // that compute: 64 keys each
-constexpr int HOPPER_THREADS = FIRST_THREAD + THREADS;
-static_assert(COLS == 2 && NB == BM / 8, "a warp has 16 keys and all queries of a tile");
-
-// Of a thread, out of 64 K in all: what the loading warpgroup gives up goes to the others.
-constexpr int LOADER_REGISTERS = 24;
-constexpr int WORKER_REGISTERS = 240;
-
-// ---- shared memory --------------------------------------------------------------------------------------
 
 // Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 16; rows: floats of a row):
 //     (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 64
-constexpr int BACK_SMEM_LIMIT = 232448;
 __host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag)
 {
     return (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 64;
@@ -72,38 +46,13 @@ struct layout { // offsets in bytes
     static_assert(Q_BYTES % 1024 == 0 && DO_BYTES % 1024 == 0, "tiles start on multiples of their pattern");
 };
 
-// ---- what the warps tell each other ----------------------------------------------------------------------
-
 using place_in_ring = ring_place<STAGES>;
 
-DEV ring_barriers<STAGES> ring_at(u32 shared) { return {shared + layout::BARRIERS}; }
-
-// Beside each stage stands the position of its tile: twice the tile, plus 1 where it is whole, and the head of the group; with
-// the last one LAST. NO_TILE takes the first stage where there is no tile at all.
-constexpr u32 LAST = 1u << 31;
-constexpr u32 NO_TILE = ~0u;
-
-struct tile_position {
-    u32 tile; // twice the tile, plus 1 where it is whole
-    int head; // of the group
-    bool last;
-};
 DEV u32 position_place(u32 shared, u32 stage) { return shared + layout::POSITION + 8 * stage; }
+DEV ring_barriers<STAGES> ring_at(u32 shared) { return {shared + layout::BARRIERS}; }
 
 // Named barriers. DS_READY: of ds in the places 0 and 1; of a warpgroup: OF_GROUP + its number.
 enum named_barrier { ALL_WORKERS = 1, SLAB_EMPTY, SLAB_FULL, DS_READY, DS_READY_1, OF_GROUP };
 constexpr u32 SLAB_THREADS = 128 + 32; // a warpgroup and the warp that adds
-
-// Number of the thread's warpgroup among those that compute, as one register for the warp.
-DEV u32 worker_group() { return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0); }
-
-DEV key_block find_block(const back_params &p, u32 shared)
-{
-    u32 number = fresh_block();
-    if constexpr (cfg::DETERMINISTIC) {
-        number = __float_as_uint(load_shared(shared + layout::TICKET));
-    }
-    return nth_block(p.z, number);
-}
 
 } // namespace back

@@ -19,18 +19,6 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         load_tile<BN, DV>(shared + layout::V, &params.v, ready, at.kv0, at.h_kv, at.b, L2_STREAM);
     }
 
-    __device__ __forceinline__ void load_rows(u32 to, u32 full, int h, int tile) const
-    {
-        const back_params &p = params.p;
-        const i64 rows = static_cast<i64>(query_tiles(p.z)) * BM;
-        const i64 stride = rows * p.z.n_b * p.z.n_h;
-        const float *from = p.rows + tile_line(p.z, at.b, h) * BM + tile * BM;
-#pragma unroll
-        for (int k = 0; k < variant::BACK_ROWS; k++) {
-            tma_load_line(to + static_cast<u32>(k * BM * 4), from + k * stride, BM * 4, full);
-        }
-    }
-
     __device__ __forceinline__ void load_queries(place_in_ring to, const position &now, bool last) const
     {
         const ring_barriers<STAGES> ring = ring_at(shared);
@@ -38,11 +26,10 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const u32 tile = shared + layout::RING + to.stage * layout::STAGE;
         const int h = at.h_kv * (params.p.z.n_h / params.p.z.n_h_kv) + now.head;
         ring.wait_empty(to);
-        store_shared(position_place(shared, to.stage), static_cast<u32>(2 * now.tile) + static_cast<u32>(now.whole));
-        store_shared(position_place(shared, to.stage) + 4, static_cast<u32>(now.head) | (last ? LAST : 0u));
+        put_position(position_place(shared, to.stage), now, last);
         mbarrier_arrive_expect(full, layout::STAGE + layout::ROWS_BYTES);
         load_tile<BM, DK>(tile, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
-        load_rows(shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, h, now.tile);
+        load_rows(params.p, shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
         load_tile<BM, DV>(tile + layout::Q_BYTES, &params.dout, full, now.tile * BM, h, at.b, L2_KEEP);
     }
 };
@@ -50,7 +37,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
 DEV void load_all(const hopper_back_params &params, u32 shared)
 {
     const back_params &p = params.p;
-    const key_block at = find_block(p, shared);
+    const key_block at = find_block(p, shared + layout::TICKET);
     const loader l{params, at, shared, elect_one()};
     const int group = p.z.n_h / p.z.n_h_kv;
     walk tiles;
@@ -106,7 +93,7 @@ DEV void add_slab(const back_params &p, const key_block &at, u32 shared, const p
 DEV void add_all(const hopper_back_params &params, u32 shared)
 {
     const back_params &p = params.p;
-    const key_block at = find_block(p, shared);
+    const key_block at = find_block(p, shared + layout::TICKET);
     walk tiles;
     position now{0, -32, false};
 #pragma unroll 1

@@ -29,8 +29,12 @@ struct place {
         lane = static_cast<int>(thread % 32);
         warp = static_cast<int>(thread / 32);
     }
-    __device__ __forceinline__ int part() const { return warp % SPLIT; }
-    __device__ __forceinline__ int key0() const { return warp / SPLIT * 16 * MT; } // of the warp, in the tile
+    // Of wgmma, a warpgroup has one part.
+    __device__ __forceinline__ int part() const { return cfg::BACK_WGMMA ? warp / GROUPS : warp % SPLIT; }
+    __device__ __forceinline__ int key0() const // of the warp, in the tile
+    {
+        return (cfg::BACK_WGMMA ? warp % GROUPS : warp / SPLIT) * 16 * MT;
+    }
     __device__ __forceinline__ int query0() const { return part() * 8 * NB; }
     __device__ __forceinline__ int key() const { return key0() + lane / 4; }         // of the thread: the first
     __device__ __forceinline__ int query() const { return query0() + 2 * (lane % 4); }

@@ -3,7 +3,7 @@
 //
 // With g = lane / 4 and t = lane % 4: a thread has the keys g and g + 8 of its warp, and of each block b of 8 queries 8 b + 2 t + {0, 1}.
 #pragma once
-#include "back_layout_sm90.cuh"
+#include "back_common_sm90.cuh"
 
 namespace back {
 
@@ -19,7 +19,7 @@ struct tile_pairs {
     const back_params &p;
     const variant::head &head;
     const variant::col (&col)[COLS];
-    u32 place;      // shared address of the tile's position
+    u32 position;   // shared address of the tile's position
     int kv0;        // its first key
     u32 rows;       // shared addresses: of the first query's row values
     u32 table;      // and of the diagonal of the first query and key
@@ -28,7 +28,8 @@ struct tile_pairs {
     // for the next.
     __device__ __forceinline__ int fresh_row0() const
     {
-        return static_cast<int>(__float_as_uint(load_shared(place)) >> 1) * BM + 2 * (lane_id() % 4);
+        const int tile = static_cast<int>(__float_as_uint(load_shared(position)) >> 1);
+        return tile * BM + (SPLIT > 1 ? place().query() : 2 * (lane_id() % 4));
     }
     template <u32 READS> __device__ __forceinline__ void load_rows(float (&back)[2][max_of(variant::BACK_ROWS, 1)], int b) const
     {
@@ -160,5 +161,42 @@ struct tile_pairs {
         }
     }
 };
+
+// ---- operands -------------------------------------------------------------------------------------------
+
+template <int N> DEV void clear(float (&x)[N][4])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            x[n][i] = 0.0f;
+        }
+    }
+}
+
+// Weights as they are after rounding: those that dv' sees, and no registers of their own.
+DEV void unpack_weights(float (&w)[NB][4], const u32 (&packed)[NB / 2][4])
+{
+#pragma unroll
+    for (int k = 0; k < NB / 2; k++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            unpack<element>(packed[k][i], w[2 * k + i / 2][2 * (i % 2)], w[2 * k + i / 2][2 * (i % 2) + 1]);
+        }
+    }
+}
+
+// Made by here, and not where a product that reads them has begun.
+DEV void settle(u32 (&x)[NB / 2][4])
+{
+#pragma unroll
+    for (int k = 0; k < NB / 2; k++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            keep(x[k][i]);
+        }
+    }
+}
 
 } // namespace back

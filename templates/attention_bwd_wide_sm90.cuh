@@ -1,0 +1,366 @@
+// attention_bwd_wide_sm90.cuh: attention backward for sm_90a, head dims 128 to 256: the work of attention_bwd_sm90.cuh where a
+// warpgroup has no registers for whole rows of dk' and dv'.
+//
+// A block takes 64 keys of one key head. Two warpgroups share them: of a tile each has 64 of the 128 queries for s^T = K Q^T and
+// dw^T = V dO^T, and half the columns of dk' and dv', for which it needs the weights and ds of all queries: its own are A
+// operands in registers, the other's come through shared memory. dq' of its own queries it adds to memory from registers.
+#pragma once
+#include "back_pairs_sm90.cuh"
+#include "back_store_sm90.cuh"
+#include "back_wide_sm90.cuh"
+
+namespace back {
+
+struct key_sums { // of this warpgroup's columns
+    float dk[PART_K / 8][4];
+    float dv[PART_V / 8][4];
+};
+
+// ---- products -------------------------------------------------------------------------------------------
+
+constexpr bool IS_BF16 = same_type<element, bf16>;
+
+// Starts x = A B^T: the block's keys of K or V, and 64 queries of Q or dO from `b` on. PART: columns of a part.
+template <int PART> DEV void start_turned(float (&x)[NB][4], u32 keys, u32 queries)
+{
+    using shape = panels<PART>;
+    wgmma<64>::fence(x);
+    const u64 a = shape::descriptor(of_the_warp(keys), 16);
+    const u64 b = shape::descriptor(of_the_warp(queries), 16);
+#pragma unroll
+    for (int i = 0; i < SPLIT * PART / 16; i++) {
+        const int panel = i / shape::STEPS;
+        const int along = i % shape::STEPS * 32;
+        wgmma<64>::ss<IS_BF16>(x, a + descriptor_step(panel * BN * shape::SPAN + along),
+                               b + descriptor_step(panel * BM * shape::SPAN + along), i != 0);
+    }
+    wgmma_commit();
+}
+
+// Starts out += X^T Y of 64 queries, `rows` their rows in this warpgroup's columns of Q or dO. X^T: operands in registers.
+template <int PART> DEV void start_own(float (&out)[PART / 8][4], const u32 (&x)[NB / 2][4], u32 rows)
+{
+    using shape = panels<PART>;
+    wgmma<PART>::fence(out);
+    const u64 b = shape::descriptor(of_the_warp(rows), BM * shape::SPAN);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        wgmma<PART>::template rs<IS_BF16>(out, x[i], b + descriptor_step(i * 16 * shape::SPAN), 1);
+    }
+    wgmma_commit();
+}
+// The same; X^T is the panel [key][query].
+template <int PART> DEV void start_other(float (&out)[PART / 8][4], u32 panel, u32 rows)
+{
+    using shape = panels<PART>;
+    wgmma<PART>::fence(out);
+    const u64 a = panels<64>::descriptor(of_the_warp(panel), 16);
+    const u64 b = shape::descriptor(of_the_warp(rows), BM * shape::SPAN);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        wgmma<PART>::template ss<IS_BF16, false, true>(out, a + descriptor_step(i * 32), b + descriptor_step(i * 16 * shape::SPAN), 1);
+    }
+    wgmma_commit();
+}
+
+// Starts dq' = ds K of 64 queries and the columns of one part: ds is the panel [key][query].
+DEV void start_dq(float (&dq)[PART_K / 8][4], u32 panel, u32 keys)
+{
+    using shape = panels<PART_K>;
+    wgmma<PART_K>::fence(dq);
+    const u64 a = panels<64>::descriptor(of_the_warp(panel), 16);
+    const u64 b = shape::descriptor(of_the_warp(keys), BN * shape::SPAN);
+#pragma unroll
+    for (int i = 0; i < BN / 16; i++) {
+        wgmma<PART_K>::ss<IS_BF16, true, true>(dq, a + descriptor_step(i * 16 * 128), b + descriptor_step(i * 16 * shape::SPAN), i != 0);
+    }
+    wgmma_commit();
+}
+
+// A warp's 16 keys of weights or ds to the warpgroup's panel [key][query].
+DEV void store_panel(const u32 (&x)[NB / 2][4], u32 panel)
+{
+    const place at;
+#pragma unroll
+    for (int k = 0; k < NB / 2; k++) {
+        store_matrix4(panel + panels<64>::offset<64>(at.key0() + at.lane % 16, 2 * k + at.lane / 16), x[k]);
+    }
+    fence_async_proxy();
+}
+
+// ---- tiles ----------------------------------------------------------------------------------------------
+
+struct worker {
+    const back_params &p;
+    const key_block &at;
+    u32 shared;
+    u32 group; // number of the warpgroup: of its part
+    int key;   // first key of the thread, in the tensor
+
+    __device__ __forceinline__ u32 other() const { return group ^ 1u; }
+    __device__ __forceinline__ u32 weights_of(u32 part) const { return shared + layout::W + part * layout::PANEL_BYTES; }
+    __device__ __forceinline__ u32 ds_of(u32 part) const { return shared + layout::DS + part * layout::PANEL_BYTES; }
+
+    // All query tiles of the block. `now`: the first one.
+    __device__ __forceinline__ void run(key_sums &sums, tile_position now) const
+    {
+        const sizes &z = p.z;
+        const int h0 = at.h_kv * (z.n_h / z.n_h_kv);
+        variant::head head = variant::make_head(p.x, z, at.b, h0 + now.head);
+        variant::col col[COLS];
+        make_columns(col, head);
+        site_sums<NB, COLS> gathered;
+        const worker_sites sites{p, head, gathered};
+        sites.clear();
+        q_place q{0, 0};
+        do_place dout{0, 0};
+        bool first = true;
+#pragma unroll 1
+        while (true) {
+            step(sums, now, q, dout, first, head, col, sites);
+            if (now.last) {
+                break;
+            }
+            q = q.next();
+            dout = dout.next();
+            first = false;
+            const tile_position next = wait_tile(q);
+            if (next.head != now.head) {
+                sites.end_head(col, key);
+                head = variant::make_head(p.x, z, at.b, h0 + next.head);
+                sites.clear();
+                make_columns(col, head);
+            }
+            now = next;
+        }
+        sites.end_head(col, key);
+    }
+
+    // The tile in this stage, once it is there.
+    __device__ __forceinline__ tile_position wait_tile(q_place q) const
+    {
+        q_ring(shared).template wait_full<cfg::BOUND_WAITS>(q);
+        return get_position(position_place(shared, q.stage));
+    }
+
+    __device__ __forceinline__ void make_columns(variant::col (&col)[COLS], const variant::head &head) const
+    {
+#pragma unroll
+        for (int c = 0; c < COLS; c++) {
+            col[c] = variant::make_col(p.x, p.z, head, key + 8 * c);
+        }
+    }
+
+    // Address of the diagonal of the thread's first query and key. The table of the tile before has been read: DS_READY.
+    __device__ __forceinline__ u32 make_table(const variant::head &head, int row0) const
+    {
+        if constexpr (variant::BACK_DIAG) {
+            const u32 table = shared + layout::TABLE + group * layout::TABLE_BYTES;
+            const int thread = static_cast<int>(fresh_thread() % 128);
+            for (int i = thread; i < 64 + 63; i += 128) {
+                store_shared(table + static_cast<u32>(i * 4), variant::make_back_diag(p.x, p.z, head, row0 + p.z.q_start - at.kv0 - 63 + i));
+            }
+            barrier_sync(OF_GROUP + group, 128);
+            return table + static_cast<u32>((2 * (thread % 4) - (thread / 32 * 16 + lane_id() / 4) + 63) * 4);
+        } else {
+            return 0;
+        }
+    }
+
+    __device__ __forceinline__ void leave(u32 empty) const
+    {
+        __syncwarp();
+        if (lane_id() == 0) {
+            mbarrier_arrive(empty);
+        }
+    }
+
+    __device__ __forceinline__ void step(key_sums &sums, const tile_position &now, q_place q_at, do_place do_at, bool first,
+                                         const variant::head &head, const variant::col (&col)[COLS], const worker_sites &sites) const
+    {
+        using k_shape = panels<PART_K>;
+        using v_shape = panels<PART_V>;
+        const u32 q = shared + layout::Q + q_at.stage * layout::Q_BYTES;
+        const u32 dout = shared + layout::DO;
+        const int row0 = static_cast<int>(now.tile >> 1) * BM + static_cast<int>(group * 64);
+        const bool whole = (now.tile & 1u) != 0;
+        float s[NB][4];
+        float dw[NB][4];
+        u32 operand[NB / 2][4];
+        u32 ds_operand[NB / 2][4];
+
+        start_turned<PART_K>(s, shared + layout::K, q + group * 64 * k_shape::SPAN);
+        do_ring(shared).template wait_full<cfg::BOUND_WAITS>(do_at);
+        if constexpr (WANT_DW) {
+            start_turned<PART_V>(dw, shared + layout::V, dout + group * 64 * v_shape::SPAN);
+        }
+        const place here;
+        tile_pairs pairs{p,
+                         head,
+                         col,
+                         position_place(shared, q_at.stage),
+                         key,
+                         shared + layout::ROWS + q_at.stage * layout::ROWS_BYTES + static_cast<u32>(4 * here.query()),
+                         make_table(head, row0)};
+        live_pairs live{};
+        if constexpr (variant::SITES > 0) {
+            pairs.find_live(live, whole);
+        }
+        wgmma<64>::wait<WANT_DW ? 1 : 0>(s);
+        {
+            float w[NB][4];
+            pairs.weigh(w, s);
+            pack_weights<element, NB>(operand, w);
+        }
+        pairs.drop_dead(operand, whole);
+        settle(operand);
+        if (!first) {
+            barrier_sync(PANELS_READ + other(), THREADS);
+        }
+        if constexpr (cfg::WANT_DV) {
+            store_panel(operand, weights_of(group));
+            barrier_arrive(W_READY + group, THREADS);
+            start_own<PART_V>(sums.dv, operand, dout + group * (BM * PART_V * 2) + group * 64 * v_shape::SPAN);
+        }
+        if constexpr (WANT_DW) {
+            wgmma<64>::wait<cfg::WANT_DV ? 1 : 0>(dw);
+            float w[NB][4];
+            unpack_weights(w, operand);
+            sites.clear_tile();
+            pairs.slope(dw, s, w, sites, live);
+            sites.end_tile(row0 + p.z.q_start - (at.kv0 + here.key0()));
+        }
+        if constexpr (WANT_DS) {
+            pack_weights<element, NB>(ds_operand, dw);
+            pairs.drop_dead(ds_operand, whole);
+            barrier_sync(OF_GROUP + group, 128); // its warps have read the panel of the tile before
+            store_panel(ds_operand, ds_of(group));
+            barrier_arrive(DS_READY + group, THREADS);
+        } else {
+            fence_async_proxy(); // row values have been read before TMA brings others
+        }
+        if constexpr (cfg::WANT_DV) {
+            barrier_sync(W_READY + other(), THREADS);
+            start_other<PART_V>(sums.dv, weights_of(other()), dout + group * (BM * PART_V * 2) + other() * 64 * v_shape::SPAN);
+        }
+        if constexpr (cfg::WANT_DK) {
+            start_own<PART_K>(sums.dk, ds_operand, q + group * (BM * PART_K * 2) + group * 64 * k_shape::SPAN);
+        }
+        if constexpr (WANT_DS) {
+            barrier_sync(DS_READY + other(), THREADS);
+        }
+        if constexpr (cfg::WANT_DK) {
+            start_other<PART_K>(sums.dk, ds_of(other()), q + group * (BM * PART_K * 2) + other() * 64 * k_shape::SPAN);
+        }
+        if constexpr (cfg::WANT_DV) {
+            wgmma<PART_V>::template wait<cfg::WANT_DK ? 2 : 0>(sums.dv);
+        }
+        leave(do_ring(shared).empty(0));
+        if constexpr (cfg::WANT_DK) {
+            wgmma<PART_K>::template wait<0>(sums.dk);
+        }
+        leave(q_ring(shared).empty(q_at.stage));
+        if (!now.last) {
+            barrier_arrive(PANELS_READ + group, THREADS);
+        }
+        if constexpr (cfg::WANT_DQ) {
+            barrier_sync(OF_GROUP + group, 128); // this warpgroup's ds is there
+            add_dq(now, head);
+        }
+    }
+
+    // Of this warpgroup's 64 queries of the tile.
+    __device__ __forceinline__ void add_dq(const tile_position &now, const variant::head &head) const
+    {
+        const int h = at.h_kv * (p.z.n_h / p.z.n_h_kv) + now.head;
+        const i64 line = tile_line(p.z, at.b, h) + static_cast<int>(now.tile >> 1);
+        const u32 thread = fresh_thread() % 128;
+        float *to = p.dq + line * dq_shape::FLOATS + static_cast<i64>(group * 64 * DK + thread * 4);
+        if constexpr (cfg::DETERMINISTIC) {
+            if (thread < 32) {
+                const u32 turn = turn_of(p, at, head, h, static_cast<int>(now.tile >> 1));
+                if (thread == 0) {
+                    wait_turn(p.order + line, turn);
+                }
+            }
+            barrier_sync(OF_GROUP + group, 128);
+        }
+#pragma unroll
+        for (int part = 0; part < SPLIT; part++) {
+            float dq[PART_K / 8][4];
+            start_dq(dq, ds_of(group), shared + layout::K + static_cast<u32>(part * BN * PART_K * 2));
+            wgmma<PART_K>::template wait<0>(dq);
+#pragma unroll
+            for (int d = 0; d < PART_K / 8; d++) {
+                add_global4(to + (part * (PART_K / 8) + d) * 512, dq[d]);
+            }
+        }
+        if constexpr (cfg::DETERMINISTIC) {
+            fence_global();
+            barrier_sync(ALL_WORKERS, THREADS);
+            if (thread == 0 && group == 0) {
+                end_turn(p.order + line);
+            }
+        }
+    }
+};
+
+DEV void compute_all(const hopper_back_params &params, u32 shared)
+{
+    const back_params &p = params.p;
+    const key_block at = find_block(p, shared + layout::TICKET);
+    const u32 group = worker_group();
+    const int warp_key = static_cast<int>(fresh_thread() % 128 / 32 * 16); // first key of the warp, in the block
+    const worker w{p, at, shared, group, at.kv0 + warp_key + lane_id() / 4};
+    key_sums sums;
+    clear(sums.dk);
+    clear(sums.dv);
+    const tile_position first = w.wait_tile({0, 0});
+    if (first.tile != NO_TILE) {
+        mbarrier_wait(shared + layout::KEYS_READY, 0);
+        w.run(sums, first);
+    }
+    barrier_sync(ALL_WORKERS, THREADS); // no one reads keys and values any more
+    const int left = p.z.len_kv - at.kv0 - warp_key;
+    const int part = static_cast<int>(group);
+    if constexpr (cfg::WANT_DV) {
+        store_warp_keys<cfg::DV_F32, BN>(sums.dv, 1.0f, shared + layout::V + group * (BN * PART_V * 2), warp_key, p.dv,
+                                         at.b * p.dv_b + at.h_kv * p.dv_h + part * PART_V, p.dv_t, at.kv0, left,
+                                         min(PART_V, cfg::D_V - part * PART_V));
+    }
+    if constexpr (cfg::WANT_DK) {
+        const variant::head head = variant::make_head(p.x, p.z, at.b, at.h_kv * (p.z.n_h / p.z.n_h_kv));
+        store_warp_keys<cfg::DK_F32, BN>(sums.dk, variant::ds_factor(p.x, p.z, head), shared + layout::K + group * (BN * PART_K * 2), warp_key,
+                                         p.dk, at.b * p.dk_b + at.h_kv * p.dk_h + part * PART_K, p.dk_t, at.kv0, left,
+                                         min(PART_K, cfg::D - part * PART_K));
+    }
+}
+
+} // namespace back
+
+// ---- kernel -----------------------------------------------------------------------------------------------------
+
+extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
+    LATHE_ENTRY(bwd)(const __grid_constant__ hopper_back_params params)
+{
+    using namespace back;
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    const u32 shared = shared_address(shared_bytes);
+    if (threadIdx.x == 0) {
+        q_ring(shared).init(WARPS);
+        do_ring(shared).init(WARPS);
+        mbarrier_init(shared + layout::KEYS_READY, 1);
+        mbarrier_init_fence();
+        put_ticket(params.p, shared + layout::TICKET);
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        registers_down<LOADER_REGISTERS>();
+        if (threadIdx.x < 32) {
+            load_all(params, shared);
+        }
+    } else {
+        registers_up<WORKER_REGISTERS>();
+        compute_all(params, shared);
+    }
+}

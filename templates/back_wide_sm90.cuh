@@ -1,0 +1,143 @@
+// back_wide_sm90.cuh: attention_bwd_wide_sm90: where everything lies in shared memory, its barriers, and the warp that loads.
+//
+// A tile of D (or D_V) columns lies as SPLIT tiles of D / SPLIT columns, one after the other: a warpgroup's part of them is one.
+#pragma once
+#include "back_common_sm90.cuh"
+
+static_assert(cfg::BACK_SPLIT == 2 && cfg::BACK_BN == 64 && cfg::BACK_BM == 128,
+              "cfg::BACK_SPLIT is 2, cfg::BACK_BN 64 and cfg::BACK_BM 128: two warpgroups share 64 keys and have 64 queries each");
+
+namespace back {
+
+constexpr int PART_K = DK / SPLIT; // columns of a part of q, k, dq and dk
+constexpr int PART_V = DV / SPLIT; // of v, do and dv
+static_assert(PART_K % 16 == 0 && PART_V % 16 == 0 && PART_K <= 128 && PART_V <= 128,
+              "cfg::D and cfg::D_V are at most 256: registers hold a half of dk' and of dv'");
+
+// Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 32; rows: floats of a row):
+//     128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 96
+__host__ __device__ constexpr int wide_smem_bytes(int stages, int dk, int dv, int rows, bool diag)
+{
+    return 128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 96;
+}
+
+struct layout { // offsets in bytes
+    static constexpr int Q_BYTES = BM * DK * 2;
+    static constexpr int DO_BYTES = BM * DV * 2;
+    static constexpr int PANEL_BYTES = 64 * 128; // of weights or ds: [key][query], the 64 queries of a warpgroup
+    static constexpr int ROWS_BYTES = variant::BACK_ROWS * BM * 4;
+    static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * 128 : 0; // of a warpgroup
+    static constexpr int K = 0;
+    static constexpr int V = K + BN * DK * 2;
+    static constexpr int Q = V + BN * DV * 2; // stages, one after the other
+    static constexpr int DO = Q + STAGES * Q_BYTES;
+    static constexpr int W = DO + DO_BYTES;       // two panels
+    static constexpr int DS = W + 2 * PANEL_BYTES; // two panels
+    static constexpr int ROWS = DS + 2 * PANEL_BYTES;
+    static constexpr int TABLE = ROWS + STAGES * ROWS_BYTES;
+    static constexpr int POSITION = TABLE + 2 * TABLE_BYTES; // of each stage: 8 bytes
+    static constexpr int Q_RING = POSITION + 16;
+    static constexpr int DO_RING = Q_RING + 32;
+    static constexpr int KEYS_READY = DO_RING + 16;
+    static constexpr int TICKET = KEYS_READY + 16;
+    static constexpr int BYTES = wide_smem_bytes(STAGES, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG);
+    static_assert(TICKET + 16 == BYTES, "places do not overlap");
+    static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
+};
+
+using q_place = ring_place<STAGES>;
+using do_place = ring_place<1>;
+DEV ring_barriers<STAGES> q_ring(u32 shared) { return {shared + layout::Q_RING}; }
+DEV ring_barriers<1> do_ring(u32 shared) { return {shared + layout::DO_RING}; }
+DEV u32 position_place(u32 shared, u32 stage) { return shared + layout::POSITION + 8 * stage; }
+
+// Named barriers: of both warpgroups; and by the number of a warpgroup: its panel of weights is there, its panel of ds is there, it
+// reads the other's panels no more; its own.
+enum named_barrier { ALL_WORKERS = 1, W_READY = 2, DS_READY = 4, PANELS_READ = 6, OF_GROUP = 8 };
+
+template <int ROWS, int PART>
+DEV void load_parts(u32 to, const tensor_map *map, u32 full, int token, int head, int batch, u64 l2)
+{
+    using shape = panels<PART>;
+#pragma unroll
+    for (int i = 0; i < SPLIT * shape::COUNT; i++) {
+        tma_load(to + static_cast<u32>(i * ROWS * shape::SPAN), map, full, i * shape::SPAN / 2, token, head, batch, l2);
+    }
+}
+
+struct loader { // of the warp that loads; one of its threads, the leader, writes and waits
+    const hopper_back_params &params;
+    const key_block &at;
+    u32 shared;
+
+    __device__ __forceinline__ void load_keys() const
+    {
+        const u32 ready = shared + layout::KEYS_READY;
+        mbarrier_arrive_expect(ready, BN * (DK + DV) * 2);
+        load_parts<BN, PART_K>(shared + layout::K, &params.k, ready, at.kv0, at.h_kv, at.b, L2_STREAM);
+        load_parts<BN, PART_V>(shared + layout::V, &params.v, ready, at.kv0, at.h_kv, at.b, L2_STREAM);
+    }
+    __device__ __forceinline__ void load_q(q_place to, const position &now, int h, bool last) const
+    {
+        const u32 full = q_ring(shared).full(to.stage);
+        q_ring(shared).wait_empty(to);
+        put_position(position_place(shared, to.stage), now, last);
+        mbarrier_arrive_expect(full, layout::Q_BYTES + layout::ROWS_BYTES);
+        load_parts<BM, PART_K>(shared + layout::Q + to.stage * layout::Q_BYTES, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
+        load_rows(params.p, shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
+    }
+    __device__ __forceinline__ void load_do(do_place to, const position &now, int h) const
+    {
+        const u32 full = do_ring(shared).full(to.stage);
+        do_ring(shared).wait_empty(to);
+        mbarrier_arrive_expect(full, layout::DO_BYTES);
+        load_parts<BM, PART_V>(shared + layout::DO, &params.dout, full, now.tile * BM, h, at.b, L2_KEEP);
+    }
+    // Q may come early where it has two places; where it has one, that of dO is free first.
+    __device__ __forceinline__ void load_tile(q_place q, do_place dout, const position &now, bool last) const
+    {
+        const int h = at.h_kv * (params.p.z.n_h / params.p.z.n_h_kv) + now.head;
+        if constexpr (STAGES == 1) {
+            load_do(dout, now, h);
+            load_q(q, now, h, last);
+        } else {
+            load_q(q, now, h, last);
+            load_do(dout, now, h);
+        }
+    }
+};
+
+DEV void load_all(const hopper_back_params &params, u32 shared)
+{
+    const back_params &p = params.p;
+    const key_block at = find_block(p, shared + layout::TICKET);
+    const loader l{params, at, shared};
+    const bool leader = elect_one();
+    const int group = p.z.n_h / p.z.n_h_kv;
+    walk tiles;
+    q_place q{0, 0};
+    do_place dout{0, 0};
+    position now{0, -32, false};
+#pragma unroll 1
+    while (now.head < group) {
+        const position next = tiles.next(now, p, at);
+        if (leader) {
+            if (now.tile >= 0) {
+                l.load_tile(q, dout, now, next.head >= group);
+            } else if (next.head < group) {
+                l.load_keys();
+            } else {
+                store_shared(position_place(shared, 0), NO_TILE);
+                mbarrier_arrive(q_ring(shared).full(0));
+            }
+        }
+        __syncwarp();
+        if (now.tile >= 0) {
+            q = q.next();
+            dout = dout.next();
+        }
+        now = next;
+    }
+}
+
+} // namespace back
