@@ -138,7 +138,7 @@ if wants bench "$@"; then
         say "bench: skipped, ${PYTHON:-python3} has no torch"
     else
         # shellcheck disable=SC2086
-        run_part bench 500 "${PYTHON:-python3}" tests/bench/compare.py --library "$library" --cache "$cache" --out "$logs" \
+        run_part bench 900 "${PYTHON:-python3}" tests/bench/compare.py --library "$library" --cache "$cache" --out "$logs" \
             ${BENCH_FLAGS:-}
         sed -n '/^case  /,$p' "$logs/bench.log" >>"$summary"
         grep -E 'did not run|left out|Error' "$logs/bench.log" >>"$summary"
