@@ -141,8 +141,22 @@ struct warp_work {
     a_fragments<MT, cfg::Q_IN_REGS ? KSTEPS : 1> q;
 };
 
-// middle(): between Q K and the rest.
-template <bool WHOLE, class F>
+// Scores become weights; o is scaled as they ask.
+template <bool WHOLE> DEV void weigh(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 shared, int tile, u32 diag_table)
+{
+    float scale[2 * MT];
+    const thread_place at;
+    const u32 diagonal = static_cast<u32>((at.warp_row + at.lane / 4 - at.first_column() + cfg::BN - 1) * 4);
+    score_tile<WHOLE, MT, NB> scores{s, w.rows, a, tile * cfg::BN + at.first_column(),
+                                     shared + shared_layout::DIAG + diag_table + diagonal};
+    scores.run(scale);
+    if constexpr (variant::RESCALE) {
+        rescale(w.o, scale);
+    }
+}
+
+// tile: as the cursor gives it. middle(): between Q K and the rest.
+template <class F>
 DEV void attend(warp_work &w, const at_head &a, u32 shared, int tile, int stage, u32 diag_table, F middle)
 {
     float s[MT][NB][4];
@@ -152,15 +166,10 @@ DEV void attend(warp_work &w, const at_head &a, u32 shared, int tile, int stage,
         shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
             lane_offset_b<cfg::D_PAD>(at_k.lane));
     middle();
-    float scale[2 * MT];
-    const thread_place at_s;
-    const u32 diagonal =
-        static_cast<u32>((at_s.warp_row + at_s.lane / 4 - at_s.first_column() + cfg::BN - 1) * 4);
-    score_tile<WHOLE, MT, NB> scores{s, w.rows, a, tile * cfg::BN + at_s.first_column(),
-                                     shared + shared_layout::DIAG + diag_table + diagonal};
-    scores.run(scale);
-    if constexpr (variant::RESCALE) {
-        rescale(w.o, scale);
+    if ((tile & 1) != 0) {
+        weigh<true>(w, s, a, shared, tile >> 1, diag_table);
+    } else {
+        weigh<false>(w, s, a, shared, tile >> 1, diag_table);
     }
     product_pv<cfg::element, MT, NB, DB, cfg::DV_PAD>(
         w.o, s,
@@ -286,11 +295,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             }
         };
         if (tile >= 0) {
-            if ((tile & 1) != 0) {
-                attend<true>(w, a, shared, tile >> 1, stage, diag_table, middle);
-            } else {
-                attend<false>(w, a, shared, tile >> 1, stage, diag_table, middle);
-            }
+            attend(w, a, shared, tile, stage, diag_table, middle);
         }
         diag_table = shared_layout::DIAG_BYTES - diag_table;
 #pragma unroll
