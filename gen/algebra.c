@@ -118,10 +118,11 @@ static const struct poly *value_of(const struct forms *f, int node)
     return &f->value[f->slot[node]];
 }
 
-static const struct monomial *single(const struct forms *f, int node)
+/* As one monomial, to be raised or divided by: a sum is a term of its own. */
+static struct monomial single(const struct forms *f, int node)
 {
     const struct poly *p = value_of(f, node);
-    return p->n == 1 ? &p->item[0] : NULL;
+    return p->n == 1 ? p->item[0] : of_node(f, node, false);
 }
 
 static const struct monomial *power_of(const struct forms *f, int node)
@@ -156,17 +157,19 @@ static bool poly_product(const struct poly *a, const struct poly *b, struct poly
     return true;
 }
 
-/* base^by, of a single positive or integer power. */
-static bool power_value(const struct monomial *base, double by, struct poly *out)
+/* node^by: of a positive factor, or to an integer power. */
+static bool power_value(const struct forms *f, int node, double by, struct poly *out)
 {
+    const struct monomial base_form = single(f, node);
+    const struct monomial *base = &base_form;
     *out = (struct poly){.n = 1, .item = {one()}};
-    return base && (base->coefficient > 0 || by == floor(by)) && monomial_times(&out->item[0], base, by);
+    return (base->coefficient > 0 || by == floor(by)) && monomial_times(&out->item[0], base, by);
 }
 
 static bool quotient_value(const struct forms *f, int a, int b, struct poly *out)
 {
     struct poly inverse;
-    return power_value(single(f, b), -1, &inverse) && poly_product(value_of(f, a), &inverse, out);
+    return power_value(f, b, -1, &inverse) && poly_product(value_of(f, a), &inverse, out);
 }
 
 static bool exponential_value(const struct monomial *base, double by, struct poly *out)
@@ -212,11 +215,11 @@ static bool find_value(const struct forms *f, int i, struct poly *out)
     case OP_EXP2:
         return exponential_value(power_of(f, a), LN_2, out);
     case OP_SQRT:
-        return power_value(single(f, a), 0.5, out);
+        return power_value(f, a, 0.5, out);
     case OP_RSQRT:
-        return power_value(single(f, a), -0.5, out);
+        return power_value(f, a, -0.5, out);
     case OP_POW:
-        return f->ir->node[b].op == OP_CONST && power_value(single(f, a), f->ir->node[b].value, out);
+        return f->ir->node[b].op == OP_CONST && power_value(f, a, f->ir->node[b].value, out);
     case OP_DETACH:
         *out = *value_of(f, a);
         return true;
@@ -231,7 +234,14 @@ static bool find_value(const struct forms *f, int i, struct poly *out)
 static bool raised(const struct monomial *base, double by, struct monomial *m)
 {
     *m = one();
-    return base && base->coefficient > 0 && monomial_times(m, base, by);
+    return base->coefficient > 0 && monomial_times(m, base, by);
+}
+
+/* exp(by log(node)) */
+static bool logarithm(const struct forms *f, int node, double by, struct monomial *out)
+{
+    const struct monomial base = single(f, node);
+    return raised(&base, by, out);
 }
 
 static bool sum_power(const struct forms *f, int a, int b, double sign, struct monomial *out)
@@ -277,9 +287,9 @@ static bool find_power(const struct forms *f, int i, struct monomial *out)
     case OP_DIV:
         return scaled_power(f, a, b, true, out);
     case OP_LOG:
-        return raised(single(f, a), 1, out);
+        return logarithm(f, a, 1, out);
     case OP_LOG2:
-        return raised(single(f, a), 1 / LN_2, out);
+        return logarithm(f, a, 1 / LN_2, out);
     case OP_DETACH:
         *out = *power_of(f, a);
         return true;

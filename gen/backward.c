@@ -104,7 +104,7 @@ static void site_add(struct deriver *d, struct site_list *list, int leaf, int va
     if (list->n == MAX_SITES)
         fail(d, "inputs that want gradients are read in more than %d places", MAX_SITES);
     else
-        list->item[list->n++] = (struct site){leaf, value, SITE_ELEMENT};
+        list->item[list->n++] = (struct site){leaf, value, ADDRESS_ELEMENT};
 }
 
 /* ---- sums over keys -------------------------------------------------------------------------------- */

@@ -9,13 +9,20 @@
 
 /* What the address of a site depends on, as in templates/slots_base.cuh. In vector mods ROW is the token, and
    DIM the index in the head dim. */
-enum site_form { SITE_HEAD, SITE_ROW, SITE_COLUMN, SITE_DIAGONAL, SITE_ELEMENT, SITE_DIM };
+enum address_form {
+    ADDRESS_HEAD,
+    ADDRESS_ROW,
+    ADDRESS_COLUMN,
+    ADDRESS_DIAGONAL,
+    ADDRESS_ELEMENT,
+    ADDRESS_DIM
+};
 
 enum { MAX_SITES = 12 };
 struct site {  /* a read of an input whose gradient is wanted */
     int leaf;  /* LOAD or SCALAR node */
     int value; /* dL/d(what it reads): per pair, row or element */
-    int form;  /* enum site_form */
+    int form;  /* enum address_form */
 };
 struct site_list {
     int n;
@@ -55,6 +62,17 @@ void backward_each_root(struct backward *b, const struct ir *ir, void (*f)(void 
 
 /* After lowering: forms of the sites, and what is used. */
 void backward_finish(const struct ir *ir, struct backward *b);
+
+enum { BACKWARD_ROOTS_MAX = 3 + 4 * MAX_SITES };
+/* What is computed per pair or row, and the reads of sites; returns how many. Without vector mods. */
+int backward_pair_roots(const struct backward *b, int *root);
+/* Must the forward kernel run, for o, finals or row states that the call does not give? */
+bool backward_runs_forward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                           const struct backward *b);
+
+/* emit_backward.c: floats of a row that a pair reads, and whether a value is shared along diagonals. */
+bool backward_measure(struct ir *w, const struct signature *sig, const struct problem *problem,
+                      const struct backward *b, int *rows, bool *diag);
 
 /* lower() of lower.h, and the formulas likewise. NULL: refused, and why. ir_free. */
 struct ir *lower_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,

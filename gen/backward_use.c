@@ -86,14 +86,14 @@ static int form_of(const struct ir *ir, int leaf)
     const struct ir_node *n = &ir->node[leaf];
     bool diagonal = true;
     if (n->span == 0)
-        return SITE_HEAD;
+        return ADDRESS_HEAD;
     if (n->span & SPAN_DIM)
-        return n->span == SPAN_DIM ? SITE_DIM : SITE_ELEMENT;
+        return n->span == SPAN_DIM ? ADDRESS_DIM : ADDRESS_ELEMENT;
     if (n->span == SPAN_Q || n->span == SPAN_KV)
-        return n->span == SPAN_Q ? SITE_ROW : SITE_COLUMN;
+        return n->span == SPAN_Q ? ADDRESS_ROW : ADDRESS_COLUMN;
     for (int k = 0; k < n->n_args; k++)
         diagonal &= is_diagonal(ir, n->arg[k]);
-    return diagonal ? SITE_DIAGONAL : SITE_ELEMENT;
+    return diagonal ? ADDRESS_DIAGONAL : ADDRESS_ELEMENT;
 }
 
 /* A read that became a constant (an input that is absent) has no address. */
@@ -131,18 +131,14 @@ static bool is_given(const struct signature *sig, const struct problem *problem,
 {
     char gradient[NAME_MAX_BYTES + 2];
     snprintf(gradient, sizeof gradient, "d%s", name);
-    for (int i = 0; i < sig->n_args; i++)
-        if (strcmp(sig->arg[i].name, gradient) == 0)
-            return arg_in(problem->present, i);
-    return false;
+    const int i = signature_find(sig, gradient);
+    return i >= 0 && arg_in(problem->present, i);
 }
 
 static bool is_absent(const struct signature *sig, const struct problem *problem, const char *name)
 {
-    for (int i = 0; i < sig->n_args; i++)
-        if (strcmp(sig->arg[i].name, name) == 0)
-            return !arg_in(problem->present, i);
-    return false;
+    const int i = signature_find(sig, name);
+    return i >= 0 && !arg_in(problem->present, i);
 }
 
 void backward_wish_make(const struct ir *ir, const struct signature *sig, const struct problem *problem,
@@ -156,4 +152,39 @@ void backward_wish_make(const struct ir *ir, const struct signature *sig, const 
         bool gone = !in->is_scalar && is_absent(sig, problem, in->name);
         out->input[i] = in->grad && !gone && is_given(sig, problem, in->name);
     }
+}
+
+static bool arg_given(const struct signature *sig, const struct problem *problem, const char *name)
+{
+    const int i = signature_find(sig, name);
+    return i >= 0 && arg_in(problem->present, i);
+}
+
+bool backward_runs_forward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                           const struct backward *b)
+{
+    const bool reads_o = b->delta || b->row.n > 0;
+    bool runs = ir->mod[MOD_OUTPUT].n_stages > 0 || (reads_o && !arg_given(sig, problem, "o"));
+    for (int k = 0; k < ir->n_finals; k++)
+        runs |= b->final[k] && !arg_given(sig, problem, ir->final[k].name);
+    for (int k = 0; k < ir->n_states; k++)
+        runs |= b->state[k];
+    return runs;
+}
+
+int backward_pair_roots(const struct backward *b, int *root)
+{
+    int n = 0;
+    root[n++] = b->weight;
+    root[n++] = b->ds;
+    root[n++] = b->factor;
+    for (int i = 0; i < b->pair.n; i++) {
+        root[n++] = b->pair.item[i].value;
+        root[n++] = b->pair.item[i].leaf;
+    }
+    for (int i = 0; i < b->row.n; i++) {
+        root[n++] = b->row.item[i].value;
+        root[n++] = b->row.item[i].leaf;
+    }
+    return n;
 }

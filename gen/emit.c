@@ -3,7 +3,7 @@
  * struct source: text 0 is a list of includes, then the two generated headers, then every template they
  * need, in the order of inclusion. The same input gives the same bytes.
  */
-#include "emit.h"
+#include "emit_attention.h"
 #include "row_pass.h"
 
 #include "kinds.h"
@@ -101,11 +101,31 @@ static bool emit_rows_variant(struct text_buf *t, const struct ir *ir, const str
     return ok;
 }
 
-static bool emit_variant(struct text_buf *t, const struct ir *ir, lathe_pass pass,
+/* The spec as the kernels of a pass compute it; `back` is filled in the backward pass of attention. */
+static struct ir *lower_for(const struct ir *ir, bool backward, const struct signature *sig,
+                            const struct problem *problem, struct backward *back)
+{
+    char why[WHY_BYTES];
+    bool saved = false;
+    struct ir *w = backward ? lower_backward(ir, sig, problem, back, why) : lower(ir, sig, problem);
+    for (int k = 0; backward && w && k < MAX_STATE; k++) /* states that are saved must be those of the spec */
+        saved |= back->state[k];
+    if (w && ir->kind == KIND_ATTENTION) {
+        if (!saved)
+            pivot_pass(w, problem->dtype);
+        live_range_pass(w);
+        bounds_build_reads(w);
+    }
+    return w;
+}
+
+static bool emit_variant(struct text_buf *config, struct text_buf *t, const struct ir *ir, lathe_pass pass,
                          const struct signature *sig, const struct problem *problem, const struct plan *plan,
                          struct source *out)
 {
+    const bool backward = pass == LATHE_BACKWARD && ir->kind == KIND_ATTENTION;
     struct emitter e = {0};
+    struct backward back;
     text_add(
         t, "// variant.gen.cuh: written by lathe " LATHE_VERSION " from %s.lua; do not edit\n#pragma once\n",
         ir->name);
@@ -113,16 +133,14 @@ static bool emit_variant(struct text_buf *t, const struct ir *ir, lathe_pass pas
              ir->kind == KIND_ELEMENTWISE ? "#include \"elementwise_parts.cuh\"\n" : "");
     if (ir->kind == KIND_ROWWISE && pass == LATHE_BACKWARD)
         return emit_rows_variant(t, ir, sig, problem, plan, out);
-    struct ir *w = lower(ir, sig, problem);
+    struct ir *w = lower_for(ir, backward, sig, problem, &back);
     if (!w)
         return false;
-    if (ir->kind == KIND_ATTENTION) {
-        pivot_pass(w, problem->dtype);
-        live_range_pass(w);
-        bounds_build_reads(w);
-    }
     bool ok = emitter_open(&e, w, sig, problem, t);
     e.spec = ir;
+    e.back = backward ? &back : NULL;
+    if (backward)
+        emit_backward_config(config, &e, plan);
     if (ok)
         ok = kinds[ir->kind].emit(&e, plan, out);
     emitter_close(&e);
@@ -195,25 +213,41 @@ static bool add_templates(struct source *out)
     return true;
 }
 
-static void emit_main(struct text_buf *t, const struct source *out, const struct ir *ir,
-                      const struct plan *plan)
+static bool is_role(const struct launch *launch, const struct ir *ir, lathe_dtype dtype, const char *role)
+{
+    char entry[NAME_MAX_BYTES];
+    entry_name(ir, dtype, role, entry, sizeof entry);
+    return strcmp(launch->entry, entry) == 0;
+}
+
+static void emit_main(struct text_buf *t, const struct source *out, const struct ir *ir, lathe_pass pass,
+                      lathe_dtype dtype, const struct plan *plan)
 {
     text_add(t, "// %s\n// written by lathe " LATHE_VERSION " from %s.lua; kernels:", out->label, ir->name);
     for (int i = 0; i < out->n_launches; i++)
         text_add(t, " %s", out->launch[i].entry);
     text_add(t, "\n#include \"config.gen.cuh\"\n#include \"variant.gen.cuh\"\n#include \"%s\"\n", plan->file);
-    bool map = false;
-    bool mods = false;
-    for (int i = 0; i < out->n_launches; i++) { /* by the ends: a spec may be called x_mod_y */
-        const char *entry = out->launch[i].entry;
-        size_t n = strlen(entry);
-        map |= n > 4 && strcmp(entry + n - 4, "_map") == 0;
-        mods |= n > 6 && strncmp(entry + n - 6, "_mod_", 5) == 0;
+    static const struct {
+        const char *role; /* of an entry */
+        const char *file;
+    } MORE[] = {
+        {"map", "tilemap.cuh"},          {"mod_q", "vector_mod.cuh"},    {"mod_k", "vector_mod.cuh"},
+        {"mod_v", "vector_mod.cuh"},     {"mod_o", "vector_mod.cuh"},    {"fwd", "attention_fwd_sm80.cuh"},
+        {"bwd_pre", "back_pre.cuh"},     {"bwd_map", "back_map.cuh"},    {"bwd_q", "back_mod.cuh"},
+        {"bwd_k", "back_mod.cuh"},       {"bwd_v", "back_mod.cuh"},      {"bwd_o", "back_mod.cuh"},
+        {"bwd_zero", "back_inputs.cuh"}, {"bwd_sum", "back_inputs.cuh"},
+    };
+    const char *before = plan->file;
+    for (size_t m = 0; m < sizeof MORE / sizeof *MORE; m++) {
+        const bool forward = strcmp(MORE[m].role, "fwd") == 0;
+        bool here = false;
+        for (int i = 0; i < out->n_launches; i++)
+            here |= is_role(&out->launch[i], ir, dtype, MORE[m].role);
+        if (!here || (forward && pass == LATHE_FORWARD) || strcmp(before, MORE[m].file) == 0)
+            continue;
+        text_add(t, "#include \"%s\"\n", MORE[m].file);
+        before = MORE[m].file;
     }
-    if (map)
-        text_add(t, "#include \"tilemap.cuh\"\n");
-    if (mods)
-        text_add(t, "#include \"vector_mod.cuh\"\n");
 }
 
 static void make_label(struct source *out, const struct ir *ir, const struct problem *problem,
@@ -240,8 +274,9 @@ static bool assemble(struct source *out, const struct ir *ir, lathe_pass pass, c
     struct text_buf body = {0};
     make_label(out, ir, problem, plan);
     emit_config(&config, ir, sig, problem, plan);
-    bool ok = emit_variant(&variant, ir, pass, sig, problem, plan, out);
-    emit_main(&body, out, ir, plan);
+    bool ok = emit_variant(&config, &variant, ir, pass, sig, problem, plan, out);
+    ok &= out->n_buffers <= MAX_BUFFERS;
+    emit_main(&body, out, ir, pass, problem->dtype, plan);
     ok = ok && !config.failed && !variant.failed && !body.failed;
     ok = ok && add_text(out, "kernel.cu", body.data, body.size) &&
          add_text(out, "config.gen.cuh", config.data, config.size) &&
@@ -267,8 +302,8 @@ lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *
         *err = (lathe_error){.status = LATHE_UNSUPPORTED};
         snprintf(err->text, sizeof err->text,
                  "%s: the spec is too large for one kernel: at most %d row reductions, %d hoisted values per "
-                 "kind, %d parameters",
-                 ir->name, MAX_REDUCTIONS, MAX_FIELDS, MAX_PARAMS);
+                 "kind, %d parameters, %d kernels and %d buffers",
+                 ir->name, MAX_REDUCTIONS, MAX_FIELDS, MAX_PARAMS, MAX_LAUNCHES, MAX_BUFFERS);
     }
     return LATHE_UNSUPPORTED;
 }

@@ -22,6 +22,7 @@ enum value_class {
 struct emitter {
     const struct ir *spec; /* before lowering */
     struct ir *w;
+    const struct backward *back; /* of attention's backward pass; NULL: the forward pass */
     const struct signature *sig;
     const struct problem *problem;
     struct text_buf *out;
@@ -48,6 +49,9 @@ void float_text(double value, char *out, size_t size); /* hexadecimal, exact as 
 const char *c_type(int ir_type);
 /* The size of dim d of an input, as C++ text. */
 void input_size_text(const struct emitter *e, int input, int d, char *out, size_t size);
+
+/* Offset of a read in its tensor, as C++ text; strides are members of `object`. */
+void element_text(struct emitter *e, const struct ir_node *n, const char *object, struct text_buf *t);
 
 /* A struct of values: the nodes that stand in it, as member f0, f1, ... */
 enum { MAX_FIELDS = 64 };

@@ -2,37 +2,22 @@
  * emit_attention.c: variant.gen.cuh of attention. In: a lowered spec, a plan. Out: the struct `variant` of
  * templates/README.md, in e->out; parameter structs and launches come from emit_attention_launch.c.
  */
-#include "emit.h"
+#include "emit_attention.h"
 
-#define AT_PAIR "const inputs &x, const sizes &z, const head &h"
 #define ELEMENT_ARGS                                                                                         \
     "const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t"
 
-struct step { /* what happens to a row in a tile */
-    struct ir_fn fn;
-    struct schedule s;
-    struct field_set tile;
-};
-
-struct attention {
-    struct emitter *e;
-    struct step exact;
-    struct step kept; /* the running maximum stays */
-    bool keeps;       /* there is such a step, and the template wants it */
-    struct field_set head;
-    struct field_set row;
-    struct field_set col;
-    struct tile_map map;
-};
-
 /* ---- what stands in which struct ------------------------------------------------------------- */
+
+enum { ALL_ROOTS_MAX = 7 * MAX_ROOTS + BACKWARD_ROOTS_MAX };
 
 static int all_roots(const struct attention *a, int *root)
 {
     const struct ir *w = a->e->w;
-    const struct ir_fn *fn[] = {&w->mask,   &w->bounds,   &w->live_range, &w->live_rest,
-                                &w->online, &w->epilogue, &a->kept.fn};
-    int n = 0;
+    const struct ir_fn *fn[] = {&w->mask,      &w->bounds,   &w->live_range,
+                                &w->live_rest, &a->exact.fn, a->forward ? &w->epilogue : &w->mask,
+                                &a->kept.fn};
+    int n = a->e->back ? backward_pair_roots(a->e->back, root) : 0;
     for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
         for (int i = 0; i < fn[f]->n_roots; i++)
             root[n++] = fn[f]->root[i];
@@ -70,7 +55,7 @@ static bool collect_tile(struct emitter *e, struct step *step)
 
 static bool collect_structs(struct attention *a)
 {
-    int root[7 * MAX_ROOTS];
+    int root[ALL_ROOTS_MAX];
     int n = all_roots(a, root);
     a->head = (struct field_set){.type = "head", .object = "h"};
     a->row = (struct field_set){.type = "row", .object = "r"};
@@ -81,11 +66,12 @@ static bool collect_structs(struct attention *a)
     drop_corner_values(a->e->w, &a->head);
     ok &= fields_collect(a->e, &a->row, CLASS_ROW, root, n);
     ok &= fields_collect(a->e, &a->col, CLASS_COL, root, n);
+    if (!a->forward)
+        return ok;
     return ok && collect_tile(a->e, &a->exact) && (!a->keeps || collect_tile(a->e, &a->kept));
 }
 
-/* Names that hold wherever head, row and column are at hand. */
-static void name_static(struct attention *a, bool row, bool col)
+void name_static(struct attention *a, bool row, bool col)
 {
     scope_clear(a->e);
     fields_name(a->e, &a->head);
@@ -136,8 +122,7 @@ static bool is_at(const struct ir *w, int node, int field)
     return w->node[node].op == OP_AT && w->node[node].index == field;
 }
 
-/* delta = at.q - at.kv stands for every difference of the two. */
-static void name_distances(struct emitter *e)
+void name_distances(struct emitter *e)
 {
     for (int i = 0; i < e->w->n_nodes; i++) {
         const struct ir_node *n = &e->w->node[i];
@@ -530,31 +515,44 @@ static bool make_steps(struct attention *a, const struct plan *plan)
     return true;
 }
 
+/* What the forward kernel needs beyond what any kernel does. */
+static void emit_forward(struct attention *a)
+{
+    double empty[MAX_STATE] = {0}; /* of a state that is saved for the backward pass: any value serves */
+    host_empty_finals(a->e->spec, empty); /* the same for every problem, as on the host */
+    emit_state(a);
+    emit_step(a, &a->exact);
+    emit_kept(a);
+    emit_join(a);
+    emit_finish(a, empty);
+}
+
 bool emit_attention(struct emitter *e, const struct plan *plan, struct source *out)
 {
     static const char *const mod_type[] = {"query_mod", "key_mod", "value_mod", "output_mod"};
-    struct attention a = {.e = e};
+    struct attention a = {.e = e, .forward = !e->back || plan->back.forward};
     bool moved[MOD_COUNT];
-    double empty[MAX_STATE];
-    host_empty_finals(e->spec, empty); /* the same for every problem, as on the host */
-    if (!make_steps(&a, plan) || !collect_structs(&a))
+    if ((a.forward && !make_steps(&a, plan)) || !collect_structs(&a))
         return false;
     find_map(&a);
     emit_inputs_struct(e);
-    emit_attention_launches(e, &a.map, plan, out, moved);
+    if (e->back)
+        emit_backward_launches(e, &a.map, plan, back_row_count(e), out, moved);
+    else
+        emit_attention_launches(e, &a.map, plan, out, moved);
     text_add(e->out, "struct variant {\n");
     emit_makers(&a);
-    emit_diag(&a);
+    if (a.forward)
+        emit_diag(&a);
     emit_mask(&a);
     emit_classify(&a);
     emit_reads(&a);
-    emit_state(&a);
-    emit_step(&a, &a.exact);
-    emit_kept(&a);
-    emit_join(&a);
-    emit_finish(&a, empty);
+    if (a.forward)
+        emit_forward(&a);
     for (int m = 0; m < MOD_COUNT; m++)
         emit_mod_struct(e, (enum mod)m, mod_type[m], moved[m]);
+    if (e->back)
+        emit_backward(&a);
     text_add(e->out, "};\n");
     return true;
 }

@@ -4,28 +4,20 @@
  * value mods, tile map, the kernel, output mod; only those that the problem needs. Tensors that a mod or
  * their alignment moves live in the workspace in between.
  */
-#include "emit.h"
-
-struct launcher {
-    struct emitter *e;
-    const struct tile_map *map;
-};
+#include "emit_attention.h"
 
 static const char *const BHT[] = {"b", "h", "t"};
 
-static int add_buffer(struct source *out, struct product bytes)
+/* One too many is counted, and emit() fails. */
+int add_buffer(struct source *out, struct product bytes)
 {
+    if (out->n_buffers >= MAX_BUFFERS) {
+        out->n_buffers = MAX_BUFFERS + 1;
+        return MAX_BUFFERS - 1;
+    }
     out->buffer[out->n_buffers].bytes = bytes;
     return out->n_buffers++;
 }
-
-struct place {  /* where a tensor of [b, heads, len, dim] lives */
-    int arg;    /* signature argument, or -1: */
-    int buffer; /* a compact workspace buffer */
-    enum sym heads;
-    enum sym len;
-    int dim;
-};
 
 static struct product compact_stride(const struct place *t, int d)
 {
@@ -37,13 +29,13 @@ static struct product compact_stride(const struct place *t, int d)
     return p;
 }
 
-static void place_pointer(struct params *p, const char *type, const char *name, const struct place *t)
+void place_pointer(struct params *p, const char *type, const char *name, const struct place *t)
 {
     params_pointer(p, type, name, t->arg >= 0 ? PARAM_ARG_DATA : PARAM_WORK_DATA,
                    t->arg >= 0 ? t->arg : t->buffer);
 }
 
-static void place_strides(struct params *p, const char *name, const struct place *t)
+void place_strides(struct params *p, const char *name, const struct place *t)
 {
     if (t->arg >= 0) {
         params_strides(p, name, BHT, t->arg, 3, 0);
@@ -57,18 +49,23 @@ static void place_strides(struct params *p, const char *name, const struct place
     }
 }
 
-/* In the order of enum mod. */
-enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_COUNT };
+void place_in_workspace(struct place *t, int element_bytes, struct source *out)
+{
+    struct product bytes = product_of((int64_t)t->dim * element_bytes);
+    product_times(&bytes, SYM_B, 1);
+    product_times(&bytes, t->heads, 1);
+    product_times(&bytes, t->len, 1);
+    t->arg = -1;
+    t->buffer = add_buffer(out, bytes);
+}
 
-struct layout {
-    bool moved[TENSOR_COUNT];         /* through the workspace: by a mod, or because rows are not aligned */
-    struct place outer[TENSOR_COUNT]; /* the arguments */
-    struct place inner[TENSOR_COUNT]; /* what the kernel reads and writes: arguments, or what mods made */
-    int map_buffer;
-    int counter_buffer; /* of query tiles taken */
-};
+static void place_finals(const struct launcher *a, struct layout *l)
+{
+    for (int i = 0; i < a->e->w->n_finals; i++)
+        l->final[i] = (struct place){signature_find(a->e->sig, a->e->w->final[i].name), -1, SYM_H, SYM_Q, 1};
+}
 
-static void make_layout(const struct launcher *a, struct layout *l, struct source *out)
+void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out)
 {
     static const char *const name[] = {"q", "k", "v", "o"};
     static const enum mod mod_of[] = {MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT};
@@ -80,24 +77,27 @@ static void make_layout(const struct launcher *a, struct layout *l, struct sourc
                                      key ? SYM_KV : SYM_Q, dim};
         l->inner[t] = l->outer[t];
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
-        l->moved[t] = mod || arg_in(problem->unaligned, l->outer[t].arg);
-        if (!l->moved[t])
-            continue;
-        struct product bytes = product_of((int64_t)dim * (t == TENSOR_O && mod ? 4 : 2));
-        product_times(&bytes, SYM_B, 1);
-        product_times(&bytes, l->outer[t].heads, 1);
-        product_times(&bytes, l->outer[t].len, 1);
-        l->inner[t].arg = -1;
-        l->inner[t].buffer = add_buffer(out, bytes);
+        l->moved[t] = t < n_moved && (mod || arg_in(problem->unaligned, l->outer[t].arg));
+        if (l->moved[t])
+            place_in_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : 2, out);
     }
+    place_finals(a, l);
 }
 
-static struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads,
-                                 int smem)
+void entry_name(const struct ir *ir, lathe_dtype dtype, const char *role, char *out, size_t size)
 {
-    struct launch *l = &out->launch[out->n_launches++];
+    snprintf(out, size, "%.24s_%s_%s", ir->name, lathe_dtype_text(dtype), role);
+}
+
+struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads,
+                          int smem)
+{
+    static struct launch none; /* written where the list is full, never read */
+    if (out->n_launches == MAX_LAUNCHES)
+        e->out->failed = true;
+    struct launch *l = out->n_launches < MAX_LAUNCHES ? &out->launch[out->n_launches++] : &none;
     *l = (struct launch){.threads = threads, .smem_bytes = smem};
-    snprintf(l->entry, sizeof l->entry, "%.24s_%s_%s", e->w->name, lathe_dtype_text(e->problem->dtype), role);
+    entry_name(e->w, e->problem->dtype, role, l->entry, sizeof l->entry);
     return l;
 }
 
@@ -112,8 +112,8 @@ enum {
 }; /* attention_fwd_sm90.cuh: rows of a warpgroup, and who loads */
 
 /* One struct mod_params serves all mods; the rows differ. */
-static void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
-                    struct text_buf *text)
+void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
+             struct text_buf *text)
 {
     static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
     const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
@@ -137,26 +137,28 @@ static void add_mod(const struct launcher *a, const struct layout *l, int tensor
     params_close(&p, "mod_params");
 }
 
-static void add_map(const struct launcher *a, struct layout *l, const struct plan *plan, struct source *out)
+int add_map(const struct launcher *a, const char *role, int bm, int bn, struct source *out,
+            struct text_buf *text)
 {
     struct product tiles = product_of(1);
     if (a->map->per_batch)
         product_times(&tiles, SYM_B, 1);
     if (a->map->per_head)
         product_times(&tiles, SYM_H, 1);
-    product_times(&tiles, SYM_Q, plan->bm);
+    product_times(&tiles, SYM_Q, bm);
     struct product bytes = tiles;
-    product_times(&bytes, SYM_KV, plan->bn);
-    l->map_buffer = add_buffer(out, bytes);
-    struct launch *launch = add_launch(out, a->e, "map", MAP_BLOCK_THREADS, 0);
+    product_times(&bytes, SYM_KV, bn);
+    const int buffer = add_buffer(out, bytes);
+    struct launch *launch = add_launch(out, a->e, role, MAP_BLOCK_THREADS, 0);
     launch->grid = tiles;
-    product_times(&launch->grid, SYM_KV, plan->bn * MAP_BLOCK_THREADS / 32);
+    product_times(&launch->grid, SYM_KV, bn * MAP_BLOCK_THREADS / 32);
     struct params p;
-    params_open(&p, a->e->out, launch, "map_params");
-    params_pointer(&p, "unsigned char", "map", PARAM_WORK_DATA, l->map_buffer);
+    params_open(&p, text, launch, "map_params");
+    params_pointer(&p, "unsigned char", "map", PARAM_WORK_DATA, buffer);
     params_sizes(&p);
     params_inputs(&p, a->e, "x");
     params_close(&p, "map_params");
+    return buffer;
 }
 
 /* The largest power of two that divides a row is the box's row, up to 128 bytes: panels of wgmma_sm90.cuh.
@@ -190,8 +192,8 @@ static void add_tensor_maps(struct launch *launch, const struct params *p, const
             add_tensor_map(launch, p, problem, t, plan, pack);
 }
 
-static void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
-                        struct source *out)
+void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
+                 struct source *out)
 {
     static const char *const name[] = {"q", "k", "v", "o"};
     struct launch *launch =
@@ -225,10 +227,9 @@ static void add_forward(const struct launcher *a, const struct layout *l, const 
     }
     for (int i = 0; i < a->e->w->n_finals; i++) {
         char member[32];
-        int arg = signature_find(a->e->sig, a->e->w->final[i].name);
         snprintf(member, sizeof member, "final%d", i);
-        params_pointer(&p, "float", member, PARAM_ARG_DATA, arg);
-        params_strides(&p, member, BHT, arg, 3, 0);
+        place_pointer(&p, "float", member, &l->final[i]);
+        place_strides(&p, member, &l->final[i]);
     }
     params_inputs(&p, a->e, "x");
     params_close(&p, "attention_params");
@@ -242,7 +243,7 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
     struct layout l = {.map_buffer = -1, .counter_buffer = -1};
     struct text_buf again = {0};
     bool declared = false;
-    make_layout(&a, &l, out);
+    make_layout(&a, &l, TENSOR_COUNT, out);
     if (plan->dynamic) {
         l.counter_buffer = add_buffer(out, product_of(4));
         out->buffer[l.counter_buffer].zero = true;
@@ -251,7 +252,7 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
         moved[t] = l.moved[t];
         if (t == TENSOR_O) {
             if (map->needed)
-                add_map(&a, &l, plan, out);
+                l.map_buffer = add_map(&a, "map", plan->bm, plan->bn, out, e->out);
             add_forward(&a, &l, plan, out);
         }
         if (!l.moved[t])

@@ -15,7 +15,8 @@
 static enum value_class classify_node(const struct emitter *e, const struct ir_node *n)
 {
     bool axis = (n->span & (SPAN_KV | SPAN_DIM)) != 0;
-    bool dynamic = n->phase > 0 || (n->op == OP_PARAM && n->index >= PARAM_STATE && n->index < PARAM_FINAL);
+    const int end = e->w->kind == KIND_ATTENTION ? PARAM_ROW0 : PARAM_FINAL; /* finals, seeds, delta */
+    bool dynamic = n->phase > 0 || (n->op == OP_PARAM && n->index >= PARAM_STATE && n->index < end);
     bool element = n->op == OP_PARAM && axis;
     for (int k = 0; k < n->n_args; k++) {
         dynamic |= e->class_of[n->arg[k]] == CLASS_DYNAMIC;
@@ -189,12 +190,11 @@ void input_size_text(const struct emitter *e, int input, int d, char *out, size_
         snprintf(out, size, "x.n%d_%s", d, e->w->input[input].name);
 }
 
-/* m_load(x.in_table, (long long)h.h * x.s0_table + ...). The index is clamped where it is not certainly
-   inside, so that no spec reads outside of its tensors. */
-static void load_text(struct emitter *e, const struct ir_node *n, struct text_buf *t)
+/* (long long)h.h * x.s0_table + ... The index is clamped where it is not certainly inside, so that no spec
+   reads outside of its tensors. */
+void element_text(struct emitter *e, const struct ir_node *n, const char *object, struct text_buf *t)
 {
     const char *name = e->w->input[n->index].name;
-    text_add(t, "m_load(x.in_%s, ", name);
     for (int d = 0; d < n->n_args; d++) {
         char index[128];
         char bound[64];
@@ -202,11 +202,17 @@ static void load_text(struct emitter *e, const struct ir_node *n, struct text_bu
         input_size_text(e, n->index, d, bound, sizeof bound);
         bool own = is_own_index(e->w, n->arg[d], &e->w->input[n->index].dim[d]);
         if (own)
-            text_add(t, "%s(long long)%s * x.s%d_%s", d ? " + " : "", index, d, name);
+            text_add(t, "%s(long long)%s * %s.s%d_%s", d ? " + " : "", index, object, d, name);
         else
-            text_add(t, "%s(long long)m_clamp_index(%s, %s) * x.s%d_%s", d ? " + " : "", index, bound, d,
-                     name);
+            text_add(t, "%s(long long)m_clamp_index(%s, %s) * %s.s%d_%s", d ? " + " : "", index, bound,
+                     object, d, name);
     }
+}
+
+static void load_text(struct emitter *e, const struct ir_node *n, struct text_buf *t)
+{
+    text_add(t, "m_load(x.in_%s, ", e->w->input[n->index].name);
+    element_text(e, n, "x", t);
     text_add(t, ")");
 }
 

@@ -1,9 +1,10 @@
 /*
- * emit_mods.c: the structs query_mod, key_mod, value_mod and output_mod of variant.gen.cuh. In: the stages of
- * a mod. Out: per stage its form, its reductions over the head dim in passes, and the functions begin,
- * operand, update and output. Row values of all stages share one struct `vals`.
+ * emit_mods.c: the structs query_mod, key_mod, value_mod and output_mod of variant.gen.cuh, and their
+ * adjoints query_back and so on. In: the stages of a mod. Out: per stage its form, its reductions over the
+ * head dim in passes, and the functions begin, operand, update and output; of an adjoint also those of its
+ * sites. Row values of all stages share one struct `vals`.
  */
-#include "emit.h"
+#include "emit_attention.h"
 
 #include <string.h>
 
@@ -12,6 +13,10 @@
 struct mod_emitter {
     struct emitter *e;
     const struct ir_mod *mod;
+    const struct stage_back *back; /* per stage; NULL: the mod itself */
+    int n_roots[MAX_STAGES];
+    int root[MAX_STAGES]
+            [2 + 2 * MAX_SITES]; /* what leaves a stage, or its adjoint; then values and reads of sites */
     struct phases phases[MAX_STAGES];
     struct field_set head;
     struct field_set vals; /* static and reduced values of a row */
@@ -26,6 +31,26 @@ static void name_all(struct mod_emitter *m, bool vals)
     scope_param(m->e, PARAM_X, "a");
     scope_param(m->e, PARAM_LO, "a");
     scope_param(m->e, PARAM_HI, "b");
+    scope_param(m->e, PARAM_DX, "da");
+    scope_param(m->e, PARAM_DLO, "da");
+    scope_param(m->e, PARAM_DHI, "db");
+}
+
+static void find_roots(struct mod_emitter *m)
+{
+    for (int s = 0; s < m->mod->n_stages; s++) {
+        const struct ir_stage *stage = &m->mod->stage[s];
+        const bool pair = stage->form != STAGE_ELEMENT;
+        int n = 0;
+        m->root[s][n++] = m->back ? m->back[s].root[0] : stage->fn.root[0];
+        if (pair)
+            m->root[s][n++] = m->back ? m->back[s].root[1] : stage->fn.root[1];
+        for (int i = 0; m->back && i < m->back[s].site.n; i++) {
+            m->root[s][n++] = m->back[s].site.item[i].value;
+            m->root[s][n++] = m->back[s].site.item[i].leaf;
+        }
+        m->n_roots[s] = n;
+    }
 }
 
 static bool collect(struct mod_emitter *m)
@@ -34,11 +59,12 @@ static bool collect(struct mod_emitter *m)
     m->head = (struct field_set){.type = "head", .object = "h"};
     m->vals = (struct field_set){.type = "vals", .object = "v"};
     for (int s = 0; s < m->mod->n_stages; s++) {
-        const struct ir_fn *fn = &m->mod->stage[s].fn;
-        ok &= phases_collect(m->e, fn->root, fn->n_roots, &m->phases[s]);
-        ok &= fields_collect(m->e, &m->head, CLASS_HEAD, fn->root, fn->n_roots);
-        ok &= fields_collect(m->e, &m->vals, CLASS_ROW, fn->root, fn->n_roots);
-        ok &= fields_collect(m->e, &m->vals, CLASS_DYNAMIC, fn->root, fn->n_roots);
+        const int *root = m->root[s];
+        const int n = m->n_roots[s];
+        ok &= phases_collect(m->e, root, n, &m->phases[s]);
+        ok &= fields_collect(m->e, &m->head, CLASS_HEAD, root, n);
+        ok &= fields_collect(m->e, &m->vals, CLASS_ROW, root, n);
+        ok &= fields_collect(m->e, &m->vals, CLASS_DYNAMIC, root, n);
         for (int i = 0; i < m->phases[s].n; i++)
             ok &= field_add(&m->vals, m->phases[s].node[i]);
     }
@@ -87,10 +113,9 @@ static void emit_lookup(struct mod_emitter *m, const char *name, bool passes)
 static void assign_pass(struct mod_emitter *m, int s, int pass)
 {
     const struct phases *p = &m->phases[s];
-    const struct ir_fn *fn = &m->mod->stage[s].fn;
     bool only[MAX_FIELDS];
     name_all(m, false);
-    ir_mark(m->e->w, fn->root, fn->n_roots, m->e->mark);
+    ir_mark(m->e->w, m->root[s], m->n_roots[s], m->e->mark);
     for (int i = 0; i < m->vals.n; i++)
         only[i] = m->e->mark[m->vals.node[i]] && (int)m->e->w->node[m->vals.node[i]].phase - 1 == pass;
     for (int i = 0; i < m->vals.n; i++)
@@ -119,8 +144,10 @@ static void emit_operand(struct mod_emitter *m)
 {
     struct text_buf *out = m->e->out;
     char text[128];
-    text_add(out, "        template <int S, int R> DEV float operand(float a, float b, int i, " MOD_ARGS
-                  ", const vals &v)\n        {\n");
+    text_add(out,
+             "        template <int S, int R> DEV float operand(float a, float b, %sint i, " MOD_ARGS
+             ", const vals &v)\n        {\n",
+             m->back ? "float da, float db, " : "");
     for (int s = 0; s < m->mod->n_stages; s++)
         for (int i = 0; i < m->phases[s].n; i++) {
             int operand = m->e->w->node[m->phases[s].node[i]].arg[0];
@@ -149,21 +176,81 @@ static void emit_update(struct mod_emitter *m)
 static void emit_output(struct mod_emitter *m)
 {
     struct text_buf *out = m->e->out;
+    const char *a = m->back ? "da" : "a";
+    const char *b = m->back ? "db" : "b";
     char lo[128];
     char hi[128];
-    text_add(out, "        template <int S> DEV void output(float &a, float &b, int i, " MOD_ARGS
-                  ", const vals &v)\n        {\n");
+    text_add(out,
+             "        template <int S> DEV void output(%s, int i, " MOD_ARGS ", const vals &v)\n        {\n",
+             m->back ? "float a, float b, float &da, float &db" : "float &a, float &b");
     for (int s = 0; s < m->mod->n_stages; s++) {
-        const struct ir_fn *fn = &m->mod->stage[s].fn;
+        const bool pair = m->mod->stage[s].form != STAGE_ELEMENT;
         text_add(out, "        if constexpr (S == %d) {\n", s);
         name_all(m, true);
-        emit_values(m->e, fn->root, fn->n_roots);
-        text_add(out, "        const float first = %s;\n", node_text(m->e, fn->root[0], lo, sizeof lo));
-        if (fn->n_roots > 1)
-            text_add(out, "        b = %s;\n", node_text(m->e, fn->root[1], hi, sizeof hi));
-        text_add(out, "        a = first;\n        }\n");
+        emit_values(m->e, m->root[s], pair ? 2 : 1);
+        text_add(out, "        const float first = %s;\n", node_text(m->e, m->root[s][0], lo, sizeof lo));
+        if (pair)
+            text_add(out, "        %s = %s;\n", b, node_text(m->e, m->root[s][1], hi, sizeof hi));
+        text_add(out, "        %s = first;\n        }\n", a);
     }
     text_add(out, "        }\n");
+}
+
+/* ---- sites of an adjoint ----------------------------------------------------------------------- */
+
+static void emit_site_tables(struct mod_emitter *m)
+{
+    static const char *const form[] = {"SITE_HEAD",     "SITE_ROW",     "SITE_COLUMN",
+                                       "SITE_DIAGONAL", "SITE_ELEMENT", "SITE_DIM"};
+    struct text_buf *out = m->e->out;
+    text_add(out, "        template <int S> DEV constexpr int sites()\n        {\n");
+    for (int s = 0; s < m->mod->n_stages; s++)
+        text_add(out, "            if constexpr (S == %d) {\n                return %d;\n            }\n", s,
+                 m->back[s].site.n);
+    text_add(
+        out,
+        "            return 0;\n        }\n        template <int S> DEV constexpr int site_form(int site)\n"
+        "        {\n");
+    for (int s = 0; s < m->mod->n_stages; s++)
+        for (int i = 0; i < m->back[s].site.n; i++)
+            text_add(out,
+                     "            if (S == %d && site == %d) {\n                return %s;\n            }\n",
+                     s, i, form[m->back[s].site.item[i].form]);
+    text_add(out, "            return SITE_HEAD;\n        }\n");
+}
+
+static void emit_sites(struct mod_emitter *m)
+{
+    struct text_buf *out = m->e->out;
+    char text[128];
+    text_add(out, "        template <int S, int G> DEV float site(float a, float b, float da, float db, int "
+                  "i, " MOD_ARGS ", const vals &v)\n        {\n");
+    for (int s = 0; s < m->mod->n_stages; s++)
+        for (int i = 0; i < m->back[s].site.n; i++) {
+            const int value = m->back[s].site.item[i].value;
+            text_add(out, "        if constexpr (S == %d && G == %d) {\n", s, i);
+            name_all(m, true);
+            emit_values(m->e, &value, 1);
+            text_add(out, "        return %s;\n        }\n", node_text(m->e, value, text, sizeof text));
+        }
+    text_add(out, "            return 0.0f;\n        }\n");
+}
+
+static void emit_site_addresses(struct mod_emitter *m)
+{
+    struct text_buf *out = m->e->out;
+    text_add(out,
+             "        template <int S, int G> DEV %s *site_address(const grads &g, " MOD_ARGS
+             ", const vals &v, int i)\n        {\n",
+             grad_type(m->e));
+    for (int s = 0; s < m->mod->n_stages; s++)
+        for (int i = 0; i < m->back[s].site.n; i++) {
+            text_add(out, "        if constexpr (S == %d && G == %d) {\n", s, i);
+            name_all(m, true);
+            emit_address(m->e, m->back[s].site.item[i].leaf);
+            text_add(out, "        }\n");
+        }
+    text_add(out, "            return nullptr;\n        }\n");
 }
 
 static void emit_head(struct mod_emitter *m, bool key_side)
@@ -181,25 +268,47 @@ static void emit_head(struct mod_emitter *m, bool key_side)
     fields_declare(m->e, &m->vals, "int pos;");
 }
 
+static void emit_parts(struct mod_emitter *m, const char *type, bool key_side)
+{
+    text_add(m->e->out, "    struct %s {\n", type);
+    emit_tables(m);
+    emit_lookup(m, "reduce_pass", true);
+    emit_lookup(m, "reduce_op", false);
+    emit_head(m, key_side);
+    emit_begin(m);
+    emit_operand(m);
+    emit_update(m);
+    emit_output(m);
+    if (m->back) {
+        emit_site_tables(m);
+        emit_sites(m);
+        emit_site_addresses(m);
+    }
+    text_add(m->e->out, "    };\n");
+}
+
+static void emit_either(struct emitter *e, enum mod which, const char *type, const struct stage_back *back)
+{
+    struct mod_emitter m = {.e = e, .mod = &e->w->mod[which], .back = back};
+    find_roots(&m);
+    if (collect(&m))
+        emit_parts(&m, type, which == MOD_KEY || which == MOD_VALUE);
+    else
+        e->out->failed = true;
+}
+
 void emit_mod_struct(struct emitter *e, enum mod which, const char *type, bool present)
 {
-    struct mod_emitter m = {.e = e, .mod = &e->w->mod[which]};
-    if (!present) {
+    if (present)
+        emit_either(e, which, type, NULL);
+    else
         text_add(e->out, "    using %s = no_mod;\n", type);
-        return;
-    }
-    if (!collect(&m)) {
-        e->out->failed = true;
-        return;
-    }
-    text_add(e->out, "    struct %s {\n", type);
-    emit_tables(&m);
-    emit_lookup(&m, "reduce_pass", true);
-    emit_lookup(&m, "reduce_op", false);
-    emit_head(&m, which == MOD_KEY || which == MOD_VALUE);
-    emit_begin(&m);
-    emit_operand(&m);
-    emit_update(&m);
-    emit_output(&m);
-    text_add(e->out, "    };\n");
+}
+
+void emit_mod_back(struct emitter *e, enum mod which, const char *type, bool present)
+{
+    if (present)
+        emit_either(e, which, type, e->back->stage[which]);
+    else
+        text_add(e->out, "    using %s = no_back;\n", type);
 }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backward.h"
+
 enum { TENSOR_MAP_ALIGNMENT = 64 };
 
 /* ---- layout ---------------------------------------------------------------------------------- */
@@ -231,6 +233,19 @@ static void mark_map(const struct emitter *e, const struct ir_map *map)
     }
 }
 
+static void mark_root(void *context, int *root)
+{
+    const struct emitter *e = context;
+    e->mark[*root] = true;
+}
+
+static void mark_backward(const struct emitter *e)
+{
+    struct backward copy = *e->back; /* its roots stay as they are */
+    struct emitter same = *e;
+    backward_each_root(&copy, e->w, mark_root, &same);
+}
+
 /* Nodes that some function of the lowered spec still uses: absent inputs are gone by now. */
 static void mark_all(const struct emitter *e)
 {
@@ -247,6 +262,8 @@ static void mark_all(const struct emitter *e)
                 e->mark[w->mod[m].stage[s].fn.root[i]] = true;
     for (int m = 0; m < w->n_maps; m++)
         mark_map(e, &w->map[m]);
+    if (e->back)
+        mark_backward(e);
     for (int i = w->n_nodes - 1; i >= 0; i--)
         for (int k = 0; e->mark[i] && k < w->node[i].n_args; k++)
             e->mark[w->node[i].arg[k]] = true;

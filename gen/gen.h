@@ -519,6 +519,12 @@ bool bounds_mask_reads_data(const struct ir *ir);
 
 /* ---- plan.c, emit.c ---------------------------------------------------------------------------- */
 
+struct back_plan { /* attention backward: of its main kernel; what is beside it is of the forward kernel */
+    int bm, bn, warps, stages, split;
+    int dk, dv; /* columns of a tile in shared memory */
+    int smem_bytes;
+    bool forward; /* the forward kernel runs first: for o, finals or row states */
+};
 struct plan {
     const char *template_name;                       /* "attention_fwd_sm80" */
     const char *file;                                /* text[0] */
@@ -543,7 +549,8 @@ struct plan {
                               hardware */
     int d_pad, dv_pad;
     int smem_bytes;
-    char tile[24];    /* attention: its row of tiles, as in struct device */
+    char tile[24]; /* attention: its row of tiles, as in struct device */
+    struct back_plan back;
     char reason[768]; /* for `lathe explain` */
     char rows[320];   /* attention, the same: what becomes of the online function */
 };

@@ -500,6 +500,22 @@ static void rewrite_root(void *context, int *root)
     *root = rewrite(context, *root, -1);
 }
 
+/* The forward kernel stores row states that the formulas need as further finals. */
+static bool save_states(struct ir *w, const struct backward *b, char *why)
+{
+    for (int k = 0; k < w->n_states; k++) {
+        if (!b->state[k])
+            continue;
+        if (w->n_finals == MAX_STATE) {
+            snprintf(why, WHY_BYTES, "more than %d finals and row states are needed", MAX_STATE);
+            return false;
+        }
+        w->final[w->n_finals++] = w->state[k];
+        w->epilogue.root[w->epilogue.n_roots++] = ir_param(w, PARAM_STATE + k, (struct ir_at){0, 0});
+    }
+    return true;
+}
+
 struct ir *lower_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
                           struct backward *out, char *why)
 {
@@ -513,7 +529,7 @@ struct ir *lower_backward(const struct ir *ir, const struct signature *sig, cons
         lower_attention(&r);
         backward_each_root(out, r.w, rewrite_root, &r);
         backward_finish(r.w, out);
-        ok = !r.w->failed;
+        ok = !r.w->failed && save_states(r.w, out, why);
     }
     if (ok)
         return r.w;

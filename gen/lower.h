@@ -31,6 +31,8 @@ struct schedule {
 };
 /* False: more than MAX_REDUCTIONS reductions. */
 bool schedule_online(struct ir *w, struct schedule *out);
+/* Of formulas per pair: as schedule.diag. */
+int diagonal_of(const struct ir *w, const int *root, int n_roots);
 /* The same of w->pivot.kept. */
 bool schedule_kept(struct ir *w, struct schedule *out);
 

@@ -68,7 +68,7 @@ static int uses_diagonals(const struct request *r, struct plan *plan)
 {
     struct signature sig;
     struct schedule s;
-    signature_make(r->ir, LATHE_FORWARD, &sig);
+    signature_make(r->ir, r->pass, &sig);
     struct ir *w = lower(r->ir, &sig, r->problem);
     if (!w)
         return -1;
@@ -165,7 +165,7 @@ static bool attention_begin(const struct request *r, struct plan *plan, int *dia
     return true;
 }
 
-static bool attention_sm80_ok(const struct request *r, struct plan *plan, char *why)
+bool plan_attention_sm80(const struct request *r, struct plan *plan, char *why)
 {
     int diag = 0;
     if (!attention_begin(r, plan, &diag, why))
@@ -276,7 +276,10 @@ static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *
 static const struct template_row TEMPLATES[] = {
     {"attention_fwd_sm90", "attention_fwd_sm90.cuh", KIND_ATTENTION, LATHE_FORWARD, NOT_RUN,
      attention_sm90_ok},
-    {"attention_fwd_sm80", "attention_fwd_sm80.cuh", KIND_ATTENTION, LATHE_FORWARD, NULL, attention_sm80_ok},
+    {"attention_fwd_sm80", "attention_fwd_sm80.cuh", KIND_ATTENTION, LATHE_FORWARD, NULL,
+     plan_attention_sm80},
+    {"attention_bwd_sm80", "attention_bwd_sm80.cuh", KIND_ATTENTION, LATHE_BACKWARD, NULL,
+     plan_attention_bwd},
     {"rowwise", "rowwise.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_rowwise},
     {"rowwise_bwd", "rowwise_many.cuh", KIND_ROWWISE, LATHE_BACKWARD, NULL, plan_rowwise_bwd},
     {"elementwise", "elementwise.cuh", KIND_ELEMENTWISE, LATHE_FORWARD, NULL, plan_elementwise},
@@ -343,14 +346,24 @@ static bool row_ok(const struct template_row *t, lathe_pass pass, const struct r
     return false;
 }
 
+/* Is there a template for the pass? Then those of the other one are no refusals worth listing. */
+static bool has_pass(enum kind kind, lathe_pass pass)
+{
+    bool found = false;
+    for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++)
+        found |= TEMPLATES[i].kind == kind && TEMPLATES[i].pass == pass;
+    return found;
+}
+
 static lathe_status pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                          const struct device *device, int *skip, struct plan *out, lathe_error *reasons)
 {
-    const struct request request = {ir, problem, device, skip};
+    const struct request request = {ir, pass, problem, device, skip};
     *reasons = (lathe_error){.status = LATHE_UNSUPPORTED};
     for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++) {
         char why[REASON_BYTES] = "";
-        if (TEMPLATES[i].kind != ir->kind)
+        const bool other = TEMPLATES[i].pass != pass && has_pass(ir->kind, pass);
+        if (TEMPLATES[i].kind != ir->kind || other)
             continue;
         if (row_ok(&TEMPLATES[i], pass, &request, out, why))
             return LATHE_OK;

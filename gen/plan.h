@@ -10,6 +10,7 @@ enum { REASON_BYTES = 256 };
 
 struct request {
     const struct ir *ir;
+    lathe_pass pass;
     const struct problem *problem;
     const struct device *device;
     int *skip; /* so many rows of tiles that serve are passed over, for `lathe tune`; NULL: none */
@@ -27,5 +28,8 @@ bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why);
 /* plan_map.c: elementwise.cuh, for a spec and for its gradient. */
 bool plan_elementwise(const struct request *r, struct plan *plan, char *why);
 bool plan_elementwise_bwd(const struct request *r, struct plan *plan, char *why);
+/* plan.c, plan_backward.c: attention, likewise. */
+bool plan_attention_sm80(const struct request *r, struct plan *plan, char *why);
+bool plan_attention_bwd(const struct request *r, struct plan *plan, char *why);
 
 #endif

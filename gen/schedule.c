@@ -244,12 +244,12 @@ static int toeplitz_cost(const struct ir *w, int root, const bool *toeplitz)
 }
 
 /* The dearest f32 Toeplitz value that an element value outside of the class uses. */
-static void find_diagonal(const struct ir *w, struct schedule *s, bool *used, bool *toeplitz)
+static int find_diagonal(const struct ir *w, const int *root, int n_roots, bool *used, bool *toeplitz)
 {
     int best = DIAG_WORTH - 1;
+    int diag = -1;
     mark_toeplitz(w, toeplitz);
-    ir_mark(w, w->online.root, w->online.n_roots, used);
-    s->diag = -1;
+    ir_mark(w, root, n_roots, used);
     for (int i = 0; i < w->n_nodes; i++)
         for (int k = 0; used[i] && !toeplitz[i] && k < w->node[i].n_args; k++) {
             int a = w->node[i].arg[k];
@@ -258,9 +258,20 @@ static void find_diagonal(const struct ir *w, struct schedule *s, bool *used, bo
             int total = toeplitz_cost(w, a, toeplitz);
             if (total > best) {
                 best = total;
-                s->diag = a;
+                diag = a;
             }
         }
+    return diag;
+}
+
+int diagonal_of(const struct ir *w, const int *root, int n_roots)
+{
+    bool *used = calloc((size_t)w->n_nodes, sizeof *used);
+    bool *toeplitz = calloc((size_t)w->n_nodes, sizeof *toeplitz);
+    const int diag = used && toeplitz ? find_diagonal(w, root, n_roots, used, toeplitz) : -1;
+    free(used);
+    free(toeplitz);
+    return diag;
 }
 
 bool schedule_kept(struct ir *w, struct schedule *s)
@@ -283,7 +294,7 @@ bool schedule_online(struct ir *w, struct schedule *s)
         find_lazy(w, s, used);
         choose_carry(w, s, scratch);
         choose_store_pass(w, s, scratch);
-        find_diagonal(w, s, used, scratch);
+        s->diag = find_diagonal(w, w->online.root, w->online.n_roots, used, scratch);
     }
     free(used);
     free(scratch);

@@ -23,8 +23,8 @@ enum {
     MAX_DIMS = 5,
     MAX_FACTORS = 5,
     MAX_PARAMS = 256,
-    MAX_LAUNCHES = 12,
-    MAX_BUFFERS = 16,
+    MAX_LAUNCHES = 32,
+    MAX_BUFFERS = 32,
     MAX_TEXTS = 32,
     MAX_FREE_SYMS = 8,
     MAX_TENSOR_MAPS = 4

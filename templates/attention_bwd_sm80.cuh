@@ -218,12 +218,14 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
     const sizes &z = p.z;
     u32 number = fresh_block();
     if constexpr (cfg::DETERMINISTIC) { // the order in which blocks begin: none waits for one that has not
-        if (threadIdx.x == 0) {
-            store_shared(shared, take_ticket(p.order + tile_line(z, z.n_b, 0))); // behind the turns
+        if (query_tiles(z) > 0) {
+            if (threadIdx.x == 0) {
+                store_shared(shared, take_ticket(p.order + tile_line(z, z.n_b, 0))); // behind the turns
+            }
+            __syncthreads();
+            number = __float_as_uint(load_shared(shared));
+            __syncthreads();
         }
-        __syncthreads();
-        number = __float_as_uint(load_shared(shared));
-        __syncthreads();
     }
     const key_block at = nth_block(z, number);
     const int group = z.n_h / z.n_h_kv;

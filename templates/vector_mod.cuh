@@ -5,6 +5,7 @@
 //
 // A thread holds two vectors of a row, `low` at i and `high` at i + dim / 2: both halves of a half-split pair and both
 // members of an interleaved one are then its own, and only reductions talk across the team of a row.
+#pragma once
 #include "slots.cuh"
 
 static_assert(vector_mod<variant::query_mod, inputs> && vector_mod<variant::key_mod, inputs> &&

@@ -25,11 +25,6 @@ struct device device_of(int sm)
 /* ---- specs of this test's own ---------------------------------------------------------------------------
  */
 
-struct inline_spec {
-    const char *name;
-    const char *text;
-};
-
 static const struct inline_spec MOD_SPECS[] = {
     {"values", "return attention { mask_mod = causal, value_mod = function(v, at) return v * sigmoid(v) + "
                "0.01 * at.pos end }\n"},
@@ -199,6 +194,10 @@ void case_name(const struct test_case *c, char *out, size_t size)
              c->absent ? " absent" : "");
     if (c->unwanted)
         snprintf(to + strlen(to), size - strlen(to), " without %u", c->unwanted);
+    if (c->deterministic)
+        snprintf(to + strlen(to), size - strlen(to), " deterministic");
+    if (c->without && c->without[0])
+        snprintf(to + strlen(to), size - strlen(to), " without%s", c->without);
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
@@ -231,8 +230,8 @@ static const struct shape MORE_SHAPES[] = {
     {1, 1, 1, 129, 512, LAYOUT_COMPACT, 0, 0},
 };
 
-static struct test_case attention(const char *group, const char *spec, const char *text, lathe_dtype dtype,
-                                  int d, int d_v, int sm)
+struct test_case case_of_attention(const char *group, const char *spec, const char *text, lathe_dtype dtype,
+                                   int d, int d_v, int sm)
 {
     struct test_case c;
     memset(&c, 0, sizeof c);
@@ -286,8 +285,8 @@ static void group_specs(struct case_list *list, bool full)
                 continue;
             const int d = wide ? 128 : 64;
             const struct test_case bf16 =
-                attention("specs", SPEC[i], NULL, LATHE_BF16, d, d, i % 3 == 0 ? 80 : 90);
-            const struct test_case f16 = attention("specs", SPEC[i], NULL, LATHE_F16, d, d, 90);
+                case_of_attention("specs", SPEC[i], NULL, LATHE_BF16, d, d, i % 3 == 0 ? 80 : 90);
+            const struct test_case f16 = case_of_attention("specs", SPEC[i], NULL, LATHE_F16, d, d, 90);
             add_attention(list, &bf16, full);
             if (full || i % 4 == 1)
                 add_attention(list, &f16, full);
@@ -299,10 +298,10 @@ static void group_inline(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(MOD_SPECS); i++) {
         const struct inline_spec *s = &MOD_SPECS[i];
-        const struct test_case c =
-            attention("mods", s->name, s->text, i % 2 ? LATHE_F16 : LATHE_BF16, 64, i % 2 ? 64 : 40, 90);
+        const struct test_case c = case_of_attention("mods", s->name, s->text, i % 2 ? LATHE_F16 : LATHE_BF16,
+                                                     64, i % 2 ? 64 : 40, 90);
         const struct test_case odd =
-            attention("mods", s->name, s->text, i % 2 ? LATHE_BF16 : LATHE_F16, 72, 96, 80);
+            case_of_attention("mods", s->name, s->text, i % 2 ? LATHE_BF16 : LATHE_F16, 72, 96, 80);
         add_attention(list, &c, full);
         if (full)
             add_attention(list, &odd, full);
@@ -310,7 +309,7 @@ static void group_inline(struct case_list *list, bool full)
     for (int i = 0; i < COUNT(DATA_SPECS); i++) {
         const struct inline_spec *s = &DATA_SPECS[i];
         const struct test_case c =
-            attention("data", s->name, s->text, i % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, 90);
+            case_of_attention("data", s->name, s->text, i % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, 90);
         add_attention(list, &c, full);
     }
 }
@@ -331,8 +330,8 @@ static void group_dims(struct case_list *list, bool full)
                 continue;
             if (!full && sm != DIMS[i][2])
                 continue;
-            struct test_case c =
-                attention("dims", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], sm);
+            struct test_case c = case_of_attention("dims", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16,
+                                                   DIMS[i][0], DIMS[i][1], sm);
             c.may_refuse = DIMS[i][0] < 16 || DIMS[i][0] > 256 || DIMS[i][1] > 256;
             add_shapes(list, c, FEW, COUNT(FEW));
             if (full)
@@ -367,7 +366,8 @@ static void group_hopper(struct case_list *list, bool full)
         {1, 80, 1, 3, 40, LAYOUT_COMPACT, 0, 0},       {1, 4, 2, 65, 65, LAYOUT_MISALIGNED, 0, 0}};
     for (int i = 0; i < COUNT(SPEC); i++) {
         const int d = i % 3 == 0 ? 128 : 64;
-        struct test_case c = attention("hopper", SPEC[i], NULL, i % 2 ? LATHE_F16 : LATHE_BF16, d, d, 90);
+        struct test_case c =
+            case_of_attention("hopper", SPEC[i], NULL, i % 2 ? LATHE_F16 : LATHE_BF16, d, d, 90);
         c.template_name = HOPPER;
         c.blocks = i % 3 == 1 ? 0 : 3;
         if (full || i < 9)
@@ -376,28 +376,28 @@ static void group_hopper(struct case_list *list, bool full)
             add_shapes(list, c, FEW, COUNT(FEW));
     }
     for (int i = 0; i < COUNT(DIMS); i++) {
-        struct test_case c =
-            attention("hopper", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], 90);
+        struct test_case c = case_of_attention("hopper", "causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16,
+                                               DIMS[i][0], DIMS[i][1], 90);
         c.template_name = HOPPER;
         c.blocks = 1;
         add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
     }
     for (int i = 0; i < COUNT(PACKED_SPEC); i++) {
-        struct test_case c = attention("hopper", PACKED_SPEC[i], NULL, i % 2 ? LATHE_F16 : LATHE_BF16,
-                                       i == 1 ? 96 : 64, 64, 90);
+        struct test_case c = case_of_attention("hopper", PACKED_SPEC[i], NULL, i % 2 ? LATHE_F16 : LATHE_BF16,
+                                               i == 1 ? 96 : 64, 64, 90);
         c.template_name = HOPPER;
         c.blocks = i;
         add_shapes(list, c, PACKED, COUNT(PACKED));
     }
     for (int i = 0; i < COUNT(MOD_SPECS); i++) {
         struct test_case c =
-            attention("hopper", MOD_SPECS[i].name, MOD_SPECS[i].text, LATHE_BF16, 64, 64, 90);
+            case_of_attention("hopper", MOD_SPECS[i].name, MOD_SPECS[i].text, LATHE_BF16, 64, 64, 90);
         c.template_name = HOPPER;
         add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
     }
     for (int i = 0; i < COUNT(DATA_SPECS); i++) {
         struct test_case c =
-            attention("hopper", DATA_SPECS[i].name, DATA_SPECS[i].text, LATHE_F16, 64, 64, 90);
+            case_of_attention("hopper", DATA_SPECS[i].name, DATA_SPECS[i].text, LATHE_F16, 64, 64, 90);
         c.template_name = HOPPER;
         add_shapes(list, c, FEW, COUNT(FEW));
     }
@@ -448,8 +448,8 @@ static void group_maxima(struct case_list *list, bool full)
         for (int wide = 0; wide < 2; wide++) {
             for (int hopper = 0; hopper < 2; hopper++) {
                 const bool bf16 = (i + wide) % 2 == 0;
-                struct test_case c = attention("maxima", name, text, bf16 ? LATHE_BF16 : LATHE_F16,
-                                               wide ? 128 : 64, wide ? 128 : 64, 90);
+                struct test_case c = case_of_attention("maxima", name, text, bf16 ? LATHE_BF16 : LATHE_F16,
+                                                       wide ? 128 : 64, wide ? 128 : 64, 90);
                 c.template_name = hopper ? HOPPER : NULL;
                 if (full || hopper || wide)
                     add_shapes(list, c, FEW, COUNT(FEW));
@@ -471,7 +471,7 @@ static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dt
                 {3, 2, 2, 3, LAYOUT_MISALIGNED, false}, {3, 2, 3, 1, LAYOUT_SWAPPED, true},
                 {1, 1, 1, 67, LAYOUT_MISALIGNED, true}, {1, 1, 1, 0, LAYOUT_COMPACT, false}};
     for (int i = 0; i < COUNT(ROWS); i++) {
-        struct test_case c = attention("rowwise", spec, NULL, dtype, -1, -1, 80);
+        struct test_case c = case_of_attention("rowwise", spec, NULL, dtype, -1, -1, 80);
         if (!full && n > 4096 && i != 0 && i != 2)
             continue;
         c.dim[SYM_ROWS0] = ROWS[i].rows0;
@@ -536,7 +536,7 @@ static void add_backward(struct case_list *list, const char *spec, const char *t
                 {1, 1, 1, 67, LAYOUT_COMPACT, true, 1},    {1, 1, 1, 20, LAYOUT_PADDED, false, 2},
                 {1, 1, 1, 0, LAYOUT_COMPACT, false, 0}};
     for (int i = 0; i < COUNT(ROWS); i++) {
-        struct test_case c = attention("backward", spec, text, dtype, -1, -1, i % 2 ? 80 : 90);
+        struct test_case c = case_of_attention("backward", spec, text, dtype, -1, -1, i % 2 ? 80 : 90);
         if ((!full && n > 4096 && i != 0 && i != 2) || (text && ROWS[i].leading > 1))
             continue;
         if (ROWS[i].unwanted > 0 && strcmp(spec, "softmax") == 0)
@@ -558,7 +558,7 @@ static void add_backward(struct case_list *list, const char *spec, const char *t
     }
 }
 
-static void group_backward(struct case_list *list, bool full)
+static void group_rows_backward(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {"softmax", "log_softmax", "rms_norm", "layer_norm"};
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
@@ -579,7 +579,8 @@ static void group_ops(struct case_list *list, bool full)
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_BF16, LATHE_F16};
     for (int i = 0; i < COUNT(OP_SPECS); i++)
         for (int t = 0; t < (full ? 3 : 2); t++) {
-            struct test_case c = attention("ops", OP_SPECS[i].name, OP_SPECS[i].text, DTYPE[t], -1, -1, 80);
+            struct test_case c =
+                case_of_attention("ops", OP_SPECS[i].name, OP_SPECS[i].text, DTYPE[t], -1, -1, 80);
             c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
             c.dim[SYM_ROWS] = 5;
             c.dim[SYM_N] = 333;
@@ -597,8 +598,9 @@ bool cases_make(struct case_list *list, bool full)
     group_hopper(list, full);
     group_maxima(list, full);
     group_rowwise(list, full);
-    group_backward(list, full);
+    group_rows_backward(list, full);
     group_ops(list, full);
     group_elementwise(list, full);
+    group_backward(list, full);
     return list->capacity > 0;
 }

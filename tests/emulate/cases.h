@@ -43,6 +43,12 @@ struct test_case {
     unsigned
         unwanted; /* backward: a bit for each gradient, in the order of the signature, that is left out */
     bool may_refuse;
+    const char *without; /* backward: names of arguments that are left out, between spaces; NULL: none */
+    bool deterministic;
+};
+struct inline_spec { /* a spec of this test's own */
+    const char *name;
+    const char *text;
 };
 
 struct case_list {
@@ -53,6 +59,10 @@ struct case_list {
 /* Every case of the default run, or of the full one. False: out of memory. */
 bool cases_make(struct case_list *list, bool full);
 void case_add(struct case_list *list, const struct test_case *c);
+/* Without sizes but head dims; free dims are 40. */
+struct test_case case_of_attention(const char *group, const char *spec, const char *text, lathe_dtype dtype,
+                                   int d, int d_v, int sm);
+void group_backward(struct case_list *list, bool full); /* cases_backward.c */
 bool same_job(const struct test_case *a, const struct test_case *b);
 void case_name(const struct test_case *c, char *out, size_t size);
 struct device device_of(int sm);
@@ -101,6 +111,8 @@ void tensor_close(struct tensor *t);
 void tensor_fill(struct tensor *t, const double *value);
 /* As the kernel gets it, and as the host device does: compact, f64 where the spec leaves the dtype open. */
 lathe_arg tensor_arg(const struct tensor *t);
+/* Take t->value, rounded, as the elements: of what an earlier pass would have computed. */
+void tensor_store(struct tensor *t);
 lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a);
 /* Inputs cannot be written until thawed. */
 void tensor_freeze(const struct tensor *t, bool frozen);
@@ -108,7 +120,9 @@ struct bounds {
     double row;   /* relative error of a row of o or y, or of a gradient, in the Euclidean norm; of the whole
                      tensor half of it */
     double final; /* error of a final or a statistic x, as a part of 1 + |x| */
-    double least; /* backward: of a gradient's element, what may be left where terms cancel */
+    double gradient; /* attention backward: of a gradient in the Euclidean norm; of a row twice that, against
+                        the mean row */
+    double least;    /* backward: of a gradient's element, what may be left where terms cancel */
 };
 /* NULL, or what is wrong with an output: a value, or poison that is gone. `why` holds the sentence. */
 const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *why, size_t size);

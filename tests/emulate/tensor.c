@@ -119,17 +119,31 @@ static double element_value(const struct tensor *t, const struct test_case *c, i
     return normal(state) * (logit && c->skewed ? 6.3 : 1.0) + (is(t, "x") ? 0.5 : 0.0);
 }
 
+static int64_t place_of_element(const struct tensor *t, int64_t flat)
+{
+    int64_t at = t->offset;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        at += flat % t->shape[d] * t->strides[d];
+        flat /= t->shape[d];
+    }
+    return at;
+}
+
+void tensor_store(struct tensor *t)
+{
+    for (int64_t i = 0; i < t->count; i++) {
+        const int64_t at = place_of_element(t, i);
+        dtype_store(t->dtype, t->block.data, at, t->value[i]);
+        t->value[i] = dtype_load(t->dtype, t->block.data, at);
+    }
+}
+
 /* The element, as any dtype of the test holds it exactly: rounded to the narrowest, bf16 with f16's range. */
 static void make_values(struct tensor *t, const struct test_case *c, uint64_t seed)
 {
     uint64_t state = seed;
     for (int64_t i = 0; i < t->count; i++) {
-        int64_t at = t->offset;
-        int64_t rest = i;
-        for (int d = t->ndim - 1; d >= 0; d--) {
-            at += rest % t->shape[d] * t->strides[d];
-            rest /= t->shape[d];
-        }
+        const int64_t at = place_of_element(t, i);
         dtype_store(t->dtype, t->block.data, at, element_value(t, c, i, &state));
         t->value[i] = dtype_load(t->dtype, t->block.data, at);
     }
@@ -305,12 +319,7 @@ static size_t fetch(const struct tensor *t, double *result)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t spilled = 0;
     for (int64_t i = 0; i < t->count; i++) {
-        int64_t at = t->offset;
-        int64_t rest = i;
-        for (int d = t->ndim - 1; d >= 0; d--) {
-            at += rest % t->shape[d] * t->strides[d];
-            rest /= t->shape[d];
-        }
+        const int64_t at = place_of_element(t, i);
         result[i] = dtype_load(t->dtype, t->block.data, at);
         memset(t->block.data + (size_t)at * element, POISON, element);
     }
@@ -390,6 +399,34 @@ static const char *judge_rows(const struct tensor *t, double bound, double least
     return why;
 }
 
+/* Gradients cancel: that of a row may be much smaller than what it is a sum of, so it is measured against the
+   mean row too, and against a number that rounding of o alone explains. */
+static const char *judge_gradient(const struct tensor *t, double bound, const double *result, char *why,
+                                  size_t size)
+{
+    static const double ROUNDING = 0.1; /* of elements of deviation 1 */
+    const int64_t n = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
+    const struct norms all = row_norms(result, t->value, t->count);
+    const double rows = n > 0 ? (double)t->count / (double)n : 0.0;
+    for (int64_t row = 0; n > 0 && row < t->count / n; row++) {
+        const struct norms sum = row_norms(result + row * n, t->value + row * n, n);
+        const double mean = sqrt(all.size / rows) + ROUNDING * sqrt((double)n);
+        if (sqrt(sum.error) <= 2.0 * bound * (sqrt(sum.size) + mean))
+            continue;
+        char place[96];
+        place_of(t, row * n, place, sizeof place);
+        snprintf(why, size,
+                 "the row of %s is off by %.3g, its norm is %.3g: %.6g %.6g .., expected %.6g %.6g ..", place,
+                 sqrt(sum.error), sqrt(sum.size), result[row * n], n > 1 ? result[row * n + 1] : 0.0,
+                 t->value[row * n], n > 1 ? t->value[row * n + 1] : 0.0);
+        return why;
+    }
+    if (sqrt(all.error) <= bound * (sqrt(all.size) + ROUNDING * sqrt((double)t->count)))
+        return NULL;
+    snprintf(why, size, "%s is off by %.3g of its norm", t->name, sqrt(all.error / all.size));
+    return why;
+}
+
 const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *why, size_t size)
 {
     double *result = calloc(t->count > 0 ? (size_t)t->count : 1, sizeof *result);
@@ -397,9 +434,10 @@ const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *w
         return "out of memory";
     const size_t spilled = fetch(t, result);
     const bool rows = t->role == ROLE_OUT || t->by_rows || b->least > 0.0;
-    const char *wrong = rows ? judge_rows(t, t->dtype == LATHE_F32 && b->least > 0.0 ? b->final : b->row,
-                                          b->least, result, why, size)
-                             : judge_values(t, b->final, result, why, size);
+    const char *wrong = b->gradient > 0.0 ? judge_gradient(t, b->gradient, result, why, size)
+                        : rows ? judge_rows(t, t->dtype == LATHE_F32 && b->least > 0.0 ? b->final : b->row,
+                                            b->least, result, why, size)
+                               : judge_values(t, b->final, result, why, size);
     free(result);
     if (!wrong && spilled > 0) {
         snprintf(why, size, "%s: %zu bytes that are no element's were overwritten", t->name, spilled);

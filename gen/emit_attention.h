@@ -1,0 +1,100 @@
+/*
+ * emit_attention.h: private to the emitters of attention: the parts of struct variant that both passes have,
+ * and the recipe's places and launches.
+ */
+#ifndef LATHE_EMIT_ATTENTION_H
+#define LATHE_EMIT_ATTENTION_H
+
+#include "backward.h"
+#include "emit.h"
+
+#define AT_PAIR "const inputs &x, const sizes &z, const head &h"
+
+struct step { /* what happens to a row in a tile */
+    struct ir_fn fn;
+    struct schedule s;
+    struct field_set tile;
+};
+
+struct attention {
+    struct emitter *e;
+    struct step exact;
+    struct step kept; /* the running maximum stays */
+    bool keeps;       /* there is such a step, and the template wants it */
+    bool forward;     /* the forward kernel is launched */
+    struct field_set head;
+    struct field_set row;
+    struct field_set col;
+    struct tile_map map;
+};
+
+/* ---- emit_attention.c */
+
+/* Names that hold wherever head, row and column are at hand. */
+void name_static(struct attention *a, bool row, bool col);
+/* delta = at.q - at.kv stands for every difference of the two. */
+void name_distances(struct emitter *e);
+
+/* ---- emit_attention_launch.c */
+
+struct place {  /* where a tensor of [b, heads, len, dim] lives */
+    int arg;    /* signature argument, or -1: */
+    int buffer; /* a compact workspace buffer */
+    enum sym heads;
+    enum sym len;
+    int dim;
+};
+
+/* In the order of enum mod. */
+enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_COUNT };
+
+struct layout {
+    bool moved[TENSOR_COUNT];         /* through the workspace: by a mod, or because rows are not aligned */
+    struct place outer[TENSOR_COUNT]; /* the arguments */
+    struct place inner[TENSOR_COUNT]; /* what the kernel reads and writes: arguments, or what mods made */
+    struct place final[MAX_STATE];
+    int map_buffer;
+    int counter_buffer; /* of query tiles taken */
+};
+
+struct launcher {
+    struct emitter *e;
+    const struct tile_map *map;
+};
+
+int add_buffer(struct source *out, struct product bytes);
+/* A compact [b, heads, len, dim] in the workspace, in the place's stead. */
+void place_in_workspace(struct place *t, int element_bytes, struct source *out);
+void place_pointer(struct params *p, const char *type, const char *name, const struct place *t);
+void place_strides(struct params *p, const char *name, const struct place *t);
+void entry_name(const struct ir *ir, lathe_dtype dtype, const char *role, char *out, size_t size);
+struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads,
+                          int smem);
+void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
+             struct text_buf *text);
+/* Returns the buffer. The struct map_params is written to `text`. */
+int add_map(const struct launcher *a, const char *role, int bm, int bn, struct source *out,
+            struct text_buf *text);
+void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out);
+void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
+                 struct source *out);
+
+/* ---- emit_backward.c, emit_backward_launch.c, emit_mods.c */
+
+void emit_backward(struct attention *a);
+/* Floats of a row that pair() reads; -1: too many. */
+int back_row_count(struct emitter *e);
+/* return g.d_table + (...): of a read whose indices have names or can be computed. */
+void emit_address(struct emitter *e, int leaf);
+void emit_backward_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan, int rows,
+                            struct source *out, bool moved[MOD_COUNT]);
+void emit_grads_struct(struct emitter *e);
+const char *grad_type(const struct emitter *e); /* "float", "exact_sum" */
+/* dq, dk or dv: given, or on the way to the gradient of an input. */
+bool gradient_wanted(const struct emitter *e, enum mod which);
+/* Is bwd_q, bwd_k, bwd_v or bwd_o launched? */
+bool back_mod_runs(const struct emitter *e, enum mod which);
+void emit_backward_config(struct text_buf *t, const struct emitter *e, const struct plan *plan);
+void emit_mod_back(struct emitter *e, enum mod which, const char *type, bool present);
+
+#endif

@@ -1,0 +1,492 @@
+/*
+ * emit_backward_launch.c: parameter structs and launch recipe of attention's backward pass. In: lowered
+ * formulas, a plan. Out: the structs as text, and the launches in the order of templates/README.md, only
+ * those that the problem needs. What kernels hand to each other lives in the workspace.
+ */
+#include "emit_attention.h"
+
+#include <string.h>
+
+enum { /* of the templates that they are named after */
+       BACK_MOD_THREADS = 256,
+       BACK_MOD_TOKENS = 64,
+       BACK_PRE_THREADS = 256,
+       BACK_PRE_ROWS = 64,
+       INPUT_THREADS = 256,
+       EXACT_SUM_BYTES = 48
+};
+
+static const char *const GRADIENT[] = {"dq", "dk", "dv", "do"};
+
+struct recipe {
+    struct launcher a;
+    const struct plan *plan;
+    struct source *out;
+    struct text_buf none; /* of structs that are declared once */
+    struct layout forward;
+    struct place dout; /* do' */
+    struct place
+        grad[TENSOR_O]; /* dq', dk', dv': where the main kernel leaves them. dq' has an order of its own */
+    struct place result[TENSOR_O]; /* dq, dk, dv */
+    int rows;                      /* buffers; -1: none */
+    int order;
+    int map;
+    int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
+    int rows_floats;
+    bool declared_mod, declared_back, declared_map, declared_input;
+};
+
+/* ---- gradients of inputs --------------------------------------------------------------------------- */
+
+static int gradient_of_input(const struct emitter *e, int input)
+{
+    char name[NAME_MAX_BYTES + 2];
+    snprintf(name, sizeof name, "d%s", e->w->input[input].name);
+    return signature_find(e->sig, name);
+}
+
+static bool grad_wanted(const struct emitter *e, int input)
+{
+    const int arg = e->w->input[input].grad ? gradient_of_input(e, input) : -1;
+    return arg >= 0 && arg_in(e->problem->present, arg);
+}
+
+const char *grad_type(const struct emitter *e)
+{
+    return e->problem->deterministic ? "exact_sum" : "float";
+}
+
+static void times_dim(struct product *p, const struct sig_dim *dim, int tile)
+{
+    if (dim->literal > 0)
+        p->scale *= (dim->literal + tile - 1) / tile;
+    else
+        product_times(p, (enum sym)dim->sym, tile);
+}
+
+static struct product compact_stride_of(const struct input *in, int d)
+{
+    struct product p = product_of(1);
+    for (int k = d + 1; k < in->n_dims; k++)
+        times_dim(&p, &in->dim[k], 1);
+    return p;
+}
+
+void emit_grads_struct(struct emitter *e)
+{
+    bool any = false;
+    text_add(e->out, "struct alignas(8) grads { // gradients of the spec's inputs\n");
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        if (!grad_wanted(e, i))
+            continue;
+        any = true;
+        text_add(e->out, "    %s *d_%s;\n", grad_type(e), e->w->input[i].name);
+        for (int d = 0; d < e->w->input[i].n_dims; d++)
+            text_add(e->out, "    long long s%d_%s;\n", d, e->w->input[i].name);
+    }
+    text_add(e->out, "%s};\n\n", any ? "" : "    long long none;\n");
+}
+
+/* Rows of struct grads, which `p` has declared as one member. */
+static void add_grads(struct params *p, const struct recipe *r)
+{
+    const struct emitter *e = r->a.e;
+    struct text_buf none = {0};
+    struct text_buf *out = p->out;
+    const uint32_t start = p->offset;
+    text_add(out, "    grads g;\n");
+    p->out = &none;
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        const struct input *in = &e->w->input[i];
+        if (!grad_wanted(e, i))
+            continue;
+        const int arg = gradient_of_input(e, i);
+        params_pointer(p, "float", in->name, r->sum[i] >= 0 ? PARAM_WORK_DATA : PARAM_ARG_DATA,
+                       r->sum[i] >= 0 ? r->sum[i] : arg);
+        for (int d = 0; d < in->n_dims; d++) {
+            static const char *const suffix[] = {""};
+            const struct product compact = compact_stride_of(in, d);
+            if (r->sum[i] >= 0)
+                params_product(p, in->name, &compact);
+            else
+                params_strides(p, in->name, suffix, arg, 1, d);
+        }
+    }
+    if (p->offset == start)
+        params_null(p, "char", "none");
+    out->failed |= none.failed;
+    text_free(&none);
+    p->out = out;
+}
+
+/* bwd_zero and bwd_sum: strides and sizes of a gradient, its dims the last of four. */
+static void add_shape(struct params *p, const struct recipe *r, int input)
+{
+    static const char *const suffix[] = {""};
+    const struct input *in = &r->a.e->w->input[input];
+    const int first = IR_MAX_ARGS - in->n_dims;
+    for (int k = 0; k < 2 * IR_MAX_ARGS; k++) {
+        const int d = k % IR_MAX_ARGS - first;
+        char name[8];
+        struct product size = product_of(k < IR_MAX_ARGS ? 0 : 1);
+        snprintf(name, sizeof name, "%c%d", k < IR_MAX_ARGS ? 's' : 'n', k % IR_MAX_ARGS);
+        if (d >= 0 && k >= IR_MAX_ARGS)
+            times_dim(&size, &in->dim[d], 1);
+        if (d >= 0 && k < IR_MAX_ARGS) {
+            struct params *q = p;
+            struct text_buf none = {0};
+            struct text_buf *out = p->out;
+            text_add(out, "    long long %s;\n", name);
+            q->out = &none;
+            params_strides(q, name, suffix, gradient_of_input(r->a.e, input), 1, d);
+            q->out = out;
+            text_free(&none);
+        } else {
+            params_product(p, name, &size);
+        }
+    }
+}
+
+static void add_input_kernel(struct recipe *r, int input, const char *role, const char *type)
+{
+    const struct emitter *e = r->a.e;
+    const struct input *in = &e->w->input[input];
+    struct launch *launch = add_launch(r->out, e, role, INPUT_THREADS, 0);
+    struct params p;
+    launch->grid = product_of(1);
+    for (int d = 0; d < in->n_dims; d++)
+        times_dim(&launch->grid, &in->dim[d], d == in->n_dims - 1 ? INPUT_THREADS : 1);
+    params_open(&p, r->declared_input ? &r->none : e->out, launch, type);
+    if (r->sum[input] >= 0)
+        params_pointer(&p, "const exact_sum", "src", PARAM_WORK_DATA, r->sum[input]);
+    params_pointer(&p, "float", "dst", PARAM_ARG_DATA, gradient_of_input(e, input));
+    add_shape(&p, r, input);
+    params_close(&p, type);
+    r->declared_input = true;
+}
+
+static void add_input_kernels(struct recipe *r, bool before)
+{
+    static const char members[] = "float *dst;\n    long long s0, s1, s2, s3, n0, n1, n2, n3;\n};\n\n";
+    const bool exact = r->a.e->problem->deterministic;
+    if (before && exact) /* back_inputs.cuh names both structs */
+        text_add(r->a.e->out, "struct back_zero_params {\n    %s", members);
+    else if (before)
+        text_add(r->a.e->out, "struct back_sum_params {\n    const exact_sum *src;\n    %s", members);
+    for (int i = 0; i < r->a.e->w->n_inputs; i++) {
+        if (!grad_wanted(r->a.e, i) || exact == before)
+            continue;
+        add_input_kernel(r, i, exact ? "bwd_sum" : "bwd_zero",
+                         exact ? "back_sum_params" : "back_zero_params");
+    }
+}
+
+/* ---- what is wanted ---------------------------------------------------------------------------------- */
+
+static int n_mod_sites(const struct emitter *e, enum mod which)
+{
+    int n = 0;
+    for (int s = 0; s < e->w->mod[which].n_stages; s++)
+        n += e->back->stage[which][s].site.n;
+    return n;
+}
+
+bool gradient_wanted(const struct emitter *e, enum mod which)
+{
+    const int arg = signature_find(e->sig, GRADIENT[which]);
+    return arg_in(e->problem->present, arg) || n_mod_sites(e, which) > 0;
+}
+
+bool back_mod_runs(const struct emitter *e, enum mod which)
+{
+    const bool stages = e->w->mod[which].n_stages > 0;
+    return which == MOD_OUTPUT ? stages : gradient_wanted(e, which) && (stages || which == MOD_QUERY);
+}
+
+/* ---- where everything lives ---------------------------------------------------------------------------- */
+
+static int zeroed(struct source *out, struct product bytes)
+{
+    const int buffer = add_buffer(out, bytes);
+    if (buffer >= 0)
+        out->buffer[buffer].zero = true;
+    return buffer;
+}
+
+static struct product query_tiles(const struct recipe *r, int64_t scale)
+{
+    struct product p = product_of(scale);
+    product_times(&p, SYM_B, 1);
+    product_times(&p, SYM_H, 1);
+    product_times(&p, SYM_Q, r->plan->back.bm);
+    return p;
+}
+
+static void place_gradients(struct recipe *r)
+{
+    const struct emitter *e = r->a.e;
+    const struct back_plan *plan = &r->plan->back;
+    for (int t = 0; t < TENSOR_O; t++) {
+        r->result[t] = r->forward.outer[t];
+        r->result[t].arg = signature_find(e->sig, GRADIENT[t]);
+        r->grad[t] = r->result[t];
+        if (!gradient_wanted(e, (enum mod)t))
+            continue;
+        if (t == TENSOR_Q) {
+            r->grad[t].arg = -1;
+            r->grad[t].buffer = zeroed(r->out, query_tiles(r, 4ll * plan->bm * plan->dk));
+        } else if (e->w->mod[t].n_stages > 0) {
+            place_in_workspace(&r->grad[t], 4, r->out);
+        }
+    }
+}
+
+static void place_everything(struct recipe *r)
+{
+    struct emitter *e = r->a.e;
+    struct layout *l = &r->forward;
+    const bool mod = e->w->mod[MOD_OUTPUT].n_stages > 0;
+    r->dout = l->outer[TENSOR_O];
+    r->dout.arg = signature_find(e->sig, "do");
+    if (mod || arg_in(e->problem->unaligned, r->dout.arg))
+        place_in_workspace(&r->dout, 2, r->out);
+    if (r->plan->back.forward) {
+        place_in_workspace(&l->inner[TENSOR_O], 4, r->out);
+        for (int k = 0; k < e->w->n_finals; k++)
+            place_in_workspace(&l->final[k], 4, r->out);
+    }
+    if (r->rows_floats > 0)
+        r->rows = add_buffer(r->out, query_tiles(r, 4ll * r->rows_floats * r->plan->back.bm));
+    place_gradients(r);
+    if (e->problem->deterministic)
+        r->order = zeroed(r->out, query_tiles(r, 2 * 4));
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        struct product bytes = product_of(EXACT_SUM_BYTES);
+        r->sum[i] = -1;
+        if (!e->problem->deterministic || !grad_wanted(e, i))
+            continue;
+        for (int d = 0; d < e->w->input[i].n_dims; d++)
+            times_dim(&bytes, &e->w->input[i].dim[d], 1);
+        r->sum[i] = zeroed(r->out, bytes);
+    }
+}
+
+/* ---- launches --------------------------------------------------------------------------------------------
+ */
+
+static void optional_pointer(struct params *p, const char *type, const char *name, int buffer)
+{
+    if (buffer >= 0)
+        params_pointer(p, type, name, PARAM_WORK_DATA, buffer);
+    else
+        params_null(p, type, name);
+}
+
+/* Row values that back_row loads: the members that emit_backward.c names. */
+static void add_row_values(struct params *p, const struct recipe *r)
+{
+    const struct emitter *e = r->a.e;
+    const int n_spec = e->spec->n_finals;
+    int saved = n_spec;
+    for (int k = 0; k < MAX_STATE; k++) {
+        char name[NAME_MAX_BYTES + 2];
+        struct place at = r->forward.final[k];
+        if (e->back->final[k]) {
+            snprintf(name, sizeof name, "final%d", k);
+            place_pointer(p, "const float", name, &at);
+            place_strides(p, name, &at);
+        }
+        if (e->back->seed[k]) {
+            snprintf(name, sizeof name, "d%s", e->spec->final[k].name);
+            at = (struct place){signature_find(e->sig, name), -1, SYM_H, SYM_Q, 1};
+            snprintf(name, sizeof name, "dfinal%d", k);
+            place_pointer(p, "const float", name, &at);
+            place_strides(p, name, &at);
+        }
+        if (e->back->state[k]) {
+            at = r->forward.final[saved++];
+            snprintf(name, sizeof name, "state%d", k);
+            place_pointer(p, "const float", name, &at);
+            place_strides(p, name, &at);
+        }
+    }
+}
+
+/* runs: else its struct is declared, which back_row() names. */
+static void add_pre(struct recipe *r, bool runs)
+{
+    struct source unused = {0};
+    struct emitter *e = r->a.e;
+    const bool reads_o = e->back->delta || e->back->row.n > 0;
+    const bool copies = r->dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0;
+    struct place from = copies ? r->forward.outer[TENSOR_O] : r->dout;
+    struct params p;
+    if (copies)
+        from.arg = signature_find(e->sig, "do");
+    struct launch *launch = add_launch(runs ? r->out : &unused, e, "bwd_pre", BACK_PRE_THREADS, 0);
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    product_times(&launch->grid, SYM_Q, BACK_PRE_ROWS);
+    params_open(&p, e->out, launch, "back_pre_params");
+    if (reads_o)
+        place_pointer(&p, "const void", "o", &r->forward.inner[TENSOR_O]);
+    else
+        params_null(&p, "const void", "o");
+    place_pointer(&p, "const void", "dout", &from);
+    if (copies)
+        place_pointer(&p, "void", "dout_copy", &r->dout);
+    else
+        params_null(&p, "void", "dout_copy");
+    place_strides(&p, "o", &r->forward.inner[TENSOR_O]);
+    place_strides(&p, "dout", &from);
+    optional_pointer(&p, "float", "rows", r->rows);
+    params_sizes(&p);
+    add_row_values(&p, r);
+    params_inputs(&p, e, "x");
+    add_grads(&p, r);
+    params_close(&p, "back_pre_params");
+    source_free(&unused);
+}
+
+static void add_main(struct recipe *r)
+{
+    static const char *const in[] = {"q", "k", "v"};
+    static const char *const out[] = {"dq", "dk", "dv"};
+    struct emitter *e = r->a.e;
+    const struct back_plan *plan = &r->plan->back;
+    struct params p;
+    struct launch *launch = add_launch(r->out, e, "bwd", plan->warps * 32, plan->smem_bytes);
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, SYM_H_KV, 1);
+    product_times(&launch->grid, SYM_KV, plan->bn);
+    params_open(&p, e->out, launch, "back_params");
+    for (int t = 0; t < TENSOR_O; t++)
+        place_pointer(&p, "const void", in[t], &r->forward.inner[t]);
+    place_pointer(&p, "const void", "dout", &r->dout);
+    optional_pointer(&p, "const float", "rows", r->rows);
+    for (int t = 0; t < TENSOR_O; t++) {
+        const char *type = t == TENSOR_Q ? "float" : "void";
+        if (gradient_wanted(e, (enum mod)t))
+            place_pointer(&p, type, out[t], &r->grad[t]);
+        else
+            params_null(&p, type, out[t]);
+    }
+    for (int t = 0; t < TENSOR_O; t++)
+        place_strides(&p, in[t], &r->forward.inner[t]);
+    place_strides(&p, "dout", &r->dout);
+    for (int t = TENSOR_K; t < TENSOR_O; t++)
+        place_strides(&p, out[t], &r->grad[t]);
+    params_sizes(&p);
+    optional_pointer(&p, "const unsigned char", "map", r->map);
+    optional_pointer(&p, "unsigned", "order", r->order);
+    params_inputs(&p, e, "x");
+    add_grads(&p, r);
+    params_close(&p, "back_params");
+}
+
+/* bwd_q, bwd_k, bwd_v and bwd_o: `src` entered the mod, `grad` is of what left it. */
+static void add_back_mod(struct recipe *r, int tensor, const struct place *src, const struct place *grad,
+                         const struct place *dst)
+{
+    static const char *const role[] = {"bwd_q", "bwd_k", "bwd_v", "bwd_o"};
+    struct emitter *e = r->a.e;
+    struct params p;
+    const bool fragments = tensor == TENSOR_Q; /* back_q_smem_bytes of back_mod.cuh */
+    struct launch *launch = add_launch(r->out, e, role[tensor], BACK_MOD_THREADS,
+                                       fragments ? r->plan->back.bm * (r->plan->back.dk + 8) * 4 : 0);
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, dst->heads, 1);
+    product_times(&launch->grid, dst->len, fragments ? r->plan->back.bm : BACK_MOD_TOKENS);
+    params_open(&p, r->declared_back ? &r->none : e->out, launch, "back_mod_params");
+    if (e->w->mod[tensor].n_stages > 0)
+        place_pointer(&p, "const void", "src", src);
+    else
+        params_null(&p, "const void", "src");
+    place_pointer(&p, "const void", "grad", grad);
+    place_pointer(&p, "void", "dst", dst);
+    place_strides(&p, "src", src);
+    place_strides(&p, "grad", grad);
+    place_strides(&p, "dst", dst);
+    params_sym(&p, "n_h", dst->heads);
+    params_sym(&p, "len", dst->len);
+    params_start(&p, "pos0", tensor == TENSOR_Q || tensor == TENSOR_O);
+    params_sizes(&p);
+    params_inputs(&p, e, "x");
+    add_grads(&p, r);
+    params_close(&p, "back_mod_params");
+    r->declared_back = true;
+}
+
+/* ---- the pass
+ * ---------------------------------------------------------------------------------------------- */
+
+/* back_mod.cuh names the struct wherever it is included. */
+static void declare_mod_params(struct recipe *r)
+{
+    struct source unused = {0};
+    add_mod(&r->a, &r->forward, TENSOR_Q, &unused, r->a.e->out);
+    source_free(&unused);
+    r->declared_mod = true;
+}
+
+static void add_before(struct recipe *r, bool moved[MOD_COUNT])
+{
+    struct emitter *e = r->a.e;
+    struct layout *l = &r->forward;
+    const bool mapped = r->a.map->needed;
+    add_input_kernels(r, true);
+    for (int t = 0; t < TENSOR_O; t++) {
+        moved[t] = l->moved[t];
+        if (!l->moved[t])
+            continue;
+        add_mod(&r->a, l, t, r->out, r->declared_mod ? &r->none : e->out);
+        r->declared_mod = true;
+    }
+    if (!r->declared_mod)
+        declare_mod_params(r);
+    moved[MOD_OUTPUT] = e->w->mod[MOD_OUTPUT].n_stages > 0;
+    if (!r->plan->back.forward)
+        return;
+    if (mapped) {
+        l->map_buffer = add_map(&r->a, "map", r->plan->bm, r->plan->bn, r->out, e->out);
+        r->declared_map = true;
+    }
+    add_forward(&r->a, l, r->plan, r->out);
+}
+
+static void add_after(struct recipe *r)
+{
+    const struct emitter *e = r->a.e;
+    for (int t = 0; t < TENSOR_O; t++)
+        if (back_mod_runs(e, (enum mod)t))
+            add_back_mod(r, t, &r->forward.outer[t], &r->grad[t], &r->result[t]);
+    add_input_kernels(r, false);
+}
+
+void emit_backward_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan, int rows,
+                            struct source *out, bool moved[MOD_COUNT])
+{
+    struct recipe r = {
+        .a = {e, map}, .plan = plan, .out = out, .rows = -1, .order = -1, .map = -1, .rows_floats = rows};
+    struct place dout;
+    r.forward.map_buffer = r.forward.counter_buffer = -1;
+    emit_grads_struct(e);
+    make_layout(&r.a, &r.forward, TENSOR_O, out);
+    place_everything(&r);
+    add_before(&r, moved);
+    dout = r.forward.outer[TENSOR_O];
+    dout.arg = signature_find(e->sig, "do");
+    if (e->w->mod[MOD_OUTPUT].n_stages > 0)
+        add_back_mod(&r, TENSOR_O, &r.forward.inner[TENSOR_O], &dout, &r.dout);
+    add_pre(&r, rows > 0 || e->back->row.n > 0 || (r.dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0));
+    if (map->needed)
+        r.map =
+            add_map(&r.a, "bwd_map", plan->back.bm, plan->back.bn, out, r.declared_map ? &r.none : e->out);
+    add_main(&r);
+    add_after(&r);
+    e->out->failed |= r.none.failed;
+    text_free(&r.none);
+}

@@ -1,0 +1,127 @@
+/*
+ * plan_backward.c: tile sizes of attention's backward pass, and whether the forward kernel runs first. In: a
+ * request. Out: a plan, or why there is none.
+ */
+#include "backward.h"
+#include "plan.h"
+
+#include <string.h>
+
+struct back_tile {
+    int max_d, max_dv;
+    int bm, bn, warps, split, stages;
+    int min_smem; /* that a block of the device may have */
+};
+
+/* First fit; why these is in attention_bwd_sm80.cuh. */
+enum { KB_99 = 101376, KB_163 = 166912 };
+static const struct back_tile BACK_TILES[] = {
+    {64, 64, 32, 128, 4, 1, 2, KB_163},   {64, 64, 32, 128, 4, 1, 1, KB_99},
+    {96, 96, 64, 128, 8, 2, 2, KB_163},   {96, 96, 32, 64, 4, 1, 1, KB_99},
+    {128, 128, 64, 128, 8, 2, 2, KB_163}, {128, 128, 64, 128, 8, 2, 1, KB_163},
+    {128, 128, 64, 64, 8, 4, 1, KB_99},   {160, 160, 64, 64, 8, 2, 2, KB_163},
+    {160, 160, 64, 64, 8, 2, 1, KB_99},   {256, 256, 64, 64, 8, 4, 2, KB_163},
+    {256, 256, 64, 64, 8, 4, 1, KB_163},  {192, 192, 32, 64, 8, 2, 1, KB_99},
+    {256, 256, 32, 32, 4, 2, 1, KB_99},   {256, 256, 32, 32, 4, 2, 1, 0},
+};
+
+/* back_smem_bytes of attention_bwd_sm80.cuh, of rows in shared memory of dk and dv columns. */
+static int back_smem(const struct back_tile *t, int dk, int dv, int rows, bool diag)
+{
+    const int both = dk + dv;
+    return t->stages * (t->bm * both * 2 + rows * t->bm * 4) + t->bn * both * 2 +
+           t->bn * t->bm * 2 * (t->split > 1 ? 2 : 1) + (diag ? 8 * (t->bm + t->bn) : 0) + 32;
+}
+
+static bool tile_fits(const struct request *r, const struct back_tile *t, int rows, bool diag,
+                      struct back_plan *out)
+{
+    const int64_t d = r->problem->dim[SYM_D];
+    const int64_t dv = r->problem->dim[SYM_D_V];
+    const int down = 16 * t->warps / t->bm;
+    out->bm = t->bm;
+    out->bn = t->bn;
+    out->stages = t->stages;
+    out->warps = t->warps;
+    out->split = t->split;
+    out->dk = round_up(d, 16 * (t->split > down ? t->split : down));
+    out->dv = round_up(dv, 16 * t->split);
+    out->smem_bytes = back_smem(t, out->dk, out->dv, rows, diag);
+    return d <= t->max_d && dv <= t->max_dv && r->device->smem_bytes >= t->min_smem &&
+           out->smem_bytes <= r->device->smem_bytes;
+}
+
+/* Asked for by name, or past those that `lathe tune` has seen. */
+static bool is_wanted(const struct request *r, const struct back_tile *t, struct plan *plan)
+{
+    snprintf(plan->tile, sizeof plan->tile, "%dx%dw%dp%ds%d", t->bm, t->bn, t->warps, t->split, t->stages);
+    if (r->device->tile[0] && strcmp(r->device->tile, plan->tile) != 0)
+        return false;
+    if (!r->skip || *r->skip == 0)
+        return true;
+    (*r->skip)--;
+    return false;
+}
+
+static bool take_back_tile(const struct request *r, int rows, bool diag, struct plan *plan)
+{
+    for (size_t i = 0; i < sizeof BACK_TILES / sizeof *BACK_TILES; i++)
+        if (tile_fits(r, &BACK_TILES[i], rows, diag, &plan->back) && is_wanted(r, &BACK_TILES[i], plan))
+            return true;
+    return false;
+}
+
+static void say_backward(const struct request *r, const struct backward *b, int rows, struct plan *plan)
+{
+    const struct back_plan *t = &plan->back;
+    snprintf(plan->reason, sizeof plan->reason,
+             "tiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory; a row brings "
+             "%d float%s%s%s; "
+             "gradients of inputs are added in %d place%s of a pair and %d of a row; %s",
+             t->bm, t->bn, t->warps, t->stages, t->stages == 1 ? "" : "s", t->smem_bytes, rows,
+             rows == 1 ? "" : "s", b->delta ? ", made of delta = sum o do" : "",
+             t->forward ? "; the forward kernel runs first" : "", b->pair.n, b->pair.n == 1 ? "" : "s",
+             b->row.n,
+             r->problem->deterministic ? "sums keep one order: the same bits from run to run"
+                                       : "dq and gradients of inputs are summed by fp32 atomics");
+}
+
+/* Of the forward kernel, which may have to run first; choices of tiles are those of the main kernel. */
+static bool plan_forward(const struct request *r, struct plan *plan, char *why)
+{
+    struct device device = *r->device;
+    struct request forward = *r;
+    device.tile[0] = 0;
+    forward.device = &device;
+    forward.skip = NULL;
+    return plan_attention_sm80(&forward, plan, why);
+}
+
+bool plan_attention_bwd(const struct request *r, struct plan *plan, char *why)
+{
+    struct signature sig;
+    struct backward b;
+    int rows = 0;
+    bool diag = false;
+    if (!plan_forward(r, plan, why))
+        return false;
+    signature_make(r->ir, LATHE_BACKWARD, &sig);
+    struct ir *w = lower_backward(r->ir, &sig, r->problem, &b, why);
+    if (!w)
+        return false;
+    plan->back.forward = backward_runs_forward(r->ir, &sig, r->problem, &b);
+    plan->o_f32 = true;
+    bool ok = backward_measure(w, &sig, r->problem, &b, &rows, &diag);
+    ir_free(w);
+    if (!ok) {
+        snprintf(why, REASON_BYTES, "a pair reads too many values of its row");
+        return false;
+    }
+    if (!take_back_tile(r, rows, diag, plan)) {
+        snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,
+                 plan->dv_pad, r->device->smem_bytes);
+        return false;
+    }
+    say_backward(r, &b, rows, plan);
+    return true;
+}

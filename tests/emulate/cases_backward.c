@@ -1,0 +1,170 @@
+/*
+ * cases_backward.c: the matrix of attention's backward pass: which specs meet which sizes, layouts, and which
+ * tensors are left out. In and out: the list of cases.c, which grows.
+ */
+#include "cases.h"
+
+#include <string.h>
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+/* Gradients of inputs in all the ways in which a spec may read them, and finals that carry a gradient. */
+static const struct inline_spec SPECS[] = {
+    {"slopes", /* learned ALiBi */
+     "return attention { inputs = { slope = tensor('f32', 'h', { grad = true }) }, mask_mod = causal,\n"
+     "  score_mod = function(s, at, x) return s - 0.1 * x.slope(at.h) * (at.q - at.kv) end }\n"},
+    {"learned_scale", "return attention { inputs = { t = tensor('f32', 'h', { grad = true }), u = "
+                      "scalar('f32', { grad = true }) },\n"
+                      "  mask_mod = causal, scale = function(at, x) return exp(0.1 * x.t(at.h) + 0.1 * x.u) "
+                      "* rsqrt(at.d) end }\n"},
+    {"grouped_scale", "return attention { inputs = { t = tensor('f32', 'h_kv', { grad = true }) },\n"
+                      "  scale = function(at, x) return exp(0.1 * x.t(at.h_kv)) * rsqrt(at.d) end }\n"},
+    {"pair_gradient",
+     "return attention { inputs = { bias = tensor('f32', 'b', 'h', 'q', 'kv', { grad = true }) },\n"
+     "  score_mod = function(s, at, x) return s + x.bias(at.b, at.h, at.row, at.kv) end }\n"},
+    {"tokens", /* per query, per key, by distance; all of them twice */
+     "return attention { inputs = { r = tensor('f32', 'b', 'q', { grad = true }), c = tensor('f32', 'h', "
+     "'kv', { grad = true }),\n"
+     "    t = tensor('f32', 'h_kv', 'reach', { grad = true }) },\n"
+     "  mask_mod = function(at) return ge(at.q + 9, at.kv) end,\n"
+     "  score_mod = function(s, at, x)\n"
+     "    local d = clamp(at.q - at.kv, 0, 39)\n"
+     "    return s * (1.0 + 0.2 * x.t(at.h_kv, d)) + x.r(at.b, at.row) * x.c(at.h, at.kv) + tanh(x.c(at.h, "
+     "at.kv) + "
+     "x.r(at.b, at.row))\n"
+     "  end }\n"},
+    {"gate", /* forward reads an input itself, and a final that is no logarithm */
+     "return attention { inputs = { g = tensor('f32', 'h', { grad = true }) }, mask_mod = causal, "
+     "online_func = online_func {\n"
+     "  online_rowscales = { m = -inf, l = 0.0 },\n"
+     "  online_fwd = function(s, r)\n"
+     "    local m = max(r.m, detach(rowmax(s)))\n"
+     "    local a = exp(r.m - m)\n"
+     "    local p = exp(s - m)\n"
+     "    return p, { m = m, l = r.l * a + rowsum(p) }, a\n"
+     "  end,\n"
+     "  online_fwd_epilogue = function(r, at, x) return sigmoid(x.g(at.h)) / r.l, { lse = r.m + log(r.l), "
+     "top = detach(r.m) } "
+     "end,\n"
+     "  forward = function(s, final, at, x) return exp(s - final.lse) * sigmoid(x.g(at.h)) end } }\n"},
+    {"mod_gradients",
+     "local function rms(v, at, x) return v * rsqrt(dimsum(v * v) / at.d + 1e-6) * (x.gain(at.i) + 0.5 * "
+     "x.lift(at.h_kv)) end\n"
+     "local function rotate(a, b, at, x)\n"
+     "  local t = at.pos * (exp2(-0.5 * at.i) + 0.02 * x.turn(at.i))\n"
+     "  return a * cos(t) - b * sin(t), a * sin(t) + b * cos(t)\n"
+     "end\n"
+     "return attention { inputs = { gain = tensor('f32', 'd', { grad = true }), lift = tensor('f32', 'h_kv', "
+     "{ grad = true }),\n"
+     "    turn = tensor('f32', 256, { grad = true }), token = tensor('f32', 'b', 'kv', { grad = true }), "
+     "o_gain = tensor('f32', "
+     "'h', 'd_v', { grad = true }) }, mask_mod = causal,\n"
+     "  query_mod = half(rotate), key_mod = chain(rms, half(rotate)),\n"
+     "  value_mod = function(v, at, x) return v * sigmoid(v) + x.token(at.b, at.pos) end,\n"
+     "  output_mod = function(o, at, x) return o * x.o_gain(at.h, at.i) + 0.1 * o * o end }\n"},
+    {"saved", /* a final whose gradient needs row states */
+     "return attention { mask_mod = causal, online_func = online_func {\n"
+     "  online_rowscales = { total = 0.0, squares = 0.0 },\n"
+     "  online_fwd = function(s, r)\n"
+     "    return s, { total = r.total + rowsum(abs(s)), squares = r.squares + rowsum(s * s) }, 1.0\n"
+     "  end,\n"
+     "  online_fwd_epilogue = function(r) return 1.0 / max(r.total, 1.0), { n = max(r.total, 1.0), spread = "
+     "sqrt(r.squares + "
+     "1.0) } end,\n"
+     "  forward = function(s, final) return s / detach(final.n) end } }\n"},
+};
+
+struct shape {
+    int b, h, h_kv, q, kv;
+    enum layout layout;
+    const char *without; /* names between spaces */
+    bool deterministic;
+};
+
+/* Rows without keys, lengths beside tiles, groups; what is computed again where it is not given; gradients
+ * left out. */
+static const struct shape SHAPES[] = {
+    {2, 4, 2, 65, 130, LAYOUT_COMPACT, "", false},
+    {1, 2, 1, 130, 63, LAYOUT_PADDED, "", true},
+    {1, 2, 2, 33, 97, LAYOUT_SWAPPED, " o dlse ", false},
+    {1, 4, 2, 70, 70, LAYOUT_MISALIGNED, " lse dq ", false},
+    {1, 2, 1, 17, 140, LAYOUT_COMPACT, " o lse n dlse dn dtop dk ", true},
+    {1, 2, 1, 40, 50, LAYOUT_PADDED, " dlse dn dv dslope dt dr dgain dbias dsink dtable ", false},
+    {1, 2, 1, 17, 0, LAYOUT_COMPACT, "", false},
+    {1, 2, 1, 0, 17, LAYOUT_COMPACT, "", true},
+    {1, 1, 1, 1, 1, LAYOUT_COMPACT, " dq dk dv ", false},
+};
+static const struct shape MORE_SHAPES[] = {
+    {2, 6, 2, 200, 200, LAYOUT_SWAPPED, " dlse ", true}, {1, 1, 1, 257, 129, LAYOUT_PADDED, " o lse ", false},
+    {1, 2, 1, 1, 300, LAYOUT_COMPACT, " dq ", false},    {1, 3, 1, 300, 1, LAYOUT_COMPACT, " dk dv ", false},
+    {3, 2, 2, 64, 64, LAYOUT_MISALIGNED, " o ", true},   {1, 2, 1, 128, 128, LAYOUT_COMPACT, " dlse ", false},
+};
+
+static void add_shapes(struct case_list *list, struct test_case c, const struct shape *shape, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct shape *s = &shape[i];
+        c.dim[SYM_B] = s->b;
+        c.dim[SYM_H] = s->h;
+        c.dim[SYM_H_KV] = s->h_kv;
+        c.dim[SYM_Q] = s->q;
+        c.dim[SYM_KV] = s->kv;
+        c.layout = s->layout;
+        c.without = s->without;
+        c.deterministic = s->deterministic;
+        c.skewed = i % 4 == 3;
+        case_add(list, &c);
+    }
+}
+
+static struct test_case backward(const char *spec, const char *text, lathe_dtype dtype, int d, int d_v,
+                                 int sm)
+{
+    struct test_case c = case_of_attention("gradients", spec, text, dtype, d, d_v, sm);
+    c.pass = LATHE_BACKWARD;
+    return c;
+}
+
+static void add_all(struct case_list *list, const struct test_case *c, bool full)
+{
+    add_shapes(list, *c, SHAPES, COUNT(SHAPES));
+    if (full)
+        add_shapes(list, *c, MORE_SHAPES, COUNT(MORE_SHAPES));
+}
+
+static void group_dims(struct case_list *list, bool full)
+{
+    static const int DIMS[][3] = {{16, 16, 80},   {24, 40, 80},   {72, 72, 80},   {96, 96, 90},
+                                  {128, 128, 80}, {128, 128, 86}, {192, 128, 80}, {128, 256, 90},
+                                  {192, 192, 90}, {256, 256, 80}, {256, 256, 86}, {64, 256, 86}};
+    for (int i = 0; i < COUNT(DIMS); i++) {
+        struct test_case c =
+            backward("causal", NULL, i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], DIMS[i][2]);
+        add_shapes(list, c, SHAPES, 2);
+        if (full)
+            add_shapes(list, c, MORE_SHAPES, COUNT(MORE_SHAPES));
+    }
+}
+
+void group_backward(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"full",      "causal",   "alibi",     "sliding_window",
+                                       "prefix_lm", "document", "softcap",   "relative_bias",
+                                       "sigmoid",   "relu",     "retention", "softmax_one",
+                                       "sinks",     "rope",     "qk_norm"};
+    for (int i = 0; i < COUNT(SPEC); i++) {
+        const int d = i % 2 ? 128 : 64;
+        const struct test_case c =
+            backward(SPEC[i], NULL, i % 3 ? LATHE_BF16 : LATHE_F16, d, d, i % 3 == 1 ? 90 : 80);
+        const struct test_case other = backward(SPEC[i], NULL, i % 3 ? LATHE_F16 : LATHE_BF16, 64, 64, 80);
+        add_all(list, &c, full);
+        if (full)
+            add_all(list, &other, full);
+    }
+    for (int i = 0; i < COUNT(SPECS); i++) {
+        const struct test_case c = backward(SPECS[i].name, SPECS[i].text, i % 2 ? LATHE_BF16 : LATHE_F16, 64,
+                                            i % 3 == 1 ? 40 : 64, 80);
+        add_all(list, &c, full);
+    }
+    group_dims(list, full);
+}
