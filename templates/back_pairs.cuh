@@ -130,16 +130,29 @@ DEV void pairs(float (&s)[MT][NB][4], float (&dw)[MT][NB][4], const back_params 
 
 // ---- positions ----------------------------------------------------------------------------------------------
 
-// Positions wait in shared memory: registers are scarce in between. A slot has 16 bytes.
+// What is not needed among the pairs waits in shared memory meanwhile: registers are scarce there. Two slots of 16 bytes:
+// positions of two tiles, and behind them whose keys the block has.
 DEV void keep_position(u32 slot, const position &at)
 {
     store_shared(slot, static_cast<u32>(at.head));
-    store_shared(slot + 4, static_cast<u32>(at.tile));
-    store_shared(slot + 8, at.whole ? 1u : 0u);
+    store_shared(slot + 4, static_cast<u32>(2 * at.tile + (at.whole ? 1 : 0)));
 }
-DEV int kept_head(u32 slot) { return __float_as_int(load_shared(slot)); }
-DEV int kept_tile(u32 slot) { return __float_as_int(load_shared(slot + 4)); }
-DEV bool kept_whole(u32 slot) { return __float_as_int(load_shared(slot + 8)) != 0; }
+DEV int kept(u32 place) { return __float_as_int(load_shared(place)); }
+DEV int kept_head(u32 slot) { return kept(slot); }
+DEV int kept_tile(u32 slot) { return kept(slot + 4) >> 1; }
+DEV bool kept_whole(u32 slot) { return (kept(slot + 4) & 1) != 0; }
+
+DEV void keep_block(u32 slots, const key_block &at)
+{
+    store_shared(slots + 8, static_cast<u32>(at.b));
+    store_shared(slots + 12, static_cast<u32>(at.h_kv));
+    store_shared(slots + 24, static_cast<u32>(at.tile));
+}
+DEV key_block kept_block(u32 slots)
+{
+    const int tile = kept(slots + 24);
+    return {kept(slots + 8), kept(slots + 12), tile, tile * BN};
+}
 
 // ---- the end ------------------------------------------------------------------------------------------------
 
