@@ -104,6 +104,33 @@ static void check_online(struct rule *r)
                        "a merged row value must not vary with the split; reduce with splitmax or splitsum");
 }
 
+static bool is_dim(struct sig_dim dim, int sym)
+{
+    return dim.literal == 0 && dim.sym == sym;
+}
+
+static bool is_field(const struct ir *ir, int node, int field)
+{
+    return ir->node[node].op == OP_AT && ir->node[node].index == field;
+}
+
+/* By its dims, and by all of its reads. */
+static enum input_rows rows_of(const struct ir *ir, int input)
+{
+    const struct input *in = &ir->input[input];
+    const bool integers = in->dtype == LATHE_I32 || in->dtype == LATHE_U8;
+    const bool row = in->n_dims == 2 && !integers && is_dim(in->dim[1], SYM_N);
+    if (in->is_scalar || !is_dim(in->dim[0], SYM_ROWS) || (in->n_dims != 1 && !row))
+        return INPUT_TABLE;
+    for (int i = 0; i < ir->n_nodes; i++) {
+        const struct ir_node *n = &ir->node[i];
+        if (n->op == OP_LOAD && n->index == input &&
+            !(is_field(ir, n->arg[0], AT_ROW) && (!row || is_field(ir, n->arg[1], AT_COL))))
+            return INPUT_TABLE;
+    }
+    return row ? INPUT_ROW : INPUT_VALUE;
+}
+
 static void check_row(struct rule *r)
 {
     struct ir *ir = r->ir;
@@ -111,7 +138,10 @@ static void check_row(struct rule *r)
         return;
     require_number(r, &ir->row.root[0], SPAN_Q | SPAN_KV, "forward", "must be one value per element");
     for (int i = 0; i < ir->n_finals; i++)
-        require_number(r, &ir->row.root[1 + i], SPAN_Q, "forward (row statistics)", ROW_ONLY);
+        require_number(r, &ir->row.root[1 + i], SPAN_Q | SPAN_KV, "forward (results)",
+                       "must be one value per element or per row");
+    for (int i = 0; i < ir->n_inputs; i++)
+        ir->input[i].rows = (uint8_t)rows_of(ir, i);
 }
 
 static bool is_input(const struct ir *ir, const char *name)

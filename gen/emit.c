@@ -50,7 +50,8 @@ static void emit_rowwise_config(struct text_buf *t, const struct plan *plan)
 static void emit_many_config(struct text_buf *t, const struct plan *plan)
 {
     text_add(t, "constexpr bool PREFETCH = %s;\n", plan->prefetch ? "true" : "false");
-    text_add(t, "constexpr int BLOCKS = %d, COLUMN_PARTS = %d;\n", plan->blocks, plan->column_parts);
+    text_add(t, "constexpr int BLOCKS = %d, COLUMN_PARTS = %d, REGISTERS = %d;\n", plan->blocks,
+             plan->column_parts, plan->registers);
 }
 
 static void emit_elementwise_config(struct text_buf *t, const struct plan *plan)
@@ -87,13 +88,16 @@ static void emit_config(struct text_buf *t, const struct ir *ir, const struct si
 /* ---- variant.gen.cuh ------------------------------------------------------------------------- */
 
 /* Of a row-wise pass: its pool takes the place of the lowered spec. */
-static bool emit_rows_variant(struct text_buf *t, const struct ir *ir, const struct signature *sig,
-                              const struct problem *problem, const struct plan *plan, struct source *out)
+static bool emit_rows_variant(struct text_buf *t, const struct ir *ir, lathe_pass which,
+                              const struct signature *sig, const struct problem *problem,
+                              const struct plan *plan, struct source *out)
 {
     struct emitter e = {0};
     struct row_pass pass;
     char why[ROW_WHY_BYTES];
-    bool ok = row_pass_backward(ir, sig, problem, &pass, why) && emitter_open(&e, pass.ir, sig, problem, t);
+    bool ok = which == LATHE_BACKWARD ? row_pass_backward(ir, sig, problem, &pass, why)
+                                      : row_pass_forward(ir, sig, problem, &pass, why);
+    ok = ok && emitter_open(&e, pass.ir, sig, problem, t);
     e.spec = ir;
     ok = ok && emit_row_pass(&e, &pass, plan, out);
     emitter_close(&e);
@@ -131,8 +135,8 @@ static bool emit_variant(struct text_buf *config, struct text_buf *t, const stru
         ir->name);
     text_add(t, "#include \"config.gen.cuh\"\n#include \"math.cuh\"\n%s\n",
              ir->kind == KIND_ELEMENTWISE ? "#include \"elementwise_parts.cuh\"\n" : "");
-    if (ir->kind == KIND_ROWWISE && pass == LATHE_BACKWARD)
-        return emit_rows_variant(t, ir, sig, problem, plan, out);
+    if (plan->column_parts > 0) /* rowwise_many */
+        return emit_rows_variant(t, ir, pass, sig, problem, plan, out);
     struct ir *w = lower_for(ir, backward, sig, problem, &back);
     if (!w)
         return false;

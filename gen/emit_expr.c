@@ -195,6 +195,11 @@ void input_size_text(const struct emitter *e, int input, int d, char *out, size_
 void element_text(struct emitter *e, const struct ir_node *n, const char *object, struct text_buf *t)
 {
     const char *name = e->w->input[n->index].name;
+    if (e->w->input[n->index].rows == INPUT_VALUE) { /* where a row begins: `at` is its place */
+        text_add(t, "at.row0 * %s.s0_%s + at.row1 * %s.s1_%s + at.row2 * %s.s2_%s", object, name, object,
+                 name, object, name);
+        return;
+    }
     for (int d = 0; d < n->n_args; d++) {
         char index[128];
         char bound[64];

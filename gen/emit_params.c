@@ -327,11 +327,17 @@ static void tensor_members(struct params *p, struct emitter *e, int input, bool 
 {
     const struct input *in = &e->w->input[input];
     int arg = signature_find(e->sig, in->name);
+    int by_row = in->rows == INPUT_VALUE ? e->sig->arg[arg].ndim : 0; /* its leading dims */
     add_row(p, PARAM_ARG_DATA, arg, 0, 8);
     if (text)
         text_add(p->out, "    const %s *in_%s;\n", element_type((lathe_dtype)e->problem->arg_dtype[arg]),
                  in->name);
-    for (int d = 0; d < in->n_dims; d++) {
+    for (int d = 0; d < by_row; d++) {
+        add_row(p, PARAM_ARG_STRIDE, arg, d, 8);
+        if (text)
+            text_add(p->out, "    long long s%d_%s;\n", d, in->name);
+    }
+    for (int d = 0; d < in->n_dims && by_row == 0; d++) {
         bool wide = stride_is_wide(e, input, d);
         add_row(p, wide ? PARAM_ARG_STRIDE : PARAM_ARG_STRIDE32, arg, d, wide ? 8 : 4);
         if (text)
@@ -357,7 +363,7 @@ static void scalar_member(struct params *p, struct emitter *e, int input, bool t
 static void input_members(struct params *p, struct emitter *e, bool text)
 {
     for (int i = 0; i < e->w->n_inputs; i++) {
-        if (!input_used(e, i))
+        if (!input_used(e, i) || e->w->input[i].rows == INPUT_ROW)
             continue;
         if (e->w->input[i].is_scalar)
             scalar_member(p, e, i, text);

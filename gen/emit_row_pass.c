@@ -319,8 +319,9 @@ static void add_rows_launch(struct row_emitter *r, const struct plan *plan, cons
 {
     struct params p;
     struct launch *l = add_launch(r, out, "rows", plan->threads);
-    l->grid = product_of(r->pass->n_sites > 0 ? plan->blocks : 1);
-    if (r->pass->n_sites == 0) {
+    const bool in_turn = r->pass->n_sites > 0 || plan->prefetch;
+    l->grid = product_of(in_turn ? plan->blocks : 1);
+    if (!in_turn) {
         product_times(&l->grid, SYM_ROWS0, 1);
         product_times(&l->grid, SYM_ROWS1, 1);
         product_times(&l->grid, SYM_ROWS, plan->rows_per_block);

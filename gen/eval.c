@@ -331,6 +331,36 @@ static bool fail_index(struct eval_env *env, int node, int dim, double index, in
                 (long long)size - 1);
 }
 
+/* The dims of a tensor as a read sees them. Where it has more than indices, or fewer, the first index counts
+   all leading dims: a row number. */
+struct place {
+    int leading;
+    int64_t size[IR_MAX_ARGS];
+    int64_t stride[IR_MAX_ARGS]; /* of all but the first */
+};
+
+static struct place place_of(const lathe_arg *t, int n_args)
+{
+    struct place p = {.leading = t->ndim - n_args + 1, .size = {1}};
+    for (int d = 0; d < p.leading; d++)
+        p.size[0] *= t->shape[d];
+    for (int k = 1; k < n_args; k++) {
+        p.size[k] = t->shape[p.leading + k - 1];
+        p.stride[k] = tensor_stride(t, p.leading + k - 1);
+    }
+    return p;
+}
+
+static int64_t first_offset(const lathe_arg *t, const struct place *p, int64_t index)
+{
+    int64_t element = 0;
+    for (int d = p->leading - 1; d >= 0; d--) {
+        element += (d > 0 ? index % t->shape[d] : index) * tensor_stride(t, d);
+        index /= t->shape[d];
+    }
+    return element;
+}
+
 static bool run_load(struct eval_env *env, int node)
 {
     const struct ir_node *n = &env->ir->node[node];
@@ -339,17 +369,15 @@ static bool run_load(struct eval_env *env, int node)
         fill(env, node, env->ir->input[n->index].default_value);
         return true;
     }
-    int64_t stride[IR_MAX_ARGS] = {0};
-    for (int k = 0; k < n->n_args; k++)
-        stride[k] = tensor_stride(t, k);
+    const struct place place = place_of(t, n->n_args);
     const size_t count = width(env, node);
     for (size_t j = 0; j < count; j++) {
         int64_t element = 0;
         for (int k = 0; k < n->n_args; k++) {
             const double index = env->value[n->arg[k]][along_axis(env, n->arg[k]) ? j : 0];
-            if (!(index >= 0.0 && index < (double)t->shape[k]))
-                return fail_index(env, node, k, index, t->shape[k]);
-            element += (int64_t)index * stride[k];
+            if (!(index >= 0.0 && index < (double)place.size[k]))
+                return fail_index(env, node, k, index, place.size[k]);
+            element += k == 0 ? first_offset(t, &place, (int64_t)index) : (int64_t)index * place.stride[k];
         }
         env->value[node][j] = dtype_load(t->dtype, t->data, element);
     }

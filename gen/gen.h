@@ -135,8 +135,11 @@ enum param_leaf {
     PARAM_DX = PARAM_DFINAL + MAX_STATE,      /* of an element; span Q|DIM */
     PARAM_DLO,
     PARAM_DHI,
-    PARAM_DROWY,                           /* rowwise: of y; span Q|KV */
-    PARAM_DSTAT,                           /* + k, rowwise: of row statistic k; span Q */
+    PARAM_DROWY, /* rowwise: of y; span Q|KV */
+    PARAM_DROW,  /* + k, rowwise: of result k where that is a row; span Q|KV */
+    PARAM_SAVED =
+        PARAM_DROW + MAX_STATE, /* + k, rowwise: such a result, given to the backward pass; span Q|KV */
+    PARAM_DSTAT = PARAM_SAVED + MAX_STATE, /* + k, rowwise: of row statistic k; span Q */
     PARAM_DELTA = PARAM_DSTAT + MAX_STATE, /* attention: sum over d of o' do'; span Q */
     /* corners of a tile, inclusive; i32, span 0; in the bounds of a mask only */
     PARAM_ROW0,
@@ -173,7 +176,16 @@ struct input {
     lathe_dtype dtype; /* NONE: "float", any of f32 f16 bf16 */
     int n_dims;
     struct sig_dim dim[IR_MAX_ARGS];
+    uint8_t rows; /* enum input_rows */
     int line;
+};
+
+/* rowwise: an input with a dim "rows" that every function reads at at.row. Like x it takes up to three
+   leading dims, and at.row counts them all. */
+enum input_rows {
+    INPUT_TABLE, /* no such input */
+    INPUT_VALUE, /* [rows], read at (at.row): one value per row */
+    INPUT_ROW    /* [rows, n], of floats, read at (at.row, at.i): a tensor of x's shape */
 };
 
 /* A traced function: its results. Empty where n_roots is 0. */
@@ -282,8 +294,10 @@ struct ir {
     struct ir_fn
         bounds; /* of the mask, from the corners of a tile: roots certain, possible (bools, span 0) */
 
-    /* rowwise: root 0: y; then the row statistics (span Q); from PARAM_ROWX */
+    /* rowwise: root 0: y; then the other results, one per row (span Q) or rows (span Q|KV); from PARAM_ROWX
+     */
     struct ir_fn row;
+    bool no_y; /* root 0 is a constant that nobody takes */
 
     struct pivot pivot; /* of a lowered spec */
     /* Of a lowered spec: the keys that the mask leaves to a row lie between the roots, first and last (i32,
@@ -362,6 +376,11 @@ struct ir *spec_load(const char *name, const char *text, size_t size, struct dia
 bool check(struct ir *ir, struct diag *diag);
 /* The arguments of a pass of a spec. */
 void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out);
+/* rowwise: is result k (ir->final[k]) a row? Else it is one value per row. */
+static inline bool ir_result_is_row(const struct ir *ir, int k)
+{
+    return (ir->node[ir->row.root[1 + k]].span & SPAN_KV) != 0;
+}
 int signature_find(const struct signature *sig, const char *name); /* -1: none */
 
 /* ---- problem.c: arguments, and the one-line syntax -------------------------------------------- */
@@ -531,7 +550,7 @@ struct plan {
     int bm, bn, stages, warps;                       /* attention */
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
     bool prefetch;                                   /* rowwise_many: see there, and `blocks` */
-    int column_parts;
+    int column_parts, registers;
     int unroll, steps; /* elementwise, with threads and vector: see elementwise.cuh */
     bool long_loops;
     int loop[MAX_MAPS];    /* dim of the map; -1: none */

@@ -81,9 +81,11 @@ static bool build_attention(struct backward *b, struct diag *diag)
 static bool build_rowwise(struct backward *b, struct diag *diag)
 {
     int seed[1 + MAX_STATE] = {param_node(b->ir, PARAM_DROWY)};
-    for (int i = 1; i < b->ir->row.n_roots; i++)
-        seed[i] = param_node(b->ir, PARAM_DSTAT + i - 1);
-    return graph_make(&b->row, b->ir, b->ir->row.root, seed, b->ir->row.n_roots, -1, diag);
+    for (int i = 0; i < b->ir->n_finals; i++)
+        seed[1 + i] = param_node(b->ir, (ir_result_is_row(b->ir, i) ? PARAM_DROW : PARAM_DSTAT) + i);
+    const int skip = b->ir->no_y;
+    return graph_make(&b->row, b->ir, b->ir->row.root + skip, seed + skip, b->ir->row.n_roots - skip, -1,
+                      diag);
 }
 
 static bool build_stages(struct backward *b, struct diag *diag)
@@ -140,16 +142,21 @@ static void input_store(const struct input_grad *g)
     }
 }
 
-/* Number of the element that element j of a load reads, or -1 where the gradient has no such element. */
+/* Number of the element that element j of a load reads, or -1 where the gradient has no such element. An
+   index by row counts all leading dims, which are one here. */
 static int64_t element_of(const struct eval_env *env, const struct ir_node *leaf, const lathe_arg *out,
                           int64_t j)
 {
     int64_t element = 0;
+    const int leading = out->ndim - leaf->n_args + 1;
     for (int d = 0; d < leaf->n_args; d++) {
         double index = host_value(env, leaf->arg[d], j);
-        if (!(index >= 0 && index < (double)out->shape[d]))
+        int64_t size = d > 0 ? out->shape[d + leading - 1] : 1;
+        for (int k = 0; d == 0 && k < leading; k++)
+            size *= out->shape[k];
+        if (!(index >= 0 && index < (double)size))
             return -1;
-        element = element * out->shape[d] + (int64_t)index;
+        element = element * size + (int64_t)index;
     }
     return element;
 }
@@ -450,12 +457,13 @@ static lathe_status attention_backward(struct backward *b, lathe_error *err)
 
 struct rows { /* one call */
     struct host_view x, dy, dx;
-    struct host_view dstat[MAX_STATE];
+    struct host_view dresult[MAX_STATE]; /* of the other results: rows, or one value per row */
     int64_t n;
-    double *column; /* [n] 0, 1, 2, ... */
-    double *in;     /* [n] */
-    double *seed;   /* [n] */
-    double *grad;   /* [n] */
+    double *seeds[MAX_STATE]; /* [n] of each */
+    double *column;           /* [n] 0, 1, 2, ... */
+    double *in;               /* [n] */
+    double *seed;             /* [n] */
+    double *grad;             /* [n] */
     struct eval_env env;
 };
 
@@ -468,10 +476,16 @@ static bool rows_open(struct rows *r, const struct backward *b)
     for (int i = 0; i < b->ir->n_finals; i++) {
         char name[NAME_MAX_BYTES + 2];
         snprintf(name, sizeof name, "d%s", b->ir->final[i].name);
-        host_view_make(&r->dstat[i], host_arg(call, name), 3);
+        host_view_make(&r->dresult[i], host_arg(call, name), ir_result_is_row(b->ir, i) ? 4 : 3);
     }
     r->n = host_dim(call, SYM_N);
     size_t n = (size_t)r->n + 1;
+    for (int i = 0; i < b->ir->n_finals; i++) {
+        r->seeds[i] = calloc(n, sizeof(double));
+        if (!r->seeds[i])
+            return false;
+        r->env.param[(ir_result_is_row(b->ir, i) ? PARAM_DROW : PARAM_DSTAT) + i] = r->seeds[i];
+    }
     r->column = calloc(n, sizeof(double));
     r->in = calloc(n, sizeof(double));
     r->seed = calloc(n, sizeof(double));
@@ -489,6 +503,8 @@ static bool rows_open(struct rows *r, const struct backward *b)
 
 static void rows_close(struct rows *r)
 {
+    for (int i = 0; i < MAX_STATE; i++)
+        free(r->seeds[i]);
     free(r->column);
     free(r->in);
     free(r->seed);
@@ -501,14 +517,13 @@ static lathe_status one_row(struct rows *r, struct backward *b, int64_t flat, la
     int64_t inner = host_dim(&b->call, SYM_ROWS);
     int64_t middle = host_dim(&b->call, SYM_ROWS1);
     const int64_t i[3] = {flat / inner / middle, flat / inner % middle, flat % inner};
-    double dstat[MAX_STATE] = {0};
     host_view_load(&r->x, i[0], i[1], i[2], r->n, r->in);
-    host_view_load(&r->dy, i[0], i[1], i[2], r->n, r->seed);
-    for (int k = 0; k < b->ir->n_finals; k++) {
-        if (r->dstat[k].data)
-            host_view_load(&r->dstat[k], i[0], i[1], i[2], 1, &dstat[k]);
-        r->env.param[PARAM_DSTAT + k] = &dstat[k];
-    }
+    if (r->dy.data)
+        host_view_load(&r->dy, i[0], i[1], i[2], r->n, r->seed);
+    for (int k = 0; k < b->ir->n_finals; k++)
+        if (r->dresult[k].data)
+            host_view_load(&r->dresult[k], i[0], i[1], i[2], ir_result_is_row(b->ir, k) ? r->n : 1,
+                           r->seeds[k]);
     r->env.at[AT_ROW] = (double)flat;
     lathe_status status = host_eval(&r->env, b->row.eval, b->row.n_eval, err);
     if (status == LATHE_OK)

@@ -11,7 +11,7 @@ struct scratch {
     struct eval_env env; /* axis KV: the row */
     struct host_view x;
     struct host_view y;
-    struct host_view stat[MAX_STATE]; /* as [rows0, rows1, rows, 1] */
+    struct host_view other[MAX_STATE]; /* beside y: rows, or one value per row */
     double *row;
     double *result;
     double *column; /* 0, 1, 2, ...: at.i */
@@ -31,7 +31,8 @@ static lathe_status scratch_init(struct scratch *s, const struct host_call *call
     host_view_make(&s->x, host_arg(call, "x"), 4);
     host_view_make(&s->y, host_arg(call, "y"), 4);
     for (int i = 0; i < call->ir->n_finals; i++)
-        host_view_make(&s->stat[i], host_arg(call, call->ir->final[i].name), 3);
+        host_view_make(&s->other[i], host_arg(call, call->ir->final[i].name),
+                       ir_result_is_row(call->ir, i) ? 4 : 3);
     s->env.n = (int)host_dim(call, SYM_N);
     s->env.at_axis[AT_COL] = s->column;
     s->env.param[PARAM_ROWX] = s->row;
@@ -66,9 +67,11 @@ static lathe_status forward_row(struct scratch *s, const struct host_call *call,
         host_view_store(&s->y, i0, i1, i2, n, s->result);
     }
     for (int i = 0; i < call->ir->n_finals; i++) {
-        const double stat = host_value(&s->env, fn->root[1 + i], 0);
-        if (s->stat[i].data)
-            host_view_store(&s->stat[i], i0, i1, i2, 1, &stat);
+        if (!s->other[i].data)
+            continue;
+        const int count = ir_result_is_row(call->ir, i) ? n : 1;
+        host_values(&s->env, fn->root[1 + i], count, s->result);
+        host_view_store(&s->other[i], i0, i1, i2, count, s->result);
     }
     return LATHE_OK;
 }

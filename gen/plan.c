@@ -281,6 +281,7 @@ static const struct template_row TEMPLATES[] = {
     {"attention_bwd_sm80", "attention_bwd_sm80.cuh", KIND_ATTENTION, LATHE_BACKWARD, NULL,
      plan_attention_bwd},
     {"rowwise", "rowwise.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_rowwise},
+    {"rowwise_many", "rowwise_many.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_rowwise_many},
     {"rowwise_bwd", "rowwise_many.cuh", KIND_ROWWISE, LATHE_BACKWARD, NULL, plan_rowwise_bwd},
     {"elementwise", "elementwise.cuh", KIND_ELEMENTWISE, LATHE_FORWARD, NULL, plan_elementwise},
     {"elementwise_bwd", "elementwise.cuh", KIND_ELEMENTWISE, LATHE_BACKWARD, NULL, plan_elementwise_bwd},

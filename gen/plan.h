@@ -23,6 +23,7 @@ static inline int round_up(int64_t n, int to)
 
 /* plan_rows.c: rowwise.cuh and rowwise_many.cuh. Fill the plan, or say why not in `why` (REASON_BYTES). */
 bool plan_rowwise(const struct request *r, struct plan *plan, char *why);
+bool plan_rowwise_many(const struct request *r, struct plan *plan, char *why);
 bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why);
 
 /* plan_map.c: elementwise.cuh, for a spec and for its gradient. */

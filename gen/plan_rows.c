@@ -6,6 +6,8 @@
 #include "plan.h"
 #include "row_pass.h"
 
+#include <stdlib.h>
+
 /* ---- rowwise --------------------------------------------------------------------------------- */
 
 static int next_power_of_two(int n)
@@ -59,7 +61,10 @@ static bool rowwise_dtype_ok(const struct request *r, char *why)
 
 bool plan_rowwise(const struct request *r, struct plan *plan, char *why)
 {
-    if (!rowwise_dtype_ok(r, why))
+    const char *many = row_pass_reason(r->ir);
+    if (many)
+        snprintf(why, REASON_BYTES, "%s; it takes one row to one row", many);
+    if (many || !rowwise_dtype_ok(r, why))
         return false;
     rowwise_shape(r->problem->dim[SYM_N], (int)lathe_dtype_size(r->problem->dtype), plan);
     snprintf(plan->reason, sizeof plan->reason,
@@ -74,37 +79,55 @@ bool plan_rowwise(const struct request *r, struct plan *plan, char *why)
 
 /* ---- rows of several tensors --------------------------------------------------------------------- */
 
-/* What a thread holds for each of its vectors, in registers: the rows as loaded, the sums of their columns.
- */
+/* Registers of a thread: for each of its vectors the rows as loaded and the sums of their columns; beside
+   them what one vector's formulas and addresses take, which is a matter of experience. */
 struct piece {
     int words;
     int sums;
+    int base;
 };
+
+/* Values of one element that the formulas compute. */
+static int count_values(const struct ir *w)
+{
+    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
+    int n = 0;
+    if (!used)
+        return 0;
+    ir_mark(w, w->row.root, w->row.n_roots, used);
+    for (int i = 0; i < w->n_nodes; i++)
+        n += used[i] && w->node[i].n_args > 0 && w->node[i].span == (SPAN_Q | SPAN_KV);
+    free(used);
+    return n;
+}
 
 static struct piece piece_of(const struct row_pass *pass, const struct problem *problem, int vector)
 {
-    struct piece p = {0, vector * pass->n_columns};
+    struct piece p = {0, vector * pass->n_columns, 0};
     for (int k = 0; k < pass->n_in; k++) {
         int bytes = (int)lathe_dtype_size((lathe_dtype)problem->arg_dtype[pass->in[k].arg]);
         p.words += vector == 1 ? 1 : vector * bytes / 4;
     }
+    int live = pass->n_in + pass->n_out + pass->n_columns;
+    int values = count_values(pass->ir) / 2;
+    p.base = 40 + vector * (live > values ? live : values);
     return p;
 }
 
-/* Of the 128 registers that a thread has where 16 warps fill an SM. Elements of 16 bits take more beside, to
-   be unpacked. */
-static bool fits_registers(struct piece p, int each, const struct plan *plan, bool packed)
+/* Does a thread's share fit the 128 registers that it has where 16 warps fill an SM? */
+static bool fits_registers(struct piece p, int each, const struct plan *plan)
 {
     int held = each * (p.words + p.sums);
     int under_way = plan->prefetch ? each * p.words : 0;
-    if (packed && plan->vector > 1)
-        return held <= 48 && each * p.words <= 40 && held + under_way <= 64;
-    return held <= 64 && held + under_way <= 80 && (plan->vector > 1 || each <= 8);
+    int room = 128 - p.base;
+    int all = each <= 2 ? 64 : 56;
+    return held <= room && held + under_way <= (room + 16 < all ? room + 16 : all) && each * p.words <= 40 &&
+           each <= 8;
 }
 
 /* A row to a block: the fewest threads whose registers hold it. A block that has its SM to itself must have
    the next row under way. */
-static bool block_shape(int vectors, struct piece piece, bool packed, struct plan *plan)
+static bool block_shape(int vectors, struct piece piece, struct plan *plan)
 {
     static const int THREADS[] = {64, 128, 192, 256, 320, 384, 448, 512};
     const int n = (int)(sizeof THREADS / sizeof *THREADS);
@@ -114,7 +137,7 @@ static bool block_shape(int vectors, struct piece piece, bool packed, struct pla
         int each = (vectors + plan->threads - 1) / plan->threads;
         if (each > 2 && plan->threads < 256)
             continue; /* more threads, more loads under way */
-        if (!fits_registers(piece, each, plan, packed))
+        if (!fits_registers(piece, each, plan))
             continue;
         plan->per_thread = each * plan->vector;
         return true;
@@ -122,27 +145,27 @@ static bool block_shape(int vectors, struct piece piece, bool packed, struct pla
     return false;
 }
 
-static void many_shape(int64_t n, const struct row_pass *pass, const struct problem *problem,
-                       struct plan *plan)
+/* False: the row does not fit registers; the plan is one that reads it again. */
+static bool many_shape(int64_t n, struct piece piece, struct plan *plan)
 {
     int vectors = (int)((n + plan->vector - 1) / plan->vector);
     int each = (vectors + 31) / 32;
-    bool packed = problem->dtype != LATHE_F32;
-    struct piece piece = piece_of(pass, problem, plan->vector);
     plan->threads = 128;
     plan->rows_per_block = 1;
     plan->prefetch = false;
     if (vectors <= 32) {
         plan->rows_per_block = 128 / next_power_of_two(vectors < 1 ? 1 : vectors);
         plan->per_thread = plan->vector;
-    } else if (each <= (packed && piece.sums > 0 ? 2 : 4) && fits_registers(piece, each, plan, packed)) {
+    } else if (each <= (piece.sums > 0 ? 2 : 4) && fits_registers(piece, each, plan)) {
         plan->rows_per_block = 4;
         plan->per_thread = each * plan->vector;
-    } else if (!block_shape(vectors, piece, packed, plan)) {
+    } else if (!block_shape(vectors, piece, plan)) {
         plan->threads = 512;
         plan->per_thread = 0;
         plan->prefetch = false;
+        return false;
     }
+    return true;
 }
 
 /* Vectors need every row of every tensor at a multiple of 16 bytes. */
@@ -156,8 +179,10 @@ static bool rows_are_vectors(const struct row_pass *pass, const struct problem *
 static void share_rows(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
     struct piece piece = piece_of(pass, r->problem, plan->vector);
-    int held = plan->per_thread / plan->vector * (piece.words * (plan->prefetch ? 2 : 1) + piece.sums);
-    int blocks = 4 * (512 / (64 + held)) / (plan->threads / 32); /* as MIN_BLOCKS of the template */
+    int each = plan->per_thread > 0 ? plan->per_thread / plan->vector : 1;
+    int held = each * (piece.words * (plan->prefetch ? 2 : 1) + piece.sums);
+    plan->registers = round_up(piece.base + held, 8);
+    int blocks = 4 * (512 / plan->registers) / (plan->threads / 32); /* as MIN_BLOCKS of the template */
     blocks = blocks < 1 ? 1 : blocks > 16 ? 16 : blocks;
     plan->blocks = blocks * r->device->sm_count;
     int64_t strips = (r->problem->dim[SYM_N] - 1) / (128 * plan->vector) + 1;
@@ -179,21 +204,39 @@ static void many_reason(const struct request *r, const struct row_pass *pass, st
              plan->vector == 1 ? "" : "s", plan->prefetch ? ", the next row under way" : "", sums);
 }
 
-bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why)
+static bool plan_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
 {
     struct signature sig;
     struct row_pass pass;
     if (!rowwise_dtype_ok(r, why))
         return false;
-    signature_make(r->ir, LATHE_BACKWARD, &sig);
-    bool ok = row_pass_backward(r->ir, &sig, r->problem, &pass, why);
+    signature_make(r->ir, which, &sig);
+    bool ok = which == LATHE_BACKWARD ? row_pass_backward(r->ir, &sig, r->problem, &pass, why)
+                                      : row_pass_forward(r->ir, &sig, r->problem, &pass, why);
     if (ok) {
         int vector = 16 / (int)lathe_dtype_size(r->problem->dtype);
         plan->vector = rows_are_vectors(&pass, r->problem, vector) ? vector : 1;
-        many_shape(r->problem->dim[SYM_N], &pass, r->problem, plan);
+        int64_t n = r->problem->dim[SYM_N];
+        if (!many_shape(n, piece_of(&pass, r->problem, plan->vector), plan) && plan->vector > 1) {
+            plan->vector = vector / 2; /* shorter vectors leave room for more of the row */
+            if (!many_shape(n, piece_of(&pass, r->problem, plan->vector), plan)) {
+                plan->vector = vector;
+                (void)many_shape(n, piece_of(&pass, r->problem, vector), plan);
+            }
+        }
         share_rows(r, &pass, plan);
         many_reason(r, &pass, plan);
     }
     row_pass_free(&pass);
     return ok;
+}
+
+bool plan_rowwise_many(const struct request *r, struct plan *plan, char *why)
+{
+    return plan_pass(r, LATHE_FORWARD, plan, why);
+}
+
+bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why)
+{
+    return plan_pass(r, LATHE_BACKWARD, plan, why);
 }

@@ -147,11 +147,11 @@ static lathe_status parse_unaligned(const struct signature *sig, const struct it
         const struct item name = {at, (int)((plus ? plus : end) - at), NULL, 0};
         uint64_t bit = 0;
         for (int i = 0; i < sig->n_args; i++)
-            if (sig->arg[i].problem_dtype && item_is(&name, sig->arg[i].name))
+            if (sig->arg[i].unit_last && item_is(&name, sig->arg[i].name))
                 bit = arg_bit(i);
         if (!bit || (p->unaligned & bit))
             return lathe__fail(err, LATHE_ARG,
-                               "problem: expected unaligned to be names of tensors of the problem's dtype "
+                               "problem: expected unaligned to be names of tensors with rows "
                                "joined by +, given '%.*s'",
                                item->value_size > 64 ? 64 : item->value_size, item->value);
         p->unaligned |= bit;
@@ -175,7 +175,7 @@ static lathe_status parse_item(const struct signature *sig, const struct item *i
 {
     if (item_is(item, "dtype"))
         return parse_problem_dtype(item, p, err);
-    if (item_is(item, "unaligned") && lathe__builds_alignment(sig))
+    if (item_is(item, "unaligned") && sig->builds_alignment)
         return parse_unaligned(sig, item, p, err);
     if (item_is(item, "deterministic") && sig->backward)
         return parse_deterministic(item, p, err);
@@ -220,7 +220,7 @@ bool problem_is_of(const struct signature *sig, const char *text)
             return true; /* for problem_parse to refuse */
         const struct item item = {at, (int)(equals - at), equals + 1, size - (int)(equals - at) - 1};
         bool known = item_is(&item, "dtype") || find_sym(sig, &item) >= 0 ||
-                     (lathe__builds_alignment(sig) && item_is(&item, "unaligned")) ||
+                     (sig->builds_alignment && item_is(&item, "unaligned")) ||
                      (sig->backward && item_is(&item, "deterministic"));
         for (int i = 0; i < sig->n_args && !known; i++)
             known = has_choice(&sig->arg[i]) && item_is(&item, sig->arg[i].name);

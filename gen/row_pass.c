@@ -1,9 +1,9 @@
 /*
- * row_pass.c: the backward pass of a row-wise spec as one function of rows. In: a checked spec and a problem.
- * Out: struct row_pass, whose lowered pool the caller frees. diff() gives the adjoint of x and of every read
- * of an input; a read at at.i becomes a sum over the rows for each column, one at a fixed place a sum over
- * all elements, one at at.row a value kept per row, one at (at.row, at.i) a row. A statistic that the caller
- * gives stands for its formula, so that what it is made of is not reduced again.
+ * row_pass.c: a pass of a row-wise spec as one function of rows. In: a checked spec and a problem. Out:
+ * struct row_pass, whose lowered pool the caller frees. Backward, diff() gives the adjoint of x and of every
+ * read of an input; a read at at.i becomes a sum over the rows for each column, one at a fixed place a sum
+ * over all elements, one at at.row a value kept per row, one at (at.row, at.i) a row. A statistic that the
+ * caller gives stands for its formula, so that what it is made of is not reduced again.
  */
 #include "row_pass.h"
 
@@ -95,17 +95,6 @@ static bool is_field(const struct ir *w, int node, int field)
     return w->node[node].op == OP_AT && w->node[node].index == field;
 }
 
-/* What the reads of an input of row shape, or of one value per row, look like. */
-static bool reads_row(const struct ir *w, const struct ir_node *n, int n_dims)
-{
-    const struct input *in = &w->input[n->index];
-    bool row = n->op == OP_LOAD && n->n_args == n_dims && in->dim[0].sym == SYM_ROWS &&
-               in->dim[0].literal == 0 && is_field(w, n->arg[0], AT_ROW);
-    if (row && n_dims == 2)
-        row = in->dim[1].sym == SYM_N && in->dim[1].literal == 0 && is_field(w, n->arg[1], AT_COL);
-    return row;
-}
-
 /* Sites of one input stay together. */
 static struct row_site *insert_site(struct row_pass *pass, int input)
 {
@@ -169,15 +158,12 @@ static bool add_gradient(struct maker *m, int leaf, int adjoint)
         arg = find_arg(m->sig, "d", m->w->input[n.index].name);
     if (!is_present(m, arg))
         return true;
-    bool row = n.op == OP_PARAM || reads_row(m->w, &n, 2) || reads_row(m->w, &n, 1);
-    if (is_made(pass, arg, row ? n.index : -1))
-        return refuse(m, "input '%s' is read both by row and otherwise: its gradient runs on the host device",
-                      m->w->input[n.index].name);
+    const int rows = n.op == OP_PARAM ? INPUT_ROW : m->w->input[n.index].rows;
     bool ok = true;
-    if (n.op == OP_PARAM || reads_row(m->w, &n, 2))
+    if (rows == INPUT_ROW)
         ok = add_stream(pass->out, &pass->n_out, add_root(m, adjoint), arg) &&
              pass->out[pass->n_out - 1].node >= 0;
-    else if (reads_row(m->w, &n, 1))
+    else if (rows == INPUT_VALUE)
         ok = add_value(pass->kept, &pass->n_kept, add_root(m, adjoint), arg) &&
              pass->kept[pass->n_kept - 1].node >= 0;
     else
@@ -211,31 +197,36 @@ static bool add_zeros(struct maker *m)
 
 /* ---- the pass ------------------------------------------------------------------------------------ */
 
-/* dL of what the spec returns: dy, and d<statistic> where it is given. */
+/* dL of what the spec returns: dy, and d<result> where it is given. */
 static int take_seeds(struct maker *m, int *root, int *seed)
 {
     const struct ir *w = m->w;
     int n = 0;
-    root[n] = w->row.root[0];
-    seed[n++] = ir_param(m->w, PARAM_DROWY, NOWHERE);
+    if (!w->no_y) {
+        root[n] = w->row.root[0];
+        seed[n++] = ir_param(m->w, PARAM_DROWY, NOWHERE);
+    }
     for (int i = 0; i < w->n_finals; i++) {
         if (!is_present(m, find_arg(m->sig, "d", w->final[i].name)))
             continue;
         root[n] = w->row.root[1 + i];
-        seed[n++] = ir_param(m->w, PARAM_DSTAT + i, NOWHERE);
+        seed[n++] = ir_param(m->w, (ir_result_is_row(w, i) ? PARAM_DROW : PARAM_DSTAT) + i, NOWHERE);
     }
     return n;
 }
 
-/* A statistic that varies with nothing needs no reading. */
-static void take_statistics(struct maker *m)
+/* Results that are given. One per row that needs no reduction is rather computed. */
+static void take_results(struct maker *m)
 {
     for (int i = 0; i < m->w->n_finals; i++) {
+        const bool row = ir_result_is_row(m->w, i);
         int formula = m->w->row.root[1 + i];
-        if (!is_present(m, find_arg(m->sig, "", m->w->final[i].name)) || m->w->node[formula].phase == 0)
+        const struct ir_node *n = &m->w->node[formula];
+        if (!is_present(m, find_arg(m->sig, "", m->w->final[i].name)) ||
+            (row ? n->n_args == 0 : n->phase == 0))
             continue;
         m->from[m->n_known] = formula;
-        m->to[m->n_known++] = ir_param(m->w, PARAM_FINAL + i, NOWHERE);
+        m->to[m->n_known++] = ir_param(m->w, (row ? PARAM_SAVED : PARAM_FINAL) + i, NOWHERE);
     }
 }
 
@@ -246,7 +237,7 @@ static bool derive(struct maker *m)
     int root[1 + MAX_STATE];
     int seed[1 + MAX_STATE];
     int n = take_seeds(m, root, seed);
-    take_statistics(m);
+    take_results(m);
     if (!diff(m->w, root, seed, n, &adjoint, &diag))
         return refuse(m, "%.100s:%d: %.120s", diag.entry[0].file, diag.entry[0].line, diag.entry[0].text);
     m->w->row.n_roots = 0;
@@ -257,7 +248,36 @@ static bool derive(struct maker *m)
     return ok && add_zeros(m);
 }
 
-/* The leaves that the lowered formulas read by row. */
+/* ---- leaves ---------------------------------------------------------------------------------------- */
+
+static bool in_range(int index, int first)
+{
+    return index >= first && index < first + MAX_STATE;
+}
+
+/* The argument that a leaf reads by row, or -1; *row: a whole row of it. */
+static int read_by_row(const struct maker *m, const struct ir_node *n, bool *row)
+{
+    const struct ir *w = m->pass->ir;
+    *row = true;
+    if (n->op == OP_LOAD)
+        return w->input[n->index].rows == INPUT_ROW ? find_arg(m->sig, "", w->input[n->index].name) : -1;
+    if (n->op != OP_PARAM)
+        return -1;
+    if (n->index == PARAM_ROWX || n->index == PARAM_DROWY)
+        return find_arg(m->sig, "", n->index == PARAM_ROWX ? "x" : "dy");
+    if (in_range(n->index, PARAM_DROW))
+        return find_arg(m->sig, "d", w->final[n->index - PARAM_DROW].name);
+    if (in_range(n->index, PARAM_SAVED))
+        return find_arg(m->sig, "", w->final[n->index - PARAM_SAVED].name);
+    *row = false;
+    if (in_range(n->index, PARAM_FINAL))
+        return find_arg(m->sig, "", w->final[n->index - PARAM_FINAL].name);
+    return in_range(n->index, PARAM_DSTAT) ? find_arg(m->sig, "d", w->final[n->index - PARAM_DSTAT].name)
+                                           : -1;
+}
+
+/* What the lowered formulas read by row. */
 static bool find_reads(struct maker *m)
 {
     struct row_pass *pass = m->pass;
@@ -267,21 +287,74 @@ static bool find_reads(struct maker *m)
     if (used)
         ir_mark(w, w->row.root, w->row.n_roots, used);
     for (int i = 0; i < w->n_nodes && ok; i++) {
-        const struct ir_node *n = &w->node[i];
-        if (!used[i])
-            continue;
-        if (n->op == OP_PARAM && (n->index == PARAM_ROWX || n->index == PARAM_DROWY))
-            ok = add_stream(pass->in, &pass->n_in, i,
-                            find_arg(m->sig, "", n->index == PARAM_ROWX ? "x" : "dy"));
-        else if (n->op == OP_PARAM && n->index >= PARAM_FINAL && n->index < PARAM_FINAL + MAX_STATE)
-            ok = add_value(pass->given, &pass->n_given, i,
-                           find_arg(m->sig, "", w->final[n->index - PARAM_FINAL].name));
-        else if (n->op == OP_PARAM && n->index >= PARAM_DSTAT && n->index < PARAM_DSTAT + MAX_STATE)
-            ok = add_value(pass->given, &pass->n_given, i,
-                           find_arg(m->sig, "d", w->final[n->index - PARAM_DSTAT].name));
+        bool row = false;
+        int arg = used[i] ? read_by_row(m, &w->node[i], &row) : -1;
+        if (arg >= 0)
+            ok = row ? add_stream(pass->in, &pass->n_in, i, arg)
+                     : add_value(pass->given, &pass->n_given, i, arg);
     }
     free(used);
     return ok || too_large(m);
+}
+
+/* ---- the doors --------------------------------------------------------------------------------------- */
+
+/* Formulas are there: lower them, and find what they read. */
+static bool finish(struct maker *m, bool ok)
+{
+    if (ok) {
+        m->pass->ir = m->w->failed ? NULL : lower(m->w, m->sig, m->problem);
+        ok = m->pass->ir ? find_reads(m)
+                         : refuse(m, "the formulas need more than %d nodes, or memory ran out", IR_MAX_NODES);
+    }
+    ir_free(m->w);
+    return ok;
+}
+
+static bool take_forward(struct maker *m)
+{
+    struct row_pass *pass = m->pass;
+    const struct ir_fn formula = m->w->row;
+    bool ok = true;
+    m->w->row.n_roots = 0;
+    if (!m->w->no_y)
+        ok = add_stream(pass->out, &pass->n_out, add_root(m, formula.root[0]), find_arg(m->sig, "", "y"));
+    for (int i = 0; i < m->w->n_finals && ok; i++) {
+        int arg = find_arg(m->sig, "", m->w->final[i].name);
+        bool row = (m->w->node[formula.root[1 + i]].span & SPAN_KV) != 0;
+        if (!is_present(m, arg))
+            continue;
+        int root = add_root(m, formula.root[1 + i]);
+        ok = root >= 0 && (row ? add_stream(pass->out, &pass->n_out, root, arg)
+                               : add_value(pass->kept, &pass->n_kept, root, arg));
+    }
+    return ok || too_large(m);
+}
+
+bool row_pass_forward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                      struct row_pass *out, char *why)
+{
+    *out = (struct row_pass){0};
+    struct maker m = {.w = ir_clone(ir), .sig = sig, .problem = problem, .pass = out, .why = why};
+    if (!m.w)
+        return refuse(&m, "out of memory");
+    bool ok = take_forward(&m);
+    if (ok && m.w->row.n_roots == 0)
+        ok = refuse(&m, "no result is asked for: give a tensor for one of them");
+    return finish(&m, ok);
+}
+
+const char *row_pass_reason(const struct ir *ir)
+{
+    if (ir->no_y)
+        return "the spec returns results without a y";
+    for (int i = 0; i < ir->n_finals; i++)
+        if (ir_result_is_row(ir, i))
+            return "the spec returns several rows";
+    for (int i = 0; i < ir->n_inputs; i++)
+        if (ir->input[i].rows != INPUT_TABLE)
+            return "the spec reads inputs by row";
+    return NULL;
 }
 
 bool row_pass_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
@@ -294,13 +367,7 @@ bool row_pass_backward(const struct ir *ir, const struct signature *sig, const s
     bool ok = derive(&m);
     if (ok && m.w->row.n_roots == 0)
         ok = refuse(&m, "no gradient is asked for: give dx or the d<input> of an input with grad = true");
-    if (ok) {
-        out->ir = m.w->failed ? NULL : lower(m.w, sig, problem);
-        ok = out->ir ? find_reads(&m)
-                     : refuse(&m, "the formulas need more than %d nodes, or memory ran out", IR_MAX_NODES);
-    }
-    ir_free(m.w);
-    return ok;
+    return finish(&m, ok);
 }
 
 void row_pass_free(struct row_pass *pass)

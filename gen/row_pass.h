@@ -48,8 +48,12 @@ struct row_pass {
 enum { ROW_WHY_BYTES = 256 };
 /* The pass of a problem: what is absent is not read, what is not wanted is not made. False: *why says why not
    (ROW_WHY_BYTES). The caller frees it with row_pass_free, also after a failure. */
+bool row_pass_forward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                      struct row_pass *out, char *why);
 bool row_pass_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
                        struct row_pass *out, char *why);
 void row_pass_free(struct row_pass *pass);
+/* Why the forward pass of a spec is not one row in and one out (rowwise.cuh); NULL: it is. */
+const char *row_pass_reason(const struct ir *ir);
 
 #endif

@@ -6,6 +6,7 @@
  * by name, never by position. The bounds of source.h hold every spec that check.c lets through.
  */
 #include "kinds.h"
+#include "row_pass.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,6 +64,21 @@ static void add_seeds(struct signature *s, const struct ir *ir, const enum sym *
     }
 }
 
+static const enum sym ROW_X[] = {SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};
+
+/* The dims of an input, and of its gradient. One by row has the leading dims of x, and rows are dense as x's.
+ */
+static void set_input_dims(struct sig_arg *a, const struct input *in)
+{
+    a->ndim = (uint8_t)in->n_dims;
+    memcpy(a->dim, in->dim, (size_t)in->n_dims * sizeof in->dim[0]);
+    if (in->rows == INPUT_TABLE)
+        return;
+    a->leading_optional = true;
+    a->unit_last = in->rows == INPUT_ROW;
+    set_dims(a, ROW_X, in->rows == INPUT_ROW ? 4 : 3);
+}
+
 static void add_input(struct signature *s, const struct input *in)
 {
     struct sig_arg *a = add(s, in->is_scalar ? ROLE_SCALAR : ROLE_INPUT, "", in->name);
@@ -73,20 +89,20 @@ static void add_input(struct signature *s, const struct input *in)
     a->presence_built = !in->is_scalar;
     a->grad = in->grad;
     a->default_value = in->default_value;
-    a->ndim = (uint8_t)in->n_dims;
-    memcpy(a->dim, in->dim, (size_t)in->n_dims * sizeof in->dim[0]);
+    set_input_dims(a, in);
 }
 
-/* The gradient of an input: f32, of the input's shape; of a scalar one element in device memory. */
+/* The gradient of an input: f32, of the input's shape; of a scalar one element in device memory. A tensor of
+   x's shape has a gradient of x's dtype. */
 static void add_input_gradient(struct signature *s, const struct input *in)
 {
     struct sig_arg *a = add(s, ROLE_OUT_OPTIONAL, "d", in->name);
     if (!a)
         return;
-    a->dtype = LATHE_F32;
+    a->dtype = in->rows == INPUT_ROW ? LATHE_NONE : LATHE_F32;
+    a->problem_dtype = in->rows == INPUT_ROW;
     a->optional = true;
-    a->ndim = (uint8_t)in->n_dims;
-    memcpy(a->dim, in->dim, (size_t)in->n_dims * sizeof in->dim[0]);
+    set_input_dims(a, in);
 }
 
 static void add_inputs(struct signature *s, const struct ir *ir)
@@ -107,7 +123,6 @@ static const enum sym QUERY[] = {SYM_B, SYM_H, SYM_Q, SYM_D};
 static const enum sym KEY[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D};
 static const enum sym VALUE[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D_V};
 static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_Q, SYM_D_V};
-static const enum sym ROW_X[] = {SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};
 
 void sign_attention(struct signature *s, const struct ir *ir, bool backward)
 {
@@ -142,18 +157,40 @@ static void add_rows(struct signature *s, enum arg_role role, const char *name)
         a->leading_optional = true;
 }
 
+/* A result beside y, or its seed: f32 where it is one value per row. */
+static struct sig_arg *add_row_result(struct signature *s, const struct ir *ir, int k, enum arg_role role,
+                                      const char *prefix)
+{
+    struct sig_arg *a = add(s, role, prefix, ir->final[k].name);
+    if (!a)
+        return NULL;
+    const bool row = ir_result_is_row(ir, k);
+    a->dtype = row ? LATHE_NONE : LATHE_F32;
+    a->problem_dtype = row;
+    a->unit_last = row;
+    a->optional = true;
+    a->leading_optional = true;
+    set_dims(a, ROW_X, row ? 4 : 3);
+    return a;
+}
+
 void sign_rowwise(struct signature *s, const struct ir *ir, bool backward)
 {
     add_rows(s, ROLE_IN, "x");
-    if (!backward)
+    if (!backward && !ir->no_y)
         add_rows(s, ROLE_OUT, "y");
     for (int i = 0; i < ir->n_finals; i++)
-        add_f32(s, backward ? ROLE_IN : ROLE_OUT_OPTIONAL, "", ir->final[i].name, ROW_X, 3, true);
+        add_row_result(s, ir, i, backward ? ROLE_IN : ROLE_OUT_OPTIONAL, "");
     add_inputs(s, ir);
     if (!backward)
         return;
-    add_rows(s, ROLE_IN, "dy");
-    add_seeds(s, ir, ROW_X, true);
+    if (!ir->no_y)
+        add_rows(s, ROLE_IN, "dy");
+    for (int i = 0; i < ir->n_finals; i++) {
+        struct sig_arg *seed = add_row_result(s, ir, i, ROLE_IN, "d");
+        if (seed)
+            seed->rare = !ir->no_y;
+    }
     add_rows(s, ROLE_OUT_OPTIONAL, "dx");
     add_input_gradients(s, ir);
 }
@@ -250,7 +287,9 @@ void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
     out->n_free = ir->n_free;
     memcpy(out->free_name, ir->free_name, sizeof out->free_name);
     kinds[ir->kind].sign(out, ir, backward);
-    if (backward)
+    out->builds_alignment =
+        ir->kind == KIND_ATTENTION || (ir->kind == KIND_ROWWISE && (backward || row_pass_reason(ir) != NULL));
+    if (backward || (ir->kind == KIND_ROWWISE && out->builds_alignment))
         build_presence(out);
 }
 

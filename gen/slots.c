@@ -155,6 +155,15 @@ static int call_slot(lua_State *lua)
     int given = lua_gettop(lua);
     bool table_may_lack = c->n_out && c->out_is_new && !c->table_is_second && c->n_values == 1 &&
                           given == 1 && tracer_of(lua)->slot == SLOT_ROW;
+    bool table_only = table_may_lack && lua_istable(lua, 1);
+    if (table_only) { /* a rowwise function may return its results by name alone: there is no y */
+        struct ir *ir = tracer_of(lua)->ir;
+        ir->no_y = true;
+        c->fn->root[0] = ir_const(ir, 0.0, TYPE_F32);
+        c->fn->n_roots = 1;
+        take_table(lua, c, 1);
+        return *c->n_out > 0 ? 0 : luaL_error(lua, "%s: must return a value or a table with results", c->who);
+    }
     int want = c->n_values + (c->n_out != NULL && !table_may_lack);
     if (given != want)
         return luaL_error(lua, "%s: must return %d value%s, returns %d", c->who, want, want == 1 ? "" : "s",

@@ -82,6 +82,8 @@ struct sig_arg {
 struct signature {
     char kind[16]; /* "attention", "rowwise", "elementwise" */
     bool backward;
+    bool builds_alignment; /* which tensors have rows that do not start at multiples of 16 bytes is compiled
+                              in */
     int n_args;
     struct sig_arg arg[MAX_ARGS];
     int n_free;
@@ -220,8 +222,6 @@ bool lathe__is_attention(const struct signature *sig);
 bool lathe__is_rowwise(const struct signature *sig);
 /* Elements along a dim of an argument; negative where it is not bound. */
 int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
-/* Is it compiled in which tensors have rows that do not start at multiples of 16 bytes? */
-bool lathe__builds_alignment(const struct signature *sig);
 bool lathe__is_float(lathe_dtype dtype);
 /* The arguments whose presence is compiled in. */
 uint64_t lathe__built_presence(const struct signature *sig);

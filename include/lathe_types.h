@@ -80,8 +80,9 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     (and every other final_rowscale of the spec, by its name), the spec's inputs by their names,
  *     and optionally q_start: an i32 scalar, the position of query row 0 among the keys (default
  *     kv - q: end-aligned).
- * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional row
- *     statistics [...] f32 by their names, the spec's inputs.
+ * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional results by
+ *     their names (rows [..., n], or one value per row: [...] f32), the spec's inputs, of which those read by
+ *     row have the same leading dims.
  * Arguments of elementwise: its operands and results by their names, of any strides; a result with an alias
  * may be left out and is then written over that operand; the spec's inputs. With list = true every operand
  * and result is an array of pointers to compact tensors, shape [tensors], in memory that the device reads

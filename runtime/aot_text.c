@@ -54,8 +54,8 @@ static void write_arg(FILE *f, const struct sig_arg *a)
 
 static void write_signature(FILE *f, const struct signature *sig)
 {
-    fprintf(f, "static const struct signature signature = {\n    \"%s\", %d, %d, {\n", sig->kind,
-            sig->backward, sig->n_args);
+    fprintf(f, "static const struct signature signature = {\n    \"%s\", %d, %d, %d, {\n", sig->kind,
+            sig->backward, sig->builds_alignment, sig->n_args);
     for (int i = 0; i < sig->n_args; i++)
         write_arg(f, &sig->arg[i]);
     fprintf(f, "    }, %d, {", sig->n_free);

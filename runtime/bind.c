@@ -33,11 +33,6 @@ bool lathe__is_rowwise(const struct signature *sig)
     return strcmp(sig->kind, "rowwise") == 0;
 }
 
-bool lathe__builds_alignment(const struct signature *sig)
-{
-    return lathe__is_attention(sig) || (lathe__is_rowwise(sig) && sig->backward);
-}
-
 static bool is_output(const struct sig_arg *a)
 {
     return a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL;
@@ -436,7 +431,8 @@ static lathe_status check_row_inputs(const struct signature *sig, const struct p
     if (!lathe__is_rowwise(sig) || p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1] == 1)
         return LATHE_OK;
     for (int i = 0; i < sig->n_args; i++)
-        for (int d = 0; sig->arg[i].role == ROLE_INPUT && d < sig->arg[i].ndim; d++)
+        for (int d = 0;
+             sig->arg[i].role == ROLE_INPUT && !sig->arg[i].leading_optional && d < sig->arg[i].ndim; d++)
             if (sig->arg[i].dim[d].sym == SYM_ROWS && sig->arg[i].dim[d].literal == 0)
                 return lathe__fail(err, LATHE_ARG,
                                    "problem: expected one leading dim beside the input '%s', whose dim "
@@ -550,7 +546,7 @@ static void find_unaligned(const struct signature *sig, const lathe_arg *args, i
 {
     for (int k = 0; k < n; k++)
         for (int i = 0; i < sig->n_args; i++)
-            if (sig->arg[i].problem_dtype && strcmp(sig->arg[i].name, args[k].name) == 0 &&
+            if (sig->arg[i].unit_last && strcmp(sig->arg[i].name, args[k].name) == 0 &&
                 !rows_aligned(&args[k]))
                 out->unaligned |= arg_bit(i);
 }
@@ -575,7 +571,7 @@ lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_a
         status = lathe__problem_check(sig, out, err);
     if (status == LATHE_OK)
         lathe__problem_fill_dtypes(sig, out);
-    if (status == LATHE_OK && lathe__builds_alignment(sig))
+    if (status == LATHE_OK && sig->builds_alignment)
         find_unaligned(sig, args, n, out);
     return status;
 }

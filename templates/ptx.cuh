@@ -18,6 +18,9 @@ DEV void keep(const char *&x) { asm volatile("" : "+l"(x)); }
 DEV void keep(u32 &x) { asm volatile("" : "+r"(x)); }
 DEV void keep(int &x) { asm volatile("" : "+r"(x)); }
 
+// What is computed from x waits until y is known.
+DEV void after(int &x, float y) { asm volatile("" : "+r"(x) : "f"(y)); }
+
 // threadIdx.x and blockIdx.x, read anew: what is computed from them is not kept from one use to the next.
 DEV u32 fresh_thread()
 {

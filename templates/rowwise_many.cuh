@@ -2,7 +2,7 @@
 // pass of a row-wise spec. Formulas are those of `variant`; README.md lists its slots.
 //
 // LATHE_ENTRY(rows): blocks of THREADS threads take groups of ROWS_PER_BLOCK rows in turn: BLOCKS of them where there are sums
-// over the rows, else one for each group. Column sums stay in registers over all rows of a block and leave it once, into
+// over the rows or PREFETCH, else one for each group. Column sums stay in registers over all rows of a block and leave it once, into
 // params.columns [block][site][n]; sums over everything into params.sums [block][site].
 // LATHE_ENTRY(columns), launched where PER_THREAD == 0 and there are column sums: a row does not fit registers, so columns are
 // read again, each by its own thread: COLUMN_PARTS x ceil(n / (128 VECTOR)) blocks of 128 threads. What the rows' reductions
@@ -31,16 +31,19 @@ static_assert(cfg::THREADS >= 32 && cfg::THREADS <= 1024 && cfg::THREADS % 32 ==
               "cfg::THREADS is a multiple of 32 up to 1024");
 static_assert(cfg::ROWS_PER_BLOCK >= 1 && cfg::THREADS % cfg::ROWS_PER_BLOCK == 0,
               "cfg::ROWS_PER_BLOCK divides cfg::THREADS");
-static_assert(cfg::VECTOR == 1 || cfg::VECTOR * sizeof(element) == 16, "cfg::VECTOR elements are one, or 16 bytes");
+static_assert(cfg::VECTOR == 1 || cfg::VECTOR * sizeof(element) == 16 || cfg::VECTOR * sizeof(element) == 8,
+              "cfg::VECTOR elements are one, or 8 or 16 bytes");
 static_assert(cfg::PER_THREAD >= 0 && cfg::PER_THREAD % cfg::VECTOR == 0,
               "cfg::PER_THREAD is 0 or a multiple of cfg::VECTOR");
-static_assert(cfg::BLOCKS >= 1 && cfg::COLUMN_PARTS >= 1, "cfg::BLOCKS and cfg::COLUMN_PARTS are positive");
+static_assert(cfg::BLOCKS >= 1 && cfg::COLUMN_PARTS >= 1 && cfg::REGISTERS >= 1,
+              "cfg::BLOCKS, cfg::COLUMN_PARTS and cfg::REGISTERS are positive");
 
 constexpr int V = cfg::VECTOR;
 constexpr int TEAM = cfg::THREADS / cfg::ROWS_PER_BLOCK; // threads of one row
 constexpr bool WHOLE_BLOCK = cfg::ROWS_PER_BLOCK == 1;
 constexpr bool IN_REGISTERS = cfg::PER_THREAD > 0;
 constexpr int VECTORS = IN_REGISTERS ? cfg::PER_THREAD / V : V == 1 ? 4 : 1; // of one thread and tensor at once
+constexpr int AT_ONCE = V == 1 ? 8 : 2; // vectors whose formulas may overlap: more would take registers for what the columns read
 constexpr bool PREFETCH = cfg::PREFETCH && IN_REGISTERS;
 constexpr int WARPS = cfg::THREADS / 32;
 constexpr int PARTS = max_of(WARPS, 4);
@@ -237,9 +240,13 @@ template <int P>
 DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const many_params &p, const variant::head &head,
                       const variant::vals &vals, const place &row, int first)
 {
+    float done[VECTORS];
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
-        const int i = first + v * TEAM * V;
+        int i = first + v * TEAM * V;
+        if (v >= AT_ONCE) {
+            after(i, done[v - AT_ONCE]);
+        }
         const bool in_row = row.here && i < p.z.n;
         variant::col c[V] = {};
         if constexpr (variant::REDUCE_COLS) {
@@ -265,6 +272,7 @@ DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const m
                         term[R][j] = red_combine<OP>(term[R][j], term[R][j + step]);
                     }
                 }
+                done[v] = term[R][0];
                 red[R] = in_row ? red_combine<OP>(red[R], term[R][0]) : red[R];
             }
         });
@@ -316,7 +324,7 @@ struct totals { // of one thread, over the rows of its block
 
 // One vector of columns: rows out, and what it adds to the sums of its columns.
 template <bool OUTPUTS>
-DEV void finish_piece(const piece &held, float (&column)[COLUMNS][V], const many_params &p, const variant::head &head,
+DEV float finish_piece(const piece &held, float (&column)[COLUMNS][V], const many_params &p, const variant::head &head,
                       const variant::vals &vals, const place &row, int i)
 {
     const bool in_row = row.here && i < p.z.n;
@@ -337,6 +345,7 @@ DEV void finish_piece(const piece &held, float (&column)[COLUMNS][V], const many
             repeat<0, variant::OUT>([&]<int K>() { store_piece<K>(row_of<out_type<K>>(p.out[K], row.at) + i, out[K]); });
         }
     }
+    return variant::OUT > 0 ? out[0][V - 1] : column[0][V - 1];
 }
 
 // One row of each team, which is in `held` where it fits registers.
@@ -372,10 +381,15 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
             load_pieces<VECTORS, TEAM * V, false>(held, p, row, base + lane * V);
         }
         forget(held);
+        float done[VECTORS];
 #pragma unroll
         for (int v = 0; v < VECTORS; v++) {
             float column[COLUMNS][V] = {};
-            finish_piece<true>(held[v], column, p, head, vals, row, base + (lane + v * TEAM) * V);
+            int i = base + (lane + v * TEAM) * V;
+            if (v >= AT_ONCE) {
+                after(i, done[v - AT_ONCE]);
+            }
+            done[v] = finish_piece<true>(held[v], column, p, head, vals, row, i);
             if constexpr (COLUMN_SUMS) {
                 repeat<0, variant::COLUMNS>([&]<int S>() {
 #pragma unroll
@@ -469,11 +483,9 @@ DEV void leave_sums(const many_params &p, const totals &total, gathering &shared
     }
 }
 
-// Registers to live with: the rows, the sums, one pass over a part of it, addresses. Without a limit the compiler spreads
+// cfg::REGISTERS to live with: the rows, the sums, one pass over a part of it, addresses. Without a limit the compiler spreads
 // out and fewer rows are under way at once, which costs bandwidth.
-constexpr int HELD_WORDS = VECTORS * WORDS * (PREFETCH ? 2 : 1) + (COLUMN_SUMS ? VECTORS * V * variant::COLUMNS : 0);
-constexpr int REGISTERS = min_of(255, round_up(64 + HELD_WORDS, 8));
-constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
+constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
 
 } // namespace many
 

@@ -460,6 +460,11 @@ static void group_maxima(struct case_list *list, bool full)
 
 /* ---- rowwise ------------------------------------------------------------------------------------------- */
 
+/* Specs of several rows, or of results alone. */
+static const char *const MANY[] = {"rms_norm_residual", "layer_norm_residual", "gate_rms_norm",
+                                   "rms_norm_gate",     "srms_norm",           "l2_norm",
+                                   "logsumexp",         "cross_entropy"};
+
 static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dtype, int64_t n, bool full)
 {
     static const struct {
@@ -481,6 +486,7 @@ static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dt
         c.leading = ROWS[i].leading;
         c.layout = ROWS[i].layout;
         c.absent = ROWS[i].absent;
+        c.may_refuse = c.absent; /* nothing may be left to compute */
         case_add(list, &c);
     }
 }
@@ -495,6 +501,11 @@ static void group_rowwise(struct case_list *list, bool full)
             for (int k = 0; k < COUNT(N); k++)
                 if (full || (i + t + k) % 4 == 0 || N[k] == 512)
                     add_rowwise(list, SPEC[i], DTYPE[t], N[k], full);
+    for (int i = 0; i < COUNT(MANY); i++)
+        for (int t = 0; t < COUNT(DTYPE); t++)
+            for (int k = 0; k < COUNT(N); k++)
+                if (full || (i + 2 * t + k) % 9 == 0)
+                    add_rowwise(list, MANY[i], DTYPE[t], N[k], full);
 }
 
 /* ---- rowwise, backward -----------------------------------------------------------------------------------
@@ -539,8 +550,6 @@ static void add_backward(struct case_list *list, const char *spec, const char *t
         struct test_case c = case_of_attention("backward", spec, text, dtype, -1, -1, i % 2 ? 80 : 90);
         if ((!full && n > 4096 && i != 0 && i != 2) || (text && ROWS[i].leading > 1))
             continue;
-        if (ROWS[i].unwanted > 0 && strcmp(spec, "softmax") == 0)
-            continue; /* it has one gradient */
         c.pass = LATHE_BACKWARD;
         c.dim[SYM_ROWS0] = ROWS[i].rows0;
         c.dim[SYM_ROWS1] = ROWS[i].rows1;
@@ -553,7 +562,8 @@ static void add_backward(struct case_list *list, const char *spec, const char *t
         c.absent = ROWS[i].absent;
         c.unwanted = ROWS[i].unwanted;
         c.blocks = i == 3 ? 5 : i == 4 ? 64 : 0;
-        c.may_refuse = ROWS[i].unwanted > 0; /* nothing else may be there to want */
+        c.may_refuse =
+            ROWS[i].unwanted > 0 || ROWS[i].absent; /* no gradient may be left to want, no seed be there */
         case_add(list, &c);
     }
 }
@@ -568,6 +578,11 @@ static void group_rows_backward(struct case_list *list, bool full)
             for (int k = 0; k < COUNT(N); k++)
                 if (full || (i + t + k) % 5 == 0 || (N[k] == 512 && t == 2))
                     add_backward(list, SPEC[i], NULL, DTYPE[t], N[k], full);
+    for (int i = 0; i < COUNT(MANY); i++)
+        for (int t = 0; t < COUNT(DTYPE); t++)
+            for (int k = 0; k < COUNT(N); k++)
+                if (full || (i + 2 * t + k) % 9 == 0)
+                    add_backward(list, MANY[i], NULL, DTYPE[t], N[k], full);
     for (int i = 0; i < COUNT(GRADIENT_SPECS); i++)
         for (int k = 0; k < COUNT(N); k++)
             if (full ? N[k] != 65537 : k % 4 == i)

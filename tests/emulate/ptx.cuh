@@ -15,6 +15,7 @@ using u64 = unsigned long long;
 DEV void keep(const char *&) {}
 DEV void keep(u32 &) {}
 DEV void keep(int &) {}
+DEV void after(int &, float) {}
 DEV u32 fresh_thread() { return threadIdx.x; }
 DEV u32 fresh_block() { return blockIdx.x; }
 

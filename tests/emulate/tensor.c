@@ -101,6 +101,12 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return 10000.0;
     if (is(t, "seed"))
         return 7.0;
+    if (is(t, "target")) /* of cross entropy */
+        return uniform(state) < 0.2 ? -100.0 : (double)between(state, 0, c->dim[SYM_N] - 1);
+    if (is(t, "ignore"))
+        return -100.0;
+    if (is(t, "smoothing"))
+        return 0.1;
     if (is(t, "block") || is(t, "on")) /* masks */
         return (double)(uniform(state) < 0.6);
     if (is(t, "weight") || is(t, "q_gain") || is(t, "k_gain"))
@@ -433,7 +439,7 @@ const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *w
     if (!result)
         return "out of memory";
     const size_t spilled = fetch(t, result);
-    const bool rows = t->role == ROLE_OUT || t->by_rows || b->least > 0.0;
+    const bool rows = t->role == ROLE_OUT || t->by_rows || b->least > 0.0 || t->dtype != LATHE_F32;
     const char *wrong = b->gradient > 0.0 ? judge_gradient(t, b->gradient, result, why, size)
                         : rows ? judge_rows(t, t->dtype == LATHE_F32 && b->least > 0.0 ? b->final : b->row,
                                             b->least, result, why, size)

@@ -64,6 +64,7 @@ static void describe(struct sig_arg *a, const char *name, enum arg_role role, la
     a->role = (uint8_t)role;
     a->dtype = (uint8_t)dtype;
     a->problem_dtype = role == ROLE_IN || role == ROLE_OUT;
+    a->unit_last = a->problem_dtype;
     a->optional = optional;
     a->ndim = (uint8_t)ndim;
     for (int i = 0; i < ndim; i++)
@@ -76,6 +77,7 @@ static void make_signature(struct signature *s)
 {
     memset(s, 0, sizeof *s);
     snprintf(s->kind, sizeof s->kind, "attention");
+    s->builds_alignment = true;
     s->n_args = N_ARGS;
     describe(&s->arg[ARG_Q], "q", ROLE_IN, LATHE_NONE, 4, false);
     describe(&s->arg[ARG_K], "k", ROLE_IN, LATHE_NONE, 4, false);

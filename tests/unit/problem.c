@@ -38,7 +38,11 @@ static struct signature attention_signature(void)
 {
     static const enum sym doc_dims[] = {SYM_B, SYM_FREE};
     static const enum sym bias_dims[] = {SYM_H, SYM_ONE};
-    struct signature s = {.kind = "attention", .n_args = N_ATTENTION, .n_free = 1, .free_name = {"n_doc"}};
+    struct signature s = {.kind = "attention",
+                          .builds_alignment = true,
+                          .n_args = N_ATTENTION,
+                          .n_free = 1,
+                          .free_name = {"n_doc"}};
     s.arg[Q] = main_of("q", ROLE_IN, Q_DIMS);
     s.arg[K] = main_of("k", ROLE_IN, K_DIMS);
     s.arg[V] = main_of("v", ROLE_IN, V_DIMS);
@@ -470,10 +474,11 @@ TEST(unaligned_rows_are_found)
     ir_free(ir);
 }
 
-TEST(an_input_by_row_takes_one_leading_dim)
+TEST(an_input_by_row_takes_the_leading_dims_where_it_is_read_by_row_alone)
 {
-    static const char TEXT[] = "return rowwise { inputs = { g = tensor('f32', 'rows') },\n"
-                               "forward = function(v, at, x) return v * x.g(at.row) end }";
+    static const char TEXT[] =
+        "return rowwise { inputs = { g = tensor('f32', 'rows'), w = tensor('f32', 'rows') },\n"
+        "forward = function(v, at, x) return v * x.g(at.row // 2) + x.w(at.row) end }";
     struct diag diag = {0};
     struct signature sig;
     struct problem p;

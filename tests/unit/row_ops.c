@@ -104,6 +104,14 @@ static void same(const double *given, const double *expected, int64_t n)
         CHECK_CLOSE(given[i], expected[i], 1e-11 * (1.0 + fabs(expected[i])));
 }
 
+static double *whole(struct call *c, const char *name, double value)
+{
+    double *data = add(c, name, GIVEN, NULL, 0);
+    *(int32_t *)(void *)data = (int32_t)value;
+    c->arg[c->n - 1].dtype = LATHE_I32;
+    return data;
+}
+
 static const int SIZES[][2] = {{1, 1}, {3, 31}, {2, 33}, {7, 255}, {5, 257}, {2, 1025}}; /* rows, n */
 enum { N_SIZES = (int)(sizeof SIZES / sizeof *SIZES) };
 
@@ -286,6 +294,288 @@ TEST(layer_norm)
             same(dx, dx_want, (int64_t)r * n);
         same(dw, dw_want, n);
         same(db, db_want, n);
+        close_call(&c);
+    }
+}
+
+/* The sum of two tensors, then rms_norm: both get the gradient of the norm, plus what comes through the sum.
+ */
+TEST(rms_norm_residual)
+{
+    for (int s = 0; s < N_SIZES; s++) {
+        const int r = SIZES[s][0];
+        const int n = SIZES[s][1];
+        struct call c;
+        double y_want[MAX_SIZE];
+        double sum_want[MAX_SIZE];
+        double dx_want[MAX_SIZE];
+        double dw_want[MAX_SIZE] = {0};
+        open_call(&c, "rms_norm_residual");
+        const double *x = rows(&c, "x", GIVEN, r, n);
+        const double *residual = rows(&c, "residual", GIVEN, r, n);
+        const double *w = vector(&c, "weight", GIVEN, n);
+        const double *dy = rows(&c, "dy", SEED, r, n);
+        const double *dsum = rows(&c, "dsum", SEED, r, n);
+        const double *y = rows(&c, "y", RESULT, r, n);
+        const double *sum = rows(&c, "sum", SAVED, r, n);
+        const double *dx = rows(&c, "dx", GRADIENT, r, n);
+        const double *dresidual = rows(&c, "dresidual", GRADIENT, r, n);
+        const double *dw = vector(&c, "dweight", GRADIENT, n);
+        scalar(&c, "eps", 1e-2);
+        for (int k = 0; k < r; k++) {
+            double square = 0;
+            double dot = 0;
+            for (int at = k * n; at < (k + 1) * n; at++) {
+                sum_want[at] = x[at] + residual[at];
+                square += sum_want[at] * sum_want[at];
+                dot += dy[at] * w[at % n] * sum_want[at];
+            }
+            const double rstd = 1 / sqrt(square / n + 1e-2);
+            for (int at = k * n; at < (k + 1) * n; at++) {
+                y_want[at] = w[at % n] * sum_want[at] * rstd;
+                dx_want[at] =
+                    rstd * dy[at] * w[at % n] - sum_want[at] * rstd * rstd * rstd * dot / n + dsum[at];
+                dw_want[at % n] += dy[at] * sum_want[at] * rstd;
+            }
+        }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(y, y_want, (int64_t)r * n);
+        same(sum, sum_want, (int64_t)r * n);
+        same(dx, dx_want, (int64_t)r * n);
+        same(dresidual, dx_want, (int64_t)r * n);
+        same(dw, dw_want, n);
+        close_call(&c);
+    }
+}
+
+/* layer_norm of a sum is layer_norm of one tensor. */
+TEST(layer_norm_residual)
+{
+    enum { R = 3, N = 33 };
+    struct call c;
+    struct call one;
+    open_call(&c, "layer_norm_residual");
+    open_call(&one, "layer_norm");
+    const double *x = rows(&c, "x", GIVEN, R, N);
+    const double *residual = rows(&c, "residual", GIVEN, R, N);
+    double *total = rows(&one, "x", GIVEN, R, N);
+    static const struct {
+        const char *name;
+        enum role role;
+        bool row;
+    } SHARED[] = {{"weight", GIVEN, false},     {"bias", GIVEN, false},    {"dy", SEED, true},
+                  {"y", RESULT, true},          {"dx", GRADIENT, true},    {"mean", SAVED, false},
+                  {"dweight", GRADIENT, false}, {"dbias", GRADIENT, false}};
+    const double *result[2][8];
+    for (int i = 0; i < 8; i++) {
+        const int64_t wide = strcmp(SHARED[i].name, "mean") == 0 ? R : N;
+        for (int which = 0; which < 2; which++) {
+            struct call *to = which ? &c : &one;
+            double *data = SHARED[i].row ? rows(to, SHARED[i].name, SHARED[i].role, R, N)
+                                         : vector(to, SHARED[i].name, SHARED[i].role, wide);
+            for (int64_t k = 0;
+                 SHARED[i].role == GIVEN || SHARED[i].role == SEED ? k < (SHARED[i].row ? R * N : wide) : 0;
+                 k++)
+                data[k] = cos(0.3 * (double)k + i);
+            result[which][i] = data;
+        }
+    }
+    for (int i = 0; i < R * N; i++)
+        total[i] = x[i] + residual[i];
+    for (int pass = 0; pass < 2; pass++) {
+        run(&c, pass ? LATHE_BACKWARD : LATHE_FORWARD);
+        run(&one, pass ? LATHE_BACKWARD : LATHE_FORWARD);
+    }
+    for (int i = 0; i < 8; i++)
+        same(result[1][i], result[0][i], SHARED[i].row ? R * N : strcmp(SHARED[i].name, "mean") == 0 ? R : N);
+    close_call(&c);
+    close_call(&one);
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* A gate before the norm (u = x silu(g), y = w u rstd) or after it (y = w x rstd silu(g)). */
+static void check_gate(const char *spec, bool before)
+{
+    enum { R = 3, N = 31 };
+    struct call c;
+    double want[R * N];
+    double dx_want[R * N];
+    double dg_want[R * N];
+    double dw_want[N] = {0};
+    open_call(&c, spec);
+    const double *x = rows(&c, "x", GIVEN, R, N);
+    const double *g = rows(&c, "gate", GIVEN, R, N);
+    const double *w = vector(&c, "weight", GIVEN, N);
+    const double *dy = rows(&c, "dy", SEED, R, N);
+    const double *y = rows(&c, "y", RESULT, R, N);
+    const double *dx = rows(&c, "dx", GRADIENT, R, N);
+    const double *dg = rows(&c, "dgate", GRADIENT, R, N);
+    const double *dw = vector(&c, "dweight", GRADIENT, N);
+    scalar(&c, "eps", 1e-3);
+    for (int k = 0; k < R * N; k += N) {
+        double square = 0;
+        double dot = 0;
+        double u[N];
+        double silu[N];
+        for (int i = 0; i < N; i++) {
+            silu[i] = g[k + i] * sigmoid(g[k + i]);
+            u[i] = before ? x[k + i] * silu[i] : x[k + i];
+            square += u[i] * u[i];
+            dot += dy[k + i] * (before ? 1 : silu[i]) * w[i] * u[i];
+        }
+        const double rstd = 1 / sqrt(square / N + 1e-3);
+        for (int i = 0; i < N; i++) {
+            const int at = k + i;
+            const double slope = sigmoid(g[at]) * (1 + g[at] * (1 - sigmoid(g[at])));
+            const double m = dy[at] * w[i] * (before ? 1 : silu[i]);
+            const double du = rstd * m - u[i] * rstd * rstd * rstd * dot / N;
+            want[at] = w[i] * u[i] * rstd * (before ? 1 : silu[i]);
+            dx_want[at] = before ? du * silu[i] : du;
+            dg_want[at] = before ? du * x[at] * slope : dy[at] * w[i] * u[i] * rstd * slope;
+            dw_want[i] += dy[at] * u[i] * rstd * (before ? 1 : silu[i]);
+        }
+    }
+    run(&c, LATHE_FORWARD);
+    run(&c, LATHE_BACKWARD);
+    same(y, want, R * N);
+    same(dx, dx_want, R * N);
+    same(dg, dg_want, R * N);
+    same(dw, dw_want, N);
+    close_call(&c);
+}
+
+TEST(gates_before_and_after_a_norm)
+{
+    check_gate("gate_rms_norm", true);
+    check_gate("rms_norm_gate", false);
+}
+
+/* y = x r with r = 1 / sqrt(scale sum x^2 + eps): dx = r dy - x r^3 scale sum(x dy) */
+static void check_bare_norm(const char *spec, bool mean)
+{
+    for (int s = 0; s < N_SIZES; s++) {
+        const int r = SIZES[s][0];
+        const int n = SIZES[s][1];
+        const double scale = mean ? 1.0 / n : 1.0;
+        struct call c;
+        double y_want[MAX_SIZE];
+        double dx_want[MAX_SIZE];
+        open_call(&c, spec);
+        const double *x = rows(&c, "x", GIVEN, r, n);
+        const double *dy = rows(&c, "dy", SEED, r, n);
+        const double *y = rows(&c, "y", RESULT, r, n);
+        const double *dx = rows(&c, "dx", GRADIENT, r, n);
+        scalar(&c, "eps", 1e-3);
+        for (int k = 0; k < r * n; k += n) {
+            double square = 0;
+            double dot = 0;
+            for (int i = k; i < k + n; i++) {
+                square += x[i] * x[i];
+                dot += x[i] * dy[i];
+            }
+            const double f = 1 / sqrt(scale * square + 1e-3);
+            for (int i = k; i < k + n; i++) {
+                y_want[i] = x[i] * f;
+                dx_want[i] = f * dy[i] - x[i] * f * f * f * scale * dot;
+            }
+        }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(y, y_want, (int64_t)r * n);
+        same(dx, dx_want, (int64_t)r * n);
+        close_call(&c);
+    }
+}
+
+TEST(norms_without_a_weight)
+{
+    check_bare_norm("srms_norm", true);
+    check_bare_norm("l2_norm", false);
+}
+
+/* ---- results without a y ---------------------------------------------------------------------------------
+ */
+
+TEST(logsumexp)
+{
+    for (int s = 0; s < N_SIZES; s++) {
+        const int r = SIZES[s][0];
+        const int n = SIZES[s][1];
+        struct call c;
+        double want[16];
+        double dx_want[MAX_SIZE];
+        open_call(&c, "logsumexp");
+        double *x = rows(&c, "x", GIVEN, r, n);
+        const double *dlse = vector(&c, "dlse", SEED, r);
+        const double *lse = vector(&c, "lse", SAVED, r);
+        const double *dx = rows(&c, "dx", GRADIENT, r, n);
+        for (int k = 0; k < r; k++) {
+            want[k] = lse_of(x + k * n, n);
+            for (int i = k * n; i < (k + 1) * n; i++)
+                dx_want[i] = dlse[k] * exp(x[i] - want[k]);
+        }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(lse, want, r);
+        same(dx, dx_want, (int64_t)r * n);
+        x[0] = -(double)INFINITY; /* weight 0; alone in its row, lse is -inf */
+        run(&c, LATHE_FORWARD);
+        CHECK(n > 1 ? isfinite(lse[0]) : isinf(lse[0]) && lse[0] < 0);
+        x[0] = (double)INFINITY;
+        run(&c, LATHE_FORWARD);
+        CHECK(isinf(lse[0]) && lse[0] > 0);
+        x[0] = (double)NAN;
+        run(&c, LATHE_FORWARD);
+        CHECK(isnan(lse[0]));
+        CHECK(r < 2 || isfinite(lse[1]));
+        close_call(&c);
+    }
+}
+
+/* loss = lse - (1 - a) x_target - a / n sum x, dx = (p - (1 - a) onehot - a / n) dloss; rows of the ignored
+ * index: 0 */
+TEST(cross_entropy)
+{
+    enum { R = 6, N = 33 };
+    static const int32_t TARGET[R] = {0, 32, -100, 7, 7, 31};
+    static const int64_t SHAPE[] = {R};
+    for (int smooth = 0; smooth < 2; smooth++) {
+        const double a = 0.2 * smooth;
+        struct call c;
+        double want[R];
+        double dx_want[R * N];
+        open_call(&c, "cross_entropy");
+        double *x = rows(&c, "x", GIVEN, R, N);
+        int32_t *target = (int32_t *)(void *)add(&c, "target", GIVEN, SHAPE, 1);
+        c.arg[c.n - 1].dtype = LATHE_I32;
+        memcpy(target, TARGET, sizeof TARGET);
+        const double *dloss = vector(&c, "dloss", SEED, R);
+        const double *loss = vector(&c, "loss", SAVED, R);
+        const double *dx = rows(&c, "dx", GRADIENT, R, N);
+        scalar(&c, "smoothing", a);
+        whole(&c, "ignore", -100);
+        x[1] = -(double)INFINITY; /* a class that cannot be: no NaN where nothing is smoothed */
+        x[1] = smooth ? 0.3 : x[1];
+        for (int k = 0; k < R; k++) {
+            const bool live = TARGET[k] != -100;
+            const double lse = lse_of(x + k * N, N);
+            double sum = 0;
+            for (int i = 0; i < N; i++) {
+                sum += x[k * N + i];
+                dx_want[k * N + i] =
+                    live ? dloss[k] * (exp(x[k * N + i] - lse) - (i == TARGET[k] ? 1 - a : 0) - a / N) : 0;
+            }
+            want[k] = live ? lse - (1 - a) * x[k * N + TARGET[k]] - (smooth ? a / N * sum : 0) : 0;
+        }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(loss, want, R);
+        same(dx, dx_want, R * N);
         close_call(&c);
     }
 }

@@ -14,4 +14,5 @@ constexpr int ROWS_PER_BLOCK = 1;
 constexpr bool PREFETCH = true;
 constexpr int BLOCKS = 132;
 constexpr int COLUMN_PARTS = 132;
+constexpr int REGISTERS = 128;
 } // namespace cfg
