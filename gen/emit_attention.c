@@ -552,7 +552,7 @@ bool emit_attention(struct emitter *e, const struct plan *plan, struct source *o
     for (int m = 0; m < MOD_COUNT; m++)
         emit_mod_struct(e, (enum mod)m, mod_type[m], moved[m]);
     if (e->back)
-        emit_backward(&a);
+        emit_backward(&a, plan);
     text_add(e->out, "};\n");
     return true;
 }

@@ -81,7 +81,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
 
 /* ---- emit_backward.c, emit_backward_launch.c, emit_mods.c */
 
-void emit_backward(struct attention *a);
+void emit_backward(struct attention *a, const struct plan *plan);
 /* Floats of a row that pair() reads; -1: too many. */
 int back_row_count(struct emitter *e);
 /* return g.d_table + (...): of a read whose indices have names or can be computed. */

@@ -230,6 +230,28 @@ static int emit_back_diag(struct attention *a)
     return diag;
 }
 
+#define PAIR_ARGS AT_PAIR ", const row &r, const col &c, float diag, const float *b"
+
+static void name_pair(struct attention *a, const struct field_set *set, int diag)
+{
+    name_static(a, true, true);
+    name_row_values(a->e, set);
+    if (diag >= 0)
+        scope_set(a->e, diag, "diag");
+    scope_param(a->e, PARAM_QK, "e");
+    scope_param(a->e, PARAM_DW, "dw");
+}
+
+static void assign_slopes(struct emitter *e)
+{
+    char text[128];
+    text_add(e->out, "        ds = %s;\n", node_text(e, e->back->ds, text, sizeof text));
+    for (int i = 0; i < e->back->pair.n; i++)
+        text_add(e->out, "        site[%d] = %s;\n", i,
+                 node_text(e, e->back->pair.item[i].value, text, sizeof text));
+    text_add(e->out, "    }\n");
+}
+
 static void emit_pair(struct attention *a, const struct field_set *set, int diag)
 {
     struct emitter *e = a->e;
@@ -237,29 +259,63 @@ static void emit_pair(struct attention *a, const struct field_set *set, int diag
     int root[BACKWARD_ROOTS_MAX];
     char text[128];
     const int n = value_roots(b, root);
-    text_add(e->out,
-             "    DEV void pair(float e, float dw, " AT_PAIR
-             ", const row &r, const col &c, float diag, const float *b, float &w, float &ds, float *site)\n"
-             "    {\n");
-    name_static(a, true, true);
-    name_row_values(e, set);
-    if (diag >= 0)
-        scope_set(e, diag, "diag");
-    scope_param(e, PARAM_QK, "e");
-    scope_param(e, PARAM_DW, "dw");
+    text_add(e->out, "    DEV void pair(float e, float dw, " PAIR_ARGS
+                     ", float &w, float &ds, float *site)\n    {\n");
+    name_pair(a, set, diag);
     emit_values(e, root, n);
     text_add(e->out, "        w = %s;\n", node_text(e, b->weight, text, sizeof text));
-    text_add(e->out, "        ds = %s;\n", node_text(e, b->ds, text, sizeof text));
-    for (int i = 0; i < b->pair.n; i++)
-        text_add(e->out, "        site[%d] = %s;\n", i,
-                 node_text(e, b->pair.item[i].value, text, sizeof text));
-    text_add(e->out, "    }\n    DEV float ds_factor(" AT_PAIR ")\n    {\n");
+    assign_slopes(e);
+    text_add(e->out, "    DEV float ds_factor(" AT_PAIR ")\n    {\n");
     name_static(a, false, false);
     emit_values(e, &b->factor, 1);
     text_add(e->out, "        return %s;\n    }\n", node_text(e, b->factor, text, sizeof text));
 }
 
-void emit_backward(struct attention *a)
+/* Which row values a step reads, as bits, and whether it reads the diagonal; `given`: what it is handed, -1:
+ * nothing. */
+static void emit_reads_of(struct emitter *e, const char *step, const struct field_set *set, int diag,
+                          int given, const int *root, int n)
+{
+    int stop[MAX_FIELDS + 2];
+    int n_stop = 0;
+    unsigned bits = 0;
+    for (int i = 0; i < set->n; i++)
+        stop[n_stop++] = set->node[i];
+    if (diag >= 0)
+        stop[n_stop++] = diag;
+    if (given >= 0)
+        stop[n_stop++] = given;
+    reach(e->w, root, n, stop, n_stop, e->mark);
+    for (int i = 0; i < set->n && i < 32; i++)
+        bits |= e->mark[set->node[i]] ? 1u << i : 0;
+    text_add(e->out,
+             "    static constexpr unsigned %s_READS = 0x%xu;\n    static constexpr bool %s_DIAG = %s;\n",
+             step, bits, step, yes(diag >= 0 && e->mark[diag]));
+}
+
+/* pair() in two steps, for kernels in which products come in between. */
+static void emit_steps(struct attention *a, const struct field_set *set, int diag)
+{
+    struct emitter *e = a->e;
+    const struct backward *b = e->back;
+    int root[BACKWARD_ROOTS_MAX];
+    char text[128];
+    const int n = value_roots(b, root);
+    emit_reads_of(e, "WEIGHT", set, diag, -1, root, 1);
+    emit_reads_of(e, "SLOPE", set, diag, b->weight, root + 1, n - 1);
+    text_add(e->out, "    DEV float weight(float e, " PAIR_ARGS ")\n    {\n");
+    name_pair(a, set, diag);
+    emit_values(e, root, 1);
+    text_add(e->out, "        return %s;\n    }\n", node_text(e, b->weight, text, sizeof text));
+    text_add(e->out, "    DEV void slope(float e, float w, float dw, " PAIR_ARGS
+                     ", float &ds, float *site)\n    {\n");
+    name_pair(a, set, diag);
+    scope_set(e, b->weight, "w");
+    emit_values(e, root + 1, n - 1);
+    assign_slopes(e);
+}
+
+void emit_backward(struct attention *a, const struct plan *plan)
 {
     static const char *const type[] = {"query_back", "key_back", "value_back", "output_back"};
     struct emitter *e = a->e;
@@ -274,6 +330,8 @@ void emit_backward(struct attention *a)
     emit_addresses(a, "row_", &e->back->row, "");
     const int diag = emit_back_diag(a);
     emit_pair(a, &set, diag);
+    if (plan->back.wgmma)
+        emit_steps(a, &set, diag);
     emit_forms(e, "", &e->back->pair);
     emit_addresses(a, "", &e->back->pair, ", const col &c, int delta");
     for (int m = 0; m < MOD_COUNT; m++)
@@ -289,7 +347,12 @@ void emit_backward_config(struct text_buf *t, const struct emitter *e, const str
     text_add(
         t, "constexpr int BACK_BM = %d, BACK_BN = %d, BACK_WARPS = %d, BACK_STAGES = %d, BACK_SPLIT = %d;\n",
         b->bm, b->bn, b->warps, b->stages, b->split);
-    text_add(t, "constexpr bool BACK_WGMMA = false;\n");
+    text_add(t, "constexpr bool BACK_WGMMA = %s;\n", yes(b->wgmma));
+    if (b->wgmma)
+        text_add(t,
+                 "constexpr int BACK_V_STEPS = 0;\nconstexpr bool BACK_EARLY_DV = true;\n"
+                 "constexpr bool BOUND_WAITS = %s;\n",
+                 yes(plan->bound_waits));
     text_add(t, "constexpr bool BACK_O_F32 = %s;\n", yes(b->forward));
     text_add(t, "constexpr bool WANT_DQ = %s, WANT_DK = %s, WANT_DV = %s;\n",
              yes(gradient_wanted(e, MOD_QUERY)), yes(gradient_wanted(e, MOD_KEY)),

@@ -13,7 +13,8 @@ enum { /* of the templates that they are named after */
        BACK_PRE_THREADS = 256,
        BACK_PRE_ROWS = 64,
        INPUT_THREADS = 256,
-       EXACT_SUM_BYTES = 48
+       EXACT_SUM_BYTES = 48,
+       LOADER_THREADS = 128
 };
 
 static const char *const GRADIENT[] = {"dq", "dk", "dv", "do"};
@@ -349,6 +350,26 @@ static void add_pre(struct recipe *r, bool runs)
     source_free(&unused);
 }
 
+/* Of q', k', v' and do', whose pointers begin the parameters; their strides come behind four pointers more.
+   Boxes have a panel's columns (wgmma_sm90.cuh) of what one warpgroup works on. */
+static void add_map_of(struct launch *launch, const struct params *p, const struct recipe *r, int which)
+{
+    const struct back_plan *plan = &r->plan->back;
+    const bool key = which == TENSOR_K || which == TENSOR_V;
+    const bool value = which == TENSOR_V || which == TENSOR_O;
+    const int row_bytes = 2 * (value ? plan->dv : plan->dk) / plan->split;
+    launch->map[launch->n_maps++] = (struct tensor_map_row){
+        .offset = (uint32_t)which * TENSOR_MAP_BYTES,
+        .data = p->before + (uint32_t)which * 8,
+        .strides = p->before + 2 * TENSOR_COUNT * 8 + (uint32_t)which * 24,
+        .dim = {value ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
+        .dtype = (uint8_t)r->a.e->problem->dtype,
+        .swizzle = row_bytes % 128 == 0  ? 128
+                   : row_bytes % 64 == 0 ? 64
+                                         : 32,
+        .box_tokens = (uint16_t)(key ? plan->bn : plan->bm)};
+}
+
 static void add_main(struct recipe *r)
 {
     static const char *const in[] = {"q", "k", "v"};
@@ -356,12 +377,17 @@ static void add_main(struct recipe *r)
     struct emitter *e = r->a.e;
     const struct back_plan *plan = &r->plan->back;
     struct params p;
-    struct launch *launch = add_launch(r->out, e, "bwd", plan->warps * 32, plan->smem_bytes);
+    struct launch *launch =
+        add_launch(r->out, e, "bwd", plan->warps * 32 + (plan->wgmma ? LOADER_THREADS : 0), plan->smem_bytes);
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, SYM_H_KV, 1);
     product_times(&launch->grid, SYM_KV, plan->bn);
     params_open(&p, e->out, launch, "back_params");
+    if (plan->wgmma)
+        params_behind_maps(&p, TENSOR_COUNT);
+    for (int t = 0; t < TENSOR_COUNT && plan->wgmma; t++)
+        add_map_of(launch, &p, r, t);
     for (int t = 0; t < TENSOR_O; t++)
         place_pointer(&p, "const void", in[t], &r->forward.inner[t]);
     place_pointer(&p, "const void", "dout", &r->dout);

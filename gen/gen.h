@@ -541,6 +541,7 @@ bool bounds_mask_reads_data(const struct ir *ir);
 struct back_plan { /* attention backward: of its main kernel; what is beside it is of the forward kernel */
     int bm, bn, warps, stages, split;
     int dk, dv; /* columns of a tile in shared memory */
+    bool wgmma; /* tensor maps in front of the parameters, and a warpgroup more, which loads */
     int smem_bytes;
     bool forward; /* the forward kernel runs first: for o, finals or row states */
 };

@@ -10,7 +10,7 @@
  *    (has_mask_value);
  *  - scale qk + f t becomes scale (qk + (f / scale) t) under an exponential or a row maximum, which take the
  *    scale;
- *  - (qk scale) f becomes qk (f scale);
+ *  - (qk scale) f becomes qk (f scale); a quotient by a constant is a product, for 16-bit results;
  *  - rowmax(a t + b) becomes a rowmax(t) + b where a > 0 for certain;
  *  - in rowwise rowsum(a t + u) becomes a rowsum(t) + rowsum(u), a constant along the row: sums need not wait
  * for other sums.
@@ -334,6 +334,15 @@ static int row_sum(struct ir *w, int arg, int depth)
     return ir2(w, (enum ir_op)n.op, left, row_sum(w, n.arg[1], depth - 1));
 }
 
+/* By a constant: times its inverse, which is no worse than the hardware's division. */
+static int quotient(struct ir *w, int a, int b)
+{
+    const struct ir_node *n = &w->node[b];
+    const double inverse = n->op == OP_CONST ? 1.0 / n->value : 0;
+    const bool normal = fabs(inverse) > 1e-30 && fabs(inverse) < 1e30;
+    return normal ? product(w, a, ir_const(w, inverse, TYPE_F32)) : ir2(w, OP_DIV, a, b);
+}
+
 /* ---- the walk -------------------------------------------------------------------------------- */
 
 static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *arg)
@@ -351,6 +360,8 @@ static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *ar
         return exact ? ir1(w, OP_EXP, arg[0]) : exponential(w, arg[0], LOG2_E);
     case OP_EXP2:
         return exact ? ir1(w, OP_EXP2, arg[0]) : exponential(w, arg[0], 1.0);
+    case OP_DIV:
+        return exact ? ir2(w, OP_DIV, arg[0], arg[1]) : quotient(w, arg[0], arg[1]);
     case OP_MUL:
         return n->type == TYPE_F32 ? product(w, arg[0], arg[1]) : ir2(w, OP_MUL, arg[0], arg[1]);
     case OP_ROWMAX:

@@ -271,13 +271,17 @@ static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define NOT_RUN                                                                                              \
-    "fits, but has been run on the emulator only and on no GPU yet; --template attention_fwd_sm90 picks it"
+#define NOT_RUN(name)                                                                                        \
+    "fits, but has been run on the emulator only and on no GPU yet; --template " name " picks it"
 static const struct template_row TEMPLATES[] = {
-    {"attention_fwd_sm90", "attention_fwd_sm90.cuh", KIND_ATTENTION, LATHE_FORWARD, NOT_RUN,
-     attention_sm90_ok},
+    {"attention_fwd_sm90", "attention_fwd_sm90.cuh", KIND_ATTENTION, LATHE_FORWARD,
+     NOT_RUN("attention_fwd_sm90"), attention_sm90_ok},
     {"attention_fwd_sm80", "attention_fwd_sm80.cuh", KIND_ATTENTION, LATHE_FORWARD, NULL,
      plan_attention_sm80},
+    {"attention_bwd_sm90", "attention_bwd_sm90.cuh", KIND_ATTENTION, LATHE_BACKWARD,
+     NOT_RUN("attention_bwd_sm90"), plan_attention_bwd_sm90},
+    {"attention_bwd_wide_sm90", "attention_bwd_wide_sm90.cuh", KIND_ATTENTION, LATHE_BACKWARD,
+     NOT_RUN("attention_bwd_wide_sm90"), plan_attention_bwd_wide},
     {"attention_bwd_sm80", "attention_bwd_sm80.cuh", KIND_ATTENTION, LATHE_BACKWARD, NULL,
      plan_attention_bwd},
     {"rowwise", "rowwise.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_rowwise},

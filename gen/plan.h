@@ -32,5 +32,7 @@ bool plan_elementwise_bwd(const struct request *r, struct plan *plan, char *why)
 /* plan.c, plan_backward.c: attention, likewise. */
 bool plan_attention_sm80(const struct request *r, struct plan *plan, char *why);
 bool plan_attention_bwd(const struct request *r, struct plan *plan, char *why);
+bool plan_attention_bwd_sm90(const struct request *r, struct plan *plan, char *why);
+bool plan_attention_bwd_wide(const struct request *r, struct plan *plan, char *why);
 
 #endif

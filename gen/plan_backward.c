@@ -52,8 +52,9 @@ static bool tile_fits(const struct request *r, const struct back_tile *t, int ro
 }
 
 /* Asked for by name, or past those that `lathe tune` has seen. */
-static bool is_wanted(const struct request *r, const struct back_tile *t, struct plan *plan)
+static bool is_wanted(const struct request *r, struct plan *plan)
 {
+    const struct back_plan *t = &plan->back;
     snprintf(plan->tile, sizeof plan->tile, "%dx%dw%dp%ds%d", t->bm, t->bn, t->warps, t->split, t->stages);
     if (r->device->tile[0] && strcmp(r->device->tile, plan->tile) != 0)
         return false;
@@ -66,10 +67,58 @@ static bool is_wanted(const struct request *r, const struct back_tile *t, struct
 static bool take_back_tile(const struct request *r, int rows, bool diag, struct plan *plan)
 {
     for (size_t i = 0; i < sizeof BACK_TILES / sizeof *BACK_TILES; i++)
-        if (tile_fits(r, &BACK_TILES[i], rows, diag, &plan->back) && is_wanted(r, &BACK_TILES[i], plan))
+        if (tile_fits(r, &BACK_TILES[i], rows, diag, &plan->back) && is_wanted(r, plan))
             return true;
     return false;
 }
+
+/* ---- Hopper ---------------------------------------------------------------------------------------- */
+
+/* hopper_back_smem_bytes of back_layout_sm90.cuh. */
+static int hopper_smem(const struct back_plan *t, int rows, bool diag)
+{
+    return (128 + 2 * t->bm) * (t->dk + t->dv) * 2 + 2 * t->bm * 256 + 4 * t->bm * t->dk + 8 * rows * t->bm +
+           (diag ? 16 * (t->bm + 64) : 0) + 64;
+}
+
+/* wide_smem_bytes of back_wide_sm90.cuh. */
+static int wide_smem(const struct back_plan *t, int rows, bool diag)
+{
+    return 128 * (t->dk + t->dv) + 256 * (t->stages * t->dk + t->dv) + 32768 + t->stages * rows * 512 +
+           (diag ? 1024 : 0) + 96;
+}
+
+static bool take_hopper_tile(const struct request *r, int rows, bool diag, struct plan *plan)
+{
+    const int64_t d = r->problem->dim[SYM_D];
+    const int64_t dv = r->problem->dim[SYM_D_V];
+    for (int bm = d <= 64 && dv <= 64 ? 128 : 64; bm >= 64; bm -= 64) {
+        plan->back =
+            (struct back_plan){.bm = bm, .bn = 128, .warps = 8, .stages = 2, .split = 1, .wgmma = true};
+        plan->back.dk = round_up(d, 16);
+        plan->back.dv = round_up(dv, 16);
+        plan->back.smem_bytes = hopper_smem(&plan->back, rows, diag);
+        if (d <= 128 && dv <= 128 && plan->back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
+            return true;
+    }
+    return false;
+}
+
+static bool take_wide_tile(const struct request *r, int rows, bool diag, struct plan *plan)
+{
+    for (int stages = 2; stages > 0; stages--) {
+        plan->back =
+            (struct back_plan){.bm = 128, .bn = 64, .warps = 8, .stages = stages, .split = 2, .wgmma = true};
+        plan->back.dk = round_up(r->problem->dim[SYM_D], 32);
+        plan->back.dv = round_up(r->problem->dim[SYM_D_V], 32);
+        plan->back.smem_bytes = wide_smem(&plan->back, rows, diag);
+        if (plan->back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
+            return true;
+    }
+    return false;
+}
+
+/* ---- what all of them ask -------------------------------------------------------------------------- */
 
 static void say_backward(const struct request *r, const struct backward *b, int rows, struct plan *plan)
 {
@@ -97,7 +146,9 @@ static bool plan_forward(const struct request *r, struct plan *plan, char *why)
     return plan_attention_sm80(&forward, plan, why);
 }
 
-bool plan_attention_bwd(const struct request *r, struct plan *plan, char *why)
+/* take: tiles for a row of so many floats, and perhaps a value per diagonal. */
+static bool plan_with(const struct request *r, struct plan *plan, char *why,
+                      bool (*take)(const struct request *r, int rows, bool diag, struct plan *plan))
 {
     struct signature sig;
     struct backward b;
@@ -109,7 +160,7 @@ bool plan_attention_bwd(const struct request *r, struct plan *plan, char *why)
     struct ir *w = lower_backward(r->ir, &sig, r->problem, &b, why);
     if (!w)
         return false;
-    plan->back.forward = backward_runs_forward(r->ir, &sig, r->problem, &b);
+    const bool forward = backward_runs_forward(r->ir, &sig, r->problem, &b);
     plan->o_f32 = true;
     bool ok = backward_measure(w, &sig, r->problem, &b, &rows, &diag);
     ir_free(w);
@@ -117,11 +168,36 @@ bool plan_attention_bwd(const struct request *r, struct plan *plan, char *why)
         snprintf(why, REASON_BYTES, "a pair reads too many values of its row");
         return false;
     }
-    if (!take_back_tile(r, rows, diag, plan)) {
+    if (!take(r, rows, diag, plan)) {
         snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,
                  plan->dv_pad, r->device->smem_bytes);
         return false;
     }
+    plan->back.forward = forward;
     say_backward(r, &b, rows, plan);
     return true;
+}
+
+bool plan_attention_bwd(const struct request *r, struct plan *plan, char *why)
+{
+    return plan_with(r, plan, why, take_back_tile);
+}
+
+static bool is_hopper(const struct request *r, char *why)
+{
+    if (r->device->sm == 90)
+        return true;
+    snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 9.0 (wgmma, TMA)", r->device->sm / 10,
+             r->device->sm % 10);
+    return false;
+}
+
+bool plan_attention_bwd_sm90(const struct request *r, struct plan *plan, char *why)
+{
+    return is_hopper(r, why) && plan_with(r, plan, why, take_hopper_tile);
+}
+
+bool plan_attention_bwd_wide(const struct request *r, struct plan *plan, char *why)
+{
+    return is_hopper(r, why) && plan_with(r, plan, why, take_wide_tile);
 }

@@ -161,14 +161,17 @@ DEV void finish_site(mod_sums<BACK, DIM> &sums, const back_mod_params &p, const 
         __shared__ float table[MOD_THREADS / 32][DIM]; // by at.i; a pair's sums are at that of its first element
         const int warp = static_cast<int>(threadIdx.x) / 32;
         __syncthreads();
-        each_number<BACK::FORM[S], DIM>(thread, [&](int a, int, int i) {
-            float x = sums.dim[SITE].x[a];
+        elements<DIM> total = sums.dim[SITE];
+#pragma unroll
+        for (int n = 0; n < elements<DIM>::N; n++) { // also lanes beyond the last vector, for the warp's sake
 #pragma unroll
             for (int lanes = s::TEAM; lanes < 32; lanes *= 2) { // the rows of a warp
-                x += __shfl_xor_sync(ALL_LANES, x, lanes);
+                total.x[n] += __shfl_xor_sync(ALL_LANES, total.x[n], lanes);
             }
+        }
+        each_number<BACK::FORM[S], DIM>(thread, [&](int a, int, int i) {
             if (lane_id() < s::TEAM) {
-                table[warp][i] = x;
+                table[warp][i] = total.x[a];
             }
         });
         __syncthreads();

@@ -76,18 +76,18 @@ struct variant {
         const int t0 = m_abs(delta);  // relative_bias.lua:5
         const int t1 = m_max(t0, 8);  // relative_bias.lua:6
         const float t2 = (float)(t1);  // relative_bias.lua:6
-        const float t3 = m_div(t2, 8.0f);  // relative_bias.lua:6
-        const float t4 = m_log2(t3);  // relative_bias.lua:6
-        const float t5 = (t4 * 2.0f);  // relative_bias.lua:6
-        const float t6 = (t5 + 0x1.0624dep-10f /* 0.001 */);  // relative_bias.lua:6
-        const int t7 = (int)(t6);  // relative_bias.lua:6
-        const int t8 = (8 + t7);  // relative_bias.lua:6
-        const bool t9 = (delta < 0);  // relative_bias.lua:7
-        const int t10 = (t9 ? 16 : 0);  // relative_bias.lua:7
-        const bool t11 = (t0 < 8);  // relative_bias.lua:7
-        const int t12 = m_min(t8, 15);  // relative_bias.lua:7
-        const int t13 = (t11 ? t0 : t12);  // relative_bias.lua:7
-        const int t14 = (t10 + t13);  // relative_bias.lua:7
+        const bool t3 = (delta < 0);  // relative_bias.lua:7
+        const int t4 = (t3 ? 16 : 0);  // relative_bias.lua:7
+        const bool t5 = (t0 < 8);  // relative_bias.lua:7
+        const float t6 = (t2 * 0x1.000000p-3f /* 0.125 */);  // relative_bias.lua:6
+        const float t7 = m_log2(t6);  // relative_bias.lua:6
+        const float t8 = (2.0f * t7);  // relative_bias.lua:6
+        const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
+        const int t10 = (int)(t9);  // relative_bias.lua:6
+        const int t11 = (8 + t10);  // relative_bias.lua:6
+        const int t12 = m_min(15, t11);  // relative_bias.lua:7
+        const int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
+        const int t14 = (t4 + t13);  // relative_bias.lua:7
         const float t15 = m_load(x.in_table, (long long)h.h * x.s0_table + (long long)m_clamp_index(t14, 32) * x.s1_table);  // relative_bias.lua:11
         return t15;
     }
@@ -170,7 +170,7 @@ struct variant {
     {
         if constexpr (P == 0) {
         const float t0 = (0x1.000000p-3f /* 0.125 */ * e);
-        const float t1 = (diag + t0);  // relative_bias.lua:11
+        const float t1 = (t0 + diag);  // relative_bias.lua:11
         return t1;
         }
         if constexpr (P == 1) {

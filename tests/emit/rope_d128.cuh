@@ -278,7 +278,7 @@ struct variant {
         if constexpr (S == 0) {
         const float t0 = (float)(i);  // rope.lua:4
         const float t1 = (-0x1.a934f0p4f /* -26.57542 */ * t0);  // rope.lua:4
-        const float t2 = m_div(t1, 128.0f);  // rope.lua:4
+        const float t2 = (t1 * 0x1.000000p-7f /* 0.0078125 */);  // rope.lua:4
         const float t3 = m_exp2(t2);  // rope.lua:4
         const float t4 = (v.f0 * t3);  // rope.lua:4
         const float t5 = m_cos(t4);  // rope.lua:5
@@ -344,7 +344,7 @@ struct variant {
         if constexpr (S == 0) {
         const float t0 = (float)(i);  // rope.lua:4
         const float t1 = (-0x1.a934f0p4f /* -26.57542 */ * t0);  // rope.lua:4
-        const float t2 = m_div(t1, 128.0f);  // rope.lua:4
+        const float t2 = (t1 * 0x1.000000p-7f /* 0.0078125 */);  // rope.lua:4
         const float t3 = m_exp2(t2);  // rope.lua:4
         const float t4 = (v.f0 * t3);  // rope.lua:4
         const float t5 = m_cos(t4);  // rope.lua:5

@@ -146,6 +146,28 @@ static void group_dims(struct case_list *list, bool full)
     }
 }
 
+/* ---- Hopper: by name, until hardware has proved them ----------------------------------------------------
+ */
+
+static void group_hopper(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"causal", "softcap",   "relative_bias", "document",
+                                       "sinks",  "retention", "qk_norm",       "full"};
+    static const int DIMS[][2] = {{64, 64}, {128, 128}, {72, 40}, {192, 192}, {256, 256}, {192, 128}};
+    for (int i = 0; i < COUNT(SPEC) + COUNT(SPECS); i++) {
+        const bool own = i >= COUNT(SPEC);
+        const int *dim = DIMS[i % COUNT(DIMS)];
+        struct test_case c = case_of_attention(
+            "hopper_gradients", own ? SPECS[i - COUNT(SPEC)].name : SPEC[i],
+            own ? SPECS[i - COUNT(SPEC)].text : NULL, i % 2 ? LATHE_F16 : LATHE_BF16, dim[0], dim[1], 90);
+        c.pass = LATHE_BACKWARD;
+        c.template_name = dim[0] > 128 || dim[1] > 128 ? "attention_bwd_wide_sm90" : "attention_bwd_sm90";
+        add_shapes(list, c, SHAPES, full ? COUNT(SHAPES) : 4);
+        if (full)
+            add_shapes(list, c, MORE_SHAPES, COUNT(MORE_SHAPES));
+    }
+}
+
 void group_backward(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {"full",      "causal",   "alibi",     "sliding_window",
@@ -167,4 +189,5 @@ void group_backward(struct case_list *list, bool full)
         add_all(list, &c, full);
     }
     group_dims(list, full);
+    group_hopper(list, full);
 }
