@@ -1,12 +1,11 @@
 /*
  * hello.c: the first program: causal attention on a GPU, or on the host where there is none.
  *
- *     cc hello.c -llathe -lm -ldl && ./a.out
+ *     cc hello.c -llathe -lm -ldl && ./a.out        (memory.h lies beside it)
  *
  * It makes random q, k and v, runs the shipped spec `causal`, and compares the result with attention
  * written out in plain C. Everything that has to do with Lathe is in attend().
  */
-#include <dlfcn.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,6 +13,8 @@
 #include <string.h>
 
 #include <lathe.h>
+
+#include "memory.h"
 
 enum { HEADS = 4, LENGTH = 256, DIM = 64, COUNT = HEADS * LENGTH * DIM };
 
@@ -34,68 +35,13 @@ static float from_bf16(uint16_t half)
     return value;
 }
 
-/* ---- memory: of the GPU through its driver, or the host's --------------------------------------- */
-
-struct memory { /* NULL functions: host memory */
-    int (*alloc)(uint64_t *pointer, size_t bytes);
-    int (*free)(uint64_t pointer);
-    int (*to_device)(uint64_t to, const void *from, size_t bytes);
-    int (*to_host)(void *to, uint64_t from, size_t bytes);
-};
-
-static int entry(void *library, const char *name, void *function)
-{
-    void *address = dlsym(library, name);
-    memcpy(function, &address, sizeof address);
-    return address != NULL;
-}
-
-/* Programs that use the CUDA runtime or torch have all this already. */
-static int memory_open(struct memory *m, int ordinal)
-{
-    void *context = NULL;
-    int (*retain)(void **context, int device) = NULL;
-    int (*set_current)(void *context) = NULL;
-    memset(m, 0, sizeof *m);
-    if (ordinal == LATHE_DEVICE_HOST)
-        return 1;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    return library && entry(library, "cuMemAlloc_v2", &m->alloc) &&
-           entry(library, "cuMemFree_v2", &m->free) && entry(library, "cuMemcpyHtoD_v2", &m->to_device) &&
-           entry(library, "cuMemcpyDtoH_v2", &m->to_host) &&
-           entry(library, "cuDevicePrimaryCtxRetain", &retain) &&
-           entry(library, "cuCtxSetCurrent", &set_current) && retain(&context, ordinal) == 0 &&
-           set_current(context) == 0;
-}
-
-static void *allocate(const struct memory *m, size_t bytes)
-{
-    uint64_t device = 0;
-    if (!m->alloc)
-        return malloc(bytes);
-    return m->alloc(&device, bytes) == 0 ? (void *)(uintptr_t)device : NULL;
-}
-
-static void release(const struct memory *m, void *data)
-{
-    if (!m->free)
-        free(data);
-    else if (data)
-        m->free((uint64_t)(uintptr_t)data);
-}
-
 /* The tensor where the kernel can see it. */
 static void *place(const struct memory *m, void *host, size_t bytes)
 {
-    void *device = m->alloc ? allocate(m, bytes) : host;
-    if (m->alloc && device && m->to_device((uint64_t)(uintptr_t)device, host, bytes) != 0)
+    void *device = memory_allocate(m, bytes);
+    if (device && !memory_upload(m, device, host, bytes))
         fprintf(stderr, "a tensor cannot be copied to the device\n");
     return device;
-}
-
-static int fetch(const struct memory *m, void *host, const void *data, size_t bytes)
-{
-    return !m->to_host || m->to_host(host, (uint64_t)(uintptr_t)data, bytes) == 0; /* waits for the kernel */
 }
 
 /* ---- Lathe -------------------------------------------------------------------------------------- */
@@ -120,18 +66,18 @@ static lathe_status attend(lathe_ctx *ctx, const struct memory *m, uint16_t *con
     if (status == LATHE_OK)
         status = lathe_workspace_size(&size, kernel, args, 4, err);
     if (status == LATHE_OK && size > 0)
-        workspace = allocate(m, size);
+        workspace = memory_allocate(m, size);
     if (status == LATHE_OK)
         status = lathe_launch(kernel, args, 4, workspace, NULL, err);
-    if (status == LATHE_OK && !fetch(m, host[3], args[3].data, COUNT * sizeof *host[3])) {
+    if (status == LATHE_OK && !memory_download(m, host[3], args[3].data, COUNT * sizeof *host[3])) {
         status = err->status = LATHE_CUDA;
         snprintf(err->text, sizeof err->text, "the result cannot be copied from the device");
     }
     if (status == LATHE_OK)
         printf("%s", lathe_kernel_info(kernel));
-    for (int i = 0; i < 4 && m->alloc; i++)
-        release(m, args[i].data);
-    release(m, workspace);
+    for (int i = 0; i < 4; i++)
+        memory_release(m, args[i].data);
+    memory_release(m, workspace);
     lathe_kernel_release(kernel);
     lathe_spec_destroy(spec);
     return status;

@@ -60,13 +60,18 @@ static int64_t workspace_bytes(const struct source *s, const struct problem *p)
     return bytes;
 }
 
+#define TILES_LINE                                                                                           \
+    "  tiles         %d query rows x %d keys, %d stages, %d warps; head dims padded to %d and %d\n"
+
 static void print_plan(const struct ir *ir, const struct plan *plan)
 {
+    const struct back_plan *back = &plan->back;
+    const bool backward = back->bm > 0;
     printf("  template      %s (%s)\n", plan->template_name, plan->file);
-    if (ir->kind == KIND_ATTENTION)
-        printf(
-            "  tiles         %d query rows x %d keys, %d stages, %d warps; head dims padded to %d and %d\n",
-            plan->bm, plan->bn, plan->stages, plan->warps, plan->d_pad, plan->dv_pad);
+    if (backward)
+        printf(TILES_LINE, back->bm, back->bn, back->stages, back->warps, back->dk, back->dv);
+    else if (ir->kind == KIND_ATTENTION)
+        printf(TILES_LINE, plan->bm, plan->bn, plan->stages, plan->warps, plan->d_pad, plan->dv_pad);
     else if (ir->kind == KIND_ELEMENTWISE)
         printf(
             "  block         %d threads, each %d points of the last dim and %d steps or more along another\n",
@@ -75,8 +80,9 @@ static void print_plan(const struct ir *ir, const struct plan *plan)
         printf("  block         %d threads for %d rows, vectors of %d elements, %d elements of a row in "
                "registers\n",
                plan->threads, plan->rows_per_block, plan->vector, plan->per_thread);
-    printf("  shared memory %d bytes\n  reason        %s\n", plan->smem_bytes, plan->reason);
-    if (plan->rows[0])
+    printf("  shared memory %d bytes\n  reason        %s\n", backward ? back->smem_bytes : plan->smem_bytes,
+           plan->reason);
+    if (plan->rows[0] && (!backward || back->forward))
         printf("  rows          %s\n", plan->rows);
 }
 

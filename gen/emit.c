@@ -257,7 +257,12 @@ static void emit_main(struct text_buf *t, const struct source *out, const struct
 static void make_label(struct source *out, const struct ir *ir, const struct problem *problem,
                        const struct plan *plan)
 {
-    if (ir->kind == KIND_ATTENTION)
+    const struct back_plan *back = &plan->back;
+    if (back->bm)
+        snprintf(out->label, sizeof out->label, "%s_%s_%s_d%d_v%d_m%dn%ds%dw%d", ir->name,
+                 plan->template_name, lathe_dtype_text(problem->dtype), (int)problem->dim[SYM_D],
+                 (int)problem->dim[SYM_D_V], back->bm, back->bn, back->stages, back->warps);
+    else if (ir->kind == KIND_ATTENTION)
         snprintf(out->label, sizeof out->label, "%s_%s_%s_d%d_v%d_m%dn%ds%dw%d", ir->name,
                  plan->template_name, lathe_dtype_text(problem->dtype), (int)problem->dim[SYM_D],
                  (int)problem->dim[SYM_D_V], plan->bm, plan->bn, plan->stages, plan->warps);

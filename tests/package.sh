@@ -140,7 +140,7 @@ consumer_cc() { # consumer_cc PREFIX FOLDER: the lines of examples/aot/README.md
 
 hello_cmake() { # hello_cmake PREFIX FOLDER: every library of the JIT
     mkdir -p "$2/source"
-    cp "$here/examples/hello.c" "$2/source"
+    cp "$here/examples/hello.c" "$here/examples/memory.h" "$2/source"
     cat >"$2/source/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.20)
 project(hello LANGUAGES C)
