@@ -191,6 +191,7 @@ DEV void finish_site(mod_sums<BACK, DIM> &sums, const back_mod_params &p, const 
 DEV void stage_dq(u32 shared, const float *tile)
 {
     using shape = dq_shape;
+#pragma unroll 4
     for (int n = static_cast<int>(threadIdx.x) * 4; n < shape::FLOATS; n += MOD_THREADS * 4) {
         float x[4];
         load_vec<4, float>(tile + n, x);
@@ -201,6 +202,19 @@ DEV void stage_dq(u32 shared, const float *tile)
         }
     }
     __syncthreads();
+}
+
+template <int V> DEV void load_row(u32 from, float factor, float (&out)[V])
+{
+    static_assert(V % 4 == 0, "16 bytes at a time");
+#pragma unroll
+    for (int j = 0; j < V; j += 4) {
+        const uint4 four = load_shared16(from + static_cast<u32>(4 * j));
+        out[j] = __uint_as_float(four.x) * factor;
+        out[j + 1] = __uint_as_float(four.y) * factor;
+        out[j + 2] = __uint_as_float(four.z) * factor;
+        out[j + 3] = __uint_as_float(four.w) * factor;
+    }
 }
 
 template <class SOURCE> DEV bool rows_aligned(const SOURCE *base, i64 stride, u64 mask)
@@ -264,11 +278,8 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
             }
             if constexpr (DQ) {
                 const u32 from = shared + static_cast<u32>((place * Q_STRIDE + vector * s::V) * 4);
-#pragma unroll
-                for (int j = 0; j < s::V; j++) {
-                    d.low[k][j] = load_shared(from + static_cast<u32>(4 * j)) * factor;
-                    d.high[k][j] = load_shared(from + static_cast<u32>(4 * (s::HALF + j))) * factor;
-                }
+                load_row(from, factor, d.low[k]);
+                load_row(from + s::HALF * 4, factor, d.high[k]);
             } else {
                 const GRAD *from = grad + (token * p.grad_t + vector * s::V);
                 mods::load<s::V, GRAD>(from, grad_aligned, d.low[k]);
