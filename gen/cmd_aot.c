@@ -268,7 +268,9 @@ static int add_problems(struct aot_command *a, const struct ir *ir, struct aot_s
     if (spec->n_items > 0)
         return CODE_OK;
     complain("spec '%s': no --problem knows its names; it takes %s", spec->shown,
-             lathe__is_attention(&spec->sig) ? "dtype=bf16,d=128" : "dtype=bf16,n=4096");
+             lathe__is_attention(&spec->sig) ? "dtype=bf16,d=128"
+             : lathe__is_rowwise(&spec->sig) ? "dtype=bf16,n=4096"
+                                             : "dtype=bf16");
     return CODE_USAGE;
 }
 

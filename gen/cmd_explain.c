@@ -32,10 +32,11 @@ static void add_shape(struct text_buf *t, const struct signature *sig, const str
     text_add(t, "[");
     for (int i = 0; i < a->ndim; i++) {
         const struct sig_dim d = a->dim[i];
+        const char *times = d.times == 2 ? "2*" : "";
         if (d.literal > 0)
             text_add(t, "%s%d", i ? "," : "", d.literal);
         else
-            text_add(t, "%s%s", i ? "," : "", sym_name(sig, d.sym));
+            text_add(t, "%s%s%s", i ? "," : "", times, sym_name(sig, d.sym));
     }
     text_add(t, "]");
 }

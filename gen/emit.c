@@ -58,6 +58,7 @@ static void emit_elementwise_config(struct text_buf *t, const struct plan *plan)
 {
     text_add(t, "constexpr int THREADS = %d, VECTOR = %d, UNROLL = %d, STEPS = %d;\n", plan->threads,
              plan->vector, plan->unroll, plan->steps);
+    text_add(t, "constexpr int MIN_BLOCKS = %d;\n", plan->min_blocks);
     text_add(t, "constexpr bool LONG_LOOPS = %s;\nconstexpr unsigned BUSY_THREADS = %d;\n",
              plan->long_loops ? "true" : "false", plan->blocks * plan->threads / 2);
 }

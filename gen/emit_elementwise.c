@@ -101,7 +101,7 @@ static void name_leaves(struct map_emitter *me)
         if (n->op == OP_AT && index >= 0 && index < MAX_OVER)
             scope_set(e, i, index == me->last ? "i" : "at.at[%d]", index);
         else if (n->op == OP_AT && size >= 0 && size < MAX_OVER)
-            scope_set(e, i, "z.n[%d]", size);
+            scope_set(e, i, me->map->list ? "at.length" : "z.n[%d]", size);
         else if (n->op == OP_PARAM && n->index >= PARAM_TENSOR)
             scope_set(e, i, "%sp%d", object[map_class(me, n->span)], n->index - PARAM_TENSOR);
     }
@@ -302,6 +302,8 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
         "constexpr bool FLAT = %s, LIST = %s;\n    DEV const map_sizes &sizes(const map_params &p) { return "
         "p.z%d; }\n",
         m, m, me.map->n_over, me.loop, flat ? "true" : "false", me.map->list ? "true" : "false", m);
+    if (me.map->list)
+        text_add(e->out, "    DEV const int *lengths(const map_params &p) { return p.lengths; }\n");
     emit_map_questions(&me, flat);
     emit_map_bases(&me);
     emit_head(&me);

@@ -95,6 +95,9 @@ static void emit_params(struct map_launches *l, struct text_buf *text, struct la
         snprintf(name, sizeof name, "z%d", m);
         params_map_sizes(&p, name, &e->w->map[m]);
     }
+    const int lengths = signature_find(e->sig, "lengths");
+    if (lengths >= 0 && e->sig->arg[lengths].dim[0].sym == SYM_TENSORS)
+        params_pointer(&p, "const int", "lengths", PARAM_ARG_DATA, lengths);
     for (int i = 0; i < e->w->n_tensors; i++)
         if (is_used(e, i))
             tensor_param(&p, e, i);

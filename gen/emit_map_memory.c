@@ -51,13 +51,28 @@ static void emit_advance(struct map_emitter *me)
     text_add(out, "    }\n");
 }
 
+/* Tensors of a list: their own alignment, by the pointers that locate found. */
+static void emit_list_question(struct map_emitter *me)
+{
+    struct text_buf *out = me->e->out;
+    text_add(out, "    DEV bool aligned(const bases &b)\n    {\n        return true");
+    for (int i = 0; i < me->e->w->n_tensors; i++)
+        if (in_steps(me, i))
+            text_add(out, " &&\n               (reinterpret_cast<u64>(b.d%d) & 15u) == 0", i);
+    text_add(out, ";\n    }\n");
+}
+
 void emit_map_bases(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
     text_add(out, "    struct bases { // of lane 0 of a step, in elements\n        i64 none;\n");
-    for (int i = 0; i < me->e->w->n_tensors; i++)
-        if (in_steps(me, i))
-            text_add(out, "        i64 t%d; // %s\n", i, map_tensor(me, i)->name);
+    for (int i = 0; i < me->e->w->n_tensors; i++) {
+        if (!in_steps(me, i))
+            continue;
+        text_add(out, "        i64 t%d; // %s\n", i, map_tensor(me, i)->name);
+        if (me->map->list)
+            text_add(out, "        %s *d%d;\n", map_type(me, i), i);
+    }
     text_add(
         out,
         "    };\n    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)\n"
@@ -68,9 +83,14 @@ void emit_map_bases(struct map_emitter *me)
         text_add(out, "        b.t%d = FLAT ? at.first : ", i);
         offset_text(me, i, true, out);
         text_add(out, ";\n");
+        if (me->map->list)
+            text_add(out, "        b.d%d = static_cast<%s *const *>(p.t%d.data)[at.at[0]];\n", i,
+                     map_type(me, i), i);
     }
     text_add(out, "    }\n");
     emit_advance(me);
+    if (me->map->list)
+        emit_list_question(me);
 }
 
 /* const bf16 *const q0 = ..: lane 0 of step u. */
@@ -79,8 +99,12 @@ static void pointer_text(struct map_emitter *me, int tensor, bool write)
     const char *type = map_type(me, tensor);
     const char *constant = write ? "" : "const ";
     struct text_buf *out = me->e->out;
-    text_add(out, "        %s%s *const q%d = static_cast<%s%s *>(p.t%d.data) + (b.t%d", constant, type,
-             tensor, constant, type, tensor, tensor);
+    text_add(out, "        %s%s *const q%d = ", constant, type, tensor);
+    if (me->map->list)
+        text_add(out, "b.d%d", tensor);
+    else
+        text_add(out, "static_cast<%s%s *>(p.t%d.data)", constant, type, tensor);
+    text_add(out, " + (b.t%d", tensor);
     if (me->loop >= 0)
         text_add(out, " + (FLAT ? u * LINE : u * p.t%d.s[%d]));\n", tensor, me->loop);
     else
@@ -91,6 +115,8 @@ void emit_map_questions(struct map_emitter *me, bool flat)
 {
     struct text_buf *out = me->e->out;
     const int n = me->map->n_over;
+    if (me->map->list)
+        return;
     text_add(out, "    DEV bool compact(const map_params &p)\n    {\n        return true");
     for (int i = 0; flat && i < me->e->w->n_tensors; i++)
         if (in_steps(me, i))

@@ -102,7 +102,7 @@ static double apply(enum ir_op op, const double *a)
     case OP_SILU:
         return gated(a[0], sigmoid(a[0]));
     case OP_RELU:
-        return fmax(a[0], 0.0);
+        return a[0] < 0.0 ? 0.0 : a[0]; /* NaN stays */
     case OP_ERF:
         return erf(a[0]);
     case OP_GELU:

@@ -243,6 +243,7 @@ struct map_tensor { /* of an elementwise map */
     uint8_t dim[MAX_OVER]; /* dims of the map, in the tensor's order */
     bool grad;             /* an operand with a gradient */
     bool optional;
+    bool unread;          /* no formula needs it: optional for that reason */
     double default_value; /* of an operand that is left out */
     int alias;            /* a result that may be written where this operand lies; -1: none */
     int dither; /* a result that is rounded at random, with this scalar input as the seed; -1: to nearest */
@@ -554,6 +555,7 @@ struct plan {
     int column_parts, registers;
     int unroll, steps; /* elementwise, with threads and vector: see elementwise.cuh */
     bool long_loops;
+    int min_blocks;        /* on an SM: bounds registers */
     int loop[MAX_MAPS];    /* dim of the map; -1: none */
     bool o_f32, q_in_regs; /* attention */
     bool tma; /* attention: a warpgroup that loads comes on top, and tensor maps in front of the parameters */

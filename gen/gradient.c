@@ -213,7 +213,7 @@ static void relax_operands(struct ir *g, int n_operands)
                 used |= ir_depends_on(g, map->scatter[s].index[k], OP_PARAM, PARAM_TENSOR + 2 * i);
         }
         if (!used && !t->optional) {
-            t->optional = true;
+            t->optional = t->unread = true;
             t->default_value = 0.0;
         }
     }

@@ -70,6 +70,16 @@ static bool choose_loop(const struct ir *ir, int m, struct plan *plan)
     return true;
 }
 
+static bool is_read(const struct ir *ir, int tensor)
+{
+    const struct ir_map *map = &ir->map[ir->tensor[tensor].map];
+    bool read = false;
+    for (int r = 0; r < map->fn.n_roots; r++)
+        for (int half = 0; half < 2; half++)
+            read |= ir_depends_on(ir, map->fn.root[r], OP_PARAM, PARAM_TENSOR + 2 * tensor + half);
+    return read;
+}
+
 /* Bytes of a point's operands and the smallest element, of all maps the largest and the smallest. */
 static void point_bytes(const struct request *r, const struct ir *ir, const struct signature *sig, int *bytes,
                         int *smallest)
@@ -84,7 +94,7 @@ static void point_bytes(const struct request *r, const struct ir *ir, const stru
         if (t->use == USE_SUM || t->use == USE_SCATTER)
             continue;
         *smallest = size < *smallest ? size : *smallest;
-        if (t->use == USE_READ && t->n_dims == ir->map[t->map].n_over)
+        if (t->use == USE_READ && t->n_dims == ir->map[t->map].n_over && is_read(ir, i))
             of_map[t->map] += size * (t->form == STAGE_ELEMENT ? 1 : 2);
         *bytes = of_map[t->map] > *bytes ? of_map[t->map] : *bytes;
     }
@@ -92,28 +102,31 @@ static void point_bytes(const struct request *r, const struct ir *ir, const stru
 
 static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass, struct plan *plan, char *why)
 {
-    enum {
-        IN_FLIGHT = 64,
-        PART_STEPS = 16
-    }; /* bytes that a thread asks for before it waits; steps of a sum's part */
+    enum { IN_FLIGHT = 96 };  /* bytes that a thread asks for before it waits */
+    enum { PART_STEPS = 16 }; /* at least, of a part of a sum */
+    enum { LIST_STEPS = 4 };  /* of a tile of a list: its pointers are read once */
     struct signature sig;
     int bytes = 0;
     int smallest = 4;
     bool sums = false;
+    bool lists = false;
     signature_make(r->ir, pass, &sig);
     point_bytes(r, ir, &sig, &bytes, &smallest);
     for (int i = 0; i < ir->n_tensors; i++)
         sums |= ir->tensor[i].use == USE_SUM;
-    for (int m = 0; m < ir->n_maps; m++)
+    for (int m = 0; m < ir->n_maps; m++) {
+        lists |= ir->map[m].list;
         if (!choose_loop(ir, m, plan)) {
             snprintf(why, REASON_BYTES, "out of memory");
             return false;
         }
+    }
     plan->threads = 256;
     plan->vector = smallest == 4 ? 4 : 8;
     plan->unroll = bytes == 0 ? 2 : IN_FLIGHT / (bytes * plan->vector);
     plan->unroll = plan->unroll > 4 ? 4 : plan->unroll < 1 ? 1 : plan->unroll == 3 ? 2 : plan->unroll;
-    plan->steps = sums ? PART_STEPS : plan->unroll;
+    plan->steps = sums ? PART_STEPS : lists ? LIST_STEPS : plan->unroll;
+    plan->min_blocks = sums || bytes * plan->vector > 72 ? 2 : 3;
     plan->blocks = 8 * r->device->sm_count;
     snprintf(
         plan->reason, sizeof plan->reason,

@@ -51,7 +51,7 @@ static int find_sym(const struct signature *sig, const struct item *item)
 
 static bool has_choice(const struct sig_arg *a) /* of its dtype, or to be left out */
 {
-    return (a->optional && a->presence_built) || (a->dtype == LATHE_NONE && !a->problem_dtype);
+    return (a->optional && a->presence_built) || lathe__has_own_dtype(a);
 }
 
 static lathe_status unknown_item(const struct signature *sig, const struct item *item, lathe_error *err)
@@ -242,7 +242,9 @@ static void fill_sizes(const struct signature *sig, struct problem *p)
     if (p->dtype == LATHE_NONE)
         p->dtype = LATHE_BF16;
     if (!lathe__is_attention(sig) && !lathe__is_rowwise(sig)) {
-        fill(p, SYM_TENSORS, 4);
+        for (int i = 0; i < sig->n_args; i++)
+            if (sig->arg[i].list)
+                fill(p, SYM_TENSORS, 4);
         for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free; sym++)
             fill(p, (enum sym)sym, 64);
         return;

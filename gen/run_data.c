@@ -389,6 +389,13 @@ int run_prepare(struct run *run, bool outputs)
     lathe_error err = {0};
     const struct options *o = run->o;
     signature_make(run->ir, o->pass, &run->sig);
+    for (int i = 0; i < run->sig.n_args; i++)
+        if (run->sig.arg[i].list) {
+            complain("%s takes lists of tensors (arrays of pointers), which lathe run does not make; call it "
+                     "from C",
+                     run->ir->name);
+            return CODE_USAGE;
+        }
     if (!check_names(run, "--set", &o->set, is_scalar_role) ||
         !check_names(run, "--input", &o->input, is_input_role) ||
         !check_names(run, "--output", &o->output, is_output_role))

@@ -227,7 +227,7 @@ static void add_tensor(struct signature *s, const struct ir *ir, int tensor, boo
         return;
     a->dtype = (uint8_t)t->dtype;
     a->optional = t->optional || role == ROLE_OUT_OPTIONAL;
-    a->presence_built = t->optional;
+    a->presence_built = (t->optional && !t->unread) || (backward && role == ROLE_OUT_OPTIONAL);
     a->grad = t->grad;
     a->default_value = t->default_value;
     a->alias = in_place ? (uint8_t)(1 + signature_find(s, ir->tensor[t->alias].name)) : 0;
@@ -247,6 +247,7 @@ static void add_lengths(struct signature *s)
     if (!a)
         return;
     a->dtype = LATHE_I32;
+    a->unit_last = true;
     a->ndim = 1;
     a->dim[0].sym = SYM_TENSORS;
 }
@@ -289,7 +290,7 @@ void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
     kinds[ir->kind].sign(out, ir, backward);
     out->builds_alignment =
         ir->kind == KIND_ATTENTION || (ir->kind == KIND_ROWWISE && (backward || row_pass_reason(ir) != NULL));
-    if (backward || (ir->kind == KIND_ROWWISE && out->builds_alignment))
+    if ((backward && ir->kind != KIND_ELEMENTWISE) || (ir->kind == KIND_ROWWISE && out->builds_alignment))
         build_presence(out);
 }
 

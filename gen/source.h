@@ -110,6 +110,12 @@ static inline bool arg_in(uint64_t set, int i)
     return (set >> i & 1) != 0;
 }
 
+/* Any float, whatever the problem's dtype: compiled in, and named in its line where it is another one. */
+static inline bool lathe__has_own_dtype(const struct sig_arg *a)
+{
+    return a->dtype == LATHE_NONE && !a->problem_dtype;
+}
+
 /* scale * product of ceil(dim[sym] / tile) */
 struct product {
     int64_t scale;

@@ -30,7 +30,7 @@ static void add_choice(const struct sig_arg *a, const struct problem *p, int i, 
         text_add(out, ",%s=none", a->name);
     else if (a->rare && arg_in(p->present, i))
         text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)a->dtype));
-    else if (a->dtype == LATHE_NONE && !a->problem_dtype && p->arg_dtype[i] != (uint8_t)p->dtype)
+    else if (lathe__has_own_dtype(a) && p->arg_dtype[i] != (uint8_t)p->dtype)
         text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
 }
 

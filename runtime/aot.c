@@ -74,14 +74,14 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
         lathe__say(out, ",d=%d", (int)p->dim[SYM_D]);
         if (p->dim[SYM_D_V] != p->dim[SYM_D])
             lathe__say(out, ",d_v=%d", (int)p->dim[SYM_D_V]);
-    } else {
+    } else if (lathe__is_rowwise(sig)) {
         lathe__say(out, ",n=%d", (int)p->dim[SYM_N]);
     }
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
         if (a->presence_built && a->rare == arg_in(p->present, i))
             lathe__say(out, ",%s=%s", a->name, a->rare ? lathe_dtype_text((lathe_dtype)a->dtype) : "none");
-        else if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && p->arg_dtype[i] != p->dtype)
+        else if (lathe__has_own_dtype(a) && p->arg_dtype[i] != p->dtype)
             lathe__say(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
     }
     for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free; sym++)

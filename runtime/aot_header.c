@@ -68,7 +68,7 @@ static void write_shape(FILE *f, const struct signature *sig, const struct sig_a
 {
     fprintf(f, "%s", a->leading_optional ? "[(" : "[");
     for (int i = 0; i < a->ndim; i++) {
-        fprintf(f, "%s", i ? ", " : "");
+        fprintf(f, "%s%s", i ? ", " : "", a->dim[i].times == 2 ? "2 * " : "");
         if (a->dim[i].literal > 0)
             fprintf(f, "%" PRId32, a->dim[i].literal);
         else
@@ -107,6 +107,10 @@ static void write_tensor(FILE *f, const struct aot_spec *spec, int arg)
     write_shape(f, &spec->sig, a);
     fprintf(f, ", ");
     write_dtypes(f, spec, arg);
+    if (a->list)
+        fprintf(f, "; an array of pointers to tensors, in memory that the device reads");
+    if (a->alias)
+        fprintf(f, "; may be %s, and is where it is left out", spec->sig.arg[a->alias - 1].name);
     if (a->unit_last)
         fprintf(f, "; last stride 1");
     if (a->leading_optional)

@@ -29,7 +29,7 @@ static bool append_input(const struct sig_arg *a, const struct problem *p, int i
 {
     if (a->presence_built && a->rare == arg_in(p->present, i))
         return append(out, n, a->rare ? "_%s" : "_no_%s", a->name);
-    if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && p->arg_dtype[i] != p->dtype)
+    if (lathe__has_own_dtype(a) && p->arg_dtype[i] != p->dtype)
         return append(out, n, "_%s_%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
     return true;
 }
@@ -41,9 +41,9 @@ bool lathe__aot_suffix(const struct signature *sig, const struct problem *p, cha
     const long long d_v = p->dim[SYM_D_V];
     size_t n = 0;
     bool fits = append(out, &n, "%s", lathe_dtype_text(p->dtype));
-    if (!lathe__is_attention(sig))
+    if (lathe__is_rowwise(sig))
         fits = fits && append(out, &n, "_n%lld", (long long)p->dim[SYM_N]);
-    else
+    if (lathe__is_attention(sig))
         fits = fits && append(out, &n, "_d%lld", d) && (d == d_v || append(out, &n, "_v%lld", d_v));
     for (int i = 0; i < sig->n_args; i++)
         fits = fits && append_input(&sig->arg[i], p, i, out, &n);

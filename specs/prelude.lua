@@ -112,24 +112,34 @@ function rope_angle(at, x)
   return cos(angle), sin(angle)
 end
 
--- Linearised relative positions, cosine form: act(x) times cosines, then times sines: twice the features.
+-- Linearised relative positions, cosine form: act(x) times cosines, then times sines: twice the features. With over_d or over_n
+-- for act: softmax over the features or over the tokens, by the operand lse: the log-sum-exp of x over them.
+local function itself(x) return x end
+over_d, over_n = { lse = { "b", "h", "n" } }, { lse = { "b", "h", "d" } }
 local function lrpe_map(inputs, angle, act)
+  local operands, f = { x = tensor("float") }
+  if act == over_d or act == over_n then
+    operands.lse = tensor("f32", act.lse[1], act.lse[2], act.lse[3])
+    f = function(v) return exp(v.x - where(eq(v.lse, -inf), 0.0, v.lse)) end
+  else
+    local g = act or itself
+    f = function(v) return g(v.x) end
+  end
   return elementwise {
     over = { "b", "h", "n", "d" },
     inputs = inputs,
-    operands = { x = tensor("float") },
+    operands = operands,
     results = { y = tensor("float", "b", "h", "n", half("d")) },
     forward = function(v, at, x)
-      local a, t = act(v.x), angle(at, x)
+      local a, t = f(v), angle(at, x)
       return { y = { lo = a * cos(t), hi = a * sin(t) } }
     end,
   }
 end
-local function itself(x) return x end
 
 function lrpe(act)
   local inputs = { theta = tensor("float", "h", "d", { grad = true }), offset = scalar("i32", { default = 0 }) }
-  return lrpe_map(inputs, function(at, x) return (at.n + x.offset) * x.theta(at.h, at.d) end, act or itself)
+  return lrpe_map(inputs, function(at, x) return (at.n + x.offset) * x.theta(at.h, at.d) end, act)
 end
 
 -- Tokens on a grid of `axes` dims, the last fastest, with n_2 .. n_axes points; the first l tokens have angle 0. Features
@@ -149,5 +159,17 @@ function md_lrpe(axes, act)
     index = where(eq(axis, 0), rest, index)
     return index * x.theta(at.h, at.d % e)
   end
-  return lrpe_map(inputs, angle, act or itself)
+  return lrpe_map(inputs, angle, act)
+end
+
+-- One step of AdamW: p, and the running means m of the gradient and s of its square; bias1 and bias2 correct their starts at 0. Any
+-- other name gets the new p, too.
+function adamw_step(other)
+  return function(v, at, x)
+    local g = v.g * x.scale
+    local m = x.beta1 * v.m + (1.0 - x.beta1) * g
+    local s = x.beta2 * v.s + (1.0 - x.beta2) * g * g
+    local p = v.p * (1.0 - x.lr * x.decay) - x.lr * (m / x.bias1) / (sqrt(s / x.bias2) + x.eps)
+    return { p_new = p, m_new = m, s_new = s, [other] = p }
+  end
 end

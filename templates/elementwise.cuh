@@ -129,6 +129,90 @@ template <class MAP> DEV bool is_flat(const map_params &p)
     }
 }
 
+// ---- lists -------------------------------------------------------------------------------------------------------------
+
+constexpr int TILE = LINE * cfg::STEPS; // elements of one tensor that a block takes
+
+// The running sum of x over the threads of the block: of this one and all before it.
+DEV u32 block_scan(u32 x, scratch &shared)
+{
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const u32 before = __shfl_up_sync(ALL_LANES, x, step);
+        x += lane >= step ? before : 0u;
+    }
+    __syncthreads();
+    if (lane == 31) {
+        shared.ends[warp] = x;
+    }
+    __syncthreads();
+    u32 before = 0;
+    for (int w = 0; w < warp; w++) {
+        before += shared.ends[w];
+    }
+    __syncthreads();
+    return x + before;
+}
+
+// A tile of one tensor. Where not all of its tensors start at 16 bytes, element by element, neighbours in adjacent threads.
+template <class MAP> DEV void run_tile(const map_params &p, int tensor, int length, i64 first)
+{
+    space s = {};
+    s.last = length;
+    s.steps = cfg::STEPS;
+    point at = {};
+    at.exists = true;
+    at.at[0] = tensor;
+    at.length = length;
+    at.first = first + static_cast<i64>(threadIdx.x) * V;
+    typename MAP::head head;
+    typename MAP::totals totals;
+    typename MAP::bases base;
+    MAP::make_head(head, p, at);
+    MAP::template locate<true>(base, p, at);
+    if (MAP::aligned(base)) {
+        run_flat<MAP>(p, s, at, head, totals);
+        return;
+    }
+    at.first = first + threadIdx.x;
+#pragma unroll 1
+    for (int k = 0; k < V * cfg::STEPS && at.first < s.last; k++, at.first += cfg::THREADS) {
+        run_steps<MAP, true, 1>(p, s, at, 1, head, totals);
+    }
+}
+
+// Tiles are numbered tensor after tensor. A block counts them itself, a page of THREADS tensors at a time.
+template <class MAP> DEV void run_list(const map_params &p, u32 &skipped, scratch &shared)
+{
+    const int count = MAP::sizes(p).n[0];
+    u32 base = 0;
+    const u32 before = skipped % gridDim.x;
+    u32 tile = blockIdx.x >= before ? blockIdx.x - before : blockIdx.x + gridDim.x - before;
+#pragma unroll 1
+    for (int page = 0; page < count; page += cfg::THREADS) {
+        const int own = page + static_cast<int>(threadIdx.x);
+        const int length = own < count ? MAP::lengths(p)[own] : 0;
+        const u32 end = block_scan(length > 0 ? static_cast<u32>((length - 1) / TILE + 1) : 0u, shared);
+        shared.ends[threadIdx.x] = end;
+        __syncthreads();
+        const u32 all = shared.ends[cfg::THREADS - 1];
+#pragma unroll 1
+        for (; tile - base < all; tile += gridDim.x) {
+            int low = 0; // the first tensor of the page whose tiles end behind this one
+            for (int half = cfg::THREADS / 2; half > 0; half /= 2) {
+                low += low + half <= cfg::THREADS - 1 && shared.ends[low + half - 1] <= tile - base ? half : 0;
+            }
+            const u32 start = low > 0 ? shared.ends[low - 1] : 0u;
+            run_tile<MAP>(p, page + low, MAP::lengths(p)[page + low], static_cast<i64>(tile - base - start) * TILE);
+        }
+        base += all;
+        __syncthreads();
+    }
+    skipped += base;
+}
+
 // ---- sums ------------------------------------------------------------------------------------------------------------
 
 // Adjacent elements: 32 columns a block, each warp every WARPS-th part.
@@ -204,20 +288,24 @@ template <class SUM, bool FLAT> DEV void run_sum(const map_params &p, scratch &s
 
 } // namespace elementwise
 
-extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(points)(const __grid_constant__ map_params p)
+extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATHE_ENTRY(points)(const __grid_constant__ map_params p)
 {
     using namespace elementwise;
     __shared__ scratch shared;
     u32 skipped = 0; // tiles of the maps before: a map begins with the block behind the last one
     repeat<0, variant::MAPS>([&]<int M>() {
         using map = variant_map<M>;
-        if constexpr (map::FLAT) {
-            if (is_flat<map>(p)) {
-                run_map<map, true>(p, true, skipped, shared);
-                return;
+        if constexpr (map::LIST) {
+            run_list<map>(p, skipped, shared);
+        } else {
+            if constexpr (map::FLAT) {
+                if (is_flat<map>(p)) {
+                    run_map<map, true>(p, true, skipped, shared);
+                    return;
+                }
             }
+            run_map<map, false>(p, map::whole(p), skipped, shared);
         }
-        run_map<map, false>(p, map::whole(p), skipped, shared);
     });
 }
 

@@ -77,7 +77,8 @@ struct point {
     i64 first; // the point along the last dim, of lane 0
     int vector;
     int chunk;
-    int lane; // which of its points it is at, where it takes them one by one
+    int lane;   // which of its points it is at, where it takes them one by one
+    int length; // of a list: elements of the tensor, which is at[0]
     bool exists;
 };
 
@@ -86,6 +87,7 @@ template <class MAP, bool FLAT> DEV point make_point(const space &s, u32 item)
     point p;
     p.exists = item < s.items;
     p.lane = 0;
+    p.length = 0;
     u32 rest = p.exists ? item : 0u;
     p.vector = static_cast<int>(rest % static_cast<u32>(s.vectors));
     rest /= static_cast<u32>(s.vectors);
@@ -345,6 +347,7 @@ template <class MAP, u32 KEPT> DEV void leave_one(float *to, const space &s, con
 struct scratch {
     float part[WARPS];
     float column[WARPS][32];
+    u32 ends[cfg::THREADS]; // of a list: tiles of the tensors so far
 };
 
 // The sum of a whole block; valid in thread 0.

@@ -69,8 +69,8 @@ struct map0 {
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
-        const int t0 = (at.at[2] + x.in_offset);  // prelude.lua:132
-        const float t1 = (float)(t0);  // prelude.lua:132
+        const int t0 = (at.at[2] + x.in_offset);  // prelude.lua:142
+        const float t1 = (float)(t0);  // prelude.lua:142
         h.f0 = t1;
     }
     struct col {
@@ -85,11 +85,11 @@ struct map0 {
         for (int k = 0; k < W; k++) {
             [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
             col &c = cols[k];
-        const float t0 = m_load(x.in_theta, (long long)m_clamp_index(at.at[1], x.n0_theta) * x.s0_theta + (long long)m_clamp_index(i, x.n1_theta) * x.s1_theta);  // prelude.lua:132
-        const float t1 = (t0 * h.f0);  // prelude.lua:132
-        const float t2 = m_sin(t1);  // prelude.lua:124
+        const float t0 = m_load(x.in_theta, (long long)m_clamp_index(at.at[1], x.n0_theta) * x.s0_theta + (long long)m_clamp_index(i, x.n1_theta) * x.s1_theta);  // prelude.lua:142
+        const float t1 = (t0 * h.f0);  // prelude.lua:142
+        const float t2 = m_sin(t1);  // prelude.lua:135
         c.f0 = t2;
-        const float t3 = m_cos(t1);  // prelude.lua:124
+        const float t3 = m_cos(t1);  // prelude.lua:135
         c.f1 = t3;
         }
     }
@@ -145,22 +145,22 @@ struct map0 {
             const float p0 = element_of<W, f16>(m.p0, k);
             const float p2 = element_of<W, f16>(m.p2, k);
             const float p3 = element_of<W, f16>(m.p3, k);
-        const float t0 = m_silu(p0);  // prelude.lua:123
-        const float t1 = (c.f0 * p3);  // prelude.lua:124
-        const float t2 = (t0 * p3);  // prelude.lua:123
-        const float t3 = (c.f1 * t2);  // prelude.lua:123
-        const float t4 = (c.f1 * p2);  // prelude.lua:124
-        const float t5 = (t1 + t4);  // prelude.lua:124
-        const float t6 = (t0 * p2);  // prelude.lua:123
-        const float t7 = (c.f0 * t6);  // prelude.lua:123
-        const float t8 = (-t7);  // prelude.lua:123
-        const float t9 = (t3 + t8);  // prelude.lua:123
-        const float t10 = (h.f0 * t9);  // prelude.lua:123
+        const float t0 = m_silu(p0);  // prelude.lua:126
+        const float t1 = (c.f0 * p3);  // prelude.lua:135
+        const float t2 = (t0 * p3);  // prelude.lua:126
+        const float t3 = (c.f1 * t2);  // prelude.lua:126
+        const float t4 = (c.f1 * p2);  // prelude.lua:135
+        const float t5 = (t1 + t4);  // prelude.lua:135
+        const float t6 = (t0 * p2);  // prelude.lua:126
+        const float t7 = (c.f0 * t6);  // prelude.lua:126
+        const float t8 = (-t7);  // prelude.lua:126
+        const float t9 = (t3 + t8);  // prelude.lua:126
+        const float t10 = (h.f0 * t9);  // prelude.lua:126
         const float t11 = m_sigmoid(p0);
         const float t12 = (1.0f - t11);
-        const float t13 = (t0 * t12);  // prelude.lua:123
-        const float t14 = (t11 + t13);  // prelude.lua:123
-        const float t15 = (t5 * t14);  // prelude.lua:124
+        const float t13 = (t0 * t12);  // prelude.lua:126
+        const float t14 = (t11 + t13);  // prelude.lua:126
+        const float t15 = (t5 * t14);  // prelude.lua:135
             y4[k] = t15;
             sum.s6[k] += t10;
         }

@@ -365,6 +365,7 @@ enum verdict case_run(struct workshop *w, const struct test_case *c, const struc
     s->sized = *c;
     for (int k = 0; c->sizes && k < s->sig.n_free; k++)
         s->sized.dim[SYM_FREE + k] = named_size(c->sizes, s->sig.free_name[k]);
+    s->sized.dim[SYM_TENSORS] = c->sizes ? named_size(c->sizes, "tensors") : -1;
     if (c->sizes)
         s->c = &s->sized;
     const enum verdict verdict = run_scene(w, s, seed, why, size);

@@ -99,8 +99,12 @@ struct tensor {
     struct block block;
     double *value;  /* compact: of an input the rounded values, of an output room for the expected ones */
     int64_t scalar; /* bytes of a scalar or of q_start */
-    bool by_rows;   /* judged as a result whatever its role */
-    bool in_place;  /* an operand that its result is written over */
+    bool list; /* of tensors: shape [tensors]; `block` has their elements one behind the other, with gaps */
+    int64_t *start; /* of each, in elements from the block's start; the last one is the end */
+    struct block pointers;
+    void **reference; /* the same into value */
+    bool by_rows;     /* judged as a result whatever its role */
+    bool in_place;    /* an operand that its result is written over */
 };
 bool tensor_is_output(const struct tensor *t);
 /* Shape, layout, memory, values. False: out of memory. */

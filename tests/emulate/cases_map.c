@@ -38,7 +38,7 @@ static const char SUMS[] =
     "    local s = silu(v.x * x.slope + v.bias) * v.row + v.pair.lo * v.near.hi - v.pair.hi * v.near.lo * "
     "v.turned\n"
     "    local t = x.table(at.b, at.n) * x.pick(x.id(at.b, at.rows), 1) + x.pick(at.n % 7, 0)\n"
-    "    return { y = s + t, total = v.x * t, z = s * t }\n"
+    "    return { y = s + t, total = v.x * t, z = s * t + 9.0 }\n"
     "  end }\n";
 /* A scale for each token, a shift for each feature, of one dim; an operand that may be left out. */
 static const char LINE[] =
@@ -59,41 +59,51 @@ struct map_case {
     enum layout layout;
     bool absent;
     bool grads; /* backward too */
+    const char *dtypes;
+    bool dithered;
 };
 
 static const struct map_case MAPS[] = {
-    {"act_silu", NULL, "a=1,b=1,rows=1,n=1", 3, LAYOUT_COMPACT, false, true},
-    {"act_silu", NULL, "a=2,b=3,rows=5,n=33", 0, LAYOUT_COMPACT, true, true},
-    {"act_silu", NULL, "a=2,b=2,rows=7,n=40", 0, LAYOUT_SWAPPED, false, true},
-    {"act_silu", NULL, "a=1,b=2,rows=7,n=37", 1, LAYOUT_PADDED, true, true},
-    {"act_silu", NULL, "a=1,b=2,rows=9,n=31", 1, LAYOUT_MISALIGNED, false, true},
-    {"act_silu", NULL, "a=1,b=1,rows=1,n=20011", 3, LAYOUT_COMPACT, false, true},
-    {"act_gelu", NULL, "a=1,b=1,rows=3,n=257", 2, LAYOUT_COMPACT, false, true},
-    {"act_relu", NULL, "a=1,b=1,rows=3,n=255", 2, LAYOUT_COMPACT, false, true},
-    {"act_sigmoid", NULL, "a=1,b=1,rows=0,n=5", 2, LAYOUT_COMPACT, false, true},
-    {"act_none", NULL, "a=1,b=1,rows=2,n=1025", 2, LAYOUT_MISALIGNED, true, true},
-    {"swiglu", NULL, "a=1,b=2,rows=5,n=264", 1, LAYOUT_COMPACT, false, true},
-    {"swiglu", NULL, "a=1,b=2,rows=5,n=36", 1, LAYOUT_PADDED, false, true},
-    {"geglu", NULL, "a=1,b=1,rows=5,n=33", 2, LAYOUT_MISALIGNED, false, true},
-    {"rope_half", NULL, "b=2,t=5,h=3,h_kv=1,i=16", 0, LAYOUT_COMPACT, false, true},
-    {"rope_half", NULL, "b=1,t=9,h=2,h_kv=4,i=17", 0, LAYOUT_PADDED, true, true},
-    {"rope_half", NULL, "b=2,t=5,h=3,h_kv=0,i=24", 0, LAYOUT_SWAPPED, true, true},
-    {"rope_interleaved", NULL, "b=2,t=5,h=3,h_kv=2,i=16", 0, LAYOUT_SWAPPED, true, true},
-    {"rope_interleaved", NULL, "b=1,t=5,h=3,h_kv=2,i=33", 0, LAYOUT_MISALIGNED, false, true},
-    {"rope_table", NULL, "b=2,t=5,h=3,h_kv=2,i=32", 0, LAYOUT_COMPACT, false, true},
-    {"lrpe", NULL, "b=2,h=3,n=37,d=16", 0, LAYOUT_COMPACT, false, true},
-    {"lrpe_silu", NULL, "b=1,h=3,n=37,d=33", 0, LAYOUT_PADDED, true, true},
-    {"lrpe_relu", NULL, "b=1,h=2,n=5,d=64", 0, LAYOUT_SWAPPED, false, true},
-    {"md_lrpe_1d", NULL, "b=1,h=2,n=21,d=64,e_dim=64", 0, LAYOUT_COMPACT, false, true},
-    {"md_lrpe_2d", NULL, "b=2,h=2,n=17,d=33,e_dim=17", 0, LAYOUT_COMPACT, false, true},
-    {"md_lrpe_3d", NULL, "b=1,h=2,n=40,d=64,e_dim=22", 0, LAYOUT_PADDED, false, true},
-    {"sums", SUMS, "b=2,rows=70,n=16,width=40", 0, LAYOUT_COMPACT, false, true},
-    {"sums", SUMS, "b=1,rows=33,n=45,width=40", 0, LAYOUT_PADDED, false, true},
-    {"sums", SUMS, "b=3,rows=5,n=11,width=40", 0, LAYOUT_MISALIGNED, false, true},
-    {"line", LINE, "n=10007", 0, LAYOUT_COMPACT, false, true},
-    {"line", LINE, "n=33", 0, LAYOUT_MISALIGNED, true, true},
-    {"line", LINE, "n=4096", 0, LAYOUT_COMPACT, true, true},
-    {"line", LINE, "n=0", 0, LAYOUT_COMPACT, false, true},
+    {"act_silu", NULL, "a=1,b=1,rows=1,n=1", 3, LAYOUT_COMPACT, false, true, NULL, false},
+    {"act_silu", NULL, "a=2,b=3,rows=5,n=33", 0, LAYOUT_COMPACT, true, true, NULL, false},
+    {"act_silu", NULL, "a=2,b=2,rows=7,n=40", 0, LAYOUT_SWAPPED, false, true, NULL, false},
+    {"act_silu", NULL, "a=1,b=2,rows=7,n=37", 1, LAYOUT_PADDED, true, true, NULL, false},
+    {"act_silu", NULL, "a=1,b=2,rows=9,n=31", 1, LAYOUT_MISALIGNED, false, true, NULL, false},
+    {"act_silu", NULL, "a=1,b=1,rows=1,n=20011", 3, LAYOUT_COMPACT, false, true, NULL, false},
+    {"act_gelu", NULL, "a=1,b=1,rows=3,n=257", 2, LAYOUT_COMPACT, false, true, NULL, false},
+    {"act_relu", NULL, "a=1,b=1,rows=3,n=255", 2, LAYOUT_COMPACT, false, true, NULL, false},
+    {"act_sigmoid", NULL, "a=1,b=1,rows=0,n=5", 2, LAYOUT_COMPACT, false, true, NULL, false},
+    {"act_none", NULL, "a=1,b=1,rows=2,n=1025", 2, LAYOUT_MISALIGNED, true, true, NULL, false},
+    {"swiglu", NULL, "a=1,b=2,rows=5,n=264", 1, LAYOUT_COMPACT, false, true, NULL, false},
+    {"swiglu", NULL, "a=1,b=2,rows=5,n=36", 1, LAYOUT_PADDED, false, true, NULL, false},
+    {"geglu", NULL, "a=1,b=1,rows=5,n=33", 2, LAYOUT_MISALIGNED, false, true, NULL, false},
+    {"rope_half", NULL, "b=2,t=5,h=3,h_kv=1,i=16", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"rope_half", NULL, "b=1,t=9,h=2,h_kv=4,i=17", 0, LAYOUT_PADDED, true, true, NULL, false},
+    {"rope_half", NULL, "b=2,t=5,h=3,h_kv=0,i=24", 0, LAYOUT_SWAPPED, true, true, NULL, false},
+    {"rope_interleaved", NULL, "b=2,t=5,h=3,h_kv=2,i=16", 0, LAYOUT_SWAPPED, true, true, NULL, false},
+    {"rope_interleaved", NULL, "b=1,t=5,h=3,h_kv=2,i=33", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
+    {"rope_table", NULL, "b=2,t=5,h=3,h_kv=2,i=32", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"lrpe", NULL, "b=2,h=3,n=37,d=16", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"lrpe_silu", NULL, "b=1,h=3,n=37,d=33", 0, LAYOUT_PADDED, true, true, NULL, false},
+    {"lrpe_relu", NULL, "b=1,h=2,n=5,d=64", 0, LAYOUT_SWAPPED, false, true, NULL, false},
+    {"lrpe_softmax_d", NULL, "b=1,h=2,n=21,d=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"lrpe_softmax_n", NULL, "b=1,h=2,n=21,d=33", 0, LAYOUT_PADDED, false, true, NULL, false},
+    {"md_lrpe_1d", NULL, "b=1,h=2,n=21,d=64,e_dim=64", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"md_lrpe_2d", NULL, "b=2,h=2,n=17,d=33,e_dim=17", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"md_lrpe_3d", NULL, "b=1,h=2,n=40,d=64,e_dim=22", 0, LAYOUT_PADDED, false, true, NULL, false},
+    {"sums", SUMS, "b=2,rows=70,n=16,width=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"sums", SUMS, "b=1,rows=33,n=45,width=40", 0, LAYOUT_PADDED, false, true, NULL, false},
+    {"sums", SUMS, "b=3,rows=5,n=11,width=40", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
+    {"line", LINE, "n=10007", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"line", LINE, "n=33", 0, LAYOUT_MISALIGNED, true, true, NULL, false},
+    {"line", LINE, "n=4096", 0, LAYOUT_COMPACT, true, true, NULL, false},
+    {"line", LINE, "n=0", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"lion", NULL, "tensors=10", 0, LAYOUT_COMPACT, true, false, "m=f32", false},
+    {"lion", NULL, "tensors=10", 0, LAYOUT_COMPACT, false, false, NULL, true},
+    {"lion", NULL, "tensors=300", 0, LAYOUT_MISALIGNED, true, false, NULL, false},
+    {"lion", NULL, "tensors=0", 0, LAYOUT_COMPACT, true, false, NULL, false},
+    {"adamw", NULL, "tensors=17", 0, LAYOUT_COMPACT, true, false, "m=f32,s=f32", true},
+    {"adamw_master", NULL, "tensors=8", 0, LAYOUT_COMPACT, true, false, NULL, false},
 };
 
 static void add_map(struct case_list *list, const struct map_case *m, lathe_dtype dtype, lathe_pass pass)
@@ -112,6 +122,10 @@ static void add_map(struct case_list *list, const struct map_case *m, lathe_dtyp
     c.sizes = m->sizes;
     c.layout = m->layout;
     c.absent = m->absent;
+    c.dtypes = m->dtypes;
+    c.skewed = m->dithered;
+    if (pass == LATHE_BACKWARD && !m->grads)
+        return;
     case_add(list, &c);
 }
 

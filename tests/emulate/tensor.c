@@ -77,6 +77,13 @@ static bool is(const struct tensor *t, const char *name)
     return strcmp(t->name, name) == 0;
 }
 
+/* Elements of tensor i of a list: empty ones, parts of a vector, of a tile, several tiles. */
+static int64_t list_length(int64_t i)
+{
+    static const int64_t LENGTH[] = {5, 0, 1, 2048, 257, 8192, 8193, 20000, 0, 64};
+    return LENGTH[i % 10];
+}
+
 /* What makes sense for the inputs of the shipped specs and of this test's own; others are normal. */
 static double input_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
 {
@@ -99,14 +106,20 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return (double)between(state, 0, 39);
     if (is(t, "base"))
         return 10000.0;
+    if (is(t, "lengths"))
+        return (double)list_length(flat);
     if (is(t, "seed"))
-        return 7.0;
+        return c->skewed ? 7.0 : 0.0;
     if (is(t, "target")) /* of cross entropy */
         return uniform(state) < 0.2 ? -100.0 : (double)between(state, 0, c->dim[SYM_N] - 1);
     if (is(t, "ignore"))
         return -100.0;
     if (is(t, "smoothing"))
         return 0.1;
+    if (is(t, "lr"))
+        return 0.01;
+    if (is(t, "beta1") || is(t, "beta2") || is(t, "decay") || is(t, "bias1") || is(t, "bias2"))
+        return 0.5 + 0.4 * uniform(state);
     if (is(t, "block") || is(t, "on")) /* masks */
         return (double)(uniform(state) < 0.6);
     if (is(t, "weight") || is(t, "q_gain") || is(t, "k_gain"))
@@ -121,13 +134,26 @@ static double element_value(const struct tensor *t, const struct test_case *c, i
 {
     if (t->role != ROLE_IN || t->dtype == LATHE_I32 || t->dtype == LATHE_U8)
         return input_value(t, c, flat, state);
+    if (c->sizes && is(t, "s")) /* a mean of squares */
+        return fabs(normal(state));
     const bool logit = is(t, "q") || is(t, "k");
     return normal(state) * (logit && c->skewed ? 6.3 : 1.0) + (is(t, "x") ? 0.5 : 0.0);
 }
 
+static int64_t element_place(const struct tensor *t, int64_t flat)
+{
+    int64_t i = 0;
+    while (flat >= list_length(i))
+        flat -= list_length(i++);
+    return t->start[i] + flat;
+}
+
+/* From the start of its block. */
 static int64_t place_of_element(const struct tensor *t, int64_t flat)
 {
     int64_t at = t->offset;
+    if (t->list)
+        return element_place(t, flat);
     for (int d = t->ndim - 1; d >= 0; d--) {
         at += flat % t->shape[d] * t->strides[d];
         flat /= t->shape[d];
@@ -212,6 +238,40 @@ static int64_t lay_out(struct tensor *t, const struct sig_arg *a, const struct t
     return t->offset + reach;
 }
 
+/* ---- lists ------------------------------------------------------------------------------------------- */
+
+/* Every tensor of the list starts at 16 bytes, or anywhere, and is followed by poison. */
+static bool open_list(struct tensor *t, const struct test_case *c, uint64_t seed)
+{
+    uint64_t state = seed;
+    const int64_t n = t->shape[0];
+    const int64_t vector = 16 / (int64_t)lathe_dtype_size(t->dtype);
+    int64_t at = 0;
+    t->list = true;
+    t->count = 0;
+    t->start = calloc((size_t)n + 1, sizeof *t->start);
+    t->reference = calloc((size_t)n + 1, sizeof *t->reference);
+    for (int64_t i = 0; i < n && t->start; i++) {
+        at += c->layout == LAYOUT_MISALIGNED ? between(&state, 1, 3) : vector;
+        t->start[i] = at;
+        t->count += list_length(i);
+        at = (int64_t)round_up((size_t)(at + list_length(i)), (size_t)vector);
+    }
+    t->value = calloc(t->count > 0 ? (size_t)t->count : 1, sizeof *t->value);
+    if (!t->start || !t->reference || !t->value ||
+        !block_open(&t->block, (size_t)at * lathe_dtype_size(t->dtype), 16) ||
+        !block_open(&t->pointers, (size_t)n * sizeof(void *), 16))
+        return false;
+    int64_t before = 0;
+    for (int64_t i = 0; i < n; i++) {
+        void *data = t->block.data + (size_t)t->start[i] * lathe_dtype_size(t->dtype);
+        memcpy(t->pointers.data + (size_t)i * sizeof data, (const void *)&data, sizeof data);
+        t->reference[i] = &t->value[before];
+        before += list_length(i);
+    }
+    return true;
+}
+
 static lathe_dtype named_dtype(const char *dtypes, const char *name)
 {
     char item[NAME_MAX_BYTES + 8];
@@ -259,6 +319,12 @@ bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const s
     if (t->role == ROLE_SCALAR || t->role == ROLE_Q_START)
         return open_scalar(t, c, seed);
     set_shape(t, a, c);
+    if (a->list) {
+        const bool opened = open_list(t, c, state);
+        if (opened && !tensor_is_output(t))
+            make_values(t, c, seed);
+        return opened;
+    }
     const int64_t span = lay_out(t, a, c, &state);
     t->value = calloc(t->count > 0 ? (size_t)t->count : 1, sizeof *t->value);
     if (!t->value || !block_open(&t->block, (size_t)span * lathe_dtype_size(t->dtype), 16))
@@ -271,6 +337,9 @@ bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const s
 void tensor_close(struct tensor *t)
 {
     block_close(&t->block);
+    block_close(&t->pointers);
+    free(t->start);
+    free(t->reference);
     free(t->value);
     memset(t, 0, sizeof *t);
 }
@@ -289,6 +358,8 @@ lathe_arg tensor_arg(const struct tensor *t)
 {
     if (!t->block.data)
         return (lathe_arg){t->name, (void *)(uintptr_t)&t->scalar, t->dtype, 0, NULL, NULL};
+    if (t->list)
+        return (lathe_arg){t->name, t->pointers.data, t->dtype, t->ndim, t->shape, NULL};
     unsigned char *first = t->block.data + (size_t)t->offset * lathe_dtype_size(t->dtype);
     return (lathe_arg){t->name, first, t->dtype, t->ndim, t->shape, t->strides};
 }
@@ -297,6 +368,8 @@ lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a)
 {
     if (!t->block.data)
         return tensor_arg(t);
+    if (t->list)
+        return (lathe_arg){t->name, t->reference, LATHE_F64, t->ndim, t->shape, NULL};
     if (a->role == ROLE_INPUT && a->dtype != LATHE_NONE) /* its dtype is the spec's */
         return tensor_arg(t);
     return (lathe_arg){t->name, t->value, LATHE_F64, t->ndim, t->shape, NULL};
@@ -379,7 +452,7 @@ static struct norms row_norms(const double *result, const double *expected, int6
 static const char *judge_rows(const struct tensor *t, double bound, double least, const double *result,
                               char *why, size_t size)
 {
-    const int64_t n = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
+    const int64_t n = t->list ? t->count : t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
     const double tiny =
         least * sqrt((double)n) +
         (t->dtype == LATHE_F16 ? 6e-8 * (double)n : 1e-30); /* subnormal results have fewer digits */
