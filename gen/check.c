@@ -138,8 +138,8 @@ static void check_row(struct rule *r)
         return;
     require_number(r, &ir->row.root[0], SPAN_Q | SPAN_KV, "forward", "must be one value per element");
     for (int i = 0; i < ir->n_finals; i++)
-        require_number(r, &ir->row.root[1 + i], SPAN_Q | SPAN_KV, "forward (results)",
-                       "must be one value per element or per row");
+        require_number(r, &ir->row.root[1 + i], ir->final[i].total ? SPAN_Q : SPAN_Q | SPAN_KV,
+                       "forward (results)", "total adds up one value per row; reduce with rowsum first");
     for (int i = 0; i < ir->n_inputs; i++)
         ir->input[i].rows = (uint8_t)rows_of(ir, i);
 }

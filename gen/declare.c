@@ -205,6 +205,18 @@ static int construct_scalar(lua_State *lua)
     return construct_input(lua, true);
 }
 
+/* total(value): a result that is added up over all rows. */
+static int construct_total(lua_State *lua)
+{
+    if (lua_gettop(lua) != 1)
+        return luaL_error(lua, "total takes one value per row: { sum = total(loss) }");
+    lua_newtable(lua);
+    lua_pushvalue(lua, 1);
+    lua_rawseti(lua, -2, 1);
+    luaL_setmetatable(lua, TAG_TOTAL);
+    return 1;
+}
+
 void slots_vocabulary(lua_State *lua, int table)
 {
     static const luaL_Reg CONSTRUCTORS[] = {
@@ -214,9 +226,10 @@ void slots_vocabulary(lua_State *lua, int table)
         {"chain", construct_chain},
         {"tensor", construct_tensor},
         {"scalar", construct_scalar},
+        {"total", construct_total},
         {NULL, NULL},
     };
-    static const char *const tags[] = {TAG_ONLINE, TAG_STAGES, TAG_INPUT, TAG_PAIRS};
+    static const char *const tags[] = {TAG_ONLINE, TAG_STAGES, TAG_INPUT, TAG_PAIRS, TAG_TOTAL};
     for (int kind = 0; kind < KIND_COUNT; kind++) {
         lua_pushinteger(lua, kind);
         lua_pushcclosure(lua, construct, 1);

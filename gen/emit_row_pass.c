@@ -54,7 +54,7 @@ static int number_gradients(const struct row_pass *pass, int *grad)
 {
     int n = 0;
     for (int i = 0; i < pass->n_sites; i++) {
-        n += i == 0 || pass->site[i].input != pass->site[i - 1].input;
+        n += i == 0 || pass->site[i].arg != pass->site[i - 1].arg;
         grad[i] = n - 1;
     }
     return n;
@@ -192,7 +192,7 @@ static void emit_column_of(struct row_emitter *r)
         const int skip = 4 - site->n_index - column; /* dims that the gradient lacks */
         char text[128];
         int root[IR_MAX_ARGS];
-        text_add(out, "        if constexpr (S == %d) { // %s\n", i, r->e->w->input[site->input].name);
+        text_add(out, "        if constexpr (S == %d) { // %s\n", i, r->e->sig->arg[site->arg].name);
         row_name_all(r, false, false);
         for (int k = 0; k < site->n_index; k++)
             root[k] = root_of(r, site->index[k]);
@@ -302,11 +302,8 @@ static void sum_params(struct row_emitter *r, struct params *p, const struct wor
     int grad[ROW_SITES];
     int arg[ROW_SITES];
     int n = number_gradients(pass, grad);
-    for (int i = 0; i < pass->n_sites; i++) {
-        char name[NAME_MAX_BYTES + 2];
-        snprintf(name, sizeof name, "d%s", r->e->w->input[pass->site[i].input].name);
-        arg[grad[i]] = signature_find(r->e->sig, name);
-    }
+    for (int i = 0; i < pass->n_sites; i++)
+        arg[grad[i]] = pass->site[i].arg;
     params_work(p, "const float", "columns", work->columns);
     params_work(p, "const float", "sums", work->sums);
     params_row_sizes(p);

@@ -211,6 +211,7 @@ enum mod { MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT, MOD_COUNT };
 struct scale_name { /* a row state or a final */
     char name[NAME_MAX_BYTES];
     double init; /* states only */
+    bool total;  /* rowwise results: added up over all rows */
 };
 
 /* How the row state of a lowered online function goes from tile to tile: pivot.c. */
@@ -552,7 +553,7 @@ struct plan {
     int bm, bn, stages, warps;                       /* attention */
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
     bool prefetch;                                   /* rowwise_many: see there, and `blocks` */
-    int column_parts, registers;
+    int column_parts, registers, at_once;
     int unroll, steps; /* elementwise, with threads and vector: see elementwise.cuh */
     bool long_loops;
     int min_blocks;        /* on an SM: bounds registers */

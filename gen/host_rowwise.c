@@ -12,6 +12,7 @@ struct scratch {
     struct host_view x;
     struct host_view y;
     struct host_view other[MAX_STATE]; /* beside y: rows, or one value per row */
+    double total[MAX_STATE];           /* of results that are added up over the rows */
     double *row;
     double *result;
     double *column; /* 0, 1, 2, ...: at.i */
@@ -69,6 +70,10 @@ static lathe_status forward_row(struct scratch *s, const struct host_call *call,
     for (int i = 0; i < call->ir->n_finals; i++) {
         if (!s->other[i].data)
             continue;
+        if (call->ir->final[i].total) {
+            s->total[i] += host_value(&s->env, fn->root[1 + i], 0);
+            continue;
+        }
         const int count = ir_result_is_row(call->ir, i) ? n : 1;
         host_values(&s->env, fn->root[1 + i], count, s->result);
         host_view_store(&s->other[i], i0, i1, i2, count, s->result);
@@ -88,6 +93,9 @@ lathe_status host_rowwise_forward(const struct host_call *call, const int64_t *r
     lathe_status status = scratch_init(&s, call, err);
     for (int64_t i = 0; i < n_rows && status == LATHE_OK; i++)
         status = forward_row(&s, call, rows ? rows[i] : i, err);
+    for (int i = 0; i < call->ir->n_finals; i++)
+        if (call->ir->final[i].total && s.other[i].data && status == LATHE_OK)
+            host_view_store(&s.other[i], 0, 0, 0, 1, &s.total[i]);
     scratch_free(&s);
     return status;
 }

@@ -209,7 +209,7 @@ void ir_print(const struct ir *ir, struct text_buf *out)
         text_add(out, "\n");
     }
     for (int i = 0; i < ir->n_finals; i++)
-        text_add(out, "final %s\n", ir->final[i].name);
+        text_add(out, "final %s%s\n", ir->final[i].name, ir->final[i].total ? ", a total" : "");
     print_mods(out, ir);
     print_fn(out, ir, "scale", &ir->scale);
     print_fn(out, ir, "mask", &ir->mask);

@@ -101,6 +101,13 @@ static int count_values(const struct ir *w)
     return n;
 }
 
+/* Vectors whose formulas may overlap: long ones hide their own latency. */
+static int at_once_of(const struct row_pass *pass, int vector)
+{
+    enum { LONG = 12 };
+    return vector == 1 ? 8 : count_values(pass->ir) > LONG ? 1 : 2;
+}
+
 static struct piece piece_of(const struct row_pass *pass, const struct problem *problem, int vector)
 {
     struct piece p = {0, vector * pass->n_columns, 0};
@@ -110,7 +117,8 @@ static struct piece piece_of(const struct row_pass *pass, const struct problem *
     }
     int live = pass->n_in + pass->n_out + pass->n_columns;
     int values = count_values(pass->ir) / 2;
-    p.base = 40 + vector * (live > values ? live : values);
+    p.base = 40 + vector * at_once_of(pass, vector) / 2 * (live > values ? live : values) +
+             (at_once_of(pass, vector) == 1 ? 14 : 0);
     return p;
 }
 
@@ -121,8 +129,8 @@ static bool fits_registers(struct piece p, int each, const struct plan *plan)
     int under_way = plan->prefetch ? each * p.words : 0;
     int room = 128 - p.base;
     int all = each <= 2 ? 64 : 56;
-    return held <= room && held + under_way <= (room + 16 < all ? room + 16 : all) && each * p.words <= 40 &&
-           each <= 8;
+    return held <= room && held <= 48 && held + under_way <= (room + 16 < all ? room + 16 : all) &&
+           each * p.words <= 40 && each <= 8;
 }
 
 /* A row to a block: the fewest threads whose registers hold it. A block that has its SM to itself must have
@@ -181,6 +189,7 @@ static void share_rows(const struct request *r, const struct row_pass *pass, str
     struct piece piece = piece_of(pass, r->problem, plan->vector);
     int each = plan->per_thread > 0 ? plan->per_thread / plan->vector : 1;
     int held = each * (piece.words * (plan->prefetch ? 2 : 1) + piece.sums);
+    plan->at_once = at_once_of(pass, plan->vector);
     plan->registers = round_up(piece.base + held, 8);
     int blocks = 4 * (512 / plan->registers) / (plan->threads / 32); /* as MIN_BLOCKS of the template */
     blocks = blocks < 1 ? 1 : blocks > 16 ? 16 : blocks;

@@ -95,21 +95,21 @@ static bool is_field(const struct ir *w, int node, int field)
     return w->node[node].op == OP_AT && w->node[node].index == field;
 }
 
-/* Sites of one input stay together. */
-static struct row_site *insert_site(struct row_pass *pass, int input)
+/* Sites of one gradient stay together. */
+static struct row_site *insert_site(struct row_pass *pass, int arg)
 {
     if (pass->n_sites == ROW_SITES)
         return NULL;
     int at = pass->n_sites++;
-    while (at > 0 && pass->site[at - 1].input > input) {
+    while (at > 0 && pass->site[at - 1].arg > arg) {
         pass->site[at] = pass->site[at - 1];
         at--;
     }
-    pass->site[at] = (struct row_site){.input = input};
+    pass->site[at] = (struct row_site){.arg = arg};
     return &pass->site[at];
 }
 
-static bool add_site(struct maker *m, int leaf, int adjoint)
+static bool add_site(struct maker *m, int leaf, int adjoint, int arg)
 {
     const struct ir_node n = m->w->node[leaf]; /* the pool may move */
     bool column = n.n_args > 0 && is_field(m->w, n.arg[n.n_args - 1], AT_COL);
@@ -121,7 +121,7 @@ static bool add_site(struct maker *m, int leaf, int adjoint)
                 "the gradient of input '%s' is summed by at.i, at.row or a place that is the same for "
                 "all rows; line %d reads it by something else (the host device computes it)",
                 m->w->input[n.index].name, (int)n.line);
-    struct row_site *site = insert_site(m->pass, n.index);
+    struct row_site *site = insert_site(m->pass, arg);
     if (!site)
         return too_large(m);
     site->form = column ? SITE_COLUMN : SITE_ROW;
@@ -134,16 +134,16 @@ static bool add_site(struct maker *m, int leaf, int adjoint)
     return ok || too_large(m);
 }
 
-/* Is a gradient there already: as rows, per row, or (input >= 0) as a sum? */
-static bool is_made(const struct row_pass *pass, int arg, int input)
+/* Is a gradient there already: as rows, per row, or as a sum? */
+static bool is_made(const struct row_pass *pass, int arg)
 {
     bool made = false;
     for (int i = 0; i < pass->n_out; i++)
         made |= pass->out[i].arg == arg;
     for (int i = 0; i < pass->n_kept; i++)
         made |= pass->kept[i].arg == arg;
-    for (int i = 0; i < pass->n_sites && input >= 0; i++)
-        made |= pass->site[i].input == input;
+    for (int i = 0; i < pass->n_sites; i++)
+        made |= pass->site[i].arg == arg;
     return made;
 }
 
@@ -167,7 +167,7 @@ static bool add_gradient(struct maker *m, int leaf, int adjoint)
         ok = add_value(pass->kept, &pass->n_kept, add_root(m, adjoint), arg) &&
              pass->kept[pass->n_kept - 1].node >= 0;
     else
-        return add_site(m, leaf, adjoint);
+        return add_site(m, leaf, adjoint, arg);
     return ok || too_large(m);
 }
 
@@ -177,14 +177,14 @@ static bool add_zeros(struct maker *m)
     struct row_pass *pass = m->pass;
     int zero = ir_const(m->w, 0.0, TYPE_F32);
     int dx = find_arg(m->sig, "", "dx");
-    if (is_present(m, dx) && !is_made(pass, dx, -1) &&
+    if (is_present(m, dx) && !is_made(pass, dx) &&
         !add_stream(pass->out, &pass->n_out, add_root(m, zero), dx))
         return too_large(m);
     for (int i = 0; i < m->w->n_inputs; i++) {
         int arg = m->w->input[i].grad ? find_arg(m->sig, "d", m->w->input[i].name) : -1;
-        if (!is_present(m, arg) || is_made(pass, arg, i))
+        if (!is_present(m, arg) || is_made(pass, arg))
             continue;
-        struct row_site *site = insert_site(pass, i); /* a sum that takes no element */
+        struct row_site *site = insert_site(pass, arg); /* a sum that takes no element */
         if (!site)
             return too_large(m);
         site->form = SITE_ROW;
@@ -222,7 +222,7 @@ static void take_results(struct maker *m)
         const bool row = ir_result_is_row(m->w, i);
         int formula = m->w->row.root[1 + i];
         const struct ir_node *n = &m->w->node[formula];
-        if (!is_present(m, find_arg(m->sig, "", m->w->final[i].name)) ||
+        if (!is_present(m, find_arg(m->sig, "", m->w->final[i].name)) || m->w->final[i].total ||
             (row ? n->n_args == 0 : n->phase == 0))
             continue;
         m->from[m->n_known] = formula;
@@ -325,6 +325,13 @@ static bool take_forward(struct maker *m)
         if (!is_present(m, arg))
             continue;
         int root = add_root(m, formula.root[1 + i]);
+        if (m->w->final[i].total) {
+            struct row_site *site = root >= 0 ? insert_site(pass, arg) : NULL;
+            ok = site != NULL;
+            if (ok)
+                *site = (struct row_site){.form = SITE_ROW, .root = root, .arg = arg};
+            continue;
+        }
         ok = root >= 0 && (row ? add_stream(pass->out, &pass->n_out, root, arg)
                                : add_value(pass->kept, &pass->n_kept, root, arg));
     }
@@ -346,6 +353,9 @@ bool row_pass_forward(const struct ir *ir, const struct signature *sig, const st
 
 const char *row_pass_reason(const struct ir *ir)
 {
+    for (int i = 0; i < ir->n_finals; i++)
+        if (ir->final[i].total)
+            return "the spec adds up over rows";
     if (ir->no_y)
         return "the spec returns results without a y";
     for (int i = 0; i < ir->n_finals; i++)

@@ -29,7 +29,7 @@ enum site_form {
 struct row_site {
     enum site_form form;
     int root;               /* in ir->row: the adjoint */
-    int input;              /* number in ir->input */
+    int arg;                /* of the signature: the gradient, or a total */
     int n_index;            /* of the dims that are not the column's */
     int index[IR_MAX_ARGS]; /* roots in ir->row, span 0 */
 };

@@ -169,8 +169,8 @@ static struct sig_arg *add_row_result(struct signature *s, const struct ir *ir, 
     a->problem_dtype = row;
     a->unit_last = row;
     a->optional = true;
-    a->leading_optional = true;
-    set_dims(a, ROW_X, row ? 4 : 3);
+    a->leading_optional = !ir->final[k].total;
+    set_dims(a, ROW_X, ir->final[k].total ? 0 : row ? 4 : 3);
     return a;
 }
 
@@ -180,7 +180,8 @@ void sign_rowwise(struct signature *s, const struct ir *ir, bool backward)
     if (!backward && !ir->no_y)
         add_rows(s, ROLE_OUT, "y");
     for (int i = 0; i < ir->n_finals; i++)
-        add_row_result(s, ir, i, backward ? ROLE_IN : ROLE_OUT_OPTIONAL, "");
+        if (!backward || !ir->final[i].total)
+            add_row_result(s, ir, i, backward ? ROLE_IN : ROLE_OUT_OPTIONAL, "");
     add_inputs(s, ir);
     if (!backward)
         return;

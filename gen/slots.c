@@ -137,6 +137,11 @@ static void take_table(lua_State *lua, const struct call *c, int table)
     require_same_names(lua, c, given, n);
     for (int i = 0; i < n; i++) {
         lua_getfield(lua, table, given[i].name);
+        if (tracer_of(lua)->slot == SLOT_ROW && has_tag(lua, -1, TAG_TOTAL)) {
+            c->out[i].total = true;
+            lua_rawgeti(lua, -1, 1);
+            lua_remove(lua, -2);
+        }
         c->fn->root[c->fn->n_roots++] = lift(lua, -1, c->who);
         lua_pop(lua, 1);
     }

@@ -39,6 +39,7 @@ void slot_mistake(struct tracer *t, const char *fmt, ...) __attribute__((format(
 
 #define TAG_ONLINE "lathe.online"
 #define TAG_STAGES "lathe.stages"
+#define TAG_TOTAL  "lathe.total" /* total(value) */
 #define TAG_INPUT  "lathe.input"
 #define TAG_PAIRS  "lathe.pairs" /* half("i"), interleaved("i") */
 

@@ -7,6 +7,8 @@ return rowwise {
     local target = p.target(at.row)
     local hit = rowsum(where(eq(at.i, target), x, 0.0))
     local smooth = where(gt(p.smoothing, 0.0), p.smoothing * rowsum(x) / at.n, 0.0) -- not 0 * inf
-    return { loss = where(ne(target, p.ignore), lse - (1.0 - p.smoothing) * hit - smooth, 0.0), lse = lse }
+    local live = ne(target, p.ignore)
+    local loss = where(live, lse - (1.0 - p.smoothing) * hit - smooth, 0.0)
+    return { loss = loss, lse = lse, sum = total(loss), count = total(where(live, 1.0, 0.0)) } -- mean: sum / count
   end,
 }

@@ -14,6 +14,7 @@
 // PER_THREAD > 0: rows are read once and stay in registers as they were loaded; n <= (threads per row) * PER_THREAD.
 // PER_THREAD == 0: any n, and every pass reads the row again, mostly from L2.
 // VECTOR > 1: n is a multiple of VECTOR and every row of every tensor starts at a multiple of 16 bytes.
+// AT_ONCE: vectors of a thread whose formulas may overlap; more would take registers for what the columns read.
 // PREFETCH: the next row is on its way while one is worked on.
 #include "slots.cuh"
 
@@ -35,15 +36,14 @@ static_assert(cfg::VECTOR == 1 || cfg::VECTOR * sizeof(element) == 16 || cfg::VE
               "cfg::VECTOR elements are one, or 8 or 16 bytes");
 static_assert(cfg::PER_THREAD >= 0 && cfg::PER_THREAD % cfg::VECTOR == 0,
               "cfg::PER_THREAD is 0 or a multiple of cfg::VECTOR");
-static_assert(cfg::BLOCKS >= 1 && cfg::COLUMN_PARTS >= 1 && cfg::REGISTERS >= 1,
-              "cfg::BLOCKS, cfg::COLUMN_PARTS and cfg::REGISTERS are positive");
+static_assert(cfg::BLOCKS >= 1 && cfg::COLUMN_PARTS >= 1 && cfg::REGISTERS >= 1 && cfg::AT_ONCE >= 1,
+              "cfg::BLOCKS, cfg::COLUMN_PARTS, cfg::REGISTERS and cfg::AT_ONCE are positive");
 
 constexpr int V = cfg::VECTOR;
 constexpr int TEAM = cfg::THREADS / cfg::ROWS_PER_BLOCK; // threads of one row
 constexpr bool WHOLE_BLOCK = cfg::ROWS_PER_BLOCK == 1;
 constexpr bool IN_REGISTERS = cfg::PER_THREAD > 0;
 constexpr int VECTORS = IN_REGISTERS ? cfg::PER_THREAD / V : V == 1 ? 4 : 1; // of one thread and tensor at once
-constexpr int AT_ONCE = V == 1 ? 8 : 2; // vectors whose formulas may overlap: more would take registers for what the columns read
 constexpr bool PREFETCH = cfg::PREFETCH && IN_REGISTERS;
 constexpr int WARPS = cfg::THREADS / 32;
 constexpr int PARTS = max_of(WARPS, 4);
@@ -244,8 +244,8 @@ DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const m
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
         int i = first + v * TEAM * V;
-        if (v >= AT_ONCE) {
-            after(i, done[v - AT_ONCE]);
+        if (v >= cfg::AT_ONCE) {
+            after(i, done[v - cfg::AT_ONCE]);
         }
         const bool in_row = row.here && i < p.z.n;
         variant::col c[V] = {};
@@ -386,8 +386,8 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
         for (int v = 0; v < VECTORS; v++) {
             float column[COLUMNS][V] = {};
             int i = base + (lane + v * TEAM) * V;
-            if (v >= AT_ONCE) {
-                after(i, done[v - AT_ONCE]);
+            if (v >= cfg::AT_ONCE) {
+                after(i, done[v - cfg::AT_ONCE]);
             }
             done[v] = finish_piece<true>(held[v], column, p, head, vals, row, i);
             if constexpr (COLUMN_SUMS) {

@@ -126,7 +126,7 @@ struct variant {
     }
     template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long e)
     {
-        if constexpr (S == 0) { // weight
+        if constexpr (S == 0) { // dweight
         long long at = 0;
         const long long outer = e / g.size[3];
         const int column = (int)(e - outer * g.size[3]);

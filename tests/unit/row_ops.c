@@ -556,6 +556,10 @@ TEST(cross_entropy)
         memcpy(target, TARGET, sizeof TARGET);
         const double *dloss = vector(&c, "dloss", SEED, R);
         const double *loss = vector(&c, "loss", SAVED, R);
+        const double *sum = add(&c, "sum", RESULT, NULL, 0);
+        const double *count = add(&c, "count", RESULT, NULL, 0);
+        const double *dsum = add(&c, "dsum", SEED, NULL, 0);
+        double sum_want = 0;
         const double *dx = rows(&c, "dx", GRADIENT, R, N);
         scalar(&c, "smoothing", a);
         whole(&c, "ignore", -100);
@@ -564,17 +568,21 @@ TEST(cross_entropy)
         for (int k = 0; k < R; k++) {
             const bool live = TARGET[k] != -100;
             const double lse = lse_of(x + k * N, N);
-            double sum = 0;
+            double all = 0;
             for (int i = 0; i < N; i++) {
-                sum += x[k * N + i];
-                dx_want[k * N + i] =
-                    live ? dloss[k] * (exp(x[k * N + i] - lse) - (i == TARGET[k] ? 1 - a : 0) - a / N) : 0;
+                all += x[k * N + i];
+                dx_want[k * N + i] = live ? (dloss[k] + *dsum) * (exp(x[k * N + i] - lse) -
+                                                                  (i == TARGET[k] ? 1 - a : 0) - a / N)
+                                          : 0;
             }
-            want[k] = live ? lse - (1 - a) * x[k * N + TARGET[k]] - (smooth ? a / N * sum : 0) : 0;
+            sum_want += want[k] =
+                live ? lse - (1 - a) * x[k * N + TARGET[k]] - (smooth ? a / N * all : 0) : 0;
         }
         run(&c, LATHE_FORWARD);
         run(&c, LATHE_BACKWARD);
         same(loss, want, R);
+        same(sum, &sum_want, 1);
+        CHECK_CLOSE(*count, 5.0, 0.0);
         same(dx, dx_want, R * N);
         close_call(&c);
     }

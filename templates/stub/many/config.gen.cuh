@@ -15,4 +15,5 @@ constexpr bool PREFETCH = true;
 constexpr int BLOCKS = 132;
 constexpr int COLUMN_PARTS = 132;
 constexpr int REGISTERS = 128;
+constexpr int AT_ONCE = 2;
 } // namespace cfg
