@@ -21,13 +21,6 @@ struct template_row {
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-struct tile_row {
-    int max_d, max_dv; /* padded dims that it serves */
-    int bm, bn, stages, warps;
-    bool q_in_regs;
-    int min_sm, max_sm;
-};
-
 /* First fit by dims, compute capability and shared memory. */
 static const struct tile_row TILES[] = {
     {64, 64, 128, 64, 2, 4, true, 80, 999},    {64, 64, 64, 64, 2, 4, false, 80, 999},
@@ -63,6 +56,40 @@ static const char *why_not_packed(const struct ir *w, bool diag)
     return NULL;
 }
 
+/* Does a read of the roots' values go by rows or columns, or by both? */
+static void find_reads(const struct ir *w, const struct ir_fn *fn, bool *by_one, bool *by_pair)
+{
+    for (int i = 0; i < w->n_nodes; i++) {
+        const bool q = (w->node[i].span & SPAN_Q) != 0;
+        const bool kv = (w->node[i].span & SPAN_KV) != 0;
+        if (w->node[i].op != OP_LOAD || (!q && !kv))
+            continue;
+        for (int k = 0; k < fn->n_roots; k++) {
+            if (!ir_depends_on(w, fn->root[k], OP_LOAD, w->node[i].index))
+                continue;
+            *by_pair |= q && kv;
+            *by_one |= q != kv;
+        }
+    }
+}
+
+/* How many registers a thread needs besides scores, weights and o. */
+static enum register_need need_of(const struct ir *w, const struct request *r, bool diag)
+{
+    const struct ir_fn *const fn[] = {&w->mask, &w->online, &w->epilogue};
+    bool by_one = diag || r->ir->mod[MOD_OUTPUT].n_stages > 0;
+    bool by_pair = w->pivot.path == ROWS_EXACT && w->n_states > 0;
+    for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
+        find_reads(w, fn[f], &by_one, &by_pair);
+    if (by_pair)
+        return NEED_MANY;
+    if (by_one)
+        return NEED_SOME;
+    if (w->pivot.path != ROWS_LAZY)
+        return NEED_NONE;
+    return w->mask.n_roots > 0 ? NEED_FEW : NEED_LEAST;
+}
+
 /* Whether the kernel keeps a value per diagonal; -1: the spec is too large. Says how rows are carried. */
 static int uses_diagonals(const struct request *r, struct plan *plan)
 {
@@ -76,6 +103,7 @@ static int uses_diagonals(const struct request *r, struct plan *plan)
     pivot_say(w, plan->optimistic, plan->rows, sizeof plan->rows);
     int result = schedule_online(w, &s) ? s.diag >= 0 : -1;
     plan->why_apart = why_not_packed(w, result > 0);
+    plan->need = need_of(w, r, result > 0);
     ir_free(w);
     return result;
 }
@@ -95,7 +123,7 @@ static bool half_mod_fits(const struct request *r, char *why)
     return true;
 }
 
-static bool attention_dims_fit(const struct request *r, char *why)
+static bool attention_dims_fit(const struct request *r, int most_dv, char *why)
 {
     int64_t d = r->problem->dim[SYM_D];
     int64_t dv = r->problem->dim[SYM_D_V];
@@ -104,8 +132,9 @@ static bool attention_dims_fit(const struct request *r, char *why)
                  lathe_dtype_text(r->problem->dtype));
     else if (d < 16 || d > 256 || d % 8 != 0)
         snprintf(why, REASON_BYTES, "d = %lld; it takes multiples of 8 from 16 to 256", (long long)d);
-    else if (dv < 16 || dv > 256 || dv % 8 != 0)
-        snprintf(why, REASON_BYTES, "d_v = %lld; it takes multiples of 8 from 16 to 256", (long long)dv);
+    else if (dv < 16 || dv > most_dv || dv % 8 != 0)
+        snprintf(why, REASON_BYTES, "d_v = %lld; it takes multiples of 8 from 16 to %d", (long long)dv,
+                 most_dv);
     else if (r->device->sm < 80)
         snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0 (cp.async, bf16 mma)",
                  r->device->sm / 10, r->device->sm % 10);
@@ -121,7 +150,7 @@ static void name_tile(const struct tile_row *t, char *out, size_t size)
 }
 
 /* Of a row that serves: is it the one to take? */
-static bool is_wanted(const struct request *r, const struct tile_row *t)
+bool plan_tile_is_wanted(const struct request *r, const struct tile_row *t)
 {
     char name[sizeof r->device->tile];
     name_tile(t, name, sizeof name);
@@ -133,7 +162,7 @@ static bool is_wanted(const struct request *r, const struct tile_row *t)
     return false;
 }
 
-static void take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag)
+void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag)
 {
     plan->bm = t->bm;
     plan->bn = t->bn;
@@ -149,10 +178,9 @@ static void take_tile(struct plan *plan, const struct tile_row *t, int smem, boo
              diag ? "; a value per distance is shared along diagonals" : "");
 }
 
-/* What every attention template asks and fills in. *diag: the kernel keeps a value per diagonal. */
-static bool attention_begin(const struct request *r, struct plan *plan, int *diag, char *why)
+bool plan_attention_begin(const struct request *r, int most_dv, struct plan *plan, int *diag, char *why)
 {
-    if (!attention_dims_fit(r, why))
+    if (!attention_dims_fit(r, most_dv, why))
         return false;
     *diag = uses_diagonals(r, plan);
     if (*diag < 0) {
@@ -160,7 +188,7 @@ static bool attention_begin(const struct request *r, struct plan *plan, int *dia
         return false;
     }
     plan->d_pad = round_up(r->problem->dim[SYM_D], 16);
-    plan->dv_pad = round_up(r->problem->dim[SYM_D_V], 16);
+    plan->dv_pad = round_up(r->problem->dim[SYM_D_V], r->problem->dim[SYM_D_V] > MAX_DIM ? 128 : 16);
     plan->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
     return true;
 }
@@ -168,102 +196,17 @@ static bool attention_begin(const struct request *r, struct plan *plan, int *dia
 bool plan_attention_sm80(const struct request *r, struct plan *plan, char *why)
 {
     int diag = 0;
-    if (!attention_begin(r, plan, &diag, why))
+    if (!plan_attention_begin(r, MAX_DIM, plan, &diag, why))
         return false;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
         const struct tile_row *t = &TILES[i];
         int smem = attention_smem(t, plan->d_pad, plan->dv_pad, plan->o_f32, diag > 0);
         if (plan->d_pad > t->max_d || plan->dv_pad > t->max_dv || smem > r->device->smem_bytes ||
-            r->device->sm < t->min_sm || r->device->sm > t->max_sm || !is_wanted(r, t))
+            r->device->sm < t->min_sm || r->device->sm > t->max_sm || !plan_tile_is_wanted(r, t))
             continue;
-        take_tile(plan, t, smem, diag > 0);
+        plan_take_tile(plan, t, smem, diag > 0);
         return true;
     }
-    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,
-             plan->dv_pad, r->device->smem_bytes);
-    return false;
-}
-
-/* ---- attention on Hopper ------------------------------------------------------------------------ */
-
-/* Warps that compute; stages of K and V each. First fit by dims and shared memory. Registers of a thread: BN
-   / 2 scores, BN / 4 weights and DV_PAD / 2 of o, of 240 (8 warps), 160 (12) or 112 (16). */
-static const struct tile_row HOPPER_TILES[] = {
-    {32, 32, 256, 64, 4, 16, false, 90, 90},  {64, 64, 192, 96, 3, 12, false, 90, 90},
-    {96, 96, 128, 128, 2, 8, false, 90, 90},  {128, 128, 128, 128, 2, 8, false, 90, 90},
-    {192, 128, 128, 96, 2, 8, false, 90, 90}, {192, 192, 128, 96, 2, 8, false, 90, 90},
-    {128, 256, 128, 64, 2, 8, false, 90, 90}, {256, 256, 128, 64, 2, 8, false, 90, 90},
-};
-
-/* hopper_smem_bytes of attention_layout_sm90.cuh. */
-static int hopper_smem(const struct tile_row *t, const struct plan *plan, bool diag)
-{
-    const int groups = t->warps / 4;
-    const int q = 64 * plan->d_pad * 2;
-    const int o = plan->o_f32 ? 0 : 64 * plan->dv_pad * 2;
-    const int tiles = groups * (plan->q_stages * q + (plan->own_o ? o : 0));
-    const int k = round_up((int64_t)t->stages * t->bn * plan->d_pad * 2, 1024);
-    const int v = round_up((int64_t)t->stages * t->bn * plan->dv_pad * 2, 1024);
-    return tiles + k + v + 32 * t->stages + 16 * plan->q_stages * groups + 64 +
-           (diag ? groups * 8 * (64 + t->bn) : 0);
-}
-
-static void say_hopper(struct plan *plan)
-{
-    const size_t used = strlen(plan->reason);
-    snprintf(plan->reason + used, sizeof plan->reason - used,
-             "; a warpgroup loads, %d compute with room for %d tile%s of Q each; o leaves %s; query tiles "
-             "are taken "
-             "%s; %s%s",
-             plan->warps / 4, plan->q_stages, plan->q_stages == 1 ? "" : "s",
-             plan->o_f32   ? "as fp32"
-             : plan->own_o ? "by TMA"
-                           : "straight from registers, for want of shared memory",
-             plan->dynamic ? "from a counter, for their lengths differ" : "in turn",
-             plan->why_apart ? "a tile has rows of one query head, for "
-                             : "where queries are short, the query heads of a key head share a tile",
-             plan->why_apart ? plan->why_apart : "");
-}
-
-/* With as much room for Q and o as there is: for two tiles of Q, for one, for no o. */
-static bool hopper_tile_fits(const struct request *r, const struct tile_row *t, bool diag, struct plan *plan)
-{
-    if (plan->d_pad > t->max_d || plan->dv_pad > t->max_dv)
-        return false;
-    for (int room = 2; room >= 0; room--) {
-        plan->q_stages = room > 1 ? 2 : 1;
-        plan->own_o = room > 0;
-        const int smem = hopper_smem(t, plan, diag);
-        if (smem > r->device->smem_bytes)
-            continue;
-        if (!is_wanted(r, t))
-            return false;
-        take_tile(plan, t, smem, diag);
-        say_hopper(plan);
-        return true;
-    }
-    return false;
-}
-
-static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *why)
-{
-    if (r->device->sm != 90) {
-        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 9.0 (wgmma, TMA)", r->device->sm / 10,
-                 r->device->sm % 10);
-        return false;
-    }
-    int diag = 0;
-    plan->optimistic =
-        r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */
-    if (!attention_begin(r, plan, &diag, why))
-        return false;
-    plan->tma = true;
-    plan->pack = !plan->why_apart;
-    plan->blocks = r->device->sm_count;
-    plan->dynamic = r->ir->mask.n_roots > 0; /* rows of one length need no balance */
-    for (size_t i = 0; i < sizeof HOPPER_TILES / sizeof *HOPPER_TILES; i++)
-        if (hopper_tile_fits(r, &HOPPER_TILES[i], diag > 0, plan))
-            return true;
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,
              plan->dv_pad, r->device->smem_bytes);
     return false;
@@ -275,7 +218,7 @@ static bool attention_sm90_ok(const struct request *r, struct plan *plan, char *
     "fits, but has been run on the emulator only and on no GPU yet; --template " name " picks it"
 static const struct template_row TEMPLATES[] = {
     {"attention_fwd_sm90", "attention_fwd_sm90.cuh", KIND_ATTENTION, LATHE_FORWARD,
-     NOT_RUN("attention_fwd_sm90"), attention_sm90_ok},
+     NOT_RUN("attention_fwd_sm90"), plan_attention_sm90},
     {"attention_fwd_sm80", "attention_fwd_sm80.cuh", KIND_ATTENTION, LATHE_FORWARD, NULL,
      plan_attention_sm80},
     {"attention_bwd_sm90", "attention_bwd_sm90.cuh", KIND_ATTENTION, LATHE_BACKWARD,

@@ -16,6 +16,24 @@ struct request {
     int *skip; /* so many rows of tiles that serve are passed over, for `lathe tune`; NULL: none */
 };
 
+/* Registers of a thread besides scores, weights and o. */
+enum register_need {
+    NEED_NONE,  /* no running maximum */
+    NEED_LEAST, /* one */
+    NEED_FEW,   /* and a mask, where the maximum at hand is tried first: two ways to weigh a tile */
+    NEED_SOME,  /* values by distance, by row or by column; o as fp32 */
+    NEED_MANY   /* values by pair; online functions of which nothing is known */
+};
+
+struct tile_row {
+    int max_d, max_dv; /* padded dims that it serves */
+    int bm, bn, stages, warps;
+    bool q_in_regs;
+    int min_sm, max_sm;
+};
+
+enum { MAX_DIM = 256 }; /* of one product's columns */
+
 static inline int round_up(int64_t n, int to)
 {
     return (int)((n + to - 1) / to * to);
@@ -34,5 +52,14 @@ bool plan_attention_sm80(const struct request *r, struct plan *plan, char *why);
 bool plan_attention_bwd(const struct request *r, struct plan *plan, char *why);
 bool plan_attention_bwd_sm90(const struct request *r, struct plan *plan, char *why);
 bool plan_attention_bwd_wide(const struct request *r, struct plan *plan, char *why);
+
+/* plan.c: what every attention template asks and fills in. *diag: the kernel keeps a value per diagonal. */
+bool plan_attention_begin(const struct request *r, int most_dv, struct plan *plan, int *diag, char *why);
+/* Of a row that serves: is it the one to take? */
+bool plan_tile_is_wanted(const struct request *r, const struct tile_row *t);
+void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag);
+
+/* plan_hopper.c */
+bool plan_attention_sm90(const struct request *r, struct plan *plan, char *why);
 
 #endif

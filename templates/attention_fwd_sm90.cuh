@@ -65,7 +65,7 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
             entry = make_diagonals(a, reader, q0, tile);
             wgmma<cfg::BN>::wait<1>(w.s[0]);
             const bool scaled = weigh_next<variant>(w, a, reader, tile, entry, scale);
-            wgmma<cfg::DV_PAD>::wait<0>(w.o[0]);
+            wgmma<O_COLUMNS>::wait<0>(w.o[0]);
             reader.leave_v();
             pack_weights<cfg::element, NB>(w.p, w.s[0]);
             if (scaled) {
@@ -73,7 +73,7 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
             }
         }
         reader.start_output(w);
-        wgmma<cfg::DV_PAD>::wait<0>(w.o[0]);
+        wgmma<O_COLUMNS>::wait<0>(w.o[0]);
         reader.leave_v();
     }
     if constexpr (variant::DIAG) {

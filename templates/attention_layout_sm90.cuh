@@ -14,11 +14,12 @@ static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: TMA takes strides of 16 bytes");
 static_assert(cfg::D_PAD == round_up(cfg::D, 16),
               "cfg::D_PAD is cfg::D rounded up to 16, the depth of one wgmma");
-static_assert(cfg::DV_PAD == round_up(cfg::D_V, 16) && cfg::DV_PAD <= 256,
-              "cfg::DV_PAD is cfg::D_V rounded up to 16, and at most 256, the width of one wgmma");
+static_assert(cfg::DV_PAD == round_up(cfg::D_V, cfg::D_V > 256 ? 128 : 16) && cfg::DV_PAD <= 512,
+              "cfg::DV_PAD is cfg::D_V rounded up to 16, beyond 256 to 128, and at most 512");
 static_assert(cfg::WARPS == 8 || cfg::WARPS == 12 || cfg::WARPS == 16,
               "cfg::WARPS, those that compute, is 8, 12 or 16");
-static_assert(cfg::BM == 16 * cfg::WARPS, "cfg::BM is 16 cfg::WARPS: a warp owns 16 rows");
+static_assert(cfg::BM == (cfg::DV_PAD > 256 ? 8 : 16) * cfg::WARPS,
+              "cfg::BM is 16 cfg::WARPS: a warp owns 16 rows; beyond 256 columns of o two warps share them");
 static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
               "cfg::BN is a multiple of 16 in 16 .. 128");
 static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
@@ -31,10 +32,15 @@ struct hopper_params { // what the kernel takes; the maps are made of the rest a
     attention_params p;
 };
 
+// One wgmma holds at most 256 columns of o. Where there are more, two warpgroups have the same rows, and so the same
+// scores, and half of the columns each.
+constexpr int SHARERS = 16 * cfg::WARPS / cfg::BM;
+constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
+
 // ---- shared memory --------------------------------------------------------------------------------------
 
 // Bytes of dynamic shared memory. As C, for the planner:
-//     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad * 2;
+//     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
 //     tiles = groups * (q_stages * q + (own_o ? o : 0));
 //     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
 //     smem = tiles + k + v + 32 * stages + 16 * q_stages * groups + 64 + (diag ? groups * 8 * (64 + bn) : 0);
@@ -44,7 +50,7 @@ __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stage
 {
     const int groups = warps / 4;
     const int q = 64 * d_pad * 2;
-    const int o = o_f32 ? 0 : 64 * dv_pad * 2;
+    const int o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
     const int tiles = groups * (q_stages * q + (own_o ? o : 0));
     const int k = round_up(stages * bn * d_pad * 2, 1024);
     const int v = round_up(stages * bn * dv_pad * 2, 1024);
@@ -56,7 +62,7 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
     static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * 2;
     static constexpr int Q_BYTES = 64 * cfg::D_PAD * 2; // of a warpgroup
-    static constexpr int O_BYTES = cfg::OWN_O && !cfg::O_F32 ? 64 * cfg::DV_PAD * 2 : 0;
+    static constexpr int O_BYTES = cfg::OWN_O && !cfg::O_F32 ? 64 * O_COLUMNS * 2 : 0;
     static constexpr int NUMBERS = 8; // of query tiles, see tile_reader
     static constexpr int BYTES = hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::Q_STAGES,
                                                    cfg::OWN_O, cfg::D_PAD, cfg::DV_PAD, cfg::O_F32,
@@ -80,11 +86,11 @@ struct shared_layout {                            // offsets in bytes
 
 constexpr int THREADS = 128 + cfg::WARPS * 32;
 constexpr int NB = cfg::BN / 8;
-constexpr int DB = cfg::DV_PAD / 8;
+constexpr int DB = O_COLUMNS / 8;
 
 // Of a thread, out of 64 K in all: what the loading warpgroup gives up goes to the others.
-constexpr int LOADER_REGISTERS = cfg::WARPS == 8 ? 24 : 32;
-constexpr int WORKER_REGISTERS = cfg::WARPS == 8 ? 240 : cfg::WARPS == 12 ? 160 : 112;
+constexpr int LOADER_REGISTERS = cfg::WARPS == 8 ? 40 : 32;
+constexpr int WORKER_REGISTERS = cfg::WARPS == 8 ? 232 : cfg::WARPS == 12 ? 160 : 112;
 
 // ---- which rows ----------------------------------------------------------------------------------------
 
@@ -101,9 +107,11 @@ struct hopper_place {
     int query_tile, n_tiles;
     int row0;   // first token of the block's tile
     int tokens; // of a warpgroup
-    int group, first; // the warpgroup; the thread's first row in it
+    int group, first; // the warpgroup among those with rows of their own; the thread's first row in it
+    int column0;      // of o
     int lane, len_q;
 
+    __device__ __forceinline__ bool leads() const { return column0 == 0; } // of the warps with these rows
     __device__ __forceinline__ int group_row0() const { return row0 + group * tokens; }
     __device__ __forceinline__ int head(int r) const { return cfg::PACK ? h + (first + 8 * r) % heads : h; }
     // The token of the thread's row r; len_q where it is none's.
@@ -130,7 +138,8 @@ DEV hopper_place find_place(const attention_params &p, u32 number, int warp)
     at.n_tiles = query_tiles(p);
     at.tokens = group_tokens(p);
     at.row0 = at.query_tile * (cfg::BM / 64) * at.tokens;
-    at.group = warp / 4;
+    at.group = warp / 4 / SHARERS;
+    at.column0 = warp / 4 % SHARERS * O_COLUMNS;
     at.lane = lane_id();
     at.first = warp % 4 * 16 + at.lane / 4;
     at.len_q = p.z.len_q;

@@ -41,7 +41,7 @@ struct key_tiles {
                     c = TILE_SOME;
                 }
                 classes |= row1 < row0 ? 0 : static_cast<u32>(c) << (2 * i);
-                row0 += tokens;
+                row0 += i % SHARERS == SHARERS - 1 ? tokens : 0;
             }
         }
         return classes;
@@ -119,7 +119,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
             const u32 full = ring.full(to.stage);
             ring.wait_empty(to);
             const u32 q = shared + i * shared_layout::SLAB + to.stage * shared_layout::Q_BYTES;
-            const int token = at.row0 + at.tokens * static_cast<int>(i);
+            const int token = at.row0 + at.tokens * static_cast<int>(i / SHARERS);
             if constexpr (cfg::PACK) {
                 mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * 2));
                 load_packed_tile<64, cfg::D_PAD>(q, &params.q, full, token, at.h / at.heads, at.b, L2_STREAM);

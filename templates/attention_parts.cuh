@@ -18,6 +18,8 @@ struct work_place {
 
     __device__ __forceinline__ int row(int r) const { return first_row + 8 * r; } // of the thread
     __device__ __forceinline__ int head(int) const { return h; }
+    __device__ __forceinline__ bool leads() const { return true; } // of the warps with these rows
+    static constexpr int column0 = 0;                              // of o
 };
 
 // Walks the key tiles that have live pairs, in ascending order. 32 are classified at a time, one a lane; all
@@ -86,7 +88,7 @@ DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attenti
             variant::empty_finals(finals);
         }
         const int row = at.row(r);
-        if ((at.lane & 3) == 0 && row < a.z.len_q) {
+        if ((at.lane & 3) == 0 && row < a.z.len_q && at.leads()) {
             variant::store_finals(p, at.b, at.head(r), row, finals);
         }
 #pragma unroll
@@ -107,10 +109,10 @@ DEV void store_o_f32(const float (&o)[MT][DB][4], const attention_params &p, con
     for (int r = 0; r < 2 * MT; r++) {
         if (at.row(r) < p.z.len_q) {
             float *to = static_cast<float *>(p.o) + at.b * p.o_b + at.head(r) * p.o_h + at.row(r) * p.o_t +
-                        2 * (at.lane & 3);
+                        at.column0 + 2 * (at.lane & 3);
 #pragma unroll
             for (int d = 0; d < DB; d++) {
-                if (cfg::D_V == cfg::DV_PAD || 8 * d < cfg::D_V) {
+                if (cfg::D_V == cfg::DV_PAD || at.column0 + 8 * d < cfg::D_V) {
                     *reinterpret_cast<float2 *>(to + 8 * d) =
                         make_float2(o[r / 2][d][2 * (r % 2)], o[r / 2][d][2 * (r % 2) + 1]);
                 }

@@ -60,8 +60,9 @@ struct tile_reader { // of one warp: the same in all of its lanes
     __device__ __forceinline__ void start_output(warp_work &w) const
     {
         rings::at(shared).v.wait_full<cfg::BOUND_WAITS>(v);
-        start_pv<cfg::element, cfg::DV_PAD, cfg::BN>(
-            w.o[0], w.p, shared + shared_layout::V + v.stage * shared_layout::V_BYTES, 1);
+        const u32 part = SHARERS > 1 ? worker_group() % SHARERS * (cfg::BN * O_COLUMNS * 2) : 0; // whole panels
+        start_pv<cfg::element, O_COLUMNS, cfg::BN>(
+            w.o[0], w.p, shared + shared_layout::V + v.stage * shared_layout::V_BYTES + part, 1);
     }
     __device__ __forceinline__ void wait_q() const
     {

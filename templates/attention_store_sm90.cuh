@@ -30,15 +30,15 @@ DEV void store_o_tma(const float (&o)[1][DB][4], const hopper_params &params, u3
         const u32 piece[4] = {
             pack<cfg::element>(o[0][d][0], o[0][d][1]), pack<cfg::element>(o[0][d][2], o[0][d][3]),
             pack<cfg::element>(o[0][d + 1][0], o[0][d + 1][1]), pack<cfg::element>(o[0][d + 1][2], o[0][d + 1][3])};
-        store_matrix4(to + panels<cfg::DV_PAD>::offset<64>(row, d + at.lane / 16), piece);
+        store_matrix4(to + panels<O_COLUMNS>::offset<64>(row, d + at.lane / 16), piece);
     }
     fence_async_proxy();
     barrier_sync(barrier, 128);
     if (fresh_thread() % 128 == 0) {
         if constexpr (cfg::PACK) {
-            store_packed_tile<64, cfg::DV_PAD>(&params.o, to, at.group_row0(), at.h / at.heads, at.b);
+            store_packed_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h / at.heads, at.b);
         } else {
-            store_tile<64, cfg::DV_PAD>(&params.o, to, at.group_row0(), at.h, at.b);
+            store_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h, at.b);
         }
     }
 }
@@ -66,7 +66,7 @@ DEV void store_o_direct(const float (&o)[1][DB][4], const attention_params &p, c
     for (int r = 0; r < 2; r++) {
         const bool there = at.row(r) < p.z.len_q;
         cfg::element *to = static_cast<cfg::element *>(p.o) + at.b * p.o_b + at.head(r) * p.o_h +
-                           at.row(r) * p.o_t + 8 * (at.lane & 3);
+                           at.row(r) * p.o_t + at.column0 + 8 * (at.lane & 3);
 #pragma unroll
         for (int d = 0; d < DB; d += 4) {
             u32 word[4];
@@ -77,7 +77,7 @@ DEV void store_o_direct(const float (&o)[1][DB][4], const attention_params &p, c
                                      : 0;
             }
             const uint4 piece = transpose_four(word, at.lane);
-            if (there && (8 * (d + 4) <= cfg::D_V || 8 * (d + (at.lane & 3)) < cfg::D_V)) {
+            if (there && (cfg::D_V == cfg::DV_PAD && DB % 4 == 0 || at.column0 + 8 * (d + (at.lane & 3)) < cfg::D_V)) {
                 *reinterpret_cast<uint4 *>(to + 8 * d) = piece;
             }
         }

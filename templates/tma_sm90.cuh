@@ -73,23 +73,24 @@ DEV void load_packed_tile(u32 to, const tensor_map *map, u32 barrier, int token,
 }
 
 // Both ways back, by one thread; rows and columns outside of the tensor are left out.
-template <int ROWS, int COLS> DEV void store_tile(const tensor_map *map, u32 from, int token, int head, int batch)
+template <int ROWS, int COLS> DEV void store_tile(const tensor_map *map, u32 from, int column, int token, int head, int batch)
 {
     using shape = panels<COLS>;
 #pragma unroll
     for (int i = 0; i < shape::COUNT; i++) {
-        tma_store(map, from + static_cast<u32>(i * ROWS * shape::SPAN), i * shape::SPAN / 2, token, head, batch);
+        tma_store(map, from + static_cast<u32>(i * ROWS * shape::SPAN), column + i * shape::SPAN / 2, token, head,
+                  batch);
     }
     tma_commit();
 }
 template <int ROWS, int COLS>
-DEV void store_packed_tile(const tensor_map *map, u32 from, int token, int group, int batch)
+DEV void store_packed_tile(const tensor_map *map, u32 from, int column, int token, int group, int batch)
 {
     using shape = panels<COLS>;
 #pragma unroll
     for (int i = 0; i < shape::COUNT; i++) {
-        tma_store5(map, from + static_cast<u32>(i * ROWS * shape::SPAN), i * shape::SPAN / 2, 0, token, group,
-                   batch);
+        tma_store5(map, from + static_cast<u32>(i * ROWS * shape::SPAN), column + i * shape::SPAN / 2, 0, token,
+                   group, batch);
     }
     tma_commit();
 }

@@ -91,12 +91,16 @@ if [ -x "${LATHE:-}" ]; then
             generate $spec dtype=f32,rows=16384,n=$n sm_80 '' backward
         done
     done
-    for dims in d=64 d=96 d=192 d=256 d=192,d_v=128 d=128,d_v=256; do
+    for dims in d=64 d=96 d=192 d=256 d=192,d_v=128 d=128,d_v=256 d=64,d_v=256 d=64,d_v=512 d=200,d_v=264; do
         generate causal dtype=f16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
+        generate full dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
+        generate relative_bias dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
     done
     for file in specs/*.lua; do
         grep -q '^return attention' "$file" || continue
-        generate "$(basename "$file" .lua)" dtype=bf16,h=16,q=4096,d=128 sm_90a attention_fwd_sm90
+        for dims in d=64 d=128 d=256; do # each row of tiles has registers for what it serves, or it spills here
+            generate "$(basename "$file" .lua)" dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
+        done
     done
     for spec in act_silu swiglu rope_half rope_interleaved rope_table lrpe md_lrpe_3d; do
         for pass in forward backward; do

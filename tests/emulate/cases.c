@@ -350,8 +350,9 @@ static void group_hopper(struct case_list *list, bool full)
                                        "document", "relative_bias", "sigmoid", "retention",
                                        "softcap",  "prefix_lm",     "relu",    "softmax_one",
                                        "sinks",    "rope",          "qk_norm"};
-    static const int DIMS[][2] = {{64, 64},   {96, 96},  {192, 192}, {256, 256}, {192, 128},
-                                  {128, 256}, {64, 256}, {72, 40},   {24, 80},   {128, 128}};
+    static const int DIMS[][2] = {{64, 64},   {96, 96},   {192, 192}, {256, 256}, {192, 128},
+                                  {128, 256}, {64, 256},  {72, 40},   {24, 80},   {128, 128},
+                                  {64, 512},  {128, 320}, {200, 264}};
     static const struct shape FEW[] = {{1, 2, 1, 65, 130, LAYOUT_COMPACT, 0, 0},
                                        {1, 2, 1, 130, 257, LAYOUT_PADDED, 0, 0},
                                        {1, 1, 1, 17, 530, LAYOUT_SWAPPED, SKEWED, 0},

@@ -11,13 +11,15 @@ static const struct device A100 = {.sm = 80, .sm_count = 108, .smem_bytes = 1669
 static const struct device RTX4090 = {.sm = 89, .sm_count = 128, .smem_bytes = 101376, .arch = "sm_89"};
 static const struct device H100 = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
 
+/* spec: the name of a shipped one, or a text. */
 static lathe_status pick(const char *spec, const char *problem_text, const struct device *device,
                          struct plan *plan, lathe_error *err)
 {
     struct diag diag = {0};
     struct signature sig;
     struct problem problem;
-    struct ir *ir = spec_load(spec, NULL, 0, &diag);
+    const bool text = strchr(spec, ' ') != NULL;
+    struct ir *ir = text ? spec_load("text", spec, strlen(spec), &diag) : spec_load(spec, NULL, 0, &diag);
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, err), LATHE_OK);
@@ -147,6 +149,46 @@ TEST(every_head_dim_fits_hopper)
             CHECK(plan.smem_bytes <= H100.smem_bytes);
             CHECK_EQ(plan.bm, 16 * plan.warps);
         }
+}
+
+TEST(two_warpgroups_share_many_columns)
+{
+    const struct device wish = asking_for(&H100, "attention_fwd_sm90");
+    struct plan plan;
+    lathe_error err;
+    for (int dv = 264; dv <= 512; dv += 8) {
+        char text[96];
+        snprintf(text, sizeof text, "dtype=bf16,b=1,h=2,q=64,d=%d,d_v=%d", dv % 3 ? 64 : 256, dv);
+        CHECK_EQ(pick("relative_bias", text, &wish, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.bm, 8 * plan.warps);
+        CHECK_EQ(plan.dv_pad % 128, 0);
+        CHECK(plan.smem_bytes <= H100.smem_bytes);
+    }
+    CHECK_EQ(pick("causal", "dtype=bf16,d=64,d_v=520", &wish, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_fwd_sm90: d_v = 520; it takes multiples of 8 from 16 to 512");
+    CHECK_EQ(pick("causal", "dtype=bf16,d=64,d_v=512", &A100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "from 16 to 256");
+}
+
+/* A row of tiles is taken where it has registers for the spec, and by its name in any case. */
+TEST(tiles_of_hopper_follow_the_registers_that_a_spec_needs)
+{
+    static const char pair[] = "return attention { inputs = { bias = tensor('float', 'q', 'kv') },\n"
+                               "  score_mod = function(s, at, x) return s + x.bias(at.row, at.kv) end }\n";
+    struct device wish = asking_for(&H100, "attention_fwd_sm90");
+    struct plan plan;
+    lathe_error err;
+    CHECK_EQ(pick("full", "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "192x80s3w12");
+    CHECK_EQ(pick("causal", "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "128x128s2w8");
+    CHECK_EQ(pick("sigmoid", "dtype=bf16,d=64", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "256x64s4w16");
+    CHECK_EQ(pick(pair, "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "128x96s2w8");
+    snprintf(wish.tile, sizeof wish.tile, "192x80s3w12");
+    CHECK_EQ(pick("causal", "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "192x80s3w12");
 }
 
 TEST(backward_has_a_template)

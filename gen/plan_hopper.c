@@ -1,0 +1,129 @@
+/*
+ * plan_hopper.c: tiles of attention_fwd_sm90. In: a request and what plan.c has found out about the spec.
+ * Out: the plan, or why there is none. Which row of tiles serves is a matter of registers (a spill costs more
+ * than any tile gains) and of shared memory; the rows are those that measured best on an H200 for plain
+ * softmax.
+ */
+#include "plan.h"
+
+#include <string.h>
+
+enum { MOST_DV = 512 };
+
+/* Warps that compute; stages of K and V each. First fit by dims, registers and shared memory. Registers of a
+   thread: BN / 2 scores, BN / 4 weights and DV_PAD / 2 of o (half of that beyond 256), of 232 (8 warps), 160
+   (12) or 112 (16); tests/templates.sh looks for spills. A taller tile reads K and V less often; a wider one
+   has fewer borders between softmax and products. */
+static const struct row {
+    struct tile_row tile;
+    enum register_need most; /* for which it has registers */
+} ROWS[] = {
+    {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_NONE},
+    {{64, 64, 192, 96, 3, 12, false, 90, 90}, NEED_SOME},
+    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_NONE},
+    {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY},
+    {{96, 96, 192, 80, 3, 12, false, 90, 90}, NEED_SOME},
+    {{96, 96, 128, 128, 2, 8, false, 90, 90}, NEED_SOME},
+    {{128, 128, 192, 80, 3, 12, false, 90, 90}, NEED_LEAST},
+    {{128, 128, 128, 128, 2, 8, false, 90, 90}, NEED_SOME},
+    {{128, 128, 192, 64, 3, 12, false, 90, 90}, NEED_SOME},
+    {{128, 128, 128, 96, 2, 8, false, 90, 90}, NEED_MANY},
+    {{192, 128, 128, 112, 2, 8, false, 90, 90}, NEED_SOME},
+    {{192, 128, 128, 80, 2, 8, false, 90, 90}, NEED_MANY},
+    {{192, 192, 128, 112, 2, 8, false, 90, 90}, NEED_SOME},
+    {{192, 192, 128, 80, 2, 8, false, 90, 90}, NEED_MANY},
+    {{64, 256, 128, 96, 2, 8, false, 90, 90}, NEED_FEW},
+    {{128, 256, 128, 80, 2, 8, false, 90, 90}, NEED_SOME},
+    {{128, 256, 128, 64, 2, 8, false, 90, 90}, NEED_MANY},
+    {{256, 256, 128, 64, 2, 8, false, 90, 90}, NEED_SOME},
+    {{256, 256, 128, 48, 2, 8, false, 90, 90}, NEED_MANY},
+    {{128, 512, 64, 64, 2, 8, false, 90, 90}, NEED_SOME},
+    {{128, 512, 64, 48, 2, 8, false, 90, 90}, NEED_MANY},
+    {{256, 512, 64, 32, 2, 8, false, 90, 90}, NEED_MANY},
+};
+
+/* hopper_smem_bytes of attention_layout_sm90.cuh. */
+static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool diag)
+{
+    const int groups = t->warps / 4;
+    const int q = 64 * plan->d_pad * 2;
+    const int o = plan->o_f32 ? 0 : 64 * plan->dv_pad / (plan->dv_pad > MAX_DIM ? 2 : 1) * 2;
+    const int tiles = groups * (plan->q_stages * q + (plan->own_o ? o : 0));
+    const int k = round_up((int64_t)t->stages * t->bn * plan->d_pad * 2, 1024);
+    const int v = round_up((int64_t)t->stages * t->bn * plan->dv_pad * 2, 1024);
+    return tiles + k + v + 32 * t->stages + 16 * plan->q_stages * groups + 64 +
+           (diag ? groups * 8 * (64 + t->bn) : 0);
+}
+
+static void say_more(struct plan *plan)
+{
+    static const char *const need[] = {"no running maximum", "a running maximum",
+                                       "a mask and a running maximum that is tried first",
+                                       "values by distance, row or column, or o as fp32",
+                                       "values by pair, or an online function of its own"};
+    const size_t used = strlen(plan->reason);
+    snprintf(plan->reason + used, sizeof plan->reason - used,
+             "; registers for %s; a warpgroup loads, %d compute%s with room for %d tile%s of Q each; o "
+             "leaves %s; query tiles "
+             "are taken %s; %s%s",
+             need[plan->need], plan->warps / 4,
+             plan->dv_pad > MAX_DIM ? ", half of the columns of o each," : "", plan->q_stages,
+             plan->q_stages == 1 ? "" : "s",
+             plan->o_f32   ? "as fp32"
+             : plan->own_o ? "by TMA"
+                           : "straight from registers, for want of shared memory",
+             plan->dynamic ? "from a counter, for their lengths differ" : "in turn",
+             plan->why_apart ? "a tile has rows of one query head, for "
+                             : "where queries are short, the query heads of a key head share a tile",
+             plan->why_apart ? plan->why_apart : "");
+}
+
+/* With as much room for Q and o as there is: for two tiles of Q, for one, for no o. */
+static bool find_room(const struct request *r, const struct tile_row *t, bool diag, struct plan *plan)
+{
+    for (int room = 2; room >= 0; room--) {
+        plan->q_stages = room > 1 ? 2 : 1;
+        plan->own_o = room > 0;
+        plan->smem_bytes = smem_bytes(t, plan, diag);
+        if (plan->smem_bytes <= r->device->smem_bytes)
+            return true;
+    }
+    return false;
+}
+
+/* A row that is asked for by its name may spill. */
+static bool serves(const struct request *r, const struct row *row, const struct plan *plan)
+{
+    const bool shared = plan->dv_pad > MAX_DIM; /* columns of o by two warpgroups */
+    return plan->d_pad <= row->tile.max_d && plan->dv_pad <= row->tile.max_dv &&
+           shared == (row->tile.max_dv > MAX_DIM) && (r->device->tile[0] || plan->need <= (int)row->most);
+}
+
+bool plan_attention_sm90(const struct request *r, struct plan *plan, char *why)
+{
+    if (r->device->sm != 90) {
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 9.0 (wgmma, TMA)", r->device->sm / 10,
+                 r->device->sm % 10);
+        return false;
+    }
+    int diag = 0;
+    plan->optimistic =
+        r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */
+    if (!plan_attention_begin(r, MOST_DV, plan, &diag, why))
+        return false;
+    plan->tma = true;
+    plan->pack = !plan->why_apart;
+    plan->blocks = r->device->sm_count;
+    plan->dynamic = r->ir->mask.n_roots > 0; /* rows of one length need no balance */
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        const struct tile_row *t = &ROWS[i].tile;
+        if (!serves(r, &ROWS[i], plan) || !find_room(r, t, diag > 0, plan) || !plan_tile_is_wanted(r, t))
+            continue;
+        plan_take_tile(plan, t, plan->smem_bytes, diag > 0);
+        say_more(plan);
+        return true;
+    }
+    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,
+             plan->dv_pad, r->device->smem_bytes);
+    return false;
+}
