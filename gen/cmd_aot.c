@@ -428,8 +428,9 @@ static int report(const struct aot_command *a)
         size--;
     text_add(&path, "%.*s/lib%s.a", (int)size, a->o->out, l->name);
     const long long bytes = path.data && stat(path.data, &status) == 0 ? (long long)status.st_size : 0;
-    printf("%s: %d kernel%s of %d spec%s for", path.data ? path.data : l->name, n, n == 1 ? "" : "s",
-           l->n_specs, l->n_specs == 1 ? "" : "s");
+    const int n_specs = l->n_specs / (a->o->both_passes ? 2 : 1);
+    printf("%s: %d kernel%s of %d spec%s for", path.data ? path.data : l->name, n, n == 1 ? "" : "s", n_specs,
+           n_specs == 1 ? "" : "s");
     for (int i = 0; i < l->n_archs; i++)
         printf(" %s", l->arch[i]);
     printf(", %lld bytes\n", bytes);

@@ -169,6 +169,16 @@ LD_LIBRARY_PATH=$plain ./product attention >out.txt 2>err.txt
 [ $? = 16 ] && grep -q 'libcuda.so.1' err.txt || [ -e /dev/nvidiactl ] || complain 'a machine without a driver is not said'
 mv hidden libcuda.so.1
 
+# both passes of a spec are two sets of functions with arguments of their own
+expect 0 '5 kernels of 2 specs' '*' aot rms_norm causal --pass forward,backward --problem dtype=bf16,d=64 \
+    --problem dtype=bf16,d=64,deterministic=1 --problem dtype=bf16,n=256 --name train -o train
+for name in train_causal_forward train_causal_backward train_causal_backward_workspace train_causal_bf16_d64_deterministic_backward \
+    train_rms_norm_bf16_n256_backward 'typedef struct train_causal_backward_args' 'lathe_tensor do_;' 'lathe_tensor dweight;'; do
+    grep -q "$name" train/train.h || complain "train.h lacks $name"
+done
+printf '#include "train.h"\nint main(void) { lathe_error e; train_causal_backward_args a = {0}; return train_causal_backward(&a, NULL, NULL, &e) == LATHE_ARG ? 0 : 1; }\n' >train.c
+cc -std=c11 $sanitizer -I"$here/include" -Itrain -o trained train.c train/libtrain.a "$runtime" -ldl -lpthread -lm 2>err.txt && ./trained || complain "the backward functions of a library: $(head -n 3 err.txt)"
+
 # ---- bad input: nothing is left ------------------------------------------------------------------
 
 refused() { # refused CODE TEXT ARGUMENT...
@@ -193,8 +203,6 @@ refused 1 'attention_fwd_sm80: d = 20' causal --problem d=20 -o no
 refused 2 "spec 'causal', problem 'h=3,h_kv=2', sm_80: problem: expected h to be a multiple" causal --problem h=3,h_kv=2 -o no
 refused 2 "--problem 'q=5,z=3' is of none of the specs: problem: unknown name 'z'" causal --problem d=64 --problem q=5,z=3 -o no
 refused 2 "spec 'softmax': no --problem knows its names; it takes dtype=bf16,n=4096" causal softmax --problem d=64 -o no
-refused 1 'computes the forward pass only' causal --pass forward,backward -o no
-refused 1 'computes the forward pass only' causal --pass backward -o no
 refused 2 "--pass: expected forward, backward or forward,backward, given 'sideways'" causal --pass sideways -o no
 for name in 9lives a-b '' lathe lathe_x "it's" _x very_long_names_are_not_taken_here; do
     refused 2 '--name: expected' causal --name "$name" -o no
