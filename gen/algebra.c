@@ -16,6 +16,7 @@ static const double NEGLIGIBLE = 1e-12; /* of an exponent: a sum that cancels le
 struct forms {
     struct ir *ir;
     bool *used;
+    int opaque;     /* a node that is taken as it is; -1: none */
     int *slot;      /* of a used node, in the arrays below */
     int *canonical; /* node without guards */
     struct poly *value;
@@ -305,7 +306,7 @@ static void make_forms(struct forms *f, int i)
     struct poly *value = &f->value[f->slot[i]];
     struct monomial *power = &f->power[f->slot[i]];
     f->canonical[i] = canonical_node(f, i);
-    if (f->ir->node[i].type != TYPE_F32 || !find_value(f, i, value))
+    if (f->ir->node[i].type != TYPE_F32 || i == f->opaque || !find_value(f, i, value))
         *value = (struct poly){.n = 1, .item = {of_node(f, i, false)}};
     if (f->ir->node[i].type != TYPE_F32 || !find_power(f, i, power))
         *power = of_node(f, i, true);
@@ -313,11 +314,12 @@ static void make_forms(struct forms *f, int i)
 
 /* ---- doors ----------------------------------------------------------------------------------------- */
 
-static bool forms_open(struct forms *f, struct ir *ir, const int *root, int n_roots)
+static bool forms_open(struct forms *f, struct ir *ir, int opaque, const int *root, int n_roots)
 {
     const size_t n = (size_t)ir->n_nodes;
     size_t n_used = 0;
     *f = (struct forms){.ir = ir,
+                        .opaque = opaque,
                         .used = calloc(n + 1, sizeof *f->used),
                         .slot = calloc(n + 1, sizeof *f->slot),
                         .canonical = calloc(n + 1, sizeof *f->canonical)};
@@ -346,10 +348,10 @@ static void forms_close(struct forms *f)
     free(f->power);
 }
 
-bool poly_expand(struct ir *ir, const int *root, int n_roots, struct poly *out)
+bool poly_expand(struct ir *ir, int opaque, const int *root, int n_roots, struct poly *out)
 {
     struct forms f;
-    bool ok = forms_open(&f, ir, root, n_roots);
+    bool ok = forms_open(&f, ir, opaque, root, n_roots);
     for (int i = 0; ok && i < n_roots; i++)
         out[i] = *value_of(&f, root[i]);
     forms_close(&f);
@@ -359,7 +361,7 @@ bool poly_expand(struct ir *ir, const int *root, int n_roots, struct poly *out)
 bool poly_expand_exponential(struct ir *ir, int root, struct monomial *out)
 {
     struct forms f;
-    bool ok = forms_open(&f, ir, &root, 1);
+    bool ok = forms_open(&f, ir, -1, &root, 1);
     if (ok)
         *out = *power_of(&f, root);
     forms_close(&f);

@@ -26,8 +26,9 @@ struct poly { /* a sum; n = 0: zero */
     struct monomial item[POLY_MONOMIALS];
 };
 
-/* Fill out[i] with the form of root[i]. What does not fit is a single term. False: out of memory. */
-bool poly_expand(struct ir *ir, const int *root, int n_roots, struct poly *out);
+/* Fill out[i] with the form of root[i]. What does not fit is a single term, as is the node `opaque` (-1:
+   none). False: out of memory. */
+bool poly_expand(struct ir *ir, int opaque, const int *root, int n_roots, struct poly *out);
 /* The logarithm's form: the monomial exp(value of root). False: out of memory. */
 bool poly_expand_exponential(struct ir *ir, int root, struct monomial *out);
 /* *a times b^power. False where it has too many terms: *a is as it was. */

@@ -188,7 +188,7 @@ static void find_forms(struct deriver *d)
         const int final = param(d, PARAM_FINAL + k);
         struct poly value;
         struct monomial power;
-        if (!poly_expand(d->ir, &root, 1, &value) || !poly_expand_exponential(d->ir, root, &power)) {
+        if (!poly_expand(d->ir, -1, &root, 1, &value) || !poly_expand_exponential(d->ir, root, &power)) {
             fail(d, "out of memory");
             return;
         }
@@ -237,7 +237,7 @@ static int from_finals(struct deriver *d, int node)
     struct poly p;
     if (!depends_on_state(d, node))
         return node;
-    if (!poly_expand(d->ir, &node, 1, &p)) {
+    if (!poly_expand(d->ir, -1, &node, 1, &p)) {
         fail(d, "out of memory");
         return node;
     }
@@ -272,15 +272,16 @@ static bool over_weight(struct deriver *d, struct monomial *m, const struct mono
     return true;
 }
 
-/* sum over the row of x = c dw w as c delta; -1: x is not of that kind. */
-static int sum_as_delta(struct deriver *d, int x)
+/* c, where x = c dw w with a row value c; -1: x is not of that kind. opaque: the weight is not taken apart.
+ */
+static int over_dw_and_weight(struct deriver *d, int x, int opaque)
 {
     const int root[2] = {x, d->out->weight};
     const int dw = param(d, PARAM_DW);
     const struct monomial per_dw = {1, 1, {{dw, dw, false, 1}}};
     struct poly form[2];
     bool has_dw = false;
-    if (!poly_expand(d->ir, root, 2, form)) {
+    if (!poly_expand(d->ir, opaque, root, 2, form)) {
         fail(d, "out of memory");
         return -1;
     }
@@ -290,7 +291,16 @@ static int sum_as_delta(struct deriver *d, int x)
         if (!over_weight(d, &form[0].item[i], &form[1].item[0], &has_dw) || !has_dw ||
             !monomial_times(&form[0].item[i], &per_dw, -1))
             return -1;
-    return times(d, poly_build(d->ir, &form[0]), param(d, PARAM_DELTA));
+    return poly_build(d->ir, &form[0]);
+}
+
+/* sum over the row of x as c delta; -1: it is not. */
+static int sum_as_delta(struct deriver *d, int x)
+{
+    int c = over_dw_and_weight(d, x, d->out->weight);
+    if (c < 0)
+        c = over_dw_and_weight(d, x, -1);
+    return c < 0 ? -1 : times(d, c, param(d, PARAM_DELTA));
 }
 
 /* R_k from the adjoint of final k, where every sum over keys is a multiple of delta. */
@@ -412,13 +422,13 @@ static int through_finals(struct deriver *d, const int *worth)
 
 /* direct + indirect as w (dw c + r), where both are of that kind: one product instead of two, and dw - delta
    is taken before it is scaled. -1: they are not. */
-static int as_weighted(struct deriver *d, const int *part, int n_parts)
+static int as_weighted(struct deriver *d, int opaque, const int *part, int n_parts)
 {
     struct poly form[3];
     int root[3] = {d->out->weight, part[0], part[n_parts - 1]};
     int row = zero(d);
     int seeded = zero(d);
-    if (!poly_expand(d->ir, root, 1 + n_parts, form) || form[0].n != 1)
+    if (!poly_expand(d->ir, opaque, root, 1 + n_parts, form) || form[0].n != 1)
         return -1;
     for (int p = 1; p <= n_parts; p++) {
         if (depends_on_state(d, root[p]) && !states_to_finals(d, &form[p]))
@@ -440,7 +450,9 @@ static int as_weighted(struct deriver *d, const int *part, int n_parts)
 static int join_parts(struct deriver *d, int direct, int indirect)
 {
     const int part[2] = {direct, indirect};
-    int joint = as_weighted(d, part, 2);
+    int joint = as_weighted(d, -1, part, 2);
+    if (joint < 0)
+        joint = as_weighted(d, d->out->weight, part, 2);
     if (joint >= 0)
         return joint;
     return plus(d, direct, from_finals(d, indirect));

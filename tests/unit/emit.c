@@ -96,6 +96,14 @@ TEST(golden_rms_norm_backward)
     compare_pass("rms_norm_bwd", "rms_norm", LATHE_BACKWARD, "dtype=bf16,rows=64,n=8192");
 }
 
+TEST(golden_attention_backward)
+{
+    compare_pass("causal_bwd", "causal", LATHE_BACKWARD, "dtype=bf16,b=1,h=2,q=64,d=128");
+    compare_pass("relative_bias_bwd", "relative_bias", LATHE_BACKWARD,
+                 "dtype=f16,b=1,h=2,q=64,d=64,dlse=f32");
+    compare_pass("qk_norm_bwd", "qk_norm", LATHE_BACKWARD, "dtype=bf16,b=1,h=2,q=64,d=64,o=none");
+}
+
 TEST(golden_elementwise)
 {
     compare_golden("act_silu", "act_silu", "dtype=bf16");

@@ -1,0 +1,346 @@
+// variant.gen.cuh: written by lathe 0.1.0 from relative_bias.lua; do not edit
+#pragma once
+#include "config.gen.cuh"
+#include "math.cuh"
+
+struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
+    const float *in_table;
+    long long s0_table;
+    int s1_table;
+};
+
+struct alignas(8) grads { // gradients of the spec's inputs
+    float *d_table;
+    long long s0_table;
+    long long s1_table;
+};
+
+struct back_sum_params {
+    const exact_sum *src;
+    float *dst;
+    long long s0, s1, s2, s3, n0, n1, n2, n3;
+};
+
+struct back_zero_params {
+    float *dst;
+    long long s0;
+    long long s1;
+    long long s2;
+    long long s3;
+    long long n0;
+    long long n1;
+    long long n2;
+    long long n3;
+};
+static_assert(sizeof(back_zero_params) == 72, "host and device disagree about back_zero_params");
+
+struct mod_params {
+    const void *src;
+    void *dst;
+    long long src_b;
+    long long src_h;
+    long long src_t;
+    long long dst_b;
+    long long dst_h;
+    long long dst_t;
+    int n_h;
+    int len;
+    int pos0;
+    sizes z;
+    inputs x;
+};
+static_assert(sizeof(mod_params) == 128, "host and device disagree about mod_params");
+
+struct back_pre_params {
+    const void *o;
+    const void *dout;
+    void *dout_copy;
+    long long o_b;
+    long long o_h;
+    long long o_t;
+    long long dout_b;
+    long long dout_h;
+    long long dout_t;
+    float *rows;
+    sizes z;
+    const float *final0;
+    long long final0_b;
+    long long final0_h;
+    long long final0_t;
+    const float *dfinal0;
+    long long dfinal0_b;
+    long long dfinal0_h;
+    long long dfinal0_t;
+    inputs x;
+    grads g;
+};
+static_assert(sizeof(back_pre_params) == 216, "host and device disagree about back_pre_params");
+
+struct back_params {
+    const void *q;
+    const void *k;
+    const void *v;
+    const void *dout;
+    const float *rows;
+    float *dq;
+    void *dk;
+    void *dv;
+    long long q_b;
+    long long q_h;
+    long long q_t;
+    long long k_b;
+    long long k_h;
+    long long k_t;
+    long long v_b;
+    long long v_h;
+    long long v_t;
+    long long dout_b;
+    long long dout_h;
+    long long dout_t;
+    long long dk_b;
+    long long dk_h;
+    long long dk_t;
+    long long dv_b;
+    long long dv_h;
+    long long dv_t;
+    sizes z;
+    const unsigned char *map;
+    unsigned *order;
+    inputs x;
+    grads g;
+};
+static_assert(sizeof(back_params) == 296, "host and device disagree about back_params");
+
+struct back_mod_params {
+    const void *src;
+    const void *grad;
+    void *dst;
+    long long src_b;
+    long long src_h;
+    long long src_t;
+    long long grad_b;
+    long long grad_h;
+    long long grad_t;
+    long long dst_b;
+    long long dst_h;
+    long long dst_t;
+    int n_h;
+    int len;
+    int pos0;
+    sizes z;
+    inputs x;
+    grads g;
+};
+static_assert(sizeof(back_mod_params) == 184, "host and device disagree about back_mod_params");
+
+struct variant {
+    struct head {
+        int b, h, h_kv;
+    };
+    DEV head make_head(const inputs &x, const sizes &z, int b, int h_)
+    {
+        head h;
+        h.b = b;
+        h.h = h_;
+        h.h_kv = h_ / (z.n_h / z.n_h_kv);
+        return h;
+    }
+
+    struct row {
+        int row, q;
+    };
+    DEV row make_row(const inputs &x, const sizes &z, const head &h, int row_)
+    {
+        row r;
+        r.row = row_;
+        r.q = row_ + z.q_start;
+        return r;
+    }
+
+    struct col {
+        int kv;
+    };
+    DEV col make_col(const inputs &x, const sizes &z, const head &h, int kv)
+    {
+        col c;
+        c.kv = kv;
+        return c;
+    }
+
+    static constexpr bool MASKED = false;
+    DEV bool live(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
+    {
+        return true;
+    }
+    DEV int first_key(const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        return 0;
+    }
+    DEV int last_key(const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        return 2147483646;
+    }
+    static constexpr bool SCATTERED = false;
+    DEV bool among(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
+    {
+        return true;
+    }
+    static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
+    DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
+    {
+        return TILE_ALL;
+    }
+
+    static constexpr int READS = 0;
+    using query_mod = no_mod;
+    using key_mod = no_mod;
+    using value_mod = no_mod;
+    using output_mod = no_mod;
+
+    // the backward pass
+    static constexpr bool DELTA = true, EMPTY_BY_O = false;
+    static constexpr int BACK_ROWS = 2;
+    DEV void back_row(const back_pre_params &p, const head &h, const row &r, float delta, bool zero, float *out, float *site)
+    {
+        [[maybe_unused]] const inputs &x = p.x;
+        [[maybe_unused]] const sizes &z = p.z;
+        const float final0 = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
+        const float dfinal0 = p.dfinal0[h.b * p.dfinal0_b + h.h * p.dfinal0_h + r.row * p.dfinal0_t];
+        const float t0 = (-delta);
+        const float t1 = (dfinal0 + t0);
+        out[0] = t1;
+        const bool t2 = (-INF == final0);  // prelude.lua:8
+        const float t3 = (t2 ? 0.0f : final0);  // prelude.lua:8
+        out[1] = t3;
+    }
+    static constexpr int ROW_SITES = 0;
+    static constexpr int ROW_SITE_FORM[] = {-1};
+    template <int G> DEV float *row_site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        return nullptr;
+    }
+    static constexpr bool BACK_DIAG = true;
+    DEV float make_back_diag(const inputs &x, const sizes &z, const head &h, int delta)
+    {
+        const int t0 = m_abs(delta);  // relative_bias.lua:5
+        const int t1 = m_max(t0, 8);  // relative_bias.lua:6
+        const float t2 = (float)(t1);  // relative_bias.lua:6
+        const bool t3 = (delta < 0);  // relative_bias.lua:7
+        const int t4 = (t3 ? 16 : 0);  // relative_bias.lua:7
+        const bool t5 = (t0 < 8);  // relative_bias.lua:7
+        const float t6 = (t2 * 0x1.000000p-3f /* 0.125 */);  // relative_bias.lua:6
+        const float t7 = m_log2(t6);  // relative_bias.lua:6
+        const float t8 = (2.0f * t7);  // relative_bias.lua:6
+        const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
+        const int t10 = (int)(t9);  // relative_bias.lua:6
+        const int t11 = (8 + t10);  // relative_bias.lua:6
+        const int t12 = m_min(15, t11);  // relative_bias.lua:7
+        const int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
+        const int t14 = (t4 + t13);  // relative_bias.lua:7
+        const float t15 = m_load(x.in_table, (long long)h.h * x.s0_table + (long long)m_clamp_index(t14, 32) * x.s1_table);  // relative_bias.lua:11
+        return t15;
+    }
+    DEV void pair(float e, float dw, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const float *b, float &w, float &ds, float *site)
+    {
+        const float t0 = (dw + b[0]);
+        const float t1 = (e * 0x1.000000p-3f /* 0.125 */);
+        const float t2 = (t1 + diag);  // relative_bias.lua:11
+        const float t3 = (t2 - b[1]);  // prelude.lua:20
+        const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:20
+        const float t5 = m_exp2(t4);  // prelude.lua:20
+        const float t6 = (t0 * t5);  // prelude.lua:20
+        w = t5;
+        ds = t6;
+        site[0] = t6;
+    }
+    DEV float ds_factor(const inputs &x, const sizes &z, const head &h)
+    {
+        return 0x1.000000p-3f /* 0.125 */;
+    }
+    static constexpr int SITES = 1;
+    static constexpr int SITE_FORM[] = {SITE_DIAGONAL};
+    template <int G> DEV float *site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)
+    {
+        if constexpr (G == 0) {
+        const int t0 = m_abs(delta);  // relative_bias.lua:5
+        const int t1 = m_max(t0, 8);  // relative_bias.lua:6
+        const float t2 = (float)(t1);  // relative_bias.lua:6
+        const bool t3 = (delta < 0);  // relative_bias.lua:7
+        const int t4 = (t3 ? 16 : 0);  // relative_bias.lua:7
+        const bool t5 = (t0 < 8);  // relative_bias.lua:7
+        const float t6 = (t2 * 0x1.000000p-3f /* 0.125 */);  // relative_bias.lua:6
+        const float t7 = m_log2(t6);  // relative_bias.lua:6
+        const float t8 = (2.0f * t7);  // relative_bias.lua:6
+        const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
+        const int t10 = (int)(t9);  // relative_bias.lua:6
+        const int t11 = (8 + t10);  // relative_bias.lua:6
+        const int t12 = m_min(15, t11);  // relative_bias.lua:7
+        const int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
+        const int t14 = (t4 + t13);  // relative_bias.lua:7
+        return g.d_table + ((long long)h.h * g.s0_table + (long long)m_clamp_index(t14, 32) * g.s1_table);
+        }
+        return nullptr;
+    }
+    struct query_back {
+        static constexpr bool PRESENT = true;
+        static constexpr int STAGES = 0;
+        static constexpr int FORM[] = {FORM_ELEMENT};
+        static constexpr int PASSES[] = {0};
+        static constexpr int REDUCTIONS[] = {0};
+        template <int S> DEV constexpr int reduce_pass(int r)
+        {
+            return 0;
+        }
+        template <int S> DEV constexpr int reduce_op(int r)
+        {
+            return 0;
+        }
+    struct head {
+        int b, h, h_kv;
+    };
+        DEV head make_head(const inputs &x, const sizes &z, int b, int h_)
+        {
+            head h;
+            h.b = b;
+            h.h = h_;
+            h.h_kv = h_ / (z.n_h / z.n_h_kv);
+            return h;
+        }
+    struct vals {
+        int pos;
+    };
+        template <int S> DEV void begin(vals &v, const inputs &x, const sizes &z, const head &h, int token, int pos)
+        {
+            v.pos = pos;
+        }
+        template <int S, int R> DEV float operand(float a, float b, float da, float db, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+            return a;
+        }
+        template <int S, int P> DEV void update(vals &v, const float *red, const inputs &x, const sizes &z, const head &h)
+        {
+        }
+        template <int S> DEV void output(float a, float b, float &da, float &db, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+        }
+        template <int S> DEV constexpr int sites()
+        {
+            return 0;
+        }
+        template <int S> DEV constexpr int site_form(int site)
+        {
+            return SITE_HEAD;
+        }
+        template <int S, int G> DEV float site(float a, float b, float da, float db, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+            return 0.0f;
+        }
+        template <int S, int G> DEV float *site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const vals &v, int i)
+        {
+            return nullptr;
+        }
+    };
+    using key_back = no_back;
+    using value_back = no_back;
+    using output_back = no_back;
+};
