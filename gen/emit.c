@@ -49,7 +49,8 @@ static void emit_rowwise_config(struct text_buf *t, const struct plan *plan)
 
 static void emit_many_config(struct text_buf *t, const struct plan *plan)
 {
-    text_add(t, "constexpr bool PREFETCH = %s;\n", plan->prefetch ? "true" : "false");
+    text_add(t, "constexpr bool PREFETCH = %s, INNER = %s;\n", plan->prefetch ? "true" : "false",
+             plan->inner ? "true" : "false");
     text_add(t, "constexpr int BLOCKS = %d, COLUMN_PARTS = %d, REGISTERS = %d, AT_ONCE = %d;\n", plan->blocks,
              plan->column_parts, plan->registers, plan->at_once);
 }

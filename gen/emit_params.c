@@ -139,21 +139,27 @@ void params_row_sizes(struct params *p)
 
 /* ---- rows of tensors ------------------------------------------------------------------------- */
 
-/* Leading dims that a tensor lacks come first: stride 0. */
+/* Strides of rows0, rows1, rows and n. Leading dims that a tensor lacks come first: stride 0. */
 void params_rows(struct params *p, const struct signature *sig, const char *type, const char *name,
                  const int *arg, int n, bool columns)
 {
-    enum { LEADING = 3 };
+    enum { LEADING = 3, STRIDES = LEADING + 1 };
     align_to(p, 8);
     for (int i = 0; i < n; i++) {
-        const int skip = LEADING - (sig->arg[arg[i]].ndim - columns);
+        const struct sig_arg *a = &sig->arg[arg[i]];
+        const bool inner = columns && a->dim[2].sym == SYM_N;
+        const int skip = LEADING - (a->ndim - columns);
         add_row(p, PARAM_ARG_DATA, arg[i], 0, 8);
         p->offset += 8 * (uint32_t)skip;
         for (int d = 0; d < LEADING - skip; d++)
-            add_row(p, PARAM_ARG_STRIDE, arg[i], d, 8);
+            add_row(p, PARAM_ARG_STRIDE, arg[i], inner && d == 2 ? 3 : d, 8);
+        if (columns)
+            add_row(p, PARAM_ARG_STRIDE, arg[i], inner ? 2 : a->ndim - 1, 8);
+        else
+            p->offset += 8;
     }
     if (n == 0)
-        p->offset += 32;
+        p->offset += 8 + 8 * STRIDES;
     text_add(p->out, "    %s %s[%d];\n", type, name, n > 0 ? n : 1);
 }
 

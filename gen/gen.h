@@ -299,7 +299,8 @@ struct ir {
     /* rowwise: root 0: y; then the other results, one per row (span Q) or rows (span Q|KV); from PARAM_ROWX
      */
     struct ir_fn row;
-    bool no_y; /* root 0 is a constant that nobody takes */
+    bool inner; /* x is [..., n, rows]: rows run along the dim before the last */
+    bool no_y;  /* root 0 is a constant that nobody takes */
 
     struct pivot pivot; /* of a lowered spec */
     /* Of a lowered spec: the keys that the mask leaves to a row lie between the roots, first and last (i32,
@@ -552,7 +553,7 @@ struct plan {
     const char *file;                                /* text[0] */
     int bm, bn, stages, warps;                       /* attention */
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
-    bool prefetch;                                   /* rowwise_many: see there, and `blocks` */
+    bool prefetch, inner;                            /* rowwise_many: see there, and `blocks` */
     int column_parts, registers, at_once;
     int unroll, steps; /* elementwise, with threads and vector: see elementwise.cuh */
     bool long_loops;

@@ -83,6 +83,16 @@ static int64_t row_of(const struct host_view *view, int64_t i0, int64_t i1, int6
     return i0 * view->stride[0] + i1 * view->stride[1] + i2 * view->stride[2];
 }
 
+void host_rows_make(struct host_view *out, const struct host_call *call, const char *name)
+{
+    host_view_make(out, host_arg(call, name), 4);
+    if (!call->ir->inner)
+        return;
+    const int64_t along = out->stride[2];
+    out->stride[2] = out->stride[3];
+    out->stride[3] = along;
+}
+
 void host_view_load(const struct host_view *view, int64_t i0, int64_t i1, int64_t i2, int64_t n, double *out)
 {
     const int64_t first = row_of(view, i0, i1, i2);

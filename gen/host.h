@@ -56,6 +56,8 @@ struct host_view {
 };
 /* Its last dims become the last `ndim` of the view's first `ndim` places. arg NULL: data is NULL. */
 void host_view_make(struct host_view *out, const lathe_arg *arg, int ndim);
+/* rowwise: of x and its like, so that rows are along the view's last place. */
+void host_rows_make(struct host_view *out, const struct host_call *call, const char *name);
 void host_view_load(const struct host_view *view, int64_t i0, int64_t i1, int64_t i2, int64_t n, double *out);
 void host_view_store(const struct host_view *view, int64_t i0, int64_t i1, int64_t i2, int64_t n,
                      const double *in);

@@ -470,13 +470,16 @@ struct rows { /* one call */
 static bool rows_open(struct rows *r, const struct backward *b)
 {
     const struct host_call *call = &b->call;
-    host_view_make(&r->x, host_arg(call, "x"), 4);
-    host_view_make(&r->dy, host_arg(call, "dy"), 4);
-    host_view_make(&r->dx, host_arg(call, "dx"), 4);
+    host_rows_make(&r->x, call, "x");
+    host_rows_make(&r->dy, call, "dy");
+    host_rows_make(&r->dx, call, "dx");
     for (int i = 0; i < b->ir->n_finals; i++) {
         char name[NAME_MAX_BYTES + 2];
         snprintf(name, sizeof name, "d%s", b->ir->final[i].name);
-        host_view_make(&r->dresult[i], host_arg(call, name), ir_result_is_row(b->ir, i) ? 4 : 3);
+        if (ir_result_is_row(b->ir, i))
+            host_rows_make(&r->dresult[i], call, name);
+        else
+            host_view_make(&r->dresult[i], host_arg(call, name), 3);
     }
     r->n = host_dim(call, SYM_N);
     size_t n = (size_t)r->n + 1;

@@ -29,11 +29,13 @@ static lathe_status scratch_init(struct scratch *s, const struct host_call *call
         return host_out_of_memory(err);
     for (size_t i = 0; i < n; i++)
         s->column[i] = (double)i;
-    host_view_make(&s->x, host_arg(call, "x"), 4);
-    host_view_make(&s->y, host_arg(call, "y"), 4);
+    host_rows_make(&s->x, call, "x");
+    host_rows_make(&s->y, call, "y");
     for (int i = 0; i < call->ir->n_finals; i++)
-        host_view_make(&s->other[i], host_arg(call, call->ir->final[i].name),
-                       ir_result_is_row(call->ir, i) ? 4 : 3);
+        if (ir_result_is_row(call->ir, i))
+            host_rows_make(&s->other[i], call, call->ir->final[i].name);
+        else
+            host_view_make(&s->other[i], host_arg(call, call->ir->final[i].name), 3);
     s->env.n = (int)host_dim(call, SYM_N);
     s->env.at_axis[AT_COL] = s->column;
     s->env.param[PARAM_ROWX] = s->row;

@@ -176,6 +176,16 @@ static bool many_shape(int64_t n, struct piece piece, struct plan *plan)
     return true;
 }
 
+/* Along an inner dim: 32 neighbours to a warp, a row to a lane of each of 8 warps. */
+static void inner_shape(int64_t n, struct piece piece, struct plan *plan)
+{
+    plan->threads = 256;
+    plan->rows_per_block = 32;
+    plan->prefetch = false;
+    int each = (int)((n + 7) / 8);
+    plan->per_thread = fits_registers(piece, each, plan) ? each : 0;
+}
+
 /* Vectors need every row of every tensor at a multiple of 16 bytes. */
 static bool rows_are_vectors(const struct row_pass *pass, const struct problem *problem, int vector)
 {
@@ -224,9 +234,12 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
                                       : row_pass_forward(r->ir, &sig, r->problem, &pass, why);
     if (ok) {
         int vector = 16 / (int)lathe_dtype_size(r->problem->dtype);
-        plan->vector = rows_are_vectors(&pass, r->problem, vector) ? vector : 1;
+        plan->inner = r->ir->inner;
+        plan->vector = !plan->inner && rows_are_vectors(&pass, r->problem, vector) ? vector : 1;
         int64_t n = r->problem->dim[SYM_N];
-        if (!many_shape(n, piece_of(&pass, r->problem, plan->vector), plan) && plan->vector > 1) {
+        if (plan->inner)
+            inner_shape(n, piece_of(&pass, r->problem, 1), plan);
+        else if (!many_shape(n, piece_of(&pass, r->problem, plan->vector), plan) && plan->vector > 1) {
             plan->vector = vector / 2; /* shorter vectors leave room for more of the row */
             if (!many_shape(n, piece_of(&pass, r->problem, plan->vector), plan)) {
                 plan->vector = vector;

@@ -353,6 +353,8 @@ bool row_pass_forward(const struct ir *ir, const struct signature *sig, const st
 
 const char *row_pass_reason(const struct ir *ir)
 {
+    if (ir->inner)
+        return "rows run along an inner dim";
     for (int i = 0; i < ir->n_finals; i++)
         if (ir->final[i].total)
             return "the spec adds up over rows";

@@ -150,9 +150,11 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
     add_input_gradients(s, ir);
 }
 
-static void add_rows(struct signature *s, enum arg_role role, const char *name)
+static const enum sym INNER_X[] = {SYM_ROWS0, SYM_ROWS1, SYM_N, SYM_ROWS};
+
+static void add_rows(struct signature *s, const struct ir *ir, enum arg_role role, const char *name)
 {
-    struct sig_arg *a = add_main(s, role, name, ROW_X, 4);
+    struct sig_arg *a = add_main(s, role, name, ir->inner ? INNER_X : ROW_X, 4);
     if (a)
         a->leading_optional = true;
 }
@@ -170,15 +172,15 @@ static struct sig_arg *add_row_result(struct signature *s, const struct ir *ir, 
     a->unit_last = row;
     a->optional = true;
     a->leading_optional = !ir->final[k].total;
-    set_dims(a, ROW_X, ir->final[k].total ? 0 : row ? 4 : 3);
+    set_dims(a, row && ir->inner ? INNER_X : ROW_X, ir->final[k].total ? 0 : row ? 4 : 3);
     return a;
 }
 
 void sign_rowwise(struct signature *s, const struct ir *ir, bool backward)
 {
-    add_rows(s, ROLE_IN, "x");
+    add_rows(s, ir, ROLE_IN, "x");
     if (!backward && !ir->no_y)
-        add_rows(s, ROLE_OUT, "y");
+        add_rows(s, ir, ROLE_OUT, "y");
     for (int i = 0; i < ir->n_finals; i++)
         if (!backward || !ir->final[i].total)
             add_row_result(s, ir, i, backward ? ROLE_IN : ROLE_OUT_OPTIONAL, "");
@@ -186,13 +188,13 @@ void sign_rowwise(struct signature *s, const struct ir *ir, bool backward)
     if (!backward)
         return;
     if (!ir->no_y)
-        add_rows(s, ROLE_IN, "dy");
+        add_rows(s, ir, ROLE_IN, "dy");
     for (int i = 0; i < ir->n_finals; i++) {
         struct sig_arg *seed = add_row_result(s, ir, i, ROLE_IN, "d");
         if (seed)
             seed->rare = !ir->no_y;
     }
-    add_rows(s, ROLE_OUT_OPTIONAL, "dx");
+    add_rows(s, ir, ROLE_OUT_OPTIONAL, "dx");
     add_input_gradients(s, ir);
 }
 

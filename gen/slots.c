@@ -413,6 +413,11 @@ void trace_rowwise(struct tracer *t, int slots)
     struct ir *ir = t->ir;
     if (!declare_inputs(t, slots))
         return;
+    const int along = lua_getfield(t->lua, slots, "along");
+    ir->inner = along == LUA_TNUMBER && lua_tonumber(t->lua, -1) == -2.0;
+    if (along != LUA_TNIL && !ir->inner && !(along == LUA_TNUMBER && lua_tonumber(t->lua, -1) == -1.0))
+        slot_mistake(t, "rowwise: 'along' is the dim that rows run along: -1, the last, or -2");
+    lua_pop(t->lua, 1);
     if (lua_getfield(t->lua, slots, "forward") == LUA_TNIL)
         slot_mistake(t, "rowwise: 'forward' is missing: forward = function(x, at, inputs) return y end");
     lua_pop(t->lua, 1);

@@ -123,7 +123,8 @@ static void say_expected(struct phrase *s, const struct signature *sig, const st
                          const struct problem *p)
 {
     lathe__say(s, a->leading_optional ? "[(" : "[");
-    const int lead = a->leading_optional ? a->ndim - 1 : 0;
+    const bool inner = a->ndim == 4 && a->dim[2].sym == SYM_N;
+    const int lead = a->leading_optional ? a->ndim - 1 - inner : 0;
     for (int i = 0; i < a->ndim; i++) {
         const struct sig_dim d = a->dim[i];
         lathe__say(s, "%s%s", i ? "," : "", d.times == 2 ? "2*" : "");
@@ -297,7 +298,8 @@ static lathe_status check_form(const struct signature *sig, const struct sig_arg
                                const struct problem *p, lathe_error *err)
 {
     const int last = a->leading_optional ? a->dim[a->ndim - 1].sym : SYM_ONE;
-    const int least = !a->leading_optional ? a->ndim : last == SYM_N || last >= SYM_FREE ? 1 : 0;
+    const int inner = a->ndim == 4 && last == SYM_ROWS ? 2 : 0; /* [..., n, rows] */
+    const int least = !a->leading_optional ? a->ndim : last == SYM_N || last >= SYM_FREE ? 1 : inner;
     if (t->ndim < 0 || t->ndim > MAX_DIMS)
         return lathe__fail(err, LATHE_ARG, "argument '%s': expected %d dims, given %d", a->name, a->ndim,
                            t->ndim);

@@ -11,6 +11,7 @@
 // number of blocks; a gradient is written whole, also where nothing was added to it.
 //
 // ROWS_PER_BLOCK == 1: a block per row. > 1: THREADS / ROWS_PER_BLOCK threads per row, a power of two up to a warp.
+// INNER: rows run along an inner dim, and those of the last dim are neighbours: a warp has 32 rows, a row a lane of every warp.
 // PER_THREAD > 0: rows are read once and stay in registers as they were loaded; n <= (threads per row) * PER_THREAD.
 // PER_THREAD == 0: any n, and every pass reads the row again, mostly from L2.
 // VECTOR > 1: n is a multiple of VECTOR and every row of every tensor starts at a multiple of 16 bytes.
@@ -46,7 +47,8 @@ constexpr bool IN_REGISTERS = cfg::PER_THREAD > 0;
 constexpr int VECTORS = IN_REGISTERS ? cfg::PER_THREAD / V : V == 1 ? 4 : 1; // of one thread and tensor at once
 constexpr bool PREFETCH = cfg::PREFETCH && IN_REGISTERS;
 constexpr int WARPS = cfg::THREADS / 32;
-constexpr int PARTS = max_of(WARPS, 4);
+constexpr int PARTS = cfg::INNER ? cfg::THREADS : max_of(WARPS, 4);
+constexpr bool INNER = cfg::INNER;
 constexpr int SLOTS = max_of(variant::REDUCTIONS, 1);
 constexpr bool COLUMN_SUMS = variant::COLUMNS > 0 && IN_REGISTERS; // of the first kernel
 constexpr int COLUMNS = max_of(variant::COLUMNS, 1);
@@ -55,8 +57,12 @@ constexpr int OUT = max_of(variant::OUT, 1);
 constexpr int COLUMN_THREADS = 128;
 constexpr int SUM_THREADS = 256;
 
-static_assert(WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),
+static_assert(INNER || WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),
               "with several rows per block, a row belongs to 1, 2, 4, 8, 16 or 32 threads");
+static_assert(!INNER || (cfg::ROWS_PER_BLOCK == 32 && V == 1), "with cfg::INNER, the lanes of a warp have 32 rows, an element each");
+
+DEV int team_of_thread() { return static_cast<int>(threadIdx.x) % (INNER ? cfg::ROWS_PER_BLOCK : cfg::THREADS) / (INNER ? 1 : TEAM); }
+DEV int lane_in_team() { return INNER ? static_cast<int>(threadIdx.x) / cfg::ROWS_PER_BLOCK : static_cast<int>(threadIdx.x) % TEAM; }
 
 template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
 {
@@ -91,6 +97,14 @@ struct place { // a row
     bool here; // false: the threads have none, and take part in shuffles only
 };
 
+template <class TENSOR> DEV i64 along(const TENSOR &t, int i)
+{
+    if constexpr (INNER) {
+        return i * t.stride[3];
+    } else {
+        return i;
+    }
+}
 template <class T> DEV T *row_of(const row_target &t, const row_at &at)
 {
     return static_cast<T *>(t.data) + (at.row0 * t.stride[0] + at.row1 * t.stride[1] + at.row2 * t.stride[2]);
@@ -213,7 +227,7 @@ template <int COUNT, int STEP, bool ONCE> DEV void load_pieces(piece (&held)[COU
         for (int v = 0; v < COUNT; v++) {
             const int i = first + v * STEP;
             if (row.here && i < p.z.n) {
-                load_piece<K, ONCE>(held[v], from + i);
+                load_piece<K, ONCE>(held[v], from + along(p.in[K], i));
             } else {
 #pragma unroll
                 for (int k = 0; k < words_of<K>(); k++) {
@@ -289,6 +303,24 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int 
     constexpr int LANES = WHOLE_BLOCK ? 32 : TEAM;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
+    if constexpr (INNER) { // a row has a lane of every warp
+        repeat<0, variant::REDUCTIONS>([&]<int R>() {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                shared.part[turn][R][threadIdx.x] = red[R];
+            }
+        });
+        __syncthreads();
+        repeat<0, variant::REDUCTIONS>([&]<int R>() {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                red[R] = shared.part[turn][R][lane];
+#pragma unroll
+                for (int w = 1; w < WARPS; w++) {
+                    red[R] = red_combine<variant::REDUCE_OP[R]>(red[R], shared.part[turn][R][w * 32 + lane]);
+                }
+            }
+        });
+        return;
+    }
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P) {
             red[R] = red_lanes<variant::REDUCE_OP[R], LANES>(red[R]);
@@ -342,7 +374,7 @@ DEV float finish_piece(const piece &held, float (&column)[COLUMNS][V], const man
     });
     if constexpr (OUTPUTS) {
         if (in_row) {
-            repeat<0, variant::OUT>([&]<int K>() { store_piece<K>(row_of<out_type<K>>(p.out[K], row.at) + i, out[K]); });
+            repeat<0, variant::OUT>([&]<int K>() { store_piece<K>(row_of<out_type<K>>(p.out[K], row.at) + along(p.out[K], i), out[K]); });
         }
     }
     return variant::OUT > 0 ? out[0][V - 1] : column[0][V - 1];
@@ -353,7 +385,7 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
              totals &total, scratch &shared, int &turn)
 {
     constexpr int CHUNK = VECTORS * TEAM * V; // elements that the team works on at once
-    const int lane = static_cast<int>(threadIdx.x) % TEAM;
+    const int lane = lane_in_team();
     repeat<0, variant::PASSES>([&]<int P>() {
         float red[SLOTS] = {};
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
@@ -430,8 +462,8 @@ struct gathering {
 
 DEV void leave_columns(const many_params &p, const totals &total, gathering &shared)
 {
-    const int lane = static_cast<int>(threadIdx.x) % TEAM;
-    const int team = static_cast<int>(threadIdx.x) / TEAM;
+    const int lane = lane_in_team();
+    const int team = team_of_thread();
     repeat<0, variant::COLUMNS>([&]<int S>() {
         float *to = p.columns + (static_cast<i64>(blockIdx.x) * variant::COLUMNS + S) * p.z.n;
         if constexpr (WHOLE_BLOCK) {
@@ -466,8 +498,8 @@ DEV void leave_columns(const many_params &p, const totals &total, gathering &sha
 
 DEV void leave_sums(const many_params &p, const totals &total, gathering &shared)
 {
-    const int team = static_cast<int>(threadIdx.x) / TEAM;
-    if (static_cast<int>(threadIdx.x) % TEAM == 0) {
+    const int team = team_of_thread();
+    if (lane_in_team() == 0) {
 #pragma unroll
         for (int s = 0; s < SUMS; s++) {
             shared.sum[s][team] = total.sum[s];
@@ -496,8 +528,8 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     __shared__ scratch shared;
     __shared__ gathering gather;
     const int total_rows = p.z.rows0 * p.z.rows1 * p.z.rows;
-    const int lane = static_cast<int>(threadIdx.x) % TEAM;
-    const int team = static_cast<int>(threadIdx.x) / TEAM;
+    const int lane = lane_in_team();
+    const int team = team_of_thread();
     const variant::head head = variant::make_head(p.x, p.z);
     totals total = {};
     int turn = 0;

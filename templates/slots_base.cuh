@@ -20,14 +20,15 @@ template <class A, class B> struct pick<false, A, B> {
     using type = B;
 };
 
-// Of rowwise_many: tensors of rows, or of one value per row, with the strides of rows0, rows1, rows; the last dim is dense.
+// Of rowwise_many: tensors of rows, or of one value per row, with the strides of rows0, rows1, rows and n, which is 1 but
+// for cfg::INNER.
 struct row_source {
     const void *data;
-    long long stride[3];
+    long long stride[4];
 };
 struct row_target {
     void *data;
-    long long stride[3];
+    long long stride[4];
 };
 struct row_gradient { // of an input: dims in front that it does not have are 1
     float *data;

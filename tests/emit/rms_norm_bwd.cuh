@@ -20,7 +20,7 @@ struct many_params {
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 224, "host and device disagree about many_params");
+static_assert(sizeof(many_params) == 264, "host and device disagree about many_params");
 
 struct many_sum_params {
     const float *columns;

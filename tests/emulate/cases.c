@@ -462,9 +462,9 @@ static void group_maxima(struct case_list *list, bool full)
 /* ---- rowwise ------------------------------------------------------------------------------------------- */
 
 /* Specs of several rows, or of results alone. */
-static const char *const MANY[] = {"rms_norm_residual", "layer_norm_residual", "gate_rms_norm",
-                                   "rms_norm_gate",     "srms_norm",           "l2_norm",
-                                   "logsumexp",         "cross_entropy"};
+static const char *const MANY[] = {
+    "rms_norm_residual", "layer_norm_residual", "gate_rms_norm", "rms_norm_gate",     "srms_norm", "l2_norm",
+    "logsumexp",         "cross_entropy",       "softmax_inner", "log_softmax_inner", "mean_pool"};
 
 static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dtype, int64_t n, bool full)
 {

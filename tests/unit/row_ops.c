@@ -587,3 +587,61 @@ TEST(cross_entropy)
         close_call(&c);
     }
 }
+
+/* ---- along an inner dim
+ * ------------------------------------------------------------------------------------ */
+
+enum { OUTER = 2, LONG = 7, INNER = 5 }; /* x is [OUTER, LONG, INNER], rows run along LONG */
+
+static const int64_t INNER_SHAPE[] = {OUTER, LONG, INNER};
+static const int64_t INNER_ROWS[] = {OUTER, INNER};
+
+TEST(softmax_along_an_inner_dim)
+{
+    struct call c;
+    double want[OUTER * LONG * INNER];
+    double dx_want[OUTER * LONG * INNER];
+    open_call(&c, "softmax_inner");
+    const double *x = add(&c, "x", GIVEN, INNER_SHAPE, 3);
+    const double *dy = add(&c, "dy", SEED, INNER_SHAPE, 3);
+    const double *y = add(&c, "y", RESULT, INNER_SHAPE, 3);
+    const double *dx = add(&c, "dx", GRADIENT, INNER_SHAPE, 3);
+    for (int row = 0; row < OUTER * INNER; row++) {
+        const int first = row / INNER * LONG * INNER + row % INNER;
+        double sum = 0;
+        double dot = 0;
+        for (int i = 0; i < LONG; i++)
+            sum += exp(x[first + i * INNER]);
+        for (int i = first; i < first + LONG * INNER; i += INNER)
+            dot += (want[i] = exp(x[i]) / sum) * dy[i];
+        for (int i = first; i < first + LONG * INNER; i += INNER)
+            dx_want[i] = want[i] * (dy[i] - dot);
+    }
+    run(&c, LATHE_FORWARD);
+    run(&c, LATHE_BACKWARD);
+    same(y, want, OUTER * LONG * INNER);
+    same(dx, dx_want, OUTER * LONG * INNER);
+    close_call(&c);
+}
+
+TEST(means_of_chunks)
+{
+    struct call c;
+    double want[OUTER * INNER] = {0};
+    double dx_want[OUTER * LONG * INNER];
+    open_call(&c, "mean_pool");
+    const double *x = add(&c, "x", GIVEN, INNER_SHAPE, 3);
+    const double *dmean = add(&c, "dmean", SEED, INNER_ROWS, 2);
+    const double *mean = add(&c, "mean", SAVED, INNER_ROWS, 2);
+    const double *dx = add(&c, "dx", GRADIENT, INNER_SHAPE, 3);
+    for (int i = 0; i < OUTER * LONG * INNER; i++) {
+        const int row = i / (LONG * INNER) * INNER + i % INNER;
+        want[row] += x[i] / LONG;
+        dx_want[i] = dmean[row] / LONG;
+    }
+    run(&c, LATHE_FORWARD);
+    run(&c, LATHE_BACKWARD);
+    same(mean, want, OUTER * INNER);
+    same(dx, dx_want, OUTER * LONG * INNER);
+    close_call(&c);
+}

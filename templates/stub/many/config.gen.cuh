@@ -12,6 +12,7 @@ constexpr int VECTOR = 8;
 constexpr int PER_THREAD = 16;
 constexpr int ROWS_PER_BLOCK = 1;
 constexpr bool PREFETCH = true;
+constexpr bool INNER = false;
 constexpr int BLOCKS = 132;
 constexpr int COLUMN_PARTS = 132;
 constexpr int REGISTERS = 128;
