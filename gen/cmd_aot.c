@@ -224,7 +224,7 @@ static int emit_item(struct aot_command *a, const struct ir *ir, const struct ao
 /* Is the same compiled in? */
 static bool same_kernel(const struct signature *sig, const struct problem *a, const struct problem *b)
 {
-    return lathe__same_build(sig, a, b) && a->unaligned == b->unaligned &&
+    return lathe__same_build(sig, a, b) && a->unaligned == b->unaligned && a->folded == b->folded &&
            a->deterministic == b->deterministic;
 }
 

@@ -149,7 +149,8 @@ static const struct option_row {
      "                        (rowwise: dtype=bf16,rows=16384,n=8192); what is left out has\n"
      "                        a default. INPUT=none leaves an optional tensor out, INPUT=f16 is the\n"
      "                        dtype of one declared \"float\", unaligned=q+k names tensors whose rows\n"
-     "                        are not 16-byte aligned; deterministic=1: a backward pass that gives\n"
+     "                        are not 16-byte aligned, folded=k+v those with strides of 0; deterministic=1: "
+     "a backward pass that gives\n"
      "                        the same bits from run to run"},
     {"--template", OPT_TEMPLATE, IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN, "NAME",
      "plan with this template or none (default: the first that serves)"},

@@ -178,6 +178,26 @@ void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool 
              diag ? "; a value per distance is shared along diagonals" : "");
 }
 
+bool plan_tma_takes(const struct request *r, char *why)
+{
+    static const char *const name[] = {"q", "k", "v", "o", "do"};
+    struct signature sig;
+    signature_make(r->ir, r->pass, &sig);
+    for (size_t t = 0; t < sizeof name / sizeof *name; t++) {
+        const int arg = signature_find(&sig, name[t]);
+        const bool moved = t < MOD_COUNT && r->ir->mod[t].n_stages > 0; /* tensors are in the order of mods */
+        if (arg < 0 || moved || !arg_in(r->problem->folded & ~r->problem->unaligned, arg))
+            continue;
+        snprintf(
+            why, REASON_BYTES,
+            "%s is folded: a dim of several elements has a stride of 0, below it, or of 2^40 bytes and more, "
+            "which TMA does not take",
+            name[t]);
+        return false;
+    }
+    return true;
+}
+
 bool plan_attention_begin(const struct request *r, int most_dv, struct plan *plan, int *diag, char *why)
 {
     if (!attention_dims_fit(r, most_dv, why))

@@ -55,6 +55,8 @@ bool plan_attention_bwd_wide(const struct request *r, struct plan *plan, char *w
 
 /* plan.c: what every attention template asks and fills in. *diag: the kernel keeps a value per diagonal. */
 bool plan_attention_begin(const struct request *r, int most_dv, struct plan *plan, int *diag, char *why);
+/* Of the tensors that the kernel reads and writes where they are: does TMA take them? */
+bool plan_tma_takes(const struct request *r, char *why);
 /* Of a row that serves: is it the one to take? */
 bool plan_tile_is_wanted(const struct request *r, const struct tile_row *t);
 void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag);

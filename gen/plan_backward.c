@@ -194,10 +194,10 @@ static bool is_hopper(const struct request *r, char *why)
 
 bool plan_attention_bwd_sm90(const struct request *r, struct plan *plan, char *why)
 {
-    return is_hopper(r, why) && plan_with(r, plan, why, take_hopper_tile);
+    return is_hopper(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
 }
 
 bool plan_attention_bwd_wide(const struct request *r, struct plan *plan, char *why)
 {
-    return is_hopper(r, why) && plan_with(r, plan, why, take_wide_tile);
+    return is_hopper(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
 }

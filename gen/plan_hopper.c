@@ -111,6 +111,8 @@ bool plan_attention_sm90(const struct request *r, struct plan *plan, char *why)
         r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */
     if (!plan_attention_begin(r, MOST_DV, plan, &diag, why))
         return false;
+    if (!plan_tma_takes(r, why))
+        return false;
     plan->tma = true;
     plan->pack = !plan->why_apart;
     plan->blocks = r->device->sm_count;

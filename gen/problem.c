@@ -134,14 +134,14 @@ static lathe_status parse_choice(const struct signature *sig, int i, const struc
     return LATHE_OK;
 }
 
-/* unaligned=q+k: arguments whose rows do not start at multiples of 16 bytes. */
-static lathe_status parse_unaligned(const struct signature *sig, const struct item *item, struct problem *p,
-                                    lathe_error *err)
+/* unaligned=q+k, folded=k+v: arguments. */
+static lathe_status parse_set(const struct signature *sig, const struct item *item, const char *what,
+                              uint64_t *set, lathe_error *err)
 {
     const char *at = item->value;
     const char *const end = item->value + item->value_size;
-    if (p->unaligned)
-        return lathe__fail(err, LATHE_ARG, "problem: 'unaligned' is given twice");
+    if (*set)
+        return lathe__fail(err, LATHE_ARG, "problem: '%s' is given twice", what);
     for (bool more = true; more; at++) {
         const char *plus = memchr(at, '+', (size_t)(end - at));
         const struct item name = {at, (int)((plus ? plus : end) - at), NULL, 0};
@@ -149,12 +149,12 @@ static lathe_status parse_unaligned(const struct signature *sig, const struct it
         for (int i = 0; i < sig->n_args; i++)
             if (sig->arg[i].unit_last && item_is(&name, sig->arg[i].name))
                 bit = arg_bit(i);
-        if (!bit || (p->unaligned & bit))
+        if (!bit || (*set & bit))
             return lathe__fail(err, LATHE_ARG,
-                               "problem: expected unaligned to be names of tensors with rows "
+                               "problem: expected %s to be names of tensors with rows "
                                "joined by +, given '%.*s'",
-                               item->value_size > 64 ? 64 : item->value_size, item->value);
-        p->unaligned |= bit;
+                               what, item->value_size > 64 ? 64 : item->value_size, item->value);
+        *set |= bit;
         more = plus != NULL;
         at += name.name_size;
     }
@@ -176,7 +176,9 @@ static lathe_status parse_item(const struct signature *sig, const struct item *i
     if (item_is(item, "dtype"))
         return parse_problem_dtype(item, p, err);
     if (item_is(item, "unaligned") && sig->builds_alignment)
-        return parse_unaligned(sig, item, p, err);
+        return parse_set(sig, item, "unaligned", &p->unaligned, err);
+    if (item_is(item, "folded") && lathe__is_attention(sig))
+        return parse_set(sig, item, "folded", &p->folded, err);
     if (item_is(item, "deterministic") && sig->backward)
         return parse_deterministic(item, p, err);
     const int sym = find_sym(sig, item);
@@ -221,6 +223,7 @@ bool problem_is_of(const struct signature *sig, const char *text)
         const struct item item = {at, (int)(equals - at), equals + 1, size - (int)(equals - at) - 1};
         bool known = item_is(&item, "dtype") || find_sym(sig, &item) >= 0 ||
                      (sig->builds_alignment && item_is(&item, "unaligned")) ||
+                     (lathe__is_attention(sig) && item_is(&item, "folded")) ||
                      (sig->backward && item_is(&item, "deterministic"));
         for (int i = 0; i < sig->n_args && !known; i++)
             known = has_choice(&sig->arg[i]) && item_is(&item, sig->arg[i].name);

@@ -97,6 +97,8 @@ struct problem {
     uint64_t present;            /* bit per signature argument */
     uint64_t
         unaligned; /* the same: rows that do not start at multiples of 16 bytes, where that is compiled in */
+    uint64_t folded; /* the same, attention: a dim of several elements has a stride that TMA does not take: of
+                        0, below it, or of 2^40 bytes and more */
     bool deterministic; /* backward: the same bits from run to run; compiled in */
 };
 
@@ -220,6 +222,8 @@ int64_t lathe__product_value(const struct product *p, const struct problem *prob
 /* How many query heads of a key head take turns in the rows of a tile of `rows` rows, in parts of 64 rows
    each: all of them, where short queries fill tiles clearly better so, else 1. */
 int lathe__heads_packed(const struct problem *problem, int rows);
+/* Does TMA step through a dim of several elements by so many bytes? */
+bool lathe__tma_takes(int64_t stride_bytes);
 /* In elements, also where strides are NULL (compact). */
 int64_t lathe__tensor_stride(const lathe_arg *t, int dim);
 /* "h_kv", or the name of a free dim. */
@@ -231,7 +235,7 @@ int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
 bool lathe__is_float(lathe_dtype dtype);
 /* The arguments whose presence is compiled in. */
 uint64_t lathe__built_presence(const struct signature *sig);
-/* Is the same compiled in for both problems, but for `unaligned` and `deterministic`? */
+/* Is the same compiled in for both problems, but for `unaligned`, `folded` and `deterministic`? */
 bool lathe__same_build(const struct signature *sig, const struct problem *a, const struct problem *b);
 void lathe__problem_clear(struct problem *p); /* nothing is bound, nothing present */
 /* Bind sizes and dtypes from arguments. Errors ARG: argument, expected, given. `need_data`: data pointers

@@ -34,14 +34,14 @@ static void add_choice(const struct sig_arg *a, const struct problem *p, int i, 
         text_add(out, ",%s=%s", a->name, lathe_dtype_text((lathe_dtype)p->arg_dtype[i]));
 }
 
-static void add_unaligned(const struct signature *sig, const struct problem *p, struct text_buf *out)
+static void add_set(const struct signature *sig, const char *what, uint64_t set, struct text_buf *out)
 {
-    const char *before = ",unaligned=";
+    bool first = true;
     for (int i = 0; i < sig->n_args; i++) {
-        if (!arg_in(p->unaligned, i))
+        if (!arg_in(set, i))
             continue;
-        text_add(out, "%s%s", before, sig->arg[i].name);
-        before = "+";
+        text_add(out, "%s%s%s%s", first ? "," : "+", first ? what : "", first ? "=" : "", sig->arg[i].name);
+        first = false;
     }
 }
 
@@ -58,7 +58,8 @@ void problem_built_text(const struct signature *sig, const struct problem *p, st
             text_add(out, ",%s=%" PRId64, sym_name(sig, sym), p->dim[sym]);
     for (int i = 0; i < sig->n_args; i++)
         add_choice(&sig->arg[i], p, i, out);
-    add_unaligned(sig, p, out);
+    add_set(sig, "unaligned", p->unaligned, out);
+    add_set(sig, "folded", p->folded, out);
     if (p->deterministic)
         text_add(out, ",deterministic=1");
 }

@@ -67,6 +67,17 @@ static bool free_dim_matters(const struct signature *sig, const struct problem *
     return false;
 }
 
+static void say_set(struct phrase *out, const struct signature *sig, const char *what, uint64_t set)
+{
+    bool first = true;
+    for (int i = 0; i < sig->n_args; i++) {
+        if (!arg_in(set, i))
+            continue;
+        lathe__say(out, "%s%s%s%s", first ? "," : "+", first ? what : "", first ? "=" : "", sig->arg[i].name);
+        first = false;
+    }
+}
+
 void lathe__aot_problem_text(const struct signature *sig, const struct problem *p, struct phrase *out)
 {
     lathe__say(out, "dtype=%s", lathe_dtype_text(p->dtype));
@@ -87,13 +98,8 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
     for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free; sym++)
         if (free_dim_matters(sig, p, sym))
             lathe__say(out, ",%s=%lld", lathe__sym_text(sig, sym), (long long)p->dim[sym]);
-    const char *joint = ",unaligned=";
-    for (int i = 0; i < sig->n_args; i++) {
-        if (!arg_in(p->unaligned, i))
-            continue;
-        lathe__say(out, "%s%s", joint, sig->arg[i].name);
-        joint = "+";
-    }
+    say_set(out, sig, "unaligned", p->unaligned);
+    say_set(out, sig, "folded", p->folded);
     if (p->deterministic)
         lathe__say(out, ",deterministic=1");
 }
@@ -185,20 +191,22 @@ static bool built_for(const struct signature *sig, const struct problem *built, 
     return lathe__same_build(sig, built, given) && (given->unaligned & ~built->unaligned) == 0;
 }
 
-/* Where several serve, the one that expects the least: rows that are aligned need not be moved. The kernel's
-   number; -1: none fits. */
+/* Where several serve, the one that knows what is folded, and then the one that expects the least: rows that
+   are aligned need not be moved. A kernel that knows nothing of what is folded may serve; its launch refuses
+   what it cannot read. The kernel's number; -1: none fits. */
 static int find_kernel(const lathe_kernel_set *set, int wanted, const struct problem *given)
 {
     int best = -1;
-    int most = MAX_ARGS + 1;
+    int most = (MAX_ARGS + 1) * (MAX_ARGS + 1);
     if (wanted != LATHE_ANY_KERNEL)
         return wanted;
     for (int i = 0; i < set->n_kernels; i++) {
         const struct problem *built = set->kernel[i].built;
-        const int moved = __builtin_popcountll(built->unaligned);
-        if (moved < most && built_for(set->sig, built, given)) {
+        const int cost = __builtin_popcountll(built->folded ^ given->folded) * (MAX_ARGS + 1) +
+                         __builtin_popcountll(built->unaligned);
+        if (cost < most && built_for(set->sig, built, given)) {
             best = i;
-            most = moved;
+            most = cost;
         }
     }
     return best;

@@ -50,6 +50,9 @@ bool lathe__aot_suffix(const struct signature *sig, const struct problem *p, cha
     for (int i = 0; i < sig->n_args; i++)
         if (arg_in(p->unaligned, i))
             fits = fits && append(out, &n, "_unaligned_%s", sig->arg[i].name);
+    for (int i = 0; i < sig->n_args; i++)
+        if (arg_in(p->folded, i))
+            fits = fits && append(out, &n, "_folded_%s", sig->arg[i].name);
     if (p->deterministic)
         fits = fits && append(out, &n, "_deterministic");
     return fits;

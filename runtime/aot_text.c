@@ -87,8 +87,8 @@ static void write_problem(FILE *f, const struct problem *p, int number)
     fprintf(f, "},\n    {");
     for (int i = 0; i < MAX_ARGS; i++)
         fprintf(f, "%s%d", i ? ", " : "", p->arg_dtype[i]);
-    fprintf(f, "},\n    UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), %d};\n", p->present, p->unaligned,
-            p->deterministic);
+    fprintf(f, "},\n    UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), %d};\n",
+            p->present, p->unaligned, p->folded, p->deterministic);
 }
 
 /* ---- recipes -------------------------------------------------------------------------------------- */

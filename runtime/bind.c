@@ -516,6 +516,20 @@ static bool rows_aligned(const lathe_arg *t)
     return aligned;
 }
 
+bool lathe__tma_takes(int64_t stride_bytes)
+{
+    return stride_bytes > 0 && stride_bytes < (int64_t)1 << 40;
+}
+
+static bool is_folded(const lathe_arg *t)
+{
+    const int64_t size = (int64_t)lathe_dtype_size(t->dtype);
+    bool folded = false;
+    for (int i = 0; i < t->ndim - 1; i++)
+        folded |= t->shape[i] > 1 && !lathe__tma_takes(lathe__tensor_stride(t, i) * size);
+    return folded;
+}
+
 static bool may_share(const struct signature *sig, int result, int operand)
 {
     return sig->arg[result].alias == operand + 1;
@@ -544,13 +558,17 @@ static lathe_status check_sharing(const struct signature *sig, const lathe_arg *
     return LATHE_OK;
 }
 
-static void find_unaligned(const struct signature *sig, const lathe_arg *args, int n, struct problem *out)
+static void find_layouts(const struct signature *sig, const lathe_arg *args, int n, struct problem *out)
 {
     for (int k = 0; k < n; k++)
-        for (int i = 0; i < sig->n_args; i++)
-            if (sig->arg[i].unit_last && strcmp(sig->arg[i].name, args[k].name) == 0 &&
-                !rows_aligned(&args[k]))
+        for (int i = 0; i < sig->n_args; i++) {
+            if (!sig->arg[i].unit_last || strcmp(sig->arg[i].name, args[k].name) != 0)
+                continue;
+            if (!rows_aligned(&args[k]))
                 out->unaligned |= arg_bit(i);
+            if (lathe__is_attention(sig) && is_folded(&args[k]))
+                out->folded |= arg_bit(i);
+        }
 }
 
 lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_arg *args, int n,
@@ -574,6 +592,6 @@ lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_a
     if (status == LATHE_OK)
         lathe__problem_fill_dtypes(sig, out);
     if (status == LATHE_OK && sig->builds_alignment)
-        find_unaligned(sig, args, n, out);
+        find_layouts(sig, args, n, out);
     return status;
 }

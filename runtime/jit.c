@@ -148,6 +148,7 @@ struct fast_key {
     int64_t n;
     uint64_t present;
     uint64_t unaligned;
+    uint64_t folded;
     uint8_t pass;
     uint8_t deterministic;
     uint8_t dtype;
@@ -166,6 +167,7 @@ static void fast_key_make(const struct lathe_spec *spec, lathe_pass pass, const 
     key.n = problem->dim[SYM_N];
     key.present = problem->present & spec->presence[pass];
     key.unaligned = problem->unaligned;
+    key.folded = problem->folded;
     key.pass = (uint8_t)pass;
     key.deterministic = problem->deterministic;
     key.dtype = (uint8_t)problem->dtype;

@@ -505,7 +505,7 @@ lathe_status lathe__set_launch_on(const struct driver *driver, const struct lath
 
 /* ---- flight.c: a table in which each value is built once ---------------------------------------- */
 
-enum { FLIGHT_KEY_BYTES = 136, FLIGHT_BUCKETS = 256 };
+enum { FLIGHT_KEY_BYTES = 144, FLIGHT_BUCKETS = 256 };
 struct flight_slot;
 struct flight {
     pthread_mutex_t lock;

@@ -15,18 +15,20 @@ enum { ELEMENT_BYTES = 2, MAX_RANK = 5 };
 struct tensor {
     void *data;
     int rank;
+    bool taken;                    /* by TMA */
     uint64_t dim[MAX_RANK];        /* the innermost first */
     uint64_t stride[MAX_RANK - 1]; /* bytes, of dims 1 and on */
     uint32_t box[MAX_RANK];
 };
 
 /* The stride of a dim of one element is 0 in the block and never used; TMA wants a multiple of 16 there all
-   the same. */
+   the same. Other strides of 0, which the driver may take or not, are not given to it. */
 static void add_dim(struct tensor *t, int64_t size, int64_t stride, int box)
 {
     t->dim[t->rank] = (uint64_t)size;
     t->stride[t->rank - 1] = size > 1 ? ELEMENT_BYTES * (uint64_t)stride : 16;
     t->box[t->rank++] = (uint32_t)box;
+    t->taken &= size <= 1 || lathe__tma_takes(ELEMENT_BYTES * stride);
 }
 
 /* False: the tensor is empty, and no kernel loads from it. */
@@ -47,6 +49,7 @@ static bool read_tensor(const struct tensor_map_row *row, const struct problem *
             return false;
     }
     out->rank = 1;
+    out->taken = true;
     out->dim[0] = (uint64_t)dim[0];
     out->box[0] = (uint32_t)row->swizzle / ELEMENT_BYTES;
     if (row->pack)
@@ -79,11 +82,11 @@ lathe_status lathe__maps_fill(const struct driver *driver, const struct launch *
                                launch->entry);
         if (!read_tensor(row, problem, block, &t))
             continue;
-        if (encode(driver, row, &t, block + row->offset) != CU_SUCCESS)
+        if (!t.taken || encode(driver, row, &t, block + row->offset) != CU_SUCCESS)
             return lathe__fail(
                 err, LATHE_ARG,
                 "kernel %s: expected a tensor that TMA takes (strides of 16 to 2^40 bytes), given "
-                "strides of %" PRIu64 ", %" PRIu64 " and %" PRIu64 " bytes",
+                "strides of %" PRIu64 ", %" PRIu64 " and %" PRIu64 " bytes; get a kernel for these arguments",
                 launch->entry, t.stride[t.rank - 2], t.stride[t.rank - 3], t.stride[t.rank - 4]);
     }
     return LATHE_OK;

@@ -378,6 +378,10 @@ TEST(tensor_maps_are_made_of_the_block)
     pretend_result = 1;
     CHECK_EQ(lathe__maps_fill(&driver, &l, &p, (unsigned char *)&b, &err), LATHE_ARG);
     CHECK_HAS(err.text, "kernel fwd: expected a tensor that TMA takes");
+    pretend_result = 0;
+    p.dim[SYM_H] = 2; /* heads that lie on each other: whatever the driver would say */
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, (unsigned char *)&b, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "given strides of 153600, 0 and 512 bytes; get a kernel for these arguments");
     CHECK_EQ(lathe__maps_fill(&old, &l, &p, (unsigned char *)&b, &err), LATHE_CUDA);
     CHECK_HAS(err.text, "cuTensorMapEncodeTiled");
     p.dim[SYM_Q] = 0; /* nothing is loaded from an empty tensor */

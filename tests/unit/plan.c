@@ -151,6 +151,24 @@ TEST(every_head_dim_fits_hopper)
         }
 }
 
+/* The portable template serves them; a tensor that a mod makes is never folded. */
+TEST(folded_tensors_are_not_for_tma)
+{
+    static const char mod[] = "return attention { key_mod = function(k) return k * 2.0 end }\n";
+    const struct device wish = asking_for(&H100, "attention_fwd_sm90,attention_fwd_sm80");
+    struct plan plan;
+    lathe_error err;
+    CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=k+v", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.template_name, "attention_fwd_sm80");
+    CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=k+v,unaligned=k+v", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.template_name, "attention_fwd_sm90");
+    CHECK_EQ(pick(mod, "dtype=bf16,d=64,folded=k", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.template_name, "attention_fwd_sm90");
+    const struct device only = asking_for(&H100, "attention_fwd_sm90");
+    CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=o", &only, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_fwd_sm90: o is folded");
+}
+
 TEST(two_warpgroups_share_many_columns)
 {
     const struct device wish = asking_for(&H100, "attention_fwd_sm90");

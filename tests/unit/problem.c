@@ -471,6 +471,16 @@ TEST(unaligned_rows_are_found)
     args[1].data = memory + 2;
     CHECK_EQ(problem_from_args(&sig, args, 4, false, &p, &err), LATHE_OK);
     CHECK_EQ(p.unaligned, 3); /* q by its stride, k by its data */
+    CHECK_EQ(p.folded, 0);
+    q_strides[1] = 0; /* one head for both */
+    CHECK_EQ(problem_from_args(&sig, args, 4, false, &p, &err), LATHE_OK);
+    CHECK_EQ(p.folded, 1);
+    q_strides[1] = (int64_t)1 << 39; /* elements of two bytes */
+    CHECK_EQ(problem_from_args(&sig, args, 4, false, &p, &err), LATHE_OK);
+    CHECK_EQ(p.folded, 1);
+    q_strides[1]--;
+    CHECK_EQ(problem_from_args(&sig, args, 4, false, &p, &err), LATHE_OK);
+    CHECK_EQ(p.folded, 0);
     ir_free(ir);
 }
 

@@ -36,6 +36,7 @@ static void same_code(const struct signature *sig, const struct problem *a, cons
     CHECK_EQ(a->dim[SYM_N], b->dim[SYM_N]);
     CHECK_EQ(a->present & inputs(sig), b->present & inputs(sig));
     CHECK_EQ(a->unaligned, b->unaligned);
+    CHECK_EQ(a->folded, b->folded);
     for (int i = 0; i < sig->n_args; i++)
         CHECK_EQ(a->arg_dtype[i], b->arg_dtype[i]);
 }
@@ -105,6 +106,7 @@ TEST(choices_read_back)
     read_back(&sig, "width=3,bias=none");
     read_back(&sig, "width=3,dtype=f32,unaligned=q+o");
     read_back(&sig, "bias=none,unaligned=v");
+    read_back(&sig, "width=3,unaligned=q,folded=k+v");
     const struct problem p = parse(&sig, "b=3,h=4,q=7,width=3,bias=f16,d=64,unaligned=k+v");
     spec_words("a dir/it's.lua", &sig, &p, &text);
     CHECK_STR(text.data, "'a dir/it'\\''s.lua' --problem dtype=bf16,d=64,width=3,bias=f16,unaligned=k+v");
