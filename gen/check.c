@@ -234,16 +234,36 @@ static void check_tensor_names(struct rule *r)
     }
 }
 
-static void check_map(struct rule *r, struct ir_map *map)
+/* Of an integer result: it is stored as it is. */
+static void require_integer(struct rule *r, int root, const char *name)
 {
-    for (int i = 0; i < map->fn.n_roots; i++) {
-        require_number(r, &map->fn.root[i], UINT8_MAX, "forward", "");
+    char text[96];
+    snprintf(text, sizeof text, "returns %s for the i32 result '%.32s'; write i32(...)",
+             ir_type_name(r->ir->node[root].type), name);
+    if (r->ir->node[root].type != TYPE_I32)
+        complain(r, root, text, "forward");
+}
+
+static void check_map(struct rule *r, int m)
+{
+    struct ir_map *map = &r->ir->map[m];
+    int root = 0;
+    for (int i = 0; i < r->ir->n_tensors && map->fn.n_roots > 0; i++) {
+        const struct map_tensor *t = &r->ir->tensor[i];
+        const int values = t->map != m || t->use == USE_READ ? 0 : t->form == STAGE_ELEMENT ? 1 : 2;
+        for (int k = 0; k < values; k++, root++) {
+            if (t->dtype == LATHE_I32)
+                require_integer(r, map->fn.root[root], t->name);
+            else
+                require_number(r, &map->fn.root[root], UINT8_MAX, "forward", "");
+        }
+    }
+    for (int i = 0; i < map->fn.n_roots; i++)
         for (unsigned axis = 1; axis <= SPAN_SPLIT; axis <<= 1)
             forbid_reductions(
                 r, map->fn.root[i], (uint8_t)axis, "forward",
                 "looks at one point at a time; a result that lacks dims of 'over' is summed over "
                 "them, and rowwise { ... } reduces along a row");
-    }
     r->ok &= map->fn.n_roots > 0; /* its own mistake was reported */
 }
 
@@ -251,7 +271,7 @@ bool check_elementwise(struct ir *ir, struct diag *diag)
 {
     struct rule r = {ir, diag, true};
     for (int m = 0; m < ir->n_maps; m++)
-        check_map(&r, &ir->map[m]);
+        check_map(&r, m);
     check_tensor_names(&r);
     check_names(&r);
     return r.ok && gradient_make(ir, diag);

@@ -183,7 +183,7 @@ static void declare_value(struct map_emitter *me, int v, int root)
 {
     (void)root;
     if (map_uses(me, v / 2, USE_STORE))
-        text_add(me->e->out, "        float y%d[W];\n", v);
+        text_add(me->e->out, "        %s y%d[W];\n", map_number(me, v / 2), v);
     else if (keeps_loop(me, v / 2))
         text_add(me->e->out, "        float s%d%s = {};\n", v, keeps_lanes(me, v / 2) ? "[W]" : "");
 }

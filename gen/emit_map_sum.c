@@ -124,8 +124,8 @@ static void emit_total_store(struct emitter *e, int tensor, const char *sizes)
         text_add(e->out, "        at += plane * %s.n[%d] * p.t%d.s[%d];\n", sizes, last, tensor, last);
     if (t->form == STAGE_INTERLEAVED)
         text_add(e->out, "        at += plane * p.t%d.s[%d];\n", tensor, last);
-    text_add(e->out, "        static_cast<%s *>(p.t%d.data)[at] = from_float<%s>(sum);\n    }\n", type,
-             tensor, type);
+    text_add(e->out, "        static_cast<%s *>(p.t%d.data)[at] = from_sum<%s>(sum);\n    }\n", type, tensor,
+             type);
 }
 
 void emit_map_total(struct emitter *e, int tensor, int number)

@@ -165,32 +165,47 @@ static void open_map(struct deriving *d, int m)
     struct ir *g = d->g;
     struct ir_map *map = &g->map[m];
     int seed[MAX_ROOTS];
+    int root[MAX_ROOTS];
     int n = 0;
+    int r = 0;
     for (int i = 0; i < g->n_tensors; i++) {
         struct map_tensor *t = &g->tensor[i];
         if (t->map != m || t->use == USE_READ)
             continue;
-        for (int half = 0; half < (t->form == STAGE_ELEMENT ? 1 : 2); half++)
+        for (int half = 0; half < (t->form == STAGE_ELEMENT ? 1 : 2); half++, r++) {
+            if (t->dtype == LATHE_I32)
+                continue; /* an integer has no gradient */
+            root[n] = map->fn.root[r];
             seed[n++] = ir_operand(g, i, half);
+        }
     }
-    d->ok &= diff(g, map->fn.root, seed, n, &d->adjoint[m], d->diag);
+    d->ok &= diff(g, root, seed, n, &d->adjoint[m], d->diag);
     map->fn.n_roots = 0;
+}
+
+static bool is_float_result(const struct map_tensor *t)
+{
+    return t->use != USE_READ && t->dtype != LATHE_I32;
 }
 
 static void turn_results(struct ir *g)
 {
     int results = 0;
     for (int i = 0; i < g->n_tensors; i++)
-        results += g->tensor[i].use != USE_READ;
+        results += is_float_result(&g->tensor[i]);
     for (int i = 0; i < g->n_tensors; i++) {
         struct map_tensor *t = &g->tensor[i];
         if (t->use == USE_READ)
             continue;
+        t->alias = t->dither = -1;
+        if (t->dtype == LATHE_I32) {
+            t->use = USE_NONE;
+            continue;
+        }
         char name[NAME_MAX_BYTES];
         snprintf(name, sizeof name, "d%.*s", NAME_MAX_BYTES - 2, t->name);
         memcpy(t->name, name, sizeof name);
         t->use = USE_READ;
-        t->alias = t->dither = -1;
         t->grad = false;
         t->optional = results > 1;
     }
@@ -242,9 +257,13 @@ bool gradient_make(struct ir *ir, struct diag *diag)
 {
     ir_free(ir->gradient);
     ir->gradient = NULL;
+    bool any = false;
+    for (int i = 0; i < ir->n_tensors; i++)
+        any |= is_float_result(&ir->tensor[i]);
     for (int m = 0; m < ir->n_maps; m++)
-        if (ir->map[m].list)
-            return true; /* optimizers: nobody asks */
+        any &= !ir->map[m].list; /* optimizers: nobody asks */
+    if (!any)
+        return true;
     struct deriving d = {.g = ir_clone(ir), .diag = diag, .ok = true};
     if (!d.g) {
         diag_add(diag, ir->file[1], 0, "out of memory");

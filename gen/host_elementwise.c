@@ -366,7 +366,7 @@ lathe_status host_elementwise_forward(const struct host_call *call, const int64_
 lathe_status host_elementwise_backward(const struct host_call *call, lathe_error *err)
 {
     if (!call->ir->gradient)
-        return lathe__fail(err, LATHE_UNSUPPORTED, "%s: a map with list = true has no backward pass",
-                           call->ir->name);
+        return lathe__fail(err, LATHE_UNSUPPORTED,
+                           "%s: lists of tensors and integer results have no backward pass", call->ir->name);
     return run(call, call->ir->gradient, NULL, host_elementwise_units(call), err);
 }

@@ -190,8 +190,8 @@ static void declare_tensor(lua_State *lua, struct ir_map *map, const char *name,
     t->dtype = declare_dtype(lua, who);
     const bool integer = t->dtype == LATHE_I32 || t->dtype == LATHE_U8;
     t->grad = !is_result && !integer;
-    if (is_result && integer)
-        luaL_error(lua, "result '%s': results are \"f32\", \"f16\", \"bf16\" or \"float\"", name);
+    if (is_result && t->dtype == LATHE_U8)
+        luaL_error(lua, "result '%s': results are \"f32\", \"f16\", \"bf16\", \"float\" or \"i32\"", name);
     int n = (int)lua_rawlen(lua, table);
     lua_rawgeti(lua, table, n);
     const int last = lua_gettop(lua);

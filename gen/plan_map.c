@@ -168,6 +168,6 @@ bool plan_elementwise_bwd(const struct request *r, struct plan *plan, char *why)
 {
     if (r->ir->gradient)
         return plan_maps(r, r->ir->gradient, LATHE_BACKWARD, plan, why);
-    snprintf(why, REASON_BYTES, "a map with list = true has no backward pass");
+    snprintf(why, REASON_BYTES, "lists of tensors and integer results have no backward pass");
     return false;
 }

@@ -262,7 +262,8 @@ void sign_elementwise(struct signature *s, const struct ir *ir, bool backward)
     if (!work)
         return; /* a list has no backward pass */
     for (int i = 0; i < work->n_tensors; i++)
-        add_tensor(s, work, i, backward);
+        if (work->tensor[i].use != USE_NONE)
+            add_tensor(s, work, i, backward);
     for (int m = 0; m < work->n_maps; m++)
         list |= work->map[m].list;
     if (list)

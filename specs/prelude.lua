@@ -173,3 +173,14 @@ function adamw_step(other)
     return { p_new = p, m_new = m, s_new = s, [other] = p }
   end
 end
+
+-- Packed sequences: starts(i) is where sequence i of n begins, starts(n) their total; they do not fall. The one that `at` lies in:
+-- the last that begins there or before, so never one without tokens. For n below 2^20.
+function packed_sequence(starts, n, at)
+  local low = 0
+  for k = 19, 0, -1 do
+    local next = low + (1 << k)
+    low = where(lt(next, n) & le(starts(min(next, n)), at), next, low)
+  end
+  return low
+end

@@ -211,12 +211,15 @@ template <int W, bool ONCE, class T> DEV bytes_of<2 * W, T> load_pairs(const T *
     }
 }
 
-template <int N, class T> DEV void store_whole(T *p, const float (&x)[N]) // streaming: nothing reads it here
+// X: int for int, else float. Streaming: nothing reads it here.
+template <int N, class T, class X> DEV void store_whole(T *p, const X (&x)[N])
 {
     u32 w[N * sizeof(T) / 4];
 #pragma unroll
     for (int i = 0; i < static_cast<int>(N * sizeof(T) / 4); i++) {
-        if constexpr (sizeof(T) == 4) {
+        if constexpr (same_type<T, int>) {
+            w[i] = static_cast<u32>(x[i]);
+        } else if constexpr (sizeof(T) == 4) {
             w[i] = __float_as_uint(x[i]);
         } else {
             w[i] = pack<T>(x[2 * i], x[2 * i + 1]);
@@ -231,19 +234,28 @@ template <int N, class T> DEV void store_whole(T *p, const float (&x)[N]) // str
     }
 }
 
-template <int W, class T> DEV void store_lanes(T *p, const float (&x)[W])
+template <class T, class X> DEV void store_one(T *p, X x)
+{
+    if constexpr (same_type<T, int>) {
+        *p = x;
+    } else {
+        *p = from_float<T>(x);
+    }
+}
+
+template <int W, class T, class X> DEV void store_lanes(T *p, const X (&x)[W])
 {
     if constexpr (W > 1) {
         store_whole<W>(p, x);
     } else {
-        *p = from_float<T>(x[0]);
+        store_one(p, x[0]);
     }
 }
 
-template <int W, class T> DEV void store_pairs(T *p, i64 hi, const float (&x)[W], const float (&y)[W])
+template <int W, class T, class X> DEV void store_pairs(T *p, i64 hi, const X (&x)[W], const X (&y)[W])
 {
     if constexpr (W > 1) {
-        float both[2 * W];
+        X both[2 * W];
 #pragma unroll
         for (int k = 0; k < W; k++) {
             both[2 * k] = x[k];
@@ -251,8 +263,18 @@ template <int W, class T> DEV void store_pairs(T *p, i64 hi, const float (&x)[W]
         }
         store_whole<2 * W>(p, both);
     } else {
-        p[0] = from_float<T>(x[0]);
-        p[hi] = from_float<T>(y[0]);
+        store_one(p, x[0]);
+        store_one(p + hi, y[0]);
+    }
+}
+
+// A sum is one of floats, exact for integers below 2^24.
+template <class T> DEV T from_sum(float x)
+{
+    if constexpr (same_type<T, int>) {
+        return static_cast<int>(x);
+    } else {
+        return from_float<T>(x);
     }
 }
 

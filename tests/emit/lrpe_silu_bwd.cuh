@@ -182,7 +182,7 @@ struct total0 { // dtheta
         kept /= s.n[3];
         at += kept % s.n[1] * p.t3.s[1];
         kept /= s.n[1];
-        static_cast<float *>(p.t3.data)[at] = from_float<float>(sum);
+        static_cast<float *>(p.t3.data)[at] = from_sum<float>(sum);
     }
 };
 

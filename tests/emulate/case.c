@@ -114,8 +114,12 @@ static lathe_status make_reference(struct scene *s, lathe_error *err)
     lathe_arg arg[MAX_ARGS];
     for (int i = 0; i < s->n; i++)
         arg[i] = tensor_reference(&s->tensor[i], &s->sig.arg[s->which[i]]);
-    return s->c->pass == LATHE_BACKWARD ? host_backward(s->ir, &s->sig, arg, s->n, err)
-                                        : host_forward(s->ir, &s->sig, arg, s->n, NULL, 0, err);
+    const lathe_status status = s->c->pass == LATHE_BACKWARD
+                                    ? host_backward(s->ir, &s->sig, arg, s->n, err)
+                                    : host_forward(s->ir, &s->sig, arg, s->n, NULL, 0, err);
+    for (int i = 0; i < s->n; i++)
+        tensor_widen(&s->tensor[i]);
+    return status;
 }
 
 /* The forward pass wants an o also where the case has none. */

@@ -118,6 +118,8 @@ lathe_arg tensor_arg(const struct tensor *t);
 /* Take t->value, rounded, as the elements: of what an earlier pass would have computed. */
 void tensor_store(struct tensor *t);
 lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a);
+/* Expected integers, which the host device wrote as such: to doubles, in place. */
+void tensor_widen(struct tensor *t);
 /* Inputs cannot be written until thawed. */
 void tensor_freeze(const struct tensor *t, bool frozen);
 struct bounds {

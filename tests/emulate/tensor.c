@@ -104,6 +104,14 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return 0.0;
     if (is(t, "id"))
         return (double)between(state, 0, 39);
+    if (is(t, "lengths_of"))
+        return (double)((flat * 7) % 5);
+    if (is(t, "cu_seqlens") || is(t, "chunk_offsets")) /* 0 0 3 3 3 6 6 ... */
+        return (double)(flat / 3 * 3 + (flat % 3 == 2 ? 3 : 0));
+    if (is(t, "n"))
+        return (double)named_size(c->sizes, "ends") - 1.0;
+    if (is(t, "chunk"))
+        return 2.0;
     if (is(t, "base"))
         return 10000.0;
     if (is(t, "lengths"))
@@ -368,11 +376,25 @@ lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a)
 {
     if (!t->block.data)
         return tensor_arg(t);
+    if (tensor_is_output(t) && t->dtype == LATHE_I32)
+        return (lathe_arg){t->name, t->value, LATHE_I32, t->ndim, t->shape, NULL};
     if (t->list)
         return (lathe_arg){t->name, t->reference, LATHE_F64, t->ndim, t->shape, NULL};
-    if (a->role == ROLE_INPUT && a->dtype != LATHE_NONE) /* its dtype is the spec's */
+    const bool integer = t->dtype == LATHE_I32 || t->dtype == LATHE_U8;
+    if (integer || (a->role == ROLE_INPUT && a->dtype != LATHE_NONE)) /* its dtype is the spec's */
         return tensor_arg(t);
     return (lathe_arg){t->name, t->value, LATHE_F64, t->ndim, t->shape, NULL};
+}
+
+void tensor_widen(struct tensor *t)
+{
+    if (!tensor_is_output(t) || t->dtype != LATHE_I32)
+        return;
+    for (int64_t i = t->count - 1; i >= 0; i--) {
+        int32_t value;
+        memcpy(&value, (const unsigned char *)t->value + 4 * i, sizeof value);
+        t->value[i] = value;
+    }
 }
 
 /* ---- the verdict on an output ------------------------------------------------------------------------ */

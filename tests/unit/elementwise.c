@@ -545,8 +545,10 @@ TEST(wrong_maps_say_what_to_write)
     wrong("return elementwise { operands = {} }", "'over' is a list of 1 to 5 dims");
     wrong(MAP("results = { y = tensor('float') }"), "'forward' must be a function (v, at, x) -> results");
     wrong(MAP("results = {}, forward = function() end"), "'results' has none");
-    wrong(MAP("results = { y = tensor('i32') }, forward = function() return 1 end"),
+    wrong(MAP("results = { y = tensor('u8') }, forward = function() return 1 end"),
           "results are \"f32\", \"f16\"");
+    wrong(MAP("results = { y = tensor('i32') }, forward = function() return 1.5 end"),
+          "returns f32 for the i32 result 'y'; write i32(...)");
     wrong(MAP("results = { y = tensor('float', 'm') }, forward = function() return 1 end"),
           "dim 1 must be one of 'over'");
     wrong(MAP("results = { y = tensor('float', half('n'), 'rows') }, forward = function() return 1 end"),
