@@ -428,7 +428,12 @@ static void emit_next(struct attention *a, const struct step *step)
 
 static void emit_step(struct attention *a, const struct step *step)
 {
+    const struct pivot *p = &a->e->w->pivot;
+    char dead[64];
     fields_declare(a->e, &step->tile, "");
+    float_text(p->dead, dead, sizeof dead);
+    text_add(a->e->out, "    static constexpr bool DEAD_ONCE = %s;\n    DEV float dead() { return %s; }\n",
+             yes(p->dead_once && step == &a->exact), p->dead_once ? dead : "0.0f");
     emit_reductions(a, step);
     emit_row_functions(a, step);
     emit_element(a, step);

@@ -225,9 +225,13 @@ struct pivot {
     enum row_path path;
     int state;         /* LAZY: which row state is the maximum */
     struct ir_fn kept; /* LAZY: online_fwd for a tile in which the maximum stays; roots as there */
+    int now;           /* LAZY: what the maximum becomes: a node of online_fwd */
     int watch;         /* LAZY: the row sum of the weights in `kept`: a node, or -1 */
     double low, high;  /* BOUNDED: of the scores */
-    char why[160];     /* EXACT: what speaks against the others; LAZY: against BOUNDED */
+    bool dead_once;    /* an element of a dead pair is set to `dead` in pass 0, and nothing else has to be
+                          selected */
+    double dead;
+    char why[160]; /* EXACT: what speaks against the others; LAZY: against BOUNDED */
 };
 
 /* What a map does with a tensor. STORE: every point has its own element. SUM: the tensor lacks dims of the

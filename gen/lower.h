@@ -94,6 +94,11 @@ struct range {
 /* Of all nodes up to root: what a value may be, whatever the data; infinite where nothing is known. */
 void ranges_of_all(const struct ir *w, int root, struct range *out);
 
+/* ---- dead.c ---------------------------------------------------------------------------------------- */
+
+/* After pivot_pass: fills in w->pivot.dead_once and .dead. */
+void dead_pass(struct ir *w);
+
 /* reach[i]: node i is needed for the roots when the nodes in `stop` are given. */
 void reach(const struct ir *w, const int *root, int n_roots, const int *stop, int n_stop, bool *out);
 

@@ -414,6 +414,7 @@ static void raise_lazily(struct search *s, const struct ir_fn *kept)
     substitute_fn(w, &w->online, s->now, raised);
     w->pivot.path = ROWS_LAZY;
     w->pivot.state = s->state;
+    w->pivot.now = raised;
     w->pivot.kept = *kept;
     w->pivot.watch = find_watch(s, kept);
 }

@@ -144,9 +144,16 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
         float &e = s[r / 2][b][2 * (r % 2) + j];
         const bool pair = WHOLE || (live[r] & 1u << (2 * b + j)) != 0;
         e = STEP::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
-        gather<0, P>(r, e, col, diag, pair);
-        if constexpr (P == STEP::PASSES - 1) {
-            e = pair ? e : 0.0f;
+        if constexpr (STEP::DEAD_ONCE) {
+            if constexpr (P == 0) {
+                e = pair ? e : STEP::dead();
+            }
+            gather<0, P>(r, e, col, diag, true);
+        } else {
+            gather<0, P>(r, e, col, diag, pair);
+            if constexpr (P == STEP::PASSES - 1) {
+                e = pair ? e : 0.0f;
+            }
         }
     }
 

@@ -120,6 +120,8 @@ struct variant {
     }
     static constexpr bool RESCALE = true, KEEPS = false;
     static constexpr int READS = 0;
+    static constexpr bool DEAD_ONCE = false;
+    DEV float dead() { return 0.0f; }
     DEV float o_scale(const tile &t) { return t.a; }
     DEV void next(state &s, const tile &t)
     {

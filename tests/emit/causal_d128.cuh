@@ -123,6 +123,8 @@ struct variant {
         float f4;
         float f5;
     };
+    static constexpr bool DEAD_ONCE = true;
+    DEV float dead() { return -INF; }
     static constexpr int PASSES = 2, REDUCTIONS = 2;
     static constexpr int REDUCE_PASS[] = {0, 1};
     static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};

@@ -27,6 +27,7 @@ static struct ir *lowered(const char *name, const char *text, const char *dtype,
     struct ir *w = lower(ir, &sig, &problem);
     CHECK(w != NULL);
     pivot_pass(w, problem.dtype);
+    dead_pass(w);
     if (spec)
         *spec = ir;
     else
@@ -160,6 +161,47 @@ TEST(bounds_of_scores)
         "f.lua",
         "return attention { score_mod = function(s, at) return where(ge(at.q, at.kv), tanh(s), -inf) end }",
         "bf16", "lazy", "nothing bounds");
+}
+
+/* Dead pairs are told once where a score of -inf, or a weight of 0, does all that has to be done. */
+TEST(dead_pairs_are_told_once_where_that_is_proved)
+{
+    static const struct {
+        const char *name;
+        const char *text;
+        bool once;
+        double dead;
+    } cases[] = {
+        {"causal", NULL, true, -HUGE_VAL},
+        {"alibi", NULL, true, -HUGE_VAL},
+        {"relative_bias", NULL, true, -HUGE_VAL},
+        {"sinks", NULL, true, -HUGE_VAL},
+        {"softcap", NULL, true, 0}, /* bounded: the weight is there in pass 0 */
+        {"sigmoid", NULL, true, 0},
+        {"relu", NULL, true, 0},
+        {"retention", NULL, false, 0}, /* the carry is a score whose size is summed */
+        /* exp(-inf - -inf) where a tile has no live pair */
+        {"a.lua", ONLINE(STATES, MAXIMUM, SCALE, WEIGHT, NEXT, FACTOR, LSE), false, 0},
+        /* the mean score beside: -inf * 0 */
+        {"b.lua",
+         "local function finite(m) return where(eq(m, -inf), 0.0, m) end\n" ONLINE(
+             "m = -inf, l = 0.0, e = 0.0", MAXIMUM, "exp(r.m - finite(m))", "exp(s - finite(m))",
+             "m = m, l = r.l * a + rowsum(p), e = r.e * a + rowsum(p * s)", FACTOR, LSE ", mean = r.e / r.l"),
+         false, 0},
+        {"c.lua",
+         "local function finite(m) return where(eq(m, -inf), 0.0, m) end\n" ONLINE(
+             "m = -inf, l = 0.0, e = 0.0", MAXIMUM, "exp(r.m - finite(m))", "exp(s - finite(m))",
+             "m = m, l = r.l * a + rowsum(p), e = r.e * a * a + rowsum(p * p)", FACTOR,
+             LSE ", n = r.l * r.l / r.e"),
+         true, -HUGE_VAL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ir *w = lowered(cases[i].name, cases[i].text, "bf16", NULL);
+        CHECK_EQ(w->pivot.dead_once, cases[i].once);
+        if (cases[i].once)
+            CHECK(w->pivot.dead == cases[i].dead);
+        ir_free(w);
+    }
 }
 
 /* ---- the same numbers --------------------------------------------------------------------------- */
