@@ -160,10 +160,11 @@ static bool write_file(const char *path, const char *data, size_t size)
     return fclose(f) == 0 && good;
 }
 
-static bool write_texts(const struct source *s, const char *folder)
+static bool write_texts(const struct source *s, bool hopper, const char *folder)
 {
     char path[400];
     struct text_buf unit = {0};
+    text_add(&unit, "#define EMULATE_HOPPER %d\n", hopper);
     text_add(&unit, "#include \"emulator.hpp\"\n#include \"%s\"\n", s->text[0].name);
     for (int i = 0; i < s->n_launches; i++)
         text_add(&unit, "EMULATE_KERNEL(%d, %s)\n", i, s->launch[i].entry);
@@ -212,7 +213,7 @@ static bool build(const struct workshop *w, struct kernel *k, char *why, size_t 
     snprintf(unit, sizeof unit, "%s/unit.o", folder);
     snprintf(object, sizeof object, "%s/unit.so", folder);
     snprintf(log, sizeof log, "%s/log", folder);
-    if (!write_texts(&k->source, folder)) {
+    if (!write_texts(&k->source, k->hopper, folder)) {
         snprintf(why, size, "the texts cannot be written to %.200s", folder);
         return false;
     }
@@ -247,7 +248,7 @@ const struct kernel *workshop_kernel(struct workshop *w, struct source *source, 
 {
     for (int i = 0; i < w->n_kernels; i++) {
         struct kernel *k = w->kernel[i];
-        if (!same_texts(&k->source, source))
+        if (k->hopper != w->hopper || !same_texts(&k->source, source))
             continue;
         source_free(&k->source); /* the same texts, but a recipe of its own: grids may differ */
         k->source = *source;
@@ -261,6 +262,7 @@ const struct kernel *workshop_kernel(struct workshop *w, struct source *source, 
         return NULL;
     }
     k->source = *source;
+    k->hopper = w->hopper;
     if (!build(w, k, why, size)) {
         kernel_free(k);
         return NULL;

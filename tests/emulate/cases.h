@@ -139,11 +139,13 @@ struct workshop { /* a temporary folder with the core and the kernels of one pro
     char folder[256];
     const char *sources; /* tests/emulate */
     emulate_run_fn *run;
+    bool hopper; /* texts stand for sm_90 and up */
     int n_kernels;
     struct kernel *kernel[64];
 };
 struct kernel {
     struct source source; /* texts and recipe: owned */
+    bool hopper;
     void *library;
     emulate_thread_fn *thread[MAX_LAUNCHES];
     unsigned param_bytes[MAX_LAUNCHES];

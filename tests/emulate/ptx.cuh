@@ -102,7 +102,10 @@ DEV void store_shared16(u32 address, const float (&x)[4], EMULATE_PLACE) { emula
 
 // ---- global memory that several blocks change: one block at a time here --------------------------------------
 
-constexpr int ADD_WIDTH = 4;
+#ifndef EMULATE_HOPPER
+#define EMULATE_HOPPER 1
+#endif
+constexpr int ADD_WIDTH = EMULATE_HOPPER ? 4 : 1;
 DEV void add_global(float *p, float x) { *p += x; }
 DEV void add_global(u64 *p, u64 x) { *p += x; }
 DEV void add_global4(float *p, const float (&x)[4], EMULATE_PLACE)
