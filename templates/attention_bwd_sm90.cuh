@@ -142,8 +142,18 @@ struct worker {
 #pragma unroll 1
         while (true) {
             const place_in_ring next_from = from.next();
-            tile_position next = now;
-            step(sums, now, from, turn, head, col, sites, values, next, next_from);
+            tile_position next;
+            const u32 stage = from.stage;
+            const u32 ds = shared + layout::DS + turn * layout::DS_BYTES;
+            if (now.class_of(group) == TILE_NONE) {
+                clear_ds(ds);
+                next = finish_tile(now, stage, turn, next_from);
+            } else {
+                next = step(sums, now, stage, turn, head, col, sites, values, next_from);
+            }
+            if (cfg::WANT_DQ && turn == group) {
+                fill_slab(shared, ds);
+            }
             if (now.last) {
                 break;
             }
@@ -182,15 +192,55 @@ struct worker {
         }
     }
 
-    __device__ __forceinline__ void step(key_sums &sums, const tile_position &now, place_in_ring from, u32 turn,
-                                         const variant::head &head, const variant::col (&col)[COLS], const worker_sites &sites,
-                                         const value_rows &values, tile_position &next, place_in_ring next_from) const
+    // Nothing of the tile is for this warpgroup.
+    __device__ __forceinline__ void clear_ds(u32 ds) const
     {
-        const u32 q = shared + layout::RING + from.stage * layout::STAGE;
+        if constexpr (cfg::WANT_DQ) {
+            const u32 none[NB / 2][4] = {};
+            store_turned(none, ds + group * static_cast<u32>(BM * 128));
+            fence_async_proxy();
+        }
+    }
+
+    // This warpgroup's ds is there. Waits for its products, gives the stage back, and tells which tile comes next.
+    __device__ __forceinline__ tile_position finish_tile(const tile_position &now, u32 stage, u32 turn, place_in_ring next_from,
+                                                         key_sums *sums = nullptr) const
+    {
+        if constexpr (cfg::WANT_DQ) {
+            if (turn == group) {
+                barrier_sync(DS_READY + turn, THREADS);
+            } else {
+                barrier_arrive(DS_READY + turn, THREADS);
+            }
+        }
+        tile_position next = now;
+        if (!now.last) {
+            next = wait_tile(shared, next_from);
+        }
+        if (sums != nullptr) {
+            if constexpr (cfg::WANT_DK) {
+                wgmma<DK>::wait<0>(sums->dk);
+            }
+            if constexpr (cfg::WANT_DV) {
+                wgmma<DV>::wait<0>(sums->dv);
+            }
+        }
+        __syncwarp();
+        if (lane_id() == 0) {
+            mbarrier_arrive(ring_at(shared).empty(stage));
+        }
+        return next;
+    }
+
+    __device__ __forceinline__ tile_position step(key_sums &sums, const tile_position &now, u32 stage, u32 turn,
+                                                  const variant::head &head, const variant::col (&col)[COLS],
+                                                  const worker_sites &sites, const value_rows &values, place_in_ring next_from) const
+    {
+        const u32 q = shared + layout::RING + stage * layout::STAGE;
         const u32 dout = q + layout::Q_BYTES;
         const u32 ds = shared + layout::DS + turn * layout::DS_BYTES;
-        const int row0 = static_cast<int>(now.tile >> 1) * BM;
-        const bool whole = (now.tile & 1u) != 0;
+        const int row0 = now.row0();
+        const bool whole = now.class_of(group) == TILE_ALL;
         float s[NB][4];
         float dw[NB][4];
         u32 operand[NB / 2][4];
@@ -203,9 +253,9 @@ struct worker {
         tile_pairs pairs{p,
                          head,
                          col,
-                         position_place(shared, from.stage),
+                         position_place(shared, stage),
                          key,
-                         shared + layout::ROWS + from.stage * layout::ROWS_BYTES + static_cast<u32>(8 * (lane_id() % 4)),
+                         shared + layout::ROWS + stage * layout::ROWS_BYTES + static_cast<u32>(8 * (lane_id() % 4)),
                          make_table(head, row0, turn)};
         live_pairs live{};
         if constexpr (variant::SITES > 0) {
@@ -244,32 +294,7 @@ struct worker {
             start_pv<element, DK, BM>(sums.dk, ds_operand, q, 1);
         }
         fence_async_proxy(); // ds is seen by wgmma, and row values have been read before TMA brings others
-        const bool mine = turn == group;
-        if constexpr (cfg::WANT_DQ) {
-            if (mine) {
-                barrier_sync(DS_READY + turn, THREADS);
-            } else {
-                barrier_arrive(DS_READY + turn, THREADS);
-            }
-        }
-        if (!now.last) {
-            next = wait_tile(shared, next_from);
-        }
-        if constexpr (cfg::WANT_DK) {
-            wgmma<DK>::template wait<0>(sums.dk);
-        }
-        if constexpr (cfg::WANT_DV) {
-            wgmma<DV>::template wait<0>(sums.dv);
-        }
-        __syncwarp();
-        if (lane_id() == 0) {
-            mbarrier_arrive(ring_at(shared).empty(from.stage));
-        }
-        if constexpr (cfg::WANT_DQ) {
-            if (mine) {
-                fill_slab(shared, ds);
-            }
-        }
+        return finish_tile(now, stage, turn, next_from, &sums);
     }
 };
 
@@ -283,7 +308,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
     clear(sums.dk);
     clear(sums.dv);
     const tile_position first = wait_tile(shared, {0, 0});
-    if (first.tile != NO_TILE) {
+    if (first.word != NO_TILE) {
         mbarrier_wait(shared + layout::KEYS_READY, 0);
         const worker w{p, at, shared, group, at.kv0 + warp_key + lane_id() / 4};
         w.run(sums, first);

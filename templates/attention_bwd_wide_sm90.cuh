@@ -182,8 +182,8 @@ struct worker {
         using v_shape = panels<PART_V>;
         const u32 q = shared + layout::Q + q_at.stage * layout::Q_BYTES;
         const u32 dout = shared + layout::DO;
-        const int row0 = static_cast<int>(now.tile >> 1) * BM + static_cast<int>(group * 64);
-        const bool whole = (now.tile & 1u) != 0;
+        const int row0 = now.row0() + static_cast<int>(group * 64);
+        const bool whole = now.class_of(group) == TILE_ALL;
         float s[NB][4];
         float dw[NB][4];
         u32 operand[NB / 2][4];
@@ -273,12 +273,12 @@ struct worker {
     __device__ __forceinline__ void add_dq(const tile_position &now, const variant::head &head) const
     {
         const int h = at.h_kv * (p.z.n_h / p.z.n_h_kv) + now.head;
-        const i64 line = tile_line(p.z, at.b, h) + static_cast<int>(now.tile >> 1);
+        const i64 line = tile_line(p.z, at.b, h) + now.tile();
         const u32 thread = fresh_thread() % 128;
         float *to = p.dq + line * dq_shape::FLOATS + static_cast<i64>(group * 64 * DK + thread * 4);
         if constexpr (cfg::DETERMINISTIC) {
             if (thread < 32) {
-                const u32 turn = turn_of(p, at, head, h, static_cast<int>(now.tile >> 1));
+                const u32 turn = turn_of(p, at, head, h, now.tile());
                 if (thread == 0) {
                     wait_turn(p.order + line, turn);
                 }
@@ -316,7 +316,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
     clear(sums.dk);
     clear(sums.dv);
     const tile_position first = w.wait_tile({0, 0});
-    if (first.tile != NO_TILE) {
+    if (first.word != NO_TILE) {
         mbarrier_wait(shared + layout::KEYS_READY, 0);
         w.run(sums, first);
     }

@@ -31,27 +31,31 @@ constexpr int BACK_SMEM_LIMIT = 232448;
 
 // ---- what the warps tell each other ----------------------------------------------------------------------
 
-// Beside each stage stands the position of its tile: twice the tile, plus 1 where it is whole, and the head of the group; with
-// the last one LAST. NO_TILE takes the first stage where there is no tile at all.
+// Beside each stage stands the position of its tile: 16 times the tile, plus what it has for each warpgroup, a tile_class of two
+// bits; and the head of the group, with the last one LAST. NO_TILE takes the first stage where there is no tile at all.
 constexpr u32 LAST = 1u << 31;
 constexpr u32 NO_TILE = ~0u;
 
 struct tile_position {
-    u32 tile; // twice the tile, plus 1 where it is whole
+    u32 word;
     int head; // of the group
     bool last;
+    __device__ __forceinline__ int row0() const { return static_cast<int>(word >> 4) * BM; }
+    __device__ __forceinline__ int tile() const { return static_cast<int>(word >> 4); }
+    __device__ __forceinline__ int class_of(u32 group) const { return static_cast<int>(word >> (2 * group) & 3u); }
 };
-DEV void put_position(u32 place, const position &now, bool last)
+DEV u32 class_bits(int first, int second) { return static_cast<u32>(first | second << 2); }
+DEV void put_position(u32 place, const position &now, u32 classes, bool last)
 {
-    store_shared(place, static_cast<u32>(2 * now.tile) + static_cast<u32>(now.whole));
+    store_shared(place, static_cast<u32>(16 * now.tile) + classes);
     store_shared(place + 4, static_cast<u32>(now.head) | (last ? LAST : 0u));
 }
 // As registers of the warp.
 DEV tile_position get_position(u32 place)
 {
-    const u32 tile = __shfl_sync(ALL_LANES, __float_as_uint(load_shared(place)), 0);
+    const u32 word = __shfl_sync(ALL_LANES, __float_as_uint(load_shared(place)), 0);
     const u32 head = __shfl_sync(ALL_LANES, __float_as_uint(load_shared(place + 4)), 0);
-    return {tile, static_cast<int>(head & ~LAST), (head & LAST) != 0};
+    return {word, static_cast<int>(head & ~LAST), (head & LAST) != 0};
 }
 
 // Number of the thread's warpgroup among those that compute, as one register for the warp.

@@ -19,6 +19,26 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         load_tile<BN, DV>(shared + layout::V, &params.v, ready, at.kv0, at.h_kv, at.b, L2_STREAM);
     }
 
+    // What a tile has for the 64 keys of a warpgroup.
+    __device__ __forceinline__ int part_class(const position &now, int h, int first_key) const
+    {
+        const sizes &z = params.p.z;
+        const int last_key = min(first_key + 64, z.len_kv) - 1;
+        int c = now.whole ? TILE_ALL : TILE_SOME;
+        if (last_key < first_key) {
+            return TILE_NONE;
+        }
+        if constexpr (variant::MASKED && !variant::MAP) {
+            if (!now.whole) {
+                const int row0 = now.tile * BM;
+                c = static_cast<int>(variant::classify(params.p.x, z, variant::make_head(params.p.x, z, at.b, h), row0,
+                                                       min(row0 + BM, z.len_q) - 1, first_key, last_key));
+                c = c == TILE_ALL && (row0 + BM > z.len_q || first_key + 64 > z.len_kv) ? static_cast<int>(TILE_SOME) : c;
+            }
+        }
+        return c;
+    }
+
     __device__ __forceinline__ void load_queries(place_in_ring to, const position &now, bool last) const
     {
         const ring_barriers<STAGES> ring = ring_at(shared);
@@ -26,7 +46,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const u32 tile = shared + layout::RING + to.stage * layout::STAGE;
         const int h = at.h_kv * (params.p.z.n_h / params.p.z.n_h_kv) + now.head;
         ring.wait_empty(to);
-        put_position(position_place(shared, to.stage), now, last);
+        put_position(position_place(shared, to.stage), now, class_bits(part_class(now, h, at.kv0), part_class(now, h, at.kv0 + 64)), last);
         mbarrier_arrive_expect(full, layout::STAGE + layout::ROWS_BYTES);
         load_tile<BM, DK>(tile, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
         load_rows(params.p, shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);

@@ -28,7 +28,7 @@ struct tile_pairs {
     // for the next.
     __device__ __forceinline__ int fresh_row0() const
     {
-        const int tile = static_cast<int>(__float_as_uint(load_shared(position)) >> 1);
+        const int tile = static_cast<int>(__float_as_uint(load_shared(position)) >> 4);
         return tile * BM + (SPLIT > 1 ? place().query() : 2 * (lane_id() % 4));
     }
     template <u32 READS> __device__ __forceinline__ void load_rows(float (&back)[2][max_of(variant::BACK_ROWS, 1)], int b) const

@@ -81,7 +81,8 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     {
         const u32 full = q_ring(shared).full(to.stage);
         q_ring(shared).wait_empty(to);
-        put_position(position_place(shared, to.stage), now, last);
+        const int c = now.whole ? TILE_ALL : TILE_SOME;
+        put_position(position_place(shared, to.stage), now, class_bits(c, c), last);
         mbarrier_arrive_expect(full, layout::Q_BYTES + layout::ROWS_BYTES);
         load_parts<BM, PART_K>(shared + layout::Q + to.stage * layout::Q_BYTES, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
         load_rows(params.p, shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
