@@ -70,9 +70,14 @@ int backward_pair_roots(const struct backward *b, int *root);
 bool backward_runs_forward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
                            const struct backward *b);
 
-/* emit_backward.c: floats of a row that a pair reads, and whether a value is shared along diagonals. */
+/* emit_backward.c: what pairs want of a kernel. */
+struct pair_needs {
+    int rows;  /* floats of a row that a pair reads */
+    bool diag; /* a value is shared along diagonals */
+    bool more; /* sites, or ds wants the score beside the weight: registers between the steps of a pair */
+};
 bool backward_measure(struct ir *w, const struct signature *sig, const struct problem *problem,
-                      const struct backward *b, int *rows, bool *diag);
+                      const struct backward *b, struct pair_needs *out);
 
 /* lower() of lower.h, and the formulas likewise. NULL: refused, and why. ir_free. */
 struct ir *lower_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,

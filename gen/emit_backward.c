@@ -58,20 +58,6 @@ int back_row_count(struct emitter *e)
     return collect_row(e, &set) ? set.n : -1;
 }
 
-bool backward_measure(struct ir *w, const struct signature *sig, const struct problem *problem,
-                      const struct backward *b, int *rows, bool *diag)
-{
-    struct emitter e = {0};
-    struct field_set set = {0};
-    bool ok = emitter_open(&e, w, sig, problem, NULL);
-    e.back = b;
-    ok = ok && collect_row(&e, &set);
-    *rows = set.n;
-    *diag = ok && find_back_diagonal(&e) >= 0;
-    emitter_close(&e);
-    return ok;
-}
-
 /* A row's values are stored as floats; integers stay below 2^24. */
 static void name_row_values(struct emitter *e, const struct field_set *set)
 {
@@ -278,7 +264,7 @@ static void emit_reads_of(struct emitter *e, const char *step, const struct fiel
 {
     int stop[MAX_FIELDS + 2];
     int n_stop = 0;
-    unsigned bits = 0;
+    unsigned long long bits = 0;
     for (int i = 0; i < set->n; i++)
         stop[n_stop++] = set->node[i];
     if (diag >= 0)
@@ -286,11 +272,57 @@ static void emit_reads_of(struct emitter *e, const char *step, const struct fiel
     if (given >= 0)
         stop[n_stop++] = given;
     reach(e->w, root, n, stop, n_stop, e->mark);
-    for (int i = 0; i < set->n && i < 32; i++)
-        bits |= e->mark[set->node[i]] ? 1u << i : 0;
+    for (int i = 0; i < set->n; i++)
+        bits |= e->mark[set->node[i]] ? 1ull << i : 0;
     text_add(e->out,
-             "    static constexpr unsigned %s_READS = 0x%xu;\n    static constexpr bool %s_DIAG = %s;\n",
+             "    static constexpr unsigned long long %s_READS = 0x%llxull;\n    static constexpr bool "
+             "%s_DIAG = %s;\n",
              step, bits, step, yes(diag >= 0 && e->mark[diag]));
+}
+
+/* What slope() is handed: the weight as it was rounded, where that is as exact as it is, for it is a factor;
+   or, for the sake of sites, whose sums may cancel, as it is. -1: neither will do, and slope() finds it anew.
+ */
+static int handed_weight(const struct emitter *e, const int *root, int n)
+{
+    const int weight = e->back->weight;
+    if (e->w->node[weight].op < OP_LOAD)
+        return -1;
+    if (e->back->pair.n > 0)
+        return weight;
+    ir_mark(e->w, root, n, e->mark);
+    for (int i = weight + 1; i < e->w->n_nodes; i++)
+        for (int k = 0; e->mark[i] && k < e->w->node[i].n_args; k++)
+            if (e->w->node[i].arg[k] == weight && e->w->node[i].op != OP_MUL)
+                return -1;
+    return weight;
+}
+
+static bool slope_wants_score(const struct emitter *e)
+{
+    int root[BACKWARD_ROOTS_MAX];
+    const int n = value_roots(e->back, root);
+    int stop = handed_weight(e, root + 1, n - 1);
+    reach(e->w, root + 1, n - 1, &stop, stop >= 0 ? 1 : 0, e->mark);
+    for (int i = 0; i < e->w->n_nodes; i++)
+        if (e->mark[i] && e->w->node[i].op == OP_PARAM && e->w->node[i].index == PARAM_QK)
+            return true;
+    return false;
+}
+
+bool backward_measure(struct ir *w, const struct signature *sig, const struct problem *problem,
+                      const struct backward *b, struct pair_needs *out)
+{
+    struct emitter e = {0};
+    struct field_set set = {0};
+    bool ok = emitter_open(&e, w, sig, problem, NULL);
+    e.back = b;
+    ok = ok && collect_row(&e, &set);
+    out->rows = set.n;
+    out->diag = ok && find_back_diagonal(&e) >= 0;
+    out->more = ok && (b->pair.n > 0 || slope_wants_score(&e));
+    emitter_close(&e);
+    return ok;
 }
 
 /* pair() in two steps, for kernels in which products come in between. */
@@ -301,8 +333,9 @@ static void emit_steps(struct attention *a, const struct field_set *set, int dia
     int root[BACKWARD_ROOTS_MAX];
     char text[128];
     const int n = value_roots(b, root);
+    const int handed = handed_weight(e, root + 1, n - 1);
     emit_reads_of(e, "WEIGHT", set, diag, -1, root, 1);
-    emit_reads_of(e, "SLOPE", set, diag, b->weight, root + 1, n - 1);
+    emit_reads_of(e, "SLOPE", set, diag, handed, root + 1, n - 1);
     text_add(e->out, "    DEV float weight(float e, " PAIR_ARGS ")\n    {\n");
     name_pair(a, set, diag);
     emit_values(e, root, 1);
@@ -310,7 +343,8 @@ static void emit_steps(struct attention *a, const struct field_set *set, int dia
     text_add(e->out, "    DEV void slope(float e, float w, float dw, " PAIR_ARGS
                      ", float &ds, float *site)\n    {\n");
     name_pair(a, set, diag);
-    scope_set(e, b->weight, "w");
+    if (handed >= 0)
+        scope_set(e, handed, "w");
     emit_values(e, root + 1, n - 1);
     assign_slopes(e);
 }
@@ -350,9 +384,9 @@ void emit_backward_config(struct text_buf *t, const struct emitter *e, const str
     text_add(t, "constexpr bool BACK_WGMMA = %s;\n", yes(b->wgmma));
     if (b->wgmma)
         text_add(t,
-                 "constexpr int BACK_V_STEPS = 0;\nconstexpr bool BACK_EARLY_DV = true;\n"
+                 "constexpr int BACK_V_STEPS = %d;\nconstexpr bool BACK_EARLY_DV = %s;\n"
                  "constexpr bool BOUND_WAITS = %s;\n",
-                 yes(plan->bound_waits));
+                 b->v_steps, yes(b->early_dv), yes(plan->bound_waits));
     text_add(t, "constexpr bool BACK_O_F32 = %s;\n", yes(b->forward));
     text_add(t, "constexpr bool WANT_DQ = %s, WANT_DK = %s, WANT_DV = %s;\n",
              yes(gradient_wanted(e, MOD_QUERY)), yes(gradient_wanted(e, MOD_KEY)),

@@ -551,6 +551,8 @@ struct back_plan { /* attention backward: of its main kernel; what is beside it 
     int dk, dv; /* columns of a tile in shared memory */
     bool wgmma; /* tensor maps in front of the parameters, and a warpgroup more, which loads */
     int smem_bytes;
+    int v_steps; /* sm_90a: BACK_V_STEPS and BACK_EARLY_DV of templates/README.md */
+    bool early_dv;
     bool forward; /* the forward kernel runs first: for o, finals or row states */
 };
 struct plan {

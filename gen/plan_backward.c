@@ -33,7 +33,7 @@ static int back_smem(const struct back_tile *t, int dk, int dv, int rows, bool d
            t->bn * t->bm * 2 * (t->split > 1 ? 2 : 1) + (diag ? 8 * (t->bm + t->bn) : 0) + 32;
 }
 
-static bool tile_fits(const struct request *r, const struct back_tile *t, int rows, bool diag,
+static bool tile_fits(const struct request *r, const struct back_tile *t, const struct pair_needs *pair,
                       struct back_plan *out)
 {
     const int64_t d = r->problem->dim[SYM_D];
@@ -46,7 +46,7 @@ static bool tile_fits(const struct request *r, const struct back_tile *t, int ro
     out->split = t->split;
     out->dk = round_up(d, 16 * (t->split > down ? t->split : down));
     out->dv = round_up(dv, 16 * t->split);
-    out->smem_bytes = back_smem(t, out->dk, out->dv, rows, diag);
+    out->smem_bytes = back_smem(t, out->dk, out->dv, pair->rows, pair->diag);
     return d <= t->max_d && dv <= t->max_dv && r->device->smem_bytes >= t->min_smem &&
            out->smem_bytes <= r->device->smem_bytes;
 }
@@ -64,10 +64,10 @@ static bool is_wanted(const struct request *r, struct plan *plan)
     return false;
 }
 
-static bool take_back_tile(const struct request *r, int rows, bool diag, struct plan *plan)
+static bool take_back_tile(const struct request *r, const struct pair_needs *pair, struct plan *plan)
 {
     for (size_t i = 0; i < sizeof BACK_TILES / sizeof *BACK_TILES; i++)
-        if (tile_fits(r, &BACK_TILES[i], rows, diag, &plan->back) && is_wanted(r, plan))
+        if (tile_fits(r, &BACK_TILES[i], pair, &plan->back) && is_wanted(r, plan))
             return true;
     return false;
 }
@@ -88,30 +88,41 @@ static int wide_smem(const struct back_plan *t, int rows, bool diag)
            (diag ? 1024 : 0) + 96;
 }
 
-static bool take_hopper_tile(const struct request *r, int rows, bool diag, struct plan *plan)
+/* Steps of 16 columns of v that a thread has registers for, beside dk', dv' and the scores of a tile. */
+static int v_steps_of(const struct back_plan *t, const struct pair_needs *pair)
+{
+    const int room = (t->bm > 64 ? 200 : 208) - (t->dk + t->dv) / 2 - t->bm;
+    const int steps = room / 4 < t->dv / 16 ? room / 4 : t->dv / 16;
+    return pair->more || steps < 0 ? 0 : steps;
+}
+
+static bool take_hopper_tile(const struct request *r, const struct pair_needs *pair, struct plan *plan)
 {
     const int64_t d = r->problem->dim[SYM_D];
     const int64_t dv = r->problem->dim[SYM_D_V];
-    for (int bm = d <= 64 && dv <= 64 ? 128 : 64; bm >= 64; bm -= 64) {
+    for (int bm = d <= 64 && dv <= 64 && !pair->more ? 128 : 64; bm >= 64; bm -= 64) {
         plan->back =
             (struct back_plan){.bm = bm, .bn = 128, .warps = 8, .stages = 2, .split = 1, .wgmma = true};
         plan->back.dk = round_up(d, 16);
         plan->back.dv = round_up(dv, 16);
-        plan->back.smem_bytes = hopper_smem(&plan->back, rows, diag);
+        plan->back.v_steps = v_steps_of(&plan->back, pair);
+        plan->back.early_dv = bm == 64; /* 128: no registers for it */
+        plan->back.smem_bytes = hopper_smem(&plan->back, pair->rows, pair->diag);
         if (d <= 128 && dv <= 128 && plan->back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
             return true;
     }
     return false;
 }
 
-static bool take_wide_tile(const struct request *r, int rows, bool diag, struct plan *plan)
+static bool take_wide_tile(const struct request *r, const struct pair_needs *pair, struct plan *plan)
 {
     for (int stages = 2; stages > 0; stages--) {
         plan->back =
             (struct back_plan){.bm = 128, .bn = 64, .warps = 8, .stages = stages, .split = 2, .wgmma = true};
         plan->back.dk = round_up(r->problem->dim[SYM_D], 32);
         plan->back.dv = round_up(r->problem->dim[SYM_D_V], 32);
-        plan->back.smem_bytes = wide_smem(&plan->back, rows, diag);
+        plan->back.early_dv = true;
+        plan->back.smem_bytes = wide_smem(&plan->back, pair->rows, pair->diag);
         if (plan->back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
             return true;
     }
@@ -146,14 +157,12 @@ static bool plan_forward(const struct request *r, struct plan *plan, char *why)
     return plan_attention_sm80(&forward, plan, why);
 }
 
-/* take: tiles for a row of so many floats, and perhaps a value per diagonal. */
 static bool plan_with(const struct request *r, struct plan *plan, char *why,
-                      bool (*take)(const struct request *r, int rows, bool diag, struct plan *plan))
+                      bool (*take)(const struct request *r, const struct pair_needs *pair, struct plan *plan))
 {
     struct signature sig;
     struct backward b;
-    int rows = 0;
-    bool diag = false;
+    struct pair_needs pair = {0};
     if (!plan_forward(r, plan, why))
         return false;
     signature_make(r->ir, LATHE_BACKWARD, &sig);
@@ -162,19 +171,19 @@ static bool plan_with(const struct request *r, struct plan *plan, char *why,
         return false;
     const bool forward = backward_runs_forward(r->ir, &sig, r->problem, &b);
     plan->o_f32 = true;
-    bool ok = backward_measure(w, &sig, r->problem, &b, &rows, &diag);
+    bool ok = backward_measure(w, &sig, r->problem, &b, &pair);
     ir_free(w);
     if (!ok) {
         snprintf(why, REASON_BYTES, "a pair reads too many values of its row");
         return false;
     }
-    if (!take(r, rows, diag, plan)) {
+    if (!take(r, &pair, plan)) {
         snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,
                  plan->dv_pad, r->device->smem_bytes);
         return false;
     }
     plan->back.forward = forward;
-    say_backward(r, &b, rows, plan);
+    say_backward(r, &b, pair.rows, plan);
     return true;
 }
 

@@ -262,11 +262,9 @@ struct worker {
             pairs.find_live(live, whole);
         }
         wgmma<BM>::template wait<WANT_DW ? 1 : 0>(s);
-        {
-            float w[NB][4];
-            pairs.weigh(w, s);
-            pack_weights<element, NB>(operand, w);
-        }
+        float w[NB][4];
+        pairs.weigh(w, s);
+        pack_weights<element, NB>(operand, w);
         pairs.drop_dead(operand, whole);
         settle(operand);
         if constexpr (cfg::WANT_DV && cfg::BACK_EARLY_DV) {
@@ -274,8 +272,9 @@ struct worker {
         }
         if constexpr (WANT_DW) {
             wgmma<BM>::template wait<cfg::WANT_DV && cfg::BACK_EARLY_DV ? 1 : 0>(dw);
-            float w[NB][4];
-            unpack_weights(w, operand);
+            if constexpr (!EXACT_WEIGHTS) {
+                unpack_weights(w, operand);
+            }
             sites.clear_tile();
             pairs.slope(dw, s, w, sites, live);
             sites.end_tile(row0 + p.z.q_start - (at.kv0 + static_cast<int>(fresh_thread() / 32 * 16) - 64));

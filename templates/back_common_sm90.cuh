@@ -74,7 +74,8 @@ DEV key_block find_block(const back_params &p, u32 ticket)
 DEV void put_ticket(const back_params &p, u32 ticket)
 {
     if constexpr (cfg::DETERMINISTIC) {
-        store_shared(ticket, take_ticket(p.order + tile_line(p.z, p.z.n_b, 0))); // behind the turns
+        // behind the turns, if there are any
+        store_shared(ticket, p.z.len_q > 0 ? take_ticket(p.order + tile_line(p.z, p.z.n_b, 0)) : fresh_block());
     }
 }
 

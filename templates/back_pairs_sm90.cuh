@@ -31,7 +31,7 @@ struct tile_pairs {
         const int tile = static_cast<int>(__float_as_uint(load_shared(position)) >> 4);
         return tile * BM + (SPLIT > 1 ? place().query() : 2 * (lane_id() % 4));
     }
-    template <u32 READS> __device__ __forceinline__ void load_rows(float (&back)[2][max_of(variant::BACK_ROWS, 1)], int b) const
+    template <u64 READS> __device__ __forceinline__ void load_rows(float (&back)[2][max_of(variant::BACK_ROWS, 1)], int b) const
     {
 #pragma unroll
         for (int k = 0; k < variant::BACK_ROWS; k++) {
@@ -174,6 +174,9 @@ template <int N> DEV void clear(float (&x)[N][4])
         }
     }
 }
+
+// Sums of sites may cancel: there slope() gets weights as they are, not as they were rounded.
+constexpr bool EXACT_WEIGHTS = variant::SITES > 0;
 
 // Weights as they are after rounding: those that dv' sees, and no registers of their own.
 DEV void unpack_weights(float (&w)[NB][4], const u32 (&packed)[NB / 2][4])

@@ -151,9 +151,12 @@ static void group_dims(struct case_list *list, bool full)
 
 static void group_hopper(struct case_list *list, bool full)
 {
-    static const char *const SPEC[] = {"causal", "softcap",   "relative_bias", "document",
-                                       "sinks",  "retention", "qk_norm",       "full"};
-    static const int DIMS[][2] = {{64, 64}, {128, 128}, {72, 40}, {192, 192}, {256, 256}, {192, 128}};
+    static const char *const SPEC[] = {"causal", "softcap",        "relative_bias", "document",
+                                       "sinks",  "retention",      "qk_norm",       "full",
+                                       "alibi",  "sliding_window", "prefix_lm",     "sigmoid",
+                                       "relu",   "rope",           "softmax_one",   "softmax"};
+    static const int DIMS[][2] = {{64, 64},   {128, 128}, {72, 40}, {192, 192},
+                                  {256, 256}, {192, 128}, {24, 40}, {64, 64}};
     for (int i = 0; i < COUNT(SPEC) + COUNT(SPECS); i++) {
         const bool own = i >= COUNT(SPEC);
         const int *dim = DIMS[i % COUNT(DIMS)];

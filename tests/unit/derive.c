@@ -347,19 +347,38 @@ TEST(softmax_reads_two_floats_of_a_row)
     struct signature sig;
     struct problem problem;
     lathe_error err;
-    int rows = 0;
-    bool diag = true;
+    struct pair_needs pair = {.diag = true, .more = true};
     derive(&d, "causal", SIZES ",dlse=f32");
     signature_make(d.ir, LATHE_BACKWARD, &sig);
     CHECK_EQ(problem_parse(&sig, SIZES ",dlse=f32", &problem, &err), LATHE_OK);
-    CHECK(backward_measure(d.w, &sig, &problem, &d.b, &rows, &diag));
-    CHECK_EQ(rows, 2);
-    CHECK(!diag);
+    CHECK(backward_measure(d.w, &sig, &problem, &d.b, &pair));
+    CHECK_EQ(pair.rows, 2);
+    CHECK(!pair.diag && !pair.more);
     CHECK(d.b.delta && d.b.final[0] && d.b.seed[0]);
     CHECK(!backward_runs_forward(d.ir, &sig, &problem, &d.b));
     CHECK_EQ(problem_parse(&sig, SIZES ",o=none", &problem, &err), LATHE_OK);
     CHECK(backward_runs_forward(d.ir, &sig, &problem, &d.b));
     forget(&d);
+}
+
+/* With the weight known, the slope of a capped score still wants the score; a weight that decays does not. */
+TEST(slopes_want_more_than_the_weight)
+{
+    static const char *const NAME[] = {"softcap", "sigmoid", "relu", "alibi", "retention"};
+    static const bool MORE[] = {true, true, true, false, false};
+    for (size_t i = 0; i < sizeof NAME / sizeof *NAME; i++) {
+        struct derived d;
+        struct signature sig;
+        struct problem problem;
+        struct pair_needs pair = {.more = !MORE[i]};
+        lathe_error err;
+        derive(&d, NAME[i], SIZES);
+        signature_make(d.ir, LATHE_BACKWARD, &sig);
+        CHECK_EQ(problem_parse(&sig, SIZES, &problem, &err), LATHE_OK);
+        CHECK(backward_measure(d.w, &sig, &problem, &d.b, &pair));
+        CHECK_STR(pair.more == MORE[i] ? "" : NAME[i], "");
+        forget(&d);
+    }
 }
 
 TEST(weights_without_finals_need_no_delta)
