@@ -96,6 +96,11 @@ static void check_online(struct rule *r)
     forbid_reductions(
         r, ir->forward.root[0], SPAN_KV, "forward",
         "must follow from the score and final_rowscales alone; save what it needs in online_fwd_epilogue");
+    if (ir->backward.n_roots > 0) {
+        require_number(r, &ir->backward.root[0], SPAN_Q | SPAN_KV, "backward", "must be one value per pair");
+        forbid_reductions(r, ir->backward.root[0], SPAN_KV, "backward",
+                          "must follow from its arguments; sums over the row are in delta");
+    }
     if (ir->combine.n_roots == 0)
         return;
     require_number(r, &ir->combine.root[0], SPAN_Q | SPAN_SPLIT, "combine", "must be one value per split");

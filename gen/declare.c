@@ -12,8 +12,8 @@
 
 /* ---- constructors ---------------------------------------------------------------------------- */
 
-static const char *const ONLINE_FIELDS[] = {"online_rowscales", "online_fwd", "online_fwd_epilogue",
-                                            "forward",          "combine",    NULL};
+static const char *const ONLINE_FIELDS[] = {
+    "online_rowscales", "online_fwd", "online_fwd_epilogue", "forward", "combine", "backward", NULL};
 
 static void list_words(const char *const *words, char *out, size_t size)
 {
@@ -96,9 +96,13 @@ static int construct_online(lua_State *lua)
     require_function(lua, "online_func", "online_fwd");
     require_function(lua, "online_func", "online_fwd_epilogue");
     require_function(lua, "online_func", "forward");
-    int combine = lua_getfield(lua, 1, "combine");
-    if (combine != LUA_TNIL && combine != LUA_TFUNCTION)
-        luaL_error(lua, "online_func: 'combine' must be a function, got %s", luaL_typename(lua, -1));
+    for (int i = 0; i < 2; i++) {
+        static const char *const optional[] = {"combine", "backward"};
+        int type = lua_getfield(lua, 1, optional[i]);
+        if (type != LUA_TNIL && type != LUA_TFUNCTION)
+            luaL_error(lua, "online_func: '%s' must be a function, got %s", optional[i],
+                       luaL_typename(lua, -1));
+    }
     int state = lua_getfield(lua, 1, "online_rowscales");
     if (state != LUA_TTABLE)
         luaL_error(

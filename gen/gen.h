@@ -126,6 +126,7 @@ enum param_leaf {
     PARAM_LO, /* a rotary pair; span Q|DIM */
     PARAM_HI,
     PARAM_ROWX,                                  /* rowwise: x; span Q|KV */
+    PARAM_W,                                     /* the weight, in a spec's own `backward`; span Q|KV */
     PARAM_STATE,                                 /* + k: online_rowscales before this tile; span Q */
     PARAM_FINAL = PARAM_STATE + MAX_STATE,       /* + k: final_rowscales; span Q */
     PARAM_SPLIT_FINAL = PARAM_FINAL + MAX_STATE, /* + k: the same of each split; span Q|SPLIT */
@@ -296,6 +297,8 @@ struct ir {
     struct ir_fn forward;  /* root 0: the final weight; from PARAM_S and PARAM_FINAL */
     struct ir_fn combine;  /* roots: factor of each split's o, then the merged finals; from PARAM_SPLIT_FINAL.
                               May be empty */
+    struct ir_fn backward; /* root 0: dL/ds; from PARAM_DW, PARAM_W, PARAM_S, PARAM_DELTA and PARAM_FINAL. May
+                              be empty; compared with the derived one, used nowhere else */
 
     struct ir_fn
         bounds; /* of the mask, from the corners of a tile: roots certain, possible (bools, span 0) */
@@ -513,7 +516,7 @@ bool gradient_make(struct ir *ir, struct diag *diag);
 
 struct proof {
     const char *what; /* "online = whole row", "forward = whole row", "combine = whole", "gradients",
-                         "backward in kernels", "mask bounds" */
+                         "backward = derived", "backward in kernels", "mask bounds" */
     bool applies;     /* false: nothing to prove (no combine given, say) */
     bool passed;
     double error; /* largest, relative */

@@ -22,7 +22,7 @@ static void print_span(struct text_buf *out, const struct ir *ir, unsigned span)
 
 static void param_name(const struct ir *ir, int p, char *out, size_t size)
 {
-    static const char *const plain[] = {"qk", "s", "x", "lo", "hi", "x"};
+    static const char *const plain[] = {"qk", "s", "x", "lo", "hi", "x", "w"};
     if (p < PARAM_STATE)
         snprintf(out, size, "%s", plain[p]);
     else if (p < PARAM_FINAL)
@@ -220,6 +220,7 @@ void ir_print(const struct ir *ir, struct text_buf *out)
     print_fn(out, ir, "online_fwd_epilogue", &ir->epilogue);
     print_fn(out, ir, "forward", &ir->forward);
     print_fn(out, ir, "combine", &ir->combine);
+    print_fn(out, ir, "backward", &ir->backward);
     print_fn(out, ir, "rowwise forward", &ir->row);
     for (int m = 0; m < ir->n_maps; m++)
         print_map(out, ir, m);

@@ -45,9 +45,10 @@ int prove(struct ir *ir, unsigned seed, struct proof *out)
     } else if (ir->kind == KIND_ATTENTION) {
         prove_rows(&p, &out[0], &out[1], &out[2]);
         prove_gradients(&p, &out[3]);
-        prove_backward(&p, &out[4]);
-        prove_mask(&p, &out[5]);
-        n = 6;
+        prove_own_backward(&p, &out[4]);
+        prove_backward(&p, &out[5]);
+        prove_mask(&p, &out[6]);
+        n = 7;
     } else {
         prove_gradients(&p, &out[n++]);
     }

@@ -79,5 +79,6 @@ void prove_rows(struct prover *p, struct proof *online, struct proof *forward, s
 void prove_gradients(struct prover *p, struct proof *out);
 void prove_mask(struct prover *p, struct proof *out);
 void prove_backward(struct prover *p, struct proof *out);
+void prove_own_backward(struct prover *p, struct proof *out);
 
 #endif

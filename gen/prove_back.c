@@ -19,6 +19,7 @@ static const double FLOOR = 1e-2; /* numbers smaller than this are compared abso
 struct bench {
     struct prover *p;
     struct data data;
+    lathe_arg arg[DATA_MAX]; /* of the call */
     struct host_call call;
     struct host_head head;
     struct ir *direct; /* a copy with the derivative of the whole row */
@@ -188,19 +189,14 @@ static void judge_inputs(struct bench *b, struct proof *out)
     }
 }
 
-static lathe_status one_round(struct bench *b, int round, struct proof *out, lathe_error *err)
+/* Some row of some head. */
+static lathe_status enter_row(struct bench *b, lathe_error *err)
 {
-    struct prover *p = b->p;
     struct eval_env *env = &b->head.pair;
-    env->ir = p->ir;
-    memset(b->input, 0, sizeof b->input);
-    memset(b->input_size, 0, sizeof b->input_size);
-    lathe_status status = host_head_enter(&b->head, random_below(p, 2), random_below(p, 4), err);
+    env->ir = b->p->ir;
+    lathe_status status = host_head_enter(&b->head, random_below(b->p, 2), random_below(b->p, 4), err);
     if (status == LATHE_OK)
-        status = host_row_enter(&b->head, random_below(p, LEN_Q), err);
-    if (status != LATHE_OK || b->head.n_live == 0)
-        return status;
-    fill_row(b, round % 2 ? 8.0 : 1.0);
+        status = host_row_enter(&b->head, random_below(b->p, LEN_Q), err);
     env->param[PARAM_DW] = b->dw;
     env->param[PARAM_DELTA] = &b->delta;
     for (int k = 0; k < MAX_STATE; k++) {
@@ -208,6 +204,17 @@ static lathe_status one_round(struct bench *b, int round, struct proof *out, lat
         env->param[PARAM_FINAL + k] = &b->final[k];
         env->param[PARAM_STATE + k] = &b->state[k];
     }
+    return status;
+}
+
+static lathe_status one_round(struct bench *b, int round, struct proof *out, lathe_error *err)
+{
+    memset(b->input, 0, sizeof b->input);
+    memset(b->input_size, 0, sizeof b->input_size);
+    lathe_status status = enter_row(b, err);
+    if (status != LATHE_OK || b->head.n_live == 0)
+        return status;
+    fill_row(b, round % 2 ? 8.0 : 1.0);
     status = run_direct(b, err);
     if (status == LATHE_OK)
         status = run_kernel(b, out, err);
@@ -218,16 +225,23 @@ static lathe_status one_round(struct bench *b, int round, struct proof *out, lat
 
 /* ---- all of them --------------------------------------------------------------------------------- */
 
-static lathe_status all_rounds(struct bench *b, struct proof *out, lathe_error *err)
+static lathe_status open_rows(struct bench *b, lathe_error *err)
 {
     static const int64_t dim[SYM_COUNT] = {[SYM_ONE] = 1,   [SYM_B] = 2,       [SYM_H] = 4, [SYM_H_KV] = 2,
                                            [SYM_Q] = LEN_Q, [SYM_KV] = LEN_KV, [SYM_D] = 8, [SYM_D_V] = 8};
-    struct diag diag = {0};
-    lathe_arg arg[DATA_MAX];
     if (!data_make(&b->data, b->p, dim))
         return host_out_of_memory(err);
-    int n = data_select(&b->data, &b->p->forward, arg);
-    lathe_status status = host_bind(&b->call, b->p->ir, &b->p->forward, arg, n, err);
+    int n = data_select(&b->data, &b->p->forward, b->arg);
+    lathe_status status = host_bind(&b->call, b->p->ir, &b->p->forward, b->arg, n, err);
+    if (status == LATHE_OK)
+        status = host_head_init(&b->head, &b->call, err);
+    return status;
+}
+
+static lathe_status all_rounds(struct bench *b, struct proof *out, lathe_error *err)
+{
+    struct diag diag = {0};
+    lathe_status status = open_rows(b, err);
     if (status == LATHE_OK && !open_kernel(b, out->note)) {
         out->applies = false;
         return status;
@@ -235,20 +249,66 @@ static lathe_status all_rounds(struct bench *b, struct proof *out, lathe_error *
     out->note[0] = 0;
     if (status == LATHE_OK && !open_direct(b, &diag))
         return host_out_of_memory(err);
-    if (status == LATHE_OK)
-        status = host_head_init(&b->head, &b->call, err);
-    if (status != LATHE_OK)
-        return status;
     for (int round = 0; round < ROUNDS && status == LATHE_OK; round++)
         status = one_round(b, round, out, err);
-    host_head_free(&b->head);
     return status;
 }
 
-void prove_backward(struct prover *p, struct proof *out)
+/* ---- a spec's own backward --------------------------------------------------------------------------- */
+
+/* The online function alone: <q', k'> is the score. */
+static bool open_online(struct bench *b, struct diag *diag)
+{
+    struct ir *ir = b->direct = ir_copy(b->p->ir);
+    if (!ir)
+        return false;
+    ir->score.n_roots = 0;
+    ir->scale.root[0] = ir_const(ir, 1, TYPE_F32);
+    row_graph_make(ir, &b->row);
+    const int seed = param_node(ir, PARAM_DW);
+    return diff(ir, &b->row.forward, &seed, 1, &b->whole, diag);
+}
+
+static lathe_status compare_online(struct bench *b, struct proof *out, lathe_error *err)
+{
+    const int root = b->p->ir->backward.root[0];
+    lathe_status status = run_direct(b, err);
+    if (status == LATHE_OK)
+        status = run(b, b->p->ir, &root, 1, err);
+    for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK; j++) {
+        const double given = host_value(&b->head.pair, root, j);
+        if (proof_record(out, proof_distance(b->ds[j], given, FLOOR)))
+            proof_blame(out, proof_line(b->p->ir, root), "dL/ds is %.8g, derived %.8g", given, b->ds[j]);
+    }
+    return status;
+}
+
+static lathe_status own_rounds(struct bench *b, struct proof *out, lathe_error *err)
+{
+    struct diag diag = {0};
+    lathe_status status = open_rows(b, err);
+    if (status == LATHE_OK && !open_online(b, &diag))
+        status = host_out_of_memory(err);
+    for (int round = 0; round < ROUNDS && status == LATHE_OK; round++) {
+        status = enter_row(b, err);
+        if (status != LATHE_OK || b->head.n_live == 0)
+            continue;
+        fill_row(b, round % 2 ? 8.0 : 1.0);
+        for (int64_t j = 0; j < b->head.n_live; j++)
+            b->head.s[j] = b->head.qk[j];
+        b->head.pair.param[PARAM_W] = b->weight;
+        status = compare_online(b, out, err);
+    }
+    return status;
+}
+
+/* ---- doors ------------------------------------------------------------------------------------------------
+ */
+
+static void conclude(struct prover *p, struct proof *out,
+                     lathe_status (*rounds)(struct bench *b, struct proof *out, lathe_error *err))
 {
     lathe_error err = {.status = LATHE_OK};
-    proof_begin(out, "backward in kernels", BOUND);
     struct bench *b = calloc(1, sizeof *b);
     if (!b) {
         host_out_of_memory(&err);
@@ -256,8 +316,10 @@ void prove_backward(struct prover *p, struct proof *out)
         return;
     }
     b->p = p;
-    if (all_rounds(b, out, &err) != LATHE_OK)
+    if (rounds(b, out, &err) != LATHE_OK)
         proof_refused(out, &err);
+    if (b->head.call)
+        host_head_free(&b->head);
     diff_free(&b->whole);
     if (b->direct)
         ir_free(b->direct);
@@ -265,4 +327,18 @@ void prove_backward(struct prover *p, struct proof *out)
         ir_free(b->kernel);
     data_free(&b->data);
     free(b);
+}
+
+void prove_backward(struct prover *p, struct proof *out)
+{
+    proof_begin(out, "backward in kernels", BOUND);
+    conclude(p, out, all_rounds);
+}
+
+void prove_own_backward(struct prover *p, struct proof *out)
+{
+    proof_begin(out, "backward = derived", BOUND);
+    out->applies = p->ir->backward.n_roots > 0;
+    if (out->applies)
+        conclude(p, out, own_rounds);
 }

@@ -316,7 +316,8 @@ static void trace_online_field(struct tracer *t, int online, const char *field, 
         trace_call(t, slot, &c);
         return;
     }
-    if (kind != LUA_TNIL || slot != SLOT_COMBINE) /* checked by online_func, and changed since */
+    if (kind != LUA_TNIL ||
+        (slot != SLOT_COMBINE && slot != SLOT_BACKWARD)) /* checked by online_func, and changed since */
         slot_mistake(t, "online_func: '%s' must be a function, got %s", field, luaL_typename(t->lua, -1));
     lua_pop(t->lua, 1);
 }
@@ -324,6 +325,7 @@ static void trace_online_field(struct tracer *t, int online, const char *field, 
 static void trace_online(struct tracer *t, int online)
 {
     static const int score[] = {PARAM_S};
+    static const int pair[] = {PARAM_DW, PARAM_W, PARAM_S, PARAM_DELTA};
     struct ir *ir = t->ir;
     t->function = (struct ir_at){FILE_SPEC, t->constructor_line};
     lua_pushcfunction(t->lua, read_states);
@@ -368,6 +370,14 @@ static void trace_online(struct tracer *t, int online)
                                      .in_param = PARAM_SPLIT_FINAL,
                                      .out = ir->final,
                                      .n_out = &ir->n_finals});
+    trace_online_field(t, online, "backward", SLOT_BACKWARD,
+                       (struct call){.fn = &ir->backward,
+                                     .leaf = pair,
+                                     .n_leaves = 4,
+                                     .n_values = 1,
+                                     .in = ir->final,
+                                     .n_in = ir->n_finals,
+                                     .in_param = PARAM_FINAL});
 }
 
 /* The online function of the spec, or the prelude's softmax. */

@@ -171,6 +171,7 @@ static const uint32_t FIELDS[SLOT_COUNT] = {
     [SLOT_EPILOGUE] = HEAD | BIT(Q) | BIT(ROW),
     [SLOT_FORWARD] = PAIR,
     [SLOT_COMBINE] = 0,
+    [SLOT_BACKWARD] = PAIR,
     [SLOT_QUERY] = HEAD | BIT(I) | BIT(POS),
     [SLOT_KEY] = BIT(B) | BIT(H_KV) | SIZES | BIT(I) | BIT(POS),
     [SLOT_VALUE] = BIT(B) | BIT(H_KV) | SIZES | BIT(I) | BIT(POS),

@@ -21,6 +21,7 @@ enum trace_slot {
     SLOT_EPILOGUE,
     SLOT_FORWARD,
     SLOT_COMBINE,
+    SLOT_BACKWARD,
     SLOT_QUERY,
     SLOT_KEY,
     SLOT_VALUE,

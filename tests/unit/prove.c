@@ -82,9 +82,10 @@ TEST(softmax_passes_and_everything_applies)
 {
     struct verdicts v;
     run(&v, "return attention { mask_mod = causal }");
-    CHECK_EQ(v.n, 6);
+    CHECK_EQ(v.n, 7);
     for (int i = 0; i < v.n; i++) {
-        CHECK(v.proof[i].applies);
+        CHECK_EQ(v.proof[i].applies,
+                 strcmp(v.proof[i].what, "backward = derived") != 0); /* the spec gives none */
         CHECK(v.proof[i].passed);
     }
     CHECK_HAS(find(&v, "mask bounds")->note, "decides");
@@ -295,6 +296,28 @@ TEST(read_outside_a_tensor)
                    "  score_mod = function(s, at, x)\n"
                    "    return s + x.table(at.h, at.kv) end }\n",
                    "gradients", 3, "outside 0..3");
+}
+
+/* ---- a spec's own backward ----------------------------------------------------------------------- */
+
+#define SOFTMAX_WITH(backward)                                                                               \
+    "return attention { mask_mod = causal, score_mod = function(s) return 3.0 * tanh(s) end,\n"              \
+    "  online_func = online_func { online_rowscales = { m = -inf, l = 0.0 },\n"                              \
+    "  online_fwd = function(s, r)\n"                                                                        \
+    "    local m = max(r.m, detach(rowmax(s)))\n"                                                            \
+    "    local p = exp(s - m)\n"                                                                             \
+    "    return p, { m = m, l = r.l * exp(r.m - m) + rowsum(p) }, exp(r.m - m)\n"                            \
+    "  end,\n"                                                                                               \
+    "  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l) } end,\n"                  \
+    "  forward = function(s, final) return exp(s - final.lse) end,\n"                                        \
+    "  backward = function(dw, w, s, delta, final) return " backward " end } }\n"
+
+TEST(own_backward_is_compared)
+{
+    expect_all_pass(SOFTMAX_WITH("w * (dw - delta)"));
+    expect_all_pass(SOFTMAX_WITH("exp(s - final.lse) * dw - w * delta"));
+    expect_failure(SOFTMAX_WITH("w * dw"), "backward = derived", 10, "derived");
+    expect_failure(SOFTMAX_WITH("w * (1.0 - w) * (dw - delta)"), "backward = derived", 10, "derived");
 }
 
 /* ---- masks ------------------------------------------------------------------------------------- */
