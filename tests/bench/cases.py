@@ -52,9 +52,11 @@ def retention_weights(s, live, x):
 
 class Variant:
     """One attention operator. `score(s, h, q, kv, x)` and `live(b, q, kv, x)` take index tensors that broadcast,
-    `weights(s, live, x)` gives the weights of whole rows."""
+    `weights(s, live, x)` gives the weights of whole rows. For gradients: slope(s) is the derivative of the score mod, and
+    learned[name](ds, row0, row1, keys) the gradient of one head's part of an input, ds that of the scores."""
 
-    def __init__(self, spec, live=None, score=None, inputs=None, scalars=None, weights=softmax_weights, flex=True):
+    def __init__(self, spec, live=None, score=None, inputs=None, scalars=None, weights=softmax_weights, flex=True, slope=None,
+                 learned=None):
         self.spec = spec
         self.live = live
         self.score = score
@@ -62,6 +64,8 @@ class Variant:
         self.scalars = scalars or {}
         self.weights = weights
         self.flex = flex  # FlexAttention can write it
+        self.slope = slope
+        self.learned = learned or {}
 
 
 def _causal(b, q, kv, x):
@@ -70,6 +74,19 @@ def _causal(b, q, kv, x):
 
 def _slope(h, heads):
     return torch.exp2(-8.0 * (h + 1) / heads)
+
+
+def _distances(row0, row1, keys):
+    return torch.arange(row0, row1, device="cuda")[:, None] - torch.arange(keys, device="cuda")[None, :]
+
+
+def _slope_gradient(ds, row0, row1, keys):
+    return -(ds * _distances(row0, row1, keys)).sum()
+
+
+def _table_gradient(ds, row0, row1, keys):
+    of = bucket(_distances(row0, row1, keys))
+    return torch.stack([(ds * (of == i)).sum() for i in range(BUCKETS)])
 
 
 def _decay(s, h, q, kv, x):
@@ -87,12 +104,18 @@ VARIANTS = {
     "full": Variant("full"),
     "causal": Variant("causal", _causal),
     "alibi": Variant("alibi", _causal, lambda s, h, q, kv, x: s - _slope(h, x["heads"]) * (q - kv)),
-    "softcap": Variant("softcap", _causal, lambda s, h, q, kv, x: SOFTCAP * torch.tanh(s / SOFTCAP)),
+    "softcap": Variant("softcap", _causal, lambda s, h, q, kv, x: SOFTCAP * torch.tanh(s / SOFTCAP),
+                       slope=lambda s: 1.0 - torch.tanh(s / SOFTCAP) * torch.tanh(s / SOFTCAP)),
     "window": Variant("sliding_window", lambda b, q, kv, x: (q >= kv) & (q - kv < WINDOW), scalars={"window": WINDOW}),
     "document": Variant("document", lambda b, q, kv, x: (q >= kv) & (x["doc"][b, q] == x["doc"][b, kv]),
                         inputs=_documents),
     "relative_bias": Variant("relative_bias", None, lambda s, h, q, kv, x: s + x["table"][h, bucket(q - kv)],
-                             inputs=lambda p: {"table": torch.randn(p.h, BUCKETS, device="cuda")}),
+                             inputs=lambda p: {"table": torch.randn(p.h, BUCKETS, device="cuda")},
+                             learned={"table": _table_gradient}),
+    "alibi_slopes": Variant("alibi_slopes.lua", _causal, lambda s, h, q, kv, x: s - x["slopes"][h] * (q - kv),
+                            inputs=lambda p: {"slopes": torch.exp2(-0.5 * torch.arange(1, p.h + 1, device="cuda"))
+                                              .to(torch.float32)},
+                            learned={"slopes": _slope_gradient}),
     "prefix_lm": Variant("prefix_lm", lambda b, q, kv, x: (q >= kv) | (kv < x["prefix"][b]),
                          inputs=lambda p: {"prefix": torch.full((p.b,), PREFIX, dtype=torch.int32, device="cuda")}),
     "sigmoid": Variant("sigmoid_full.lua", score=lambda s, h, q, kv, x: s + SIGMOID_BIAS, scalars={"bias": SIGMOID_BIAS},
@@ -186,6 +209,11 @@ def flex_mods(problem):
     if spec == "alibi":
         def score(s, b, h, q, kv):
             return s - torch.exp2(-8.0 * (h + 1) / heads) * (q - kv)
+    elif spec == "alibi_slopes.lua":
+        slopes = x["slopes"]
+
+        def score(s, b, h, q, kv):
+            return s - slopes[h] * (q - kv)
     elif spec == "softcap":
         def score(s, b, h, q, kv):
             return SOFTCAP * torch.tanh(s / SOFTCAP)

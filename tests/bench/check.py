@@ -63,7 +63,8 @@ def check_rows(options, folder):
     rows = {row["name"]: row for row in result["rows"]}
     expect(code == 0, "all rows run and are right")
     groups = [row["group"] for row in result["rows"]]
-    expect([groups.count(g) for g in ("plain", "mods", "gqa", "dims", "rowwise")] == [18, 9, 1, 10, 3], f"the rows: {groups}")
+    names = ("plain", "mods", "gqa", "dims", "rowwise", "grad", "grad_mods", "grad_rows")
+    expect([groups.count(g) for g in names] == [18, 9, 1, 10, 3, 18, 6, 3], f"the rows: {groups}")
     for name, row in rows.items():
         expect("failed" not in row and row["error"] < 5e-3, f"{name}: {row.get('failed', row.get('error'))}")
         expect(set(row["modes"]) == {"burst", "sustained"}, f"{name}: both modes")
@@ -71,10 +72,14 @@ def check_rows(options, folder):
             expect(error < 5e-3, f"{name}: {peer} computes the same ({error})")
     seen = {(c["peer"], c["bar"]) for row in result["rows"] for c in row["checks"]}
     expect({("cudnn", 1.05), ("cudnn", 1.15), ("plain", 0.9), ("plain", 0.75), ("plain", 0.8), ("plain", 1.03),
-            ("plain", 0.95), ("flex", 1.8), ("flex", 2.5), ("copy", 0.92)} == seen, f"the bars: {seen}")
+            ("plain", 0.95), ("flex", 1.8), ("flex", 2.5), ("copy", 0.92), ("cudnn", 1.08), ("cudnn", 1.0), ("flex", 1.5),
+            ("atomics", 0.78), ("copy", 0.85)} == seen, f"the bars: {seen}")
+    learned = {name for row in result["rows"] for name in row.get("errors", ())}
+    expect({"dq", "dk", "dv", "dslopes", "dtable", "dx", "dweight", "dbias"} == learned, f"gradients: {learned}")
+    expect([row["same_bits"] for row in result["rows"] if "same_bits" in row] == [True], "the same bits twice")
     uneven = [row for row in result["rows"] if "D192/128" in row["name"]]
     expect(uneven and all("No available kernel" in row["notes"]["flash"] for row in uneven), "a peer that does not run is named")
-    expect([m["rows"] for m in result["means"]] == [18, 18], "means of the plain rows")
+    expect([(m["group"], m["rows"]) for m in result["means"]] == [("plain", 18)] * 2 + [("grad", 18)] * 2, "means")
     with open(os.path.join(folder, "compare.md"), encoding="utf-8") as file:
         table = file.read()
     expect(all(f"| {name} | burst |" in table for name in rows), "every row stands in the table")
@@ -85,12 +90,18 @@ def check_wrong_results(options, folder):
     """A formula that differs from the kernel by a little is seen, and so is a row that cannot run."""
     right = cases.VARIANTS["alibi"].score
     cases.VARIANTS["alibi"].score = lambda s, h, q, kv, x: right(s, h, q, kv, x) + 0.05 * (kv % 2)
-    code, result = run(options, folder, "--only", "alibi", "--mode", "burst")
+    code, result = run(options, folder, "--only", "alibi B2 H2 S40 D128", "--mode", "burst")
     cases.VARIANTS["alibi"].score = right
     expect(code == 1 and len(result["rows"]) == 1 and not result["rows"][0]["right"], "a wrong output is WRONG")
+    slope = cases.VARIANTS["softcap"].slope
+    cases.VARIANTS["softcap"].slope = lambda s: 1.05 - 0.3 * slope(s)
+    code, result = run(options, folder, "--only", "softcap B2 H2 S40 D128 backward", "--mode", "burst")
+    cases.VARIANTS["softcap"].slope = slope
+    expect(code == 1 and len(result["rows"]) == 1 and result["rows"][0]["errors"]["dv"] < 5e-3 <
+           result["rows"][0]["errors"]["dq"], "a wrong derivative is WRONG")
     spec = cases.VARIANTS["relu"].spec
     cases.VARIANTS["relu"].spec = "no_such_spec"
-    code, result = run(options, folder, "--only", "relu", "--mode", "burst")
+    code, result = run(options, folder, "--only", "relu B2", "--mode", "burst")
     cases.VARIANTS["relu"].spec = spec
     expect(code == 1 and "no_such_spec" in result["rows"][0]["failed"], "a row that fails is named")
 
@@ -101,7 +112,7 @@ def check_work():
     expect(problem.live_pairs() == 55 and problem.flops() == 2 * 2 * 4 * 55 * 24, "work of causal attention")
     expect(cases.Problem("causal", 2, 32, 8192, 128, h_kv=8).title() == "causal B2 H32/8 S8192 D128", "titles")
     ratios = [{"group": "plain", "checks": [{"mode": "burst", "peer": "cudnn", "ratio": r, "bar": 1.05}]} for r in (0.5, 8.0)]
-    mean = report.means(ratios, 1.18)[0]
+    mean = report.means(ratios, {"plain": 1.18})[0]
     expect(math.isclose(mean["mean"], 2.0) and mean["least"] == 0.5, "geometric mean")
 
 

@@ -22,6 +22,7 @@ import torch
 import torch._dynamo
 
 import cases
+import grads
 import lathe
 import peers
 import plot
@@ -29,7 +30,7 @@ import report
 import timer
 
 ERROR_BOUND = 1e-2  # bf16, relative L2 on sampled rows
-PLAIN_MEAN = 1.18   # geometric mean of the plain rows over cuDNN
+MEANS = {"plain": 1.18, "grad": grads.MEAN}  # geometric mean of a group over cuDNN
 
 # (batch, heads, length) at 16 K tokens and 2048 columns of heads, by head dim
 PLAIN_SIZES = {128: ((16, 16, 1024), (4, 16, 4096), (1, 16, 16384)),
@@ -51,8 +52,16 @@ class Bench:
         self.timers = timer.timers(options.quick)
         if options.mode != "both":
             self.timers = {options.mode: self.timers[options.mode]}
+        self.other = None
         self.rows = []
         self.infos = {}
+
+    def deterministic(self):
+        """A context of the same device and cache whose backward passes give the same bits from run to run."""
+        if not self.other:
+            self.other = lathe.Context(self.options.library, device=self.options.device, cache_dir=self.options.cache,
+                                       deterministic=True)
+        return self.other
 
     # ---- one row
 
@@ -131,8 +140,8 @@ class Bench:
         self.finish(row, {"copy": bar})
         call.close()
 
-    def finish(self, row, bars):
-        row["right"] = row["error"] <= ERROR_BOUND
+    def finish(self, row, bars, right=None):
+        row["right"] = row["error"] <= ERROR_BOUND if right is None else right
         row["checks"] = [{"mode": mode, "peer": peer, "bar": bar,
                           "ratio": figures["rates"]["ours"] / figures["rates"][peer]}
                          for mode, figures in row["modes"].items() for peer, bar in bars.items()
@@ -210,7 +219,7 @@ def parse(arguments):
     parser.add_argument("--cache", help="kernel cache folder (default: the library's)")
     parser.add_argument("--out", help="folder for compare.json, compare.md and compare.png")
     parser.add_argument("--only", help="rows whose group and name contain one of these, with commas: plain, mods, gqa, dims, "
-                                       "rowwise, 'D128', ...")
+                                       "rowwise, backward, grad_mods, D128, ...")
     parser.add_argument("--template", help="templates by name, with commas, as LATHE_TEMPLATE has them")
     parser.add_argument("--mode", choices=("both", "burst", "sustained"), default="both")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter bursts")
@@ -237,7 +246,8 @@ def main(arguments=None):
         shape_rows(bench)
         mod_rows(bench)
         rowwise_rows(bench)
-    summary = report.means(bench.rows, PLAIN_MEAN)
+        grads.all_rows(bench, PLAIN_SIZES, size)
+    summary = report.means(bench.rows, MEANS)
     if options.out:
         about = report.machine()
         os.makedirs(options.out, exist_ok=True)

@@ -13,6 +13,7 @@ import os
 
 OK = 0
 FORWARD = 0
+BACKWARD = 1
 DEVICE_AUTO = -2
 DEVICE_HOST = -1
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4, "uint8": 5, "float64": 6}
@@ -106,11 +107,12 @@ def _declare(library):
 class Context:
     """One device with its cache, and the specs loaded so far."""
 
-    def __init__(self, library, device=DEVICE_AUTO, cache_dir=None):
+    def __init__(self, library, device=DEVICE_AUTO, cache_dir=None, deterministic=False):
         self.library = ctypes.CDLL(os.path.abspath(library))
         _declare(self.library)
         self.error = _Error()
-        options = _Options(device, cache_dir.encode() if cache_dir is not None else None, 0, 0, _LOG(), None, 0, None, 0)
+        options = _Options(device, cache_dir.encode() if cache_dir is not None else None, 0, 0, _LOG(), None, 0, None,
+                           int(deterministic))
         self.handle = ctypes.c_void_p()
         self.specs = {}
         self.check(self.library.lathe_ctx_create(ctypes.byref(self.handle), ctypes.byref(options),
@@ -137,8 +139,8 @@ class Context:
             self.specs[name] = handle
         return self.specs[name]
 
-    def call(self, spec, **values):
-        return Call(self, spec, values)
+    def call(self, spec, backward=False, **values):
+        return Call(self, spec, values, BACKWARD if backward else FORWARD)
 
     def close(self):
         for handle in self.specs.values():
@@ -151,12 +153,12 @@ class Context:
 class Call:
     """A kernel with its arguments and workspace: calling it launches, and does nothing else."""
 
-    def __init__(self, ctx, spec, values):
+    def __init__(self, ctx, spec, values, pass_):
         self.ctx = ctx
         self.args = Arguments(values)
         self.handle = ctypes.c_void_p()
         library, error = ctx.library, ctypes.byref(ctx.error)
-        ctx.check(library.lathe_kernel_get(ctypes.byref(self.handle), ctx.handle, ctx.spec(spec), FORWARD,
+        ctx.check(library.lathe_kernel_get(ctypes.byref(self.handle), ctx.handle, ctx.spec(spec), pass_,
                                            self.args.array, self.args.count, error))
         size = ctypes.c_size_t()
         ctx.check(library.lathe_workspace_size(ctypes.byref(size), self.handle, self.args.array, self.args.count,

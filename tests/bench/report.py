@@ -22,15 +22,15 @@ def machine():
             "date": time.strftime("%Y-%m-%d")}
 
 
-def means(rows, bar):
-    """Geometric mean of the plain rows over cuDNN, by mode."""
+def means(rows, bars):
+    """Geometric means over cuDNN, by group and mode; bars: {group: bar}."""
     ratios = {}
     for row in rows:
-        for check in row.get("checks", ()) if row["group"] == "plain" else ():
+        for check in row.get("checks", ()) if row["group"] in bars else ():
             if check["peer"] == "cudnn":
-                ratios.setdefault(check["mode"], []).append(check["ratio"])
-    return [{"mode": mode, "rows": len(r), "mean": math.exp(sum(map(math.log, r)) / len(r)), "least": min(r), "bar": bar}
-            for mode, r in ratios.items()]
+                ratios.setdefault((row["group"], check["mode"]), []).append(check["ratio"])
+    return [{"group": group, "mode": mode, "rows": len(r), "mean": math.exp(sum(map(math.log, r)) / len(r)),
+             "least": min(r), "bar": bars[group]} for (group, mode), r in ratios.items()]
 
 
 def lines_of(row):
@@ -54,7 +54,7 @@ def lines_of(row):
 
 def closing(rows, summary):
     missed = sum(not row["met"] for row in rows)
-    lines = [f"{s['mode']}: geometric mean over cuDNN of {s['rows']} plain rows {s['mean']:.3f} (bar {s['bar']:.2f}: "
+    lines = [f"{s['mode']}: geometric mean over cuDNN of {s['rows']} {s['group']} rows {s['mean']:.3f} (bar {s['bar']:.2f}: "
              f"{'ok' if s['mean'] >= s['bar'] else 'MISS'}), least {s['least']:.3f}" for s in summary]
     return lines + [f"{len(rows)} rows, {len(rows) - missed} at all of their bars, {missed} below or failed; "
                     "TFLOP/s of the live part, row-wise TB/s"]

@@ -66,6 +66,15 @@ class Tensor:
     def masked_fill(self, mask, value):
         return Tensor(np.where(raw(mask), self.a.dtype.type(value), self.a))
 
+    def detach(self):
+        return self
+
+    def clone(self):
+        return Tensor(self.a.copy())
+
+    def requires_grad_(self, _):
+        return self
+
     def fill_(self, value):
         self.a[...] = value
         return self
@@ -129,6 +138,14 @@ def empty(*shape, dtype=float32, device=None):
 
 def arange(*span, device=None):
     return Tensor(np.arange(*span))
+
+
+def stack(parts):
+    return Tensor(np.stack([p.a for p in parts]))
+
+
+def equal(a, b):
+    return np.array_equal(a.a, b.a)
 
 
 def full(shape, value, dtype=float32, device=None):
@@ -216,14 +233,49 @@ def _attend(q, k, v, score_mod=None, mask=None, enable_gqa=False):
     return Tensor(out)
 
 
+def _remember(out, *graph):
+    out.graph = graph
+    return out
+
+
+def _attention_gradients(do, q, k, v, score_mod, mask, learned):
+    """Closed formulas; the score mod by differences. Of what it learns: zeros."""
+    b, h, n, d = q.shape
+    grads = [np.zeros(t.shape) for t in (q, k, v)]
+    rows, keys = Tensor(np.arange(n)[:, None]), Tensor(np.arange(k.shape[2])[None, :])
+    for i in range(b):
+        for j in range(h):
+            of = j // (h // k.shape[1])
+            q1, k1, v1, do1 = (t.astype(np.float64) for t in (q.a[i, j], k.a[i, of], v.a[i, of], do.a[i, j]))
+            at = (Tensor(np.array(i)), Tensor(np.array(j)), rows, keys)
+            mod = (lambda s: score_mod(Tensor(s), *at).a) if score_mod else (lambda s: s)  # noqa: B023
+            raw = q1 @ k1.T / math.sqrt(d)
+            s = np.where(mask(*at).a, mod(raw), -math.inf) if mask else mod(raw)
+            p = softmax(Tensor(s), -1).a
+            dp = do1 @ v1.T
+            ds = p * (dp - (p * dp).sum(-1, keepdims=True)) * (mod(raw + 1e-4) - mod(raw - 1e-4)) / 2e-4 / math.sqrt(d)
+            grads[0][i, j] += ds @ k1
+            grads[1][i, of] += ds.T @ q1
+            grads[2][i, of] += p.T @ do1
+    return [Tensor(g) for g in grads] + [zeros_like(t) for t in learned]
+
+
+def _grad(out, leaves, upstream, retain_graph):
+    kind, *graph = out.graph
+    if kind == "attention":
+        return _attention_gradients(upstream, *graph, leaves[3:])
+    return [zeros_like(t) for t in leaves]  # of rows: nobody compares them
+
+
 def scaled_dot_product_attention(q, k, v, is_causal=False, enable_gqa=False):
     if _backend == "FLASH_ATTENTION" and q.shape[3] != v.shape[3]:
         raise RuntimeError("No available kernel.")  # as torch says it
-    return _attend(q, k, v, mask=(lambda b, h, i, j: i >= j) if is_causal else None, enable_gqa=enable_gqa)
+    mask = (lambda b, h, i, j: i >= j) if is_causal else None
+    return _remember(_attend(q, k, v, mask=mask, enable_gqa=enable_gqa), "attention", q, k, v, None, mask)
 
 
 def flex_attention(q, k, v, score_mod=None, block_mask=None, enable_gqa=False):
-    return _attend(q, k, v, score_mod, block_mask, enable_gqa)
+    return _remember(_attend(q, k, v, score_mod, block_mask, enable_gqa), "attention", q, k, v, score_mod, block_mask)
 
 
 _backend = None
@@ -265,16 +317,17 @@ def _module(name, **members):
 def install():
     here = {n: v for n, v in globals().items() if not n.startswith("_")}
     nothing = lambda *a, **k: None  # noqa: E731
+    here["softmax"] = lambda t, axis: _remember(softmax(t, axis), "rows")
     norm = lambda t, w: Tensor(t.a.astype(np.float64) * raw(w).astype(np.float64))  # noqa: E731
 
     def rms_norm(x, shape, weight, eps):
         wide = x.double()
-        return norm(wide * rsqrt((wide * wide).mean(-1, keepdim=True) + eps), weight)
+        return _remember(norm(wide * rsqrt((wide * wide).mean(-1, keepdim=True) + eps), weight), "rows")
 
     def layer_norm(x, shape, weight, bias, eps):
         wide = x.double()
         centred = wide - wide.mean(-1, keepdim=True)
-        return norm(centred * rsqrt((centred * centred).mean(-1, keepdim=True) + eps), weight) + bias.double()
+        return _remember(norm(centred * rsqrt((centred * centred).mean(-1, keepdim=True) + eps), weight) + bias.double(), "rows")
 
     torch = _module("torch", **here)
     torch.__version__ = "stand-in"
@@ -282,6 +335,8 @@ def install():
     torch.backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(version=lambda: "none"))
     torch.cuda = _module("torch.cuda", is_available=lambda: True, init=nothing, set_device=nothing, synchronize=nothing,
                          empty_cache=nothing, Event=Event, get_device_name=lambda i: "the host")
+    torch.enable_grad = no_grad
+    torch.autograd = _module("torch.autograd", grad=_grad)
     torch._dynamo = _module("torch._dynamo", reset=nothing)
     functional = _module("torch.nn.functional", scaled_dot_product_attention=scaled_dot_product_attention,
                          rms_norm=rms_norm, layer_norm=layer_norm)
