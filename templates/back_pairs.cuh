@@ -101,6 +101,14 @@ DEV void pairs(float (&s)[MT][NB][4], float (&dw)[MT][NB][4], const back_params 
         for (int j = 0; j < 2; j++) {
             const int number = row0 + 8 * b + j;
             const variant::row row = variant::make_row(p.x, p.z, head, number);
+            int first_key = 0; // live pairs lie from here to there
+            int last_key = -1;
+            if constexpr (!WHOLE) {
+                if (number < p.z.len_q) {
+                    first_key = variant::first_key(p.x, p.z, head, row);
+                    last_key = min(variant::last_key(p.x, p.z, head, row), p.z.len_kv - 1);
+                }
+            }
             float row_sum[SLOTS] = {};
 #pragma unroll
             for (int c = 0; c < COLS; c++) {
@@ -108,9 +116,9 @@ DEV void pairs(float (&s)[MT][NB][4], float (&dw)[MT][NB][4], const back_params 
                 float &d = dw[c / 2][b][2 * (c % 2) + j];
                 bool live = true;
                 if constexpr (!WHOLE) {
-                    live = number < p.z.len_q && kv0 + 8 * c < p.z.len_kv;
-                    if constexpr (variant::MASKED) {
-                        live = live & variant::live(p.x, p.z, head, row, col[c]);
+                    live = kv0 + 8 * c >= first_key && kv0 + 8 * c <= last_key;
+                    if constexpr (variant::SCATTERED) {
+                        live = live & variant::among(p.x, p.z, head, row, col[c]);
                     }
                 }
                 float w = 0.0f;

@@ -65,6 +65,9 @@ concept backward_variant = requires(const I &x, const P &p, const G &g, const si
     { V::make_col(x, z, head, i) } -> gives<typename V::col>;
     { V::make_back_diag(x, z, head, i) } -> gives<float>;
     { V::live(x, z, head, row, col) } -> gives<bool>;
+    { V::first_key(x, z, head, row) } -> gives<int>;
+    { V::last_key(x, z, head, row) } -> gives<int>;
+    requires !V::SCATTERED || requires { { V::among(x, z, head, row, col) } -> gives<bool>; };
     static_cast<int>(V::classify(x, z, head, i, i, i, i));
     V::pair(e, e, x, z, head, row, col, e, floats, *floats, *floats, floats);
     requires V::SITES == 0 || requires { V::template site_address<0>(g, x, z, head, row, col, i); };

@@ -102,6 +102,16 @@ if [ -x "${LATHE:-}" ]; then
             generate "$(basename "$file" .lua)" dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
         done
     done
+    for dims in d=96 d=128,d_v=256 d=192 d=192,d_v=128 d=256; do
+        generate causal dtype=f16,h=16,q=4096,$dims sm_86 '' backward
+    done
+    for file in specs/*.lua; do
+        grep -q '^return attention' "$file" || continue
+        generate "$(basename "$file" .lua)" dtype=bf16,h=16,q=4096,d=128 sm_80 '' backward
+    done
+    for spec in causal document qk_norm relative_bias; do
+        generate $spec dtype=bf16,h=16,q=4096,d=64 sm_90a '' backward
+    done
     for spec in act_silu swiglu rope_half rope_interleaved rope_table lrpe md_lrpe_3d; do
         for pass in forward backward; do
             generate $spec dtype=bf16 sm_90a '' $pass

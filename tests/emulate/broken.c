@@ -56,6 +56,14 @@ static const struct broken BROKEN[] = {
             "copy_wait<1>(); __syncthreads(); p.out[t] = (int)load_shared(s + t * 16) + (int)load_shared(s + "
             "4096 + t * 16);",
      "is still under way"},
+    {"turns by tickets",
+     "const u32 t = threadIdx.x; u32 *ticket = (u32 *)p.out; if (t > 1) { p.out[t] = (int)t; return; }\n"
+     "if (t == 0) { const u32 n = take_ticket(ticket); wait_turn(ticket + 1, n); end_turn(ticket + 1);\n"
+     "if (n == 0) { p.out[0] = 0; } }",
+     NULL},
+    {"turns by the number of the block",
+     "if (threadIdx.x == 0) { u32 *turn = (u32 *)p.out; wait_turn(turn, blockIdx.x - 1u); end_turn(turn); }",
+     "no block before it is left to change that"},
     {"a copy without a barrier",
      SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>(); p.out[t] = "
             "(int)load_shared(s + (t ^ 64) * 16);",

@@ -103,6 +103,10 @@ struct variant {
 
     static constexpr bool MASKED = true;
     DEV bool live(const inputs &, const sizes &, const head &, const row &r, const col &c) { return r.q >= c.kv; }
+    DEV int first_key(const inputs &, const sizes &, const head &, const row &) { return 0; }
+    DEV int last_key(const inputs &, const sizes &, const head &, const row &r) { return r.q; }
+    static constexpr bool SCATTERED = false;
+    DEV bool among(const inputs &, const sizes &, const head &, const row &, const col &) { return true; }
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
     DEV int classify(const inputs &, const sizes &z, const head &, int row0, int row1, int kv0, int kv1)
     {
