@@ -7,9 +7,10 @@
 #include "lower.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 
-enum { NOWHERE = -1, NOT_LINEAR = 99 };
+enum { NOWHERE = -1, NOT_LINEAR = 99, SMALL = 1 << 24 };
 
 struct line { /* slope * at.kv + rest */
     int slope;
@@ -61,9 +62,37 @@ static struct line line_of(const struct finder *f, int i)
 
 /* ---- comparisons --------------------------------------------------------------------------------- */
 
+/* Moving a term to the other side must not overflow where the mask does not: the largest number is a usual
+   way to say "no limit". */
+
+/* A position, a length or a small constant, or sums of a few: far from the ends of i32. */
+static bool is_small(const struct ir *w, int i, int depth)
+{
+    const struct ir_node *n = &w->node[i];
+    if (n->op == OP_AT)
+        return true;
+    if (n->op == OP_CONST)
+        return fabs(n->value) <= SMALL;
+    if ((n->op != OP_ADD && n->op != OP_SUB && n->op != OP_NEG) || depth == 0)
+        return false;
+    return is_small(w, n->arg[0], depth - 1) && (n->op == OP_NEG || is_small(w, n->arg[1], depth - 1));
+}
+
+/* a - b, as near to it as i32 has. */
+static int minus(struct ir *w, int a, int b)
+{
+    const int zero = ir_const(w, 0, TYPE_I32);
+    if (!is_small(w, a, 1) || !is_small(w, b, 1)) {
+        const int least = ir2(w, OP_ADD, ir_const(w, INT_MIN, TYPE_I32), ir2(w, OP_MAX, b, zero));
+        const int most = ir2(w, OP_ADD, ir_const(w, INT_MAX, TYPE_I32), ir2(w, OP_MIN, b, zero));
+        a = ir3(w, OP_CLAMP, a, least, most);
+    }
+    return ir2(w, OP_SUB, a, b);
+}
+
 static int plus(struct ir *w, int a, int by)
 {
-    return by == 0 ? a : ir2(w, OP_ADD, a, ir_const(w, by, TYPE_I32));
+    return by == 0 ? a : minus(w, a, ir_const(w, -by, TYPE_I32));
 }
 
 /* a <= b - strict */
@@ -73,10 +102,10 @@ static struct half_lines at_most(struct ir *w, struct line a, struct line b, int
     struct half_lines k = UNKNOWN_KEYS;
     if (d.slope == 1) {
         k.known = true;
-        k.last = plus(w, ir2(w, OP_SUB, b.rest, a.rest), -strict);
+        k.last = plus(w, minus(w, b.rest, a.rest), -strict);
     } else if (d.slope == -1) {
         k.known = true;
-        k.first = plus(w, ir2(w, OP_SUB, a.rest, b.rest), strict);
+        k.first = plus(w, minus(w, a.rest, b.rest), strict);
     }
     return k;
 }

@@ -301,7 +301,7 @@ static bool row_ok(const struct template_row *t, lathe_pass pass, const struct r
         snprintf(why, REASON_BYTES, "%s was asked for", wish);
     else if (t->pass != pass)
         snprintf(why, REASON_BYTES, "%s",
-                 t->pass == LATHE_FORWARD ? "computes the forward pass only; gradients run on the host device"
+                 t->pass == LATHE_FORWARD ? "computes the forward pass only"
                                           : "computes the backward pass only");
     else if (!t->ok(r, out, why))
         return false;

@@ -225,7 +225,7 @@ static lathe_status check_set(const lathe_kernel_set *set, int kernel, lathe_err
     if (set->format != AOT_FORMAT)
         return lathe__fail(
             err, LATHE_ARG,
-            "this library was made by a lathe of format %u, and liblathe_rt %s reads format %d; make "
+            "this library was made by a lathe of format %u, and liblathe_rt %s reads format %u; make "
             "it again with the lathe that liblathe_rt is from",
             set->format, LATHE_VERSION, AOT_FORMAT);
     if (kernel < LATHE_ANY_KERNEL || kernel >= set->n_kernels)

@@ -9,7 +9,12 @@
 #include "lathe_aot.h"
 #include "source.h"
 
-enum { AOT_FORMAT = 1, AOT_MAX_ARCHS = 16 };
+enum { AOT_VERSION = 2, AOT_MAX_ARCHS = 16 };
+/* Structs that grow make another format by themselves; AOT_VERSION is for what changes without. */
+#define AOT_FORMAT                                                                                           \
+    ((uint32_t)(AOT_VERSION * 0x9e3779b1u ^ sizeof(struct signature) * 0x85ebca6bu ^                         \
+                sizeof(struct problem) * 0xc2b2ae35u ^ sizeof(struct source) * 0x27d4eb2fu ^                 \
+                sizeof(struct param) * 0x165667b1u ^ sizeof(struct aot_kernel)))
 
 /* A member of the generated struct of arguments. */
 enum aot_field_kind { FIELD_TENSOR, FIELD_F32, FIELD_I32, FIELD_OPTIONAL_F32, FIELD_OPTIONAL_I32 };

@@ -254,7 +254,7 @@ static void write_unit(FILE *f, const struct aot_library *library, const struct 
 void lathe__aot_write_manifest(FILE *f, const struct aot_library *library, const struct compiler *compiler)
 {
     char name[AOT_FUNCTION_BYTES];
-    fprintf(f, "lathe " LATHE_VERSION ", format %d\nnvrtc %d.%d\ncommand %s%s\n", AOT_FORMAT, compiler->major,
+    fprintf(f, "lathe " LATHE_VERSION ", format %u\nnvrtc %d.%d\ncommand %s%s\n", AOT_FORMAT, compiler->major,
             compiler->minor, library->command, library->options);
     for (int s = 0; s < library->n_specs; s++) {
         const struct aot_spec *spec = &library->spec[s];

@@ -31,6 +31,12 @@ static const struct mask_case CASES[] = {
     {"return gt(at.q, 4) | ge(at.q, at.kv)", false},
     {"return ~(gt(at.q, 4) | ge(at.q, at.kv))", false},
     {"return gt(at.q, 4) & eq(at.q % 3, 0) & le(at.kv, at.q)", false},
+    {"return le(abs(at.q - at.kv), 2147483647)", false}, /* no limit, as people write it */
+    {"return le(at.kv - at.q, 2147483647)", false},
+    {"return lt(at.q - at.kv, 2147483647) & ge(at.q, at.kv)", false},
+    {"return gt(at.kv - at.q, -2147483647)", false},
+    {"return lt(at.kv - at.q, -2147483647)", false},
+    {"return ge(at.kv + 2147483000, at.q + 2147483000)", false},
     {"return eq(at.q // 8, at.kv // 8)", true},
     {"return ge(at.q, at.kv) & eq(at.kv % 3, 0)", true},
     {"return ge(at.q, at.kv) & ne(at.kv, 5) & ge(at.kv, 2)", true},
