@@ -20,6 +20,8 @@ struct list { /* of f32 tensors */
 static void fill(struct list *l, unsigned seed, double low, double high)
 {
     uint64_t state = seed * 2654435761u + 1u;
+    if (!l)
+        abort();
     for (int t = 0; t < TENSORS; t++) {
         l->pointer[t] = l->data[t];
         for (int i = 0; i < MOST; i++) {
@@ -36,7 +38,8 @@ static lathe_status run(const char *spec, const lathe_arg *args, int n, lathe_er
     struct signature sig;
     snprintf(path, sizeof path, "specs/%s.lua", spec);
     const struct embedded *file = embedded_find(path);
-    CHECK(file != NULL);
+    if (!file)
+        abort();
     struct ir *ir = spec_load("t.lua", file->data, file->size, &diag);
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
@@ -62,7 +65,8 @@ static lathe_arg number(const char *name, float *value)
 
 static void steps_of_lion(struct list *p, struct list *g, struct list *m, float lr, float decay, int steps)
 {
-    float b1 = 0.9f, b2 = 0.99f;
+    float b1 = 0.9f;
+    float b2 = 0.99f;
     for (int k = 0; k < steps; k++) {
         lathe_error err = {0};
         CHECK_EQ(run("lion",
@@ -77,21 +81,25 @@ static void steps_of_lion(struct list *p, struct list *g, struct list *m, float 
 /* In place, five steps; a large learning rate tells a decay apart from the gradient from one inside of it. */
 TEST(lion_in_place)
 {
-    struct list *p = malloc(sizeof *p), *g = malloc(sizeof *g), *m = malloc(sizeof *m);
+    struct list *p = malloc(sizeof *p);
+    struct list *g = malloc(sizeof *g);
+    struct list *m = malloc(sizeof *m);
     CHECK(p && g && m);
     fill(p, 1, -1.0, 1.0);
     fill(g, 2, -1.0, 1.0);
     fill(m, 3, -0.2, 0.2);
     for (int i = 0; i < 100; i++)
         g->data[4][i] = m->data[4][i] = 0.0f; /* nothing to go by: only the decay moves p */
-    struct list *p0 = malloc(sizeof *p0), *m0 = malloc(sizeof *m0);
+    struct list *p0 = malloc(sizeof *p0);
+    struct list *m0 = malloc(sizeof *m0);
     CHECK(p0 && m0);
     *p0 = *p;
     *m0 = *m;
     steps_of_lion(p, g, m, 0.1f, 0.5f, 5);
     for (int t = 0; t < TENSORS; t++)
         for (int i = 0; i < MOST; i++) {
-            double w = (double)p0->data[t][i], mean = (double)m0->data[t][i];
+            double w = (double)p0->data[t][i];
+            double mean = (double)m0->data[t][i];
             const double grad = (double)g->data[t][i];
             for (int k = 0; k < (i < LENGTHS[t] ? 5 : 0); k++) {
                 const double u = 0.9 * mean + 0.1 * grad;
@@ -106,17 +114,24 @@ TEST(lion_in_place)
 
 TEST(adamw_with_corrected_starts)
 {
-    struct list *p = malloc(sizeof *p), *g = malloc(sizeof *g), *m = malloc(sizeof *m),
-                *s = malloc(sizeof *s), *p0 = malloc(sizeof *p0);
+    struct list *p = malloc(sizeof *p);
+    struct list *g = malloc(sizeof *g);
+    struct list *m = malloc(sizeof *m);
+    struct list *s = malloc(sizeof *s);
+    struct list *p0 = malloc(sizeof *p0);
     CHECK(p && g && m && s && p0);
     fill(p, 1, -1.0, 1.0);
     fill(g, 2, -1.0, 1.0);
     fill(m, 3, 0.0, 0.0);
     fill(s, 4, 0.0, 0.0);
     *p0 = *p;
-    float lr = 0.01f, decay = 0.1f, b1 = 0.9f, b2 = 0.99f;
+    float lr = 0.01f;
+    float decay = 0.1f;
+    float b1 = 0.9f;
+    float b2 = 0.99f;
     for (int t = 1; t <= 3; t++) {
-        float bias1 = (float)(1.0 - pow(0.9, t)), bias2 = (float)(1.0 - pow(0.99, t));
+        float bias1 = (float)(1.0 - pow(0.9, t));
+        float bias2 = (float)(1.0 - pow(0.99, t));
         lathe_error err = {0};
         CHECK_EQ(
             run("adamw",
@@ -128,7 +143,9 @@ TEST(adamw_with_corrected_starts)
     }
     for (int t = 0; t < TENSORS; t++)
         for (int i = 0; i < LENGTHS[t]; i++) {
-            double w = (double)p0->data[t][i], mean = 0.0, square = 0.0;
+            double w = (double)p0->data[t][i];
+            double mean = 0.0;
+            double square = 0.0;
             const double grad = (double)g->data[t][i];
             for (int k = 1; k <= 3; k++) {
                 w -= 0.01 * 0.1 * w;

@@ -7,6 +7,7 @@
 #include "lathe_packed.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void same(const int32_t *a, const int32_t *b, int n)
@@ -21,7 +22,13 @@ static void same(const int32_t *a, const int32_t *b, int n)
 TEST(every_number_of_an_example)
 {
     const int32_t lengths[] = {3, 1, 4, 2};
-    int32_t cu[5], back[5], ids[10], positions[10], offsets[5], indices[12], n = 0;
+    int32_t cu[5];
+    int32_t back[5];
+    int32_t ids[10];
+    int32_t positions[10];
+    int32_t offsets[5];
+    int32_t indices[12];
+    int32_t n = 0;
     lathe_error err;
     CHECK_EQ(lathe_packed_starts(lengths, 4, cu, &err), LATHE_OK);
     SAME(cu, 0, 3, 4, 8, 10);
@@ -45,7 +52,11 @@ TEST(every_number_of_an_example)
 TEST(sequences_without_tokens)
 {
     const int32_t lengths[] = {0, 2, 0, 0, 3, 0};
-    int32_t cu[7], back[7], ids[5], offsets[7], indices[6];
+    int32_t cu[7];
+    int32_t back[7];
+    int32_t ids[5];
+    int32_t offsets[7];
+    int32_t indices[6];
     lathe_error err;
     CHECK_EQ(lathe_packed_starts(lengths, 6, cu, &err), LATHE_OK);
     SAME(cu, 0, 0, 2, 2, 2, 5, 5);
@@ -65,10 +76,14 @@ TEST(sequences_without_tokens)
 
 TEST(what_is_wrong_is_named)
 {
-    const int32_t lengths[] = {1, -2}, falling[] = {0, 3, 2}, late[] = {1, 2}, many[] = {INT32_MAX, 1},
-                  ids[] = {0, 2, 1};
+    const int32_t lengths[] = {1, -2};
+    const int32_t falling[] = {0, 3, 2};
+    const int32_t late[] = {1, 2};
+    const int32_t many[] = {INT32_MAX, 1};
+    const int32_t ids[] = {0, 2, 1};
     const int32_t positions[] = {0, 1, 3};
-    int32_t out[8], n = 0;
+    int32_t out[8];
+    int32_t n = 0;
     lathe_error err;
     CHECK_EQ(lathe_packed_starts(lengths, 2, out, &err), LATHE_ARG);
     CHECK_STR(err.text, "lengths: expected entry 1 to be 0 or more, given -2");
@@ -98,7 +113,8 @@ static void run(const char *spec, const lathe_arg *args, int n)
     lathe_error err = {0};
     snprintf(path, sizeof path, "specs/%s.lua", spec);
     const struct embedded *file = embedded_find(path);
-    CHECK(file != NULL);
+    if (!file)
+        abort();
     struct ir *ir = spec_load("t.lua", file->data, file->size, &diag);
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
@@ -121,14 +137,24 @@ enum { MOST = 64, TOKENS = 8 * MOST };
 
 static void compare_specs(int32_t *lengths, int32_t n, int32_t chunk)
 {
-    int32_t cu[MOST + 1], offsets[MOST + 1], ids[TOKENS], positions[TOKENS], indices[2 * TOKENS];
-    int32_t a[TOKENS], b[TOKENS], first[TOKENS], length[TOKENS];
+    int32_t cu[MOST + 1];
+    int32_t offsets[MOST + 1];
+    int32_t ids[TOKENS];
+    int32_t positions[TOKENS];
+    int32_t indices[2 * TOKENS];
+    int32_t a[TOKENS];
+    int32_t b[TOKENS];
+    int32_t first[TOKENS];
+    int32_t length[TOKENS];
     lathe_error err;
     CHECK_EQ(lathe_packed_starts(lengths, n, cu, &err), LATHE_OK);
     CHECK_EQ(lathe_packed_tokens(cu, n, ids, positions, &err), LATHE_OK);
     CHECK_EQ(lathe_packed_chunk_offsets(cu, n, chunk, offsets, &err), LATHE_OK);
     CHECK_EQ(lathe_packed_chunk_indices(offsets, n, indices, &err), LATHE_OK);
-    const int64_t ends = n + 1, many = n, tokens = cu[n], chunks = offsets[n];
+    const int64_t ends = n + 1;
+    const int64_t many = n;
+    const int64_t tokens = cu[n];
+    const int64_t chunks = offsets[n];
     run("packed_offsets",
         (lathe_arg[]){vector("lengths_of", lengths, &many), vector("cu_seqlens", a, &ends),
                       vector("chunk_offsets", b, &ends), number("chunk", &chunk)},
