@@ -131,6 +131,57 @@ static void declare_values(struct map_emitter *me, const struct field_set *set, 
 static const char ENVIRONMENT[] = "        [[maybe_unused]] const inputs &x = p.x;\n"
                                   "        [[maybe_unused]] const map_sizes &z = sizes(p);\n";
 
+/* Indices of an input of which the last is the last dim of the map, as long as it, and the others are the
+   same for all lanes: the lanes' elements lie side by side. */
+static bool is_line(const struct map_emitter *me, int input, const int *index)
+{
+    const struct ir *w = me->e->w;
+    const struct input *in = &w->input[input];
+    const int last = in->n_dims - 1;
+    if (last < 0 || in->dim[last].literal > 0 || in->dim[last].sym != me->map->over[me->last] ||
+        me->map->list)
+        return false;
+    for (int d = 0; d < last; d++)
+        if (w->node[index[d]].span >> me->last & 1)
+            return false;
+    return w->node[index[last]].op == OP_AT && w->node[index[last]].index == AT_INDEX0 + me->last;
+}
+
+/* Reads of lines, in vectors: u<node>[k]. The scope has what is known before the lanes. */
+static void emit_lines(struct map_emitter *me, enum value_class class, const int *root, int n_roots)
+{
+    struct emitter *e = me->e;
+    ir_mark(e->w, root, n_roots, e->mark);
+    for (int i = 0; i < e->w->n_nodes; i++) {
+        const struct ir_node *n = &e->w->node[i];
+        if (!e->mark[i] || n->op != OP_LOAD || e->class_of[i] != class || !is_line(me, n->index, n->arg))
+            continue;
+        const char *name = e->w->input[n->index].name;
+        text_add(e->out, "        %s u%d[W];\n        m_load_columns<W>(x.in_%s", c_type(n->type), i, name);
+        for (int d = 0; d + 1 < n->n_args; d++) {
+            char index[128];
+            char bound[64];
+            input_size_text(e, n->index, d, bound, sizeof bound);
+            text_add(e->out, " + (long long)m_clamp_index(%s, %s) * x.s%d_%s",
+                     node_text(e, n->arg[d], index, sizeof index), bound, d, name);
+        }
+        text_add(e->out, ", x.s%d_%s, static_cast<int>(at.first), x.n%d_%s, u%d);\n", n->n_args - 1, name,
+                 n->n_args - 1, name, i);
+    }
+}
+
+/* Names them, inside of the lanes. */
+static void name_lines(struct map_emitter *me, enum value_class class, const int *root, int n_roots)
+{
+    struct emitter *e = me->e;
+    ir_mark(e->w, root, n_roots, e->mark);
+    for (int i = 0; i < e->w->n_nodes; i++) {
+        const struct ir_node *n = &e->w->node[i];
+        if (e->mark[i] && n->op == OP_LOAD && e->class_of[i] == class && is_line(me, n->index, n->arg))
+            scope_set(e, i, "u%d[k]", i);
+    }
+}
+
 static void emit_head(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
@@ -154,10 +205,13 @@ static void emit_cols(struct map_emitter *me)
              ENVIRONMENT);
     emit_map_columns(me);
     if (me->col.n > 0) {
+        name_all(me, false, false);
+        emit_lines(me, CLASS_COL, me->col.node, me->col.n);
         text_add(out, "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            [[maybe_unused]] "
                       "const int i = "
                       "static_cast<int>(at.first) + k;\n            col &c = cols[k];\n");
         name_all(me, false, false);
+        name_lines(me, CLASS_COL, me->col.node, me->col.n);
         fields_assign(me->e, &me->col, NULL);
         text_add(out, "        }\n");
     }
@@ -218,21 +272,62 @@ static void store_value(struct map_emitter *me, int v, int root)
         emit_map_leave(me, v, "");
 }
 
+/* (.. * n1 + index 1): of the first `n` indices. */
+static void scatter_place(struct map_emitter *me, const struct map_scatter *to, int n)
+{
+    struct text_buf *out = me->e->out;
+    char text[128];
+    for (int d = 0; d < n; d++)
+        text_add(out, "(");
+    text_add(out, "0ll");
+    for (int d = 0; d < n; d++)
+        text_add(out, ") * p.h%d.n[%d] + m_clamp_index(%s, static_cast<int>(p.h%d.n[%d]))", to->tensor, d,
+                 node_text(me->e, to->index[d], text, sizeof text), to->tensor, d);
+}
+
+static bool is_scatter_line(const struct map_emitter *me, const struct map_scatter *to)
+{
+    return is_line(me, me->e->w->tensor[to->tensor].input, to->index);
+}
+
+/* Inside of the lanes: at once, or kept for the line. */
 static void emit_scatters(struct map_emitter *me)
 {
     struct emitter *e = me->e;
     for (int s = 0; s < me->map->n_scatters; s++) {
         const struct map_scatter *to = &me->map->scatter[s];
-        const int n = e->w->input[e->w->tensor[to->tensor].input].n_dims;
         char text[128];
-        text_add(e->out, "            atomicAdd(p.g%d + ", to->tensor);
-        for (int d = 0; d < n; d++)
-            text_add(e->out, "(");
-        text_add(e->out, "0ll");
-        for (int d = 0; d < n; d++)
-            text_add(e->out, ") * p.h%d.n[%d] + m_clamp_index(%s, static_cast<int>(p.h%d.n[%d]))", to->tensor,
-                     d, node_text(e, to->index[d], text, sizeof text), to->tensor, d);
-        text_add(e->out, ", %s);\n", node_text(e, to->value, text, sizeof text));
+        node_text(e, to->value, text, sizeof text);
+        if (is_scatter_line(me, to)) {
+            text_add(e->out, "            line%d[k] = %s;\n", s, text);
+            continue;
+        }
+        text_add(e->out, "            add_global(p.g%d + ", to->tensor);
+        scatter_place(me, to, e->w->input[e->w->tensor[to->tensor].input].n_dims);
+        text_add(e->out, ", %s);\n", text);
+    }
+}
+
+static void declare_scatters(struct map_emitter *me)
+{
+    for (int s = 0; s < me->map->n_scatters; s++)
+        if (is_scatter_line(me, &me->map->scatter[s]))
+            text_add(me->e->out, "        float line%d[W];\n", s);
+}
+
+/* Behind the lanes: elements side by side are added together where the device can. */
+static void emit_scattered_lines(struct map_emitter *me)
+{
+    struct emitter *e = me->e;
+    name_all(me, false, true);
+    for (int s = 0; s < me->map->n_scatters; s++) {
+        const struct map_scatter *to = &me->map->scatter[s];
+        const int last = e->w->input[e->w->tensor[to->tensor].input].n_dims - 1;
+        if (!is_scatter_line(me, to))
+            continue;
+        text_add(e->out, "        add_lanes<W>(p.g%d + ((", to->tensor);
+        scatter_place(me, to, last);
+        text_add(e->out, ") * p.h%d.n[%d] + at.first), line%d);\n", to->tensor, last, s);
     }
 }
 
@@ -271,18 +366,23 @@ static void emit_compute(struct map_emitter *me)
     name_all(me, false, false);
     fields_assign(e, &me->row, NULL);
     emit_line_number(me);
+    name_all(me, false, true);
+    emit_lines(me, CLASS_ELEMENT, me->root, me->n_roots);
     each_value(me, declare_value);
+    declare_scatters(me);
     text_add(
         out,
         "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            [[maybe_unused]] const int i = "
         "static_cast<int>(at.first) + k;\n            [[maybe_unused]] const col &c = cols[k];\n");
     emit_map_lanes(me);
     name_all(me, true, true);
+    name_lines(me, CLASS_ELEMENT, me->root, me->n_roots);
     emit_values(e, me->root, me->n_roots);
     each_value(me, assign_value);
     emit_scatters(me);
     text_add(out, "        }\n");
     each_value(me, store_value);
+    emit_scattered_lines(me);
     text_add(out, "    }\n");
 }
 

@@ -131,7 +131,7 @@ template <class MAP> DEV bool is_flat(const map_params &p)
 
 // ---- lists -------------------------------------------------------------------------------------------------------------
 
-constexpr int TILE = LINE * cfg::STEPS; // elements of one tensor that a block takes
+[[maybe_unused]] constexpr int TILE = LINE * cfg::STEPS; // elements of one tensor that a block takes
 
 // The running sum of x over the threads of the block: of this one and all before it.
 DEV u32 block_scan(u32 x, scratch &shared)

@@ -81,16 +81,17 @@ struct map0 {
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
+        float u7[W];
+        m_load_columns<W>(x.in_theta + (long long)m_clamp_index(at.at[1], x.n0_theta) * x.s0_theta, x.s1_theta, static_cast<int>(at.first), x.n1_theta, u7);
 #pragma unroll
         for (int k = 0; k < W; k++) {
             [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
             col &c = cols[k];
-        const float t0 = m_load(x.in_theta, (long long)m_clamp_index(at.at[1], x.n0_theta) * x.s0_theta + (long long)m_clamp_index(i, x.n1_theta) * x.s1_theta);  // prelude.lua:142
-        const float t1 = (t0 * h.f0);  // prelude.lua:142
-        const float t2 = m_sin(t1);  // prelude.lua:135
-        c.f0 = t2;
-        const float t3 = m_cos(t1);  // prelude.lua:135
-        c.f1 = t3;
+        const float t0 = (u7[k] * h.f0);  // prelude.lua:142
+        const float t1 = m_sin(t0);  // prelude.lua:135
+        c.f0 = t1;
+        const float t2 = m_cos(t0);  // prelude.lua:135
+        c.f1 = t2;
         }
     }
     template <int W> struct held { // operands of one step, as they are in memory

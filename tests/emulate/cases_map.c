@@ -51,6 +51,17 @@ static const char LINE[] =
     "    return { y = s, square = s * s }\n"
     "  end }\n";
 
+/* Rows of a table by their numbers, and a second one that is turned. */
+static const char EMBEDDING[] =
+    "return elementwise { over = { 'b', 't', 'd' },\n"
+    "  inputs = { table = tensor('float', 'words', 'd', { grad = true }), id = tensor('i32', 'b', 't'),\n"
+    "    place = tensor('f32', 't', 'd', { grad = true }), level = tensor('float', 'd', 'b', { grad = true "
+    "}) },\n"
+    "  results = { y = tensor('float') },\n"
+    "  forward = function(v, at, x)\n"
+    "    return x.table(x.id(at.b, at.t), at.d) * x.place(at.t, at.d) + x.level(at.d, at.b)\n"
+    "  end }\n";
+
 struct map_case {
     const char *spec;
     const char *text;
@@ -94,6 +105,9 @@ static const struct map_case MAPS[] = {
     {"sums", SUMS, "b=2,rows=70,n=16,width=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"sums", SUMS, "b=1,rows=33,n=45,width=40", 0, LAYOUT_PADDED, false, true, NULL, false},
     {"sums", SUMS, "b=3,rows=5,n=11,width=40", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
+    {"embedding", EMBEDDING, "b=2,t=9,d=40,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"embedding", EMBEDDING, "b=2,t=9,d=33,words=40", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
+    {"embedding", EMBEDDING, "b=3,t=5,d=41,words=40", 0, LAYOUT_PADDED, false, true, NULL, false},
     {"line", LINE, "n=10007", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"line", LINE, "n=33", 0, LAYOUT_MISALIGNED, true, true, NULL, false},
     {"line", LINE, "n=4096", 0, LAYOUT_COMPACT, true, true, NULL, false},
