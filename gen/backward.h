@@ -74,7 +74,8 @@ bool backward_runs_forward(const struct ir *ir, const struct signature *sig, con
 struct pair_needs {
     int rows;  /* floats of a row that a pair reads */
     bool diag; /* a value is shared along diagonals */
-    bool more; /* sites, or ds wants the score beside the weight: registers between the steps of a pair */
+    bool more; /* sites, ds wants the score beside the weight, or the mask reads data: registers beside those
+                  of the products */
 };
 bool backward_measure(struct ir *w, const struct signature *sig, const struct problem *problem,
                       const struct backward *b, struct pair_needs *out);

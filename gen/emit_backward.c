@@ -310,6 +310,15 @@ static bool slope_wants_score(const struct emitter *e)
     return false;
 }
 
+static bool mask_reads_data(const struct emitter *e)
+{
+    ir_mark(e->w, e->w->mask.root, e->w->mask.n_roots, e->mark);
+    for (int i = 0; i < e->w->n_nodes; i++)
+        if (e->mark[i] && e->w->node[i].op == OP_LOAD)
+            return true;
+    return false;
+}
+
 bool backward_measure(struct ir *w, const struct signature *sig, const struct problem *problem,
                       const struct backward *b, struct pair_needs *out)
 {
@@ -320,7 +329,7 @@ bool backward_measure(struct ir *w, const struct signature *sig, const struct pr
     ok = ok && collect_row(&e, &set);
     out->rows = set.n;
     out->diag = ok && find_back_diagonal(&e) >= 0;
-    out->more = ok && (b->pair.n > 0 || slope_wants_score(&e));
+    out->more = ok && (b->pair.n > 0 || slope_wants_score(&e) || mask_reads_data(&e));
     emitter_close(&e);
     return ok;
 }

@@ -203,6 +203,11 @@ static bool is_hopper(const struct request *r, char *why)
 
 bool plan_attention_bwd_sm90(const struct request *r, struct plan *plan, char *why)
 {
+    if (r->problem->dim[SYM_D] > 128 || r->problem->dim[SYM_D_V] > 128) {
+        snprintf(why, REASON_BYTES,
+                 "head dims of more than 128, for which attention_bwd_wide_sm90 has registers");
+        return false;
+    }
     return is_hopper(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
 }
 

@@ -119,7 +119,6 @@ DEV tile_position wait_tile(u32 shared, place_in_ring at)
 
 struct worker {
     const back_params &p;
-    const key_block &at;
     u32 shared;
     u32 group;      // number of the warpgroup
     int key;        // first key of the thread, in the tensor
@@ -127,11 +126,8 @@ struct worker {
     // All query tiles of the block. `now`: the first one, in stage 0.
     __device__ __forceinline__ void run(key_sums &sums, tile_position now) const
     {
-        const sizes &z = p.z;
-        const int h0 = at.h_kv * (z.n_h / z.n_h_kv);
-        variant::head head = variant::make_head(p.x, z, at.b, h0 + now.head);
         variant::col col[COLS];
-        make_columns(col, head);
+        variant::head head = enter_head(now.head, col);
         site_sums<NB, COLS> gathered;
         const worker_sites sites{p, head, gathered};
         sites.clear();
@@ -159,9 +155,8 @@ struct worker {
             }
             if (next.head != now.head) {
                 sites.end_head(col, key);
-                head = variant::make_head(p.x, z, at.b, h0 + next.head);
+                head = enter_head(next.head, col);
                 sites.clear();
-                make_columns(col, head);
             }
             now = next;
             from = next_from;
@@ -170,12 +165,16 @@ struct worker {
         sites.end_head(col, key);
     }
 
-    __device__ __forceinline__ void make_columns(variant::col (&col)[COLS], const variant::head &head) const
+    // Of a head of the group, with its columns. The block's place is found again: no registers for it in between.
+    __device__ __forceinline__ variant::head enter_head(int number, variant::col (&col)[COLS]) const
     {
+        const key_block at = find_block(p, shared + layout::TICKET);
+        const variant::head head = variant::make_head(p.x, p.z, at.b, at.h_kv * (p.z.n_h / p.z.n_h_kv) + number);
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
             col[c] = variant::make_col(p.x, p.z, head, key + 8 * c);
         }
+        return head;
     }
 
     // Address of the diagonal of the thread's first query and key, in a table made under way.
@@ -183,7 +182,7 @@ struct worker {
     {
         if constexpr (variant::BACK_DIAG) {
             const u32 table = shared + layout::TABLE + (2 * group + turn) * layout::TABLE_BYTES;
-            fill_table<64, 128>(table, p, head, row0, at.kv0 + static_cast<int>(group * 64), static_cast<int>(fresh_thread() % 128));
+            fill_table<64, 128>(table, p, head, row0, key - place().key() + static_cast<int>(group * 64), static_cast<int>(fresh_thread() % 128));
             barrier_sync(OF_GROUP + group, 128);
             const int first_key = static_cast<int>(fresh_thread() % 128 / 32 * 16) + lane_id() / 4;
             return table + static_cast<u32>((2 * (lane_id() % 4) - first_key + 63) * 4);
@@ -277,7 +276,7 @@ struct worker {
             }
             sites.clear_tile();
             pairs.slope(dw, s, w, sites, live);
-            sites.end_tile(row0 + p.z.q_start - (at.kv0 + static_cast<int>(fresh_thread() / 32 * 16) - 64));
+            sites.end_tile(row0 + p.z.q_start - (key - lane_id() / 4));
         }
         if constexpr (WANT_DS) {
             pack_weights<element, NB>(ds_operand, dw);
@@ -300,19 +299,19 @@ struct worker {
 DEV void compute_all(const hopper_back_params &params, u32 shared)
 {
     const back_params &p = params.p;
-    const key_block at = find_block(p, shared + layout::TICKET);
-    const u32 group = worker_group();
-    const int warp_key = static_cast<int>(fresh_thread() / 32 * 16) - 64; // first key of the warp, in the block
     key_sums sums;
     clear(sums.dk);
     clear(sums.dv);
     const tile_position first = wait_tile(shared, {0, 0});
     if (first.word != NO_TILE) {
         mbarrier_wait(shared + layout::KEYS_READY, 0);
-        const worker w{p, at, shared, group, at.kv0 + warp_key + lane_id() / 4};
+        const int warp_key = place().key0();
+        const worker w{p, shared, worker_group(), find_block(p, shared + layout::TICKET).kv0 + warp_key + lane_id() / 4};
         w.run(sums, first);
     }
     barrier_sync(ALL_WORKERS, THREADS); // no one reads keys and values any more
+    const key_block at = find_block(p, shared + layout::TICKET);
+    const int warp_key = place().key0();
     const int left = p.z.len_kv - at.kv0 - warp_key;
     if constexpr (cfg::WANT_DV) {
         store_warp_keys<cfg::DV_F32, BN>(sums.dv, 1.0f, shared + layout::V, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h, p.dv_t,

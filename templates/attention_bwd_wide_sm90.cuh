@@ -92,7 +92,6 @@ DEV void store_panel(const u32 (&x)[NB / 2][4], u32 panel)
 
 struct worker {
     const back_params &p;
-    const key_block &at;
     u32 shared;
     u32 group; // number of the warpgroup: of its part
     int key;   // first key of the thread, in the tensor
@@ -104,11 +103,8 @@ struct worker {
     // All query tiles of the block. `now`: the first one.
     __device__ __forceinline__ void run(key_sums &sums, tile_position now) const
     {
-        const sizes &z = p.z;
-        const int h0 = at.h_kv * (z.n_h / z.n_h_kv);
-        variant::head head = variant::make_head(p.x, z, at.b, h0 + now.head);
         variant::col col[COLS];
-        make_columns(col, head);
+        variant::head head = enter_head(now.head, col);
         site_sums<NB, COLS> gathered;
         const worker_sites sites{p, head, gathered};
         sites.clear();
@@ -127,9 +123,8 @@ struct worker {
             const tile_position next = wait_tile(q);
             if (next.head != now.head) {
                 sites.end_head(col, key);
-                head = variant::make_head(p.x, z, at.b, h0 + next.head);
+                head = enter_head(next.head, col);
                 sites.clear();
-                make_columns(col, head);
             }
             now = next;
         }
@@ -143,12 +138,16 @@ struct worker {
         return get_position(position_place(shared, q.stage));
     }
 
-    __device__ __forceinline__ void make_columns(variant::col (&col)[COLS], const variant::head &head) const
+    // Of a head of the group, with its columns. The block's place is found again: no registers for it in between.
+    __device__ __forceinline__ variant::head enter_head(int number, variant::col (&col)[COLS]) const
     {
+        const key_block at = find_block(p, shared + layout::TICKET);
+        const variant::head head = variant::make_head(p.x, p.z, at.b, at.h_kv * (p.z.n_h / p.z.n_h_kv) + number);
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
             col[c] = variant::make_col(p.x, p.z, head, key + 8 * c);
         }
+        return head;
     }
 
     // Address of the diagonal of the thread's first query and key. The table of the tile before has been read: DS_READY.
@@ -158,7 +157,7 @@ struct worker {
             const u32 table = shared + layout::TABLE + group * layout::TABLE_BYTES;
             const int thread = static_cast<int>(fresh_thread() % 128);
             for (int i = thread; i < 64 + 63; i += 128) {
-                store_shared(table + static_cast<u32>(i * 4), variant::make_back_diag(p.x, p.z, head, row0 + p.z.q_start - at.kv0 - 63 + i));
+                store_shared(table + static_cast<u32>(i * 4), variant::make_back_diag(p.x, p.z, head, row0 + p.z.q_start - (key - place().key()) - 63 + i));
             }
             barrier_sync(OF_GROUP + group, 128);
             return table + static_cast<u32>((2 * (thread % 4) - (thread / 32 * 16 + lane_id() / 4) + 63) * 4);
@@ -227,7 +226,7 @@ struct worker {
             }
             sites.clear_tile();
             pairs.slope(dw, s, w, sites, live);
-            sites.end_tile(row0 + p.z.q_start - (at.kv0 + here.key0()));
+            sites.end_tile(row0 + p.z.q_start - (key - lane_id() / 4));
         }
         if constexpr (WANT_DS) {
             pack_weights<element, NB>(ds_operand, dw);
@@ -271,6 +270,7 @@ struct worker {
     // Of this warpgroup's 64 queries of the tile.
     __device__ __forceinline__ void add_dq(const tile_position &now, const variant::head &head) const
     {
+        const key_block at = find_block(p, shared + layout::TICKET);
         const int h = at.h_kv * (p.z.n_h / p.z.n_h_kv) + now.head;
         const i64 line = tile_line(p.z, at.b, h) + now.tile();
         const u32 thread = fresh_thread() % 128;
@@ -307,10 +307,9 @@ struct worker {
 DEV void compute_all(const hopper_back_params &params, u32 shared)
 {
     const back_params &p = params.p;
-    const key_block at = find_block(p, shared + layout::TICKET);
     const u32 group = worker_group();
     const int warp_key = static_cast<int>(fresh_thread() % 128 / 32 * 16); // first key of the warp, in the block
-    const worker w{p, at, shared, group, at.kv0 + warp_key + lane_id() / 4};
+    const worker w{p, shared, group, find_block(p, shared + layout::TICKET).kv0 + warp_key + lane_id() / 4};
     key_sums sums;
     clear(sums.dk);
     clear(sums.dv);
@@ -320,6 +319,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
         w.run(sums, first);
     }
     barrier_sync(ALL_WORKERS, THREADS); // no one reads keys and values any more
+    const key_block at = find_block(p, shared + layout::TICKET);
     const int left = p.z.len_kv - at.kv0 - warp_key;
     const int part = static_cast<int>(group);
     if constexpr (cfg::WANT_DV) {

@@ -154,7 +154,7 @@ static void group_hopper(struct case_list *list, bool full)
     static const char *const SPEC[] = {"causal", "softcap",        "relative_bias", "document",
                                        "sinks",  "retention",      "qk_norm",       "full",
                                        "alibi",  "sliding_window", "prefix_lm",     "sigmoid",
-                                       "relu",   "rope",           "softmax_one",   "softmax"};
+                                       "relu",   "rope",           "softmax_one",   "causal"};
     static const int DIMS[][2] = {{64, 64},   {128, 128}, {72, 40}, {192, 192},
                                   {256, 256}, {192, 128}, {24, 40}, {64, 64}};
     for (int i = 0; i < COUNT(SPEC) + COUNT(SPECS); i++) {
