@@ -16,20 +16,20 @@ n=0
 
 # compile FILE ARCH [nvcc options]
 compile() {
-    file=$1
+    unit=$1
     arch=$2
     shift 2
     n=$((n + 1))
-    if ! nvcc -x cu -std=c++20 -cubin -arch="$arch" -Werror all-warnings -Xptxas -v -o "$temp/out.cubin" "$@" "$file" \
+    if ! nvcc -x cu -std=c++20 -cubin -arch="$arch" -Werror all-warnings -Xptxas -v -o "$temp/out.cubin" "$@" "$unit" \
         >"$temp/log" 2>&1; then
-        echo "$(basename "$file"), $arch: does not compile:"
+        echo "$(basename "$unit"), $arch: does not compile:"
         cat "$temp/log"
         failed=$((failed + 1))
     elif grep -E '[1-9][0-9]* bytes spill' "$temp/log"; then
-        echo "$(basename "$file"), $arch: ptxas spills registers"
+        echo "$(basename "$unit"), $arch: ptxas spills registers"
         failed=$((failed + 1))
     elif grep -E '\(C75[0-9][0-9]\)' "$temp/log"; then # waits that ptxas puts between wgmmas, setmaxnreg that it ignores
-        echo "$(basename "$file"), $arch: ptxas does not take wgmma as written"
+        echo "$(basename "$unit"), $arch: ptxas does not take wgmma as written"
         failed=$((failed + 1))
     fi
 }
