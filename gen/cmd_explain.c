@@ -117,26 +117,22 @@ static void say_nothing(void *user, int level, const char *text)
     (void)text;
 }
 
-/* What `lathe tune` has measured for this, into the wish: true. */
+/* What `lathe tune` has measured for this. */
 static bool find_tuned(const struct ir *ir, const struct options *o, const struct signature *sig,
-                       const struct problem *p, struct device *wish, struct tuned *out)
+                       const struct problem *p, const struct device *wish, struct tuned *out)
 {
     struct environment environment;
     struct cache cache;
     struct text_buf holds = {0};
     lathe__environment_read(&environment);
     const char *folder = o->cache_dir ? o->cache_dir : environment.cache_dir;
-    if (wish->template_name[0] || !*folder)
+    if (!*folder)
         return false;
     tuning_text(ir, o->pass, sig, p, wish, &holds);
     lathe__cache_open(&cache, folder, 0, true, (struct reporter){say_nothing, NULL});
     const bool found = !holds.failed && lathe__tuned_read(&cache, holds.data, holds.size, out);
     lathe__cache_close(&cache);
     text_free(&holds);
-    if (found) {
-        snprintf(wish->template_name, sizeof wish->template_name, "%s", out->template_name);
-        snprintf(wish->tile, sizeof wish->tile, "%s", out->tile);
-    }
     return found;
 }
 
@@ -145,16 +141,13 @@ static int explain(const struct ir *ir, const struct options *o, const struct si
 {
     struct plan plan;
     struct source source;
-    const struct device given = device_wish(device, o);
-    struct device wish = given;
+    const struct device wish = device_wish(device, o);
     struct tuned tuned;
     lathe_error err = {0};
     printf("%s\n", device->arch);
-    const bool is_tuned =
-        find_tuned(ir, o, sig, p, &wish, &tuned) && plan_pick(ir, o->pass, p, &wish, &plan, &err) == LATHE_OK;
-    if (!is_tuned)
-        wish = given;
-    lathe_status status = plan_pick(ir, o->pass, p, &wish, &plan, &err);
+    const bool is_tuned = find_tuned(ir, o, sig, p, &wish, &tuned) &&
+                          plan_measured(ir, o->pass, p, &wish, tuned.template_name, tuned.tile, &plan);
+    lathe_status status = is_tuned ? LATHE_OK : plan_pick(ir, o->pass, p, &wish, &plan, &err);
     if (status == LATHE_UNSUPPORTED) {
         printf("  not served\n%s\n", err.text);
         return CODE_FAILED;

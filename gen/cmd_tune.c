@@ -52,7 +52,8 @@ static int keep(const struct tuner *t)
     struct text_buf holds = {0};
     struct text_buf built = {0};
     struct cache *cache = &t->ctx->cache;
-    tuning_text(t->run.ir, t->o.pass, &t->run.sig, &t->run.problem, &t->ctx->device, &holds);
+    const struct device device = device_wish(&t->ctx->device, &t->o);
+    tuning_text(t->run.ir, t->o.pass, &t->run.sig, &t->run.problem, &device, &holds);
     problem_built_text(&t->run.sig, &t->run.problem, &built);
     const bool made = !holds.failed && !built.failed;
     const int error = made ? lathe__tuned_write(cache, holds.data, holds.size, &t->best) : 0;

@@ -597,6 +597,13 @@ lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct proble
    that fits, of every template that takes the problem. False: there are not so many. */
 bool plan_candidate(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                     const struct device *device, int number, struct plan *out);
+/* The plan of a choice that `lathe tune` measured. It does not make a template eligible: one that is taken by
+   its name alone has to be asked for by name, as ever. False: it does not serve, or is not eligible. */
+bool plan_measured(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                   const struct device *device, const char *template_name, const char *tile,
+                   struct plan *out);
+/* The templates of this kind and pass that device->template_name asks for. */
+void plan_names(const struct ir *ir, lathe_pass pass, const struct device *device, struct text_buf *out);
 /* tuning.c: what a measured choice holds for: the device, the spec, what is compiled in; not the lengths. */
 void tuning_text(const struct ir *ir, lathe_pass pass, const struct signature *sig,
                  const struct problem *problem, const struct device *device, struct text_buf *out);

@@ -297,7 +297,9 @@ static bool row_ok(const struct template_row *t, lathe_pass pass, const struct r
     const char *wish = wish_of(r, pass);
     const int skip = r->skip ? *r->skip : 0;
     *out = (struct plan){.template_name = t->name, .file = t->file, .bound_waits = t->unproven != NULL};
-    if (wish[0] && !is_named(wish, t->name))
+    if (r->only && strcmp(r->only, t->name) != 0)
+        snprintf(why, REASON_BYTES, "%s was measured", r->only);
+    else if (wish[0] && !is_named(wish, t->name))
         snprintf(why, REASON_BYTES, "%s was asked for", wish);
     else if (t->pass != pass)
         snprintf(why, REASON_BYTES, "%s",
@@ -324,9 +326,10 @@ static bool has_pass(enum kind kind, lathe_pass pass)
 }
 
 static lathe_status pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
-                         const struct device *device, int *skip, struct plan *out, lathe_error *reasons)
+                         const struct device *device, int *skip, const char *only, struct plan *out,
+                         lathe_error *reasons)
 {
-    const struct request request = {ir, pass, problem, device, skip};
+    const struct request request = {ir, pass, problem, device, skip, only};
     *reasons = (lathe_error){.status = LATHE_UNSUPPORTED};
     for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++) {
         char why[REASON_BYTES] = "";
@@ -344,7 +347,7 @@ lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct proble
                        const struct device *device, struct plan *out, lathe_error *err)
 {
     lathe_error reasons;
-    lathe_status status = pick(ir, pass, problem, device, NULL, out, &reasons);
+    lathe_status status = pick(ir, pass, problem, device, NULL, NULL, out, &reasons);
     if (status != LATHE_OK && err)
         *err = reasons;
     return status;
@@ -355,12 +358,29 @@ bool plan_candidate(const struct ir *ir, lathe_pass pass, const struct problem *
 {
     lathe_error reasons;
     int skip = number;
-    return pick(ir, pass, problem, device, &skip, out, &reasons) == LATHE_OK && skip == 0;
+    return pick(ir, pass, problem, device, &skip, NULL, out, &reasons) == LATHE_OK && skip == 0;
+}
+
+bool plan_measured(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                   const struct device *device, const char *template_name, const char *tile, struct plan *out)
+{
+    lathe_error reasons;
+    struct device wish = *device;
+    snprintf(wish.tile, sizeof wish.tile, "%s", tile);
+    return pick(ir, pass, problem, &wish, NULL, template_name, out, &reasons) == LATHE_OK;
+}
+
+void plan_names(const struct ir *ir, lathe_pass pass, const struct device *device, struct text_buf *out)
+{
+    for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++)
+        if (TEMPLATES[i].kind == ir->kind && TEMPLATES[i].pass == pass &&
+            is_named(device->template_name, TEMPLATES[i].name))
+            text_add(out, "%s ", TEMPLATES[i].name);
 }
 
 void plan_refusals(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                    const struct device *device, lathe_error *out)
 {
     struct plan plan;
-    (void)pick(ir, pass, problem, device, NULL, &plan, out);
+    (void)pick(ir, pass, problem, device, NULL, NULL, &plan, out);
 }

@@ -13,7 +13,8 @@ struct request {
     lathe_pass pass;
     const struct problem *problem;
     const struct device *device;
-    int *skip; /* so many rows of tiles that serve are passed over, for `lathe tune`; NULL: none */
+    int *skip;        /* so many rows of tiles that serve are passed over, for `lathe tune`; NULL: none */
+    const char *only; /* the one template to consider, if it would be taken anyhow; NULL: all */
 };
 
 /* Registers of a thread besides scores, weights and o. */

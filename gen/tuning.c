@@ -10,6 +10,8 @@ void tuning_text(const struct ir *ir, lathe_pass pass, const struct signature *s
     text_add(out, "lathe %s\nsm %d, %d of them, %d bytes of shared memory\n%s\n", LATHE_VERSION, device->sm,
              device->sm_count, device->smem_bytes, pass == LATHE_BACKWARD ? "backward" : "forward");
     problem_built_text(sig, problem, out);
+    text_add(out, "\nby name: "); /* measured among these alone */
+    plan_names(ir, pass, device, out);
     text_add(out, "\n");
     ir_print(ir, out);
 }

@@ -443,13 +443,12 @@ static lathe_status compile_module(struct lathe_kernel *kernel, lathe_error *err
     return status;
 }
 
-/* What `lathe tune` has measured, here or on another machine of the kind; where somebody asks for a template
-   by name that counts. */
+/* What `lathe tune` has measured, here or on another machine of the kind. */
 static bool find_tuned(struct lathe_kernel *kernel)
 {
     struct lathe_ctx *ctx = kernel->ctx;
     struct text_buf holds = {0};
-    if (ctx->device.template_name[0] || ctx->device.tile[0])
+    if (ctx->device.tile[0]) /* being measured */
         return false;
     tuning_text(kernel->spec->ir, kernel->pass, kernel->sig, &kernel->built, &ctx->device, &holds);
     const bool found =
@@ -462,16 +461,13 @@ static bool find_tuned(struct lathe_kernel *kernel)
 static lathe_status pick_plan(struct lathe_kernel *kernel, lathe_error *err)
 {
     const struct ir *ir = kernel->spec->ir;
-    struct device device = kernel->ctx->device;
-    if (find_tuned(kernel)) {
-        snprintf(device.template_name, sizeof device.template_name, "%s", kernel->tuned.template_name);
-        snprintf(device.tile, sizeof device.tile, "%s", kernel->tuned.tile);
-        kernel->is_tuned =
-            plan_pick(ir, kernel->pass, &kernel->built, &device, kernel->plan, NULL) == LATHE_OK;
-    }
+    const struct device *device = &kernel->ctx->device;
+    const struct tuned *tuned = &kernel->tuned;
+    kernel->is_tuned = find_tuned(kernel) && plan_measured(ir, kernel->pass, &kernel->built, device,
+                                                           tuned->template_name, tuned->tile, kernel->plan);
     if (kernel->is_tuned)
         return LATHE_OK;
-    return plan_pick(ir, kernel->pass, &kernel->built, &kernel->ctx->device, kernel->plan, err);
+    return plan_pick(ir, kernel->pass, &kernel->built, device, kernel->plan, err);
 }
 
 static lathe_status fill_kernel(struct lathe_kernel *kernel, lathe_error *err)

@@ -81,9 +81,17 @@ expect 0 'imported' '*' "$LATHE" cache import tuned.pack "$work/other"
 expect 0 'm64n64s2w4' '*' run causal --problem h=3,q=100,d=64 --cache-dir "$work/other"
 expect 0 'kernels removed' '*' "$LATHE" cache clear --cache-dir "$work/other"
 expect 0 'm128n64s2w4' '*' run causal --problem h=3,q=100,d=64 --cache-dir "$work/other"
-# templates that are taken by name alone are measured by name, and then taken
-FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 0 'kept       attention_fwd_sm90' '*' tune causal --template attention_fwd_sm90 --problem h=2,q=64,d=64
-FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 0 'causal_attention_fwd_sm90' '*' run causal --problem h=2,q=64,d=64
+# templates that are taken by name alone are measured by name, and taken by name: a measurement proves nothing
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'kept       attention_fwd_sm90' '*' tune causal --template attention_fwd_sm90 --problem h=2,q=64,d=64
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'causal_attention_fwd_sm80' '*' run causal --problem h=2,q=64,d=64
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 LATHE_TEMPLATE=attention_fwd_sm90 expect 0 'causal_attention_fwd_sm90' '*' run causal --problem h=2,q=64,d=64
+"$LATHE" explain causal --problem h=2,q=64,d=64 --arch sm_90a | grep -q 'tuned  ' && complain 'an unproven template is taken by its measurement'
+expect 0 'tuned         attention_fwd_sm90' '' "$LATHE" explain causal --problem h=2,q=64,d=64 --arch sm_90a --template attention_fwd_sm90
+# a record under another's name, as an imported cache may have it
+for file in cache/tuned-*; do sed -i 's/^attention_fwd_sm80$/attention_fwd_sm90/; s/^64x64s2w4$/128x128s2w8/' "$file"; done
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'kept       attention_fwd_sm80' '*' tune causal --problem h=2,q=64,d=64
+sed -i 's/^attention_fwd_sm80$/attention_fwd_sm90/; s/^[0-9]*x[0-9]*s.w.*$/128x128s2w8/' cache/tuned-*
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'causal_attention_fwd_sm80' '*' run causal --problem h=2,q=64,d=64
 expect 0 'kept       rowwise' '*' tune softmax --problem rows=64,n=128
 FAKE_CUDA_FAIL=cuLaunchKernelEx expect 1 'CUDA_ERROR_FAKE' 'no plan could be measured' tune softmax --problem rows=64,n=128
 expect 3 '*' 'the choice cannot be kept' tune softmax --problem rows=64,n=128 --cache-dir ''

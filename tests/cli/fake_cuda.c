@@ -3,10 +3,10 @@
  * host's, kernels do nothing, one launch takes 2 ms of device time. Found through LD_LIBRARY_PATH.
  *     FAKE_CUDA_FAIL  name of a call that fails with error 2
  *     FAKE_CUDA_LOG   file that gets "memory A events B contexts C" at exit: what was not given back
- *     FAKE_CUDA_SM, FAKE_CUDA_SMEM   compute capability (80) and shared memory of a block (166912)
- *     FAKE_CUDA_FAST  bytes of dynamic shared memory: a launch with just so many takes 1 ms
- *     FAKE_CUDA_LAUNCHES, FAKE_CUDA_PARAMS   file that gets a line for each launch, with as many bytes of its
- *                     parameters as the second says
+ *     FAKE_CUDA_SM, FAKE_CUDA_SMEM, FAKE_CUDA_SMS   compute capability (80), shared memory of a block
+ * (166912), multiprocessors (108) FAKE_CUDA_FAST  bytes of dynamic shared memory: a launch with just so many
+ * takes 1 ms FAKE_CUDA_LAUNCHES, FAKE_CUDA_PARAMS   file that gets a line for each launch, with as many bytes
+ * of its parameters as the second says
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -105,7 +105,7 @@ static int fake_cuDeviceGetAttribute(int *value, int attribute, int device)
     (void)device;
     ANSWER;
     const int sm = number_of("FAKE_CUDA_SM", 80);
-    *value = attribute == SM_COUNT     ? 108
+    *value = attribute == SM_COUNT     ? number_of("FAKE_CUDA_SMS", 108)
              : attribute == CC_MAJOR   ? sm / 10
              : attribute == CC_MINOR   ? sm % 10
              : attribute == SMEM_OPTIN ? number_of("FAKE_CUDA_SMEM", 166912)
