@@ -80,6 +80,13 @@ struct pair_needs {
 bool backward_measure(struct ir *w, const struct signature *sig, const struct problem *problem,
                       const struct backward *b, struct pair_needs *out);
 
+/* Is an element of an input's gradient a sum? Not where every pair, by its batch, head, row and key, has its
+ * own. */
+bool backward_shares_elements(const struct ir *ir, const struct backward *b, int input);
+/* False: why sums that do not depend on their order would not fit. `wish`: the gradients that are wanted. */
+bool backward_sums_fit(const struct ir *ir, const struct backward *b, const struct backward_wish *wish,
+                       char *why);
+
 /* lower() of lower.h, and the formulas likewise. NULL: refused, and why. ir_free. */
 struct ir *lower_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
                           struct backward *out, char *why);

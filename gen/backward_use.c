@@ -125,6 +125,73 @@ void backward_finish(const struct ir *ir, struct backward *b)
     backward_each_root(b, ir, note_root, &note);
 }
 
+/* ---- whose sums ------------------------------------------------------------------------------------ */
+
+static int count_reads(const struct ir *ir, const struct site_list *list, int input)
+{
+    int n = 0;
+    for (int i = 0; i < list->n; i++)
+        n += ir->node[list->item[i].leaf].index == input;
+    return n;
+}
+
+static int count_sites(const struct ir *ir, const struct backward *b, int input)
+{
+    int n = count_reads(ir, &b->pair, input) + count_reads(ir, &b->row, input);
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++)
+            n += count_reads(ir, &b->stage[m][s].site, input);
+    return n;
+}
+
+/* [.. at.b .. at.h .. at.row .. at.kv ..], each over the whole of its dim. */
+static bool is_of_one_pair(const struct ir *ir, int leaf)
+{
+    static const struct {
+        int field, sym;
+    } OWN[] = {{AT_B, SYM_B}, {AT_H, SYM_H}, {AT_ROW, SYM_Q}, {AT_KV, SYM_KV}};
+    const struct ir_node *n = &ir->node[leaf];
+    unsigned found = 0;
+    for (int d = 0; n->op == OP_LOAD && d < n->n_args; d++)
+        for (unsigned k = 0; k < 4; k++)
+            if (is_index(ir, n->arg[d], OWN[k].field) && ir->input[n->index].dim[d].sym == OWN[k].sym)
+                found |= 1u << k;
+    return found == 15;
+}
+
+bool backward_shares_elements(const struct ir *ir, const struct backward *b, int input)
+{
+    const int n = count_sites(ir, b, input);
+    for (int i = 0; n == 1 && i < b->pair.n; i++)
+        if (ir->node[b->pair.item[i].leaf].index == input)
+            return !is_of_one_pair(ir, b->pair.item[i].leaf);
+    return n > 0;
+}
+
+bool backward_sums_fit(const struct ir *ir, const struct backward *b, const struct backward_wish *wish,
+                       char *why)
+{
+    for (int i = 0; i < ir->n_inputs; i++) {
+        const struct input *in = &ir->input[i];
+        bool rows = false;
+        bool keys = false;
+        for (int d = 0; d < in->n_dims; d++) {
+            rows |= in->dim[d].sym == SYM_Q;
+            keys |= in->dim[d].sym == SYM_KV;
+        }
+        if (!wish->input[i] || !rows || !keys || !backward_shares_elements(ir, b, i))
+            continue;
+        snprintf(
+            why, WHY_BYTES,
+            "deterministic: the gradient of '%s' has an element for every pair, to which several add (of "
+            "each batch or head, "
+            "say): sums without an order take 48 bytes each. Give it dims b, h, q and kv, or leave d%s out",
+            in->name, in->name);
+        return false;
+    }
+    return true;
+}
+
 /* ---- what is compiled in ---------------------------------------------------------------------- */
 
 static bool is_given(const struct signature *sig, const struct problem *problem, const char *name)

@@ -89,7 +89,7 @@ void emit_address(struct emitter *e, int leaf);
 void emit_backward_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan, int rows,
                             struct source *out, bool moved[MOD_COUNT]);
 void emit_grads_struct(struct emitter *e);
-const char *grad_type(const struct emitter *e); /* "float", "exact_sum" */
+const char *grad_type(const struct emitter *e, int input); /* "float", "exact_sum" */
 /* dq, dk or dv: given, or on the way to the gradient of an input. */
 bool gradient_wanted(const struct emitter *e, enum mod which);
 /* Is bwd_q, bwd_k, bwd_v or bwd_o launched? */

@@ -178,21 +178,20 @@ static void emit_addresses(struct attention *a, const char *prefix, const struct
 {
     struct emitter *e = a->e;
     text_add(e->out,
-             "    template <int G> DEV %s *%ssite_address(const grads &g, const inputs &x, const sizes &z, "
-             "const head &h, "
-             "const row &r%s)\n    {\n",
-             grad_type(e), prefix, more);
+             "    template <int G> DEV auto %ssite_address(const grads &g, const inputs &x, const sizes &z, "
+             "const head &h, const "
+             "row &r%s)\n    {\n",
+             prefix, more);
     for (int i = 0; i < list->n; i++) {
         const int form = list->item[i].form;
-        text_add(e->out, "        if constexpr (G == %d) {\n", i);
+        text_add(e->out, "        %sif constexpr (G == %d) {\n", i ? "} else " : "", i);
         name_static(a, form == ADDRESS_ROW || form == ADDRESS_ELEMENT,
                     form == ADDRESS_COLUMN || form == ADDRESS_ELEMENT);
         if (form == ADDRESS_DIAGONAL)
             name_distances(e);
         emit_address(e, list->item[i].leaf);
-        text_add(e->out, "        }\n");
     }
-    text_add(e->out, "        return nullptr;\n    }\n");
+    text_add(e->out, "%s    }\n", list->n ? "        }\n" : "");
 }
 
 /* ---- pairs ------------------------------------------------------------------------------------------------

@@ -34,7 +34,8 @@ struct recipe {
     int map;
     int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
     int rows_floats;
-    bool declared_mod, declared_back, declared_map, declared_input;
+    bool declared_mod, declared_back, declared_map;
+    bool declared_input[2]; /* back_zero_params, back_sum_params */
 };
 
 /* ---- gradients of inputs --------------------------------------------------------------------------- */
@@ -52,9 +53,14 @@ static bool grad_wanted(const struct emitter *e, int input)
     return arg >= 0 && arg_in(e->problem->present, arg);
 }
 
-const char *grad_type(const struct emitter *e)
+static bool is_exact(const struct emitter *e, int input)
 {
-    return e->problem->deterministic ? "exact_sum" : "float";
+    return e->problem->deterministic && backward_shares_elements(e->w, e->back, input);
+}
+
+const char *grad_type(const struct emitter *e, int input)
+{
+    return is_exact(e, input) ? "exact_sum" : "float";
 }
 
 static void times_dim(struct product *p, const struct sig_dim *dim, int tile)
@@ -81,7 +87,7 @@ void emit_grads_struct(struct emitter *e)
         if (!grad_wanted(e, i))
             continue;
         any = true;
-        text_add(e->out, "    %s *d_%s;\n", grad_type(e), e->w->input[i].name);
+        text_add(e->out, "    %s *d_%s;\n", grad_type(e, i), e->w->input[i].name);
         for (int d = 0; d < e->w->input[i].n_dims; d++)
             text_add(e->out, "    long long s%d_%s;\n", d, e->w->input[i].name);
     }
@@ -148,38 +154,41 @@ static void add_shape(struct params *p, const struct recipe *r, int input)
     }
 }
 
-static void add_input_kernel(struct recipe *r, int input, const char *role, const char *type)
+static void add_input_kernel(struct recipe *r, int input, bool exact)
 {
+    const char *type = exact ? "back_sum_params" : "back_zero_params";
     const struct emitter *e = r->a.e;
     const struct input *in = &e->w->input[input];
-    struct launch *launch = add_launch(r->out, e, role, INPUT_THREADS, 0);
+    struct launch *launch = add_launch(r->out, e, exact ? "bwd_sum" : "bwd_zero", INPUT_THREADS, 0);
     struct params p;
     launch->grid = product_of(1);
     for (int d = 0; d < in->n_dims; d++)
         times_dim(&launch->grid, &in->dim[d], d == in->n_dims - 1 ? INPUT_THREADS : 1);
-    params_open(&p, r->declared_input ? &r->none : e->out, launch, type);
-    if (r->sum[input] >= 0)
+    params_open(&p, r->declared_input[exact] ? &r->none : e->out, launch, type);
+    if (exact)
         params_pointer(&p, "const exact_sum", "src", PARAM_WORK_DATA, r->sum[input]);
     params_pointer(&p, "float", "dst", PARAM_ARG_DATA, gradient_of_input(e, input));
     add_shape(&p, r, input);
     params_close(&p, type);
-    r->declared_input = true;
+    r->declared_input[exact] = true;
 }
 
-static void add_input_kernels(struct recipe *r, bool before)
+static void add_input_kernels(struct recipe *r, bool exact)
+{
+    for (int i = 0; i < r->a.e->w->n_inputs; i++)
+        if (grad_wanted(r->a.e, i) && is_exact(r->a.e, i) == exact)
+            add_input_kernel(r, i, exact);
+}
+
+/* back_inputs.cuh names both structs, whichever of its kernels is launched. */
+static void declare_input_params(const struct recipe *r)
 {
     static const char members[] = "float *dst;\n    long long s0, s1, s2, s3, n0, n1, n2, n3;\n};\n\n";
-    const bool exact = r->a.e->problem->deterministic;
-    if (before && exact) /* back_inputs.cuh names both structs */
-        text_add(r->a.e->out, "struct back_zero_params {\n    %s", members);
-    else if (before)
-        text_add(r->a.e->out, "struct back_sum_params {\n    const exact_sum *src;\n    %s", members);
-    for (int i = 0; i < r->a.e->w->n_inputs; i++) {
-        if (!grad_wanted(r->a.e, i) || exact == before)
-            continue;
-        add_input_kernel(r, i, exact ? "bwd_sum" : "bwd_zero",
-                         exact ? "back_sum_params" : "back_zero_params");
-    }
+    struct text_buf *out = r->a.e->out;
+    if (!r->declared_input[false])
+        text_add(out, "struct back_zero_params {\n    %s", members);
+    if (!r->declared_input[true])
+        text_add(out, "struct back_sum_params {\n    const exact_sum *src;\n    %s", members);
 }
 
 /* ---- what is wanted ---------------------------------------------------------------------------------- */
@@ -264,7 +273,7 @@ static void place_everything(struct recipe *r)
     for (int i = 0; i < e->w->n_inputs; i++) {
         struct product bytes = product_of(EXACT_SUM_BYTES);
         r->sum[i] = -1;
-        if (!e->problem->deterministic || !grad_wanted(e, i))
+        if (!grad_wanted(e, i) || !is_exact(e, i))
             continue;
         for (int d = 0; d < e->w->input[i].n_dims; d++)
             times_dim(&bytes, &e->w->input[i].dim[d], 1);
@@ -463,7 +472,7 @@ static void add_before(struct recipe *r, bool moved[MOD_COUNT])
     struct emitter *e = r->a.e;
     struct layout *l = &r->forward;
     const bool mapped = r->a.map->needed;
-    add_input_kernels(r, true);
+    add_input_kernels(r, false);
     for (int t = 0; t < TENSOR_O; t++) {
         moved[t] = l->moved[t];
         if (!l->moved[t])
@@ -489,7 +498,8 @@ static void add_after(struct recipe *r)
     for (int t = 0; t < TENSOR_O; t++)
         if (back_mod_runs(e, (enum mod)t))
             add_back_mod(r, t, &r->forward.outer[t], &r->grad[t], &r->result[t]);
-    add_input_kernels(r, false);
+    add_input_kernels(r, true);
+    declare_input_params(r);
 }
 
 void emit_backward_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan, int rows,

@@ -239,18 +239,17 @@ static void emit_sites(struct mod_emitter *m)
 static void emit_site_addresses(struct mod_emitter *m)
 {
     struct text_buf *out = m->e->out;
-    text_add(out,
-             "        template <int S, int G> DEV %s *site_address(const grads &g, " MOD_ARGS
-             ", const vals &v, int i)\n        {\n",
-             grad_type(m->e));
+    bool any = false;
+    text_add(out, "        template <int S, int G> DEV auto site_address(const grads &g, " MOD_ARGS
+                  ", const vals &v, int i)\n        {\n");
     for (int s = 0; s < m->mod->n_stages; s++)
         for (int i = 0; i < m->back[s].site.n; i++) {
-            text_add(out, "        if constexpr (S == %d && G == %d) {\n", s, i);
+            text_add(out, "        %sif constexpr (S == %d && G == %d) {\n", any ? "} else " : "", s, i);
+            any = true;
             name_all(m, true);
             emit_address(m->e, m->back[s].site.item[i].leaf);
-            text_add(out, "        }\n");
         }
-    text_add(out, "            return nullptr;\n        }\n");
+    text_add(out, "%s        }\n", any ? "        }\n" : "");
 }
 
 static void emit_head(struct mod_emitter *m, bool key_side)

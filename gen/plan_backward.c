@@ -170,7 +170,13 @@ static bool plan_with(const struct request *r, struct plan *plan, char *why,
     if (!w)
         return false;
     const bool forward = backward_runs_forward(r->ir, &sig, r->problem, &b);
+    struct backward_wish wish;
+    backward_wish_make(r->ir, &sig, r->problem, &wish);
     plan->o_f32 = true;
+    if (r->problem->deterministic && !backward_sums_fit(w, &b, &wish, why)) {
+        ir_free(w);
+        return false;
+    }
     bool ok = backward_measure(w, &sig, r->problem, &b, &pair);
     ir_free(w);
     if (!ok) {

@@ -11,12 +11,6 @@ struct alignas(8) grads { // gradients of the spec's inputs
     long long none;
 };
 
-struct back_sum_params {
-    const exact_sum *src;
-    float *dst;
-    long long s0, s1, s2, s3, n0, n1, n2, n3;
-};
-
 struct mod_params {
     const void *src;
     void *dst;
@@ -112,6 +106,17 @@ struct back_mod_params {
 };
 static_assert(sizeof(back_mod_params) == 152, "host and device disagree about back_mod_params");
 
+struct back_zero_params {
+    float *dst;
+    long long s0, s1, s2, s3, n0, n1, n2, n3;
+};
+
+struct back_sum_params {
+    const exact_sum *src;
+    float *dst;
+    long long s0, s1, s2, s3, n0, n1, n2, n3;
+};
+
 struct variant {
     struct head {
         int b, h, h_kv;
@@ -199,9 +204,8 @@ struct variant {
     }
     static constexpr int ROW_SITES = 0;
     static constexpr int ROW_SITE_FORM[] = {-1};
-    template <int G> DEV float *row_site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r)
+    template <int G> DEV auto row_site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r)
     {
-        return nullptr;
     }
     static constexpr bool BACK_DIAG = false;
     DEV float make_back_diag(const inputs &x, const sizes &z, const head &h, int delta)
@@ -224,9 +228,8 @@ struct variant {
     }
     static constexpr int SITES = 0;
     static constexpr int SITE_FORM[] = {-1};
-    template <int G> DEV float *site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)
+    template <int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)
     {
-        return nullptr;
     }
     struct query_back {
         static constexpr bool PRESENT = true;
@@ -282,9 +285,8 @@ struct variant {
         {
             return 0.0f;
         }
-        template <int S, int G> DEV float *site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const vals &v, int i)
+        template <int S, int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const vals &v, int i)
         {
-            return nullptr;
         }
     };
     using key_back = no_back;

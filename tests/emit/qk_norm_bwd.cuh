@@ -17,12 +17,6 @@ struct alignas(8) grads { // gradients of the spec's inputs
     long long s0_q_gain;
 };
 
-struct back_sum_params {
-    const exact_sum *src;
-    float *dst;
-    long long s0, s1, s2, s3, n0, n1, n2, n3;
-};
-
 struct back_zero_params {
     float *dst;
     long long s0;
@@ -157,6 +151,12 @@ struct back_mod_params {
     grads g;
 };
 static_assert(sizeof(back_mod_params) == 200, "host and device disagree about back_mod_params");
+
+struct back_sum_params {
+    const exact_sum *src;
+    float *dst;
+    long long s0, s1, s2, s3, n0, n1, n2, n3;
+};
 
 struct variant {
     struct head {
@@ -505,9 +505,8 @@ struct variant {
     }
     static constexpr int ROW_SITES = 0;
     static constexpr int ROW_SITE_FORM[] = {-1};
-    template <int G> DEV float *row_site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r)
+    template <int G> DEV auto row_site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r)
     {
-        return nullptr;
     }
     static constexpr bool BACK_DIAG = false;
     DEV float make_back_diag(const inputs &x, const sizes &z, const head &h, int delta)
@@ -530,9 +529,8 @@ struct variant {
     }
     static constexpr int SITES = 0;
     static constexpr int SITE_FORM[] = {-1};
-    template <int G> DEV float *site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)
+    template <int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)
     {
-        return nullptr;
     }
     struct query_back {
         static constexpr bool PRESENT = true;
@@ -647,12 +645,11 @@ struct variant {
         }
             return 0.0f;
         }
-        template <int S, int G> DEV float *site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const vals &v, int i)
+        template <int S, int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const vals &v, int i)
         {
         if constexpr (S == 0 && G == 0) {
         return g.d_q_gain + ((long long)m_clamp_index(i, cfg::D) * g.s0_q_gain);
         }
-            return nullptr;
         }
     };
     struct key_back {
@@ -768,12 +765,11 @@ struct variant {
         }
             return 0.0f;
         }
-        template <int S, int G> DEV float *site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const vals &v, int i)
+        template <int S, int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const vals &v, int i)
         {
         if constexpr (S == 0 && G == 0) {
         return g.d_k_gain + ((long long)m_clamp_index(i, cfg::D) * g.s0_k_gain);
         }
-            return nullptr;
         }
     };
     using value_back = no_back;

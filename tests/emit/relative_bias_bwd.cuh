@@ -15,12 +15,6 @@ struct alignas(8) grads { // gradients of the spec's inputs
     long long s1_table;
 };
 
-struct back_sum_params {
-    const exact_sum *src;
-    float *dst;
-    long long s0, s1, s2, s3, n0, n1, n2, n3;
-};
-
 struct back_zero_params {
     float *dst;
     long long s0;
@@ -133,6 +127,12 @@ struct back_mod_params {
 };
 static_assert(sizeof(back_mod_params) == 184, "host and device disagree about back_mod_params");
 
+struct back_sum_params {
+    const exact_sum *src;
+    float *dst;
+    long long s0, s1, s2, s3, n0, n1, n2, n3;
+};
+
 struct variant {
     struct head {
         int b, h, h_kv;
@@ -215,9 +215,8 @@ struct variant {
     }
     static constexpr int ROW_SITES = 0;
     static constexpr int ROW_SITE_FORM[] = {-1};
-    template <int G> DEV float *row_site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r)
+    template <int G> DEV auto row_site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r)
     {
-        return nullptr;
     }
     static constexpr bool BACK_DIAG = true;
     DEV float make_back_diag(const inputs &x, const sizes &z, const head &h, int delta)
@@ -259,7 +258,7 @@ struct variant {
     }
     static constexpr int SITES = 1;
     static constexpr int SITE_FORM[] = {SITE_DIAGONAL};
-    template <int G> DEV float *site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)
+    template <int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)
     {
         if constexpr (G == 0) {
         const int t0 = m_abs(delta);  // relative_bias.lua:5
@@ -279,7 +278,6 @@ struct variant {
         const int t14 = (t4 + t13);  // relative_bias.lua:7
         return g.d_table + ((long long)h.h * g.s0_table + (long long)m_clamp_index(t14, 32) * g.s1_table);
         }
-        return nullptr;
     }
     struct query_back {
         static constexpr bool PRESENT = true;
@@ -335,9 +333,8 @@ struct variant {
         {
             return 0.0f;
         }
-        template <int S, int G> DEV float *site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const vals &v, int i)
+        template <int S, int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const vals &v, int i)
         {
-            return nullptr;
         }
     };
     using key_back = no_back;

@@ -462,3 +462,31 @@ TEST(what_would_need_another_pass_says_so)
     CHECK_HAS(d.why, "detach");
     forget(&d);
 }
+
+TEST(sums_without_an_order_are_bounded)
+{
+    struct derived d;
+    struct backward_wish wish = {.input = {true}};
+    derive(&d,
+           "return attention { inputs = { bias = tensor('f32', 'b', 'h', 'q', 'kv', { grad = true }) },\n"
+           "  score_mod = function(s, at, x) return s + x.bias(at.b, at.h, at.row, at.kv) end }",
+           SIZES);
+    CHECK(!backward_shares_elements(d.w, &d.b, 0)); /* each pair has its own element */
+    CHECK(backward_sums_fit(d.w, &d.b, &wish, d.why));
+    forget(&d);
+    derive(&d,
+           "return attention { inputs = { bias = tensor('f32', 'h', 'q', 'kv', { grad = true }) },\n"
+           "  score_mod = function(s, at, x) return s + x.bias(at.h, at.row, at.kv) end }",
+           SIZES);
+    CHECK(backward_shares_elements(d.w, &d.b, 0)); /* every batch adds to it */
+    CHECK(!backward_sums_fit(d.w, &d.b, &wish, d.why));
+    CHECK_HAS(d.why, "'bias'");
+    forget(&d);
+    derive(&d,
+           "return attention { inputs = { bias = tensor('f32', 'b', 'h', 'q', 'kv', { grad = true }) },\n"
+           "  score_mod = function(s, at, x) return s + x.bias(at.b, at.h, at.row, at.kv) * x.bias(at.b, "
+           "at.h, at.row, 0) end }",
+           SIZES);
+    CHECK(!backward_sums_fit(d.w, &d.b, &wish, d.why)); /* read twice */
+    forget(&d);
+}
