@@ -73,8 +73,17 @@ static void find_reads(const struct ir *w, const struct ir_fn *fn, bool *by_one,
     }
 }
 
+/* The keys that the mask leaves to a row end on one side, and all of those are left. */
+static bool has_one_end(struct ir *w)
+{
+    live_range_pass(w);
+    const bool first = w->node[w->live_range.root[0]].op != OP_CONST;
+    const bool last = w->node[w->live_range.root[1]].op != OP_CONST;
+    return w->live_rest.n_roots == 0 && !(first && last);
+}
+
 /* How many registers a thread needs besides scores, weights and o. */
-static enum register_need need_of(const struct ir *w, const struct request *r, bool diag)
+static enum register_need need_of(struct ir *w, const struct request *r, bool diag)
 {
     const struct ir_fn *const fn[] = {&w->mask, &w->online, &w->epilogue};
     bool by_one = diag || r->ir->mod[MOD_OUTPUT].n_stages > 0;
@@ -87,7 +96,9 @@ static enum register_need need_of(const struct ir *w, const struct request *r, b
         return NEED_SOME;
     if (w->pivot.path != ROWS_LAZY)
         return NEED_NONE;
-    return w->mask.n_roots > 0 ? NEED_FEW : NEED_LEAST;
+    if (w->mask.n_roots == 0)
+        return NEED_LEAST;
+    return has_one_end(w) ? NEED_FEW : NEED_SOME;
 }
 
 /* Whether the kernel keeps a value per diagonal; -1: the spec is too large. Says how rows are carried. */

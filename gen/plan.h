@@ -21,8 +21,8 @@ struct request {
 enum register_need {
     NEED_NONE,  /* no running maximum */
     NEED_LEAST, /* one */
-    NEED_FEW,   /* and a mask, where the maximum at hand is tried first: two ways to weigh a tile */
-    NEED_SOME,  /* values by distance, by row or by column; o as fp32 */
+    NEED_FEW,   /* and a mask with one end, as the causal one: two ways to weigh a tile */
+    NEED_SOME,  /* another mask; values by distance, by row or by column; o as fp32 */
     NEED_MANY   /* values by pair; online functions of which nothing is known */
 };
 

@@ -24,7 +24,7 @@ static const struct row {
     {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY},
     {{96, 96, 192, 80, 3, 12, false, 90, 90}, NEED_SOME},
     {{96, 96, 128, 128, 2, 8, false, 90, 90}, NEED_SOME},
-    {{128, 128, 192, 80, 3, 12, false, 90, 90}, NEED_LEAST},
+    {{128, 128, 192, 80, 3, 12, false, 90, 90}, NEED_FEW},
     {{128, 128, 128, 128, 2, 8, false, 90, 90}, NEED_SOME},
     {{128, 128, 192, 64, 3, 12, false, 90, 90}, NEED_SOME},
     {{128, 128, 128, 96, 2, 8, false, 90, 90}, NEED_MANY},
@@ -55,12 +55,12 @@ static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool di
            (diag ? groups * 8 * (64 + t->bn) : 0);
 }
 
-static void say_more(struct plan *plan)
+static void say_more(const struct request *r, struct plan *plan)
 {
-    static const char *const need[] = {"no running maximum", "a running maximum",
-                                       "a mask and a running maximum that is tried first",
-                                       "values by distance, row or column, or o as fp32",
-                                       "values by pair, or an online function of its own"};
+    static const char *const need[] = {
+        "no running maximum", "a running maximum", "a running maximum and a mask with one end",
+        "a mask with more ends, values by distance, row or column, or o as fp32",
+        "values by pair, or an online function of its own"};
     const size_t used = strlen(plan->reason);
     snprintf(plan->reason + used, sizeof plan->reason - used,
              "; registers for %s; a warpgroup loads, %d compute%s with room for %d tile%s of Q each; o "
@@ -72,10 +72,14 @@ static void say_more(struct plan *plan)
              plan->o_f32   ? "as fp32"
              : plan->own_o ? "by TMA"
                            : "straight from registers, for want of shared memory",
-             plan->dynamic ? "from a counter, for their lengths differ" : "in turn",
+             plan->dynamic ? "from a counter, for they take unlike times" : "in turn",
              plan->why_apart ? "a tile has rows of one query head, for "
                              : "where queries are short, the query heads of a key head share a tile",
              plan->why_apart ? plan->why_apart : "");
+    const size_t end = strlen(plan->reason);
+    if (!plan->why_apart && r->problem->dim[SYM_Q] > 0)
+        snprintf(plan->reason + end, sizeof plan->reason - end, " (%d of them at this length)",
+                 lathe__heads_packed(r->problem, plan->bm));
 }
 
 /* With as much room for Q and o as there is: for two tiles of Q, for one, for no o. */
@@ -116,13 +120,14 @@ bool plan_attention_sm90(const struct request *r, struct plan *plan, char *why)
     plan->tma = true;
     plan->pack = !plan->why_apart;
     plan->blocks = r->device->sm_count;
-    plan->dynamic = r->ir->mask.n_roots > 0; /* rows of one length need no balance */
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
         const struct tile_row *t = &ROWS[i].tile;
         if (!serves(r, &ROWS[i], plan) || !find_room(r, t, diag > 0, plan) || !plan_tile_is_wanted(r, t))
             continue;
+        /* Query tiles of one length need no balance, but tall ones are often cut short at the end. */
+        plan->dynamic = r->ir->mask.n_roots > 0 || t->bm > 128;
         plan_take_tile(plan, t, plan->smem_bytes, diag > 0);
-        say_more(plan);
+        say_more(r, plan);
         return true;
     }
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,

@@ -62,7 +62,7 @@ DEV query_tile nth_query_tile(const attention_params &p, u32 n)
     const u32 head = section * heads + rest % width;
     const u32 of_batch = static_cast<u32>(p.z.n_h / packed_heads(p));
     query_tile t;
-    t.number = static_cast<int>(tiles - 1 - rest / width);
+    t.number = static_cast<int>(variant::MASKED ? tiles - 1 - rest / width : rest / width); // the one cut short last
     t.b = static_cast<int>(head / of_batch);
     t.h = static_cast<int>(head % of_batch) * packed_heads(p);
     return t;

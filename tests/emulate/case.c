@@ -177,6 +177,8 @@ static lathe_status make_source(struct scene *s, struct source *source, lathe_er
     struct device device = device_of(s->c->sm);
     if (s->c->template_name)
         snprintf(device.template_name, sizeof device.template_name, "%s", s->c->template_name);
+    if (s->c->tile)
+        snprintf(device.tile, sizeof device.tile, "%s", s->c->tile);
     struct plan plan;
     TRY(plan_pick(s->ir, s->c->pass, &s->problem, &device, &plan, err));
     plan.blocks = s->c->blocks > 0 ? s->c->blocks : plan.blocks;

@@ -156,7 +156,7 @@ bool same_job(const struct test_case *a, const struct test_case *b)
 {
     return strcmp(a->group, b->group) == 0 && a->pass == b->pass && strcmp(a->spec, b->spec) == 0 &&
            a->dtype == b->dtype && a->sm == b->sm && a->template_name == b->template_name &&
-           a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] &&
+           a->tile == b->tile && a->dim[SYM_D] == b->dim[SYM_D] && a->dim[SYM_D_V] == b->dim[SYM_D_V] &&
            a->dim[SYM_N] == b->dim[SYM_N];
 }
 
@@ -192,6 +192,8 @@ void case_name(const struct test_case *c, char *out, size_t size)
                                 : "",
              LAYOUT[c->layout], c->skewed ? " skewed" : "", c->infinite ? " -inf" : "",
              c->absent ? " absent" : "");
+    if (c->tile)
+        snprintf(to + strlen(to), size - strlen(to), " %s", c->tile);
     if (c->unwanted)
         snprintf(to + strlen(to), size - strlen(to), " without %u", c->unwanted);
     if (c->deterministic)
@@ -358,6 +360,17 @@ static void group_hopper(struct case_list *list, bool full)
                                        {1, 1, 1, 17, 530, LAYOUT_SWAPPED, SKEWED, 0},
                                        {1, 1, 1, 140, 63, LAYOUT_COMPACT, 0, 0},
                                        {1, 1, 1, 450, 450, LAYOUT_COMPACT, 0, 0}};
+    /* rows of tiles that specs like these do not get by themselves */
+    static const struct {
+        const char *spec, *tile;
+        int d, d_v;
+    } TILES[] = {{"causal", "256x64s4w16", 64, 64},        {"full", "192x128s3w12", 64, 64},
+                 {"sliding_window", "128x96s3w8", 64, 64}, {"causal", "128x128s2w8", 96, 96},
+                 {"causal", "128x128s2w8", 128, 128},      {"relative_bias", "192x80s3w12", 128, 128},
+                 {"causal", "192x64s3w12", 128, 128},      {"full", "128x96s2w8", 128, 128},
+                 {"causal", "128x80s2w8", 192, 128},       {"full", "128x80s2w8", 192, 192},
+                 {"causal", "128x64s2w8", 128, 256},       {"causal", "128x48s2w8", 256, 256},
+                 {"full", "64x48s2w8", 128, 512}};
     /* query heads of a key head in one tile: groups that divide 64 and others, up to more than fit */
     static const char *const PACKED_SPEC[] = {"causal", "full",        "sliding_window",
                                               "rope",   "softmax_one", "sigmoid"};
@@ -382,6 +395,14 @@ static void group_hopper(struct case_list *list, bool full)
         c.template_name = HOPPER;
         c.blocks = 1;
         add_shapes(list, c, FEW, full ? COUNT(FEW) : 2);
+    }
+    for (int i = 0; i < COUNT(TILES); i++) {
+        struct test_case c = case_of_attention("hopper", TILES[i].spec, NULL, i % 2 ? LATHE_F16 : LATHE_BF16,
+                                               TILES[i].d, TILES[i].d_v, 90);
+        c.template_name = HOPPER;
+        c.tile = TILES[i].tile;
+        c.blocks = 2;
+        add_shapes(list, c, FEW, full ? COUNT(FEW) : 3);
     }
     for (int i = 0; i < COUNT(PACKED_SPEC); i++) {
         struct test_case c = case_of_attention("hopper", PACKED_SPEC[i], NULL, i % 2 ? LATHE_F16 : LATHE_BF16,
