@@ -96,6 +96,7 @@ DEV void add_slab(const back_params &p, const key_block &at, u32 shared, const p
     if (elect_one()) {
         if constexpr (cfg::DETERMINISTIC) {
             wait_turn(p.order + line, turn);
+            fence_async_global(); // what the blocks before have added, too
         }
         tma_add_line(p.dq + line * dq_shape::FLOATS, shared + layout::SLAB, layout::SLAB_BYTES, L2_KEEP);
         tma_commit();

@@ -111,6 +111,9 @@ if [ -x "${LATHE:-}" ]; then
     done
     for spec in causal document qk_norm relative_bias; do
         generate $spec dtype=bf16,h=16,q=4096,d=64 sm_90a '' backward
+        generate $spec dtype=bf16,h=16,q=4096,d=128 sm_90a attention_bwd_sm90 backward
+        generate $spec dtype=f16,h=16,q=4096,d=64 sm_90a attention_bwd_sm90 backward
+        generate $spec dtype=bf16,h=16,q=4096,d=256 sm_90a attention_bwd_wide_sm90 backward
     done
     for spec in act_silu swiglu rope_half rope_interleaved rope_table lrpe md_lrpe_3d; do
         for pass in forward backward; do
