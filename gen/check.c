@@ -284,7 +284,20 @@ bool check_elementwise(struct ir *ir, struct diag *diag)
 
 /* ---- the door ---------------------------------------------------------------------------------- */
 
+/* An attention row comes in tiles and a map in points: what is before an element is not there. */
+static void forbid_scans(const struct ir *ir, struct diag *diag)
+{
+    for (int i = 0; i < ir->n_nodes && ir->kind != KIND_ROWWISE; i++)
+        if (ir_op_is_scan(ir->node[i].op))
+            diag_add(diag, ir->file[ir->node[i].file], ir->node[i].line, "%s belongs in rowwise { ... }",
+                     ir_op_name(ir->node[i].op));
+}
+
 bool check(struct ir *ir, struct diag *diag)
 {
+    const int before = diag->n;
+    forbid_scans(ir, diag);
+    if (diag->n > before)
+        return false;
     return kinds[ir->kind].check(ir, diag) && !ir->failed;
 }

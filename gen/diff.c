@@ -292,28 +292,39 @@ static int rule_extremum(struct ir *ir, const struct use *u, int k)
     return where(ir, reached, ir2(ir, OP_DIV, u->g, ties));
 }
 
+/* ---- rules: scans. What an element adds to all behind it comes back from them, in the same segments. ----
+ */
+
+static int rule_scan(struct ir *ir, const struct use *u, int k)
+{
+    if (k == 1)
+        return ZERO;
+    return ir2(ir, u->node.op == OP_CUMSUM ? OP_REVCUMSUM : OP_CUMSUM, u->g, u->node.arg[1]);
+}
+
 /* ---- the table --------------------------------------------------------------------------------- */
 
 /* The contribution to operand k, or ZERO. */
 static int (*const RULES[OP_COUNT])(struct ir *ir, const struct use *u, int k) = {
-    [OP_CONST] = rule_zero,        [OP_AT] = rule_zero,         [OP_PARAM] = rule_zero,
-    [OP_SCALAR] = rule_zero,       [OP_LOAD] = rule_zero,       [OP_ADD] = rule_pass,
-    [OP_SUB] = rule_sub,           [OP_MUL] = rule_mul,         [OP_DIV] = rule_div,
-    [OP_IDIV] = rule_zero,         [OP_MOD] = rule_mod,         [OP_POW] = rule_pow,
-    [OP_NEG] = rule_neg,           [OP_EXP] = rule_exp,         [OP_EXP2] = rule_exp2,
-    [OP_LOG] = rule_log,           [OP_LOG2] = rule_log2,       [OP_SQRT] = rule_sqrt,
-    [OP_RSQRT] = rule_rsqrt,       [OP_SIN] = rule_sin,         [OP_COS] = rule_cos,
-    [OP_TANH] = rule_tanh,         [OP_SIGMOID] = rule_sigmoid, [OP_SILU] = rule_silu,
-    [OP_RELU] = rule_relu,         [OP_ERF] = rule_erf,         [OP_GELU] = rule_gelu,
-    [OP_ABS] = rule_abs,           [OP_MIN] = rule_min,         [OP_MAX] = rule_max,
-    [OP_CLAMP] = rule_clamp,       [OP_FLOOR] = rule_zero,      [OP_CEIL] = rule_zero,
-    [OP_LT] = rule_zero,           [OP_LE] = rule_zero,         [OP_GT] = rule_zero,
-    [OP_GE] = rule_zero,           [OP_EQ] = rule_zero,         [OP_NE] = rule_zero,
-    [OP_WHERE] = rule_where,       [OP_AND] = rule_zero,        [OP_OR] = rule_zero,
-    [OP_NOT] = rule_zero,          [OP_F32] = rule_pass,        [OP_I32] = rule_zero,
-    [OP_DETACH] = rule_zero,       [OP_ROWMAX] = rule_extremum, [OP_ROWMIN] = rule_extremum,
-    [OP_ROWSUM] = rule_sum,        [OP_DIMMAX] = rule_extremum, [OP_DIMSUM] = rule_sum,
-    [OP_SPLITMAX] = rule_extremum, [OP_SPLITSUM] = rule_sum,
+    [OP_CONST] = rule_zero,   [OP_AT] = rule_zero,         [OP_PARAM] = rule_zero,
+    [OP_SCALAR] = rule_zero,  [OP_LOAD] = rule_zero,       [OP_ADD] = rule_pass,
+    [OP_SUB] = rule_sub,      [OP_MUL] = rule_mul,         [OP_DIV] = rule_div,
+    [OP_IDIV] = rule_zero,    [OP_MOD] = rule_mod,         [OP_POW] = rule_pow,
+    [OP_NEG] = rule_neg,      [OP_EXP] = rule_exp,         [OP_EXP2] = rule_exp2,
+    [OP_LOG] = rule_log,      [OP_LOG2] = rule_log2,       [OP_SQRT] = rule_sqrt,
+    [OP_RSQRT] = rule_rsqrt,  [OP_SIN] = rule_sin,         [OP_COS] = rule_cos,
+    [OP_TANH] = rule_tanh,    [OP_SIGMOID] = rule_sigmoid, [OP_SILU] = rule_silu,
+    [OP_RELU] = rule_relu,    [OP_ERF] = rule_erf,         [OP_GELU] = rule_gelu,
+    [OP_ABS] = rule_abs,      [OP_MIN] = rule_min,         [OP_MAX] = rule_max,
+    [OP_CLAMP] = rule_clamp,  [OP_FLOOR] = rule_zero,      [OP_CEIL] = rule_zero,
+    [OP_LT] = rule_zero,      [OP_LE] = rule_zero,         [OP_GT] = rule_zero,
+    [OP_GE] = rule_zero,      [OP_EQ] = rule_zero,         [OP_NE] = rule_zero,
+    [OP_WHERE] = rule_where,  [OP_AND] = rule_zero,        [OP_OR] = rule_zero,
+    [OP_NOT] = rule_zero,     [OP_F32] = rule_pass,        [OP_I32] = rule_zero,
+    [OP_DETACH] = rule_zero,  [OP_ROWMAX] = rule_extremum, [OP_ROWMIN] = rule_extremum,
+    [OP_ROWSUM] = rule_sum,   [OP_DIMMAX] = rule_extremum, [OP_DIMSUM] = rule_sum,
+    [OP_CUMSUM] = rule_scan,  [OP_REVCUMSUM] = rule_scan,  [OP_SPLITMAX] = rule_extremum,
+    [OP_SPLITSUM] = rule_sum,
 };
 
 bool diff_has_rule(enum ir_op op)

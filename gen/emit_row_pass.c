@@ -16,6 +16,8 @@ static void name_elements(struct row_emitter *r)
     const struct row_pass *pass = r->pass;
     for (int k = 0; k < pass->n_in; k++)
         scope_set(r->e, pass->in[k].node, "e[%d]", k);
+    for (int k = 0; k < pass->n_scans; k++)
+        scope_set(r->e, pass->scan[k], "q[%d]", k);
     for (int k = 0; k < pass->n_given; k++)
         scope_set(r->e, pass->given[k].node, "v.given[%d]", k);
 }
@@ -125,6 +127,27 @@ static void emit_operands(struct row_emitter *r)
     text_add(out, "        return e[0];\n    }\n");
 }
 
+/* What a scan adds up, and whether a segment begins here. */
+static void emit_terms(struct row_emitter *r)
+{
+    const struct row_pass *pass = r->pass;
+    struct text_buf *out = r->e->out;
+    char text[128];
+    text_add(out, "    static constexpr int SCANS = %d;\n    static constexpr bool REVERSE = %s;\n",
+             pass->n_scans, pass->reverse ? "true" : "false");
+    text_add(out, "    template <int S> DEV float scan_term(const float *e, int i, " ROW_ARGS
+                  ", const col &c, const vals &v, bool &start)\n    {\n");
+    for (int k = 0; k < pass->n_scans; k++) {
+        int root[2] = {r->e->w->node[pass->scan[k]].arg[0], r->e->w->node[pass->scan[k]].arg[1]};
+        text_add(out, "        if constexpr (S == %d) {\n", k);
+        row_name_all(r, true, true);
+        emit_values(r->e, root, 2);
+        text_add(out, "        start = %s != 0.0f;\n", node_text(r->e, root[1], text, sizeof text));
+        text_add(out, "        return %s;\n        }\n", node_text(r->e, root[0], text, sizeof text));
+    }
+    text_add(out, "        start = false;\n        return e[0];\n    }\n");
+}
+
 static void emit_output(struct row_emitter *r)
 {
     const struct row_pass *pass = r->pass;
@@ -144,7 +167,7 @@ static void emit_output(struct row_emitter *r)
         root[n++] = root_of(r, pass->site[i].root);
     }
     text_add(r->e->out, "    DEV void output(const float *e, int i, " ROW_ARGS
-                        ", const col &c, const vals &v, float *y, float *site)\n    {\n");
+                        ", const col &c, const vals &v, const float *q, float *y, float *site)\n    {\n");
     row_name_all(r, true, true);
     emit_values(r->e, root, n);
     for (int k = 0; k < n; k++)
@@ -388,6 +411,7 @@ bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct 
     emit_begin(&r);
     emit_operands(&r);
     row_emit_update(&r);
+    emit_terms(&r);
     emit_output(&r);
     emit_kept(&r);
     emit_column_of(&r);

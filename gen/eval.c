@@ -472,6 +472,29 @@ static bool run_reduction(struct eval_env *env, int node)
     return true;
 }
 
+/* Sums of the elements up to each, or from each on, within segments that begin where the second operand is
+ * not 0. */
+static bool run_scan(struct eval_env *env, int node)
+{
+    const struct ir_node *n = &env->ir->node[node];
+    const double *v = env->value[n->arg[0]];
+    const double *start = env->value[n->arg[1]];
+    const int v_step = along_axis(env, n->arg[0]);
+    const int start_step = along_axis(env, n->arg[1]);
+    const bool reverse = n->op == OP_REVCUMSUM;
+    double sum = 0.0;
+    if (env->axis != SPAN_KV)
+        return fail(env, node, "%s runs along a row", ir_op_name(n->op));
+    for (int k = 0; k < env->n; k++) {
+        const int j = reverse ? env->n - 1 - k : k;
+        const int edge = reverse ? j + 1 : j; /* where the segment of what was summed so far begins */
+        if (edge < env->n && start[edge * start_step] != 0.0)
+            sum = 0.0;
+        env->value[node][j] = sum += v[j * v_step];
+    }
+    return true;
+}
+
 static bool run_node(struct eval_env *env, int node)
 {
     const struct ir_node *n = &env->ir->node[node];
@@ -489,6 +512,8 @@ static bool run_node(struct eval_env *env, int node)
     case OP_LOAD:
         return run_load(env, node);
     default:
+        if (ir_op_is_scan(n->op))
+            return run_scan(env, node);
         return ir_op_is_reduction(n->op) ? run_reduction(env, node) : run_op(env, node);
     }
 }

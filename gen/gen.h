@@ -344,6 +344,8 @@ const char *ir_op_spelling(int op); /* "" for operators and leaves */
 const char *ir_op_cuda(int op);     /* text with %0 %1 %2; NULL for leaves and reductions */
 int ir_op_arity(int op);
 bool ir_op_is_reduction(int op);
+bool ir_op_is_scan(
+    int op); /* along a row, of its first operand; the second is not 0 where a segment begins */
 uint8_t ir_op_axis(int op); /* the span bit a reduction removes; 0 for others */
 const char *ir_type_name(int type);
 

@@ -11,7 +11,7 @@
 
 enum in_rule { IN_N, IN_F, IN_B, IN_C };
 enum out_rule { OUT_S, OUT_F, OUT_I, OUT_B };
-enum { COMM = 1, RED = 2 };
+enum { COMM = 1, RED = 2, SCAN = 4 };
 
 struct op_row {
     const char *id;
@@ -64,6 +64,11 @@ int ir_op_arity(int op)
 bool ir_op_is_reduction(int op)
 {
     return (ROWS[op].flags & RED) != 0;
+}
+
+bool ir_op_is_scan(int op)
+{
+    return (ROWS[op].flags & SCAN) != 0;
 }
 
 uint8_t ir_op_axis(int op)
@@ -387,7 +392,7 @@ static bool all_const(const struct ir *ir, const int *arg, int n)
    reported with its line. */
 static bool fold(const struct ir *ir, enum ir_op op, enum ir_type type, const int *arg, double *out)
 {
-    if (ir_op_is_reduction((int)op) || !all_const(ir, arg, ROWS[op].arity))
+    if (ir_op_is_reduction((int)op) || ir_op_is_scan((int)op) || !all_const(ir, arg, ROWS[op].arity))
         return false;
     bool integers = ir->node[arg[0]].type == TYPE_I32;
     double v[IR_MAX_ARGS] = {0};
@@ -421,6 +426,8 @@ int ir_make(struct ir *ir, enum ir_op op, const int *given, struct ir_at at)
     struct ir_node n = blank(op, type, at);
     for (int i = 0; i < row->arity; i++)
         take_operand(ir, &n, arg[i]);
+    if (ir_op_is_scan((int)op))
+        n.span |= SPAN_Q | SPAN_KV; /* an element of its own, also of what is the same everywhere */
     if (ir_op_is_reduction((int)op)) {
         n.span &= (uint8_t)~ir_op_axis((int)op);
         n.phase++;

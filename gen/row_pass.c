@@ -297,6 +297,57 @@ static bool find_reads(struct maker *m)
     return ok || too_large(m);
 }
 
+/* below[i]: node i is made of a scan. */
+static void mark_scans(const struct ir *w, bool *below)
+{
+    for (int i = 0; i < w->n_nodes; i++) {
+        below[i] = ir_op_is_scan(w->node[i].op);
+        for (int k = 0; k < w->node[i].n_args; k++)
+            below[i] |= below[w->node[i].arg[k]];
+    }
+}
+
+/* Scans run when the reductions of a row are done, all in one walk along it. */
+static bool take_scan(struct maker *m, int node, const bool *below)
+{
+    struct row_pass *pass = m->pass;
+    const struct ir_node *n = &pass->ir->node[node];
+    const bool reverse = n->op == OP_REVCUMSUM;
+    if (below[n->arg[0]] || below[n->arg[1]] || pass->n_scans == ROW_SCANS)
+        return refuse(m, "line %d: a scan of a scan, or more than %d of them (the host device computes it)",
+                      (int)n->line, ROW_SCANS);
+    if (pass->n_scans > 0 && pass->reverse != reverse)
+        return refuse(m, "line %d: scans in both directions in one pass (the host device computes it)",
+                      (int)n->line);
+    pass->reverse = reverse;
+    pass->scan[pass->n_scans++] = node;
+    return true;
+}
+
+static bool find_scans(struct maker *m)
+{
+    const struct ir *w = m->pass->ir;
+    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
+    bool *below = calloc((size_t)w->n_nodes + 1, sizeof *below);
+    bool ok = used && below;
+    if (ok) {
+        ir_mark(w, w->row.root, w->row.n_roots, used);
+        mark_scans(w, below);
+    }
+    for (int i = 0; i < w->n_nodes && ok; i++) {
+        if (used[i] && ir_op_is_scan(w->node[i].op))
+            ok = take_scan(m, i, below);
+        else if (used[i] && ir_op_is_reduction(w->node[i].op) && below[w->node[i].arg[0]])
+            ok = refuse(m, "line %d: a reduction of a scan (the host device computes it)",
+                        (int)w->node[i].line);
+    }
+    if (ok && m->pass->n_scans > 0 && m->pass->n_columns > 0)
+        ok = refuse(m, "gradients summed by column beside a scan (the host device computes them)");
+    free(used);
+    free(below);
+    return ok;
+}
+
 /* ---- the doors --------------------------------------------------------------------------------------- */
 
 /* Formulas are there: lower them, and find what they read. */
@@ -304,7 +355,7 @@ static bool finish(struct maker *m, bool ok)
 {
     if (ok) {
         m->pass->ir = m->w->failed ? NULL : lower(m->w, m->sig, m->problem);
-        ok = m->pass->ir ? find_reads(m)
+        ok = m->pass->ir ? find_reads(m) && find_scans(m)
                          : refuse(m, "the formulas need more than %d nodes, or memory ran out", IR_MAX_NODES);
     }
     ir_free(m->w);
@@ -353,6 +404,9 @@ bool row_pass_forward(const struct ir *ir, const struct signature *sig, const st
 
 const char *row_pass_reason(const struct ir *ir)
 {
+    for (int i = 0; i < ir->n_nodes; i++)
+        if (ir_op_is_scan(ir->node[i].op))
+            return "the spec scans along the row";
     if (ir->inner)
         return "rows run along an inner dim";
     for (int i = 0; i < ir->n_finals; i++)

@@ -132,7 +132,7 @@ static int vocabulary_op(lua_State *lua)
     int arg[IR_MAX_ARGS] = {0};
     for (int i = 0; i < arity; i++)
         arg[i] = lift(lua, i + 1, name);
-    if (!all_plain(lua, arity) || ir_op_is_reduction((int)op))
+    if (!all_plain(lua, arity) || ir_op_is_reduction((int)op) || ir_op_is_scan((int)op))
         return make(lua, op, arg);
     const char *why = ir_type_error(tracer_of(lua)->ir, op, arg);
     if (why)

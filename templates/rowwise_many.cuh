@@ -349,6 +349,137 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int 
     }
 }
 
+// ---- scans -----------------------------------------------------------------------------------------------------
+
+// What a stretch of elements hands on: forward, the sum behind its last start (all of it where there is none); in reverse,
+// the sum in front of its first start. start: there is one.
+struct stretch {
+    float sum;
+    int start;
+};
+
+// first, then second, in the order of the walk.
+DEV stretch join(const stretch &first, const stretch &second)
+{
+    if constexpr (variant::REVERSE) { // second lies to the left: what it hands on ends at its first start
+        return {second.start ? second.sum : second.sum + first.sum, first.start | second.start};
+    } else {
+        return {second.start ? second.sum : first.sum + second.sum, first.start | second.start};
+    }
+}
+
+// One element. In reverse, one that begins a segment hands on nothing.
+DEV stretch element_stretch(float term, bool start)
+{
+    return {variant::REVERSE && start ? 0.0f : term, start ? 1 : 0};
+}
+
+constexpr int SCANS = max_of(variant::SCANS, 1);
+struct scan_scratch {
+    stretch part[2][SCANS][variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1];
+};
+
+// Of a stretch of each thread of the team: `mine` becomes what comes before it in the walk, `all` what the team hands on.
+DEV void scan_team(stretch &mine, stretch &all, stretch (&part)[variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1])
+{
+    constexpr int LANES = WHOLE_BLOCK ? 32 : TEAM;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    stretch before = {0.0f, 0};
+    if constexpr (INNER) {
+        part[threadIdx.x] = mine;
+        __syncthreads();
+        all = before;
+        for (int k = 0; k < WARPS; k++) {
+            const int w = variant::REVERSE ? WARPS - 1 - k : k;
+            if (w == warp) {
+                before = all;
+            }
+            all = join(all, part[w * 32 + lane]);
+        }
+    } else {
+        const int place = variant::REVERSE ? LANES - 1 - lane % LANES : lane % LANES; // in the walk
+        stretch sum = mine;
+#pragma unroll
+        for (int step = 1; step < LANES; step *= 2) {
+            stretch other;
+            if constexpr (variant::REVERSE) {
+                other = {__shfl_down_sync(ALL_LANES, sum.sum, step, LANES), __shfl_down_sync(ALL_LANES, sum.start, step, LANES)};
+            } else {
+                other = {__shfl_up_sync(ALL_LANES, sum.sum, step, LANES), __shfl_up_sync(ALL_LANES, sum.start, step, LANES)};
+            }
+            if (place >= step) {
+                sum = join(other, sum);
+            }
+        }
+        const int last = variant::REVERSE ? 0 : LANES - 1;
+        if constexpr (variant::REVERSE) {
+            before = {__shfl_down_sync(ALL_LANES, sum.sum, 1, LANES), __shfl_down_sync(ALL_LANES, sum.start, 1, LANES)};
+        } else {
+            before = {__shfl_up_sync(ALL_LANES, sum.sum, 1, LANES), __shfl_up_sync(ALL_LANES, sum.start, 1, LANES)};
+        }
+        if (place == 0) {
+            before = {0.0f, 0};
+        }
+        all = {__shfl_sync(ALL_LANES, sum.sum, last, LANES), __shfl_sync(ALL_LANES, sum.start, last, LANES)};
+        if constexpr (WHOLE_BLOCK && WARPS > 1) {
+            if (lane == 0) {
+                part[warp] = all;
+            }
+            __syncthreads();
+            stretch walked = {0.0f, 0};
+            for (int k = 0; k < WARPS; k++) {
+                const int w = variant::REVERSE ? WARPS - 1 - k : k;
+                if (w == warp) {
+                    before = join(walked, before);
+                }
+                walked = join(walked, part[w]);
+            }
+            all = walked;
+        }
+    }
+    mine = before;
+}
+
+// The scans at the V elements of a piece; carry: what the pieces before it handed on.
+DEV void scan_piece(float (&q)[SCANS][V], stretch (&carry)[SCANS], const piece &held, const many_params &p, const variant::head &head,
+                    const variant::vals &vals, const place &row, int i, scan_scratch &shared, int &turn)
+{
+    const bool in_row = row.here && i < p.z.n;
+    variant::col c[V] = {};
+    make_columns(p, head, in_row, i, c);
+    float term[SCANS][V];
+    bool start[SCANS][V];
+    repeat<0, V>([&]<int J>() {
+        float e[max_of(variant::IN, 1)];
+        unpack_piece<J>(held, e);
+        repeat<0, variant::SCANS>([&]<int S>() {
+            const float t = variant::scan_term<S>(e, i + J, p.x, p.z, head, c[J], vals, start[S][J]);
+            term[S][J] = in_row ? t : 0.0f;
+            start[S][J] &= in_row;
+        });
+    });
+    repeat<0, variant::SCANS>([&]<int S>() {
+        stretch mine = {0.0f, 0};
+        stretch all;
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            const int j = variant::REVERSE ? V - 1 - k : k;
+            mine = join(mine, element_stretch(term[S][j], start[S][j]));
+        }
+        scan_team(mine, all, shared.part[turn][S]);
+        stretch walked = join(carry[S], mine);
+        carry[S] = join(carry[S], all);
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            const int j = variant::REVERSE ? V - 1 - k : k;
+            q[S][j] = variant::REVERSE || !start[S][j] ? walked.sum + term[S][j] : term[S][j];
+            walked = join(walked, element_stretch(term[S][j], start[S][j]));
+        }
+    });
+    turn ^= 1;
+}
+
 struct totals { // of one thread, over the rows of its block
     float column[COLUMNS][VECTORS][V];
     float sum[SUMS];
@@ -356,7 +487,7 @@ struct totals { // of one thread, over the rows of its block
 
 // One vector of columns: rows out, and what it adds to the sums of its columns.
 template <bool OUTPUTS>
-DEV float finish_piece(const piece &held, float (&column)[COLUMNS][V], const many_params &p, const variant::head &head,
+DEV float finish_piece(const piece &held, const float (&scanned)[SCANS][V], float (&column)[COLUMNS][V], const many_params &p, const variant::head &head,
                       const variant::vals &vals, const place &row, int i)
 {
     const bool in_row = row.here && i < p.z.n;
@@ -367,8 +498,13 @@ DEV float finish_piece(const piece &held, float (&column)[COLUMNS][V], const man
         float e[max_of(variant::IN, 1)];
         float y[OUT];
         float site[COLUMNS];
+        float q[SCANS];
         unpack_piece<J>(held, e);
-        variant::output(e, i + J, p.x, p.z, head, c[J], vals, y, site);
+#pragma unroll
+        for (int s = 0; s < SCANS; s++) {
+            q[s] = scanned[s][J];
+        }
+        variant::output(e, i + J, p.x, p.z, head, c[J], vals, q, y, site);
         repeat<0, variant::OUT>([&]<int K>() { out[K][J] = y[K]; });
         repeat<0, variant::COLUMNS>([&]<int S>() { column[S][J] += in_row ? site[S] : 0.0f; });
     });
@@ -382,7 +518,7 @@ DEV float finish_piece(const piece &held, float (&column)[COLUMNS][V], const man
 
 // One row of each team, which is in `held` where it fits registers.
 DEV void run(const many_params &p, const variant::head &head, variant::vals &vals, const place &row, piece (&held)[VECTORS],
-             totals &total, scratch &shared, int &turn)
+             totals &total, scratch &shared, scan_scratch &scans, int &turn)
 {
     constexpr int CHUNK = VECTORS * TEAM * V; // elements that the team works on at once
     const int lane = lane_in_team();
@@ -407,21 +543,30 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
         turn ^= 1;
         variant::update<P>(vals, red, p.x, p.z, head);
     });
+    stretch carry[SCANS] = {};
+    constexpr bool BACKWARDS = variant::SCANS > 0 && variant::REVERSE;
+    const int chunks = IN_REGISTERS ? 1 : (p.z.n - 1) / CHUNK + 1;
 #pragma unroll 1
-    for (int base = 0; IN_REGISTERS ? base == 0 : base < p.z.n; base += CHUNK) {
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        const int base = (BACKWARDS ? chunks - 1 - chunk : chunk) * CHUNK;
         if constexpr (!IN_REGISTERS) {
             load_pieces<VECTORS, TEAM * V, false>(held, p, row, base + lane * V);
         }
         forget(held);
         float done[VECTORS];
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++) {
+        for (int k = 0; k < VECTORS; k++) {
+            const int v = BACKWARDS ? VECTORS - 1 - k : k;
             float column[COLUMNS][V] = {};
+            float scanned[SCANS][V] = {};
             int i = base + (lane + v * TEAM) * V;
-            if (v >= cfg::AT_ONCE) {
-                after(i, done[v - cfg::AT_ONCE]);
+            if (k >= cfg::AT_ONCE) {
+                after(i, done[k - cfg::AT_ONCE]);
             }
-            done[v] = finish_piece<true>(held[v], column, p, head, vals, row, i);
+            if constexpr (variant::SCANS > 0) {
+                scan_piece(scanned, carry, held[v], p, head, vals, row, i, scans, turn);
+            }
+            done[k] = finish_piece<true>(held[v], scanned, column, p, head, vals, row, i);
             if constexpr (COLUMN_SUMS) {
                 repeat<0, variant::COLUMNS>([&]<int S>() {
 #pragma unroll
@@ -526,6 +671,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
 {
     using namespace many;
     __shared__ scratch shared;
+    __shared__ scan_scratch scans;
     __shared__ gathering gather;
     const int total_rows = p.z.rows0 * p.z.rows1 * p.z.rows;
     const int lane = lane_in_team();
@@ -561,14 +707,14 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
                 held[v] = next[v];
             }
             load_pieces<VECTORS, TEAM * V, true>(next, p, row, lane * V);
-            run(p, head, vals, now, held, total, shared, turn);
+            run(p, head, vals, now, held, total, shared, scans, turn);
         } else {
             row = row_in(group);
             if constexpr (IN_REGISTERS) {
                 load_pieces<VECTORS, TEAM * V, true>(held, p, row, lane * V);
             }
             variant::begin(vals, p, head, row.at);
-            run(p, head, vals, row, held, total, shared, turn);
+            run(p, head, vals, row, held, total, shared, scans, turn);
         }
     }
     if constexpr (COLUMN_SUMS) {
@@ -597,7 +743,8 @@ extern "C" __global__ void __launch_bounds__(many::COLUMN_THREADS)
             const place row = {place_of(p.z, r), true};
             piece held[1];
             load_pieces<1, V, true>(held, p, row, i);
-            finish_piece<false>(held[0], column, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);
+            const float none[SCANS][V] = {};
+            finish_piece<false>(held[0], none, column, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);
         }
         repeat<0, variant::COLUMNS>([&]<int S>() {
             store_vec<V>(p.columns + (static_cast<i64>(part) * variant::COLUMNS + S) * p.z.n + i, column[S]);

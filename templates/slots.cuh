@@ -129,7 +129,8 @@ concept many_variant = requires(const I &x, const P &p, const row_sizes &z, cons
     V::begin(vals, p, head, at);
     requires V::REDUCTIONS == 0 || requires { { V::template operand<0>(e, i, x, z, head, col, vals) } -> gives<float>; };
     requires V::PASSES == 0 || requires { V::template update<0>(vals, red, x, z, head); };
-    V::output(e, i, x, z, head, col, vals, y, site);
+    V::output(e, i, x, z, head, col, vals, e, y, site);
+    V::SCANS && V::REVERSE;
     V::sums(x, z, head, vals, red);
     V::keep_row(x, z, head, vals, red);
     { V::template column_of<0>(g, x, z, head, 0ll) } -> gives<int>;

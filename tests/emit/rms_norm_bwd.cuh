@@ -106,7 +106,14 @@ struct variant {
         v.f2 = red[0];
         }
     }
-    DEV void output(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, float *y, float *site)
+    static constexpr int SCANS = 0;
+    static constexpr bool REVERSE = false;
+    template <int S> DEV float scan_term(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, bool &start)
+    {
+        start = false;
+        return e[0];
+    }
+    DEV void output(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, const float *q, float *y, float *site)
     {
         const float t0 = (c.f0 * e[1]);  // rms_norm.lua:6
         const float t1 = (v.given[0] * t0);  // rms_norm.lua:6

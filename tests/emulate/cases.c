@@ -485,7 +485,8 @@ static void group_maxima(struct case_list *list, bool full)
 /* Specs of several rows, or of results alone. */
 static const char *const MANY[] = {
     "rms_norm_residual", "layer_norm_residual", "gate_rms_norm", "rms_norm_gate",     "srms_norm", "l2_norm",
-    "logsumexp",         "cross_entropy",       "softmax_inner", "log_softmax_inner", "mean_pool"};
+    "logsumexp",         "cross_entropy",       "softmax_inner", "log_softmax_inner", "mean_pool", "cumsum",
+    "revcumsum",         "chunk_cumsum",        "cumsum_packed"};
 
 static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dtype, int64_t n, bool full)
 {

@@ -120,6 +120,10 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return c->skewed ? 7.0 : 0.0;
     if (is(t, "target")) /* of cross entropy */
         return uniform(state) < 0.2 ? -100.0 : (double)between(state, 0, c->dim[SYM_N] - 1);
+    if (is(t, "since")) /* places in packed sequences */
+        return (double)(flat % 37);
+    if (is(t, "chunk"))
+        return 8.0;
     if (is(t, "ignore"))
         return -100.0;
     if (is(t, "smoothing"))

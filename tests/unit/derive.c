@@ -69,6 +69,8 @@ static const struct pattern PATTERNS[OP_COUNT] = {
     [OP_ROWMAX] = {NULL, "(A + 0.1 * rowmax(V + B))", NULL},
     [OP_ROWMIN] = {NULL, "(A + 0.1 * rowmin(V - B))", NULL},
     [OP_ROWSUM] = {NULL, "(A + 0.1 * rowsum(V * sin(B)))", NULL},
+    [OP_CUMSUM] = {NULL, "(A + 0.1 * cumsum(V * sin(B), where(eq(at.i % 4, 2), 1.0, 0.0)))", NULL},
+    [OP_REVCUMSUM] = {NULL, "(A + 0.1 * revcumsum(V * sin(B), 0.0))", NULL},
     [OP_DIMMAX] = {NULL, NULL, "(A + 0.1 * dimmax(V + B))"},
     [OP_DIMSUM] = {NULL, NULL, "(A + 0.1 * dimsum(V * sin(B)))"},
 };

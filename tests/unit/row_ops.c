@@ -645,3 +645,77 @@ TEST(means_of_chunks)
     same(dx, dx_want, OUTER * LONG * INNER);
     close_call(&c);
 }
+
+/* ---- scans
+ * -------------------------------------------------------------------------------------------------- */
+
+TEST(sums_up_to_and_from_each_element)
+{
+    for (int s = 0; s < 2 * N_SIZES; s++) {
+        const int r = SIZES[s / 2][0];
+        const int n = SIZES[s / 2][1];
+        const bool reverse = s % 2;
+        struct call c;
+        double want[MAX_SIZE];
+        double dx_want[MAX_SIZE];
+        open_call(&c, reverse ? "revcumsum" : "cumsum");
+        const double *x = rows(&c, "x", GIVEN, r, n);
+        const double *dy = rows(&c, "dy", SEED, r, n);
+        const double *y = rows(&c, "y", RESULT, r, n);
+        const double *dx = rows(&c, "dx", GRADIENT, r, n);
+        for (int k = 0; k < r; k++) {
+            double up = 0;
+            double down = 0;
+            for (int i = 0; i < n; i++) {
+                const int left = k * n + i;
+                const int right = k * n + n - 1 - i;
+                (reverse ? dx_want : want)[left] = up += (reverse ? dy : x)[left];
+                (reverse ? want : dx_want)[right] = down += (reverse ? x : dy)[right];
+            }
+        }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(y, want, (int64_t)r * n);
+        same(dx, dx_want, (int64_t)r * n);
+        close_call(&c);
+    }
+}
+
+/* Sequences of 3, 1 and 4 steps, in chunks of 2: nothing crosses a boundary, in either direction. */
+TEST(sums_in_chunks_of_packed_sequences)
+{
+    enum { T = 8, C = 3 };
+    static const int32_t SINCE[T] = {0, 1, 2, 0, 0, 1, 2, 3};
+    static const int BEGIN[2][T] = {{0, 0, 2, 3, 4, 4, 6, 6},
+                                    {0, 0, 0, 3, 4, 4, 4, 4}}; /* of the segment of each step */
+    static const int64_t SHAPE[] = {T, C};
+    static const int64_t STEPS[] = {T};
+    for (int whole_sequences = 0; whole_sequences < 2; whole_sequences++) {
+        const double scale = whole_sequences ? 1.0 : 0.5;
+        struct call c;
+        double want[T * C] = {0};
+        double dx_want[T * C] = {0};
+        open_call(&c, whole_sequences ? "cumsum_packed" : "chunk_cumsum");
+        const double *x = add(&c, "x", GIVEN, SHAPE, 2);
+        const double *dy = add(&c, "dy", SEED, SHAPE, 2);
+        const double *y = add(&c, "y", RESULT, SHAPE, 2);
+        const double *dx = add(&c, "dx", GRADIENT, SHAPE, 2);
+        memcpy(add(&c, "since", GIVEN, STEPS, 1), SINCE, sizeof SINCE);
+        c.arg[c.n - 1].dtype = LATHE_I32;
+        if (!whole_sequences) {
+            whole(&c, "chunk", 2);
+            scalar(&c, "scale", scale);
+        }
+        for (int t = 0; t < T; t++)
+            for (int from = BEGIN[whole_sequences][t]; from <= t; from++)
+                for (int k = 0; k < C; k++) {
+                    want[t * C + k] += scale * x[from * C + k];
+                    dx_want[from * C + k] += scale * dy[t * C + k];
+                }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(y, want, T * C);
+        same(dx, dx_want, T * C);
+        close_call(&c);
+    }
+}

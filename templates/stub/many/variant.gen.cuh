@@ -19,7 +19,7 @@ struct many_params {
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 248, "host and device disagree about many_params");
+static_assert(sizeof(many_params) == 296, "host and device disagree about many_params");
 
 struct many_sum_params {
     const float *columns;
@@ -126,7 +126,14 @@ struct variant {
         v.f5 = red[2];
         }
     }
-    DEV void output(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, float *y, float *site)
+    static constexpr int SCANS = 0;
+    static constexpr bool REVERSE = false;
+    template <int S> DEV float scan_term(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, bool &start)
+    {
+        start = false;
+        return e[0];
+    }
+    DEV void output(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, const float *q, float *y, float *site)
     {
         const float t0 = (c.f0 * e[1]);
         const float t1 = (e[0] - v.given[0]);
@@ -149,13 +156,13 @@ struct variant {
     }
     template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long e)
     {
-        if constexpr (S == 0) { // bias
+        if constexpr (S == 0) { // dbias
         long long at = 0;
         const long long outer = e / g.size[3];
         const int column = (int)(e - outer * g.size[3]);
         return outer == at && column < z.n ? column : -1;
         }
-        if constexpr (S == 1) { // weight
+        if constexpr (S == 1) { // dweight
         long long at = 0;
         const long long outer = e / g.size[3];
         const int column = (int)(e - outer * g.size[3]);
