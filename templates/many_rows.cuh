@@ -1,0 +1,234 @@
+// many_rows.cuh: for rowwise_many.cuh: its numbers, and the tensors of rows: where a row lies, how pieces of it are read and
+// written.
+#pragma once
+#include "slots.cuh"
+
+namespace many {
+
+static_assert(many_variant<variant, inputs, many_params>,
+              "variant.gen.cuh does not fill the slots of a kernel of rows: templates/README.md lists them, "
+              "and the notes below name the first one that is missing");
+
+using element = cfg::element;
+
+static_assert(same_type<element, float> || same_type<element, f16> || same_type<element, bf16>,
+              "cfg::element is float, f16 or bf16");
+static_assert(cfg::THREADS >= 32 && cfg::THREADS <= 1024 && cfg::THREADS % 32 == 0,
+              "cfg::THREADS is a multiple of 32 up to 1024");
+static_assert(cfg::ROWS_PER_BLOCK >= 1 && cfg::THREADS % cfg::ROWS_PER_BLOCK == 0,
+              "cfg::ROWS_PER_BLOCK divides cfg::THREADS");
+static_assert(cfg::VECTOR == 1 || cfg::VECTOR * sizeof(element) == 16 || cfg::VECTOR * sizeof(element) == 8,
+              "cfg::VECTOR elements are one, or 8 or 16 bytes");
+static_assert(cfg::PER_THREAD >= 0 && cfg::PER_THREAD % cfg::VECTOR == 0,
+              "cfg::PER_THREAD is 0 or a multiple of cfg::VECTOR");
+static_assert(cfg::BLOCKS >= 1 && cfg::COLUMN_PARTS >= 1 && cfg::REGISTERS >= 1 && cfg::AT_ONCE >= 1,
+              "cfg::BLOCKS, cfg::COLUMN_PARTS, cfg::REGISTERS and cfg::AT_ONCE are positive");
+
+constexpr int V = cfg::VECTOR;
+constexpr int TEAM = cfg::THREADS / cfg::ROWS_PER_BLOCK; // threads of one row
+constexpr bool WHOLE_BLOCK = cfg::ROWS_PER_BLOCK == 1;
+constexpr bool IN_REGISTERS = cfg::PER_THREAD > 0;
+constexpr int VECTORS = IN_REGISTERS ? cfg::PER_THREAD / V : V == 1 ? 4 : 1; // of one thread and tensor at once
+constexpr bool PREFETCH = cfg::PREFETCH && IN_REGISTERS;
+constexpr int WARPS = cfg::THREADS / 32;
+constexpr int PARTS = cfg::INNER ? cfg::THREADS : max_of(WARPS, 4);
+constexpr bool INNER = cfg::INNER;
+constexpr int SLOTS = max_of(variant::REDUCTIONS, 1);
+constexpr bool COLUMN_SUMS = variant::COLUMNS > 0 && IN_REGISTERS; // of the first kernel
+constexpr int COLUMNS = max_of(variant::COLUMNS, 1);
+constexpr int SUMS = max_of(variant::SUMS, 1);
+constexpr int OUT = max_of(variant::OUT, 1);
+constexpr int COLUMN_THREADS = 128;
+constexpr int SUM_THREADS = 256;
+
+static_assert(INNER || WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),
+              "with several rows per block, a row belongs to 1, 2, 4, 8, 16 or 32 threads");
+static_assert(!INNER || (cfg::ROWS_PER_BLOCK == 32 && V == 1), "with cfg::INNER, the lanes of a warp have 32 rows, an element each");
+
+DEV int team_of_thread() { return static_cast<int>(threadIdx.x) % (INNER ? cfg::ROWS_PER_BLOCK : cfg::THREADS) / (INNER ? 1 : TEAM); }
+DEV int lane_in_team() { return INNER ? static_cast<int>(threadIdx.x) / cfg::ROWS_PER_BLOCK : static_cast<int>(threadIdx.x) % TEAM; }
+
+template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
+{
+    if constexpr (I < N) {
+        f.template operator()<I>();
+        repeat<I + 1, N>(f);
+    }
+}
+
+// ---- the tensors of rows ---------------------------------------------------------------------------------------
+
+template <int K> using in_type = typename pick_type<K, variant::in_types>::type;
+template <int K> using out_type = typename pick_type<K, variant::out_types>::type;
+
+template <int K> __host__ __device__ constexpr int words_of() { return max_of(1, V * static_cast<int>(sizeof(in_type<K>)) / 4); }
+template <int K> __host__ __device__ constexpr int first_word()
+{
+    if constexpr (K == 0) {
+        return 0;
+    } else {
+        return first_word<K - 1>() + words_of<K - 1>();
+    }
+}
+constexpr int WORDS = max_of(1, first_word<variant::IN>());
+
+struct piece { // V elements of every tensor that is read, as they were loaded
+    u32 word[WORDS];
+};
+
+struct place { // a row
+    row_at at;
+    bool here; // false: the threads have none, and take part in shuffles only
+};
+
+template <class TENSOR> DEV i64 along(const TENSOR &t, int i)
+{
+    if constexpr (INNER) {
+        return i * t.stride[3];
+    } else {
+        return i;
+    }
+}
+template <class T> DEV T *row_of(const row_target &t, const row_at &at)
+{
+    return static_cast<T *>(t.data) + (at.row0 * t.stride[0] + at.row1 * t.stride[1] + at.row2 * t.stride[2]);
+}
+template <class T> DEV const T *row_of(const row_source &t, const row_at &at)
+{
+    return static_cast<const T *>(t.data) + (at.row0 * t.stride[0] + at.row1 * t.stride[1] + at.row2 * t.stride[2]);
+}
+
+DEV row_at place_of(const row_sizes &z, int row)
+{
+    row_at at = {row, 0, 0, row};
+    if (z.rows0 * z.rows1 != 1) {
+        const int outer = row / z.rows;
+        at.row2 = row - outer * z.rows;
+        at.row0 = outer / z.rows1;
+        at.row1 = outer - at.row0 * z.rows1;
+    }
+    return at;
+}
+
+// ONCE: the row is not read again; then it goes past L1, which so keeps the inputs of the columns.
+template <int BYTES, bool ONCE> DEV words<BYTES> load_row(const void *p)
+{
+    words<BYTES> w;
+    if constexpr (!ONCE) {
+        w = load_words<BYTES, true>(p);
+    } else if constexpr (BYTES >= 16) {
+#pragma unroll
+        for (int k = 0; k < BYTES / 16; k++) {
+            const uint4 x = load_once16(static_cast<const char *>(p) + 16 * k);
+            w.word[4 * k] = x.x;
+            w.word[4 * k + 1] = x.y;
+            w.word[4 * k + 2] = x.z;
+            w.word[4 * k + 3] = x.w;
+        }
+    } else if constexpr (BYTES == 8) {
+        const uint2 x = load_once8(p);
+        w.word[0] = x.x;
+        w.word[1] = x.y;
+    } else {
+        w.word[0] = load_once4(p);
+    }
+    return w;
+}
+
+template <int K, bool ONCE> DEV void load_piece(piece &to, const in_type<K> *p)
+{
+    constexpr int FIRST = first_word<K>();
+    if constexpr (V == 1) {
+        to.word[FIRST] = __float_as_uint(m_load(p, 0));
+    } else {
+        const words<4 * words_of<K>()> w = load_row<4 * words_of<K>(), ONCE>(p);
+#pragma unroll
+        for (int i = 0; i < words_of<K>(); i++) {
+            to.word[FIRST + i] = w.word[i];
+        }
+    }
+}
+
+// What element j of a piece is in every tensor.
+template <int J> DEV void unpack_piece(const piece &from, float (&e)[max_of(variant::IN, 1)])
+{
+    e[0] = 0.0f;
+    repeat<0, variant::IN>([&]<int K>() {
+        constexpr int FIRST = first_word<K>();
+        if constexpr (V == 1 || sizeof(in_type<K>) == 4) {
+            e[K] = __uint_as_float(from.word[FIRST + J]);
+        } else {
+            e[K] = to_float(in_type<K>{static_cast<u16>(from.word[FIRST + J / 2] >> (16 * (J % 2)))});
+        }
+    });
+}
+
+template <int K> DEV void store_piece(out_type<K> *p, const float (&y)[V]) // streaming: it is not read again here
+{
+    using T = out_type<K>;
+    if constexpr (V == 1) {
+        *p = from_float<T>(y[0]);
+    } else {
+#pragma unroll
+        for (int part = 0; part < max_of(1, V * static_cast<int>(sizeof(T)) / 16); part++) {
+            constexpr int N = min_of(V, 16 / static_cast<int>(sizeof(T)));
+            u32 w[N * sizeof(T) / 4];
+#pragma unroll
+            for (int i = 0; i < static_cast<int>(N * sizeof(T)) / 4; i++) {
+                if constexpr (sizeof(T) == 4) {
+                    w[i] = __float_as_uint(y[part * N + i]);
+                } else {
+                    w[i] = pack<T>(y[part * N + 2 * i], y[part * N + 2 * i + 1]);
+                }
+            }
+            if constexpr (N * sizeof(T) == 16) {
+                __stcs(reinterpret_cast<uint4 *>(p) + part, make_uint4(w[0], w[1], w[2], w[3]));
+            } else {
+                __stcs(reinterpret_cast<uint2 *>(p) + part, make_uint2(w[0], w[1]));
+            }
+        }
+    }
+}
+
+// Makes the compiler forget what it knows of the row: what it derived from it in one pass (the unpacked floats) is then
+// derived again in the next one, and not held in registers in between.
+template <int COUNT> DEV void forget(piece (&held)[COUNT])
+{
+#pragma unroll
+    for (int v = 0; v < COUNT; v++) {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) {
+            keep(held[v].word[i]);
+        }
+    }
+}
+
+template <int COUNT, int STEP, bool ONCE> DEV void load_pieces(piece (&held)[COUNT], const many_params &p, const place &row, int first)
+{
+    repeat<0, variant::IN>([&]<int K>() {
+        const in_type<K> *from = row_of<in_type<K>>(p.in[K], row.at);
+#pragma unroll
+        for (int v = 0; v < COUNT; v++) {
+            const int i = first + v * STEP;
+            if (row.here && i < p.z.n) {
+                load_piece<K, ONCE>(held[v], from + along(p.in[K], i));
+            } else {
+#pragma unroll
+                for (int k = 0; k < words_of<K>(); k++) {
+                    held[v].word[first_word<K>() + k] = 0;
+                }
+            }
+        }
+    });
+}
+
+DEV void make_columns(const many_params &p, const variant::head &head, bool wanted, int i, variant::col (&c)[V])
+{
+    if constexpr (variant::COLS) {
+        if (wanted) {
+            variant::make_cols<V>(p.x, p.z, head, i, c);
+        }
+    }
+}
+
+} // namespace many
