@@ -302,6 +302,10 @@ static void emit_scatters(struct map_emitter *me)
             text_add(e->out, "            line%d[k] = %s;\n", s, text);
             continue;
         }
+        if (is_scatter_total(me, s)) {
+            text_add(e->out, "            t.c%d += %s;\n", s, text);
+            continue;
+        }
         text_add(e->out, "            add_global(p.g%d + ", to->tensor);
         scatter_place(me, to, e->w->input[e->w->tensor[to->tensor].input].n_dims);
         text_add(e->out, ", %s);\n", text);

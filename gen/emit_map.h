@@ -68,6 +68,8 @@ void emit_map_store(struct map_emitter *me, int tensor);
 /* ---- emit_map_sum.c */
 
 bool is_map_sum(const struct map_emitter *me, int v);
+/* Scatter s of the map goes to a scalar: summed before it is added. */
+bool is_scatter_total(const struct map_emitter *me, int s);
 bool keeps_lanes(const struct map_emitter *me, int tensor); /* has the last dim */
 bool keeps_loop(const struct map_emitter *me, int tensor);
 void emit_map_sums(struct map_emitter *me); /* sums, totals and what is done with them */

@@ -15,6 +15,11 @@ bool keeps_loop(const struct map_emitter *me, int tensor)
     return me->loop >= 0 && (span_of(map_tensor(me, tensor)) >> me->loop & 1) != 0;
 }
 
+bool is_scatter_total(const struct map_emitter *me, int s)
+{
+    return me->e->w->input[map_tensor(me, me->map->scatter[s].tensor)->input].n_dims == 0;
+}
+
 bool is_map_sum(const struct map_emitter *me, int v)
 {
     return map_uses(me, v / 2, USE_SUM) && (v % 2 == 0 || is_pair(map_tensor(me, v / 2)));
@@ -79,6 +84,18 @@ static void emit_leaves(struct map_emitter *me, bool lanes)
     }
 }
 
+/* Scalars that several maps read: a block adds its sum once for a tile. */
+static void leave_scatters(struct map_emitter *me)
+{
+    for (int s = 0; s < me->map->n_scatters; s++)
+        if (is_scatter_total(me, s))
+            text_add(me->e->out,
+                     "        const float all%d = block_sum(t.c%d, shared);\n        if (threadIdx.x == 0) "
+                     "{\n            "
+                     "add_global(p.g%d, all%d);\n        }\n",
+                     s, s, me->map->scatter[s].tensor, s);
+}
+
 void emit_map_sums(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
@@ -86,10 +103,16 @@ void emit_map_sums(struct map_emitter *me)
     emit_members(me, true);
     text_add(out, "    };\n    struct totals { // of its item\n");
     emit_members(me, false);
+    for (int s = 0; s < me->map->n_scatters; s++)
+        if (is_scatter_total(me, s))
+            text_add(out, "        float c%d;\n", s);
     text_add(out, "    };\n    template <int W> DEV void clear(sums<W> &sum)\n    {\n");
     emit_clears(me, true);
     text_add(out, "    }\n    DEV void clear_totals(totals &t)\n    {\n");
     emit_clears(me, false);
+    for (int s = 0; s < me->map->n_scatters; s++)
+        if (is_scatter_total(me, s))
+            text_add(out, "        t.c%d = 0.0f;\n", s);
     text_add(out, "    }\n    template <int W> DEV void leave(const sums<W> &sum, const map_params &p, const "
                   "space &s, const "
                   "point &at)\n    {\n");
@@ -98,6 +121,7 @@ void emit_map_sums(struct map_emitter *me)
                   "const point &at, "
                   "unsigned tile, scratch &shared)\n    {\n");
     emit_leaves(me, false);
+    leave_scatters(me);
     text_add(out, "    }\n");
 }
 

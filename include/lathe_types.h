@@ -84,13 +84,19 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     their names (rows [..., n], or one value per row: [...] f32), the spec's inputs, of which those read by
  *     row have the same leading dims.
  * Arguments of elementwise: its operands and results by their names, of any strides; a result with an alias
- * may be left out and is then written over that operand; the spec's inputs. With list = true every operand
- * and result is an array of pointers to compact tensors, shape [tensors], in memory that the device reads
- * (device, or pinned host memory; on the host device plain memory), and so is `lengths`, i32 [tensors]: their
- * elements. Arguments of LATHE_BACKWARD: those of the forward pass, of which o and the finals (attention) or
- * the statistics (rowwise; no y) may be left out; the gradients of its results: do (rowwise: dy), and
+ *     may be left out and is then written over that operand; the spec's inputs. A result has no element in
+ *     common with another tensor, but that its alias may lie at the same address with the same strides.
+ *     With list = true every operand and result is an array of pointers to compact tensors, shape [tensors],
+ *     in memory that the device reads (device, or pinned host memory; on the host device plain memory), and
+ *     so is `lengths`, i32 [tensors]: their elements.
+ *
+ * Arguments of LATHE_BACKWARD: those of the forward pass, of which o and the finals (attention) or the
+ *     statistics (rowwise; no y) may be left out; the gradients of its results: do (rowwise: dy), and
  *     optionally dlse and so on, f32; and, each of them optional, the gradients that are wanted: dq, dk, dv
  *     (rowwise: dx) as their tensors, and d<input> f32 for every input declared with grad = true.
+ *     Elementwise: operands (those that no gradient reads may be left out) but no results; d<result> for
+ * every result (where there are several, 0 where left out); d<operand> of the operand's shape, f32 where it
+ * is a sum.
  */
 typedef struct lathe_arg {
     const char *name;

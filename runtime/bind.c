@@ -530,34 +530,6 @@ static bool is_folded(const lathe_arg *t)
     return folded;
 }
 
-static bool may_share(const struct signature *sig, int result, int operand)
-{
-    return sig->arg[result].alias == operand + 1;
-}
-
-/* A result is written while other points still read: not in the memory of what is read, unless the same point
-   has the same element of both. */
-static lathe_status check_sharing(const struct signature *sig, const lathe_arg *args, int n, lathe_error *err)
-{
-    if (lathe__is_attention(sig) || lathe__is_rowwise(sig))
-        return LATHE_OK;
-    for (int i = 0; i < n; i++) {
-        const int result = find_arg(sig, args[i].name);
-        for (int k = 0; is_output(&sig->arg[result]) && k < n; k++) {
-            const int other = find_arg(sig, args[k].name);
-            if (k == i || !args[i].data || args[k].data != args[i].data || may_share(sig, result, other) ||
-                may_share(sig, other, result))
-                continue;
-            return lathe__fail(
-                err, LATHE_ARG,
-                "argument '%s': expected memory of its own, given that of '%s'; the spec declares no "
-                "alias = \"%s\"",
-                args[i].name, args[k].name, args[k].name);
-        }
-    }
-    return LATHE_OK;
-}
-
 static void find_layouts(const struct signature *sig, const lathe_arg *args, int n, struct problem *out)
 {
     for (int k = 0; k < n; k++)
@@ -586,7 +558,7 @@ lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_a
     take_dtype(sig, out);
     lathe_status status = check_missing(sig, out, err);
     if (status == LATHE_OK)
-        status = check_sharing(sig, args, n, err);
+        status = lathe__check_sharing(sig, args, n, err);
     if (status == LATHE_OK)
         status = lathe__problem_check(sig, out, err);
     if (status == LATHE_OK)

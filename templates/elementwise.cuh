@@ -12,7 +12,8 @@
 // point by point where not, or where the last vector of a line is cut off.
 //
 // Sums: a thread adds up its own points in registers, where the loop is not one of the sum's dims. What it has it leaves
-// in the workspace, as a matrix of parts: summed by the kernel `sum`, in an order that depends on sizes alone. Of a sum
+// in the workspace, as a matrix of parts: summed by the kernel `sum`, in an order that depends on sizes, strides and alignment
+// alone: the same call gives the same bits. Of a sum
 // without dims a block leaves one part. Scatters add to a zeroed workspace by atomics.
 //
 // Registers (sm_90a, two operands of 16 bits): 40 to 64. Nothing spills.

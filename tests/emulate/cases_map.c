@@ -62,6 +62,14 @@ static const char EMBEDDING[] =
     "    return x.table(x.id(at.b, at.t), at.d) * x.place(at.t, at.d) + x.level(at.d, at.b)\n"
     "  end }\n";
 
+/* A scalar that two maps read, and an input that no gradient reads. */
+static const char TWO_MAPS[] = "return rotary(half, { base = scalar('f32', { grad = true }), idle = "
+                               "tensor('f32', 'b', { grad = true }) },\n"
+                               "  function(at, x)\n"
+                               "    local t = at.t * exp2(-log2(x.base) * at.i / at.n_i)\n"
+                               "    return cos(t), sin(t)\n"
+                               "  end)\n";
+
 struct map_case {
     const char *spec;
     const char *text;
@@ -108,6 +116,7 @@ static const struct map_case MAPS[] = {
     {"embedding", EMBEDDING, "b=2,t=9,d=40,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"embedding", EMBEDDING, "b=2,t=9,d=33,words=40", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
     {"embedding", EMBEDDING, "b=3,t=5,d=41,words=40", 0, LAYOUT_PADDED, false, true, NULL, false},
+    {"two_maps", TWO_MAPS, "b=3,t=9,h=3,h_kv=2,i=24", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"line", LINE, "n=10007", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"line", LINE, "n=33", 0, LAYOUT_MISALIGNED, true, true, NULL, false},
     {"line", LINE, "n=4096", 0, LAYOUT_COMPACT, true, true, NULL, false},

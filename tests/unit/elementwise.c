@@ -583,9 +583,11 @@ TEST(memory_in_common_is_declared)
     const lathe_arg gate = {"gate", x, LATHE_F64, 1, &n, NULL};
     const lathe_arg up = {"up", u, LATHE_F64, 1, &n, NULL};
     refuse("swiglu", (lathe_arg[]){gate, up, {"y", u, LATHE_F64, 1, &n, NULL}}, 3,
-           "argument 'y': expected memory of its own, given that of 'up'");
+           "argument 'y': expected memory of its own, given some of that of 'up'");
     run("act_silu", LATHE_FORWARD,
         (lathe_arg[]){{"x", x, LATHE_F64, 1, &n, NULL}, {"y", x, LATHE_F64, 1, &n, NULL}}, 2);
     refuse("swiglu", (lathe_arg[]){gate, {"y", u, LATHE_F64, 1, &n, NULL}}, 2, "argument 'up': missing");
+    const lathe_arg late = {"y", x + 1, LATHE_F64, 1, &n, NULL};
+    refuse("act_silu", (lathe_arg[]){{"x", x, LATHE_F64, 1, &n, NULL}, late}, 2, "given some of that of 'x'");
     free(x), free(u);
 }

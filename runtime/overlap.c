@@ -1,0 +1,152 @@
+/*
+ * overlap.c: whether tensors have elements in common. In: the arguments of an elementwise call. Out:
+ * LATHE_OK, or a sentence about a result that lies in memory that the call also reads or writes elsewhere.
+ * Tensors that interleave without a common element, such as the parts of a fused projection, are told apart
+ * by a stride that both are repeated with.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "rt.h"
+
+struct extent { /* of a tensor, in bytes */
+    uintptr_t first;
+    int64_t reach; /* from the first byte to behind the last one; 0: no elements */
+    int n;
+    int64_t size[MAX_DIMS]; /* dims of more than one element */
+    int64_t stride[MAX_DIMS];
+    int64_t element;
+};
+
+static struct extent extent_of(const lathe_arg *t)
+{
+    struct extent e = {.first = (uintptr_t)t->data, .element = (int64_t)lathe_dtype_size(t->dtype)};
+    e.reach = e.element;
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] == 0)
+            e.reach = 0;
+        if (t->shape[i] <= 1 || e.reach == 0)
+            continue;
+        e.size[e.n] = t->shape[i];
+        e.stride[e.n] = lathe__tensor_stride(t, i) * e.element;
+        e.reach += (e.size[e.n] - 1) * e.stride[e.n];
+        e.n++;
+    }
+    return e;
+}
+
+/* Bytes that a tensor takes of every period, from its first one on; more than the period where the period is
+ * none of its. */
+static int64_t width_in(const struct extent *e, int64_t period)
+{
+    int64_t width = e->element;
+    for (int i = 0; i < e->n; i++) {
+        if (e->stride[i] % period == 0)
+            continue;
+        if (e->stride[i] > period)
+            return period + 1;
+        width += (e->size[i] - 1) * e->stride[i];
+    }
+    return width;
+}
+
+/* Are their places apart in every period? */
+static bool apart_in(const struct extent *a, const struct extent *b, int64_t period)
+{
+    if (period <= 0)
+        return false;
+    const int64_t a_width = width_in(a, period);
+    const int64_t b_width = width_in(b, period);
+    const int64_t between = (int64_t)((b->first - a->first) % (uintptr_t)period + (uintptr_t)period) % period;
+    return a_width <= between && b_width <= period - between;
+}
+
+/* False for certain only: then they have no element in common. */
+static bool may_overlap(const struct extent *a, const struct extent *b)
+{
+    if (a->reach == 0 || b->reach == 0 || a->first + (uintptr_t)a->reach <= b->first ||
+        b->first + (uintptr_t)b->reach <= a->first)
+        return false;
+    for (int i = 0; i < a->n; i++)
+        if (apart_in(a, b, a->stride[i]))
+            return false;
+    for (int i = 0; i < b->n; i++)
+        if (apart_in(a, b, b->stride[i]))
+            return false;
+    return true;
+}
+
+static bool same_place(const struct extent *a, const struct extent *b)
+{
+    bool same = a->first == b->first && a->n == b->n && a->element == b->element;
+    for (int i = 0; same && i < a->n; i++)
+        same = a->size[i] == b->size[i] && a->stride[i] == b->stride[i];
+    return same;
+}
+
+static int find(const struct signature *sig, const char *name)
+{
+    int i = 0;
+    while (i < sig->n_args && strcmp(sig->arg[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+static bool is_tensor(const struct sig_arg *a)
+{
+    return a->role != ROLE_SCALAR && a->role != ROLE_Q_START;
+}
+
+/* A result, or an operand whose result is left out and goes there. */
+static bool is_written(const struct signature *sig, const lathe_arg *args, int n, int arg)
+{
+    const struct sig_arg *a = &sig->arg[arg];
+    bool in_place = false;
+    for (int i = 0; i < sig->n_args; i++) {
+        if (sig->arg[i].alias != arg + 1)
+            continue;
+        in_place = true;
+        for (int k = 0; k < n; k++)
+            in_place &= !args[k].data || find(sig, args[k].name) != i;
+    }
+    return in_place || a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL;
+}
+
+/* Argument k of the call against result i. */
+static bool collide(const struct signature *sig, const lathe_arg *args, int i, int k)
+{
+    const int result = find(sig, args[i].name);
+    const int other = find(sig, args[k].name);
+    const struct sig_arg *a = &sig->arg[result];
+    const struct sig_arg *b = &sig->arg[other];
+    if (!args[i].data || !args[k].data || !is_tensor(b))
+        return false;
+    if (a->list || b->list) /* of their tensors nothing is known here */
+        return args[i].data == args[k].data && a->role != ROLE_IN && a->alias != other + 1 &&
+               b->alias != result + 1;
+    const struct extent x = extent_of(&args[i]);
+    const struct extent y = extent_of(&args[k]);
+    const bool declared = a->alias == other + 1 || b->alias == result + 1;
+    const bool both_read =
+        a->role == ROLE_IN && b->role == ROLE_IN; /* the same points read both, then write one */
+    if ((declared || both_read) && same_place(&x, &y))
+        return false;
+    return may_overlap(&x, &y);
+}
+
+lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *args, int n, lathe_error *err)
+{
+    if (lathe__is_attention(sig) || lathe__is_rowwise(sig))
+        return LATHE_OK;
+    for (int i = 0; i < n; i++) {
+        const bool written = is_written(sig, args, n, find(sig, args[i].name));
+        for (int k = 0; written && k < n; k++)
+            if (k != i && collide(sig, args, i, k))
+                return lathe__fail(
+                    err, LATHE_ARG,
+                    "argument '%s': expected memory of its own, given some of that of '%s'; only a result "
+                    "with alias = \"%s\" may lie there, with the same strides",
+                    args[i].name, args[k].name, args[k].name);
+    }
+    return LATHE_OK;
+}

@@ -1,0 +1,90 @@
+/*
+ * overlap.c: which tensors of an elementwise call may lie in one piece of memory.
+ */
+#include "check.h"
+#include "gen.h"
+
+#include <string.h>
+
+static char memory[4096];
+
+static const char TEXT[] = "return elementwise { over = { 'rows', 'n' },\n"
+                           "  operands = { x = tensor('f32'), u = tensor('f32') },\n"
+                           "  results = { y = tensor('f32', { alias = 'x' }), z = tensor('f32') },\n"
+                           "  forward = function(v) return { y = v.x, z = v.u } end }";
+
+struct lie { /* where a tensor of 4 x 8 floats lies */
+    int offset;
+    int64_t strides[2];
+};
+
+static lathe_status bind(struct lie x, struct lie u, struct lie y, struct lie z, lathe_error *err)
+{
+    static const int64_t shape[] = {4, 8};
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct ir *ir = spec_load("t.lua", TEXT, sizeof TEXT - 1, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    const lathe_arg args[] = {{"x", memory + 4 * x.offset, LATHE_F32, 2, shape, x.strides},
+                              {"u", memory + 4 * u.offset, LATHE_F32, 2, shape, u.strides},
+                              {"y", memory + 4 * y.offset, LATHE_F32, 2, shape, y.strides},
+                              {"z", memory + 4 * z.offset, LATHE_F32, 2, shape, z.strides}};
+    const lathe_status status = problem_from_args(&sig, args, 4, true, &problem, err);
+    ir_free(ir);
+    return status;
+}
+
+static void good(struct lie x, struct lie u, struct lie y, struct lie z)
+{
+    lathe_error err = {0};
+    const lathe_status status = bind(x, u, y, z, &err);
+    CHECK_STR(err.text, "");
+    CHECK_EQ(status, LATHE_OK);
+}
+
+static void bad(struct lie x, struct lie u, struct lie y, struct lie z, const char *part)
+{
+    lathe_error err = {0};
+    CHECK_EQ(bind(x, u, y, z, &err), LATHE_ARG);
+    CHECK_HAS(err.text, part);
+}
+
+#define AT(offset, ...)                                                                                      \
+    (struct lie)                                                                                             \
+    {                                                                                                        \
+        (offset),                                                                                            \
+        {                                                                                                    \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+    }
+
+TEST(compact_tensors)
+{
+    good(AT(0, 8, 1), AT(32, 8, 1), AT(64, 8, 1), AT(96, 8, 1));
+    good(AT(0, 8, 1), AT(32, 8, 1), AT(0, 8, 1), AT(96, 8, 1)); /* y where x is */
+    good(AT(0, 8, 1), AT(0, 8, 1), AT(64, 8, 1), AT(96, 8, 1)); /* operands may share */
+    bad(AT(0, 8, 1), AT(32, 8, 1), AT(1, 8, 1), AT(96, 8, 1),
+        "argument 'y': expected memory of its own, given some of that of 'x'");
+    bad(AT(0, 8, 1), AT(32, 8, 1), AT(0, 1, 4), AT(96, 8, 1),
+        "'y': expected memory of its own, given some of that of 'x'");
+    bad(AT(0, 8, 1), AT(32, 8, 1), AT(64, 8, 1), AT(32, 8, 1),
+        "'z': expected memory of its own, given some of that of 'u'");
+    bad(AT(0, 8, 1), AT(32, 8, 1), AT(64, 8, 1), AT(95, 8, 1),
+        "'y': expected memory of its own, given some of that of 'z'");
+    bad(AT(0, 8, 1), AT(0, 8, 1), AT(0, 8, 1), AT(96, 8, 1),
+        "'y': expected memory of its own, given some of that of 'u'");
+}
+
+/* Columns of one wider matrix, and every other element. */
+TEST(interleaved_tensors)
+{
+    good(AT(0, 32, 1), AT(8, 32, 1), AT(16, 32, 1), AT(24, 32, 1));
+    good(AT(0, 32, 1), AT(8, 32, 1), AT(0, 32, 1), AT(24, 32, 1));
+    good(AT(0, 32, 2), AT(1, 32, 2), AT(16, 32, 2), AT(17, 32, 2));
+    bad(AT(0, 32, 1), AT(8, 32, 1), AT(16, 32, 1), AT(23, 32, 1),
+        "'y': expected memory of its own, given some of that of 'z'");
+    bad(AT(0, 32, 1), AT(8, 32, 1), AT(28, 32, 1), AT(100, 8, 1), "'y': expected memory of its own");
+    bad(AT(0, 32, 2), AT(1, 32, 2), AT(16, 32, 2), AT(14, 32, 2), "'y': expected memory of its own");
+}
