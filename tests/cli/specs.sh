@@ -45,8 +45,11 @@ expect 0 'template      attention_fwd_sm90' '' "$LATHE" explain causal --arch sm
 expect 1 'attention_fwd_sm80: attention_fwd_sm90 was asked for' '' "$LATHE" explain causal --template attention_fwd_sm90
 expect 0 'template' '' "$LATHE" explain rms_norm --problem rows=4096,n=8192
 expect 1 'not served' '' "$LATHE" explain causal --problem dtype=f64
-expect 1 'not served' '' "$LATHE" explain causal --pass backward
-expect 1 '' 'lathe: ' "$LATHE" gen causal --pass backward -o x.cu
+expect 0 'attention_bwd_sm80' '' "$LATHE" explain causal --pass backward
+expect 0 'the forward kernel runs first' '' "$LATHE" explain causal --pass backward --problem dtype=bf16,d=64,o=none
+expect 1 'not served' '' "$LATHE" explain causal --pass backward --problem dtype=bf16,d=8
+expect 0 'causal_attention_bwd' '' "$LATHE" gen causal --pass backward -o x.cu
+expect 1 '' 'lathe: ' "$LATHE" gen causal --pass backward --problem dtype=bf16,d=8 -o x.cu
 
 # gen: one file, the same every time, and every shipped spec
 expect 0 'causal.cu: ' '' "$LATHE" gen causal --problem d=64 -o causal.cu
