@@ -44,7 +44,7 @@ DEV int look(const map_params &p, const variant::head &head, const tile_rows<BM>
     bool any = false;
     bool all = true;
     for (int start = 0; start < n_cols; start += STEP) {
-#pragma unroll
+#pragma unroll 4
         for (int c = 0; c < STEP; c++) {
             const variant::col col = cols[min(start + c, n_cols - 1)]; // a column twice changes neither answer
 #pragma unroll
@@ -60,6 +60,90 @@ DEV int look(const map_params &p, const variant::head &head, const tile_rows<BM>
     }
     return __all_sync(ALL_LANES, all) ? TILE_ALL : __any_sync(ALL_LANES, any) ? TILE_SOME : TILE_NONE;
 }
+
+// What each read of the mask gives on a tile: as far as this lane has looked, after share() all of them.
+template <class V> struct read_ranges {
+    int low[V::READS], high[V::READS];
+
+    __device__ __forceinline__ void clear(bool rows)
+    {
+#pragma unroll
+        for (int k = 0; k < V::READS; k++) {
+            if (V::READ_BY_ROW[k] == rows) {
+                low[k] = 0x7fffffff;
+                high[k] = -0x7fffffff - 1;
+            }
+        }
+    }
+    __device__ __forceinline__ void take(const int (&read)[V::READS], bool rows)
+    {
+#pragma unroll
+        for (int k = 0; k < V::READS; k++) {
+            if (V::READ_BY_ROW[k] == rows) {
+                low[k] = min(low[k], read[k]);
+                high[k] = max(high[k], read[k]);
+            }
+        }
+    }
+    __device__ __forceinline__ void share(bool rows)
+    {
+#pragma unroll
+        for (int k = 0; k < V::READS; k++) {
+            if (V::READ_BY_ROW[k] == rows) {
+#pragma unroll 1
+                for (int i = 16; i > 0; i /= 2) {
+                    low[k] = min(low[k], __shfl_xor_sync(ALL_LANES, low[k], i));
+                    high[k] = max(high[k], __shfl_xor_sync(ALL_LANES, high[k], i));
+                }
+            }
+        }
+    }
+};
+
+// The class of a tile as far as it can be told without looking at pairs: from its corners, and from what the mask
+// reads by row and by column.
+template <class V, int BM, int BN, bool READS = (V::READS > 0)> struct guess {
+    __device__ __forceinline__ guess(const map_params &, const variant::head &, const tile_rows<BM> &) {}
+    __device__ __forceinline__ int classify(const map_params &p, const variant::head &head, int row0, int row1, int kv0,
+                                            int kv1)
+    {
+        return V::classify(p.x, p.z, head, row0, row1, kv0, kv1);
+    }
+};
+template <class V, int BM, int BN> struct guess<V, BM, BN, true> {
+    read_ranges<V> ranges;
+
+    __device__ __forceinline__ guess(const map_params &p, const variant::head &head, const tile_rows<BM> &rows)
+    {
+        int read[V::READS];
+        ranges.clear(true);
+#pragma unroll
+        for (int i = 0; i < tile_rows<BM>::ROWS; i++) {
+            V::row_reads(p.x, p.z, head, rows.row[i], read);
+            if (rows.exists[i]) {
+                ranges.take(read, true);
+            }
+        }
+        ranges.share(true);
+    }
+    __device__ __forceinline__ int classify(const map_params &p, const variant::head &head, int row0, int row1, int kv0,
+                                            int kv1)
+    {
+        const int c = V::classify(p.x, p.z, head, row0, row1, kv0, kv1);
+        if (c != TILE_SOME) {
+            return c;
+        }
+        int read[V::READS];
+        ranges.clear(false);
+#pragma unroll 1
+        for (int kv = kv0 + lane_id(); kv <= kv0 + BN - 1; kv += 32) {
+            V::col_reads(p.x, p.z, head, V::make_col(p.x, p.z, head, min(kv, kv1)), read);
+            ranges.take(read, false);
+        }
+        ranges.share(false);
+        return V::classify_reads(p.x, p.z, head, row0, row1, kv0, kv1, ranges.low, ranges.high);
+    }
+};
 
 template <int BM, int BN> DEV void write_classes(const map_params &p)
 {
@@ -86,11 +170,12 @@ template <int BM, int BN> DEV void write_classes(const map_params &p)
 
     const variant::head head = variant::make_head(p.x, z, b, h);
     const tile_rows<BM> rows = make_rows<BM>(p, head, row0);
+    guess<variant, BM, BN> known(p, head, rows);
     unsigned char *out = p.map + static_cast<i64>(line) * key_tiles;
     for (int tile = share * MAP_WARPS + warp; tile < key_tiles; tile += sharing * MAP_WARPS) {
         const int kv0 = tile * BN;
         const int kv1 = min(kv0 + BN, z.len_kv) - 1;
-        int answer = variant::classify(p.x, z, head, row0, row1, kv0, kv1);
+        int answer = known.classify(p, head, row0, row1, kv0, kv1);
         if (answer == TILE_SOME) {
             answer = look(p, head, rows, kv0, kv1 - kv0 + 1, cols[warp]);
         }
