@@ -477,7 +477,8 @@ void dtype_store(lathe_dtype dtype, void *data, int64_t element, double value);
 
 /* Forward on the host: args as for lathe_launch, host pointers. Outputs not given are not computed.
    rows: NULL, or a sorted list of flat row numbers ((b * h + head) * q + row, or the rowwise row) to
-   evaluate; the others are left alone. Errors: ARG, SPEC (a read outside a tensor). */
+   evaluate; the others are left alone, and totals are of these. Errors: ARG, SPEC (a read outside a tensor).
+ */
 lathe_status host_forward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
                           const int64_t *rows, int64_t n_rows, lathe_error *err);
 /* The finals of a row without live pairs, n_finals doubles: a constant of the spec, so that kernels and host

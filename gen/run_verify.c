@@ -67,10 +67,14 @@ static int64_t count_rows(const struct run *run)
                                            : p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1] * p->dim[SYM_ROWS];
 }
 
-/* Results that may depend on all rows are compared as one long row each. */
+/* Results that may depend on all rows, or whose rows lie beside each other, are compared as one long row
+ * each. */
 static bool is_one(const struct run *run)
 {
-    return run_is_backward(run) || run->ir->kind == KIND_ELEMENTWISE;
+    bool one = run_is_backward(run) || run->ir->kind == KIND_ELEMENTWISE || run->ir->inner;
+    for (int i = 0; i < run->ir->n_finals; i++)
+        one |= run->ir->final[i].total;
+    return one;
 }
 
 static bool take_all(const struct run *run, struct reference *ref)

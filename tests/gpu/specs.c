@@ -92,6 +92,20 @@ const struct spec_row spec_rows[] = {
       {"weight", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 1.0, 0.3, false, false, true},
       {"bias", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 0.0, 1.0, false, false, true},
       {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
+    {"srms_norm",
+     true,
+     false,
+     1.0,
+     2,
+     {STAT("rstd"), {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
+    {"l2_norm",
+     true,
+     false,
+     1.0,
+     2,
+     {STAT("rnorm"), {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
+    {"cumsum", true, false, 1.0, 0, {{.name = ""}}},
+    {"revcumsum", true, false, 1.0, 0, {{.name = ""}}},
 #undef FINAL
 #undef STAT
 };
