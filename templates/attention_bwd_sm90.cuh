@@ -260,9 +260,11 @@ struct worker {
         if constexpr (variant::SITES > 0) {
             pairs.find_live(live, whole);
         }
+        float2 ahead[NB];
+        pairs.load_ahead<variant::WEIGHT_READS>(ahead);
         wgmma<BM>::template wait<WANT_DW ? 1 : 0>(s);
         float w[NB][4];
-        pairs.weigh(w, s);
+        pairs.weigh(w, s, ahead);
         pack_weights<element, NB>(operand, w);
         pairs.drop_dead(operand, whole);
         settle(operand);
@@ -270,12 +272,13 @@ struct worker {
             start_pv<element, DV, BM>(sums.dv, operand, dout, 1);
         }
         if constexpr (WANT_DW) {
+            pairs.load_ahead<variant::SLOPE_READS>(ahead);
             wgmma<BM>::template wait<cfg::WANT_DV && cfg::BACK_EARLY_DV ? 1 : 0>(dw);
             if constexpr (!EXACT_WEIGHTS) {
                 unpack_weights(w, operand);
             }
             sites.clear_tile();
-            pairs.slope(dw, s, w, sites, live);
+            pairs.slope(dw, s, w, ahead, sites, live);
             sites.end_tile(row0 + p.z.q_start - (key - lane_id() / 4));
         }
         if constexpr (WANT_DS) {

@@ -205,9 +205,11 @@ struct worker {
         if constexpr (variant::SITES > 0) {
             pairs.find_live(live, whole);
         }
+        float2 ahead[NB];
+        pairs.load_ahead<variant::WEIGHT_READS>(ahead);
         wgmma<64>::wait<WANT_DW ? 1 : 0>(s);
         float w[NB][4];
-        pairs.weigh(w, s);
+        pairs.weigh(w, s, ahead);
         pack_weights<element, NB>(operand, w);
         pairs.drop_dead(operand, whole);
         settle(operand);
@@ -220,12 +222,13 @@ struct worker {
             start_own<PART_V>(sums.dv, operand, dout + group * (BM * PART_V * 2) + group * 64 * v_shape::SPAN);
         }
         if constexpr (WANT_DW) {
+            pairs.load_ahead<variant::SLOPE_READS>(ahead);
             wgmma<64>::wait<cfg::WANT_DV ? 1 : 0>(dw);
             if constexpr (!EXACT_WEIGHTS) {
                 unpack_weights(w, operand);
             }
             sites.clear_tile();
-            pairs.slope(dw, s, w, sites, live);
+            pairs.slope(dw, s, w, ahead, sites, live);
             sites.end_tile(row0 + p.z.q_start - (key - lane_id() / 4));
         }
         if constexpr (WANT_DS) {

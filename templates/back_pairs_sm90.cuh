@@ -15,6 +15,22 @@ struct live_pairs {
     __device__ __forceinline__ bool has(int b, int j, int c) const { return ((bits[b / 8] >> (4 * (b % 8) + 2 * c + j)) & 1u) != 0; }
 };
 
+// A step that reads one value of a row may have it loaded ahead of the wait for its products: shared memory is slow to answer
+// while they read it. Where pairs have sites there are no registers for that, nor at 128 queries.
+__host__ __device__ constexpr int first_read(u64 reads)
+{
+    for (int k = 0; k < variant::BACK_ROWS; k++) {
+        if ((reads >> k & 1u) != 0) {
+            return k;
+        }
+    }
+    return 0;
+}
+__host__ __device__ constexpr bool loads_ahead(u64 reads)
+{
+    return cfg::BACK_EARLY_DV && variant::SITES == 0 && reads == 1ull << first_read(reads);
+}
+
 struct tile_pairs {
     const back_params &p;
     const variant::head &head;
@@ -107,15 +123,35 @@ struct tile_pairs {
         }
     }
 
+    template <u64 READS> __device__ __forceinline__ void load_ahead(float2 (&ahead)[NB]) const
+    {
+        if constexpr (loads_ahead(READS)) {
+#pragma unroll
+            for (int b = 0; b < NB; b++) {
+                ahead[b] = load_shared8(rows + static_cast<u32>((first_read(READS) * BM + 8 * b) * 4));
+            }
+        }
+    }
+    template <u64 READS>
+    __device__ __forceinline__ void take_rows(float (&back)[2][max_of(variant::BACK_ROWS, 1)], const float2 (&ahead)[NB], int b) const
+    {
+        if constexpr (loads_ahead(READS)) {
+            back[0][first_read(READS)] = ahead[b].x;
+            back[1][first_read(READS)] = ahead[b].y;
+        } else {
+            load_rows<READS>(back, b);
+        }
+    }
+
     // s to weights, in w.
-    __device__ __forceinline__ void weigh(float (&w)[NB][4], const float (&s)[NB][4]) const
+    __device__ __forceinline__ void weigh(float (&w)[NB][4], const float (&s)[NB][4], const float2 (&ahead)[NB]) const
     {
         float diag[COLS][2] = {};
         const int first = fresh_row0();
 #pragma unroll
         for (int b = 0; b < NB; b++) {
             float back[2][max_of(variant::BACK_ROWS, 1)] = {};
-            load_rows<variant::WEIGHT_READS>(back, b);
+            take_rows<variant::WEIGHT_READS>(back, ahead, b);
             load_diagonals<variant::WEIGHT_DIAG>(diag, b);
 #pragma unroll
             for (int j = 0; j < 2; j++) {
@@ -130,14 +166,14 @@ struct tile_pairs {
 
     // dw to ds, in place, from s and the weights.
     __device__ __forceinline__ void slope(float (&dw)[NB][4], const float (&s)[NB][4], const float (&w)[NB][4],
-                                          const worker_sites &sites, const live_pairs &live) const
+                                          const float2 (&ahead)[NB], const worker_sites &sites, const live_pairs &live) const
     {
         float diag[COLS][2] = {};
         const int first = fresh_row0();
 #pragma unroll
         for (int b = 0; b < NB; b++) {
             float back[2][max_of(variant::BACK_ROWS, 1)] = {};
-            load_rows<variant::SLOPE_READS>(back, b);
+            take_rows<variant::SLOPE_READS>(back, ahead, b);
             load_diagonals<variant::SLOPE_DIAG>(diag, b);
 #pragma unroll
             for (int j = 0; j < 2; j++) {
