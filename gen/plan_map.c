@@ -100,6 +100,16 @@ static void point_bytes(const struct request *r, const struct ir *ir, const stru
     }
 }
 
+/* As many as nothing spills with: values that are kept along a loop, and what is scattered, take registers.
+ */
+static int min_blocks(const struct ir *ir, bool long_loops, bool wide)
+{
+    bool scatters = false;
+    for (int i = 0; i < ir->n_tensors; i++)
+        scatters |= ir->tensor[i].use == USE_SCATTER;
+    return scatters && long_loops ? 1 : long_loops || wide ? 2 : 3;
+}
+
 static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass, struct plan *plan, char *why)
 {
     enum { IN_FLIGHT = 96 };  /* bytes that a thread asks for before it waits */
@@ -126,7 +136,7 @@ static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass,
     plan->unroll = bytes == 0 ? 2 : IN_FLIGHT / (bytes * plan->vector);
     plan->unroll = plan->unroll > 4 ? 4 : plan->unroll < 1 ? 1 : plan->unroll == 3 ? 2 : plan->unroll;
     plan->steps = sums ? PART_STEPS : lists ? LIST_STEPS : plan->unroll;
-    plan->min_blocks = sums || bytes * plan->vector > 72 ? 2 : 3;
+    plan->min_blocks = min_blocks(ir, plan->long_loops, sums || bytes * plan->vector > 72);
     plan->blocks = 8 * r->device->sm_count;
     snprintf(
         plan->reason, sizeof plan->reason,
