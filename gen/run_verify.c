@@ -111,7 +111,8 @@ static bool copy_tensor(const struct run *run, int i, struct reference *ref)
     const bool output = run_is_output(run, t);
     if (!output && (!main_tensor || t->arg.dtype == LATHE_F32 || t->arg.dtype == LATHE_F64))
         return true;
-    const lathe_dtype dtype = t->arg.dtype == LATHE_F64 ? LATHE_F64 : LATHE_F32;
+    const bool exact = t->arg.dtype == LATHE_F64 || t->arg.dtype == LATHE_I32 || t->arg.dtype == LATHE_U8;
+    const lathe_dtype dtype = exact ? t->arg.dtype : LATHE_F32;
     c->host = calloc((size_t)t->count + 1, lathe_dtype_size(dtype));
     if (!c->host)
         return false;
