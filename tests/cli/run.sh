@@ -15,7 +15,7 @@ for spec in $("$LATHE" list); do
     case $("$LATHE" explain "$spec" 2>/dev/null | head -n 1) in
     *'(attention, '*) problem=$small ;;
     *'(rowwise, '*) problem=rows=9,rows1=2,n=48 ;;
-    *) problem= ;;
+    *) problem=$("$LATHE" explain "$spec" | sed -n '/^problem/{n;s/^ *//;s/=64/=6/g;p;}') ;; # every dim 6
     esac
     case $spec in
     md_lrpe_2d) more='--set n_2=4' ;;
