@@ -273,10 +273,10 @@ static void emit_reads(struct attention *a)
     text_add(e->out, "    static constexpr int READS = %d;\n", n);
     if (n == 0)
         return;
-    text_add(e->out, "    static constexpr bool READ_BY_ROW[] = {");
+    unsigned by_row = 0;
     for (int k = 0; k < n; k++)
-        text_add(e->out, "%s%s", k ? ", " : "", yes(e->w->node[e->w->read[k]].span == SPAN_Q));
-    text_add(e->out, "};\n");
+        by_row |= (unsigned)(e->w->node[e->w->read[k]].span == SPAN_Q) << k;
+    text_add(e->out, "    static constexpr unsigned READS_BY_ROW = %#x; // a bit each\n", by_row);
     emit_reads_of(a, true);
     emit_reads_of(a, false);
     text_add(e->out,

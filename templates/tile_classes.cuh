@@ -69,7 +69,7 @@ template <class V> struct read_ranges {
     {
 #pragma unroll
         for (int k = 0; k < V::READS; k++) {
-            if (V::READ_BY_ROW[k] == rows) {
+            if (((V::READS_BY_ROW >> k & 1u) != 0) == rows) {
                 low[k] = 0x7fffffff;
                 high[k] = -0x7fffffff - 1;
             }
@@ -79,7 +79,7 @@ template <class V> struct read_ranges {
     {
 #pragma unroll
         for (int k = 0; k < V::READS; k++) {
-            if (V::READ_BY_ROW[k] == rows) {
+            if (((V::READS_BY_ROW >> k & 1u) != 0) == rows) {
                 low[k] = min(low[k], read[k]);
                 high[k] = max(high[k], read[k]);
             }
@@ -89,7 +89,7 @@ template <class V> struct read_ranges {
     {
 #pragma unroll
         for (int k = 0; k < V::READS; k++) {
-            if (V::READ_BY_ROW[k] == rows) {
+            if (((V::READS_BY_ROW >> k & 1u) != 0) == rows) {
 #pragma unroll 1
                 for (int i = 16; i > 0; i /= 2) {
                     low[k] = min(low[k], __shfl_xor_sync(ALL_LANES, low[k], i));

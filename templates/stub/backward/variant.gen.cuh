@@ -148,6 +148,7 @@ struct variant {
         ds = w * (dw - b[1]);
         site[0] = -ds * distance;
     }
+    static constexpr int READS = 0; // of its map
     // pair() in two steps, for sm_90a
     static constexpr unsigned WEIGHT_READS = 1, SLOPE_READS = 2;
     static constexpr bool WEIGHT_DIAG = false, SLOPE_DIAG = false;
