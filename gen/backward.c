@@ -551,6 +551,7 @@ static void derive_stage(struct deriver *d, const struct ir_stage *stage, struct
 /* ---- doors
  * ------------------------------------------------------------------------------------------------------ */
 
+// NOLINTNEXTLINE(readability-non-const-parameter): written by what it is handed to
 bool backward_derive(struct ir *ir, const struct backward_wish *wish, struct backward *out, char *why)
 {
     struct deriver d = {.ir = ir, .wish = wish, .out = out, .why = why};

@@ -40,6 +40,7 @@ struct note {
     struct backward *out;
 };
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of backward_each_root's function
 static void note_root(void *context, int *root)
 {
     const struct note *note = context;

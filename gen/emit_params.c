@@ -239,6 +239,7 @@ static void mark_map(const struct emitter *e, const struct ir_map *map)
     }
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of backward_each_root's function
 static void mark_root(void *context, int *root)
 {
     const struct emitter *e = context;

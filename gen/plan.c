@@ -114,7 +114,7 @@ static int uses_diagonals(const struct request *r, struct plan *plan)
     pivot_say(w, plan->optimistic, plan->rows, sizeof plan->rows);
     int result = schedule_online(w, &s) ? s.diag >= 0 : -1;
     plan->why_apart = why_not_packed(w, result > 0);
-    plan->need = need_of(w, r, result > 0);
+    plan->need = (int)need_of(w, r, result > 0);
     ir_free(w);
     return result;
 }
@@ -336,9 +336,10 @@ static bool has_pass(enum kind kind, lathe_pass pass)
     return found;
 }
 
-static lathe_status pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
-                         const struct device *device, int *skip, const char *only, struct plan *out,
-                         lathe_error *reasons)
+static lathe_status
+pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+     // NOLINTNEXTLINE(readability-non-const-parameter): counted down through struct request
+     const struct device *device, int *skip, const char *only, struct plan *out, lathe_error *reasons)
 {
     const struct request request = {ir, pass, problem, device, skip, only};
     *reasons = (lathe_error){.status = LATHE_UNSUPPORTED};

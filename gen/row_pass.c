@@ -390,6 +390,7 @@ static bool take_forward(struct maker *m)
 }
 
 bool row_pass_forward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                      // NOLINTNEXTLINE(readability-non-const-parameter): written by what it is handed to
                       struct row_pass *out, char *why)
 {
     *out = (struct row_pass){0};
@@ -424,6 +425,7 @@ const char *row_pass_reason(const struct ir *ir)
 }
 
 bool row_pass_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                       // NOLINTNEXTLINE(readability-non-const-parameter): written by what it is handed to
                        struct row_pass *out, char *why)
 {
     *out = (struct row_pass){0};

@@ -131,7 +131,7 @@ if [ -x "${LATHE:-}" ]; then
         elif grep -q '^return attention' "$file"; then
             jit "$spec" dtype=bf16,h=16,q=4096,d=128
         elif [ "$spec" = packed_chunks ] || [ "$spec" = packed_tokens ]; then
-            : # twenty reads, each at an index that the one before gives: NVRTC takes minutes (gen/README.md)
+            : # twenty reads, each at an index that the one before gives: NVRTC takes minutes for that (specs/README.md)
         elif [ "$spec" != prelude ]; then
             jit "$spec" dtype=bf16
         fi
