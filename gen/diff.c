@@ -209,8 +209,11 @@ static int rule_gelu(struct ir *ir, const struct use *u, int k)
     (void)k;
     int x = u->node.arg[0];
     int erf_x = ir1(ir, OP_ERF, times(ir, x, number(ir, SQRT_HALF)));
-    int distribution = times(ir, plus(ir, erf_x, number(ir, 1.0)), number(ir, 0.5));
-    int bell = ir1(ir, OP_EXP, times(ir, times(ir, x, x), number(ir, -0.5)));
+    int half =
+        number(ir, 0.5); /* before the sum: arguments are evaluated in any order, and nodes are numbered */
+    int distribution = times(ir, plus(ir, erf_x, number(ir, 1.0)), half);
+    int minus_half = number(ir, -0.5);
+    int bell = ir1(ir, OP_EXP, times(ir, times(ir, x, x), minus_half));
     int density = times(ir, bell, number(ir, INV_SQRT_TAU));
     return times(ir, u->g, plus(ir, distribution, times(ir, x, density)));
 }

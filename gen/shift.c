@@ -151,7 +151,7 @@ static struct shift negation_law(const struct shift *a)
 
 static struct shift extremum_law(struct shifter *p, const struct shift *a, const struct shift *b)
 {
-    struct shift s;
+    struct shift s = {.known = false};
     if (a->known && b->known && agree(a, b, &s)) {
         s.positive = a->positive && b->positive;
         return s;
@@ -180,7 +180,7 @@ static struct shift comparison_law(const struct shifter *p, const struct ir_node
         [OP_LT] = OP_GT, [OP_LE] = OP_GE, [OP_GT] = OP_LT, [OP_GE] = OP_LE, [OP_EQ] = OP_EQ, [OP_NE] = OP_NE};
     const struct ir_node *left = &p->w->node[n->arg[0]];
     const struct ir_node *right = &p->w->node[n->arg[1]];
-    struct shift s;
+    struct shift s = {.known = false};
     int truth = -1;
     if (right->op == OP_CONST)
         truth = decided((enum ir_op)n->op, a, right);
@@ -192,7 +192,7 @@ static struct shift comparison_law(const struct shifter *p, const struct ir_node
 
 static struct shift choice_law(const struct shift *c, const struct shift *a, const struct shift *b)
 {
-    struct shift s;
+    struct shift s = {.known = false};
     if (c->truth != 0)
         return c->truth > 0 ? *a : *b;
     s.known = false;
