@@ -18,7 +18,7 @@ static struct ir *make_ir(enum kind kind)
     ir->n_inputs = 2;
     ir->n_free = 1;
     memcpy(ir->free_name[0], "width", 6);
-    ir->input[0] = (struct input){.name = "bias", .optional = true, .n_dims = 1, .dim = {{SYM_FREE, 0}}};
+    ir->input[0] = (struct input){.name = "bias", .optional = true, .n_dims = 1, .dim = {{.sym = SYM_FREE}}};
     ir->input[1] = (struct input){.name = "gain", .dtype = LATHE_F32, .is_scalar = true};
     ir->n_finals = 1;
     memcpy(ir->final[0].name, "lse", 4);
