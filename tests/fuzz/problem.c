@@ -22,6 +22,7 @@ static struct ir *make_ir(enum kind kind)
     ir->input[1] = (struct input){.name = "gain", .dtype = LATHE_F32, .is_scalar = true};
     ir->n_finals = 1;
     memcpy(ir->final[0].name, "lse", 4);
+    ir->row.root[1] = ir_const(ir, 0, TYPE_F32);
     return ir;
 }
 
