@@ -244,7 +244,10 @@ static void emit_line(struct emitter *e, int node)
         load_text(e, n, &t);
     else
         op_text(e, n, &t);
-    text_add(e->out, "        const %s t%d = %s;", c_type(n->type), e->temp, t.data ? t.data : "");
+    /* Integers and bools are no constants: the front end of nvcc and NVRTC tries to evaluate a constant's
+       initializer anew wherever it is read, which is exponential along a chain of them. */
+    text_add(e->out, "        %s%s t%d = %s;", n->type == TYPE_F32 ? "const " : "", c_type(n->type), e->temp,
+             t.data ? t.data : "");
     if (n->line) {
         const char *slash = strrchr(e->w->file[n->file], '/');
         text_add(e->out, "  // %s:%d", slash ? slash + 1 : e->w->file[n->file], n->line);

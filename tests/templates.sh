@@ -130,8 +130,6 @@ if [ -x "${LATHE:-}" ]; then
             jit "$spec" dtype=bf16,rows=16384,n=8192
         elif grep -q '^return attention' "$file"; then
             jit "$spec" dtype=bf16,h=16,q=4096,d=128
-        elif [ "$spec" = packed_chunks ] || [ "$spec" = packed_tokens ]; then
-            : # twenty reads, each at an index that the one before gives: NVRTC takes minutes for that (specs/README.md)
         elif [ "$spec" != prelude ]; then
             jit "$spec" dtype=bf16
         fi

@@ -69,7 +69,7 @@ struct map0 {
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
-        const int t0 = (at.at[2] + x.in_offset);  // prelude.lua:142
+        int t0 = (at.at[2] + x.in_offset);  // prelude.lua:142
         const float t1 = (float)(t0);  // prelude.lua:142
         h.f0 = t1;
     }

@@ -209,7 +209,7 @@ struct variant {
         const float t0 = (-delta);
         const float t1 = (dfinal0 + t0);
         out[0] = t1;
-        const bool t2 = (-INF == final0);  // prelude.lua:8
+        bool t2 = (-INF == final0);  // prelude.lua:8
         const float t3 = (t2 ? 0.0f : final0);  // prelude.lua:8
         out[1] = t3;
     }
@@ -221,21 +221,21 @@ struct variant {
     static constexpr bool BACK_DIAG = true;
     DEV float make_back_diag(const inputs &x, const sizes &z, const head &h, int delta)
     {
-        const int t0 = m_abs(delta);  // relative_bias.lua:5
-        const int t1 = m_max(t0, 8);  // relative_bias.lua:6
+        int t0 = m_abs(delta);  // relative_bias.lua:5
+        int t1 = m_max(t0, 8);  // relative_bias.lua:6
         const float t2 = (float)(t1);  // relative_bias.lua:6
-        const bool t3 = (delta < 0);  // relative_bias.lua:7
-        const int t4 = (t3 ? 16 : 0);  // relative_bias.lua:7
-        const bool t5 = (t0 < 8);  // relative_bias.lua:7
+        bool t3 = (delta < 0);  // relative_bias.lua:7
+        int t4 = (t3 ? 16 : 0);  // relative_bias.lua:7
+        bool t5 = (t0 < 8);  // relative_bias.lua:7
         const float t6 = (t2 * 0x1.000000p-3f /* 0.125 */);  // relative_bias.lua:6
         const float t7 = m_log2(t6);  // relative_bias.lua:6
         const float t8 = (2.0f * t7);  // relative_bias.lua:6
         const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
-        const int t10 = (int)(t9);  // relative_bias.lua:6
-        const int t11 = (8 + t10);  // relative_bias.lua:6
-        const int t12 = m_min(15, t11);  // relative_bias.lua:7
-        const int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
-        const int t14 = (t4 + t13);  // relative_bias.lua:7
+        int t10 = (int)(t9);  // relative_bias.lua:6
+        int t11 = (8 + t10);  // relative_bias.lua:6
+        int t12 = m_min(15, t11);  // relative_bias.lua:7
+        int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
+        int t14 = (t4 + t13);  // relative_bias.lua:7
         const float t15 = m_load(x.in_table, (long long)h.h * x.s0_table + (long long)m_clamp_index(t14, 32) * x.s1_table);  // relative_bias.lua:11
         return t15;
     }
@@ -261,21 +261,21 @@ struct variant {
     template <int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)
     {
         if constexpr (G == 0) {
-        const int t0 = m_abs(delta);  // relative_bias.lua:5
-        const int t1 = m_max(t0, 8);  // relative_bias.lua:6
+        int t0 = m_abs(delta);  // relative_bias.lua:5
+        int t1 = m_max(t0, 8);  // relative_bias.lua:6
         const float t2 = (float)(t1);  // relative_bias.lua:6
-        const bool t3 = (delta < 0);  // relative_bias.lua:7
-        const int t4 = (t3 ? 16 : 0);  // relative_bias.lua:7
-        const bool t5 = (t0 < 8);  // relative_bias.lua:7
+        bool t3 = (delta < 0);  // relative_bias.lua:7
+        int t4 = (t3 ? 16 : 0);  // relative_bias.lua:7
+        bool t5 = (t0 < 8);  // relative_bias.lua:7
         const float t6 = (t2 * 0x1.000000p-3f /* 0.125 */);  // relative_bias.lua:6
         const float t7 = m_log2(t6);  // relative_bias.lua:6
         const float t8 = (2.0f * t7);  // relative_bias.lua:6
         const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
-        const int t10 = (int)(t9);  // relative_bias.lua:6
-        const int t11 = (8 + t10);  // relative_bias.lua:6
-        const int t12 = m_min(15, t11);  // relative_bias.lua:7
-        const int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
-        const int t14 = (t4 + t13);  // relative_bias.lua:7
+        int t10 = (int)(t9);  // relative_bias.lua:6
+        int t11 = (8 + t10);  // relative_bias.lua:6
+        int t12 = m_min(15, t11);  // relative_bias.lua:7
+        int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
+        int t14 = (t4 + t13);  // relative_bias.lua:7
         return g.d_table + ((long long)h.h * g.s0_table + (long long)m_clamp_index(t14, 32) * g.s1_table);
         }
     }

@@ -73,21 +73,21 @@ struct variant {
     static constexpr bool DIAG = true;
     DEV float make_diag(const inputs &x, const sizes &z, const head &h, int delta)
     {
-        const int t0 = m_abs(delta);  // relative_bias.lua:5
-        const int t1 = m_max(t0, 8);  // relative_bias.lua:6
+        int t0 = m_abs(delta);  // relative_bias.lua:5
+        int t1 = m_max(t0, 8);  // relative_bias.lua:6
         const float t2 = (float)(t1);  // relative_bias.lua:6
-        const bool t3 = (delta < 0);  // relative_bias.lua:7
-        const int t4 = (t3 ? 16 : 0);  // relative_bias.lua:7
-        const bool t5 = (t0 < 8);  // relative_bias.lua:7
+        bool t3 = (delta < 0);  // relative_bias.lua:7
+        int t4 = (t3 ? 16 : 0);  // relative_bias.lua:7
+        bool t5 = (t0 < 8);  // relative_bias.lua:7
         const float t6 = (t2 * 0x1.000000p-3f /* 0.125 */);  // relative_bias.lua:6
         const float t7 = m_log2(t6);  // relative_bias.lua:6
         const float t8 = (2.0f * t7);  // relative_bias.lua:6
         const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
-        const int t10 = (int)(t9);  // relative_bias.lua:6
-        const int t11 = (8 + t10);  // relative_bias.lua:6
-        const int t12 = m_min(15, t11);  // relative_bias.lua:7
-        const int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
-        const int t14 = (t4 + t13);  // relative_bias.lua:7
+        int t10 = (int)(t9);  // relative_bias.lua:6
+        int t11 = (8 + t10);  // relative_bias.lua:6
+        int t12 = m_min(15, t11);  // relative_bias.lua:7
+        int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
+        int t14 = (t4 + t13);  // relative_bias.lua:7
         const float t15 = m_load(x.in_table, (long long)h.h * x.s0_table + (long long)m_clamp_index(t14, 32) * x.s1_table);  // relative_bias.lua:11
         return t15;
     }
@@ -149,9 +149,9 @@ struct variant {
     {
         if constexpr (P == 0) {
         const float t0 = (red[0] - s.s1);  // prelude.lua:15
-        const bool t1 = (t0 > 0x1.62e430p2f /* 5.545177 */);  // prelude.lua:15
+        bool t1 = (t0 > 0x1.62e430p2f /* 5.545177 */);  // prelude.lua:15
         const float t2 = (t1 ? red[0] : s.s1);  // prelude.lua:15
-        const bool t3 = (-INF == t2);  // prelude.lua:8
+        bool t3 = (-INF == t2);  // prelude.lua:8
         const float t4 = (t3 ? 0.0f : t2);  // prelude.lua:8
         t.f0 = t4;
         const float t5 = (s.s1 - t4);  // prelude.lua:16
@@ -208,10 +208,10 @@ struct variant {
     static constexpr int FINALS = 1;
     DEV float finish(const state &s, float *finals, const inputs &x, const sizes &z, const head &h, const row &r)
     {
-        const bool t0 = (s.s0 == 0.0f);  // prelude.lua:10
+        bool t0 = (s.s0 == 0.0f);  // prelude.lua:10
         const float t1 = (t0 ? 1.0f : s.s0);  // prelude.lua:10
         const float t2 = m_div(1.0f, t1);  // prelude.lua:10
-        const bool t3 = (s.s1 == -INF);  // prelude.lua:8
+        bool t3 = (s.s1 == -INF);  // prelude.lua:8
         const float t4 = (t3 ? 0.0f : s.s1);  // prelude.lua:8
         const float t5 = m_log(t1);  // prelude.lua:12
         const float t6 = (t0 ? -INF : t5);  // prelude.lua:12

@@ -73,10 +73,10 @@ struct map0 {
         h.f0 = t1;
         const float t2 = (float)(z.n[3]);  // prelude.lua:111
         h.f1 = t2;
-        const int t3 = m_load(x.in_pos, (long long)m_clamp_index(at.at[0], x.n0_pos) * x.s0_pos + (long long)m_clamp_index(at.at[1], x.n1_pos) * x.s1_pos);  // prelude.lua:109
-        const bool t4 = (t3 == (-2147483647 - 1));  // prelude.lua:110
-        const int t5 = (at.at[1] + x.in_offset);  // prelude.lua:110
-        const int t6 = (t4 ? t5 : t3);  // prelude.lua:110
+        int t3 = m_load(x.in_pos, (long long)m_clamp_index(at.at[0], x.n0_pos) * x.s0_pos + (long long)m_clamp_index(at.at[1], x.n1_pos) * x.s1_pos);  // prelude.lua:109
+        bool t4 = (t3 == (-2147483647 - 1));  // prelude.lua:110
+        int t5 = (at.at[1] + x.in_offset);  // prelude.lua:110
+        int t6 = (t4 ? t5 : t3);  // prelude.lua:110
         const float t7 = (float)(t6);  // prelude.lua:110
         h.f2 = t7;
     }
@@ -203,10 +203,10 @@ struct map1 {
         h.f0 = t1;
         const float t2 = (float)(z.n[3]);  // prelude.lua:111
         h.f1 = t2;
-        const int t3 = m_load(x.in_pos, (long long)m_clamp_index(at.at[0], x.n0_pos) * x.s0_pos + (long long)m_clamp_index(at.at[1], x.n1_pos) * x.s1_pos);  // prelude.lua:109
-        const bool t4 = (t3 == (-2147483647 - 1));  // prelude.lua:110
-        const int t5 = (at.at[1] + x.in_offset);  // prelude.lua:110
-        const int t6 = (t4 ? t5 : t3);  // prelude.lua:110
+        int t3 = m_load(x.in_pos, (long long)m_clamp_index(at.at[0], x.n0_pos) * x.s0_pos + (long long)m_clamp_index(at.at[1], x.n1_pos) * x.s1_pos);  // prelude.lua:109
+        bool t4 = (t3 == (-2147483647 - 1));  // prelude.lua:110
+        int t5 = (at.at[1] + x.in_offset);  // prelude.lua:110
+        int t6 = (t4 ? t5 : t3);  // prelude.lua:110
         const float t7 = (float)(t6);  // prelude.lua:110
         h.f2 = t7;
     }
