@@ -119,6 +119,7 @@ static struct ir *lower_for(const struct ir *ir, bool backward, const struct sig
     if (w && ir->kind == KIND_ATTENTION) {
         if (!saved)
             pivot_pass(w, problem->dtype);
+        ramps_pass(w);
         dead_pass(w);
         live_range_pass(w);
         bounds_build_reads(w);

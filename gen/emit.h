@@ -7,7 +7,7 @@
 
 #include "lower.h"
 
-enum { NODE_NAME_BYTES = 24 };
+enum { NODE_NAME_BYTES = 96 };
 
 /* Where a value is computed. A value of a later class may use those of an earlier one. */
 enum value_class {

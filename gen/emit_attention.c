@@ -9,7 +9,7 @@
 
 /* ---- what stands in which struct ------------------------------------------------------------- */
 
-enum { ALL_ROOTS_MAX = 7 * MAX_ROOTS + BACKWARD_ROOTS_MAX };
+enum { ALL_ROOTS_MAX = 7 * MAX_ROOTS + BACKWARD_ROOTS_MAX + MAX_RAMPS };
 
 static int all_roots(const struct attention *a, int *root)
 {
@@ -18,6 +18,8 @@ static int all_roots(const struct attention *a, int *root)
                                 &w->live_rest, &a->exact.fn, a->forward ? &w->epilogue : &w->mask,
                                 &a->kept.fn};
     int n = a->e->back ? backward_pair_roots(a->e->back, root) : 0;
+    for (int k = 0; a->forward && k < w->n_ramps; k++)
+        root[n++] = w->ramp[k].slope;
     for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
         for (int i = 0; i < fn[f]->n_roots; i++)
             root[n++] = fn[f]->root[i];
@@ -42,6 +44,29 @@ static void drop_corner_values(const struct ir *w, struct field_set *set)
     set->n = n;
 }
 
+/* Ramps that elements of the step compute themselves: not those within the value along diagonals. */
+static bool collect_ramps(struct emitter *e, struct step *step)
+{
+    const struct ir *w = e->w;
+    bool ok = true;
+    step->n_ramps = 0;
+    reach(w, step->fn.root, step->fn.n_roots, &step->s.diag, 1, e->mark);
+    for (int k = 0; k < w->n_ramps; k++)
+        if (e->mark[w->ramp[k].node] && w->ramp[k].node != step->s.diag) {
+            ok &= field_add(&step->tile, w->ramp[k].node);
+            step->n_ramps++;
+        }
+    return ok;
+}
+
+static bool is_ramp(const struct ir *w, int node)
+{
+    for (int k = 0; k < w->n_ramps; k++)
+        if (w->ramp[k].node == node)
+            return true;
+    return false;
+}
+
 static bool collect_tile(struct emitter *e, struct step *step)
 {
     step->tile = (struct field_set){.type = "tile", .object = "t"};
@@ -50,7 +75,7 @@ static bool collect_tile(struct emitter *e, struct step *step)
         ok &= field_add(&step->tile, step->s.reduction[i]);
     for (int i = 1; i < step->fn.n_roots; i++) /* also where they are not dynamic */
         ok &= field_add(&step->tile, step->fn.root[i]);
-    return ok;
+    return collect_ramps(e, step) && ok;
 }
 
 static bool collect_structs(struct attention *a)
@@ -334,9 +359,14 @@ static int field_pass(const struct attention *a, int node)
 static void emit_fields_of_pass(struct attention *a, const struct step *step, int pass)
 {
     bool only[MAX_FIELDS];
-    for (int i = 0; i < step->tile.n; i++)
+    bool ramps = false;
+    for (int i = 0; i < step->tile.n; i++) {
         only[i] = field_pass(a, step->tile.node[i]) == pass;
-    name_static(a, true, false);
+        ramps |= only[i] && is_ramp(a->e->w, step->tile.node[i]);
+    }
+    if (ramps)
+        text_add(a->e->out, "        const col c = make_col(x, z, h, kv0);\n");
+    name_static(a, true, ramps);
     name_states(a);
     for (int i = 0; i < step->tile.n; i++)
         if (field_pass(a, step->tile.node[i]) < pass)
@@ -350,11 +380,13 @@ static void emit_fields_of_pass(struct attention *a, const struct step *step, in
 static void emit_row_functions(struct attention *a, const struct step *step)
 {
     struct text_buf *out = a->e->out;
-    text_add(out, "    DEV void begin(tile &t, const state &s, " AT_PAIR ", const row &r)\n    {\n");
+    text_add(out,
+             "    DEV void begin(tile &t, const state &s, " AT_PAIR ", const row &r, int kv0)\n    {\n%s",
+             step->n_ramps ? "        t.kv0 = kv0;\n" : "");
     emit_fields_of_pass(a, step, -1);
     text_add(out,
              "    }\n    template <int P> DEV void update(tile &t, const state &s, const float *red, " AT_PAIR
-             ", const row &r)\n    {\n");
+             ", const row &r, int kv0)\n    {\n");
     for (int p = 0; p < step->s.passes; p++) {
         text_add(out, "        if constexpr (P == %d) {\n", p);
         emit_fields_of_pass(a, step, p);
@@ -363,11 +395,33 @@ static void emit_row_functions(struct attention *a, const struct step *step)
     text_add(out, "    }\n");
 }
 
+static int tile_field(const struct step *step, int node)
+{
+    for (int i = 0; i < step->tile.n; i++)
+        if (step->tile.node[i] == node)
+            return i;
+    return -1;
+}
+
+/* A field of the tile is what a ramp is at the thread's first key. */
+static void name_ramps(struct emitter *e, const struct step *step)
+{
+    for (int k = 0; k < e->w->n_ramps; k++) {
+        const struct ramp ramp = e->w->ramp[k];
+        const int field = tile_field(step, ramp.node);
+        char slope[64];
+        if (field >= 0)
+            scope_set(e, ramp.node, "(t.f%d + %s * (float)(c.kv - t.kv0))", field,
+                      node_text(e, ramp.slope, slope, sizeof slope));
+    }
+}
+
 /* Row values are fields of the tile; what an element holds has the name e. */
 static void name_element(struct attention *a, const struct step *step, int held, bool with_diag)
 {
     name_static(a, true, true);
     fields_name(a->e, &step->tile);
+    name_ramps(a->e, step);
     if (with_diag && step->s.diag >= 0)
         scope_set(a->e, step->s.diag, "diag");
     if (held >= 0)
@@ -403,14 +457,6 @@ static void emit_element(struct attention *a, const struct step *step)
     text_add(e->out, "        return e;\n    }\n");
 }
 
-static int tile_field(const struct step *step, int node)
-{
-    for (int i = 0; i < step->tile.n; i++)
-        if (step->tile.node[i] == node)
-            return i;
-    return -1;
-}
-
 static void emit_next(struct attention *a, const struct step *step)
 {
     const struct ir *w = a->e->w;
@@ -430,7 +476,7 @@ static void emit_step(struct attention *a, const struct step *step)
 {
     const struct pivot *p = &a->e->w->pivot;
     char dead[64];
-    fields_declare(a->e, &step->tile, "");
+    fields_declare(a->e, &step->tile, step->n_ramps ? "int kv0; // the thread's first key" : "");
     float_text(p->dead, dead, sizeof dead);
     text_add(a->e->out, "    static constexpr bool DEAD_ONCE = %s;\n    DEV float dead() { return %s; }\n",
              yes(p->dead_once && step == &a->exact), p->dead_once ? dead : "0.0f");

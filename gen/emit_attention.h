@@ -14,6 +14,7 @@ struct step { /* what happens to a row in a tile */
     struct ir_fn fn;
     struct schedule s;
     struct field_set tile;
+    int n_ramps; /* among the tile's fields */
 };
 
 struct attention {

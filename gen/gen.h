@@ -235,6 +235,13 @@ struct pivot {
     char why[160]; /* EXACT: what speaks against the others; LAZY: against BOUNDED */
 };
 
+/* A value of pairs that grows by `slope`, which is fixed for a head, from one key to the next. Both are nodes. */
+enum { MAX_RAMPS = 8 };
+struct ramp {
+    int node;
+    int slope;
+};
+
 /* What a map does with a tensor. STORE: every point has its own element. SUM: the tensor lacks dims of the
    map, over which the values of the points are added up. SCATTER: they are added at indices that the map
    computes. */
@@ -310,6 +317,8 @@ struct ir {
     bool no_y;  /* root 0 is a constant that nobody takes */
 
     struct pivot pivot; /* of a lowered spec */
+    int n_ramps;
+    struct ramp ramp[MAX_RAMPS]; /* the same, see ramps.c */
     /* Of a lowered spec: the keys that the mask leaves to a row lie between the roots, first and last (i32,
        span Q); and it leaves those for which live_rest holds, where that is not empty. */
     struct ir_fn live_range;

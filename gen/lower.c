@@ -334,13 +334,23 @@ static int row_sum(struct ir *w, int arg, int depth)
     return ir2(w, (enum ir_op)n.op, left, row_sum(w, n.arg[1], depth - 1));
 }
 
-/* By a constant: times its inverse, which is no worse than the hardware's division. */
+/* By a constant, or in attention by what all pairs of a head share: times its inverse, which is no worse than
+   the hardware's division. */
 static int quotient(struct ir *w, int a, int b)
 {
     const struct ir_node *n = &w->node[b];
     const double inverse = n->op == OP_CONST ? 1.0 / n->value : 0;
+    const bool shared = w->kind == KIND_ATTENTION && n->op != OP_CONST && n->span == 0 && n->phase == 0;
+    if (shared && (w->node[a].span & SPAN_KV))
+        return product(w, a, ir2(w, OP_DIV, ir_const(w, 1, TYPE_F32), b));
     const bool normal = fabs(inverse) > 1e-30 && fabs(inverse) < 1e30;
     return normal ? product(w, a, ir_const(w, inverse, TYPE_F32)) : ir2(w, OP_DIV, a, b);
+}
+
+static int logistic(struct ir *w, int x)
+{
+    const int one = ir_const(w, 1, TYPE_F32);
+    return ir2(w, OP_DIV, one, ir2(w, OP_ADD, one, exponential(w, x, -LOG2_E)));
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -362,6 +372,8 @@ static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *ar
         return exact ? ir1(w, OP_EXP2, arg[0]) : exponential(w, arg[0], 1.0);
     case OP_DIV:
         return exact ? ir2(w, OP_DIV, arg[0], arg[1]) : quotient(w, arg[0], arg[1]);
+    case OP_SIGMOID: /* 1 / (1 + exp(-x)) */
+        return exact || !attention ? ir1(w, OP_SIGMOID, arg[0]) : logistic(w, arg[0]);
     case OP_MUL:
         return n->type == TYPE_F32 ? product(w, arg[0], arg[1]) : ir2(w, OP_MUL, arg[0], arg[1]);
     case OP_ROWMAX:

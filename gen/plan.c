@@ -111,6 +111,7 @@ static int uses_diagonals(const struct request *r, struct plan *plan)
     if (!w)
         return -1;
     pivot_pass(w, r->problem->dtype);
+    ramps_pass(w);
     pivot_say(w, plan->optimistic, plan->rows, sizeof plan->rows);
     int result = schedule_online(w, &s) ? s.diag >= 0 : -1;
     plan->why_apart = why_not_packed(w, result > 0);

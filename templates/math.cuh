@@ -155,7 +155,7 @@ DEV float m_gated(float x, float gate) { return fmaxf(x, -0x1.fffffep+127f) * ga
 
 DEV float m_silu(float x) { return m_gated(x, m_sigmoid(x)); }
 
-DEV float m_relu(float x) { return x < 0.0f ? 0.0f : x; } // NaN stays
+DEV float m_relu(float x) { return max_nan(x, 0.0f); } // NaN stays
 
 DEV float m_erf(float x) { return erff(x); } // 2 ulp
 

@@ -88,6 +88,12 @@ DEV float rcp_approx(float x) // 1 ulp
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+DEV float max_nan(float a, float b) // NaN if one of them is
+{
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
 DEV float sqrt_approx(float x) // 1 ulp
 {
     float y;

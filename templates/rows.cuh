@@ -186,7 +186,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             share<0, P>(r);
-            STEP::template update<P>(tile[r], rows.state[r], red[r], a.x, a.z, a.head, rows.row[r]);
+            STEP::template update<P>(tile[r], rows.state[r], red[r], a.x, a.z, a.head, rows.row[r], kv0);
         }
         if constexpr (P + 1 < STEP::PASSES) {
             pass<P + 1>();
@@ -198,7 +198,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
     {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            STEP::begin(tile[r], rows.state[r], a.x, a.z, a.head, rows.row[r]);
+            STEP::begin(tile[r], rows.state[r], a.x, a.z, a.head, rows.row[r], kv0);
         }
         if constexpr (!WHOLE) {
             find_live();

@@ -39,10 +39,10 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
     { V::among(x, z, head, row, col) } -> gives<bool>;
     static_cast<int>(V::classify(x, z, head, i, i, i, i));
     { V::init(true) } -> gives<typename V::state>;
-    V::begin(tile, state, x, z, head, row);
+    V::begin(tile, state, x, z, head, row, i);
     { V::template element<0>(e, x, z, head, row, col, e, tile) } -> gives<float>;
     requires V::REDUCTIONS == 0 || requires { { V::template operand<0>(e, x, z, head, row, col, e, tile) } -> gives<float>; };
-    V::template update<0>(tile, state, finals, x, z, head, row);
+    V::template update<0>(tile, state, finals, x, z, head, row, i);
     { V::o_scale(tile) } -> gives<float>;
     V::next(state, tile);
     V::join(state, sum);

@@ -90,7 +90,7 @@ struct variant {
     static constexpr int REDUCE_PASS[] = {0, 1};
     static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};
     static constexpr bool REDUCE_LAZY[] = {false, true};
-    DEV void begin(tile &, const state &, const inputs &, const sizes &, const head &, const row &) {}
+    DEV void begin(tile &, const state &, const inputs &, const sizes &, const head &, const row &, int) {}
     template <int P>
     DEV float element(float e, const inputs &, const sizes &, const head &h, const row &, const col &, float,
                       const tile &t)
@@ -109,7 +109,7 @@ struct variant {
     }
     template <int P>
     DEV void update(tile &t, const state &s, const float *red, const inputs &, const sizes &, const head &,
-                    const row &)
+                    const row &, int)
     {
         if constexpr (P == 0) {
             t.m = m_max(s.m, red[0]); // prelude.lua:18

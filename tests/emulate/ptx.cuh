@@ -50,6 +50,7 @@ DEV float log2_approx(float x)
     return x > 0.5f && x < 2.0f ? y + (emulate_inexact(1.0f, x, 0x1p-22f) - 1.0f) : emulate_inexact(y, x, 0x1p-22f);
 }
 DEV float rcp_approx(float x) { return emulate_rcp(x); }
+DEV float max_nan(float a, float b) { return a != a || b != b ? __builtin_nanf("") : a < b ? b : a; }
 DEV float sqrt_approx(float x) { return emulate_inexact(sqrtf(x), x, 0x1p-23f); }
 DEV float rsqrt_approx(float x) { return emulate_inexact(1.0f / sqrtf(x), x, 0x1p-22f); }
 DEV float sin_approx(float x) { return sinf(emulate_flush(x)) + (emulate_inexact(1.0f, x, 0x1.6p-21f) - 1.0f); }
