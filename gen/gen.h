@@ -235,7 +235,8 @@ struct pivot {
     char why[160]; /* EXACT: what speaks against the others; LAZY: against BOUNDED */
 };
 
-/* A value of pairs that grows by `slope`, which is fixed for a head, from one key to the next. Both are nodes. */
+/* A value of pairs that grows by `slope`, which is fixed for a head, from one key to the next. Both are
+ * nodes. */
 enum { MAX_RAMPS = 8 };
 struct ramp {
     int node;
