@@ -14,7 +14,7 @@ struct template_row {
     const char *file;
     enum kind kind;
     lathe_pass pass;
-    const char *unproven; /* why it is taken only by its name; NULL: it is taken */
+    const char *unproven; /* new to hardware: why it is taken only by its name; NULL: it is taken */
     /* Fill the plan, or say why not in `why`. */
     bool (*ok)(const struct request *r, struct plan *plan, char *why);
 };
@@ -246,17 +246,15 @@ bool plan_attention_sm80(const struct request *r, struct plan *plan, char *why)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define NOT_RUN(name)                                                                                        \
-    "fits, but has been run on the emulator only and on no GPU yet; --template " name " picks it"
 static const struct template_row TEMPLATES[] = {
-    {"attention_fwd_sm90", "attention_fwd_sm90.cuh", KIND_ATTENTION, LATHE_FORWARD,
-     NOT_RUN("attention_fwd_sm90"), plan_attention_sm90},
+    {"attention_fwd_sm90", "attention_fwd_sm90.cuh", KIND_ATTENTION, LATHE_FORWARD, NULL,
+     plan_attention_sm90},
     {"attention_fwd_sm80", "attention_fwd_sm80.cuh", KIND_ATTENTION, LATHE_FORWARD, NULL,
      plan_attention_sm80},
-    {"attention_bwd_sm90", "attention_bwd_sm90.cuh", KIND_ATTENTION, LATHE_BACKWARD,
-     NOT_RUN("attention_bwd_sm90"), plan_attention_bwd_sm90},
-    {"attention_bwd_wide_sm90", "attention_bwd_wide_sm90.cuh", KIND_ATTENTION, LATHE_BACKWARD,
-     NOT_RUN("attention_bwd_wide_sm90"), plan_attention_bwd_wide},
+    {"attention_bwd_sm90", "attention_bwd_sm90.cuh", KIND_ATTENTION, LATHE_BACKWARD, NULL,
+     plan_attention_bwd_sm90},
+    {"attention_bwd_wide_sm90", "attention_bwd_wide_sm90.cuh", KIND_ATTENTION, LATHE_BACKWARD, NULL,
+     plan_attention_bwd_wide},
     {"attention_bwd_sm80", "attention_bwd_sm80.cuh", KIND_ATTENTION, LATHE_BACKWARD, NULL,
      plan_attention_bwd},
     {"rowwise", "rowwise.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_rowwise},

@@ -83,7 +83,7 @@ jit() {
 
 if [ -x "${LATHE:-}" ]; then
     spills=16 # the portable kernel lives on all 255 registers: a place or two is forgiven
-    generate alibi dtype=bf16,h=16,q=4096,d=128 sm_90a
+    generate alibi dtype=bf16,h=16,q=4096,d=128 sm_90a attention_fwd_sm80
     spills=0
     generate document dtype=f16,h=16,q=4096,d=64 sm_80
     generate rope dtype=bf16,h=16,h_kv=4,q=4096,d=128 sm_89
@@ -113,7 +113,7 @@ if [ -x "${LATHE:-}" ]; then
         generate "$(basename "$file" .lua)" dtype=bf16,h=16,q=4096,d=128 sm_80 '' backward
     done
     for spec in causal document qk_norm relative_bias; do
-        generate $spec dtype=bf16,h=16,q=4096,d=64 sm_90a '' backward
+        generate $spec dtype=bf16,h=16,q=4096,d=64 sm_90a attention_bwd_sm80 backward
         generate $spec dtype=bf16,h=16,q=4096,d=128 sm_90a attention_bwd_sm90 backward
         generate $spec dtype=f16,h=16,q=4096,d=64 sm_90a attention_bwd_sm90 backward
         generate $spec dtype=bf16,h=16,q=4096,d=256 sm_90a attention_bwd_wide_sm90 backward

@@ -48,14 +48,15 @@ mkdir closed && chmod 500 closed
 chmod 700 closed
 expect 0 'compiled' '*' run softmax --problem rows=64,n=128 --cache-dir ''
 
-# a template by name, with tensor maps that the driver takes
+# Hopper's template, with tensor maps that the driver takes; the portable one by name
 for problem in h=2,q=64,d=64 b=2,h=4,h_kv=2,q=1,kv=77,d=80,d_v=128 h=1,q=5,kv=0,d=96; do
-    FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 0 'causal_attention_fwd_sm90' '*' run causal --template attention_fwd_sm90 --problem $problem
+    FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 0 'causal_attention_fwd_sm90' '*' run causal --problem $problem
 done
-FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 LATHE_TEMPLATE=attention_fwd_sm90 expect 0 'rope_attention_fwd_sm90' '*' run rope --problem h=2,q=64,d=64
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 0 'causal_attention_fwd_sm80' '*' run causal --template attention_fwd_sm80 --problem h=2,q=64,d=64
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 LATHE_TEMPLATE=attention_fwd_sm80 expect 0 'rope_attention_fwd_sm80' '*' run rope --problem h=2,q=64,d=64
 FAKE_CUDA_FAIL=cuTensorMapEncodeTiled
 export FAKE_CUDA_FAIL
-FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 2 '' 'expected a tensor that TMA takes' run causal --template attention_fwd_sm90 --problem h=2,q=64,d=64
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 expect 2 '' 'expected a tensor that TMA takes' run causal --problem h=2,q=64,d=64
 unset FAKE_CUDA_FAIL
 expect 1 '' 'compute capability 8.0; it needs 9.0' run causal --template attention_fwd_sm90 --problem h=2,q=64,d=64
 
@@ -81,17 +82,16 @@ expect 0 'imported' '*' "$LATHE" cache import tuned.pack "$work/other"
 expect 0 'm64n64s2w4' '*' run causal --problem h=3,q=100,d=64 --cache-dir "$work/other"
 expect 0 'kernels removed' '*' "$LATHE" cache clear --cache-dir "$work/other"
 expect 0 'm128n64s2w4' '*' run causal --problem h=3,q=100,d=64 --cache-dir "$work/other"
-# templates that are taken by name alone are measured by name, and taken by name: a measurement proves nothing
-FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'kept       attention_fwd_sm90' '*' tune causal --template attention_fwd_sm90 --problem h=2,q=64,d=64
-FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'causal_attention_fwd_sm80' '*' run causal --problem h=2,q=64,d=64
-FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 LATHE_TEMPLATE=attention_fwd_sm90 expect 0 'causal_attention_fwd_sm90' '*' run causal --problem h=2,q=64,d=64
-"$LATHE" explain causal --problem h=2,q=64,d=64 --arch sm_90a | grep -q 'tuned  ' && complain 'an unproven template is taken by its measurement'
-expect 0 'tuned         attention_fwd_sm90' '' "$LATHE" explain causal --problem h=2,q=64,d=64 --arch sm_90a --template attention_fwd_sm90
-# a record under another's name, as an imported cache may have it
-for file in cache/tuned-*; do sed -i 's/^attention_fwd_sm80$/attention_fwd_sm90/; s/^64x64s2w4$/128x128s2w8/' "$file"; done
-FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'kept       attention_fwd_sm80' '*' tune causal --problem h=2,q=64,d=64
-sed -i 's/^attention_fwd_sm80$/attention_fwd_sm90/; s/^[0-9]*x[0-9]*s.w.*$/128x128s2w8/' cache/tuned-*
-FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'causal_attention_fwd_sm80' '*' run causal --problem h=2,q=64,d=64
+# of one that is asked for by name alone: taken where that name is asked for
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'kept       attention_fwd_sm80' '*' tune causal --template attention_fwd_sm80 --problem h=2,q=64,d=64
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'causal_attention_fwd_sm90' '*' run causal --problem h=2,q=64,d=64
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 LATHE_TEMPLATE=attention_fwd_sm80 expect 0 'causal_attention_fwd_sm80' '*' run causal --problem h=2,q=64,d=64
+"$LATHE" explain causal --problem h=2,q=64,d=64 --arch sm_90a | grep -q 'tuned  ' && complain 'a measurement by name counts without the name'
+expect 0 'tuned         attention_fwd_sm80' '' "$LATHE" explain causal --problem h=2,q=64,d=64 --arch sm_90a --template attention_fwd_sm80
+# a record of a template that does not serve, as an imported cache may have it
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'kept       attention_fwd_sm90' '*' tune causal --problem h=2,q=64,d=64
+sed -i 's/^attention_fwd_sm90$/attention_bwd_sm90/' cache/tuned-*
+FAKE_CUDA_SM=90 FAKE_CUDA_SMEM=232448 FAKE_CUDA_SMS=132 expect 0 'causal_attention_fwd_sm90' '*' run causal --problem h=2,q=64,d=64
 expect 0 'kept       rowwise' '*' tune softmax --problem rows=64,n=128
 FAKE_CUDA_FAIL=cuLaunchKernelEx expect 1 'CUDA_ERROR_FAKE' 'no plan could be measured' tune softmax --problem rows=64,n=128
 expect 3 '*' 'the choice cannot be kept' tune softmax --problem rows=64,n=128 --cache-dir ''

@@ -40,8 +40,9 @@ chmod 000 not_readable.lua
 expect 0 'dtype=bf16,b=2,h=8,h_kv=2,q=100,kv=100,d=64,d_v=64' '' "$LATHE" explain causal --problem b=2,h=8,h_kv=2,q=100,d=64
 expect 0 'template' '' "$LATHE" explain causal
 expect 0 'sm_90a' '' "$LATHE" explain causal --arch sm_80 --arch sm_90a
-expect 0 'not chosen    attention_fwd_sm90: fits, but' '' "$LATHE" explain causal --arch sm_90a
-expect 0 'template      attention_fwd_sm90' '' "$LATHE" explain causal --arch sm_90a --template attention_fwd_sm90
+expect 0 'template      attention_fwd_sm90' '' "$LATHE" explain causal --arch sm_90a
+expect 0 'not chosen    attention_fwd_sm90: compute capability 8.0; it needs 9.0' '' "$LATHE" explain causal --arch sm_80
+expect 0 'template      attention_fwd_sm80' '' "$LATHE" explain causal --arch sm_90a --template attention_fwd_sm80
 expect 1 'attention_fwd_sm80: attention_fwd_sm90 was asked for' '' "$LATHE" explain causal --template attention_fwd_sm90
 expect 0 'template' '' "$LATHE" explain rms_norm --problem rows=4096,n=8192
 expect 1 'not served' '' "$LATHE" explain causal --problem dtype=f64

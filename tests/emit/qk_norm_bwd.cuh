@@ -527,6 +527,23 @@ struct variant {
     {
         return 0x1.000000p-3f /* 0.125 */;
     }
+    static constexpr unsigned long long WEIGHT_READS = 0x2ull;
+    static constexpr bool WEIGHT_DIAG = false;
+    static constexpr unsigned long long SLOPE_READS = 0x1ull;
+    static constexpr bool SLOPE_DIAG = false;
+    DEV float weight(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const float *b)
+    {
+        const float t0 = (e * 0x1.715476p-3f /* 0.1803369 */);
+        const float t1 = (t0 + b[1]);  // prelude.lua:8
+        const float t2 = m_exp2(t1);  // prelude.lua:8
+        return t2;
+    }
+    DEV void slope(float e, float w, float dw, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const float *b, float &ds, float *site)
+    {
+        const float t0 = (dw + b[0]);
+        const float t1 = (t0 * w);  // prelude.lua:8
+        ds = t1;
+    }
     static constexpr int SITES = 0;
     static constexpr int SITE_FORM[] = {-1};
     template <int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)

@@ -256,6 +256,26 @@ struct variant {
     {
         return 0x1.000000p-3f /* 0.125 */;
     }
+    static constexpr unsigned long long WEIGHT_READS = 0x2ull;
+    static constexpr bool WEIGHT_DIAG = true;
+    static constexpr unsigned long long SLOPE_READS = 0x1ull;
+    static constexpr bool SLOPE_DIAG = false;
+    DEV float weight(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const float *b)
+    {
+        const float t0 = (e * 0x1.000000p-3f /* 0.125 */);
+        const float t1 = (t0 + diag);  // relative_bias.lua:11
+        const float t2 = (t1 - b[1]);  // prelude.lua:20
+        const float t3 = (0x1.715476p0f /* 1.442695 */ * t2);  // prelude.lua:20
+        const float t4 = m_exp2(t3);  // prelude.lua:20
+        return t4;
+    }
+    DEV void slope(float e, float w, float dw, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const float *b, float &ds, float *site)
+    {
+        const float t0 = (dw + b[0]);
+        const float t1 = (t0 * w);  // prelude.lua:20
+        ds = t1;
+        site[0] = t1;
+    }
     static constexpr int SITES = 1;
     static constexpr int SITE_FORM[] = {SITE_DIAGONAL};
     template <int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)

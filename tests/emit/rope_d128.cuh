@@ -43,13 +43,15 @@ struct attention_params {
     long long o_t;
     sizes z;
     const unsigned char *map;
+    unsigned *tile_counter;
+    int pack;
     float *final0;
     long long final0_b;
     long long final0_h;
     long long final0_t;
     inputs x;
 };
-static_assert(sizeof(attention_params) == 200, "host and device disagree about attention_params");
+static_assert(sizeof(attention_params) == 216, "host and device disagree about attention_params");
 
 struct variant {
     struct head {
@@ -202,7 +204,63 @@ struct variant {
         s.s0 = t.f2;
         s.s1 = t.f3;
     }
-    static constexpr bool KEEPS = false;
+    static constexpr bool KEEPS = true;
+    struct kept { // a tile in which m stays as it is
+    struct tile {
+        float f0;
+        float f1;
+        float f2;
+        float f3;
+        float f4;
+    };
+    static constexpr bool DEAD_ONCE = false;
+    DEV float dead() { return -INF; }
+    static constexpr int PASSES = 1, REDUCTIONS = 1;
+    static constexpr int REDUCE_PASS[] = {0};
+    static constexpr int REDUCE_OP[] = {RED_SUM};
+    static constexpr bool REDUCE_LAZY[] = {true};
+    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        const float t0 = (s.s1 * -1.0f);  // prelude.lua:8
+        const float t1 = (0x1.715476p0f /* 1.442695 */ * t0);  // prelude.lua:8
+        t.f0 = t1;
+        t.f3 = 1.0f;
+        t.f4 = s.s1;
+    }
+    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        if constexpr (P == 0) {
+        const float t0 = (s.s0 + red[0]);  // prelude.lua:18
+        t.f1 = t0;
+        t.f2 = red[0];
+        }
+    }
+    template <int P> DEV float element(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (P == 0) {
+        const float t0 = (e * 0x1.0527dcp-3f /* 0.1275174 */);
+        const float t1 = (t0 + t.f0);  // prelude.lua:8
+        const float t2 = m_exp2(t1);  // prelude.lua:8
+        return t2;
+        }
+        return e;
+    }
+    template <int R> DEV float operand(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (R == 0) {
+        return e;
+        }
+        return e;
+    }
+    static constexpr bool RESCALE = false;
+    DEV float o_scale(const tile &t) { return t.f3; }
+    DEV void next(state &s, const tile &t)
+    {
+        s.s0 = t.f1;
+        s.s1 = t.f4;
+    }
+    DEV bool serves(const tile &t, const state &s) { return t.f2 < 0x1p80f && s.s1 > -0x1p120f; }
+    };
     template <class SUM4> DEV void join(state &s, const SUM4 &sum4)
     {
         s.s0 = sum4(s.s0);

@@ -172,11 +172,15 @@ static lathe_status bind(struct scene *s, lathe_error *err)
     return lathe__args_fit_gpu(&s->sig, &s->problem, &s->bound, err);
 }
 
+/* Templates of Hopper are named by the cases that mean them, so that the portable ones run as texts of sm_90,
+ * too. */
+static const char PORTABLE[] = "attention_fwd_sm80,attention_bwd_sm80";
+
 static lathe_status make_source(struct scene *s, struct source *source, lathe_error *err)
 {
     struct device device = device_of(s->c->sm);
-    if (s->c->template_name)
-        snprintf(device.template_name, sizeof device.template_name, "%s", s->c->template_name);
+    const char *name = s->c->template_name ? s->c->template_name : PORTABLE;
+    snprintf(device.template_name, sizeof device.template_name, "%s", name);
     if (s->c->tile)
         snprintf(device.tile, sizeof device.tile, "%s", s->c->tile);
     struct plan plan;

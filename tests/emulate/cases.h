@@ -28,7 +28,7 @@ struct test_case {
     const char *text; /* of a spec; NULL: shipped */
     lathe_dtype dtype;
     int sm;                    /* compute capability that is planned for */
-    const char *template_name; /* NULL: what the planner picks */
+    const char *template_name; /* NULL: a portable one */
     const char *tile;          /* a row of tiles by its name; NULL: any */
     int blocks;                /* that take tiles in turn; 0: as planned */
     int64_t dim[SYM_COUNT];    /* -1: not in this problem */

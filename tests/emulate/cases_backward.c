@@ -146,7 +146,7 @@ static void group_dims(struct case_list *list, bool full)
     }
 }
 
-/* ---- Hopper: by name, until hardware has proved them ----------------------------------------------------
+/* ---- Hopper ----------------------------------------------------------------------------------------------
  */
 
 static void group_hopper(struct case_list *list, bool full)

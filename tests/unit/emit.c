@@ -10,8 +10,10 @@
 #include <string.h>
 
 static const struct device H100 = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
+static const struct device A100 = {.sm = 80, .sm_count = 108, .smem_bytes = 166912, .arch = "sm_80"};
 
-static void make_pass(const char *spec, lathe_pass pass, const char *problem_text, struct source *out)
+static void make_on(const struct device *device, const char *spec, lathe_pass pass, const char *problem_text,
+                    struct source *out)
 {
     struct diag diag = {0};
     struct signature sig;
@@ -22,9 +24,14 @@ static void make_pass(const char *spec, lathe_pass pass, const char *problem_tex
     CHECK(ir != NULL);
     signature_make(ir, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
-    CHECK_EQ(plan_pick(ir, pass, &problem, &H100, &plan, &err), LATHE_OK);
-    CHECK_EQ(emit(ir, pass, &sig, &problem, &H100, &plan, out, &err), LATHE_OK);
+    CHECK_EQ(plan_pick(ir, pass, &problem, device, &plan, &err), LATHE_OK);
+    CHECK_EQ(emit(ir, pass, &sig, &problem, device, &plan, out, &err), LATHE_OK);
     ir_free(ir);
+}
+
+static void make_pass(const char *spec, lathe_pass pass, const char *problem_text, struct source *out)
+{
+    make_on(&H100, spec, pass, problem_text, out);
 }
 
 static void make_source(const char *spec, const char *problem_text, struct source *out)
@@ -41,11 +48,12 @@ static const struct text *text_named(const struct source *s, const char *name)
     return NULL;
 }
 
-static void compare_pass(const char *name, const char *spec, lathe_pass pass, const char *problem)
+static void compare_on(const struct device *device, const char *name, const char *spec, lathe_pass pass,
+                       const char *problem)
 {
     struct source s;
     char path[128];
-    make_pass(spec, pass, problem, &s);
+    make_on(device, spec, pass, problem, &s);
     snprintf(path, sizeof path, "tests/emit/%s.cuh", name);
     const struct text *t = text_named(&s, "variant.gen.cuh");
     if (check_update()) {
@@ -64,6 +72,11 @@ static void compare_pass(const char *name, const char *spec, lathe_pass pass, co
     CHECK_STR(t->data, expected);
     free(expected);
     source_free(&s);
+}
+
+static void compare_pass(const char *name, const char *spec, lathe_pass pass, const char *problem)
+{
+    compare_on(&H100, name, spec, pass, problem);
 }
 
 static void compare_golden(const char *name, const char *spec, const char *problem)
@@ -102,6 +115,13 @@ TEST(golden_attention_backward)
     compare_pass("relative_bias_bwd", "relative_bias", LATHE_BACKWARD,
                  "dtype=f16,b=1,h=2,q=64,d=64,dlse=f32");
     compare_pass("qk_norm_bwd", "qk_norm", LATHE_BACKWARD, "dtype=bf16,b=1,h=2,q=64,d=64,o=none");
+}
+
+TEST(golden_portable_attention)
+{
+    static const char problem[] = "dtype=bf16,b=1,h=2,q=64,d=128";
+    compare_on(&A100, "causal_d128_sm80", "causal", LATHE_FORWARD, problem);
+    compare_on(&A100, "causal_bwd_sm80", "causal", LATHE_BACKWARD, problem);
 }
 
 TEST(golden_elementwise)
@@ -170,6 +190,11 @@ TEST(recipes_have_the_numbers_of_the_templates)
     CHECK_EQ(l->threads, map_threads);
     CHECK_EQ(l->grid.factor[l->grid.n - 1].sym, SYM_KV); /* a warp classifies a tile */
     CHECK_EQ(l->grid.factor[l->grid.n - 1].tile, number_in(config, "BN") * map_threads / 32);
+    CHECK_EQ(launch_named(&s, "_fwd")->threads,
+             (number_in(config, "WARPS") + 4) * 32); /* a warpgroup loads */
+    source_free(&s);
+    make_on(&A100, "document", LATHE_FORWARD, "dtype=bf16,b=1,h=2,q=64,d=128", &s);
+    config = text_named(&s, "config.gen.cuh")->data;
     CHECK_EQ(launch_named(&s, "_fwd")->threads, number_in(config, "WARPS") * 32);
     source_free(&s);
 }
@@ -258,7 +283,7 @@ TEST(unaligned_rows_are_moved)
     CHECK_STR(s.launch[0].entry, "causal_bf16_mod_k");
     CHECK_STR(s.launch[1].entry, "causal_bf16_fwd");
     CHECK_STR(s.launch[2].entry, "causal_bf16_mod_o");
-    CHECK_EQ(s.n_buffers, 2);
+    CHECK_EQ(s.n_buffers, 3); /* and the counter of tiles */
     CHECK_EQ(product_value(&s.buffer[0].bytes, &problem), 2 * 2 * 20 * 64 * 2);
     CHECK_EQ(product_value(&s.buffer[1].bytes, &problem), 2 * 4 * 10 * 128 * 2);
     CHECK_EQ(product_value(&s.launch[0].grid, &problem), 2 * 2);

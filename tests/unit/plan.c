@@ -57,7 +57,7 @@ TEST(refusals_name_the_reason)
     CHECK_HAS(err.text, "attention_fwd_sm80: d = 264; it takes multiples of 8 from 16 to 256");
     CHECK_EQ(pick("causal", "dtype=bf16,b=1,h=1,q=8,d=20", &H100, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "d = 20");
-    CHECK_EQ(pick("causal", "dtype=bf16,b=1,h=1,q=8,d=64,d_v=512", &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_EQ(pick("causal", "dtype=bf16,b=1,h=1,q=8,d=64,d_v=512", &A100, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "d_v = 512");
     CHECK_EQ(pick("causal", "dtype=f32,b=1,h=1,q=8,d=64", &H100, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "dtype f32");
@@ -77,19 +77,22 @@ static struct device asking_for(const struct device *device, const char *name)
     return d;
 }
 
-TEST(a_template_that_is_not_proven_waits_to_be_asked_for)
+/* Hopper's own comes first there; the portable one is for others, and for who asks for it. */
+TEST(a_device_has_its_own_template_and_others_by_name)
 {
     static const char text[] = "dtype=bf16,b=1,h=2,q=64,d=128";
-    const struct device wish = asking_for(&H100, "attention_fwd_sm90");
+    const struct device wish = asking_for(&H100, "attention_fwd_sm80");
     const struct device wrong = asking_for(&A100, "attention_fwd_sm90");
     struct plan plan;
     lathe_error err;
     CHECK_EQ(pick("causal", text, &H100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.template_name, "attention_fwd_sm90");
+    CHECK(plan.tma && !plan.bound_waits);
+    CHECK_EQ(pick("causal", text, &A100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.template_name, "attention_fwd_sm80");
+    CHECK_EQ(pick("causal", text, &wish, &plan, &err), LATHE_OK);
     CHECK_STR(plan.template_name, "attention_fwd_sm80");
     CHECK(!plan.tma);
-    CHECK_EQ(pick("causal", text, &wish, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.template_name, "attention_fwd_sm90");
-    CHECK(plan.tma);
     CHECK_EQ(pick("causal", text, &wrong, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_fwd_sm90: compute capability 8.0; it needs 9.0");
     CHECK_HAS(err.text, "attention_fwd_sm80: attention_fwd_sm90 was asked for");
@@ -155,14 +158,13 @@ TEST(every_head_dim_fits_hopper)
 TEST(folded_tensors_are_not_for_tma)
 {
     static const char mod[] = "return attention { key_mod = function(k) return k * 2.0 end }\n";
-    const struct device wish = asking_for(&H100, "attention_fwd_sm90,attention_fwd_sm80");
     struct plan plan;
     lathe_error err;
-    CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=k+v", &wish, &plan, &err), LATHE_OK);
+    CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=k+v", &H100, &plan, &err), LATHE_OK);
     CHECK_STR(plan.template_name, "attention_fwd_sm80");
-    CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=k+v,unaligned=k+v", &wish, &plan, &err), LATHE_OK);
+    CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=k+v,unaligned=k+v", &H100, &plan, &err), LATHE_OK);
     CHECK_STR(plan.template_name, "attention_fwd_sm90");
-    CHECK_EQ(pick(mod, "dtype=bf16,d=64,folded=k", &wish, &plan, &err), LATHE_OK);
+    CHECK_EQ(pick(mod, "dtype=bf16,d=64,folded=k", &H100, &plan, &err), LATHE_OK);
     CHECK_STR(plan.template_name, "attention_fwd_sm90");
     const struct device only = asking_for(&H100, "attention_fwd_sm90");
     CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=o", &only, &plan, &err), LATHE_UNSUPPORTED);
@@ -214,6 +216,15 @@ TEST(tiles_of_hopper_follow_the_registers_that_a_spec_needs)
 
 TEST(backward_has_a_template)
 {
+    static const struct {
+        const struct device *device;
+        const char *problem;
+        const char *template_name;
+    } row[] = {{&A100, "dtype=bf16,b=1,h=1,q=8,d=64", "attention_bwd_sm80"},
+               {&H100, "dtype=bf16,b=1,h=1,q=8,d=64", "attention_bwd_sm90"},
+               {&H100, "dtype=bf16,b=1,h=1,q=8,d=64,d_v=136", "attention_bwd_wide_sm90"},
+               {&H100, "dtype=bf16,b=1,h=1,q=8,d=256", "attention_bwd_wide_sm90"},
+               {&H100, "dtype=bf16,b=1,h=1,q=8,d=64,folded=k", "attention_bwd_sm80"}};
     struct diag diag = {0};
     struct signature sig;
     struct problem problem;
@@ -222,10 +233,12 @@ TEST(backward_has_a_template)
     struct ir *ir = spec_load("causal", NULL, 0, &diag);
     CHECK(ir != NULL);
     signature_make(ir, LATHE_BACKWARD, &sig);
-    CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=1,h=1,q=8,d=64", &problem, &err), LATHE_OK);
-    CHECK_EQ(plan_pick(ir, LATHE_BACKWARD, &problem, &H100, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.template_name, "attention_bwd_sm80");
-    CHECK(!plan.back.forward); /* o and lse are given */
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        CHECK_EQ(problem_parse(&sig, row[i].problem, &problem, &err), LATHE_OK);
+        CHECK_EQ(plan_pick(ir, LATHE_BACKWARD, &problem, row[i].device, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.template_name, row[i].template_name);
+        CHECK(!plan.back.forward); /* o and lse are given */
+    }
     ir_free(ir);
 }
 
@@ -285,8 +298,8 @@ TEST(candidates_are_the_rows_that_fit)
     ir_free(ir);
 }
 
-/* A template that is taken by its name alone is measured by its name alone. */
-TEST(candidates_of_unproven_templates_are_asked_for)
+/* Those of the device's own template first, then the portable one's. */
+TEST(candidates_are_of_every_template_that_serves)
 {
     struct diag diag = {0};
     struct signature sig;
@@ -298,9 +311,7 @@ TEST(candidates_of_unproven_templates_are_asked_for)
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=1,h=2,q=64,d=64", &problem, &err), LATHE_OK);
-    struct device wish = H100;
-    snprintf(wish.template_name, sizeof wish.template_name, "attention_fwd_sm90,attention_fwd_sm80");
-    for (int i = 0; plan_candidate(ir, LATHE_FORWARD, &problem, &wish, i, &plan); i++)
+    for (int i = 0; plan_candidate(ir, LATHE_FORWARD, &problem, &H100, i, &plan); i++)
         of_sm90 += strcmp(plan.template_name, "attention_fwd_sm90") == 0;
     CHECK(of_sm90 >= 2);
     CHECK_STR(plan.template_name, "attention_fwd_sm80"); /* the last one asked */

@@ -1,0 +1,295 @@
+// variant.gen.cuh: written by lathe 0.1.0 from causal.lua; do not edit
+#pragma once
+#include "config.gen.cuh"
+#include "math.cuh"
+
+struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
+    long long none; // an empty struct would have a size of its own
+};
+
+struct alignas(8) grads { // gradients of the spec's inputs
+    long long none;
+};
+
+struct mod_params {
+    const void *src;
+    void *dst;
+    long long src_b;
+    long long src_h;
+    long long src_t;
+    long long dst_b;
+    long long dst_h;
+    long long dst_t;
+    int n_h;
+    int len;
+    int pos0;
+    sizes z;
+    inputs x;
+};
+static_assert(sizeof(mod_params) == 112, "host and device disagree about mod_params");
+
+struct back_pre_params {
+    const void *o;
+    const void *dout;
+    void *dout_copy;
+    long long o_b;
+    long long o_h;
+    long long o_t;
+    long long dout_b;
+    long long dout_h;
+    long long dout_t;
+    float *rows;
+    sizes z;
+    const float *final0;
+    long long final0_b;
+    long long final0_h;
+    long long final0_t;
+    inputs x;
+    grads g;
+};
+static_assert(sizeof(back_pre_params) == 152, "host and device disagree about back_pre_params");
+
+struct back_params {
+    const void *q;
+    const void *k;
+    const void *v;
+    const void *dout;
+    const float *rows;
+    float *dq;
+    void *dk;
+    void *dv;
+    long long q_b;
+    long long q_h;
+    long long q_t;
+    long long k_b;
+    long long k_h;
+    long long k_t;
+    long long v_b;
+    long long v_h;
+    long long v_t;
+    long long dout_b;
+    long long dout_h;
+    long long dout_t;
+    long long dk_b;
+    long long dk_h;
+    long long dk_t;
+    long long dv_b;
+    long long dv_h;
+    long long dv_t;
+    sizes z;
+    const unsigned char *map;
+    unsigned *order;
+    inputs x;
+    grads g;
+};
+static_assert(sizeof(back_params) == 264, "host and device disagree about back_params");
+
+struct back_mod_params {
+    const void *src;
+    const void *grad;
+    void *dst;
+    long long src_b;
+    long long src_h;
+    long long src_t;
+    long long grad_b;
+    long long grad_h;
+    long long grad_t;
+    long long dst_b;
+    long long dst_h;
+    long long dst_t;
+    int n_h;
+    int len;
+    int pos0;
+    sizes z;
+    inputs x;
+    grads g;
+};
+static_assert(sizeof(back_mod_params) == 152, "host and device disagree about back_mod_params");
+
+struct back_zero_params {
+    float *dst;
+    long long s0, s1, s2, s3, n0, n1, n2, n3;
+};
+
+struct back_sum_params {
+    const exact_sum *src;
+    float *dst;
+    long long s0, s1, s2, s3, n0, n1, n2, n3;
+};
+
+struct variant {
+    struct head {
+        int b, h, h_kv;
+    };
+    DEV head make_head(const inputs &x, const sizes &z, int b, int h_)
+    {
+        head h;
+        h.b = b;
+        h.h = h_;
+        h.h_kv = h_ / (z.n_h / z.n_h_kv);
+        return h;
+    }
+
+    struct row {
+        int row, q;
+    };
+    DEV row make_row(const inputs &x, const sizes &z, const head &h, int row_)
+    {
+        row r;
+        r.row = row_;
+        r.q = row_ + z.q_start;
+        return r;
+    }
+
+    struct col {
+        int kv;
+    };
+    DEV col make_col(const inputs &x, const sizes &z, const head &h, int kv)
+    {
+        col c;
+        c.kv = kv;
+        return c;
+    }
+
+    static constexpr bool MASKED = true;
+    DEV bool live(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
+    {
+        const bool t0 = (r.q >= c.kv);  // prelude.lua:3
+        return t0;
+    }
+    DEV int first_key(const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        return 0;
+    }
+    DEV int last_key(const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        return r.q;
+    }
+    static constexpr bool SCATTERED = false;
+    DEV bool among(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
+    {
+        return true;
+    }
+    static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
+    DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
+    {
+        [[maybe_unused]] const int q0 = row0 + z.q_start;
+        [[maybe_unused]] const int q1 = row1 + z.q_start;
+        const bool t0 = (q0 >= kv1);
+        const bool t1 = (q1 >= kv0);
+        return t0 ? TILE_ALL : t1 ? TILE_SOME : TILE_NONE;
+    }
+
+    static constexpr int READS = 0;
+    using query_mod = no_mod;
+    using key_mod = no_mod;
+    using value_mod = no_mod;
+    using output_mod = no_mod;
+
+    // the backward pass
+    static constexpr bool DELTA = true, EMPTY_BY_O = false;
+    static constexpr int BACK_ROWS = 2;
+    DEV void back_row(const back_pre_params &p, const head &h, const row &r, float delta, bool zero, float *out, float *site)
+    {
+        [[maybe_unused]] const inputs &x = p.x;
+        [[maybe_unused]] const sizes &z = p.z;
+        const float final0 = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
+        const float t0 = (-delta);
+        out[0] = t0;
+        const bool t1 = (-INF == final0);  // prelude.lua:8
+        const float t2 = (t1 ? 0.0f : final0);  // prelude.lua:8
+        const float t3 = (t2 * -1.0f);  // prelude.lua:8
+        const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:8
+        out[1] = t4;
+    }
+    static constexpr int ROW_SITES = 0;
+    static constexpr int ROW_SITE_FORM[] = {-1};
+    template <int G> DEV auto row_site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+    }
+    static constexpr bool BACK_DIAG = false;
+    DEV float make_back_diag(const inputs &x, const sizes &z, const head &h, int delta)
+    {
+        return 0.0f;
+    }
+    DEV void pair(float e, float dw, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const float *b, float &w, float &ds, float *site)
+    {
+        const float t0 = (dw + b[0]);
+        const float t1 = (e * 0x1.0527dcp-3f /* 0.1275174 */);
+        const float t2 = (t1 + b[1]);  // prelude.lua:8
+        const float t3 = m_exp2(t2);  // prelude.lua:8
+        const float t4 = (t0 * t3);  // prelude.lua:8
+        w = t3;
+        ds = t4;
+    }
+    DEV float ds_factor(const inputs &x, const sizes &z, const head &h)
+    {
+        return 0x1.6a09e6p-4f /* 0.08838835 */;
+    }
+    static constexpr int SITES = 0;
+    static constexpr int SITE_FORM[] = {-1};
+    template <int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, int delta)
+    {
+    }
+    struct query_back {
+        static constexpr bool PRESENT = true;
+        static constexpr int STAGES = 0;
+        static constexpr int FORM[] = {FORM_ELEMENT};
+        static constexpr int PASSES[] = {0};
+        static constexpr int REDUCTIONS[] = {0};
+        template <int S> DEV constexpr int reduce_pass(int r)
+        {
+            return 0;
+        }
+        template <int S> DEV constexpr int reduce_op(int r)
+        {
+            return 0;
+        }
+    struct head {
+        int b, h, h_kv;
+    };
+        DEV head make_head(const inputs &x, const sizes &z, int b, int h_)
+        {
+            head h;
+            h.b = b;
+            h.h = h_;
+            h.h_kv = h_ / (z.n_h / z.n_h_kv);
+            return h;
+        }
+    struct vals {
+        int pos;
+    };
+        template <int S> DEV void begin(vals &v, const inputs &x, const sizes &z, const head &h, int token, int pos)
+        {
+            v.pos = pos;
+        }
+        template <int S, int R> DEV float operand(float a, float b, float da, float db, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+            return a;
+        }
+        template <int S, int P> DEV void update(vals &v, const float *red, const inputs &x, const sizes &z, const head &h)
+        {
+        }
+        template <int S> DEV void output(float a, float b, float &da, float &db, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+        }
+        template <int S> DEV constexpr int sites()
+        {
+            return 0;
+        }
+        template <int S> DEV constexpr int site_form(int site)
+        {
+            return SITE_HEAD;
+        }
+        template <int S, int G> DEV float site(float a, float b, float da, float db, int i, const inputs &x, const sizes &z, const head &h, const vals &v)
+        {
+            return 0.0f;
+        }
+        template <int S, int G> DEV auto site_address(const grads &g, const inputs &x, const sizes &z, const head &h, const vals &v, int i)
+        {
+        }
+    };
+    using key_back = no_back;
+    using value_back = no_back;
+    using output_back = no_back;
+};
