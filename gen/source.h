@@ -254,10 +254,10 @@ void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p);
 struct device {
     int sm; /* 80, 90, ... compute capability major * 10 + minor */
     int sm_count;
-    int smem_bytes;         /* opt-in maximum for one block */
-    char arch[16];          /* "sm_80", "sm_90a": what the compiler is told */
-    char template_name[96]; /* templates to plan with, which somebody asked for by name, with commas; "": any
-                             */
+    int smem_bytes;          /* opt-in maximum for one block */
+    char arch[16];           /* "sm_80", "sm_90a": what the compiler is told */
+    char template_name[256]; /* templates to plan with, which somebody asked for by name, with commas; "": any
+                              */
     char
         tile[24]; /* "128x64s2w4q": the one row of a template's tiles to plan with; "": the first that fits */
     bool template_only; /* nothing else will do; else they count for the kind and pass that they compute */

@@ -59,7 +59,7 @@ struct environment {
     char system_cache_dir[PATH_BYTES]; /* "" where switched off */
     bool system_cache_named;           /* by the environment: that it is missing is worth a warning */
     bool offline;
-    char template_name[96]; /* to plan with, where they serve; "": any */
+    char template_name[256]; /* to plan with, where they serve; "": any */
 };
 /* For lathe_ctx_create and for the tool's main; nothing else calls it. */
 void lathe__environment_read(struct environment *out);

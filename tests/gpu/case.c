@@ -245,14 +245,31 @@ static void fail(struct tally *tally, const struct test_case *c, const char *whe
     one_line(tally->first);
 }
 
+/* The references of a case: of its values, and of values moved by roundings. */
+struct references {
+    struct ready exact;
+    struct ready moved[SAMPLES];
+    bool has_moved;
+};
+
+static const double *numbers_of(const struct ready *r, int tensor)
+{
+    return (const double *)(const void *)r->tensor[tensor].bytes;
+}
+
 /* One output after both launches: NULL or what is wrong. */
-static const char *judge(const struct tensor *t, const struct tensor *expected, const struct test_case *c,
-                         struct case_run run, double *worst, char *why, size_t why_size)
+static const char *judge(const struct tensor *t, int number, const struct references *references,
+                         const struct test_case *c, struct case_run run, double *worst, char *why,
+                         size_t why_size)
 {
     struct test_case one = *c;
     one.run[0] = run;
+    struct spread spread = {{NULL, NULL}, noise_size(c, run.dtype)};
+    for (int s = 0; s < SAMPLES && references->has_moved; s++) {
+        spread.sample[s] = numbers_of(&references->moved[s], number);
+    }
     const char *wrong =
-        result_compare(t, (const double *)(const void *)expected->bytes, &one, worst, why, why_size);
+        result_compare(t, numbers_of(&references->exact, number), &spread, &one, worst, why, why_size);
     if (wrong) {
         return wrong;
     }
@@ -272,20 +289,28 @@ static bool repeats(const struct test_case *c)
     return c->pass == LATHE_FORWARD || c->deterministic || c->spec->rowwise;
 }
 
-static void check_outputs(const struct ready *r, const struct ready *reference, const struct test_case *c,
-                          struct case_run run, const char *where, struct tally *tally)
+static void check_outputs(const struct bench *bench, const struct ready *r,
+                          const struct references *references, const struct test_case *c, struct case_run run,
+                          const char *where, struct tally *tally)
 {
     char why[320] = "";
     const char *wrong = NULL;
+    double worst = 0.0;
     for (int i = 0; i < r->n_tensors && !wrong; i++) {
         if (tensor_is_output(&r->tensor[i]) && r->tensor[i].given) {
-            wrong = judge(&r->tensor[i], &reference->tensor[i], c, run, &tally->worst, why, sizeof why);
+            wrong = judge(&r->tensor[i], i, references, c, run, &worst, why, sizeof why);
         }
     }
     const char *differs = wrong || !repeats(c) ? NULL : ready_difference(r);
     if (differs) {
         (void)snprintf(why, sizeof why, "%s: a second launch gave other bits", differs);
         wrong = why;
+    }
+    tally->worst = worst > tally->worst ? worst : tally->worst;
+    if (bench->verbose) {
+        char name[256];
+        case_name(c, name, sizeof name);
+        (void)printf("  %.3f of its bound: %s, %s\n", worst, name, where);
     }
     if (wrong) {
         fail(tally, c, where, wrong);
@@ -294,14 +319,16 @@ static void check_outputs(const struct ready *r, const struct ready *reference, 
     }
 }
 
-/* Refusals that pass, with their sentence: sizes that no template takes. */
-static bool may_refuse(const struct test_case *c, lathe_status status, const char *text)
+/* Refusals that pass, with their sentence: sizes that no template takes, or none of those that were asked
+ * for. */
+static bool may_refuse(const struct bench *bench, const struct test_case *c, lathe_status status,
+                       const char *text)
 {
-    return status == LATHE_UNSUPPORTED && c->may_refuse && strlen(text) > 10;
+    return status == LATHE_UNSUPPORTED && (c->may_refuse || bench->wished) && strlen(text) > 10;
 }
 
 static void check_run(const struct bench *bench, const struct test_case *c, const struct case_data *data,
-                      const struct ready *reference, struct case_run run, struct tally *tally)
+                      const struct references *references, struct case_run run, struct tally *tally)
 {
     char where[64];
     (void)snprintf(where, sizeof where, "%s %s", lathe_dtype_text(run.dtype), layout_name(run.layout));
@@ -316,8 +343,8 @@ static void check_run(const struct bench *bench, const struct test_case *c, cons
         status = ready_launch(&ready, side, true, &err);
     }
     if (status == LATHE_OK) {
-        check_outputs(&ready, reference, c, run, where, tally);
-    } else if (may_refuse(c, status, err.text)) {
+        check_outputs(bench, &ready, references, c, run, where, tally);
+    } else if (may_refuse(bench, c, status, err.text)) {
         tally->refused++;
         tally->passed++;
     } else {
@@ -372,30 +399,54 @@ static lathe_status save_results(struct case_data *data, const struct bench *ben
     return status;
 }
 
+/* The reference of moved values. Nothing is broadcast there: each batch is moved by itself. */
+static lathe_status run_moved(struct references *references, const struct bench *bench,
+                              const struct test_case *c, const struct case_data *data, lathe_error *err)
+{
+    struct test_case apart = *c;
+    lathe_status status = LATHE_OK;
+    apart.broadcast = false;
+    for (int s = 0; s < SAMPLES && status == LATHE_OK; s++) {
+        struct case_data noisy;
+        status = noise_data_open(&noisy, c, data, s)
+                     ? run_reference(&references->moved[s], bench, &apart, &noisy, err)
+                     : give_up(err, LATHE_MEMORY, "out of host memory");
+        case_data_close(&noisy);
+    }
+    references->has_moved = status == LATHE_OK;
+    return status;
+}
+
 /* The reference comes first: what is saved has no values then, so it computes that anew. */
-static lathe_status prepare(struct case_data *data, struct ready *reference, const struct bench *bench,
+static lathe_status prepare(struct case_data *data, struct references *references, const struct bench *bench,
                             const struct test_case *c, lathe_error *err)
 {
     if (!case_data_open(data, c)) {
         return give_up(err, LATHE_MEMORY, "out of host memory");
     }
-    const lathe_status status = run_reference(reference, bench, c, data, err);
-    return status == LATHE_OK && c->pass == LATHE_BACKWARD ? save_results(data, bench, c, err) : status;
+    lathe_status status = run_reference(&references->exact, bench, c, data, err);
+    if (status == LATHE_OK && c->pass == LATHE_BACKWARD) {
+        status = save_results(data, bench, c, err);
+    }
+    return status == LATHE_OK && noise_matters(c) ? run_moved(references, bench, c, data, err) : status;
 }
 
 void case_check(const struct bench *bench, const struct test_case *c, struct tally *tally)
 {
     struct case_data data;
-    struct ready reference;
+    struct references references;
     lathe_error err;
-    memset(&reference, 0, sizeof reference);
-    const lathe_status status = prepare(&data, &reference, bench, c, &err);
+    memset(&references, 0, sizeof references);
+    const lathe_status status = prepare(&data, &references, bench, c, &err);
     if (status != LATHE_OK) {
         fail(tally, c, "reference", err.text);
     }
     for (int i = 0; i < c->n_runs && status == LATHE_OK; i++) {
-        check_run(bench, c, &data, &reference, c->run[i], tally);
+        check_run(bench, c, &data, &references, c->run[i], tally);
     }
-    ready_close(&reference, &bench->reference);
+    ready_close(&references.exact, &bench->reference);
+    for (int s = 0; s < SAMPLES; s++) {
+        ready_close(&references.moved[s], &bench->reference);
+    }
     case_data_close(&data);
 }

@@ -67,8 +67,11 @@ struct spec_row {
     const char *name;
     bool rowwise;
     bool rows_are_keys; /* indexes a tensor of keys by at.q: q rows must be positions of keys */
-    double loose;       /* factor on the bounds for skewed data: why is said in specs.c */
-    int n_args;         /* of the spec alone: finals and inputs */
+    double score_noise; /* roundings of q and k, or what comes to the same, before they are scores: specs.c
+                           says which */
+    const char
+        *seed_noise; /* backward: the gradient of a final that is moved by the rounding of a sum; or NULL */
+    int n_args;      /* of the spec alone: finals and inputs */
     struct arg_row arg[SPEC_ARGS];
 };
 
@@ -163,6 +166,8 @@ struct bench { /* what the cases of one thread share */
     struct side strict;      /* the same device with options.deterministic */
     struct side reference;   /* the host device on host memory */
     lathe_spec *const *spec; /* by row of spec_rows */
+    bool verbose;            /* a line per run: its error as a fraction of its bound */
+    bool wished;             /* LATHE_TEMPLATE names templates: what they refuse is counted, and no failure */
 };
 
 struct case_data { /* the arguments of a case and their values; NULL for outputs */
@@ -173,6 +178,20 @@ struct case_data { /* the arguments of a case and their values; NULL for outputs
 /* False: out of memory. What is saved of a forward pass has no values yet: case.c computes them. */
 bool case_data_open(struct case_data *data, const struct test_case *c);
 void case_data_close(struct case_data *data);
+
+/* ---- noise.c: what roundings move --------------------------------------------------------------------- */
+
+enum { SAMPLES = 2 };
+struct spread { /* of one output */
+    const double
+        *sample[SAMPLES]; /* what the reference gives of moved values; NULL: no rounding on the way counts */
+    double size;          /* one rounding of the run's, in those of the samples */
+};
+bool noise_matters(const struct test_case *c);
+double noise_size(const struct test_case *c, lathe_dtype dtype);
+/* The values of `data`, moved. False: out of memory. case_data_close either way. */
+bool noise_data_open(struct case_data *noisy, const struct test_case *c, const struct case_data *data,
+                     int sample);
 
 /* One run of a case with its memory in place, ready to launch. */
 struct ready {
@@ -215,8 +234,8 @@ void one_line(char *text); /* line ends become '|'; a compiler's log is cut */
 
 /* The elements of an output against what the reference gave. NULL, or a sentence in `why`. Raises
  *worst to the error as a fraction of its bound. */
-const char *result_compare(const struct tensor *t, const double *expected, const struct test_case *c,
-                           double *worst, char *why, size_t why_size);
+const char *result_compare(const struct tensor *t, const double *expected, const struct spread *spread,
+                           const struct test_case *c, double *worst, char *why, size_t why_size);
 
 /* ---- matrix.c, random.c, group.c, system.c ---------------------------------------------------------- */
 
@@ -242,6 +261,7 @@ struct totals {
 struct options {
     bool dry;
     bool quick;
+    bool verbose;
     bool strict; /* a missed time bar counts as a failure */
     int threads;
     uint64_t seed;

@@ -16,14 +16,15 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SKIPPED = 77, MAX_SPECS = 64 };
 static const char USAGE[] =
     "usage: lathe_gpu_tests [--dry] [--quick] [--strict] [--only GROUP] [--random N] [--seed N] [--threads "
     "N]\n"
-    "                       [--cache DIR]\n"
+    "                       [--cache DIR] [--verbose]\n"
     "  --dry      the host device in place of the GPU: checks the tests themselves\n"
     "  --quick    a part of each group, for compute-sanitizer\n"
     "  --strict   a missed time bar is a failure\n"
     "  --only     groups whose name contains GROUP: lengths unequal heads dims layouts data q_start rowwise\n"
     "             random system\n"
     "  --random   how many random problems (default 400; 40 with --quick or --dry)\n"
-    "  --cache    folder for compiled kernels, kept (default: a temporary one)\n";
+    "  --cache    folder for compiled kernels, kept (default: a temporary one)\n"
+    "  --verbose  a line per run: its largest error as a fraction of what is allowed\n";
 
 static bool take_number(char **argv, int argc, int *i, long long *out)
 {
@@ -69,6 +70,8 @@ static bool parse(struct request *r, int argc, char **argv)
             r->options.dry = true;
         } else if (strcmp(word, "--quick") == 0) {
             r->options.quick = true;
+        } else if (strcmp(word, "--verbose") == 0) {
+            r->options.verbose = true;
         } else if (strcmp(word, "--strict") == 0) {
             r->options.strict = true;
         } else if (strcmp(word, "--random") == 0 && take_number(argv, argc, &i, &number)) {
@@ -145,6 +148,8 @@ static int run_all(const struct device *device, const struct device *host, const
                       side_open_with(&bench.strict, device, cache ? cache : "", NULL, NULL, true, &err) &&
                       side_open(&bench.reference, host, "", NULL, NULL, &err) && load_specs(spec, &err);
     bench.spec = spec;
+    bench.verbose = request->options.verbose;
+    bench.wished = getenv("LATHE_TEMPLATE") != NULL;
     if (good) {
         (void)printf("testing on %s with %d threads\n", lathe_ctx_device_name(bench.tested.ctx),
                      request->options.threads);
@@ -169,6 +174,9 @@ static int run_child(const char *what, const char *cache)
 {
     if (strcmp(what, "compile") == 0) {
         return child_compile(cache);
+    }
+    if (strcmp(what, "cold") == 0) {
+        return child_cold();
     }
     return strcmp(what, "first-call") == 0 ? child_first_call(cache) : EXIT_USAGE;
 }

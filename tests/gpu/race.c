@@ -36,9 +36,12 @@ void folder_remove(const char *path)
     (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* What a child compiles is in no cache but the one it is given: NVRTC keeps its results in the driver's. */
 int child_start(const struct options *options, const char *what, const char *cache, int *output)
 {
     int end[2] = {-1, -1};
+    (void)setenv("CUDA_CACHE_DISABLE", "1", 1);
+    (void)setenv("LATHE_SYSTEM_CACHE_DIR", "", 1);
     if (pipe(end) != 0) {
         return -1;
     }

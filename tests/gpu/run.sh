@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh: everything that needs a GPU, from the root of the repository: tests, compute-sanitizer, benchmark.
-#     sh tests/gpu/run.sh BUILD LOGS [all|tests|hopper|aot|sanitize|bench]...
+#     sh tests/gpu/run.sh BUILD LOGS [all|tests|portable|aot|sanitize|bench]...
 # BUILD holds lathe_gpu_tests and liblathe.so; LOGS gets a log per part, compare.json and compare.md. From the
 # environment: PYTHON (python3), BENCH_FLAGS (for compare.py), TEST_FLAGS (for lathe_gpu_tests), CACHE (a folder of
 # compiled kernels that outlives the run). Exit code 0: nothing failed,
@@ -56,6 +56,7 @@ run_part() {
     return "$status"
 }
 
+portable=attention_fwd_sm80,attention_bwd_sm80
 tests=$(find_file lathe_gpu_tests)
 library=$(find_file 'liblathe.so')
 if [ -z "$tests" ]; then
@@ -75,22 +76,13 @@ if wants tests "$@"; then
     fi
 fi
 
-# The same matrix with the templates that are taken only by name: first one small problem of each, which stops a hanging
-# kernel after seconds.
-if wants hopper "$@"; then
-    LATHE_TEMPLATE=attention_fwd_sm90,attention_bwd_sm90
+# The same matrix with the kernels that run on every device, where this one has its own.
+if wants portable "$@"; then
+    LATHE_TEMPLATE=$portable
     export LATHE_TEMPLATE
-    tool=$(find_file lathe)
-    small="dtype=bf16,b=1,h=1,q=64,d=64"
-    if run_part hopper-one 60 "$tool" run full --problem $small --verify --device cuda:0 --cache-dir "$cache"; then
-        run_part hopper-grad-one 60 "$tool" run full --pass backward --problem $small --verify --device cuda:0 \
-            --cache-dir "$cache"
-        # shellcheck disable=SC2086
-        run_part hopper 400 "$tests" --cache "$cache" ${TEST_FLAGS:-}
-        tail -n 60 "$logs/hopper.log" >>"$summary"
-    else
-        tail -n 3 "$logs/hopper-one.log" >>"$summary"
-    fi
+    # shellcheck disable=SC2086
+    run_part portable 400 "$tests" --cache "$cache" ${TEST_FLAGS:-}
+    tail -n 60 "$logs/portable.log" >>"$summary"
     unset LATHE_TEMPLATE
 fi
 
@@ -111,20 +103,26 @@ fi
 
 # memcheck sees every group; the slower tools one group each. initcheck knows nothing of what the test uploads or fills
 # through other means than the driver, so every byte that it reports was read before anybody wrote it.
+sanitize() { # sanitize SUFFIX: with the kernels in the cache the sanitizer has nothing to compile
+    run_part "warm$1" 200 "$tests" --quick --cache "$cache"
+    run_part "memcheck$1" 240 compute-sanitizer --tool memcheck --error-exitcode 9 "$tests" --quick --cache "$cache"
+    for tool in racecheck synccheck initcheck; do
+        for group in layouts rowwise; do
+            run_part "$tool-$group$1" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests" --quick --only "$group" \
+                --cache "$cache"
+        done
+    done
+    for log in memcheck racecheck-layouts racecheck-rowwise synccheck-layouts synccheck-rowwise initcheck-layouts initcheck-rowwise; do
+        say "$log$1: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$logs/$log$1.log" | tail -n 1) $(tail -n 1 "$logs/$log$1.log" | cut -c1-100)"
+    done
+}
 if wants sanitize "$@"; then
     if command -v compute-sanitizer >/dev/null; then
-        # With the kernels in the cache the sanitizer has nothing to compile.
-        run_part warm 200 "$tests" --quick --cache "$cache"
-        run_part memcheck 240 compute-sanitizer --tool memcheck --error-exitcode 9 "$tests" --quick --cache "$cache"
-        for tool in racecheck synccheck initcheck; do
-            run_part "$tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests" --quick --only layouts \
-                --cache "$cache"
-            run_part "$tool-rows" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests" --quick --only rowwise \
-                --cache "$cache"
-        done
-        for log in memcheck racecheck racecheck-rows synccheck synccheck-rows initcheck initcheck-rows; do
-            say "$log: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$logs/$log.log" | tail -n 1) $(tail -n 1 "$logs/$log.log" | cut -c1-100)"
-        done
+        sanitize ''
+        LATHE_TEMPLATE=$portable
+        export LATHE_TEMPLATE
+        sanitize -portable
+        unset LATHE_TEMPLATE
     else
         say "sanitize: skipped, compute-sanitizer is not installed"
     fi

@@ -39,6 +39,7 @@ int child_wait(int pid); /* exit code, or -1 */
 void test_race(const struct options *options, struct totals *totals);
 void times_run(const struct device *device, const struct options *options, struct totals *totals);
 int child_first_call(const char *cache);
+int child_cold(void); /* compile times, a line each */
 int child_compile(const char *cache);
 
 #endif

@@ -194,7 +194,8 @@ void tensor_shape(struct tensor *t, const struct arg_row *row, const struct test
         }
         word += length + (word[length] == ' ');
     }
-    const bool wide = t->ndim > 1 && t->shape[0] > 1 && !tensor_is_output(t);
+    /* What a forward pass has saved differs from batch to batch with q. */
+    const bool wide = t->ndim > 1 && t->shape[0] > 1 && !tensor_is_output(t) && row->role != ROLE_SAVED;
     t->broadcast = c->broadcast && wide && strcmp(row->name, "q") != 0 && strcmp(row->name, "x") != 0;
     t->given = !(c->absent && row->optional) && !(row->role == ROLE_SEED && c->seed % 2 == 0);
 }
