@@ -154,7 +154,7 @@ struct variant {
     static constexpr bool MASKED = true;
     DEV bool live(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
     {
-        const bool t0 = (r.q >= c.kv);  // prelude.lua:3
+        bool t0 = (r.q >= c.kv);  // prelude.lua:3
         return t0;
     }
     DEV int first_key(const inputs &x, const sizes &z, const head &h, const row &r)
@@ -175,8 +175,8 @@ struct variant {
     {
         [[maybe_unused]] const int q0 = row0 + z.q_start;
         [[maybe_unused]] const int q1 = row1 + z.q_start;
-        const bool t0 = (q0 >= kv1);
-        const bool t1 = (q1 >= kv0);
+        bool t0 = (q0 >= kv1);
+        bool t1 = (q1 >= kv0);
         return t0 ? TILE_ALL : t1 ? TILE_SOME : TILE_NONE;
     }
 
@@ -196,7 +196,7 @@ struct variant {
         const float final0 = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
         const float t0 = (-delta);
         out[0] = t0;
-        const bool t1 = (-INF == final0);  // prelude.lua:8
+        bool t1 = (-INF == final0);  // prelude.lua:8
         const float t2 = (t1 ? 0.0f : final0);  // prelude.lua:8
         const float t3 = (t2 * -1.0f);  // prelude.lua:8
         const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:8

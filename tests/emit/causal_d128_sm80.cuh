@@ -77,7 +77,7 @@ struct variant {
     static constexpr bool MASKED = true;
     DEV bool live(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
     {
-        const bool t0 = (r.q >= c.kv);  // prelude.lua:3
+        bool t0 = (r.q >= c.kv);  // prelude.lua:3
         return t0;
     }
     DEV int first_key(const inputs &x, const sizes &z, const head &h, const row &r)
@@ -98,8 +98,8 @@ struct variant {
     {
         [[maybe_unused]] const int q0 = row0 + z.q_start;
         [[maybe_unused]] const int q1 = row1 + z.q_start;
-        const bool t0 = (q0 >= kv1);
-        const bool t1 = (q1 >= kv0);
+        bool t0 = (q0 >= kv1);
+        bool t1 = (q1 >= kv0);
         return t0 ? TILE_ALL : t1 ? TILE_SOME : TILE_NONE;
     }
 
@@ -137,9 +137,9 @@ struct variant {
         if constexpr (P == 0) {
         const float t0 = (0x1.6a09e6p-4f /* 0.08838835 */ * red[0]);
         const float t1 = (t0 - s.s1);  // prelude.lua:15
-        const bool t2 = (t1 > 0x1.62e430p2f /* 5.545177 */);  // prelude.lua:15
+        bool t2 = (t1 > 0x1.62e430p2f /* 5.545177 */);  // prelude.lua:15
         const float t3 = (t2 ? t0 : s.s1);  // prelude.lua:15
-        const bool t4 = (-INF == t3);  // prelude.lua:8
+        bool t4 = (-INF == t3);  // prelude.lua:8
         const float t5 = (t4 ? 0.0f : t3);  // prelude.lua:8
         const float t6 = (-1.0f * t5);  // prelude.lua:8
         const float t7 = (0x1.715476p0f /* 1.442695 */ * t6);  // prelude.lua:8
@@ -193,10 +193,10 @@ struct variant {
     static constexpr int FINALS = 1;
     DEV float finish(const state &s, float *finals, const inputs &x, const sizes &z, const head &h, const row &r)
     {
-        const bool t0 = (s.s0 == 0.0f);  // prelude.lua:10
+        bool t0 = (s.s0 == 0.0f);  // prelude.lua:10
         const float t1 = (t0 ? 1.0f : s.s0);  // prelude.lua:10
         const float t2 = m_div(1.0f, t1);  // prelude.lua:10
-        const bool t3 = (s.s1 == -INF);  // prelude.lua:8
+        bool t3 = (s.s1 == -INF);  // prelude.lua:8
         const float t4 = (t3 ? 0.0f : s.s1);  // prelude.lua:8
         const float t5 = m_log(t1);  // prelude.lua:12
         const float t6 = (t0 ? -INF : t5);  // prelude.lua:12
