@@ -202,7 +202,7 @@ struct variant {
     static constexpr int REDUCE_PASS[] = {0};
     static constexpr int REDUCE_OP[] = {RED_SUM};
     static constexpr bool REDUCE_LAZY[] = {true};
-    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r)
+    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
     {
         const float t0 = (s.s1 * -1.0f);  // prelude.lua:8
         const float t1 = (0x1.715476p0f /* 1.442695 */ * t0);  // prelude.lua:8
@@ -210,7 +210,7 @@ struct variant {
         t.f3 = 1.0f;
         t.f4 = s.s1;
     }
-    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r)
+    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
     {
         if constexpr (P == 0) {
         const float t0 = (s.s0 + red[0]);  // prelude.lua:18

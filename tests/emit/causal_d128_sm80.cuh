@@ -129,10 +129,10 @@ struct variant {
     static constexpr int REDUCE_PASS[] = {0, 1};
     static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};
     static constexpr bool REDUCE_LAZY[] = {false, true};
-    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r)
+    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
     {
     }
-    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r)
+    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
     {
         if constexpr (P == 0) {
         const float t0 = (0x1.6a09e6p-4f /* 0.08838835 */ * red[0]);

@@ -216,12 +216,12 @@ struct variant {
     static constexpr int REDUCE_PASS[] = {0};
     static constexpr int REDUCE_OP[] = {RED_SUM};
     static constexpr bool REDUCE_LAZY[] = {true};
-    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r)
+    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
     {
         t.f2 = 1.0f;
         t.f3 = s.s1;
     }
-    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r)
+    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
     {
         if constexpr (P == 0) {
         const float t0 = (s.s0 + red[0]);  // prelude.lua:18
@@ -232,10 +232,10 @@ struct variant {
     template <int P> DEV float element(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
     {
         if constexpr (P == 0) {
-        const float t0 = (0x1.000000p-3f /* 0.125 */ * e);
-        const float t1 = (t0 + diag);  // relative_bias.lua:11
-        const float t2 = (t1 - t.f3);  // prelude.lua:17
-        const float t3 = (0x1.715476p0f /* 1.442695 */ * t2);  // prelude.lua:17
+        const float t0 = (diag - t.f3);  // relative_bias.lua:11
+        const float t1 = (0x1.715476p0f /* 1.442695 */ * t0);  // relative_bias.lua:11
+        const float t2 = (e * 0x1.715476p-3f /* 0.1803369 */);
+        const float t3 = (t1 + t2);  // prelude.lua:17
         const float t4 = m_exp2(t3);  // prelude.lua:17
         return t4;
         }
