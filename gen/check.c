@@ -124,7 +124,7 @@ static enum input_rows rows_of(const struct ir *ir, int input)
 {
     const struct input *in = &ir->input[input];
     const bool integers = in->dtype == LATHE_I32 || in->dtype == LATHE_U8;
-    const bool row = in->n_dims == 2 && !ir->inner && !integers && is_dim(in->dim[1], SYM_N);
+    const bool row = in->n_dims == 2 && !integers && is_dim(in->dim[1], SYM_N);
     if (in->is_scalar || !is_dim(in->dim[0], SYM_ROWS) || (in->n_dims != 1 && !row))
         return INPUT_TABLE;
     for (int i = 0; i < ir->n_nodes; i++) {

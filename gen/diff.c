@@ -300,34 +300,50 @@ static int rule_extremum(struct ir *ir, const struct use *u, int k)
 
 static int rule_scan(struct ir *ir, const struct use *u, int k)
 {
-    if (k == 1)
+    const int *arg = u->node.arg;
+    const int start = arg[u->node.n_args - 1];
+    const enum scan_form form = ir_scan_form(u->node.op);
+    if (k == u->node.n_args - 1)
         return ZERO;
-    return ir2(ir, u->node.op == OP_CUMSUM ? OP_REVCUMSUM : OP_CUMSUM, u->g, u->node.arg[1]);
+    if (form == SCAN_SUM)
+        return ir2(ir, ir_scan_reversed(u->node.op, SCAN_SUM), u->g, start);
+    const enum ir_op back = ir_scan_reversed(u->node.op, SCAN_WEIGHTED);
+    const struct ir_at at = {u->node.file, u->node.line};
+    if (form == SCAN_LOG) { /* do_i / dx_j = e^(x_j - o_i) */
+        const int with[] = {u->g, ir1(ir, OP_NEG, u->self), arg[0], start};
+        return ir_make(ir, back, with, at);
+    }
+    if (k == 2)
+        return times(ir, u->g, u->self);
+    const int with[] = {u->g, arg[2], arg[1], start};
+    const int of_value = ir_make(ir, back, with, at);
+    return k == 0 ? of_value : times(ir, of_value, arg[0]);
 }
 
 /* ---- the table --------------------------------------------------------------------------------- */
 
 /* The contribution to operand k, or ZERO. */
 static int (*const RULES[OP_COUNT])(struct ir *ir, const struct use *u, int k) = {
-    [OP_CONST] = rule_zero,   [OP_AT] = rule_zero,         [OP_PARAM] = rule_zero,
-    [OP_SCALAR] = rule_zero,  [OP_LOAD] = rule_zero,       [OP_ADD] = rule_pass,
-    [OP_SUB] = rule_sub,      [OP_MUL] = rule_mul,         [OP_DIV] = rule_div,
-    [OP_IDIV] = rule_zero,    [OP_MOD] = rule_mod,         [OP_POW] = rule_pow,
-    [OP_NEG] = rule_neg,      [OP_EXP] = rule_exp,         [OP_EXP2] = rule_exp2,
-    [OP_LOG] = rule_log,      [OP_LOG2] = rule_log2,       [OP_SQRT] = rule_sqrt,
-    [OP_RSQRT] = rule_rsqrt,  [OP_SIN] = rule_sin,         [OP_COS] = rule_cos,
-    [OP_TANH] = rule_tanh,    [OP_SIGMOID] = rule_sigmoid, [OP_SILU] = rule_silu,
-    [OP_RELU] = rule_relu,    [OP_ERF] = rule_erf,         [OP_GELU] = rule_gelu,
-    [OP_ABS] = rule_abs,      [OP_MIN] = rule_min,         [OP_MAX] = rule_max,
-    [OP_CLAMP] = rule_clamp,  [OP_FLOOR] = rule_zero,      [OP_CEIL] = rule_zero,
-    [OP_LT] = rule_zero,      [OP_LE] = rule_zero,         [OP_GT] = rule_zero,
-    [OP_GE] = rule_zero,      [OP_EQ] = rule_zero,         [OP_NE] = rule_zero,
-    [OP_WHERE] = rule_where,  [OP_AND] = rule_zero,        [OP_OR] = rule_zero,
-    [OP_NOT] = rule_zero,     [OP_F32] = rule_pass,        [OP_I32] = rule_zero,
-    [OP_DETACH] = rule_zero,  [OP_ROWMAX] = rule_extremum, [OP_ROWMIN] = rule_extremum,
-    [OP_ROWSUM] = rule_sum,   [OP_DIMMAX] = rule_extremum, [OP_DIMSUM] = rule_sum,
-    [OP_CUMSUM] = rule_scan,  [OP_REVCUMSUM] = rule_scan,  [OP_SPLITMAX] = rule_extremum,
-    [OP_SPLITSUM] = rule_sum,
+    [OP_CONST] = rule_zero,     [OP_AT] = rule_zero,           [OP_PARAM] = rule_zero,
+    [OP_SCALAR] = rule_zero,    [OP_LOAD] = rule_zero,         [OP_ADD] = rule_pass,
+    [OP_SUB] = rule_sub,        [OP_MUL] = rule_mul,           [OP_DIV] = rule_div,
+    [OP_IDIV] = rule_zero,      [OP_MOD] = rule_mod,           [OP_POW] = rule_pow,
+    [OP_NEG] = rule_neg,        [OP_EXP] = rule_exp,           [OP_EXP2] = rule_exp2,
+    [OP_LOG] = rule_log,        [OP_LOG2] = rule_log2,         [OP_SQRT] = rule_sqrt,
+    [OP_RSQRT] = rule_rsqrt,    [OP_SIN] = rule_sin,           [OP_COS] = rule_cos,
+    [OP_TANH] = rule_tanh,      [OP_SIGMOID] = rule_sigmoid,   [OP_SILU] = rule_silu,
+    [OP_RELU] = rule_relu,      [OP_ERF] = rule_erf,           [OP_GELU] = rule_gelu,
+    [OP_ABS] = rule_abs,        [OP_MIN] = rule_min,           [OP_MAX] = rule_max,
+    [OP_CLAMP] = rule_clamp,    [OP_FLOOR] = rule_zero,        [OP_CEIL] = rule_zero,
+    [OP_LT] = rule_zero,        [OP_LE] = rule_zero,           [OP_GT] = rule_zero,
+    [OP_GE] = rule_zero,        [OP_EQ] = rule_zero,           [OP_NE] = rule_zero,
+    [OP_WHERE] = rule_where,    [OP_AND] = rule_zero,          [OP_OR] = rule_zero,
+    [OP_NOT] = rule_zero,       [OP_F32] = rule_pass,          [OP_I32] = rule_zero,
+    [OP_DETACH] = rule_zero,    [OP_ROWMAX] = rule_extremum,   [OP_ROWMIN] = rule_extremum,
+    [OP_ROWSUM] = rule_sum,     [OP_DIMMAX] = rule_extremum,   [OP_DIMSUM] = rule_sum,
+    [OP_CUMSUM] = rule_scan,    [OP_REVCUMSUM] = rule_scan,    [OP_SPLITMAX] = rule_extremum,
+    [OP_SPLITSUM] = rule_sum,   [OP_LOGCUMSUMEXP] = rule_scan, [OP_REVLOGCUMSUMEXP] = rule_scan,
+    [OP_CUMEXPSUM] = rule_scan, [OP_REVCUMEXPSUM] = rule_scan,
 };
 
 bool diff_has_rule(enum ir_op op)

@@ -127,25 +127,54 @@ static void emit_operands(struct row_emitter *r)
     text_add(out, "        return e[0];\n    }\n");
 }
 
-/* What a scan adds up, and whether a segment begins here. */
-static void emit_terms(struct row_emitter *r)
+/* Elements that a block has at once where a row does not fit registers: CHUNK of rowwise_many.cuh. */
+static int chunk_of(const struct plan *plan)
+{
+    return (plan->vector == 1 ? 4 : 1) * plan->vector * (plan->threads / plan->rows_per_block);
+}
+
+static void emit_walks(struct row_emitter *r, const struct plan *plan)
 {
     const struct row_pass *pass = r->pass;
     struct text_buf *out = r->e->out;
+    int form[ROW_SCANS];
+    int reverse[ROW_WALKS];
+    for (int k = 0; k < pass->n_scans; k++)
+        form[k] = (int)ir_scan_form(r->e->w->node[pass->scan[k]].op);
+    for (int k = 0; k < pass->n_walks; k++)
+        reverse[k] = pass->reverse[k];
+    text_add(out, "    static constexpr int SCANS = %d, WALKS = %d, CHUNK = %d;\n", pass->n_scans,
+             pass->n_walks, chunk_of(plan));
+    emit_list(out, "int", "SCAN_FORM", form, pass->n_scans);
+    emit_list(out, "int", "SCAN_WALK", pass->walk, pass->n_scans);
+    emit_list(out, "bool", "WALK_REVERSE", reverse, pass->n_walks);
+}
+
+/* What a scan takes of an element, in the order of its operands. */
+static void emit_terms(struct row_emitter *r, const struct plan *plan)
+{
+    static const char *const FIELD[][IR_MAX_ARGS] = {
+        [SCAN_SUM] = {"value", "start"},
+        [SCAN_LOG] = {"power", "start"},
+        [SCAN_WEIGHTED] = {"value", "power", "shift", "start"},
+    };
+    const struct row_pass *pass = r->pass;
+    struct text_buf *out = r->e->out;
     char text[128];
-    text_add(out, "    static constexpr int SCANS = %d;\n    static constexpr bool REVERSE = %s;\n",
-             pass->n_scans, pass->reverse ? "true" : "false");
-    text_add(out, "    template <int S> DEV float scan_term(const float *e, int i, " ROW_ARGS
-                  ", const col &c, const vals &v, bool &start)\n    {\n");
+    emit_walks(r, plan);
+    text_add(out, "    template <int S> DEV void scan_term(const float *e, int i, " ROW_ARGS
+                  ", const col &c, const vals &v, const float *q, scan_input &to)\n    {\n");
     for (int k = 0; k < pass->n_scans; k++) {
-        int root[2] = {r->e->w->node[pass->scan[k]].arg[0], r->e->w->node[pass->scan[k]].arg[1]};
+        const struct ir_node n = r->e->w->node[pass->scan[k]];
         text_add(out, "        if constexpr (S == %d) {\n", k);
         row_name_all(r, true, true);
-        emit_values(r->e, root, 2);
-        text_add(out, "        start = %s != 0.0f;\n", node_text(r->e, root[1], text, sizeof text));
-        text_add(out, "        return %s;\n        }\n", node_text(r->e, root[0], text, sizeof text));
+        emit_values(r->e, n.arg, n.n_args);
+        for (int a = 0; a < n.n_args; a++)
+            text_add(out, "        to.%s = %s%s;\n", FIELD[ir_scan_form(n.op)][a],
+                     node_text(r->e, n.arg[a], text, sizeof text), a + 1 == n.n_args ? " != 0.0f" : "");
+        text_add(out, "        }\n");
     }
-    text_add(out, "        start = false;\n        return e[0];\n    }\n");
+    text_add(out, "    }\n");
 }
 
 static void emit_output(struct row_emitter *r)
@@ -262,14 +291,20 @@ static int add_buffer(struct source *out, struct product bytes)
 }
 
 struct work { /* buffers of the workspace; -1: none */
-    int columns, sums, values;
+    int columns, sums, values, carries;
 };
+
+/* Must a walk along a row that does not fit registers be taken again from its chunks' beginnings? */
+static bool keeps_carries(const struct row_pass *pass, const struct plan *plan)
+{
+    return pass->n_walks > 1 && plan->per_thread == 0;
+}
 
 static struct work add_work(const struct row_emitter *r, const struct plan *plan, struct source *out)
 {
     const struct row_pass *pass = r->pass;
     const bool held = plan->per_thread > 0;
-    struct work work = {-1, -1, -1};
+    struct work work = {-1, -1, -1, -1};
     if (pass->n_columns > 0) {
         struct product bytes =
             product_of((int64_t)(held ? plan->blocks : plan->column_parts) * pass->n_columns * 4);
@@ -284,6 +319,11 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
         product_times(&bytes, SYM_ROWS1, 1);
         product_times(&bytes, SYM_ROWS, 1);
         work.values = add_buffer(out, bytes);
+    }
+    if (keeps_carries(pass, plan)) { /* three words a scan, of each row that a block has */
+        struct product bytes = product_of((int64_t)12 * plan->blocks * pass->n_scans * plan->rows_per_block);
+        product_times(&bytes, SYM_N, chunk_of(plan));
+        work.carries = add_buffer(out, bytes);
     }
     return work;
 }
@@ -315,6 +355,7 @@ static void many_params(struct row_emitter *r, struct params *p, const struct wo
     params_work(p, "float", "columns", work->columns);
     params_work(p, "float", "sums", work->sums);
     params_work(p, "void", "values", work->values);
+    params_work(p, "void", "carries", work->carries);
     params_row_sizes(p);
     params_inputs(p, r->e, "x");
 }
@@ -339,7 +380,7 @@ static void add_rows_launch(struct row_emitter *r, const struct plan *plan, cons
 {
     struct params p;
     struct launch *l = add_launch(r, out, "rows", plan->threads);
-    const bool in_turn = r->pass->n_sites > 0 || plan->prefetch;
+    const bool in_turn = r->pass->n_sites > 0 || plan->prefetch || keeps_carries(r->pass, plan);
     l->grid = product_of(in_turn ? plan->blocks : 1);
     if (!in_turn) {
         product_times(&l->grid, SYM_ROWS0, 1);
@@ -411,7 +452,7 @@ bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct 
     emit_begin(&r);
     emit_operands(&r);
     row_emit_update(&r);
-    emit_terms(&r);
+    emit_terms(&r, plan);
     emit_output(&r);
     emit_kept(&r);
     emit_column_of(&r);

@@ -472,25 +472,64 @@ static bool run_reduction(struct eval_env *env, int node)
     return true;
 }
 
-/* Sums of the elements up to each, or from each on, within segments that begin where the second operand is
- * not 0. */
+/* A sum of s_j e^t_j as sum e^top, top the largest t_j so far: nothing overflows, and nothing is lost. */
+struct pair {
+    double top;
+    double sum;
+};
+
+static struct pair pair_join(struct pair a, struct pair b)
+{
+    const double less = a.top - b.top;
+    const double scale = a.top == b.top ? 1.0 : exp(-fabs(less));
+    if (less >= 0.0)
+        return (struct pair){a.top, a.sum + b.sum * scale};
+    return (struct pair){b.top, a.sum * scale + b.sum};
+}
+
+/* An operand of a node, along the axis. */
+static double operand_at(const struct eval_env *env, int node, int operand, int j)
+{
+    const int arg = env->ir->node[node].arg[operand];
+    return env->value[arg][j * along_axis(env, arg)];
+}
+
+/* Element j, which has e^-inf of what it is worth where its exponent is -inf. */
+static struct pair pair_of(const struct eval_env *env, int node, enum scan_form form, int j)
+{
+    const double value = form == SCAN_LOG ? 1.0 : operand_at(env, node, 0, j);
+    const double power = form == SCAN_SUM ? 0.0 : operand_at(env, node, form == SCAN_WEIGHTED, j);
+    return (struct pair){power, power == -(double)INFINITY ? 0.0 * value : value};
+}
+
+static double pair_value(const struct eval_env *env, int node, enum scan_form form, int j, struct pair all)
+{
+    if (form == SCAN_LOG)
+        return all.top + log(all.sum);
+    if (form == SCAN_SUM)
+        return all.sum;
+    const double shift = operand_at(env, node, 2, j);
+    return all.top == -(double)INFINITY || shift == -(double)INFINITY ? 0.0 * all.sum
+                                                                      : all.sum * exp(all.top + shift);
+}
+
+/* Of the elements up to each, or from each on, within segments that begin where the last operand is not 0. */
 static bool run_scan(struct eval_env *env, int node)
 {
     const struct ir_node *n = &env->ir->node[node];
-    const double *v = env->value[n->arg[0]];
-    const double *start = env->value[n->arg[1]];
-    const int v_step = along_axis(env, n->arg[0]);
-    const int start_step = along_axis(env, n->arg[1]);
-    const bool reverse = n->op == OP_REVCUMSUM;
-    double sum = 0.0;
+    const enum scan_form form = ir_scan_form(n->op);
+    const bool reverse = ir_scan_is_reverse(n->op);
+    const struct pair none = {form == SCAN_SUM ? 0.0 : -(double)INFINITY, 0.0};
+    struct pair all = none;
     if (env->axis != SPAN_KV)
         return fail(env, node, "%s runs along a row", ir_op_name(n->op));
     for (int k = 0; k < env->n; k++) {
         const int j = reverse ? env->n - 1 - k : k;
         const int edge = reverse ? j + 1 : j; /* where the segment of what was summed so far begins */
-        if (edge < env->n && start[edge * start_step] != 0.0)
-            sum = 0.0;
-        env->value[node][j] = sum += v[j * v_step];
+        if (edge < env->n && operand_at(env, node, n->n_args - 1, edge) != 0.0)
+            all = none;
+        all = pair_join(all, pair_of(env, node, form, j));
+        env->value[node][j] = pair_value(env, node, form, j, all);
     }
     return true;
 }

@@ -354,9 +354,18 @@ const char *ir_op_spelling(int op); /* "" for operators and leaves */
 const char *ir_op_cuda(int op);     /* text with %0 %1 %2; NULL for leaves and reductions */
 int ir_op_arity(int op);
 bool ir_op_is_reduction(int op);
-bool ir_op_is_scan(
-    int op); /* along a row, of its first operand; the second is not 0 where a segment begins */
-uint8_t ir_op_axis(int op); /* the span bit a reduction removes; 0 for others */
+bool ir_op_is_scan(int op); /* along a row; the last operand is not 0 where a segment begins */
+/* What a scan gives for element i of (v, ...), from the elements j up to it, or from it on, of its segment.
+   The same names are in templates/slots_base.cuh. */
+enum scan_form {
+    SCAN_SUM,     /* sum of v_j */
+    SCAN_LOG,     /* log sum of e^v_j */
+    SCAN_WEIGHTED /* (v, r, b): sum of v_j e^(r_j + b_i); 0 where an exponent is -inf */
+};
+enum scan_form ir_scan_form(int op);
+bool ir_scan_is_reverse(int op);                          /* from each element on */
+enum ir_op ir_scan_reversed(int op, enum scan_form form); /* of that form, in the other direction */
+uint8_t ir_op_axis(int op);                               /* the span bit a reduction removes; 0 for others */
 const char *ir_type_name(int type);
 
 /* Make (or find) a node. Types are promoted, constants folded, spans and phases computed.

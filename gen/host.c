@@ -44,6 +44,20 @@ int64_t host_dim(const struct host_call *call, enum sym sym)
     return call->problem.dim[sym] > 0 ? call->problem.dim[sym] : 0;
 }
 
+const lathe_arg *host_turn(struct host_turned *out, const lathe_arg *arg)
+{
+    const int last = arg->ndim - 1;
+    out->arg = *arg;
+    for (int d = 0; d < arg->ndim; d++) {
+        const int from = d == last ? last - 1 : d == last - 1 ? last : d;
+        out->shape[d] = arg->shape[from];
+        out->stride[d] = tensor_stride(arg, from);
+    }
+    out->arg.shape = out->shape;
+    out->arg.strides = out->stride;
+    return &out->arg;
+}
+
 lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct signature *sig,
                        const lathe_arg *args, int n, lathe_error *err)
 {
@@ -60,8 +74,11 @@ lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct 
         if (out->arg[i] && sig->arg[i].role == ROLE_Q_START)
             out->q_start = (int64_t)dtype_load(out->arg[i]->dtype, out->arg[i]->data, 0);
     }
-    for (int i = 0; i < ir->n_inputs; i++)
+    for (int i = 0; i < ir->n_inputs; i++) {
         out->input[i] = host_arg(out, ir->input[i].name);
+        if (out->input[i] && ir->inner && ir->input[i].rows == INPUT_ROW)
+            out->input[i] = host_turn(&out->turned[i], out->input[i]);
+    }
     return LATHE_OK;
 }
 

@@ -20,14 +20,23 @@
 
 #include "gen.h"
 
-struct host_call {
+/* An argument with its last two dims swapped. */
+struct host_turned {
+    lathe_arg arg;
+    int64_t shape[IR_MAX_ARGS];
+    int64_t stride[IR_MAX_ARGS];
+};
+const lathe_arg *host_turn(struct host_turned *out, const lathe_arg *arg);
+
+struct host_call { /* stays where it was bound: inputs may point into it */
     const struct ir *ir;
     const struct signature *sig;
-    struct problem problem;             /* dim[] of every symbol that the arguments bind */
-    const lathe_arg *arg[MAX_ARGS];     /* by place in the signature; NULL: not given */
-    const lathe_arg *input[MAX_INPUTS]; /* by number in ir->input; NULL: not given */
-    int64_t q_start;                    /* attention: position of query row 0 among the keys */
-    struct eval_tape *tape;             /* of every evaluation of this call; NULL: none */
+    struct problem problem;                /* dim[] of every symbol that the arguments bind */
+    const lathe_arg *arg[MAX_ARGS];        /* by place in the signature; NULL: not given */
+    const lathe_arg *input[MAX_INPUTS];    /* by number in ir->input; NULL: not given */
+    struct host_turned turned[MAX_INPUTS]; /* rows along an inner dim: of inputs that are such rows */
+    int64_t q_start;                       /* attention: position of query row 0 among the keys */
+    struct eval_tape *tape;                /* of every evaluation of this call; NULL: none */
 };
 
 /* Check and bind. The arguments must outlive the call. Errors ARG. */

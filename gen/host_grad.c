@@ -22,6 +22,7 @@ struct graph {
 struct input_grad {
     const lathe_arg *out; /* NULL: not wanted */
     double *sum;          /* compact, row-major */
+    struct host_turned turned;
 };
 
 struct backward {
@@ -120,7 +121,8 @@ static bool inputs_open(struct backward *b)
         const lathe_arg *out = b->ir->input[i].grad ? host_arg(&b->call, name) : NULL;
         if (!out || !out->data)
             continue;
-        b->input[i].out = out;
+        const bool turn = b->ir->inner && b->ir->input[i].rows == INPUT_ROW;
+        b->input[i].out = turn ? host_turn(&b->input[i].turned, out) : out;
         b->input[i].sum = calloc((size_t)count_of(out) + 1, sizeof(double));
         if (!b->input[i].sum)
             return false;

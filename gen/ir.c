@@ -71,6 +71,26 @@ bool ir_op_is_scan(int op)
     return (ROWS[op].flags & SCAN) != 0;
 }
 
+enum scan_form ir_scan_form(int op)
+{
+    const bool log = op == OP_LOGCUMSUMEXP || op == OP_REVLOGCUMSUMEXP;
+    const bool weighted = op == OP_CUMEXPSUM || op == OP_REVCUMEXPSUM;
+    return log ? SCAN_LOG : weighted ? SCAN_WEIGHTED : SCAN_SUM;
+}
+
+bool ir_scan_is_reverse(int op)
+{
+    return op == OP_REVCUMSUM || op == OP_REVLOGCUMSUMEXP || op == OP_REVCUMEXPSUM;
+}
+
+enum ir_op ir_scan_reversed(int op, enum scan_form form)
+{
+    static const enum ir_op OF[][2] = {[SCAN_SUM] = {OP_REVCUMSUM, OP_CUMSUM},
+                                       [SCAN_LOG] = {OP_REVLOGCUMSUMEXP, OP_LOGCUMSUMEXP},
+                                       [SCAN_WEIGHTED] = {OP_REVCUMEXPSUM, OP_CUMEXPSUM}};
+    return OF[form][ir_scan_is_reverse(op)];
+}
+
 uint8_t ir_op_axis(int op)
 {
     switch (op) {

@@ -108,6 +108,16 @@ static int at_once_of(const struct row_pass *pass, int vector)
     return vector == 1 ? 8 : count_values(pass->ir) > LONG ? 1 : 2;
 }
 
+/* Scans: the results of all but the last walk are held, too; those with a reference beside their sum take
+ * more. */
+static void add_scans(const struct row_pass *pass, int vector, struct piece *p)
+{
+    for (int k = 0; k < pass->n_scans; k++) {
+        p->sums += pass->walk[k] + 1 < pass->n_walks ? vector : 0;
+        p->base += ir_scan_form(pass->ir->node[pass->scan[k]].op) == SCAN_SUM ? 0 : 24;
+    }
+}
+
 static struct piece piece_of(const struct row_pass *pass, const struct problem *problem, int vector)
 {
     struct piece p = {0, vector * pass->n_columns, 0};
@@ -119,6 +129,7 @@ static struct piece piece_of(const struct row_pass *pass, const struct problem *
     int values = count_values(pass->ir) / 2;
     p.base = 40 + vector * at_once_of(pass, vector) / 2 * (live > values ? live : values) +
              (at_once_of(pass, vector) == 1 ? 14 : 0);
+    add_scans(pass, vector, &p);
     return p;
 }
 
@@ -248,6 +259,14 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
         }
         share_rows(r, &pass, plan);
         many_reason(r, &pass, plan);
+        if (plan->per_thread == 0 && pass.n_scans > 0 && pass.n_columns > 0) {
+            snprintf(why, REASON_BYTES,
+                     "gradients summed by column beside a scan, in rows of %lld, which do not fit registers "
+                     "(the host "
+                     "device computes them)",
+                     (long long)n);
+            ok = false;
+        }
     }
     row_pass_free(&pass);
     return ok;

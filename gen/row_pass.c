@@ -297,30 +297,36 @@ static bool find_reads(struct maker *m)
     return ok || too_large(m);
 }
 
-/* below[i]: node i is made of a scan. */
-static void mark_scans(const struct ir *w, bool *below)
+/* walk[i]: the last walk along the row whose scans node i is made of; -1: none. */
+static void operands_walk(const struct ir *w, int node, int *walk)
 {
-    for (int i = 0; i < w->n_nodes; i++) {
-        below[i] = ir_op_is_scan(w->node[i].op);
-        for (int k = 0; k < w->node[i].n_args; k++)
-            below[i] |= below[w->node[i].arg[k]];
-    }
+    walk[node] = -1;
+    for (int k = 0; k < w->node[node].n_args; k++)
+        if (walk[w->node[node].arg[k]] > walk[node])
+            walk[node] = walk[w->node[node].arg[k]];
 }
 
-/* Scans run when the reductions of a row are done, all in one walk along it. */
-static bool take_scan(struct maker *m, int node, const bool *below)
+/* Scans run when the reductions of a row are done, in the first walk of their direction that is not before
+   those of their operands. */
+static bool take_scan(struct maker *m, int node, int *walk)
 {
     struct row_pass *pass = m->pass;
     const struct ir_node *n = &pass->ir->node[node];
-    const bool reverse = n->op == OP_REVCUMSUM;
-    if (below[n->arg[0]] || below[n->arg[1]] || pass->n_scans == ROW_SCANS)
-        return refuse(m, "line %d: a scan of a scan, or more than %d of them (the host device computes it)",
-                      (int)n->line, ROW_SCANS);
-    if (pass->n_scans > 0 && pass->reverse != reverse)
-        return refuse(m, "line %d: scans in both directions in one pass (the host device computes it)",
-                      (int)n->line);
-    pass->reverse = reverse;
+    const bool reverse = ir_scan_is_reverse(n->op);
+    int at = walk[node] < 0 ? 0 : walk[node];
+    while (at < pass->n_walks && pass->reverse[at] != reverse)
+        at++;
+    if (pass->n_scans == ROW_SCANS || at == ROW_WALKS)
+        return refuse(
+            m,
+            "line %d: more than %d scans, or more than %d changes of direction from one to the next (the "
+            "host device computes it)",
+            (int)n->line, ROW_SCANS, ROW_WALKS - 1);
+    if (at == pass->n_walks)
+        pass->reverse[pass->n_walks++] = reverse;
+    pass->walk[pass->n_scans] = at;
     pass->scan[pass->n_scans++] = node;
+    walk[node] = at;
     return true;
 }
 
@@ -328,23 +334,20 @@ static bool find_scans(struct maker *m)
 {
     const struct ir *w = m->pass->ir;
     bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    bool *below = calloc((size_t)w->n_nodes + 1, sizeof *below);
-    bool ok = used && below;
-    if (ok) {
+    int *walk = calloc((size_t)w->n_nodes + 1, sizeof *walk);
+    bool ok = used && walk;
+    if (ok)
         ir_mark(w, w->row.root, w->row.n_roots, used);
-        mark_scans(w, below);
-    }
     for (int i = 0; i < w->n_nodes && ok; i++) {
+        operands_walk(w, i, walk);
         if (used[i] && ir_op_is_scan(w->node[i].op))
-            ok = take_scan(m, i, below);
-        else if (used[i] && ir_op_is_reduction(w->node[i].op) && below[w->node[i].arg[0]])
+            ok = take_scan(m, i, walk);
+        else if (used[i] && ir_op_is_reduction(w->node[i].op) && walk[i] >= 0)
             ok = refuse(m, "line %d: a reduction of a scan (the host device computes it)",
                         (int)w->node[i].line);
     }
-    if (ok && m->pass->n_scans > 0 && m->pass->n_columns > 0)
-        ok = refuse(m, "gradients summed by column beside a scan (the host device computes them)");
     free(used);
-    free(below);
+    free(walk);
     return ok;
 }
 

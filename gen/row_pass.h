@@ -8,7 +8,7 @@
 
 #include "gen.h"
 
-enum { ROW_STREAMS = 6, ROW_VALUES = 2 * MAX_STATE, ROW_SITES = 12, ROW_SCANS = 4 };
+enum { ROW_STREAMS = 6, ROW_VALUES = 2 * MAX_STATE, ROW_SITES = 12, ROW_SCANS = 4, ROW_WALKS = 4 };
 
 struct row_stream { /* a tensor of row shape */
     int node;       /* in: the leaf; out: the root, in ir->row */
@@ -42,10 +42,11 @@ struct row_pass {
     struct row_value given[ROW_VALUES];
     struct row_value kept[ROW_VALUES];
     struct row_site site[ROW_SITES]; /* those of one input are neighbours */
-    int n_scans;
-    int scan[ROW_SCANS]; /* nodes; all in one direction */
-    bool reverse;
-    int n_columns; /* sites of form COLUMN */
+    int n_scans, n_walks;
+    int scan[ROW_SCANS];     /* nodes, each behind those that it is made of */
+    int walk[ROW_SCANS];     /* which walk along the row makes it */
+    bool reverse[ROW_WALKS]; /* the direction of each walk */
+    int n_columns;           /* sites of form COLUMN */
 };
 
 enum { ROW_WHY_BYTES = 256 };

@@ -65,10 +65,11 @@ static void add_seeds(struct signature *s, const struct ir *ir, const enum sym *
 }
 
 static const enum sym ROW_X[] = {SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};
+static const enum sym INNER_X[] = {SYM_ROWS0, SYM_ROWS1, SYM_N, SYM_ROWS};
 
 /* The dims of an input, and of its gradient. One by row has the leading dims of x, and rows are dense as x's.
  */
-static void set_input_dims(struct sig_arg *a, const struct input *in)
+static void set_input_dims(struct sig_arg *a, const struct ir *ir, const struct input *in)
 {
     a->ndim = (uint8_t)in->n_dims;
     memcpy(a->dim, in->dim, (size_t)in->n_dims * sizeof in->dim[0]);
@@ -76,10 +77,10 @@ static void set_input_dims(struct sig_arg *a, const struct input *in)
         return;
     a->leading_optional = true;
     a->unit_last = in->rows == INPUT_ROW;
-    set_dims(a, ROW_X, in->rows == INPUT_ROW ? 4 : 3);
+    set_dims(a, in->rows == INPUT_ROW && ir->inner ? INNER_X : ROW_X, in->rows == INPUT_ROW ? 4 : 3);
 }
 
-static void add_input(struct signature *s, const struct input *in)
+static void add_input(struct signature *s, const struct ir *ir, const struct input *in)
 {
     struct sig_arg *a = add(s, in->is_scalar ? ROLE_SCALAR : ROLE_INPUT, "", in->name);
     if (!a)
@@ -89,12 +90,12 @@ static void add_input(struct signature *s, const struct input *in)
     a->presence_built = !in->is_scalar;
     a->grad = in->grad;
     a->default_value = in->default_value;
-    set_input_dims(a, in);
+    set_input_dims(a, ir, in);
 }
 
 /* The gradient of an input: f32, of the input's shape; of a scalar one element in device memory. A tensor of
    x's shape has a gradient of x's dtype. */
-static void add_input_gradient(struct signature *s, const struct input *in)
+static void add_input_gradient(struct signature *s, const struct ir *ir, const struct input *in)
 {
     struct sig_arg *a = add(s, ROLE_OUT_OPTIONAL, "d", in->name);
     if (!a)
@@ -102,20 +103,20 @@ static void add_input_gradient(struct signature *s, const struct input *in)
     a->dtype = in->rows == INPUT_ROW ? LATHE_NONE : LATHE_F32;
     a->problem_dtype = in->rows == INPUT_ROW;
     a->optional = true;
-    set_input_dims(a, in);
+    set_input_dims(a, ir, in);
 }
 
 static void add_inputs(struct signature *s, const struct ir *ir)
 {
     for (int i = 0; i < ir->n_inputs; i++)
-        add_input(s, &ir->input[i]);
+        add_input(s, ir, &ir->input[i]);
 }
 
 static void add_input_gradients(struct signature *s, const struct ir *ir)
 {
     for (int i = 0; i < ir->n_inputs; i++) {
         if (ir->input[i].grad)
-            add_input_gradient(s, &ir->input[i]);
+            add_input_gradient(s, ir, &ir->input[i]);
     }
 }
 
@@ -149,8 +150,6 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
     add_main(s, ROLE_OUT_OPTIONAL, "dv", VALUE, 4);
     add_input_gradients(s, ir);
 }
-
-static const enum sym INNER_X[] = {SYM_ROWS0, SYM_ROWS1, SYM_N, SYM_ROWS};
 
 static void add_rows(struct signature *s, const struct ir *ir, enum arg_role role, const char *name)
 {

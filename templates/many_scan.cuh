@@ -1,94 +1,205 @@
-// many_scan.cuh: for rowwise_many.cuh: sums along a row in segments, by the threads of a team, from piece to piece.
+// many_scan.cuh: for rowwise_many.cuh: scans along a row in segments, by the threads of a team, from piece to piece.
+//
+// Scans that a pass of the variant does in one walk along the row have a direction in common; each may be made of those before
+// it, of its own walk or of an earlier one.
 #pragma once
 #include "many_rows.cuh"
 
 namespace many {
 
-// ---- scans -----------------------------------------------------------------------------------------------------
+constexpr int SCANS = max_of(variant::SCANS, 1);
+constexpr int WALKS = max_of(variant::WALKS, 1);
+constexpr bool any_tops()
+{
+    for (int s = 0; s < variant::SCANS; s++) {
+        if (variant::SCAN_FORM[s] != SCAN_SUM) {
+            return true;
+        }
+    }
+    return false;
+}
 
 // What a stretch of elements hands on: forward, the sum behind its last start (all of it where there is none); in reverse,
 // the sum in front of its first start. start: there is one.
-struct stretch {
+template <bool HAS_TOP> struct stretch_of {
     float sum;
     int start;
 };
-
-// first, then second, in the order of the walk.
-DEV stretch join(const stretch &first, const stretch &second)
+template <> struct stretch_of<true> { // sum e^top, where the form has powers: top is the largest of them
+    float sum;
+    int start;
+    float top;
+};
+constexpr bool TOPS = any_tops();
+using stretch = stretch_of<TOPS>;
+template <class T> DEV float top_of(const T &x) // templates: where no form has powers there is no member
 {
-    if constexpr (variant::REVERSE) { // second lies to the left: what it hands on ends at its first start
-        return {second.start ? second.sum : second.sum + first.sum, first.start | second.start};
+    if constexpr (TOPS) {
+        return x.top;
     } else {
-        return {second.start ? second.sum : first.sum + second.sum, first.start | second.start};
+        return 0.0f;
+    }
+}
+template <class T> DEV void set_top(T &x, float top)
+{
+    if constexpr (TOPS) {
+        x.top = top;
+    }
+}
+template <int S> __host__ __device__ constexpr bool has_top() { return variant::SCAN_FORM[S] != SCAN_SUM; }
+template <int S> __host__ __device__ constexpr bool in_reverse() { return variant::WALK_REVERSE[variant::SCAN_WALK[S]]; }
+
+template <int S> DEV stretch nothing()
+{
+    stretch none = {};
+    if constexpr (has_top<S>()) {
+        set_top(none, -INF);
+    }
+    return none;
+}
+
+// The sums of both, whatever starts there are. NaN stays: through the difference of the tops.
+template <int S> DEV stretch add(const stretch &a, const stretch &b)
+{
+    stretch all = a;
+    if constexpr (has_top<S>()) {
+        const float less = top_of(a) - top_of(b);
+        const float scale = top_of(a) == top_of(b) ? 1.0f : m_exp(-fabsf(less));
+        const bool left = less >= 0.0f;
+        set_top(all, left ? top_of(a) : top_of(b));
+        all.sum = left ? a.sum + b.sum * scale : a.sum * scale + b.sum;
+    } else {
+        all.sum = a.sum + b.sum;
+    }
+    return all;
+}
+
+// first, then second, in the order of the walk. In reverse, second lies to the left: what it hands on ends at its first start.
+template <int S> DEV stretch join(const stretch &first, const stretch &second)
+{
+    stretch both = add<S>(first, second);
+    both.sum = second.start ? second.sum : both.sum;
+    if constexpr (has_top<S>()) {
+        set_top(both, second.start ? top_of(second) : top_of(both));
+    }
+    both.start = first.start | second.start;
+    return both;
+}
+
+template <int S> DEV stretch element_stretch(const scan_input &x)
+{
+    stretch one = nothing<S>();
+    if constexpr (has_top<S>()) {
+        const float value = variant::SCAN_FORM[S] == SCAN_LOG ? 1.0f : x.value;
+        set_top(one, x.power);
+        one.sum = x.power == -INF ? 0.0f * value : value;
+    } else {
+        one.sum = x.value;
+    }
+    return one;
+}
+
+// All up to an element and with it, and what it hands on: in reverse, one that begins a segment hands on nothing.
+template <int S> DEV stretch with_element(const stretch &before, const stretch &one, bool start)
+{
+    stretch all = add<S>(before, one);
+    if constexpr (!in_reverse<S>()) {
+        all = start ? one : all;
+    }
+    return all;
+}
+template <int S> DEV stretch handed_on(const stretch &before, const stretch &all, bool start)
+{
+    stretch on = in_reverse<S>() && start ? nothing<S>() : all;
+    on.start = before.start | (start ? 1 : 0);
+    return on;
+}
+
+template <int S> DEV float scan_value(const stretch &all, const scan_input &x)
+{
+    if constexpr (variant::SCAN_FORM[S] == SCAN_LOG) {
+        return top_of(all) + m_log(all.sum);
+    } else if constexpr (variant::SCAN_FORM[S] == SCAN_WEIGHTED) {
+        const bool none = top_of(all) == -INF || x.shift == -INF;
+        return all.sum * (none ? 0.0f : m_exp(top_of(all) + x.shift));
+    } else {
+        return all.sum;
     }
 }
 
-// One element. In reverse, one that begins a segment hands on nothing.
-DEV stretch element_stretch(float term, bool start)
-{
-    return {variant::REVERSE && start ? 0.0f : term, start ? 1 : 0};
-}
-
-constexpr int SCANS = max_of(variant::SCANS, 1);
 struct scan_scratch {
     stretch part[2][SCANS][variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1];
 };
 
+template <int S, class SHUFFLE> DEV stretch shuffled(const stretch &x, const SHUFFLE &shuffle)
+{
+    stretch other = x;
+    other.sum = shuffle(x.sum);
+    other.start = shuffle(x.start);
+    if constexpr (has_top<S>()) {
+        set_top(other, shuffle(top_of(x)));
+    }
+    return other;
+}
+
+// From the thread that is `step` before this one in the walk.
+template <int S, int LANES> DEV stretch from_before(const stretch &x, int step)
+{
+    return shuffled<S>(x, [&](auto v) {
+        if constexpr (in_reverse<S>()) {
+            return __shfl_down_sync(ALL_LANES, v, step, LANES);
+        } else {
+            return __shfl_up_sync(ALL_LANES, v, step, LANES);
+        }
+    });
+}
+
 // Of a stretch of each thread of the team: `mine` becomes what comes before it in the walk, `all` what the team hands on.
-DEV void scan_team(stretch &mine, stretch &all, stretch (&part)[variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1])
+template <int S> DEV void scan_team(stretch &mine, stretch &all, stretch (&part)[variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1])
 {
     constexpr int LANES = WHOLE_BLOCK ? 32 : TEAM;
+    constexpr bool REVERSE = in_reverse<S>();
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
-    stretch before = {0.0f, 0};
+    stretch before = nothing<S>();
     if constexpr (INNER) {
         part[threadIdx.x] = mine;
         __syncthreads();
         all = before;
         for (int k = 0; k < WARPS; k++) {
-            const int w = variant::REVERSE ? WARPS - 1 - k : k;
+            const int w = REVERSE ? WARPS - 1 - k : k;
             if (w == warp) {
                 before = all;
             }
-            all = join(all, part[w * 32 + lane]);
+            all = join<S>(all, part[w * 32 + lane]);
         }
     } else {
-        const int place = variant::REVERSE ? LANES - 1 - lane % LANES : lane % LANES; // in the walk
+        const int place = REVERSE ? LANES - 1 - lane % LANES : lane % LANES; // in the walk
         stretch sum = mine;
 #pragma unroll
         for (int step = 1; step < LANES; step *= 2) {
-            stretch other;
-            if constexpr (variant::REVERSE) {
-                other = {__shfl_down_sync(ALL_LANES, sum.sum, step, LANES), __shfl_down_sync(ALL_LANES, sum.start, step, LANES)};
-            } else {
-                other = {__shfl_up_sync(ALL_LANES, sum.sum, step, LANES), __shfl_up_sync(ALL_LANES, sum.start, step, LANES)};
-            }
+            const stretch other = from_before<S, LANES>(sum, step);
             if (place >= step) {
-                sum = join(other, sum);
+                sum = join<S>(other, sum);
             }
         }
-        const int last = variant::REVERSE ? 0 : LANES - 1;
-        if constexpr (variant::REVERSE) {
-            before = {__shfl_down_sync(ALL_LANES, sum.sum, 1, LANES), __shfl_down_sync(ALL_LANES, sum.start, 1, LANES)};
-        } else {
-            before = {__shfl_up_sync(ALL_LANES, sum.sum, 1, LANES), __shfl_up_sync(ALL_LANES, sum.start, 1, LANES)};
-        }
+        before = from_before<S, LANES>(sum, 1);
         if (place == 0) {
-            before = {0.0f, 0};
+            before = nothing<S>();
         }
-        all = {__shfl_sync(ALL_LANES, sum.sum, last, LANES), __shfl_sync(ALL_LANES, sum.start, last, LANES)};
+        all = shuffled<S>(sum, [](auto v) { return __shfl_sync(ALL_LANES, v, REVERSE ? 0 : LANES - 1, LANES); });
         if constexpr (WHOLE_BLOCK && WARPS > 1) {
             if (lane == 0) {
                 part[warp] = all;
             }
             __syncthreads();
-            stretch walked = {0.0f, 0};
+            stretch walked = nothing<S>();
             for (int k = 0; k < WARPS; k++) {
-                const int w = variant::REVERSE ? WARPS - 1 - k : k;
+                const int w = REVERSE ? WARPS - 1 - k : k;
                 if (w == warp) {
-                    before = join(walked, before);
+                    before = join<S>(walked, before);
                 }
-                walked = join(walked, part[w]);
+                walked = join<S>(walked, part[w]);
             }
             all = walked;
         }
@@ -96,43 +207,88 @@ DEV void scan_team(stretch &mine, stretch &all, stretch (&part)[variant::SCANS >
     mine = before;
 }
 
-// The scans at the V elements of a piece; carry: what the pieces before it handed on.
+// The scans of walk W at the V elements of a piece, into q, where those are that they are made of; carry: what the pieces before
+// it handed on.
+template <int W>
 DEV void scan_piece(float (&q)[SCANS][V], stretch (&carry)[SCANS], const piece &held, const many_params &p, const variant::head &head,
                     const variant::vals &vals, const place &row, int i, scan_scratch &shared, int &turn)
 {
     const bool in_row = row.here && i < p.z.n;
     variant::col c[V] = {};
     make_columns(p, head, in_row, i, c);
-    float term[SCANS][V];
-    bool start[SCANS][V];
-    repeat<0, V>([&]<int J>() {
-        float e[max_of(variant::IN, 1)];
-        unpack_piece<J>(held, e);
-        repeat<0, variant::SCANS>([&]<int S>() {
-            const float t = variant::scan_term<S>(e, i + J, p.x, p.z, head, c[J], vals, start[S][J]);
-            term[S][J] = in_row ? t : 0.0f;
-            start[S][J] &= in_row;
-        });
-    });
     repeat<0, variant::SCANS>([&]<int S>() {
-        stretch mine = {0.0f, 0};
-        stretch all;
+        if constexpr (variant::SCAN_WALK[S] == W) {
+            scan_input x[V] = {};
+            stretch one[V];
+            repeat<0, V>([&]<int J>() {
+                float e[max_of(variant::IN, 1)];
+                float known[SCANS];
+                unpack_piece<J>(held, e);
 #pragma unroll
-        for (int k = 0; k < V; k++) {
-            const int j = variant::REVERSE ? V - 1 - k : k;
-            mine = join(mine, element_stretch(term[S][j], start[S][j]));
-        }
-        scan_team(mine, all, shared.part[turn][S]);
-        stretch walked = join(carry[S], mine);
-        carry[S] = join(carry[S], all);
+                for (int s = 0; s < S; s++) {
+                    known[s] = q[s][J];
+                }
+                variant::scan_term<S>(e, i + J, p.x, p.z, head, c[J], vals, known, x[J]);
+                x[J].start &= in_row;
+                one[J] = in_row ? element_stretch<S>(x[J]) : nothing<S>();
+            });
+            stretch mine = nothing<S>();
+            stretch all;
 #pragma unroll
-        for (int k = 0; k < V; k++) {
-            const int j = variant::REVERSE ? V - 1 - k : k;
-            q[S][j] = variant::REVERSE || !start[S][j] ? walked.sum + term[S][j] : term[S][j];
-            walked = join(walked, element_stretch(term[S][j], start[S][j]));
+            for (int k = 0; k < V; k++) {
+                const int j = in_reverse<S>() ? V - 1 - k : k;
+                mine = handed_on<S>(mine, with_element<S>(mine, one[j], x[j].start), x[j].start);
+            }
+            scan_team<S>(mine, all, shared.part[turn][S]);
+            stretch walked = join<S>(carry[S], mine);
+            carry[S] = join<S>(carry[S], all);
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                const int j = in_reverse<S>() ? V - 1 - k : k;
+                const stretch with = with_element<S>(walked, one[j], x[j].start);
+                q[S][j] = scan_value<S>(with, x[j]);
+                walked = handed_on<S>(walked, with, x[j].start);
+            }
         }
     });
     turn ^= 1;
+}
+
+template <int W> DEV void carry_nothing(stretch (&carry)[SCANS])
+{
+    repeat<0, variant::SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+            carry[S] = nothing<S>();
+        }
+    });
+}
+
+// ---- rows that do not fit registers: where a walk was when it came to each chunk, so that a later walk can take it again --------
+
+DEV stretch *carries_of(const many_params &p, int chunk, int chunks)
+{
+    constexpr int ROWS = cfg::ROWS_PER_BLOCK;
+    return static_cast<stretch *>(p.carries) + ((static_cast<i64>(blockIdx.x) * chunks + chunk) * SCANS * ROWS + (INNER ? static_cast<int>(threadIdx.x) % 32 : 0));
+}
+
+template <int W> DEV void leave_carries(const stretch (&carry)[SCANS], const many_params &p, int chunk, int chunks)
+{
+    if (lane_in_team() == 0) { // the barriers of the scans that follow come before anybody reads them
+        repeat<0, variant::SCANS>([&]<int S>() {
+            if constexpr (variant::SCAN_WALK[S] == W) {
+                carries_of(p, chunk, chunks)[S * cfg::ROWS_PER_BLOCK] = carry[S];
+            }
+        });
+    }
+}
+
+template <int W> DEV void take_carries(stretch (&carry)[SCANS], const many_params &p, int chunk, int chunks)
+{
+    repeat<0, variant::SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+            carry[S] = carries_of(p, chunk, chunks)[S * cfg::ROWS_PER_BLOCK];
+        }
+    });
 }
 
 } // namespace many

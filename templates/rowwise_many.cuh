@@ -155,11 +155,78 @@ DEV float finish_piece(const piece &held, const float (&scanned)[SCANS][V], floa
     return variant::OUT > 0 ? out[0][V - 1] : column[0][V - 1];
 }
 
+constexpr bool OUTPUTS = IN_REGISTERS || variant::COLUMNS == 0; // else the second kernel writes them: it reads the rows again
+constexpr int CHUNK = VECTORS * TEAM * V;                       // elements that the team works on at once
+static_assert(IN_REGISTERS || CHUNK == variant::CHUNK, "host and device disagree about the chunks of a row");
+
+// Walk W along the row, from chunk to chunk: its scans, and those of the walks before, of this chunk, once more; the last one
+// finishes the elements. Without scans there is one walk.
+template <int W>
+DEV void walk_row(const many_params &p, const variant::head &head, const variant::vals &vals, const place &row, piece (&held)[VECTORS],
+                  totals &total, scan_scratch &scans, int &turn)
+{
+    constexpr bool LAST = W + 1 == WALKS;
+    constexpr bool SCANNED = variant::SCANS > 0;
+    constexpr bool BACKWARDS = SCANNED && variant::WALK_REVERSE[W];
+    const int lane = lane_in_team();
+    const int chunks = !OUTPUTS ? 0 : IN_REGISTERS ? 1 : (p.z.n - 1) / CHUNK + 1;
+    stretch carry[SCANS] = {};
+    carry_nothing<W>(carry);
+#pragma unroll 1
+    for (int k = 0; k < chunks; k++) {
+        const int chunk = BACKWARDS ? chunks - 1 - k : k;
+        const int base = chunk * CHUNK;
+        if constexpr (!IN_REGISTERS) {
+            load_pieces<VECTORS, TEAM * V, false>(held, p, row, base + lane * V);
+        }
+        forget(held);
+        float scanned[VECTORS][SCANS][V] = {};
+        repeat<0, SCANNED ? W : 0>([&]<int U>() {
+            stretch again[SCANS] = {};
+            carry_nothing<U>(again);
+            if constexpr (!IN_REGISTERS) {
+                take_carries<U>(again, p, chunk, chunks);
+            }
+#pragma unroll
+            for (int step = 0; step < VECTORS; step++) {
+                const int v = variant::WALK_REVERSE[U] ? VECTORS - 1 - step : step;
+                scan_piece<U>(scanned[v], again, held[v], p, head, vals, row, base + (lane + v * TEAM) * V, scans, turn);
+            }
+        });
+        if constexpr (!LAST) {
+            leave_carries<W>(carry, p, chunk, chunks);
+        }
+        float done[VECTORS];
+#pragma unroll
+        for (int step = 0; step < VECTORS; step++) {
+            const int v = BACKWARDS ? VECTORS - 1 - step : step;
+            float column[COLUMNS][V] = {};
+            int i = base + (lane + v * TEAM) * V;
+            if (LAST && step >= cfg::AT_ONCE) {
+                after(i, done[step - cfg::AT_ONCE]);
+            }
+            if constexpr (SCANNED) {
+                scan_piece<W>(scanned[v], carry, held[v], p, head, vals, row, i, scans, turn);
+            }
+            if constexpr (LAST) {
+                done[step] = finish_piece(held[v], scanned[v], column, p, head, vals, row, i);
+            }
+            if constexpr (LAST && COLUMN_SUMS) {
+                repeat<0, variant::COLUMNS>([&]<int S>() {
+#pragma unroll
+                    for (int j = 0; j < V; j++) {
+                        total.column[S][v][j] += column[S][j];
+                    }
+                });
+            }
+        }
+    }
+}
+
 // One row of each team, which is in `held` where it fits registers.
 DEV void run(const many_params &p, const variant::head &head, variant::vals &vals, const place &row, piece (&held)[VECTORS],
              totals &total, scratch &shared, scan_scratch &scans, int &turn)
 {
-    constexpr int CHUNK = VECTORS * TEAM * V; // elements that the team works on at once
     const int lane = lane_in_team();
     repeat<0, variant::PASSES>([&]<int P>() {
         float red[SLOTS] = {};
@@ -182,41 +249,7 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
         turn ^= 1;
         variant::update<P>(vals, red, p.x, p.z, head);
     });
-    constexpr bool OUTPUTS = IN_REGISTERS || variant::COLUMNS == 0; // else the second kernel writes them: it reads the rows again
-    stretch carry[SCANS] = {};
-    constexpr bool BACKWARDS = variant::SCANS > 0 && variant::REVERSE;
-    const int chunks = !OUTPUTS ? 0 : IN_REGISTERS ? 1 : (p.z.n - 1) / CHUNK + 1;
-#pragma unroll 1
-    for (int chunk = 0; chunk < chunks; chunk++) {
-        const int base = (BACKWARDS ? chunks - 1 - chunk : chunk) * CHUNK;
-        if constexpr (!IN_REGISTERS) {
-            load_pieces<VECTORS, TEAM * V, false>(held, p, row, base + lane * V);
-        }
-        forget(held);
-        float done[VECTORS];
-#pragma unroll
-        for (int k = 0; k < VECTORS; k++) {
-            const int v = BACKWARDS ? VECTORS - 1 - k : k;
-            float column[COLUMNS][V] = {};
-            float scanned[SCANS][V] = {};
-            int i = base + (lane + v * TEAM) * V;
-            if (k >= cfg::AT_ONCE) {
-                after(i, done[k - cfg::AT_ONCE]);
-            }
-            if constexpr (variant::SCANS > 0) {
-                scan_piece(scanned, carry, held[v], p, head, vals, row, i, scans, turn);
-            }
-            done[k] = finish_piece(held[v], scanned, column, p, head, vals, row, i);
-            if constexpr (COLUMN_SUMS) {
-                repeat<0, variant::COLUMNS>([&]<int S>() {
-#pragma unroll
-                    for (int j = 0; j < V; j++) {
-                        total.column[S][v][j] += column[S][j];
-                    }
-                });
-            }
-        }
-    }
+    repeat<IN_REGISTERS ? WALKS - 1 : 0, WALKS>([&]<int W>() { walk_row<W>(p, head, vals, row, held, total, scans, turn); });
     if constexpr (variant::SUMS > 0) {
         float sum[SUMS];
         variant::sums(p.x, p.z, head, vals, sum);

@@ -63,6 +63,17 @@ struct map_counts { // elements along each dim of an input
 
 enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL }; // live pairs of a tile
 enum reduction { RED_SUM, RED_MAX, RED_MIN };
+
+// What a scan gives for element i, from the elements j up to it (or from it on) of its segment.
+enum scan_form {
+    SCAN_SUM,     // the sum of value_j
+    SCAN_LOG,     // log of the sum of e^power_j
+    SCAN_WEIGHTED // the sum of value_j e^(power_j + shift_i); 0 where an exponent is -inf
+};
+struct scan_input { // one element
+    float value, power, shift;
+    bool start; // a segment begins here
+};
 struct no_mod { // a vector mod that is not there
     static constexpr bool PRESENT = false;
     static constexpr int STAGES = 0;

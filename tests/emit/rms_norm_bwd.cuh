@@ -17,10 +17,11 @@ struct many_params {
     float *columns;
     float *sums;
     void *values;
+    void *carries;
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 264, "host and device disagree about many_params");
+static_assert(sizeof(many_params) == 272, "host and device disagree about many_params");
 
 struct many_sum_params {
     const float *columns;
@@ -106,12 +107,12 @@ struct variant {
         v.f2 = red[0];
         }
     }
-    static constexpr int SCANS = 0;
-    static constexpr bool REVERSE = false;
-    template <int S> DEV float scan_term(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, bool &start)
+    static constexpr int SCANS = 0, WALKS = 0, CHUNK = 4096;
+    static constexpr int SCAN_FORM[] = {0};
+    static constexpr int SCAN_WALK[] = {0};
+    static constexpr bool WALK_REVERSE[] = {0};
+    template <int S> DEV void scan_term(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, const float *q, scan_input &to)
     {
-        start = false;
-        return e[0];
     }
     DEV void output(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, const float *q, float *y, float *site)
     {

@@ -483,10 +483,12 @@ static void group_maxima(struct case_list *list, bool full)
 /* ---- rowwise ------------------------------------------------------------------------------------------- */
 
 /* Specs of several rows, or of results alone. */
-static const char *const MANY[] = {
-    "rms_norm_residual", "layer_norm_residual", "gate_rms_norm", "rms_norm_gate",     "srms_norm", "l2_norm",
-    "logsumexp",         "cross_entropy",       "softmax_inner", "log_softmax_inner", "mean_pool", "cumsum",
-    "revcumsum",         "chunk_cumsum",        "cumsum_packed"};
+static const char *const MANY[] = {"rms_norm_residual", "layer_norm_residual", "gate_rms_norm",
+                                   "rms_norm_gate",     "srms_norm",           "l2_norm",
+                                   "logsumexp",         "cross_entropy",       "softmax_inner",
+                                   "log_softmax_inner", "mean_pool",           "cumsum",
+                                   "revcumsum",         "chunk_cumsum",        "cumsum_packed",
+                                   "logcumsumexp",      "revlogcumsumexp",     "logcumsumexp_packed"};
 
 static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dtype, int64_t n, bool full)
 {
@@ -554,6 +556,13 @@ static const struct inline_spec GRADIENT_SPECS[] = {
                  "scalar('f32', { grad = true "
                  "}) },\n"
                  "  forward = function(x, at, p) return p.w(at.i) + 0.0 * detach(x) end }\n"},
+    {"inner_gates", /* h_i = gate_i h_(i-1) + x_i, by scans of a scan; the gates are rows along an inner dim,
+                       too */
+     "return rowwise { along = -2, inputs = { gate = tensor('float', 'rows', 'n', { grad = true }) },\n"
+     "  forward = function(x, at, p)\n"
+     "    local decay = cumsum(-0.001 * sigmoid(p.gate(at.row, at.i)), 0.0)\n"
+     "    return cumexpsum(x, -decay, decay, 0.0) * p.gate(at.row, at.i)\n"
+     "  end }\n"},
 };
 
 static void add_backward(struct case_list *list, const char *spec, const char *text, lathe_dtype dtype,

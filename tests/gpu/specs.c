@@ -117,6 +117,8 @@ const struct spec_row spec_rows[] = {
      {STAT("rnorm"), {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
     {"cumsum", true, false, 0.0, NULL, 0, {{.name = ""}}},
     {"revcumsum", true, false, 0.0, NULL, 0, {{.name = ""}}},
+    {"logcumsumexp", true, false, 0.0, NULL, 0, {{.name = ""}}},
+    {"revlogcumsumexp", true, false, 0.0, NULL, 0, {{.name = ""}}},
 #undef FINAL
 #undef STAT
 };

@@ -71,6 +71,11 @@ static const struct pattern PATTERNS[OP_COUNT] = {
     [OP_ROWSUM] = {NULL, "(A + 0.1 * rowsum(V * sin(B)))", NULL},
     [OP_CUMSUM] = {NULL, "(A + 0.1 * cumsum(V * sin(B), where(eq(at.i % 4, 2), 1.0, 0.0)))", NULL},
     [OP_REVCUMSUM] = {NULL, "(A + 0.1 * revcumsum(V * sin(B), 0.0))", NULL},
+    [OP_LOGCUMSUMEXP] = {NULL, "logcumsumexp(A - sin(B), where(eq(at.i % 4, 2), 1.0, 0.0))", NULL},
+    [OP_REVLOGCUMSUMEXP] = {NULL, "(A + 0.1 * revlogcumsumexp(V * sin(B), 0.0))", NULL},
+    [OP_CUMEXPSUM] = {NULL, "(A + 0.1 * cumexpsum(A, sin(B), sin(V), where(eq(at.i % 4, 2), 1.0, 0.0)))",
+                      NULL},
+    [OP_REVCUMEXPSUM] = {NULL, "(A + 0.1 * revcumexpsum(sin(A), sin(V * B), sin(B), 0.0))", NULL},
     [OP_DIMMAX] = {NULL, NULL, "(A + 0.1 * dimmax(V + B))"},
     [OP_DIMSUM] = {NULL, NULL, "(A + 0.1 * dimsum(V * sin(B)))"},
 };
