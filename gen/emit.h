@@ -134,6 +134,7 @@ void product_times(struct product *p, enum sym sym, int tile);
 
 struct tile_map { /* of a mask that reads data: one for each batch, each head? */
     bool needed;
+    bool ranges; /* of what the mask reads by column, from which the kernel finds classes itself */
     bool per_batch;
     bool per_head;
 };

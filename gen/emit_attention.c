@@ -4,6 +4,8 @@
  */
 #include "emit_attention.h"
 
+#include <stdlib.h>
+
 #define ELEMENT_ARGS                                                                                         \
     "const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t"
 
@@ -186,10 +188,11 @@ static void emit_diag(struct attention *a)
 /* ---- mask ------------------------------------------------------------------------------------ */
 
 /* Does any data-dependent part of the mask vary with the batch or the head? */
-static void find_map(struct attention *a)
+static void find_map(struct attention *a, const struct plan *plan)
 {
     struct ir *w = a->e->w;
     a->map.needed = bounds_mask_reads_data(w);
+    a->map.ranges = a->map.needed && w->n_reads > 0 && plan->tma && !a->e->back;
     a->map.per_batch = a->map.needed && ir_depends_on(w, w->mask.root[0], OP_AT, AT_B);
     a->map.per_head = a->map.needed && (ir_depends_on(w, w->mask.root[0], OP_AT, AT_H) ||
                                         ir_depends_on(w, w->mask.root[0], OP_AT, AT_H_KV));
@@ -295,7 +298,8 @@ static void emit_reads(struct attention *a)
 {
     struct emitter *e = a->e;
     int n = a->map.needed ? e->w->n_reads : 0;
-    text_add(e->out, "    static constexpr int READS = %d;\n", n);
+    text_add(e->out, "    static constexpr int READS = %d;\n    static constexpr bool READ_RANGES = %s;\n", n,
+             yes(a->map.ranges));
     if (n == 0)
         return;
     unsigned by_row = 0;
@@ -439,6 +443,8 @@ static void emit_element(struct attention *a, const struct step *step)
         int gives = p < step->s.store_pass ? step->s.carry : step->s.weight;
         if (held == gives)
             continue;
+        if (step->paired && p == step->s.store_pass)
+            gives = e->w->node[gives].arg[1]; /* pair() and lone() do the rest */
         text_add(e->out, "        if constexpr (P == %d) {\n", p);
         name_element(a, step, held, p == 0);
         emit_values(e, &gives, 1);
@@ -480,6 +486,11 @@ static void emit_step(struct attention *a, const struct step *step)
     float_text(p->dead, dead, sizeof dead);
     text_add(a->e->out, "    static constexpr bool DEAD_ONCE = %s;\n    DEV float dead() { return %s; }\n",
              yes(p->dead_once && step == &a->exact), p->dead_once ? dead : "0.0f");
+    text_add(
+        a->e->out,
+        "    static constexpr bool PAIRED = %s;\n    DEV void pair(float &a, float &b) { %s }\n    DEV float "
+        "lone(float a) { return %s; }\n",
+        yes(step->paired), step->paired ? "m_rcp_pair(a, b);" : "", step->paired ? "m_rcp(a)" : "a");
     emit_reductions(a, step);
     emit_row_functions(a, step);
     emit_element(a, step);
@@ -549,6 +560,23 @@ static void emit_finish(struct attention *a, const double *empty)
     text_add(e->out, "    }\n");
 }
 
+/* Is the weight 1 / x, with an x from 1 on, and is that all that the pass which gives it does? Then two
+   elements share a reciprocal. */
+static bool is_paired(const struct ir *w, const struct step *step)
+{
+    const struct ir_node *n = &w->node[step->s.weight];
+    const bool inverse =
+        n->op == OP_DIV && w->node[n->arg[0]].op == OP_CONST && w->node[n->arg[0]].value == 1;
+    struct range *range = inverse ? calloc((size_t)w->n_nodes, sizeof *range) : NULL;
+    bool ok = range != NULL && step->s.weight != step->s.carry;
+    if (ok) {
+        ranges_of_all(w, n->arg[1], range);
+        ok = range[n->arg[1]].low >= 1;
+    }
+    free(range);
+    return ok;
+}
+
 /* The kept step is worth its text where one pass gives the weights and the sum that is watched. */
 static bool make_steps(struct attention *a, const struct plan *plan)
 {
@@ -556,6 +584,7 @@ static bool make_steps(struct attention *a, const struct plan *plan)
     if (!schedule_online(w, &a->exact.s))
         return false;
     a->exact.fn = w->online;
+    a->exact.paired = is_paired(w, &a->exact);
     a->keeps = plan->optimistic && w->pivot.path == ROWS_LAZY && w->pivot.watch >= 0 &&
                schedule_kept(w, &a->kept.s) && a->kept.s.passes == 1;
     for (int k = 0; a->keeps && k < w->n_states; k++)
@@ -585,7 +614,7 @@ bool emit_attention(struct emitter *e, const struct plan *plan, struct source *o
     bool moved[MOD_COUNT];
     if ((a.forward && !make_steps(&a, plan)) || !collect_structs(&a))
         return false;
-    find_map(&a);
+    find_map(&a, plan);
     emit_inputs_struct(e);
     if (e->back)
         emit_backward_launches(e, &a.map, plan, back_row_count(e), out, moved);

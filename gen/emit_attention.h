@@ -15,6 +15,7 @@ struct step { /* what happens to a row in a tile */
     struct schedule s;
     struct field_set tile;
     int n_ramps; /* among the tile's fields */
+    bool paired; /* the last thing that happens to an element is 1 / x */
 };
 
 struct attention {

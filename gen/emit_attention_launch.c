@@ -140,14 +140,18 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
 int add_map(const struct launcher *a, const char *role, int bm, int bn, struct source *out,
             struct text_buf *text)
 {
+    enum { RANGE_BYTES = 8 };
     struct product tiles = product_of(1);
     if (a->map->per_batch)
         product_times(&tiles, SYM_B, 1);
     if (a->map->per_head)
         product_times(&tiles, SYM_H, 1);
-    product_times(&tiles, SYM_Q, bm);
+    if (!a->map->ranges)
+        product_times(&tiles, SYM_Q, bm);
     struct product bytes = tiles;
     product_times(&bytes, SYM_KV, bn);
+    if (a->map->ranges)
+        bytes.scale *= RANGE_BYTES * a->e->w->n_reads;
     const int buffer = add_buffer(out, bytes);
     struct launch *launch = add_launch(out, a->e, role, MAP_BLOCK_THREADS, 0);
     launch->grid = tiles;

@@ -33,7 +33,7 @@ static struct range magnitude(struct range a)
     return (struct range){both_signs ? 0 : fmin(fabs(a.low), fabs(a.high)), high};
 }
 
-static struct range node_range(const struct ir *w, const struct ir_node *n, const struct range *all)
+static struct range node_range(const struct ir_node *n, const struct range *all)
 {
     struct range a = n->n_args > 0 ? all[n->arg[0]] : ANY;
     struct range b = n->n_args > 1 ? all[n->arg[1]] : ANY;
@@ -50,9 +50,13 @@ static struct range node_range(const struct ir *w, const struct ir_node *n, cons
     case OP_MUL:
         return times(a, b);
     case OP_DIV:
-        if (w->node[n->arg[1]].op != OP_CONST || b.low == 0)
+        if (b.low <= 0 && b.high >= 0)
             return ANY;
-        return times(a, (struct range){1 / b.low, 1 / b.low});
+        return times(a, (struct range){1 / b.high, 1 / b.low});
+    case OP_EXP:
+        return (struct range){exp(a.low), exp(a.high)};
+    case OP_EXP2:
+        return (struct range){exp2(a.low), exp2(a.high)};
     case OP_TANH:
     case OP_ERF:
     case OP_SIN:
@@ -84,7 +88,7 @@ static struct range node_range(const struct ir *w, const struct ir_node *n, cons
 void ranges_of_all(const struct ir *w, int root, struct range *out)
 {
     for (int i = 0; i <= root; i++) {
-        struct range r = node_range(w, &w->node[i], out);
+        struct range r = node_range(&w->node[i], out);
         out[i] = r.low <= r.high ? r : ANY; /* inf - inf */
     }
 }

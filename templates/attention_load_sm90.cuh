@@ -3,16 +3,93 @@
 #pragma once
 #include "attention_layout_sm90.cuh"
 
+// The part of the map for a query tile: a byte, or the ranges of the reads, of each key tile.
 DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
 {
     if constexpr (variant::MAP) {
         const i64 n_h = variant::MAP_PER_HEAD ? p.z.n_h : 1;
         const i64 map_head = (variant::MAP_PER_BATCH ? at.b : 0) * n_h + (variant::MAP_PER_HEAD ? at.h : 0);
-        return p.map + (map_head * at.n_tiles + at.query_tile) * ((p.z.len_kv + cfg::BN - 1) / cfg::BN);
+        const i64 key_tiles = (p.z.len_kv + cfg::BN - 1) / cfg::BN;
+        if constexpr (variant::READ_RANGES) {
+            return p.map + map_head * key_tiles * variant::READS * static_cast<i64>(sizeof(uint2));
+        } else {
+            return p.map + (map_head * at.n_tiles + at.query_tile) * key_tiles;
+        }
     } else {
         return nullptr;
     }
 }
+
+// What the mask reads, where tiles are classified by it: on the rows of warpgroup i in lane i, and on the keys of the tile
+// that the lane is about to classify.
+template <class V, bool USED = V::READ_RANGES> struct tile_reads {
+    __device__ __forceinline__ void find_rows(const at_head &, int, int) {}
+    __device__ __forceinline__ void find_keys(const u8 *, int) {}
+    __device__ __forceinline__ void take_rows(int) {}
+    __device__ __forceinline__ int classify(const at_head &a, int row0, int row1, int kv0, int kv1) const
+    {
+        return static_cast<int>(V::classify(a.x, a.z, a.head, row0, row1, kv0, kv1));
+    }
+};
+template <class V> struct tile_reads<V, true> {
+    static constexpr int OWNERS = shared_layout::GROUPS / SHARERS; // warpgroups with rows of their own
+    static constexpr int PARTS = 64 / 32;                          // rows of each that a lane looks at
+    int mine[2][V::READS];                                         // low and high
+    int low[V::READS], high[V::READS];
+
+    __device__ __forceinline__ static constexpr bool by_row(int k) { return (V::READS_BY_ROW >> k & 1u) != 0; }
+
+    // row0: of the query tile; tokens: of a warpgroup.
+    __device__ __forceinline__ void find_rows(const at_head &a, int row0, int tokens)
+    {
+        int read[OWNERS * PARTS][V::READS];
+#pragma unroll
+        for (int i = 0; i < OWNERS * PARTS; i++) {
+            const int row = row0 + i / PARTS * tokens + min(lane_id() + 32 * (i % PARTS), tokens - 1);
+            V::row_reads(a.x, a.z, a.head, V::make_row(a.x, a.z, a.head, min(row, a.z.len_q - 1)), read[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < OWNERS; i++) {
+#pragma unroll
+            for (int k = 0; k < V::READS; k++) {
+                if (by_row(k)) {
+                    const int least = warp_min(min(read[PARTS * i][k], read[PARTS * i + 1][k]));
+                    const int most = warp_max(max(read[PARTS * i][k], read[PARTS * i + 1][k]));
+                    mine[0][k] = lane_id() == i ? least : mine[0][k];
+                    mine[1][k] = lane_id() == i ? most : mine[1][k];
+                }
+            }
+        }
+    }
+    // By all lanes; tile: of this one, at least 0 and within the map.
+    __device__ __forceinline__ void find_keys(const u8 *map_row, int tile)
+    {
+        const uint2 *from = reinterpret_cast<const uint2 *>(map_row) + static_cast<i64>(tile) * V::READS;
+#pragma unroll
+        for (int k = 0; k < V::READS; k++) {
+            if (!by_row(k)) {
+                const uint2 range = __ldg(from + k);
+                low[k] = static_cast<int>(range.x);
+                high[k] = static_cast<int>(range.y);
+            }
+        }
+    }
+    // By all lanes: of warpgroup `owner` among those with rows of their own.
+    __device__ __forceinline__ void take_rows(int owner)
+    {
+#pragma unroll
+        for (int k = 0; k < V::READS; k++) {
+            if (by_row(k)) {
+                low[k] = __shfl_sync(ALL_LANES, mine[0][k], owner);
+                high[k] = __shfl_sync(ALL_LANES, mine[1][k], owner);
+            }
+        }
+    }
+    __device__ __forceinline__ int classify(const at_head &a, int row0, int row1, int kv0, int kv1) const
+    {
+        return static_cast<int>(V::classify_reads(a.x, a.z, a.head, row0, row1, kv0, kv1, low, high));
+    }
+};
 
 // Walks the key tiles of which the mask leaves something for a query tile, in ascending order. 32 are classified
 // at a time, one a lane, and for each warpgroup's rows, so that no computing warp has to.
@@ -20,29 +97,31 @@ struct key_tiles {
     static constexpr int BEFORE = -32 * KEY_TILE; // before the first one
     static constexpr int END = -1;                // after the last one
     u32 mine;                                     // classes of this lane's tile of the current 32
+    tile_reads<variant> reads;
 
     // row0: of the query tile; tokens: of a warpgroup.
-    DEV u32 classify(const at_head &a, const u8 *map_row, int row0, int tokens, int tile)
+    __device__ __forceinline__ u32 classify(const at_head &a, const u8 *map_row, int row0, int tokens, int tile)
     {
         const int kv0 = tile * cfg::BN; // len_kv + 31 BN fits
         const int kv1 = min(kv0 + cfg::BN, a.z.len_kv) - 1;
+        const bool exists = kv1 >= kv0;
         u32 classes = 0;
-        if (kv1 >= kv0) {
+        reads.find_keys(map_row, exists ? tile : 0);
 #pragma unroll 1
-            for (int i = 0; i < shared_layout::GROUPS; i++) {
-                const int row1 = min(row0 + tokens, a.z.len_q) - 1;
-                int c = TILE_ALL;
-                if constexpr (variant::MAP) {
-                    c = map_row[tile];
-                } else if constexpr (variant::MASKED) {
-                    c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, max(row0, row1), kv0, kv1));
-                }
-                if (c == TILE_ALL && kv1 < kv0 + cfg::BN - 1) {
-                    c = TILE_SOME;
-                }
-                classes |= row1 < row0 ? 0 : static_cast<u32>(c) << (2 * i);
-                row0 += i % SHARERS == SHARERS - 1 ? tokens : 0;
+        for (int i = 0; i < shared_layout::GROUPS; i++) {
+            const int row1 = min(row0 + tokens, a.z.len_q) - 1;
+            int c = TILE_ALL;
+            if constexpr (variant::MAP && !variant::READ_RANGES) {
+                c = exists ? map_row[tile] : 0;
+            } else if constexpr (variant::MASKED) {
+                reads.take_rows(i / SHARERS);
+                c = reads.classify(a, row0, max(row0, row1), kv0, kv1);
             }
+            if (c == TILE_ALL && kv1 < kv0 + cfg::BN - 1) {
+                c = TILE_SOME;
+            }
+            classes |= row1 < row0 || !exists ? 0 : static_cast<u32>(c) << (2 * i);
+            row0 += i % SHARERS == SHARERS - 1 ? tokens : 0;
         }
         return classes;
     }
@@ -150,7 +229,9 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const at_head a{p.x, p.z, head};
         const u8 *map_row = find_map_row(p, at);
         const u32 next = leader ? take_number(number) : 0;
-        key_tiles tiles{0};
+        key_tiles tiles;
+        tiles.mine = 0;
+        tiles.reads.find_rows(a, at.row0, at.tokens);
         bool first = true;
         int tile = tiles.next(key_tiles::BEFORE, a, map_row, at.row0, at.tokens);
 #pragma unroll 1

@@ -7,7 +7,8 @@
 
 template <bool WHOLE> DEV void weigh(warp_work &w, const at_head &a, int tile, u32 entry, float (&scale)[2])
 {
-    score_tile<WHOLE, 1, NB> scores{w.s, w.rows, a, (tile >> 1) * cfg::BN + 2 * (lane_id() & 3), entry};
+    score_tile<WHOLE, 1, NB> scores{w.s, w.rows, a, (tile >> 1) * cfg::BN + 2 * (lane_id() & 3), entry,
+                                    (tile & 1) != 0};
     scores.run(scale);
 }
 

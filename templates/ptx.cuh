@@ -88,7 +88,25 @@ DEV float rcp_approx(float x) // 1 ulp
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-DEV float max_nan(float a, float b) // NaN if one of them is
+DEV int warp_min(int x) // over all 32 lanes
+{
+    int y;
+    asm volatile("redux.sync.min.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+DEV int warp_max(int x)
+{
+    int y;
+    asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+DEV float min_nan(float a, float b) // NaN if one of them is
+{
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+DEV float max_nan(float a, float b)
 {
     float y;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));

@@ -66,6 +66,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
     const at_head &a;
     int kv0;   // the thread's first column, as a key
     u32 entry; // of the diagonals
+    bool whole = WHOLE; // has no dead pair after all: the same for all lanes
     typename STEP::tile tile[ROWS];
     u32 live[ROWS]; // bit 2 b + j; unused where WHOLE
     float red[ROWS][STEP::REDUCTIONS > 0 ? STEP::REDUCTIONS : 1];
@@ -115,6 +116,13 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
     // Ahead of the passes, so that the mask's values are gone when they begin.
     __device__ __forceinline__ void find_live()
     {
+        if (whole) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                live[r] = ~0u >> (32 - 2 * NB);
+            }
+            return;
+        }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const int first = variant::first_key(a.x, a.z, a.head, rows.row[r]);
@@ -139,11 +147,24 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
     }
 
     template <int P>
-    __device__ __forceinline__ void element(int r, int b, int j, const variant::col &col, float diag)
+    __device__ __forceinline__ void value(int r, int b, int j, const variant::col &col, float diag)
+    {
+        float &e = s[r / 2][b][2 * (r % 2) + j];
+        e = STEP::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
+        if constexpr (STEP::PAIRED && P == STEP::PASSES - 1) {
+            if constexpr (!WHOLE) { // a dead neighbour may be NaN
+                e = STEP::lone(e);
+            } else if (j == 1) {
+                STEP::pair(s[r / 2][b][2 * (r % 2)], e);
+            }
+        }
+    }
+
+    template <int P>
+    __device__ __forceinline__ void settle(int r, int b, int j, const variant::col &col, float diag)
     {
         float &e = s[r / 2][b][2 * (r % 2) + j];
         const bool pair = WHOLE || (live[r] & 1u << (2 * b + j)) != 0;
-        e = STEP::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
         if constexpr (STEP::DEAD_ONCE) {
             if constexpr (P == 0) {
                 e = pair ? e : STEP::dead();
@@ -153,6 +174,23 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
             gather<0, P>(r, e, col, diag, pair);
             if constexpr (P == STEP::PASSES - 1) {
                 e = pair ? e : 0.0f;
+            }
+        }
+    }
+
+    // f(row, column of the block, its values, the diagonal's value)
+    template <int P, class F> __device__ __forceinline__ void for_each_of_block(int b, const diagonals<MT> &diag, const F &f)
+    {
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const variant::col col = variant::make_col(a.x, a.z, a.head, kv0 + 8 * b + j);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                float d = 0.0f;
+                if constexpr (P == 0 && variant::DIAG) {
+                    d = diag.value[r][j];
+                }
+                f(r, j, col, d);
             }
         }
     }
@@ -169,18 +207,16 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
             if constexpr (P == 0 && variant::DIAG) {
                 diagonals<MT>::load(diag, entry, b);
             }
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const int kv = kv0 + 8 * b + j;
-                const variant::col col = variant::make_col(a.x, a.z, a.head, kv);
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    float d = 0.0f;
-                    if constexpr (P == 0 && variant::DIAG) {
-                        d = diag.value[r][j];
-                    }
-                    element<P>(r, b, j, col, d);
+            for_each_of_block<P>(b, diag, [&](int r, int j, const variant::col &col, float d) {
+                value<P>(r, b, j, col, d);
+                if constexpr (!STEP::PAIRED) {
+                    settle<P>(r, b, j, col, d);
                 }
+            });
+            if constexpr (STEP::PAIRED) {
+                for_each_of_block<P>(b, diag, [&](int r, int j, const variant::col &col, float d) {
+                    settle<P>(r, b, j, col, d);
+                });
             }
         }
 #pragma unroll

@@ -26,8 +26,9 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
     p.q; p.k; p.v; p.o; p.map; p.x;
     p.q_b + p.q_h + p.q_t + p.k_b + p.k_h + p.k_t + p.v_b + p.v_h + p.v_t + p.o_b + p.o_h + p.o_t;
     { p.z } -> gives<sizes>;
-    V::DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::RESCALE && V::KEEPS && V::READS >= 0 && V::REDUCE_LAZY[0];
+    V::DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::RESCALE && V::KEEPS && V::READ_RANGES && V::READS >= 0 && V::REDUCE_LAZY[0];
     V::DEAD_ONCE && V::dead() < e;
+    V::PAIRED && V::lone(e) < e; V::pair(e, e);
     V::PASSES + V::REDUCTIONS + V::FINALS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
     { V::make_head(x, z, i, i) } -> gives<typename V::head>;
     { V::make_row(x, z, head, i) } -> gives<typename V::row>;

@@ -12,7 +12,7 @@ constexpr int MAP_WARPS = MAP_THREADS / 32;
 
 namespace tilemap {
 
-constexpr int STEP = 16;                  // columns between two looks at whether the answer is known
+[[maybe_unused]] constexpr int STEP = 16; // columns between two looks at whether the answer is known
 
 template <int BM> struct tile_rows { // a lane's rows of the query tile: made once, used with every key tile
     static constexpr int ROWS = (BM + 31) / 32; // of one lane
@@ -144,6 +144,45 @@ template <class V, int BM, int BN> struct guess<V, BM, BN, true> {
         return V::classify_reads(p.x, p.z, head, row0, row1, kv0, kv1, ranges.low, ranges.high);
     }
 };
+
+// For a kernel that classifies tiles itself: what each read by column gives on the keys of each key tile.
+// Launch: blocks = b' * h' * m, for m as above without the query tiles. Out: uint2 map[b'][h'][key tile][READS], low and high;
+// those by row are not written.
+template <class V, int BN> DEV void write_ranges(const map_params &p)
+{
+    const sizes &z = p.z;
+    const int n_heads = V::MAP_PER_HEAD ? z.n_h : 1;
+    const int lines = (V::MAP_PER_BATCH ? z.n_b : 1) * n_heads;
+    const int key_tiles = (z.len_kv + BN - 1) / BN;
+    const int sharing = max(static_cast<int>(gridDim.x) / max(lines, 1), 1);
+    const int line = static_cast<int>(blockIdx.x) / sharing;
+    if (line >= lines) {
+        return;
+    }
+    const variant::head head = V::make_head(p.x, z, line / n_heads, line % n_heads);
+    uint2 *out = reinterpret_cast<uint2 *>(p.map) + static_cast<i64>(line) * key_tiles * V::READS;
+    const int first = static_cast<int>(blockIdx.x) % sharing * MAP_WARPS + static_cast<int>(threadIdx.x) / 32;
+    for (int tile = first; tile < key_tiles; tile += sharing * MAP_WARPS) {
+        read_ranges<V> ranges;
+        int read[V::READS];
+        ranges.clear(false);
+#pragma unroll
+        for (int i = 0; i < (BN + 31) / 32; i++) {
+            const int kv = min(tile * BN + min(lane_id() + 32 * i, BN - 1), z.len_kv - 1); // one twice changes nothing
+            V::col_reads(p.x, z, head, V::make_col(p.x, z, head, kv), read);
+            ranges.take(read, false);
+        }
+        ranges.share(false);
+        if (lane_id() == 0) {
+#pragma unroll
+            for (int k = 0; k < V::READS; k++) {
+                if ((V::READS_BY_ROW >> k & 1u) == 0) {
+                    out[static_cast<i64>(tile) * V::READS + k] = make_uint2(static_cast<u32>(ranges.low[k]), static_cast<u32>(ranges.high[k]));
+                }
+            }
+        }
+    }
+}
 
 template <int BM, int BN> DEV void write_classes(const map_params &p)
 {

@@ -1,4 +1,5 @@
-// tilemap.cuh: kernel: for a mask that reads data, which tiles of the forward kernel have no live pair, some, or all of them.
+// tilemap.cuh: kernel: for a mask that reads data, which tiles of the forward kernel have no live pair, some, or all of them;
+// or, where the kernel finds that itself from what the mask reads, the ranges of that.
 // Launch and result: tile_classes.cuh.
 #pragma once
 #include "tile_classes.cuh"
@@ -9,5 +10,9 @@ static_assert(attention_variant<variant, inputs, attention_params>,
 
 extern "C" __global__ void __launch_bounds__(MAP_THREADS) LATHE_ENTRY(map)(const __grid_constant__ map_params p)
 {
-    tilemap::write_classes<cfg::BM, cfg::BN>(p);
+    if constexpr (variant::READ_RANGES) {
+        tilemap::write_ranges<variant, cfg::BN>(p);
+    } else {
+        tilemap::write_classes<cfg::BM, cfg::BN>(p);
+    }
 }

@@ -85,6 +85,9 @@ struct variant {
     struct tile {
         float m, a, l;
     };
+    static constexpr bool PAIRED = false;
+    DEV void pair(float &, float &) {}
+    DEV float lone(float a) { return a; }
     static constexpr int PASSES = 2;
     static constexpr int REDUCTIONS = 2;
     static constexpr int REDUCE_PASS[] = {0, 1};
@@ -120,6 +123,7 @@ struct variant {
     }
     static constexpr bool RESCALE = true, KEEPS = false;
     static constexpr int READS = 0;
+    static constexpr bool READ_RANGES = false;
     static constexpr bool DEAD_ONCE = false;
     DEV float dead() { return 0.0f; }
     DEV float o_scale(const tile &t) { return t.a; }

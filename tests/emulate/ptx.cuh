@@ -50,6 +50,21 @@ DEV float log2_approx(float x)
     return x > 0.5f && x < 2.0f ? y + (emulate_inexact(1.0f, x, 0x1p-22f) - 1.0f) : emulate_inexact(y, x, 0x1p-22f);
 }
 DEV float rcp_approx(float x) { return emulate_rcp(x); }
+DEV int warp_min(int x, EMULATE_PLACE)
+{
+    for (int i = 16; i > 0; i /= 2) {
+        x = min(x, __shfl_xor_sync(0xffffffffu, x, i, 32, file, line));
+    }
+    return x;
+}
+DEV int warp_max(int x, EMULATE_PLACE)
+{
+    for (int i = 16; i > 0; i /= 2) {
+        x = max(x, __shfl_xor_sync(0xffffffffu, x, i, 32, file, line));
+    }
+    return x;
+}
+DEV float min_nan(float a, float b) { return a != a || b != b ? __builtin_nanf("") : a < b ? a : b; }
 DEV float max_nan(float a, float b) { return a != a || b != b ? __builtin_nanf("") : a < b ? b : a; }
 DEV float sqrt_approx(float x) { return emulate_inexact(sqrtf(x), x, 0x1p-23f); }
 DEV float rsqrt_approx(float x) { return emulate_inexact(1.0f / sqrtf(x), x, 0x1p-22f); }
