@@ -7,6 +7,7 @@
 #include "lower.h"
 #include "plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct template_row {
@@ -56,21 +57,22 @@ static const char *why_not_packed(const struct ir *w, bool diag)
     return NULL;
 }
 
-/* Does a read of the roots' values go by rows or columns, or by both? */
-static void find_reads(const struct ir *w, const struct ir_fn *fn, bool *by_one, bool *by_pair)
+/* Does a read of the roots' values go by rows or columns, or by both? What is read for the value along
+   diagonals, if there is one, stands in shared memory. */
+static void find_reads(const struct ir *w, const struct ir_fn *fn, int diag, bool *by_one, bool *by_pair)
 {
+    bool *needed = calloc((size_t)w->n_nodes, sizeof *needed);
+    if (needed)
+        reach(w, fn->root, fn->n_roots, &diag, 1, needed);
     for (int i = 0; i < w->n_nodes; i++) {
         const bool q = (w->node[i].span & SPAN_Q) != 0;
         const bool kv = (w->node[i].span & SPAN_KV) != 0;
-        if (w->node[i].op != OP_LOAD || (!q && !kv))
+        if (w->node[i].op != OP_LOAD || i == diag || (needed && !needed[i]))
             continue;
-        for (int k = 0; k < fn->n_roots; k++) {
-            if (!ir_depends_on(w, fn->root[k], OP_LOAD, w->node[i].index))
-                continue;
-            *by_pair |= q && kv;
-            *by_one |= q != kv;
-        }
+        *by_pair |= q && kv;
+        *by_one |= q != kv;
     }
+    free(needed);
 }
 
 /* The keys that the mask leaves to a row end on one side, and all of those are left. */
@@ -83,13 +85,14 @@ static bool has_one_end(struct ir *w)
 }
 
 /* How many registers a thread needs besides scores, weights and o. */
-static enum register_need need_of(struct ir *w, const struct request *r, bool diag)
+static enum register_need need_of(struct ir *w, const struct request *r, int diag)
 {
     const struct ir_fn *const fn[] = {&w->mask, &w->online, &w->epilogue};
-    bool by_one = diag || r->ir->mod[MOD_OUTPUT].n_stages > 0;
-    bool by_pair = w->pivot.path == ROWS_EXACT && w->n_states > 0;
+    const bool own_rows = w->pivot.path == ROWS_EXACT && w->n_states > 0;
+    bool by_one = diag >= 0 || r->ir->mod[MOD_OUTPUT].n_stages > 0 || own_rows;
+    bool by_pair = own_rows && w->n_states > 1;
     for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
-        find_reads(w, fn[f], &by_one, &by_pair);
+        find_reads(w, fn[f], diag, &by_one, &by_pair);
     if (by_pair)
         return NEED_MANY;
     if (by_one)
@@ -115,7 +118,7 @@ static int uses_diagonals(const struct request *r, struct plan *plan)
     pivot_say(w, plan->optimistic, plan->rows, sizeof plan->rows);
     int result = schedule_online(w, &s) ? s.diag >= 0 : -1;
     plan->why_apart = why_not_packed(w, result > 0);
-    plan->need = (int)need_of(w, r, result > 0);
+    plan->need = (int)need_of(w, r, result > 0 ? s.diag : -1);
     ir_free(w);
     return result;
 }

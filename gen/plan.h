@@ -22,8 +22,9 @@ enum register_need {
     NEED_NONE,  /* no running maximum */
     NEED_LEAST, /* one */
     NEED_FEW,   /* and a mask with one end, as the causal one: two ways to weigh a tile */
-    NEED_SOME,  /* another mask; values by distance, by row or by column; o as fp32 */
-    NEED_MANY   /* values by pair; online functions of which nothing is known */
+    NEED_SOME,  /* another mask; values by distance, by row or by column; o as fp32; one row state of which
+                   nothing is known */
+    NEED_MANY   /* values by pair; more such row states */
 };
 
 struct tile_row {
