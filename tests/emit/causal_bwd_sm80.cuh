@@ -181,6 +181,7 @@ struct variant {
     }
 
     static constexpr int READS = 0;
+    static constexpr bool READ_RANGES = false;
     using query_mod = no_mod;
     using key_mod = no_mod;
     using value_mod = no_mod;

@@ -104,6 +104,7 @@ struct variant {
     }
 
     static constexpr int READS = 0;
+    static constexpr bool READ_RANGES = false;
     struct state {
         float s0; // l, a part per thread
         float s1; // m
@@ -125,6 +126,9 @@ struct variant {
     };
     static constexpr bool DEAD_ONCE = true;
     DEV float dead() { return -INF; }
+    static constexpr bool PAIRED = false;
+    DEV void pair(float &a, float &b) {  }
+    DEV float lone(float a) { return a; }
     static constexpr int PASSES = 2, REDUCTIONS = 2;
     static constexpr int REDUCE_PASS[] = {0, 1};
     static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};
