@@ -19,8 +19,8 @@ struct bound {
 };
 
 static const struct bound BOUNDS[] = {
-    {LATHE_BF16, 1e-2, 1e-4, 1e-4, 4e-3},
-    {LATHE_F16, 2e-3, 1e-4, 1e-4, 5e-4},
+    {LATHE_BF16, 5e-3, 1e-4, 1e-4, 4e-3},
+    {LATHE_F16, 6e-4, 1e-4, 1e-4, 5e-4},
     {LATHE_F32, 1e-5, 1e-4, 1e-5, 1e-5},
 };
 
@@ -31,8 +31,8 @@ static const double ROW_FLOOR = 0.25;
 
 /* What roundings move (noise.c) is allowed so many times: of the whole, of one row. */
 static const double WHOLE_SPREAD = 3.0;
-static const double ROW_SPREAD = 6.0;
-enum { NEIGHBOURS = 2 }; /* on each side, with which a row's sample is averaged: it is one of two draws */
+static const double ROW_SPREAD = 8.0;
+enum { NEIGHBOURS = 8 }; /* on each side, with which a row's sample is averaged: it is one of two draws */
 
 static struct bound bound_of(lathe_dtype dtype)
 {

@@ -363,17 +363,16 @@ static lathe_status run_reference(struct ready *r, const struct bench *bench, co
     return status == LATHE_OK ? ready_launch(r, &bench->reference, false, err) : status;
 }
 
-static double *rounded_copy(const struct tensor *result, const struct arg_row *row, const struct test_case *c)
+static double *copy_numbers(const struct tensor *result)
 {
-    const lathe_dtype dtype = row->dtype == LATHE_NONE ? c->rounding : row->dtype;
     double *copy = calloc(result->count > 0 ? (size_t)result->count : 1, sizeof *copy);
-    for (int64_t i = 0; copy && i < result->count; i++) {
-        copy[i] = dtype_round(dtype, ((const double *)(const void *)result->bytes)[i]);
+    if (copy && result->count > 0) {
+        memcpy(copy, result->bytes, (size_t)result->count * sizeof *copy);
     }
     return copy;
 }
 
-/* What a training step has kept: o and the finals, rounded as the forward kernel would. */
+/* What a training step has kept: o and the finals. Each run rounds them as its forward kernel would. */
 static lathe_status save_results(struct case_data *data, const struct bench *bench, const struct test_case *c,
                                  lathe_error *err)
 {
@@ -390,7 +389,7 @@ static lathe_status save_results(struct case_data *data, const struct bench *ben
     for (int i = 0; i < data->n && status == LATHE_OK; i++) {
         for (int k = 0; k < r.n_tensors && data->row[i].role == ROLE_SAVED; k++) {
             if (r.tensor[k].given && strcmp(r.tensor[k].row.name, data->row[i].name) == 0) {
-                data->value[i] = rounded_copy(&r.tensor[k], &data->row[i], c);
+                data->value[i] = copy_numbers(&r.tensor[k]);
             }
         }
     }

@@ -347,8 +347,10 @@ bool tensor_pack(struct tensor *t)
     if (tensor_is_output(t)) {
         return true;
     }
+    const bool exact = t->row.role != ROLE_SAVED; /* what a forward pass of this dtype would have saved */
     for (int64_t i = 0; i < t->count; i++) {
-        dtype_put(t->dtype, t->bytes, tensor_element(t, i), t->value[i]);
+        const double value = exact ? t->value[i] : dtype_round(t->dtype, t->value[i]);
+        dtype_put(t->dtype, t->bytes, tensor_element(t, i), value);
     }
     return true;
 }
