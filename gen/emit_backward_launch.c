@@ -428,9 +428,11 @@ static void add_back_mod(struct recipe *r, int tensor, const struct place *src, 
     static const char *const role[] = {"bwd_q", "bwd_k", "bwd_v", "bwd_o"};
     struct emitter *e = r->a.e;
     struct params p;
-    const bool fragments = tensor == TENSOR_Q; /* back_q_smem_bytes of back_mod.cuh */
-    struct launch *launch = add_launch(r->out, e, role[tensor], BACK_MOD_THREADS,
-                                       fragments ? r->plan->back.bm * (r->plan->back.dk + 8) * 4 : 0);
+    const bool fragments = tensor == TENSOR_Q;
+    const bool staged = fragments && !(r->plan->back.wgmma && e->w->mod[tensor].n_stages == 0);
+    struct launch *launch =
+        add_launch(r->out, e, role[tensor], BACK_MOD_THREADS, /* back_q_smem_bytes of back_mod.cuh */
+                   staged ? r->plan->back.bm * (r->plan->back.dk + 8) * 4 : 0);
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, dst->heads, 1);

@@ -276,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
         }
     }
     const u32 slots = shared + layout::POSITIONS;
-    const int group = z.n_h / z.n_h_kv;
+    const int group = z.group();
     const auto load = [&](const key_block &at, const position &to, u32 stage) {
         const int h = at.h_kv * group + to.head;
         const u32 ring = shared + layout::RING + stage * layout::STAGE;

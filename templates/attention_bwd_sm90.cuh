@@ -169,7 +169,7 @@ struct worker {
     __device__ __forceinline__ variant::head enter_head(int number, variant::col (&col)[COLS]) const
     {
         const key_block at = find_block(p, shared + layout::TICKET);
-        const variant::head head = variant::make_head(p.x, p.z, at.b, at.h_kv * (p.z.n_h / p.z.n_h_kv) + number);
+        const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(number));
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
             col[c] = variant::make_col(p.x, p.z, head, key + 8 * c);
@@ -321,7 +321,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
                                           at.kv0, left, cfg::D_V);
     }
     if constexpr (cfg::WANT_DK) {
-        const variant::head head = variant::make_head(p.x, p.z, at.b, at.h_kv * (p.z.n_h / p.z.n_h_kv));
+        const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(0));
         store_warp_keys<cfg::DK_F32, BN>(sums.dk, variant::ds_factor(p.x, p.z, head), shared + layout::K, warp_key, p.dk,
                                         at.b * p.dk_b + at.h_kv * p.dk_h, p.dk_t, at.kv0, left, cfg::D);
     }

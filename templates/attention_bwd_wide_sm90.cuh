@@ -142,7 +142,7 @@ struct worker {
     __device__ __forceinline__ variant::head enter_head(int number, variant::col (&col)[COLS]) const
     {
         const key_block at = find_block(p, shared + layout::TICKET);
-        const variant::head head = variant::make_head(p.x, p.z, at.b, at.h_kv * (p.z.n_h / p.z.n_h_kv) + number);
+        const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(number));
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
             col[c] = variant::make_col(p.x, p.z, head, key + 8 * c);
@@ -274,7 +274,7 @@ struct worker {
     __device__ __forceinline__ void add_dq(const tile_position &now, const variant::head &head) const
     {
         const key_block at = find_block(p, shared + layout::TICKET);
-        const int h = at.h_kv * (p.z.n_h / p.z.n_h_kv) + now.head;
+        const int h = at.head(now.head);
         const i64 line = tile_line(p.z, at.b, h) + now.tile();
         const u32 thread = fresh_thread() % 128;
         float *to = p.dq + line * dq_shape::FLOATS + static_cast<i64>(group * 64 * DK + thread * 4);
@@ -331,7 +331,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
                                          min(PART_V, cfg::D_V - part * PART_V));
     }
     if constexpr (cfg::WANT_DK) {
-        const variant::head head = variant::make_head(p.x, p.z, at.b, at.h_kv * (p.z.n_h / p.z.n_h_kv));
+        const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(0));
         store_warp_keys<cfg::DK_F32, BN>(sums.dk, variant::ds_factor(p.x, p.z, head), shared + layout::K + group * (BN * PART_K * 2), warp_key,
                                          p.dk, at.b * p.dk_b + at.h_kv * p.dk_h + part * PART_K, p.dk_t, at.kv0, left,
                                          min(PART_K, cfg::D - part * PART_K));

@@ -44,7 +44,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const ring_barriers<STAGES> ring = ring_at(shared);
         const u32 full = ring.full(to.stage);
         const u32 tile = shared + layout::RING + to.stage * layout::STAGE;
-        const int h = at.h_kv * (params.p.z.n_h / params.p.z.n_h_kv) + now.head;
+        const int h = at.head(now.head);
         ring.wait_empty(to);
         put_position(position_place(shared, to.stage), now, class_bits(part_class(now, h, at.kv0), part_class(now, h, at.kv0 + 64)), last);
         mbarrier_arrive_expect(full, layout::STAGE + layout::ROWS_BYTES);
@@ -59,17 +59,16 @@ DEV void load_all(const hopper_back_params &params, u32 shared)
     const back_params &p = params.p;
     const key_block at = find_block(p, shared + layout::TICKET);
     const loader l{params, at, shared, elect_one()};
-    const int group = p.z.n_h / p.z.n_h_kv;
     walk tiles;
     place_in_ring to{0, 0};
     position now{0, -32, false};
 #pragma unroll 1
-    while (now.head < group) {
+    while (now.head < at.group) {
         const position next = tiles.next(now, p, at);
         if (l.leader) {
             if (now.tile >= 0) {
-                l.load_queries(to, now, next.head >= group);
-            } else if (next.head < group) {
+                l.load_queries(to, now, next.head >= at.group);
+            } else if (next.head < at.group) {
                 l.load_keys();
             } else {
                 store_shared(position_place(shared, 0), NO_TILE);
@@ -85,7 +84,7 @@ DEV void load_all(const hopper_back_params &params, u32 shared)
 // dq of a tile from the slab to memory, as soon as a warpgroup has filled it.
 DEV void add_slab(const back_params &p, const key_block &at, u32 shared, const position &now)
 {
-    const int h = at.h_kv * (p.z.n_h / p.z.n_h_kv) + now.head;
+    const int h = at.head(now.head);
     const i64 line = tile_line(p.z, at.b, h) + now.tile;
     u32 turn = 0;
     if constexpr (cfg::DETERMINISTIC) {
@@ -120,7 +119,7 @@ DEV void add_all(const hopper_back_params &params, u32 shared)
 #pragma unroll 1
     while (true) {
         now = tiles.next(now, p, at);
-        if (now.head >= p.z.n_h / p.z.n_h_kv) {
+        if (now.head >= at.group) {
             return;
         }
         add_slab(p, at, shared, now);

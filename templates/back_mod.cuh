@@ -2,16 +2,17 @@
 // dq' from fp32 in the order of fragments to dq.
 //
 // Launch: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no shared memory to ask
-// for. bwd_q: ceil(len / BACK_BM) instead, and back_q_smem_bytes().
+// for. bwd_q: ceil(len / BACK_BM) instead, and back_q_smem_bytes() unless convert_dq() serves.
 //
 // Each row's way through the mod is computed again and what enters each stage kept in registers; then the stages' adjoints
 // run in reverse order, on the same vectors of the same threads as in vector_mod.cuh.
 #pragma once
-#include "back_parts.cuh"
+#include "back_dq.cuh"
 #include "vector_mod.cuh"
 
 namespace back {
 
+constexpr int MOD_WARPS = MOD_THREADS / 32;
 constexpr int Q_STRIDE = DK + 8; // floats of a row of dq' in shared memory
 
 // As C, for the planner: bm * (dk + 8) * 4
@@ -222,6 +223,40 @@ template <class SOURCE> DEV bool rows_aligned(const SOURCE *base, i64 stride, u6
     return ((reinterpret_cast<u64>(base) | static_cast<u64>(stride) * sizeof(SOURCE)) & mask) == 0;
 }
 
+// dq without a query mod, as attention_bwd_sm90.cuh and its wide sibling leave it.
+DEV void convert_dq(const back_mod_params &p)
+{
+    constexpr int PIECES = (dq_piece::COUNT + MOD_WARPS - 1) / MOD_WARPS; // of a warp
+    constexpr int AT_ONCE = PIECES % 4 == 0 ? 4 : PIECES % 2 == 0 ? 2 : 1;
+    const int tiles = (p.len + BM - 1) / BM;
+    const int tile = static_cast<int>(blockIdx.x) % tiles;
+    const int h = static_cast<int>(blockIdx.x) / tiles % p.n_h;
+    const int b = static_cast<int>(blockIdx.x) / tiles / p.n_h;
+    if (p.dst == nullptr) {
+        return;
+    }
+    const float *from = static_cast<const float *>(p.grad) + (tile_line(p.z, b, h) + tile) * dq_shape::FLOATS;
+    const dq_rows rows(static_cast<cfg::element *>(p.dst) + (b * p.dst_b + h * p.dst_h + tile * BM * p.dst_t), p.dst_t, p.len - tile * BM);
+    const float factor = variant::ds_factor(p.x, p.z, variant::make_head(p.x, p.z, b, h));
+    int number = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll 1
+    for (int i = 0; i < PIECES; i += AT_ONCE, number += AT_ONCE * MOD_WARPS) {
+        dq_piece piece[AT_ONCE] = {};
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            if (dq_piece::COUNT % MOD_WARPS == 0 || number + k * MOD_WARPS < dq_piece::COUNT) {
+                piece[k].load(from, number + k * MOD_WARPS);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            if (dq_piece::COUNT % MOD_WARPS == 0 || number + k * MOD_WARPS < dq_piece::COUNT) {
+                piece[k].store(rows, number + k * MOD_WARPS, factor);
+            }
+        }
+    }
+}
+
 // DQ: the gradient is back_params' dq, and still without ds_factor; `shared`: a place for BM rows of it.
 template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV void run(const back_mod_params &p, u32 shared)
 {
@@ -331,7 +366,9 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
 template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ = false>
 DEV void run_if_present(const back_mod_params &p, u32 shared = 0)
 {
-    if constexpr (BACK::PRESENT) {
+    if constexpr (BACK::PRESENT && DQ && BACK::STAGES == 0 && cfg::BACK_WGMMA) {
+        convert_dq(p);
+    } else if constexpr (BACK::PRESENT) {
         run<BACK, MOD, SOURCE, GRAD, DIM, DQ>(p, shared);
     }
 }

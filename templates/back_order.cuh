@@ -7,6 +7,8 @@ namespace back {
 struct key_block {
     int b, h_kv, tile;
     int kv0;
+    int group; // query heads of the key head
+    __device__ __forceinline__ int head(int number) const { return h_kv * group + number; } // of the group
 };
 
 // Bytes of q, do and dq that heads at work at the same time may have together: they are to stay in L2.
@@ -18,8 +20,13 @@ DEV key_block nth_block(const sizes &z, u32 n)
 {
     const u32 tiles = static_cast<u32>(max(key_tiles(z), 1));
     const u32 heads = static_cast<u32>(z.n_b) * static_cast<u32>(z.n_h_kv);
-    const i64 bytes = static_cast<i64>(z.n_h / z.n_h_kv) * z.len_q * (4 * DK + 2 * DK + 2 * DV);
-    const u32 most = static_cast<u32>(max(1ll, min(SECTION_BYTES / max(bytes, 1ll), static_cast<i64>(heads))));
+    int group = z.group();
+    if constexpr (cfg::BACK_WGMMA) {
+        keep(group); // divided once: the warps that load have few registers
+    }
+    const i64 bytes = static_cast<i64>(group) * z.len_q * (4 * DK + 2 * DK + 2 * DV);
+    const u32 bytes_here = static_cast<u32>(max(1ll, min(bytes, SECTION_BYTES))); // no division of 64 bits
+    const u32 most = max(1u, min(static_cast<u32>(SECTION_BYTES) / bytes_here, heads));
     const u32 sections = (heads + most - 1) / most;
     const u32 width = (heads + sections - 1) / sections;
     const u32 section = n / (width * tiles);
@@ -32,6 +39,7 @@ DEV key_block nth_block(const sizes &z, u32 n)
     at.h_kv = static_cast<int>(head % static_cast<u32>(z.n_h_kv));
     at.tile = static_cast<int>(tile);
     at.kv0 = at.tile * BN;
+    at.group = group;
     return at;
 }
 
@@ -69,10 +77,9 @@ struct walk {
 
     __device__ __forceinline__ position next(const position &last, const back_params &p, const key_block &at)
     {
-        const int group = p.z.n_h / p.z.n_h_kv;
         const int tiles = query_tiles(p.z);
         position to{last.head, 0, false};
-        if (last.head >= group) {
+        if (last.head >= at.group) {
             return to;
         }
         int first = last.tile & ~31; // -32 before the first tile
@@ -83,11 +90,11 @@ struct walk {
             if (first >= tiles) {
                 first = 0;
                 to.head++;
-                if (to.head >= group) {
+                if (to.head >= at.group) {
                     return to;
                 }
             }
-            const int h = at.h_kv * group + to.head;
+            const int h = at.head(to.head);
             mine = classify(p, at.b, h, variant::make_head(p.x, p.z, at.b, h), first + lane_id(), at.tile);
             some = __ballot_sync(ALL_LANES, mine != TILE_NONE);
         }

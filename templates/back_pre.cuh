@@ -1,7 +1,10 @@
 // back_pre.cuh: kernel: what attention backward needs of each query row before its main loop: delta = sum o' do', the row
 // values of variant::back_row, sites that a row adds to once; and a copy of do where its rows are not aligned.
 //
-// Launch: n_b * n_h * ceil(len_q / PRE_ROWS) blocks of PRE_THREADS threads; no shared memory.
+// Launch: n_b * n_h * ceil(len_q / PRE_ROWS) blocks of PRE_THREADS threads; no shared memory to ask for.
+//
+// Memory is what it waits for. A team of threads reads a row, several rows one after the other; then a row has one thread, and row
+// values are read and written in a row.
 #pragma once
 #include "back_parts.cuh"
 
@@ -39,10 +42,10 @@ template <class T> struct rows_of { // of one head
         const u64 mask = sizeof(T) == 4 ? 31 : 15;
         aligned = ((reinterpret_cast<u64>(from) | static_cast<u64>(row_stride) * sizeof(T)) & (mask & 15)) == 0;
     }
-    __device__ __forceinline__ void load(int row, int vector, float (&x)[V]) const
+    template <bool ALIGNED> __device__ __forceinline__ void load(int row, int vector, float (&x)[V]) const
     {
         const T *at = from + row * stride + vector * V;
-        if (aligned) {
+        if constexpr (ALIGNED) {
             load_vec<V, T>(at, x);
         } else {
 #pragma unroll
@@ -54,6 +57,9 @@ template <class T> struct rows_of { // of one head
 };
 
 constexpr int SLOTS = max_of(variant::ROW_SITES, 1);
+constexpr bool READ_O = variant::DELTA || variant::EMPTY_BY_O;
+constexpr int TURNS = PRE_ROWS / AT_ONCE;
+constexpr int UNROLL = PER_THREAD == 1 && sizeof(o_type) == 2 ? min_of(TURNS, 4) : 1; // turns whose loads are under way together
 
 struct row_result {
     float delta;
@@ -61,10 +67,9 @@ struct row_result {
 };
 
 // A thread's share of one row.
-DEV row_result look(const back_pre_params &p, const rows_of<o_type> &o, const rows_of<element> &dout, element *copy, int row,
-                    int thread)
+template <bool COPY, bool ALIGNED>
+DEV row_result look(const rows_of<o_type> &o, const rows_of<element> &dout, element *copy, int row, int thread)
 {
-    constexpr bool READ_O = variant::DELTA || variant::EMPTY_BY_O;
     row_result r{0.0f, true};
 #pragma unroll
     for (int k = 0; k < PER_THREAD; k++) {
@@ -73,13 +78,13 @@ DEV row_result look(const back_pre_params &p, const rows_of<o_type> &o, const ro
             continue;
         }
         float d[V];
-        dout.load(row, vector, d);
-        if (copy != nullptr) {
+        dout.template load<ALIGNED>(row, vector, d);
+        if constexpr (COPY) {
             store_vec<V, element>(copy + static_cast<i64>(row) * cfg::D_V + vector * V, d);
         }
         if constexpr (READ_O) {
             float x[V];
-            o.load(row, vector, x);
+            o.template load<ALIGNED>(row, vector, x);
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 const bool none = cfg::BACK_O_F32 && __float_as_uint(x[i]) == EMPTY_ROW;
@@ -89,6 +94,36 @@ DEV row_result look(const back_pre_params &p, const rows_of<o_type> &o, const ro
         }
     }
     return r;
+}
+
+struct seen { // in shared memory, of the block's rows
+    float delta[PRE_ROWS];
+    float zero[PRE_ROWS]; // 0: all of o is
+};
+
+// Rows beyond the last: the last one again.
+template <bool COPY, bool ALIGNED>
+DEV void look_at_rows(seen &to, const rows_of<o_type> &o, const rows_of<element> &dout, element *copy, int row0, int len)
+{
+    const int thread = static_cast<int>(threadIdx.x) % TEAM;
+    const int first = static_cast<int>(threadIdx.x) / TEAM;
+#pragma unroll 1
+    for (int turn = 0; turn < TURNS; turn += UNROLL) {
+        row_result r[UNROLL];
+#pragma unroll
+        for (int i = 0; i < UNROLL; i++) {
+            r[i] = look<COPY, ALIGNED>(o, dout, copy, min(row0 + first + (turn + i) * AT_ONCE, len - 1), thread);
+        }
+#pragma unroll
+        for (int i = 0; i < UNROLL; i++) {
+            const float delta = variant::DELTA ? lanes_sum<TEAM>(r[i].delta) : 0.0f;
+            const float zero = variant::EMPTY_BY_O ? lanes_max<TEAM>(r[i].zero ? 0.0f : 1.0f) : 1.0f;
+            if (thread == 0) {
+                to.delta[first + (turn + i) * AT_ONCE] = delta;
+                to.zero[first + (turn + i) * AT_ONCE] = zero;
+            }
+        }
+    }
 }
 
 } // namespace pre
@@ -101,7 +136,6 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(c
     const int block = static_cast<int>(blockIdx.x);
     const int h = block / tiles % z.n_h;
     const int b = block / tiles / z.n_h;
-    const int thread = static_cast<int>(threadIdx.x) % TEAM;
     const variant::head head = variant::make_head(p.x, z, b, h);
     const rows_of<o_type> o(p.o, b * p.o_b + h * p.o_h, p.o_t);
     const rows_of<element> dout(p.dout, b * p.dout_b + h * p.dout_h, p.dout_t);
@@ -112,19 +146,25 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(c
     const i64 group = line * z.n_b * z.n_h;
     float *values = p.rows + (static_cast<i64>(b) * z.n_h + h) * line;
 
+    __shared__ seen of_row;
+    const int row0 = block % tiles * PRE_ROWS;
+    if (copy != nullptr) {
+        look_at_rows<true, false>(of_row, o, dout, copy, row0, z.len_q);
+    } else if constexpr (READ_O) {
+        if (dout.aligned && o.aligned) {
+            look_at_rows<false, true>(of_row, o, dout, copy, row0, z.len_q);
+        } else {
+            look_at_rows<false, false>(of_row, o, dout, copy, row0, z.len_q);
+        }
+    }
+    __syncthreads();
+
     float sums[SLOTS] = {}; // of SITE_HEAD
-    int row = block % tiles * PRE_ROWS + static_cast<int>(threadIdx.x) / TEAM;
-#pragma unroll 1
-    for (int turn = 0; turn < PRE_ROWS / AT_ONCE; turn++, row += AT_ONCE) {
-        row_result r{0.0f, true};
-        if (row < z.len_q) {
-            r = look(p, o, dout, copy, row, thread);
-        }
-        const float delta = variant::DELTA ? lanes_sum<TEAM>(r.delta) : 0.0f;
-        const bool zero = variant::EMPTY_BY_O && lanes_max<TEAM>(r.zero ? 0.0f : 1.0f) == 0.0f;
-        if (thread != 0 || row >= z.len_q) {
-            continue;
-        }
+    const int place = static_cast<int>(threadIdx.x);
+    const int row = row0 + place;
+    if (place < PRE_ROWS && row < z.len_q) {
+        const float delta = variant::DELTA ? of_row.delta[place] : 0.0f;
+        const bool zero = variant::EMPTY_BY_O && of_row.zero[place] == 0.0f;
         float out[max_of(variant::BACK_ROWS, 1)] = {};
         float site[SLOTS] = {};
         const variant::row values_of_row = variant::make_row(p.x, z, head, row);
@@ -141,6 +181,9 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(c
                 back::add_sum(variant::template row_site_address<G>(p.g, p.x, z, head, values_of_row), site[G]);
             }
         });
+    }
+    if (place >= PRE_ROWS) {
+        return; // whole warps
     }
     back::repeat<0, variant::ROW_SITES>([&]<int G>() {
         if constexpr (variant::ROW_SITE_FORM[G] == SITE_HEAD) {

@@ -97,7 +97,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     // Q may come early where it has two places; where it has one, that of dO is free first.
     __device__ __forceinline__ void load_tile(q_place q, do_place dout, const position &now, bool last) const
     {
-        const int h = at.h_kv * (params.p.z.n_h / params.p.z.n_h_kv) + now.head;
+        const int h = at.head(now.head);
         if constexpr (STAGES == 1) {
             load_do(dout, now, h);
             load_q(q, now, h, last);
@@ -114,18 +114,17 @@ DEV void load_all(const hopper_back_params &params, u32 shared)
     const key_block at = find_block(p, shared + layout::TICKET);
     const loader l{params, at, shared};
     const bool leader = elect_one();
-    const int group = p.z.n_h / p.z.n_h_kv;
     walk tiles;
     q_place q{0, 0};
     do_place dout{0, 0};
     position now{0, -32, false};
 #pragma unroll 1
-    while (now.head < group) {
+    while (now.head < at.group) {
         const position next = tiles.next(now, p, at);
         if (leader) {
             if (now.tile >= 0) {
-                l.load_tile(q, dout, now, next.head >= group);
-            } else if (next.head < group) {
+                l.load_tile(q, dout, now, next.head >= at.group);
+            } else if (next.head < at.group) {
                 l.load_keys();
             } else {
                 store_shared(position_place(shared, 0), NO_TILE);

@@ -235,3 +235,19 @@ template <int N> DEV float lanes_min(float x)
 
 // Of the four threads that share rows of a fragment.
 DEV float sum4(float x) { return lanes_sum<4>(x); }
+
+// Four words of each of the four lanes of a row: word i of lane j becomes word j of lane i.
+DEV uint4 transpose_four(u32 (&word)[4], int lane)
+{
+    const bool odd = (lane & 1) != 0;
+    const bool high = (lane & 2) != 0;
+    const u32 x = __shfl_xor_sync(ALL_LANES, odd ? word[0] : word[1], 1);
+    const u32 y = __shfl_xor_sync(ALL_LANES, odd ? word[2] : word[3], 1);
+    const u32 a0 = odd ? x : word[0];
+    const u32 a1 = odd ? word[1] : x;
+    const u32 b0 = odd ? y : word[2];
+    const u32 b1 = odd ? word[3] : y;
+    const u32 z0 = __shfl_xor_sync(ALL_LANES, high ? a0 : b0, 2);
+    const u32 z1 = __shfl_xor_sync(ALL_LANES, high ? a1 : b1, 2);
+    return high ? make_uint4(z0, z1, b0, b1) : make_uint4(a0, a1, z0, z1);
+}

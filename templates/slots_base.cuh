@@ -7,6 +7,9 @@ struct sizes {            // of attention
     int n_b, n_h, n_h_kv; // batch, query heads, key heads
     int len_q, len_kv;
     int q_start; // position of query row 0 among the keys
+
+    // Query heads of a key head. Unsigned: ptxas 13.0, out of registers, has computed the magnitude of the wrong number.
+    __device__ __forceinline__ int group() const { return static_cast<int>(static_cast<unsigned>(n_h) / static_cast<unsigned>(n_h_kv)); }
 };
 
 struct row_sizes { // of rowwise: rows0 * rows1 * rows rows of n elements
