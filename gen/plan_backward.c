@@ -183,12 +183,6 @@ static bool plan_with(const struct request *r, struct plan *plan, char *why,
         snprintf(why, REASON_BYTES, "a pair reads too many values of its row");
         return false;
     }
-    if (r->problem->deterministic && pair.rows == 0 && take != take_back_tile &&
-        !r->device->template_name[0]) {
-        snprintf(why, REASON_BYTES,
-                 "on hardware its ordered sums are not right yet where a pair reads nothing of its row");
-        return false;
-    }
     if (!take(r, &pair, plan)) {
         snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,
                  plan->dv_pad, r->device->smem_bytes);
