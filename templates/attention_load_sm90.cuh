@@ -91,11 +91,12 @@ template <class V> struct tile_reads<V, true> {
     }
 };
 
-// Walks the key tiles of which the mask leaves something for a query tile, in ascending order. 32 are classified
-// at a time, one a lane, and for each warpgroup's rows, so that no computing warp has to.
+// Walks the key tiles of which the mask leaves something for a query tile, from the last one down: where scores fall
+// with the distance, the rows' maxima are found early, and the tile that a causal mask cuts is the first one, which is
+// weighed by the longer way anyhow. 32 are classified at a time, one a lane, and for each warpgroup's rows, so that no
+// computing warp has to.
 struct key_tiles {
-    static constexpr int BEFORE = -32 * KEY_TILE; // before the first one
-    static constexpr int END = -1;                // after the last one
+    static constexpr int END = -1; // after the last one
     u32 mine;                                     // classes of this lane's tile of the current 32
     tile_reads<variant> reads;
 
@@ -126,6 +127,9 @@ struct key_tiles {
         return classes;
     }
 
+    // Before the first one.
+    DEV int before(const sizes &z) { return ((z.len_kv + cfg::BN - 1) / cfg::BN + 31) / 32 * (32 * KEY_TILE); }
+
     // What comes after `last`: KEY_TILE times its number, and its classes; or END.
     __device__ __forceinline__ int next(int last, const at_head &a, const u8 *map_row, int row0, int tokens)
     {
@@ -133,17 +137,17 @@ struct key_tiles {
             return END;
         }
         int first = (last / KEY_TILE) & ~31; // of the current 32
-        u32 some = __ballot_sync(ALL_LANES, mine != 0 && lane_id() > ((last / KEY_TILE) & 31));
+        u32 some = __ballot_sync(ALL_LANES, mine != 0 && lane_id() < ((last / KEY_TILE) & 31));
 #pragma unroll 1
         while (some == 0) {
-            first += 32;
-            if (first >= (a.z.len_kv + cfg::BN - 1) / cfg::BN) {
+            first -= 32;
+            if (first < 0) {
                 return END;
             }
             mine = classify(a, map_row, row0, tokens, first + lane_id());
             some = __ballot_sync(ALL_LANES, mine != 0);
         }
-        const int bit = __ffs(static_cast<int>(some)) - 1;
+        const int bit = 31 - __clz(static_cast<int>(some));
         return (first + bit) * KEY_TILE + static_cast<int>(__shfl_sync(ALL_LANES, mine, bit));
     }
 };
@@ -233,7 +237,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         tiles.mine = 0;
         tiles.reads.find_rows(a, at.row0, at.tokens);
         bool first = true;
-        int tile = tiles.next(key_tiles::BEFORE, a, map_row, at.row0, at.tokens);
+        int tile = tiles.next(key_tiles::before(a.z), a, map_row, at.row0, at.tokens);
 #pragma unroll 1
         do {
             const int after = tiles.next(tile, a, map_row, at.row0, at.tokens);
