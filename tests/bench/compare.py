@@ -24,6 +24,7 @@ import torch._dynamo
 import cases
 import grads
 import lathe
+import maps
 import peers
 import plot
 import report
@@ -247,6 +248,8 @@ def main(arguments=None):
         mod_rows(bench)
         rowwise_rows(bench)
         grads.all_rows(bench, PLAIN_SIZES, size)
+        if options.device >= 0:  # standin.py has no such formulas
+            maps.all_rows(bench)
     summary = report.means(bench.rows, MEANS)
     if options.out:
         about = report.machine()

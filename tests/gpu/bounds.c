@@ -245,6 +245,6 @@ const char *result_compare(const struct tensor *t, const double *expected, const
         return compare_result(t, expected, spread, c->pass == LATHE_BACKWARD ? bound.grad : bound.result,
                               worst, why, why_size);
     }
-    return compare_final(t, expected, spread, c->spec->rowwise ? bound.row : bound.final, worst, why,
-                         why_size);
+    return compare_final(t, expected, spread, !c->spec || c->spec->rowwise ? bound.row : bound.final, worst,
+                         why, why_size);
 }

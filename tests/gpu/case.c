@@ -6,7 +6,7 @@
  * values out in memory, launches twice, and every element, every byte of padding and the two results are
  * compared.
  */
-#include "cases.h"
+#include "maps.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -203,6 +203,10 @@ void case_name(const struct test_case *c, char *out, size_t size)
     const char *pass = c->pass == LATHE_FORWARD ? ""
                        : c->deterministic       ? " deterministic backward"
                                                 : " backward";
+    if (c->map) {
+        map_name(c, pass, out, size);
+        return;
+    }
     if (c->spec->rowwise) {
         (void)snprintf(out, size, "%s%s rows=%" PRId64 "x%" PRId64 "x%" PRId64 " (%d leading) n=%" PRId64,
                        c->spec->name, pass, d[DIM_ROWS0], d[DIM_ROWS1], d[DIM_ROWS], c->leading, d[DIM_N]);
@@ -233,7 +237,7 @@ void one_line(char *text)
     }
 }
 
-static void fail(struct tally *tally, const struct test_case *c, const char *where, const char *why)
+void case_fail(struct tally *tally, const struct test_case *c, const char *where, const char *why)
 {
     tally->failed++;
     if (tally->first[0]) {
@@ -313,7 +317,7 @@ static void check_outputs(const struct bench *bench, const struct ready *r,
         (void)printf("  %.3f of its bound: %s, %s\n", worst, name, where);
     }
     if (wrong) {
-        fail(tally, c, where, wrong);
+        case_fail(tally, c, where, wrong);
     } else {
         tally->passed++;
     }
@@ -348,7 +352,7 @@ static void check_run(const struct bench *bench, const struct test_case *c, cons
         tally->refused++;
         tally->passed++;
     } else {
-        fail(tally, c, where, err.text);
+        case_fail(tally, c, where, err.text);
     }
     ready_close(&ready, side);
 }
@@ -432,13 +436,17 @@ static lathe_status prepare(struct case_data *data, struct references *reference
 
 void case_check(const struct bench *bench, const struct test_case *c, struct tally *tally)
 {
+    if (c->map) {
+        (c->map->spec->list ? list_check : map_check)(bench, c, tally);
+        return;
+    }
     struct case_data data;
     struct references references;
     lathe_error err;
     memset(&references, 0, sizeof references);
     const lathe_status status = prepare(&data, &references, bench, c, &err);
     if (status != LATHE_OK) {
-        fail(tally, c, "reference", err.text);
+        case_fail(tally, c, "reference", err.text);
     }
     for (int i = 0; i < c->n_runs && status == LATHE_OK; i++) {
         check_run(bench, c, &data, &references, c->run[i], tally);

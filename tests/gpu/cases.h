@@ -97,8 +97,11 @@ struct case_run {
     enum layout layout;
 };
 
+struct map_case; /* maps.h */
+
 struct test_case {
-    const struct spec_row *spec;
+    const struct spec_row *spec; /* NULL where it is element-wise */
+    const struct map_case *map;  /* element-wise: what takes the place of spec and dim */
     lathe_pass pass;
     bool deterministic; /* backward: the same bits from both launches */
     int64_t dim[DIM_COUNT];
@@ -228,6 +231,7 @@ struct tally {
 };
 void case_check(const struct bench *bench, const struct test_case *c, struct tally *tally);
 void case_name(const struct test_case *c, char *out, size_t size);
+void case_fail(struct tally *tally, const struct test_case *c, const char *where, const char *why);
 void one_line(char *text); /* line ends become '|'; a compiler's log is cut */
 
 /* ---- bounds.c: compare, with every bound in one table -------------------------------------------- */

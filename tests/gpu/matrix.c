@@ -5,16 +5,19 @@
  * (bf16 and f16) take turns over the layouts, so that every spec meets many of them in both dtypes
  * while a reference, which is the slow part, is computed once. `quick` keeps a part of each group.
  */
-#include "cases.h"
+#include "maps.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define GRAD "grad_"
-const char *const matrix_groups[] = {
-    "lengths",      "unequal",   "heads",        "dims",         "layouts",    "data",
-    "q_start",      "rowwise",   GRAD "lengths", GRAD "unequal", GRAD "heads", GRAD "dims",
-    GRAD "layouts", GRAD "data", GRAD "q_start", GRAD "rowwise", NULL};
+const char *const matrix_groups[] = {"lengths",      "unequal",     "heads",
+                                     "dims",         "layouts",     "data",
+                                     "q_start",      "rowwise",     GRAD "lengths",
+                                     GRAD "unequal", GRAD "heads",  GRAD "dims",
+                                     GRAD "layouts", GRAD "data",   GRAD "q_start",
+                                     GRAD "rowwise", "elementwise", GRAD "elementwise",
+                                     "lists",        "packed",      NULL};
 
 struct test_case *case_add(struct case_list *list, const struct test_case *c)
 {
@@ -306,4 +309,6 @@ void cases_of_group(struct case_list *list, const char *group, bool quick)
     if (backward) {
         turn_backward(list);
     }
+    cases_of_maps(list, backward ? group + strlen(GRAD) : group, backward ? LATHE_BACKWARD : LATHE_FORWARD,
+                  quick);
 }

@@ -1,0 +1,407 @@
+/*
+ * maps.c: one element-wise case from values to verdict.
+ *
+ * In: a bench and a case. Out: a tally; all memory is freed here. As in case.c the reference runs first, on
+ * the host context with f64 copies of the values; but here a result may lie in the memory of an operand, so
+ * that every launch starts from the same bytes, uploaded anew.
+ */
+#include "maps.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct placed { /* the arguments of one run */
+    struct map_given given;
+    struct tensor tensor[CASE_ARGS]; /* of a result in an operand's memory: that operand's layout */
+    int home[CASE_ARGS];             /* whose memory it has: its own number, or that of the operand */
+    bool passed[CASE_ARGS];          /* it is given to the library */
+    lathe_arg arg[CASE_ARGS];
+    int n;
+    lathe_kernel *kernel;
+    void *workspace;
+    size_t workspace_size;
+};
+
+/* ---- values -------------------------------------------------------------------------------------- */
+
+/* Starts of packed sequences, some of them empty, up to `total`. */
+static void draw_starts(double *value, int64_t ends, int64_t total, uint64_t *random)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < ends; i++) {
+        value[i] = (double)(i + 1 == ends ? total : at);
+        const int64_t most = 2 * total / (ends > 1 ? ends - 1 : 1) + 1;
+        at += random_between(random, 0, 2) == 0 ? 0 : random_between(random, 0, most);
+        at = at > total ? total : at;
+    }
+}
+
+/* cu_seqlens and chunk_offsets belong together: chunks of 2 tokens, the last of a sequence of 1 or 2. */
+static void draw_packed(struct tensor *t, const struct test_case *c)
+{
+    const int64_t ends = map_size(c->map->sizes, "ends");
+    const int64_t chunks = map_size(c->map->sizes, "chunks");
+    const bool tokens = strcmp(t->row.name, "cu_seqlens") == 0 && chunks >= 0;
+    uint64_t random = c->seed;
+    if (strcmp(t->row.name, "n") == 0) {
+        t->value[0] = (double)(ends - 1);
+        return;
+    }
+    if (strcmp(t->row.name, "cu_seqlens") != 0 && strcmp(t->row.name, "chunk_offsets") != 0) {
+        return;
+    }
+    draw_starts(t->value, ends, chunks >= 0 ? chunks : map_size(c->map->sizes, "tokens"), &random);
+    int64_t short_by = 0;
+    int64_t before = 0;
+    for (int64_t i = 0; tokens && i < ends; i++) {
+        const int64_t here = (int64_t)t->value[i];
+        short_by += here > before && i % 2 == 0;
+        before = here;
+        t->value[i] = (double)(2 * here - short_by);
+    }
+}
+
+static void shape_of(struct tensor *t, const struct map_arg *arg)
+{
+    memset(t, 0, sizeof *t);
+    t->row = arg->row;
+    t->dtype = arg->row.dtype;
+    t->count = 1;
+    for (const char *word = arg->row.dims; *word; word += strcspn(word, " "), word += *word == ' ') {
+        t->shape[t->ndim] = strtoll(word, NULL, 10);
+        t->count *= t->shape[t->ndim++];
+    }
+    t->given = true;
+}
+
+static bool values_of(struct tensor *t, const struct test_case *c)
+{
+    const bool made = tensor_values(t, c);
+    if (made && c->map->spec->slow) {
+        draw_packed(t, c);
+    }
+    return made;
+}
+
+/* ---- in place ------------------------------------------------------------------------------------ */
+
+static int number_of(const struct placed *p, const char *name)
+{
+    const struct map_arg *arg = map_find(&p->given, name);
+    return arg ? (int)(arg - p->given.arg) : -1;
+}
+
+/* Gradients, but not all of them, are left out of what is tested; the reference has them all. */
+static bool left_out(const struct placed *p, int i, const struct test_case *c, bool exact)
+{
+    const struct arg_row *row = &p->given.arg[i].row;
+    if (!c->absent || !row->optional) {
+        return false;
+    }
+    return !tensor_is_output(&p->tensor[i]) || (!exact && (i + 1 == p->given.n || i % 2 == 0));
+}
+
+static int wanted_results(const struct placed *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->given.n; i++) {
+        n += p->passed[i] && tensor_is_output(&p->tensor[i]);
+    }
+    return n;
+}
+
+/* Which arguments there are, and where. */
+static void decide(struct placed *p, const struct test_case *c, struct case_run run, enum memory memory)
+{
+    uint64_t random = c->seed + (uint64_t)run.layout;
+    for (int i = 0; i < p->given.n; i++) {
+        struct tensor *t = &p->tensor[i];
+        shape_of(t, &p->given.arg[i]);
+        t->dtype = map_dtype(&p->given.arg[i], i, c, run);
+        tensor_lay_out(t, run.layout, &random);
+        if (c->map->strided && run.dtype != LATHE_F64 && t->ndim > 0) {
+            const int64_t step = 2 + i % 2;
+            for (int d = 0; d < t->ndim; d++) {
+                t->strides[d] *= step;
+            }
+            t->span = (t->span > 0 ? (t->span - 1) * step : 0) + 1 + 64;
+        }
+        p->home[i] = i;
+        p->passed[i] = !left_out(p, i, c, run.dtype == LATHE_F64);
+    }
+    for (int i = 0; i < p->given.n && wanted_results(p) == 0; i++) {
+        p->passed[i] |= tensor_is_output(&p->tensor[i]);
+    }
+    for (int i = 0; i < p->given.n && memory != MEMORY_APART; i++) {
+        const int home = number_of(p, p->given.arg[i].alias);
+        if (home >= 0) {
+            const struct arg_row row = p->tensor[i].row;
+            p->tensor[i] = p->tensor[home];
+            p->tensor[i].row = row;
+            p->home[i] = home;
+            p->passed[i] = memory == MEMORY_SAME;
+        }
+    }
+}
+
+/* ---- one run ------------------------------------------------------------------------------------- */
+
+static bool is_result(const struct placed *p, int i)
+{
+    return tensor_is_output(&p->tensor[i]) && (p->passed[i] || p->home[i] != i);
+}
+
+static size_t bytes_of(const struct tensor *t)
+{
+    return (size_t)t->span * lathe_dtype_size(t->dtype);
+}
+
+static bool place(struct placed *p, const struct side *side, double *const *value)
+{
+    for (int i = 0; i < p->given.n; i++) {
+        struct tensor *t = &p->tensor[i];
+        t->value = value[i];
+        if ((!p->passed[i] && p->home[i] == i) || !tensor_pack(t)) {
+            if (p->passed[i] || p->home[i] != i) {
+                return false;
+            }
+            continue;
+        }
+        if (t->row.role != ROLE_SCALAR && p->home[i] == i) {
+            t->memory = device_alloc(side->device, bytes_of(t));
+            if (!t->memory) {
+                return false;
+            }
+        }
+    }
+    for (int i = 0; i < p->given.n; i++) {
+        struct tensor *t = &p->tensor[i];
+        void *memory = t->row.role == ROLE_SCALAR ? (void *)t->bytes : p->tensor[p->home[i]].memory;
+        if (p->passed[i]) {
+            p->arg[p->n++] = tensor_arg(t, memory);
+        }
+    }
+    return true;
+}
+
+static lathe_status give_up(lathe_error *err, lathe_status status, const char *what)
+{
+    err->status = status;
+    (void)snprintf(err->text, sizeof err->text, "%s", what);
+    return status;
+}
+
+static lathe_status open_run(struct placed *p, const struct side *side, lathe_spec *spec,
+                             const struct test_case *c, double *const *value, struct case_run run,
+                             lathe_error *err)
+{
+    const bool exact = run.dtype == LATHE_F64;
+    memset(p, 0, sizeof *p);
+    memset(err, 0, sizeof *err);
+    map_arguments(&p->given, c);
+    decide(p, c, run, exact ? MEMORY_APART : c->map->memory);
+    if (!place(p, side, value)) {
+        return give_up(err, LATHE_MEMORY, "no memory for the tensors");
+    }
+    lathe_status status = lathe_kernel_get(&p->kernel, side->ctx, spec, c->pass, p->arg, p->n, err);
+    if (status == LATHE_OK) {
+        status = lathe_workspace_size(&p->workspace_size, p->kernel, p->arg, p->n, err);
+    }
+    if (status == LATHE_OK && p->workspace_size > 0) {
+        p->workspace = device_alloc(side->device, p->workspace_size);
+        status = p->workspace ? LATHE_OK : give_up(err, LATHE_MEMORY, "no memory for the workspace");
+    }
+    return status;
+}
+
+/* Operands and poison anew, then a launch, then the results. */
+static lathe_status launch_run(struct placed *p, const struct side *side, bool again, lathe_error *err)
+{
+    bool good = p->workspace_size == 0 || device_fill(side->device, p->workspace, 0xFF, p->workspace_size);
+    for (int i = 0; i < p->given.n && good; i++) {
+        struct tensor *t = &p->tensor[i];
+        if (t->memory && tensor_is_output(t)) {
+            good = device_fill(side->device, t->memory, 0xFF, bytes_of(t));
+        } else if (t->memory) {
+            good = device_upload(side->device, t->memory, t->bytes, bytes_of(t));
+        }
+    }
+    if (!good) {
+        return give_up(err, LATHE_CUDA, device_error());
+    }
+    const lathe_status status = lathe_launch(p->kernel, p->arg, p->n, p->workspace, side->stream, err);
+    good = status == LATHE_OK && device_sync(side->device, side->stream);
+    for (int i = 0; i < p->given.n && good; i++) {
+        struct tensor *t = &p->tensor[i];
+        if (is_result(p, i)) {
+            good = device_download(side->device, again ? t->again : t->bytes, p->tensor[p->home[i]].memory,
+                                   bytes_of(t));
+        }
+    }
+    return status != LATHE_OK || good ? status : give_up(err, LATHE_CUDA, device_error());
+}
+
+static void close_run(struct placed *p, const struct side *side)
+{
+    for (int i = 0; i < p->given.n; i++) {
+        if (p->home[i] == i) {
+            device_free(side->device, p->tensor[i].memory);
+        }
+        free(p->tensor[i].bytes);
+        free(p->tensor[i].again);
+    }
+    device_free(side->device, p->workspace);
+    lathe_kernel_release(p->kernel);
+}
+
+/* ---- verdicts ------------------------------------------------------------------------------------ */
+
+static const char *compare_whole(const struct tensor *t, const double *expected, char *why, size_t size)
+{
+    for (int64_t i = 0; i < t->count; i++) {
+        const double got = dtype_get(t->dtype, t->bytes, tensor_element(t, i));
+        if (got < expected[i] || got > expected[i]) {
+            (void)snprintf(why, size, "%s[%lld] is %.0f, expected %.0f", t->row.name, (long long)i, got,
+                           expected[i]);
+            return why;
+        }
+    }
+    return NULL;
+}
+
+static bool same_bits_wanted(const struct placed *p, int i, const struct test_case *c)
+{
+    const struct map_arg *of = map_find(&p->given, p->given.arg[i].row.name + 1);
+    return c->pass == LATHE_FORWARD || c->deterministic || !of || !of->scattered ||
+           p->tensor[i].row.role != ROLE_GRADIENT;
+}
+
+/* One result after both launches: NULL or what is wrong. */
+static const char *judge(const struct placed *p, int i, const double *expected, const struct test_case *c,
+                         struct case_run run, double *worst, char *why, size_t size)
+{
+    const struct tensor *t = &p->tensor[i];
+    struct test_case one = *c;
+    one.run[0] = run;
+    const char *wrong = t->dtype == LATHE_I32
+                            ? compare_whole(t, expected, why, size)
+                            : result_compare(t, expected, &(const struct spread){0}, &one, worst, why, size);
+    if (wrong) {
+        return wrong;
+    }
+    if (tensor_spilled(t) > 0) {
+        (void)snprintf(why, size, "%s: elements of the padding were overwritten", t->row.name);
+        return why;
+    }
+    if (same_bits_wanted(p, i, c) && memcmp(t->bytes, t->again, bytes_of(t)) != 0) {
+        (void)snprintf(why, size, "%s: a second launch gave other bits", t->row.name);
+        return why;
+    }
+    return NULL;
+}
+
+/* The reference in double, row-major and compact; NULL: none. */
+static double *expected_of(const struct placed *reference, const char *name)
+{
+    const int i = number_of(reference, name);
+    const struct tensor *t = i >= 0 ? &reference->tensor[i] : NULL;
+    double *values = t && t->bytes ? calloc(t->count > 0 ? (size_t)t->count : 1, sizeof *values) : NULL;
+    for (int64_t k = 0; values && k < t->count; k++) {
+        values[k] = dtype_get(t->dtype, t->bytes, tensor_element(t, k));
+    }
+    return values;
+}
+
+static void check_results(const struct placed *p, const struct placed *reference, const struct test_case *c,
+                          struct case_run run, const char *where, struct tally *tally)
+{
+    char why[320] = "";
+    const char *wrong =
+        wanted_results(p) == 0 && c->map->memory != MEMORY_LEFT_OUT ? "no result is compared" : NULL;
+    for (int i = 0; i < p->given.n && !wrong; i++) {
+        if (is_result(p, i)) {
+            double *expected = expected_of(reference, p->given.arg[i].row.name);
+            wrong = expected ? judge(p, i, expected, c, run, &tally->worst, why, sizeof why)
+                             : "the reference has no such result";
+            free(expected);
+        }
+    }
+    if (wrong) {
+        case_fail(tally, c, where, wrong);
+    } else {
+        tally->passed++;
+    }
+}
+
+static void check_run(const struct bench *bench, const struct test_case *c, lathe_spec *spec,
+                      double *const *value, const struct placed *reference, struct case_run run,
+                      struct tally *tally)
+{
+    char where[64];
+    struct placed p;
+    lathe_error err;
+    const struct side *side = c->deterministic ? &bench->strict : &bench->tested;
+    (void)snprintf(where, sizeof where, "%s %s", lathe_dtype_text(run.dtype),
+                   c->map->strided ? "strided" : layout_name(run.layout));
+    lathe_status status = open_run(&p, side, spec, c, value, run, &err);
+    for (int again = 0; again < 2 && status == LATHE_OK; again++) {
+        status = launch_run(&p, side, again == 1, &err);
+    }
+    if (status == LATHE_OK) {
+        check_results(&p, reference, c, run, where, tally);
+    } else if (status == LATHE_UNSUPPORTED && c->may_refuse && strlen(err.text) > 10) {
+        tally->refused++;
+        tally->passed++;
+    } else {
+        case_fail(tally, c, where, err.text);
+    }
+    close_run(&p, side);
+}
+
+static bool make_values(double **value, const struct test_case *c)
+{
+    struct map_given given;
+    map_arguments(&given, c);
+    for (int i = 0; i < given.n; i++) {
+        struct tensor t;
+        shape_of(&t, &given.arg[i]);
+        if (!tensor_is_output(&t)) {
+            const bool made = values_of(&t, c);
+            value[i] = t.value;
+            if (!made) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+void map_check(const struct bench *bench, const struct test_case *c, struct tally *tally)
+{
+    const struct case_run exact = {LATHE_F64, LAYOUT_COMPACT};
+    double *value[CASE_ARGS] = {NULL};
+    struct placed reference;
+    lathe_error err;
+    lathe_spec *spec = NULL;
+    memset(&reference, 0, sizeof reference);
+    lathe_status status = lathe_spec_load(&spec, c->map->spec->name, &err);
+    if (status == LATHE_OK) {
+        status = make_values(value, c) ? open_run(&reference, &bench->reference, spec, c, value, exact, &err)
+                                       : give_up(&err, LATHE_MEMORY, "out of host memory");
+    }
+    if (status == LATHE_OK) {
+        status = launch_run(&reference, &bench->reference, false, &err);
+    }
+    if (status != LATHE_OK) {
+        case_fail(tally, c, "reference", err.text);
+    }
+    for (int i = 0; i < c->n_runs && status == LATHE_OK; i++) {
+        check_run(bench, c, spec, value, &reference, c->run[i], tally);
+    }
+    close_run(&reference, &bench->reference);
+    lathe_spec_destroy(spec);
+    for (int i = 0; i < CASE_ARGS; i++) {
+        free(value[i]);
+    }
+}
