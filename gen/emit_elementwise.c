@@ -59,6 +59,8 @@ static bool is_flat(const struct map_emitter *me)
     for (int r = 0; r < me->n_roots && me->map->n_over > 1; r++)
         for (int k = 0; k < me->map->n_over; k++)
             flat &= !ir_depends_on(me->e->w, me->root[r], OP_AT, AT_INDEX0 + k);
+    for (int s = 0; s < me->map->n_scatters; s++)
+        flat &= !is_scatter_kept(me, s);
     return flat;
 }
 
@@ -74,7 +76,8 @@ static bool collect(struct map_emitter *me)
     for (int s = 0; s < me->map->n_scatters; s++) {
         const struct map_scatter *to = &me->map->scatter[s];
         me->root[me->n_roots++] = to->value;
-        for (int d = 0; d < e->w->input[e->w->tensor[to->tensor].input].n_dims; d++)
+        for (int d = 0; d < e->w->input[e->w->tensor[to->tensor].input].n_dims && !is_scatter_kept(me, s);
+             d++)
             me->root[me->n_roots++] = to->index[d];
     }
     me->head = (struct field_set){.type = "head", .object = "h"};
@@ -88,7 +91,7 @@ static bool collect(struct map_emitter *me)
 
 /* ---- names --------------------------------------------------------------------------------------- */
 
-static void name_leaves(struct map_emitter *me)
+void name_leaves(struct map_emitter *me)
 {
     static const char *const object[CLASS_COUNT] = {
         [CLASS_HEAD] = "h.", [CLASS_COL] = "c.", [CLASS_ROW] = "r.", [CLASS_ELEMENT] = ""};
@@ -273,7 +276,7 @@ static void store_value(struct map_emitter *me, int v, int root)
 }
 
 /* (.. * n1 + index 1): of the first `n` indices. */
-static void scatter_place(struct map_emitter *me, const struct map_scatter *to, int n)
+void emit_scatter_place(struct map_emitter *me, const struct map_scatter *to, int n)
 {
     struct text_buf *out = me->e->out;
     char text[128];
@@ -285,7 +288,7 @@ static void scatter_place(struct map_emitter *me, const struct map_scatter *to, 
                  node_text(me->e, to->index[d], text, sizeof text), to->tensor, d);
 }
 
-static bool is_scatter_line(const struct map_emitter *me, const struct map_scatter *to)
+bool is_scatter_line(const struct map_emitter *me, const struct map_scatter *to)
 {
     return is_line(me, me->e->w->tensor[to->tensor].input, to->index);
 }
@@ -298,6 +301,10 @@ static void emit_scatters(struct map_emitter *me)
         const struct map_scatter *to = &me->map->scatter[s];
         char text[128];
         node_text(e, to->value, text, sizeof text);
+        if (is_scatter_kept(me, s)) {
+            text_add(e->out, "            sum.c%d[k] += %s;\n", s, text);
+            continue;
+        }
         if (is_scatter_line(me, to)) {
             text_add(e->out, "            line%d[k] = %s;\n", s, text);
             continue;
@@ -307,7 +314,7 @@ static void emit_scatters(struct map_emitter *me)
             continue;
         }
         text_add(e->out, "            add_global(p.g%d + ", to->tensor);
-        scatter_place(me, to, e->w->input[e->w->tensor[to->tensor].input].n_dims);
+        emit_scatter_place(me, to, e->w->input[e->w->tensor[to->tensor].input].n_dims);
         text_add(e->out, ", %s);\n", text);
     }
 }
@@ -315,7 +322,7 @@ static void emit_scatters(struct map_emitter *me)
 static void declare_scatters(struct map_emitter *me)
 {
     for (int s = 0; s < me->map->n_scatters; s++)
-        if (is_scatter_line(me, &me->map->scatter[s]))
+        if (is_scatter_line(me, &me->map->scatter[s]) && !is_scatter_kept(me, s))
             text_add(me->e->out, "        float line%d[W];\n", s);
 }
 
@@ -327,10 +334,10 @@ static void emit_scattered_lines(struct map_emitter *me)
     for (int s = 0; s < me->map->n_scatters; s++) {
         const struct map_scatter *to = &me->map->scatter[s];
         const int last = e->w->input[e->w->tensor[to->tensor].input].n_dims - 1;
-        if (!is_scatter_line(me, to))
+        if (!is_scatter_line(me, to) || is_scatter_kept(me, s))
             continue;
         text_add(e->out, "        add_lanes<W>(p.g%d + ((", to->tensor);
-        scatter_place(me, to, last);
+        emit_scatter_place(me, to, last);
         text_add(e->out, ") * p.h%d.n[%d] + at.first), line%d);\n", to->tensor, last, s);
     }
 }
@@ -397,15 +404,17 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
     struct map_emitter me = {.e = e, .m = m, .map = &e->w->map[m]};
     me.last = me.map->n_over - 1;
     me.loop = plan->loop[m];
+    me.outer = plan->outer[m];
     if (!collect(&me))
         return false;
     const bool flat = is_flat(&me);
     text_add(
         e->out,
-        "struct map%d {\n    using self = map%d;\n    static constexpr int DIMS = %d, LOOP = %d;\n    static "
+        "struct map%d {\n    using self = map%d;\n    static constexpr int DIMS = %d, LOOP = %d, OUTER = "
+        "%d;\n    static "
         "constexpr bool FLAT = %s, LIST = %s;\n    DEV const map_sizes &sizes(const map_params &p) { return "
         "p.z%d; }\n",
-        m, m, me.map->n_over, me.loop, flat ? "true" : "false", me.map->list ? "true" : "false", m);
+        m, m, me.map->n_over, me.loop, me.outer, flat ? "true" : "false", me.map->list ? "true" : "false", m);
     if (me.map->list)
         text_add(e->out, "    DEV const int *lengths(const map_params &p) { return p.lengths; }\n");
     emit_map_questions(&me, flat);

@@ -12,6 +12,7 @@ struct map_emitter { /* one map */
     const struct ir_map *map;
     int last; /* dims: the last one, and that which a thread goes along; -1: none */
     int loop;
+    int outer;               /* around the loop; -1: none */
     bool reads[MAX_TENSORS]; /* operands that some value needs */
     struct field_set head;
     struct field_set col;
@@ -70,11 +71,18 @@ void emit_map_store(struct map_emitter *me, int tensor);
 bool is_map_sum(const struct map_emitter *me, int v);
 /* Scatter s of the map goes to a scalar: summed before it is added. */
 bool is_scatter_total(const struct map_emitter *me, int s);
+/* It goes to the same place in every step of a thread: added up before it is added. */
+bool is_scatter_kept(const struct map_emitter *me, int s);
 bool keeps_lanes(const struct map_emitter *me, int tensor); /* has the last dim */
 bool keeps_loop(const struct map_emitter *me, int tensor);
 void emit_map_sums(struct map_emitter *me); /* sums, totals and what is done with them */
 /* A sum that keeps the loop leaves its part at every step. */
 void emit_map_leave(struct map_emitter *me, int v, const char *name);
+void name_leaves(struct map_emitter *me); /* a scope of its own: nothing computed has a name */
+/* The elements that a scatter adds to lie side by side. */
+bool is_scatter_line(const struct map_emitter *me, const struct map_scatter *to);
+/* Where scatter s adds: "p.g3 + ..."; indices have names. */
+void emit_scatter_place(struct map_emitter *me, const struct map_scatter *to, int n);
 /* struct total<number> of the kernel sum. */
 void emit_map_total(struct emitter *e, int tensor, int number);
 

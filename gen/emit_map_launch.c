@@ -34,9 +34,10 @@ static struct product parts_bytes(const struct map_launches *l, const struct map
         bool kept = false;
         for (int d = 0; d < t->n_dims; d++)
             kept |= t->dim[d] == k;
-        const int reduced = k == map->n_over - 1         ? l->plan->vector
-                            : k == l->plan->loop[t->map] ? l->plan->steps
-                                                         : 1;
+        const int reduced = k == map->n_over - 1          ? l->plan->vector
+                            : k == l->plan->loop[t->map]  ? l->plan->steps
+                            : k == l->plan->outer[t->map] ? l->plan->turns
+                                                          : 1;
         product_times(&bytes, (enum sym)map->over[k], kept ? 1 : reduced);
     }
     return bytes;
@@ -139,12 +140,13 @@ static void bound_grid(struct map_launches *l, struct launch *launch)
     if (l->e->w->n_maps > 1 || map->list)
         return;
     launch->grid = product_of(1);
-    launch->grid_limit = l->plan->blocks;
+    launch->grid_limit = l->plan->most_blocks;
     for (int k = 0; k < map->n_over; k++)
         product_times(&launch->grid, (enum sym)map->over[k],
-                      k == map->n_over - 1    ? l->plan->vector * l->plan->threads
-                      : k == l->plan->loop[0] ? l->plan->steps
-                                              : 1);
+                      k == map->n_over - 1     ? l->plan->vector * l->plan->threads
+                      : k == l->plan->loop[0]  ? l->plan->steps
+                      : k == l->plan->outer[0] ? l->plan->turns
+                                               : 1);
 }
 
 void emit_map_launches(struct emitter *e, const struct plan *plan, struct source *out)

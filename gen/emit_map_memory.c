@@ -138,14 +138,10 @@ void emit_map_questions(struct map_emitter *me, bool flat)
 
 /* ---- loads --------------------------------------------------------------------------------------- */
 
-/* No other point reads what a point reads, and nothing writes it. */
+/* No other point reads what a point reads. */
 static bool read_once(const struct map_emitter *me, int tensor)
 {
-    const struct ir *w = me->e->w;
-    bool shared = w->tensor[tensor].n_dims < me->map->n_over;
-    for (int i = 0; i < w->n_tensors; i++)
-        shared |= w->tensor[i].alias == tensor;
-    return !shared;
+    return me->e->w->tensor[tensor].n_dims == me->map->n_over;
 }
 
 /* bytes_of<W, bf16> p0, p1; */

@@ -20,6 +20,19 @@ bool is_scatter_total(const struct map_emitter *me, int s)
     return me->e->w->input[map_tensor(me, me->map->scatter[s].tensor)->input].n_dims == 0;
 }
 
+/* A line may have lanes of its own: every lane adds to a place of its own. */
+bool is_scatter_kept(const struct map_emitter *me, int s)
+{
+    const struct ir *w = me->e->w;
+    const struct map_scatter *to = &me->map->scatter[s];
+    const struct input *in = &w->input[map_tensor(me, to->tensor)->input];
+    unsigned span = 0;
+    for (int d = 0; d < in->n_dims; d++)
+        span |= w->node[to->index[d]].span;
+    return in->n_dims > 0 && me->loop >= 0 && (span & 1u << me->last) && !(span & 1u << me->loop) &&
+           (me->outer < 0 || !(span & 1u << me->outer));
+}
+
 bool is_map_sum(const struct map_emitter *me, int v)
 {
     return map_uses(me, v / 2, USE_SUM) && (v % 2 == 0 || is_pair(map_tensor(me, v / 2)));
@@ -59,6 +72,12 @@ static void emit_members(struct map_emitter *me, bool lanes)
 static void emit_clears(struct map_emitter *me, bool lanes)
 {
     struct text_buf *out = me->e->out;
+    for (int s = 0; s < me->map->n_scatters && lanes; s++)
+        if (is_scatter_kept(me, s))
+            text_add(out,
+                     "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            sum.c%d[k] = 0.0f;\n"
+                     "        }\n",
+                     s);
     for (int v = 0; v < 2 * me->e->w->n_tensors; v++) {
         if (!is_map_sum(me, v) || keeps_loop(me, v / 2) || keeps_lanes(me, v / 2) != lanes)
             continue;
@@ -84,6 +103,36 @@ static void emit_leaves(struct map_emitter *me, bool lanes)
     }
 }
 
+/* Inputs that are read at the same place in all steps of a thread. */
+static void leave_kept(struct map_emitter *me)
+{
+    struct emitter *e = me->e;
+    for (int s = 0; s < me->map->n_scatters; s++) {
+        const struct map_scatter *to = &me->map->scatter[s];
+        const int n = e->w->input[e->w->tensor[to->tensor].input].n_dims;
+        if (!is_scatter_kept(me, s))
+            continue;
+        name_leaves(me);
+        text_add(e->out,
+                 "        {\n        [[maybe_unused]] const inputs &x = p.x;\n        [[maybe_unused]] "
+                 "const map_sizes &z = sizes(p);\n");
+        if (is_scatter_line(me, to)) {
+            emit_values(e, to->index, n - 1);
+            text_add(e->out, "        add_lanes<W>(p.g%d + ((", to->tensor);
+            emit_scatter_place(me, to, n - 1);
+            text_add(e->out, ") * p.h%d.n[%d] + at.first), sum.c%d);\n        }\n", to->tensor, n - 1, s);
+            continue;
+        }
+        text_add(e->out,
+                 "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            [[maybe_unused]] const "
+                 "int i = static_cast<int>(at.first) + k;\n");
+        emit_values(e, to->index, n);
+        text_add(e->out, "            add_global(p.g%d + ", to->tensor);
+        emit_scatter_place(me, to, n);
+        text_add(e->out, ", sum.c%d[k]);\n        }\n        }\n", s);
+    }
+}
+
 /* Scalars that several maps read: a block adds its sum once for a tile. */
 static void leave_scatters(struct map_emitter *me)
 {
@@ -101,6 +150,9 @@ void emit_map_sums(struct map_emitter *me)
     struct text_buf *out = me->e->out;
     text_add(out, "    template <int W> struct sums { // that a thread makes of a line\n");
     emit_members(me, true);
+    for (int s = 0; s < me->map->n_scatters; s++)
+        if (is_scatter_kept(me, s))
+            text_add(out, "        float c%d[W];\n", s);
     text_add(out, "    };\n    struct totals { // of its item\n");
     emit_members(me, false);
     for (int s = 0; s < me->map->n_scatters; s++)
@@ -117,6 +169,7 @@ void emit_map_sums(struct map_emitter *me)
                   "space &s, const "
                   "point &at)\n    {\n");
     emit_leaves(me, true);
+    leave_kept(me);
     text_add(out, "    }\n    DEV void leave_totals(const totals &t, const map_params &p, const space &s, "
                   "const point &at, "
                   "unsigned tile, scratch &shared)\n    {\n");

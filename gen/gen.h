@@ -589,8 +589,11 @@ struct plan {
     int column_parts, registers, at_once;
     int unroll, steps; /* elementwise, with threads and vector: see elementwise.cuh */
     bool long_loops;
-    int min_blocks;        /* on an SM: bounds registers */
-    int loop[MAX_MAPS];    /* dim of the map; -1: none */
+    int min_blocks;      /* on an SM: bounds registers */
+    int loop[MAX_MAPS];  /* dim of the map that a thread goes along; -1: none */
+    int outer[MAX_MAPS]; /* dim around it, whose turns a thread adds up; -1: none */
+    int most_blocks; /* elementwise: of a map by itself; `blocks` of several maps, and of what is added up */
+    int turns;       /* at least, of a thread, along outer */
     bool o_f32, q_in_regs; /* attention */
     bool tma; /* attention: a warpgroup that loads comes on top, and tensor maps in front of the parameters */
     int blocks;            /* attention: so many take query tiles in turn; 0: a block for each */

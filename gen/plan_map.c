@@ -47,6 +47,52 @@ static int loop_gain(const struct ir *ir, const struct ir_map *map, int k, const
     return gain;
 }
 
+static unsigned span_of_tensor(const struct map_tensor *t)
+{
+    unsigned span = 0;
+    for (int d = 0; d < t->n_dims; d++)
+        span |= 1u << t->dim[d];
+    return span;
+}
+
+/* Can a thread carry what it adds up along the loop through dim k, too? 1: it saves parts; 0: it is no use;
+   -1: something that is added up along the loop alone would have to be left at every turn. */
+static int outer_use(const struct ir_map *map, int loop, int k, unsigned span)
+{
+    if (span >> loop & 1)
+        return 0; /* left at every step */
+    if (span >> k & 1)
+        return -1;
+    return span >> (map->n_over - 1) & 1 ? 1 : 0;
+}
+
+/* The dim around the loop: the innermost one along which sums, and gradients of inputs read at the same
+ * place, are carried on. */
+static int choose_outer(const struct ir *ir, int m, int loop)
+{
+    const struct ir_map *map = &ir->map[m];
+    for (int k = map->n_over - 2; k >= 0 && loop >= 0; k--) {
+        int uses = 0;
+        bool left = false;
+        for (int i = 0; i < ir->n_tensors && k != loop; i++) {
+            const struct map_tensor *t = &ir->tensor[i];
+            const int use = t->map == m && t->use == USE_SUM ? outer_use(map, loop, k, span_of_tensor(t)) : 0;
+            uses += use > 0;
+            left |= use < 0;
+        }
+        for (int s = 0; s < map->n_scatters && k != loop; s++) {
+            const struct map_scatter *to = &map->scatter[s];
+            unsigned span = 0;
+            for (int d = 0; d < ir->input[ir->tensor[to->tensor].input].n_dims; d++)
+                span |= ir->node[to->index[d]].span;
+            uses += outer_use(map, loop, k, span) > 0;
+        }
+        if (uses > 0 && !left)
+            return k;
+    }
+    return -1;
+}
+
 /* The dim that a thread goes along: where it saves most, else the innermost but the last. False: no memory.
  */
 static bool choose_loop(const struct ir *ir, int m, struct plan *plan)
@@ -67,6 +113,7 @@ static bool choose_loop(const struct ir *ir, int m, struct plan *plan)
     }
     free(used);
     plan->long_loops |= best >= 8;
+    plan->outer[m] = choose_outer(ir, m, plan->loop[m]);
     return true;
 }
 
@@ -119,11 +166,16 @@ static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass,
     int bytes = 0;
     int smallest = 4;
     bool sums = false;
+    bool interleaves = false;
+    bool scatters = false;
     bool lists = false;
     signature_make(r->ir, pass, &sig);
     point_bytes(r, ir, &sig, &bytes, &smallest);
-    for (int i = 0; i < ir->n_tensors; i++)
+    for (int i = 0; i < ir->n_tensors; i++) {
         sums |= ir->tensor[i].use == USE_SUM;
+        scatters |= ir->tensor[i].use == USE_SCATTER;
+        interleaves |= ir->tensor[i].form == STAGE_INTERLEAVED;
+    }
     for (int m = 0; m < ir->n_maps; m++) {
         lists |= ir->map[m].list;
         if (!choose_loop(ir, m, plan)) {
@@ -132,17 +184,19 @@ static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass,
         }
     }
     plan->threads = 256;
-    plan->vector = smallest == 4 ? 4 : 8;
+    plan->vector = smallest == 4 || interleaves ? 4 : 8; /* pairs side by side: 16 bytes are 4 of them */
     plan->unroll = bytes == 0 ? 2 : IN_FLIGHT / (bytes * plan->vector);
     plan->unroll = plan->unroll > 4 ? 4 : plan->unroll < 1 ? 1 : plan->unroll == 3 ? 2 : plan->unroll;
     plan->steps = sums ? PART_STEPS : lists ? LIST_STEPS : plan->unroll;
+    plan->turns = 8; /* bounds the parts of a sum */
     plan->min_blocks = min_blocks(ir, plan->long_loops, sums || bytes * plan->vector > 72);
     plan->blocks = 8 * r->device->sm_count;
+    plan->most_blocks = sums || scatters ? plan->blocks : 64 * plan->blocks; /* what starts late fills gaps */
     snprintf(
         plan->reason, sizeof plan->reason,
         "%d points of the last dim a thread, %d steps loaded together%s; at most %d blocks of %d threads",
         plan->vector, plan->unroll, plan->long_loops ? ", loops as long as the device stays busy" : "",
-        plan->blocks, plan->threads);
+        plan->most_blocks, plan->threads);
     return true;
 }
 

@@ -26,13 +26,12 @@ namespace elementwise {
 
 // Steps of W lanes, V of them or one. Steps are loaded UNROLL at a time, before any of them is computed.
 template <class MAP, bool FLAT, int W>
-DEV void run_steps(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head, typename MAP::totals &totals)
+DEV void run_steps(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head,
+                   typename MAP::template sums<W> &sum, typename MAP::totals &totals)
 {
     constexpr int U = W > 1 ? cfg::UNROLL : 1;
     typename MAP::bases base;
     MAP::template locate<FLAT>(base, p, at);
-    typename MAP::template sums<W> sum;
-    MAP::template clear<W>(sum);
     typename MAP::col col[W];
     MAP::template make_cols<W>(col, p, at, head);
 #pragma unroll 1
@@ -57,6 +56,26 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
         }
         MAP::template advance<FLAT>(base, p, U);
     }
+}
+
+// What an item does in W lanes. What it adds up it carries through all its turns along the outer dim.
+template <class MAP, bool FLAT, int W>
+DEV void run_turns(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head, typename MAP::totals &totals)
+{
+    typename MAP::template sums<W> sum;
+    MAP::template clear<W>(sum);
+    if constexpr (!FLAT && MAP::OUTER >= 0) {
+        constexpr int OUTER = max_of(MAP::OUTER, 0);
+        const int end = min(s.n[OUTER], at.at[OUTER] + s.turns);
+#pragma unroll 1
+        for (point turn = at; turn.at[OUTER] < end; turn.at[OUTER]++) {
+            typename MAP::head here;
+            MAP::make_head(here, p, turn);
+            run_steps<MAP, FLAT, W>(p, s, turn, steps, here, sum, totals);
+        }
+    } else {
+        run_steps<MAP, FLAT, W>(p, s, at, steps, head, sum, totals);
+    }
     MAP::template leave<W>(sum, p, s, at);
 }
 
@@ -66,12 +85,12 @@ template <class MAP> DEV void run_flat(const map_params &p, const space &s, poin
     const i64 left = s.last - at.first;
     const i64 fit = left >= V ? (left - V) / LINE + 1 : 0;
     const int whole = static_cast<int>(min(fit, static_cast<i64>(s.steps)));
-    run_steps<MAP, true, V>(p, s, at, whole, head, totals);
+    run_turns<MAP, true, V>(p, s, at, whole, head, totals);
     at.first += static_cast<i64>(whole) * LINE;
     if (whole < s.steps) {
 #pragma unroll 1
         for (int k = 0; k < V && at.first < s.last; k++, at.first++) {
-            run_steps<MAP, true, 1>(p, s, at, 1, head, totals);
+            run_turns<MAP, true, 1>(p, s, at, 1, head, totals);
         }
     }
 }
@@ -86,14 +105,14 @@ DEV void run_line(const map_params &p, const space &s, point at, bool vectors, c
         steps = min(s.steps, s.n[max_of(MAP::LOOP, 0)] - at.at[max_of(MAP::LOOP, 0)]);
     }
     if (vectors && at.first + V <= s.last) {
-        run_steps<MAP, false, V>(p, s, at, steps, head, totals);
+        run_turns<MAP, false, V>(p, s, at, steps, head, totals);
         return;
     }
     const int stride = vectors ? 1 : s.vectors;
     at.first = vectors ? at.first : at.vector;
 #pragma unroll 1
     for (; at.lane < V && at.first < s.last; at.lane++, at.first += stride) {
-        run_steps<MAP, false, 1>(p, s, at, steps, head, totals);
+        run_turns<MAP, false, 1>(p, s, at, steps, head, totals);
     }
 }
 
@@ -180,7 +199,7 @@ template <class MAP> DEV void run_tile(const map_params &p, int tensor, int leng
     at.first = first + threadIdx.x;
 #pragma unroll 1
     for (int k = 0; k < V * cfg::STEPS && at.first < s.last; k++, at.first += cfg::THREADS) {
-        run_steps<MAP, true, 1>(p, s, at, 1, head, totals);
+        run_turns<MAP, true, 1>(p, s, at, 1, head, totals);
     }
 }
 

@@ -36,6 +36,8 @@ struct space {
     int vectors;     // of a line, each the points of one item
     int steps;       // of an item, along the loop
     int chunks;      // of the loop, each the steps of one item
+    int turns;       // of an item, along the outer dim: each is a walk along the loop
+    int spans;       // of the outer dim, each the turns of one item
     u32 items;
     u32 tiles;
 };
@@ -50,7 +52,7 @@ template <class MAP, bool FLAT> DEV space make_space(const map_sizes &z)
     for (int k = 0; k < MAP_DIMS; k++) {
         s.n[k] = k < MAP::DIMS ? z.n[k] : 1;
         all *= s.n[k];
-        others *= k + 1 == MAP::DIMS || k == MAP::LOOP ? 1u : static_cast<u32>(s.n[k]);
+        others *= k + 1 == MAP::DIMS || k == MAP::LOOP || k == MAP::OUTER ? 1u : static_cast<u32>(s.n[k]);
     }
     s.last = FLAT ? all : s.n[MAP::DIMS - 1];
     s.vectors = FLAT ? cfg::THREADS : divide_up(s.n[MAP::DIMS - 1], V);
@@ -61,12 +63,20 @@ template <class MAP, bool FLAT> DEV space make_space(const map_sizes &z)
     }
     others *= static_cast<u32>(s.vectors);
     s.steps = cfg::STEPS;
+    s.turns = !FLAT && MAP::OUTER >= 0 ? cfg::TURNS : 1;
+    s.spans = !FLAT && MAP::OUTER >= 0 ? divide_up(s.n[max_of(MAP::OUTER, 0)], s.turns) : 1;
     if constexpr (cfg::LONG_LOOPS) { // as few parts as keep the device busy
-        const int wanted = max(1, static_cast<int>(cfg::BUSY_THREADS / max(others, 1u)));
+        int wanted = max(1, static_cast<int>(cfg::BUSY_THREADS / max(others, 1u)));
+        if constexpr (!FLAT && MAP::OUTER >= 0) {
+            const int outer = s.n[max_of(MAP::OUTER, 0)];
+            s.turns = max(cfg::TURNS, divide_up(outer, wanted));
+            s.spans = divide_up(outer, s.turns);
+            wanted = max(1, wanted / max(s.spans, 1));
+        }
         s.steps = max(cfg::STEPS, divide_up(divide_up(loop, wanted), cfg::UNROLL) * cfg::UNROLL);
     }
     s.chunks = divide_up(loop, s.steps);
-    s.items = all == 0 ? 0u : others * static_cast<u32>(s.chunks);
+    s.items = all == 0 ? 0u : others * static_cast<u32>(s.chunks) * static_cast<u32>(s.spans);
     s.tiles = s.items / cfg::THREADS + (s.items % cfg::THREADS != 0);
     return s;
 }
@@ -77,6 +87,7 @@ struct point {
     i64 first; // the point along the last dim, of lane 0
     int vector;
     int chunk;
+    int span;
     int lane;   // which of its points it is at, where it takes them one by one
     int length; // of a list: elements of the tensor, which is at[0]
     bool exists;
@@ -91,18 +102,31 @@ template <class MAP, bool FLAT> DEV point make_point(const space &s, u32 item)
     u32 rest = p.exists ? item : 0u;
     p.vector = static_cast<int>(rest % static_cast<u32>(s.vectors));
     rest /= static_cast<u32>(s.vectors);
-    p.chunk = static_cast<int>(rest % static_cast<u32>(s.chunks));
-    rest /= static_cast<u32>(s.chunks);
+    if constexpr (FLAT) {
+        p.chunk = static_cast<int>(rest);
+        rest = 0;
+    } else {
+        p.chunk = static_cast<int>(rest % static_cast<u32>(s.chunks));
+        rest /= static_cast<u32>(s.chunks);
+    }
+    p.span = 0;
+    if constexpr (!FLAT && MAP::OUTER >= 0) {
+        p.span = static_cast<int>(rest % static_cast<u32>(s.spans));
+        rest /= static_cast<u32>(s.spans);
+    }
 #pragma unroll
     for (int k = MAP_DIMS - 1; k >= 0; k--) {
         p.at[k] = 0;
-        if (!FLAT && k < MAP::DIMS - 1 && k != MAP::LOOP) {
+        if (!FLAT && k < MAP::DIMS - 1 && k != MAP::LOOP && k != MAP::OUTER) {
             p.at[k] = static_cast<int>(rest % static_cast<u32>(s.n[k]));
             rest /= static_cast<u32>(s.n[k]);
         }
     }
     if constexpr (!FLAT && MAP::LOOP >= 0) {
         p.at[max_of(MAP::LOOP, 0)] = p.chunk * s.steps;
+    }
+    if constexpr (!FLAT && MAP::OUTER >= 0) {
+        p.at[max_of(MAP::OUTER, 0)] = p.span * s.turns;
     }
     p.first = static_cast<i64>(p.vector) * V;
     if constexpr (FLAT) {
@@ -185,8 +209,7 @@ template <int N, class T> DEV decltype(m_load(static_cast<const T *>(nullptr), 0
     }
 }
 
-// The elements of W lanes, V adjacent ones or one, as they are in memory. ONCE: no other point reads them, and nothing writes
-// them here.
+// The elements of W lanes, V adjacent ones or one, as they are in memory. ONCE: no other point reads them.
 template <int W, bool ONCE, class T> DEV bytes_of<W, T> load_lanes(const T *p)
 {
     if constexpr (W > 1) {
@@ -342,7 +365,7 @@ template <class MAP, u32 KEPT> DEV matrix make_matrix(const space &s)
     matrix m = {1, KEPT == 0 ? s.tiles : 1};
 #pragma unroll
     for (int k = 0; k < MAP::DIMS; k++) {
-        const int reduced = k + 1 == MAP::DIMS ? s.vectors : k == MAP::LOOP ? s.chunks : s.n[k];
+        const int reduced = k + 1 == MAP::DIMS ? s.vectors : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k];
         m.kept *= KEPT >> k & 1u ? s.n[k] : 1;
         m.parts *= KEPT == 0 || (KEPT >> k & 1u) ? 1 : reduced;
     }
@@ -360,8 +383,8 @@ template <class MAP, u32 KEPT> DEV i64 matrix_at(const space &s, const matrix &m
         if (KEPT >> k & 1u) {
             kept = kept * s.n[k] + (last ? i : p.at[k]);
         } else {
-            part = part * (last ? s.vectors : k == MAP::LOOP ? s.chunks : s.n[k]) +
-                   (last ? p.vector : k == MAP::LOOP ? p.chunk : p.at[k]);
+            part = part * (last ? s.vectors : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k]) +
+                   (last ? p.vector : k == MAP::LOOP ? p.chunk : k == MAP::OUTER ? p.span : p.at[k]);
         }
     }
     return KEPT >> (MAP::DIMS - 1) & 1u ? part * m.kept + kept : kept * m.parts + part;

@@ -21,7 +21,7 @@ using namespace elementwise;
 
 struct map0 {
     using self = map0;
-    static constexpr int DIMS = 4, LOOP = 2;
+    static constexpr int DIMS = 4, LOOP = 2, OUTER = -1;
     static constexpr bool FLAT = true, LIST = false;
     DEV const map_sizes &sizes(const map_params &p) { return p.z0; }
     DEV bool compact(const map_params &p)
@@ -72,7 +72,7 @@ struct map0 {
     template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
         const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[2]));
-        m.p0 = load_lanes<W, false>(q0);
+        m.p0 = load_lanes<W, true>(q0);
     }
     template <int W> struct sums { // that a thread makes of a line
     };

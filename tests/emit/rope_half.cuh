@@ -30,7 +30,7 @@ using namespace elementwise;
 
 struct map0 {
     using self = map0;
-    static constexpr int DIMS = 4, LOOP = 2;
+    static constexpr int DIMS = 4, LOOP = 2, OUTER = -1;
     static constexpr bool FLAT = false, LIST = false;
     DEV const map_sizes &sizes(const map_params &p) { return p.z0; }
     DEV bool compact(const map_params &p)
@@ -109,8 +109,8 @@ struct map0 {
     template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
         const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[2]));
-        m.p0 = load_lanes<W, false>(q0);
-        m.p1 = load_lanes<W, false>(q0 + p.z0.n[3] * p.t0.s[3]);
+        m.p0 = load_lanes<W, true>(q0);
+        m.p1 = load_lanes<W, true>(q0 + p.z0.n[3] * p.t0.s[3]);
     }
     template <int W> struct sums { // that a thread makes of a line
     };
@@ -160,7 +160,7 @@ struct map0 {
 
 struct map1 {
     using self = map1;
-    static constexpr int DIMS = 4, LOOP = 2;
+    static constexpr int DIMS = 4, LOOP = 2, OUTER = -1;
     static constexpr bool FLAT = false, LIST = false;
     DEV const map_sizes &sizes(const map_params &p) { return p.z1; }
     DEV bool compact(const map_params &p)
@@ -239,8 +239,8 @@ struct map1 {
     template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
         const bf16 *const q2 = static_cast<const bf16 *>(p.t2.data) + (b.t2 + (FLAT ? u * LINE : u * p.t2.s[2]));
-        m.p4 = load_lanes<W, false>(q2);
-        m.p5 = load_lanes<W, false>(q2 + p.z1.n[3] * p.t2.s[3]);
+        m.p4 = load_lanes<W, true>(q2);
+        m.p5 = load_lanes<W, true>(q2 + p.z1.n[3] * p.t2.s[3]);
     }
     template <int W> struct sums { // that a thread makes of a line
     };

@@ -7,7 +7,7 @@
 namespace cfg {
 using element = bf16;
 constexpr bool FAST_MATH = true;
-constexpr int THREADS = 256, VECTOR = 8, UNROLL = 2, STEPS = 16;
+constexpr int THREADS = 256, VECTOR = 8, UNROLL = 2, STEPS = 16, TURNS = 8;
 constexpr int MIN_BLOCKS = 3;
 constexpr bool LONG_LOOPS = true;
 constexpr unsigned BUSY_THREADS = 135168;
