@@ -106,7 +106,8 @@ void params_strides(struct params *p, const char *name, const char *const *suffi
 void params_product(struct params *p, const char *name, const struct product *product);
 void params_sizes(struct params *p);     /* sizes z */
 void params_row_sizes(struct params *p); /* row_sizes z */
-void params_map_sizes(struct params *p, const char *name, const struct ir_map *map);
+/* flat: the set of arguments that must be compact for its points to be one long line. */
+void params_map_sizes(struct params *p, const char *name, const struct ir_map *map, uint64_t flat);
 /* dim[k]: the tensor's dim along dim k of its map, -1: none. */
 void params_map_tensor(struct params *p, const char *name, int arg, const int *dim, bool list);
 void params_map_counts(struct params *p, const char *name,

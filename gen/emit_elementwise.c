@@ -417,7 +417,7 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
         m, m, me.map->n_over, me.loop, me.outer, flat ? "true" : "false", me.map->list ? "true" : "false", m);
     if (me.map->list)
         text_add(e->out, "    DEV const int *lengths(const map_params &p) { return p.lengths; }\n");
-    emit_map_questions(&me, flat);
+    emit_map_questions(&me);
     emit_map_bases(&me);
     emit_head(&me);
     emit_cols(&me);

@@ -53,9 +53,9 @@ const char *map_number(const struct map_emitter *me, int tensor);
 
 /* ---- emit_map_memory.c */
 
-void emit_map_questions(struct map_emitter *me, bool flat); /* compact, whole */
-void emit_map_bases(struct map_emitter *me);                /* bases, locate, advance */
-void emit_map_load(struct map_emitter *me);                 /* held, load */
+void emit_map_questions(struct map_emitter *me); /* compact, whole */
+void emit_map_bases(struct map_emitter *me);     /* bases, locate, advance */
+void emit_map_load(struct map_emitter *me);      /* held, load */
 /* Members p0, p1 of the operands of a class. */
 void emit_map_operands(struct map_emitter *me, enum value_class class);
 /* Lines that fill h.p0, ... of all operands of class HEAD; c.p0, ... of class COL for every lane k. */

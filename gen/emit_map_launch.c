@@ -86,6 +86,19 @@ static void tensor_param(struct params *p, struct emitter *e, int tensor)
     params_map_tensor(p, name, signature_find(e->sig, t->name), dim, e->w->map[t->map].list);
 }
 
+/* The arguments that points of map m read and write. */
+static uint64_t step_arguments(struct emitter *e, int m)
+{
+    uint64_t set = 0;
+    for (int i = 0; i < e->w->n_tensors; i++) {
+        const struct map_tensor *t = &e->w->tensor[i];
+        const int arg = signature_find(e->sig, t->name);
+        if (t->map == m && (t->use == USE_READ || t->use == USE_STORE) && is_used(e, i) && arg >= 0)
+            set |= arg_bit(arg);
+    }
+    return e->w->map[m].list ? 0 : set;
+}
+
 static void emit_params(struct map_launches *l, struct text_buf *text, struct launch *launch, int which)
 {
     struct emitter *e = l->e;
@@ -94,7 +107,7 @@ static void emit_params(struct map_launches *l, struct text_buf *text, struct la
     params_open(&p, text, launch, "map_params");
     for (int m = 0; m < e->w->n_maps; m++) {
         snprintf(name, sizeof name, "z%d", m);
-        params_map_sizes(&p, name, &e->w->map[m]);
+        params_map_sizes(&p, name, &e->w->map[m], step_arguments(e, m));
     }
     const int lengths = signature_find(e->sig, "lengths");
     if (lengths >= 0 && e->sig->arg[lengths].dim[0].sym == SYM_TENSORS)

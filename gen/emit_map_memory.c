@@ -111,18 +111,13 @@ static void pointer_text(struct map_emitter *me, int tensor, bool write)
         text_add(out, " + (FLAT ? u * LINE : 0));\n");
 }
 
-void emit_map_questions(struct map_emitter *me, bool flat)
+void emit_map_questions(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
     const int n = me->map->n_over;
     if (me->map->list)
         return;
-    text_add(out, "    DEV bool compact(const map_params &p)\n    {\n        return true");
-    for (int i = 0; flat && i < me->e->w->n_tensors; i++)
-        if (in_steps(me, i))
-            text_add(out, " &&\n               is_compact<%s, %d>(p.t%d, p.z%d)", map_type(me, i), n, i,
-                     me->m);
-    text_add(out, ";\n    }\n    DEV bool whole(const map_params &p)\n    {\n        return true");
+    text_add(out, "    DEV bool whole(const map_params &p)\n    {\n        return true");
     for (int i = 0; i < me->e->w->n_tensors; i++) {
         const struct map_tensor *t = map_tensor(me, i);
         char half[48] = "0";

@@ -187,7 +187,7 @@ void params_gradients(struct params *p, const struct signature *sig, const char 
 
 /* ---- maps of elementwise --------------------------------------------------------------------- */
 
-void params_map_sizes(struct params *p, const char *name, const struct ir_map *map)
+void params_map_sizes(struct params *p, const char *name, const struct ir_map *map, uint64_t flat)
 {
     align_to(p, 8);
     const uint32_t start = p->offset;
@@ -195,7 +195,8 @@ void params_map_sizes(struct params *p, const char *name, const struct ir_map *m
         add_row(p, PARAM_SYM, map->over[k], 0, 4);
     if (map->list)
         add_row(p, PARAM_SYM, SYM_TENSORS, 0, 4);
-    p->offset = start + (MAX_OVER + 1) * 4;
+    p->offset = start + MAX_OVER * 4;
+    add_row(p, PARAM_COMPACT, 0, 0, 4)->product.scale = (int64_t)flat;
     text_add(p->out, "    map_sizes %s;\n", name);
 }
 

@@ -140,6 +140,8 @@ enum param_kind {
     PARAM_WORK_DATA, /* pointer: workspace buffer `arg` */
     PARAM_PRODUCT,   /* i64: `product` */
     PARAM_PACK,      /* i32: lathe__heads_packed of tiles of `arg` rows; `arg` 0: 1 */
+    PARAM_COMPACT,   /* i32: 1 where every argument of the set product.scale that is there is compact, and
+                        starts at   a multiple of 16 bytes */
 };
 
 struct param {

@@ -242,6 +242,28 @@ static void fill_symbol(const struct fill *f, int sym, unsigned char *to)
     fill_i32(dim > 0 ? (int32_t)dim : 0, to); /* problems hold dims below 2^31 */
 }
 
+static bool is_compact(const struct fill *f, int arg)
+{
+    const lathe_arg *t = f->bound->arg[arg];
+    int64_t stride = 1;
+    bool compact = !t || (uintptr_t)t->data % 16 == 0;
+    for (int d = f->sig->arg[arg].ndim - 1; d >= 0 && t && compact; d--) {
+        const int i = d - (f->sig->arg[arg].ndim - t->ndim);
+        const int64_t size = i < 0 ? 1 : t->shape[i];
+        compact = size == 1 || lathe__arg_stride(f->sig, f->bound, arg, d) == stride;
+        stride *= size;
+    }
+    return compact;
+}
+
+static void fill_compact(const struct fill *f, uint64_t set, unsigned char *to)
+{
+    bool compact = true;
+    for (int i = 0; i < f->sig->n_args; i++)
+        compact = compact && (!arg_in(set, i) || is_compact(f, i));
+    fill_i32(compact, to);
+}
+
 static lathe_status fill_param(const struct fill *f, const struct param *p, unsigned char *to,
                                lathe_error *err)
 {
@@ -270,6 +292,9 @@ static lathe_status fill_param(const struct fill *f, const struct param *p, unsi
         return LATHE_OK;
     case PARAM_PACK:
         fill_i32(p->arg > 0 ? lathe__heads_packed(f->problem, p->arg) : 1, to);
+        return LATHE_OK;
+    case PARAM_COMPACT:
+        fill_compact(f, (uint64_t)p->product.scale, to);
         return LATHE_OK;
     }
     return lathe__fail(err, LATHE_ARG, "the recipe has a parameter of the unknown kind %d", p->kind);

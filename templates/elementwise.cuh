@@ -143,7 +143,7 @@ template <class MAP, bool FLAT> DEV void run_map(const map_params &p, bool vecto
 template <class MAP> DEV bool is_flat(const map_params &p)
 {
     if constexpr (MAP::FLAT) {
-        return MAP::compact(p);
+        return MAP::sizes(p).n[MAP_DIMS] != 0;
     } else {
         return false;
     }

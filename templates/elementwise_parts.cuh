@@ -149,19 +149,6 @@ template <int N, class T, int DIMS> DEV bool has_vectors(const map_tensor &t, i6
     return t.data == nullptr || ((starts & MASK) == 0 && (t.s[DIMS - 1] == 1));
 }
 
-// Do its elements follow one another in the order of the points, from 16 bytes on?
-template <class T, int DIMS> DEV bool is_compact(const map_tensor &t, const map_sizes &z)
-{
-    i64 stride = 1;
-    bool compact = (reinterpret_cast<u64>(t.data) & 15u) == 0;
-#pragma unroll
-    for (int k = DIMS - 1; k >= 0; k--) {
-        compact = compact && (z.n[k] == 1 || t.s[k] == stride);
-        stride *= z.n[k];
-    }
-    return t.data == nullptr || compact;
-}
-
 template <int N, class T> using bytes_of = words<max_of(4, N * static_cast<int>(sizeof(T)))>;
 
 template <int BYTES> DEV words<BYTES> load_whole(const void *p, bool once)

@@ -54,7 +54,7 @@ template <class A, class... REST> struct pick_type<0, type_list<A, REST...>> {
 // that it lacks.
 constexpr int MAP_DIMS = 5;
 struct alignas(8) map_sizes {
-    int n[MAP_DIMS + 1];
+    int n[MAP_DIMS + 1]; // the last: are all tensors of its points compact, from 16 bytes on?
 };
 struct map_tensor {
     void *data; // nullptr: not wanted

@@ -24,12 +24,6 @@ struct map0 {
     static constexpr int DIMS = 4, LOOP = 2, OUTER = -1;
     static constexpr bool FLAT = true, LIST = false;
     DEV const map_sizes &sizes(const map_params &p) { return p.z0; }
-    DEV bool compact(const map_params &p)
-    {
-        return true &&
-               is_compact<bf16, 4>(p.t0, p.z0) &&
-               is_compact<bf16, 4>(p.t1, p.z0);
-    }
     DEV bool whole(const map_params &p)
     {
         return true &&

@@ -32,10 +32,6 @@ struct map0 {
     static constexpr int DIMS = 4, LOOP = 0, OUTER = 2;
     static constexpr bool FLAT = false, LIST = false;
     DEV const map_sizes &sizes(const map_params &p) { return p.z0; }
-    DEV bool compact(const map_params &p)
-    {
-        return true;
-    }
     DEV bool whole(const map_params &p)
     {
         return true &&

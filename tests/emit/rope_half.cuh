@@ -33,10 +33,6 @@ struct map0 {
     static constexpr int DIMS = 4, LOOP = 2, OUTER = -1;
     static constexpr bool FLAT = false, LIST = false;
     DEV const map_sizes &sizes(const map_params &p) { return p.z0; }
-    DEV bool compact(const map_params &p)
-    {
-        return true;
-    }
     DEV bool whole(const map_params &p)
     {
         return true &&
@@ -163,10 +159,6 @@ struct map1 {
     static constexpr int DIMS = 4, LOOP = 2, OUTER = -1;
     static constexpr bool FLAT = false, LIST = false;
     DEV const map_sizes &sizes(const map_params &p) { return p.z1; }
-    DEV bool compact(const map_params &p)
-    {
-        return true;
-    }
     DEV bool whole(const map_params &p)
     {
         return true &&
