@@ -121,6 +121,11 @@ void params_null(struct params *p, const char *type, const char *name);
 void params_rows(struct params *p, const struct signature *sig, const char *type, const char *name,
                  const int *arg, int n, bool columns);
 void params_gradients(struct params *p, const struct signature *sig, const char *name, const int *arg, int n);
+/* Arrays of n buffers of the workspace; of them as struct scatter_target, with the sizes of gradients arg[].
+ */
+void params_buffers(struct params *p, const char *type, const char *name, const int *buffer, int n);
+void params_scatter_targets(struct params *p, const struct signature *sig, const char *name,
+                            const int *buffer, const int *arg, int n);
 const char *element_type(lathe_dtype dtype); /* "bf16" */
 void params_inputs(struct params *p, struct emitter *e, const char *name);
 void emit_inputs_struct(struct emitter *e);

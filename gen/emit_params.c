@@ -163,6 +163,37 @@ void params_rows(struct params *p, const struct signature *sig, const char *type
     text_add(p->out, "    %s %s[%d];\n", type, name, n > 0 ? n : 1);
 }
 
+void params_buffers(struct params *p, const char *type, const char *name, const int *buffer, int n)
+{
+    align_to(p, 8);
+    for (int i = 0; i < n; i++)
+        add_row(p, PARAM_WORK_DATA, buffer[i], 0, 8);
+    if (n == 0)
+        p->offset += 8;
+    text_add(p->out, "    %s *%s[%d];\n", type, name, n > 0 ? n : 1);
+}
+
+/* Buffers in the place of gradients, with the size of each dim; dims that there are not are last, and 1. */
+void params_scatter_targets(struct params *p, const struct signature *sig, const char *name,
+                            const int *buffer, const int *arg, int n)
+{
+    align_to(p, 8);
+    for (int i = 0; i < n; i++) {
+        const struct sig_arg *a = &sig->arg[arg[i]];
+        add_row(p, PARAM_WORK_DATA, buffer[i], 0, 8);
+        for (int d = 0; d < IR_MAX_ARGS; d++) {
+            const struct sig_dim *dim = d < a->ndim ? &a->dim[d] : NULL;
+            struct product size = product_of(dim && dim->literal > 0 ? dim->literal : 1);
+            if (dim && dim->literal == 0)
+                product_times(&size, (enum sym)dim->sym, 1);
+            add_row(p, PARAM_PRODUCT, 0, 0, 8)->product = size;
+        }
+    }
+    if (n == 0)
+        p->offset += 8 + 8 * IR_MAX_ARGS;
+    text_add(p->out, "    scatter_target %s[%d];\n", name, n > 0 ? n : 1);
+}
+
 /* Dims that the gradient lacks come first: size 1, stride 0. */
 void params_gradients(struct params *p, const struct signature *sig, const char *name, const int *arg, int n)
 {

@@ -9,7 +9,12 @@
 
 #include "row_pass.h"
 
-enum { COLUMN_THREADS = 128, SUM_COLUMNS = 32, SUM_THREADS = 256 }; /* of rowwise_many.cuh */
+enum {
+    COLUMN_THREADS = 128,
+    SUM_COLUMNS = 32,
+    SUM_THREADS = 256,
+    SCATTER_BLOCKS = 128
+}; /* of rowwise_many.cuh */
 
 static void name_elements(struct row_emitter *r)
 {
@@ -40,7 +45,7 @@ static void emit_types(struct row_emitter *r, const char *name, const struct row
 
 static int row_sites(const struct row_pass *pass)
 {
-    return pass->n_sites - pass->n_columns;
+    return pass->n_sites - pass->n_columns - pass->n_scatters;
 }
 
 static void emit_list(struct text_buf *out, const char *type, const char *name, const int *value, int n)
@@ -62,6 +67,22 @@ static int number_gradients(const struct row_pass *pass, int *grad)
     return n;
 }
 
+/* Does an earlier site add to the same gradient by atomics? */
+static bool scatter_is_shared(const struct row_pass *pass, int site)
+{
+    return site > 0 && pass->site[site - 1].form == SITE_SCATTER &&
+           pass->site[site - 1].arg == pass->site[site].arg;
+}
+
+/* Gradients that are added up by atomics have a buffer each. A site's; or, of n_sites, how many there are. */
+static int scatter_buffer(const struct row_pass *pass, int site)
+{
+    int n = -1;
+    for (int i = 0; i <= site && i < pass->n_sites; i++)
+        n += pass->site[i].form == SITE_SCATTER && !scatter_is_shared(pass, i);
+    return site == pass->n_sites ? n + 1 : n;
+}
+
 static void emit_counts(struct row_emitter *r)
 {
     const struct row_pass *pass = r->pass;
@@ -69,11 +90,15 @@ static void emit_counts(struct row_emitter *r)
     int grad[ROW_SITES];
     int slot[ROW_SITES];
     int column[ROW_SITES];
+    int scattered[ROW_SITES];
     int taken[2] = {0, 0};
     int n_grads = number_gradients(pass, grad);
     for (int i = 0; i < pass->n_sites; i++) {
         column[i] = pass->site[i].form == SITE_COLUMN;
-        slot[i] = taken[column[i]]++;
+        scattered[i] = pass->site[i].form == SITE_SCATTER;
+        slot[i] = scattered[i] ? scatter_buffer(pass, i) : taken[column[i]]++;
+        if (scattered[i] && scatter_is_shared(pass, i)) /* what is there was added by an earlier site */
+            slot[i] = -1;
     }
     text_add(out, "    static constexpr int IN = %d, OUT = %d, KEPT = %d;\n", pass->n_in, pass->n_out,
              pass->n_kept);
@@ -84,6 +109,7 @@ static void emit_counts(struct row_emitter *r)
     emit_list(out, "int", "SITE_GRAD", grad, pass->n_sites);
     emit_list(out, "int", "SITE_SLOT", slot, pass->n_sites);
     emit_list(out, "bool", "SITE_COLUMN", column, pass->n_sites);
+    emit_list(out, "bool", "SITE_SCATTERED", scattered, pass->n_sites);
 }
 
 /* ---- functions --------------------------------------------------------------------------------------- */
@@ -204,6 +230,45 @@ static void emit_output(struct row_emitter *r)
     text_add(r->e->out, "    }\n");
 }
 
+/* What an element adds to a gradient at computed indices, and to which of its elements. */
+static void emit_scatters(struct row_emitter *r)
+{
+    const struct row_pass *pass = r->pass;
+    struct text_buf *out = r->e->out;
+    int to[ROW_SITES];
+    int n = 0;
+    char text[128];
+    for (int i = 0; i < pass->n_sites; i++)
+        if (pass->site[i].form == SITE_SCATTER)
+            to[n++] = scatter_buffer(pass, i);
+    text_add(out, "    static constexpr int SCATTERS = %d;\n", n);
+    emit_list(out, "int", "SCATTER_TO", to, n);
+    text_add(
+        out,
+        "    template <int K> DEV bool scatter(const float *e, int i, " ROW_ARGS
+        ", const col &c, const vals &v, const float *q, const scatter_target &t, float &value, long long "
+        "&place)\n    {\n");
+    n = 0;
+    for (int i = 0; i < pass->n_sites; i++) {
+        const struct row_site *site = &pass->site[i];
+        int root[1 + IR_MAX_ARGS] = {root_of(r, site->root)};
+        if (site->form != SITE_SCATTER)
+            continue;
+        for (int k = 0; k < site->n_index; k++)
+            root[1 + k] = root_of(r, site->index[k]);
+        text_add(out, "        if constexpr (K == %d) { // %s\n", n++, r->e->sig->arg[site->arg].name);
+        row_name_all(r, true, true);
+        emit_values(r->e, root, 1 + site->n_index);
+        text_add(out, "        value = %s;\n        place = 0;\n",
+                 node_text(r->e, root[0], text, sizeof text));
+        for (int k = 0; k < site->n_index; k++)
+            text_add(out, "        place = place * t.n[%d] + m_clamp_index(%s, (int)t.n[%d]);\n", k,
+                     node_text(r->e, root[1 + k], text, sizeof text), k);
+        text_add(out, "        return %s;\n        }\n", site->once ? "i == 0" : "true");
+    }
+    text_add(out, "        return false;\n    }\n");
+}
+
 /* Values of the row, one after the other: to[0], to[1], ... */
 static void emit_row_values(struct row_emitter *r, const char *name, const int *root, int n)
 {
@@ -241,6 +306,8 @@ static void emit_column_of(struct row_emitter *r)
     for (int i = 0; i < pass->n_sites; i++) {
         const struct row_site *site = &pass->site[i];
         const bool column = site->form == SITE_COLUMN;
+        if (site->form == SITE_SCATTER)
+            continue;
         const int skip = 4 - site->n_index - column; /* dims that the gradient lacks */
         char text[128];
         int root[IR_MAX_ARGS];
@@ -292,6 +359,7 @@ static int add_buffer(struct source *out, struct product bytes)
 
 struct work { /* buffers of the workspace; -1: none */
     int columns, sums, values, carries;
+    int scatter[ROW_SITES]; /* zeroed: of each gradient that is added up by atomics */
 };
 
 /* Must a walk along a row that does not fit registers be taken again from its chunks' beginnings? */
@@ -300,11 +368,35 @@ static bool keeps_carries(const struct row_pass *pass, const struct plan *plan)
     return pass->n_walks > 1 && plan->per_thread == 0;
 }
 
+/* As many bytes as a compact f32 tensor of an argument's shape. */
+static struct product bytes_of(const struct row_emitter *r, int arg)
+{
+    const struct sig_arg *a = &r->e->sig->arg[arg];
+    struct product bytes = product_of(4);
+    for (int d = 0; d < a->ndim; d++)
+        if (a->dim[d].literal > 0)
+            bytes.scale *= a->dim[d].literal;
+        else
+            product_times(&bytes, (enum sym)a->dim[d].sym, 1);
+    return bytes;
+}
+
+static void add_scatter_buffers(const struct row_emitter *r, struct work *work, struct source *out)
+{
+    for (int i = 0; i < r->pass->n_sites; i++) {
+        if (r->pass->site[i].form != SITE_SCATTER || scatter_is_shared(r->pass, i))
+            continue;
+        const int buffer = add_buffer(out, bytes_of(r, r->pass->site[i].arg));
+        out->buffer[buffer].zero = true;
+        work->scatter[scatter_buffer(r->pass, i)] = buffer;
+    }
+}
+
 static struct work add_work(const struct row_emitter *r, const struct plan *plan, struct source *out)
 {
     const struct row_pass *pass = r->pass;
     const bool held = plan->per_thread > 0;
-    struct work work = {-1, -1, -1, -1};
+    struct work work = {-1, -1, -1, -1, {0}};
     if (pass->n_columns > 0) {
         struct product bytes =
             product_of((int64_t)(held ? plan->blocks : plan->column_parts) * pass->n_columns * 4);
@@ -325,6 +417,7 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
         product_times(&bytes, SYM_N, chunk_of(plan));
         work.carries = add_buffer(out, bytes);
     }
+    add_scatter_buffers(r, &work, out);
     return work;
 }
 
@@ -345,6 +438,17 @@ static struct launch *add_launch(struct row_emitter *r, struct source *out, cons
     return l;
 }
 
+/* The buffers with the sizes of their gradients. */
+static void params_scatters(const struct row_emitter *r, struct params *p, const struct work *work)
+{
+    int arg[ROW_SITES];
+    const int n = scatter_buffer(r->pass, r->pass->n_sites);
+    for (int i = 0; i < r->pass->n_sites; i++)
+        if (r->pass->site[i].form == SITE_SCATTER)
+            arg[scatter_buffer(r->pass, i)] = r->pass->site[i].arg;
+    params_scatter_targets(p, r->e->sig, "scatter", work->scatter, arg, n);
+}
+
 static void many_params(struct row_emitter *r, struct params *p, const struct work *work)
 {
     const struct row_pass *pass = r->pass;
@@ -356,6 +460,7 @@ static void many_params(struct row_emitter *r, struct params *p, const struct wo
     params_work(p, "float", "sums", work->sums);
     params_work(p, "void", "values", work->values);
     params_work(p, "void", "carries", work->carries);
+    params_scatters(r, p, work);
     params_row_sizes(p);
     params_inputs(p, r->e, "x");
 }
@@ -370,6 +475,7 @@ static void sum_params(struct row_emitter *r, struct params *p, const struct wor
         arg[grad[i]] = pass->site[i].arg;
     params_work(p, "const float", "columns", work->columns);
     params_work(p, "const float", "sums", work->sums);
+    params_buffers(p, "const float", "scattered", work->scatter, scatter_buffer(pass, pass->n_sites));
     params_row_sizes(p);
     params_gradients(p, r->e->sig, "grad", arg, n);
     params_inputs(p, r->e, "x");
@@ -412,7 +518,7 @@ static void add_sum_launch(struct row_emitter *r, const struct work *work, struc
 {
     struct params p;
     struct launch *l = add_launch(r, out, "sum", SUM_THREADS);
-    l->grid = product_of(1);
+    l->grid = product_of(r->pass->n_scatters > 0 && r->pass->n_columns == 0 ? SCATTER_BLOCKS : 1);
     if (r->pass->n_columns > 0)
         product_times(&l->grid, SYM_N, SUM_COLUMNS);
     params_open(&p, r->e->out, l, "many_sum_params");
@@ -432,9 +538,9 @@ static void add_launches(struct row_emitter *r, const struct plan *plan, struct 
         return;
     }
     struct params p = {.out = r->e->out}; /* a type for the kernel that is not launched */
-    text_add(p.out,
-             "struct many_sum_params {\n    const float *columns, *sums;\n    row_sizes z;\n    row_gradient "
-             "grad[1];\n    inputs x;\n};\n\n");
+    text_add(p.out, "struct many_sum_params {\n    const float *columns, *sums, *scattered[1];\n    "
+                    "row_sizes z;\n    row_gradient "
+                    "grad[1];\n    inputs x;\n};\n\n");
 }
 
 bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct plan *plan,
@@ -454,6 +560,7 @@ bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct 
     row_emit_update(&r);
     emit_terms(&r, plan);
     emit_output(&r);
+    emit_scatters(&r);
     emit_kept(&r);
     emit_column_of(&r);
     text_add(

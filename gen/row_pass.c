@@ -109,25 +109,37 @@ static struct row_site *insert_site(struct row_pass *pass, int arg)
     return &pass->site[at];
 }
 
+/* Where a read is, as seen from all rows: a column of its own, one place for all, or wherever its indices
+ * say. */
+static enum site_form form_of(const struct ir *w, const struct ir_node *load)
+{
+    const bool column = load->n_args > 0 && is_field(w, load->arg[load->n_args - 1], AT_COL);
+    for (int k = 0; k < load->n_args - column; k++)
+        if (w->node[load->arg[k]].span != 0)
+            return SITE_SCATTER;
+    return column ? SITE_COLUMN : SITE_ROW;
+}
+
 static bool add_site(struct maker *m, int leaf, int adjoint, int arg)
 {
     const struct ir_node n = m->w->node[leaf]; /* the pool may move */
-    bool column = n.n_args > 0 && is_field(m->w, n.arg[n.n_args - 1], AT_COL);
-    int n_index = n.n_args - column;
-    for (int k = 0; k < n_index; k++)
-        if (m->w->node[n.arg[k]].span != 0)
-            return refuse(
-                m,
-                "the gradient of input '%s' is summed by at.i, at.row or a place that is the same for "
-                "all rows; line %d reads it by something else (the host device computes it)",
-                m->w->input[n.index].name, (int)n.line);
+    const enum site_form form = form_of(m->w, &n);
+    const int n_index = n.n_args - (form == SITE_COLUMN);
+    if (form == SITE_SCATTER && m->problem->deterministic)
+        return refuse(m,
+                      "input '%.40s' is read at computed indices in line %d, and its gradient added up by "
+                      "atomics in no "
+                      "fixed order: leave deterministic out (the host device computes it)",
+                      m->w->input[n.index].name, (int)n.line);
     struct row_site *site = insert_site(m->pass, arg);
     if (!site)
         return too_large(m);
-    site->form = column ? SITE_COLUMN : SITE_ROW;
+    site->form = form;
     site->root = add_root(m, adjoint);
     site->n_index = n_index;
-    m->pass->n_columns += column;
+    site->once = (n.span & SPAN_KV) == 0;
+    m->pass->n_columns += form == SITE_COLUMN;
+    m->pass->n_scatters += form == SITE_SCATTER;
     bool ok = site->root >= 0;
     for (int k = 0; k < n_index; k++)
         ok &= (site->index[k] = add_root(m, n.arg[k])) >= 0;

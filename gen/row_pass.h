@@ -21,8 +21,9 @@ struct row_value { /* one f32 per row */
 };
 
 enum site_form {
-    SITE_ROW,   /* one sum over all rows: of a scalar, or of an element that every row reads */
-    SITE_COLUMN /* one sum for each column */
+    SITE_ROW,    /* one sum over all rows: of a scalar, or of an element that every row reads */
+    SITE_COLUMN, /* one sum for each column */
+    SITE_SCATTER /* added by atomics, wherever the indices say */
 };
 
 /* What one read of an input adds to its gradient: its adjoint, summed over the rows. */
@@ -31,7 +32,8 @@ struct row_site {
     int root;               /* in ir->row: the adjoint */
     int arg;                /* of the signature: the gradient, or a total */
     int n_index;            /* of the dims that are not the column's */
-    int index[IR_MAX_ARGS]; /* roots in ir->row, span 0 */
+    int index[IR_MAX_ARGS]; /* roots in ir->row, span 0; SCATTER: any */
+    bool once;              /* SCATTER: the same place for the whole row */
 };
 
 struct row_pass {
@@ -47,6 +49,7 @@ struct row_pass {
     int walk[ROW_SCANS];     /* which walk along the row makes it */
     bool reverse[ROW_WALKS]; /* the direction of each walk */
     int n_columns;           /* sites of form COLUMN */
+    int n_scatters;          /* of form SCATTER */
 };
 
 enum { ROW_WHY_BYTES = 256 };

@@ -251,3 +251,22 @@ DEV uint4 transpose_four(u32 (&word)[4], int lane)
     const u32 z1 = __shfl_xor_sync(ALL_LANES, high ? a1 : b1, 2);
     return high ? make_uint4(z0, z1, b0, b1) : make_uint4(a0, a1, z0, z1);
 }
+
+// Adds W adjacent floats to memory that others add to at the same time.
+template <int W> DEV void add_lanes(float *p, const float (&x)[W])
+{
+    if constexpr (W % 4 == 0 && ADD_WIDTH == 4) {
+        if ((reinterpret_cast<u64>(p) & 15u) == 0) {
+#pragma unroll
+            for (int k = 0; k < W; k += 4) {
+                const float four[4] = {x[k], x[k + 1], x[k + 2], x[k + 3]};
+                add_global4(p + k, four);
+            }
+            return;
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        add_global(p + k, x[k]);
+    }
+}

@@ -278,25 +278,6 @@ template <int W, class T, class X> DEV void store_pairs(T *p, i64 hi, const X (&
     }
 }
 
-// Adds W adjacent floats to memory that others add to at the same time.
-template <int W> DEV void add_lanes(float *p, const float (&x)[W])
-{
-    if constexpr (W % 4 == 0 && ADD_WIDTH == 4) {
-        if ((reinterpret_cast<u64>(p) & 15u) == 0) {
-#pragma unroll
-            for (int k = 0; k < W; k += 4) {
-                const float four[4] = {x[k], x[k + 1], x[k + 2], x[k + 3]};
-                add_global4(p + k, four);
-            }
-            return;
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < W; k++) {
-        add_global(p + k, x[k]);
-    }
-}
-
 // A sum is one of floats, exact for integers below 2^24.
 template <class T> DEV T from_sum(float x)
 {

@@ -92,7 +92,12 @@ DEV void add_up(const many_sum_params &p)
             const i64 e = base + lane;
             float sum = 0.0f;
             repeat<0, variant::SITES>([&]<int S>() {
-                if constexpr (variant::SITE_GRAD[S] == G) {
+                if constexpr (variant::SITE_GRAD[S] == G && variant::SITE_SCATTERED[S]) {
+                    constexpr int SLOT = variant::SITE_SLOT[S];
+                    if constexpr (SLOT >= 0) { // else an earlier site has brought it
+                        sum += warp == 0 && e < count ? p.scattered[SLOT][e] : 0.0f;
+                    }
+                } else if constexpr (variant::SITE_GRAD[S] == G) {
                     const int column = e < count ? variant::column_of<S>(g, p.x, p.z, head, e) : -1;
                     constexpr int SLOT = variant::SITE_SLOT[S];
                     const bool by_column = variant::SITE_COLUMN[S];

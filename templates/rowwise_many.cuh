@@ -19,6 +19,7 @@
 // PREFETCH: the next row is on its way while one is worked on.
 #include "many_rows.cuh"
 #include "many_scan.cuh"
+#include "many_scatter.cuh"
 #include "many_sums.cuh"
 
 namespace many {
@@ -211,6 +212,9 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
             if constexpr (LAST) {
                 done[step] = finish_piece(held[v], scanned[v], column, p, head, vals, row, i);
             }
+            if constexpr (LAST && variant::SCATTERS > 0) {
+                scatter_piece(held[v], scanned[v], p, head, vals, row, i);
+            }
             if constexpr (LAST && COLUMN_SUMS) {
                 repeat<0, variant::COLUMNS>([&]<int S>() {
 #pragma unroll
@@ -345,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(many::COLUMN_THREADS)
         const int i = (static_cast<int>(blockIdx.x) / cfg::COLUMN_PARTS * COLUMN_THREADS + static_cast<int>(threadIdx.x)) * V;
         const variant::head head = variant::make_head(p.x, p.z);
         float column[COLUMNS][V] = {};
-        if (part >= total_rows || i >= p.z.n) {
+        if (part >= total_rows || (variant::SCATTERS == 0 && i >= p.z.n)) { // of scatters the whole warp takes part
             return;
         }
 #pragma unroll 2
@@ -355,6 +359,12 @@ extern "C" __global__ void __launch_bounds__(many::COLUMN_THREADS)
             load_pieces<1, V, true>(held, p, row, i);
             const float none[SCANS][V] = {};
             finish_piece(held[0], none, column, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);
+            if constexpr (variant::SCATTERS > 0) {
+                scatter_piece(held[0], none, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);
+            }
+        }
+        if (i >= p.z.n) {
+            return;
         }
         repeat<0, variant::COLUMNS>([&]<int S>() {
             store_vec<V>(p.columns + (static_cast<i64>(part) * variant::COLUMNS + S) * p.z.n + i, column[S]);

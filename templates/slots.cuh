@@ -124,7 +124,8 @@ concept many_variant = requires(const I &x, const P &p, const row_sizes &z, cons
     p.in[0].data; p.out[0].data; p.kept[0].data; p.columns; p.sums; p.values; p.x;
     { p.z } -> gives<row_sizes>;
     V::COLS && V::REDUCE_COLS && V::PASSES + V::REDUCTIONS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
-    V::IN + V::OUT + V::KEPT + V::COLUMNS + V::SUMS + V::SITES + V::GRADS + V::SITE_GRAD[0] + V::SITE_SLOT[0] + V::SITE_COLUMN[0];
+    V::IN + V::OUT + V::KEPT + V::COLUMNS + V::SUMS + V::SITES + V::GRADS + V::SITE_GRAD[0] + V::SITE_SLOT[0] + V::SITE_COLUMN[0] + V::SITE_SCATTERED[0];
+    V::SCATTERS + V::SCATTER_TO[0]; p.scatter[0].n[0];
     { V::make_head(x, z) } -> gives<typename V::head>;
     V::template make_cols<4>(x, z, head, i, cols);
     V::begin(vals, p, head, at);

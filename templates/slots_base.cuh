@@ -37,6 +37,10 @@ struct row_gradient { // of an input: dims in front that it does not have are 1
     float *data;
     long long stride[4], size[4];
 };
+struct scatter_target { // a gradient that is added up by atomics, compact; dims that it does not have are last, and 1
+    float *to;
+    long long n[4];
+};
 struct row_at { // a row by its flat number, and by its three
     int row, row0, row1, row2;
 };

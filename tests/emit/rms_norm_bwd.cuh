@@ -18,19 +18,21 @@ struct many_params {
     float *sums;
     void *values;
     void *carries;
+    scatter_target scatter[1];
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 272, "host and device disagree about many_params");
+static_assert(sizeof(many_params) == 312, "host and device disagree about many_params");
 
 struct many_sum_params {
     const float *columns;
     const float *sums;
+    const float *scattered[1];
     row_sizes z;
     row_gradient grad[1];
     inputs x;
 };
-static_assert(sizeof(many_sum_params) == 128, "host and device disagree about many_sum_params");
+static_assert(sizeof(many_sum_params) == 136, "host and device disagree about many_sum_params");
 
 struct variant {
     static constexpr int IN = 2, OUT = 1, KEPT = 0;
@@ -40,6 +42,7 @@ struct variant {
     static constexpr int SITE_GRAD[] = {0};
     static constexpr int SITE_SLOT[] = {0};
     static constexpr bool SITE_COLUMN[] = {1};
+    static constexpr bool SITE_SCATTERED[] = {0};
     struct head {
         float f0;
     };
@@ -125,6 +128,12 @@ struct variant {
         const float t6 = (e[1] * t5);  // rms_norm.lua:6
         y[0] = t4;
         site[0] = t6;
+    }
+    static constexpr int SCATTERS = 0;
+    static constexpr int SCATTER_TO[] = {0};
+    template <int K> DEV bool scatter(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, const float *q, const scatter_target &t, float &value, long long &place)
+    {
+        return false;
     }
     DEV void keep_row(const inputs &x, const row_sizes &z, const head &h, const vals &v, float *to)
     {

@@ -488,7 +488,8 @@ static const char *const MANY[] = {"rms_norm_residual", "layer_norm_residual", "
                                    "logsumexp",         "cross_entropy",       "softmax_inner",
                                    "log_softmax_inner", "mean_pool",           "cumsum",
                                    "revcumsum",         "chunk_cumsum",        "cumsum_packed",
-                                   "logcumsumexp",      "revlogcumsumexp",     "logcumsumexp_packed"};
+                                   "logcumsumexp",      "revlogcumsumexp",     "group_norm",
+                                   "group_rms_norm",    "logcumsumexp_packed"};
 
 static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dtype, int64_t n, bool full)
 {
@@ -556,6 +557,15 @@ static const struct inline_spec GRADIENT_SPECS[] = {
                  "scalar('f32', { grad = true "
                  "}) },\n"
                  "  forward = function(x, at, p) return p.w(at.i) + 0.0 * detach(x) end }\n"},
+    {"scatter", /* by data, by row, by column; two reads of one input */
+     "return rowwise { inputs = { id = tensor('i32', 'rows'), table = tensor('float', 40, 'n', { grad = true "
+     "}), "
+     "far = tensor('f32', 'width', 7, 3, { grad = true }), gain = tensor('float', 'n', { grad = true }) },\n"
+     "  forward = function(x, at, p)\n"
+     "    local s = rowsum(x) / at.n\n"
+     "    return x * p.table(p.id(at.row), at.i) + s * p.far(at.row % 3, at.i % 7, 2) * p.gain(at.i) + "
+     "p.far(p.id(at.row), 1, 0)\n"
+     "  end }\n"},
     {"inner_gates", /* h_i = gate_i h_(i-1) + x_i, by scans of a scan; the gates are rows along an inner dim,
                        too */
      "return rowwise { along = -2, inputs = { gate = tensor('float', 'rows', 'n', { grad = true }) },\n"

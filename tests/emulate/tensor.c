@@ -124,6 +124,10 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return (double)(flat % 37);
     if (is(t, "chunk"))
         return 8.0;
+    if (is(t, "groups"))
+        return 7.0;
+    if (is(t, "channels")) /* a place of its own for each element, or for many */
+        return c->dim[SYM_N] <= 33 ? (double)c->dim[SYM_N] : 10.0;
     if (is(t, "ignore"))
         return -100.0;
     if (is(t, "smoothing"))

@@ -827,3 +827,76 @@ TEST(logarithms_of_sums_in_packed_sequences)
         close_call(&c);
     }
 }
+
+/* ---- group_norm: rows are groups, weights and biases of a channel of a group
+ * ------------------------------------- */
+
+/* x [b, groups, channels, width], the last two as one: the channel of an element, and its group, by their
+ * places. */
+TEST(group_norm_with_a_weight_of_each_channel)
+{
+    enum {
+        B = 3,
+        GROUPS = 4,
+        CHANNELS = 3,
+        WIDTH = 5,
+        N = CHANNELS * WIDTH,
+        ROWS = B * GROUPS,
+        PARAMS = GROUPS * CHANNELS
+    };
+    static const int64_t SHAPE[] = {B, GROUPS, N};
+    static const int64_t TABLE[] = {GROUPS, CHANNELS};
+    for (int mean_kept = 0; mean_kept < 2; mean_kept++) { /* layer norm of a group, or rms norm */
+        struct call c;
+        double want[ROWS * N];
+        double dx_want[ROWS * N];
+        double dw_want[PARAMS] = {0};
+        double db_want[PARAMS] = {0};
+        open_call(&c, mean_kept ? "group_rms_norm" : "group_norm");
+        const double *x = add(&c, "x", GIVEN, SHAPE, 3);
+        const double *dy = add(&c, "dy", SEED, SHAPE, 3);
+        const double *y = add(&c, "y", RESULT, SHAPE, 3);
+        const double *dx = add(&c, "dx", GRADIENT, SHAPE, 3);
+        const double *w = add(&c, "weight", GIVEN, TABLE, 2);
+        const double *dw = add(&c, "dweight", GRADIENT, TABLE, 2);
+        const double *b = mean_kept ? NULL : add(&c, "bias", GIVEN, TABLE, 2);
+        const double *db = mean_kept ? NULL : add(&c, "dbias", GRADIENT, TABLE, 2);
+        whole(&c, "groups", GROUPS);
+        whole(&c, "channels", CHANNELS);
+        scalar(&c, "eps", 1e-5);
+        for (int k = 0; k < ROWS; k++) {
+            double mean = 0;
+            double square = 0;
+            double u_sum = 0;
+            double ux_sum = 0;
+            for (int i = 0; i < N && !mean_kept; i++)
+                mean += x[k * N + i] / N;
+            for (int i = 0; i < N; i++)
+                square += (x[k * N + i] - mean) * (x[k * N + i] - mean) / N;
+            const double rstd = 1.0 / sqrt(square + 1e-5);
+            for (int i = 0; i < N; i++) {
+                const int at = k * N + i;
+                const int param = k % GROUPS * CHANNELS + i / WIDTH;
+                const double norm = (x[at] - mean) * rstd;
+                want[at] = norm * w[param] + (b ? b[param] : 0.0);
+                dw_want[param] += dy[at] * norm;
+                db_want[param] += dy[at];
+                u_sum += mean_kept ? 0.0 : dy[at] * w[param] / N;
+                ux_sum += dy[at] * w[param] * norm / N;
+            }
+            for (int i = 0; i < N; i++) {
+                const int at = k * N + i;
+                const int param = k % GROUPS * CHANNELS + i / WIDTH;
+                dx_want[at] = (dy[at] * w[param] - u_sum - (x[at] - mean) * rstd * ux_sum) * rstd;
+            }
+        }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(y, want, ROWS * N);
+        same(dx, dx_want, ROWS * N);
+        same(dw, dw_want, PARAMS);
+        if (db)
+            same(db, db_want, PARAMS);
+        close_call(&c);
+    }
+}

@@ -81,7 +81,7 @@ TEST(what_is_not_wanted_is_not_made)
     unmake(&m);
 }
 
-TEST(gradients_that_need_a_scatter_are_refused)
+TEST(gradients_at_computed_indices_are_added_up_by_atomics)
 {
     static const char text[] = "return rowwise { inputs = { t = tensor('f32', 'm', { grad = true }) },\n"
                                "  forward = function(x, at, p)\n"
@@ -89,9 +89,17 @@ TEST(gradients_that_need_a_scatter_are_refused)
                                "  end }";
     struct made m;
     make(&m, text, "dtype=bf16,rows=4,n=64,m=32");
+    CHECK(m.ok);
+    CHECK_EQ(m.pass.n_scatters, 1);
+    CHECK_EQ(m.pass.n_columns, 0);
+    CHECK_EQ(m.pass.site[0].form, SITE_SCATTER);
+    CHECK(!m.pass.site[0].once);
+    unmake(&m);
+    make(&m, text, "dtype=bf16,rows=4,n=64,m=32,deterministic=1");
     CHECK(!m.ok);
-    CHECK_HAS(m.why, "the gradient of input 't'");
+    CHECK_HAS(m.why, "input 't'");
     CHECK_HAS(m.why, "line 3");
+    CHECK_HAS(m.why, "deterministic");
     unmake(&m);
     make(&m, text, "dtype=bf16,rows=4,n=64,m=32,dt=none");
     CHECK(m.ok);

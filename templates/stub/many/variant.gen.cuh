@@ -17,19 +17,21 @@ struct many_params {
     float *sums;
     void *values;
     void *carries;
+    scatter_target scatter[1];
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 304, "host and device disagree about many_params");
+static_assert(sizeof(many_params) == 344, "host and device disagree about many_params");
 
 struct many_sum_params {
     const float *columns;
     const float *sums;
+    const float *scattered[1];
     row_sizes z;
     row_gradient grad[2];
     inputs x;
 };
-static_assert(sizeof(many_sum_params) == 192, "host and device disagree about many_sum_params");
+static_assert(sizeof(many_sum_params) == 200, "host and device disagree about many_sum_params");
 
 struct variant {
     static constexpr int IN = 2, OUT = 1, KEPT = 0;
@@ -39,6 +41,7 @@ struct variant {
     static constexpr int SITE_GRAD[] = {0, 1};
     static constexpr int SITE_SLOT[] = {0, 1};
     static constexpr bool SITE_COLUMN[] = {1, 1};
+    static constexpr bool SITE_SCATTERED[] = {0, 0};
     struct head {
         float f0;
     };
@@ -148,6 +151,12 @@ struct variant {
         y[0] = t8;
         site[0] = e[1];
         site[1] = t7;
+    }
+    static constexpr int SCATTERS = 0;
+    static constexpr int SCATTER_TO[] = {0};
+    template <int K> DEV bool scatter(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, const float *q, const scatter_target &t, float &value, long long &place)
+    {
+        return false;
     }
     DEV void keep_row(const inputs &x, const row_sizes &z, const head &h, const vals &v, float *to)
     {

@@ -1,0 +1,76 @@
+// many_scatter.cuh: for rowwise_many.cuh: gradients of inputs that are read at computed indices: what the elements of a piece add, by
+// atomics, to zeroed memory.
+//
+// Elements that belong together are added up first: those of a thread that have one place, those of a warp that have one place;
+// neighbours in memory leave as vectors. Only the order of the atomics differs from run to run.
+#pragma once
+#include "many_scan.cuh"
+
+namespace many {
+
+// The V values of each thread of a warp, all of which call; value 0 adds nothing.
+DEV void scatter_warp(float *to, const float (&value)[V], const i64 (&place)[V], bool here)
+{
+    float sum = here ? value[0] : 0.0f;
+    bool one = true;
+    bool line = true;
+#pragma unroll
+    for (int j = 1; j < V; j++) {
+        sum += here ? value[j] : 0.0f;
+        one = one && place[j] == place[0];
+        line = line && place[j] == place[0] + j;
+    }
+    const u32 present = __ballot_sync(ALL_LANES, here);
+    if (present == 0) {
+        return;
+    }
+    const int leader = __ffs(static_cast<int>(present)) - 1;
+    const int low = __shfl_sync(ALL_LANES, static_cast<int>(place[0]), leader);
+    const int high = __shfl_sync(ALL_LANES, static_cast<int>(place[0] >> 32), leader);
+    const bool same = !here || (one && static_cast<int>(place[0]) == low && static_cast<int>(place[0] >> 32) == high);
+    if (__all_sync(ALL_LANES, same)) {
+        sum = lanes_sum<32>(sum);
+        if (lane_id() == leader && sum != 0.0f) {
+            add_global(to + place[0], sum);
+        }
+    } else if (here && one) {
+        if (sum != 0.0f) {
+            add_global(to + place[0], sum);
+        }
+    } else if (here && line) {
+        add_lanes<V>(to + place[0], value);
+    } else if (here) {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            add_global(to + place[j], value[j]);
+        }
+    }
+}
+
+// One vector of columns. Every thread of a warp calls.
+DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], const many_params &p, const variant::head &head, const variant::vals &vals,
+                       const place &row, int i)
+{
+    const bool in_row = row.here && i < p.z.n;
+    variant::col c[V] = {};
+    make_columns(p, head, in_row, i, c);
+    repeat<0, variant::SCATTERS>([&]<int K>() {
+        constexpr int TO = variant::SCATTER_TO[K];
+        float value[V];
+        i64 place[V];
+        repeat<0, V>([&]<int J>() {
+            float e[max_of(variant::IN, 1)];
+            float q[SCANS];
+            unpack_piece<J>(held, e);
+#pragma unroll
+            for (int s = 0; s < SCANS; s++) {
+                q[s] = scanned[s][J];
+            }
+            const bool adds = variant::scatter<K>(e, i + J, p.x, p.z, head, c[J], vals, q, p.scatter[TO], value[J], place[J]);
+            value[J] = adds && in_row ? value[J] : 0.0f;
+        });
+        scatter_warp(p.scatter[TO].to, value, place, in_row);
+    });
+}
+
+} // namespace many
