@@ -1,0 +1,261 @@
+/*
+ * row_scans.c: scans along rows, and parameters of groups of rows, against formulas written out by hand in
+ * double precision, forward and backward, on the host device. As in row_ops.c nothing here goes through the
+ * evaluator.
+ */
+#include "row_call.h"
+
+/* ---- scans
+ * -------------------------------------------------------------------------------------------------- */
+
+TEST(sums_up_to_and_from_each_element)
+{
+    for (int s = 0; s < 2 * N_SIZES; s++) {
+        const int r = SIZES[s / 2][0];
+        const int n = SIZES[s / 2][1];
+        const bool reverse = s % 2;
+        struct call c;
+        double want[MAX_SIZE];
+        double dx_want[MAX_SIZE];
+        open_call(&c, reverse ? "revcumsum" : "cumsum");
+        const double *x = rows(&c, "x", GIVEN, r, n);
+        const double *dy = rows(&c, "dy", SEED, r, n);
+        const double *y = rows(&c, "y", RESULT, r, n);
+        const double *dx = rows(&c, "dx", GRADIENT, r, n);
+        for (int k = 0; k < r; k++) {
+            double up = 0;
+            double down = 0;
+            for (int i = 0; i < n; i++) {
+                const int left = k * n + i;
+                const int right = k * n + n - 1 - i;
+                (reverse ? dx_want : want)[left] = up += (reverse ? dy : x)[left];
+                (reverse ? want : dx_want)[right] = down += (reverse ? x : dy)[right];
+            }
+        }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(y, want, (int64_t)r * n);
+        same(dx, dx_want, (int64_t)r * n);
+        close_call(&c);
+    }
+}
+
+/* Sequences of 3, 1 and 4 steps, in chunks of 2: nothing crosses a boundary, in either direction. */
+TEST(sums_in_chunks_of_packed_sequences)
+{
+    enum { T = 8, C = 3 };
+    static const int32_t SINCE[T] = {0, 1, 2, 0, 0, 1, 2, 3};
+    static const int BEGIN[2][T] = {{0, 0, 2, 3, 4, 4, 6, 6},
+                                    {0, 0, 0, 3, 4, 4, 4, 4}}; /* of the segment of each step */
+    static const int64_t SHAPE[] = {T, C};
+    static const int64_t STEPS[] = {T};
+    for (int whole_sequences = 0; whole_sequences < 2; whole_sequences++) {
+        const double scale = whole_sequences ? 1.0 : 0.5;
+        struct call c;
+        double want[T * C] = {0};
+        double dx_want[T * C] = {0};
+        open_call(&c, whole_sequences ? "cumsum_packed" : "chunk_cumsum");
+        const double *x = add(&c, "x", GIVEN, SHAPE, 2);
+        const double *dy = add(&c, "dy", SEED, SHAPE, 2);
+        const double *y = add(&c, "y", RESULT, SHAPE, 2);
+        const double *dx = add(&c, "dx", GRADIENT, SHAPE, 2);
+        memcpy(add(&c, "since", GIVEN, STEPS, 1), SINCE, sizeof SINCE);
+        c.arg[c.n - 1].dtype = LATHE_I32;
+        if (!whole_sequences) {
+            whole(&c, "chunk", 2);
+            scalar(&c, "scale", scale);
+        }
+        for (int t = 0; t < T; t++)
+            for (int from = BEGIN[whole_sequences][t]; from <= t; from++)
+                for (int k = 0; k < C; k++) {
+                    want[t * C + k] += scale * x[from * C + k];
+                    dx_want[from * C + k] += scale * dy[t * C + k];
+                }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(y, want, T * C);
+        same(dx, dx_want, T * C);
+        close_call(&c);
+    }
+}
+
+/* log of the sum of e^x from x[first] to x[last]. */
+static double log_sum(const double *x, int first, int last)
+{
+    return lse_of(x + first, last - first + 1);
+}
+
+/* y_i = log sum_{j <= i} e^x_j, dx_j = sum_{i >= j} dy_i e^(x_j - y_i), and the same from the other end. x
+   climbs by thousands: no e^x exists. */
+TEST(logarithms_of_sums_up_to_and_from_each_element)
+{
+    for (int s = 0; s < 2 * N_SIZES; s++) {
+        const int r = SIZES[s / 2][0];
+        const int n = SIZES[s / 2][1];
+        const bool reverse = s % 2;
+        struct call c;
+        double want[MAX_SIZE] = {0};
+        double dx_want[MAX_SIZE] = {0};
+        open_call(&c, reverse ? "revlogcumsumexp" : "logcumsumexp");
+        double *x = rows(&c, "x", GIVEN, r, n);
+        const double *dy = rows(&c, "dy", SEED, r, n);
+        const double *y = rows(&c, "y", RESULT, r, n);
+        const double *dx = rows(&c, "dx", GRADIENT, r, n);
+        for (int i = 0; i < r * n; i++)
+            x[i] = 2.0 * x[i] + (i % 50 == 0 ? 3000.0 * sin(i) : 0.0);
+        for (int k = 0; k < r; k++)
+            for (int i = 0; i < n; i++) {
+                const double all = log_sum(x + k * n, reverse ? i : 0, reverse ? n - 1 : i);
+                want[k * n + i] = all;
+                for (int j = reverse ? i : 0; j <= (reverse ? n - 1 : i); j++)
+                    dx_want[k * n + j] += dy[k * n + i] * exp(x[k * n + j] - all);
+            }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(y, want, (int64_t)r * n);
+        same(dx, dx_want, (int64_t)r * n);
+        close_call(&c);
+    }
+}
+
+/* -inf adds nothing and has no gradient; before the first finite element the sum is empty. Infinity and NaN
+ * stay, from where they are on. */
+TEST(logarithms_of_sums_with_infinities)
+{
+    enum { N = 6 };
+    static const double X[3][N] = {{-(double)INFINITY, -(double)INFINITY, 1.0, -(double)INFINITY, 2.0, 0.5},
+                                   {1.0, 2.0, (double)INFINITY, 3.0, 0.0, 1.0},
+                                   {1.0, 2.0, (double)NAN, 3.0, 0.0, 1.0}};
+    struct call c;
+    open_call(&c, "logcumsumexp");
+    double *x = rows(&c, "x", GIVEN, 3, N);
+    const double *dy = rows(&c, "dy", SEED, 3, N);
+    const double *y = rows(&c, "y", RESULT, 3, N);
+    const double *dx = rows(&c, "dx", GRADIENT, 3, N);
+    memcpy(x, X, sizeof X);
+    run(&c, LATHE_FORWARD);
+    run(&c, LATHE_BACKWARD);
+    for (int i = 0; i < 2; i++) {
+        CHECK(y[i] == -(double)INFINITY);
+        CHECK(dx[i] == 0.0);
+    }
+    for (int i = 2; i < N; i++)
+        CHECK_CLOSE(y[i], log_sum(x, 2, i), 1e-12);
+    CHECK(dx[3] == 0.0);
+    CHECK_CLOSE(dx[5], dy[5] * exp(0.5 - y[5]), 1e-12);
+    for (int i = 2; i < N; i++) {
+        CHECK(y[N + i] == (double)INFINITY);
+        CHECK(isnan(y[2 * N + i]));
+    }
+    CHECK_CLOSE(y[2 * N + 1], log_sum(X[2], 0, 1), 1e-12);
+    close_call(&c);
+}
+
+/* Sequences of 3, 1, 0 and 4 steps, whole and in chunks of 2. */
+TEST(logarithms_of_sums_in_packed_sequences)
+{
+    enum { T = 8, C = 3 };
+    static const int32_t SINCE[T] = {0, 1, 2, 0, 0, 1, 2, 3};
+    static const int BEGIN[2][T] = {{0, 0, 0, 3, 4, 4, 4, 4}, {0, 0, 2, 3, 4, 4, 6, 6}};
+    static const int64_t SHAPE[] = {T, C};
+    static const int64_t STEPS[] = {T};
+    for (int chunked = 0; chunked < 2; chunked++) {
+        struct call c;
+        double dx_want[T * C] = {0};
+        open_call(&c, "logcumsumexp_packed");
+        const double *x = add(&c, "x", GIVEN, SHAPE, 2);
+        const double *dy = add(&c, "dy", SEED, SHAPE, 2);
+        const double *y = add(&c, "y", RESULT, SHAPE, 2);
+        const double *dx = add(&c, "dx", GRADIENT, SHAPE, 2);
+        memcpy(add(&c, "since", GIVEN, STEPS, 1), SINCE, sizeof SINCE);
+        c.arg[c.n - 1].dtype = LATHE_I32;
+        if (chunked)
+            whole(&c, "chunk", 2);
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        for (int t = 0; t < T; t++)
+            for (int k = 0; k < C; k++) {
+                double sum = 0.0;
+                for (int from = BEGIN[chunked][t]; from <= t; from++)
+                    sum += exp(x[from * C + k]);
+                CHECK_CLOSE(y[t * C + k], log(sum), 1e-12);
+                for (int from = BEGIN[chunked][t]; from <= t; from++)
+                    dx_want[from * C + k] += dy[t * C + k] * exp(x[from * C + k]) / sum;
+            }
+        same(dx, dx_want, T * C);
+        close_call(&c);
+    }
+}
+
+/* ---- group_norm: rows are groups, weights and biases of a channel of a group
+ * ------------------------------------- */
+
+/* x [b, groups, channels, width], the last two as one: the channel of an element, and its group, by their
+ * places. */
+TEST(group_norm_with_a_weight_of_each_channel)
+{
+    enum {
+        B = 3,
+        GROUPS = 4,
+        CHANNELS = 3,
+        WIDTH = 5,
+        N = CHANNELS * WIDTH,
+        ROWS = B * GROUPS,
+        PARAMS = GROUPS * CHANNELS
+    };
+    static const int64_t SHAPE[] = {B, GROUPS, N};
+    static const int64_t TABLE[] = {GROUPS, CHANNELS};
+    for (int mean_kept = 0; mean_kept < 2; mean_kept++) { /* layer norm of a group, or rms norm */
+        struct call c;
+        double want[ROWS * N];
+        double dx_want[ROWS * N];
+        double dw_want[PARAMS] = {0};
+        double db_want[PARAMS] = {0};
+        open_call(&c, mean_kept ? "group_rms_norm" : "group_norm");
+        const double *x = add(&c, "x", GIVEN, SHAPE, 3);
+        const double *dy = add(&c, "dy", SEED, SHAPE, 3);
+        const double *y = add(&c, "y", RESULT, SHAPE, 3);
+        const double *dx = add(&c, "dx", GRADIENT, SHAPE, 3);
+        const double *w = add(&c, "weight", GIVEN, TABLE, 2);
+        const double *dw = add(&c, "dweight", GRADIENT, TABLE, 2);
+        const double *b = mean_kept ? NULL : add(&c, "bias", GIVEN, TABLE, 2);
+        const double *db = mean_kept ? NULL : add(&c, "dbias", GRADIENT, TABLE, 2);
+        whole(&c, "groups", GROUPS);
+        whole(&c, "channels", CHANNELS);
+        scalar(&c, "eps", 1e-5);
+        for (int k = 0; k < ROWS; k++) {
+            double mean = 0;
+            double square = 0;
+            double u_sum = 0;
+            double ux_sum = 0;
+            for (int i = 0; i < N && !mean_kept; i++)
+                mean += x[k * N + i] / N;
+            for (int i = 0; i < N; i++)
+                square += (x[k * N + i] - mean) * (x[k * N + i] - mean) / N;
+            const double rstd = 1.0 / sqrt(square + 1e-5);
+            for (int i = 0; i < N; i++) {
+                const int at = k * N + i;
+                const int param = k % GROUPS * CHANNELS + i / WIDTH;
+                const double norm = (x[at] - mean) * rstd;
+                want[at] = norm * w[param] + (b ? b[param] : 0.0);
+                dw_want[param] += dy[at] * norm;
+                db_want[param] += dy[at];
+                u_sum += mean_kept ? 0.0 : dy[at] * w[param] / N;
+                ux_sum += dy[at] * w[param] * norm / N;
+            }
+            for (int i = 0; i < N; i++) {
+                const int at = k * N + i;
+                const int param = k % GROUPS * CHANNELS + i / WIDTH;
+                dx_want[at] = (dy[at] * w[param] - u_sum - (x[at] - mean) * rstd * ux_sum) * rstd;
+            }
+        }
+        run(&c, LATHE_FORWARD);
+        run(&c, LATHE_BACKWARD);
+        same(y, want, ROWS * N);
+        same(dx, dx_want, ROWS * N);
+        same(dw, dw_want, PARAMS);
+        if (db)
+            same(db, db_want, PARAMS);
+        close_call(&c);
+    }
+}
