@@ -124,6 +124,11 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return (double)(flat % 37);
     if (is(t, "chunk"))
         return 8.0;
+    if (is(t, "first") || is(t, "length") ||
+        is(t, "place")) /* of chunks of up to 4 tokens, and their steps */
+        return is(t, "first")    ? 4.0 * (double)flat
+               : is(t, "length") ? (double)(1 + 7 * flat % 4)
+                                 : (double)flat;
     if (is(t, "groups"))
         return 7.0;
     if (is(t, "channels")) /* a place of its own for each element, or for many */

@@ -259,3 +259,55 @@ TEST(group_norm_with_a_weight_of_each_channel)
         close_call(&c);
     }
 }
+
+/* ---- means over chunks of packed sequences
+ * ----------------------------------------------------------------------- */
+
+/* Lengths 3, 0, 1, 4 and 2 in chunks of 2: the tails of the first and the third divide by 1, the empty one
+ * has no chunk. */
+TEST(means_over_chunks_of_packed_sequences)
+{
+    enum { SEQUENCES = 5, TOKENS = 10, D = 3, CHUNK = 2, CHUNKS = 6 };
+    static const int32_t LENGTHS[SEQUENCES] = {3, 0, 1, 4, 2};
+    static const int64_t SHAPE[] = {TOKENS, D};
+    static const int64_t MEANS[] = {CHUNKS, D};
+    static const int64_t NUMBERS[] = {CHUNKS};
+    static const int64_t STEPS[] = {CHUNK};
+    struct call c;
+    int32_t first[CHUNKS];
+    int32_t length[CHUNKS];
+    double want[CHUNKS * D] = {0};
+    double dx_want[TOKENS * D] = {0};
+    int n = 0;
+    int start = 0;
+    for (int s = 0; s < SEQUENCES; s++) {
+        for (int from = 0; from < LENGTHS[s]; from += CHUNK, n++) {
+            first[n] = start + from;
+            length[n] = LENGTHS[s] - from < CHUNK ? LENGTHS[s] - from : CHUNK;
+        }
+        start += LENGTHS[s];
+    }
+    CHECK_EQ(n, CHUNKS);
+    open_call(&c, "mean_pool_packed");
+    const double *x = add(&c, "values", GIVEN, SHAPE, 2);
+    const double *dmean = add(&c, "dmean", SEED, MEANS, 2);
+    const double *mean = add(&c, "mean", RESULT, MEANS, 2);
+    const double *dx = add(&c, "dvalues", GRADIENT, SHAPE, 2);
+    memcpy(add(&c, "first", GIVEN, NUMBERS, 1), first, sizeof first);
+    c.arg[c.n - 1].dtype = LATHE_I32;
+    memcpy(add(&c, "length", GIVEN, NUMBERS, 1), length, sizeof length);
+    c.arg[c.n - 1].dtype = LATHE_I32;
+    memcpy(add(&c, "place", GIVEN, STEPS, 1), (int32_t[]){0, 1}, CHUNK * sizeof(int32_t));
+    c.arg[c.n - 1].dtype = LATHE_I32;
+    run(&c, LATHE_FORWARD);
+    run(&c, LATHE_BACKWARD);
+    for (int k = 0; k < CHUNKS; k++)
+        for (int t = first[k]; t < first[k] + length[k]; t++)
+            for (int i = 0; i < D; i++) {
+                want[k * D + i] += x[t * D + i] / length[k];
+                dx_want[t * D + i] = dmean[k * D + i] / length[k];
+            }
+    same(mean, want, CHUNKS * D);
+    same(dx, dx_want, TOKENS * D);
+    close_call(&c);
+}
