@@ -32,7 +32,7 @@ static const double ROW_FLOOR = 0.25;
 /* What roundings move (noise.c) is allowed so many times: of the whole, of one row. */
 static const double WHOLE_SPREAD = 3.0;
 static const double ROW_SPREAD = 8.0;
-enum { NEIGHBOURS = 8 }; /* on each side, with which a row's sample is averaged: it is one of two draws */
+enum { NEIGHBOURS = 8 }; /* on each side, with which a row's sample is averaged: it is of few draws */
 
 static struct bound bound_of(lathe_dtype dtype)
 {
@@ -90,12 +90,12 @@ struct sums { /* squared */
 
 static double spread_of(const struct spread *spread, const double *expected, int64_t i)
 {
-    if (!spread->sample[0] || !isfinite(expected[i])) {
-        return 0.0;
+    double sum = 0.0;
+    for (int s = 0; s < SAMPLES && spread->sample[s] && isfinite(expected[i]); s++) {
+        const double moved = spread->size * (spread->sample[s][i] - expected[i]);
+        sum += moved * moved / SAMPLES;
     }
-    const double a = spread->sample[0][i] - expected[i];
-    const double b = spread->sample[1][i] - expected[i];
-    return 0.5 * spread->size * spread->size * (a * a + b * b);
+    return sum;
 }
 
 /* Of n elements; *bad is one that is not a number, or not exactly 0 where all are and no rounding moves them.
@@ -124,18 +124,27 @@ static struct sums sum_up(const struct tensor *t, const double *expected, const 
     return sums;
 }
 
-/* What roundings move in a row of n elements, averaged with its neighbours. */
+/* What roundings move in a row of n elements: in itself, or in it and its neighbours on average. */
 static double spread_around(const struct tensor *t, const double *expected, const struct spread *spread,
                             int64_t row, int64_t n)
 {
     const int64_t rows = t->count / n;
     const int64_t first = row > NEIGHBOURS ? row - NEIGHBOURS : 0;
     const int64_t end = row + NEIGHBOURS + 1 < rows ? row + NEIGHBOURS + 1 : rows;
+    double own = 0.0;
     double sum = 0.0;
-    for (int64_t i = first * n; i < end * n && spread->sample[0]; i++) {
-        sum += spread_of(spread, expected, i);
+    int moved = 0;
+    for (int64_t i = first; i < end && spread->sample[0]; i++) {
+        double one = 0.0;
+        for (int64_t k = i * n; k < (i + 1) * n; k++) {
+            one += spread_of(spread, expected, k);
+        }
+        own = i == row ? one : own;
+        sum += one;
+        moved += one > 0.0;
     }
-    return sqrt(sum / (double)(end - first));
+    const double average = moved > 0 && own > 0.0 ? sum / moved : 0.0;
+    return sqrt(own > average ? own : average);
 }
 
 static const char *check_whole(const struct tensor *t, const struct sums *all, double bound, double *worst,

@@ -184,7 +184,7 @@ void case_data_close(struct case_data *data);
 
 /* ---- noise.c: what roundings move --------------------------------------------------------------------- */
 
-enum { SAMPLES = 2 };
+enum { SAMPLES = 3 };
 struct spread { /* of one output */
     const double
         *sample[SAMPLES]; /* what the reference gives of moved values; NULL: no rounding on the way counts */
