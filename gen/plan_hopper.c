@@ -18,7 +18,7 @@ static const struct row {
     struct tile_row tile;
     enum register_need most; /* for which it has registers */
 } ROWS[] = {
-    {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_NONE},
+    {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_FEW},
     {{64, 64, 192, 96, 3, 12, false, 90, 90}, NEED_SOME},
     {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_NONE},
     {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY},
@@ -51,7 +51,7 @@ static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool di
     const int tiles = groups * (plan->q_stages * q + (plan->own_o ? o : 0));
     const int k = round_up((int64_t)t->stages * t->bn * plan->d_pad * 2, 1024);
     const int v = round_up((int64_t)t->stages * t->bn * plan->dv_pad * 2, 1024);
-    return tiles + k + v + 32 * t->stages + 16 * plan->q_stages * groups + 64 +
+    return tiles + k + v + 40 * t->stages + 16 * plan->q_stages * groups + 128 +
            (diag ? groups * 8 * (64 + t->bn) : 0);
 }
 

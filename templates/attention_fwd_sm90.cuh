@@ -15,16 +15,23 @@
 DEV u32 make_diagonals(const at_head &a, const tile_reader &reader, int q0, int tile)
 {
     if constexpr (variant::DIAG) {
-        const u32 group = worker_group();
         const int thread = static_cast<int>(fresh_thread() % 128);
         const u32 table = reader.shared + shared_layout::DIAG +
-                          (2 * group + reader.k.turn()) * shared_layout::DIAG_BYTES;
-        fill_diagonals<64, cfg::BN, 128>(table, a, q0, (tile >> 1) * cfg::BN, thread);
-        barrier_sync(1 + group, 128);
+                          (2 * reader.group + reader.k.turn()) * shared_layout::DIAG_BYTES;
+        fill_diagonals<64, cfg::BN, 128>(table, a, q0, tile / KEY_TILE * cfg::BN, thread);
+        barrier_sync(1 + reader.group, 128);
         return table +
                static_cast<u32>((thread / 32 * 16 + lane_id() / 4 - 2 * (lane_id() & 3) + cfg::BN - 1) * 4);
     } else {
         return 0;
+    }
+}
+
+DEV void clear_output(warp_work &w)
+{
+#pragma unroll
+    for (int i = 0; i < 4 * DB; i++) {
+        w.o[0][i / 4][i % 4] = 0.0f;
     }
 }
 
@@ -33,71 +40,76 @@ DEV u32 make_diagonals(const at_head &a, const tile_reader &reader, int q0, int 
 DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
 {
     float scale[2];
+    int sum = 0; // o has no tile yet
     reader.wait_q();
-    int tile = reader.next_tile();
+    reader.find_first();
+    int tile = reader.ahead;
 #pragma unroll 1
-    while (tile != tile_cursor::END) {
-        if (tile == tile_cursor::IDLE) {
-            reader.leave_k();
-            reader.skip_v();
+    while (tile != NO_TILE) {
+        if (!reader.lives(tile)) {
+            reader.skip_tile();
             if constexpr (variant::DIAG) {
-                barrier_sync(1 + worker_group(), 128); // the tables take turns by places of K
+                barrier_sync(1 + reader.group, 128); // the tables take turns by places of K
             }
-            tile = reader.next_tile();
+            tile = reader.ahead;
             continue;
         }
+        reader.wait_k();
         reader.start_scores(w);
+        reader.look_ahead();
         u32 entry = make_diagonals(a, reader, q0, tile);
         wgmma<cfg::BN>::wait<0>(w.s[0]);
         weigh_first<variant>(w, a, reader, tile, entry, scale);
         pack_weights<cfg::element, NB>(w.p, w.s[0]);
         if constexpr (variant::RESCALE) {
-            rescale(w.o, scale);
-        }
-#pragma unroll 1
-        while (true) {
-            tile = reader.next_tile();
-            if (tile < 0) {
-                break;
-            }
-            reader.start_scores(w);
-            reader.start_output(w);
-            entry = make_diagonals(a, reader, q0, tile);
-            wgmma<cfg::BN>::wait<1>(w.s[0]);
-            const bool scaled = weigh_next<variant>(w, a, reader, tile, entry, scale);
-            wgmma<O_COLUMNS>::wait<0>(w.o[0]);
-            reader.leave_v();
-            pack_weights<cfg::element, NB>(w.p, w.s[0]);
-            if (scaled) {
+            if (sum != 0) {
                 rescale(w.o, scale);
             }
         }
-        reader.start_output(w);
+#pragma unroll 1
+        while (true) {
+            tile = reader.ahead;
+            if (!reader.lives(tile)) {
+                break;
+            }
+            reader.wait_k();
+            reader.start_scores(w);
+            reader.look_ahead();
+            reader.start_output(w, sum);
+            entry = make_diagonals(a, reader, q0, tile);
+            wgmma<cfg::BN>::wait<1>(w.s[0]);
+            weigh_next<variant>(w, a, reader, tile, entry, scale);
+            wgmma<O_COLUMNS>::wait<0>(w.o[0]);
+            reader.leave_v();
+            pack_weights<cfg::element, NB>(w.p, w.s[0]);
+            if constexpr (variant::RESCALE) {
+                rescale(w.o, scale);
+            }
+        }
+        reader.start_output(w, sum);
         wgmma<O_COLUMNS>::wait<0>(w.o[0]);
         reader.leave_v();
     }
+    if (sum == 0) {
+        clear_output(w);
+    }
     if constexpr (variant::DIAG) {
-        barrier_sync(1 + worker_group(), 128); // NO_TILE may have changed the turn of the tables
+        barrier_sync(1 + reader.group, 128); // a query tile without keys changes the turn of the tables
     }
 }
 
-DEV void compute_round(const hopper_params &params, tile_reader &reader)
+DEV void compute_round(const hopper_params &params, warp_work &w, tile_reader &reader, const query_tile &tile)
 {
     const attention_params &p = params.p;
     const int warp = static_cast<int>(fresh_thread() / 32) - 4;
-    const hopper_place at = find_place(p, reader.number(), warp);
+    const hopper_place at = find_place(p, tile, reader.share, warp);
     const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
     const at_head a{p.x, p.z, head};
-    warp_work w;
     w.rows.seen = 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         w.rows.row[r] = variant::make_row(a.x, a.z, a.head, at.row(r));
         w.rows.state[r] = variant::init((at.lane & 3) == 0);
-    }
-#pragma unroll
-    for (int i = 0; i < 4 * DB; i++) {
-        w.o[0][i / 4][i % 4] = 0.0f;
     }
     attend_all(w, a, reader, at.group_row0() + p.z.q_start);
     store_rows(w, params, reader);
@@ -105,11 +117,18 @@ DEV void compute_round(const hopper_params &params, tile_reader &reader)
 
 DEV void compute_all(const hopper_params &params, u32 shared)
 {
-    tile_reader reader = tile_reader::start(shared);
+    keep(shared); // not found again for every use
+    tile_reader reader = tile_reader::start(__shfl_sync(ALL_LANES, shared, 0), share_of_head(params.p));
+    warp_work w;
+    clear_output(w); // products take o along even where its value does not count
 #pragma unroll 1
-    while (reader.number() < all_query_tiles(params.p)) {
-        compute_round(params, reader);
-        reader.next_round();
+    while (true) {
+        const query_tile tile = reader.query();
+        if (tile.number == query_tile::NONE) {
+            break;
+        }
+        compute_round(params, w, reader, tile);
+        reader.round++;
     }
     wait_for_stores();
 }
@@ -149,13 +168,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             rings::q(shared, i).init(4);
         }
         mbarrier_init_fence();
-        store_shared(number_place(shared, 0), fresh_block());
+    }
+    if (threadIdx.x == 32) {
+        write_round(shared, 0, nth_query_tile(params.p, find_order(params.p), fresh_block()));
     }
     if constexpr (cfg::PACK) {
         clear_rests(params.p, shared);
     }
     __syncthreads();
-    if (threadIdx.x < 128) {
+    if (__shfl_sync(ALL_LANES, threadIdx.x / 128, 0) == 0) { // the same for a whole warp, as the compiler sees
         registers_down<LOADER_REGISTERS>();
         if (threadIdx.x < 32) {
             load_all(params, shared);

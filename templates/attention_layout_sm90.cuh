@@ -43,7 +43,7 @@ constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
 //     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
 //     tiles = groups * (q_stages * q + (own_o ? o : 0));
 //     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
-//     smem = tiles + k + v + 32 * stages + 16 * q_stages * groups + 64 + (diag ? groups * 8 * (64 + bn) : 0);
+//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + 128 + (diag ? groups * 8 * (64 + bn) : 0);
 constexpr int SMEM_LIMIT = 232448;
 __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int q_stages, bool own_o,
                                                     int d_pad, int dv_pad, bool o_f32, bool diag)
@@ -54,7 +54,7 @@ __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stage
     const int tiles = groups * (q_stages * q + (own_o ? o : 0));
     const int k = round_up(stages * bn * d_pad * 2, 1024);
     const int v = round_up(stages * bn * dv_pad * 2, 1024);
-    return tiles + k + v + 32 * stages + 16 * q_stages * groups + 64 + (diag ? groups * 8 * (64 + bn) : 0);
+    return tiles + k + v + 40 * stages + 16 * q_stages * groups + 128 + (diag ? groups * 8 * (64 + bn) : 0);
 }
 
 struct shared_layout {                            // offsets in bytes
@@ -63,7 +63,7 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * 2;
     static constexpr int Q_BYTES = 64 * cfg::D_PAD * 2; // of a warpgroup
     static constexpr int O_BYTES = cfg::OWN_O && !cfg::O_F32 ? 64 * O_COLUMNS * 2 : 0;
-    static constexpr int NUMBERS = 8; // of query tiles, see tile_reader
+    static constexpr int ROUNDS = 8; // query tiles, see round_place
     static constexpr int BYTES = hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::Q_STAGES,
                                                    cfg::OWN_O, cfg::D_PAD, cfg::DV_PAD, cfg::O_F32,
                                                    variant::DIAG);
@@ -72,13 +72,13 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int SLAB = O + O_BYTES;
     static constexpr int K = GROUPS * SLAB; // stages, one after the other
     static constexpr int V = K + round_up(cfg::STAGES * K_BYTES, 1024);
-    static constexpr int TILES = V + round_up(cfg::STAGES * V_BYTES, 1024); // of each stage of K: 4 bytes
-    static constexpr int NUMBER = TILES + 32;                                // 4 bytes each
-    static constexpr int K_RING = NUMBER + 4 * NUMBERS;
+    static constexpr int TILES = V + round_up(cfg::STAGES * V_BYTES, 1024); // of each stage of K: 8 bytes
+    static constexpr int K_RING = TILES + 8 * cfg::STAGES;
     static constexpr int V_RING = K_RING + ring_barriers<cfg::STAGES>::BYTES;
     static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES; // of each warpgroup
-    static constexpr int DIAG = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES;
-    static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && cfg::STAGES * 4 <= 32 &&
+    static constexpr int ROUND = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES; // 16 bytes each
+    static constexpr int DIAG = ROUND + 16 * ROUNDS;
+    static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && GROUPS <= 4 &&
                       Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
                   "places do not overlap");
     static_assert(BYTES <= SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
@@ -104,7 +104,8 @@ DEV u32 worker_group()
 // head h + i % heads.
 struct hopper_place {
     int b, h, heads;
-    int query_tile, n_tiles;
+    int share; // share_of_head
+    int query_tile;
     int row0;   // first token of the block's tile
     int tokens; // of a warpgroup
     int group, first; // the warpgroup among those with rows of their own; the thread's first row in it
@@ -113,30 +114,30 @@ struct hopper_place {
 
     __device__ __forceinline__ bool leads() const { return column0 == 0; } // of the warps with these rows
     __device__ __forceinline__ int group_row0() const { return row0 + group * tokens; }
-    __device__ __forceinline__ int head(int r) const { return cfg::PACK ? h + (first + 8 * r) % heads : h; }
-    // The token of the thread's row r; len_q where it is none's.
+    __device__ __forceinline__ int head(int r) const { return cfg::PACK ? h + first + 8 * r - token(r) * heads : h; }
+    // The token of the thread's row r: the warpgroup's n'th,
+    __device__ __forceinline__ int token(int r) const { return (first + 8 * r) * share >> SHARE_BITS; }
+    // and as a row; len_q where it is none's.
     __device__ __forceinline__ int row(int r) const
     {
         if constexpr (cfg::PACK) {
-            const int token = (first + 8 * r) / heads;
-            return token < tokens ? group_row0() + token : len_q;
+            return token(r) < tokens ? group_row0() + token(r) : len_q;
         } else {
             return group_row0() + first + 8 * r;
         }
     }
 };
 
-// number: of the query tile; warp: of those that compute.
-DEV hopper_place find_place(const attention_params &p, u32 number, int warp)
+// share: share_of_head; warp: of those that compute.
+DEV hopper_place find_place(const attention_params &p, const query_tile &tile, int share, int warp)
 {
-    const query_tile tile = nth_query_tile(p, number);
     hopper_place at;
     at.b = tile.b;
     at.h = tile.h;
     at.heads = packed_heads(p);
     at.query_tile = tile.number;
-    at.n_tiles = query_tiles(p);
-    at.tokens = group_tokens(p);
+    at.share = share;
+    at.tokens = 64 * share >> SHARE_BITS;
     at.row0 = at.query_tile * (cfg::BM / 64) * at.tokens;
     at.group = warp / 4 / SHARERS;
     at.column0 = warp / 4 % SHARERS * O_COLUMNS;
@@ -160,15 +161,37 @@ struct rings {
     }
 };
 
-// Beside each stage of K stands KEY_TILE times its tile's number, with two bits for each warpgroup: what the mask
-// leaves of it for its rows (enum tile_class). With the last one of a query tile stands LAST; NO_TILE takes a stage
-// where there is none at all. Before LAST the number of the next query tile is written: of the
-// n'th one of the block at NUMBER, n % NUMBERS. Its place is written again 8 query tiles later, when every
-// warp has left the Q of the one 4 later.
+// A key tile with what the mask leaves of it: KEY_TILE times its number, and two bits for each warpgroup (enum
+// tile_class), of which some are set. Beside each stage of K stands its tile, and then the one after it in the query
+// tile, so that those who read know what comes before they wait for it. NO_TILE comes after the last one, and takes a
+// stage where there is none at all.
 constexpr int KEY_TILE = 256;
-constexpr u32 LAST = 1u << 30;
-constexpr u32 NO_TILE = ~0u;
-DEV u32 number_place(u32 shared, u32 round)
+constexpr int NO_TILE = 0;
+static_assert(TILE_NONE == 0 && TILE_SOME == 1 && TILE_ALL == 2, "a bit tells which");
+DEV u32 tile_words(u32 shared, u32 stage)
 {
-    return shared + shared_layout::NUMBER + 4 * (round % shared_layout::NUMBERS);
+    return shared + shared_layout::TILES + 8 * stage;
+}
+
+// Where a query tile stands, of the block's n'th at ROUND, n % ROUNDS: written before the last K of the one before. Its
+// place is written again 8 query tiles later, when every warp has left the Q of the one 4 later.
+DEV u32 round_place(u32 shared, u32 round)
+{
+    return shared + shared_layout::ROUND + 16 * (round % shared_layout::ROUNDS);
+}
+DEV void write_round(u32 shared, u32 round, const query_tile &tile)
+{
+    const u32 to = round_place(shared, round);
+    store_shared(to, static_cast<u32>(tile.number));
+    store_shared(to + 4, static_cast<u32>(tile.h));
+    store_shared(to + 8, static_cast<u32>(tile.b));
+}
+DEV int read_for_warp(u32 address) // as one register for the warp
+{
+    return static_cast<int>(__shfl_sync(ALL_LANES, __float_as_uint(load_shared(address)), 0));
+}
+DEV query_tile read_round(u32 shared, u32 round)
+{
+    const u32 from = round_place(shared, round);
+    return {read_for_warp(from), read_for_warp(from + 4), read_for_warp(from + 8)};
 }

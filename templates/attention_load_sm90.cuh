@@ -13,7 +13,7 @@ DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
         if constexpr (variant::READ_RANGES) {
             return p.map + map_head * key_tiles * variant::READS * static_cast<i64>(sizeof(uint2));
         } else {
-            return p.map + (map_head * at.n_tiles + at.query_tile) * key_tiles;
+            return p.map + (map_head * query_tiles(p) + at.query_tile) * key_tiles;
         }
     } else {
         return nullptr;
@@ -96,10 +96,17 @@ template <class V> struct tile_reads<V, true> {
 // weighed by the longer way anyhow. 32 are classified at a time, one a lane, and for each warpgroup's rows, so that no
 // computing warp has to.
 struct key_tiles {
-    static constexpr int END = -1; // after the last one
-    u32 mine;                                     // classes of this lane's tile of the current 32
+    int first; // of the 32
+    u32 rest;  // those of them that are still to come: a bit each
+    u32 mine;  // classes of this lane's
     tile_reads<variant> reads;
 
+    __device__ __forceinline__ void start(const sizes &z)
+    {
+        first = ((z.len_kv + cfg::BN - 1) / cfg::BN + 31) & ~31;
+        rest = 0;
+        mine = 0;
+    }
     // row0: of the query tile; tokens: of a warpgroup.
     __device__ __forceinline__ u32 classify(const at_head &a, const u8 *map_row, int row0, int tokens, int tile)
     {
@@ -127,27 +134,20 @@ struct key_tiles {
         return classes;
     }
 
-    // Before the first one.
-    DEV int before(const sizes &z) { return ((z.len_kv + cfg::BN - 1) / cfg::BN + 31) / 32 * (32 * KEY_TILE); }
-
-    // What comes after `last`: KEY_TILE times its number, and its classes; or END.
-    __device__ __forceinline__ int next(int last, const at_head &a, const u8 *map_row, int row0, int tokens)
+    // NO_TILE after the last one.
+    __device__ __forceinline__ int next(const at_head &a, const u8 *map_row, int row0, int tokens)
     {
-        if (last == END) {
-            return END;
-        }
-        int first = (last / KEY_TILE) & ~31; // of the current 32
-        u32 some = __ballot_sync(ALL_LANES, mine != 0 && lane_id() < ((last / KEY_TILE) & 31));
 #pragma unroll 1
-        while (some == 0) {
-            first -= 32;
-            if (first < 0) {
-                return END;
+        while (rest == 0) {
+            if (first == 0) {
+                return NO_TILE;
             }
+            first -= 32;
             mine = classify(a, map_row, row0, tokens, first + lane_id());
-            some = __ballot_sync(ALL_LANES, mine != 0);
+            rest = __ballot_sync(ALL_LANES, mine != 0);
         }
-        const int bit = 31 - __clz(static_cast<int>(some));
+        const int bit = 31 - __clz(static_cast<int>(rest));
+        rest ^= 1u << bit;
         return (first + bit) * KEY_TILE + static_cast<int>(__shfl_sync(ALL_LANES, mine, bit));
     }
 };
@@ -157,37 +157,34 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     u32 shared;
     bool leader;
     place k, v;
-    int before, h_kv, b; // the key tile whose V comes next, or a negative number
 
-    // tile: as key_tiles gives it.
-    __device__ __forceinline__ void load_k(int tile, u32 last, const hopper_place &at)
+    // after: the tile after it. h_kv: the key head.
+    __device__ __forceinline__ void load_k(int tile, int after, int h_kv, int b)
     {
         const ring_barriers<cfg::STAGES> ring = rings::at(shared).k;
         const u32 full = ring.full(k.stage);
         ring.wait_empty(k);
-        store_shared(shared + shared_layout::TILES + 4 * k.stage,
-                     tile == key_tiles::END ? NO_TILE : static_cast<u32>(tile) | last);
-        if (tile == key_tiles::END) {
+        store_shared(tile_words(shared, k.stage), static_cast<u32>(tile));
+        store_shared(tile_words(shared, k.stage) + 4, static_cast<u32>(after));
+        if (tile == NO_TILE) {
             mbarrier_arrive(full);
         } else {
             mbarrier_arrive_expect(full, shared_layout::K_BYTES);
             load_tile<cfg::BN, cfg::D_PAD>(shared + shared_layout::K + k.stage * shared_layout::K_BYTES,
-                                           &params.k, full, tile / KEY_TILE * cfg::BN,
-                                           at.h / (params.p.z.n_h / params.p.z.n_h_kv), at.b, L2_KEEP);
+                                           &params.k, full, tile / KEY_TILE * cfg::BN, h_kv, b, L2_KEEP);
         }
         k = k.next();
     }
 
-    // Of the tile before.
-    __device__ __forceinline__ void load_v()
+    __device__ __forceinline__ void load_v(int tile, int h_kv, int b)
     {
-        if (before >= 0) {
+        if (tile != NO_TILE) {
             const ring_barriers<cfg::STAGES> ring = rings::at(shared).v;
             const u32 full = ring.full(v.stage);
             ring.wait_empty(v);
             mbarrier_arrive_expect(full, shared_layout::V_BYTES);
             load_tile<cfg::BN, cfg::DV_PAD>(shared + shared_layout::V + v.stage * shared_layout::V_BYTES,
-                                            &params.v, full, before / KEY_TILE * cfg::BN, h_kv, b, L2_KEEP);
+                                            &params.v, full, tile / KEY_TILE * cfg::BN, h_kv, b, L2_KEEP);
             v = v.next();
         }
     }
@@ -196,6 +193,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     __device__ __forceinline__ void load_q(u32 round, const hopper_place &at) const
     {
         const q_place to = q_place::nth(round);
+        const int group = at.h / at.heads;
 #pragma unroll 1
         for (u32 i = 0; i < shared_layout::GROUPS; i++) {
             const ring_barriers<cfg::Q_STAGES> ring = rings::q(shared, i);
@@ -205,7 +203,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
             const int token = at.row0 + at.tokens * static_cast<int>(i / SHARERS);
             if constexpr (cfg::PACK) {
                 mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * 2));
-                load_packed_tile<64, cfg::D_PAD>(q, &params.q, full, token, at.h / at.heads, at.b, L2_STREAM);
+                load_packed_tile<64, cfg::D_PAD>(q, &params.q, full, token, group, at.b, L2_STREAM);
             } else {
                 mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
                 load_tile<64, cfg::D_PAD>(q, &params.q, full, token, at.h, at.b, L2_STREAM);
@@ -222,55 +220,64 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
             return number + gridDim.x;
         }
     }
+};
 
-    // One query tile: K of each key tile together with V of the one before, which may be of another query tile.
-    // Q comes after the first K and the V before it, which do not wait for the Q before to be done with.
-    __device__ __forceinline__ void load_round(u32 round, u32 number)
-    {
-        const attention_params &p = params.p;
-        const hopper_place at = find_place(p, number, 0);
+// All query tiles of the block: K of each key tile together with V of the one before, which may be of another query
+// tile. Q comes after the first K and the V before it, which do not wait for the Q before to be done with. Which query
+// tile is next is found out early, but behind the loads of two tiles. The way from tile to tile is kept short: this
+// warp has a quarter of a scheduler at best, and the others wait for it.
+DEV void load_all(const hopper_params &params, u32 shared)
+{
+    const attention_params &p = params.p;
+    const tile_order order = find_order(p);
+    const int share = share_of_head(p);
+    loader l = {params, shared, elect_one(), {0, 0}, {0, 0}};
+    u32 number = fresh_block();
+    int before = NO_TILE; // the key tile whose V comes next, its key head and its batch
+    int before_h = 0;
+    int before_b = 0;
+#pragma unroll 1
+    for (u32 round = 0;; round++) {
+        const query_tile query = read_round(shared, round);
+        if (query.number == query_tile::NONE) {
+            break;
+        }
+        const hopper_place at = find_place(p, query, share, 0);
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
         const at_head a{p.x, p.z, head};
+        const int h_kv = at.h / (p.z.n_h / p.z.n_h_kv);
         const u8 *map_row = find_map_row(p, at);
-        const u32 next = leader ? take_number(number) : 0;
+        number = l.leader ? l.take_number(number) : 0;
         key_tiles tiles;
-        tiles.mine = 0;
+        tiles.start(p.z);
         tiles.reads.find_rows(a, at.row0, at.tokens);
-        bool first = true;
-        int tile = tiles.next(key_tiles::before(a.z), a, map_row, at.row0, at.tokens);
+        int tile = tiles.next(a, map_row, at.row0, at.tokens);
+        int count = 0;
 #pragma unroll 1
         do {
-            const int after = tiles.next(tile, a, map_row, at.row0, at.tokens);
-            if (leader) {
-                if (after == key_tiles::END) {
-                    store_shared(number_place(shared, round + 1), next);
+            const int after = tiles.next(a, map_row, at.row0, at.tokens);
+            if (l.leader) {
+                if (after == NO_TILE && count < 2) {
+                    write_round(shared, round + 1, nth_query_tile(p, order, number));
                 }
-                load_k(tile, after == key_tiles::END ? LAST : 0, at);
-                load_v();
-                if (first) {
-                    load_q(round, at);
+                l.load_k(tile, after, h_kv, at.b);
+                l.load_v(before, before_h, before_b);
+                if (count == 0) {
+                    l.load_q(round, at);
+                }
+                if (after != NO_TILE && count == 1) {
+                    write_round(shared, round + 1, nth_query_tile(p, order, number));
                 }
             }
             before = tile;
-            h_kv = at.h / (p.z.n_h / p.z.n_h_kv);
-            b = at.b;
-            first = false;
+            before_h = h_kv;
+            before_b = at.b;
+            count++;
             tile = after;
             __syncwarp();
-        } while (tile != key_tiles::END);
-    }
-};
-
-DEV void load_all(const hopper_params &params, u32 shared)
-{
-    loader l = {params, shared, elect_one(), {0, 0}, {0, 0}, key_tiles::END, 0, 0};
-    u32 number = fresh_block();
-#pragma unroll 1
-    for (u32 round = 0; number < all_query_tiles(params.p); round++) {
-        l.load_round(round, number);
-        number = __float_as_uint(load_shared(number_place(shared, round + 1)));
+        } while (tile != NO_TILE);
     }
     if (l.leader) {
-        l.load_v();
+        l.load_v(before, before_h, before_b);
     }
 }

@@ -10,46 +10,36 @@ struct warp_work {
     u32 p[NB / 2][4]; // weights of the tile whose P V is next
 };
 
-struct tile_reader { // of one warp: the same in all of its lanes
+struct tile_reader { // of one warp: the same in all of its lanes, and in registers that they share
     u32 shared;
+    u32 group; // the warpgroup, of those that compute
+    int share; // share_of_head
     place k, v;
     u32 round;
-    bool last; // the tile at hand is the last one of its query tile
+    int ahead; // the tile in the next stage of K; later, the one after
 
-    DEV tile_reader start(u32 shared) { return {shared, {0, 0}, {0, 0}, 0, false}; }
-    // Of its warpgroup. Found anew for each tile: a register less in between.
-    __device__ __forceinline__ u32 slab() const { return shared + worker_group() * shared_layout::SLAB; }
+    DEV tile_reader start(u32 shared, int share) { return {shared, worker_group(), share, {0, 0}, {0, 0}, 0, NO_TILE}; }
+    __device__ __forceinline__ u32 slab() const { return shared + group * shared_layout::SLAB; } // of the warpgroup
     __device__ __forceinline__ q_place q_at() const { return q_place::nth(round); }
 
-    // Of the query tile at hand: not kept, for it is not needed between tiles.
-    __device__ __forceinline__ u32 number() const
-    {
-        return __shfl_sync(ALL_LANES, __float_as_uint(load_shared(number_place(shared, round))), 0);
-    }
-    __device__ __forceinline__ void next_round()
-    {
-        last = false;
-        round++;
-    }
+    // The query tile at hand: not kept, for it is not needed between tiles.
+    __device__ __forceinline__ query_tile query() const { return read_round(shared, round); }
 
-    // The tile in the next stage of K, once it is there: twice its number, plus 1 where it is whole for the rows of
-    // this warpgroup; IDLE where it has nothing for them; END after the last one.
-    __device__ __forceinline__ int next_tile()
+    __device__ __forceinline__ void wait_k() const { rings::at(shared).k.wait_full<cfg::BOUND_WAITS>(k); }
+    // Has the tile something for the rows of this warpgroup, and all of it?
+    __device__ __forceinline__ bool lives(int tile) const { return (tile & (3 << (2 * group))) != 0; }
+    __device__ __forceinline__ bool whole(int tile) const { return (tile & (2 << (2 * group))) != 0; }
+
+    // Once a tile is there: what comes after it in the query tile.
+    __device__ __forceinline__ void look_ahead() { ahead = read_for_warp(tile_words(shared, k.stage) + 4); }
+    // The first tile of a query tile, which nobody has told of before.
+    __device__ __forceinline__ void find_first()
     {
-        if (last) {
-            return tile_cursor::END;
-        }
-        rings::at(shared).k.wait_full<cfg::BOUND_WAITS>(k);
-        u32 tile = __float_as_uint(load_shared(shared + shared_layout::TILES + 4 * k.stage));
-        tile = __shfl_sync(ALL_LANES, tile, 0); // one register for the warp
-        last = (tile & LAST) != 0;
-        if (tile == NO_TILE) {
+        wait_k();
+        ahead = read_for_warp(tile_words(shared, k.stage));
+        if (ahead == NO_TILE) {
             leave_k();
-            return tile_cursor::END;
         }
-        const u32 part = tile >> (2 * worker_group()) & 3u;
-        tile = (tile & ~LAST) / KEY_TILE * 2 + (part == TILE_ALL ? 1u : 0u);
-        return part == TILE_NONE ? static_cast<int>(tile_cursor::IDLE) : static_cast<int>(tile);
     }
     __device__ __forceinline__ void start_scores(warp_work &w) const
     {
@@ -57,16 +47,18 @@ struct tile_reader { // of one warp: the same in all of its lanes
                                                     shared + shared_layout::K +
                                                         k.stage * shared_layout::K_BYTES);
     }
-    __device__ __forceinline__ void start_output(warp_work &w) const
+    // sum: 0 where o is to be that of this tile alone; then 1.
+    __device__ __forceinline__ void start_output(warp_work &w, int &sum) const
     {
         rings::at(shared).v.wait_full<cfg::BOUND_WAITS>(v);
-        const u32 part = SHARERS > 1 ? worker_group() % SHARERS * (cfg::BN * O_COLUMNS * 2) : 0; // whole panels
+        const u32 part = SHARERS > 1 ? group % SHARERS * (cfg::BN * O_COLUMNS * 2) : 0; // whole panels
         start_pv<cfg::element, O_COLUMNS, cfg::BN>(
-            w.o[0], w.p, shared + shared_layout::V + v.stage * shared_layout::V_BYTES + part, 1);
+            w.o[0], w.p, shared + shared_layout::V + v.stage * shared_layout::V_BYTES + part, sum);
+        sum = 1;
     }
     __device__ __forceinline__ void wait_q() const
     {
-        rings::q(shared, worker_group()).wait_full<cfg::BOUND_WAITS>(q_at());
+        rings::q(shared, group).wait_full<cfg::BOUND_WAITS>(q_at());
     }
     // After the products that read it.
     __device__ __forceinline__ void leave(u32 empty) const
@@ -77,20 +69,23 @@ struct tile_reader { // of one warp: the same in all of its lanes
     }
     __device__ __forceinline__ void leave_q() const
     {
-        leave(rings::q(shared, worker_group()).empty(q_at().stage));
+        leave(rings::q(shared, group).empty(q_at().stage));
     }
     // The last one of a query tile takes Q along.
     __device__ __forceinline__ void leave_k()
     {
         leave(rings::at(shared).k.empty(k.stage));
         k = k.next();
-        if (last) {
+        if (ahead == NO_TILE) {
             leave_q();
         }
     }
-    // A tile whose V is of no use: its place is left once it is there, so that no phase is missed.
-    __device__ __forceinline__ void skip_v()
+    // A tile of no use: its places are left once it is there, so that no phase is missed.
+    __device__ __forceinline__ void skip_tile()
     {
+        wait_k();
+        look_ahead();
+        leave_k();
         rings::at(shared).v.wait_full<cfg::BOUND_WAITS>(v);
         __syncwarp();
         leave_v();

@@ -72,7 +72,7 @@ DEV void store_rows(warp_work &w, const hopper_params &params, tile_reader &read
 {
     // Found again, so that nothing of it stays in registers meanwhile.
     const attention_params &p = params.p;
-    const hopper_place at = find_place(p, reader.number(), static_cast<int>(fresh_thread() / 32) - 4);
+    const hopper_place at = find_place(p, reader.query(), reader.share, static_cast<int>(fresh_thread() / 32) - 4);
     const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
 #pragma unroll
     for (int r = 0; r < 2; r++) {

@@ -59,12 +59,14 @@ DEV void mbarrier_wait(u32 barrier, u32 parity)
                  : "memory");
 }
 
-// The same, but a phase that does not end within about two seconds stops the kernel instead of hanging it.
+// The same, but a phase that does not end stops the kernel instead of hanging it: after so many attempts, each of which the
+// hardware ends in its own time. A clock would not do: it differs between lanes, and what is known after such a loop could not stay
+// in registers that a warp shares.
 DEV void mbarrier_wait_bounded(u32 barrier, u32 parity)
 {
-    asm volatile("{\n.reg .pred p;\n.reg .u32 start, now;\nmov.u32 start, %%clock;\n"
+    asm volatile("{\n.reg .pred p;\n.reg .u32 n;\nmov.u32 n, 0;\n"
                  "again_%=:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done_%=;\n"
-                 "mov.u32 now, %%clock;\nsub.u32 now, now, start;\nsetp.gt.u32 p, now, 4000000000;\n@!p bra again_%=;\ntrap;\n"
+                 "add.u32 n, n, 1;\nsetp.gt.u32 p, n, 16777216;\n@!p bra again_%=;\ntrap;\n"
                  "done_%=:\n}" ::"r"(barrier),
                  "r"(parity)
                  : "memory");

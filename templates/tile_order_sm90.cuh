@@ -10,12 +10,19 @@
 constexpr i64 SECTION_BYTES = 32ll << 20; // of K and V in L2
 
 struct query_tile {
-    int b, h, number; // h: the first head
+    static constexpr int NONE = -1;
+    int number, h, b; // h: the first head. After the last one: NONE
 };
 
 DEV int packed_heads(const attention_params &p)
 {
     return cfg::PACK ? p.pack : 1;
+}
+// For i / packed_heads without a division, i <= 64: times this, shifted by SHARE_BITS.
+constexpr int SHARE_BITS = 16;
+DEV int share_of_head(const attention_params &p)
+{
+    return cfg::PACK ? (1 << SHARE_BITS) / p.pack + 1 : (1 << SHARE_BITS) + 1;
 }
 // Query tokens of a warpgroup's 64 rows.
 DEV int group_tokens(const attention_params &p)
@@ -31,10 +38,13 @@ DEV u32 all_heads(const attention_params &p) // of all batches
 {
     return static_cast<u32>(p.z.n_b) * static_cast<u32>(p.z.n_h / packed_heads(p));
 }
-DEV u32 all_query_tiles(const attention_params &p)
-{
-    return all_heads(p) * static_cast<u32>(query_tiles(p));
-}
+
+// What does not change in a launch, for one thread.
+struct tile_order {
+    u32 tiles, heads; // of one head; of all batches
+    u32 of_batch;     // heads
+    u32 of_section;   // heads
+};
 
 // Query heads of a section: those of 2^n key heads. Without a mask all rows are as long, and one key head
 // after the other is best.
@@ -51,19 +61,27 @@ DEV u32 heads_of_section(const attention_params &p)
     return heads;
 }
 
-// n: below all_query_tiles.
-DEV query_tile nth_query_tile(const attention_params &p, u32 n)
+DEV tile_order find_order(const attention_params &p)
 {
-    const u32 tiles = static_cast<u32>(query_tiles(p));
-    const u32 heads = heads_of_section(p);
-    const u32 section = n / (heads * tiles);
-    const u32 rest = n - section * heads * tiles;
-    const u32 width = min(heads, all_heads(p) - section * heads); // the last section may be narrower
-    const u32 head = section * heads + rest % width;
-    const u32 of_batch = static_cast<u32>(p.z.n_h / packed_heads(p));
+    return {static_cast<u32>(query_tiles(p)), all_heads(p), static_cast<u32>(p.z.n_h / packed_heads(p)),
+            heads_of_section(p)};
+}
+
+// The n'th, or NONE after the last.
+DEV query_tile nth_query_tile(const attention_params &p, const tile_order &o, u32 n)
+{
+    if (n >= o.heads * o.tiles) {
+        return {query_tile::NONE, 0, 0};
+    }
+    const u32 section = n / (o.of_section * o.tiles);
+    const u32 rest = n - section * o.of_section * o.tiles;
+    const u32 width = min(o.of_section, o.heads - section * o.of_section); // the last section may be narrower
+    const u32 row = rest / width;
+    const u32 head = section * o.of_section + rest - row * width;
+    const u32 batch = head / o.of_batch;
     query_tile t;
-    t.number = static_cast<int>(variant::MASKED ? tiles - 1 - rest / width : rest / width); // the one cut short last
-    t.b = static_cast<int>(head / of_batch);
-    t.h = static_cast<int>(head % of_batch) * packed_heads(p);
+    t.number = static_cast<int>(variant::MASKED ? o.tiles - 1 - row : row); // the one cut short last
+    t.h = static_cast<int>(head - batch * o.of_batch) * packed_heads(p);
+    t.b = static_cast<int>(batch);
     return t;
 }
