@@ -154,9 +154,11 @@ static void emit_operands(struct row_emitter *r)
 }
 
 /* Elements that a block has at once where a row does not fit registers: CHUNK of rowwise_many.cuh. */
-static int chunk_of(const struct plan *plan)
+static int chunk_of(const struct row_pass *pass, const struct plan *plan)
 {
-    return (plan->vector == 1 ? 4 : 1) * plan->vector * (plan->threads / plan->rows_per_block);
+    const bool tall = plan->inner && pass->n_scans > 0 && pass->n_columns == 0;
+    const int vectors = tall ? 8 : plan->vector == 1 ? 4 : 1;
+    return vectors * plan->vector * (plan->threads / plan->rows_per_block);
 }
 
 static void emit_walks(struct row_emitter *r, const struct plan *plan)
@@ -170,7 +172,7 @@ static void emit_walks(struct row_emitter *r, const struct plan *plan)
     for (int k = 0; k < pass->n_walks; k++)
         reverse[k] = pass->reverse[k];
     text_add(out, "    static constexpr int SCANS = %d, WALKS = %d, CHUNK = %d;\n", pass->n_scans,
-             pass->n_walks, chunk_of(plan));
+             pass->n_walks, chunk_of(pass, plan));
     emit_list(out, "int", "SCAN_FORM", form, pass->n_scans);
     emit_list(out, "int", "SCAN_WALK", pass->walk, pass->n_scans);
     emit_list(out, "bool", "WALK_REVERSE", reverse, pass->n_walks);
@@ -414,7 +416,7 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
     }
     if (keeps_carries(pass, plan)) { /* three words a scan, of each row that a block has */
         struct product bytes = product_of((int64_t)12 * plan->blocks * pass->n_scans * plan->rows_per_block);
-        product_times(&bytes, SYM_N, chunk_of(plan));
+        product_times(&bytes, SYM_N, chunk_of(pass, plan));
         work.carries = add_buffer(out, bytes);
     }
     add_scatter_buffers(r, &work, out);

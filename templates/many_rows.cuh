@@ -28,7 +28,10 @@ constexpr int V = cfg::VECTOR;
 constexpr int TEAM = cfg::THREADS / cfg::ROWS_PER_BLOCK; // threads of one row
 constexpr bool WHOLE_BLOCK = cfg::ROWS_PER_BLOCK == 1;
 constexpr bool IN_REGISTERS = cfg::PER_THREAD > 0;
-constexpr int VECTORS = IN_REGISTERS ? cfg::PER_THREAD / V : V == 1 ? 4 : 1; // of one thread and tensor at once
+// TALL: a thread has neighbours along its row, so that a scan meets the other threads once for all of them.
+constexpr bool TALL = cfg::INNER && variant::SCANS > 0 && variant::COLUMNS == 0;
+constexpr int VECTORS = IN_REGISTERS ? cfg::PER_THREAD / V : TALL ? 8 : V == 1 ? 4 : 1; // of one thread and tensor at once
+constexpr int STEP = TALL ? 1 : TEAM * V;                                               // from one of them to the next
 constexpr bool PREFETCH = cfg::PREFETCH && IN_REGISTERS;
 constexpr int WARPS = cfg::THREADS / 32;
 constexpr int PARTS = cfg::INNER ? cfg::THREADS : max_of(WARPS, 4);
@@ -47,6 +50,8 @@ static_assert(!INNER || (cfg::ROWS_PER_BLOCK == 32 && V == 1), "with cfg::INNER,
 
 DEV int team_of_thread() { return static_cast<int>(threadIdx.x) % (INNER ? cfg::ROWS_PER_BLOCK : cfg::THREADS) / (INNER ? 1 : TEAM); }
 DEV int lane_in_team() { return INNER ? static_cast<int>(threadIdx.x) / cfg::ROWS_PER_BLOCK : static_cast<int>(threadIdx.x) % TEAM; }
+
+DEV int own_first() { return lane_in_team() * (TALL ? VECTORS : V); } // of a chunk, the first element of this thread
 
 template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
 {

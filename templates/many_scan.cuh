@@ -207,8 +207,48 @@ template <int S> DEV void scan_team(stretch &mine, stretch &all, stretch (&part)
     mine = before;
 }
 
-// The scans of walk W at the V elements of a piece, into q, where those are that they are made of; carry: what the pieces before
-// it handed on.
+// The N neighbours of each thread; carry: what the elements before those of the team handed on.
+template <int S, int N>
+DEV void scan_elements(float (&q)[N], const scan_input (&x)[N], const stretch (&one)[N], stretch &carry,
+                       stretch (&part)[variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1])
+{
+    stretch mine = nothing<S>();
+    stretch all;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const int j = in_reverse<S>() ? N - 1 - k : k;
+        mine = handed_on<S>(mine, with_element<S>(mine, one[j], x[j].start), x[j].start);
+    }
+    scan_team<S>(mine, all, part);
+    stretch walked = join<S>(carry, mine);
+    carry = join<S>(carry, all);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const int j = in_reverse<S>() ? N - 1 - k : k;
+        const stretch with = with_element<S>(walked, one[j], x[j].start);
+        q[j] = scan_value<S>(with, x[j]);
+        walked = handed_on<S>(walked, with, x[j].start);
+    }
+}
+
+// What scan S takes of element J of a piece; q: the scans that it may be made of.
+template <int S, int J>
+DEV void scan_takes(scan_input &x, stretch &one, const float (&q)[SCANS][V], const piece &held, const many_params &p, const variant::head &head,
+                    const variant::vals &vals, const variant::col &c, bool in_row, int i)
+{
+    float e[max_of(variant::IN, 1)];
+    float known[SCANS];
+    unpack_piece<J>(held, e);
+#pragma unroll
+    for (int s = 0; s < S; s++) {
+        known[s] = q[s][J];
+    }
+    variant::scan_term<S>(e, i + J, p.x, p.z, head, c, vals, known, x);
+    x.start &= in_row;
+    one = in_row ? element_stretch<S>(x) : nothing<S>();
+}
+
+// The scans of walk W at a piece, into q, where those are that they are made of.
 template <int W>
 DEV void scan_piece(float (&q)[SCANS][V], stretch (&carry)[SCANS], const piece &held, const many_params &p, const variant::head &head,
                     const variant::vals &vals, const place &row, int i, scan_scratch &shared, int &turn)
@@ -220,38 +260,47 @@ DEV void scan_piece(float (&q)[SCANS][V], stretch (&carry)[SCANS], const piece &
         if constexpr (variant::SCAN_WALK[S] == W) {
             scan_input x[V] = {};
             stretch one[V];
-            repeat<0, V>([&]<int J>() {
-                float e[max_of(variant::IN, 1)];
-                float known[SCANS];
-                unpack_piece<J>(held, e);
-#pragma unroll
-                for (int s = 0; s < S; s++) {
-                    known[s] = q[s][J];
-                }
-                variant::scan_term<S>(e, i + J, p.x, p.z, head, c[J], vals, known, x[J]);
-                x[J].start &= in_row;
-                one[J] = in_row ? element_stretch<S>(x[J]) : nothing<S>();
-            });
-            stretch mine = nothing<S>();
-            stretch all;
-#pragma unroll
-            for (int k = 0; k < V; k++) {
-                const int j = in_reverse<S>() ? V - 1 - k : k;
-                mine = handed_on<S>(mine, with_element<S>(mine, one[j], x[j].start), x[j].start);
-            }
-            scan_team<S>(mine, all, shared.part[turn][S]);
-            stretch walked = join<S>(carry[S], mine);
-            carry[S] = join<S>(carry[S], all);
-#pragma unroll
-            for (int k = 0; k < V; k++) {
-                const int j = in_reverse<S>() ? V - 1 - k : k;
-                const stretch with = with_element<S>(walked, one[j], x[j].start);
-                q[S][j] = scan_value<S>(with, x[j]);
-                walked = handed_on<S>(walked, with, x[j].start);
-            }
+            repeat<0, V>([&]<int J>() { scan_takes<S, J>(x[J], one[J], q, held, p, head, vals, c[J], in_row, i); });
+            scan_elements<S>(q[S], x, one, carry[S], shared.part[turn][S]);
         }
     });
     turn ^= 1;
+}
+
+// The same of a chunk; with TALL at once.
+template <int W>
+DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], stretch (&carry)[SCANS], const piece (&held)[VECTORS], const many_params &p,
+                    const variant::head &head, const variant::vals &vals, const place &row, int base, scan_scratch &shared, int &turn)
+{
+    const int first = base + own_first();
+    if constexpr (TALL) {
+        repeat<0, variant::SCANS>([&]<int S>() {
+            if constexpr (variant::SCAN_WALK[S] == W) {
+                scan_input x[VECTORS] = {};
+                stretch one[VECTORS];
+                float done[VECTORS];
+#pragma unroll
+                for (int v = 0; v < VECTORS; v++) {
+                    const bool in_row = row.here && first + v < p.z.n;
+                    variant::col c[V] = {};
+                    make_columns(p, head, in_row, first + v, c);
+                    scan_takes<S, 0>(x[v], one[v], q[v], held[v], p, head, vals, c[0], in_row, first + v);
+                }
+                scan_elements<S>(done, x, one, carry[S], shared.part[turn][S]);
+#pragma unroll
+                for (int v = 0; v < VECTORS; v++) {
+                    q[v][S][0] = done[v];
+                }
+            }
+        });
+        turn ^= 1;
+    } else {
+#pragma unroll
+        for (int step = 0; step < VECTORS; step++) {
+            const int v = variant::WALK_REVERSE[W] ? VECTORS - 1 - step : step;
+            scan_piece<W>(q[v], carry, held[v], p, head, vals, row, first + v * STEP, shared, turn);
+        }
+    }
 }
 
 template <int W> DEV void carry_nothing(stretch (&carry)[SCANS])

@@ -34,7 +34,7 @@ DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const m
     float done[VECTORS];
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
-        int i = first + v * TEAM * V;
+        int i = first + v * STEP;
         if (v >= cfg::AT_ONCE) {
             after(i, done[v - cfg::AT_ONCE]);
         }
@@ -178,7 +178,7 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
         const int chunk = BACKWARDS ? chunks - 1 - k : k;
         const int base = chunk * CHUNK;
         if constexpr (!IN_REGISTERS) {
-            load_pieces<VECTORS, TEAM * V, false>(held, p, row, base + lane * V);
+            load_pieces<VECTORS, STEP, false>(held, p, row, base + own_first());
         }
         forget(held);
         float scanned[VECTORS][SCANS][V] = {};
@@ -188,25 +188,24 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
             if constexpr (!IN_REGISTERS) {
                 take_carries<U>(again, p, chunk, chunks);
             }
-#pragma unroll
-            for (int step = 0; step < VECTORS; step++) {
-                const int v = variant::WALK_REVERSE[U] ? VECTORS - 1 - step : step;
-                scan_piece<U>(scanned[v], again, held[v], p, head, vals, row, base + (lane + v * TEAM) * V, scans, turn);
-            }
+            scan_chunk<U>(scanned, again, held, p, head, vals, row, base, scans, turn);
         });
         if constexpr (!LAST) {
             leave_carries<W>(carry, p, chunk, chunks);
+        }
+        if constexpr (SCANNED && TALL) {
+            scan_chunk<W>(scanned, carry, held, p, head, vals, row, base, scans, turn);
         }
         float done[VECTORS];
 #pragma unroll
         for (int step = 0; step < VECTORS; step++) {
             const int v = BACKWARDS ? VECTORS - 1 - step : step;
             float column[COLUMNS][V] = {};
-            int i = base + (lane + v * TEAM) * V;
+            int i = base + own_first() + v * STEP;
             if (LAST && step >= cfg::AT_ONCE) {
                 after(i, done[step - cfg::AT_ONCE]);
             }
-            if constexpr (SCANNED) {
+            if constexpr (SCANNED && !TALL) {
                 scan_piece<W>(scanned[v], carry, held[v], p, head, vals, row, i, scans, turn);
             }
             if constexpr (LAST) {
@@ -241,12 +240,12 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
         });
         if constexpr (IN_REGISTERS) {
             forget(held);
-            reduce_chunk<P>(red, held, p, head, vals, row, lane * V);
+            reduce_chunk<P>(red, held, p, head, vals, row, own_first());
         } else {
 #pragma unroll 1
             for (int base = 0; base < p.z.n; base += CHUNK) {
-                load_pieces<VECTORS, TEAM * V, false>(held, p, row, base + lane * V);
-                reduce_chunk<P>(red, held, p, head, vals, row, base + lane * V);
+                load_pieces<VECTORS, STEP, false>(held, p, row, base + own_first());
+                reduce_chunk<P>(red, held, p, head, vals, row, base + own_first());
             }
         }
         reduce_team<P>(red, shared, turn);
@@ -307,7 +306,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     place row = row_in(first);
     variant::vals vals;
     if constexpr (PREFETCH) {
-        load_pieces<VECTORS, TEAM * V, true>(next, p, row, lane * V);
+        load_pieces<VECTORS, STEP, true>(next, p, row, own_first());
     }
 #pragma unroll 1
     for (int group = first; group < groups; group += static_cast<int>(gridDim.x)) {
@@ -320,12 +319,12 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
             for (int v = 0; v < VECTORS; v++) {
                 held[v] = next[v];
             }
-            load_pieces<VECTORS, TEAM * V, true>(next, p, row, lane * V);
+            load_pieces<VECTORS, STEP, true>(next, p, row, own_first());
             run(p, head, vals, now, held, total, shared, scans, turn);
         } else {
             row = row_in(group);
             if constexpr (IN_REGISTERS) {
-                load_pieces<VECTORS, TEAM * V, true>(held, p, row, lane * V);
+                load_pieces<VECTORS, STEP, true>(held, p, row, own_first());
             }
             variant::begin(vals, p, head, row.at);
             run(p, head, vals, row, held, total, shared, scans, turn);
