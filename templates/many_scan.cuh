@@ -207,6 +207,56 @@ template <int S> DEV void scan_team(stretch &mine, stretch &all, stretch (&part)
     mine = before;
 }
 
+// N neighbours with powers, no start among them: their sum below one reference, so that each costs one exponential; e: what each
+// adds to it. False: there are starts, or infinities that the difference of two would spoil.
+template <int S, int N> DEV bool add_together(stretch &all, float (&e)[N], const scan_input (&x)[N], const stretch (&one)[N])
+{
+    float top = -INF;
+    bool starts = false;
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        top = fmaxf(top, top_of(one[j]));
+        starts |= x[j].start;
+    }
+    if (starts || top == INF) {
+        return false;
+    }
+    const float reference = top == -INF ? 0.0f : top;
+    all = nothing<S>();
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        e[j] = one[j].sum * m_exp(top_of(one[j]) - reference);
+        all.sum += e[j];
+    }
+    set_top(all, top);
+    return true;
+}
+
+// The scan at those neighbours, behind `before`, with the largest reference for all of them. False: at the first one that would be too
+// large a reference, and small sums would vanish.
+template <int S, int N>
+DEV bool scan_together(float (&q)[N], const stretch &before, const stretch &all, const float (&e)[N], const scan_input (&x)[N], const stretch (&one)[N])
+{
+    constexpr float FAR = 40.0f;
+    const float top = fmaxf(top_of(before), top_of(all));
+    const float first = fmaxf(top_of(before), top_of(one[in_reverse<S>() ? N - 1 : 0]));
+    if (!(first >= top - FAR && top < INF)) {
+        return false;
+    }
+    const float reference = top == -INF ? 0.0f : top;
+    const float factor = m_exp(top_of(all) - reference);
+    stretch walked = nothing<S>();
+    walked.sum = before.sum * m_exp(top_of(before) - reference);
+    set_top(walked, top);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const int j = in_reverse<S>() ? N - 1 - k : k;
+        walked.sum += e[j] * factor;
+        q[j] = scan_value<S>(walked, x[j]);
+    }
+    return true;
+}
+
 // The N neighbours of each thread; carry: what the elements before those of the team handed on.
 template <int S, int N>
 DEV void scan_elements(float (&q)[N], const scan_input (&x)[N], const stretch (&one)[N], stretch &carry,
@@ -214,14 +264,27 @@ DEV void scan_elements(float (&q)[N], const scan_input (&x)[N], const stretch (&
 {
     stretch mine = nothing<S>();
     stretch all;
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        const int j = in_reverse<S>() ? N - 1 - k : k;
-        mine = handed_on<S>(mine, with_element<S>(mine, one[j], x[j].start), x[j].start);
+    float e[N];
+    bool together = false;
+    if constexpr (has_top<S>() && N > 1) {
+        together = add_together<S>(mine, e, x, one);
     }
+    if (!together) {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const int j = in_reverse<S>() ? N - 1 - k : k;
+            mine = handed_on<S>(mine, with_element<S>(mine, one[j], x[j].start), x[j].start);
+        }
+    }
+    const stretch own = mine;
     scan_team<S>(mine, all, part);
     stretch walked = join<S>(carry, mine);
     carry = join<S>(carry, all);
+    if constexpr (has_top<S>() && N > 1) {
+        if (together && scan_together<S>(q, walked, own, e, x, one)) {
+            return;
+        }
+    }
 #pragma unroll
     for (int k = 0; k < N; k++) {
         const int j = in_reverse<S>() ? N - 1 - k : k;
