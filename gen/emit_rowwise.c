@@ -53,13 +53,35 @@ static bool is_vector_load(const struct emitter *e, int node)
     return last->op == OP_AT && last->index == AT_COL;
 }
 
-/* Vector loads below the columns, one array each; they stay named in the scope as array[k]. */
+/* at.i divided by what is the same everywhere: columns side by side need one division. */
+static bool is_column_division(const struct emitter *e, int node)
+{
+    const struct ir_node *n = &e->w->node[node];
+    if ((n->op != OP_IDIV && n->op != OP_MOD) || n->type != TYPE_I32)
+        return false;
+    const struct ir_node *column = &e->w->node[n->arg[0]];
+    return column->op == OP_AT && column->index == AT_COL && e->w->node[n->arg[1]].span == 0;
+}
+
+static void emit_column_division(struct emitter *e, int node)
+{
+    const struct ir_node *n = &e->w->node[node];
+    char by[128];
+    text_add(e->out, "        int u%d[V];\n        %s<V>(i, %s, u%d);\n", node,
+             n->op == OP_IDIV ? "m_floordiv_columns" : "m_floormod_columns",
+             node_text(e, n->arg[1], by, sizeof by), node);
+    scope_set(e, node, "u%d[k]", node);
+}
+
+/* Vector loads and divisions below the columns, one array each; they stay named in the scope as array[k]. */
 static void emit_vector_loads(struct row_emitter *r)
 {
     struct emitter *e = r->e;
     ir_mark(e->w, r->col.node, r->col.n, e->mark);
     for (int i = 0; i < e->w->n_nodes; i++) {
         const struct ir_node *n = &e->w->node[i];
+        if (e->mark[i] && is_column_division(e, i))
+            emit_column_division(e, i);
         if (!e->mark[i] || !is_vector_load(e, i))
             continue;
         const char *name = e->w->input[n->index].name;

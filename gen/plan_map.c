@@ -127,11 +127,32 @@ static bool is_read(const struct ir *ir, int tensor)
     return read;
 }
 
+/* Where a map has no operands and stores nothing: the inputs that it reads along its last dim. */
+static void line_bytes(const struct request *r, const struct ir *ir, const struct signature *sig, int *bytes,
+                       int *smallest)
+{
+    for (int i = 0; i < ir->n_nodes; i++) {
+        const struct ir_node *n = &ir->node[i];
+        if (n->op != OP_LOAD || n->n_args == 0)
+            continue;
+        const struct ir_node *last = &ir->node[n->arg[n->n_args - 1]];
+        const int arg = signature_find(sig, ir->input[n->index].name);
+        const int of_map = last->op == OP_AT && last->index >= AT_INDEX0 ? last->index - AT_INDEX0 + 1 : 0;
+        if (arg < 0 || ir->n_maps != 1 || of_map != ir->map[0].n_over ||
+            ir->input[n->index].dim[n->n_args - 1].literal > 0)
+            continue;
+        const int size = (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[arg]);
+        *bytes += size;
+        *smallest = size < *smallest ? size : *smallest;
+    }
+}
+
 /* Bytes of a point's operands and the smallest element, of all maps the largest and the smallest. */
 static void point_bytes(const struct request *r, const struct ir *ir, const struct signature *sig, int *bytes,
                         int *smallest)
 {
     int of_map[MAX_MAPS] = {0};
+    bool any = false;
     *smallest = 4;
     *bytes = 0;
     for (int i = 0; i < ir->n_tensors; i++) {
@@ -144,7 +165,10 @@ static void point_bytes(const struct request *r, const struct ir *ir, const stru
         if (t->use == USE_READ && t->n_dims == ir->map[t->map].n_over && is_read(ir, i))
             of_map[t->map] += size * (t->form == STAGE_ELEMENT ? 1 : 2);
         *bytes = of_map[t->map] > *bytes ? of_map[t->map] : *bytes;
+        any = true;
     }
+    if (!any)
+        line_bytes(r, ir, sig, bytes, smallest);
 }
 
 /* As many as nothing spills with: values that are kept along a loop, and what is scattered, take registers.

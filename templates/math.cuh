@@ -109,6 +109,33 @@ DEV int m_floormod(int a, int b)
     return r + ((r != 0) & ((r ^ b) < 0) ? b : 0);
 }
 
+// Of i .. i + V - 1, i not negative: one division for all where b is large, none where it is 1.
+template <int V> DEV void m_floordiv_columns(int i, int b, int (&q)[V])
+{
+    if (b >= V) {
+        const int first = i / b;
+        const int left = b - (i - first * b); // to the next multiple
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            q[k] = first + (k >= left ? 1 : 0);
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            q[k] = b == 1 ? i + k : m_floordiv(i + k, b);
+        }
+    }
+}
+template <int V> DEV void m_floormod_columns(int i, int b, int (&r)[V])
+{
+    int q[V];
+    m_floordiv_columns<V>(i, b, q);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        r[k] = b == 0 ? m_floormod(i + k, b) : i + k - q[k] * b;
+    }
+}
+
 DEV float m_floordiv(float a, float b)
 {
     const float q = floorf(a / b);
