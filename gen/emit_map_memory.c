@@ -133,10 +133,17 @@ void emit_map_questions(struct map_emitter *me)
 
 /* ---- loads --------------------------------------------------------------------------------------- */
 
-/* No other point reads what a point reads. */
-static bool read_once(const struct map_emitter *me, int tensor)
+/* enum load_way of elementwise_parts.cuh. What is past L1 goes through the path of constants: nothing may
+ * write it meanwhile. */
+static const char *load_way(const struct map_emitter *me, int tensor)
 {
-    return me->e->w->tensor[tensor].n_dims == me->map->n_over;
+    const struct ir *w = me->e->w;
+    bool written = false;
+    for (int i = 0; i < w->n_tensors; i++)
+        written |= w->tensor[i].alias == tensor;
+    if (w->tensor[tensor].n_dims < me->map->n_over || (me->map->list && written))
+        return "SHARED";
+    return me->map->list ? "OWN_PAST_L1" : "OWN";
 }
 
 /* bytes_of<W, bf16> p0, p1; */
@@ -155,15 +162,15 @@ static void load_text(struct map_emitter *me, int tensor, const char *to)
 {
     const struct map_tensor *t = map_tensor(me, tensor);
     struct text_buf *out = me->e->out;
-    const char *once = read_once(me, tensor) ? "true" : "false";
+    const char *way = load_way(me, tensor);
     char hi[64];
     hi_text(me, tensor, hi, sizeof hi);
     if (t->form == STAGE_INTERLEAVED)
-        text_add(out, "        %sp%d = load_pairs<W, %s>(q%d, %s);\n", to, 2 * tensor, once, tensor, hi);
+        text_add(out, "        %sp%d = load_pairs<W, %s>(q%d, %s);\n", to, 2 * tensor, way, tensor, hi);
     else
-        text_add(out, "        %sp%d = load_lanes<W, %s>(q%d);\n", to, 2 * tensor, once, tensor);
+        text_add(out, "        %sp%d = load_lanes<W, %s>(q%d);\n", to, 2 * tensor, way, tensor);
     if (t->form == STAGE_HALF)
-        text_add(out, "        %sp%d = load_lanes<W, %s>(q%d + %s);\n", to, 2 * tensor + 1, once, tensor, hi);
+        text_add(out, "        %sp%d = load_lanes<W, %s>(q%d + %s);\n", to, 2 * tensor + 1, way, tensor, hi);
 }
 
 /* <to>p0 = element_of<W, bf16>(<from>p0, k); */

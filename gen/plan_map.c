@@ -181,6 +181,20 @@ static int min_blocks(const struct ir *ir, bool long_loops, bool wide)
     return scatters && long_loops ? 1 : long_loops || wide ? 2 : 3;
 }
 
+/* Maps of which every point reads and writes its own elements and nothing else: how much is in flight is all
+   that counts. 4 blocks of 256 threads an SM, each with two vectors of every tensor, beat more of either on
+   the H200; as many blocks as tiles, because what starts late fills gaps. Others have more to do before the
+   first load: then blocks take tiles in turn. */
+static void flow(struct plan *plan, int bytes, bool lean)
+{
+    if (lean) {
+        plan->unroll = bytes == 0 || plan->unroll < 2 ? 1 : 2;
+        plan->min_blocks = bytes == 0 ? 8 : 4;
+        plan->steps = plan->unroll;
+    }
+    plan->most_blocks = lean ? 64 * plan->blocks : 2 * plan->blocks;
+}
+
 static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass, struct plan *plan, char *why)
 {
     enum { IN_FLIGHT = 96 };  /* bytes that a thread asks for before it waits */
@@ -215,7 +229,7 @@ static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass,
     plan->turns = 8; /* bounds the parts of a sum */
     plan->min_blocks = min_blocks(ir, plan->long_loops, sums || bytes * plan->vector > 72);
     plan->blocks = 8 * r->device->sm_count;
-    plan->most_blocks = sums || scatters ? plan->blocks : 64 * plan->blocks; /* what starts late fills gaps */
+    flow(plan, bytes, !sums && !scatters && !lists && !plan->long_loops && ir->n_maps == 1);
     snprintf(
         plan->reason, sizeof plan->reason,
         "%d points of the last dim a thread, %d steps loaded together%s; at most %d blocks of %d threads",

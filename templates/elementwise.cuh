@@ -29,7 +29,7 @@ template <class MAP, bool FLAT, int W>
 DEV void run_steps(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head,
                    typename MAP::template sums<W> &sum, typename MAP::totals &totals)
 {
-    constexpr int U = W > 1 ? cfg::UNROLL : 1;
+    constexpr int U = W > 1 && (FLAT || !MAP::FLAT) ? cfg::UNROLL : 1; // one at a time where the other way is the usual one
     typename MAP::bases base;
     MAP::template locate<FLAT>(base, p, at);
     typename MAP::col col[W];
@@ -265,12 +265,15 @@ template <class SUM> DEV void sum_columns(const map_params &p, const space &s, c
     }
 }
 
-// Adjacent parts: a block an element where there are few, else a warp.
+// Adjacent parts: a block an element where there are few elements, else so many lanes of a warp that each has 4 parts or more.
 template <class SUM> DEV void sum_rows(const map_params &p, const space &s, const matrix &m, scratch &shared)
 {
     const i64 rows = SUM::PLANES * m.kept;
     const bool block = rows < 2 * static_cast<i64>(gridDim.x);
-    const int team = block ? cfg::THREADS : 32;
+    int team = block ? cfg::THREADS : 32;
+    while (team > 1 && team <= 32 && 4 * team > m.parts) {
+        team /= 2;
+    }
     const int teams = cfg::THREADS / team;
 #pragma unroll 1
     for (i64 row = static_cast<i64>(blockIdx.x) * teams + static_cast<int>(threadIdx.x) / team;
@@ -283,7 +286,13 @@ template <class SUM> DEV void sum_rows(const map_params &p, const space &s, cons
                 sum += from[r];
             }
         }
-        sum = block ? block_sum(sum, shared) : lanes_sum<32>(sum);
+        if (block && team > 32) {
+            sum = block_sum(sum, shared);
+        } else {
+            for (int other = team / 2; other > 0; other /= 2) {
+                sum += __shfl_xor_sync(ALL_LANES, sum, other);
+            }
+        }
         if (row < rows && static_cast<int>(threadIdx.x) % team == 0) {
             SUM::store(p, s, row % m.kept, static_cast<int>(row / m.kept), sum);
         }

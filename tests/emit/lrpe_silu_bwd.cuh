@@ -97,10 +97,10 @@ struct map0 {
     template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
         const f16 *const q0 = static_cast<const f16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[0]));
-        m.p0 = load_lanes<W, true>(q0);
+        m.p0 = load_lanes<W, OWN>(q0);
         const f16 *const q1 = static_cast<const f16 *>(p.t1.data) + (b.t1 + (FLAT ? u * LINE : u * p.t1.s[0]));
-        m.p2 = load_lanes<W, true>(q1);
-        m.p3 = load_lanes<W, true>(q1 + p.z0.n[3] * p.t1.s[3]);
+        m.p2 = load_lanes<W, OWN>(q1);
+        m.p3 = load_lanes<W, OWN>(q1 + p.z0.n[3] * p.t1.s[3]);
     }
     template <int W> struct sums { // that a thread makes of a line
         float s6[W]; // dtheta

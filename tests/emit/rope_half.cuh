@@ -105,8 +105,8 @@ struct map0 {
     template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
         const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[2]));
-        m.p0 = load_lanes<W, true>(q0);
-        m.p1 = load_lanes<W, true>(q0 + p.z0.n[3] * p.t0.s[3]);
+        m.p0 = load_lanes<W, OWN>(q0);
+        m.p1 = load_lanes<W, OWN>(q0 + p.z0.n[3] * p.t0.s[3]);
     }
     template <int W> struct sums { // that a thread makes of a line
     };
@@ -231,8 +231,8 @@ struct map1 {
     template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
         const bf16 *const q2 = static_cast<const bf16 *>(p.t2.data) + (b.t2 + (FLAT ? u * LINE : u * p.t2.s[2]));
-        m.p4 = load_lanes<W, true>(q2);
-        m.p5 = load_lanes<W, true>(q2 + p.z1.n[3] * p.t2.s[3]);
+        m.p4 = load_lanes<W, OWN>(q2);
+        m.p5 = load_lanes<W, OWN>(q2 + p.z1.n[3] * p.t2.s[3]);
     }
     template <int W> struct sums { // that a thread makes of a line
     };

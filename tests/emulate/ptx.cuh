@@ -75,6 +75,7 @@ DEV float tanh_approx(float x) { return emulate_inexact(tanhf(x), x, 0x1p-11f); 
 // ---- global memory that is read once -----------------------------------------------------------------------
 
 DEV uint4 load_once16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
+DEV uint4 load_ordered16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
 DEV uint2 load_once8(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint2 *>(p), file, line); }
 DEV u32 load_once4(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const u32 *>(p), file, line); }
 

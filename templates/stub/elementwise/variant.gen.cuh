@@ -88,9 +88,9 @@ struct map0 {
     template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
         const bf16 *const q1 = static_cast<const bf16 *>(p.t1.data) + (b.t1 + (FLAT ? u * LINE : u * p.t1.s[0]));
-        m.p2 = load_lanes<W, true>(q1);
+        m.p2 = load_lanes<W, OWN>(q1);
         const bf16 *const q2 = static_cast<const bf16 *>(p.t2.data) + (b.t2 + (FLAT ? u * LINE : u * p.t2.s[0]));
-        m.p4 = load_lanes<W, true>(q2);
+        m.p4 = load_lanes<W, OWN>(q2);
     }
     template <int W> struct sums { // that a thread makes of a line
         float s6[W]; // dbias
