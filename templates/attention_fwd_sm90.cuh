@@ -167,6 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (u32 i = 0; i < shared_layout::GROUPS; i++) {
             rings::q(shared, i).init(4);
         }
+        rings::round(shared).init(1);
         mbarrier_init_fence();
     }
     if (threadIdx.x == 32) {
@@ -176,10 +177,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         clear_rests(params.p, shared);
     }
     __syncthreads();
-    if (__shfl_sync(ALL_LANES, threadIdx.x / 128, 0) == 0) { // the same for a whole warp, as the compiler sees
+    const u32 warp = __shfl_sync(ALL_LANES, threadIdx.x / 32, 0); // the same for a whole warp, as the compiler sees
+    if (warp < 4) {
         registers_down<LOADER_REGISTERS>();
-        if (threadIdx.x < 32) {
-            load_all(params, shared);
+        if (warp == 0) {
+            load_keys(params, shared);
+        } else if (warp == 1) {
+            load_queries(params, shared);
         }
     } else {
         registers_up<WORKER_REGISTERS>();

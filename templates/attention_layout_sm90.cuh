@@ -43,7 +43,7 @@ constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
 //     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
 //     tiles = groups * (q_stages * q + (own_o ? o : 0));
 //     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
-//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + 128 + (diag ? groups * 8 * (64 + bn) : 0);
+//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + 256 + (diag ? groups * 8 * (64 + bn) : 0);
 constexpr int SMEM_LIMIT = 232448;
 __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int q_stages, bool own_o,
                                                     int d_pad, int dv_pad, bool o_f32, bool diag)
@@ -54,7 +54,7 @@ __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stage
     const int tiles = groups * (q_stages * q + (own_o ? o : 0));
     const int k = round_up(stages * bn * d_pad * 2, 1024);
     const int v = round_up(stages * bn * dv_pad * 2, 1024);
-    return tiles + k + v + 40 * stages + 16 * q_stages * groups + 128 + (diag ? groups * 8 * (64 + bn) : 0);
+    return tiles + k + v + 40 * stages + 16 * q_stages * groups + 256 + (diag ? groups * 8 * (64 + bn) : 0);
 }
 
 struct shared_layout {                            // offsets in bytes
@@ -77,7 +77,8 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int V_RING = K_RING + ring_barriers<cfg::STAGES>::BYTES;
     static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES; // of each warpgroup
     static constexpr int ROUND = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES; // 16 bytes each
-    static constexpr int DIAG = ROUND + 16 * ROUNDS;
+    static constexpr int ROUND_RING = ROUND + 16 * ROUNDS;
+    static constexpr int DIAG = ROUND_RING + ring_barriers<ROUNDS>::BYTES;
     static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && GROUPS <= 4 &&
                       Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
                   "places do not overlap");
@@ -151,10 +152,13 @@ DEV hopper_place find_place(const attention_params &p, const query_tile &tile, i
 
 using place = ring_place<cfg::STAGES>;
 using q_place = ring_place<cfg::Q_STAGES>;
+using round_turn = ring_place<shared_layout::ROUNDS>;
 
 struct rings {
     ring_barriers<cfg::STAGES> k, v;
     DEV rings at(u32 shared) { return {{shared + shared_layout::K_RING}, {shared + shared_layout::V_RING}}; }
+    // From the warp that loads K and V to the one that loads Q; the others learn of a query tile with its first key tile.
+    DEV ring_barriers<shared_layout::ROUNDS> round(u32 shared) { return {shared + shared_layout::ROUND_RING}; }
     DEV ring_barriers<cfg::Q_STAGES> q(u32 shared, u32 group) // of a warpgroup
     {
         return {shared + shared_layout::Q_RING + ring_barriers<cfg::Q_STAGES>::BYTES * group};

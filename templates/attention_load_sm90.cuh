@@ -1,5 +1,5 @@
-// attention_load_sm90.cuh: the warp that loads: which query tiles its block takes, which key tiles the mask leaves
-// of each, and TMA loads of both, in one stream across query tiles.
+// attention_load_sm90.cuh: the warps that load: which query tiles their block takes, which key tiles the mask leaves
+// of each, and TMA loads of both, each in one stream across query tiles.
 #pragma once
 #include "attention_layout_sm90.cuh"
 
@@ -152,11 +152,19 @@ struct key_tiles {
     }
 };
 
-struct loader { // of the warp that loads; one of its threads, the leader, writes and waits
+struct loader { // of the warp that loads K and V; one of its threads, the leader, writes and waits
     const hopper_params &params;
     u32 shared;
     bool leader;
     place k, v;
+
+    __device__ __forceinline__ void tell_round(u32 round, const query_tile &query) const
+    {
+        const round_turn turn = round_turn::nth(round);
+        rings::round(shared).wait_empty(turn);
+        write_round(shared, round, query);
+        mbarrier_arrive(rings::round(shared).full(turn.stage));
+    }
 
     // after: the tile after it. h_kv: the key head.
     __device__ __forceinline__ void load_k(int tile, int after, int h_kv, int b)
@@ -189,28 +197,6 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         }
     }
 
-    // Of the block's query tile `round`. Each warpgroup gives its Q back at a time of its own.
-    __device__ __forceinline__ void load_q(u32 round, const hopper_place &at) const
-    {
-        const q_place to = q_place::nth(round);
-        const int group = at.h / at.heads;
-#pragma unroll 1
-        for (u32 i = 0; i < shared_layout::GROUPS; i++) {
-            const ring_barriers<cfg::Q_STAGES> ring = rings::q(shared, i);
-            const u32 full = ring.full(to.stage);
-            ring.wait_empty(to);
-            const u32 q = shared + i * shared_layout::SLAB + to.stage * shared_layout::Q_BYTES;
-            const int token = at.row0 + at.tokens * static_cast<int>(i / SHARERS);
-            if constexpr (cfg::PACK) {
-                mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * 2));
-                load_packed_tile<64, cfg::D_PAD>(q, &params.q, full, token, group, at.b, L2_STREAM);
-            } else {
-                mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
-                load_tile<64, cfg::D_PAD>(q, &params.q, full, token, at.h, at.b, L2_STREAM);
-            }
-        }
-    }
-
     // The number behind that of this round: asked for well before it is needed.
     __device__ __forceinline__ u32 take_number(u32 number) const
     {
@@ -223,16 +209,18 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
 };
 
 // All query tiles of the block: K of each key tile together with V of the one before, which may be of another query
-// tile. Q comes after the first K and the V before it, which do not wait for the Q before to be done with. Which query
-// tile is next is found out early, but behind the loads of two tiles. The way from tile to tile is kept short: this
+// tile. Which query tile is next is found out early, but behind the loads of two tiles. The way from tile to tile is kept short: this
 // warp has a quarter of a scheduler at best, and the others wait for it.
-DEV void load_all(const hopper_params &params, u32 shared)
+DEV void load_keys(const hopper_params &params, u32 shared)
 {
     const attention_params &p = params.p;
     const tile_order order = find_order(p);
     const int share = share_of_head(p);
     loader l = {params, shared, elect_one(), {0, 0}, {0, 0}};
     u32 number = fresh_block();
+    if (l.leader) {
+        mbarrier_arrive(rings::round(shared).full(0)); // of the first query tile, written at the start of the kernel
+    }
     int before = NO_TILE; // the key tile whose V comes next, its key head and its batch
     int before_h = 0;
     int before_b = 0;
@@ -258,15 +246,12 @@ DEV void load_all(const hopper_params &params, u32 shared)
             const int after = tiles.next(a, map_row, at.row0, at.tokens);
             if (l.leader) {
                 if (after == NO_TILE && count < 2) {
-                    write_round(shared, round + 1, nth_query_tile(p, order, number));
+                    l.tell_round(round + 1, nth_query_tile(p, order, number));
                 }
                 l.load_k(tile, after, h_kv, at.b);
                 l.load_v(before, before_h, before_b);
-                if (count == 0) {
-                    l.load_q(round, at);
-                }
                 if (after != NO_TILE && count == 1) {
-                    write_round(shared, round + 1, nth_query_tile(p, order, number));
+                    l.tell_round(round + 1, nth_query_tile(p, order, number));
                 }
             }
             before = tile;
@@ -279,5 +264,47 @@ DEV void load_all(const hopper_params &params, u32 shared)
     }
     if (l.leader) {
         l.load_v(before, before_h, before_b);
+    }
+}
+
+// Q of all query tiles, by another warp: each warpgroup gives its Q back at a time of its own, for which the
+// loads of keys need not wait.
+DEV void load_queries(const hopper_params &params, u32 shared)
+{
+    const attention_params &p = params.p;
+    const int share = share_of_head(p);
+    const bool leader = elect_one();
+#pragma unroll 1
+    for (u32 round = 0;; round++) {
+        const round_turn turn = round_turn::nth(round);
+        rings::round(shared).wait_full(turn);
+        const query_tile query = read_round(shared, round);
+        if (query.number == query_tile::NONE) {
+            return;
+        }
+        if (leader) {
+            mbarrier_arrive(rings::round(shared).empty(turn.stage));
+        }
+        const hopper_place at = find_place(p, query, share, 0);
+        const q_place to = q_place::nth(round);
+        const int group = at.h / at.heads;
+#pragma unroll 1
+        for (u32 i = 0; i < shared_layout::GROUPS; i++) {
+            const ring_barriers<cfg::Q_STAGES> ring = rings::q(shared, i);
+            const u32 full = ring.full(to.stage);
+            ring.wait_empty(to);
+            if (!leader) {
+                continue;
+            }
+            const u32 q = shared + i * shared_layout::SLAB + to.stage * shared_layout::Q_BYTES;
+            const int token = at.row0 + at.tokens * static_cast<int>(i / SHARERS);
+            if constexpr (cfg::PACK) {
+                mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * 2));
+                load_packed_tile<64, cfg::D_PAD>(q, &params.q, full, token, group, at.b, L2_STREAM);
+            } else {
+                mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
+                load_tile<64, cfg::D_PAD>(q, &params.q, full, token, at.h, at.b, L2_STREAM);
+            }
+        }
     }
 }
