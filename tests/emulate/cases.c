@@ -631,6 +631,28 @@ static void group_rows_backward(struct case_list *list, bool full)
                 add_backward(list, GRADIENT_SPECS[i].name, GRADIENT_SPECS[i].text, DTYPE[k % 3], N[k], full);
 }
 
+/* Scans of exponentials whose references are far apart. */
+static void group_far(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"logcumsumexp", "revlogcumsumexp", "logcumsumexp_packed"};
+    static const int N[] = {33, 257, 1024, 1025, 8192, 40000};
+    for (int i = 0; i < COUNT(SPEC); i++)
+        for (int k = 0; k < COUNT(N); k++)
+            for (int pass = 0; pass < 2; pass++) {
+                struct test_case c = case_of_attention("apart", SPEC[i], NULL,
+                                                       (i + k) % 2 ? LATHE_BF16 : LATHE_F32, -1, -1, 90);
+                if (!full && (i + k + pass) % 2 && N[k] > 1024)
+                    continue;
+                c.pass = pass ? LATHE_BACKWARD : LATHE_FORWARD;
+                c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+                c.dim[SYM_ROWS] = 3;
+                c.dim[SYM_N] = N[k];
+                c.leading = 1;
+                c.skewed = true;
+                case_add(list, &c);
+            }
+}
+
 static void group_ops(struct case_list *list, bool full)
 {
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_BF16, LATHE_F16};
@@ -656,6 +678,7 @@ bool cases_make(struct case_list *list, bool full)
     group_maxima(list, full);
     group_rowwise(list, full);
     group_rows_backward(list, full);
+    group_far(list, full);
     group_ops(list, full);
     group_elementwise(list, full);
     group_backward(list, full);
