@@ -118,7 +118,7 @@ DEV void run_line(const map_params &p, const space &s, point at, bool vectors, c
 
 template <class MAP, bool FLAT> DEV void run_map(const map_params &p, bool vectors, u32 &skipped, scratch &shared)
 {
-    const space s = make_space<MAP, FLAT>(MAP::sizes(p));
+    const space s = make_space<MAP, FLAT>(MAP::sizes(p), vectors);
     const u32 before = skipped % gridDim.x;
     skipped += s.tiles;
 #pragma unroll 1
@@ -301,7 +301,7 @@ template <class SUM> DEV void sum_rows(const map_params &p, const space &s, cons
 
 template <class SUM, bool FLAT> DEV void run_sum(const map_params &p, scratch &shared)
 {
-    const space s = make_space<typename SUM::map, FLAT>(SUM::map::sizes(p));
+    const space s = make_space<typename SUM::map, FLAT>(SUM::map::sizes(p), FLAT || SUM::map::whole(p));
     if constexpr (SUM::SCATTERED) {
         const matrix m = {SUM::count(p), 1};
         sum_columns<SUM>(p, s, m, shared);

@@ -34,6 +34,7 @@ struct space {
     int n[MAP_DIMS]; // points along each dim
     i64 last;        // of a line: of all of them where they are one
     int vectors;     // of a line, each the points of one item
+    int joined;      // neighbours in a warp that have vectors of one line, and leave one part of a sum over it
     int steps;       // of an item, along the loop
     int chunks;      // of the loop, each the steps of one item
     int turns;       // of an item, along the outer dim: each is a walk along the loop
@@ -43,7 +44,7 @@ struct space {
 };
 
 // FLAT: lines of THREADS vectors, along which the loop goes.
-template <class MAP, bool FLAT> DEV space make_space(const map_sizes &z)
+template <class MAP, bool FLAT> DEV space make_space(const map_sizes &z, bool whole)
 {
     space s;
     i64 all = 1;
@@ -56,6 +57,8 @@ template <class MAP, bool FLAT> DEV space make_space(const map_sizes &z)
     }
     s.last = FLAT ? all : s.n[MAP::DIMS - 1];
     s.vectors = FLAT ? cfg::THREADS : divide_up(s.n[MAP::DIMS - 1], V);
+    const int team = s.vectors % 32 == 0 ? 32 : s.vectors < 32 && (s.vectors & (s.vectors - 1)) == 0 ? s.vectors : 1;
+    s.joined = !FLAT && whole && s.n[MAP::DIMS - 1] % V == 0 ? team : 1;
     const i64 lines = (all + LINE - 1) / LINE;
     const int loop = FLAT ? static_cast<int>(lines) : MAP::LOOP >= 0 ? s.n[max_of(MAP::LOOP, 0)] : 1;
     if constexpr (FLAT) {
@@ -337,7 +340,7 @@ template <class MAP, u32 KEPT> DEV matrix make_matrix(const space &s)
     matrix m = {1, KEPT == 0 ? s.tiles : 1};
 #pragma unroll
     for (int k = 0; k < MAP::DIMS; k++) {
-        const int reduced = k + 1 == MAP::DIMS ? s.vectors : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k];
+        const int reduced = k + 1 == MAP::DIMS ? s.vectors / s.joined : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k];
         m.kept *= KEPT >> k & 1u ? s.n[k] : 1;
         m.parts *= KEPT == 0 || (KEPT >> k & 1u) ? 1 : reduced;
     }
@@ -355,8 +358,8 @@ template <class MAP, u32 KEPT> DEV i64 matrix_at(const space &s, const matrix &m
         if (KEPT >> k & 1u) {
             kept = kept * s.n[k] + (last ? i : p.at[k]);
         } else {
-            part = part * (last ? s.vectors : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k]) +
-                   (last ? p.vector : k == MAP::LOOP ? p.chunk : k == MAP::OUTER ? p.span : p.at[k]);
+            part = part * (last ? s.vectors / s.joined : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k]) +
+                   (last ? p.vector / s.joined : k == MAP::LOOP ? p.chunk : k == MAP::OUTER ? p.span : p.at[k]);
         }
     }
     return KEPT >> (MAP::DIMS - 1) & 1u ? part * m.kept + kept : kept * m.parts + part;
@@ -375,6 +378,14 @@ DEV void leave_lanes(float *to, const space &s, const matrix &m, const point &p,
 template <class MAP, u32 KEPT> DEV void leave_one(float *to, const space &s, const matrix &m, const point &p, float sum)
 {
     if (p.exists) {
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        const u32 mates = (s.joined == 32 ? ~0u : (1u << s.joined) - 1u) << (lane - lane % s.joined);
+        for (int other = s.joined / 2; other > 0; other /= 2) {
+            sum += __shfl_xor_sync(mates, sum, other);
+        }
+        if (lane % s.joined != 0) {
+            return;
+        }
         float *const part = to + matrix_at<MAP, KEPT>(s, m, p, 0);
         *part = p.lane > 0 ? *part + sum : sum; // the thread's own
     }

@@ -111,6 +111,7 @@ static const struct map_case MAPS[] = {
     {"md_lrpe_2d", NULL, "b=2,h=2,n=17,d=33,e_dim=17", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"md_lrpe_3d", NULL, "b=1,h=2,n=40,d=64,e_dim=22", 0, LAYOUT_PADDED, false, true, NULL, false},
     {"sums", SUMS, "b=2,rows=70,n=16,width=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"sums", SUMS, "b=1,rows=18,n=512,width=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"sums", SUMS, "b=1,rows=33,n=45,width=40", 0, LAYOUT_PADDED, false, true, NULL, false},
     {"sums", SUMS, "b=3,rows=5,n=11,width=40", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
     {"embedding", EMBEDDING, "b=2,t=9,d=40,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
