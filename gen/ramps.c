@@ -99,54 +99,6 @@ static void find_lines(struct ir *w, int count, const bool *used, struct line *l
     }
 }
 
-enum { MOST_LINES = 16 };
-
-struct replacement {
-    int n;
-    int from[MOST_LINES];
-    int to[MOST_LINES];
-};
-
-/* Lines with a rest that something else than a line takes. */
-static void replace_line(struct ir *w, int node, const struct line *line, struct replacement *r)
-{
-    const struct ir_at at = {w->node[node].file, w->node[node].line};
-    const struct line *l = &line[node];
-    if (!l->known || l->factor == NOTHING || l->rest == NOTHING || r->n == MOST_LINES)
-        return;
-    for (int i = 0; i < r->n; i++)
-        if (r->from[i] == node)
-            return;
-    r->from[r->n] = node;
-    const int product = scaled(w, ir_param(w, PARAM_QK, (struct ir_at){0, 0}), l->factor);
-    r->to[r->n++] = ir_make(w, OP_ADD, (int[IR_MAX_ARGS]){product, l->rest}, at);
-}
-
-static void straighten(struct ir *w, struct ir_fn *fn, int *watch)
-{
-    const int count = w->n_nodes; /* nodes made here stand behind */
-    const int weight = fn->root[0];
-    bool *used = calloc((size_t)count, sizeof *used);
-    struct line *line = calloc((size_t)count, sizeof *line);
-    struct replacement r = {0};
-    if (used && line) {
-        ir_mark(w, &weight, 1, used);
-        find_lines(w, count, used, line);
-        for (int i = 0; i < count; i++)
-            for (int k = 0; used[i] && !(line[i].known && line[i].factor != NOTHING) && k < w->node[i].n_args;
-                 k++)
-                replace_line(w, w->node[i].arg[k], line, &r);
-    } else {
-        w->failed = true;
-    }
-    for (int i = 0; i < fn->n_roots && r.n > 0; i++)
-        fn->root[i] = ir_substitute(w, fn->root[i], r.from, r.to, r.n);
-    if (watch && *watch >= 0 && r.n > 0)
-        *watch = ir_substitute(w, *watch, r.from, r.to, r.n);
-    free(used);
-    free(line);
-}
-
 /* ---- ramps ---------------------------------------------------------------------------------------- */
 
 /* The same for every pair of a head, and at hand before the first tile. */
@@ -187,20 +139,102 @@ static int slope_of(struct ir *w, const struct ir_node *n, const bool *fixed, co
     }
 }
 
-static void find_ramps(struct ir *w, const struct ir_fn *fn, int count, const bool *fixed, int *slope)
+/* ---- rewriting ------------------------------------------------------------------------------------ */
+
+enum { MOST_LINES = 16 };
+
+struct replacement {
+    int n;
+    int from[MOST_LINES];
+    int to[MOST_LINES];
+    int rest[MOST_LINES];
+};
+
+/* slope[] of all nodes that stand; NULL: no memory. */
+static int *find_slopes(struct ir *w)
 {
-    bool *used = calloc((size_t)count, sizeof *used);
-    if (!used) {
-        w->failed = true;
-        return;
-    }
-    ir_mark(w, fn->root, fn->n_roots, used);
-    for (int i = 0; i < count; i++) {
+    const int count = w->n_nodes; /* slopes that are made here stand behind, and are none themselves */
+    bool *fixed = calloc((size_t)count, sizeof *fixed);
+    int *slope = calloc((size_t)count, sizeof *slope);
+    if (fixed && slope)
+        find_fixed(w, fixed);
+    for (int i = 0; fixed && slope && i < count; i++) {
         const struct ir_node n = w->node[i];
-        slope[i] = used[i] && (n.span & SPAN_KV) && !ir_op_is_reduction(n.op) ? slope_of(w, &n, fixed, slope)
-                                                                              : NOTHING;
+        const bool may = (n.span & SPAN_KV) != 0 && !ir_op_is_reduction(n.op);
+        slope[i] = may ? slope_of(w, &n, fixed, slope) : NOTHING;
     }
-    for (int i = 0; i < count; i++)
+    w->failed |= !fixed || !slope;
+    free(fixed);
+    return slope;
+}
+
+/* Lines with a rest that something else than a line takes. */
+static void replace_line(struct ir *w, int node, const struct line *line, struct replacement *r)
+{
+    const struct ir_at at = {w->node[node].file, w->node[node].line};
+    const struct line *l = &line[node];
+    if (!l->known || l->factor == NOTHING || l->rest == NOTHING || r->n == MOST_LINES)
+        return;
+    for (int i = 0; i < r->n; i++)
+        if (r->from[i] == node)
+            return;
+    r->from[r->n] = node;
+    r->rest[r->n] = l->rest;
+    const int product = scaled(w, ir_param(w, PARAM_QK, (struct ir_at){0, 0}), l->factor);
+    r->to[r->n++] = ir_make(w, OP_ADD, (int[IR_MAX_ARGS]){product, l->rest}, at);
+}
+
+/* Keeps those whose rest is at hand: of a row, of a column, or a ramp. Others would only be computed in
+ * another order. */
+static void keep_short(struct ir *w, struct replacement *r)
+{
+    int *slope = find_slopes(w);
+    int n = 0;
+    for (int i = 0; slope && i < r->n; i++) {
+        const uint8_t span = w->node[r->rest[i]].span;
+        if ((span & SPAN_Q) && (span & SPAN_KV) && slope[r->rest[i]] == NOTHING)
+            continue;
+        r->from[n] = r->from[i];
+        r->to[n++] = r->to[i];
+    }
+    r->n = n;
+    free(slope);
+}
+
+static void straighten(struct ir *w, struct ir_fn *fn, int *watch)
+{
+    const int count = w->n_nodes; /* nodes made here stand behind */
+    const int weight = fn->root[0];
+    bool *used = calloc((size_t)count, sizeof *used);
+    struct line *line = calloc((size_t)count, sizeof *line);
+    struct replacement r = {0};
+    if (used && line) {
+        ir_mark(w, &weight, 1, used);
+        find_lines(w, count, used, line);
+        for (int i = 0; i < count; i++)
+            for (int k = 0; used[i] && !(line[i].known && line[i].factor != NOTHING) && k < w->node[i].n_args;
+                 k++)
+                replace_line(w, w->node[i].arg[k], line, &r);
+        keep_short(w, &r);
+    } else {
+        w->failed = true;
+    }
+    for (int i = 0; i < fn->n_roots && r.n > 0; i++)
+        fn->root[i] = ir_substitute(w, fn->root[i], r.from, r.to, r.n);
+    if (watch && *watch >= 0 && r.n > 0)
+        *watch = ir_substitute(w, *watch, r.from, r.to, r.n);
+    free(used);
+    free(line);
+}
+
+/* Of the values that elements compute for fn: those that something else than a ramp takes. */
+static void add_ramps(struct ir *w, const struct ir_fn *fn, int count, const int *slope)
+{
+    bool *used = calloc((size_t)w->n_nodes, sizeof *used);
+    w->failed |= !used;
+    if (used)
+        ir_mark(w, fn->root, fn->n_roots, used);
+    for (int i = 0; used && i < count; i++)
         for (int k = 0; used[i] && slope[i] == NOTHING && k < w->node[i].n_args; k++) {
             const int a = w->node[i].arg[k];
             bool there = slope[a] == NOTHING || w->n_ramps == MAX_RAMPS;
@@ -220,16 +254,10 @@ void ramps_pass(struct ir *w)
     else if (w->pivot.path == ROWS_STATELESS || w->pivot.path == ROWS_BOUNDED)
         straighten(w, &w->online, NULL);
     const int count = w->n_nodes;
-    bool *fixed = calloc((size_t)count, sizeof *fixed);
-    int *slope = calloc((size_t)count, sizeof *slope);
-    if (fixed && slope) {
-        find_fixed(w, fixed);
-        find_ramps(w, &w->online, count, fixed, slope);
-        if (w->pivot.path == ROWS_LAZY)
-            find_ramps(w, &w->pivot.kept, count, fixed, slope);
-    } else {
-        w->failed = true;
-    }
-    free(fixed);
+    int *slope = find_slopes(w);
+    if (slope)
+        add_ramps(w, &w->online, count, slope);
+    if (slope && w->pivot.path == ROWS_LAZY)
+        add_ramps(w, &w->pivot.kept, count, slope);
     free(slope);
 }

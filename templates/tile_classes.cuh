@@ -90,11 +90,8 @@ template <class V> struct read_ranges {
 #pragma unroll
         for (int k = 0; k < V::READS; k++) {
             if (((V::READS_BY_ROW >> k & 1u) != 0) == rows) {
-#pragma unroll 1
-                for (int i = 16; i > 0; i /= 2) {
-                    low[k] = min(low[k], __shfl_xor_sync(ALL_LANES, low[k], i));
-                    high[k] = max(high[k], __shfl_xor_sync(ALL_LANES, high[k], i));
-                }
+                low[k] = warp_min(low[k]);
+                high[k] = warp_max(high[k]);
             }
         }
     }
