@@ -6,6 +6,8 @@
  */
 #include "emit_attention.h"
 
+#include <string.h>
+
 static const char *const BHT[] = {"b", "h", "t"};
 
 /* One too many is counted, and emit() fails. */
@@ -140,7 +142,8 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
 int add_map(const struct launcher *a, const char *role, int bm, int bn, struct source *out,
             struct text_buf *text)
 {
-    enum { RANGE_BYTES = 8 };
+    enum { RANGE_BYTES = 8, MAP_WORD = 4 };                    /* the latter of slots_base.cuh */
+    const int align = strcmp(role, "map") == 0 ? MAP_WORD : 1; /* the forward kernels read whole words */
     struct product tiles = product_of(1);
     if (a->map->per_batch)
         product_times(&tiles, SYM_B, 1);
@@ -149,9 +152,8 @@ int add_map(const struct launcher *a, const char *role, int bm, int bn, struct s
     if (!a->map->ranges)
         product_times(&tiles, SYM_Q, bm);
     struct product bytes = tiles;
-    product_times(&bytes, SYM_KV, bn);
-    if (a->map->ranges)
-        bytes.scale *= RANGE_BYTES * a->e->w->n_reads;
+    product_times(&bytes, SYM_KV, align * bn);
+    bytes.scale *= align * (a->map->ranges ? RANGE_BYTES * a->e->w->n_reads : 1);
     const int buffer = add_buffer(out, bytes);
     struct launch *launch = add_launch(out, a->e, role, MAP_BLOCK_THREADS, 0);
     launch->grid = tiles;

@@ -243,9 +243,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if constexpr (variant::MAP) {
         const i64 n_h = variant::MAP_PER_HEAD ? p.z.n_h : 1;
         const i64 map_head = (variant::MAP_PER_BATCH ? at.b : 0) * n_h + (variant::MAP_PER_HEAD ? at.h : 0);
-        map_row = p.map + (map_head * at.n_tiles + at.query_tile) * ((p.z.len_kv + cfg::BN - 1) / cfg::BN);
+        map_row = p.map + (map_head * at.n_tiles + at.query_tile) * round_up((p.z.len_kv + cfg::BN - 1) / cfg::BN, MAP_WORD);
     }
-    tile_cursor cursor{TILE_NONE};
+    tile_cursor cursor{0};
 
     // Tiles on their way, oldest first. The first rounds only fill the queue.
     constexpr int AHEAD = cfg::STAGES > 1 ? cfg::STAGES - 1 : 1;

@@ -13,7 +13,7 @@ DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
         if constexpr (variant::READ_RANGES) {
             return p.map + map_head * key_tiles * variant::READS * static_cast<i64>(sizeof(uint2));
         } else {
-            return p.map + (map_head * query_tiles(p) + at.query_tile) * key_tiles;
+            return p.map + (map_head * query_tiles(p) + at.query_tile) * round_up(static_cast<int>(key_tiles), MAP_WORD);
         }
     } else {
         return nullptr;

@@ -22,48 +22,78 @@ struct work_place {
     static constexpr int column0 = 0;                              // of o
 };
 
-// Walks the key tiles that have live pairs, in ascending order. 32 are classified at a time, one a lane; all
-// warps of the block get the same answers.
+// Walks the key tiles that have live pairs, from the last one down: where scores fall with the distance, the rows' maxima
+// are found early. All warps of the block get the same answers. Each lane classifies a few tiles in a row: one, or four
+// whose classes are neighbours in a map.
 struct tile_cursor {
     static constexpr int IDLE = -2; // before the first tile
     static constexpr int END = -1;  // after the last
-    int mine;                       // class of this lane's tile of the current 32
+    static constexpr int OWN = variant::MAP ? 4 : 1;
+    u32 mine; // classes of this lane's tiles of the current 32 OWN, a byte each
 
-    DEV int classify(const at_head &a, const u8 *map_row, int row0, int row1, int tile)
+    DEV int key_tiles(const sizes &z) { return (z.len_kv + cfg::BN - 1) / cfg::BN; }
+
+    // Of the tiles from `first` on.
+    DEV u32 classify(const at_head &a, const u8 *map_row, int row0, int row1, int first)
     {
-        const int kv0 = tile * cfg::BN; // len_kv + 31 BN fits
+        const int kv0 = first * cfg::BN; // len_kv + 127 BN fits
         if (kv0 >= a.z.len_kv) {
-            return TILE_NONE;
+            return 0;
         }
-        int c = TILE_ALL;
         if constexpr (variant::MAP) {
-            c = map_row[tile];
-        } else if constexpr (variant::MASKED) {
-            c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, row1, kv0,
-                                                   min(kv0 + cfg::BN, a.z.len_kv) - 1));
+            u32 classes = *reinterpret_cast<const u32 *>(map_row + first); // lines of a map are whole words
+            const int there = key_tiles(a.z) - first;
+            if (there < OWN) {
+                classes &= (1u << (8 * there)) - 1u;
+            }
+            const int cut = a.z.len_kv - kv0; // of the tile that len_kv cuts nothing is whole
+            if (cut < OWN * cfg::BN && cut % cfg::BN != 0) {
+                const int at = cut / cfg::BN * 8;
+                classes = (classes >> at & 0xffu) == TILE_ALL ? classes - (static_cast<u32>(TILE_ALL - TILE_SOME) << at) : classes;
+            }
+            return classes;
+        } else {
+            int c = TILE_ALL;
+            if constexpr (variant::MASKED) {
+                c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, row1, kv0,
+                                                       min(kv0 + cfg::BN, a.z.len_kv) - 1));
+            }
+            return static_cast<u32>(c == TILE_ALL && kv0 + cfg::BN > a.z.len_kv ? static_cast<int>(TILE_SOME) : c);
         }
-        return c == TILE_ALL && kv0 + cfg::BN > a.z.len_kv ? static_cast<int>(TILE_SOME) : c;
+    }
+
+    // Those of this lane that come before tile `end`.
+    __device__ __forceinline__ u32 before(int end, int first) const
+    {
+        const int n = end - first - OWN * lane_id();
+        return n >= OWN ? mine : n <= 0 ? 0 : mine & ((1u << (8 * n)) - 1u);
     }
 
     // What comes after `last` for rows row0 to row1: twice the tile, plus 1 where it is whole; or END.
     __device__ __forceinline__ int next(int last, const at_head &a, const u8 *map_row, int row0, int row1)
     {
+        constexpr int ALL = 32 * OWN;
         if (last == END) {
             return END;
         }
-        int first = (last >> 1) & ~31; // of the current 32; -32 for IDLE
-        u32 some = __ballot_sync(ALL_LANES, mine != TILE_NONE && lane_id() > ((last >> 1) & 31));
+        const int end = last == IDLE ? (key_tiles(a.z) + ALL - 1) / ALL * ALL : last >> 1;
+        int first = last == IDLE ? end : end / ALL * ALL;
+        u32 left = last == IDLE ? 0 : before(end, first);
+        u32 some = __ballot_sync(ALL_LANES, left != 0);
 #pragma unroll 1
         while (some == 0) {
-            first += 32;
-            if (first >= (a.z.len_kv + cfg::BN - 1) / cfg::BN) {
+            first -= ALL;
+            if (first < 0) {
                 return END;
             }
-            mine = classify(a, map_row, row0, row1, first + lane_id());
-            some = __ballot_sync(ALL_LANES, mine != TILE_NONE);
+            mine = classify(a, map_row, row0, row1, first + OWN * lane_id());
+            left = mine;
+            some = __ballot_sync(ALL_LANES, left != 0);
         }
-        const int bit = __ffs(static_cast<int>(some)) - 1;
-        return 2 * (first + bit) + static_cast<int>((__ballot_sync(ALL_LANES, mine == TILE_ALL) >> bit) & 1u);
+        const int lane = 31 - __clz(static_cast<int>(some));
+        left = __shfl_sync(ALL_LANES, left, lane);
+        const int byte = (31 - __clz(static_cast<int>(left))) / 8;
+        return 2 * (first + OWN * lane + byte) + (left >> (8 * byte) == TILE_ALL ? 1 : 0);
     }
 };
 

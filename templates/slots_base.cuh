@@ -69,6 +69,7 @@ struct map_counts { // elements along each dim of an input
 };
 
 enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL }; // live pairs of a tile
+constexpr int MAP_WORD = 4; // bytes, of which a line of the forward kernels' map has a whole number
 enum reduction { RED_SUM, RED_MAX, RED_MIN };
 
 // What a scan gives for element i, from the elements j up to it (or from it on) of its segment.

@@ -3,7 +3,8 @@
 // Launch: MAP_THREADS threads, no shared memory to ask for, and blocks = b' * h' * ceil(len_q / BM) * m for any m >= 1, where
 // b' is n_b or, unless MAP_PER_BATCH, 1 and h' likewise; m blocks share the key tiles of a query tile. Best: m =
 // ceil(len_kv / (BN * MAP_WARPS)), a warp per tile. The result does not depend on m.
-// Out: map[b'][h'][query tile][key tile], one tile_class in a byte each. Pairs beyond the lengths do not count.
+// Out: map[b'][h'][query tile][key tile], one tile_class in a byte each; lines are whole multiples of ALIGN bytes, whose last
+// ones are not written. Pairs beyond the lengths do not count.
 #pragma once
 #include "slots.cuh"
 
@@ -181,7 +182,7 @@ template <class V, int BN> DEV void write_ranges(const map_params &p)
     }
 }
 
-template <int BM, int BN> DEV void write_classes(const map_params &p)
+template <int BM, int BN, int ALIGN = 1> DEV void write_classes(const map_params &p)
 {
     static_assert(BM >= 16 && BM <= 256 && BM % 16 == 0, "a tile has a multiple of 16 query rows, up to 256");
     static_assert(BN >= 16 && BN <= 256 && BN % 16 == 0, "a tile has a multiple of 16 keys, up to 256");
@@ -207,7 +208,7 @@ template <int BM, int BN> DEV void write_classes(const map_params &p)
     const variant::head head = variant::make_head(p.x, z, b, h);
     const tile_rows<BM> rows = make_rows<BM>(p, head, row0);
     guess<variant, BM, BN> known(p, head, rows);
-    unsigned char *out = p.map + static_cast<i64>(line) * key_tiles;
+    unsigned char *out = p.map + static_cast<i64>(line) * round_up(key_tiles, ALIGN);
     for (int tile = share * MAP_WARPS + warp; tile < key_tiles; tile += sharing * MAP_WARPS) {
         const int kv0 = tile * BN;
         const int kv1 = min(kv0 + BN, z.len_kv) - 1;
