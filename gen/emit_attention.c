@@ -4,8 +4,6 @@
  */
 #include "emit_attention.h"
 
-#include <stdlib.h>
-
 #define ELEMENT_ARGS                                                                                         \
     "const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t"
 
@@ -443,8 +441,8 @@ static void emit_element(struct attention *a, const struct step *step)
         int gives = p < step->s.store_pass ? step->s.carry : step->s.weight;
         if (held == gives)
             continue;
-        if (step->paired && p == step->s.store_pass)
-            gives = e->w->node[gives].arg[1]; /* pair() and lone() do the rest */
+        if (step->logistic >= 0 && p == step->s.store_pass)
+            gives = step->logistic;
         text_add(e->out, "        if constexpr (P == %d) {\n", p);
         name_element(a, step, held, p == 0);
         emit_values(e, &gives, 1);
@@ -486,11 +484,7 @@ static void emit_step(struct attention *a, const struct step *step)
     float_text(p->dead, dead, sizeof dead);
     text_add(a->e->out, "    static constexpr bool DEAD_ONCE = %s;\n    DEV float dead() { return %s; }\n",
              yes(p->dead_once && step == &a->exact), p->dead_once ? dead : "0.0f");
-    text_add(
-        a->e->out,
-        "    static constexpr bool PAIRED = %s;\n    DEV void pair(float &a, float &b) { %s }\n    DEV float "
-        "lone(float a) { return %s; }\n",
-        yes(step->paired), step->paired ? "m_rcp_pair(a, b);" : "", step->paired ? "m_rcp(a)" : "a");
+    text_add(a->e->out, "    static constexpr bool LOGISTIC = %s;\n", yes(step->logistic >= 0));
     emit_reductions(a, step);
     emit_row_functions(a, step);
     emit_element(a, step);
@@ -560,21 +554,23 @@ static void emit_finish(struct attention *a, const double *empty)
     text_add(e->out, "    }\n");
 }
 
-/* Is the weight 1 / x, with an x from 1 on, and is that all that the pass which gives it does? Then two
-   elements share a reciprocal. */
-static bool is_paired(const struct ir *w, const struct step *step)
+static bool is_one(const struct ir *w, int node)
+{
+    return w->node[node].op == OP_CONST && w->node[node].value == 1;
+}
+
+/* x of a weight 1 / (1 + exp2(x)), which the pass that gives it leaves to all elements together; -1: it is
+ * another one. */
+static int logistic_of(const struct ir *w, const struct step *step)
 {
     const struct ir_node *n = &w->node[step->s.weight];
-    const bool inverse =
-        n->op == OP_DIV && w->node[n->arg[0]].op == OP_CONST && w->node[n->arg[0]].value == 1;
-    struct range *range = inverse ? calloc((size_t)w->n_nodes, sizeof *range) : NULL;
-    bool ok = range != NULL && step->s.weight != step->s.carry;
-    if (ok) {
-        ranges_of_all(w, n->arg[1], range);
-        ok = range[n->arg[1]].low >= 1;
-    }
-    free(range);
-    return ok;
+    if (n->op != OP_DIV || !is_one(w, n->arg[0]) || step->s.weight == step->s.carry)
+        return -1;
+    const struct ir_node *sum = &w->node[n->arg[1]];
+    for (int k = 0; k < 2 && sum->op == OP_ADD; k++)
+        if (is_one(w, sum->arg[k]) && w->node[sum->arg[1 - k]].op == OP_EXP2)
+            return w->node[sum->arg[1 - k]].arg[0];
+    return -1;
 }
 
 /* The kept step is worth its text where one pass gives the weights and the sum that is watched. */
@@ -584,7 +580,7 @@ static bool make_steps(struct attention *a, const struct plan *plan)
     if (!schedule_online(w, &a->exact.s))
         return false;
     a->exact.fn = w->online;
-    a->exact.paired = is_paired(w, &a->exact);
+    a->exact.logistic = logistic_of(w, &a->exact);
     a->keeps = plan->optimistic && w->pivot.path == ROWS_LAZY && w->pivot.watch >= 0 &&
                schedule_kept(w, &a->kept.s) && a->kept.s.passes == 1;
     for (int k = 0; a->keeps && k < w->n_states; k++)
@@ -592,6 +588,7 @@ static bool make_steps(struct attention *a, const struct plan *plan)
     if (a->keeps)
         a->kept.fn = w->pivot.kept;
     a->kept.s.diag = a->exact.s.diag;
+    a->kept.logistic = -1;
     return true;
 }
 

@@ -14,8 +14,8 @@ struct step { /* what happens to a row in a tile */
     struct ir_fn fn;
     struct schedule s;
     struct field_set tile;
-    int n_ramps; /* among the tile's fields */
-    bool paired; /* the last thing that happens to an element is 1 / x */
+    int n_ramps;  /* among the tile's fields */
+    int logistic; /* x of a weight 1 / (1 + exp2(x)); -1: it is another one */
 };
 
 struct attention {

@@ -49,16 +49,6 @@ DEV float m_rcp(float x) // 1 ulp
     return rcp_approx(x);
 }
 
-// Both reciprocals at the price of one, for a and b from 1 on; beyond 2^60 as of 2^60. A NaN makes both NaN.
-DEV void m_rcp_pair(float &a, float &b)
-{
-    const float x = min_nan(a, 0x1p60f);
-    const float y = min_nan(b, 0x1p60f);
-    const float both = m_rcp(x * y);
-    a = both * y;
-    b = both * x;
-}
-
 DEV float m_div(float a, float b) // fast: 2 ulp, and 0 where |b| > 2^126
 {
     if constexpr (cfg::FAST_MATH) {

@@ -2,7 +2,7 @@
 // each block of 8 columns the two adjacent ones 2 (lane % 4) + {0, 1}: element [m][b][2 r + j] is row 16 m +
 // 8 r, column 8 b + j from the thread's first. Four threads share a row.
 #pragma once
-#include "ptx.cuh"
+#include "logistic.cuh"
 #include "slots.cuh"
 
 template <int MT> struct thread_rows {
@@ -151,13 +151,6 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
     {
         float &e = s[r / 2][b][2 * (r % 2) + j];
         e = STEP::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
-        if constexpr (STEP::PAIRED && P == STEP::PASSES - 1) {
-            if constexpr (!WHOLE) { // a dead neighbour may be NaN
-                e = STEP::lone(e);
-            } else if (j == 1) {
-                STEP::pair(s[r / 2][b][2 * (r % 2)], e);
-            }
-        }
     }
 
     template <int P>
@@ -197,6 +190,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
 
     template <int P> __device__ __forceinline__ void pass()
     {
+        constexpr bool LATE = STEP::LOGISTIC && P == STEP::PASSES - 1; // elements are settled once all have their values
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             reset<0, P>(r);
@@ -209,11 +203,15 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
             }
             for_each_of_block<P>(b, diag, [&](int r, int j, const variant::col &col, float d) {
                 value<P>(r, b, j, col, d);
-                if constexpr (!STEP::PAIRED) {
+                if constexpr (!LATE) {
                     settle<P>(r, b, j, col, d);
                 }
             });
-            if constexpr (STEP::PAIRED) {
+        }
+        if constexpr (LATE) {
+            logistic_weights<WHOLE>(s);
+#pragma unroll
+            for (int b = 0; b < NB; b++) {
                 for_each_of_block<P>(b, diag, [&](int r, int j, const variant::col &col, float d) {
                     settle<P>(r, b, j, col, d);
                 });

@@ -85,9 +85,7 @@ struct variant {
     struct tile {
         float m, a, l;
     };
-    static constexpr bool PAIRED = false;
-    DEV void pair(float &, float &) {}
-    DEV float lone(float a) { return a; }
+    static constexpr bool LOGISTIC = false;
     static constexpr int PASSES = 2;
     static constexpr int REDUCTIONS = 2;
     static constexpr int REDUCE_PASS[] = {0, 1};

@@ -141,9 +141,7 @@ struct variant {
     };
     static constexpr bool DEAD_ONCE = true;
     DEV float dead() { return -INF; }
-    static constexpr bool PAIRED = false;
-    DEV void pair(float &a, float &b) {  }
-    DEV float lone(float a) { return a; }
+    static constexpr bool LOGISTIC = false;
     static constexpr int PASSES = 2, REDUCTIONS = 2;
     static constexpr int REDUCE_PASS[] = {0, 1};
     static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};
@@ -216,9 +214,7 @@ struct variant {
     };
     static constexpr bool DEAD_ONCE = false;
     DEV float dead() { return -INF; }
-    static constexpr bool PAIRED = false;
-    DEV void pair(float &a, float &b) {  }
-    DEV float lone(float a) { return a; }
+    static constexpr bool LOGISTIC = false;
     static constexpr int PASSES = 1, REDUCTIONS = 1;
     static constexpr int REDUCE_PASS[] = {0};
     static constexpr int REDUCE_OP[] = {RED_SUM};
@@ -239,10 +235,10 @@ struct variant {
     template <int P> DEV float element(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
     {
         if constexpr (P == 0) {
-        const float t0 = (diag - t.f3);  // relative_bias.lua:11
-        const float t1 = (0x1.715476p0f /* 1.442695 */ * t0);  // relative_bias.lua:11
-        const float t2 = (e * 0x1.715476p-3f /* 0.1803369 */);
-        const float t3 = (t1 + t2);  // prelude.lua:17
+        const float t0 = (0x1.000000p-3f /* 0.125 */ * e);
+        const float t1 = (t0 + diag);  // relative_bias.lua:11
+        const float t2 = (t1 - t.f3);  // prelude.lua:17
+        const float t3 = (0x1.715476p0f /* 1.442695 */ * t2);  // prelude.lua:17
         const float t4 = m_exp2(t3);  // prelude.lua:17
         return t4;
         }
