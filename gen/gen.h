@@ -600,6 +600,7 @@ struct plan {
     bool dynamic;          /* they take them as they get done, from a counter in the workspace */
     int q_stages;          /* with tma: tiles of Q that a warpgroup has room for */
     int need;              /* enum register_need of plan.h */
+    bool short_rows;       /* the mask may leave rows little, wherever they are: edges of tiles count */
     bool pack;             /* with tma: query heads of a key head may take turns in the rows of a tile; */
     const char *why_apart; /* or why they may not */
     bool own_o;            /* with tma: o has a place in shared memory that is not Q's */

@@ -119,6 +119,7 @@ static int uses_diagonals(const struct request *r, struct plan *plan)
     int result = schedule_online(w, &s) ? s.diag >= 0 : -1;
     plan->why_apart = why_not_packed(w, result > 0);
     plan->need = (int)need_of(w, r, result > 0 ? s.diag : -1);
+    plan->short_rows = w->mask.n_roots > 0 && !has_one_end(w);
     ir_free(w);
     return result;
 }

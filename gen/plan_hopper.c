@@ -17,29 +17,31 @@ enum { MOST_DV = 512 };
 static const struct row {
     struct tile_row tile;
     enum register_need most; /* for which it has registers */
+    bool short_rows;         /* for masks that cut rows at both ends, and no others */
 } ROWS[] = {
-    {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_FEW},
-    {{64, 64, 192, 96, 3, 12, false, 90, 90}, NEED_SOME},
-    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_NONE},
-    {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY},
-    {{96, 96, 192, 80, 3, 12, false, 90, 90}, NEED_SOME},
-    {{96, 96, 128, 128, 2, 8, false, 90, 90}, NEED_SOME},
-    {{128, 128, 192, 80, 3, 12, false, 90, 90}, NEED_FEW},
-    {{128, 128, 128, 128, 2, 8, false, 90, 90}, NEED_SOME},
-    {{128, 128, 192, 64, 3, 12, false, 90, 90}, NEED_SOME},
-    {{128, 128, 128, 96, 2, 8, false, 90, 90}, NEED_MANY},
-    {{192, 128, 128, 112, 2, 8, false, 90, 90}, NEED_SOME},
-    {{192, 128, 128, 80, 2, 8, false, 90, 90}, NEED_MANY},
-    {{192, 192, 128, 112, 2, 8, false, 90, 90}, NEED_SOME},
-    {{192, 192, 128, 80, 2, 8, false, 90, 90}, NEED_MANY},
-    {{64, 256, 128, 96, 2, 8, false, 90, 90}, NEED_FEW},
-    {{128, 256, 128, 80, 2, 8, false, 90, 90}, NEED_SOME},
-    {{128, 256, 128, 64, 2, 8, false, 90, 90}, NEED_MANY},
-    {{256, 256, 128, 64, 2, 8, false, 90, 90}, NEED_SOME},
-    {{256, 256, 128, 48, 2, 8, false, 90, 90}, NEED_MANY},
-    {{128, 512, 64, 64, 2, 8, false, 90, 90}, NEED_SOME},
-    {{128, 512, 64, 48, 2, 8, false, 90, 90}, NEED_MANY},
-    {{256, 512, 64, 32, 2, 8, false, 90, 90}, NEED_MANY},
+    {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_FEW, false},
+    {{64, 64, 192, 96, 3, 12, false, 90, 90}, NEED_SOME, false},
+    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_NONE, false},
+    {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY, false},
+    {{96, 96, 192, 80, 3, 12, false, 90, 90}, NEED_SOME, false},
+    {{96, 96, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false},
+    {{128, 128, 192, 64, 4, 12, false, 90, 90}, NEED_SOME, true},
+    {{128, 128, 192, 80, 3, 12, false, 90, 90}, NEED_FEW, false},
+    {{128, 128, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false},
+    {{128, 128, 192, 64, 3, 12, false, 90, 90}, NEED_SOME, false},
+    {{128, 128, 128, 96, 2, 8, false, 90, 90}, NEED_MANY, false},
+    {{192, 128, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false},
+    {{192, 128, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false},
+    {{192, 192, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false},
+    {{192, 192, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false},
+    {{64, 256, 128, 96, 2, 8, false, 90, 90}, NEED_FEW, false},
+    {{128, 256, 128, 80, 2, 8, false, 90, 90}, NEED_SOME, false},
+    {{128, 256, 128, 64, 2, 8, false, 90, 90}, NEED_MANY, false},
+    {{256, 256, 128, 64, 2, 8, false, 90, 90}, NEED_SOME, false},
+    {{256, 256, 128, 48, 2, 8, false, 90, 90}, NEED_MANY, false},
+    {{128, 512, 64, 64, 2, 8, false, 90, 90}, NEED_SOME, false},
+    {{128, 512, 64, 48, 2, 8, false, 90, 90}, NEED_MANY, false},
+    {{256, 512, 64, 32, 2, 8, false, 90, 90}, NEED_MANY, false},
 };
 
 /* hopper_smem_bytes of attention_layout_sm90.cuh. */
@@ -99,6 +101,8 @@ static bool find_room(const struct request *r, const struct tile_row *t, bool di
 static bool serves(const struct request *r, const struct row *row, const struct plan *plan)
 {
     const bool shared = plan->dv_pad > MAX_DIM; /* columns of o by two warpgroups */
+    if (row->short_rows && !plan->short_rows && !r->device->tile[0])
+        return false;
     return plan->d_pad <= row->tile.max_d && plan->dv_pad <= row->tile.max_dv &&
            shared == (row->tile.max_dv > MAX_DIM) && (r->device->tile[0] || plan->need <= (int)row->most);
 }

@@ -94,6 +94,16 @@ TEST(golden_relative_bias)
     compare_golden("relative_bias_d64", "relative_bias", "dtype=f16,b=1,h=2,q=64,d=64");
 }
 
+TEST(golden_alibi) /* ramps, and a score that is one multiply-add */
+{
+    compare_golden("alibi_d128", "alibi", "dtype=bf16,b=1,h=2,q=64,d=128");
+}
+
+TEST(golden_document) /* a mask whose reads are told by ranges */
+{
+    compare_golden("document_d128", "document", "dtype=bf16,b=1,h=2,q=64,d=128");
+}
+
 TEST(golden_rope)
 {
     compare_golden("rope_d128", "rope", "dtype=bf16,b=1,h=2,q=64,d=128");

@@ -204,7 +204,7 @@ TEST(tiles_of_hopper_follow_the_registers_that_a_spec_needs)
     CHECK_EQ(pick("causal", "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
     CHECK_STR(plan.tile, "192x80s3w12");
     CHECK_EQ(pick("sliding_window", "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.tile, "128x128s2w8");
+    CHECK_STR(plan.tile, "192x64s4w12");
     CHECK_EQ(pick("sigmoid", "dtype=bf16,d=64", &wish, &plan, &err), LATHE_OK);
     CHECK_STR(plan.tile, "256x64s4w16");
     CHECK_EQ(pick(pair, "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);

@@ -1,0 +1,326 @@
+// variant.gen.cuh: written by lathe 0.1.0 from alibi.lua; do not edit
+#pragma once
+#include "config.gen.cuh"
+#include "math.cuh"
+
+struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
+    long long none; // an empty struct would have a size of its own
+};
+
+struct attention_params {
+    const void *q;
+    const void *k;
+    const void *v;
+    void *o;
+    long long q_b;
+    long long q_h;
+    long long q_t;
+    long long k_b;
+    long long k_h;
+    long long k_t;
+    long long v_b;
+    long long v_h;
+    long long v_t;
+    long long o_b;
+    long long o_h;
+    long long o_t;
+    sizes z;
+    const unsigned char *map;
+    unsigned *tile_counter;
+    int pack;
+    float *final0;
+    long long final0_b;
+    long long final0_h;
+    long long final0_t;
+    inputs x;
+};
+static_assert(sizeof(attention_params) == 216, "host and device disagree about attention_params");
+
+struct variant {
+    struct head {
+        int b, h, h_kv;
+        float f0;
+        float f1;
+        float f2;
+    };
+    DEV head make_head(const inputs &x, const sizes &z, int b, int h_)
+    {
+        head h;
+        h.b = b;
+        h.h = h_;
+        h.h_kv = h_ / (z.n_h / z.n_h_kv);
+        const float t0 = (float)(z.n_h);  // alibi.lua:2
+        const float t1 = (float)(h.h);  // alibi.lua:2
+        const float t2 = (1.0f + t1);  // alibi.lua:2
+        const float t3 = (-8.0f * t2);  // alibi.lua:2
+        const float t4 = m_div(t3, t0);  // alibi.lua:2
+        const float t5 = m_exp2(t4);  // alibi.lua:2
+        const float t6 = (t5 * -1.0f);  // alibi.lua:2
+        const float t7 = (t6 * 0x1.6a09e6p3f /* 11.31371 */);  // alibi.lua:2
+        h.f0 = t7;
+        const float t8 = (-1.0f * t7);  // alibi.lua:2
+        h.f1 = t8;
+        const float t9 = (0x1.0527dcp-3f /* 0.1275174 */ * t8);  // alibi.lua:2
+        h.f2 = t9;
+        return h;
+    }
+
+    struct row {
+        int row, q;
+        float f0;
+    };
+    DEV row make_row(const inputs &x, const sizes &z, const head &h, int row_)
+    {
+        row r;
+        r.row = row_;
+        r.q = row_ + z.q_start;
+        const float t0 = (float)(r.q);  // alibi.lua:5
+        r.f0 = t0;
+        return r;
+    }
+
+    struct col {
+        int kv;
+        float f0;
+    };
+    DEV col make_col(const inputs &x, const sizes &z, const head &h, int kv)
+    {
+        col c;
+        c.kv = kv;
+        const float t0 = (float)(c.kv);  // alibi.lua:5
+        c.f0 = t0;
+        return c;
+    }
+
+    static constexpr bool DIAG = false;
+    DEV float make_diag(const inputs &x, const sizes &z, const head &h, int delta)
+    {
+        return 0.0f;
+    }
+
+    static constexpr bool MASKED = true;
+    DEV bool live(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
+    {
+        bool t0 = (r.q >= c.kv);  // prelude.lua:3
+        return t0;
+    }
+    DEV int first_key(const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        return 0;
+    }
+    DEV int last_key(const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        return r.q;
+    }
+    static constexpr bool SCATTERED = false;
+    DEV bool among(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
+    {
+        return true;
+    }
+    static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
+    DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
+    {
+        [[maybe_unused]] const int q0 = row0 + z.q_start;
+        [[maybe_unused]] const int q1 = row1 + z.q_start;
+        bool t0 = (q0 >= kv1);
+        bool t1 = (q1 >= kv0);
+        return t0 ? TILE_ALL : t1 ? TILE_SOME : TILE_NONE;
+    }
+
+    static constexpr int READS = 0;
+    static constexpr bool READ_RANGES = false;
+    struct state {
+        float s0; // l, a part per thread
+        float s1; // m
+    };
+    DEV state init(bool leader)
+    {
+        state s;
+        s.s0 = !leader ? 0.0f : 0.0f;
+        s.s1 = -INF;
+        return s;
+    }
+    struct tile {
+        int kv0; // the thread's first key
+        float f0;
+        float f1;
+        float f2;
+        float f3;
+        float f4;
+        float f5;
+        float f6;
+    };
+    static constexpr bool DEAD_ONCE = true;
+    DEV float dead() { return -INF; }
+    static constexpr bool LOGISTIC = false;
+    static constexpr int PASSES = 2, REDUCTIONS = 2;
+    static constexpr int REDUCE_PASS[] = {0, 1};
+    static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};
+    static constexpr bool REDUCE_LAZY[] = {false, true};
+    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
+    {
+        t.kv0 = kv0;
+        const col c = make_col(x, z, h, kv0);
+        const float t0 = (r.f0 - c.f0);  // alibi.lua:5
+        const float t1 = (t0 * h.f0);  // alibi.lua:5
+        t.f6 = t1;
+    }
+    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
+    {
+        if constexpr (P == 0) {
+        const float t0 = (0x1.6a09e6p-4f /* 0.08838835 */ * red[0]);  // alibi.lua:5
+        const float t1 = (t0 - s.s1);  // prelude.lua:15
+        bool t2 = (t1 > 0x1.62e430p2f /* 5.545177 */);  // prelude.lua:15
+        const float t3 = (t2 ? t0 : s.s1);  // prelude.lua:15
+        bool t4 = (-INF == t3);  // prelude.lua:8
+        const float t5 = (t4 ? 0.0f : t3);  // prelude.lua:8
+        const float t6 = (-1.0f * t5);  // prelude.lua:8
+        const float t7 = (0x1.715476p0f /* 1.442695 */ * t6);  // prelude.lua:8
+        t.f0 = t7;
+        const float t8 = (s.s1 - t5);  // prelude.lua:16
+        const float t9 = (0x1.715476p0f /* 1.442695 */ * t8);  // prelude.lua:16
+        const float t10 = m_exp2(t9);  // prelude.lua:16
+        t.f1 = t10;
+        t.f3 = t3;
+        t.f4 = red[0];
+        }
+        if constexpr (P == 1) {
+        const float t0 = (s.s0 * t.f1);  // prelude.lua:16
+        const float t1 = (t0 + red[1]);  // prelude.lua:18
+        t.f2 = t1;
+        t.f5 = red[1];
+        }
+    }
+    template <int P> DEV float element(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (P == 0) {
+        const float t0 = (e + (t.f6 + h.f1 * (float)(c.kv - t.kv0)));  // alibi.lua:5
+        return t0;
+        }
+        if constexpr (P == 1) {
+        const float t0 = (e * 0x1.0527dcp-3f /* 0.1275174 */);  // alibi.lua:5
+        const float t1 = (t0 + t.f0);  // alibi.lua:5
+        const float t2 = m_exp2(t1);  // alibi.lua:5
+        return t2;
+        }
+        return e;
+    }
+    template <int R> DEV float operand(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (R == 0) {
+        return e;
+        }
+        if constexpr (R == 1) {
+        return e;
+        }
+        return e;
+    }
+    static constexpr bool RESCALE = true;
+    DEV float o_scale(const tile &t) { return t.f1; }
+    DEV void next(state &s, const tile &t)
+    {
+        s.s0 = t.f2;
+        s.s1 = t.f3;
+    }
+    static constexpr bool KEEPS = true;
+    struct kept { // a tile in which m stays as it is
+    struct tile {
+        int kv0; // the thread's first key
+        float f0;
+        float f1;
+        float f2;
+        float f3;
+        float f4;
+        float f5;
+        float f6;
+    };
+    static constexpr bool DEAD_ONCE = false;
+    DEV float dead() { return -INF; }
+    static constexpr bool LOGISTIC = false;
+    static constexpr int PASSES = 1, REDUCTIONS = 1;
+    static constexpr int REDUCE_PASS[] = {0};
+    static constexpr int REDUCE_OP[] = {RED_SUM};
+    static constexpr bool REDUCE_LAZY[] = {true};
+    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
+    {
+        t.kv0 = kv0;
+        const col c = make_col(x, z, h, kv0);
+        const float t0 = (s.s1 * -1.0f);  // prelude.lua:8
+        const float t1 = (0x1.715476p0f /* 1.442695 */ * t0);  // prelude.lua:8
+        t.f0 = t1;
+        t.f3 = 1.0f;
+        t.f4 = s.s1;
+        const float t2 = (r.f0 - c.f0);  // alibi.lua:5
+        const float t3 = (t2 * h.f0);  // alibi.lua:5
+        t.f5 = t3;
+        const float t4 = (t3 * 0x1.0527dcp-3f /* 0.1275174 */);  // alibi.lua:5
+        const float t5 = (t1 + t4);  // alibi.lua:5
+        t.f6 = t5;
+    }
+    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
+    {
+        if constexpr (P == 0) {
+        const float t0 = (s.s0 + red[0]);  // prelude.lua:18
+        t.f1 = t0;
+        t.f2 = red[0];
+        }
+    }
+    template <int P> DEV float element(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (P == 0) {
+        const float t0 = (e * 0x1.0527dcp-3f /* 0.1275174 */);
+        const float t1 = ((t.f6 + h.f2 * (float)(c.kv - t.kv0)) + t0);  // alibi.lua:5
+        const float t2 = m_exp2(t1);  // alibi.lua:5
+        return t2;
+        }
+        return e;
+    }
+    template <int R> DEV float operand(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (R == 0) {
+        return e;
+        }
+        return e;
+    }
+    static constexpr bool RESCALE = false;
+    DEV float o_scale(const tile &t) { return t.f3; }
+    DEV void next(state &s, const tile &t)
+    {
+        s.s0 = t.f1;
+        s.s1 = t.f4;
+    }
+    DEV bool serves(const tile &t, const state &s) { return t.f2 < 0x1p80f && s.s1 > -0x1p120f; }
+    };
+    template <class SUM4> DEV void join(state &s, const SUM4 &sum4)
+    {
+        s.s0 = sum4(s.s0);
+    }
+    static constexpr int FINALS = 1;
+    DEV float finish(const state &s, float *finals, const inputs &x, const sizes &z, const head &h, const row &r)
+    {
+        bool t0 = (s.s0 == 0.0f);  // prelude.lua:10
+        const float t1 = (t0 ? 1.0f : s.s0);  // prelude.lua:10
+        const float t2 = m_div(1.0f, t1);  // prelude.lua:10
+        bool t3 = (s.s1 == -INF);  // prelude.lua:8
+        const float t4 = (t3 ? 0.0f : s.s1);  // prelude.lua:8
+        const float t5 = m_log(t1);  // prelude.lua:12
+        const float t6 = (t0 ? -INF : t5);  // prelude.lua:12
+        const float t7 = (t4 + t6);  // prelude.lua:26
+        finals[0] = t7; // lse
+        return t2;
+    }
+    DEV void empty_finals(float *finals)
+    {
+        finals[0] = -INF;
+    }
+    DEV void store_finals(const attention_params &p, int b, int h, int row, const float *finals)
+    {
+        if (p.final0) {
+            p.final0[b * p.final0_b + h * p.final0_h + row * p.final0_t] = finals[0];
+        }
+    }
+    using query_mod = no_mod;
+    using key_mod = no_mod;
+    using value_mod = no_mod;
+    using output_mod = no_mod;
+};
