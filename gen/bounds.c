@@ -63,6 +63,14 @@ static bool bounded(struct range r)
     return r.lo >= 0 && r.hi >= 0;
 }
 
+/* op(inner(a, b), inner(c, d)): in this order, which the calls as arguments would leave to the compiler. */
+static int of_two(struct ir *ir, enum ir_op op, enum ir_op inner, const int *pair)
+{
+    int first = ir2(ir, inner, pair[0], pair[1]);
+    int second = ir2(ir, inner, pair[2], pair[3]);
+    return ir2(ir, op, first, second);
+}
+
 static struct range make_range(struct ir *ir, enum ir_op op, int lo_a, int lo_b, int hi_a, int hi_b)
 {
     return (struct range){ir2(ir, op, lo_a, lo_b), ir2(ir, op, hi_a, hi_b)};
@@ -72,8 +80,8 @@ static struct range product(struct ir *ir, struct range a, struct range b)
 {
     int p[4] = {ir2(ir, OP_MUL, a.lo, b.lo), ir2(ir, OP_MUL, a.lo, b.hi), ir2(ir, OP_MUL, a.hi, b.lo),
                 ir2(ir, OP_MUL, a.hi, b.hi)};
-    int lo = ir2(ir, OP_MIN, ir2(ir, OP_MIN, p[0], p[1]), ir2(ir, OP_MIN, p[2], p[3]));
-    int hi = ir2(ir, OP_MAX, ir2(ir, OP_MAX, p[0], p[1]), ir2(ir, OP_MAX, p[2], p[3]));
+    int lo = of_two(ir, OP_MIN, OP_MIN, p);
+    int hi = of_two(ir, OP_MAX, OP_MAX, p);
     return (struct range){lo, hi};
 }
 
@@ -85,7 +93,7 @@ static bool positive_constant(const struct ir *ir, int node)
 /* a % c for a constant c > 0: exact where the range stays within one period. */
 static struct range modulo(struct ir *ir, struct range a, int c)
 {
-    int same = ir2(ir, OP_EQ, ir2(ir, OP_IDIV, a.lo, c), ir2(ir, OP_IDIV, a.hi, c));
+    int same = of_two(ir, OP_EQ, OP_IDIV, (int[4]){a.lo, c, a.hi, c});
     int zero = ir_const(ir, 0, (enum ir_type)ir->node[c].type);
     bool integer = ir->node[c].type == TYPE_I32;
     int top = integer ? ir2(ir, OP_SUB, c, ir_const(ir, 1, TYPE_I32)) : c;
@@ -154,13 +162,23 @@ static struct range comparison(struct ir *ir, enum ir_op op, struct range a, str
     case OP_GE:
         return make_range(ir, op, a.lo, b.hi, a.hi, b.lo);
     default: { /* EQ; NE is its opposite */
-        int certain = ir2(ir, OP_AND, ir2(ir, OP_EQ, a.lo, b.hi), ir2(ir, OP_EQ, a.hi, b.lo));
-        int possible = ir2(ir, OP_AND, ir2(ir, OP_LE, a.lo, b.hi), ir2(ir, OP_LE, b.lo, a.hi));
+        int certain = of_two(ir, OP_AND, OP_EQ, (int[4]){a.lo, b.hi, a.hi, b.lo});
+        int possible = of_two(ir, OP_AND, OP_LE, (int[4]){a.lo, b.hi, b.lo, a.hi});
         if (op == OP_EQ)
             return (struct range){certain, possible};
         return (struct range){ir1(ir, OP_NOT, possible), ir1(ir, OP_NOT, certain)};
     }
     }
+}
+
+/* c & x | ~c & y */
+static struct range choice_range(struct ir *ir, const struct range *a)
+{
+    int never = ir1(ir, OP_NOT, a[0].hi);
+    int not_always = ir1(ir, OP_NOT, a[0].lo);
+    int lo = of_two(ir, OP_OR, OP_AND, (int[4]){a[0].lo, a[1].lo, never, a[2].lo});
+    int hi = of_two(ir, OP_OR, OP_AND, (int[4]){a[0].hi, a[1].hi, not_always, a[2].hi});
+    return (struct range){lo, hi};
 }
 
 static struct range bool_range(struct bounder *b, const struct ir_node *n, const struct range *a)
@@ -172,11 +190,8 @@ static struct range bool_range(struct bounder *b, const struct ir_node *n, const
         return make_range(ir, (enum ir_op)n->op, a[0].lo, a[1].lo, a[0].hi, a[1].hi);
     case OP_NOT:
         return (struct range){ir1(ir, OP_NOT, a[0].hi), ir1(ir, OP_NOT, a[0].lo)};
-    case OP_WHERE: /* c & x | ~c & y */
-        return (struct range){ir2(ir, OP_OR, ir2(ir, OP_AND, a[0].lo, a[1].lo),
-                                  ir2(ir, OP_AND, ir1(ir, OP_NOT, a[0].hi), a[2].lo)),
-                              ir2(ir, OP_OR, ir2(ir, OP_AND, a[0].hi, a[1].hi),
-                                  ir2(ir, OP_AND, ir1(ir, OP_NOT, a[0].lo), a[2].hi))};
+    case OP_WHERE:
+        return choice_range(ir, a);
     default:
         if (!bounded(a[0]) || !bounded(a[1]))
             return (struct range){ir_const(ir, 0, TYPE_BOOL), ir_const(ir, 1, TYPE_BOOL)};

@@ -83,8 +83,10 @@ static int minus(struct ir *w, int a, int b)
 {
     const int zero = ir_const(w, 0, TYPE_I32);
     if (!is_small(w, a, 1) || !is_small(w, b, 1)) {
-        const int least = ir2(w, OP_ADD, ir_const(w, INT_MIN, TYPE_I32), ir2(w, OP_MAX, b, zero));
-        const int most = ir2(w, OP_ADD, ir_const(w, INT_MAX, TYPE_I32), ir2(w, OP_MIN, b, zero));
+        const int above = ir2(w, OP_MAX, b, zero);
+        const int below = ir2(w, OP_MIN, b, zero);
+        const int least = ir2(w, OP_ADD, above, ir_const(w, INT_MIN, TYPE_I32));
+        const int most = ir2(w, OP_ADD, below, ir_const(w, INT_MAX, TYPE_I32));
         a = ir3(w, OP_CLAMP, a, least, most);
     }
     return ir2(w, OP_SUB, a, b);

@@ -145,11 +145,11 @@ struct variant {
         [[maybe_unused]] const int q1 = row1 + z.q_start;
         bool t0 = (q0 >= kv1);
         bool t1 = (q1 >= kv0);
-        bool t2 = (high[0] == low[1]);
-        bool t3 = (low[0] == high[1]);
+        bool t2 = (low[0] == high[1]);
+        bool t3 = (high[0] == low[1]);
         bool t4 = (t2 & t3);
-        bool t5 = (low[1] <= high[0]);
-        bool t6 = (low[0] <= high[1]);
+        bool t5 = (low[0] <= high[1]);
+        bool t6 = (low[1] <= high[0]);
         bool t7 = (t5 & t6);
         bool t8 = (t0 & t4);
         bool t9 = (t1 & t7);
