@@ -127,7 +127,10 @@ if [ -x "${LATHE:-}" ]; then
     for file in specs/*.lua; do
         spec=$(basename "$file" .lua)
         if grep -q '^return rowwise' "$file"; then
-            jit "$spec" dtype=bf16,rows=16384,n=8192
+            case $spec in
+            group_*) jit "$spec" dtype=bf16,rows=16384,n=8192,groups_of=32,channels_of=8 ;;
+            *) jit "$spec" dtype=bf16,rows=16384,n=8192 ;;
+            esac
         elif grep -q '^return attention' "$file"; then
             jit "$spec" dtype=bf16,h=16,q=4096,d=128
         elif [ "$spec" != prelude ]; then
