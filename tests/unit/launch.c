@@ -28,6 +28,7 @@ struct block {
     int32_t window;
     void *work;
     int64_t tiles;
+    int32_t compact;
 };
 
 enum { ARG_Q, ARG_K, ARG_LSE, ARG_BIAS, ARG_SLOPE, ARG_CAP, ARG_WINDOW, ARG_START, N_ARGS };
@@ -102,6 +103,8 @@ static struct source *make_source(void)
     put(l, PARAM_WORK_DATA, 1, 0, offsetof(struct block, work));
     put(l, PARAM_PRODUCT, 0, 0, offsetof(struct block, tiles))->product =
         (struct product){3, 1, {{SYM_KV, 64}}};
+    put(l, PARAM_COMPACT, 0, 0, offsetof(struct block, compact))->product.scale =
+        (int64_t)(arg_bit(ARG_Q) | arg_bit(ARG_BIAS));
     s->n_buffers = 2;
     s->buffer[0].bytes = (struct product){1, 2, {{SYM_Q, 1}, {SYM_B, 1}}};
     s->buffer[1].bytes = (struct product){4, 1, {{SYM_KV, 1}}};
@@ -226,6 +229,29 @@ TEST(absent_and_size_one)
     c.start = -3; /* queries before the first key */
     b = filled(&c);
     CHECK_EQ(b.q_start, -3);
+    drop_call(&c);
+}
+
+TEST(compact_are_dense_rows_from_16_bytes_on)
+{
+    struct call c;
+    make_call(&c);
+    CHECK_EQ(filled(&c).compact, 0); /* q lies as [b, q, h, d] */
+    c.arg[1].strides = NULL;
+    CHECK_EQ(filled(&c).compact, 1);
+    c.arg[2].data = memory + 72;
+    CHECK_EQ(filled(&c).compact, 0);
+    c.arg[2].data = memory + 64;
+    static const int64_t padded[3] = {1280, 320, 1};
+    c.arg[2].strides = padded;
+    CHECK_EQ(filled(&c).compact, 0);
+    c.n = 2; /* neither bias nor window */
+    CHECK_EQ(filled(&c).compact, 1);
+    c.q_shape[0] = c.q_shape[1] = 1; /* their strides say nothing */
+    c.problem.dim[SYM_B] = 1;
+    c.arg[1].strides = c.q_strides;
+    c.q_strides[2] = 64;
+    CHECK_EQ(filled(&c).compact, 1);
     drop_call(&c);
 }
 
