@@ -244,7 +244,8 @@ static void place_gradients(struct recipe *r)
             continue;
         if (t == TENSOR_Q) {
             r->grad[t].arg = -1;
-            r->grad[t].buffer = zeroed(r->out, query_tiles(r, 4ll * plan->bm * plan->dk));
+            const struct product bytes = query_tiles(r, 4ll * plan->bm * plan->dk);
+            r->grad[t].buffer = plan->dq_stored ? add_buffer(r->out, bytes) : zeroed(r->out, bytes);
         } else if (e->w->mod[t].n_stages > 0) {
             place_in_workspace(&r->grad[t], 4, r->out);
         }
@@ -268,7 +269,7 @@ static void place_everything(struct recipe *r)
     if (r->rows_floats > 0)
         r->rows = add_buffer(r->out, query_tiles(r, 4ll * r->rows_floats * r->plan->back.bm));
     place_gradients(r);
-    if (e->problem->deterministic)
+    if (e->problem->deterministic || (r->plan->back.dq_stored && gradient_wanted(e, MOD_QUERY)))
         r->order = zeroed(r->out, query_tiles(r, 2 * 4));
     for (int i = 0; i < e->w->n_inputs; i++) {
         struct product bytes = product_of(EXACT_SUM_BYTES);
@@ -444,6 +445,7 @@ static void add_back_mod(struct recipe *r, int tensor, const struct place *src, 
         params_null(&p, "const void", "src");
     place_pointer(&p, "const void", "grad", grad);
     place_pointer(&p, "void", "dst", dst);
+    optional_pointer(&p, "const unsigned", "order", fragments && r->plan->back.dq_stored ? r->order : -1);
     place_strides(&p, "src", src);
     place_strides(&p, "grad", grad);
     place_strides(&p, "dst", dst);

@@ -78,7 +78,7 @@ static bool take_back_tile(const struct request *r, const struct pair_needs *pai
 static int hopper_smem(const struct back_plan *t, int rows, bool diag)
 {
     return (128 + 2 * t->bm) * (t->dk + t->dv) * 2 + 2 * t->bm * 256 + 4 * t->bm * t->dk + 8 * rows * t->bm +
-           (diag ? 16 * (t->bm + 64) : 0) + 64;
+           (diag ? 16 * (t->bm + 64) : 0) + 80;
 }
 
 /* wide_smem_bytes of back_wide_sm90.cuh. */
@@ -107,6 +107,7 @@ static bool take_hopper_tile(const struct request *r, const struct pair_needs *p
         plan->back.dv = round_up(dv, 16);
         plan->back.v_steps = v_steps_of(&plan->back, pair);
         plan->back.early_dv = bm == 64; /* 128: no registers for it */
+        plan->back.dq_stored = true;
         plan->back.smem_bytes = hopper_smem(&plan->back, pair->rows, pair->diag);
         if (d <= 128 && dv <= 128 && plan->back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
             return true;

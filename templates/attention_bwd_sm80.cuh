@@ -330,7 +330,7 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
     site_sums<NB, COLS> gathered;
     const site_context<NB, COLS> sites{p, head, gathered};
     const auto begin_head = [&] {
-        const key_block at = kept_block(slots);
+        const key_block at = kept_block(z, slots);
         head = variant::make_head(p.x, z, at.b, at.h_kv * group + at_head);
         sites.clear();
 #pragma unroll
@@ -351,7 +351,7 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
         const u32 next_slot = slots + (turn ^ 1) * 16;
         const u32 ring = shared + layout::RING + (STAGES == 2 ? turn * layout::STAGE : 0u);
         const auto prepare = [&] { // the next tile
-            const key_block at = kept_block(slots);
+            const key_block at = kept_block(z, slots);
             const position next = tiles.next({at_head, kept_tile(slot), false}, p, at);
             if (fresh_thread() == 0) {
                 keep_position(next_slot, next);
@@ -434,12 +434,12 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
                 __syncthreads(); // Q and dO are read
             }
             if (next_head < group) {
-                load(kept_block(slots), {next_head, kept_tile(next_slot), false}, 0);
+                load(kept_block(z, slots), {next_head, kept_tile(next_slot), false}, 0);
             }
             copy_commit();
         }
         if constexpr (cfg::WANT_DQ) {
-            const key_block at = kept_block(slots);
+            const key_block at = kept_block(z, slots);
             const int h = at.h_kv * group + at_head;
             const int tile = kept_tile(slot);
             const i64 line = tile_line(z, at.b, h) + tile;
@@ -471,7 +471,7 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
         turn ^= 1;
     }
 
-    const key_block at = kept_block(slots);
+    const key_block at = kept_block(z, slots);
     const int left = z.len_kv - at.kv0;
     copy_wait<0>();
     __syncthreads(); // K and V make place for dk' and dv'

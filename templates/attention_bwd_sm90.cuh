@@ -168,7 +168,7 @@ struct worker {
     // Of a head of the group, with its columns. The block's place is found again: no registers for it in between.
     __device__ __forceinline__ variant::head enter_head(int number, variant::col (&col)[COLS]) const
     {
-        const key_block at = find_block(p, shared + layout::TICKET);
+        const key_block at = find_block(shared + layout::PLACE);
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(number));
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
@@ -257,7 +257,7 @@ struct worker {
                          shared + layout::ROWS + stage * layout::ROWS_BYTES + static_cast<u32>(8 * (lane_id() % 4)),
                          make_table(head, row0, turn)};
         live_pairs live{};
-        if constexpr (variant::SITES > 0) {
+        if constexpr (KEEPS_LIVE) {
             pairs.find_live(live, whole);
         }
         float2 ahead[NB];
@@ -266,7 +266,7 @@ struct worker {
         float w[NB][4];
         pairs.weigh(w, s, ahead);
         pack_weights<element, NB>(operand, w);
-        pairs.drop_dead(operand, whole);
+        pairs.drop_dead(operand, whole, live);
         settle(operand);
         if constexpr (cfg::WANT_DV && cfg::BACK_EARLY_DV) {
             start_pv<element, DV, BM>(sums.dv, operand, dout, 1);
@@ -283,7 +283,7 @@ struct worker {
         }
         if constexpr (WANT_DS) {
             pack_weights<element, NB>(ds_operand, dw);
-            pairs.drop_dead(ds_operand, whole);
+            pairs.drop_dead(ds_operand, whole, live);
         }
         if constexpr (cfg::WANT_DQ) {
             store_turned(ds_operand, ds + group * static_cast<u32>(BM * 128));
@@ -306,14 +306,14 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
     clear(sums.dk);
     clear(sums.dv);
     const tile_position first = wait_tile(shared, {0, 0});
+    mbarrier_wait(shared + layout::KEYS_READY, 0);
     if (first.word != NO_TILE) {
-        mbarrier_wait(shared + layout::KEYS_READY, 0);
         const int warp_key = place().key0();
-        const worker w{p, shared, worker_group(), find_block(p, shared + layout::TICKET).kv0 + warp_key + lane_id() / 4};
+        const worker w{p, shared, worker_group(), find_block(shared + layout::PLACE).kv0 + warp_key + lane_id() / 4};
         w.run(sums, first);
     }
     barrier_sync(ALL_WORKERS, THREADS); // no one reads keys and values any more
-    const key_block at = find_block(p, shared + layout::TICKET);
+    const key_block at = find_block(shared + layout::PLACE);
     const int warp_key = place().key0();
     const int left = p.z.len_kv - at.kv0 - warp_key;
     if constexpr (cfg::WANT_DV) {
@@ -341,7 +341,8 @@ extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
         ring_at(shared).init(WARPS);
         mbarrier_init(shared + layout::KEYS_READY, 1);
         mbarrier_init_fence();
-        put_ticket(params.p, shared + layout::TICKET);
+    } else if (threadIdx.x == 32) {
+        put_block(params.p, shared + layout::PLACE);
     }
     __syncthreads();
     if (threadIdx.x < 128) {

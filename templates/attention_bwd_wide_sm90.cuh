@@ -141,7 +141,7 @@ struct worker {
     // Of a head of the group, with its columns. The block's place is found again: no registers for it in between.
     __device__ __forceinline__ variant::head enter_head(int number, variant::col (&col)[COLS]) const
     {
-        const key_block at = find_block(p, shared + layout::TICKET);
+        const key_block at = find_block(shared + layout::PLACE);
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(number));
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
@@ -202,7 +202,7 @@ struct worker {
                          shared + layout::ROWS + q_at.stage * layout::ROWS_BYTES + static_cast<u32>(4 * here.query()),
                          make_table(head, row0)};
         live_pairs live{};
-        if constexpr (variant::SITES > 0) {
+        if constexpr (KEEPS_LIVE) {
             pairs.find_live(live, whole);
         }
         float2 ahead[NB];
@@ -211,7 +211,7 @@ struct worker {
         float w[NB][4];
         pairs.weigh(w, s, ahead);
         pack_weights<element, NB>(operand, w);
-        pairs.drop_dead(operand, whole);
+        pairs.drop_dead(operand, whole, live);
         settle(operand);
         if (!first) {
             barrier_sync(PANELS_READ + other(), THREADS);
@@ -233,7 +233,7 @@ struct worker {
         }
         if constexpr (WANT_DS) {
             pack_weights<element, NB>(ds_operand, dw);
-            pairs.drop_dead(ds_operand, whole);
+            pairs.drop_dead(ds_operand, whole, live);
             barrier_sync(OF_GROUP + group, 128); // its warps have read the panel of the tile before
             store_panel(ds_operand, ds_of(group));
             barrier_arrive(DS_READY + group, THREADS);
@@ -273,7 +273,7 @@ struct worker {
     // Of this warpgroup's 64 queries of the tile.
     __device__ __forceinline__ void add_dq(const tile_position &now, const variant::head &head) const
     {
-        const key_block at = find_block(p, shared + layout::TICKET);
+        const key_block at = find_block(shared + layout::PLACE);
         const int h = at.head(now.head);
         const i64 line = tile_line(p.z, at.b, h) + now.tile();
         const u32 thread = fresh_thread() % 128;
@@ -312,7 +312,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
     const back_params &p = params.p;
     const u32 group = worker_group();
     const int warp_key = static_cast<int>(fresh_thread() % 128 / 32 * 16); // first key of the warp, in the block
-    const worker w{p, shared, group, find_block(p, shared + layout::TICKET).kv0 + warp_key + lane_id() / 4};
+    const worker w{p, shared, group, find_block(shared + layout::PLACE).kv0 + warp_key + lane_id() / 4};
     key_sums sums;
     clear(sums.dk);
     clear(sums.dv);
@@ -322,7 +322,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
         w.run(sums, first);
     }
     barrier_sync(ALL_WORKERS, THREADS); // no one reads keys and values any more
-    const key_block at = find_block(p, shared + layout::TICKET);
+    const key_block at = find_block(shared + layout::PLACE);
     const int left = p.z.len_kv - at.kv0 - warp_key;
     const int part = static_cast<int>(group);
     if constexpr (cfg::WANT_DV) {
@@ -353,7 +353,8 @@ extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
         do_ring(shared).init(WARPS);
         mbarrier_init(shared + layout::KEYS_READY, 1);
         mbarrier_init_fence();
-        put_ticket(params.p, shared + layout::TICKET);
+    } else if (threadIdx.x == 32) {
+        put_block(params.p, shared + layout::PLACE);
     }
     __syncthreads();
     if (threadIdx.x < 128) {

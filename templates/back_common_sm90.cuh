@@ -61,22 +61,22 @@ DEV tile_position get_position(u32 place)
 // Number of the thread's warpgroup among those that compute, as one register for the warp.
 DEV u32 worker_group() { return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0); }
 
-// The block's keys. `ticket`: shared address of its number, under DETERMINISTIC.
-DEV key_block find_block(const back_params &p, u32 ticket)
+// The block's keys, in shared memory at `place`: found once, by one thread, in the order in which blocks begin under DETERMINISTIC: none
+// waits for one that has not.
+DEV void put_block(const back_params &p, u32 place)
 {
-    u32 number = fresh_block();
-    if constexpr (cfg::DETERMINISTIC) {
-        number = __float_as_uint(load_shared(ticket));
-    }
-    return nth_block(p.z, number);
+    const bool turns = cfg::DETERMINISTIC && p.z.len_q > 0; // the ticket is behind the turns
+    const key_block at = nth_block(p.z, turns ? take_ticket(p.order + tile_line(p.z, p.z.n_b, 0)) : fresh_block());
+    store_shared(place, static_cast<u32>(at.b));
+    store_shared(place + 4, static_cast<u32>(at.h_kv));
+    store_shared(place + 8, static_cast<u32>(at.tile));
+    store_shared(place + 12, static_cast<u32>(at.group));
 }
-// The order in which blocks begin: none waits for one that has not. By one thread.
-DEV void put_ticket(const back_params &p, u32 ticket)
+DEV key_block find_block(u32 place)
 {
-    if constexpr (cfg::DETERMINISTIC) {
-        // behind the turns, if there are any
-        store_shared(ticket, p.z.len_q > 0 ? take_ticket(p.order + tile_line(p.z, p.z.n_b, 0)) : fresh_block());
-    }
+    const uint4 at = load_shared16(place);
+    const int tile = static_cast<int>(at.z);
+    return {static_cast<int>(at.x), static_cast<int>(at.y), tile, tile * BN, static_cast<int>(at.w)};
 }
 
 // Row values of a tile to `to`, announced at `full`.

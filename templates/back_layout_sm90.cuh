@@ -13,10 +13,10 @@ namespace back {
 constexpr int WARPGROUPS = WARPS / 4; // that compute: 64 keys each
 
 // Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 16; rows: floats of a row):
-//     (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 64
+//     (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 80
 __host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag)
 {
-    return (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 64;
+    return (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 80;
 }
 
 struct layout { // offsets in bytes
@@ -39,9 +39,9 @@ struct layout { // offsets in bytes
     static constexpr int POSITION = TABLE + WARPGROUPS * 2 * TABLE_BYTES; // of each stage: 8 bytes
     static constexpr int BARRIERS = POSITION + 16;
     static constexpr int KEYS_READY = BARRIERS + ring_barriers<STAGES>::BYTES;
-    static constexpr int TICKET = KEYS_READY + 8;
+    static constexpr int PLACE = KEYS_READY + 16; // of the block: 16 bytes
     static constexpr int BYTES = hopper_back_smem_bytes(BM, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG);
-    static_assert(TICKET + 8 == BYTES, "places do not overlap");
+    static_assert(PLACE + 16 == BYTES, "places do not overlap");
     static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
     static_assert(Q_BYTES % 1024 == 0 && DO_BYTES % 1024 == 0, "tiles start on multiples of their pattern");
 };

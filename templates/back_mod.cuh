@@ -188,14 +188,26 @@ DEV void finish_site(mod_sums<BACK, DIM> &sums, const back_mod_params &p, const 
     }
 }
 
+// Whether any block had some of the tile of this number.
+DEV bool has_dq(const back_mod_params &p, i64 line)
+{
+    if constexpr (cfg::BACK_DQ_STORED) {
+        return *order_word(p, line) != 0;
+    } else {
+        return true;
+    }
+}
+
 // dq' of a tile, from the order of fragments to rows in shared memory.
-DEV void stage_dq(u32 shared, const float *tile)
+DEV void stage_dq(u32 shared, const float *tile, bool some)
 {
     using shape = dq_shape;
 #pragma unroll 4
     for (int n = static_cast<int>(threadIdx.x) * 4; n < shape::FLOATS; n += MOD_THREADS * 4) {
-        float x[4];
-        load_vec<4, float>(tile + n, x);
+        float x[4] = {};
+        if (some) {
+            load_vec<4, float>(tile + n, x);
+        }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const shape::place at = shape::place_of(n + i);
@@ -235,7 +247,9 @@ DEV void convert_dq(const back_mod_params &p)
     if (p.dst == nullptr) {
         return;
     }
-    const float *from = static_cast<const float *>(p.grad) + (tile_line(p.z, b, h) + tile) * dq_shape::FLOATS;
+    const i64 line = tile_line(p.z, b, h) + tile;
+    const float *from = static_cast<const float *>(p.grad) + line * dq_shape::FLOATS;
+    const bool some = has_dq(p, line);
     const dq_rows rows(static_cast<cfg::element *>(p.dst) + (b * p.dst_b + h * p.dst_h + tile * BM * p.dst_t), p.dst_t, p.len - tile * BM);
     const float factor = variant::ds_factor(p.x, p.z, variant::make_head(p.x, p.z, b, h));
     int number = static_cast<int>(threadIdx.x) / 32;
@@ -244,7 +258,7 @@ DEV void convert_dq(const back_mod_params &p)
         dq_piece piece[AT_ONCE] = {};
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            if (dq_piece::COUNT % MOD_WARPS == 0 || number + k * MOD_WARPS < dq_piece::COUNT) {
+            if (some && (dq_piece::COUNT % MOD_WARPS == 0 || number + k * MOD_WARPS < dq_piece::COUNT)) {
                 piece[k].load(from, number + k * MOD_WARPS);
             }
         }
@@ -279,7 +293,8 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
     float factor = 1.0f;
     if constexpr (DQ) {
         factor = variant::ds_factor(p.x, p.z, variant::make_head(p.x, p.z, b, h));
-        stage_dq(shared, grad + (tile_line(p.z, b, h) + tile) * dq_shape::FLOATS);
+        const i64 line = tile_line(p.z, b, h) + tile;
+        stage_dq(shared, grad + line * dq_shape::FLOATS, has_dq(p, line));
     }
     const typename BACK::head head = [&] {
         if constexpr (BACK::STAGES > 0) {

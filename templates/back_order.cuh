@@ -15,7 +15,8 @@ struct key_block {
 constexpr i64 SECTION_BYTES = 32ll << 20;
 
 // Heads in sections, and within a section one key tile of all heads after the other: those with the most query tiles
-// under a causal mask first, or, where blocks take turns at dq, last: each then finds its turn when it gets there.
+// under a causal mask first, or, where blocks take turns at dq, last: each then finds its turn when it gets there. A block waits for
+// this, and division is slow: sections are of a power of two of heads, one that leaves no narrow last section if 4 or less do not either.
 DEV key_block nth_block(const sizes &z, u32 n)
 {
     const u32 tiles = static_cast<u32>(max(key_tiles(z), 1));
@@ -25,19 +26,23 @@ DEV key_block nth_block(const sizes &z, u32 n)
         keep(group); // divided once: the warps that load have few registers
     }
     const i64 bytes = static_cast<i64>(group) * z.len_q * (4 * DK + 2 * DK + 2 * DV);
-    const u32 bytes_here = static_cast<u32>(max(1ll, min(bytes, SECTION_BYTES))); // no division of 64 bits
-    const u32 most = max(1u, min(static_cast<u32>(SECTION_BYTES) / bytes_here, heads));
-    const u32 sections = (heads + most - 1) / most;
-    const u32 width = (heads + sections - 1) / sections;
-    const u32 section = n / (width * tiles);
-    const u32 rest = n - section * width * tiles;
-    const u32 here = min(width, heads - section * width); // the last section may be narrower
-    const u32 head = section * width + rest % here;
-    const u32 tile = cfg::DETERMINISTIC ? tiles - 1 - rest / here : rest / here;
+    u32 log = 0; // of the width
+    while ((2ll << log) * bytes <= SECTION_BYTES && (2u << log) <= heads) {
+        log++;
+    }
+    while (log > 2 && (heads & ((1u << log) - 1)) != 0) {
+        log--;
+    }
+    const u32 section = (n >> log) / tiles;
+    const u32 rest = n - (section * tiles << log);
+    const u32 here = heads - (section << log); // of heads
+    const bool full = here >= 1u << log;
+    const u32 turn = full ? rest >> log : rest / here;
+    const u32 head = (section << log) + (full ? rest & ((1u << log) - 1) : rest - turn * here);
     key_block at;
     at.b = static_cast<int>(head / static_cast<u32>(z.n_h_kv));
-    at.h_kv = static_cast<int>(head % static_cast<u32>(z.n_h_kv));
-    at.tile = static_cast<int>(tile);
+    at.h_kv = static_cast<int>(head - static_cast<u32>(at.b) * static_cast<u32>(z.n_h_kv));
+    at.tile = static_cast<int>(cfg::DETERMINISTIC ? tiles - 1 - turn : turn);
     at.kv0 = at.tile * BN;
     at.group = group;
     return at;
@@ -70,6 +75,14 @@ struct position {
     bool whole; // every pair is live
 };
 
+// The query tile at which a block begins with each head, to go round: where dq' is not 0 before, the first block that has some
+// of a tile stores it and the others wait, so those of a head begin at different tiles; under a causal mask they do anyway.
+DEV int first_tile(const sizes &z, const key_block &at)
+{
+    const int tile = at.kv0 / BM;
+    return cfg::BACK_DQ_STORED && !cfg::DETERMINISTIC && tile < query_tiles(z) ? tile : 0;
+}
+
 // Walks the query tiles that have live pairs, head by head. 32 are classified at a time, one a lane; all warps
 // of the block get the same answers.
 struct walk {
@@ -82,8 +95,10 @@ struct walk {
         if (last.head >= at.group) {
             return to;
         }
-        int first = last.tile & ~31; // -32 before the first tile
-        u32 some = __ballot_sync(ALL_LANES, mine != TILE_NONE && lane_id() > (last.tile & 31));
+        const int start = first_tile(p.z, at);
+        const int step = last.tile < start && last.tile >= 0 ? last.tile + tiles - start : last.tile - (last.tile < 0 ? 0 : start);
+        int first = step & ~31; // -32 before the first tile
+        u32 some = __ballot_sync(ALL_LANES, mine != TILE_NONE && lane_id() > (step & 31));
 #pragma unroll 1
         while (some == 0) {
             first += 32;
@@ -95,11 +110,13 @@ struct walk {
                 }
             }
             const int h = at.head(to.head);
-            mine = classify(p, at.b, h, variant::make_head(p.x, p.z, at.b, h), first + lane_id(), at.tile);
+            const int tile = first + lane_id() + start;
+            mine = first + lane_id() >= tiles ? static_cast<int>(TILE_NONE)
+                                              : classify(p, at.b, h, variant::make_head(p.x, p.z, at.b, h), tile < tiles ? tile : tile - tiles, at.tile);
             some = __ballot_sync(ALL_LANES, mine != TILE_NONE);
         }
         const int bit = __ffs(static_cast<int>(some)) - 1;
-        to.tile = first + bit;
+        to.tile = first + bit + start < tiles ? first + bit + start : first + bit + start - tiles;
         to.whole = ((__ballot_sync(ALL_LANES, mine == TILE_ALL) >> bit) & 1u) != 0;
         return to;
     }

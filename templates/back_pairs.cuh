@@ -156,10 +156,10 @@ DEV void keep_block(u32 slots, const key_block &at)
     store_shared(slots + 12, static_cast<u32>(at.h_kv));
     store_shared(slots + 24, static_cast<u32>(at.tile));
 }
-DEV key_block kept_block(u32 slots)
+DEV key_block kept_block(const sizes &z, u32 slots)
 {
     const int tile = kept(slots + 24);
-    return {kept(slots + 8), kept(slots + 12), tile, tile * BN};
+    return {kept(slots + 8), kept(slots + 12), tile, tile * BN, z.group()};
 }
 
 // ---- the end ------------------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ struct live_pairs {
     __device__ __forceinline__ bool has(int b, int j, int c) const { return ((bits[b / 8] >> (4 * (b % 8) + 2 * c + j)) & 1u) != 0; }
 };
 
+// Found once, while products are under way, where that is one register, or where sites ask for them anyway.
+constexpr bool KEEPS_LIVE = variant::SITES > 0 || NB == 8;
+
 // A step that reads one value of a row may have it loaded ahead of the wait for its products: shared memory is slow to answer
 // while they read it. Where pairs have sites there are no registers for that, nor at 128 queries.
 __host__ __device__ constexpr int first_read(u64 reads)
@@ -105,13 +108,15 @@ struct tile_pairs {
     }
 
     // Dead pairs become 0, rounded as they are.
-    __device__ __forceinline__ void drop_dead(u32 (&x)[NB / 2][4], bool whole) const
+    __device__ __forceinline__ void drop_dead(u32 (&x)[NB / 2][4], bool whole, const live_pairs &found) const
     {
         if (whole) {
             return;
         }
-        live_pairs live;
-        find_live(live);
+        live_pairs live = found;
+        if constexpr (!KEEPS_LIVE) {
+            find_live(live);
+        }
 #pragma unroll
         for (int k = 0; k < NB / 2; k++) {
 #pragma unroll

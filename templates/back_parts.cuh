@@ -94,6 +94,14 @@ DEV i64 tile_line(const sizes &z, int b, int h) // number of query tile 0 of a h
     return (static_cast<i64>(b) * z.n_h + h) * query_tiles(z);
 }
 
+// Where cfg::BACK_DQ_STORED, dq' of a tile is not 0 before: the first block that has some of it stores it, the others add. Words that are
+// 0 at first, one a tile and then as many again: under DETERMINISTIC how many blocks have added, then a ticket; else how many have come, then
+// whether the first has stored. The word of a tile that is 0 until it has been stored:
+template <class PARAMS> DEV auto order_word(const PARAMS &p, i64 line)
+{
+    return p.order + (cfg::DETERMINISTIC ? line : line + tile_line(p.z, p.z.n_b, 0));
+}
+
 // ---- sums into gradients of inputs ------------------------------------------------------------------------
 
 DEV void add_sum(float *to, float x)

@@ -39,9 +39,9 @@ struct layout { // offsets in bytes
     static constexpr int Q_RING = POSITION + 16;
     static constexpr int DO_RING = Q_RING + 32;
     static constexpr int KEYS_READY = DO_RING + 16;
-    static constexpr int TICKET = KEYS_READY + 16;
+    static constexpr int PLACE = KEYS_READY + 16;
     static constexpr int BYTES = wide_smem_bytes(STAGES, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG);
-    static_assert(TICKET + 16 == BYTES, "places do not overlap");
+    static_assert(PLACE + 16 == BYTES, "places do not overlap");
     static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
 };
 
@@ -111,7 +111,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
 DEV void load_all(const hopper_back_params &params, u32 shared)
 {
     const back_params &p = params.p;
-    const key_block at = find_block(p, shared + layout::TICKET);
+    const key_block at = find_block(shared + layout::PLACE);
     const loader l{params, at, shared};
     const bool leader = elect_one();
     walk tiles;

@@ -125,6 +125,12 @@ DEV void tma_add_line(float *to, u32 from, u32 bytes, u64 l2)
                  "r"(bytes), "l"(l2)
                  : "memory");
 }
+// The same, but stores them.
+DEV void tma_store_line(float *to, u32 from, u32 bytes, u64 l2)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to), "r"(from), "r"(bytes), "l"(l2)
+                 : "memory");
+}
 DEV void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int PENDING> DEV void tma_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory"); }
 template <int PENDING> DEV void tma_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory"); }

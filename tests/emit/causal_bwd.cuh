@@ -88,6 +88,7 @@ struct back_mod_params {
     const void *src;
     const void *grad;
     void *dst;
+    const unsigned *order;
     long long src_b;
     long long src_h;
     long long src_t;
@@ -104,7 +105,7 @@ struct back_mod_params {
     inputs x;
     grads g;
 };
-static_assert(sizeof(back_mod_params) == 152, "host and device disagree about back_mod_params");
+static_assert(sizeof(back_mod_params) == 160, "host and device disagree about back_mod_params");
 
 struct back_zero_params {
     float *dst;

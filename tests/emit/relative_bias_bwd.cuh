@@ -109,6 +109,7 @@ struct back_mod_params {
     const void *src;
     const void *grad;
     void *dst;
+    const unsigned *order;
     long long src_b;
     long long src_h;
     long long src_t;
@@ -125,7 +126,7 @@ struct back_mod_params {
     inputs x;
     grads g;
 };
-static_assert(sizeof(back_mod_params) == 184, "host and device disagree about back_mod_params");
+static_assert(sizeof(back_mod_params) == 192, "host and device disagree about back_mod_params");
 
 struct back_sum_params {
     const exact_sum *src;

@@ -1061,7 +1061,8 @@ void emulate_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned b
     start_load(t, at);
 }
 
-void emulate_bulk_add(float *to, unsigned from, unsigned bytes, emulate_place at) { start_addition(to, from, bytes, at); }
+void emulate_bulk_add(float *to, unsigned from, unsigned bytes, emulate_place at) { start_addition(to, from, bytes, false, at); }
+void emulate_bulk_store(float *to, unsigned from, unsigned bytes, emulate_place at) { start_addition(to, from, bytes, true, at); }
 void emulate_bulk_commit() { commit_stores(core.thread); }
 void emulate_bulk_wait(unsigned pending, emulate_place) { finish_stores(core.thread, pending); }
 

@@ -91,6 +91,7 @@ void emulate_tma_load(unsigned to, const void *map, unsigned barrier, unsigned r
 void emulate_tma_store(const void *map, unsigned from, unsigned rank, const int *first, emulate_place at);
 void emulate_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned barrier, emulate_place at);
 void emulate_bulk_add(float *to, unsigned from, unsigned bytes, emulate_place at);
+void emulate_bulk_store(float *to, unsigned from, unsigned bytes, emulate_place at);
 void emulate_bulk_commit();
 void emulate_bulk_wait(unsigned pending, emulate_place at);
 void emulate_fence_async_proxy();

@@ -34,12 +34,13 @@ struct transfer { // TMA: a box, or bytes in a line; to shared memory, or from t
     emulate_tensor_map map;
     const unsigned char *line; // that is loaded
     float *sum;                // to which a line is added
+    bool over;                 // or stored
     unsigned line_bytes;       // 0: a box
     unsigned place, barrier;   // in shared memory
     int at[5];
     unsigned thread, group; // of a store or an addition
     emulate_place issue;
-    const char *name() const { return sum != nullptr ? "bulk addition" : "TMA store"; }
+    const char *name() const { return sum == nullptr ? "TMA store" : over ? "bulk store" : "bulk addition"; }
     unsigned rows() const { return map.box[1] * map.box[2]; }
     unsigned row_bytes() const { return map.box[0] * map.element_bytes; }
     unsigned bytes() const { return line_bytes != 0 ? line_bytes : rows() * row_bytes(); }
@@ -351,7 +352,7 @@ emulate_tensor_map read_map(const void *map, unsigned rank, emulate_place at)
 
 transfer make_transfer(const emulate_tensor_map &map, unsigned place, unsigned barrier, unsigned rank, const int *first)
 {
-    transfer t = {map, nullptr, nullptr, 0, place, barrier, {0, 0, 0, 0, 0}, core.thread, NO_GROUP, {}};
+    transfer t = {map, nullptr, nullptr, false, 0, place, barrier, {0, 0, 0, 0, 0}, core.thread, NO_GROUP, {}};
     std::memcpy(t.at, first, rank * sizeof *first);
     return t;
 }
@@ -423,7 +424,7 @@ void start_store(const transfer &t, emulate_place at)
     start_reading(t, at);
 }
 
-void start_addition(float *to, unsigned from, unsigned bytes, emulate_place at)
+void start_addition(float *to, unsigned from, unsigned bytes, bool over, emulate_place at)
 {
     if (bytes % 16 != 0 || bytes == 0) {
         fail("a bulk addition of %u bytes; it takes multiples of 16 (%s:%d)", bytes, short_name(at.file), at.line);
@@ -435,6 +436,7 @@ void start_addition(float *to, unsigned from, unsigned bytes, emulate_place at)
     shared_at(from + bytes - 16, 16, core.thread, "a bulk addition reads", at);
     transfer t = {};
     t.sum = to;
+    t.over = over;
     t.line_bytes = bytes;
     t.place = from;
     t.thread = core.thread;
@@ -466,7 +468,7 @@ void add_line(const transfer &t)
     for (unsigned i = 0; i < t.line_bytes / 4; i++) {
         float x;
         std::memcpy(&x, shared_bytes + (t.place - WINDOW) + 4 * i, sizeof x);
-        t.sum[i] += x;
+        t.sum[i] = t.over ? x : t.sum[i] + x;
     }
 }
 

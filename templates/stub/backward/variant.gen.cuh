@@ -61,6 +61,7 @@ struct back_mod_params {
     const void *src;
     const void *grad;
     void *dst;
+    const unsigned *order;
     long long src_b, src_h, src_t, grad_b, grad_h, grad_t, dst_b, dst_h, dst_t;
     int n_h, len;
     int pos0;
