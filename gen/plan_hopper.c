@@ -1,8 +1,8 @@
 /*
  * plan_hopper.c: tiles of attention_fwd_sm90. In: a request and what plan.c has found out about the spec.
  * Out: the plan, or why there is none. Which row of tiles serves is a matter of registers, of which none may
- * be spilled, and of shared memory. Sizes follow those of a hand-written kernel for plain softmax; of this
- * template none has been timed.
+ * be spilled, and of shared memory. Sizes follow those of a hand-written kernel for plain softmax; on an H200
+ * they were timed for plain softmax at 64, 128 and 256 dims.
  */
 #include "plan.h"
 

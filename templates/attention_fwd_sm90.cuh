@@ -1,8 +1,8 @@
 // attention_fwd_sm90.cuh: attention forward for sm_90a: TMA, wgmma, warpgroups with roles of their own.
 //
 // A block takes tiles of BM query rows, one after the other (tile_order_sm90.cuh). One warp of the first
-// warpgroup walks the key tiles that the mask leaves and loads them, in one stream across query tiles; the
-// other warpgroups own 64 rows each: scores, weights and o stay in their registers. Q K of a tile runs with
+// warpgroup walks the key tiles that the mask leaves and loads them, in one stream across query tiles, another
+// loads Q; the other warpgroups own 64 rows each: scores, weights and o stay in their registers. Q K of a tile runs with
 // P V of the tile before, under the softmax between them. Warpgroups meet only at the rings' barriers.
 #pragma once
 #include "attention_load_sm90.cuh"
