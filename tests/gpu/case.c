@@ -420,18 +420,33 @@ static lathe_status run_moved(struct references *references, const struct bench 
     return status;
 }
 
-/* The reference comes first: what is saved has no values then, so it computes that anew. */
+/* Of the values, or of wrong ones where the test itself is tested. */
+static lathe_status run_references(struct references *references, const struct bench *bench,
+                                   const struct test_case *c, const struct case_data *data, lathe_error *err)
+{
+    struct case_data wrong;
+    lathe_status status = LATHE_OK;
+    if (!fault_data_open(&wrong, c, data, bench->fault)) {
+        status = give_up(err, LATHE_MEMORY, "out of host memory");
+    }
+    if (status == LATHE_OK) {
+        status = run_reference(&references->exact, bench, c, &wrong, err);
+    }
+    if (status == LATHE_OK && noise_matters(c)) {
+        status = run_moved(references, bench, c, &wrong, err);
+    }
+    case_data_close(&wrong);
+    return status;
+}
+
 static lathe_status prepare(struct case_data *data, struct references *references, const struct bench *bench,
                             const struct test_case *c, lathe_error *err)
 {
     if (!case_data_open(data, c)) {
         return give_up(err, LATHE_MEMORY, "out of host memory");
     }
-    lathe_status status = run_reference(&references->exact, bench, c, data, err);
-    if (status == LATHE_OK && c->pass == LATHE_BACKWARD) {
-        status = save_results(data, bench, c, err);
-    }
-    return status == LATHE_OK && noise_matters(c) ? run_moved(references, bench, c, data, err) : status;
+    const lathe_status status = c->pass == LATHE_BACKWARD ? save_results(data, bench, c, err) : LATHE_OK;
+    return status == LATHE_OK ? run_references(references, bench, c, data, err) : status;
 }
 
 void case_check(const struct bench *bench, const struct test_case *c, struct tally *tally)

@@ -50,6 +50,10 @@ enum fill {
     FILL_PREFIX    /* 0 .. kv + 3 */
 };
 
+/* What references may be computed with: q or x is 1 % too large; a key, or an element of x, reads as zeros.
+ */
+enum fault { FAULT_NONE, FAULT_SCALE, FAULT_KEY };
+
 struct arg_row {
     char name[16];
     enum role role;
@@ -169,6 +173,7 @@ struct bench { /* what the cases of one thread share */
     struct side strict;      /* the same device with options.deterministic */
     struct side reference;   /* the host device on host memory */
     lathe_spec *const *spec; /* by row of spec_rows */
+    enum fault fault;        /* of the references, that must be found */
     bool verbose;            /* a line per run: its error as a fraction of its bound */
     bool wished;             /* LATHE_TEMPLATE names templates: what they refuse is counted, and no failure */
 };
@@ -195,6 +200,9 @@ double noise_size(const struct test_case *c, lathe_dtype dtype);
 /* The values of `data`, moved. False: out of memory. case_data_close either way. */
 bool noise_data_open(struct case_data *noisy, const struct test_case *c, const struct case_data *data,
                      int sample);
+/* The values of `data` with a fault that a kernel might have, to see whether the bounds catch it. */
+bool fault_data_open(struct case_data *wrong, const struct test_case *c, const struct case_data *data,
+                     enum fault fault);
 
 /* One run of a case with its memory in place, ready to launch. */
 struct ready {
@@ -260,11 +268,13 @@ struct totals {
     int passed;
     int failed;
     int bars_missed;
+    int blind; /* groups that did not see the fault */
 };
 
 struct options {
     bool dry;
     bool quick;
+    enum fault fault;
     bool verbose;
     bool strict; /* a missed time bar counts as a failure */
     int threads;

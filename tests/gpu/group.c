@@ -40,7 +40,7 @@ static void merge(struct work *work, const struct tally *tally)
     if (tally->worst > work->total.worst) {
         work->total.worst = tally->worst;
     }
-    if (tally->first[0] && work->lines < MAX_FAILURE_LINES) {
+    if (tally->first[0] && work->lines < MAX_FAILURE_LINES && !work->shared->fault) {
         work->lines++;
         (void)printf("  FAILED %s\n", tally->first);
         (void)fflush(stdout);
@@ -108,6 +108,10 @@ void group_run(const char *name, struct case_list *list, const struct bench *sha
     if (list->failed) {
         work.total.failed++;
         (void)printf("  FAILED %s: out of host memory while listing cases\n", name);
+    }
+    if (shared->fault && 3 * work.total.failed < work.total.passed + work.total.failed) {
+        totals->blind++;
+        (void)printf("  BLIND %s: fewer than a third of the runs see the fault\n", name);
     }
     char refused[48] = "";
     if (work.total.refused) {

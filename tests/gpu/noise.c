@@ -132,3 +132,44 @@ bool noise_data_open(struct case_data *noisy, const struct test_case *c, const s
     }
     return true;
 }
+
+/* ---- faults -------------------------------------------------------------------------------------------- */
+
+static void do_wrong(double *value, const struct tensor *t, enum fault fault)
+{
+    const bool row = strcmp(t->row.name, "x") == 0;
+    const bool scaled = row || strcmp(t->row.name, "q") == 0;
+    const bool of_keys = strcmp(t->row.name, "k") == 0 || strcmp(t->row.name, "v") == 0;
+    const int64_t n = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
+    const int64_t keys = t->ndim > 1 ? t->shape[t->ndim - 2] : 1;
+    for (int64_t i = 0; i < t->count; i++) {
+        const bool lost = (of_keys && i / n % keys == keys / 2) || (row && i % n == n / 2);
+        if (fault == FAULT_SCALE && scaled) {
+            value[i] *= 1.01;
+        } else if (fault == FAULT_KEY && lost) {
+            value[i] = 0.0;
+        }
+    }
+}
+
+bool fault_data_open(struct case_data *wrong, const struct test_case *c, const struct case_data *data,
+                     enum fault fault)
+{
+    memset(wrong, 0, sizeof *wrong);
+    wrong->n = data->n;
+    memcpy(wrong->row, data->row, sizeof wrong->row);
+    for (int i = 0; i < data->n; i++) {
+        struct tensor t;
+        tensor_shape(&t, &data->row[i], c);
+        if (!data->value[i]) {
+            continue;
+        }
+        wrong->value[i] = calloc(t.count > 0 ? (size_t)t.count : 1, sizeof *wrong->value[i]);
+        if (!wrong->value[i]) {
+            return false;
+        }
+        memcpy(wrong->value[i], data->value[i], (size_t)t.count * sizeof *wrong->value[i]);
+        do_wrong(wrong->value[i], &t, fault);
+    }
+    return true;
+}
