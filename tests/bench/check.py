@@ -29,6 +29,7 @@ import cases  # noqa: E402
 import compare  # noqa: E402
 import plot  # noqa: E402
 import report  # noqa: E402
+import rows as rows_module  # noqa: E402
 import timer  # noqa: E402
 
 failures = []
@@ -58,13 +59,21 @@ def run(options, folder, *more):
         return code, json.load(file)
 
 
+def shipped_rowwise():
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "specs")
+    names = [name for name in os.listdir(folder) if name.endswith(".lua")]
+    return {name[:-4] for name in names if "return rowwise" in open(os.path.join(folder, name), encoding="utf-8").read()}
+
+
 def check_rows(options, folder):
     code, result = run(options, folder)
     rows = {row["name"]: row for row in result["rows"]}
     expect(code == 0, "all rows run and are right")
     groups = [row["group"] for row in result["rows"]]
-    names = ("plain", "mods", "gqa", "dims", "rowwise", "grad", "grad_mods", "grad_rows")
-    expect([groups.count(g) for g in names] == [18, 9, 1, 10, 3, 18, 6, 3], f"the rows: {groups}")
+    names = ("plain", "mods", "gqa", "dims", "rowwise", "grad", "grad_mods", "grad_rows", "rows_all", "rows_lengths")
+    expect([groups.count(g) for g in names] == [18, 9, 1, 10, 3, 18, 6, 3, 38, 18], f"the rows: {groups}")
+    shipped = {op.spec for op in rows_module.OPERATORS}
+    expect(shipped == shipped_rowwise(), f"rows of every shipped spec: {shipped ^ shipped_rowwise()}")
     for name, row in rows.items():
         expect("failed" not in row and row["error"] < 5e-3, f"{name}: {row.get('failed', row.get('error'))}")
         expect(set(row["modes"]) == {"burst", "sustained"}, f"{name}: both modes")
@@ -73,9 +82,10 @@ def check_rows(options, folder):
     seen = {(c["peer"], c["bar"]) for row in result["rows"] for c in row["checks"]}
     expect({("cudnn", 1.05), ("cudnn", 1.15), ("plain", 0.9), ("plain", 0.75), ("plain", 0.8), ("plain", 1.03),
             ("plain", 0.95), ("flex", 1.8), ("flex", 2.5), ("copy", 0.92), ("cudnn", 1.08), ("cudnn", 1.0), ("flex", 1.5),
-            ("atomics", 0.78), ("copy", 0.85)} == seen, f"the bars: {seen}")
-    learned = {name for row in result["rows"] for name in row.get("errors", ())}
-    expect({"dq", "dk", "dv", "dslopes", "dtable", "dx", "dweight", "dbias"} == learned, f"gradients: {learned}")
+            ("atomics", 0.78), ("copy", 0.85), ("copy", 0.88), ("copy", 0.8), ("torch.compile", 1.0), ("torch.compile", 1.4),
+            ("torch.compile", 2.0)} == seen, f"the bars: {seen}")
+    learned = {name for row in result["rows"] if "backward" in row["name"] for name in row.get("errors", ())}
+    expect({"dq", "dk", "dv", "dslopes", "dtable", "dx", "dweight", "dbias", "dresidual", "dgate"} == learned, f"gradients: {learned}")
     expect([row["same_bits"] for row in result["rows"] if "same_bits" in row] == [True], "the same bits twice")
     uneven = [row for row in result["rows"] if "D192/128" in row["name"]]
     expect(uneven and all("No available kernel" in row["notes"]["flash"] for row in uneven), "a peer that does not run is named")
@@ -99,6 +109,11 @@ def check_wrong_results(options, folder):
     cases.VARIANTS["softcap"].slope = slope
     expect(code == 1 and len(result["rows"]) == 1 and result["rows"][0]["errors"]["dv"] < 5e-3 <
            result["rows"][0]["errors"]["dq"], "a wrong derivative is WRONG")
+    op = rows_module.BY_SPEC["rms_norm"]
+    formula, op.formula = op.formula, lambda x, p: {"y": rows_module.rms(x) * (1.02 * p["weight"] + 0.02 * x)}
+    code, result = run(options, folder, "--only", "rows_all rms_norm 40", "--mode", "burst")
+    op.formula = formula
+    expect(code == 1 and len(result["rows"]) == 2 and not any(row["right"] for row in result["rows"]), "a wrong row is WRONG, and its gradient")
     spec = cases.VARIANTS["relu"].spec
     cases.VARIANTS["relu"].spec = "no_such_spec"
     code, result = run(options, folder, "--only", "relu B2", "--mode", "burst")
@@ -119,6 +134,12 @@ def check_work():
 def check_plot(folder):
     with open(os.path.join(folder, "compare.png"), "rb") as file:
         check_png(file.read(), "compare.png")
+    with open(os.path.join(folder, "lengths.png"), "rb") as file:
+        check_png(file.read(), "lengths.png")
+    curves = plot.curves_of([{"name": f"softmax 4x{n}", "checks": [{"ratio": r}]} for n, r in ((256, 0.9), (128, 0.5), (512, 0.5))])
+    pixels, width, height = check_png(plot.draw_curves(curves, 0.8, "a title"), "a curve drawn here")
+    line = [i // width for i in range(width * height) if pixels[3 * i:3 * i + 3] == bytes(plot.PALETTE[0]) and i % width < 780]
+    expect(curves == {"softmax": [(128, 0.5), (256, 0.9), (512, 0.5)]} and (min(line), max(line)) == (113, 217), "a curve goes up and down")
     drawn = plot.draw([("a row TB/s", [("ours", 4.0, 1.0), ("copy", 2.0, 0.5)])], "a title")
     pixels, width, height = check_png(drawn, "a PNG drawn here")
     blue = sum(pixels[3 * i:3 * i + 3] == bytes(plot.COLOURS["ours"]) for i in range(width * height))

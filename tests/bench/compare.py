@@ -28,6 +28,7 @@ import maps
 import peers
 import plot
 import report
+import rows
 import timer
 
 ERROR_BOUND = 1e-2  # bf16, relative L2 on sampled rows
@@ -220,7 +221,7 @@ def parse(arguments):
     parser.add_argument("--cache", help="kernel cache folder (default: the library's)")
     parser.add_argument("--out", help="folder for compare.json, compare.md and compare.png")
     parser.add_argument("--only", help="rows whose group and name contain one of these, with commas: plain, mods, gqa, dims, "
-                                       "rowwise, backward, grad_mods, D128, ...")
+                                       "rowwise, backward, grad_mods, rows_all, rows_lengths, D128, ...")
     parser.add_argument("--template", help="templates by name, with commas, as LATHE_TEMPLATE has them")
     parser.add_argument("--mode", choices=("both", "burst", "sustained"), default="both")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter bursts")
@@ -248,6 +249,7 @@ def main(arguments=None):
         mod_rows(bench)
         rowwise_rows(bench)
         grads.all_rows(bench, PLAIN_SIZES, size)
+        rows.all_rows(bench)
         if options.device >= 0:  # standin.py has no such formulas
             maps.all_rows(bench)
     summary = report.means(bench.rows, MEANS)
@@ -259,6 +261,8 @@ def main(arguments=None):
         with open(os.path.join(options.out, "compare.md"), "w", encoding="utf-8") as file:
             file.write(report.markdown(bench.rows, summary, about))
         plot.write(bench.rows, about, os.path.join(options.out, "compare.png"))
+        lengths = [row for row in bench.rows if row["group"] == "rows_lengths"]
+        plot.write_curves(lengths, rows.LENGTH_BAR, about, os.path.join(options.out, "lengths.png"))
     print()
     print(report.text(bench.rows, summary))
     return 0 if all(row["right"] for row in bench.rows) else 1

@@ -1,6 +1,7 @@
 """plot.py: one picture of all rows: bars of our rate beside the others'. By matplotlib where it is installed, else
 drawn here into a PNG of its own: bars, names in a small font, figures."""
 
+import math
 import struct
 import zlib
 
@@ -71,6 +72,53 @@ def draw(bars, title):
             y += thick
         y += 8
     return canvas.png()
+
+
+PALETTE = ((31, 119, 180), (255, 127, 14), (44, 160, 44), (214, 39, 40), (148, 103, 189), (140, 86, 75))
+
+
+def curves_of(rows):
+    """{what: [(length, ratio over its first peer)]} of rows named "spec ROWSxLENGTH [backward]", in the first mode."""
+    curves = {}
+    for row in rows:
+        if row.get("checks"):
+            spec, shape, *rest = row["name"].split()
+            curves.setdefault(" ".join([spec, *rest]), []).append((int(shape.split("x")[1]), row["checks"][0]["ratio"]))
+    return {name: sorted(points) for name, points in curves.items()}
+
+
+def draw_curves(curves, bar, title):
+    """Ratios over lengths, both from end to end, lengths in powers of two; a line at the bar."""
+    left, top, width, height, most = 60, 40, 720, 300, 1.2
+    canvas = Canvas(left + width + 40 * LETTER, top + height + 40)
+    lengths = [n for points in curves.values() for n, _ in points]
+    low, high = math.log2(min(lengths)), math.log2(max(lengths))
+    across = lambda n: left + int((math.log2(n) - low) / max(high - low, 1e-9) * width)  # noqa: E731
+    up = lambda ratio: top + height - int(min(ratio, most) / most * height)  # noqa: E731
+    canvas.text(8, 10, title)
+    for ratio in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
+        canvas.box(left, up(ratio), width, 2 if ratio == bar else 1, (200, 60, 60) if ratio == bar else (210, 210, 210))
+        canvas.text(8, up(ratio) - 4, f"{ratio:.1f}")
+    for k in range(math.ceil(low), int(high) + 1, 2):
+        canvas.text(across(2 ** k) - 12, top + height + 12, str(2 ** k))
+    for i, (name, points) in enumerate(curves.items()):
+        colour = PALETTE[i % len(PALETTE)]
+        for (n0, r0), (n1, r1) in zip(points, points[1:]):
+            x0, x1 = across(n0), across(n1)
+            for x in range(x0, x1):
+                canvas.box(x, up(r0 + (r1 - r0) * (x - x0) / (x1 - x0)), 1, 2, colour)
+        for n, ratio in points:
+            canvas.box(across(n) - 2, up(ratio) - 2, 5, 5, colour)
+        canvas.text(left + width + 12, top + 16 * i, name[:36])
+        canvas.box(left + width + 2, top + 16 * i + 2, 6, 6, colour)
+    return canvas.png()
+
+
+def write_curves(rows, bar, about, path):
+    curves = curves_of(rows)
+    if curves:
+        with open(path, "wb") as file:
+            file.write(draw_curves(curves, bar, f"share of a device copy by row length, {about['gpu']}, {about['date']}"))
 
 
 def write_matplotlib(pyplot, bars, title, path):

@@ -30,6 +30,7 @@ class Tensor:
     shape = property(lambda t: t.a.shape)
     dtype = property(lambda t: t.a.dtype)
     nbytes = property(lambda t: t.a.nbytes)
+    ndim = property(lambda t: t.a.ndim)
     T = property(lambda t: Tensor(t.a.T))
     device = "host"
 
@@ -89,6 +90,15 @@ class Tensor:
     def abs(self):
         return Tensor(np.abs(self.a))
 
+    def float(self):
+        return Tensor(self.a.astype(np.float32))
+
+    def flip(self, axis):
+        return Tensor(np.flip(self.a, axis))
+
+    def cumsum(self, axis):
+        return Tensor(self.a.cumsum(axis))
+
     def sum(self, axis=None, keepdim=False):
         return Tensor(self.a.sum(axis=axis, keepdims=keepdim))
 
@@ -138,6 +148,28 @@ def empty(*shape, dtype=float32, device=None):
 
 def arange(*span, device=None):
     return Tensor(np.arange(*span))
+
+
+def log_softmax(t, axis):
+    return Tensor(t.a - logsumexp(t, axis).a[..., None] if axis == -1 else t.a - logsumexp(t, axis).a[..., None, :])
+
+
+def logsumexp(t, axis):
+    x = t.a.astype(np.float64)
+    m = x.max(axis=axis, keepdims=True)
+    return Tensor((m + np.log(np.exp(x - m).sum(axis=axis, keepdims=True))).squeeze(axis))
+
+
+def gather(t, axis, index):
+    return Tensor(np.take_along_axis(t.a, index.a, axis))
+
+
+def cummax(t, axis):
+    return Tensor(np.maximum.accumulate(t.a, axis)), None
+
+
+def index_select(t, axis, index):
+    return Tensor(np.take(t.a, index.a, axis))
 
 
 def stack(parts):
@@ -261,6 +293,8 @@ def _attention_gradients(do, q, k, v, score_mod, mask, learned):
 
 
 def _grad(out, leaves, upstream, retain_graph):
+    if isinstance(out, list):
+        return [zeros_like(t) for t in leaves]
     kind, *graph = out.graph
     if kind == "attention":
         return _attention_gradients(upstream, *graph, leaves[3:])
