@@ -43,16 +43,24 @@ static void emit_attention_config(struct text_buf *t, const struct problem *prob
 static void emit_rowwise_config(struct text_buf *t, const struct plan *plan)
 {
     text_add(t, "constexpr int THREADS = %d, VECTOR = %d;\n", plan->threads, plan->vector);
-    text_add(t, "constexpr int PER_THREAD = %d, ROWS_PER_BLOCK = %d;\n", plan->per_thread,
-             plan->rows_per_block);
+    text_add(t,
+             "constexpr int PER_THREAD = %d, ROWS_PER_BLOCK = %d;\nconstexpr bool ALIGNED = %s, FULL = %s;\n",
+             plan->per_thread, plan->rows_per_block, yes(plan->aligned), yes(plan->full));
 }
 
 static void emit_many_config(struct text_buf *t, const struct plan *plan)
 {
-    text_add(t, "constexpr bool PREFETCH = %s, INNER = %s;\n", plan->prefetch ? "true" : "false",
-             plan->inner ? "true" : "false");
+    text_add(t, "constexpr bool PREFETCH = %s, INNER = %s;\n", yes(plan->prefetch), yes(plan->inner));
     text_add(t, "constexpr int BLOCKS = %d, COLUMN_PARTS = %d, REGISTERS = %d, AT_ONCE = %d;\n", plan->blocks,
              plan->column_parts, plan->registers, plan->at_once);
+    if (plan->units_wide > 0)
+        text_add(t, "constexpr int UNITS_WIDE = %d;\n", plan->units_wide);
+    if (plan->stages > 0)
+        text_add(t,
+                 "constexpr int STAGES = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, MORE = %s, "
+                 "COLUMNS_SHARED = %s;\n",
+                 plan->stages, yes(plan->taken), yes(plan->cols_held), yes(plan->more),
+                 yes(plan->columns_shared));
 }
 
 static void emit_elementwise_config(struct text_buf *t, const struct plan *plan)

@@ -488,8 +488,10 @@ static void add_rows_launch(struct row_emitter *r, const struct plan *plan, cons
 {
     struct params p;
     struct launch *l = add_launch(r, out, "rows", plan->threads);
-    const bool in_turn = r->pass->n_sites > 0 || plan->prefetch || keeps_carries(r->pass, plan);
+    const bool in_turn = r->pass->n_sites > 0 || plan->prefetch || plan->stages > 0 || plan->units_wide > 0 ||
+                         keeps_carries(r->pass, plan);
     l->grid = product_of(in_turn ? plan->blocks : 1);
+    l->smem_bytes = plan->smem_bytes;
     if (!in_turn) {
         product_times(&l->grid, SYM_ROWS0, 1);
         product_times(&l->grid, SYM_ROWS1, 1);

@@ -45,6 +45,12 @@ static inline int round_up(int64_t n, int to)
 bool plan_rowwise(const struct request *r, struct plan *plan, char *why);
 bool plan_rowwise_many(const struct request *r, struct plan *plan, char *why);
 bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why);
+/* plan_staged.c: rowwise_staged.cuh, rowwise_inner.cuh. */
+bool plan_inner(const struct request *r, struct plan *plan, char *why);
+bool plan_inner_bwd(const struct request *r, struct plan *plan, char *why);
+bool plan_staged(const struct request *r, struct plan *plan, char *why);
+bool plan_staged_bwd(const struct request *r, struct plan *plan, char *why);
+bool plan_rowwise_dtype_ok(const struct request *r, char *why);
 
 /* plan_map.c: elementwise.cuh, for a spec and for its gradient. */
 bool plan_elementwise(const struct request *r, struct plan *plan, char *why);

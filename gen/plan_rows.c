@@ -46,7 +46,7 @@ static void rowwise_shape(int64_t n, int element_bytes, struct plan *plan)
     }
 }
 
-static bool rowwise_dtype_ok(const struct request *r, char *why)
+bool plan_rowwise_dtype_ok(const struct request *r, char *why)
 {
     lathe_dtype dtype = r->problem->dtype;
     if (dtype != LATHE_F16 && dtype != LATHE_BF16 && dtype != LATHE_F32)
@@ -64,9 +64,12 @@ bool plan_rowwise(const struct request *r, struct plan *plan, char *why)
     const char *many = row_pass_reason(r->ir);
     if (many)
         snprintf(why, REASON_BYTES, "%s; it takes one row to one row", many);
-    if (many || !rowwise_dtype_ok(r, why))
+    if (many || !plan_rowwise_dtype_ok(r, why))
         return false;
-    rowwise_shape(r->problem->dim[SYM_N], (int)lathe_dtype_size(r->problem->dtype), plan);
+    const int64_t n = r->problem->dim[SYM_N];
+    rowwise_shape(n, (int)lathe_dtype_size(r->problem->dtype), plan);
+    plan->aligned = r->problem->unaligned == 0 && n % plan->vector == 0;
+    plan->full = plan->aligned && (int64_t)plan->per_thread * plan->threads / plan->rows_per_block == n;
     snprintf(plan->reason, sizeof plan->reason,
              plan->per_thread > 0
                  ? "rows of %lld in registers: %d threads, %d row%s a block, %d elements each"
@@ -211,6 +214,7 @@ static void share_rows(const struct request *r, const struct row_pass *pass, str
     int each = plan->per_thread > 0 ? plan->per_thread / plan->vector : 1;
     int held = each * (piece.words * (plan->prefetch ? 2 : 1) + piece.sums);
     plan->at_once = at_once_of(pass, plan->vector);
+    plan->full = (int64_t)plan->per_thread * plan->threads / plan->rows_per_block == r->problem->dim[SYM_N];
     plan->registers = round_up(piece.base + held, 8);
     int blocks = 4 * (512 / plan->registers) / (plan->threads / 32); /* as MIN_BLOCKS of the template */
     blocks = blocks < 1 ? 1 : blocks > 16 ? 16 : blocks;
@@ -238,7 +242,7 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
 {
     struct signature sig;
     struct row_pass pass;
-    if (!rowwise_dtype_ok(r, why))
+    if (!plan_rowwise_dtype_ok(r, why))
         return false;
     signature_make(r->ir, which, &sig);
     bool ok = which == LATHE_BACKWARD ? row_pass_backward(r->ir, &sig, r->problem, &pass, why)

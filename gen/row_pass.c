@@ -388,8 +388,8 @@ static bool take_forward(struct maker *m)
     for (int i = 0; i < m->w->n_finals && ok; i++) {
         int arg = find_arg(m->sig, "", m->w->final[i].name);
         bool row = (m->w->node[formula.root[1 + i]].span & SPAN_KV) != 0;
-        if (!is_present(m, arg))
-            continue;
+        if (m->sig->arg[arg].presence_built && !is_present(m, arg))
+            continue; /* else a null pointer says it at launch */
         int root = add_root(m, formula.root[1 + i]);
         if (m->w->final[i].total) {
             struct row_site *site = root >= 0 ? insert_site(pass, arg) : NULL;

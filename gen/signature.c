@@ -291,9 +291,8 @@ void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
     out->n_free = ir->n_free;
     memcpy(out->free_name, ir->free_name, sizeof out->free_name);
     kinds[ir->kind].sign(out, ir, backward);
-    out->builds_alignment =
-        ir->kind == KIND_ATTENTION || (ir->kind == KIND_ROWWISE && (backward || row_pass_reason(ir) != NULL));
-    if ((backward && ir->kind != KIND_ELEMENTWISE) || (ir->kind == KIND_ROWWISE && out->builds_alignment))
+    out->builds_alignment = ir->kind == KIND_ATTENTION || ir->kind == KIND_ROWWISE;
+    if ((backward && ir->kind != KIND_ELEMENTWISE) || (ir->kind == KIND_ROWWISE && row_pass_reason(ir)))
         build_presence(out);
 }
 

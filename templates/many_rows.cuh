@@ -36,6 +36,7 @@ constexpr bool PREFETCH = cfg::PREFETCH && IN_REGISTERS;
 constexpr int WARPS = cfg::THREADS / 32;
 constexpr int PARTS = cfg::INNER ? cfg::THREADS : max_of(WARPS, 4);
 constexpr bool INNER = cfg::INNER;
+constexpr bool FULL = cfg::FULL; // every thread has PER_THREAD elements of each row, none beyond its end
 constexpr int SLOTS = max_of(variant::REDUCTIONS, 1);
 constexpr bool COLUMN_SUMS = variant::COLUMNS > 0 && IN_REGISTERS; // of the first kernel
 constexpr int COLUMNS = max_of(variant::COLUMNS, 1);
@@ -215,7 +216,7 @@ template <int COUNT, int STEP, bool ONCE> DEV void load_pieces(piece (&held)[COU
 #pragma unroll
         for (int v = 0; v < COUNT; v++) {
             const int i = first + v * STEP;
-            if (row.here && i < p.z.n) {
+            if (row.here && (FULL || i < p.z.n)) {
                 load_piece<K, ONCE>(held[v], from + along(p.in[K], i));
             } else {
 #pragma unroll

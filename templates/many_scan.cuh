@@ -3,11 +3,10 @@
 // Scans that a pass of the variant does in one walk along the row have a direction in common; each may be made of those before
 // it, of its own walk or of an earlier one.
 #pragma once
-#include "many_rows.cuh"
+#include "many_pieces.cuh"
 
 namespace many {
 
-constexpr int SCANS = max_of(variant::SCANS, 1);
 constexpr int WALKS = max_of(variant::WALKS, 1);
 constexpr bool any_tops()
 {
@@ -316,7 +315,7 @@ template <int W>
 DEV void scan_piece(float (&q)[SCANS][V], stretch (&carry)[SCANS], const piece &held, const many_params &p, const variant::head &head,
                     const variant::vals &vals, const place &row, int i, scan_scratch &shared, int &turn)
 {
-    const bool in_row = row.here && i < p.z.n;
+    const bool in_row = is_in_row(row, i, p.z.n);
     variant::col c[V] = {};
     make_columns(p, head, in_row, i, c);
     repeat<0, variant::SCANS>([&]<int S>() {

@@ -17,7 +17,7 @@ struct gathering {
     float sum[SUMS][cfg::ROWS_PER_BLOCK];
 };
 
-DEV void leave_columns(const many_params &p, const totals &total, gathering &shared)
+template <class TOTALS> DEV void leave_columns(const many_params &p, const TOTALS &total, gathering &shared)
 {
     const int lane = lane_in_team();
     const int team = team_of_thread();
@@ -53,7 +53,7 @@ DEV void leave_columns(const many_params &p, const totals &total, gathering &sha
     });
 }
 
-DEV void leave_sums(const many_params &p, const totals &total, gathering &shared)
+template <class TOTALS> DEV void leave_sums(const many_params &p, const TOTALS &total, gathering &shared)
 {
     const int team = team_of_thread();
     if (lane_in_team() == 0) {

@@ -7,8 +7,9 @@
 // PER_THREAD > 0: x is read once and stays in registers as it was loaded; n may be at most (threads per row) * PER_THREAD.
 // PER_THREAD == 0: any n, and every pass reads the row again, mostly from L2.
 //
-// Two bodies: vectors of VECTOR elements, where n and the start of every row fit them; single elements otherwise, adjacent
-// ones in adjacent threads, and then every pass reads the row again, from L1 and L2. So any n and any strides are right.
+// ALIGNED: n and the start of every row fit vectors of VECTOR elements. Else single elements are read and written, adjacent
+// ones in adjacent threads, and every pass reads the row again, from L1 and L2: any n and any strides.
+// FULL: n is exactly (threads per row) * PER_THREAD, and ALIGNED.
 //
 // What to choose. v: elements of 16 bytes; w = ceil(n / v). No configuration of this table spills, on sm_80 and on sm_90a.
 //
@@ -39,6 +40,7 @@ static_assert(cfg::VECTOR * sizeof(element) == 4 || cfg::VECTOR * sizeof(element
               "cfg::VECTOR elements are 4, 8 or 16 bytes");
 static_assert(cfg::PER_THREAD >= 0 && cfg::PER_THREAD % cfg::VECTOR == 0,
               "cfg::PER_THREAD is 0 or a multiple of cfg::VECTOR");
+static_assert(cfg::ALIGNED || !cfg::FULL, "full rows are aligned");
 
 constexpr int V = cfg::VECTOR;
 constexpr int BYTES = V * static_cast<int>(sizeof(element));
@@ -63,6 +65,16 @@ struct place { // where the row of this thread lies
     element *y;
     int n; // 0 for a thread without a row
 };
+
+// A vector of this thread that begins at column i.
+DEV bool is_in_row(const place &at, int i)
+{
+    if constexpr (cfg::FULL && WHOLE_BLOCK) {
+        return true;
+    } else {
+        return i < at.n;
+    }
+}
 
 template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
 {
@@ -163,7 +175,7 @@ template <int W, bool ONCE, int COUNT> DEV void load_chunk(packed<W> (&held)[COU
     for (int v = 0; v < COUNT; v++) {
         const int i = first + v * TEAM * W;
         held[v] = packed<W>{};
-        if (i < at.n) {
+        if (is_in_row(at, i)) {
             held[v] = load_x<W, ONCE>(at.x + i);
         }
     }
@@ -190,7 +202,7 @@ template <class VARIANT> __host__ __device__ constexpr bool reduces_columns()
 template <int W> DEV void make_columns(const rowwise_params &p, const values &of, const place &at, int i, variant::col (&c)[W])
 {
     if constexpr (variant::COLS) {
-        if (i < at.n) {
+        if (is_in_row(at, i)) {
             variant::make_cols<W>(p.in, p.z, of.head, i, c);
         }
     }
@@ -226,7 +238,7 @@ DEV void reduce_chunk(float (&red)[SLOTS], const packed<W> (&held)[COUNT], const
                         term[j] = red_combine<OP>(term[j], term[j + step]);
                     }
                 }
-                red[R] = i < at.n ? red_combine<OP>(red[R], term[0]) : red[R];
+                red[R] = is_in_row(at, i) ? red_combine<OP>(red[R], term[0]) : red[R];
             }
         });
     }
@@ -322,7 +334,7 @@ template <int W> DEV void run(const rowwise_params &p, const place &at, int row,
             for (int j = 0; j < W; j++) {
                 x[j] = variant::output(x[j], i + j, p.in, p.z, of.head, c[j], of.vals);
             }
-            if (i < at.n) {
+            if (is_in_row(at, i)) {
                 store_y<W>(at.y + i, x);
             }
         }
@@ -364,12 +376,5 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, rowwise::MIN_BLOCKS)
     at.x = static_cast<const element *>(p.x) + (row0 * p.x_0 + row1 * p.x_1 + row2 * p.x_2);
     at.y = static_cast<element *>(p.y) + (row0 * p.y_0 + row1 * p.y_1 + row2 * p.y_2);
     at.n = asked < total ? z.n : 0; // threads without a row still take part in the shuffles
-    // The same answer in every thread of the grid: shuffles may not diverge.
-    const u64 starts = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.y) |
-                       static_cast<u64>(p.x_0 | p.x_1 | p.x_2 | p.y_0 | p.y_1 | p.y_2) * sizeof(element);
-    if (starts % BYTES == 0 && z.n % V == 0) {
-        run<V>(p, at, row, shared);
-    } else {
-        run<1>(p, at, row, shared);
-    }
+    run<cfg::ALIGNED ? V : 1>(p, at, row, shared);
 }

@@ -17,7 +17,7 @@
 // VECTOR > 1: n is a multiple of VECTOR and every row of every tensor starts at a multiple of 16 bytes.
 // AT_ONCE: vectors of a thread whose formulas may overlap; more would take registers for what the columns read.
 // PREFETCH: the next row is on its way while one is worked on.
-#include "many_rows.cuh"
+#include "many_pieces.cuh"
 #include "many_scan.cuh"
 #include "many_scatter.cuh"
 #include "many_sums.cuh"
@@ -26,7 +26,6 @@ namespace many {
 
 // ---- the variant over the row ----------------------------------------------------------------------------------
 
-// What one chunk adds to the reductions of pass P: a tree inside a vector, so that sums are short and independent.
 template <int P>
 DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const many_params &p, const variant::head &head,
                       const variant::vals &vals, const place &row, int first)
@@ -38,122 +37,12 @@ DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const m
         if (v >= cfg::AT_ONCE) {
             after(i, done[v - cfg::AT_ONCE]);
         }
-        const bool in_row = row.here && i < p.z.n;
         variant::col c[V] = {};
         if constexpr (variant::REDUCE_COLS) {
-            make_columns(p, head, in_row, i, c);
+            make_columns(p, head, is_in_row(row, i, p.z.n), i, c);
         }
-        float term[SLOTS][V];
-        repeat<0, V>([&]<int J>() {
-            float e[max_of(variant::IN, 1)];
-            unpack_piece<J>(held[v], e);
-            repeat<0, variant::REDUCTIONS>([&]<int R>() {
-                if constexpr (variant::REDUCE_PASS[R] == P) {
-                    term[R][J] = variant::operand<R>(e, i + J, p.x, p.z, head, c[J], vals);
-                }
-            });
-        });
-        repeat<0, variant::REDUCTIONS>([&]<int R>() {
-            if constexpr (variant::REDUCE_PASS[R] == P) {
-                constexpr int OP = variant::REDUCE_OP[R];
-#pragma unroll
-                for (int step = 1; step < V; step *= 2) {
-#pragma unroll
-                    for (int j = 0; j + step < V; j += 2 * step) {
-                        term[R][j] = red_combine<OP>(term[R][j], term[R][j + step]);
-                    }
-                }
-                done[v] = term[R][0];
-                red[R] = in_row ? red_combine<OP>(red[R], term[R][0]) : red[R];
-            }
-        });
+        done[v] = reduce_piece<P>(red, held[v], c, p, head, vals, row, i);
     }
-}
-
-struct scratch { // two sets in turn: a pass may write while slow warps still read the one before
-    float part[2][SLOTS][PARTS];
-};
-
-// Over the team; every thread gets the results. At most one barrier.
-template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int turn)
-{
-    constexpr int LANES = WHOLE_BLOCK ? 32 : TEAM;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    if constexpr (INNER) { // a row has a lane of every warp
-        repeat<0, variant::REDUCTIONS>([&]<int R>() {
-            if constexpr (variant::REDUCE_PASS[R] == P) {
-                shared.part[turn][R][threadIdx.x] = red[R];
-            }
-        });
-        __syncthreads();
-        repeat<0, variant::REDUCTIONS>([&]<int R>() {
-            if constexpr (variant::REDUCE_PASS[R] == P) {
-                red[R] = shared.part[turn][R][lane];
-#pragma unroll
-                for (int w = 1; w < WARPS; w++) {
-                    red[R] = red_combine<variant::REDUCE_OP[R]>(red[R], shared.part[turn][R][w * 32 + lane]);
-                }
-            }
-        });
-        return;
-    }
-    repeat<0, variant::REDUCTIONS>([&]<int R>() {
-        if constexpr (variant::REDUCE_PASS[R] == P) {
-            red[R] = red_lanes<variant::REDUCE_OP[R], LANES>(red[R]);
-            if (WHOLE_BLOCK && WARPS > 1 && lane == 0) {
-                shared.part[turn][R][warp] = red[R];
-            }
-        }
-    });
-    if constexpr (WHOLE_BLOCK && WARPS > 1) {
-        __syncthreads();
-        repeat<0, variant::REDUCTIONS>([&]<int R>() {
-            if constexpr (variant::REDUCE_PASS[R] == P) {
-                constexpr int OP = variant::REDUCE_OP[R];
-                const float(&part)[PARTS] = shared.part[turn][R];
-                if constexpr (WARPS <= 8) { // broadcast reads: shorter than another five shuffles
-                    red[R] = part[0];
-#pragma unroll
-                    for (int w = 1; w < WARPS; w++) {
-                        red[R] = red_combine<OP>(red[R], part[w]);
-                    }
-                } else {
-                    red[R] = red_lanes<OP, 32>(lane < WARPS ? part[lane] : red_identity<OP>());
-                }
-            }
-        });
-    }
-}
-
-// One vector of columns: rows out, and what it adds to the sums of its columns.
-DEV float finish_piece(const piece &held, const float (&scanned)[SCANS][V], float (&column)[COLUMNS][V], const many_params &p, const variant::head &head,
-                      const variant::vals &vals, const place &row, int i)
-{
-    const bool in_row = row.here && i < p.z.n;
-    variant::col c[V] = {};
-    make_columns(p, head, in_row, i, c);
-    float out[OUT][V];
-    repeat<0, V>([&]<int J>() {
-        float e[max_of(variant::IN, 1)];
-        float y[OUT];
-        float site[COLUMNS];
-        float q[SCANS];
-        unpack_piece<J>(held, e);
-#pragma unroll
-        for (int s = 0; s < SCANS; s++) {
-            q[s] = scanned[s][J];
-        }
-        variant::output(e, i + J, p.x, p.z, head, c[J], vals, q, y, site);
-        repeat<0, variant::OUT>([&]<int K>() { out[K][J] = y[K]; });
-        repeat<0, variant::COLUMNS>([&]<int S>() { column[S][J] += in_row ? site[S] : 0.0f; });
-    });
-    if constexpr (variant::OUT > 0) {
-        if (in_row) {
-            repeat<0, variant::OUT>([&]<int K>() { store_piece<K>(row_of<out_type<K>>(p.out[K], row.at) + along(p.out[K], i), out[K]); });
-        }
-    }
-    return variant::OUT > 0 ? out[0][V - 1] : column[0][V - 1];
 }
 
 constexpr bool OUTPUTS = IN_REGISTERS || variant::COLUMNS == 0; // else the second kernel writes them: it reads the rows again
@@ -209,7 +98,9 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
                 scan_piece<W>(scanned[v], carry, held[v], p, head, vals, row, i, scans, turn);
             }
             if constexpr (LAST) {
-                done[step] = finish_piece(held[v], scanned[v], column, p, head, vals, row, i);
+                variant::col c[V] = {};
+                make_columns(p, head, is_in_row(row, i, p.z.n), i, c);
+                done[step] = finish_piece(held[v], c, scanned[v], column, p, head, vals, row, i);
             }
             if constexpr (LAST && variant::SCATTERS > 0) {
                 scatter_piece(held[v], scanned[v], p, head, vals, row, i);
@@ -233,11 +124,7 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
     const int lane = lane_in_team();
     repeat<0, variant::PASSES>([&]<int P>() {
         float red[SLOTS] = {};
-        repeat<0, variant::REDUCTIONS>([&]<int R>() {
-            if constexpr (variant::REDUCE_PASS[R] == P) {
-                red[R] = red_identity<variant::REDUCE_OP[R]>();
-            }
-        });
+        clear_reductions<P>(red);
         if constexpr (IN_REGISTERS) {
             forget(held);
             reduce_chunk<P>(red, held, p, head, vals, row, own_first());
@@ -253,20 +140,8 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
         variant::update<P>(vals, red, p.x, p.z, head);
     });
     repeat<IN_REGISTERS ? WALKS - 1 : 0, WALKS>([&]<int W>() { walk_row<W>(p, head, vals, row, held, total, scans, turn); });
-    if constexpr (variant::SUMS > 0) {
-        float sum[SUMS];
-        variant::sums(p.x, p.z, head, vals, sum);
-#pragma unroll
-        for (int s = 0; s < SUMS; s++) {
-            total.sum[s] += row.here ? sum[s] : 0.0f;
-        }
-    }
+    leave_row(p, head, vals, row, total.sum);
     if (row.here && lane == 0) {
-        if constexpr (variant::KEPT > 0) {
-            float kept[max_of(variant::KEPT, 1)];
-            variant::keep_row(p.x, p.z, head, vals, kept);
-            repeat<0, variant::KEPT>([&]<int K>() { *row_of<float>(p.kept[K], row.at) = kept[K]; });
-        }
         if constexpr (variant::COLUMNS > 0 && !IN_REGISTERS) {
             static_cast<variant::vals *>(p.values)[row.at.row] = vals;
         }
@@ -357,7 +232,9 @@ extern "C" __global__ void __launch_bounds__(many::COLUMN_THREADS)
             piece held[1];
             load_pieces<1, V, true>(held, p, row, i);
             const float none[SCANS][V] = {};
-            finish_piece(held[0], none, column, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);
+            variant::col c[V] = {};
+            make_columns(p, head, is_in_row(row, i, p.z.n), i, c);
+            finish_piece(held[0], c, none, column, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);
             if constexpr (variant::SCATTERS > 0) {
                 scatter_piece(held[0], none, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);
             }

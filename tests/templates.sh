@@ -40,7 +40,8 @@ for template in templates/*.cuh; do
     stub=templates/stub
     archs='sm_80 sm_86 sm_89 sm_90a'
     case $template in
-    templates/rowwise_many*) stub=templates/stub/many ;;
+    templates/rowwise_many* | templates/rowwise_staged*) stub=templates/stub/many ;;
+    templates/rowwise_inner*) stub=templates/stub/inner ;;
     templates/elementwise*) stub=templates/stub/elementwise ;;
     templates/rowwise*) stub=templates/stub/rowwise ;;
     templates/attention_bwd_sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a ;;

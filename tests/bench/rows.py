@@ -5,6 +5,7 @@ in float64 they check sampled rows, in fp32 between bf16 tensors torch.compile m
 random directions, by central differences of the float64 formula: dL/dx of sampled rows, sums over rows as a whole.
 """
 
+import importlib
 import math
 
 import torch
@@ -261,8 +262,7 @@ class Rows:
         wanted = self.differentiable()
         function = self.user_function()
         if hasattr(torch, "_functorch"):  # the graph is asked again and again: its buffers may not be given away
-            import torch._functorch.config
-            torch._functorch.config.donated_buffer = False
+            importlib.import_module("torch._functorch.config").donated_buffer = False
         with torch.enable_grad():
             leaves = {name: t.detach().clone().requires_grad_(True) for name, t in wanted.items()}
             out = function(leaves["x"], *[leaves.get(name, t) for name, t in self.inputs.items()])

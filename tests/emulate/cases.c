@@ -653,6 +653,38 @@ static void group_far(struct case_list *list, bool full)
             }
 }
 
+/* Rows that are neighbours in memory, 16 bytes of them and more: alone, beyond what shared memory holds, with
+   fewer blocks than strips, and where the last ones do not fill 16 bytes (n = 1). */
+static void group_neighbours(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"softmax_inner", "log_softmax_inner", "mean_pool", "chunk_cumsum",
+                                       "cumsum_packed"};
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F32, LATHE_F16};
+    static const struct {
+        int leading, rows0, rows1, rows, n, blocks;
+        enum layout layout;
+    } ROWS[] = {{1, 1, 1, 16, 7500, 0, LAYOUT_COMPACT}, {2, 1, 2, 40, 33, 1, LAYOUT_PADDED},
+                {3, 2, 3, 24, 700, 2, LAYOUT_SWAPPED},  {1, 1, 1, 136, 1, 0, LAYOUT_COMPACT},
+                {1, 1, 1, 21, 1, 0, LAYOUT_COMPACT},    {1, 1, 1, 200, 1030, 0, LAYOUT_COMPACT}};
+    for (int i = 0; i < COUNT(SPEC) * COUNT(ROWS) * 2; i++) {
+        const int row = i / 2 % COUNT(ROWS);
+        for (int t = 0; t < COUNT(DTYPE); t++) {
+            struct test_case c = case_of_attention("neighbours", SPEC[i / 2 / COUNT(ROWS)], NULL, DTYPE[t],
+                                                   -1, -1, i % 4 ? 90 : 80);
+            c.pass = i % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+            c.dim[SYM_ROWS0] = ROWS[row].rows0;
+            c.dim[SYM_ROWS1] = ROWS[row].rows1;
+            c.dim[SYM_ROWS] = ROWS[row].rows;
+            c.dim[SYM_N] = ROWS[row].n;
+            c.leading = ROWS[row].leading;
+            c.layout = ROWS[row].layout;
+            c.blocks = ROWS[row].blocks;
+            if (full || (i + t) % 3 == 0)
+                case_add(list, &c);
+        }
+    }
+}
+
 static void group_ops(struct case_list *list, bool full)
 {
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_BF16, LATHE_F16};
@@ -679,6 +711,7 @@ bool cases_make(struct case_list *list, bool full)
     group_rowwise(list, full);
     group_rows_backward(list, full);
     group_far(list, full);
+    group_neighbours(list, full);
     group_ops(list, full);
     group_elementwise(list, full);
     group_backward(list, full);

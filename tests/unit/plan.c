@@ -258,7 +258,11 @@ TEST(rows_of_any_length_have_a_shape)
             CHECK(plan.threads % 32 == 0 && plan.threads <= 1024);
             CHECK(plan.rows_per_block == 1 || (team <= 32 && (team & (team - 1)) == 0));
             CHECK_EQ(plan.per_thread % plan.vector, 0);
-            if (plan.per_thread > 0)
+            if (plan.stages > 0) /* in shared memory, and what is beyond */
+                CHECK(plan.more == (team * plan.per_thread < lengths[i]) &&
+                      plan.smem_bytes <= H100.smem_bytes &&
+                      plan.smem_bytes >= plan.stages * team * plan.per_thread * (k == 0 ? 4 : 2));
+            else if (plan.per_thread > 0)
                 CHECK(team * plan.per_thread >= lengths[i]);
             else
                 CHECK(lengths[i] > 16384);

@@ -13,8 +13,14 @@ constexpr int PER_THREAD = 16;
 constexpr int ROWS_PER_BLOCK = 1;
 constexpr bool PREFETCH = true;
 constexpr bool INNER = false;
+constexpr bool FULL = true;
 constexpr int BLOCKS = 132;
 constexpr int COLUMN_PARTS = 132;
 constexpr int REGISTERS = 128;
 constexpr int AT_ONCE = 2;
+constexpr int STAGES = 2;          // rowwise_staged
+constexpr bool TAKEN = true;
+constexpr bool COLS_HELD = true;
+constexpr bool MORE = false;
+constexpr bool COLUMNS_SHARED = false;
 } // namespace cfg

@@ -11,4 +11,6 @@ constexpr int THREADS = 256;
 constexpr int VECTOR = 8;
 constexpr int PER_THREAD = 32;
 constexpr int ROWS_PER_BLOCK = 1;
+constexpr bool ALIGNED = true;
+constexpr bool FULL = true;
 } // namespace cfg

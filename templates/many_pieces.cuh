@@ -1,0 +1,170 @@
+// many_pieces.cuh: for the kernels of rows: the variant over one vector of a row, and its reductions over the threads of a row.
+#pragma once
+#include "many_rows.cuh"
+
+namespace many {
+
+constexpr int SCANS = max_of(variant::SCANS, 1);
+
+// A vector that begins at column i of a row at hand.
+DEV bool is_in_row(const place &row, int i, int n)
+{
+    if constexpr (FULL && WHOLE_BLOCK) {
+        return true;
+    } else {
+        return (WHOLE_BLOCK || row.here) && (FULL || i < n);
+    }
+}
+
+// What one vector adds to the reductions of pass P: a tree, so that sums are short and independent.
+template <int P>
+DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::col (&c)[V], const many_params &p, const variant::head &head,
+                       const variant::vals &vals, const place &row, int i)
+{
+    const bool in_row = is_in_row(row, i, p.z.n);
+    float done = 0.0f;
+    float term[SLOTS][V];
+    repeat<0, V>([&]<int J>() {
+        float e[max_of(variant::IN, 1)];
+        unpack_piece<J>(held, e);
+        repeat<0, variant::REDUCTIONS>([&]<int R>() {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                term[R][J] = variant::operand<R>(e, i + J, p.x, p.z, head, c[J], vals);
+            }
+        });
+    });
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+            constexpr int OP = variant::REDUCE_OP[R];
+#pragma unroll
+            for (int step = 1; step < V; step *= 2) {
+#pragma unroll
+                for (int j = 0; j + step < V; j += 2 * step) {
+                    term[R][j] = red_combine<OP>(term[R][j], term[R][j + step]);
+                }
+            }
+            done = term[R][0];
+            red[R] = in_row ? red_combine<OP>(red[R], term[R][0]) : red[R];
+        }
+    });
+    return done;
+}
+
+template <int P> DEV void clear_reductions(float (&red)[SLOTS])
+{
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+            red[R] = red_identity<variant::REDUCE_OP[R]>();
+        }
+    });
+}
+
+struct scratch { // two sets in turn: a pass may write while slow warps still read the one before
+    float part[2][SLOTS][PARTS];
+};
+
+// Over the team; every thread gets the results. At most one barrier.
+template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int turn)
+{
+    constexpr int LANES = WHOLE_BLOCK ? 32 : TEAM;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    if constexpr (INNER) { // a row has a lane of every warp
+        repeat<0, variant::REDUCTIONS>([&]<int R>() {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                shared.part[turn][R][threadIdx.x] = red[R];
+            }
+        });
+        __syncthreads();
+        repeat<0, variant::REDUCTIONS>([&]<int R>() {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                red[R] = shared.part[turn][R][lane];
+#pragma unroll
+                for (int w = 1; w < WARPS; w++) {
+                    red[R] = red_combine<variant::REDUCE_OP[R]>(red[R], shared.part[turn][R][w * 32 + lane]);
+                }
+            }
+        });
+        return;
+    }
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+            red[R] = red_lanes<variant::REDUCE_OP[R], LANES>(red[R]);
+            if (WHOLE_BLOCK && WARPS > 1 && lane == 0) {
+                shared.part[turn][R][warp] = red[R];
+            }
+        }
+    });
+    if constexpr (WHOLE_BLOCK && WARPS > 1) {
+        __syncthreads();
+        repeat<0, variant::REDUCTIONS>([&]<int R>() {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                constexpr int OP = variant::REDUCE_OP[R];
+                const float(&part)[PARTS] = shared.part[turn][R];
+                if constexpr (WARPS <= 8) { // broadcast reads: shorter than another five shuffles
+                    red[R] = part[0];
+#pragma unroll
+                    for (int w = 1; w < WARPS; w++) {
+                        red[R] = red_combine<OP>(red[R], part[w]);
+                    }
+                } else {
+                    red[R] = red_lanes<OP, 32>(lane < WARPS ? part[lane] : red_identity<OP>());
+                }
+            }
+        });
+    }
+}
+
+// One vector of columns: rows out, and what it adds to the sums of its columns.
+DEV float finish_piece(const piece &held, const variant::col (&c)[V], const float (&scanned)[SCANS][V], float (&column)[COLUMNS][V],
+                       const many_params &p, const variant::head &head, const variant::vals &vals, const place &row, int i)
+{
+    const bool in_row = is_in_row(row, i, p.z.n);
+    float out[OUT][V];
+    repeat<0, V>([&]<int J>() {
+        float e[max_of(variant::IN, 1)];
+        float y[OUT];
+        float site[COLUMNS];
+        float q[SCANS];
+        unpack_piece<J>(held, e);
+#pragma unroll
+        for (int s = 0; s < SCANS; s++) {
+            q[s] = scanned[s][J];
+        }
+        variant::output(e, i + J, p.x, p.z, head, c[J], vals, q, y, site);
+        repeat<0, variant::OUT>([&]<int K>() { out[K][J] = y[K]; });
+        repeat<0, variant::COLUMNS>([&]<int S>() { column[S][J] += in_row ? site[S] : 0.0f; });
+    });
+    if constexpr (variant::OUT > 0) {
+        if (in_row) {
+            repeat<0, variant::OUT>([&]<int K>() { store_piece<K>(row_of<out_type<K>>(p.out[K], row.at) + along(p.out[K], i), out[K]); });
+        }
+    }
+    return variant::OUT > 0 ? out[0][V - 1] : column[0][V - 1];
+}
+
+// What a row adds to the sums over everything, and the values that are kept of it.
+DEV void leave_row(const many_params &p, const variant::head &head, const variant::vals &vals, const place &row, float (&total)[SUMS])
+{
+    if constexpr (variant::SUMS > 0) {
+        float sum[SUMS];
+        variant::sums(p.x, p.z, head, vals, sum);
+#pragma unroll
+        for (int s = 0; s < SUMS; s++) {
+            total[s] += row.here ? sum[s] : 0.0f;
+        }
+    }
+    if constexpr (variant::KEPT > 0) {
+        if (row.here && lane_in_team() == 0) {
+            float kept[max_of(variant::KEPT, 1)];
+            variant::keep_row(p.x, p.z, head, vals, kept);
+            repeat<0, variant::KEPT>([&]<int K>() {
+                if (p.kept[K].data != nullptr) {
+                    *row_of<float>(p.kept[K], row.at) = kept[K];
+                }
+            });
+        }
+    }
+}
+
+} // namespace many

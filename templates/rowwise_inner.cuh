@@ -1,0 +1,533 @@
+// rowwise_inner.cuh: kernel: rows along the dim before the last, of several tensors in and out, for the `variant` of
+// rowwise_many.cuh. Rows are neighbours in memory: a thread has VECTOR of them, 16 bytes at each place i.
+//
+// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take strips of UNITS_WIDE * VECTOR rows in turn; adjacent threads have
+// adjacent rows, then the next places. PER_THREAD / VECTOR places of each thread wait in shared memory, where cp.async brings
+// them: those of the next strip as soon as they have been used for the last time. What is beyond is read again in every pass.
+// With sums along rows (SCANS) nothing waits: a thread has CHUNK places in a row in registers, and blocks walk along.
+// No sums over rows. Rows that do not fill a thread's vector are read and written by elements.
+#include "many_pieces.cuh"
+#include "many_scan.cuh"
+
+namespace many {
+
+static_assert(V * sizeof(element) == 16 && !INNER && WHOLE_BLOCK, "a thread has 16 bytes of rows");
+static_assert(WORDS % 4 == 0 || variant::IN == 0, "a vector of every tensor is 16 bytes or a multiple");
+static_assert(variant::COLUMNS == 0 && variant::SUMS == 0, "no sums over rows");
+static_assert(variant::SCANS == 0 || (variant::PASSES == 0 && variant::WALKS == 1 && !TOPS), "plain sums along rows in one walk, or reductions");
+static_assert(cfg::UNITS_WIDE >= 1 && cfg::UNITS_WIDE <= 32 && (cfg::UNITS_WIDE & (cfg::UNITS_WIDE - 1)) == 0,
+              "cfg::UNITS_WIDE is a power of two up to a warp");
+
+constexpr int WIDE = cfg::UNITS_WIDE;
+constexpr int PLACES = cfg::THREADS / WIDE; // that the block works on at once
+constexpr int STRIP = WIDE * V;             // rows
+constexpr int UNITS = variant::IN > 0 ? WORDS / 4 : 0;
+constexpr u32 UNIT_BYTES = 16 * cfg::THREADS;
+constexpr int HELD = cfg::PER_THREAD / V; // places of a thread in shared memory
+constexpr int MORE = UNITS > 1 ? 2 : 4;   // places that are read at once beyond those
+constexpr int CHUNK = UNITS > 1 ? 4 : 8;
+constexpr int IN = max_of(variant::IN, 1);
+
+struct strip { // the rows of this thread
+    row_at at; // the first
+    int n;     // how many: V, fewer at the end, 0
+};
+
+struct strip_values { // of the rows
+    variant::vals of[V];
+};
+
+struct strip_scratch {
+    float part[SLOTS][WARPS][STRIP];
+    float all[SLOTS][STRIP];
+};
+
+DEV int unit_of_thread() { return static_cast<int>(threadIdx.x) % WIDE; }
+DEV int place_of_thread() { return static_cast<int>(threadIdx.x) / WIDE; }
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+template <int K> DEV const in_type<K> *find(const many_params &p, const strip &s, int i)
+{
+    return row_of<in_type<K>>(p.in[K], s.at) + i * p.in[K].stride[3];
+}
+
+template <int K> DEV void load_elements(u32 (&word)[words_of<K>()], const in_type<K> *from, int n)
+{
+#pragma unroll
+    for (int w = 0; w < words_of<K>(); w++) {
+        word[w] = 0;
+    }
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        if (j < n) {
+            if constexpr (sizeof(in_type<K>) == 4) {
+                word[j] = __float_as_uint(m_load(from, j));
+            } else {
+                word[j / 2] |= static_cast<u32>(from[j].bits) << (16 * (j % 2));
+            }
+        }
+    }
+}
+
+// Place number k goes on its way into shared memory.
+DEV void fetch(u32 held, const many_params &p, const strip &s, int k)
+{
+    const int i = place_of_thread() + k * PLACES;
+    if (s.n > 0 && i < p.z.n) {
+        repeat<0, variant::IN>([&]<int K>() {
+            constexpr u32 FIRST = static_cast<u32>(first_word<K>() / 4);
+            const u32 to = held + static_cast<u32>(k) * (UNITS * UNIT_BYTES) + FIRST * UNIT_BYTES;
+            const in_type<K> *from = find<K>(p, s, i);
+            if (s.n == V) {
+#pragma unroll
+                for (int u = 0; u < words_of<K>() / 4; u++) {
+                    copy16_async(to + static_cast<u32>(u) * UNIT_BYTES, reinterpret_cast<const char *>(from) + 16 * u, 16);
+                }
+            } else {
+                u32 word[words_of<K>()];
+                load_elements<K>(word, from, s.n);
+#pragma unroll
+                for (int w = 0; w < words_of<K>(); w++) {
+                    store_shared(to + static_cast<u32>(w / 4) * UNIT_BYTES + 4 * static_cast<u32>(w % 4), word[w]);
+                }
+            }
+        });
+    }
+}
+
+DEV void take(piece &to, u32 held, int k)
+{
+#pragma unroll
+    for (int u = 0; u < UNITS; u++) {
+        const uint4 x = load_shared16(held + static_cast<u32>(k) * (UNITS * UNIT_BYTES) + static_cast<u32>(u) * UNIT_BYTES);
+        to.word[4 * u] = x.x;
+        to.word[4 * u + 1] = x.y;
+        to.word[4 * u + 2] = x.z;
+        to.word[4 * u + 3] = x.w;
+    }
+}
+
+DEV void load_place(piece &to, const many_params &p, const strip &s, int i)
+{
+    to = piece{};
+    if (s.n > 0 && i < p.z.n) {
+        repeat<0, variant::IN>([&]<int K>() {
+            constexpr int FIRST = first_word<K>();
+            const in_type<K> *from = find<K>(p, s, i);
+            if (s.n == V) {
+                const words<4 * words_of<K>()> w = load_row<4 * words_of<K>(), true>(from);
+#pragma unroll
+                for (int k = 0; k < words_of<K>(); k++) {
+                    to.word[FIRST + k] = w.word[k];
+                }
+            } else {
+                u32 word[words_of<K>()];
+                load_elements<K>(word, from, s.n);
+#pragma unroll
+                for (int k = 0; k < words_of<K>(); k++) {
+                    to.word[FIRST + k] = word[k];
+                }
+            }
+        });
+    }
+}
+
+template <int K> DEV void store_place(const many_params &p, const strip &s, int i, const float (&y)[V])
+{
+    out_type<K> *to = row_of<out_type<K>>(p.out[K], s.at) + i * p.out[K].stride[3];
+    if (s.n == V) {
+        store_piece<K>(to, y);
+    } else {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            if (j < s.n) {
+                to[j] = from_float<out_type<K>>(y[j]);
+            }
+        }
+    }
+}
+
+// ---- the variant -----------------------------------------------------------------------------------------------------
+
+DEV void make_col(const many_params &p, const variant::head &head, int i, variant::col (&c)[1])
+{
+    if constexpr (variant::COLS) {
+        if (i < p.z.n) {
+            variant::make_cols<1>(p.x, p.z, head, i, c);
+        }
+    }
+}
+
+template <int P>
+DEV void reduce_place(float (&red)[SLOTS][V], const piece &held, const many_params &p, const variant::head &head, const strip_values &vals, int i)
+{
+    variant::col c[1] = {};
+    if constexpr (variant::REDUCE_COLS) {
+        make_col(p, head, i, c);
+    }
+    if (i < p.z.n) {
+        repeat<0, V>([&]<int J>() {
+            float e[IN];
+            unpack_piece<J>(held, e);
+            repeat<0, variant::REDUCTIONS>([&]<int R>() {
+                if constexpr (variant::REDUCE_PASS[R] == P) {
+                    red[R][J] = red_combine<variant::REDUCE_OP[R]>(red[R][J], variant::operand<R>(e, i, p.x, p.z, head, c[0], vals.of[J]));
+                }
+            });
+        });
+    }
+}
+
+DEV void finish_place(const piece &held, const float (&scanned)[SCANS][V], const many_params &p, const variant::head &head,
+                      const strip_values &vals, const strip &s, int i)
+{
+    if (s.n <= 0 || i >= p.z.n) {
+        return;
+    }
+    variant::col c[1] = {};
+    make_col(p, head, i, c);
+    float out[OUT][V];
+    repeat<0, V>([&]<int J>() {
+        float e[IN];
+        float y[OUT];
+        float site[COLUMNS];
+        float q[SCANS];
+        unpack_piece<J>(held, e);
+#pragma unroll
+        for (int k = 0; k < SCANS; k++) {
+            q[k] = scanned[k][J];
+        }
+        variant::output(e, i, p.x, p.z, head, c[0], vals.of[J], q, y, site);
+        repeat<0, variant::OUT>([&]<int K>() { out[K][J] = y[K]; });
+    });
+    repeat<0, variant::OUT>([&]<int K>() { store_place<K>(p, s, i, out[K]); });
+}
+
+// Over the places of the block: lanes with the same rows, then warps. Every thread gets what its rows have.
+template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &shared)
+{
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int unit = unit_of_thread();
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+            constexpr int OP = variant::REDUCE_OP[R];
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+#pragma unroll
+                for (int step = WIDE; step < 32; step *= 2) {
+                    red[R][j] = red_combine<OP>(red[R][j], __shfl_xor_sync(ALL_LANES, red[R][j], step));
+                }
+                if (static_cast<int>(threadIdx.x) % 32 < WIDE) {
+                    shared.part[R][warp][unit * V + j] = red[R][j];
+                }
+            }
+        }
+    });
+    __syncthreads();
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+            for (int x = static_cast<int>(threadIdx.x); x < STRIP; x += cfg::THREADS) {
+                float all = shared.part[R][0][x];
+#pragma unroll
+                for (int w = 1; w < WARPS; w++) {
+                    all = red_combine<variant::REDUCE_OP[R]>(all, shared.part[R][w][x]);
+                }
+                shared.all[R][x] = all;
+            }
+        }
+    });
+    __syncthreads();
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                red[R][j] = shared.all[R][unit * V + j];
+            }
+        }
+    });
+}
+
+template <int P>
+DEV void run_pass(const many_params &p, const variant::head &head, strip_values &vals, const strip &s, u32 held, strip_scratch &shared)
+{
+    float red[SLOTS][V];
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                red[R][j] = red_identity<variant::REDUCE_OP[R]>();
+            }
+        }
+    });
+#pragma unroll 2
+    for (int k = 0; k < HELD; k++) {
+        piece now;
+        take(now, held, k);
+        reduce_place<P>(red, now, p, head, vals, place_of_thread() + k * PLACES);
+    }
+#pragma unroll 1
+    for (int i = HELD * PLACES + place_of_thread(); i < p.z.n; i += MORE * PLACES) {
+        piece now[MORE];
+#pragma unroll
+        for (int k = 0; k < MORE; k++) {
+            load_place(now[k], p, s, i + k * PLACES);
+        }
+#pragma unroll
+        for (int k = 0; k < MORE; k++) {
+            reduce_place<P>(red, now[k], p, head, vals, i + k * PLACES);
+        }
+    }
+    reduce_strip<P>(red, shared);
+    repeat<0, V>([&]<int J>() {
+        float mine[SLOTS];
+#pragma unroll
+        for (int r = 0; r < SLOTS; r++) {
+            mine[r] = red[r][J];
+        }
+        variant::update<P>(vals.of[J], mine, p.x, p.z, head);
+    });
+}
+
+DEV void write_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const strip &later, u32 held)
+{
+    const float none[SCANS][V] = {};
+#pragma unroll 1
+    for (int k = 0; k < HELD; k++) {
+        piece now;
+        take(now, held, k);
+        finish_place(now, none, p, head, vals, s, place_of_thread() + k * PLACES);
+        fetch(held, p, later, k);
+    }
+    copy_commit();
+    if constexpr (variant::OUT > 0) {
+#pragma unroll 1
+        for (int i = HELD * PLACES + place_of_thread(); i < p.z.n; i += MORE * PLACES) {
+            piece now[MORE];
+#pragma unroll
+            for (int k = 0; k < MORE; k++) {
+                load_place(now[k], p, s, i + k * PLACES);
+            }
+#pragma unroll
+            for (int k = 0; k < MORE; k++) {
+                finish_place(now[k], none, p, head, vals, s, i + k * PLACES);
+            }
+        }
+    }
+}
+
+// ---- sums along rows -----------------------------------------------------------------------------------------------------
+
+constexpr bool REVERSE = variant::WALK_REVERSE[0];
+
+struct walk { // of V rows: stretch of many_scan.cuh, the starts as bits
+    float sum[V];
+    u32 starts;
+};
+
+// First, then second, in the order of the walk. In reverse, second lies to the left: what it hands on ends at its first start.
+DEV void join_walk(walk &first, const walk &second)
+{
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        first.sum[j] = (second.starts >> j & 1) != 0 ? second.sum[j] : first.sum[j] + second.sum[j];
+    }
+    first.starts |= second.starts;
+}
+
+struct walk_scratch {
+    walk part[WARPS][WIDE];
+};
+
+// Of a stretch of each thread: `mine` becomes what comes before it, `all` what the block hands on.
+DEV void walk_block(walk &mine, walk &all, walk_scratch &shared)
+{
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int at = REVERSE ? (31 - lane) / WIDE : lane / WIDE; // in the walk
+    const auto other = [&](const walk &w, int lanes) {
+        walk o;
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            o.sum[j] = REVERSE ? __shfl_down_sync(ALL_LANES, w.sum[j], lanes) : __shfl_up_sync(ALL_LANES, w.sum[j], lanes);
+        }
+        o.starts = REVERSE ? __shfl_down_sync(ALL_LANES, w.starts, lanes) : __shfl_up_sync(ALL_LANES, w.starts, lanes);
+        return o;
+    };
+#pragma unroll
+    for (int step = 1; step < 32 / WIDE; step *= 2) {
+        walk before = other(mine, step * WIDE);
+        if (at >= step) {
+            join_walk(before, mine);
+            mine = before;
+        }
+    }
+    if (at == 32 / WIDE - 1) {
+        shared.part[warp][unit_of_thread()] = mine;
+    }
+    walk before = {};
+    if constexpr (WIDE < 32) {
+        before = other(mine, WIDE);
+        if (at == 0) {
+            before = walk{};
+        }
+    }
+    __syncthreads();
+    all = walk{};
+    mine = walk{};
+#pragma unroll 1
+    for (int k = 0; k < WARPS; k++) {
+        const int w = REVERSE ? WARPS - 1 - k : k;
+        if (w == warp) {
+            mine = all;
+        }
+        join_walk(all, shared.part[w][unit_of_thread()]);
+    }
+    join_walk(mine, before);
+    __syncthreads();
+}
+
+DEV void walk_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, walk_scratch &shared)
+{
+    walk carry[SCANS] = {};
+    const int chunks = (p.z.n - 1) / (PLACES * CHUNK) + 1;
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        const int base = ((REVERSE ? chunks - 1 - chunk : chunk) * PLACES + place_of_thread()) * CHUNK;
+        piece held[CHUNK];
+        float scanned[CHUNK][SCANS][V];
+#pragma unroll
+        for (int k = 0; k < CHUNK; k++) {
+            load_place(held[k], p, s, base + k);
+        }
+        repeat<0, SCANS>([&]<int S>() {
+            u32 starts[CHUNK];
+            walk mine = {};
+#pragma unroll
+            for (int step = 0; step < CHUNK; step++) {
+                const int k = REVERSE ? CHUNK - 1 - step : step;
+                const int i = base + k;
+                variant::col c[1] = {};
+                make_col(p, head, i, c);
+                starts[k] = 0;
+                walk term = {};
+                repeat<0, V>([&]<int J>() {
+                    float e[IN];
+                    float known[SCANS];
+                    scan_input x = {};
+                    unpack_piece<J>(held[k], e);
+#pragma unroll
+                    for (int before = 0; before < S; before++) {
+                        known[before] = scanned[k][before][J];
+                    }
+                    variant::scan_term<S>(e, i, p.x, p.z, head, c[0], vals.of[J], known, x);
+                    const bool in_row = i < p.z.n;
+                    const bool start = x.start && in_row;
+                    scanned[k][S][J] = in_row ? x.value : 0.0f;
+                    starts[k] |= start ? 1u << J : 0u;
+                    term.sum[J] = REVERSE && start ? 0.0f : scanned[k][S][J]; // in reverse, one that begins a segment hands on nothing
+                });
+                term.starts = starts[k];
+                join_walk(mine, term);
+            }
+            walk all;
+            walk_block(mine, all, shared);
+            walk walked = carry[S];
+            join_walk(walked, mine);
+            join_walk(carry[S], all);
+#pragma unroll
+            for (int step = 0; step < CHUNK; step++) {
+                const int k = REVERSE ? CHUNK - 1 - step : step;
+                walk term = {};
+                term.starts = starts[k];
+#pragma unroll
+                for (int j = 0; j < V; j++) {
+                    const bool start = (starts[k] >> j & 1) != 0;
+                    const float t = scanned[k][S][j];
+                    scanned[k][S][j] = REVERSE || !start ? walked.sum[j] + t : t;
+                    term.sum[j] = REVERSE && start ? 0.0f : t;
+                }
+                join_walk(walked, term);
+            }
+        });
+#pragma unroll
+        for (int k = 0; k < CHUNK; k++) {
+            finish_place(held[k], scanned[k], p, head, vals, s, base + k);
+        }
+    }
+}
+
+constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
+
+} // namespace many
+
+extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
+    LATHE_ENTRY(rows)(const __grid_constant__ many_params p)
+{
+    using namespace many;
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    __shared__ strip_scratch shared;
+    __shared__ walk_scratch walks;
+    const u32 held = shared_address(shared_bytes) + 16 * threadIdx.x;
+    const variant::head head = variant::make_head(p.x, p.z);
+    const int across = (p.z.rows - 1) / STRIP + 1; // strips side by side
+    const int strips = p.z.rows <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
+    const auto strip_at = [&](int number) {
+        const int outer = number / across;
+        const int row0 = outer / p.z.rows1;
+        const int row2 = (number - outer * across) * STRIP + unit_of_thread() * V;
+        strip s = {{outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2}, 0};
+        s.n = number < strips ? min(V, p.z.rows - row2) : 0;
+        return s;
+    };
+    const int first = static_cast<int>(blockIdx.x);
+    if (first >= strips) {
+        return;
+    }
+    if constexpr (HELD > 0) {
+        const strip s = strip_at(first);
+#pragma unroll 1
+        for (int k = 0; k < HELD; k++) {
+            fetch(held, p, s, k);
+        }
+        copy_commit();
+    }
+#pragma unroll 1
+    for (int number = first; number < strips; number += static_cast<int>(gridDim.x)) {
+        const strip s = strip_at(number);
+        strip_values vals;
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            row_at at = s.at;
+            const int row = max(min(j, s.n - 1), 0); // of one that exists
+            at.row += s.n > 0 ? row : -at.row;
+            at.row2 += s.n > 0 ? row : -at.row2;
+            variant::begin(vals.of[j], p, head, at);
+        }
+        if constexpr (variant::SCANS > 0) {
+            walk_strip(p, head, vals, s, walks);
+        } else {
+            copy_wait<0>();
+            repeat<0, variant::PASSES>([&]<int P>() { run_pass<P>(p, head, vals, s, held, shared); });
+            write_strip(p, head, vals, s, strip_at(number + static_cast<int>(gridDim.x)), held);
+        }
+        if constexpr (variant::KEPT > 0) {
+            if (place_of_thread() == 0) {
+                repeat<0, V>([&]<int J>() {
+                    if (J < s.n) {
+                        float kept[max_of(variant::KEPT, 1)];
+                        row_at at = s.at;
+                        at.row += J;
+                        at.row2 += J;
+                        variant::keep_row(p.x, p.z, head, vals.of[J], kept);
+                        repeat<0, variant::KEPT>([&]<int K>() {
+                            if (p.kept[K].data != nullptr) {
+                                *row_of<float>(p.kept[K], at) = kept[K];
+                            }
+                        });
+                    }
+                });
+            }
+        }
+    }
+}

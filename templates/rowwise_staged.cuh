@@ -1,0 +1,381 @@
+// rowwise_staged.cuh: kernels: rows of several tensors in, rows of several tensors out, and sums over all rows, like
+// rowwise_many.cuh and for the same `variant`; rows wait in shared memory, where cp.async brings them.
+//
+// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take groups of ROWS_PER_BLOCK rows in turn. A thread copies, reads and
+// writes the same PER_THREAD elements of every row, so that nothing but the reductions needs a barrier. There is room for STAGES
+// rows of each tensor; as soon as a vector of a row has been used for the last time, that of STAGES rows later is on its way into
+// its place. So loads are under way all the time.
+// TAKEN: the first pass takes the row into registers, as it was loaded, and its place is free at once; else every pass reads it from
+// shared memory, and registers hold a vector and not a row.
+// COLS_HELD: the values of the columns stay in registers over all rows; else they are read again for every row.
+// COLUMNS_SHARED: column sums are in shared memory behind the rows, else in registers.
+// MORE: rows are longer; every pass reads what is beyond (threads per row) * PER_THREAD once more, mostly from L2. No column sums then.
+// LATHE_ENTRY(sum): as in rowwise_many.cuh.
+//
+// VECTOR elements are 16 bytes of the problem's dtype, every row of every tensor starts at a multiple of 16 bytes, and a
+// vector of every tensor that is read is 16 bytes or a multiple.
+#include "many_pieces.cuh"
+#include "many_sums.cuh"
+
+namespace many {
+
+static_assert(cfg::STAGES >= 1 && cfg::PER_THREAD > 0, "cfg::STAGES and cfg::PER_THREAD are positive");
+static_assert(V * sizeof(element) == 16 && !INNER, "a vector is 16 bytes, of rows along the last dim");
+static_assert(WORDS % 4 == 0, "a vector of every tensor is 16 bytes or a multiple");
+static_assert(variant::SCANS == 0, "no sums along a row");
+static_assert(variant::IN > 0, "there are rows to read");
+static_assert(!cfg::COLUMNS_SHARED || WHOLE_BLOCK, "column sums in shared memory: of a row to a block");
+static_assert(variant::PASSES > 0 || variant::OUT + variant::COLUMNS > 0, "something is made of the rows");
+static_assert(!cfg::MORE || !FULL, "rows beyond what is shared are not full");
+static_assert(!cfg::MORE || (WHOLE_BLOCK && variant::COLUMNS == 0), "rows beyond what is shared: of a block, without column sums");
+
+constexpr int STAGES = cfg::STAGES;
+constexpr int UNITS = WORDS / 4; // of 16 bytes, of a vector of every tensor
+constexpr u32 UNIT_BYTES = 16 * cfg::THREADS;
+constexpr u32 VECTOR_BYTES = UNITS * UNIT_BYTES;
+constexpr u32 STAGE_BYTES = VECTORS * VECTOR_BYTES;
+constexpr int HELD = TEAM * cfg::PER_THREAD; // elements of a row in shared memory
+// With one stage, the first pass begins before the whole row has come.
+constexpr int PARTS_OF_ROW = STAGES == 1 && VECTORS % 4 == 0 ? 4 : STAGES == 1 && VECTORS % 2 == 0 ? 2 : 1;
+constexpr int PART = VECTORS / PARTS_OF_ROW;
+constexpr bool COLUMNS_HELD = variant::COLUMNS > 0 && !cfg::COLUMNS_SHARED; // in registers: then vectors have numbers at compile time
+constexpr bool COLS_HELD = cfg::COLS_HELD && variant::COLS;
+constexpr int UNROLL = COLUMNS_HELD || COLS_HELD || cfg::TAKEN ? PART : min_of(PART, 2);
+constexpr bool FINISHES = variant::OUT > 0 || variant::COLUMNS > 0; // elements are needed after the reductions
+constexpr int FREED = cfg::TAKEN ? 0 : FINISHES ? variant::PASSES : variant::PASSES - 1; // the pass that frees places; PASSES: the rows out
+constexpr int HELD_PIECES = cfg::TAKEN ? VECTORS : 1;
+constexpr int MORE_VECTORS = max_of(1, 4 / UNITS);
+
+struct row_sums { // of one thread, over the rows of its block
+    float column[COLUMNS_HELD ? COLUMNS : 1][COLUMNS_HELD ? VECTORS : 1][V];
+    float sum[SUMS];
+};
+
+struct from_here { // where this thread's elements of a row lie
+    const char *unit[variant::IN];
+};
+
+DEV from_here find_row(const many_params &p, const place &row)
+{
+    from_here from;
+    repeat<0, variant::IN>([&]<int K>() {
+        from.unit[K] = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], row.at) + lane_in_team() * V);
+    });
+    return from;
+}
+
+// Vector v of a row goes on its way.
+DEV void fetch(u32 stage, const from_here &from, const place &row, int v, int n)
+{
+    if (row.here && (FULL || (lane_in_team() + v * TEAM) * V < n)) {
+        repeat<0, variant::IN>([&]<int K>() {
+#pragma unroll
+            for (int u = 0; u < words_of<K>() / 4; u++) {
+                const u32 unit = static_cast<u32>(first_word<K>() / 4 + u);
+                copy16_async(stage + static_cast<u32>(v) * VECTOR_BYTES + unit * UNIT_BYTES,
+                             from.unit[K] + v * (TEAM * words_of<K>() * 4) + 16 * u, 16);
+            }
+        });
+    }
+}
+
+DEV void take(piece &to, u32 stage, int v)
+{
+#pragma unroll
+    for (int u = 0; u < UNITS; u++) {
+        const uint4 x = load_shared16(stage + static_cast<u32>(v) * VECTOR_BYTES + static_cast<u32>(u) * UNIT_BYTES);
+        to.word[4 * u] = x.x;
+        to.word[4 * u + 1] = x.y;
+        to.word[4 * u + 2] = x.z;
+        to.word[4 * u + 3] = x.w;
+    }
+}
+
+// Column sums in shared memory, each thread's own.
+DEV u32 column_place(u32 sums, int site, int v, int part)
+{
+    return sums + static_cast<u32>((site * VECTORS + v) * (V / 4) + part) * UNIT_BYTES;
+}
+DEV void add_shared(u32 sums, int v, const float (&column)[COLUMNS][V])
+{
+    repeat<0, variant::COLUMNS>([&]<int S>() {
+#pragma unroll
+        for (int k = 0; k < V / 4; k++) {
+            const u32 at = column_place(sums, S, v, k);
+            const uint4 old = load_shared16(at);
+            const float sum[4] = {__uint_as_float(old.x) + column[S][4 * k], __uint_as_float(old.y) + column[S][4 * k + 1],
+                                  __uint_as_float(old.z) + column[S][4 * k + 2], __uint_as_float(old.w) + column[S][4 * k + 3]};
+            store_shared16(at, sum);
+        }
+    });
+}
+DEV void clear_shared(u32 sums)
+{
+    const float none[4] = {};
+#pragma unroll 1
+    for (int k = 0; k < variant::COLUMNS * VECTORS * (V / 4); k++) {
+        store_shared16(sums + static_cast<u32>(k) * UNIT_BYTES, none);
+    }
+}
+DEV void leave_shared(const many_params &p, u32 sums)
+{
+#pragma unroll 1
+    for (int v = 0; v < VECTORS; v++) {
+        repeat<0, variant::COLUMNS>([&]<int S>() {
+            const int i = (lane_in_team() + v * TEAM) * V;
+            float sum[V];
+#pragma unroll
+            for (int k = 0; k < V / 4; k++) {
+                const uint4 x = load_shared16(column_place(sums, S, v, k));
+                sum[4 * k] = __uint_as_float(x.x);
+                sum[4 * k + 1] = __uint_as_float(x.y);
+                sum[4 * k + 2] = __uint_as_float(x.z);
+                sum[4 * k + 3] = __uint_as_float(x.w);
+            }
+            if (i < p.z.n) {
+                store_vec<V>(p.columns + (static_cast<i64>(blockIdx.x) * variant::COLUMNS + S) * p.z.n + i, sum);
+            }
+        });
+    }
+}
+
+struct columns { // values of this thread's
+    variant::col of[COLS_HELD ? VECTORS : 1][V];
+};
+
+struct rows_at_hand {
+    place row, later; // the one worked on; the one that comes into its places
+    from_here from;   // of that
+    u32 stage;
+    piece held[HELD_PIECES];
+};
+
+// Vector v of the row, in pass P.
+template <int P> DEV void get(piece &now, rows_at_hand &at, int v)
+{
+    if constexpr (cfg::TAKEN && P > 0) {
+        now = at.held[v];
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) {
+            keep(now.word[i]); // what was made of it is made again, and not held in registers in between
+        }
+    } else {
+        take(now, at.stage, v);
+        if constexpr (cfg::TAKEN) {
+            at.held[v] = now;
+        }
+    }
+}
+
+template <int Q> DEV void wait_for_part(bool frees)
+{
+    if (frees) { // this pass sends the next row's parts, too
+        copy_wait<STAGES * PARTS_OF_ROW - 1>();
+    } else {
+        copy_wait<STAGES * PARTS_OF_ROW - 1 - Q>();
+    }
+}
+
+DEV void get_columns(variant::col (&c)[V], const columns &cols, const many_params &p, const variant::head &head, const place &row, int v, int i)
+{
+    if constexpr (COLS_HELD) {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            c[j] = cols.of[v][j];
+        }
+    } else {
+        make_columns(p, head, is_in_row(row, i, p.z.n), i, c);
+    }
+}
+
+template <int P>
+DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::head &head, const variant::vals &vals, const columns &cols,
+                    rows_at_hand &at)
+{
+    const int lane = lane_in_team();
+    repeat<0, PARTS_OF_ROW>([&]<int Q>() {
+        if constexpr (P == 0) {
+            wait_for_part<Q>(FREED == 0);
+        }
+#pragma unroll UNROLL
+        for (int v = Q * PART; v < (Q + 1) * PART; v++) {
+            const int i = (lane + v * TEAM) * V;
+            piece now;
+            get<P>(now, at, v);
+            if constexpr (P == FREED) {
+                fetch(at.stage, at.from, at.later, v, p.z.n);
+            }
+            variant::col c[V] = {};
+            if constexpr (variant::REDUCE_COLS) {
+                get_columns(c, cols, p, head, at.row, v, i);
+            }
+            reduce_piece<P>(red, now, c, p, head, vals, at.row, i);
+        }
+        if constexpr (P == FREED) {
+            copy_commit();
+        }
+    });
+    if constexpr (cfg::MORE) {
+#pragma unroll 1
+        for (int base = HELD; base < p.z.n; base += MORE_VECTORS * TEAM * V) {
+            piece now[MORE_VECTORS];
+            load_pieces<MORE_VECTORS, TEAM * V, true>(now, p, at.row, base + lane * V);
+#pragma unroll
+            for (int v = 0; v < MORE_VECTORS; v++) {
+                const int i = base + (lane + v * TEAM) * V;
+                variant::col c[V] = {};
+                if constexpr (variant::REDUCE_COLS) {
+                    make_columns(p, head, is_in_row(at.row, i, p.z.n), i, c);
+                }
+                reduce_piece<P>(red, now[v], c, p, head, vals, at.row, i);
+            }
+        }
+    }
+}
+
+// The rows out, the column sums.
+DEV void finish_row(const many_params &p, const variant::head &head, const variant::vals &vals, const columns &cols, rows_at_hand &at,
+                    row_sums &total, u32 sums)
+{
+    constexpr int P = variant::PASSES;
+    const int lane = lane_in_team();
+    const float none[SCANS][V] = {};
+    repeat<0, PARTS_OF_ROW>([&]<int Q>() {
+        if constexpr (P == 0) {
+            wait_for_part<Q>(FREED == 0);
+        }
+#pragma unroll UNROLL
+        for (int v = Q * PART; v < (Q + 1) * PART; v++) {
+            const int i = (lane + v * TEAM) * V;
+            piece now;
+            float column[COLUMNS][V] = {};
+            variant::col c[V] = {};
+            get<P>(now, at, v);
+            get_columns(c, cols, p, head, at.row, v, i);
+            finish_piece(now, c, none, column, p, head, vals, at.row, i);
+            if constexpr (P == FREED) {
+                fetch(at.stage, at.from, at.later, v, p.z.n);
+            }
+            if constexpr (COLUMNS_HELD) {
+                repeat<0, variant::COLUMNS>([&]<int S>() {
+#pragma unroll
+                    for (int j = 0; j < V; j++) {
+                        total.column[S][v][j] += column[S][j];
+                    }
+                });
+            } else if constexpr (variant::COLUMNS > 0) {
+                add_shared(sums, v, column);
+            }
+        }
+        if constexpr (P == FREED) {
+            copy_commit();
+        }
+    });
+    if constexpr (cfg::MORE) {
+#pragma unroll 1
+        for (int base = HELD; base < p.z.n; base += MORE_VECTORS * TEAM * V) {
+            piece now[MORE_VECTORS];
+            float column[COLUMNS][V] = {};
+            load_pieces<MORE_VECTORS, TEAM * V, true>(now, p, at.row, base + lane * V);
+#pragma unroll
+            for (int v = 0; v < MORE_VECTORS; v++) {
+                const int i = base + (lane + v * TEAM) * V;
+                variant::col c[V] = {};
+                make_columns(p, head, is_in_row(at.row, i, p.z.n), i, c);
+                finish_piece(now[v], c, none, column, p, head, vals, at.row, i);
+            }
+        }
+    }
+}
+
+constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
+
+} // namespace many
+
+extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
+    LATHE_ENTRY(rows)(const __grid_constant__ many_params p)
+{
+    using namespace many;
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    __shared__ scratch shared;
+    __shared__ gathering gather;
+    const u32 rows = shared_address(shared_bytes) + 16 * threadIdx.x;
+    const u32 sums = rows + STAGES * STAGE_BYTES;
+    const int total_rows = p.z.rows0 * p.z.rows1 * p.z.rows;
+    const variant::head head = variant::make_head(p.x, p.z);
+    const auto row_in = [&](int group) {
+        const int asked = group * cfg::ROWS_PER_BLOCK + team_of_thread();
+        return place{place_of(p.z, min(asked, total_rows - 1)), asked < total_rows};
+    };
+    const int groups = (total_rows - 1) / cfg::ROWS_PER_BLOCK + 1;
+    const int first = static_cast<int>(blockIdx.x);
+    const int step = static_cast<int>(gridDim.x);
+    if (total_rows <= 0 || first >= groups) {
+        return;
+    }
+    row_sums total = {};
+    if constexpr (variant::COLUMNS > 0 && cfg::COLUMNS_SHARED) {
+        clear_shared(sums);
+    }
+#pragma unroll 1
+    for (int s = 0; s < STAGES; s++) {
+        const place row = row_in(min(first + s * step, groups));
+        const from_here from = find_row(p, row);
+        repeat<0, PARTS_OF_ROW>([&]<int Q>() {
+#pragma unroll UNROLL
+            for (int v = Q * PART; v < (Q + 1) * PART; v++) {
+                fetch(rows + static_cast<u32>(s) * STAGE_BYTES, from, row, v, p.z.n);
+            }
+            copy_commit();
+        });
+    }
+    columns cols;
+    if constexpr (COLS_HELD) {
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) {
+            const int i = (lane_in_team() + v * TEAM) * V;
+            make_columns(p, head, FULL || i < p.z.n, i, cols.of[v]);
+        }
+    }
+    variant::vals coming;
+    variant::begin(coming, p, head, row_in(first).at);
+    rows_at_hand at;
+    int stage = 0;
+    int turn = 0;
+#pragma unroll 1
+    for (int group = first; group < groups; group += step) {
+        variant::vals vals = coming;
+        variant::begin(coming, p, head, row_in(min(group + step, groups)).at); // the values that a row is given come while one is worked on
+        at.row = row_in(group);
+        at.later = row_in(min(group + STAGES * step, groups));
+        at.from = find_row(p, at.later);
+        at.stage = rows + static_cast<u32>(stage) * STAGE_BYTES;
+        repeat<0, variant::PASSES>([&]<int P>() {
+            float red[SLOTS] = {};
+            clear_reductions<P>(red);
+            reduce_row<P>(red, p, head, vals, cols, at);
+            reduce_team<P>(red, shared, turn);
+            turn ^= 1;
+            variant::update<P>(vals, red, p.x, p.z, head);
+        });
+        if constexpr (FINISHES) {
+            finish_row(p, head, vals, cols, at, total, sums);
+        }
+        leave_row(p, head, vals, at.row, total.sum);
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
+    if constexpr (COLUMNS_HELD) {
+        leave_columns(p, total, gather);
+    } else if constexpr (variant::COLUMNS > 0) {
+        leave_shared(p, sums);
+    }
+    if constexpr (variant::SUMS > 0) {
+        leave_sums(p, total, gather);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(many::SUM_THREADS)
+    LATHE_ENTRY(sum)(const __grid_constant__ many_sum_params p)
+{
+    many::add_up(p);
+}
