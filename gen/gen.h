@@ -588,10 +588,10 @@ struct plan {
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
     bool prefetch, inner;                            /* rowwise_many: see there, and `blocks` */
     int column_parts, registers, at_once;
-    bool full; /* of rows: every thread has per_thread elements of each */
-    bool aligned; /* rowwise: vectors are read and written */
+    bool full;                                   /* of rows: every thread has per_thread elements of each */
+    bool aligned;                                /* rowwise: vectors are read and written */
     bool more, columns_shared, taken, cols_held; /* rowwise_staged: see there, and `stages`, `smem_bytes` */
-    int units_wide;            /* rowwise_inner: see there; else 0 */
+    int units_wide;                              /* rowwise_inner: see there; else 0 */
     int unroll, steps; /* elementwise, with threads and vector: see elementwise.cuh */
     bool long_loops;
     int min_blocks;      /* on an SM: bounds registers */
