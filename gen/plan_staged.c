@@ -180,7 +180,7 @@ static void long_shape(const struct staged *s, struct plan *plan)
     plan->stages = 1;
     plan->more = row > room;
     if (plan->more)
-        each = (int)(room / (threads * s->units * UNIT));
+        each = (int)(room / ((int64_t)threads * UNIT * (s->units < 1 ? 1 : s->units)));
     else
         threads = round_up((s->vectors + each - 1) / each, 32);
     plan->threads = threads;
