@@ -363,6 +363,74 @@ static bool find_scans(struct maker *m)
     return ok;
 }
 
+/* ---- sums that are zero ---------------------------------------------------------------------------- */
+
+/* The formula that a parameter of the lowered formulas stands for: that of a result which is given. -1: of
+ * none. */
+static int formula_of(const struct maker *m, const struct ir_node *given)
+{
+    for (int k = 0; k < m->n_known && given->op == OP_PARAM; k++)
+        if (m->w->node[m->to[k]].index == given->index)
+            return m->from[k];
+    return -1;
+}
+
+/* Is node `b` of the lowered formulas what node `a` of the spec is? */
+static bool is_same(const struct maker *m, int a, int b)
+{
+    enum { MOST = 32 };
+    int left[MOST] = {a};
+    int right[MOST] = {b};
+    int n = 1;
+    while (n > 0) {
+        n--;
+        const int at = left[n];
+        const struct ir_node *x = &m->w->node[at];
+        const struct ir_node *y = &m->pass->ir->node[right[n]];
+        if (formula_of(m, y) >= 0 && formula_of(m, y) == at)
+            continue;
+        if (x->op != y->op || x->index != y->index || x->n_args != y->n_args || x->type != y->type ||
+            x->value < y->value || x->value > y->value || n + x->n_args > MOST)
+            return false;
+        for (int k = 0; k < x->n_args; k++) {
+            left[n] = x->arg[k];
+            right[n++] = y->arg[k];
+        }
+    }
+    return true;
+}
+
+/* Does a lowered node hold the mean of the row whose element is `element`, as the caller gave it? */
+static bool is_given_mean(const struct maker *m, int node, int element)
+{
+    const struct ir *w = m->w;
+    const int formula = formula_of(m, &m->pass->ir->node[node]);
+    if (formula < 0 || w->node[formula].op != OP_DIV)
+        return false;
+    const struct ir_node *sum = &w->node[w->node[formula].arg[0]];
+    const struct ir_node *n = &w->node[w->node[formula].arg[1]];
+    while (n->op == OP_F32)
+        n = &w->node[n->arg[0]];
+    return sum->op == OP_ROWSUM && n->op == OP_AT && n->index == AT_N && is_same(m, sum->arg[0], element);
+}
+
+/* The sum of a row's distances from its mean is zero, but for the mean's rounding. The derivative of a
+ * variance asks for it. */
+static void drop_zero_sums(struct maker *m)
+{
+    struct ir *w = m->pass->ir;
+    const int n = w->n_nodes;
+    for (int i = 0; i < n; i++) {
+        const struct ir_node sum = w->node[i];
+        const struct ir_node *of = sum.op == OP_ROWSUM ? &w->node[sum.arg[0]] : NULL;
+        if (!of || of->op != OP_SUB || !is_given_mean(m, of->arg[1], of->arg[0]))
+            continue;
+        int zero = ir_const(w, 0.0, TYPE_F32);
+        if (zero >= 0 && !w->failed)
+            w->node[i] = w->node[zero];
+    }
+}
+
 /* ---- the doors --------------------------------------------------------------------------------------- */
 
 /* Formulas are there: lower them, and find what they read. */
@@ -370,6 +438,8 @@ static bool finish(struct maker *m, bool ok)
 {
     if (ok) {
         m->pass->ir = m->w->failed ? NULL : lower(m->w, m->sig, m->problem);
+        if (m->pass->ir)
+            drop_zero_sums(m);
         ok = m->pass->ir ? find_reads(m) && find_scans(m)
                          : refuse(m, "the formulas need more than %d nodes, or memory ran out", IR_MAX_NODES);
     }

@@ -47,12 +47,24 @@ static int depth(const struct made *m)
     return deepest;
 }
 
+/* Reductions that the formulas need. */
+static int reductions(const struct made *m)
+{
+    bool used[IR_MAX_NODES] = {false};
+    int n = 0;
+    ir_mark(m->pass.ir, m->pass.ir->row.root, m->pass.ir->row.n_roots, used);
+    for (int i = 0; i < m->pass.ir->n_nodes; i++)
+        n += used[i] && ir_op_is_reduction(m->pass.ir->node[i].op);
+    return n;
+}
+
 TEST(norms_need_one_pass_where_statistics_are_given)
 {
     struct made m;
     make(&m, "layer_norm", "dtype=bf16,rows=4,n=64");
     CHECK(m.ok);
     CHECK_EQ(depth(&m), 1);
+    CHECK_EQ(reductions(&m), 2); /* distances from the given mean have the sum 0 */
     CHECK_EQ(m.pass.n_in, 2);
     CHECK_EQ(m.pass.n_given, 2);
     CHECK_EQ(m.pass.n_sites, 2);
@@ -62,6 +74,19 @@ TEST(norms_need_one_pass_where_statistics_are_given)
     CHECK(m.ok);
     CHECK_EQ(depth(&m), 2);
     CHECK_EQ(m.pass.n_given, 0);
+    unmake(&m);
+}
+
+TEST(sums_of_other_distances_stay)
+{
+    struct made m;
+    make(&m,
+         "return rowwise { forward = function(x, at) local mean = rowsum(x) / at.n\n"
+         "local far = rowsum(2.0 * x) / at.n\n"
+         "return (x - far) * rsqrt(rowsum((x - far) * (x - far))) + mean, { mean = mean, far = far } end }\n",
+         "dtype=bf16,rows=4,n=64");
+    CHECK(m.ok);
+    CHECK_EQ(reductions(&m), 4);
     unmake(&m);
 }
 
