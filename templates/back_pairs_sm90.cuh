@@ -15,7 +15,7 @@ struct live_pairs {
     __device__ __forceinline__ bool has(int b, int j, int c) const { return ((bits[b / 8] >> (4 * (b % 8) + 2 * c + j)) & 1u) != 0; }
 };
 
-// Found once, while products are under way, where that is one register, or where sites ask for them anyway.
+// Found while products are under way, where that is one register, or where sites ask for them anyway.
 constexpr bool KEEPS_LIVE = variant::SITES > 0 || NB == 8;
 
 // A step that reads one value of a row may have it loaded ahead of the wait for its products: shared memory is slow to answer
@@ -114,7 +114,7 @@ struct tile_pairs {
             return;
         }
         live_pairs live = found;
-        if constexpr (!KEEPS_LIVE) {
+        if constexpr (!KEEPS_LIVE || variant::SITES > 0) { // beside sites there are no registers for it
             find_live(live);
         }
 #pragma unroll
