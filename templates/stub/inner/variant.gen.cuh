@@ -16,13 +16,14 @@ struct many_params {
     float *sums;
     void *values;
     void *carries;
+    scatter_target scatter[1];
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 216, "host and device disagree about many_params");
+static_assert(sizeof(many_params) == 256, "host and device disagree about many_params");
 
 struct many_sum_params {
-    const float *columns, *sums;
+    const float *columns, *sums, *scattered[1];
     row_sizes z;
     row_gradient grad[1];
     inputs x;
@@ -36,6 +37,7 @@ struct variant {
     static constexpr int SITE_GRAD[] = {0};
     static constexpr int SITE_SLOT[] = {0};
     static constexpr bool SITE_COLUMN[] = {0};
+    static constexpr bool SITE_SCATTERED[] = {0};
     struct head {
         int none;
     };
@@ -102,6 +104,12 @@ struct variant {
         const float t2 = m_exp2(t1);  // softmax_inner.lua:5
         const float t3 = m_div(t2, v.f1);  // softmax_inner.lua:5
         y[0] = t3;
+    }
+    static constexpr int SCATTERS = 0;
+    static constexpr int SCATTER_TO[] = {0};
+    template <int K> DEV bool scatter(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, const float *q, const scatter_target &t, float &value, long long &place)
+    {
+        return false;
     }
     DEV void keep_row(const inputs &x, const row_sizes &z, const head &h, const vals &v, float *to)
     {
