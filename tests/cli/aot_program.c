@@ -2,13 +2,15 @@
  * aot_program.c: a program with its kernels compiled in, for aot.sh. Launches the kernels of a library made
  * from rope and rms_norm, called `demo`; with -DWITH_JIT the same work through lathe.h, from the same
  * arguments. The fake libcuda records what arrives: both must be the same. Pointers are numbers that nothing
- * follows. aot_program WHAT      attention, typed, norm, defaults, workspace, odd, wrong, unaligned, null,
- * threads
+ * follows, but for the workspace, whose counters are set to zero.
+ *
+ *     aot_program attention|typed|norm|defaults|workspace|odd|wrong|unaligned|null|threads
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #ifdef WITH_JIT
 #include <lathe.h>
@@ -27,6 +29,7 @@ static const int64_t lse_shape[] = {2, 8, 100};
 static const int64_t x_shape[] = {3, 70, 1024};
 static const int64_t w_shape[] = {1024};
 #define WORKSPACE at(0x700000000000)
+#define WORKSPACE_BYTES (1 << 20)
 #define STREAM    ((lathe_stream)at(0x1230))
 
 static demo_rope_args attention(void)
@@ -182,5 +185,8 @@ static int run(const char *what)
 
 int main(int argc, char **argv)
 {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    if (mmap(WORKSPACE, WORKSPACE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0) != WORKSPACE)
+        return 3;
     return argc == 2 ? run(argv[1]) : 2;
 }

@@ -15,9 +15,10 @@ for spec in $("$LATHE" list); do
     case $("$LATHE" explain "$spec" 2>/dev/null | head -n 1) in
     *'(attention, '*) problem=$small ;;
     *'(rowwise, '*) problem=rows=9,rows1=2,n=48 ;;
-    *) problem=$("$LATHE" explain "$spec" | sed -n '/^problem/{n;s/^ *//;s/=64/=6/g;p;}') ;; # every dim 6
+    *) problem=$("$LATHE" explain "$spec" 2>/dev/null | sed -n '/^problem/{n;s/^ *//;s/=64/=6/g;p;}') ;; # every dim 6
     esac
     case $spec in
+    group_*) problem=rows=9,rows1=2,n=48,groups_of=3,channels_of=6 more='--set groups=3' ;; # dims that have no default
     md_lrpe_2d) more='--set n_2=4' ;;
     md_lrpe_3d) more='--set n_2=4 --set n_3=5' ;;
     lion | adamw | adamw_master) # lists of tensors

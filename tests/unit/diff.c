@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N = 5, MAX_OPERANDS = 3 };
+enum { N = 5, MAX_OPERANDS = IR_MAX_ARGS };
 static const struct ir_at NOWHERE = {0, 0};
 
 /* An IR whose leaves have values; arrays for those that vary along the axis. */
