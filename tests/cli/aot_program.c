@@ -28,9 +28,9 @@ static const int64_t q_strides[] = {51200, 64, 512, 1};
 static const int64_t lse_shape[] = {2, 8, 100};
 static const int64_t x_shape[] = {3, 70, 1024};
 static const int64_t w_shape[] = {1024};
-#define WORKSPACE at(0x700000000000)
+#define WORKSPACE       at(0x700000000000)
 #define WORKSPACE_BYTES (1 << 20)
-#define STREAM    ((lathe_stream)at(0x1230))
+#define STREAM          ((lathe_stream)at(0x1230))
 
 static demo_rope_args attention(void)
 {

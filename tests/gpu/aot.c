@@ -53,9 +53,9 @@ static bool call_library(const struct device *device, const struct memory *m, do
     args.o = (lathe_tensor){m->at[3], LATHE_BF16, 4, SHAPE, NULL};
     const double start = seconds();
     size_t bytes = 0;
-    const bool good = gpu_aot_causal_forward_workspace(&bytes, &args, err) == LATHE_OK && bytes <= WORKSPACE &&
-                      gpu_aot_causal_forward(&args, m->workspace, NULL, err) == LATHE_OK &&
-                      device_sync(device, NULL);
+    const bool good =
+        gpu_aot_causal_forward_workspace(&bytes, &args, err) == LATHE_OK && bytes <= WORKSPACE &&
+        gpu_aot_causal_forward(&args, m->workspace, NULL, err) == LATHE_OK && device_sync(device, NULL);
     *took = seconds() - start;
     return good;
 }
