@@ -12,6 +12,7 @@ import json
 import math
 import os
 import struct
+import subprocess
 import sys
 import tempfile
 import zlib
@@ -59,10 +60,27 @@ def run(options, folder, *more):
         return code, json.load(file)
 
 
-def shipped_rowwise():
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "specs")
-    names = [name for name in os.listdir(folder) if name.endswith(".lua")]
-    return {name[:-4] for name in names if "return rowwise" in open(os.path.join(folder, name), encoding="utf-8").read()}
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def text_of(*path):
+    with open(os.path.join(HERE, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def shipped(kind):
+    names = [name for name in os.listdir(os.path.join(HERE, "..", "..", "specs")) if name.endswith(".lua")]
+    return {name[:-4] for name in names if f"\nreturn {kind} {{" in text_of("..", "..", "specs", name)}
+
+
+def check_every_spec():
+    """A spec that ships has a row, or a reason why it has none."""
+    have, named = {op.spec for op in rows_module.OPERATORS}, set(rows_module.WITHOUT_ROW)
+    expect(have == shipped("rowwise"), f"rows of every shipped row-wise spec: {have ^ shipped('rowwise')}")
+    maps = text_of("maps.py")
+    left = {spec for spec in shipped("elementwise") if f'"{spec}"' not in maps}
+    expect(left == named, f"a row or a reason for every shipped element-wise spec: {left ^ named}")
+    expect(all(rows_module.WITHOUT_ROW.values()), "a reason is a sentence")
 
 
 def check_rows(options, folder):
@@ -71,9 +89,7 @@ def check_rows(options, folder):
     expect(code == 0, "all rows run and are right")
     groups = [row["group"] for row in result["rows"]]
     names = ("plain", "mods", "gqa", "dims", "rowwise", "grad", "grad_mods", "grad_rows", "rows_all", "rows_lengths")
-    expect([groups.count(g) for g in names] == [18, 9, 1, 10, 3, 18, 6, 3, 38, 18], f"the rows: {groups}")
-    shipped = {op.spec for op in rows_module.OPERATORS}
-    expect(shipped == shipped_rowwise(), f"rows of every shipped spec: {shipped ^ shipped_rowwise()}")
+    expect([groups.count(g) for g in names] == [18, 9, 1, 10, 3, 18, 6, 3, 2 * len(rows_module.OPERATORS), 18], f"the rows: {groups}")
     for name, row in rows.items():
         expect("failed" not in row and row["error"] < 5e-3, f"{name}: {row.get('failed', row.get('error'))}")
         expect(set(row["modes"]) == {"burst", "sustained"}, f"{name}: both modes")
@@ -119,6 +135,22 @@ def check_wrong_results(options, folder):
     code, result = run(options, folder, "--only", "relu B2", "--mode", "burst")
     cases.VARIANTS["relu"].spec = spec
     expect(code == 1 and "no_such_spec" in result["rows"][0]["failed"], "a row that fails is named")
+
+
+def check_without_torch(folder):
+    """A torch that cannot be imported: one sentence and 77; --help is help."""
+    with open(os.path.join(folder, "torch.py"), "w", encoding="utf-8") as file:
+        file.write("raise ImportError(\"No module named 'torch'\")\n")
+    for arguments, code in (([], 77), (["--only", "plain", "--quick"], 77), (["--help"], 0), (["--no-such-option"], 2)):
+        ran = subprocess.run([sys.executable, os.path.join(HERE, "compare.py"), *arguments], env={**os.environ, "PYTHONPATH": folder},
+                             capture_output=True, text=True, check=False, timeout=60)
+        said = f"compare.py {' '.join(arguments)} without torch: {ran.returncode}: {ran.stdout}{ran.stderr}"
+        expect(ran.returncode == code and "Traceback" not in ran.stderr, said)
+        if code == 77:
+            expect(len(ran.stdout.splitlines()) == 1 and "No module named 'torch'" in ran.stdout and "check.py" in ran.stdout and
+                   not ran.stderr, said)
+        if code == 0:
+            expect("--library" in ran.stdout and "--only" in ran.stdout, said)
 
 
 def check_work():
@@ -171,7 +203,9 @@ def main():
     cases.VARIANTS["window"].scalars = {"window": 16}
     timer.Timer, timer.timers = Once, lambda quick: {"burst": Once(), "sustained": Once()}
     check_work()
+    check_every_spec()
     with tempfile.TemporaryDirectory() as folder:
+        check_without_torch(folder)
         check_rows(options, folder)
         check_plot(folder)
         check_wrong_results(options, folder)

@@ -6,7 +6,7 @@
 Random inputs; the candidates of a row take turns, once in short bursts with pauses and once sustained (timer.py); medians.
 Every output is checked on sampled rows against a float64 formula written in cases.py. The last thing printed is one
 table; --out gets it as compare.md, every figure as compare.json and a plot as compare.png. Exit code 1: an output
-was wrong or a row did not run.
+was wrong or a row did not run; 77: torch or the GPU is not here (check.py needs neither).
 """
 
 import argparse
@@ -18,18 +18,45 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import torch
-import torch._dynamo
 
-import cases
-import grads
-import lathe
-import maps
-import peers
-import plot
-import report
-import rows
-import timer
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default="build/liblathe.so", help="path of liblathe.so")
+    parser.add_argument("--cache", help="kernel cache folder (default: the library's)")
+    parser.add_argument("--out", help="folder for compare.json, compare.md and compare.png")
+    parser.add_argument("--only", help="rows whose group and name contain one of these, with commas: plain, mods, gqa, dims, "
+                                       "rowwise, backward, grad_mods, rows_all, rows_lengths, D128, ...")
+    parser.add_argument("--template", help="templates by name, with commas, as LATHE_TEMPLATE has them")
+    parser.add_argument("--mode", choices=("both", "burst", "sustained"), default="both")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter bursts")
+    parser.add_argument("--no-flex", action="store_true", help="leave FlexAttention out (its compilation takes time)")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out of the row-wise rows")
+    parser.add_argument("--verbose", action="store_true", help="the whole traceback of a row that fails")
+    parser.add_argument("--device", type=int, default=0, help="CUDA device (-1: the host device, for tests)")
+    parser.add_argument("--shrink", type=int, default=1, help="lengths divided by this (for tests)")
+    return parser.parse_args(arguments)
+
+
+try:
+    import torch
+    import torch._dynamo
+except (ImportError, OSError) as missing:  # OSError: a library that torch needs
+    if __name__ != "__main__":
+        raise
+    parse(None)  # --help and wrong options are answered all the same
+    print(f"skipped: compare.py measures beside torch, which cannot be imported here ({str(missing).partition(chr(10))[0]}); "
+          "check.py beside it tests the benchmark's scripts with NumPy alone")
+    sys.exit(77)
+
+import cases  # noqa: E402
+import grads  # noqa: E402
+import lathe  # noqa: E402
+import maps  # noqa: E402
+import peers  # noqa: E402
+import plot  # noqa: E402
+import report  # noqa: E402
+import rows  # noqa: E402
+import timer  # noqa: E402
 
 ERROR_BOUND = 1e-2  # bf16, relative L2 on sampled rows
 MEANS = {"plain": 1.18, "grad": grads.MEAN}  # geometric mean of a group over cuDNN
@@ -215,28 +242,10 @@ def rowwise_rows(bench):
         bench.guard(f"{spec} {rows}x{n}", "rowwise", lambda s=spec: bench.rowwise(s, rows, n, 0.92))
 
 
-def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="build/liblathe.so", help="path of liblathe.so")
-    parser.add_argument("--cache", help="kernel cache folder (default: the library's)")
-    parser.add_argument("--out", help="folder for compare.json, compare.md and compare.png")
-    parser.add_argument("--only", help="rows whose group and name contain one of these, with commas: plain, mods, gqa, dims, "
-                                       "rowwise, backward, grad_mods, rows_all, rows_lengths, D128, ...")
-    parser.add_argument("--template", help="templates by name, with commas, as LATHE_TEMPLATE has them")
-    parser.add_argument("--mode", choices=("both", "burst", "sustained"), default="both")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter bursts")
-    parser.add_argument("--no-flex", action="store_true", help="leave FlexAttention out (its compilation takes time)")
-    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out of the row-wise rows")
-    parser.add_argument("--verbose", action="store_true", help="the whole traceback of a row that fails")
-    parser.add_argument("--device", type=int, default=0, help="CUDA device (-1: the host device, for tests)")
-    parser.add_argument("--shrink", type=int, default=1, help="lengths divided by this (for tests)")
-    return parser.parse_args(arguments)
-
-
 def main(arguments=None):
     options = parse(arguments)
     if not torch.cuda.is_available():
-        print("skipped: torch finds no GPU")
+        print("skipped: torch finds no GPU; check.py tests the benchmark's scripts without one")
         return 77
     torch.cuda.init()
     torch.cuda.set_device(0)

@@ -21,6 +21,9 @@ DIRECTIONS = 4
 STEP = 1e-4
 CHUNK = 512
 EPS = 1e-6
+CHANNELS = 16         # of a group
+SEQUENCE = 1000       # the length of packed sequences
+PACKED_CHUNK = 64
 LENGTHS = (128, 256, 384, 512, 1000, 1024, 2048, 2560, 4096, 5000, 5120, 8192, 12288, 16384, 20480, 24576, 32768, 40960, 49152,
            65536, 100000, 131072, 262144)
 
@@ -61,7 +64,25 @@ def targets(rows, n, cols):
 
 
 def since(rows, n, cols):
-    return {"since": (torch.arange(n, device="cuda") % 1000).to(torch.int32)}
+    return {"since": (torch.arange(n, device="cuda") % SEQUENCE).to(torch.int32)}
+
+
+def group_weight(rows, n, cols):
+    return {"weight": 1.0 + 0.1 * normal(cols, CHANNELS)}
+
+
+def group_weight_bias(rows, n, cols):
+    return {**group_weight(rows, n, cols), "bias": 0.1 * normal(cols, CHANNELS)}
+
+
+def group_scalars(rows, n, cols):
+    return {"groups": cols, "channels": CHANNELS}
+
+
+def by_channel(x, p):
+    """weight and bias [groups, channels] on x [..., groups, channels * neighbours]"""
+    split = x.reshape(*x.shape[:-1], CHANNELS, x.shape[-1] // CHANNELS) * p["weight"][..., None]
+    return (split + p["bias"][..., None] if "bias" in p else split).reshape(*x.shape)
 
 
 def segments(term, start):
@@ -78,12 +99,14 @@ def loss(x, p):
 
 class Operator:
     """`formula(x, inputs)` gives {result: tensor}; saved: statistics that the backward pass takes; reads: rows that it cannot do
-    without; by_row: inputs with a row for each of x; values: results that are one per row."""
+    without; by_row: inputs with a row for each of x; values: results that are one per row. inputs and scalars are made of (rows,
+    length of a row, columns of an inner operator or groups of one whose shape is [batch, groups, n])."""
 
     def __init__(self, spec, formula, inputs=None, saved=(), shape=(32768, 8192), reads=("x",), by_row=(), values=(),
-                 inner=False, scalar=None):
+                 inner=False, scalar=None, scalars=None):
         self.spec, self.formula, self.shape, self.reads = spec, formula, shape, reads
         self.inputs = inputs or (lambda rows, n, cols: {})
+        self.scalars = scalars or (lambda rows, n, cols: {})
         self.saved, self.by_row, self.values, self.inner = saved, by_row, values, inner
         self.scalar = scalar  # (result, total): the loss is the total of a result per row
         self.axis = -2 if inner else -1
@@ -120,7 +143,23 @@ OPERATORS = [
     Operator("mean_pool", lambda x, p: {"mean": x.mean(-2)}, shape=(64, 4096, 2048), reads=(), values=("mean",), inner=True),
     Operator("softmax_inner", single(lambda x: torch.softmax(x, -2)), shape=(32, 4096, 2048), inner=True),
     Operator("log_softmax_inner", single(lambda x: torch.log_softmax(x, -2)), shape=(32, 4096, 2048), saved=("lse",), inner=True),
+    Operator("group_norm", lambda x, p: {"y": by_channel(layer(x), p)}, group_weight_bias, ("mean", "rstd"), shape=(1024, 32, 8192),
+             scalars=group_scalars),
+    Operator("group_rms_norm", lambda x, p: {"y": by_channel(rms(x), p)}, group_weight, ("rstd",), shape=(1024, 32, 8192),
+             scalars=group_scalars),
+    Operator("logcumsumexp", single(lambda x: torch.logcumsumexp(x, -1))),
+    Operator("revlogcumsumexp", single(lambda x: torch.logcumsumexp(x.flip(-1), -1).flip(-1))),
+    # x is random normal: e^x is far from overflow, and no segment's sum is small beside what came before it
+    Operator("logcumsumexp_packed", lambda x, p: {"y": torch.log(segments(torch.exp(x), p["since"] % PACKED_CHUNK == 0))}, since,
+             shape=(32, 4096, 2048), inner=True, scalars=lambda rows, n, cols: {"chunk": PACKED_CHUNK}),
 ]
+# shipped specs beside those of maps.py that have no row, and why
+WITHOUT_ROW = {
+    "mean_pool_packed": "ragged: one result per chunk of a packed sequence; torch has no dense formula of the same work",
+    "packed_chunks": "integers only, a few kilobytes: bookkeeping of packed sequences, bound by the launch",
+    "packed_offsets": "integers only, a few kilobytes: bookkeeping of packed sequences, bound by the launch",
+    "packed_tokens": "integers only, 8 bytes a token: bookkeeping of packed sequences, bound by the launch",
+}
 BY_SPEC = {op.spec: op for op in OPERATORS}
 NO_GRADIENT = ("target", "since")
 
@@ -131,10 +170,11 @@ class Rows:
     def __init__(self, op, shape, seed):
         torch.manual_seed(seed)
         self.op, self.shape = op, tuple(shape)
-        rows, n, cols = (*shape, 1) if not op.inner else (shape[0], shape[1], shape[2])
-        self.per_row = (shape[0], shape[2]) if op.inner else (shape[0],)
+        rows, n, cols = shape if op.inner else (shape[0], shape[-1], shape[1] if len(shape) == 3 else 1)
+        self.per_row = (shape[0], shape[2]) if op.inner else tuple(shape[:-1])
         self.x = normal(*shape)
         self.inputs = op.inputs(rows, n, cols)
+        self.scalars = op.scalars(rows, n, cols)
         self.results = self.outputs()
 
     def outputs(self):
@@ -150,10 +190,14 @@ class Rows:
     def forward(self, ctx, statistics):
         """statistics: also those that only a backward pass needs."""
         wanted = {name: t for name, t in self.results.items() if statistics or name not in self.op.saved or name in self.op.values}
-        return ctx.call(self.op.spec, x=self.x, **self.inputs, **wanted), [self.x, *self.inputs.values(), *wanted.values()]
+        return ctx.call(self.op.spec, x=self.x, **self.inputs, **self.scalars, **wanted), [self.x, *self.inputs.values(), *wanted.values()]
 
     def differentiable(self):
         return {"x": self.x, **{name: t for name, t in self.inputs.items() if name not in NO_GRADIENT}}
+
+    def whole(self, name):
+        """An input that every row reads, or one number a row."""
+        return name in self.inputs and (name not in self.op.by_row or self.inputs[name].ndim == 1)
 
     def prepare_backward(self):
         self.seeds = {}
@@ -172,8 +216,8 @@ class Rows:
 
     def backward(self, ctx):
         given = {"x": self.x, **self.inputs, **{name: self.results[name] for name in (*self.op.saved, "sum") if name in self.results}}
-        call = ctx.call(self.op.spec, backward=True, **given, **self.seeds, **self.grads)
-        needed = [t for name, t in given.items() if name in self.op.reads or name in self.op.saved or t.ndim == 1]
+        call = ctx.call(self.op.spec, backward=True, **given, **self.scalars, **self.seeds, **self.grads)
+        needed = [t for name, t in given.items() if name in self.op.reads or name in self.op.saved or self.whole(name)]
         return call, [*needed, *self.seeds.values(), *self.grads.values()]
 
     # ---- what it should be
@@ -278,7 +322,7 @@ def relative(got, expected):
 def small(options, op):
     if options.shrink == 1:
         return op.shape
-    return (2, 70, 24) if op.inner else (40, 96)
+    return (2, 70, 24) if op.inner else (5, 4, 96) if len(op.shape) == 3 else (40, 96)
 
 
 # ---- rows of the table -----------------------------------------------------------------------------------------

@@ -61,6 +61,9 @@ class Tensor:
     def expand(self, *shape):
         return Tensor(np.broadcast_to(self.a, shape))
 
+    def reshape(self, *shape):
+        return Tensor(self.a.reshape(shape))
+
     def contiguous(self):
         return Tensor(np.ascontiguousarray(self.a))
 
@@ -160,6 +163,10 @@ def logsumexp(t, axis):
     return Tensor((m + np.log(np.exp(x - m).sum(axis=axis, keepdims=True))).squeeze(axis))
 
 
+def logcumsumexp(t, axis):
+    return Tensor(np.logaddexp.accumulate(t.a, axis))
+
+
 def gather(t, axis, index):
     return Tensor(np.take_along_axis(t.a, index.a, axis))
 
@@ -213,6 +220,14 @@ def softmax(t, axis):
     with np.errstate(invalid="ignore"):
         e = np.exp(x - x.max(axis=axis, keepdims=True))
     return Tensor((e / e.sum(axis=axis, keepdims=True)).astype(t.a.dtype))
+
+
+def exp(t):
+    return Tensor(np.exp(t.a))
+
+
+def log(t):
+    return Tensor(np.log(t.a))
 
 
 def exp2(t):
