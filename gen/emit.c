@@ -323,8 +323,8 @@ lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *
         *err = (lathe_error){.status = LATHE_UNSUPPORTED};
         snprintf(err->text, sizeof err->text,
                  "%s: the spec is too large for one kernel: at most %d row reductions, %d hoisted values per "
-                 "kind, %d parameters, %d kernels and %d buffers",
-                 ir->name, MAX_REDUCTIONS, MAX_FIELDS, MAX_PARAMS, MAX_LAUNCHES, MAX_BUFFERS);
+                 "kind, %d parameters, %d kernels, %d buffers and %d texts",
+                 ir->name, MAX_REDUCTIONS, MAX_FIELDS, MAX_PARAMS, MAX_LAUNCHES, MAX_BUFFERS, MAX_TEXTS);
     }
     return LATHE_UNSUPPORTED;
 }

@@ -149,6 +149,17 @@ static void group_dims(struct case_list *list, bool full)
 /* ---- Hopper ----------------------------------------------------------------------------------------------
  */
 
+static void add_hopper(struct case_list *list, const char *spec, const char *text, lathe_dtype dtype,
+                       const int *dim, bool full)
+{
+    struct test_case c = case_of_attention("hopper_gradients", spec, text, dtype, dim[0], dim[1], 90);
+    c.pass = LATHE_BACKWARD;
+    c.template_name = dim[0] > 128 || dim[1] > 128 ? "attention_bwd_wide_sm90" : "attention_bwd_sm90";
+    add_shapes(list, c, SHAPES, full ? COUNT(SHAPES) : 4);
+    if (full)
+        add_shapes(list, c, MORE_SHAPES, COUNT(MORE_SHAPES));
+}
+
 static void group_hopper(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {"causal", "softcap",        "relative_bias", "document",
@@ -159,16 +170,11 @@ static void group_hopper(struct case_list *list, bool full)
                                   {256, 256}, {192, 128}, {24, 40}, {64, 64}};
     for (int i = 0; i < COUNT(SPEC) + COUNT(SPECS); i++) {
         const bool own = i >= COUNT(SPEC);
-        const int *dim = DIMS[i % COUNT(DIMS)];
-        struct test_case c = case_of_attention(
-            "hopper_gradients", own ? SPECS[i - COUNT(SPEC)].name : SPEC[i],
-            own ? SPECS[i - COUNT(SPEC)].text : NULL, i % 2 ? LATHE_F16 : LATHE_BF16, dim[0], dim[1], 90);
-        c.pass = LATHE_BACKWARD;
-        c.template_name = dim[0] > 128 || dim[1] > 128 ? "attention_bwd_wide_sm90" : "attention_bwd_sm90";
-        add_shapes(list, c, SHAPES, full ? COUNT(SHAPES) : 4);
-        if (full)
-            add_shapes(list, c, MORE_SHAPES, COUNT(MORE_SHAPES));
+        add_hopper(list, own ? SPECS[i - COUNT(SPEC)].name : SPEC[i],
+                   own ? SPECS[i - COUNT(SPEC)].text : NULL, i % 2 ? LATHE_F16 : LATHE_BF16,
+                   DIMS[i % COUNT(DIMS)], full);
     }
+    add_hopper(list, "document", NULL, LATHE_BF16, DIMS[0], full); /* not the wide kernel, as above */
 }
 
 void group_backward(struct case_list *list, bool full)

@@ -415,7 +415,10 @@ TEST(what_is_not_there_is_said)
     l.set.format = AOT_FORMAT + 1;
     a = make_args();
     CHECK_EQ(launch(&l, LATHE_ANY_KERNEL, &a, &err), LATHE_ARG);
-    CHECK_HAS(err.text, "format 2");
+    char formats[96];
+    snprintf(formats, sizeof formats, "of format %u, and liblathe_rt " LATHE_VERSION " reads format %u",
+             AOT_FORMAT + 1, AOT_FORMAT);
+    CHECK_HAS(err.text, formats);
 }
 
 TEST(code_is_loaded_once_for_each_context)

@@ -259,6 +259,43 @@ TEST(parameters_do_not_overlap)
     }
 }
 
+/* Whatever a recipe includes: a pass that runs the forward kernel first has both sets of templates. */
+TEST(every_template_has_room_in_a_source)
+{
+    enum { GENERATED = 3 }; /* kernel.cu, config.gen.cuh, variant.gen.cuh */
+    int n = GENERATED;
+    for (const struct embedded *file = embedded_files; file->name; file++)
+        n += strncmp(file->name, "templates/", 10) == 0;
+    CHECK(n > GENERATED);
+    CHECK(n <= MAX_TEXTS);
+}
+
+static bool has_launch(const struct source *s, const char *entry)
+{
+    for (int i = 0; i < s->n_launches; i++)
+        if (strcmp(s->launch[i].entry, entry) == 0)
+            return true;
+    return false;
+}
+
+TEST(a_backward_pass_of_a_mask_that_reads_data_may_run_the_forward_kernel)
+{
+#define SIZES "dtype=bf16,b=2,h=4,h_kv=2,q=140,kv=200,o=none,lse=none"
+    static const char *const PROBLEM[] = {SIZES ",d=64",  SIZES ",d=64,deterministic=1",
+                                          SIZES ",d=16",  SIZES ",d=40,unaligned=q+k+v+do",
+                                          SIZES ",d=128", SIZES ",d=192,d_v=128"};
+#undef SIZES
+    enum { PROBLEMS = sizeof PROBLEM / sizeof *PROBLEM };
+    for (int i = 0; i < 2 * PROBLEMS; i++) {
+        struct source s;
+        make_on(i < PROBLEMS ? &H100 : &A100, "document", LATHE_BACKWARD, PROBLEM[i % PROBLEMS], &s);
+        CHECK(has_launch(&s, "document_bf16_fwd"));
+        CHECK(has_launch(&s, "document_bf16_map"));
+        CHECK(has_launch(&s, "document_bf16_bwd_map"));
+        source_free(&s);
+    }
+}
+
 TEST(floats_are_exact)
 {
     static const double values[] = {0.1, -1.0 / 3.0, 1e-30, 3e38, 1e-42, 0.0, -0.0, 5.0, -7.0, 1234567.0};
