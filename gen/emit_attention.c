@@ -564,7 +564,9 @@ static bool is_one(const struct ir *w, int node)
 static int logistic_of(const struct ir *w, const struct step *step)
 {
     const struct ir_node *n = &w->node[step->s.weight];
-    if (n->op != OP_DIV || !is_one(w, n->arg[0]) || step->s.weight == step->s.carry)
+    /* A pass behind the one that gives the weight would take x for it. */
+    if (n->op != OP_DIV || !is_one(w, n->arg[0]) || step->s.weight == step->s.carry ||
+        step->s.store_pass != step->s.passes - 1)
         return -1;
     const struct ir_node *sum = &w->node[n->arg[1]];
     for (int k = 0; k < 2 && sum->op == OP_ADD; k++)

@@ -20,17 +20,29 @@ bool is_scatter_total(const struct map_emitter *me, int s)
     return me->e->w->input[map_tensor(me, me->map->scatter[s].tensor)->input].n_dims == 0;
 }
 
-/* A line may have lanes of its own: every lane adds to a place of its own. */
+static bool is_of_operands(const struct ir *w, int root)
+{
+    bool is = false;
+    for (int p = PARAM_TENSOR; p < PARAM_READ; p++)
+        is |= ir_depends_on(w, root, OP_PARAM, p);
+    return is;
+}
+
+/* A line may have lanes of its own: every lane adds to a place of its own. Where operands say which place,
+ * there are none left when a thread leaves its sums. */
 bool is_scatter_kept(const struct map_emitter *me, int s)
 {
     const struct ir *w = me->e->w;
     const struct map_scatter *to = &me->map->scatter[s];
     const struct input *in = &w->input[map_tensor(me, to->tensor)->input];
     unsigned span = 0;
-    for (int d = 0; d < in->n_dims; d++)
+    bool of_operands = false;
+    for (int d = 0; d < in->n_dims; d++) {
         span |= w->node[to->index[d]].span;
-    return in->n_dims > 0 && me->loop >= 0 && (span & 1u << me->last) && !(span & 1u << me->loop) &&
-           (me->outer < 0 || !(span & 1u << me->outer));
+        of_operands |= is_of_operands(w, to->index[d]);
+    }
+    return in->n_dims > 0 && !of_operands && me->loop >= 0 && (span & 1u << me->last) &&
+           !(span & 1u << me->loop) && (me->outer < 0 || !(span & 1u << me->outer));
 }
 
 bool is_map_sum(const struct map_emitter *me, int v)

@@ -197,6 +197,11 @@ static bool shape(const struct request *r, const struct staged *s, struct plan *
         sums_shape(s, plan);
     else if (!taken_shape(s, plan))
         long_shape(s, plan);
+    if (plan->per_thread == 0) {
+        snprintf(why, REASON_BYTES, "%d units of rows: a stage of %d threads has no shared memory for them",
+                 s->units, plan->threads);
+        return false;
+    }
     const int64_t bytes = plan->stages * row_bytes(s, plan) + column_bytes(s, plan);
     const int most = plan->rows_per_block > 1 ? MOST_TEAM : MOST_TAKEN;
     if (registers_of(s, plan, plan->per_thread / s->vector) > most) {
@@ -204,7 +209,9 @@ static bool shape(const struct request *r, const struct staged *s, struct plan *
                  s->columns);
         return false;
     }
-    if (bytes + STATIC_BYTES > s->sm_bytes || plan->threads > BLOCK_LIMIT) {
+    /* Where a team's rows share columns, their parts meet in static shared memory. */
+    const int64_t met = plan->rows_per_block > 1 && s->columns > 0 ? 4 * plan->threads * plan->per_thread : 0;
+    if (bytes + met + STATIC_BYTES > s->sm_bytes || plan->threads > BLOCK_LIMIT) {
         snprintf(why, REASON_BYTES,
                  "rows of %lld and their sums take %lld bytes of shared memory; a block has %d",
                  (long long)r->problem->dim[SYM_N], (long long)bytes, r->device->smem_bytes);

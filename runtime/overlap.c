@@ -84,6 +84,15 @@ static bool same_place(const struct extent *a, const struct extent *b)
     return same;
 }
 
+/* Does a point read or write the same place of both? */
+static bool same_dims(const struct sig_arg *a, const struct sig_arg *b)
+{
+    bool same = a->ndim == b->ndim;
+    for (int k = 0; same && k < a->ndim; k++)
+        same = a->dim[k].sym == b->dim[k].sym && a->dim[k].times == b->dim[k].times;
+    return same;
+}
+
 static int find(const struct signature *sig, const char *name)
 {
     int i = 0;
@@ -127,8 +136,8 @@ static bool collide(const struct signature *sig, const lathe_arg *args, int i, i
     const struct extent x = extent_of(&args[i]);
     const struct extent y = extent_of(&args[k]);
     const bool declared = a->alias == other + 1 || b->alias == result + 1;
-    const bool both_read =
-        a->role == ROLE_IN && b->role == ROLE_IN; /* the same points read both, then write one */
+    /* The same points read both, then write one. */
+    const bool both_read = a->role == ROLE_IN && b->role == ROLE_IN && same_dims(a, b);
     if ((declared || both_read) && same_place(&x, &y))
         return false;
     return may_overlap(&x, &y);

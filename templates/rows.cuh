@@ -108,8 +108,8 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
     // Bits of the thread's columns that are keys before `end`.
     __device__ __forceinline__ u32 columns_before(int end) const
     {
-        const int ahead = end - kv0;
-        const int n = ahead <= 0 ? 0 : 2 * (ahead >> 3) + min(ahead & 7, 2);
+        const int ahead = end <= kv0 ? 0 : end - kv0; // end may be a bound that saturated
+        const int n = 2 * (ahead >> 3) + min(ahead & 7, 2);
         return n >= 2 * NB ? ~0u >> (32 - 2 * NB) : (1u << n) - 1u;
     }
 

@@ -340,7 +340,8 @@ TEST(unaligned_rows_are_moved)
 
 /* ---- odd specs ------------------------------------------------------------------------------- */
 
-static void make_source_of(const char *name, const char *text, const char *problem_text, struct source *out)
+static void make_pass_of(const char *name, const char *text, lathe_pass pass, const char *problem_text,
+                         struct source *out)
 {
     struct diag diag = {0};
     struct signature sig;
@@ -349,11 +350,16 @@ static void make_source_of(const char *name, const char *text, const char *probl
     lathe_error err = {.status = LATHE_OK};
     struct ir *ir = spec_load(name, text, strlen(text), &diag);
     CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    signature_make(ir, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
-    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &H100, &plan, &err), LATHE_OK);
-    CHECK_EQ(emit(ir, LATHE_FORWARD, &sig, &problem, &H100, &plan, out, &err), LATHE_OK);
+    CHECK_EQ(plan_pick(ir, pass, &problem, &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(emit(ir, pass, &sig, &problem, &H100, &plan, out, &err), LATHE_OK);
     ir_free(ir);
+}
+
+static void make_source_of(const char *name, const char *text, const char *problem_text, struct source *out)
+{
+    make_pass_of(name, text, LATHE_FORWARD, problem_text, out);
 }
 
 /* The generated header has `wanted` and not `unwanted` (NULL: anything goes). */
@@ -427,5 +433,20 @@ TEST(a_spec_may_be_called_after_a_kernel)
     struct source s;
     make_source_of("a_mod_b.lua", "return attention { mask_mod = causal }", ATTENTION, &s);
     CHECK(strstr(s.text[0].data, "vector_mod.cuh") == NULL);
+    source_free(&s);
+}
+
+/* What a thread adds up and leaves at its end cannot go where an operand of its points says. */
+TEST(a_scatter_by_operands_is_not_kept_to_the_end)
+{
+    static const char text[] =
+        "return elementwise { over = { 'b', 't', 'i' },\n"
+        "  operands = { x = tensor('float', 'b', 't', 'i'), id = tensor('i32', 'b') },\n"
+        "  inputs = { table = tensor('float', 'words', 'i', { grad = true }) },\n"
+        "  results = { y = tensor('float') },\n"
+        "  forward = function(v, at, x) return v.x + x.table(v.id, at.i) end }";
+    struct source s;
+    make_pass_of("scatter.lua", text, LATHE_BACKWARD, "dtype=bf16,b=4,t=100,i=256,words=5", &s);
+    CHECK(strstr(text_named(&s, "variant.gen.cuh")->data, "sum.c0") == NULL);
     source_free(&s);
 }

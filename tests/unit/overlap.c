@@ -88,3 +88,26 @@ TEST(interleaved_tensors)
     bad(AT(0, 32, 1), AT(8, 32, 1), AT(28, 32, 1), AT(100, 8, 1), "'y': expected memory of its own");
     bad(AT(0, 32, 2), AT(1, 32, 2), AT(16, 32, 2), AT(14, 32, 2), "'y': expected memory of its own");
 }
+
+/* Points read an operand that is turned at other places than those that they write. */
+TEST(turned_operands_may_not_share_with_a_result)
+{
+    static const char text[] = "return elementwise { over = { 't', 'i' },\n"
+                               "  operands = { x = tensor('f32', 't', 'i'), u = tensor('f32', 'i', 't') },\n"
+                               "  results = { y = tensor('f32', 't', 'i', { alias = 'x' }) },\n"
+                               "  forward = function(v) return { y = v.x + v.u } end }";
+    static const int64_t shape[] = {8, 8};
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    lathe_error err = {0};
+    struct ir *ir = spec_load("t.lua", text, sizeof text - 1, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    lathe_arg args[] = {{"x", memory, LATHE_F32, 2, shape, NULL}, {"u", memory, LATHE_F32, 2, shape, NULL}};
+    CHECK_EQ(problem_from_args(&sig, args, 2, true, &problem, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "expected memory of its own");
+    args[1].data = memory + 2048;
+    CHECK_EQ(problem_from_args(&sig, args, 2, true, &problem, &err), LATHE_OK);
+    ir_free(ir);
+}
