@@ -75,10 +75,14 @@ static int take_archs(struct aot_command *a)
 /* What `lathe aot` would take again, without folders of this machine. */
 static void write_command(struct aot_command *a)
 {
+    const char *passes = a->o->both_passes              ? "forward,backward"
+                         : a->o->pass == LATHE_BACKWARD ? "backward"
+                                                        : "forward";
     text_add(&a->command, "lathe aot");
     for (int i = 0; i < a->library.n_specs; i++)
-        text_add(&a->command, " %s", a->library.spec[i].shown);
-    text_add(&a->command, " --pass forward --arch ");
+        if (!a->o->both_passes || a->library.spec[i].pass == LATHE_FORWARD) /* each spec once */
+            text_add(&a->command, " %s", a->library.spec[i].shown);
+    text_add(&a->command, " --pass %s --arch ", passes);
     for (int i = 0; i < a->library.n_archs; i++)
         text_add(&a->command, "%s%s", i ? "," : "", a->library.arch[i]);
     for (int i = 0; i < a->o->n_problems; i++)

@@ -257,9 +257,10 @@ static lathe_status compile_file(struct workshop *w, const char *from, const cha
     return run_program(w, arguments, "--cc", "the C compiler", err);
 }
 
-static void object_name(const struct workshop *w, int spec, bool code, char *out, size_t size)
+/* A file of a spec and pass. The hyphen stands in no spec's name, so no two files share one. */
+static void file_name(const struct workshop *w, int spec, const char *ending, char *out, size_t size)
 {
-    snprintf(out, size, "%s_%s%s.o", w->library->name, w->library->spec[spec].name, code ? "_code" : "");
+    snprintf(out, size, "%s_%s%s", w->library->name, w->library->spec[spec].stem, ending);
 }
 
 /* Data first: a C compiler that is missing is found before minutes of work on kernels. */
@@ -272,12 +273,12 @@ static lathe_status compile_data(struct workshop *w, lathe_error *err)
                         w->library->header[i].size, err));
     TRY(write_header(w, err));
     for (int s = 0; s < w->library->n_specs; s++) {
-        snprintf(name, sizeof name, "%s_%s.c", w->library->name, w->library->spec[s].name);
+        file_name(w, s, ".c", name, sizeof name);
         FILE *f = open_file(w->build, name);
         if (f)
             lathe__aot_write_data(f, w->library, &w->library->spec[s]);
         TRY(close_file(f, name, err));
-        object_name(w, s, false, object, sizeof object);
+        file_name(w, s, ".o", object, sizeof object);
         TRY(compile_file(w, name, object, err));
     }
     return LATHE_OK;
@@ -301,12 +302,12 @@ static lathe_status compile_code(struct workshop *w, lathe_error *err)
     char object[AOT_FUNCTION_BYTES];
     for (int s = 0; s < w->library->n_specs; s++) {
         TRY(write_images(w, &w->library->spec[s], err));
-        snprintf(name, sizeof name, "%s_%s_code.s", w->library->name, w->library->spec[s].name);
+        file_name(w, s, "-code.s", name, sizeof name);
         FILE *f = open_file(w->build, name);
         if (f)
             lathe__aot_write_code(f, w->library, &w->library->spec[s]);
         TRY(close_file(f, name, err));
-        object_name(w, s, true, object, sizeof object);
+        file_name(w, s, "-code.o", object, sizeof object);
         TRY(compile_file(w, name, object, err));
     }
     return LATHE_OK;
@@ -331,7 +332,7 @@ static lathe_status archive(struct workshop *w, lathe_error *err)
         arguments[1] = flags;
         arguments[2] = up;
         for (int i = 0; i < n_objects; i++) {
-            object_name(w, i / 2, i % 2 == 1, object[i], sizeof object[i]);
+            file_name(w, i / 2, i % 2 == 1 ? "-code.o" : ".o", object[i], sizeof object[i]);
             arguments[3 + i] = object[i];
         }
         status = run_program(w, arguments, "AR in the environment", "the archiver", err);

@@ -172,10 +172,14 @@ mv hidden libcuda.so.1
 # both passes of a spec are two sets of functions with arguments of their own
 expect 0 '5 kernels of 2 specs' '*' aot rms_norm causal --pass forward,backward --problem dtype=bf16,d=64 \
     --problem dtype=bf16,d=64,deterministic=1 --problem dtype=bf16,n=256 --name train -o train
+expect 0 '*' '' grep -q '^command lathe aot rms_norm causal --pass forward,backward --arch sm_80 --problem dtype=bf16,d=64' train/train.manifest
 for name in train_causal_forward train_causal_backward train_causal_backward_workspace train_causal_bf16_d64_deterministic_backward \
     train_rms_norm_bf16_n256_backward 'typedef struct train_causal_backward_args' 'lathe_tensor do_;' 'lathe_tensor dweight;'; do
     grep -q "$name" train/train.h || complain "train.h lacks $name"
 done
+grep -o 'lathe_status train_[a-z0-9_]*' train/train.h | cut -d' ' -f2 | sort -u >declared.txt
+nm train/libtrain.a 2>/dev/null | awk '$2 == "T" { print $3 }' | sort >defined.txt
+expect 0 '' '' cmp declared.txt defined.txt # each function once, of both passes
 printf '#include "train.h"\nint main(void) { lathe_error e; train_causal_backward_args a = {0}; return train_causal_backward(&a, NULL, NULL, &e) == LATHE_ARG ? 0 : 1; }\n' >train.c
 cc -std=c11 $sanitizer -I"$here/include" -Itrain -o trained train.c train/libtrain.a "$runtime" -ldl -lpthread -lm 2>err.txt && ./trained || complain "the backward functions of a library: $(head -n 3 err.txt)"
 
