@@ -1,7 +1,9 @@
 /*
- * aot.c: a library compiled ahead of time, on a GPU: its first call against the later ones, and its results
- * against the JIT's, bit by bit. run.sh makes the library (`gpu_aot`: causal, bf16, d 128) and compiles this
- * file against it, so it belongs to no CMake target. Exit code 77: no GPU; 1: a result differs.
+ * aot.c: a library compiled ahead of time, on a GPU: the first call of each kernel against its second, and
+ * its results against the JIT's, bit by bit: one launch (causal), a map of tiles before it (document), a
+ * backward pass of several kernels with ordered sums, and a row-wise pair. run.sh makes the library
+ * (`gpu_aot`) and compiles this file against it, so it belongs to no CMake target. Exit code 77: no GPU; 1: a
+ * result differs.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -12,15 +14,226 @@
 #include "device.h"
 #include "gpu_aot.h"
 
-enum { HEADS = 4, TOKENS = 500, DIM = 128, COUNT = HEADS * TOKENS * DIM, BYTES = 2 * COUNT };
+enum { HEADS = 4, TOKENS = 500, DIM = 128, ROWS = 64, LENGTH = 1000, MAX_PORTS = 12, DOCUMENT = 170 };
+enum { WORKSPACE = 4 << 20, FIRST_CALL_US = 2000 };
 
-static const int64_t SHAPE[] = {1, HEADS, TOKENS, DIM};
+static const int64_t TENSOR[] = {1, HEADS, TOKENS, DIM};
+static const int64_t STATISTICS[] = {1, HEADS, TOKENS};
+static const int64_t IDS[] = {1, TOKENS};
+static const int64_t MATRIX[] = {ROWS, LENGTH};
+static const int64_t VECTOR[] = {LENGTH};
 
-struct memory { /* q, k, v, and o of either way */
-    void *at[5];
+struct port { /* an argument; results are written by both ways and compared */
+    const char *name;
+    lathe_dtype dtype;
+    int ndim;
+    const int64_t *shape;
+    bool result;
+};
+
+/* A kernel of the library. The two functions take the arguments in the order of `port`. */
+struct kernel {
+    const char *spec;
+    lathe_pass pass;
+    lathe_status (*workspace)(size_t *bytes, const lathe_tensor *t, lathe_error *err);
+    lathe_status (*run)(const lathe_tensor *t, void *workspace, lathe_error *err);
+    struct port port[MAX_PORTS];
+};
+
+/* ---- the kernels ---------------------------------------------------------------------------------- */
+
+static gpu_aot_causal_args causal(const lathe_tensor *t)
+{
+    return (gpu_aot_causal_args){.q = t[0], .k = t[1], .v = t[2], .o = t[3]};
+}
+
+static lathe_status causal_workspace(size_t *bytes, const lathe_tensor *t, lathe_error *err)
+{
+    const gpu_aot_causal_args args = causal(t);
+    return gpu_aot_causal_forward_workspace(bytes, &args, err);
+}
+
+static lathe_status causal_run(const lathe_tensor *t, void *workspace, lathe_error *err)
+{
+    const gpu_aot_causal_args args = causal(t);
+    return gpu_aot_causal_forward(&args, workspace, NULL, err);
+}
+
+static gpu_aot_document_args document(const lathe_tensor *t)
+{
+    return (gpu_aot_document_args){.q = t[0], .k = t[1], .v = t[2], .doc = t[3], .o = t[4], .lse = t[5]};
+}
+
+static lathe_status document_workspace(size_t *bytes, const lathe_tensor *t, lathe_error *err)
+{
+    const gpu_aot_document_args args = document(t);
+    return gpu_aot_document_forward_workspace(bytes, &args, err);
+}
+
+static lathe_status document_run(const lathe_tensor *t, void *workspace, lathe_error *err)
+{
+    const gpu_aot_document_args args = document(t);
+    return gpu_aot_document_forward(&args, workspace, NULL, err);
+}
+
+static gpu_aot_document_backward_args gradient(const lathe_tensor *t)
+{
+    return (gpu_aot_document_backward_args){
+        .q = t[0], .k = t[1], .v = t[2], .doc = t[3], .do_ = t[4], .dq = t[5], .dk = t[6], .dv = t[7]};
+}
+
+static lathe_status gradient_workspace(size_t *bytes, const lathe_tensor *t, lathe_error *err)
+{
+    const gpu_aot_document_backward_args args = gradient(t);
+    return gpu_aot_document_bf16_d128_no_o_no_lse_deterministic_backward_workspace(bytes, &args, err);
+}
+
+static lathe_status gradient_run(const lathe_tensor *t, void *workspace, lathe_error *err)
+{
+    const gpu_aot_document_backward_args args = gradient(t);
+    return gpu_aot_document_bf16_d128_no_o_no_lse_deterministic_backward(&args, workspace, NULL, err);
+}
+
+static lathe_status norm_run(const lathe_tensor *t, void *workspace, lathe_error *err)
+{
+    const gpu_aot_rms_norm_args args = {.x = t[0], .weight = t[1], .y = t[2]};
+    return gpu_aot_rms_norm_forward(&args, workspace, NULL, err);
+}
+
+static gpu_aot_rms_norm_backward_args norm_gradient(const lathe_tensor *t)
+{
+    return (gpu_aot_rms_norm_backward_args){
+        .x = t[0], .weight = t[1], .dy = t[2], .dx = t[3], .dweight = t[4]};
+}
+
+static lathe_status norm_gradient_workspace(size_t *bytes, const lathe_tensor *t, lathe_error *err)
+{
+    const gpu_aot_rms_norm_backward_args args = norm_gradient(t);
+    return gpu_aot_rms_norm_backward_workspace(bytes, &args, err);
+}
+
+static lathe_status norm_gradient_run(const lathe_tensor *t, void *workspace, lathe_error *err)
+{
+    const gpu_aot_rms_norm_backward_args args = norm_gradient(t);
+    return gpu_aot_rms_norm_backward(&args, workspace, NULL, err);
+}
+
+#define BF16(name, result)                                                                                   \
+    {                                                                                                        \
+        name, LATHE_BF16, 4, TENSOR, result                                                                  \
+    }
+
+static const struct kernel KERNELS[] = {
+    {"causal",
+     LATHE_FORWARD,
+     causal_workspace,
+     causal_run,
+     {BF16("q", false), BF16("k", false), BF16("v", false), BF16("o", true)}},
+    {"document",
+     LATHE_FORWARD,
+     document_workspace,
+     document_run,
+     {BF16("q", false),
+      BF16("k", false),
+      BF16("v", false),
+      {"doc", LATHE_I32, 2, IDS, false},
+      BF16("o", true),
+      {"lse", LATHE_F32, 3, STATISTICS, true}}},
+    {"document",
+     LATHE_BACKWARD,
+     gradient_workspace,
+     gradient_run,
+     {BF16("q", false),
+      BF16("k", false),
+      BF16("v", false),
+      {"doc", LATHE_I32, 2, IDS, false},
+      BF16("do", false),
+      BF16("dq", true),
+      BF16("dk", true),
+      BF16("dv", true)}},
+    {"rms_norm",
+     LATHE_FORWARD,
+     NULL,
+     norm_run,
+     {{"x", LATHE_BF16, 2, MATRIX, false},
+      {"weight", LATHE_BF16, 1, VECTOR, false},
+      {"y", LATHE_BF16, 2, MATRIX, true}}},
+    {"rms_norm",
+     LATHE_BACKWARD,
+     norm_gradient_workspace,
+     norm_gradient_run,
+     {{"x", LATHE_BF16, 2, MATRIX, false},
+      {"weight", LATHE_BF16, 1, VECTOR, false},
+      {"dy", LATHE_BF16, 2, MATRIX, false},
+      {"dx", LATHE_BF16, 2, MATRIX, true},
+      {"dweight", LATHE_F32, 1, VECTOR, true}}},
+};
+
+/* ---- data ----------------------------------------------------------------------------------------- */
+
+struct memory { /* of one kernel: what each way reads and writes; inputs are shared */
+    void *library[MAX_PORTS];
+    void *jit[MAX_PORTS];
     void *workspace;
 };
-enum { WORKSPACE = 1 << 20 };
+
+static int64_t elements(const struct port *p)
+{
+    int64_t n = 1;
+    for (int i = 0; i < p->ndim; i++)
+        n *= p->shape[i];
+    return n;
+}
+
+static size_t bytes_of(const struct port *p)
+{
+    return (size_t)elements(p) * (p->dtype == LATHE_BF16 ? 2 : 4);
+}
+
+/* bf16 between 1/4 and 2 of either sign; ids that grow by one every DOCUMENT tokens. */
+static bool fill(const struct device *device, const struct port *p, void *at)
+{
+    const size_t bytes = bytes_of(p);
+    uint16_t *host = malloc(bytes);
+    bool good = host != NULL;
+    for (int64_t i = 0; good && i < elements(p); i++) {
+        const int32_t id = (int32_t)(i / DOCUMENT);
+        if (p->dtype == LATHE_I32)
+            memcpy((char *)host + 4 * i, &id, sizeof id);
+        else
+            host[i] = (uint16_t)((rand() & 1) << 15 | (0x3e80 + rand() % 0x180));
+    }
+    good = good && device_upload(device, at, host, bytes);
+    free(host);
+    return good;
+}
+
+static bool make_memory(const struct device *device, const struct kernel *k, struct memory *m)
+{
+    bool good = (m->workspace = device_alloc(device, WORKSPACE)) != NULL;
+    for (int i = 0; good && i < MAX_PORTS && k->port[i].name; i++) {
+        const struct port *p = &k->port[i];
+        good = (m->library[i] = device_alloc(device, bytes_of(p))) != NULL;
+        if (good && !p->result)
+            good = fill(device, p, m->library[i]);
+        else if (good) /* different rubbish: what a kernel leaves out differs */
+            good = (m->jit[i] = device_alloc(device, bytes_of(p))) != NULL &&
+                   device_fill(device, m->library[i], 0x11, bytes_of(p)) &&
+                   device_fill(device, m->jit[i], 0x22, bytes_of(p));
+    }
+    return good;
+}
+
+static void free_memory(const struct device *device, const struct memory *m)
+{
+    for (int i = 0; i < MAX_PORTS; i++) {
+        device_free(device, m->library[i]);
+        device_free(device, m->jit[i]);
+    }
+    device_free(device, m->workspace);
+}
+
+/* ---- the two ways --------------------------------------------------------------------------------- */
 
 static double seconds(void)
 {
@@ -29,91 +242,105 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static bool fill(const struct device *device, struct memory *m)
-{
-    static uint16_t random[COUNT];
-    for (int t = 0; t < 5; t++) {
-        m->at[t] = device_alloc(device, BYTES);
-        for (int i = 0; i < COUNT; i++) /* bf16 between 1/4 and 2, either sign */
-            random[i] = (uint16_t)((rand() & 1) << 15 | (0x3e80 + rand() % 0x180));
-        if (!m->at[t] || !device_upload(device, m->at[t], random, BYTES))
-            return false;
-    }
-    m->workspace = device_alloc(device, WORKSPACE);
-    return m->workspace != NULL;
-}
-
 /* The size is asked for as a program does it: in the time of the call. */
-static bool call_library(const struct device *device, const struct memory *m, double *took, lathe_error *err)
+static bool call_library(const struct device *device, const struct kernel *k, const struct memory *m,
+                         double *took, lathe_error *err)
 {
-    gpu_aot_causal_args args = {0};
-    args.q = (lathe_tensor){m->at[0], LATHE_BF16, 4, SHAPE, NULL};
-    args.k = (lathe_tensor){m->at[1], LATHE_BF16, 4, SHAPE, NULL};
-    args.v = (lathe_tensor){m->at[2], LATHE_BF16, 4, SHAPE, NULL};
-    args.o = (lathe_tensor){m->at[3], LATHE_BF16, 4, SHAPE, NULL};
-    const double start = seconds();
+    lathe_tensor t[MAX_PORTS] = {0};
     size_t bytes = 0;
-    const bool good =
-        gpu_aot_causal_forward_workspace(&bytes, &args, err) == LATHE_OK && bytes <= WORKSPACE &&
-        gpu_aot_causal_forward(&args, m->workspace, NULL, err) == LATHE_OK && device_sync(device, NULL);
+    for (int i = 0; i < MAX_PORTS && k->port[i].name; i++)
+        t[i] = (lathe_tensor){m->library[i], k->port[i].dtype, k->port[i].ndim, k->port[i].shape, NULL};
+    const double start = seconds();
+    if (k->workspace && k->workspace(&bytes, t, err) != LATHE_OK)
+        return false;
+    if (bytes > WORKSPACE) {
+        snprintf(err->text, sizeof err->text, "%zu bytes of workspace, the test has %d", bytes, WORKSPACE);
+        err->status = LATHE_ARG;
+        return false;
+    }
+    const bool good = k->run(t, m->workspace, err) == LATHE_OK && device_sync(device, NULL);
     *took = seconds() - start;
     return good;
 }
 
-static bool call_jit(const struct device *device, const struct memory *m, lathe_error *err)
+static bool call_jit(const struct device *device, lathe_ctx *ctx, const struct kernel *k,
+                     const struct memory *m, lathe_error *err)
 {
-    const lathe_arg args[] = {{"q", m->at[0], LATHE_BF16, 4, SHAPE, NULL},
-                              {"k", m->at[1], LATHE_BF16, 4, SHAPE, NULL},
-                              {"v", m->at[2], LATHE_BF16, 4, SHAPE, NULL},
-                              {"o", m->at[4], LATHE_BF16, 4, SHAPE, NULL}};
-    lathe_options options = LATHE_OPTIONS_INIT;
-    lathe_ctx *ctx = NULL;
+    lathe_arg args[MAX_PORTS];
     lathe_spec *spec = NULL;
     lathe_kernel *kernel = NULL;
-    options.device = device_ordinal(device);
-    const bool good = lathe_ctx_create(&ctx, &options, err) == LATHE_OK &&
-                      lathe_spec_load(&spec, "causal", err) == LATHE_OK &&
-                      lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, args, 4, err) == LATHE_OK &&
-                      lathe_launch(kernel, args, 4, m->workspace, NULL, err) == LATHE_OK &&
+    int n = 0;
+    for (; n < MAX_PORTS && k->port[n].name; n++) {
+        const struct port *p = &k->port[n];
+        args[n] =
+            (lathe_arg){p->name, p->result ? m->jit[n] : m->library[n], p->dtype, p->ndim, p->shape, NULL};
+    }
+    const bool good = lathe_spec_load(&spec, k->spec, err) == LATHE_OK &&
+                      lathe_kernel_get(&kernel, ctx, spec, k->pass, args, n, err) == LATHE_OK &&
+                      lathe_launch(kernel, args, n, m->workspace, NULL, err) == LATHE_OK &&
                       device_sync(device, NULL);
     lathe_kernel_release(kernel);
     lathe_spec_destroy(spec);
-    lathe_ctx_destroy(ctx);
     return good;
 }
 
-static bool same(const struct device *device, const struct memory *m)
+static bool same(const struct device *device, const struct port *p, const void *library, const void *jit)
 {
-    static unsigned char library[BYTES];
-    static unsigned char jit[BYTES];
-    return device_download(device, library, m->at[3], BYTES) &&
-           device_download(device, jit, m->at[4], BYTES) && memcmp(library, jit, BYTES) == 0;
+    const size_t bytes = bytes_of(p);
+    char *a = malloc(2 * bytes);
+    const bool equal = a && device_download(device, a, library, bytes) &&
+                       device_download(device, a + bytes, jit, bytes) && memcmp(a, a + bytes, bytes) == 0;
+    free(a);
+    return equal;
+}
+
+/* One kernel: false where a result differs or a call failed; says so. */
+static bool test_kernel(const struct device *device, lathe_ctx *ctx, const struct kernel *k)
+{
+    const char *pass = k->pass == LATHE_FORWARD ? "forward" : "backward";
+    struct memory m = {0};
+    lathe_error err = {.status = LATHE_OK};
+    double first = 0;
+    double later = 0;
+    bool good = make_memory(device, k, &m) && call_library(device, k, &m, &first, &err) &&
+                call_library(device, k, &m, &later, &err) && call_jit(device, ctx, k, &m, &err);
+    if (!good)
+        printf("FAILED %s %s: %s\n", k->spec, pass, err.status == LATHE_OK ? device_error() : err.text);
+    for (int i = 0; good && i < MAX_PORTS && k->port[i].name; i++)
+        if (k->port[i].result && !same(device, &k->port[i], m.library[i], m.jit[i])) {
+            printf("FAILED %s %s: %s DIFFERS from the JIT's\n", k->spec, pass, k->port[i].name);
+            good = false;
+        }
+    if (good)
+        printf("%s %s: first call %.2f ms beyond the second (bar: %d ms%s); results equal the JIT's bit by "
+               "bit\n",
+               k->spec, pass, 1e3 * (first - later), FIRST_CALL_US / 1000,
+               1e6 * (first - later) <= FIRST_CALL_US ? "" : ", MISS");
+    free_memory(device, &m);
+    return good;
 }
 
 int main(void)
 {
     char why[256];
-    struct memory m;
     lathe_error err = {.status = LATHE_OK};
-    double first;
-    double later;
+    lathe_options options = LATHE_OPTIONS_INIT;
+    lathe_ctx *ctx = NULL;
+    bool good = true;
     struct device *device = device_open(false, why, sizeof why);
     if (!device) {
         printf("skipped: %s\n", why);
         return 77;
     }
-    if (!fill(device, &m) || !call_library(device, &m, &first, &err) ||
-        !call_library(device, &m, &later, &err) || !call_jit(device, &m, &err)) {
-        printf("FAILED: %s\n", err.status == LATHE_OK ? device_error() : err.text);
+    options.device = device_ordinal(device);
+    options.deterministic = 1;
+    if (lathe_ctx_create(&ctx, &options, &err) != LATHE_OK) {
+        printf("FAILED: %s\n", err.text);
         return 1;
     }
-    const bool equal = same(device, &m);
-    printf("first call %.2f ms beyond the second (bar: 2 ms%s); results %s\n", 1e3 * (first - later),
-           first - later <= 2e-3 ? "" : ", MISS",
-           equal ? "equal the JIT's bit by bit" : "DIFFER from the JIT's");
-    for (int t = 0; t < 5; t++)
-        device_free(device, m.at[t]);
-    device_free(device, m.workspace);
+    for (size_t i = 0; i < sizeof KERNELS / sizeof KERNELS[0]; i++)
+        good &= test_kernel(device, ctx, &KERNELS[i]);
+    lathe_ctx_destroy(ctx);
     device_close(device);
-    return equal ? 0 : 1;
+    return good ? 0 : 1;
 }
