@@ -14,7 +14,6 @@ enum { ZERO = -1 }; /* no contribution: the derivative is zero everywhere */
 enum { SPAN_SUMMED = SPAN_KV | SPAN_DIM | SPAN_SPLIT };
 static const double LN_2 = 0.693147180559945309417232121458;
 static const double LOG2_E = 1.442695040888963407359924681002;
-static const double SQRT_HALF = 0.707106781186547524400844362105;
 static const double INV_SQRT_TAU = 0.398942280401432677939946059934; /* 1 / sqrt(2 pi) */
 static const double TWO_OVER_SQRT_PI = 1.128379167095512573896158903122;
 
@@ -203,19 +202,29 @@ static int rule_erf(struct ir *ir, const struct use *u, int k)
     return times(ir, u->g, times(ir, bell, number(ir, TWO_OVER_SQRT_PI)));
 }
 
-/* gelu = x Phi(x), Phi the normal distribution function: slope Phi(x) + x phi(x) */
+/* The normal density phi, the slope of the distribution function Phi. Numbers are made before they are used:
+   arguments are evaluated in any order, and nodes are numbered. */
+static int density(struct ir *ir, int x)
+{
+    int minus_half = number(ir, -0.5);
+    int scale = number(ir, INV_SQRT_TAU);
+    return times(ir, ir1(ir, OP_EXP, times(ir, times(ir, x, x), minus_half)), scale);
+}
+
+static int rule_normal(struct ir *ir, const struct use *u, int k)
+{
+    (void)k;
+    return times(ir, u->g, density(ir, u->node.arg[0]));
+}
+
+/* gelu = x Phi(x): slope Phi(x) + x phi(x) */
 static int rule_gelu(struct ir *ir, const struct use *u, int k)
 {
     (void)k;
     int x = u->node.arg[0];
-    int erf_x = ir1(ir, OP_ERF, times(ir, x, number(ir, SQRT_HALF)));
-    int half =
-        number(ir, 0.5); /* before the sum: arguments are evaluated in any order, and nodes are numbered */
-    int distribution = times(ir, plus(ir, erf_x, number(ir, 1.0)), half);
-    int minus_half = number(ir, -0.5);
-    int bell = ir1(ir, OP_EXP, times(ir, times(ir, x, x), minus_half));
-    int density = times(ir, bell, number(ir, INV_SQRT_TAU));
-    return times(ir, u->g, plus(ir, distribution, times(ir, x, density)));
+    int distribution = ir1(ir, OP_NORMAL, x);
+    int steep = times(ir, x, density(ir, x));
+    return times(ir, u->g, plus(ir, distribution, steep));
 }
 
 static int rule_abs(struct ir *ir, const struct use *u, int k)
@@ -324,26 +333,36 @@ static int rule_scan(struct ir *ir, const struct use *u, int k)
 
 /* The contribution to operand k, or ZERO. */
 static int (*const RULES[OP_COUNT])(struct ir *ir, const struct use *u, int k) = {
-    [OP_CONST] = rule_zero,     [OP_AT] = rule_zero,           [OP_PARAM] = rule_zero,
-    [OP_SCALAR] = rule_zero,    [OP_LOAD] = rule_zero,         [OP_ADD] = rule_pass,
-    [OP_SUB] = rule_sub,        [OP_MUL] = rule_mul,           [OP_DIV] = rule_div,
-    [OP_IDIV] = rule_zero,      [OP_MOD] = rule_mod,           [OP_POW] = rule_pow,
-    [OP_NEG] = rule_neg,        [OP_EXP] = rule_exp,           [OP_EXP2] = rule_exp2,
-    [OP_LOG] = rule_log,        [OP_LOG2] = rule_log2,         [OP_SQRT] = rule_sqrt,
-    [OP_RSQRT] = rule_rsqrt,    [OP_SIN] = rule_sin,           [OP_COS] = rule_cos,
-    [OP_TANH] = rule_tanh,      [OP_SIGMOID] = rule_sigmoid,   [OP_SILU] = rule_silu,
-    [OP_RELU] = rule_relu,      [OP_ERF] = rule_erf,           [OP_GELU] = rule_gelu,
-    [OP_ABS] = rule_abs,        [OP_MIN] = rule_min,           [OP_MAX] = rule_max,
-    [OP_CLAMP] = rule_clamp,    [OP_FLOOR] = rule_zero,        [OP_CEIL] = rule_zero,
-    [OP_LT] = rule_zero,        [OP_LE] = rule_zero,           [OP_GT] = rule_zero,
-    [OP_GE] = rule_zero,        [OP_EQ] = rule_zero,           [OP_NE] = rule_zero,
-    [OP_WHERE] = rule_where,    [OP_AND] = rule_zero,          [OP_OR] = rule_zero,
-    [OP_NOT] = rule_zero,       [OP_F32] = rule_pass,          [OP_I32] = rule_zero,
-    [OP_DETACH] = rule_zero,    [OP_ROWMAX] = rule_extremum,   [OP_ROWMIN] = rule_extremum,
-    [OP_ROWSUM] = rule_sum,     [OP_DIMMAX] = rule_extremum,   [OP_DIMSUM] = rule_sum,
-    [OP_CUMSUM] = rule_scan,    [OP_REVCUMSUM] = rule_scan,    [OP_SPLITMAX] = rule_extremum,
-    [OP_SPLITSUM] = rule_sum,   [OP_LOGCUMSUMEXP] = rule_scan, [OP_REVLOGCUMSUMEXP] = rule_scan,
-    [OP_CUMEXPSUM] = rule_scan, [OP_REVCUMEXPSUM] = rule_scan,
+    [OP_CONST] = rule_zero,        [OP_AT] = rule_zero,
+    [OP_PARAM] = rule_zero,        [OP_SCALAR] = rule_zero,
+    [OP_LOAD] = rule_zero,         [OP_ADD] = rule_pass,
+    [OP_SUB] = rule_sub,           [OP_MUL] = rule_mul,
+    [OP_DIV] = rule_div,           [OP_IDIV] = rule_zero,
+    [OP_MOD] = rule_mod,           [OP_POW] = rule_pow,
+    [OP_NEG] = rule_neg,           [OP_EXP] = rule_exp,
+    [OP_EXP2] = rule_exp2,         [OP_LOG] = rule_log,
+    [OP_LOG2] = rule_log2,         [OP_SQRT] = rule_sqrt,
+    [OP_RSQRT] = rule_rsqrt,       [OP_SIN] = rule_sin,
+    [OP_COS] = rule_cos,           [OP_TANH] = rule_tanh,
+    [OP_SIGMOID] = rule_sigmoid,   [OP_SILU] = rule_silu,
+    [OP_RELU] = rule_relu,         [OP_ERF] = rule_erf,
+    [OP_GELU] = rule_gelu,         [OP_NORMAL] = rule_normal,
+    [OP_ABS] = rule_abs,           [OP_MIN] = rule_min,
+    [OP_MAX] = rule_max,           [OP_CLAMP] = rule_clamp,
+    [OP_FLOOR] = rule_zero,        [OP_CEIL] = rule_zero,
+    [OP_LT] = rule_zero,           [OP_LE] = rule_zero,
+    [OP_GT] = rule_zero,           [OP_GE] = rule_zero,
+    [OP_EQ] = rule_zero,           [OP_NE] = rule_zero,
+    [OP_WHERE] = rule_where,       [OP_AND] = rule_zero,
+    [OP_OR] = rule_zero,           [OP_NOT] = rule_zero,
+    [OP_F32] = rule_pass,          [OP_I32] = rule_zero,
+    [OP_DETACH] = rule_zero,       [OP_ROWMAX] = rule_extremum,
+    [OP_ROWMIN] = rule_extremum,   [OP_ROWSUM] = rule_sum,
+    [OP_DIMMAX] = rule_extremum,   [OP_DIMSUM] = rule_sum,
+    [OP_CUMSUM] = rule_scan,       [OP_REVCUMSUM] = rule_scan,
+    [OP_SPLITMAX] = rule_extremum, [OP_SPLITSUM] = rule_sum,
+    [OP_LOGCUMSUMEXP] = rule_scan, [OP_REVLOGCUMSUMEXP] = rule_scan,
+    [OP_CUMEXPSUM] = rule_scan,    [OP_REVCUMEXPSUM] = rule_scan,
 };
 
 bool diff_has_rule(enum ir_op op)

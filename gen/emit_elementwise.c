@@ -250,7 +250,6 @@ static void assign_value(struct map_emitter *me, int v, int root)
     const struct map_tensor *t = map_tensor(me, v / 2);
     struct text_buf *out = me->e->out;
     char text[128];
-    const char *seed = t->dither >= 0 ? me->e->w->input[t->dither].name : "";
     const bool lanes = keeps_lanes(me, v / 2);
     node_text(me->e, root, text, sizeof text);
     if (t->use == USE_SUM)
@@ -259,11 +258,22 @@ static void assign_value(struct map_emitter *me, int v, int root)
                  : lanes               ? "sum."
                                        : "t.",
                  v, lanes ? "[k]" : "", text);
-    else if (t->dither >= 0)
-        text_add(out, "            y%d[k] = x.in_%s ? dither<%s>(%s, draw(x.in_%s, %du, line, i)) : %s;\n", v,
-                 seed, map_type(me, v / 2), text, seed, v, text);
     else
         text_add(out, "            y%d[k] = %s;\n", v, text);
+}
+
+/* Behind the lanes: rounding at random, where the launch has a seed. */
+static void dither_value(struct map_emitter *me, int v, int root)
+{
+    const struct map_tensor *t = map_tensor(me, v / 2);
+    (void)root;
+    if (t->use != USE_STORE || t->dither < 0)
+        return;
+    const char *seed = me->e->w->input[t->dither].name;
+    text_add(me->e->out,
+             "        if (x.in_%s) {\n            dither_lanes<%s>(y%d, x.in_%s, %du, line, "
+             "static_cast<int>(at.first));\n        }\n",
+             seed, map_type(me, v / 2), v, seed, v);
 }
 
 static void store_value(struct map_emitter *me, int v, int root)
@@ -392,6 +402,7 @@ static void emit_compute(struct map_emitter *me)
     each_value(me, assign_value);
     emit_scatters(me);
     text_add(out, "        }\n");
+    each_value(me, dither_value);
     each_value(me, store_value);
     emit_scattered_lines(me);
     text_add(out, "    }\n");

@@ -54,9 +54,9 @@ static double gated(double x, double gate)
     return x == -(double)INFINITY ? -0.0 : x * gate;
 }
 
-static double gelu(double x)
+static double normal_cdf(double x)
 {
-    return gated(x, 0.5 * erfc(-x * sqrt(0.5)));
+    return 0.5 * erfc(-x * sqrt(0.5));
 }
 
 /* The op itself, integers not yet checked. */
@@ -105,8 +105,10 @@ static double apply(enum ir_op op, const double *a)
         return a[0] < 0.0 ? 0.0 : a[0]; /* NaN stays */
     case OP_ERF:
         return erf(a[0]);
+    case OP_NORMAL:
+        return normal_cdf(a[0]);
     case OP_GELU:
-        return gelu(a[0]);
+        return gated(a[0], normal_cdf(a[0]));
     case OP_ABS:
         return fabs(a[0]);
     case OP_MIN:

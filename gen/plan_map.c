@@ -16,6 +16,7 @@ static int op_cost(const struct ir_node *n)
     case OP_SIN:
     case OP_COS:
     case OP_ERF:
+    case OP_NORMAL:
     case OP_GELU:
         return 10;
     case OP_LOAD:

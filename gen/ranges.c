@@ -63,6 +63,7 @@ static struct range node_range(const struct ir_node *n, const struct range *all)
     case OP_COS:
         return (struct range){-1, 1};
     case OP_SIGMOID:
+    case OP_NORMAL:
         return (struct range){0, 1};
     case OP_RELU:
         return (struct range){fmax(a.low, 0), fmax(a.high, 0)};

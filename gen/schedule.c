@@ -189,6 +189,7 @@ static int cost(const struct ir *w, int node)
     case OP_DIV:
     case OP_POW:
     case OP_ERF:
+    case OP_NORMAL:
     case OP_GELU:
         return 8;
     case OP_CONST:

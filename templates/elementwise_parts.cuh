@@ -326,6 +326,15 @@ template <class T> DEV float dither(float x, u32 bits)
     }
 }
 
+// Lanes of a result: points first, first + 1, ...
+template <class T, int W> DEV void dither_lanes(float (&y)[W], int seed, u32 value, u32 line, int first)
+{
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        y[k] = dither<T>(y[k], draw(static_cast<u32>(seed), value, line, static_cast<u32>(first + k)));
+    }
+}
+
 // ---- parts of sums -------------------------------------------------------------------------------------------------
 
 // A sum's matrix: `kept` elements of the result, `parts` of each. Side by side are elements where the sum keeps the last dim

@@ -184,26 +184,42 @@ DEV float m_silu(float x) { return m_gated(x, m_sigmoid(x)); }
 
 DEV float m_relu(float x) { return max_nan(x, 0.0f); } // NaN stays
 
+// log2 of the normal distribution function at -a, a not negative: off by less than 8e-6 up to 6; beyond, where the function is below
+// 1e-9, it falls a little faster than the function. Of degree 7, found by weighted least squares towards the least maximum.
+DEV float m_log2_normal(float a)
+{
+    float p = fmaf(a, -0x1.ec8748p-20f, 0x1.025caap-14f);
+    p = fmaf(a, p, -0x1.e7dcf0p-11f);
+    p = fmaf(a, p, 0x1.16c95cp-7f);
+    p = fmaf(a, p, -0x1.ba0a78p-5f);
+    p = fmaf(a, p, -0x1.d577b0p-2f);
+    p = fmaf(a, p, -0x1.26b864p+0f);
+    return fmaf(a, p, -0x1.ffff62p-1f);
+}
 
-// The normal distribution function: Abramowitz and Stegun 7.1.26 for its smaller half, absolute error 1e-7. Half of what erff costs.
+// The normal distribution function. Fast: relative error 2^-17 where x > -6, absolute error 1e-9 below.
 DEV float m_normal(float x)
 {
     constexpr float ROOT_HALF = 0x1.6a09e6p-1f;
-    const float t = m_rcp(fmaf(0x1.4f740ap-2f * ROOT_HALF, fabsf(x), 1.0f));
-    float tail = fmaf(t, 0.5f * 1.061405429f, 0.5f * -1.453152027f);
-    tail = fmaf(t, tail, 0.5f * 1.421413741f);
-    tail = fmaf(t, tail, 0.5f * -0.284496736f);
-    tail = fmaf(t, tail, 0.5f * 0.254829592f) * t * m_exp(-0.5f * x * x);
-    return x < 0.0f ? tail : 1.0f - tail;
+    if constexpr (cfg::FAST_MATH) {
+        const float tail = m_exp2(m_log2_normal(fabsf(x)));
+        return x < 0.0f ? tail : 1.0f - tail;
+    } else {
+        return 0.5f * erfcf(-x * ROOT_HALF); // without the cancellation at negative x
+    }
 }
 
 DEV float m_erf(float x)
 {
-    constexpr float ROOT_2 = 0x1.6a09e6p+0f;
-    if constexpr (cfg::FAST_MATH) { // absolute error 2e-7; near 0 its series, for the relative one
+    if constexpr (cfg::FAST_MATH) { // Abramowitz and Stegun 7.1.26, absolute error 2e-7; near 0 its series, for the relative one
         const float z = x * x;
         const float series = fmaf(z, fmaf(z, fmaf(z, -0x1.b82ce4p-6f, 0x1.ce2f22p-4f), -0x1.812746p-2f), 0x1.20dd76p+0f);
-        const float far = 1.0f - 2.0f * m_normal(-ROOT_2 * fabsf(x));
+        const float t = m_rcp(fmaf(0x1.4f740ap-2f, fabsf(x), 1.0f));
+        float tail = fmaf(t, 1.061405429f, -1.453152027f);
+        tail = fmaf(t, tail, 1.421413741f);
+        tail = fmaf(t, tail, -0.284496736f);
+        tail = fmaf(t, tail, 0.254829592f) * t * m_exp(-z);
+        const float far = 1.0f - tail;
         return fabsf(x) < 0.25f ? x * series : x < 0.0f ? -far : far;
     } else {
         return erff(x); // 2 ulp
@@ -212,11 +228,11 @@ DEV float m_erf(float x)
 
 DEV float m_gelu(float x) // x times the normal distribution function, not the tanh form
 {
-    constexpr float ROOT_HALF = 0x1.6a09e6p-1f;
-    if constexpr (cfg::FAST_MATH) {
-        return m_gated(x, m_normal(x));
+    if constexpr (cfg::FAST_MATH) { // relu(x) less what both sides have in common; at infinity that is 0, and NaN stays
+        const float a = fminf(fabsf(x), 0x1p+13f);
+        return fmaf(-a, m_exp2(m_log2_normal(a)), m_relu(x));
     } else {
-        return m_gated(x, 0.5f * erfcf(-x * ROOT_HALF)); // without the cancellation at negative x
+        return m_gated(x, m_normal(x));
     }
 }
 

@@ -119,7 +119,7 @@ static const struct inline_spec OP_SPECS[] = {
     ROWS("roots", "return sqrt(abs(x)) + rsqrt(x * x + 0.1) + 1.0 / (2.0 + x * x)"),
     ROWS("angles", "return sin(5.0 * x) + cos(at.i * 100.0)"),
     ROWS("activations", "return tanh(x) + 2.0 * sigmoid(x) + silu(x) - relu(x)"),
-    ROWS("normal", "return erf(x) + gelu(x) + gelu(-x)"),
+    ROWS("normal", "return erf(x) + gelu(x) + gelu(-x) + normal_cdf(2.0 * x)"),
     ROWS("steps",
          "return abs(x) + min(x, 0.3) * max(x, -0.3) + clamp(x, -0.5, 0.5) + floor(x) + ceil(2.0 * x)"),
     ROWS("powers", "return abs(x) ^ 1.5 + x ^ 2 - x ^ 3 + (x * x + 1.0) ^ -1 + 1.1 ^ x"),

@@ -46,6 +46,7 @@ static const struct pattern PATTERNS[OP_COUNT] = {
     [OP_SILU] = {"silu(A)", NULL, NULL},
     [OP_RELU] = {"relu(A + 3.0)", NULL, NULL},
     [OP_ERF] = {"erf(A)", NULL, NULL},
+    [OP_NORMAL] = {"normal_cdf(A)", NULL, NULL},
     [OP_GELU] = {"gelu(A)", NULL, NULL},
     [OP_ABS] = {"abs(A + 3.0)", NULL, NULL},
     [OP_MIN] = {"min(A, B + 4.0)", NULL, NULL},

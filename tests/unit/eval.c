@@ -58,6 +58,9 @@ static bool unary_formula(int op, long double x, long double *out)
     case OP_ERF:
         *out = 1.0L - erfcl(x);
         return true;
+    case OP_NORMAL:
+        *out = (1.0L + erfl(x / sqrtl(2.0L))) / 2.0L;
+        return true;
     case OP_GELU:
         *out = x * (1.0L + erfl(x / sqrtl(2.0L))) / 2.0L;
         return true;
@@ -281,6 +284,7 @@ TEST(ops_at_infinity)
 TEST(small_tails_keep_their_digits)
 {
     CHECK(fabs(one(OP_GELU, -10.0) / (double)(-10.0L * erfcl(10.0L / sqrtl(2.0L)) / 2.0L) - 1.0) < 1e-13);
+    CHECK(fabs(one(OP_NORMAL, -10.0) / (double)(erfcl(10.0L / sqrtl(2.0L)) / 2.0L) - 1.0) < 1e-13);
     CHECK(fabs(one(OP_SIGMOID, -40.0) / (double)(1.0L / (1.0L + expl(40.0L))) - 1.0) < 1e-14);
 }
 
