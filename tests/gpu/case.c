@@ -331,17 +331,96 @@ static bool may_refuse(const struct bench *bench, const struct test_case *c, lat
     return status == LATHE_UNSUPPORTED && (c->may_refuse || bench->wished) && strlen(text) > 10;
 }
 
+/* A run of the case, launched once. ready_close after a failure too. */
+static lathe_status run_once(struct ready *r, const struct bench *bench, const struct side *side,
+                             const struct test_case *c, const struct case_data *data, struct case_run run,
+                             lathe_error *err)
+{
+    lathe_spec *const spec = bench->spec[c->spec - spec_rows];
+    const lathe_status status = ready_open(r, side, spec, c, data, run, err);
+    return status == LATHE_OK ? ready_launch(r, side, false, err) : status;
+}
+
+/* The case in f64 on the host device. */
+static lathe_status run_reference(struct ready *r, const struct bench *bench, const struct test_case *c,
+                                  const struct case_data *data, lathe_error *err)
+{
+    const struct case_run exact = {LATHE_F64, LAYOUT_COMPACT};
+    return run_once(r, bench, &bench->reference, c, data, exact, err);
+}
+
+static double *copy_numbers(const struct tensor *result)
+{
+    double *copy = calloc(result->count > 0 ? (size_t)result->count : 1, sizeof *copy);
+    for (int64_t i = 0; copy && i < result->count; i++) {
+        copy[i] = dtype_get(result->dtype, result->bytes, tensor_element(result, i));
+    }
+    return copy;
+}
+
+/* What a training step has kept: o and the finals, of a forward pass on this side. */
+static lathe_status save_results(struct case_data *data, const struct bench *bench, const struct side *side,
+                                 const struct test_case *c, struct case_run run, lathe_error *err)
+{
+    struct test_case forward = *c;
+    struct case_data inputs;
+    struct ready r;
+    forward.pass = LATHE_FORWARD;
+    memset(&r, 0, sizeof r);
+    if (!case_data_open(&inputs, &forward)) {
+        case_data_close(&inputs);
+        return give_up(err, LATHE_MEMORY, "out of host memory");
+    }
+    const lathe_status status = run_once(&r, bench, side, &forward, &inputs, run, err);
+    for (int i = 0; i < data->n && status == LATHE_OK; i++) {
+        for (int k = 0; k < r.n_tensors && data->row[i].role == ROLE_SAVED; k++) {
+            if (r.tensor[k].given && strcmp(r.tensor[k].row.name, data->row[i].name) == 0) {
+                data->value[i] = copy_numbers(&r.tensor[k]);
+            }
+        }
+    }
+    ready_close(&r, side);
+    case_data_close(&inputs);
+    return status;
+}
+
+/* Where a kernel rounds on the way to the scores, its statistics belong to the rounded ones: weights made of
+   these and of exact statistics would be off by e^(what roundings move lse). So a run takes what the forward
+   kernel of its dtype left; elsewhere exact values, rounded, serve. The reference computes its own. */
+static bool keeps_own_results(const struct test_case *c)
+{
+    return c->pass == LATHE_BACKWARD && !c->spec->rowwise && c->spec->score_noise > 0.0;
+}
+
+static void drop_saved(struct case_data *data, bool free_them)
+{
+    for (int i = 0; i < data->n; i++) {
+        if (data->row[i].role == ROLE_SAVED) {
+            if (free_them) {
+                free(data->value[i]);
+            }
+            data->value[i] = NULL;
+        }
+    }
+}
+
 static void check_run(const struct bench *bench, const struct test_case *c, const struct case_data *data,
                       const struct references *references, struct case_run run, struct tally *tally)
 {
     char where[64];
     (void)snprintf(where, sizeof where, "%s %s", lathe_dtype_text(run.dtype), layout_name(run.layout));
     const struct side *side = c->deterministic ? &bench->strict : &bench->tested;
+    struct case_data own = *data;
     struct ready ready;
     lathe_error err;
-    lathe_status status = ready_open(&ready, side, bench->spec[c->spec - spec_rows], c, data, run, &err);
+    lathe_status status = LATHE_OK;
+    memset(&ready, 0, sizeof ready);
+    if (keeps_own_results(c)) {
+        drop_saved(&own, false);
+        status = save_results(&own, bench, &bench->tested, c, run, &err);
+    }
     if (status == LATHE_OK) {
-        status = ready_launch(&ready, side, false, &err);
+        status = run_once(&ready, bench, side, c, &own, run, &err);
     }
     if (status == LATHE_OK) {
         status = ready_launch(&ready, side, true, &err);
@@ -355,51 +434,9 @@ static void check_run(const struct bench *bench, const struct test_case *c, cons
         case_fail(tally, c, where, err.text);
     }
     ready_close(&ready, side);
-}
-
-/* The case in f64 on the host device. ready_close after a failure too. */
-static lathe_status run_reference(struct ready *r, const struct bench *bench, const struct test_case *c,
-                                  const struct case_data *data, lathe_error *err)
-{
-    const struct case_run exact = {LATHE_F64, LAYOUT_COMPACT};
-    lathe_spec *const spec = bench->spec[c->spec - spec_rows];
-    const lathe_status status = ready_open(r, &bench->reference, spec, c, data, exact, err);
-    return status == LATHE_OK ? ready_launch(r, &bench->reference, false, err) : status;
-}
-
-static double *copy_numbers(const struct tensor *result)
-{
-    double *copy = calloc(result->count > 0 ? (size_t)result->count : 1, sizeof *copy);
-    if (copy && result->count > 0) {
-        memcpy(copy, result->bytes, (size_t)result->count * sizeof *copy);
+    if (keeps_own_results(c)) {
+        drop_saved(&own, true);
     }
-    return copy;
-}
-
-/* What a training step has kept: o and the finals. Each run rounds them as its forward kernel would. */
-static lathe_status save_results(struct case_data *data, const struct bench *bench, const struct test_case *c,
-                                 lathe_error *err)
-{
-    struct test_case forward = *c;
-    struct case_data inputs;
-    struct ready r;
-    forward.pass = LATHE_FORWARD;
-    memset(&r, 0, sizeof r);
-    if (!case_data_open(&inputs, &forward)) {
-        case_data_close(&inputs);
-        return give_up(err, LATHE_MEMORY, "out of host memory");
-    }
-    lathe_status status = run_reference(&r, bench, &forward, &inputs, err);
-    for (int i = 0; i < data->n && status == LATHE_OK; i++) {
-        for (int k = 0; k < r.n_tensors && data->row[i].role == ROLE_SAVED; k++) {
-            if (r.tensor[k].given && strcmp(r.tensor[k].row.name, data->row[i].name) == 0) {
-                data->value[i] = copy_numbers(&r.tensor[k]);
-            }
-        }
-    }
-    ready_close(&r, &bench->reference);
-    case_data_close(&inputs);
-    return status;
 }
 
 /* The reference of moved values. Nothing is broadcast there: each batch is moved by itself. */
@@ -442,10 +479,12 @@ static lathe_status run_references(struct references *references, const struct b
 static lathe_status prepare(struct case_data *data, struct references *references, const struct bench *bench,
                             const struct test_case *c, lathe_error *err)
 {
+    const struct case_run exact = {LATHE_F64, LAYOUT_COMPACT};
     if (!case_data_open(data, c)) {
         return give_up(err, LATHE_MEMORY, "out of host memory");
     }
-    const lathe_status status = c->pass == LATHE_BACKWARD ? save_results(data, bench, c, err) : LATHE_OK;
+    const lathe_status status =
+        c->pass == LATHE_BACKWARD ? save_results(data, bench, &bench->reference, c, exact, err) : LATHE_OK;
     return status == LATHE_OK ? run_references(references, bench, c, data, err) : status;
 }
 
