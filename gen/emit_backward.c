@@ -159,6 +159,14 @@ static void emit_forms(struct emitter *e, const char *prefix, const struct site_
     text_add(e->out, "%s};\n", list->n ? "" : "-1");
 }
 
+/* May dim d be 0 while there are pairs? */
+static bool may_be_empty(const struct emitter *e, int input, int d)
+{
+    const struct sig_dim *dim = &e->w->input[input].dim[d];
+    return dim->literal <= 0 && dim->sym >= SYM_FREE;
+}
+
+/* Nowhere where the input has no elements: the clamped index would be no one's. */
 void emit_address(struct emitter *e, int leaf)
 {
     const struct ir_node n = e->w->node[leaf];
@@ -168,7 +176,15 @@ void emit_address(struct emitter *e, int leaf)
         emit_values(e, n.arg, n.n_args);
         element_text(e, &n, "g", &t);
     }
-    text_add(e->out, "        return g.d_%s + (%s);\n", name, t.size ? t.data : "0");
+    text_add(e->out, "        return ");
+    bool guarded = false;
+    for (int d = 0; n.op == OP_LOAD && d < n.n_args; d++) {
+        char size[64];
+        input_size_text(e, n.index, d, size, sizeof size);
+        if (may_be_empty(e, n.index, d))
+            text_add(e->out, "%s%s <= 0", guarded ? " || " : "", size), guarded = true;
+    }
+    text_add(e->out, "%sg.d_%s + (%s);\n", guarded ? " ? nullptr : " : "", name, t.size ? t.data : "0");
     e->out->failed |= t.failed;
     text_free(&t);
 }

@@ -298,6 +298,23 @@ void emit_scatter_place(struct map_emitter *me, const struct map_scatter *to, in
                  node_text(me->e, to->index[d], text, sizeof text), to->tensor, d);
 }
 
+/* "if (..) " of an input that may have no elements although there are points: a clamped index would be no
+   one's. */
+void emit_scatter_guard(struct map_emitter *me, const struct map_scatter *to)
+{
+    const struct input *in = &me->e->w->input[me->e->w->tensor[to->tensor].input];
+    bool guarded = false;
+    for (int d = 0; d < in->n_dims; d++) {
+        bool own = in->dim[d].literal > 0;
+        for (int k = 0; k <= me->last; k++)
+            own |= in->dim[d].sym == me->map->over[k];
+        if (!own)
+            text_add(me->e->out, "%sp.h%d.n[%d] > 0", guarded ? " && " : "if (", to->tensor, d),
+                guarded = true;
+    }
+    text_add(me->e->out, "%s", guarded ? ") " : "");
+}
+
 bool is_scatter_line(const struct map_emitter *me, const struct map_scatter *to)
 {
     return is_line(me, me->e->w->tensor[to->tensor].input, to->index);
@@ -323,7 +340,9 @@ static void emit_scatters(struct map_emitter *me)
             text_add(e->out, "            t.c%d += %s;\n", s, text);
             continue;
         }
-        text_add(e->out, "            add_global(p.g%d + ", to->tensor);
+        text_add(e->out, "            ");
+        emit_scatter_guard(me, to);
+        text_add(e->out, "add_global(p.g%d + ", to->tensor);
         emit_scatter_place(me, to, e->w->input[e->w->tensor[to->tensor].input].n_dims);
         text_add(e->out, ", %s);\n", text);
     }
@@ -346,7 +365,9 @@ static void emit_scattered_lines(struct map_emitter *me)
         const int last = e->w->input[e->w->tensor[to->tensor].input].n_dims - 1;
         if (!is_scatter_line(me, to) || is_scatter_kept(me, s))
             continue;
-        text_add(e->out, "        add_lanes<W>(p.g%d + ((", to->tensor);
+        text_add(e->out, "        ");
+        emit_scatter_guard(me, to);
+        text_add(e->out, "add_lanes<W>(p.g%d + ((", to->tensor);
         emit_scatter_place(me, to, last);
         text_add(e->out, ") * p.h%d.n[%d] + at.first), line%d);\n", to->tensor, last, s);
     }

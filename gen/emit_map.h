@@ -81,6 +81,8 @@ void emit_map_leave(struct map_emitter *me, int v, const char *name);
 void name_leaves(struct map_emitter *me); /* a scope of its own: nothing computed has a name */
 /* The elements that a scatter adds to lie side by side. */
 bool is_scatter_line(const struct map_emitter *me, const struct map_scatter *to);
+/* "if (...) " where what scatter s adds to may have no elements; nothing otherwise. */
+void emit_scatter_guard(struct map_emitter *me, const struct map_scatter *to);
 /* Where scatter s adds: "p.g3 + ..."; indices have names. */
 void emit_scatter_place(struct map_emitter *me, const struct map_scatter *to, int n);
 /* struct total<number> of the kernel sum. */

@@ -130,7 +130,9 @@ static void leave_kept(struct map_emitter *me)
                  "const map_sizes &z = sizes(p);\n");
         if (is_scatter_line(me, to)) {
             emit_values(e, to->index, n - 1);
-            text_add(e->out, "        add_lanes<W>(p.g%d + ((", to->tensor);
+            text_add(e->out, "        ");
+            emit_scatter_guard(me, to);
+            text_add(e->out, "add_lanes<W>(p.g%d + ((", to->tensor);
             emit_scatter_place(me, to, n - 1);
             text_add(e->out, ") * p.h%d.n[%d] + at.first), sum.c%d);\n        }\n", to->tensor, n - 1, s);
             continue;
@@ -139,7 +141,9 @@ static void leave_kept(struct map_emitter *me)
                  "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            [[maybe_unused]] const "
                  "int i = static_cast<int>(at.first) + k;\n");
         emit_values(e, to->index, n);
-        text_add(e->out, "            add_global(p.g%d + ", to->tensor);
+        text_add(e->out, "            ");
+        emit_scatter_guard(me, to);
+        text_add(e->out, "add_global(p.g%d + ", to->tensor);
         emit_scatter_place(me, to, n);
         text_add(e->out, ", sum.c%d[k]);\n        }\n        }\n", s);
     }

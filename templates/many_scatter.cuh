@@ -47,6 +47,9 @@ DEV void scatter_warp(float *to, const float (&value)[V], const i64 (&place)[V],
     }
 }
 
+// Has it elements? Indices are clamped into what is there, so where nothing is nothing may be added.
+DEV bool has_elements(const scatter_target &t) { return t.n[0] > 0 && t.n[1] > 0 && t.n[2] > 0 && t.n[3] > 0; }
+
 // One vector of columns. Every thread of a warp calls.
 DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], const many_params &p, const variant::head &head, const variant::vals &vals,
                        const place &row, int i)
@@ -69,7 +72,7 @@ DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], cons
             const bool adds = variant::scatter<K>(e, i + J, p.x, p.z, head, c[J], vals, q, p.scatter[TO], value[J], place[J]);
             value[J] = adds && in_row ? value[J] : 0.0f;
         });
-        scatter_warp(p.scatter[TO].to, value, place, in_row);
+        scatter_warp(p.scatter[TO].to, value, place, in_row && has_elements(p.scatter[TO]));
     });
 }
 

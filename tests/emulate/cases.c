@@ -194,6 +194,8 @@ void case_name(const struct test_case *c, char *out, size_t size)
              c->absent ? " absent" : "");
     if (c->tile)
         snprintf(to + strlen(to), size - strlen(to), " %s", c->tile);
+    if (c->hollow)
+        snprintf(to + strlen(to), size - strlen(to), " hollow");
     if (c->unwanted)
         snprintf(to + strlen(to), size - strlen(to), " without %u", c->unwanted);
     if (c->deterministic)
@@ -714,6 +716,7 @@ bool cases_make(struct case_list *list, bool full)
     group_neighbours(list, full);
     group_ops(list, full);
     group_elementwise(list, full);
+    group_hollow(list);
     group_backward(list, full);
     return list->capacity > 0;
 }

@@ -46,6 +46,8 @@ struct test_case {
     bool may_refuse;
     const char *without; /* backward: names of arguments that are left out, between spaces; NULL: none */
     bool deterministic;
+    bool hollow; /* an input that the spec reads has no elements, which the host device refuses: what a kernel
+                    touches is judged, no value */
 };
 struct inline_spec { /* a spec of this test's own */
     const char *name;
@@ -71,6 +73,8 @@ struct device device_of(int sm);
 /* ---- cases_map.c: the same for elementwise ------------------------------------------------------------ */
 
 void group_elementwise(struct case_list *list, bool full);
+/* Gradients of inputs without elements. */
+void group_hollow(struct case_list *list);
 /* The number behind NAME= in "a=1,b=2"; -1: it is not there. */
 int64_t named_size(const char *sizes, const char *name);
 

@@ -170,3 +170,68 @@ void group_elementwise(struct case_list *list, bool full)
                 if (full || t < 2 || i % 5 == 0)
                     add_map(list, &MAPS[i], DTYPE[t], (lathe_pass)pass);
 }
+
+/* ---- inputs without elements -----------------------------------------------------------------------------
+ */
+
+/* Gradients that are added up: of a line, of single elements, kept over the steps of a thread, by data, by
+ * row, by column, by distance, of an element of all rows. */
+static const char HOLLOW_ROWS[] =
+    "return rowwise { inputs = { id = tensor('i32', 'rows'), table = tensor('float', 'words', 'n', { grad = "
+    "true }),\n"
+    "    far = tensor('f32', 'words', 7, { grad = true }), pick = tensor('f32', 'words', { grad = true }) "
+    "},\n"
+    "  forward = function(x, at, p)\n"
+    "    return x * p.table(p.id(at.row), at.i) + p.far(at.row % 3, at.i % 7) * x + p.pick(2)\n"
+    "  end }\n";
+static const char HOLLOW_PAIRS[] = "return attention { inputs = { r = tensor('f32', 'b', 'words', { grad = "
+                                   "true }), c = tensor('f32', 'h', 'words', { grad = "
+                                   "true }),\n"
+                                   "    t = tensor('f32', 'h_kv', 'words', { grad = true }), e = "
+                                   "tensor('f32', 'words', 'words', { grad = true }), g = "
+                                   "tensor('f32', 'words', { grad = true }) },\n"
+                                   "  query_mod = function(q, at, x) return q * x.g(at.i) end,\n"
+                                   "  score_mod = function(s, at, x)\n"
+                                   "    return s * x.t(at.h_kv, clamp(at.q - at.kv, 0, 39)) + x.r(at.b, "
+                                   "at.row) * x.c(at.h, at.kv) + x.e(at.row, at.kv) * x.g(3)\n"
+                                   "  end }\n";
+
+void group_hollow(struct case_list *list)
+{
+    static const char *const SIZES[] = {"b=2,t=9,d=40,words=0", "b=1,t=5,d=33,words=0"};
+    for (int i = 0; i < COUNT(SIZES); i++) {
+        const struct map_case m = {"embedding", EMBEDDING, SIZES[i], 0,    LAYOUT_COMPACT,
+                                   false,       true,      NULL,     false};
+        add_map(list, &m, i ? LATHE_F32 : LATHE_BF16, LATHE_BACKWARD);
+        list->item[list->n - 1].hollow = true;
+    }
+    const struct map_case sums = {"sums", SUMS, "b=2,rows=18,n=16,width=0", 0, LAYOUT_COMPACT, false, true,
+                                  NULL,   false};
+    add_map(list, &sums, LATHE_BF16, LATHE_BACKWARD);
+    list->item[list->n - 1].hollow = true;
+    for (int n = 40; n <= 3000; n += 2960) {
+        struct test_case c =
+            case_of_attention("backward", "hollow_rows", HOLLOW_ROWS, LATHE_BF16, -1, -1, 90);
+        c.pass = LATHE_BACKWARD;
+        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS] = 21;
+        c.dim[SYM_N] = n;
+        c.leading = 1;
+        c.dim[SYM_FREE] = 0;
+        c.hollow = true;
+        case_add(list, &c);
+    }
+    for (int i = 0; i < 3; i++) {
+        struct test_case c =
+            case_of_attention("gradients", "hollow_pairs", HOLLOW_PAIRS, LATHE_BF16, 64, 64, i ? 90 : 80);
+        c.pass = LATHE_BACKWARD;
+        c.template_name = i ? "attention_bwd_sm90" : NULL;
+        c.dim[SYM_B] = c.dim[SYM_H_KV] = 1;
+        c.dim[SYM_H] = 2;
+        c.dim[SYM_Q] = c.dim[SYM_KV] = 70;
+        c.dim[SYM_FREE] = 0;
+        c.deterministic = i == 2;
+        c.hollow = true;
+        case_add(list, &c);
+    }
+}

@@ -259,6 +259,8 @@ static int summarise(const struct run *r, double seconds)
         passed += t->passed + t->refused;
         failed += t->failed;
     }
+    if (passed + failed == 0 && r->options.only)
+        printf("FAILED: no case has '%s' in its name or its group; --list prints them\n", r->options.only);
     printf("%d passed, %d failed (%.0f s)\n", passed, failed, seconds);
     return failed > 0 || passed == 0;
 }
