@@ -13,6 +13,7 @@
 enum { WORK_ALIGNMENT = 256 };
 static const int64_t LENGTH_LIMIT = (int64_t)1 << 24; /* positions are exact in f32 below it */
 static const int64_t GRID_LIMIT = INT32_MAX;
+static const int64_t ROWS_LIMIT = (int64_t)1 << 30;
 
 /* ---- arguments ------------------------------------------------------------------------------------ */
 
@@ -78,10 +79,25 @@ static lathe_status check_lengths(const struct problem *problem, lathe_error *er
     return LATHE_OK;
 }
 
+/* A block steps from group to group of rows by up to as many as there are: the number after the last one is
+   below 2^31. */
+static lathe_status check_rows(const struct signature *sig, const struct problem *problem, lathe_error *err)
+{
+    const int64_t *dim = problem->dim;
+    const int64_t rows = lathe__is_rowwise(sig) ? dim[SYM_ROWS0] * dim[SYM_ROWS1] * dim[SYM_ROWS] : 0;
+    if (rows > ROWS_LIMIT)
+        return lathe__fail(err, LATHE_ARG,
+                           "problem: expected at most 2^30 rows in one launch on a GPU, given %" PRId64
+                           "; launch them in parts",
+                           rows);
+    return LATHE_OK;
+}
+
 lathe_status lathe__args_fit_gpu(const struct signature *sig, const struct problem *problem,
                                  const struct bound_args *bound, lathe_error *err)
 {
     TRY(check_lengths(problem, err));
+    TRY(check_rows(sig, problem, err));
     for (int i = 0; i < sig->n_args; i++) {
         const lathe_arg *t = bound->arg[i];
         if (!t)

@@ -4,6 +4,7 @@
  */
 #include "check.h"
 #include "gen.h"
+#include "rt.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -341,6 +342,12 @@ TEST(too_many_rows)
     lathe_error err = {0};
     CHECK_EQ(problem_parse(&sig, "rows=65536,rows1=65536,n=8", &p, &err), LATHE_ARG);
     CHECK_HAS(err.text, "expected rows0 * rows1 * rows below 2^31");
+    const struct bound_args none = {0}; /* a kernel's counter goes one round beyond the last row */
+    CHECK_EQ(problem_parse(&sig, "rows=32768,rows1=32768,n=8", &p, &err), LATHE_OK);
+    CHECK_EQ(lathe__args_fit_gpu(&sig, &p, &none, &err), LATHE_OK);
+    CHECK_EQ(problem_parse(&sig, "rows=32769,rows1=32768,n=8", &p, &err), LATHE_OK);
+    CHECK_EQ(lathe__args_fit_gpu(&sig, &p, &none, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "expected at most 2^30 rows in one launch on a GPU, given 1073774592");
     CHECK_EQ(problem_parse(&sig, "rows=2147483647,rows1=2147483647,rows0=2147483647,n=2147483647", &p, &err),
              LATHE_ARG);
 }
