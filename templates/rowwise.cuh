@@ -358,7 +358,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, rowwise::MIN_BLOCKS)
     const int total = z.rows0 * z.rows1 * z.rows;
     const int asked = WHOLE_BLOCK ? static_cast<int>(blockIdx.x)
                                   : static_cast<int>(blockIdx.x) * cfg::ROWS_PER_BLOCK + static_cast<int>(threadIdx.x) / TEAM;
-    if (static_cast<int>(blockIdx.x) * cfg::ROWS_PER_BLOCK >= total) {
+    if (static_cast<i64>(blockIdx.x) * cfg::ROWS_PER_BLOCK >= total) { // `asked` may have gone past 2^31 there
         return;
     }
     const int row = min(asked, total - 1);
