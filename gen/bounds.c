@@ -6,6 +6,7 @@
  */
 #include "gen.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,9 @@ static const struct range UNKNOWN = {-1, -1};
 struct bounder {
     struct ir *ir;
     struct range *range; /* of every node of the mask */
+    bool *data;          /* of every node: is it an integer made of what is read on the tile? */
     bool reads;          /* what the mask reads on a tile has bounds, too */
+    int fits;            /* node: no sum or product of such integers can be beyond 2^31; -1: there is none */
 };
 
 static int corner(struct ir *ir, int param)
@@ -38,7 +41,38 @@ static struct range read_range(struct bounder *b, int node)
         return UNKNOWN;
     int k = ir->n_reads++;
     ir->read[k] = node;
+    b->data[node] = true;
     return (struct range){corner(ir, PARAM_READ + 2 * k), corner(ir, PARAM_READ + 2 * k + 1)};
+}
+
+/* Ids may be any number, such as the least one for padding, and corners that wrap around would drop live
+   tiles: of them sums and products count only where no pair of the tile can be beyond 2^31. */
+static void keep_within(struct bounder *b, struct range r, double limit)
+{
+    struct ir *ir = b->ir;
+    const int above = ir2(ir, OP_GE, r.lo, ir_const(ir, -limit, TYPE_I32));
+    const int below = ir2(ir, OP_LE, r.hi, ir_const(ir, limit, TYPE_I32));
+    const int both = ir2(ir, OP_AND, above, below);
+    b->fits = b->fits < 0 ? both : ir2(ir, OP_AND, b->fits, both);
+}
+
+/* What the operands of an integer may be so that it does not wrap: 2^30 each for a sum, a factor's share of
+   2^31 for a product. */
+static void guard(struct bounder *b, const struct ir_node *n, const struct range *a)
+{
+    static const double HALF = (1 << 30) - 1;
+    static const double ROOT = 46340; /* of 2^31 */
+    const bool product = n->op == OP_MUL;
+    if (n->type != TYPE_I32 ||
+        !(product || n->op == OP_ADD || n->op == OP_SUB || n->op == OP_NEG || n->op == OP_ABS))
+        return;
+    for (int i = 0; i < n->n_args; i++) {
+        const struct ir_node *other = &b->ir->node[n->arg[n->n_args - 1 - i]];
+        const bool scaled = product && other->op == OP_CONST && other->value != 0;
+        const double share = floor((double)INT32_MAX / fabs(scaled ? other->value : 1.0));
+        if (!product || b->ir->node[n->arg[i]].op != OP_CONST)
+            keep_within(b, a[i], scaled ? share : product ? ROOT : HALF);
+    }
 }
 
 static struct range leaf_range(struct bounder *b, int node)
@@ -209,6 +243,7 @@ static struct range node_range(struct bounder *b, int node)
     for (int i = 0; i < n.n_args; i++) {
         a[i] = b->range[n.arg[i]];
         all &= bounded(a[i]);
+        b->data[node] |= b->data[n.arg[i]];
     }
     if (n.op <= OP_LOAD)
         return leaf_range(b, node);
@@ -216,6 +251,8 @@ static struct range node_range(struct bounder *b, int node)
         return bool_range(b, &n, a);
     if (!all)
         return UNKNOWN;
+    if (b->data[node])
+        guard(b, &n, a);
     return n.op == OP_WHERE ? choice(b->ir, a) : number_range(b, &n, a);
 }
 
@@ -223,9 +260,11 @@ static struct ir_fn build(struct ir *ir, bool reads)
 {
     struct ir_fn bounds = {0};
     int root = ir->mask.root[0];
-    struct bounder b = {ir, calloc((size_t)root + 1, sizeof *b.range), reads};
+    struct bounder b = {.ir = ir, .reads = reads, .fits = -1};
+    b.range = calloc((size_t)root + 1, sizeof *b.range);
+    b.data = calloc((size_t)root + 1, sizeof *b.data);
     bool *used = calloc((size_t)ir->n_nodes, sizeof *used);
-    if (!b.range || !used) {
+    if (!b.range || !b.data || !used) {
         ir->failed = true;
     } else {
         ir_mark(ir, &root, 1, used);
@@ -233,7 +272,12 @@ static struct ir_fn build(struct ir *ir, bool reads)
             if (used[i])
                 b.range[i] = node_range(&b, i);
         bounds = (struct ir_fn){2, {b.range[root].lo, b.range[root].hi}};
+        if (b.fits >= 0) {
+            bounds.root[0] = ir2(ir, OP_AND, bounds.root[0], b.fits);
+            bounds.root[1] = ir2(ir, OP_OR, bounds.root[1], ir1(ir, OP_NOT, b.fits));
+        }
     }
+    free(b.data);
     free(b.range);
     free(used);
     return bounds;

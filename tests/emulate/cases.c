@@ -69,6 +69,9 @@ static const struct inline_spec DATA_SPECS[] = {
      "return attention { mask_mod = function(at) return lt(at.kv, 30) | (ge(at.q, at.kv) & lt(at.q - at.kv, "
      "40)) end,\n"
      "  score_mod = function(s, at) return s + tanh(0.1 * (at.q - at.kv)) end }\n"},
+    {"open_ends", /* the ends of rows of one tile that are added up wrongly are beyond 2^31 */
+     "return attention { inputs = { from = tensor('i32', 'b', 'q'), count = tensor('i32', 'b', 'q') },\n"
+     "  mask_mod = function(at, x) return lt(at.kv, x.from(at.b, at.row) + x.count(at.b, at.row)) end }\n"},
     {"stripes", "return attention { mask_mod = function(at) return eq(at.kv % 7, at.q % 7) & (gt(at.h, 0) | "
                 "lt(at.kv, 30)) end }\n"},
     {"kinds", "return attention { inputs = { row = tensor('float', 'b', 'q'), column = tensor('float', 'h', "

@@ -90,6 +90,8 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
     const int64_t last = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
     if (is(t, "doc")) /* ascending, a new document every 37 tokens or so */
         return (double)((flat % last + 11 * (flat / last)) / 37);
+    if (is(t, "from") || is(t, "count")) /* of every fifth row all keys, up to the largest number */
+        return flat % 5 == 0 ? (is(t, "from") ? 2147483647.0 : 0.0) : (double)between(state, 0, 100);
     if (is(t, "prefix"))
         return (double)between(state, 0, c->dim[SYM_KV] + 3);
     if (is(t, "window"))

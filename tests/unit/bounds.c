@@ -176,24 +176,14 @@ static double value_at(const struct ir *ir, const struct data *d, int root, int 
     return v;
 }
 
-/* As tilemap.cuh does it: the range of every read on the tile, then the bounds. */
-static enum tile_class class_by_reads(const struct ir *ir, const struct data *d, const struct tile_at *t)
+/* What the bounds say of a tile on which reads are in these ranges. */
+static enum tile_class class_of_ranges(const struct ir *ir, const struct data *d, const struct tile_at *t,
+                                       const double *range)
 {
     double corner[] = {(double)t->row0, (double)t->row1, (double)t->row0,
                        (double)t->row1, (double)t->kv0,  (double)t->kv1};
-    double range[2 * MAX_MASK_READS];
     struct eval_env env;
     double kv = 0;
-    for (int k = 0; k < ir->n_reads; k++) {
-        range[2 * k] = 1e9;
-        range[2 * k + 1] = -1e9;
-        for (int row = (int)t->row0; row <= t->row1; row++)
-            for (int key = (int)t->kv0; key <= t->kv1; key++) {
-                double v = value_at(ir, d, ir->read[k], row, key);
-                range[2 * k] = v < range[2 * k] ? v : range[2 * k];
-                range[2 * k + 1] = v > range[2 * k + 1] ? v : range[2 * k + 1];
-            }
-    }
     at_pair(&env, ir, d, 0, &kv);
     for (int p = PARAM_ROW0; p < PARAM_TENSOR; p++)
         env.param[p] = &corner[p - PARAM_ROW0];
@@ -204,6 +194,23 @@ static enum tile_class class_by_reads(const struct ir *ir, const struct data *d,
     bool some = env.value[ir->read_bounds.root[1]][0] != 0;
     eval_free(&env);
     return all ? TILE_ALL : some ? TILE_SOME : TILE_NONE;
+}
+
+/* As tilemap.cuh does it: the range of every read on the tile, then the bounds. */
+static enum tile_class class_by_reads(const struct ir *ir, const struct data *d, const struct tile_at *t)
+{
+    double range[2 * MAX_MASK_READS];
+    for (int k = 0; k < ir->n_reads; k++) {
+        range[2 * k] = 1e9;
+        range[2 * k + 1] = -1e9;
+        for (int row = (int)t->row0; row <= t->row1; row++)
+            for (int key = (int)t->kv0; key <= t->kv1; key++) {
+                double v = value_at(ir, d, ir->read[k], row, key);
+                range[2 * k] = v < range[2 * k] ? v : range[2 * k];
+                range[2 * k + 1] = v > range[2 * k + 1] ? v : range[2 * k + 1];
+            }
+    }
+    return class_of_ranges(ir, d, t, range);
 }
 
 static void compare_reads(const char *mask, bool sorted, int *decided, int *uniform)
@@ -254,5 +261,46 @@ TEST(reads_by_row_and_column_are_bounded)
         CHECK(decided > 10);
         if (i == 0)
             CHECK_EQ(decided, uniform); /* sorted documents need no look at pairs */
+    }
+}
+
+/* A corner that wraps on the device may say that nothing is live. */
+TEST(ids_that_would_wrap_decide_nothing)
+{
+    static const struct {
+        const char *mask;
+        double range[4]; /* of a, of b */
+        enum tile_class claim;
+    } cases[] = {
+        {"le(x.a(at.row) - x.b(at.kv), 0)", {-0x1p31 + 9, 5, 6, 7}, TILE_SOME},
+        {"le(x.a(at.row) - x.b(at.kv), 0)", {-100, 5, 6, 7}, TILE_ALL},
+        {"le(x.a(at.row) - x.b(at.kv), 0)", {8, 0x1p30 - 1, -0x1p30 + 1, 7}, TILE_NONE},
+        {"ge(x.a(at.row) + x.b(at.kv), 0)", {0, 0x1p31 - 2, 0, 1}, TILE_SOME},
+        {"ge(-x.a(at.row), x.b(at.kv))", {-0x1p31 + 1, -0x1p31 + 1, 0, 1}, TILE_SOME},
+        {"ge(abs(x.a(at.row)), x.b(at.kv))", {-0x1p31 + 1, -0x1p31 + 1, 0, 1}, TILE_SOME},
+        {"ge(x.a(at.row) * 1000, x.b(at.kv))", {1, 2147483, 0, 1}, TILE_ALL},
+        {"ge(x.a(at.row) * x.b(at.kv), 0)", {1, 46340, 1, 46340}, TILE_ALL},
+        {"ge(x.a(at.row) * x.b(at.kv), 0)", {1, 46341, 1, 2}, TILE_SOME},
+        {"ge(x.a(at.row) + 2000000000, x.b(at.kv))", {1, 2, 0, 1}, TILE_SOME},
+        {"eq(x.a(at.row), x.b(at.kv))", {-0x1p31, -0x1p31, 0, 1}, TILE_NONE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        struct data d;
+        const struct tile_at t = {.row1 = 5, .kv1 = 5};
+        snprintf(text, sizeof text,
+                 "return attention { inputs = { a = tensor('i32', 'q'), b = tensor('i32', 'kv') },\n"
+                 "mask_mod = function(at, x) return %s end }",
+                 cases[i].mask);
+        struct ir *ir = load(text);
+        bounds_build_reads(ir);
+        make_data(&d, true);
+        const bool swapped =
+            ir->n_reads == 2 && strcmp(ir->input[ir->node[ir->read[0]].index].name, "b") == 0;
+        const double *r = cases[i].range;
+        const double turned[4] = {r[2], r[3], r[0], r[1]};
+        CHECK_EQ(ir->n_reads, 2);
+        CHECK_EQ(class_of_ranges(ir, &d, &t, swapped ? turned : r), cases[i].claim);
+        ir_free(ir);
     }
 }
