@@ -36,7 +36,8 @@ static void emit_attention_config(struct text_buf *t, const struct problem *prob
                  plan->q_stages, yes(plan->own_o), yes(plan->dynamic), yes(plan->pack),
                  yes(plan->bound_waits));
     else
-        text_add(t, "constexpr bool Q_IN_REGS = %s;\n", plan->q_in_regs ? "true" : "false");
+        text_add(t, "constexpr bool Q_IN_REGS = %s, SHORT_ROWS = %s;\n", yes(plan->q_in_regs),
+                 yes(plan->short_rows));
     text_add(t, "constexpr bool O_F32 = %s;\n", plan->o_f32 ? "true" : "false");
 }
 

@@ -113,18 +113,44 @@ struct thread_place {
     __device__ __forceinline__ int first_column() const { return 2 * (lane % 4); } // of a tile
 };
 
-// Longest rows first: under a causal mask the last query tile has the most keys.
+// Bytes of K and V that the heads at work at the same time may have together: they are to stay in L2.
+constexpr int SECTION_BITS = 25;
+
+// The order of blocks: heads in sections of a power of two, whose K and V stay in L2 together, and within a section the
+// last query tile of all of its heads first: under a causal mask it has the most keys, and no long block is left for the
+// end. Where the mask cuts rows at both ends few keys are at work at the same time, and one section takes all heads.
+DEV u32 section_log(const sizes &z, u32 heads)
+{
+    if constexpr (!variant::MASKED) {
+        return 0;
+    }
+    const int most = 32 - __clz(static_cast<int>(heads)); // beyond all of them
+    if constexpr (cfg::SHORT_ROWS) {
+        return static_cast<u32>(most);
+    }
+    const i64 bytes = static_cast<i64>(z.len_kv) * z.n_h_kv * (2 * (cfg::D + cfg::D_V)); // of a batch: n_h heads
+    const int log = SECTION_BITS + 31 - __clz(z.n_h) - (64 - __clzll(bytes));
+    return static_cast<u32>(max(0, min(log, most)));
+}
+
 DEV work_place find_place(const sizes &z)
 {
     const u32 block = fresh_block();
     const thread_place thread;
     const u32 n_tiles = max(static_cast<u32>((z.len_q + cfg::BM - 1) / cfg::BM), 1u);
-    const u32 head = block / n_tiles;
     const u32 n_h = static_cast<u32>(z.n_h);
+    const u32 heads = static_cast<u32>(z.n_b) * n_h;
+    const u32 log = section_log(z, heads);
+    const u32 section = (block >> log) / n_tiles;
+    const u32 rest = block - (section * n_tiles << log);
+    const u32 here = heads - (section << log); // of heads: the last section may be narrower
+    const bool full = here >= 1u << log;
+    const u32 turn = full ? rest >> log : rest / here;
+    const u32 head = (section << log) + (full ? rest & ((1u << log) - 1u) : rest - turn * here);
     work_place at;
     at.b = static_cast<int>(head / n_h);
-    at.h = static_cast<int>(head % n_h);
-    at.query_tile = static_cast<int>(n_tiles - 1 - block % n_tiles);
+    at.h = static_cast<int>(head - static_cast<u32>(at.b) * n_h);
+    at.query_tile = static_cast<int>(n_tiles - 1 - turn);
     at.n_tiles = static_cast<int>(n_tiles);
     at.row0 = at.query_tile * cfg::BM;
     at.lane = thread.lane;

@@ -11,7 +11,7 @@ constexpr bool FAST_MATH = true;
 constexpr int D = 128, D_V = 128;
 constexpr int D_PAD = 128, DV_PAD = 128;
 constexpr int BM = 128, BN = 64, WARPS = 4, STAGES = 1;
-constexpr bool Q_IN_REGS = false;
+constexpr bool Q_IN_REGS = false, SHORT_ROWS = false;
 constexpr bool O_F32 = false;
 constexpr bool BOUND_WAITS = false;
 constexpr int THREADS = 256, VECTOR = 8;

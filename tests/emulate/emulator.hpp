@@ -165,6 +165,7 @@ constexpr int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
 constexpr unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x)); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
 // ---- numbers ----------------------------------------------------------------------------------------------------------
