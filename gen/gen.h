@@ -218,6 +218,7 @@ struct scale_name { /* a row state or a final */
 /* How the row state of a lowered online function goes from tile to tile: pivot.c. */
 enum row_path {
     ROWS_EXACT,     /* every tile as online_fwd says */
+    ROWS_DEFERRED,  /* but weights and o are normalised once, at the end: defer.c */
     ROWS_STATELESS, /* there is none: weights by element */
     ROWS_BOUNDED,   /* scores are bounded: a constant takes the place of the running maximum */
     ROWS_LAZY       /* the running maximum may stay where it is: raised only when it grew by much */

@@ -86,6 +86,11 @@ const char *pivot_path_text(const struct pivot *p); /* "lazy" */
 /* A sentence for `lathe explain`. optimistic: whole tiles try the maximum at hand first. */
 void pivot_say(const struct ir *w, bool optimistic, char *out, size_t size);
 
+/* ---- defer.c: normalising o at the end --------------------------------------------------------- */
+
+/* Of pivot_pass. False: it may not wait, and nothing has changed. */
+bool defer_normaliser(struct ir *w, lathe_dtype dtype);
+
 /* ---- ramps.c ------------------------------------------------------------------------------------ */
 
 /* After pivot_pass: makes the formulas of the elements short, and fills w->ramp. */

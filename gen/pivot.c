@@ -12,7 +12,8 @@
  * keeps the weights within range will do: BOUNDED  scores lie in a known interval: a constant; LAZY     m,
  * unless f is above it by more than LAZY_STEP: no weight is above exp(LAZY_STEP). A kernel that looks at the
  * sums of the weights afterwards may go further and keep m unasked (w->pivot.kept). Laws are found by
- * shift.c, equality of exponents by terms.c. Everything else is EXACT.
+ * shift.c, equality of exponents by terms.c. Everything else is EXACT, or DEFERRED where defer.c finds that
+ * o may be normalised at the end.
  */
 #include "lower.h"
 
@@ -454,6 +455,10 @@ void pivot_pass(struct ir *w, lathe_dtype dtype)
         refuse(&s, "more than 5 row states");
     else if (w->n_states > 0)
         apply(&s, dtype);
+    if (w->pivot.path == ROWS_EXACT && w->n_states > 0 && !w->failed && defer_normaliser(w, dtype)) {
+        w->pivot.path = ROWS_DEFERRED;
+        w->pivot.why[0] = 0;
+    }
     free(s.law);
     free(s.given);
     free(s.used);
@@ -463,7 +468,7 @@ void pivot_pass(struct ir *w, lathe_dtype dtype)
 
 const char *pivot_path_text(const struct pivot *p)
 {
-    static const char *const text[] = {"exact", "stateless", "bounded", "lazy"};
+    static const char *const text[] = {"exact", "deferred", "stateless", "bounded", "lazy"};
     return text[p->path];
 }
 
@@ -490,6 +495,12 @@ void pivot_say(const struct ir *w, bool optimistic, char *out, size_t size)
                  m, m, optimistic && p->watch >= 0 ? ", and whole tiles try the " : "",
                  optimistic && p->watch >= 0 ? m : "",
                  optimistic && p->watch >= 0 ? " at hand without looking" : "", p->why);
+        break;
+    case ROWS_DEFERRED:
+        snprintf(
+            out, size,
+            "deferred: weights are values of their pairs times a factor of the row, which o takes once, at "
+            "the end");
         break;
     case ROWS_EXACT:
         snprintf(out, size, "exact: every tile as online_fwd says, for %s", p->why);

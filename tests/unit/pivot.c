@@ -59,7 +59,8 @@ TEST(shipped_specs_take_their_paths)
     }
     expect("sigmoid", NULL, "bf16", "stateless", "");
     expect("relu", NULL, "f16", "stateless", "");
-    expect("retention", NULL, "bf16", "exact", "no row state is a running maximum");
+    expect("retention", NULL, "bf16", "deferred", "");
+    expect("retention", NULL, "f16", "exact", "no row state is a running maximum"); /* s beyond 65504 */
     expect("softcap", NULL, "bf16", "bounded", "");
     expect("softcap", NULL, "f16", "lazy", "too far apart"); /* 2^-43 is nothing in f16 */
 }
@@ -179,7 +180,7 @@ TEST(dead_pairs_are_told_once_where_that_is_proved)
         {"softcap", NULL, true, 0}, /* bounded: the weight is there in pass 0 */
         {"sigmoid", NULL, true, 0},
         {"relu", NULL, true, 0},
-        {"retention", NULL, false, 0}, /* the carry is a score whose size is summed */
+        {"retention", NULL, true, 0}, /* deferred: the weight is there in pass 0 */
         /* exp(-inf - -inf) where a tile has no live pair */
         {"a.lua", ONLINE(STATES, MAXIMUM, SCALE, WEIGHT, NEXT, FACTOR, LSE), false, 0},
         /* the mean score beside: -inf * 0 */
@@ -306,7 +307,7 @@ static void check_rows(const char *name, const char *text, const char *dtype)
     struct ir *ir;
     struct ir *w = lowered(name, text, dtype, &ir);
     composed(ir);
-    CHECK(w->pivot.path == ROWS_LAZY || w->pivot.path == ROWS_BOUNDED);
+    CHECK(w->pivot.path == ROWS_LAZY || w->pivot.path == ROWS_BOUNDED || w->pivot.path == ROWS_DEFERRED);
     srand(5);
     for (int i = 0; i < 128; i++)
         table[i] = (float)draw();
@@ -321,7 +322,7 @@ static void check_rows(const char *name, const char *text, const char *dtype)
         }
         int raised;
         check_row(ir, w, qk, v, &input, false, &raised);
-        if (w->pivot.path == ROWS_BOUNDED)
+        if (w->pivot.path != ROWS_LAZY)
             CHECK_EQ(raised, 0);
         else if (size == 4.0)
             CHECK_EQ(raised, slope > 0 ? KEYS / TILE - 1 : 0);
@@ -347,6 +348,58 @@ TEST(bounded_rows_are_the_same)
     check_rows("softcap", NULL, "bf16");
     check_rows("shifted.lua", "return attention { score_mod = function(s) return 3.0 * tanh(s) + 2.0 end }",
                "f16");
+}
+
+/* ---- normalisers that wait until the end ------------------------------------------------------ */
+
+#define SUMS(weight, next, scale, factor)                                                                    \
+    "return attention { online_func = online_func {\n"                                                       \
+    "  online_rowscales = { r = 0.5, n = 1.0 },\n"                                                           \
+    "  online_fwd = function(s, row)\n"                                                                      \
+    "    local r = row.r + rowsum(abs(s))\n"                                                                 \
+    "    local n = row.n + rowsum(s * s)\n"                                                                  \
+    "    return " weight ", { " next " }, " scale "\n"                                                       \
+    "  end,\n"                                                                                               \
+    "  online_fwd_epilogue = function(row) return " factor ", { n = row.n } end,\n"                          \
+    "  forward = function(s, final) return s / final.n end } }\n"
+
+TEST(normalisers_wait_where_the_product_shows_them)
+{
+    static const char *const texts[] = {
+        SUMS("s / max(r, 1.0)", "r = r, n = n", "max(row.r, 1.0) / max(r, 1.0)", "1.0"),
+        SUMS("s * 3.0 / r", "r = r, n = n", "row.r / r", "1.0 + row.n"),
+        SUMS("s * abs(s) / (r * n)", "r = r, n = n", "row.r * row.n / (r * n)", "2.0 / row.n"),
+        SUMS("r * s", "r = r, n = n", "r / row.r", "1.0 / row.r"),
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        expect("made_up.lua", texts[i], "bf16", "deferred", "");
+        expect("made_up.lua", texts[i], "f16", "exact", NULL);
+        check_rows("made_up.lua", texts[i], "bf16");
+    }
+    check_rows("retention", NULL, "bf16");
+    expect("held.lua",
+           "return attention { score_mod = function(s) return tanh(s) end,\n"
+           "online_func = online_func { online_rowscales = { r = 1.0 },\n"
+           "  online_fwd = function(s, row) local r = row.r + rowsum(abs(s))\n"
+           "    return s / r, { r = r }, row.r / r end,\n"
+           "  online_fwd_epilogue = function(row) return 1.0, { n = row.r } end,\n"
+           "  forward = function(s, final) return s / final.n end } }",
+           "f16", "deferred", ""); /* weights up to 1 */
+}
+
+TEST(normalisers_do_not_wait_where_the_product_differs)
+{
+    static const char *const texts[] = {
+        SUMS("s / r", "r = r, n = n", "row.r / max(r, 1.0)", "1.0"), /* o has another factor */
+        SUMS("s / row.r", "r = r, n = n", "row.r / r", "1.0"),       /* of the old state */
+        SUMS("s / r", "r = r, n = n", "1.0", "1.0"),                 /* o is not rescaled */
+        SUMS("s / r + 1.0", "r = r, n = n", "row.r / r", "1.0"),     /* no product */
+        SUMS("s / rowsum(abs(s))", "r = r, n = n", "1.0", "1.0"),    /* of the tile alone */
+        SUMS("s / r", "r = 0.5 * r, n = n", "row.r / r", "1.0"),     /* r is not the next state */
+        SUMS("s / r", "r = r, n = n", "2.0 * row.r / r", "1.0"),     /* a constant more */
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        expect("made_up.lua", texts[i], "bf16", "exact", NULL);
 }
 
 /* ---- what reaches the kernel -------------------------------------------------------------------- */
