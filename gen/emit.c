@@ -52,8 +52,9 @@ static void emit_rowwise_config(struct text_buf *t, const struct plan *plan)
 static void emit_many_config(struct text_buf *t, const struct plan *plan)
 {
     text_add(t, "constexpr bool PREFETCH = %s, INNER = %s;\n", yes(plan->prefetch), yes(plan->inner));
-    text_add(t, "constexpr int BLOCKS = %d, COLUMN_PARTS = %d, REGISTERS = %d, AT_ONCE = %d;\n", plan->blocks,
-             plan->column_parts, plan->registers, plan->at_once);
+    text_add(t, "constexpr int BLOCKS = %d, COLUMN_PARTS = %d, REGISTERS = %d, AT_ONCE = %d, CLUSTER = %d;\n",
+             plan->blocks, plan->column_parts, plan->registers, plan->at_once,
+             plan->cluster > 1 ? plan->cluster : 1);
     if (plan->units_wide > 0)
         text_add(t, "constexpr int UNITS_WIDE = %d;\n", plan->units_wide);
     if (plan->stages > 0)
@@ -80,9 +81,13 @@ static void emit_config(struct text_buf *t, const struct ir *ir, const struct si
              "// config.gen.cuh: written by lathe " LATHE_VERSION
              " from %s.lua for %s; do not edit\n#pragma once\n",
              ir->name, plan->template_name);
-    text_add(t,
-             "#include \"slots_base.cuh\"\n\n#define LATHE_ENTRY(role) %.24s_%s_##role\n\nnamespace cfg {\n",
-             ir->name, lathe_dtype_text(problem->dtype));
+    text_add(t, "#include \"slots_base.cuh\"\n\n#define LATHE_ENTRY(role) %.24s_%s_##role\n", ir->name,
+             lathe_dtype_text(problem->dtype));
+    if (plan->cluster > 1)
+        text_add(t, "#define LATHE_CLUSTER __cluster_dims__(%d, 1, 1)\n", plan->cluster);
+    else if (plan->column_parts > 0)
+        text_add(t, "#define LATHE_CLUSTER\n");
+    text_add(t, "\nnamespace cfg {\n");
     text_add(t, "using element = %s;\n", element_name(problem->dtype));
     text_add(t, "constexpr bool FAST_MATH = %s;\n", lower_is_fast(ir, sig, problem) ? "true" : "false");
     if (ir->kind == KIND_ATTENTION)

@@ -167,14 +167,20 @@ static void emit_walks(struct row_emitter *r, const struct plan *plan)
     struct text_buf *out = r->e->out;
     int form[ROW_SCANS];
     int reverse[ROW_WALKS];
-    for (int k = 0; k < pass->n_scans; k++)
-        form[k] = (int)ir_scan_form(r->e->w->node[pass->scan[k]].op);
+    int starts[ROW_SCANS];
+    for (int k = 0; k < pass->n_scans; k++) {
+        const struct ir_node *scan = &r->e->w->node[pass->scan[k]];
+        const struct ir_node *start = &r->e->w->node[scan->arg[scan->n_args - 1]];
+        form[k] = (int)ir_scan_form(scan->op);
+        starts[k] = start->op != OP_CONST || start->value != 0.0;
+    }
     for (int k = 0; k < pass->n_walks; k++)
         reverse[k] = pass->reverse[k];
     text_add(out, "    static constexpr int SCANS = %d, WALKS = %d, CHUNK = %d;\n", pass->n_scans,
              pass->n_walks, chunk_of(pass, plan));
     emit_list(out, "int", "SCAN_FORM", form, pass->n_scans);
     emit_list(out, "int", "SCAN_WALK", pass->walk, pass->n_scans);
+    emit_list(out, "bool", "SCAN_STARTS", starts, pass->n_scans);
     emit_list(out, "bool", "WALK_REVERSE", reverse, pass->n_walks);
 }
 
@@ -398,15 +404,16 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
 {
     const struct row_pass *pass = r->pass;
     const bool held = plan->per_thread > 0;
+    const int clusters = plan->cluster > 1 ? plan->cluster : 1; /* blocks of each */
     struct work work = {-1, -1, -1, -1, {0}};
     if (pass->n_columns > 0) {
         struct product bytes =
-            product_of((int64_t)(held ? plan->blocks : plan->column_parts) * pass->n_columns * 4);
+            product_of((int64_t)(held ? plan->blocks / clusters : plan->column_parts) * pass->n_columns * 4);
         product_times(&bytes, SYM_N, 1);
         work.columns = add_buffer(out, bytes);
     }
     if (row_sites(pass) > 0)
-        work.sums = add_buffer(out, product_of((int64_t)plan->blocks * row_sites(pass) * 4));
+        work.sums = add_buffer(out, product_of((int64_t)(plan->blocks / clusters) * row_sites(pass) * 4));
     if (pass->n_columns > 0 && !held) {
         struct product bytes = product_of(4 * (int64_t)(1 + pass->n_given + r->vals.n));
         product_times(&bytes, SYM_ROWS0, 1);

@@ -19,14 +19,22 @@ enum {
     MOST_TAKEN = 128,           /* with a row in them; */
     MOST_TEAM = 112,            /* where several rows share a block */
     STATIC_BYTES = 1024 + 1024, /* of a block: the device's own, and the reductions */
+    MOST_CLUSTER = 8,           /* blocks, on any device that has clusters */
+    WHOLE_BYTES =
+        112 * 1024,          /* of a row that one block has without sums over rows: two of them share an SM */
+    SHARE_BYTES = 72 * 1024, /* of a longer one, and of an inner strip, that a block has: three share an SM */
+    SUMS_VECTORS = 1024,     /* of a row that a block has beside sums over rows */
 };
 
 struct staged {
     int vector;      /* elements */
     int units;       /* of 16 bytes, of a vector of every tensor */
     int columns;     /* sums per column */
+    bool results;    /* rows are written */
     int values;      /* of a column that the formulas read */
     int64_t vectors; /* of a row */
+    int64_t own;     /* of a row, that a block has: all of them but in a cluster */
+    int reductions;  /* at most */
     int sm_bytes;
 };
 
@@ -48,13 +56,27 @@ static int count_values(const struct ir *w)
     return n;
 }
 
+static int count_reductions(const struct ir *w)
+{
+    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
+    int n = 0;
+    if (used)
+        ir_mark(w, w->row.root, w->row.n_roots, used);
+    for (int i = 0; i < w->n_nodes && used; i++)
+        n += used[i] && ir_op_is_reduction(w->node[i].op);
+    free(used);
+    return n;
+}
+
 static bool count_units(const struct request *r, const struct row_pass *pass, struct staged *s, char *why)
 {
     const struct problem *problem = r->problem;
     *s =
         (struct staged){.vector = UNIT / (int)lathe_dtype_size(problem->dtype),
                         .columns = pass->n_columns,
+                        .results = pass->n_out > 0,
                         .values = count_values(pass->ir),
+                        .reductions = count_reductions(pass->ir),
                         .sm_bytes = r->device->smem_bytes + 1024}; /* a block cannot have the last kilobyte */
     for (int k = 0; k < pass->n_in; k++) {
         int bytes = s->vector * (int)lathe_dtype_size((lathe_dtype)problem->arg_dtype[pass->in[k].arg]);
@@ -64,14 +86,32 @@ static bool count_units(const struct request *r, const struct row_pass *pass, st
         }
         s->units += bytes / UNIT;
     }
-    s->vectors = problem->dim[SYM_N] / s->vector;
+    s->vectors = s->own = problem->dim[SYM_N] / s->vector;
     return true;
+}
+
+/* Rows of a team of lanes whose columns are read: registers hold those over many rows. */
+static bool has_short_rows(const struct staged *s)
+{
+    enum { FEWEST = 16, MOST_LANES = 32 }; /* vectors of a row */
+    return s->columns == 0 && s->values > 0 && s->results && s->vectors >= FEWEST && s->vectors <= MOST_LANES;
+}
+
+/* Rows that rowwise would take in blocks of 288 to 480 threads, too few of which share an SM where formulas
+ * read values of columns. */
+static bool has_odd_rows(const struct staged *s)
+{
+    enum { FEWEST = 1024, MOST_VECTORS = 2048 };
+    return s->columns == 0 && s->values > 1 && s->units == 1 && s->vectors > FEWEST &&
+           s->vectors < MOST_VECTORS;
 }
 
 /* Where the other kernels are as fast or faster, as measured on an H200. */
 static const char *served_elsewhere(const struct request *r, const struct staged *s, lathe_pass which)
 {
     enum { IN_REGISTERS = 2560, SHORT = 256, SHORTEST = 16 }; /* vectors of a row */
+    if (has_short_rows(s) || has_odd_rows(s))
+        return NULL;
     if (which == LATHE_FORWARD && !row_pass_reason(r->ir) && s->vectors <= IN_REGISTERS)
         return "a row that fits registers, to a row: rowwise";
     if (s->columns == 0 && s->vectors <= SHORT)
@@ -120,10 +160,14 @@ static int64_t column_bytes(const struct staged *s, const struct plan *plan)
 static int registers_of(const struct staged *s, const struct plan *plan, int each)
 {
     int kept = (plan->cols_held ? s->values : 0) + (plan->columns_shared ? 0 : s->columns);
+    if (plan->rows_per_block > 1 && s->columns == 0) /* short formulas, one vector */
+        return 44 + each * (s->vector * kept + 4 * s->units);
+    if (plan->taken && !plan->cols_held && s->columns == 0 && plan->stages > 1)
+        return 48 + each * 4 * s->units;
     return (plan->cols_held ? 64 : 56) + each * (s->vector * kept + (plan->taken ? 4 * s->units : 0));
 }
 
-/* Sums of columns of short rows: a warp or less has a row. */
+/* Short rows, with sums of their columns or without: a warp or less has a row. */
 static void team_shape(const struct staged *s, struct plan *plan)
 {
     int each = (int)((s->vectors + 31) / 32);
@@ -134,68 +178,128 @@ static void team_shape(const struct staged *s, struct plan *plan)
     plan->rows_per_block = plan->threads / lanes;
     plan->per_thread = each * s->vector;
     plan->stages = each * s->units >= 4 ? 1 : each * s->units >= 2 ? 2 : 4;
+    plan->taken = s->columns == 0;
     plan->cols_held = true;
     plan->cols_held = registers_of(s, plan, each) <= MOST_TEAM;
+}
+
+/* Blocks of a cluster, on devices that have them: as few as leave each no more than `bytes` of a row. */
+static int cluster_of(const struct request *r, int64_t row_bytes, int64_t bytes)
+{
+    int n = 1;
+    while (r->device->sm >= 90 && n < MOST_CLUSTER && row_bytes > n * bytes)
+        n *= 2;
+    return n;
+}
+
+/* Blocks that run at once, in whole clusters. Larger ones than of two do not fill a device: a part of it
+   (GPC) has up to 18 SMs, of which whole clusters have 16. */
+static int resident_blocks(const struct request *r, int per_sm, int cluster)
+{
+    const int sms = cluster > 2 ? r->device->sm_count * 8 / 9 : r->device->sm_count;
+    const int clusters = per_sm * sms / cluster;
+    return (clusters < 1 ? 1 : clusters) * cluster;
+}
+
+/* Long rows are shared by the blocks of a cluster, so that an SM has several blocks, whose loads and passes
+ * overlap. */
+static void share_row(const struct request *r, struct staged *s, struct plan *plan)
+{
+    const int64_t row = s->vectors * s->units * UNIT;
+    if (s->columns > 0)
+        plan->cluster = cluster_of(r, row, (int64_t)SUMS_VECTORS * s->units * UNIT);
+    else
+        plan->cluster = row > (s->results ? WHOLE_BYTES : s->sm_bytes - STATIC_BYTES)
+                            ? cluster_of(r, row, SHARE_BYTES)
+                            : 1;
+    s->own = (s->vectors + plan->cluster - 1) / plan->cluster;
 }
 
 /* Sums of columns: two vectors of a thread, whose columns and sums stay in registers; more vectors in long
    rows, and the sums of those in shared memory where registers do not hold them. */
 static void sums_shape(const struct staged *s, struct plan *plan)
 {
-    int each = s->vectors > 1024 ? (int)((s->vectors + 511) / 512) : 2;
+    int each = s->own > 1024 ? (int)((s->own + 511) / 512) : 2;
     plan->cols_held = true;
     plan->columns_shared = registers_of(s, plan, each) > MOST;
     plan->cols_held = registers_of(s, plan, each) <= MOST;
     plan->taken = s->columns > 1;
     plan->taken = plan->taken && registers_of(s, plan, each) <= MOST_TAKEN;
-    plan->threads = round_up((s->vectors + each - 1) / each, 32);
+    plan->threads = round_up((s->own + each - 1) / each, 32);
     plan->per_thread = each * s->vector;
     plan->stages = 2;
     if (2 * row_bytes(s, plan) + column_bytes(s, plan) + STATIC_BYTES > s->sm_bytes)
         plan->stages = 1;
 }
 
+/* No rows out, so that nothing but loads waits for memory: two rows on their way, of many small blocks. */
+static bool results_shape(const struct staged *s, struct plan *plan)
+{
+    const int each = 4;
+    plan->taken = true;
+    plan->cols_held = false;
+    plan->stages = 2;
+    plan->threads = round_up((s->own + each - 1) / each, 32);
+    plan->per_thread = each * s->vector;
+    return plan->threads <= 512 && !s->results && s->values == 0;
+}
+
 /* No sums: a thread takes its part into registers while the next row comes, where they hold it. */
 static bool taken_shape(const struct staged *s, struct plan *plan)
 {
     plan->cols_held = s->values > 0;
-    int each = s->vectors > 1024 ? (int)((s->vectors + 511) / 512) : 2;
+    int each = s->own > 1024 ? (int)((s->own + 511) / 512) : 2;
     plan->taken = true;
     plan->stages = 1;
-    plan->threads = round_up((s->vectors + each - 1) / each, 32);
+    plan->threads = round_up((s->own + each - 1) / each, 32);
     plan->per_thread = each * s->vector;
     return registers_of(s, plan, each) <= 96;
+}
+
+/* The same where formulas read values of columns, for each row anew: two rows wait. */
+static bool read_columns_shape(const struct staged *s, struct plan *plan)
+{
+    int each = s->own > 2048 ? 4 : (int)((s->own + 511) / 512);
+    plan->cols_held = false;
+    plan->taken = true;
+    plan->stages = 2;
+    plan->threads = round_up((s->own + each - 1) / each, 32);
+    plan->per_thread = each * s->vector;
+    return s->values > 0 && s->own > 1024 && plan->threads <= BLOCK_LIMIT &&
+           registers_of(s, plan, each) <= 72 && 2 * row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes;
 }
 
 /* As many rows as shared memory holds, of a block each, up to four; what is beyond is read again. */
 static void long_shape(const struct staged *s, struct plan *plan)
 {
     const int64_t room = s->sm_bytes - STATIC_BYTES;
-    const int64_t row = s->vectors * s->units * UNIT;
+    const int64_t row = s->own * s->units * UNIT;
     int64_t blocks = s->sm_bytes / (row + STATIC_BYTES);
     blocks = blocks < 1 ? 1 : blocks > 4 ? 4 : blocks;
-    int threads = SM_THREADS / (int)blocks / 32 * 32;
-    int each = (int)((s->vectors + threads - 1) / threads);
+    int threads = plan->cluster > 1 && blocks > 1 ? 256 : SM_THREADS / (int)blocks / 32 * 32;
+    int each = (int)((s->own + threads - 1) / threads);
     plan->taken = plan->cols_held = false;
     plan->stages = 1;
     plan->more = row > room;
     if (plan->more)
         each = (int)(room / ((int64_t)threads * UNIT * (s->units < 1 ? 1 : s->units)));
     else
-        threads = round_up((s->vectors + each - 1) / each, 32);
+        threads = round_up((s->own + each - 1) / each, 32);
     plan->threads = threads;
     plan->per_thread = each * s->vector;
 }
 
-static bool shape(const struct request *r, const struct staged *s, struct plan *plan, char *why)
+static bool shape(const struct request *r, struct staged *s, struct plan *plan, char *why)
 {
     plan->rows_per_block = 1;
     plan->vector = s->vector;
-    if (s->columns > 0 && s->vectors <= 128)
+    share_row(r, s, plan);
+    const bool shared = plan->cluster > 1;
+    if ((s->columns > 0 && s->vectors <= 128) || has_short_rows(s))
         team_shape(s, plan);
     else if (s->columns > 0)
         sums_shape(s, plan);
-    else if (!taken_shape(s, plan))
+    else if (shared || (!results_shape(s, plan) && !taken_shape(s, plan) && !read_columns_shape(s, plan)))
         long_shape(s, plan);
     if (plan->per_thread == 0) {
         snprintf(why, REASON_BYTES, "%d units of rows: a stage of %d threads has no shared memory for them",
@@ -211,26 +315,36 @@ static bool shape(const struct request *r, const struct staged *s, struct plan *
     }
     /* Where a team's rows share columns, their parts meet in static shared memory. */
     const int64_t met = plan->rows_per_block > 1 && s->columns > 0 ? 4 * plan->threads * plan->per_thread : 0;
-    if (bytes + met + STATIC_BYTES > s->sm_bytes || plan->threads > BLOCK_LIMIT) {
+    const int64_t exchanged = plan->cluster > 1 ? round_up((int64_t)8 * s->reductions, 16) : 0;
+    if (bytes + met + exchanged + STATIC_BYTES > s->sm_bytes || plan->threads > BLOCK_LIMIT) {
         snprintf(why, REASON_BYTES,
                  "rows of %lld and their sums take %lld bytes of shared memory; a block has %d",
                  (long long)r->problem->dim[SYM_N], (long long)bytes, r->device->smem_bytes);
         return false;
     }
     const int need = registers_of(s, plan, plan->per_thread / s->vector);
-    int by_memory = (int)(s->sm_bytes / (bytes + STATIC_BYTES));
+    int by_memory = (int)(s->sm_bytes / (bytes + exchanged + STATIC_BYTES));
     int by_registers =
         plan->taken || s->columns > 0 ? SM_REGISTERS / (plan->threads * need) : SM_THREADS / plan->threads;
     int blocks = by_memory < by_registers ? by_memory : by_registers;
     blocks = blocks < 1 ? 1 : blocks;
-    plan->smem_bytes = (int)bytes;
-    plan->full = (int64_t)plan->per_thread * plan->threads / plan->rows_per_block == r->problem->dim[SYM_N];
+    plan->smem_bytes = (int)(bytes + exchanged);
+    plan->full = (int64_t)plan->per_thread * plan->threads * plan->cluster / plan->rows_per_block ==
+                 r->problem->dim[SYM_N];
     plan->registers = SM_REGISTERS / (blocks * plan->threads) / 8 * 8;
     plan->registers = plan->registers > 255 ? 255 : plan->registers;
     plan->at_once = 1;
     plan->column_parts = 1;
-    plan->blocks = blocks * r->device->sm_count;
+    plan->blocks = resident_blocks(r, blocks, plan->cluster);
     return true;
+}
+
+static const char *cluster_text(int blocks)
+{
+    return blocks == 8   ? ", each shared by a cluster of 8 blocks"
+           : blocks == 4 ? ", each shared by a cluster of 4 blocks"
+           : blocks == 2 ? ", each shared by a cluster of 2 blocks"
+                         : "";
 }
 
 static bool plan_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
@@ -247,30 +361,18 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
     if (ok)
         snprintf(
             plan->reason, sizeof plan->reason,
-            "rows of %lld wait in shared memory%s: %d threads, %d row%s a block, %d stage%s of %d elements "
+            "rows of %lld wait in shared memory%s%s: %d threads, %d row%s a block, %d stage%s of %d elements "
             "a thread%s%s; %d blocks take rows in turn",
-            (long long)r->problem->dim[SYM_N], plan->more ? " as far as they fit" : "", plan->threads,
-            plan->rows_per_block, plan->rows_per_block == 1 ? "" : "s", plan->stages,
-            plan->stages == 1 ? "" : "s", plan->per_thread,
-            plan->taken ? ", which it takes into registers" : "",
+            (long long)r->problem->dim[SYM_N], plan->more ? " as far as they fit" : "",
+            cluster_text(plan->cluster), plan->threads, plan->rows_per_block,
+            plan->rows_per_block == 1 ? "" : "s", plan->stages, plan->stages == 1 ? "" : "s",
+            plan->per_thread, plan->taken ? ", which it takes into registers" : "",
             plan->columns_shared ? "; column sums in shared memory" : "", plan->blocks);
     row_pass_free(&pass);
     return ok;
 }
 
 /* ---- rows along an inner dim ------------------------------------------------------------------- */
-
-static bool has_reductions(const struct ir *w)
-{
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    bool found = !used;
-    if (used)
-        ir_mark(w, w->row.root, w->row.n_roots, used);
-    for (int i = 0; i < w->n_nodes && !found; i++)
-        found = used[i] && ir_op_is_reduction(w->node[i].op);
-    free(used);
-    return found;
-}
 
 static bool has_plain_scans(const struct row_pass *pass)
 {
@@ -290,34 +392,40 @@ static void inner_shape(const struct request *r, const struct row_pass *pass, co
     int held = 0;                         /* places of a thread in shared memory */
     int blocks = pass->n_scans > 0 || pass->n_in == 0 ? 2 : 4;
     plan->threads = 256;
-    if (pass->n_scans == 0 && pass->n_in > 0 && pass->n_out > 0 && has_reductions(pass->ir)) {
-        while (wide > 2 && n * wide * s->units * UNIT > room / 2 - INNER_BYTES)
+    plan->cluster = 1;
+    int64_t exchanged = 0;
+    if (pass->n_scans == 0 && pass->n_in > 0 && pass->n_out > 0 && s->reductions > 0) {
+        plan->cluster = cluster_of(r, n * wide * s->units * UNIT, SHARE_BYTES);
+        const int64_t own = (n + plan->cluster - 1) / plan->cluster;
+        while (wide > 2 && own * wide * s->units * UNIT > room / 2 - INNER_BYTES)
             wide /= 2;
+        exchanged = plan->cluster > 1 ? (int64_t)2 * 4 * s->reductions * wide * s->vector : 0;
         const int64_t place = (int64_t)wide * s->units * UNIT;
-        blocks = (int)(room / (n * place + INNER_BYTES));
+        blocks = (int)(room / (own * place + exchanged + INNER_BYTES));
         blocks = blocks < 1 ? 1 : blocks > 4 ? 4 : blocks;
         plan->threads = blocks == 1 ? 512 : 256;
         const int places = plan->threads / wide;
-        held = (int)((n + places - 1) / places);
-        if ((int64_t)held * places * place > room / blocks - INNER_BYTES)
-            held = (int)((room / blocks - INNER_BYTES) / (places * place));
+        held = (int)((own + places - 1) / places);
+        if ((int64_t)held * places * place > room / blocks - INNER_BYTES - exchanged)
+            held = (int)((room / blocks - INNER_BYTES - exchanged) / (places * place));
     }
     plan->units_wide = wide;
     plan->vector = s->vector;
     plan->per_thread = held * s->vector;
     plan->rows_per_block = 1;
-    plan->smem_bytes = held * s->units * UNIT * plan->threads;
+    plan->smem_bytes = held * s->units * UNIT * plan->threads + (int)exchanged;
     plan->registers = 65536 / (blocks * plan->threads) / 8 * 8;
     if (plan->registers > 255)
         plan->registers = 255;
-    plan->blocks = blocks * r->device->sm_count;
+    plan->blocks = resident_blocks(r, blocks, plan->cluster);
     plan->at_once = 1;
     plan->column_parts = 1;
-    snprintf(plan->reason, sizeof plan->reason,
-             "rows of %lld along an inner dim: %d threads, %d rows a block, %d places of a thread in shared "
-             "memory; "
-             "%d blocks take rows in turn",
-             (long long)n, plan->threads, wide * s->vector, held, plan->blocks);
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "rows of %lld along an inner dim%s: %d threads, %d rows a block, %d places of a thread in shared "
+        "memory; "
+        "%d blocks take rows in turn",
+        (long long)n, cluster_text(plan->cluster), plan->threads, wide * s->vector, held, plan->blocks);
 }
 
 static bool plan_inner_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
@@ -337,7 +445,7 @@ static bool plan_inner_pass(const struct request *r, lathe_pass which, struct pl
         apart = "sums over rows";
     else if (ok && r->problem->unaligned != 0)
         apart = "tensors that do not have 16 bytes of neighbours everywhere";
-    else if (ok && pass.n_scans > 0 && (has_reductions(pass.ir) || !has_plain_scans(&pass)))
+    else if (ok && pass.n_scans > 0 && (count_reductions(pass.ir) > 0 || !has_plain_scans(&pass)))
         apart = "scans other than plain sums of the rows themselves";
     if (apart)
         snprintf(why, REASON_BYTES, "%s", apart);

@@ -63,8 +63,30 @@ struct scratch { // two sets in turn: a pass may write while slow warps still re
     float part[2][SLOTS][PARTS];
 };
 
-// Over the team; every thread gets the results. At most one barrier.
-template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int turn)
+// Of the blocks of a cluster, each of whose threads has what its block has: the results, in the order of the blocks' ranks. `place`: two
+// sets of SLOTS floats of this block's shared memory, in turn: who is a pass ahead may write while others still read the one before.
+constexpr u32 CLUSTER_BYTES = CLUSTER > 1 ? 2 * 4 * SLOTS : 0;
+template <int P> DEV void reduce_cluster(float (&red)[SLOTS], u32 place, int turn)
+{
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const u32 mine = place + static_cast<u32>(turn * SLOTS * 4);
+    if (threadIdx.x == 0) {
+        repeat<0, variant::REDUCTIONS>([&]<int R>() {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                store_shared(mine + 4 * R, red[R]);
+            }
+        });
+    }
+    cluster_barrier<CLUSTER>();
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+            red[R] = red_lanes<variant::REDUCE_OP[R], CLUSTER>(load_cluster<CLUSTER>(mine + 4 * R, static_cast<u32>(lane % CLUSTER)));
+        }
+    });
+}
+
+// Over the team; every thread gets the results. At most one barrier, and one of the cluster.
+template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int turn, [[maybe_unused]] u32 place = 0)
 {
     constexpr int LANES = WHOLE_BLOCK ? 32 : TEAM;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -112,6 +134,9 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int 
                 }
             }
         });
+    }
+    if constexpr (CLUSTER > 1) {
+        reduce_cluster<P>(red, place, turn);
     }
 }
 

@@ -1,6 +1,7 @@
 // many_rows.cuh: for rowwise_many.cuh: its numbers, and the tensors of rows: where a row lies, how pieces of it are read and
 // written.
 #pragma once
+#include "ptx_cluster.cuh"
 #include "slots.cuh"
 
 namespace many {
@@ -17,6 +18,8 @@ static_assert(cfg::THREADS >= 32 && cfg::THREADS <= 1024 && cfg::THREADS % 32 ==
               "cfg::THREADS is a multiple of 32 up to 1024");
 static_assert(cfg::ROWS_PER_BLOCK >= 1 && cfg::THREADS % cfg::ROWS_PER_BLOCK == 0,
               "cfg::ROWS_PER_BLOCK divides cfg::THREADS");
+static_assert(cfg::CLUSTER == 1 || (cfg::ROWS_PER_BLOCK == 1 && !cfg::INNER && cfg::CLUSTER <= 8 && (cfg::CLUSTER & (cfg::CLUSTER - 1)) == 0),
+              "cfg::CLUSTER is 1 or, of rows of a block each, a power of two up to 8");
 static_assert(cfg::VECTOR == 1 || cfg::VECTOR * sizeof(element) == 16 || cfg::VECTOR * sizeof(element) == 8,
               "cfg::VECTOR elements are one, or 8 or 16 bytes");
 static_assert(cfg::PER_THREAD >= 0 && cfg::PER_THREAD % cfg::VECTOR == 0,
@@ -25,13 +28,16 @@ static_assert(cfg::BLOCKS >= 1 && cfg::COLUMN_PARTS >= 1 && cfg::REGISTERS >= 1 
               "cfg::BLOCKS, cfg::COLUMN_PARTS, cfg::REGISTERS and cfg::AT_ONCE are positive");
 
 constexpr int V = cfg::VECTOR;
-constexpr int TEAM = cfg::THREADS / cfg::ROWS_PER_BLOCK; // threads of one row
+constexpr int CLUSTER = cfg::CLUSTER;                              // blocks that share a row
+constexpr int TEAM = cfg::THREADS / cfg::ROWS_PER_BLOCK * CLUSTER; // threads of one row
 constexpr bool WHOLE_BLOCK = cfg::ROWS_PER_BLOCK == 1;
 constexpr bool IN_REGISTERS = cfg::PER_THREAD > 0;
 // TALL: a thread has neighbours along its row, so that a scan meets the other threads once for all of them.
 constexpr bool TALL = cfg::INNER && variant::SCANS > 0 && variant::COLUMNS == 0;
 constexpr int VECTORS = IN_REGISTERS ? cfg::PER_THREAD / V : TALL ? 8 : V == 1 ? 4 : 1; // of one thread and tensor at once
-constexpr int STEP = TALL ? 1 : TEAM * V;                                               // from one of them to the next
+// BY_WARP: a warp has neighbours along its row, so that a scan's warps meet once for all vectors of their threads.
+constexpr bool BY_WARP = variant::SCANS > 0 && IN_REGISTERS && !cfg::INNER;
+constexpr int STEP = TALL ? 1 : BY_WARP ? min_of(TEAM, 32) * V : TEAM * V;              // from one of them to the next
 constexpr bool PREFETCH = cfg::PREFETCH && IN_REGISTERS;
 constexpr int WARPS = cfg::THREADS / 32;
 constexpr int PARTS = cfg::INNER ? cfg::THREADS : max_of(WARPS, 4);
@@ -50,9 +56,26 @@ static_assert(INNER || WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),
 static_assert(!INNER || (cfg::ROWS_PER_BLOCK == 32 && V == 1), "with cfg::INNER, the lanes of a warp have 32 rows, an element each");
 
 DEV int team_of_thread() { return static_cast<int>(threadIdx.x) % (INNER ? cfg::ROWS_PER_BLOCK : cfg::THREADS) / (INNER ? 1 : TEAM); }
-DEV int lane_in_team() { return INNER ? static_cast<int>(threadIdx.x) / cfg::ROWS_PER_BLOCK : static_cast<int>(threadIdx.x) % TEAM; }
+DEV int cluster_rank() { return static_cast<int>(blockIdx.x) % CLUSTER; }
+DEV int lane_in_team()
+{
+    const int thread = static_cast<int>(threadIdx.x);
+    if constexpr (CLUSTER > 1) {
+        return cluster_rank() * cfg::THREADS + thread;
+    } else {
+        return INNER ? thread / cfg::ROWS_PER_BLOCK : thread % TEAM;
+    }
+}
 
-DEV int own_first() { return lane_in_team() * (TALL ? VECTORS : V); } // of a chunk, the first element of this thread
+DEV int own_first() // of a chunk, the first element of this thread
+{
+    const int lane = lane_in_team();
+    if constexpr (BY_WARP && TEAM > 32) {
+        return lane / 32 * (32 * VECTORS * V) + lane % 32 * V;
+    } else {
+        return lane * (TALL ? VECTORS : V);
+    }
+}
 
 template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
 {

@@ -126,15 +126,18 @@ template <int S> DEV float scan_value(const stretch &all, const scan_input &x)
     }
 }
 
+constexpr int SCAN_PARTS = variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1;
 struct scan_scratch {
-    stretch part[2][SCANS][variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1];
+    stretch part[2][SCANS][SCAN_PARTS];
 };
 
 template <int S, class SHUFFLE> DEV stretch shuffled(const stretch &x, const SHUFFLE &shuffle)
 {
     stretch other = x;
     other.sum = shuffle(x.sum);
-    other.start = shuffle(x.start);
+    if constexpr (variant::SCAN_STARTS[S]) {
+        other.start = shuffle(x.start);
+    }
     if constexpr (has_top<S>()) {
         set_top(other, shuffle(top_of(x)));
     }
@@ -153,57 +156,74 @@ template <int S, int LANES> DEV stretch from_before(const stretch &x, int step)
     });
 }
 
-// Of a stretch of each thread of the team: `mine` becomes what comes before it in the walk, `all` what the team hands on.
-template <int S> DEV void scan_team(stretch &mine, stretch &all, stretch (&part)[variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1])
+// Of a stretch of each thread of a team's part of a warp: `mine` becomes what comes before it in the walk, `all` what they hand on.
+template <int S> DEV void scan_lanes(stretch &mine, stretch &all)
 {
     constexpr int LANES = WHOLE_BLOCK ? 32 : TEAM;
     constexpr bool REVERSE = in_reverse<S>();
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int lane = static_cast<int>(threadIdx.x) % LANES;
+    const int place = REVERSE ? LANES - 1 - lane : lane; // in the walk
+    stretch sum = mine;
+#pragma unroll
+    for (int step = 1; step < LANES; step *= 2) {
+        const stretch other = from_before<S, LANES>(sum, step);
+        if (place >= step) {
+            sum = join<S>(other, sum);
+        }
+    }
+    mine = from_before<S, LANES>(sum, 1);
+    if (place == 0) {
+        mine = nothing<S>();
+    }
+    all = shuffled<S>(sum, [](auto v) { return __shfl_sync(ALL_LANES, v, REVERSE ? 0 : LANES - 1, LANES); });
+}
+
+// Of what each warp hands on: `before` becomes what comes before this one in the walk, `all` what all do.
+template <int S> DEV void scan_warps(stretch &before, stretch &all, stretch (&part)[SCAN_PARTS])
+{
     const int warp = static_cast<int>(threadIdx.x) / 32;
-    stretch before = nothing<S>();
+    if (threadIdx.x % 32 == 0) {
+        part[warp] = all;
+    }
+    __syncthreads();
+    stretch walked = nothing<S>();
+    before = walked;
+    for (int k = 0; k < WARPS; k++) {
+        const int w = in_reverse<S>() ? WARPS - 1 - k : k;
+        if (w == warp) {
+            before = walked;
+        }
+        walked = join<S>(walked, part[w]);
+    }
+    all = walked;
+}
+
+// Of a stretch of each thread of the team: `mine` becomes what comes before it in the walk, `all` what the team hands on.
+template <int S> DEV void scan_team(stretch &mine, stretch &all, stretch (&part)[SCAN_PARTS])
+{
     if constexpr (INNER) {
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        const int warp = static_cast<int>(threadIdx.x) / 32;
+        stretch before = nothing<S>();
         part[threadIdx.x] = mine;
         __syncthreads();
         all = before;
         for (int k = 0; k < WARPS; k++) {
-            const int w = REVERSE ? WARPS - 1 - k : k;
+            const int w = in_reverse<S>() ? WARPS - 1 - k : k;
             if (w == warp) {
                 before = all;
             }
             all = join<S>(all, part[w * 32 + lane]);
         }
+        mine = before;
     } else {
-        const int place = REVERSE ? LANES - 1 - lane % LANES : lane % LANES; // in the walk
-        stretch sum = mine;
-#pragma unroll
-        for (int step = 1; step < LANES; step *= 2) {
-            const stretch other = from_before<S, LANES>(sum, step);
-            if (place >= step) {
-                sum = join<S>(other, sum);
-            }
-        }
-        before = from_before<S, LANES>(sum, 1);
-        if (place == 0) {
-            before = nothing<S>();
-        }
-        all = shuffled<S>(sum, [](auto v) { return __shfl_sync(ALL_LANES, v, REVERSE ? 0 : LANES - 1, LANES); });
+        scan_lanes<S>(mine, all);
         if constexpr (WHOLE_BLOCK && WARPS > 1) {
-            if (lane == 0) {
-                part[warp] = all;
-            }
-            __syncthreads();
-            stretch walked = nothing<S>();
-            for (int k = 0; k < WARPS; k++) {
-                const int w = REVERSE ? WARPS - 1 - k : k;
-                if (w == warp) {
-                    before = join<S>(walked, before);
-                }
-                walked = join<S>(walked, part[w]);
-            }
-            all = walked;
+            stretch before;
+            scan_warps<S>(before, all, part);
+            mine = join<S>(before, mine);
         }
     }
-    mine = before;
 }
 
 // N neighbours with powers, no start among them: their sum below one reference, so that each costs one exponential; e: what each
@@ -256,31 +276,35 @@ DEV bool scan_together(float (&q)[N], const stretch &before, const stretch &all,
     return true;
 }
 
-// The N neighbours of each thread; carry: what the elements before those of the team handed on.
-template <int S, int N>
-DEV void scan_elements(float (&q)[N], const scan_input (&x)[N], const stretch (&one)[N], stretch &carry,
-                       stretch (&part)[variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1])
+// N neighbours of a thread, in the order of memory.
+template <int N> struct neighbours {
+    stretch own; // what they hand on
+    float e[N];  // where `together`, what each adds
+    bool together;
+};
+
+template <int S, int N> DEV void add_neighbours(neighbours<N> &to, const scan_input (&x)[N], const stretch (&one)[N])
 {
-    stretch mine = nothing<S>();
-    stretch all;
-    float e[N];
-    bool together = false;
+    to.own = nothing<S>();
+    to.together = false;
     if constexpr (has_top<S>() && N > 1) {
-        together = add_together<S>(mine, e, x, one);
+        to.together = add_together<S>(to.own, to.e, x, one);
     }
-    if (!together) {
+    if (!to.together) {
 #pragma unroll
         for (int k = 0; k < N; k++) {
             const int j = in_reverse<S>() ? N - 1 - k : k;
-            mine = handed_on<S>(mine, with_element<S>(mine, one[j], x[j].start), x[j].start);
+            to.own = handed_on<S>(to.own, with_element<S>(to.own, one[j], x[j].start), x[j].start);
         }
     }
-    const stretch own = mine;
-    scan_team<S>(mine, all, part);
-    stretch walked = join<S>(carry, mine);
-    carry = join<S>(carry, all);
+}
+
+// The scan at each of them, behind `walked`.
+template <int S, int N>
+DEV void walk_neighbours(float (&q)[N], stretch walked, const neighbours<N> &at, const scan_input (&x)[N], const stretch (&one)[N])
+{
     if constexpr (has_top<S>() && N > 1) {
-        if (together && scan_together<S>(q, walked, own, e, x, one)) {
+        if (at.together && scan_together<S>(q, walked, at.own, at.e, x, one)) {
             return;
         }
     }
@@ -291,6 +315,20 @@ DEV void scan_elements(float (&q)[N], const scan_input (&x)[N], const stretch (&
         q[j] = scan_value<S>(with, x[j]);
         walked = handed_on<S>(walked, with, x[j].start);
     }
+}
+
+// The N neighbours of each thread; carry: what the elements before those of the team handed on.
+template <int S, int N>
+DEV void scan_elements(float (&q)[N], const scan_input (&x)[N], const stretch (&one)[N], stretch &carry, stretch (&part)[SCAN_PARTS])
+{
+    neighbours<N> at;
+    stretch all;
+    add_neighbours<S>(at, x, one);
+    stretch before = at.own;
+    scan_team<S>(before, all, part);
+    const stretch walked = join<S>(carry, before);
+    carry = join<S>(carry, all);
+    walk_neighbours<S>(q, walked, at, x, one);
 }
 
 // What scan S takes of element J of a piece; q: the scans that it may be made of.
@@ -329,13 +367,69 @@ DEV void scan_piece(float (&q)[SCANS][V], stretch (&carry)[SCANS], const piece &
     turn ^= 1;
 }
 
+// The same of a row in registers: lanes of each vector by themselves, then the vectors of a warp, then the warps.
+template <int S>
+DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], const piece (&held)[VECTORS], const many_params &p, const variant::head &head,
+                      const variant::vals &vals, const place &row, int first, stretch (&part)[SCAN_PARTS])
+{
+    neighbours<V> at[VECTORS];
+    stretch before[VECTORS];
+    stretch all[VECTORS];
+    const auto take = [&](int v, scan_input (&x)[V], stretch (&one)[V]) {
+        const int i = first + v * STEP;
+        const bool in_row = is_in_row(row, i, p.z.n);
+        variant::col c[V] = {};
+        make_columns(p, head, in_row, i, c);
+        repeat<0, V>([&]<int J>() { scan_takes<S, J>(x[J], one[J], q[v], held[v], p, head, vals, c[J], in_row, i); });
+    };
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        scan_input x[V] = {};
+        stretch one[V];
+        take(v, x, one);
+        add_neighbours<S>(at[v], x, one);
+        before[v] = at[v].own;
+        scan_lanes<S>(before[v], all[v]);
+    }
+    stretch walked = nothing<S>();
+#pragma unroll
+    for (int step = 0; step < VECTORS; step++) {
+        const int v = in_reverse<S>() ? VECTORS - 1 - step : step;
+        before[v] = join<S>(walked, before[v]);
+        walked = join<S>(walked, all[v]);
+    }
+    stretch warps = nothing<S>();
+    if constexpr (WHOLE_BLOCK && WARPS > 1) {
+        scan_warps<S>(warps, walked, part);
+    }
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        scan_input x[V] = {};
+        stretch one[V];
+        float done[V];
+        take(v, x, one);
+        walk_neighbours<S>(done, join<S>(warps, before[v]), at[v], x, one);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            q[v][S][j] = done[j];
+        }
+    }
+}
+
 // The same of a chunk; with TALL at once.
 template <int W>
 DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], stretch (&carry)[SCANS], const piece (&held)[VECTORS], const many_params &p,
                     const variant::head &head, const variant::vals &vals, const place &row, int base, scan_scratch &shared, int &turn)
 {
     const int first = base + own_first();
-    if constexpr (TALL) {
+    if constexpr (BY_WARP) {
+        repeat<0, variant::SCANS>([&]<int S>() {
+            if constexpr (variant::SCAN_WALK[S] == W) {
+                scan_by_warp<S>(q, held, p, head, vals, row, first, shared.part[turn][S]);
+            }
+        });
+        turn ^= 1;
+    } else if constexpr (TALL) {
         repeat<0, variant::SCANS>([&]<int S>() {
             if constexpr (variant::SCAN_WALK[S] == W) {
                 scan_input x[VECTORS] = {};

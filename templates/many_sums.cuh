@@ -22,11 +22,11 @@ template <class TOTALS> DEV void leave_columns(const many_params &p, const TOTAL
     const int lane = lane_in_team();
     const int team = team_of_thread();
     repeat<0, variant::COLUMNS>([&]<int S>() {
-        float *to = p.columns + (static_cast<i64>(blockIdx.x) * variant::COLUMNS + S) * p.z.n;
+        float *to = p.columns + (static_cast<i64>(blockIdx.x / CLUSTER) * variant::COLUMNS + S) * p.z.n;
         if constexpr (WHOLE_BLOCK) {
 #pragma unroll
             for (int v = 0; v < VECTORS; v++) {
-                const int i = (lane + v * TEAM) * V;
+                const int i = own_first() + v * STEP;
                 if (i < p.z.n) {
                     store_vec<V>(to + i, total.column[S][v]);
                 }
@@ -63,12 +63,12 @@ template <class TOTALS> DEV void leave_sums(const many_params &p, const TOTALS &
         }
     }
     __syncthreads();
-    if (static_cast<int>(threadIdx.x) < variant::SUMS) {
+    if (static_cast<int>(threadIdx.x) < variant::SUMS && (CLUSTER == 1 || cluster_rank() == 0)) {
         float sum = 0.0f;
         for (int t = 0; t < cfg::ROWS_PER_BLOCK; t++) {
             sum += shared.sum[threadIdx.x][t];
         }
-        p.sums[static_cast<i64>(blockIdx.x) * variant::SUMS + threadIdx.x] = sum;
+        p.sums[static_cast<i64>(blockIdx.x / CLUSTER) * variant::SUMS + threadIdx.x] = sum;
     }
 }
 
@@ -79,7 +79,7 @@ DEV void add_up(const many_sum_params &p)
     constexpr int STEPS = SUM_THREADS / 32; // warps, each with its share of the parts
     __shared__ float shared[STEPS][32];
     const int rows = p.z.rows0 * p.z.rows1 * p.z.rows;
-    const int row_parts = min(cfg::BLOCKS, (rows + cfg::ROWS_PER_BLOCK - 1) / cfg::ROWS_PER_BLOCK);
+    const int row_parts = min(cfg::BLOCKS / CLUSTER, (rows + cfg::ROWS_PER_BLOCK - 1) / cfg::ROWS_PER_BLOCK);
     const int column_parts = IN_REGISTERS ? row_parts : min(cfg::COLUMN_PARTS, rows);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;

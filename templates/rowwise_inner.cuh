@@ -4,6 +4,7 @@
 // LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take strips of UNITS_WIDE * VECTOR rows in turn; adjacent threads have
 // adjacent rows, then the next places. PER_THREAD / VECTOR places of each thread wait in shared memory, where cp.async brings
 // them: those of the next strip as soon as they have been used for the last time. What is beyond is read again in every pass.
+// CLUSTER > 1 (sm_90): that many blocks have a strip, whose places they share; what the passes reduce goes through the others' shared memory.
 // With sums along rows (SCANS) nothing waits: a thread has CHUNK places in a row in registers, and blocks walk along.
 // No sums over rows. Rows that do not fill a thread's vector are read and written by elements.
 #include "many_pieces.cuh"
@@ -15,11 +16,12 @@ static_assert(V * sizeof(element) == 16 && !INNER && WHOLE_BLOCK, "a thread has 
 static_assert(WORDS % 4 == 0 || variant::IN == 0, "a vector of every tensor is 16 bytes or a multiple");
 static_assert(variant::COLUMNS == 0 && variant::SUMS == 0, "no sums over rows");
 static_assert(variant::SCANS == 0 || (variant::PASSES == 0 && variant::WALKS == 1 && !TOPS), "plain sums along rows in one walk, or reductions");
+static_assert(variant::SCANS == 0 || CLUSTER == 1, "sums along rows: of a block");
 static_assert(cfg::UNITS_WIDE >= 1 && cfg::UNITS_WIDE <= 32 && (cfg::UNITS_WIDE & (cfg::UNITS_WIDE - 1)) == 0,
               "cfg::UNITS_WIDE is a power of two up to a warp");
 
 constexpr int WIDE = cfg::UNITS_WIDE;
-constexpr int PLACES = cfg::THREADS / WIDE; // that the block works on at once
+constexpr int PLACES = cfg::THREADS / WIDE * CLUSTER; // that the block works on at once, or its cluster
 constexpr int STRIP = WIDE * V;             // rows
 constexpr int UNITS = variant::IN > 0 ? WORDS / 4 : 0;
 constexpr u32 UNIT_BYTES = 16 * cfg::THREADS;
@@ -43,7 +45,11 @@ struct strip_scratch {
 };
 
 DEV int unit_of_thread() { return static_cast<int>(threadIdx.x) % WIDE; }
-DEV int place_of_thread() { return static_cast<int>(threadIdx.x) / WIDE; }
+DEV int place_of_thread()
+{
+    const int place = static_cast<int>(threadIdx.x) / WIDE;
+    return CLUSTER > 1 ? cluster_rank() * (PLACES / CLUSTER) + place : place;
+}
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
@@ -204,8 +210,41 @@ DEV void finish_place(const piece &held, const float (&scanned)[SCANS][V], const
     repeat<0, variant::OUT>([&]<int K>() { store_place<K>(p, s, i, out[K]); });
 }
 
+// Over the blocks of a cluster, in the order of their ranks. `place`: two sets of STRIP_BYTES of this block's shared memory, in turn: who is
+// a pass ahead may write while others still read the one before.
+constexpr u32 STRIP_BYTES = 4 * SLOTS * STRIP;
+template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, u32 place, int turn)
+{
+    const u32 mine = place + static_cast<u32>(turn) * STRIP_BYTES;
+    const auto each = [&](const auto &f) { // f(reduction, its place, row)
+        repeat<0, variant::REDUCTIONS>([&]<int R>() {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                for (int x = static_cast<int>(threadIdx.x); x < STRIP; x += cfg::THREADS) {
+                    f.template operator()<R>(mine + static_cast<u32>(4 * (R * STRIP + x)), x);
+                }
+            }
+        });
+    };
+    each([&]<int R>(u32 at, int x) { store_shared(at, shared.all[R][x]); });
+    cluster_barrier<CLUSTER>();
+    each([&]<int R>(u32 at, int x) {
+        float part[CLUSTER];
+#pragma unroll
+        for (int k = 0; k < CLUSTER; k++) {
+            part[k] = load_cluster<CLUSTER>(at, static_cast<u32>(k));
+        }
+        float all = part[0];
+#pragma unroll
+        for (int k = 1; k < CLUSTER; k++) {
+            all = red_combine<variant::REDUCE_OP[R]>(all, part[k]);
+        }
+        shared.all[R][x] = all;
+    });
+    __syncthreads();
+}
+
 // Over the places of the block: lanes with the same rows, then warps. Every thread gets what its rows have.
-template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &shared)
+template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &shared, [[maybe_unused]] u32 exchange, [[maybe_unused]] int turn)
 {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int unit = unit_of_thread();
@@ -237,7 +276,11 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
             }
         }
     });
-    __syncthreads();
+    if constexpr (CLUSTER > 1) {
+        reduce_cluster_strip<P>(shared, exchange, turn);
+    } else {
+        __syncthreads();
+    }
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P) {
 #pragma unroll
@@ -249,7 +292,8 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
 }
 
 template <int P>
-DEV void run_pass(const many_params &p, const variant::head &head, strip_values &vals, const strip &s, u32 held, strip_scratch &shared)
+DEV void run_pass(const many_params &p, const variant::head &head, strip_values &vals, const strip &s, u32 held, strip_scratch &shared, u32 exchange,
+                  int turn)
 {
     float red[SLOTS][V];
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
@@ -278,7 +322,7 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
             reduce_place<P>(red, now[k], p, head, vals, i + k * PLACES);
         }
     }
-    reduce_strip<P>(red, shared);
+    reduce_strip<P>(red, shared, exchange, turn);
     repeat<0, V>([&]<int J>() {
         float mine[SLOTS];
 #pragma unroll
@@ -461,7 +505,7 @@ constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 
 
 } // namespace many
 
-extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
+extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     LATHE_ENTRY(rows)(const __grid_constant__ many_params p)
 {
     using namespace many;
@@ -480,7 +524,10 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
         s.n = number < strips ? min(V, p.z.rows - row2) : 0;
         return s;
     };
-    const int first = static_cast<int>(blockIdx.x);
+    const u32 exchange = shared_address(shared_bytes) + HELD * (UNITS * UNIT_BYTES); // two times STRIP_BYTES, of a cluster
+    const int first = static_cast<int>(blockIdx.x) / CLUSTER;
+    const int step = static_cast<int>(gridDim.x) / CLUSTER;
+    int turn = 0;
     if (first >= strips) {
         return;
     }
@@ -493,7 +540,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
         copy_commit();
     }
 #pragma unroll 1
-    for (int number = first; number < strips; number += static_cast<int>(gridDim.x)) {
+    for (int number = first; number < strips; number += step) {
         const strip s = strip_at(number);
         strip_values vals;
 #pragma unroll
@@ -508,8 +555,11 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
             walk_strip(p, head, vals, s, walks);
         } else {
             copy_wait<0>();
-            repeat<0, variant::PASSES>([&]<int P>() { run_pass<P>(p, head, vals, s, held, shared); });
-            write_strip(p, head, vals, s, strip_at(number + static_cast<int>(gridDim.x)), held);
+            repeat<0, variant::PASSES>([&]<int P>() { 
+                run_pass<P>(p, head, vals, s, held, shared, exchange, turn);
+                turn ^= 1;
+            });
+            write_strip(p, head, vals, s, strip_at(number + step), held);
         }
         if constexpr (variant::KEPT > 0) {
             if (place_of_thread() == 0) {
@@ -529,5 +579,8 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
                 });
             }
         }
+    }
+    if constexpr (CLUSTER > 1 && variant::PASSES > 0) {
+        cluster_barrier<CLUSTER>(); // the others may still read what this block has brought to the last strip
     }
 }

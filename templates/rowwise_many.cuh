@@ -82,7 +82,7 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
         if constexpr (!LAST) {
             leave_carries<W>(carry, p, chunk, chunks);
         }
-        if constexpr (SCANNED && TALL) {
+        if constexpr (SCANNED && (TALL || BY_WARP)) {
             scan_chunk<W>(scanned, carry, held, p, head, vals, row, base, scans, turn);
         }
         float done[VECTORS];
@@ -94,7 +94,7 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
             if (LAST && step >= cfg::AT_ONCE) {
                 after(i, done[step - cfg::AT_ONCE]);
             }
-            if constexpr (SCANNED && !TALL) {
+            if constexpr (SCANNED && !TALL && !BY_WARP) {
                 scan_piece<W>(scanned[v], carry, held[v], p, head, vals, row, i, scans, turn);
             }
             if constexpr (LAST) {

@@ -9,6 +9,8 @@
 // shared memory, and registers hold a vector and not a row.
 // COLS_HELD: the values of the columns stay in registers over all rows; else they are read again for every row.
 // COLUMNS_SHARED: column sums are in shared memory behind the rows, else in registers.
+// CLUSTER > 1 (sm_90): a row is shared by that many blocks: everything above but for "a thread" is then of all of their threads, vectors of
+// the blocks take turns along the row, and what the passes reduce goes once through the others' shared memory.
 // MORE: rows are longer; every pass reads what is beyond (threads per row) * PER_THREAD once more, mostly from L2. No column sums then.
 // LATHE_ENTRY(sum): as in rowwise_many.cuh.
 //
@@ -35,6 +37,7 @@ constexpr u32 UNIT_BYTES = 16 * cfg::THREADS;
 constexpr u32 VECTOR_BYTES = UNITS * UNIT_BYTES;
 constexpr u32 STAGE_BYTES = VECTORS * VECTOR_BYTES;
 constexpr int HELD = TEAM * cfg::PER_THREAD; // elements of a row in shared memory
+constexpr u32 SUMS_BYTES = cfg::COLUMNS_SHARED ? 4 * variant::COLUMNS * cfg::PER_THREAD * cfg::THREADS : 0;
 // With one stage, the first pass begins before the whole row has come.
 constexpr int PARTS_OF_ROW = STAGES == 1 && VECTORS % 4 == 0 ? 4 : STAGES == 1 && VECTORS % 2 == 0 ? 2 : 1;
 constexpr int PART = VECTORS / PARTS_OF_ROW;
@@ -133,7 +136,7 @@ DEV void leave_shared(const many_params &p, u32 sums)
                 sum[4 * k + 3] = __uint_as_float(x.w);
             }
             if (i < p.z.n) {
-                store_vec<V>(p.columns + (static_cast<i64>(blockIdx.x) * variant::COLUMNS + S) * p.z.n + i, sum);
+                store_vec<V>(p.columns + (static_cast<i64>(blockIdx.x / CLUSTER) * variant::COLUMNS + S) * p.z.n + i, sum);
             }
         });
     }
@@ -292,7 +295,7 @@ constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 
 
 } // namespace many
 
-extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
+extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     LATHE_ENTRY(rows)(const __grid_constant__ many_params p)
 {
     using namespace many;
@@ -301,6 +304,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     __shared__ gathering gather;
     const u32 rows = shared_address(shared_bytes) + 16 * threadIdx.x;
     const u32 sums = rows + STAGES * STAGE_BYTES;
+    const u32 exchange = shared_address(shared_bytes) + STAGES * STAGE_BYTES + SUMS_BYTES; // CLUSTER_BYTES
     const int total_rows = p.z.rows0 * p.z.rows1 * p.z.rows;
     const variant::head head = variant::make_head(p.x, p.z);
     const auto row_in = [&](int group) {
@@ -308,8 +312,8 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
         return place{place_of(p.z, min(asked, total_rows - 1)), asked < total_rows};
     };
     const int groups = (total_rows - 1) / cfg::ROWS_PER_BLOCK + 1;
-    const int first = static_cast<int>(blockIdx.x);
-    const int step = static_cast<int>(gridDim.x);
+    const int first = static_cast<int>(blockIdx.x) / CLUSTER;
+    const int step = static_cast<int>(gridDim.x) / CLUSTER;
     if (total_rows <= 0 || first >= groups) {
         return;
     }
@@ -354,7 +358,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
             float red[SLOTS] = {};
             clear_reductions<P>(red);
             reduce_row<P>(red, p, head, vals, cols, at);
-            reduce_team<P>(red, shared, turn);
+            reduce_team<P>(red, shared, turn, exchange);
             turn ^= 1;
             variant::update<P>(vals, red, p.x, p.z, head);
         });
@@ -371,6 +375,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     }
     if constexpr (variant::SUMS > 0) {
         leave_sums(p, total, gather);
+    }
+    if constexpr (CLUSTER > 1 && variant::PASSES > 0) {
+        cluster_barrier<CLUSTER>(); // the others may still read what this block has brought to the last row
     }
 }
 

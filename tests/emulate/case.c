@@ -185,7 +185,7 @@ static lathe_status make_source(struct scene *s, struct source *source, lathe_er
         snprintf(device.tile, sizeof device.tile, "%s", s->c->tile);
     struct plan plan;
     TRY(plan_pick(s->ir, s->c->pass, &s->problem, &device, &plan, err));
-    plan.blocks = s->c->blocks > 0 ? s->c->blocks : plan.blocks;
+    plan.blocks = s->c->blocks > 0 ? s->c->blocks * (plan.cluster > 1 ? plan.cluster : 1) : plan.blocks;
     return emit(s->ir, s->c->pass, &s->sig, &s->problem, &device, &plan, source, err);
 }
 

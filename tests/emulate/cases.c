@@ -717,6 +717,7 @@ bool cases_make(struct case_list *list, bool full)
     group_rows_backward(list, full);
     group_far(list, full);
     group_neighbours(list, full);
+    group_clusters(list, full);
     group_ops(list, full);
     group_elementwise(list, full);
     group_hollow(list);

@@ -27,6 +27,7 @@
 namespace {
 
 constexpr unsigned LANES = 32, MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / LANES;
+constexpr unsigned MAX_CLUSTER = 8; // blocks
 constexpr std::size_t STACK_BYTES = 256 * 1024, GUARD_BYTES = 64 * 1024;
 constexpr unsigned SHARED_LIMIT = 256 * 1024; // dynamic
 constexpr unsigned STATIC_LIMIT = 48 * 1024;
@@ -178,7 +179,7 @@ void on_signal(int number, siginfo_t *info, void *)
         note_fault(nullptr, "an integer division by zero or overflow");
     } else if (number == SIGILL) {
         note_fault(nullptr, "an index outside of its array, a misaligned vector or a shift out of range");
-    } else if (at >= stacks && at < stacks + MAX_THREADS * (STACK_BYTES + GUARD_BYTES)) {
+    } else if (at >= stacks && at < stacks + MAX_CLUSTER * MAX_THREADS * (STACK_BYTES + GUARD_BYTES)) {
         note_fault(nullptr, "the stack of %zu bytes is too small", STACK_BYTES);
     } else {
         note_fault(at, "accesses memory that is no argument's");
@@ -265,10 +266,14 @@ void set_ready(unsigned w, unsigned lanes)
 
 void describe_waiting(); // hopper.hpp
 bool complete_some(bool must);
+bool is_parked(); // cluster.hpp
+void check_cluster_wait(const char *what);
+unsigned stacks_of_block();
 
 [[noreturn]] void fail_deadlock()
 {
     describe_waiting();
+    check_cluster_wait("deadlock");
     const unsigned n_warps = core.launch->threads / LANES;
     for (unsigned w = 0; w < n_warps; w++) {
         const warp &x = core.warps[w];
@@ -291,10 +296,11 @@ void let_another_run()
     while (core.warps_ready == 0 && complete_some(true)) {
     }
     if (core.warps_ready == 0) {
-        if (core.left > 0) {
+        if (core.left > 0 && !is_parked()) {
             fail_deadlock();
         }
         switch_context(&core.fibers[self].at, &core.main);
+        return; // of a block that was parked, chosen to go on
     }
     unsigned w = warp_of(self);
     if (!core.greedy || core.warps[w].ready == 0) {
@@ -321,6 +327,7 @@ void thread_main()
         fail("leaves the kernel while %u threads of its block wait at __syncthreads (%s:%d)", core.at_barrier, short_name(core.barrier.file),
              core.barrier.line);
     }
+    check_cluster_wait("leaves the kernel");
     core.warps[warp_of(self)].gone |= 1u << lane_of(self);
     core.left--;
     let_another_run();
@@ -579,6 +586,7 @@ void store_matrices(warp &w, unsigned first_thread, bool transposed)
 }
 
 #include "hopper.hpp"
+#include "cluster.hpp"
 
 unsigned seen_clock(unsigned warp, unsigned other) { return hopper.clock[warp].at[other]; }
 unsigned proxy_fences_of(unsigned thread) { return hopper.proxy_fences[thread]; }
@@ -651,13 +659,13 @@ constexpr unsigned ALL = 0xffffffffu;
 void make_stacks()
 {
     const std::size_t each = STACK_BYTES + GUARD_BYTES;
-    void *p = mmap(nullptr, MAX_THREADS * each, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(nullptr, MAX_CLUSTER * MAX_THREADS * each, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         std::perror("emulator: stacks");
         std::abort();
     }
     core.stacks = static_cast<unsigned char *>(p);
-    for (unsigned i = 0; i < MAX_THREADS; i++) {
+    for (unsigned i = 0; i < MAX_CLUSTER * MAX_THREADS; i++) {
         mprotect(core.stacks + i * each, GUARD_BYTES, PROT_NONE);
     }
 }
@@ -723,22 +731,35 @@ void start_block(unsigned block)
         fiber &f = core.fibers[i];
         f.groups = 0;
         f.copies.clear();
-        make_context(&f.at, core.stacks + i * (STACK_BYTES + GUARD_BYTES) + GUARD_BYTES, STACK_BYTES, thread_main);
+        const unsigned stack = stacks_of_block() * MAX_THREADS + i;
+        make_context(&f.at, core.stacks + stack * (STACK_BYTES + GUARD_BYTES) + GUARD_BYTES, STACK_BYTES, thread_main);
     }
 }
 
-void run_block(unsigned block)
+void resume_block()
 {
-    start_block(block);
     const unsigned w = one_bit_of(core.warps_ready);
     const unsigned lane = one_bit_of(core.warps[w].ready);
     core.warps[w].ready &= ~(1u << lane);
     become(w * LANES + lane);
     switch_context(&core.main, &core.fibers[core.thread].at);
+    if (is_parked()) {
+        return;
+    }
     end_hopper();
     for (unsigned i = 0; i < core.launch->smem_bytes / 4; i++) { // copies that nobody waited for
         core.cells[i].pending = 0;
         core.cells[i].generic = false;
+    }
+}
+
+void run_block(unsigned block, std::vector<bool> &done)
+{
+    cluster.size = cluster.waiting = cluster.stacks = 0;
+    start_block(block);
+    resume_block();
+    if (is_parked()) {
+        run_cluster(block, done);
     }
 }
 
@@ -794,10 +815,13 @@ extern "C" __attribute__((visibility("default"))) int emulate_run(const emulate_
     blockDim = {launch->threads, 1, 1};
     gridDim = {launch->blocks, 1, 1};
     const std::vector<unsigned> order = shuffled(launch->blocks, launch->seed);
+    std::vector<bool> done(launch->blocks); // with another block of their cluster
     if (sigsetjmp(core.escape, 1) == 0) {
         core.running = true;
         for (const unsigned block : order) {
-            run_block(block);
+            if (!done[block]) {
+                run_block(block, done);
+            }
         }
     } else {
         std::memset(core.cells, 0, sizeof core.cells);
@@ -909,6 +933,9 @@ void emulate_syncthreads(emulate_place at)
     set_ready(warp_of(self), 1u << lane_of(self)); // the last one has no right to be the first to go on
     let_another_run();
 }
+
+void emulate_cluster_barrier(unsigned size, emulate_place at) { wait_for_cluster(size, at); }
+void emulate_cluster_load(void *to, unsigned address, unsigned rank, unsigned size, emulate_place at) { load_from_cluster(to, address, rank, size, at); }
 
 void emulate_misaligned(const void *p, unsigned bytes, emulate_place at)
 {

@@ -10,6 +10,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ thread_local // one block at a time on one system thread; nothing else of a kernel is thread-local
@@ -57,6 +58,8 @@ unsigned emulate_shuffle(unsigned mask, unsigned value, int lane, int width, emu
 unsigned emulate_ballot(unsigned mask, bool vote, emulate_place at);
 void emulate_syncwarp(unsigned mask, emulate_place at);
 void emulate_syncthreads(emulate_place at);
+void emulate_cluster_barrier(unsigned size, emulate_place at);
+void emulate_cluster_load(void *to, unsigned address, unsigned rank, unsigned size, emulate_place at); // a word
 [[noreturn]] void emulate_misaligned(const void *p, unsigned bytes, emulate_place at); // a vector access to global memory
 [[noreturn]] void emulate_endless_wait(unsigned is, unsigned turn, emulate_place at);
 unsigned emulate_shared_address(const void *p, emulate_place at);

@@ -259,7 +259,7 @@ TEST(rows_of_any_length_have_a_shape)
             CHECK(plan.rows_per_block == 1 || (team <= 32 && (team & (team - 1)) == 0));
             CHECK_EQ(plan.per_thread % plan.vector, 0);
             if (plan.stages > 0) /* in shared memory, and what is beyond */
-                CHECK(plan.more == (team * plan.per_thread < lengths[i]) &&
+                CHECK(plan.more == (team * plan.per_thread * plan.cluster < lengths[i]) &&
                       plan.smem_bytes <= H100.smem_bytes &&
                       plan.smem_bytes >= plan.stages * team * plan.per_thread * (k == 0 ? 4 : 2));
             else if (plan.per_thread > 0)
@@ -267,6 +267,29 @@ TEST(rows_of_any_length_have_a_shape)
             else
                 CHECK(lengths[i] > 16384);
         }
+}
+
+/* Rows that are long for one block are shared by a cluster, on devices that have clusters; its blocks divide
+ * the grid. */
+TEST(long_rows_are_shared_by_clusters)
+{
+    static const struct {
+        const char *spec, *sizes;
+        int cluster;
+    } CASES[] = {
+        {"softmax", "dtype=bf16,rows=10,n=32768", 1},     {"softmax", "dtype=bf16,rows=10,n=65536", 2},
+        {"softmax", "dtype=bf16,rows=10,n=131072", 4},    {"softmax", "dtype=bf16,rows=10,n=262144", 8},
+        {"layer_norm", "dtype=f32,rows=10,n=65536", 4},   {"softmax_inner", "dtype=bf16,rows=512,n=4096", 8},
+        {"softmax_inner", "dtype=bf16,rows=512,n=256", 1}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct plan plan;
+        lathe_error err;
+        CHECK_EQ(pick(CASES[i].spec, CASES[i].sizes, &H100, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.cluster, CASES[i].cluster);
+        CHECK(plan.cluster == 0 || plan.blocks % plan.cluster == 0);
+        CHECK_EQ(pick(CASES[i].spec, CASES[i].sizes, &A100, &plan, &err), LATHE_OK);
+        CHECK(plan.cluster <= 1);
+    }
 }
 
 /* What `lathe tune` measures: the rows of the tables that fit, the picked one first, each by its name. */

@@ -3,6 +3,7 @@
 #include "base.cuh"
 
 #define LATHE_ENTRY(role) stub_bf16_inner_##role
+#define LATHE_CLUSTER
 
 namespace cfg {
 using element = bf16;
@@ -11,6 +12,6 @@ constexpr int THREADS = 512, VECTOR = 8;
 constexpr int PER_THREAD = 128, ROWS_PER_BLOCK = 1;
 constexpr bool ALIGNED = false, FULL = false;
 constexpr bool PREFETCH = false, INNER = false;
-constexpr int BLOCKS = 132, COLUMN_PARTS = 1, REGISTERS = 128, AT_ONCE = 1;
+constexpr int BLOCKS = 132, COLUMN_PARTS = 1, REGISTERS = 128, AT_ONCE = 1, CLUSTER = 1;
 constexpr int UNITS_WIDE = 2;
 } // namespace cfg

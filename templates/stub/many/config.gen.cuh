@@ -3,6 +3,7 @@
 #include "base.cuh"
 
 #define LATHE_ENTRY(role) stub_bf16_n8192_##role
+#define LATHE_CLUSTER
 
 namespace cfg {
 using element = bf16;
@@ -18,6 +19,7 @@ constexpr int BLOCKS = 132;
 constexpr int COLUMN_PARTS = 132;
 constexpr int REGISTERS = 128;
 constexpr int AT_ONCE = 2;
+constexpr int CLUSTER = 1;
 constexpr int STAGES = 2;          // rowwise_staged
 constexpr bool TAKEN = true;
 constexpr bool COLS_HELD = true;
