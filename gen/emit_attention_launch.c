@@ -224,9 +224,9 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
     else
         params_null(&p, "const unsigned char", "map");
     if (plan->dynamic)
-        params_pointer(&p, "unsigned", "tile_counter", PARAM_WORK_DATA, l->counter_buffer);
+        params_pointer(&p, "unsigned long long", "tile_counter", PARAM_WORK_DATA, l->counter_buffer);
     else if (plan->tma)
-        params_null(&p, "unsigned", "tile_counter");
+        params_null(&p, "unsigned long long", "tile_counter");
     if (plan->tma) {
         params_pack(&p, "pack", plan->pack ? plan->bm : 0);
         add_tensor_maps(launch, &p, a->e->problem, plan, p.before + p.offset - 4);
@@ -250,10 +250,8 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
     struct text_buf again = {0};
     bool declared = false;
     make_layout(&a, &l, TENSOR_COUNT, out);
-    if (plan->dynamic) {
-        l.counter_buffer = add_buffer(out, product_of(4));
-        out->buffer[l.counter_buffer].zero = true;
-    }
+    if (plan->dynamic)
+        l.counter_buffer = add_buffer(out, product_of(8));
     for (int t = 0; t < TENSOR_COUNT; t++) {
         moved[t] = l.moved[t];
         if (t == TENSOR_O) {

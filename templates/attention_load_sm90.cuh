@@ -2,6 +2,7 @@
 // of each, and TMA loads of both, each in one stream across query tiles.
 #pragma once
 #include "attention_layout_sm90.cuh"
+#include "tile_counter_sm90.cuh"
 
 // The part of the map for a query tile: a byte, or the ranges of the reads, of each key tile.
 DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
@@ -197,15 +198,6 @@ struct loader { // of the warp that loads K and V; one of its threads, the leade
         }
     }
 
-    // The number behind that of this round: asked for well before it is needed.
-    __device__ __forceinline__ u32 take_number(u32 number) const
-    {
-        if constexpr (cfg::DYNAMIC) {
-            return gridDim.x + atomicAdd(params.p.tile_counter, 1u);
-        } else {
-            return number + gridDim.x;
-        }
-    }
 };
 
 // All query tiles of the block: K of each key tile together with V of the one before, which may be of another query
@@ -217,6 +209,7 @@ DEV void load_keys(const hopper_params &params, u32 shared)
     const tile_order order = find_order(p);
     const int share = share_of_head(p);
     loader l = {params, shared, elect_one(), {0, 0}, {0, 0}};
+    const tile_counter counter = tile_counter::find(p, order);
     u32 number = fresh_block();
     if (l.leader) {
         mbarrier_arrive(rings::round(shared).full(0)); // of the first query tile, written at the start of the kernel
@@ -235,7 +228,7 @@ DEV void load_keys(const hopper_params &params, u32 shared)
         const at_head a{p.x, p.z, head};
         const int h_kv = at.h / (p.z.n_h / p.z.n_h_kv);
         const u8 *map_row = find_map_row(p, at);
-        number = l.leader ? l.take_number(number) : 0;
+        const u64 asked = l.leader ? counter.ask() : 0;
         key_tiles tiles;
         tiles.start(p.z);
         tiles.reads.find_rows(a, at.row0, at.tokens);
@@ -246,11 +239,13 @@ DEV void load_keys(const hopper_params &params, u32 shared)
             const int after = tiles.next(a, map_row, at.row0, at.tokens);
             if (l.leader) {
                 if (after == NO_TILE && count < 2) {
+                    number = counter.take(asked, number);
                     l.tell_round(round + 1, nth_query_tile(p, order, number));
                 }
                 l.load_k(tile, after, h_kv, at.b);
                 l.load_v(before, before_h, before_b);
                 if (after != NO_TILE && count == 1) {
+                    number = counter.take(asked, number);
                     l.tell_round(round + 1, nth_query_tile(p, order, number));
                 }
             }

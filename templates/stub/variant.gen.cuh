@@ -15,7 +15,7 @@ struct attention_params {
     long long q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t;
     sizes z;
     const unsigned char *map;
-    unsigned *tile_counter; // this and the next: sm_90 alone
+    unsigned long long *tile_counter; // this and the next: sm_90 alone
     int pack;
     float *final0;
     long long final0_b, final0_h, final0_t;

@@ -35,7 +35,7 @@ struct attention_params {
     long long o_t;
     sizes z;
     const unsigned char *map;
-    unsigned *tile_counter;
+    unsigned long long *tile_counter;
     int pack;
     float *final0;
     long long final0_b;

@@ -91,6 +91,7 @@ struct block { /* pages of its own: the last byte is followed by a page that can
     size_t bytes;
 };
 bool block_open(struct block *b, size_t bytes, size_t alignment);
+void block_wipe(struct block *b); /* as it was opened */
 void block_close(struct block *b);
 
 struct tensor {

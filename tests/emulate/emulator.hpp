@@ -159,6 +159,12 @@ template <class T> T atomicAdd(T *p, T x) // fibers are switched elsewhere alone
     *p = before + x;
     return before;
 }
+template <class T> T atomicCAS(T *p, T expected, T x)
+{
+    const T before = *p;
+    *p = before == expected ? x : before;
+    return before;
+}
 
 // ---- bits -----------------------------------------------------------------------------------------------------------
 

@@ -37,6 +37,11 @@ bool block_open(struct block *b, size_t bytes, size_t alignment)
     return true;
 }
 
+void block_wipe(struct block *b)
+{
+    memset(b->data, POISON, b->bytes);
+}
+
 void block_close(struct block *b)
 {
     if (b->pages)
