@@ -232,6 +232,8 @@ int64_t lathe__tensor_stride(const lathe_arg *t, int dim);
 const char *lathe__sym_text(const struct signature *sig, int sym);
 bool lathe__is_attention(const struct signature *sig);
 bool lathe__is_rowwise(const struct signature *sig);
+/* The number of the argument of that name, -1: there is none. The search begins at number `from`. */
+int lathe__arg_find(const struct signature *sig, const char *name, int from);
 /* Elements along a dim of an argument; negative where it is not bound. */
 int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
 bool lathe__is_float(lathe_dtype dtype);

@@ -153,9 +153,10 @@ static const char *dtype_name(uint8_t dtype)
 
 /* ---- arguments --------------------------------------------------------------------------------- */
 
-static int find_arg(const struct signature *sig, const char *name)
+int lathe__arg_find(const struct signature *sig, const char *name, int from)
 {
-    for (int i = 0; i < sig->n_args; i++) {
+    for (int k = 0; k < sig->n_args; k++) {
+        const int i = from + k < sig->n_args ? from + k : from + k - sig->n_args;
         if (strcmp(sig->arg[i].name, name) == 0)
             return i;
     }
@@ -318,10 +319,12 @@ static lathe_status check_form(const struct signature *sig, const struct sig_arg
     return LATHE_OK;
 }
 
-static lathe_status bind_arg(const struct signature *sig, const lathe_arg *t, bool need_data,
+/* *number: where the search for its name begins; then the argument's. */
+static lathe_status bind_arg(const struct signature *sig, const lathe_arg *t, bool need_data, int *number,
                              struct problem *p, lathe_error *err)
 {
-    const int i = t->name ? find_arg(sig, t->name) : -1;
+    const int i = t->name ? lathe__arg_find(sig, t->name, *number) : -1;
+    *number = i;
     if (i < 0) {
         struct phrase known = {{0}, 0};
         say_known(&known, sig);
@@ -530,17 +533,28 @@ static bool is_folded(const lathe_arg *t)
     return folded;
 }
 
-static void find_layouts(const struct signature *sig, const lathe_arg *args, int n, struct problem *out)
+static void find_layout(const struct signature *sig, int i, const lathe_arg *t, struct problem *out)
 {
-    for (int k = 0; k < n; k++)
-        for (int i = 0; i < sig->n_args; i++) {
-            if (!sig->arg[i].unit_last || strcmp(sig->arg[i].name, args[k].name) != 0)
-                continue;
-            if (!rows_aligned(&args[k]))
-                out->unaligned |= arg_bit(i);
-            if (lathe__is_attention(sig) && is_folded(&args[k]))
-                out->folded |= arg_bit(i);
-        }
+    if (!sig->arg[i].unit_last)
+        return;
+    if (!rows_aligned(t))
+        out->unaligned |= arg_bit(i);
+    if (lathe__is_attention(sig) && is_folded(t))
+        out->folded |= arg_bit(i);
+}
+
+/* Callers mostly keep the order of the signature: each search begins where the last one ended. */
+static lathe_status bind_args(const struct signature *sig, const lathe_arg *args, int n, bool need_data,
+                              struct problem *out, lathe_error *err)
+{
+    int number = -1;
+    for (int k = 0; k < n; k++) {
+        number = number + 1 < sig->n_args ? number + 1 : 0;
+        TRY(bind_arg(sig, &args[k], need_data, &number, out, err));
+        if (sig->builds_alignment)
+            find_layout(sig, number, &args[k], out);
+    }
+    return LATHE_OK;
 }
 
 lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_arg *args, int n,
@@ -550,11 +564,7 @@ lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_a
     if (n < 0 || (n > 0 && !args))
         return lathe__fail(err, LATHE_ARG, "arguments: expected a list of n >= 0 records, given n=%d at %p",
                            n, (const void *)args);
-    for (int i = 0; i < n; i++) {
-        const lathe_status status = bind_arg(sig, &args[i], need_data, out, err);
-        if (status != LATHE_OK)
-            return status;
-    }
+    TRY(bind_args(sig, args, n, need_data, out, err));
     take_dtype(sig, out);
     lathe_status status = check_missing(sig, out, err);
     if (status == LATHE_OK)
@@ -563,7 +573,5 @@ lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_a
         status = lathe__problem_check(sig, out, err);
     if (status == LATHE_OK)
         lathe__problem_fill_dtypes(sig, out);
-    if (status == LATHE_OK && sig->builds_alignment)
-        find_layouts(sig, args, n, out);
     return status;
 }

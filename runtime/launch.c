@@ -17,24 +17,13 @@ static const int64_t ROWS_LIMIT = (int64_t)1 << 30;
 
 /* ---- arguments ------------------------------------------------------------------------------------ */
 
-/* Callers mostly keep the order of the signature: the search begins where the last one ended. */
-static int find_argument(const struct signature *sig, const char *name, int hint)
-{
-    for (int k = 0; k < sig->n_args; k++) {
-        const int i = hint + k < sig->n_args ? hint + k : hint + k - sig->n_args;
-        if (strcmp(sig->arg[i].name, name) == 0)
-            return i;
-    }
-    return -1;
-}
-
 lathe_status lathe__args_bind(const struct signature *sig, const lathe_arg *args, int n,
                               struct bound_args *out, lathe_error *err)
 {
     int hint = 0;
     memset(out, 0, sizeof *out);
     for (int i = 0; i < n; i++) {
-        const int k = args[i].name ? find_argument(sig, args[i].name, hint) : -1;
+        const int k = args[i].name ? lathe__arg_find(sig, args[i].name, hint) : -1;
         if (k < 0)
             return lathe__fail(err, LATHE_ARG, "argument '%.48s': this spec takes no argument of that name",
                                args[i].name ? args[i].name : "(NULL)");
