@@ -362,7 +362,7 @@ static lathe_status launch_one(const struct module *module, int i, const struct 
     config.block[0] = (unsigned)launch->threads;
     config.smem_bytes = (unsigned)launch->smem_bytes;
     TRY(lathe__params_fill(launch, f->sig, f->problem, f->bound, f->workspace, f->work_offset, block, err));
-    TRY(lathe__maps_fill(module->driver, launch, f->problem, block, err));
+    TRY(lathe__maps_fill(module->driver, launch, f->problem, module->slot[i], block, err));
     const int result = module->driver->cuLaunchKernelEx(&config, module->function[i], params, NULL);
     return result == CU_SUCCESS ? LATHE_OK : lathe__driver_check(module->driver, result, launch->entry, err);
 }

@@ -53,6 +53,7 @@ static lathe_status load_function(struct module *module, int i, const struct lau
     int result = d->cuModuleGetFunction(&module->function[i], module->handle, launch->entry);
     if (result != CU_SUCCESS)
         return lathe__driver_check(d, result, launch->entry, err);
+    TRY(lathe__map_slots(&module->slot[i], launch->n_maps, err));
     struct CUfunc_st *function = module->function[i];
     TRY(check_params(d, function, launch, err));
     if (launch->smem_bytes > 0) {
@@ -95,6 +96,8 @@ void lathe__module_unload(struct module *module)
         return;
     if (module->handle)
         module->driver->cuModuleUnload(module->handle);
+    for (int i = 0; i < MAX_LAUNCHES; i++)
+        free(module->slot[i]);
     free(module);
 }
 

@@ -421,14 +421,16 @@ lathe_status lathe__cache_import(struct cache *cache, const char *path, struct m
 
 /* ---- module.c: image -> functions --------------------------------------------------------------- */
 
-struct module { /* immutable once loaded */
+struct map_slot;
+struct module { /* immutable once loaded, but for the slots */
     const struct driver *driver;
     struct CUmod_st *handle;
     struct CUfunc_st *function[MAX_LAUNCHES];
     int registers[MAX_LAUNCHES];
     int local_bytes[MAX_LAUNCHES]; /* stack and spills of one thread */
     bool from_disk;
-    bool from_system; /* from the system cache */
+    bool from_system;                    /* from the system cache */
+    struct map_slot *slot[MAX_LAUNCHES]; /* of each kernel's tensor maps; NULL: none */
 };
 /* The driver's context must be current. Errors CUDA, MEMORY. */
 lathe_status lathe__module_load(struct module **out, const struct driver *driver, const unsigned char *image,
@@ -459,10 +461,14 @@ lathe_status lathe__params_fill(const struct launch *launch, const struct signat
                                 const struct problem *problem, const struct bound_args *bound,
                                 const char *workspace, const size_t *work_offset, unsigned char *block,
                                 lathe_error *err);
-/* tensor_map.c: the tensor maps of a block whose other fields are filled; it is aligned to 64 bytes. Errors:
+/* tensor_map.c: the tensor maps of a block whose other fields are filled; it is aligned to 64 bytes. `slots`:
+   of this kernel, where maps are kept for other launches, on other threads as well; NULL: nothing is. Errors:
    ARG, CUDA. */
 lathe_status lathe__maps_fill(const struct driver *driver, const struct launch *launch,
-                              const struct problem *problem, unsigned char *block, lathe_error *err);
+                              const struct problem *problem, struct map_slot *slots, unsigned char *block,
+                              lathe_error *err);
+/* Slots for n maps, malloc'd; *out is NULL where n is 0. Errors: MEMORY. */
+lathe_status lathe__map_slots(struct map_slot **out, int n, lathe_error *err);
 /* Blocks of one kernel; 0: nothing to do. Errors ARG: more than a grid can hold. */
 lathe_status lathe__grid_size(const struct launch *launch, const struct problem *problem, unsigned *out,
                               lathe_error *err);
