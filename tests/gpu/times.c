@@ -49,13 +49,15 @@ static void report(const char *what, double seconds, double bar, double scale, c
 
 /* ---- compiling from cold --------------------------------------------------------------------------- */
 
+/* hopper: whether a template of Hopper was taken. */
 static bool time_kernel_get(const struct side *side, const char *spec, lathe_dtype dtype, int64_t head_dim,
-                            double *seconds, lathe_error *err)
+                            double *seconds, bool *hopper, lathe_error *err)
 {
     struct opened o;
     const double start = seconds_now();
     const bool good = opened_open(&o, side, spec, dtype, head_dim, err);
     *seconds = seconds_now() - start;
+    *hopper = good && strstr(lathe_kernel_info(o.ready.kernel), "_sm90") != NULL;
     opened_close(&o);
     return good;
 }
@@ -67,30 +69,48 @@ static const struct {
     lathe_dtype dtype;
     int64_t head_dim;
     double bar;
+    double hopper_bar;
+    bool portable; /* with that template in any case */
 } COMPILE[] = {
-    {"cold compile, attention, NVRTC opened too", "causal", LATHE_BF16, 128, 0.8},
-    {"cold compile, attention causal d128", "causal", LATHE_F16, 128, 0.8},
-    {"cold compile, attention alibi d64", "alibi", LATHE_BF16, 64, 0.8},
-    {"cold compile, attention softcap d128", "softcap", LATHE_BF16, 128, 0.8},
-    {"cold compile, attention document d128", "document", LATHE_BF16, 128, 0.8},
-    {"cold compile, rowwise softmax", "softmax", LATHE_BF16, 0, 0.2},
-    {"cold compile, rowwise layer_norm", "layer_norm", LATHE_BF16, 0, 0.2},
+    {"attention, NVRTC opened too", "causal", LATHE_BF16, 128, 0.8, 1.0, false},
+    {"attention causal d128", "causal", LATHE_F16, 128, 0.8, 1.0, false},
+    {"attention alibi d64", "alibi", LATHE_BF16, 64, 0.8, 1.0, false},
+    {"attention softcap d128", "softcap", LATHE_BF16, 128, 0.8, 1.0, false},
+    {"attention document d128", "document", LATHE_BF16, 128, 0.8, 1.0, false},
+    {"attention causal d128", "causal", LATHE_F16, 128, 0.8, 1.0, true},
+    {"attention alibi d64", "alibi", LATHE_BF16, 64, 0.8, 1.0, true},
+    {"attention softcap d128", "softcap", LATHE_BF16, 128, 0.8, 1.0, true},
+    {"attention document d128", "document", LATHE_BF16, 128, 0.8, 1.0, true},
+    {"rowwise softmax", "softmax", LATHE_BF16, 0, 0.2, 0.2, false},
+    {"rowwise layer_norm", "layer_norm", LATHE_BF16, 0, 0.2, 0.2, false},
 };
 enum { COMPILES = sizeof COMPILE / sizeof COMPILE[0] };
+
+/* side[0] takes any template, side[1] the portable one. */
+static bool open_sides(struct side side[2], const struct device *device, lathe_error *err)
+{
+    bool good = side_open(&side[0], device, "", NULL, NULL, err);
+    (void)setenv("LATHE_TEMPLATE", "attention_fwd_sm80", 1);
+    good = good && side_open(&side[1], device, "", NULL, NULL, err);
+    (void)unsetenv("LATHE_TEMPLATE");
+    return good;
+}
 
 int child_cold(void)
 {
     char why[256] = "";
     lathe_error err = {0};
-    struct side side = {0};
+    struct side side[2] = {{0}};
     struct device *device = device_open(false, why, sizeof why);
-    bool good = device && side_open(&side, device, "", NULL, NULL, &err);
+    bool good = device && open_sides(side, device, &err);
     for (int i = 0; i < COMPILES && good; i++) {
         double seconds = 0.0;
+        bool hopper = false;
         const int64_t head_dim = COMPILE[i].head_dim ? COMPILE[i].head_dim : 64;
-        good = time_kernel_get(&side, COMPILE[i].spec, COMPILE[i].dtype, head_dim, &seconds, &err);
+        good = time_kernel_get(&side[COMPILE[i].portable], COMPILE[i].spec, COMPILE[i].dtype, head_dim,
+                               &seconds, &hopper, &err);
         if (good) {
-            (void)printf("%.9f\n", seconds);
+            (void)printf("%.9f %d\n", seconds, hopper);
         }
     }
     if (!good) {
@@ -98,6 +118,19 @@ int child_cold(void)
     }
     (void)fflush(stdout);
     return good ? 0 : 1;
+}
+
+static void report_compile(int n, const char *line, const struct options *options, struct totals *totals)
+{
+    char label[64];
+    char *end = NULL;
+    const double seconds = strtod(line, &end);
+    const bool hopper = strtol(end, NULL, 10) != 0;
+    (void)snprintf(label, sizeof label, "cold, %s%s", COMPILE[n].label,
+                   hopper                     ? " (Hopper)"
+                   : COMPILE[n].head_dim != 0 ? " (portable)"
+                                              : "");
+    report(label, seconds, hopper ? COMPILE[n].hopper_bar : COMPILE[n].bar, 1.0, "s", options, totals);
 }
 
 /* In a process of its own, which finds nothing compiled. */
@@ -109,7 +142,7 @@ static void time_compiles(const struct options *options, struct totals *totals)
     FILE *stream = pid > 0 ? fdopen(output, "r") : NULL;
     int n = 0;
     while (n < COMPILES && stream && fgets(line, sizeof line, stream) && line[0] != '-') {
-        report(COMPILE[n].label, strtod(line, NULL), COMPILE[n].bar, 1.0, "s", options, totals);
+        report_compile(n, line, options, totals);
         n++;
     }
     if (stream) {
