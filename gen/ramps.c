@@ -184,15 +184,32 @@ static void replace_line(struct ir *w, int node, const struct line *line, struct
     r->to[r->n++] = ir_make(w, OP_ADD, (int[IR_MAX_ARGS]){product, l->rest}, at);
 }
 
+/* Is something added to the row's state there that is the same for all keys? */
+static bool has_offset(struct ir *w, int rest)
+{
+    bool *used = calloc((size_t)w->n_nodes, sizeof *used);
+    bool found = !used;
+    w->failed |= !used;
+    if (used)
+        ir_mark(w, &rest, 1, used);
+    for (int i = 0; used && i <= rest; i++)
+        found |= used[i] && (w->node[i].op == OP_ADD || w->node[i].op == OP_SUB);
+    free(used);
+    return found && !(w->node[rest].span & SPAN_KV);
+}
+
 /* Keeps those whose rest is at hand: of a row, of a column, or a ramp. Others would only be computed in
- * another order. */
-static void keep_short(struct ir *w, struct replacement *r)
+ * another order. Where steps that keep the maximum take turns with others, a row's own offset (such as -1e30)
+ * has to swallow the same part of the score in both, so it is added to the score first, as written. */
+static void keep_short(struct ir *w, struct replacement *r, bool takes_turns)
 {
     int *slope = find_slopes(w);
     int n = 0;
     for (int i = 0; slope && i < r->n; i++) {
         const uint8_t span = w->node[r->rest[i]].span;
         if ((span & SPAN_Q) && (span & SPAN_KV) && slope[r->rest[i]] == NOTHING)
+            continue;
+        if (takes_turns && has_offset(w, r->rest[i]))
             continue;
         r->from[n] = r->from[i];
         r->to[n++] = r->to[i];
@@ -215,7 +232,7 @@ static void straighten(struct ir *w, struct ir_fn *fn, int *watch)
             for (int k = 0; used[i] && !(line[i].known && line[i].factor != NOTHING) && k < w->node[i].n_args;
                  k++)
                 replace_line(w, w->node[i].arg[k], line, &r);
-        keep_short(w, &r);
+        keep_short(w, &r, watch != NULL);
     } else {
         w->failed = true;
     }

@@ -447,6 +447,17 @@ static const struct inline_spec ROW_SPECS[] = {
     {"masked_late", "return attention { score_mod = function(s, at)\n"
                     "  return s + where(gt(at.kv, 2 * at.row + 60), 0.0, -1e30)\n"
                     "end }\n"},
+    /* what is added to a score is so large that nothing is left of it: the same in every tile */
+    {"lost_in_rows", "return attention { inputs = { row = tensor('float', 'b', 'q') }, score_mod = "
+                     "function(s, at, x)\n"
+                     "  return s + where(lt(x.row(at.b, at.row), 9.0), -1e30, 0.0)\n"
+                     "end }\n"},
+    {"lost_in_columns", "return attention { inputs = { column = tensor('float', 'h', 'kv') }, score_mod = "
+                        "function(s, at, x)\n"
+                        "  return s + where(lt(x.column(at.h, at.kv), 9.0), -1e30, 0.0)\n"
+                        "end }\n"},
+    {"lost", "return attention { inputs = { big = scalar('f32') }, score_mod = function(s, at, x) return s - "
+             "exp(x.big + 60.0) end }\n"},
     {"bounded", "return attention { score_mod = function(s) return 3.0 * tanh(s) + 4.0 end }\n"},
     {"capped",
      "return attention { mask_mod = causal, score_mod = function(s) return clamp(s, -40.0, 40.0) end }\n"},
