@@ -246,8 +246,8 @@ void lathe__problem_clear(struct problem *p); /* nothing is bound, nothing prese
    must be there (launch), except for optional outputs. */
 lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_arg *args, int n,
                                       bool need_data, struct problem *out, lathe_error *err);
-/* runtime/overlap.c: of elementwise, a result is in memory of its own, or where its alias lies. Errors ARG.
- */
+/* runtime/overlap.c: of elementwise, a result is in memory of its own, or where its alias lies; row-wise, or
+   where an operand with its dims lies. Errors ARG. */
 lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *args, int n,
                                   lathe_error *err);
 /* The rules of a problem whose sizes are bound, and the dtypes of what is absent. Errors ARG. */

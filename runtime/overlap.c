@@ -1,8 +1,8 @@
 /*
- * overlap.c: whether tensors have elements in common. In: the arguments of an elementwise call. Out:
- * LATHE_OK, or a sentence about a result that lies in memory that the call also reads or writes elsewhere.
- * Tensors that interleave without a common element, such as the parts of a fused projection, are told apart
- * by a stride that both are repeated with.
+ * overlap.c: whether tensors have elements in common. In: the arguments of an elementwise or row-wise call.
+ * Out: LATHE_OK, or a sentence about a result that lies in memory that the call also reads or writes
+ * elsewhere. Tensors that interleave without a common element, such as the parts of a fused projection, are
+ * told apart by a stride that both are repeated with.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -93,6 +93,14 @@ static bool same_dims(const struct sig_arg *a, const struct sig_arg *b)
     return same;
 }
 
+static bool has_elements_of_rows(const struct sig_arg *a)
+{
+    bool has = false;
+    for (int k = 0; k < a->ndim; k++)
+        has |= a->dim[k].sym == SYM_N;
+    return has;
+}
+
 static int find(const struct signature *sig, const char *name)
 {
     int i = 0;
@@ -138,14 +146,19 @@ static bool collide(const struct signature *sig, const lathe_arg *args, int i, i
     const bool declared = a->alias == other + 1 || b->alias == result + 1;
     /* The same points read both, then write one. */
     const bool both_read = a->role == ROLE_IN && b->role == ROLE_IN && same_dims(a, b);
-    if ((declared || both_read) && same_place(&x, &y))
+    /* Row-wise, an element is written after it was read for the last time, by the thread that read it. */
+    const bool row = lathe__is_rowwise(sig) &&
+                     (b->role == ROLE_IN || (b->role == ROLE_INPUT && b->leading_optional)) &&
+                     has_elements_of_rows(a) && same_dims(a, b);
+    if ((declared || both_read || row) && same_place(&x, &y))
         return false;
     return may_overlap(&x, &y);
 }
 
 lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *args, int n, lathe_error *err)
 {
-    if (lathe__is_attention(sig) || lathe__is_rowwise(sig))
+    const bool rows = lathe__is_rowwise(sig);
+    if (lathe__is_attention(sig))
         return LATHE_OK;
     for (int i = 0; i < n; i++) {
         const bool written = is_written(sig, args, n, find(sig, args[i].name));
@@ -154,8 +167,10 @@ lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *
                 return lathe__fail(
                     err, LATHE_ARG,
                     "argument '%s': expected memory of its own, given some of that of '%s'; only a result "
-                    "with alias = \"%s\" may lie there, with the same strides",
-                    args[i].name, args[k].name, args[k].name);
+                    "%s%s%s may lie there, with the same strides",
+                    args[i].name, args[k].name,
+                    rows ? "whose elements belong to those of '" : "with alias = \"", args[k].name,
+                    rows ? "'" : "\"");
     }
     return LATHE_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * overlap.c: which tensors of an elementwise call may lie in one piece of memory.
+ * overlap.c: which tensors of an elementwise or row-wise call may lie in one piece of memory.
  */
 #include "check.h"
 #include "gen.h"
@@ -109,5 +109,52 @@ TEST(turned_operands_may_not_share_with_a_result)
     CHECK_HAS(err.text, "expected memory of its own");
     args[1].data = memory + 2048;
     CHECK_EQ(problem_from_args(&sig, args, 2, true, &problem, &err), LATHE_OK);
+    ir_free(ir);
+}
+
+/* Row-wise: y exactly where a row that is read lies, nothing else. */
+TEST(rows_may_be_written_in_place)
+{
+    static const char text[] =
+        "return rowwise { inputs = { u = tensor('float', 'rows', 'n'), w = tensor('f32', 'n') },\n"
+        "  forward = function(x, at, p)\n"
+        "    local h = x + p.u(at.row, at.i)\n"
+        "    return h * p.w(at.i), { z = h, top = rowmax(h) }\n"
+        "  end }";
+    static const struct {
+        int offset[6]; /* of x, u, w, y, z, top, in floats */
+        const char *part;
+    } cases[] = {
+        {{0, 32, 64, 96, 128, 160}, NULL},
+        {{0, 32, 64, 0, 32, 160}, NULL},
+        {{0, 0, 64, 0, 32, 160}, NULL},
+        {{0, 32, 64, 1, 128, 160}, "argument 'y': expected memory of its own, given some of that of 'x'"},
+        {{0, 32, 64, 40, 128, 160}, "'y': expected memory of its own, given some of that of 'u'"},
+        {{0, 32, 64, 64, 128, 160}, "'y': expected memory of its own, given some of that of 'w'"},
+        {{0, 32, 64, 96, 96, 160}, "'y': expected memory of its own, given some of that of 'z'"},
+        {{0, 32, 64, 96, 128, 0}, "'top': expected memory of its own, given some of that of 'x'"},
+    };
+    static const int64_t shape[] = {4, 8};
+    struct diag diag = {0};
+    struct signature sig;
+    struct ir *ir = spec_load("t.lua", text, sizeof text - 1, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static const char *const name[] = {"x", "u", "w", "y", "z", "top"};
+        lathe_arg args[6];
+        struct problem problem;
+        lathe_error err = {0};
+        for (int k = 0; k < 6; k++)
+            args[k] = (lathe_arg){name[k],
+                                  memory + 4 * cases[i].offset[k],
+                                  LATHE_F32,
+                                  k == 2 || k == 5 ? 1 : 2,
+                                  k == 2 ? shape + 1 : shape,
+                                  NULL};
+        CHECK_EQ(problem_from_args(&sig, args, 6, true, &problem, &err),
+                 cases[i].part ? LATHE_ARG : LATHE_OK);
+        CHECK_HAS(err.text, cases[i].part ? cases[i].part : "");
+    }
     ir_free(ir);
 }

@@ -319,11 +319,12 @@ TEST(rows_may_lack_leading_dims)
     static const int64_t shape[] = {3, 5, 7, 9};
     struct problem p;
     lathe_error err = {0};
+    void *apart = (void *)((uintptr_t)storage + (1u << 20));
     for (int ndim = 1; ndim <= 4; ndim++) {
         const int64_t *s = shape + 4 - ndim;
         const lathe_arg args[] = {{"x", storage, LATHE_F32, ndim, s, NULL},
                                   {"y", storage, LATHE_F32, ndim, s, NULL},
-                                  {"rstd", storage, LATHE_F32, ndim - 1, s, NULL}};
+                                  {"rstd", apart, LATHE_F32, ndim - 1, s, NULL}};
         CHECK_EQ(problem_from_args(&sig, args, 3, true, &p, &err), LATHE_OK);
         CHECK_EQ(p.dim[SYM_ROWS0], ndim > 3 ? 3 : 1);
         CHECK_EQ(p.dim[SYM_ROWS1], ndim > 2 ? 5 : 1);
