@@ -124,7 +124,7 @@ static void emit_makers(struct attention *a)
     text_add(
         out,
         "    DEV head make_head(const inputs &x, const sizes &z, int b, int h_)\n    {\n        head h;\n"
-        "        h.b = b;\n        h.h = h_;\n        h.h_kv = h_ / (z.n_h / z.n_h_kv);\n");
+        "        h.b = b;\n        h.h = h_;\n        h.h_kv = z.key_head(h_);\n");
     scope_clear(a->e);
     fields_assign(a->e, &a->head, NULL);
     text_add(out, "        return h;\n    }\n\n");

@@ -260,7 +260,7 @@ static void emit_head(struct mod_emitter *m, bool key_side)
              "        DEV head make_head(const inputs &x, const sizes &z, int b, int h_)\n        {\n        "
              "    head h;\n"
              "            h.b = b;\n            h.h = h_;\n            h.h_kv = %s;\n",
-             key_side ? "h_" : "h_ / (z.n_h / z.n_h_kv)");
+             key_side ? "h_" : "z.key_head(h_)");
     scope_clear(m->e);
     fields_assign(m->e, &m->head, NULL);
     text_add(out, "            return h;\n        }\n");

@@ -10,6 +10,7 @@ struct sizes {            // of attention
 
     // Query heads of a key head. Unsigned: ptxas 13.0, out of registers, has computed the magnitude of the wrong number.
     __device__ __forceinline__ int group() const { return static_cast<int>(static_cast<unsigned>(n_h) / static_cast<unsigned>(n_h_kv)); }
+    __device__ __forceinline__ int key_head(int h) const { return static_cast<int>(static_cast<unsigned>(h) / static_cast<unsigned>(group())); }
 };
 
 struct row_sizes { // of rowwise: rows0 * rows1 * rows rows of n elements

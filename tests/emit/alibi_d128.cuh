@@ -48,7 +48,7 @@ struct variant {
         head h;
         h.b = b;
         h.h = h_;
-        h.h_kv = h_ / (z.n_h / z.n_h_kv);
+        h.h_kv = z.key_head(h_);
         const float t0 = (float)(z.n_h);  // alibi.lua:2
         const float t1 = (float)(h.h);  // alibi.lua:2
         const float t2 = (1.0f + t1);  // alibi.lua:2

@@ -55,7 +55,7 @@ struct variant {
         head h;
         h.b = b;
         h.h = h_;
-        h.h_kv = h_ / (z.n_h / z.n_h_kv);
+        h.h_kv = z.key_head(h_);
         int t0 = (z.len_kv - 1);  // document.lua:3
         h.f0 = t0;
         return h;

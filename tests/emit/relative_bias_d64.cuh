@@ -47,7 +47,7 @@ struct variant {
         head h;
         h.b = b;
         h.h = h_;
-        h.h_kv = h_ / (z.n_h / z.n_h_kv);
+        h.h_kv = z.key_head(h_);
         return h;
     }
 
