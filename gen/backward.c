@@ -4,11 +4,11 @@
  *
  * Per pair of a live row, with e = <q', k'> and dw = <do', v'>:
  *     dL/ds = dw dw/ds + sum_k (R_k + dfinal_k) dfinal_k/ds,    R_k = sum over the row of dw dw/dfinal_k
- * R_k is brought to delta = sum_d o' do' = sum over the row of dw w: possible where dw/dfinal_k is a row
- * value times w. dfinal_k/ds comes from the row as one tile, so it mentions row states; states are written as
- * finals where the epilogue allows it, and the rest of them must be saved by the forward kernel. Reductions
- * over keys that diff() adds for leaves without a key axis are taken off again: a kernel adds pairs up
- * itself.
+ * R_k is brought to delta = sum_d o' do' = sum over the row of dw w: possible where dw/dfinal_k is seen to be
+ * a row value times w. Else a pass over the keys before the others adds it up. dfinal_k/ds comes from the row
+ * as one tile, so it mentions row states; states are written as finals where the epilogue allows it, and the
+ * rest of them must be saved by the forward kernel. Reductions over keys that diff() adds for leaves without
+ * a key axis are taken off again: a kernel adds pairs up itself.
  */
 #include "backward.h"
 
@@ -303,7 +303,32 @@ static int sum_as_delta(struct deriver *d, int x)
     return c < 0 ? -1 : times(d, c, param(d, PARAM_DELTA));
 }
 
-/* R_k from the adjoint of final k, where every sum over keys is a multiple of delta. */
+/* What a pass over the row adds up; -1: there are too many. */
+static int sum_by_pass(struct deriver *d, int k, int x)
+{
+    struct backward *b = d->out;
+    int i = 0;
+    if (d->ir->node[x].phase > 0)
+        fail(d,
+             "'forward' varies with final_rowscale '%s' by a reduction over the row; only the host device "
+             "adds that up. Where that gradient is known to cancel, detach(final.%s)",
+             d->ir->final[k].name, d->ir->final[k].name);
+    while (i < b->n_sums && b->sum[i] != x)
+        i++;
+    if (i == MAX_STATE)
+        fail(d,
+             "the gradients of final_rowscales need more than %d sums over a row; where one is known to "
+             "cancel, "
+             "detach(final.%s)",
+             MAX_STATE, d->ir->final[k].name);
+    if (d->failed)
+        return -1;
+    b->sum[i] = x;
+    b->n_sums += i == b->n_sums;
+    return param(d, PARAM_ROWSUM + i);
+}
+
+/* R_k from the adjoint of final k: every sum over keys is a multiple of delta, or of a pass of its own. */
 static int row_sum(struct deriver *d, int k, int adjoint)
 {
     int sum[MAX_SUMS];
@@ -312,12 +337,7 @@ static int row_sum(struct deriver *d, int k, int adjoint)
     for (int i = 0; i < n && !d->failed; i++) {
         value[i] = sum_as_delta(d, d->ir->node[sum[i]].arg[0]);
         if (value[i] < 0)
-            fail(d,
-                 "'forward' varies with final_rowscale '%s' otherwise than by a factor of the row, which a "
-                 "further pass over "
-                 "the row would have to add up; the host device does. Where that gradient is known to "
-                 "cancel, detach(final.%s)",
-                 d->ir->final[k].name, d->ir->final[k].name);
+            value[i] = sum_by_pass(d, k, d->ir->node[sum[i]].arg[0]);
     }
     return d->failed ? adjoint : ir_substitute(d->ir, adjoint, sum, value, n);
 }
@@ -489,6 +509,8 @@ static void replace_score(struct deriver *d, int to, int *ds)
     d->out->weight = ir_substitute(d->ir, d->out->weight, &from, &to, 1);
     for (int i = 0; i < d->out->pair.n; i++)
         d->out->pair.item[i].value = ir_substitute(d->ir, d->out->pair.item[i].value, &from, &to, 1);
+    for (int i = 0; i < d->out->n_sums; i++)
+        d->out->sum[i] = ir_substitute(d->ir, d->out->sum[i], &from, &to, 1);
     *ds = ir_substitute(d->ir, *ds, &from, &to, 1);
 }
 

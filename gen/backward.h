@@ -36,14 +36,18 @@ struct stage_back { /* of a stage of a vector mod */
 
 struct backward {
     /* from PARAM_QK, PARAM_DW, PARAM_FINAL, PARAM_STATE (of a finished row), PARAM_DFINAL and PARAM_DELTA */
-    int weight; /* of the pair */
-    int ds;     /* dL/d<q', k'> / factor */
-    int factor; /* span 0, and the same for all query heads of a key head */
+    int weight;         /* of the pair */
+    int ds;             /* dL/d<q', k'> / factor */
+    int factor;         /* span 0, and the same for all query heads of a key head */
+    int n_sums;         /* of a pass over each row before the others: */
+    int sum[MAX_STATE]; /* per pair, from PARAM_QK, PARAM_DW and PARAM_FINAL: what adds up to PARAM_ROWSUM + k
+                         */
     struct site_list pair;
     struct site_list row; /* once per row */
     struct stage_back stage[MOD_COUNT][MAX_STAGES];
     bool delta; /* sum over d of o' do' is used; so are */
     bool final[MAX_STATE], seed[MAX_STATE], state[MAX_STATE];
+    bool sum_final[MAX_STATE]; /* the same of sum[] */
 };
 
 struct backward_wish {      /* what is compiled in */
@@ -63,7 +67,7 @@ void backward_each_root(struct backward *b, const struct ir *ir, void (*f)(void 
 /* After lowering: forms of the sites, and what is used. */
 void backward_finish(const struct ir *ir, struct backward *b);
 
-enum { BACKWARD_ROOTS_MAX = 3 + 4 * MAX_SITES };
+enum { BACKWARD_ROOTS_MAX = 3 + 4 * MAX_SITES + MAX_STATE };
 /* What is computed per pair or row, and the reads of sites; returns how many. Without vector mods. */
 int backward_pair_roots(const struct backward *b, int *root);
 /* Must the forward kernel run, for o, finals or row states that the call does not give? */

@@ -19,8 +19,8 @@ static void each_site(struct site_list *list, void (*f)(void *context, int *root
     }
 }
 
-void backward_each_root(struct backward *b, const struct ir *ir, void (*f)(void *context, int *root),
-                        void *context)
+static void each_after_sums(struct backward *b, const struct ir *ir, void (*f)(void *context, int *root),
+                            void *context)
 {
     f(context, &b->weight);
     f(context, &b->ds);
@@ -33,6 +33,14 @@ void backward_each_root(struct backward *b, const struct ir *ir, void (*f)(void 
             f(context, &b->stage[m][s].root[1]);
             each_site(&b->stage[m][s].site, f, context);
         }
+}
+
+void backward_each_root(struct backward *b, const struct ir *ir, void (*f)(void *context, int *root),
+                        void *context)
+{
+    for (int k = 0; k < b->n_sums; k++)
+        f(context, &b->sum[k]);
+    each_after_sums(b, ir, f, context);
 }
 
 struct note {
@@ -122,8 +130,11 @@ void backward_finish(const struct ir *ir, struct backward *b)
             find_site_forms(ir, &b->stage[m][s].site);
     b->delta = false;
     for (int k = 0; k < MAX_STATE; k++)
-        b->final[k] = b->seed[k] = b->state[k] = false;
-    backward_each_root(b, ir, note_root, &note);
+        b->final[k] = b->seed[k] = b->state[k] = b->sum_final[k] = false;
+    each_after_sums(b, ir, note_root, &note);
+    for (int i = 0; i < b->n_sums; i++)
+        for (int k = 0; k < MAX_STATE; k++)
+            b->sum_final[k] |= ir_depends_on(ir, b->sum[i], OP_PARAM, PARAM_FINAL + k);
 }
 
 /* ---- whose sums ------------------------------------------------------------------------------------ */
@@ -234,7 +245,7 @@ bool backward_runs_forward(const struct ir *ir, const struct signature *sig, con
     const bool reads_o = b->delta || b->row.n > 0;
     bool runs = ir->mod[MOD_OUTPUT].n_stages > 0 || (reads_o && !arg_given(sig, problem, "o"));
     for (int k = 0; k < ir->n_finals; k++)
-        runs |= b->final[k] && !arg_given(sig, problem, ir->final[k].name);
+        runs |= (b->final[k] || b->sum_final[k]) && !arg_given(sig, problem, ir->final[k].name);
     for (int k = 0; k < ir->n_states; k++)
         runs |= b->state[k];
     return runs;
@@ -246,6 +257,8 @@ int backward_pair_roots(const struct backward *b, int *root)
     root[n++] = b->weight;
     root[n++] = b->ds;
     root[n++] = b->factor;
+    for (int i = 0; i < b->n_sums; i++)
+        root[n++] = b->sum[i];
     for (int i = 0; i < b->pair.n; i++) {
         root[n++] = b->pair.item[i].value;
         root[n++] = b->pair.item[i].leaf;

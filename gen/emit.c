@@ -257,7 +257,7 @@ static void emit_main(struct text_buf *t, const struct source *out, const struct
         {"mod_v", "vector_mod.cuh"},     {"mod_o", "vector_mod.cuh"},    {"fwd", "attention_fwd_sm80.cuh"},
         {"bwd_pre", "back_pre.cuh"},     {"bwd_map", "back_map.cuh"},    {"bwd_q", "back_mod.cuh"},
         {"bwd_k", "back_mod.cuh"},       {"bwd_v", "back_mod.cuh"},      {"bwd_o", "back_mod.cuh"},
-        {"bwd_zero", "back_inputs.cuh"}, {"bwd_sum", "back_inputs.cuh"},
+        {"bwd_zero", "back_inputs.cuh"}, {"bwd_sum", "back_inputs.cuh"}, {"bwd_rows", "back_row_sums.cuh"},
     };
     const char *before = plan->file;
     for (size_t m = 0; m < sizeof MORE / sizeof *MORE; m++) {

@@ -29,11 +29,9 @@ static int value_roots(const struct backward *b, int *root)
 }
 
 /* Also what is given per row and that pairs use as it is. */
-static bool collect_row(struct emitter *e, struct field_set *set)
+static bool collect_values(struct emitter *e, struct field_set *set, const int *root, int n)
 {
-    int root[BACKWARD_ROOTS_MAX];
     *set = (struct field_set){.type = "back_row", .object = "b"};
-    const int n = value_roots(e->back, root);
     bool ok = fields_collect(e, set, CLASS_DYNAMIC, root, n);
     ir_mark(e->w, root, n, e->mark);
     for (int i = 0; i < e->w->n_nodes; i++)
@@ -43,6 +41,12 @@ static bool collect_row(struct emitter *e, struct field_set *set)
                 ok &= field_add(set, a);
         }
     return ok;
+}
+
+static bool collect_row(struct emitter *e, struct field_set *set)
+{
+    int root[BACKWARD_ROOTS_MAX];
+    return collect_values(e, set, root, value_roots(e->back, root));
 }
 
 static int find_back_diagonal(const struct emitter *e)
@@ -94,6 +98,8 @@ static void load_row_params(struct emitter *e)
             load_row_param(e, "dfinal", k, PARAM_DFINAL + k);
         if (e->back->state[k])
             load_row_param(e, "state", k, PARAM_STATE + k);
+        if (k < e->back->n_sums)
+            load_row_param(e, "rowsum", k, PARAM_ROWSUM + k);
     }
     scope_param(e, PARAM_DELTA, "delta");
 }
@@ -373,6 +379,61 @@ static void emit_steps(struct attention *a, const struct field_set *set, int dia
     assign_slopes(e);
 }
 
+/* ---- the pass over the rows ------------------------------------------------------------------------------
+ */
+
+/* Row values that the pairs of the sums read. */
+static void emit_sum_row(struct attention *a, const struct field_set *set)
+{
+    struct emitter *e = a->e;
+    char text[128];
+    text_add(
+        e->out,
+        "    static constexpr int ROW_SUMS = %d, SUM_ROWS = %d;\n"
+        "    DEV void sum_row(const row_sums_params &p, const head &h, const row &r, float *out)\n    {\n"
+        "        [[maybe_unused]] const inputs &x = p.x;\n        [[maybe_unused]] const sizes &z = p.z;\n",
+        e->back->n_sums, set->n);
+    name_static(a, true, false);
+    for (int k = 0; k < MAX_STATE; k++)
+        if (e->back->sum_final[k])
+            load_row_param(e, "final", k, PARAM_FINAL + k);
+    for (int i = 0; i < set->n; i++) {
+        emit_values(e, &set->node[i], 1);
+        text_add(e->out, "        out[%d] = %s;\n", i, node_text(e, set->node[i], text, sizeof text));
+    }
+    text_add(e->out, "    }\n");
+}
+
+/* What a pair adds to each of the sums, and where they go. */
+static void emit_row_sums(struct attention *a)
+{
+    struct emitter *e = a->e;
+    const struct backward *b = e->back;
+    struct field_set set;
+    char text[128];
+    if (b->n_sums == 0)
+        return;
+    if (!collect_values(e, &set, b->sum, b->n_sums)) {
+        e->out->failed = true;
+        return;
+    }
+    emit_sum_row(a, &set);
+    text_add(e->out, "    DEV void sum_pair(float e, float dw, " AT_PAIR
+                     ", const row &r, const col &c, const float *b, float *sum)\n    {\n");
+    name_pair(a, &set, -1);
+    emit_values(e, b->sum, b->n_sums);
+    for (int k = 0; k < b->n_sums; k++)
+        text_add(e->out, "        sum[%d] = %s;\n", k, node_text(e, b->sum[k], text, sizeof text));
+    text_add(e->out,
+             "    }\n    DEV void store_sums(const row_sums_params &p, int b, int h, int row, const float "
+             "*sum)\n    {\n");
+    for (int k = 0; k < b->n_sums; k++)
+        text_add(e->out,
+                 "        p.rowsum%d[b * p.rowsum%d_b + h * p.rowsum%d_h + row * p.rowsum%d_t] = sum[%d];\n",
+                 k, k, k, k, k);
+    text_add(e->out, "    }\n");
+}
+
 void emit_backward(struct attention *a, const struct plan *plan)
 {
     static const char *const type[] = {"query_back", "key_back", "value_back", "output_back"};
@@ -383,6 +444,7 @@ void emit_backward(struct attention *a, const struct plan *plan)
         return;
     }
     text_add(e->out, "\n    // the backward pass\n");
+    emit_row_sums(a);
     emit_back_row(a, &set);
     emit_forms(e, "ROW_", &e->back->row);
     emit_addresses(a, "row_", &e->back->row, "");

@@ -14,7 +14,10 @@ enum { /* of the templates that they are named after */
        BACK_PRE_ROWS = 64,
        INPUT_THREADS = 256,
        EXACT_SUM_BYTES = 48,
-       LOADER_THREADS = 128
+       LOADER_THREADS = 128,
+       SUMS_THREADS = 128,
+       SUMS_ROWS = 64,
+       SUMS_KEYS = 32
 };
 
 static const char *const GRADIENT[] = {"dq", "dk", "dv", "do"};
@@ -29,6 +32,7 @@ struct recipe {
     struct place
         grad[TENSOR_O]; /* dq', dk', dv': where the main kernel leaves them. dq' has an order of its own */
     struct place result[TENSOR_O]; /* dq, dk, dv */
+    struct place sums[MAX_STATE];  /* of rows */
     int rows;                      /* buffers; -1: none */
     int order;
     int map;
@@ -268,6 +272,10 @@ static void place_everything(struct recipe *r)
     }
     if (r->rows_floats > 0)
         r->rows = add_buffer(r->out, query_tiles(r, 4ll * r->rows_floats * r->plan->back.bm));
+    for (int k = 0; k < e->back->n_sums; k++) {
+        r->sums[k] = (struct place){-1, -1, SYM_H, SYM_Q, 1};
+        place_in_workspace(&r->sums[k], 4, r->out);
+    }
     place_gradients(r);
     if (e->problem->deterministic || (r->plan->back.dq_stored && gradient_wanted(e, MOD_QUERY)))
         r->order = zeroed(r->out, query_tiles(r, 2 * 4));
@@ -320,7 +328,62 @@ static void add_row_values(struct params *p, const struct recipe *r)
             place_pointer(p, "const float", name, &at);
             place_strides(p, name, &at);
         }
+        if (k < e->back->n_sums) {
+            snprintf(name, sizeof name, "rowsum%d", k);
+            place_pointer(p, "const float", name, &r->sums[k]);
+            place_strides(p, name, &r->sums[k]);
+        }
     }
+}
+
+/* do' as it is before bwd_pre copies it. */
+static struct place first_dout(const struct recipe *r, bool *copies)
+{
+    const struct emitter *e = r->a.e;
+    *copies = r->dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0;
+    struct place from = *copies ? r->forward.outer[TENSOR_O] : r->dout;
+    if (*copies)
+        from.arg = signature_find(e->sig, "do");
+    return from;
+}
+
+/* Sums over rows that no product with o gives. */
+static void add_row_sums(struct recipe *r)
+{
+    static const char *const name[] = {"q", "k", "v", "dout"};
+    struct emitter *e = r->a.e;
+    bool copies;
+    const struct place dout = first_dout(r, &copies);
+    struct params p;
+    const int columns =
+        ((int)e->problem->dim[SYM_D] + 15) / 16 * 16 + ((int)e->problem->dim[SYM_D_V] + 15) / 16 * 16;
+    struct launch *launch = /* row_sums::layout of back_row_sums.cuh */
+        add_launch(r->out, e, "bwd_rows", SUMS_THREADS, (SUMS_ROWS + SUMS_KEYS) * columns * 2);
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    product_times(&launch->grid, SYM_Q, SUMS_ROWS);
+    params_open(&p, e->out, launch, "row_sums_params");
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        place_pointer(&p, "const void", name[t], t == TENSOR_O ? &dout : &r->forward.inner[t]);
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        place_strides(&p, name[t], t == TENSOR_O ? &dout : &r->forward.inner[t]);
+    params_sizes(&p);
+    for (int k = 0; k < MAX_STATE; k++) {
+        char member[NAME_MAX_BYTES];
+        snprintf(member, sizeof member, "final%d", k);
+        if (e->back->sum_final[k]) {
+            place_pointer(&p, "const float", member, &r->forward.final[k]);
+            place_strides(&p, member, &r->forward.final[k]);
+        }
+        snprintf(member, sizeof member, "rowsum%d", k);
+        if (k < e->back->n_sums) {
+            place_pointer(&p, "float", member, &r->sums[k]);
+            place_strides(&p, member, &r->sums[k]);
+        }
+    }
+    params_inputs(&p, e, "x");
+    params_close(&p, "row_sums_params");
 }
 
 /* runs: else its struct is declared, which back_row() names. */
@@ -329,11 +392,9 @@ static void add_pre(struct recipe *r, bool runs)
     struct source unused = {0};
     struct emitter *e = r->a.e;
     const bool reads_o = e->back->delta || e->back->row.n > 0;
-    const bool copies = r->dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0;
-    struct place from = copies ? r->forward.outer[TENSOR_O] : r->dout;
+    bool copies;
+    const struct place from = first_dout(r, &copies);
     struct params p;
-    if (copies)
-        from.arg = signature_find(e->sig, "do");
     struct launch *launch = add_launch(runs ? r->out : &unused, e, "bwd_pre", BACK_PRE_THREADS, 0);
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
@@ -521,6 +582,8 @@ void emit_backward_launches(struct emitter *e, const struct tile_map *map, const
     dout.arg = signature_find(e->sig, "do");
     if (e->w->mod[MOD_OUTPUT].n_stages > 0)
         add_back_mod(&r, TENSOR_O, &r.forward.inner[TENSOR_O], &dout, &r.dout);
+    if (e->back->n_sums > 0)
+        add_row_sums(&r);
     add_pre(&r, rows > 0 || e->back->row.n > 0 || (r.dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0));
     if (map->needed)
         r.map =

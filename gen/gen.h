@@ -142,8 +142,9 @@ enum param_leaf {
         PARAM_DROW + MAX_STATE, /* + k, rowwise: such a result, given to the backward pass; span Q|KV */
     PARAM_DSTAT = PARAM_SAVED + MAX_STATE, /* + k, rowwise: of row statistic k; span Q */
     PARAM_DELTA = PARAM_DSTAT + MAX_STATE, /* attention: sum over d of o' do'; span Q */
+    PARAM_ROWSUM, /* + k, attention: what a pass over the row adds up for the gradients of finals; span Q */
     /* corners of a tile, inclusive; i32, span 0; in the bounds of a mask only */
-    PARAM_ROW0,
+    PARAM_ROW0 = PARAM_ROWSUM + MAX_STATE,
     PARAM_ROW1,
     PARAM_Q0, /* row0 + q_start */
     PARAM_Q1,

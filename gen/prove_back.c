@@ -36,6 +36,7 @@ struct bench {
     double final[MAX_STATE];
     double state[MAX_STATE];
     double delta;
+    double sum[MAX_STATE];
 };
 
 /* ---- what each side evaluates ------------------------------------------------------------------ */
@@ -156,12 +157,27 @@ static lathe_status take_sites(struct bench *b, const struct site_list *list, bo
     return status;
 }
 
+/* The pass over the row that comes before the others. */
+static lathe_status run_sums(struct bench *b, lathe_error *err)
+{
+    const struct backward *f = &b->formulas;
+    lathe_status status = run(b, b->kernel, f->sum, f->n_sums, err);
+    for (int k = 0; k < f->n_sums && status == LATHE_OK; k++) {
+        b->sum[k] = 0;
+        for (int64_t j = 0; j < b->head.n_live; j++)
+            b->sum[k] += host_value(&b->head.pair, f->sum[k], j);
+    }
+    return status;
+}
+
 static lathe_status run_kernel(struct bench *b, struct proof *out, lathe_error *err)
 {
     const struct backward *f = &b->formulas;
     const int root[3] = {f->weight, f->ds, f->factor};
     struct eval_env *env = &b->head.pair;
-    lathe_status status = run(b, b->kernel, root, 3, err);
+    lathe_status status = f->n_sums > 0 ? run_sums(b, err) : LATHE_OK;
+    if (status == LATHE_OK)
+        status = run(b, b->kernel, root, 3, err);
     for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK; j++) {
         double ds = host_value(env, f->ds, j) * host_value(env, f->factor, 0);
         if (proof_record(out, proof_distance(b->weight[j], host_value(env, f->weight, j), FLOOR)))
@@ -203,6 +219,7 @@ static lathe_status enter_row(struct bench *b, lathe_error *err)
         env->param[PARAM_DFINAL + k] = &b->dfinal[k];
         env->param[PARAM_FINAL + k] = &b->final[k];
         env->param[PARAM_STATE + k] = &b->state[k];
+        env->param[PARAM_ROWSUM + k] = &b->sum[k];
     }
     return status;
 }

@@ -62,6 +62,36 @@ static const struct inline_spec SPECS[] = {
      "  query_mod = half(rotate), key_mod = chain(rms, half(rotate)),\n"
      "  value_mod = function(v, at, x) return v * sigmoid(v) + x.token(at.b, at.pos) end,\n"
      "  output_mod = function(o, at, x) return o * x.o_gain(at.h, at.i) + 0.1 * o * o end }\n"},
+    {"smoothed", /* weights e^s + 1 of a sum: a final's worth is no multiple of delta as it is written */
+     "return attention { mask_mod = causal, online_func = online_func {\n"
+     "  online_rowscales = { m = 0.0, l = 0.0 },\n"
+     "  online_fwd = function(s, r)\n"
+     "    local m = max(r.m, detach(rowmax(s)))\n"
+     "    local a = exp(r.m - m)\n"
+     "    local p = exp(s - m) + exp(-m)\n"
+     "    return p, { m = m, l = r.l * a + rowsum(p) }, a\n"
+     "  end,\n"
+     "  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l) } end,\n"
+     "  forward = function(s, final) return exp(s - final.lse) + exp(-final.lse) end } }\n"},
+    {"parts", /* the same of two finals, of inputs with gradients, of keys that the mask scatters, of mods */
+     "return attention { inputs = { g = tensor('f32', 'h', { grad = true }), c = tensor('f32', 'h', 'kv', { "
+     "grad = true }) },\n"
+     "  query_mod = function(q, at) return q * (1.0 + 0.01 * at.i) end, output_mod = function(o) return o + "
+     "0.1 * o * o end,\n"
+     "  mask_mod = function(at) return ge(at.q, at.kv) & ne((at.q + at.kv) % 3, 0) end,\n"
+     "  score_mod = function(s, at, x) return s * (1.0 + 0.2 * x.g(at.h)) + x.c(at.h, at.kv) end,\n"
+     "  online_func = online_func {\n"
+     "  online_rowscales = { squares = 0.0, top = 0.0 },\n"
+     "  online_fwd = function(s, r) return s * s + tanh(s), { squares = r.squares + rowsum(s * s), top = "
+     "r.top + "
+     "rowsum(s) }, 1.0 end,\n"
+     "  online_fwd_epilogue = function(r)\n"
+     "    return 1.0 / (sqrt(1.0 + r.squares) * (2.0 + tanh(0.1 * r.top))), { n = sqrt(1.0 + r.squares), t = "
+     "2.0 + tanh(0.1 * "
+     "r.top) }\n"
+     "  end,\n"
+     "  forward = function(s, final) return s * s / (final.n * final.t) + tanh(s) / final.n * (1.0 / "
+     "final.t) end } }\n"},
     {"saved", /* a final whose gradient needs row states */
      "return attention { mask_mod = causal, online_func = online_func {\n"
      "  online_rowscales = { total = 0.0, squares = 0.0 },\n"

@@ -444,7 +444,7 @@ TEST(gradients_of_finals_may_need_states)
     forget(&d);
 }
 
-TEST(what_would_need_another_pass_says_so)
+TEST(what_is_no_multiple_of_delta_has_a_pass_of_its_own)
 {
     struct derived d;
     derive(&d,
@@ -453,10 +453,20 @@ TEST(what_would_need_another_pass_says_so)
            "  online_fwd_epilogue = function(r) return 1.0, { l = r.l } end,\n"
            "  forward = function(s, final) return s + tanh(final.l) end } }",
            SIZES);
-    CHECK(d.w == NULL);
-    CHECK_HAS(d.why, "final_rowscale 'l'");
-    CHECK_HAS(d.why, "detach");
+    CHECK(d.w != NULL); /* the sum of dw alone, times 1 - tanh(l)^2 of the row */
+    CHECK_EQ(d.b.n_sums, 1);
+    CHECK(d.b.final[0] && !d.b.sum_final[0]);
+    CHECK(ir_depends_on(d.w, d.b.sum[0], OP_PARAM, PARAM_DW));
+    CHECK(ir_depends_on(d.w, d.b.ds, OP_PARAM, PARAM_ROWSUM));
     forget(&d);
+    derive(&d, "causal", SIZES);
+    CHECK_EQ(d.b.n_sums, 0);
+    forget(&d);
+}
+
+TEST(ties_of_a_maximum_are_refused)
+{
+    struct derived d;
     derive(&d,
            "return attention { online_func = online_func { online_rowscales = { m = -inf, l = 0.0 },\n"
            "  online_fwd = function(s, r)\n"

@@ -41,6 +41,19 @@ struct back_pre_params {
     inputs x;
     grads g;
 };
+struct row_sums_params {
+    const void *q;
+    const void *k;
+    const void *v;
+    const void *dout;
+    long long q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, dout_b, dout_h, dout_t;
+    sizes z;
+    const float *final0;
+    long long final0_b, final0_h, final0_t;
+    float *rowsum0;
+    long long rowsum0_b, rowsum0_h, rowsum0_t;
+    inputs x;
+};
 struct back_params {
     const void *q;
     const void *k;
@@ -117,6 +130,20 @@ struct variant {
             return TILE_ALL;
         }
         return q1 >= kv0 ? TILE_SOME : TILE_NONE;
+    }
+
+    static constexpr int ROW_SUMS = 1, SUM_ROWS = 1;
+    DEV void sum_row(const row_sums_params &p, const head &h, const row &r, float *out)
+    {
+        out[0] = p.final0[h.h * p.final0_h + (r.q - p.z.q_start) * p.final0_t] * 0x1.715476p+0f;
+    }
+    DEV void sum_pair(float e, float dw, const inputs &, const sizes &, const head &h, const row &, const col &, const float *b, float *sum)
+    {
+        sum[0] = dw * m_exp2(e * h.scale - b[0]);
+    }
+    DEV void store_sums(const row_sums_params &p, int b, int h, int row, const float *sum)
+    {
+        p.rowsum0[b * p.rowsum0_b + h * p.rowsum0_h + row * p.rowsum0_t] = sum[0];
     }
 
     static constexpr bool BACK_DIAG = false;
