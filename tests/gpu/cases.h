@@ -47,7 +47,8 @@ enum fill {
     FILL_NORMAL,   /* mean low, deviation high */
     FILL_INTEGER,  /* low .. high, both included */
     FILL_DOCUMENT, /* ascending document numbers along the last dim */
-    FILL_PREFIX    /* 0 .. kv + 3 */
+    FILL_PREFIX,   /* 0 .. kv + 3 */
+    FILL_PARTS     /* parts of a row of n: n of them up to 33, else 10, and some elements more */
 };
 
 /* What references may be computed with: q or x is 1 % too large; a key, or an element of x, reads as zeros.
@@ -67,9 +68,10 @@ struct arg_row {
     bool grad; /* declared with grad = true */
 };
 
+enum { ROWS_INNER = 2 };
 struct spec_row {
     const char *name;
-    bool rowwise;
+    int rowwise;        /* 1: along the last dim; ROWS_INNER: along the one before; 0: attention */
     bool rows_are_keys; /* indexes a tensor of keys by at.q: q rows must be positions of keys */
     double score_noise; /* roundings of q and k, or what comes to the same, before they are scores: specs.c
                            says which */
@@ -82,6 +84,8 @@ struct spec_row {
 extern const struct spec_row spec_rows[];
 extern const int spec_row_count;
 const struct spec_row *spec_find(const char *name); /* NULL where there is none */
+/* Rowwise: is some gradient added up by atomics? It is refused where the order matters. */
+bool spec_scatters(const struct spec_row *spec);
 /* Arguments of a pass of a spec: those of its kind, its own, seeds and gradients. Returns how many; at most
    CASE_ARGS. */
 int spec_arguments(const struct spec_row *spec, lathe_pass pass, struct arg_row *out);

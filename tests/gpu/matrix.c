@@ -280,6 +280,7 @@ static void turn_backward(struct case_list *list)
     for (int i = 0; i < list->n; i++) {
         list->item[i].pass = LATHE_BACKWARD;
         list->item[i].deterministic = i % 3 == 2;
+        list->item[i].may_refuse |= list->item[i].deterministic && spec_scatters(list->item[i].spec);
     }
 }
 
@@ -295,7 +296,7 @@ static void forward_cases(struct case_list *list, const char *group, bool quick)
                   {"q_start", false, group_q_start}, {"rowwise", true, group_rowwise}};
     for (size_t g = 0; g < sizeof GROUPS / sizeof GROUPS[0]; g++) {
         for (int i = 0; i < spec_row_count && strcmp(GROUPS[g].name, group) == 0; i++) {
-            if (spec_rows[i].rowwise == GROUPS[g].rowwise) {
+            if ((spec_rows[i].rowwise != 0) == GROUPS[g].rowwise) {
                 GROUPS[g].add(list, &spec_rows[i], quick);
             }
         }

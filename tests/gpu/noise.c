@@ -75,8 +75,9 @@ static void move_seed(struct case_data *noisy, int seed, const struct test_case 
     int64_t more = 0;
     const double *const a = value_of(data, c->spec->rowwise ? "x" : "o", &count, c);
     const double *const b = value_of(data, c->spec->rowwise ? "dy" : "do", &more, c);
-    const double *const gain = c->spec->rowwise ? value_of(data, "weight", &more, c) : NULL;
+    const double *gain = c->spec->rowwise ? value_of(data, "weight", &more, c) : NULL;
     const int64_t n = rows > 0 ? count / rows : 0;
+    gain = more == n ? gain : NULL; /* one that is read at other places is near 1, too */
     for (int64_t row = 0; row < rows && a && b; row++) {
         double squares = 0.0;
         for (int64_t i = 0; i < n; i++) {

@@ -119,6 +119,28 @@ const struct spec_row spec_rows[] = {
     {"revcumsum", true, false, 0.0, NULL, 0, {{.name = ""}}},
     {"logcumsumexp", true, false, 0.0, NULL, 0, {{.name = ""}}},
     {"revlogcumsumexp", true, false, 0.0, NULL, 0, {{.name = ""}}},
+    {"group_norm",
+     true,
+     false,
+     0.0,
+     "drstd",
+     7,
+     {STAT("mean"),
+      STAT("rstd"),
+      {"weight", ROLE_INPUT, LATHE_NONE, "7 40", FILL_NORMAL, 1.0, 0.3, false, false, true},
+      {"bias", ROLE_INPUT, LATHE_NONE, "7 40", FILL_NORMAL, 0.0, 1.0, false, false, true},
+      {"groups", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 7.0, 7.0, false, true, false},
+      {"channels", ROLE_SCALAR, LATHE_I32, "", FILL_PARTS, 0.0, 0.0, false, true, false},
+      {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
+    {"softmax_inner", ROWS_INNER, false, 0.0, NULL, 0, {{.name = ""}}},
+    {"logcumsumexp_packed",
+     ROWS_INNER,
+     false,
+     0.0,
+     NULL,
+     2,
+     {{"chunk", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 0.0, 9.0, false, true, false},
+      {"since", ROLE_INPUT, LATHE_I32, "n", FILL_INTEGER, 0.0, 40.0, false, false, false}}},
 #undef FINAL
 #undef STAT
 };
@@ -134,6 +156,15 @@ const struct spec_row *spec_find(const char *name)
     return NULL;
 }
 
+bool spec_scatters(const struct spec_row *spec)
+{
+    bool any = false;
+    for (int i = 0; i < spec->n_args && spec->rowwise; i++) {
+        any |= spec->arg[i].grad && spec->arg[i].role == ROLE_INPUT && strcmp(spec->arg[i].dims, "n") != 0;
+    }
+    return any;
+}
+
 static const struct arg_row ATTENTION[] = {
     {"q", ROLE_TENSOR, LATHE_NONE, "b h q d", FILL_NORMAL, 0.0, 1.0, false, false, false},
     {"k", ROLE_TENSOR, LATHE_NONE, "b h_kv kv d", FILL_NORMAL, 0.0, 1.0, false, false, false},
@@ -145,9 +176,14 @@ static const struct arg_row ROWWISE[] = {
     {"y", ROLE_RESULT, LATHE_NONE, "rows0 rows1 rows n", FILL_NORMAL, 0.0, 0.0, false, false, false},
 };
 
+static const struct arg_row INNER[] = {
+    {"x", ROLE_TENSOR, LATHE_NONE, "rows0 rows1 n rows", FILL_NORMAL, 0.5, 2.0, false, false, false},
+    {"y", ROLE_RESULT, LATHE_NONE, "rows0 rows1 n rows", FILL_NORMAL, 0.0, 0.0, false, false, false},
+};
+
 static int forward_arguments(const struct spec_row *spec, struct arg_row *out)
 {
-    const struct arg_row *common = spec->rowwise ? ROWWISE : ATTENTION;
+    const struct arg_row *common = spec->rowwise == ROWS_INNER ? INNER : spec->rowwise ? ROWWISE : ATTENTION;
     const int n = spec->rowwise ? 2 : 4;
     memcpy(out, common, (size_t)n * sizeof *out);
     memcpy(out + n, spec->arg, (size_t)spec->n_args * sizeof *out);
