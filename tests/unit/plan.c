@@ -12,8 +12,8 @@ static const struct device RTX4090 = {.sm = 89, .sm_count = 128, .smem_bytes = 1
 static const struct device H100 = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
 
 /* spec: the name of a shipped one, or a text. */
-static lathe_status pick(const char *spec, const char *problem_text, const struct device *device,
-                         struct plan *plan, lathe_error *err)
+static lathe_status pick_pass(const char *spec, lathe_pass pass, const char *problem_text,
+                              const struct device *device, struct plan *plan, lathe_error *err)
 {
     struct diag diag = {0};
     struct signature sig;
@@ -21,11 +21,17 @@ static lathe_status pick(const char *spec, const char *problem_text, const struc
     const bool text = strchr(spec, ' ') != NULL;
     struct ir *ir = text ? spec_load("text", spec, strlen(spec), &diag) : spec_load(spec, NULL, 0, &diag);
     CHECK(ir != NULL);
-    signature_make(ir, LATHE_FORWARD, &sig);
+    signature_make(ir, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, err), LATHE_OK);
-    lathe_status status = plan_pick(ir, LATHE_FORWARD, &problem, device, plan, err);
+    lathe_status status = plan_pick(ir, pass, &problem, device, plan, err);
     ir_free(ir);
     return status;
+}
+
+static lathe_status pick(const char *spec, const char *problem_text, const struct device *device,
+                         struct plan *plan, lathe_error *err)
+{
+    return pick_pass(spec, LATHE_FORWARD, problem_text, device, plan, err);
 }
 
 TEST(every_head_dim_fits_every_device)
@@ -343,4 +349,39 @@ TEST(candidates_are_of_every_template_that_serves)
     CHECK(of_sm90 >= 2);
     CHECK_STR(plan.template_name, "attention_fwd_sm80"); /* the last one asked */
     ir_free(ir);
+}
+
+/* Rows in shared memory, on devices with less and less of it: a plan fits with what the kernel has beside, or
+ * there is none. */
+TEST(rows_in_shared_memory_fit_it)
+{
+    static const struct {
+        const char *spec, *problem;
+        lathe_pass pass;
+        bool sums; /* over rows: those of a team meet in static shared memory */
+    } cases[] = {{"softmax", "dtype=f32,rows=10,n=60000", LATHE_FORWARD, false},
+                 {"rms_norm_residual", "dtype=bf16,rows=10,n=60000", LATHE_FORWARD, false},
+                 {"layer_norm", "dtype=f32,rows=1000,n=256", LATHE_BACKWARD, true},
+                 {"layer_norm", "dtype=bf16,rows=1000,n=4096", LATHE_BACKWARD, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int taken = 0;
+        int refused = 0;
+        for (int kb = 2; kb < 80; kb++) {
+            struct device d =
+                asking_for(&A100, cases[i].pass == LATHE_FORWARD ? "rowwise_staged" : "rowwise_staged_bwd");
+            struct plan plan;
+            lathe_error err = {0};
+            d.smem_bytes = kb * 1024;
+            if (pick_pass(cases[i].spec, cases[i].pass, cases[i].problem, &d, &plan, &err) != LATHE_OK) {
+                CHECK_HAS(err.text, "shared memory");
+                refused++;
+                continue;
+            }
+            const int met = cases[i].sums && plan.rows_per_block > 1 ? 4 * plan.threads * plan.per_thread : 0;
+            CHECK(plan.per_thread > 0);
+            CHECK(plan.smem_bytes + met + 1024 <= d.smem_bytes); /* 1 KiB: the reductions */
+            taken++;
+        }
+        CHECK(taken > 0 && refused > 0);
+    }
 }
