@@ -461,6 +461,16 @@ static const struct inline_spec ROW_SPECS[] = {
     {"bounded", "return attention { score_mod = function(s) return 3.0 * tanh(s) + 4.0 end }\n"},
     {"capped",
      "return attention { mask_mod = causal, score_mod = function(s) return clamp(s, -40.0, 40.0) end }\n"},
+    {"logistic_twice", /* a later pass reduces the weight, a logistic */
+     "return attention { mask_mod = causal, online_func = online_func {\n"
+     "  online_rowscales = { l = 0.0 },\n"
+     "  online_fwd = function(s, r)\n"
+     "    local w = sigmoid(s)\n"
+     "    local c = max(rowmax(w), 1e-30)\n"
+     "    return w, { l = r.l + rowsum(w / c) * c }, 1.0\n"
+     "  end,\n"
+     "  online_fwd_epilogue = function(r) return 1.0 / (1.0 + r.l), { l = r.l } end,\n"
+     "  forward = function(s, final) return sigmoid(s) / (1.0 + final.l) end } }\n"},
     {"squares", /* a sum of squares beside, which is not lazy in every step */
      "return attention { online_func = online_func {\n"
      "  online_rowscales = { m = -inf, l = 0.0, l2 = 0.0 },\n"
