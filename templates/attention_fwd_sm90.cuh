@@ -82,7 +82,7 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
             wgmma<O_COLUMNS>::wait<0>(w.o[0]);
             reader.leave_v();
             pack_weights<cfg::element, NB>(w.p, w.s[0]);
-            if constexpr (variant::RESCALE) {
+            if constexpr (variant::RESCALE && !variant::KEEPS) {
                 rescale(w.o, scale);
             }
         }

@@ -13,12 +13,22 @@ struct warp_work {
 struct tile_reader { // of one warp: the same in all of its lanes, and in registers that they share
     u32 shared;
     u32 group; // the warpgroup, of those that compute
+    int mine;  // its bits of a tile
+    u32 lane;  // this one, alone, is not the same in all
     int share; // share_of_head
     place k, v;
     u32 round;
     int ahead; // the tile in the next stage of K; later, the one after
+    u64 q;     // descriptor of the query tile's Q
 
-    DEV tile_reader start(u32 shared, int share) { return {shared, worker_group(), share, {0, 0}, {0, 0}, 0, NO_TILE}; }
+    DEV tile_reader start(u32 shared, int share)
+    {
+        const u32 group = worker_group();
+        const int mine = static_cast<int>(of_the_warp(3u << (2 * group)));
+        u32 lane = static_cast<u32>(lane_id());
+        keep(lane); // not found again for every use
+        return {shared, group, mine, lane, share, {0, 0}, {0, 0}, 0, NO_TILE, 0};
+    }
     __device__ __forceinline__ u32 slab() const { return shared + group * shared_layout::SLAB; } // of the warpgroup
     __device__ __forceinline__ q_place q_at() const { return q_place::nth(round); }
 
@@ -27,8 +37,8 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
 
     __device__ __forceinline__ void wait_k() const { rings::at(shared).k.wait_full<cfg::BOUND_WAITS>(k); }
     // Has the tile something for the rows of this warpgroup, and all of it?
-    __device__ __forceinline__ bool lives(int tile) const { return (tile & (3 << (2 * group))) != 0; }
-    __device__ __forceinline__ bool whole(int tile) const { return (tile & (2 << (2 * group))) != 0; }
+    __device__ __forceinline__ bool lives(int tile) const { return (tile & mine) != 0; }
+    __device__ __forceinline__ bool whole(int tile) const { return (tile & mine & WHOLE_BITS) != 0; }
 
     // Once a tile is there: what comes after it in the query tile.
     __device__ __forceinline__ void look_ahead() { ahead = read_for_warp(tile_words(shared, k.stage) + 4); }
@@ -43,9 +53,8 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
     }
     __device__ __forceinline__ void start_scores(warp_work &w) const
     {
-        start_qk<cfg::element, cfg::BN, cfg::D_PAD>(w.s[0], slab() + q_at().stage * shared_layout::Q_BYTES,
-                                                    shared + shared_layout::K +
-                                                        k.stage * shared_layout::K_BYTES);
+        start_qk<cfg::element, cfg::BN, cfg::D_PAD>(
+            w.s[0], q, shared + shared_layout::K + k.stage * shared_layout::K_BYTES);
     }
     // sum: 0 where o is to be that of this tile alone; then 1.
     __device__ __forceinline__ void start_output(warp_work &w, int &sum) const
@@ -56,14 +65,15 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
             w.o[0], w.p, shared + shared_layout::V + v.stage * shared_layout::V_BYTES + part, sum);
         sum = 1;
     }
-    __device__ __forceinline__ void wait_q() const
+    __device__ __forceinline__ void wait_q()
     {
+        q = describe_q<cfg::D_PAD>(slab() + q_at().stage * shared_layout::Q_BYTES);
         rings::q(shared, group).wait_full<cfg::BOUND_WAITS>(q_at());
     }
     // After the products that read it.
     __device__ __forceinline__ void leave(u32 empty) const
     {
-        if (lane_id() == 0) {
+        if (lane == 0) {
             mbarrier_arrive(empty);
         }
     }

@@ -45,12 +45,17 @@ DEV constexpr u64 descriptor_step(int bytes)
     return static_cast<u64>(bytes >> 4);
 }
 
+// Q's descriptor for start_qk: for a tile that serves several times.
+template <int COLS> DEV u64 describe_q(u32 q)
+{
+    return panels<COLS>::descriptor(of_the_warp(q), 16);
+}
+
 // Starts s = Q K^T: 64 rows of Q, out of ROWS of its tile, and N rows of K, COLS deep, both as tiles of COLS columns.
-template <class T, int N, int COLS, int ROWS = 64> DEV void start_qk(float (&s)[N / 8][4], u32 q, u32 k)
+template <class T, int N, int COLS, int ROWS = 64> DEV void start_qk(float (&s)[N / 8][4], u64 a, u32 k)
 {
     using shape = panels<COLS>;
     wgmma<N>::fence(s);
-    const u64 a = shape::descriptor(of_the_warp(q), 16);
     const u64 b = shape::descriptor(of_the_warp(k), 16);
 #pragma unroll
     for (int i = 0; i < COLS / 16; i++) {
@@ -61,6 +66,10 @@ template <class T, int N, int COLS, int ROWS = 64> DEV void start_qk(float (&s)[
                                                   i != 0);
     }
     wgmma_commit();
+}
+template <class T, int N, int COLS, int ROWS = 64> DEV void start_qk(float (&s)[N / 8][4], u32 q, u32 k)
+{
+    start_qk<T, N, COLS, ROWS>(s, describe_q<COLS>(q), k);
 }
 
 // 64 rows of weights as A operands: the scores' fragments, rounded to T, are just those.
