@@ -41,7 +41,6 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
 {
     float scale[2];
     int sum = 0; // o has no tile yet
-    reader.wait_q();
     reader.find_first();
     int tile = reader.ahead;
 #pragma unroll 1
@@ -123,6 +122,7 @@ DEV void compute_all(const hopper_params &params, u32 shared)
     clear_output(w); // products take o along even where its value does not count
 #pragma unroll 1
     while (true) {
+        reader.wait_q();
         const query_tile tile = reader.query();
         if (tile.number == query_tile::NONE) {
             break;
@@ -167,11 +167,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (u32 i = 0; i < shared_layout::GROUPS; i++) {
             rings::q(shared, i).init(4);
         }
-        rings::round(shared).init(1);
+#pragma unroll
+        for (u32 i = 0; i < shared_layout::ROUNDS; i++) {
+            mbarrier_init(told_barrier(shared, i), 1);
+        }
         mbarrier_init_fence();
-    }
-    if (threadIdx.x == 32) {
-        write_round(shared, 0, nth_query_tile(params.p, find_order(params.p), fresh_block()));
     }
     if constexpr (cfg::PACK) {
         clear_rests(params.p, shared);
@@ -182,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         registers_down<LOADER_REGISTERS>();
         if (warp == 0) {
             load_keys(params, shared);
-        } else if (warp == 1) {
+        } else if (warp == 1 && elect_one()) {
             load_queries(params, shared);
         }
     } else {

@@ -22,7 +22,7 @@ static_assert(cfg::BM == (cfg::DV_PAD > 256 ? 8 : 16) * cfg::WARPS,
               "cfg::BM is 16 cfg::WARPS: a warp owns 16 rows; beyond 256 columns of o two warps share them");
 static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
               "cfg::BN is a multiple of 16 in 16 .. 128");
-static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 5, "cfg::STAGES is 1 .. 5: see round_place");
+static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 static_assert(cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2, "cfg::Q_STAGES is 1 or 2");
 static_assert(!cfg::PACK || (!variant::MAP && !variant::DIAG),
               "cfg::PACK: rows of a tile that are one token each cannot share diagonals, nor a map's classes");
@@ -43,7 +43,7 @@ constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
 //     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
 //     tiles = groups * (q_stages * q + (own_o ? o : 0));
 //     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
-//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + 256 + (diag ? groups * 8 * (64 + bn) : 0);
+//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + 192 + (diag ? groups * 8 * (64 + bn) : 0);
 constexpr int SMEM_LIMIT = 232448;
 __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int q_stages, bool own_o,
                                                     int d_pad, int dv_pad, bool o_f32, bool diag)
@@ -54,7 +54,7 @@ __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stage
     const int tiles = groups * (q_stages * q + (own_o ? o : 0));
     const int k = round_up(stages * bn * d_pad * 2, 1024);
     const int v = round_up(stages * bn * dv_pad * 2, 1024);
-    return tiles + k + v + 40 * stages + 16 * q_stages * groups + 256 + (diag ? groups * 8 * (64 + bn) : 0);
+    return tiles + k + v + 40 * stages + 16 * q_stages * groups + 192 + (diag ? groups * 8 * (64 + bn) : 0);
 }
 
 struct shared_layout {                            // offsets in bytes
@@ -77,8 +77,8 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int V_RING = K_RING + ring_barriers<cfg::STAGES>::BYTES;
     static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES; // of each warpgroup
     static constexpr int ROUND = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES; // 16 bytes each
-    static constexpr int ROUND_RING = ROUND + 16 * ROUNDS;
-    static constexpr int DIAG = ROUND_RING + ring_barriers<ROUNDS>::BYTES;
+    static constexpr int TOLD = ROUND + 16 * ROUNDS;                                    // a barrier each
+    static constexpr int DIAG = TOLD + 8 * ROUNDS;
     static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && GROUPS <= 4 &&
                       Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
                   "places do not overlap");
@@ -152,13 +152,10 @@ DEV hopper_place find_place(const attention_params &p, const query_tile &tile, i
 
 using place = ring_place<cfg::STAGES>;
 using q_place = ring_place<cfg::Q_STAGES>;
-using round_turn = ring_place<shared_layout::ROUNDS>;
 
 struct rings {
     ring_barriers<cfg::STAGES> k, v;
     DEV rings at(u32 shared) { return {{shared + shared_layout::K_RING}, {shared + shared_layout::V_RING}}; }
-    // From the warp that loads K and V to the one that loads Q; the others learn of a query tile with its first key tile.
-    DEV ring_barriers<shared_layout::ROUNDS> round(u32 shared) { return {shared + shared_layout::ROUND_RING}; }
     DEV ring_barriers<cfg::Q_STAGES> q(u32 shared, u32 group) // of a warpgroup
     {
         return {shared + shared_layout::Q_RING + ring_barriers<cfg::Q_STAGES>::BYTES * group};
@@ -178,18 +175,29 @@ DEV u32 tile_words(u32 shared, u32 stage)
     return shared + shared_layout::TILES + 8 * stage;
 }
 
-// Where a query tile stands, of the block's n'th at ROUND, n % ROUNDS: written before the last K of the one before. Its
-// place is written again 8 query tiles later, when every warp has left the Q of the one 4 later.
+// Where a query tile stands, of the block's n'th at ROUND, n % ROUNDS: number, head, batch and key head, by the warp that loads
+// Q. The one that loads K waits at the place's barrier; the others have learned of it when they have their Q, of which a query
+// tile NONE has no bytes. A place is written again when all have left the Q of the one Q_STAGES + 1 before: 8 places are enough.
 DEV u32 round_place(u32 shared, u32 round)
 {
     return shared + shared_layout::ROUND + 16 * (round % shared_layout::ROUNDS);
 }
-DEV void write_round(u32 shared, u32 round, const query_tile &tile)
+DEV u32 told_barrier(u32 shared, u32 round)
+{
+    return shared + shared_layout::TOLD + 8 * (round % shared_layout::ROUNDS);
+}
+DEV void tell_round(u32 shared, u32 round, const query_tile &tile, u32 h_kv)
 {
     const u32 to = round_place(shared, round);
     store_shared(to, static_cast<u32>(tile.number));
     store_shared(to + 4, static_cast<u32>(tile.h));
     store_shared(to + 8, static_cast<u32>(tile.b));
+    store_shared(to + 12, h_kv);
+    mbarrier_arrive(told_barrier(shared, round));
+}
+DEV void wait_told(u32 shared, u32 round)
+{
+    mbarrier_wait(told_barrier(shared, round), round / shared_layout::ROUNDS & 1u);
 }
 DEV int read_for_warp(u32 address) // as one register for the warp
 {

@@ -1,8 +1,7 @@
-// attention_load_sm90.cuh: the warps that load: which query tiles their block takes, which key tiles the mask leaves
-// of each, and TMA loads of both, each in one stream across query tiles.
+// attention_load_sm90.cuh: the warps that load, each in one stream across query tiles: one finds out which of them its block
+// takes and loads Q, the other which key tiles the mask leaves of each, and loads K and V.
 #pragma once
 #include "attention_layout_sm90.cuh"
-#include "tile_counter_sm90.cuh"
 
 // The part of the map for a query tile: a byte, or the ranges of the reads, of each key tile.
 DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
@@ -159,14 +158,6 @@ struct loader { // of the warp that loads K and V; one of its threads, the leade
     bool leader;
     place k, v;
 
-    __device__ __forceinline__ void tell_round(u32 round, const query_tile &query) const
-    {
-        const round_turn turn = round_turn::nth(round);
-        rings::round(shared).wait_empty(turn);
-        write_round(shared, round, query);
-        mbarrier_arrive(rings::round(shared).full(turn.stage));
-    }
-
     // after: the tile after it. h_kv: the key head.
     __device__ __forceinline__ void load_k(int tile, int after, int h_kv, int b)
     {
@@ -197,62 +188,44 @@ struct loader { // of the warp that loads K and V; one of its threads, the leade
             v = v.next();
         }
     }
-
 };
 
 // All query tiles of the block: K of each key tile together with V of the one before, which may be of another query
-// tile. Which query tile is next is found out early, but behind the loads of two tiles. The way from tile to tile is kept short: this
-// warp has a quarter of a scheduler at best, and the others wait for it.
+// tile. The way from tile to tile is kept short: this warp has a quarter of a scheduler at best, and the others wait for it.
 DEV void load_keys(const hopper_params &params, u32 shared)
 {
     const attention_params &p = params.p;
-    const tile_order order = find_order(p);
     const int share = share_of_head(p);
     loader l = {params, shared, elect_one(), {0, 0}, {0, 0}};
-    const tile_counter counter = tile_counter::find(p, order);
-    u32 number = fresh_block();
-    if (l.leader) {
-        mbarrier_arrive(rings::round(shared).full(0)); // of the first query tile, written at the start of the kernel
-    }
     int before = NO_TILE; // the key tile whose V comes next, its key head and its batch
     int before_h = 0;
     int before_b = 0;
 #pragma unroll 1
     for (u32 round = 0;; round++) {
+        wait_told(shared, round);
         const query_tile query = read_round(shared, round);
         if (query.number == query_tile::NONE) {
             break;
         }
+        const int h_kv = read_for_warp(round_place(shared, round) + 12);
         const hopper_place at = find_place(p, query, share, 0);
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
         const at_head a{p.x, p.z, head};
-        const int h_kv = at.h / (p.z.n_h / p.z.n_h_kv);
         const u8 *map_row = find_map_row(p, at);
-        const u64 asked = l.leader ? counter.ask() : 0;
         key_tiles tiles;
         tiles.start(p.z);
         tiles.reads.find_rows(a, at.row0, at.tokens);
         int tile = tiles.next(a, map_row, at.row0, at.tokens);
-        int count = 0;
 #pragma unroll 1
         do {
             const int after = tiles.next(a, map_row, at.row0, at.tokens);
             if (l.leader) {
-                if (after == NO_TILE && count < 2) {
-                    number = counter.take(asked, number);
-                    l.tell_round(round + 1, nth_query_tile(p, order, number));
-                }
                 l.load_k(tile, after, h_kv, at.b);
                 l.load_v(before, before_h, before_b);
-                if (after != NO_TILE && count == 1) {
-                    number = counter.take(asked, number);
-                    l.tell_round(round + 1, nth_query_tile(p, order, number));
-                }
             }
             before = tile;
             before_h = h_kv;
             before_b = at.b;
-            count++;
             tile = after;
             __syncwarp();
         } while (tile != NO_TILE);
@@ -262,44 +235,52 @@ DEV void load_keys(const hopper_params &params, u32 shared)
     }
 }
 
-// Q of all query tiles, by another warp: each warpgroup gives its Q back at a time of its own, for which the
-// loads of keys need not wait.
+// The number behind `number`: asked for well before it is needed.
+DEV u32 take_number(const attention_params &p, u32 number)
+{
+    if constexpr (cfg::DYNAMIC) {
+        return gridDim.x + atomicAdd(p.tile_counter, 1u);
+    } else {
+        return number + gridDim.x;
+    }
+}
+
+// Which query tiles there are, and Q of each, by one thread: each warpgroup gives its Q back at a time of its own, for which
+// the loads of keys need not wait.
 DEV void load_queries(const hopper_params &params, u32 shared)
 {
     const attention_params &p = params.p;
+    const tile_order order = find_order(p);
     const int share = share_of_head(p);
-    const bool leader = elect_one();
+    u32 number = fresh_block();
 #pragma unroll 1
     for (u32 round = 0;; round++) {
-        const round_turn turn = round_turn::nth(round);
-        rings::round(shared).wait_full(turn);
-        const query_tile query = read_round(shared, round);
-        if (query.number == query_tile::NONE) {
-            return;
-        }
-        if (leader) {
-            mbarrier_arrive(rings::round(shared).empty(turn.stage));
-        }
+        const query_tile query = nth_query_tile(p, order, number);
+        const bool none = query.number == query_tile::NONE;
+        const u32 group = static_cast<u32>(query.h) / static_cast<u32>(packed_heads(p));
+        tell_round(shared, round, query, static_cast<u32>(query.h) / order.of_key_head);
+        number = none ? number : take_number(p, number);
         const hopper_place at = find_place(p, query, share, 0);
         const q_place to = q_place::nth(round);
-        const int group = at.h / at.heads;
 #pragma unroll 1
         for (u32 i = 0; i < shared_layout::GROUPS; i++) {
             const ring_barriers<cfg::Q_STAGES> ring = rings::q(shared, i);
             const u32 full = ring.full(to.stage);
             ring.wait_empty(to);
-            if (!leader) {
-                continue;
-            }
             const u32 q = shared + i * shared_layout::SLAB + to.stage * shared_layout::Q_BYTES;
             const int token = at.row0 + at.tokens * static_cast<int>(i / SHARERS);
-            if constexpr (cfg::PACK) {
+            if (none) {
+                mbarrier_arrive(full);
+            } else if constexpr (cfg::PACK) {
                 mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * 2));
-                load_packed_tile<64, cfg::D_PAD>(q, &params.q, full, token, group, at.b, L2_STREAM);
+                load_packed_tile<64, cfg::D_PAD>(q, &params.q, full, token, static_cast<int>(group), at.b, L2_STREAM);
             } else {
                 mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
                 load_tile<64, cfg::D_PAD>(q, &params.q, full, token, at.h, at.b, L2_STREAM);
             }
+        }
+        if (none) {
+            return;
         }
     }
 }

@@ -22,21 +22,21 @@ DEV int packed_heads(const attention_params &p)
 constexpr int SHARE_BITS = 16;
 DEV int share_of_head(const attention_params &p)
 {
-    return cfg::PACK ? (1 << SHARE_BITS) / p.pack + 1 : (1 << SHARE_BITS) + 1;
+    return cfg::PACK ? static_cast<int>((1u << SHARE_BITS) / static_cast<u32>(p.pack)) + 1 : (1 << SHARE_BITS) + 1;
 }
 // Query tokens of a warpgroup's 64 rows.
 DEV int group_tokens(const attention_params &p)
 {
-    return cfg::PACK ? 64 / p.pack : 64;
+    return cfg::PACK ? static_cast<int>(64u / static_cast<u32>(p.pack)) : 64;
 }
-DEV int query_tiles(const attention_params &p) // of one head
+DEV u32 query_tiles(const attention_params &p) // of one head
 {
-    const int tokens = cfg::BM / 64 * group_tokens(p);
-    return (p.z.len_q + tokens - 1) / tokens;
+    const u32 tokens = static_cast<u32>(cfg::BM / 64 * group_tokens(p));
+    return (static_cast<u32>(p.z.len_q) + tokens - 1) / tokens;
 }
-DEV u32 all_heads(const attention_params &p) // of all batches
+DEV u32 heads_of_batch(const attention_params &p)
 {
-    return static_cast<u32>(p.z.n_b) * static_cast<u32>(p.z.n_h / packed_heads(p));
+    return static_cast<u32>(p.z.n_h) / static_cast<u32>(packed_heads(p));
 }
 
 // What does not change in a launch, for one thread.
@@ -44,16 +44,17 @@ struct tile_order {
     u32 tiles, heads; // of one head; of all batches
     u32 of_batch;     // heads
     u32 of_section;   // heads
+    u32 of_key_head;  // query heads, each by itself
 };
 
 // Query heads of a section: those of 2^n key heads. Without a mask all rows are as long, and one key head
 // after the other is best.
-DEV u32 heads_of_section(const attention_params &p)
+DEV u32 heads_of_section(const attention_params &p, u32 all_heads)
 {
-    u32 heads = static_cast<u32>(p.z.n_h / p.z.n_h_kv / packed_heads(p));
+    u32 heads = static_cast<u32>(p.z.group()) / static_cast<u32>(packed_heads(p));
     if constexpr (variant::MASKED) {
         i64 bytes = 2 * static_cast<i64>(p.z.len_kv) * (cfg::D + cfg::D_V) * 2;
-        while (bytes <= SECTION_BYTES && heads * 2 <= all_heads(p)) {
+        while (bytes <= SECTION_BYTES && heads * 2 <= all_heads) {
             heads *= 2;
             bytes *= 2;
         }
@@ -63,8 +64,9 @@ DEV u32 heads_of_section(const attention_params &p)
 
 DEV tile_order find_order(const attention_params &p)
 {
-    return {static_cast<u32>(query_tiles(p)), all_heads(p), static_cast<u32>(p.z.n_h / packed_heads(p)),
-            heads_of_section(p)};
+    const u32 of_batch = heads_of_batch(p);
+    const u32 heads = static_cast<u32>(p.z.n_b) * of_batch;
+    return {query_tiles(p), heads, of_batch, heads_of_section(p, heads), static_cast<u32>(p.z.group())};
 }
 
 // The n'th, or NONE after the last.
