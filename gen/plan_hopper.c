@@ -53,7 +53,7 @@ static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool di
     const int tiles = groups * (plan->q_stages * q + (plan->own_o ? o : 0));
     const int k = round_up((int64_t)t->stages * t->bn * plan->d_pad * 2, 1024);
     const int v = round_up((int64_t)t->stages * t->bn * plan->dv_pad * 2, 1024);
-    return tiles + k + v + 40 * t->stages + 16 * plan->q_stages * groups + 192 +
+    return tiles + k + v + 40 * t->stages + 16 * plan->q_stages * groups + 256 +
            (diag ? groups * 8 * (64 + t->bn) : 0);
 }
 

@@ -43,7 +43,7 @@ constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
 //     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
 //     tiles = groups * (q_stages * q + (own_o ? o : 0));
 //     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
-//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + 192 + (diag ? groups * 8 * (64 + bn) : 0);
+//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + 256 + (diag ? groups * 8 * (64 + bn) : 0);
 constexpr int SMEM_LIMIT = 232448;
 __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int q_stages, bool own_o,
                                                     int d_pad, int dv_pad, bool o_f32, bool diag)
@@ -54,7 +54,7 @@ __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stage
     const int tiles = groups * (q_stages * q + (own_o ? o : 0));
     const int k = round_up(stages * bn * d_pad * 2, 1024);
     const int v = round_up(stages * bn * dv_pad * 2, 1024);
-    return tiles + k + v + 40 * stages + 16 * q_stages * groups + 192 + (diag ? groups * 8 * (64 + bn) : 0);
+    return tiles + k + v + 40 * stages + 16 * q_stages * groups + 256 + (diag ? groups * 8 * (64 + bn) : 0);
 }
 
 struct shared_layout {                            // offsets in bytes
@@ -77,8 +77,8 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int V_RING = K_RING + ring_barriers<cfg::STAGES>::BYTES;
     static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES; // of each warpgroup
     static constexpr int ROUND = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES; // 16 bytes each
-    static constexpr int TOLD = ROUND + 16 * ROUNDS;                                    // a barrier each
-    static constexpr int DIAG = TOLD + 8 * ROUNDS;
+    static constexpr int TOLD = ROUND + 16 * ROUNDS; // two barriers each: it stands there, and K of it is on its way
+    static constexpr int DIAG = TOLD + 16 * ROUNDS;
     static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && GROUPS <= 4 &&
                       Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
                   "places do not overlap");
@@ -177,15 +177,17 @@ DEV u32 tile_words(u32 shared, u32 stage)
 
 // Where a query tile stands, of the block's n'th at ROUND, n % ROUNDS: number, head, batch and key head, by the warp that loads
 // Q. The one that loads K waits at the place's barrier; the others have learned of it when they have their Q, of which a query
-// tile NONE has no bytes. A place is written again when all have left the Q of the one Q_STAGES + 1 before: 8 places are enough.
+// tile NONE has no bytes. Which one is next is found out when K of the one before is on its way, and not earlier: blocks that
+// are done sooner take more. A place is written again when all have left the Q of the one Q_STAGES + 1 before: 8 are enough.
 DEV u32 round_place(u32 shared, u32 round)
 {
     return shared + shared_layout::ROUND + 16 * (round % shared_layout::ROUNDS);
 }
 DEV u32 told_barrier(u32 shared, u32 round)
 {
-    return shared + shared_layout::TOLD + 8 * (round % shared_layout::ROUNDS);
+    return shared + shared_layout::TOLD + 16 * (round % shared_layout::ROUNDS);
 }
+DEV u32 begun_barrier(u32 shared, u32 round) { return told_barrier(shared, round) + 8; }
 DEV void tell_round(u32 shared, u32 round, const query_tile &tile, u32 h_kv)
 {
     const u32 to = round_place(shared, round);
@@ -195,10 +197,7 @@ DEV void tell_round(u32 shared, u32 round, const query_tile &tile, u32 h_kv)
     store_shared(to + 12, h_kv);
     mbarrier_arrive(told_barrier(shared, round));
 }
-DEV void wait_told(u32 shared, u32 round)
-{
-    mbarrier_wait(told_barrier(shared, round), round / shared_layout::ROUNDS & 1u);
-}
+DEV u32 round_parity(u32 round) { return round / shared_layout::ROUNDS & 1u; }
 DEV int read_for_warp(u32 address) // as one register for the warp
 {
     return static_cast<int>(__shfl_sync(ALL_LANES, __float_as_uint(load_shared(address)), 0));

@@ -202,10 +202,13 @@ DEV void load_keys(const hopper_params &params, u32 shared)
     int before_b = 0;
 #pragma unroll 1
     for (u32 round = 0;; round++) {
-        wait_told(shared, round);
+        mbarrier_wait(told_barrier(shared, round), round_parity(round));
         const query_tile query = read_round(shared, round);
         if (query.number == query_tile::NONE) {
             break;
+        }
+        if (l.leader) {
+            mbarrier_arrive(begun_barrier(shared, round));
         }
         const int h_kv = read_for_warp(round_place(shared, round) + 12);
         const hopper_place at = find_place(p, query, share, 0);
@@ -259,7 +262,10 @@ DEV void load_queries(const hopper_params &params, u32 shared)
         const bool none = query.number == query_tile::NONE;
         const u32 group = static_cast<u32>(query.h) / static_cast<u32>(packed_heads(p));
         tell_round(shared, round, query, static_cast<u32>(query.h) / order.of_key_head);
-        number = none ? number : take_number(p, number);
+        if (!none) {
+            mbarrier_wait(begun_barrier(shared, round), round_parity(round));
+            number = take_number(p, number);
+        }
         const hopper_place at = find_place(p, query, share, 0);
         const q_place to = q_place::nth(round);
 #pragma unroll 1
