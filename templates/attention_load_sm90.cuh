@@ -2,6 +2,7 @@
 // takes and loads Q, the other which key tiles the mask leaves of each, and loads K and V.
 #pragma once
 #include "attention_layout_sm90.cuh"
+#include "tile_counter_sm90.cuh"
 
 // The part of the map for a query tile: a byte, or the ranges of the reads, of each key tile.
 DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
@@ -218,33 +219,28 @@ DEV void load_keys(const hopper_params &params, u32 shared)
         key_tiles tiles;
         tiles.start(p.z);
         tiles.reads.find_rows(a, at.row0, at.tokens);
-        int tile = tiles.next(a, map_row, at.row0, at.tokens);
+        int tile = NO_TILE;
 #pragma unroll 1
-        do {
+        for (bool first = true;; first = false) { // one step behind, so that the text of next() is there once
             const int after = tiles.next(a, map_row, at.row0, at.tokens);
-            if (l.leader) {
-                l.load_k(tile, after, h_kv, at.b);
-                l.load_v(before, before_h, before_b);
+            if (!first) {
+                if (l.leader) {
+                    l.load_k(tile, after, h_kv, at.b);
+                    l.load_v(before, before_h, before_b);
+                }
+                before = tile;
+                before_h = h_kv;
+                before_b = at.b;
+                __syncwarp();
+                if (after == NO_TILE) {
+                    break;
+                }
             }
-            before = tile;
-            before_h = h_kv;
-            before_b = at.b;
             tile = after;
-            __syncwarp();
-        } while (tile != NO_TILE);
+        }
     }
     if (l.leader) {
         l.load_v(before, before_h, before_b);
-    }
-}
-
-// The number behind `number`: asked for well before it is needed.
-DEV u32 take_number(const attention_params &p, u32 number)
-{
-    if constexpr (cfg::DYNAMIC) {
-        return gridDim.x + atomicAdd(p.tile_counter, 1u);
-    } else {
-        return number + gridDim.x;
     }
 }
 
@@ -255,6 +251,7 @@ DEV void load_queries(const hopper_params &params, u32 shared)
     const attention_params &p = params.p;
     const tile_order order = find_order(p);
     const int share = share_of_head(p);
+    const tile_counter counter = tile_counter::find(p, order);
     u32 number = fresh_block();
 #pragma unroll 1
     for (u32 round = 0;; round++) {
@@ -262,9 +259,10 @@ DEV void load_queries(const hopper_params &params, u32 shared)
         const bool none = query.number == query_tile::NONE;
         const u32 group = static_cast<u32>(query.h) / static_cast<u32>(packed_heads(p));
         tell_round(shared, round, query, static_cast<u32>(query.h) / order.of_key_head);
+        u64 asked = 0;
         if (!none) {
             mbarrier_wait(begun_barrier(shared, round), round_parity(round));
-            number = take_number(p, number);
+            asked = counter.ask();
         }
         const hopper_place at = find_place(p, query, share, 0);
         const q_place to = q_place::nth(round);
@@ -288,5 +286,6 @@ DEV void load_queries(const hopper_params &params, u32 shared)
         if (none) {
             return;
         }
+        number = counter.take(asked, number);
     }
 }

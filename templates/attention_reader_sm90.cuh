@@ -19,7 +19,7 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
     place k, v;
     u32 round;
     int ahead; // the tile in the next stage of K; later, the one after
-    u64 q;     // descriptor of the query tile's Q
+    u64 q;     // descriptor of the query tile's Q, where it is kept
 
     DEV tile_reader start(u32 shared, int share)
     {
@@ -51,10 +51,17 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
             leave_k();
         }
     }
+    // More k-steps than these would take their steps along into registers.
+    static constexpr bool KEEPS_Q = cfg::D_PAD <= 128;
+    __device__ __forceinline__ u64 describe_q_now() const
+    {
+        return describe_q<cfg::D_PAD>(slab() + q_at().stage * shared_layout::Q_BYTES);
+    }
     __device__ __forceinline__ void start_scores(warp_work &w) const
     {
-        start_qk<cfg::element, cfg::BN, cfg::D_PAD>(
-            w.s[0], q, shared + shared_layout::K + k.stage * shared_layout::K_BYTES);
+        start_qk<cfg::element, cfg::BN, cfg::D_PAD>(w.s[0], KEEPS_Q ? q : describe_q_now(),
+                                                    shared + shared_layout::K +
+                                                        k.stage * shared_layout::K_BYTES);
     }
     // sum: 0 where o is to be that of this tile alone; then 1.
     __device__ __forceinline__ void start_output(warp_work &w, int &sum) const
@@ -67,7 +74,7 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
     }
     __device__ __forceinline__ void wait_q()
     {
-        q = describe_q<cfg::D_PAD>(slab() + q_at().stage * shared_layout::Q_BYTES);
+        q = KEEPS_Q ? describe_q_now() : 0;
         rings::q(shared, group).wait_full<cfg::BOUND_WAITS>(q_at());
     }
     // After the products that read it.
