@@ -22,7 +22,7 @@ static_assert(cfg::BM == (cfg::DV_PAD > 256 ? 8 : 16) * cfg::WARPS,
               "cfg::BM is 16 cfg::WARPS: a warp owns 16 rows; beyond 256 columns of o two warps share them");
 static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
               "cfg::BN is a multiple of 16 in 16 .. 128");
-static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
+static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 5, "cfg::STAGES is 1 .. 5: shared_layout::ROUNDS query tiles are for no more");
 static_assert(cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2, "cfg::Q_STAGES is 1 or 2");
 static_assert(!cfg::PACK || (!variant::MAP && !variant::DIAG),
               "cfg::PACK: rows of a tile that are one token each cannot share diagonals, nor a map's classes");
