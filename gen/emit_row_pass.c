@@ -249,7 +249,8 @@ static void emit_scatters(struct row_emitter *r)
     for (int i = 0; i < pass->n_sites; i++)
         if (pass->site[i].form == SITE_SCATTER)
             to[n++] = scatter_buffer(pass, i);
-    text_add(out, "    static constexpr int SCATTERS = %d;\n", n);
+    text_add(out, "    static constexpr int SCATTERS = %d;\n    static constexpr bool SCATTER_EXACT = %s;\n",
+             n, n > 0 && r->e->problem->deterministic ? "true" : "false");
     emit_list(out, "int", "SCATTER_TO", to, n);
     text_add(
         out,
@@ -376,11 +377,11 @@ static bool keeps_carries(const struct row_pass *pass, const struct plan *plan)
     return pass->n_walks > 1 && plan->per_thread == 0;
 }
 
-/* As many bytes as a compact f32 tensor of an argument's shape. */
+/* Of a sum for each element of an argument: of a float, or without rounding (exact_sum of slots_base.cuh). */
 static struct product bytes_of(const struct row_emitter *r, int arg)
 {
     const struct sig_arg *a = &r->e->sig->arg[arg];
-    struct product bytes = product_of(4);
+    struct product bytes = product_of(r->e->problem->deterministic ? 48 : 4);
     for (int d = 0; d < a->ndim; d++)
         if (a->dim[d].literal > 0)
             bytes.scale *= a->dim[d].literal;

@@ -125,12 +125,6 @@ static bool add_site(struct maker *m, int leaf, int adjoint, int arg)
     const struct ir_node n = m->w->node[leaf]; /* the pool may move */
     const enum site_form form = form_of(m->w, &n);
     const int n_index = n.n_args - (form == SITE_COLUMN);
-    if (form == SITE_SCATTER && m->problem->deterministic)
-        return refuse(m,
-                      "input '%.40s' is read at computed indices in line %d, and its gradient added up by "
-                      "atomics in no "
-                      "fixed order: leave deterministic out (the host device computes it)",
-                      m->w->input[n.index].name, (int)n.line);
     struct row_site *site = insert_site(m->pass, arg);
     if (!site)
         return too_large(m);

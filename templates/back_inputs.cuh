@@ -18,27 +18,6 @@ template <class P> DEV i64 element_place(const P &p, i64 n)
     return i0 < p.n0 ? i0 * p.s0 + i1 * p.s1 + i2 * p.s2 + i3 * p.s3 : -1;
 }
 
-DEV float total(const exact_sum &sum)
-{
-    if (sum.word[5] != 0) {
-        return __uint_as_float(0x7fffffffu);
-    }
-    i64 word[5];
-    i64 carry = 0;
-#pragma unroll
-    for (int k = 0; k < 5; k++) { // below the last, words become digits from 0 to 2^32 - 1
-        word[k] = static_cast<i64>(sum.word[k]) + carry;
-        carry = k < 4 ? word[k] >> 32 : 0;
-        word[k] = k < 4 ? word[k] & 0xffffffffll : word[k];
-    }
-    double x = 0.0;
-#pragma unroll
-    for (int k = 4; k >= 0; k--) { // each is exact, and from the top so are sums that cancel
-        x = x * 0x1p32 + static_cast<double>(word[k]);
-    }
-    return static_cast<float>(x * 0x1p-96);
-}
-
 } // namespace back
 
 extern "C" __global__ void __launch_bounds__(INPUT_THREADS)
@@ -55,6 +34,6 @@ extern "C" __global__ void __launch_bounds__(INPUT_THREADS) LATHE_ENTRY(bwd_sum)
     const i64 n = static_cast<i64>(blockIdx.x) * INPUT_THREADS + static_cast<int>(threadIdx.x);
     const i64 at = back::element_place(p, n);
     if (at >= 0) {
-        p.dst[at] = back::total(p.src[n]);
+        p.dst[at] = exact_total(p.src[n]);
     }
 }

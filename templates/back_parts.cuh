@@ -113,30 +113,8 @@ DEV void add_sum(float *to, float x)
 
 DEV void add_sum(exact_sum *to, float x)
 {
-    if (to == nullptr || x == 0.0f) {
-        return;
-    }
-    const u32 bits = __float_as_uint(x);
-    const int exponent = static_cast<int>((bits >> 23) & 0xffu);
-    if (exponent >= 64 + 127) {
-        add_global(&to->word[5], u64{1});
-        return;
-    }
-    u32 mantissa = (bits & 0x7fffffu) | (exponent > 0 ? 0x800000u : 0u);
-    int place = (exponent > 0 ? exponent : 1) - 150 + 96; // of the last bit, from 2^-96
-    if (place < 0) {
-        mantissa = place > -32 ? mantissa >> -place : 0u;
-        place = 0;
-    }
-    const u64 wide = static_cast<u64>(mantissa) << (place % 32);
-    const u64 low = wide & 0xffffffffu;
-    const u64 high = wide >> 32;
-    const bool negative = (bits >> 31) != 0;
-    if (low != 0) {
-        add_global(&to->word[place / 32], negative ? 0 - low : low);
-    }
-    if (high != 0) {
-        add_global(&to->word[place / 32 + 1], negative ? 0 - high : high);
+    if (to != nullptr && x != 0.0f) {
+        add_exact(to, x);
     }
 }
 

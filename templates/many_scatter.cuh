@@ -2,14 +2,28 @@
 // atomics, to zeroed memory.
 //
 // Elements that belong together are added up first: those of a thread that have one place, those of a warp that have one place;
-// neighbours in memory leave as vectors. Only the order of the atomics differs from run to run.
+// neighbours in memory leave as vectors. Only the order of the atomics differs from run to run, and where that may not count they add to exact sums.
 #pragma once
 #include "many_scan.cuh"
 
 namespace many {
 
+// A gradient's sum: without rounding where its bits may not depend on the order of the additions.
+using scatter_sum = pick<variant::SCATTER_EXACT, exact_sum, float>::type;
+
+DEV void add_one(float *to, float x) { add_global(to, x); }
+DEV void add_one(exact_sum *to, float x) { add_exact(to, x); }
+DEV void add_line(float *to, const float (&value)[V]) { add_lanes<V>(to, value); } // V places in a row
+DEV void add_line(exact_sum *to, const float (&value)[V])
+{
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        add_exact(to + j, value[j]);
+    }
+}
+
 // The V values of each thread of a warp, all of which call; value 0 adds nothing.
-DEV void scatter_warp(float *to, const float (&value)[V], const i64 (&place)[V], bool here)
+DEV void scatter_warp(scatter_sum *to, const float (&value)[V], const i64 (&place)[V], bool here)
 {
     float sum = here ? value[0] : 0.0f;
     bool one = true;
@@ -31,18 +45,18 @@ DEV void scatter_warp(float *to, const float (&value)[V], const i64 (&place)[V],
     if (__all_sync(ALL_LANES, same)) {
         sum = lanes_sum<32>(sum);
         if (lane_id() == leader && sum != 0.0f) {
-            add_global(to + place[0], sum);
+            add_one(to + place[0], sum);
         }
     } else if (here && one) {
         if (sum != 0.0f) {
-            add_global(to + place[0], sum);
+            add_one(to + place[0], sum);
         }
     } else if (here && line) {
-        add_lanes<V>(to + place[0], value);
+        add_line(to + place[0], value);
     } else if (here) {
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            add_global(to + place[j], value[j]);
+            add_one(to + place[j], value[j]);
         }
     }
 }
@@ -72,7 +86,7 @@ DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], cons
             const bool adds = variant::scatter<K>(e, i + J, p.x, p.z, head, c[J], vals, q, p.scatter[TO], value[J], place[J]);
             value[J] = adds && in_row ? value[J] : 0.0f;
         });
-        scatter_warp(p.scatter[TO].to, value, place, in_row && has_elements(p.scatter[TO]));
+        scatter_warp(reinterpret_cast<scatter_sum *>(p.scatter[TO].to), value, place, in_row && has_elements(p.scatter[TO]));
     });
 }
 

@@ -95,7 +95,13 @@ DEV void add_up(const many_sum_params &p)
                 if constexpr (variant::SITE_GRAD[S] == G && variant::SITE_SCATTERED[S]) {
                     constexpr int SLOT = variant::SITE_SLOT[S];
                     if constexpr (SLOT >= 0) { // else an earlier site has brought it
-                        sum += warp == 0 && e < count ? p.scattered[SLOT][e] : 0.0f;
+                        if (warp == 0 && e < count) {
+                            if constexpr (variant::SCATTER_EXACT) {
+                                sum += exact_total(reinterpret_cast<const exact_sum *>(p.scattered[SLOT])[e]);
+                            } else {
+                                sum += p.scattered[SLOT][e];
+                            }
+                        }
                     }
                 } else if constexpr (variant::SITE_GRAD[S] == G) {
                     const int column = e < count ? variant::column_of<S>(g, p.x, p.z, head, e) : -1;

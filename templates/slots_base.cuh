@@ -38,7 +38,7 @@ struct row_gradient { // of an input: dims in front that it does not have are 1
     float *data;
     long long stride[4], size[4];
 };
-struct scatter_target { // a gradient that is added up by atomics, compact; dims that it does not have are last, and 1
+struct scatter_target { // a gradient that is added up by atomics, compact, of variant::SCATTER_EXACT as exact_sum; dims that it does not have are last, and 1
     float *to;
     long long n[4];
 };
@@ -118,6 +118,51 @@ enum site_form { SITE_HEAD, SITE_ROW, SITE_COLUMN, SITE_DIAGONAL, SITE_ELEMENT, 
 struct exact_sum {
     unsigned long long word[6];
 };
+DEV void add_exact(exact_sum *to, float x)
+{
+    const u32 bits = __float_as_uint(x);
+    const int exponent = static_cast<int>((bits >> 23) & 0xffu);
+    if (exponent >= 64 + 127) {
+        add_global(&to->word[5], u64{1});
+        return;
+    }
+    u32 mantissa = (bits & 0x7fffffu) | (exponent > 0 ? 0x800000u : 0u);
+    int place = (exponent > 0 ? exponent : 1) - 150 + 96; // of the last bit, from 2^-96
+    if (place < 0) {
+        mantissa = place > -32 ? mantissa >> -place : 0u;
+        place = 0;
+    }
+    const u64 wide = static_cast<u64>(mantissa) << (place % 32);
+    const u64 low = wide & 0xffffffffu;
+    const u64 high = wide >> 32;
+    const bool negative = (bits >> 31) != 0;
+    if (low != 0) {
+        add_global(&to->word[place / 32], negative ? 0 - low : low);
+    }
+    if (high != 0) {
+        add_global(&to->word[place / 32 + 1], negative ? 0 - high : high);
+    }
+}
+DEV float exact_total(const exact_sum &sum)
+{
+    if (sum.word[5] != 0) {
+        return __uint_as_float(0x7fffffffu);
+    }
+    i64 word[5];
+    i64 carry = 0;
+#pragma unroll
+    for (int k = 0; k < 5; k++) { // below the last, words become digits from 0 to 2^32 - 1
+        word[k] = static_cast<i64>(sum.word[k]) + carry;
+        carry = k < 4 ? word[k] >> 32 : 0;
+        word[k] = k < 4 ? word[k] & 0xffffffffll : word[k];
+    }
+    double x = 0.0;
+#pragma unroll
+    for (int k = 4; k >= 0; k--) { // each is exact, and from the top so are sums that cancel
+        x = x * 0x1p32 + static_cast<double>(word[k]);
+    }
+    return static_cast<float>(x * 0x1p-96);
+}
 
 // What the attention kernel leaves in a row of o for the output mod where no pair is live: that row of o is 0, whatever
 // the mod makes of zeros. A NaN that no instruction gives.

@@ -657,6 +657,26 @@ static void group_rows_backward(struct case_list *list, bool full)
                 add_backward(list, GRADIENT_SPECS[i].name, GRADIENT_SPECS[i].text, DTYPE[k % 3], N[k], full);
 }
 
+/* Gradients that are added up by atomics, without rounding. */
+static void group_deterministic_rows(struct case_list *list)
+{
+    static const int N[] = {33, 128, 1025, 3000};
+    for (int k = 0; k < 2 * COUNT(N); k++) {
+        const bool own = k % 2;
+        struct test_case c =
+            case_of_attention("backward", own ? "scatter" : "group_norm", own ? GRADIENT_SPECS[2].text : NULL,
+                              k % 3 ? LATHE_BF16 : LATHE_F32, -1, -1, k % 4 < 2 ? 90 : 80);
+        c.pass = LATHE_BACKWARD;
+        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS] = 61;
+        c.dim[SYM_N] = N[k / 2];
+        c.leading = 1;
+        c.blocks = k % 4 == 3 ? 7 : 0;
+        c.deterministic = true;
+        case_add(list, &c);
+    }
+}
+
 /* Scans of exponentials whose references are far apart. */
 static void group_far(struct case_list *list, bool full)
 {
@@ -736,6 +756,7 @@ bool cases_make(struct case_list *list, bool full)
     group_maxima(list, full);
     group_rowwise(list, full);
     group_rows_backward(list, full);
+    group_deterministic_rows(list);
     group_far(list, full);
     group_neighbours(list, full);
     group_clusters(list, full);

@@ -84,7 +84,7 @@ struct spec_row {
 extern const struct spec_row spec_rows[];
 extern const int spec_row_count;
 const struct spec_row *spec_find(const char *name); /* NULL where there is none */
-/* Rowwise: is some gradient added up by atomics? It is refused where the order matters. */
+/* Rowwise: is some gradient added up by atomics? Only where it is asked for has it the same bits again. */
 bool spec_scatters(const struct spec_row *spec);
 /* Arguments of a pass of a spec: those of its kind, its own, seeds and gradients. Returns how many; at most
    CASE_ARGS. */

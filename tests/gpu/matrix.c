@@ -280,7 +280,6 @@ static void turn_backward(struct case_list *list)
     for (int i = 0; i < list->n; i++) {
         list->item[i].pass = LATHE_BACKWARD;
         list->item[i].deterministic = i % 3 == 2;
-        list->item[i].may_refuse |= list->item[i].deterministic && spec_scatters(list->item[i].spec);
     }
 }
 

@@ -121,10 +121,8 @@ TEST(gradients_at_computed_indices_are_added_up_by_atomics)
     CHECK(!m.pass.site[0].once);
     unmake(&m);
     make(&m, text, "dtype=bf16,rows=4,n=64,m=32,deterministic=1");
-    CHECK(!m.ok);
-    CHECK_HAS(m.why, "input 't'");
-    CHECK_HAS(m.why, "line 3");
-    CHECK_HAS(m.why, "deterministic");
+    CHECK(m.ok); /* the same sites: sums without rounding */
+    CHECK_EQ(m.pass.n_scatters, 1);
     unmake(&m);
     make(&m, text, "dtype=bf16,rows=4,n=64,m=32,dt=none");
     CHECK(m.ok);

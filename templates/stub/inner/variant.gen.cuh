@@ -107,6 +107,7 @@ struct variant {
         y[0] = t3;
     }
     static constexpr int SCATTERS = 0;
+    static constexpr bool SCATTER_EXACT = false;
     static constexpr int SCATTER_TO[] = {0};
     template <int K> DEV bool scatter(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, const float *q, const scatter_target &t, float &value, long long &place)
     {
