@@ -13,7 +13,6 @@ enum {
     UNIT = 16,          /* bytes that a thread copies at once */
     SM_THREADS = 1024,  /* that share an SM where rows are blocks: 64 registers each */
     BLOCK_LIMIT = 1024, /* threads of a block */
-    INNER_BYTES = 8192, /* of a block whose rows are neighbours */
     SM_REGISTERS = 65536,
     MOST = 120,                 /* registers of a thread that may be planned with; */
     MOST_TAKEN = 128,           /* with a row in them; */
@@ -27,14 +26,14 @@ enum {
 };
 
 struct staged {
-    int vector;      /* elements */
-    int units;       /* of 16 bytes, of a vector of every tensor */
-    int columns;     /* sums per column */
-    bool results;    /* rows are written */
-    int values;      /* of a column that the formulas read */
-    int64_t vectors; /* of a row */
-    int64_t own;     /* of a row, that a block has: all of them but in a cluster */
-    int reductions;  /* at most */
+    int vector;              /* elements */
+    int units;               /* of 16 bytes, of a vector of every tensor */
+    int columns;             /* sums per column */
+    bool results;            /* rows are written */
+    int values;              /* of a column that the formulas read */
+    int64_t vectors;         /* of a row */
+    int64_t own;             /* of a row, that a block has: all of them but in a cluster */
+    int reductions, at_once; /* and those of the pass that has most of them */
     int sm_bytes;
 };
 
@@ -56,16 +55,29 @@ static int count_values(const struct ir *w)
     return n;
 }
 
-static int count_reductions(const struct ir *w)
+/* All reductions, and those of the pass that has most of them. */
+static void count_reductions(const struct ir *w, struct staged *s)
 {
+    int together[UINT8_MAX + 1] = {0}; /* by phase */
     bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    int n = 0;
     if (used)
         ir_mark(w, w->row.root, w->row.n_roots, used);
-    for (int i = 0; i < w->n_nodes && used; i++)
-        n += used[i] && ir_op_is_reduction(w->node[i].op);
+    s->reductions = s->at_once = 0;
+    for (int i = 0; i < w->n_nodes && used; i++) {
+        if (!used[i] || !ir_op_is_reduction(w->node[i].op))
+            continue;
+        s->reductions++;
+        if (++together[w->node[i].phase] > s->at_once)
+            s->at_once = together[w->node[i].phase];
+    }
     free(used);
-    return n;
+}
+
+/* What the blocks of a cluster push to each other, `words` of each reduction: cluster_exchange of
+ * many_pieces.cuh. */
+static int64_t exchange_bytes(const struct plan *plan, const struct staged *s, int words)
+{
+    return plan->cluster > 1 ? (int64_t)2 * 4 * plan->cluster * s->at_once * words + 16 : 0;
 }
 
 static bool count_units(const struct request *r, const struct row_pass *pass, struct staged *s, char *why)
@@ -76,7 +88,6 @@ static bool count_units(const struct request *r, const struct row_pass *pass, st
                         .columns = pass->n_columns,
                         .results = pass->n_out > 0,
                         .values = count_values(pass->ir),
-                        .reductions = count_reductions(pass->ir),
                         .sm_bytes = r->device->smem_bytes + 1024}; /* a block cannot have the last kilobyte */
     for (int k = 0; k < pass->n_in; k++) {
         int bytes = s->vector * (int)lathe_dtype_size((lathe_dtype)problem->arg_dtype[pass->in[k].arg]);
@@ -86,6 +97,7 @@ static bool count_units(const struct request *r, const struct row_pass *pass, st
         }
         s->units += bytes / UNIT;
     }
+    count_reductions(pass->ir, s);
     s->vectors = s->own = problem->dim[SYM_N] / s->vector;
     return true;
 }
@@ -315,7 +327,7 @@ static bool shape(const struct request *r, struct staged *s, struct plan *plan, 
     }
     /* Where a team's rows share columns, their parts meet in static shared memory. */
     const int64_t met = plan->rows_per_block > 1 && s->columns > 0 ? 4 * plan->threads * plan->per_thread : 0;
-    const int64_t exchanged = plan->cluster > 1 ? round_up((int64_t)8 * s->reductions, 16) : 0;
+    const int64_t exchanged = exchange_bytes(plan, s, 1);
     if (bytes + met + exchanged + STATIC_BYTES > s->sm_bytes || plan->threads > BLOCK_LIMIT) {
         snprintf(why, REASON_BYTES,
                  "rows of %lld and their sums take %lld bytes of shared memory; a block has %d",
@@ -374,6 +386,13 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
 
 /* ---- rows along an inner dim ------------------------------------------------------------------- */
 
+static bool has_reductions(const struct ir *w)
+{
+    struct staged s;
+    count_reductions(w, &s);
+    return s.reductions > 0;
+}
+
 static bool has_plain_scans(const struct row_pass *pass)
 {
     bool plain = pass->n_walks <= 1;
@@ -383,37 +402,58 @@ static bool has_plain_scans(const struct row_pass *pass)
     return plain;
 }
 
+/* Bytes of a block of rowwise_inner beside the places that wait: strip_scratch of the template, the device's
+ * own. */
+static int64_t strip_bytes(const struct staged *s, const struct plan *plan, int wide)
+{
+    return 1024 + (int64_t)4 * s->reductions * (plan->threads / 32 + 1) * wide * s->vector +
+           exchange_bytes(plan, s, wide * s->vector);
+}
+
+/* Strips of 128 bytes side by side wait in shared memory, in a cluster's where they are long. */
+static int wait_for_strips(const struct request *r, const struct staged *s, struct plan *plan, int *blocks)
+{
+    const int64_t n = r->problem->dim[SYM_N];
+    int wide = 8;
+    plan->cluster = cluster_of(r, n * wide * s->units * UNIT, SHARE_BYTES);
+    const int64_t own = (n + plan->cluster - 1) / plan->cluster;
+    while (wide > 2 && own * wide * s->units * UNIT > s->sm_bytes / 2 - strip_bytes(s, plan, wide))
+        wide /= 2;
+    const int64_t place = (int64_t)wide * s->units * UNIT;
+    *blocks = (int)(s->sm_bytes / (own * place + strip_bytes(s, plan, wide)));
+    *blocks = *blocks < 1 ? 1 : *blocks > 4 ? 4 : *blocks;
+    plan->threads = *blocks == 1 ? 512 : 256;
+    const int places = plan->threads / wide;
+    const int64_t room = s->sm_bytes / *blocks - strip_bytes(s, plan, wide);
+    int held = (int)((own + places - 1) / places);
+    if (held * places * place > room)
+        held = (int)(room / (places * place));
+    plan->per_thread = held * s->vector;
+    plan->smem_bytes = (int)(held * places * place + exchange_bytes(plan, s, wide * s->vector));
+    return wide;
+}
+
 static void inner_shape(const struct request *r, const struct row_pass *pass, const struct staged *s,
                         struct plan *plan)
 {
     const int64_t n = r->problem->dim[SYM_N];
-    const int64_t room = s->sm_bytes - INNER_BYTES;
-    int wide = pass->n_scans > 0 ? 4 : 8; /* 64 and 128 bytes side by side */
-    int held = 0;                         /* places of a thread in shared memory */
-    int blocks = pass->n_scans > 0 || pass->n_in == 0 ? 2 : 4;
+    int wide = 8; /* 16 bytes side by side */
+    int blocks = 4;
     plan->threads = 256;
     plan->cluster = 1;
-    int64_t exchanged = 0;
-    if (pass->n_scans == 0 && pass->n_in > 0 && pass->n_out > 0 && s->reductions > 0) {
-        plan->cluster = cluster_of(r, n * wide * s->units * UNIT, SHARE_BYTES);
-        const int64_t own = (n + plan->cluster - 1) / plan->cluster;
-        while (wide > 2 && own * wide * s->units * UNIT > room / 2 - INNER_BYTES)
-            wide /= 2;
-        exchanged = plan->cluster > 1 ? (int64_t)2 * 4 * s->reductions * wide * s->vector : 0;
-        const int64_t place = (int64_t)wide * s->units * UNIT;
-        blocks = (int)(room / (own * place + exchanged + INNER_BYTES));
-        blocks = blocks < 1 ? 1 : blocks > 4 ? 4 : blocks;
-        plan->threads = blocks == 1 ? 512 : 256;
-        const int places = plan->threads / wide;
-        held = (int)((own + places - 1) / places);
-        if ((int64_t)held * places * place > room / blocks - INNER_BYTES - exchanged)
-            held = (int)((room / blocks - INNER_BYTES - exchanged) / (places * place));
+    if (pass->n_scans > 0) {
+        wide = 4;
+        blocks = pass->n_scans > 1 ? 2 : 3;
+        plan->smem_bytes =
+            2 * (s->units > 1 ? 4 : 8) * s->units * UNIT * plan->threads; /* two CHUNKs of a thread */
+    } else if (pass->n_in == 0) {
+        blocks = 2;
+    } else if (pass->n_out > 0 && s->reductions > 0) {
+        wide = wait_for_strips(r, s, plan, &blocks);
     }
     plan->units_wide = wide;
     plan->vector = s->vector;
-    plan->per_thread = held * s->vector;
     plan->rows_per_block = 1;
-    plan->smem_bytes = held * s->units * UNIT * plan->threads + (int)exchanged;
     plan->registers = 65536 / (blocks * plan->threads) / 8 * 8;
     if (plan->registers > 255)
         plan->registers = 255;
@@ -425,7 +465,8 @@ static void inner_shape(const struct request *r, const struct row_pass *pass, co
         "rows of %lld along an inner dim%s: %d threads, %d rows a block, %d places of a thread in shared "
         "memory; "
         "%d blocks take rows in turn",
-        (long long)n, cluster_text(plan->cluster), plan->threads, wide * s->vector, held, plan->blocks);
+        (long long)n, cluster_text(plan->cluster), plan->threads, wide * s->vector,
+        plan->per_thread / s->vector, plan->blocks);
 }
 
 static bool plan_inner_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
@@ -445,7 +486,7 @@ static bool plan_inner_pass(const struct request *r, lathe_pass which, struct pl
         apart = "sums over rows";
     else if (ok && r->problem->unaligned != 0)
         apart = "tensors that do not have 16 bytes of neighbours everywhere";
-    else if (ok && pass.n_scans > 0 && (count_reductions(pass.ir) > 0 || !has_plain_scans(&pass)))
+    else if (ok && pass.n_scans > 0 && (has_reductions(pass.ir) || !has_plain_scans(&pass)))
         apart = "scans other than plain sums of the rows themselves";
     if (apart)
         snprintf(why, REASON_BYTES, "%s", apart);

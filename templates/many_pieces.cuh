@@ -63,30 +63,98 @@ struct scratch { // two sets in turn: a pass may write while slow warps still re
     float part[2][SLOTS][PARTS];
 };
 
-// Of the blocks of a cluster, each of whose threads has what its block has: the results, in the order of the blocks' ranks. `place`: two
-// sets of SLOTS floats of this block's shared memory, in turn: who is a pass ahead may write while others still read the one before.
-constexpr u32 CLUSTER_BYTES = CLUSTER > 1 ? 2 * 4 * SLOTS : 0;
-template <int P> DEV void reduce_cluster(float (&red)[SLOTS], u32 place, int turn)
+// ---- what the blocks of a cluster tell each other --------------------------------------------------------------------
+
+template <int P> __host__ __device__ constexpr int count_reductions() // of pass P
+{
+    int n = 0;
+    for (int r = 0; r < variant::REDUCTIONS; r++) {
+        n += variant::REDUCE_PASS[r] == P ? 1 : 0;
+    }
+    return n;
+}
+template <int R> __host__ __device__ constexpr int number_in_pass()
+{
+    int n = 0;
+    for (int r = 0; r < R; r++) {
+        n += variant::REDUCE_PASS[r] == variant::REDUCE_PASS[R] ? 1 : 0;
+    }
+    return n;
+}
+constexpr int most_reductions()
+{
+    int most = 1;
+    for (int r = 0; r < variant::REDUCTIONS; r++) {
+        int n = 0;
+        for (int k = 0; k < variant::REDUCTIONS; k++) {
+            n += variant::REDUCE_PASS[k] == variant::REDUCE_PASS[r] ? 1 : 0;
+        }
+        most = max_of(most, n);
+    }
+    return most;
+}
+
+// Two sets of words in turn, and an mbarrier of each: who is a pass ahead pushes into one while others still read the other. Nobody is
+// two ahead: a pass ends when the words of all have come, each block's after a barrier of its own.
+template <int WORDS> struct cluster_exchange { // WORDS: of one reduction, from each block
+    static constexpr u32 TURN_BYTES = 4 * CLUSTER * WORDS * most_reductions();
+    static constexpr u32 BYTES = CLUSTER > 1 ? 2 * TURN_BYTES + 16 : 0;
+    u32 place;
+    u32 passes;
+
+    __device__ __forceinline__ u32 words() const { return place + passes % 2 * TURN_BYTES; }
+    __device__ __forceinline__ u32 counter() const { return place + 2 * TURN_BYTES + passes % 2 * 8; }
+    __device__ __forceinline__ u32 word(int reduction, int rank, int x) const
+    {
+        return words() + static_cast<u32>(4 * ((reduction * CLUSTER + rank) * WORDS + x));
+    }
+    __device__ __forceinline__ void open()
+    {
+        if constexpr (CLUSTER > 1 && variant::PASSES > 0) {
+            if (threadIdx.x == 0) {
+                exchange_init(place + 2 * TURN_BYTES);
+                exchange_init(place + 2 * TURN_BYTES + 8);
+            }
+            cluster_barrier<CLUSTER>();
+        }
+    }
+    template <int P> __device__ __forceinline__ void expect() const
+    {
+        if (threadIdx.x == 0) {
+            exchange_expect(counter(), 4 * CLUSTER * WORDS * count_reductions<P>());
+        }
+    }
+    template <int R> __device__ __forceinline__ void push(float mine, int x, int to) const
+    {
+        exchange_push<CLUSTER>(word(number_in_pass<R>(), cluster_rank(), x), mine, counter(), static_cast<u32>(to));
+    }
+    __device__ __forceinline__ void wait() const { exchange_wait<CLUSTER>(counter(), passes / 2 % 2); }
+};
+using row_exchange = cluster_exchange<1>;
+
+// Each thread has what its block has; all get the same, in the order of the ranks.
+template <int P> DEV void reduce_cluster(float (&red)[SLOTS], row_exchange &exchange)
 {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const u32 mine = place + static_cast<u32>(turn * SLOTS * 4);
-    if (threadIdx.x == 0) {
+    exchange.expect<P>();
+    if (static_cast<int>(threadIdx.x) < CLUSTER) {
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
             if constexpr (variant::REDUCE_PASS[R] == P) {
-                store_shared(mine + 4 * R, red[R]);
+                exchange.push<R>(red[R], 0, lane);
             }
         });
     }
-    cluster_barrier<CLUSTER>();
+    exchange.wait();
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P) {
-            red[R] = red_lanes<variant::REDUCE_OP[R], CLUSTER>(load_cluster<CLUSTER>(mine + 4 * R, static_cast<u32>(lane % CLUSTER)));
+            red[R] = red_lanes<variant::REDUCE_OP[R], CLUSTER>(load_shared(exchange.word(number_in_pass<R>(), lane % CLUSTER, 0)));
         }
     });
+    exchange.passes++;
 }
 
-// Over the team; every thread gets the results. At most one barrier, and one of the cluster.
-template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int turn, [[maybe_unused]] u32 place = 0)
+// Over the threads of a team in one block; every thread gets the results. At most one barrier.
+template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int turn)
 {
     constexpr int LANES = WHOLE_BLOCK ? 32 : TEAM;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -134,9 +202,6 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int 
                 }
             }
         });
-    }
-    if constexpr (CLUSTER > 1) {
-        reduce_cluster<P>(red, place, turn);
     }
 }
 

@@ -4,8 +4,8 @@
 // LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take strips of UNITS_WIDE * VECTOR rows in turn; adjacent threads have
 // adjacent rows, then the next places. PER_THREAD / VECTOR places of each thread wait in shared memory, where cp.async brings
 // them: those of the next strip as soon as they have been used for the last time. What is beyond is read again in every pass.
-// CLUSTER > 1 (sm_90): that many blocks have a strip, whose places they share; what the passes reduce goes through the others' shared memory.
-// With sums along rows (SCANS) nothing waits: a thread has CHUNK places in a row in registers, and blocks walk along.
+// CLUSTER > 1 (sm_90): that many blocks have a strip, whose places they share; what the passes reduce goes to the others' shared memory.
+// With sums along rows (SCANS) a thread has CHUNK places in a row, blocks walk along, and the next chunk comes while one is worked on.
 // No sums over rows. Rows that do not fill a thread's vector are read and written by elements.
 #include "many_pieces.cuh"
 #include "many_scan.cuh"
@@ -58,6 +58,28 @@ template <int K> DEV const in_type<K> *find(const many_params &p, const strip &s
     return row_of<in_type<K>>(p.in[K], s.at) + i * p.in[K].stride[3];
 }
 
+// Where a place is in every tensor; bytes from it to that `places` further on.
+struct sources {
+    const char *of[IN];
+};
+struct targets {
+    char *of[OUT];
+};
+DEV sources find_sources(const many_params &p, const strip &s, int i)
+{
+    sources from = {};
+    repeat<0, variant::IN>([&]<int K>() { from.of[K] = reinterpret_cast<const char *>(find<K>(p, s, i)); });
+    return from;
+}
+DEV targets find_targets(const many_params &p, const strip &s, int i)
+{
+    targets to = {};
+    repeat<0, variant::OUT>([&]<int K>() { to.of[K] = reinterpret_cast<char *>(row_of<out_type<K>>(p.out[K], s.at) + i * p.out[K].stride[3]); });
+    return to;
+}
+template <int K> DEV i64 source_step(const many_params &p, int places) { return p.in[K].stride[3] * (places * static_cast<int>(sizeof(in_type<K>))); }
+template <int K> DEV i64 target_step(const many_params &p, int places) { return p.out[K].stride[3] * (places * static_cast<int>(sizeof(out_type<K>))); }
+
 template <int K> DEV void load_elements(u32 (&word)[words_of<K>()], const in_type<K> *from, int n)
 {
 #pragma unroll
@@ -76,23 +98,21 @@ template <int K> DEV void load_elements(u32 (&word)[words_of<K>()], const in_typ
     }
 }
 
-// Place number k goes on its way into shared memory.
-DEV void fetch(u32 held, const many_params &p, const strip &s, int k)
+// Place i goes on its way from `at` into shared memory, to number k of the thread's.
+DEV void fetch(u32 held, const sources &at, const many_params &p, const strip &s, int k, int i)
 {
-    const int i = place_of_thread() + k * PLACES;
     if (s.n > 0 && i < p.z.n) {
         repeat<0, variant::IN>([&]<int K>() {
             constexpr u32 FIRST = static_cast<u32>(first_word<K>() / 4);
             const u32 to = held + static_cast<u32>(k) * (UNITS * UNIT_BYTES) + FIRST * UNIT_BYTES;
-            const in_type<K> *from = find<K>(p, s, i);
             if (s.n == V) {
 #pragma unroll
                 for (int u = 0; u < words_of<K>() / 4; u++) {
-                    copy16_async(to + static_cast<u32>(u) * UNIT_BYTES, reinterpret_cast<const char *>(from) + 16 * u, 16);
+                    copy16_async(to + static_cast<u32>(u) * UNIT_BYTES, at.of[K] + 16 * u, 16);
                 }
             } else {
                 u32 word[words_of<K>()];
-                load_elements<K>(word, from, s.n);
+                load_elements<K>(word, reinterpret_cast<const in_type<K> *>(at.of[K]), s.n);
 #pragma unroll
                 for (int w = 0; w < words_of<K>(); w++) {
                     store_shared(to + static_cast<u32>(w / 4) * UNIT_BYTES + 4 * static_cast<u32>(w % 4), word[w]);
@@ -139,9 +159,9 @@ DEV void load_place(piece &to, const many_params &p, const strip &s, int i)
     }
 }
 
-template <int K> DEV void store_place(const many_params &p, const strip &s, int i, const float (&y)[V])
+template <int K> DEV void store_place(const targets &at, const strip &s, const float (&y)[V])
 {
-    out_type<K> *to = row_of<out_type<K>>(p.out[K], s.at) + i * p.out[K].stride[3];
+    out_type<K> *to = reinterpret_cast<out_type<K> *>(at.of[K]);
     if (s.n == V) {
         store_piece<K>(to, y);
     } else {
@@ -185,7 +205,7 @@ DEV void reduce_place(float (&red)[SLOTS][V], const piece &held, const many_para
     }
 }
 
-DEV void finish_place(const piece &held, const float (&scanned)[SCANS][V], const many_params &p, const variant::head &head,
+DEV void finish_place(const piece &held, const float (&scanned)[SCANS][V], const targets &to, const many_params &p, const variant::head &head,
                       const strip_values &vals, const strip &s, int i)
 {
     if (s.n <= 0 || i >= p.z.n) {
@@ -207,31 +227,35 @@ DEV void finish_place(const piece &held, const float (&scanned)[SCANS][V], const
         variant::output(e, i, p.x, p.z, head, c[0], vals.of[J], q, y, site);
         repeat<0, variant::OUT>([&]<int K>() { out[K][J] = y[K]; });
     });
-    repeat<0, variant::OUT>([&]<int K>() { store_place<K>(p, s, i, out[K]); });
+    repeat<0, variant::OUT>([&]<int K>() { store_place<K>(to, s, out[K]); });
 }
 
-// Over the blocks of a cluster, in the order of their ranks. `place`: two sets of STRIP_BYTES of this block's shared memory, in turn: who is
-// a pass ahead may write while others still read the one before.
-constexpr u32 STRIP_BYTES = 4 * SLOTS * STRIP;
-template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, u32 place, int turn)
+// Over the blocks of a cluster, in the order of their ranks.
+using strip_exchange = cluster_exchange<STRIP>;
+template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, strip_exchange &exchange)
 {
-    const u32 mine = place + static_cast<u32>(turn) * STRIP_BYTES;
-    const auto each = [&](const auto &f) { // f(reduction, its place, row)
+    const auto each = [&](const auto &f) { // f<reduction>(row)
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
             if constexpr (variant::REDUCE_PASS[R] == P) {
                 for (int x = static_cast<int>(threadIdx.x); x < STRIP; x += cfg::THREADS) {
-                    f.template operator()<R>(mine + static_cast<u32>(4 * (R * STRIP + x)), x);
+                    f.template operator()<R>(x);
                 }
             }
         });
     };
-    each([&]<int R>(u32 at, int x) { store_shared(at, shared.all[R][x]); });
-    cluster_barrier<CLUSTER>();
-    each([&]<int R>(u32 at, int x) {
+    exchange.expect<P>();
+    each([&]<int R>(int x) {
+#pragma unroll
+        for (int k = 0; k < CLUSTER; k++) {
+            exchange.push<R>(shared.all[R][x], x, k);
+        }
+    });
+    exchange.wait();
+    each([&]<int R>(int x) {
         float part[CLUSTER];
 #pragma unroll
         for (int k = 0; k < CLUSTER; k++) {
-            part[k] = load_cluster<CLUSTER>(at, static_cast<u32>(k));
+            part[k] = load_shared(exchange.word(number_in_pass<R>(), k, x));
         }
         float all = part[0];
 #pragma unroll
@@ -240,11 +264,12 @@ template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, u32 place,
         }
         shared.all[R][x] = all;
     });
+    exchange.passes++;
     __syncthreads();
 }
 
 // Over the places of the block: lanes with the same rows, then warps. Every thread gets what its rows have.
-template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &shared, [[maybe_unused]] u32 exchange, [[maybe_unused]] int turn)
+template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &shared, [[maybe_unused]] strip_exchange &exchange)
 {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int unit = unit_of_thread();
@@ -277,7 +302,7 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
         }
     });
     if constexpr (CLUSTER > 1) {
-        reduce_cluster_strip<P>(shared, exchange, turn);
+        reduce_cluster_strip<P>(shared, exchange);
     } else {
         __syncthreads();
     }
@@ -292,8 +317,7 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
 }
 
 template <int P>
-DEV void run_pass(const many_params &p, const variant::head &head, strip_values &vals, const strip &s, u32 held, strip_scratch &shared, u32 exchange,
-                  int turn)
+DEV void run_pass(const many_params &p, const variant::head &head, strip_values &vals, const strip &s, u32 held, strip_scratch &shared, strip_exchange &exchange)
 {
     float red[SLOTS][V];
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
@@ -322,7 +346,7 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
             reduce_place<P>(red, now[k], p, head, vals, i + k * PLACES);
         }
     }
-    reduce_strip<P>(red, shared, exchange, turn);
+    reduce_strip<P>(red, shared, exchange);
     repeat<0, V>([&]<int J>() {
         float mine[SLOTS];
 #pragma unroll
@@ -336,12 +360,20 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
 DEV void write_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const strip &later, u32 held)
 {
     const float none[SCANS][V] = {};
-#pragma unroll 1
+    targets to = find_targets(p, s, place_of_thread());
+    sources from = find_sources(p, later, place_of_thread());
+    const auto go_on = [&] {
+        repeat<0, variant::OUT>([&]<int K>() { to.of[K] += target_step<K>(p, PLACES); });
+        repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, PLACES); });
+    };
+#pragma unroll 2
     for (int k = 0; k < HELD; k++) {
+        const int i = place_of_thread() + k * PLACES;
         piece now;
         take(now, held, k);
-        finish_place(now, none, p, head, vals, s, place_of_thread() + k * PLACES);
-        fetch(held, p, later, k);
+        finish_place(now, none, to, p, head, vals, s, i);
+        fetch(held, from, p, later, k, i);
+        go_on();
     }
     copy_commit();
     if constexpr (variant::OUT > 0) {
@@ -354,7 +386,8 @@ DEV void write_strip(const many_params &p, const variant::head &head, const stri
             }
 #pragma unroll
             for (int k = 0; k < MORE; k++) {
-                finish_place(now[k], none, p, head, vals, s, i + k * PLACES);
+                finish_place(now[k], none, to, p, head, vals, s, i + k * PLACES);
+                go_on();
             }
         }
     }
@@ -431,73 +464,123 @@ DEV void walk_block(walk &mine, walk &all, walk_scratch &shared)
     __syncthreads();
 }
 
-DEV void walk_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, walk_scratch &shared)
+constexpr int KNOWN = max_of(SCANS - 1, 1); // scans that a later one of the walk may be made of
+
+struct walk_at { // of the chunk at hand
+    int base; // its first place that is this thread's
+    u32 held; // where its places wait
+};
+
+DEV int chunk_base(int chunk, int chunks) { return ((REVERSE ? chunks - 1 - chunk : chunk) * PLACES + place_of_thread()) * CHUNK; }
+
+// A chunk goes on its way into one of two halves of shared memory; a copy group, also where there is none.
+DEV void fetch_chunk(u32 held, const many_params &p, const strip &s, int base)
 {
+    sources from = find_sources(p, s, base);
+#pragma unroll
+    for (int k = 0; k < CHUNK; k++) {
+        fetch(held, from, p, s, k, base + k);
+        repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, 1); });
+    }
+    copy_commit();
+}
+
+// f(number of the place, its piece, its column, where it starts, what scan S takes), in the order of the walk.
+template <int S, class F>
+DEV void each_place(const walk_at &at, const float (&scanned)[CHUNK][KNOWN][V], const many_params &p, const variant::head &head,
+                    const strip_values &vals, const F &f)
+{
+#pragma unroll
+    for (int step = 0; step < CHUNK; step++) {
+        const int k = REVERSE ? CHUNK - 1 - step : step;
+        const int i = at.base + k;
+        piece now = {};
+        variant::col c[1] = {};
+        walk term = {};
+        take(now, at.held, k);
+        make_col(p, head, i, c);
+        repeat<0, V>([&]<int J>() {
+            float e[IN];
+            float known[SCANS];
+            scan_input x = {};
+            unpack_piece<J>(now, e);
+#pragma unroll
+            for (int before = 0; before < S; before++) {
+                known[before] = scanned[k][before][J];
+            }
+            variant::scan_term<S>(e, i, p.x, p.z, head, c[0], vals.of[J], known, x);
+            term.sum[J] = i < p.z.n ? x.value : 0.0f;
+            term.starts |= x.start && i < p.z.n ? 1u << J : 0u;
+        });
+        f(k, now, term);
+    }
+}
+
+// In reverse, one that begins a segment hands on nothing.
+DEV walk handed_on(const walk &term)
+{
+    walk on = term;
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        on.sum[j] = REVERSE && (term.starts >> j & 1) != 0 ? 0.0f : term.sum[j];
+    }
+    return on;
+}
+
+DEV void walk_chunk(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const walk_at &at, walk (&carry)[SCANS],
+                    walk_scratch &shared)
+{
+    float scanned[CHUNK][KNOWN][V] = {};
+    repeat<0, SCANS>([&]<int S>() {
+        walk mine = {};
+        walk all;
+        each_place<S>(at, scanned, p, head, vals, [&](int, const piece &, const walk &term) { join_walk(mine, handed_on(term)); });
+        walk_block(mine, all, shared);
+        walk walked = carry[S];
+        join_walk(walked, mine);
+        join_walk(carry[S], all);
+        targets to = find_targets(p, s, at.base + (REVERSE ? CHUNK - 1 : 0));
+        each_place<S>(at, scanned, p, head, vals, [&](int k, const piece &now, const walk &term) {
+            float q[SCANS][V];
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                const bool start = (term.starts >> j & 1) != 0;
+#pragma unroll
+                for (int before = 0; before < S; before++) {
+                    q[before][j] = scanned[k][before][j];
+                }
+                q[S][j] = REVERSE || !start ? walked.sum[j] + term.sum[j] : term.sum[j];
+                if constexpr (S + 1 < SCANS) {
+                    scanned[k][S][j] = q[S][j];
+                }
+            }
+            join_walk(walked, handed_on(term));
+            if constexpr (S + 1 == SCANS) {
+                finish_place(now, q, to, p, head, vals, s, at.base + k);
+                repeat<0, variant::OUT>([&]<int K>() { to.of[K] += target_step<K>(p, REVERSE ? -1 : 1); });
+            }
+        });
+    });
+}
+
+// The first chunk is under way, in the half of shared memory that `half` tells; that of the strip `later` is in the end.
+DEV void walk_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const strip &later, u32 held, int &half,
+                    walk_scratch &shared)
+{
+    constexpr u32 HALF = CHUNK * UNITS * UNIT_BYTES;
     walk carry[SCANS] = {};
     const int chunks = (p.z.n - 1) / (PLACES * CHUNK) + 1;
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; chunk++) {
-        const int base = ((REVERSE ? chunks - 1 - chunk : chunk) * PLACES + place_of_thread()) * CHUNK;
-        piece held[CHUNK];
-        float scanned[CHUNK][SCANS][V];
-#pragma unroll
-        for (int k = 0; k < CHUNK; k++) {
-            load_place(held[k], p, s, base + k);
+        const u32 next = held + static_cast<u32>(half ^ 1) * HALF;
+        if (chunk + 1 < chunks) {
+            fetch_chunk(next, p, s, chunk_base(chunk + 1, chunks));
+        } else {
+            fetch_chunk(next, p, later, chunk_base(0, chunks));
         }
-        repeat<0, SCANS>([&]<int S>() {
-            u32 starts[CHUNK];
-            walk mine = {};
-#pragma unroll
-            for (int step = 0; step < CHUNK; step++) {
-                const int k = REVERSE ? CHUNK - 1 - step : step;
-                const int i = base + k;
-                variant::col c[1] = {};
-                make_col(p, head, i, c);
-                starts[k] = 0;
-                walk term = {};
-                repeat<0, V>([&]<int J>() {
-                    float e[IN];
-                    float known[SCANS];
-                    scan_input x = {};
-                    unpack_piece<J>(held[k], e);
-#pragma unroll
-                    for (int before = 0; before < S; before++) {
-                        known[before] = scanned[k][before][J];
-                    }
-                    variant::scan_term<S>(e, i, p.x, p.z, head, c[0], vals.of[J], known, x);
-                    const bool in_row = i < p.z.n;
-                    const bool start = x.start && in_row;
-                    scanned[k][S][J] = in_row ? x.value : 0.0f;
-                    starts[k] |= start ? 1u << J : 0u;
-                    term.sum[J] = REVERSE && start ? 0.0f : scanned[k][S][J]; // in reverse, one that begins a segment hands on nothing
-                });
-                term.starts = starts[k];
-                join_walk(mine, term);
-            }
-            walk all;
-            walk_block(mine, all, shared);
-            walk walked = carry[S];
-            join_walk(walked, mine);
-            join_walk(carry[S], all);
-#pragma unroll
-            for (int step = 0; step < CHUNK; step++) {
-                const int k = REVERSE ? CHUNK - 1 - step : step;
-                walk term = {};
-                term.starts = starts[k];
-#pragma unroll
-                for (int j = 0; j < V; j++) {
-                    const bool start = (starts[k] >> j & 1) != 0;
-                    const float t = scanned[k][S][j];
-                    scanned[k][S][j] = REVERSE || !start ? walked.sum[j] + t : t;
-                    term.sum[j] = REVERSE && start ? 0.0f : t;
-                }
-                join_walk(walked, term);
-            }
-        });
-#pragma unroll
-        for (int k = 0; k < CHUNK; k++) {
-            finish_place(held[k], scanned[k], p, head, vals, s, base + k);
-        }
+        copy_wait<1>();
+        walk_chunk(p, head, vals, s, walk_at{chunk_base(chunk, chunks), held + static_cast<u32>(half) * HALF}, carry, shared);
+        half ^= 1;
     }
 }
 
@@ -524,18 +607,23 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         s.n = number < strips ? min(V, p.z.rows - row2) : 0;
         return s;
     };
-    const u32 exchange = shared_address(shared_bytes) + HELD * (UNITS * UNIT_BYTES); // two times STRIP_BYTES, of a cluster
+    strip_exchange exchange = {shared_address(shared_bytes) + HELD * (UNITS * UNIT_BYTES), 0};
     const int first = static_cast<int>(blockIdx.x) / CLUSTER;
     const int step = static_cast<int>(gridDim.x) / CLUSTER;
-    int turn = 0;
     if (first >= strips) {
         return;
     }
-    if constexpr (HELD > 0) {
+    exchange.open();
+    int half = 0;
+    if constexpr (variant::SCANS > 0) {
+        fetch_chunk(held, p, strip_at(first), chunk_base(0, (p.z.n - 1) / (PLACES * CHUNK) + 1));
+    } else if constexpr (HELD > 0) {
         const strip s = strip_at(first);
+        sources from = find_sources(p, s, place_of_thread());
 #pragma unroll 1
         for (int k = 0; k < HELD; k++) {
-            fetch(held, p, s, k);
+            fetch(held, from, p, s, k, place_of_thread() + k * PLACES);
+            repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, PLACES); });
         }
         copy_commit();
     }
@@ -552,13 +640,10 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
             variant::begin(vals.of[j], p, head, at);
         }
         if constexpr (variant::SCANS > 0) {
-            walk_strip(p, head, vals, s, walks);
+            walk_strip(p, head, vals, s, strip_at(number + step), held, half, walks);
         } else {
             copy_wait<0>();
-            repeat<0, variant::PASSES>([&]<int P>() { 
-                run_pass<P>(p, head, vals, s, held, shared, exchange, turn);
-                turn ^= 1;
-            });
+            repeat<0, variant::PASSES>([&]<int P>() { run_pass<P>(p, head, vals, s, held, shared, exchange); });
             write_strip(p, head, vals, s, strip_at(number + step), held);
         }
         if constexpr (variant::KEPT > 0) {
@@ -579,8 +664,5 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
                 });
             }
         }
-    }
-    if constexpr (CLUSTER > 1 && variant::PASSES > 0) {
-        cluster_barrier<CLUSTER>(); // the others may still read what this block has brought to the last strip
     }
 }

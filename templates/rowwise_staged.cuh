@@ -10,7 +10,7 @@
 // COLS_HELD: the values of the columns stay in registers over all rows; else they are read again for every row.
 // COLUMNS_SHARED: column sums are in shared memory behind the rows, else in registers.
 // CLUSTER > 1 (sm_90): a row is shared by that many blocks: everything above but for "a thread" is then of all of their threads, vectors of
-// the blocks take turns along the row, and what the passes reduce goes once through the others' shared memory.
+// the blocks take turns along the row, and what the passes reduce goes to the others' shared memory.
 // MORE: rows are longer; every pass reads what is beyond (threads per row) * PER_THREAD once more, mostly from L2. No column sums then.
 // LATHE_ENTRY(sum): as in rowwise_many.cuh.
 //
@@ -304,7 +304,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     __shared__ gathering gather;
     const u32 rows = shared_address(shared_bytes) + 16 * threadIdx.x;
     const u32 sums = rows + STAGES * STAGE_BYTES;
-    const u32 exchange = shared_address(shared_bytes) + STAGES * STAGE_BYTES + SUMS_BYTES; // CLUSTER_BYTES
+    row_exchange exchange = {shared_address(shared_bytes) + STAGES * STAGE_BYTES + SUMS_BYTES, 0};
     const int total_rows = p.z.rows0 * p.z.rows1 * p.z.rows;
     const variant::head head = variant::make_head(p.x, p.z);
     const auto row_in = [&](int group) {
@@ -317,6 +317,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     if (total_rows <= 0 || first >= groups) {
         return;
     }
+    exchange.open();
     row_sums total = {};
     if constexpr (variant::COLUMNS > 0 && cfg::COLUMNS_SHARED) {
         clear_shared(sums);
@@ -358,7 +359,10 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
             float red[SLOTS] = {};
             clear_reductions<P>(red);
             reduce_row<P>(red, p, head, vals, cols, at);
-            reduce_team<P>(red, shared, turn, exchange);
+            reduce_team<P>(red, shared, turn);
+            if constexpr (CLUSTER > 1) {
+                reduce_cluster<P>(red, exchange);
+            }
             turn ^= 1;
             variant::update<P>(vals, red, p.x, p.z, head);
         });
@@ -375,9 +379,6 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     }
     if constexpr (variant::SUMS > 0) {
         leave_sums(p, total, gather);
-    }
-    if constexpr (CLUSTER > 1 && variant::PASSES > 0) {
-        cluster_barrier<CLUSTER>(); // the others may still read what this block has brought to the last row
     }
 }
 

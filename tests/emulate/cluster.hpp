@@ -1,6 +1,12 @@
-// cluster.hpp: the core's part for clusters of blocks, included in emulator.cpp. A block that comes to a cluster barrier is parked: what the
-// core knows of it, its memory and its fibers are put aside for another block of its cluster, until all of them stand there. Then each goes
-// on to the next barrier, in an order drawn from the seed, so that who reads what another may have overwritten by then gets wrong numbers.
+// cluster.hpp: the core's part for clusters of blocks, included in emulator.cpp. A block that waits for its cluster, at a cluster barrier or
+// an exchange, is parked: what the core knows of it, its memory and its fibers are put aside for another block of its cluster, until all
+// of them wait. Then each goes on to where it waits next, in an order drawn from the seed, so that who still reads what another overwrites
+// by then gets wrong numbers.
+
+struct exchange { // an mbarrier that counts the bytes which a cluster pushes
+    unsigned phase, expected, come;
+    bool expects;
+};
 
 struct parked_block {
     bool begun, over;
@@ -9,6 +15,7 @@ struct parked_block {
     std::vector<fiber> fibers;
     std::vector<unsigned char> dynamic_bytes, static_bytes;
     std::vector<std::pair<unsigned, unsigned>> pending; // cells with copies under way
+    std::map<unsigned, exchange> exchanges; // by address
     std::uint64_t random;
     bool greedy;
     unsigned left;
@@ -18,9 +25,12 @@ struct {
     unsigned size; // of the cluster at hand; 0: no block of it has come to a barrier
     unsigned rank;
     unsigned stacks;  // which set of stacks the block that begins gets
-    unsigned waiting; // threads of the block that runs
+    unsigned waiting; // threads of the block that runs, at:
+    unsigned exchange; // 0: a cluster barrier
+    unsigned awaited[MAX_CLUSTER]; // the same of each that is parked
     emulate_place at;
     parked_block blocks[MAX_CLUSTER];
+    std::map<unsigned, struct exchange> opened; // of a block that has not come to a cluster barrier yet
 } cluster;
 
 unsigned stacks_of_block() { return cluster.stacks; }
@@ -29,7 +39,7 @@ unsigned stacks_of_block() { return cluster.stacks; }
 void check_cluster_wait(const char *what)
 {
     if (cluster.waiting > 0) {
-        fail("%s: %u of %u threads of the block wait at a cluster barrier (%s:%d)", what, cluster.waiting, core.left, short_name(cluster.at.file), cluster.at.line);
+        fail("%s: %u of %u threads of the block wait for their cluster (%s:%d)", what, cluster.waiting, core.left, short_name(cluster.at.file), cluster.at.line);
     }
 }
 
@@ -56,6 +66,7 @@ void park(parked_block &to)
         core.cells[i].pending = 0;
         core.cells[i].generic = false;
     }
+    cluster.awaited[cluster.rank] = cluster.exchange;
     to.random = core.random;
     to.greedy = core.greedy;
     to.left = core.left;
@@ -87,6 +98,13 @@ void unpark(parked_block &from)
         set_ready(w, ~core.warps[w].gone);
     }
     cluster.waiting = 0;
+    if (cluster.awaited[cluster.rank] != 0) {
+        exchange &x = from.exchanges[cluster.awaited[cluster.rank]];
+        if (!x.expects || x.come != x.expected) {
+            fail("waits for %u bytes of its cluster, and %u have come when all others wait (%s:%d)", x.expected, x.come, short_name(cluster.at.file), cluster.at.line);
+        }
+        x = {x.phase + 1, 0, 0, false};
+    }
 }
 
 void start_block(unsigned block);
@@ -100,6 +118,9 @@ void run_cluster(unsigned block, std::vector<bool> &done)
     for (unsigned k = 0; k < size; k++) {
         cluster.blocks[k].begun = cluster.blocks[k].over = false;
         cluster.blocks[k].block = first + k;
+        if (k != block - first) { // that one has opened its own
+            cluster.blocks[k].exchanges.clear();
+        }
     }
     cluster.blocks[block - first].begun = true;
     park(cluster.blocks[block - first]);
@@ -121,6 +142,7 @@ void run_cluster(unsigned block, std::vector<bool> &done)
             } else {
                 cluster.waiting = 0;
                 cluster.stacks++;
+                b.exchanges.clear();
                 start_block(b.block);
                 b.begun = true;
             }
@@ -134,7 +156,7 @@ void run_cluster(unsigned block, std::vector<bool> &done)
         }
         first_round = false;
         if (over > 0 && over < size) {
-            fail("%u of %u blocks of a cluster have left the kernel, while the others wait at a cluster barrier (%s:%d)", over, size,
+            fail("%u of %u blocks of a cluster have left the kernel, while the others wait for them (%s:%d)", over, size,
                  short_name(cluster.at.file), cluster.at.line);
         }
     }
@@ -145,37 +167,76 @@ void run_cluster(unsigned block, std::vector<bool> &done)
     cluster.waiting = 0;
 }
 
-void wait_for_cluster(unsigned size, emulate_place at)
+void join_cluster(unsigned size, emulate_place at)
 {
     if (size < 2 || size > MAX_CLUSTER || gridDim.x % size != 0 || (cluster.size != 0 && cluster.size != size)) {
         fail("a cluster of %u blocks in a grid of %u; it takes 2 to %u that divide the grid (%s:%d)", size, gridDim.x, MAX_CLUSTER, short_name(at.file), at.line);
     }
-    if (core.left != core.launch->threads || core.at_barrier > 0) {
-        fail("a cluster barrier that not all threads of the block come to (%s:%d)", short_name(at.file), at.line);
-    }
     if (cluster.size == 0) {
         cluster.rank = blockIdx.x % size;
+        cluster.blocks[cluster.rank].exchanges = std::move(cluster.opened);
+        cluster.opened.clear();
     }
     cluster.size = size;
+}
+
+// Every thread of the block; exchange 0: at a cluster barrier.
+void wait_for_cluster(unsigned size, unsigned exchange, emulate_place at)
+{
+    join_cluster(size, at);
+    if (core.left != core.launch->threads || core.at_barrier > 0 || (cluster.waiting > 0 && cluster.exchange != exchange)) {
+        fail("a wait for the cluster that not all threads of the block come to (%s:%d)", short_name(at.file), at.line);
+    }
     cluster.at = at;
+    cluster.exchange = exchange;
     cluster.waiting++;
     let_another_run();
 }
 
-void load_from_cluster(void *to, unsigned address, unsigned rank, unsigned size, emulate_place at)
+std::map<unsigned, exchange> &own_exchanges() { return cluster.size == 0 ? cluster.opened : cluster.blocks[cluster.rank].exchanges; }
+
+exchange &exchange_at(std::map<unsigned, exchange> &all, unsigned address, emulate_place at)
 {
-    if (cluster.size != size || rank >= size) {
-        fail("reads shared memory of block %u of a cluster of %u before a cluster barrier (%s:%d)", rank, size, short_name(at.file), at.line);
+    const auto found = all.find(address);
+    if (found == all.end()) {
+        fail("no exchange is at byte %u of shared memory (%s:%d)", address - WINDOW, short_name(at.file), at.line);
     }
-    shared_at(address, 4, core.thread, "reads of its cluster", at);
-    if (rank == cluster.rank) {
-        note_read((address - WINDOW) / 4, 1, core.thread, false, at);
-        std::memcpy(to, shared_bytes + (address - WINDOW), 4);
-        return;
+    return found->second;
+}
+
+void open_exchange(unsigned address, emulate_place at)
+{
+    shared_at(address, 8, core.thread, "an exchange is", at);
+    own_exchanges()[address] = {};
+}
+
+void expect_at_exchange(unsigned address, unsigned bytes, emulate_place at)
+{
+    exchange &x = exchange_at(own_exchanges(), address, at);
+    if (x.expects) {
+        fail("expects bytes twice in one phase of an exchange (%s:%d)", short_name(at.file), at.line);
     }
-    const parked_block &b = cluster.blocks[rank];
-    if (b.over) {
-        fail("reads shared memory of block %u of its cluster, which has left the kernel (%s:%d)", rank, short_name(at.file), at.line);
+    x.expects = true;
+    x.expected = bytes;
+}
+
+void push_to_cluster(unsigned address, float x, unsigned exchange, unsigned rank, unsigned size, emulate_place at)
+{
+    shared_at(address, 4, core.thread, "pushes to its cluster", at);
+    if (cluster.size != size || rank >= size || !cluster.blocks[rank].begun || cluster.blocks[rank].over) {
+        fail("pushes to block %u of a cluster of %u, which has not come to a cluster barrier or has left (%s:%d)", rank, size, short_name(at.file), at.line);
     }
-    std::memcpy(to, b.dynamic_bytes.data() + (address - WINDOW), 4);
+    parked_block &b = cluster.blocks[rank];
+    exchange_at(b.exchanges, exchange, at).come += 4;
+    unsigned char *to = rank == cluster.rank ? shared_bytes + (address - WINDOW) : b.dynamic_bytes.data() + (address - WINDOW);
+    std::memcpy(to, &x, 4);
+}
+
+void wait_at_exchange(unsigned address, unsigned parity, unsigned size, emulate_place at)
+{
+    join_cluster(size, at);
+    if ((exchange_at(own_exchanges(), address, at).phase & 1u) != parity) {
+        fail("waits for a phase of an exchange that is over (%s:%d)", short_name(at.file), at.line);
+    }
+    wait_for_cluster(size, address, at);
 }

@@ -756,6 +756,7 @@ void resume_block()
 void run_block(unsigned block, std::vector<bool> &done)
 {
     cluster.size = cluster.waiting = cluster.stacks = 0;
+    cluster.opened.clear();
     start_block(block);
     resume_block();
     if (is_parked()) {
@@ -934,8 +935,14 @@ void emulate_syncthreads(emulate_place at)
     let_another_run();
 }
 
-void emulate_cluster_barrier(unsigned size, emulate_place at) { wait_for_cluster(size, at); }
-void emulate_cluster_load(void *to, unsigned address, unsigned rank, unsigned size, emulate_place at) { load_from_cluster(to, address, rank, size, at); }
+void emulate_cluster_barrier(unsigned size, emulate_place at) { wait_for_cluster(size, 0, at); }
+void emulate_exchange_init(unsigned exchange, emulate_place at) { open_exchange(exchange, at); }
+void emulate_exchange_expect(unsigned exchange, unsigned bytes, emulate_place at) { expect_at_exchange(exchange, bytes, at); }
+void emulate_exchange_push(unsigned address, float x, unsigned exchange, unsigned rank, unsigned size, emulate_place at)
+{
+    push_to_cluster(address, x, exchange, rank, size, at);
+}
+void emulate_exchange_wait(unsigned exchange, unsigned parity, unsigned size, emulate_place at) { wait_at_exchange(exchange, parity, size, at); }
 
 void emulate_misaligned(const void *p, unsigned bytes, emulate_place at)
 {

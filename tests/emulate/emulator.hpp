@@ -59,7 +59,10 @@ unsigned emulate_ballot(unsigned mask, bool vote, emulate_place at);
 void emulate_syncwarp(unsigned mask, emulate_place at);
 void emulate_syncthreads(emulate_place at);
 void emulate_cluster_barrier(unsigned size, emulate_place at);
-void emulate_cluster_load(void *to, unsigned address, unsigned rank, unsigned size, emulate_place at); // a word
+void emulate_exchange_init(unsigned exchange, emulate_place at);
+void emulate_exchange_expect(unsigned exchange, unsigned bytes, emulate_place at);
+void emulate_exchange_push(unsigned address, float x, unsigned exchange, unsigned rank, unsigned size, emulate_place at);
+void emulate_exchange_wait(unsigned exchange, unsigned parity, unsigned size, emulate_place at);
 [[noreturn]] void emulate_misaligned(const void *p, unsigned bytes, emulate_place at); // a vector access to global memory
 [[noreturn]] void emulate_endless_wait(unsigned is, unsigned turn, emulate_place at);
 unsigned emulate_shared_address(const void *p, emulate_place at);

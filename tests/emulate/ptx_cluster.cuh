@@ -4,9 +4,10 @@
 #include "ptx.cuh"
 
 template <int SIZE> DEV void cluster_barrier(EMULATE_PLACE) { emulate_cluster_barrier(SIZE, EMULATE_HERE); }
-template <int SIZE> DEV float load_cluster(u32 address, u32 rank, EMULATE_PLACE)
+DEV void exchange_init(u32 exchange, EMULATE_PLACE) { emulate_exchange_init(exchange, EMULATE_HERE); }
+DEV void exchange_expect(u32 exchange, u32 bytes, EMULATE_PLACE) { emulate_exchange_expect(exchange, bytes, EMULATE_HERE); }
+template <int SIZE> DEV void exchange_push(u32 address, float x, u32 exchange, u32 rank, EMULATE_PLACE)
 {
-    float x;
-    emulate_cluster_load(&x, address, rank, SIZE, EMULATE_HERE);
-    return x;
+    emulate_exchange_push(address, x, exchange, rank, SIZE, EMULATE_HERE);
 }
+template <int SIZE> DEV void exchange_wait(u32 exchange, u32 parity, EMULATE_PLACE) { emulate_exchange_wait(exchange, parity, SIZE, EMULATE_HERE); }
