@@ -334,13 +334,13 @@ static int row_sum(struct ir *w, int arg, int depth)
     return ir2(w, (enum ir_op)n.op, left, row_sum(w, n.arg[1], depth - 1));
 }
 
-/* By a constant, or in attention by what all pairs of a row share: times its inverse, which is no worse than
+/* By a constant, or by what all pairs or elements of a row share: times its inverse, which is no worse than
    the hardware's division. */
 static int quotient(struct ir *w, int a, int b)
 {
     const struct ir_node *n = &w->node[b];
     const double inverse = n->op == OP_CONST ? 1.0 / n->value : 0;
-    const bool shared = w->kind == KIND_ATTENTION && n->op != OP_CONST && !(n->span & SPAN_KV);
+    const bool shared = w->kind != KIND_ELEMENTWISE && n->op != OP_CONST && !(n->span & SPAN_KV);
     if (shared && (w->node[a].span & SPAN_KV))
         return product(w, a, ir2(w, OP_DIV, ir_const(w, 1, TYPE_F32), b));
     const bool normal = fabs(inverse) > 1e-30 && fabs(inverse) < 1e30;

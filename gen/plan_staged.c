@@ -22,7 +22,8 @@ enum {
     WHOLE_BYTES =
         112 * 1024,          /* of a row that one block has without sums over rows: two of them share an SM */
     SHARE_BYTES = 72 * 1024, /* of a longer one, and of an inner strip, that a block has: three share an SM */
-    SUMS_VECTORS = 1024,     /* of a row that a block has beside sums over rows */
+    SUMS_VECTORS = 1024,     /* of a row that a block has beside sums over rows: */
+    FEW_VECTORS = 512,       /* where registers hold those of two tensors, two blocks to an SM */
 };
 
 struct staged {
@@ -195,11 +196,11 @@ static void team_shape(const struct staged *s, struct plan *plan)
     plan->cols_held = registers_of(s, plan, each) <= MOST_TEAM;
 }
 
-/* Blocks of a cluster, on devices that have them: as few as leave each no more than `bytes` of a row. */
-static int cluster_of(const struct request *r, int64_t row_bytes, int64_t bytes)
+/* Blocks of a cluster, on devices that have them: as few as leave each no more than a share of a row. */
+static int cluster_of(const struct request *r, int64_t row, int64_t share)
 {
     int n = 1;
-    while (r->device->sm >= 90 && n < MOST_CLUSTER && row_bytes > n * bytes)
+    while (r->device->sm >= 90 && n < MOST_CLUSTER && row > n * share)
         n *= 2;
     return n;
 }
@@ -219,11 +220,10 @@ static void share_row(const struct request *r, struct staged *s, struct plan *pl
 {
     const int64_t row = s->vectors * s->units * UNIT;
     if (s->columns > 0)
-        plan->cluster = cluster_of(r, row, (int64_t)SUMS_VECTORS * s->units * UNIT);
+        plan->cluster =
+            cluster_of(r, s->vectors, s->columns > 1 && s->units == 2 ? FEW_VECTORS : SUMS_VECTORS);
     else
-        plan->cluster = row > (s->results ? WHOLE_BYTES : s->sm_bytes - STATIC_BYTES)
-                            ? cluster_of(r, row, SHARE_BYTES)
-                            : 1;
+        plan->cluster = row > WHOLE_BYTES ? cluster_of(r, row, SHARE_BYTES) : 1;
     s->own = (s->vectors + plan->cluster - 1) / plan->cluster;
 }
 
@@ -288,7 +288,8 @@ static void long_shape(const struct staged *s, struct plan *plan)
     const int64_t row = s->own * s->units * UNIT;
     int64_t blocks = s->sm_bytes / (row + STATIC_BYTES);
     blocks = blocks < 1 ? 1 : blocks > 4 ? 4 : blocks;
-    int threads = plan->cluster > 1 && blocks > 1 ? 256 : SM_THREADS / (int)blocks / 32 * 32;
+    const bool shared = plan->cluster > 1;
+    int threads = !shared ? SM_THREADS / (int)blocks / 32 * 32 : blocks > 1 ? 256 : 512;
     int each = (int)((s->own + threads - 1) / threads);
     plan->taken = plan->cols_held = false;
     plan->stages = 1;

@@ -173,6 +173,16 @@ DEV uint4 load_ordered16(const void *p)
     return x;
 }
 
+DEV int count_sms() // of the device: at least
+{
+    int n;
+    asm("mov.u32 %0, %%nsmid;" : "=r"(n));
+    return n;
+}
+
+// The line of 128 bytes comes to L2.
+DEV void prefetch_line(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p) : "memory"); }
+
 DEV u32 shared_address(const void *p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 // ---- cp.async: global to shared, 16 bytes a thread -----------------------------------------------------
 

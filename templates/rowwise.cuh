@@ -282,6 +282,21 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared)
     }
 }
 
+// What blocks of later on read comes to L2 while the loads of this one are under way: so their registers wait for L2, not for memory.
+// Where that is a row of the same outer dims.
+constexpr int LINE = 128 / static_cast<int>(sizeof(element));
+DEV void prefetch_row(const rowwise_params &p, const place &at, int row2)
+{
+    const int ahead = MIN_BLOCKS * cfg::ROWS_PER_BLOCK * count_sms();
+    if (row2 + ahead < p.z.rows && at.n > 0) {
+        const element *next = at.x + ahead * p.x_2;
+#pragma unroll 1
+        for (int i = static_cast<int>(threadIdx.x) % TEAM * LINE; i < at.n; i += TEAM * LINE) {
+            prefetch_line(next + i);
+        }
+    }
+}
+
 template <int W> DEV void run(const rowwise_params &p, const place &at, int row, scratch &shared)
 {
     constexpr bool HELD = IN_REGISTERS && W == V;
@@ -376,5 +391,8 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, rowwise::MIN_BLOCKS)
     at.x = static_cast<const element *>(p.x) + (row0 * p.x_0 + row1 * p.x_1 + row2 * p.x_2);
     at.y = static_cast<element *>(p.y) + (row0 * p.y_0 + row1 * p.y_1 + row2 * p.y_2);
     at.n = asked < total ? z.n : 0; // threads without a row still take part in the shuffles
+    if constexpr (IN_REGISTERS && cfg::ALIGNED) {
+        prefetch_row(p, at, row2);
+    }
     run<cfg::ALIGNED ? V : 1>(p, at, row, shared);
 }

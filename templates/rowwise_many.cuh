@@ -152,6 +152,25 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
 // out and fewer rows are under way at once, which costs bandwidth.
 constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
 
+// What blocks of later on read, or this one's next turn, comes to L2 while the loads of this one are under way: where that is a row of
+// the same outer dims.
+DEV void prefetch_rows(const many_params &p, const place &row)
+{
+    const int ahead = min(static_cast<int>(gridDim.x), MIN_BLOCKS * count_sms()) * cfg::ROWS_PER_BLOCK;
+    if (row.here && row.at.row2 + ahead < p.z.rows) {
+        row_at next = row.at;
+        next.row2 += ahead;
+        repeat<0, variant::IN>([&]<int K>() {
+            constexpr int LINE = 128 / static_cast<int>(sizeof(in_type<K>));
+            const in_type<K> *from = row_of<in_type<K>>(p.in[K], next);
+#pragma unroll 1
+            for (int i = lane_in_team() * LINE; i < p.z.n; i += TEAM * LINE) {
+                prefetch_line(from + i);
+            }
+        });
+    }
+}
+
 } // namespace many
 
 extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
@@ -198,6 +217,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
             run(p, head, vals, now, held, total, shared, scans, turn);
         } else {
             row = row_in(group);
+            if constexpr (IN_REGISTERS && V > 1) {
+                prefetch_rows(p, row);
+            }
             if constexpr (IN_REGISTERS) {
                 load_pieces<VECTORS, STEP, true>(held, p, row, own_first());
             }
