@@ -491,12 +491,18 @@ bool lower_is_fast(const struct ir *ir, const struct signature *sig, const struc
 {
     if (ir->kind != KIND_ELEMENTWISE)
         return problem->dtype != LATHE_F32;
+    bool narrow = false;
     for (int i = 0; i < ir->n_tensors; i++) {
-        const int arg = signature_find(sig, ir->tensor[i].name);
-        if (ir->tensor[i].use == USE_STORE && arg >= 0 && problem->arg_dtype[arg] == LATHE_F32)
+        const struct map_tensor *t = &ir->tensor[i];
+        const int arg = signature_find(sig, t->name);
+        if (t->use == USE_READ || arg < 0 || (t->alias < 0 && !arg_in(problem->present, arg)))
+            continue;
+        const lathe_dtype dtype = (lathe_dtype)problem->arg_dtype[arg];
+        if (t->use == USE_STORE && dtype == LATHE_F32)
             return false;
+        narrow |= dtype == LATHE_F16 || dtype == LATHE_BF16;
     }
-    return true;
+    return narrow;
 }
 
 struct ir *lower(const struct ir *ir, const struct signature *sig, const struct problem *problem)

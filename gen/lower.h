@@ -11,7 +11,8 @@
    attention's online function is composed with scale and score_mod so that it starts from PARAM_QK.
    NULL: out of memory. The caller frees it with ir_free. */
 struct ir *lower(const struct ir *ir, const struct signature *sig, const struct problem *problem);
-/* Fast functions serve: every result that a point has of its own is in 16 bits. */
+/* Fast functions serve: some result is in 16 bits, and every one that a point has of its own: a
+   spec that only sums into f32 is as exact as one that stores f32. */
 bool lower_is_fast(const struct ir *ir, const struct signature *sig, const struct problem *problem);
 
 enum { MAX_REDUCTIONS = 8 };

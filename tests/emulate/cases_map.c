@@ -51,6 +51,12 @@ static const char LINE[] =
     "    return { y = s, square = s * s }\n"
     "  end }\n";
 
+/* Nothing but sums: in f32 they are as exact as stored results. */
+static const char TOTALS[] = "return elementwise { over = { 'rows', 'n' },\n"
+                             "  operands = { x = tensor('float') },\n"
+                             "  results = { total = tensor('float', 'rows') },\n"
+                             "  forward = function(v, at, x) return { total = tanh(v.x) } end }\n";
+
 /* Rows of a table by their numbers, and a second one that is turned. */
 static const char EMBEDDING[] =
     "return elementwise { over = { 'b', 't', 'd' },\n"
@@ -114,6 +120,7 @@ static const struct map_case MAPS[] = {
     {"sums", SUMS, "b=1,rows=18,n=512,width=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"sums", SUMS, "b=1,rows=33,n=45,width=40", 0, LAYOUT_PADDED, false, true, NULL, false},
     {"sums", SUMS, "b=3,rows=5,n=11,width=40", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
+    {"totals", TOTALS, "rows=40,n=3", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"embedding", EMBEDDING, "b=2,t=9,d=40,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"embedding", EMBEDDING, "b=2,t=9,d=33,words=40", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
     {"embedding", EMBEDDING, "b=3,t=5,d=41,words=40", 0, LAYOUT_PADDED, false, true, NULL, false},
