@@ -240,6 +240,15 @@ static void fill(struct problem *p, enum sym sym, int64_t value)
         p->dim[sym] = value;
 }
 
+/* A parameter that cannot be left out has dims of 1: of one group, say. */
+static void fill_parameters(const struct signature *sig, struct problem *p)
+{
+    for (int i = 0; i < sig->n_args; i++)
+        for (int k = 0; k < sig->arg[i].ndim && !sig->arg[i].optional; k++)
+            if (sig->arg[i].dim[k].literal == 0 && sig->arg[i].dim[k].sym >= SYM_FREE)
+                fill(p, (enum sym)sig->arg[i].dim[k].sym, 1);
+}
+
 static void fill_sizes(const struct signature *sig, struct problem *p)
 {
     if (p->dtype == LATHE_NONE)
@@ -257,6 +266,7 @@ static void fill_sizes(const struct signature *sig, struct problem *p)
         fill(p, SYM_ROWS1, 1);
         fill(p, SYM_ROWS, 1024);
         fill(p, SYM_N, 1024);
+        fill_parameters(sig, p);
         return;
     }
     fill(p, SYM_B, 1);
@@ -268,7 +278,7 @@ static void fill_sizes(const struct signature *sig, struct problem *p)
     fill(p, SYM_D_V, p->dim[SYM_D]);
 }
 
-/* A free dim has no default: an optional input that lacks one is absent, others are refused. */
+/* Free dims of attention have no default: an optional input that lacks one is absent, others are refused. */
 static lathe_status check_free_dims(const struct signature *sig, struct problem *p, lathe_error *err)
 {
     for (int i = 0; i < sig->n_args; i++) {

@@ -510,6 +510,21 @@ TEST(an_input_by_row_takes_the_leading_dims_where_it_is_read_by_row_alone)
     ir_free(ir);
 }
 
+TEST(parameters_of_rows_are_of_one_group_where_nothing_is_said)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem p;
+    lathe_error err;
+    struct ir *ir = spec_load("group_norm", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "channels_of=3", &p, &err), LATHE_OK);
+    CHECK_EQ(p.dim[SYM_FREE] * p.dim[SYM_FREE + 1], 3);
+    CHECK_EQ(p.dim[SYM_FREE] + p.dim[SYM_FREE + 1], 4);
+    ir_free(ir);
+}
+
 TEST(a_backward_pass_is_built_for_what_is_there)
 {
     struct diag diag = {0};
