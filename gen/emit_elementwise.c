@@ -14,7 +14,10 @@ enum value_class map_class(const struct map_emitter *me, unsigned span)
 {
     const bool lane = (span >> me->last & 1) != 0;
     const bool step = me->map->n_over == 1 ? lane : me->loop >= 0 && (span >> me->loop & 1) != 0;
-    return lane ? (step ? CLASS_ELEMENT : CLASS_COL) : step ? CLASS_ROW : CLASS_HEAD;
+    const bool turn = me->outer < 0 || (span >> me->outer & 1) != 0;
+    if (lane)
+        return step ? CLASS_ELEMENT : turn ? CLASS_COL : CLASS_DYNAMIC;
+    return step ? CLASS_ROW : CLASS_HEAD;
 }
 
 bool is_operand(const struct map_emitter *me, int v, enum value_class class)
@@ -81,9 +84,11 @@ static bool collect(struct map_emitter *me)
             me->root[me->n_roots++] = to->index[d];
     }
     me->head = (struct field_set){.type = "head", .object = "h"};
+    me->fixed = (struct field_set){.type = "fixed", .object = "f"};
     me->col = (struct field_set){.type = "col", .object = "c"};
     me->row = (struct field_set){.type = "row", .object = "r"};
     bool ok = fields_collect(e, &me->head, CLASS_HEAD, me->root, me->n_roots);
+    ok &= fields_collect(e, &me->fixed, CLASS_DYNAMIC, me->root, me->n_roots);
     ok &= fields_collect(e, &me->col, CLASS_COL, me->root, me->n_roots);
     ok &= fields_collect(e, &me->row, CLASS_ROW, me->root, me->n_roots);
     return ok;
@@ -93,8 +98,11 @@ static bool collect(struct map_emitter *me)
 
 void name_leaves(struct map_emitter *me)
 {
-    static const char *const object[CLASS_COUNT] = {
-        [CLASS_HEAD] = "h.", [CLASS_COL] = "c.", [CLASS_ROW] = "r.", [CLASS_ELEMENT] = ""};
+    static const char *const object[CLASS_COUNT] = {[CLASS_HEAD] = "h.",
+                                                    [CLASS_DYNAMIC] = "f.",
+                                                    [CLASS_COL] = "c.",
+                                                    [CLASS_ROW] = "r.",
+                                                    [CLASS_ELEMENT] = ""};
     struct emitter *e = me->e;
     scope_clear(e);
     for (int i = 0; i < e->w->n_nodes; i++) {
@@ -114,6 +122,7 @@ static void name_all(struct map_emitter *me, bool col, bool row)
 {
     name_leaves(me);
     fields_name(me->e, &me->head);
+    fields_name(me->e, &me->fixed);
     if (col)
         fields_name(me->e, &me->col);
     if (row)
@@ -197,22 +206,47 @@ static void emit_head(struct map_emitter *me)
     text_add(out, "    }\n");
 }
 
+/* What a thread keeps from its first turn to its last. */
+static void emit_fixed(struct map_emitter *me)
+{
+    struct text_buf *out = me->e->out;
+    declare_values(me, &me->fixed, CLASS_DYNAMIC);
+    text_add(
+        out,
+        "    template <int W> DEV void make_fixed(fixed (&all)[W], const map_params &p, const point &at, "
+        "const head &h)\n    {\n%s",
+        ENVIRONMENT);
+    emit_map_columns(me, CLASS_DYNAMIC, "all[k].");
+    if (me->fixed.n > 0) {
+        name_leaves(me);
+        fields_name(me->e, &me->head);
+        emit_lines(me, CLASS_DYNAMIC, me->fixed.node, me->fixed.n);
+        text_add(out, "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            [[maybe_unused]] "
+                      "const int i = static_cast<int>(at.first) + k;\n            fixed &f = all[k];\n");
+        name_lines(me, CLASS_DYNAMIC, me->fixed.node, me->fixed.n);
+        fields_assign(me->e, &me->fixed, NULL);
+        text_add(out, "        }\n");
+    }
+    text_add(out, "    }\n");
+}
+
 static void emit_cols(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
     declare_values(me, &me->col, CLASS_COL);
     text_add(out,
              "    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, "
-             "const head "
-             "&h)\n    {\n%s",
+             "const head &h, const fixed (&all)[W])\n    {\n%s",
              ENVIRONMENT);
-    emit_map_columns(me);
+    emit_map_columns(me, CLASS_COL, "cols[k].");
     if (me->col.n > 0) {
         name_all(me, false, false);
         emit_lines(me, CLASS_COL, me->col.node, me->col.n);
-        text_add(out, "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            [[maybe_unused]] "
-                      "const int i = "
-                      "static_cast<int>(at.first) + k;\n            col &c = cols[k];\n");
+        text_add(
+            out,
+            "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            [[maybe_unused]] "
+            "const int i = static_cast<int>(at.first) + k;\n            [[maybe_unused]] const fixed &f = "
+            "all[k];\n            col &c = cols[k];\n");
         name_all(me, false, false);
         name_lines(me, CLASS_COL, me->col.node, me->col.n);
         fields_assign(me->e, &me->col, NULL);
@@ -395,7 +429,8 @@ static void emit_compute(struct map_emitter *me)
         out,
         "    template <bool FLAT, int W>\n    DEV void compute(const map_params &p, const space &s, const "
         "bases &b, "
-        "const point &at, int u, const head &h, const col (&cols)[W], const held<W> &m, sums<W> &sum, totals "
+        "const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> "
+        "&m, sums<W> &sum, totals "
         "&t)\n    {\n%s",
         ENVIRONMENT);
     bool rows = me->row.n > 0;
@@ -415,7 +450,8 @@ static void emit_compute(struct map_emitter *me)
     text_add(
         out,
         "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            [[maybe_unused]] const int i = "
-        "static_cast<int>(at.first) + k;\n            [[maybe_unused]] const col &c = cols[k];\n");
+        "static_cast<int>(at.first) + k;\n            [[maybe_unused]] const fixed &f = all[k];\n            "
+        "[[maybe_unused]] const col &c = cols[k];\n");
     emit_map_lanes(me);
     name_all(me, true, true);
     name_lines(me, CLASS_ELEMENT, me->root, me->n_roots);
@@ -452,6 +488,7 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
     emit_map_questions(&me);
     emit_map_bases(&me);
     emit_head(&me);
+    emit_fixed(&me);
     emit_cols(&me);
     emit_map_load(&me);
     emit_map_sums(&me);

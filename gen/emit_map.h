@@ -15,6 +15,7 @@ struct map_emitter { /* one map */
     int outer;               /* around the loop; -1: none */
     bool reads[MAX_TENSORS]; /* operands that some value needs */
     struct field_set head;
+    struct field_set fixed;
     struct field_set col;
     struct field_set row;
     int root[MAX_ROOTS + MAX_SCATTERS * (1 + IR_MAX_ARGS)]; /* all that a point computes */
@@ -44,6 +45,7 @@ static inline bool map_uses(const struct map_emitter *me, int tensor, enum tenso
     const struct map_tensor *t = map_tensor(me, tensor);
     return t->map == me->m && t->use == use && (use != USE_READ || me->reads[tensor]);
 }
+/* CLASS_DYNAMIC: varies with the last dim, but neither along the loop nor along the dim around it. */
 enum value_class map_class(const struct map_emitter *me, unsigned span);
 /* Is value `v` an operand of this class? */
 bool is_operand(const struct map_emitter *me, int v, enum value_class class);
@@ -58,9 +60,10 @@ void emit_map_bases(struct map_emitter *me);     /* bases, locate, advance */
 void emit_map_load(struct map_emitter *me);      /* held, load */
 /* Members p0, p1 of the operands of a class. */
 void emit_map_operands(struct map_emitter *me, enum value_class class);
-/* Lines that fill h.p0, ... of all operands of class HEAD; c.p0, ... of class COL for every lane k. */
+/* Lines that fill h.p0, ... of all operands of class HEAD; <to>p0, ... of a class of lanes for every lane k.
+ */
 void emit_map_heads(struct map_emitter *me);
-void emit_map_columns(struct map_emitter *me);
+void emit_map_columns(struct map_emitter *me, enum value_class class, const char *to);
 /* Inside of the loop over lanes: const float p0 = ... of the operands of class ELEMENT. */
 void emit_map_lanes(struct map_emitter *me);
 /* Behind it: y0, y1 to memory. */

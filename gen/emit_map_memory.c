@@ -243,11 +243,11 @@ void emit_map_heads(struct map_emitter *me)
     }
 }
 
-void emit_map_columns(struct map_emitter *me)
+void emit_map_columns(struct map_emitter *me, enum value_class class, const char *to)
 {
     struct text_buf *out = me->e->out;
     for (int i = 0; i < me->e->w->n_tensors; i++) {
-        if (!is_operand(me, 2 * i, CLASS_COL))
+        if (!is_operand(me, 2 * i, class))
             continue;
         text_add(out, "        const %s *const q%d = static_cast<const %s *>(p.t%d.data) + (",
                  map_type(me, i), i, map_type(me, i), i);
@@ -256,7 +256,7 @@ void emit_map_columns(struct map_emitter *me)
         words_text(me, i);
         load_text(me, i, "");
         text_add(out, "#pragma unroll\n        for (int k = 0; k < W; k++) {\n");
-        lane_text(me, i, "", "cols[k].");
+        lane_text(me, i, "", to);
         text_add(out, "        }\n");
     }
 }

@@ -196,23 +196,40 @@ void emit_map_sums(struct map_emitter *me)
 
 /* ---- the kernel sum ------------------------------------------------------------------------------ */
 
-/* Where element `kept` of the sum lies: dims in the order of the map, or of the input. */
-static void emit_total_store(struct emitter *e, int tensor, const char *sizes)
+/* Where element `kept` of the sum lies: dims in the order of the map, or of the input. What is left behind
+   the first of them needs no division. */
+static void emit_total_place(struct emitter *e, int tensor, const char *sizes)
 {
     const struct map_tensor *t = &e->w->tensor[tensor];
     const bool scattered = t->use == USE_SCATTER;
-    const int last = (scattered ? e->w->input[t->input].n_dims : e->w->map[t->map].n_over) - 1;
-    const char *type = element_type((lathe_dtype)e->problem->arg_dtype[signature_find(e->sig, t->name)]);
-    text_add(
-        e->out,
-        "    DEV void store(const map_params &p, [[maybe_unused]] const space &s, [[maybe_unused]] i64 kept, "
-        "[[maybe_unused]] int plane, float sum)\n    {\n        i64 at = 0;\n");
-    for (int k = last; k >= 0; k--) {
-        if (!scattered && !(span_of(t) >> k & 1))
+    const int n = scattered ? e->w->input[t->input].n_dims : e->w->map[t->map].n_over;
+    const unsigned span = scattered ? (1u << n) - 1u : span_of(t);
+    text_add(e->out,
+             "    template <class I> DEV i64 place(const map_params &p, [[maybe_unused]] const space &s, "
+             "[[maybe_unused]] I kept)\n    {\n        i64 at = 0;\n");
+    for (int k = n - 1; k >= 0; k--) {
+        const char *twice = t->form == STAGE_INTERLEAVED && k == n - 1 ? " * 2" : "";
+        if (!(span >> k & 1))
             continue;
-        text_add(e->out, "        at += kept %% %s.n[%d] * p.t%d.s[%d]%s;\n        kept /= %s.n[%d];\n",
-                 sizes, k, tensor, k, t->form == STAGE_INTERLEAVED && k == last ? " * 2" : "", sizes, k);
+        if ((span & ((1u << k) - 1u)) == 0)
+            text_add(e->out, "        at += static_cast<i64>(kept) * p.t%d.s[%d]%s;\n", tensor, k, twice);
+        else
+            text_add(e->out,
+                     "        at += static_cast<i64>(kept %% static_cast<I>(%s.n[%d])) * p.t%d.s[%d]%s;\n"
+                     "        kept /= static_cast<I>(%s.n[%d]);\n",
+                     sizes, k, tensor, k, twice, sizes, k);
     }
+    text_add(e->out, "        return at;\n    }\n");
+}
+
+static void emit_total_store(struct emitter *e, int tensor, const char *sizes)
+{
+    const struct map_tensor *t = &e->w->tensor[tensor];
+    const int last = e->w->map[t->map].n_over - 1;
+    const char *type = element_type((lathe_dtype)e->problem->arg_dtype[signature_find(e->sig, t->name)]);
+    text_add(e->out, "    DEV void store(const map_params &p, const space &s, i64 kept, [[maybe_unused]] int "
+                     "plane, float sum)\n    {\n        i64 at = kept >> 31 ? place<i64>(p, s, kept) : "
+                     "place<u32>(p, s, static_cast<u32>(kept));\n");
     if (t->form == STAGE_HALF)
         text_add(e->out, "        at += plane * %s.n[%d] * p.t%d.s[%d];\n", sizes, last, tensor, last);
     if (t->form == STAGE_INTERLEAVED)
@@ -240,6 +257,7 @@ void emit_map_total(struct emitter *e, int tensor, int number)
         text_add(e->out, "; }\n");
     }
     text_add(e->out, "    DEV const float *parts(const map_params &p) { return p.g%d; }\n", tensor);
+    emit_total_place(e, tensor, sizes);
     emit_total_store(e, tensor, sizes);
     text_add(e->out, "};\n\n");
 }

@@ -172,65 +172,112 @@ static void point_bytes(const struct request *r, const struct ir *ir, const stru
         line_bytes(r, ir, sig, bytes, smallest);
 }
 
-/* As many as nothing spills with: values that are kept along a loop, and what is scattered, take registers.
- */
-static int min_blocks(const struct ir *ir, bool long_loops, bool wide)
+/* What decides how a pass goes through memory. */
+struct flow {
+    int bytes; /* of a point's operands, and the smallest element */
+    int smallest;
+    int operands;
+    bool sums;
+    bool stepwise; /* a sum over the last dim alone: left at every step */
+    bool scatters;
+    bool lists;
+    bool pairs; /* side by side: 16 bytes are 4 of them */
+};
+
+static void flow_of(const struct request *r, const struct ir *ir, lathe_pass pass, const struct plan *plan,
+                    struct flow *f)
 {
-    bool scatters = false;
-    for (int i = 0; i < ir->n_tensors; i++)
-        scatters |= ir->tensor[i].use == USE_SCATTER;
-    return scatters && long_loops ? 1 : long_loops || wide ? 2 : 3;
+    struct signature sig;
+    signature_make(r->ir, pass, &sig);
+    *f = (struct flow){0};
+    point_bytes(r, ir, &sig, &f->bytes, &f->smallest);
+    for (int i = 0; i < ir->n_tensors; i++) {
+        const struct map_tensor *t = &ir->tensor[i];
+        const int loop = plan->loop[t->map];
+        f->sums |= t->use == USE_SUM;
+        f->stepwise |= t->use == USE_SUM && loop >= 0 && (span_of_tensor(t) >> loop & 1) != 0;
+        f->scatters |= t->use == USE_SCATTER;
+        f->pairs |= t->form == STAGE_INTERLEAVED;
+        f->operands += t->use == USE_READ;
+    }
+    for (int m = 0; m < ir->n_maps; m++)
+        f->lists |= ir->map[m].list;
+}
+
+/* Bytes that a thread asks for before it waits. */
+static int steps_together(int bytes, int vector)
+{
+    enum { IN_FLIGHT = 96 };
+    const int steps = IN_FLIGHT / (bytes * vector);
+    return steps > 4 ? 4 : steps < 1 ? 1 : steps == 3 ? 2 : steps;
+}
+
+/* Lists: many blocks, since a tile begins with a chain of reads (lengths, pointers, elements); a step at a
+   time, so that as many threads as possible are at different places of it. */
+static void flow_lists(struct plan *plan, const struct flow *f, int sm_count)
+{
+    plan->unroll = 1;
+    plan->steps = 4; /* of a tile: its pointers are read once */
+    plan->min_blocks = f->bytes * plan->vector > 72 ? 2 : f->operands > 3 ? 3 : 4;
+    plan->blocks = 64 * sm_count;
+}
+
+/* Sums that a thread carries along its loops: what it keeps per point takes registers, so points are few and
+   threads many; as many as the device holds at once, since what each of them has at the end is left in
+   memory. */
+static void flow_sums(struct plan *plan, const struct flow *f, int sm_count)
+{
+    plan->threads = f->stepwise ? 256 : 128;
+    plan->vector = f->stepwise ? plan->vector : 4;
+    plan->unroll = f->bytes == 0 ? 2 : steps_together(f->bytes, plan->vector);
+    plan->min_blocks = f->stepwise ? 2 : 5;
+    plan->blocks = 2 * plan->min_blocks * sm_count;
 }
 
 /* Maps of which every point reads and writes its own elements and nothing else: how much is in flight is all
    that counts. 4 blocks of 256 threads an SM, each with two vectors of every tensor, beat more of either on
-   the H200; as many blocks as tiles, because what starts late fills gaps. Others have more to do before the
-   first load: then blocks take tiles in turn. */
-static void flow(struct plan *plan, int bytes, bool lean)
+   the H200; as many blocks as tiles, because what starts late fills gaps. */
+static void flow_lean(struct plan *plan, const struct flow *f)
 {
-    if (lean) {
-        plan->unroll = bytes == 0 || plan->unroll < 2 ? 1 : 2;
-        plan->min_blocks = bytes == 0 ? 8 : 4;
-        plan->steps = plan->unroll;
-    }
-    plan->most_blocks = lean ? 64 * plan->blocks : 2 * plan->blocks;
+    plan->unroll = f->bytes == 0 || plan->unroll < 2 ? 1 : 2;
+    plan->min_blocks = f->bytes == 0 ? 8 : 4;
+    plan->steps = plan->unroll;
+}
+
+static void choose_flow(struct plan *plan, const struct ir *ir, const struct flow *f, int sm_count)
+{
+    enum { PART_STEPS = 16 }; /* at least, of a part of a sum */
+    const bool adds = f->sums || f->scatters;
+    const bool lean = !adds && !f->lists && !plan->long_loops && ir->n_maps == 1;
+    plan->threads = 256;
+    plan->vector = f->smallest == 4 || f->pairs ? 4 : 8;
+    plan->unroll = f->bytes == 0 ? 2 : steps_together(f->bytes, plan->vector);
+    plan->min_blocks = plan->long_loops || f->sums || f->bytes * plan->vector > 72 ? 2 : 3;
+    plan->blocks = 8 * sm_count;
+    if (adds && plan->long_loops)
+        flow_sums(plan, f, sm_count);
+    plan->steps = f->sums ? PART_STEPS : plan->unroll;
+    plan->turns = 8; /* bounds the parts of a sum */
+    if (f->lists)
+        flow_lists(plan, f, sm_count);
+    if (lean)
+        flow_lean(plan, f);
+    /* Blocks that take tiles in turn are in several parts of memory at a time: where a thread goes through
+       one that is far away at every step, the H200 gains 4 % by that, and loses a quarter with a block a
+       tile. */
+    plan->most_blocks = lean ? 512 * sm_count : adds ? 16 * sm_count : 48 * sm_count;
 }
 
 static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass, struct plan *plan, char *why)
 {
-    enum { IN_FLIGHT = 96 };  /* bytes that a thread asks for before it waits */
-    enum { PART_STEPS = 16 }; /* at least, of a part of a sum */
-    enum { LIST_STEPS = 4 };  /* of a tile of a list: its pointers are read once */
-    struct signature sig;
-    int bytes = 0;
-    int smallest = 4;
-    bool sums = false;
-    bool interleaves = false;
-    bool scatters = false;
-    bool lists = false;
-    signature_make(r->ir, pass, &sig);
-    point_bytes(r, ir, &sig, &bytes, &smallest);
-    for (int i = 0; i < ir->n_tensors; i++) {
-        sums |= ir->tensor[i].use == USE_SUM;
-        scatters |= ir->tensor[i].use == USE_SCATTER;
-        interleaves |= ir->tensor[i].form == STAGE_INTERLEAVED;
-    }
-    for (int m = 0; m < ir->n_maps; m++) {
-        lists |= ir->map[m].list;
+    struct flow f;
+    for (int m = 0; m < ir->n_maps; m++)
         if (!choose_loop(ir, m, plan)) {
             snprintf(why, REASON_BYTES, "out of memory");
             return false;
         }
-    }
-    plan->threads = 256;
-    plan->vector = smallest == 4 || interleaves ? 4 : 8; /* pairs side by side: 16 bytes are 4 of them */
-    plan->unroll = bytes == 0 ? 2 : IN_FLIGHT / (bytes * plan->vector);
-    plan->unroll = plan->unroll > 4 ? 4 : plan->unroll < 1 ? 1 : plan->unroll == 3 ? 2 : plan->unroll;
-    plan->steps = sums ? PART_STEPS : lists ? LIST_STEPS : plan->unroll;
-    plan->turns = 8; /* bounds the parts of a sum */
-    plan->min_blocks = min_blocks(ir, plan->long_loops, sums || bytes * plan->vector > 72);
-    plan->blocks = 8 * r->device->sm_count;
-    flow(plan, bytes, !sums && !scatters && !lists && !plan->long_loops && ir->n_maps == 1);
+    flow_of(r, ir, pass, plan, &f);
+    choose_flow(plan, ir, &f, r->device->sm_count);
     snprintf(
         plan->reason, sizeof plan->reason,
         "%d points of the last dim a thread, %d steps loaded together%s; at most %d blocks of %d threads",

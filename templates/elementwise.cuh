@@ -24,29 +24,36 @@ namespace elementwise {
 
 // ---- maps ------------------------------------------------------------------------------------------------------------
 
-// Steps of W lanes, V of them or one. Steps are loaded UNROLL at a time, before any of them is computed.
+// Operands of the first U of `left` steps, all of them at once.
+template <class MAP, bool FLAT, int W, int U>
+DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params &p, const typename MAP::bases &base, int left)
+{
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+        if (u < left) {
+            MAP::template load<FLAT, W>(held[u], p, base, u);
+        }
+    }
+}
+
+// Steps of W lanes, V of them or one, U at a time. The first operands are on their way while the values of the columns are made.
 template <class MAP, bool FLAT, int W>
 DEV void run_steps(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head,
-                   typename MAP::template sums<W> &sum, typename MAP::totals &totals)
+                   const typename MAP::fixed (&fixed)[W], typename MAP::template sums<W> &sum, typename MAP::totals &totals)
 {
     constexpr int U = W > 1 && (FLAT || !MAP::FLAT) ? cfg::UNROLL : 1; // one at a time where the other way is the usual one
     typename MAP::bases base;
     MAP::template locate<FLAT>(base, p, at);
+    typename MAP::template held<W> held[U];
+    load_steps<MAP, FLAT, W, U>(held, p, base, steps);
     typename MAP::col col[W];
-    MAP::template make_cols<W>(col, p, at, head);
+    MAP::template make_cols<W>(col, p, at, head, fixed);
 #pragma unroll 1
     for (int step = 0; step < steps; step += U) {
-        typename MAP::template held<W> held[U];
 #pragma unroll
         for (int u = 0; u < U; u++) {
             if (u == 0 || step + u < steps) {
-                MAP::template load<FLAT, W>(held[u], p, base, u);
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-            if (u == 0 || step + u < steps) {
-                MAP::template compute<FLAT, W>(p, s, base, at, u, head, col, held[u], sum, totals);
+                MAP::template compute<FLAT, W>(p, s, base, at, u, head, fixed, col, held[u], sum, totals);
             }
             if constexpr (FLAT) {
                 at.first += LINE;
@@ -55,36 +62,45 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
             }
         }
         MAP::template advance<FLAT>(base, p, U);
+        load_steps<MAP, FLAT, W, U>(held, p, base, steps - step - U);
     }
 }
 
-// What an item does in W lanes. What it adds up it carries through all its turns along the outer dim.
+// What an item does in W lanes. What it adds up it carries through all its turns along the outer dim, which are far from one another:
+// so the items of all spans are side by side at any time.
 template <class MAP, bool FLAT, int W>
 DEV void run_turns(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head, typename MAP::totals &totals)
 {
     typename MAP::template sums<W> sum;
     MAP::template clear<W>(sum);
+    typename MAP::fixed fixed[W];
+    MAP::template make_fixed<W>(fixed, p, at, head);
     if constexpr (!FLAT && MAP::OUTER >= 0) {
         constexpr int OUTER = max_of(MAP::OUTER, 0);
-        const int end = min(s.n[OUTER], at.at[OUTER] + s.turns);
 #pragma unroll 1
-        for (point turn = at; turn.at[OUTER] < end; turn.at[OUTER]++) {
+        for (point turn = at; turn.at[OUTER] < s.n[OUTER]; turn.at[OUTER] += s.spans) {
             typename MAP::head here;
             MAP::make_head(here, p, turn);
-            run_steps<MAP, FLAT, W>(p, s, turn, steps, here, sum, totals);
+            run_steps<MAP, FLAT, W>(p, s, turn, steps, here, fixed, sum, totals);
         }
     } else {
-        run_steps<MAP, FLAT, W>(p, s, at, steps, head, sum, totals);
+        run_steps<MAP, FLAT, W>(p, s, at, steps, head, fixed, sum, totals);
     }
     MAP::template leave<W>(sum, p, s, at);
+}
+
+// Of an item of one long line: the steps whose vectors are whole.
+DEV int whole_steps(const space &s, const point &at)
+{
+    const i64 left = s.last - at.first;
+    const i64 fit = left >= V ? (left - V) / LINE + 1 : 0;
+    return static_cast<int>(min(fit, static_cast<i64>(s.steps)));
 }
 
 // Of one long line: the steps whose vectors are whole, then what is left of the last one.
 template <class MAP> DEV void run_flat(const map_params &p, const space &s, point at, const typename MAP::head &head, typename MAP::totals &totals)
 {
-    const i64 left = s.last - at.first;
-    const i64 fit = left >= V ? (left - V) / LINE + 1 : 0;
-    const int whole = static_cast<int>(min(fit, static_cast<i64>(s.steps)));
+    const int whole = whole_steps(s, at);
     run_turns<MAP, true, V>(p, s, at, whole, head, totals);
     at.first += static_cast<i64>(whole) * LINE;
     if (whole < s.steps) {
@@ -176,7 +192,8 @@ DEV u32 block_scan(u32 x, scratch &shared)
     return x + before;
 }
 
-// A tile of one tensor. Where not all of its tensors start at 16 bytes, element by element, neighbours in adjacent threads.
+// A tile of one tensor. Element by element, neighbours in adjacent threads: what is left of its last vector, or all of it where not
+// every tensor starts at 16 bytes.
 template <class MAP> DEV void run_tile(const map_params &p, int tensor, int length, i64 first)
 {
     space s = {};
@@ -192,13 +209,13 @@ template <class MAP> DEV void run_tile(const map_params &p, int tensor, int leng
     typename MAP::bases base;
     MAP::make_head(head, p, at);
     MAP::template locate<true>(base, p, at);
+    i64 rest = first;
     if (MAP::aligned(base)) {
-        run_flat<MAP>(p, s, at, head, totals);
-        return;
+        run_turns<MAP, true, V>(p, s, at, whole_steps(s, at), head, totals);
+        rest = max(first, s.last / V * V);
     }
-    at.first = first + threadIdx.x;
 #pragma unroll 1
-    for (int k = 0; k < V * cfg::STEPS && at.first < s.last; k++, at.first += cfg::THREADS) {
+    for (at.first = rest + threadIdx.x; at.first < min(first + TILE, s.last); at.first += cfg::THREADS) {
         run_turns<MAP, true, 1>(p, s, at, 1, head, totals);
     }
 }
@@ -243,7 +260,7 @@ template <class SUM> DEV void sum_columns(const map_params &p, const space &s, c
 #pragma unroll 1
     for (i64 first = static_cast<i64>(blockIdx.x) * 32; first < SUM::PLANES * m.kept; first += static_cast<i64>(gridDim.x) * 32) {
         const i64 column = first + lane;
-        const i64 plane = column / m.kept;
+        const i64 plane = SUM::PLANES == 1 ? 0 : column / m.kept;
         const float *from = SUM::parts(p) + (plane * m.kept * m.parts + (column - plane * m.kept));
         float sum = 0.0f;
         if (column < SUM::PLANES * m.kept) {
@@ -294,7 +311,32 @@ template <class SUM> DEV void sum_rows(const map_params &p, const space &s, cons
             }
         }
         if (row < rows && static_cast<int>(threadIdx.x) % team == 0) {
-            SUM::store(p, s, row % m.kept, static_cast<int>(row / m.kept), sum);
+            const i64 plane = SUM::PLANES == 1 ? 0 : row / m.kept;
+            SUM::store(p, s, row - plane * m.kept, static_cast<int>(plane), sum);
+        }
+    }
+}
+
+// What was scattered, to its tensor: in the order of the workspace.
+template <class SUM> DEV void move_scattered(const map_params &p, const space &s)
+{
+    const i64 count = SUM::count(p);
+    constexpr int EACH = 4; // of a thread, loaded together
+    constexpr i64 BLOCK = EACH * cfg::THREADS;
+#pragma unroll 1
+    for (i64 first = blockIdx.x * BLOCK; first < count; first += gridDim.x * BLOCK) {
+        float x[EACH];
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            const i64 i = first + k * cfg::THREADS + threadIdx.x;
+            x[k] = i < count ? SUM::parts(p)[i] : 0.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            const i64 i = first + k * cfg::THREADS + threadIdx.x;
+            if (i < count) {
+                SUM::store(p, s, i, 0, x[k]);
+            }
         }
     }
 }
@@ -303,8 +345,7 @@ template <class SUM, bool FLAT> DEV void run_sum(const map_params &p, scratch &s
 {
     const space s = make_space<typename SUM::map, FLAT>(SUM::map::sizes(p), FLAT || SUM::map::whole(p));
     if constexpr (SUM::SCATTERED) {
-        const matrix m = {SUM::count(p), 1};
-        sum_columns<SUM>(p, s, m, shared);
+        move_scattered<SUM>(p, s);
     } else {
         const matrix m = make_matrix<typename SUM::map, SUM::KEPT>(s);
         if constexpr ((SUM::KEPT >> (SUM::map::DIMS - 1) & 1u) != 0) {

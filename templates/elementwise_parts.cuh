@@ -129,7 +129,7 @@ template <class MAP, bool FLAT> DEV point make_point(const space &s, u32 item)
         p.at[max_of(MAP::LOOP, 0)] = p.chunk * s.steps;
     }
     if constexpr (!FLAT && MAP::OUTER >= 0) {
-        p.at[max_of(MAP::OUTER, 0)] = p.span * s.turns;
+        p.at[max_of(MAP::OUTER, 0)] = p.span;
     }
     p.first = static_cast<i64>(p.vector) * V;
     if constexpr (FLAT) {
@@ -326,12 +326,21 @@ template <class T> DEV float dither(float x, u32 bits)
     }
 }
 
-// Lanes of a result: points first, first + 1, ...
+// Lanes of a result: points first, first + 1, ... A loop, since it is as long as all the rest, and seldom asked for.
 template <class T, int W> DEV void dither_lanes(float (&y)[W], int seed, u32 value, u32 line, int first)
 {
+    float lane[W];
 #pragma unroll
     for (int k = 0; k < W; k++) {
-        y[k] = dither<T>(y[k], draw(static_cast<u32>(seed), value, line, static_cast<u32>(first + k)));
+        lane[k] = y[k];
+    }
+#pragma unroll 1
+    for (int k = 0; k < W; k++) {
+        lane[k] = dither<T>(lane[k], draw(static_cast<u32>(seed), value, line, static_cast<u32>(first + k)));
+    }
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        y[k] = lane[k];
     }
 }
 

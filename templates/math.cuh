@@ -147,7 +147,8 @@ DEV float m_reduce_angle(float x)
 {
     constexpr float HI = 0x1.921fb6p+2f; // 2 pi = HI + LO
     constexpr float LO = -0x1.777a5cp-23f;
-    const float n = rintf(x * 0x1.45f306p-3f);
+    constexpr float WHOLE = 0x1.8p+23f; // beside it, floats are integers
+    const float n = fmaf(x, 0x1.45f306p-3f, WHOLE) - WHOLE; // rounding to an integer proper takes the special function unit
     return fmaf(-n, LO, fmaf(-n, HI, x));
 }
 
