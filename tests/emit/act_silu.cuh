@@ -53,9 +53,16 @@ struct map0 {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
     }
+    struct fixed {
+    };
+    template <int W> DEV void make_fixed(fixed (&all)[W], const map_params &p, const point &at, const head &h)
+    {
+        [[maybe_unused]] const inputs &x = p.x;
+        [[maybe_unused]] const map_sizes &z = sizes(p);
+    }
     struct col {
     };
-    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h)
+    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h, const fixed (&all)[W])
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
@@ -87,7 +94,7 @@ struct map0 {
     struct row {
     };
     template <bool FLAT, int W>
-    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
+    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
@@ -95,6 +102,7 @@ struct map0 {
 #pragma unroll
         for (int k = 0; k < W; k++) {
             [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
+            [[maybe_unused]] const fixed &f = all[k];
             [[maybe_unused]] const col &c = cols[k];
             const float p0 = element_of<W, bf16>(m.p0, k);
         const float t0 = m_silu(p0);  // prelude.lua:69

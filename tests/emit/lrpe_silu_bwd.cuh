@@ -69,11 +69,10 @@ struct map0 {
         const float t1 = (float)(t0);  // prelude.lua:142
         h.f0 = t1;
     }
-    struct col {
+    struct fixed {
         float f0;
-        float f1;
     };
-    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h)
+    template <int W> DEV void make_fixed(fixed (&all)[W], const map_params &p, const point &at, const head &h)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
@@ -82,8 +81,24 @@ struct map0 {
 #pragma unroll
         for (int k = 0; k < W; k++) {
             [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
+            fixed &f = all[k];
+        f.f0 = u7[k];
+        }
+    }
+    struct col {
+        float f0;
+        float f1;
+    };
+    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h, const fixed (&all)[W])
+    {
+        [[maybe_unused]] const inputs &x = p.x;
+        [[maybe_unused]] const map_sizes &z = sizes(p);
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
+            [[maybe_unused]] const fixed &f = all[k];
             col &c = cols[k];
-        const float t0 = (u7[k] * h.f0);  // prelude.lua:142
+        const float t0 = (f.f0 * h.f0);  // prelude.lua:142
         const float t1 = m_sin(t0);  // prelude.lua:135
         c.f0 = t1;
         const float t2 = m_cos(t0);  // prelude.lua:135
@@ -130,7 +145,7 @@ struct map0 {
     struct row {
     };
     template <bool FLAT, int W>
-    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
+    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
@@ -138,6 +153,7 @@ struct map0 {
 #pragma unroll
         for (int k = 0; k < W; k++) {
             [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
+            [[maybe_unused]] const fixed &f = all[k];
             [[maybe_unused]] const col &c = cols[k];
             const float p0 = element_of<W, f16>(m.p0, k);
             const float p2 = element_of<W, f16>(m.p2, k);
@@ -172,13 +188,17 @@ struct total0 { // dtheta
     static constexpr u32 KEPT = 10u;
     static constexpr int PLANES = 1;
     DEV const float *parts(const map_params &p) { return p.g3; }
-    DEV void store(const map_params &p, [[maybe_unused]] const space &s, [[maybe_unused]] i64 kept, [[maybe_unused]] int plane, float sum)
+    template <class I> DEV i64 place(const map_params &p, [[maybe_unused]] const space &s, [[maybe_unused]] I kept)
     {
         i64 at = 0;
-        at += kept % s.n[3] * p.t3.s[3];
-        kept /= s.n[3];
-        at += kept % s.n[1] * p.t3.s[1];
-        kept /= s.n[1];
+        at += static_cast<i64>(kept % static_cast<I>(s.n[3])) * p.t3.s[3];
+        kept /= static_cast<I>(s.n[3]);
+        at += static_cast<i64>(kept) * p.t3.s[1];
+        return at;
+    }
+    DEV void store(const map_params &p, const space &s, i64 kept, [[maybe_unused]] int plane, float sum)
+    {
+        i64 at = kept >> 31 ? place<i64>(p, s, kept) : place<u32>(p, s, static_cast<u32>(kept));
         static_cast<float *>(p.t3.data)[at] = from_sum<float>(sum);
     }
 };

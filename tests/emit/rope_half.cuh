@@ -76,17 +76,25 @@ struct map0 {
         const float t7 = (float)(t6);  // prelude.lua:110
         h.f2 = t7;
     }
+    struct fixed {
+    };
+    template <int W> DEV void make_fixed(fixed (&all)[W], const map_params &p, const point &at, const head &h)
+    {
+        [[maybe_unused]] const inputs &x = p.x;
+        [[maybe_unused]] const map_sizes &z = sizes(p);
+    }
     struct col {
         float f0;
         float f1;
     };
-    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h)
+    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h, const fixed (&all)[W])
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
 #pragma unroll
         for (int k = 0; k < W; k++) {
             [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
+            [[maybe_unused]] const fixed &f = all[k];
             col &c = cols[k];
         const float t0 = (float)(i);  // prelude.lua:111
         const float t1 = (h.f0 * t0);  // prelude.lua:111
@@ -127,7 +135,7 @@ struct map0 {
     struct row {
     };
     template <bool FLAT, int W>
-    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
+    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
@@ -136,6 +144,7 @@ struct map0 {
 #pragma unroll
         for (int k = 0; k < W; k++) {
             [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
+            [[maybe_unused]] const fixed &f = all[k];
             [[maybe_unused]] const col &c = cols[k];
             const float p0 = element_of<W, bf16>(m.p0, k);
             const float p1 = element_of<W, bf16>(m.p1, k);
@@ -202,17 +211,25 @@ struct map1 {
         const float t7 = (float)(t6);  // prelude.lua:110
         h.f2 = t7;
     }
+    struct fixed {
+    };
+    template <int W> DEV void make_fixed(fixed (&all)[W], const map_params &p, const point &at, const head &h)
+    {
+        [[maybe_unused]] const inputs &x = p.x;
+        [[maybe_unused]] const map_sizes &z = sizes(p);
+    }
     struct col {
         float f0;
         float f1;
     };
-    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h)
+    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h, const fixed (&all)[W])
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
 #pragma unroll
         for (int k = 0; k < W; k++) {
             [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
+            [[maybe_unused]] const fixed &f = all[k];
             col &c = cols[k];
         const float t0 = (float)(i);  // prelude.lua:111
         const float t1 = (h.f0 * t0);  // prelude.lua:111
@@ -253,7 +270,7 @@ struct map1 {
     struct row {
     };
     template <bool FLAT, int W>
-    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
+    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
@@ -262,6 +279,7 @@ struct map1 {
 #pragma unroll
         for (int k = 0; k < W; k++) {
             [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
+            [[maybe_unused]] const fixed &f = all[k];
             [[maybe_unused]] const col &c = cols[k];
             const float p4 = element_of<W, bf16>(m.p4, k);
             const float p5 = element_of<W, bf16>(m.p5, k);

@@ -74,9 +74,16 @@ struct map0 {
         h.f0 = t1;
         h.f1 = t0;
     }
+    struct fixed {
+    };
+    template <int W> DEV void make_fixed(fixed (&all)[W], const map_params &p, const point &at, const head &h)
+    {
+        [[maybe_unused]] const inputs &x = p.x;
+        [[maybe_unused]] const map_sizes &z = sizes(p);
+    }
     struct col {
     };
-    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h)
+    template <int W> DEV void make_cols(col (&cols)[W], const map_params &p, const point &at, const head &h, const fixed (&all)[W])
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
@@ -120,7 +127,7 @@ struct map0 {
     struct row {
     };
     template <bool FLAT, int W>
-    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
+    DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
