@@ -259,22 +259,28 @@ static struct range node_range(struct bounder *b, int node)
 static struct ir_fn build(struct ir *ir, bool reads)
 {
     struct ir_fn bounds = {0};
-    int root = ir->mask.root[0];
+    const bool has_rest = reads && ir->live_rest.n_roots > 0;
+    const int root[2] = {ir->mask.root[0], has_rest ? ir->live_rest.root[0] : 0};
+    const int last = root[0] > root[1] ? root[0] : root[1];
     struct bounder b = {.ir = ir, .reads = reads, .fits = -1};
-    b.range = calloc((size_t)root + 1, sizeof *b.range);
-    b.data = calloc((size_t)root + 1, sizeof *b.data);
+    b.range = calloc((size_t)last + 1, sizeof *b.range);
+    b.data = calloc((size_t)last + 1, sizeof *b.data);
     bool *used = calloc((size_t)ir->n_nodes, sizeof *used);
     if (!b.range || !b.data || !used) {
         ir->failed = true;
     } else {
-        ir_mark(ir, &root, 1, used);
-        for (int i = 0; i <= root; i++)
+        ir_mark(ir, root, has_rest ? 2 : 1, used);
+        for (int i = 0; i <= last; i++)
             if (used[i])
                 b.range[i] = node_range(&b, i);
-        bounds = (struct ir_fn){2, {b.range[root].lo, b.range[root].hi}};
+        bounds = (struct ir_fn){2, {b.range[root[0]].lo, b.range[root[0]].hi}};
+        if (has_rest)
+            bounds.root[bounds.n_roots++] = b.range[root[1]].lo;
         if (b.fits >= 0) {
             bounds.root[0] = ir2(ir, OP_AND, bounds.root[0], b.fits);
             bounds.root[1] = ir2(ir, OP_OR, bounds.root[1], ir1(ir, OP_NOT, b.fits));
+            if (has_rest)
+                bounds.root[2] = ir2(ir, OP_AND, bounds.root[2], b.fits);
         }
     }
     free(b.data);

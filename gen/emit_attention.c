@@ -243,8 +243,7 @@ static void emit_class_of(struct attention *a, const struct ir_fn *bounds)
 {
     static const char *const corner[] = {"row0", "row1", "q0", "q1", "kv0", "kv1"};
     struct emitter *e = a->e;
-    char certain[128];
-    char possible[128];
+    char text[3][128];
     text_add(e->out,
              "        [[maybe_unused]] const int q0 = row0 + z.q_start;\n        [[maybe_unused]] const int "
              "q1 = row1 + z.q_start;\n");
@@ -256,10 +255,14 @@ static void emit_class_of(struct attention *a, const struct ir_fn *bounds)
         snprintf(read, sizeof read, "%s[%d]", p % 2 ? "high" : "low", p / 2);
         scope_param(e, PARAM_READ + p, read);
     }
-    emit_values(e, bounds->root, 2);
-    text_add(e->out, "        return %s ? TILE_ALL : %s ? TILE_SOME : TILE_NONE;\n    }\n",
-             node_text(e, bounds->root[0], certain, sizeof certain),
-             node_text(e, bounds->root[1], possible, sizeof possible));
+    emit_values(e, bounds->root, bounds->n_roots);
+    for (int i = 0; i < bounds->n_roots; i++)
+        node_text(e, bounds->root[i], text[i], sizeof text[i]);
+    text_add(e->out, "        return %s ? TILE_ALL : ", text[0]);
+    if (bounds->n_roots > 2) /* of what is left some is cut off by first_key() and last_key() alone */
+        text_add(e->out, "!(%s) ? TILE_NONE : %s ? TILE_CUT : TILE_SOME;\n    }\n", text[1], text[2]);
+    else
+        text_add(e->out, "%s ? TILE_SOME : TILE_NONE;\n    }\n", text[1]);
 }
 
 static void emit_classify(struct attention *a)

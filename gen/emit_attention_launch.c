@@ -142,7 +142,7 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
 int add_map(const struct launcher *a, const char *role, int bm, int bn, struct source *out,
             struct text_buf *text)
 {
-    enum { RANGE_BYTES = 8, MAP_WORD = 4 };                    /* the latter of slots_base.cuh */
+    enum { RANGE_BYTES = 8, MAP_WORD = 4, TILES_OF_WARP = 4 }; /* MAP_WORD: of slots_base.cuh */
     const int align = strcmp(role, "map") == 0 ? MAP_WORD : 1; /* the forward kernels read whole words */
     struct product tiles = product_of(1);
     if (a->map->per_batch)
@@ -157,7 +157,7 @@ int add_map(const struct launcher *a, const char *role, int bm, int bn, struct s
     const int buffer = add_buffer(out, bytes);
     struct launch *launch = add_launch(out, a->e, role, MAP_BLOCK_THREADS, 0);
     launch->grid = tiles;
-    product_times(&launch->grid, SYM_KV, bn * MAP_BLOCK_THREADS / 32);
+    product_times(&launch->grid, SYM_KV, bn * MAP_BLOCK_THREADS / 32 * (a->map->ranges ? 1 : TILES_OF_WARP));
     struct params p;
     params_open(&p, text, launch, "map_params");
     params_pointer(&p, "unsigned char", "map", PARAM_WORK_DATA, buffer);

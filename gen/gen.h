@@ -327,7 +327,8 @@ struct ir {
     struct ir_fn live_range;
     struct ir_fn live_rest;
     /* The same, of a mask that reads data: as `bounds`, but from what its reads give on a tile, too. */
-    struct ir_fn read_bounds; /* empty: nothing is gained */
+    struct ir_fn
+        read_bounds; /* empty: nothing is gained; a third root: live_rest certainly holds everywhere */
     int n_reads;
     int read[MAX_MASK_READS]; /* nodes: reads of integers by row or by column */
 
@@ -566,7 +567,7 @@ struct tile_at {
 /* Fill ir->bounds from ir->mask: two bools over the corners of a tile, "every pair is live" and "some pair
    may be". Called once, by check. */
 void bounds_build(struct ir *ir);
-/* Of a lowered spec: ir->read_bounds from ir->mask. */
+/* Of a lowered spec: ir->read_bounds from ir->mask, and from ir->live_rest where that is there already. */
 void bounds_build_reads(struct ir *ir);
 enum tile_class bounds_class(const struct ir *ir, const struct tile_at *t);
 bool bounds_mask_reads_data(const struct ir *ir);

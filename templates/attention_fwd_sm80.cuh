@@ -64,6 +64,8 @@ __host__ __device__ constexpr int attention_smem_bytes(int bm, int bn, int stage
 //                                                                         written in the loop)
 //     128, 128             128 x 32     4      2      65536   243 / 241   all
 //     128, 128              64 x 64     4      2      81920   139 / 143   all: short queries
+//     128, 128              64 x 64     2      1      49152   255 / 255   sm_90, four blocks an SM: masks that leave rows little (window 319 TFLOP/s
+//                                                                         where 128 x 64 had 303, on an H200); elsewhere 7 % less
 //     160, 160             128 x 64     8      1      81920   174 / 193   all
 //     192, 128             128 x 64     8      1      90112   145 / 178   all;  2 stages: 131072, 136 / 188, sm_80 and sm_90
 //     192, 192             128 x 64     8      1      98304   196 / 196   all;  2 stages: 147456, 198 / 190, sm_80 and sm_90
@@ -168,18 +170,24 @@ struct warp_work {
 };
 
 // Scores become weights; o is scaled as they ask.
-template <bool WHOLE> DEV void weigh(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 shared, int tile, u32 diag_table)
+template <bool WHOLE, bool BOTH> DEV void weigh(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 shared, int tile, u32 diag_table)
 {
     float scale[2 * MT];
     const thread_place at;
     const u32 diagonal = static_cast<u32>((at.warp_row + at.lane / 4 - at.first_column() + cfg::BN - 1) * 4);
-    score_tile<WHOLE, MT, NB> scores{s, w.rows, a, tile * cfg::BN + at.first_column(),
-                                     shared + shared_layout::DIAG + diag_table + diagonal};
+    score_tile<WHOLE, MT, NB, variant, BOTH> scores{s, w.rows, a, tile_cursor::number(tile) * cfg::BN + at.first_column(),
+                                     shared + shared_layout::DIAG + diag_table + diagonal,
+                                     tile_cursor::class_of(tile) == TILE_ALL, tile_cursor::class_of(tile) == TILE_CUT};
     scores.run(scale);
     if constexpr (variant::RESCALE) {
         rescale(w.o, scale);
     }
 }
+
+// Whole tiles and others by one body of text, which compiles sooner. It is faster where registers leave room for it (D 64 and a
+// window by 4 to 6 %), and slower where they do not (causal at D 128 by 2 %, documents 4 %, ALiBi 7 %).
+constexpr bool ONE_BODY =
+    variant::DEAD_ONCE && !variant::LOGISTIC && (cfg::Q_IN_REGS || (cfg::SHORT_ROWS && !variant::SCATTERED));
 
 // tile: as the cursor gives it. middle(): between Q K and the rest.
 template <class F>
@@ -192,10 +200,12 @@ DEV void attend(warp_work &w, const at_head &a, u32 shared, int tile, int stage,
         shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
             lane_offset_b<cfg::D_PAD>(at_k.lane));
     middle();
-    if ((tile & 1) != 0) {
-        weigh<true>(w, s, a, shared, tile >> 1, diag_table);
+    if constexpr (ONE_BODY) {
+        weigh<false, true>(w, s, a, shared, tile, diag_table);
+    } else if (tile_cursor::class_of(tile) == TILE_ALL) {
+        weigh<true, false>(w, s, a, shared, tile, diag_table);
     } else {
-        weigh<false>(w, s, a, shared, tile >> 1, diag_table);
+        weigh<false, false>(w, s, a, shared, tile, diag_table);
     }
     product_pv<cfg::element, MT, NB, DB, cfg::DV_PAD>(
         w.o, s,
@@ -219,6 +229,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
     const at_head a{p.x, p.z, head};
+
+    const u8 *map_row = nullptr;
+    if constexpr (variant::MAP) {
+        const i64 n_h = variant::MAP_PER_HEAD ? p.z.n_h : 1;
+        const i64 map_head = (variant::MAP_PER_BATCH ? at.b : 0) * n_h + (variant::MAP_PER_HEAD ? at.h : 0);
+        map_row = p.map + (map_head * at.n_tiles + at.query_tile) * round_up((p.z.len_kv + cfg::BN - 1) / cfg::BN, MAP_WORD);
+    }
+    const int row1 = min(row0 + cfg::BM, p.z.len_q) - 1;
+    tile_cursor cursor;
+    cursor.start(a, map_row, row0, row1);
 
     const tile_loader<cfg::BM, cfg::D, cfg::D_PAD, THREADS> q_rows(
         static_cast<const element *>(p.q) + at.b * p.q_b + at.h * p.q_h, p.q_t);
@@ -265,14 +285,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
     }
 
-    const u8 *map_row = nullptr;
-    if constexpr (variant::MAP) {
-        const i64 n_h = variant::MAP_PER_HEAD ? p.z.n_h : 1;
-        const i64 map_head = (variant::MAP_PER_BATCH ? at.b : 0) * n_h + (variant::MAP_PER_HEAD ? at.h : 0);
-        map_row = p.map + (map_head * at.n_tiles + at.query_tile) * round_up((p.z.len_kv + cfg::BN - 1) / cfg::BN, MAP_WORD);
-    }
-    tile_cursor cursor{0};
-
     // Tiles on their way, oldest first. The first rounds only fill the queue.
     constexpr int AHEAD = cfg::STAGES > 1 ? cfg::STAGES - 1 : 1;
     int queue[AHEAD + 1];
@@ -287,27 +299,27 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         copy_wait<(cfg::STAGES > 1 ? cfg::STAGES - 2 : 0)>();
         __syncthreads(); // the tile at hand is there for all; no one reads the stage that is filled next
         const int tile = queue[0];
-        const int next = cursor.next(queue[AHEAD - 1], a, map_row, row0, min(row0 + cfg::BM, p.z.len_q) - 1);
+        const int next = cursor.next(a, map_row, row0, row1);
         queue[AHEAD] = next;
         int stage = 0;
         if constexpr (cfg::STAGES > 1) {
             if (next >= 0) {
-                load_k(next >> 1, fill);
-                load_v(next >> 1, fill);
+                load_k(tile_cursor::number(next), fill);
+                load_v(tile_cursor::number(next), fill);
             }
             fill = fill + 1 == cfg::STAGES ? 0 : fill + 1;
             stage = fill;
         } else if (tile >= 0) {
-            load_v(tile >> 1, 0);
+            load_v(tile_cursor::number(tile), 0);
         } else if (next >= 0) {
-            load_k(next >> 1, 0);
+            load_k(tile_cursor::number(next), 0);
         }
         copy_commit();
         if constexpr (variant::DIAG) {
             if (queue[1] >= 0) { // of the tile after this one: the barrier of the next round makes it visible
                 fill_diagonals<cfg::BM, cfg::BN, THREADS>(
                     shared + shared_layout::DIAG + (shared_layout::DIAG_BYTES - diag_table), a,
-                    row0 + p.z.q_start, (queue[1] >> 1) * cfg::BN, static_cast<int>(threadIdx.x));
+                    row0 + p.z.q_start, tile_cursor::number(queue[1]) * cfg::BN, static_cast<int>(threadIdx.x));
             }
         }
         const auto middle = [&] {
@@ -315,7 +327,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 copy_wait<0>();
                 __syncthreads();
                 if (next >= 0) {
-                    load_k(next >> 1, 0);
+                    load_k(tile_cursor::number(next), 0);
                 }
                 copy_commit();
             }

@@ -126,7 +126,7 @@ struct key_tiles {
                 reads.take_rows(i / SHARERS);
                 c = reads.classify(a, row0, max(row0, row1), kv0, kv1);
             }
-            if (c == TILE_ALL && kv1 < kv0 + cfg::BN - 1) {
+            if (c == TILE_CUT || (c == TILE_ALL && kv1 < kv0 + cfg::BN - 1)) {
                 c = TILE_SOME;
             }
             classes |= row1 < row0 || !exists ? 0 : static_cast<u32>(c) << (2 * i);

@@ -23,77 +23,82 @@ struct work_place {
 };
 
 // Walks the key tiles that have live pairs, from the last one down: where scores fall with the distance, the rows' maxima
-// are found early. All warps of the block get the same answers. Each lane classifies a few tiles in a row: one, or four
-// whose classes are neighbours in a map.
+// are found early. All warps of the block get the same answers. Each lane classifies a tile, or loads the classes of four
+// neighbours from a map, ahead of the walk; 32 tiles at a time are then bits that all lanes know.
 struct tile_cursor {
     static constexpr int IDLE = -2; // before the first tile
     static constexpr int END = -1;  // after the last
     static constexpr int OWN = variant::MAP ? 4 : 1;
-    u32 mine; // classes of this lane's tiles of the current 32 OWN, a byte each
+    int first;     // of the 32 tiles at hand
+    u32 low, high; // bits of their classes, of those that are still to come
+    u32 mine = 0;  // of the 32 OWN tiles that hold those before `first`: the class of this lane's, or OWN in a byte each
 
     DEV int key_tiles(const sizes &z) { return (z.len_kv + cfg::BN - 1) / cfg::BN; }
 
-    // Of the tiles from `first` on.
-    DEV u32 classify(const at_head &a, const u8 *map_row, int row0, int row1, int first)
+    // Of the 32 OWN tiles from `from` on, for rows row0 to row1.
+    __device__ __forceinline__ void look(const at_head &a, const u8 *map_row, int row0, int row1, int from)
     {
-        const int kv0 = first * cfg::BN; // len_kv + 127 BN fits
-        if (kv0 >= a.z.len_kv) {
-            return 0;
+        const int tile = from + OWN * lane_id();
+        const int kv0 = tile * cfg::BN; // len_kv + 127 BN fits
+        if (kv0 < a.z.len_kv) { // others are told by their place
+            if constexpr (variant::MAP) {
+                mine = *reinterpret_cast<const u32 *>(map_row + tile); // lines of a map are whole words
+            } else if constexpr (variant::MASKED) {
+                mine = static_cast<u32>(variant::classify(a.x, a.z, a.head, row0, row1, kv0, min(kv0 + cfg::BN, a.z.len_kv) - 1));
+            } else {
+                mine = TILE_ALL;
+            }
         }
+    }
+
+    // The class of tile first + lane.
+    __device__ __forceinline__ u32 class_of_lane(const sizes &z) const
+    {
+        u32 c = mine;
         if constexpr (variant::MAP) {
-            u32 classes = *reinterpret_cast<const u32 *>(map_row + first); // lines of a map are whole words
-            const int there = key_tiles(a.z) - first;
-            if (there < OWN) {
-                classes &= (1u << (8 * there)) - 1u;
-            }
-            const int cut = a.z.len_kv - kv0; // of the tile that len_kv cuts nothing is whole
-            if (cut < OWN * cfg::BN && cut % cfg::BN != 0) {
-                const int at = cut / cfg::BN * 8;
-                classes = (classes >> at & 0xffu) == TILE_ALL ? classes - (static_cast<u32>(TILE_ALL - TILE_SOME) << at) : classes;
-            }
-            return classes;
-        } else {
-            int c = TILE_ALL;
-            if constexpr (variant::MASKED) {
-                c = static_cast<int>(variant::classify(a.x, a.z, a.head, row0, row1, kv0,
-                                                       min(kv0 + cfg::BN, a.z.len_kv) - 1));
-            }
-            return static_cast<u32>(c == TILE_ALL && kv0 + cfg::BN > a.z.len_kv ? static_cast<int>(TILE_SOME) : c);
+            c = __shfl_sync(ALL_LANES, mine, first / OWN % 32 + lane_id() / OWN) >> (lane_id() % OWN * 8) & 0xffu;
+        }
+        const int left = z.len_kv - (first + lane_id()) * cfg::BN;
+        c = left > 0 ? c : static_cast<u32>(TILE_NONE);
+        return c == TILE_ALL && left < cfg::BN ? static_cast<u32>(TILE_CUT) : c; // what len_kv cuts is not whole
+    }
+
+    __device__ __forceinline__ void start(const at_head &a, const u8 *map_row, int row0, int row1)
+    {
+        first = (key_tiles(a.z) + 32 * OWN - 1) / (32 * OWN) * (32 * OWN);
+        low = 0;
+        high = 0;
+        if (first > 0) {
+            look(a, map_row, row0, row1, first - 32 * OWN);
         }
     }
 
-    // Those of this lane that come before tile `end`.
-    __device__ __forceinline__ u32 before(int end, int first) const
-    {
-        const int n = end - first - OWN * lane_id();
-        return n >= OWN ? mine : n <= 0 ? 0 : mine & ((1u << (8 * n)) - 1u);
-    }
+    // Of what next() gives.
+    DEV int number(int tile) { return tile >> 2; }
+    DEV int class_of(int tile) { return tile & 3; }
 
-    // What comes after `last` for rows row0 to row1: twice the tile, plus 1 where it is whole; or END.
-    __device__ __forceinline__ int next(int last, const at_head &a, const u8 *map_row, int row0, int row1)
+    // What comes next for rows row0 to row1: four times the tile's number, plus its class; or END.
+    __device__ __forceinline__ int next(const at_head &a, const u8 *map_row, int row0, int row1)
     {
-        constexpr int ALL = 32 * OWN;
-        if (last == END) {
-            return END;
-        }
-        const int end = last == IDLE ? (key_tiles(a.z) + ALL - 1) / ALL * ALL : last >> 1;
-        int first = last == IDLE ? end : end / ALL * ALL;
-        u32 left = last == IDLE ? 0 : before(end, first);
-        u32 some = __ballot_sync(ALL_LANES, left != 0);
 #pragma unroll 1
-        while (some == 0) {
-            first -= ALL;
-            if (first < 0) {
+        while ((low | high) == 0) {
+            if (first == 0) {
                 return END;
             }
-            mine = classify(a, map_row, row0, row1, first + OWN * lane_id());
-            left = mine;
-            some = __ballot_sync(ALL_LANES, left != 0);
+            first -= 32;
+            const u32 c = class_of_lane(a.z);
+            low = __ballot_sync(ALL_LANES, (c & 1u) != 0);
+            high = __ballot_sync(ALL_LANES, (c & 2u) != 0);
+            if (first > 0 && first % (32 * OWN) == 0) {
+                look(a, map_row, row0, row1, first - 32 * OWN);
+            }
         }
-        const int lane = 31 - __clz(static_cast<int>(some));
-        left = __shfl_sync(ALL_LANES, left, lane);
-        const int byte = (31 - __clz(static_cast<int>(left))) / 8;
-        return 2 * (first + OWN * lane + byte) + (left >> (8 * byte) == TILE_ALL ? 1 : 0);
+        const int bit = 31 - __clz(static_cast<int>(low | high));
+        const int tile = 4 * (first + bit) + static_cast<int>((high >> bit & 1u) * 2 + (low >> bit & 1u));
+        const u32 rest = (1u << bit) - 1u;
+        low &= rest;
+        high &= rest;
+        return tile;
     }
 };
 
@@ -169,14 +174,30 @@ DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element *out, i6
     }
     __syncwarp();
     constexpr int PIECES = cfg::D_V / 8;
+    const int row0 = at.row0 + at.warp_row;
+    if constexpr (32 % PIECES == 0) { // a lane's rows lie STEP apart, and so do its addresses, but for the turn of the rows
+        constexpr int STEP = 32 / PIECES;
+        const int row = at.lane / PIECES;
+        const u32 from = staging + shape::offset(row, at.lane % PIECES);
+        char *to = reinterpret_cast<char *>(out + (row0 + row) * row_stride + at.lane % PIECES * 8);
+        const i64 step = STEP * row_stride * 2;
+#pragma unroll
+        for (int i = 0; i < 16 * MT / STEP; i++) {
+            if (row0 + row + i * STEP < len_q) {
+                *reinterpret_cast<uint4 *>(to) =
+                    load_shared16((from ^ static_cast<u32>(shape::turn(i * STEP) * 16)) + static_cast<u32>(i * STEP * shape::ROW_BYTES));
+            }
+            to += step;
+        }
+    } else {
 #pragma unroll 4
-    for (int i = 0; i < (16 * MT * PIECES + 31) / 32; i++) {
-        const int piece = at.lane + 32 * i;
-        const int row = piece / PIECES;
-        if (piece < 16 * MT * PIECES && at.row0 + at.warp_row + row < len_q) {
-            *reinterpret_cast<uint4 *>(out + (at.row0 + at.warp_row + row) * row_stride +
-                                       piece % PIECES * 8) =
-                load_shared16(staging + shape::offset(row, piece % PIECES));
+        for (int i = 0; i < (16 * MT * PIECES + 31) / 32; i++) {
+            const int piece = at.lane + 32 * i;
+            const int row = piece / PIECES;
+            if (piece < 16 * MT * PIECES && row0 + row < len_q) {
+                *reinterpret_cast<uint4 *>(out + (row0 + row) * row_stride + piece % PIECES * 8) =
+                    load_shared16(staging + shape::offset(row, piece % PIECES));
+            }
         }
     }
 }

@@ -56,10 +56,14 @@ template <int MT> struct diagonals {
 // ---- one tile -------------------------------------------------------------------------------------------
 
 // STEP: what becomes of a row: `variant` itself, or `variant::kept`.
-template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
+// BOTH: one body for whole tiles and others, where dead pairs can be told once: those of others are marked on the way.
+template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false> struct score_tile {
     static constexpr int ROWS = 2 * MT;
+    static_assert(!BOTH || (STEP::DEAD_ONCE && !STEP::LOGISTIC && !WHOLE), "one body marks dead pairs once, and before it settles the others");
     static_assert(2 * NB <= 32,
                   "a thread's live pairs of a row are bits of one word: at most 128 keys a tile");
+
+    static constexpr int COLS_AT_ONCE = 8; // to ask about, where BOTH: more would need registers that are not there
 
     float (&s)[MT][NB][4];
     thread_rows<MT> &rows;
@@ -67,8 +71,10 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
     int kv0;   // the thread's first column, as a key
     u32 entry; // of the diagonals
     bool whole = WHOLE; // has no dead pair after all: the same for all lanes
+    bool cut = false;   // dead pairs lie before a row's first or after its last key alone: the same for all lanes
     typename STEP::tile tile[ROWS];
     u32 live[ROWS]; // bit 2 b + j; unused where WHOLE
+    u32 some_live = ~0u; // bit r: row r has a live pair, where BOTH
     float red[ROWS][STEP::REDUCTIONS > 0 ? STEP::REDUCTIONS : 1];
 
     // The three steps of the reductions R, R + 1, ... of pass P.
@@ -129,14 +135,23 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
             const int last = variant::last_key(a.x, a.z, a.head, rows.row[r]);
             live[r] = columns_before(min(last, a.z.len_kv - 1) + 1) & ~columns_before(first);
         }
-        if constexpr (variant::SCATTERED) {
+        if (variant::SCATTERED && !cut) {
+            variant::row row[ROWS];
 #pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                row[r] = rows.row[r];
+                if constexpr (BOTH) { // what else was read of the rows needs no registers from tile to tile
+                    keep(row[r].row);
+                    row[r] = variant::make_row(a.x, a.z, a.head, row[r].row);
+                }
+            }
+#pragma unroll(BOTH ? COLS_AT_ONCE : 2 * NB)
             for (int c = 0; c < 2 * NB; c++) {
                 const int kv = kv0 + c / 2 * 8 + c % 2;
                 const variant::col col = variant::make_col(a.x, a.z, a.head, kv);
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                    live[r] &= variant::among(a.x, a.z, a.head, rows.row[r], col) ? ~0u : ~(1u << c);
+                    live[r] &= variant::among(a.x, a.z, a.head, row[r], col) ? ~0u : ~(1u << c);
                 }
             }
         }
@@ -159,7 +174,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
         float &e = s[r / 2][b][2 * (r % 2) + j];
         const bool pair = WHOLE || (live[r] & 1u << (2 * b + j)) != 0;
         if constexpr (STEP::DEAD_ONCE) {
-            if constexpr (P == 0) {
+            if constexpr (P == 0 && !BOTH) {
                 e = pair ? e : STEP::dead();
             }
             gather<0, P>(r, e, col, diag, true);
@@ -188,9 +203,27 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
         }
     }
 
+    // Where BOTH: dead pairs of a tile that is not whole.
+    __device__ __forceinline__ void mark_dead()
+    {
+        find_live();
+        some_live = 0;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const u32 lanes = __ballot_sync(ALL_LANES, live[r] != 0) >> (lane_id() & 28) & 15u; // of the row
+            some_live |= lanes != 0 ? 1u << r : 0u;
+#pragma unroll
+            for (int c = 0; c < 2 * NB; c++) {
+                float &e = s[r / 2][c / 2][2 * (r % 2) + c % 2];
+                e = (live[r] & 1u << c) != 0 ? e : STEP::dead();
+            }
+        }
+    }
+
     template <int P> __device__ __forceinline__ void pass()
     {
-        constexpr bool LATE = STEP::LOGISTIC && P == STEP::PASSES - 1; // elements are settled once all have their values
+        // Elements are settled once all have their values.
+        constexpr bool LATE = (STEP::LOGISTIC && P == STEP::PASSES - 1) || (BOTH && P == 0);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             reset<0, P>(r);
@@ -209,7 +242,14 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
             });
         }
         if constexpr (LATE) {
-            logistic_weights<WHOLE>(s);
+            if constexpr (STEP::LOGISTIC && P == STEP::PASSES - 1) {
+                logistic_weights<WHOLE>(s);
+            }
+            if constexpr (BOTH && P == 0) {
+                if (!whole) {
+                    mark_dead();
+                }
+            }
 #pragma unroll
             for (int b = 0; b < NB; b++) {
                 for_each_of_block<P>(b, diag, [&](int r, int j, const variant::col &col, float d) {
@@ -234,7 +274,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
         for (int r = 0; r < ROWS; r++) {
             STEP::begin(tile[r], rows.state[r], a.x, a.z, a.head, rows.row[r], kv0);
         }
-        if constexpr (!WHOLE) {
+        if constexpr (!WHOLE && !BOTH) {
             find_live();
         }
         pass<0>();
@@ -258,7 +298,9 @@ template <bool WHOLE, int MT, int NB, class STEP = variant> struct score_tile {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             bool some = true;
-            if constexpr (!WHOLE) {
+            if constexpr (BOTH) {
+                some = (some_live >> r & 1u) != 0;
+            } else if constexpr (!WHOLE) {
                 some = ((__ballot_sync(ALL_LANES, live[r] != 0) >> (lane_id() & 28)) & 15u) != 0;
             }
             scale[r] = 1.0f;

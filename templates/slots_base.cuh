@@ -69,7 +69,8 @@ struct map_counts { // elements along each dim of an input
     long long n[4];
 };
 
-enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL }; // live pairs of a tile
+// Live pairs of a tile. Cut, in maps of the forward kernels: those between each row's first and last key, and only those.
+enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL, TILE_CUT };
 constexpr int MAP_WORD = 4; // bytes, of which a line of the forward kernels' map has a whole number
 enum reduction { RED_SUM, RED_MAX, RED_MIN };
 

@@ -1,8 +1,9 @@
 // tile_classes.cuh: classes of the tiles of a mask that reads data, for the kernels that write a map of them.
 //
 // Launch: MAP_THREADS threads, no shared memory to ask for, and blocks = b' * h' * ceil(len_q / BM) * m for any m >= 1, where
-// b' is n_b or, unless MAP_PER_BATCH, 1 and h' likewise; m blocks share the key tiles of a query tile. Best: m =
-// ceil(len_kv / (BN * MAP_WARPS)), a warp per tile. The result does not depend on m.
+// b' is n_b or, unless MAP_PER_BATCH, 1 and h' likewise; m blocks share the key tiles of a query tile. The
+// result does not depend on m; with four tiles a warp, rows are looked at less often, and half of the tiles of a causal mask are told by
+// their corners.
 // Out: map[b'][h'][query tile][key tile], one tile_class in a byte each; lines are whole multiples of ALIGN bytes, whose last
 // ones are not written. Pairs beyond the lengths do not count.
 #pragma once
@@ -182,7 +183,8 @@ template <class V, int BN> DEV void write_ranges(const map_params &p)
     }
 }
 
-template <int BM, int BN, int ALIGN = 1> DEV void write_classes(const map_params &p)
+// CUT: tiles may be TILE_CUT.
+template <int BM, int BN, int ALIGN = 1, bool CUT = false> DEV void write_classes(const map_params &p)
 {
     static_assert(BM >= 16 && BM <= 256 && BM % 16 == 0, "a tile has a multiple of 16 query rows, up to 256");
     static_assert(BN >= 16 && BN <= 256 && BN % 16 == 0, "a tile has a multiple of 16 keys, up to 256");
@@ -213,7 +215,7 @@ template <int BM, int BN, int ALIGN = 1> DEV void write_classes(const map_params
         const int kv0 = tile * BN;
         const int kv1 = min(kv0 + BN, z.len_kv) - 1;
         int answer = known.classify(p, head, row0, row1, kv0, kv1);
-        if (answer == TILE_SOME) {
+        if (answer == TILE_SOME || (answer == TILE_CUT && !CUT)) {
             answer = look(p, head, rows, kv0, kv1 - kv0 + 1, cols[warp]);
         }
         if (lane_id() == 0) {

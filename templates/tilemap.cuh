@@ -13,6 +13,6 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS) LATHE_ENTRY(map)(const
     if constexpr (variant::READ_RANGES) {
         tilemap::write_ranges<variant, cfg::BN>(p);
     } else {
-        tilemap::write_classes<cfg::BM, cfg::BN, MAP_WORD>(p);
+        tilemap::write_classes<cfg::BM, cfg::BN, MAP_WORD, true>(p);
     }
 }

@@ -153,7 +153,7 @@ struct variant {
         bool t7 = (t5 & t6);
         bool t8 = (t0 & t4);
         bool t9 = (t1 & t7);
-        return t8 ? TILE_ALL : t9 ? TILE_SOME : TILE_NONE;
+        return t8 ? TILE_ALL : !(t9) ? TILE_NONE : t4 ? TILE_CUT : TILE_SOME;
     }
     struct state {
         float s0; // l, a part per thread

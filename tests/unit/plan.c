@@ -104,6 +104,23 @@ TEST(a_device_has_its_own_template_and_others_by_name)
     CHECK_HAS(err.text, "attention_fwd_sm80: attention_fwd_sm90 was asked for");
 }
 
+/* Masks that may leave rows little take small tiles of the portable kernel, where four blocks fit an SM. */
+TEST(short_rows_take_small_tiles)
+{
+    static const char text[] = "dtype=bf16,b=1,h=2,q=4096,kv=4096,d=128";
+    const struct device wish = asking_for(&H100, "attention_fwd_sm80");
+    struct plan plan;
+    lathe_error err;
+    CHECK_EQ(pick("sliding_window", text, &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "64x64s1w2");
+    CHECK_EQ(pick("document", "dtype=bf16,b=1,h=2,q=4096,kv=4096,d=64", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "64x64s2w2q");
+    CHECK_EQ(pick("causal", text, &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "128x64s1w4");
+    CHECK_EQ(pick("sliding_window", text, &A100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "128x64s1w4");
+}
+
 TEST(a_wish_of_the_environment_counts_where_it_concerns)
 {
     struct device wish = asking_for(&H100, "attention_fwd_sm90,rowwise");
