@@ -172,7 +172,7 @@ static void emit_walks(struct row_emitter *r, const struct plan *plan)
         const struct ir_node *scan = &r->e->w->node[pass->scan[k]];
         const struct ir_node *start = &r->e->w->node[scan->arg[scan->n_args - 1]];
         form[k] = (int)ir_scan_form(scan->op);
-        starts[k] = start->op != OP_CONST || start->value != 0.0;
+        starts[k] = start->op == OP_CONST && start->value == 0.0 ? 0 : (start->span & SPAN_Q) ? 2 : 1;
     }
     for (int k = 0; k < pass->n_walks; k++)
         reverse[k] = pass->reverse[k];
@@ -180,7 +180,7 @@ static void emit_walks(struct row_emitter *r, const struct plan *plan)
              pass->n_walks, chunk_of(pass, plan));
     emit_list(out, "int", "SCAN_FORM", form, pass->n_scans);
     emit_list(out, "int", "SCAN_WALK", pass->walk, pass->n_scans);
-    emit_list(out, "bool", "SCAN_STARTS", starts, pass->n_scans);
+    emit_list(out, "int", "SCAN_STARTS", starts, pass->n_scans);
     emit_list(out, "bool", "WALK_REVERSE", reverse, pass->n_walks);
 }
 

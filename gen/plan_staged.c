@@ -453,6 +453,8 @@ static void inner_shape(const struct request *r, const struct row_pass *pass, co
         wide = wait_for_strips(r, s, plan, &blocks);
     }
     plan->units_wide = wide;
+    plan->more = (int64_t)plan->per_thread / s->vector * (plan->threads / wide) * plan->cluster < n &&
+                 pass->n_scans == 0;
     plan->vector = s->vector;
     plan->rows_per_block = 1;
     plan->registers = 65536 / (blocks * plan->threads) / 8 * 8;

@@ -135,7 +135,7 @@ template <int S, class SHUFFLE> DEV stretch shuffled(const stretch &x, const SHU
 {
     stretch other = x;
     other.sum = shuffle(x.sum);
-    if constexpr (variant::SCAN_STARTS[S]) {
+    if constexpr (variant::SCAN_STARTS[S] != 0) {
         other.start = shuffle(x.start);
     }
     if constexpr (has_top<S>()) {

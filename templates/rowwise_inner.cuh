@@ -334,16 +334,18 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
         take(now, held, k);
         reduce_place<P>(red, now, p, head, vals, place_of_thread() + k * PLACES);
     }
+    if constexpr (cfg::MORE) {
 #pragma unroll 1
-    for (int i = HELD * PLACES + place_of_thread(); i < p.z.n; i += MORE * PLACES) {
-        piece now[MORE];
+        for (int i = HELD * PLACES + place_of_thread(); i < p.z.n; i += MORE * PLACES) {
+            piece now[MORE];
 #pragma unroll
-        for (int k = 0; k < MORE; k++) {
-            load_place(now[k], p, s, i + k * PLACES);
-        }
+            for (int k = 0; k < MORE; k++) {
+                load_place(now[k], p, s, i + k * PLACES);
+            }
 #pragma unroll
-        for (int k = 0; k < MORE; k++) {
-            reduce_place<P>(red, now[k], p, head, vals, i + k * PLACES);
+            for (int k = 0; k < MORE; k++) {
+                reduce_place<P>(red, now[k], p, head, vals, i + k * PLACES);
+            }
         }
     }
     reduce_strip<P>(red, shared, exchange);
@@ -376,7 +378,7 @@ DEV void write_strip(const many_params &p, const variant::head &head, const stri
         go_on();
     }
     copy_commit();
-    if constexpr (variant::OUT > 0) {
+    if constexpr (variant::OUT > 0 && cfg::MORE) {
 #pragma unroll 1
         for (int i = HELD * PLACES + place_of_thread(); i < p.z.n; i += MORE * PLACES) {
             piece now[MORE];
@@ -397,17 +399,31 @@ DEV void write_strip(const many_params &p, const variant::head &head, const stri
 
 constexpr bool REVERSE = variant::WALK_REVERSE[0];
 
-struct walk { // of V rows: stretch of many_scan.cuh, the starts as bits
+constexpr int most_starts()
+{
+    int most = 0;
+    for (int s = 0; s < variant::SCANS; s++) {
+        most = max_of(most, variant::SCAN_STARTS[s]);
+    }
+    return most;
+}
+constexpr int STARTS = most_starts(); // 1: all rows of a place alike
+
+struct walk { // of V rows: stretch of many_scan.cuh, the starts as bits: one for all rows, or one for each
     float sum[V];
     u32 starts;
 };
+DEV bool has_start(u32 starts, int row)
+{
+    return STARTS == 0 ? false : STARTS == 1 ? starts != 0 : (starts >> row & 1) != 0;
+}
 
 // First, then second, in the order of the walk. In reverse, second lies to the left: what it hands on ends at its first start.
 DEV void join_walk(walk &first, const walk &second)
 {
 #pragma unroll
     for (int j = 0; j < V; j++) {
-        first.sum[j] = (second.starts >> j & 1) != 0 ? second.sum[j] : first.sum[j] + second.sum[j];
+        first.sum[j] = has_start(second.starts, j) ? second.sum[j] : first.sum[j] + second.sum[j];
     }
     first.starts |= second.starts;
 }
@@ -428,7 +444,7 @@ DEV void walk_block(walk &mine, walk &all, walk_scratch &shared)
         for (int j = 0; j < V; j++) {
             o.sum[j] = REVERSE ? __shfl_down_sync(ALL_LANES, w.sum[j], lanes) : __shfl_up_sync(ALL_LANES, w.sum[j], lanes);
         }
-        o.starts = REVERSE ? __shfl_down_sync(ALL_LANES, w.starts, lanes) : __shfl_up_sync(ALL_LANES, w.starts, lanes);
+        o.starts = STARTS == 0 ? 0 : REVERSE ? __shfl_down_sync(ALL_LANES, w.starts, lanes) : __shfl_up_sync(ALL_LANES, w.starts, lanes);
         return o;
     };
 #pragma unroll
@@ -485,34 +501,41 @@ DEV void fetch_chunk(u32 held, const many_params &p, const strip &s, int base)
     copy_commit();
 }
 
-// f(number of the place, its piece, its column, where it starts, what scan S takes), in the order of the walk.
-template <int S, class F>
-DEV void each_place(const walk_at &at, const float (&scanned)[CHUNK][KNOWN][V], const many_params &p, const variant::head &head,
+// f(number of the place, its piece, where it starts, what scan S takes), in the order of the walk. Where places start is found in the FIRST
+// turn, and known in the second.
+template <int S, bool FIRST, class F>
+DEV void each_place(u32 (&starts)[CHUNK], const walk_at &at, const float (&scanned)[CHUNK][KNOWN][V], const many_params &p, const variant::head &head,
                     const strip_values &vals, const F &f)
 {
 #pragma unroll
     for (int step = 0; step < CHUNK; step++) {
         const int k = REVERSE ? CHUNK - 1 - step : step;
         const int i = at.base + k;
-        piece now = {};
-        variant::col c[1] = {};
-        walk term = {};
-        take(now, at.held, k);
-        make_col(p, head, i, c);
-        repeat<0, V>([&]<int J>() {
-            float e[IN];
-            float known[SCANS];
-            scan_input x = {};
-            unpack_piece<J>(now, e);
+        starts[k] = FIRST ? 0 : starts[k];
+        if (i < p.z.n) {
+            piece now = {};
+            variant::col c[1] = {};
+            walk term = {};
+            take(now, at.held, k);
+            make_col(p, head, i, c);
+            repeat<0, V>([&]<int J>() {
+                float e[IN];
+                float known[SCANS];
+                scan_input x = {};
+                unpack_piece<J>(now, e);
 #pragma unroll
-            for (int before = 0; before < S; before++) {
-                known[before] = scanned[k][before][J];
-            }
-            variant::scan_term<S>(e, i, p.x, p.z, head, c[0], vals.of[J], known, x);
-            term.sum[J] = i < p.z.n ? x.value : 0.0f;
-            term.starts |= x.start && i < p.z.n ? 1u << J : 0u;
-        });
-        f(k, now, term);
+                for (int before = 0; before < S; before++) {
+                    known[before] = scanned[k][before][J];
+                }
+                variant::scan_term<S>(e, i, p.x, p.z, head, c[0], vals.of[J], known, x);
+                term.sum[J] = x.value;
+                if constexpr (FIRST && (STARTS == 2 || (STARTS == 1 && J == 0))) {
+                    starts[k] |= x.start ? 1u << J : 0u;
+                }
+            });
+            term.starts = starts[k];
+            f(k, now, term);
+        }
     }
 }
 
@@ -522,7 +545,7 @@ DEV walk handed_on(const walk &term)
     walk on = term;
 #pragma unroll
     for (int j = 0; j < V; j++) {
-        on.sum[j] = REVERSE && (term.starts >> j & 1) != 0 ? 0.0f : term.sum[j];
+        on.sum[j] = REVERSE && has_start(term.starts, j) ? 0.0f : term.sum[j];
     }
     return on;
 }
@@ -534,17 +557,18 @@ DEV void walk_chunk(const many_params &p, const variant::head &head, const strip
     repeat<0, SCANS>([&]<int S>() {
         walk mine = {};
         walk all;
-        each_place<S>(at, scanned, p, head, vals, [&](int, const piece &, const walk &term) { join_walk(mine, handed_on(term)); });
+        u32 starts[CHUNK];
+        each_place<S, true>(starts, at, scanned, p, head, vals, [&](int, const piece &, const walk &term) { join_walk(mine, handed_on(term)); });
         walk_block(mine, all, shared);
         walk walked = carry[S];
         join_walk(walked, mine);
         join_walk(carry[S], all);
-        targets to = find_targets(p, s, at.base + (REVERSE ? CHUNK - 1 : 0));
-        each_place<S>(at, scanned, p, head, vals, [&](int k, const piece &now, const walk &term) {
+        const targets first = find_targets(p, s, at.base);
+        each_place<S, false>(starts, at, scanned, p, head, vals, [&](int k, const piece &now, const walk &term) {
             float q[SCANS][V];
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                const bool start = (term.starts >> j & 1) != 0;
+                const bool start = has_start(term.starts, j);
 #pragma unroll
                 for (int before = 0; before < S; before++) {
                     q[before][j] = scanned[k][before][j];
@@ -556,8 +580,9 @@ DEV void walk_chunk(const many_params &p, const variant::head &head, const strip
             }
             join_walk(walked, handed_on(term));
             if constexpr (S + 1 == SCANS) {
+                targets to = first;
+                repeat<0, variant::OUT>([&]<int K>() { to.of[K] += target_step<K>(p, 1) * k; });
                 finish_place(now, q, to, p, head, vals, s, at.base + k);
-                repeat<0, variant::OUT>([&]<int K>() { to.of[K] += target_step<K>(p, REVERSE ? -1 : 1); });
             }
         });
     });
