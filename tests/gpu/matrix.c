@@ -270,6 +270,10 @@ static void group_rowwise(struct case_list *list, const struct spec_row *spec, b
     if (!quick) {
         add_rowwise(list, spec, 40, 1, 3001); /* many short rows */
         add_rowwise(list, spec, 600, 2, 300);
+        add_rowwise(list, spec, 128, 1,
+                    3001); /* more than a device has at once, of rows that wait or come to L2 */
+        add_rowwise(list, spec, 12288, 1, 5);
+        add_rowwise(list, spec, 131072, 1, 2); /* shared by the blocks of a cluster */
         add_rowwise(list, spec, 100, 1, 0);
     }
 }
