@@ -88,6 +88,7 @@ bool is_scatter_line(const struct map_emitter *me, const struct map_scatter *to)
 void emit_scatter_guard(struct map_emitter *me, const struct map_scatter *to);
 /* Where scatter s adds: "p.g3 + ..."; indices have names. */
 void emit_scatter_place(struct map_emitter *me, const struct map_scatter *to, int n);
+const char *map_sum_type(const struct emitter *e, int tensor);
 /* struct total<number> of the kernel sum. */
 void emit_map_total(struct emitter *e, int tensor, int number);
 

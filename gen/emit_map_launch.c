@@ -3,7 +3,7 @@
  * In: a lowered spec, a plan. Out: struct map_params into e->out, launches and buffers into out. The kernel
  * sum is launched for every sum with the same parameters; `which` tells it.
  */
-#include "emit.h"
+#include "emit_map.h"
 
 struct map_launches {
     struct emitter *e;
@@ -46,7 +46,7 @@ static struct product parts_bytes(const struct map_launches *l, const struct map
 static struct product scatter_bytes(const struct map_launches *l, const struct map_tensor *t)
 {
     const struct input *in = &l->e->w->input[t->input];
-    struct product bytes = product_of(4);
+    struct product bytes = product_of(l->e->problem->deterministic ? 48 : 4); /* exact_sum; float */
     for (int d = 0; d < in->n_dims; d++) {
         if (in->dim[d].literal > 0)
             bytes.scale *= in->dim[d].literal;
@@ -119,7 +119,7 @@ static void emit_params(struct map_launches *l, struct text_buf *text, struct la
         if (l->buffer[i] < 0)
             continue;
         snprintf(name, sizeof name, "g%d", i);
-        params_pointer(&p, "float", name, PARAM_WORK_DATA, l->buffer[i]);
+        params_pointer(&p, map_sum_type(e, i), name, PARAM_WORK_DATA, l->buffer[i]);
         snprintf(name, sizeof name, "h%d", i);
         if (e->w->tensor[i].use == USE_SCATTER)
             params_map_counts(&p, name, &e->w->input[e->w->tensor[i].input]);

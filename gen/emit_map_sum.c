@@ -194,6 +194,13 @@ void emit_map_sums(struct map_emitter *me)
     text_add(out, "    }\n");
 }
 
+/* Of what stands in the workspace for the elements of a sum or of a scatter: without rounding where its bits
+ * may not depend on the order in which atomics come. */
+const char *map_sum_type(const struct emitter *e, int tensor)
+{
+    return e->w->tensor[tensor].use == USE_SCATTER && e->problem->deterministic ? "exact_sum" : "float";
+}
+
 /* ---- the kernel sum ------------------------------------------------------------------------------ */
 
 /* Where element `kept` of the sum lies: dims in the order of the map, or of the input. What is left behind
@@ -256,7 +263,8 @@ void emit_map_total(struct emitter *e, int tensor, int number)
             text_add(e->out, " * p.h%d.n[%d]", tensor, d);
         text_add(e->out, "; }\n");
     }
-    text_add(e->out, "    DEV const float *parts(const map_params &p) { return p.g%d; }\n", tensor);
+    text_add(e->out, "    DEV const %s *parts(const map_params &p) { return p.g%d; }\n",
+             map_sum_type(e, tensor), tensor);
     emit_total_place(e, tensor, sizes);
     emit_total_store(e, tensor, sizes);
     text_add(e->out, "};\n\n");

@@ -286,24 +286,9 @@ static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass,
     return true;
 }
 
-/* Is a gradient that is wanted added up at computed indices? */
-static bool scatters_wanted(const struct request *r, const struct ir *ir, lathe_pass pass)
-{
-    struct signature sig;
-    bool any = false;
-    signature_make(r->ir, pass, &sig);
-    for (int m = 0; m < ir->n_maps; m++)
-        for (int s = 0; s < ir->map[m].n_scatters; s++) {
-            const int arg = signature_find(&sig, ir->tensor[ir->map[m].scatter[s].tensor].name);
-            any |= arg >= 0 && arg_in(r->problem->present, arg);
-        }
-    return any;
-}
-
 static bool plan_maps(const struct request *r, const struct ir *ir, lathe_pass pass, struct plan *plan,
                       char *why)
 {
-    const bool scatters = r->problem->deterministic && scatters_wanted(r, ir, pass);
     for (size_t i = 0; i < MAX_ARGS; i++)
         if (r->problem->arg_dtype[i] == LATHE_F64) {
             snprintf(why, REASON_BYTES, "dtype f64; it takes f32, f16 and bf16");
@@ -312,10 +297,6 @@ static bool plan_maps(const struct request *r, const struct ir *ir, lathe_pass p
     if (r->device->sm < 80)
         snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0", r->device->sm / 10,
                  r->device->sm % 10);
-    else if (scatters)
-        snprintf(why, REASON_BYTES,
-                 "a gradient is added up at computed indices by atomics, in another order each time; leave "
-                 "deterministic out");
     else
         return shape(r, ir, pass, plan, why);
     return false;

@@ -317,6 +317,9 @@ template <class SUM> DEV void sum_rows(const map_params &p, const space &s, cons
     }
 }
 
+DEV float sum_of(float sum) { return sum; }
+DEV float sum_of(const exact_sum &sum) { return exact_total(sum); }
+
 // What was scattered, to its tensor: in the order of the workspace.
 template <class SUM> DEV void move_scattered(const map_params &p, const space &s)
 {
@@ -329,7 +332,7 @@ template <class SUM> DEV void move_scattered(const map_params &p, const space &s
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
             const i64 i = first + k * cfg::THREADS + threadIdx.x;
-            x[k] = i < count ? SUM::parts(p)[i] : 0.0f;
+            x[k] = i < count ? sum_of(SUM::parts(p)[i]) : 0.0f;
         }
 #pragma unroll
         for (int k = 0; k < EACH; k++) {

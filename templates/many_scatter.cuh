@@ -11,17 +11,6 @@ namespace many {
 // A gradient's sum: without rounding where its bits may not depend on the order of the additions.
 using scatter_sum = pick<variant::SCATTER_EXACT, exact_sum, float>::type;
 
-DEV void add_one(float *to, float x) { add_global(to, x); }
-DEV void add_one(exact_sum *to, float x) { add_exact(to, x); }
-DEV void add_line(float *to, const float (&value)[V]) { add_lanes<V>(to, value); } // V places in a row
-DEV void add_line(exact_sum *to, const float (&value)[V])
-{
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-        add_exact(to + j, value[j]);
-    }
-}
-
 // The V values of each thread of a warp, all of which call; value 0 adds nothing.
 DEV void scatter_warp(scatter_sum *to, const float (&value)[V], const i64 (&place)[V], bool here)
 {
@@ -45,18 +34,18 @@ DEV void scatter_warp(scatter_sum *to, const float (&value)[V], const i64 (&plac
     if (__all_sync(ALL_LANES, same)) {
         sum = lanes_sum<32>(sum);
         if (lane_id() == leader && sum != 0.0f) {
-            add_one(to + place[0], sum);
+            add_global(to + place[0], sum);
         }
     } else if (here && one) {
         if (sum != 0.0f) {
-            add_one(to + place[0], sum);
+            add_global(to + place[0], sum);
         }
     } else if (here && line) {
-        add_line(to + place[0], value);
+        add_lanes<V>(to + place[0], value);
     } else if (here) {
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            add_one(to + place[j], value[j]);
+            add_global(to + place[j], value[j]);
         }
     }
 }

@@ -144,6 +144,14 @@ DEV void add_exact(exact_sum *to, float x)
         add_global(&to->word[place / 32 + 1], negative ? 0 - high : high);
     }
 }
+DEV void add_global(exact_sum *to, float x) { add_exact(to, x); }
+template <int W> DEV void add_lanes(exact_sum *to, const float (&x)[W])
+{
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        add_exact(to + k, x[k]);
+    }
+}
 DEV float exact_total(const exact_sum &sum)
 {
     if (sum.word[5] != 0) {

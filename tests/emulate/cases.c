@@ -762,6 +762,7 @@ bool cases_make(struct case_list *list, bool full)
     group_clusters(list, full);
     group_ops(list, full);
     group_elementwise(list, full);
+    group_deterministic_maps(list);
     group_hollow(list);
     group_backward(list, full);
     return list->capacity > 0;

@@ -178,6 +178,22 @@ void group_elementwise(struct case_list *list, bool full)
                     add_map(list, &MAPS[i], DTYPE[t], (lathe_pass)pass);
 }
 
+/* The same bits, whatever the order of atomics. */
+void group_deterministic_maps(struct case_list *list)
+{
+    static const struct map_case DETERMINISTIC[] = {
+        {"embedding", EMBEDDING, "b=2,t=9,d=40,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+        {"embedding", EMBEDDING, "b=3,t=50,d=33,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+        {"sums", SUMS, "b=2,rows=70,n=16,width=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+        {"two_maps", TWO_MAPS, "b=3,t=9,h=3,h_kv=2,i=24", 0, LAYOUT_COMPACT, false, true, NULL, false},
+        {"mean_pool_packed", NULL, "chunks=9,steps=4,d=40,tokens=36", 0, LAYOUT_COMPACT, false, true, NULL,
+         false}};
+    for (int i = 0; i < COUNT(DETERMINISTIC); i++) {
+        add_map(list, &DETERMINISTIC[i], i % 2 ? LATHE_F32 : LATHE_BF16, LATHE_BACKWARD);
+        list->item[list->n - 1].deterministic = true;
+    }
+}
+
 /* ---- inputs without elements -----------------------------------------------------------------------------
  */
 
