@@ -18,30 +18,33 @@ static const struct row {
     struct tile_row tile;
     enum register_need most; /* for which it has registers */
     bool short_rows;         /* for masks that cut rows at both ends, and no others */
+    bool many_keys; /* for many keys and a running maximum: steps are fewer and longer, waste at the ends
+                       counts less */
 } ROWS[] = {
-    {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_FEW, false},
-    {{64, 64, 192, 96, 3, 12, false, 90, 90}, NEED_SOME, false},
-    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_NONE, false},
-    {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY, false},
-    {{96, 96, 192, 80, 3, 12, false, 90, 90}, NEED_SOME, false},
-    {{96, 96, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false},
-    {{128, 128, 192, 64, 4, 12, false, 90, 90}, NEED_SOME, true},
-    {{128, 128, 192, 80, 3, 12, false, 90, 90}, NEED_FEW, false},
-    {{128, 128, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false},
-    {{128, 128, 192, 64, 3, 12, false, 90, 90}, NEED_SOME, false},
-    {{128, 128, 128, 96, 2, 8, false, 90, 90}, NEED_MANY, false},
-    {{192, 128, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false},
-    {{192, 128, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false},
-    {{192, 192, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false},
-    {{192, 192, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false},
-    {{64, 256, 128, 96, 2, 8, false, 90, 90}, NEED_FEW, false},
-    {{128, 256, 128, 80, 2, 8, false, 90, 90}, NEED_SOME, false},
-    {{128, 256, 128, 64, 2, 8, false, 90, 90}, NEED_MANY, false},
-    {{256, 256, 128, 64, 2, 8, false, 90, 90}, NEED_SOME, false},
-    {{256, 256, 128, 48, 2, 8, false, 90, 90}, NEED_MANY, false},
-    {{128, 512, 64, 64, 2, 8, false, 90, 90}, NEED_SOME, false},
-    {{128, 512, 64, 48, 2, 8, false, 90, 90}, NEED_MANY, false},
-    {{256, 512, 64, 32, 2, 8, false, 90, 90}, NEED_MANY, false},
+    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_FEW, false, true},
+    {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_FEW, false, false},
+    {{64, 64, 192, 96, 3, 12, false, 90, 90}, NEED_SOME, false, false},
+    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_NONE, false, false},
+    {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY, false, false},
+    {{96, 96, 192, 80, 3, 12, false, 90, 90}, NEED_SOME, false, false},
+    {{96, 96, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false, false},
+    {{128, 128, 192, 64, 4, 12, false, 90, 90}, NEED_SOME, true, false},
+    {{128, 128, 192, 80, 3, 12, false, 90, 90}, NEED_FEW, false, false},
+    {{128, 128, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false, false},
+    {{128, 128, 192, 64, 3, 12, false, 90, 90}, NEED_SOME, false, false},
+    {{128, 128, 128, 96, 2, 8, false, 90, 90}, NEED_MANY, false, false},
+    {{192, 128, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false, false},
+    {{192, 128, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false, false},
+    {{192, 192, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false, false},
+    {{192, 192, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false, false},
+    {{64, 256, 128, 96, 2, 8, false, 90, 90}, NEED_FEW, false, false},
+    {{128, 256, 128, 80, 2, 8, false, 90, 90}, NEED_SOME, false, false},
+    {{128, 256, 128, 64, 2, 8, false, 90, 90}, NEED_MANY, false, false},
+    {{256, 256, 128, 64, 2, 8, false, 90, 90}, NEED_SOME, false, false},
+    {{256, 256, 128, 48, 2, 8, false, 90, 90}, NEED_MANY, false, false},
+    {{128, 512, 64, 64, 2, 8, false, 90, 90}, NEED_SOME, false, false},
+    {{128, 512, 64, 48, 2, 8, false, 90, 90}, NEED_MANY, false, false},
+    {{256, 512, 64, 32, 2, 8, false, 90, 90}, NEED_MANY, false, false},
 };
 
 /* hopper_smem_bytes of attention_layout_sm90.cuh. */
@@ -57,7 +60,7 @@ static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool di
            (diag ? groups * 8 * (64 + t->bn) : 0);
 }
 
-static void say_more(const struct request *r, struct plan *plan)
+static void say_more(const struct request *r, struct plan *plan, bool many_keys)
 {
     static const char *const need[] = {
         "no running maximum", "a running maximum", "a running maximum and a mask with one end",
@@ -65,12 +68,12 @@ static void say_more(const struct request *r, struct plan *plan)
         "values by pair, or an online function of its own"};
     const size_t used = strlen(plan->reason);
     snprintf(plan->reason + used, sizeof plan->reason - used,
-             "; registers for %s; a warpgroup loads, %d compute%s with room for %d tile%s of Q each; o "
+             "%s; registers for %s; a warpgroup loads, %d compute%s with room for %d tile%s of Q each; o "
              "leaves %s; query tiles "
              "are taken %s; %s%s",
-             need[plan->need], plan->warps / 4,
-             plan->dv_pad > MAX_DIM ? ", half of the columns of o each," : "", plan->q_stages,
-             plan->q_stages == 1 ? "" : "s",
+             many_keys ? ", longer steps than for fewer than 8192 keys" : "", need[plan->need],
+             plan->warps / 4, plan->dv_pad > MAX_DIM ? ", half of the columns of o each," : "",
+             plan->q_stages, plan->q_stages == 1 ? "" : "s",
              plan->o_f32   ? "as fp32"
              : plan->own_o ? "by TMA"
                            : "straight from registers, for want of shared memory",
@@ -103,6 +106,8 @@ static bool serves(const struct request *r, const struct row *row, const struct 
     const bool shared = plan->dv_pad > MAX_DIM; /* columns of o by two warpgroups */
     if (row->short_rows && !plan->short_rows && !r->device->tile[0])
         return false;
+    if (row->many_keys && !r->device->tile[0] && (!lathe__many_keys(r->problem) || plan->need == NEED_NONE))
+        return false;
     return plan->d_pad <= row->tile.max_d && plan->dv_pad <= row->tile.max_dv &&
            shared == (row->tile.max_dv > MAX_DIM) && (r->device->tile[0] || plan->need <= (int)row->most);
 }
@@ -131,7 +136,7 @@ bool plan_attention_sm90(const struct request *r, struct plan *plan, char *why)
         /* Query tiles of one length need no balance, but tall ones are often cut short at the end. */
         plan->dynamic = r->ir->mask.n_roots > 0 || t->bm > 128;
         plan_take_tile(plan, t, plan->smem_bytes, diag > 0);
-        say_more(r, plan);
+        say_more(r, plan, ROWS[i].many_keys);
         return true;
     }
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory", plan->d_pad,

@@ -224,6 +224,8 @@ int64_t lathe__product_value(const struct product *p, const struct problem *prob
 /* How many query heads of a key head take turns in the rows of a tile of `rows` rows, in parts of 64 rows
    each: all of them, where short queries fill tiles clearly better so, else 1. */
 int lathe__heads_packed(const struct problem *problem, int rows);
+/* So many keys that attention may take other tiles: the one thing about lengths that is compiled in. */
+bool lathe__many_keys(const struct problem *problem);
 /* Does TMA step through a dim of several elements by so many bytes? */
 bool lathe__tma_takes(int64_t stride_bytes);
 /* In elements, also where strides are NULL (compact). */

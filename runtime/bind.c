@@ -98,6 +98,12 @@ int lathe__heads_packed(const struct problem *problem, int rows)
     return 10 * packed <= 9 * apart ? (int)group : 1;
 }
 
+bool lathe__many_keys(const struct problem *problem)
+{
+    enum { MANY = 8192 };
+    return problem->dim[SYM_KV] >= MANY;
+}
+
 int64_t lathe__tensor_stride(const lathe_arg *t, int dim)
 {
     if (t->strides)

@@ -139,8 +139,8 @@ static lathe_status bind_problem(const struct lathe_ctx *ctx, const struct signa
 /* ---- what is compiled in -------------------------------------------------------------------------- */
 
 /* Fields of a problem that code depends on. Lengths are not among them, but the length of a row (rowwise)
-   decides how much of it fits into registers. An optional tensor that is absent is folded away; scalars and
-   outputs are launch parameters. */
+   decides how much of it fits into registers, and where keys are many attention may take other tiles. An
+   optional tensor that is absent is folded away; scalars and outputs are launch parameters. */
 struct fast_key {
     const struct lathe_spec *spec; /* kernels hold a reference, so the address names one spec */
     int64_t d;
@@ -152,6 +152,7 @@ struct fast_key {
     uint8_t pass;
     uint8_t deterministic;
     uint8_t dtype;
+    uint8_t many_keys;
     uint8_t arg_dtype[MAX_ARGS];
 };
 _Static_assert(sizeof(struct fast_key) <= FLIGHT_KEY_BYTES, "the table's keys are too short");
@@ -171,6 +172,7 @@ static void fast_key_make(const struct lathe_spec *spec, lathe_pass pass, const 
     key.pass = (uint8_t)pass;
     key.deterministic = problem->deterministic;
     key.dtype = (uint8_t)problem->dtype;
+    key.many_keys = lathe__is_attention(&spec->sig[pass]) && lathe__many_keys(problem);
     memcpy(key.arg_dtype, problem->arg_dtype, sizeof key.arg_dtype);
     memset(out, 0, FLIGHT_KEY_BYTES);
     memcpy(out, &key, sizeof key);

@@ -102,7 +102,7 @@ if [ -x "${LATHE:-}" ]; then
     done
     for file in specs/*.lua; do
         grep -q '^return attention' "$file" || continue
-        for dims in d=64 d=128 d=256; do # each row of tiles has registers for what it serves, or it spills here
+        for dims in d=64 d=64,kv=8192 d=128 d=256; do # each row of tiles has registers for what it serves, or it spills here
             generate "$(basename "$file" .lua)" dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
         done
     done

@@ -228,6 +228,13 @@ TEST(tiles_of_hopper_follow_the_registers_that_a_spec_needs)
     CHECK_STR(plan.tile, "192x80s3w12");
     CHECK_EQ(pick("sliding_window", "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
     CHECK_STR(plan.tile, "192x64s4w12");
+    CHECK_EQ(pick("full", "dtype=bf16,q=1,kv=8192,d=64", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "192x128s3w12");
+    CHECK_HAS(plan.reason, "longer steps than for fewer than 8192 keys");
+    CHECK_EQ(pick("causal", "dtype=bf16,q=8192,kv=8191,d=64", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "256x64s4w16");
+    CHECK_EQ(pick("sliding_window", "dtype=bf16,kv=8192,d=64", &wish, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.tile, "192x96s3w12");
     CHECK_EQ(pick("sigmoid", "dtype=bf16,d=64", &wish, &plan, &err), LATHE_OK);
     CHECK_STR(plan.tile, "256x64s4w16");
     CHECK_EQ(pick(pair, "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
