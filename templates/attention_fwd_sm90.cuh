@@ -159,6 +159,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const u32 shared = shared_address(shared_bytes);
+    const u32 warp = __shfl_sync(ALL_LANES, threadIdx.x / 32, 0); // the same for a whole warp, as the compiler sees
+    first_round begin = {};
+    if (warp == 1) {
+        begin = find_first_round(params.p, shared);
+    }
     if (threadIdx.x == 0) {
         const rings ring = rings::at(shared);
         ring.k.init(cfg::WARPS);
@@ -178,13 +183,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         clear_rests(params.p, shared);
     }
     __syncthreads();
-    const u32 warp = __shfl_sync(ALL_LANES, threadIdx.x / 32, 0); // the same for a whole warp, as the compiler sees
     if (warp < 4) {
         registers_down<LOADER_REGISTERS>();
         if (warp == 0) {
             load_keys(params, shared);
         } else if (warp == 1 && elect_one()) {
-            load_queries(params, shared);
+            load_queries(params, shared, begin);
         }
     } else {
         registers_up<WORKER_REGISTERS>();

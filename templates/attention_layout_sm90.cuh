@@ -188,14 +188,13 @@ DEV u32 told_barrier(u32 shared, u32 round)
     return shared + shared_layout::TOLD + 16 * (round % shared_layout::ROUNDS);
 }
 DEV u32 begun_barrier(u32 shared, u32 round) { return told_barrier(shared, round) + 8; }
-DEV void tell_round(u32 shared, u32 round, const query_tile &tile, u32 h_kv)
+DEV void write_round(u32 shared, u32 round, const query_tile &tile, u32 h_kv)
 {
     const u32 to = round_place(shared, round);
     store_shared(to, static_cast<u32>(tile.number));
     store_shared(to + 4, static_cast<u32>(tile.h));
     store_shared(to + 8, static_cast<u32>(tile.b));
     store_shared(to + 12, h_kv);
-    mbarrier_arrive(told_barrier(shared, round));
 }
 DEV u32 round_parity(u32 round) { return round / shared_layout::ROUNDS & 1u; }
 DEV int read_for_warp(u32 address) // as one register for the warp

@@ -244,27 +244,49 @@ DEV void load_keys(const hopper_params &params, u32 shared)
     }
 }
 
+// What the warp that loads Q starts with: found while another one sets the barriers up.
+struct first_round {
+    tile_order order;
+    query_tile query;
+};
+DEV first_round find_first_round(const attention_params &p, u32 shared)
+{
+    first_round r;
+    r.order = find_order(p);
+    r.query = nth_query_tile(p, r.order, fresh_block());
+    keep(r.order.tiles); // here, and not where it is used
+    keep(r.order.of_section);
+    keep(r.query.number);
+    if (lane_id() == 0) {
+        write_round(shared, 0, r.query, static_cast<u32>(r.query.h) / r.order.of_key_head);
+    }
+    return r;
+}
+
 // Which query tiles there are, and Q of each, by one thread: each warpgroup gives its Q back at a time of its own, for which
 // the loads of keys need not wait.
-DEV void load_queries(const hopper_params &params, u32 shared)
+DEV void load_queries(const hopper_params &params, u32 shared, const first_round &begin)
 {
     const attention_params &p = params.p;
-    const tile_order order = find_order(p);
+    const tile_order order = begin.order;
     const int share = share_of_head(p);
     const tile_counter counter = tile_counter::find(p, order);
     u32 number = fresh_block();
+    query_tile query = begin.query;
 #pragma unroll 1
     for (u32 round = 0;; round++) {
-        const query_tile query = nth_query_tile(p, order, number);
         const bool none = query.number == query_tile::NONE;
-        const u32 group = static_cast<u32>(query.h) / static_cast<u32>(packed_heads(p));
-        tell_round(shared, round, query, static_cast<u32>(query.h) / order.of_key_head);
+        if (round > 0) {
+            write_round(shared, round, query, static_cast<u32>(query.h) / order.of_key_head);
+        }
+        mbarrier_arrive(told_barrier(shared, round));
         u64 asked = 0;
         if (!none) {
             mbarrier_wait(begun_barrier(shared, round), round_parity(round));
             asked = counter.ask();
         }
         const hopper_place at = find_place(p, query, share, 0);
+        const u32 group = static_cast<u32>(query.h) / static_cast<u32>(packed_heads(p));
         const q_place to = q_place::nth(round);
 #pragma unroll 1
         for (u32 i = 0; i < shared_layout::GROUPS; i++) {
@@ -287,5 +309,6 @@ DEV void load_queries(const hopper_params &params, u32 shared)
             return;
         }
         number = counter.take(asked, number);
+        query = nth_query_tile(p, order, number);
     }
 }
