@@ -36,7 +36,8 @@ DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params 
     }
 }
 
-// Steps of W lanes, V of them or one, U at a time. The first operands are on their way while the values of the columns are made.
+// Steps of W lanes, V of them or one, U at a time. The first operands are on their way while the values of the columns are made: a copy
+// of the loads before the loop would do the same, and takes the compiler longer.
 template <class MAP, bool FLAT, int W>
 DEV void run_steps(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head,
                    const typename MAP::fixed (&fixed)[W], typename MAP::template sums<W> &sum, typename MAP::totals &totals)
@@ -45,11 +46,13 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
     typename MAP::bases base;
     MAP::template locate<FLAT>(base, p, at);
     typename MAP::template held<W> held[U];
-    load_steps<MAP, FLAT, W, U>(held, p, base, steps);
     typename MAP::col col[W];
-    MAP::template make_cols<W>(col, p, at, head, fixed);
 #pragma unroll 1
     for (int step = 0; step < steps; step += U) {
+        load_steps<MAP, FLAT, W, U>(held, p, base, steps - step);
+        if (step == 0) {
+            MAP::template make_cols<W>(col, p, at, head, fixed);
+        }
 #pragma unroll
         for (int u = 0; u < U; u++) {
             if (u == 0 || step + u < steps) {
@@ -62,7 +65,6 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
             }
         }
         MAP::template advance<FLAT>(base, p, U);
-        load_steps<MAP, FLAT, W, U>(held, p, base, steps - step - U);
     }
 }
 
