@@ -71,8 +71,8 @@ static void emit_elementwise_config(struct text_buf *t, const struct plan *plan)
     text_add(t, "constexpr int THREADS = %d, VECTOR = %d, UNROLL = %d, STEPS = %d, TURNS = %d;\n",
              plan->threads, plan->vector, plan->unroll, plan->steps, plan->turns);
     text_add(t, "constexpr int MIN_BLOCKS = %d;\n", plan->min_blocks);
-    text_add(t, "constexpr bool LONG_LOOPS = %s;\nconstexpr unsigned BUSY_THREADS = %d;\n",
-             plan->long_loops ? "true" : "false", plan->blocks * plan->threads / 2);
+    text_add(t, "constexpr bool LONG_LOOPS = %s, AHEAD = %s;\nconstexpr unsigned BUSY_THREADS = %d;\n",
+             yes(plan->long_loops), yes(plan->ahead), plan->blocks * plan->threads / 2);
 }
 
 static void emit_config(struct text_buf *t, const struct ir *ir, const struct signature *sig,

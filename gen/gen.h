@@ -598,7 +598,7 @@ struct plan {
     int units_wide;                              /* rowwise_inner: see there; else 0 */
     int cluster;       /* blocks that share a row of rowwise_staged, a strip of rowwise_inner */
     int unroll, steps; /* elementwise, with threads and vector: see elementwise.cuh */
-    bool long_loops;
+    bool long_loops, ahead;
     int min_blocks;      /* on an SM: bounds registers */
     int loop[MAX_MAPS];  /* dim of the map that a thread goes along; -1: none */
     int outer[MAX_MAPS]; /* dim around it, whose turns a thread adds up; -1: none */

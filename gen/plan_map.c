@@ -216,6 +216,7 @@ static int steps_together(int bytes, int vector)
    time, so that as many threads as possible are at different places of it. */
 static void flow_lists(struct plan *plan, const struct flow *f, int sm_count)
 {
+    plan->ahead = true;
     plan->unroll = 1;
     plan->steps = 4; /* of a tile: its pointers are read once */
     plan->min_blocks = f->bytes * plan->vector > 72 ? 2 : f->operands > 3 ? 3 : 4;
@@ -227,6 +228,7 @@ static void flow_lists(struct plan *plan, const struct flow *f, int sm_count)
    memory. */
 static void flow_sums(struct plan *plan, const struct flow *f, int sm_count)
 {
+    plan->ahead = f->stepwise;
     plan->threads = f->stepwise ? 256 : 128;
     plan->vector = f->stepwise ? plan->vector : 4;
     plan->unroll = f->bytes == 0 ? 2 : steps_together(f->bytes, plan->vector);
@@ -254,6 +256,10 @@ static void choose_flow(struct plan *plan, const struct ir *ir, const struct flo
     plan->unroll = f->bytes == 0 ? 2 : steps_together(f->bytes, plan->vector);
     plan->min_blocks = plan->long_loops || f->sums || f->bytes * plan->vector > 72 ? 2 : 3;
     plan->blocks = 8 * sm_count;
+    if (plan->long_loops && !adds && f->operands == 1 && f->bytes * plan->vector <= 16) {
+        plan->threads = 128; /* 4 steps at a time, and still 5 blocks an SM */
+        plan->min_blocks = 5;
+    }
     if (adds && plan->long_loops)
         flow_sums(plan, f, sm_count);
     plan->steps = f->sums ? PART_STEPS : plan->unroll;
@@ -265,7 +271,7 @@ static void choose_flow(struct plan *plan, const struct ir *ir, const struct flo
     /* Blocks that take tiles in turn are in several parts of memory at a time: where a thread goes through
        one that is far away at every step, the H200 gains 4 % by that, and loses a quarter with a block a
        tile. */
-    plan->most_blocks = lean ? 512 * sm_count : adds ? 16 * sm_count : 48 * sm_count;
+    plan->most_blocks = lean ? 512 * sm_count : (adds ? 16 : 48) * sm_count * 256 / plan->threads;
 }
 
 static bool shape(const struct request *r, const struct ir *ir, lathe_pass pass, struct plan *plan, char *why)

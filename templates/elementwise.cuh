@@ -36,8 +36,7 @@ DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params 
     }
 }
 
-// Steps of W lanes, V of them or one, U at a time. The first operands are on their way while the values of the columns are made: a copy
-// of the loads before the loop would do the same, and takes the compiler longer.
+// Steps of W lanes, V of them or one, U at a time. The first operands are on their way while the values of the columns are made.
 template <class MAP, bool FLAT, int W>
 DEV void run_steps(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head,
                    const typename MAP::fixed (&fixed)[W], typename MAP::template sums<W> &sum, typename MAP::totals &totals)
@@ -45,11 +44,17 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
     constexpr int U = W > 1 && (FLAT || !MAP::FLAT) ? cfg::UNROLL : 1; // one at a time where the other way is the usual one
     typename MAP::bases base;
     MAP::template locate<FLAT>(base, p, at);
+    constexpr bool AHEAD = W > 1 && cfg::AHEAD;
     typename MAP::template held<W> held[U];
     typename MAP::col col[W];
+    if constexpr (AHEAD) {
+        load_steps<MAP, FLAT, W, U>(held, p, base, steps);
+    }
 #pragma unroll 1
     for (int step = 0; step < steps; step += U) {
-        load_steps<MAP, FLAT, W, U>(held, p, base, steps - step);
+        if constexpr (!AHEAD) {
+            load_steps<MAP, FLAT, W, U>(held, p, base, steps - step);
+        }
         if (step == 0) {
             MAP::template make_cols<W>(col, p, at, head, fixed);
         }
@@ -65,6 +70,9 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
             }
         }
         MAP::template advance<FLAT>(base, p, U);
+        if constexpr (AHEAD) { // beside the end of what was computed
+            load_steps<MAP, FLAT, W, U>(held, p, base, steps - step - U);
+        }
     }
 }
 

@@ -9,6 +9,6 @@ using element = bf16;
 constexpr bool FAST_MATH = true;
 constexpr int THREADS = 256, VECTOR = 8, UNROLL = 2, STEPS = 16, TURNS = 8;
 constexpr int MIN_BLOCKS = 3;
-constexpr bool LONG_LOOPS = true;
+constexpr bool LONG_LOOPS = true, AHEAD = false;
 constexpr unsigned BUSY_THREADS = 135168;
 } // namespace cfg
