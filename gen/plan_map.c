@@ -228,7 +228,7 @@ static void flow_lists(struct plan *plan, const struct flow *f, int sm_count)
    memory. */
 static void flow_sums(struct plan *plan, const struct flow *f, int sm_count)
 {
-    plan->ahead = f->stepwise;
+    plan->ahead = true;
     plan->threads = f->stepwise ? 256 : 128;
     plan->vector = f->stepwise ? plan->vector : 4;
     plan->unroll = f->bytes == 0 ? 2 : steps_together(f->bytes, plan->vector);
