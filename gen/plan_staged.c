@@ -21,6 +21,7 @@ enum {
     MOST_CLUSTER = 8,           /* blocks, on any device that has clusters */
     WHOLE_BYTES =
         112 * 1024,          /* of a row that one block has without sums over rows: two of them share an SM */
+    FEW_BYTES = 16 * 1024,   /* of a longer one that a block has where it reads values of its columns */
     SHARE_BYTES = 72 * 1024, /* of a longer one, and of an inner strip, that a block has: three share an SM */
     SUMS_VECTORS = 1024,     /* of a row that a block has beside sums over rows: */
     FEW_VECTORS = 512,       /* where registers hold those of two tensors, two blocks to an SM */
@@ -223,7 +224,10 @@ static void share_row(const struct request *r, struct staged *s, struct plan *pl
         plan->cluster =
             cluster_of(r, s->vectors, s->columns > 1 && s->units == 2 ? FEW_VECTORS : SUMS_VECTORS);
     else
-        plan->cluster = row > WHOLE_BYTES ? cluster_of(r, row, SHARE_BYTES) : 1;
+        plan->cluster =
+            row > WHOLE_BYTES
+                ? cluster_of(r, row, s->values > 0 && s->results && s->units == 1 ? FEW_BYTES : SHARE_BYTES)
+                : 1;
     s->own = (s->vectors + plan->cluster - 1) / plan->cluster;
 }
 
@@ -281,6 +285,24 @@ static bool read_columns_shape(const struct staged *s, struct plan *plan)
            registers_of(s, plan, each) <= 72 && 2 * row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes;
 }
 
+/* The same of a cluster: its blocks have the same columns of every row, whose values registers hold over all
+ * of them. */
+static bool held_columns_shape(const struct staged *s, struct plan *plan)
+{
+    plan->cols_held = plan->taken = true;
+    for (int each = 2; each <= 4; each += 2) {
+        const int need = registers_of(s, plan, each);
+        plan->threads = round_up((s->own + each - 1) / each, 32);
+        plan->per_thread = each * s->vector;
+        plan->stages = each == 2 ? 4 : 2;
+        if (s->values > 0 && s->units == 1 && plan->threads <= 512 && need <= MOST_TAKEN &&
+            need * plan->threads <= SM_REGISTERS &&
+            plan->stages * row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes)
+            return true;
+    }
+    return false;
+}
+
 /* As many rows as shared memory holds, of a block each, up to four; what is beyond is read again. */
 static void long_shape(const struct staged *s, struct plan *plan)
 {
@@ -312,7 +334,8 @@ static bool shape(const struct request *r, struct staged *s, struct plan *plan, 
         team_shape(s, plan);
     else if (s->columns > 0)
         sums_shape(s, plan);
-    else if (shared || (!results_shape(s, plan) && !taken_shape(s, plan) && !read_columns_shape(s, plan)))
+    else if (shared ? !held_columns_shape(s, plan)
+                    : (!results_shape(s, plan) && !taken_shape(s, plan) && !read_columns_shape(s, plan)))
         long_shape(s, plan);
     if (plan->per_thread == 0) {
         snprintf(why, REASON_BYTES, "%d units of rows: a stage of %d threads has no shared memory for them",
@@ -443,8 +466,8 @@ static void inner_shape(const struct request *r, const struct row_pass *pass, co
     plan->threads = 256;
     plan->cluster = 1;
     if (pass->n_scans > 0) {
-        wide = 4;
-        blocks = pass->n_scans > 1 ? 2 : 3;
+        wide = 16;
+        blocks = 2;
         plan->smem_bytes =
             2 * (s->units > 1 ? 4 : 8) * s->units * UNIT * plan->threads; /* two CHUNKs of a thread */
     } else if (pass->n_in == 0) {
