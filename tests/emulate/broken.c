@@ -18,6 +18,13 @@ struct broken {
     "extern __shared__ __align__(1024) unsigned char shared_bytes[]; const u32 s = "                         \
     "shared_address(shared_bytes); const u32 t = threadIdx.x;\n"
 
+/* Each of two blocks has a word of the other. */
+#define PUSHED(WHO)                                                                                          \
+    SHARED "const u32 rank = blockIdx.x, exchange = s + 2048; if (t == 0) { exchange_init(exchange); }\n"    \
+           "cluster_barrier<2>(); if (t == 0) { exchange_expect(exchange, 4); }\n"                           \
+           "if (" WHO ") { exchange_push<2>(s, (float)(rank + 1), exchange, rank ^ 1); }\n"                  \
+           "exchange_wait<2>(exchange, 0); p.out[t] = load_shared(s) == (float)(2 - rank) ? (int)t : -1;"
+
 static const struct broken BROKEN[] = {
     {"sound",
      SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>(); __syncthreads();\n"
@@ -98,6 +105,11 @@ static const struct broken BROKEN[] = {
     {"an index outside of its array",
      "int x[4] = {1, 2, 3, 4}; p.out[threadIdx.x] = x[p.in[0] + (threadIdx.x & 7u)];",
      "outside of its array"},
+    {"words pushed in a cluster", PUSHED("t == 0"), NULL},
+    {"a block of a cluster that does not push", PUSHED("t == 0 && rank == 0"), "and 0 have come"},
+    {"a cluster barrier that half of a block does not come to",
+     "if (threadIdx.x < 128) { cluster_barrier<2>(); } p.out[threadIdx.x] = (int)threadIdx.x;",
+     "not all threads of the block come to"},
     {"a division by zero", "p.out[threadIdx.x] = (int)blockDim.x / (int)p.in[0];", "division by zero"},
     {"a vector that is not aligned",
      "p.out[threadIdx.x] = (int)__ldg(reinterpret_cast<const uint4 *>(p.in + 4)).x;", "which is no multiple"},
@@ -114,7 +126,7 @@ static bool make_source(struct source *s, const struct broken *b)
     struct text_buf t = {0};
     memset(s, 0, sizeof *s);
     text_add(&t,
-             "#include \"ptx.cuh\"\nstruct params { int *out; const unsigned char *in; };\n"
+             "#include \"ptx_cluster.cuh\"\nstruct params { int *out; const unsigned char *in; };\n"
              "extern \"C\" __global__ void __launch_bounds__(256) broken(const __grid_constant__ params "
              "p)\n{\n%s\n}\n",
              b->body);

@@ -149,7 +149,7 @@ struct workshop { /* a temporary folder with the core and the kernels of one pro
     emulate_run_fn *run;
     bool hopper; /* texts stand for sm_90 and up */
     int n_kernels;
-    struct kernel *kernel[64];
+    struct kernel *kernel[80];
 };
 struct kernel {
     struct source source; /* texts and recipe: owned */
