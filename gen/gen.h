@@ -326,9 +326,9 @@ struct ir {
        span Q); and it leaves those for which live_rest holds, where that is not empty. */
     struct ir_fn live_range;
     struct ir_fn live_rest;
-    /* The same, of a mask that reads data: as `bounds`, but from what its reads give on a tile, too. */
-    struct ir_fn
-        read_bounds; /* empty: nothing is gained; a third root: live_rest certainly holds everywhere */
+    /* The same, of a mask that reads data: as `bounds`, but from what its reads give on a tile, too; a third
+       root, where there is a live_rest: it certainly holds everywhere. */
+    struct ir_fn read_bounds; /* empty: nothing is gained */
     int n_reads;
     int read[MAX_MASK_READS]; /* nodes: reads of integers by row or by column */
 
