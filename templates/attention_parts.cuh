@@ -130,10 +130,17 @@ DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attenti
         for (int d = 0; d < DB; d++) {
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                float &x = o[r / 2][d][2 * (r % 2) + j];
-                x = seen ? x * factor : cfg::O_F32 ? __uint_as_float(EMPTY_ROW) : 0.0f;
+                o[r / 2][d][2 * (r % 2) + j] *= factor;
             }
         }
+    }
+    if (__all_sync(ALL_LANES, rows.seen == (1u << (2 * MT)) - 1u)) {
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < MT * DB * 4; i++) { // rows without a live pair, whatever they gathered
+        float &x = o[i / (DB * 4)][i / 4 % DB][i % 4];
+        x = (rows.seen >> (i / (DB * 4) * 2 + i % 4 / 2) & 1u) != 0 ? x : cfg::O_F32 ? __uint_as_float(EMPTY_ROW) : 0.0f;
     }
 }
 
