@@ -23,6 +23,17 @@ static const char *yes(bool x)
     return x ? "true" : "false";
 }
 
+/* The forward kernel of Hopper has products of two widths: scores, and the columns of o of a warpgroup. */
+static void emit_product_widths(struct text_buf *t, const struct plan *plan)
+{
+    enum { WIDEST = 256 };
+    const int columns = plan->dv_pad > WIDEST ? plan->dv_pad / 2 : plan->dv_pad;
+    text_add(t, "#define WGMMA_WIDTHS WGMMA_%d", columns);
+    if (plan->bn != columns)
+        text_add(t, " WGMMA_%d", plan->bn);
+    text_add(t, "\n");
+}
+
 static void emit_attention_config(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     text_add(t, "constexpr int D = %d, D_V = %d;\n", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V]);
@@ -84,6 +95,8 @@ static void emit_config(struct text_buf *t, const struct ir *ir, const struct si
              ir->name, plan->template_name);
     text_add(t, "#include \"slots_base.cuh\"\n\n#define LATHE_ENTRY(role) %.24s_%s_##role\n", ir->name,
              lathe_dtype_text(problem->dtype));
+    if (plan->tma)
+        emit_product_widths(t, plan);
     if (plan->cluster > 1)
         text_add(t, "#define LATHE_CLUSTER __cluster_dims__(%d, 1, 1)\n", plan->cluster);
     else if (plan->column_parts > 0)

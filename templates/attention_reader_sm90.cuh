@@ -10,6 +10,8 @@ struct warp_work {
     u32 p[NB / 2][4]; // weights of the tile whose P V is next
 };
 
+constexpr bool GROUPED = cfg::D_PAD >= 128; // wgmma_sm90.cuh
+
 struct tile_reader { // of one warp: the same in all of its lanes, and in registers that they share
     u32 shared;
     u32 group; // the warpgroup, of those that compute
@@ -59,16 +61,16 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
     }
     __device__ __forceinline__ void start_scores(warp_work &w) const
     {
-        start_qk<cfg::element, cfg::BN, cfg::D_PAD>(w.s[0], KEEPS_Q ? q : describe_q_now(),
-                                                    shared + shared_layout::K +
-                                                        k.stage * shared_layout::K_BYTES);
+        start_qk<cfg::element, cfg::BN, cfg::D_PAD, 64, GROUPED>(w.s[0], KEEPS_Q ? q : describe_q_now(),
+                                                                 shared + shared_layout::K +
+                                                                     k.stage * shared_layout::K_BYTES);
     }
     // sum: 0 where o is to be that of this tile alone; then 1.
     __device__ __forceinline__ void start_output(warp_work &w, int &sum) const
     {
         rings::at(shared).v.wait_full<cfg::BOUND_WAITS>(v);
         const u32 part = SHARERS > 1 ? group % SHARERS * (cfg::BN * O_COLUMNS * 2) : 0; // whole panels
-        start_pv<cfg::element, O_COLUMNS, cfg::BN>(
+        start_pv<cfg::element, O_COLUMNS, cfg::BN, GROUPED>(
             w.o[0], w.p, shared + shared_layout::V + v.stage * shared_layout::V_BYTES + part, sum);
         sum = 1;
     }

@@ -200,21 +200,102 @@ DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
 #define WGMMA_R240 WGMMA_R224, WGMMA_PAIR(28)
 #define WGMMA_R256 WGMMA_R240, WGMMA_PAIR(30)
 
+// Four products are one asm statement where their descriptors are as far from each other: the compiler passes d through
+// each statement register by register, which took a tenth of its time.
+#define WGMMA_TEXT(N, TYPE, A, B, REST) "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" WGMMA_D##N "}, " A ", " B ", p, 1, 1, " REST ";\n"
+#define WGMMA_OPEN(SUM) "{\n.reg .pred p;\n.reg .b64 a, b;\nsetp.ne.b32 p, " SUM ", 0;\n"
+#define WGMMA_ON "setp.ne.b32 p, 1, 0;\n"
+#define WGMMA_FENCE "wgmma.fence.sync.aligned;\n"
+#define WGMMA_FROM(X, FROM, STEP) "add.s64 " X ", " FROM ", " STEP ";\n"
 #define WGMMA_SS(N, TYPE, A, B, SUM, TA, TB)                                                                                       \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " SUM ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE     \
-                 " {" WGMMA_D##N "}, " A ", " B ", p, 1, 1, " TA ", " TB ";\n}"                                                    \
+    asm volatile(WGMMA_OPEN(SUM) WGMMA_TEXT(N, TYPE, A, B, TA ", " TB) "}"                                                         \
                  : WGMMA_R##N                                                                                                      \
                  : "l"(a), "l"(b), "r"(sum), "n"(static_cast<int>(A_TURNED)), "n"(static_cast<int>(B_TURNED)))
-#define WGMMA_RS(N, TYPE, A0, A1, A2, A3, B, SUM, TB)                                                                              \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " SUM ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE     \
-                 " {" WGMMA_D##N "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B ", p, 1, 1, " TB ";\n}"                                 \
+#define WGMMA_SS_NEXT(N, TYPE, A, B, TA, TB, AS, BS) WGMMA_FROM("a", A, AS) WGMMA_FROM("b", B, BS) WGMMA_TEXT(N, TYPE, "a", "b", TA ", " TB)
+#define WGMMA_SS4(N, TYPE, BEGIN, A, B, SUM, TA, TB, A1, A2, A3, B1, B2, B3)                                                       \
+    asm volatile(BEGIN WGMMA_OPEN(SUM) WGMMA_TEXT(N, TYPE, A, B, TA ", " TB) WGMMA_ON WGMMA_SS_NEXT(N, TYPE, A, B, TA, TB, A1, B1) \
+                     WGMMA_SS_NEXT(N, TYPE, A, B, TA, TB, A2, B2) WGMMA_SS_NEXT(N, TYPE, A, B, TA, TB, A3, B3) "}"                 \
                  : WGMMA_R##N                                                                                                      \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(sum), "n"(static_cast<int>(B_TURNED)))
+                 : "l"(a), "l"(b), "r"(sum), "n"(static_cast<int>(A_TURNED)), "n"(static_cast<int>(B_TURNED)), "n"(A_STEP),        \
+                   "n"(2 * A_STEP), "n"(3 * A_STEP), "n"(B_STEP), "n"(2 * B_STEP), "n"(3 * B_STEP)                                 \
+                 : "memory")
+#define WGMMA_A(A0, A1, A2, A3) "{" A0 ", " A1 ", " A2 ", " A3 "}"
+#define WGMMA_A_OF(a) "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+#define WGMMA_RS(N, TYPE, A, B, SUM, TB)                                                                                           \
+    asm volatile(WGMMA_OPEN(SUM) WGMMA_TEXT(N, TYPE, A, B, TB) "}"                                                                 \
+                 : WGMMA_R##N                                                                                                      \
+                 : WGMMA_A_OF(a), "l"(b), "r"(sum), "n"(static_cast<int>(B_TURNED)))
+#define WGMMA_RS_NEXT(N, TYPE, A, B, TB, BS) WGMMA_FROM("b", B, BS) WGMMA_TEXT(N, TYPE, A, "b", TB)
+#define WGMMA_RS4(N, TYPE, BEGIN, A0, A1, A2, A3, B, SUM, TB, B1, B2, B3)                                                          \
+    asm volatile(BEGIN WGMMA_OPEN(SUM) WGMMA_TEXT(N, TYPE, A0, B, TB) WGMMA_ON WGMMA_RS_NEXT(N, TYPE, A1, B, TB, B1)               \
+                     WGMMA_RS_NEXT(N, TYPE, A2, B, TB, B2) WGMMA_RS_NEXT(N, TYPE, A3, B, TB, B3) "}"                               \
+                 : WGMMA_R##N                                                                                                      \
+                 : WGMMA_A_OF(a[0]), WGMMA_A_OF(a[1]), WGMMA_A_OF(a[2]), WGMMA_A_OF(a[3]), "l"(b), "r"(sum),                       \
+                   "n"(static_cast<int>(B_TURNED)), "n"(B_STEP), "n"(2 * B_STEP), "n"(3 * B_STEP)                                  \
+                 : "memory")
 
-// The products of one width; I0 .. I6: the numbers of the operands behind d. sum 0: d = a b, else d += a b. fence: between other
-// uses of d (or of A's registers) and the next product. wait: until at most PENDING of the newest groups are under way; d is
-// read only after it.
-#define WGMMA(N, I0, I1, I2, I3, I4, I5, I6)                                                                                       \
+// Fours of products, for kernels that name their widths in config.gen.cuh: the others have no use for them, and each takes
+// the compiler a millisecond.
+#ifdef WGMMA_WIDTHS
+#define WGMMA_FOURS(N, I0, I1, I2, I3, I4, I5, I6, I7, I8, I9, I10, I11, I12, I13, I14, I15, I16, I17, I18, I19, I20, I21)         \
+        template <bool BF16, bool FIRST, int A_STEP, int B_STEP, bool A_TURNED = false, bool B_TURNED = false>                     \
+        DEV void ss4(float (&d)[N / 8][4], u64 a, u64 b, int sum)                                                                  \
+        {                                                                                                                          \
+            if constexpr (BF16) {                                                                                                  \
+                if constexpr (FIRST) {                                                                                             \
+                    WGMMA_SS4(N, "bf16", WGMMA_FENCE, "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6, "%" #I7,      \
+                              "%" #I8, "%" #I9, "%" #I10);                                                                         \
+                } else {                                                                                                           \
+                    WGMMA_SS4(N, "bf16", "", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6, "%" #I7,               \
+                              "%" #I8, "%" #I9, "%" #I10);                                                                         \
+                }                                                                                                                  \
+            } else {                                                                                                               \
+                if constexpr (FIRST) {                                                                                             \
+                    WGMMA_SS4(N, "f16", WGMMA_FENCE, "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6, "%" #I7,       \
+                              "%" #I8, "%" #I9, "%" #I10);                                                                         \
+                } else {                                                                                                           \
+                    WGMMA_SS4(N, "f16", "", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6, "%" #I7,                \
+                              "%" #I8, "%" #I9, "%" #I10);                                                                         \
+                }                                                                                                                  \
+            }                                                                                                                      \
+        }                                                                                                                          \
+        template <bool BF16, bool FIRST, int B_STEP, bool B_TURNED = true>                                                         \
+        DEV void rs4(float (&d)[N / 8][4], const u32 (*a)[4], u64 b, int sum)                                                      \
+        {                                                                                                                          \
+            if constexpr (BF16) {                                                                                                  \
+                if constexpr (FIRST) {                                                                                             \
+                    WGMMA_RS4(N, "bf16", WGMMA_FENCE, WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3),                                 \
+                              WGMMA_A("%" #I4, "%" #I5, "%" #I6, "%" #I7), WGMMA_A("%" #I8, "%" #I9, "%" #I10, "%" #I11),          \
+                              WGMMA_A("%" #I12, "%" #I13, "%" #I14, "%" #I15), "%" #I16, "%" #I17, "%" #I18, "%" #I19, "%" #I20,   \
+                              "%" #I21);                                                                                           \
+                } else {                                                                                                           \
+                    WGMMA_RS4(N, "bf16", "", WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3),                                          \
+                              WGMMA_A("%" #I4, "%" #I5, "%" #I6, "%" #I7), WGMMA_A("%" #I8, "%" #I9, "%" #I10, "%" #I11),          \
+                              WGMMA_A("%" #I12, "%" #I13, "%" #I14, "%" #I15), "%" #I16, "%" #I17, "%" #I18, "%" #I19, "%" #I20,   \
+                              "%" #I21);                                                                                           \
+                }                                                                                                                  \
+            } else {                                                                                                               \
+                if constexpr (FIRST) {                                                                                             \
+                    WGMMA_RS4(N, "f16", WGMMA_FENCE, WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3),                                  \
+                              WGMMA_A("%" #I4, "%" #I5, "%" #I6, "%" #I7), WGMMA_A("%" #I8, "%" #I9, "%" #I10, "%" #I11),          \
+                              WGMMA_A("%" #I12, "%" #I13, "%" #I14, "%" #I15), "%" #I16, "%" #I17, "%" #I18, "%" #I19, "%" #I20,   \
+                              "%" #I21);                                                                                           \
+                } else {                                                                                                           \
+                    WGMMA_RS4(N, "f16", "", WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3),                                           \
+                              WGMMA_A("%" #I4, "%" #I5, "%" #I6, "%" #I7), WGMMA_A("%" #I8, "%" #I9, "%" #I10, "%" #I11),          \
+                              WGMMA_A("%" #I12, "%" #I13, "%" #I14, "%" #I15), "%" #I16, "%" #I17, "%" #I18, "%" #I19, "%" #I20,   \
+                              "%" #I21);                                                                                           \
+                }                                                                                                                  \
+            }                                                                                                                      \
+        }
+#else
+#define WGMMA_FOURS(...)
+#endif
+
+// The products of one width; the numbers are those of the operands behind d. sum 0: d = a b, else d += a b. ss4, rs4: four
+// of them, whose descriptors are A_STEP and B_STEP apart, behind a fence where they are the first. fence: between other uses
+// of d (or of A's registers) and the next product. wait: until at most PENDING of the newest groups are under way; d is read only after it.
+#define WGMMA(N, I0, I1, I2, I3, I4, I5, I6, I7, I8, I9, I10, I11, I12, I13, I14, I15, I16, I17, I18, I19, I20, I21)               \
     template <> struct wgmma<N> {                                                                                                  \
         template <bool BF16, bool A_TURNED = false, bool B_TURNED = false> DEV void ss(float (&d)[N / 8][4], u64 a, u64 b, int sum)\
         {                                                                                                                          \
@@ -227,30 +308,39 @@ DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
         template <bool BF16, bool B_TURNED = true> DEV void rs(float (&d)[N / 8][4], const u32 (&a)[4], u64 b, int sum)            \
         {                                                                                                                          \
             if constexpr (BF16) {                                                                                                  \
-                WGMMA_RS(N, "bf16", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6);                                \
+                WGMMA_RS(N, "bf16", WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3), "%" #I4, "%" #I5, "%" #I6);                       \
             } else {                                                                                                               \
-                WGMMA_RS(N, "f16", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6);                                 \
+                WGMMA_RS(N, "f16", WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3), "%" #I4, "%" #I5, "%" #I6);                        \
             }                                                                                                                      \
         }                                                                                                                          \
+        WGMMA_FOURS(N, I0, I1, I2, I3, I4, I5, I6, I7, I8, I9, I10, I11, I12, I13, I14, I15, I16, I17, I18, I19, I20, I21)         \
         DEV void fence(float (&d)[N / 8][4]) { asm volatile("wgmma.fence.sync.aligned;" : WGMMA_R##N::"memory"); }                 \
         template <int PENDING> DEV void wait(float (&d)[N / 8][4])                                                                 \
         {                                                                                                                          \
             asm volatile("wgmma.wait_group.sync.aligned %" #I0 ";" : WGMMA_R##N : "n"(PENDING) : "memory");                        \
         }                                                                                                                          \
     }
-WGMMA(16, 8, 9, 10, 11, 12, 13, 14);
-WGMMA(32, 16, 17, 18, 19, 20, 21, 22);
-WGMMA(48, 24, 25, 26, 27, 28, 29, 30);
-WGMMA(64, 32, 33, 34, 35, 36, 37, 38);
-WGMMA(80, 40, 41, 42, 43, 44, 45, 46);
-WGMMA(96, 48, 49, 50, 51, 52, 53, 54);
-WGMMA(112, 56, 57, 58, 59, 60, 61, 62);
-WGMMA(128, 64, 65, 66, 67, 68, 69, 70);
-WGMMA(144, 72, 73, 74, 75, 76, 77, 78);
-WGMMA(160, 80, 81, 82, 83, 84, 85, 86);
-WGMMA(176, 88, 89, 90, 91, 92, 93, 94);
-WGMMA(192, 96, 97, 98, 99, 100, 101, 102);
-WGMMA(208, 104, 105, 106, 107, 108, 109, 110);
-WGMMA(224, 112, 113, 114, 115, 116, 117, 118);
-WGMMA(240, 120, 121, 122, 123, 124, 125, 126);
-WGMMA(256, 128, 129, 130, 131, 132, 133, 134);
+
+// Those that a kernel has, where config.gen.cuh names them.
+#define WGMMA_16 WGMMA(16, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29);
+#define WGMMA_32 WGMMA(32, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37);
+#define WGMMA_48 WGMMA(48, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45);
+#define WGMMA_64 WGMMA(64, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53);
+#define WGMMA_80 WGMMA(80, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61);
+#define WGMMA_96 WGMMA(96, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69);
+#define WGMMA_112 WGMMA(112, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77);
+#define WGMMA_128 WGMMA(128, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85);
+#define WGMMA_144 WGMMA(144, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93);
+#define WGMMA_160 WGMMA(160, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101);
+#define WGMMA_176 WGMMA(176, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109);
+#define WGMMA_192 WGMMA(192, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117);
+#define WGMMA_208 WGMMA(208, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125);
+#define WGMMA_224 WGMMA(224, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133);
+#define WGMMA_240 WGMMA(240, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141);
+#define WGMMA_256 WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143, 144, 145, 146, 147, 148, 149);
+#ifndef WGMMA_WIDTHS
+#define WGMMA_WIDTHS                                                                                                               \
+    WGMMA_16 WGMMA_32 WGMMA_48 WGMMA_64 WGMMA_80 WGMMA_96 WGMMA_112 WGMMA_128 WGMMA_144 WGMMA_160 WGMMA_176 WGMMA_192 WGMMA_208    \
+        WGMMA_224 WGMMA_240 WGMMA_256
+#endif
+WGMMA_WIDTHS

@@ -75,6 +75,26 @@ template <int N> struct wgmma {
         emulate_wgmma_call call = {d[0], N, 0, b, a, {}, sum, BF16, false, B_TURNED};
         emulate_wgmma(&call, EMULATE_HERE);
     }
+    template <bool BF16, bool FIRST, int A_STEP, int B_STEP, bool A_TURNED = false, bool B_TURNED = false>
+    DEV void ss4(float (&d)[N / 8][4], u64 a, u64 b, int sum, EMULATE_PLACE)
+    {
+        if constexpr (FIRST) {
+            fence(d, file, line);
+        }
+        for (u64 i = 0; i < 4; i++) {
+            ss<BF16, A_TURNED, B_TURNED>(d, a + i * A_STEP, b + i * B_STEP, i == 0 ? sum : 1, file, line);
+        }
+    }
+    template <bool BF16, bool FIRST, int B_STEP, bool B_TURNED = true>
+    DEV void rs4(float (&d)[N / 8][4], const u32 (*a)[4], u64 b, int sum, EMULATE_PLACE)
+    {
+        if constexpr (FIRST) {
+            fence(d, file, line);
+        }
+        for (u64 i = 0; i < 4; i++) {
+            rs<BF16, B_TURNED>(d, a[i], b + i * B_STEP, i == 0 ? sum : 1, file, line);
+        }
+    }
     DEV void fence(float (&d)[N / 8][4], EMULATE_PLACE)
     {
         emulate_wgmma_call call = {d[0], N, 0, 0, nullptr, {}, 0, false, false, false};

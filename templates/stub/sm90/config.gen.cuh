@@ -3,6 +3,7 @@
 #include "slots_base.cuh"
 
 #define LATHE_ENTRY(role) causal_bf16_d128_##role
+#define WGMMA_WIDTHS WGMMA_128
 
 namespace cfg
 {
