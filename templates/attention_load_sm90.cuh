@@ -97,16 +97,44 @@ template <class V> struct tile_reads<V, true> {
 // weighed by the longer way anyhow. 32 are classified at a time, one a lane, and for each warpgroup's rows, so that no
 // computing warp has to.
 struct key_tiles {
-    int first; // of the 32
-    u32 rest;  // those of them that are still to come: a bit each
-    u32 mine;  // classes of this lane's
+    static constexpr int CHUNK = 32 * 32; // tiles of 32 groups
+    int chunk; // its first tile
+    u32 groups; // of 32 tiles each: those of the chunk with something for the query tile that are still to come, a bit each
+    u32 rest; // of the 32 tiles of the group at hand, those that are still to come: a bit each
+    u32 mine; // this lane's with its classes, as it is told
     tile_reads<variant> reads;
 
     __device__ __forceinline__ void start(const sizes &z)
     {
-        first = ((z.len_kv + cfg::BN - 1) / cfg::BN + 31) & ~31;
+        chunk = ((z.len_kv + cfg::BN - 1) / cfg::BN + CHUNK - 1) & ~(CHUNK - 1);
+        groups = 0;
         rest = 0;
         mine = 0;
+    }
+    // Groups are asked about first, 32 of them at a time, so that most of what the mask leaves out of a long row costs nothing. Of
+    // what the mask reads nothing is known of a group. Gives the group's first tile; NONE after the last group.
+    static constexpr int NONE = -1;
+    __device__ __forceinline__ int next_group(const at_head &a, int row0, int tokens)
+    {
+#pragma unroll 1
+        while (groups == 0) {
+            if (chunk == 0) {
+                return NONE;
+            }
+            chunk -= CHUNK;
+            const int tile = chunk + 32 * lane_id();
+            bool some = tile <= (a.z.len_kv - 1) / cfg::BN;
+            if constexpr (variant::MASKED) {
+                const int row1 = min(row0 + tokens * (shared_layout::GROUPS / SHARERS), a.z.len_q) - 1;
+                const int kv0 = some ? tile * cfg::BN : 0; // len_kv + 32 BN fits
+                const int kv1 = min(kv0 + 32 * cfg::BN, a.z.len_kv) - 1;
+                some = some && static_cast<int>(variant::classify(a.x, a.z, a.head, row0, row1, kv0, kv1)) != TILE_NONE;
+            }
+            groups = __ballot_sync(ALL_LANES, some);
+        }
+        const int bit = 31 - __clz(static_cast<int>(groups));
+        groups ^= 1u << bit;
+        return chunk + 32 * bit;
     }
     // row0: of the query tile; tokens: of a warpgroup.
     __device__ __forceinline__ u32 classify(const at_head &a, const u8 *map_row, int row0, int tokens, int tile)
@@ -140,16 +168,18 @@ struct key_tiles {
     {
 #pragma unroll 1
         while (rest == 0) {
-            if (first == 0) {
+            const int first = next_group(a, row0, tokens);
+            if (first == NONE) {
                 return NO_TILE;
             }
-            first -= 32;
-            mine = classify(a, map_row, row0, tokens, first + lane_id());
-            rest = __ballot_sync(ALL_LANES, mine != 0);
+            const int tile = first + lane_id();
+            const u32 classes = classify(a, map_row, row0, tokens, tile);
+            mine = static_cast<u32>(tile * KEY_TILE) + classes;
+            rest = __ballot_sync(ALL_LANES, classes != 0);
         }
         const int bit = 31 - __clz(static_cast<int>(rest));
         rest ^= 1u << bit;
-        return (first + bit) * KEY_TILE + static_cast<int>(__shfl_sync(ALL_LANES, mine, bit));
+        return static_cast<int>(__shfl_sync(ALL_LANES, mine, bit));
     }
 };
 

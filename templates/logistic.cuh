@@ -6,7 +6,7 @@
 #pragma once
 #include "base.cuh"
 
-constexpr float SMALL_WEIGHT = 0x1p-6f; // e^2 is 2^-12: half of what rounding to 16 bits may do, or less
+constexpr float SMALL_WEIGHT = 0x1.6ap-7f; // e^2, always the same way, is 2^-13: half of what rounding to f16 may do, or less
 constexpr float MOST_WEIGHT = 0x1p60f;  // e / (1 + e) is 1, and a product of two 1 + e is finite
 
 // ALL: no pair is dead. A dead one may be NaN, and must not meet its neighbour.
