@@ -28,7 +28,9 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
         const u32 group = worker_group();
         const int mine = static_cast<int>(of_the_warp(3u << (2 * group)));
         u32 lane = static_cast<u32>(lane_id());
-        keep(lane); // not found again for every use
+        if constexpr (!variant::LOGISTIC) { // whose weights need all registers
+            keep(lane);                     // not found again for every use
+        }
         return {shared, group, mine, lane, share, {0, 0}, {0, 0}, 0, NO_TILE, 0};
     }
     __device__ __forceinline__ u32 slab() const { return shared + group * shared_layout::SLAB; } // of the warpgroup
