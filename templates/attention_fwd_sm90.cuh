@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
         for (u32 i = 0; i < shared_layout::ROUNDS; i++) {
             mbarrier_init(told_barrier(shared, i), 1);
-            mbarrier_init(begun_barrier(shared, i), 1);
+            mbarrier_init(ending_barrier(shared, i), 1);
         }
         mbarrier_init_fence();
     }

@@ -77,7 +77,7 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int V_RING = K_RING + ring_barriers<cfg::STAGES>::BYTES;
     static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES; // of each warpgroup
     static constexpr int ROUND = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES; // 16 bytes each
-    static constexpr int TOLD = ROUND + 16 * ROUNDS; // two barriers each: it stands there, and K of it is on its way
+    static constexpr int TOLD = ROUND + 16 * ROUNDS; // two barriers each: it stands there, and its last K is next
     static constexpr int DIAG = TOLD + 16 * ROUNDS;
     static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && GROUPS <= 4 &&
                       Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
@@ -177,8 +177,8 @@ DEV u32 tile_words(u32 shared, u32 stage)
 
 // Where a query tile stands, of the block's n'th at ROUND, n % ROUNDS: number, head, batch and key head, by the warp that loads
 // Q. The one that loads K waits at the place's barrier; the others have learned of it when they have their Q, of which a query
-// tile NONE has no bytes. Which one is next is found out when K of the one before is on its way, and not earlier: blocks that
-// are done sooner take more. A place is written again when all have left the Q of the one Q_STAGES + 1 before: 8 are enough.
+// tile NONE has no bytes. Which one is next is found out when of the one before the last K is about to be loaded, and not earlier:
+// blocks that are done sooner take more. A place is written again when all have left the Q of the one Q_STAGES + 1 before: 8 are enough.
 DEV u32 round_place(u32 shared, u32 round)
 {
     return shared + shared_layout::ROUND + 16 * (round % shared_layout::ROUNDS);
@@ -187,7 +187,7 @@ DEV u32 told_barrier(u32 shared, u32 round)
 {
     return shared + shared_layout::TOLD + 16 * (round % shared_layout::ROUNDS);
 }
-DEV u32 begun_barrier(u32 shared, u32 round) { return told_barrier(shared, round) + 8; }
+DEV u32 ending_barrier(u32 shared, u32 round) { return told_barrier(shared, round) + 8; }
 DEV void write_round(u32 shared, u32 round, const query_tile &tile, u32 h_kv)
 {
     const u32 to = round_place(shared, round);

@@ -238,9 +238,6 @@ DEV void load_keys(const hopper_params &params, u32 shared)
         if (query.number == query_tile::NONE) {
             break;
         }
-        if (l.leader) {
-            mbarrier_arrive(begun_barrier(shared, round));
-        }
         const int h_kv = read_for_warp(round_place(shared, round) + 12);
         const hopper_place at = find_place(p, query, share, 0);
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
@@ -255,6 +252,9 @@ DEV void load_keys(const hopper_params &params, u32 shared)
             const int after = tiles.next(a, map_row, at.row0, at.tokens);
             if (!first) {
                 if (l.leader) {
+                    if (after == NO_TILE) {
+                        mbarrier_arrive(ending_barrier(shared, round));
+                    }
                     l.load_k(tile, after, h_kv, at.b);
                     l.load_v(before, before_h, before_b);
                 }
@@ -310,11 +310,6 @@ DEV void load_queries(const hopper_params &params, u32 shared, const first_round
             write_round(shared, round, query, static_cast<u32>(query.h) / order.of_key_head);
         }
         mbarrier_arrive(told_barrier(shared, round));
-        u64 asked = 0;
-        if (!none) {
-            mbarrier_wait(begun_barrier(shared, round), round_parity(round));
-            asked = counter.ask();
-        }
         const hopper_place at = find_place(p, query, share, 0);
         const u32 group = static_cast<u32>(query.h) / static_cast<u32>(packed_heads(p));
         const q_place to = q_place::nth(round);
@@ -338,7 +333,8 @@ DEV void load_queries(const hopper_params &params, u32 shared, const first_round
         if (none) {
             return;
         }
-        number = counter.take(asked, number);
+        mbarrier_wait(ending_barrier(shared, round), round_parity(round));
+        number = counter.take(counter.ask(), number);
         query = nth_query_tile(p, order, number);
     }
 }
