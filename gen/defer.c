@@ -8,7 +8,7 @@
  *   - the factor of o be F(r') / F(r).
  * Then o after every tile is F(r') times the sum of u_j v_j so far, and it is enough to multiply that sum by
  * F of the last r'. Products are compared factor by factor, as nodes. The u_j must be numbers that 16 bits
- * hold.
+ * hold: F(r') may be of any size, so in f16 a u_j that is small is lost though the weight is not.
  */
 #include "lower.h"
 
@@ -155,17 +155,19 @@ static bool scale_fits(const struct deferral *d)
     return !f.overflow && fabs(f.constant - 1) < 1e-9;
 }
 
-/* bf16 reaches as far as fp32, of which no more than before is asked. */
+/* bf16 reaches as far as fp32, of which no more than before is asked. In f16 every u_j must be a normal
+   number: neither beyond the largest nor, where digits are lost and then all, below the smallest. */
 static bool is_held(const struct deferral *d, lathe_dtype dtype)
 {
     static const double MOST_F16 = 32768;
+    static const double LEAST_F16 = 0x1p-14;
     struct range *range = dtype == LATHE_BF16 ? NULL : calloc((size_t)d->w->n_nodes, sizeof *range);
     if (!range)
         return dtype == LATHE_BF16;
     ranges_of_all(d->w, d->own, range);
-    const bool held = range[d->own].low >= -MOST_F16 && range[d->own].high <= MOST_F16;
+    const struct range own = range[d->own];
     free(range);
-    return held;
+    return own.low >= -MOST_F16 && own.high <= MOST_F16 && (own.low >= LEAST_F16 || own.high <= -LEAST_F16);
 }
 
 bool defer_normaliser(struct ir *w, lathe_dtype dtype)

@@ -377,14 +377,34 @@ TEST(normalisers_wait_where_the_product_shows_them)
         check_rows("made_up.lua", texts[i], "bf16");
     }
     check_rows("retention", NULL, "bf16");
-    expect("held.lua",
-           "return attention { score_mod = function(s) return tanh(s) end,\n"
-           "online_func = online_func { online_rowscales = { r = 1.0 },\n"
-           "  online_fwd = function(s, row) local r = row.r + rowsum(abs(s))\n"
-           "    return s / r, { r = r }, row.r / r end,\n"
-           "  online_fwd_epilogue = function(row) return 1.0, { n = row.r } end,\n"
-           "  forward = function(s, final) return s / final.n end } }",
-           "f16", "deferred", ""); /* weights up to 1 */
+}
+
+/* The mean of v with weights of this kind. */
+#define MEAN(weight)                                                                                         \
+    "return attention { online_func = online_func { online_rowscales = { l = 0.0 },\n"                       \
+    "  online_fwd = function(s, r)\n"                                                                        \
+    "    local p = " weight "\n"                                                                             \
+    "    local l = r.l + rowsum(p)\n"                                                                        \
+    "    return p / l, { l = l }, r.l / l end,\n"                                                            \
+    "  online_fwd_epilogue = function(r) return 1.0, { l = r.l } end,\n"                                     \
+    "  forward = function(s, final) return s / final.l end } }\n"
+
+TEST(normalisers_wait_in_f16_where_weights_are_neither_large_nor_small)
+{
+    static const char *const held[] = {MEAN("1.5 + tanh(s)"), MEAN("sigmoid(s) + 0.001"),
+                                       MEAN("-0.0001 - sigmoid(s)")};
+    static const char *const lost[] = {
+        MEAN("sigmoid(s)"),           /* 2e-9 at s = -20: nothing in f16, though 1 / n of their sum */
+        MEAN("tanh(s)"),              /* of either sign, so of any size */
+        MEAN("sigmoid(s) + 0.00001"), /* digits are lost below 2^-14 */
+        MEAN("40000.0 - sigmoid(s)"), /* too large */
+    };
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        expect("held.lua", held[i], "f16", "deferred", "");
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        expect("lost.lua", lost[i], "f16", "exact", NULL);
+        expect("lost.lua", lost[i], "bf16", "deferred", "");
+    }
 }
 
 TEST(normalisers_do_not_wait_where_the_product_differs)
