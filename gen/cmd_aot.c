@@ -135,54 +135,11 @@ static lathe_status parse_problem(const struct signature *sig, const char *text,
 
 /* ---- kernels -------------------------------------------------------------------------------------- */
 
-static bool same_product(const struct product *a, const struct product *b)
-{
-    bool same = a->scale == b->scale && a->n == b->n;
-    for (int i = 0; same && i < a->n; i++)
-        same = a->factor[i].sym == b->factor[i].sym && a->factor[i].tile == b->factor[i].tile;
-    return same;
-}
-
-static bool same_map(const struct tensor_map_row *a, const struct tensor_map_row *b)
-{
-    return a->offset == b->offset && a->data == b->data && a->strides == b->strides &&
-           memcmp(a->dim, b->dim, sizeof a->dim) == 0 && a->dtype == b->dtype && a->swizzle == b->swizzle &&
-           a->box_tokens == b->box_tokens && a->pack == b->pack;
-}
-
-static bool same_launch(const struct launch *a, const struct launch *b)
-{
-    bool same = strcmp(a->entry, b->entry) == 0 && same_product(&a->grid, &b->grid) &&
-                a->threads == b->threads && a->smem_bytes == b->smem_bytes && a->n_params == b->n_params &&
-                a->param_bytes == b->param_bytes && a->n_maps == b->n_maps;
-    for (int i = 0; same && i < a->n_params; i++)
-        same = a->param[i].kind == b->param[i].kind && a->param[i].arg == b->param[i].arg &&
-               a->param[i].dim == b->param[i].dim && a->param[i].offset == b->param[i].offset &&
-               same_product(&a->param[i].product, &b->param[i].product);
-    for (int i = 0; same && i < a->n_maps; i++)
-        same = same_map(&a->map[i], &b->map[i]);
-    return same;
-}
-
-static bool same_source(const struct source *a, const struct source *b)
-{
-    bool same = a->n_texts == b->n_texts && a->n_launches == b->n_launches && a->n_buffers == b->n_buffers;
-    for (int i = 0; same && i < a->n_texts; i++)
-        same = strcmp(a->text[i].name, b->text[i].name) == 0 && a->text[i].size == b->text[i].size &&
-               memcmp(a->text[i].data, b->text[i].data, a->text[i].size) == 0;
-    for (int i = 0; same && i < a->n_launches; i++)
-        same = same_launch(&a->launch[i], &b->launch[i]);
-    for (int i = 0; same && i < a->n_buffers; i++)
-        same =
-            a->buffer[i].zero == b->buffer[i].zero && same_product(&a->buffer[i].bytes, &b->buffer[i].bytes);
-    return same;
-}
-
 /* Archs whose source is the same share a unit. */
 static void add_unit(struct aot_item *item, int arch, struct source *source)
 {
     for (int u = 0; u < item->n_units; u++)
-        if (same_source(&item->unit[u].source, source)) {
+        if (source_same(&item->unit[u].source, source)) {
             source_free(source);
             item->unit[u].arch[item->unit[u].n_archs++] = arch;
             return;

@@ -204,6 +204,8 @@ struct source {
 };
 
 void source_free(struct source *source); /* texts and parameter rows; the struct itself is the caller's */
+/* The same texts and the same recipe? Labels and rates are for reports, and may differ. */
+bool source_same(const struct source *a, const struct source *b);
 
 /* ---- runtime/error.c: the sentences of both rooms ---- */
 
