@@ -629,6 +629,9 @@ struct plan {
    lists every refusal, a line each. */
 lathe_status plan_pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                        const struct device *device, struct plan *out, lathe_error *err);
+/* May plan_pick answer otherwise where lathe__many_keys? Cheap: asked at every call; true where only a whole
+   plan would tell. */
+bool plan_asks_keys(lathe_pass pass, const struct problem *problem, const struct device *device);
 /* The plans that serve, numbered from 0 on in the order in which plan_pick prefers them: every row of tiles
    that fits, of every template that takes the problem. False: there are not so many. */
 bool plan_candidate(const struct ir *ir, lathe_pass pass, const struct problem *problem,

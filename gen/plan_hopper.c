@@ -100,6 +100,23 @@ static bool find_room(const struct request *r, const struct tile_row *t, bool di
     return false;
 }
 
+static bool has_columns(const struct row *row, int64_t d, int64_t d_v)
+{
+    return d <= row->tile.max_d && d_v <= row->tile.max_dv;
+}
+
+/* Dims are not padded here: a row's own are multiples of all that they are padded to. */
+bool plan_asks_keys(lathe_pass pass, const struct problem *problem, const struct device *device)
+{
+    bool asks = false;
+    if (pass != LATHE_FORWARD || device->sm != 90 || problem->dim[SYM_D] <= 0)
+        return false; /* dims of other kinds are not bound */
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++)
+        asks =
+            asks || (ROWS[i].many_keys && has_columns(&ROWS[i], problem->dim[SYM_D], problem->dim[SYM_D_V]));
+    return asks;
+}
+
 /* A row that is asked for by its name may spill. */
 static bool serves(const struct request *r, const struct row *row, const struct plan *plan)
 {
@@ -108,8 +125,8 @@ static bool serves(const struct request *r, const struct row *row, const struct 
         return false;
     if (row->many_keys && !r->device->tile[0] && (!lathe__many_keys(r->problem) || plan->need == NEED_NONE))
         return false;
-    return plan->d_pad <= row->tile.max_d && plan->dv_pad <= row->tile.max_dv &&
-           shared == (row->tile.max_dv > MAX_DIM) && (r->device->tile[0] || plan->need <= (int)row->most);
+    return has_columns(row, plan->d_pad, plan->dv_pad) && shared == (row->tile.max_dv > MAX_DIM) &&
+           (r->device->tile[0] || plan->need <= (int)row->most);
 }
 
 bool plan_attention_sm90(const struct request *r, struct plan *plan, char *why)

@@ -157,8 +157,8 @@ struct fast_key {
 };
 _Static_assert(sizeof(struct fast_key) <= FLIGHT_KEY_BYTES, "the table's keys are too short");
 
-static void fast_key_make(const struct lathe_spec *spec, lathe_pass pass, const struct problem *problem,
-                          unsigned char out[FLIGHT_KEY_BYTES])
+static void fast_key_make(const struct device *device, const struct lathe_spec *spec, lathe_pass pass,
+                          const struct problem *problem, unsigned char out[FLIGHT_KEY_BYTES])
 {
     struct fast_key key;
     memset(&key, 0, sizeof key);
@@ -172,7 +172,7 @@ static void fast_key_make(const struct lathe_spec *spec, lathe_pass pass, const 
     key.pass = (uint8_t)pass;
     key.deterministic = problem->deterministic;
     key.dtype = (uint8_t)problem->dtype;
-    key.many_keys = lathe__is_attention(&spec->sig[pass]) && lathe__many_keys(problem);
+    key.many_keys = plan_asks_keys(pass, problem, device) && lathe__many_keys(problem);
     memcpy(key.arg_dtype, problem->arg_dtype, sizeof key.arg_dtype);
     memset(out, 0, FLIGHT_KEY_BYTES);
     memcpy(out, &key, sizeof key);
@@ -580,7 +580,7 @@ static lathe_status get_gpu_kernel(struct lathe_kernel **out, struct lathe_ctx *
     struct lathe_kernel *built = NULL;
     lathe_error failure = {0};
     void *value;
-    fast_key_make(spec, pass, problem, key);
+    fast_key_make(&ctx->device, spec, pass, problem, key);
     TRY(lathe__flight_begin(&ctx->kernels, key, &value, &slot, err));
     if (!value) {
         const lathe_status status = build_gpu_kernel(&built, ctx, spec, pass, problem, &failure);

@@ -409,3 +409,48 @@ TEST(rows_in_shared_memory_fit_it)
         CHECK(taken > 0 && refused > 0);
     }
 }
+
+static bool asks_keys(lathe_pass pass, const char *problem_text, const struct device *device)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    lathe_error err;
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, pass, &sig);
+    CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
+    ir_free(ir);
+    return plan_asks_keys(pass, &problem, device);
+}
+
+/* Kernels are told apart by lengths only where this is true. */
+TEST(plans_that_differ_for_many_keys_are_foretold)
+{
+    static const char *const specs[] = {"full", "causal", "sliding_window", "sigmoid", "relative_bias"};
+    const struct device *const devices[] = {&A100, &H100};
+    int differ = 0;
+    for (int i = 0; i < 2; i++)
+        for (int d = 16; d <= 256; d += 16)
+            for (int pass = 0; pass < 2; pass++)
+                for (size_t k = 0; k < sizeof specs / sizeof *specs; k++) {
+                    struct plan few;
+                    struct plan many;
+                    lathe_error err;
+                    char text[64];
+                    snprintf(text, sizeof text, "dtype=bf16,q=1024,kv=1024,d=%d", d);
+                    const lathe_status first =
+                        pick_pass(specs[k], (lathe_pass)pass, text, devices[i], &few, &err);
+                    snprintf(text, sizeof text, "dtype=bf16,q=16384,kv=16384,d=%d", d);
+                    CHECK_EQ(pick_pass(specs[k], (lathe_pass)pass, text, devices[i], &many, &err), first);
+                    if (first != LATHE_OK || strcmp(few.tile, many.tile) == 0)
+                        continue;
+                    CHECK(asks_keys((lathe_pass)pass, text, devices[i]));
+                    differ++;
+                }
+    CHECK(differ > 0);
+    CHECK(asks_keys(LATHE_FORWARD, "dtype=bf16,d=64", &H100));
+    CHECK(!asks_keys(LATHE_FORWARD, "dtype=bf16,d=80", &H100));
+    CHECK(!asks_keys(LATHE_FORWARD, "dtype=bf16,d=64", &A100));
+    CHECK(!asks_keys(LATHE_BACKWARD, "dtype=bf16,d=64", &H100));
+}
