@@ -186,7 +186,17 @@ static int emit_item(struct aot_command *a, const struct ir *ir, const struct ao
 static bool same_kernel(const struct signature *sig, const struct problem *a, const struct problem *b)
 {
     return lathe__same_build(sig, a, b) && a->unaligned == b->unaligned && a->folded == b->folded &&
-           a->deterministic == b->deterministic;
+           a->deterministic == b->deterministic && lathe__many_keys(a) == lathe__many_keys(b);
+}
+
+/* Lengths are forgotten where no arch has other tiles for many keys: one kernel serves all of them. */
+static void forget_keys(const struct aot_command *a, lathe_pass pass, struct problem *problem)
+{
+    bool asked = false;
+    for (int i = 0; i < a->library.n_archs; i++)
+        asked = asked || plan_asks_keys(pass, problem, &a->device[i]);
+    if (!asked && lathe__many_keys(problem))
+        problem->dim[SYM_KV] = -1;
 }
 
 /* One problem of one spec; one that comes to a kernel that is there already adds nothing. */
@@ -197,6 +207,7 @@ static int add_problem(struct aot_command *a, const struct ir *ir, struct aot_sp
     const lathe_status status = parse_problem(&spec->sig, text, &item->problem, &err);
     if (status != LATHE_OK)
         return complain_kernel(spec, text, a->library.arch[0], &err);
+    forget_keys(a, spec->pass, &item->problem);
     for (int i = 0; i < spec->n_items; i++)
         if (same_kernel(&spec->sig, &spec->item[i].problem, &item->problem))
             return CODE_OK;

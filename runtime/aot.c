@@ -85,6 +85,8 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
         lathe__say(out, ",d=%d", (int)p->dim[SYM_D]);
         if (p->dim[SYM_D_V] != p->dim[SYM_D])
             lathe__say(out, ",d_v=%d", (int)p->dim[SYM_D_V]);
+        if (lathe__many_keys(p))
+            lathe__say(out, ",kv=%lld", (long long)p->dim[SYM_KV]);
     } else if (lathe__is_rowwise(sig)) {
         lathe__say(out, ",n=%d", (int)p->dim[SYM_N]);
     }
@@ -192,18 +194,19 @@ static bool built_for(const struct signature *sig, const struct problem *built, 
 }
 
 /* Where several serve, the one that knows what is folded, and then the one that expects the least: rows that
-   are aligned need not be moved. A kernel that knows nothing of what is folded may serve; its launch refuses
-   what it cannot read. The kernel's number; -1: none fits. */
+   are aligned need not be moved; last, the one whose tiles are for so many keys. A kernel that knows nothing
+   of what is folded may serve; its launch refuses what it cannot read. The kernel's number; -1: none fits. */
 static int find_kernel(const lathe_kernel_set *set, int wanted, const struct problem *given)
 {
     int best = -1;
-    int most = (MAX_ARGS + 1) * (MAX_ARGS + 1);
+    int most = 2 * (MAX_ARGS + 1) * (MAX_ARGS + 1);
     if (wanted != LATHE_ANY_KERNEL)
         return wanted;
     for (int i = 0; i < set->n_kernels; i++) {
         const struct problem *built = set->kernel[i].built;
-        const int cost = __builtin_popcountll(built->folded ^ given->folded) * (MAX_ARGS + 1) +
-                         __builtin_popcountll(built->unaligned);
+        const int operands = __builtin_popcountll(built->folded ^ given->folded) * (MAX_ARGS + 1) +
+                             __builtin_popcountll(built->unaligned);
+        const int cost = 2 * operands + (lathe__many_keys(built) != lathe__many_keys(given));
         if (cost < most && built_for(set->sig, built, given)) {
             best = i;
             most = cost;

@@ -44,7 +44,8 @@ bool lathe__aot_suffix(const struct signature *sig, const struct problem *p, cha
     if (lathe__is_rowwise(sig))
         fits = fits && append(out, &n, "_n%lld", (long long)p->dim[SYM_N]);
     if (lathe__is_attention(sig))
-        fits = fits && append(out, &n, "_d%lld", d) && (d == d_v || append(out, &n, "_v%lld", d_v));
+        fits = fits && append(out, &n, "_d%lld", d) && (d == d_v || append(out, &n, "_v%lld", d_v)) &&
+               (!lathe__many_keys(p) || append(out, &n, "_long"));
     for (int i = 0; i < sig->n_args; i++)
         fits = fits && append_input(&sig->arg[i], p, i, out, &n);
     for (int i = 0; i < sig->n_args; i++)

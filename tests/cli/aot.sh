@@ -52,6 +52,13 @@ return attention {
 LUA
 expect 0 '4 kernels of 1 spec for sm_90a' '' aot mixed.lua --arch sm_90a --problem d=64,d_v=32 --problem d=64,bias=none \
     --problem d=64,bias=f32 --problem d=64,unaligned=q+k -o mixed
+# a kernel of its own for many keys, where some arch has other tiles for them, in whatever order problems come
+for order in 'd=64,q=16384,kv=16384 d=64,q=1024,kv=1024' 'd=64,q=1024,kv=1024 d=64,q=16384,kv=16384'; do
+    expect 0 '2 kernels of 1 spec for sm_80 sm_90a' '' aot causal --arch sm_80,sm_90a --problem "${order% *}" \
+        --problem "${order#* }" --problem d=64 -o long
+    expect 0 '*' '' grep -q '^kernel kernels_causal_bf16_d64_long_forward' long/kernels.manifest
+    expect 0 '1 kernel of 1 spec for sm_80,' '' aot causal --arch sm_80 --problem "${order% *}" --problem "${order#* }" -o short
+done
 for name in bf16_d64_v32 bf16_d64_no_bias bf16_d64_bias_f32 bf16_d64_unaligned_q_unaligned_k; do
     expect 0 "kernels_mixed_${name}_forward(" '' grep "kernels_mixed_${name}_forward(" mixed/kernels.h
 done

@@ -117,6 +117,13 @@ TEST(names_hold_what_is_compiled_in)
     make_built(&p, LATHE_BF16, 64, true);
     CHECK(lathe__aot_suffix(&sig, &p, name));
     CHECK_STR(name, "bf16_d64");
+    p.dim[SYM_KV] = 16384;
+    CHECK(lathe__aot_suffix(&sig, &p, name));
+    CHECK_STR(name, "bf16_d64_long");
+    struct phrase of_long = {{0}, 0};
+    lathe__aot_problem_text(&sig, &p, &of_long);
+    CHECK_STR(of_long.text, "dtype=bf16,d=64,kv=16384");
+    p.dim[SYM_KV] = 1024;
     p.dim[SYM_D_V] = 128;
     p.arg_dtype[ARG_BIAS] = LATHE_F32;
     p.unaligned = arg_bit(ARG_K);
@@ -384,6 +391,29 @@ TEST(arguments_choose_the_kernel)
     CHECK_HAS(err.text, "'q'");
     CHECK_HAS(err.text, "16 bytes");
     CHECK_EQ(seen.loads, 3);
+}
+
+/* In either order of the problems; a kernel for other lengths serves where there is none for these. */
+TEST(so_do_many_keys)
+{
+    static const int64_t many[4] = {3, 2, 16384, 64};
+    for (int is_long = 0; is_long < 3; is_long += 2) {
+        static struct library libraries[3];
+        struct library *l = &libraries[is_long];
+        lathe_error err;
+        struct args a = make_args();
+        make_library(l);
+        l->built[2].unaligned = 0;
+        l->built[is_long].dim[SYM_KV] = 8192;
+        CHECK_EQ(launch(l, LATHE_ANY_KERNEL, &a, &err), LATHE_OK);
+        CHECK(seen.image == &IMAGES[2 - is_long]);
+        a.k.shape = a.v.shape = many;
+        CHECK_EQ(launch(l, LATHE_ANY_KERNEL, &a, &err), LATHE_OK);
+        CHECK(seen.image == &IMAGES[is_long]);
+        a.bias = (lathe_tensor){memory, LATHE_BF16, 2, BIAS_SHAPE, NULL};
+        CHECK_EQ(launch(l, LATHE_ANY_KERNEL, &a, &err), LATHE_OK);
+        CHECK(seen.image == &IMAGES[1]);
+    }
 }
 
 TEST(what_is_not_there_is_said)
