@@ -403,6 +403,8 @@ static lathe_status fail_offline(const struct lathe_kernel *kernel, lathe_error 
     const struct ir *ir = kernel->spec->ir;
     spec_words(kernel->spec->shipped ? ir->name : ir->file[ir->n_files - 1], kernel->sig, &kernel->built,
                &words);
+    if (plan_asks_keys(kernel->pass, &kernel->built, &ctx->device) && lathe__many_keys(&kernel->built))
+        text_add(&words, ",kv=%lld", (long long)kernel->built.dim[SYM_KV]);
     const char *const w = words.data ? words.data : ir->name;
     const char *const pass = kernel->pass == LATHE_BACKWARD ? "backward" : "forward";
     const lathe_status status = lathe__fail(

@@ -347,6 +347,33 @@ TEST(offline_serves_what_is_there_and_compiles_nothing)
     lathe_spec_destroy(spec);
 }
 
+/* Where many keys have a kernel of their own, the lines that would provide it name them. */
+TEST(offline_says_how_many_keys)
+{
+    static const char *const part[] = {"causal --problem dtype=bf16,d=64 --pass",
+                                       "causal --problem dtype=bf16,d=64,kv=16384 --pass",
+                                       "causal --problem dtype=bf16,d=128 --pass"};
+    struct messages m;
+    lathe_spec *spec = load("causal");
+    lathe_ctx *ctx = fake_ctx(&m);
+    ctx->offline = true;
+    for (int i = 0; i < 3; i++) {
+        const int64_t d = i == 2 ? 128 : 64;
+        const int64_t few[4] = {1, 2, 128, d};
+        const int64_t keys[4] = {1, 2, i == 0 ? 128 : 16384, d};
+        const lathe_arg arg[4] = {{"q", &handle, LATHE_BF16, 4, few, NULL},
+                                  {"k", &handle, LATHE_BF16, 4, keys, NULL},
+                                  {"v", &handle, LATHE_BF16, 4, keys, NULL},
+                                  {"o", &handle, LATHE_BF16, 4, few, NULL}};
+        lathe_kernel *kernel;
+        lathe_error err;
+        CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, arg, 4, &err), LATHE_COMPILE);
+        CHECK_HAS(err.text, part[i]);
+    }
+    lathe_ctx_destroy(ctx);
+    lathe_spec_destroy(spec);
+}
+
 static int entries(struct cache *cache)
 {
     struct cache_list list;
