@@ -169,7 +169,7 @@ static bool write_texts(const struct source *s, bool hopper, const char *folder)
     for (int i = 0; i < s->n_launches; i++)
         text_add(&unit, "EMULATE_KERNEL(%d, %s)\n", i, s->launch[i].entry);
     snprintf(path, sizeof path, "%s/unit.cpp", folder);
-    bool good = mkdir(folder, 0700) == 0 && !unit.failed && write_file(path, unit.data, unit.size);
+    bool good = !unit.failed && write_file(path, unit.data, unit.size);
     for (int i = 0; i < s->n_texts && good; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, s->text[i].name);
         good = strncmp(s->text[i].name, "ptx", 3) == 0 || write_file(path, s->text[i].data, s->text[i].size);
@@ -208,12 +208,13 @@ static bool build(const struct workshop *w, struct kernel *k, char *why, size_t 
     char object[400];
     char unit[400];
     char log[400];
-    snprintf(folder, sizeof folder, "%s/%d-%d", w->folder, (int)getpid(), w->n_kernels);
+    snprintf(folder, sizeof folder, "%s/XXXXXX", w->folder); /* no process number: they come again */
+    const bool made = mkdtemp(folder) != NULL;
     snprintf(source, sizeof source, "%s/unit.cpp", folder);
     snprintf(unit, sizeof unit, "%s/unit.o", folder);
     snprintf(object, sizeof object, "%s/unit.so", folder);
     snprintf(log, sizeof log, "%s/log", folder);
-    if (!write_texts(&k->source, k->hopper, folder)) {
+    if (!made || !write_texts(&k->source, k->hopper, folder)) {
         snprintf(why, size, "the texts cannot be written to %.200s", folder);
         return false;
     }
