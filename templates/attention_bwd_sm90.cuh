@@ -345,6 +345,9 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
         store_sums(p, sums, rounds.block(round));
         rounds.leave(round);
     }
+    if constexpr (cfg::WANT_DQ && SLABS == 1) { // the last turn may be the other warpgroup's, which meets the adder alone
+        barrier_sync(ALL_WORKERS, THREADS);
+    }
     if (cfg::WANT_DQ && worker_group() < SLABS) {
         barrier_sync(SLAB_EMPTY + worker_group(), SLAB_THREADS); // as often as the other side has come
     }

@@ -206,6 +206,9 @@ static void group_hopper(struct case_list *list, bool full)
                    full); /* of either kernel one with no queries, no keys */
     }
     add_hopper(list, "document", NULL, LATHE_BF16, DIMS[0], false, full); /* not the wide kernel, as above */
+    /* shared memory for one slab of dq: both warpgroups take turns at it */
+    add_hopper(list, "relative_bias", NULL, LATHE_BF16, DIMS[1], true, full);
+    add_hopper(list, "retention", NULL, LATHE_F16, DIMS[0], true, full);
 }
 
 void group_backward(struct case_list *list, bool full)
