@@ -426,12 +426,20 @@ static bool has_plain_scans(const struct row_pass *pass)
     return plain;
 }
 
-/* Bytes of a block of rowwise_inner beside the places that wait: strip_scratch of the template, the device's
- * own. */
+/* Static shared memory of a block of rowwise_inner: walk_scratch or strip_scratch of the template. What waits
+ * begins at the next kilobyte. */
+static int64_t inner_static_bytes(const struct staged *s, const struct plan *plan, int wide, bool scans)
+{
+    const int64_t warps = plan->threads / 32;
+    const int64_t words =
+        scans ? warps * wide * (s->vector + 1) : s->reductions * (warps + 1) * wide * s->vector;
+    return (4 * words + 1023) / 1024 * 1024;
+}
+
+/* Bytes of a block of rowwise_inner with reductions, beside the places that wait; with the device's own. */
 static int64_t strip_bytes(const struct staged *s, const struct plan *plan, int wide)
 {
-    return 1024 + (int64_t)4 * s->reductions * (plan->threads / 32 + 1) * wide * s->vector +
-           exchange_bytes(plan, s, wide * s->vector);
+    return 1024 + inner_static_bytes(s, plan, wide, false) + exchange_bytes(plan, s, wide * s->vector);
 }
 
 /* Strips of 128 bytes side by side wait in shared memory, in a cluster's where they are long. */
@@ -451,48 +459,84 @@ static int wait_for_strips(const struct request *r, const struct staged *s, stru
     const int64_t room = s->sm_bytes / *blocks - strip_bytes(s, plan, wide);
     int held = (int)((own + places - 1) / places);
     if (held * places * place > room)
-        held = (int)(room / (places * place));
+        held = room > 0 ? (int)(room / (places * place)) : 0;
     plan->per_thread = held * s->vector;
     plan->smem_bytes = (int)(held * places * place + exchange_bytes(plan, s, wide * s->vector));
     return wide;
 }
 
-static void inner_shape(const struct request *r, const struct row_pass *pass, const struct staged *s,
-                        struct plan *plan)
+/* Sums along rows: two CHUNKs of each thread wait, of as many threads as a block has shared memory for. */
+static int wait_for_chunks(const struct request *r, const struct staged *s, struct plan *plan, int *blocks)
+{
+    enum { WIDE = 16, FEWEST = 128, MOST_BLOCKS = 2 };
+    const int64_t each = (int64_t)2 * (s->units > 1 ? 4 : 8) * s->units * UNIT;
+    int64_t bytes = 0;
+    for (plan->threads = 256;; plan->threads /= 2) {
+        bytes = each * plan->threads + inner_static_bytes(s, plan, WIDE, true);
+        if (bytes <= r->device->smem_bytes || plan->threads == FEWEST)
+            break;
+    }
+    plan->smem_bytes = (int)(each * plan->threads);
+    *blocks = (int)(s->sm_bytes / (bytes + 1024));
+    *blocks = *blocks < 1 ? 1 : *blocks > MOST_BLOCKS ? MOST_BLOCKS : *blocks;
+    return WIDE;
+}
+
+static void inner_reason(const struct request *r, const struct plan *plan, char *reason, size_t size)
+{
+    snprintf(
+        reason, size,
+        "rows of %lld along an inner dim%s: %d threads, %d rows a block, %d places of a thread in shared "
+        "memory; "
+        "%d blocks take rows in turn",
+        (long long)r->problem->dim[SYM_N], cluster_text(plan->cluster), plan->threads,
+        plan->units_wide * plan->vector, plan->per_thread / plan->vector, plan->blocks);
+}
+
+/* Does a block have the shared memory, the static part of which no device lets grow? Else says why not. */
+static bool inner_fits(const struct request *r, const struct staged *s, const struct plan *plan, bool scans,
+                       char *why)
+{
+    enum { MOST_STATIC = 48 * 1024 };
+    const int64_t fixed = inner_static_bytes(s, plan, plan->units_wide, scans);
+    const int64_t bytes = plan->smem_bytes + fixed;
+    if (bytes <= r->device->smem_bytes && fixed <= MOST_STATIC)
+        return true;
+    snprintf(
+        why, REASON_BYTES,
+        "%d units of rows along an inner dim and %d reductions take %lld bytes of shared memory, %lld of "
+        "them static; a block has %d, %d of them static",
+        s->units, s->reductions, (long long)bytes, (long long)fixed, r->device->smem_bytes, MOST_STATIC);
+    return false;
+}
+
+static bool inner_shape(const struct request *r, const struct row_pass *pass, const struct staged *s,
+                        struct plan *plan, char *why)
 {
     const int64_t n = r->problem->dim[SYM_N];
+    const bool scans = pass->n_scans > 0;
     int wide = 8; /* 16 bytes side by side */
     int blocks = 4;
     plan->threads = 256;
     plan->cluster = 1;
-    if (pass->n_scans > 0) {
-        wide = 16;
+    if (scans)
+        wide = wait_for_chunks(r, s, plan, &blocks);
+    else if (pass->n_in == 0)
         blocks = 2;
-        plan->smem_bytes =
-            2 * (s->units > 1 ? 4 : 8) * s->units * UNIT * plan->threads; /* two CHUNKs of a thread */
-    } else if (pass->n_in == 0) {
-        blocks = 2;
-    } else if (pass->n_out > 0 && s->reductions > 0) {
+    else if (pass->n_out > 0 && s->reductions > 0)
         wide = wait_for_strips(r, s, plan, &blocks);
-    }
     plan->units_wide = wide;
-    plan->more = (int64_t)plan->per_thread / s->vector * (plan->threads / wide) * plan->cluster < n &&
-                 pass->n_scans == 0;
+    plan->more = (int64_t)plan->per_thread / s->vector * (plan->threads / wide) * plan->cluster < n && !scans;
     plan->vector = s->vector;
     plan->rows_per_block = 1;
-    plan->registers = 65536 / (blocks * plan->threads) / 8 * 8;
+    plan->registers = SM_REGISTERS / (blocks * plan->threads) / 8 * 8;
     if (plan->registers > 255)
         plan->registers = 255;
     plan->blocks = resident_blocks(r, blocks, plan->cluster);
     plan->at_once = 1;
     plan->column_parts = 1;
-    snprintf(
-        plan->reason, sizeof plan->reason,
-        "rows of %lld along an inner dim%s: %d threads, %d rows a block, %d places of a thread in shared "
-        "memory; "
-        "%d blocks take rows in turn",
-        (long long)n, cluster_text(plan->cluster), plan->threads, wide * s->vector,
-        plan->per_thread / s->vector, plan->blocks);
+    inner_reason(r, plan, plan->reason, sizeof plan->reason);
+    return inner_fits(r, s, plan, scans, why);
 }
 
 static bool plan_inner_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
@@ -517,8 +561,7 @@ static bool plan_inner_pass(const struct request *r, lathe_pass which, struct pl
     if (apart)
         snprintf(why, REASON_BYTES, "%s", apart);
     ok = ok && !apart && count_units(r, &pass, &s, why);
-    if (ok)
-        inner_shape(r, &pass, &s, plan);
+    ok = ok && inner_shape(r, &pass, &s, plan, why);
     row_pass_free(&pass);
     return ok;
 }

@@ -731,6 +731,33 @@ static void group_neighbours(struct case_list *list, bool full)
     }
 }
 
+/* Scans of so many tensors that two chunks of them leave a block of 256 threads too little shared memory, but
+   for the gradients in f32. */
+static void group_scans(struct case_list *list)
+{
+    static const char text[] =
+        "return rowwise { along = -2, inputs = { a = tensor('float', 'rows', 'n', { grad = true }),\n"
+        "  b = tensor('float', 'rows', 'n', { grad = true }), c = tensor('float', 'rows', 'n', { grad = true "
+        "}) "
+        "},\n"
+        "  forward = function(x, at, p)\n"
+        "    local r, i = at.row, at.i\n"
+        "    return cumsum(x * p.a(r, i) + p.b(r, i) * p.c(r, i), 0.0)\n"
+        "  end }\n";
+    static const int N[] = {700, 33};
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F32};
+    for (int i = 0; i < 2 * COUNT(N) * COUNT(DTYPE); i++) {
+        struct test_case c =
+            case_of_attention("scans", "inner_products", text, DTYPE[i / 4], -1, -1, i % 2 ? 80 : 89);
+        c.pass = i % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS] = 136;
+        c.dim[SYM_N] = N[i / 2 % 2];
+        c.leading = 1;
+        case_add(list, &c);
+    }
+}
+
 static void group_ops(struct case_list *list, bool full)
 {
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_BF16, LATHE_F16};
@@ -759,6 +786,7 @@ bool cases_make(struct case_list *list, bool full)
     group_deterministic_rows(list);
     group_far(list, full);
     group_neighbours(list, full);
+    group_scans(list);
     group_clusters(list, full);
     group_ops(list, full);
     group_elementwise(list, full);

@@ -454,3 +454,84 @@ TEST(plans_that_differ_for_many_keys_are_foretold)
     CHECK(!asks_keys(LATHE_FORWARD, "dtype=bf16,d=64", &A100));
     CHECK(!asks_keys(LATHE_BACKWARD, "dtype=bf16,d=64", &H100));
 }
+
+struct inner_scan {
+    const char *formula;
+    const char *dtypes; /* of x, and of inputs that have others */
+    lathe_pass pass;
+    const struct device *device;
+    int units;   /* of 16 bytes, of a vector of every tensor that is read */
+    int threads; /* 0: another template */
+};
+
+/* Two chunks wait, of 4 places of a thread (8 of one unit), and beside them, in whole kilobytes, what warps
+ * hand on: a sum of each row and a word. */
+static void check_inner_scan(const struct inner_scan *c)
+{
+    char spec[640] = "return rowwise { along = -2, inputs = { ";
+    char sizes[96];
+    struct plan plan;
+    lathe_error err = {0};
+    for (const char *name = "abcd"; *name; name++)
+        if (strstr(c->formula, (const char[]){'p', '.', *name, '\0'})) {
+            const size_t used = strlen(spec);
+            snprintf(spec + used, sizeof spec - used, "%c = tensor('float', 'rows', 'n', { grad = true }), ",
+                     *name);
+        }
+    const size_t used = strlen(spec);
+    snprintf(spec + used, sizeof spec - used,
+             "}, forward = function(x, at, p) local i, r = at.i, at.row return cumsum(%s, 0.0) end }",
+             c->formula);
+    snprintf(sizes, sizeof sizes, "dtype=%s,rows=4096,n=4096", c->dtypes);
+    const lathe_status status = pick_pass(spec, c->pass, sizes, c->device, &plan, &err);
+    if (status != LATHE_OK)
+        fprintf(stderr, "%s of %s on %s: %s\n", c->formula, sizes, c->device->arch, err.text);
+    CHECK_EQ(status, LATHE_OK);
+    const bool inner = strncmp(plan.template_name, "rowwise_inner", strlen("rowwise_inner")) == 0;
+    CHECK_EQ(inner, c->threads > 0);
+    if (!inner)
+        return;
+    const int rows = strncmp(c->dtypes, "f32", 3) == 0 ? 4 : 8;
+    const int handed_on = plan.threads / 32 * 16 * 4 * (rows + 1);
+    CHECK_EQ(plan.threads, c->threads);
+    CHECK_EQ(plan.smem_bytes, 2 * (c->units > 1 ? 4 : 8) * 16 * c->units * plan.threads);
+    CHECK(plan.smem_bytes + (handed_on + 1023) / 1024 * 1024 <= c->device->smem_bytes);
+}
+
+TEST(scans_along_an_inner_dim_fit_shared_memory)
+{
+    static const char three[] = "x * p.a(r, i) + p.b(r, i) * p.c(r, i)";
+    static const char four[] = "x * p.a(r, i) + p.b(r, i) * p.c(r, i) + p.d(r, i)";
+    static const char three_f32[] = "bf16,a=f32,b=f32,c=f32";
+    static const char four_f32[] = "bf16,a=f32,b=f32,c=f32,d=f32";
+    static const struct inner_scan cases[] = {
+        {"x", "bf16", LATHE_FORWARD, &RTX4090, 1, 256},    {three, "f32", LATHE_FORWARD, &H100, 4, 256},
+        {three, "bf16", LATHE_FORWARD, &A100, 4, 256},     {three, "bf16", LATHE_FORWARD, &RTX4090, 4, 128},
+        {three, "bf16", LATHE_BACKWARD, &RTX4090, 5, 128}, {three, three_f32, LATHE_FORWARD, &A100, 7, 128},
+        {three, three_f32, LATHE_FORWARD, &RTX4090, 7, 0}, {four, four_f32, LATHE_FORWARD, &H100, 9, 128},
+        {three, "bf16", LATHE_BACKWARD, &A100, 5, 128}, /* 163840 bytes fit, but not with the static ones */
+        {four, four_f32, LATHE_BACKWARD, &RTX4090, 10, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_inner_scan(&cases[i]);
+}
+
+/* Reductions: the static sums of a strip count, too, and have a limit of their own. */
+TEST(strips_along_an_inner_dim_fit_shared_memory)
+{
+    static const char *const dtypes[] = {"f32", "bf16"};
+    for (int kb = 4; kb < 100; kb++)
+        for (int k = 0; k < 2; k++) {
+            struct device d = RTX4090;
+            char sizes[96];
+            struct plan plan;
+            lathe_error err = {0};
+            d.smem_bytes = kb * 1024;
+            snprintf(sizes, sizeof sizes, "dtype=%s,rows=512,n=4096", dtypes[k]);
+            CHECK_EQ(pick("softmax_inner", sizes, &d, &plan, &err), LATHE_OK);
+            if (strcmp(plan.template_name, "rowwise_inner") != 0)
+                continue;
+            const int sums = 2 * 4 * (plan.threads / 32 + 1) * plan.units_wide * plan.vector;
+            CHECK(plan.per_thread >= 0);
+            CHECK(plan.smem_bytes + (sums + 1023) / 1024 * 1024 <= d.smem_bytes);
+        }
+}
