@@ -98,20 +98,73 @@ static double spread_of(const struct spread *spread, const double *expected, int
     return sum;
 }
 
-/* Of n elements; *bad is one that is not a number, or not exactly 0 where all are and no rounding moves them.
+/* ---- beyond a dtype's range ---------------------------------------------------------------------------- */
+
+/* The least magnitude that rounds to an infinity: half a unit in the last place above the largest number. */
+static double overflow_of(lathe_dtype dtype)
+{
+    switch (dtype) {
+    case LATHE_F16:
+        return 65520.0;
+    case LATHE_BF16:
+        return 0x1.FFp127;
+    case LATHE_F32:
+        return 0x1.FFFFFFp127;
+    default:
+        return (double)INFINITY;
+    }
+}
+
+enum range {
+    IN_RANGE,   /* the result is a number */
+    AT_THE_END, /* an infinity is right, and a number that is near */
+    BEYOND      /* only an infinity is right */
+};
+
+/* Where the value that is expected lies, which a correct kernel may miss by `bound` of itself and by what
+ * roundings move. */
+static enum range range_of(const struct tensor *t, const double *expected, const struct spread *spread,
+                           double bound, int64_t i)
+{
+    const double overflow = overflow_of(t->dtype);
+    const double size = fabs(expected[i]);
+    if (isinf(size)) {
+        return BEYOND;
+    }
+    const double missed = bound * size + ROW_SPREAD * sqrt(spread_of(spread, expected, i));
+    return size + missed < overflow ? IN_RANGE : size - missed < overflow ? AT_THE_END : BEYOND;
+}
+
+/* Is the element an infinity as it should be? */
+static bool overflows_rightly(const struct tensor *t, const double *expected, const struct spread *spread,
+                              double bound, int64_t i)
+{
+    const double got = dtype_get(t->dtype, t->bytes, tensor_element(t, i));
+    return isinf(got) && (got > 0) == (expected[i] > 0) &&
+           range_of(t, expected, spread, bound, i) != IN_RANGE;
+}
+
+/* ---- sums of a row ---------------------------------------------------------------------------------------
  */
+
+/* Of n elements, less infinities that are right; *bad is one that is not a number, or not exactly 0 where all
+ * are and no rounding moves them. */
 static struct sums sum_up(const struct tensor *t, const double *expected, const struct spread *spread,
-                          int64_t first, int64_t n, int64_t *bad)
+                          double bound, int64_t first, int64_t n, int64_t *bad)
 {
     struct sums sums = {0.0, 0.0, 0.0};
     int64_t nonzero = -1;
     for (int64_t i = first; i < first + n; i++) {
+        if (overflows_rightly(t, expected, spread, bound, i)) {
+            continue;
+        }
         const double got = dtype_get(t->dtype, t->bytes, tensor_element(t, i));
         const double error = got - expected[i];
         sums.error += error * error;
         sums.expected += expected[i] * expected[i];
         sums.spread += spread_of(spread, expected, i);
-        if (!isfinite(error) && *bad < 0) {
+        const bool wrong = !isfinite(error) || range_of(t, expected, spread, bound, i) == BEYOND;
+        if (wrong && *bad < 0) {
             *bad = i;
         }
         if (got != 0.0 && nonzero < 0) {
@@ -137,7 +190,7 @@ static double spread_around(const struct tensor *t, const double *expected, cons
     for (int64_t i = first; i < end && spread->sample[0]; i++) {
         double one = 0.0;
         for (int64_t k = i * n; k < (i + 1) * n; k++) {
-            one += spread_of(spread, expected, k);
+            one += fabs(expected[k]) < overflow_of(t->dtype) ? spread_of(spread, expected, k) : 0.0;
         }
         own = i == row ? one : own;
         sum += one;
@@ -166,7 +219,7 @@ static const char *compare_final(const struct tensor *t, const double *expected,
 {
     for (int64_t i = 0; i < t->count; i++) {
         const double got = dtype_get(t->dtype, t->bytes, tensor_element(t, i));
-        if (isinf(expected[i]) && isinf(got) && (got > 0) == (expected[i] > 0)) {
+        if (overflows_rightly(t, expected, spread, bound, i)) {
             continue;
         }
         const double error = fabs(got - expected[i]);
@@ -180,11 +233,11 @@ static const char *compare_final(const struct tensor *t, const double *expected,
     return NULL;
 }
 
-static double typical_row(const double *expected, int64_t count, int64_t rows)
+static double typical_row(const struct tensor *t, const double *expected, int64_t rows)
 {
     double sum = 0.0;
-    for (int64_t i = 0; i < count; i++) {
-        sum += expected[i] * expected[i];
+    for (int64_t i = 0; i < t->count; i++) {
+        sum += fabs(expected[i]) < overflow_of(t->dtype) ? expected[i] * expected[i] : 0.0;
     }
     return sqrt(sum / (double)rows);
 }
@@ -194,11 +247,11 @@ static const char *compare_result(const struct tensor *t, const double *expected
 {
     const int64_t n = t->shape[t->ndim - 1];
     const int64_t rows = n > 0 ? t->count / n : 0;
-    const double typical = rows > 0 ? typical_row(expected, t->count, rows) : 0.0;
+    const double typical = rows > 0 ? typical_row(t, expected, rows) : 0.0;
     struct sums all = {0.0, 0.0, 0.0};
     for (int64_t row = 0; row < rows; row++) {
         int64_t bad = -1;
-        const struct sums sums = sum_up(t, expected, spread, row * n, n, &bad);
+        const struct sums sums = sum_up(t, expected, spread, bound, row * n, n, &bad);
         if (bad >= 0) {
             const double got = dtype_get(t->dtype, t->bytes, tensor_element(t, bad));
             return say_element(t, bad, got, expected[bad], why, why_size);
@@ -228,7 +281,7 @@ static const char *compare_gradient(const struct tensor *t, const double *expect
                                     size_t why_size)
 {
     int64_t bad = -1;
-    const struct sums sums = sum_up(t, expected, spread, 0, t->count, &bad);
+    const struct sums sums = sum_up(t, expected, spread, bound, 0, t->count, &bad);
     if (bad >= 0) {
         const double got = dtype_get(t->dtype, t->bytes, tensor_element(t, bad));
         return say_element(t, bad, got, expected[bad], why, why_size);

@@ -75,6 +75,9 @@ static uint16_t half_bits(float value)
         return (uint16_t)(sign | 0x7C00u);
     }
     const float magnitude = fabsf(value);
+    if (magnitude >= 65520.0F) { /* halfway from the largest number to the next power of two */
+        return (uint16_t)(sign | 0x7C00u);
+    }
     if (magnitude < 0x1p-14f) {
         return (uint16_t)(sign | (uint32_t)lrintf(magnitude * 0x1p24f));
     }
