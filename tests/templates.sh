@@ -39,7 +39,9 @@ for template in templates/*.cuh; do
     grep -q 'extern "C"' "$template" || continue
     stub=templates/stub
     archs='sm_80 sm_86 sm_89 sm_90a'
+    spills=0
     case $template in
+    templates/attention_fwd_sm80.cuh) spills=16 ;; # as below
     templates/rowwise_many* | templates/rowwise_staged*) stub=templates/stub/many ;;
     templates/rowwise_inner*) stub=templates/stub/inner ;;
     templates/elementwise*) stub=templates/stub/elementwise ;;
