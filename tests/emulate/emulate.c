@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_JOBS = 16, CASE_SECONDS = 300, BROKEN_JOB = -1 };
+enum { MAX_JOBS = 16, MAX_GROUPS = 32, CASE_SECONDS = 300, BROKEN_JOB = -1 };
 
 struct options {
     bool full;
@@ -49,7 +49,7 @@ struct run {
     struct case_list cases;
     struct job job[MAX_JOBS];
     int n_jobs; /* running */
-    struct tally tally[16];
+    struct tally tally[MAX_GROUPS];
     int n_tallies;
 };
 
@@ -75,6 +75,10 @@ static struct tally *tally_of(struct run *r, const char *group)
     for (int i = 0; i < r->n_tallies; i++)
         if (strcmp(r->tally[i].group, group) == 0)
             return &r->tally[i];
+    if (r->n_tallies == MAX_GROUPS) {
+        fprintf(stderr, "lathe_emulate: more than %d groups of cases; raise MAX_GROUPS\n", MAX_GROUPS);
+        exit(1);
+    }
     struct tally *t = &r->tally[r->n_tallies++];
     *t = (struct tally){.group = group};
     return t;
