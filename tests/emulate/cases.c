@@ -786,12 +786,12 @@ bool cases_make(struct case_list *list, bool full)
     group_deterministic_rows(list);
     group_far(list, full);
     group_neighbours(list, full);
-    group_scans(list);
     group_clusters(list, full);
     group_ops(list, full);
     group_elementwise(list, full);
     group_deterministic_maps(list);
     group_hollow(list);
     group_backward(list, full);
+    group_scans(list);
     return list->capacity > 0;
 }
