@@ -145,7 +145,10 @@ static uint64_t hash_node(const struct ir_node *n)
     uint64_t h = mix(mix(n->op, n->type), (uint64_t)(uint16_t)n->index);
     for (int i = 0; i < n->n_args; i++)
         h = mix(h, (uint64_t)n->arg[i]);
-    return mix(mix(h, bits), n->span);
+    h = mix(mix(h, bits), n->span);
+    h = (h ^ h >> 32) *
+        0xff51afd7ed558ccdu; /* products carry upwards, and a short double has its bits there */
+    return h ^ h >> 29;
 }
 
 static bool same_node(const struct ir_node *a, const struct ir_node *b)

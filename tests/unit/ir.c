@@ -41,6 +41,33 @@ TEST(many_nodes_stay_apart)
     ir_free(ir);
 }
 
+/* Slots in a row that are taken: what a search may have to pass over. */
+static int longest_run(const struct ir *ir)
+{
+    int run = 0;
+    int longest = 0;
+    for (int i = 0; i < ir->table_size; i++) {
+        run = ir->table[i] ? run + 1 : 0;
+        longest = run > longest ? run : longest;
+    }
+    return longest;
+}
+
+/* Constants with few bits, and chains of operations on them, spread over the table. */
+TEST(nodes_are_spread_over_the_table)
+{
+    static const double STEP[] = {1.0, 0.5, 1.0 / 3.0, 1048576.0};
+    for (int k = 0; k < 4; k++) {
+        struct ir *ir = pool();
+        int sum = ir_param(ir, PARAM_S, HERE);
+        for (int i = 1; i < IR_MAX_NODES / 2; i++)
+            sum = ir2(ir, i % 2 ? OP_ADD : OP_MUL, sum, ir_const(ir, (i + 0.5) * STEP[k], TYPE_F32));
+        CHECK(ir->n_nodes > IR_MAX_NODES - 10);
+        CHECK(longest_run(ir) < 100);
+        ir_free(ir);
+    }
+}
+
 TEST(the_pool_is_bounded)
 {
     struct ir *ir = pool();
