@@ -129,6 +129,17 @@ static void report(const struct run *r, const struct job *j, int i, enum verdict
         _exit(3);
 }
 
+/* By name, so that other cases may come and go, and one that runs alone has the data of the whole run. */
+static uint64_t case_seed(const struct run *r, const struct test_case *c)
+{
+    char name[300];
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    case_name(c, name, sizeof name);
+    for (const char *at = name; *at; at++)
+        h = (h ^ (unsigned char)*at) * 0x100000001b3u;
+    return h + r->options.seed;
+}
+
 static void run_job(struct run *r, const struct job *j)
 {
     char why[1200] = "";
@@ -139,14 +150,14 @@ static void run_job(struct run *r, const struct job *j)
     if (ready && !broken)
         ir = load_spec(&r->cases.item[j->first], why, sizeof why);
     for (int i = 0; i < j->n; i++) {
+        const struct test_case *c = broken ? NULL : &r->cases.item[j->first + i];
         enum verdict v = VERDICT_FAILED;
         alarm(CASE_SECONDS);
         if (broken && ready)
             v = i < broken_count ? broken_run(w, i, r->options.seed, why, sizeof why)
                                  : hopper_run(w, i - broken_count, r->options.seed, why, sizeof why);
         else if (ir)
-            v = case_run(w, &r->cases.item[j->first + i], ir, r->options.seed + (uint64_t)(j->first + i), why,
-                         sizeof why);
+            v = case_run(w, c, ir, case_seed(r, c), why, sizeof why);
         report(r, j, i, v, why);
     }
     if (ir)
