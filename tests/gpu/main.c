@@ -21,7 +21,7 @@ static const char USAGE[] =
     "  --quick    a part of each group, for compute-sanitizer\n"
     "  --strict   a missed time bar is a failure\n"
     "  --only     groups whose name contains GROUP: lengths unequal heads dims layouts data q_start rowwise\n"
-    "             random system\n"
+    "             random system; with commas between several; =dims is dims and not grad_dims\n"
     "  --random   how many random problems (default 400; 40 with --quick or --dry)\n"
     "  --cache    folder for compiled kernels, kept (default: a temporary one)\n"
     "  --fault    scale or key: references with a fault, which every group must find\n"
@@ -90,9 +90,25 @@ static bool parse(struct request *r, int argc, char **argv)
     return true;
 }
 
+/* Does the word up to `end` choose the group: a part of its name, or =NAME? */
+static bool chooses(const char *word, const char *end, const char *group)
+{
+    char part[64];
+    (void)snprintf(part, sizeof part, "%.*s", (int)(end - word), word);
+    return part[0] == '=' ? strcmp(group, part + 1) == 0 : strstr(group, part) != NULL;
+}
+
 static bool wanted(const struct options *options, const char *group)
 {
-    return !options->only || strstr(group, options->only);
+    const char *word = options->only;
+    for (; word && *word; word += strspn(word, ",")) {
+        const char *end = word + strcspn(word, ",");
+        if (chooses(word, end, group)) {
+            return true;
+        }
+        word = end;
+    }
+    return !options->only;
 }
 
 /* The others have no q, k, v or x. */
