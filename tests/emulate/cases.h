@@ -66,6 +66,7 @@ void case_add(struct case_list *list, const struct test_case *c);
 struct test_case case_of_attention(const char *group, const char *spec, const char *text, lathe_dtype dtype,
                                    int d, int d_v, int sm);
 void group_backward(struct case_list *list, bool full); /* cases_backward.c */
+void group_rows(struct case_list *list, bool full);     /* cases_rows.c */
 void group_clusters(struct case_list *list, bool full); /* cases_clusters.c */
 bool same_job(const struct test_case *a, const struct test_case *b);
 void case_name(const struct test_case *c, char *out, size_t size);

@@ -1,0 +1,313 @@
+/*
+ * cases_rows.c: the matrix of row-wise specs, both passes: lengths beside the edges of vectors, blocks and
+ * shared memory, gradients in every form, scans, rows along an inner dim, every operation of the language.
+ *
+ * In: the default or the full run. Out: cases at the end of the list; see cases.c.
+ */
+#include "cases.h"
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+/* Specs of several rows, or of results alone. */
+static const char *const MANY[] = {"rms_norm_residual", "layer_norm_residual", "gate_rms_norm",
+                                   "rms_norm_gate",     "srms_norm",           "l2_norm",
+                                   "logsumexp",         "cross_entropy",       "softmax_inner",
+                                   "log_softmax_inner", "mean_pool",           "cumsum",
+                                   "revcumsum",         "chunk_cumsum",        "cumsum_packed",
+                                   "logcumsumexp",      "revlogcumsumexp",     "group_norm",
+                                   "group_rms_norm",    "logcumsumexp_packed"};
+
+static void add_rowwise(struct case_list *list, const char *spec, lathe_dtype dtype, int64_t n, bool full)
+{
+    static const struct {
+        int leading;
+        int rows0, rows1, rows;
+        enum layout layout;
+        bool absent;
+    } ROWS[] = {{1, 1, 1, 7, LAYOUT_COMPACT, false},    {2, 1, 3, 5, LAYOUT_PADDED, false},
+                {3, 2, 2, 3, LAYOUT_MISALIGNED, false}, {3, 2, 3, 1, LAYOUT_SWAPPED, true},
+                {1, 1, 1, 67, LAYOUT_MISALIGNED, true}, {1, 1, 1, 0, LAYOUT_COMPACT, false}};
+    for (int i = 0; i < COUNT(ROWS); i++) {
+        struct test_case c = case_of_attention("rowwise", spec, NULL, dtype, -1, -1, 80);
+        if (!full && n > 4096 && i != 0 && i != 2)
+            continue;
+        c.dim[SYM_ROWS0] = ROWS[i].rows0;
+        c.dim[SYM_ROWS1] = ROWS[i].rows1;
+        c.dim[SYM_ROWS] = n > 4096 ? (ROWS[i].rows + 1) / 2 : ROWS[i].rows;
+        c.dim[SYM_N] = n;
+        c.leading = ROWS[i].leading;
+        c.layout = ROWS[i].layout;
+        c.absent = ROWS[i].absent;
+        c.may_refuse = c.absent; /* nothing may be left to compute */
+        case_add(list, &c);
+    }
+}
+
+static void group_rowwise(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"softmax", "log_softmax", "rms_norm", "layer_norm"};
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
+    static const int N[] = {1, 31, 33, 255, 257, 1025, 8192, 65537, 16, 128, 512};
+    for (int i = 0; i < COUNT(SPEC); i++)
+        for (int t = 0; t < COUNT(DTYPE); t++)
+            for (int k = 0; k < COUNT(N); k++)
+                if (full || (i + t + k) % 4 == 0 || N[k] == 512)
+                    add_rowwise(list, SPEC[i], DTYPE[t], N[k], full);
+    for (int i = 0; i < COUNT(MANY); i++)
+        for (int t = 0; t < COUNT(DTYPE); t++)
+            for (int k = 0; k < COUNT(N); k++)
+                if (full || (i + 2 * t + k) % 9 == 0)
+                    add_rowwise(list, MANY[i], DTYPE[t], N[k], full);
+}
+
+/* ---- rowwise, backward -----------------------------------------------------------------------------------
+ */
+
+/* Every form of a gradient: of scalars, of columns of a table, of a row's own value, of an element that all
+ * rows read. */
+static const struct inline_spec GRADIENT_SPECS[] = {
+    {"sums", "return rowwise { inputs = { slope = scalar('f32', { grad = true }), table = tensor('float', 3, "
+             "'n', { grad = true "
+             "}),\n"
+             "    bias = tensor('f32', 'rows', { grad = true }), pick = tensor('float', 'width', { grad = "
+             "true }), far = "
+             "tensor('f32', 2, 2, { grad = true }) },\n"
+             "  forward = function(x, at, p)\n"
+             "    local top = rowmax(x)\n"
+             "    local share = rowsum(p.table(1, at.i) * x) / at.n\n"
+             "    return silu(x * p.slope) * p.table(2, at.i) + share * p.bias(at.row) + p.pick(2) * top + "
+             "p.far(1, 0),\n"
+             "      { share = share, top = top }\n"
+             "  end }\n"},
+    {"constant", "return rowwise { inputs = { w = tensor('float', 'n', { grad = true }), idle = "
+                 "scalar('f32', { grad = true "
+                 "}) },\n"
+                 "  forward = function(x, at, p) return p.w(at.i) + 0.0 * detach(x) end }\n"},
+    {"scatter", /* by data, by row, by column; two reads of one input */
+     "return rowwise { inputs = { id = tensor('i32', 'rows'), table = tensor('float', 40, 'n', { grad = true "
+     "}), "
+     "far = tensor('f32', 'width', 7, 3, { grad = true }), gain = tensor('float', 'n', { grad = true }) },\n"
+     "  forward = function(x, at, p)\n"
+     "    local s = rowsum(x) / at.n\n"
+     "    return x * p.table(p.id(at.row), at.i) + s * p.far(at.row % 3, at.i % 7, 2) * p.gain(at.i) + "
+     "p.far(p.id(at.row), 1, 0)\n"
+     "  end }\n"},
+    {"inner_gates", /* h_i = gate_i h_(i-1) + x_i, by scans of a scan; the gates are rows along an inner dim,
+                       too */
+     "return rowwise { along = -2, inputs = { gate = tensor('float', 'rows', 'n', { grad = true }) },\n"
+     "  forward = function(x, at, p)\n"
+     "    local decay = cumsum(-0.001 * sigmoid(p.gate(at.row, at.i)), 0.0)\n"
+     "    return cumexpsum(x, -decay, decay, 0.0) * p.gate(at.row, at.i)\n"
+     "  end }\n"},
+};
+
+static void add_backward(struct case_list *list, const char *spec, const char *text, lathe_dtype dtype,
+                         int64_t n, bool full)
+{
+    static const struct {
+        int leading;
+        int rows0, rows1, rows;
+        enum layout layout;
+        bool absent;
+        unsigned unwanted;
+    } ROWS[] = {{1, 1, 1, 7, LAYOUT_COMPACT, false, 0},    {2, 1, 3, 5, LAYOUT_PADDED, true, 0},
+                {3, 2, 2, 3, LAYOUT_MISALIGNED, false, 0}, {1, 1, 1, 301, LAYOUT_COMPACT, false, 0},
+                {1, 1, 1, 67, LAYOUT_COMPACT, true, 1},    {1, 1, 1, 20, LAYOUT_PADDED, false, 2},
+                {1, 1, 1, 0, LAYOUT_COMPACT, false, 0}};
+    for (int i = 0; i < COUNT(ROWS); i++) {
+        struct test_case c = case_of_attention("backward", spec, text, dtype, -1, -1, i % 2 ? 80 : 90);
+        if ((!full && n > 4096 && i != 0 && i != 2) || (text && ROWS[i].leading > 1))
+            continue;
+        c.pass = LATHE_BACKWARD;
+        c.dim[SYM_ROWS0] = ROWS[i].rows0;
+        c.dim[SYM_ROWS1] = ROWS[i].rows1;
+        c.dim[SYM_ROWS] = n > 4096                       ? (ROWS[i].rows + 1) / 2
+                          : n > 512 && ROWS[i].rows > 40 ? 40
+                                                         : ROWS[i].rows;
+        c.dim[SYM_N] = n;
+        c.leading = ROWS[i].leading;
+        c.layout = ROWS[i].layout;
+        c.absent = ROWS[i].absent;
+        c.unwanted = ROWS[i].unwanted;
+        c.blocks = i == 3 ? 5 : i == 4 ? 64 : 0;
+        c.may_refuse =
+            ROWS[i].unwanted > 0 || ROWS[i].absent; /* no gradient may be left to want, no seed be there */
+        case_add(list, &c);
+    }
+}
+
+static void group_rows_backward(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"softmax", "log_softmax", "rms_norm", "layer_norm"};
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
+    static const int N[] = {1, 31, 33, 255, 257, 1025, 8192, 65537, 16, 128, 512, 1024, 2048};
+    for (int i = 0; i < COUNT(SPEC); i++)
+        for (int t = 0; t < COUNT(DTYPE); t++)
+            for (int k = 0; k < COUNT(N); k++)
+                if (full || (i + t + k) % 5 == 0 || (N[k] == 512 && t == 2))
+                    add_backward(list, SPEC[i], NULL, DTYPE[t], N[k], full);
+    for (int i = 0; i < COUNT(MANY); i++)
+        for (int t = 0; t < COUNT(DTYPE); t++)
+            for (int k = 0; k < COUNT(N); k++)
+                if (full || (i + 2 * t + k) % 9 == 0)
+                    add_backward(list, MANY[i], NULL, DTYPE[t], N[k], full);
+    for (int i = 0; i < COUNT(GRADIENT_SPECS); i++)
+        for (int k = 0; k < COUNT(N); k++)
+            if (full ? N[k] != 65537 : k % 4 == i)
+                add_backward(list, GRADIENT_SPECS[i].name, GRADIENT_SPECS[i].text, DTYPE[k % 3], N[k], full);
+}
+
+/* Gradients that are added up by atomics, without rounding. */
+static void group_deterministic_rows(struct case_list *list)
+{
+    static const int N[] = {33, 128, 1025, 3000};
+    for (int k = 0; k < 2 * COUNT(N); k++) {
+        const bool own = k % 2;
+        struct test_case c =
+            case_of_attention("backward", own ? "scatter" : "group_norm", own ? GRADIENT_SPECS[2].text : NULL,
+                              k % 3 ? LATHE_BF16 : LATHE_F32, -1, -1, k % 4 < 2 ? 90 : 80);
+        c.pass = LATHE_BACKWARD;
+        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS] = 61;
+        c.dim[SYM_N] = N[k / 2];
+        c.leading = 1;
+        c.blocks = k % 4 == 3 ? 7 : 0;
+        c.deterministic = true;
+        case_add(list, &c);
+    }
+}
+
+/* Scans of exponentials whose references are far apart. */
+static void group_far(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"logcumsumexp", "revlogcumsumexp", "logcumsumexp_packed"};
+    static const int N[] = {33, 257, 1024, 1025, 8192, 40000};
+    for (int i = 0; i < COUNT(SPEC); i++)
+        for (int k = 0; k < COUNT(N); k++)
+            for (int pass = 0; pass < 2; pass++) {
+                struct test_case c = case_of_attention("apart", SPEC[i], NULL,
+                                                       (i + k) % 2 ? LATHE_BF16 : LATHE_F32, -1, -1, 90);
+                if (!full && (i + k + pass) % 2 && N[k] > 1024)
+                    continue;
+                c.pass = pass ? LATHE_BACKWARD : LATHE_FORWARD;
+                c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+                c.dim[SYM_ROWS] = 3;
+                c.dim[SYM_N] = N[k];
+                c.leading = 1;
+                c.skewed = true;
+                case_add(list, &c);
+            }
+}
+
+/* Rows that are neighbours in memory, 16 bytes of them and more: alone, beyond what shared memory holds, with
+   fewer blocks than strips, and where the last ones do not fill 16 bytes (n = 1). */
+static void group_neighbours(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"softmax_inner", "log_softmax_inner", "mean_pool", "chunk_cumsum",
+                                       "cumsum_packed"};
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F32, LATHE_F16};
+    static const struct {
+        int leading, rows0, rows1, rows, n, blocks;
+        enum layout layout;
+    } ROWS[] = {{1, 1, 1, 16, 7500, 0, LAYOUT_COMPACT}, {2, 1, 2, 40, 33, 1, LAYOUT_PADDED},
+                {3, 2, 3, 24, 700, 2, LAYOUT_SWAPPED},  {1, 1, 1, 136, 1, 0, LAYOUT_COMPACT},
+                {1, 1, 1, 21, 1, 0, LAYOUT_COMPACT},    {1, 1, 1, 200, 1030, 0, LAYOUT_COMPACT}};
+    for (int i = 0; i < COUNT(SPEC) * COUNT(ROWS) * 2; i++) {
+        const int row = i / 2 % COUNT(ROWS);
+        for (int t = 0; t < COUNT(DTYPE); t++) {
+            struct test_case c = case_of_attention("neighbours", SPEC[i / 2 / COUNT(ROWS)], NULL, DTYPE[t],
+                                                   -1, -1, i % 4 ? 90 : 80);
+            c.pass = i % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+            c.dim[SYM_ROWS0] = ROWS[row].rows0;
+            c.dim[SYM_ROWS1] = ROWS[row].rows1;
+            c.dim[SYM_ROWS] = ROWS[row].rows;
+            c.dim[SYM_N] = ROWS[row].n;
+            c.leading = ROWS[row].leading;
+            c.layout = ROWS[row].layout;
+            c.blocks = ROWS[row].blocks;
+            if (full || (i + t) % 3 == 0)
+                case_add(list, &c);
+        }
+    }
+}
+
+/* Scans of so many tensors that two chunks of them leave a block of 256 threads too little shared memory, but
+   for the gradients in f32. */
+static void group_scans(struct case_list *list)
+{
+    static const char text[] =
+        "return rowwise { along = -2, inputs = { a = tensor('float', 'rows', 'n', { grad = true }),\n"
+        "  b = tensor('float', 'rows', 'n', { grad = true }), c = tensor('float', 'rows', 'n', { grad = true "
+        "}) "
+        "},\n"
+        "  forward = function(x, at, p)\n"
+        "    local r, i = at.row, at.i\n"
+        "    return cumsum(x * p.a(r, i) + p.b(r, i) * p.c(r, i), 0.0)\n"
+        "  end }\n";
+    static const int N[] = {700, 33};
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F32};
+    for (int i = 0; i < 2 * COUNT(N) * COUNT(DTYPE); i++) {
+        struct test_case c =
+            case_of_attention("scans", "inner_products", text, DTYPE[i / 4], -1, -1, i % 2 ? 80 : 89);
+        c.pass = i % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS] = 136;
+        c.dim[SYM_N] = N[i / 2 % 2];
+        c.leading = 1;
+        case_add(list, &c);
+    }
+}
+
+/* Every op of the language, in groups whose terms are of one size: in f32, and in 16 bits with the fast
+ * functions. */
+#define ROWS(name, body)                                                                                     \
+    {                                                                                                        \
+        name, "return rowwise { forward = function(x, at) " body " end }\n"                                  \
+    }
+
+static const struct inline_spec OP_SPECS[] = {
+    ROWS("exponentials", "return exp(0.5 * x) + exp2(-x)"),
+    ROWS("logarithms", "return log(abs(x) + 0.01) - log2(1.0 + x * x)"),
+    ROWS("roots", "return sqrt(abs(x)) + rsqrt(x * x + 0.1) + 1.0 / (2.0 + x * x)"),
+    ROWS("angles", "return sin(5.0 * x) + cos(at.i * 100.0)"),
+    ROWS("activations", "return tanh(x) + 2.0 * sigmoid(x) + silu(x) - relu(x)"),
+    ROWS("normal", "return erf(x) + gelu(x) + gelu(-x) + normal_cdf(2.0 * x)"),
+    ROWS("steps",
+         "return abs(x) + min(x, 0.3) * max(x, -0.3) + clamp(x, -0.5, 0.5) + floor(x) + ceil(2.0 * x)"),
+    ROWS("powers", "return abs(x) ^ 1.5 + x ^ 2 - x ^ 3 + (x * x + 1.0) ^ -1 + 1.1 ^ x"),
+    ROWS("quotients", "return f32((at.i - 100) // 7) * 0.01 + f32((at.i - 100) % 7) + f32(at.i // -3) * 0.01 "
+                      "+ f32(at.i % -5) + x // 0.5 + x % 0.75 + x % -0.75"),
+    ROWS("choices", "return where(gt(x, 0.0) & lt(x, 1.0) | eq(at.i, 3), x, -x) + where(~le(x, 0.5), 1.0, "
+                    "0.0) + where(ne(at.i % 2, 0), 0.25, 0.0) + "
+                    "f32(i32(4.0 * x)) + where(ge(at.i, 9), abs(at.i - 20), min(at.i, 5)) * 0.1 + "
+                    "f32(clamp(at.i, 2, 6)) + f32(max(at.i, 3))"),
+    ROWS("passes", "local low, high = rowmin(x), rowmax(x)\n"
+                   "  local share = rowsum((x - low) / (high - low + 1.0)) / at.n\n"
+                   "  return (x - low) * share + rowmax(x * share), { low = low, share = share }"),
+};
+
+static void group_ops(struct case_list *list, bool full)
+{
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_BF16, LATHE_F16};
+    for (int i = 0; i < COUNT(OP_SPECS); i++)
+        for (int t = 0; t < (full ? 3 : 2); t++) {
+            struct test_case c =
+                case_of_attention("ops", OP_SPECS[i].name, OP_SPECS[i].text, DTYPE[t], -1, -1, 80);
+            c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+            c.dim[SYM_ROWS] = 5;
+            c.dim[SYM_N] = 333;
+            c.leading = 1;
+            case_add(list, &c);
+        }
+}
+
+void group_rows(struct case_list *list, bool full)
+{
+    group_rowwise(list, full);
+    group_rows_backward(list, full);
+    group_deterministic_rows(list);
+    group_far(list, full);
+    group_neighbours(list, full);
+    group_ops(list, full);
+    group_scans(list);
+}
