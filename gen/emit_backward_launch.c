@@ -260,6 +260,7 @@ static void place_everything(struct recipe *r)
 {
     struct emitter *e = r->a.e;
     struct layout *l = &r->forward;
+    const struct back_plan *plan = &r->plan->back;
     const bool mod = e->w->mod[MOD_OUTPUT].n_stages > 0;
     r->dout = l->outer[TENSOR_O];
     r->dout.arg = signature_find(e->sig, "do");
@@ -277,7 +278,9 @@ static void place_everything(struct recipe *r)
         place_in_workspace(&r->sums[k], 4, r->out);
     }
     place_gradients(r);
-    if (e->problem->deterministic || (r->plan->back.dq_stored && gradient_wanted(e, MOD_QUERY)))
+    if (plan->dq_stored)
+        r->order = add_buffer(r->out, query_tiles(r, 3 * 4)); /* bwd_pre sets it */
+    else if (e->problem->deterministic)
         r->order = zeroed(r->out, query_tiles(r, 2 * 4));
     for (int i = 0; i < e->w->n_inputs; i++) {
         struct product bytes = product_of(EXACT_SUM_BYTES);
@@ -414,6 +417,8 @@ static void add_pre(struct recipe *r, bool runs)
     place_strides(&p, "dout", &from);
     optional_pointer(&p, "float", "rows", r->rows);
     params_sizes(&p);
+    if (r->plan->back.dq_stored)
+        optional_pointer(&p, "unsigned", "order", r->order);
     add_row_values(&p, r);
     params_inputs(&p, e, "x");
     add_grads(&p, r);
@@ -454,6 +459,7 @@ static void add_main(struct recipe *r)
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, SYM_H_KV, 1);
     product_times(&launch->grid, SYM_KV, plan->bn);
+    launch->grid_limit = plan->thread_blocks;
     params_open(&p, e->out, launch, "back_params");
     if (plan->wgmma)
         params_behind_maps(&p, TENSOR_COUNT);
@@ -584,7 +590,8 @@ void emit_backward_launches(struct emitter *e, const struct tile_map *map, const
         add_back_mod(&r, TENSOR_O, &r.forward.inner[TENSOR_O], &dout, &r.dout);
     if (e->back->n_sums > 0)
         add_row_sums(&r);
-    add_pre(&r, rows > 0 || e->back->row.n > 0 || (r.dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0));
+    add_pre(&r, rows > 0 || e->back->row.n > 0 || plan->back.dq_stored ||
+                    (r.dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0));
     if (map->needed)
         r.map =
             add_map(&r.a, "bwd_map", plan->back.bm, plan->back.bn, out, r.declared_map ? &r.none : e->out);

@@ -581,8 +581,9 @@ struct back_plan { /* attention backward: of its main kernel; what is beside it 
     int smem_bytes;
     int v_steps; /* sm_90a: BACK_V_STEPS and BACK_EARLY_DV of templates/README.md */
     bool early_dv;
-    bool dq_stored; /* BACK_DQ_STORED: dq' is not zeroed */
-    bool forward;   /* the forward kernel runs first: for o, finals or row states */
+    bool dq_stored; /* BACK_DQ_STORED: dq' is not zeroed; thread blocks take blocks of keys from a counter */
+    int thread_blocks;
+    bool forward; /* the forward kernel runs first: for o, finals or row states */
 };
 struct plan {
     const char *template_name;                       /* "attention_fwd_sm80" */

@@ -75,17 +75,25 @@ static bool take_back_tile(const struct request *r, const struct pair_needs *pai
 /* ---- Hopper ---------------------------------------------------------------------------------------- */
 
 /* hopper_back_smem_bytes of back_layout_sm90.cuh. */
+static int hopper_smem_of(const struct back_plan *t, int rows, bool diag, int slabs)
+{
+    return (128 + 2 * t->bm) * (t->dk + t->dv) * 2 + 2 * t->bm * 256 + 4 * slabs * t->bm * t->dk +
+           8 * rows * t->bm + (diag ? 16 * (t->bm + 64) : 0) + 128;
+}
+
+enum { BACK_SMEM_LIMIT = 232448 }; /* of back_common_sm90.cuh */
+
 static int hopper_smem(const struct back_plan *t, int rows, bool diag)
 {
-    return (128 + 2 * t->bm) * (t->dk + t->dv) * 2 + 2 * t->bm * 256 + 4 * t->bm * t->dk + 8 * rows * t->bm +
-           (diag ? 16 * (t->bm + 64) : 0) + 80;
+    const int two = hopper_smem_of(t, rows, diag, 2);
+    return two <= BACK_SMEM_LIMIT ? two : hopper_smem_of(t, rows, diag, 1);
 }
 
 /* wide_smem_bytes of back_wide_sm90.cuh. */
 static int wide_smem(const struct back_plan *t, int rows, bool diag)
 {
     return 128 * (t->dk + t->dv) + 256 * (t->stages * t->dk + t->dv) + 32768 + t->stages * rows * 512 +
-           (diag ? 1024 : 0) + 96;
+           (diag ? 1024 : 0) + 176;
 }
 
 /* Steps of 16 columns of v that a thread has registers for, beside dk', dv' and the scores of a tile. */
@@ -108,6 +116,7 @@ static bool take_hopper_tile(const struct request *r, const struct pair_needs *p
         plan->back.v_steps = v_steps_of(&plan->back, pair);
         plan->back.early_dv = bm == 64; /* 128: no registers for it */
         plan->back.dq_stored = true;
+        plan->back.thread_blocks = r->device->sm_count;
         plan->back.smem_bytes = hopper_smem(&plan->back, pair->rows, pair->diag);
         if (d <= 128 && dv <= 128 && plan->back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
             return true;
@@ -123,6 +132,8 @@ static bool take_wide_tile(const struct request *r, const struct pair_needs *pai
         plan->back.dk = round_up(r->problem->dim[SYM_D], 32);
         plan->back.dv = round_up(r->problem->dim[SYM_D_V], 32);
         plan->back.early_dv = true;
+        plan->back.dq_stored = true;
+        plan->back.thread_blocks = r->device->sm_count;
         plan->back.smem_bytes = wide_smem(&plan->back, pair->rows, pair->diag);
         if (plan->back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
             return true;

@@ -83,8 +83,8 @@ DEV void store_turned(const u32 (&x)[NB / 2][4], u32 panel)
     }
 }
 
-// dq' of the tile at `ds`, into the slab.
-DEV void fill_slab(u32 shared, u32 ds)
+// dq' of the tile at `ds`, into the slab of this turn.
+DEV void fill_slab(u32 shared, u32 ds, u32 turn)
 {
     float dq[BM / 64][DK / 8][4];
 #pragma unroll
@@ -95,8 +95,8 @@ DEV void fill_slab(u32 shared, u32 ds)
     for (int half = 0; half < BM / 64; half++) {
         wgmma<DK>::template wait<0>(dq[half]);
     }
-    barrier_sync(SLAB_EMPTY, SLAB_THREADS);
-    const u32 to = shared + layout::SLAB + fresh_thread() % 128 * 16;
+    barrier_sync(SLAB_EMPTY + turn % SLABS, SLAB_THREADS);
+    const u32 to = shared + layout::SLAB + turn % SLABS * layout::SLAB_BYTES + fresh_thread() % 128 * 16;
 #pragma unroll
     for (int half = 0; half < BM / 64; half++) {
 #pragma unroll
@@ -105,7 +105,7 @@ DEV void fill_slab(u32 shared, u32 ds)
         }
     }
     fence_async_proxy();
-    barrier_arrive(SLAB_FULL, SLAB_THREADS);
+    barrier_arrive(SLAB_FULL + turn % SLABS, SLAB_THREADS);
 }
 
 // ---- tiles ----------------------------------------------------------------------------------------------
@@ -121,10 +121,12 @@ struct worker {
     const back_params &p;
     u32 shared;
     u32 group;      // number of the warpgroup
+    u32 round;
     int key;        // first key of the thread, in the tensor
 
-    // All query tiles of the block. `now`: the first one, in stage 0.
-    __device__ __forceinline__ void run(key_sums &sums, tile_position now) const
+    // All query tiles of the block. `now`: the first one, in the stage `from`, which ends behind that of the last one. Stages take turns as
+    // the warpgroups do at dq': a tile's stage is its turn.
+    __device__ __forceinline__ void run(key_sums &sums, tile_position now, place_in_ring &from) const
     {
         variant::col col[COLS];
         variant::head head = enter_head(now.head, col);
@@ -133,13 +135,12 @@ struct worker {
         sites.clear();
         value_rows values{shared + layout::V + group * 64 * panels<DV>::SPAN, {}};
         values.load();
-        place_in_ring from{0, 0};
-        u32 turn = 0;
 #pragma unroll 1
         while (true) {
             const place_in_ring next_from = from.next();
             tile_position next;
             const u32 stage = from.stage;
+            const u32 turn = stage;
             const u32 ds = shared + layout::DS + turn * layout::DS_BYTES;
             if (now.class_of(group) == TILE_NONE) {
                 clear_ds(ds);
@@ -148,8 +149,9 @@ struct worker {
                 next = step(sums, now, stage, turn, head, col, sites, values, next_from);
             }
             if (cfg::WANT_DQ && turn == group) {
-                fill_slab(shared, ds);
+                fill_slab(shared, ds, turn);
             }
+            from = next_from;
             if (now.last) {
                 break;
             }
@@ -159,16 +161,15 @@ struct worker {
                 sites.clear();
             }
             now = next;
-            from = next_from;
-            turn ^= 1u;
         }
+        rounds_at(shared).leave_keys();
         sites.end_head(col, key);
     }
 
     // Of a head of the group, with its columns. The block's place is found again: no registers for it in between.
     __device__ __forceinline__ variant::head enter_head(int number, variant::col (&col)[COLS]) const
     {
-        const key_block at = find_block(shared + layout::PLACE);
+        const key_block at = rounds_at(shared).block(round);
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(number));
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
@@ -299,31 +300,56 @@ struct worker {
     }
 };
 
-DEV void compute_all(const hopper_back_params &params, u32 shared)
+// dk' and dv' of a warp's keys, straight to memory: what follows K and V in shared memory is on its way.
+DEV void store_sums(const back_params &p, const key_sums &sums, const key_block &at)
 {
-    const back_params &p = params.p;
-    key_sums sums;
-    clear(sums.dk);
-    clear(sums.dv);
-    const tile_position first = wait_tile(shared, {0, 0});
-    mbarrier_wait(shared + layout::KEYS_READY, 0);
-    if (first.word != NO_TILE) {
-        const int warp_key = place().key0();
-        const worker w{p, shared, worker_group(), find_block(shared + layout::PLACE).kv0 + warp_key + lane_id() / 4};
-        w.run(sums, first);
-    }
-    barrier_sync(ALL_WORKERS, THREADS); // no one reads keys and values any more
-    const key_block at = find_block(shared + layout::PLACE);
     const int warp_key = place().key0();
     const int left = p.z.len_kv - at.kv0 - warp_key;
     if constexpr (cfg::WANT_DV) {
-        store_warp_keys<cfg::DV_F32, BN>(sums.dv, 1.0f, shared + layout::V, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h, p.dv_t,
-                                          at.kv0, left, cfg::D_V);
+        store_warp_keys<cfg::DV_F32>(sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h, p.dv_t, at.kv0, left, cfg::D_V);
     }
     if constexpr (cfg::WANT_DK) {
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(0));
-        store_warp_keys<cfg::DK_F32, BN>(sums.dk, variant::ds_factor(p.x, p.z, head), shared + layout::K, warp_key, p.dk,
-                                        at.b * p.dk_b + at.h_kv * p.dk_h, p.dk_t, at.kv0, left, cfg::D);
+        store_warp_keys<cfg::DK_F32>(sums.dk, variant::ds_factor(p.x, p.z, head), warp_key, p.dk, at.b * p.dk_b + at.h_kv * p.dk_h, p.dk_t, at.kv0,
+                                     left, cfg::D);
+    }
+}
+
+DEV void compute_all(const hopper_back_params &params, u32 shared)
+{
+    const back_params &p = params.p;
+    const block_rounds rounds = rounds_at(shared);
+    place_in_ring from{0, 0};
+#pragma unroll 1
+    for (u32 round = 0;; round++) {
+        rounds.told().template wait_full<cfg::BOUND_WAITS>(round_place::nth(round));
+        if (rounds.block(round).group == 0) {
+            break;
+        }
+        key_sums sums;
+        clear(sums.dk);
+        clear(sums.dv);
+        const tile_position first = wait_tile(shared, from);
+        rounds.keys().template wait_full<cfg::BOUND_WAITS>(single_place::nth(round));
+        if (first.word != NO_TILE) {
+            const worker w{p, shared, worker_group(), round, rounds.block(round).kv0 + place().key()};
+            w.run(sums, first, from);
+        } else {
+            rounds.leave_keys();
+            if (lane_id() == 0) {
+                mbarrier_arrive(ring_at(shared).empty(from.stage));
+            }
+            from = from.next();
+            barrier_sync(ALL_WORKERS, THREADS); // a turn has been left out: no one comes to a barrier twice before another has been there
+        }
+        store_sums(p, sums, rounds.block(round));
+        rounds.leave(round);
+    }
+    if constexpr (cfg::WANT_DQ && SLABS == 1) { // the last turn may be the other warpgroup's, which meets the adder alone
+        barrier_sync(ALL_WORKERS, THREADS);
+    }
+    if (cfg::WANT_DQ && worker_group() < SLABS) {
+        barrier_sync(SLAB_EMPTY + worker_group(), SLAB_THREADS); // as often as the other side has come
     }
 }
 
@@ -339,17 +365,16 @@ extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
     const u32 shared = shared_address(shared_bytes);
     if (threadIdx.x == 0) {
         ring_at(shared).init(WARPS);
-        mbarrier_init(shared + layout::KEYS_READY, 1);
+        rounds_at(shared).init();
         mbarrier_init_fence();
-    } else if (threadIdx.x == 32) {
-        put_block(params.p, shared + layout::PLACE);
     }
     __syncthreads();
     if (threadIdx.x < 128) {
         registers_down<LOADER_REGISTERS>();
-        if (threadIdx.x < 32) {
+        const u32 warp = __shfl_sync(ALL_LANES, threadIdx.x / 32, 0);
+        if (warp == 0) {
             load_all(params, shared);
-        } else if (threadIdx.x < 64 && cfg::WANT_DQ) {
+        } else if (warp == 1 && cfg::WANT_DQ) {
             add_all(params, shared);
         }
     } else {

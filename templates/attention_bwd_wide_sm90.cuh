@@ -90,37 +90,43 @@ DEV void store_panel(const u32 (&x)[NB / 2][4], u32 panel)
 
 // ---- tiles ----------------------------------------------------------------------------------------------
 
+// The tile in this stage, once it is there.
+DEV tile_position wait_tile(u32 shared, q_place q)
+{
+    q_ring(shared).template wait_full<cfg::BOUND_WAITS>(q);
+    return get_position(position_place(shared, q.stage));
+}
+
 struct worker {
     const back_params &p;
     u32 shared;
     u32 group; // number of the warpgroup: of its part
-    int key;   // first key of the thread, in the tensor
+    u32 round;
+    int key; // first key of the thread, in the tensor
 
     __device__ __forceinline__ u32 other() const { return group ^ 1u; }
     __device__ __forceinline__ u32 weights_of(u32 part) const { return shared + layout::W + part * layout::PANEL_BYTES; }
     __device__ __forceinline__ u32 ds_of(u32 part) const { return shared + layout::DS + part * layout::PANEL_BYTES; }
 
-    // All query tiles of the block. `now`: the first one.
-    __device__ __forceinline__ void run(key_sums &sums, tile_position now) const
+    // All query tiles of the block. `now`: the first one, in the places that end behind those of the last one.
+    __device__ __forceinline__ void run(key_sums &sums, tile_position now, q_place &q, do_place &dout) const
     {
         variant::col col[COLS];
         variant::head head = enter_head(now.head, col);
         site_sums<NB, COLS> gathered;
         const worker_sites sites{p, head, gathered};
         sites.clear();
-        q_place q{0, 0};
-        do_place dout{0, 0};
         bool first = true;
 #pragma unroll 1
         while (true) {
             step(sums, now, q, dout, first, head, col, sites);
+            q = q.next();
+            dout = dout.next();
             if (now.last) {
                 break;
             }
-            q = q.next();
-            dout = dout.next();
             first = false;
-            const tile_position next = wait_tile(q);
+            const tile_position next = wait_tile(shared, q);
             if (next.head != now.head) {
                 sites.end_head(col, key);
                 head = enter_head(next.head, col);
@@ -128,20 +134,15 @@ struct worker {
             }
             now = next;
         }
+        rounds_at(shared).leave_keys();
         sites.end_head(col, key);
-    }
-
-    // The tile in this stage, once it is there.
-    __device__ __forceinline__ tile_position wait_tile(q_place q) const
-    {
-        q_ring(shared).template wait_full<cfg::BOUND_WAITS>(q);
-        return get_position(position_place(shared, q.stage));
+        barrier_sync(ALL_WORKERS, THREADS); // no one reads panels any more
     }
 
     // Of a head of the group, with its columns. The block's place is found again: no registers for it in between.
     __device__ __forceinline__ variant::head enter_head(int number, variant::col (&col)[COLS]) const
     {
-        const key_block at = find_block(shared + layout::PLACE);
+        const key_block at = rounds_at(shared).block(round);
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(number));
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
@@ -266,75 +267,86 @@ struct worker {
         }
         if constexpr (cfg::WANT_DQ) {
             barrier_sync(OF_GROUP + group, 128); // this warpgroup's ds is there
-            add_dq(now, head);
+            add_dq(now, do_at);
         }
     }
 
-    // Of this warpgroup's 64 queries of the tile.
-    __device__ __forceinline__ void add_dq(const tile_position &now, const variant::head &head) const
+    // Of this warpgroup's 64 queries of the tile. Turns at dq go as those at dO.
+    __device__ __forceinline__ void add_dq(const tile_position &now, do_place at) const
     {
-        const key_block at = find_block(shared + layout::PLACE);
-        const int h = at.head(now.head);
-        const i64 line = tile_line(p.z, at.b, h) + now.tile();
-        const u32 thread = fresh_thread() % 128;
-        float *to = p.dq + line * dq_shape::FLOATS + static_cast<i64>(group * 64 * DK + thread * 4);
-        if constexpr (cfg::DETERMINISTIC) {
-            if (thread < 32) {
-                const u32 turn = turn_of(p, at, head, h, now.tile());
-                if (thread == 0) {
-                    wait_turn(p.order + line, turn);
-                }
-            }
-            barrier_sync(OF_GROUP + group, 128);
-        }
+        const key_block block = rounds_at(shared).block(round);
+        const i64 line = tile_line(p.z, block.b, block.head(now.head)) + now.tile();
+        float *to = p.dq + line * dq_shape::FLOATS + static_cast<i64>(group * 64 * DK + fresh_thread() % 128 * 4);
+        dq_ring(shared).template wait_full<cfg::BOUND_WAITS>(at);
+        const bool store = __float_as_uint(load_shared(shared + layout::FIRST)) != 0;
 #pragma unroll
         for (int part = 0; part < SPLIT; part++) {
             float dq[PART_K / 8][4];
             start_dq(dq, ds_of(group), shared + layout::K + static_cast<u32>(part * BN * PART_K * 2));
             wgmma<PART_K>::template wait<0>(dq);
+            if (store) {
 #pragma unroll
-            for (int d = 0; d < PART_K / 8; d++) {
-                add_global4(to + (part * (PART_K / 8) + d) * 512, dq[d]);
+                for (int d = 0; d < PART_K / 8; d++) {
+                    store_vec<4, float>(to + (part * (PART_K / 8) + d) * 512, dq[d]);
+                }
+            } else {
+#pragma unroll
+                for (int d = 0; d < PART_K / 8; d++) {
+                    add_global4(to + (part * (PART_K / 8) + d) * 512, dq[d]);
+                }
             }
         }
-        if constexpr (cfg::DETERMINISTIC) {
-            fence_global();
-            barrier_sync(ALL_WORKERS, THREADS);
-            if (thread == 0 && group == 0) {
-                end_turn(p.order + line);
-            }
-        }
+        leave(dq_ring(shared).empty(0));
     }
 };
+
+// dk' and dv' of a warp's keys and this warpgroup's columns.
+DEV void store_sums(const back_params &p, const key_sums &sums, const key_block &at)
+{
+    const int warp_key = static_cast<int>(fresh_thread() % 128 / 32 * 16); // first key of the warp, in the block
+    const int left = p.z.len_kv - at.kv0 - warp_key;
+    const int part = static_cast<int>(worker_group());
+    if constexpr (cfg::WANT_DV) {
+        store_warp_keys<cfg::DV_F32>(sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h + part * PART_V, p.dv_t, at.kv0, left,
+                                     min(PART_V, cfg::D_V - part * PART_V));
+    }
+    if constexpr (cfg::WANT_DK) {
+        const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(0));
+        store_warp_keys<cfg::DK_F32>(sums.dk, variant::ds_factor(p.x, p.z, head), warp_key, p.dk,
+                                     at.b * p.dk_b + at.h_kv * p.dk_h + part * PART_K, p.dk_t, at.kv0, left, min(PART_K, cfg::D - part * PART_K));
+    }
+}
 
 DEV void compute_all(const hopper_back_params &params, u32 shared)
 {
     const back_params &p = params.p;
-    const u32 group = worker_group();
-    const int warp_key = static_cast<int>(fresh_thread() % 128 / 32 * 16); // first key of the warp, in the block
-    const worker w{p, shared, group, find_block(shared + layout::PLACE).kv0 + warp_key + lane_id() / 4};
-    key_sums sums;
-    clear(sums.dk);
-    clear(sums.dv);
-    const tile_position first = w.wait_tile({0, 0});
-    if (first.word != NO_TILE) {
-        mbarrier_wait(shared + layout::KEYS_READY, 0);
-        w.run(sums, first);
-    }
-    barrier_sync(ALL_WORKERS, THREADS); // no one reads keys and values any more
-    const key_block at = find_block(shared + layout::PLACE);
-    const int left = p.z.len_kv - at.kv0 - warp_key;
-    const int part = static_cast<int>(group);
-    if constexpr (cfg::WANT_DV) {
-        store_warp_keys<cfg::DV_F32, BN>(sums.dv, 1.0f, shared + layout::V + group * (BN * PART_V * 2), warp_key, p.dv,
-                                         at.b * p.dv_b + at.h_kv * p.dv_h + part * PART_V, p.dv_t, at.kv0, left,
-                                         min(PART_V, cfg::D_V - part * PART_V));
-    }
-    if constexpr (cfg::WANT_DK) {
-        const variant::head head = variant::make_head(p.x, p.z, at.b, at.head(0));
-        store_warp_keys<cfg::DK_F32, BN>(sums.dk, variant::ds_factor(p.x, p.z, head), shared + layout::K + group * (BN * PART_K * 2), warp_key,
-                                         p.dk, at.b * p.dk_b + at.h_kv * p.dk_h + part * PART_K, p.dk_t, at.kv0, left,
-                                         min(PART_K, cfg::D - part * PART_K));
+    const block_rounds rounds = rounds_at(shared);
+    q_place q{0, 0};
+    do_place dout{0, 0};
+#pragma unroll 1
+    for (u32 round = 0;; round++) {
+        rounds.told().template wait_full<cfg::BOUND_WAITS>(round_place::nth(round));
+        if (rounds.block(round).group == 0) {
+            break;
+        }
+        key_sums sums;
+        clear(sums.dk);
+        clear(sums.dv);
+        const tile_position first = wait_tile(shared, q);
+        rounds.keys().template wait_full<cfg::BOUND_WAITS>(single_place::nth(round));
+        if (first.word != NO_TILE) {
+            const int key = rounds.block(round).kv0 + static_cast<int>(fresh_thread() % 128 / 32 * 16) + lane_id() / 4;
+            const worker w{p, shared, worker_group(), round, key};
+            w.run(sums, first, q, dout);
+        } else {
+            rounds.leave_keys();
+            if (lane_id() == 0) {
+                mbarrier_arrive(q_ring(shared).empty(q.stage));
+            }
+            q = q.next();
+        }
+        store_sums(p, sums, rounds.block(round));
+        rounds.leave(round);
     }
 }
 
@@ -351,16 +363,18 @@ extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
     if (threadIdx.x == 0) {
         q_ring(shared).init(WARPS);
         do_ring(shared).init(WARPS);
-        mbarrier_init(shared + layout::KEYS_READY, 1);
+        dq_ring(shared).init(WARPS);
+        rounds_at(shared).init();
         mbarrier_init_fence();
-    } else if (threadIdx.x == 32) {
-        put_block(params.p, shared + layout::PLACE);
     }
     __syncthreads();
     if (threadIdx.x < 128) {
         registers_down<LOADER_REGISTERS>();
-        if (threadIdx.x < 32) {
+        const u32 warp = __shfl_sync(ALL_LANES, threadIdx.x / 32, 0);
+        if (warp == 0) {
             load_all(params, shared);
+        } else if (warp == 1 && cfg::WANT_DQ) {
+            add_all(params, shared);
         }
     } else {
         registers_up<WORKER_REGISTERS>();

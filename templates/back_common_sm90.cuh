@@ -61,17 +61,16 @@ DEV tile_position get_position(u32 place)
 // Number of the thread's warpgroup among those that compute, as one register for the warp.
 DEV u32 worker_group() { return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0); }
 
-// The block's keys, in shared memory at `place`: found once, by one thread, in the order in which blocks begin under DETERMINISTIC: none
-// waits for one that has not.
-DEV void put_block(const back_params &p, u32 place)
+// The keys of the block of this number, in shared memory at `place`: found once, by one thread.
+DEV void put_block(const back_params &p, u32 place, u32 number)
 {
-    const bool turns = cfg::DETERMINISTIC && p.z.len_q > 0; // the ticket is behind the turns
-    const key_block at = nth_block(p.z, turns ? take_ticket(p.order + tile_line(p.z, p.z.n_b, 0)) : fresh_block());
+    const key_block at = nth_block(p.z, number);
     store_shared(place, static_cast<u32>(at.b));
     store_shared(place + 4, static_cast<u32>(at.h_kv));
     store_shared(place + 8, static_cast<u32>(at.tile));
     store_shared(place + 12, static_cast<u32>(at.group));
 }
+DEV void put_no_block(u32 place) { store_shared(place + 12, 0u); } // of no heads
 DEV key_block find_block(u32 place)
 {
     const uint4 at = load_shared16(place);

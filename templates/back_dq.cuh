@@ -4,6 +4,19 @@
 
 namespace back {
 
+// Eight elements that are not aligned: a short text, for there are many of them.
+DEV void store_one_by_one(cfg::element *to, uint4 eight)
+{
+#pragma unroll 1
+    for (int k = 0; k < 8; k++) {
+        to[k].bits = static_cast<u16>(eight.x);
+        eight.x = eight.x >> 16 | eight.y << 16;
+        eight.y = eight.y >> 16 | eight.z << 16;
+        eight.z = eight.z >> 16 | eight.w << 16;
+        eight.w >>= 16;
+    }
+}
+
 struct dq_rows { // of a tile
     cfg::element *first;
     i64 stride;
@@ -12,6 +25,19 @@ struct dq_rows { // of a tile
     __device__ __forceinline__ dq_rows(cfg::element *to, i64 row_stride, int rows)
         : first(to), stride(row_stride), left(rows), aligned(((reinterpret_cast<u64>(to) | static_cast<u64>(row_stride) * 2) & 15) == 0)
     {
+    }
+    // Eight elements of a row, if it has them.
+    __device__ __forceinline__ void put_eight(int row, int column, uint4 eight) const
+    {
+        if (row >= left || column >= cfg::D) {
+            return;
+        }
+        cfg::element *const to = first + row * stride + column;
+        if (aligned) {
+            *reinterpret_cast<uint4 *>(to) = eight;
+        } else {
+            store_one_by_one(to, eight);
+        }
     }
 };
 
@@ -45,23 +71,7 @@ struct dq_piece {
             for (int j = 0; j < 4; j++) {
                 word[j] = pack<cfg::element>(x[j][2 * half] * factor, x[j][2 * half + 1] * factor);
             }
-            const uint4 eight = transpose_four(word, lane);
-            const int row = number / ACROSS * 16 + 8 * half + lane / 4;
-            if (row < rows.left && column < cfg::D) {
-                put(rows.first + row * rows.stride + column, eight, rows.aligned);
-            }
-        }
-    }
-    DEV void put(cfg::element *to, const uint4 &eight, bool aligned)
-    {
-        if (aligned) {
-            *reinterpret_cast<uint4 *>(to) = eight;
-        } else {
-            const u32 four[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-            for (int k = 0; k < 8; k++) {
-                to[k].bits = static_cast<u16>(four[k / 2] >> (16 * (k % 2)));
-            }
+            rows.put_eight(number / ACROSS * 16 + 8 * half + lane / 4, column, transpose_four(word, lane));
         }
     }
 };

@@ -1,6 +1,6 @@
 // back_layout_sm90.cuh: attention_bwd_sm90: where everything lies in shared memory, and its barriers.
 #pragma once
-#include "back_common_sm90.cuh"
+#include "back_rounds_sm90.cuh"
 
 static_assert(cfg::BACK_SPLIT == 1 && cfg::BACK_BN == 128, "cfg::BACK_SPLIT is 1, and cfg::BACK_BN 128: a warp owns 16 keys");
 static_assert(cfg::BACK_BM == 64 || cfg::BACK_BM == 128, "cfg::BACK_BM is 64 or 128");
@@ -12,12 +12,14 @@ namespace back {
 
 constexpr int WARPGROUPS = WARPS / 4; // that compute: 64 keys each
 
-// Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 16; rows: floats of a row):
-//     (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 80
-__host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag)
+// Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 16; rows: floats of a row; slabs: 2 if they fit):
+//     (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * slabs * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 128
+__host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag, int slabs)
 {
-    return (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 80;
+    return (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * slabs * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 128;
 }
+// Places for dq' of a tile on its way to memory: one for each warpgroup, or one that they share.
+constexpr u32 SLABS = hopper_back_smem_bytes(BM, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG, 2) <= BACK_SMEM_LIMIT ? 2 : 1;
 
 struct layout { // offsets in bytes
     static constexpr int K_BYTES = BN * DK * 2;
@@ -33,15 +35,14 @@ struct layout { // offsets in bytes
     static constexpr int RING = V + V_BYTES;      // stages of Q, then dO
     static constexpr int STAGE = Q_BYTES + DO_BYTES;
     static constexpr int DS = RING + STAGES * STAGE; // two of them, by turns
-    static constexpr int SLAB = DS + 2 * DS_BYTES;   // dq of a tile on its way to memory, fp32, as it lies there
-    static constexpr int ROWS = SLAB + SLAB_BYTES;
+    static constexpr int SLAB = DS + 2 * DS_BYTES;   // dq of a tile, fp32, as it lies in memory
+    static constexpr int ROWS = SLAB + static_cast<int>(SLABS) * SLAB_BYTES;
     static constexpr int TABLE = ROWS + STAGES * ROWS_BYTES;
     static constexpr int POSITION = TABLE + WARPGROUPS * 2 * TABLE_BYTES; // of each stage: 8 bytes
     static constexpr int BARRIERS = POSITION + 16;
-    static constexpr int KEYS_READY = BARRIERS + ring_barriers<STAGES>::BYTES;
-    static constexpr int PLACE = KEYS_READY + 16; // of the block: 16 bytes
-    static constexpr int BYTES = hopper_back_smem_bytes(BM, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG);
-    static_assert(PLACE + 16 == BYTES, "places do not overlap");
+    static constexpr int ROUNDS = BARRIERS + ring_barriers<STAGES>::BYTES;
+    static constexpr int BYTES = hopper_back_smem_bytes(BM, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG, SLABS);
+    static_assert(ROUNDS + block_rounds::BYTES == BYTES, "places do not overlap");
     static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
     static_assert(Q_BYTES % 1024 == 0 && DO_BYTES % 1024 == 0, "tiles start on multiples of their pattern");
 };
@@ -50,9 +51,10 @@ using place_in_ring = ring_place<STAGES>;
 
 DEV u32 position_place(u32 shared, u32 stage) { return shared + layout::POSITION + 8 * stage; }
 DEV ring_barriers<STAGES> ring_at(u32 shared) { return {shared + layout::BARRIERS}; }
+DEV block_rounds rounds_at(u32 shared) { return {shared + layout::ROUNDS}; }
 
-// Named barriers. DS_READY: of ds in the places 0 and 1; of a warpgroup: OF_GROUP + its number.
-enum named_barrier { ALL_WORKERS = 1, SLAB_EMPTY, SLAB_FULL, DS_READY, DS_READY_1, OF_GROUP };
+// Named barriers. SLAB_..: of each slab; DS_READY: of ds in the places 0 and 1; of a warpgroup: OF_GROUP + its number.
+enum named_barrier { ALL_WORKERS = 1, SLAB_EMPTY = 2, SLAB_FULL = 4, DS_READY = 6, OF_GROUP = 8 };
 constexpr u32 SLAB_THREADS = 128 + 32; // a warpgroup and the warp that adds
 
 } // namespace back

@@ -8,18 +8,34 @@ namespace back {
 struct loader { // of the warp that loads; one of its threads, the leader, writes and waits
     const hopper_back_params &params;
     u32 shared;
+    block_rounds rounds;
     bool leader;
+    u32 round = 0;
+    place_in_ring to{0, 0};
 
+    __device__ __forceinline__ void step() { to = to.next(); }
+    __device__ __forceinline__ void skip() { to = to.next(); } // a round without a tile
     // Read again where it is needed: the warp has few registers.
-    __device__ __forceinline__ key_block place() const { return find_block(shared + layout::PLACE); }
+    __device__ __forceinline__ key_block place() const { return rounds.block(round); }
 
     __device__ __forceinline__ void load_keys() const
     {
         const key_block at = place();
-        const u32 ready = shared + layout::KEYS_READY;
-        mbarrier_arrive_expect(ready, layout::K_BYTES + layout::V_BYTES);
-        load_tile<BN, DK>(shared + layout::K, &params.k, ready, at.kv0, at.h_kv, at.b, L2_STREAM);
-        load_tile<BN, DV>(shared + layout::V, &params.v, ready, at.kv0, at.h_kv, at.b, L2_STREAM);
+        const u32 full = rounds.keys().full(0);
+        rounds.keys().wait_empty(single_place::nth(round));
+        mbarrier_arrive_expect(full, layout::K_BYTES + layout::V_BYTES);
+        load_tile<BN, DK>(shared + layout::K, &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+        load_tile<BN, DV>(shared + layout::V, &params.v, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+    }
+
+    // No query tile is for these keys.
+    __device__ __forceinline__ void load_nothing() const
+    {
+        ring_at(shared).wait_empty(to);
+        store_shared(position_place(shared, to.stage), NO_TILE);
+        mbarrier_arrive(ring_at(shared).full(to.stage));
+        rounds.keys().wait_empty(single_place::nth(round));
+        mbarrier_arrive(rounds.keys().full(0));
     }
 
     // What a tile has for the 64 keys of a warpgroup.
@@ -43,7 +59,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         }
     }
 
-    __device__ __forceinline__ void load_queries(place_in_ring to, const position &now, bool last) const
+    __device__ __forceinline__ void load_queries(const position &now, bool last) const
     {
         const ring_barriers<STAGES> ring = ring_at(shared);
         const u32 full = ring.full(to.stage);
@@ -61,101 +77,68 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
 
 DEV void load_all(const hopper_back_params &params, u32 shared)
 {
-    const back_params &p = params.p;
-    const loader l{params, shared, elect_one()};
-    walk tiles;
-    place_in_ring to{0, 0};
-    if (l.leader) {
-        l.load_keys(); // while query tiles are looked for
-    }
-    __syncwarp();
-    position now = tiles.next({0, -32, false}, p, l.place());
-    const int group = l.place().group;
-    if (now.head >= group && l.leader) {
-        store_shared(position_place(shared, 0), NO_TILE);
-        mbarrier_arrive(ring_at(shared).full(0));
-    }
-#pragma unroll 1
-    while (now.head < group) {
-        const position next = tiles.next(now, p, l.place());
-        if (l.leader) {
-            l.load_queries(to, now, next.head >= group);
-        }
-        __syncwarp();
-        to = to.next();
-        now = next;
-    }
+    loader l{params, shared, rounds_at(shared), elect_one()};
+    load_rounds(l);
 }
 
-// Adds dq' of tiles from the slab to memory, as soon as a warpgroup has filled it: the first block that has some of a tile stores it.
+// Adds dq' of tiles from a slab to memory, as soon as a warpgroup has filled it: the first block that has some of a tile stores it.
 // That a tile is there is said when the next one has to be waited for anyway. By one warp; its leader writes and waits.
 struct adder {
     const back_params &p;
-    const key_block &at;
     u32 shared;
+    block_rounds rounds;
     bool leader;
-    int done = -1; // line of the tile that the leader is to announce as soon as it is in memory
+    u32 slab = 0;    // of the next tile: the warpgroups take turns
+    int stored = -1; // line of the tile for which others may wait
 
+    __device__ __forceinline__ void skip() { slab ^= 1u; } // a round without a tile
     __device__ __forceinline__ void finish_last()
     {
-        if (done >= 0) {
+        if (stored >= 0) {
             tma_wait<0>();
             fence_async_global();
-            end_turn(order_word(p, done));
-            done = -1;
+            end_turn(order_word(p, stored));
+            stored = -1;
         }
     }
 
-    __device__ __forceinline__ void add(const position &now)
+    __device__ __forceinline__ void add(const key_block &at, const position &now)
     {
         const int h = at.head(now.head);
         const int line = static_cast<int>(tile_line(p.z, at.b, h)) + now.tile;
-        u32 turn = 0;
-        if constexpr (cfg::DETERMINISTIC) {
-            turn = turn_of(p, at, variant::make_head(p.x, p.z, at.b, h), h, now.tile);
-        } else if (leader) {
-            turn = take_ticket(p.order + line);
-        }
-        barrier_arrive(SLAB_EMPTY, SLAB_THREADS);
+        const u32 turn = find_turn(p, at, h, now, line, leader);
         if (leader) {
             finish_last();
-            if (turn > 0) {
-                wait_turn(order_word(p, line), cfg::DETERMINISTIC ? turn : 1);
-                fence_async_global(); // what the blocks before have added, too
-            }
+            wait_for_turn(p, line, turn);
         }
         __syncwarp();
-        barrier_sync(SLAB_FULL, SLAB_THREADS);
+        barrier_sync(SLAB_FULL + slab % SLABS, SLAB_THREADS);
         if (leader) {
             float *const to = p.dq + static_cast<i64>(line) * dq_shape::FLOATS;
+            const u32 from = shared + layout::SLAB + slab % SLABS * layout::SLAB_BYTES;
             if (turn == 0) {
-                tma_store_line(to, shared + layout::SLAB, layout::SLAB_BYTES, L2_KEEP);
+                tma_store_line(to, from, layout::SLAB_BYTES, L2_KEEP);
             } else {
-                tma_add_line(to, shared + layout::SLAB, layout::SLAB_BYTES, L2_KEEP);
+                tma_add_line(to, from, layout::SLAB_BYTES, L2_KEEP);
             }
             tma_commit();
             tma_wait_read<0>();
-            done = cfg::DETERMINISTIC || turn == 0 ? line : -1;
+            stored = cfg::DETERMINISTIC || turn == 0 ? line : -1;
         }
         __syncwarp();
+        barrier_arrive(SLAB_EMPTY + slab % SLABS, SLAB_THREADS);
+        slab ^= 1u;
     }
 };
 
 DEV void add_all(const hopper_back_params &params, u32 shared)
 {
-    const back_params &p = params.p;
-    const key_block at = find_block(shared + layout::PLACE);
-    adder a{p, at, shared, elect_one()};
-    walk tiles;
-    position now = tiles.next({0, -32, false}, p, at);
-#pragma unroll 1
-    while (now.head < at.group) {
-        a.add(now);
-        now = tiles.next(now, p, at);
+    adder a{params.p, shared, rounds_at(shared), elect_one()};
+#pragma unroll
+    for (u32 i = 0; i < SLABS; i++) {
+        barrier_arrive(SLAB_EMPTY + i, SLAB_THREADS);
     }
-    if (a.leader) {
-        a.finish_last();
-    }
+    add_rounds(a);
 }
 
 } // namespace back

@@ -94,9 +94,12 @@ DEV i64 tile_line(const sizes &z, int b, int h) // number of query tile 0 of a h
     return (static_cast<i64>(b) * z.n_h + h) * query_tiles(z);
 }
 
-// Where cfg::BACK_DQ_STORED, dq' of a tile is not 0 before: the first block that has some of it stores it, the others add. Words that are
-// 0 at first, one a tile and then as many again: under DETERMINISTIC how many blocks have added, then a ticket; else how many have come, then
-// whether the first has stored. The word of a tile that is 0 until it has been stored:
+// Words of each tile, of all tiles one after the other. Where cfg::BACK_DQ_STORED, dq' is not 0 before: the first block that has some of a tile
+// stores it, the others add. bwd_pre sets the words to 0: under DETERMINISTIC how many blocks have added, else how many have come; then
+// whether the first has stored, unless DETERMINISTIC; behind them all, how many blocks of keys have been begun. Without BACK_DQ_STORED only
+// under DETERMINISTIC, 0 at first: how many blocks have added, and behind them a ticket.
+template <class PARAMS> DEV u32 *block_counter(const PARAMS &p) { return p.order + (cfg::BACK_DQ_STORED ? 2 : 1) * tile_line(p.z, p.z.n_b, 0); }
+// The word of a tile that is 0 until it has been stored:
 template <class PARAMS> DEV auto order_word(const PARAMS &p, i64 line)
 {
     return p.order + (cfg::DETERMINISTIC ? line : line + tile_line(p.z, p.z.n_b, 0));

@@ -126,6 +126,16 @@ DEV void look_at_rows(seen &to, const rows_of<o_type> &o, const rows_of<element>
     }
 }
 
+// What the main kernel counts by, of one tile: by one thread.
+template <class PARAMS> DEV void begin_tile(const PARAMS &p, i64 line)
+{
+    p.order[line] = 0;
+    *back::order_word(p, line) = 0;
+    if (line == 0) {
+        *back::block_counter(p) = 0;
+    }
+}
+
 } // namespace pre
 
 extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(const __grid_constant__ back_pre_params p)
@@ -148,6 +158,11 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(c
 
     __shared__ seen of_row;
     const int row0 = block % tiles * PRE_ROWS;
+    if constexpr (cfg::BACK_DQ_STORED) {
+        if (threadIdx.x == 0 && row0 % back::BM == 0) {
+            begin_tile(p, back::tile_line(z, b, h) + row0 / back::BM);
+        }
+    }
     if (copy != nullptr) {
         look_at_rows<true, false>(of_row, o, dout, copy, row0, z.len_q);
     } else if constexpr (READ_O) {

@@ -2,7 +2,7 @@
 //
 // A tile of D (or D_V) columns lies as SPLIT tiles of D / SPLIT columns, one after the other: a warpgroup's part of them is one.
 #pragma once
-#include "back_common_sm90.cuh"
+#include "back_rounds_sm90.cuh"
 
 static_assert(cfg::BACK_SPLIT == 2 && cfg::BACK_BN == 64 && cfg::BACK_BM == 128,
               "cfg::BACK_SPLIT is 2, cfg::BACK_BN 64 and cfg::BACK_BM 128: two warpgroups share 64 keys and have 64 queries each");
@@ -15,10 +15,10 @@ static_assert(PART_K % 16 == 0 && PART_V % 16 == 0 && PART_K <= 128 && PART_V <=
               "cfg::D and cfg::D_V are at most 256: registers hold a half of dk' and of dv'");
 
 // Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 32; rows: floats of a row):
-//     128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 96
+//     128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 176
 __host__ __device__ constexpr int wide_smem_bytes(int stages, int dk, int dv, int rows, bool diag)
 {
-    return 128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 96;
+    return 128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 176;
 }
 
 struct layout { // offsets in bytes
@@ -38,10 +38,11 @@ struct layout { // offsets in bytes
     static constexpr int POSITION = TABLE + 2 * TABLE_BYTES; // of each stage: 8 bytes
     static constexpr int Q_RING = POSITION + 16;
     static constexpr int DO_RING = Q_RING + 32;
-    static constexpr int KEYS_READY = DO_RING + 16;
-    static constexpr int PLACE = KEYS_READY + 16;
+    static constexpr int DQ_RING = DO_RING + 16;
+    static constexpr int FIRST = DQ_RING + 16; // whether dq of the tile is stored, not added
+    static constexpr int ROUNDS = FIRST + 16;
     static constexpr int BYTES = wide_smem_bytes(STAGES, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG);
-    static_assert(PLACE + 16 == BYTES, "places do not overlap");
+    static_assert(ROUNDS + block_rounds::BYTES == BYTES, "places do not overlap");
     static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
 };
 
@@ -49,6 +50,8 @@ using q_place = ring_place<STAGES>;
 using do_place = ring_place<1>;
 DEV ring_barriers<STAGES> q_ring(u32 shared) { return {shared + layout::Q_RING}; }
 DEV ring_barriers<1> do_ring(u32 shared) { return {shared + layout::DO_RING}; }
+DEV ring_barriers<1> dq_ring(u32 shared) { return {shared + layout::DQ_RING}; } // full: it is the block's turn at dq of a tile; empty: it has added
+DEV block_rounds rounds_at(u32 shared) { return {shared + layout::ROUNDS}; }
 DEV u32 position_place(u32 shared, u32 stage) { return shared + layout::POSITION + 8 * stage; }
 
 // Named barriers: of both warpgroups; and by the number of a warpgroup: its panel of weights is there, its panel of ds is there, it
@@ -67,77 +70,122 @@ DEV void load_parts(u32 to, const tensor_map *map, u32 full, int token, int head
 
 struct loader { // of the warp that loads; one of its threads, the leader, writes and waits
     const hopper_back_params &params;
-    const key_block &at;
     u32 shared;
+    block_rounds rounds;
+    bool leader;
+    u32 round = 0;
+    q_place q{0, 0};
+    do_place dout{0, 0};
+
+    __device__ __forceinline__ void step()
+    {
+        q = q.next();
+        dout = dout.next();
+    }
+    __device__ __forceinline__ void skip() { q = q.next(); } // a round without a tile
+    // Read again where it is needed: the warp has few registers.
+    __device__ __forceinline__ key_block place() const { return rounds.block(round); }
 
     __device__ __forceinline__ void load_keys() const
     {
-        const u32 ready = shared + layout::KEYS_READY;
-        mbarrier_arrive_expect(ready, BN * (DK + DV) * 2);
-        load_parts<BN, PART_K>(shared + layout::K, &params.k, ready, at.kv0, at.h_kv, at.b, L2_STREAM);
-        load_parts<BN, PART_V>(shared + layout::V, &params.v, ready, at.kv0, at.h_kv, at.b, L2_STREAM);
+        const key_block at = place();
+        const u32 full = rounds.keys().full(0);
+        rounds.keys().wait_empty(single_place::nth(round));
+        mbarrier_arrive_expect(full, BN * (DK + DV) * 2);
+        load_parts<BN, PART_K>(shared + layout::K, &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+        load_parts<BN, PART_V>(shared + layout::V, &params.v, full, at.kv0, at.h_kv, at.b, L2_STREAM);
     }
-    __device__ __forceinline__ void load_q(q_place to, const position &now, int h, bool last) const
+    // No query tile is for these keys.
+    __device__ __forceinline__ void load_nothing() const
     {
-        const u32 full = q_ring(shared).full(to.stage);
-        q_ring(shared).wait_empty(to);
+        q_ring(shared).wait_empty(q);
+        store_shared(position_place(shared, q.stage), NO_TILE);
+        mbarrier_arrive(q_ring(shared).full(q.stage));
+        rounds.keys().wait_empty(single_place::nth(round));
+        mbarrier_arrive(rounds.keys().full(0));
+    }
+    __device__ __forceinline__ void load_q(const position &now, bool last) const
+    {
+        const key_block at = place();
+        const int h = at.head(now.head);
+        const u32 full = q_ring(shared).full(q.stage);
+        q_ring(shared).wait_empty(q);
         const int c = now.whole ? TILE_ALL : TILE_SOME;
-        put_position(position_place(shared, to.stage), now, class_bits(c, c), last);
+        put_position(position_place(shared, q.stage), now, class_bits(c, c), last);
         mbarrier_arrive_expect(full, layout::Q_BYTES + layout::ROWS_BYTES);
-        load_parts<BM, PART_K>(shared + layout::Q + to.stage * layout::Q_BYTES, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
-        load_rows(params.p, shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
+        load_parts<BM, PART_K>(shared + layout::Q + q.stage * layout::Q_BYTES, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
+        load_rows(params.p, shared + layout::ROWS + q.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
     }
-    __device__ __forceinline__ void load_do(do_place to, const position &now, int h) const
+    __device__ __forceinline__ void load_do(const position &now) const
     {
-        const u32 full = do_ring(shared).full(to.stage);
-        do_ring(shared).wait_empty(to);
+        const key_block at = place();
+        const u32 full = do_ring(shared).full(dout.stage);
+        do_ring(shared).wait_empty(dout);
         mbarrier_arrive_expect(full, layout::DO_BYTES);
-        load_parts<BM, PART_V>(shared + layout::DO, &params.dout, full, now.tile * BM, h, at.b, L2_KEEP);
+        load_parts<BM, PART_V>(shared + layout::DO, &params.dout, full, now.tile * BM, at.head(now.head), at.b, L2_KEEP);
     }
     // Q may come early where it has two places; where it has one, that of dO is free first.
-    __device__ __forceinline__ void load_tile(q_place q, do_place dout, const position &now, bool last) const
+    __device__ __forceinline__ void load_queries(const position &now, bool last) const
     {
-        const int h = at.head(now.head);
         if constexpr (STAGES == 1) {
-            load_do(dout, now, h);
-            load_q(q, now, h, last);
+            load_do(now);
+            load_q(now, last);
         } else {
-            load_q(q, now, h, last);
-            load_do(dout, now, h);
+            load_q(now, last);
+            load_do(now);
         }
     }
 };
 
 DEV void load_all(const hopper_back_params &params, u32 shared)
 {
-    const back_params &p = params.p;
-    const key_block at = find_block(shared + layout::PLACE);
-    const loader l{params, at, shared};
-    const bool leader = elect_one();
-    walk tiles;
-    q_place q{0, 0};
-    do_place dout{0, 0};
-    position now{0, -32, false};
-#pragma unroll 1
-    while (now.head < at.group) {
-        const position next = tiles.next(now, p, at);
+    loader l{params, shared, rounds_at(shared), elect_one()};
+    load_rounds(l);
+}
+
+// Tells the others when it is the block's turn at dq of a tile, and whether it is the first of all: then they store it. By one warp; its
+// leader writes and waits.
+struct adder {
+    const back_params &p;
+    u32 shared;
+    block_rounds rounds;
+    bool leader;
+    u32 count = 0;   // tiles so far
+    int stored = -1; // line of the tile for which others may wait
+
+    __device__ __forceinline__ void skip() {}
+    __device__ __forceinline__ void finish_last()
+    {
+        if (stored >= 0) {
+            dq_ring(shared).wait_empty(single_place::nth(count));
+            fence_global();
+            end_turn(order_word(p, stored));
+            stored = -1;
+        }
+    }
+
+    __device__ __forceinline__ void add(const key_block &at, const position &now)
+    {
+        const int h = at.head(now.head);
+        const int line = static_cast<int>(tile_line(p.z, at.b, h)) + now.tile;
+        const u32 turn = find_turn(p, at, h, now, line, leader);
         if (leader) {
-            if (now.tile >= 0) {
-                l.load_tile(q, dout, now, next.head >= at.group);
-            } else if (next.head < at.group) {
-                l.load_keys();
-            } else {
-                store_shared(position_place(shared, 0), NO_TILE);
-                mbarrier_arrive(q_ring(shared).full(0));
-            }
+            finish_last();
+            wait_for_turn(p, line, turn);
+            dq_ring(shared).wait_empty(single_place::nth(count));
+            store_shared(shared + layout::FIRST, turn == 0 ? 1u : 0u);
+            mbarrier_arrive(dq_ring(shared).full(0));
+            stored = cfg::DETERMINISTIC || turn == 0 ? line : -1;
+            count++;
         }
         __syncwarp();
-        if (now.tile >= 0) {
-            q = q.next();
-            dout = dout.next();
-        }
-        now = next;
     }
+};
+
+DEV void add_all(const hopper_back_params &params, u32 shared)
+{
+    adder a{params.p, shared, rounds_at(shared), elect_one()};
+    add_rounds(a);
 }
 
 } // namespace back

@@ -40,6 +40,7 @@ struct back_pre_params {
     long long dout_t;
     float *rows;
     sizes z;
+    unsigned *order;
     const float *final0;
     long long final0_b;
     long long final0_h;
@@ -47,7 +48,7 @@ struct back_pre_params {
     inputs x;
     grads g;
 };
-static_assert(sizeof(back_pre_params) == 152, "host and device disagree about back_pre_params");
+static_assert(sizeof(back_pre_params) == 160, "host and device disagree about back_pre_params");
 
 struct back_params {
     const void *q;

@@ -36,6 +36,7 @@ struct back_pre_params {
     long long o_b, o_h, o_t, dout_b, dout_h, dout_t;
     float *rows;
     sizes z;
+    unsigned *order;
     const float *final0;
     long long final0_b, final0_h, final0_t;
     inputs x;

@@ -21,5 +21,5 @@ constexpr bool BACK_EARLY_DV = true;
 constexpr bool BACK_O_F32 = false;
 constexpr bool WANT_DQ = true, WANT_DK = true, WANT_DV = true;
 constexpr bool DK_F32 = false, DV_F32 = false;
-constexpr bool DETERMINISTIC = false, BACK_DQ_STORED = false;
+constexpr bool DETERMINISTIC = false, BACK_DQ_STORED = true;
 } // namespace cfg

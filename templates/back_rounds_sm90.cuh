@@ -1,0 +1,158 @@
+// back_rounds_sm90.cuh: what the kernels of attention backward for sm_90a have in common around their products: a thread block works on one
+// block of keys after the other, a round each. Its loading warp tells the others which, and one warp knows in which order blocks add to a
+// tile of dq.
+#pragma once
+#include "back_common_sm90.cuh"
+
+namespace back {
+
+using round_place = ring_place<2>;
+using single_place = ring_place<1>;
+
+// BYTES of shared memory at a multiple of 16.
+struct block_rounds {
+    static constexpr int BYTES = 80;
+    u32 address;
+
+    __device__ __forceinline__ ring_barriers<1> keys() const { return {address}; }          // of K and V
+    __device__ __forceinline__ ring_barriers<2> told() const { return {address + 16}; }     // of the places of two rounds
+    __device__ __forceinline__ u32 place(u32 round) const { return address + 48 + 16 * (round & 1); }
+    __device__ __forceinline__ key_block block(u32 round) const { return find_block(place(round)); } // group 0: there is none any more
+
+    __device__ __forceinline__ void init() const
+    {
+        keys().init(WARPS);
+        told().init(WARPS + (cfg::WANT_DQ ? 1 : 0));
+    }
+    // By a warp that reads K and V of this round no more; the place of this round.
+    __device__ __forceinline__ void leave_keys() const
+    {
+        __syncwarp();
+        if (lane_id() == 0) {
+            mbarrier_arrive(keys().empty(0));
+        }
+    }
+    __device__ __forceinline__ void leave(u32 round) const
+    {
+        __syncwarp();
+        if (lane_id() == 0) {
+            mbarrier_arrive(told().empty(round & 1));
+        }
+    }
+};
+
+// ---- the warp that loads -----------------------------------------------------------------------------------
+
+// Which block a round works on: by one thread.
+DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round)
+{
+    const sizes &z = p.z;
+    const round_place at = round_place::nth(round);
+    u32 number = fresh_block() + round * gridDim.x; // without queries there is no counter
+    if (z.len_q > 0 && (cfg::DETERMINISTIC || round > 0)) {
+        // under DETERMINISTIC in the order in which they are begun: none waits for one that has not
+        number = (cfg::DETERMINISTIC ? 0 : gridDim.x) + take_ticket(block_counter(p));
+    }
+    rounds.told().wait_empty(at);
+    if (number < static_cast<u32>(key_tiles(z)) * static_cast<u32>(z.n_b) * static_cast<u32>(z.n_h_kv)) {
+        put_block(p, rounds.place(round), number);
+    } else {
+        put_no_block(rounds.place(round));
+    }
+    mbarrier_arrive(rounds.told().full(at.stage));
+}
+
+// All blocks of the thread block. The first query tile of a block comes while the block before is still worked on, and its keys as soon
+// as no one reads those before. LOADER: params, rounds, whether this thread is the leader, the number of the round; and for the
+// leader load_queries, load_keys, load_nothing (no query tile is for these keys) and, for all, to the next place.
+template <class LOADER> DEV void load_rounds(LOADER &l)
+{
+    const back_params &p = l.params.p;
+#pragma unroll 1
+    while (true) {
+        if (l.leader) {
+            tell_round(p, l.rounds, l.round);
+        }
+        __syncwarp();
+        l.rounds.told().wait_full(round_place::nth(l.round));
+        const int group = l.rounds.block(l.round).group;
+        if (group == 0) {
+            break;
+        }
+        walk tiles;
+        position now = tiles.next({0, -32, false}, p, l.rounds.block(l.round));
+        if (now.head >= group) {
+            if (l.leader) {
+                l.load_nothing();
+            }
+            __syncwarp();
+            l.skip();
+        }
+        bool first = true;
+#pragma unroll 1
+        while (now.head < group) {
+            const position next = tiles.next(now, p, l.rounds.block(l.round));
+            if (l.leader) {
+                l.load_queries(now, next.head >= group);
+                if (first) {
+                    l.load_keys();
+                }
+            }
+            __syncwarp();
+            l.step();
+            now = next;
+            first = false;
+        }
+        l.round++;
+    }
+}
+
+// ---- the warp that knows about tiles of dq -----------------------------------------------------------------
+
+// When it is this block's turn at a tile: by a warp. Then, for its leader, that it has come: 0: the first turn of all.
+DEV u32 find_turn(const back_params &p, const key_block &at, int h, const position &now, int line, bool leader)
+{
+    if constexpr (cfg::DETERMINISTIC) {
+        return turn_of(p, at, variant::make_head(p.x, p.z, at.b, h), h, now.tile);
+    } else {
+        return leader ? take_ticket(p.order + line) : 0;
+    }
+}
+DEV void wait_for_turn(const back_params &p, int line, u32 turn)
+{
+    if (turn > 0) {
+        wait_turn(order_word(p, line), cfg::DETERMINISTIC ? turn : 1);
+        fence_async_global(); // what the blocks before have added, too
+    }
+}
+
+// ADDER: p, rounds, leader; add one tile, or skip a round without one; and finish_last, of what has not been told yet: no block may have to
+// wait for it until this one has another tile.
+template <class ADDER> DEV void add_rounds(ADDER &a)
+{
+    const block_rounds rounds = a.rounds;
+#pragma unroll 1
+    for (u32 round = 0;; round++) {
+        rounds.told().wait_full(round_place::nth(round));
+        const key_block at = rounds.block(round);
+        if (at.group == 0) {
+            break;
+        }
+        walk tiles;
+        position now = tiles.next({0, -32, false}, a.p, at);
+        if (now.head >= at.group) {
+            a.skip();
+        }
+#pragma unroll 1
+        while (now.head < at.group) {
+            a.add(at, now);
+            now = tiles.next(now, a.p, at);
+        }
+        if (a.leader) {
+            a.finish_last();
+        }
+        rounds.leave(round);
+    }
+}
+
+} // namespace back
