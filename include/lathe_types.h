@@ -79,7 +79,7 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     q [b,h,q,d]  k [b,h_kv,kv,d]  v [b,h_kv,kv,d_v]  ->  o [b,h,q,d_v], optional lse [b,h,q] f32
  *     (and every other final_rowscale of the spec, by its name), the spec's inputs by their names,
  *     and optionally q_start: an i32 scalar, the position of query row 0 among the keys (default
- *     kv - q: end-aligned).
+ *     kv - q: end-aligned). No result has an element in common with another tensor, in either pass.
  * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional results by
  *     their names (rows [..., n], or one value per row: [...] f32), the spec's inputs, of which those read by
  *     row have the same leading dims.

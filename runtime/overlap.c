@@ -1,8 +1,8 @@
 /*
- * overlap.c: whether tensors have elements in common. In: the arguments of an elementwise or row-wise call.
- * Out: LATHE_OK, or a sentence about a result that lies in memory that the call also reads or writes
- * elsewhere. Tensors that interleave without a common element, such as the parts of a fused projection, are
- * told apart by a stride that both are repeated with.
+ * overlap.c: whether tensors have elements in common. In: the arguments of a call. Out: LATHE_OK, or a
+ * sentence about a result that lies in memory that the call also reads or writes elsewhere. Tensors that
+ * interleave without a common element, such as the parts of a fused projection, are told apart by a stride
+ * that both are repeated with.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static bool apart_in(const struct extent *a, const struct extent *b, int64_t per
         return false;
     const int64_t a_width = width_in(a, period);
     const int64_t b_width = width_in(b, period);
-    const int64_t between = (int64_t)((b->first - a->first) % (uintptr_t)period + (uintptr_t)period) % period;
+    const int64_t between = ((int64_t)(b->first - a->first) % period + period) % period;
     return a_width <= between && b_width <= period - between;
 }
 
@@ -155,11 +155,33 @@ static bool collide(const struct signature *sig, const lathe_arg *args, int i, i
     return may_overlap(&x, &y);
 }
 
+/* Attention: blocks read what others write, so that nothing may lie where a result does. Part of every
+   launch: the extents are made once, and most pairs are told apart by their ends. */
+static lathe_status check_results(const struct signature *sig, const lathe_arg *args, int n, lathe_error *err)
+{
+    struct extent extent[MAX_ARGS];
+    bool result[MAX_ARGS];
+    if (n > MAX_ARGS)
+        return LATHE_OK; /* each argument is given once: refused elsewhere */
+    for (int i = 0; i < n; i++) {
+        const struct sig_arg *a = &sig->arg[find(sig, args[i].name)];
+        result[i] = args[i].data && (a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL);
+        extent[i] = is_tensor(a) && args[i].data ? extent_of(&args[i]) : (struct extent){.reach = 0};
+    }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; result[i] && k < n; k++)
+            if (k != i && may_overlap(&extent[i], &extent[k]))
+                return lathe__fail(err, LATHE_ARG,
+                                   "argument '%s': expected memory of its own, given some of that of '%s'",
+                                   args[i].name, args[k].name);
+    return LATHE_OK;
+}
+
 lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *args, int n, lathe_error *err)
 {
     const bool rows = lathe__is_rowwise(sig);
     if (lathe__is_attention(sig))
-        return LATHE_OK;
+        return check_results(sig, args, n, err);
     for (int i = 0; i < n; i++) {
         const bool written = is_written(sig, args, n, find(sig, args[i].name));
         for (int k = 0; written && k < n; k++)

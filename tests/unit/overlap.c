@@ -1,5 +1,5 @@
 /*
- * overlap.c: which tensors of an elementwise or row-wise call may lie in one piece of memory.
+ * overlap.c: which tensors of a call may lie in one piece of memory.
  */
 #include "check.h"
 #include "gen.h"
@@ -83,6 +83,8 @@ TEST(interleaved_tensors)
     good(AT(0, 32, 1), AT(8, 32, 1), AT(16, 32, 1), AT(24, 32, 1));
     good(AT(0, 32, 1), AT(8, 32, 1), AT(0, 32, 1), AT(24, 32, 1));
     good(AT(0, 32, 2), AT(1, 32, 2), AT(16, 32, 2), AT(17, 32, 2));
+    good(AT(0, 24, 1), AT(8, 24, 1), AT(200, 8, 1), AT(16, 24, 1)); /* a period that is no power of two */
+    good(AT(16, 24, 1), AT(8, 24, 1), AT(200, 8, 1), AT(0, 24, 1));
     bad(AT(0, 32, 1), AT(8, 32, 1), AT(16, 32, 1), AT(23, 32, 1),
         "'y': expected memory of its own, given some of that of 'z'");
     bad(AT(0, 32, 1), AT(8, 32, 1), AT(28, 32, 1), AT(100, 8, 1), "'y': expected memory of its own");
@@ -155,6 +157,107 @@ TEST(rows_may_be_written_in_place)
         CHECK_EQ(problem_from_args(&sig, args, 6, true, &problem, &err),
                  cases[i].part ? LATHE_ARG : LATHE_OK);
         CHECK_HAS(err.text, cases[i].part ? cases[i].part : "");
+    }
+    ir_free(ir);
+}
+
+struct place { /* of a tensor [1, h, t, 8] of bf16 in one memory of 2048 elements */
+    const char *name;
+    int heads, offset, head_stride, token_stride;
+};
+
+static lathe_status place_all(const struct signature *sig, const struct place *place, int n, lathe_error *err)
+{
+    int64_t shape[8][4];
+    int64_t strides[8][4];
+    lathe_arg args[8];
+    struct problem problem;
+    for (int i = 0; i < n; i++) {
+        const struct place *p = &place[i];
+        const bool row = strcmp(p->name, "lse") == 0;
+        memcpy(shape[i], (int64_t[]){1, p->heads, 4, 8}, sizeof shape[i]);
+        memcpy(strides[i], (int64_t[]){0, p->head_stride, p->token_stride, 1}, sizeof strides[i]);
+        args[i] = (lathe_arg){
+            p->name, memory + 2 * p->offset, row ? LATHE_F32 : LATHE_BF16, row ? 3 : 4, shape[i], strides[i]};
+    }
+    return problem_from_args(sig, args, n, true, &problem, err);
+}
+
+/* Whatever an attention reads may be a part of one tensor, as may its gradients, but no result lies in what
+   is read or written elsewhere: other blocks read it later. */
+TEST(results_of_attention_have_memory_of_their_own)
+{
+    static const struct {
+        lathe_pass pass;
+        struct place place[8];
+        const char *part;
+    } cases[] = {
+        /* one projection of 2 + 2 + 2 heads a token, and o beside it */
+        {LATHE_FORWARD,
+         {{"q", 2, 0, 8, 48}, {"k", 2, 16, 8, 48}, {"v", 2, 32, 8, 48}, {"o", 2, 192, 8, 16}},
+         ""},
+        {LATHE_FORWARD,
+         {{"q", 2, 0, 8, 48}, {"k", 2, 16, 8, 48}, {"v", 2, 16, 8, 48}, {"o", 2, 192, 8, 16}},
+         ""},
+        {LATHE_FORWARD,
+         {{"q", 2, 0, 8, 48}, {"k", 2, 16, 8, 48}, {"v", 2, 32, 8, 48}, {"o", 2, 0, 8, 48}},
+         "argument 'o': expected memory of its own, given some of that of 'q'"},
+        {LATHE_FORWARD,
+         {{"q", 2, 0, 8, 48}, {"k", 2, 16, 8, 48}, {"v", 2, 32, 8, 48}, {"o", 2, 180, 8, 16}},
+         "argument 'o': expected memory of its own, given some of that of 'v'"},
+        {LATHE_FORWARD,
+         {{"q", 2, 0, 8, 48},
+          {"k", 2, 16, 8, 48},
+          {"v", 2, 32, 8, 48},
+          {"o", 2, 192, 8, 16},
+          {"lse", 2, 250, 4, 1}},
+         "'o': expected memory of its own, given some of that of 'lse'"},
+        {LATHE_FORWARD,
+         {{"q", 2, 0, 8, 48}, {"k", 2, 16, 8, 48}, {"v", 2, 32, 8, 48}, {"o", 2, 192, 8, 8}},
+         "argument 'o': expected an output whose elements lie apart, given stride 8 in dim 1"},
+        {LATHE_FORWARD,
+         {{"q", 2, 0, 8, 0}, {"k", 2, 16, 8, 8}, {"v", 2, 32, 8, 48}, {"o", 2, 192, 8, 15}},
+         "argument 'o': expected an output whose elements lie apart, given stride 15 in dim 2"},
+        {LATHE_BACKWARD,
+         {{"q", 2, 0, 8, 48},
+          {"k", 2, 16, 8, 48},
+          {"v", 2, 32, 8, 48},
+          {"do", 2, 192, 8, 16},
+          {"dq", 2, 400, 8, 48},
+          {"dk", 2, 416, 8, 48},
+          {"dv", 2, 432, 8, 48}},
+         ""},
+        {LATHE_BACKWARD,
+         {{"q", 2, 0, 8, 48},
+          {"k", 2, 16, 8, 48},
+          {"v", 2, 32, 8, 48},
+          {"do", 2, 192, 8, 16},
+          {"dq", 2, 400, 8, 48},
+          {"dk", 2, 416, 8, 48},
+          {"dv", 2, 416, 8, 48}},
+         "'dk': expected memory of its own, given some of that of 'dv'"},
+        {LATHE_BACKWARD,
+         {{"q", 2, 0, 8, 48},
+          {"k", 2, 16, 8, 48},
+          {"v", 2, 32, 8, 48},
+          {"do", 2, 192, 8, 16},
+          {"dq", 2, 0, 8, 48}},
+         "'dq': expected memory of its own, given some of that of 'q'"},
+    };
+    static const char text[] = "return attention {}";
+    struct diag diag = {0};
+    struct ir *ir = spec_load("t.lua", text, sizeof text - 1, &diag);
+    CHECK(ir != NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct signature sig;
+        lathe_error err = {0};
+        int n = 0;
+        while (n < 8 && cases[i].place[n].name)
+            n++;
+        signature_make(ir, cases[i].pass, &sig);
+        const lathe_status status = place_all(&sig, cases[i].place, n, &err);
+        CHECK_HAS(err.text, cases[i].part);
+        CHECK_EQ(status, cases[i].part[0] ? LATHE_ARG : LATHE_OK);
     }
     ir_free(ir);
 }

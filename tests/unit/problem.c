@@ -84,6 +84,12 @@ struct call {
 };
 static double storage[4]; /* something to point at; never read */
 
+/* Far from it, and from each other. */
+static void *elsewhere(unsigned place)
+{
+    return (void *)((uintptr_t)storage + ((uintptr_t)place << 24));
+}
+
 static void make_call(struct call *c)
 {
     *c = (struct call){.q = {2, 4, 10, 64},
@@ -95,7 +101,7 @@ static void make_call(struct call *c)
     c->arg[0] = (lathe_arg){"q", storage, LATHE_BF16, 4, c->q, NULL};
     c->arg[1] = (lathe_arg){"k", storage, LATHE_BF16, 4, c->k, NULL};
     c->arg[2] = (lathe_arg){"v", storage, LATHE_BF16, 4, c->v, NULL};
-    c->arg[3] = (lathe_arg){"o", storage, LATHE_BF16, 4, c->o, NULL};
+    c->arg[3] = (lathe_arg){"o", elsewhere(1), LATHE_BF16, 4, c->o, NULL};
     c->arg[4] = (lathe_arg){"doc", storage, LATHE_I32, 2, c->doc, NULL};
 }
 
@@ -225,7 +231,7 @@ TEST(f64_goes_with_f64)
     lathe_error err;
     static const int64_t lse[] = {2, 4, 10};
     make_call(&c);
-    c.arg[c.n++] = (lathe_arg){"lse", storage, LATHE_F64, 3, lse, NULL};
+    c.arg[c.n++] = (lathe_arg){"lse", elsewhere(2), LATHE_F64, 3, lse, NULL};
     REFUSED(&c, "argument 'lse': expected dtype f32, given f64");
     const lathe_arg last = c.arg[5]; /* the mistake is seen from either side */
     c.arg[5] = c.arg[0];
