@@ -238,20 +238,39 @@ static void emit_output(struct row_emitter *r)
     text_add(r->e->out, "    }\n");
 }
 
+/* Its place: of the row and, at the end, of a group of columns, whose number steps by 1. */
+static bool is_steady_scatter(const struct row_emitter *r, const struct row_site *site)
+{
+    for (int k = 0; k < site->n_index; k++) {
+        const int node = root_of(r, site->index[k]);
+        const bool group = k + 1 == site->n_index && row_is_group_of_columns(r->e, node);
+        if (!group && (r->e->w->node[node].span & SPAN_KV))
+            return false;
+    }
+    return true;
+}
+
 /* What an element adds to a gradient at computed indices, and to which of its elements. */
 static void emit_scatters(struct row_emitter *r)
 {
     const struct row_pass *pass = r->pass;
     struct text_buf *out = r->e->out;
     int to[ROW_SITES];
+    int steady[ROW_SITES];
+    bool any = false;
     int n = 0;
     char text[128];
     for (int i = 0; i < pass->n_sites; i++)
-        if (pass->site[i].form == SITE_SCATTER)
+        if (pass->site[i].form == SITE_SCATTER) {
+            steady[n] = is_steady_scatter(r, &pass->site[i]);
+            any |= steady[n];
             to[n++] = scatter_buffer(pass, i);
+        }
     text_add(out, "    static constexpr int SCATTERS = %d;\n    static constexpr bool SCATTER_EXACT = %s;\n",
              n, n > 0 && r->e->problem->deterministic ? "true" : "false");
     emit_list(out, "int", "SCATTER_TO", to, n);
+    if (any)
+        emit_list(out, "bool", "SCATTER_STEADY", steady, n);
     text_add(
         out,
         "    template <int K> DEV bool scatter(const float *e, int i, " ROW_ARGS

@@ -18,15 +18,17 @@ bool row_collect(struct row_emitter *r)
     ok &= fields_collect(r->e, &r->vals, CLASS_DYNAMIC, fn->root, fn->n_roots);
     for (int i = 0; i < r->phases.n; i++)
         ok &= field_add(&r->vals, r->phases.node[i]);
-    return ok;
+    return ok && row_collect_cells(r);
 }
 
 void row_name_all(struct row_emitter *r, bool col, bool vals)
 {
     scope_clear(r->e);
     fields_name(r->e, &r->head);
-    if (col)
+    if (col) {
         fields_name(r->e, &r->col);
+        row_name_cells(r);
+    }
     if (vals)
         fields_name(r->e, &r->vals);
     if (r->name_elements)
@@ -115,7 +117,9 @@ static bool reductions_use_columns(const struct row_emitter *r)
 void row_emit_columns(struct row_emitter *r)
 {
     struct text_buf *out = r->e->out;
-    fields_declare(r->e, &r->col, "");
+    char cells[512];
+    row_declare_cells(r, cells, sizeof cells);
+    fields_declare(r->e, &r->col, cells);
     text_add(out, "    static constexpr bool COLS = %s;\n", r->col.n > 0 ? "true" : "false");
     text_add(out, "    static constexpr bool REDUCE_COLS = %s;\n",
              reductions_use_columns(r) ? "true" : "false");
@@ -185,6 +189,8 @@ void row_emit_reductions(struct row_emitter *r)
     for (int i = 0; i < r->phases.n; i++)
         text_add(out, "%s%s", i ? ", " : "", reduction_name(r->e->w->node[r->phases.node[i]].op));
     text_add(out, "%s};\n", r->phases.n ? "" : "RED_SUM");
+    row_emit_cells(r);
+    row_emit_guards(r);
 }
 
 void row_emit_update(struct row_emitter *r)

@@ -1,6 +1,7 @@
 /*
  * emit_rowwise.h: what the emitters of row-wise kernels share: values per launch, column and row of one spec,
- * and the passes that reduce. Seen by emit_rowwise.c and emit_row_pass.c alone.
+ * and the passes that reduce. Seen by emit_rowwise.c, emit_row_pass.c and
+ * emit_row_cells.c alone.
  */
 #ifndef LATHE_EMIT_ROWWISE_H
 #define LATHE_EMIT_ROWWISE_H
@@ -15,6 +16,7 @@ struct row_emitter {
     struct field_set head;
     struct field_set col;
     struct field_set vals;
+    struct field_set cells;                       /* emit_row_cells.c; members of col, too */
     const struct row_pass *pass;                  /* emit_row_pass.c */
     void (*name_elements)(struct row_emitter *r); /* NULL: x is called e */
 };
@@ -29,5 +31,14 @@ void row_assign_pass(struct row_emitter *r,
                      int pass);                  /* fields of vals that are known after it; -1: before */
 void row_emit_reductions(struct row_emitter *r); /* PASSES, REDUCTIONS, REDUCE_PASS, REDUCE_OP */
 void row_emit_update(struct row_emitter *r);
+
+/* ---- emit_row_cells.c: parts of the variant, empty for most specs */
+
+bool row_collect_cells(struct row_emitter *r);
+void row_name_cells(struct row_emitter *r);
+void row_declare_cells(const struct row_emitter *r, char *out, size_t size); /* members of col */
+void row_emit_cells(struct row_emitter *r);
+bool row_is_group_of_columns(const struct emitter *e, int node); /* at.i // u, u the same everywhere */
+void row_emit_guards(struct row_emitter *r);
 
 #endif

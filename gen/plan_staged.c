@@ -526,7 +526,9 @@ static bool inner_shape(const struct request *r, const struct row_pass *pass, co
     else if (pass->n_out > 0 && s->reductions > 0)
         wide = wait_for_strips(r, s, plan, &blocks);
     plan->units_wide = wide;
-    plan->more = (int64_t)plan->per_thread / s->vector * (plan->threads / wide) * plan->cluster < n && !scans;
+    const int64_t held = (int64_t)plan->per_thread / s->vector * (plan->threads / wide) * plan->cluster;
+    plan->more = held < n && !scans;
+    plan->full = held == n && !scans;
     plan->vector = s->vector;
     plan->rows_per_block = 1;
     plan->registers = SM_REGISTERS / (blocks * plan->threads) / 8 * 8;

@@ -22,6 +22,8 @@ struct maker {
     int n_known; /* statistics that are given: from formula to parameter */
     int from[MAX_STATE];
     int to[MAX_STATE];
+    int n_logs; /* given, too: logarithms of sums of exponentials */
+    struct log_sum log[MAX_STATE];
 };
 
 static const struct ir_at NOWHERE = {0, 0};
@@ -60,7 +62,10 @@ static int add_root(struct maker *m, int node)
     struct ir_fn *fn = &m->w->row;
     if (fn->n_roots == MAX_ROOTS)
         return -1;
-    fn->root[fn->n_roots] = ir_substitute(m->w, node, m->from, m->to, m->n_known);
+    int root = ir_substitute(m->w, node, m->from, m->to, m->n_known);
+    for (int i = 0; i < m->n_logs; i++)
+        root = log_sum_use(m->w, root, &m->log[i]);
+    fn->root[fn->n_roots] = root;
     return fn->n_roots++;
 }
 
@@ -231,6 +236,12 @@ static void take_results(struct maker *m)
         if (!is_present(m, find_arg(m->sig, "", m->w->final[i].name)) || m->w->final[i].total ||
             (row ? n->n_args == 0 : n->phase == 0))
             continue;
+        struct log_sum *log = &m->log[m->n_logs];
+        if (m->problem->dtype != LATHE_F32 && !row &&
+            log_sum_find(m->w, formula, log)) { /* f32 would be less exact */
+            log->given = ir_param(m->w, PARAM_FINAL + i, NOWHERE);
+            m->n_logs++;
+        }
         m->from[m->n_known] = formula;
         m->to[m->n_known++] = ir_param(m->w, (row ? PARAM_SAVED : PARAM_FINAL) + i, NOWHERE);
     }

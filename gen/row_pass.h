@@ -52,6 +52,15 @@ struct row_pass {
     int n_scatters;          /* of form SCATTER */
 };
 
+/* ---- log_sum.c */
+
+struct log_sum { /* given = stabiliser + log(sum), for any stabiliser */
+    int stabiliser, sum, given;
+};
+bool log_sum_find(const struct ir *w, int formula, struct log_sum *out); /* all but `given` */
+/* The same value without stabiliser and sum, or the node where it is not known to need neither. */
+int log_sum_use(struct ir *w, int node, const struct log_sum *s);
+
 enum { ROW_WHY_BYTES = 256 };
 /* The pass of a problem: what is absent is not read, what is not wanted is not made. False: *why says why not
    (ROW_WHY_BYTES). The caller frees it with row_pass_free, also after a failure. */

@@ -28,13 +28,13 @@ DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::co
         float e[max_of(variant::IN, 1)];
         unpack_piece<J>(held, e);
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
-            if constexpr (variant::REDUCE_PASS[R] == P) {
+            if constexpr (variant::REDUCE_PASS[R] == P && !adds_seldom<variant, R>()) {
                 term[R][J] = variant::operand<R>(e, i + J, p.x, p.z, head, c[J], vals);
             }
         });
     });
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
-        if constexpr (variant::REDUCE_PASS[R] == P) {
+        if constexpr (variant::REDUCE_PASS[R] == P && !adds_seldom<variant, R>()) {
             constexpr int OP = variant::REDUCE_OP[R];
 #pragma unroll
             for (int step = 1; step < V; step *= 2) {
@@ -45,6 +45,14 @@ DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::co
             }
             done = term[R][0];
             red[R] = in_row ? red_combine<OP>(red[R], term[R][0]) : red[R];
+        } else if constexpr (variant::REDUCE_PASS[R] == P) {
+            if (in_row && may_add<variant, R>(i, V, p.x, p.z, head, vals)) {
+                repeat<0, V>([&]<int J>() {
+                    float e[max_of(variant::IN, 1)];
+                    unpack_piece<J>(held, e);
+                    red[R] = red_combine<variant::REDUCE_OP[R]>(red[R], variant::operand<R>(e, i + J, p.x, p.z, head, c[J], vals));
+                });
+            }
         }
     });
     return done;

@@ -260,4 +260,17 @@ DEV void make_columns(const many_params &p, const variant::head &head, bool want
     }
 }
 
+// What is read by row and column.
+DEV void make_cells(const many_params &p, const variant::head &head, const variant::vals &vals, bool wanted, variant::col (&c)[V])
+{
+    if (wanted) {
+        fill_cells<variant, V>(p.x, p.z, head, vals, c);
+    }
+}
+DEV void make_columns(const many_params &p, const variant::head &head, const variant::vals &vals, bool wanted, int i, variant::col (&c)[V])
+{
+    make_columns(p, head, wanted, i, c);
+    make_cells(p, head, vals, wanted, c);
+}
+
 } // namespace many

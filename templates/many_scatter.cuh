@@ -12,7 +12,7 @@ namespace many {
 using scatter_sum = pick<variant::SCATTER_EXACT, exact_sum, float>::type;
 
 // The V values of each thread of a warp, all of which call; value 0 adds nothing.
-DEV void scatter_warp(scatter_sum *to, const float (&value)[V], const i64 (&place)[V], bool here)
+template <bool STEADY> DEV void scatter_warp(scatter_sum *to, const float (&value)[V], const i64 (&place)[V], bool here)
 {
     float sum = here ? value[0] : 0.0f;
     bool one = true;
@@ -20,8 +20,10 @@ DEV void scatter_warp(scatter_sum *to, const float (&value)[V], const i64 (&plac
 #pragma unroll
     for (int j = 1; j < V; j++) {
         sum += here ? value[j] : 0.0f;
-        one = one && place[j] == place[0];
-        line = line && place[j] == place[0] + j;
+        if (!STEADY || j == V - 1) { // steady: what is between equal ends is equal, and what is between ends that far apart is a line
+            one = one && place[j] == place[0];
+            line = line && place[j] == place[0] + j;
+        }
     }
     const u32 present = __ballot_sync(ALL_LANES, here);
     if (present == 0) {
@@ -59,7 +61,7 @@ DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], cons
 {
     const bool in_row = row.here && i < p.z.n;
     variant::col c[V] = {};
-    make_columns(p, head, in_row, i, c);
+    make_columns(p, head, vals, in_row, i, c);
     repeat<0, variant::SCATTERS>([&]<int K>() {
         constexpr int TO = variant::SCATTER_TO[K];
         float value[V];
@@ -75,7 +77,7 @@ DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], cons
             const bool adds = variant::scatter<K>(e, i + J, p.x, p.z, head, c[J], vals, q, p.scatter[TO], value[J], place[J]);
             value[J] = adds && in_row ? value[J] : 0.0f;
         });
-        scatter_warp(reinterpret_cast<scatter_sum *>(p.scatter[TO].to), value, place, in_row && has_elements(p.scatter[TO]));
+        scatter_warp<is_steady<variant, K>()>(reinterpret_cast<scatter_sum *>(p.scatter[TO].to), value, place, in_row && has_elements(p.scatter[TO]));
     });
 }
 

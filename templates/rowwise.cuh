@@ -188,15 +188,6 @@ struct values { // of the row, in every one of its threads
     variant::vals vals;
 };
 
-// Whether a reduction looks at a column's values. Where the variant does not say, the compiler has to find out.
-template <class VARIANT> __host__ __device__ constexpr bool reduces_columns()
-{
-    if constexpr (requires { VARIANT::REDUCE_COLS; }) {
-        return VARIANT::REDUCE_COLS;
-    } else {
-        return VARIANT::COLS;
-    }
-}
 [[maybe_unused]] constexpr bool REDUCE_COLS = reduces_columns<variant>();
 
 template <int W> DEV void make_columns(const rowwise_params &p, const values &of, const place &at, int i, variant::col (&c)[W])
@@ -204,6 +195,7 @@ template <int W> DEV void make_columns(const rowwise_params &p, const values &of
     if constexpr (variant::COLS) {
         if (is_in_row(at, i)) {
             variant::make_cols<W>(p.in, p.z, of.head, i, c);
+            fill_cells<variant, W>(p.in, p.z, of.head, of.vals, c);
         }
     }
 }
@@ -226,6 +218,11 @@ DEV void reduce_chunk(float (&red)[SLOTS], const packed<W> (&held)[COUNT], const
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
             if constexpr (variant::REDUCE_PASS[R] == P) {
                 constexpr int OP = variant::REDUCE_OP[R];
+                if constexpr (adds_seldom<variant, R>()) {
+                    if (!is_in_row(at, i) || !may_add<variant, R>(i, W, p.in, p.z, of.head, of.vals)) {
+                        return;
+                    }
+                }
                 float term[W];
 #pragma unroll
                 for (int j = 0; j < W; j++) {

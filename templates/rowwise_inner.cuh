@@ -14,6 +14,7 @@ namespace many {
 
 static_assert(V * sizeof(element) == 16 && !INNER && WHOLE_BLOCK, "a thread has 16 bytes of rows");
 static_assert(WORDS % 4 == 0 || variant::IN == 0, "a vector of every tensor is 16 bytes or a multiple");
+static_assert(!FULL || (!cfg::MORE && variant::SCANS == 0), "all places of full rows wait in shared memory");
 static_assert(variant::COLUMNS == 0 && variant::SUMS == 0, "no sums over rows");
 static_assert(variant::SCANS == 0 || (variant::PASSES == 0 && variant::WALKS == 1 && !TOPS), "plain sums along rows in one walk, or reductions");
 static_assert(variant::SCANS == 0 || CLUSTER == 1, "sums along rows: of a block");
@@ -50,6 +51,9 @@ DEV int place_of_thread()
     const int place = static_cast<int>(threadIdx.x) / WIDE;
     return CLUSTER > 1 ? cluster_rank() * (PLACES / CLUSTER) + place : place;
 }
+
+// FULL: every thread has all of its places.
+DEV bool is_place(const many_params &p, int i) { return FULL || i < p.z.n; }
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
@@ -101,7 +105,7 @@ template <int K> DEV void load_elements(u32 (&word)[words_of<K>()], const in_typ
 // Place i goes on its way from `at` into shared memory, to number k of the thread's.
 DEV void fetch(u32 held, const sources &at, const many_params &p, const strip &s, int k, int i)
 {
-    if (s.n > 0 && i < p.z.n) {
+    if (s.n > 0 && is_place(p, i)) {
         repeat<0, variant::IN>([&]<int K>() {
             constexpr u32 FIRST = static_cast<u32>(first_word<K>() / 4);
             const u32 to = held + static_cast<u32>(k) * (UNITS * UNIT_BYTES) + FIRST * UNIT_BYTES;
@@ -179,7 +183,7 @@ template <int K> DEV void store_place(const targets &at, const strip &s, const f
 DEV void make_col(const many_params &p, const variant::head &head, int i, variant::col (&c)[1])
 {
     if constexpr (variant::COLS) {
-        if (i < p.z.n) {
+        if (is_place(p, i)) {
             variant::make_cols<1>(p.x, p.z, head, i, c);
         }
     }
@@ -192,7 +196,7 @@ DEV void reduce_place(float (&red)[SLOTS][V], const piece &held, const many_para
     if constexpr (variant::REDUCE_COLS) {
         make_col(p, head, i, c);
     }
-    if (i < p.z.n) {
+    if (is_place(p, i)) {
         repeat<0, V>([&]<int J>() {
             float e[IN];
             unpack_piece<J>(held, e);
@@ -208,7 +212,7 @@ DEV void reduce_place(float (&red)[SLOTS][V], const piece &held, const many_para
 DEV void finish_place(const piece &held, const float (&scanned)[SCANS][V], const targets &to, const many_params &p, const variant::head &head,
                       const strip_values &vals, const strip &s, int i)
 {
-    if (s.n <= 0 || i >= p.z.n) {
+    if (s.n <= 0 || !is_place(p, i)) {
         return;
     }
     variant::col c[1] = {};

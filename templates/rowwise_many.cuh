@@ -39,7 +39,7 @@ DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const m
         }
         variant::col c[V] = {};
         if constexpr (variant::REDUCE_COLS) {
-            make_columns(p, head, is_in_row(row, i, p.z.n), i, c);
+            make_columns(p, head, vals, is_in_row(row, i, p.z.n), i, c);
         }
         done[v] = reduce_piece<P>(red, held[v], c, p, head, vals, row, i);
     }
@@ -99,7 +99,7 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
             }
             if constexpr (LAST) {
                 variant::col c[V] = {};
-                make_columns(p, head, is_in_row(row, i, p.z.n), i, c);
+                make_columns(p, head, vals, is_in_row(row, i, p.z.n), i, c);
                 done[step] = finish_piece(held[v], c, scanned[v], column, p, head, vals, row, i);
             }
             if constexpr (LAST && variant::SCATTERS > 0) {
@@ -255,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(many::COLUMN_THREADS)
             load_pieces<1, V, true>(held, p, row, i);
             const float none[SCANS][V] = {};
             variant::col c[V] = {};
-            make_columns(p, head, is_in_row(row, i, p.z.n), i, c);
+            make_columns(p, head, static_cast<const variant::vals *>(p.values)[r], is_in_row(row, i, p.z.n), i, c);
             finish_piece(held[0], c, none, column, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);
             if constexpr (variant::SCATTERS > 0) {
                 scatter_piece(held[0], none, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);

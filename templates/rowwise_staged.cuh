@@ -179,15 +179,17 @@ template <int Q> DEV void wait_for_part(bool frees)
     }
 }
 
-DEV void get_columns(variant::col (&c)[V], const columns &cols, const many_params &p, const variant::head &head, const place &row, int v, int i)
+DEV void get_columns(variant::col (&c)[V], const columns &cols, const many_params &p, const variant::head &head, const variant::vals &vals,
+                     const place &row, int v, int i)
 {
     if constexpr (COLS_HELD) {
 #pragma unroll
         for (int j = 0; j < V; j++) {
             c[j] = cols.of[v][j];
         }
+        make_cells(p, head, vals, is_in_row(row, i, p.z.n), c);
     } else {
-        make_columns(p, head, is_in_row(row, i, p.z.n), i, c);
+        make_columns(p, head, vals, is_in_row(row, i, p.z.n), i, c);
     }
 }
 
@@ -210,7 +212,7 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
             }
             variant::col c[V] = {};
             if constexpr (variant::REDUCE_COLS) {
-                get_columns(c, cols, p, head, at.row, v, i);
+                get_columns(c, cols, p, head, vals, at.row, v, i);
             }
             reduce_piece<P>(red, now, c, p, head, vals, at.row, i);
         }
@@ -228,7 +230,7 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
                 const int i = base + (lane + v * TEAM) * V;
                 variant::col c[V] = {};
                 if constexpr (variant::REDUCE_COLS) {
-                    make_columns(p, head, is_in_row(at.row, i, p.z.n), i, c);
+                    make_columns(p, head, vals, is_in_row(at.row, i, p.z.n), i, c);
                 }
                 reduce_piece<P>(red, now[v], c, p, head, vals, at.row, i);
             }
@@ -254,7 +256,7 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
             float column[COLUMNS][V] = {};
             variant::col c[V] = {};
             get<P>(now, at, v);
-            get_columns(c, cols, p, head, at.row, v, i);
+            get_columns(c, cols, p, head, vals, at.row, v, i);
             finish_piece(now, c, none, column, p, head, vals, at.row, i);
             if constexpr (P == FREED) {
                 fetch(at.stage, at.from, at.later, v, p.z.n);
@@ -284,7 +286,7 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
             for (int v = 0; v < MORE_VECTORS; v++) {
                 const int i = base + (lane + v * TEAM) * V;
                 variant::col c[V] = {};
-                make_columns(p, head, is_in_row(at.row, i, p.z.n), i, c);
+                make_columns(p, head, vals, is_in_row(at.row, i, p.z.n), i, c);
                 finish_piece(now[v], c, none, column, p, head, vals, at.row, i);
             }
         }

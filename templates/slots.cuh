@@ -138,3 +138,50 @@ concept many_variant = requires(const I &x, const P &p, const row_sizes &z, cons
     { V::template column_of<0>(g, x, z, head, 0ll) } -> gives<int>;
 };
 // clang-format on
+
+// ---- what a row-wise variant may leave out; README.md ----------------------------------------------------------
+
+// Whether a reduction looks at a column's values. Where the variant does not say, the compiler has to find out.
+template <class VARIANT> __host__ __device__ constexpr bool reduces_columns()
+{
+    if constexpr (requires { VARIANT::REDUCE_COLS; }) {
+        return VARIANT::REDUCE_COLS;
+    } else {
+        return VARIANT::COLS;
+    }
+}
+// Values of columns that depend on the row, too.
+template <class VARIANT, int V> DEV void fill_cells(const inputs &x, const row_sizes &z, const typename VARIANT::head &head,
+                                                    const typename VARIANT::vals &vals, typename VARIANT::col (&c)[V])
+{
+    if constexpr (requires { VARIANT::CELLS; }) {
+        VARIANT::template make_cells<V>(x, z, head, vals, c);
+    }
+}
+// Whether the places of scatter K never fall along a row, or never rise, by more than 1 from one column to the next.
+template <class VARIANT, int K> __host__ __device__ constexpr bool is_steady()
+{
+    if constexpr (requires { VARIANT::SCATTER_STEADY[K]; }) {
+        return VARIANT::SCATTER_STEADY[K];
+    } else {
+        return false;
+    }
+}
+// Whether few vectors add to reduction R, and whether that of n elements from i on may.
+template <class VARIANT, int R> __host__ __device__ constexpr bool adds_seldom()
+{
+    if constexpr (requires { VARIANT::REDUCE_SOME[R]; }) {
+        return VARIANT::REDUCE_SOME[R];
+    } else {
+        return false;
+    }
+}
+template <class VARIANT, int R> DEV bool may_add(int i, int n, const inputs &x, const row_sizes &z, const typename VARIANT::head &head,
+                                               const typename VARIANT::vals &vals)
+{
+    if constexpr (adds_seldom<VARIANT, R>()) {
+        return VARIANT::template some<R>(i, n, x, z, head, vals);
+    } else {
+        return true;
+    }
+}

@@ -119,6 +119,13 @@ TEST(golden_rms_norm_backward)
     compare_pass("rms_norm_bwd", "rms_norm", LATHE_BACKWARD, "dtype=bf16,rows=64,n=8192");
 }
 
+TEST(golden_shared_elements) /* cells, places of scatters that stay, and reductions that few vectors add to */
+{
+    compare_pass("group_rms_norm_bwd", "group_rms_norm", LATHE_BACKWARD,
+                 "dtype=bf16,rows=64,n=8192,groups_of=8,channels_of=4");
+    compare_golden("cross_entropy", "cross_entropy", "dtype=bf16,rows=64,n=65536");
+}
+
 TEST(golden_attention_backward)
 {
     compare_pass("causal_bwd", "causal", LATHE_BACKWARD, "dtype=bf16,b=1,h=2,q=64,d=128");
