@@ -159,7 +159,7 @@ static int only_column(const struct emitter *e, int reduction)
 static bool needed_without(struct row_emitter *r, int reduction, int test)
 {
     const struct ir *w = r->e->w;
-    int *root = calloc((size_t)(w->row.n_roots + w->n_nodes), sizeof *root);
+    int *root = calloc((size_t)w->row.n_roots + (size_t)w->n_nodes, sizeof *root);
     int *stop = calloc((size_t)w->n_nodes, sizeof *stop);
     int n_roots = 0;
     int n_stop = 0;
