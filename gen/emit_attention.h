@@ -74,9 +74,10 @@ struct launch *add_launch(struct source *out, const struct emitter *e, const cha
                           int smem);
 void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
              struct text_buf *text);
-/* Returns the buffer. The struct map_params is written to `text`. */
-int add_map(const struct launcher *a, const char *role, int bm, int bn, struct source *out,
-            struct text_buf *text);
+/* Both return the buffer; the struct map_params is written, too: by the second to `text`. */
+int add_map(const struct launcher *a, const struct plan *plan, struct source *out);
+int add_back_map(const struct launcher *a, const struct back_plan *tile, struct source *out,
+                 struct text_buf *text);
 void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out);
 void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
                  struct source *out);

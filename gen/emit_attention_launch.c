@@ -106,8 +106,9 @@ struct launch *add_launch(struct source *out, const struct emitter *e, const cha
 enum {
     MOD_BLOCK_TOKENS = 64,
     MOD_BLOCK_THREADS = 256,
-    MAP_BLOCK_THREADS = 256
-}; /* vector_mod.cuh, tilemap.cuh */
+    MAP_BLOCK_THREADS = 256,
+    BACK_MAP_BLOCK_THREADS = 512
+}; /* vector_mod.cuh, tilemap.cuh, back_map.cuh */
 enum {
     HOPPER_ROWS = 64,
     LOADER_THREADS = 128
@@ -139,31 +140,60 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
     params_close(&p, "mod_params");
 }
 
-int add_map(const struct launcher *a, const char *role, int bm, int bn, struct source *out,
-            struct text_buf *text)
+/* Batches and heads whose masks differ. */
+static struct product map_lines(const struct tile_map *map)
 {
-    enum { RANGE_BYTES = 8, MAP_WORD = 4, TILES_OF_WARP = 4 }; /* MAP_WORD: of slots_base.cuh */
-    const int align = strcmp(role, "map") == 0 ? MAP_WORD : 1; /* the forward kernels read whole words */
-    struct product tiles = product_of(1);
-    if (a->map->per_batch)
-        product_times(&tiles, SYM_B, 1);
-    if (a->map->per_head)
-        product_times(&tiles, SYM_H, 1);
-    if (!a->map->ranges)
-        product_times(&tiles, SYM_Q, bm);
-    struct product bytes = tiles;
-    product_times(&bytes, SYM_KV, align * bn);
-    bytes.scale *= align * (a->map->ranges ? RANGE_BYTES * a->e->w->n_reads : 1);
-    const int buffer = add_buffer(out, bytes);
-    struct launch *launch = add_launch(out, a->e, role, MAP_BLOCK_THREADS, 0);
-    launch->grid = tiles;
-    product_times(&launch->grid, SYM_KV, bn * MAP_BLOCK_THREADS / 32 * (a->map->ranges ? 1 : TILES_OF_WARP));
+    struct product lines = product_of(1);
+    if (map->per_batch)
+        product_times(&lines, SYM_B, 1);
+    if (map->per_head)
+        product_times(&lines, SYM_H, 1);
+    return lines;
+}
+
+static void add_map_params(const struct launcher *a, struct launch *launch, int buffer, struct text_buf *text)
+{
     struct params p;
     params_open(&p, text, launch, "map_params");
     params_pointer(&p, "unsigned char", "map", PARAM_WORK_DATA, buffer);
     params_sizes(&p);
     params_inputs(&p, a->e, "x");
     params_close(&p, "map_params");
+}
+
+int add_map(const struct launcher *a, const struct plan *plan, struct source *out)
+{
+    enum { RANGE_BYTES = 8, MAP_WORD = 4, TILES_OF_WARP = 4 }; /* MAP_WORD: of slots_base.cuh */
+    struct product tiles = map_lines(a->map);
+    if (!a->map->ranges)
+        product_times(&tiles, SYM_Q, plan->bm);
+    struct product bytes = tiles;
+    product_times(&bytes, SYM_KV, MAP_WORD * plan->bn); /* whole words are read */
+    bytes.scale *= MAP_WORD * (a->map->ranges ? RANGE_BYTES * a->e->w->n_reads : 1);
+    const int buffer = add_buffer(out, bytes);
+    struct launch *launch = add_launch(out, a->e, "map", MAP_BLOCK_THREADS, 0);
+    launch->grid = tiles;
+    product_times(&launch->grid, SYM_KV,
+                  plan->bn * MAP_BLOCK_THREADS / 32 * (a->map->ranges ? 1 : TILES_OF_WARP));
+    add_map_params(a, launch, buffer, a->e->out);
+    return buffer;
+}
+
+/* back_map.cuh: a block for each key tile; a word for each of its query tiles, and where blocks take turns a
+ * byte more. */
+int add_back_map(const struct launcher *a, const struct back_plan *tile, struct source *out,
+                 struct text_buf *text)
+{
+    enum { WORD_BYTES = 4 };
+    struct product lines = map_lines(a->map);
+    product_times(&lines, SYM_KV, tile->bn);
+    struct product bytes = lines;
+    product_times(&bytes, SYM_Q, tile->bm);
+    bytes.scale *= WORD_BYTES + a->e->problem->deterministic;
+    const int buffer = add_buffer(out, bytes);
+    struct launch *launch = add_launch(out, a->e, "bwd_map", BACK_MAP_BLOCK_THREADS, 0);
+    launch->grid = lines;
+    add_map_params(a, launch, buffer, text);
     return buffer;
 }
 
@@ -256,7 +286,7 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
         moved[t] = l.moved[t];
         if (t == TENSOR_O) {
             if (map->needed)
-                l.map_buffer = add_map(&a, "map", plan->bm, plan->bn, out, e->out);
+                l.map_buffer = add_map(&a, plan, out);
             add_forward(&a, &l, plan, out);
         }
         if (!l.moved[t])

@@ -557,7 +557,7 @@ static void add_before(struct recipe *r, bool moved[MOD_COUNT])
     if (!r->plan->back.forward)
         return;
     if (mapped) {
-        l->map_buffer = add_map(&r->a, "map", r->plan->bm, r->plan->bn, r->out, e->out);
+        l->map_buffer = add_map(&r->a, r->plan, r->out);
         r->declared_map = true;
     }
     add_forward(&r->a, l, r->plan, r->out);
@@ -593,8 +593,7 @@ void emit_backward_launches(struct emitter *e, const struct tile_map *map, const
     add_pre(&r, rows > 0 || e->back->row.n > 0 || plan->back.dq_stored ||
                     (r.dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0));
     if (map->needed)
-        r.map =
-            add_map(&r.a, "bwd_map", plan->back.bm, plan->back.bn, out, r.declared_map ? &r.none : e->out);
+        r.map = add_back_map(&r.a, &plan->back, out, r.declared_map ? &r.none : e->out);
     add_main(&r);
     add_after(&r);
     e->out->failed |= r.none.failed;

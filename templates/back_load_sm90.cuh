@@ -46,16 +46,20 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         if (last_key < first_key) {
             return TILE_NONE;
         }
+        const int row0 = now.tile * BM;
+        int c = TILE_ALL;
+        if constexpr (variant::MASKED) {
+            c = static_cast<int>(variant::classify(params.p.x, z, variant::make_head(params.p.x, z, at.b, h), row0,
+                                                   min(row0 + BM, z.len_q) - 1, first_key, last_key));
+        }
+        return c == TILE_ALL && (row0 + BM > z.len_q || first_key + 64 > z.len_kv) ? static_cast<int>(TILE_SOME) : c;
+    }
+    __device__ __forceinline__ u32 classes_of(const position &now, const key_block &at, int h) const
+    {
         if constexpr (variant::MAP) {
-            return now.whole ? TILE_ALL : TILE_SOME;
+            return now.classes;
         } else {
-            const int row0 = now.tile * BM;
-            int c = TILE_ALL;
-            if constexpr (variant::MASKED) {
-                c = static_cast<int>(variant::classify(params.p.x, z, variant::make_head(params.p.x, z, at.b, h), row0,
-                                                       min(row0 + BM, z.len_q) - 1, first_key, last_key));
-            }
-            return c == TILE_ALL && (row0 + BM > z.len_q || first_key + 64 > z.len_kv) ? static_cast<int>(TILE_SOME) : c;
+            return class_bits(part_class(now, at, h, at.kv0), part_class(now, at, h, at.kv0 + 64));
         }
     }
 
@@ -67,7 +71,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         ring.wait_empty(to);
         const key_block at = place();
         const int h = at.head(now.head);
-        put_position(position_place(shared, to.stage), now, class_bits(part_class(now, at, h, at.kv0), part_class(now, at, h, at.kv0 + 64)), last);
+        put_position(position_place(shared, to.stage), now, classes_of(now, at, h), last);
         mbarrier_arrive_expect(full, layout::STAGE + layout::ROWS_BYTES);
         load_tile<BM, DK>(tile, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
         load_rows(params.p, shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);

@@ -1,8 +1,196 @@
-// back_map.cuh: kernel: the same as tilemap.cuh for the tiles of attention backward. Launch and result: tile_classes.cuh.
+// back_map.cuh: kernel: for a mask that reads data, the query tiles with which each key tile of attention backward has live pairs.
+//
+// Launch: b' * h' * ceil(len_kv / BACK_BN) blocks of BACK_MAP_THREADS threads, b' and h' as in tile_classes.cuh, no shared memory to ask
+// for. Out: what back_order.cuh reads. Each half of a tile that a warpgroup has for itself is classified for itself: 64 keys of
+// attention_bwd_sm90.cuh, 64 queries of attention_bwd_wide_sm90.cuh. Pairs beyond the lengths do not count.
 #pragma once
+#include "back_order.cuh"
 #include "tile_classes.cuh"
 
-extern "C" __global__ void __launch_bounds__(MAP_THREADS) LATHE_ENTRY(bwd_map)(const __grid_constant__ map_params p)
+constexpr int BACK_MAP_THREADS = 512;
+
+namespace back_map {
+
+using namespace tilemap;
+using back::BM;
+using back::BN;
+
+constexpr int WARPS = BACK_MAP_THREADS / 32;
+constexpr int ROW_PARTS = cfg::BACK_WGMMA && back::SPLIT == 2 ? 2 : 1;
+constexpr int KEY_PARTS = cfg::BACK_WGMMA && back::SPLIT == 1 ? 2 : 1;
+constexpr int ROWS = BM / ROW_PARTS, KEYS = BN / KEY_PARTS; // of a part
+
+// What the mask reads on a part: by column, and, as soon as a tile's class asks for it, by row.
+template <class V, bool READS = (V::READS > 0)> struct part_reads {
+    __device__ __forceinline__ void take_keys(const map_params &, const variant::head &, const variant::col *, int) {}
+    __device__ __forceinline__ void take_rows(const map_params &, const variant::head &, const tile_rows<ROWS> &) {}
+    __device__ __forceinline__ int classify(const map_params &, const variant::head &, int, int, int, int) const { return TILE_SOME; }
+};
+template <class V> struct part_reads<V, true> {
+    read_ranges<V> ranges;
+
+    __device__ __forceinline__ void take_keys(const map_params &p, const variant::head &head, const variant::col *cols, int n)
+    {
+        int read[V::READS];
+        ranges.clear(false);
+#pragma unroll 1
+        for (int i = lane_id(); i < n; i += 32) {
+            V::col_reads(p.x, p.z, head, cols[i], read);
+            ranges.take(read, false);
+        }
+        ranges.share(false);
+    }
+    __device__ __forceinline__ void take_rows(const map_params &p, const variant::head &head, const tile_rows<ROWS> &rows)
+    {
+        int read[V::READS];
+        ranges.clear(true);
+#pragma unroll
+        for (int i = 0; i < tile_rows<ROWS>::ROWS; i++) {
+            V::row_reads(p.x, p.z, head, rows.row[i], read);
+            if (rows.exists[i]) {
+                ranges.take(read, true);
+            }
+        }
+        ranges.share(true);
+    }
+    __device__ __forceinline__ int classify(const map_params &p, const variant::head &head, int row0, int row1, int kv0, int kv1) const
+    {
+        return V::classify_reads(p.x, p.z, head, row0, row1, kv0, kv1, ranges.low, ranges.high);
+    }
+};
+
+struct key_tile { // of the block
+    const map_params &p;
+    const variant::head &head;
+    const variant::col *cols; // in shared memory
+    int kv0;
+    part_reads<variant> reads[KEY_PARTS];
+
+    __device__ __forceinline__ int keys_of(int part) const { return min(KEYS, p.z.len_kv - kv0 - part * KEYS); } // <= 0: none
+    __device__ __forceinline__ void take_keys()
+    {
+#pragma unroll
+        for (int k = 0; k < KEY_PARTS; k++) {
+            reads[k].take_keys(p, head, cols + k * KEYS, keys_of(k));
+        }
+    }
+
+    // By a warp. `known`: rows are those of these queries.
+    __device__ __forceinline__ int classify(tile_rows<ROWS> &rows, bool &known, int row0, int part)
+    {
+        const sizes &z = p.z;
+        const int n = keys_of(part);
+        if (row0 >= z.len_q || n <= 0) {
+            return TILE_NONE;
+        }
+        const int row1 = min(row0 + ROWS, z.len_q) - 1;
+        const int first = kv0 + part * KEYS;
+        int c = static_cast<int>(variant::classify(p.x, z, head, row0, row1, first, first + n - 1));
+        if (c == TILE_SOME) {
+            if (!known) {
+                rows = make_rows<ROWS>(p, head, row0);
+                known = true;
+            }
+            reads[part].take_rows(p, head, rows);
+            c = reads[part].classify(p, head, row0, row1, first, first + n - 1);
+            if (c == TILE_SOME || c == TILE_CUT) {
+                c = look_at(p, head, rows, n, cols + part * KEYS);
+            }
+        }
+        return c == TILE_ALL && (row0 + ROWS > z.len_q || n < KEYS) ? static_cast<int>(TILE_SOME) : c;
+    }
+
+    // 16 times the tile, plus the classes of both parts; without live pairs 0.
+    __device__ __forceinline__ u32 word_of(int tile)
+    {
+        tile_rows<ROWS> rows;
+        bool known = false;
+        int c[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (i < ROW_PARTS * KEY_PARTS) {
+                known = known && ROW_PARTS == 1;
+                c[i] = classify(rows, known, tile * BM + (ROW_PARTS > 1 ? i * ROWS : 0), KEY_PARTS > 1 ? i : 0);
+            } else {
+                c[i] = c[0];
+            }
+        }
+        const u32 both = static_cast<u32>(c[0] | c[1] << 2);
+        return both == 0 ? 0 : static_cast<u32>(tile) << 4 | both;
+    }
+};
+
+// Words of this round that are not 0, one a thread, to the list behind the n that are there. Returns how many there are then.
+DEV int append(u32 word, u32 *list, int n, int *counts)
 {
-    tilemap::write_classes<cfg::BACK_BM, cfg::BACK_BN>(p);
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const u32 some = __ballot_sync(ALL_LANES, word != 0);
+    if (lane_id() == 0) {
+        counts[warp] = __popc(some);
+    }
+    __syncthreads();
+    int before = n;
+#pragma unroll 1
+    for (int i = 0; i < WARPS; i++) {
+        before += i < warp ? counts[i] : 0;
+        n += counts[i];
+    }
+    if (word != 0) {
+        list[before + __popc(some & ((1u << lane_id()) - 1))] = word;
+    }
+    return n;
+}
+
+} // namespace back_map
+
+extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_map)(const __grid_constant__ map_params p)
+{
+    using namespace back_map;
+    __shared__ variant::col cols[BN];
+    __shared__ u32 found[BACK_MAP_THREADS];
+    __shared__ int counts[WARPS];
+    const sizes &z = p.z;
+    const int tiles = back::query_tiles(z);
+    const int key_tiles = back::key_tiles(z);
+    const int n_heads = variant::MAP_PER_HEAD ? z.n_h : 1;
+    const int line = static_cast<int>(blockIdx.x) / key_tiles;
+    const int b = line / n_heads;
+    const int h = line % n_heads;
+    const int kv0 = (static_cast<int>(blockIdx.x) - line * key_tiles) * BN;
+    const i64 words = static_cast<i64>(blockIdx.x) * tiles;
+    const int thread = static_cast<int>(threadIdx.x);
+    const variant::head head = variant::make_head(p.x, z, b, h);
+    for (int i = thread; i < min(BN, z.len_kv - kv0); i += BACK_MAP_THREADS) {
+        cols[i] = variant::make_col(p.x, z, head, kv0 + i);
+    }
+    __syncthreads();
+    key_tile keys{p, head, cols, kv0, {}};
+    keys.take_keys();
+
+    u32 *list = reinterpret_cast<u32 *>(p.map) + words;
+    unsigned char *classes = p.map + back::list_bytes(z) + words;
+    const int start = back::first_tile(z, kv0);
+    int n = 0;
+#pragma unroll 1
+    for (int first = 0; first < tiles; first += BACK_MAP_THREADS) {
+        const int end = min(first + BACK_MAP_THREADS, tiles);
+        found[thread] = 0;
+        __syncthreads(); // and what the round before has left is read
+#pragma unroll 1
+        for (int i = first + thread / 32; i < end; i += WARPS) {
+            const int tile = i + start < tiles ? i + start : i + start - tiles;
+            const u32 word = keys.word_of(tile);
+            if (lane_id() == 0) {
+                found[i - first] = word;
+                if constexpr (cfg::DETERMINISTIC) {
+                    classes[tile] = word != 0 ? TILE_SOME : TILE_NONE;
+                }
+            }
+        }
+        __syncthreads();
+        n = append(found[thread], list, n, counts);
+    }
+    for (int i = n + thread; i < tiles; i += BACK_MAP_THREADS) {
+        list[i] = 0;
+    }
 }

@@ -48,6 +48,28 @@ DEV key_block nth_block(const sizes &z, u32 n)
     return at;
 }
 
+// The query tile at which a block begins with each head, to go round: where dq' is not 0 before, the first block that has some
+// of a tile stores it and the others wait, so those of a head begin at different tiles; under a causal mask they do anyway.
+DEV int first_tile(const sizes &z, int kv0)
+{
+    const int tile = kv0 / BM;
+    return cfg::BACK_DQ_STORED && !cfg::DETERMINISTIC && tile < query_tiles(z) ? tile : 0;
+}
+
+// What LATHE_ENTRY(bwd_map) has found of a mask that reads data: a line for each batch and head that differ and each key tile, of as many
+// words as there are query tiles: those with live pairs, in the order in which a block walks them, and then 0. A word is 16 times the
+// tile, plus what it has for each warpgroup, a tile_class of two bits. Under DETERMINISTIC there are bytes behind: a tile's class.
+DEV i64 list_line(const sizes &z, int b, int h, int key_tile)
+{
+    const i64 n_h = variant::MAP_PER_HEAD ? z.n_h : 1;
+    return ((variant::MAP_PER_BATCH ? b : 0) * n_h + (variant::MAP_PER_HEAD ? h : 0)) * key_tiles(z) + key_tile;
+}
+DEV i64 list_bytes(const sizes &z)
+{
+    return list_line(z, z.n_b - 1, z.n_h - 1, key_tiles(z)) * query_tiles(z) * 4;
+}
+constexpr u32 ALL_OF_BOTH = TILE_ALL | TILE_ALL << 2;
+
 DEV int classify(const back_params &p, int b, int h, const variant::head &head, int query_tile, int key_tile)
 {
     const sizes &z = p.z;
@@ -58,9 +80,7 @@ DEV int classify(const back_params &p, int b, int h, const variant::head &head, 
     }
     int c = TILE_ALL;
     if constexpr (variant::MAP) {
-        const i64 n_h = variant::MAP_PER_HEAD ? z.n_h : 1;
-        const i64 line = ((variant::MAP_PER_BATCH ? b : 0) * n_h + (variant::MAP_PER_HEAD ? h : 0)) * query_tiles(z);
-        c = p.map[(line + query_tile) * key_tiles(z) + key_tile];
+        c = p.map[list_bytes(z) + list_line(z, b, h, key_tile) * query_tiles(z) + query_tile];
     } else if constexpr (variant::MASKED) {
         c = static_cast<int>(variant::classify(p.x, z, head, row0, min(row0 + BM, z.len_q) - 1, kv0,
                                                min(kv0 + BN, z.len_kv) - 1));
@@ -73,29 +93,67 @@ struct position {
     int head; // of the group; the number of heads: the end
     int tile;
     bool whole; // every pair is live
+    u32 classes = 0; // where the mask reads data: of the parts of both warpgroups, two bits each
 };
 
-// The query tile at which a block begins with each head, to go round: where dq' is not 0 before, the first block that has some
-// of a tile stores it and the others wait, so those of a head begin at different tiles; under a causal mask they do anyway.
-DEV int first_tile(const sizes &z, const key_block &at)
-{
-    const int tile = at.kv0 / BM;
-    return cfg::BACK_DQ_STORED && !cfg::DETERMINISTIC && tile < query_tiles(z) ? tile : 0;
-}
-
-// Walks the query tiles that have live pairs, head by head. 32 are classified at a time, one a lane; all warps
+// Walks the query tiles that have live pairs, head by head. 32 are classified, or looked up, at a time, one a lane; all warps
 // of the block get the same answers.
 struct walk {
-    int mine = TILE_NONE; // class of this lane's tile of the current 32
+    int mine = TILE_NONE; // class of this lane's tile of the current 32, or its word in the list
+    int first_word = 0;   // of the list's current 32
 
     __device__ __forceinline__ position next(const position &last, const back_params &p, const key_block &at)
+    {
+        if constexpr (variant::MAP) {
+            return next_listed(last, p, at);
+        } else {
+            return next_classified(last, p, at);
+        }
+    }
+
+    __device__ __forceinline__ position next_listed(const position &last, const back_params &p, const key_block &at)
+    {
+        const bool begins = last.tile < 0;
+        position to{begins ? last.head - 1 : last.head, 0, false};
+        u32 some = begins ? 0 : __ballot_sync(ALL_LANES, mine != 0);
+        u32 rest = 0; // those after the last one
+        if (!begins) {
+            const u32 here = __ballot_sync(ALL_LANES, mine != 0 && mine >> 4 == last.tile);
+            rest = ~(here | (here - 1));
+        }
+#pragma unroll 1
+        while ((some & rest) == 0) {
+            if (some == ALL_LANES) {
+                first_word += 32;
+            } else {
+                first_word = 0;
+                to.head++;
+                if (to.head >= at.group) {
+                    return to;
+                }
+            }
+            const int tiles = query_tiles(p.z);
+            const u32 *list = reinterpret_cast<const u32 *>(p.map) + list_line(p.z, at.b, at.head(to.head), at.tile) * tiles;
+            const int word = first_word + lane_id();
+            mine = word < tiles ? static_cast<int>(list[word]) : 0;
+            some = __ballot_sync(ALL_LANES, mine != 0);
+            rest = ~0u;
+        }
+        const u32 found = static_cast<u32>(__shfl_sync(ALL_LANES, mine, __ffs(static_cast<int>(some & rest)) - 1));
+        to.tile = static_cast<int>(found >> 4);
+        to.classes = found & 15u;
+        to.whole = to.classes == ALL_OF_BOTH;
+        return to;
+    }
+
+    __device__ __forceinline__ position next_classified(const position &last, const back_params &p, const key_block &at)
     {
         const int tiles = query_tiles(p.z);
         position to{last.head, 0, false};
         if (last.head >= at.group) {
             return to;
         }
-        const int start = first_tile(p.z, at);
+        const int start = first_tile(p.z, at.kv0);
         const int step = last.tile < start && last.tile >= 0 ? last.tile + tiles - start : last.tile - (last.tile < 0 ? 0 : start);
         int first = step & ~31; // -32 before the first tile
         u32 some = __ballot_sync(ALL_LANES, mine != TILE_NONE && lane_id() > (step & 31));

@@ -111,7 +111,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const u32 full = q_ring(shared).full(q.stage);
         q_ring(shared).wait_empty(q);
         const int c = now.whole ? TILE_ALL : TILE_SOME;
-        put_position(position_place(shared, q.stage), now, class_bits(c, c), last);
+        put_position(position_place(shared, q.stage), now, variant::MAP ? now.classes : class_bits(c, c), last);
         mbarrier_arrive_expect(full, layout::Q_BYTES + layout::ROWS_BYTES);
         load_parts<BM, PART_K>(shared + layout::Q + q.stage * layout::Q_BYTES, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
         load_rows(params.p, shared + layout::ROWS + q.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);

@@ -34,15 +34,10 @@ template <int BM> DEV tile_rows<BM> make_rows(const map_params &p, const variant
     return rows;
 }
 
-// By looking at every pair. `cols` is this warp's place in shared memory.
+// By looking at every pair. `cols`: in shared memory, those of the tile.
 template <int BM>
-DEV int look(const map_params &p, const variant::head &head, const tile_rows<BM> &rows, int kv0, int n_cols, variant::col *cols)
+DEV int look_at(const map_params &p, const variant::head &head, const tile_rows<BM> &rows, int n_cols, const variant::col *cols)
 {
-    __syncwarp(); // the tile before is read
-    for (int i = lane_id(); i < n_cols; i += 32) {
-        cols[i] = variant::make_col(p.x, p.z, head, kv0 + i);
-    }
-    __syncwarp();
     bool any = false;
     bool all = true;
     for (int start = 0; start < n_cols; start += STEP) {
@@ -61,6 +56,18 @@ DEV int look(const map_params &p, const variant::head &head, const tile_rows<BM>
         }
     }
     return __all_sync(ALL_LANES, all) ? TILE_ALL : __any_sync(ALL_LANES, any) ? TILE_SOME : TILE_NONE;
+}
+
+// The same where `cols` is this warp's place for them.
+template <int BM>
+DEV int look(const map_params &p, const variant::head &head, const tile_rows<BM> &rows, int kv0, int n_cols, variant::col *cols)
+{
+    __syncwarp(); // the tile before is read
+    for (int i = lane_id(); i < n_cols; i += 32) {
+        cols[i] = variant::make_col(p.x, p.z, head, kv0 + i);
+    }
+    __syncwarp();
+    return look_at(p, head, rows, n_cols, cols);
 }
 
 // What each read of the mask gives on a tile: as far as this lane has looked, after share() all of them.

@@ -210,6 +210,13 @@ TEST(recipes_have_the_numbers_of_the_templates)
     CHECK_EQ(launch_named(&s, "_fwd")->threads,
              (number_in(config, "WARPS") + 4) * 32); /* a warpgroup loads */
     source_free(&s);
+    make_on(&H100, "document", LATHE_BACKWARD, "dtype=bf16,b=1,h=2,q=64,d=128", &s);
+    config = text_named(&s, "config.gen.cuh")->data;
+    l = launch_named(&s, "_bwd_map");
+    CHECK_EQ(l->threads, number_in(text_named(&s, "back_map.cuh")->data, "BACK_MAP_THREADS"));
+    CHECK_EQ(l->grid.factor[l->grid.n - 1].sym, SYM_KV); /* a block for each key tile */
+    CHECK_EQ(l->grid.factor[l->grid.n - 1].tile, number_in(config, "BACK_BN"));
+    source_free(&s);
     make_on(&A100, "document", LATHE_FORWARD, "dtype=bf16,b=1,h=2,q=64,d=128", &s);
     config = text_named(&s, "config.gen.cuh")->data;
     CHECK_EQ(launch_named(&s, "_fwd")->threads, number_in(config, "WARPS") * 32);
