@@ -110,6 +110,11 @@ static lathe_dtype dtype_of(const char *text, bool half)
     return half && !(text && strstr(text, "s * s")) ? LATHE_F16 : LATHE_BF16;
 }
 
+/* Lists of query tiles of more than 32: rows without keys, and one head's list after the other's. */
+static const struct inline_spec MARKED = {
+    "marked", "return attention { inputs = { n = tensor('i32', 'b', 'h', 'q') }, mask_mod = function(at, x)\n"
+              "  return ge(at.q + 2000, at.kv) & ne(x.n(at.b, at.h, at.row) % 4, 1) end }\n"};
+
 struct shape {
     int b, h, h_kv, q, kv;
     enum layout layout;
@@ -135,6 +140,11 @@ static const struct shape MORE_SHAPES[] = {
     {1, 2, 1, 1, 300, LAYOUT_COMPACT, " dq ", false},    {1, 3, 1, 300, 1, LAYOUT_COMPACT, " dk dv ", false},
     {3, 2, 2, 64, 64, LAYOUT_MISALIGNED, " o ", true},   {1, 2, 1, 128, 128, LAYOUT_COMPACT, " dlse ", false},
 };
+
+static const struct shape LONG_SHAPES[] = {{1, 2, 1, 1100, 20, LAYOUT_COMPACT, "", true},
+                                           {1, 2, 1, 1030, 20, LAYOUT_COMPACT, " dlse ", false}};
+static const struct shape LONG_ON_HOPPER[] = {{1, 1, 1, 2200, 20, LAYOUT_COMPACT, " dlse ", true},
+                                              {1, 2, 1, 2060, 20, LAYOUT_COMPACT, "", false}};
 
 static void add_shapes(struct case_list *list, struct test_case c, const struct shape *shape, int n)
 {
@@ -239,4 +249,10 @@ void group_backward(struct case_list *list, bool full)
     }
     group_dims(list, full);
     group_hopper(list, full);
+    struct test_case c = backward(MARKED.name, MARKED.text, LATHE_BF16, 16, 16, 80);
+    add_shapes(list, c, LONG_SHAPES, COUNT(LONG_SHAPES));
+    c = case_of_attention("hopper_gradients", MARKED.name, MARKED.text, LATHE_BF16, 72, 16, 90);
+    c.pass = LATHE_BACKWARD;
+    c.template_name = "attention_bwd_sm90";
+    add_shapes(list, c, LONG_ON_HOPPER, COUNT(LONG_ON_HOPPER));
 }
