@@ -189,7 +189,7 @@ int add_back_map(const struct launcher *a, const struct back_plan *tile, struct 
     product_times(&lines, SYM_KV, tile->bn);
     struct product bytes = lines;
     product_times(&bytes, SYM_Q, tile->bm);
-    bytes.scale *= WORD_BYTES + a->e->problem->deterministic;
+    bytes.scale *= WORD_BYTES + 1;
     const int buffer = add_buffer(out, bytes);
     struct launch *launch = add_launch(out, a->e, "bwd_map", BACK_MAP_BLOCK_THREADS, 0);
     launch->grid = lines;

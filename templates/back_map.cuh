@@ -182,9 +182,7 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
             const u32 word = keys.word_of(tile);
             if (lane_id() == 0) {
                 found[i - first] = word;
-                if constexpr (cfg::DETERMINISTIC) {
-                    classes[tile] = word != 0 ? TILE_SOME : TILE_NONE;
-                }
+                classes[tile] = word != 0 ? TILE_SOME : TILE_NONE;
             }
         }
         __syncthreads();

@@ -58,7 +58,7 @@ DEV int first_tile(const sizes &z, int kv0)
 
 // What LATHE_ENTRY(bwd_map) has found of a mask that reads data: a line for each batch and head that differ and each key tile, of as many
 // words as there are query tiles: those with live pairs, in the order in which a block walks them, and then 0. A word is 16 times the
-// tile, plus what it has for each warpgroup, a tile_class of two bits. Under DETERMINISTIC there are bytes behind: a tile's class.
+// tile, plus what it has for each warpgroup, a tile_class of two bits. Behind the lists a byte for each tile: has it live pairs?
 DEV i64 list_line(const sizes &z, int b, int h, int key_tile)
 {
     const i64 n_h = variant::MAP_PER_HEAD ? z.n_h : 1;
@@ -70,7 +70,7 @@ DEV i64 list_bytes(const sizes &z)
 }
 constexpr u32 ALL_OF_BOTH = TILE_ALL | TILE_ALL << 2;
 
-DEV int classify(const back_params &p, int b, int h, const variant::head &head, int query_tile, int key_tile)
+template <class PARAMS> DEV int classify(const PARAMS &p, int b, int h, const variant::head &head, int query_tile, int key_tile)
 {
     const sizes &z = p.z;
     const int row0 = query_tile * BM;
