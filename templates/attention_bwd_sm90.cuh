@@ -240,7 +240,7 @@ struct worker {
         const u32 dout = q + layout::Q_BYTES;
         const u32 ds = shared + layout::DS + turn * layout::DS_BYTES;
         const int row0 = now.row0();
-        const bool whole = now.class_of(group) == TILE_ALL;
+        const int seen = now.class_of(group);
         float s[NB][4];
         float dw[NB][4];
         u32 operand[NB / 2][4];
@@ -259,7 +259,7 @@ struct worker {
                          make_table(head, row0, turn)};
         live_pairs live{};
         if constexpr (KEEPS_LIVE) {
-            pairs.find_live(live, whole);
+            pairs.find_live(live, seen);
         }
         float2 ahead[NB];
         pairs.load_ahead<variant::WEIGHT_READS>(ahead);
@@ -267,7 +267,7 @@ struct worker {
         float w[NB][4];
         pairs.weigh(w, s, ahead);
         pack_weights<element, NB>(operand, w);
-        pairs.drop_dead(operand, whole, live);
+        pairs.drop_dead(operand, seen, live);
         settle(operand);
         if constexpr (cfg::WANT_DV && cfg::BACK_EARLY_DV) {
             start_pv<element, DV, BM>(sums.dv, operand, dout, 1);
@@ -284,7 +284,7 @@ struct worker {
         }
         if constexpr (WANT_DS) {
             pack_weights<element, NB>(ds_operand, dw);
-            pairs.drop_dead(ds_operand, whole, live);
+            pairs.drop_dead(ds_operand, seen, live);
         }
         if constexpr (cfg::WANT_DQ) {
             store_turned(ds_operand, ds + group * static_cast<u32>(BM * 128));

@@ -183,7 +183,7 @@ struct worker {
         const u32 q = shared + layout::Q + q_at.stage * layout::Q_BYTES;
         const u32 dout = shared + layout::DO;
         const int row0 = now.row0() + static_cast<int>(group * 64);
-        const bool whole = now.class_of(group) == TILE_ALL;
+        const int seen = now.class_of(group);
         float s[NB][4];
         float dw[NB][4];
         u32 operand[NB / 2][4];
@@ -204,7 +204,7 @@ struct worker {
                          make_table(head, row0)};
         live_pairs live{};
         if constexpr (KEEPS_LIVE) {
-            pairs.find_live(live, whole);
+            pairs.find_live(live, seen);
         }
         float2 ahead[NB];
         pairs.load_ahead<variant::WEIGHT_READS>(ahead);
@@ -212,7 +212,7 @@ struct worker {
         float w[NB][4];
         pairs.weigh(w, s, ahead);
         pack_weights<element, NB>(operand, w);
-        pairs.drop_dead(operand, whole, live);
+        pairs.drop_dead(operand, seen, live);
         settle(operand);
         if (!first) {
             barrier_sync(PANELS_READ + other(), THREADS);
@@ -234,7 +234,7 @@ struct worker {
         }
         if constexpr (WANT_DS) {
             pack_weights<element, NB>(ds_operand, dw);
-            pairs.drop_dead(ds_operand, whole, live);
+            pairs.drop_dead(ds_operand, seen, live);
             barrier_sync(OF_GROUP + group, 128); // its warps have read the panel of the tile before
             store_panel(ds_operand, ds_of(group));
             barrier_arrive(DS_READY + group, THREADS);

@@ -59,6 +59,25 @@ template <class V> struct part_reads<V, true> {
     }
 };
 
+struct rows_of_tile {
+    tile_rows<ROWS> part[ROW_PARTS];
+
+    __device__ __forceinline__ void load(const map_params &p, const variant::head &head, int tile)
+    {
+#pragma unroll
+        for (int i = 0; i < ROW_PARTS; i++) {
+            part[i] = make_rows<ROWS>(p, head, tile * BM + i * ROWS);
+        }
+    }
+};
+
+// Query tile number i in the order of the list; of those there are, the last one.
+DEV int tile_at(int i, int start, int tiles)
+{
+    const int from = min(i, tiles - 1) + start;
+    return from < tiles ? from : from - tiles;
+}
+
 struct key_tile { // of the block
     const map_params &p;
     const variant::head &head;
@@ -75,8 +94,8 @@ struct key_tile { // of the block
         }
     }
 
-    // By a warp. `known`: rows are those of these queries.
-    __device__ __forceinline__ int classify(tile_rows<ROWS> &rows, bool &known, int row0, int part)
+    // By a warp.
+    __device__ __forceinline__ int classify(const tile_rows<ROWS> &rows, int row0, int part)
     {
         const sizes &z = p.z;
         const int n = keys_of(part);
@@ -87,13 +106,9 @@ struct key_tile { // of the block
         const int first = kv0 + part * KEYS;
         int c = static_cast<int>(variant::classify(p.x, z, head, row0, row1, first, first + n - 1));
         if (c == TILE_SOME) {
-            if (!known) {
-                rows = make_rows<ROWS>(p, head, row0);
-                known = true;
-            }
             reads[part].take_rows(p, head, rows);
             c = reads[part].classify(p, head, row0, row1, first, first + n - 1);
-            if (c == TILE_SOME || c == TILE_CUT) {
+            if (c == TILE_SOME || (c == TILE_CUT && !cfg::BACK_WGMMA)) {
                 c = look_at(p, head, rows, n, cols + part * KEYS);
             }
         }
@@ -101,16 +116,13 @@ struct key_tile { // of the block
     }
 
     // 16 times the tile, plus the classes of both parts; without live pairs 0.
-    __device__ __forceinline__ u32 word_of(int tile)
+    __device__ __forceinline__ u32 word_of(const rows_of_tile &rows, int tile)
     {
-        tile_rows<ROWS> rows;
-        bool known = false;
         int c[2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             if (i < ROW_PARTS * KEY_PARTS) {
-                known = known && ROW_PARTS == 1;
-                c[i] = classify(rows, known, tile * BM + (ROW_PARTS > 1 ? i * ROWS : 0), KEY_PARTS > 1 ? i : 0);
+                c[i] = classify(rows.part[ROW_PARTS > 1 ? i : 0], tile * BM + (ROW_PARTS > 1 ? i * ROWS : 0), KEY_PARTS > 1 ? i : 0);
             } else {
                 c[i] = c[0];
             }
@@ -170,6 +182,10 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
     u32 *list = reinterpret_cast<u32 *>(p.map) + words;
     unsigned char *classes = p.map + back::list_bytes(z) + words;
     const int start = back::first_tile(z, kv0);
+    rows_of_tile ahead;
+    if (tiles > 0) {
+        ahead.load(p, head, tile_at(thread / 32, start, tiles));
+    }
     int n = 0;
 #pragma unroll 1
     for (int first = 0; first < tiles; first += BACK_MAP_THREADS) {
@@ -178,8 +194,10 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
         __syncthreads(); // and what the round before has left is read
 #pragma unroll 1
         for (int i = first + thread / 32; i < end; i += WARPS) {
-            const int tile = i + start < tiles ? i + start : i + start - tiles;
-            const u32 word = keys.word_of(tile);
+            const int tile = tile_at(i, start, tiles);
+            const rows_of_tile rows = ahead;
+            ahead.load(p, head, tile_at(i + WARPS, start, tiles)); // memory is slow to answer
+            const u32 word = keys.word_of(rows, tile);
             if (lane_id() == 0) {
                 found[i - first] = word;
                 classes[tile] = word != 0 ? TILE_SOME : TILE_NONE;

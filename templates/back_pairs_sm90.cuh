@@ -74,18 +74,23 @@ struct tile_pairs {
         }
     }
 
-    __device__ __forceinline__ void find_live(live_pairs &live, bool whole) const
+    // seen: class of what the warpgroup has of the tile.
+    __device__ __forceinline__ void find_live(live_pairs &live, int seen) const
     {
-        if (whole) {
+        if (seen == TILE_ALL) {
 #pragma unroll
             for (int i = 0; i < NB / 8; i++) {
                 live.bits[i] = ~0u;
             }
+        } else if (CUTS && seen == TILE_CUT) {
+            look<true>(live);
         } else {
-            find_live(live);
+            look<false>(live);
         }
     }
-    __device__ __forceinline__ void find_live(live_pairs &live) const
+    // CUT: what the mask reads is not asked for.
+    static constexpr bool CUTS = variant::MAP && variant::READS > 0;
+    template <bool CUT> __device__ __forceinline__ void look(live_pairs &live) const
     {
         const int first = fresh_row0();
 #pragma unroll
@@ -97,8 +102,11 @@ struct tile_pairs {
                 const variant::row row = variant::make_row(p.x, p.z, head, number);
 #pragma unroll
                 for (int c = 0; c < COLS; c++) {
-                    bool yes = number < p.z.len_q && kv0 + 8 * c < p.z.len_kv;
-                    if constexpr (variant::MASKED) {
+                    const int key = kv0 + 8 * c;
+                    bool yes = number < p.z.len_q && key < p.z.len_kv;
+                    if constexpr (CUT) {
+                        yes = yes & variant::first_key(p.x, p.z, head, row) <= key & key <= variant::last_key(p.x, p.z, head, row);
+                    } else if constexpr (variant::MASKED) {
                         yes = yes & variant::live(p.x, p.z, head, row, col[c]);
                     }
                     live.bits[b / 8] |= yes ? 1u << (4 * (b % 8) + 2 * c + j) : 0u;
@@ -108,14 +116,14 @@ struct tile_pairs {
     }
 
     // Dead pairs become 0, rounded as they are.
-    __device__ __forceinline__ void drop_dead(u32 (&x)[NB / 2][4], bool whole, const live_pairs &found) const
+    __device__ __forceinline__ void drop_dead(u32 (&x)[NB / 2][4], int seen, const live_pairs &found) const
     {
-        if (whole) {
+        if (seen == TILE_ALL) {
             return;
         }
         live_pairs live = found;
         if constexpr (!KEEPS_LIVE || variant::SITES > 0) { // beside sites there are no registers for it
-            find_live(live);
+            find_live(live, seen);
         }
 #pragma unroll
         for (int k = 0; k < NB / 2; k++) {
