@@ -300,7 +300,10 @@ static bool launch_all(const struct workshop *w, struct scene *s, const struct k
 static struct bounds bounds_of(const struct scene *s)
 {
     const struct test_case *c = s->c;
-    struct bounds b = {.row = 2e-5, .final = 1e-5, .least = c->pass == LATHE_BACKWARD ? 1e-5 : 0.0};
+    struct bounds b = {.row = 2e-5,
+                       .final = 1e-5,
+                       .spread = c->skewed ? SKEWED_SPREAD : 1.0,
+                       .least = c->pass == LATHE_BACKWARD ? 1e-5 : 0.0};
     if (c->dim[SYM_N] == 1)
         b.least *= 10.0; /* all that is left is what cancels */
     if (c->dtype == LATHE_F32)

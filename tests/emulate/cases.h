@@ -21,6 +21,8 @@ enum layout {
     LAYOUT_COUNT
 };
 
+#define SKEWED_SPREAD 6.3
+
 struct test_case {
     const char *group;
     lathe_pass pass;
@@ -38,7 +40,7 @@ struct test_case {
     enum layout layout;
     bool has_q_start;
     int32_t q_start;
-    bool skewed;   /* logits of deviation 40 */
+    bool skewed;   /* logits of deviation 40: q and k of SKEWED_SPREAD */
     bool infinite; /* inputs have values of -inf */
     bool absent;   /* what is optional is left out; of a backward pass, gradients excepted */
     unsigned
@@ -137,6 +139,7 @@ struct bounds {
     double final; /* error of a final or a statistic x, as a part of 1 + |x| */
     double gradient; /* attention backward: of a gradient in the Euclidean norm; of a row twice that, against
                         the mean row */
+    double spread;   /* attention backward: deviation of the elements of q and k */
     double least;    /* backward: of a gradient's element, what may be left where terms cancel */
 };
 /* NULL, or what is wrong with an output: a value, or poison that is gone. `why` holds the sentence. */

@@ -146,20 +146,24 @@ static const struct shape LONG_SHAPES[] = {{1, 2, 1, 1100, 20, LAYOUT_COMPACT, "
 static const struct shape LONG_ON_HOPPER[] = {{1, 1, 1, 2200, 20, LAYOUT_COMPACT, " dlse ", true},
                                               {1, 2, 1, 2060, 20, LAYOUT_COMPACT, "", false}};
 
+static void add_shape(struct case_list *list, struct test_case c, const struct shape *s)
+{
+    c.dim[SYM_B] = s->b;
+    c.dim[SYM_H] = s->h;
+    c.dim[SYM_H_KV] = s->h_kv;
+    c.dim[SYM_Q] = s->q;
+    c.dim[SYM_KV] = s->kv;
+    c.layout = s->layout;
+    c.without = s->without;
+    c.deterministic = s->deterministic;
+    case_add(list, &c);
+}
+
 static void add_shapes(struct case_list *list, struct test_case c, const struct shape *shape, int n)
 {
     for (int i = 0; i < n; i++) {
-        const struct shape *s = &shape[i];
-        c.dim[SYM_B] = s->b;
-        c.dim[SYM_H] = s->h;
-        c.dim[SYM_H_KV] = s->h_kv;
-        c.dim[SYM_Q] = s->q;
-        c.dim[SYM_KV] = s->kv;
-        c.layout = s->layout;
-        c.without = s->without;
-        c.deterministic = s->deterministic;
         c.skewed = i % 4 == 3;
-        case_add(list, &c);
+        add_shape(list, c, &shape[i]);
     }
 }
 
@@ -227,6 +231,29 @@ static void group_hopper(struct case_list *list, bool full)
     add_hopper(list, "retention", NULL, LATHE_F16, DIMS[0], true, full);
 }
 
+/* Few queries whose weights are nearly all one key's, so that its score's gradient is what rounding leaves.
+ */
+static void group_sharp(struct case_list *list)
+{
+    static const char *const SPEC[] = {"full", "prefix_lm", "alibi"};
+    static const struct shape SHARP[] = {
+        {1, 2, 1, 1, 300, LAYOUT_COMPACT, "", true},
+        {1, 2, 2, 17, 300, LAYOUT_COMPACT, "", true},
+        {1, 2, 1, 1, 1000, LAYOUT_PADDED, "", true},
+        {1, 2, 1, 17, 1000, LAYOUT_COMPACT, "", false},
+    };
+    for (int i = 0; i < 2 * COUNT(SPEC); i++) {
+        struct test_case c = backward(SPEC[i / 2], NULL, i % 3 ? LATHE_BF16 : LATHE_F16, 64, 64, 90);
+        if (i % 2) {
+            c.group = "hopper_gradients";
+            c.template_name = "attention_bwd_sm90";
+        }
+        c.skewed = true;
+        for (int k = 0; k < COUNT(SHARP); k++)
+            add_shape(list, c, &SHARP[k]);
+    }
+}
+
 void group_backward(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {"full",      "causal",   "alibi",     "sliding_window",
@@ -255,4 +282,5 @@ void group_backward(struct case_list *list, bool full)
     c.pass = LATHE_BACKWARD;
     c.template_name = "attention_bwd_sm90";
     add_shapes(list, c, LONG_ON_HOPPER, COUNT(LONG_ON_HOPPER));
+    group_sharp(list);
 }
