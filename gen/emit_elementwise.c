@@ -475,7 +475,7 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
     me.outer = plan->outer[m];
     if (!collect(&me))
         return false;
-    const bool flat = is_flat(&me);
+    const bool flat = plan->vector > 1 && is_flat(&me);
     text_add(
         e->out,
         "struct map%d {\n    using self = map%d;\n    static constexpr int DIMS = %d, LOOP = %d, OUTER = "

@@ -211,20 +211,17 @@ static void emit_total_place(struct emitter *e, int tensor, const char *sizes)
     const bool scattered = t->use == USE_SCATTER;
     const int n = scattered ? e->w->input[t->input].n_dims : e->w->map[t->map].n_over;
     const unsigned span = scattered ? (1u << n) - 1u : span_of(t);
-    text_add(e->out,
-             "    template <class I> DEV i64 place(const map_params &p, [[maybe_unused]] const space &s, "
-             "[[maybe_unused]] I kept)\n    {\n        i64 at = 0;\n");
+    text_add(e->out, "    DEV i64 place(const map_params &p, [[maybe_unused]] const space &s, "
+                     "[[maybe_unused]] i64 kept)\n    {\n        i64 at = 0;\n");
     for (int k = n - 1; k >= 0; k--) {
         const char *twice = t->form == STAGE_INTERLEAVED && k == n - 1 ? " * 2" : "";
         if (!(span >> k & 1))
             continue;
         if ((span & ((1u << k) - 1u)) == 0)
-            text_add(e->out, "        at += static_cast<i64>(kept) * p.t%d.s[%d]%s;\n", tensor, k, twice);
+            text_add(e->out, "        at += kept * p.t%d.s[%d]%s;\n", tensor, k, twice);
         else
-            text_add(e->out,
-                     "        at += static_cast<i64>(kept %% static_cast<I>(%s.n[%d])) * p.t%d.s[%d]%s;\n"
-                     "        kept /= static_cast<I>(%s.n[%d]);\n",
-                     sizes, k, tensor, k, twice, sizes, k);
+            text_add(e->out, "        at += take_index(kept, %s.n[%d]) * p.t%d.s[%d]%s;\n", sizes, k, tensor,
+                     k, twice);
     }
     text_add(e->out, "        return at;\n    }\n");
 }
@@ -235,8 +232,7 @@ static void emit_total_store(struct emitter *e, int tensor, const char *sizes)
     const int last = e->w->map[t->map].n_over - 1;
     const char *type = element_type((lathe_dtype)e->problem->arg_dtype[signature_find(e->sig, t->name)]);
     text_add(e->out, "    DEV void store(const map_params &p, const space &s, i64 kept, [[maybe_unused]] int "
-                     "plane, float sum)\n    {\n        i64 at = kept >> 31 ? place<i64>(p, s, kept) : "
-                     "place<u32>(p, s, static_cast<u32>(kept));\n");
+                     "plane, float sum)\n    {\n        i64 at = place(p, s, kept);\n");
     if (t->form == STAGE_HALF)
         text_add(e->out, "        at += plane * %s.n[%d] * p.t%d.s[%d];\n", sizes, last, tensor, last);
     if (t->form == STAGE_INTERLEAVED)

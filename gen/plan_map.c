@@ -204,6 +204,17 @@ static void flow_of(const struct request *r, const struct ir *ir, lathe_pass pas
         f->lists |= ir->map[m].list;
 }
 
+/* A line of points whose formula is a long one (a search in a table, say): a point a thread. All points of a
+ * vector would be as many copies of the formula, each of them to be compiled. */
+static bool is_long(const struct ir *ir)
+{
+    enum { LONG = 128 };
+    int cost = 0;
+    for (int i = 0; i < ir->n_nodes; i++)
+        cost += ir->node[i].span != 0 ? op_cost(&ir->node[i]) : 0;
+    return ir->n_maps == 1 && ir->map[0].n_over == 1 && !ir->map[0].list && cost > LONG;
+}
+
 /* Bytes that a thread asks for before it waits. */
 static int steps_together(int bytes, int vector)
 {
@@ -268,6 +279,8 @@ static void choose_flow(struct plan *plan, const struct ir *ir, const struct flo
         flow_lists(plan, f, sm_count);
     if (lean)
         flow_lean(plan, f);
+    if (is_long(ir))
+        plan->vector = plan->unroll = plan->steps = 1;
     /* Blocks that take tiles in turn are in several parts of memory at a time: where a thread goes through
        one that is far away at every step, the H200 gains 4 % by that, and loses a quarter with a block a
        tile. */

@@ -88,7 +88,9 @@ DEV void run_turns(const map_params &p, const space &s, point at, int steps, con
     if constexpr (!FLAT && MAP::OUTER >= 0) {
         constexpr int OUTER = max_of(MAP::OUTER, 0);
 #pragma unroll 1
-        for (point turn = at; turn.at[OUTER] < s.n[OUTER]; turn.at[OUTER] += s.spans) {
+        for (int left = s.n[OUTER] - at.at[OUTER]; left > 0; left -= s.spans) {
+            point turn = at;
+            turn.at[OUTER] = s.n[OUTER] - left;
             typename MAP::head here;
             MAP::make_head(here, p, turn);
             run_steps<MAP, FLAT, W>(p, s, turn, steps, here, fixed, sum, totals);
@@ -113,7 +115,7 @@ template <class MAP> DEV void run_flat(const map_params &p, const space &s, poin
     const int whole = whole_steps(s, at);
     run_turns<MAP, true, V>(p, s, at, whole, head, totals);
     at.first += static_cast<i64>(whole) * LINE;
-    if (whole < s.steps) {
+    if (V > 1 && whole < s.steps) {
 #pragma unroll 1
         for (int k = 0; k < V && at.first < s.last; k++, at.first++) {
             run_turns<MAP, true, 1>(p, s, at, 1, head, totals);
@@ -130,7 +132,7 @@ DEV void run_line(const map_params &p, const space &s, point at, bool vectors, c
     if constexpr (MAP::LOOP >= 0) {
         steps = min(s.steps, s.n[max_of(MAP::LOOP, 0)] - at.at[max_of(MAP::LOOP, 0)]);
     }
-    if (vectors && at.first + V <= s.last) {
+    if (V == 1 || (vectors && at.first + V <= s.last)) {
         run_turns<MAP, false, V>(p, s, at, steps, head, totals);
         return;
     }
@@ -270,7 +272,7 @@ template <class SUM> DEV void sum_columns(const map_params &p, const space &s, c
 #pragma unroll 1
     for (i64 first = static_cast<i64>(blockIdx.x) * 32; first < SUM::PLANES * m.kept; first += static_cast<i64>(gridDim.x) * 32) {
         const i64 column = first + lane;
-        const i64 plane = SUM::PLANES == 1 ? 0 : column / m.kept;
+        const i64 plane = SUM::PLANES == 1 ? 0 : quotient(column, m.kept);
         const float *from = SUM::parts(p) + (plane * m.kept * m.parts + (column - plane * m.kept));
         float sum = 0.0f;
         if (column < SUM::PLANES * m.kept) {
@@ -308,7 +310,7 @@ template <class SUM> DEV void sum_rows(const map_params &p, const space &s, cons
         const float *from = SUM::parts(p) + row * m.parts;
         float sum = 0.0f;
         if (row < rows) {
-#pragma unroll 4
+#pragma unroll 2
             for (i64 r = static_cast<int>(threadIdx.x) % team; r < m.parts; r += team) {
                 sum += from[r];
             }
@@ -321,7 +323,7 @@ template <class SUM> DEV void sum_rows(const map_params &p, const space &s, cons
             }
         }
         if (row < rows && static_cast<int>(threadIdx.x) % team == 0) {
-            const i64 plane = SUM::PLANES == 1 ? 0 : row / m.kept;
+            const i64 plane = SUM::PLANES == 1 ? 0 : quotient(row, m.kept);
             SUM::store(p, s, row - plane * m.kept, static_cast<int>(plane), sum);
         }
     }

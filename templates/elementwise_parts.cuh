@@ -9,7 +9,7 @@ namespace elementwise {
 
 static_assert(cfg::THREADS >= 32 && cfg::THREADS <= 1024 && cfg::THREADS % 32 == 0,
               "cfg::THREADS is a multiple of 32 up to 1024");
-static_assert(cfg::VECTOR == 4 || cfg::VECTOR == 8, "cfg::VECTOR is 4 or 8 points");
+static_assert(cfg::VECTOR == 1 || cfg::VECTOR == 4 || cfg::VECTOR == 8, "cfg::VECTOR is 1, 4 or 8 points");
 static_assert(cfg::UNROLL >= 1 && cfg::UNROLL <= 8, "cfg::UNROLL is 1 to 8 steps that are loaded together");
 static_assert(cfg::STEPS >= cfg::UNROLL && cfg::STEPS % cfg::UNROLL == 0, "cfg::STEPS is a multiple of cfg::UNROLL");
 
@@ -342,6 +342,23 @@ template <class T, int W> DEV void dither_lanes(float (&y)[W], int seed, u32 val
     for (int k = 0; k < W; k++) {
         y[k] = lane[k];
     }
+}
+
+// ---- places of sums ----------------------------------------------------------------------------------------------
+
+// a / b of numbers that are not negative. A call, since a division of 64 bits is long, and one element in thousands asks for it.
+[[maybe_unused]] static __device__ __noinline__ i64 quotient(i64 a, i64 b)
+{
+    return ((a | b) >> 32) != 0 ? a / b : static_cast<i64>(static_cast<u32>(a) / static_cast<u32>(b));
+}
+
+// The last index of a number whose last digit counts to n; what is left is the number of the others.
+DEV i64 take_index(i64 &number, i64 n)
+{
+    const i64 others = quotient(number, n);
+    const i64 index = number - others * n;
+    number = others;
+    return index;
 }
 
 // ---- parts of sums -------------------------------------------------------------------------------------------------

@@ -188,17 +188,16 @@ struct total0 { // dtheta
     static constexpr u32 KEPT = 10u;
     static constexpr int PLANES = 1;
     DEV const float *parts(const map_params &p) { return p.g3; }
-    template <class I> DEV i64 place(const map_params &p, [[maybe_unused]] const space &s, [[maybe_unused]] I kept)
+    DEV i64 place(const map_params &p, [[maybe_unused]] const space &s, [[maybe_unused]] i64 kept)
     {
         i64 at = 0;
-        at += static_cast<i64>(kept % static_cast<I>(s.n[3])) * p.t3.s[3];
-        kept /= static_cast<I>(s.n[3]);
-        at += static_cast<i64>(kept) * p.t3.s[1];
+        at += take_index(kept, s.n[3]) * p.t3.s[3];
+        at += kept * p.t3.s[1];
         return at;
     }
     DEV void store(const map_params &p, const space &s, i64 kept, [[maybe_unused]] int plane, float sum)
     {
-        i64 at = kept >> 31 ? place<i64>(p, s, kept) : place<u32>(p, s, static_cast<u32>(kept));
+        i64 at = place(p, s, kept);
         static_cast<float *>(p.t3.data)[at] = from_sum<float>(sum);
     }
 };

@@ -76,6 +76,15 @@ static const char TWO_MAPS[] = "return rotary(half, { base = scalar('f32', { gra
                                "    return cos(t), sin(t)\n"
                                "  end)\n";
 
+/* Beyond the angles of which the nearest multiple of 2 pi is told: the sign of x - 2 n pi has to be right. */
+static const char ANGLES[] =
+    "return elementwise { over = { 'n' },\n"
+    "  results = { low = tensor('f32'), high = tensor('f32'), turned = tensor('f32') },\n"
+    "  forward = function(v, at, x)\n"
+    "    return { low = sin(2.0 * at.n - 30000000.0), high = sin(2.0 * at.n + 30000000.0),\n"
+    "             turned = cos(2.0 * at.n - 30000000.0) }\n"
+    "  end }\n";
+
 struct map_case {
     const char *spec;
     const char *text;
@@ -143,6 +152,7 @@ static const struct map_case MAPS[] = {
     {"lion", NULL, "tensors=0", 0, LAYOUT_COMPACT, true, false, NULL, false},
     {"adamw", NULL, "tensors=17", 0, LAYOUT_COMPACT, true, false, "m=f32,s=f32", true},
     {"adamw_master", NULL, "tensors=8", 0, LAYOUT_COMPACT, true, false, NULL, false},
+    {"angles", ANGLES, "n=100", 0, LAYOUT_COMPACT, false, false, NULL, false},
 };
 
 static void add_map(struct case_list *list, const struct map_case *m, lathe_dtype dtype, lathe_pass pass)
