@@ -473,6 +473,7 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
     me.last = me.map->n_over - 1;
     me.loop = plan->loop[m];
     me.outer = plan->outer[m];
+    me.gather = plan->gather;
     if (!collect(&me))
         return false;
     const bool flat = plan->vector > 1 && is_flat(&me);
@@ -493,6 +494,8 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
     emit_map_load(&me);
     emit_map_sums(&me);
     emit_compute(&me);
+    if (me.gather)
+        emit_map_gather(&me);
     text_add(e->out, "};\n\n");
     return true;
 }
@@ -517,7 +520,7 @@ bool emit_elementwise(struct emitter *e, const struct plan *plan, struct source 
     for (int m = 0; m < w->n_maps; m++)
         if (!emit_map(e, plan, m))
             return false;
-    for (int i = 0; i < w->n_tensors; i++)
+    for (int i = 0; i < w->n_tensors && !plan->gather; i++)
         if (w->tensor[i].use == USE_SUM || w->tensor[i].use == USE_SCATTER)
             emit_map_total(e, i, sums++);
     text_add(e->out, "struct variant {\n    static constexpr int MAPS = %d, SUMS = %d;\n};\n", w->n_maps,

@@ -13,6 +13,7 @@ struct map_emitter { /* one map */
     int last; /* dims: the last one, and that which a thread goes along; -1: none */
     int loop;
     int outer;               /* around the loop; -1: none */
+    bool gather;             /* what is added up at computed places waits for the kernel gather */
     bool reads[MAX_TENSORS]; /* operands that some value needs */
     struct field_set head;
     struct field_set fixed;
@@ -89,6 +90,8 @@ void emit_scatter_guard(struct map_emitter *me, const struct map_scatter *to);
 /* Where scatter s adds: "p.g3 + ..."; indices have names. */
 void emit_scatter_place(struct map_emitter *me, const struct map_scatter *to, int n);
 const char *map_sum_type(const struct emitter *e, int tensor);
+/* Of elementwise_gather.cuh: which row a line belongs to, and how a row is written. */
+void emit_map_gather(struct map_emitter *me);
 /* struct total<number> of the kernel sum. */
 void emit_map_total(struct emitter *e, int tensor, int number);
 

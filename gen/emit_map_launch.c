@@ -9,7 +9,18 @@ struct map_launches {
     struct emitter *e;
     const struct plan *plan;
     int buffer[MAX_TENSORS]; /* of sums and scatters; -1: none */
+    int first;               /* of elementwise_gather: its own buffers, in the order of GATHER */
 };
+
+/* What elementwise_gather.cuh keeps in 64-bit words: of rows, of lines, or two of them. */
+enum gather_size { OF_ROWS, OF_LINES, OF_TWO };
+static const struct gather_buffer {
+    const char *name;
+    enum gather_size size;
+    bool zero;
+} GATHER[] = {{"counts", OF_ROWS, true},  {"totals", OF_TWO, true},  {"begins", OF_ROWS, false},
+              {"ranks", OF_LINES, false}, {"list", OF_LINES, false}, {"longs", OF_LINES, false}};
+enum { GATHERS = (int)(sizeof GATHER / sizeof *GATHER) };
 
 static bool is_reduced(const struct map_tensor *t)
 {
@@ -56,12 +67,49 @@ static struct product scatter_bytes(const struct map_launches *l, const struct m
     return bytes;
 }
 
+/* scale * rows of the input that is gathered (all dims but the last), so many at a time; of its lines of
+ * points. */
+static struct product rows_of(const struct map_launches *l, const struct map_tensor *t, int scale, int tile)
+{
+    const struct input *in = &l->e->w->input[t->input];
+    struct product rows = product_of(scale);
+    for (int d = 0; d + 1 < in->n_dims; d++) {
+        const int of = d + 2 == in->n_dims ? tile : 1;
+        if (in->dim[d].literal > 0)
+            rows.scale *= (in->dim[d].literal + of - 1) / of;
+        else
+            product_times(&rows, (enum sym)in->dim[d].sym, of);
+    }
+    return rows;
+}
+
+static struct product lines_of(const struct map_launches *l, int scale, int tile)
+{
+    const struct ir_map *map = &l->e->w->map[0];
+    struct product lines = product_of(scale);
+    for (int k = 0; k + 1 < map->n_over; k++)
+        product_times(&lines, (enum sym)map->over[k], k + 2 == map->n_over ? tile : 1);
+    return lines;
+}
+
+static void add_gather_buffers(struct map_launches *l, struct source *out)
+{
+    const struct map_tensor *t = &l->e->w->tensor[l->e->w->map[0].scatter[0].tensor];
+    l->first = out->n_buffers;
+    for (int b = 0; b < GATHERS; b++)
+        out->buffer[out->n_buffers++] =
+            (struct buffer){.bytes = GATHER[b].size == OF_ROWS    ? rows_of(l, t, 8, 1)
+                                     : GATHER[b].size == OF_LINES ? lines_of(l, 8, 1)
+                                                                  : product_of(16),
+                            .zero = GATHER[b].zero};
+}
+
 static void add_buffers(struct map_launches *l, struct source *out)
 {
     for (int i = 0; i < l->e->w->n_tensors; i++) {
         const struct map_tensor *t = &l->e->w->tensor[i];
         l->buffer[i] = -1;
-        if (!is_reduced(t) || out->n_buffers == MAX_BUFFERS)
+        if (!is_reduced(t) || l->plan->gather || out->n_buffers == MAX_BUFFERS)
             continue;
         l->buffer[i] = out->n_buffers;
         out->buffer[out->n_buffers++] =
@@ -115,11 +163,14 @@ static void emit_params(struct map_launches *l, struct text_buf *text, struct la
     for (int i = 0; i < e->w->n_tensors; i++)
         if (is_used(e, i))
             tensor_param(&p, e, i);
+    for (int b = 0; b < GATHERS && l->plan->gather; b++)
+        params_pointer(&p, "unsigned long long", GATHER[b].name, PARAM_WORK_DATA, l->first + b);
     for (int i = 0; i < e->w->n_tensors; i++) {
-        if (l->buffer[i] < 0)
+        if (l->buffer[i] < 0 && !(l->plan->gather && is_reduced(&e->w->tensor[i])))
             continue;
         snprintf(name, sizeof name, "g%d", i);
-        params_pointer(&p, map_sum_type(e, i), name, PARAM_WORK_DATA, l->buffer[i]);
+        if (l->buffer[i] >= 0)
+            params_pointer(&p, map_sum_type(e, i), name, PARAM_WORK_DATA, l->buffer[i]);
         snprintf(name, sizeof name, "h%d", i);
         if (e->w->tensor[i].use == USE_SCATTER)
             params_map_counts(&p, name, &e->w->input[e->w->tensor[i].input]);
@@ -162,10 +213,47 @@ static void bound_grid(struct map_launches *l, struct launch *launch)
                                                : 1);
 }
 
+/* The kernels of elementwise_gather.cuh, in order. Their grids are what is to be done, or less. */
+static void emit_gather_launches(struct map_launches *l, struct source *out)
+{
+    enum { TEAMS = 8, COLUMNS = 4 * 32, LONG_THREADS = 1024 }; /* as there */
+    struct text_buf again = {0};                               /* the struct, which is there already */
+    const struct plan *plan = l->plan;
+    const struct ir *w = l->e->w;
+    const struct map_tensor *t = &w->tensor[w->map[0].scatter[0].tensor];
+    struct product gather = rows_of(l, t, 1, TEAMS);
+    product_times(&gather, (enum sym)w->map[0].over[w->map[0].n_over - 1], COLUMNS * plan->vector);
+    const struct {
+        const char *role;
+        struct product grid;
+        int threads, limit;
+    } kernel[] = {{"count", lines_of(l, 1, plan->threads), plan->threads, 16 * plan->blocks},
+                  {"start", rows_of(l, t, 1, plan->threads), plan->threads, 16 * plan->blocks},
+                  {"order", lines_of(l, 1, plan->threads), plan->threads, 16 * plan->blocks},
+                  {"gather", gather, plan->threads, plan->most_blocks},
+                  {"longs", product_of(plan->blocks), LONG_THREADS, 0}};
+    add_gather_buffers(l, out);
+    for (size_t k = 0; k < sizeof kernel / sizeof *kernel; k++) {
+        struct launch *launch = add_launch(l, kernel[k].role, out);
+        launch->grid = kernel[k].grid;
+        launch->threads = kernel[k].threads;
+        launch->grid_limit = kernel[k].limit;
+        emit_params(l, k > 0 ? &again : l->e->out, launch, 0);
+    }
+    l->e->out->failed |= again.failed;
+    text_free(&again);
+}
+
 void emit_map_launches(struct emitter *e, const struct plan *plan, struct source *out)
 {
     struct map_launches l = {.e = e, .plan = plan};
     struct text_buf again = {0}; /* the struct, which is there already */
+    if (plan->gather) {
+        for (int i = 0; i < e->w->n_tensors; i++)
+            l.buffer[i] = -1;
+        emit_gather_launches(&l, out);
+        return;
+    }
     add_buffers(&l, out);
     struct launch *map = add_launch(&l, "points", out);
     bound_grid(&l, map);

@@ -37,6 +37,8 @@ bool is_scatter_kept(const struct map_emitter *me, int s)
     const struct input *in = &w->input[map_tensor(me, to->tensor)->input];
     unsigned span = 0;
     bool of_operands = false;
+    if (me->gather)
+        return true;
     for (int d = 0; d < in->n_dims; d++) {
         span |= w->node[to->index[d]].span;
         of_operands |= is_of_operands(w, to->index[d]);
@@ -122,7 +124,7 @@ static void leave_kept(struct map_emitter *me)
     for (int s = 0; s < me->map->n_scatters; s++) {
         const struct map_scatter *to = &me->map->scatter[s];
         const int n = e->w->input[e->w->tensor[to->tensor].input].n_dims;
-        if (!is_scatter_kept(me, s))
+        if (me->gather || !is_scatter_kept(me, s))
             continue;
         name_leaves(me);
         text_add(e->out,
@@ -224,6 +226,46 @@ static void emit_total_place(struct emitter *e, int tensor, const char *sizes)
                      k, twice);
     }
     text_add(e->out, "        return at;\n    }\n");
+}
+
+/* The rows of an input are all its elements but those along its last dim. */
+static void emit_gather_rows(struct map_emitter *me, const struct map_scatter *to, int rows)
+{
+    struct text_buf *out = me->e->out;
+    text_add(out, "    DEV i64 target_rows(const map_params &p) { return 1ll");
+    for (int d = 0; d < rows; d++)
+        text_add(out, " * p.h%d.n[%d]", to->tensor, d);
+    text_add(out,
+             "; }\n    DEV i64 target(const map_params &p, const point &at)\n    {\n        [[maybe_unused]] "
+             "const inputs &x = p.x;\n        [[maybe_unused]] const map_sizes &z = sizes(p);\n");
+    name_leaves(me);
+    emit_values(me->e, to->index, rows);
+    text_add(out, "        return ");
+    emit_scatter_place(me, to, rows);
+    text_add(out, ";\n    }\n");
+}
+
+void emit_map_gather(struct map_emitter *me)
+{
+    struct text_buf *out = me->e->out;
+    const struct map_scatter *to = &me->map->scatter[0];
+    const int tensor = to->tensor;
+    const int rows = me->e->w->input[map_tensor(me, tensor)->input].n_dims - 1;
+    const char *type = map_type(me, tensor);
+    emit_gather_rows(me, to, rows);
+    text_add(
+        out,
+        "    DEV bool target_whole(const map_params &p) { return has_vectors<V, %s, %d>(p.t%d, 0); }\n"
+        "    template <int W> DEV float *sum_of(sums<W> &sum) { return sum.c0; }\n"
+        "    template <int W> DEV void put(const map_params &p, i64 row, i64 first, const sums<W> &sum)\n"
+        "    {\n        i64 at = first * p.t%d.s[%d];\n",
+        type, rows + 1, tensor, tensor, rows);
+    for (int d = rows - 1; d > 0; d--)
+        text_add(out, "        at += take_index(row, p.h%d.n[%d]) * p.t%d.s[%d];\n", tensor, d, tensor, d);
+    text_add(out,
+             "        at += row * p.t%d.s[0];\n        store_lanes<W>(static_cast<%s *>(p.t%d.data) + at, "
+             "sum.c0);\n    }\n",
+             tensor, type, tensor);
 }
 
 static void emit_total_store(struct emitter *e, int tensor, const char *sizes)

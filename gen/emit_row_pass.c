@@ -350,7 +350,8 @@ static void emit_column_of(struct row_emitter *r)
                      node_text(r->e, root[k], text, sizeof text), skip + k);
         if (column)
             text_add(out,
-                     "        const long long outer = e / g.size[3];\n        const int column = (int)(e - "
+                     "        const long long outer = quotient(e, g.size[3]);\n        const int column = "
+                     "(int)(e - "
                      "outer * "
                      "g.size[3]);\n        return outer == at && column < z.n ? column : -1;\n        }\n");
         else

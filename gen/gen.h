@@ -604,6 +604,7 @@ struct plan {
     int outer[MAX_MAPS]; /* dim around it, whose turns a thread adds up; -1: none */
     int most_blocks; /* elementwise: of a map by itself; `blocks` of several maps, and of what is added up */
     int turns;       /* at least, of a thread, along outer */
+    bool gather;     /* elementwise_gather: of the only map, whose one result is a gradient of rows */
     bool o_f32, q_in_regs; /* attention */
     bool tma; /* attention: a warpgroup that loads comes on top, and tensor maps in front of the parameters */
     int blocks;            /* attention: so many take query tiles in turn; 0: a block for each */

@@ -279,6 +279,8 @@ static const struct template_row TEMPLATES[] = {
     {"rowwise_many", "rowwise_many.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_rowwise_many},
     {"rowwise_bwd", "rowwise_many.cuh", KIND_ROWWISE, LATHE_BACKWARD, NULL, plan_rowwise_bwd},
     {"elementwise", "elementwise.cuh", KIND_ELEMENTWISE, LATHE_FORWARD, NULL, plan_elementwise},
+    {"elementwise_gather", "elementwise_gather.cuh", KIND_ELEMENTWISE, LATHE_BACKWARD, NULL,
+     plan_elementwise_gather},
     {"elementwise_bwd", "elementwise.cuh", KIND_ELEMENTWISE, LATHE_BACKWARD, NULL, plan_elementwise_bwd},
 };
 

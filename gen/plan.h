@@ -55,6 +55,7 @@ bool plan_rowwise_dtype_ok(const struct request *r, char *why);
 /* plan_map.c: elementwise.cuh, for a spec and for its gradient. */
 bool plan_elementwise(const struct request *r, struct plan *plan, char *why);
 bool plan_elementwise_bwd(const struct request *r, struct plan *plan, char *why);
+bool plan_elementwise_gather(const struct request *r, struct plan *plan, char *why);
 /* plan.c, plan_backward.c: attention, likewise. */
 bool plan_attention_sm80(const struct request *r, struct plan *plan, char *why);
 bool plan_attention_bwd(const struct request *r, struct plan *plan, char *why);

@@ -321,6 +321,96 @@ static bool plan_maps(const struct request *r, const struct ir *ir, lathe_pass p
     return false;
 }
 
+/* ---- one gradient of rows at computed places ------------------------------------------------------ */
+
+/* The only result that is wanted, if it is a gradient that is added up at computed places; else -1. */
+static int only_scatter(const struct request *r, const struct ir *ir)
+{
+    struct signature sig;
+    int only = -1;
+    int wanted = 0;
+    signature_make(r->ir, LATHE_BACKWARD, &sig);
+    for (int i = 0; i < ir->n_tensors; i++) {
+        const struct map_tensor *t = &ir->tensor[i];
+        const int arg = signature_find(&sig, t->name);
+        if (t->use == USE_READ || t->use == USE_NONE || arg < 0 || !arg_in(r->problem->present, arg))
+            continue;
+        wanted++;
+        only = t->use == USE_SCATTER ? i : -1;
+    }
+    return wanted == 1 ? only : -1;
+}
+
+/* Its last index is the last dim of the map, as long as it; some other is read from memory, and none is an
+ * operand or varies along the last dim. */
+static bool is_of_rows(const struct ir *ir, const struct map_scatter *to)
+{
+    const struct ir_map *map = &ir->map[0];
+    const struct input *in = &ir->input[ir->tensor[to->tensor].input];
+    const int last = in->n_dims - 1;
+    const int over = map->n_over - 1;
+    bool loads = false;
+    if (last < 1 || over < 1 || in->dim[last].literal > 0 || in->dim[last].sym != map->over[over])
+        return false;
+    for (int d = 0; d < last; d++) {
+        const int root = to->index[d];
+        if (ir->node[root].span >> over & 1)
+            return false;
+        loads |= ir_depends_on(ir, root, OP_LOAD, -1);
+        if (ir_depends_on(ir, root, OP_PARAM, -1))
+            return false;
+    }
+    const struct ir_node *along = &ir->node[to->index[last]];
+    return loads && along->op == OP_AT && along->index == AT_INDEX0 + over;
+}
+
+static const struct map_scatter *gathered(const struct request *r, const struct ir *ir, char *why)
+{
+    const struct map_scatter *found = NULL;
+    const int only = only_scatter(r, ir);
+    snprintf(why, REASON_BYTES,
+             "it takes one gradient of an input whose rows are read at places that data says, and no other "
+             "result");
+    if (ir->n_maps != 1 || ir->map[0].list || only < 0)
+        return NULL;
+    for (int s = 0; s < ir->map[0].n_scatters; s++) {
+        if (ir->map[0].scatter[s].tensor != only)
+            continue;
+        if (found)
+            return NULL;
+        found = &ir->map[0].scatter[s];
+    }
+    return found && is_of_rows(ir, found) ? found : NULL;
+}
+
+bool plan_elementwise_gather(const struct request *r, struct plan *plan, char *why)
+{
+    const struct ir *ir = r->ir->gradient;
+    struct signature sig;
+    const struct map_scatter *to = ir ? gathered(r, ir, why) : NULL;
+    if (r->problem->deterministic)
+        snprintf(why, REASON_BYTES, "lines of points come in any order; it takes no deterministic=1");
+    else if (!ir)
+        snprintf(why, REASON_BYTES, "lists of tensors and integer results have no backward pass");
+    if (r->problem->deterministic || !to || !plan_maps(r, ir, LATHE_BACKWARD, plan, why))
+        return false;
+    signature_make(r->ir, LATHE_BACKWARD, &sig);
+    const int arg = signature_find(&sig, ir->tensor[to->tensor].name);
+    const bool wide = r->problem->arg_dtype[arg] == LATHE_F32;
+    plan->gather = true;
+    plan->threads = 256;
+    plan->vector = wide || plan->vector < 4 ? 4 : plan->vector;
+    plan->unroll = plan->steps = 1;
+    plan->min_blocks = 3;
+    plan->most_blocks = 512 * r->device->sm_count;
+    plan->blocks = 2 * r->device->sm_count;
+    snprintf(plan->reason, sizeof plan->reason,
+             "lines of points sorted by the row that they belong to; a row is added up in registers, %d "
+             "elements a thread, and written once",
+             plan->vector);
+    return true;
+}
+
 bool plan_elementwise(const struct request *r, struct plan *plan, char *why)
 {
     return plan_maps(r, r->ir, LATHE_FORWARD, plan, why);

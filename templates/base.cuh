@@ -270,3 +270,20 @@ template <int W> DEV void add_lanes(float *p, const float (&x)[W])
         add_global(p + k, x[k]);
     }
 }
+
+// ---- places of sums -----------------------------------------------------------------------------------------
+
+// a / b of numbers that are not negative. A call, since a division of 64 bits is long, and one element in thousands asks for it.
+[[maybe_unused]] static __device__ __noinline__ i64 quotient(i64 a, i64 b)
+{
+    return ((a | b) >> 32) != 0 ? a / b : static_cast<i64>(static_cast<u32>(a) / static_cast<u32>(b));
+}
+
+// The last index of a number whose last digit counts to n; what is left is the number of the others.
+DEV i64 take_index(i64 &number, i64 n)
+{
+    const i64 others = quotient(number, n);
+    const i64 index = number - others * n;
+    number = others;
+    return index;
+}

@@ -344,23 +344,6 @@ template <class T, int W> DEV void dither_lanes(float (&y)[W], int seed, u32 val
     }
 }
 
-// ---- places of sums ----------------------------------------------------------------------------------------------
-
-// a / b of numbers that are not negative. A call, since a division of 64 bits is long, and one element in thousands asks for it.
-[[maybe_unused]] static __device__ __noinline__ i64 quotient(i64 a, i64 b)
-{
-    return ((a | b) >> 32) != 0 ? a / b : static_cast<i64>(static_cast<u32>(a) / static_cast<u32>(b));
-}
-
-// The last index of a number whose last digit counts to n; what is left is the number of the others.
-DEV i64 take_index(i64 &number, i64 n)
-{
-    const i64 others = quotient(number, n);
-    const i64 index = number - others * n;
-    number = others;
-    return index;
-}
-
 // ---- parts of sums -------------------------------------------------------------------------------------------------
 
 // A sum's matrix: `kept` elements of the result, `parts` of each. Side by side are elements where the sum keeps the last dim

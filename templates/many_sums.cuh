@@ -127,11 +127,10 @@ DEV void add_up(const many_sum_params &p)
                 i64 to = 0;
                 i64 rest = e;
 #pragma unroll
-                for (int d = 3; d >= 0; d--) {
-                    const i64 outer = rest / g.size[d];
-                    to += (rest - outer * g.size[d]) * g.stride[d];
-                    rest = outer;
+                for (int d = 3; d > 0; d--) {
+                    to += take_index(rest, g.size[d]) * g.stride[d];
                 }
+                to += rest * g.stride[0];
                 g.data[to] = all;
             }
             __syncthreads();

@@ -147,7 +147,7 @@ struct variant {
     {
         if constexpr (S == 0) { // dweight
         long long at = 0;
-        const long long outer = e / g.size[3];
+        const long long outer = quotient(e, g.size[3]);
         const int column = (int)(e - outer * g.size[3]);
         return outer == at && column < z.n ? column : -1;
         }

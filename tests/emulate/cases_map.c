@@ -68,6 +68,15 @@ static const char EMBEDDING[] =
     "    return x.table(x.id(at.b, at.t), at.d) * x.place(at.t, at.d) + x.level(at.d, at.b)\n"
     "  end }\n";
 
+/* A table of three dims, in f32 or not, of which a point takes one row in its own position and scale. */
+static const char ROWS_OF_ROWS[] = "return elementwise { over = { 'b', 't', 'd' },\n"
+                                   "  inputs = { table = tensor('float', 'words', 'heads', 'd', { grad = "
+                                   "true }), id = tensor('i32', 'b', 't') },\n"
+                                   "  operands = { x = tensor('float', 't', 'd') },\n"
+                                   "  results = { y = tensor('float') },\n"
+                                   "  forward = function(v, at, x) return tanh(v.x) * at.t * "
+                                   "x.table(x.id(at.b, at.t), at.t % 2, at.d) end }\n";
+
 /* A scalar that two maps read, and an input that no gradient reads. */
 static const char TWO_MAPS[] = "return rotary(half, { base = scalar('f32', { grad = true }), idle = "
                                "tensor('f32', 'b', { grad = true }) },\n"
@@ -152,6 +161,16 @@ static const struct map_case MAPS[] = {
     {"lion", NULL, "tensors=0", 0, LAYOUT_COMPACT, true, false, NULL, false},
     {"adamw", NULL, "tensors=17", 0, LAYOUT_COMPACT, true, false, "m=f32,s=f32", true},
     {"adamw_master", NULL, "tensors=8", 0, LAYOUT_COMPACT, true, false, NULL, false},
+    {"embedding", NULL, "b=2,t=9,d=40,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"embedding", NULL, "b=1,t=7,d=601,words=41", 0, LAYOUT_PADDED, false, true, NULL, false},
+    {"embedding", NULL, "b=2,t=90,d=3,words=300", 0, LAYOUT_SWAPPED, false, true, NULL, false},
+    {"embedding", NULL, "b=4,t=800,d=20,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"embedding", NULL, "b=1,t=3100,d=7,words=43", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
+    {"embedding", NULL, "b=3,t=0,d=16,words=50", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"embedding rows", ROWS_OF_ROWS, "b=2,t=9,d=40,heads=3,words=40", 0, LAYOUT_COMPACT, false, true, NULL,
+     false},
+    {"embedding rows", ROWS_OF_ROWS, "b=1,t=80,d=21,heads=2,words=44", 0, LAYOUT_PADDED, false, true, NULL,
+     false},
     {"angles", ANGLES, "n=100", 0, LAYOUT_COMPACT, false, false, NULL, false},
 };
 

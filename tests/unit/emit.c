@@ -150,6 +150,7 @@ TEST(golden_elementwise)
 TEST(golden_elementwise_backward)
 {
     compare_pass("lrpe_silu_bwd", "lrpe_silu", LATHE_BACKWARD, "dtype=f16,theta=f32");
+    compare_pass("embedding_bwd", "embedding", LATHE_BACKWARD, "dtype=bf16");
 }
 
 TEST(the_same_input_gives_the_same_bytes)
