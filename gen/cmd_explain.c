@@ -92,8 +92,11 @@ static void print_source(const struct source *s, const struct problem *p)
     printf("  label         %s\n  workspace     %" PRId64 " bytes\n", s->label, workspace_bytes(s, p));
     for (int i = 0; i < s->n_launches; i++) {
         const struct launch *l = &s->launch[i];
+        const int64_t share = l->grid_share > 1 ? l->grid_share : 1;
+        const int64_t blocks = (product_value(&l->grid, p) + share - 1) / share;
         printf("  kernel        %s: %" PRId64 " blocks of %d threads, %d bytes of dynamic shared memory\n",
-               l->entry, product_value(&l->grid, p), l->threads, l->smem_bytes);
+               l->entry, l->grid_limit > 0 && blocks > l->grid_limit ? l->grid_limit : blocks, l->threads,
+               l->smem_bytes);
     }
 }
 

@@ -66,6 +66,8 @@ static void add_opening(struct text_buf *t, const struct source *s, const struct
         const struct launch *l = &s->launch[i];
         text_add(t, "//   %s: blocks ", l->entry);
         add_grid(t, sig, &l->grid);
+        if (l->grid_share > 1)
+            text_add(t, ", divided by %d and rounded up", l->grid_share);
         text_add(t, "; %d threads, %d bytes of dynamic shared memory; %u bytes of parameters\n", l->threads,
                  l->smem_bytes, l->param_bytes);
     }

@@ -260,7 +260,8 @@ static void add_launch(struct row_emitter *r, const struct plan *plan, struct so
     l->grid = product_of(1);
     product_times(&l->grid, SYM_ROWS0, 1);
     product_times(&l->grid, SYM_ROWS1, 1);
-    product_times(&l->grid, SYM_ROWS, plan->rows_per_block);
+    product_times(&l->grid, SYM_ROWS, 1);
+    l->grid_share = plan->rows_per_block;
     product_times(&l->grid, SYM_N, INT32_MAX); /* 1, or 0 for empty rows */
     struct params p;
     int x = signature_find(e->sig, "x");

@@ -171,6 +171,7 @@ struct tensor_map_row {
 struct launch { /* one kernel */
     char entry[NAME_MAX_BYTES];
     struct product grid; /* blocks, all in x; 0 blocks: the launch is skipped */
+    int grid_share;      /* of `grid`, so many to a block; 0: each is a block */
     int threads;
     int smem_bytes; /* dynamic */
     int n_params;

@@ -325,6 +325,8 @@ lathe_status lathe__grid_size(const struct launch *launch, const struct problem 
 {
     int64_t blocks = lathe__product_value(&launch->grid, problem);
     *out = 0;
+    if (launch->grid_share > 1)
+        blocks = blocks / launch->grid_share + (blocks % launch->grid_share != 0);
     if (launch->grid_limit > 0 && blocks > launch->grid_limit)
         blocks = launch->grid_limit;
     if (blocks > GRID_LIMIT)

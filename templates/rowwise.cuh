@@ -1,7 +1,7 @@
 // rowwise.cuh: kernel: every row of x [rows0, rows1, rows, n] is reduced in passes and mapped to a row of y.
 //
-// Launch: rows0 * rows1 * ceil(rows / ROWS_PER_BLOCK) blocks of THREADS threads; no shared memory to ask for. Nothing to do
-// for n == 0 or no rows. Blocks take rows by their flat number, so a few of them may find none left.
+// Launch: ceil(rows0 * rows1 * rows / ROWS_PER_BLOCK) blocks of THREADS threads; no shared memory to ask for. Nothing to do
+// for n == 0 or no rows. Blocks take rows by their flat number.
 //
 // ROWS_PER_BLOCK == 1: a block per row. > 1: THREADS / ROWS_PER_BLOCK threads per row, a power of two up to a warp.
 // PER_THREAD > 0: x is read once and stays in registers as it was loaded; n may be at most (threads per row) * PER_THREAD.

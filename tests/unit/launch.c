@@ -365,6 +365,11 @@ TEST(products_grids_and_workspace)
     CHECK_EQ(blocks, 0);
     CHECK_EQ(lathe__workspace_layout(c.source, &c.problem, offset), 4096);
     c.problem.dim[SYM_Q] = 128;
+    struct launch shared = c.source->launch[0];
+    shared.grid_share = 5;
+    c.problem.dim[SYM_H] = 2 * c.problem.dim[SYM_H] + 1;
+    CHECK_EQ(lathe__grid_size(&shared, &c.problem, &blocks, &err), LATHE_OK);
+    CHECK_EQ(blocks, (lathe__product_value(&shared.grid, &c.problem) + 4) / 5);
     c.problem.dim[SYM_H] = (int64_t)1 << 30;
     CHECK_EQ(lathe__grid_size(&c.source->launch[0], &c.problem, &blocks, &err), LATHE_ARG);
     CHECK_HAS(err.text, "2147483648 blocks");
