@@ -57,8 +57,8 @@ template <int W, int N> DEV void load_lanes_of(lanes<W, N> &l, const map_params 
 {
     l.at[k] = line;
     l.at[k].first = first;
-    gathered::template locate<false>(l.base[k], p, l.at[k]);
-    gathered::template load<false, W>(l.held[k], p, l.base[k], 0);
+    gathered::locate(l.base[k], p, l.at[k]);
+    gathered::template load<W>(l.held[k], p, l.base[k], 0);
 }
 
 template <int W, int N>
@@ -71,7 +71,7 @@ DEV void add_lanes_of(typename gathered::template sums<W> &sum, const lanes<W, N
     gathered::make_head(head, p, l.at[k]);
     gathered::template make_fixed<W>(fixed, p, l.at[k], head);
     gathered::template make_cols<W>(col, p, l.at[k], head, fixed);
-    gathered::template compute<false, W>(p, s, l.base[k], l.at[k], 0, head, fixed, col, l.held[k], sum, totals);
+    gathered::template compute<W>(p, s, l.base[k], l.at[k], 0, head, fixed, col, l.held[k], sum, totals);
 }
 
 // N vectors of W columns of one row: from its lines to memory.
