@@ -100,6 +100,27 @@ static const struct inline_spec DATA_SPECS[] = {
      "  end,\n"
      "  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l) } end,\n"
      "  forward = function(s, final) return exp(s - final.lse) end } }\n"},
+    {"logistic_sums", /* weights that leave their pass as the exponent of a logistic function, and reductions
+                         that follow from them: in the same pass, or in one behind it, where they may not */
+     "return attention { mask_mod = causal, online_func = online_func {\n"
+     "  online_rowscales = { best = 0.0, gap = -1.0 },\n"
+     "  online_fwd = function(s, r)\n"
+     "    local w = sigmoid(s)\n"
+     "    local top = detach(rowmax(w * w))\n"
+     "    return w, { best = max(r.best, top), gap = max(r.gap, detach(rowmax(sqrt(w)))) }, 1.0\n"
+     "  end,\n"
+     "  online_fwd_epilogue = function(r) return 1.0, { best = r.best, gap = r.gap } end,\n"
+     "  forward = function(s, final) return sigmoid(s) end } }\n"},
+    {"logistic_passes",
+     "return attention { mask_mod = causal, online_func = online_func {\n"
+     "  online_rowscales = { best = 0.0, gap = -1.0 },\n"
+     "  online_fwd = function(s, r)\n"
+     "    local w = sigmoid(s)\n"
+     "    local top = detach(rowmax(w * w))\n"
+     "    return w, { best = max(r.best, top), gap = max(r.gap, detach(rowmax(w * w / top))) }, 1.0\n"
+     "  end,\n"
+     "  online_fwd_epilogue = function(r) return 1.0, { best = r.best, gap = r.gap } end,\n"
+     "  forward = function(s, final) return sigmoid(s) end } }\n"},
     {"mean_abs", "return attention { mask_mod = causal, online_func = online_func {\n"
                  "  online_rowscales = { total = 0.0, best = -inf },\n"
                  "  online_fwd = function(s, r)\n"
