@@ -56,10 +56,13 @@ static const struct command {
      "libNAME.a and liblathe_rt alone: no Lua, no NVRTC, no file at run time. A problem is of every spec "
      "that "
      "knows its\n"
-     "names; only its dtypes, head dims (rowwise: n), absent inputs and unaligned tensors are compiled in. "
-     "The "
-     "same input\n"
-     "gives the same bytes. Needs NVRTC, a C compiler ($CC) and ar ($AR), and no GPU.\n",
+     "names; only its dtypes, head dims (rowwise: n), absent inputs and unaligned tensors are compiled in, "
+     "and "
+     "whether\n"
+     "kv is 8192 or more where other tiles are faster there (names with _long). The same input gives the "
+     "same "
+     "bytes.\n"
+     "Needs NVRTC, a C compiler ($CC) and ar ($AR), and no GPU.\n",
      cmd_aot},
     {"run", IN_RUN, 1, 1, "SPEC [--problem P]", "run a kernel on random or given data, and time it",
      "Tensors come from --input, or are random: normal values for floats, short runs of rising ids for i32, "
