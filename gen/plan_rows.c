@@ -48,12 +48,17 @@ static void rowwise_shape(int64_t n, int element_bytes, struct plan *plan)
 
 bool plan_rowwise_dtype_ok(const struct request *r, char *why)
 {
+    /* Kernels step through a row with 32 bits: the step beyond its end has to fit as well. */
+    static const int64_t MOST = ((int64_t)1 << 31) - (1 << 20);
     lathe_dtype dtype = r->problem->dtype;
     if (dtype != LATHE_F16 && dtype != LATHE_BF16 && dtype != LATHE_F32)
         snprintf(why, REASON_BYTES, "dtype %s; it takes f32, f16 and bf16", lathe_dtype_text(dtype));
     else if (r->device->sm < 80)
         snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0", r->device->sm / 10,
                  r->device->sm % 10);
+    else if (r->problem->dim[SYM_N] > MOST)
+        snprintf(why, REASON_BYTES, "n = %lld; it takes rows of at most %lld elements",
+                 (long long)r->problem->dim[SYM_N], (long long)MOST);
     else
         return true;
     return false;
@@ -139,12 +144,14 @@ static struct piece piece_of(const struct row_pass *pass, const struct problem *
 /* Does a thread's share fit the 128 registers that it has where 16 warps fill an SM? */
 static bool fits_registers(struct piece p, int each, const struct plan *plan)
 {
+    if (each > 8) /* before it is multiplied: rows may have 2^31 - 1 elements */
+        return false;
     int held = each * (p.words + p.sums);
     int under_way = plan->prefetch ? each * p.words : 0;
     int room = 128 - p.base;
     int all = each <= 2 ? 64 : 56;
     return held <= room && held <= 48 && held + under_way <= (room + 16 < all ? room + 16 : all) &&
-           each * p.words <= 40 && each <= 8;
+           each * p.words <= 40;
 }
 
 /* A row to a block: the fewest threads whose registers hold it. A block that has its SM to itself must have
@@ -156,7 +163,7 @@ static bool block_shape(int vectors, struct piece piece, struct plan *plan)
     for (int i = 0; i < 2 * n; i++) {
         plan->threads = THREADS[i % n];
         plan->prefetch = i < n && plan->threads > 256;
-        int each = (vectors + plan->threads - 1) / plan->threads;
+        int each = (vectors - 1) / plan->threads + 1;
         if (each > 2 && plan->threads < 256)
             continue; /* more threads, more loads under way */
         if (!fits_registers(piece, each, plan))
@@ -171,12 +178,12 @@ static bool block_shape(int vectors, struct piece piece, struct plan *plan)
 static bool many_shape(int64_t n, struct piece piece, struct plan *plan)
 {
     int vectors = (int)((n + plan->vector - 1) / plan->vector);
-    int each = (vectors + 31) / 32;
+    int each = (vectors - 1) / 32 + 1;
     plan->threads = 128;
     plan->rows_per_block = 1;
     plan->prefetch = false;
     if (vectors <= 32) {
-        plan->rows_per_block = 128 / next_power_of_two(vectors < 1 ? 1 : vectors);
+        plan->rows_per_block = 128 / next_power_of_two(vectors);
         plan->per_thread = plan->vector;
     } else if (each <= (piece.sums > 0 ? 2 : 4) && fits_registers(piece, each, plan)) {
         plan->rows_per_block = 4;

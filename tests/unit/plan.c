@@ -299,6 +299,25 @@ TEST(rows_of_any_length_have_a_shape)
         }
 }
 
+TEST(the_longest_rows_have_a_shape)
+{
+    static const char *const SPEC[] = {"softmax", "layer_norm",   "cross_entropy",
+                                       "cumsum",  "logcumsumexp", "softmax_inner"};
+    static const char *const N[] = {"2146435071", "2146435072", "2146435073", "2147483647"};
+    for (int i = 0; i < 2 * (int)(sizeof SPEC / sizeof *SPEC); i++)
+        for (int k = 0; k < 4; k++) {
+            char text[64];
+            struct plan plan;
+            lathe_error err = {0};
+            snprintf(text, sizeof text, "dtype=bf16,rows=1,n=%s", N[k]);
+            const lathe_status status =
+                pick_pass(SPEC[i / 2], i % 2 ? LATHE_BACKWARD : LATHE_FORWARD, text, &H100, &plan, &err);
+            CHECK_HAS(err.text, k < 2 ? "" : "it takes rows of at most 2146435072 elements");
+            CHECK_EQ(status, k < 2 ? LATHE_OK : LATHE_UNSUPPORTED);
+            CHECK(k >= 2 || (plan.per_thread >= 0 && plan.per_thread < 256 && plan.rows_per_block <= 32));
+        }
+}
+
 /* Rows that are long for one block are shared by a cluster, on devices that have clusters; its blocks divide
  * the grid. */
 TEST(long_rows_are_shared_by_clusters)
