@@ -75,9 +75,11 @@ const char *lathe__aot_name_error(const char *name)
     return NULL;
 }
 
+/* Words of C and C++, and macros: of compilers without -std, and of the headers that a library's includes. */
 void lathe__aot_member(const char *argument, char out[NAME_MAX_BYTES + 2])
 {
     static const char taken[] =
+        " NULL linux typeof typeof_unqual unix"
         " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t "
         "char8_t "
         "class co_await co_return co_yield compl concept const const_cast consteval constexpr constinit "
@@ -89,8 +91,11 @@ void lathe__aot_member(const char *argument, char out[NAME_MAX_BYTES + 2])
         "static_assert static_cast struct switch template this thread_local throw true try typedef typeid "
         "typename union unsigned using virtual void volatile wchar_t while xor xor_eq ";
     char word[NAME_MAX_BYTES + 2];
-    snprintf(word, sizeof word, " %s ", argument);
-    const bool reserved = strlen(argument) + 2 < sizeof word && strstr(taken, word) != NULL;
+    size_t n = strlen(argument);
+    while (n > 1 && argument[n - 1] == '_') /* so that `int_` does not become what `int` becomes */
+        n--;
+    snprintf(word, sizeof word, " %.*s ", (int)n, argument);
+    const bool reserved = argument[0] == '_' || (n + 2 < sizeof word && strstr(taken, word) != NULL);
     snprintf(out, NAME_MAX_BYTES + 2, "%s%s", argument, reserved ? "_" : "");
 }
 

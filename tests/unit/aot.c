@@ -167,6 +167,16 @@ TEST(members_and_library_names)
     CHECK_STR(member, "class_");
     lathe__aot_member("clas", member);
     CHECK_STR(member, "clas");
+    lathe__aot_member("class_", member); /* beside an input called class */
+    CHECK_STR(member, "class__");
+    lathe__aot_member("clas_", member);
+    CHECK_STR(member, "clas_");
+    lathe__aot_member("NULL", member);
+    CHECK_STR(member, "NULL_");
+    lathe__aot_member("_Bool", member);
+    CHECK_STR(member, "_Bool_");
+    lathe__aot_member("__LINE__", member);
+    CHECK_STR(member, "__LINE___");
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         CHECK(lathe__aot_name_error(good[i]) == NULL);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
