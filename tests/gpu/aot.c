@@ -42,81 +42,31 @@ struct kernel {
 
 /* ---- the kernels ---------------------------------------------------------------------------------- */
 
-static gpu_aot_causal_args causal(const lathe_tensor *t)
-{
-    return (gpu_aot_causal_args){.q = t[0], .k = t[1], .v = t[2], .o = t[3]};
-}
+/* What a kernel of the table calls: its arguments from a list of tensors, its launch, its workspace. */
+#define RUNS(name, function, ...)                                                                            \
+    static lathe_status name##_run(const lathe_tensor *t, void *workspace, lathe_error *err)                 \
+    {                                                                                                        \
+        const __VA_ARGS__;                                                                                   \
+        return function(&args, workspace, NULL, err);                                                        \
+    }
+#define ASKS(name, function, ...)                                                                            \
+    static lathe_status name##_workspace(size_t *bytes, const lathe_tensor *t, lathe_error *err)             \
+    {                                                                                                        \
+        const __VA_ARGS__;                                                                                   \
+        return function##_workspace(bytes, &args, err);                                                      \
+    }                                                                                                        \
+    RUNS(name, function, __VA_ARGS__)
 
-static lathe_status causal_workspace(size_t *bytes, const lathe_tensor *t, lathe_error *err)
-{
-    const gpu_aot_causal_args args = causal(t);
-    return gpu_aot_causal_forward_workspace(bytes, &args, err);
-}
-
-static lathe_status causal_run(const lathe_tensor *t, void *workspace, lathe_error *err)
-{
-    const gpu_aot_causal_args args = causal(t);
-    return gpu_aot_causal_forward(&args, workspace, NULL, err);
-}
-
-static gpu_aot_document_args document(const lathe_tensor *t)
-{
-    return (gpu_aot_document_args){.q = t[0], .k = t[1], .v = t[2], .doc = t[3], .o = t[4], .lse = t[5]};
-}
-
-static lathe_status document_workspace(size_t *bytes, const lathe_tensor *t, lathe_error *err)
-{
-    const gpu_aot_document_args args = document(t);
-    return gpu_aot_document_forward_workspace(bytes, &args, err);
-}
-
-static lathe_status document_run(const lathe_tensor *t, void *workspace, lathe_error *err)
-{
-    const gpu_aot_document_args args = document(t);
-    return gpu_aot_document_forward(&args, workspace, NULL, err);
-}
-
-static gpu_aot_document_backward_args gradient(const lathe_tensor *t)
-{
-    return (gpu_aot_document_backward_args){
-        .q = t[0], .k = t[1], .v = t[2], .doc = t[3], .do_ = t[4], .dq = t[5], .dk = t[6], .dv = t[7]};
-}
-
-static lathe_status gradient_workspace(size_t *bytes, const lathe_tensor *t, lathe_error *err)
-{
-    const gpu_aot_document_backward_args args = gradient(t);
-    return gpu_aot_document_bf16_d128_no_o_no_lse_deterministic_backward_workspace(bytes, &args, err);
-}
-
-static lathe_status gradient_run(const lathe_tensor *t, void *workspace, lathe_error *err)
-{
-    const gpu_aot_document_backward_args args = gradient(t);
-    return gpu_aot_document_bf16_d128_no_o_no_lse_deterministic_backward(&args, workspace, NULL, err);
-}
-
-static lathe_status norm_run(const lathe_tensor *t, void *workspace, lathe_error *err)
-{
-    const gpu_aot_rms_norm_args args = {.x = t[0], .weight = t[1], .y = t[2]};
-    return gpu_aot_rms_norm_forward(&args, workspace, NULL, err);
-}
-
-static gpu_aot_rms_norm_backward_args norm_gradient(const lathe_tensor *t)
-{
-    return (gpu_aot_rms_norm_backward_args){
-        .x = t[0], .weight = t[1], .dy = t[2], .dx = t[3], .dweight = t[4]};
-}
-
-static lathe_status norm_gradient_workspace(size_t *bytes, const lathe_tensor *t, lathe_error *err)
-{
-    const gpu_aot_rms_norm_backward_args args = norm_gradient(t);
-    return gpu_aot_rms_norm_backward_workspace(bytes, &args, err);
-}
-
-static lathe_status norm_gradient_run(const lathe_tensor *t, void *workspace, lathe_error *err)
-{
-    const gpu_aot_rms_norm_backward_args args = norm_gradient(t);
-    return gpu_aot_rms_norm_backward(&args, workspace, NULL, err);
-}
+ASKS(causal, gpu_aot_causal_forward, gpu_aot_causal_args args = {.q = t[0], .k = t[1], .v = t[2], .o = t[3]})
+ASKS(document, gpu_aot_document_forward,
+     gpu_aot_document_args args = {.q = t[0], .k = t[1], .v = t[2], .doc = t[3], .o = t[4], .lse = t[5]})
+ASKS(gradient, gpu_aot_document_bf16_d128_no_o_no_lse_deterministic_backward,
+     gpu_aot_document_backward_args args = {
+         .q = t[0], .k = t[1], .v = t[2], .doc = t[3], .do_ = t[4], .dq = t[5], .dk = t[6], .dv = t[7]})
+RUNS(norm, gpu_aot_rms_norm_forward, gpu_aot_rms_norm_args args = {.x = t[0], .weight = t[1], .y = t[2]})
+ASKS(norm_gradient, gpu_aot_rms_norm_backward,
+     gpu_aot_rms_norm_backward_args args = {
+         .x = t[0], .weight = t[1], .dy = t[2], .dx = t[3], .dweight = t[4]})
 
 #define BF16(name, result)                                                                                   \
     {                                                                                                        \
