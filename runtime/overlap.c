@@ -155,25 +155,40 @@ static bool collide(const struct signature *sig, const lathe_arg *args, int i, i
     return may_overlap(&x, &y);
 }
 
+static bool lies_beside(const lathe_arg *t, const struct extent *e, uintptr_t first, uintptr_t end)
+{
+    return !t->data || e->first + (uintptr_t)e->reach <= first || end <= e->first;
+}
+
 /* Attention: blocks read what others write, so that nothing may lie where a result does. Part of every
-   launch: the extents are made once, and most pairs are told apart by their ends. */
+   launch: the extents are made once, arguments are looked for in the signature's order, and most pairs are
+   told apart by their ends. */
 static lathe_status check_results(const struct signature *sig, const lathe_arg *args, int n, lathe_error *err)
 {
     struct extent extent[MAX_ARGS];
     bool result[MAX_ARGS];
     if (n > MAX_ARGS)
         return LATHE_OK; /* each argument is given once: refused elsewhere */
-    for (int i = 0; i < n; i++) {
-        const struct sig_arg *a = &sig->arg[find(sig, args[i].name)];
+    for (int i = 0, at = 0; i < n; i++, at++) {
+        if (at >= sig->n_args || strcmp(sig->arg[at].name, args[i].name) != 0)
+            at = find(sig, args[i].name);
+        const struct sig_arg *a = &sig->arg[at];
         result[i] = args[i].data && (a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL);
-        extent[i] = is_tensor(a) && args[i].data ? extent_of(&args[i]) : (struct extent){.reach = 0};
+        extent[i].first = 0;
+        extent[i].reach = 0;
+        if (is_tensor(a) && args[i].data)
+            extent[i] = extent_of(&args[i]);
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        const uintptr_t first = extent[i].first;
+        const uintptr_t end = first + (uintptr_t)extent[i].reach;
         for (int k = 0; result[i] && k < n; k++)
-            if (k != i && may_overlap(&extent[i], &extent[k]))
+            if (k != i && !lies_beside(&args[k], &extent[k], first, end) &&
+                may_overlap(&extent[i], &extent[k]))
                 return lathe__fail(err, LATHE_ARG,
                                    "argument '%s': expected memory of its own, given some of that of '%s'",
                                    args[i].name, args[k].name);
+    }
     return LATHE_OK;
 }
 
