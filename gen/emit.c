@@ -67,8 +67,8 @@ static void emit_many_config(struct text_buf *t, const struct plan *plan)
              plan->blocks, plan->column_parts, plan->registers, plan->at_once,
              plan->cluster > 1 ? plan->cluster : 1);
     if (plan->units_wide > 0)
-        text_add(t, "constexpr int UNITS_WIDE = %d;\nconstexpr bool MORE = %s;\n", plan->units_wide,
-                 yes(plan->more));
+        text_add(t, "constexpr int UNITS_WIDE = %d;\nconstexpr bool MORE = %s, TAKEN = %s;\n",
+                 plan->units_wide, yes(plan->more), yes(plan->taken));
     if (plan->stages > 0)
         text_add(t,
                  "constexpr int STAGES = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, MORE = %s, "

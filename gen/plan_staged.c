@@ -442,11 +442,37 @@ static int64_t strip_bytes(const struct staged *s, const struct plan *plan, int 
     return 1024 + inner_static_bytes(s, plan, wide, false) + exchange_bytes(plan, s, wide * s->vector);
 }
 
+/* Strips that one block does not share an SM with: of 64 bytes side by side, which the first pass takes into
+   registers, so that the next one comes while the passes run. Of two blocks where they are long: the fewer,
+   the less they wait for each other. */
+static bool take_strips(const struct request *r, const struct staged *s, struct plan *plan, int *blocks)
+{
+    enum { WIDE = 4, THREADS = 512, MOST_UNITS = 16 };
+    const int64_t n = r->problem->dim[SYM_N];
+    const int64_t places = THREADS / WIDE;
+    const int64_t most = s->units < 1 ? 0 : MOST_UNITS / s->units; /* of a thread */
+    const int cluster = cluster_of(r, n, places * most);
+    const int64_t held = (n + places * cluster - 1) / (places * cluster);
+    if (r->device->sm < 90 || n * 2 * WIDE * s->units * UNIT <= SHARE_BYTES || held > most)
+        return false;
+    plan->taken = true;
+    plan->cluster = cluster;
+    plan->threads = THREADS;
+    plan->per_thread = (int)held * s->vector;
+    plan->smem_bytes =
+        (int)(held * places * WIDE * s->units * UNIT + exchange_bytes(plan, s, WIDE * s->vector));
+    *blocks = 1;
+    plan->units_wide = WIDE;
+    return true;
+}
+
 /* Strips of 128 bytes side by side wait in shared memory, in a cluster's where they are long. */
 static int wait_for_strips(const struct request *r, const struct staged *s, struct plan *plan, int *blocks)
 {
     const int64_t n = r->problem->dim[SYM_N];
     int wide = 8;
+    if (take_strips(r, s, plan, blocks))
+        return plan->units_wide;
     plan->cluster = cluster_of(r, n * wide * s->units * UNIT, SHARE_BYTES);
     const int64_t own = (n + plan->cluster - 1) / plan->cluster;
     while (wide > 2 && own * wide * s->units * UNIT > s->sm_bytes / 2 - strip_bytes(s, plan, wide))
@@ -487,10 +513,11 @@ static void inner_reason(const struct request *r, const struct plan *plan, char 
     snprintf(
         reason, size,
         "rows of %lld along an inner dim%s: %d threads, %d rows a block, %d places of a thread in shared "
-        "memory; "
+        "memory%s; "
         "%d blocks take rows in turn",
         (long long)r->problem->dim[SYM_N], cluster_text(plan->cluster), plan->threads,
-        plan->units_wide * plan->vector, plan->per_thread / plan->vector, plan->blocks);
+        plan->units_wide * plan->vector, plan->per_thread / plan->vector,
+        plan->taken ? ", which it takes into registers" : "", plan->blocks);
 }
 
 /* Does a block have the shared memory, the static part of which no device lets grow? Else says why not. */

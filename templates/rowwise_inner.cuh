@@ -4,6 +4,7 @@
 // LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take strips of UNITS_WIDE * VECTOR rows in turn; adjacent threads have
 // adjacent rows, then the next places. PER_THREAD / VECTOR places of each thread wait in shared memory, where cp.async brings
 // them: those of the next strip as soon as they have been used for the last time. What is beyond is read again in every pass.
+// TAKEN: the first pass takes a thread's places into registers, so that those of the next strip come while the others run.
 // CLUSTER > 1 (sm_90): that many blocks have a strip, whose places they share; what the passes reduce goes to the others' shared memory.
 // With sums along rows (SCANS) a thread has CHUNK places in a row, blocks walk along, and the next chunk comes while one is worked on.
 // No sums over rows. Rows that do not fill a thread's vector are read and written by elements.
@@ -18,6 +19,7 @@ static_assert(!FULL || (!cfg::MORE && variant::SCANS == 0), "all places of full 
 static_assert(variant::COLUMNS == 0 && variant::SUMS == 0, "no sums over rows");
 static_assert(variant::SCANS == 0 || (variant::PASSES == 0 && variant::WALKS == 1 && !TOPS), "plain sums along rows in one walk, or reductions");
 static_assert(variant::SCANS == 0 || CLUSTER == 1, "sums along rows: of a block");
+static_assert(!cfg::TAKEN || (variant::PASSES > 0 && !cfg::MORE), "the first pass takes all places into registers");
 static_assert(cfg::UNITS_WIDE >= 1 && cfg::UNITS_WIDE <= 32 && (cfg::UNITS_WIDE & (cfg::UNITS_WIDE - 1)) == 0,
               "cfg::UNITS_WIDE is a power of two up to a warp");
 
@@ -27,6 +29,8 @@ constexpr int STRIP = WIDE * V;             // rows
 constexpr int UNITS = variant::IN > 0 ? WORDS / 4 : 0;
 constexpr u32 UNIT_BYTES = 16 * cfg::THREADS;
 constexpr int HELD = cfg::PER_THREAD / V; // places of a thread in shared memory
+constexpr bool TAKEN = cfg::TAKEN && variant::SCANS == 0;
+constexpr int UNROLL = TAKEN ? HELD : 2;
 constexpr int MORE = UNITS > 1 ? 2 : 4;   // places that are read at once beyond those
 constexpr int CHUNK = UNITS > 1 ? 4 : 8;
 constexpr int IN = max_of(variant::IN, 1);
@@ -40,9 +44,14 @@ struct strip_values { // of the rows
     variant::vals of[V];
 };
 
+struct strip_pieces { // TAKEN: all places of a thread, in registers
+    piece of[TAKEN ? HELD : 1];
+};
+
 struct strip_scratch {
     float part[SLOTS][WARPS][STRIP];
     float all[SLOTS][STRIP];
+    u32 zero; // TAKEN
 };
 
 DEV int unit_of_thread() { return static_cast<int>(threadIdx.x) % WIDE; }
@@ -320,8 +329,41 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
     });
 }
 
+// The places of a thread out of shared memory, and those of the strip `later` on their way into it.
+DEV void take_strip(strip_pieces &taken, const many_params &p, const strip &later, u32 held)
+{
+    sources from = find_sources(p, later, place_of_thread());
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        take(taken.of[k], held, k);
+    }
+#pragma unroll 1
+    for (int k = 0; k < HELD; k++) {
+        fetch(held, from, p, later, k, place_of_thread() + k * PLACES);
+        repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, PLACES); });
+    }
+    copy_commit();
+}
+
+DEV u32 load_shared_anew(const u32 &x) { return *static_cast<const volatile u32 *>(&x); }
+
+// Place k of a thread, for one pass. `zero`, which the compiler does not know, keeps it from holding what an earlier pass made of the
+// places in registers, of which there are none.
+DEV void get_place(piece &now, const strip_pieces &taken, u32 zero, u32 held, int k)
+{
+    if constexpr (TAKEN) {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) {
+            now.word[i] = taken.of[k].word[i] ^ zero;
+        }
+    } else {
+        take(now, held, k);
+    }
+}
+
 template <int P>
-DEV void run_pass(const many_params &p, const variant::head &head, strip_values &vals, const strip &s, u32 held, strip_scratch &shared, strip_exchange &exchange)
+DEV void run_pass(const many_params &p, const variant::head &head, strip_values &vals, const strip &s, u32 held, const strip_pieces &taken, strip_scratch &shared,
+                  strip_exchange &exchange)
 {
     float red[SLOTS][V];
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
@@ -332,10 +374,11 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
             }
         }
     });
-#pragma unroll 2
+    const u32 zero = TAKEN && P > 0 ? load_shared_anew(shared.zero) : 0;
+#pragma unroll UNROLL
     for (int k = 0; k < HELD; k++) {
         piece now;
-        take(now, held, k);
+        get_place(now, taken, zero, held, k);
         reduce_place<P>(red, now, p, head, vals, place_of_thread() + k * PLACES);
     }
     if constexpr (cfg::MORE) {
@@ -363,25 +406,31 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
     });
 }
 
-DEV void write_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const strip &later, u32 held)
+DEV void write_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const strip &later, u32 held,
+                     const strip_pieces &taken, const strip_scratch &shared)
 {
     const float none[SCANS][V] = {};
     targets to = find_targets(p, s, place_of_thread());
     sources from = find_sources(p, later, place_of_thread());
+    const u32 zero = TAKEN ? load_shared_anew(shared.zero) : 0;
     const auto go_on = [&] {
         repeat<0, variant::OUT>([&]<int K>() { to.of[K] += target_step<K>(p, PLACES); });
         repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, PLACES); });
     };
-#pragma unroll 2
+#pragma unroll UNROLL
     for (int k = 0; k < HELD; k++) {
         const int i = place_of_thread() + k * PLACES;
         piece now;
-        take(now, held, k);
+        get_place(now, taken, zero, held, k);
         finish_place(now, none, to, p, head, vals, s, i);
-        fetch(held, from, p, later, k, i);
+        if constexpr (!TAKEN) {
+            fetch(held, from, p, later, k, i);
+        }
         go_on();
     }
-    copy_commit();
+    if constexpr (!TAKEN) {
+        copy_commit();
+    }
     if constexpr (variant::OUT > 0 && cfg::MORE) {
 #pragma unroll 1
         for (int i = HELD * PLACES + place_of_thread(); i < p.z.n; i += MORE * PLACES) {
@@ -642,6 +691,9 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     if (first >= strips) {
         return;
     }
+    if (TAKEN && threadIdx.x == 0) {
+        shared.zero = 0;
+    }
     exchange.open();
     int half = 0;
     if constexpr (variant::SCANS > 0) {
@@ -671,9 +723,13 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         if constexpr (variant::SCANS > 0) {
             walk_strip(p, head, vals, s, strip_at(number + step), held, half, walks);
         } else {
+            strip_pieces taken;
             copy_wait<0>();
-            repeat<0, variant::PASSES>([&]<int P>() { run_pass<P>(p, head, vals, s, held, shared, exchange); });
-            write_strip(p, head, vals, s, strip_at(number + step), held);
+            if constexpr (TAKEN) {
+                take_strip(taken, p, strip_at(number + step), held);
+            }
+            repeat<0, variant::PASSES>([&]<int P>() { run_pass<P>(p, head, vals, s, held, taken, shared, exchange); });
+            write_strip(p, head, vals, s, strip_at(number + step), held, taken, shared);
         }
         if constexpr (variant::KEPT > 0) {
             if (place_of_thread() == 0) {

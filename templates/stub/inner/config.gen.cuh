@@ -14,5 +14,5 @@ constexpr bool ALIGNED = false, FULL = false;
 constexpr bool PREFETCH = false, INNER = false;
 constexpr int BLOCKS = 132, COLUMN_PARTS = 1, REGISTERS = 128, AT_ONCE = 1, CLUSTER = 1;
 constexpr int UNITS_WIDE = 2;
-constexpr bool MORE = true;
+constexpr bool MORE = true, TAKEN = false;
 } // namespace cfg
