@@ -90,11 +90,13 @@ static void emit_cell_values(struct row_emitter *r)
         text_add(e->out, "        c.g%d = %s;\n", i, node_text(e, r->cells.node[i], text, sizeof text));
 }
 
-/* Are the first column of a vector and its last in the same groups? */
+/* Are the first column of a vector and its last in the same groups? Whether groups are whole vectors is the
+   same everywhere, and told first. */
 static void emit_same_groups(struct row_emitter *r)
 {
     struct emitter *e = r->e;
     const char *join = "";
+    char by[128];
     text_add(e->out, "        if (");
     row_name_all(r, true, true);
     for (int i = 0; i < r->col.n; i++) {
@@ -104,7 +106,8 @@ static void emit_same_groups(struct row_emitter *r)
                 used |= arg_node(e, r->cells.node[k], a) == r->col.node[i];
         if (!used)
             continue;
-        text_add(e->out, "%scols[0].f%d == cols[V - 1].f%d", join, i, i);
+        text_add(e->out, "%s(%s %% V == 0 || cols[0].f%d == cols[V - 1].f%d)", join,
+                 node_text(e, arg_node(e, r->col.node[i], 1), by, sizeof by), i, i);
         join = " && ";
     }
     text_add(e->out, ") {\n");

@@ -57,11 +57,9 @@ DEV bool has_elements(const scatter_target &t) { return t.n[0] > 0 && t.n[1] > 0
 
 // One vector of columns. Every thread of a warp calls.
 DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], const many_params &p, const variant::head &head, const variant::vals &vals,
-                       const place &row, int i)
+                       const variant::col (&c)[V], const place &row, int i)
 {
-    const bool in_row = row.here && i < p.z.n;
-    variant::col c[V] = {};
-    make_columns(p, head, vals, in_row, i, c);
+    const bool in_row = is_in_row(row, i, p.z.n);
     repeat<0, variant::SCATTERS>([&]<int K>() {
         constexpr int TO = variant::SCATTER_TO[K];
         float value[V];

@@ -99,20 +99,40 @@ DEV int m_floormod(int a, int b)
     return r + ((r != 0) & ((r ^ b) < 0) ? b : 0);
 }
 
-// Of i .. i + V - 1, i not negative: one division for all where b is large, none where it is 1.
+// a / b of a not negative and b positive. Below 2^21 the float quotient is less than 1 off.
+DEV int m_quotient(int a, int b)
+{
+    if (a >= 1 << 21) {
+        return a / b;
+    }
+    const int q = static_cast<int>(static_cast<float>(a) * m_rcp(static_cast<float>(b)));
+    const int r = a - q * b;
+    return q + (r >= b ? 1 : 0) - (r < 0 ? 1 : 0);
+}
+
+// Of i .. i + V - 1, i not negative: one division for all.
 template <int V> DEV void m_floordiv_columns(int i, int b, int (&q)[V])
 {
     if (b >= V) {
-        const int first = i / b;
+        const int first = m_quotient(i, b);
         const int left = b - (i - first * b); // to the next multiple
 #pragma unroll
         for (int k = 0; k < V; k++) {
             q[k] = first + (k >= left ? 1 : 0);
         }
+    } else if (b > 0) {
+        int at = m_quotient(i, b);
+        int left = b - (i - at * b);
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            q[k] = at;
+            at += left == 1 ? 1 : 0;
+            left = left == 1 ? b : left - 1;
+        }
     } else {
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            q[k] = b == 1 ? i + k : m_floordiv(i + k, b);
+            q[k] = m_floordiv(i + k, b);
         }
     }
 }

@@ -101,9 +101,9 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
                 variant::col c[V] = {};
                 make_columns(p, head, vals, is_in_row(row, i, p.z.n), i, c);
                 done[step] = finish_piece(held[v], c, scanned[v], column, p, head, vals, row, i);
-            }
-            if constexpr (LAST && variant::SCATTERS > 0) {
-                scatter_piece(held[v], scanned[v], p, head, vals, row, i);
+                if constexpr (variant::SCATTERS > 0) {
+                    scatter_piece(held[v], scanned[v], p, head, vals, c, row, i);
+                }
             }
             if constexpr (LAST && COLUMN_SUMS) {
                 repeat<0, variant::COLUMNS>([&]<int S>() {
@@ -258,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(many::COLUMN_THREADS)
             make_columns(p, head, static_cast<const variant::vals *>(p.values)[r], is_in_row(row, i, p.z.n), i, c);
             finish_piece(held[0], c, none, column, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);
             if constexpr (variant::SCATTERS > 0) {
-                scatter_piece(held[0], none, p, head, static_cast<const variant::vals *>(p.values)[r], row, i);
+                scatter_piece(held[0], none, p, head, static_cast<const variant::vals *>(p.values)[r], c, row, i);
             }
         }
         if (i >= p.z.n) {
