@@ -1,5 +1,5 @@
 /*
- * emit_row_cells.c: two ways in which the elements of a row-wise kernel share work. In: a collected
+ * emit_row_cells.c: how the elements of a row-wise kernel share work. In: a collected
  * row_emitter. Out: parts of struct `variant`.
  *
  * Cells: reads by row and by a group of neighbouring columns, weight(at.row % groups, at.i // 512). They
@@ -9,6 +9,8 @@
  * Guards: reductions to which few vectors add, where(eq(at.i, target), x, 0), or which only a choice reads
  * that the launch makes, where(gt(p.smoothing, 0), rowsum(x), 0). some<R>() says whether a vector may add
  * anything.
+ *
+ * Maxima and minima of elements as they were loaded, rowmax(x), are named: they are compared in pairs.
  */
 #include "emit_rowwise.h"
 #include "row_pass.h"
@@ -218,12 +220,39 @@ static void emit_guard(struct row_emitter *r, int number, int column, int when)
     text_add(e->out, "        }\n");
 }
 
+/* The tensor whose elements a reduction compares as they are, or -1. */
+static int compared(const struct row_emitter *r, int reduction)
+{
+    const struct ir_node *n = &r->e->w->node[reduction];
+    const struct ir_node *x = &r->e->w->node[n->arg[0]];
+    if (n->op != OP_ROWMAX && n->op != OP_ROWMIN)
+        return -1;
+    for (int k = 0; r->pass && k < r->pass->n_in; k++)
+        if (r->pass->in[k].node == n->arg[0])
+            return k;
+    return !r->pass && x->op == OP_PARAM && x->index == PARAM_ROWX ? 0 : -1;
+}
+
+static void emit_compared(struct row_emitter *r)
+{
+    bool any = false;
+    for (int k = 0; k < r->phases.n; k++)
+        any |= compared(r, r->phases.node[k]) >= 0;
+    if (!any || r->e->problem->dtype == LATHE_F32)
+        return;
+    text_add(r->e->out, "    static constexpr int REDUCE_RAW[] = {");
+    for (int k = 0; k < r->phases.n; k++)
+        text_add(r->e->out, "%s%d", k ? ", " : "", compared(r, r->phases.node[k]));
+    text_add(r->e->out, "};\n");
+}
+
 void row_emit_guards(struct row_emitter *r)
 {
     struct text_buf *out = r->e->out;
     int column[MAX_REDUCTIONS];
     int when[MAX_REDUCTIONS];
     bool any = false;
+    emit_compared(r);
     for (int k = 0; k < r->phases.n; k++) {
         column[k] = only_column(r->e, r->phases.node[k]);
         when[k] = only_when(r, r->phases.node[k]);

@@ -16,6 +16,17 @@ DEV bool is_in_row(const place &row, int i, int n)
     }
 }
 
+// Elements of 16 bits that are compared as they are: two at once.
+template <int R> __host__ __device__ constexpr bool compares_pairs()
+{
+    constexpr int K = compared_tensor<variant, R>();
+    if constexpr (K >= 0 && V > 1) {
+        return sizeof(in_type<K>) == 2;
+    } else {
+        return false;
+    }
+}
+
 // What one vector adds to the reductions of pass P: a tree, so that sums are short and independent.
 template <int P>
 DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::col (&c)[V], const many_params &p, const variant::head &head,
@@ -28,13 +39,25 @@ DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::co
         float e[max_of(variant::IN, 1)];
         unpack_piece<J>(held, e);
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
-            if constexpr (variant::REDUCE_PASS[R] == P && !adds_seldom<variant, R>()) {
+            if constexpr (variant::REDUCE_PASS[R] == P && !adds_seldom<variant, R>() && !compares_pairs<R>()) {
                 term[R][J] = variant::operand<R>(e, i + J, p.x, p.z, head, c[J], vals);
             }
         });
     });
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
-        if constexpr (variant::REDUCE_PASS[R] == P && !adds_seldom<variant, R>()) {
+        if constexpr (variant::REDUCE_PASS[R] == P && compares_pairs<R>()) {
+            constexpr int OP = variant::REDUCE_OP[R];
+            constexpr int K = compared_tensor<variant, R>();
+            u32 both = held.word[first_word<K>()];
+#pragma unroll
+            for (int w = 1; w < words_of<K>(); w++) {
+                both = red_combine_pairs<OP, in_type<K>>(both, held.word[first_word<K>() + w]);
+            }
+            float other;
+            unpack<in_type<K>>(both, done, other);
+            done = red_combine<OP>(done, other);
+            red[R] = in_row ? red_combine<OP>(red[R], done) : red[R];
+        } else if constexpr (variant::REDUCE_PASS[R] == P && !adds_seldom<variant, R>()) {
             constexpr int OP = variant::REDUCE_OP[R];
 #pragma unroll
             for (int step = 1; step < V; step *= 2) {

@@ -68,6 +68,32 @@ DEV u32 bf16x2_from_floats(float low, float high)
     return y;
 }
 
+// The larger, the smaller of two pairs; of a number and no number, the number.
+DEV u32 f16x2_max(u32 a, u32 b)
+{
+    u32 y;
+    asm("max.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
+DEV u32 f16x2_min(u32 a, u32 b)
+{
+    u32 y;
+    asm("min.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
+DEV u32 bf16x2_max(u32 a, u32 b)
+{
+    u32 y;
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
+DEV u32 bf16x2_min(u32 a, u32 b)
+{
+    u32 y;
+    asm("min.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
+
 // ---- the special function unit: not volatile, so that equal values are computed once and unused ones not at all --------
 
 DEV float exp2_approx(float x) // 2 ulp; exact at integers; results below 2^-126 are 0

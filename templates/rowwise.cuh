@@ -224,15 +224,26 @@ DEV void reduce_chunk(float (&red)[SLOTS], const packed<W> (&held)[COUNT], const
                     }
                 }
                 float term[W];
+                if constexpr (compared_tensor<variant, R>() == 0 && W > 1 && sizeof(element) == 2) { // two at once
+                    u32 both = held[v].word[0];
 #pragma unroll
-                for (int j = 0; j < W; j++) {
-                    term[j] = variant::operand<R>(x[j], i + j, p.in, p.z, of.head, c[j], of.vals);
-                }
+                    for (int w = 1; w < W / 2; w++) {
+                        both = red_combine_pairs<OP, element>(both, held[v].word[w]);
+                    }
+                    float other;
+                    unpack<element>(both, term[0], other);
+                    term[0] = red_combine<OP>(term[0], other);
+                } else {
 #pragma unroll
-                for (int step = 1; step < W; step *= 2) {
+                    for (int j = 0; j < W; j++) {
+                        term[j] = variant::operand<R>(x[j], i + j, p.in, p.z, of.head, c[j], of.vals);
+                    }
 #pragma unroll
-                    for (int j = 0; j + step < W; j += 2 * step) {
-                        term[j] = red_combine<OP>(term[j], term[j + step]);
+                    for (int step = 1; step < W; step *= 2) {
+#pragma unroll
+                        for (int j = 0; j + step < W; j += 2 * step) {
+                            term[j] = red_combine<OP>(term[j], term[j + step]);
+                        }
                     }
                 }
                 red[R] = is_in_row(at, i) ? red_combine<OP>(red[R], term[0]) : red[R];

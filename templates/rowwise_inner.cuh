@@ -198,8 +198,12 @@ DEV void make_col(const many_params &p, const variant::head &head, int i, varian
     }
 }
 
+struct pairs_of_rows { // of reductions that compare elements as they are
+    u32 of[SLOTS][V / 2];
+};
+
 template <int P>
-DEV void reduce_place(float (&red)[SLOTS][V], const piece &held, const many_params &p, const variant::head &head, const strip_values &vals, int i)
+DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece &held, const many_params &p, const variant::head &head, const strip_values &vals, int i)
 {
     variant::col c[1] = {};
     if constexpr (variant::REDUCE_COLS) {
@@ -210,7 +214,13 @@ DEV void reduce_place(float (&red)[SLOTS][V], const piece &held, const many_para
             float e[IN];
             unpack_piece<J>(held, e);
             repeat<0, variant::REDUCTIONS>([&]<int R>() {
-                if constexpr (variant::REDUCE_PASS[R] == P) {
+                if constexpr (variant::REDUCE_PASS[R] == P && compares_pairs<R>()) {
+                    if constexpr (J % 2 == 0) {
+                        constexpr int K = compared_tensor<variant, R>();
+                        pairs.of[R][J / 2] =
+                            red_combine_pairs<variant::REDUCE_OP[R], in_type<K>>(pairs.of[R][J / 2], held.word[first_word<K>() + J / 2]);
+                    }
+                } else if constexpr (variant::REDUCE_PASS[R] == P) {
                     red[R][J] = red_combine<variant::REDUCE_OP[R]>(red[R][J], variant::operand<R>(e, i, p.x, p.z, head, c[0], vals.of[J]));
                 }
             });
@@ -366,11 +376,15 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
                   strip_exchange &exchange)
 {
     float red[SLOTS][V];
+    pairs_of_rows pairs;
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P) {
 #pragma unroll
             for (int j = 0; j < V; j++) {
                 red[R][j] = red_identity<variant::REDUCE_OP[R]>();
+                if constexpr (compares_pairs<R>()) {
+                    pairs.of[R][j / 2] = pack<in_type<compared_tensor<variant, R>()>>(red[R][j], red[R][j]);
+                }
             }
         }
     });
@@ -379,7 +393,7 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
     for (int k = 0; k < HELD; k++) {
         piece now;
         get_place(now, taken, zero, held, k);
-        reduce_place<P>(red, now, p, head, vals, place_of_thread() + k * PLACES);
+        reduce_place<P>(red, pairs, now, p, head, vals, place_of_thread() + k * PLACES);
     }
     if constexpr (cfg::MORE) {
 #pragma unroll 1
@@ -391,10 +405,18 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
             }
 #pragma unroll
             for (int k = 0; k < MORE; k++) {
-                reduce_place<P>(red, now[k], p, head, vals, i + k * PLACES);
+                reduce_place<P>(red, pairs, now[k], p, head, vals, i + k * PLACES);
             }
         }
     }
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P && compares_pairs<R>()) {
+#pragma unroll
+            for (int j = 0; j < V; j += 2) {
+                unpack<in_type<compared_tensor<variant, R>()>>(pairs.of[R][j / 2], red[R][j], red[R][j + 1]);
+            }
+        }
+    });
     reduce_strip<P>(red, shared, exchange);
     repeat<0, V>([&]<int J>() {
         float mine[SLOTS];

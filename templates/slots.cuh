@@ -167,6 +167,15 @@ template <class VARIANT, int K> __host__ __device__ constexpr bool is_steady()
         return false;
     }
 }
+// The tensor whose elements themselves reduction R compares; -1: another reduction.
+template <class VARIANT, int R> __host__ __device__ constexpr int compared_tensor()
+{
+    if constexpr (requires { VARIANT::REDUCE_RAW[R]; }) {
+        return VARIANT::REDUCE_RAW[R];
+    } else {
+        return -1;
+    }
+}
 // Whether few vectors add to reduction R, and whether that of n elements from i on may.
 template <class VARIANT, int R> __host__ __device__ constexpr bool adds_seldom()
 {

@@ -187,6 +187,14 @@ template <int OP> DEV float red_combine(float a, float b)
 {
     return OP == RED_SUM ? a + b : OP == RED_MAX ? fmaxf(a, b) : fminf(a, b);
 }
+template <int OP, class T> DEV u32 red_combine_pairs(u32 a, u32 b) // of f16 or bf16, but for sums
+{
+    if constexpr (same_type<T, f16>) {
+        return OP == RED_MAX ? f16x2_max(a, b) : f16x2_min(a, b);
+    } else {
+        return OP == RED_MAX ? bf16x2_max(a, b) : bf16x2_min(a, b);
+    }
+}
 template <int OP, int N> DEV float red_lanes(float x) // over N adjacent lanes
 {
     return OP == RED_SUM ? lanes_sum<N>(x) : OP == RED_MAX ? lanes_max<N>(x) : lanes_min<N>(x);

@@ -97,6 +97,7 @@ struct variant {
     static constexpr int PASSES = 2, REDUCTIONS = 4;
     static constexpr int REDUCE_PASS[] = {0, 0, 0, 1};
     static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM, RED_SUM, RED_SUM};
+    static constexpr int REDUCE_RAW[] = {0, -1, -1, -1};
     static constexpr bool REDUCE_SOME[] = {0, 1, 1, 0};
     template <int R> DEV bool some(int i, int n, const inputs &x, const row_sizes &z, const head &h, const vals &v)
     {

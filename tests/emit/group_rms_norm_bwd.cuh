@@ -105,7 +105,7 @@ struct variant {
     static constexpr int CELLS = 1;
     template <int V> DEV void make_cells(const inputs &x, const row_sizes &z, const head &h, const vals &v, col (&cols)[V])
     {
-        if (cols[0].f0 == cols[V - 1].f0) {
+        if ((h.f0 % V == 0 || cols[0].f0 == cols[V - 1].f0)) {
         col &c = cols[0];
         const float t0 = m_load(x.in_weight, (long long)m_clamp_index(v.f0, x.n0_weight) * x.s0_weight + (long long)m_clamp_index(c.f0, x.n1_weight) * x.s1_weight);  // group_rms_norm.lua:7
         c.g0 = t0;

@@ -34,6 +34,23 @@ DEV u16 bf16_from_float(float x)
 DEV u32 f16x2_from_floats(float low, float high) { return f16_from_float(low) | static_cast<u32>(f16_from_float(high)) << 16; }
 DEV u32 bf16x2_from_floats(float low, float high) { return bf16_from_float(low) | static_cast<u32>(bf16_from_float(high)) << 16; }
 
+DEV u32 f16x2_max(u32 a, u32 b)
+{
+    return f16x2_from_floats(fmaxf(float_from_f16(static_cast<u16>(a)), float_from_f16(static_cast<u16>(b))), fmaxf(float_from_f16(static_cast<u16>(a >> 16)), float_from_f16(static_cast<u16>(b >> 16))));
+}
+DEV u32 f16x2_min(u32 a, u32 b)
+{
+    return f16x2_from_floats(fminf(float_from_f16(static_cast<u16>(a)), float_from_f16(static_cast<u16>(b))), fminf(float_from_f16(static_cast<u16>(a >> 16)), float_from_f16(static_cast<u16>(b >> 16))));
+}
+DEV u32 bf16x2_max(u32 a, u32 b)
+{
+    return bf16x2_from_floats(fmaxf(__uint_as_float(a << 16), __uint_as_float(b << 16)), fmaxf(__uint_as_float(a >> 16 << 16), __uint_as_float(b >> 16 << 16)));
+}
+DEV u32 bf16x2_min(u32 a, u32 b)
+{
+    return bf16x2_from_floats(fminf(__uint_as_float(a << 16), __uint_as_float(b << 16)), fminf(__uint_as_float(a >> 16 << 16), __uint_as_float(b >> 16 << 16)));
+}
+
 // ---- the special function unit ------------------------------------------------------------------------------
 
 DEV float exp2_approx(float x)
