@@ -465,3 +465,23 @@ TEST(a_scatter_by_operands_is_not_kept_to_the_end)
     CHECK(strstr(text_named(&s, "variant.gen.cuh")->data, "sum.c0") == NULL);
     source_free(&s);
 }
+
+static void check_passes(const char *spec, const char *problem, const char *passes)
+{
+    struct source s;
+    make_pass(spec, LATHE_BACKWARD, problem, &s);
+    CHECK(strstr(text_named(&s, "variant.gen.cuh")->data, passes) != NULL);
+    source_free(&s);
+}
+
+/* exp(x - m) / l is exp(x - lse); in f32 that is less exact, and without lse there is nothing to take. */
+TEST(given_logarithms_of_sums_spare_reductions)
+{
+    check_passes("logsumexp", "dtype=bf16,rows=64,n=8192", "PASSES = 0, REDUCTIONS = 0");
+    check_passes("cross_entropy", "dtype=f16,rows=64,n=8192", "PASSES = 0, REDUCTIONS = 0");
+    check_passes("log_softmax", "dtype=bf16,rows=64,n=8192", "PASSES = 1, REDUCTIONS = 1");
+    check_passes("log_softmax_inner", "dtype=bf16,rows=64,n=512", "PASSES = 1, REDUCTIONS = 1");
+    check_passes("logsumexp", "dtype=f32,rows=64,n=8192", "PASSES = 2, REDUCTIONS = 2");
+    check_passes("logsumexp", "dtype=bf16,rows=64,n=8192,lse=none", "PASSES = 2, REDUCTIONS = 2");
+    check_passes("softmax", "dtype=bf16,rows=64,n=8192", "PASSES = 2, REDUCTIONS = 3");
+}
