@@ -103,7 +103,7 @@ static lathe_status publish(struct workshop *w, lathe_error *err)
         w->folder[0] = '\0';
         return LATHE_OK;
     }
-    if (!w->exists)
+    if (!w->exists && errno != ENOTEMPTY && errno != EEXIST) /* not another library that was faster */
         return folder_failure(w->target, err);
     for (int i = 0; i < N_PUBLISHED; i++) {
         published_name(w->library, i, name, sizeof name);

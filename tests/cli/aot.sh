@@ -29,6 +29,12 @@ for file in libdemo.a demo.h demo.pc demo.manifest; do
 done
 expect 0 '' '' sh -c 'ls -A there/two | tr "\n" " " | grep -qx "demo.h demo.manifest demo.pc kept libdemo.a "'
 expect 0 'again/libkernels.a: 1 kernel of 1 spec for sm_80,' '' aot softmax --problem n=64,rows=5 --problem n=64,rows=9 -o again
+# two libraries at once, into a folder that neither of them finds
+"$LATHE" aot softmax --problem n=64 --name first -o both >first.txt 2>&1 &
+other=$!
+expect 0 'both/libsecond.a: 1 kernel' '' aot softmax --problem n=64 --name second -o both
+expect 0 '' '' wait $other
+expect 0 '' '' sh -c 'ls -A both | tr "\n" " " | grep -qx "first.h first.manifest first.pc libfirst.a libsecond.a second.h second.manifest second.pc "'
 mkdir elsewhere
 expect 0 '*' '' aot rope.lua rms_norm.lua --arch sm_80 --problem d=64 --problem n=64 --name demo -o three
 (cd elsewhere && cp ../rope.lua ../rms_norm.lua . &&

@@ -129,8 +129,6 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return uniform(state) < 0.2 ? -100.0 : (double)between(state, 0, c->dim[SYM_N] - 1);
     if (is(t, "since")) /* places in packed sequences */
         return (double)(flat % 37);
-    if (is(t, "chunk"))
-        return 8.0;
     if (is(t, "first") || is(t, "length") ||
         is(t, "place")) /* of chunks of up to 4 tokens, and their steps */
         return is(t, "first")    ? 4.0 * (double)flat
