@@ -12,13 +12,13 @@ struct map_launches {
     int first;               /* of elementwise_gather: its own buffers, in the order of GATHER */
 };
 
-/* What elementwise_gather.cuh keeps in 64-bit words: of rows, of lines, or two of them. */
-enum gather_size { OF_ROWS, OF_LINES, OF_TWO };
+/* What elementwise_gather.cuh keeps in 64-bit words: of rows (one or two), of lines, or two of them. */
+enum gather_size { OF_ROWS, OF_TWICE_ROWS, OF_LINES, OF_TWO };
 static const struct gather_buffer {
     const char *name;
     enum gather_size size;
     bool zero;
-} GATHER[] = {{"counts", OF_ROWS, true},  {"totals", OF_TWO, true},  {"begins", OF_ROWS, false},
+} GATHER[] = {{"counts", OF_ROWS, true},  {"totals", OF_TWO, true},  {"begins", OF_TWICE_ROWS, false},
               {"ranks", OF_LINES, false}, {"list", OF_LINES, false}, {"longs", OF_LINES, false}};
 enum { GATHERS = (int)(sizeof GATHER / sizeof *GATHER) };
 
@@ -92,16 +92,29 @@ static struct product lines_of(const struct map_launches *l, int scale, int tile
     return lines;
 }
 
+static struct product gather_bytes(const struct map_launches *l, const struct map_tensor *t,
+                                   enum gather_size size)
+{
+    switch (size) {
+    case OF_ROWS:
+        return rows_of(l, t, 8, 1);
+    case OF_TWICE_ROWS:
+        return rows_of(l, t, 16, 1);
+    case OF_LINES:
+        return lines_of(l, 8, 1);
+    case OF_TWO:
+        break;
+    }
+    return product_of(16);
+}
+
 static void add_gather_buffers(struct map_launches *l, struct source *out)
 {
     const struct map_tensor *t = &l->e->w->tensor[l->e->w->map[0].scatter[0].tensor];
     l->first = out->n_buffers;
     for (int b = 0; b < GATHERS; b++)
         out->buffer[out->n_buffers++] =
-            (struct buffer){.bytes = GATHER[b].size == OF_ROWS    ? rows_of(l, t, 8, 1)
-                                     : GATHER[b].size == OF_LINES ? lines_of(l, 8, 1)
-                                                                  : product_of(16),
-                            .zero = GATHER[b].zero};
+            (struct buffer){.bytes = gather_bytes(l, t, GATHER[b].size), .zero = GATHER[b].zero};
 }
 
 static void add_buffers(struct map_launches *l, struct source *out)

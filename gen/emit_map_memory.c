@@ -62,6 +62,18 @@ static void emit_advance(struct map_emitter *me)
     text_add(out, "    }\n");
 }
 
+/* Along a line whose elements are adjacent. */
+static void emit_shift(struct map_emitter *me)
+{
+    struct text_buf *out = me->e->out;
+    text_add(out, "    DEV void shift(bases &b, i64 points)\n    {\n");
+    for (int i = 0; i < me->e->w->n_tensors; i++)
+        if (in_steps(me, i) && (span_of(map_tensor(me, i)) >> me->last & 1))
+            text_add(out, "        b.t%d += points%s;\n", i,
+                     map_tensor(me, i)->form == STAGE_INTERLEAVED ? " * 2" : "");
+    text_add(out, "    }\n");
+}
+
 /* Tensors of a list: their own alignment, by the pointers that locate found. */
 static void emit_list_question(struct map_emitter *me)
 {
@@ -102,6 +114,8 @@ void emit_map_bases(struct map_emitter *me)
     }
     text_add(out, "    }\n");
     emit_advance(me);
+    if (me->gather)
+        emit_shift(me);
     if (me->map->list)
         emit_list_question(me);
 }

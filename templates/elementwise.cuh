@@ -34,14 +34,14 @@ template <class MAP> DEV bool in_long_line(const point &at)
     }
 }
 
-// Operands of the first U of `left` steps, all of them at once.
+// Operands of U steps, all of them at once: from step `first` on, of `left` steps.
 template <class MAP, int W, int U>
-DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params &p, const typename MAP::bases &base, int left)
+DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params &p, const typename MAP::bases &base, int first, int left)
 {
 #pragma unroll
     for (int u = 0; u < U; u++) {
-        if (u < left) {
-            MAP::template load<W>(held[u], p, base, u);
+        if (first + u < left) {
+            MAP::template load<W>(held[u], p, base, first + u);
         }
     }
 }
@@ -55,18 +55,23 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
     typename MAP::bases base;
     MAP::locate(base, p, at);
     constexpr bool AHEAD = W > 1 && cfg::AHEAD;
+    constexpr bool EARLY = AHEAD && U == 1 && !MAP::LIST; // beside what is computed
     typename MAP::template held<W> held[U];
     typename MAP::col col[W];
     if constexpr (AHEAD) {
-        load_steps<MAP, W, U>(held, p, base, steps);
+        load_steps<MAP, W, U>(held, p, base, 0, steps);
     }
 #pragma unroll 1
     for (int step = 0; step < steps; step += U) {
         if constexpr (!AHEAD) {
-            load_steps<MAP, W, U>(held, p, base, steps - step);
+            load_steps<MAP, W, U>(held, p, base, 0, steps - step);
         }
         if (step == 0) {
             MAP::template make_cols<W>(col, p, at, head, fixed);
+        }
+        typename MAP::template held<W> next[U];
+        if constexpr (EARLY) {
+            load_steps<MAP, W, U>(next, p, base, U, steps - step);
         }
 #pragma unroll
         for (int u = 0; u < U; u++) {
@@ -80,8 +85,10 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
             }
         }
         MAP::advance(base, p, U);
-        if constexpr (AHEAD) { // beside the end of what was computed
-            load_steps<MAP, W, U>(held, p, base, steps - step - U);
+        if constexpr (EARLY) {
+            held[0] = next[0];
+        } else if constexpr (AHEAD) { // beside the end of what was computed
+            load_steps<MAP, W, U>(held, p, base, 0, steps - step - U);
         }
     }
 }

@@ -22,6 +22,7 @@ constexpr word LONG = 64;         // lines of a row that a team adds up one afte
 constexpr int LONG_THREADS = 1024;
 constexpr int LONG_WARPS = LONG_THREADS / 32;
 constexpr int TOGETHER = 4;       // vectors of a row, or lines, that are loaded together
+constexpr int APART = 32 * V;     // columns between a thread's vectors of a row
 
 DEV i64 count_lines(const map_sizes &z)
 {
@@ -38,6 +39,17 @@ DEV point point_of_line(const map_sizes &z, i64 line)
 {
     point at = {};
     at.exists = true;
+    if (line >> 32 == 0) { // in line: it stands between a row and its elements
+        u32 rest = static_cast<u32>(line);
+#pragma unroll
+        for (int k = gathered::DIMS - 2; k > 0; k--) {
+            const u32 others = rest / static_cast<u32>(z.n[k]);
+            at.at[k] = static_cast<int>(rest - others * static_cast<u32>(z.n[k]));
+            rest = others;
+        }
+        at.at[0] = static_cast<int>(rest);
+        return at;
+    }
 #pragma unroll
     for (int k = gathered::DIMS - 2; k > 0; k--) {
         at.at[k] = static_cast<int>(take_index(line, z.n[k]));
@@ -46,65 +58,66 @@ DEV point point_of_line(const map_sizes &z, i64 line)
     return at;
 }
 
-// Points first .. first + W - 1 and their like, `apart` from one another, of a line: on their way, then added up.
-template <int W, int N> struct lanes {
-    typename gathered::template held<W> held[N];
-    typename gathered::bases base[N];
-    point at[N];
+// Where the lines of a row stand in the list. One load, so that a row is known after one wait.
+struct lines {
+    word begin, count;
 };
-
-template <int W, int N> DEV void load_lanes_of(lanes<W, N> &l, const map_params &p, int k, const point &line, i64 first)
+DEV lines lines_of(const map_params &p, i64 row)
 {
-    l.at[k] = line;
-    l.at[k].first = first;
-    gathered::locate(l.base[k], p, l.at[k]);
-    gathered::template load<W>(l.held[k], p, l.base[k], 0);
+    const uint4 x = *(reinterpret_cast<const uint4 *>(p.begins) + row);
+    return {static_cast<word>(x.y) << 32 | x.x, static_cast<word>(x.w) << 32 | x.z};
 }
 
-template <int W, int N>
-DEV void add_lanes_of(typename gathered::template sums<W> &sum, const lanes<W, N> &l, const map_params &p, const space &s, int k)
+// What W points of a line, the first of them at.first, add to the sum of their columns.
+template <int W>
+DEV void add_points(typename gathered::template sums<W> &sum, const map_params &p, const space &s, const point &at,
+                    const typename gathered::bases &base, const typename gathered::template held<W> &held)
 {
     typename gathered::head head;
     typename gathered::totals totals;
     typename gathered::fixed fixed[W];
     typename gathered::col col[W];
-    gathered::make_head(head, p, l.at[k]);
-    gathered::template make_fixed<W>(fixed, p, l.at[k], head);
-    gathered::template make_cols<W>(col, p, l.at[k], head, fixed);
-    gathered::template compute<W>(p, s, l.base[k], l.at[k], 0, head, fixed, col, l.held[k], sum, totals);
+    gathered::make_head(head, p, at);
+    gathered::template make_fixed<W>(fixed, p, at, head);
+    gathered::template make_cols<W>(col, p, at, head, fixed);
+    gathered::template compute<W>(p, s, base, at, 0, head, fixed, col, held, sum, totals);
 }
 
-// N vectors of W columns of one row: from its lines to memory.
-template <int W, int N> DEV void gather_row(const map_params &p, const space &s, i64 row, i64 first, i64 apart)
+// N vectors of W columns of one row, APART from one another: from its lines to memory. N > 1: elements of a line are adjacent.
+template <int W, int N> DEV void gather_row(const map_params &p, const space &s, i64 row, const lines &own, i64 first)
 {
     typename gathered::template sums<W> sum[N];
 #pragma unroll
     for (int k = 0; k < N; k++) {
         gathered::template clear<W>(sum[k]);
     }
-    const word begin = p.begins[row];
-    const word end = begin + p.counts[row];
 #pragma unroll 1
-    for (word i = begin; i < end; i++) {
-        const point line = point_of_line(gathered::sizes(p), static_cast<i64>(p.list[i]));
-        lanes<W, N> l;
+    for (word i = own.begin; i < own.begin + own.count; i++) {
+        point at = point_of_line(gathered::sizes(p), static_cast<i64>(p.list[i]));
+        at.first = first;
+        typename gathered::bases base[N];
+        typename gathered::template held<W> held[N];
+        gathered::locate(base[0], p, at);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            if (first + k * apart + W <= s.last) {
-                load_lanes_of<W, N>(l, p, k, line, first + k * apart);
+            base[k] = base[0];
+            gathered::shift(base[k], k * APART);
+            if (first + k * APART + W <= s.last) {
+                gathered::template load<W>(held[k], p, base[k], 0);
             }
         }
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            if (first + k * apart + W <= s.last) {
-                add_lanes_of<W, N>(sum[k], l, p, s, k);
+            at.first = first + k * APART;
+            if (at.first + W <= s.last) {
+                add_points<W>(sum[k], p, s, at, base[k], held[k]);
             }
         }
     }
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        if (first + k * apart + W <= s.last) {
-            gathered::template put<W>(p, row, first + k * apart, sum[k]);
+        if (first + k * APART + W <= s.last) {
+            gathered::template put<W>(p, row, first + k * APART, sum[k]);
         }
     }
 }
@@ -119,10 +132,12 @@ DEV space space_of(const map_params &p)
 // How a row is shared out: columns that threads take as vectors, the threads of a team, and parts of a row, each a team's.
 struct share {
     i64 wide; // columns in vectors; the others one by one
-    int team;
-    i64 part; // columns
+    int team; // less than a warp for a row of fewer vectors, which is one part
     i64 parts;
 };
+
+constexpr i64 PART = APART * TOGETHER; // columns
+
 
 DEV share make_share(const map_params &p, i64 columns)
 {
@@ -132,8 +147,7 @@ DEV share make_share(const map_params &p, i64 columns)
     while (h.team < 32 && static_cast<i64>(h.team) * V < columns) {
         h.team *= 2;
     }
-    h.part = static_cast<i64>(h.team) * V * TOGETHER;
-    h.parts = (columns + h.part - 1) / h.part;
+    h.parts = (columns + PART - 1) / PART;
     return h;
 }
 
@@ -144,20 +158,28 @@ DEV void gather_rows(const map_params &p)
     const i64 rows = gathered::target_rows(p);
     const int lane = static_cast<int>(threadIdx.x) % h.team;
     const i64 teams = static_cast<i64>(gridDim.x) * (cfg::THREADS / h.team);
+    const i64 item = static_cast<i64>(blockIdx.x) * (cfg::THREADS / h.team) + static_cast<int>(threadIdx.x) / h.team;
+    const i64 row_step = quotient(teams, h.parts); // items are the parts of a row, one row after the other
+    const i64 part_step = teams - row_step * h.parts;
+    i64 row = quotient(item, h.parts);
+    i64 part = item - row * h.parts;
 #pragma unroll 1
-    for (i64 item = static_cast<i64>(blockIdx.x) * (cfg::THREADS / h.team) + static_cast<int>(threadIdx.x) / h.team; item < rows * h.parts;
-         item += teams) {
-        const i64 row = quotient(item, h.parts);
-        const i64 first = (item - row * h.parts) * h.part;
-        if (p.counts[row] > LONG) {
+    for (; row < rows; row += row_step) {
+        const lines own = lines_of(p, row);
+        const i64 here = row;
+        const i64 first = part * PART;
+        part += part_step;
+        row += part >= h.parts ? 1 : 0;
+        part -= part >= h.parts ? h.parts : 0;
+        if (own.count > LONG) {
             continue;
         }
         space wide = s;
-        wide.last = min(first + h.part, h.wide);
-        gather_row<V, TOGETHER>(p, wide, row, first + lane * V, static_cast<i64>(h.team) * V);
+        wide.last = min(first + PART, h.wide);
+        gather_row<V, TOGETHER>(p, wide, here, own, first + lane * V);
 #pragma unroll 1
-        for (i64 c = max(first, h.wide) + lane; c < min(first + h.part, s.last); c += h.team) {
-            gather_row<1, 1>(p, s, row, c, 0);
+        for (i64 c = max(first, h.wide) + lane; c < min(first + PART, s.last); c += h.team) {
+            gather_row<1, 1>(p, s, here, own, c);
         }
     }
 }
@@ -174,31 +196,37 @@ template <int W> DEV void gather_long(const map_params &p, const space &s, i64 r
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const bool exists = first + W <= s.last;
-    const word end = p.begins[row] + p.counts[row];
+    const lines own = lines_of(p, row);
+    const word end = own.begin + own.count;
     typename gathered::template sums<W> sum;
     gathered::template clear<W>(sum);
 #pragma unroll 1
-    for (word i = p.begins[row] + static_cast<word>(warp); i < end && exists; i += TOGETHER * LONG_WARPS) {
-        lanes<W, TOGETHER> l;
+    for (word i = own.begin + static_cast<word>(warp); i < end && exists; i += TOGETHER * LONG_WARPS) {
+        point at[TOGETHER];
+        typename gathered::bases base[TOGETHER];
+        typename gathered::template held<W> held[TOGETHER];
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
-            const word at = i + static_cast<word>(k * LONG_WARPS);
-            if (at < end) {
-                load_lanes_of<W, TOGETHER>(l, p, k, point_of_line(gathered::sizes(p), static_cast<i64>(p.list[at])), first);
+            const word which = i + static_cast<word>(k * LONG_WARPS);
+            if (which < end) {
+                at[k] = point_of_line(gathered::sizes(p), static_cast<i64>(p.list[which]));
+                at[k].first = first;
+                gathered::locate(base[k], p, at[k]);
+                gathered::template load<W>(held[k], p, base[k], 0);
             }
         }
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
             if (i + static_cast<word>(k * LONG_WARPS) < end) {
-                add_lanes_of<W, TOGETHER>(sum, l, p, s, k);
+                add_points<W>(sum, p, s, at[k], base[k], held[k]);
             }
         }
     }
-    float *const own = gathered::sum_of<W>(sum);
+    float *const columns = gathered::sum_of<W>(sum);
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < W; k++) {
-        shared.sum[warp][k * 32 + lane] = own[k];
+        shared.sum[warp][k * 32 + lane] = columns[k];
     }
     __syncthreads();
     if (warp == 0 && exists) {
@@ -206,7 +234,7 @@ template <int W> DEV void gather_long(const map_params &p, const space &s, i64 r
         for (int w = 1; w < LONG_WARPS; w++) {
 #pragma unroll
             for (int k = 0; k < W; k++) {
-                own[k] += shared.sum[w][k * 32 + lane];
+                columns[k] += shared.sum[w][k * 32 + lane];
             }
         }
         gathered::template put<W>(p, row, first, sum);
@@ -282,7 +310,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(start)(co
         }
         __syncthreads();
         if (row < rows) {
-            p.begins[row] = base + upto - own;
+            const word begin = base + upto - own;
+            *(reinterpret_cast<uint4 *>(p.begins) + row) = make_uint4(static_cast<u32>(begin), static_cast<u32>(begin >> 32),
+                                                                      static_cast<u32>(own), static_cast<u32>(own >> 32));
             if (own > LONG) {
                 p.longs[atomicAdd(p.totals + 1, word{1})] = static_cast<word>(row);
             }
@@ -296,7 +326,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(order)(co
     const i64 lines = gathered::target_rows(p) > 0 ? count_lines(gathered::sizes(p)) : 0;
 #pragma unroll 1
     for (i64 line = static_cast<i64>(blockIdx.x) * cfg::THREADS + threadIdx.x; line < lines; line += static_cast<i64>(gridDim.x) * cfg::THREADS) {
-        p.list[p.begins[gathered::target(p, point_of_line(gathered::sizes(p), line))] + p.ranks[line]] = static_cast<word>(line);
+        p.list[lines_of(p, gathered::target(p, point_of_line(gathered::sizes(p), line))).begin + p.ranks[line]] = static_cast<word>(line);
     }
 }
 

@@ -53,6 +53,10 @@ struct map0 {
     {
         b.t0 += steps * p.t0.s[1];
     }
+    DEV void shift(bases &b, i64 points)
+    {
+        b.t0 += points;
+    }
     struct head {
     };
     DEV void make_head(head &h, const map_params &p, const point &at)

@@ -32,7 +32,7 @@ using namespace elementwise;
 
 struct map0 {
     using self = map0;
-    static constexpr int DIMS = 3, LOOP = 0, OUTER = -1;
+    static constexpr int DIMS = 3, LOOP = 0, OUTER = 1;
     static constexpr bool FLAT = false, LIST = false;
     DEV const map_sizes &sizes(const map_params &p) { return p.z0; }
     DEV bool whole(const map_params &p)
@@ -43,23 +43,23 @@ struct map0 {
                has_vectors<V, bf16, 3>(p.t4, 0);
     }
     struct bases { // of lane 0 of a step, in elements
-        i64 none;
+        bool flat;
         i64 t1; // x
         i64 t2; // dy
         i64 t4; // dx
     };
-    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
+    DEV void locate(bases &b, const map_params &p, const point &at)
     {
-        b.none = 0;
-        b.t1 = FLAT ? at.first : 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.first * p.t1.s[2];
-        b.t2 = FLAT ? at.first : 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.first * p.t2.s[2];
-        b.t4 = FLAT ? at.first : 0ll + at.at[0] * p.t4.s[0] + at.at[1] * p.t4.s[1] + at.first * p.t4.s[2];
+        b.flat = at.flat;
+        b.t1 = 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.first * p.t1.s[2];
+        b.t2 = 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.first * p.t2.s[2];
+        b.t4 = 0ll + at.at[0] * p.t4.s[0] + at.at[1] * p.t4.s[1] + at.first * p.t4.s[2];
     }
-    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
+    DEV void advance(bases &b, const map_params &p, int steps)
     {
-        b.t1 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t1.s[0];
-        b.t2 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t2.s[0];
-        b.t4 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t4.s[0];
+        b.t1 += steps * p.t1.s[0];
+        b.t2 += steps * p.t2.s[0];
+        b.t4 += steps * p.t4.s[0];
     }
     struct head {
         float f0;
@@ -69,7 +69,7 @@ struct map0 {
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
-        const int t0 = m_load(x.in_id, (long long)m_clamp_index(at.at[1], x.n0_id) * x.s0_id);
+        int t0 = m_load(x.in_id, (long long)m_clamp_index(at.at[1], x.n0_id) * x.s0_id);
         const float t1 = m_load(x.in_table, (long long)m_clamp_index(t0, x.n0_table) * x.s0_table);
         h.f0 = t1;
         h.f1 = t0;
@@ -92,11 +92,11 @@ struct map0 {
         bytes_of<W, bf16> p2;
         bytes_of<W, bf16> p4;
     };
-    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    template <int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
-        const bf16 *const q1 = static_cast<const bf16 *>(p.t1.data) + (b.t1 + (FLAT ? u * LINE : u * p.t1.s[0]));
+        const bf16 *const q1 = static_cast<const bf16 *>(p.t1.data) + (b.t1 + (u * p.t1.s[0]));
         m.p2 = load_lanes<W, OWN>(q1);
-        const bf16 *const q2 = static_cast<const bf16 *>(p.t2.data) + (b.t2 + (FLAT ? u * LINE : u * p.t2.s[0]));
+        const bf16 *const q2 = static_cast<const bf16 *>(p.t2.data) + (b.t2 + (u * p.t2.s[0]));
         m.p4 = load_lanes<W, OWN>(q2);
     }
     template <int W> struct sums { // that a thread makes of a line
@@ -126,7 +126,7 @@ struct map0 {
     }
     struct row {
     };
-    template <bool FLAT, int W>
+    template <int W>
     DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
@@ -135,6 +135,7 @@ struct map0 {
 #pragma unroll
         for (int k = 0; k < W; k++) {
             [[maybe_unused]] const int i = static_cast<int>(at.first) + k;
+            [[maybe_unused]] const fixed &f = all[k];
             [[maybe_unused]] const col &c = cols[k];
             const float p2 = element_of<W, bf16>(m.p2, k);
             const float p4 = element_of<W, bf16>(m.p4, k);
@@ -142,9 +143,9 @@ struct map0 {
         const float t1 = (p2 * p4);
             sum.s6[k] += p4;
             y8[k] = t0;
-            atomicAdd(p.g5 + (0ll) * p.h5.n[0] + m_clamp_index(h.f1, static_cast<int>(p.h5.n[0])), t1);
+            if (p.h5.n[0] > 0) add_global(p.g5 + (0ll) * p.h5.n[0] + m_clamp_index(h.f1, static_cast<int>(p.h5.n[0])), t1);
         }
-        bf16 *const q4 = static_cast<bf16 *>(p.t4.data) + (b.t4 + (FLAT ? u * LINE : u * p.t4.s[0]));
+        bf16 *const q4 = static_cast<bf16 *>(p.t4.data) + (b.t4 + (u * p.t4.s[0]));
         store_lanes<W>(q4, y8);
     }
 };
@@ -155,12 +156,16 @@ struct total0 { // dbias
     static constexpr u32 KEPT = 4u;
     static constexpr int PLANES = 1;
     DEV const float *parts(const map_params &p) { return p.g3; }
-    DEV void store(const map_params &p, [[maybe_unused]] const space &s, [[maybe_unused]] i64 kept, [[maybe_unused]] int plane, float sum)
+    DEV i64 place(const map_params &p, [[maybe_unused]] const space &s, [[maybe_unused]] i64 kept)
     {
         i64 at = 0;
-        at += kept % s.n[2] * p.t3.s[2];
-        kept /= s.n[2];
-        static_cast<float *>(p.t3.data)[at] = from_float<float>(sum);
+        at += kept * p.t3.s[2];
+        return at;
+    }
+    DEV void store(const map_params &p, const space &s, i64 kept, [[maybe_unused]] int plane, float sum)
+    {
+        i64 at = place(p, s, kept);
+        static_cast<float *>(p.t3.data)[at] = from_sum<float>(sum);
     }
 };
 
@@ -171,12 +176,16 @@ struct total1 { // dtable
     static constexpr int PLANES = 1;
     DEV i64 count(const map_params &p) { return 1ll * p.h5.n[0]; }
     DEV const float *parts(const map_params &p) { return p.g5; }
-    DEV void store(const map_params &p, [[maybe_unused]] const space &s, [[maybe_unused]] i64 kept, [[maybe_unused]] int plane, float sum)
+    DEV i64 place(const map_params &p, [[maybe_unused]] const space &s, [[maybe_unused]] i64 kept)
     {
         i64 at = 0;
-        at += kept % p.h5.n[0] * p.t5.s[0];
-        kept /= p.h5.n[0];
-        static_cast<float *>(p.t5.data)[at] = from_float<float>(sum);
+        at += kept * p.t5.s[0];
+        return at;
+    }
+    DEV void store(const map_params &p, const space &s, i64 kept, [[maybe_unused]] int plane, float sum)
+    {
+        i64 at = place(p, s, kept);
+        static_cast<float *>(p.t5.data)[at] = from_sum<float>(sum);
     }
 };
 

@@ -8,7 +8,7 @@ namespace cfg {
 using element = bf16;
 constexpr bool FAST_MATH = false;
 constexpr int THREADS = 256, VECTOR = 4, UNROLL = 1, STEPS = 1, TURNS = 8;
-constexpr int MIN_BLOCKS = 4;
+constexpr int MIN_BLOCKS = 3;
 constexpr bool LONG_LOOPS = false, AHEAD = false;
 constexpr unsigned BUSY_THREADS = 33792;
 } // namespace cfg
