@@ -272,6 +272,42 @@ TEST(backward_has_a_template)
     ir_free(ir);
 }
 
+/* One gradient of rows that are read at places that data says is gathered; what adds up otherwise is not. */
+TEST(rows_read_by_number_are_gathered)
+{
+    static const char SCALED[] =
+        "return elementwise { over = { 'b', 't', 'd' },\n"
+        "  inputs = { table = tensor('float', 'words', 'd', { grad = true }), id = tensor('i32', 'b', 't') "
+        "},\n"
+        "  operands = { x = tensor('float') }, results = { y = tensor('float') },\n"
+        "  forward = function(v, at, x) return v.x * x.table(x.id(at.b, at.t), at.d) end }\n";
+    static const char PLACES[] = "return elementwise { over = { 'b', 't', 'd' },\n"
+                                 "  inputs = { table = tensor('float', 't', 'd', { grad = true }) },\n"
+                                 "  operands = { x = tensor('float') }, results = { y = tensor('float') },\n"
+                                 "  forward = function(v, at, x) return v.x * x.table(at.t, at.d) end }\n";
+    static const struct {
+        const char *spec, *problem, *template_name;
+        int vector;
+    } row[] = {{"embedding", "dtype=bf16", "elementwise_gather", 4},
+               {"embedding", "dtype=bf16,table=bf16", "elementwise_gather", 4},
+               {"embedding", "dtype=bf16,deterministic=1", "elementwise_bwd", 8},
+               {SCALED, "dtype=bf16", "elementwise_bwd", 0}, /* dx, too */
+               {SCALED, "dtype=bf16,dx=none", "elementwise_gather", 4},
+               {PLACES, "dtype=bf16,dx=none", "elementwise_bwd", 0}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        lathe_error err = {.status = LATHE_OK};
+        const lathe_status status =
+            pick_pass(row[i].spec, LATHE_BACKWARD, row[i].problem, &H100, &plan, &err);
+        if (status != LATHE_OK)
+            fprintf(stderr, "%zu: %s\n", i, err.text);
+        CHECK_EQ(status, LATHE_OK);
+        CHECK_STR(plan.template_name, row[i].template_name);
+        CHECK(row[i].vector == 0 || plan.vector == row[i].vector);
+        CHECK_EQ(plan.gather, strcmp(row[i].template_name, "elementwise_gather") == 0);
+    }
+}
+
 TEST(rows_of_any_length_have_a_shape)
 {
     static const int lengths[] = {1,    7,    8,    9,    31,    255,   256,    257,
