@@ -51,7 +51,7 @@ static bool is_whole(const struct map_emitter *me, const struct map_tensor *t)
  */
 static bool is_flat(const struct map_emitter *me)
 {
-    bool flat = me->outer < 0 && !me->map->list;
+    bool flat = true;
     for (int i = 0; i < me->e->w->n_tensors; i++) {
         const struct map_tensor *t = map_tensor(me, i);
         if (map_uses(me, i, USE_READ) || map_uses(me, i, USE_STORE))
@@ -427,7 +427,7 @@ static void emit_compute(struct map_emitter *me)
     declare_values(me, &me->row, CLASS_ROW);
     text_add(
         out,
-        "    template <int W>\n    DEV void compute(const map_params &p, const space &s, const "
+        "    template <bool FLAT, int W>\n    DEV void compute(const map_params &p, const space &s, const "
         "bases &b, "
         "const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> "
         "&m, sums<W> &sum, totals "
@@ -476,15 +476,14 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
     me.gather = plan->gather;
     if (!collect(&me))
         return false;
-    me.flat = plan->vector > 1 && is_flat(&me);
+    const bool flat = plan->vector > 1 && is_flat(&me);
     text_add(
         e->out,
         "struct map%d {\n    using self = map%d;\n    static constexpr int DIMS = %d, LOOP = %d, OUTER = "
         "%d;\n    static "
         "constexpr bool FLAT = %s, LIST = %s;\n    DEV const map_sizes &sizes(const map_params &p) { return "
         "p.z%d; }\n",
-        m, m, me.map->n_over, me.loop, me.outer, me.flat ? "true" : "false", me.map->list ? "true" : "false",
-        m);
+        m, m, me.map->n_over, me.loop, me.outer, flat ? "true" : "false", me.map->list ? "true" : "false", m);
     if (me.map->list)
         text_add(e->out, "    DEV const int *lengths(const map_params &p) { return p.lengths; }\n");
     emit_map_questions(&me);

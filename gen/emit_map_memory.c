@@ -35,29 +35,18 @@ static void offset_text(const struct map_emitter *me, int tensor, bool first, st
                  map_tensor(me, tensor)->form == STAGE_INTERLEAVED ? " * 2" : "");
 }
 
-/* One of two texts, or a choice between them, by member `flat` of `object`: of an item of one long line, of
- * another. */
-static void by_way(const struct map_emitter *me, const char *object, const char *flat, const char *line)
-{
-    if (me->flat)
-        text_add(me->e->out, "%s.flat ? %s : %s", object, flat, line);
-    else
-        text_add(me->e->out, "%s", me->map->list ? flat : line);
-}
-
 static void emit_advance(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
-    text_add(out, "    DEV void advance(bases &b, const map_params &p, int steps)\n    {\n");
+    text_add(out,
+             "    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)\n    {\n");
     for (int i = 0; i < me->e->w->n_tensors; i++) {
         char step[48] = "0";
         if (!in_steps(me, i))
             continue;
         if (me->loop >= 0)
             snprintf(step, sizeof step, "steps * p.t%d.s[%d]", i, me->loop);
-        text_add(out, "        b.t%d += ", i);
-        by_way(me, "b", "static_cast<i64>(steps) * LINE", step);
-        text_add(out, ";\n");
+        text_add(out, "        b.t%d += FLAT ? static_cast<i64>(steps) * LINE : %s;\n", i, step);
     }
     text_add(out, "    }\n");
 }
@@ -88,7 +77,7 @@ static void emit_list_question(struct map_emitter *me)
 void emit_map_bases(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
-    text_add(out, "    struct bases { // of lane 0 of a step, in elements\n        bool flat;\n");
+    text_add(out, "    struct bases { // of lane 0 of a step, in elements\n        i64 none;\n");
     for (int i = 0; i < me->e->w->n_tensors; i++) {
         if (!in_steps(me, i))
             continue;
@@ -96,18 +85,16 @@ void emit_map_bases(struct map_emitter *me)
         if (me->map->list)
             text_add(out, "        %s *d%d;\n", map_type(me, i), i);
     }
-    text_add(out, "    };\n    DEV void locate(bases &b, const map_params &p, const point &at)\n"
-                  "    {\n        b.flat = at.flat;\n");
+    text_add(
+        out,
+        "    };\n    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)\n"
+        "    {\n        b.none = 0;\n");
     for (int i = 0; i < me->e->w->n_tensors; i++) {
         if (!in_steps(me, i))
             continue;
-        struct text_buf place = {0};
-        offset_text(me, i, true, &place);
-        text_add(out, "        b.t%d = ", i);
-        by_way(me, "at", "at.first", place.data ? place.data : "");
+        text_add(out, "        b.t%d = FLAT ? at.first : ", i);
+        offset_text(me, i, true, out);
         text_add(out, ";\n");
-        out->failed |= place.failed;
-        text_free(&place);
         if (me->map->list)
             text_add(out, "        b.d%d = static_cast<%s *const *>(p.t%d.data)[at.at[0]];\n", i,
                      map_type(me, i), i);
@@ -131,12 +118,11 @@ static void pointer_text(struct map_emitter *me, int tensor, bool write)
         text_add(out, "b.d%d", tensor);
     else
         text_add(out, "static_cast<%s%s *>(p.t%d.data)", constant, type, tensor);
-    char step[48] = "0";
+    text_add(out, " + (b.t%d", tensor);
     if (me->loop >= 0)
-        snprintf(step, sizeof step, "u * p.t%d.s[%d]", tensor, me->loop);
-    text_add(out, " + (b.t%d + (", tensor);
-    by_way(me, "b", "u * LINE", step);
-    text_add(out, "));\n");
+        text_add(out, " + (FLAT ? u * LINE : u * p.t%d.s[%d]));\n", tensor, me->loop);
+    else
+        text_add(out, " + (FLAT ? u * LINE : 0));\n");
 }
 
 void emit_map_questions(struct map_emitter *me)
@@ -242,7 +228,7 @@ void emit_map_load(struct map_emitter *me)
         if (is_operand(me, 2 * i, CLASS_ELEMENT))
             words_text(me, i);
     emit_map_operands(me, CLASS_ROW);
-    text_add(out, "    };\n    template <int W> DEV void load(held<W> &m, const map_params &p, "
+    text_add(out, "    };\n    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, "
                   "const bases &b, "
                   "int u)\n    {\n");
     for (int i = 0; i < me->e->w->n_tensors; i++) {

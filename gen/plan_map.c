@@ -403,7 +403,7 @@ bool plan_elementwise_gather(const struct request *r, struct plan *plan, char *w
     plan->vector = wide || plan->vector < 4 ? 4 : plan->vector;
     plan->unroll = plan->steps = 1;
     plan->min_blocks = 3;
-    plan->most_blocks = 512 * r->device->sm_count;
+    plan->most_blocks = 48 * r->device->sm_count; /* a block a tile is a tenth slower */
     plan->blocks = 2 * r->device->sm_count;
     snprintf(plan->reason, sizeof plan->reason,
              "lines of points sorted by the row that they belong to; a row is added up in registers, %d "

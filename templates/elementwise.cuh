@@ -24,85 +24,75 @@ namespace elementwise {
 
 // ---- maps ------------------------------------------------------------------------------------------------------------
 
-// Is the item part of one long line? Both ways are the same text, since most of the compile time is the text of the points.
-template <class MAP> DEV bool in_long_line(const point &at)
-{
-    if constexpr (MAP::LIST || !MAP::FLAT) {
-        return MAP::LIST;
-    } else {
-        return at.flat;
-    }
-}
-
 // Operands of U steps, all of them at once: from step `first` on, of `left` steps.
-template <class MAP, int W, int U>
+template <class MAP, bool FLAT, int W, int U>
 DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params &p, const typename MAP::bases &base, int first, int left)
 {
 #pragma unroll
     for (int u = 0; u < U; u++) {
         if (first + u < left) {
-            MAP::template load<W>(held[u], p, base, first + u);
+            MAP::template load<FLAT, W>(held[u], p, base, first + u);
         }
     }
 }
 
 // Steps of W lanes, V of them or one, U at a time. The first operands are on their way while the values of the columns are made.
-template <class MAP, int W>
+template <class MAP, bool FLAT, int W>
 DEV void run_steps(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head,
                    const typename MAP::fixed (&fixed)[W], typename MAP::template sums<W> &sum, typename MAP::totals &totals)
 {
-    constexpr int U = W > 1 ? cfg::UNROLL : 1;
+    constexpr int U = W > 1 && (FLAT || !MAP::FLAT) ? cfg::UNROLL : 1; // one at a time where the other way is the usual one
     typename MAP::bases base;
-    MAP::locate(base, p, at);
+    MAP::template locate<FLAT>(base, p, at);
     constexpr bool AHEAD = W > 1 && cfg::AHEAD;
     constexpr bool EARLY = AHEAD && U == 1 && !MAP::LIST; // beside what is computed
     typename MAP::template held<W> held[U];
     typename MAP::col col[W];
     if constexpr (AHEAD) {
-        load_steps<MAP, W, U>(held, p, base, 0, steps);
+        load_steps<MAP, FLAT, W, U>(held, p, base, 0, steps);
     }
 #pragma unroll 1
     for (int step = 0; step < steps; step += U) {
         if constexpr (!AHEAD) {
-            load_steps<MAP, W, U>(held, p, base, 0, steps - step);
+            load_steps<MAP, FLAT, W, U>(held, p, base, 0, steps - step);
         }
         if (step == 0) {
             MAP::template make_cols<W>(col, p, at, head, fixed);
         }
         typename MAP::template held<W> next[U];
         if constexpr (EARLY) {
-            load_steps<MAP, W, U>(next, p, base, U, steps - step);
+            load_steps<MAP, FLAT, W, U>(next, p, base, U, steps - step);
         }
 #pragma unroll
         for (int u = 0; u < U; u++) {
             if (u == 0 || step + u < steps) {
-                MAP::template compute<W>(p, s, base, at, u, head, fixed, col, held[u], sum, totals);
+                MAP::template compute<FLAT, W>(p, s, base, at, u, head, fixed, col, held[u], sum, totals);
             }
-            if (in_long_line<MAP>(at)) {
+            if constexpr (FLAT) {
                 at.first += LINE;
             } else if constexpr (MAP::LOOP >= 0) {
                 at.at[max_of(MAP::LOOP, 0)]++;
             }
         }
-        MAP::advance(base, p, U);
+        MAP::template advance<FLAT>(base, p, U);
         if constexpr (EARLY) {
             held[0] = next[0];
         } else if constexpr (AHEAD) { // beside the end of what was computed
-            load_steps<MAP, W, U>(held, p, base, 0, steps - step - U);
+            load_steps<MAP, FLAT, W, U>(held, p, base, 0, steps - step - U);
         }
     }
 }
 
 // What an item does in W lanes. What it adds up it carries through all its turns along the outer dim, which are far from one another:
 // so the items of all spans are side by side at any time.
-template <class MAP, int W>
+template <class MAP, bool FLAT, int W>
 DEV void run_turns(const map_params &p, const space &s, point at, int steps, const typename MAP::head &head, typename MAP::totals &totals)
 {
     typename MAP::template sums<W> sum;
     MAP::template clear<W>(sum);
     typename MAP::fixed fixed[W];
     MAP::template make_fixed<W>(fixed, p, at, head);
-    if constexpr (MAP::OUTER >= 0) {
+    if constexpr (!FLAT && MAP::OUTER >= 0) {
         constexpr int OUTER = max_of(MAP::OUTER, 0);
 #pragma unroll 1
         for (int left = s.n[OUTER] - at.at[OUTER]; left > 0; left -= s.spans) {
@@ -110,10 +100,10 @@ DEV void run_turns(const map_params &p, const space &s, point at, int steps, con
             turn.at[OUTER] = s.n[OUTER] - left;
             typename MAP::head here;
             MAP::make_head(here, p, turn);
-            run_steps<MAP, W>(p, s, turn, steps, here, fixed, sum, totals);
+            run_steps<MAP, FLAT, W>(p, s, turn, steps, here, fixed, sum, totals);
         }
     } else {
-        run_steps<MAP, W>(p, s, at, steps, head, fixed, sum, totals);
+        run_steps<MAP, FLAT, W>(p, s, at, steps, head, fixed, sum, totals);
     }
     MAP::template leave<W>(sum, p, s, at);
 }
@@ -126,46 +116,61 @@ DEV int whole_steps(const space &s, const point &at)
     return static_cast<int>(min(fit, static_cast<i64>(s.steps)));
 }
 
-// Of an item, `steps` of vectors (none where it has no whole one), and of single points: how many, how far apart, and their steps.
-struct walk {
-    int steps;
-    int points, stride, point_steps;
-};
-
-// One long line: the steps whose vectors are whole, then what is left of the last one. Of a line of its own: a vector where it is
-// whole and may be loaded as one; else its points one by one. Where no line has vectors, the points of an item are far from one
-// another, so that neighbours in a warp are neighbours in memory.
-template <class MAP> DEV walk make_walk(const space &s, const point &at, bool vectors)
+// Of one long line: the steps whose vectors are whole, then what is left of the last one.
+template <class MAP> DEV void run_flat(const map_params &p, const space &s, point at, const typename MAP::head &head, typename MAP::totals &totals)
 {
-    walk w = {1, V, vectors ? 1 : s.vectors, 1};
-    if (in_long_line<MAP>(at)) {
-        w.steps = whole_steps(s, at);
-        w.points = w.steps < s.steps ? V : 0;
-        return w;
+    const int whole = whole_steps(s, at);
+    run_turns<MAP, true, V>(p, s, at, whole, head, totals);
+    at.first += static_cast<i64>(whole) * LINE;
+    if (V > 1 && whole < s.steps) {
+#pragma unroll 1
+        for (int k = 0; k < V && at.first < s.last; k++, at.first++) {
+            run_turns<MAP, true, 1>(p, s, at, 1, head, totals);
+        }
     }
-    if constexpr (MAP::LOOP >= 0) {
-        w.steps = min(s.steps, s.n[max_of(MAP::LOOP, 0)] - at.at[max_of(MAP::LOOP, 0)]);
-    }
-    w.point_steps = w.steps;
-    const bool whole = V == 1 || (vectors && at.first + V <= s.last);
-    w.steps = whole ? w.steps : 0;
-    w.points = whole ? 0 : V;
-    return w;
 }
 
+// A vector of a line where it is whole and may be loaded as one; else its points one by one. Where no line has vectors, the
+// points of an item are far from one another, so that neighbours in a warp are neighbours in memory.
 template <class MAP>
-DEV void run_item(const map_params &p, const space &s, point at, bool vectors, const typename MAP::head &head, typename MAP::totals &totals)
+DEV void run_line(const map_params &p, const space &s, point at, bool vectors, const typename MAP::head &head, typename MAP::totals &totals)
 {
-    const walk w = make_walk<MAP>(s, at, vectors);
-    if (w.steps > 0) {
-        run_turns<MAP, V>(p, s, at, w.steps, head, totals);
+    int steps = 1;
+    if constexpr (MAP::LOOP >= 0) {
+        steps = min(s.steps, s.n[max_of(MAP::LOOP, 0)] - at.at[max_of(MAP::LOOP, 0)]);
     }
-    if constexpr (V > 1) {
-        at.first = in_long_line<MAP>(at) ? at.first + static_cast<i64>(w.steps) * LINE : vectors ? at.first : at.vector;
+    if (V == 1 || (vectors && at.first + V <= s.last)) {
+        run_turns<MAP, false, V>(p, s, at, steps, head, totals);
+        return;
+    }
+    const int stride = vectors ? 1 : s.vectors;
+    at.first = vectors ? at.first : at.vector;
 #pragma unroll 1
-        for (; at.lane < w.points && at.first < s.last; at.lane++, at.first += w.stride) {
-            run_turns<MAP, 1>(p, s, at, w.point_steps, head, totals);
+    for (; at.lane < V && at.first < s.last; at.lane++, at.first += stride) {
+        run_turns<MAP, false, 1>(p, s, at, steps, head, totals);
+    }
+}
+
+template <class MAP, bool FLAT> DEV void run_map(const map_params &p, bool vectors, u32 &skipped, scratch &shared)
+{
+    const space s = make_space<MAP, FLAT>(MAP::sizes(p), vectors);
+    const u32 before = skipped % gridDim.x;
+    skipped += s.tiles;
+#pragma unroll 1
+    for (u32 tile = blockIdx.x >= before ? blockIdx.x - before : blockIdx.x + gridDim.x - before; tile < s.tiles; tile += gridDim.x) {
+        const point at = make_point<MAP, FLAT>(s, tile * cfg::THREADS + threadIdx.x);
+        typename MAP::head head;
+        typename MAP::totals totals;
+        MAP::make_head(head, p, at);
+        MAP::clear_totals(totals);
+        if (at.exists) {
+            if constexpr (FLAT) {
+                run_flat<MAP>(p, s, at, head, totals);
+            } else {
+                run_line<MAP>(p, s, at, vectors, head, totals);
+            }
         }
+        MAP::leave_totals(totals, p, s, at, tile, shared);
     }
 }
 
@@ -176,27 +181,6 @@ template <class MAP> DEV bool is_flat(const map_params &p)
         return MAP::sizes(p).n[MAP_DIMS] != 0;
     } else {
         return false;
-    }
-}
-
-template <class MAP> DEV void run_map(const map_params &p, u32 &skipped, scratch &shared)
-{
-    const bool flat = is_flat<MAP>(p);
-    const bool vectors = flat || MAP::whole(p);
-    const space s = make_space<MAP>(MAP::sizes(p), vectors, flat);
-    const u32 before = skipped % gridDim.x;
-    skipped += s.tiles;
-#pragma unroll 1
-    for (u32 tile = blockIdx.x >= before ? blockIdx.x - before : blockIdx.x + gridDim.x - before; tile < s.tiles; tile += gridDim.x) {
-        const point at = make_point<MAP>(s, tile * cfg::THREADS + threadIdx.x, flat);
-        typename MAP::head head;
-        typename MAP::totals totals;
-        MAP::make_head(head, p, at);
-        MAP::clear_totals(totals);
-        if (at.exists) {
-            run_item<MAP>(p, s, at, vectors, head, totals);
-        }
-        MAP::leave_totals(totals, p, s, at, tile, shared);
     }
 }
 
@@ -243,15 +227,15 @@ template <class MAP> DEV void run_tile(const map_params &p, int tensor, int leng
     typename MAP::totals totals;
     typename MAP::bases base;
     MAP::make_head(head, p, at);
-    MAP::locate(base, p, at);
+    MAP::template locate<true>(base, p, at);
     i64 rest = first;
     if (MAP::aligned(base)) {
-        run_turns<MAP, V>(p, s, at, whole_steps(s, at), head, totals);
+        run_turns<MAP, true, V>(p, s, at, whole_steps(s, at), head, totals);
         rest = max(first, s.last / V * V);
     }
 #pragma unroll 1
     for (at.first = rest + threadIdx.x; at.first < min(first + TILE, s.last); at.first += cfg::THREADS) {
-        run_turns<MAP, 1>(p, s, at, 1, head, totals);
+        run_turns<MAP, true, 1>(p, s, at, 1, head, totals);
     }
 }
 
@@ -379,10 +363,9 @@ template <class SUM> DEV void move_scattered(const map_params &p, const space &s
     }
 }
 
-template <class SUM> DEV void run_sum(const map_params &p, scratch &shared)
+template <class SUM, bool FLAT> DEV void run_sum(const map_params &p, scratch &shared)
 {
-    const bool flat = is_flat<typename SUM::map>(p);
-    const space s = make_space<typename SUM::map>(SUM::map::sizes(p), flat || SUM::map::whole(p), flat);
+    const space s = make_space<typename SUM::map, FLAT>(SUM::map::sizes(p), FLAT || SUM::map::whole(p));
     if constexpr (SUM::SCATTERED) {
         move_scattered<SUM>(p, s);
     } else {
@@ -407,7 +390,13 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATH
         if constexpr (map::LIST) {
             run_list<map>(p, skipped, shared);
         } else {
-            run_map<map>(p, skipped, shared);
+            if constexpr (map::FLAT) {
+                if (is_flat<map>(p)) {
+                    run_map<map, true>(p, true, skipped, shared);
+                    return;
+                }
+            }
+            run_map<map, false>(p, map::whole(p), skipped, shared);
         }
     });
 }
@@ -418,7 +407,14 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(sum)(cons
     __shared__ scratch shared;
     repeat<0, variant::SUMS>([&]<int K>() {
         if (p.which == K) {
-            run_sum<variant_sum<K>>(p, shared);
+            using sum = variant_sum<K>;
+            if constexpr (sum::map::FLAT) {
+                if (is_flat<typename sum::map>(p)) {
+                    run_sum<sum, true>(p, shared);
+                    return;
+                }
+            }
+            run_sum<sum, false>(p, shared);
         }
     });
 }

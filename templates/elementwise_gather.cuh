@@ -80,7 +80,7 @@ DEV void add_points(typename gathered::template sums<W> &sum, const map_params &
     gathered::make_head(head, p, at);
     gathered::template make_fixed<W>(fixed, p, at, head);
     gathered::template make_cols<W>(col, p, at, head, fixed);
-    gathered::template compute<W>(p, s, base, at, 0, head, fixed, col, held, sum, totals);
+    gathered::template compute<false, W>(p, s, base, at, 0, head, fixed, col, held, sum, totals);
 }
 
 // N vectors of W columns of one row, APART from one another: from its lines to memory. N > 1: elements of a line are adjacent.
@@ -97,13 +97,13 @@ template <int W, int N> DEV void gather_row(const map_params &p, const space &s,
         at.first = first;
         typename gathered::bases base[N];
         typename gathered::template held<W> held[N];
-        gathered::locate(base[0], p, at);
+        gathered::template locate<false>(base[0], p, at);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             base[k] = base[0];
             gathered::shift(base[k], k * APART);
             if (first + k * APART + W <= s.last) {
-                gathered::template load<W>(held[k], p, base[k], 0);
+                gathered::template load<false, W>(held[k], p, base[k], 0);
             }
         }
 #pragma unroll
@@ -211,8 +211,8 @@ template <int W> DEV void gather_long(const map_params &p, const space &s, i64 r
             if (which < end) {
                 at[k] = point_of_line(gathered::sizes(p), static_cast<i64>(p.list[which]));
                 at[k].first = first;
-                gathered::locate(base[k], p, at[k]);
-                gathered::template load<W>(held[k], p, base[k], 0);
+                gathered::template locate<false>(base[k], p, at[k]);
+                gathered::template load<false, W>(held[k], p, base[k], 0);
             }
         }
 #pragma unroll

@@ -43,8 +43,8 @@ struct space {
     u32 tiles;
 };
 
-// flat: lines of THREADS vectors, along which the loop goes. A flat map has no outer dim.
-template <class MAP> DEV space make_space(const map_sizes &z, bool whole, bool flat)
+// FLAT: lines of THREADS vectors, along which the loop goes.
+template <class MAP, bool FLAT> DEV space make_space(const map_sizes &z, bool whole)
 {
     space s;
     i64 all = 1;
@@ -55,20 +55,22 @@ template <class MAP> DEV space make_space(const map_sizes &z, bool whole, bool f
         all *= s.n[k];
         others *= k + 1 == MAP::DIMS || k == MAP::LOOP || k == MAP::OUTER ? 1u : static_cast<u32>(s.n[k]);
     }
-    s.last = flat ? all : s.n[MAP::DIMS - 1];
-    s.vectors = flat ? cfg::THREADS : divide_up(s.n[MAP::DIMS - 1], V);
+    s.last = FLAT ? all : s.n[MAP::DIMS - 1];
+    s.vectors = FLAT ? cfg::THREADS : divide_up(s.n[MAP::DIMS - 1], V);
     const int team = s.vectors % 32 == 0 ? 32 : s.vectors < 32 && (s.vectors & (s.vectors - 1)) == 0 ? s.vectors : 1;
-    s.joined = !flat && whole && s.n[MAP::DIMS - 1] % V == 0 ? team : 1;
+    s.joined = !FLAT && whole && s.n[MAP::DIMS - 1] % V == 0 ? team : 1;
     const i64 lines = (all + LINE - 1) / LINE;
-    const int loop = flat ? static_cast<int>(lines) : MAP::LOOP >= 0 ? s.n[max_of(MAP::LOOP, 0)] : 1;
-    others = flat ? 1u : others;
+    const int loop = FLAT ? static_cast<int>(lines) : MAP::LOOP >= 0 ? s.n[max_of(MAP::LOOP, 0)] : 1;
+    if constexpr (FLAT) {
+        others = 1;
+    }
     others *= static_cast<u32>(s.vectors);
     s.steps = cfg::STEPS;
-    s.turns = MAP::OUTER >= 0 ? cfg::TURNS : 1;
-    s.spans = MAP::OUTER >= 0 ? divide_up(s.n[max_of(MAP::OUTER, 0)], s.turns) : 1;
+    s.turns = !FLAT && MAP::OUTER >= 0 ? cfg::TURNS : 1;
+    s.spans = !FLAT && MAP::OUTER >= 0 ? divide_up(s.n[max_of(MAP::OUTER, 0)], s.turns) : 1;
     if constexpr (cfg::LONG_LOOPS) { // as few parts as keep the device busy
         int wanted = max(1, static_cast<int>(cfg::BUSY_THREADS / max(others, 1u)));
-        if constexpr (MAP::OUTER >= 0) {
+        if constexpr (!FLAT && MAP::OUTER >= 0) {
             const int outer = s.n[max_of(MAP::OUTER, 0)];
             s.turns = max(cfg::TURNS, divide_up(outer, wanted));
             s.spans = divide_up(outer, s.turns);
@@ -92,42 +94,45 @@ struct point {
     int lane;   // which of its points it is at, where it takes them one by one
     int length; // of a list: elements of the tensor, which is at[0]
     bool exists;
-    bool flat;
 };
 
-template <class MAP> DEV point make_point(const space &s, u32 item, bool flat)
+template <class MAP, bool FLAT> DEV point make_point(const space &s, u32 item)
 {
     point p;
-    p.flat = flat;
     p.exists = item < s.items;
     p.lane = 0;
     p.length = 0;
     u32 rest = p.exists ? item : 0u;
     p.vector = static_cast<int>(rest % static_cast<u32>(s.vectors));
     rest /= static_cast<u32>(s.vectors);
-    p.chunk = static_cast<int>(flat ? rest : rest % static_cast<u32>(s.chunks));
-    rest = flat ? 0u : rest / static_cast<u32>(s.chunks);
+    if constexpr (FLAT) {
+        p.chunk = static_cast<int>(rest);
+        rest = 0;
+    } else {
+        p.chunk = static_cast<int>(rest % static_cast<u32>(s.chunks));
+        rest /= static_cast<u32>(s.chunks);
+    }
     p.span = 0;
-    if constexpr (MAP::OUTER >= 0) {
+    if constexpr (!FLAT && MAP::OUTER >= 0) {
         p.span = static_cast<int>(rest % static_cast<u32>(s.spans));
         rest /= static_cast<u32>(s.spans);
     }
 #pragma unroll
     for (int k = MAP_DIMS - 1; k >= 0; k--) {
         p.at[k] = 0;
-        if (k < MAP::DIMS - 1 && k != MAP::LOOP && k != MAP::OUTER) {
+        if (!FLAT && k < MAP::DIMS - 1 && k != MAP::LOOP && k != MAP::OUTER) {
             p.at[k] = static_cast<int>(rest % static_cast<u32>(s.n[k]));
             rest /= static_cast<u32>(s.n[k]);
         }
     }
-    if constexpr (MAP::LOOP >= 0) {
-        p.at[max_of(MAP::LOOP, 0)] = flat ? 0 : p.chunk * s.steps;
+    if constexpr (!FLAT && MAP::LOOP >= 0) {
+        p.at[max_of(MAP::LOOP, 0)] = p.chunk * s.steps;
     }
-    if constexpr (MAP::OUTER >= 0) {
+    if constexpr (!FLAT && MAP::OUTER >= 0) {
         p.at[max_of(MAP::OUTER, 0)] = p.span;
     }
     p.first = static_cast<i64>(p.vector) * V;
-    if (flat) {
+    if constexpr (FLAT) {
         p.first += static_cast<i64>(p.chunk) * s.steps * LINE;
     }
     return p;

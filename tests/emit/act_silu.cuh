@@ -31,20 +31,20 @@ struct map0 {
                has_vectors<V, bf16, 4>(p.t1, 0);
     }
     struct bases { // of lane 0 of a step, in elements
-        bool flat;
+        i64 none;
         i64 t0; // x
         i64 t1; // y
     };
-    DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
     {
-        b.flat = at.flat;
-        b.t0 = at.flat ? at.first : 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.at[2] * p.t0.s[2] + at.first * p.t0.s[3];
-        b.t1 = at.flat ? at.first : 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.at[2] * p.t1.s[2] + at.first * p.t1.s[3];
+        b.none = 0;
+        b.t0 = FLAT ? at.first : 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.at[2] * p.t0.s[2] + at.first * p.t0.s[3];
+        b.t1 = FLAT ? at.first : 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.at[2] * p.t1.s[2] + at.first * p.t1.s[3];
     }
-    DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
     {
-        b.t0 += b.flat ? static_cast<i64>(steps) * LINE : steps * p.t0.s[2];
-        b.t1 += b.flat ? static_cast<i64>(steps) * LINE : steps * p.t1.s[2];
+        b.t0 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t0.s[2];
+        b.t1 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t1.s[2];
     }
     struct head {
     };
@@ -70,9 +70,9 @@ struct map0 {
     template <int W> struct held { // operands of one step, as they are in memory
         bytes_of<W, bf16> p0;
     };
-    template <int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
-        const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (b.flat ? u * LINE : u * p.t0.s[2]));
+        const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[2]));
         m.p0 = load_lanes<W, OWN>(q0);
     }
     template <int W> struct sums { // that a thread makes of a line
@@ -93,7 +93,7 @@ struct map0 {
     }
     struct row {
     };
-    template <int W>
+    template <bool FLAT, int W>
     DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
@@ -108,7 +108,7 @@ struct map0 {
         const float t0 = m_silu(p0);  // prelude.lua:69
             y2[k] = t0;
         }
-        bf16 *const q1 = static_cast<bf16 *>(p.t1.data) + (b.t1 + (b.flat ? u * LINE : u * p.t1.s[2]));
+        bf16 *const q1 = static_cast<bf16 *>(p.t1.data) + (b.t1 + (FLAT ? u * LINE : u * p.t1.s[2]));
         store_lanes<W>(q1, y2);
     }
 };

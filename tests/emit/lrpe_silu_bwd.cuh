@@ -40,23 +40,23 @@ struct map0 {
                has_vectors<V, f16, 4>(p.t2, 0);
     }
     struct bases { // of lane 0 of a step, in elements
-        bool flat;
+        i64 none;
         i64 t0; // x
         i64 t1; // dy
         i64 t2; // dx
     };
-    DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
     {
-        b.flat = at.flat;
-        b.t0 = 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.at[2] * p.t0.s[2] + at.first * p.t0.s[3];
-        b.t1 = 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.at[2] * p.t1.s[2] + at.first * p.t1.s[3];
-        b.t2 = 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.at[2] * p.t2.s[2] + at.first * p.t2.s[3];
+        b.none = 0;
+        b.t0 = FLAT ? at.first : 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.at[2] * p.t0.s[2] + at.first * p.t0.s[3];
+        b.t1 = FLAT ? at.first : 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.at[2] * p.t1.s[2] + at.first * p.t1.s[3];
+        b.t2 = FLAT ? at.first : 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.at[2] * p.t2.s[2] + at.first * p.t2.s[3];
     }
-    DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
     {
-        b.t0 += steps * p.t0.s[0];
-        b.t1 += steps * p.t1.s[0];
-        b.t2 += steps * p.t2.s[0];
+        b.t0 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t0.s[0];
+        b.t1 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t1.s[0];
+        b.t2 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t2.s[0];
     }
     struct head {
         float f0;
@@ -109,11 +109,11 @@ struct map0 {
         bytes_of<W, f16> p0;
         bytes_of<W, f16> p2, p3;
     };
-    template <int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
-        const f16 *const q0 = static_cast<const f16 *>(p.t0.data) + (b.t0 + (u * p.t0.s[0]));
+        const f16 *const q0 = static_cast<const f16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[0]));
         m.p0 = load_lanes<W, OWN>(q0);
-        const f16 *const q1 = static_cast<const f16 *>(p.t1.data) + (b.t1 + (u * p.t1.s[0]));
+        const f16 *const q1 = static_cast<const f16 *>(p.t1.data) + (b.t1 + (FLAT ? u * LINE : u * p.t1.s[0]));
         m.p2 = load_lanes<W, OWN>(q1);
         m.p3 = load_lanes<W, OWN>(q1 + p.z0.n[3] * p.t1.s[3]);
     }
@@ -144,7 +144,7 @@ struct map0 {
     }
     struct row {
     };
-    template <int W>
+    template <bool FLAT, int W>
     DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
@@ -177,7 +177,7 @@ struct map0 {
             y4[k] = t15;
             sum.s6[k] += t10;
         }
-        f16 *const q2 = static_cast<f16 *>(p.t2.data) + (b.t2 + (u * p.t2.s[0]));
+        f16 *const q2 = static_cast<f16 *>(p.t2.data) + (b.t2 + (FLAT ? u * LINE : u * p.t2.s[0]));
         store_lanes<W>(q2, y4);
     }
 };

@@ -40,20 +40,20 @@ struct map0 {
                has_vectors<V, bf16, 4>(p.t1, p.z0.n[3]);
     }
     struct bases { // of lane 0 of a step, in elements
-        bool flat;
+        i64 none;
         i64 t0; // q
         i64 t1; // q_out
     };
-    DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
     {
-        b.flat = at.flat;
-        b.t0 = 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.at[2] * p.t0.s[2] + at.first * p.t0.s[3];
-        b.t1 = 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.at[2] * p.t1.s[2] + at.first * p.t1.s[3];
+        b.none = 0;
+        b.t0 = FLAT ? at.first : 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.at[2] * p.t0.s[2] + at.first * p.t0.s[3];
+        b.t1 = FLAT ? at.first : 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.at[2] * p.t1.s[2] + at.first * p.t1.s[3];
     }
-    DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
     {
-        b.t0 += steps * p.t0.s[2];
-        b.t1 += steps * p.t1.s[2];
+        b.t0 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t0.s[2];
+        b.t1 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t1.s[2];
     }
     struct head {
         float f0;
@@ -110,9 +110,9 @@ struct map0 {
     template <int W> struct held { // operands of one step, as they are in memory
         bytes_of<W, bf16> p0, p1;
     };
-    template <int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
-        const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (u * p.t0.s[2]));
+        const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[2]));
         m.p0 = load_lanes<W, OWN>(q0);
         m.p1 = load_lanes<W, OWN>(q0 + p.z0.n[3] * p.t0.s[3]);
     }
@@ -134,7 +134,7 @@ struct map0 {
     }
     struct row {
     };
-    template <int W>
+    template <bool FLAT, int W>
     DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
@@ -157,7 +157,7 @@ struct map0 {
             y2[k] = t2;
             y3[k] = t5;
         }
-        bf16 *const q1 = static_cast<bf16 *>(p.t1.data) + (b.t1 + (u * p.t1.s[2]));
+        bf16 *const q1 = static_cast<bf16 *>(p.t1.data) + (b.t1 + (FLAT ? u * LINE : u * p.t1.s[2]));
         store_lanes<W>(q1, y2);
         store_lanes<W>(q1 + p.z0.n[3] * p.t1.s[3], y3);
     }
@@ -175,20 +175,20 @@ struct map1 {
                has_vectors<V, bf16, 4>(p.t3, p.z1.n[3]);
     }
     struct bases { // of lane 0 of a step, in elements
-        bool flat;
+        i64 none;
         i64 t2; // k
         i64 t3; // k_out
     };
-    DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
     {
-        b.flat = at.flat;
-        b.t2 = 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.at[2] * p.t2.s[2] + at.first * p.t2.s[3];
-        b.t3 = 0ll + at.at[0] * p.t3.s[0] + at.at[1] * p.t3.s[1] + at.at[2] * p.t3.s[2] + at.first * p.t3.s[3];
+        b.none = 0;
+        b.t2 = FLAT ? at.first : 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.at[2] * p.t2.s[2] + at.first * p.t2.s[3];
+        b.t3 = FLAT ? at.first : 0ll + at.at[0] * p.t3.s[0] + at.at[1] * p.t3.s[1] + at.at[2] * p.t3.s[2] + at.first * p.t3.s[3];
     }
-    DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
     {
-        b.t2 += steps * p.t2.s[2];
-        b.t3 += steps * p.t3.s[2];
+        b.t2 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t2.s[2];
+        b.t3 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t3.s[2];
     }
     struct head {
         float f0;
@@ -245,9 +245,9 @@ struct map1 {
     template <int W> struct held { // operands of one step, as they are in memory
         bytes_of<W, bf16> p4, p5;
     };
-    template <int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
-        const bf16 *const q2 = static_cast<const bf16 *>(p.t2.data) + (b.t2 + (u * p.t2.s[2]));
+        const bf16 *const q2 = static_cast<const bf16 *>(p.t2.data) + (b.t2 + (FLAT ? u * LINE : u * p.t2.s[2]));
         m.p4 = load_lanes<W, OWN>(q2);
         m.p5 = load_lanes<W, OWN>(q2 + p.z1.n[3] * p.t2.s[3]);
     }
@@ -269,7 +269,7 @@ struct map1 {
     }
     struct row {
     };
-    template <int W>
+    template <bool FLAT, int W>
     DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
@@ -292,7 +292,7 @@ struct map1 {
             y6[k] = t2;
             y7[k] = t5;
         }
-        bf16 *const q3 = static_cast<bf16 *>(p.t3.data) + (b.t3 + (u * p.t3.s[2]));
+        bf16 *const q3 = static_cast<bf16 *>(p.t3.data) + (b.t3 + (FLAT ? u * LINE : u * p.t3.s[2]));
         store_lanes<W>(q3, y6);
         store_lanes<W>(q3 + p.z1.n[3] * p.t3.s[3], y7);
     }
