@@ -10,6 +10,14 @@
 /* score_noise: mods of query and key leave vectors that are rounded to 16 bits; the hardware tanh of softcap
    is off by 2^-11, two roundings of f16. */
 const struct spec_row spec_rows[] = {
+#define EPS                                                                                                  \
+    {                                                                                                        \
+        "eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false                        \
+    }
+#define PARAMETER(name, dims, mean, deviation)                                                               \
+    {                                                                                                        \
+        name, ROLE_INPUT, LATHE_NONE, dims, FILL_NORMAL, mean, deviation, false, false, true                 \
+    }
 #define FINAL(name)                                                                                          \
     {                                                                                                        \
         name, ROLE_FINAL, LATHE_F32, "b h q", FILL_NORMAL, 0.0, 0.0, false, true, false                      \
@@ -88,33 +96,17 @@ const struct spec_row spec_rows[] = {
      4,
      {STAT("rstd"),
       {"offset", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 0.5, 0.5, false, true, false},
-      {"weight", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 1.0, 0.3, false, false, true},
-      {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
+      PARAMETER("weight", "n", 1.0, 0.3),
+      EPS}},
     {"layer_norm",
      true,
      false,
      0.0,
      "drstd",
      5,
-     {STAT("mean"),
-      STAT("rstd"),
-      {"weight", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 1.0, 0.3, false, false, true},
-      {"bias", ROLE_INPUT, LATHE_NONE, "n", FILL_NORMAL, 0.0, 1.0, false, false, true},
-      {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
-    {"srms_norm",
-     true,
-     false,
-     0.0,
-     "drstd",
-     2,
-     {STAT("rstd"), {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
-    {"l2_norm",
-     true,
-     false,
-     0.0,
-     "drnorm",
-     2,
-     {STAT("rnorm"), {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
+     {STAT("mean"), STAT("rstd"), PARAMETER("weight", "n", 1.0, 0.3), PARAMETER("bias", "n", 0.0, 1.0), EPS}},
+    {"srms_norm", true, false, 0.0, "drstd", 2, {STAT("rstd"), EPS}},
+    {"l2_norm", true, false, 0.0, "drnorm", 2, {STAT("rnorm"), EPS}},
     {"cumsum", true, false, 0.0, NULL, 0, {{.name = ""}}},
     {"revcumsum", true, false, 0.0, NULL, 0, {{.name = ""}}},
     {"logcumsumexp", true, false, 0.0, NULL, 0, {{.name = ""}}},
@@ -127,11 +119,11 @@ const struct spec_row spec_rows[] = {
      7,
      {STAT("mean"),
       STAT("rstd"),
-      {"weight", ROLE_INPUT, LATHE_NONE, "7 40", FILL_NORMAL, 1.0, 0.3, false, false, true},
-      {"bias", ROLE_INPUT, LATHE_NONE, "7 40", FILL_NORMAL, 0.0, 1.0, false, false, true},
+      PARAMETER("weight", "7 40", 1.0, 0.3),
+      PARAMETER("bias", "7 40", 0.0, 1.0),
       {"groups", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 7.0, 7.0, false, true, false},
       {"channels", ROLE_SCALAR, LATHE_I32, "", FILL_PARTS, 0.0, 0.0, false, true, false},
-      {"eps", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 1e-5, 0.0, false, true, false}}},
+      EPS}},
     {"softmax_inner", ROWS_INNER, false, 0.0, NULL, 0, {{.name = ""}}},
     {"logcumsumexp_packed",
      ROWS_INNER,
