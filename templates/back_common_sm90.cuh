@@ -62,9 +62,8 @@ DEV tile_position get_position(u32 place)
 DEV u32 worker_group() { return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0); }
 
 // The keys of the block of this number, in shared memory at `place`: found once, by one thread.
-DEV void put_block(const back_params &p, u32 place, u32 number)
+DEV void put_block(u32 place, const key_block &at)
 {
-    const key_block at = nth_block(p.z, number);
     store_shared(place, static_cast<u32>(at.b));
     store_shared(place + 4, static_cast<u32>(at.h_kv));
     store_shared(place + 8, static_cast<u32>(at.tile));

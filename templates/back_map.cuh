@@ -94,8 +94,12 @@ struct key_tile { // of the block
         }
     }
 
-    // By a warp.
-    __device__ __forceinline__ int classify(const tile_rows<ROWS> &rows, int row0, int part)
+    static constexpr int PARTS = ROW_PARTS * KEY_PARTS;
+    DEV int row_part(int part) { return ROW_PARTS > 1 ? part : 0; }
+    DEV int key_part(int part) { return KEY_PARTS > 1 ? part : 0; }
+
+    // By a warp, without a look at the pairs.
+    __device__ __forceinline__ int guess(const tile_rows<ROWS> &rows, int row0, int part)
     {
         const sizes &z = p.z;
         const int n = keys_of(part);
@@ -108,11 +112,8 @@ struct key_tile { // of the block
         if (c == TILE_SOME) {
             reads[part].take_rows(p, head, rows);
             c = reads[part].classify(p, head, row0, row1, first, first + n - 1);
-            if (c == TILE_SOME || (c == TILE_CUT && !cfg::BACK_WGMMA)) {
-                c = look_at(p, head, rows, n, cols + part * KEYS);
-            }
         }
-        return c == TILE_ALL && (row0 + ROWS > z.len_q || n < KEYS) ? static_cast<int>(TILE_SOME) : c;
+        return c == TILE_CUT && !cfg::BACK_WGMMA ? static_cast<int>(TILE_SOME) : c;
     }
 
     // 16 times the tile, plus the classes of both parts; without live pairs 0.
@@ -120,14 +121,21 @@ struct key_tile { // of the block
     {
         int c[2];
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            if (i < ROW_PARTS * KEY_PARTS) {
-                c[i] = classify(rows.part[ROW_PARTS > 1 ? i : 0], tile * BM + (ROW_PARTS > 1 ? i * ROWS : 0), KEY_PARTS > 1 ? i : 0);
-            } else {
-                c[i] = c[0];
-            }
+        for (int i = 0; i < PARTS; i++) {
+            c[i] = guess(rows.part[row_part(i)], tile * BM + row_part(i) * ROWS, key_part(i));
         }
-        const u32 both = static_cast<u32>(c[0] | c[1] << 2);
+#pragma unroll ROW_PARTS
+        for (int i = 0; i < PARTS; i++) { // one text for both where the rows are the same
+            const int n = keys_of(key_part(i));
+            int x = i == 0 ? c[0] : c[PARTS - 1];
+            if (x == TILE_SOME) {
+                x = look_at(p, head, rows.part[row_part(i)], n, cols + key_part(i) * KEYS);
+            }
+            x = x == TILE_ALL && (tile * BM + (row_part(i) + 1) * ROWS > p.z.len_q || n < KEYS) ? static_cast<int>(TILE_SOME) : x;
+            c[0] = i == 0 ? x : c[0];
+            c[PARTS - 1] = i == PARTS - 1 ? x : c[PARTS - 1];
+        }
+        const u32 both = static_cast<u32>(c[0] | c[PARTS - 1] << 2);
         return both == 0 ? 0 : static_cast<u32>(tile) << 4 | both;
     }
 };
@@ -200,7 +208,9 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
             const u32 word = keys.word_of(rows, tile);
             if (lane_id() == 0) {
                 found[i - first] = word;
-                classes[tile] = word != 0 ? TILE_SOME : TILE_NONE;
+                if constexpr (cfg::DETERMINISTIC) {
+                    classes[tile] = word != 0 ? TILE_SOME : TILE_NONE;
+                }
             }
         }
         __syncthreads();
@@ -208,5 +218,8 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
     }
     for (int i = n + thread; i < tiles; i += BACK_MAP_THREADS) {
         list[i] = 0;
+    }
+    if (!cfg::DETERMINISTIC && thread == 0 && tiles > 0) {
+        p.map[back::list_bytes(z) + blockIdx.x] = static_cast<unsigned char>((n * 255 + tiles - 1) / tiles);
     }
 }

@@ -8,6 +8,7 @@ struct key_block {
     int b, h_kv, tile;
     int kv0;
     int group; // query heads of the key head
+    bool ends = false; // of the last section: no other work is left beside it
     __device__ __forceinline__ int head(int number) const { return h_kv * group + number; } // of the group
 };
 
@@ -45,6 +46,7 @@ DEV key_block nth_block(const sizes &z, u32 n)
     at.tile = static_cast<int>(cfg::DETERMINISTIC ? tiles - 1 - turn : turn);
     at.kv0 = at.tile * BN;
     at.group = group;
+    at.ends = (section + 1) << log >= heads;
     return at;
 }
 
@@ -58,7 +60,8 @@ DEV int first_tile(const sizes &z, int kv0)
 
 // What LATHE_ENTRY(bwd_map) has found of a mask that reads data: a line for each batch and head that differ and each key tile, of as many
 // words as there are query tiles: those with live pairs, in the order in which a block walks them, and then 0. A word is 16 times the
-// tile, plus what it has for each warpgroup, a tile_class of two bits. Behind the lists a byte for each tile: has it live pairs?
+// tile, plus what it has for each warpgroup, a tile_class of two bits. Behind the lists, under DETERMINISTIC a byte for each tile: has it
+// live pairs? Else a byte for each line: which share of the query tiles it has, up to 255.
 DEV i64 list_line(const sizes &z, int b, int h, int key_tile)
 {
     const i64 n_h = variant::MAP_PER_HEAD ? z.n_h : 1;
@@ -67,6 +70,52 @@ DEV i64 list_line(const sizes &z, int b, int h, int key_tile)
 DEV i64 list_bytes(const sizes &z)
 {
     return list_line(z, z.n_b - 1, z.n_h - 1, key_tiles(z)) * query_tiles(z) * 4;
+}
+
+// Where a mask reads data, the key tiles of the last section go by their lists, the longest first: a thread block that begins a long one
+// last would work on alone. By a warp; not of so many that it takes long.
+constexpr bool BY_LENGTH = variant::MAP && !cfg::DETERMINISTIC;
+constexpr int BY_LENGTH_TILES = 4 * 32;
+
+DEV void order_by_length(const back_params &p, key_block &at)
+{
+    const int tiles = key_tiles(p.z);
+    if (!at.ends || p.z.len_q == 0 || tiles > BY_LENGTH_TILES) {
+        return;
+    }
+    const unsigned char *shares = p.map + list_bytes(p.z) + list_line(p.z, at.b, at.head(0), 0);
+    int mine[4]; // of tiles 32 j + lane; those that do not exist come last
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const int tile = 32 * j + lane_id();
+        mine[j] = tile < tiles ? shares[tile] : 0;
+    }
+    const auto count = [&](int least) {
+        int n = 0;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            n += __popc(__ballot_sync(ALL_LANES, mine[j] >= least));
+        }
+        return n;
+    };
+    int share = 0; // of the tile: the largest one that more tiles than those before it have
+#pragma unroll 1
+    for (int bit = 128; bit > 0; bit >>= 1) {
+        share += count(share + bit) > at.tile ? bit : 0;
+    }
+    int left = at.tile - count(share + 1); // of those with this share
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const u32 same = __ballot_sync(ALL_LANES, mine[j] == share);
+        const int here = __popc(same);
+        const u32 before = same & ((1u << lane_id()) - 1);
+        const u32 found = __ballot_sync(ALL_LANES, mine[j] == share && __popc(before) == left);
+        if (left >= 0 && left < here) {
+            at.tile = 32 * j + __ffs(static_cast<int>(found)) - 1;
+        }
+        left -= here;
+    }
+    at.kv0 = at.tile * BN;
 }
 constexpr u32 ALL_OF_BOTH = TILE_ALL | TILE_ALL << 2;
 

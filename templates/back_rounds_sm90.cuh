@@ -43,23 +43,49 @@ struct block_rounds {
 
 // ---- the warp that loads -----------------------------------------------------------------------------------
 
-// Which block a round works on: by one thread.
-DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round)
+// Which block a round works on: tell_round() by a warp, the others by its leader.
+DEV u32 number_of_round(const back_params &p, u32 round)
 {
-    const sizes &z = p.z;
-    const round_place at = round_place::nth(round);
-    u32 number = fresh_block() + round * gridDim.x; // without queries there is no counter
-    if (z.len_q > 0 && (cfg::DETERMINISTIC || round > 0)) {
+    if (p.z.len_q > 0 && (cfg::DETERMINISTIC || round > 0)) {
         // under DETERMINISTIC in the order in which they are begun: none waits for one that has not
-        number = (cfg::DETERMINISTIC ? 0 : gridDim.x) + take_ticket(block_counter(p));
+        return (cfg::DETERMINISTIC ? 0 : gridDim.x) + take_ticket(block_counter(p));
     }
+    return fresh_block() + round * gridDim.x; // without queries there is no counter
+}
+DEV bool is_block(const sizes &z, u32 number)
+{
+    return number < static_cast<u32>(key_tiles(z)) * static_cast<u32>(z.n_b) * static_cast<u32>(z.n_h_kv);
+}
+DEV void tell_block(const block_rounds &rounds, u32 round, bool exists, const key_block &block)
+{
+    const round_place at = round_place::nth(round);
     rounds.told().wait_empty(at);
-    if (number < static_cast<u32>(key_tiles(z)) * static_cast<u32>(z.n_b) * static_cast<u32>(z.n_h_kv)) {
-        put_block(p, rounds.place(round), number);
+    if (exists) {
+        put_block(rounds.place(round), block);
     } else {
         put_no_block(rounds.place(round));
     }
     mbarrier_arrive(rounds.told().full(at.stage));
+}
+DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round, bool leader)
+{
+    u32 number = leader ? number_of_round(p, round) : 0;
+    if constexpr (BY_LENGTH) {
+        number = __shfl_sync(ALL_LANES, number, __ffs(static_cast<int>(__ballot_sync(ALL_LANES, leader))) - 1);
+        const bool exists = is_block(p.z, number);
+        key_block block{};
+        if (exists) {
+            block = nth_block(p.z, number);
+            order_by_length(p, block);
+        }
+        if (leader) {
+            tell_block(rounds, round, exists, block);
+        }
+    } else if (leader) {
+        const bool exists = is_block(p.z, number);
+        tell_block(rounds, round, exists, exists ? nth_block(p.z, number) : key_block{});
+    }
+    __syncwarp();
 }
 
 // All blocks of the thread block. The first query tile of a block comes while the block before is still worked on, and its keys as soon
@@ -70,10 +96,7 @@ template <class LOADER> DEV void load_rounds(LOADER &l)
     const back_params &p = l.params.p;
 #pragma unroll 1
     while (true) {
-        if (l.leader) {
-            tell_round(p, l.rounds, l.round);
-        }
-        __syncwarp();
+        tell_round(p, l.rounds, l.round, l.leader);
         l.rounds.told().wait_full(round_place::nth(l.round));
         const int group = l.rounds.block(l.round).group;
         if (group == 0) {
