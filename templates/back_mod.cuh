@@ -241,9 +241,10 @@ DEV void convert_dq(const back_mod_params &p)
     constexpr int PIECES = (dq_piece::COUNT + MOD_WARPS - 1) / MOD_WARPS; // of a warp
     constexpr int AT_ONCE = PIECES % 4 == 0 ? 4 : PIECES % 2 == 0 ? 2 : 1;
     const int tiles = (p.len + BM - 1) / BM;
-    const int tile = static_cast<int>(blockIdx.x) % tiles;
-    const int h = static_cast<int>(blockIdx.x) / tiles % p.n_h;
-    const int b = static_cast<int>(blockIdx.x) / tiles / p.n_h;
+    const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x); // what has been added last is still in L2
+    const int tile = block % tiles;
+    const int h = block / tiles % p.n_h;
+    const int b = block / tiles / p.n_h;
     if (p.dst == nullptr) {
         return;
     }
