@@ -479,6 +479,13 @@ static void emit_next(struct attention *a, const struct step *step)
     text_add(out, "    }\n");
 }
 
+/* Of its column an element needs more than the number. */
+static bool reads_columns(const struct attention *a, const struct step *step)
+{
+    struct field_set col = {.type = "col", .object = "c"};
+    return !fields_collect(a->e, &col, CLASS_COL, step->fn.root, step->fn.n_roots) || col.n > 0;
+}
+
 static void emit_step(struct attention *a, const struct step *step)
 {
     const struct pivot *p = &a->e->w->pivot;
@@ -487,7 +494,8 @@ static void emit_step(struct attention *a, const struct step *step)
     float_text(p->dead, dead, sizeof dead);
     text_add(a->e->out, "    static constexpr bool DEAD_ONCE = %s;\n    DEV float dead() { return %s; }\n",
              yes(p->dead_once && step == &a->exact), p->dead_once ? dead : "0.0f");
-    text_add(a->e->out, "    static constexpr bool LOGISTIC = %s;\n", yes(step->logistic >= 0));
+    text_add(a->e->out, "    static constexpr bool LOGISTIC = %s, ELEMENT_COLS = %s;\n",
+             yes(step->logistic >= 0), yes(reads_columns(a, step)));
     emit_reductions(a, step);
     emit_row_functions(a, step);
     emit_element(a, step);

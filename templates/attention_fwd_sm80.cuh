@@ -143,10 +143,10 @@ DEV work_place find_place(const sizes &z)
     const u32 n_h = static_cast<u32>(z.n_h);
     const u32 heads = static_cast<u32>(z.n_b) * n_h;
     const u32 log = section_log(z, heads);
-    const u32 section = (block >> log) / n_tiles;
+    const u32 section = cfg::SHORT_ROWS ? 0 : (block >> log) / n_tiles;
     const u32 rest = block - (section * n_tiles << log);
     const u32 here = heads - (section << log); // of heads: the last section may be narrower
-    const bool full = here >= 1u << log;
+    const bool full = !cfg::SHORT_ROWS && here >= 1u << log;
     const u32 turn = full ? rest >> log : rest / here;
     const u32 head = (section << log) + (full ? rest & ((1u << log) - 1u) : rest - turn * here);
     work_place at;
@@ -175,7 +175,7 @@ template <bool WHOLE, bool BOTH> DEV void weigh(warp_work &w, float (&s)[MT][NB]
     float scale[2 * MT];
     const thread_place at;
     const u32 diagonal = static_cast<u32>((at.warp_row + at.lane / 4 - at.first_column() + cfg::BN - 1) * 4);
-    score_tile<WHOLE, MT, NB, variant, BOTH> scores{s, w.rows, a, tile_cursor::number(tile) * cfg::BN + at.first_column(),
+    score_tile<WHOLE, MT, NB, variant, BOTH, true> scores{s, w.rows, a, tile_cursor::number(tile) * cfg::BN + at.first_column(),
                                      shared + shared_layout::DIAG + diag_table + diagonal,
                                      tile_cursor::class_of(tile) == TILE_ALL, tile_cursor::class_of(tile) == TILE_CUT};
     scores.run(scale);
@@ -189,17 +189,19 @@ template <bool WHOLE, bool BOTH> DEV void weigh(warp_work &w, float (&s)[MT][NB]
 constexpr bool ONE_BODY =
     variant::DEAD_ONCE && !variant::LOGISTIC && (cfg::Q_IN_REGS || (cfg::SHORT_ROWS && !variant::SCATTERED));
 
-// tile: as the cursor gives it. middle(): between Q K and the rest.
-template <class F>
-DEV void attend(warp_work &w, const at_head &a, u32 shared, int tile, int stage, u32 diag_table, F middle)
+// Scores of the tile in that stage.
+DEV void score(warp_work &w, float (&s)[MT][NB][4], u32 shared, int stage)
 {
-    float s[MT][NB][4];
     const thread_place at_k; // addresses are found anew for each product: fewer registers in between
     product_qk<cfg::element, MT, NB, cfg::D_PAD, cfg::Q_IN_REGS>(
         s, shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(at_k.lane, at_k.warp_row), w.q,
         shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
             lane_offset_b<cfg::D_PAD>(at_k.lane));
-    middle();
+}
+
+// Scores become weights, and o gathers V by them. tile: as the cursor gives it.
+DEV void gather(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 shared, int tile, int stage, u32 diag_table)
+{
     if constexpr (ONE_BODY) {
         weigh<false, true>(w, s, a, shared, tile, diag_table);
     } else if (tile_cursor::class_of(tile) == TILE_ALL) {
@@ -221,6 +223,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const u32 shared = shared_address(shared_bytes);
     using element = cfg::element;
+    constexpr bool K_ONCE = cfg::SHORT_ROWS && cfg::STAGES == 1; // one place in the text loads K: sooner compiled; elsewhere 2 % slower (causal)
 
     const work_place at = find_place(p.z);
     const int h_kv = at.h / (p.z.n_h / p.z.n_h_kv);
@@ -311,10 +314,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             stage = fill;
         } else if (tile >= 0) {
             load_v(tile_cursor::number(tile), 0);
-        } else if (next >= 0) {
+        } else if (!K_ONCE && next >= 0) {
             load_k(tile_cursor::number(next), 0);
         }
-        copy_commit();
+        if (!K_ONCE || tile >= 0) {
+            copy_commit();
+        }
         if constexpr (variant::DIAG) {
             if (queue[1] >= 0) { // of the tile after this one: the barrier of the next round makes it visible
                 fill_diagonals<cfg::BM, cfg::BN, THREADS>(
@@ -324,16 +329,29 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         const auto middle = [&] {
             if constexpr (cfg::STAGES == 1) {
-                copy_wait<0>();
-                __syncthreads();
+                if (tile >= 0) { // V is there for all; no one reads K
+                    copy_wait<0>();
+                    __syncthreads();
+                }
                 if (next >= 0) {
                     load_k(tile_cursor::number(next), 0);
                 }
                 copy_commit();
             }
         };
-        if (tile >= 0) {
-            attend(w, a, shared, tile, stage, diag_table, middle);
+        float s[MT][NB][4];
+        if constexpr (K_ONCE) {
+            if (tile >= 0) {
+                score(w, s, shared, stage);
+            }
+            middle();
+            if (tile >= 0) {
+                gather(w, s, a, shared, tile, stage, diag_table);
+            }
+        } else if (tile >= 0) {
+            score(w, s, shared, stage);
+            middle();
+            gather(w, s, a, shared, tile, stage, diag_table);
         }
         diag_table = shared_layout::DIAG_BYTES - diag_table;
 #pragma unroll
@@ -342,7 +360,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
     } while (queue[0] != tile_cursor::END);
 
-    const work_place end = find_place(p.z);
+    const work_place end = cfg::SHORT_ROWS ? at : find_place(p.z); // found again where registers are dear
     finish_rows(w.rows, w.o, p, a, end);
     const i64 o_head = end.b * p.o_b + end.h * p.o_h;
     if constexpr (cfg::O_F32) {

@@ -57,13 +57,14 @@ template <int MT> struct diagonals {
 
 // STEP: what becomes of a row: `variant` itself, or `variant::kept`.
 // BOTH: one body for whole tiles and others, where dead pairs can be told once: those of others are marked on the way.
-template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false> struct score_tile {
+// LEAN: less text to compile, the same instructions for elements; a mask is asked about fewer columns at a time.
+template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, bool LEAN = false> struct score_tile {
     static constexpr int ROWS = 2 * MT;
     static_assert(!BOTH || (STEP::DEAD_ONCE && !STEP::LOGISTIC && !WHOLE), "one body marks dead pairs once, and before it settles the others");
     static_assert(2 * NB <= 32,
                   "a thread's live pairs of a row are bits of one word: at most 128 keys a tile");
 
-    static constexpr int COLS_AT_ONCE = 8; // to ask about, where BOTH: more would need registers that are not there
+    static constexpr int COLS_AT_ONCE = LEAN ? 4 : BOTH ? 8 : 2 * NB; // to ask about: where BOTH, more would need registers that are not there
 
     float (&s)[MT][NB][4];
     thread_rows<MT> &rows;
@@ -145,7 +146,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false> s
                     row[r] = variant::make_row(a.x, a.z, a.head, row[r].row);
                 }
             }
-#pragma unroll(BOTH ? COLS_AT_ONCE : 2 * NB)
+#pragma unroll(COLS_AT_ONCE)
             for (int c = 0; c < 2 * NB; c++) {
                 const int kv = kv0 + c / 2 * 8 + c % 2;
                 const variant::col col = variant::make_col(a.x, a.z, a.head, kv);
@@ -191,7 +192,12 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false> s
     {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            const variant::col col = variant::make_col(a.x, a.z, a.head, kv0 + 8 * b + j);
+            variant::col col{};
+            if constexpr (STEP::ELEMENT_COLS || !LEAN) {
+                col = variant::make_col(a.x, a.z, a.head, kv0 + 8 * b + j);
+            } else { // what is read for the mask alone would be found to be needless, but takes its time to compile
+                col.kv = kv0 + 8 * b + j;
+            }
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 float d = 0.0f;

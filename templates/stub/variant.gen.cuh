@@ -122,7 +122,7 @@ struct variant {
     static constexpr bool RESCALE = true, KEEPS = false;
     static constexpr int READS = 0;
     static constexpr bool READ_RANGES = false;
-    static constexpr bool DEAD_ONCE = false;
+    static constexpr bool DEAD_ONCE = false, ELEMENT_COLS = false;
     DEV float dead() { return 0.0f; }
     DEV float o_scale(const tile &t) { return t.a; }
     DEV void next(state &s, const tile &t)
