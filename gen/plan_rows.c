@@ -174,6 +174,32 @@ static bool block_shape(int vectors, struct piece piece, struct plan *plan)
     return false;
 }
 
+static bool reduces(const struct ir *w)
+{
+    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
+    bool any = !used;
+    if (used)
+        ir_mark(w, w->row.root, w->row.n_roots, used);
+    for (int i = 0; i < w->n_nodes && used; i++)
+        any |= used[i] && ir_op_is_reduction(w->node[i].op);
+    free(used);
+    return any;
+}
+
+/* Rows that nothing is reduced of: two vectors of a thread, and as many threads as an SM has. */
+static bool stream_shape(int vectors, const struct row_pass *pass, struct plan *plan)
+{
+    enum { FEWEST = 256, MOST = 1024 };
+    if (reduces(pass->ir) || pass->n_scans > 0 || pass->n_sites > 0 || plan->vector == 1 ||
+        vectors <= FEWEST || vectors > MOST)
+        return false;
+    plan->threads = round_up((vectors + 1) / 2, 32);
+    plan->per_thread = 2 * plan->vector;
+    plan->rows_per_block = 1;
+    plan->prefetch = false;
+    return true;
+}
+
 /* False: the row does not fit registers; the plan is one that reads it again. */
 static bool many_shape(int64_t n, struct piece piece, struct plan *plan)
 {
@@ -259,9 +285,11 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
         plan->inner = r->ir->inner;
         plan->vector = !plan->inner && rows_are_vectors(&pass, r->problem, vector) ? vector : 1;
         int64_t n = r->problem->dim[SYM_N];
+        const bool streams = !plan->inner && stream_shape((int)(n / plan->vector), &pass, plan);
         if (plan->inner)
             inner_shape(n, piece_of(&pass, r->problem, 1), plan);
-        else if (!many_shape(n, piece_of(&pass, r->problem, plan->vector), plan) && plan->vector > 1) {
+        else if (!streams && !many_shape(n, piece_of(&pass, r->problem, plan->vector), plan) &&
+                 plan->vector > 1) {
             plan->vector = vector / 2; /* shorter vectors leave room for more of the row */
             if (!many_shape(n, piece_of(&pass, r->problem, plan->vector), plan)) {
                 plan->vector = vector;
@@ -269,6 +297,8 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
             }
         }
         share_rows(r, &pass, plan);
+        if (streams)
+            plan->registers = 24 + 8 * (pass.n_in + pass.n_out);
         many_reason(r, &pass, plan);
         if (plan->per_thread == 0 && pass.n_scans > 0 && pass.n_columns > 0) {
             snprintf(why, REASON_BYTES,

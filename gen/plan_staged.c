@@ -31,7 +31,7 @@ struct staged {
     int vector;              /* elements */
     int units;               /* of 16 bytes, of a vector of every tensor */
     int columns;             /* sums per column */
-    bool results;            /* rows are written */
+    int results;             /* rows that are written */
     int values;              /* of a column that the formulas read */
     int64_t vectors;         /* of a row */
     int64_t own;             /* of a row, that a block has: all of them but in a cluster */
@@ -88,7 +88,7 @@ static bool count_units(const struct request *r, const struct row_pass *pass, st
     *s =
         (struct staged){.vector = UNIT / (int)lathe_dtype_size(problem->dtype),
                         .columns = pass->n_columns,
-                        .results = pass->n_out > 0,
+                        .results = pass->n_out,
                         .values = count_values(pass->ir),
                         .sm_bytes = r->device->smem_bytes + 1024}; /* a block cannot have the last kilobyte */
     for (int k = 0; k < pass->n_in; k++) {
@@ -130,6 +130,10 @@ static const char *served_elsewhere(const struct request *r, const struct staged
         return "a row that fits registers, to a row: rowwise";
     if (s->columns == 0 && s->vectors <= SHORT)
         return "short rows without sums over them: rowwise_many";
+    if (which == LATHE_FORWARD && s->results > 1 && s->vectors <= 1024)
+        return "several rows made of one, which registers hold: rowwise_many";
+    if (s->columns == 0 && s->reductions == 0 && s->vectors <= 1024)
+        return "rows that nothing is reduced of, which registers hold: rowwise_many";
     return s->vectors < SHORTEST ? "very short rows: rowwise_many" : NULL;
 }
 
@@ -442,28 +446,33 @@ static int64_t strip_bytes(const struct staged *s, const struct plan *plan, int 
     return 1024 + inner_static_bytes(s, plan, wide, false) + exchange_bytes(plan, s, wide * s->vector);
 }
 
-/* Strips that one block does not share an SM with: of 64 bytes side by side, which the first pass takes into
-   registers, so that the next one comes while the passes run. Of two blocks where they are long: the fewer,
-   the less they wait for each other. */
+/* Strips of 128 bytes side by side, of a block that has its SM to itself. The first pass takes them into
+   registers, so that the next one comes while the passes run: blocks of a cluster wait for each other, memory
+   does not. */
 static bool take_strips(const struct request *r, const struct staged *s, struct plan *plan, int *blocks)
 {
-    enum { WIDE = 4, THREADS = 512, MOST_UNITS = 16 };
+    enum { WIDEST = 8, NARROWEST = 4, THREADS = 512, MOST_UNITS = 16 };
     const int64_t n = r->problem->dim[SYM_N];
-    const int64_t places = THREADS / WIDE;
-    const int64_t most = s->units < 1 ? 0 : MOST_UNITS / s->units; /* of a thread */
-    const int cluster = cluster_of(r, n, places * most);
-    const int64_t held = (n + places * cluster - 1) / (places * cluster);
-    if (r->device->sm < 90 || n * 2 * WIDE * s->units * UNIT <= SHARE_BYTES || held > most)
+    const int64_t most = s->units < 1 ? 0 : MOST_UNITS / s->units; /* places of a thread */
+    if (r->device->sm < 90 || n * WIDEST * s->units * UNIT <= SHARE_BYTES)
         return false;
-    plan->taken = true;
-    plan->cluster = cluster;
-    plan->threads = THREADS;
-    plan->per_thread = (int)held * s->vector;
-    plan->smem_bytes =
-        (int)(held * places * WIDE * s->units * UNIT + exchange_bytes(plan, s, WIDE * s->vector));
-    *blocks = 1;
-    plan->units_wide = WIDE;
-    return true;
+    for (int wide = WIDEST; wide >= NARROWEST; wide /= 2) {
+        const int64_t places = THREADS / wide;
+        const int cluster = cluster_of(r, n, places * most);
+        const int64_t held = (n + places * cluster - 1) / (places * cluster);
+        if (held > most)
+            continue;
+        plan->taken = true;
+        plan->cluster = cluster;
+        plan->threads = THREADS;
+        plan->per_thread = (int)held * s->vector;
+        plan->smem_bytes =
+            (int)(held * THREADS * s->units * UNIT + exchange_bytes(plan, s, wide * s->vector));
+        plan->units_wide = wide;
+        *blocks = 1;
+        return true;
+    }
+    return false;
 }
 
 /* Strips of 128 bytes side by side wait in shared memory, in a cluster's where they are long. */
