@@ -285,7 +285,8 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
         plan->inner = r->ir->inner;
         plan->vector = !plan->inner && rows_are_vectors(&pass, r->problem, vector) ? vector : 1;
         int64_t n = r->problem->dim[SYM_N];
-        const bool streams = !plan->inner && stream_shape((int)(n / plan->vector), &pass, plan);
+        const bool streams =
+            !plan->inner && plan->vector > 1 && stream_shape((int)(n / plan->vector), &pass, plan);
         if (plan->inner)
             inner_shape(n, piece_of(&pass, r->problem, 1), plan);
         else if (!streams && !many_shape(n, piece_of(&pass, r->problem, plan->vector), plan) &&
