@@ -101,6 +101,7 @@ int child_cold(void)
     char why[256] = "";
     lathe_error err = {0};
     struct side side[2] = {{0}};
+    (void)setenv("CUDA_CACHE_DISABLE", "1", 1); /* NVRTC 13 asks the driver for what anyone compiled before */
     struct device *device = device_open(false, why, sizeof why);
     bool good = device && open_sides(side, device, &err);
     for (int i = 0; i < COMPILES && good; i++) {
