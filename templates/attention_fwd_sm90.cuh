@@ -36,7 +36,8 @@ DEV void clear_output(warp_work &w)
 }
 
 // All key tiles of these rows: runs of tiles that have something for them, and tiles in between that only the
-// other warpgroups need. q0: position of the warpgroup's first row.
+// other warpgroups need. q0: position of the warpgroup's first row. Where no tile has something for them, o stays what it was, and none of the
+// rows has been seen.
 DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
 {
     float scale[2];
@@ -89,8 +90,8 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
         wgmma<O_COLUMNS>::wait<0>(w.o[0]);
         reader.leave_v();
     }
-    if (sum == 0) {
-        clear_output(w);
+    if (!variant::SCATTERED && sum == 0) {
+        clear_output(w); // not needed, but other masks' main loops are compiled into more instructions without it
     }
     if constexpr (variant::DIAG) {
         barrier_sync(1 + reader.group, 128); // a query tile without keys changes the turn of the tables

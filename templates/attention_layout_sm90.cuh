@@ -169,7 +169,7 @@ struct rings {
 constexpr int KEY_TILE = 256;
 constexpr int NO_TILE = 0;
 constexpr int WHOLE_BITS = 0xaa; // of all warpgroups
-static_assert(TILE_NONE == 0 && TILE_SOME == 1 && TILE_ALL == 2, "a bit tells which");
+static_assert(TILE_NONE == 0 && TILE_SOME == 1 && TILE_ALL == 2 && TILE_CUT == 3, "two bits tell which");
 DEV u32 tile_words(u32 shared, u32 stage)
 {
     return shared + shared_layout::TILES + 8 * stage;

@@ -154,7 +154,10 @@ struct key_tiles {
                 reads.take_rows(i / SHARERS);
                 c = reads.classify(a, row0, max(row0, row1), kv0, kv1);
             }
-            if (c == TILE_CUT || (c == TILE_ALL && kv1 < kv0 + cfg::BN - 1)) {
+            if (c == TILE_ALL && kv1 < kv0 + cfg::BN - 1) { // what len_kv cuts is not whole
+                c = TILE_CUT;
+            }
+            if (c == TILE_CUT && !variant::SCATTERED) { // the same there, and one bit tells more quickly
                 c = TILE_SOME;
             }
             classes |= row1 < row0 || !exists ? 0 : static_cast<u32>(c) << (2 * i);

@@ -40,9 +40,13 @@ struct tile_reader { // of one warp: the same in all of its lanes, and in regist
     __device__ __forceinline__ query_tile query() const { return read_round(shared, round); }
 
     __device__ __forceinline__ void wait_k() const { rings::at(shared).k.wait_full<cfg::BOUND_WAITS>(k); }
-    // Has the tile something for the rows of this warpgroup, and all of it?
+    // Has the tile something for the rows of this warpgroup; all of it; of each row all between its first and last key?
     __device__ __forceinline__ bool lives(int tile) const { return (tile & mine) != 0; }
-    __device__ __forceinline__ bool whole(int tile) const { return (tile & mine & WHOLE_BITS) != 0; }
+    __device__ __forceinline__ bool whole(int tile) const
+    {
+        return variant::SCATTERED ? (tile & mine) == (mine & WHOLE_BITS) : (tile & mine & WHOLE_BITS) != 0;
+    }
+    __device__ __forceinline__ bool cut(int tile) const { return variant::SCATTERED && (tile & mine) == mine; }
 
     // Once a tile is there: what comes after it in the query tile.
     __device__ __forceinline__ void look_ahead() { ahead = read_for_warp(tile_words(shared, k.stage) + 4); }

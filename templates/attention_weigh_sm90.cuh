@@ -6,9 +6,9 @@
 #include "attention_reader_sm90.cuh"
 
 template <bool WHOLE>
-DEV void weigh(warp_work &w, const at_head &a, int tile, bool whole, u32 entry, float (&scale)[2])
+DEV void weigh(warp_work &w, const at_head &a, int tile, bool whole, bool cut, u32 entry, float (&scale)[2])
 {
-    score_tile<WHOLE, 1, NB> scores{w.s, w.rows, a, tile / KEY_TILE * cfg::BN + 2 * (lane_id() & 3), entry, whole};
+    score_tile<WHOLE, 1, NB> scores{w.s, w.rows, a, tile / KEY_TILE * cfg::BN + 2 * (lane_id() & 3), entry, whole, cut};
     scores.run(scale);
 }
 
@@ -32,13 +32,14 @@ template <class V>
 DEV void weigh_first(warp_work &w, const at_head &a, tile_reader &reader, int tile, u32 entry, float (&scale)[2])
 {
     const bool whole = reader.whole(tile);
+    const bool cut = reader.cut(tile);
     reader.leave_k();
     if constexpr (V::KEEPS) { // a text less
-        weigh<false>(w, a, tile, whole, entry, scale);
+        weigh<false>(w, a, tile, whole, cut, entry, scale);
     } else if (whole) {
-        weigh<true>(w, a, tile, whole, entry, scale);
+        weigh<true>(w, a, tile, whole, cut, entry, scale);
     } else {
-        weigh<false>(w, a, tile, whole, entry, scale);
+        weigh<false>(w, a, tile, whole, cut, entry, scale);
     }
 }
 
@@ -59,7 +60,7 @@ DEV void weigh_next(warp_work &w, const at_head &a, tile_reader &reader, int til
             }
         }
         if (exact) {
-            weigh<false>(w, a, tile, whole, entry, scale); // right for whole tiles, too
+            weigh<false>(w, a, tile, whole, reader.cut(tile), entry, scale); // right for whole tiles, too
             wgmma<O_COLUMNS>::wait<0>(w.o[0]);
             rescale(w.o, scale);
         }
