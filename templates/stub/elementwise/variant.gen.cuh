@@ -43,23 +43,23 @@ struct map0 {
                has_vectors<V, bf16, 3>(p.t4, 0);
     }
     struct bases { // of lane 0 of a step, in elements
-        bool flat;
+        i64 none;
         i64 t1; // x
         i64 t2; // dy
         i64 t4; // dx
     };
-    DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
     {
-        b.flat = at.flat;
-        b.t1 = 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.first * p.t1.s[2];
-        b.t2 = 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.first * p.t2.s[2];
-        b.t4 = 0ll + at.at[0] * p.t4.s[0] + at.at[1] * p.t4.s[1] + at.first * p.t4.s[2];
+        b.none = 0;
+        b.t1 = FLAT ? at.first : 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.first * p.t1.s[2];
+        b.t2 = FLAT ? at.first : 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.first * p.t2.s[2];
+        b.t4 = FLAT ? at.first : 0ll + at.at[0] * p.t4.s[0] + at.at[1] * p.t4.s[1] + at.first * p.t4.s[2];
     }
-    DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
     {
-        b.t1 += steps * p.t1.s[0];
-        b.t2 += steps * p.t2.s[0];
-        b.t4 += steps * p.t4.s[0];
+        b.t1 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t1.s[0];
+        b.t2 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t2.s[0];
+        b.t4 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t4.s[0];
     }
     struct head {
         float f0;
@@ -92,11 +92,11 @@ struct map0 {
         bytes_of<W, bf16> p2;
         bytes_of<W, bf16> p4;
     };
-    template <int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
-        const bf16 *const q1 = static_cast<const bf16 *>(p.t1.data) + (b.t1 + (u * p.t1.s[0]));
+        const bf16 *const q1 = static_cast<const bf16 *>(p.t1.data) + (b.t1 + (FLAT ? u * LINE : u * p.t1.s[0]));
         m.p2 = load_lanes<W, OWN>(q1);
-        const bf16 *const q2 = static_cast<const bf16 *>(p.t2.data) + (b.t2 + (u * p.t2.s[0]));
+        const bf16 *const q2 = static_cast<const bf16 *>(p.t2.data) + (b.t2 + (FLAT ? u * LINE : u * p.t2.s[0]));
         m.p4 = load_lanes<W, OWN>(q2);
     }
     template <int W> struct sums { // that a thread makes of a line
@@ -126,7 +126,7 @@ struct map0 {
     }
     struct row {
     };
-    template <int W>
+    template <bool FLAT, int W>
     DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
@@ -145,7 +145,7 @@ struct map0 {
             y8[k] = t0;
             if (p.h5.n[0] > 0) add_global(p.g5 + (0ll) * p.h5.n[0] + m_clamp_index(h.f1, static_cast<int>(p.h5.n[0])), t1);
         }
-        bf16 *const q4 = static_cast<bf16 *>(p.t4.data) + (b.t4 + (u * p.t4.s[0]));
+        bf16 *const q4 = static_cast<bf16 *>(p.t4.data) + (b.t4 + (FLAT ? u * LINE : u * p.t4.s[0]));
         store_lanes<W>(q4, y8);
     }
 };

@@ -41,17 +41,17 @@ struct map0 {
                has_vectors<V, bf16, 3>(p.t0, 0);
     }
     struct bases { // of lane 0 of a step, in elements
-        bool flat;
+        i64 none;
         i64 t0; // dy
     };
-    DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
     {
-        b.flat = at.flat;
-        b.t0 = 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.first * p.t0.s[2];
+        b.none = 0;
+        b.t0 = FLAT ? at.first : 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.first * p.t0.s[2];
     }
-    DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
     {
-        b.t0 += steps * p.t0.s[1];
+        b.t0 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t0.s[1];
     }
     DEV void shift(bases &b, i64 points)
     {
@@ -81,9 +81,9 @@ struct map0 {
     template <int W> struct held { // operands of one step, as they are in memory
         bytes_of<W, bf16> p0;
     };
-    template <int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
     {
-        const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (u * p.t0.s[1]));
+        const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[1]));
         m.p0 = load_lanes<W, OWN>(q0);
     }
     template <int W> struct sums { // that a thread makes of a line
@@ -109,7 +109,7 @@ struct map0 {
     }
     struct row {
     };
-    template <int W>
+    template <bool FLAT, int W>
     DEV void compute(const map_params &p, const space &s, const bases &b, const point &at, int u, const head &h, const fixed (&all)[W], const col (&cols)[W], const held<W> &m, sums<W> &sum, totals &t)
     {
         [[maybe_unused]] const inputs &x = p.x;
