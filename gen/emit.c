@@ -69,7 +69,9 @@ static void emit_many_config(struct text_buf *t, const struct plan *plan)
     if (plan->units_wide > 0)
         text_add(t, "constexpr int UNITS_WIDE = %d;\nconstexpr bool MORE = %s, TAKEN = %s;\n",
                  plan->units_wide, yes(plan->more), yes(plan->taken));
-    if (plan->stages > 0)
+    if (plan->places > 0)
+        text_add(t, "constexpr int PLACES = %d, STAGES = %d;\n", plan->places, plan->stages);
+    else if (plan->stages > 0)
         text_add(t,
                  "constexpr int STAGES = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, MORE = %s, "
                  "COLUMNS_SHARED = %s;\n",

@@ -5,6 +5,7 @@
  */
 #include "emit_rowwise.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "row_pass.h"
@@ -153,12 +154,53 @@ static void emit_operands(struct row_emitter *r)
     text_add(out, "        return e[0];\n    }\n");
 }
 
-/* Elements that a block has at once where a row does not fit registers: CHUNK of rowwise_many.cuh. */
+/* Elements that a block has at once where a row does not fit registers: CHUNK of rowwise_many.cuh; a warp,
+ * PLACES of rowwise_walk.cuh. */
 static int chunk_of(const struct row_pass *pass, const struct plan *plan)
 {
+    if (plan->places > 0)
+        return plan->places;
     const bool tall = plan->inner && pass->n_scans > 0 && pass->n_columns == 0;
     const int vectors = tall ? 8 : plan->vector == 1 ? 4 : 1;
     return vectors * plan->vector * (plan->threads / plan->rows_per_block);
+}
+
+/* A scan in the other direction of what each element has beside the sum of a logarithmic one: weights
+   e^(x_j - log sum) of elements x. Which one that is; -1: none. */
+static int scan_beside(const struct row_emitter *r, int k)
+{
+    const struct ir_node *node = r->e->w->node;
+    const struct ir_node *scan = &node[r->pass->scan[k]];
+    if (ir_scan_form(scan->op) != SCAN_WEIGHTED || node[scan->arg[1]].op != OP_NEG)
+        return -1;
+    for (int l = 0; l < k; l++) {
+        const struct ir_node *log = &node[r->pass->scan[l]];
+        if (node[scan->arg[1]].arg[0] == r->pass->scan[l] && ir_scan_form(log->op) == SCAN_LOG &&
+            log->arg[0] == scan->arg[2] && log->arg[1] == scan->arg[3] &&
+            ir_scan_is_reverse(log->op) != ir_scan_is_reverse(scan->op))
+            return l;
+    }
+    return -1;
+}
+
+/* Do formulas of elements, but for the places where segments begin, read values of columns? */
+static bool reads_columns(const struct row_emitter *r)
+{
+    const struct ir *w = r->e->w;
+    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
+    bool reads = used == NULL;
+    if (used)
+        ir_mark(w, w->row.root, w->row.n_roots, used);
+    for (int i = 0; i < w->n_nodes && used; i++) {
+        const struct ir_node *n = &w->node[i];
+        const int n_args = n->n_args - (ir_op_is_scan(n->op) ? 1 : 0);
+        for (int k = 0; used[i] && n->span != SPAN_KV && k < n_args; k++)
+            reads |= w->node[n->arg[k]].span == SPAN_KV;
+    }
+    for (int k = 0; k < w->row.n_roots; k++)
+        reads |= w->node[w->row.root[k]].span == SPAN_KV;
+    free(used);
+    return reads;
 }
 
 static void emit_walks(struct row_emitter *r, const struct plan *plan)
@@ -168,7 +210,9 @@ static void emit_walks(struct row_emitter *r, const struct plan *plan)
     int form[ROW_SCANS];
     int reverse[ROW_WALKS];
     int starts[ROW_SCANS];
+    int beside[ROW_SCANS];
     for (int k = 0; k < pass->n_scans; k++) {
+        beside[k] = scan_beside(r, k);
         const struct ir_node *scan = &r->e->w->node[pass->scan[k]];
         const struct ir_node *start = &r->e->w->node[scan->arg[scan->n_args - 1]];
         form[k] = (int)ir_scan_form(scan->op);
@@ -181,6 +225,9 @@ static void emit_walks(struct row_emitter *r, const struct plan *plan)
     emit_list(out, "int", "SCAN_FORM", form, pass->n_scans);
     emit_list(out, "int", "SCAN_WALK", pass->walk, pass->n_scans);
     emit_list(out, "int", "SCAN_STARTS", starts, pass->n_scans);
+    text_add(out, "    static constexpr bool COLS_BESIDE_STARTS = %s;\n",
+             reads_columns(r) ? "true" : "false");
+    emit_list(out, "int", "SCAN_BESIDE", beside, pass->n_scans);
     emit_list(out, "bool", "WALK_REVERSE", reverse, pass->n_walks);
 }
 
@@ -443,7 +490,8 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
         work.values = add_buffer(out, bytes);
     }
     if (keeps_carries(pass, plan)) { /* three words a scan, of each row that a block has */
-        struct product bytes = product_of((int64_t)12 * plan->blocks * pass->n_scans * plan->rows_per_block);
+        const int rows = plan->places > 0 ? 2 * plan->threads : plan->rows_per_block;
+        struct product bytes = product_of((int64_t)12 * plan->blocks * pass->n_scans * rows);
         product_times(&bytes, SYM_N, chunk_of(pass, plan));
         work.carries = add_buffer(out, bytes);
     }

@@ -596,6 +596,7 @@ struct plan {
     bool aligned;                                /* rowwise: vectors are read and written */
     bool more, columns_shared, taken, cols_held; /* rowwise_staged: see there, and `stages`, `smem_bytes` */
     int units_wide;                              /* rowwise_inner: see there; else 0 */
+    int places;                                  /* rowwise_walk: of a batch; else 0 */
     int cluster;       /* blocks that share a row of rowwise_staged, a strip of rowwise_inner */
     int unroll, steps; /* elementwise, with threads and vector: see elementwise.cuh */
     bool long_loops, ahead;

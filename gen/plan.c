@@ -271,6 +271,8 @@ static const struct template_row TEMPLATES[] = {
      plan_attention_bwd_wide},
     {"attention_bwd_sm80", "attention_bwd_sm80.cuh", KIND_ATTENTION, LATHE_BACKWARD, NULL,
      plan_attention_bwd},
+    {"rowwise_walk", "rowwise_walk.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_walk},
+    {"rowwise_walk_bwd", "rowwise_walk.cuh", KIND_ROWWISE, LATHE_BACKWARD, NULL, plan_walk_bwd},
     {"rowwise_inner", "rowwise_inner.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_inner},
     {"rowwise_inner_bwd", "rowwise_inner.cuh", KIND_ROWWISE, LATHE_BACKWARD, NULL, plan_inner_bwd},
     {"rowwise_staged", "rowwise_staged.cuh", KIND_ROWWISE, LATHE_FORWARD, NULL, plan_staged},

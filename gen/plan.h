@@ -48,6 +48,9 @@ bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why);
 /* plan_staged.c: rowwise_staged.cuh, rowwise_inner.cuh. */
 bool plan_inner(const struct request *r, struct plan *plan, char *why);
 bool plan_inner_bwd(const struct request *r, struct plan *plan, char *why);
+/* plan_walk.c: rowwise_walk.cuh. */
+bool plan_walk(const struct request *r, struct plan *plan, char *why);
+bool plan_walk_bwd(const struct request *r, struct plan *plan, char *why);
 bool plan_staged(const struct request *r, struct plan *plan, char *why);
 bool plan_staged_bwd(const struct request *r, struct plan *plan, char *why);
 bool plan_rowwise_dtype_ok(const struct request *r, char *why);

@@ -93,6 +93,7 @@ struct piece {
     int words;
     int sums;
     int base;
+    bool powers; /* of scans: formulas so long that the next row should be under way meanwhile */
 };
 
 /* Values of one element that the formulas compute. */
@@ -116,19 +117,22 @@ static int at_once_of(const struct row_pass *pass, int vector)
     return vector == 1 ? 8 : count_values(pass->ir) > LONG ? 1 : 2;
 }
 
-/* Scans: the results of all but the last walk are held, too; those with a reference beside their sum take
- * more. */
+/* Scans: the results of all but the last walk are held, too, and of those with a reference what each element
+ * adds. */
 static void add_scans(const struct row_pass *pass, int vector, struct piece *p)
 {
+    bool plain = true;
     for (int k = 0; k < pass->n_scans; k++) {
         p->sums += pass->walk[k] + 1 < pass->n_walks ? vector : 0;
-        p->base += ir_scan_form(pass->ir->node[pass->scan[k]].op) == SCAN_SUM ? 0 : 24;
+        plain &= ir_scan_form(pass->ir->node[pass->scan[k]].op) == SCAN_SUM;
     }
+    p->sums += plain ? 0 : vector;
+    p->powers = !plain;
 }
 
 static struct piece piece_of(const struct row_pass *pass, const struct problem *problem, int vector)
 {
-    struct piece p = {0, vector * pass->n_columns, 0};
+    struct piece p = {0, vector * pass->n_columns, 0, false};
     for (int k = 0; k < pass->n_in; k++) {
         int bytes = (int)lathe_dtype_size((lathe_dtype)problem->arg_dtype[pass->in[k].arg]);
         p.words += vector == 1 ? 1 : vector * bytes / 4;
@@ -149,7 +153,7 @@ static bool fits_registers(struct piece p, int each, const struct plan *plan)
     int held = each * (p.words + p.sums);
     int under_way = plan->prefetch ? each * p.words : 0;
     int room = 128 - p.base;
-    int all = each <= 2 ? 64 : 56;
+    int all = each <= 2 || p.powers ? 64 : 56;
     return held <= room && held <= 48 && held + under_way <= (room + 16 < all ? room + 16 : all) &&
            each * p.words <= 40;
 }
@@ -162,7 +166,7 @@ static bool block_shape(int vectors, struct piece piece, struct plan *plan)
     const int n = (int)(sizeof THREADS / sizeof *THREADS);
     for (int i = 0; i < 2 * n; i++) {
         plan->threads = THREADS[i % n];
-        plan->prefetch = i < n && plan->threads > 256;
+        plan->prefetch = i < n && (plan->threads > 256 || piece.powers);
         int each = (vectors - 1) / plan->threads + 1;
         if (each > 2 && plan->threads < 256)
             continue; /* more threads, more loads under way */

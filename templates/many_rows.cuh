@@ -20,8 +20,8 @@ static_assert(cfg::ROWS_PER_BLOCK >= 1 && cfg::THREADS % cfg::ROWS_PER_BLOCK == 
               "cfg::ROWS_PER_BLOCK divides cfg::THREADS");
 static_assert(cfg::CLUSTER == 1 || (cfg::ROWS_PER_BLOCK == 1 && !cfg::INNER && cfg::CLUSTER <= 8 && (cfg::CLUSTER & (cfg::CLUSTER - 1)) == 0),
               "cfg::CLUSTER is 1 or, of rows of a block each, a power of two up to 8");
-static_assert(cfg::VECTOR == 1 || cfg::VECTOR * sizeof(element) == 16 || cfg::VECTOR * sizeof(element) == 8,
-              "cfg::VECTOR elements are one, or 8 or 16 bytes");
+static_assert(cfg::VECTOR <= 2 || cfg::VECTOR * sizeof(element) == 16 || cfg::VECTOR * sizeof(element) == 8,
+              "cfg::VECTOR elements are one or two, or 8 or 16 bytes");
 static_assert(cfg::PER_THREAD >= 0 && cfg::PER_THREAD % cfg::VECTOR == 0,
               "cfg::PER_THREAD is 0 or a multiple of cfg::VECTOR");
 static_assert(cfg::BLOCKS >= 1 && cfg::COLUMN_PARTS >= 1 && cfg::REGISTERS >= 1 && cfg::AT_ONCE >= 1,
@@ -212,8 +212,10 @@ template <int K> DEV void store_piece(out_type<K> *p, const float (&y)[V]) // st
             }
             if constexpr (N * sizeof(T) == 16) {
                 __stcs(reinterpret_cast<uint4 *>(p) + part, make_uint4(w[0], w[1], w[2], w[3]));
-            } else {
+            } else if constexpr (N * sizeof(T) == 8) {
                 __stcs(reinterpret_cast<uint2 *>(p) + part, make_uint2(w[0], w[1]));
+            } else {
+                __stcs(reinterpret_cast<u32 *>(p) + part, w[0]);
             }
         }
     }

@@ -1,135 +1,9 @@
 // many_scan.cuh: for rowwise_many.cuh: scans along a row in segments, by the threads of a team, from piece to piece.
-//
-// Scans that a pass of the variant does in one walk along the row have a direction in common; each may be made of those before
-// it, of its own walk or of an earlier one.
 #pragma once
-#include "many_pieces.cuh"
+#include "many_below.cuh"
+#include "many_stretch.cuh"
 
 namespace many {
-
-constexpr int WALKS = max_of(variant::WALKS, 1);
-constexpr bool any_tops()
-{
-    for (int s = 0; s < variant::SCANS; s++) {
-        if (variant::SCAN_FORM[s] != SCAN_SUM) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// What a stretch of elements hands on: forward, the sum behind its last start (all of it where there is none); in reverse,
-// the sum in front of its first start. start: there is one.
-template <bool HAS_TOP> struct stretch_of {
-    float sum;
-    int start;
-};
-template <> struct stretch_of<true> { // sum e^top, where the form has powers: top is the largest of them
-    float sum;
-    int start;
-    float top;
-};
-constexpr bool TOPS = any_tops();
-using stretch = stretch_of<TOPS>;
-template <class T> DEV float top_of(const T &x) // templates: where no form has powers there is no member
-{
-    if constexpr (TOPS) {
-        return x.top;
-    } else {
-        return 0.0f;
-    }
-}
-template <class T> DEV void set_top(T &x, float top)
-{
-    if constexpr (TOPS) {
-        x.top = top;
-    }
-}
-template <int S> __host__ __device__ constexpr bool has_top() { return variant::SCAN_FORM[S] != SCAN_SUM; }
-template <int S> __host__ __device__ constexpr bool in_reverse() { return variant::WALK_REVERSE[variant::SCAN_WALK[S]]; }
-
-template <int S> DEV stretch nothing()
-{
-    stretch none = {};
-    if constexpr (has_top<S>()) {
-        set_top(none, -INF);
-    }
-    return none;
-}
-
-// The sums of both, whatever starts there are. NaN stays: through the difference of the tops.
-template <int S> DEV stretch add(const stretch &a, const stretch &b)
-{
-    stretch all = a;
-    if constexpr (has_top<S>()) {
-        const float less = top_of(a) - top_of(b);
-        const float scale = top_of(a) == top_of(b) ? 1.0f : m_exp(-fabsf(less));
-        const bool left = less >= 0.0f;
-        set_top(all, left ? top_of(a) : top_of(b));
-        all.sum = left ? a.sum + b.sum * scale : a.sum * scale + b.sum;
-    } else {
-        all.sum = a.sum + b.sum;
-    }
-    return all;
-}
-
-// first, then second, in the order of the walk. In reverse, second lies to the left: what it hands on ends at its first start.
-template <int S> DEV stretch join(const stretch &first, const stretch &second)
-{
-    stretch both = add<S>(first, second);
-    both.sum = second.start ? second.sum : both.sum;
-    if constexpr (has_top<S>()) {
-        set_top(both, second.start ? top_of(second) : top_of(both));
-    }
-    both.start = first.start | second.start;
-    return both;
-}
-
-template <int S> DEV stretch element_stretch(const scan_input &x)
-{
-    stretch one = nothing<S>();
-    if constexpr (has_top<S>()) {
-        const float value = variant::SCAN_FORM[S] == SCAN_LOG ? 1.0f : x.value;
-        set_top(one, x.power);
-        one.sum = x.power == -INF ? 0.0f * value : value;
-    } else {
-        one.sum = x.value;
-    }
-    return one;
-}
-
-// All up to an element and with it, and what it hands on: in reverse, one that begins a segment hands on nothing.
-template <int S> DEV stretch with_element(const stretch &before, const stretch &one, bool start)
-{
-    stretch all = add<S>(before, one);
-    if constexpr (!in_reverse<S>()) {
-        all = start ? one : all;
-    }
-    return all;
-}
-template <int S> DEV stretch handed_on(const stretch &before, const stretch &all, bool start)
-{
-    stretch on = in_reverse<S>() && start ? nothing<S>() : all;
-    on.start = before.start | (start ? 1 : 0);
-    return on;
-}
-
-template <int S> DEV float scan_value(const stretch &all, const scan_input &x)
-{
-    if constexpr (variant::SCAN_FORM[S] == SCAN_LOG) {
-        return top_of(all) + m_log(all.sum);
-    } else if constexpr (variant::SCAN_FORM[S] == SCAN_WEIGHTED) {
-        const bool none = top_of(all) == -INF || x.shift == -INF;
-        return all.sum * (none ? 0.0f : m_exp(top_of(all) + x.shift));
-    } else {
-        return all.sum;
-    }
-}
-
-constexpr int SCAN_PARTS = variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1;
-struct scan_scratch {
-    stretch part[2][SCANS][SCAN_PARTS];
-};
 
 template <int S, class SHUFFLE> DEV stretch shuffled(const stretch &x, const SHUFFLE &shuffle)
 {
@@ -283,11 +157,11 @@ template <int N> struct neighbours {
     bool together;
 };
 
-template <int S, int N> DEV void add_neighbours(neighbours<N> &to, const scan_input (&x)[N], const stretch (&one)[N])
+template <int S, int N, bool TOGETHER = true> DEV void add_neighbours(neighbours<N> &to, const scan_input (&x)[N], const stretch (&one)[N])
 {
     to.own = nothing<S>();
     to.together = false;
-    if constexpr (has_top<S>() && N > 1) {
+    if constexpr (TOGETHER && has_top<S>() && N > 1) {
         to.together = add_together<S>(to.own, to.e, x, one);
     }
     if (!to.together) {
@@ -300,10 +174,10 @@ template <int S, int N> DEV void add_neighbours(neighbours<N> &to, const scan_in
 }
 
 // The scan at each of them, behind `walked`.
-template <int S, int N>
+template <int S, int N, bool TOGETHER = true>
 DEV void walk_neighbours(float (&q)[N], stretch walked, const neighbours<N> &at, const scan_input (&x)[N], const stretch (&one)[N])
 {
-    if constexpr (has_top<S>() && N > 1) {
+    if constexpr (TOGETHER && has_top<S>() && N > 1) {
         if (at.together && scan_together<S>(q, walked, at.own, at.e, x, one)) {
             return;
         }
@@ -345,6 +219,7 @@ DEV void scan_takes(scan_input &x, stretch &one, const float (&q)[SCANS][V], con
     }
     variant::scan_term<S>(e, i + J, p.x, p.z, head, c, vals, known, x);
     x.start &= in_row;
+    x.value = in_row ? x.value : 0.0f;
     one = in_row ? element_stretch<S>(x) : nothing<S>();
 }
 
@@ -367,27 +242,17 @@ DEV void scan_piece(float (&q)[SCANS][V], stretch (&carry)[SCANS], const piece &
     turn ^= 1;
 }
 
-// The same of a row in registers: lanes of each vector by themselves, then the vectors of a warp, then the warps.
-template <int S>
-DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], const piece (&held)[VECTORS], const many_params &p, const variant::head &head,
-                      const variant::vals &vals, const place &row, int first, stretch (&part)[SCAN_PARTS])
+// A scan of a row in registers: lanes of each vector by themselves, then the vectors of a warp. take(v, x, one): what the scan takes of
+// vector v. before[v] becomes what those of the warp before this thread's vector v hand on. Returns what all of them do.
+template <int S, bool TOGETHER, class TAKE> DEV stretch add_vectors(stretch (&before)[VECTORS], neighbours<V> (&at)[VECTORS], const TAKE &take)
 {
-    neighbours<V> at[VECTORS];
-    stretch before[VECTORS];
     stretch all[VECTORS];
-    const auto take = [&](int v, scan_input (&x)[V], stretch (&one)[V]) {
-        const int i = first + v * STEP;
-        const bool in_row = is_in_row(row, i, p.z.n);
-        variant::col c[V] = {};
-        make_columns(p, head, in_row, i, c);
-        repeat<0, V>([&]<int J>() { scan_takes<S, J>(x[J], one[J], q[v], held[v], p, head, vals, c[J], in_row, i); });
-    };
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
         scan_input x[V] = {};
         stretch one[V];
         take(v, x, one);
-        add_neighbours<S>(at[v], x, one);
+        add_neighbours<S, V, TOGETHER>(at[v], x, one);
         before[v] = at[v].own;
         scan_lanes<S>(before[v], all[v]);
     }
@@ -398,17 +263,20 @@ DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], const piece (&held)[VECTORS
         before[v] = join<S>(walked, before[v]);
         walked = join<S>(walked, all[v]);
     }
-    stretch warps = nothing<S>();
-    if constexpr (WHOLE_BLOCK && WARPS > 1) {
-        scan_warps<S>(warps, walked, part);
-    }
+    return walked;
+}
+
+template <int S, bool TOGETHER, class TAKE>
+DEV void walk_vectors(float (&q)[VECTORS][SCANS][V], const stretch &warps, const stretch (&before)[VECTORS], const neighbours<V> (&at)[VECTORS],
+                      const TAKE &take)
+{
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
         scan_input x[V] = {};
         stretch one[V];
         float done[V];
         take(v, x, one);
-        walk_neighbours<S>(done, join<S>(warps, before[v]), at[v], x, one);
+        walk_neighbours<S, V, TOGETHER>(done, join<S>(warps, before[v]), at[v], x, one);
 #pragma unroll
         for (int j = 0; j < V; j++) {
             q[v][S][j] = done[j];
@@ -416,16 +284,57 @@ DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], const piece (&held)[VECTORS
     }
 }
 
+template <int S>
+DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], const piece (&held)[VECTORS], const many_params &p, const variant::head &head,
+                      const variant::vals &vals, const place &row, int first, stretch (&part)[SCAN_PARTS])
+{
+    neighbours<V> at[VECTORS];
+    stretch before[VECTORS];
+    const auto take = [&](int v, scan_input (&x)[V], stretch (&one)[V]) {
+        const int i = first + v * STEP;
+        const bool in_row = is_in_row(row, i, p.z.n);
+        variant::col c[V] = {};
+        make_columns(p, head, in_row, i, c);
+        repeat<0, V>([&]<int J>() { scan_takes<S, J>(x[J], one[J], q[v], held[v], p, head, vals, c[J], in_row, i); });
+    };
+    stretch warps = nothing<S>();
+    constexpr bool BELOW = has_top<S>() && variant::SCAN_STARTS[S] == 0;
+    if constexpr (BELOW) {
+        constexpr int OTHER = max_of(variant::SCAN_BESIDE[S], 0);
+        below &mine = known[S];
+        const bool beside = variant::SCAN_BESIDE[S] >= 0 && known[OTHER].near;
+        const stretch own = beside ? add_beside<S>(mine, known[OTHER], take) : add_below<S>(mine, take);
+        if constexpr (WHOLE_BLOCK && WARPS > 1) {
+            warps = join_warps_before<S>(own, part);
+        }
+        if (beside) {
+            walk_beside<S>(q, mine, known[OTHER], warps);
+            return;
+        }
+        mine.near = walk_below<S>(q, mine, warps, reference_power<S>(mine, first, p.z.n), take);
+        if (mine.near) {
+            return;
+        }
+        (void)add_vectors<S, false>(before, at, take);
+    } else {
+        stretch walked = add_vectors<S, true>(before, at, take);
+        if constexpr (WHOLE_BLOCK && WARPS > 1) {
+            scan_warps<S>(warps, walked, part);
+        }
+    }
+    walk_vectors<S, !BELOW>(q, warps, before, at, take);
+}
+
 // The same of a chunk; with TALL at once.
 template <int W>
-DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], stretch (&carry)[SCANS], const piece (&held)[VECTORS], const many_params &p,
+DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], stretch (&carry)[SCANS], const piece (&held)[VECTORS], const many_params &p,
                     const variant::head &head, const variant::vals &vals, const place &row, int base, scan_scratch &shared, int &turn)
 {
     const int first = base + own_first();
     if constexpr (BY_WARP) {
         repeat<0, variant::SCANS>([&]<int S>() {
             if constexpr (variant::SCAN_WALK[S] == W) {
-                scan_by_warp<S>(q, held, p, head, vals, row, first, shared.part[turn][S]);
+                scan_by_warp<S>(q, known, held, p, head, vals, row, first, shared.part[turn][S]);
             }
         });
         turn ^= 1;

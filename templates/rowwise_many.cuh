@@ -71,19 +71,23 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
         }
         forget(held);
         float scanned[VECTORS][SCANS][V] = {};
+        below known[SCANS];
         repeat<0, SCANNED ? W : 0>([&]<int U>() {
             stretch again[SCANS] = {};
             carry_nothing<U>(again);
             if constexpr (!IN_REGISTERS) {
                 take_carries<U>(again, p, chunk, chunks);
             }
-            scan_chunk<U>(scanned, again, held, p, head, vals, row, base, scans, turn);
+            scan_chunk<U>(scanned, known, again, held, p, head, vals, row, base, scans, turn);
         });
         if constexpr (!LAST) {
             leave_carries<W>(carry, p, chunk, chunks);
         }
         if constexpr (SCANNED && (TALL || BY_WARP)) {
-            scan_chunk<W>(scanned, carry, held, p, head, vals, row, base, scans, turn);
+            scan_chunk<W>(scanned, known, carry, held, p, head, vals, row, base, scans, turn);
+        }
+        if constexpr (LAST && BY_WARP) {
+            tell_values(scanned, known);
         }
         float done[VECTORS];
 #pragma unroll

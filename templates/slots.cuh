@@ -132,7 +132,7 @@ concept many_variant = requires(const I &x, const P &p, const row_sizes &z, cons
     requires V::REDUCTIONS == 0 || requires { { V::template operand<0>(e, i, x, z, head, col, vals) } -> gives<float>; };
     requires V::PASSES == 0 || requires { V::template update<0>(vals, red, x, z, head); };
     V::output(e, i, x, z, head, col, vals, e, y, site);
-    V::SCANS + V::WALKS + V::CHUNK + V::SCAN_FORM[0] + V::SCAN_WALK[0] + V::SCAN_STARTS[0] + V::WALK_REVERSE[0];
+    V::SCANS + V::WALKS + V::CHUNK + V::SCAN_FORM[0] + V::SCAN_WALK[0] + V::SCAN_STARTS[0] + V::SCAN_BESIDE[0] + V::COLS_BESIDE_STARTS + V::WALK_REVERSE[0];
     V::sums(x, z, head, vals, red);
     V::keep_row(x, z, head, vals, red);
     { V::template column_of<0>(g, x, z, head, 0ll) } -> gives<int>;

@@ -45,6 +45,7 @@ for template in templates/*.cuh; do
     templates/rowwise_many* | templates/rowwise_staged*) stub=templates/stub/many ;;
     templates/rowwise_inner*) stub=templates/stub/inner ;;
     templates/elementwise_gather*) stub=templates/stub/gather ;;
+    templates/rowwise_walk*) stub=templates/stub/walk ;;
     templates/elementwise*) stub=templates/stub/elementwise ;;
     templates/rowwise*) stub=templates/stub/rowwise ;;
     templates/attention_bwd_sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below

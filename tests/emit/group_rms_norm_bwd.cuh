@@ -144,6 +144,8 @@ struct variant {
     static constexpr int SCAN_FORM[] = {0};
     static constexpr int SCAN_WALK[] = {0};
     static constexpr int SCAN_STARTS[] = {0};
+    static constexpr bool COLS_BESIDE_STARTS = true;
+    static constexpr int SCAN_BESIDE[] = {0};
     static constexpr bool WALK_REVERSE[] = {0};
     template <int S> DEV void scan_term(const float *e, int i, const inputs &x, const row_sizes &z, const head &h, const col &c, const vals &v, const float *q, scan_input &to)
     {

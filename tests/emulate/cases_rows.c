@@ -258,6 +258,43 @@ static void group_scans(struct case_list *list)
     }
 }
 
+/* h_i = gate_i h_(i-1) + x_i along an inner dim: a scan of a scan. */
+static const char DECAYS[] =
+    "return rowwise { along = -2, inputs = { gate = tensor('float', 'rows', 'n', { grad = true }) },\n"
+    "  forward = function(x, at, p)\n"
+    "    local decay = cumsum(-0.01 * sigmoid(p.gate(at.row, at.i)), 0.0)\n"
+    "    return cumexpsum(x, -decay, decay, 0.0)\n"
+    "  end }\n";
+
+/* Warps that walk along strips of their own, and along one that they share: with starts or without,
+   references far apart, gates. */
+static void group_walks(struct case_list *list)
+{
+    static const char *const SPEC[] = {"chunk_cumsum", "cumsum_packed", "logcumsumexp_packed", NULL};
+    static const struct {
+        int rows0, rows1, rows, n, blocks;
+        enum layout layout;
+    } ROWS[] = {{2, 3, 24, 77, 1, LAYOUT_COMPACT},
+                {2, 2, 70, 300, 2, LAYOUT_PADDED},
+                {1, 1, 136, 130, 0, LAYOUT_COMPACT}};
+    for (int i = 0; i < COUNT(SPEC) * COUNT(ROWS) * 4; i++) {
+        const int row = i / 4 % COUNT(ROWS);
+        const char *spec = SPEC[i / 4 / COUNT(ROWS)];
+        struct test_case c = case_of_attention("walks", spec ? spec : "decays", spec ? NULL : DECAYS,
+                                               i % 4 / 2 ? LATHE_F32 : LATHE_BF16, -1, -1, 90);
+        c.pass = i % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.dim[SYM_ROWS0] = spec ? ROWS[row].rows0 : 1;
+        c.dim[SYM_ROWS1] = spec ? ROWS[row].rows1 : 1;
+        c.dim[SYM_ROWS] = spec ? ROWS[row].rows : 3 * ROWS[row].rows;
+        c.dim[SYM_N] = ROWS[row].n;
+        c.leading = spec ? 3 : 1;
+        c.layout = ROWS[row].layout;
+        c.blocks = spec ? ROWS[row].blocks : 1;
+        c.skewed = i % 3 == 0;
+        case_add(list, &c);
+    }
+}
+
 /* Every op of the language, in groups whose terms are of one size: in f32, and in 16 bits with the fast
  * functions. */
 #define ROWS(name, body)                                                                                     \
@@ -310,4 +347,5 @@ void group_rows(struct case_list *list, bool full)
     group_neighbours(list, full);
     group_ops(list, full);
     group_scans(list);
+    group_walks(list);
 }

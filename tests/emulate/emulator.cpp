@@ -965,8 +965,8 @@ unsigned emulate_shared_address(const void *p, emulate_place at)
 
 void emulate_copy(unsigned to, const void *from, int bytes, emulate_place at)
 {
-    if (bytes != 0 && bytes != 16) {
-        fail("cp.async of %d bytes; it takes 16 or 0 (%s:%d)", bytes, short_name(at.file), at.line);
+    if (bytes < 0 || bytes > 16) {
+        fail("cp.async of %d bytes; it takes 0 to 16 (%s:%d)", bytes, short_name(at.file), at.line);
     }
     unsigned char *place = shared_at(to, 16, core.thread, "cp.async writes", at);
     fiber &f = core.fibers[core.thread];

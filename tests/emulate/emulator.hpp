@@ -5,6 +5,8 @@
 #pragma once
 #include "emulate.h"
 
+extern "C" void *memcpy(void *, const void *, unsigned long) noexcept; // as NVRTC has it
+
 #define __global__ __attribute__((visibility("default")))
 #define __device__
 #define __host__

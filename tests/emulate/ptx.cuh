@@ -66,6 +66,7 @@ DEV float log2_approx(float x)
     }
     return x > 0.5f && x < 2.0f ? y + (emulate_inexact(1.0f, x, 0x1p-22f) - 1.0f) : emulate_inexact(y, x, 0x1p-22f);
 }
+DEV float log2_normal(float x) { return log2_approx(emulate_flush(x)); }
 DEV float rcp_approx(float x) { return emulate_rcp(x); }
 DEV int warp_min(int x, EMULATE_PLACE)
 {

@@ -570,6 +570,32 @@ TEST(scans_along_an_inner_dim_fit_shared_memory)
         check_inner_scan(&cases[i]);
 }
 
+/* Scans with powers: batches of each warp wait, and beside them what warps hand on: three words of each row,
+ * twice. */
+TEST(walks_along_an_inner_dim_fit_shared_memory)
+{
+    static const char spec[] =
+        "return rowwise { along = -2, inputs = { a = tensor('float', 'rows', 'n', { grad = true }), b = "
+        "tensor('float', 'rows', 'n') },\n"
+        "  forward = function(x, at, p) return logcumsumexp(x * p.a(at.row, at.i) + p.b(at.row, at.i), 0.0) "
+        "end }";
+    static const char *const sizes[] = {"dtype=bf16,rows=4096,n=4096", "dtype=f32,rows=64,n=100"};
+    static const struct device *const devices[] = {&H100, &A100, &RTX4090};
+    for (int i = 0; i < 12; i++) {
+        const struct device *device = devices[i / 4];
+        struct plan plan;
+        lathe_error err = {0};
+        CHECK_EQ(
+            pick_pass(spec, i % 2 ? LATHE_BACKWARD : LATHE_FORWARD, sizes[i / 2 % 2], device, &plan, &err),
+            LATHE_OK);
+        CHECK_EQ(strncmp(plan.template_name, "rowwise_walk", strlen("rowwise_walk")), 0);
+        CHECK(plan.stages >= 2);
+        CHECK(plan.places >= 4);
+        CHECK_EQ(plan.smem_bytes % (plan.stages * plan.threads / 32 * plan.places * 64), 0);
+        CHECK(plan.smem_bytes + 2 * 2 * plan.threads * 2 * 12 + 1024 <= device->smem_bytes);
+    }
+}
+
 /* Reductions: the static sums of a strip count, too, and have a limit of their own. */
 TEST(strips_along_an_inner_dim_fit_shared_memory)
 {

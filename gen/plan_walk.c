@@ -1,0 +1,131 @@
+/*
+ * plan_walk.c: shapes of rowwise_walk.cuh: how many places of a row a warp takes at once, and how many of
+ * them are on their way. In: a request. Out: its part of struct plan, or why it does not serve.
+ */
+#include "plan.h"
+#include "row_pass.h"
+
+#include <stdlib.h>
+
+enum {
+    THREADS = 256,
+    STRIP = 64,        /* rows of a warp */
+    MOST_SCANS = 2,    /* what warps hand on meets in static shared memory */
+    AHEAD_PLACES = 64, /* on their way to a warp, where shared memory has room */
+    STATIC_BYTES = 1024 + 2 * MOST_SCANS * THREADS * 2 * 12 /* of a block: the device's own, walk_scratch */
+};
+
+static bool has_reductions(const struct ir *w)
+{
+    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
+    bool any = false;
+    if (used)
+        ir_mark(w, w->row.root, w->row.n_roots, used);
+    for (int i = 0; i < w->n_nodes && used; i++)
+        any |= used[i] && ir_op_is_reduction(w->node[i].op);
+    free(used);
+    return any;
+}
+
+static bool has_powers(const struct row_pass *pass)
+{
+    bool any = false;
+    for (int i = 0; i < pass->n_scans; i++)
+        any |= ir_scan_form(pass->ir->node[pass->scan[i]].op) != SCAN_SUM;
+    return any;
+}
+
+static const char *reason_apart(const struct request *r, const struct row_pass *pass)
+{
+    return !r->ir->inner                ? "rows along the last dim"
+           : pass->n_scans == 0         ? "no scans"
+           : pass->n_scans > MOST_SCANS ? "more than two scans"
+           : !has_powers(pass)          ? "plain sums alone"
+           : pass->n_sites > 0          ? "sums over rows"
+           : has_reductions(pass->ir)   ? "reductions of rows beside scans"
+           : pass->n_in == 0            ? "no rows to read"
+           : r->problem->unaligned != 0 ? "tensors that do not have 16 bytes of neighbours everywhere"
+                                        : NULL;
+}
+
+/* Of a place of a strip, in all tensors that are read. */
+static int place_bytes(const struct request *r, const struct row_pass *pass)
+{
+    int bytes = 0;
+    for (int k = 0; k < pass->n_in; k++)
+        bytes += STRIP * (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[pass->in[k].arg]);
+    return bytes;
+}
+
+/* Batches of many places and many of them under way, as far as shared memory goes. */
+static void share_memory(const struct request *r, const struct row_pass *pass, struct plan *plan)
+{
+    enum { FEWEST_PLACES = 4, FEWEST_STAGES = 2, FEWEST_THREADS = 64 };
+    const int bytes = place_bytes(r, pass);
+    plan->threads = THREADS;
+    plan->places = 16;
+    plan->stages = AHEAD_PLACES / plan->places;
+    for (;;) {
+        plan->smem_bytes = plan->stages * (plan->threads / 32) * plan->places * bytes;
+        if (plan->smem_bytes + STATIC_BYTES <= r->device->smem_bytes)
+            return;
+        if (plan->stages > FEWEST_STAGES)
+            plan->stages /= 2;
+        else if (plan->places > FEWEST_PLACES)
+            plan->places /= 2;
+        else if (plan->threads > FEWEST_THREADS)
+            plan->threads /= 2;
+        else
+            return;
+    }
+}
+
+static bool shape(const struct request *r, const struct row_pass *pass, struct plan *plan, char *why)
+{
+    plan->vector = 2;
+    plan->per_thread = 0;
+    plan->rows_per_block = 1;
+    share_memory(r, pass, plan);
+    plan->registers = 255;
+    plan->blocks = r->device->sm_count;
+    plan->at_once = 1;
+    plan->column_parts = 1;
+    if (plan->smem_bytes + STATIC_BYTES > r->device->smem_bytes) {
+        snprintf(why, REASON_BYTES, "two batches of %d places take %d bytes of shared memory; a block has %d",
+                 plan->places, plan->smem_bytes + STATIC_BYTES, r->device->smem_bytes);
+        return false;
+    }
+    snprintf(plan->reason, sizeof plan->reason,
+             "rows of %lld along an inner dim: each of %d warps walks along %d rows, %d places at a time, %d "
+             "batches of them under way; %d blocks take rows in turn",
+             (long long)r->problem->dim[SYM_N], plan->threads / 32, STRIP, plan->places, plan->stages - 1,
+             plan->blocks);
+    return true;
+}
+
+static bool plan_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
+{
+    struct signature sig;
+    struct row_pass pass;
+    if (!plan_rowwise_dtype_ok(r, why))
+        return false;
+    signature_make(r->ir, which, &sig);
+    bool ok = which == LATHE_BACKWARD ? row_pass_backward(r->ir, &sig, r->problem, &pass, why)
+                                      : row_pass_forward(r->ir, &sig, r->problem, &pass, why);
+    const char *apart = ok ? reason_apart(r, &pass) : NULL;
+    if (apart)
+        snprintf(why, REASON_BYTES, "%s", apart);
+    ok = ok && !apart && shape(r, &pass, plan, why);
+    row_pass_free(&pass);
+    return ok;
+}
+
+bool plan_walk(const struct request *r, struct plan *plan, char *why)
+{
+    return plan_pass(r, LATHE_FORWARD, plan, why);
+}
+
+bool plan_walk_bwd(const struct request *r, struct plan *plan, char *why)
+{
+    return plan_pass(r, LATHE_BACKWARD, plan, why);
+}

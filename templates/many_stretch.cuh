@@ -1,0 +1,178 @@
+// many_stretch.cuh: for scans along a row: what a stretch of its elements hands on to those behind it.
+//
+// Scans that a pass of the variant does in one walk along the row have a direction in common; each may be made of those before
+// it, of its own walk or of an earlier one.
+#pragma once
+#include "many_pieces.cuh"
+
+namespace many {
+
+constexpr int WALKS = max_of(variant::WALKS, 1);
+constexpr bool any_tops()
+{
+    for (int s = 0; s < variant::SCANS; s++) {
+        if (variant::SCAN_FORM[s] != SCAN_SUM) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// What a stretch of elements hands on: forward, the sum behind its last start (all of it where there is none); in reverse,
+// the sum in front of its first start. start: there is one.
+template <bool HAS_TOP> struct stretch_of {
+    float sum;
+    int start;
+};
+template <> struct stretch_of<true> { // sum e^top, where the form has powers: top is the largest of them
+    float sum;
+    int start;
+    float top;
+};
+constexpr bool TOPS = any_tops();
+using stretch = stretch_of<TOPS>;
+template <class T> DEV float top_of(const T &x) // templates: where no form has powers there is no member
+{
+    if constexpr (TOPS) {
+        return x.top;
+    } else {
+        return 0.0f;
+    }
+}
+template <class T> DEV void set_top(T &x, float top)
+{
+    if constexpr (TOPS) {
+        x.top = top;
+    }
+}
+template <int S> __host__ __device__ constexpr bool has_top() { return variant::SCAN_FORM[S] != SCAN_SUM; }
+// Are all scans that may be made of S beside it? Then its logarithms are for the output alone.
+template <int S> __host__ __device__ constexpr bool is_lazy()
+{
+    bool lazy = false;
+    for (int k = S + 1; k < variant::SCANS; k++) {
+        if (variant::SCAN_BESIDE[k] != S) {
+            return false;
+        }
+        lazy = true;
+    }
+    return lazy;
+}
+template <int S> __host__ __device__ constexpr bool in_reverse() { return variant::WALK_REVERSE[variant::SCAN_WALK[S]]; }
+
+template <int S> DEV stretch nothing()
+{
+    stretch none = {};
+    if constexpr (has_top<S>()) {
+        set_top(none, -INF);
+    }
+    return none;
+}
+
+// The sums of both, whatever starts there are. NaN stays: through the difference of the tops.
+template <int S> DEV stretch add(const stretch &a, const stretch &b)
+{
+    stretch all = a;
+    if constexpr (has_top<S>()) {
+        const float less = top_of(a) - top_of(b);
+        const float scale = top_of(a) == top_of(b) ? 1.0f : m_exp(-fabsf(less));
+        const bool left = less >= 0.0f;
+        set_top(all, left ? top_of(a) : top_of(b));
+        all.sum = left ? a.sum + b.sum * scale : a.sum * scale + b.sum;
+    } else {
+        all.sum = a.sum + b.sum;
+    }
+    return all;
+}
+
+// first, then second, in the order of the walk. In reverse, second lies to the left: what it hands on ends at its first start.
+template <int S> DEV stretch join(const stretch &first, const stretch &second)
+{
+    stretch both = add<S>(first, second);
+    both.sum = second.start ? second.sum : both.sum;
+    if constexpr (has_top<S>()) {
+        set_top(both, second.start ? top_of(second) : top_of(both));
+    }
+    both.start = first.start | second.start;
+    return both;
+}
+
+template <int S> DEV stretch element_stretch(const scan_input &x)
+{
+    stretch one = nothing<S>();
+    if constexpr (has_top<S>()) {
+        const float value = variant::SCAN_FORM[S] == SCAN_LOG ? 1.0f : x.value;
+        set_top(one, x.power);
+        one.sum = x.power == -INF ? 0.0f * value : value;
+    } else {
+        one.sum = x.value;
+    }
+    return one;
+}
+
+// All up to an element and with it, and what it hands on: in reverse, one that begins a segment hands on nothing.
+template <int S> DEV stretch with_element(const stretch &before, const stretch &one, bool start)
+{
+    stretch all = add<S>(before, one);
+    if constexpr (!in_reverse<S>()) {
+        all = start ? one : all;
+    }
+    return all;
+}
+template <int S> DEV stretch handed_on(const stretch &before, const stretch &all, bool start)
+{
+    stretch on = in_reverse<S>() && start ? nothing<S>() : all;
+    on.start = before.start | (start ? 1 : 0);
+    return on;
+}
+
+template <int S> DEV float scan_value(const stretch &all, const scan_input &x)
+{
+    if constexpr (variant::SCAN_FORM[S] == SCAN_LOG) {
+        return top_of(all) + m_log(all.sum);
+    } else if constexpr (variant::SCAN_FORM[S] == SCAN_WEIGHTED) {
+        const bool none = top_of(all) == -INF || x.shift == -INF;
+        return all.sum * (none ? 0.0f : m_exp(top_of(all) + x.shift));
+    } else {
+        return all.sum;
+    }
+}
+
+// ---- below one reference: elements whose sums are near it cost one exponential each ------------------------------------
+
+constexpr float FAR = 40.0f; // a first sum of e^-FAR is still 2^68 times the smallest normal number
+DEV float exp_below(float power, float reference) // e^(power - reference); fast: |reference| 2^-23 relative error more, the same for all powers
+{
+    if constexpr (cfg::FAST_MATH) {
+        constexpr float LOG2E = 0x1.715476p+0f;
+        return m_exp2(fmaf(power, LOG2E, -reference * LOG2E));
+    } else {
+        return m_exp(power - reference);
+    }
+}
+
+DEV float reference_of(float top) { return top == -INF ? 0.0f : top; }
+
+template <int S> DEV float value_of(const scan_input &x) { return variant::SCAN_FORM[S] == SCAN_LOG ? 1.0f : x.value; }
+
+DEV float log_below(float sum, float reference) // the sum is e^-FAR and more, or 0
+{
+    return cfg::FAST_MATH ? fmaf(log2_normal(sum), 0x1.62e43p-1f, reference) : reference + m_log(sum); // ln(2)
+}
+
+template <int S> DEV float value_below(const stretch &all, const scan_input &x)
+{
+    const float top = top_of(all);
+    if constexpr (variant::SCAN_FORM[S] == SCAN_LOG) {
+        return log_below(all.sum, top);
+    } else {
+        return all.sum * (top == -INF ? 0.0f : exp_below(x.shift, -top));
+    }
+}
+
+constexpr int SCAN_PARTS = variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1;
+struct scan_scratch {
+    stretch part[2][SCANS][SCAN_PARTS];
+};
+
+} // namespace many

@@ -1,0 +1,639 @@
+// rowwise_walk.cuh: kernel: scans along the dim before the last, for the `variant` of rowwise_many.cuh. Rows are neighbours in memory: a
+// lane has VECTOR of them, a warp a strip of 32 VECTOR, and walks along it.
+//
+// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads. Where there are strips for half of the warps and more, each takes strips of its
+// own in turn, and nothing passes between threads. Else the warps of a block share a strip, PLACES places each at a time, and meet at what
+// they hand on.
+// STAGES batches of PLACES places of each warp wait in shared memory, where cp.async brings them.
+// Several walks: each but the last leaves in params.carries where it was at each batch, and a later one takes the batch again from there.
+// No reductions, no sums over rows.
+#include "many_pieces.cuh"
+#include "many_stretch.cuh"
+
+namespace many {
+
+static_assert((V == 2 || V == 4) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CLUSTER == 1, "a lane has two rows, or four");
+static_assert(variant::SCANS > 0 && variant::PASSES == 0 && variant::COLUMNS == 0 && variant::SUMS == 0, "scans, and nothing else that is summed");
+static_assert(cfg::PLACES > 0 && cfg::PLACES <= 32 && cfg::PLACES % 4 == 0 && cfg::PLACES == variant::CHUNK, "cfg::PLACES is a multiple of 4 up to a warp, the same on the host");
+static_assert(cfg::STAGES >= 2, "one batch is worked on while others come");
+
+constexpr int PLACES = cfg::PLACES;
+constexpr int STRIP = 32 * V; // rows
+constexpr int IN = max_of(variant::IN, 1);
+
+struct strip {
+    row_at first; // row of the warp
+    row_at at;    // row of the lane
+    int rows;     // of the warp
+    int n;        // of the lane: V, fewer at the end, 0
+};
+
+struct strip_values { // of the rows
+    variant::vals of[V];
+};
+
+struct sharing { // of a strip, by warps that take batches in turn
+    int warps, mine;
+};
+
+struct walk_scratch { // two sets in turn
+    stretch part[2][SCANS][WARPS][V][32];
+};
+
+DEV int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+template <int K> __host__ __device__ constexpr int first_byte() // of tensor K in a batch
+{
+    if constexpr (K == 0) {
+        return 0;
+    } else {
+        return first_byte<K - 1>() + PLACES * STRIP * static_cast<int>(sizeof(in_type<K - 1>));
+    }
+}
+constexpr int BATCH_BYTES = first_byte<variant::IN>();
+
+// The places from `base` on go on their way into shared memory; a copy group, also where there are none.
+DEV void fetch_batch(unsigned char *to, const many_params &p, const strip &s, int base)
+{
+    repeat<0, variant::IN>([&]<int K>() {
+        constexpr int SIZE = static_cast<int>(sizeof(in_type<K>));
+        constexpr int UNITS = STRIP * SIZE / 16; // of 16 bytes, of a place
+        static_assert(32 % UNITS == 0);
+        const int unit = lane_of_warp() % UNITS;
+        constexpr int STEP = 32 / UNITS; // places that the warp copies at once
+        const int here = min(s.rows * SIZE - unit * 16, 16); // bytes of rows that there are
+        const i64 step = p.in[K].stride[3] * SIZE;
+        const int first = base + lane_of_warp() / UNITS;
+        const char *from = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], s.first)) + unit * 16 + first * step;
+        const u32 at = shared_address(to + first_byte<K>() + lane_of_warp() * 16);
+        if (s.rows == STRIP && base + PLACES <= p.z.n) {
+#pragma unroll
+            for (int k = 0; k < PLACES / STEP; k++) {
+                copy16_async(at + static_cast<u32>(k * 512), from, 16);
+                from += STEP * step;
+            }
+        } else {
+#pragma unroll 1
+            for (int k = 0; k < PLACES / STEP; k++) {
+                if (here > 0 && first + k * STEP < p.z.n) {
+                    copy16_async(at + static_cast<u32>(k * 512), from, here);
+                }
+                from += STEP * step;
+            }
+        }
+    });
+    copy_commit();
+}
+
+DEV void take(piece &to, const unsigned char *batch, int place)
+{
+    repeat<0, variant::IN>([&]<int K>() {
+        constexpr int COUNT = words_of<K>();
+        const unsigned char *from = batch + first_byte<K>() + (place * 32 + lane_of_warp()) * (COUNT * 4);
+        if constexpr (COUNT == 4) {
+            const uint4 x = *reinterpret_cast<const uint4 *>(from);
+            to.word[first_word<K>()] = x.x;
+            to.word[first_word<K>() + 1] = x.y;
+            to.word[first_word<K>() + 2] = x.z;
+            to.word[first_word<K>() + 3] = x.w;
+        } else if constexpr (COUNT == 2) {
+            const uint2 x = *reinterpret_cast<const uint2 *>(from);
+            to.word[first_word<K>()] = x.x;
+            to.word[first_word<K>() + 1] = x.y;
+        } else {
+            to.word[first_word<K>()] = *reinterpret_cast<const u32 *>(from);
+        }
+    });
+}
+
+// Where a walk was when it came to a batch: each lane reads what it wrote.
+template <int S> DEV float *carry_of(const many_params &p, int batch, int batches)
+{
+    const int warp = static_cast<int>(blockIdx.x) * WARPS + static_cast<int>(threadIdx.x) / 32;
+    return static_cast<float *>(p.carries) + ((static_cast<i64>(warp) * batches + batch) * SCANS + S) * (2 * STRIP) + lane_of_warp() * V;
+}
+
+template <int W> DEV void leave_carries(const stretch (&carry)[SCANS][V], const many_params &p, int batch, int batches)
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+            float *to = carry_of<S>(p, batch, batches);
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                to[j] = carry[S][j].sum;
+                if constexpr (has_top<S>()) {
+                    to[STRIP + j] = top_of(carry[S][j]);
+                }
+            }
+        }
+    });
+}
+
+template <int W> DEV void take_carries(stretch (&carry)[SCANS][V], const many_params &p, int batch, int batches)
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+            const float *from = carry_of<S>(p, batch, batches);
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                carry[S][j] = nothing<S>();
+                carry[S][j].sum = from[j];
+                if constexpr (has_top<S>()) {
+                    set_top(carry[S][j], from[STRIP + j]);
+                }
+            }
+        }
+    });
+}
+
+// ---- a batch --------------------------------------------------------------------------------------------------------
+
+struct alignas(4) col_words { // what the formulas read by place
+    variant::col c[1];
+};
+
+struct near_row { // of a batch, for a scan beside one with powers: where `near`,
+    float sum[PLACES]; // e^(value of the scan - reference)
+    float e[PLACES];   // e^(power - reference)
+    float reference;
+    bool near;
+};
+
+struct batch {
+    near_row known[SCANS][V];
+    piece held[PLACES];
+    variant::col col[PLACES];
+    u32 starts[SCANS]; // of scans whose segments begin where a column says so: a bit a place
+    bool whole;        // all places are in the row
+    float q[PLACES][SCANS][V];
+    int base, number, turn; // its first place; which one it is; of `scratch`
+};
+
+// A lane finds it out for one place of a batch, before the batch's turn comes, and then tells the others.
+DEV void find_col(col_words &own, const many_params &p, const variant::head &head, int base)
+{
+    if constexpr (variant::COLS) {
+        const int i = base + lane_of_warp() % PLACES;
+        if (i < p.z.n) {
+            variant::make_cols<1>(p.x, p.z, head, i, own.c);
+        }
+    }
+}
+DEV void tell_cols(batch &b, const col_words &own, const many_params &p, const variant::head &head, const strip_values &vals)
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_STARTS[S] == 1) {
+            const int i = b.base + lane_of_warp();
+            const float none[max_of(IN, SCANS)] = {};
+            scan_input x = {};
+            variant::scan_term<S>(none, i, p.x, p.z, head, own.c[0], vals.of[0], none, x);
+            b.starts[S] = __ballot_sync(ALL_LANES, lane_of_warp() < PLACES && i < p.z.n && x.start);
+        } else {
+            b.starts[S] = 0;
+        }
+    });
+    if constexpr (variant::COLS && variant::COLS_BESIDE_STARTS) {
+        constexpr int COUNT = static_cast<int>(sizeof(col_words)) / 4;
+        u32 word[COUNT];
+        memcpy(word, &own, sizeof own);
+#pragma unroll
+        for (int k = 0; k < PLACES; k++) {
+            col_words other;
+            u32 told[COUNT];
+#pragma unroll
+            for (int w = 0; w < COUNT; w++) {
+                told[w] = __shfl_sync(ALL_LANES, word[w], k);
+            }
+            memcpy(&other, told, sizeof other);
+            b.col[k] = other.c[0];
+        }
+    }
+}
+
+template <int S> struct taken { // by scan S, of one row of a batch
+    scan_input x[PLACES];
+    stretch one[PLACES];
+};
+
+// PART: the row may end among them.
+template <int S, int J, bool PART> DEV void take_terms(taken<S> &to, const batch &b, const many_params &p, const variant::head &head, const strip_values &vals)
+{
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) {
+        const int i = b.base + k;
+        const bool here = !PART || i < p.z.n;
+        float e[IN];
+        float known[SCANS];
+        scan_input x = {};
+        unpack_piece<J>(b.held[k], e);
+#pragma unroll
+        for (int s = 0; s < S; s++) {
+            known[s] = b.q[k][s][J];
+        }
+        variant::scan_term<S>(e, i, p.x, p.z, head, b.col[k], vals.of[J], known, x);
+        x.start = variant::SCAN_STARTS[S] == 2 ? here && x.start : (b.starts[S] >> k & 1) != 0;
+        x.value = here ? x.value : 0.0f;
+        to.x[k] = x;
+        to.one[k] = here ? element_stretch<S>(x) : nothing<S>();
+    }
+}
+
+template <int S> DEV int place_in_walk(int step) { return in_reverse<S>() ? PLACES - 1 - step : step; }
+
+// Of what each warp hands on: `carry` becomes what comes before this one, `after` what all of them hand on.
+template <int S> DEV void meet_warps(stretch (&carry)[V], stretch (&after)[V], const stretch (&own)[V], const sharing &with, stretch (&part)[WARPS][V][32])
+{
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        part[with.mine][j][lane_of_warp()] = own[j];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        stretch all = carry[j];
+#pragma unroll 1
+        for (int k = 0; k < WARPS; k++) {
+            const int w = in_reverse<S>() ? WARPS - 1 - k : k;
+            if (w == with.mine) {
+                carry[j] = all;
+            }
+            all = join<S>(all, part[w][j][lane_of_warp()]);
+        }
+        after[j] = all;
+    }
+}
+
+template <int S> DEV void walk_apart(float (&q)[PLACES], stretch &walked, const taken<S> &terms)
+{
+#pragma unroll
+    for (int step = 0; step < PLACES; step++) {
+        const int k = place_in_walk<S>(step);
+        const bool start = terms.x[k].start;
+        const stretch with = with_element<S>(walked, terms.one[k], start);
+        q[k] = scan_value<S>(with, terms.x[k]);
+        walked = handed_on<S>(walked, with, start);
+    }
+}
+
+// Does a segment begin among the places but at the first?
+template <int S> DEV bool is_cut(const batch &b, const taken<S> &terms)
+{
+    bool cut = b.starts[S] > 1;
+#pragma unroll
+    for (int k = 1; k < PLACES; k++) {
+        cut |= variant::SCAN_STARTS[S] == 2 && terms.x[k].start;
+    }
+    return cut;
+}
+template <int S> DEV bool starts_first(const batch &b, const taken<S> &terms)
+{
+    return variant::SCAN_STARTS[S] == 2 ? terms.x[0].start : (b.starts[S] & 1) != 0;
+}
+
+// The same of one segment, below its largest power. False: it would not be exact.
+template <int S> DEV bool walk_together(float (&q)[PLACES], near_row &known, stretch &walked, const batch &b, const taken<S> &terms)
+{
+    const bool start = starts_first<S>(b, terms);
+    const stretch before = !in_reverse<S>() && start ? nothing<S>() : walked;
+    float top = top_of(before);
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) {
+        top = fmaxf(top, top_of(terms.one[k]));
+    }
+    const float first = fmaxf(top_of(before), top_of(terms.one[place_in_walk<S>(0)]));
+    known.near = !is_cut<S>(b, terms) && first >= top - FAR && top < INF && (!is_lazy<S>() || top > -INF);
+    if (!known.near) {
+        return false;
+    }
+    known.reference = top;
+    const float reference = reference_of(top);
+    walked = before;
+    walked.sum *= exp_below(top_of(before), reference);
+    set_top(walked, top);
+#pragma unroll
+    for (int step = 0; step < PLACES; step++) {
+        const int k = place_in_walk<S>(step);
+        known.e[k] = exp_below(top_of(terms.one[k]), reference);
+        walked.sum = fmaf(value_of<S>(terms.x[k]), known.e[k], walked.sum);
+        known.sum[k] = walked.sum;
+        q[k] = is_lazy<S>() ? 0.0f : value_below<S>(walked, terms.x[k]);
+    }
+    if (in_reverse<S>() && start) {
+        walked = nothing<S>();
+    }
+    return true;
+}
+
+// A scan beside one whose sums are near a reference: they and the powers are there.
+template <int S> DEV void walk_beside(float (&q)[PLACES], stretch &walked, const batch &b, const taken<S> &terms, const near_row &other)
+{
+    const bool start = starts_first<S>(b, terms);
+    const stretch before = !in_reverse<S>() && start ? nothing<S>() : walked;
+    walked = nothing<S>();
+    walked.sum = before.sum * exp_below(top_of(before), -other.reference);
+    set_top(walked, -other.reference);
+#pragma unroll
+    for (int step = 0; step < PLACES; step++) {
+        const int k = place_in_walk<S>(step);
+        const float value = terms.x[k].value;
+        walked.sum += cfg::FAST_MATH ? value * m_rcp(other.sum[k]) : value / other.sum[k];
+        q[k] = walked.sum * other.e[k];
+    }
+    if (in_reverse<S>() && start) {
+        walked = nothing<S>();
+    }
+}
+
+// Plain sums of one segment.
+template <int S> DEV void walk_sums(float (&q)[PLACES], stretch &walked, const taken<S> &terms)
+{
+#pragma unroll
+    for (int step = 0; step < PLACES; step++) {
+        const int k = place_in_walk<S>(step);
+        walked.sum += terms.x[k].value;
+        q[k] = walked.sum;
+    }
+}
+
+// The scan at the places of the batch, behind `walked`, which becomes what they hand on.
+template <int S> DEV void walk_places(batch &b, stretch (&walked)[V], const many_params &p, const variant::head &head, const strip_values &vals)
+{
+    repeat<0, V>([&]<int J>() {
+        constexpr int OTHER = variant::SCAN_BESIDE[S];
+        float q[PLACES];
+        bool done = false;
+        b.known[S][J].near = false;
+        if (b.whole) {
+            taken<S> terms;
+            take_terms<S, J, false>(terms, b, p, head, vals);
+            if constexpr (OTHER >= 0) {
+                done = b.known[OTHER][J].near;
+                if (done) {
+                    walk_beside<S>(q, walked[J], b, terms, b.known[OTHER][J]);
+                }
+            }
+            if constexpr (has_top<S>()) {
+                if (!done) {
+                    done = walk_together<S>(q, b.known[S][J], walked[J], b, terms);
+                }
+            } else if (!is_cut<S>(b, terms) && !starts_first<S>(b, terms)) {
+                walk_sums<S>(q, walked[J], terms);
+                done = true;
+            }
+        }
+        if (!done) {
+            taken<S> terms;
+            take_terms<S, J, true>(terms, b, p, head, vals);
+            walk_apart<S>(q, walked[J], terms);
+        } else if (variant::SCAN_STARTS[S] == 2) {
+            taken<S> terms;
+            take_terms<S, J, false>(terms, b, p, head, vals);
+            walked[J].start |= starts_first<S>(b, terms) ? 1 : 0;
+        } else {
+            walked[J].start |= static_cast<int>(b.starts[S] & 1);
+        }
+#pragma unroll
+        for (int k = 0; k < PLACES; k++) {
+            b.q[k][S][J] = q[k];
+        }
+    });
+}
+
+// The values of scans that only those beside them are made of, where something else is, too.
+DEV void tell_values(batch &b)
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (is_lazy<S>()) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+#pragma unroll
+                for (int k = 0; k < PLACES; k++) {
+                    b.q[k][S][j] = b.known[S][j].near ? log_below(b.known[S][j].sum[k], b.known[S][j].reference) : b.q[k][S][j];
+                }
+            }
+        }
+    });
+}
+
+template <int W>
+DEV void scan_batch(batch &b, stretch (&carry)[SCANS][V], const many_params &p, const variant::head &head, const strip_values &vals, const sharing &with,
+                    walk_scratch &shared)
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+            stretch walked[V];
+            stretch after[V];
+#pragma unroll 1
+            for (int turn = with.warps == 1 ? 1 : 0; turn < 2; turn++) { // first what each warp hands on by itself
+#pragma unroll
+                for (int j = 0; j < V; j++) {
+                    walked[j] = turn == 0 ? nothing<S>() : carry[S][j];
+                }
+                walk_places<S>(b, walked, p, head, vals);
+                if (turn == 0) {
+                    meet_warps<S>(carry[S], after, walked, with, shared.part[b.turn][S]);
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                carry[S][j] = with.warps == 1 ? walked[j] : after[j];
+            }
+        }
+    });
+}
+
+struct targets {
+    char *of[OUT];
+};
+
+template <bool WHOLE>
+DEV void finish_places(const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+{
+    targets to = {};
+    repeat<0, variant::OUT>([&]<int K>() { to.of[K] = reinterpret_cast<char *>(row_of<out_type<K>>(p.out[K], s.at) + b.base * p.out[K].stride[3]); });
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) {
+        const int i = b.base + k;
+        float out[OUT][V];
+        repeat<0, V>([&]<int J>() {
+            float e[IN];
+            float y[OUT];
+            float site[COLUMNS];
+            float q[SCANS];
+            unpack_piece<J>(b.held[k], e);
+#pragma unroll
+            for (int m = 0; m < SCANS; m++) {
+                q[m] = b.q[k][m][J];
+            }
+            variant::output(e, i, p.x, p.z, head, b.col[k], vals.of[J], q, y, site);
+            repeat<0, variant::OUT>([&]<int K>() { out[K][J] = y[K]; });
+        });
+        repeat<0, variant::OUT>([&]<int K>() {
+            out_type<K> *at = reinterpret_cast<out_type<K> *>(to.of[K]);
+            if constexpr (WHOLE) {
+                store_piece<K>(at, out[K]);
+            } else if (i < p.z.n) {
+#pragma unroll
+                for (int j = 0; j < V; j++) {
+                    if (j < s.n) {
+                        at[j] = from_float<out_type<K>>(out[K][j]);
+                    }
+                }
+            }
+            to.of[K] += p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>));
+        });
+    }
+}
+
+DEV void finish_batch(const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+{
+    if (s.rows == STRIP && b.base + PLACES <= p.z.n) {
+        finish_places<true>(b, p, head, vals, s);
+    } else {
+        finish_places<false>(b, p, head, vals, s);
+    }
+}
+
+// ---- a walk ---------------------------------------------------------------------------------------------------------
+
+template <int W> DEV void carry_nothing(stretch (&carry)[SCANS][V])
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                carry[S][j] = nothing<S>();
+            }
+        }
+    });
+}
+
+template <int W>
+DEV void walk_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const sharing &with, unsigned char *ring,
+                    walk_scratch &shared, int &turn)
+{
+    constexpr bool LAST = W + 1 == WALKS;
+    constexpr int AHEAD = cfg::STAGES - 1;
+    const int all = (p.z.n - 1) / PLACES + 1;
+    const int batches = (all - 1) / with.warps + 1; // of each warp
+    const auto number_of = [&](int k) { return variant::WALK_REVERSE[W] ? batches - 1 - k : k; };
+    const auto base_of = [&](int k) { return (number_of(k) * with.warps + with.mine) * PLACES; };
+    const auto fetch = [&](int k) {
+        if (k < batches) {
+            fetch_batch(ring + k % cfg::STAGES * BATCH_BYTES, p, s, base_of(k));
+        } else {
+            copy_commit();
+        }
+    };
+    stretch carry[SCANS][V];
+    carry_nothing<W>(carry);
+#pragma unroll 1
+    for (int k = 0; k < AHEAD; k++) {
+        fetch(k);
+    }
+    col_words own = {};
+    find_col(own, p, head, base_of(0));
+#pragma unroll 1
+    for (int k = 0; k < batches; k++) {
+        __syncwarp(); // nobody reads the batch any more whose place the next one takes
+        fetch(k + AHEAD);
+        copy_wait<AHEAD>();
+        __syncwarp();
+        batch b;
+        b.number = number_of(k);
+        b.base = base_of(k);
+#pragma unroll
+        for (int i = 0; i < PLACES; i++) {
+            take(b.held[i], ring + k % cfg::STAGES * BATCH_BYTES, i);
+        }
+        b.whole = b.base + PLACES <= p.z.n;
+        tell_cols(b, own, p, head, vals);
+        if (k + 1 < batches) {
+            find_col(own, p, head, base_of(k + 1));
+        }
+        repeat<0, W>([&]<int U>() {
+            stretch again[SCANS][V];
+            b.turn = turn ^= 1;
+            take_carries<U>(again, p, b.number, batches);
+            scan_batch<U>(b, again, p, head, vals, with, shared);
+        });
+        if constexpr (!LAST) {
+            leave_carries<W>(carry, p, b.number, batches);
+        }
+        b.turn = turn ^= 1;
+        scan_batch<W>(b, carry, p, head, vals, with, shared);
+        if constexpr (LAST) {
+            tell_values(b);
+            finish_batch(b, p, head, vals, s);
+        }
+    }
+    copy_wait<0>();
+    __syncwarp();
+}
+
+DEV void keep_rows(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+{
+    repeat<0, V>([&]<int J>() {
+        if (J < s.n) {
+            float kept[max_of(variant::KEPT, 1)];
+            row_at at = s.at;
+            at.row += J;
+            at.row2 += J;
+            variant::keep_row(p.x, p.z, head, vals.of[J], kept);
+            repeat<0, variant::KEPT>([&]<int K>() {
+                if (p.kept[K].data != nullptr) {
+                    *row_of<float>(p.kept[K], at) = kept[K];
+                }
+            });
+        }
+    });
+}
+
+constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
+
+} // namespace many
+
+extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
+    LATHE_ENTRY(rows)(const __grid_constant__ many_params p)
+{
+    using namespace many;
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    __shared__ walk_scratch shared;
+    const variant::head head = variant::make_head(p.x, p.z);
+    const int warp = __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / 32, 0);
+    const int blocks = static_cast<int>(gridDim.x);
+    const int across = (p.z.rows - 1) / STRIP + 1; // strips side by side
+    const int strips = p.z.rows <= 0 || p.z.n <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
+    const bool apart = strips >= blocks * WARPS / 2;
+    const sharing with = {apart ? 1 : WARPS, apart ? 0 : warp};
+    unsigned char *ring = shared_bytes + warp * (cfg::STAGES * BATCH_BYTES);
+    int turn = 0;
+#pragma unroll 1
+    for (int number = static_cast<int>(blockIdx.x) + (apart ? warp * blocks : 0); number < strips; number += apart ? blocks * WARPS : blocks) {
+        const int outer = number / across;
+        const int row0 = outer / p.z.rows1;
+        const int row2 = (number - outer * across) * STRIP;
+        strip s = {{outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2}, {}, min(STRIP, p.z.rows - row2), 0};
+        const int lane = lane_of_warp() * V;
+        s.n = max(min(V, s.rows - lane), 0);
+        s.at = s.first;
+        s.at.row += s.n > 0 ? lane : 0; // of rows that exist
+        s.at.row2 += s.n > 0 ? lane : 0;
+        strip_values vals;
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            row_at at = s.at;
+            at.row += j < s.n ? j : 0;
+            at.row2 += j < s.n ? j : 0;
+            variant::begin(vals.of[j], p, head, at);
+        }
+        repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, with, ring, shared, turn); });
+        if constexpr (variant::KEPT > 0) {
+            if (with.mine == 0) {
+                keep_rows(p, head, vals, s);
+            }
+        }
+    }
+}
