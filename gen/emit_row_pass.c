@@ -302,8 +302,8 @@ static void emit_scatters(struct row_emitter *r)
 {
     const struct row_pass *pass = r->pass;
     struct text_buf *out = r->e->out;
-    int to[ROW_SITES];
-    int steady[ROW_SITES];
+    int to[ROW_SITES] = {0};
+    int steady[ROW_SITES] = {0};
     bool any = false;
     int n = 0;
     char text[128];
