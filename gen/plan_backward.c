@@ -75,25 +75,31 @@ static bool take_back_tile(const struct request *r, const struct pair_needs *pai
 /* ---- Hopper ---------------------------------------------------------------------------------------- */
 
 /* hopper_back_smem_bytes of back_layout_sm90.cuh. */
-static int hopper_smem_of(const struct back_plan *t, int rows, bool diag, int slabs)
+static int hopper_smem_of(const struct back_plan *t, int rows, bool diag, int slabs, int keys)
 {
-    return (128 + 2 * t->bm) * (t->dk + t->dv) * 2 + 2 * t->bm * 256 + 4 * slabs * t->bm * t->dk +
-           8 * rows * t->bm + (diag ? 16 * (t->bm + 64) : 0) + 128;
+    return 256 * keys * (t->dk + t->dv) + 4 * t->bm * (t->dk + t->dv) + 2 * t->bm * 256 +
+           4 * slabs * t->bm * t->dk + 8 * rows * t->bm + (diag ? 16 * (t->bm + 64) : 0) + 176;
 }
 
 enum { BACK_SMEM_LIMIT = 232448 }; /* of back_common_sm90.cuh */
 
 static int hopper_smem(const struct back_plan *t, int rows, bool diag)
 {
-    const int two = hopper_smem_of(t, rows, diag, 2);
-    return two <= BACK_SMEM_LIMIT ? two : hopper_smem_of(t, rows, diag, 1);
+    static const int PLACES[][2] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}}; /* of the same file */
+    int bytes = 0;
+    for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
+        bytes = hopper_smem_of(t, rows, diag, PLACES[i][0], PLACES[i][1]);
+        if (bytes <= BACK_SMEM_LIMIT)
+            break;
+    }
+    return bytes;
 }
 
 /* wide_smem_bytes of back_wide_sm90.cuh. */
 static int wide_smem(const struct back_plan *t, int rows, bool diag)
 {
     return 128 * (t->dk + t->dv) + 256 * (t->stages * t->dk + t->dv) + 32768 + t->stages * rows * 512 +
-           (diag ? 1024 : 0) + 176;
+           (diag ? 1024 : 0) + 224;
 }
 
 /* Steps of 16 columns of v that a thread has registers for, beside dk', dv' and the scores of a tile. */

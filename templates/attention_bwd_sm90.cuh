@@ -84,12 +84,12 @@ DEV void store_turned(const u32 (&x)[NB / 2][4], u32 panel)
 }
 
 // dq' of the tile at `ds`, into the slab of this turn.
-DEV void fill_slab(u32 shared, u32 ds, u32 turn)
+DEV void fill_slab(u32 shared, u32 keys, u32 ds, u32 turn)
 {
     float dq[BM / 64][DK / 8][4];
 #pragma unroll
     for (int half = 0; half < BM / 64; half++) {
-        start_dq(dq[half], ds + static_cast<u32>(half * 64 * 128), shared + layout::K);
+        start_dq(dq[half], ds + static_cast<u32>(half * 64 * 128), keys);
     }
 #pragma unroll
     for (int half = 0; half < BM / 64; half++) {
@@ -133,7 +133,7 @@ struct worker {
         site_sums<NB, COLS> gathered;
         const worker_sites sites{p, head, gathered};
         sites.clear();
-        value_rows values{shared + layout::V + group * 64 * panels<DV>::SPAN, {}};
+        value_rows values{value_rows_of(shared, round) + group * 64 * panels<DV>::SPAN, {}};
         values.load();
 #pragma unroll 1
         while (true) {
@@ -149,7 +149,7 @@ struct worker {
                 next = step(sums, now, stage, turn, head, col, sites, values, next_from);
             }
             if (cfg::WANT_DQ && turn == group) {
-                fill_slab(shared, ds, turn);
+                fill_slab(shared, key_rows(shared, round), ds, turn);
             }
             from = next_from;
             if (now.last) {
@@ -162,7 +162,7 @@ struct worker {
             }
             now = next;
         }
-        rounds_at(shared).leave_keys();
+        rounds_at(shared).leave_keys(keys_of(round));
         sites.end_head(col, key);
     }
 
@@ -246,7 +246,7 @@ struct worker {
         u32 operand[NB / 2][4];
         u32 ds_operand[NB / 2][4];
 
-        start_qk<element, BM, DK, BN>(s, shared + layout::K + group * 64 * panels<DK>::SPAN, q);
+        start_qk<element, BM, DK, BN>(s, key_rows(shared, round) + group * 64 * panels<DK>::SPAN, q);
         if constexpr (WANT_DW) {
             values.start(dw, dout);
         }
@@ -330,12 +330,12 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
         clear(sums.dk);
         clear(sums.dv);
         const tile_position first = wait_tile(shared, from);
-        rounds.keys().template wait_full<cfg::BOUND_WAITS>(single_place::nth(round));
+        rounds.keys().template wait_full<cfg::BOUND_WAITS>(keys_of(round));
         if (first.word != NO_TILE) {
             const worker w{p, shared, worker_group(), round, rounds.block(round).kv0 + place().key()};
             w.run(sums, first, from);
         } else {
-            rounds.leave_keys();
+            rounds.leave_keys(keys_of(round));
             if (lane_id() == 0) {
                 mbarrier_arrive(ring_at(shared).empty(from.stage));
             }

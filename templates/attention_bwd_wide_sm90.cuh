@@ -134,7 +134,7 @@ struct worker {
             }
             now = next;
         }
-        rounds_at(shared).leave_keys();
+        rounds_at(shared).leave_keys(place_of_round<1>(round));
         sites.end_head(col, key);
         barrier_sync(ALL_WORKERS, THREADS); // no one reads panels any more
     }
@@ -164,6 +164,14 @@ struct worker {
             return table + static_cast<u32>((2 * (thread % 4) - (thread / 32 * 16 + lane_id() / 4) + 63) * 4);
         } else {
             return 0;
+        }
+    }
+
+    // Behind the last product with V.
+    __device__ __forceinline__ void leave_values(const tile_position &now) const
+    {
+        if (now.last) {
+            rounds_at(shared).leave_values(place_of_round<1>(round));
         }
     }
 
@@ -225,12 +233,15 @@ struct worker {
         if constexpr (WANT_DW) {
             pairs.load_ahead<variant::SLOPE_READS>(ahead);
             wgmma<64>::wait<cfg::WANT_DV ? 1 : 0>(dw);
+            leave_values(now);
             if constexpr (!EXACT_WEIGHTS) {
                 unpack_weights(w, operand);
             }
             sites.clear_tile();
             pairs.slope(dw, s, w, ahead, sites, live);
             sites.end_tile(row0 + p.z.q_start - (key - lane_id() / 4));
+        } else {
+            leave_values(now);
         }
         if constexpr (WANT_DS) {
             pack_weights<element, NB>(ds_operand, dw);
@@ -333,13 +344,15 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
         clear(sums.dk);
         clear(sums.dv);
         const tile_position first = wait_tile(shared, q);
-        rounds.keys().template wait_full<cfg::BOUND_WAITS>(single_place::nth(round));
+        rounds.keys().template wait_full<cfg::BOUND_WAITS>(place_of_round<1>(round));
+        rounds.values().template wait_full<cfg::BOUND_WAITS>(place_of_round<1>(round));
         if (first.word != NO_TILE) {
             const int key = rounds.block(round).kv0 + static_cast<int>(fresh_thread() % 128 / 32 * 16) + lane_id() / 4;
             const worker w{p, shared, worker_group(), round, key};
             w.run(sums, first, q, dout);
         } else {
-            rounds.leave_keys();
+            rounds.leave_keys(place_of_round<1>(round));
+            rounds.leave_values(place_of_round<1>(round));
             if (lane_id() == 0) {
                 mbarrier_arrive(q_ring(shared).empty(q.stage));
             }

@@ -12,14 +12,30 @@ namespace back {
 
 constexpr int WARPGROUPS = WARPS / 4; // that compute: 64 keys each
 
-// Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 16; rows: floats of a row; slabs: 2 if they fit):
-//     (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * slabs * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 128
-__host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag, int slabs)
+// Places in shared memory: for dq' of a tile on its way to memory, one for each warpgroup or one that they share; for K and V of two blocks of
+// keys, so that the next one's come in time, or of one.
+struct places {
+    int slabs, keys;
+};
+// Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 16; rows: floats of a row):
+//     256 * keys * (dk + dv) + 4 * bm * (dk + dv) + 2 * bm * 256 + 4 * slabs * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 176
+__host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag, places n)
 {
-    return (128 + 2 * bm) * (dk + dv) * 2 + 2 * bm * 256 + 4 * slabs * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 128;
+    return 256 * n.keys * (dk + dv) + 4 * bm * (dk + dv) + 2 * bm * 256 + 4 * n.slabs * bm * dk + 8 * rows * bm +
+           (diag ? 16 * (bm + 64) : 0) + 176;
 }
-// Places for dq' of a tile on its way to memory: one for each warpgroup, or one that they share.
-constexpr u32 SLABS = hopper_back_smem_bytes(BM, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG, 2) <= BACK_SMEM_LIMIT ? 2 : 1;
+// What there is room for: keys are worth more than a slab (at D 64 and 1024 tokens 2 to 7 %).
+constexpr places PLACES[] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}};
+__host__ __device__ constexpr places find_places()
+{
+    int i = 0;
+    while (i < 3 && hopper_back_smem_bytes(BM, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG, PLACES[i]) > BACK_SMEM_LIMIT) {
+        i++;
+    }
+    return PLACES[i];
+}
+constexpr places ROOM = find_places();
+constexpr u32 SLABS = ROOM.slabs;
 
 struct layout { // offsets in bytes
     static constexpr int K_BYTES = BN * DK * 2;
@@ -31,8 +47,8 @@ struct layout { // offsets in bytes
     static constexpr int ROWS_BYTES = variant::BACK_ROWS * BM * 4;
     static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * (BM + 64) : 0; // of one table; a warpgroup has two
     static constexpr int K = 0;
-    static constexpr int V = K + K_BYTES;
-    static constexpr int RING = V + V_BYTES;      // stages of Q, then dO
+    static constexpr int V = K + ROOM.keys * K_BYTES;
+    static constexpr int RING = V + ROOM.keys * V_BYTES;      // stages of Q, then dO
     static constexpr int STAGE = Q_BYTES + DO_BYTES;
     static constexpr int DS = RING + STAGES * STAGE; // two of them, by turns
     static constexpr int SLAB = DS + 2 * DS_BYTES;   // dq of a tile, fp32, as it lies in memory
@@ -41,7 +57,7 @@ struct layout { // offsets in bytes
     static constexpr int POSITION = TABLE + WARPGROUPS * 2 * TABLE_BYTES; // of each stage: 8 bytes
     static constexpr int BARRIERS = POSITION + 16;
     static constexpr int ROUNDS = BARRIERS + ring_barriers<STAGES>::BYTES;
-    static constexpr int BYTES = hopper_back_smem_bytes(BM, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG, SLABS);
+    static constexpr int BYTES = hopper_back_smem_bytes(BM, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG, ROOM);
     static_assert(ROUNDS + block_rounds::BYTES == BYTES, "places do not overlap");
     static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
     static_assert(Q_BYTES % 1024 == 0 && DO_BYTES % 1024 == 0, "tiles start on multiples of their pattern");
@@ -52,6 +68,9 @@ using place_in_ring = ring_place<STAGES>;
 DEV u32 position_place(u32 shared, u32 stage) { return shared + layout::POSITION + 8 * stage; }
 DEV ring_barriers<STAGES> ring_at(u32 shared) { return {shared + layout::BARRIERS}; }
 DEV block_rounds rounds_at(u32 shared) { return {shared + layout::ROUNDS}; }
+DEV round_place keys_of(u32 round) { return place_of_round<ROOM.keys>(round); }
+DEV u32 key_rows(u32 shared, u32 round) { return shared + layout::K + keys_of(round).stage * layout::K_BYTES; }
+DEV u32 value_rows_of(u32 shared, u32 round) { return shared + layout::V + keys_of(round).stage * layout::V_BYTES; }
 
 // Named barriers. SLAB_..: of each slab; DS_READY: of ds in the places 0 and 1; of a warpgroup: OF_GROUP + its number.
 enum named_barrier { ALL_WORKERS = 1, SLAB_EMPTY = 2, SLAB_FULL = 4, DS_READY = 6, OF_GROUP = 8 };

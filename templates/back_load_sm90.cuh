@@ -21,11 +21,11 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     __device__ __forceinline__ void load_keys() const
     {
         const key_block at = place();
-        const u32 full = rounds.keys().full(0);
-        rounds.keys().wait_empty(single_place::nth(round));
+        const u32 full = rounds.keys().full(keys_of(round).stage);
+        rounds.keys().wait_empty(keys_of(round));
         mbarrier_arrive_expect(full, layout::K_BYTES + layout::V_BYTES);
-        load_tile<BN, DK>(shared + layout::K, &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
-        load_tile<BN, DV>(shared + layout::V, &params.v, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+        load_tile<BN, DK>(key_rows(shared, round), &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+        load_tile<BN, DV>(value_rows_of(shared, round), &params.v, full, at.kv0, at.h_kv, at.b, L2_STREAM);
     }
 
     // No query tile is for these keys.
@@ -34,8 +34,8 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         ring_at(shared).wait_empty(to);
         store_shared(position_place(shared, to.stage), NO_TILE);
         mbarrier_arrive(ring_at(shared).full(to.stage));
-        rounds.keys().wait_empty(single_place::nth(round));
-        mbarrier_arrive(rounds.keys().full(0));
+        rounds.keys().wait_empty(keys_of(round));
+        mbarrier_arrive(rounds.keys().full(keys_of(round).stage));
     }
 
     // What a tile has for the 64 keys of a warpgroup.
@@ -76,6 +76,11 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         load_tile<BM, DK>(tile, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
         load_rows(params.p, shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
         load_tile<BM, DV>(tile + layout::Q_BYTES, &params.dout, full, now.tile * BM, h, at.b, L2_KEEP);
+    }
+    __device__ __forceinline__ void load_first(const position &now, bool last) const
+    {
+        load_queries(now, last);
+        load_keys();
     }
 };
 

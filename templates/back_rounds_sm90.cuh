@@ -9,27 +9,44 @@ namespace back {
 using round_place = ring_place<2>;
 using single_place = ring_place<1>;
 
+// Where something of a round lies, if there are so many places for it.
+template <int PLACES> DEV round_place place_of_round(u32 round)
+{
+    static_assert(PLACES == 1 || PLACES == 2, "barriers of two places");
+    const ring_place<PLACES> at = ring_place<PLACES>::nth(round);
+    return {at.stage, at.parity};
+}
+
 // BYTES of shared memory at a multiple of 16.
 struct block_rounds {
-    static constexpr int BYTES = 80;
+    static constexpr int BYTES = 128;
     u32 address;
 
-    __device__ __forceinline__ ring_barriers<1> keys() const { return {address}; }          // of K and V
-    __device__ __forceinline__ ring_barriers<2> told() const { return {address + 16}; }     // of the places of two rounds
-    __device__ __forceinline__ u32 place(u32 round) const { return address + 48 + 16 * (round & 1); }
+    __device__ __forceinline__ ring_barriers<2> keys() const { return {address}; }        // of K, in attention_bwd_sm90 of V too
+    __device__ __forceinline__ ring_barriers<2> values() const { return {address + 32}; } // of V
+    __device__ __forceinline__ ring_barriers<2> told() const { return {address + 64}; }   // of the places of two rounds
+    __device__ __forceinline__ u32 place(u32 round) const { return address + 96 + 16 * (round & 1); }
     __device__ __forceinline__ key_block block(u32 round) const { return find_block(place(round)); } // group 0: there is none any more
 
     __device__ __forceinline__ void init() const
     {
         keys().init(WARPS);
+        values().init(WARPS);
         told().init(WARPS + (cfg::WANT_DQ ? 1 : 0));
     }
-    // By a warp that reads K and V of this round no more; the place of this round.
-    __device__ __forceinline__ void leave_keys() const
+    // By a warp that reads K (and V) of this round no more; V; the place of this round.
+    __device__ __forceinline__ void leave_keys(round_place at) const
     {
         __syncwarp();
         if (lane_id() == 0) {
-            mbarrier_arrive(keys().empty(0));
+            mbarrier_arrive(keys().empty(at.stage));
+        }
+    }
+    __device__ __forceinline__ void leave_values(round_place at) const
+    {
+        __syncwarp();
+        if (lane_id() == 0) {
+            mbarrier_arrive(values().empty(at.stage));
         }
     }
     __device__ __forceinline__ void leave(u32 round) const
@@ -90,7 +107,7 @@ DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round,
 
 // All blocks of the thread block. The first query tile of a block comes while the block before is still worked on, and its keys as soon
 // as no one reads those before. LOADER: params, rounds, whether this thread is the leader, the number of the round; and for the
-// leader load_queries, load_keys, load_nothing (no query tile is for these keys) and, for all, to the next place.
+// leader load_queries, load_first (with keys), load_nothing (no query tile is for these keys) and, for all, to the next place.
 template <class LOADER> DEV void load_rounds(LOADER &l)
 {
     const back_params &p = l.params.p;
@@ -116,9 +133,11 @@ template <class LOADER> DEV void load_rounds(LOADER &l)
         while (now.head < group) {
             const position next = tiles.next(now, p, l.rounds.block(l.round));
             if (l.leader) {
-                l.load_queries(now, next.head >= group);
+                const bool last = next.head >= group;
                 if (first) {
-                    l.load_keys();
+                    l.load_first(now, last);
+                } else {
+                    l.load_queries(now, last);
                 }
             }
             __syncwarp();

@@ -15,10 +15,10 @@ static_assert(PART_K % 16 == 0 && PART_V % 16 == 0 && PART_K <= 128 && PART_V <=
               "cfg::D and cfg::D_V are at most 256: registers hold a half of dk' and of dv'");
 
 // Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 32; rows: floats of a row):
-//     128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 176
+//     128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 224
 __host__ __device__ constexpr int wide_smem_bytes(int stages, int dk, int dv, int rows, bool diag)
 {
-    return 128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 176;
+    return 128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 224;
 }
 
 struct layout { // offsets in bytes
@@ -86,13 +86,20 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     // Read again where it is needed: the warp has few registers.
     __device__ __forceinline__ key_block place() const { return rounds.block(round); }
 
-    __device__ __forceinline__ void load_keys() const
+    __device__ __forceinline__ void load_k() const
     {
         const key_block at = place();
         const u32 full = rounds.keys().full(0);
-        rounds.keys().wait_empty(single_place::nth(round));
-        mbarrier_arrive_expect(full, BN * (DK + DV) * 2);
+        rounds.keys().wait_empty(place_of_round<1>(round));
+        mbarrier_arrive_expect(full, BN * DK * 2);
         load_parts<BN, PART_K>(shared + layout::K, &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+    }
+    __device__ __forceinline__ void load_v() const
+    {
+        const key_block at = place();
+        const u32 full = rounds.values().full(0);
+        rounds.values().wait_empty(place_of_round<1>(round));
+        mbarrier_arrive_expect(full, BN * DV * 2);
         load_parts<BN, PART_V>(shared + layout::V, &params.v, full, at.kv0, at.h_kv, at.b, L2_STREAM);
     }
     // No query tile is for these keys.
@@ -101,8 +108,10 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         q_ring(shared).wait_empty(q);
         store_shared(position_place(shared, q.stage), NO_TILE);
         mbarrier_arrive(q_ring(shared).full(q.stage));
-        rounds.keys().wait_empty(single_place::nth(round));
+        rounds.keys().wait_empty(place_of_round<1>(round));
         mbarrier_arrive(rounds.keys().full(0));
+        rounds.values().wait_empty(place_of_round<1>(round));
+        mbarrier_arrive(rounds.values().full(0));
     }
     __device__ __forceinline__ void load_q(const position &now, bool last) const
     {
@@ -124,7 +133,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         mbarrier_arrive_expect(full, layout::DO_BYTES);
         load_parts<BM, PART_V>(shared + layout::DO, &params.dout, full, now.tile * BM, at.head(now.head), at.b, L2_KEEP);
     }
-    // Q may come early where it has two places; where it has one, that of dO is free first.
+    // In the order in which places are free: Q early where it has two, else after dO.
     __device__ __forceinline__ void load_queries(const position &now, bool last) const
     {
         if constexpr (STAGES == 1) {
@@ -134,6 +143,18 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
             load_q(now, last);
             load_do(now);
         }
+    }
+    __device__ __forceinline__ void load_first(const position &now, bool last) const
+    {
+        if constexpr (STAGES == 1) {
+            load_v();
+            load_queries(now, last);
+        } else {
+            load_q(now, last);
+            load_v();
+            load_do(now);
+        }
+        load_k();
     }
 };
 
