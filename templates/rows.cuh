@@ -64,7 +64,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
     static_assert(2 * NB <= 32,
                   "a thread's live pairs of a row are bits of one word: at most 128 keys a tile");
 
-    static constexpr int COLS_AT_ONCE = LEAN ? 4 : BOTH ? 8 : 2 * NB; // to ask about: where BOTH, more would need registers that are not there
+    static constexpr int COLS_AT_ONCE = LEAN ? 2 : BOTH ? 8 : 2 * NB; // to ask about: where BOTH, more would need registers that are not there
 
     float (&s)[MT][NB][4];
     thread_rows<MT> &rows;

@@ -41,7 +41,7 @@ DEV int look_at(const map_params &p, const variant::head &head, const tile_rows<
     bool any = false;
     bool all = true;
     for (int start = 0; start < n_cols; start += STEP) {
-#pragma unroll 4
+#pragma unroll 2
         for (int c = 0; c < STEP; c++) {
             const variant::col col = cols[min(start + c, n_cols - 1)]; // a column twice changes neither answer
 #pragma unroll
