@@ -131,9 +131,9 @@ DEV row_at place_of(const row_sizes &z, int row)
 {
     row_at at = {row, 0, 0, row};
     if (z.rows0 * z.rows1 != 1) {
-        const int outer = m_quotient(row, z.rows);
+        const int outer = row / z.rows;
         at.row2 = row - outer * z.rows;
-        at.row0 = m_quotient(outer, z.rows1);
+        at.row0 = outer / z.rows1;
         at.row1 = outer - at.row0 * z.rows1;
     }
     return at;

@@ -390,9 +390,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, rowwise::MIN_BLOCKS)
     int row1 = 0;
     int row2 = row;
     if (z.rows != total) {
-        const int outer = m_quotient(row, z.rows);
+        const int outer = row / z.rows;
         row2 = row - outer * z.rows;
-        row0 = m_quotient(outer, z.rows1);
+        row0 = outer / z.rows1;
         row1 = outer - row0 * z.rows1;
     }
     place at;
