@@ -72,7 +72,9 @@ static bool differentiate(struct deriver *d, const int *root, const int *seed, i
     struct diag diag = {0};
     if (!d->failed && diff(d->ir, root, seed, n, out, &diag))
         return true;
-    fail(d, "line %d: %.200s", diag.entry[0].line, diag.entry[0].text);
+    char place[DIAG_PLACE_BYTES];
+    diag_place(diag.entry[0].file, diag.entry[0].line, place);
+    fail(d, "%.100s%.150s", place, diag.entry[0].text);
     return false;
 }
 
@@ -382,13 +384,16 @@ static int with_states(struct deriver *d, int node)
 
 static bool needs_row(struct deriver *d, int node)
 {
-    if (d->ir->node[node].phase == 0)
+    const struct ir_node *n = &d->ir->node[node];
+    if (n->phase == 0)
         return false;
-    fail(d,
-         "line %d: the gradient of a row state needs a row reduction that is no row state itself (the ties "
-         "of a maximum, "
-         "say); where it cancels, as that of a stabiliser does, wrap it in detach()",
-         d->ir->node[node].line);
+    char place[DIAG_PLACE_BYTES];
+    diag_place(n->line ? d->ir->file[n->file] : "", n->line, place);
+    fail(
+        d,
+        "%.80sthe gradient of a row state needs a row reduction that is no row state (the ties of a maximum, "
+        "say); where it cancels, as a stabiliser's does, wrap it in detach()",
+        place);
     return true;
 }
 

@@ -39,13 +39,19 @@ static void append(lathe_error *err, const char *text)
         snprintf(err->text + used, sizeof err->text - used, "%s", text);
 }
 
+void diag_place(const char *file, int line, char place[DIAG_PLACE_BYTES])
+{
+    place[0] = '\0';
+    if (file[0] && line > 0)
+        snprintf(place, DIAG_PLACE_BYTES, "%.256s:%d: ", file, line);
+    else if (file[0])
+        snprintf(place, DIAG_PLACE_BYTES, "%.256s: ", file);
+}
+
 static void append_entry(lathe_error *err, const struct diag_entry *e, bool first)
 {
-    char place[300] = "";
-    if (e->file[0] && e->line > 0)
-        snprintf(place, sizeof place, "%s:%d: ", e->file, e->line);
-    else if (e->file[0])
-        snprintf(place, sizeof place, "%s: ", e->file);
+    char place[DIAG_PLACE_BYTES];
+    diag_place(e->file, e->line, place);
     if (!first)
         append(err, "\n");
     append(err, place);

@@ -416,6 +416,15 @@ static void give(struct sweep *s, int node, uint8_t span, int contribution)
     s->adjoint[node] = first ? contribution : plus(ir, s->adjoint[node], contribution);
 }
 
+/* A formula without a place, one of a seed and of constants, has that of what it is derived from. */
+static void take_place(struct ir_node *derived, const struct ir_node *from)
+{
+    if (derived->line == 0 && derived->n_args > 0) {
+        derived->file = from->file;
+        derived->line = from->line;
+    }
+}
+
 static bool visit(struct sweep *s, int number_of_node, struct diag *diag)
 {
     struct use u = {number_of_node, s->ir->node[number_of_node], s->adjoint[number_of_node]};
@@ -427,7 +436,10 @@ static bool visit(struct sweep *s, int number_of_node, struct diag *diag)
     for (int k = 0; k < u.node.n_args; k++) {
         if (!s->needs[u.node.arg[k]])
             continue;
+        const int before = s->ir->n_nodes;
         int contribution = RULES[u.node.op](s->ir, &u, k);
+        for (int i = before; i < s->ir->n_nodes; i++)
+            take_place(&s->ir->node[i], &u.node);
         if (contribution != ZERO)
             give(s, u.node.arg[k], u.node.span, contribution);
     }

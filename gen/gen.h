@@ -44,6 +44,9 @@ struct diag {
 };
 void diag_add(struct diag *d, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* "file:line: ", "file: " or nothing. */
+enum { DIAG_PLACE_BYTES = 300 };
+void diag_place(const char *file, int line, char place[DIAG_PLACE_BYTES]);
 /* "file:line: text" lines into err->text, the first place into err->file and err->line. */
 void diag_to_error(const struct diag *d, lathe_status status, lathe_error *err);
 

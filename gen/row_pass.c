@@ -54,6 +54,11 @@ static bool refuse(const struct maker *m, const char *fmt, ...)
     return false;
 }
 
+static void place_of(const struct ir *ir, const struct ir_node *n, char place[DIAG_PLACE_BYTES])
+{
+    diag_place(n->line ? ir->file[n->file] : "", n->line, place);
+}
+
 /* ---- roots ------------------------------------------------------------------------------------- */
 
 /* A formula of the pass, with the statistics that are given in place of theirs. -1: too many. */
@@ -255,8 +260,11 @@ static bool derive(struct maker *m)
     int seed[1 + MAX_STATE];
     int n = take_seeds(m, root, seed);
     take_results(m);
-    if (!diff(m->w, root, seed, n, &adjoint, &diag))
-        return refuse(m, "%.100s:%d: %.120s", diag.entry[0].file, diag.entry[0].line, diag.entry[0].text);
+    if (!diff(m->w, root, seed, n, &adjoint, &diag)) {
+        char place[DIAG_PLACE_BYTES];
+        diag_place(diag.entry[0].file, diag.entry[0].line, place);
+        return refuse(m, "%.100s%.150s", place, diag.entry[0].text);
+    }
     m->w->row.n_roots = 0;
     bool ok = true;
     for (int i = 0; i < adjoint.n && ok; i++)
@@ -333,12 +341,14 @@ static bool take_scan(struct maker *m, int node, int *walk)
     int at = walk[node] < 0 ? 0 : walk[node];
     while (at < pass->n_walks && pass->reverse[at] != reverse)
         at++;
-    if (pass->n_scans == ROW_SCANS || at == ROW_WALKS)
-        return refuse(
-            m,
-            "line %d: more than %d scans, or more than %d changes of direction from one to the next (the "
-            "host device computes it)",
-            (int)n->line, ROW_SCANS, ROW_WALKS - 1);
+    if (pass->n_scans == ROW_SCANS || at == ROW_WALKS) {
+        char place[DIAG_PLACE_BYTES];
+        place_of(pass->ir, n, place);
+        return refuse(m,
+                      "%.100smore than %d scans, or more than %d changes of direction from one to the next "
+                      "(the host device computes it)",
+                      place, ROW_SCANS, ROW_WALKS - 1);
+    }
     if (at == pass->n_walks)
         pass->reverse[pass->n_walks++] = reverse;
     pass->walk[pass->n_scans] = at;
@@ -359,9 +369,11 @@ static bool find_scans(struct maker *m)
         operands_walk(w, i, walk);
         if (used[i] && ir_op_is_scan(w->node[i].op))
             ok = take_scan(m, i, walk);
-        else if (used[i] && ir_op_is_reduction(w->node[i].op) && walk[i] >= 0)
-            ok = refuse(m, "line %d: a reduction of a scan (the host device computes it)",
-                        (int)w->node[i].line);
+        else if (used[i] && ir_op_is_reduction(w->node[i].op) && walk[i] >= 0) {
+            char place[DIAG_PLACE_BYTES];
+            place_of(w, &w->node[i], place);
+            ok = refuse(m, "%.100sa reduction of a scan (the host device computes it)", place);
+        }
     }
     free(used);
     free(walk);

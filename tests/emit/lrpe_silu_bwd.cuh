@@ -169,8 +169,8 @@ struct map0 {
         const float t8 = (-t7);  // prelude.lua:126
         const float t9 = (t3 + t8);  // prelude.lua:126
         const float t10 = (h.f0 * t9);  // prelude.lua:126
-        const float t11 = m_sigmoid(p0);
-        const float t12 = (1.0f - t11);
+        const float t11 = m_sigmoid(p0);  // prelude.lua:126
+        const float t12 = (1.0f - t11);  // prelude.lua:126
         const float t13 = (t0 * t12);  // prelude.lua:126
         const float t14 = (t11 + t13);  // prelude.lua:126
         const float t15 = (t5 * t14);  // prelude.lua:135

@@ -90,6 +90,32 @@ TEST(sums_of_other_distances_stay)
     unmake(&m);
 }
 
+/* The scans of a derived formula are made of seeds, which have no line: they have that of the primal scan. */
+TEST(refusals_of_derived_scans_name_the_line)
+{
+    struct made m;
+    make(&m,
+         "return rowwise { forward = function(x)\n"
+         "local a = cumsum(x, 0.0)\n"
+         "local b = revcumsum(a * x, 0.0)\n"
+         "local c = cumsum(b * x, 0.0)\n"
+         "return cumsum(revcumsum(c * x, 0.0) * x, 0.0) end }\n",
+         "dtype=bf16,rows=4,n=64");
+    CHECK(!m.ok);
+    CHECK_HAS(m.why, "test.lua:");
+    CHECK_HAS(m.why, ": more than 4 scans, or more than 3 changes of direction");
+    CHECK(strstr(m.why, ":0:") == NULL);
+    unmake(&m);
+    make(&m,
+         "return rowwise { forward = function(x)\n"
+         "local y = cumsum(x, 0.0)\n"
+         "return y * y / rowsum(y) end }\n",
+         "dtype=bf16,rows=4,n=64");
+    CHECK(!m.ok);
+    CHECK_STR(m.why, "test.lua:3: a reduction of a scan (the host device computes it)");
+    unmake(&m);
+}
+
 TEST(what_is_not_wanted_is_not_made)
 {
     struct made m;
