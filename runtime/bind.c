@@ -251,21 +251,6 @@ static bool empty(const lathe_arg *t)
     return false;
 }
 
-/* A dim in whose steps the dims with smaller ones do not fit, so that two indices may be one element; -1:
- * none. */
-static int meeting_dim(const lathe_arg *t)
-{
-    for (int i = 0; t->strides && i < t->ndim; i++) {
-        int64_t inner = 0;
-        for (int k = 0; k < t->ndim; k++)
-            if (k != i && t->shape[k] > 1 && t->strides[k] <= t->strides[i])
-                inner += (t->shape[k] - 1) * t->strides[k];
-        if (t->shape[i] > 1 && inner >= t->strides[i])
-            return i;
-    }
-    return -1;
-}
-
 /* |sum of (size - 1) * stride| must stay far below 2^63; that also bounds compact tensors. */
 static lathe_status check_strides(const struct sig_arg *a, const lathe_arg *t, lathe_error *err)
 {
@@ -297,7 +282,7 @@ static lathe_status check_strides(const struct sig_arg *a, const lathe_arg *t, l
                 "argument '%s': expected at most 2^%d elements between the first and the last, given more",
                 a->name, MAX_ELEMENTS_LOG2);
     }
-    const int meeting = is_output(a) ? meeting_dim(t) : -1;
+    const int meeting = is_output(a) ? lathe__meeting_dim(t) : -1;
     if (meeting >= 0)
         return lathe__fail(err, LATHE_ARG,
                            "argument '%s': expected an output whose elements lie apart, given stride %" PRId64

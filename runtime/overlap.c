@@ -101,6 +101,114 @@ static bool has_elements_of_rows(const struct sig_arg *a)
     return has;
 }
 
+/* ---- elements of one tensor that meet ------------------------------------------------------------ */
+
+/* Of two elements at one place, the difference of their indices: a sum of 0 over dims, each within the dim's
+   size. Dims of more than one element, the largest stride first; `rest`: how far the dims behind reach. */
+struct difference {
+    int n;
+    int64_t size[MAX_DIMS];
+    int64_t stride[MAX_DIMS];
+    int64_t rest[MAX_DIMS];
+    int64_t at[MAX_DIMS]; /* the difference that is looked at, and the last one that may be */
+    int64_t last[MAX_DIMS];
+    int64_t sum[MAX_DIMS]; /* of the dims before */
+};
+
+/* Looked at before a tensor is refused unproven; some tens of microseconds. */
+enum { MOST_DIFFERENCES = 4096 };
+
+static struct difference difference_of(const lathe_arg *t)
+{
+    struct difference d = {.n = 0};
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] <= 1)
+            continue;
+        int at = d.n++;
+        for (; at > 0 && d.stride[at - 1] < t->strides[i]; at--) {
+            d.size[at] = d.size[at - 1];
+            d.stride[at] = d.stride[at - 1];
+        }
+        d.size[at] = t->shape[i];
+        d.stride[at] = t->strides[i];
+    }
+    for (int k = d.n - 2; k >= 0; k--)
+        d.rest[k] = d.rest[k + 1] + (d.size[k + 1] - 1) * d.stride[k + 1];
+    return d;
+}
+
+static int64_t floor_of(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+/* The differences in dim k that those behind can still bring back to 0. */
+static void begin_dim(struct difference *d, int k, int64_t sum)
+{
+    const int64_t most = d->size[k] - 1;
+    const int64_t first = -floor_of(d->rest[k] + sum, d->stride[k]);
+    const int64_t last = floor_of(d->rest[k] - sum, d->stride[k]);
+    d->sum[k] = sum;
+    d->at[k] = first < -most ? -most : first;
+    d->last[k] = last > most ? most : last;
+}
+
+static bool is_nothing(const struct difference *d)
+{
+    int64_t any = 0;
+    for (int k = 0; k < d->n; k++)
+        any |= d->at[k];
+    return any == 0;
+}
+
+static bool has_difference(struct difference *d)
+{
+    int steps = 0;
+    int k = 0;
+    begin_dim(d, 0, 0);
+    while (k >= 0) {
+        if (d->at[k] > d->last[k]) {
+            if (--k >= 0)
+                d->at[k]++;
+            continue;
+        }
+        if (steps++ == MOST_DIFFERENCES || (k == d->n - 1 && !is_nothing(d)))
+            return true;
+        if (k == d->n - 1) {
+            d->at[k]++;
+        } else {
+            begin_dim(d, k + 1, d->sum[k] + d->at[k] * d->stride[k]);
+            k++;
+        }
+    }
+    return false;
+}
+
+/* A dim in whose steps those with smaller ones do not fit; -1: none. */
+static int interleaved_dim(const lathe_arg *t)
+{
+    for (int i = 0; t->strides && i < t->ndim; i++) {
+        int64_t inner = 0;
+        for (int k = 0; k < t->ndim; k++)
+            if (k != i && t->shape[k] > 1 && t->strides[k] <= t->strides[i])
+                inner += (t->shape[k] - 1) * t->strides[k];
+        if (t->shape[i] > 1 && inner >= t->strides[i])
+            return i;
+    }
+    return -1;
+}
+
+int lathe__meeting_dim(const lathe_arg *t)
+{
+    const int dim = interleaved_dim(t);
+    if (dim < 0)
+        return -1;
+    struct difference d = difference_of(t);
+    return has_difference(&d) ? dim : -1;
+}
+
+/* ---- tensors of a call ------------------------------------------------------------------------------ */
+
 static int find(const struct signature *sig, const char *name)
 {
     int i = 0;

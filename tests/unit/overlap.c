@@ -261,3 +261,60 @@ TEST(results_of_attention_have_memory_of_their_own)
     }
     ir_free(ir);
 }
+
+static bool meets(const int64_t *shape, const int64_t *strides)
+{
+    static bool taken[256];
+    memset(taken, 0, sizeof taken);
+    for (int64_t i = 0; i < shape[0]; i++)
+        for (int64_t k = 0; k < shape[1]; k++)
+            for (int64_t l = 0; l < shape[2]; l++) {
+                bool *place = &taken[i * strides[0] + k * strides[1] + l * strides[2]];
+                if (*place)
+                    return true;
+                *place = true;
+            }
+    return false;
+}
+
+/* Against every element's place, for every small shape and some strides: among them many that interleave. */
+TEST(outputs_that_interleave_are_told_from_those_that_meet)
+{
+    unsigned draw = 7;
+    int apart = 0;
+    for (int i = 0; i < 20000; i++) {
+        int64_t shape[3];
+        int64_t strides[3];
+        for (int k = 0; k < 3; k++) {
+            draw = draw * 1103515245U + 12345U;
+            shape[k] = 1 + (draw >> 16) % 5;
+            strides[k] = 1 + (draw >> 20) % 20;
+        }
+        const lathe_arg arg = {"y", memory, LATHE_F32, 3, shape, strides};
+        CHECK_EQ(lathe__meeting_dim(&arg) >= 0, meets(shape, strides));
+        apart += !meets(shape, strides);
+    }
+    CHECK(apart > 5000);
+}
+
+TEST(interleaved_outputs_of_any_size)
+{
+    static const struct {
+        int64_t shape[3], strides[3];
+        int dim;
+    } cases[] = {
+        {{3, 2, 1}, {2, 3, 1}, -1},
+        {{4, 2, 1}, {2, 3, 1}, -1},
+        {{4, 3, 1}, {2, 3, 1}, 1},            /* 3 * 2 is 2 * 3 */
+        {{1000, 999, 1}, {999, 1000, 1}, -1}, /* no two multiples below 999000 are the same */
+        {{1001, 1000, 1}, {999, 1000, 1}, 1},
+        {{2000000000, 2, 1}, {2, 3, 1}, -1},
+        {{2000000000, 3, 1}, {2, 3, 1}, 1},                      /* soon found */
+        {{2, 1000000, 8}, {8000000, 8, 1}, -1},                  /* one after the other */
+        {{1 << 20, 1 << 20, 1}, {1 << 20, (1 << 20) + 1, 1}, 1}, /* not to be searched in a call: refused */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const lathe_arg arg = {"y", memory, LATHE_F32, 3, cases[i].shape, cases[i].strides};
+        CHECK_EQ(lathe__meeting_dim(&arg), cases[i].dim);
+    }
+}
