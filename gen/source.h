@@ -251,7 +251,8 @@ void lathe__problem_clear(struct problem *p); /* nothing is bound, nothing prese
    must be there (launch), except for optional outputs. */
 lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_arg *args, int n,
                                       bool need_data, struct problem *out, lathe_error *err);
-/* runtime/overlap.c. A dim of a tensor with strides > 0 two of whose elements are, or may be, one place; -1: none. */
+/* runtime/overlap.c. A dim of a tensor with strides > 0 two of whose elements are, or may be, one place; -1:
+ * none. */
 int lathe__meeting_dim(const lathe_arg *t);
 /* Of elementwise, a result is in memory of its own, or where its alias lies; row-wise, or
    where an operand with its dims lies. Errors ARG. */
