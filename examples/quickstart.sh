@@ -33,10 +33,11 @@ show() {
 
 if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then
     arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '.')
+    [ "$arch" = sm_90 ] && arch=sm_90a # all that this GPU has; code for sm_90 runs on later ones, too
     problem=dtype=bf16,b=2,h=16,q=4096,kv=4096,d=128
     say "GPU: $(nvidia-smi -L | head -n 1 | sed 's/ (UUID.*//')"
 else
-    arch=sm_90
+    arch=sm_90a
     problem=dtype=bf16,b=1,h=2,q=256,kv=256,d=64
     say "no GPU here: the kernel is generated and compiled, and the host device runs the spec in double precision"
 fi
@@ -52,7 +53,11 @@ stage "gen: the kernel as one readable CUDA file" \
     show "$lathe" gen "$spec" --arch "$arch" --problem "$compile_problem" -o "$out/$name.cu" || exit 1
 printf '   %s lines in %s\n' "$(wc -l <"$out/$name.cu")" "$out/$name.cu"
 stage "compile: to a fatbin, with NVRTC" \
-    show "$lathe" compile "$spec" --arch "$arch" --problem "$compile_problem" -o "$out/$name.fatbin" ||
-    say "compiling needs NVRTC from the CUDA toolkit; the host device does not"
+    show "$lathe" compile "$spec" --arch "$arch" --problem "$compile_problem" -o "$out/$name.fatbin"
+case $? in
+0) ;;
+3) say "compiling needs NVRTC from the CUDA toolkit; the host device does not" ;;
+*) exit 1 ;;
+esac
 stage "run: and compare with the double-precision evaluator" \
     show "$lathe" run "$spec" --problem "$problem" --device auto --verify || exit 1

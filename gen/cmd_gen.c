@@ -118,16 +118,20 @@ int cmd_gen(const struct options *o)
 
 /* ---- compile ----------------------------------------------------------------------------------- */
 
-/* One source serves all archs of a fatbin: it is planned for the least of them. */
+/* One source serves all archs of a fatbin: it is planned for the least of them, and where there are others,
+   without what only that one has (sm_90a: sm_90). */
 static struct device common_device(const struct options *o, const struct device *first)
 {
     struct device d = *first;
     for (int i = 1; i < o->n_archs; i++) {
         const struct device *a = &o->arch[i];
         const int smem = a->smem_bytes < d.smem_bytes ? a->smem_bytes : d.smem_bytes;
+        const bool others = strcmp(a->arch, d.arch) != 0;
         if (a->sm < d.sm)
             d = *a;
         d.smem_bytes = smem;
+        if (others)
+            snprintf(d.arch, sizeof d.arch, "sm_%d", d.sm);
     }
     return d;
 }

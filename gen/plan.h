@@ -41,6 +41,10 @@ static inline int round_up(int64_t n, int to)
     return (int)((n + to - 1) / to * to);
 }
 
+/* plan_hopper.c: is code for this device alone made? wgmma and setmaxnreg are in no other: not in sm_90,
+   whose code runs on later devices, too. */
+bool plan_for_hopper(const struct device *device);
+bool plan_needs_hopper(const struct request *r, char *why);
 /* plan_rows.c: rowwise.cuh and rowwise_many.cuh. Fill the plan, or say why not in `why` (REASON_BYTES). */
 bool plan_rowwise(const struct request *r, struct plan *plan, char *why);
 bool plan_rowwise_many(const struct request *r, struct plan *plan, char *why);

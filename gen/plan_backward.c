@@ -216,15 +216,6 @@ bool plan_attention_bwd(const struct request *r, struct plan *plan, char *why)
     return plan_with(r, plan, why, take_back_tile);
 }
 
-static bool is_hopper(const struct request *r, char *why)
-{
-    if (r->device->sm == 90)
-        return true;
-    snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 9.0 (wgmma, TMA)", r->device->sm / 10,
-             r->device->sm % 10);
-    return false;
-}
-
 bool plan_attention_bwd_sm90(const struct request *r, struct plan *plan, char *why)
 {
     if (r->problem->dim[SYM_D] > 128 || r->problem->dim[SYM_D_V] > 128) {
@@ -232,10 +223,10 @@ bool plan_attention_bwd_sm90(const struct request *r, struct plan *plan, char *w
                  "head dims of more than 128, for which attention_bwd_wide_sm90 has registers");
         return false;
     }
-    return is_hopper(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
+    return plan_needs_hopper(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
 }
 
 bool plan_attention_bwd_wide(const struct request *r, struct plan *plan, char *why)
 {
-    return is_hopper(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
+    return plan_needs_hopper(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
 }

@@ -105,11 +105,29 @@ static bool has_columns(const struct row *row, int64_t d, int64_t d_v)
     return d <= row->tile.max_d && d_v <= row->tile.max_dv;
 }
 
+bool plan_for_hopper(const struct device *device)
+{
+    return strcmp(device->arch, "sm_90a") == 0;
+}
+
+bool plan_needs_hopper(const struct request *r, char *why)
+{
+    const int sm = r->device->sm;
+    if (plan_for_hopper(r->device))
+        return true;
+    if (sm == 90)
+        snprintf(why, REASON_BYTES, "code for %s, which runs on later devices, too; it needs sm_90a (wgmma)",
+                 r->device->arch);
+    else
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 9.0 (wgmma, TMA)", sm / 10, sm % 10);
+    return false;
+}
+
 /* Dims are not padded here: a row's own are multiples of all that they are padded to. */
 bool plan_asks_keys(lathe_pass pass, const struct problem *problem, const struct device *device)
 {
     bool asks = false;
-    if (pass != LATHE_FORWARD || device->sm != 90 || problem->dim[SYM_D] <= 0)
+    if (pass != LATHE_FORWARD || !plan_for_hopper(device) || problem->dim[SYM_D] <= 0)
         return false; /* dims of other kinds are not bound */
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++)
         asks =
@@ -131,11 +149,8 @@ static bool serves(const struct request *r, const struct row *row, const struct 
 
 bool plan_attention_sm90(const struct request *r, struct plan *plan, char *why)
 {
-    if (r->device->sm != 90) {
-        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 9.0 (wgmma, TMA)", r->device->sm / 10,
-                 r->device->sm % 10);
+    if (!plan_needs_hopper(r, why))
         return false;
-    }
     int diag = 0;
     plan->optimistic =
         r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */

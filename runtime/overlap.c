@@ -204,7 +204,8 @@ int lathe__meeting_dim(const lathe_arg *t)
     if (dim < 0)
         return -1;
     struct difference d = difference_of(t);
-    return has_difference(&d) ? dim : -1;
+    const bool steps = d.n > 0 && d.stride[d.n - 1] > 0;
+    return !steps || has_difference(&d) ? dim : -1;
 }
 
 /* ---- tensors of a call ------------------------------------------------------------------------------ */

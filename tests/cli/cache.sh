@@ -31,6 +31,13 @@ command -v cc >/dev/null || { echo 'skipped: there is no C compiler (cc)'; finis
 
 # ---- compile --cache -----------------------------------------------------------------------------
 problem=n=128
+# one text for several: sm_90 has no wgmma, and what serves sm_90a and another has none either
+for archs in '--arch sm_90' '--arch sm_90a --arch sm_90' '--arch sm_90a --arch sm_100'; do
+    # shellcheck disable=SC2086
+    expect 0 'attention_fwd_sm80' '*' "$LATHE" compile causal --problem dtype=bf16,d=64 $archs -o several.fatbin
+done
+expect 0 'attention_fwd_sm90' '*' "$LATHE" compile causal --problem dtype=bf16,d=64 --arch sm_90a -o one.fatbin
+
 expect 0 'for sm_80' '*' "$LATHE" compile softmax --problem $problem --cache system
 expect 0 'was there' '*' "$LATHE" compile softmax --problem $problem --arch sm_80 --cache system
 expect 0 'for sm_90a' '*' "$LATHE" compile softmax --problem $problem --arch sm_90 --cache system # as its devices ask

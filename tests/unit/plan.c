@@ -28,6 +28,20 @@ static lathe_status pick_pass(const char *spec, lathe_pass pass, const char *pro
     return status;
 }
 
+static void refusals_of(const char *spec, lathe_pass pass, const char *problem_text,
+                        const struct device *device, lathe_error *err)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct ir *ir = spec_load(spec, NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, pass, &sig);
+    CHECK_EQ(problem_parse(&sig, problem_text, &problem, err), LATHE_OK);
+    plan_refusals(ir, pass, &problem, device, err);
+    ir_free(ir);
+}
+
 static lathe_status pick(const char *spec, const char *problem_text, const struct device *device,
                          struct plan *plan, lathe_error *err)
 {
@@ -53,6 +67,23 @@ TEST(every_head_dim_fits_every_device)
                 CHECK(plan.d_pad >= d && plan.dv_pad >= dv);
                 CHECK_EQ(plan.bm % (16 * plan.warps), 0);
             }
+}
+
+/* Code for sm_90 runs on later devices, too, and has no wgmma. */
+TEST(what_runs_on_more_than_hopper_is_portable)
+{
+    struct device sm_90 = H100;
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    strcpy(sm_90.arch, "sm_90");
+    for (lathe_pass pass = LATHE_FORWARD; pass <= LATHE_BACKWARD; pass++) {
+        CHECK_EQ(pick_pass("causal", pass, "dtype=bf16,b=1,h=1,q=64,d=64", &sm_90, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.template_name, pass == LATHE_FORWARD ? "attention_fwd_sm80" : "attention_bwd_sm80");
+        refusals_of("causal", pass, "dtype=bf16,b=1,h=1,q=64,d=64", &sm_90, &err);
+        CHECK_HAS(err.text, "code for sm_90, which runs on later devices, too; it needs sm_90a (wgmma)");
+        CHECK_EQ(pick_pass("causal", pass, "dtype=bf16,b=1,h=1,q=64,d=64", &H100, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.template_name, pass == LATHE_FORWARD ? "attention_fwd_sm90" : "attention_bwd_sm90");
+    }
 }
 
 TEST(refusals_name_the_reason)
