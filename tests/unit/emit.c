@@ -480,6 +480,8 @@ TEST(given_logarithms_of_sums_spare_reductions)
     check_passes("logsumexp", "dtype=bf16,rows=64,n=8192", "PASSES = 0, REDUCTIONS = 0");
     check_passes("cross_entropy", "dtype=f16,rows=64,n=8192", "PASSES = 0, REDUCTIONS = 0");
     check_passes("log_softmax", "dtype=bf16,rows=64,n=8192", "PASSES = 1, REDUCTIONS = 1");
+    check_passes("log_softmax", "dtype=bf16,rows=64,n=8192,lse=none", "PASSES = 2, REDUCTIONS = 3");
+    check_passes("log_softmax", "dtype=f32,rows=64,n=8192", "PASSES = 2, REDUCTIONS = 3");
     check_passes("log_softmax_inner", "dtype=bf16,rows=64,n=512", "PASSES = 1, REDUCTIONS = 1");
     check_passes("logsumexp", "dtype=f32,rows=64,n=8192", "PASSES = 2, REDUCTIONS = 2");
     check_passes("logsumexp", "dtype=bf16,rows=64,n=8192,lse=none", "PASSES = 2, REDUCTIONS = 2");
