@@ -309,6 +309,16 @@ static bool take_arch(const char *text, struct options *o)
     }
 }
 
+/* What is run says its time and errors on standard output: no place for an array. */
+static bool is_file(const char *option, const char *text)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals || strcmp(equals, "=-") != 0)
+        return true;
+    complain("%s: expected NAME=FILE.npy, given '%s'", option, text);
+    return false;
+}
+
 static bool take_pair(const char *option, const char *text, struct name_values *list)
 {
     const char *equals = strchr(text, '=');
@@ -376,9 +386,9 @@ static bool take_option(const struct option_row *row, const char *text, struct o
     case OPT_SET:
         return take_pair(row->name, text, &o->set);
     case OPT_INPUT:
-        return take_pair(row->name, text, &o->input);
+        return is_file(row->name, text) && take_pair(row->name, text, &o->input);
     case OPT_OUTPUT:
-        return take_pair(row->name, text, &o->output);
+        return is_file(row->name, text) && take_pair(row->name, text, &o->output);
     case OPT_CACHE_DIR:
         return take_text(row->name, text, &o->cache_dir);
     case OPT_PROBLEMS:

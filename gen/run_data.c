@@ -62,11 +62,12 @@ static bool check_names(const struct run *run, const char *option, const struct 
         if (known)
             continue;
         fprintf(stderr, "lathe: %s: unknown name '%s'; known:", option, list->item[i].name);
+        int n = 0;
         for (int k = 0; k < run->sig.n_args; k++) {
-            if (fits(&run->sig.arg[k]))
+            if (fits(&run->sig.arg[k]) && ++n)
                 fprintf(stderr, " %s", run->sig.arg[k].name);
         }
-        fputc('\n', stderr);
+        fputs(n ? "\n" : " none\n", stderr);
         return false;
     }
     return true;

@@ -57,6 +57,9 @@ expect 0 'each of 1.8e+05 pairs' '' run full --problem b=2,h=1,q=300,d=8
 expect 2 '' "--set: unknown name 'x'; known: q_start" run causal --set x=1
 expect 2 '' "--input: unknown name 'lse'; known: q k v" run causal --input lse=a.npy
 expect 2 '' "--output: unknown name 'q'; known: o lse" run causal --output q=a.npy
+expect 2 '' "--set: unknown name 'x'; known: none" run softmax --set x=3
+expect 2 '' "--output: expected NAME=FILE.npy, given 'o=-'" run causal --output o=-
+expect 2 '' "--input: expected NAME=FILE.npy, given 'q=-'" run causal --input q=-
 expect 2 '' "--set q_start: expected a whole number" run causal --set q_start=0.5
 expect 2 '' "--set q_start: expected a whole number" run causal --set q_start=nan
 expect 2 '' "--set eps: expected a number, given 'small'" run rms_norm --set eps=small
