@@ -53,10 +53,11 @@ def retention_weights(s, live, x):
 class Variant:
     """One attention operator. `score(s, h, q, kv, x)` and `live(b, q, kv, x)` take index tensors that broadcast,
     `weights(s, live, x)` gives the weights of whole rows. For gradients: slope(s) is the derivative of the score mod, and
-    learned[name](ds, row0, row1, keys) the gradient of one head's part of an input, ds that of the scores."""
+    learned[name](ds, row0, row1, keys) the gradient of one head's part of an input, ds that of the scores. parts: the live
+    pairs are those of causal attention within each of so many equal parts of the sequence."""
 
     def __init__(self, spec, live=None, score=None, inputs=None, scalars=None, weights=softmax_weights, flex=True, slope=None,
-                 learned=None):
+                 learned=None, parts=1):
         self.spec = spec
         self.live = live
         self.score = score
@@ -66,6 +67,7 @@ class Variant:
         self.flex = flex  # FlexAttention can write it
         self.slope = slope
         self.learned = learned or {}
+        self.parts = parts
 
 
 def _causal(b, q, kv, x):
@@ -108,7 +110,7 @@ VARIANTS = {
                        slope=lambda s: 1.0 - torch.tanh(s / SOFTCAP) * torch.tanh(s / SOFTCAP)),
     "window": Variant("sliding_window", lambda b, q, kv, x: (q >= kv) & (q - kv < WINDOW), scalars={"window": WINDOW}),
     "document": Variant("document", lambda b, q, kv, x: (q >= kv) & (x["doc"][b, q] == x["doc"][b, kv]),
-                        inputs=_documents),
+                        inputs=_documents, parts=DOCUMENTS),
     "relative_bias": Variant("relative_bias", None, lambda s, h, q, kv, x: s + x["table"][h, bucket(q - kv)],
                              inputs=lambda p: {"table": torch.randn(p.h, BUCKETS, device="cuda")},
                              learned={"table": _table_gradient}),
@@ -154,6 +156,15 @@ class Problem:
         self.out = torch.empty(self.b, self.h, self.q, self.d_v, **options)
         self.inputs = self.variant.make_inputs(self)
         return self
+
+    def alone(self):
+        """The live part by itself: the same tensors as causal attention over shorter sequences, without a mask that says so.
+        A part of a head is a head there."""
+        parts = self.variant.parts
+        short = Problem("causal", self.b, self.h * parts, self.q // parts, self.d, self.h_kv * parts, self.d_v)
+        short.tensors = {name: t.reshape(self.b, -1, short.q, t.shape[-1]) for name, t in self.tensors.items()}
+        short.out, short.inputs = torch.empty_like(self.out).reshape(self.b, short.h, short.q, self.d_v), {}
+        return short
 
     def live_pairs(self):
         """Query-key pairs of one head and one batch entry that the mask keeps."""

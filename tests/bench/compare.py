@@ -118,7 +118,8 @@ class Bench:
 
     def attention(self, problem, peers_of, bars, group, plain=None):
         """bars: {candidate: least ratio of our rate over its}. plain: the variant that our plain kernel runs on the same
-        tensors, as the candidate "plain", counted in its own pairs."""
+        tensors, as the candidate "plain", counted in its own pairs. Where the live part is a causal problem of its own, that is
+        the candidate "alone", by our plain kernel: what short rows cost, mask or no mask."""
         problem.allocate(seed=len(self.rows))
         row = {"name": problem.title(), "group": group, "unit": "TFLOP/s", "notes": {}}
         calls = {"ours": self.ours(problem)}
@@ -129,6 +130,10 @@ class Bench:
             base.tensors, base.out, base.inputs = problem.tensors, torch.empty_like(problem.out), {}
             calls["plain"], work["plain"] = self.ours(base), base.flops() / 1e9
             opened.append(calls["plain"])
+        if problem.variant.parts > 1 and problem.h == problem.h_kv and problem.q % problem.variant.parts == 0:
+            short = problem.alone()
+            opened.append(self.ours(short))
+            calls["alone"], work["alone"] = opened[-1], work["ours"]
         for peer, make in peers_of.items():
             call, why = self.try_candidate(make)
             if call:
@@ -141,6 +146,8 @@ class Bench:
         torch.cuda.synchronize()
         row["error"] = problem.error(problem.out)
         row["peer_errors"] = {name: problem.error(call()) for name, call in calls.items() if name in peers_of}
+        if "alone" in calls:
+            row["peer_errors"]["alone"] = problem.error(short.out.reshape(*problem.out.shape))
         self.finish(row, bars)
         for call in opened:
             call.close()
@@ -223,7 +230,7 @@ def mod_rows(bench):
         problem = cases.Problem(variant, *size(bench.options, 2, 16, 8192), 128)
         wanted = problem.variant.flex and not bench.options.no_flex
         add(bench, "mods", problem, {"flex": lambda p=problem: peers.flex(p)} if wanted else {},
-            {"plain": over_plain, "flex": over_flex}, plain="causal" if problem.variant.live else "full")
+            {"plain": over_plain, "alone": over_plain, "flex": over_flex}, plain="causal" if problem.variant.live else "full")
 
 
 def shape_rows(bench):
