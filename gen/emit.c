@@ -345,7 +345,7 @@ lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *
         *err = (lathe_error){.status = LATHE_UNSUPPORTED};
         snprintf(err->text, sizeof err->text,
                  "%s: the spec is too large for one kernel: at most %d row reductions, %d hoisted values per "
-                 "kind, %d parameters, %d kernels, %d buffers and %d texts",
+                 "kind, %d parameters, %d kernels, %d buffers and %d texts; or memory ran out",
                  ir->name, MAX_REDUCTIONS, MAX_FIELDS, MAX_PARAMS, MAX_LAUNCHES, MAX_BUFFERS, MAX_TEXTS);
     }
     return LATHE_UNSUPPORTED;

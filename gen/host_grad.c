@@ -592,7 +592,7 @@ lathe_status host_backward(const struct ir *ir, const struct signature *sig, con
         status = host_bind(&b.call, ir, sig, args, n, err);
         return status == LATHE_OK ? kinds[ir->kind].host_backward(&b.call, err) : status;
     }
-    b.ir = ir_copy(ir);
+    b.ir = ir_clone(ir);
     if (!b.ir)
         return host_out_of_memory(err);
     status = run(&b, sig, args, n, err);

@@ -115,11 +115,6 @@ const char *ir_type_name(int type)
     return name[type];
 }
 
-struct ir *ir_new(void)
-{
-    return calloc(1, sizeof(struct ir));
-}
-
 void ir_free(struct ir *ir)
 {
     if (!ir)
@@ -185,6 +180,20 @@ static bool grow_pool(struct ir *ir)
     ir->node = node;
     ir->capacity = capacity;
     return true;
+}
+
+/* With room for nodes: 0, which stands for a node that could not be made, can always be looked at. */
+struct ir *ir_new(void)
+{
+    struct ir *ir = calloc(1, sizeof *ir);
+    if (!ir)
+        return NULL;
+    if (!grow_table(ir) || !grow_pool(ir)) {
+        ir_free(ir);
+        return NULL;
+    }
+    ir->node[0] = (struct ir_node){.op = OP_CONST};
+    return ir;
 }
 
 /* Find an equal node or append this one. */
@@ -501,14 +510,11 @@ void ir_mark(const struct ir *ir, const int *root, int n, bool *used)
 
 bool ir_depends_on(const struct ir *ir, int root, enum ir_op leaf_op, int index)
 {
-    bool *used = malloc((size_t)ir->n_nodes * sizeof *used);
-    if (!used)
-        return true;
+    bool used[IR_MAX_NODES]; /* no memory to run out of: the answer is a mistake of the spec, or none */
     ir_mark(ir, &root, 1, used);
     bool found = false;
     for (int i = 0; i <= root && !found; i++)
         found = used[i] && ir->node[i].op == leaf_op && (index < 0 || ir->node[i].index == index);
-    free(used);
     return found;
 }
 

@@ -356,6 +356,7 @@ static int find_watch(const struct search *s, const struct ir_fn *kept)
     struct ir *w = s->w;
     bool *used = calloc((size_t)w->n_nodes, sizeof *used);
     int sum = -1;
+    w->failed |= !used;
     if (used)
         ir_mark(w, kept->root, kept->n_roots, used);
     for (int i = 0; used && i < w->n_nodes; i++)

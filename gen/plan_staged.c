@@ -64,7 +64,7 @@ static void count_reductions(const struct ir *w, struct staged *s)
     bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
     if (used)
         ir_mark(w, w->row.root, w->row.n_roots, used);
-    s->reductions = s->at_once = 0;
+    s->reductions = s->at_once = used ? 0 : UINT8_MAX; /* out of memory: more than any plan takes */
     for (int i = 0; i < w->n_nodes && used; i++) {
         if (!used[i] || !ir_op_is_reduction(w->node[i].op))
             continue;

@@ -18,7 +18,7 @@ enum {
 static bool has_reductions(const struct ir *w)
 {
     bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    bool any = false;
+    bool any = !used;
     if (used)
         ir_mark(w, w->row.root, w->row.n_roots, used);
     for (int i = 0; i < w->n_nodes && used; i++)

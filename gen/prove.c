@@ -12,7 +12,7 @@ static bool open_prover(struct prover *p, const struct ir *ir, unsigned seed)
 {
     memset(p, 0, sizeof *p);
     p->random = ((uint64_t)seed + 1) * 0x9e3779b97f4a7c15u;
-    p->ir = ir_copy(ir);
+    p->ir = ir_clone(ir);
     if (!p->ir)
         return false;
     for (int i = 0; i < p->ir->n_inputs; i++) {

@@ -1,7 +1,7 @@
 /*
  * prove.h: what host_grad.c and the files of the prover share.
  *
- *  - ir_copy: the derived passes add nodes, and a spec that others read must not change under them.
+ *  - ir_clone: the derived passes add nodes, and a spec that others read must not change under them.
  *  - struct row_graph: the formulas of attention composed into one graph from PARAM_QK, with a row of
  *    keys as one tile.
  *  - struct prover: one run of `prove`: the copy of the spec, its signatures, a stream of random numbers.
@@ -16,7 +16,6 @@
 /* ---- row_graph.c ------------------------------------------------------------------------------- */
 
 /* A copy with a pool of its own; NULL: out of memory. ir_free. */
-struct ir *ir_copy(const struct ir *ir);
 
 struct row_graph { /* node numbers */
     int score;     /* after score_mod */

@@ -45,7 +45,7 @@ static bool open_direct(struct bench *b, struct diag *diag)
 {
     int root[1 + MAX_STATE];
     int seed[1 + MAX_STATE];
-    struct ir *ir = b->direct = ir_copy(b->p->ir);
+    struct ir *ir = b->direct = ir_clone(b->p->ir);
     if (!ir)
         return false;
     row_graph_make(ir, &b->row);
@@ -276,7 +276,7 @@ static lathe_status all_rounds(struct bench *b, struct proof *out, lathe_error *
 /* The online function alone: <q', k'> is the score. */
 static bool open_online(struct bench *b, struct diag *diag)
 {
-    struct ir *ir = b->direct = ir_copy(b->p->ir);
+    struct ir *ir = b->direct = ir_clone(b->p->ir);
     if (!ir)
         return false;
     ir->score.n_roots = 0;

@@ -1,32 +1,12 @@
 /*
  * row_graph.c: the slots of attention composed into one graph from <q', k'>, with a whole row as one tile.
- * In: an IR. Out: node numbers in the same pool; callers that must not grow a spec take a copy first. The
- * copy is the caller's: ir_free.
+ * In: an IR. Out: node numbers in the same pool; callers that must not grow a spec take a copy first
+ * (ir_clone).
  */
 #include "prove.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct ir *ir_copy(const struct ir *ir)
-{
-    struct ir *copy = ir_new();
-    if (!copy)
-        return NULL;
-    *copy = *ir;
-    copy->gradient = NULL;
-    copy->node = malloc((size_t)(ir->capacity > 0 ? ir->capacity : 1) * sizeof *copy->node);
-    copy->table = malloc((size_t)(ir->table_size > 0 ? ir->table_size : 1) * sizeof *copy->table);
-    if (!copy->node || !copy->table) {
-        ir_free(copy);
-        return NULL;
-    }
-    if (ir->n_nodes > 0)
-        memcpy(copy->node, ir->node, (size_t)ir->n_nodes * sizeof *copy->node);
-    if (ir->table_size > 0)
-        memcpy(copy->table, ir->table, (size_t)ir->table_size * sizeof *copy->table);
-    return copy;
-}
 
 int param_node(struct ir *ir, int param)
 {

@@ -94,7 +94,7 @@ static bool too_large(const struct maker *m)
 {
     return refuse(m,
                   "the backward pass has more than %d tensors of rows, %d values per row, %d gradients or "
-                  "%d formulas",
+                  "%d formulas, or memory ran out",
                   ROW_STREAMS, ROW_VALUES, ROW_SITES, MAX_ROOTS);
 }
 

@@ -343,11 +343,15 @@ static struct ir *load_text(const char *name, const char *text, size_t size, str
     set_name(t.ir, name);
     int before = diag->n;
     run_tracer(&t);
-    if (t.ir->failed) {
-        diag->n = before; /* what came after the last operation is no mistake of the spec */
-        diag_add(diag, name, 0, "has more than %d operations", IR_MAX_NODES);
+    const bool good = !t.ir->failed && diag->n == before && check(t.ir, diag);
+    if (t.ir->failed) { /* what came after the last operation is no mistake of the spec */
+        diag->n = before;
+        if (t.ir->n_nodes < IR_MAX_NODES)
+            diag_add(diag, name, 0, "out of memory");
+        else
+            diag_add(diag, name, 0, "has more than %d operations", IR_MAX_NODES);
     }
-    if (diag->n == before && check(t.ir, diag))
+    if (good)
         return t.ir;
     ir_free(t.ir);
     return NULL;

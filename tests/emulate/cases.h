@@ -63,6 +63,8 @@ struct case_list {
 };
 /* Every case of the default run, or of the full one. False: out of memory. */
 bool cases_make(struct case_list *list, bool full);
+/* cases_folder.c: of every spec in a folder instead. False: there is none. */
+bool cases_of_folder(struct case_list *list, const char *folder);
 void case_add(struct case_list *list, const struct test_case *c);
 /* Without sizes but head dims; free dims are 40. */
 struct test_case case_of_attention(const char *group, const char *spec, const char *text, lathe_dtype dtype,

@@ -2,7 +2,7 @@
  * emulate.c: the program: runs the generated kernels on this machine's CPU and compares them with the host
  * device.
  *
- *     lathe_emulate [--full] [--only TEXT] [--jobs N] [--seed N] [--list]
+ *     lathe_emulate [--full] [--only TEXT] [--specs FOLDER] [--jobs N] [--seed N] [--list]
  *
  * A job (cases that share what is compiled in) is a process of its own, so that a crash costs one job. It
  * writes its verdicts to a pipe, one byte a case, and a line per failure to standard output. Exit code 77: no
@@ -26,6 +26,7 @@ struct options {
     bool full;
     bool list;
     const char *only;
+    const char *specs;
     int jobs;
     uint64_t seed;
 };
@@ -291,6 +292,8 @@ static bool parse(struct options *o, int argc, char **argv)
             o->list = true;
         else if (strcmp(argv[i], "--only") == 0 && more)
             o->only = argv[++i];
+        else if (strcmp(argv[i], "--specs") == 0 && more)
+            o->specs = argv[++i];
         else if (strcmp(argv[i], "--jobs") == 0 && more)
             o->jobs = (int)strtol(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--seed") == 0 && more)
@@ -308,11 +311,16 @@ int main(int argc, char **argv)
     struct timespec from;
     struct timespec to;
     if (!parse(&r.options, argc, argv)) {
-        fprintf(stderr, "usage: lathe_emulate [--full] [--only TEXT] [--jobs N] [--seed N] [--list]\n");
+        fprintf(stderr, "usage: lathe_emulate [--full] [--only TEXT] [--specs FOLDER] [--jobs N] [--seed N] "
+                        "[--list]\n");
         return 2;
     }
-    if (!cases_make(&r.cases, r.options.full))
+    if (!(r.options.specs ? cases_of_folder(&r.cases, r.options.specs)
+                          : cases_make(&r.cases, r.options.full))) {
+        fprintf(stderr, "%s\n",
+                r.options.specs ? "--specs: there is no spec in the folder" : "out of memory");
         return 1;
+    }
     choose(&r);
     for (int i = 0; r.options.list && i < r.cases.n; i++) {
         char name[300];

@@ -1,0 +1,99 @@
+/*
+ * cases_folder.c: cases of every spec in a folder, in place of the matrix: for specs that a script draws. In:
+ * a folder. Out: attention forward and backward, by portable kernels and Hopper's, and rows of three lengths
+ * in both passes, in f16 and bf16 by turns. The texts are kept: cases point into them.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cases.h"
+
+enum { MOST_BYTES = 1 << 16 };
+
+static char *read_text(const char *folder, const char *name)
+{
+    char path[600];
+    char *text = calloc(MOST_BYTES + 1, 1);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = text ? fopen(path, "rb") : NULL;
+    if (f && fread(text, 1, MOST_BYTES, f) > 0 && fclose(f) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static void add_attention(struct case_list *list, const char *spec, const char *text, int number)
+{
+    static const struct {
+        int h, h_kv, q, kv;
+        enum layout layout;
+        bool deterministic;
+    } SHAPES[] = {{4, 2, 130, 150, LAYOUT_COMPACT, true},
+                  {2, 1, 65, 40, LAYOUT_PADDED, false},
+                  {2, 1, 17, 300, LAYOUT_SWAPPED, false}};
+    for (int form = 0; form < 4; form++)
+        for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
+            const bool hopper = form & 1;
+            struct test_case c = case_of_attention("specs", spec, text, number % 2 ? LATHE_F16 : LATHE_BF16,
+                                                   64, 64, hopper ? 90 : 80);
+            c.pass = form & 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+            c.template_name = !hopper ? NULL : form & 2 ? "attention_bwd_sm90" : "attention_fwd_sm90";
+            c.dim[SYM_B] = 1;
+            c.dim[SYM_H] = SHAPES[i].h;
+            c.dim[SYM_H_KV] = SHAPES[i].h_kv;
+            c.dim[SYM_Q] = SHAPES[i].q;
+            c.dim[SYM_KV] = SHAPES[i].kv;
+            c.layout = SHAPES[i].layout;
+            c.deterministic = c.pass == LATHE_BACKWARD && SHAPES[i].deterministic;
+            c.may_refuse = true; /* with a reason */
+            case_add(list, &c);
+        }
+}
+
+static void add_rows(struct case_list *list, const char *spec, const char *text, int number)
+{
+    static const int N[] = {33, 256, 3001};
+    for (int form = 0; form < 6; form++) {
+        struct test_case c = case_of_attention("specs", spec, text,
+                                               number % 3 == 0   ? LATHE_F32
+                                               : number % 3 == 1 ? LATHE_F16
+                                                                 : LATHE_BF16,
+                                               -1, -1, form & 1 ? 90 : 80);
+        c.pass = form & 1 ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.leading = 1;
+        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS] = 7;
+        c.dim[SYM_N] = N[form / 2];
+        c.layout = form / 2 == 1 ? LAYOUT_MISALIGNED : LAYOUT_COMPACT;
+        c.may_refuse = true;
+        case_add(list, &c);
+    }
+}
+
+static int is_spec(const struct dirent *e)
+{
+    const size_t size = strlen(e->d_name);
+    return size > 4 && strcmp(e->d_name + size - 4, ".lua") == 0;
+}
+
+bool cases_of_folder(struct case_list *list, const char *folder)
+{
+    struct dirent **entry = NULL;
+    const int n = scandir(folder, &entry, is_spec, alphasort);
+    memset(list, 0, sizeof *list);
+    for (int i = 0; i < n; i++) {
+        char *text = read_text(folder, entry[i]->d_name);
+        char *name = strdup(entry[i]->d_name);
+        if (!text || !name)
+            printf("FAILED: %s/%s: cannot be read\n", folder, entry[i]->d_name);
+        else if (strstr(text, "return attention"))
+            add_attention(list, name, text, i);
+        else
+            add_rows(list, name, text, i);
+        free(entry[i]);
+    }
+    free(entry);
+    return list->n > 0;
+}
