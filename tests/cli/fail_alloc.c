@@ -1,6 +1,6 @@
 /*
- * fail_alloc.c: loaded in front of libc (LD_PRELOAD), makes one allocation of a process fail: the one with the
- * number FAIL_AT, from 1. At the end FAIL_COUNT, a file, has how many there were. glibc only.
+ * fail_alloc.c: loaded in front of libc (LD_PRELOAD), makes one allocation of a process fail: the one with
+ * the number FAIL_AT, from 1. At the end FAIL_COUNT, a file, has how many there were. glibc only.
  */
 #include <errno.h>
 #include <fcntl.h>
