@@ -237,56 +237,30 @@ DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "m
 // Fours of products, for kernels that name their widths in config.gen.cuh: the others have no use for them, and each takes
 // the compiler a millisecond.
 #ifdef WGMMA_WIDTHS
+// OF for the dtype, behind a fence where it is the first.
+#define WGMMA_EACH(OF, N, ...)                                                                                                     \
+    if constexpr (BF16 && FIRST) {                                                                                                 \
+        OF(N, "bf16", WGMMA_FENCE, __VA_ARGS__);                                                                                   \
+    } else if constexpr (BF16) {                                                                                                   \
+        OF(N, "bf16", "", __VA_ARGS__);                                                                                            \
+    } else if constexpr (FIRST) {                                                                                                  \
+        OF(N, "f16", WGMMA_FENCE, __VA_ARGS__);                                                                                    \
+    } else {                                                                                                                       \
+        OF(N, "f16", "", __VA_ARGS__);                                                                                             \
+    }
 #define WGMMA_FOURS(N, I0, I1, I2, I3, I4, I5, I6, I7, I8, I9, I10, I11, I12, I13, I14, I15, I16, I17, I18, I19, I20, I21)         \
         template <bool BF16, bool FIRST, int A_STEP, int B_STEP, bool A_TURNED = false, bool B_TURNED = false>                     \
         DEV void ss4(float (&d)[N / 8][4], u64 a, u64 b, int sum)                                                                  \
         {                                                                                                                          \
-            if constexpr (BF16) {                                                                                                  \
-                if constexpr (FIRST) {                                                                                             \
-                    WGMMA_SS4(N, "bf16", WGMMA_FENCE, "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6, "%" #I7,      \
-                              "%" #I8, "%" #I9, "%" #I10);                                                                         \
-                } else {                                                                                                           \
-                    WGMMA_SS4(N, "bf16", "", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6, "%" #I7,               \
-                              "%" #I8, "%" #I9, "%" #I10);                                                                         \
-                }                                                                                                                  \
-            } else {                                                                                                               \
-                if constexpr (FIRST) {                                                                                             \
-                    WGMMA_SS4(N, "f16", WGMMA_FENCE, "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6, "%" #I7,       \
-                              "%" #I8, "%" #I9, "%" #I10);                                                                         \
-                } else {                                                                                                           \
-                    WGMMA_SS4(N, "f16", "", "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6, "%" #I7,                \
-                              "%" #I8, "%" #I9, "%" #I10);                                                                         \
-                }                                                                                                                  \
-            }                                                                                                                      \
+            WGMMA_EACH(WGMMA_SS4, N, "%" #I0, "%" #I1, "%" #I2, "%" #I3, "%" #I4, "%" #I5, "%" #I6, "%" #I7, "%" #I8, "%" #I9,     \
+                       "%" #I10)                                                                                                   \
         }                                                                                                                          \
         template <bool BF16, bool FIRST, int B_STEP, bool B_TURNED = true>                                                         \
         DEV void rs4(float (&d)[N / 8][4], const u32 (*a)[4], u64 b, int sum)                                                      \
         {                                                                                                                          \
-            if constexpr (BF16) {                                                                                                  \
-                if constexpr (FIRST) {                                                                                             \
-                    WGMMA_RS4(N, "bf16", WGMMA_FENCE, WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3),                                 \
-                              WGMMA_A("%" #I4, "%" #I5, "%" #I6, "%" #I7), WGMMA_A("%" #I8, "%" #I9, "%" #I10, "%" #I11),          \
-                              WGMMA_A("%" #I12, "%" #I13, "%" #I14, "%" #I15), "%" #I16, "%" #I17, "%" #I18, "%" #I19, "%" #I20,   \
-                              "%" #I21);                                                                                           \
-                } else {                                                                                                           \
-                    WGMMA_RS4(N, "bf16", "", WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3),                                          \
-                              WGMMA_A("%" #I4, "%" #I5, "%" #I6, "%" #I7), WGMMA_A("%" #I8, "%" #I9, "%" #I10, "%" #I11),          \
-                              WGMMA_A("%" #I12, "%" #I13, "%" #I14, "%" #I15), "%" #I16, "%" #I17, "%" #I18, "%" #I19, "%" #I20,   \
-                              "%" #I21);                                                                                           \
-                }                                                                                                                  \
-            } else {                                                                                                               \
-                if constexpr (FIRST) {                                                                                             \
-                    WGMMA_RS4(N, "f16", WGMMA_FENCE, WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3),                                  \
-                              WGMMA_A("%" #I4, "%" #I5, "%" #I6, "%" #I7), WGMMA_A("%" #I8, "%" #I9, "%" #I10, "%" #I11),          \
-                              WGMMA_A("%" #I12, "%" #I13, "%" #I14, "%" #I15), "%" #I16, "%" #I17, "%" #I18, "%" #I19, "%" #I20,   \
-                              "%" #I21);                                                                                           \
-                } else {                                                                                                           \
-                    WGMMA_RS4(N, "f16", "", WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3),                                           \
-                              WGMMA_A("%" #I4, "%" #I5, "%" #I6, "%" #I7), WGMMA_A("%" #I8, "%" #I9, "%" #I10, "%" #I11),          \
-                              WGMMA_A("%" #I12, "%" #I13, "%" #I14, "%" #I15), "%" #I16, "%" #I17, "%" #I18, "%" #I19, "%" #I20,   \
-                              "%" #I21);                                                                                           \
-                }                                                                                                                  \
-            }                                                                                                                      \
+            WGMMA_EACH(WGMMA_RS4, N, WGMMA_A("%" #I0, "%" #I1, "%" #I2, "%" #I3), WGMMA_A("%" #I4, "%" #I5, "%" #I6, "%" #I7),     \
+                       WGMMA_A("%" #I8, "%" #I9, "%" #I10, "%" #I11), WGMMA_A("%" #I12, "%" #I13, "%" #I14, "%" #I15),             \
+                       "%" #I16, "%" #I17, "%" #I18, "%" #I19, "%" #I20, "%" #I21)                                                 \
         }
 #else
 #define WGMMA_FOURS(...)
