@@ -319,6 +319,7 @@ static bool assemble(struct source *out, const struct ir *ir, lathe_pass pass, c
     emit_config(&config, ir, sig, problem, plan);
     bool ok = emit_variant(&config, &variant, ir, pass, sig, problem, plan, out);
     ok &= out->n_buffers <= MAX_BUFFERS;
+    emit_compiled_parts(&config, ir, problem->dtype, out);
     emit_main(&body, out, ir, pass, problem->dtype, plan);
     ok = ok && !config.failed && !variant.failed && !body.failed;
     ok = ok && add_text(out, "kernel.cu", body.data, body.size) &&

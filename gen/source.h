@@ -27,7 +27,8 @@ enum {
     MAX_BUFFERS = 32,
     MAX_TEXTS = 64, /* every template and what is generated */
     MAX_FREE_SYMS = 8,
-    MAX_TENSOR_MAPS = 4
+    MAX_TENSOR_MAPS = 4,
+    MAX_COMPILED_PARTS = 8
 };
 
 /* Symbols: the sizes of a problem. SYM_FREE + k are dims that an input names for itself. */
@@ -196,6 +197,8 @@ struct text { /* owned by the source */
 struct source {
     char label[128]; /* readable: causal_attention_fwd_sm80_bf16_d128_m128n64s2 */
     int n_texts;
+    int n_parts; /* may be compiled apart, each with its number, from 0 on, as LATHE_PART; 0 or 1: in one go
+                  */
     struct text text[MAX_TEXTS]; /* text[0] is the file to compile, the others its headers */
     int n_launches;
     struct launch launch[MAX_LAUNCHES];

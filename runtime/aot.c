@@ -352,7 +352,8 @@ static lathe_status load_variant(const struct driver *d, const lathe_kernel_set 
     out->variant = lathe__aot_pick_variant(kernel, &device);
     if (!out->variant)
         return no_variant(set, kernel, &device, err);
-    return lathe__module_load(&out->module, d, out->variant->image, out->variant->source, err);
+    const struct image image = {.data = out->variant->image};
+    return lathe__module_load(&out->module, d, &image, 1, out->variant->source, err);
 }
 
 /* Under the lock of loading. */

@@ -66,7 +66,7 @@ lathe_status lathe__aot_pieces(struct cache *cache, const struct compiler *compi
         }
         free(piece[0].data);
     }
-    const lathe_status status = lathe__compile_arch(compiler, source, arch, piece, n, &log, err);
+    const lathe_status status = lathe__compile_arch(compiler, source, arch, WHOLE_TEXT, piece, n, &log, err);
     free(log);
     for (int i = 0; cache && status == LATHE_OK && i < *n; i++)
         store_piece(cache, compiler, source, arch, &piece[i]);

@@ -129,12 +129,14 @@ static lathe_status collect(const struct compiler *c, struct nvrtc_program *prog
 }
 
 static lathe_status run_program(const struct compiler *c, struct nvrtc_program *program,
-                                const struct source *source, const char *arch, struct piece *pieces, int *n,
-                                char **log, lathe_error *err)
+                                const struct source *source, const char *arch, int part, struct piece *pieces,
+                                int *n, char **log, lathe_error *err)
 {
-    char text[MAX_OPTIONS][OPTION_BYTES];
-    const char *options[MAX_OPTIONS];
-    const int n_options = lathe__compile_options(arch, text);
+    char text[MAX_OPTIONS + 1][OPTION_BYTES];
+    const char *options[MAX_OPTIONS + 1];
+    int n_options = lathe__compile_options(arch, text);
+    if (part != WHOLE_TEXT)
+        snprintf(text[n_options++], OPTION_BYTES, "-DLATHE_PART=%d", part);
     for (int i = 0; i < n_options; i++)
         options[i] = text[i];
     const int result = c->nvrtcCompileProgram(program, n_options, options);
@@ -147,7 +149,7 @@ static lathe_status run_program(const struct compiler *c, struct nvrtc_program *
 }
 
 lathe_status lathe__compile_arch(const struct compiler *c, const struct source *source, const char *arch,
-                                 struct piece *pieces, int *n, char **log, lathe_error *err)
+                                 int part, struct piece *pieces, int *n, char **log, lathe_error *err)
 {
     const char *headers[MAX_TEXTS];
     const char *names[MAX_TEXTS];
@@ -161,7 +163,7 @@ lathe_status lathe__compile_arch(const struct compiler *c, const struct source *
     if (c->nvrtcCreateProgram(&program, source->text[0].data, source->text[0].name, source->n_texts - 1,
                               headers, names) != 0)
         return lathe__fail(err, LATHE_COMPILE, "NVRTC cannot take the texts of %s", source->label);
-    const lathe_status status = run_program(c, program, source, arch, pieces, n, log, err);
+    const lathe_status status = run_program(c, program, source, arch, part, pieces, n, log, err);
     c->nvrtcDestroyProgram(&program);
     return status;
 }
@@ -185,7 +187,7 @@ static lathe_status compile_all(const struct compiler *c, const struct source *s
 {
     for (int i = 0; i < n_archs; i++) {
         char *one = NULL;
-        lathe_status status = lathe__compile_arch(c, source, archs[i], pieces, n, &one, err);
+        lathe_status status = lathe__compile_arch(c, source, archs[i], WHOLE_TEXT, pieces, n, &one, err);
         if (status == LATHE_OK && (!one || !append(log, one)))
             status = lathe__fail_memory(err);
         free(one);

@@ -1,13 +1,12 @@
 /*
  * jit.c: spec x arguments -> a kernel that can run. In: a context, a spec, arguments; out: a kernel, the
- * caller's until lathe_kernel_release. The way: problem -> table in memory -> plan -> emit -> key -> cache on
- * disk or compiler -> module. One of two files of the project that see both gen/ and runtime/; specs are
+ * caller's until lathe_kernel_release. The way: problem -> table in memory -> plan -> emit -> key -> module
+ * (build.c). One of two files of the project that see both gen/ and runtime/; specs are
  * wrapped here for that reason. On the host device there is nothing to build: a launch evaluates the spec.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "rt.h"
 #include "../gen/gen.h"
@@ -180,63 +179,14 @@ static void fast_key_make(const struct device *device, const struct lathe_spec *
 
 /* ---- build ---------------------------------------------------------------------------------------- */
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* NVRTC itself, opened once. */
-static lathe_status open_compiler(struct lathe_ctx *ctx, const struct compiler **out, lathe_error *err)
-{
-    lathe_status status = LATHE_OK;
-    pthread_mutex_lock(&ctx->compiler_lock);
-    if (!ctx->compiler) {
-        status = lathe__compiler_open(&ctx->compiler, ctx->cuda_home, ctx->driver->version, err);
-        if (status == LATHE_OK) {
-            lathe__compiler_note_write(&ctx->cache, ctx->cuda_home, ctx->driver->version, ctx->compiler);
-            (void)lathe__maker_write(&ctx->cache, ctx->compiler); /* without it they are found here only */
-        }
-    }
-    *out = ctx->compiler;
-    pthread_mutex_unlock(&ctx->compiler_lock);
-    return status;
-}
-
-/* Version and archs of NVRTC: from an earlier process's note where there is one, else by opening it. */
-static lathe_status know_compiler(struct lathe_ctx *ctx, const struct compiler **out, lathe_error *err)
-{
-    pthread_mutex_lock(&ctx->compiler_lock);
-    if (!ctx->note_tried) {
-        ctx->note_tried = true;
-        ctx->noted = malloc(sizeof *ctx->noted);
-        if (ctx->noted &&
-            !lathe__compiler_note_read(&ctx->cache, ctx->cuda_home, ctx->driver->version, ctx->noted)) {
-            free(ctx->noted);
-            ctx->noted = NULL;
-        }
-    }
-    *out = ctx->compiler ? ctx->compiler : ctx->noted;
-    pthread_mutex_unlock(&ctx->compiler_lock);
-    return *out ? LATHE_OK : open_compiler(ctx, out, err);
-}
-
-/* What one kernel is compiled from, on its way to a module. */
-struct work {
-    struct lathe_ctx *ctx;
-    const struct source *source;
-    const char *arch;
-    const char *identity;     /* of the compiler that the key names */
-    struct cache_blob *found; /* the code, where a cache had it: no other is looked for */
-    bool from_system;
-};
-
 lathe_status lathe__build_blob(const struct compiler *compiler, const struct source *source, const char *arch,
                                struct cache_blob *out, lathe_error *err)
 {
     struct text_buf readable = {0};
-    TRY(lathe__compile(source, &arch, 1, &out->image, &out->image_size, &out->log, compiler, err));
+    if (lathe__parts_pay(compiler, source))
+        TRY(lathe__compile_parts(compiler, source, arch, &out->image, &out->image_size, &out->log, err));
+    else
+        TRY(lathe__compile(source, &arch, 1, &out->image, &out->image_size, &out->log, compiler, err));
     out->log_size = strlen(out->log);
     snprintf(out->label, sizeof out->label, "%s", source->label);
     emit_inline(source, &readable);
@@ -246,76 +196,6 @@ lathe_status lathe__build_blob(const struct compiler *compiler, const struct sou
     } else {
         text_free(&readable); /* only people miss it */
     }
-    return LATHE_OK;
-}
-
-static lathe_status compile_blob(void *user, struct cache_blob *out, lathe_error *err)
-{
-    const struct work *w = user;
-    const struct compiler *compiler;
-    const double begin = seconds_now();
-    TRY(open_compiler(w->ctx, &compiler, err));
-    if (strcmp(compiler->identity, w->identity) != 0)
-        return lathe__fail(err, LATHE_CACHE, "the compiler is another than the cache has noted");
-    lathe__report(&w->ctx->report, 1, "compiling %s for %s", w->source->label, w->arch);
-    TRY(lathe__build_blob(compiler, w->source, w->arch, out, err));
-    lathe__report(&w->ctx->report, 1, "compiled %s in %.2f s", w->source->label, seconds_now() - begin);
-    lathe__report(&w->ctx->report, 2, "%s", out->log);
-    return LATHE_OK;
-}
-
-static lathe_status load_blob(const struct work *w, const struct cache_blob *blob, struct module **out,
-                              lathe_error *err)
-{
-    const struct driver *driver = w->ctx->driver;
-    bool pushed = false;
-    TRY(lathe__context_enter(driver, w->ctx->context, &pushed, err));
-    const lathe_status status = lathe__module_load(out, driver, blob->image, w->source, err);
-    lathe__context_leave(driver, pushed);
-    return status;
-}
-
-static lathe_status build_module(struct work *w, const unsigned char *key, struct module **out,
-                                 lathe_error *err)
-{
-    struct cache_blob blob;
-    bool hit = true;
-    if (w->found)
-        blob = *w->found;
-    else
-        TRY(lathe__cache_get(&w->ctx->cache, key, compile_blob, w, &blob, &hit, err));
-    const lathe_status status = load_blob(w, &blob, out, err);
-    if (!w->found)
-        lathe__blob_free(&blob);
-    if (status == LATHE_OK) {
-        (*out)->from_disk = hit;
-        (*out)->from_system = w->from_system;
-    }
-    return status;
-}
-
-/* Two specs that come to the same texts share a module. */
-static lathe_status get_module(struct work *w, const unsigned char key[KEY_BYTES], const struct module **out,
-                               lathe_error *err)
-{
-    unsigned char table_key[FLIGHT_KEY_BYTES] = {0};
-    struct flight_slot *slot;
-    struct module *built = NULL;
-    lathe_error failure = {0};
-    void *value;
-    memcpy(table_key, key, KEY_BYTES);
-    TRY(lathe__flight_begin(&w->ctx->modules, table_key, &value, &slot, err));
-    if (!value) {
-        const lathe_status status = build_module(w, key, &built, &failure);
-        lathe__flight_end(&w->ctx->modules, slot, built, status, &failure);
-        if (status != LATHE_OK) {
-            if (err)
-                *err = failure;
-            return status;
-        }
-        value = built;
-    }
-    *out = value;
     return LATHE_OK;
 }
 
@@ -362,8 +242,9 @@ static lathe_status make_module(struct lathe_kernel *kernel, const struct compil
                       compiler->major, compiler->minor, ctx->device.arch, arch);
     const int n = lathe__compile_options(arch, options);
     lathe__key_make(kernel->source, (const char(*)[OPTION_BYTES])options, n, compiler->identity, kernel->key);
-    struct work work = {.ctx = ctx, .source = kernel->source, .arch = arch, .identity = compiler->identity};
-    TRY(get_module(&work, kernel->key, &kernel->module, err));
+    struct module_work work = {
+        .ctx = ctx, .source = kernel->source, .arch = arch, .identity = compiler->identity};
+    TRY(lathe__module_get(&work, kernel->key, &kernel->module, err));
     return describe(kernel, arch, err);
 }
 
@@ -375,13 +256,13 @@ static lathe_status find_module(struct lathe_kernel *kernel, struct cache *cache
     struct lathe_ctx *ctx = kernel->ctx;
     char arch[16];
     struct cache_blob blob;
-    struct work work = {.ctx = ctx, .source = kernel->source, .arch = arch, .found = &blob};
+    struct module_work work = {.ctx = ctx, .source = kernel->source, .arch = arch, .found = &blob};
     work.from_system = cache == &ctx->system_cache;
     *found = false;
     if (!lathe__cache_find_made(cache, kernel->source, ctx->device.arch, ctx->driver->version, kernel->key,
                                 arch, &blob))
         return LATHE_OK;
-    lathe_status status = get_module(&work, kernel->key, &kernel->module, err);
+    lathe_status status = lathe__module_get(&work, kernel->key, &kernel->module, err);
     lathe__blob_free(&blob);
     if (status == LATHE_CUDA && !ctx->offline) {
         lathe__report(&ctx->report, 0, "kernel cache %s: %s does not load and is compiled instead: %s",
@@ -430,7 +311,7 @@ static lathe_status compile_module(struct lathe_kernel *kernel, lathe_error *err
     const struct compiler *compiler;
     bool found = false;
     lathe_error failure = {0};
-    lathe_status status = know_compiler(ctx, &compiler, &failure);
+    lathe_status status = lathe__ctx_compiler_known(ctx, &compiler, &failure);
     if (status != LATHE_OK) { /* no NVRTC: what others compiled still serves */
         TRY(find_module(kernel, &ctx->cache, &found, err));
         if (found)
@@ -441,7 +322,7 @@ static lathe_status compile_module(struct lathe_kernel *kernel, lathe_error *err
     }
     status = make_module(kernel, compiler, err);
     if (status == LATHE_CACHE) { /* the note was about another NVRTC: now the real one is open */
-        TRY(open_compiler(ctx, &compiler, err));
+        TRY(lathe__ctx_compiler(ctx, &compiler, err));
         status = make_module(kernel, compiler, err);
     }
     return status;

@@ -1,6 +1,6 @@
 /*
- * module.c: an image -> functions on the device whose context is current. In: a fatbin, a cubin or PTX, and
- * the recipe that names its kernels; out: a module, which the caller unloads when no launch can need it. The
+ * module.c: images -> functions on the device whose context is current. In: fatbins, cubins or PTX, and the
+ * recipe that names their kernels; out: a module, which the caller unloads when no launch can need it. The
  * code is loaded here and not at the first launch, so that a launch never loads during stream capture.
  */
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "rt.h"
 
-static lathe_status load_image(const struct driver *d, struct module *module, const unsigned char *image,
+static lathe_status load_image(const struct driver *d, struct CUmod_st **handle, const unsigned char *image,
                                lathe_error *err)
 {
     char log[1024] = "";
@@ -18,7 +18,7 @@ static lathe_status load_image(const struct driver *d, struct module *module, co
     int mode = CU_CAPTURE_RELAXED;
     /* a capture in another stream of this thread must not fail because of a load */
     const bool exchanged = d->cuThreadExchangeStreamCaptureMode(&mode) == CU_SUCCESS;
-    const int result = d->cuModuleLoadDataEx(&module->handle, image, 2, option, value);
+    const int result = d->cuModuleLoadDataEx(handle, image, 2, option, value);
     if (exchanged)
         d->cuThreadExchangeStreamCaptureMode(&mode);
     if (result == CU_SUCCESS)
@@ -47,12 +47,24 @@ static lathe_status check_params(const struct driver *d, struct CUfunc_st *funct
                        launch->entry, size, launch->param_bytes);
 }
 
+/* In whichever image it is: their names are the text's, which has each once. */
+static lathe_status find_function(struct module *module, int i, const char *entry, lathe_error *err)
+{
+    const struct driver *d = module->driver;
+    int result = CU_SUCCESS;
+    for (int k = 0; k < module->n_handles; k++) {
+        result = d->cuModuleGetFunction(&module->function[i], module->handle[k], entry);
+        if (result == CU_SUCCESS)
+            return LATHE_OK;
+    }
+    return lathe__driver_check(d, result, entry, err);
+}
+
 static lathe_status load_function(struct module *module, int i, const struct launch *launch, lathe_error *err)
 {
     const struct driver *d = module->driver;
-    int result = d->cuModuleGetFunction(&module->function[i], module->handle, launch->entry);
-    if (result != CU_SUCCESS)
-        return lathe__driver_check(d, result, launch->entry, err);
+    int result = CU_SUCCESS;
+    TRY(find_function(module, i, launch->entry, err));
     TRY(lathe__map_slots(&module->slot[i], launch->n_maps, err));
     struct CUfunc_st *function = module->function[i];
     TRY(check_params(d, function, launch, err));
@@ -71,15 +83,19 @@ static lathe_status load_function(struct module *module, int i, const struct lau
                                "cuFuncGetAttribute", err);
 }
 
-lathe_status lathe__module_load(struct module **out, const struct driver *driver, const unsigned char *image,
-                                const struct source *source, lathe_error *err)
+lathe_status lathe__module_load(struct module **out, const struct driver *driver, const struct image *image,
+                                int n_images, const struct source *source, lathe_error *err)
 {
     struct module *module = calloc(1, sizeof *module);
     *out = NULL;
     if (!module)
         return lathe__fail_memory(err);
     module->driver = driver;
-    lathe_status status = load_image(driver, module, image, err);
+    lathe_status status = LATHE_OK;
+    for (int i = 0; i < n_images && status == LATHE_OK; i++) {
+        status = load_image(driver, &module->handle[i], image[i].data, err);
+        module->n_handles += status == LATHE_OK;
+    }
     for (int i = 0; i < source->n_launches && status == LATHE_OK; i++)
         status = load_function(module, i, &source->launch[i], err);
     if (status != LATHE_OK) {
@@ -94,8 +110,8 @@ void lathe__module_unload(struct module *module)
 {
     if (!module)
         return;
-    if (module->handle)
-        module->driver->cuModuleUnload(module->handle);
+    for (int i = 0; i < module->n_handles; i++)
+        module->driver->cuModuleUnload(module->handle[i]);
     for (int i = 0; i < MAX_LAUNCHES; i++)
         free(module->slot[i]);
     free(module);

@@ -205,14 +205,34 @@ struct piece {
 };
 lathe_status lathe__bundle(const struct compiler *compiler, const struct piece *piece, int n,
                            unsigned char **image, size_t *size, const char **how, lathe_error *err);
-/* Compile for one arch: its cubin, and PTX where the arch runs forward, are appended to pieces[*n]; their
-   data, and *log, are malloc'd, the caller's also on failure. May run on several threads at once. Errors:
-   COMPILE, MEMORY. */
+enum { WHOLE_TEXT = -1 };
+/* Compile one part of a source (or WHOLE_TEXT) for one arch: its cubin, and PTX where the arch runs forward,
+   are appended to pieces[*n]; their data, and *log, are malloc'd, the caller's also on failure. May run on
+   several threads at once. Errors: COMPILE, MEMORY. */
 lathe_status lathe__compile_arch(const struct compiler *compiler, const struct source *source,
-                                 const char *arch, struct piece *pieces, int *n, char **log,
+                                 const char *arch, int part, struct piece *pieces, int *n, char **log,
                                  lathe_error *err);
 const char *lathe__image_kind(const unsigned char *image,
                               size_t size); /* "fatbin", "cubin", "PTX", "unknown" */
+
+/* ---- parts.c, images.c: kernels of one text, compiled at the same time -------------------------------- */
+
+struct image { /* a view */
+    const unsigned char *data;
+    size_t size;
+};
+/* Are there parts, more than one core, and a compiler that works in several threads at once? */
+bool lathe__parts_pay(const struct compiler *compiler, const struct source *source);
+/* Compile each part of a source on a thread of its own, as many as there are cores; *image is a set of their
+   images. For a source with parts. Otherwise as lathe__compile for one arch; `log` may not be NULL. */
+lathe_status lathe__compile_parts(const struct compiler *compiler, const struct source *source,
+                                  const char *arch, unsigned char **image, size_t *size, char **log,
+                                  lathe_error *err);
+/* One run of bytes for n images, malloc'd; NULL: no memory. Of one image: its own bytes. */
+unsigned char *lathe__images_join(const struct image *image, int n, size_t *size);
+bool lathe__images_is_set(const unsigned char *bytes, size_t size);
+/* Views of the images in it; returns how many, 0: it is damaged. What is no set is one image. */
+int lathe__images_split(const unsigned char *bytes, size_t size, struct image out[MAX_COMPILED_PARTS]);
 
 /* ---- cache.c, entry.c: compiled code on disk ---------------------------------------------------- */
 
@@ -424,7 +444,8 @@ lathe_status lathe__cache_import(struct cache *cache, const char *path, struct m
 struct map_slot;
 struct module { /* immutable once loaded, but for the slots */
     const struct driver *driver;
-    struct CUmod_st *handle;
+    int n_handles;
+    struct CUmod_st *handle[MAX_COMPILED_PARTS]; /* one for each image */
     struct CUfunc_st *function[MAX_LAUNCHES];
     int registers[MAX_LAUNCHES];
     int local_bytes[MAX_LAUNCHES]; /* stack and spills of one thread */
@@ -432,9 +453,10 @@ struct module { /* immutable once loaded, but for the slots */
     bool from_system;                    /* from the system cache */
     struct map_slot *slot[MAX_LAUNCHES]; /* of each kernel's tensor maps; NULL: none */
 };
-/* The driver's context must be current. Errors CUDA, MEMORY. */
-lathe_status lathe__module_load(struct module **out, const struct driver *driver, const unsigned char *image,
-                                const struct source *source, lathe_error *err);
+/* The driver's context must be current; 1 to MAX_COMPILED_PARTS images, whose sizes are not looked at. Errors
+   CUDA, MEMORY. */
+lathe_status lathe__module_load(struct module **out, const struct driver *driver, const struct image *image,
+                                int n_images, const struct source *source, lathe_error *err);
 void lathe__module_unload(struct module *module);
 void lathe__module_drop(void *module); /* the same, for a table of modules */
 
@@ -555,6 +577,23 @@ struct lathe_ctx {
     struct flight kernels;     /* by what is compiled in */
     struct flight modules;     /* by content key */
 };
+/* build.c: what one kernel is compiled from, on its way to a module. */
+struct module_work {
+    struct lathe_ctx *ctx;
+    const struct source *source;
+    const char *arch;
+    const char *identity;     /* of the compiler that the key names */
+    struct cache_blob *found; /* the code, where a cache had it: no other is looked for */
+    bool from_system;
+};
+/* NVRTC itself, opened once. Errors CUDA: what is missing. */
+lathe_status lathe__ctx_compiler(struct lathe_ctx *ctx, const struct compiler **out, lathe_error *err);
+/* Its version and archs, without opening it where an earlier process has noted them; no entry points. */
+lathe_status lathe__ctx_compiler_known(struct lathe_ctx *ctx, const struct compiler **out, lathe_error *err);
+/* The module of a key: two specs that come to the same texts share it. Errors: CACHE (the compiler is not the
+   one that was noted), COMPILE, CUDA, MEMORY. */
+lathe_status lathe__module_get(struct module_work *w, const unsigned char key[KEY_BYTES],
+                               const struct module **out, lathe_error *err);
 /* One reference less; the last one frees all. */
 void lathe__ctx_release(struct lathe_ctx *ctx);
 void lathe__kernel_drop(void *kernel); /* the same for a kernel, as a table holds it */

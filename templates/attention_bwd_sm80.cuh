@@ -257,6 +257,7 @@ DEV void load_rows(u32 to, const back_params &p, int b, int h, int tile)
 
 // ---- kernel -----------------------------------------------------------------------------------------------------
 
+#if LATHE_COMPILED(bwd)
 extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(const __grid_constant__ back_params p)
 {
     using namespace back;
@@ -489,3 +490,4 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
                                               p.dv_t, left, sync);
     }
 }
+#endif

@@ -357,6 +357,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
 
 // ---- kernel -----------------------------------------------------------------------------------------------------
 
+#if LATHE_COMPILED(bwd)
 extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
     LATHE_ENTRY(bwd)(const __grid_constant__ hopper_back_params params)
 {
@@ -382,3 +383,4 @@ extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
         compute_all(params, shared);
     }
 }
+#endif

@@ -217,6 +217,7 @@ DEV void gather(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 share
 
 // ---- kernel ---------------------------------------------------------------------------------------------
 
+#if LATHE_COMPILED(fwd)
 extern "C" __global__ void __launch_bounds__(THREADS)
     LATHE_ENTRY(fwd)(const __grid_constant__ attention_params p)
 {
@@ -372,3 +373,4 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 static_cast<element *>(p.o) + o_head, p.o_t, end, p.z.len_q);
     }
 }
+#endif

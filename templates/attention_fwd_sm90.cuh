@@ -155,6 +155,7 @@ DEV void clear_rests(const attention_params &p, u32 shared)
 
 // ---- kernel ---------------------------------------------------------------------------------------------
 
+#if LATHE_COMPILED(fwd)
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     LATHE_ENTRY(fwd)(const __grid_constant__ hopper_params params)
 {
@@ -196,3 +197,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         compute_all(params, shared);
     }
 }
+#endif

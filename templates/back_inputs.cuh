@@ -20,6 +20,7 @@ template <class P> DEV i64 element_place(const P &p, i64 n)
 
 } // namespace back
 
+#if LATHE_COMPILED(bwd_zero)
 extern "C" __global__ void __launch_bounds__(INPUT_THREADS)
     LATHE_ENTRY(bwd_zero)(const __grid_constant__ back_zero_params p)
 {
@@ -28,7 +29,9 @@ extern "C" __global__ void __launch_bounds__(INPUT_THREADS)
         p.dst[at] = 0.0f;
     }
 }
+#endif
 
+#if LATHE_COMPILED(bwd_sum)
 extern "C" __global__ void __launch_bounds__(INPUT_THREADS) LATHE_ENTRY(bwd_sum)(const __grid_constant__ back_sum_params p)
 {
     const i64 n = static_cast<i64>(blockIdx.x) * INPUT_THREADS + static_cast<int>(threadIdx.x);
@@ -37,3 +40,4 @@ extern "C" __global__ void __launch_bounds__(INPUT_THREADS) LATHE_ENTRY(bwd_sum)
         p.dst[at] = exact_total(p.src[n]);
     }
 }
+#endif

@@ -163,6 +163,7 @@ DEV int append(u32 word, u32 *list, int n, int *counts)
 
 } // namespace back_map
 
+#if LATHE_COMPILED(bwd_map)
 extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_map)(const __grid_constant__ map_params p)
 {
     using namespace back_map;
@@ -223,3 +224,4 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
         p.map[back::list_bytes(z) + blockIdx.x] = static_cast<unsigned char>((n * 255 + tiles - 1) / tiles);
     }
 }
+#endif

@@ -392,24 +392,32 @@ DEV void run_if_present(const back_mod_params &p, u32 shared = 0)
 } // namespace back
 
 // A kernel that is not present is empty and never launched.
+#if LATHE_COMPILED(bwd_q)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_q)(const __grid_constant__ back_mod_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     back::run_if_present<variant::query_back, variant::query_mod, cfg::element, float, cfg::D, true>(
         p, shared_address(shared_bytes));
 }
+#endif
 
+#if LATHE_COMPILED(bwd_k)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_k)(const __grid_constant__ back_mod_params p)
 {
     back::run_if_present<variant::key_back, variant::key_mod, cfg::element, float, cfg::D>(p);
 }
+#endif
 
+#if LATHE_COMPILED(bwd_v)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_v)(const __grid_constant__ back_mod_params p)
 {
     back::run_if_present<variant::value_back, variant::value_mod, cfg::element, float, cfg::D_V>(p);
 }
+#endif
 
+#if LATHE_COMPILED(bwd_o)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_o)(const __grid_constant__ back_mod_params p)
 {
     back::run_if_present<variant::output_back, variant::output_mod, float, cfg::element, cfg::D_V>(p);
 }
+#endif

@@ -138,6 +138,7 @@ template <class PARAMS> DEV void begin_tile(const PARAMS &p, i64 line)
 
 } // namespace pre
 
+#if LATHE_COMPILED(bwd_pre)
 extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(const __grid_constant__ back_pre_params p)
 {
     using namespace pre;
@@ -209,3 +210,4 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(c
         }
     });
 }
+#endif

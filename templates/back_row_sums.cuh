@@ -191,8 +191,10 @@ DEV void add_up_rows(const row_sums_params &p, u32 shared)
 
 } // namespace row_sums
 
+#if LATHE_COMPILED(bwd_rows)
 extern "C" __global__ void __launch_bounds__(row_sums::THREADS) LATHE_ENTRY(bwd_rows)(const __grid_constant__ row_sums_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     row_sums::add_up_rows(p, shared_address(shared_bytes));
 }
+#endif

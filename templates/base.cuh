@@ -4,6 +4,15 @@
 
 #define INF __int_as_float(0x7f800000)
 
+// Of a text with several kernels some may be compiled apart, at the same time: then LATHE_PART says for which
+// part this is, and the generated LATHE_PART_role in which a kernel is, 0 where there is none. Every kernel
+// stands between `#if LATHE_COMPILED(role)` and `#endif`.
+#ifdef LATHE_PART
+#define LATHE_COMPILED(role) (LATHE_PART == LATHE_PART_##role)
+#else
+#define LATHE_COMPILED(role) 1
+#endif
+
 // ---- types -----------------------------------------------------------------------------------------
 
 struct f16 { // storage only: arithmetic is in float

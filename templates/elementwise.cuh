@@ -380,6 +380,7 @@ template <class SUM, bool FLAT> DEV void run_sum(const map_params &p, scratch &s
 
 } // namespace elementwise
 
+#if LATHE_COMPILED(points)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATHE_ENTRY(points)(const __grid_constant__ map_params p)
 {
     using namespace elementwise;
@@ -400,7 +401,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATH
         }
     });
 }
+#endif
 
+#if LATHE_COMPILED(sum)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(sum)(const __grid_constant__ map_params p)
 {
     using namespace elementwise;
@@ -418,3 +421,4 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(sum)(cons
         }
     });
 }
+#endif

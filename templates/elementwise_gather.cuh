@@ -266,6 +266,7 @@ DEV void gather_longs(const map_params &p, long_scratch &shared)
 
 } // namespace elementwise
 
+#if LATHE_COMPILED(count)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(count)(const __grid_constant__ map_params p)
 {
     using namespace elementwise;
@@ -275,7 +276,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(count)(co
         p.ranks[line] = atomicAdd(p.counts + gathered::target(p, point_of_line(gathered::sizes(p), line)), word{1});
     }
 }
+#endif
 
+#if LATHE_COMPILED(start)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(start)(const __grid_constant__ map_params p)
 {
     using namespace elementwise;
@@ -319,7 +322,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(start)(co
         }
     }
 }
+#endif
 
+#if LATHE_COMPILED(order)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(order)(const __grid_constant__ map_params p)
 {
     using namespace elementwise;
@@ -329,14 +334,19 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(order)(co
         p.list[lines_of(p, gathered::target(p, point_of_line(gathered::sizes(p), line))).begin + p.ranks[line]] = static_cast<word>(line);
     }
 }
+#endif
 
+#if LATHE_COMPILED(gather)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATHE_ENTRY(gather)(const __grid_constant__ map_params p)
 {
     elementwise::gather_rows(p);
 }
+#endif
 
+#if LATHE_COMPILED(longs)
 extern "C" __global__ void __launch_bounds__(elementwise::LONG_THREADS) LATHE_ENTRY(longs)(const __grid_constant__ map_params p)
 {
     __shared__ elementwise::long_scratch shared;
     elementwise::gather_longs(p, shared);
 }
+#endif

@@ -372,6 +372,7 @@ template <int W> DEV void run(const rowwise_params &p, const place &at, int row,
 
 } // namespace rowwise
 
+#if LATHE_COMPILED(rowwise)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS, rowwise::MIN_BLOCKS)
     LATHE_ENTRY(rowwise)(const __grid_constant__ rowwise_params p)
 {
@@ -404,3 +405,4 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, rowwise::MIN_BLOCKS)
     }
     run<cfg::ALIGNED ? V : 1>(p, at, row, shared);
 }
+#endif

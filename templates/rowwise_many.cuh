@@ -177,6 +177,7 @@ DEV void prefetch_rows(const many_params &p, const place &row)
 
 } // namespace many
 
+#if LATHE_COMPILED(rows)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     LATHE_ENTRY(rows)(const __grid_constant__ many_params p)
 {
@@ -238,7 +239,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
         leave_sums(p, total, gather);
     }
 }
+#endif
 
+#if LATHE_COMPILED(columns)
 extern "C" __global__ void __launch_bounds__(many::COLUMN_THREADS)
     LATHE_ENTRY(columns)(const __grid_constant__ many_params p)
 {
@@ -273,9 +276,12 @@ extern "C" __global__ void __launch_bounds__(many::COLUMN_THREADS)
         });
     }
 }
+#endif
 
+#if LATHE_COMPILED(sum)
 extern "C" __global__ void __launch_bounds__(many::SUM_THREADS)
     LATHE_ENTRY(sum)(const __grid_constant__ many_sum_params p)
 {
     many::add_up(p);
 }
+#endif

@@ -297,6 +297,7 @@ constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 
 
 } // namespace many
 
+#if LATHE_COMPILED(rows)
 extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     LATHE_ENTRY(rows)(const __grid_constant__ many_params p)
 {
@@ -383,9 +384,12 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         leave_sums(p, total, gather);
     }
 }
+#endif
 
+#if LATHE_COMPILED(sum)
 extern "C" __global__ void __launch_bounds__(many::SUM_THREADS)
     LATHE_ENTRY(sum)(const __grid_constant__ many_sum_params p)
 {
     many::add_up(p);
 }
+#endif

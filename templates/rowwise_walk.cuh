@@ -595,6 +595,7 @@ constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 
 
 } // namespace many
 
+#if LATHE_COMPILED(rows)
 extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     LATHE_ENTRY(rows)(const __grid_constant__ many_params p)
 {
@@ -637,3 +638,4 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
         }
     }
 }
+#endif

@@ -8,6 +8,7 @@ static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
 
+#if LATHE_COMPILED(map)
 extern "C" __global__ void __launch_bounds__(MAP_THREADS) LATHE_ENTRY(map)(const __grid_constant__ map_params p)
 {
     if constexpr (variant::READ_RANGES) {
@@ -16,3 +17,4 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS) LATHE_ENTRY(map)(const
         tilemap::write_classes<cfg::BM, cfg::BN, MAP_WORD, true>(p);
     }
 }
+#endif

@@ -215,22 +215,30 @@ template <class MOD, int DIM, bool WIDE = false> DEV void run_if_present(const m
 
 // A kernel that is not present is empty and never launched. One without stages copies: rows that do not start at
 // multiples of 16 bytes move to where they do.
+#if LATHE_COMPILED(mod_q)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_q)(const __grid_constant__ mod_params p)
 {
     mods::run_if_present<variant::query_mod, cfg::D>(p);
 }
+#endif
 
+#if LATHE_COMPILED(mod_k)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_k)(const __grid_constant__ mod_params p)
 {
     mods::run_if_present<variant::key_mod, cfg::D>(p);
 }
+#endif
 
+#if LATHE_COMPILED(mod_v)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_v)(const __grid_constant__ mod_params p)
 {
     mods::run_if_present<variant::value_mod, cfg::D_V>(p);
 }
+#endif
 
+#if LATHE_COMPILED(mod_o)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_o)(const __grid_constant__ mod_params p)
 {
     mods::run_if_present<variant::output_mod, cfg::D_V, cfg::O_F32>(p);
 }
+#endif

@@ -35,6 +35,10 @@ grep -nE '^[[:space:]]*#[[:space:]]*include' templates/*.cuh | while IFS= read -
     esac
 done | breach 'templates/ include only quoted files of templates/'
 
+# Kernels can be compiled apart (base.cuh).
+awk '/^extern "C" __global__/ && before !~ /^#if LATHE_COMPILED\([a-z_]+\)$/ { print FILENAME ":" FNR ": " $0 } { before = $0 }' templates/*.cuh |
+    breach 'every kernel of templates/ stands behind #if LATHE_COMPILED(role)'
+
 # Both sides: the JIT and the tool.
 for file in gen/*.c gen/*.h runtime/*.c runtime/*.h; do
     case $file in

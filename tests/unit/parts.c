@@ -1,0 +1,273 @@
+/*
+ * parts.c: kernels of one text, compiled at the same time: sets of images and what is damaged in them, the
+ * log and the message of parts, and a module whose kernels are in several images. What compiles is skipped
+ * where there is no NVRTC.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "rt.h"
+
+/* ---- sets of images ------------------------------------------------------------------------------- */
+
+TEST(a_set_gives_back_its_images)
+{
+    static const unsigned char one[] = "first", two[] = "the second image, longer than sixteen",
+                               three[] = "3";
+    const struct image in[3] = {{one, sizeof one}, {two, sizeof two}, {three, sizeof three}};
+    struct image out[MAX_COMPILED_PARTS];
+    size_t size = 0;
+    unsigned char *set = lathe__images_join(in, 3, &size);
+    CHECK(set != NULL);
+    CHECK(lathe__images_is_set(set, size));
+    CHECK_EQ(lathe__images_split(set, size, out), 3);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(out[i].size, in[i].size);
+        CHECK(memcmp(out[i].data, in[i].data, in[i].size) == 0);
+        CHECK_EQ((out[i].data - set) % 16, 0);
+    }
+    free(set);
+    set = lathe__images_join(in, 1, &size);
+    CHECK(set != NULL && size == sizeof one && memcmp(set, one, size) == 0);
+    CHECK_EQ(lathe__images_split(set, size, out), 1);
+    CHECK(out[0].data == set && out[0].size == size);
+    free(set);
+}
+
+TEST(damaged_sets_are_refused)
+{
+    static const unsigned char one[] = "first", two[] = "second";
+    static const struct {
+        size_t at;
+        unsigned char value;
+    } DAMAGE[] = {{8, 0},     {8, 3},  {8, 9},     {9, 1},     {16, 0},
+                  {16, 0x40}, {17, 1}, {23, 0xff}, {24, 0x11}, {31, 0x80}};
+    const struct image in[2] = {{one, sizeof one}, {two, sizeof two}};
+    struct image out[MAX_COMPILED_PARTS];
+    size_t size = 0;
+    unsigned char *set = lathe__images_join(in, 2, &size);
+    CHECK(set != NULL);
+    for (size_t i = 0; i < sizeof DAMAGE / sizeof *DAMAGE; i++) {
+        const unsigned char before = set[DAMAGE[i].at];
+        set[DAMAGE[i].at] = DAMAGE[i].value;
+        CHECK_EQ(lathe__images_split(set, size, out), 0);
+        set[DAMAGE[i].at] = before;
+    }
+    for (size_t shorter = 16; shorter < size; shorter++)
+        CHECK_EQ(lathe__images_split(set, shorter, out), 0);
+    CHECK_EQ(lathe__images_split(set, size, out), 2);
+    free(set);
+}
+
+/* ---- compiled apart ------------------------------------------------------------------------------- */
+
+static const char PARTED[] =
+    "#ifdef LATHE_PART\n"
+    "#define IN(n) (LATHE_PART == n)\n"
+    "#else\n"
+    "#define IN(n) 1\n"
+    "#endif\n"
+    "static __device__ float both(float x) { int never; return 3.0f * x; }\n"
+    "#if IN(0)\n"
+    "extern \"C\" __global__ void triple(float *x) { x[threadIdx.x] = both(x[0]); }\n"
+    "#endif\n"
+    "#if IN(1)\n"
+    "extern \"C\" __global__ void again(float *x) { x[0] = both(x[threadIdx.x]); }\n"
+    "#endif\n"
+    "#if IN(2)\n"
+    "extern \"C\" __global__ void third(float *x) { x[0] = both(x[1]); }\n"
+    "#endif\n";
+
+static struct compiler *open_compiler(void)
+{
+    struct environment environment;
+    struct compiler *compiler;
+    lathe_error err;
+    lathe__environment_read(&environment);
+    if (lathe__compiler_open(&compiler, environment.cuda_home, 0, &err) != LATHE_OK)
+        SKIP(err.text);
+    return compiler;
+}
+
+static struct source *parted(const char *text)
+{
+    struct source *source = calloc(1, sizeof *source);
+    CHECK(source != NULL);
+    snprintf(source->label, sizeof source->label, "parted");
+    snprintf(source->text[0].name, sizeof source->text[0].name, "parted.cu");
+    source->text[0].data = strdup(text);
+    source->text[0].size = strlen(text);
+    source->n_texts = 1;
+    source->n_parts = 3;
+    CHECK(source->text[0].data != NULL);
+    return source;
+}
+
+static int times_in(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+        n++;
+    return n;
+}
+
+TEST(every_part_is_compiled_once)
+{
+    struct compiler *compiler = open_compiler();
+    struct source *source = parted(PARTED);
+    struct image image[MAX_COMPILED_PARTS];
+    unsigned char *set;
+    size_t size;
+    char *log;
+    lathe_error err = {0};
+    CHECK_EQ(lathe__compile_parts(compiler, source, "sm_90a", &set, &size, &log, &err), LATHE_OK);
+    CHECK_EQ(lathe__images_split(set, size, image), 3);
+    for (int i = 0; i < 3; i++)
+        CHECK(strcmp(lathe__image_kind(image[i].data, image[i].size), "unknown") != 0);
+    CHECK_EQ(times_in(log, "'triple'"), 1);
+    CHECK_EQ(times_in(log, "'again'"), 1);
+    CHECK_EQ(times_in(log, "'third'"), 1);
+    CHECK_EQ(times_in(log, "\"never\""), 1); /* a warning about what they share */
+    CHECK_EQ(times_in(log, "bundle:"), 1);
+    free(set);
+    free(log);
+    source_free(source);
+    free(source);
+    lathe__compiler_close(compiler);
+}
+
+TEST(a_mistake_that_parts_share_is_told_once)
+{
+    struct compiler *compiler = open_compiler();
+    struct source *source = parted("int x = unknown_name;\n");
+    unsigned char *set;
+    size_t size;
+    char *log;
+    lathe_error err = {0};
+    CHECK_EQ(lathe__compile_parts(compiler, source, "sm_80", &set, &size, &log, &err), LATHE_COMPILE);
+    CHECK(set == NULL && log == NULL);
+    CHECK_EQ(times_in(err.text, "is undefined"), 1);
+    CHECK_STR(err.file, "parted.cu");
+    CHECK_EQ(err.line, 1);
+    source_free(source);
+    free(source);
+    lathe__compiler_close(compiler);
+}
+
+TEST(one_core_compiles_in_one_go)
+{
+    const struct compiler new = {.major = 13};
+    const struct compiler old = {.major = 11};
+    struct source *source = parted(PARTED);
+    cpu_set_t before;
+    cpu_set_t one;
+    CHECK_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+    CHECK_EQ(lathe__parts_pay(&new, source), CPU_COUNT(&before) > 1);
+    CHECK(!lathe__parts_pay(&old, source));
+    source->n_parts = 1;
+    CHECK(!lathe__parts_pay(&new, source));
+    source->n_parts = 3;
+    CPU_ZERO(&one);
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &before))
+            CPU_SET(i, &one);
+    CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    CHECK(!lathe__parts_pay(&new, source));
+    source_free(source);
+    free(source);
+}
+
+/* ---- a module of several images ------------------------------------------------------------------- */
+
+/* A driver whose modules have one kernel each, of the name that the image is. */
+static struct {
+    const char *loaded[MAX_COMPILED_PARTS];
+    int loads;
+    int unloads;
+} seen;
+
+static int fake_load(struct CUmod_st **module, const void *image, unsigned n, int *option, void **value)
+{
+    (void)n;
+    (void)option;
+    (void)value;
+    if (strcmp(image, "broken") == 0)
+        return 200;
+    seen.loaded[seen.loads] = image;
+    *module = (struct CUmod_st *)(void *)&seen.loaded[seen.loads++];
+    return CU_SUCCESS;
+}
+
+static int fake_unload(struct CUmod_st *module)
+{
+    seen.unloads += module != NULL;
+    return CU_SUCCESS;
+}
+
+static int fake_function(struct CUfunc_st **function, struct CUmod_st *module, const char *name)
+{
+    const char *const *loaded = (const char *const *)(void *)module;
+    *function = (struct CUfunc_st *)(void *)module;
+    return strcmp(*loaded, name) == 0 ? CU_SUCCESS : 500;
+}
+
+static int fake_get(int *value, int attribute, struct CUfunc_st *function)
+{
+    *value = attribute;
+    return function ? CU_SUCCESS : 1;
+}
+
+static int fake_mode(int *mode)
+{
+    return *mode;
+}
+
+static int fake_text(int result, const char **text)
+{
+    *text = "pretended";
+    return result ? CU_SUCCESS : 1;
+}
+
+static struct driver pretend(void)
+{
+    return (struct driver){.cuModuleLoadDataEx = fake_load,
+                           .cuModuleUnload = fake_unload,
+                           .cuModuleGetFunction = fake_function,
+                           .cuFuncGetAttribute = fake_get,
+                           .cuThreadExchangeStreamCaptureMode = fake_mode,
+                           .cuGetErrorName = fake_text,
+                           .cuGetErrorString = fake_text};
+}
+
+static struct image named(const char *name)
+{
+    return (struct image){(const unsigned char *)name, strlen(name) + 1};
+}
+
+TEST(kernels_are_found_in_whichever_image)
+{
+    const struct driver driver = pretend();
+    const struct image images[3] = {named("triple"), named("again"), named("third")};
+    const struct image broken[3] = {named("triple"), named("again"), named("broken")};
+    struct source *source = parted(PARTED);
+    struct module *module = NULL;
+    lathe_error err = {0};
+    source->n_launches = 2;
+    snprintf(source->launch[0].entry, NAME_MAX_BYTES, "third");
+    snprintf(source->launch[1].entry, NAME_MAX_BYTES, "triple");
+    CHECK_EQ(lathe__module_load(&module, &driver, images, 3, source, &err), LATHE_OK);
+    CHECK_STR(*(const char *const *)(void *)module->function[0], "third");
+    CHECK_STR(*(const char *const *)(void *)module->function[1], "triple");
+    lathe__module_unload(module);
+    CHECK_EQ(seen.unloads, 3);
+    CHECK_EQ(lathe__module_load(&module, &driver, broken, 3, source, &err), LATHE_CUDA);
+    CHECK(module == NULL);
+    CHECK_EQ(seen.unloads, 5); /* the two that had been loaded */
+    CHECK_EQ(lathe__module_load(&module, &driver, images, 1, source, &err), LATHE_CUDA);
+    CHECK_HAS(err.text, "third");
+    source_free(source);
+    free(source);
+}
