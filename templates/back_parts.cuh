@@ -142,12 +142,4 @@ template <class SUM> DEV void add_sum_of_lanes(SUM *to, float x)
     }
 }
 
-template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
-{
-    if constexpr (I < N) {
-        f.template operator()<I>();
-        repeat<I + 1, N>(f);
-    }
-}
-
 } // namespace back

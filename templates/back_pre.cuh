@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(c
         for (int k = 0; k < variant::BACK_ROWS; k++) {
             values[k * group + row] = out[k];
         }
-        back::repeat<0, variant::ROW_SITES>([&]<int G>() {
+        repeat<0, variant::ROW_SITES>([&]<int G>() {
             if constexpr (variant::ROW_SITE_FORM[G] == SITE_HEAD) {
                 sums[G] += site[G];
             } else {
@@ -201,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(c
     if (place >= PRE_ROWS) {
         return; // whole warps
     }
-    back::repeat<0, variant::ROW_SITES>([&]<int G>() {
+    repeat<0, variant::ROW_SITES>([&]<int G>() {
         if constexpr (variant::ROW_SITE_FORM[G] == SITE_HEAD) {
             const float sum = lanes_sum<32>(sums[G]);
             if (lane_id() == 0) {

@@ -22,6 +22,30 @@ struct bf16 {
     u16 bits;
 };
 
+// f.operator()<I> .. <N - 1>. Several to a level: the body is inlined once more for each level above it.
+template <int I, int N, class F> DEV void repeat(const F &f)
+{
+    if constexpr (N - I >= 8) {
+        f.template operator()<I>();
+        f.template operator()<I + 1>();
+        f.template operator()<I + 2>();
+        f.template operator()<I + 3>();
+        f.template operator()<I + 4>();
+        f.template operator()<I + 5>();
+        f.template operator()<I + 6>();
+        f.template operator()<I + 7>();
+        repeat<I + 8, N>(f);
+    } else if constexpr (N - I >= 3) {
+        f.template operator()<I>();
+        f.template operator()<I + 1>();
+        f.template operator()<I + 2>();
+        repeat<I + 3, N>(f);
+    } else if constexpr (N - I >= 1) {
+        f.template operator()<I>();
+        repeat<I + 1, N>(f);
+    }
+}
+
 template <class A, class B> inline constexpr bool same_type = false;
 template <class A> inline constexpr bool same_type<A, A> = true;
 

@@ -17,14 +17,6 @@ constexpr int V = cfg::VECTOR;
 constexpr int WARPS = cfg::THREADS / 32;
 constexpr int LINE = cfg::THREADS * V; // points of a block's vectors
 
-template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
-{
-    if constexpr (I < N) {
-        f.template operator()<I>();
-        repeat<I + 1, N>(f);
-    }
-}
-
 // ---- how points are shared out -----------------------------------------------------------------------------------
 
 DEV int divide_up(int a, int b) { return a / b + (a % b != 0); }

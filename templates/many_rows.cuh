@@ -77,14 +77,6 @@ DEV int own_first() // of a chunk, the first element of this thread
     }
 }
 
-template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
-{
-    if constexpr (I < N) {
-        f.template operator()<I>();
-        repeat<I + 1, N>(f);
-    }
-}
-
 // ---- the tensors of rows ---------------------------------------------------------------------------------------
 
 template <int K> using in_type = typename pick_type<K, variant::in_types>::type;

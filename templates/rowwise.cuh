@@ -76,14 +76,6 @@ DEV bool is_in_row(const place &at, int i)
     }
 }
 
-template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
-{
-    if constexpr (I < N) {
-        f.template operator()<I>();
-        repeat<I + 1, N>(f);
-    }
-}
-
 // ---- memory: W elements of one thread, V or 1 of them, as they were loaded -----------------------------------
 
 template <int W> using packed = words<max_of(4, W * static_cast<int>(sizeof(element)))>;

@@ -46,14 +46,6 @@ template <int DIM> struct row_values {
     float high[shape<DIM>::PER_THREAD][shape<DIM>::V];
 };
 
-template <int I, int N, class F> DEV void repeat(const F &f) // f.operator()<I> .. <N - 1>
-{
-    if constexpr (I < N) {
-        f.template operator()<I>();
-        repeat<I + 1, N>(f);
-    }
-}
-
 template <int V, class T> DEV void load(const T *p, bool aligned, float (&out)[V])
 {
     if (aligned) {
