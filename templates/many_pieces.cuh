@@ -35,15 +35,16 @@ DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::co
     const bool in_row = is_in_row(row, i, p.z.n);
     float done = 0.0f;
     float term[SLOTS][V];
-    repeat<0, V>([&]<int J>() {
+#pragma unroll
+    for (int j = 0; j < V; j++) {
         float e[max_of(variant::IN, 1)];
-        unpack_piece<J>(held, e);
+        unpack_piece(held, e, j);
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
             if constexpr (variant::REDUCE_PASS[R] == P && !adds_seldom<variant, R>() && !compares_pairs<R>()) {
-                term[R][J] = variant::operand<R>(e, i + J, p.x, p.z, head, c[J], vals);
+                term[R][j] = variant::operand<R>(e, i + j, p.x, p.z, head, c[j], vals);
             }
         });
-    });
+    }
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P && compares_pairs<R>()) {
             constexpr int OP = variant::REDUCE_OP[R];
@@ -70,11 +71,12 @@ DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::co
             red[R] = in_row ? red_combine<OP>(red[R], term[R][0]) : red[R];
         } else if constexpr (variant::REDUCE_PASS[R] == P) {
             if (in_row && may_add<variant, R>(i, V, p.x, p.z, head, vals)) {
-                repeat<0, V>([&]<int J>() {
+#pragma unroll
+                for (int j = 0; j < V; j++) {
                     float e[max_of(variant::IN, 1)];
-                    unpack_piece<J>(held, e);
-                    red[R] = red_combine<variant::REDUCE_OP[R]>(red[R], variant::operand<R>(e, i + J, p.x, p.z, head, c[J], vals));
-                });
+                    unpack_piece(held, e, j);
+                    red[R] = red_combine<variant::REDUCE_OP[R]>(red[R], variant::operand<R>(e, i + j, p.x, p.z, head, c[j], vals));
+                }
             }
         }
     });
@@ -242,20 +244,21 @@ DEV float finish_piece(const piece &held, const variant::col (&c)[V], const floa
 {
     const bool in_row = is_in_row(row, i, p.z.n);
     float out[OUT][V];
-    repeat<0, V>([&]<int J>() {
+#pragma unroll
+    for (int j = 0; j < V; j++) {
         float e[max_of(variant::IN, 1)];
         float y[OUT];
         float site[COLUMNS];
         float q[SCANS];
-        unpack_piece<J>(held, e);
+        unpack_piece(held, e, j);
 #pragma unroll
         for (int s = 0; s < SCANS; s++) {
-            q[s] = scanned[s][J];
+            q[s] = scanned[s][j];
         }
-        variant::output(e, i + J, p.x, p.z, head, c[J], vals, q, y, site);
-        repeat<0, variant::OUT>([&]<int K>() { out[K][J] = y[K]; });
-        repeat<0, variant::COLUMNS>([&]<int S>() { column[S][J] += in_row ? site[S] : 0.0f; });
-    });
+        variant::output(e, i + j, p.x, p.z, head, c[j], vals, q, y, site);
+        repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
+        repeat<0, variant::COLUMNS>([&]<int S>() { column[S][j] += in_row ? site[S] : 0.0f; });
+    }
     if constexpr (variant::OUT > 0) {
         if (in_row) {
             repeat<0, variant::OUT>([&]<int K>() { store_piece<K>(row_of<out_type<K>>(p.out[K], row.at) + along(p.out[K], i), out[K]); });

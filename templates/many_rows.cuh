@@ -171,15 +171,15 @@ template <int K, bool ONCE> DEV void load_piece(piece &to, const in_type<K> *p)
 }
 
 // What element j of a piece is in every tensor.
-template <int J> DEV void unpack_piece(const piece &from, float (&e)[max_of(variant::IN, 1)])
+DEV void unpack_piece(const piece &from, float (&e)[max_of(variant::IN, 1)], int j)
 {
     e[0] = 0.0f;
     repeat<0, variant::IN>([&]<int K>() {
         constexpr int FIRST = first_word<K>();
         if constexpr (V == 1 || sizeof(in_type<K>) == 4) {
-            e[K] = __uint_as_float(from.word[FIRST + J]);
+            e[K] = __uint_as_float(from.word[FIRST + j]);
         } else {
-            e[K] = to_float(in_type<K>{static_cast<u16>(from.word[FIRST + J / 2] >> (16 * (J % 2)))});
+            e[K] = to_float(in_type<K>{static_cast<u16>(from.word[FIRST + j / 2] >> (16 * (j % 2)))});
         }
     });
 }

@@ -205,19 +205,19 @@ DEV void scan_elements(float (&q)[N], const scan_input (&x)[N], const stretch (&
     walk_neighbours<S>(q, walked, at, x, one);
 }
 
-// What scan S takes of element J of a piece; q: the scans that it may be made of.
-template <int S, int J>
+// What scan S takes of element j of a piece; q: the scans that it may be made of.
+template <int S>
 DEV void scan_takes(scan_input &x, stretch &one, const float (&q)[SCANS][V], const piece &held, const many_params &p, const variant::head &head,
-                    const variant::vals &vals, const variant::col &c, bool in_row, int i)
+                    const variant::vals &vals, const variant::col &c, bool in_row, int i, int j)
 {
     float e[max_of(variant::IN, 1)];
     float known[SCANS];
-    unpack_piece<J>(held, e);
+    unpack_piece(held, e, j);
 #pragma unroll
     for (int s = 0; s < S; s++) {
-        known[s] = q[s][J];
+        known[s] = q[s][j];
     }
-    variant::scan_term<S>(e, i + J, p.x, p.z, head, c, vals, known, x);
+    variant::scan_term<S>(e, i + j, p.x, p.z, head, c, vals, known, x);
     x.start &= in_row;
     x.value = in_row ? x.value : 0.0f;
     one = in_row ? element_stretch<S>(x) : nothing<S>();
@@ -235,7 +235,10 @@ DEV void scan_piece(float (&q)[SCANS][V], stretch (&carry)[SCANS], const piece &
         if constexpr (variant::SCAN_WALK[S] == W) {
             scan_input x[V] = {};
             stretch one[V];
-            repeat<0, V>([&]<int J>() { scan_takes<S, J>(x[J], one[J], q, held, p, head, vals, c[J], in_row, i); });
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                scan_takes<S>(x[j], one[j], q, held, p, head, vals, c[j], in_row, i, j);
+            }
             scan_elements<S>(q[S], x, one, carry[S], shared.part[turn][S]);
         }
     });
@@ -295,7 +298,10 @@ DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], cons
         const bool in_row = is_in_row(row, i, p.z.n);
         variant::col c[V] = {};
         make_columns(p, head, in_row, i, c);
-        repeat<0, V>([&]<int J>() { scan_takes<S, J>(x[J], one[J], q[v], held[v], p, head, vals, c[J], in_row, i); });
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            scan_takes<S>(x[j], one[j], q[v], held[v], p, head, vals, c[j], in_row, i, j);
+        }
     };
     stretch warps = nothing<S>();
     constexpr bool BELOW = has_top<S>() && variant::SCAN_STARTS[S] == 0;

@@ -64,17 +64,18 @@ DEV void scatter_piece(const piece &held, const float (&scanned)[SCANS][V], cons
         constexpr int TO = variant::SCATTER_TO[K];
         float value[V];
         i64 place[V];
-        repeat<0, V>([&]<int J>() {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
             float e[max_of(variant::IN, 1)];
             float q[SCANS];
-            unpack_piece<J>(held, e);
+            unpack_piece(held, e, j);
 #pragma unroll
             for (int s = 0; s < SCANS; s++) {
-                q[s] = scanned[s][J];
+                q[s] = scanned[s][j];
             }
-            const bool adds = variant::scatter<K>(e, i + J, p.x, p.z, head, c[J], vals, q, p.scatter[TO], value[J], place[J]);
-            value[J] = adds && in_row ? value[J] : 0.0f;
-        });
+            const bool adds = variant::scatter<K>(e, i + j, p.x, p.z, head, c[j], vals, q, p.scatter[TO], value[j], place[j]);
+            value[j] = adds && in_row ? value[j] : 0.0f;
+        }
         scatter_warp<is_steady<variant, K>()>(reinterpret_cast<scatter_sum *>(p.scatter[TO].to), value, place, in_row && has_elements(p.scatter[TO]));
     });
 }

@@ -46,21 +46,22 @@ DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece 
         make_col(p, head, i, c);
     }
     if (is_place(p, i)) {
-        repeat<0, V>([&]<int J>() {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
             float e[IN];
-            unpack_piece<J>(held, e);
+            unpack_piece(held, e, j);
             repeat<0, variant::REDUCTIONS>([&]<int R>() {
                 if constexpr (variant::REDUCE_PASS[R] == P && compares_pairs<R>()) {
-                    if constexpr (J % 2 == 0) {
+                    if (j % 2 == 0) {
                         constexpr int K = compared_tensor<variant, R>();
-                        pairs.of[R][J / 2] =
-                            red_combine_pairs<variant::REDUCE_OP[R], in_type<K>>(pairs.of[R][J / 2], held.word[first_word<K>() + J / 2]);
+                        pairs.of[R][j / 2] =
+                            red_combine_pairs<variant::REDUCE_OP[R], in_type<K>>(pairs.of[R][j / 2], held.word[first_word<K>() + j / 2]);
                     }
                 } else if constexpr (variant::REDUCE_PASS[R] == P) {
-                    red[R][J] = red_combine<variant::REDUCE_OP[R]>(red[R][J], variant::operand<R>(e, i, p.x, p.z, head, c[0], vals.of[J]));
+                    red[R][j] = red_combine<variant::REDUCE_OP[R]>(red[R][j], variant::operand<R>(e, i, p.x, p.z, head, c[0], vals.of[j]));
                 }
             });
-        });
+        }
     }
 }
 
@@ -73,19 +74,20 @@ DEV void finish_place(const piece &held, const float (&scanned)[SCANS][V], const
     variant::col c[1] = {};
     make_col(p, head, i, c);
     float out[OUT][V];
-    repeat<0, V>([&]<int J>() {
+#pragma unroll
+    for (int j = 0; j < V; j++) {
         float e[IN];
         float y[OUT];
         float site[COLUMNS];
         float q[SCANS];
-        unpack_piece<J>(held, e);
+        unpack_piece(held, e, j);
 #pragma unroll
         for (int k = 0; k < SCANS; k++) {
-            q[k] = scanned[k][J];
+            q[k] = scanned[k][j];
         }
-        variant::output(e, i, p.x, p.z, head, c[0], vals.of[J], q, y, site);
-        repeat<0, variant::OUT>([&]<int K>() { out[K][J] = y[K]; });
-    });
+        variant::output(e, i, p.x, p.z, head, c[0], vals.of[j], q, y, site);
+        repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
+    }
     repeat<0, variant::OUT>([&]<int K>() { store_place<K>(to, s, out[K]); });
 }
 
@@ -254,14 +256,15 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
         }
     });
     reduce_strip<P>(red, shared, exchange);
-    repeat<0, V>([&]<int J>() {
+#pragma unroll
+    for (int j = 0; j < V; j++) {
         float mine[SLOTS];
 #pragma unroll
         for (int r = 0; r < SLOTS; r++) {
-            mine[r] = red[r][J];
+            mine[r] = red[r][j];
         }
-        variant::update<P>(vals.of[J], mine, p.x, p.z, head);
-    });
+        variant::update<P>(vals.of[j], mine, p.x, p.z, head);
+    }
 }
 
 DEV void write_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const strip &later, u32 held,
@@ -429,21 +432,22 @@ DEV void each_place(u32 (&starts)[CHUNK], const walk_at &at, const float (&scann
             walk term = {};
             take(now, at.held, k);
             make_col(p, head, i, c);
-            repeat<0, V>([&]<int J>() {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
                 float e[IN];
                 float known[SCANS];
                 scan_input x = {};
-                unpack_piece<J>(now, e);
+                unpack_piece(now, e, j);
 #pragma unroll
                 for (int before = 0; before < S; before++) {
-                    known[before] = scanned[k][before][J];
+                    known[before] = scanned[k][before][j];
                 }
-                variant::scan_term<S>(e, i, p.x, p.z, head, c[0], vals.of[J], known, x);
-                term.sum[J] = x.value;
-                if constexpr (FIRST && (STARTS == 2 || (STARTS == 1 && J == 0))) {
-                    starts[k] |= x.start ? 1u << J : 0u;
+                variant::scan_term<S>(e, i, p.x, p.z, head, c[0], vals.of[j], known, x);
+                term.sum[j] = x.value;
+                if (FIRST && (STARTS == 2 || (STARTS == 1 && j == 0))) {
+                    starts[k] |= x.start ? 1u << j : 0u;
                 }
-            });
+            }
             term.starts = starts[k];
             f(k, now, term);
         }
@@ -592,20 +596,21 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         }
         if constexpr (variant::KEPT > 0) {
             if (place_of_thread() == 0) {
-                repeat<0, V>([&]<int J>() {
-                    if (J < s.n) {
+#pragma unroll
+                for (int j = 0; j < V; j++) {
+                    if (j < s.n) {
                         float kept[max_of(variant::KEPT, 1)];
                         row_at at = s.at;
-                        at.row += J;
-                        at.row2 += J;
-                        variant::keep_row(p.x, p.z, head, vals.of[J], kept);
+                        at.row += j;
+                        at.row2 += j;
+                        variant::keep_row(p.x, p.z, head, vals.of[j], kept);
                         repeat<0, variant::KEPT>([&]<int K>() {
                             if (p.kept[K].data != nullptr) {
                                 *row_of<float>(p.kept[K], at) = kept[K];
                             }
                         });
                     }
-                });
+                }
             }
         }
     }

@@ -227,7 +227,7 @@ template <int S, int J, bool PART> DEV void take_terms(taken<S> &to, const batch
         float e[IN];
         float known[SCANS];
         scan_input x = {};
-        unpack_piece<J>(b.held[k], e);
+        unpack_piece(b.held[k], e, J);
 #pragma unroll
         for (int s = 0; s < S; s++) {
             known[s] = b.q[k][s][J];
@@ -457,19 +457,20 @@ DEV void finish_places(const batch &b, const many_params &p, const variant::head
     for (int k = 0; k < PLACES; k++) {
         const int i = b.base + k;
         float out[OUT][V];
-        repeat<0, V>([&]<int J>() {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
             float e[IN];
             float y[OUT];
             float site[COLUMNS];
             float q[SCANS];
-            unpack_piece<J>(b.held[k], e);
+            unpack_piece(b.held[k], e, j);
 #pragma unroll
             for (int m = 0; m < SCANS; m++) {
-                q[m] = b.q[k][m][J];
+                q[m] = b.q[k][m][j];
             }
-            variant::output(e, i, p.x, p.z, head, b.col[k], vals.of[J], q, y, site);
-            repeat<0, variant::OUT>([&]<int K>() { out[K][J] = y[K]; });
-        });
+            variant::output(e, i, p.x, p.z, head, b.col[k], vals.of[j], q, y, site);
+            repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
+        }
         repeat<0, variant::OUT>([&]<int K>() {
             out_type<K> *at = reinterpret_cast<out_type<K> *>(to.of[K]);
             if constexpr (WHOLE) {
@@ -575,20 +576,21 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
 
 DEV void keep_rows(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
 {
-    repeat<0, V>([&]<int J>() {
-        if (J < s.n) {
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        if (j < s.n) {
             float kept[max_of(variant::KEPT, 1)];
             row_at at = s.at;
-            at.row += J;
-            at.row2 += J;
-            variant::keep_row(p.x, p.z, head, vals.of[J], kept);
+            at.row += j;
+            at.row2 += j;
+            variant::keep_row(p.x, p.z, head, vals.of[j], kept);
             repeat<0, variant::KEPT>([&]<int K>() {
                 if (p.kept[K].data != nullptr) {
                     *row_of<float>(p.kept[K], at) = kept[K];
                 }
             });
         }
-    });
+    }
 }
 
 constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
