@@ -94,7 +94,7 @@ static lathe_status build_module(struct module_work *w, const unsigned char *key
     const lathe_status status = load_blob(w, &blob, out, err);
     if (!w->found)
         lathe__blob_free(&blob);
-    if (status == LATHE_OK) {
+    if (status == LATHE_OK && *out) {
         (*out)->from_disk = hit;
         (*out)->from_system = w->from_system;
     }

@@ -33,7 +33,7 @@ unsigned char *lathe__images_join(const struct image *image, int n, size_t *size
     *size = at;
     for (int i = 0; i < n; i++)
         *size += n > 1 ? round_up(image[i].size) : image[i].size;
-    unsigned char *set = calloc(*size, 1);
+    unsigned char *set = *size > 0 ? calloc(*size, 1) : NULL;
     if (!set)
         return NULL;
     if (n > 1) {

@@ -355,7 +355,7 @@ DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], stretc
                     const bool in_row = row.here && first + v < p.z.n;
                     variant::col c[V] = {};
                     make_columns(p, head, in_row, first + v, c);
-                    scan_takes<S, 0>(x[v], one[v], q[v], held[v], p, head, vals, c[0], in_row, first + v);
+                    scan_takes<S>(x[v], one[v], q[v], held[v], p, head, vals, c[0], in_row, first + v, 0);
                 }
                 scan_elements<S>(done, x, one, carry[S], shared.part[turn][S]);
 #pragma unroll
