@@ -371,7 +371,7 @@ pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
             continue;
         if (row_ok(&TEMPLATES[i], pass, &request, out, why))
             return LATHE_OK;
-        refuse(reasons, TEMPLATES[i].name, why);
+        refuse(reasons, TEMPLATES[i].name, why[0] ? why : "out of memory"); /* all other reasons have words */
     }
     return LATHE_UNSUPPORTED;
 }

@@ -231,6 +231,15 @@ static int take_seeds(struct maker *m, int *root, int *seed)
     return n;
 }
 
+/* The largest of values that are computed, such as rowmax(0.25 * x + b): its gradient goes to the elements
+   that equal it, and computed once more, or elsewhere, none need equal what was rounded on the way. Elements
+   that are read are exact. */
+static bool is_compared(const struct ir *w, const struct ir_node *n)
+{
+    const bool extremum = n->op == OP_ROWMAX || n->op == OP_ROWMIN;
+    return extremum && w->node[n->arg[0]].op != OP_PARAM && w->node[n->arg[0]].op != OP_LOAD;
+}
+
 /* Results that are given. One per row that needs no reduction is rather computed. */
 static void take_results(struct maker *m)
 {
@@ -239,7 +248,7 @@ static void take_results(struct maker *m)
         int formula = m->w->row.root[1 + i];
         const struct ir_node *n = &m->w->node[formula];
         if (!is_present(m, find_arg(m->sig, "", m->w->final[i].name)) || m->w->final[i].total ||
-            (row ? n->n_args == 0 : n->phase == 0))
+            (row ? n->n_args == 0 : n->phase == 0) || is_compared(m->w, n))
             continue;
         struct log_sum *log = &m->log[m->n_logs];
         if (m->problem->dtype != LATHE_F32 && !row &&

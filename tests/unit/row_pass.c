@@ -116,6 +116,30 @@ TEST(refusals_of_derived_scans_name_the_line)
     unmake(&m);
 }
 
+/* What a kernel rounded on the way to a maximum need not equal what another one computes: the gradient would
+ * be lost. */
+TEST(a_given_maximum_of_computed_values_is_computed_once_more)
+{
+    struct made m;
+    make(&m,
+         "return rowwise { forward = function(x, at)\n"
+         "local top = rowmax(0.25 * x + tanh(x))\n"
+         "return x * top, { top = top } end }\n",
+         "dtype=f32,rows=4,n=64");
+    CHECK(m.ok);
+    CHECK_EQ(m.pass.n_given, 0);
+    CHECK_EQ(depth(&m), 2); /* the maximum; how many reach it */
+    unmake(&m);
+    make(&m,
+         "return rowwise { forward = function(x, at)\n"
+         "local top = rowmax(x)\n"
+         "return x * top, { top = top } end }\n",
+         "dtype=f32,rows=4,n=64");
+    CHECK(m.ok);
+    CHECK_EQ(m.pass.n_given, 1); /* read, not computed: exact */
+    unmake(&m);
+}
+
 TEST(what_is_not_wanted_is_not_made)
 {
     struct made m;
