@@ -203,12 +203,30 @@ static bool reads_columns(const struct row_emitter *r)
     return reads;
 }
 
+/* Tensors that the scans of the first `walks` walks are made of, as bits. */
+static int reads_of_walks(const struct row_emitter *r, int walks)
+{
+    const struct row_pass *pass = r->pass;
+    bool *used = calloc((size_t)r->e->w->n_nodes + 1, sizeof *used);
+    int n = 0;
+    int bits = used ? 0 : -1;
+    while (n < pass->n_scans && pass->walk[n] < walks)
+        n++;
+    if (used)
+        ir_mark(r->e->w, pass->scan, n, used);
+    for (int k = 0; k < pass->n_in && used; k++)
+        bits |= used[pass->in[k].node] ? 1 << k : 0;
+    free(used);
+    return bits;
+}
+
 static void emit_walks(struct row_emitter *r, const struct plan *plan)
 {
     const struct row_pass *pass = r->pass;
     struct text_buf *out = r->e->out;
     int form[ROW_SCANS];
     int reverse[ROW_WALKS];
+    int reads[ROW_WALKS];
     int starts[ROW_SCANS];
     int beside[ROW_SCANS];
     for (int k = 0; k < pass->n_scans; k++) {
@@ -218,8 +236,10 @@ static void emit_walks(struct row_emitter *r, const struct plan *plan)
         form[k] = (int)ir_scan_form(scan->op);
         starts[k] = start->op == OP_CONST && start->value == 0.0 ? 0 : (start->span & SPAN_Q) ? 2 : 1;
     }
-    for (int k = 0; k < pass->n_walks; k++)
+    for (int k = 0; k < pass->n_walks; k++) {
         reverse[k] = pass->reverse[k];
+        reads[k] = reads_of_walks(r, k + 1);
+    }
     text_add(out, "    static constexpr int SCANS = %d, WALKS = %d, CHUNK = %d;\n", pass->n_scans,
              pass->n_walks, chunk_of(pass, plan));
     emit_list(out, "int", "SCAN_FORM", form, pass->n_scans);
@@ -229,6 +249,8 @@ static void emit_walks(struct row_emitter *r, const struct plan *plan)
              reads_columns(r) ? "true" : "false");
     emit_list(out, "int", "SCAN_BESIDE", beside, pass->n_scans);
     emit_list(out, "bool", "WALK_REVERSE", reverse, pass->n_walks);
+    if (pass->n_walks > 1)
+        emit_list(out, "int", "WALK_READS", reads, pass->n_walks);
 }
 
 /* What a scan takes of an element, in the order of its operands. */
@@ -568,6 +590,8 @@ static void add_rows_launch(struct row_emitter *r, const struct plan *plan, cons
                          keeps_carries(r->pass, plan);
     l->grid = product_of(in_turn ? plan->blocks : 1);
     l->smem_bytes = plan->smem_bytes;
+    if (in_turn && plan->cluster > 1 && r->pass->n_sites == 0) /* else there is a sum of each block */
+        l->cluster = plan->cluster;
     if (!in_turn) {
         product_times(&l->grid, SYM_ROWS0, 1);
         product_times(&l->grid, SYM_ROWS1, 1);

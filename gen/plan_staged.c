@@ -414,36 +414,19 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
 
 /* ---- rows along an inner dim ------------------------------------------------------------------- */
 
-static bool has_reductions(const struct ir *w)
-{
-    struct staged s;
-    count_reductions(w, &s);
-    return s.reductions > 0;
-}
-
-static bool has_plain_scans(const struct row_pass *pass)
-{
-    bool plain = pass->n_walks <= 1;
-    for (int i = 0; i < pass->n_scans; i++)
-        plain &=
-            pass->ir->node[pass->scan[i]].op == OP_CUMSUM || pass->ir->node[pass->scan[i]].op == OP_REVCUMSUM;
-    return plain;
-}
-
-/* Static shared memory of a block of rowwise_inner: walk_scratch or strip_scratch of the template. What waits
- * begins at the next kilobyte. */
-static int64_t inner_static_bytes(const struct staged *s, const struct plan *plan, int wide, bool scans)
+/* Static shared memory of a block of rowwise_inner: strip_scratch of the template. What waits begins at the
+ * next kilobyte. */
+static int64_t inner_static_bytes(const struct staged *s, const struct plan *plan, int wide)
 {
     const int64_t warps = plan->threads / 32;
-    const int64_t words =
-        scans ? warps * wide * (s->vector + 1) : s->reductions * (warps + 1) * wide * s->vector;
+    const int64_t words = s->reductions * (warps + 1) * wide * s->vector;
     return (4 * words + 1023) / 1024 * 1024;
 }
 
 /* Bytes of a block of rowwise_inner with reductions, beside the places that wait; with the device's own. */
 static int64_t strip_bytes(const struct staged *s, const struct plan *plan, int wide)
 {
-    return 1024 + inner_static_bytes(s, plan, wide, false) + exchange_bytes(plan, s, wide * s->vector);
+    return 1024 + inner_static_bytes(s, plan, wide) + exchange_bytes(plan, s, wide * s->vector);
 }
 
 /* Strips of 128 bytes side by side, of a block that has its SM to itself. The first pass takes them into
@@ -500,23 +483,6 @@ static int wait_for_strips(const struct request *r, const struct staged *s, stru
     return wide;
 }
 
-/* Sums along rows: two CHUNKs of each thread wait, of as many threads as a block has shared memory for. */
-static int wait_for_chunks(const struct request *r, const struct staged *s, struct plan *plan, int *blocks)
-{
-    enum { WIDE = 16, FEWEST = 128, MOST_BLOCKS = 2 };
-    const int64_t each = (int64_t)2 * (s->units > 1 ? 4 : 8) * s->units * UNIT;
-    int64_t bytes = 0;
-    for (plan->threads = 256;; plan->threads /= 2) {
-        bytes = each * plan->threads + inner_static_bytes(s, plan, WIDE, true);
-        if (bytes <= r->device->smem_bytes || plan->threads == FEWEST)
-            break;
-    }
-    plan->smem_bytes = (int)(each * plan->threads);
-    *blocks = (int)(s->sm_bytes / (bytes + 1024));
-    *blocks = *blocks < 1 ? 1 : *blocks > MOST_BLOCKS ? MOST_BLOCKS : *blocks;
-    return WIDE;
-}
-
 static void inner_reason(const struct request *r, const struct plan *plan, char *reason, size_t size)
 {
     snprintf(
@@ -530,11 +496,10 @@ static void inner_reason(const struct request *r, const struct plan *plan, char 
 }
 
 /* Does a block have the shared memory, the static part of which no device lets grow? Else says why not. */
-static bool inner_fits(const struct request *r, const struct staged *s, const struct plan *plan, bool scans,
-                       char *why)
+static bool inner_fits(const struct request *r, const struct staged *s, const struct plan *plan, char *why)
 {
     enum { MOST_STATIC = 48 * 1024 };
-    const int64_t fixed = inner_static_bytes(s, plan, plan->units_wide, scans);
+    const int64_t fixed = inner_static_bytes(s, plan, plan->units_wide);
     const int64_t bytes = plan->smem_bytes + fixed;
     if (bytes <= r->device->smem_bytes && fixed <= MOST_STATIC)
         return true;
@@ -550,31 +515,29 @@ static bool inner_shape(const struct request *r, const struct row_pass *pass, co
                         struct plan *plan, char *why)
 {
     const int64_t n = r->problem->dim[SYM_N];
-    const bool scans = pass->n_scans > 0;
     int wide = 8; /* 16 bytes side by side */
     int blocks = 4;
     plan->threads = 256;
     plan->cluster = 1;
-    if (scans)
-        wide = wait_for_chunks(r, s, plan, &blocks);
-    else if (pass->n_in == 0)
+    if (pass->n_in == 0)
         blocks = 2;
     else if (pass->n_out > 0 && s->reductions > 0)
         wide = wait_for_strips(r, s, plan, &blocks);
     plan->units_wide = wide;
     const int64_t held = (int64_t)plan->per_thread / s->vector * (plan->threads / wide) * plan->cluster;
-    plan->more = held < n && !scans;
-    plan->full = held == n && !scans;
+    plan->more = held < n;
+    plan->full = held == n;
     plan->vector = s->vector;
     plan->rows_per_block = 1;
     plan->registers = SM_REGISTERS / (blocks * plan->threads) / 8 * 8;
     if (plan->registers > 255)
         plan->registers = 255;
-    plan->blocks = resident_blocks(r, blocks, plan->cluster);
+    plan->blocks =
+        blocks * r->device->sm_count / plan->cluster * plan->cluster; /* the launch starts those that fit */
     plan->at_once = 1;
     plan->column_parts = 1;
     inner_reason(r, plan, plan->reason, sizeof plan->reason);
-    return inner_fits(r, s, plan, scans, why);
+    return inner_fits(r, s, plan, why);
 }
 
 static bool plan_inner_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
@@ -594,8 +557,8 @@ static bool plan_inner_pass(const struct request *r, lathe_pass which, struct pl
         apart = "sums over rows";
     else if (ok && r->problem->unaligned != 0)
         apart = "tensors that do not have 16 bytes of neighbours everywhere";
-    else if (ok && pass.n_scans > 0 && (has_reductions(pass.ir) || !has_plain_scans(&pass)))
-        apart = "scans other than plain sums of the rows themselves";
+    else if (ok && pass.n_scans > 0)
+        apart = "scans along an inner dim";
     if (apart)
         snprintf(why, REASON_BYTES, "%s", apart);
     ok = ok && !apart && count_units(r, &pass, &s, why);

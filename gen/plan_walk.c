@@ -10,9 +10,9 @@
 enum {
     THREADS = 256,
     STRIP = 64,        /* rows of a warp */
-    MOST_SCANS = 2,    /* what warps hand on meets in static shared memory */
+    LANE_ROWS = 2,     /* rows of a lane */
+    MOST_POWERS = 2,   /* scans, some of them with powers: what warps hand on meets in static shared memory */
     AHEAD_PLACES = 64, /* on their way to a warp, where shared memory has room */
-    STATIC_BYTES = 1024 + 2 * MOST_SCANS * THREADS * 2 * 12 /* of a block: the device's own, walk_scratch */
 };
 
 static bool has_reductions(const struct ir *w)
@@ -37,13 +37,12 @@ static bool has_powers(const struct row_pass *pass)
 
 static const char *reason_apart(const struct request *r, const struct row_pass *pass)
 {
-    return !r->ir->inner                ? "rows along the last dim"
-           : pass->n_scans == 0         ? "no scans"
-           : pass->n_scans > MOST_SCANS ? "more than two scans"
-           : !has_powers(pass)          ? "plain sums alone"
-           : pass->n_sites > 0          ? "sums over rows"
-           : has_reductions(pass->ir)   ? "reductions of rows beside scans"
-           : pass->n_in == 0            ? "no rows to read"
+    return !r->ir->inner                                     ? "rows along the last dim"
+           : pass->n_scans == 0                              ? "no scans"
+           : has_powers(pass) && pass->n_scans > MOST_POWERS ? "more than two scans with powers"
+           : pass->n_sites > 0                               ? "sums over rows"
+           : has_reductions(pass->ir)                        ? "reductions of rows beside scans"
+           : pass->n_in == 0                                 ? "no rows to read"
            : r->problem->unaligned != 0 ? "tensors that do not have 16 bytes of neighbours everywhere"
                                         : NULL;
 }
@@ -57,6 +56,13 @@ static int place_bytes(const struct request *r, const struct row_pass *pass)
     return bytes;
 }
 
+/* Static shared memory of a block: the device's own, and walk_scratch of the template. */
+static int static_bytes(const struct row_pass *pass, const struct plan *plan)
+{
+    const int stretch = has_powers(pass) ? 12 : 8;
+    return 1024 + 2 * pass->n_scans * plan->threads * LANE_ROWS * stretch;
+}
+
 /* Batches of many places and many of them under way, as far as shared memory goes. */
 static void share_memory(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
@@ -67,7 +73,7 @@ static void share_memory(const struct request *r, const struct row_pass *pass, s
     plan->stages = AHEAD_PLACES / plan->places;
     for (;;) {
         plan->smem_bytes = plan->stages * (plan->threads / 32) * plan->places * bytes;
-        if (plan->smem_bytes + STATIC_BYTES <= r->device->smem_bytes)
+        if (plan->smem_bytes + static_bytes(pass, plan) <= r->device->smem_bytes)
             return;
         if (plan->stages > FEWEST_STAGES)
             plan->stages /= 2;
@@ -82,7 +88,7 @@ static void share_memory(const struct request *r, const struct row_pass *pass, s
 
 static bool shape(const struct request *r, const struct row_pass *pass, struct plan *plan, char *why)
 {
-    plan->vector = 2;
+    plan->vector = LANE_ROWS;
     plan->per_thread = 0;
     plan->rows_per_block = 1;
     share_memory(r, pass, plan);
@@ -90,9 +96,9 @@ static bool shape(const struct request *r, const struct row_pass *pass, struct p
     plan->blocks = r->device->sm_count;
     plan->at_once = 1;
     plan->column_parts = 1;
-    if (plan->smem_bytes + STATIC_BYTES > r->device->smem_bytes) {
+    if (plan->smem_bytes + static_bytes(pass, plan) > r->device->smem_bytes) {
         snprintf(why, REASON_BYTES, "two batches of %d places take %d bytes of shared memory; a block has %d",
-                 plan->places, plan->smem_bytes + STATIC_BYTES, r->device->smem_bytes);
+                 plan->places, plan->smem_bytes + static_bytes(pass, plan), r->device->smem_bytes);
         return false;
     }
     snprintf(plan->reason, sizeof plan->reason,

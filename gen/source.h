@@ -180,6 +180,7 @@ struct launch { /* one kernel */
     const struct param *param; /* n_params rows; owned by the source, or static data of a library */
     int n_maps;
     int grid_limit; /* no more blocks than this: they take their work in turn; 0: as many as there are */
+    int cluster;    /* blocks of one, of which no more are started than run at once; 0: all are */
     struct tensor_map_row map[MAX_TENSOR_MAPS];
 };
 

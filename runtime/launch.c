@@ -361,6 +361,8 @@ static lathe_status launch_one(const struct module *module, int i, const struct 
     TRY(lathe__grid_size(launch, f->problem, &config.grid[0], err));
     if (config.grid[0] == 0)
         return LATHE_OK;
+    if (module->resident[i] > 0 && config.grid[0] > (unsigned)module->resident[i])
+        config.grid[0] = (unsigned)module->resident[i];
     config.block[0] = (unsigned)launch->threads;
     config.smem_bytes = (unsigned)launch->smem_bytes;
     TRY(lathe__params_fill(launch, f->sig, f->problem, f->bound, f->workspace, f->work_offset, block, err));

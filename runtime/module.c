@@ -60,6 +60,20 @@ static lathe_status find_function(struct module *module, int i, const char *entr
     return lathe__driver_check(d, result, entry, err);
 }
 
+/* How many clusters run at once is a matter of how many SMs each part of the device has: two of a kind
+ * differ. */
+static void find_resident(struct module *module, int i, const struct launch *launch)
+{
+    const struct driver *d = module->driver;
+    const struct cu_launch_config config = {.grid = {(unsigned)launch->cluster, 1, 1},
+                                            .block = {(unsigned)launch->threads, 1, 1},
+                                            .smem_bytes = (unsigned)launch->smem_bytes};
+    int clusters = 0;
+    if (launch->cluster > 0 && d->cuOccupancyMaxActiveClusters &&
+        d->cuOccupancyMaxActiveClusters(&clusters, module->function[i], &config) == CU_SUCCESS)
+        module->resident[i] = clusters * launch->cluster;
+}
+
 static lathe_status load_function(struct module *module, int i, const struct launch *launch, lathe_error *err)
 {
     const struct driver *d = module->driver;
@@ -75,6 +89,7 @@ static lathe_status load_function(struct module *module, int i, const struct lau
                                "kernel %s asks for %d bytes of shared memory, which this device refuses",
                                launch->entry, launch->smem_bytes);
     }
+    find_resident(module, i, launch);
     /* asking loads the code, where the driver does so lazily */
     TRY(lathe__driver_check(d, d->cuFuncGetAttribute(&module->registers[i], CU_FUNC_REGISTERS, function),
                             "cuFuncGetAttribute", err));

@@ -449,6 +449,8 @@ struct module { /* immutable once loaded, but for the slots */
     struct CUfunc_st *function[MAX_LAUNCHES];
     int registers[MAX_LAUNCHES];
     int local_bytes[MAX_LAUNCHES]; /* stack and spills of one thread */
+    int resident[MAX_LAUNCHES]; /* of kernels whose clusters take their work in turn: blocks that run at once;
+                                   0: not known */
     bool from_disk;
     bool from_system;                    /* from the system cache */
     struct map_slot *slot[MAX_LAUNCHES]; /* of each kernel's tensor maps; NULL: none */

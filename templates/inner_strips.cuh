@@ -11,10 +11,9 @@ constexpr int STRIP = WIDE * V;             // rows
 constexpr int UNITS = variant::IN > 0 ? WORDS / 4 : 0;
 constexpr u32 UNIT_BYTES = 16 * cfg::THREADS;
 constexpr int HELD = cfg::PER_THREAD / V; // places of a thread in shared memory
-constexpr bool TAKEN = cfg::TAKEN && variant::SCANS == 0;
+constexpr bool TAKEN = cfg::TAKEN;
 constexpr int UNROLL = TAKEN ? HELD : 2;
 constexpr int MORE = UNITS > 1 ? 2 : 4;   // places that are read at once beyond those
-constexpr int CHUNK = UNITS > 1 ? 4 : 8;
 constexpr int IN = max_of(variant::IN, 1);
 
 struct strip { // the rows of this thread
@@ -94,27 +93,38 @@ template <int K> DEV void load_elements(u32 (&word)[words_of<K>()], const in_typ
 }
 
 // Place i goes on its way from `at` into shared memory, to number k of the thread's.
-DEV void fetch(u32 held, const sources &at, const many_params &p, const strip &s, int k, int i)
+template <int K> DEV u32 shared_place(u32 held, int k)
 {
-    if (s.n > 0 && is_place(p, i)) {
+    return held + static_cast<u32>(k) * (UNITS * UNIT_BYTES) + static_cast<u32>(first_word<K>() / 4) * UNIT_BYTES;
+}
+DEV void fetch_whole(u32 held, const sources &at, const many_params &p, const strip &s, int k, int i)
+{
+    if (s.n == V && is_place(p, i)) {
         repeat<0, variant::IN>([&]<int K>() {
-            constexpr u32 FIRST = static_cast<u32>(first_word<K>() / 4);
-            const u32 to = held + static_cast<u32>(k) * (UNITS * UNIT_BYTES) + FIRST * UNIT_BYTES;
-            if (s.n == V) {
 #pragma unroll
-                for (int u = 0; u < words_of<K>() / 4; u++) {
-                    copy16_async(to + static_cast<u32>(u) * UNIT_BYTES, at.of[K] + 16 * u, 16);
-                }
-            } else {
-                u32 word[words_of<K>()];
-                load_elements<K>(word, reinterpret_cast<const in_type<K> *>(at.of[K]), s.n);
-#pragma unroll
-                for (int w = 0; w < words_of<K>(); w++) {
-                    store_shared(to + static_cast<u32>(w / 4) * UNIT_BYTES + 4 * static_cast<u32>(w % 4), word[w]);
-                }
+            for (int u = 0; u < words_of<K>() / 4; u++) {
+                copy16_async(shared_place<K>(held, k) + static_cast<u32>(u) * UNIT_BYTES, at.of[K] + 16 * u, 16);
             }
         });
     }
+}
+DEV void fetch_part(u32 held, const sources &at, const many_params &p, const strip &s, int k, int i)
+{
+    if (s.n > 0 && s.n < V && is_place(p, i)) {
+        repeat<0, variant::IN>([&]<int K>() {
+            u32 word[words_of<K>()];
+            load_elements<K>(word, reinterpret_cast<const in_type<K> *>(at.of[K]), s.n);
+#pragma unroll
+            for (int w = 0; w < words_of<K>(); w++) {
+                store_shared(shared_place<K>(held, k) + static_cast<u32>(w / 4) * UNIT_BYTES + 4 * static_cast<u32>(w % 4), word[w]);
+            }
+        });
+    }
+}
+DEV void fetch(u32 held, const sources &at, const many_params &p, const strip &s, int k, int i)
+{
+    fetch_whole(held, at, p, s, k, i);
+    fetch_part(held, at, p, s, k, i);
 }
 
 DEV void take(piece &to, u32 held, int k)

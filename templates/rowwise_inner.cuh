@@ -6,19 +6,16 @@
 // them: those of the next strip as soon as they have been used for the last time. What is beyond is read again in every pass.
 // TAKEN: the first pass takes a thread's places into registers, so that those of the next strip come while the others run.
 // CLUSTER > 1 (sm_90): that many blocks have a strip, whose places they share; what the passes reduce goes to the others' shared memory.
-// With sums along rows (SCANS) a thread has CHUNK places in a row, blocks walk along, and the next chunk comes while one is worked on.
-// No sums over rows. Rows that do not fill a thread's vector are read and written by elements.
+// No scans (rowwise_walk.cuh), no sums over rows. Rows that do not fill a thread's vector are read and written by elements.
 #include "inner_strips.cuh"
-#include "many_scan.cuh"
+#include "many_pieces.cuh"
 
 namespace many {
 
 static_assert(V * sizeof(element) == 16 && !INNER && WHOLE_BLOCK, "a thread has 16 bytes of rows");
 static_assert(WORDS % 4 == 0 || variant::IN == 0, "a vector of every tensor is 16 bytes or a multiple");
-static_assert(!FULL || (!cfg::MORE && variant::SCANS == 0), "all places of full rows wait in shared memory");
-static_assert(variant::COLUMNS == 0 && variant::SUMS == 0, "no sums over rows");
-static_assert(variant::SCANS == 0 || (variant::PASSES == 0 && variant::WALKS == 1 && !TOPS), "plain sums along rows in one walk, or reductions");
-static_assert(variant::SCANS == 0 || CLUSTER == 1, "sums along rows: of a block");
+static_assert(!FULL || !cfg::MORE, "all places of full rows wait in shared memory");
+static_assert(variant::COLUMNS == 0 && variant::SUMS == 0 && variant::SCANS == 0, "no sums over rows or along them");
 static_assert(!cfg::TAKEN || (variant::PASSES > 0 && !cfg::MORE), "the first pass takes all places into registers");
 static_assert(cfg::UNITS_WIDE >= 1 && cfg::UNITS_WIDE <= 32 && (cfg::UNITS_WIDE & (cfg::UNITS_WIDE - 1)) == 0,
               "cfg::UNITS_WIDE is a power of two up to a warp");
@@ -65,7 +62,7 @@ DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece 
     }
 }
 
-DEV void finish_place(const piece &held, const float (&scanned)[SCANS][V], const targets &to, const many_params &p, const variant::head &head,
+DEV void finish_place(const piece &held, const targets &to, const many_params &p, const variant::head &head,
                       const strip_values &vals, const strip &s, int i)
 {
     if (s.n <= 0 || !is_place(p, i)) {
@@ -79,12 +76,8 @@ DEV void finish_place(const piece &held, const float (&scanned)[SCANS][V], const
         float e[IN];
         float y[OUT];
         float site[COLUMNS];
-        float q[SCANS];
+        const float q[SCANS] = {};
         unpack_piece(held, e, j);
-#pragma unroll
-        for (int k = 0; k < SCANS; k++) {
-            q[k] = scanned[k][j];
-        }
         variant::output(e, i, p.x, p.z, head, c[0], vals.of[j], q, y, site);
         repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
     }
@@ -177,20 +170,29 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
     });
 }
 
-// The places of a thread out of shared memory, and those of the strip `later` on their way into it.
+// The places of a thread out of shared memory, and those of the strip `later` on their way into it: HELD copy groups, of which the
+// oldest is waited for.
 DEV void take_strip(strip_pieces &taken, const many_params &p, const strip &later, u32 held)
 {
-    sources from = find_sources(p, later, place_of_thread());
+    const auto go_on = [&](sources &from) { repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, PLACES); }); };
+    const sources first = find_sources(p, later, place_of_thread());
+    sources from = first;
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
+        copy_wait<max_of(HELD, 1) - 1>();
         take(taken.of[k], held, k);
+        fetch_whole(held, from, p, later, k, place_of_thread() + k * PLACES);
+        copy_commit();
+        go_on(from);
     }
+    if (later.n > 0 && later.n < V) {
+        from = first;
 #pragma unroll 1
-    for (int k = 0; k < HELD; k++) {
-        fetch(held, from, p, later, k, place_of_thread() + k * PLACES);
-        repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, PLACES); });
+        for (int k = 0; k < HELD; k++) {
+            fetch_part(held, from, p, later, k, place_of_thread() + k * PLACES);
+            go_on(from);
+        }
     }
-    copy_commit();
 }
 
 DEV u32 load_shared_anew(const u32 &x) { return *static_cast<const volatile u32 *>(&x); }
@@ -270,7 +272,6 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
 DEV void write_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const strip &later, u32 held,
                      const strip_pieces &taken, const strip_scratch &shared)
 {
-    const float none[SCANS][V] = {};
     targets to = find_targets(p, s, place_of_thread());
     sources from = find_sources(p, later, place_of_thread());
     const u32 zero = TAKEN ? load_shared_anew(shared.zero) : 0;
@@ -283,7 +284,7 @@ DEV void write_strip(const many_params &p, const variant::head &head, const stri
         const int i = place_of_thread() + k * PLACES;
         piece now;
         get_place(now, taken, zero, held, k);
-        finish_place(now, none, to, p, head, vals, s, i);
+        finish_place(now, to, p, head, vals, s, i);
         if constexpr (!TAKEN) {
             fetch(held, from, p, later, k, i);
         }
@@ -302,225 +303,10 @@ DEV void write_strip(const many_params &p, const variant::head &head, const stri
             }
 #pragma unroll
             for (int k = 0; k < MORE; k++) {
-                finish_place(now[k], none, to, p, head, vals, s, i + k * PLACES);
+                finish_place(now[k], to, p, head, vals, s, i + k * PLACES);
                 go_on();
             }
         }
-    }
-}
-
-// ---- sums along rows -----------------------------------------------------------------------------------------------------
-
-constexpr bool REVERSE = variant::WALK_REVERSE[0];
-
-constexpr int most_starts()
-{
-    int most = 0;
-    for (int s = 0; s < variant::SCANS; s++) {
-        most = max_of(most, variant::SCAN_STARTS[s]);
-    }
-    return most;
-}
-constexpr int STARTS = most_starts(); // 1: all rows of a place alike
-
-struct walk { // of V rows: stretch of many_scan.cuh, the starts as bits: one for all rows, or one for each
-    float sum[V];
-    u32 starts;
-};
-DEV bool has_start(u32 starts, int row)
-{
-    return STARTS == 0 ? false : STARTS == 1 ? starts != 0 : (starts >> row & 1) != 0;
-}
-
-// First, then second, in the order of the walk. In reverse, second lies to the left: what it hands on ends at its first start.
-DEV void join_walk(walk &first, const walk &second)
-{
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-        first.sum[j] = has_start(second.starts, j) ? second.sum[j] : first.sum[j] + second.sum[j];
-    }
-    first.starts |= second.starts;
-}
-
-struct walk_scratch {
-    walk part[WARPS][WIDE];
-};
-
-// Of a stretch of each thread: `mine` becomes what comes before it, `all` what the block hands on.
-DEV void walk_block(walk &mine, walk &all, walk_scratch &shared)
-{
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int at = REVERSE ? (31 - lane) / WIDE : lane / WIDE; // in the walk
-    const auto other = [&](const walk &w, int lanes) {
-        walk o;
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            o.sum[j] = REVERSE ? __shfl_down_sync(ALL_LANES, w.sum[j], lanes) : __shfl_up_sync(ALL_LANES, w.sum[j], lanes);
-        }
-        o.starts = STARTS == 0 ? 0 : REVERSE ? __shfl_down_sync(ALL_LANES, w.starts, lanes) : __shfl_up_sync(ALL_LANES, w.starts, lanes);
-        return o;
-    };
-#pragma unroll
-    for (int step = 1; step < 32 / WIDE; step *= 2) {
-        walk before = other(mine, step * WIDE);
-        if (at >= step) {
-            join_walk(before, mine);
-            mine = before;
-        }
-    }
-    if (at == 32 / WIDE - 1) {
-        shared.part[warp][unit_of_thread()] = mine;
-    }
-    walk before = {};
-    if constexpr (WIDE < 32) {
-        before = other(mine, WIDE);
-        if (at == 0) {
-            before = walk{};
-        }
-    }
-    __syncthreads();
-    all = walk{};
-    mine = walk{};
-#pragma unroll 1
-    for (int k = 0; k < WARPS; k++) {
-        const int w = REVERSE ? WARPS - 1 - k : k;
-        if (w == warp) {
-            mine = all;
-        }
-        join_walk(all, shared.part[w][unit_of_thread()]);
-    }
-    join_walk(mine, before);
-    __syncthreads();
-}
-
-constexpr int KNOWN = max_of(SCANS - 1, 1); // scans that a later one of the walk may be made of
-
-struct walk_at { // of the chunk at hand
-    int base; // its first place that is this thread's
-    u32 held; // where its places wait
-};
-
-DEV int chunk_base(int chunk, int chunks) { return ((REVERSE ? chunks - 1 - chunk : chunk) * PLACES + place_of_thread()) * CHUNK; }
-
-// A chunk goes on its way into one of two halves of shared memory; a copy group, also where there is none.
-DEV void fetch_chunk(u32 held, const many_params &p, const strip &s, int base)
-{
-    sources from = find_sources(p, s, base);
-#pragma unroll
-    for (int k = 0; k < CHUNK; k++) {
-        fetch(held, from, p, s, k, base + k);
-        repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, 1); });
-    }
-    copy_commit();
-}
-
-// f(number of the place, its piece, where it starts, what scan S takes), in the order of the walk. Where places start is found in the FIRST
-// turn, and known in the second.
-template <int S, bool FIRST, class F>
-DEV void each_place(u32 (&starts)[CHUNK], const walk_at &at, const float (&scanned)[CHUNK][KNOWN][V], const many_params &p, const variant::head &head,
-                    const strip_values &vals, const F &f)
-{
-#pragma unroll
-    for (int step = 0; step < CHUNK; step++) {
-        const int k = REVERSE ? CHUNK - 1 - step : step;
-        const int i = at.base + k;
-        starts[k] = FIRST ? 0 : starts[k];
-        if (i < p.z.n) {
-            piece now = {};
-            variant::col c[1] = {};
-            walk term = {};
-            take(now, at.held, k);
-            make_col(p, head, i, c);
-#pragma unroll
-            for (int j = 0; j < V; j++) {
-                float e[IN];
-                float known[SCANS];
-                scan_input x = {};
-                unpack_piece(now, e, j);
-#pragma unroll
-                for (int before = 0; before < S; before++) {
-                    known[before] = scanned[k][before][j];
-                }
-                variant::scan_term<S>(e, i, p.x, p.z, head, c[0], vals.of[j], known, x);
-                term.sum[j] = x.value;
-                if (FIRST && (STARTS == 2 || (STARTS == 1 && j == 0))) {
-                    starts[k] |= x.start ? 1u << j : 0u;
-                }
-            }
-            term.starts = starts[k];
-            f(k, now, term);
-        }
-    }
-}
-
-// In reverse, one that begins a segment hands on nothing.
-DEV walk handed_on(const walk &term)
-{
-    walk on = term;
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-        on.sum[j] = REVERSE && has_start(term.starts, j) ? 0.0f : term.sum[j];
-    }
-    return on;
-}
-
-DEV void walk_chunk(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const walk_at &at, walk (&carry)[SCANS],
-                    walk_scratch &shared)
-{
-    float scanned[CHUNK][KNOWN][V] = {};
-    repeat<0, SCANS>([&]<int S>() {
-        walk mine = {};
-        walk all;
-        u32 starts[CHUNK];
-        each_place<S, true>(starts, at, scanned, p, head, vals, [&](int, const piece &, const walk &term) { join_walk(mine, handed_on(term)); });
-        walk_block(mine, all, shared);
-        walk walked = carry[S];
-        join_walk(walked, mine);
-        join_walk(carry[S], all);
-        const targets first = find_targets(p, s, at.base);
-        each_place<S, false>(starts, at, scanned, p, head, vals, [&](int k, const piece &now, const walk &term) {
-            float q[SCANS][V];
-#pragma unroll
-            for (int j = 0; j < V; j++) {
-                const bool start = has_start(term.starts, j);
-#pragma unroll
-                for (int before = 0; before < S; before++) {
-                    q[before][j] = scanned[k][before][j];
-                }
-                q[S][j] = REVERSE || !start ? walked.sum[j] + term.sum[j] : term.sum[j];
-                if constexpr (S + 1 < SCANS) {
-                    scanned[k][S][j] = q[S][j];
-                }
-            }
-            join_walk(walked, handed_on(term));
-            if constexpr (S + 1 == SCANS) {
-                targets to = first;
-                repeat<0, variant::OUT>([&]<int K>() { to.of[K] += target_step<K>(p, 1) * k; });
-                finish_place(now, q, to, p, head, vals, s, at.base + k);
-            }
-        });
-    });
-}
-
-// The first chunk is under way, in the half of shared memory that `half` tells; that of the strip `later` is in the end.
-DEV void walk_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const strip &later, u32 held, int &half,
-                    walk_scratch &shared)
-{
-    constexpr u32 HALF = CHUNK * UNITS * UNIT_BYTES;
-    walk carry[SCANS] = {};
-    const int chunks = (p.z.n - 1) / (PLACES * CHUNK) + 1;
-#pragma unroll 1
-    for (int chunk = 0; chunk < chunks; chunk++) {
-        const u32 next = held + static_cast<u32>(half ^ 1) * HALF;
-        if (chunk + 1 < chunks) {
-            fetch_chunk(next, p, s, chunk_base(chunk + 1, chunks));
-        } else {
-            fetch_chunk(next, p, later, chunk_base(0, chunks));
-        }
-        copy_wait<1>();
-        walk_chunk(p, head, vals, s, walk_at{chunk_base(chunk, chunks), held + static_cast<u32>(half) * HALF}, carry, shared);
-        half ^= 1;
     }
 }
 
@@ -535,7 +321,6 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     using namespace many;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     __shared__ strip_scratch shared;
-    __shared__ walk_scratch walks;
     const u32 held = shared_address(shared_bytes) + 16 * threadIdx.x;
     const variant::head head = variant::make_head(p.x, p.z);
     const int across = (p.z.rows - 1) / STRIP + 1; // strips side by side
@@ -558,18 +343,15 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         shared.zero = 0;
     }
     exchange.open();
-    int half = 0;
-    if constexpr (variant::SCANS > 0) {
-        fetch_chunk(held, p, strip_at(first), chunk_base(0, (p.z.n - 1) / (PLACES * CHUNK) + 1));
-    } else if constexpr (HELD > 0) {
+    if constexpr (HELD > 0) {
         const strip s = strip_at(first);
         sources from = find_sources(p, s, place_of_thread());
 #pragma unroll 1
         for (int k = 0; k < HELD; k++) {
             fetch(held, from, p, s, k, place_of_thread() + k * PLACES);
             repeat<0, variant::IN>([&]<int K>() { from.of[K] += source_step<K>(p, PLACES); });
+            copy_commit();
         }
-        copy_commit();
     }
 #pragma unroll 1
     for (int number = first; number < strips; number += step) {
@@ -583,17 +365,14 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
             at.row2 += s.n > 0 ? row : -at.row2;
             variant::begin(vals.of[j], p, head, at);
         }
-        if constexpr (variant::SCANS > 0) {
-            walk_strip(p, head, vals, s, strip_at(number + step), held, half, walks);
+        strip_pieces taken;
+        if constexpr (TAKEN) {
+            take_strip(taken, p, strip_at(number + step), held);
         } else {
-            strip_pieces taken;
             copy_wait<0>();
-            if constexpr (TAKEN) {
-                take_strip(taken, p, strip_at(number + step), held);
-            }
-            repeat<0, variant::PASSES>([&]<int P>() { run_pass<P>(p, head, vals, s, held, taken, shared, exchange); });
-            write_strip(p, head, vals, s, strip_at(number + step), held, taken, shared);
         }
+        repeat<0, variant::PASSES>([&]<int P>() { run_pass<P>(p, head, vals, s, held, taken, shared, exchange); });
+        write_strip(p, head, vals, s, strip_at(number + step), held, taken, shared);
         if constexpr (variant::KEPT > 0) {
             if (place_of_thread() == 0) {
 #pragma unroll

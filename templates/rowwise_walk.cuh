@@ -12,7 +12,7 @@
 
 namespace many {
 
-static_assert((V == 2 || V == 4) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CLUSTER == 1, "a lane has two rows, or four");
+static_assert((V == 2 || V == 4 || V == 8) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CLUSTER == 1, "a lane has two rows, four or eight");
 static_assert(variant::SCANS > 0 && variant::PASSES == 0 && variant::COLUMNS == 0 && variant::SUMS == 0, "scans, and nothing else that is summed");
 static_assert(cfg::PLACES > 0 && cfg::PLACES <= 32 && cfg::PLACES % 4 == 0 && cfg::PLACES == variant::CHUNK, "cfg::PLACES is a multiple of 4 up to a warp, the same on the host");
 static_assert(cfg::STAGES >= 2, "one batch is worked on while others come");
@@ -54,10 +54,23 @@ template <int K> __host__ __device__ constexpr int first_byte() // of tensor K i
 }
 constexpr int BATCH_BYTES = first_byte<variant::IN>();
 
+// Does walk W read tensor K? Scans of walks up to it are all that is made but in the last one.
+template <int W, int K, class X = variant> __host__ __device__ constexpr bool walk_reads()
+{
+    if constexpr (W + 1 < WALKS) {
+        return (X::WALK_READS[W] >> K & 1) != 0;
+    } else {
+        return true;
+    }
+}
+
 // The places from `base` on go on their way into shared memory; a copy group, also where there are none.
-DEV void fetch_batch(unsigned char *to, const many_params &p, const strip &s, int base)
+template <int W> DEV void fetch_batch(unsigned char *to, const many_params &p, const strip &s, int base)
 {
     repeat<0, variant::IN>([&]<int K>() {
+        if constexpr (!walk_reads<W, K>()) {
+            return;
+        }
         constexpr int SIZE = static_cast<int>(sizeof(in_type<K>));
         constexpr int UNITS = STRIP * SIZE / 16; // of 16 bytes, of a place
         static_assert(32 % UNITS == 0);
@@ -171,40 +184,64 @@ struct batch {
     int base, number, turn; // its first place; which one it is; of `scratch`
 };
 
-// A lane finds it out for one place of a batch, before the batch's turn comes, and then tells the others.
-DEV void find_col(col_words &own, const many_params &p, const variant::head &head, int base)
+// Of batches to come, each lane has found it out for a place, or for one of each group. Where segments begin is known to all: no
+// lane waits for memory in a batch of them.
+constexpr bool TOLD = variant::COLS && variant::COLS_BESIDE_STARTS;
+constexpr int GROUPS = TOLD ? 1 : 4;
+constexpr int REFILL = GROUPS * 32 / PLACES; // batches
+struct columns {
+    col_words own;
+    u32 starts[SCANS]; // of group g in lane g: a bit a place
+};
+
+// base_of(k): the first place of the warp's batch k; beyond the row where there is none.
+template <class F> DEV void find_columns(columns &to, const many_params &p, const variant::head &head, const strip_values &vals, const F &base_of, int batch)
 {
     if constexpr (variant::COLS) {
-        const int i = base + lane_of_warp() % PLACES;
-        if (i < p.z.n) {
-            variant::make_cols<1>(p.x, p.z, head, i, own.c);
+        col_words own[GROUPS];
+        int place[GROUPS];
+#pragma unroll
+        for (int g = 0; g < GROUPS; g++) {
+            place[g] = base_of(batch + (g * 32 + lane_of_warp()) / PLACES) + lane_of_warp() % PLACES;
+            variant::make_cols<1>(p.x, p.z, head, max(min(place[g], p.z.n - 1), 0), own[g].c);
         }
+        repeat<0, SCANS>([&]<int S>() {
+            if constexpr (variant::SCAN_STARTS[S] == 1) {
+#pragma unroll
+                for (int g = 0; g < GROUPS; g++) {
+                    const float none[max_of(IN, SCANS)] = {};
+                    scan_input x = {};
+                    variant::scan_term<S>(none, place[g], p.x, p.z, head, own[g].c[0], vals.of[0], none, x);
+                    const u32 starts = __ballot_sync(ALL_LANES, place[g] >= 0 && place[g] < p.z.n && x.start);
+                    to.starts[S] = g == 0 || lane_of_warp() == g ? starts : to.starts[S];
+                }
+            }
+        });
+        to.own = own[0];
     }
 }
-DEV void tell_cols(batch &b, const col_words &own, const many_params &p, const variant::head &head, const strip_values &vals)
+
+// `turn`: which batch since they were found.
+DEV void tell_columns(batch &b, const columns &known, int turn)
 {
+    const int first = turn * PLACES; // of the places that are known
     repeat<0, SCANS>([&]<int S>() {
+        b.starts[S] = 0;
         if constexpr (variant::SCAN_STARTS[S] == 1) {
-            const int i = b.base + lane_of_warp();
-            const float none[max_of(IN, SCANS)] = {};
-            scan_input x = {};
-            variant::scan_term<S>(none, i, p.x, p.z, head, own.c[0], vals.of[0], none, x);
-            b.starts[S] = __ballot_sync(ALL_LANES, lane_of_warp() < PLACES && i < p.z.n && x.start);
-        } else {
-            b.starts[S] = 0;
+            b.starts[S] = __shfl_sync(ALL_LANES, known.starts[S], first / 32) >> first % 32 & (0xffffffffu >> (32 - PLACES));
         }
     });
-    if constexpr (variant::COLS && variant::COLS_BESIDE_STARTS) {
+    if constexpr (TOLD) {
         constexpr int COUNT = static_cast<int>(sizeof(col_words)) / 4;
         u32 word[COUNT];
-        memcpy(word, &own, sizeof own);
+        memcpy(word, &known.own, sizeof known.own);
 #pragma unroll
         for (int k = 0; k < PLACES; k++) {
             col_words other;
             u32 told[COUNT];
 #pragma unroll
             for (int w = 0; w < COUNT; w++) {
-                told[w] = __shfl_sync(ALL_LANES, word[w], k);
+                told[w] = __shfl_sync(ALL_LANES, word[w], first + k);
             }
             memcpy(&other, told, sizeof other);
             b.col[k] = other.c[0];
@@ -218,7 +255,8 @@ template <int S> struct taken { // by scan S, of one row of a batch
 };
 
 // PART: the row may end among them.
-template <int S, int J, bool PART> DEV void take_terms(taken<S> &to, const batch &b, const many_params &p, const variant::head &head, const strip_values &vals)
+template <int S, bool PART>
+DEV void take_terms(taken<S> &to, const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, int j)
 {
 #pragma unroll
     for (int k = 0; k < PLACES; k++) {
@@ -227,12 +265,12 @@ template <int S, int J, bool PART> DEV void take_terms(taken<S> &to, const batch
         float e[IN];
         float known[SCANS];
         scan_input x = {};
-        unpack_piece(b.held[k], e, J);
+        unpack_piece(b.held[k], e, j);
 #pragma unroll
         for (int s = 0; s < S; s++) {
-            known[s] = b.q[k][s][J];
+            known[s] = b.q[k][s][j];
         }
-        variant::scan_term<S>(e, i, p.x, p.z, head, b.col[k], vals.of[J], known, x);
+        variant::scan_term<S>(e, i, p.x, p.z, head, b.col[k], vals.of[j], known, x);
         x.start = variant::SCAN_STARTS[S] == 2 ? here && x.start : (b.starts[S] >> k & 1) != 0;
         x.value = here ? x.value : 0.0f;
         to.x[k] = x;
@@ -292,26 +330,35 @@ template <int S> DEV bool starts_first(const batch &b, const taken<S> &terms)
     return variant::SCAN_STARTS[S] == 2 ? terms.x[0].start : (b.starts[S] & 1) != 0;
 }
 
-// The same of one segment, below its largest power. False: it would not be exact.
-template <int S> DEV bool walk_together(float (&q)[PLACES], near_row &known, stretch &walked, const batch &b, const taken<S> &terms)
+// The same of one segment, below its largest power. Would that be exact?
+template <int S> DEV bool is_near(near_row &known, const stretch &walked, const batch &b, const taken<S> &terms)
+{
+    const bool start = starts_first<S>(b, terms);
+    const float before = !in_reverse<S>() && start ? -INF : top_of(walked);
+    float top[PLACES]; // a tree: one maximum after the other takes longer
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) {
+        top[k] = top_of(terms.one[k]);
+    }
+    const float first = fmaxf(before, top[place_in_walk<S>(0)]);
+#pragma unroll
+    for (int step = 1; step < PLACES; step *= 2) {
+#pragma unroll
+        for (int k = 0; k + step < PLACES; k += 2 * step) {
+            top[k] = fmaxf(top[k], top[k + step]);
+        }
+    }
+    known.reference = fmaxf(before, top[0]);
+    return !is_cut<S>(b, terms) && first >= known.reference - FAR && known.reference < INF && (!is_lazy<S>() || known.reference > -INF);
+}
+template <int S> DEV void walk_together(float (&q)[PLACES], near_row &known, stretch &walked, const batch &b, const taken<S> &terms)
 {
     const bool start = starts_first<S>(b, terms);
     const stretch before = !in_reverse<S>() && start ? nothing<S>() : walked;
-    float top = top_of(before);
-#pragma unroll
-    for (int k = 0; k < PLACES; k++) {
-        top = fmaxf(top, top_of(terms.one[k]));
-    }
-    const float first = fmaxf(top_of(before), top_of(terms.one[place_in_walk<S>(0)]));
-    known.near = !is_cut<S>(b, terms) && first >= top - FAR && top < INF && (!is_lazy<S>() || top > -INF);
-    if (!known.near) {
-        return false;
-    }
-    known.reference = top;
-    const float reference = reference_of(top);
+    const float reference = reference_of(known.reference);
     walked = before;
     walked.sum *= exp_below(top_of(before), reference);
-    set_top(walked, top);
+    set_top(walked, known.reference);
 #pragma unroll
     for (int step = 0; step < PLACES; step++) {
         const int k = place_in_walk<S>(step);
@@ -323,7 +370,6 @@ template <int S> DEV bool walk_together(float (&q)[PLACES], near_row &known, str
     if (in_reverse<S>() && start) {
         walked = nothing<S>();
     }
-    return true;
 }
 
 // A scan beside one whose sums are near a reference: they and the powers are there.
@@ -346,59 +392,66 @@ template <int S> DEV void walk_beside(float (&q)[PLACES], stretch &walked, const
     }
 }
 
-// Plain sums of one segment.
-template <int S> DEV void walk_sums(float (&q)[PLACES], stretch &walked, const taken<S> &terms)
+// The scan at the places of the batch, behind `walked`, in the fast way, for all rows of the lane or for none.
+template <int S> DEV bool walk_near(float (&q)[V][PLACES], batch &b, stretch (&walked)[V], const many_params &p, const variant::head &head, const strip_values &vals)
 {
+    constexpr bool BESIDE = variant::SCAN_BESIDE[S] >= 0;
+    constexpr int OTHER = max_of(variant::SCAN_BESIDE[S], 0);
+    taken<S> terms[V];
+    bool near = true;
 #pragma unroll
-    for (int step = 0; step < PLACES; step++) {
-        const int k = place_in_walk<S>(step);
-        walked.sum += terms.x[k].value;
-        q[k] = walked.sum;
+    for (int j = 0; j < V; j++) {
+        take_terms<S, false>(terms[j], b, p, head, vals, j);
+        if constexpr (BESIDE) {
+            near &= b.known[OTHER][j].near;
+        } else {
+            near &= is_near<S>(b.known[S][j], walked[j], b, terms[j]);
+        }
     }
+    if (!near) {
+        return false;
+    }
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        const bool start = starts_first<S>(b, terms[j]);
+        if constexpr (BESIDE) {
+            walk_beside<S>(q[j], walked[j], b, terms[j], b.known[OTHER][j]);
+        } else {
+            walk_together<S>(q[j], b.known[S][j], walked[j], b, terms[j]);
+            b.known[S][j].near = true;
+        }
+        walked[j].start |= start ? 1 : 0;
+    }
+    return true;
 }
 
-// The scan at the places of the batch, behind `walked`, which becomes what they hand on.
+// The same, which becomes what they hand on.
 template <int S> DEV void walk_places(batch &b, stretch (&walked)[V], const many_params &p, const variant::head &head, const strip_values &vals)
 {
-    repeat<0, V>([&]<int J>() {
-        constexpr int OTHER = variant::SCAN_BESIDE[S];
-        float q[PLACES];
-        bool done = false;
-        b.known[S][J].near = false;
-        if (b.whole) {
-            taken<S> terms;
-            take_terms<S, J, false>(terms, b, p, head, vals);
-            if constexpr (OTHER >= 0) {
-                done = b.known[OTHER][J].near;
-                if (done) {
-                    walk_beside<S>(q, walked[J], b, terms, b.known[OTHER][J]);
-                }
-            }
-            if constexpr (has_top<S>()) {
-                if (!done) {
-                    done = walk_together<S>(q, b.known[S][J], walked[J], b, terms);
-                }
-            } else if (!is_cut<S>(b, terms) && !starts_first<S>(b, terms)) {
-                walk_sums<S>(q, walked[J], terms);
-                done = true;
-            }
+    float q[V][PLACES];
+    bool done = false;
+    if constexpr (has_top<S>()) {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            b.known[S][j].near = false;
         }
-        if (!done) {
+        done = b.whole && walk_near<S>(q, b, walked, p, head, vals);
+    }
+    if (!done) {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
             taken<S> terms;
-            take_terms<S, J, true>(terms, b, p, head, vals);
-            walk_apart<S>(q, walked[J], terms);
-        } else if (variant::SCAN_STARTS[S] == 2) {
-            taken<S> terms;
-            take_terms<S, J, false>(terms, b, p, head, vals);
-            walked[J].start |= starts_first<S>(b, terms) ? 1 : 0;
-        } else {
-            walked[J].start |= static_cast<int>(b.starts[S] & 1);
+            take_terms<S, true>(terms, b, p, head, vals, j);
+            walk_apart<S>(q[j], walked[j], terms);
         }
+    }
+#pragma unroll
+    for (int j = 0; j < V; j++) {
 #pragma unroll
         for (int k = 0; k < PLACES; k++) {
-            b.q[k][S][J] = q[k];
+            b.q[k][S][j] = q[j][k];
         }
-    });
+    }
 }
 
 // The values of scans that only those beside them are made of, where something else is, too.
@@ -523,7 +576,7 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
     const auto base_of = [&](int k) { return (number_of(k) * with.warps + with.mine) * PLACES; };
     const auto fetch = [&](int k) {
         if (k < batches) {
-            fetch_batch(ring + k % cfg::STAGES * BATCH_BYTES, p, s, base_of(k));
+            fetch_batch<W>(ring + k % cfg::STAGES * BATCH_BYTES, p, s, base_of(k));
         } else {
             copy_commit();
         }
@@ -534,8 +587,7 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
     for (int k = 0; k < AHEAD; k++) {
         fetch(k);
     }
-    col_words own = {};
-    find_col(own, p, head, base_of(0));
+    columns known = {};
 #pragma unroll 1
     for (int k = 0; k < batches; k++) {
         __syncwarp(); // nobody reads the batch any more whose place the next one takes
@@ -550,10 +602,10 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
             take(b.held[i], ring + k % cfg::STAGES * BATCH_BYTES, i);
         }
         b.whole = b.base + PLACES <= p.z.n;
-        tell_cols(b, own, p, head, vals);
-        if (k + 1 < batches) {
-            find_col(own, p, head, base_of(k + 1));
+        if (k % REFILL == 0) {
+            find_columns(known, p, head, vals, base_of, k);
         }
+        tell_columns(b, known, k % REFILL);
         repeat<0, W>([&]<int U>() {
             stretch again[SCANS][V];
             b.turn = turn ^= 1;
@@ -611,10 +663,12 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     const int strips = p.z.rows <= 0 || p.z.n <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
     const bool apart = strips >= blocks * WARPS / 2;
     const sharing with = {apart ? 1 : WARPS, apart ? 0 : warp};
+    const auto first_of = [&](u32 block) { return static_cast<int>(static_cast<i64>(block) * strips / blocks); }; // neighbours share pages of memory
+    const int end = first_of(blockIdx.x + 1);
     unsigned char *ring = shared_bytes + warp * (cfg::STAGES * BATCH_BYTES);
     int turn = 0;
 #pragma unroll 1
-    for (int number = static_cast<int>(blockIdx.x) + (apart ? warp * blocks : 0); number < strips; number += apart ? blocks * WARPS : blocks) {
+    for (int number = first_of(blockIdx.x) + (apart ? warp : 0); number < end; number += apart ? WARPS : 1) {
         const int outer = number / across;
         const int row0 = outer / p.z.rows1;
         const int row2 = (number - outer * across) * STRIP;

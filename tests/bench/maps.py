@@ -115,6 +115,13 @@ def embedding(t):
     return {"y": wide(F.embedding(t["id"].long(), t["table"]))}
 
 
+def mean_pool_packed(t):
+    length, step = t["length"].long()[:, None], t["place"].long()
+    token = t["first"].long()[:, None] + torch.minimum(step, (length - 1).clamp(min=0))
+    inside = (step < length)[..., None]
+    return {"mean": torch.where(inside, wide(t["values"])[token], 0.0).sum(1) / length.clamp(min=1)}
+
+
 # ---- one operator ----------------------------------------------------------------------------------------------
 
 class Map:
@@ -327,6 +334,20 @@ def embeddings(b, t, d):
               drawn(table=normal(words, d)), needed=("id", "table"), sums=("table",), unread=("table",))
 
 
+def packed_pools(sequences, length, d, chunk=64):
+    """Chunks of packed sequences of one length, which it need not divide."""
+    tokens, first = sequences * length, []
+    for start in range(0, tokens, length):
+        first += range(start, start + length, chunk)
+
+    def chunks():
+        begin = torch.tensor(first, dtype=torch.int32, device="cuda")
+        return {"first": begin, "length": torch.clamp(length - begin % length, max=chunk).to(torch.int32)}
+    yield Map(f"mean_pool_packed {sequences}x{length}x{d}", "mean_pool_packed", mean_pool_packed, chunks, {"mean": (len(first), d)},
+              drawn(values=normal(tokens, d), place=lambda: torch.arange(chunk, dtype=torch.int32, device="cuda")),
+              needed=("first", "length", "place", "values"), sums=("values",), step=1024, unread=("values",))
+
+
 # ---- optimizers -------------------------------------------------------------------------------------------------
 
 class Pointers:
@@ -458,6 +479,7 @@ def all_rows(bench):
     made += [*ropes(*((8, 8192, 32, 8, 128) if full else (2, 33, 4, 2, 32)))]
     made += [*lrpes(*((8, 16, 16384, 128, (16, 32, 32)) if full else (2, 2, 24, 32, (2, 3, 4))))]
     made += [*embeddings(*((8, 16384, 4096) if full else (2, 33, 64)))]
+    made += [*packed_pools(*((256, 1000, 2048) if full else (3, 70, 64)))]
     for m in made:
         bench.guard(m.title, "elementwise", lambda: forward(bench, m, FORWARD))
         bench.guard(f"{m.title} backward", "grad_elementwise", lambda: backward(bench, m, BACKWARD))

@@ -155,7 +155,6 @@ OPERATORS = [
 ]
 # shipped specs beside those of maps.py that have no row, and why
 WITHOUT_ROW = {
-    "mean_pool_packed": "ragged: one result per chunk of a packed sequence; torch has no dense formula of the same work",
     "packed_chunks": "integers only, a few kilobytes: bookkeeping of packed sequences, bound by the launch",
     "packed_offsets": "integers only, a few kilobytes: bookkeeping of packed sequences, bound by the launch",
     "packed_tokens": "integers only, 8 bytes a token: bookkeeping of packed sequences, bound by the launch",

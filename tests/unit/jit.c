@@ -180,6 +180,23 @@ TEST(a_kernel_refuses_what_it_was_not_built_for)
     lathe_ctx_destroy(ctx);
 }
 
+/* Of clusters that take rows in turn, as many are started as run at once: 5 here, not the 14 of the plan. */
+TEST(clusters_are_started_that_run_at_once)
+{
+    struct messages m;
+    struct call c;
+    lathe_error err;
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_spec *spec = load("softmax");
+    lathe_kernel *kernel = get(ctx, spec, 100, 262144, LATHE_BF16);
+    make_call(&c, 100, 262144, LATHE_BF16);
+    CHECK_EQ(lathe_launch(kernel, c.arg, 2, NULL, NULL, &err), LATHE_OK);
+    CHECK_EQ(seen.grid, 5 * 8);
+    lathe_kernel_release(kernel);
+    lathe_spec_destroy(spec);
+    lathe_ctx_destroy(ctx);
+}
+
 TEST(what_gpus_do_not_serve)
 {
     struct messages m;

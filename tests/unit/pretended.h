@@ -65,6 +65,13 @@ static inline int fake_launch(const struct cu_launch_config *config, struct CUfu
     return function && params[0] && !extra ? CU_SUCCESS : 1;
 }
 
+static inline int fake_clusters(int *clusters, struct CUfunc_st *function,
+                                const struct cu_launch_config *config)
+{
+    *clusters = 5;
+    return function && config->grid[0] > 1 && config->block[0] > 0 ? CU_SUCCESS : 1;
+}
+
 static inline int fake_current(struct CUctx_st **context)
 {
     *context = (struct CUctx_st *)(void *)&handle;
@@ -93,6 +100,7 @@ static inline struct driver *fake_driver(void)
     d->cuFuncSetAttribute = fake_set;
     d->cuFuncGetAttribute = fake_get;
     d->cuLaunchKernelEx = fake_launch;
+    d->cuOccupancyMaxActiveClusters = fake_clusters;
     d->cuCtxGetCurrent = fake_current;
     d->cuDevicePrimaryCtxRelease = fake_release;
     d->cuThreadExchangeStreamCaptureMode = fake_mode;
