@@ -62,6 +62,8 @@ static void *run(void *user)
         struct part *part = &w->part[i % n];
         part->status = lathe__compile_arch(w->compiler, w->source, w->arch, i % n, part->piece,
                                            &part->n_pieces, &part->log, &part->error);
+        if (part->status == LATHE_OK && !part->log)
+            part->status = lathe__fail_memory(&part->error);
         if (part->status != LATHE_OK)
             atomic_store(&w->failed, true);
     }
