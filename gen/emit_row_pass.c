@@ -138,22 +138,6 @@ static void emit_begin(struct row_emitter *r)
     row_emit_reductions(r);
 }
 
-static void emit_operands(struct row_emitter *r)
-{
-    struct text_buf *out = r->e->out;
-    char text[128];
-    text_add(out, "    template <int R> DEV float operand(const float *e, int i, " ROW_ARGS
-                  ", const col &c, const vals &v)\n    {\n");
-    for (int k = 0; k < r->phases.n; k++) {
-        int operand = r->e->w->node[r->phases.node[k]].arg[0];
-        text_add(out, "        if constexpr (R == %d) {\n", k);
-        row_name_all(r, true, true);
-        emit_values(r->e, &operand, 1);
-        text_add(out, "        return %s;\n        }\n", node_text(r->e, operand, text, sizeof text));
-    }
-    text_add(out, "        return e[0];\n    }\n");
-}
-
 /* Elements that a block has at once where a row does not fit registers: CHUNK of rowwise_many.cuh; a warp,
  * PLACES of rowwise_walk.cuh. */
 static int chunk_of(const struct row_pass *pass, const struct plan *plan)
@@ -660,7 +644,7 @@ bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct 
     row_emit_head(&r);
     row_emit_columns(&r);
     emit_begin(&r);
-    emit_operands(&r);
+    row_emit_operands(&r, "const float *e", "e[0]");
     row_emit_update(&r);
     emit_terms(&r, plan);
     emit_output(&r);

@@ -205,13 +205,14 @@ void row_emit_update(struct row_emitter *r)
     text_add(out, "    }\n");
 }
 
-static void emit_functions(struct row_emitter *r)
+void row_emit_operands(struct row_emitter *r, const char *element, const char *otherwise)
 {
-    const struct ir_fn *fn = &r->e->w->row;
     struct text_buf *out = r->e->out;
     char text[128];
-    text_add(out, "    template <int R> DEV float operand(float e, int i, " ROW_ARGS
-                  ", const col &c, const vals &v)\n    {\n");
+    text_add(out,
+             "    template <int R> DEV float operand(%s, int i, " ROW_ARGS
+             ", const col &c, const vals &v)\n    {\n",
+             element);
     for (int k = 0; k < r->phases.n; k++) {
         int operand = r->e->w->node[r->phases.node[k]].arg[0];
         text_add(out, "        if constexpr (R == %d) {\n", k);
@@ -219,7 +220,15 @@ static void emit_functions(struct row_emitter *r)
         emit_values(r->e, &operand, 1);
         text_add(out, "        return %s;\n        }\n", node_text(r->e, operand, text, sizeof text));
     }
-    text_add(out, "        return e;\n    }\n");
+    text_add(out, "        return %s;\n    }\n", otherwise);
+}
+
+static void emit_functions(struct row_emitter *r)
+{
+    const struct ir_fn *fn = &r->e->w->row;
+    struct text_buf *out = r->e->out;
+    char text[128];
+    row_emit_operands(r, "float e", "e");
     row_emit_update(r);
     text_add(out, "    DEV float output(float e, int i, " ROW_ARGS ", const col &c, const vals &v)\n    {\n");
     row_name_all(r, true, true);

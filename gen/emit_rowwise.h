@@ -28,7 +28,9 @@ void row_name_all(struct row_emitter *r, bool col, bool vals);
 void row_emit_head(struct row_emitter *r);
 void row_emit_columns(struct row_emitter *r);
 void row_assign_pass(struct row_emitter *r,
-                     int pass);                  /* fields of vals that are known after it; -1: before */
+                     int pass); /* fields of vals that are known after it; -1: before */
+/* operand<R>(): what reduction R takes of an element, whose parameter is `element`. */
+void row_emit_operands(struct row_emitter *r, const char *element, const char *otherwise);
 void row_emit_reductions(struct row_emitter *r); /* PASSES, REDUCTIONS, REDUCE_PASS, REDUCE_OP */
 void row_emit_update(struct row_emitter *r);
 
