@@ -143,57 +143,6 @@ static void declare_values(struct map_emitter *me, const struct field_set *set, 
 static const char ENVIRONMENT[] = "        [[maybe_unused]] const inputs &x = p.x;\n"
                                   "        [[maybe_unused]] const map_sizes &z = sizes(p);\n";
 
-/* Indices of an input of which the last is the last dim of the map, as long as it, and the others are the
-   same for all lanes: the lanes' elements lie side by side. */
-static bool is_line(const struct map_emitter *me, int input, const int *index)
-{
-    const struct ir *w = me->e->w;
-    const struct input *in = &w->input[input];
-    const int last = in->n_dims - 1;
-    if (last < 0 || in->dim[last].literal > 0 || in->dim[last].sym != me->map->over[me->last] ||
-        me->map->list)
-        return false;
-    for (int d = 0; d < last; d++)
-        if (w->node[index[d]].span >> me->last & 1)
-            return false;
-    return w->node[index[last]].op == OP_AT && w->node[index[last]].index == AT_INDEX0 + me->last;
-}
-
-/* Reads of lines, in vectors: u<node>[k]. The scope has what is known before the lanes. */
-static void emit_lines(struct map_emitter *me, enum value_class class, const int *root, int n_roots)
-{
-    struct emitter *e = me->e;
-    ir_mark(e->w, root, n_roots, e->mark);
-    for (int i = 0; i < e->w->n_nodes; i++) {
-        const struct ir_node *n = &e->w->node[i];
-        if (!e->mark[i] || n->op != OP_LOAD || e->class_of[i] != class || !is_line(me, n->index, n->arg))
-            continue;
-        const char *name = e->w->input[n->index].name;
-        text_add(e->out, "        %s u%d[W];\n        m_load_columns<W>(x.in_%s", c_type(n->type), i, name);
-        for (int d = 0; d + 1 < n->n_args; d++) {
-            char index[128];
-            char bound[64];
-            input_size_text(e, n->index, d, bound, sizeof bound);
-            text_add(e->out, " + (long long)m_clamp_index(%s, %s) * x.s%d_%s",
-                     node_text(e, n->arg[d], index, sizeof index), bound, d, name);
-        }
-        text_add(e->out, ", x.s%d_%s, static_cast<int>(at.first), x.n%d_%s, u%d);\n", n->n_args - 1, name,
-                 n->n_args - 1, name, i);
-    }
-}
-
-/* Names them, inside of the lanes. */
-static void name_lines(struct map_emitter *me, enum value_class class, const int *root, int n_roots)
-{
-    struct emitter *e = me->e;
-    ir_mark(e->w, root, n_roots, e->mark);
-    for (int i = 0; i < e->w->n_nodes; i++) {
-        const struct ir_node *n = &e->w->node[i];
-        if (e->mark[i] && n->op == OP_LOAD && e->class_of[i] == class && is_line(me, n->index, n->arg))
-            scope_set(e, i, "u%d[k]", i);
-    }
-}
-
 static void emit_head(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
@@ -220,10 +169,10 @@ static void emit_fixed(struct map_emitter *me)
     if (me->fixed.n > 0) {
         name_leaves(me);
         fields_name(me->e, &me->head);
-        emit_lines(me, CLASS_DYNAMIC, me->fixed.node, me->fixed.n);
+        emit_map_lines(me, CLASS_DYNAMIC, me->fixed.node, me->fixed.n);
         text_add(out, "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            [[maybe_unused]] "
                       "const int i = static_cast<int>(at.first) + k;\n            fixed &f = all[k];\n");
-        name_lines(me, CLASS_DYNAMIC, me->fixed.node, me->fixed.n);
+        name_map_lines(me, CLASS_DYNAMIC, me->fixed.node, me->fixed.n);
         fields_assign(me->e, &me->fixed, NULL);
         text_add(out, "        }\n");
     }
@@ -241,14 +190,14 @@ static void emit_cols(struct map_emitter *me)
     emit_map_columns(me, CLASS_COL, "cols[k].");
     if (me->col.n > 0) {
         name_all(me, false, false);
-        emit_lines(me, CLASS_COL, me->col.node, me->col.n);
+        emit_map_lines(me, CLASS_COL, me->col.node, me->col.n);
         text_add(
             out,
             "#pragma unroll\n        for (int k = 0; k < W; k++) {\n            [[maybe_unused]] "
             "const int i = static_cast<int>(at.first) + k;\n            [[maybe_unused]] const fixed &f = "
             "all[k];\n            col &c = cols[k];\n");
         name_all(me, false, false);
-        name_lines(me, CLASS_COL, me->col.node, me->col.n);
+        name_map_lines(me, CLASS_COL, me->col.node, me->col.n);
         fields_assign(me->e, &me->col, NULL);
         text_add(out, "        }\n");
     }
@@ -351,7 +300,7 @@ void emit_scatter_guard(struct map_emitter *me, const struct map_scatter *to)
 
 bool is_scatter_line(const struct map_emitter *me, const struct map_scatter *to)
 {
-    return is_line(me, me->e->w->tensor[to->tensor].input, to->index);
+    return is_map_line(me, me->e->w->tensor[to->tensor].input, to->index);
 }
 
 /* Inside of the lanes: at once, or kept for the line. */
@@ -444,7 +393,7 @@ static void emit_compute(struct map_emitter *me)
     fields_assign(e, &me->row, NULL);
     emit_line_number(me);
     name_all(me, false, true);
-    emit_lines(me, CLASS_ELEMENT, me->root, me->n_roots);
+    emit_map_lines(me, CLASS_ELEMENT, me->root, me->n_roots);
     each_value(me, declare_value);
     declare_scatters(me);
     text_add(
@@ -454,7 +403,7 @@ static void emit_compute(struct map_emitter *me)
         "[[maybe_unused]] const col &c = cols[k];\n");
     emit_map_lanes(me);
     name_all(me, true, true);
-    name_lines(me, CLASS_ELEMENT, me->root, me->n_roots);
+    name_map_lines(me, CLASS_ELEMENT, me->root, me->n_roots);
     emit_values(e, me->root, me->n_roots);
     each_value(me, assign_value);
     emit_scatters(me);
@@ -476,14 +425,15 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
     me.gather = plan->gather;
     if (!collect(&me))
         return false;
-    const bool flat = plan->vector > 1 && is_flat(&me);
+    me.flat = plan->vector > 1 && is_flat(&me);
     text_add(
         e->out,
         "struct map%d {\n    using self = map%d;\n    static constexpr int DIMS = %d, LOOP = %d, OUTER = "
         "%d;\n    static "
         "constexpr bool FLAT = %s, LIST = %s;\n    DEV const map_sizes &sizes(const map_params &p) { return "
         "p.z%d; }\n",
-        m, m, me.map->n_over, me.loop, me.outer, flat ? "true" : "false", me.map->list ? "true" : "false", m);
+        m, m, me.map->n_over, me.loop, me.outer, me.flat ? "true" : "false", me.map->list ? "true" : "false",
+        m);
     if (me.map->list)
         text_add(e->out, "    DEV const int *lengths(const map_params &p) { return p.lengths; }\n");
     emit_map_questions(&me);

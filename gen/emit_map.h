@@ -14,6 +14,8 @@ struct map_emitter { /* one map */
     int loop;
     int outer;               /* around the loop; -1: none */
     bool gather;             /* what is added up at computed places waits for the kernel gather */
+    bool flat;               /* one long line would do */
+    bool early;              /* lines of inputs are loaded with operands */
     bool reads[MAX_TENSORS]; /* operands that some value needs */
     struct field_set head;
     struct field_set fixed;
@@ -69,6 +71,18 @@ void emit_map_columns(struct map_emitter *me, enum value_class class, const char
 void emit_map_lanes(struct map_emitter *me);
 /* Behind it: y0, y1 to memory. */
 void emit_map_store(struct map_emitter *me, int tensor);
+
+/* ---- emit_map_lines.c */
+
+/* Indices of an input whose elements lie side by side, for all lanes. */
+bool is_map_line(const struct map_emitter *me, int input, const int *index);
+/* Reads of lines, in vectors; their names inside of the lanes. */
+void emit_map_lines(struct map_emitter *me, enum value_class class, const int *root, int n_roots);
+void name_map_lines(struct map_emitter *me, enum value_class class, const int *root, int n_roots);
+/* Of lines that are loaded with the operands of a step: may they be vectors? Members; loads. */
+void emit_early_questions(struct map_emitter *me);
+void emit_early_members(struct map_emitter *me);
+void emit_early_loads(struct map_emitter *me);
 
 /* ---- emit_map_sum.c */
 

@@ -142,6 +142,7 @@ void emit_map_questions(struct map_emitter *me)
         text_add(out, " &&\n               has_vectors<%s, %s, %d>(p.t%d, %s)",
                  t->form == STAGE_INTERLEAVED ? "2 * V" : "V", map_type(me, i), n, i, half);
     }
+    emit_early_questions(me);
     text_add(out, ";\n    }\n");
 }
 
@@ -228,9 +229,9 @@ void emit_map_load(struct map_emitter *me)
         if (is_operand(me, 2 * i, CLASS_ELEMENT))
             words_text(me, i);
     emit_map_operands(me, CLASS_ROW);
+    emit_early_members(me);
     text_add(out, "    };\n    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, "
-                  "const bases &b, "
-                  "int u)\n    {\n");
+                  "const bases &b, const point &from, const head &h, int u)\n    {\n");
     for (int i = 0; i < me->e->w->n_tensors; i++) {
         char offset[64];
         if (is_operand(me, 2 * i, CLASS_ELEMENT)) {
@@ -241,6 +242,7 @@ void emit_map_load(struct map_emitter *me)
         if (is_operand(me, 2 * i, CLASS_ROW))
             load_one_text(me, i, "m.", offset);
     }
+    emit_early_loads(me);
     text_add(out, "    }\n");
 }
 

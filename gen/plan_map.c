@@ -128,7 +128,7 @@ static bool is_read(const struct ir *ir, int tensor)
     return read;
 }
 
-/* Where a map has no operands and stores nothing: the inputs that it reads along its last dim. */
+/* Where a map has no operands: the inputs that it reads along its last dim. */
 static void line_bytes(const struct request *r, const struct ir *ir, const struct signature *sig, int *bytes,
                        int *smallest)
 {
@@ -153,7 +153,6 @@ static void point_bytes(const struct request *r, const struct ir *ir, const stru
                         int *smallest)
 {
     int of_map[MAX_MAPS] = {0};
-    bool any = false;
     *smallest = 4;
     *bytes = 0;
     for (int i = 0; i < ir->n_tensors; i++) {
@@ -166,9 +165,8 @@ static void point_bytes(const struct request *r, const struct ir *ir, const stru
         if (t->use == USE_READ && t->n_dims == ir->map[t->map].n_over && is_read(ir, i))
             of_map[t->map] += size * (t->form == STAGE_ELEMENT ? 1 : 2);
         *bytes = of_map[t->map] > *bytes ? of_map[t->map] : *bytes;
-        any = true;
     }
-    if (!any)
+    if (*bytes == 0)
         line_bytes(r, ir, sig, bytes, smallest);
 }
 
@@ -401,8 +399,8 @@ bool plan_elementwise_gather(const struct request *r, struct plan *plan, char *w
     plan->gather = true;
     plan->threads = 256;
     plan->vector = wide || plan->vector < 4 ? 4 : plan->vector;
-    plan->unroll = plan->steps = 1;
-    plan->min_blocks = 3;
+    plan->unroll = plan->steps = 4;
+    plan->min_blocks = 4;
     plan->most_blocks = 48 * r->device->sm_count; /* a block a tile is a tenth slower */
     plan->blocks = 2 * r->device->sm_count;
     snprintf(plan->reason, sizeof plan->reason,

@@ -26,12 +26,13 @@ namespace elementwise {
 
 // Operands of U steps, all of them at once: from step `first` on, of `left` steps.
 template <class MAP, bool FLAT, int W, int U>
-DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params &p, const typename MAP::bases &base, int first, int left)
+DEV void load_steps(typename MAP::template held<W> (&held)[U], const map_params &p, const typename MAP::bases &base, const point &at,
+                    const typename MAP::head &head, int first, int left)
 {
 #pragma unroll
     for (int u = 0; u < U; u++) {
         if (first + u < left) {
-            MAP::template load<FLAT, W>(held[u], p, base, first + u);
+            MAP::template load<FLAT, W>(held[u], p, base, at, head, first + u);
         }
     }
 }
@@ -49,19 +50,19 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
     typename MAP::template held<W> held[U];
     typename MAP::col col[W];
     if constexpr (AHEAD) {
-        load_steps<MAP, FLAT, W, U>(held, p, base, 0, steps);
+        load_steps<MAP, FLAT, W, U>(held, p, base, at, head, 0, steps);
     }
 #pragma unroll 1
     for (int step = 0; step < steps; step += U) {
         if constexpr (!AHEAD) {
-            load_steps<MAP, FLAT, W, U>(held, p, base, 0, steps - step);
+            load_steps<MAP, FLAT, W, U>(held, p, base, at, head, 0, steps - step);
         }
         if (step == 0) {
             MAP::template make_cols<W>(col, p, at, head, fixed);
         }
         typename MAP::template held<W> next[U];
         if constexpr (EARLY) {
-            load_steps<MAP, FLAT, W, U>(next, p, base, U, steps - step);
+            load_steps<MAP, FLAT, W, U>(next, p, base, at, head, U, steps - step);
         }
 #pragma unroll
         for (int u = 0; u < U; u++) {
@@ -78,7 +79,7 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
         if constexpr (EARLY) {
             held[0] = next[0];
         } else if constexpr (AHEAD) { // beside the end of what was computed
-            load_steps<MAP, FLAT, W, U>(held, p, base, 0, steps - step - U);
+            load_steps<MAP, FLAT, W, U>(held, p, base, at, head, 0, steps - step - U);
         }
     }
 }

@@ -21,7 +21,7 @@ using word = unsigned long long;
 constexpr word LONG = 64;         // lines of a row that a team adds up one after the other
 constexpr int LONG_THREADS = 1024;
 constexpr int LONG_WARPS = LONG_THREADS / 32;
-constexpr int TOGETHER = 4;       // vectors of a row, or lines, that are loaded together
+constexpr int TOGETHER = cfg::UNROLL; // vectors of a row, or lines, that are loaded together
 constexpr int APART = 32 * V;     // columns between a thread's vectors of a row
 
 DEV i64 count_lines(const map_sizes &z)
@@ -68,6 +68,20 @@ DEV lines lines_of(const map_params &p, i64 row)
     return {static_cast<word>(x.y) << 32 | x.x, static_cast<word>(x.w) << 32 | x.z};
 }
 
+// The same for a row that a team adds up: LONG + 1 stands for more. None beyond the rows.
+struct few_lines {
+    word begin;
+    u32 count;
+};
+DEV few_lines lines_within(const map_params &p, i64 row, i64 rows)
+{
+    if (row >= rows) {
+        return {0, 0};
+    }
+    const lines all = lines_of(p, row);
+    return {all.begin, static_cast<u32>(all.count > LONG ? LONG + 1 : all.count)};
+}
+
 // What W points of a line, the first of them at.first, add to the sum of their columns.
 template <int W>
 DEV void add_points(typename gathered::template sums<W> &sum, const map_params &p, const space &s, const point &at,
@@ -84,7 +98,8 @@ DEV void add_points(typename gathered::template sums<W> &sum, const map_params &
 }
 
 // N vectors of W columns of one row, APART from one another: from its lines to memory. N > 1: elements of a line are adjacent.
-template <int W, int N> DEV void gather_row(const map_params &p, const space &s, i64 row, const lines &own, i64 first)
+// `line`: the first of them.
+template <int W, int N> DEV void gather_row(const map_params &p, const space &s, i64 row, const few_lines &own, word line, i64 first)
 {
     typename gathered::template sums<W> sum[N];
 #pragma unroll
@@ -92,18 +107,22 @@ template <int W, int N> DEV void gather_row(const map_params &p, const space &s,
         gathered::template clear<W>(sum[k]);
     }
 #pragma unroll 1
-    for (word i = own.begin; i < own.begin + own.count; i++) {
-        point at = point_of_line(gathered::sizes(p), static_cast<i64>(p.list[i]));
+    for (u32 i = 1; i <= own.count; i++) {
+        const word next = i < own.count ? p.list[own.begin + i] : 0;
+        point at = point_of_line(gathered::sizes(p), static_cast<i64>(line));
         at.first = first;
+        typename gathered::head head;
         typename gathered::bases base[N];
         typename gathered::template held<W> held[N];
+        gathered::make_head(head, p, at);
         gathered::template locate<false>(base[0], p, at);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             base[k] = base[0];
             gathered::shift(base[k], k * APART);
-            if (first + k * APART + W <= s.last) {
-                gathered::template load<false, W>(held[k], p, base[k], 0);
+            at.first = first + k * APART;
+            if (at.first + W <= s.last) {
+                gathered::template load<false, W>(held[k], p, base[k], at, head, 0);
             }
         }
 #pragma unroll
@@ -113,6 +132,7 @@ template <int W, int N> DEV void gather_row(const map_params &p, const space &s,
                 add_points<W>(sum[k], p, s, at, base[k], held[k]);
             }
         }
+        line = next;
     }
 #pragma unroll
     for (int k = 0; k < N; k++) {
@@ -133,11 +153,10 @@ DEV space space_of(const map_params &p)
 struct share {
     i64 wide; // columns in vectors; the others one by one
     int team; // less than a warp for a row of fewer vectors, which is one part
-    i64 parts;
+    int parts;
 };
 
 constexpr i64 PART = APART * TOGETHER; // columns
-
 
 DEV share make_share(const map_params &p, i64 columns)
 {
@@ -147,40 +166,67 @@ DEV share make_share(const map_params &p, i64 columns)
     while (h.team < 32 && static_cast<i64>(h.team) * V < columns) {
         h.team *= 2;
     }
-    h.parts = (columns + PART - 1) / PART;
+    h.parts = static_cast<int>((columns + PART - 1) / PART);
     return h;
 }
 
+// A part of a row.
+struct piece {
+    i64 row;
+    int part;
+};
+
+// The one that lies `step` further: so far along the row, and so many rows.
+DEV piece further(const piece &from, const piece &step, int parts)
+{
+    const int part = from.part + step.part;
+    return part >= parts ? piece{from.row + step.row + 1, part - parts} : piece{from.row + step.row, part};
+}
+
+// Of a part of a row: columns in vectors, then one by one.
+DEV void gather_piece(const map_params &p, const space &s, const share &h, const piece &here, const few_lines &own, word line)
+{
+    const int lane = static_cast<int>(threadIdx.x) % h.team;
+    const i64 first = static_cast<i64>(here.part) * PART;
+    space wide = s;
+    wide.last = min(first + PART, h.wide);
+    gather_row<V, TOGETHER>(p, wide, here.row, own, line, first + lane * V);
+#pragma unroll 1
+    for (i64 c = max(first, h.wide) + lane; c < min(first + PART, s.last); c += h.team) {
+        gather_row<1, 1>(p, s, here.row, own, line, c);
+    }
+}
+
+// A team takes pieces in turn. While it is at one, the place of the next piece's first line is on its way, and where the lines of the one
+// after that stand: else three reads would follow one another for every row.
 DEV void gather_rows(const map_params &p)
 {
     const space s = space_of(p);
     const share h = make_share(p, s.last);
     const i64 rows = gathered::target_rows(p);
-    const int lane = static_cast<int>(threadIdx.x) % h.team;
     const i64 teams = static_cast<i64>(gridDim.x) * (cfg::THREADS / h.team);
     const i64 item = static_cast<i64>(blockIdx.x) * (cfg::THREADS / h.team) + static_cast<int>(threadIdx.x) / h.team;
-    const i64 row_step = quotient(teams, h.parts); // items are the parts of a row, one row after the other
-    const i64 part_step = teams - row_step * h.parts;
-    i64 row = quotient(item, h.parts);
-    i64 part = item - row * h.parts;
+    const i64 step_rows = quotient(teams, h.parts); // items are the parts of a row, one row after the other
+    const i64 item_row = quotient(item, h.parts);
+    const piece step = {step_rows, static_cast<int>(teams - step_rows * h.parts)};
+    piece here = {item_row, static_cast<int>(item - item_row * h.parts)};
+    piece next = further(here, step, h.parts);
+    few_lines own = lines_within(p, here.row, rows);
+    few_lines after = lines_within(p, next.row, rows);
+    word line = own.count > 0 ? p.list[own.begin] : 0;
 #pragma unroll 1
-    for (; row < rows; row += row_step) {
-        const lines own = lines_of(p, row);
-        const i64 here = row;
-        const i64 first = part * PART;
-        part += part_step;
-        row += part >= h.parts ? 1 : 0;
-        part -= part >= h.parts ? h.parts : 0;
-        if (own.count > LONG) {
-            continue;
+    while (here.row < rows) {
+        const piece last = further(next, step, h.parts);
+        const few_lines later = lines_within(p, last.row, rows);
+        const word following = after.count > 0 ? p.list[after.begin] : 0;
+        if (own.count <= LONG) {
+            gather_piece(p, s, h, here, own, line);
         }
-        space wide = s;
-        wide.last = min(first + PART, h.wide);
-        gather_row<V, TOGETHER>(p, wide, here, own, first + lane * V);
-#pragma unroll 1
-        for (i64 c = max(first, h.wide) + lane; c < min(first + PART, s.last); c += h.team) {
-            gather_row<1, 1>(p, s, here, own, c);
-        }
+        here = next;
+        next = last;
+        own = after;
+        after = later;
+        line = following;
     }
 }
 
@@ -211,8 +257,10 @@ template <int W> DEV void gather_long(const map_params &p, const space &s, i64 r
             if (which < end) {
                 at[k] = point_of_line(gathered::sizes(p), static_cast<i64>(p.list[which]));
                 at[k].first = first;
+                typename gathered::head head;
+                gathered::make_head(head, p, at[k]);
                 gathered::template locate<false>(base[k], p, at[k]);
-                gathered::template load<false, W>(held[k], p, base[k], 0);
+                gathered::template load<false, W>(held[k], p, base[k], at[k], head, 0);
             }
         }
 #pragma unroll

@@ -26,7 +26,8 @@ struct space {
     int n[MAP_DIMS]; // points along each dim
     i64 last;        // of a line: of all of them where they are one
     int vectors;     // of a line, each the points of one item
-    int joined;      // neighbours in a warp that have vectors of one line, and leave one part of a sum over it
+    int join;        // 2^join neighbours in a warp have vectors of one line, and leave one part of a sum over it
+    bool alike;      // the items of a warp take the same steps and turns
     int steps;       // of an item, along the loop
     int chunks;      // of the loop, each the steps of one item
     int turns;       // of an item, along the outer dim: each is a walk along the loop
@@ -49,8 +50,8 @@ template <class MAP, bool FLAT> DEV space make_space(const map_sizes &z, bool wh
     }
     s.last = FLAT ? all : s.n[MAP::DIMS - 1];
     s.vectors = FLAT ? cfg::THREADS : divide_up(s.n[MAP::DIMS - 1], V);
-    const int team = s.vectors % 32 == 0 ? 32 : s.vectors < 32 && (s.vectors & (s.vectors - 1)) == 0 ? s.vectors : 1;
-    s.joined = !FLAT && whole && s.n[MAP::DIMS - 1] % V == 0 ? team : 1;
+    const int join = s.vectors % 32 == 0 ? 5 : s.vectors < 32 && __popc(static_cast<u32>(s.vectors)) == 1 ? 31 - __clz(s.vectors) : 0;
+    s.join = !FLAT && whole && s.n[MAP::DIMS - 1] % V == 0 ? join : 0;
     const i64 lines = (all + LINE - 1) / LINE;
     const int loop = FLAT ? static_cast<int>(lines) : MAP::LOOP >= 0 ? s.n[max_of(MAP::LOOP, 0)] : 1;
     if constexpr (FLAT) {
@@ -73,6 +74,10 @@ template <class MAP, bool FLAT> DEV space make_space(const map_sizes &z, bool wh
     s.chunks = divide_up(loop, s.steps);
     s.items = all == 0 ? 0u : others * static_cast<u32>(s.chunks) * static_cast<u32>(s.spans);
     s.tiles = s.items / cfg::THREADS + (s.items % cfg::THREADS != 0);
+    s.alike = s.items % 32 == 0 && loop % s.steps == 0;
+    if constexpr (!FLAT && MAP::OUTER >= 0) {
+        s.alike = s.alike && s.n[max_of(MAP::OUTER, 0)] % s.spans == 0;
+    }
     return s;
 }
 
@@ -142,6 +147,13 @@ template <int N, class T, int DIMS> DEV bool has_vectors(const map_tensor &t, i6
         starts |= static_cast<u64>(t.s[k]) * sizeof(T);
     }
     return t.data == nullptr || ((starts & MASK) == 0 && (t.s[DIMS - 1] == 1));
+}
+
+// And of an input? `strides`: all but the last one's, or'ed.
+template <int N, class T> DEV bool has_lines(const T *data, i64 strides, i64 last)
+{
+    constexpr u64 MASK = min_of(16, N * static_cast<int>(sizeof(T))) - 1;
+    return ((reinterpret_cast<u64>(data) | static_cast<u64>(strides) * sizeof(T)) & MASK) == 0 && last == 1;
 }
 
 template <int N, class T> using bytes_of = words<max_of(4, N * static_cast<int>(sizeof(T)))>;
@@ -350,7 +362,7 @@ template <class MAP, u32 KEPT> DEV matrix make_matrix(const space &s)
     matrix m = {1, KEPT == 0 ? s.tiles : 1};
 #pragma unroll
     for (int k = 0; k < MAP::DIMS; k++) {
-        const int reduced = k + 1 == MAP::DIMS ? s.vectors / s.joined : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k];
+        const int reduced = k + 1 == MAP::DIMS ? s.vectors >> s.join : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k];
         m.kept *= KEPT >> k & 1u ? s.n[k] : 1;
         m.parts *= KEPT == 0 || (KEPT >> k & 1u) ? 1 : reduced;
     }
@@ -368,8 +380,8 @@ template <class MAP, u32 KEPT> DEV i64 matrix_at(const space &s, const matrix &m
         if (KEPT >> k & 1u) {
             kept = kept * s.n[k] + (last ? i : p.at[k]);
         } else {
-            part = part * (last ? s.vectors / s.joined : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k]) +
-                   (last ? p.vector / s.joined : k == MAP::LOOP ? p.chunk : k == MAP::OUTER ? p.span : p.at[k]);
+            part = part * (last ? s.vectors >> s.join : k == MAP::LOOP ? s.chunks : k == MAP::OUTER ? s.spans : s.n[k]) +
+                   (last ? p.vector >> s.join : k == MAP::LOOP ? p.chunk : k == MAP::OUTER ? p.span : p.at[k]);
         }
     }
     return KEPT >> (MAP::DIMS - 1) & 1u ? part * m.kept + kept : kept * m.parts + part;
@@ -385,15 +397,34 @@ DEV void leave_lanes(float *to, const space &s, const matrix &m, const point &p,
     }
 }
 
+// Over 2^join neighbours of a warp, as one where all its lanes are there: for a mask that is not known before, the lanes that have the
+// same one are searched for.
+DEV float join_lanes(float sum, const space &s, u32 first)
+{
+    if (s.alike) {
+#pragma unroll
+        for (int k = 4; k >= 0; k--) {
+            if (k < s.join) {
+                sum += __shfl_xor_sync(ALL_LANES, sum, 1 << k);
+            }
+        }
+        return sum;
+    }
+    const u32 mates = (~0u >> (32 - (1 << s.join))) << first;
+#pragma unroll 1
+    for (int k = s.join - 1; k >= 0; k--) {
+        sum += __shfl_xor_sync(mates, sum, 1 << k);
+    }
+    return sum;
+}
+
 template <class MAP, u32 KEPT> DEV void leave_one(float *to, const space &s, const matrix &m, const point &p, float sum)
 {
     if (p.exists) {
-        const int lane = static_cast<int>(threadIdx.x) % 32;
-        const u32 mates = (s.joined == 32 ? ~0u : (1u << s.joined) - 1u) << (lane - lane % s.joined);
-        for (int other = s.joined / 2; other > 0; other /= 2) {
-            sum += __shfl_xor_sync(mates, sum, other);
-        }
-        if (lane % s.joined != 0) {
+        const u32 lane = threadIdx.x % 32;
+        const u32 first = lane >> s.join << s.join;
+        sum = join_lanes(sum, s, first);
+        if (lane != first) {
             return;
         }
         float *const part = to + matrix_at<MAP, KEPT>(s, m, p, 0);

@@ -81,7 +81,7 @@ struct map0 {
     template <int W> struct held { // operands of one step, as they are in memory
         bytes_of<W, bf16> p0;
     };
-    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, const point &from, const head &h, int u)
     {
         const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[1]));
         m.p0 = load_lanes<W, OWN>(q0);

@@ -109,7 +109,7 @@ struct map0 {
         bytes_of<W, f16> p0;
         bytes_of<W, f16> p2, p3;
     };
-    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, const point &from, const head &h, int u)
     {
         const f16 *const q0 = static_cast<const f16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[0]));
         m.p0 = load_lanes<W, OWN>(q0);

@@ -92,7 +92,7 @@ struct map0 {
         bytes_of<W, bf16> p2;
         bytes_of<W, bf16> p4;
     };
-    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, int u)
+    template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, const point &from, const head &h, int u)
     {
         const bf16 *const q1 = static_cast<const bf16 *>(p.t1.data) + (b.t1 + (FLAT ? u * LINE : u * p.t1.s[0]));
         m.p2 = load_lanes<W, OWN>(q1);
