@@ -10,6 +10,7 @@ struct map_launches {
     const struct plan *plan;
     int buffer[MAX_TENSORS]; /* of sums and scatters; -1: none */
     int first;               /* of elementwise_gather: its own buffers, in the order of GATHER */
+    int taken;               /* of lists: tiles taken so far, a word for each map; -1: none */
 };
 
 /* What elementwise_gather.cuh keeps in 64-bit words: of rows (one or two), of lines, or two of them. */
@@ -119,6 +120,12 @@ static void add_gather_buffers(struct map_launches *l, struct source *out)
 
 static void add_buffers(struct map_launches *l, struct source *out)
 {
+    bool lists = false;
+    for (int m = 0; m < l->e->w->n_maps; m++)
+        lists |= l->e->w->map[m].list;
+    l->taken = lists ? out->n_buffers : -1;
+    if (lists)
+        out->buffer[out->n_buffers++] = (struct buffer){.bytes = product_of(4 * MAX_MAPS), .zero = true};
     for (int i = 0; i < l->e->w->n_tensors; i++) {
         const struct map_tensor *t = &l->e->w->tensor[i];
         l->buffer[i] = -1;
@@ -173,6 +180,8 @@ static void emit_params(struct map_launches *l, struct text_buf *text, struct la
     const int lengths = signature_find(e->sig, "lengths");
     if (lengths >= 0 && e->sig->arg[lengths].dim[0].sym == SYM_TENSORS)
         params_pointer(&p, "const int", "lengths", PARAM_ARG_DATA, lengths);
+    if (l->taken >= 0)
+        params_pointer(&p, "unsigned", "taken", PARAM_WORK_DATA, l->taken);
     for (int i = 0; i < e->w->n_tensors; i++)
         if (is_used(e, i))
             tensor_param(&p, e, i);

@@ -128,9 +128,22 @@ static bool is_read(const struct ir *ir, int tensor)
     return read;
 }
 
+/* What decides how a pass goes through memory. */
+struct flow {
+    int bytes; /* of a point's operands, and the smallest element */
+    int smallest;
+    int operands;
+    bool sums;
+    bool stepwise; /* a sum over the last dim alone: left at every step */
+    bool scatters;
+    bool lists;
+    bool pairs;   /* side by side: 16 bytes are 4 of them */
+    bool chained; /* lines of inputs at places that are read, and no operands */
+};
+
 /* Where a map has no operands: the inputs that it reads along its last dim. */
-static void line_bytes(const struct request *r, const struct ir *ir, const struct signature *sig, int *bytes,
-                       int *smallest)
+static void line_bytes(const struct request *r, const struct ir *ir, const struct signature *sig,
+                       struct flow *f)
 {
     for (int i = 0; i < ir->n_nodes; i++) {
         const struct ir_node *n = &ir->node[i];
@@ -143,15 +156,19 @@ static void line_bytes(const struct request *r, const struct ir *ir, const struc
             ir->input[n->index].dim[n->n_args - 1].literal > 0)
             continue;
         const int size = (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[arg]);
-        *bytes += size;
-        *smallest = size < *smallest ? size : *smallest;
+        f->bytes += size;
+        f->smallest = size < f->smallest ? size : f->smallest;
+        for (int d = 0; d + 1 < n->n_args; d++)
+            f->chained |= ir_depends_on(ir, n->arg[d], OP_LOAD, -1);
     }
 }
 
 /* Bytes of a point's operands and the smallest element, of all maps the largest and the smallest. */
-static void point_bytes(const struct request *r, const struct ir *ir, const struct signature *sig, int *bytes,
-                        int *smallest)
+static void point_bytes(const struct request *r, const struct ir *ir, const struct signature *sig,
+                        struct flow *f)
 {
+    int *const bytes = &f->bytes;
+    int *const smallest = &f->smallest;
     int of_map[MAX_MAPS] = {0};
     *smallest = 4;
     *bytes = 0;
@@ -167,20 +184,8 @@ static void point_bytes(const struct request *r, const struct ir *ir, const stru
         *bytes = of_map[t->map] > *bytes ? of_map[t->map] : *bytes;
     }
     if (*bytes == 0)
-        line_bytes(r, ir, sig, bytes, smallest);
+        line_bytes(r, ir, sig, f);
 }
-
-/* What decides how a pass goes through memory. */
-struct flow {
-    int bytes; /* of a point's operands, and the smallest element */
-    int smallest;
-    int operands;
-    bool sums;
-    bool stepwise; /* a sum over the last dim alone: left at every step */
-    bool scatters;
-    bool lists;
-    bool pairs; /* side by side: 16 bytes are 4 of them */
-};
 
 static void flow_of(const struct request *r, const struct ir *ir, lathe_pass pass, const struct plan *plan,
                     struct flow *f)
@@ -188,7 +193,7 @@ static void flow_of(const struct request *r, const struct ir *ir, lathe_pass pas
     struct signature sig;
     signature_make(r->ir, pass, &sig);
     *f = (struct flow){0};
-    point_bytes(r, ir, &sig, &f->bytes, &f->smallest);
+    point_bytes(r, ir, &sig, f);
     for (int i = 0; i < ir->n_tensors; i++) {
         const struct map_tensor *t = &ir->tensor[i];
         const int loop = plan->loop[t->map];
@@ -221,15 +226,16 @@ static int steps_together(int bytes, int vector)
     return steps > 4 ? 4 : steps < 1 ? 1 : steps == 3 ? 2 : steps;
 }
 
-/* Lists: many blocks, since a tile begins with a chain of reads (lengths, pointers, elements); a step at a
-   time, so that as many threads as possible are at different places of it. */
+/* Lists: a tile begins with a chain of reads (lengths, pointers, elements), so a step at a time, and as many
+   threads as possible at different places of it; blocks that the device holds take tiles in turn. */
 static void flow_lists(struct plan *plan, const struct flow *f, int sm_count)
 {
     plan->ahead = true;
+    plan->threads = 128;
     plan->unroll = 1;
     plan->steps = 4; /* of a tile: its pointers are read once */
-    plan->min_blocks = f->bytes * plan->vector > 72 ? 2 : f->operands > 3 ? 3 : 4;
-    plan->blocks = 64 * sm_count;
+    plan->min_blocks = f->bytes * plan->vector > 72 ? 4 : f->operands > 3 ? 6 : 8;
+    plan->blocks = 16 * sm_count;
 }
 
 /* Sums that a thread carries along its loops: what it keeps per point takes registers, so points are few and
@@ -245,15 +251,20 @@ static void flow_sums(struct plan *plan, const struct flow *f, int sm_count)
     plan->blocks = 2 * plan->min_blocks * sm_count;
 }
 
-/* Maps of which every point reads and writes its own elements and nothing else: how much is in flight is all
-   that counts. On the H200 blocks of 128 threads, each with two vectors of every tensor, beat those of 256 by
-   3 % and more vectors by 2 %; as many blocks as tiles, because what starts late fills gaps. */
+/* Maps of which every point reads and writes its own elements and nothing else: on the H200 nothing beats
+   blocks of 128 threads with a vector of every tensor each, and as many of them as tiles, because what
+   starts late fills gaps (two vectors: 0.6 % less; blocks that take tiles in turn: 2 to 6 %). Lines at
+   computed places are two reads one after the other: those of several steps at once. */
 static void flow_lean(struct plan *plan, const struct flow *f)
 {
-    plan->unroll = f->bytes == 0 || plan->unroll < 2 ? 1 : 2;
-    plan->threads = f->bytes == 0 ? 256 : 128;
+    plan->threads = 128;
     plan->min_blocks = 8;
-    plan->steps = plan->unroll;
+    plan->unroll = plan->steps = 1;
+    if (f->chained) {
+        plan->unroll = 2;
+        plan->steps = 8;
+        plan->ahead = true;
+    }
 }
 
 static void choose_flow(struct plan *plan, const struct ir *ir, const struct flow *f, int sm_count)
@@ -400,7 +411,7 @@ bool plan_elementwise_gather(const struct request *r, struct plan *plan, char *w
     plan->threads = 256;
     plan->vector = wide || plan->vector < 4 ? 4 : plan->vector;
     plan->unroll = plan->steps = 4;
-    plan->min_blocks = 4;
+    plan->min_blocks = 3;
     plan->most_blocks = 48 * r->device->sm_count; /* a block a tile is a tenth slower */
     plan->blocks = 2 * r->device->sm_count;
     snprintf(plan->reason, sizeof plan->reason,

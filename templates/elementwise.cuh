@@ -240,13 +240,14 @@ template <class MAP> DEV void run_tile(const map_params &p, int tensor, int leng
     }
 }
 
-// Tiles are numbered tensor after tensor. A block counts them itself, a page of THREADS tensors at a time.
-template <class MAP> DEV void run_list(const map_params &p, u32 &skipped, scratch &shared)
+// Tiles are numbered tensor after tensor. A block counts them itself, a page of THREADS tensors at a time. Who is done takes the next
+// tile: shares that are settled before leave SMs idle at the end. The answer arrives while a tile is worked on.
+template <class MAP> DEV void run_list(const map_params &p, u32 *taken, scratch &shared)
 {
     const int count = MAP::sizes(p).n[0];
     u32 base = 0;
-    const u32 before = skipped % gridDim.x;
-    u32 tile = blockIdx.x >= before ? blockIdx.x - before : blockIdx.x + gridDim.x - before;
+    u32 tile = blockIdx.x;
+    int slot = 0;
 #pragma unroll 1
     for (int page = 0; page < count; page += cfg::THREADS) {
         const int own = page + static_cast<int>(threadIdx.x);
@@ -256,18 +257,24 @@ template <class MAP> DEV void run_list(const map_params &p, u32 &skipped, scratc
         __syncthreads();
         const u32 all = shared.ends[cfg::THREADS - 1];
 #pragma unroll 1
-        for (; tile - base < all; tile += gridDim.x) {
+        while (tile - base < all) {
+            const u32 next = threadIdx.x == 0 ? gridDim.x + atomicAdd(taken, 1u) : 0u;
             int low = 0; // the first tensor of the page whose tiles end behind this one
             for (int half = cfg::THREADS / 2; half > 0; half /= 2) {
                 low += low + half <= cfg::THREADS - 1 && shared.ends[low + half - 1] <= tile - base ? half : 0;
             }
             const u32 start = low > 0 ? shared.ends[low - 1] : 0u;
             run_tile<MAP>(p, page + low, MAP::lengths(p)[page + low], static_cast<i64>(tile - base - start) * TILE);
+            if (threadIdx.x == 0) {
+                shared.next[slot] = next;
+            }
+            __syncthreads();
+            tile = shared.next[slot];
+            slot ^= 1; // a slow thread still reads the other one
         }
         base += all;
         __syncthreads();
     }
-    skipped += base;
 }
 
 // ---- sums ------------------------------------------------------------------------------------------------------------
@@ -390,7 +397,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATH
     repeat<0, variant::MAPS>([&]<int M>() {
         using map = variant_map<M>;
         if constexpr (map::LIST) {
-            run_list<map>(p, skipped, shared);
+            run_list<map>(p, p.taken + M, shared);
         } else {
             if constexpr (map::FLAT) {
                 if (is_flat<map>(p)) {

@@ -404,9 +404,8 @@ DEV float join_lanes(float sum, const space &s, u32 first)
     if (s.alike) {
 #pragma unroll
         for (int k = 4; k >= 0; k--) {
-            if (k < s.join) {
-                sum += __shfl_xor_sync(ALL_LANES, sum, 1 << k);
-            }
+            const float other = __shfl_xor_sync(ALL_LANES, sum, 1 << k);
+            sum += k < s.join ? other : 0.0f;
         }
         return sum;
     }
@@ -436,6 +435,7 @@ struct scratch {
     float part[WARPS];
     float column[WARPS][32];
     u32 ends[cfg::THREADS]; // of a list: tiles of the tensors so far
+    u32 next[2];            // its tile after this one
 };
 
 // The sum of a whole block; valid in thread 0.
