@@ -265,7 +265,7 @@ static void store_value(struct map_emitter *me, int v, int root)
     if (map_uses(me, v / 2, USE_STORE) && v % 2 == 0)
         emit_map_store(me, v / 2); /* both halves */
     if (map_uses(me, v / 2, USE_SUM) && keeps_loop(me, v / 2))
-        emit_map_leave(me, v, "");
+        emit_step_leave(me, v);
 }
 
 /* (.. * n1 + index 1): of the first `n` indices. */
@@ -435,7 +435,10 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
         m, m, me.map->n_over, me.loop, me.outer, me.flat ? "true" : "false", me.map->list ? "true" : "false",
         m);
     if (me.map->list)
-        text_add(e->out, "    DEV const int *lengths(const map_params &p) { return p.lengths; }\n");
+        text_add(e->out,
+                 "    DEV const int *lengths(const map_params &p) { return p.lengths; }\n    DEV unsigned "
+                 "*taken(const map_params &p) { return p.taken + %d; }\n",
+                 m);
     emit_map_questions(&me);
     emit_map_bases(&me);
     emit_head(&me);

@@ -94,8 +94,10 @@ bool is_scatter_kept(const struct map_emitter *me, int s);
 bool keeps_lanes(const struct map_emitter *me, int tensor); /* has the last dim */
 bool keeps_loop(const struct map_emitter *me, int tensor);
 void emit_map_sums(struct map_emitter *me); /* sums, totals and what is done with them */
-/* A sum that keeps the loop leaves its part at every step. */
-void emit_map_leave(struct map_emitter *me, int v, const char *name);
+/* A sum that keeps the loop leaves its part at every step: where, in bases, and how it moves on. */
+enum part_place { PLACE_MEMBER, PLACE_START, PLACE_ADVANCE };
+void emit_part_places(struct map_emitter *me, enum part_place what);
+void emit_step_leave(struct map_emitter *me, int v);
 void name_leaves(struct map_emitter *me); /* a scope of its own: nothing computed has a name */
 /* The elements that a scatter adds to lie side by side. */
 bool is_scatter_line(const struct map_emitter *me, const struct map_scatter *to);

@@ -38,8 +38,8 @@ static void offset_text(const struct map_emitter *me, int tensor, bool first, st
 static void emit_advance(struct map_emitter *me)
 {
     struct text_buf *out = me->e->out;
-    text_add(out,
-             "    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)\n    {\n");
+    text_add(out, "    template <bool FLAT> DEV void advance(bases &b, const map_params &p, const space &s, "
+                  "int steps)\n    {\n");
     for (int i = 0; i < me->e->w->n_tensors; i++) {
         char step[48] = "0";
         if (!in_steps(me, i))
@@ -48,6 +48,7 @@ static void emit_advance(struct map_emitter *me)
             snprintf(step, sizeof step, "steps * p.t%d.s[%d]", i, me->loop);
         text_add(out, "        b.t%d += FLAT ? static_cast<i64>(steps) * LINE : %s;\n", i, step);
     }
+    emit_part_places(me, PLACE_ADVANCE);
     text_add(out, "    }\n");
 }
 
@@ -85,10 +86,10 @@ void emit_map_bases(struct map_emitter *me)
         if (me->map->list)
             text_add(out, "        %s *d%d;\n", map_type(me, i), i);
     }
-    text_add(
-        out,
-        "    };\n    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)\n"
-        "    {\n        b.none = 0;\n");
+    emit_part_places(me, PLACE_MEMBER);
+    text_add(out, "    };\n    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const "
+                  "space &s, const point &at)\n"
+                  "    {\n        b.none = 0;\n");
     for (int i = 0; i < me->e->w->n_tensors; i++) {
         if (!in_steps(me, i))
             continue;
@@ -99,6 +100,7 @@ void emit_map_bases(struct map_emitter *me)
             text_add(out, "        b.d%d = static_cast<%s *const *>(p.t%d.data)[at.at[0]];\n", i,
                      map_type(me, i), i);
     }
+    emit_part_places(me, PLACE_START);
     text_add(out, "    }\n");
     emit_advance(me);
     if (me->gather)

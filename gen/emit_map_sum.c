@@ -62,16 +62,42 @@ static void leave_whole(struct map_emitter *me, int v)
              v, v, v / 2, v);
 }
 
-void emit_map_leave(struct map_emitter *me, int v, const char *name)
+static void leave_item(struct map_emitter *me, int v, const char *name)
 {
     const unsigned kept = span_of(map_tensor(me, v / 2));
     const bool lanes = keeps_lanes(me, v / 2);
     text_add(me->e->out,
-             "        {\n            const matrix m = make_matrix<self, %uu>(s);\n            %s<self, "
-             "%uu%s>(p.g%d%s, s, "
-             "m, at, %ss%d);\n        }\n",
-             kept, lanes ? "leave_lanes" : "leave_one", kept, lanes ? ", W" : "", v / 2,
-             v % 2 ? " + m.kept * m.parts" : "", name, v);
+             "        {\n            const matrix m = make_matrix<self, %uu>(s);\n            %s(p.g%d%s + "
+             "matrix_at<self, %uu>(s, m, at, %s), s, at, %ss%d);\n        }\n",
+             kept, lanes ? "leave_lanes" : "leave_one", v / 2, v % 2 ? " + m.kept * m.parts" : "", kept,
+             lanes ? "static_cast<int>(at.first)" : "0", name, v);
+}
+
+void emit_part_places(struct map_emitter *me, enum part_place what)
+{
+    struct text_buf *out = me->e->out;
+    for (int v = 0; v < 2 * me->e->w->n_tensors; v++) {
+        const unsigned kept = span_of(map_tensor(me, v / 2));
+        if (!is_map_sum(me, v) || !keeps_loop(me, v / 2))
+            continue;
+        if (what == PLACE_MEMBER)
+            text_add(out, "        i64 g%d; // part of %s\n", v, map_tensor(me, v / 2)->name);
+        else if (what == PLACE_ADVANCE)
+            text_add(out, "        b.g%d += steps * matrix_step<self, %uu>(s);\n", v, kept);
+        else
+            text_add(
+                out,
+                "        {\n            const matrix m = make_matrix<self, %uu>(s);\n            b.g%d = "
+                "matrix_at<self, %uu>(s, m, at, static_cast<int>(at.first))%s;\n        }\n",
+                kept, v, kept, v % 2 ? " + m.kept * m.parts" : "");
+    }
+}
+
+void emit_step_leave(struct map_emitter *me, int v)
+{
+    text_add(me->e->out, "        %s(p.g%d + b.g%d + u * matrix_step<self, %uu>(s), s, at, s%d);\n",
+             keeps_lanes(me, v / 2) ? "leave_lanes" : "leave_one", v / 2, v, span_of(map_tensor(me, v / 2)),
+             v);
 }
 
 /* Of sums that keep the last dim, per line; of the others, per item. */
@@ -113,7 +139,7 @@ static void emit_leaves(struct map_emitter *me, bool lanes)
         if (span_of(map_tensor(me, v / 2)) == 0)
             leave_whole(me, v);
         else
-            emit_map_leave(me, v, lanes ? "sum." : "t.");
+            leave_item(me, v, lanes ? "sum." : "t.");
     }
 }
 

@@ -44,7 +44,7 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
 {
     constexpr int U = W > 1 && (FLAT || !MAP::FLAT) ? cfg::UNROLL : 1; // one at a time where the other way is the usual one
     typename MAP::bases base;
-    MAP::template locate<FLAT>(base, p, at);
+    MAP::template locate<FLAT>(base, p, s, at);
     constexpr bool AHEAD = W > 1 && cfg::AHEAD;
     constexpr bool EARLY = AHEAD && U == 1 && !MAP::LIST; // beside what is computed
     typename MAP::template held<W> held[U];
@@ -75,7 +75,7 @@ DEV void run_steps(const map_params &p, const space &s, point at, int steps, con
                 at.at[max_of(MAP::LOOP, 0)]++;
             }
         }
-        MAP::template advance<FLAT>(base, p, U);
+        MAP::template advance<FLAT>(base, p, s, U);
         if constexpr (EARLY) {
             held[0] = next[0];
         } else if constexpr (AHEAD) { // beside the end of what was computed
@@ -228,7 +228,7 @@ template <class MAP> DEV void run_tile(const map_params &p, int tensor, int leng
     typename MAP::totals totals;
     typename MAP::bases base;
     MAP::make_head(head, p, at);
-    MAP::template locate<true>(base, p, at);
+    MAP::template locate<true>(base, p, s, at);
     i64 rest = first;
     if (MAP::aligned(base)) {
         run_turns<MAP, true, V>(p, s, at, whole_steps(s, at), head, totals);
@@ -397,7 +397,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATH
     repeat<0, variant::MAPS>([&]<int M>() {
         using map = variant_map<M>;
         if constexpr (map::LIST) {
-            run_list<map>(p, p.taken + M, shared);
+            run_list<map>(p, map::taken(p), shared);
         } else {
             if constexpr (map::FLAT) {
                 if (is_flat<map>(p)) {

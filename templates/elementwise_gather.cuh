@@ -115,7 +115,7 @@ template <int W, int N> DEV void gather_row(const map_params &p, const space &s,
         typename gathered::bases base[N];
         typename gathered::template held<W> held[N];
         gathered::make_head(head, p, at);
-        gathered::template locate<false>(base[0], p, at);
+        gathered::template locate<false>(base[0], p, s, at);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             base[k] = base[0];
@@ -259,7 +259,7 @@ template <int W> DEV void gather_long(const map_params &p, const space &s, i64 r
                 at[k].first = first;
                 typename gathered::head head;
                 gathered::make_head(head, p, at[k]);
-                gathered::template locate<false>(base[k], p, at[k]);
+                gathered::template locate<false>(base[k], p, s, at[k]);
                 gathered::template load<false, W>(held[k], p, base[k], at[k], head, 0);
             }
         }

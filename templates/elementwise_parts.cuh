@@ -387,13 +387,24 @@ template <class MAP, u32 KEPT> DEV i64 matrix_at(const space &s, const matrix &m
     return KEPT >> (MAP::DIMS - 1) & 1u ? part * m.kept + kept : kept * m.parts + part;
 }
 
+// From one step to the next, of a sum that keeps the loop.
+template <class MAP, u32 KEPT> DEV i64 matrix_step(const space &s)
+{
+    constexpr bool LAST = (KEPT >> (MAP::DIMS - 1) & 1u) != 0;
+    i64 step = LAST ? 1 : make_matrix<MAP, KEPT>(s).parts;
+#pragma unroll
+    for (int k = MAP::LOOP + 1; k < MAP::DIMS; k++) {
+        step *= KEPT >> k & 1u ? s.n[k] : 1;
+    }
+    return step;
+}
+
 // W lanes' sums of a result that keeps the last dim.
-template <class MAP, u32 KEPT, int W>
-DEV void leave_lanes(float *to, const space &s, const matrix &m, const point &p, const float (&sum)[W])
+template <int W> DEV void leave_lanes(float *to, const space &, const point &, const float (&sum)[W])
 {
 #pragma unroll
     for (int k = 0; k < W; k++) {
-        to[matrix_at<MAP, KEPT>(s, m, p, static_cast<int>(p.first) + k)] = sum[k];
+        to[k] = sum[k];
     }
 }
 
@@ -417,17 +428,15 @@ DEV float join_lanes(float sum, const space &s, u32 first)
     return sum;
 }
 
-template <class MAP, u32 KEPT> DEV void leave_one(float *to, const space &s, const matrix &m, const point &p, float sum)
+DEV void leave_one(float *to, const space &s, const point &p, float sum)
 {
     if (p.exists) {
         const u32 lane = threadIdx.x % 32;
         const u32 first = lane >> s.join << s.join;
         sum = join_lanes(sum, s, first);
-        if (lane != first) {
-            return;
+        if (lane == first) {
+            *to = p.lane > 0 ? *to + sum : sum; // the thread's own
         }
-        float *const part = to + matrix_at<MAP, KEPT>(s, m, p, 0);
-        *part = p.lane > 0 ? *part + sum : sum; // the thread's own
     }
 }
 

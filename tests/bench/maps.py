@@ -265,15 +265,19 @@ def backward(bench, m, bars):
 
 
 def compiled_gradient(m, upstream, grads):
-    import torch._functorch.config
-    torch._functorch.config.donated_buffer = False  # the graph is used again and again
+    """The same function: of the tensors that our pass is given. Through autograd the forward pass saves what suits torch (relu: a mask of
+    bytes in place of x), written at another time and not counted here."""
     torch._dynamo.reset()
-    compiled = torch.compile(as_results(m.formula), dynamic=False)
-    with torch.enable_grad():
-        given = {k: v.detach().requires_grad_("d" + k in grads) for k, v in {**m.part, **m.shared}.items()}
-        out = compiled(given)
-    leaves = [given[k] for k in given if "d" + k in grads]
-    return lambda: torch.autograd.grad([out[k] for k in out], leaves, [upstream["d" + k] for k in out], retain_graph=True)
+    given = {**m.part, **m.shared}
+    leaves = [k for k in given if "d" + k in grads]
+
+    def gradients(given, upstream):
+        def of_leaves(*values):
+            return as_results(m.formula)({**given, **dict(zip(leaves, values))})
+        pull = torch.func.vjp(of_leaves, *[given[k] for k in leaves])[1]
+        return pull({k[1:]: v for k, v in upstream.items()})
+    compiled = torch.compile(gradients, dynamic=False)
+    return lambda: compiled(given, upstream)
 
 
 # ---- which operators --------------------------------------------------------------------------------------------
@@ -374,6 +378,7 @@ def mixed_lengths(count, total):
     left = total - sum(lengths)
     for i in large:
         lengths[i] = int(left * float(weights[i]) / float(weights[large].sum()))
+    lengths[0] += total - sum(lengths)  # a round number of elements: the peers' one long tensor has whole vectors
     return lengths
 
 

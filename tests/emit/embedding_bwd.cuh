@@ -14,6 +14,7 @@ struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
 
 struct map_params {
     map_sizes z0;
+    unsigned *taken;
     map_tensor t0;
     map_tensor t1;
     unsigned long long *counts;
@@ -26,7 +27,7 @@ struct map_params {
     inputs x;
     long long which;
 };
-static_assert(sizeof(map_params) == 232, "host and device disagree about map_params");
+static_assert(sizeof(map_params) == 240, "host and device disagree about map_params");
 
 using namespace elementwise;
 
@@ -44,12 +45,12 @@ struct map0 {
         i64 none;
         i64 t0; // dy
     };
-    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const space &s, const point &at)
     {
         b.none = 0;
         b.t0 = FLAT ? at.first : 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.first * p.t0.s[2];
     }
-    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, const space &s, int steps)
     {
         b.t0 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t0.s[1];
     }

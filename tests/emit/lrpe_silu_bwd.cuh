@@ -45,14 +45,14 @@ struct map0 {
         i64 t1; // dy
         i64 t2; // dx
     };
-    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const space &s, const point &at)
     {
         b.none = 0;
         b.t0 = FLAT ? at.first : 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.at[2] * p.t0.s[2] + at.first * p.t0.s[3];
         b.t1 = FLAT ? at.first : 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.at[2] * p.t1.s[2] + at.first * p.t1.s[3];
         b.t2 = FLAT ? at.first : 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.at[2] * p.t2.s[2] + at.first * p.t2.s[3];
     }
-    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, const space &s, int steps)
     {
         b.t0 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t0.s[0];
         b.t1 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t1.s[0];
@@ -136,7 +136,7 @@ struct map0 {
     {
         {
             const matrix m = make_matrix<self, 10u>(s);
-            leave_lanes<self, 10u, W>(p.g3, s, m, at, sum.s6);
+            leave_lanes(p.g3 + matrix_at<self, 10u>(s, m, at, static_cast<int>(at.first)), s, at, sum.s6);
         }
     }
     DEV void leave_totals(const totals &t, const map_params &p, const space &s, const point &at, unsigned tile, scratch &shared)

@@ -44,13 +44,13 @@ struct map0 {
         i64 t0; // q
         i64 t1; // q_out
     };
-    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const space &s, const point &at)
     {
         b.none = 0;
         b.t0 = FLAT ? at.first : 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.at[2] * p.t0.s[2] + at.first * p.t0.s[3];
         b.t1 = FLAT ? at.first : 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.at[2] * p.t1.s[2] + at.first * p.t1.s[3];
     }
-    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, const space &s, int steps)
     {
         b.t0 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t0.s[2];
         b.t1 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t1.s[2];
@@ -179,13 +179,13 @@ struct map1 {
         i64 t2; // k
         i64 t3; // k_out
     };
-    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const space &s, const point &at)
     {
         b.none = 0;
         b.t2 = FLAT ? at.first : 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.at[2] * p.t2.s[2] + at.first * p.t2.s[3];
         b.t3 = FLAT ? at.first : 0ll + at.at[0] * p.t3.s[0] + at.at[1] * p.t3.s[1] + at.at[2] * p.t3.s[2] + at.first * p.t3.s[3];
     }
-    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, const space &s, int steps)
     {
         b.t2 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t2.s[2];
         b.t3 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t3.s[2];

@@ -48,14 +48,14 @@ struct map0 {
         i64 t2; // dy
         i64 t4; // dx
     };
-    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const space &s, const point &at)
     {
         b.none = 0;
         b.t1 = FLAT ? at.first : 0ll + at.at[0] * p.t1.s[0] + at.at[1] * p.t1.s[1] + at.first * p.t1.s[2];
         b.t2 = FLAT ? at.first : 0ll + at.at[0] * p.t2.s[0] + at.at[1] * p.t2.s[1] + at.first * p.t2.s[2];
         b.t4 = FLAT ? at.first : 0ll + at.at[0] * p.t4.s[0] + at.at[1] * p.t4.s[1] + at.first * p.t4.s[2];
     }
-    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, const space &s, int steps)
     {
         b.t1 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t1.s[0];
         b.t2 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t2.s[0];
@@ -118,7 +118,7 @@ struct map0 {
     {
         {
             const matrix m = make_matrix<self, 4u>(s);
-            leave_lanes<self, 4u, W>(p.g3, s, m, at, sum.s6);
+            leave_lanes(p.g3 + matrix_at<self, 4u>(s, m, at, static_cast<int>(at.first)), s, at, sum.s6);
         }
     }
     DEV void leave_totals(const totals &t, const map_params &p, const space &s, const point &at, unsigned tile, scratch &shared)

@@ -44,12 +44,12 @@ struct map0 {
         i64 none;
         i64 t0; // dy
     };
-    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const point &at)
+    template <bool FLAT> DEV void locate(bases &b, const map_params &p, const space &s, const point &at)
     {
         b.none = 0;
         b.t0 = FLAT ? at.first : 0ll + at.at[0] * p.t0.s[0] + at.at[1] * p.t0.s[1] + at.first * p.t0.s[2];
     }
-    template <bool FLAT> DEV void advance(bases &b, const map_params &p, int steps)
+    template <bool FLAT> DEV void advance(bases &b, const map_params &p, const space &s, int steps)
     {
         b.t0 += FLAT ? static_cast<i64>(steps) * LINE : steps * p.t0.s[1];
     }
