@@ -38,6 +38,8 @@ struct listed { /* the arguments of one run */
     lathe_arg given[MAP_ARGS + 2];
     int n;
     lathe_kernel *kernel;
+    void *workspace;
+    size_t workspace_size;
 };
 
 /* ---- layout ---------------------------------------------------------------------------------------- */
@@ -239,12 +241,20 @@ static lathe_status open_run(struct listed *l, const struct side *side, lathe_sp
     if (!place(l, side, c, run)) {
         return give_up(err, "no memory for the tensors");
     }
-    return lathe_kernel_get(&l->kernel, side->ctx, spec, LATHE_FORWARD, l->given, l->n, err);
+    lathe_status status = lathe_kernel_get(&l->kernel, side->ctx, spec, LATHE_FORWARD, l->given, l->n, err);
+    if (status == LATHE_OK) {
+        status = lathe_workspace_size(&l->workspace_size, l->kernel, l->given, l->n, err);
+    }
+    if (status == LATHE_OK && l->workspace_size > 0) {
+        l->workspace = device_alloc(side->device, l->workspace_size);
+        status = l->workspace ? LATHE_OK : give_up(err, "no memory for the workspace");
+    }
+    return status;
 }
 
 static lathe_status launch_run(struct listed *l, const struct side *side, bool again, lathe_error *err)
 {
-    bool good = true;
+    bool good = l->workspace_size == 0 || device_fill(side->device, l->workspace, 0xFF, l->workspace_size);
     for (int i = 0; i < l->n_columns && good; i++) {
         struct column *c = &l->column[i];
         if (is_list(c) && l->home[i] == i) {
@@ -253,7 +263,7 @@ static lathe_status launch_run(struct listed *l, const struct side *side, bool a
                        : device_upload(side->device, c->memory, c->slab, slab_bytes(c));
         }
     }
-    lathe_status status = good ? lathe_launch(l->kernel, l->given, l->n, NULL, side->stream, err)
+    lathe_status status = good ? lathe_launch(l->kernel, l->given, l->n, l->workspace, side->stream, err)
                                : give_up(err, device_error());
     if (status == LATHE_OK && !device_sync(side->device, side->stream)) {
         status = give_up(err, device_error());
@@ -284,6 +294,7 @@ static void close_run(struct listed *l, const struct side *side)
         free(c->flat.again);
     }
     device_free(side->device, l->lengths);
+    device_free(side->device, l->workspace);
     free(l->length);
     lathe_kernel_release(l->kernel);
 }
