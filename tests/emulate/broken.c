@@ -84,6 +84,11 @@ static const struct broken BROKEN[] = {
      "int x = (int)threadIdx.x; if (x % 32 < 16) { x = __shfl_xor_sync(0xffffffffu, x, 1); }\n "
      "p.out[threadIdx.x] = x;",
      "deadlock"},
+    {"a pair that lacks a lane, beside others",
+     "int x = (int)threadIdx.x;\nconst unsigned pair = 3u << (x % 32 / 2 * 2);\n"
+     "if (x % 32 != 5) { for (int i = 0; i < 3; i++) { x += __shfl_xor_sync(pair, x, 1); } }\n "
+     "p.out[threadIdx.x] = x;",
+     "deadlock"},
     {"two collectives at once",
      "int x = (int)threadIdx.x;\nif (x % 32 < 16) {\n x = __shfl_xor_sync(0xffffffffu, x, 1);\n} else {\n x "
      "= __any_sync(0xffffffffu, x > 3);\n}\n p.out[threadIdx.x] = x;",

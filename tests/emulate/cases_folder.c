@@ -1,7 +1,8 @@
 /*
  * cases_folder.c: cases of every spec in a folder, in place of the matrix: for specs that a script draws. In:
- * a folder. Out: attention forward and backward, by portable kernels and Hopper's, and rows of three lengths
- * in both passes, in f16 and bf16 by turns. The texts are kept: cases point into them.
+ * a folder. Out: attention forward and backward, by portable kernels and Hopper's, rows of three lengths in
+ * both passes, in f16 and bf16 by turns, and maps, whose dims have names of their own: a first line such as
+ * `-- sizes: b=2,t=5 b=1,t=70` says how large. The texts are kept: cases point into them.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -72,6 +73,31 @@ static void add_rows(struct case_list *list, const char *spec, const char *text,
     }
 }
 
+static void add_maps(struct case_list *list, const char *spec, char *text, int number)
+{
+    static const char MARK[] = "-- sizes: ";
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_BF16, LATHE_F16};
+    char *line = strncmp(text, MARK, sizeof MARK - 1) == 0 ? strdup(text + sizeof MARK - 1) : NULL;
+    if (!line) {
+        printf("FAILED: %s: expected a first line '%sNAME=SIZE,...'\n", spec, MARK);
+        return;
+    }
+    line[strcspn(line, "\n")] = 0;
+    char *rest = NULL;
+    for (char *sizes = strtok_r(line, " ", &rest); sizes; sizes = strtok_r(NULL, " ", &rest))
+        for (int pass = LATHE_FORWARD; pass <= LATHE_BACKWARD; pass++) {
+            struct test_case c = case_of_attention("specs", spec, text, DTYPE[(number + pass) % 3], -1, -1,
+                                                   number % 2 ? 80 : 90);
+            for (int i = 0; i < SYM_COUNT; i++)
+                c.dim[i] = -1;
+            c.pass = (lathe_pass)pass;
+            c.sizes = sizes;
+            c.layout = (enum layout)((unsigned)(number + list->n) % LAYOUT_COUNT);
+            c.may_refuse = true;
+            case_add(list, &c);
+        }
+}
+
 static int is_spec(const struct dirent *e)
 {
     const size_t size = strlen(e->d_name);
@@ -90,6 +116,8 @@ bool cases_of_folder(struct case_list *list, const char *folder)
             printf("FAILED: %s/%s: cannot be read\n", folder, entry[i]->d_name);
         else if (strstr(text, "return attention"))
             add_attention(list, name, text, i);
+        else if (strstr(text, "return elementwise"))
+            add_maps(list, name, text, i);
         else
             add_rows(list, name, text, i);
         free(entry[i]);

@@ -51,6 +51,7 @@ struct lane_call { // what a lane has brought to a collective
 struct warp {
     unsigned ready;   // lanes that can go on
     unsigned waiting; // lanes at the collective below
+    unsigned deferred; // lanes at another, of none of its lanes: they meet when that is done
     unsigned gone;    // lanes that have returned from the kernel
     meeting what;
     unsigned mask;
@@ -630,6 +631,10 @@ void meet(meeting what, unsigned mask, emulate_place at, const lane_call &call)
     if ((mask >> lane & 1u) == 0) {
         fail("%s whose mask 0x%08x does not name the lane itself (%s:%d)", MEETING_NAME[what], mask, short_name(at.file), at.line);
     }
+    while (w.waiting != 0 && (w.mask & mask) == 0) { // groups of a warp that have no lane in common meet apart
+        w.deferred |= 1u << lane;
+        let_another_run();
+    }
     if (w.waiting == 0) {
         w.what = what;
         w.mask = mask;
@@ -645,8 +650,9 @@ void meet(meeting what, unsigned mask, emulate_place at, const lane_call &call)
         return;
     }
     finish(index);
-    const unsigned others = w.waiting & ~(1u << lane);
+    const unsigned others = (w.waiting & ~(1u << lane)) | w.deferred;
     w.waiting = 0;
+    w.deferred = 0;
     if (others != 0) {
         set_ready(index, others);
     }
