@@ -47,13 +47,30 @@ struct tile_order {
     u32 of_key_head;  // query heads, each by itself
 };
 
+// How many keys the longest of the first, the middle and the last row reaches over, as far as the bounds of the mask tell.
+DEV int keys_of_row(const attention_params &p)
+{
+    const variant::head head = variant::make_head(p.x, p.z, 0, 0);
+    int most = 1;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        const int row = i * ((p.z.len_q - 1) / 2);
+        const variant::row at = variant::make_row(p.x, p.z, head, row);
+        const int first = max(variant::first_key(p.x, p.z, head, at), 0);
+        const int last = min(variant::last_key(p.x, p.z, head, at), p.z.len_kv - 1);
+        most = first <= last ? max(most, last - first + 1) : most;
+    }
+    return most;
+}
+
 // Query heads of a section: those of 2^n key heads. Without a mask all rows are as long, and one key head
-// after the other is best.
+// after the other is best. Of a window no more of K and V is at work at a time than a tile's rows reach over.
 DEV u32 heads_of_section(const attention_params &p, u32 all_heads)
 {
     u32 heads = static_cast<u32>(p.z.group()) / static_cast<u32>(packed_heads(p));
     if constexpr (variant::MASKED) {
-        i64 bytes = 2 * static_cast<i64>(p.z.len_kv) * (cfg::D + cfg::D_V) * 2;
+        const int keys = all_heads > 0 && p.z.len_q > 0 && p.z.len_kv > 0 ? keys_of_row(p) : 1;
+        i64 bytes = 2 * static_cast<i64>(keys < p.z.len_kv - cfg::BM ? keys + cfg::BM : p.z.len_kv) * (cfg::D + cfg::D_V) * 2;
         while (bytes <= SECTION_BYTES && heads * 2 <= all_heads) {
             heads *= 2;
             bytes *= 2;
