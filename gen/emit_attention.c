@@ -436,16 +436,16 @@ static void name_element(struct attention *a, const struct step *step, int held,
 static void emit_element(struct attention *a, const struct step *step)
 {
     struct emitter *e = a->e;
-    int product = ir_param(e->w, PARAM_QK, (struct ir_at){0, 0});
+    int first = step->capped >= 0 ? step->capped : ir_param(e->w, PARAM_QK, (struct ir_at){0, 0});
     char text[128];
     text_add(e->out, "    template <int P> DEV float element(float e, " ELEMENT_ARGS ")\n    {\n");
     for (int p = 0; p < step->s.passes; p++) {
-        int held = p == 0 ? product : p <= step->s.store_pass ? step->s.carry : step->s.weight;
+        int held = p == 0 ? first : p <= step->s.store_pass ? step->s.carry : step->s.weight;
         int gives = p < step->s.store_pass ? step->s.carry : step->s.weight;
         if (held == gives)
             continue;
-        if (step->logistic >= 0 && p == step->s.store_pass)
-            gives = step->logistic;
+        if (p == step->s.store_pass && (step->logistic >= 0 || step->relu >= 0))
+            gives = step->logistic >= 0 ? step->logistic : step->relu;
         text_add(e->out, "        if constexpr (P == %d) {\n", p);
         name_element(a, step, held, p == 0);
         emit_values(e, &gives, 1);
@@ -494,8 +494,8 @@ static void emit_step(struct attention *a, const struct step *step)
     float_text(p->dead, dead, sizeof dead);
     text_add(a->e->out, "    static constexpr bool DEAD_ONCE = %s;\n    DEV float dead() { return %s; }\n",
              yes(p->dead_once && step == &a->exact), p->dead_once ? dead : "0.0f");
-    text_add(a->e->out, "    static constexpr bool LOGISTIC = %s, ELEMENT_COLS = %s;\n",
-             yes(step->logistic >= 0), yes(reads_columns(a, step)));
+    text_add(a->e->out, "    static constexpr bool ELEMENT_COLS = %s;\n", yes(reads_columns(a, step)));
+    emit_left(a, step);
     emit_reductions(a, step);
     emit_row_functions(a, step);
     emit_element(a, step);
@@ -565,27 +565,6 @@ static void emit_finish(struct attention *a, const double *empty)
     text_add(e->out, "    }\n");
 }
 
-static bool is_one(const struct ir *w, int node)
-{
-    return w->node[node].op == OP_CONST && w->node[node].value == 1;
-}
-
-/* x of a weight 1 / (1 + exp2(x)), which the pass that gives it leaves to all elements together; -1: it is
- * another one. */
-static int logistic_of(const struct ir *w, const struct step *step)
-{
-    const struct ir_node *n = &w->node[step->s.weight];
-    /* A pass behind the one that gives the weight would take x for it. */
-    if (n->op != OP_DIV || !is_one(w, n->arg[0]) || step->s.weight == step->s.carry ||
-        step->s.store_pass != step->s.passes - 1)
-        return -1;
-    const struct ir_node *sum = &w->node[n->arg[1]];
-    for (int k = 0; k < 2 && sum->op == OP_ADD; k++)
-        if (is_one(w, sum->arg[k]) && w->node[sum->arg[1 - k]].op == OP_EXP2)
-            return w->node[sum->arg[1 - k]].arg[0];
-    return -1;
-}
-
 /* The kept step is worth its text where one pass gives the weights and the sum that is watched. */
 static bool make_steps(struct attention *a, const struct plan *plan)
 {
@@ -593,7 +572,7 @@ static bool make_steps(struct attention *a, const struct plan *plan)
     if (!schedule_online(w, &a->exact.s))
         return false;
     a->exact.fn = w->online;
-    a->exact.logistic = logistic_of(w, &a->exact);
+    find_left(a, plan, &a->exact);
     a->keeps = plan->optimistic && w->pivot.path == ROWS_LAZY && w->pivot.watch >= 0 &&
                schedule_kept(w, &a->kept.s) && a->kept.s.passes == 1;
     for (int k = 0; a->keeps && k < w->n_states; k++)
@@ -601,7 +580,8 @@ static bool make_steps(struct attention *a, const struct plan *plan)
     if (a->keeps)
         a->kept.fn = w->pivot.kept;
     a->kept.s.diag = a->exact.s.diag;
-    a->kept.logistic = -1;
+    if (a->keeps)
+        find_left(a, plan, &a->kept);
     return true;
 }
 

@@ -16,6 +16,8 @@ struct step { /* what happens to a row in a tile */
     struct field_set tile;
     int n_ramps;  /* among the tile's fields */
     int logistic; /* x of a weight 1 / (1 + exp2(x)); -1: it is another one */
+    int capped;   /* a tanh(b <q, k>), by which alone the product is known; -1: there is no such node */
+    int relu;     /* x of a weight max(x, 0) whose maximum is left to the conversion; -1: it is another one */
 };
 
 struct attention {
@@ -36,6 +38,12 @@ struct attention {
 void name_static(struct attention *a, bool row, bool col);
 /* delta = at.q - at.kv stands for every difference of the two. */
 void name_distances(struct emitter *e);
+
+/* ---- emit_left.c */
+
+/* What of a step the kernel does. Before anything of the step is emitted. */
+void find_left(struct attention *a, const struct plan *plan, struct step *step);
+void emit_left(struct attention *a, const struct step *step);
 
 /* ---- emit_attention_launch.c */
 

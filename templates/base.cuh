@@ -68,10 +68,13 @@ template <class T> DEV T from_float(float x) // round to nearest even
 }
 
 // Two floats as one register of two 16-bit elements, the first in the low half.
-template <class T> DEV u32 pack(float low, float high)
+// RELU: of what is not negative, and 0 of the rest.
+template <class T, bool RELU = false> DEV u32 pack(float low, float high)
 {
     static_assert(same_type<T, f16> || same_type<T, bf16>, "pack gives f16 or bf16 pairs");
-    if constexpr (same_type<T, f16>) {
+    if constexpr (RELU) {
+        return same_type<T, f16> ? f16x2_from_floats_relu(low, high) : bf16x2_from_floats_relu(low, high);
+    } else if constexpr (same_type<T, f16>) {
         return f16x2_from_floats(low, high);
     } else {
         return bf16x2_from_floats(low, high);

@@ -67,6 +67,19 @@ DEV u32 bf16x2_from_floats(float low, float high)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
     return y;
 }
+// The same of what is not negative, 0 of the rest; no number stays none.
+DEV u32 f16x2_from_floats_relu(float low, float high)
+{
+    u32 y;
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+DEV u32 bf16x2_from_floats_relu(float low, float high)
+{
+    u32 y;
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
 
 // The larger, the smaller of two pairs; of a number and no number, the number.
 DEV u32 f16x2_max(u32 a, u32 b)

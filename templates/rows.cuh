@@ -2,6 +2,7 @@
 // each block of 8 columns the two adjacent ones 2 (lane % 4) + {0, 1}: element [m][b][2 r + j] is row 16 m +
 // 8 r, column 8 b + j from the thread's first. Four threads share a row.
 #pragma once
+#include "capped.cuh"
 #include "logistic.cuh"
 #include "slots.cuh"
 
@@ -162,10 +163,14 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
         }
     }
 
-    template <int P>
+    // SMALL: all products of the warp are, as capped.cuh means it.
+    template <int P, bool SMALL>
     __device__ __forceinline__ void value(int r, int b, int j, const variant::col &col, float diag)
     {
         float &e = s[r / 2][b][2 * (r % 2) + j];
+        if constexpr (P == 0 && STEP::CAPPED) {
+            e = capped<SMALL>(e, STEP::CAP_SCALE, STEP::CAP_FACTOR);
+        }
         e = STEP::template element<P>(e, a.x, a.z, a.head, rows.row[r], col, diag, tile[r]);
     }
 
@@ -226,7 +231,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
         }
     }
 
-    template <int P> __device__ __forceinline__ void pass()
+    template <int P, bool SMALL = false> __device__ __forceinline__ void pass()
     {
         // Elements are settled once all have their values.
         constexpr bool LATE = (STEP::LOGISTIC && P == STEP::PASSES - 1) || (BOTH && P == 0);
@@ -241,7 +246,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
                 diagonals<MT>::load(diag, entry, b);
             }
             for_each_of_block<P>(b, diag, [&](int r, int j, const variant::col &col, float d) {
-                value<P>(r, b, j, col, d);
+                value<P, SMALL>(r, b, j, col, d);
                 if constexpr (!LATE) {
                     settle<P>(r, b, j, col, d);
                 }
@@ -282,6 +287,12 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
         }
         if constexpr (!WHOLE && !BOTH) {
             find_live();
+        }
+        if constexpr (STEP::CAPPED) {
+            if (all_small(s, STEP::CAP_SCALE)) {
+                pass<0, true>();
+                return;
+            }
         }
         pass<0>();
     }

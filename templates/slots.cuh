@@ -28,7 +28,7 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
     { p.z } -> gives<sizes>;
     V::DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::RESCALE && V::KEEPS && V::READ_RANGES && V::READS >= 0 && V::REDUCE_LAZY[0];
     V::DEAD_ONCE && V::dead() < e;
-    static_cast<bool>(V::LOGISTIC && V::ELEMENT_COLS);
+    static_cast<bool>(V::LOGISTIC && V::RELU_WAITS && V::CAPPED && V::ELEMENT_COLS);
     V::PASSES + V::REDUCTIONS + V::FINALS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
     { V::make_head(x, z, i, i) } -> gives<typename V::head>;
     { V::make_row(x, z, head, i) } -> gives<typename V::row>;

@@ -91,14 +91,14 @@ template <class T, int N, int COLS, int ROWS = 64, bool GROUPED = false> DEV voi
     start_qk<T, N, COLS, ROWS, GROUPED>(s, describe_q<COLS>(q), k);
 }
 
-// 64 rows of weights as A operands: the scores' fragments, rounded to T, are just those.
-template <class T, int NB> DEV void pack_weights(u32 (&p)[NB / 2][4], const float (&s)[NB][4])
+// 64 rows of weights as A operands: the scores' fragments, rounded to T, are just those. RELU: as pack() has it.
+template <class T, int NB, bool RELU = false> DEV void pack_weights(u32 (&p)[NB / 2][4], const float (&s)[NB][4])
 {
 #pragma unroll
     for (int k = 0; k < NB / 2; k++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            p[k][i] = pack<T>(s[2 * k + i / 2][2 * (i % 2)], s[2 * k + i / 2][2 * (i % 2) + 1]);
+            p[k][i] = pack<T, RELU>(s[2 * k + i / 2][2 * (i % 2)], s[2 * k + i / 2][2 * (i % 2) + 1]);
         }
     }
 }

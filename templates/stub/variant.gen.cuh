@@ -85,7 +85,7 @@ struct variant {
     struct tile {
         float m, a, l;
     };
-    static constexpr bool LOGISTIC = false;
+    static constexpr bool LOGISTIC = false, RELU_WAITS = false, CAPPED = false;
     static constexpr int PASSES = 2;
     static constexpr int REDUCTIONS = 2;
     static constexpr int REDUCE_PASS[] = {0, 1};

@@ -176,7 +176,8 @@ struct variant {
     };
     static constexpr bool DEAD_ONCE = true;
     DEV float dead() { return -INF; }
-    static constexpr bool LOGISTIC = false, ELEMENT_COLS = false;
+    static constexpr bool ELEMENT_COLS = false;
+    static constexpr bool LOGISTIC = false, RELU_WAITS = false, CAPPED = false;
     static constexpr int PASSES = 2, REDUCTIONS = 2;
     static constexpr int REDUCE_PASS[] = {0, 1};
     static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};
@@ -248,7 +249,8 @@ struct variant {
     };
     static constexpr bool DEAD_ONCE = false;
     DEV float dead() { return -INF; }
-    static constexpr bool LOGISTIC = false, ELEMENT_COLS = false;
+    static constexpr bool ELEMENT_COLS = false;
+    static constexpr bool LOGISTIC = false, RELU_WAITS = false, CAPPED = false;
     static constexpr int PASSES = 1, REDUCTIONS = 1;
     static constexpr int REDUCE_PASS[] = {0};
     static constexpr int REDUCE_OP[] = {RED_SUM};

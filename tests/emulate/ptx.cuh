@@ -33,6 +33,9 @@ DEV u16 bf16_from_float(float x)
 }
 DEV u32 f16x2_from_floats(float low, float high) { return f16_from_float(low) | static_cast<u32>(f16_from_float(high)) << 16; }
 DEV u32 bf16x2_from_floats(float low, float high) { return bf16_from_float(low) | static_cast<u32>(bf16_from_float(high)) << 16; }
+DEV float emulate_relu(float x) { return x < 0.0f ? 0.0f : x; }
+DEV u32 f16x2_from_floats_relu(float low, float high) { return f16x2_from_floats(emulate_relu(low), emulate_relu(high)); }
+DEV u32 bf16x2_from_floats_relu(float low, float high) { return bf16x2_from_floats(emulate_relu(low), emulate_relu(high)); }
 
 DEV u32 f16x2_max(u32 a, u32 b)
 {

@@ -443,6 +443,33 @@ TEST(finals_of_an_empty_row_do_not_depend_on_the_problem)
                   ATTENTION, "finals[0] = -INF;", "finals[0] = 64.0f;");
 }
 
+/* What the kernel does for all elements together is left to it only where nothing takes another value on the
+ * way. */
+#define WEIGHTS(step)                                                                                        \
+    "return attention { online_func = online_func { online_rowscales = { l = 0.0 },\n"                       \
+    "  online_fwd = function(s, r) local p = relu(s) return p, { l = r.l + rowsum(" step ") }, 1.0 end,\n"   \
+    "  online_fwd_epilogue = function(r) return 1.0, { l = r.l } end,\n"                                     \
+    "  forward = function(s) return relu(s) end } }"
+
+TEST(a_maximum_of_weights_waits_where_they_are_not_added_up)
+{
+    check_variant("return attention { online_func = elementwise_weights(relu) }", ATTENTION,
+                  "RELU_WAITS = true", "m_relu");
+    check_variant(WEIGHTS("p"), ATTENTION, "RELU_WAITS = false", NULL);
+}
+
+TEST(a_cap_is_left_to_the_kernel_where_products_are_used_once)
+{
+    check_variant("return attention { score_mod = function(s) return 30.0 * tanh(s / 30.0) end }", ATTENTION,
+                  "CAPPED = true", "m_tanh");
+    check_variant("return attention { score_mod = function(s) return 30.0 * tanh(s / 30.0) + s end }",
+                  ATTENTION, "m_tanh", "CAPPED = true");
+    check_variant("return attention { score_mod = function(s, at) return 30.0 * tanh(s / (at.q + 1.0)) end }",
+                  ATTENTION, "m_tanh", "CAPPED = true");
+    check_variant("return attention { score_mod = function(s) local t = tanh(s) return 3.0 * t + t * t end }",
+                  ATTENTION, "CAP_FACTOR = 1.0f", "m_tanh");
+}
+
 TEST(a_spec_may_be_called_after_a_kernel)
 {
     struct source s;
