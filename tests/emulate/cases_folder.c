@@ -34,13 +34,16 @@ static void add_attention(struct case_list *list, const char *spec, const char *
     } SHAPES[] = {{4, 2, 130, 150, LAYOUT_COMPACT, true},
                   {2, 1, 65, 40, LAYOUT_PADDED, false},
                   {2, 1, 17, 300, LAYOUT_SWAPPED, false}};
+    static const int DIM[] = {64, 128, 40, 192};
+    const int d = DIM[number / 2 % 4];
     for (int form = 0; form < 4; form++)
         for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
             const bool hopper = form & 1;
+            const char *const back = d > 128 ? "attention_bwd_wide_sm90" : "attention_bwd_sm90";
             struct test_case c = case_of_attention("specs", spec, text, number % 2 ? LATHE_F16 : LATHE_BF16,
-                                                   64, 64, hopper ? 90 : 80);
+                                                   d, d, hopper ? 90 : 80);
             c.pass = form & 2 ? LATHE_BACKWARD : LATHE_FORWARD;
-            c.template_name = !hopper ? NULL : form & 2 ? "attention_bwd_sm90" : "attention_fwd_sm90";
+            c.template_name = !hopper ? NULL : form & 2 ? back : "attention_fwd_sm90";
             c.dim[SYM_B] = 1;
             c.dim[SYM_H] = SHAPES[i].h;
             c.dim[SYM_H_KV] = SHAPES[i].h_kv;
