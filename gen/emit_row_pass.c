@@ -496,7 +496,7 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
         work.values = add_buffer(out, bytes);
     }
     if (keeps_carries(pass, plan)) { /* three words a scan, of each row that a block has */
-        const int rows = plan->places > 0 ? 2 * plan->threads : plan->rows_per_block;
+        const int rows = plan->places > 0 ? plan->vector * plan->threads : plan->rows_per_block;
         struct product bytes = product_of((int64_t)12 * plan->blocks * pass->n_scans * rows);
         product_times(&bytes, SYM_N, chunk_of(pass, plan));
         work.carries = add_buffer(out, bytes);

@@ -8,11 +8,8 @@
 #include <stdlib.h>
 
 enum {
-    THREADS = 256,
-    STRIP = 64,        /* rows of a warp */
-    LANE_ROWS = 2,     /* rows of a lane */
-    MOST_POWERS = 2,   /* scans, some of them with powers: what warps hand on meets in static shared memory */
-    AHEAD_PLACES = 64, /* on their way to a warp, where shared memory has room */
+    MOST_POWERS = 2,  /* scans, some of them with powers: what warps hand on meets in static shared memory */
+    HELD_WORDS = 128, /* of the places of a batch, in registers */
 };
 
 static bool has_reductions(const struct ir *w)
@@ -47,12 +44,12 @@ static const char *reason_apart(const struct request *r, const struct row_pass *
                                         : NULL;
 }
 
-/* Of a place of a strip, in all tensors that are read. */
+/* Of a place of a row, in all tensors that are read. */
 static int place_bytes(const struct request *r, const struct row_pass *pass)
 {
     int bytes = 0;
     for (int k = 0; k < pass->n_in; k++)
-        bytes += STRIP * (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[pass->in[k].arg]);
+        bytes += (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[pass->in[k].arg]);
     return bytes;
 }
 
@@ -60,23 +57,34 @@ static int place_bytes(const struct request *r, const struct row_pass *pass)
 static int static_bytes(const struct row_pass *pass, const struct plan *plan)
 {
     const int stretch = has_powers(pass) ? 12 : 8;
-    return 1024 + 2 * pass->n_scans * plan->threads * LANE_ROWS * stretch;
+    return 1024 + 2 * pass->n_scans * plan->threads * plan->vector * stretch;
 }
 
-/* Batches of many places and many of them under way, as far as shared memory goes. */
+/* Plain sums wait for memory alone: they take 256 bytes of a place, and few batches, so that the warps of a
+ * block stay beside each other. Scans with powers have more to compute, and more warps. */
+static void share_places(const struct request *r, const struct row_pass *pass, struct plan *plan)
+{
+    const bool powers = has_powers(pass);
+    plan->vector = powers || lathe_dtype_size(r->problem->dtype) == 4 ? 2 : 4;
+    plan->threads = plan->vector == 4 ? 128 : 256;
+    plan->places = 16;
+    plan->stages = powers ? 4 : 3;
+    const int words = plan->vector * (place_bytes(r, pass) + 4 * pass->n_scans) / 4;
+    while (!powers && plan->places > 4 && plan->places * words > HELD_WORDS)
+        plan->places /= 2;
+}
+
+/* As much of that as shared memory has room for. */
 static void share_memory(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
     enum { FEWEST_PLACES = 4, FEWEST_STAGES = 2, FEWEST_THREADS = 64 };
-    const int bytes = place_bytes(r, pass);
-    plan->threads = THREADS;
-    plan->places = 16;
-    plan->stages = AHEAD_PLACES / plan->places;
+    const int bytes = 32 * plan->vector * place_bytes(r, pass);
     for (;;) {
         plan->smem_bytes = plan->stages * (plan->threads / 32) * plan->places * bytes;
         if (plan->smem_bytes + static_bytes(pass, plan) <= r->device->smem_bytes)
             return;
         if (plan->stages > FEWEST_STAGES)
-            plan->stages /= 2;
+            plan->stages--;
         else if (plan->places > FEWEST_PLACES)
             plan->places /= 2;
         else if (plan->threads > FEWEST_THREADS)
@@ -88,9 +96,9 @@ static void share_memory(const struct request *r, const struct row_pass *pass, s
 
 static bool shape(const struct request *r, const struct row_pass *pass, struct plan *plan, char *why)
 {
-    plan->vector = LANE_ROWS;
     plan->per_thread = 0;
     plan->rows_per_block = 1;
+    share_places(r, pass, plan);
     share_memory(r, pass, plan);
     plan->registers = 255;
     plan->blocks = r->device->sm_count;
@@ -104,8 +112,8 @@ static bool shape(const struct request *r, const struct row_pass *pass, struct p
     snprintf(plan->reason, sizeof plan->reason,
              "rows of %lld along an inner dim: each of %d warps walks along %d rows, %d places at a time, %d "
              "batches of them under way; %d blocks take rows in turn",
-             (long long)r->problem->dim[SYM_N], plan->threads / 32, STRIP, plan->places, plan->stages - 1,
-             plan->blocks);
+             (long long)r->problem->dim[SYM_N], plan->threads / 32, 32 * plan->vector, plan->places,
+             plan->stages - 1, plan->blocks);
     return true;
 }
 

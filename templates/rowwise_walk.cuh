@@ -12,7 +12,7 @@
 
 namespace many {
 
-static_assert((V == 2 || V == 4 || V == 8) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CLUSTER == 1, "a lane has two rows, four or eight");
+static_assert((V == 2 || V == 4) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CLUSTER == 1, "a lane has two rows, or four");
 static_assert(variant::SCANS > 0 && variant::PASSES == 0 && variant::COLUMNS == 0 && variant::SUMS == 0, "scans, and nothing else that is summed");
 static_assert(cfg::PLACES > 0 && cfg::PLACES <= 32 && cfg::PLACES % 4 == 0 && cfg::PLACES == variant::CHUNK, "cfg::PLACES is a multiple of 4 up to a warp, the same on the host");
 static_assert(cfg::STAGES >= 2, "one batch is worked on while others come");
@@ -187,7 +187,7 @@ struct batch {
 // Of batches to come, each lane has found it out for a place, or for one of each group. Where segments begin is known to all: no
 // lane waits for memory in a batch of them.
 constexpr bool TOLD = variant::COLS && variant::COLS_BESIDE_STARTS;
-constexpr int GROUPS = TOLD ? 1 : 4;
+constexpr int GROUPS = TOLD ? 1 : 8;
 constexpr int REFILL = GROUPS * 32 / PLACES; // batches
 struct columns {
     col_words own;

@@ -237,8 +237,7 @@ static void group_neighbours(struct case_list *list, bool full)
     }
 }
 
-/* Scans of so many tensors that two chunks of them leave a block of 256 threads too little shared memory, but
-   for the gradients in f32. */
+/* Scans of many tensors. */
 static void group_scans(struct case_list *list)
 {
     static const char text[] =
@@ -272,11 +271,22 @@ static const char DECAYS[] =
     "    return cumexpsum(x, -decay, decay, 0.0)\n"
     "  end }\n";
 
+/* Plain sums in both directions: two walks, the second of which begins anew from where the first was. */
+static const char TO_AND_FRO[] =
+    "return rowwise { along = -2, forward = function(x)\n"
+    "  return cumsum(x, 0.0) * 0.1 + revcumsum(revcumsum(0.1 * x, 0.0) + cumsum(x, 0.0), 0.0) * 0.01 end }\n";
+
 /* Warps that walk along strips of their own, and along one that they share: with starts or without,
    references far apart, gates. */
 static void group_walks(struct case_list *list)
 {
-    static const char *const SPEC[] = {"chunk_cumsum", "cumsum_packed", "logcumsumexp_packed", NULL};
+    static const struct {
+        const char *name, *text;
+    } SPEC[] = {{"chunk_cumsum", NULL},
+                {"cumsum_packed", NULL},
+                {"logcumsumexp_packed", NULL},
+                {"decays", DECAYS},
+                {"to_and_fro", TO_AND_FRO}};
     static const struct {
         int rows0, rows1, rows, n, blocks;
         enum layout layout;
@@ -285,17 +295,18 @@ static void group_walks(struct case_list *list)
                 {1, 1, 136, 130, 0, LAYOUT_COMPACT}};
     for (int i = 0; i < COUNT(SPEC) * COUNT(ROWS) * 4; i++) {
         const int row = i / 4 % COUNT(ROWS);
-        const char *spec = SPEC[i / 4 / COUNT(ROWS)];
-        struct test_case c = case_of_attention("walks", spec ? spec : "decays", spec ? NULL : DECAYS,
-                                               i % 4 / 2 ? LATHE_F32 : LATHE_BF16, -1, -1, 90);
+        const bool shipped = !SPEC[i / 4 / COUNT(ROWS)].text;
+        struct test_case c =
+            case_of_attention("walks", SPEC[i / 4 / COUNT(ROWS)].name, SPEC[i / 4 / COUNT(ROWS)].text,
+                              i % 4 / 2 ? LATHE_F32 : LATHE_BF16, -1, -1, 90);
         c.pass = i % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
-        c.dim[SYM_ROWS0] = spec ? ROWS[row].rows0 : 1;
-        c.dim[SYM_ROWS1] = spec ? ROWS[row].rows1 : 1;
-        c.dim[SYM_ROWS] = spec ? ROWS[row].rows : 3 * ROWS[row].rows;
+        c.dim[SYM_ROWS0] = shipped ? ROWS[row].rows0 : 1;
+        c.dim[SYM_ROWS1] = shipped ? ROWS[row].rows1 : 1;
+        c.dim[SYM_ROWS] = shipped ? ROWS[row].rows : 3 * ROWS[row].rows;
         c.dim[SYM_N] = ROWS[row].n;
-        c.leading = spec ? 3 : 1;
+        c.leading = shipped ? 3 : 1;
         c.layout = ROWS[row].layout;
-        c.blocks = spec ? ROWS[row].blocks : 1;
+        c.blocks = shipped ? ROWS[row].blocks : 1;
         c.skewed = i % 3 == 0;
         case_add(list, &c);
     }
