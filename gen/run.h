@@ -14,7 +14,8 @@ struct run_tensor { /* one argument that the run passes; compact, row-major */
     size_t bytes;
     void *host;        /* free */
     void *device;      /* NULL on the host device, and of scalars */
-    bool from_forward; /* backward: a result of the forward pass, which the run computes first */
+    bool is_result;    /* backward: an input that the forward pass gives */
+    bool from_forward; /* which the run computes first */
 };
 
 struct run {

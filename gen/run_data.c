@@ -320,7 +320,10 @@ static int make_result(struct run *run, int sig, struct random *r)
         return CODE_OK;
     signature_make(run->ir, LATHE_FORWARD, &forward);
     struct run_tensor *t = add_tensor(run, sig);
-    t->from_forward = !value && signature_find(&forward, run->sig.arg[sig].name) >= 0;
+    const int result =
+        signature_find(&forward, run->sig.arg[sig].name); /* or an operand that the gradient does not read */
+    t->is_result = result >= 0 && is_output_role(&forward.arg[result]);
+    t->from_forward = !value && t->is_result;
     if (is_file(value))
         return read_tensor(t, value);
     const int code = allocate(t);
@@ -334,8 +337,7 @@ static int check_results(const struct run *run)
     const struct run_tensor *given = NULL;
     for (int i = 0; i < run->n; i++) {
         const struct run_tensor *t = &run->tensor[i];
-        const struct sig_arg *a = &run->sig.arg[t->sig];
-        if (a->role == ROLE_IN && a->optional && !a->rare)
+        if (t->is_result)
             *(t->from_forward ? &computed : &given) = t;
     }
     if (!computed || !given)

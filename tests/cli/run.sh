@@ -35,6 +35,16 @@ done
 expect 0 'dweight: max abs' '' run layer_norm --pass backward --problem dtype=f32,rows=9,n=33 --verify
 expect 0 '3 d + 2 d_v' '' run causal --pass backward --problem h=2,q=4,d=8,dlse=f32,deterministic=1 --verify
 expect 0 'dv: max abs' '' run causal --pass backward --problem h=2,q=4,d=8,dq=none,o=none,lse=none --verify --output dv=dv.npy
+# what the gradient does not read is no result, and neither is what it begins with
+expect 0 'dx: max abs' '' run logsumexp --pass backward --problem rows=4,n=8 --verify
+cat >apart.lua <<'END'
+return elementwise { over = { 'b', 'i' }, operands = { x = tensor('float'), u = tensor('float') },
+  results = { y = tensor('float'), z = tensor('f32', 'b') },
+  forward = function(v) return { y = sin(v.x), z = 2.0 * v.u } end }
+END
+expect 0 'dx: max abs' '' run apart.lua --pass backward --problem b=3,i=5 --verify
+expect 0 'o: max abs' '' run causal --problem h=1,q=4,d=8 --verify --output o=o8.npy
+expect 2 '' 'expected lse to be given too' run causal --pass backward --problem h=1,q=4,d=8 --input o=o8.npy
 expect 2 '' 'dq=none' run causal --pass backward --problem h=2,q=4,d=8,dq=none --output dq=dq.npy
 expect 2 '' 'expected lse to be given too' run causal --pass backward --problem h=2,q=4,d=8 --input o=random
 expect 2 '' 'choose smaller sizes' run causal --pass backward --problem h=16,q=8192,d=128 --verify --repeat 1
