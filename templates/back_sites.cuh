@@ -22,6 +22,8 @@ template <int NB, int COLS> struct site_sums {
     float head[SLOTS];
     float column[SLOTS][COLS];
     float diagonal[SLOTS][DIAGONALS][2]; // block b - c + COLS of the tile's queries and keys; [j]: query 2 (lane % 4) + j
+    u64 place[SLOTS];                    // where all diagonals of the last such tiles go together
+    float waiting[SLOTS];                // what they add there
 };
 
 // Lane (g, t) of block D holds what goes to diagonal 8 D + 2 t + j - g. Lanes whose g differs in one bit come
@@ -68,6 +70,8 @@ template <int NB, int COLS> struct site_context {
             for (int c = 0; c < COLS; c++) {
                 sums.column[g][c] = 0.0f;
             }
+            sums.place[g] = 0;
+            sums.waiting[g] = 0.0f;
         }
     }
     __device__ __forceinline__ void clear_tile() const
@@ -120,11 +124,57 @@ template <int NB, int COLS> struct site_context {
             }
         });
     }
+    template <int G> __device__ __forceinline__ auto *diagonal_address(int delta) const
+    {
+        return variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{}, variant::col{}, delta);
+    }
+    // A diagonal of the warp's pairs that is this lane's: blocks `first` to first + 7 are the warp's.
+    DEV int lane_diagonal(int first, int j) { return 8 * (first + lane_id() / 4 - COLS) + 2 * (lane_id() % 4) + j; }
+    DEV bool is_diagonal(int diagonal) { return diagonal > -8 * COLS && diagonal < 8 * NB; }
+
+    // Far from the query many tables have one element for long distances: tiles that add to the same one are added up in registers,
+    // without an exchange between lanes. Was this one of them?
+    template <int G> __device__ __forceinline__ bool take_together(int delta) const
+    {
+        const u64 place = reinterpret_cast<u64>(diagonal_address<G>(delta));
+        bool same = true;
+#pragma unroll
+        for (int first = 0; first < DIAGONALS; first += 8) {
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const int diagonal = lane_diagonal(first, j);
+                same = same && (!is_diagonal(diagonal) || reinterpret_cast<u64>(diagonal_address<G>(delta + diagonal)) == place);
+            }
+        }
+        if (!__all_sync(ALL_LANES, same)) {
+            return false;
+        }
+        if (place != sums.place[G]) {
+            leave_together<G>();
+            sums.place[G] = place;
+        }
+#pragma unroll
+        for (int d = 0; d < DIAGONALS; d++) {
+            sums.waiting[G] += sums.diagonal[G][d][0] + sums.diagonal[G][d][1];
+        }
+        return true;
+    }
+    template <int G> __device__ __forceinline__ void leave_together() const
+    {
+        const float sum = lanes_sum<32>(sums.waiting[G]);
+        if (lane_id() == 0 && sum != 0.0f) { // else the place may be no one's
+            add_sum(reinterpret_cast<decltype(diagonal_address<G>(0))>(sums.place[G]), sum);
+        }
+        sums.waiting[G] = 0.0f;
+    }
     // `delta`: at.q - at.kv of the warp's first query and first key.
     __device__ __forceinline__ void end_tile(int delta) const
     {
         repeat<0, variant::SITES>([&]<int G>() {
             if constexpr (variant::SITE_FORM[G] == SITE_DIAGONAL) {
+                if (take_together<G>(delta)) {
+                    return;
+                }
                 gather_diagonals(sums.diagonal[G]);
                 const int lane = lane_id();
 #pragma unroll
@@ -140,11 +190,10 @@ template <int NB, int COLS> struct site_context {
                     }
 #pragma unroll
                     for (int j = 0; j < 2; j++) {
-                        const int diagonal = 8 * (first + lane / 4 - COLS) + 2 * (lane % 4) + j;
+                        const int diagonal = lane_diagonal(first, j);
                         // beyond the warp's diagonals there is nothing, and the address may be no one's
-                        const bool exists = diagonal > -8 * COLS && diagonal < 8 * NB && mine[j] != 0.0f;
-                        auto *to = variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{},
-                                                                     variant::col{}, delta + diagonal);
+                        const bool exists = is_diagonal(diagonal) && mine[j] != 0.0f;
+                        auto *to = diagonal_address<G>(delta + diagonal);
                         add_sum_of_lanes(exists ? to : decltype(to){nullptr}, mine[j]);
                     }
                 }
@@ -154,12 +203,15 @@ template <int NB, int COLS> struct site_context {
     __device__ __forceinline__ void end_head(const variant::col (&col)[COLS], int kv0) const
     {
         repeat<0, variant::SITES>([&]<int G>() {
-            if constexpr (variant::SITE_FORM[G] == SITE_HEAD) {
+            constexpr int FORM = variant::SITE_FORM[G];
+            if constexpr (FORM == SITE_HEAD) {
                 const float x = lanes_sum<32>(sums.head[G]);
                 if (lane_id() == 0) {
                     add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{}, variant::col{}, 0), x);
                 }
-            } else if constexpr (variant::SITE_FORM[G] == SITE_COLUMN) {
+            } else if constexpr (FORM == SITE_DIAGONAL) {
+                leave_together<G>();
+            } else if constexpr (FORM == SITE_COLUMN) {
 #pragma unroll
                 for (int c = 0; c < COLS; c++) {
                     const float x = sum4(sums.column[G][c]);
