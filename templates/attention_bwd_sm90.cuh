@@ -255,7 +255,7 @@ struct worker {
                          col,
                          position_place(shared, stage),
                          key,
-                         shared + layout::ROWS + stage * layout::ROWS_BYTES + static_cast<u32>(8 * (lane_id() % 4)),
+                         shared + layout::ROWS + stage * layout::ROWS_BYTES + static_cast<u32>(16 * (lane_id() % 4)),
                          make_table(head, row0, turn)};
         live_pairs live{};
         if constexpr (KEEPS_LIVE) {

@@ -34,6 +34,8 @@ __host__ __device__ constexpr bool loads_ahead(u64 reads)
     return cfg::BACK_EARLY_DV && variant::SITES == 0 && reads == 1ull << first_read(reads);
 }
 
+constexpr int BACK_SLOTS = max_of(variant::BACK_ROWS, 1);
+
 struct tile_pairs {
     const back_params &p;
     const variant::head &head;
@@ -50,14 +52,24 @@ struct tile_pairs {
         const int tile = static_cast<int>(__float_as_uint(load_shared(position)) >> 4);
         return tile * BM + (SPLIT > 1 ? place().query() : 2 * (lane_id() % 4));
     }
-    template <u64 READS> __device__ __forceinline__ void load_rows(float (&back)[2][max_of(variant::BACK_ROWS, 1)], int b) const
+    // Of two blocks of 8 queries, which lie together (row_place): value k.
+    __device__ __forceinline__ float4 load_four(int k, int b) const
+    {
+        const uint4 four = load_shared16(rows + static_cast<u32>((k * BM + 8 * b) * 4));
+        return make_float4(__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z), __uint_as_float(four.w));
+    }
+    // Of the two queries of block b; `four`: what has been loaded for it and the block beside.
+    template <u64 READS>
+    __device__ __forceinline__ void load_rows(float (&back)[2][BACK_SLOTS], float4 (&four)[BACK_SLOTS], int b) const
     {
 #pragma unroll
         for (int k = 0; k < variant::BACK_ROWS; k++) {
             if ((READS >> k & 1u) != 0) {
-                const float2 two = load_shared8(rows + static_cast<u32>((k * BM + 8 * b) * 4));
-                back[0][k] = two.x;
-                back[1][k] = two.y;
+                if (b % 2 == 0) {
+                    four[k] = load_four(k, b);
+                }
+                back[0][k] = b % 2 == 0 ? four[k].x : four[k].z;
+                back[1][k] = b % 2 == 0 ? four[k].y : four[k].w;
             }
         }
     }
@@ -140,19 +152,21 @@ struct tile_pairs {
     {
         if constexpr (loads_ahead(READS)) {
 #pragma unroll
-            for (int b = 0; b < NB; b++) {
-                ahead[b] = load_shared8(rows + static_cast<u32>((first_read(READS) * BM + 8 * b) * 4));
+            for (int b = 0; b < NB; b += 2) {
+                const float4 four = load_four(first_read(READS), b);
+                ahead[b] = make_float2(four.x, four.y);
+                ahead[b + 1] = make_float2(four.z, four.w);
             }
         }
     }
     template <u64 READS>
-    __device__ __forceinline__ void take_rows(float (&back)[2][max_of(variant::BACK_ROWS, 1)], const float2 (&ahead)[NB], int b) const
+    __device__ __forceinline__ void take_rows(float (&back)[2][BACK_SLOTS], float4 (&four)[BACK_SLOTS], const float2 (&ahead)[NB], int b) const
     {
         if constexpr (loads_ahead(READS)) {
             back[0][first_read(READS)] = ahead[b].x;
             back[1][first_read(READS)] = ahead[b].y;
         } else {
-            load_rows<READS>(back, b);
+            load_rows<READS>(back, four, b);
         }
     }
 
@@ -160,11 +174,12 @@ struct tile_pairs {
     __device__ __forceinline__ void weigh(float (&w)[NB][4], const float (&s)[NB][4], const float2 (&ahead)[NB]) const
     {
         float diag[COLS][2] = {};
+        float4 four[BACK_SLOTS] = {};
         const int first = fresh_row0();
 #pragma unroll
         for (int b = 0; b < NB; b++) {
-            float back[2][max_of(variant::BACK_ROWS, 1)] = {};
-            take_rows<variant::WEIGHT_READS>(back, ahead, b);
+            float back[2][BACK_SLOTS] = {};
+            take_rows<variant::WEIGHT_READS>(back, four, ahead, b);
             load_diagonals<variant::WEIGHT_DIAG>(diag, b);
 #pragma unroll
             for (int j = 0; j < 2; j++) {
@@ -182,11 +197,12 @@ struct tile_pairs {
                                           const float2 (&ahead)[NB], const worker_sites &sites, const live_pairs &live) const
     {
         float diag[COLS][2] = {};
+        float4 four[BACK_SLOTS] = {};
         const int first = fresh_row0();
 #pragma unroll
         for (int b = 0; b < NB; b++) {
-            float back[2][max_of(variant::BACK_ROWS, 1)] = {};
-            take_rows<variant::SLOPE_READS>(back, ahead, b);
+            float back[2][BACK_SLOTS] = {};
+            take_rows<variant::SLOPE_READS>(back, four, ahead, b);
             load_diagonals<variant::SLOPE_DIAG>(diag, b);
 #pragma unroll
             for (int j = 0; j < 2; j++) {

@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(c
         variant::back_row(p, head, values_of_row, delta, zero, out, site);
 #pragma unroll
         for (int k = 0; k < variant::BACK_ROWS; k++) {
-            values[k * group + row] = out[k];
+            values[k * group + back::row_place(row)] = out[k];
         }
         repeat<0, variant::ROW_SITES>([&]<int G>() {
             if constexpr (variant::ROW_SITE_FORM[G] == SITE_HEAD) {
