@@ -208,7 +208,7 @@ struct worker {
                          col,
                          position_place(shared, q_at.stage),
                          key,
-                         shared + layout::ROWS + q_at.stage * layout::ROWS_BYTES + static_cast<u32>(4 * here.query0() + 16 * (lane_id() % 4)),
+                         shared + layout::ROWS + q_at.stage * layout::ROWS_BYTES + static_cast<u32>(4 * here.query()),
                          make_table(head, row0)};
         live_pairs live{};
         if constexpr (KEEPS_LIVE) {

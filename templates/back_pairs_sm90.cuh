@@ -52,11 +52,18 @@ struct tile_pairs {
         const int tile = static_cast<int>(__float_as_uint(load_shared(position)) >> 4);
         return tile * BM + (SPLIT > 1 ? place().query() : 2 * (lane_id() % 4));
     }
-    // Of two blocks of 8 queries, which lie together (row_place): value k.
+    // Value k of the queries of blocks b and b + 1.
     __device__ __forceinline__ float4 load_four(int k, int b) const
     {
-        const uint4 four = load_shared16(rows + static_cast<u32>((k * BM + 8 * b) * 4));
-        return make_float4(__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z), __uint_as_float(four.w));
+        const u32 from = rows + static_cast<u32>((k * BM + 8 * b) * 4);
+        if constexpr (ROWS_BY_FOUR) {
+            const uint4 four = load_shared16(from);
+            return make_float4(__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z), __uint_as_float(four.w));
+        } else {
+            const float2 two = load_shared8(from);
+            const float2 next = load_shared8(from + 32);
+            return make_float4(two.x, two.y, next.x, next.y);
+        }
     }
     // Of the two queries of block b; `four`: what has been loaded for it and the block beside.
     template <u64 READS>
