@@ -1,7 +1,7 @@
 /*
- * cache_reader.c: libFuzzer target for the parser of cache entries. In: any bytes; must neither read beyond
- * them nor accept what lathe__entry_header did not write. The digest stops most inputs, so each one is also
- * given a valid one.
+ * cache_reader.c: libFuzzer target for the parser of cache entries and of the sets of images in them. In: any
+ * bytes; must neither read beyond them nor accept what lathe__entry_header did not write. The digest stops
+ * most inputs, so each one is also given a valid one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +53,33 @@ static void round_trip(const uint8_t *data, size_t size)
     free(file);
 }
 
+/* The bytes as a set of images, and as the sizes of one: each lies within them, behind the one before. */
+static void split(const uint8_t *data, size_t size)
+{
+    struct image image[MAX_COMPILED_PARTS];
+    const uint8_t *end = data;
+    const int n = lathe__images_split(data, size, image);
+    for (int i = 0; i < n; i++) {
+        if (image[i].data < end || image[i].size > size || image[i].data + image[i].size > data + size)
+            abort();
+        end = image[i].data + image[i].size;
+    }
+}
+static void split_signed(const uint8_t *data, size_t size)
+{
+    uint8_t *copy = malloc(size + 8);
+    if (!copy)
+        return;
+    memcpy(copy, "LATHESET", 8);
+    memcpy(copy + 8, data, size);
+    split(copy, size + 8);
+    free(copy);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    split(data, size);
+    split_signed(data, size);
     parse(data, size);
     if (size >= CACHE_HEADER_BYTES)
         parse_signed(data, size);
