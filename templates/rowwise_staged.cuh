@@ -170,16 +170,12 @@ template <int P> DEV void get(piece &now, rows_at_hand &at, int v)
     }
 }
 
-DEV void wait_for_part(bool frees, int q)
+template <int Q> DEV void wait_for_part(bool frees)
 {
     if (frees) { // this pass sends the next row's parts, too
         copy_wait<STAGES * PARTS_OF_ROW - 1>();
     } else {
-        repeat<0, PARTS_OF_ROW>([&]<int Q>() {
-            if (q == Q) {
-                copy_wait<STAGES * PARTS_OF_ROW - 1 - Q>();
-            }
-        });
+        copy_wait<STAGES * PARTS_OF_ROW - 1 - Q>();
     }
 }
 
@@ -202,13 +198,12 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
                     rows_at_hand &at)
 {
     const int lane = lane_in_team();
-#pragma unroll
-    for (int q = 0; q < PARTS_OF_ROW; q++) {
+    repeat<0, PARTS_OF_ROW>([&]<int Q>() {
         if constexpr (P == 0) {
-            wait_for_part(FREED == 0, q);
+            wait_for_part<Q>(FREED == 0);
         }
 #pragma unroll UNROLL
-        for (int v = q * PART; v < (q + 1) * PART; v++) {
+        for (int v = Q * PART; v < (Q + 1) * PART; v++) {
             const int i = (lane + v * TEAM) * V;
             piece now;
             get<P>(now, at, v);
@@ -224,7 +219,7 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
         if constexpr (P == FREED) {
             copy_commit();
         }
-    }
+    });
     if constexpr (cfg::MORE) {
 #pragma unroll 1
         for (int base = HELD; base < p.z.n; base += MORE_VECTORS * TEAM * V) {
@@ -250,13 +245,12 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
     constexpr int P = variant::PASSES;
     const int lane = lane_in_team();
     const float none[SCANS][V] = {};
-#pragma unroll
-    for (int q = 0; q < PARTS_OF_ROW; q++) {
+    repeat<0, PARTS_OF_ROW>([&]<int Q>() {
         if constexpr (P == 0) {
-            wait_for_part(FREED == 0, q);
+            wait_for_part<Q>(FREED == 0);
         }
 #pragma unroll UNROLL
-        for (int v = q * PART; v < (q + 1) * PART; v++) {
+        for (int v = Q * PART; v < (Q + 1) * PART; v++) {
             const int i = (lane + v * TEAM) * V;
             piece now;
             float column[COLUMNS][V] = {};
@@ -281,7 +275,7 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
         if constexpr (P == FREED) {
             copy_commit();
         }
-    }
+    });
     if constexpr (cfg::MORE) {
 #pragma unroll 1
         for (int base = HELD; base < p.z.n; base += MORE_VECTORS * TEAM * V) {
@@ -335,14 +329,13 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     for (int s = 0; s < STAGES; s++) {
         const place row = row_in(min(first + s * step, groups));
         const from_here from = find_row(p, row);
-#pragma unroll
-        for (int q = 0; q < PARTS_OF_ROW; q++) {
+        repeat<0, PARTS_OF_ROW>([&]<int Q>() {
 #pragma unroll UNROLL
-            for (int v = q * PART; v < (q + 1) * PART; v++) {
+            for (int v = Q * PART; v < (Q + 1) * PART; v++) {
                 fetch(rows + static_cast<u32>(s) * STAGE_BYTES, from, row, v, p.z.n);
             }
             copy_commit();
-        }
+        });
     }
     columns cols;
     if constexpr (COLS_HELD) {
