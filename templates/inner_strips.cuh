@@ -170,7 +170,12 @@ template <int K> DEV void store_place(const targets &at, const strip &s, const f
     if (s.n == V) {
         store_piece<K>(to, y);
     } else {
-        store_some<K>(to, y, s.n);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            if (j < s.n) {
+                to[j] = from_float<out_type<K>>(y[j]);
+            }
+        }
     }
 }
 
