@@ -31,7 +31,7 @@ static const double ROW_FLOOR = 0.25;
 
 /* What roundings move (noise.c) is allowed so many times: of the whole, of one row. */
 static const double WHOLE_SPREAD = 3.0;
-static const double ROW_SPREAD = 8.0;
+static const double ROW_SPREAD = 10.0;
 enum { NEIGHBOURS = 8 }; /* on each side, with which a row's sample is averaged: it is of few draws */
 
 static struct bound bound_of(lathe_dtype dtype)
