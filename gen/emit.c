@@ -18,11 +18,6 @@ static const char *element_name(lathe_dtype dtype)
     return dtype == LATHE_F16 ? "f16" : dtype == LATHE_BF16 ? "bf16" : "float";
 }
 
-static const char *yes(bool x)
-{
-    return x ? "true" : "false";
-}
-
 /* The forward kernel of Hopper has products of two widths: scores, and the columns of o of a warpgroup. */
 static void emit_product_widths(struct text_buf *t, const struct plan *plan)
 {

@@ -19,6 +19,11 @@ enum value_class {
     CLASS_COUNT
 };
 
+static inline const char *yes(bool holds)
+{
+    return holds ? "true" : "false";
+}
+
 struct emitter {
     const struct ir *spec; /* before lowering */
     struct ir *w;

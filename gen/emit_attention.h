@@ -39,6 +39,12 @@ void name_static(struct attention *a, bool row, bool col);
 /* delta = at.q - at.kv stands for every difference of the two. */
 void name_distances(struct emitter *e);
 
+/* ---- emit_mask.c */
+
+/* Whether tiles are told by data, and what they vary with. Before the launches. */
+void find_map(struct attention *a, const struct plan *plan);
+void emit_mask(struct attention *a);
+
 /* ---- emit_left.c */
 
 /* What of a step the kernel does. Before anything of the step is emitted. */

@@ -10,11 +10,6 @@
 static const char *const FORM_NAME[] = {"SITE_HEAD",     "SITE_ROW",     "SITE_COLUMN",
                                         "SITE_DIAGONAL", "SITE_ELEMENT", "SITE_DIM"};
 
-static const char *yes(bool b)
-{
-    return b ? "true" : "false";
-}
-
 /* ---- what a pair reads of its row ------------------------------------------------------------------ */
 
 /* Formulas of a pair: the weight, ds and the values of its sites. */

@@ -8,11 +8,6 @@
 
 #include <stdlib.h>
 
-static const char *yes(bool b)
-{
-    return b ? "true" : "false";
-}
-
 static bool is_one(const struct ir *w, int node)
 {
     return w->node[node].op == OP_CONST && w->node[node].value == 1;
