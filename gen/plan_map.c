@@ -236,24 +236,26 @@ static int steps_together(int bytes, int vector)
    threads as possible at different places of it; blocks that the device holds take tiles in turn. */
 static void flow_lists(struct plan *plan, const struct flow *f, int sm_count)
 {
-    plan->ahead = true;
+    const bool wide = f->smallest == 4; /* no more bytes to a tile: 1 % */
+    plan->ahead = !wide;
     plan->threads = 128;
     plan->unroll = 1;
-    plan->steps = 4; /* of a tile: its pointers are read once */
-    plan->min_blocks = f->bytes * plan->vector > 72 ? 4 : f->operands > 3 ? 6 : 8;
+    plan->steps = wide ? 2 : 4; /* of a tile: its pointers are read once */
+    plan->min_blocks = f->bytes * plan->vector > 72 ? 4 : f->operands > 3 && !wide ? 6 : 8;
     plan->blocks = 16 * sm_count;
 }
 
 /* Sums that a thread carries along its loops: what it keeps per point takes registers, so points are few and
    threads many; as many as the device holds at once, since what each of them has at the end is left in
-   memory. */
+   memory. Where a sum is left at every step, what that takes is shared by more points, and the next step is
+   loaded meanwhile. */
 static void flow_sums(struct plan *plan, const struct flow *f, int sm_count)
 {
     plan->ahead = true;
-    plan->threads = f->stepwise ? 256 : 128;
+    plan->threads = 128;
     plan->vector = f->stepwise ? plan->vector : 4;
-    plan->unroll = f->bytes == 0 ? 2 : steps_together(f->bytes, plan->vector);
-    plan->min_blocks = f->stepwise ? 2 : 5;
+    plan->unroll = f->stepwise ? 1 : f->bytes == 0 ? 2 : steps_together(f->bytes, plan->vector);
+    plan->min_blocks = 5;
     plan->blocks = 2 * plan->min_blocks * sm_count;
 }
 

@@ -347,10 +347,9 @@ template <class SUM> DEV void sum_rows(const map_params &p, const space &s, cons
 DEV float sum_of(float sum) { return sum; }
 DEV float sum_of(const exact_sum &sum) { return exact_total(sum); }
 
-// What was scattered, to its tensor: in the order of the workspace.
-template <class SUM> DEV void move_scattered(const map_params &p, const space &s)
+// What has one part, or was scattered, to its tensor: `count` elements in the order of the workspace, of each plane.
+template <class SUM> DEV void move_sums(const map_params &p, const space &s, i64 count, int plane)
 {
-    const i64 count = SUM::count(p);
     constexpr int EACH = 4; // of a thread, loaded together
     constexpr i64 BLOCK = EACH * cfg::THREADS;
 #pragma unroll 1
@@ -359,13 +358,13 @@ template <class SUM> DEV void move_scattered(const map_params &p, const space &s
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
             const i64 i = first + k * cfg::THREADS + threadIdx.x;
-            x[k] = i < count ? sum_of(SUM::parts(p)[i]) : 0.0f;
+            x[k] = i < count ? sum_of(SUM::parts(p)[plane * count + i]) : 0.0f;
         }
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
             const i64 i = first + k * cfg::THREADS + threadIdx.x;
             if (i < count) {
-                SUM::store(p, s, i, 0, x[k]);
+                SUM::store(p, s, i, plane, x[k]);
             }
         }
     }
@@ -375,11 +374,16 @@ template <class SUM, bool FLAT> DEV void run_sum(const map_params &p, scratch &s
 {
     const space s = make_space<typename SUM::map, FLAT>(SUM::map::sizes(p), FLAT || SUM::map::whole(p));
     if constexpr (SUM::SCATTERED) {
-        move_scattered<SUM>(p, s);
+        move_sums<SUM>(p, s, SUM::count(p), 0);
     } else {
         const matrix m = make_matrix<typename SUM::map, SUM::KEPT>(s);
         if constexpr ((SUM::KEPT >> (SUM::map::DIMS - 1) & 1u) != 0) {
             sum_columns<SUM>(p, s, m, shared);
+        } else if (m.parts == 1) {
+#pragma unroll 1
+            for (int plane = 0; plane < SUM::PLANES; plane++) {
+                move_sums<SUM>(p, s, m.kept, plane);
+            }
         } else {
             sum_rows<SUM>(p, s, m, shared);
         }
