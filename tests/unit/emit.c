@@ -418,6 +418,21 @@ TEST(columns_beyond_the_row_read_inside_of_tensors)
                   "dtype=bf16,rows=4,n=33", "at.row2 * x.s2_g", NULL);
 }
 
+TEST(lines_at_computed_places_are_loaded_with_operands)
+{
+    static const char RESULTS[] = "b=2,t=40,d=64,words=30,dtype=bf16";
+    check_variant("return elementwise { over = { 'b', 't', 'd' }, results = { y = tensor('float') },\n"
+                  "  inputs = { table = tensor('float', 'words', 'd'), id = tensor('i32', 'b', 't') },\n"
+                  "  forward = function(v, at, x) return x.table(x.id(at.b, at.t), at.d) end }",
+                  RESULTS, "load_lanes<W, SHARED>(x.in_table + ", "m_load_columns");
+    /* an operand says where: it has to be there first */
+    check_variant(
+        "return elementwise { over = { 'b', 't', 'd' }, results = { y = tensor('float') },\n"
+        "  inputs = { table = tensor('float', 'words', 'd') }, operands = { id = tensor('i32', 'b', 't') },\n"
+        "  forward = function(v, at, x) return x.table(v.id, at.d) end }",
+        RESULTS, "m_load_columns<W>(x.in_table + ", NULL);
+}
+
 TEST(columns_of_inputs_that_are_left_out_are_not_loaded)
 {
     check_variant(
