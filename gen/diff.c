@@ -72,8 +72,11 @@ static int rule_sub(struct ir *ir, const struct use *u, int k)
     return k == 0 ? u->g : ir1(ir, OP_NEG, u->g);
 }
 
+/* A square's two halves at once: twice g is often a value of the row. */
 static int rule_mul(struct ir *ir, const struct use *u, int k)
 {
+    if (u->node.arg[0] == u->node.arg[1])
+        return k == 0 ? times(ir, times(ir, number(ir, 2.0), u->g), u->node.arg[0]) : ZERO;
     return times(ir, u->g, u->node.arg[1 - k]);
 }
 

@@ -626,7 +626,8 @@ struct variant {
         const float t5 = (-0x1.000000p-1f /* -0.5 */ * t4);  // qk_norm.lua:2
         const float t6 = (red[1] * t5);  // qk_norm.lua:5
         const float t7 = (0x1.000000p-6f /* 0.015625 */ * t6);  // qk_norm.lua:5
-        v.f1 = t7;
+        const float t8 = (2.0f * t7);  // qk_norm.lua:5
+        v.f1 = t8;
         v.f2 = red[0];
         v.f3 = red[1];
         }
@@ -639,8 +640,7 @@ struct variant {
         const float t2 = (t1 * v.f0);  // qk_norm.lua:2
         const float t3 = (a * v.f1);  // qk_norm.lua:5
         const float t4 = (t2 + t3);  // qk_norm.lua:5
-        const float t5 = (t3 + t4);  // qk_norm.lua:5
-        const float first = t5;
+        const float first = t4;
         da = first;
         }
         }
@@ -746,7 +746,8 @@ struct variant {
         const float t5 = (-0x1.000000p-1f /* -0.5 */ * t4);  // qk_norm.lua:2
         const float t6 = (red[1] * t5);  // qk_norm.lua:2
         const float t7 = (0x1.000000p-6f /* 0.015625 */ * t6);  // qk_norm.lua:2
-        v.f1 = t7;
+        const float t8 = (2.0f * t7);  // qk_norm.lua:2
+        v.f1 = t8;
         v.f2 = red[0];
         v.f3 = red[1];
         }
@@ -759,8 +760,7 @@ struct variant {
         const float t2 = (t1 * v.f0);  // qk_norm.lua:2
         const float t3 = (a * v.f1);  // qk_norm.lua:2
         const float t4 = (t2 + t3);  // qk_norm.lua:6
-        const float t5 = (t3 + t4);  // qk_norm.lua:6
-        const float first = t5;
+        const float first = t4;
         da = first;
         }
         }

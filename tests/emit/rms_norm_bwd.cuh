@@ -106,7 +106,8 @@ struct variant {
         if constexpr (P == 0) {
         const float t0 = (red[0] * v.f0);  // rms_norm.lua:6
         const float t1 = m_div(t0, h.f0);  // rms_norm.lua:6
-        v.f1 = t1;
+        const float t2 = (2.0f * t1);  // rms_norm.lua:6
+        v.f1 = t2;
         v.f2 = red[0];
         }
     }
@@ -126,11 +127,10 @@ struct variant {
         const float t1 = (v.given[0] * t0);  // rms_norm.lua:6
         const float t2 = (e[0] * v.f1);  // rms_norm.lua:6
         const float t3 = (t1 + t2);  // rms_norm.lua:6
-        const float t4 = (t2 + t3);  // rms_norm.lua:6
-        const float t5 = (e[0] * v.given[0]);  // rms_norm.lua:6
-        const float t6 = (e[1] * t5);  // rms_norm.lua:6
-        y[0] = t4;
-        site[0] = t6;
+        const float t4 = (e[0] * v.given[0]);  // rms_norm.lua:6
+        const float t5 = (e[1] * t4);  // rms_norm.lua:6
+        y[0] = t3;
+        site[0] = t5;
     }
     static constexpr int SCATTERS = 0;
     static constexpr bool SCATTER_EXACT = false;
