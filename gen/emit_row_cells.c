@@ -24,32 +24,6 @@ static int arg_node(const struct emitter *e, int node, int k)
 
 /* ---- cells -------------------------------------------------------------------------------------- */
 
-/* It grows or falls along a vector, so equal ends are all equal. */
-bool row_is_group_of_columns(const struct emitter *e, int node)
-{
-    const struct ir_node *n = &e->w->node[node];
-    if (n->op != OP_IDIV || n->type != TYPE_I32)
-        return false;
-    const struct ir_node *column = &e->w->node[n->arg[0]];
-    return column->op == OP_AT && column->index == AT_COL && e->class_of[n->arg[1]] == CLASS_HEAD;
-}
-
-static bool is_cell(const struct emitter *e, int node)
-{
-    const struct ir_node *n = &e->w->node[node];
-    int groups = 0;
-    if (n->op != OP_LOAD || e->class_of[node] != CLASS_ELEMENT || e->w->input[n->index].rows != INPUT_TABLE)
-        return false;
-    for (int k = 0; k < n->n_args; k++) {
-        const int class = e->class_of[n->arg[k]];
-        const bool group = row_is_group_of_columns(e, n->arg[k]);
-        groups += group;
-        if (!group && class != CLASS_HEAD && class != CLASS_ROW)
-            return false;
-    }
-    return groups > 0;
-}
-
 bool row_collect_cells(struct row_emitter *r)
 {
     struct emitter *e = r->e;
@@ -59,7 +33,7 @@ bool row_collect_cells(struct row_emitter *r)
         return true;
     ir_mark(e->w, e->w->row.root, e->w->row.n_roots, e->mark);
     for (int i = 0; i < e->w->n_nodes; i++)
-        if (e->mark[i] && is_cell(e, i))
+        if (e->mark[i] && row_is_cell(e->w, i))
             ok &= field_add(&r->cells, i);
     return ok;
 }

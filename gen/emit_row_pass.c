@@ -291,18 +291,6 @@ static void emit_output(struct row_emitter *r)
     text_add(r->e->out, "    }\n");
 }
 
-/* Its place: of the row and, at the end, of a group of columns, whose number steps by 1. */
-static bool is_steady_scatter(const struct row_emitter *r, const struct row_site *site)
-{
-    for (int k = 0; k < site->n_index; k++) {
-        const int node = root_of(r, site->index[k]);
-        const bool group = k + 1 == site->n_index && row_is_group_of_columns(r->e, node);
-        if (!group && (r->e->w->node[node].span & SPAN_KV))
-            return false;
-    }
-    return true;
-}
-
 /* What an element adds to a gradient at computed indices, and to which of its elements. */
 static void emit_scatters(struct row_emitter *r)
 {
@@ -315,7 +303,7 @@ static void emit_scatters(struct row_emitter *r)
     char text[128];
     for (int i = 0; i < pass->n_sites; i++)
         if (pass->site[i].form == SITE_SCATTER) {
-            steady[n] = is_steady_scatter(r, &pass->site[i]);
+            steady[n] = row_site_is_steady(r->e->w, &pass->site[i]);
             any |= steady[n];
             to[n++] = scatter_buffer(pass, i);
         }
@@ -351,10 +339,10 @@ static void emit_scatters(struct row_emitter *r)
 }
 
 /* Values of the row, one after the other: to[0], to[1], ... */
-static void emit_row_values(struct row_emitter *r, const char *name, const int *root, int n)
+static void emit_row_values(struct row_emitter *r, const char *name, const char *type, const int *root, int n)
 {
     char text[128];
-    text_add(r->e->out, "    DEV void %s(" ROW_ARGS ", const vals &v, float *to)\n    {\n", name);
+    text_add(r->e->out, "    DEV void %s(" ROW_ARGS ", const vals &v, %s *to)\n    {\n", name, type);
     row_name_all(r, false, true);
     emit_values(r->e, root, n);
     for (int k = 0; k < n; k++)
@@ -369,12 +357,21 @@ static void emit_kept(struct row_emitter *r)
     int n = 0;
     for (int k = 0; k < pass->n_kept; k++)
         root[n++] = root_of(r, pass->kept[k].node);
-    emit_row_values(r, "keep_row", root, n);
+    emit_row_values(r, "keep_row", "float", root, n);
     n = 0;
     for (int i = 0; i < pass->n_sites; i++)
         if (pass->site[i].form == SITE_ROW)
             root[n++] = root_of(r, pass->site[i].root);
-    emit_row_values(r, "sums", root, n);
+    emit_row_values(r, "sums", "float", root, n);
+}
+
+/* What tells a row's place. */
+static void emit_keys(struct row_emitter *r)
+{
+    struct row_places places;
+    (void)row_pass_places(r->pass, &places);
+    text_add(r->e->out, "    static constexpr int KEYS = %d;\n", places.n_keys);
+    emit_row_values(r, "keys", "int", places.key, places.n_keys);
 }
 
 /* Which column's sum goes to element e of a gradient; -1: none, 0 for a sum over all. */
@@ -650,6 +647,8 @@ bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct 
     emit_output(&r);
     emit_scatters(&r);
     emit_kept(&r);
+    if (plan->placed)
+        emit_keys(&r);
     emit_column_of(&r);
     text_add(
         e->out,

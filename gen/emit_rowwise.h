@@ -40,7 +40,6 @@ bool row_collect_cells(struct row_emitter *r);
 void row_name_cells(struct row_emitter *r);
 void row_declare_cells(const struct row_emitter *r, char *out, size_t size); /* members of col */
 void row_emit_cells(struct row_emitter *r);
-bool row_is_group_of_columns(const struct emitter *e, int node); /* at.i // u, u the same everywhere */
 void row_emit_guards(struct row_emitter *r);
 
 #endif

@@ -598,6 +598,7 @@ struct plan {
     bool full;                                   /* of rows: every thread has per_thread elements of each */
     bool aligned;                                /* rowwise: vectors are read and written */
     bool more, columns_shared, taken, cols_held; /* rowwise_staged: see there, and `stages`, `smem_bytes` */
+    bool placed;                                 /* rowwise_staged: rows of one place follow each other */
     int units_wide;                              /* rowwise_inner: see there; else 0 */
     int places;                                  /* rowwise_walk: of a batch; else 0 */
     int cluster;       /* blocks that share a row of rowwise_staged, a strip of rowwise_inner */

@@ -24,13 +24,17 @@ enum {
     FEW_BYTES = 16 * 1024,   /* of a longer one that a block has where it reads values of its columns */
     SHARE_BYTES = 72 * 1024, /* of a longer one, and of an inner strip, that a block has: three share an SM */
     SUMS_VECTORS = 1024,     /* of a row that a block has beside sums over rows: */
-    FEW_VECTORS = 512,       /* where registers hold those of two tensors, two blocks to an SM */
+    FEW_VECTORS = 768,       /* where registers hold those of two tensors, two blocks to an SM */
+    WIDE_VECTORS = 4096,     /* where values of columns are read from L1 */
 };
 
 struct staged {
     int vector;              /* elements */
     int units;               /* of 16 bytes, of a vector of every tensor */
-    int columns;             /* sums per column */
+    int columns;             /* sums per column, */
+    int scatters;            /* those of them that go to a place of the row; */
+    bool placed;             /* rows have places, row_place.c */
+    bool sums;               /* over rows: each block leaves its parts */
     int results;             /* rows that are written */
     int values;              /* of a column that the formulas read */
     int64_t vectors;         /* of a row */
@@ -40,16 +44,19 @@ struct staged {
 };
 
 /* Values of a column that the formulas of an element read. */
-static int count_values(const struct ir *w)
+static int count_values(const struct ir *w, bool placed)
 {
     bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
     bool *read = calloc((size_t)w->n_nodes + 1, sizeof *read);
     int n = 0;
     if (used && read)
         ir_mark(w, w->row.root, w->row.n_roots, used);
-    for (int i = 0; i < w->n_nodes && used && read; i++)
-        for (int k = 0; used[i] && w->node[i].span != SPAN_KV && k < w->node[i].n_args; k++)
+    for (int i = 0; i < w->n_nodes && used && read; i++) {
+        const bool cell = placed && row_is_cell(w, i); /* held in the place of what it reads */
+        n += used[i] && cell;
+        for (int k = 0; used[i] && !cell && w->node[i].span != SPAN_KV && k < w->node[i].n_args; k++)
             read[w->node[i].arg[k]] = true;
+    }
     for (int i = 0; i < w->n_nodes && used && read; i++)
         n += read[i] && w->node[i].span == SPAN_KV && w->node[i].n_args > 0;
     free(used);
@@ -85,11 +92,16 @@ static int64_t exchange_bytes(const struct plan *plan, const struct staged *s, i
 static bool count_units(const struct request *r, const struct row_pass *pass, struct staged *s, char *why)
 {
     const struct problem *problem = r->problem;
+    struct row_places places;
+    const bool placed = row_pass_places(pass, &places);
     *s =
         (struct staged){.vector = UNIT / (int)lathe_dtype_size(problem->dtype),
-                        .columns = pass->n_columns,
+                        .columns = pass->n_columns + (placed ? pass->n_scatters : 0),
+                        .scatters = pass->n_scatters,
+                        .sums = pass->n_sites > 0,
+                        .placed = placed,
                         .results = pass->n_out,
-                        .values = count_values(pass->ir),
+                        .values = count_values(pass->ir, placed),
                         .sm_bytes = r->device->smem_bytes + 1024}; /* a block cannot have the last kilobyte */
     for (int k = 0; k < pass->n_in; k++) {
         int bytes = s->vector * (int)lathe_dtype_size((lathe_dtype)problem->arg_dtype[pass->in[k].arg]);
@@ -108,7 +120,8 @@ static bool count_units(const struct request *r, const struct row_pass *pass, st
 static bool has_short_rows(const struct staged *s)
 {
     enum { FEWEST = 16, MOST_LANES = 32 }; /* vectors of a row */
-    return s->columns == 0 && s->values > 0 && s->results && s->vectors >= FEWEST && s->vectors <= MOST_LANES;
+    const int most = s->values > 1 ? 2 * MOST_LANES : MOST_LANES;
+    return s->columns == 0 && s->values > 0 && s->results && s->vectors >= FEWEST && s->vectors <= most;
 }
 
 /* Rows that rowwise would take in blocks of 288 to 480 threads, too few of which share an SM where formulas
@@ -120,11 +133,31 @@ static bool has_odd_rows(const struct staged *s)
            s->vectors < MOST_VECTORS;
 }
 
+/* Rows that have places: values of cells take registers, which rowwise lacks. */
+static bool has_long_placed_rows(const struct staged *s)
+{
+    enum { FEWEST = 256 };
+    return s->columns == 0 && s->placed && s->values > 1 && s->units == 1 && s->vectors > FEWEST;
+}
+
+/* Long rows of which formulas read values of columns: too many for registers, or rows for which those of a
+   cluster are many. */
+static bool reads_wide_columns(const struct staged *s)
+{
+    enum { HELD = 1024 * MOST_CLUSTER }; /* vectors of a row, of one value of each column */
+    return s->columns == 0 && s->values > 0 && !s->placed && s->results && s->units == 1 &&
+           s->vectors > 2048 && (s->values > 1 || s->vectors < HELD || s->vectors > 2 * HELD);
+}
+
 /* Where the other kernels are as fast or faster, as measured on an H200. */
 static const char *served_elsewhere(const struct request *r, const struct staged *s, lathe_pass which)
 {
     enum { IN_REGISTERS = 2560, SHORT = 256, SHORTEST = 16 }; /* vectors of a row */
-    if (has_short_rows(s) || has_odd_rows(s))
+    if (reads_wide_columns(s))
+        return NULL;
+    if (s->scatters > 0 && s->vectors <= 128)
+        return "short rows with sums at computed indices: rowwise_many";
+    if (has_short_rows(s) || has_odd_rows(s) || has_long_placed_rows(s))
         return NULL;
     if (which == LATHE_FORWARD && !row_pass_reason(r->ir) && s->vectors <= IN_REGISTERS)
         return "a row that fits registers, to a row: rowwise";
@@ -148,12 +181,13 @@ static bool measure(const struct request *r, lathe_pass which, const struct row_
     const int64_t n = r->problem->dim[SYM_N];
     if (!count_units(r, pass, s, why))
         return false;
-    if (r->ir->inner || pass->n_scans > 0 || pass->n_in == 0 || pass->n_scatters > 0)
+    const bool elsewhere = pass->n_scatters > 0 && !s->placed;
+    if (r->ir->inner || pass->n_scans > 0 || pass->n_in == 0 || elsewhere)
         snprintf(why, REASON_BYTES, "%s",
-                 r->ir->inner           ? "rows along an inner dim"
-                 : pass->n_scans > 0    ? "sums along a row"
-                 : pass->n_scatters > 0 ? "sums at computed indices"
-                                        : "no rows to read");
+                 r->ir->inner        ? "rows along an inner dim"
+                 : pass->n_scans > 0 ? "sums along a row"
+                 : elsewhere         ? "sums at computed indices"
+                                     : "no rows to read");
     else if (r->problem->unaligned != 0 || n % s->vector != 0 || n == 0)
         snprintf(why, REASON_BYTES, "rows that do not all start at multiples of 16 bytes");
     else if (served_elsewhere(r, s, which) && !is_asked_for(r))
@@ -188,14 +222,15 @@ static int registers_of(const struct staged *s, const struct plan *plan, int eac
 /* Short rows, with sums of their columns or without: a warp or less has a row. */
 static void team_shape(const struct staged *s, struct plan *plan)
 {
-    int each = (int)((s->vectors + 31) / 32);
+    const bool pairs = s->columns > 0 || s->vectors > 32; /* of vectors, or more, of a thread */
     int lanes = 1;
-    while (lanes < 32 && lanes < s->vectors)
+    while (lanes < 32 && (pairs ? 4 * lanes <= s->vectors : lanes < s->vectors))
         lanes *= 2;
+    const int each = (int)((s->vectors + lanes - 1) / lanes);
     plan->threads = 256;
     plan->rows_per_block = plan->threads / lanes;
     plan->per_thread = each * s->vector;
-    plan->stages = each * s->units >= 4 ? 1 : each * s->units >= 2 ? 2 : 4;
+    plan->stages = each * s->units > 6 ? 1 : each * s->units >= 2 ? 2 : 4;
     plan->taken = s->columns == 0;
     plan->cols_held = true;
     plan->cols_held = registers_of(s, plan, each) <= MOST_TEAM;
@@ -225,21 +260,29 @@ static void share_row(const struct request *r, struct staged *s, struct plan *pl
 {
     const int64_t row = s->vectors * s->units * UNIT;
     if (s->columns > 0)
-        plan->cluster =
-            cluster_of(r, s->vectors, s->columns > 1 && s->units == 2 ? FEW_VECTORS : SUMS_VECTORS);
+        plan->cluster = cluster_of(
+            r, s->vectors, s->columns > 1 && s->units == 2 && s->scatters == 0 ? FEW_VECTORS : SUMS_VECTORS);
+    else if (reads_wide_columns(s))
+        plan->cluster = cluster_of(r, s->vectors, WIDE_VECTORS);
+    else if (has_long_placed_rows(s))
+        plan->cluster = cluster_of(r, s->vectors, SUMS_VECTORS);
     else
         plan->cluster =
             row > WHOLE_BYTES
                 ? cluster_of(r, row, s->values > 0 && s->results && s->units == 1 ? FEW_BYTES : SHARE_BYTES)
                 : 1;
     s->own = (s->vectors + plan->cluster - 1) / plan->cluster;
+    if (s->columns == 1 && s->units == 2 && s->own > 704 && s->own <= 800 && plan->cluster > 1) {
+        plan->cluster /= 2; /* a block of 768 threads, not one of 384 */
+        s->own *= 2;
+    }
 }
 
 /* Sums of columns: two vectors of a thread, whose columns and sums stay in registers; more vectors in long
    rows, and the sums of those in shared memory where registers do not hold them. */
 static void sums_shape(const struct staged *s, struct plan *plan)
 {
-    int each = s->own > 1024 ? (int)((s->own + 511) / 512) : 2;
+    int each = s->own > (s->columns == 1 && s->units == 2 ? 1536 : 1024) ? (int)((s->own + 511) / 512) : 2;
     plan->cols_held = true;
     plan->columns_shared = registers_of(s, plan, each) > MOST;
     plan->cols_held = registers_of(s, plan, each) <= MOST;
@@ -289,8 +332,8 @@ static bool read_columns_shape(const struct staged *s, struct plan *plan)
            registers_of(s, plan, each) <= 72 && 2 * row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes;
 }
 
-/* The same of a cluster: its blocks have the same columns of every row, whose values registers hold over all
- * of them. */
+/* The same of a cluster, whose blocks have the same columns of every row, or of rows that have places:
+   registers hold the values of columns over all of them. */
 static bool held_columns_shape(const struct staged *s, struct plan *plan)
 {
     plan->cols_held = plan->taken = true;
@@ -298,13 +341,29 @@ static bool held_columns_shape(const struct staged *s, struct plan *plan)
         const int need = registers_of(s, plan, each);
         plan->threads = round_up((s->own + each - 1) / each, 32);
         plan->per_thread = each * s->vector;
-        plan->stages = each == 2 ? 4 : 2;
+        plan->stages = each == 2 && plan->cluster > 1 ? 4 : 2;
         if (s->values > 0 && s->units == 1 && plan->threads <= 512 && need <= MOST_TAKEN &&
             need * plan->threads <= SM_REGISTERS &&
             plan->stages * row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes)
             return true;
     }
     return false;
+}
+
+/* A block to an SM: a thread takes its part into registers while the next row comes; the values of the
+   columns stay in L1, with which rows share their memory. */
+static void wide_shape(const struct staged *s, struct plan *plan)
+{
+    const int most = s->values == 1 && plan->cluster == MOST_CLUSTER ? BLOCK_LIMIT / 2 : BLOCK_LIMIT;
+    const int each = s->own % most == 0                      ? (int)(s->own / most)
+                     : (int)((s->own + most - 1) / most) > 4 ? 8
+                                                             : 4;
+    plan->taken = true;
+    plan->cols_held = false;
+    plan->threads = round_up((s->own + each - 1) / each, 32);
+    plan->per_thread = each * s->vector;
+    const bool fits = (2 + s->values) * row_bytes(s, plan) <= s->sm_bytes - STATIC_BYTES;
+    plan->stages = fits && (plan->cluster == 2 || s->values == 1) ? 2 : 1;
 }
 
 /* As many rows as shared memory holds, of a block each, up to four; what is beyond is read again. */
@@ -328,19 +387,27 @@ static void long_shape(const struct staged *s, struct plan *plan)
     plan->per_thread = each * s->vector;
 }
 
+static void choose_shape(const struct staged *s, struct plan *plan)
+{
+    const bool shared = plan->cluster > 1;
+    if ((s->columns > 0 && s->vectors <= (s->units > 2 ? 64 : 128)) || has_short_rows(s))
+        team_shape(s, plan);
+    else if (s->columns > 0)
+        sums_shape(s, plan);
+    else if (reads_wide_columns(s) && shared && s->own <= WIDE_VECTORS)
+        wide_shape(s, plan);
+    else if ((shared || has_long_placed_rows(s)) && held_columns_shape(s, plan))
+        return;
+    else if (shared || (!results_shape(s, plan) && !taken_shape(s, plan) && !read_columns_shape(s, plan)))
+        long_shape(s, plan);
+}
+
 static bool shape(const struct request *r, struct staged *s, struct plan *plan, char *why)
 {
     plan->rows_per_block = 1;
     plan->vector = s->vector;
     share_row(r, s, plan);
-    const bool shared = plan->cluster > 1;
-    if ((s->columns > 0 && s->vectors <= 128) || has_short_rows(s))
-        team_shape(s, plan);
-    else if (s->columns > 0)
-        sums_shape(s, plan);
-    else if (shared ? !held_columns_shape(s, plan)
-                    : (!results_shape(s, plan) && !taken_shape(s, plan) && !read_columns_shape(s, plan)))
-        long_shape(s, plan);
+    choose_shape(s, plan);
     if (plan->per_thread == 0) {
         snprintf(why, REASON_BYTES, "%d units of rows: a stage of %d threads has no shared memory for them",
                  s->units, plan->threads);
@@ -348,6 +415,12 @@ static bool shape(const struct request *r, struct staged *s, struct plan *plan, 
     }
     const int64_t bytes = plan->stages * row_bytes(s, plan) + column_bytes(s, plan);
     const int most = plan->rows_per_block > 1 ? MOST_TEAM : MOST_TAKEN;
+    plan->placed = s->placed && plan->rows_per_block == 1;
+    if (s->scatters > 0 && (!plan->placed || plan->columns_shared)) {
+        snprintf(why, REASON_BYTES, "%d sums at computed indices: a thread has no registers for them",
+                 s->scatters);
+        return false;
+    }
     if (registers_of(s, plan, plan->per_thread / s->vector) > most) {
         snprintf(why, REASON_BYTES, "%d sums over rows: a thread has no registers for its columns",
                  s->columns);
@@ -375,7 +448,9 @@ static bool shape(const struct request *r, struct staged *s, struct plan *plan, 
     plan->registers = plan->registers > 255 ? 255 : plan->registers;
     plan->at_once = 1;
     plan->column_parts = 1;
-    plan->blocks = resident_blocks(r, blocks, plan->cluster);
+    plan->blocks =
+        s->sums ? resident_blocks(r, blocks, plan->cluster)
+                : blocks * r->device->sm_count / plan->cluster * plan->cluster; /* struct launch.cluster */
     return true;
 }
 

@@ -52,6 +52,21 @@ struct row_pass {
     int n_scatters;          /* of form SCATTER */
 };
 
+/* ---- row_place.c */
+
+enum { ROW_KEYS = 4 };
+struct row_places { /* of rows: rows with the same keys have the same */
+    int n_cells;    /* reads of inputs by row and by a group of columns */
+    int n_keys;
+    int key[ROW_KEYS]; /* nodes: values of a row that are known before its reductions */
+};
+bool row_is_group_of_columns(const struct ir *w, int node); /* at.i // u, u the same everywhere */
+bool row_is_cell(const struct ir *w, int node);
+bool row_site_is_steady(const struct ir *w,
+                        const struct row_site *site); /* the place steps by 1 along a row, if at all */
+/* Cells or scatters, and the places of all of them are told by keys and groups of columns? */
+bool row_pass_places(const struct row_pass *pass, struct row_places *places);
+
 /* ---- log_sum.c */
 
 struct log_sum { /* given = stabiliser + log(sum), for any stabiliser */

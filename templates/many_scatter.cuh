@@ -4,7 +4,7 @@
 // Elements that belong together are added up first: those of a thread that have one place, those of a warp that have one place;
 // neighbours in memory leave as vectors. Only the order of the atomics differs from run to run, and where that may not count they add to exact sums.
 #pragma once
-#include "many_scan.cuh"
+#include "many_pieces.cuh"
 
 namespace many {
 

@@ -11,12 +11,15 @@
 // COLUMNS_SHARED: column sums are in shared memory behind the rows, else in registers.
 // CLUSTER > 1 (sm_90): a row is shared by that many blocks: everything above but for "a thread" is then of all of their threads, vectors of
 // the blocks take turns along the row, and what the passes reduce goes to the others' shared memory.
+// KEYS of the variant: rows of one place, which have the same keys, follow each other in a block, in the order of their outer dims; so values of
+// cells and sums into gradients at computed indices stay in registers until a row of another place comes.
 // MORE: rows are longer; every pass reads what is beyond (threads per row) * PER_THREAD once more, mostly from L2. No column sums then.
 // LATHE_ENTRY(sum): as in rowwise_many.cuh.
 //
 // VECTOR elements are 16 bytes of the problem's dtype, every row of every tensor starts at a multiple of 16 bytes, and a
 // vector of every tensor that is read is 16 bytes or a multiple.
 #include "many_pieces.cuh"
+#include "many_scatter.cuh"
 #include "many_sums.cuh"
 
 namespace many {
@@ -28,6 +31,7 @@ static_assert(variant::SCANS == 0, "no sums along a row");
 static_assert(variant::IN > 0, "there are rows to read");
 static_assert(!cfg::COLUMNS_SHARED || WHOLE_BLOCK, "column sums in shared memory: of a row to a block");
 static_assert(variant::PASSES > 0 || variant::OUT + variant::COLUMNS > 0, "something is made of the rows");
+static_assert(variant::SCATTERS == 0 || (has_places<variant>() && WHOLE_BLOCK && !cfg::MORE), "sums at computed indices: of rows that have places");
 static_assert(!cfg::MORE || !FULL, "rows beyond what is shared are not full");
 static_assert(!cfg::MORE || (WHOLE_BLOCK && variant::COLUMNS == 0), "rows beyond what is shared: of a block, without column sums");
 
@@ -43,14 +47,17 @@ constexpr int PARTS_OF_ROW = STAGES == 1 && VECTORS % 4 == 0 ? 4 : STAGES == 1 &
 constexpr int PART = VECTORS / PARTS_OF_ROW;
 constexpr bool COLUMNS_HELD = variant::COLUMNS > 0 && !cfg::COLUMNS_SHARED; // in registers: then vectors have numbers at compile time
 constexpr bool COLS_HELD = cfg::COLS_HELD && variant::COLS;
-constexpr int UNROLL = COLUMNS_HELD || COLS_HELD || cfg::TAKEN ? PART : min_of(PART, 2);
-constexpr bool FINISHES = variant::OUT > 0 || variant::COLUMNS > 0; // elements are needed after the reductions
+constexpr bool PLACED = has_places<variant>();
+constexpr int SCATTERS = variant::SCATTERS;
+constexpr int UNROLL = COLUMNS_HELD || COLS_HELD || cfg::TAKEN || SCATTERS > 0 ? PART : min_of(PART, 2);
+constexpr bool FINISHES = variant::OUT + variant::COLUMNS + SCATTERS > 0; // elements are needed after the reductions
 constexpr int FREED = cfg::TAKEN ? 0 : FINISHES ? variant::PASSES : variant::PASSES - 1; // the pass that frees places; PASSES: the rows out
 constexpr int HELD_PIECES = cfg::TAKEN ? VECTORS : 1;
 constexpr int MORE_VECTORS = max_of(1, 4 / UNITS);
 
 struct row_sums { // of one thread, over the rows of its block
     float column[COLUMNS_HELD ? COLUMNS : 1][COLUMNS_HELD ? VECTORS : 1][V];
+    float scattered[max_of(SCATTERS, 1)][SCATTERS > 0 ? VECTORS : 1][V]; // of rows of one place
     float sum[SUMS];
 };
 
@@ -187,7 +194,9 @@ DEV void get_columns(variant::col (&c)[V], const columns &cols, const many_param
         for (int j = 0; j < V; j++) {
             c[j] = cols.of[v][j];
         }
-        make_cells(p, head, vals, is_in_row(row, i, p.z.n), c);
+        if constexpr (!PLACED) {
+            make_cells(p, head, vals, is_in_row(row, i, p.z.n), c);
+        }
     } else {
         make_columns(p, head, vals, is_in_row(row, i, p.z.n), i, c);
     }
@@ -238,6 +247,95 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
     }
 }
 
+// ---- rows of one place ---------------------------------------------------------------------------------------------
+
+DEV row_at first_of_place(const row_sizes &z, int number) // the first row of a block
+{
+    const int outer = z.rows0 * z.rows1;
+    row_at at;
+    at.row2 = number / outer;
+    const int rest = number - at.row2 * outer;
+    at.row0 = rest / z.rows1;
+    at.row1 = rest - at.row0 * z.rows1;
+    at.row = rest * z.rows + at.row2;
+    return at;
+}
+DEV void step_row(row_at &at, const row_sizes &z)
+{
+    at.row += z.rows;
+    if (++at.row1 == z.rows1) {
+        at.row1 = 0;
+        if (++at.row0 == z.rows0) {
+            at.row0 = 0;
+            at.row2 = min(at.row2 + 1, z.rows - 1); // behind the last row: one that is there
+            at.row = at.row2;
+        }
+    }
+}
+
+template <class VARIANT>
+DEV bool in_same_place(const many_params &p, const typename VARIANT::head &head, const typename VARIANT::vals &a, const typename VARIANT::vals &b)
+{
+    bool same = true;
+    if constexpr (has_places<VARIANT>()) {
+        int of_a[max_of(VARIANT::KEYS, 1)] = {};
+        int of_b[max_of(VARIANT::KEYS, 1)] = {};
+        VARIANT::keys(p.x, p.z, head, a, of_a);
+        VARIANT::keys(p.x, p.z, head, b, of_b);
+#pragma unroll
+        for (int k = 0; k < VARIANT::KEYS; k++) {
+            same = same && of_a[k] == of_b[k];
+        }
+    }
+    return same;
+}
+
+DEV void add_scattered(row_sums &total, const piece &held, const variant::col (&c)[V], const many_params &p, const variant::head &head,
+                       const variant::vals &vals, const place &row, int v, int i)
+{
+    const bool in_row = is_in_row(row, i, p.z.n);
+    const float none[SCANS] = {};
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        float e[max_of(variant::IN, 1)];
+        unpack_piece(held, e, j);
+        repeat<0, SCATTERS>([&]<int K>() {
+            float value;
+            i64 place;
+            const bool adds = variant::scatter<K>(e, i + j, p.x, p.z, head, c[j], vals, none, p.scatter[variant::SCATTER_TO[K]], value, place);
+            total.scattered[K][v][j] += adds && in_row ? value : 0.0f;
+        });
+    }
+}
+
+// What the rows of the place of `vals` have added up.
+DEV void leave_scattered(const many_params &p, const variant::head &head, const variant::vals &vals, row_sums &total)
+{
+    const float none[max_of(SCANS, variant::IN)] = {};
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        const int i = (lane_in_team() + v * TEAM) * V;
+        const bool in_row = FULL || i < p.z.n;
+        variant::col c[V] = {};
+        make_columns(p, head, in_row, i, c);
+        repeat<0, SCATTERS>([&]<int K>() {
+            constexpr int TO = variant::SCATTER_TO[K];
+            i64 place[V];
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                float value;
+                variant::scatter<K>(none, i + j, p.x, p.z, head, c[j], vals, none, p.scatter[TO], value, place[j]);
+            }
+            scatter_warp<is_steady<variant, K>()>(reinterpret_cast<scatter_sum *>(p.scatter[TO].to), total.scattered[K][v], place,
+                                                  in_row && has_elements(p.scatter[TO]));
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                total.scattered[K][v][j] = 0.0f;
+            }
+        });
+    }
+}
+
 // The rows out, the column sums.
 DEV void finish_row(const many_params &p, const variant::head &head, const variant::vals &vals, const columns &cols, rows_at_hand &at,
                     row_sums &total, u32 sums)
@@ -258,9 +356,6 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
             get<P>(now, at, v);
             get_columns(c, cols, p, head, vals, at.row, v, i);
             finish_piece(now, c, none, column, p, head, vals, at.row, i);
-            if constexpr (P == FREED) {
-                fetch(at.stage, at.from, at.later, v, p.z.n);
-            }
             if constexpr (COLUMNS_HELD) {
                 repeat<0, variant::COLUMNS>([&]<int S>() {
 #pragma unroll
@@ -270,6 +365,12 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
                 });
             } else if constexpr (variant::COLUMNS > 0) {
                 add_shared(sums, v, column);
+            }
+            if constexpr (SCATTERS > 0) {
+                add_scattered(total, now, c, p, head, vals, at.row, v, i);
+            }
+            if constexpr (P == FREED) {
+                fetch(at.stage, at.from, at.later, v, p.z.n);
             }
         }
         if constexpr (P == FREED) {
@@ -314,12 +415,31 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         const int asked = group * cfg::ROWS_PER_BLOCK + team_of_thread();
         return place{place_of(p.z, min(asked, total_rows - 1)), asked < total_rows};
     };
-    const int groups = (total_rows - 1) / cfg::ROWS_PER_BLOCK + 1;
-    const int first = static_cast<int>(blockIdx.x) / CLUSTER;
-    const int step = static_cast<int>(gridDim.x) / CLUSTER;
-    if (total_rows <= 0 || first >= groups) {
+    const int all = (total_rows - 1) / cfg::ROWS_PER_BLOCK + 1;
+    const int cluster = static_cast<int>(blockIdx.x) / CLUSTER;
+    const int clusters = static_cast<int>(gridDim.x) / CLUSTER;
+    if (total_rows <= 0 || cluster >= all) {
         return;
     }
+    const auto share_before = [&](int c) { return static_cast<int>(static_cast<i64>(all) * c / min(clusters, all)); };
+    const int first = PLACED ? share_before(cluster) : cluster;
+    const int groups = PLACED ? share_before(cluster + 1) : all;
+    const int step = PLACED ? 1 : clusters;
+    row_at coming_at = {}; // PLACED: of the row that comes next, and of that which takes places in shared memory next
+    row_at later_at = {};
+    if constexpr (PLACED) {
+        coming_at = first_of_place(p.z, first);
+        later_at = coming_at;
+    }
+    const auto take_later = [&](int group) {
+        if constexpr (PLACED) {
+            const place row = {later_at, group < groups};
+            step_row(later_at, p.z);
+            return row;
+        } else {
+            return row_in(min(group, groups));
+        }
+    };
     exchange.open();
     row_sums total = {};
     if constexpr (variant::COLUMNS > 0 && cfg::COLUMNS_SHARED) {
@@ -327,7 +447,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     }
 #pragma unroll 1
     for (int s = 0; s < STAGES; s++) {
-        const place row = row_in(min(first + s * step, groups));
+        const place row = take_later(first + s * step);
         const from_here from = find_row(p, row);
         repeat<0, PARTS_OF_ROW>([&]<int Q>() {
 #pragma unroll UNROLL
@@ -338,7 +458,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         });
     }
     columns cols;
-    if constexpr (COLS_HELD) {
+    if constexpr (COLS_HELD && !PLACED) {
 #pragma unroll
         for (int v = 0; v < VECTORS; v++) {
             const int i = (lane_in_team() + v * TEAM) * V;
@@ -346,16 +466,39 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         }
     }
     variant::vals coming;
-    variant::begin(coming, p, head, row_in(first).at);
+    variant::vals placed; // of the first row of the place
+    variant::begin(coming, p, head, PLACED ? coming_at : row_in(first).at);
     rows_at_hand at;
     int stage = 0;
     int turn = 0;
 #pragma unroll 1
-    for (int group = first; group < groups; group += step) {
+    for (int group = first; PLACED || group < groups; group += step) {
         variant::vals vals = coming;
-        variant::begin(coming, p, head, row_in(min(group + step, groups)).at); // the values that a row is given come while one is worked on
-        at.row = row_in(group);
-        at.later = row_in(min(group + STAGES * step, groups));
+        if constexpr (PLACED) {
+            if (group == first || group == groups || !in_same_place<variant>(p, head, placed, vals)) {
+                if (SCATTERS > 0 && group != first) {
+                    leave_scattered(p, head, placed, total);
+                }
+                if (group == groups) {
+                    break;
+                }
+                placed = vals;
+                if constexpr (COLS_HELD) {
+#pragma unroll
+                    for (int v = 0; v < VECTORS; v++) {
+                        const int i = (lane_in_team() + v * TEAM) * V;
+                        make_columns(p, head, vals, FULL || i < p.z.n, i, cols.of[v]);
+                    }
+                }
+            }
+            at.row = place{coming_at, true};
+            step_row(coming_at, p.z);
+        } else {
+            at.row = row_in(group);
+        }
+        // the values that a row is given come while one is worked on
+        variant::begin(coming, p, head, PLACED ? coming_at : row_in(min(group + step, groups)).at);
+        at.later = take_later(group + STAGES * step);
         at.from = find_row(p, at.later);
         at.stage = rows + static_cast<u32>(stage) * STAGE_BYTES;
         repeat<0, variant::PASSES>([&]<int P>() {

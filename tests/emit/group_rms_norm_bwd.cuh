@@ -136,11 +136,12 @@ struct variant {
         if constexpr (P == 0) {
         const float t0 = (red[0] * v.f1);  // group_rms_norm.lua:7
         const float t1 = m_div(t0, h.f1);  // group_rms_norm.lua:7
-        v.f2 = t1;
+        const float t2 = (2.0f * t1);  // group_rms_norm.lua:7
+        v.f2 = t2;
         v.f3 = red[0];
         }
     }
-    static constexpr int SCANS = 0, WALKS = 0, CHUNK = 2048;
+    static constexpr int SCANS = 0, WALKS = 0, CHUNK = 4096;
     static constexpr int SCAN_FORM[] = {0};
     static constexpr int SCAN_WALK[] = {0};
     static constexpr int SCAN_STARTS[] = {0};
@@ -156,8 +157,7 @@ struct variant {
         const float t1 = (v.given[0] * t0);  // group_rms_norm.lua:7
         const float t2 = (e[0] * v.f2);  // group_rms_norm.lua:7
         const float t3 = (t1 + t2);  // group_rms_norm.lua:7
-        const float t4 = (t2 + t3);  // group_rms_norm.lua:7
-        y[0] = t4;
+        y[0] = t3;
     }
     static constexpr int SCATTERS = 1;
     static constexpr bool SCATTER_EXACT = false;
@@ -181,6 +181,11 @@ struct variant {
     }
     DEV void sums(const inputs &x, const row_sizes &z, const head &h, const vals &v, float *to)
     {
+    }
+    static constexpr int KEYS = 1;
+    DEV void keys(const inputs &x, const row_sizes &z, const head &h, const vals &v, int *to)
+    {
+        to[0] = v.f0;
     }
     template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long e)
     {

@@ -47,7 +47,7 @@ static void group_rowwise(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {"softmax", "log_softmax", "rms_norm", "layer_norm"};
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
-    static const int N[] = {1, 31, 33, 255, 257, 1025, 8192, 65537, 16, 128, 512};
+    static const int N[] = {1, 31, 33, 255, 257, 1025, 8192, 65537, 16, 128, 512, 384};
     for (int i = 0; i < COUNT(SPEC); i++)
         for (int t = 0; t < COUNT(DTYPE); t++)
             for (int k = 0; k < COUNT(N); k++)
@@ -146,7 +146,7 @@ static void group_rows_backward(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {"softmax", "log_softmax", "rms_norm", "layer_norm"};
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
-    static const int N[] = {1, 31, 33, 255, 257, 1025, 8192, 65537, 16, 128, 512, 1024, 2048};
+    static const int N[] = {1, 31, 33, 255, 257, 1025, 8192, 65537, 16, 128, 512, 1024, 2048, 384};
     for (int i = 0; i < COUNT(SPEC); i++)
         for (int t = 0; t < COUNT(DTYPE); t++)
             for (int k = 0; k < COUNT(N); k++)
@@ -179,6 +179,44 @@ static void group_deterministic_rows(struct case_list *list)
         c.leading = 1;
         c.blocks = k % 4 == 3 ? 7 : 0;
         c.deterministic = true;
+        case_add(list, &c);
+    }
+}
+
+/* Rows that have places: keys that change with every row and with the outer dims alone, groups of columns
+   that are whole vectors and others, a place for a whole row; blocks that have many rows of a place, and few.
+ */
+static void group_places(struct case_list *list)
+{
+    static const char text[] =
+        "return rowwise { inputs = { weight = tensor('float', 3, 'width', { grad = true }), "
+        "bias = tensor('f32', 3, 7, { grad = true }), part = tensor('f32', 4, { grad = true }) },\n"
+        "  forward = function(x, at, p)\n"
+        "    local g = at.row % 3\n"
+        "    local r = rsqrt(rowsum(x * x) / at.n + 0.1)\n"
+        "    return x * r * p.weight(g, at.i // 210) + p.bias(g, at.i // 1200) + p.part(at.row % 4)\n"
+        "  end }\n";
+    static const struct {
+        int leading, rows1, rows, n, blocks;
+    } ROWS[] = {{2, 9, 3, 1040, 3},
+                {2, 2, 12, 3000, 2},
+                {1, 1, 13, 8192, 4},
+                {2, 7, 3, 4096, 0},
+                {2, 40, 3, 2056, 10}};
+    for (int i = 0; i < 3 * COUNT(ROWS); i++) {
+        const int row = i / 3;
+        const bool own = i % 3 > 0;
+        struct test_case c =
+            case_of_attention("places", own ? "places" : "group_norm", own ? text : NULL,
+                              i % 4 == 3 ? LATHE_F32 : LATHE_BF16, -1, -1, i % 4 == 1 ? 80 : 90);
+        c.pass = i % 3 == 2 ? LATHE_FORWARD : LATHE_BACKWARD;
+        c.dim[SYM_ROWS0] = 1;
+        c.dim[SYM_ROWS1] = ROWS[row].rows1;
+        c.dim[SYM_ROWS] = ROWS[row].rows;
+        c.dim[SYM_N] = ROWS[row].n;
+        c.leading = ROWS[row].leading;
+        c.blocks = ROWS[row].blocks;
+        c.deterministic = c.pass == LATHE_BACKWARD && row % 2;
         case_add(list, &c);
     }
 }
@@ -360,6 +398,7 @@ void group_rows(struct case_list *list, bool full)
     group_rowwise(list, full);
     group_rows_backward(list, full);
     group_deterministic_rows(list);
+    group_places(list);
     group_far(list, full);
     group_neighbours(list, full);
     group_ops(list, full);
