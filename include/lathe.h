@@ -102,7 +102,9 @@ LATHE_API LATHE_CHECK lathe_status lathe_supported(lathe_ctx *ctx, const lathe_s
 /* Build or fetch the kernel for arguments of these dtypes and head dims (data pointers may be NULL, and then
    count as aligned to 16 bytes).
    The first time compiles, about a second; later ones are a hash lookup. Threads and processes that
-   ask for one kernel at the same time compile it once. Not for use during stream capture.
+   ask for one kernel at the same time compile it once. Kernels of one pass are compiled at the same time by
+   threads of the library's own, no more than the process has cores, which are gone when this returns, take no
+   signals and call nothing of the caller's. Not for use during stream capture.
    Errors: ARG, UNSUPPORTED, COMPILE (also: compiling is forbidden and no cache has it), CUDA, MEMORY. */
 LATHE_API LATHE_CHECK lathe_status lathe_kernel_get(lathe_kernel **out, lathe_ctx *ctx,
                                                     const lathe_spec *spec, lathe_pass pass,
