@@ -170,12 +170,7 @@ template <int K> DEV void store_place(const targets &at, const strip &s, const f
     if (s.n == V) {
         store_piece<K>(to, y);
     } else {
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            if (j < s.n) {
-                to[j] = from_float<out_type<K>>(y[j]);
-            }
-        }
+        store_some<K>(to, y, s.n);
     }
 }
 

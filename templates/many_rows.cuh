@@ -213,6 +213,35 @@ template <int K> DEV void store_piece(out_type<K> *p, const float (&y)[V]) // st
     }
 }
 
+// The first n of them, in a loop: it is seldom asked, and soon compiled.
+template <int K> DEV void store_some(out_type<K> *p, const float (&y)[V], int n)
+{
+    using T = out_type<K>;
+    constexpr int N = max_of(1, V * static_cast<int>(sizeof(T)) / 4);
+    u32 w[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        if constexpr (sizeof(T) == 4) {
+            w[i] = __float_as_uint(y[i]);
+        } else {
+            w[i] = pack<T>(y[2 * i], V > 1 ? y[min_of(2 * i + 1, V - 1)] : 0.0f);
+        }
+    }
+#pragma unroll 1
+    for (int j = 0; j < n; j++) { // the next one comes to the front
+        if constexpr (sizeof(T) == 4) {
+            p[j] = __uint_as_float(w[0]);
+        } else {
+            p[j].bits = static_cast<u16>(w[0]);
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const u32 later = i + 1 < N ? w[min_of(i + 1, N - 1)] : 0u;
+            w[i] = sizeof(T) == 4 ? later : w[i] >> 16 | later << 16;
+        }
+    }
+}
+
 // Makes the compiler forget what it knows of the row: what it derived from it in one pass (the unpacked floats) is then
 // derived again in the next one, and not held in registers in between.
 template <int COUNT> DEV void forget(piece (&held)[COUNT])
