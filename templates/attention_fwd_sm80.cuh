@@ -115,8 +115,9 @@ struct thread_place {
     __device__ __forceinline__ int first_column() const { return 2 * (lane % 4); } // of a tile
 };
 
-// Bytes of K and V that the heads at work at the same time may have together: they are to stay in L2.
-constexpr int SECTION_BITS = 25;
+// Bytes of K and V that the heads at work at the same time may have together, for them to stay in L2; but so many heads, a
+// power of two, are at work whatever they have: the more there are, the more of the longest rows come first.
+constexpr int SECTION_BITS = 25, SECTION_HEADS = 6;
 
 // The order of blocks: heads in sections of a power of two, whose K and V stay in L2 together, and within a section the
 // last query tile of all of its heads first: under a causal mask it has the most keys, and no long block is left for the
@@ -132,7 +133,7 @@ DEV u32 section_log(const sizes &z, u32 heads)
     }
     const i64 bytes = static_cast<i64>(z.len_kv) * z.n_h_kv * (2 * (cfg::D + cfg::D_V)); // of a batch: n_h heads
     const int log = SECTION_BITS + 31 - __clz(z.n_h) - (64 - __clzll(bytes));
-    return static_cast<u32>(max(0, min(log, most)));
+    return static_cast<u32>(min(max(log, SECTION_HEADS), most));
 }
 
 DEV work_place find_place(const sizes &z)
