@@ -48,6 +48,11 @@ stage "build" setup_build "$build" || exit 1
 mkdir -p "$out"
 lathe=$build/lathe
 
+case $("$lathe" explain "$spec" 2>/dev/null | head -n 1) in
+*'(attention,'*) ;;
+*) problem=dtype=bf16 compile_problem=dtype=bf16 ;; # rows and maps: sizes as `lathe explain` shows them
+esac
+
 stage "check: is the spec sound?" show "$lathe" check "$spec" || exit 1
 stage "gen: the kernel as one readable CUDA file" \
     show "$lathe" gen "$spec" --arch "$arch" --problem "$compile_problem" -o "$out/$name.cu" || exit 1
