@@ -277,7 +277,11 @@ def compiled_gradient(m, upstream, grads):
         pull = torch.func.vjp(of_leaves, *[given[k] for k in leaves])[1]
         return pull({k[1:]: v for k, v in upstream.items()})
     compiled = torch.compile(gradients, dynamic=False)
-    return lambda: compiled(given, upstream)
+
+    def call():
+        with torch.enable_grad():
+            return compiled(given, upstream)
+    return call
 
 
 # ---- which operators --------------------------------------------------------------------------------------------
