@@ -504,17 +504,18 @@ static int64_t strip_bytes(const struct staged *s, const struct plan *plan, int 
     return 1024 + inner_static_bytes(s, plan, wide) + exchange_bytes(plan, s, wide * s->vector);
 }
 
-/* Strips of 128 bytes side by side, of a block that has its SM to itself. The first pass takes them into
-   registers, so that the next one comes while the passes run: blocks of a cluster wait for each other, memory
-   does not. */
+/* Strips of 256 bytes side by side where one tensor is read, else of 128, of a block that has its SM to
+   itself. The first pass takes them into registers, so that the next one comes while the passes run: blocks
+   of a cluster wait for each other, memory does not. */
 static bool take_strips(const struct request *r, const struct staged *s, struct plan *plan, int *blocks)
 {
-    enum { WIDEST = 8, NARROWEST = 4, THREADS = 512, MOST_UNITS = 16 };
+    enum { WIDE = 8, NARROWEST = 4, THREADS = 512, MOST_UNITS = 16, MOST_REDUCTIONS = 2 };
     const int64_t n = r->problem->dim[SYM_N];
     const int64_t most = s->units < 1 ? 0 : MOST_UNITS / s->units; /* places of a thread */
-    if (r->device->sm < 90 || n * WIDEST * s->units * UNIT <= SHARE_BYTES)
+    const int widest = s->units == 1 && s->reductions <= MOST_REDUCTIONS ? 2 * WIDE : WIDE;
+    if (r->device->sm < 90 || n * WIDE * s->units * UNIT <= SHARE_BYTES)
         return false;
-    for (int wide = WIDEST; wide >= NARROWEST; wide /= 2) {
+    for (int wide = widest; wide >= NARROWEST; wide /= 2) {
         const int64_t places = THREADS / wide;
         const int cluster = cluster_of(r, n, places * most);
         const int64_t held = (n + places * cluster - 1) / (places * cluster);

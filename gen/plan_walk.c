@@ -68,7 +68,7 @@ static void share_places(const struct request *r, const struct row_pass *pass, s
     plan->vector = powers || lathe_dtype_size(r->problem->dtype) == 4 ? 2 : 4;
     plan->threads = plan->vector == 4 ? 128 : 256;
     plan->places = 16;
-    plan->stages = powers ? 4 : 3;
+    plan->stages = 3;
     const int words = plan->vector * (place_bytes(r, pass) + 4 * pass->n_scans) / 4;
     while (!powers && plan->places > 4 && plan->places * words > HELD_WORDS)
         plan->places /= 2;

@@ -84,6 +84,14 @@ DEV void finish_place(const piece &held, const targets &to, const many_params &p
     repeat<0, variant::OUT>([&]<int K>() { store_place<K>(to, s, out[K]); });
 }
 
+// Of the rows of a strip, of which each thread has one: reductions of a pass begin at threads beside each other.
+template <int R> DEV int first_row()
+{
+    constexpr int BEFORE = number_in_pass<R>() * STRIP % cfg::THREADS;
+    const int row = static_cast<int>(threadIdx.x) - BEFORE;
+    return row < 0 ? row + cfg::THREADS : row;
+}
+
 // Over the blocks of a cluster, in the order of their ranks.
 using strip_exchange = cluster_exchange<STRIP>;
 template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, strip_exchange &exchange)
@@ -91,7 +99,7 @@ template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, strip_exch
     const auto each = [&](const auto &f) { // f<reduction>(row)
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
             if constexpr (variant::REDUCE_PASS[R] == P) {
-                for (int x = static_cast<int>(threadIdx.x); x < STRIP; x += cfg::THREADS) {
+                for (int x = first_row<R>(); x < STRIP; x += cfg::THREADS) {
                     f.template operator()<R>(x);
                 }
             }
@@ -122,6 +130,30 @@ template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, strip_exch
     __syncthreads();
 }
 
+// Lanes with the same rows, of which each keeps some in the end: half of them are handed over at each step. Returns the first one, which
+// comes to stand at red[0]; where there are more lanes than rows, V for all but one of those that have the same.
+constexpr int KEPT_ROWS = max_of(V * WIDE / 32, 1);
+template <int OP> DEV int add_lanes(float (&red)[V])
+{
+    int first = 0;
+#pragma unroll
+    for (int step = WIDE, rows = V; step < 32; step *= 2, rows = max_of(rows / 2, 1)) {
+        const bool upper = (static_cast<int>(threadIdx.x) & step) != 0;
+        const int half = rows / 2;
+        if (half == 0) {
+            red[0] = red_combine<OP>(red[0], __shfl_xor_sync(ALL_LANES, red[0], step));
+            first = upper ? V : first;
+        }
+#pragma unroll
+        for (int j = 0; j < half; j++) {
+            const float given = upper ? red[j] : red[j + half];
+            red[j] = red_combine<OP>(upper ? red[j + half] : red[j], __shfl_xor_sync(ALL_LANES, given, step));
+        }
+        first += upper ? half : 0;
+    }
+    return first;
+}
+
 // Over the places of the block: lanes with the same rows, then warps. Every thread gets what its rows have.
 template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &shared, [[maybe_unused]] strip_exchange &exchange)
 {
@@ -130,14 +162,11 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P) {
             constexpr int OP = variant::REDUCE_OP[R];
+            const int first = add_lanes<OP>(red[R]);
 #pragma unroll
-            for (int j = 0; j < V; j++) {
-#pragma unroll
-                for (int step = WIDE; step < 32; step *= 2) {
-                    red[R][j] = red_combine<OP>(red[R][j], __shfl_xor_sync(ALL_LANES, red[R][j], step));
-                }
-                if (static_cast<int>(threadIdx.x) % 32 < WIDE) {
-                    shared.part[R][warp][unit * V + j] = red[R][j];
+            for (int j = 0; j < KEPT_ROWS; j++) {
+                if (first < V) {
+                    shared.part[R][warp][unit * V + first + j] = red[R][j];
                 }
             }
         }
@@ -145,7 +174,7 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
     __syncthreads();
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P) {
-            for (int x = static_cast<int>(threadIdx.x); x < STRIP; x += cfg::THREADS) {
+            for (int x = first_row<R>(); x < STRIP; x += cfg::THREADS) {
                 float all = shared.part[R][0][x];
 #pragma unroll
                 for (int w = 1; w < WARPS; w++) {

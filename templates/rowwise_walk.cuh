@@ -7,8 +7,7 @@
 // STAGES batches of PLACES places of each warp wait in shared memory, where cp.async brings them.
 // Several walks: each but the last leaves in params.carries where it was at each batch, and a later one takes the batch again from there.
 // No reductions, no sums over rows.
-#include "many_pieces.cuh"
-#include "many_stretch.cuh"
+#include "walk_strips.cuh"
 
 namespace many {
 
@@ -16,150 +15,6 @@ static_assert((V == 2 || V == 4) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CL
 static_assert(variant::SCANS > 0 && variant::PASSES == 0 && variant::COLUMNS == 0 && variant::SUMS == 0, "scans, and nothing else that is summed");
 static_assert(cfg::PLACES > 0 && cfg::PLACES <= 32 && cfg::PLACES % 4 == 0 && cfg::PLACES == variant::CHUNK, "cfg::PLACES is a multiple of 4 up to a warp, the same on the host");
 static_assert(cfg::STAGES >= 2, "one batch is worked on while others come");
-
-constexpr int PLACES = cfg::PLACES;
-constexpr int STRIP = 32 * V; // rows
-constexpr int IN = max_of(variant::IN, 1);
-
-struct strip {
-    row_at first; // row of the warp
-    row_at at;    // row of the lane
-    int rows;     // of the warp
-    int n;        // of the lane: V, fewer at the end, 0
-};
-
-struct strip_values { // of the rows
-    variant::vals of[V];
-};
-
-struct sharing { // of a strip, by warps that take batches in turn
-    int warps, mine;
-};
-
-struct walk_scratch { // two sets in turn
-    stretch part[2][SCANS][WARPS][V][32];
-};
-
-DEV int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
-
-// ---- memory --------------------------------------------------------------------------------------------------------
-
-template <int K> __host__ __device__ constexpr int first_byte() // of tensor K in a batch
-{
-    if constexpr (K == 0) {
-        return 0;
-    } else {
-        return first_byte<K - 1>() + PLACES * STRIP * static_cast<int>(sizeof(in_type<K - 1>));
-    }
-}
-constexpr int BATCH_BYTES = first_byte<variant::IN>();
-
-// Does walk W read tensor K? Scans of walks up to it are all that is made but in the last one.
-template <int W, int K, class X = variant> __host__ __device__ constexpr bool walk_reads()
-{
-    if constexpr (W + 1 < WALKS) {
-        return (X::WALK_READS[W] >> K & 1) != 0;
-    } else {
-        return true;
-    }
-}
-
-// The places from `base` on go on their way into shared memory; a copy group, also where there are none.
-template <int W> DEV void fetch_batch(unsigned char *to, const many_params &p, const strip &s, int base)
-{
-    repeat<0, variant::IN>([&]<int K>() {
-        if constexpr (!walk_reads<W, K>()) {
-            return;
-        }
-        constexpr int SIZE = static_cast<int>(sizeof(in_type<K>));
-        constexpr int UNITS = STRIP * SIZE / 16; // of 16 bytes, of a place
-        static_assert(32 % UNITS == 0);
-        const int unit = lane_of_warp() % UNITS;
-        constexpr int STEP = 32 / UNITS; // places that the warp copies at once
-        const int here = min(s.rows * SIZE - unit * 16, 16); // bytes of rows that there are
-        const i64 step = p.in[K].stride[3] * SIZE;
-        const int first = base + lane_of_warp() / UNITS;
-        const char *from = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], s.first)) + unit * 16 + first * step;
-        const u32 at = shared_address(to + first_byte<K>() + lane_of_warp() * 16);
-        if (s.rows == STRIP && base + PLACES <= p.z.n) {
-#pragma unroll
-            for (int k = 0; k < PLACES / STEP; k++) {
-                copy16_async(at + static_cast<u32>(k * 512), from, 16);
-                from += STEP * step;
-            }
-        } else {
-#pragma unroll 1
-            for (int k = 0; k < PLACES / STEP; k++) {
-                if (here > 0 && first + k * STEP < p.z.n) {
-                    copy16_async(at + static_cast<u32>(k * 512), from, here);
-                }
-                from += STEP * step;
-            }
-        }
-    });
-    copy_commit();
-}
-
-DEV void take(piece &to, const unsigned char *batch, int place)
-{
-    repeat<0, variant::IN>([&]<int K>() {
-        constexpr int COUNT = words_of<K>();
-        const unsigned char *from = batch + first_byte<K>() + (place * 32 + lane_of_warp()) * (COUNT * 4);
-        if constexpr (COUNT == 4) {
-            const uint4 x = *reinterpret_cast<const uint4 *>(from);
-            to.word[first_word<K>()] = x.x;
-            to.word[first_word<K>() + 1] = x.y;
-            to.word[first_word<K>() + 2] = x.z;
-            to.word[first_word<K>() + 3] = x.w;
-        } else if constexpr (COUNT == 2) {
-            const uint2 x = *reinterpret_cast<const uint2 *>(from);
-            to.word[first_word<K>()] = x.x;
-            to.word[first_word<K>() + 1] = x.y;
-        } else {
-            to.word[first_word<K>()] = *reinterpret_cast<const u32 *>(from);
-        }
-    });
-}
-
-// Where a walk was when it came to a batch: each lane reads what it wrote.
-template <int S> DEV float *carry_of(const many_params &p, int batch, int batches)
-{
-    const int warp = static_cast<int>(blockIdx.x) * WARPS + static_cast<int>(threadIdx.x) / 32;
-    return static_cast<float *>(p.carries) + ((static_cast<i64>(warp) * batches + batch) * SCANS + S) * (2 * STRIP) + lane_of_warp() * V;
-}
-
-template <int W> DEV void leave_carries(const stretch (&carry)[SCANS][V], const many_params &p, int batch, int batches)
-{
-    repeat<0, SCANS>([&]<int S>() {
-        if constexpr (variant::SCAN_WALK[S] == W) {
-            float *to = carry_of<S>(p, batch, batches);
-#pragma unroll
-            for (int j = 0; j < V; j++) {
-                to[j] = carry[S][j].sum;
-                if constexpr (has_top<S>()) {
-                    to[STRIP + j] = top_of(carry[S][j]);
-                }
-            }
-        }
-    });
-}
-
-template <int W> DEV void take_carries(stretch (&carry)[SCANS][V], const many_params &p, int batch, int batches)
-{
-    repeat<0, SCANS>([&]<int S>() {
-        if constexpr (variant::SCAN_WALK[S] == W) {
-            const float *from = carry_of<S>(p, batch, batches);
-#pragma unroll
-            for (int j = 0; j < V; j++) {
-                carry[S][j] = nothing<S>();
-                carry[S][j].sum = from[j];
-                if constexpr (has_top<S>()) {
-                    set_top(carry[S][j], from[STRIP + j]);
-                }
-            }
-        }
-    });
-}
 
 // ---- a batch --------------------------------------------------------------------------------------------------------
 
@@ -254,14 +109,14 @@ template <int S> struct taken { // by scan S, of one row of a batch
     stretch one[PLACES];
 };
 
-// PART: the row may end among them.
+// PART: the row may end among them, where `end` says.
 template <int S, bool PART>
-DEV void take_terms(taken<S> &to, const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, int j)
+DEV void take_terms(taken<S> &to, const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, int end, int j)
 {
 #pragma unroll
     for (int k = 0; k < PLACES; k++) {
         const int i = b.base + k;
-        const bool here = !PART || i < p.z.n;
+        const bool here = !PART || i < end;
         float e[IN];
         float known[SCANS];
         scan_input x = {};
@@ -401,7 +256,7 @@ template <int S> DEV bool walk_near(float (&q)[V][PLACES], batch &b, stretch (&w
     bool near = true;
 #pragma unroll
     for (int j = 0; j < V; j++) {
-        take_terms<S, false>(terms[j], b, p, head, vals, j);
+        take_terms<S, false>(terms[j], b, p, head, vals, p.z.n, j);
         if constexpr (BESIDE) {
             near &= b.known[OTHER][j].near;
         } else {
@@ -426,7 +281,7 @@ template <int S> DEV bool walk_near(float (&q)[V][PLACES], batch &b, stretch (&w
 }
 
 // The same, which becomes what they hand on.
-template <int S> DEV void walk_places(batch &b, stretch (&walked)[V], const many_params &p, const variant::head &head, const strip_values &vals)
+template <int S> DEV void walk_places(batch &b, stretch (&walked)[V], const many_params &p, const variant::head &head, const strip_values &vals, int end)
 {
     float q[V][PLACES];
     bool done = false;
@@ -441,7 +296,7 @@ template <int S> DEV void walk_places(batch &b, stretch (&walked)[V], const many
 #pragma unroll
         for (int j = 0; j < V; j++) {
             taken<S> terms;
-            take_terms<S, true>(terms, b, p, head, vals, j);
+            take_terms<S, true>(terms, b, p, head, vals, end, j);
             walk_apart<S>(q[j], walked[j], terms);
         }
     }
@@ -478,13 +333,14 @@ DEV void scan_batch(batch &b, stretch (&carry)[SCANS][V], const many_params &p, 
         if constexpr (variant::SCAN_WALK[S] == W) {
             stretch walked[V];
             stretch after[V];
+            int end = p.z.n; // another one in each turn, or what the slow way takes would be made ahead of the loop, for nothing
 #pragma unroll 1
-            for (int turn = with.warps == 1 ? 1 : 0; turn < 2; turn++) { // first what each warp hands on by itself
+            for (int turn = with.warps == 1 ? 1 : 0; turn < 2; turn++, end += with.zero) { // first what each warp hands on by itself
 #pragma unroll
                 for (int j = 0; j < V; j++) {
                     walked[j] = turn == 0 ? nothing<S>() : carry[S][j];
                 }
-                walk_places<S>(b, walked, p, head, vals);
+                walk_places<S>(b, walked, p, head, vals, end);
                 if (turn == 0) {
                     meet_warps<S>(carry[S], after, walked, with, shared.part[b.turn][S]);
                 }
@@ -588,6 +444,8 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
         fetch(k);
     }
     columns known = {};
+    stretch later[SCANS][V]; // where the walks before this one were at the next batch: nothing waits for memory
+    repeat<0, W>([&]<int U>() { take_carries<U>(later, p, number_of(0), batches); });
 #pragma unroll 1
     for (int k = 0; k < batches; k++) {
         __syncwarp(); // nobody reads the batch any more whose place the next one takes
@@ -608,8 +466,16 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
         tell_columns(b, known, k % REFILL);
         repeat<0, W>([&]<int U>() {
             stretch again[SCANS][V];
+            repeat<0, SCANS>([&]<int S>() {
+                if constexpr (variant::SCAN_WALK[S] == U) {
+#pragma unroll
+                    for (int j = 0; j < V; j++) {
+                        again[S][j] = later[S][j];
+                    }
+                }
+            });
+            take_carries<U>(later, p, number_of(min(k + 1, batches - 1)), batches);
             b.turn = turn ^= 1;
-            take_carries<U>(again, p, b.number, batches);
             scan_batch<U>(b, again, p, head, vals, with, shared);
         });
         if constexpr (!LAST) {
@@ -662,7 +528,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     const int across = (p.z.rows - 1) / STRIP + 1; // strips side by side
     const int strips = p.z.rows <= 0 || p.z.n <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
     const bool apart = strips >= blocks * WARPS / 2;
-    const sharing with = {apart ? 1 : WARPS, apart ? 0 : warp};
+    const sharing with = {apart ? 1 : WARPS, apart ? 0 : warp, static_cast<int>(gridDim.y) - 1};
     const auto first_of = [&](u32 block) { return static_cast<int>(static_cast<i64>(block) * strips / blocks); }; // neighbours share pages of memory
     const int end = first_of(blockIdx.x + 1);
     unsigned char *ring = shared_bytes + warp * (cfg::STAGES * BATCH_BYTES);

@@ -1,0 +1,154 @@
+// walk_strips.cuh: for rowwise_walk.cuh: its numbers, and the strips of rows: which rows a lane has, how batches of their places come to
+// shared memory and to registers, and where walks were when they came to them.
+#pragma once
+#include "many_pieces.cuh"
+#include "many_stretch.cuh"
+
+namespace many {
+
+constexpr int PLACES = cfg::PLACES;
+constexpr int STRIP = 32 * V; // rows
+constexpr int IN = max_of(variant::IN, 1);
+
+struct strip {
+    row_at first; // row of the warp
+    row_at at;    // row of the lane
+    int rows;     // of the warp
+    int n;        // of the lane: V, fewer at the end, 0
+};
+
+struct strip_values { // of the rows
+    variant::vals of[V];
+};
+
+struct sharing { // of a strip, by warps that take batches in turn
+    int warps, mine;
+    int zero; // of which the compiler does not know it
+};
+
+struct walk_scratch { // two sets in turn
+    stretch part[2][SCANS][WARPS][V][32];
+};
+
+DEV int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+template <int K> __host__ __device__ constexpr int first_byte() // of tensor K in a batch
+{
+    if constexpr (K == 0) {
+        return 0;
+    } else {
+        return first_byte<K - 1>() + PLACES * STRIP * static_cast<int>(sizeof(in_type<K - 1>));
+    }
+}
+constexpr int BATCH_BYTES = first_byte<variant::IN>();
+
+// Does walk W read tensor K? Scans of walks up to it are all that is made but in the last one.
+template <int W, int K, class X = variant> __host__ __device__ constexpr bool walk_reads()
+{
+    if constexpr (W + 1 < WALKS) {
+        return (X::WALK_READS[W] >> K & 1) != 0;
+    } else {
+        return true;
+    }
+}
+
+// The places from `base` on go on their way into shared memory; a copy group, also where there are none.
+template <int W> DEV void fetch_batch(unsigned char *to, const many_params &p, const strip &s, int base)
+{
+    repeat<0, variant::IN>([&]<int K>() {
+        if constexpr (!walk_reads<W, K>()) {
+            return;
+        }
+        constexpr int SIZE = static_cast<int>(sizeof(in_type<K>));
+        constexpr int UNITS = STRIP * SIZE / 16; // of 16 bytes, of a place
+        static_assert(32 % UNITS == 0);
+        const int unit = lane_of_warp() % UNITS;
+        constexpr int STEP = 32 / UNITS; // places that the warp copies at once
+        const int here = min(s.rows * SIZE - unit * 16, 16); // bytes of rows that there are
+        const i64 step = p.in[K].stride[3] * SIZE;
+        const int first = base + lane_of_warp() / UNITS;
+        const char *from = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], s.first)) + unit * 16 + first * step;
+        const u32 at = shared_address(to + first_byte<K>() + lane_of_warp() * 16);
+        if (s.rows == STRIP && base + PLACES <= p.z.n) {
+#pragma unroll
+            for (int k = 0; k < PLACES / STEP; k++) {
+                copy16_async(at + static_cast<u32>(k * 512), from, 16);
+                from += STEP * step;
+            }
+        } else {
+#pragma unroll 1
+            for (int k = 0; k < PLACES / STEP; k++) {
+                if (here > 0 && first + k * STEP < p.z.n) {
+                    copy16_async(at + static_cast<u32>(k * 512), from, here);
+                }
+                from += STEP * step;
+            }
+        }
+    });
+    copy_commit();
+}
+
+DEV void take(piece &to, const unsigned char *batch, int place)
+{
+    repeat<0, variant::IN>([&]<int K>() {
+        constexpr int COUNT = words_of<K>();
+        const unsigned char *from = batch + first_byte<K>() + (place * 32 + lane_of_warp()) * (COUNT * 4);
+        if constexpr (COUNT == 4) {
+            const uint4 x = *reinterpret_cast<const uint4 *>(from);
+            to.word[first_word<K>()] = x.x;
+            to.word[first_word<K>() + 1] = x.y;
+            to.word[first_word<K>() + 2] = x.z;
+            to.word[first_word<K>() + 3] = x.w;
+        } else if constexpr (COUNT == 2) {
+            const uint2 x = *reinterpret_cast<const uint2 *>(from);
+            to.word[first_word<K>()] = x.x;
+            to.word[first_word<K>() + 1] = x.y;
+        } else {
+            to.word[first_word<K>()] = *reinterpret_cast<const u32 *>(from);
+        }
+    });
+}
+
+// Where a walk was when it came to a batch: each lane reads what it wrote.
+template <int S> DEV float *carry_of(const many_params &p, int batch, int batches)
+{
+    const int warp = static_cast<int>(blockIdx.x) * WARPS + static_cast<int>(threadIdx.x) / 32;
+    return static_cast<float *>(p.carries) + ((static_cast<i64>(warp) * batches + batch) * SCANS + S) * (2 * STRIP) + lane_of_warp() * V;
+}
+
+template <int W> DEV void leave_carries(const stretch (&carry)[SCANS][V], const many_params &p, int batch, int batches)
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+            float *to = carry_of<S>(p, batch, batches);
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                to[j] = carry[S][j].sum;
+                if constexpr (has_top<S>()) {
+                    to[STRIP + j] = top_of(carry[S][j]);
+                }
+            }
+        }
+    });
+}
+
+template <int W> DEV void take_carries(stretch (&carry)[SCANS][V], const many_params &p, int batch, int batches)
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+            const float *from = carry_of<S>(p, batch, batches);
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                carry[S][j] = nothing<S>();
+                carry[S][j].sum = from[j];
+                if constexpr (has_top<S>()) {
+                    set_top(carry[S][j], from[STRIP + j]);
+                }
+            }
+        }
+    });
+}
+
+} // namespace many
