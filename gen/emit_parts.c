@@ -1,8 +1,8 @@
 /*
  * emit_parts.c: which kernels of a text are compiled apart. In: the recipe, whose kernels are known. Out: how
- * many parts there are, and in the config the part of each kernel that has one of its own (base.cuh says how
- * a template asks). The kernels that take long stand alone, all others are part 0: every part costs the front
- * end again, a tenth of a second at most.
+ * many parts there are, the part of each launch's kernel, and in the config those that are not 0 (base.cuh
+ * says how a template asks). The kernels that take long stand alone, all others are part 0: every part costs
+ * the front end again, a tenth of a second at most.
  */
 #include "emit_attention.h"
 
@@ -26,19 +26,23 @@ static int role_number(const struct launch *launch, const struct ir *ir, lathe_d
 
 void emit_compiled_parts(struct text_buf *config, const struct ir *ir, lathe_dtype dtype, struct source *out)
 {
+    int role[MAX_LAUNCHES], part[LONG_ROLE_COUNT] = {0};
     bool here[LONG_ROLE_COUNT] = {false};
     bool others = false;
     for (int i = 0; i < out->n_launches; i++) {
-        const int role = role_number(&out->launch[i], ir, dtype);
-        if (role < 0)
+        role[i] = role_number(&out->launch[i], ir, dtype);
+        if (role[i] < 0)
             others = true;
         else
-            here[role] = true;
+            here[role[i]] = true;
     }
     out->n_parts = others ? 1 : 0;
     for (int r = 0; r < LONG_ROLE_COUNT; r++) {
-        if (here[r] && out->n_parts > 0)
-            text_add(config, "#define LATHE_PART_%s %d\n", LONG_ROLES[r], out->n_parts);
+        part[r] = out->n_parts;
+        if (here[r] && part[r] > 0)
+            text_add(config, "#define LATHE_PART_%s %d\n", LONG_ROLES[r], part[r]);
         out->n_parts += here[r];
     }
+    for (int i = 0; i < out->n_launches; i++)
+        out->launch[i].part = role[i] < 0 ? 0 : part[role[i]];
 }

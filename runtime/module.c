@@ -47,17 +47,13 @@ static lathe_status check_params(const struct driver *d, struct CUfunc_st *funct
                        launch->entry, size, launch->param_bytes);
 }
 
-/* In whichever image it is: their names are the text's, which has each once. */
-static lathe_status find_function(struct module *module, int i, const char *entry, lathe_error *err)
+/* In the image of its part; a text that was compiled in one go has one image. */
+static lathe_status find_function(struct module *module, int i, const struct launch *launch, lathe_error *err)
 {
     const struct driver *d = module->driver;
-    int result = CU_SUCCESS;
-    for (int k = 0; k < module->n_handles; k++) {
-        result = d->cuModuleGetFunction(&module->function[i], module->handle[k], entry);
-        if (result == CU_SUCCESS)
-            return LATHE_OK;
-    }
-    return lathe__driver_check(d, result, entry, err);
+    struct CUmod_st *image = module->handle[launch->part < module->n_handles ? launch->part : 0];
+    return lathe__driver_check(d, d->cuModuleGetFunction(&module->function[i], image, launch->entry),
+                               launch->entry, err);
 }
 
 /* How many clusters run at once is a matter of how many SMs each part of the device has: two of a kind
@@ -78,7 +74,7 @@ static lathe_status load_function(struct module *module, int i, const struct lau
 {
     const struct driver *d = module->driver;
     int result = CU_SUCCESS;
-    TRY(find_function(module, i, launch->entry, err));
+    TRY(find_function(module, i, launch, err));
     TRY(lathe__map_slots(&module->slot[i], launch->n_maps, err));
     struct CUfunc_st *function = module->function[i];
     TRY(check_params(d, function, launch, err));
