@@ -390,7 +390,8 @@ static void long_shape(const struct staged *s, struct plan *plan)
 static void choose_shape(const struct staged *s, struct plan *plan)
 {
     const bool shared = plan->cluster > 1;
-    if ((s->columns > 0 && s->vectors <= (s->units > 2 ? 64 : 128)) || has_short_rows(s))
+    const int team = s->units > 2 ? 64 : s->columns > 1 ? 96 : 128; /* vectors whose sums a warp can hold */
+    if ((s->columns > 0 && s->vectors <= team) || has_short_rows(s))
         team_shape(s, plan);
     else if (s->columns > 0)
         sums_shape(s, plan);
