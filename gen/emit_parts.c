@@ -26,7 +26,8 @@ static int role_number(const struct launch *launch, const struct ir *ir, lathe_d
 
 void emit_compiled_parts(struct text_buf *config, const struct ir *ir, lathe_dtype dtype, struct source *out)
 {
-    int role[MAX_LAUNCHES], part[LONG_ROLE_COUNT] = {0};
+    int role[MAX_LAUNCHES];
+    int part[LONG_ROLE_COUNT] = {0};
     bool here[LONG_ROLE_COUNT] = {false};
     bool others = false;
     for (int i = 0; i < out->n_launches; i++) {
