@@ -18,6 +18,7 @@ struct step { /* what happens to a row in a tile */
     int logistic; /* x of a weight 1 / (1 + exp2(x)); -1: it is another one */
     int capped;   /* a tanh(b <q, k>), by which alone the product is known; -1: there is no such node */
     int relu;     /* x of a weight max(x, 0) whose maximum is left to the conversion; -1: it is another one */
+    double cap_factor, cap_scale; /* a and b of `capped` */
 };
 
 struct attention {

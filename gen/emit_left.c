@@ -42,11 +42,6 @@ static int relu_of(const struct ir *w, const struct step *step)
     return w->node[s->weight].arg[0];
 }
 
-/* factor tanh(scale product), as capped_of found it. */
-struct cap {
-    double scale, factor;
-};
-
 /* The constant by which a product of two nodes multiplies `node`, which is one of them; 0: it is none. */
 static double constant_beside(const struct ir *w, const struct ir_node *n, int node)
 {
@@ -71,33 +66,32 @@ static int only_user(const struct ir *w, const bool *used, int node)
 }
 
 /* The node a tanh(b <q, k>), where nothing else takes the product or what is made of it on the way; -1: there
- * is none. */
-static int find_cap(const struct ir *w, const struct step *step, const bool *used, int product,
-                    struct cap *cap)
+ * is none. Its a and b go into the step. */
+static int find_cap(const struct ir *w, struct step *step, const bool *used, int product)
 {
     const int scaled = only_user(w, used, product);
-    cap->scale = scaled >= 0 ? constant_beside(w, &w->node[scaled], product) : 0;
-    const int tanh = cap->scale != 0 ? only_user(w, used, scaled) : -1;
+    step->cap_scale = scaled >= 0 ? constant_beside(w, &w->node[scaled], product) : 0;
+    const int tanh = step->cap_scale != 0 ? only_user(w, used, scaled) : -1;
     if (tanh < 0 || w->node[tanh].op != OP_TANH)
         return -1;
     const int times = only_user(w, used, tanh);
-    cap->factor = times >= 0 ? constant_beside(w, &w->node[times], tanh) : 0;
-    const int node = cap->factor != 0 ? times : tanh;
-    cap->factor = cap->factor != 0 ? cap->factor : 1;
+    step->cap_factor = times >= 0 ? constant_beside(w, &w->node[times], tanh) : 0;
+    const int node = step->cap_factor != 0 ? times : tanh;
+    step->cap_factor = step->cap_factor != 0 ? step->cap_factor : 1;
     const struct schedule *s = &step->s;
     const bool between = s->carry == product || s->carry == scaled || s->weight == scaled ||
                          (node != tanh && (s->carry == tanh || s->weight == tanh));
     return between ? -1 : node;
 }
 
-static int capped_of(struct ir *w, const struct step *step, struct cap *cap)
+static int capped_of(struct ir *w, struct step *step)
 {
     const int product = ir_param(w, PARAM_QK, (struct ir_at){0, 0});
     bool *used = calloc((size_t)w->n_nodes, sizeof *used);
     int node = -1;
     if (used) {
         ir_mark(w, step->fn.root, step->fn.n_roots, used);
-        node = find_cap(w, step, used, product, cap);
+        node = find_cap(w, step, used, product);
     }
     free(used);
     return node;
@@ -108,22 +102,20 @@ static int capped_of(struct ir *w, const struct step *step, struct cap *cap)
 void find_left(struct attention *a, const struct plan *plan, struct step *step)
 {
     const bool hopper = plan->tma && !a->e->back;
-    struct cap cap;
     step->logistic = logistic_of(a->e->w, step);
     step->relu = hopper ? relu_of(a->e->w, step) : -1;
-    step->capped = hopper ? capped_of(a->e->w, step, &cap) : -1;
+    step->capped = hopper ? capped_of(a->e->w, step) : -1;
 }
 
 void emit_left(struct attention *a, const struct step *step)
 {
-    struct cap cap;
     char scale[64];
     char factor[64];
     text_add(a->e->out, "    static constexpr bool LOGISTIC = %s, RELU_WAITS = %s, CAPPED = %s;\n",
              yes(step->logistic >= 0), yes(step->relu >= 0), yes(step->capped >= 0));
-    if (step->capped < 0 || capped_of(a->e->w, step, &cap) < 0)
+    if (step->capped < 0)
         return;
-    float_text(cap.scale, scale, sizeof scale);
-    float_text(cap.factor, factor, sizeof factor);
+    float_text(step->cap_scale, scale, sizeof scale);
+    float_text(step->cap_factor, factor, sizeof factor);
     text_add(a->e->out, "    static constexpr float CAP_SCALE = %s, CAP_FACTOR = %s;\n", scale, factor);
 }

@@ -1,10 +1,10 @@
 /*
  * prove.h: what host_grad.c and the files of the prover share.
  *
- *  - ir_clone: the derived passes add nodes, and a spec that others read must not change under them.
  *  - struct row_graph: the formulas of attention composed into one graph from PARAM_QK, with a row of
  *    keys as one tile.
- *  - struct prover: one run of `prove`: the copy of the spec, its signatures, a stream of random numbers.
+ *  - struct prover: one run of `prove`: a copy of the spec (derived passes add nodes, and others read it),
+ *    its signatures, a stream of random numbers.
  *  - struct data: random arguments for one set of sizes.
  */
 #ifndef LATHE_GEN_PROVE_H
@@ -14,8 +14,6 @@
 #include "host.h"
 
 /* ---- row_graph.c ------------------------------------------------------------------------------- */
-
-/* A copy with a pool of its own; NULL: out of memory. ir_free. */
 
 struct row_graph { /* node numbers */
     int score;     /* after score_mod */

@@ -199,8 +199,7 @@ struct text { /* owned by the source */
 struct source {
     char label[128]; /* readable: causal_attention_fwd_sm80_bf16_d128_m128n64s2 */
     int n_texts;
-    int n_parts; /* may be compiled apart, each with its number, from 0 on, as LATHE_PART; 0 or 1: in one go
-                  */
+    int n_parts; /* that may be compiled apart, each as LATHE_PART, from 0 on; 0 or 1: in one go */
     struct text text[MAX_TEXTS]; /* text[0] is the file to compile, the others its headers */
     int n_launches;
     struct launch launch[MAX_LAUNCHES];

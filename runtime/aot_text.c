@@ -130,6 +130,7 @@ static void write_maps(FILE *f, const struct launch *l)
     }
 }
 
+/* All but `part`: a library's text is compiled in one go. */
 static void write_launch(FILE *f, const struct launch *l, int unit, int launch)
 {
     fprintf(f, "        {.entry = \"%s\",\n         .grid = ", l->entry);

@@ -7,23 +7,13 @@
 #include <string.h>
 
 #include "check.h"
+#include "nvrtc.h"
 #include "rt.h"
 
 static const char GOOD[] = "#include \"one.cuh\"\n"
                            "extern \"C\" __global__ void triple(float *x) { x[threadIdx.x] *= FACTOR; }\n";
 static const char HEADER[] = "#define FACTOR 3.0f\n";
 static const char BAD[] = "extern \"C\" __global__ void triple(float *x)\n{\n    x[0] = unknown_name;\n}\n";
-
-static struct compiler *open_compiler(void)
-{
-    struct environment environment;
-    struct compiler *compiler;
-    lathe_error err;
-    lathe__environment_read(&environment);
-    if (lathe__compiler_open(&compiler, environment.cuda_home, 0, &err) != LATHE_OK)
-        SKIP(err.text);
-    return compiler;
-}
 
 static void add_text(struct source *source, const char *name, const char *data)
 {

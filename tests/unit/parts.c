@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "nvrtc.h"
 #include "rt.h"
 
 /* ---- sets of images ------------------------------------------------------------------------------- */
@@ -80,17 +81,6 @@ static const char PARTED[] =
     "#if IN(2)\n"
     "extern \"C\" __global__ void third(float *x) { x[0] = both(x[1]); }\n"
     "#endif\n";
-
-static struct compiler *open_compiler(void)
-{
-    struct environment environment;
-    struct compiler *compiler;
-    lathe_error err;
-    lathe__environment_read(&environment);
-    if (lathe__compiler_open(&compiler, environment.cuda_home, 0, &err) != LATHE_OK)
-        SKIP(err.text);
-    return compiler;
-}
 
 static struct source *parted(const char *text)
 {
