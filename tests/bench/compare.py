@@ -230,7 +230,7 @@ def mod_rows(bench):
         problem = cases.Problem(variant, *size(bench.options, 2, 16, 8192), 128)
         wanted = problem.variant.flex and not bench.options.no_flex
         add(bench, "mods", problem, {"flex": lambda p=problem: peers.flex(p)} if wanted else {},
-            {"plain": over_plain, "alone": over_plain, "flex": over_flex}, plain="causal" if problem.variant.live else "full")
+            {"plain": over_plain, "flex": over_flex}, plain="causal" if problem.variant.live else "full")
 
 
 def shape_rows(bench):
