@@ -51,13 +51,16 @@ static void emit_rowwise_config(struct text_buf *t, const struct plan *plan)
 {
     text_add(t, "constexpr int THREADS = %d, VECTOR = %d;\n", plan->threads, plan->vector);
     text_add(t,
-             "constexpr int PER_THREAD = %d, ROWS_PER_BLOCK = %d;\nconstexpr bool ALIGNED = %s, FULL = %s;\n",
-             plan->per_thread, plan->rows_per_block, yes(plan->aligned), yes(plan->full));
+             "constexpr int PER_THREAD = %d, ROWS_PER_BLOCK = %d;\nconstexpr bool ALIGNED = %s, FULL = %s, "
+             "REREAD = %s, KEPT = %s;\n",
+             plan->per_thread, plan->rows_per_block, yes(plan->aligned), yes(plan->full), yes(plan->reread),
+             yes(plan->kept));
 }
 
 static void emit_many_config(struct text_buf *t, const struct plan *plan)
 {
-    text_add(t, "constexpr bool PREFETCH = %s, INNER = %s;\n", yes(plan->prefetch), yes(plan->inner));
+    text_add(t, "constexpr bool PREFETCH = %s, SHARED_NEXT = %s, INNER = %s;\n", yes(plan->prefetch),
+             yes(plan->shared_next), yes(plan->inner));
     text_add(t, "constexpr int BLOCKS = %d, COLUMN_PARTS = %d, REGISTERS = %d, AT_ONCE = %d, CLUSTER = %d;\n",
              plan->blocks, plan->column_parts, plan->registers, plan->at_once,
              plan->cluster > 1 ? plan->cluster : 1);
@@ -65,13 +68,14 @@ static void emit_many_config(struct text_buf *t, const struct plan *plan)
         text_add(t, "constexpr int UNITS_WIDE = %d;\nconstexpr bool MORE = %s, TAKEN = %s;\n",
                  plan->units_wide, yes(plan->more), yes(plan->taken));
     if (plan->places > 0)
-        text_add(t, "constexpr int PLACES = %d, STAGES = %d;\n", plan->places, plan->stages);
+        text_add(t, "constexpr int PLACES = %d, STAGES = %d, PART = %d;\n", plan->places, plan->stages,
+                 plan->part_places);
     else if (plan->stages > 0)
         text_add(t,
                  "constexpr int STAGES = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, MORE = %s, "
-                 "COLUMNS_SHARED = %s;\n",
+                 "COLUMNS_SHARED = %s, LATE = %s;\n",
                  plan->stages, yes(plan->taken), yes(plan->cols_held), yes(plan->more),
-                 yes(plan->columns_shared));
+                 yes(plan->columns_shared), yes(plan->late));
 }
 
 static void emit_elementwise_config(struct text_buf *t, const struct plan *plan)

@@ -240,6 +240,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
     product_times(&launch->grid, SYM_Q, plan->bm);
     if (plan->blocks > 0)
         launch->grid = product_of(plan->blocks);
+    launch->early = a->map->needed; /* the launch before it makes the map, and has waited for all others */
     struct params p;
     params_open(&p, a->e->out, launch, "attention_params");
     if (plan->tma)

@@ -15,6 +15,7 @@ enum { /* of the templates that they are named after */
        INPUT_THREADS = 256,
        EXACT_SUM_BYTES = 48,
        LOADER_THREADS = 128,
+       MOST_PIECES = 16,
        SUMS_THREADS = 128,
        SUMS_ROWS = 64,
        SUMS_KEYS = 32
@@ -36,6 +37,7 @@ struct recipe {
     int rows;                      /* buffers; -1: none */
     int order;
     int map;
+    int pieces;
     int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
     int rows_floats;
     bool declared_mod, declared_back, declared_map;
@@ -282,6 +284,9 @@ static void place_everything(struct recipe *r)
         r->order = add_buffer(r->out, query_tiles(r, 3 * 4)); /* bwd_pre sets it */
     else if (e->problem->deterministic)
         r->order = zeroed(r->out, query_tiles(r, 2 * 4));
+    if (plan->pieces > 0) /* a count for each warp, sums of dk', dv' */
+        r->pieces = add_buffer(
+            r->out, product_of((int64_t)plan->pieces * 4 * (plan->warps + plan->bn * (plan->dk + plan->dv))));
     for (int i = 0; i < e->w->n_inputs; i++) {
         struct product bytes = product_of(EXACT_SUM_BYTES);
         r->sum[i] = -1;
@@ -419,6 +424,8 @@ static void add_pre(struct recipe *r, bool runs)
     params_sizes(&p);
     if (r->plan->back.dq_stored)
         optional_pointer(&p, "unsigned", "order", r->order);
+    if (r->plan->back.pieces > 0)
+        optional_pointer(&p, "float", "pieces", r->pieces);
     add_row_values(&p, r);
     params_inputs(&p, e, "x");
     add_grads(&p, r);
@@ -455,7 +462,7 @@ static void add_main(struct recipe *r)
     struct params p;
     struct launch *launch =
         add_launch(r->out, e, "bwd", plan->warps * 32 + (plan->wgmma ? LOADER_THREADS : 0), plan->smem_bytes);
-    launch->grid = product_of(1);
+    launch->grid = product_of(plan->pieces > 0 ? MOST_PIECES : 1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, SYM_H_KV, 1);
     product_times(&launch->grid, SYM_KV, plan->bn);
@@ -484,6 +491,8 @@ static void add_main(struct recipe *r)
     params_sizes(&p);
     optional_pointer(&p, "const unsigned char", "map", r->map);
     optional_pointer(&p, "unsigned", "order", r->order);
+    if (plan->wgmma)
+        optional_pointer(&p, "float", "pieces", r->pieces);
     params_inputs(&p, e, "x");
     add_grads(&p, r);
     params_close(&p, "back_params");
@@ -576,8 +585,14 @@ static void add_after(struct recipe *r)
 void emit_backward_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan, int rows,
                             struct source *out, bool moved[MOD_COUNT])
 {
-    struct recipe r = {
-        .a = {e, map}, .plan = plan, .out = out, .rows = -1, .order = -1, .map = -1, .rows_floats = rows};
+    struct recipe r = {.a = {e, map},
+                       .plan = plan,
+                       .out = out,
+                       .rows = -1,
+                       .order = -1,
+                       .map = -1,
+                       .pieces = -1,
+                       .rows_floats = rows};
     struct place dout;
     r.forward.map_buffer = r.forward.counter_buffer = -1;
     emit_grads_struct(e);

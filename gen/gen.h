@@ -359,6 +359,7 @@ const char *ir_op_name(int op);     /* "exp", "+", "load" */
 const char *ir_op_spelling(int op); /* "" for operators and leaves */
 const char *ir_op_cuda(int op);     /* text with %0 %1 %2; NULL for leaves and reductions */
 int ir_op_arity(int op);
+bool ir_op_commutes(int op); /* its two operands may change places */
 bool ir_op_is_reduction(int op);
 bool ir_op_is_scan(int op); /* along a row; the last operand is not 0 where a segment begins */
 /* What a scan gives for element i of (v, ...), from the elements j up to it, or from it on, of its segment.
@@ -586,6 +587,7 @@ struct back_plan { /* attention backward: of its main kernel; what is beside it 
     bool early_dv;
     bool dq_stored; /* BACK_DQ_STORED: dq' is not zeroed; thread blocks take blocks of keys from a counter */
     int thread_blocks;
+    int pieces;   /* BACK_PIECES: places for dk', dv' of pieces of the last blocks of keys; 0: none is cut */
     bool forward; /* the forward kernel runs first: for o, finals or row states */
 };
 struct plan {
@@ -593,16 +595,19 @@ struct plan {
     const char *file;                                /* text[0] */
     int bm, bn, stages, warps;                       /* attention */
     int threads, vector, per_thread, rows_per_block; /* rowwise: see rowwise.cuh */
-    bool prefetch, inner;                            /* rowwise_many: see there, and `blocks` */
+    bool prefetch, shared_next, inner;               /* rowwise_many: see there, and `blocks` */
     int column_parts, registers, at_once;
-    bool full;                                   /* of rows: every thread has per_thread elements of each */
-    bool aligned;                                /* rowwise: vectors are read and written */
-    bool more, columns_shared, taken, cols_held; /* rowwise_staged: see there, and `stages`, `smem_bytes` */
-    bool placed;                                 /* rowwise_staged: rows of one place follow each other */
-    int units_wide;                              /* rowwise_inner: see there; else 0 */
-    int places;                                  /* rowwise_walk: of a batch; else 0 */
-    int cluster;       /* blocks that share a row of rowwise_staged, a strip of rowwise_inner */
-    int unroll, steps; /* elementwise, with threads and vector: see elementwise.cuh */
+    bool full;    /* of rows: every thread has per_thread elements of each */
+    bool aligned; /* rowwise: vectors are read and written */
+    bool kept;    /* rowwise, elementwise: L2 gives up last what is read */
+    bool reread;  /* rowwise, rowwise_many: passes read rows of per_thread elements again, from L1 and L2 */
+    bool more, columns_shared, taken, cols_held,
+        late;                /* rowwise_staged: see there, and `stages`, `smem_bytes` */
+    bool placed;             /* rowwise_staged: rows of one place follow each other */
+    int units_wide;          /* rowwise_inner: see there; else 0 */
+    int places, part_places; /* rowwise_walk: of a batch; see there PART; else 0 */
+    int cluster;             /* blocks that share a row of rowwise_staged, a strip of rowwise_inner */
+    int unroll, steps;       /* elementwise, with threads and vector: see elementwise.cuh */
     bool long_loops, ahead;
     int min_blocks;      /* on an SM: bounds registers */
     int loop[MAX_MAPS];  /* dim of the map that a thread goes along; -1: none */

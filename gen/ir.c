@@ -61,6 +61,11 @@ int ir_op_arity(int op)
     return ROWS[op].arity;
 }
 
+bool ir_op_commutes(int op)
+{
+    return (ROWS[op].flags & COMM) != 0;
+}
+
 bool ir_op_is_reduction(int op)
 {
     return (ROWS[op].flags & RED) != 0;

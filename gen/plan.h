@@ -49,6 +49,15 @@ bool plan_needs_hopper(const struct request *r, char *why);
 bool plan_rowwise(const struct request *r, struct plan *plan, char *why);
 bool plan_rowwise_many(const struct request *r, struct plan *plan, char *why);
 bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why);
+/* plan_reread.c: rows that passes read again. */
+struct row_pass;
+struct plan_again {
+    int each;      /* vectors of a row that a thread has; 0: rows are held */
+    int registers; /* of a thread */
+    bool beside;   /* elements read inputs beside the rows */
+    bool kept;     /* rows are held, and L2 gives them up last */
+};
+void plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again);
 /* plan_staged.c: rowwise_staged.cuh, rowwise_inner.cuh. */
 bool plan_inner(const struct request *r, struct plan *plan, char *why);
 bool plan_inner_bwd(const struct request *r, struct plan *plan, char *why);

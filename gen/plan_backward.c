@@ -78,7 +78,7 @@ static bool take_back_tile(const struct request *r, const struct pair_needs *pai
 static int hopper_smem_of(const struct back_plan *t, int rows, bool diag, int slabs, int keys)
 {
     return 256 * keys * (t->dk + t->dv) + 4 * t->bm * (t->dk + t->dv) + 2 * t->bm * 256 +
-           4 * slabs * t->bm * t->dk + 8 * rows * t->bm + (diag ? 16 * (t->bm + 64) : 0) + 176;
+           4 * slabs * t->bm * t->dk + 8 * rows * t->bm + (diag ? 16 * (t->bm + 64) : 0) + 208;
 }
 
 enum { BACK_SMEM_LIMIT = 232448 }; /* of back_common_sm90.cuh */
@@ -99,7 +99,7 @@ static int hopper_smem(const struct back_plan *t, int rows, bool diag)
 static int wide_smem(const struct back_plan *t, int rows, bool diag)
 {
     return 128 * (t->dk + t->dv) + 256 * (t->stages * t->dk + t->dv) + 32768 + t->stages * rows * 512 +
-           (diag ? 1024 : 0) + 224;
+           (diag ? 1024 : 0) + 256;
 }
 
 /* Steps of 16 columns of v that a thread has registers for, beside dk', dv' and the scores of a tile. */
@@ -154,12 +154,13 @@ static void say_backward(const struct request *r, const struct backward *b, int 
     const struct back_plan *t = &plan->back;
     snprintf(plan->reason, sizeof plan->reason,
              "tiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory; a row brings "
-             "%d float%s%s%s; "
+             "%d float%s%s%s%s; "
              "gradients of inputs are added in %d place%s of a pair and %d of a row; %s",
              t->bm, t->bn, t->warps, t->stages, t->stages == 1 ? "" : "s", t->smem_bytes, rows,
              rows == 1 ? "" : "s", b->delta ? ", made of delta = sum o do" : "",
-             t->forward ? "; the forward kernel runs first" : "", b->pair.n, b->pair.n == 1 ? "" : "s",
-             b->row.n,
+             t->forward ? "; the forward kernel runs first" : "",
+             t->pieces > 0 ? "; the last blocks of keys go in pieces" : "", b->pair.n,
+             b->pair.n == 1 ? "" : "s", b->row.n,
              r->problem->deterministic ? "sums keep one order: the same bits from run to run"
                                        : "dq and gradients of inputs are summed by fp32 atomics");
 }
@@ -195,6 +196,7 @@ static bool plan_with(const struct request *r, struct plan *plan, char *why,
         ir_free(w);
         return false;
     }
+    const bool masked = w->mask.n_roots > 0;
     bool ok = backward_measure(w, &sig, r->problem, &b, &pair);
     ir_free(w);
     if (!ok) {
@@ -207,6 +209,8 @@ static bool plan_with(const struct request *r, struct plan *plan, char *why,
         return false;
     }
     plan->back.forward = forward;
+    if (plan->back.dq_stored && !masked && !r->problem->deterministic)
+        plan->back.pieces = 2 * plan->back.thread_blocks;
     say_backward(r, &b, pair.rows, plan);
     return true;
 }

@@ -182,6 +182,8 @@ struct launch { /* one kernel */
     int grid_limit; /* no more blocks than this: they take their work in turn; 0: as many as there are */
     int cluster;    /* blocks of one, of which no more are started than run at once; 0: all are */
     int part;       /* of the text, where its parts are compiled apart (n_parts) */
+    bool early; /* may begin while the launch before it still runs: its text waits where it needs its results
+                 */
     struct tensor_map_row map[MAX_TENSOR_MAPS];
 };
 

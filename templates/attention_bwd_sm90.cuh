@@ -342,7 +342,9 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
             from = from.next();
             barrier_sync(ALL_WORKERS, THREADS); // a turn has been left out: no one comes to a barrier twice before another has been there
         }
-        store_sums(p, sums, rounds.block(round));
+        if (is_whole(p, sums, rounds, round)) {
+            store_sums(p, sums, rounds.block(round));
+        }
         rounds.leave(round);
     }
     if constexpr (cfg::WANT_DQ && SLABS == 1) { // the last turn may be the other warpgroup's, which meets the adder alone

@@ -358,7 +358,9 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
             }
             q = q.next();
         }
-        store_sums(p, sums, rounds.block(round));
+        if (is_whole(p, sums, rounds, round)) {
+            store_sums(p, sums, rounds.block(round));
+        }
         rounds.leave(round);
     }
 }

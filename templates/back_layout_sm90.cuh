@@ -18,11 +18,11 @@ struct places {
     int slabs, keys;
 };
 // Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 16; rows: floats of a row):
-//     256 * keys * (dk + dv) + 4 * bm * (dk + dv) + 2 * bm * 256 + 4 * slabs * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 176
+//     256 * keys * (dk + dv) + 4 * bm * (dk + dv) + 2 * bm * 256 + 4 * slabs * bm * dk + 8 * rows * bm + (diag ? 16 * (bm + 64) : 0) + 208
 __host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag, places n)
 {
     return 256 * n.keys * (dk + dv) + 4 * bm * (dk + dv) + 2 * bm * 256 + 4 * n.slabs * bm * dk + 8 * rows * bm +
-           (diag ? 16 * (bm + 64) : 0) + 176;
+           (diag ? 16 * (bm + 64) : 0) + 208;
 }
 // What there is room for: keys are worth more than a slab (at D 64 and 1024 tokens 2 to 7 %).
 constexpr places PLACES[] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}};

@@ -135,6 +135,15 @@ template <class PARAMS> DEV void begin_tile(const PARAMS &p, i64 line)
         *back::block_counter(p) = 0;
     }
 }
+// How many pieces of a block of keys have been left, of each warp: by the first block.
+template <class PARAMS> DEV void begin_pieces(const PARAMS &p)
+{
+    if constexpr (cfg::BACK_PIECES > 0) {
+        for (int i = static_cast<int>(threadIdx.x); i < cfg::BACK_PIECES * back::WARPS; i += PRE_THREADS) {
+            p.pieces[i] = 0.0f;
+        }
+    }
+}
 
 } // namespace pre
 
@@ -162,6 +171,9 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS) LATHE_ENTRY(bwd_pre)(c
     if constexpr (cfg::BACK_DQ_STORED) {
         if (threadIdx.x == 0 && row0 % back::BM == 0) {
             begin_tile(p, back::tile_line(z, b, h) + row0 / back::BM);
+        }
+        if (block == 0) {
+            begin_pieces(p);
         }
     }
     if (copy != nullptr) {

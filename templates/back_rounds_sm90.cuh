@@ -2,7 +2,7 @@
 // block of keys after the other, a round each. Its loading warp tells the others which, and one warp knows in which order blocks add to a
 // tile of dq.
 #pragma once
-#include "back_common_sm90.cuh"
+#include "back_pieces_sm90.cuh"
 
 namespace back {
 
@@ -19,13 +19,15 @@ template <int PLACES> DEV round_place place_of_round(u32 round)
 
 // BYTES of shared memory at a multiple of 16.
 struct block_rounds {
-    static constexpr int BYTES = 128;
+    static constexpr int BYTES = 160;
     u32 address;
 
     __device__ __forceinline__ ring_barriers<2> keys() const { return {address}; }        // of K, in attention_bwd_sm90 of V too
     __device__ __forceinline__ ring_barriers<2> values() const { return {address + 32}; } // of V
     __device__ __forceinline__ ring_barriers<2> told() const { return {address + 64}; }   // of the places of two rounds
-    __device__ __forceinline__ u32 place(u32 round) const { return address + 96 + 16 * (round & 1); }
+    __device__ __forceinline__ u32 place(u32 round) const { return address + 96 + 32 * (round & 1); }
+    __device__ __forceinline__ u32 part(u32 round) const { return place(round) + 16; } // walk_part, where CUTS
+    __device__ __forceinline__ u32 joined(u32 round) const { return __float_as_uint(load_shared(part(round) + 12)); }
     __device__ __forceinline__ key_block block(u32 round) const { return find_block(place(round)); } // group 0: there is none any more
 
     __device__ __forceinline__ void init() const
@@ -69,10 +71,11 @@ DEV u32 number_of_round(const back_params &p, u32 round)
     }
     return fresh_block() + round * gridDim.x; // without queries there is no counter
 }
-DEV bool is_block(const sizes &z, u32 number)
+DEV u32 number_of_blocks(const sizes &z)
 {
-    return number < static_cast<u32>(key_tiles(z)) * static_cast<u32>(z.n_b) * static_cast<u32>(z.n_h_kv);
+    return static_cast<u32>(key_tiles(z)) * static_cast<u32>(z.n_b) * static_cast<u32>(z.n_h_kv);
 }
+DEV bool is_block(const sizes &z, u32 number) { return number < number_of_blocks(z); }
 DEV void tell_block(const block_rounds &rounds, u32 round, bool exists, const key_block &block)
 {
     const round_place at = round_place::nth(round);
@@ -84,10 +87,19 @@ DEV void tell_block(const block_rounds &rounds, u32 round, bool exists, const ke
     }
     mbarrier_arrive(rounds.told().full(at.stage));
 }
-DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round, bool leader)
+// left: what of a share is left for the round.
+DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round, bool leader, u32 &left)
 {
-    u32 number = leader ? number_of_round(p, round) : 0;
-    if constexpr (BY_LENGTH) {
+    u32 number = leader && left == 0 ? number_of_round(p, round) : 0;
+    if constexpr (CUTS) {
+        if (leader) {
+            walk_part part{};
+            const key_block block = find_part(p.z, number_of_blocks(p.z), number, left, part);
+            rounds.told().wait_empty(round_place::nth(round));
+            put_part(rounds.part(round), part);
+            tell_block(rounds, round, block.group > 0, block);
+        }
+    } else if constexpr (BY_LENGTH) {
         number = __shfl_sync(ALL_LANES, number, __ffs(static_cast<int>(__ballot_sync(ALL_LANES, leader))) - 1);
         const bool exists = is_block(p.z, number);
         key_block block{};
@@ -105,21 +117,32 @@ DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round,
     __syncwarp();
 }
 
+using walk_of_round = pick<CUTS, part_walk, walk>::type;
+DEV auto begin_walk(const block_rounds &rounds, u32 round)
+{
+    if constexpr (CUTS) {
+        return part_walk{rounds.part(round)};
+    } else {
+        return walk{};
+    }
+}
+
 // All blocks of the thread block. The first query tile of a block comes while the block before is still worked on, and its keys as soon
 // as no one reads those before. LOADER: params, rounds, whether this thread is the leader, the number of the round; and for the
 // leader load_queries, load_first (with keys), load_nothing (no query tile is for these keys) and, for all, to the next place.
 template <class LOADER> DEV void load_rounds(LOADER &l)
 {
     const back_params &p = l.params.p;
+    u32 left = 0;
 #pragma unroll 1
     while (true) {
-        tell_round(p, l.rounds, l.round, l.leader);
+        tell_round(p, l.rounds, l.round, l.leader, left);
         l.rounds.told().wait_full(round_place::nth(l.round));
         const int group = l.rounds.block(l.round).group;
         if (group == 0) {
             break;
         }
-        walk tiles;
+        walk_of_round tiles = begin_walk(l.rounds, l.round);
         position now = tiles.next({0, -32, false}, p, l.rounds.block(l.round));
         if (now.head >= group) {
             if (l.leader) {
@@ -146,6 +169,17 @@ template <class LOADER> DEV void load_rounds(LOADER &l)
             first = false;
         }
         l.round++;
+    }
+}
+
+// By a warp that computes: are these the block's dk' and dv'? Else they are left to another piece.
+template <class SUMS> DEV bool is_whole(const back_params &p, SUMS &sums, const block_rounds &rounds, u32 round)
+{
+    if constexpr (CUTS) {
+        const u32 joined = rounds.joined(round);
+        return joined == 0 || join_pieces(p, sums, joined);
+    } else {
+        return true;
     }
 }
 
@@ -180,7 +214,7 @@ template <class ADDER> DEV void add_rounds(ADDER &a)
         if (at.group == 0) {
             break;
         }
-        walk tiles;
+        walk_of_round tiles = begin_walk(rounds, round);
         position now = tiles.next({0, -32, false}, a.p, at);
         if (now.head >= at.group) {
             a.skip();

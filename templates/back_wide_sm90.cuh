@@ -15,10 +15,10 @@ static_assert(PART_K % 16 == 0 && PART_V % 16 == 0 && PART_K <= 128 && PART_V <=
               "cfg::D and cfg::D_V are at most 256: registers hold a half of dk' and of dv'");
 
 // Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 32; rows: floats of a row):
-//     128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 224
+//     128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 256
 __host__ __device__ constexpr int wide_smem_bytes(int stages, int dk, int dv, int rows, bool diag)
 {
-    return 128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 224;
+    return 128 * (dk + dv) + 256 * (stages * dk + dv) + 32768 + stages * rows * 512 + (diag ? 1024 : 0) + 256;
 }
 
 struct layout { // offsets in bytes

@@ -68,6 +68,7 @@ struct back_params {
     sizes z;
     const unsigned char *map;
     unsigned *order;
+    float *pieces;
     inputs x;
     grads g;
 };

@@ -18,6 +18,7 @@ constexpr int BACK_BM = 64, BACK_BN = 128, BACK_WARPS = 8, BACK_STAGES = 2, BACK
 constexpr bool BACK_WGMMA = true;
 constexpr int BACK_V_STEPS = 0;
 constexpr bool BACK_EARLY_DV = true;
+constexpr int BACK_PIECES = 0;
 constexpr bool BACK_O_F32 = false;
 constexpr bool WANT_DQ = true, WANT_DK = true, WANT_DV = true;
 constexpr bool DK_F32 = false, DV_F32 = false;
