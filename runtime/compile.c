@@ -13,6 +13,10 @@
 /* -default-device: lambdas and constexpr functions of the templates carry no annotation. */
 static const char *const COMMON_OPTIONS[] = {"-std=c++20", "-default-device", "--ptxas-options=-v"};
 
+/* Beside those: what does not change the code, and so is no part of a key. The declarations that --minimal
+   leaves out, of textures and the like, take 5 ms, and no template uses them. */
+enum { UNKEYED_OPTIONS = 2, FIRST_MINIMAL_MAJOR = 13 /* measured with; older ones were not asked */ };
+
 int lathe__compile_options(const char *arch, char options[MAX_OPTIONS][OPTION_BYTES])
 {
     int n = 0;
@@ -132,11 +136,13 @@ static lathe_status run_program(const struct compiler *c, struct nvrtc_program *
                                 const struct source *source, const char *arch, int part, struct piece *pieces,
                                 int *n, char **log, lathe_error *err)
 {
-    char text[MAX_OPTIONS + 1][OPTION_BYTES];
-    const char *options[MAX_OPTIONS + 1];
+    char text[MAX_OPTIONS + UNKEYED_OPTIONS][OPTION_BYTES];
+    const char *options[MAX_OPTIONS + UNKEYED_OPTIONS];
     int n_options = lathe__compile_options(arch, text);
     if (part != WHOLE_TEXT)
         snprintf(text[n_options++], OPTION_BYTES, "-DLATHE_PART=%d", part);
+    if (c->major >= FIRST_MINIMAL_MAJOR)
+        snprintf(text[n_options++], OPTION_BYTES, "--minimal");
     for (int i = 0; i < n_options; i++)
         options[i] = text[i];
     const int result = c->nvrtcCompileProgram(program, n_options, options);

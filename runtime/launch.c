@@ -352,6 +352,16 @@ static lathe_status check_workspace(const void *workspace, size_t bytes, lathe_e
     return LATHE_OK;
 }
 
+/* Early behind the launch of the same recipe alone, which has waited for whatever came before: where that one
+   is skipped, it is not early. */
+static bool begins_early(const struct module *module, int i, const struct launch *launch,
+                         const struct problem *problem)
+{
+    unsigned blocks = 0;
+    return i > 0 && module->early[i] && lathe__grid_size(launch - 1, problem, &blocks, NULL) == LATHE_OK &&
+           blocks > 0;
+}
+
 static lathe_status launch_one(const struct module *module, int i, const struct launch *launch,
                                const struct fill *f, lathe_stream stream, lathe_error *err)
 {
@@ -367,6 +377,9 @@ static lathe_status launch_one(const struct module *module, int i, const struct 
     config.smem_bytes = (unsigned)launch->smem_bytes;
     TRY(lathe__params_fill(launch, f->sig, f->problem, f->bound, f->workspace, f->work_offset, block, err));
     TRY(lathe__maps_fill(module->driver, launch, f->problem, module->slot[i], block, err));
+    struct cu_launch_attribute early = {.id = CU_LAUNCH_EARLY, .value = 1};
+    config.attributes = &early;
+    config.n_attributes = begins_early(module, i, launch, f->problem) ? 1 : 0;
     const int result = module->driver->cuLaunchKernelEx(&config, module->function[i], params, NULL);
     return result == CU_SUCCESS ? LATHE_OK : lathe__driver_check(module->driver, result, launch->entry, err);
 }

@@ -70,6 +70,38 @@ static void find_resident(struct module *module, int i, const struct launch *lau
         module->resident[i] = clusters * launch->cluster;
 }
 
+/* Blocks begin early on compute capability 9.0 and up; drivers before 12.3 do not capture such launches. The
+ * text must have been compiled for it, too: what a driver makes of PTX for an older one does not wait. */
+static lathe_status find_early(struct module *module, int i, const struct launch *launch, lathe_error *err)
+{
+    const struct driver *d = module->driver;
+    int version = 0; /* 90: what the text was compiled for */
+    if (!launch->early || d->version < 12030)
+        return LATHE_OK;
+    TRY(lathe__driver_check(d, d->cuFuncGetAttribute(&version, CU_FUNC_PTX_VERSION, module->function[i]),
+                            "cuFuncGetAttribute", err));
+    module->early[i] = version >= 90;
+    return LATHE_OK;
+}
+
+/* More than 8 blocks of a cluster are asked for, and there must be a part of the device that has them. */
+static lathe_status check_cluster(struct module *module, int i, const struct launch *launch, lathe_error *err)
+{
+    enum { PORTABLE = 8 };
+    if (launch->cluster > PORTABLE &&
+        module->driver->cuFuncSetAttribute(module->function[i], CU_FUNC_LARGE_CLUSTERS, 1) != CU_SUCCESS)
+        return lathe__fail(err, LATHE_CUDA,
+                           "kernel %s asks for clusters of %d blocks, which this device refuses",
+                           launch->entry, launch->cluster);
+    find_resident(module, i, launch);
+    if (launch->cluster > PORTABLE && module->resident[i] == 0)
+        return lathe__fail(err, LATHE_CUDA,
+                           "kernel %s asks for clusters of %d blocks, for which no part of this device is "
+                           "large enough",
+                           launch->entry, launch->cluster);
+    return LATHE_OK;
+}
+
 static lathe_status load_function(struct module *module, int i, const struct launch *launch, lathe_error *err)
 {
     const struct driver *d = module->driver;
@@ -85,7 +117,8 @@ static lathe_status load_function(struct module *module, int i, const struct lau
                                "kernel %s asks for %d bytes of shared memory, which this device refuses",
                                launch->entry, launch->smem_bytes);
     }
-    find_resident(module, i, launch);
+    TRY(check_cluster(module, i, launch, err));
+    TRY(find_early(module, i, launch, err));
     /* asking loads the code, where the driver does so lazily */
     TRY(lathe__driver_check(d, d->cuFuncGetAttribute(&module->registers[i], CU_FUNC_REGISTERS, function),
                             "cuFuncGetAttribute", err));

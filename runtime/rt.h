@@ -79,18 +79,29 @@ enum {
     CU_ATTR_SMEM_OPTIN = 97,
     CU_FUNC_LOCAL_BYTES = 3,
     CU_FUNC_REGISTERS = 4,
+    CU_FUNC_PTX_VERSION = 5,
     CU_FUNC_MAX_DYNAMIC_SMEM = 8,
+    CU_FUNC_LARGE_CLUSTERS = 14, /* of more than 8 blocks, which not every device has */
     CU_CAPTURE_RELAXED = 2,
     CU_JIT_ERROR_LOG = 5,
     CU_JIT_ERROR_LOG_BYTES = 6
 };
+
+struct cu_launch_attribute { /* CUlaunchAttribute */
+    int id;
+    int unused;
+    int value;
+    int rest[15];
+};
+
+enum { CU_LAUNCH_EARLY = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 
 struct cu_launch_config { /* CUlaunchConfig */
     unsigned grid[3];
     unsigned block[3];
     unsigned smem_bytes;
     lathe_stream stream;
-    void *attributes;
+    struct cu_launch_attribute *attributes;
     unsigned n_attributes;
 };
 
@@ -451,6 +462,7 @@ struct module { /* immutable once loaded, but for the slots */
     int local_bytes[MAX_LAUNCHES]; /* stack and spills of one thread */
     int resident[MAX_LAUNCHES]; /* of kernels whose clusters take their work in turn: blocks that run at once;
                                    0: not known */
+    bool early[MAX_LAUNCHES];   /* kernels that may begin before the launch before them is done, here */
     bool from_disk;
     bool from_system;                    /* from the system cache */
     struct map_slot *slot[MAX_LAUNCHES]; /* of each kernel's tensor maps; NULL: none */

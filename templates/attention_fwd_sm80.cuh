@@ -140,7 +140,7 @@ DEV work_place find_place(const sizes &z)
 {
     const u32 block = fresh_block();
     const thread_place thread;
-    const u32 n_tiles = max(static_cast<u32>((z.len_q + cfg::BM - 1) / cfg::BM), 1u);
+    const u32 n_tiles = max((static_cast<u32>(z.len_q) + cfg::BM - 1) / cfg::BM, 1u);
     const u32 n_h = static_cast<u32>(z.n_h);
     const u32 heads = static_cast<u32>(z.n_b) * n_h;
     const u32 log = section_log(z, heads);
@@ -228,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     constexpr bool K_ONCE = cfg::SHORT_ROWS && cfg::STAGES == 1; // one place in the text loads K: sooner compiled; elsewhere 2 % slower (causal)
 
     const work_place at = find_place(p.z);
-    const int h_kv = at.h / (p.z.n_h / p.z.n_h_kv);
+    const int h_kv = p.z.key_head(at.h);
     const int row0 = at.row0;
     const int lane = at.lane;
 
@@ -237,11 +237,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     const u8 *map_row = nullptr;
     if constexpr (variant::MAP) {
-        const i64 n_h = variant::MAP_PER_HEAD ? p.z.n_h : 1;
-        const i64 map_head = (variant::MAP_PER_BATCH ? at.b : 0) * n_h + (variant::MAP_PER_HEAD ? at.h : 0);
-        map_row = p.map + (map_head * at.n_tiles + at.query_tile) * round_up((p.z.len_kv + cfg::BN - 1) / cfg::BN, MAP_WORD);
+        const int map_head = (variant::MAP_PER_BATCH ? at.b : 0) * (variant::MAP_PER_HEAD ? p.z.n_h : 1) + (variant::MAP_PER_HEAD ? at.h : 0);
+        const u32 line = static_cast<u32>(map_head * at.n_tiles + at.query_tile); // of no more than there are blocks
+        map_row = p.map + static_cast<u64>(line) * ((static_cast<u32>(p.z.len_kv) + (cfg::BN * MAP_WORD - 1)) / (cfg::BN * MAP_WORD) * MAP_WORD);
     }
     const int row1 = min(row0 + cfg::BM, p.z.len_q) - 1;
+    if constexpr (variant::MAP) {
+        wait_for_launch_before();
+    }
     tile_cursor cursor;
     cursor.start(a, map_row, row0, row1);
 
@@ -263,21 +266,26 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     q_rows.load(shared + shared_layout::Q, row0, p.z.len_q - row0);
 
     warp_work w;
-    w.rows.seen = 0;
+    const auto begin_rows = [&] {
+        w.rows.seen = 0;
 #pragma unroll
-    for (int r = 0; r < 2 * MT; r++) {
-        w.rows.row[r] = variant::make_row(a.x, a.z, a.head, at.first_row + 8 * r);
-        w.rows.state[r] = variant::init((lane & 3) == 0);
-    }
+        for (int r = 0; r < 2 * MT; r++) {
+            w.rows.row[r] = variant::make_row(a.x, a.z, a.head, at.first_row + 8 * r);
+            w.rows.state[r] = variant::init((lane & 3) == 0);
+        }
 #pragma unroll
-    for (int m = 0; m < MT; m++) {
+        for (int m = 0; m < MT; m++) {
 #pragma unroll
-        for (int d = 0; d < DB; d++) {
+            for (int d = 0; d < DB; d++) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                w.o[m][d][i] = 0.0f;
+                for (int i = 0; i < 4; i++) {
+                    w.o[m][d][i] = 0.0f;
+                }
             }
         }
+    };
+    if constexpr (!K_ONCE) {
+        begin_rows();
     }
     if constexpr (cfg::Q_IN_REGS) { // K and V take the place of Q
         copy_commit();
@@ -349,6 +357,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             middle();
             if (tile >= 0) {
                 gather(w, s, a, shared, tile, stage, diag_table);
+            } else { // Q and the first K are on their way
+                if (next < 0) { // Q alone, which no one will read
+                    copy_wait<0>();
+                    __syncthreads();
+                }
+                begin_rows();
             }
         } else if (tile >= 0) {
             score(w, s, shared, stage);
@@ -368,8 +382,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if constexpr (cfg::O_F32) {
         store_o_f32(w.o, p, end);
     } else {
-        copy_wait<0>();
-        __syncthreads();
+        if constexpr (K_ONCE && !cfg::Q_IN_REGS && cfg::D_PAD == cfg::DV_PAD) { // a warp's rows of o lie where its rows of Q did
+            __syncwarp();
+        } else {
+            copy_wait<0>();
+            __syncthreads();
+        }
         store_o(w.o, shared + static_cast<u32>(shared_layout::O + end.warp_row * cfg::DV_PAD * 2),
                 static_cast<element *>(p.o) + o_head, p.o_t, end, p.z.len_q);
     }

@@ -234,6 +234,9 @@ DEV void load_keys(const hopper_params &params, u32 shared)
     int before = NO_TILE; // the key tile whose V comes next, its key head and its batch
     int before_h = 0;
     int before_b = 0;
+    if constexpr (variant::MAP) {
+        wait_for_launch_before();
+    }
 #pragma unroll 1
     for (u32 round = 0;; round++) {
         mbarrier_wait(told_barrier(shared, round), round_parity(round));

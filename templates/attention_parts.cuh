@@ -33,7 +33,6 @@ struct tile_cursor {
     u32 low, high; // bits of their classes, of those that are still to come
     u32 mine = 0;  // of the 32 OWN tiles that hold those before `first`: the class of this lane's, or OWN in a byte each
 
-    DEV int key_tiles(const sizes &z) { return (z.len_kv + cfg::BN - 1) / cfg::BN; }
 
     // Of the 32 OWN tiles from `from` on, for rows row0 to row1.
     __device__ __forceinline__ void look(const at_head &a, const u8 *map_row, int row0, int row1, int from)
@@ -65,7 +64,7 @@ struct tile_cursor {
 
     __device__ __forceinline__ void start(const at_head &a, const u8 *map_row, int row0, int row1)
     {
-        first = (key_tiles(a.z) + 32 * OWN - 1) / (32 * OWN) * (32 * OWN);
+        first = static_cast<int>((static_cast<u32>(a.z.len_kv) + (32 * OWN * cfg::BN - 1)) / (32 * OWN * cfg::BN) * (32 * OWN));
         low = 0;
         high = 0;
         if (first > 0) {
@@ -108,23 +107,33 @@ struct sum_of_four {
     __device__ __forceinline__ float operator()(float x) const { return sum4(x); }
 };
 
-// o times the variant's factor; finals to memory, by one thread of the four of a row.
+// o times the variant's factor; finals to memory: of the four threads of a row, each stores those of one of the rows.
 template <int MT, int DB, class PLACE>
 DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attention_params &p,
                      const at_head &a, const PLACE &at)
 {
+    constexpr int ROWS = 2 * MT;
+    constexpr int FINALS = variant::FINALS > 0 ? variant::FINALS : 1;
+    float mine[FINALS];
 #pragma unroll
-    for (int r = 0; r < 2 * MT; r++) {
-        float finals[variant::FINALS > 0 ? variant::FINALS : 1];
+    for (int r = 0; r < ROWS; r++) {
+        float finals[FINALS];
         variant::join(rows.state[r], sum_of_four{});
         float factor = variant::finish(rows.state[r], finals, a.x, a.z, a.head, rows.row[r]);
         const bool seen = ((rows.seen >> r) & 1u) != 0;
         if (!seen) {
             variant::empty_finals(finals);
         }
-        const int row = at.row(r);
-        if ((at.lane & 3) == 0 && row < a.z.len_q && at.leads()) {
-            variant::store_finals(p, at.b, at.head(r), row, finals);
+#pragma unroll
+        for (int i = 0; i < variant::FINALS; i++) {
+            mine[i] = r % 4 == 0 || (at.lane & 3) == r % 4 ? finals[i] : mine[i];
+        }
+        if (variant::FINALS > 0 && (r % 4 == 3 || r + 1 == ROWS)) {
+            const int which = r / 4 * 4 + (at.lane & 3);
+            const int row = at.row(which);
+            if (which <= r && row < a.z.len_q && at.leads()) {
+                variant::store_finals(p, at.b, at.head(which), row, mine);
+            }
         }
 #pragma unroll
         for (int d = 0; d < DB; d++) {
@@ -191,8 +200,8 @@ DEV void store_o(const float (&o)[MT][DB][4], u32 staging, cfg::element *out, i6
 #pragma unroll
         for (int i = 0; i < 16 * MT / STEP; i++) {
             if (row0 + row + i * STEP < len_q) {
-                *reinterpret_cast<uint4 *>(to) =
-                    load_shared16((from ^ static_cast<u32>(shape::turn(i * STEP) * 16)) + static_cast<u32>(i * STEP * shape::ROW_BYTES));
+                const uint4 x = load_shared16((from ^ static_cast<u32>(shape::turn(i * STEP) * 16)) + static_cast<u32>(i * STEP * shape::ROW_BYTES));
+                __stcs(reinterpret_cast<uint4 *>(to), x);
             }
             to += step;
         }

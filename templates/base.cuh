@@ -22,27 +22,23 @@ struct bf16 {
     u16 bits;
 };
 
-// f.operator()<I> .. <N - 1>. Several to a level: the body is inlined once more for each level above it.
+// f.operator()<I> .. <N - 1>. Four to a level: the body is inlined once more for each level above it.
 template <int I, int N, class F> DEV void repeat(const F &f)
 {
-    if constexpr (N - I >= 8) {
+    if constexpr (N - I >= 1) {
         f.template operator()<I>();
+    }
+    if constexpr (N - I >= 2) {
         f.template operator()<I + 1>();
+    }
+    if constexpr (N - I >= 3) {
         f.template operator()<I + 2>();
+    }
+    if constexpr (N - I >= 4) {
         f.template operator()<I + 3>();
-        f.template operator()<I + 4>();
-        f.template operator()<I + 5>();
-        f.template operator()<I + 6>();
-        f.template operator()<I + 7>();
-        repeat<I + 8, N>(f);
-    } else if constexpr (N - I >= 3) {
-        f.template operator()<I>();
-        f.template operator()<I + 1>();
-        f.template operator()<I + 2>();
-        repeat<I + 3, N>(f);
-    } else if constexpr (N - I >= 1) {
-        f.template operator()<I>();
-        repeat<I + 1, N>(f);
+    }
+    if constexpr (N - I >= 5) {
+        repeat<I + 4, N>(f);
     }
 }
 
@@ -162,6 +158,15 @@ template <int BYTES> DEV void store_words(void *p, const words<BYTES> &w)
     }
 }
 
+// How memory is read. READ_AGAIN: others or later passes read it, too. READ_ONCE: it goes past L1, which so keeps what is read by column. READ_FIRST, READ_LAST:
+// of several times by the same block (ptx.cuh).
+enum reading { READ_AGAIN, READ_ONCE, READ_FIRST, READ_LAST };
+
+template <reading HOW> DEV uint4 load_as16(const void *p)
+{
+    return HOW == READ_FIRST ? load_first16(p) : HOW == READ_LAST ? load_last16(p) : load_once16(p);
+}
+
 // V adjacent elements as floats and back; the address is aligned to min(V * sizeof(T), 16).
 template <int V, class T, bool CONSTANT = false> DEV void load_vec(const T *p, float (&out)[V])
 {
@@ -221,8 +226,13 @@ template <int V, class T> DEV void unpack_words(const words<static_cast<int>(V *
     }
 }
 
+// COLUMNS_APART: the addresses of the path of strided, unaligned and last columns, which is seldom taken, are made when they are needed: else they
+// take registers over all rows.
+enum columns_manner { COLUMNS_PLAIN, COLUMNS_APART };
+
 // Columns i .. i + V - 1 of a row of n, `stride` elements apart: vectors where they are adjacent.
-template <int V, class T> DEV void m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
+template <int V, int MANNER = COLUMNS_PLAIN, class T>
+DEV void m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
 {
     constexpr int BYTES = static_cast<int>(V * sizeof(T));
     if constexpr (BYTES >= 4 && (V & (V - 1)) == 0) {
@@ -230,6 +240,9 @@ template <int V, class T> DEV void m_load_columns(const T *base, i64 stride, int
             unpack_words<V, T>(load_words<BYTES, true>(base + i), out);
             return;
         }
+    }
+    if constexpr (MANNER == COLUMNS_APART) {
+        keep(i);
     }
 #pragma unroll
     for (int k = 0; k < V; k++) { // one path for strided, unaligned and last columns: it costs compile time, not speed

@@ -18,6 +18,9 @@ DEV void keep(const char *&x) { asm volatile("" : "+l"(x)); }
 DEV void keep(u32 &x) { asm volatile("" : "+r"(x)); }
 DEV void keep(int &x) { asm volatile("" : "+r"(x)); }
 
+// What was read from memory before is read again behind this.
+DEV void forget_memory() { asm volatile("" ::: "memory"); }
+
 // What is computed from x waits until y is known.
 DEV void after(int &x, float y) { asm volatile("" : "+r"(x) : "f"(y)); }
 
@@ -209,6 +212,37 @@ DEV u32 load_once4(const void *p)
     return x;
 }
 
+// Global memory that is read more than once by the same block: L1 and L2 keep what `first` has read until `last` has read it, and then let
+// go of it before anything else, so that what is written stays longer and leaves in larger pieces.
+DEV u64 keep_policy()
+{
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+DEV u64 leave_policy()
+{
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+DEV uint4 load_first16(const void *p)
+{
+    uint4 x;
+    asm volatile("ld.global.L1::evict_last.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(p), "l"(keep_policy()));
+    return x;
+}
+DEV uint4 load_last16(const void *p)
+{
+    uint4 x;
+    asm volatile("ld.global.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(p), "l"(leave_policy()));
+    return x;
+}
+
 // Where it stands: loads before it, loads behind it, so that several are in flight. Through L1: past it an H200 loses 8 % of its
 // bandwidth where a thread has four of them in flight.
 DEV uint4 load_ordered16(const void *p)
@@ -216,6 +250,21 @@ DEV uint4 load_ordered16(const void *p)
     uint4 x;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
     return x;
+}
+
+// Launches that may begin early (struct launch's `early`): the one before says that from here on the next one may, and the next one
+// waits for all that it has written. Elsewhere, and before sm_90, the next one begins when the one before is done.
+DEV void let_next_begin()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEV void wait_for_launch_before()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 DEV int count_sms() // of the device: at least
@@ -312,6 +361,12 @@ DEV u32 take_ticket(u32 *p) // what it was; one more afterwards
 {
     u32 x;
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(x) : "l"(p) : "memory");
+    return x;
+}
+DEV u32 take_turn(u32 *p) // the same; who takes a later one sees what was written before
+{
+    u32 x;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(x) : "l"(p) : "memory");
     return x;
 }
 // Until *p is `turn`, which blocks with lower tickets make it: what they had written before is then visible.

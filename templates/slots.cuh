@@ -158,6 +158,7 @@ template <class VARIANT, int V> DEV void fill_cells(const inputs &x, const row_s
         VARIANT::template make_cells<V>(x, z, head, vals, c);
     }
 }
+template <class VARIANT> __host__ __device__ constexpr bool has_cells() { return requires { VARIANT::CELLS; }; }
 // Rows have places: what they read, and add to, of inputs at computed indices is told by the column and by the row's KEYS.
 template <class VARIANT> __host__ __device__ constexpr bool has_places() { return requires { VARIANT::KEYS; }; }
 // Whether the places of scatter K never fall along a row, or never rise, by more than 1 from one column to the next.

@@ -141,9 +141,10 @@ template <class V, int BM, int BN> struct guess<V, BM, BN, true> {
         }
         int read[V::READS];
         ranges.clear(false);
-#pragma unroll 1
-        for (int kv = kv0 + lane_id(); kv <= kv0 + BN - 1; kv += 32) {
-            V::col_reads(p.x, p.z, head, V::make_col(p.x, p.z, head, min(kv, kv1)), read);
+        constexpr int AT_ONCE = BN <= 128 ? (BN + 31) / 32 : 1; // loads on their way
+#pragma unroll (AT_ONCE)
+        for (int i = 0; i < (BN + 31) / 32; i++) {
+            V::col_reads(p.x, p.z, head, V::make_col(p.x, p.z, head, min(kv0 + min(lane_id() + 32 * i, BN - 1), kv1)), read);
             ranges.take(read, false);
         }
         ranges.share(false);
@@ -197,28 +198,29 @@ template <int BM, int BN, int ALIGN = 1, bool CUT = false> DEV void write_classe
     static_assert(BN >= 16 && BN <= 256 && BN % 16 == 0, "a tile has a multiple of 16 keys, up to 256");
     __shared__ variant::col cols[MAP_WARPS][BN];
     const sizes &z = p.z;
-    const int n_heads = variant::MAP_PER_HEAD ? z.n_h : 1;
-    const int n_batches = variant::MAP_PER_BATCH ? z.n_b : 1;
-    const int query_tiles = (z.len_q + BM - 1) / BM;
-    const int key_tiles = (z.len_kv + BN - 1) / BN;
-    const int lines = n_batches * n_heads * query_tiles; // of the map, each key_tiles long
-    const int sharing = max(static_cast<int>(gridDim.x) / lines, 1);
-    const int line = static_cast<int>(blockIdx.x) / sharing;
-    const int share = static_cast<int>(blockIdx.x) % sharing;
+    const u32 n_heads = variant::MAP_PER_HEAD ? static_cast<u32>(z.n_h) : 1;
+    const u32 n_batches = variant::MAP_PER_BATCH ? static_cast<u32>(z.n_b) : 1;
+    const u32 query_tiles = (static_cast<u32>(z.len_q) + BM - 1) / BM; // unsigned: divided sooner
+    const int key_tiles = static_cast<int>((static_cast<u32>(z.len_kv) + BN - 1) / BN);
+    const u32 lines = n_batches * n_heads * query_tiles; // of the map, each key_tiles long
+    const u32 sharing = max(gridDim.x / lines, 1u);
+    const u32 line = blockIdx.x / sharing;
+    const u32 share = blockIdx.x - line * sharing;
     if (line >= lines) {
         return;
     }
-    const int row0 = line % query_tiles * BM;
+    const u32 above = line / query_tiles;
+    const int row0 = static_cast<int>(line - above * query_tiles) * BM;
     const int row1 = min(row0 + BM, z.len_q) - 1;
-    const int h = line / query_tiles % n_heads;
-    const int b = line / query_tiles / n_heads;
+    const int h = static_cast<int>(above % n_heads);
+    const int b = static_cast<int>(above / n_heads);
     const int warp = static_cast<int>(threadIdx.x) / 32;
 
     const variant::head head = variant::make_head(p.x, z, b, h);
     const tile_rows<BM> rows = make_rows<BM>(p, head, row0);
     guess<variant, BM, BN> known(p, head, rows);
     unsigned char *out = p.map + static_cast<i64>(line) * round_up(key_tiles, ALIGN);
-    for (int tile = share * MAP_WARPS + warp; tile < key_tiles; tile += sharing * MAP_WARPS) {
+    for (int tile = static_cast<int>(share) * MAP_WARPS + warp; tile < key_tiles; tile += static_cast<int>(sharing) * MAP_WARPS) {
         const int kv0 = tile * BN;
         const int kv1 = min(kv0 + BN, z.len_kv) - 1;
         int answer = known.classify(p, head, row0, row1, kv0, kv1);

@@ -11,6 +11,7 @@ static_assert(attention_variant<variant, inputs, attention_params>,
 #if LATHE_COMPILED(map)
 extern "C" __global__ void __launch_bounds__(MAP_THREADS) LATHE_ENTRY(map)(const __grid_constant__ map_params p)
 {
+    let_next_begin();
     if constexpr (variant::READ_RANGES) {
         tilemap::write_ranges<variant, cfg::BN>(p);
     } else {
