@@ -422,6 +422,7 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
     me.last = me.map->n_over - 1;
     me.loop = plan->loop[m];
     me.outer = plan->outer[m];
+    me.kept = plan->kept;
     me.gather = plan->gather;
     if (!collect(&me))
         return false;
@@ -470,15 +471,16 @@ bool emit_elementwise(struct emitter *e, const struct plan *plan, struct source 
     emit_inputs_struct(e);
     emit_map_launches(e, plan, out);
     text_add(e->out, "using namespace elementwise;\n\n");
-    for (int m = 0; m < w->n_maps; m++)
+    const int maps = maps_are_alike(e, plan) ? 1 : w->n_maps;
+    for (int m = 0; m < maps; m++)
         if (!emit_map(e, plan, m))
             return false;
     for (int i = 0; i < w->n_tensors && !plan->gather; i++)
         if (w->tensor[i].use == USE_SUM || w->tensor[i].use == USE_SCATTER)
             emit_map_total(e, i, sums++);
-    text_add(e->out, "struct variant {\n    static constexpr int MAPS = %d, SUMS = %d;\n};\n", w->n_maps,
-             sums);
-    emit_numbered(e->out, "map", "map", w->n_maps);
+    text_add(e->out, "struct variant {\n    static constexpr int MAPS = %d, ALIKE = %d, SUMS = %d;\n};\n",
+             maps, w->n_maps / maps, sums);
+    emit_numbered(e->out, "map", "map", maps);
     emit_numbered(e->out, "sum", "total", sums);
     return true;
 }

@@ -13,6 +13,7 @@ struct map_emitter { /* one map */
     int last; /* dims: the last one, and that which a thread goes along; -1: none */
     int loop;
     int outer;               /* around the loop; -1: none */
+    bool kept;               /* L2 gives up last what is read */
     bool gather;             /* what is added up at computed places waits for the kernel gather */
     bool flat;               /* one long line would do */
     bool early;              /* lines of inputs are loaded with operands */
@@ -55,6 +56,11 @@ bool is_operand(const struct map_emitter *me, int v, enum value_class class);
 /* "bf16": in memory; "float": as a number. */
 const char *map_type(const struct map_emitter *me, int tensor);
 const char *map_number(const struct map_emitter *me, int tensor);
+
+/* ---- maps_alike.c */
+
+/* Differ the maps in nothing but their tensors and sizes? They are several, then. */
+bool maps_are_alike(struct emitter *e, const struct plan *plan);
 
 /* ---- emit_map_memory.c */
 

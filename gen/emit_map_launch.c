@@ -167,16 +167,67 @@ static uint64_t step_arguments(struct emitter *e, int m)
     return e->w->map[m].list ? 0 : set;
 }
 
+static void sizes_param(struct params *p, struct emitter *e, int m)
+{
+    char name[16];
+    snprintf(name, sizeof name, "z%d", m);
+    params_map_sizes(p, name, &e->w->map[m], step_arguments(e, m));
+}
+
+static void which_param(struct params *p, int which)
+{
+    const struct product number = product_of(which);
+    params_product(p, "which", &number);
+}
+
+/* What the functions of map 0 see, of the one map whose turn it is. */
+static void emit_view(struct emitter *e, struct text_buf *text)
+{
+    text_add(text, "struct map_params { // of one of the maps, which are alike\n    const map_sizes &z0;\n");
+    for (int i = 0; i < e->w->n_tensors; i++)
+        if (is_used(e, i) && e->w->tensor[i].map == 0)
+            text_add(text, "    const map_tensor &t%d;\n", i);
+    text_add(text, "    const inputs &x;\n};\nDEV map_params params_of(const map_arguments &p, int k)\n{\n"
+                   "    return {p.part[k].z0");
+    for (int i = 0; i < e->w->n_tensors; i++)
+        if (is_used(e, i) && e->w->tensor[i].map == 0)
+            text_add(text, ", p.part[k].t%d", i);
+    text_add(text, ", p.x};\n}\n\n");
+}
+
+/* Of maps that are alike: a part for each, and a text for all of them. */
+static void emit_alike_params(struct map_launches *l, struct text_buf *text, struct launch *launch)
+{
+    struct emitter *e = l->e;
+    struct text_buf again = {0}; /* the members, which are there already */
+    struct params p;
+    params_open(&p, text, launch, "map_arguments");
+    text_add(text, "    struct {\n");
+    for (int m = 0; m < e->w->n_maps; m++) {
+        p.out = m > 0 ? &again : text;
+        sizes_param(&p, e, m);
+        for (int i = 0; i < e->w->n_tensors; i++)
+            if (is_used(e, i) && e->w->tensor[i].map == m)
+                tensor_param(&p, e, i);
+    }
+    p.out = text;
+    text_add(text, "    } part[%d];\n", e->w->n_maps);
+    params_inputs(&p, e, "x");
+    which_param(&p, 0);
+    params_close(&p, "map_arguments");
+    emit_view(e, text);
+    text->failed |= again.failed;
+    text_free(&again);
+}
+
 static void emit_params(struct map_launches *l, struct text_buf *text, struct launch *launch, int which)
 {
     struct emitter *e = l->e;
     struct params p;
     char name[16];
     params_open(&p, text, launch, "map_params");
-    for (int m = 0; m < e->w->n_maps; m++) {
-        snprintf(name, sizeof name, "z%d", m);
-        params_map_sizes(&p, name, &e->w->map[m], step_arguments(e, m));
-    }
+    for (int m = 0; m < e->w->n_maps; m++)
+        sizes_param(&p, e, m);
     const int lengths = signature_find(e->sig, "lengths");
     if (lengths >= 0 && e->sig->arg[lengths].dim[0].sym == SYM_TENSORS)
         params_pointer(&p, "const int", "lengths", PARAM_ARG_DATA, lengths);
@@ -198,9 +249,10 @@ static void emit_params(struct map_launches *l, struct text_buf *text, struct la
             params_map_counts(&p, name, &e->w->input[e->w->tensor[i].input]);
     }
     params_inputs(&p, e, "x");
-    const struct product number = product_of(which);
-    params_product(&p, "which", &number);
+    which_param(&p, which);
     params_close(&p, "map_params");
+    text_add(text, "using map_arguments = map_params;\n"
+                   "DEV const map_params &params_of(const map_arguments &p, int) { return p; }\n\n");
 }
 
 /* ---- launches ------------------------------------------------------------------------------------ */
@@ -279,6 +331,10 @@ void emit_map_launches(struct emitter *e, const struct plan *plan, struct source
     add_buffers(&l, out);
     struct launch *map = add_launch(&l, "points", out);
     bound_grid(&l, map);
+    if (maps_are_alike(e, plan)) {
+        emit_alike_params(&l, e->out, map);
+        return;
+    }
     emit_params(&l, e->out, map, 0);
     int sums = 0;
     for (int i = 0; i < e->w->n_tensors; i++)

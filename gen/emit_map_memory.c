@@ -150,17 +150,12 @@ void emit_map_questions(struct map_emitter *me)
 
 /* ---- loads --------------------------------------------------------------------------------------- */
 
-/* enum load_way of elementwise_parts.cuh. What is past L1 goes through the path of constants: nothing may
- * write it meanwhile. */
+/* enum load_way of elementwise_parts.cuh. */
 static const char *load_way(const struct map_emitter *me, int tensor)
 {
-    const struct ir *w = me->e->w;
-    bool written = false;
-    for (int i = 0; i < w->n_tensors; i++)
-        written |= w->tensor[i].alias == tensor;
-    if (w->tensor[tensor].n_dims < me->map->n_over || (me->map->list && written))
+    if (me->e->w->tensor[tensor].n_dims < me->map->n_over)
         return "SHARED";
-    return me->map->list ? "OWN_PAST_L1" : "OWN";
+    return me->kept ? "OWN_KEPT" : "OWN";
 }
 
 /* bytes_of<W, bf16> p0, p1; */
@@ -294,13 +289,15 @@ void emit_map_store(struct map_emitter *me, int tensor)
     const struct map_tensor *t = map_tensor(me, tensor);
     struct text_buf *out = me->e->out;
     char hi[64];
+    const char *streams = me->map->list ? "false" : "true"; /* lists: mostly in the place of what was read */
     hi_text(me, tensor, hi, sizeof hi);
     pointer_text(me, tensor, true);
     if (t->form == STAGE_INTERLEAVED) {
-        text_add(out, "        store_pairs<W>(q%d, %s, y%d, y%d);\n", tensor, hi, 2 * tensor, 2 * tensor + 1);
+        text_add(out, "        store_pairs<W, %s>(q%d, %s, y%d, y%d);\n", streams, tensor, hi, 2 * tensor,
+                 2 * tensor + 1);
         return;
     }
-    text_add(out, "        store_lanes<W>(q%d, y%d);\n", tensor, 2 * tensor);
+    text_add(out, "        store_lanes<W, %s>(q%d, y%d);\n", streams, tensor, 2 * tensor);
     if (t->form == STAGE_HALF)
-        text_add(out, "        store_lanes<W>(q%d + %s, y%d);\n", tensor, hi, 2 * tensor + 1);
+        text_add(out, "        store_lanes<W, %s>(q%d + %s, y%d);\n", streams, tensor, hi, 2 * tensor + 1);
 }

@@ -62,15 +62,63 @@ static void leave_whole(struct map_emitter *me, int v)
              v, v, v / 2, v);
 }
 
+/* Of a line whose sum is whole: nothing is left for the kernel sum. */
+static bool is_direct(const struct map_emitter *me, int tensor)
+{
+    return keeps_lanes(me, tensor) && !keeps_loop(me, tensor) && !is_pair(map_tensor(me, tensor));
+}
+
+static void leave_direct(struct map_emitter *me, int tensor, const char *name)
+{
+    struct text_buf *out = me->e->out;
+    text_add(out,
+             "            if (m.parts == 1 && p.t%d.data != nullptr) {\n                "
+             "leave_results(static_cast<%s *>(p.t%d.data) + (",
+             tensor, map_type(me, tensor), tensor);
+    for (int k = 0; k < me->last; k++)
+        if (span_of(map_tensor(me, tensor)) >> k & 1u)
+            text_add(out, "at.at[%d] * p.t%d.s[%d] + ", k, tensor, k);
+    text_add(out, "at.first * p.t%d.s[%d]), p.t%d.s[%d], %ss%d);\n            } else {\n    ", tensor,
+             me->last, tensor, me->last, name, 2 * tensor);
+}
+
 static void leave_item(struct map_emitter *me, int v, const char *name)
 {
     const unsigned kept = span_of(map_tensor(me, v / 2));
     const bool lanes = keeps_lanes(me, v / 2);
+    text_add(me->e->out, "        {\n            const matrix m = make_matrix<self, %uu>(s);\n", kept);
+    if (is_direct(me, v / 2))
+        leave_direct(me, v / 2, name);
     text_add(me->e->out,
-             "        {\n            const matrix m = make_matrix<self, %uu>(s);\n            %s(p.g%d%s + "
-             "matrix_at<self, %uu>(s, m, at, %s), s, at, %ss%d);\n        }\n",
-             kept, lanes ? "leave_lanes" : "leave_one", v / 2, v % 2 ? " + m.kept * m.parts" : "", kept,
-             lanes ? "static_cast<int>(at.first)" : "0", name, v);
+             "            %s(p.g%d%s + matrix_at<self, %uu>(s, m, at, %s), s, at, %ss%d);\n%s        }\n",
+             lanes ? "leave_lanes" : "leave_one", v / 2, v % 2 ? " + m.kept * m.parts" : "", kept,
+             lanes ? "static_cast<int>(at.first)" : "0", name, v,
+             is_direct(me, v / 2) ? "            }\n" : "");
+}
+
+/* A sum over the last dim alone is written as it is where its result is compact: as the workspace would be.
+ */
+static bool may_be_own(const struct emitter *e, int tensor)
+{
+    const struct map_tensor *t = &e->w->tensor[tensor];
+    const int arg = signature_find(e->sig, t->name);
+    return t->use == USE_SUM && !is_pair(t) && arg >= 0 && e->problem->arg_dtype[arg] == LATHE_F32 &&
+           (span_of(t) >> (e->w->map[t->map].n_over - 1) & 1u) == 0;
+}
+
+static void emit_part_start(struct map_emitter *me, int v)
+{
+    const unsigned kept = span_of(map_tensor(me, v / 2));
+    text_add(me->e->out,
+             "        {\n            const matrix m = make_matrix<self, %uu>(s);\n            b.g%d = ", kept,
+             v);
+    if (may_be_own(me->e, v / 2))
+        text_add(me->e->out, "(is_whole_sum<self, %uu>(p.t%d, s) ? static_cast<float *>(p.t%d.data) : p.g%d)",
+                 kept, v / 2, v / 2, v / 2);
+    else
+        text_add(me->e->out, "p.g%d", v / 2);
+    text_add(me->e->out, " + matrix_at<self, %uu>(s, m, at, static_cast<int>(at.first))%s;\n        }\n",
+             kept, v % 2 ? " + m.kept * m.parts" : "");
 }
 
 void emit_part_places(struct map_emitter *me, enum part_place what)
@@ -81,23 +129,18 @@ void emit_part_places(struct map_emitter *me, enum part_place what)
         if (!is_map_sum(me, v) || !keeps_loop(me, v / 2))
             continue;
         if (what == PLACE_MEMBER)
-            text_add(out, "        i64 g%d; // part of %s\n", v, map_tensor(me, v / 2)->name);
+            text_add(out, "        float *g%d; // part of %s\n", v, map_tensor(me, v / 2)->name);
         else if (what == PLACE_ADVANCE)
             text_add(out, "        b.g%d += steps * matrix_step<self, %uu>(s);\n", v, kept);
         else
-            text_add(
-                out,
-                "        {\n            const matrix m = make_matrix<self, %uu>(s);\n            b.g%d = "
-                "matrix_at<self, %uu>(s, m, at, static_cast<int>(at.first))%s;\n        }\n",
-                kept, v, kept, v % 2 ? " + m.kept * m.parts" : "");
+            emit_part_start(me, v);
     }
 }
 
 void emit_step_leave(struct map_emitter *me, int v)
 {
-    text_add(me->e->out, "        %s(p.g%d + b.g%d + u * matrix_step<self, %uu>(s), s, at, s%d);\n",
-             keeps_lanes(me, v / 2) ? "leave_lanes" : "leave_one", v / 2, v, span_of(map_tensor(me, v / 2)),
-             v);
+    text_add(me->e->out, "        %s(b.g%d + u * matrix_step<self, %uu>(s), s, at, s%d);\n",
+             keeps_lanes(me, v / 2) ? "leave_lanes" : "leave_one", v, span_of(map_tensor(me, v / 2)), v);
 }
 
 /* Of sums that keep the last dim, per line; of the others, per item. */
@@ -288,10 +331,11 @@ void emit_map_gather(struct map_emitter *me)
         type, rows + 1, tensor, tensor, rows);
     for (int d = rows - 1; d > 0; d--)
         text_add(out, "        at += take_index(row, p.h%d.n[%d]) * p.t%d.s[%d];\n", tensor, d, tensor, d);
-    text_add(out,
-             "        at += row * p.t%d.s[0];\n        store_lanes<W>(static_cast<%s *>(p.t%d.data) + at, "
-             "sum.c0);\n    }\n",
-             tensor, type, tensor);
+    text_add(
+        out,
+        "        at += row * p.t%d.s[0];\n        store_lanes<W, true>(static_cast<%s *>(p.t%d.data) + at, "
+        "sum.c0);\n    }\n",
+        tensor, type, tensor);
 }
 
 static void emit_total_store(struct emitter *e, int tensor, const char *sizes)
@@ -329,6 +373,14 @@ void emit_map_total(struct emitter *e, int tensor, int number)
     }
     text_add(e->out, "    DEV const %s *parts(const map_params &p) { return p.g%d; }\n",
              map_sum_type(e, tensor), tensor);
+    if (may_be_own(e, tensor))
+        text_add(e->out,
+                 "    DEV bool written(const map_params &p, const space &s) { return is_whole_sum<map, "
+                 "KEPT>(p.t%d, "
+                 "s); }\n",
+                 tensor);
+    else
+        text_add(e->out, "    DEV bool written(const map_params &, const space &) { return false; }\n");
     emit_total_place(e, tensor, sizes);
     emit_total_store(e, tensor, sizes);
     text_add(e->out, "};\n\n");

@@ -355,6 +355,14 @@ static int logistic(struct ir *w, int x)
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
+/* Of a map, x / f32(k), x made of operands that vary with a dim that k does not vary with: one reciprocal
+ * serves many x. Of an integer it neither overflows nor vanishes. */
+static bool shares_divisor(const struct ir *w, int dividend, int divisor)
+{
+    return w->kind == KIND_ELEMENTWISE && w->node[divisor].op == OP_F32 &&
+           ir_depends_on(w, dividend, OP_PARAM, -1) && (w->node[dividend].span & ~w->node[divisor].span) != 0;
+}
+
 static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *arg)
 {
     struct ir *w = r->w;
@@ -371,7 +379,10 @@ static int rewrite_op(struct rewriter *r, const struct ir_node *n, const int *ar
     case OP_EXP2:
         return exact ? ir1(w, OP_EXP2, arg[0]) : exponential(w, arg[0], 1.0);
     case OP_DIV:
-        return exact ? ir2(w, OP_DIV, arg[0], arg[1]) : quotient(w, arg[0], arg[1]);
+        return shares_divisor(w, arg[0], arg[1])
+                   ? ir2(w, OP_MUL, arg[0], ir2(w, OP_DIV, ir_const(w, 1.0, TYPE_F32), arg[1]))
+               : exact ? ir2(w, OP_DIV, arg[0], arg[1])
+                       : quotient(w, arg[0], arg[1]);
     case OP_SIGMOID: /* 1 / (1 + exp(-x)) */
         return exact || !attention ? ir1(w, OP_SIGMOID, arg[0]) : logistic(w, arg[0]);
     case OP_MUL:

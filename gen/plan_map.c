@@ -238,6 +238,7 @@ static void flow_lists(struct plan *plan, const struct flow *f, int sm_count)
 {
     const bool wide = f->smallest == 4; /* no more bytes to a tile: 1 % */
     plan->ahead = !wide;
+    plan->kept = true;
     plan->threads = 128;
     plan->unroll = 1;
     plan->steps = wide ? 2 : 4; /* of a tile: its pointers are read once */
@@ -253,7 +254,7 @@ static void flow_sums(struct plan *plan, const struct flow *f, int sm_count)
 {
     plan->ahead = true;
     plan->threads = 128;
-    plan->vector = f->stepwise ? plan->vector : 4;
+    plan->vector = f->stepwise || f->chained ? plan->vector : 4;
     plan->unroll = f->stepwise ? 1 : f->bytes == 0 ? 2 : steps_together(f->bytes, plan->vector);
     plan->min_blocks = 5;
     plan->blocks = 2 * plan->min_blocks * sm_count;
@@ -263,13 +264,18 @@ static void flow_sums(struct plan *plan, const struct flow *f, int sm_count)
    anything is computed nothing beats blocks of 128 threads with a vector of every tensor each (two vectors:
    0.6 to 0.8 % less), else two vectors share what a thread begins with (silu 7 %, gelu's gradient 10 %). As
    many blocks as tiles, because what starts late fills gaps: blocks that take tiles in turn have 2 to 6 %
-   less. Lines at computed places are two reads one after the other: those of several steps at once. */
+   less. Three operands are enough loads at once: the
+   two vectors one after the other. Lines at computed places are two reads one after the other: those of
+   several steps at once. */
 static void flow_lean(struct plan *plan, const struct flow *f)
 {
     plan->unroll = f->bytes == 0 || f->cost < 5 || plan->unroll < 2 ? 1 : 2;
     plan->threads = 128;
     plan->min_blocks = 8;
     plan->steps = plan->unroll;
+    if (f->operands > 2)
+        plan->unroll = 1;
+    plan->kept = !f->chained;
     if (f->chained) {
         plan->unroll = 2;
         plan->steps = 8;
@@ -421,7 +427,8 @@ bool plan_elementwise_gather(const struct request *r, struct plan *plan, char *w
     plan->threads = 256;
     plan->vector = wide || plan->vector < 4 ? 4 : plan->vector;
     plan->unroll = plan->steps = 4;
-    plan->min_blocks = 3;
+    /* where values are made of further reads, which wait for one another: more warps */
+    plan->min_blocks = ir_depends_on(ir, to->value, OP_LOAD, -1) ? 4 : 3;
     plan->most_blocks = 48 * r->device->sm_count; /* a block a tile is a tenth slower */
     plan->blocks = 2 * r->device->sm_count;
     snprintf(plan->reason, sizeof plan->reason,

@@ -1,7 +1,7 @@
 // elementwise.cuh: kernels: maps of points, and the sums over them.
 //
 // A map has up to five dims and a point for every combination of indices; variant.gen.cuh says what a point reads, computes
-// and writes. A thread takes an *item*: VECTOR points along the last dim, and `steps` of them along one other dim, the
+// and writes. Maps that differ in nothing but tensors and sizes are one map here, and run ALIKE times. A thread takes an *item*: VECTOR points along the last dim, and `steps` of them along one other dim, the
 // loop, so that what does not vary with the loop is computed once. Items are numbered with the vectors of a line first,
 // so neighbours touch neighbouring memory. Blocks take tiles of THREADS items in turn, those of all maps one after the other.
 //
@@ -12,7 +12,7 @@
 // point by point where not, or where the last vector of a line is cut off.
 //
 // Sums: a thread adds up its own points in registers, where the loop is not one of the sum's dims. What it has it leaves
-// in the workspace, as a matrix of parts: summed by the kernel `sum`, in an order that depends on sizes, strides and alignment
+// in the workspace, as a matrix of parts (one that is all of its results' sums is written as they are): summed by the kernel `sum`, in an order that depends on sizes, strides and alignment
 // alone: the same call gives the same bits. Of a sum
 // without dims a block leaves one part. Scatters add to a zeroed workspace by atomics.
 //
@@ -376,12 +376,16 @@ template <class SUM, bool FLAT> DEV void run_sum(const map_params &p, scratch &s
     if constexpr (SUM::SCATTERED) {
         move_sums<SUM>(p, s, SUM::count(p), 0);
     } else {
-        const matrix m = make_matrix<typename SUM::map, SUM::KEPT>(s);
-        if constexpr ((SUM::KEPT >> (SUM::map::DIMS - 1) & 1u) != 0) {
-            sum_columns<SUM>(p, s, m, shared);
+        using map = typename SUM::map;
+        const matrix m = make_matrix<map, SUM::KEPT>(s);
+        if constexpr ((SUM::KEPT >> (map::DIMS - 1) & 1u) != 0) {
+            constexpr bool LOOP_KEPT = map::LOOP >= 0 && (SUM::KEPT >> max_of(map::LOOP, 0) & 1u) != 0;
+            if (LOOP_KEPT || SUM::PLANES > 1 || m.parts != 1) { // else the threads that added them up have written them
+                sum_columns<SUM>(p, s, m, shared);
+            }
         } else if (m.parts == 1) {
 #pragma unroll 1
-            for (int plane = 0; plane < SUM::PLANES; plane++) {
+            for (int plane = 0; plane < SUM::PLANES && !SUM::written(p, s); plane++) {
                 move_sums<SUM>(p, s, m.kept, plane);
             }
         } else {
@@ -390,38 +394,46 @@ template <class SUM, bool FLAT> DEV void run_sum(const map_params &p, scratch &s
     }
 }
 
+template <class MAP> DEV void run_all(const map_params &p, u32 &skipped, scratch &shared)
+{
+    if constexpr (MAP::LIST) {
+        run_list<MAP>(p, MAP::taken(p), shared);
+    } else {
+        if constexpr (MAP::FLAT) {
+            if (is_flat<MAP>(p)) {
+                run_map<MAP, true>(p, true, skipped, shared);
+                return;
+            }
+        }
+        run_map<MAP, false>(p, MAP::whole(p), skipped, shared);
+    }
+}
+
 } // namespace elementwise
 
 #if LATHE_COMPILED(points)
-extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATHE_ENTRY(points)(const __grid_constant__ map_params p)
+extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATHE_ENTRY(points)(const __grid_constant__ map_arguments p)
 {
     using namespace elementwise;
     __shared__ scratch shared;
     u32 skipped = 0; // tiles of the maps before: a map begins with the block behind the last one
     repeat<0, variant::MAPS>([&]<int M>() {
-        using map = variant_map<M>;
-        if constexpr (map::LIST) {
-            run_list<map>(p, map::taken(p), shared);
-        } else {
-            if constexpr (map::FLAT) {
-                if (is_flat<map>(p)) {
-                    run_map<map, true>(p, true, skipped, shared);
-                    return;
-                }
-            }
-            run_map<map, false>(p, map::whole(p), skipped, shared);
+#pragma unroll 1
+        for (int k = 0; k < variant::ALIKE; k++) {
+            run_all<variant_map<M>>(params_of(p, k), skipped, shared);
         }
     });
 }
 #endif
 
 #if LATHE_COMPILED(sum)
-extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(sum)(const __grid_constant__ map_params p)
+extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(sum)(const __grid_constant__ map_arguments given)
 {
     using namespace elementwise;
     __shared__ scratch shared;
+    const map_params &p = params_of(given, 0);
     repeat<0, variant::SUMS>([&]<int K>() {
-        if (p.which == K) {
+        if (given.which == K) {
             using sum = variant_sum<K>;
             if constexpr (sum::map::FLAT) {
                 if (is_flat<typename sum::map>(p)) {

@@ -85,13 +85,11 @@ DEV few_lines lines_within(const map_params &p, i64 row, i64 rows)
 // What W points of a line, the first of them at.first, add to the sum of their columns.
 template <int W>
 DEV void add_points(typename gathered::template sums<W> &sum, const map_params &p, const space &s, const point &at,
-                    const typename gathered::bases &base, const typename gathered::template held<W> &held)
+                    const typename gathered::head &head, const typename gathered::bases &base, const typename gathered::template held<W> &held)
 {
-    typename gathered::head head;
     typename gathered::totals totals;
     typename gathered::fixed fixed[W];
     typename gathered::col col[W];
-    gathered::make_head(head, p, at);
     gathered::template make_fixed<W>(fixed, p, at, head);
     gathered::template make_cols<W>(col, p, at, head, fixed);
     gathered::template compute<false, W>(p, s, base, at, 0, head, fixed, col, held, sum, totals);
@@ -129,7 +127,7 @@ template <int W, int N> DEV void gather_row(const map_params &p, const space &s,
         for (int k = 0; k < N; k++) {
             at.first = first + k * APART;
             if (at.first + W <= s.last) {
-                add_points<W>(sum[k], p, s, at, base[k], held[k]);
+                add_points<W>(sum[k], p, s, at, head, base[k], held[k]);
             }
         }
         line = next;
@@ -249,6 +247,7 @@ template <int W> DEV void gather_long(const map_params &p, const space &s, i64 r
 #pragma unroll 1
     for (word i = own.begin + static_cast<word>(warp); i < end && exists; i += TOGETHER * LONG_WARPS) {
         point at[TOGETHER];
+        typename gathered::head head[TOGETHER];
         typename gathered::bases base[TOGETHER];
         typename gathered::template held<W> held[TOGETHER];
 #pragma unroll
@@ -257,16 +256,15 @@ template <int W> DEV void gather_long(const map_params &p, const space &s, i64 r
             if (which < end) {
                 at[k] = point_of_line(gathered::sizes(p), static_cast<i64>(p.list[which]));
                 at[k].first = first;
-                typename gathered::head head;
-                gathered::make_head(head, p, at[k]);
+                gathered::make_head(head[k], p, at[k]);
                 gathered::template locate<false>(base[k], p, s, at[k]);
-                gathered::template load<false, W>(held[k], p, base[k], at[k], head, 0);
+                gathered::template load<false, W>(held[k], p, base[k], at[k], head[k], 0);
             }
         }
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
             if (i + static_cast<word>(k * LONG_WARPS) < end) {
-                add_points<W>(sum, p, s, at[k], base[k], held[k]);
+                add_points<W>(sum, p, s, at[k], head[k], base[k], held[k]);
             }
         }
     }

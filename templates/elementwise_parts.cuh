@@ -158,9 +158,9 @@ template <int N, class T> DEV bool has_lines(const T *data, i64 strides, i64 las
 
 template <int N, class T> using bytes_of = words<max_of(4, N * static_cast<int>(sizeof(T)))>;
 
-// How lanes are loaded. SHARED: other points read them, too. OWN: in order, so that several are in flight. OWN_PAST_L1: for lists,
-// which an H200 takes 2 % faster so; other maps lose by it.
-enum load_way { SHARED, OWN, OWN_PAST_L1 };
+// How lanes are loaded. SHARED: other points read them, too. OWN: in order, so that several are in flight. OWN_KEPT: the same, and L2
+// gives it up last, so that what is written in its place stays there: lists.
+enum load_way { SHARED, OWN, OWN_KEPT };
 
 template <int BYTES, load_way WAY> DEV words<BYTES> load_whole(const void *p)
 {
@@ -169,7 +169,7 @@ template <int BYTES, load_way WAY> DEV words<BYTES> load_whole(const void *p)
 #pragma unroll
         for (int i = 0; i < BYTES / 16; i++) {
             const uint4 *s = static_cast<const uint4 *>(p) + i;
-            const uint4 x = WAY == OWN ? load_ordered16(s) : WAY == OWN_PAST_L1 ? load_once16(s) : *s;
+            const uint4 x = WAY == OWN ? load_ordered16(s) : WAY == OWN_KEPT ? load_first16(s) : *s;
             w.word[4 * i] = x.x;
             w.word[4 * i + 1] = x.y;
             w.word[4 * i + 2] = x.z;
@@ -232,8 +232,17 @@ template <int W, load_way WAY, class T> DEV bytes_of<2 * W, T> load_pairs(const 
     }
 }
 
-// X: int for int, else float. Streaming: nothing reads it here.
-template <int N, class T, class X> DEV void store_whole(T *p, const X (&x)[N])
+template <bool STREAMS, class T> DEV void store_once(T *p, T x)
+{
+    if constexpr (STREAMS) {
+        __stcs(p, x);
+    } else {
+        *p = x;
+    }
+}
+
+// X: int for int, else float. STREAMS: nothing reads it here, and L2 gives it up first.
+template <int N, bool STREAMS, class T, class X> DEV void store_whole(T *p, const X (&x)[N])
 {
     u32 w[N * sizeof(T) / 4];
 #pragma unroll
@@ -248,10 +257,10 @@ template <int N, class T, class X> DEV void store_whole(T *p, const X (&x)[N])
     }
 #pragma unroll
     for (int i = 0; i < static_cast<int>(N * sizeof(T) / 16); i++) {
-        __stcs(reinterpret_cast<uint4 *>(p) + i, make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]));
+        store_once<STREAMS>(reinterpret_cast<uint4 *>(p) + i, make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]));
     }
     if constexpr (N * sizeof(T) % 16 != 0) {
-        __stcs(reinterpret_cast<uint2 *>(p), make_uint2(w[0], w[1]));
+        store_once<STREAMS>(reinterpret_cast<uint2 *>(p), make_uint2(w[0], w[1]));
     }
 }
 
@@ -264,16 +273,16 @@ template <class T, class X> DEV void store_one(T *p, X x)
     }
 }
 
-template <int W, class T, class X> DEV void store_lanes(T *p, const X (&x)[W])
+template <int W, bool STREAMS, class T, class X> DEV void store_lanes(T *p, const X (&x)[W])
 {
     if constexpr (W > 1) {
-        store_whole<W>(p, x);
+        store_whole<W, STREAMS>(p, x);
     } else {
         store_one(p, x[0]);
     }
 }
 
-template <int W, class T, class X> DEV void store_pairs(T *p, i64 hi, const X (&x)[W], const X (&y)[W])
+template <int W, bool STREAMS, class T, class X> DEV void store_pairs(T *p, i64 hi, const X (&x)[W], const X (&y)[W])
 {
     if constexpr (W > 1) {
         X both[2 * W];
@@ -282,7 +291,7 @@ template <int W, class T, class X> DEV void store_pairs(T *p, i64 hi, const X (&
             both[2 * k] = x[k];
             both[2 * k + 1] = y[k];
         }
-        store_whole<2 * W>(p, both);
+        store_whole<2 * W, STREAMS>(p, both);
     } else {
         store_one(p, x[0]);
         store_one(p + hi, y[0]);
@@ -399,12 +408,36 @@ template <class MAP, u32 KEPT> DEV i64 matrix_step(const space &s)
     return step;
 }
 
+// Is the sum's result, of floats, as the matrix of one part would be? Then the threads that add it up write it.
+template <class MAP, u32 KEPT> DEV bool is_whole_sum(const map_tensor &t, const space &s)
+{
+    bool whole = t.data != nullptr && (MAP::LOOP >= 0 && (KEPT >> max_of(MAP::LOOP, 0) & 1u) != 0) && make_matrix<MAP, KEPT>(s).parts == 1;
+    i64 stride = 1;
+#pragma unroll
+    for (int k = MAP::DIMS - 1; k >= 0; k--) {
+        if (KEPT >> k & 1u) {
+            whole = whole && (t.s[k] == stride || s.n[k] == 1);
+            stride *= s.n[k];
+        }
+    }
+    return whole;
+}
+
 // W lanes' sums of a result that keeps the last dim.
 template <int W> DEV void leave_lanes(float *to, const space &, const point &, const float (&sum)[W])
 {
 #pragma unroll
     for (int k = 0; k < W; k++) {
         to[k] = sum[k];
+    }
+}
+
+// The same where they are all there is of each: the results themselves.
+template <int W, class T> DEV void leave_results(T *to, i64 step, const float (&sum)[W])
+{
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        to[k * step] = from_sum<T>(sum[k]);
     }
 }
 

@@ -27,6 +27,8 @@ struct map_params {
     long long which;
 };
 static_assert(sizeof(map_params) == 352, "host and device disagree about map_params");
+using map_arguments = map_params;
+DEV const map_params &params_of(const map_arguments &p, int) { return p; }
 
 using namespace elementwise;
 
@@ -146,7 +148,7 @@ struct map0 {
             if (p.h5.n[0] > 0) add_global(p.g5 + (0ll) * p.h5.n[0] + m_clamp_index(h.f1, static_cast<int>(p.h5.n[0])), t1);
         }
         bf16 *const q4 = static_cast<bf16 *>(p.t4.data) + (b.t4 + (FLAT ? u * LINE : u * p.t4.s[0]));
-        store_lanes<W>(q4, y8);
+        store_lanes<W, true>(q4, y8);
     }
 };
 
@@ -190,7 +192,7 @@ struct total1 { // dtable
 };
 
 struct variant {
-    static constexpr int MAPS = 1, SUMS = 2;
+    static constexpr int MAPS = 1, ALIKE = 1, SUMS = 2;
 };
 template <int K> struct numbered_map;
 template <> struct numbered_map<0> {
