@@ -216,9 +216,8 @@ static void emit_walks(struct row_emitter *r, const struct plan *plan)
     for (int k = 0; k < pass->n_scans; k++) {
         beside[k] = scan_beside(r, k);
         const struct ir_node *scan = &r->e->w->node[pass->scan[k]];
-        const struct ir_node *start = &r->e->w->node[scan->arg[scan->n_args - 1]];
         form[k] = (int)ir_scan_form(scan->op);
-        starts[k] = start->op == OP_CONST && start->value == 0.0 ? 0 : (start->span & SPAN_Q) ? 2 : 1;
+        starts[k] = (int)row_scan_starts(pass, k);
     }
     for (int k = 0; k < pass->n_walks; k++) {
         reverse[k] = pass->reverse[k];
@@ -471,6 +470,17 @@ static void add_scatter_buffers(const struct row_emitter *r, struct work *work, 
     }
 }
 
+/* Of a block, for each of its chunks. A scan of rowwise_walk has two words of each row, where its walk is not
+ * the last one; else three. */
+static int64_t carry_bytes(const struct row_pass *pass, const struct plan *plan)
+{
+    int carried = 0;
+    for (int k = 0; k < pass->n_scans; k++)
+        carried += pass->walk[k] + 1 < pass->n_walks;
+    return plan->places > 0 ? (int64_t)8 * carried * plan->vector * plan->threads
+                            : (int64_t)12 * pass->n_scans * plan->rows_per_block;
+}
+
 static struct work add_work(const struct row_emitter *r, const struct plan *plan, struct source *out)
 {
     const struct row_pass *pass = r->pass;
@@ -492,12 +502,14 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
         product_times(&bytes, SYM_ROWS, 1);
         work.values = add_buffer(out, bytes);
     }
-    if (keeps_carries(pass, plan)) { /* three words a scan, of each row that a block has */
-        const int rows = plan->places > 0 ? plan->vector * plan->threads : plan->rows_per_block;
-        struct product bytes = product_of((int64_t)12 * plan->blocks * pass->n_scans * rows);
+    if (keeps_carries(pass, plan)) {
+        struct product bytes = product_of(carry_bytes(pass, plan) * plan->blocks);
         product_times(&bytes, SYM_N, chunk_of(pass, plan));
         work.carries = add_buffer(out, bytes);
     }
+    if (plan->units_wide > 0 &&
+        plan->cluster > 1) /* strips that have been taken: a word that nobody clears */
+        work.carries = add_buffer(out, product_of(8));
     add_scatter_buffers(r, &work, out);
     return work;
 }
@@ -571,7 +583,7 @@ static void add_rows_launch(struct row_emitter *r, const struct plan *plan, cons
                          keeps_carries(r->pass, plan);
     l->grid = product_of(in_turn ? plan->blocks : 1);
     l->smem_bytes = plan->smem_bytes;
-    if (in_turn && plan->cluster > 1 && r->pass->n_sites == 0) /* else there is a sum of each block */
+    if (in_turn && plan->cluster > 1)
         l->cluster = plan->cluster;
     if (!in_turn) {
         product_times(&l->grid, SYM_ROWS0, 1);
@@ -632,6 +644,8 @@ bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct 
                    struct source *out)
 {
     struct row_emitter r = {.e = e, .pass = pass, .name_elements = name_elements};
+    if (plan->stages > 0 && plan->places == 0 && (plan->late || pass->n_columns > 0))
+        r.manner = ", COLUMNS_APART";
     if (!row_collect(&r))
         return false;
     emit_inputs_struct(e);

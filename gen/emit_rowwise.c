@@ -88,8 +88,8 @@ static void emit_vector_loads(struct row_emitter *r)
             continue;
         const char *name = e->w->input[n->index].name;
         int last = n->n_args - 1;
-        text_add(e->out, "        %s u%d[V];\n        m_load_columns<V>(x.in_%s",
-                 n->type == TYPE_F32 ? "float" : "int", i, name);
+        text_add(e->out, "        %s u%d[V];\n        m_load_columns<V%s>(x.in_%s",
+                 n->type == TYPE_F32 ? "float" : "int", i, r->manner ? r->manner : "", name);
         for (int d = 0; d < last; d++) {
             char index[128];
             char bound[64];

@@ -46,6 +46,17 @@ static void rowwise_shape(int64_t n, int element_bytes, struct plan *plan)
     }
 }
 
+/* A row to a block of which no pass holds it. */
+static void reread_shape(int64_t n, const struct plan_again *again, struct plan *plan, int vector)
+{
+    plan->vector = vector;
+    plan->reread = true;
+    plan->prefetch = false;
+    plan->rows_per_block = 1;
+    plan->per_thread = again->each * vector;
+    plan->threads = round_up(n / vector / again->each + (n / vector % again->each != 0), 32);
+}
+
 bool plan_rowwise_dtype_ok(const struct request *r, char *why)
 {
     /* Kernels step through a row with 32 bits: the step beyond its end has to fit as well. */
@@ -73,10 +84,23 @@ bool plan_rowwise(const struct request *r, struct plan *plan, char *why)
         return false;
     const int64_t n = r->problem->dim[SYM_N];
     rowwise_shape(n, (int)lathe_dtype_size(r->problem->dtype), plan);
+    struct signature sig;
+    struct row_pass pass;
+    struct plan_again again;
+    signature_make(r->ir, LATHE_FORWARD, &sig);
+    if (!row_pass_forward(r->ir, &sig, r->problem, &pass, why))
+        return false;
+    plan_reread(r, &pass, &again);
+    row_pass_free(&pass);
+    if (again.each > 0)
+        reread_shape(n, &again, plan, plan->vector);
+    plan->kept = again.kept;
     plan->aligned = r->problem->unaligned == 0 && n % plan->vector == 0;
     plan->full = plan->aligned && (int64_t)plan->per_thread * plan->threads / plan->rows_per_block == n;
     snprintf(plan->reason, sizeof plan->reason,
-             plan->per_thread > 0
+             plan->reread ? "rows of %lld that every pass reads again, from L1 and L2: %d threads, %d row%s "
+                            "a block, %d elements each"
+             : plan->per_thread > 0
                  ? "rows of %lld in registers: %d threads, %d row%s a block, %d elements each"
                  : "rows of %lld do not fit registers: %d threads, %d row%s a block, read again in every "
                    "pass (%d)",
@@ -93,7 +117,9 @@ struct piece {
     int words;
     int sums;
     int base;
-    bool powers; /* of scans: formulas so long that the next row should be under way meanwhile */
+    bool powers;  /* of scans: formulas so long that the next row should be under way meanwhile */
+    bool whole;   /* 16 bytes, or a multiple, of every tensor that is read */
+    bool results; /* rows go out: a warp with four vectors of a lane is then up to 7 % slower than two */
 };
 
 /* Values of one element that the formulas compute. */
@@ -132,10 +158,11 @@ static void add_scans(const struct row_pass *pass, int vector, struct piece *p)
 
 static struct piece piece_of(const struct row_pass *pass, const struct problem *problem, int vector)
 {
-    struct piece p = {0, vector * pass->n_columns, 0, false};
+    struct piece p = {0, vector * pass->n_columns, 0, false, true, pass->n_out > 0};
     for (int k = 0; k < pass->n_in; k++) {
         int bytes = (int)lathe_dtype_size((lathe_dtype)problem->arg_dtype[pass->in[k].arg]);
         p.words += vector == 1 ? 1 : vector * bytes / 4;
+        p.whole &= vector * bytes % 16 == 0;
     }
     int live = pass->n_in + pass->n_out + pass->n_columns;
     int values = count_values(pass->ir) / 2;
@@ -156,6 +183,25 @@ static bool fits_registers(struct piece p, int each, const struct plan *plan)
     int all = each <= 2 || p.powers ? 64 : 56;
     return held <= room && held <= 48 && held + under_way <= (room + 16 < all ? room + 16 : all) &&
            each * p.words <= 40;
+}
+
+/* Scans with powers in one walk: an exponential of each element fills a thread's registers, so the row
+ * itself, and the next one, wait in shared memory. Blocks share an SM: while the warps of one meet, others
+ * compute. */
+static bool scan_shape(int vectors, struct piece piece, int smem_bytes, struct plan *plan)
+{
+    enum { EACH = 4, FEWEST = 128, MOST = 512, STATIC_BYTES = 4096 };
+    const int threads = round_up((vectors + EACH - 1) / EACH, 32);
+    if (!piece.powers || piece.sums > plan->vector || !piece.whole || threads < FEWEST || threads > MOST)
+        return false;
+    const int bytes = 2 * EACH * piece.words * 4 * threads;
+    if (bytes + STATIC_BYTES > smem_bytes)
+        return false;
+    plan->threads = threads;
+    plan->per_thread = EACH * plan->vector;
+    plan->smem_bytes = bytes;
+    plan->prefetch = plan->shared_next = true;
+    return true;
 }
 
 /* A row to a block: the fewest threads whose registers hold it. A block that has its SM to itself must have
@@ -205,7 +251,7 @@ static bool stream_shape(int vectors, const struct row_pass *pass, struct plan *
 }
 
 /* False: the row does not fit registers; the plan is one that reads it again. */
-static bool many_shape(int64_t n, struct piece piece, struct plan *plan)
+static bool many_shape(int64_t n, struct piece piece, int smem_bytes, struct plan *plan)
 {
     int vectors = (int)((n + plan->vector - 1) / plan->vector);
     int each = (vectors - 1) / 32 + 1;
@@ -215,10 +261,10 @@ static bool many_shape(int64_t n, struct piece piece, struct plan *plan)
     if (vectors <= 32) {
         plan->rows_per_block = 128 / next_power_of_two(vectors);
         plan->per_thread = plan->vector;
-    } else if (each <= (piece.sums > 0 ? 2 : 4) && fits_registers(piece, each, plan)) {
+    } else if (each <= (piece.sums > 0 ? 2 : piece.results ? 3 : 4) && fits_registers(piece, each, plan)) {
         plan->rows_per_block = 4;
         plan->per_thread = each * plan->vector;
-    } else if (!block_shape(vectors, piece, plan)) {
+    } else if (!scan_shape(vectors, piece, smem_bytes, plan) && !block_shape(vectors, piece, plan)) {
         plan->threads = 512;
         plan->per_thread = 0;
         plan->prefetch = false;
@@ -252,7 +298,7 @@ static void share_rows(const struct request *r, const struct row_pass *pass, str
     int held = each * (piece.words * (plan->prefetch ? 2 : 1) + piece.sums);
     plan->at_once = at_once_of(pass, plan->vector);
     plan->full = (int64_t)plan->per_thread * plan->threads / plan->rows_per_block == r->problem->dim[SYM_N];
-    plan->registers = round_up(piece.base + held, 8);
+    plan->registers = plan->shared_next ? 128 : round_up(piece.base + held, 8);
     int blocks = 4 * (512 / plan->registers) / (plan->threads / 32); /* as MIN_BLOCKS of the template */
     blocks = blocks < 1 ? 1 : blocks > 16 ? 16 : blocks;
     plan->blocks = blocks * r->device->sm_count;
@@ -270,7 +316,9 @@ static void many_reason(const struct request *r, const struct row_pass *pass, st
     snprintf(plan->reason, sizeof plan->reason,
              "rows of %lld %s: %d threads, %d row%s a block, %d element%s at once%s%s",
              (long long)r->problem->dim[SYM_N],
-             plan->per_thread > 0 ? "in registers" : "do not fit registers and are read again in every pass",
+             plan->reread           ? "that every pass reads again, from L1 and L2"
+             : plan->per_thread > 0 ? "in registers"
+                                    : "do not fit registers and are read again in every pass",
              plan->threads, plan->rows_per_block, plan->rows_per_block == 1 ? "" : "s", plan->vector,
              plan->vector == 1 ? "" : "s", plan->prefetch ? ", the next row under way" : "", sums);
 }
@@ -289,19 +337,28 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
         plan->inner = r->ir->inner;
         plan->vector = !plan->inner && rows_are_vectors(&pass, r->problem, vector) ? vector : 1;
         int64_t n = r->problem->dim[SYM_N];
+        const int smem = r->device->smem_bytes;
         const bool streams =
             !plan->inner && plan->vector > 1 && stream_shape((int)(n / plan->vector), &pass, plan);
-        if (plan->inner)
+        struct plan_again again;
+        plan_reread(r, &pass, &again);
+        if (again.each > 0)
+            reread_shape(n, &again, plan, vector);
+        else if (plan->inner)
             inner_shape(n, piece_of(&pass, r->problem, 1), plan);
-        else if (!streams && !many_shape(n, piece_of(&pass, r->problem, plan->vector), plan) &&
+        else if (!streams && !many_shape(n, piece_of(&pass, r->problem, plan->vector), smem, plan) &&
                  plan->vector > 1) {
             plan->vector = vector / 2; /* shorter vectors leave room for more of the row */
-            if (!many_shape(n, piece_of(&pass, r->problem, plan->vector), plan)) {
+            if (!many_shape(n, piece_of(&pass, r->problem, plan->vector), smem, plan)) {
                 plan->vector = vector;
-                (void)many_shape(n, piece_of(&pass, r->problem, vector), plan);
+                (void)many_shape(n, piece_of(&pass, r->problem, vector), smem, plan);
             }
         }
         share_rows(r, &pass, plan);
+        if (again.each > 0) {
+            plan->registers = again.registers;
+            plan->at_once = again.beside ? 1 : 2;
+        }
         if (streams)
             plan->registers = 24 + 8 * (pass.n_in + pass.n_out);
         many_reason(r, &pass, plan);

@@ -3,45 +3,11 @@
  * memory, and how many blocks share an SM. In: a request. Out: its part of struct plan, or why it does not
  * serve.
  */
-#include "plan.h"
+#include "plan_staged.h"
 #include "row_pass.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    UNIT = 16,          /* bytes that a thread copies at once */
-    SM_THREADS = 1024,  /* that share an SM where rows are blocks: 64 registers each */
-    BLOCK_LIMIT = 1024, /* threads of a block */
-    SM_REGISTERS = 65536,
-    MOST = 120,                 /* registers of a thread that may be planned with; */
-    MOST_TAKEN = 128,           /* with a row in them; */
-    MOST_TEAM = 112,            /* where several rows share a block */
-    STATIC_BYTES = 1024 + 1024, /* of a block: the device's own, and the reductions */
-    MOST_CLUSTER = 8,           /* blocks, on any device that has clusters */
-    WHOLE_BYTES =
-        112 * 1024,          /* of a row that one block has without sums over rows: two of them share an SM */
-    FEW_BYTES = 16 * 1024,   /* of a longer one that a block has where it reads values of its columns */
-    SHARE_BYTES = 72 * 1024, /* of a longer one, and of an inner strip, that a block has: three share an SM */
-    SUMS_VECTORS = 1024,     /* of a row that a block has beside sums over rows: */
-    FEW_VECTORS = 768,       /* where registers hold those of two tensors, two blocks to an SM */
-    WIDE_VECTORS = 4096,     /* where values of columns are read from L1 */
-};
-
-struct staged {
-    int vector;              /* elements */
-    int units;               /* of 16 bytes, of a vector of every tensor */
-    int columns;             /* sums per column, */
-    int scatters;            /* those of them that go to a place of the row; */
-    bool placed;             /* rows have places, row_place.c */
-    bool sums;               /* over rows: each block leaves its parts */
-    int results;             /* rows that are written */
-    int values;              /* of a column that the formulas read */
-    int64_t vectors;         /* of a row */
-    int64_t own;             /* of a row, that a block has: all of them but in a cluster */
-    int reductions, at_once; /* and those of the pass that has most of them */
-    int sm_bytes;
-};
 
 /* Values of a column that the formulas of an element read. */
 static int count_values(const struct ir *w, bool placed)
@@ -82,13 +48,6 @@ static void count_reductions(const struct ir *w, struct staged *s)
     free(used);
 }
 
-/* What the blocks of a cluster push to each other, `words` of each reduction: cluster_exchange of
- * many_pieces.cuh. */
-static int64_t exchange_bytes(const struct plan *plan, const struct staged *s, int words)
-{
-    return plan->cluster > 1 ? (int64_t)2 * 4 * plan->cluster * s->at_once * words + 16 : 0;
-}
-
 static bool count_units(const struct request *r, const struct row_pass *pass, struct staged *s, char *why)
 {
     const struct problem *problem = r->problem;
@@ -116,48 +75,15 @@ static bool count_units(const struct request *r, const struct row_pass *pass, st
     return true;
 }
 
-/* Rows of a team of lanes whose columns are read: registers hold those over many rows. */
-static bool has_short_rows(const struct staged *s)
-{
-    enum { FEWEST = 16, MOST_LANES = 32 }; /* vectors of a row */
-    const int most = s->values > 1 ? 2 * MOST_LANES : MOST_LANES;
-    return s->columns == 0 && s->values > 0 && s->results && s->vectors >= FEWEST && s->vectors <= most;
-}
-
-/* Rows that rowwise would take in blocks of 288 to 480 threads, too few of which share an SM where formulas
- * read values of columns. */
-static bool has_odd_rows(const struct staged *s)
-{
-    enum { FEWEST = 1024, MOST_VECTORS = 2048 };
-    return s->columns == 0 && s->values > 1 && s->units == 1 && s->vectors > FEWEST &&
-           s->vectors < MOST_VECTORS;
-}
-
-/* Rows that have places: values of cells take registers, which rowwise lacks. */
-static bool has_long_placed_rows(const struct staged *s)
-{
-    enum { FEWEST = 256 };
-    return s->columns == 0 && s->placed && s->values > 1 && s->units == 1 && s->vectors > FEWEST;
-}
-
-/* Long rows of which formulas read values of columns: too many for registers, or rows for which those of a
-   cluster are many. */
-static bool reads_wide_columns(const struct staged *s)
-{
-    enum { HELD = 1024 * MOST_CLUSTER }; /* vectors of a row, of one value of each column */
-    return s->columns == 0 && s->values > 0 && !s->placed && s->results && s->units == 1 &&
-           s->vectors > 2048 && (s->values > 1 || s->vectors < HELD || s->vectors > 2 * HELD);
-}
-
 /* Where the other kernels are as fast or faster, as measured on an H200. */
 static const char *served_elsewhere(const struct request *r, const struct staged *s, lathe_pass which)
 {
     enum { IN_REGISTERS = 2560, SHORT = 256, SHORTEST = 16 }; /* vectors of a row */
-    if (reads_wide_columns(s))
+    if (staged_reads_wide_columns(s))
         return NULL;
     if (s->scatters > 0 && s->vectors <= 128)
         return "short rows with sums at computed indices: rowwise_many";
-    if (has_short_rows(s) || has_odd_rows(s) || has_long_placed_rows(s))
+    if (staged_has_short_rows(s) || staged_has_odd_rows(s) || staged_has_long_placed_rows(s))
         return NULL;
     if (which == LATHE_FORWARD && !row_pass_reason(r->ir) && s->vectors <= IN_REGISTERS)
         return "a row that fits registers, to a row: rowwise";
@@ -182,6 +108,8 @@ static bool measure(const struct request *r, lathe_pass which, const struct row_
     if (!count_units(r, pass, s, why))
         return false;
     const bool elsewhere = pass->n_scatters > 0 && !s->placed;
+    struct plan_again again;
+    plan_reread(r, pass, &again);
     if (r->ir->inner || pass->n_scans > 0 || pass->n_in == 0 || elsewhere)
         snprintf(why, REASON_BYTES, "%s",
                  r->ir->inner        ? "rows along an inner dim"
@@ -190,6 +118,8 @@ static bool measure(const struct request *r, lathe_pass which, const struct row_
                                      : "no rows to read");
     else if (r->problem->unaligned != 0 || n % s->vector != 0 || n == 0)
         snprintf(why, REASON_BYTES, "rows that do not all start at multiples of 16 bytes");
+    else if (again.each > 0 && !is_asked_for(r))
+        snprintf(why, REASON_BYTES, "rows that are read again from L1 and L2: rowwise or rowwise_many");
     else if (served_elsewhere(r, s, which) && !is_asked_for(r))
         snprintf(why, REASON_BYTES, "%s", served_elsewhere(r, s, which));
     else
@@ -197,224 +127,31 @@ static bool measure(const struct request *r, lathe_pass which, const struct row_
     return false;
 }
 
-static int64_t row_bytes(const struct staged *s, const struct plan *plan)
+/* Blocks that share an SM, each quarter of which has whole warps. */
+static int blocks_of(int threads, int registers)
 {
-    return (int64_t)plan->per_thread / s->vector * s->units * UNIT * plan->threads;
+    return QUARTERS * (QUARTER_REGISTERS / round_up(registers, 8)) / (threads / 32);
 }
-
-static int64_t column_bytes(const struct staged *s, const struct plan *plan)
+/* Registers of a thread with which so many blocks do. */
+static int registers_for(int threads, int blocks)
 {
-    return plan->columns_shared ? (int64_t)plan->per_thread * 4 * s->columns * plan->threads : 0;
-}
-
-/* Registers of a thread that has `each` vectors of a row: beside the formulas, what it keeps over all rows,
-   and the row itself where it takes it. */
-static int registers_of(const struct staged *s, const struct plan *plan, int each)
-{
-    int kept = (plan->cols_held ? s->values : 0) + (plan->columns_shared ? 0 : s->columns);
-    if (plan->rows_per_block > 1 && s->columns == 0) /* short formulas, one vector */
-        return 44 + each * (s->vector * kept + 4 * s->units);
-    if (plan->taken && !plan->cols_held && s->columns == 0 && plan->stages > 1)
-        return 48 + each * 4 * s->units;
-    return (plan->cols_held ? 64 : 56) + each * (s->vector * kept + (plan->taken ? 4 * s->units : 0));
-}
-
-/* Short rows, with sums of their columns or without: a warp or less has a row. */
-static void team_shape(const struct staged *s, struct plan *plan)
-{
-    const bool pairs = s->columns > 0 || s->vectors > 32; /* of vectors, or more, of a thread */
-    int lanes = 1;
-    while (lanes < 32 && (pairs ? 4 * lanes <= s->vectors : lanes < s->vectors))
-        lanes *= 2;
-    const int each = (int)((s->vectors + lanes - 1) / lanes);
-    plan->threads = 256;
-    plan->rows_per_block = plan->threads / lanes;
-    plan->per_thread = each * s->vector;
-    plan->stages = each * s->units > 6 ? 1 : each * s->units >= 2 ? 2 : 4;
-    plan->taken = s->columns == 0;
-    plan->cols_held = true;
-    plan->cols_held = registers_of(s, plan, each) <= MOST_TEAM;
-}
-
-/* Blocks of a cluster, on devices that have them: as few as leave each no more than a share of a row. */
-static int cluster_of(const struct request *r, int64_t row, int64_t share)
-{
-    int n = 1;
-    while (r->device->sm >= 90 && n < MOST_CLUSTER && row > n * share)
-        n *= 2;
-    return n;
-}
-
-/* Blocks that run at once, in whole clusters. Larger ones than of two do not fill a device: a part of it
-   (GPC) has up to 18 SMs, of which whole clusters have 16. */
-static int resident_blocks(const struct request *r, int per_sm, int cluster)
-{
-    const int sms = cluster > 2 ? r->device->sm_count * 8 / 9 : r->device->sm_count;
-    const int clusters = per_sm * sms / cluster;
-    return (clusters < 1 ? 1 : clusters) * cluster;
-}
-
-/* Long rows are shared by the blocks of a cluster, so that an SM has several blocks, whose loads and passes
- * overlap. */
-static void share_row(const struct request *r, struct staged *s, struct plan *plan)
-{
-    const int64_t row = s->vectors * s->units * UNIT;
-    if (s->columns > 0)
-        plan->cluster = cluster_of(
-            r, s->vectors, s->columns > 1 && s->units == 2 && s->scatters == 0 ? FEW_VECTORS : SUMS_VECTORS);
-    else if (reads_wide_columns(s))
-        plan->cluster = cluster_of(r, s->vectors, WIDE_VECTORS);
-    else if (has_long_placed_rows(s))
-        plan->cluster = cluster_of(r, s->vectors, SUMS_VECTORS);
-    else
-        plan->cluster =
-            row > WHOLE_BYTES
-                ? cluster_of(r, row, s->values > 0 && s->results && s->units == 1 ? FEW_BYTES : SHARE_BYTES)
-                : 1;
-    s->own = (s->vectors + plan->cluster - 1) / plan->cluster;
-    if (s->columns == 1 && s->units == 2 && s->own > 704 && s->own <= 800 && plan->cluster > 1) {
-        plan->cluster /= 2; /* a block of 768 threads, not one of 384 */
-        s->own *= 2;
-    }
-}
-
-/* Sums of columns: two vectors of a thread, whose columns and sums stay in registers; more vectors in long
-   rows, and the sums of those in shared memory where registers do not hold them. */
-static void sums_shape(const struct staged *s, struct plan *plan)
-{
-    int each = s->own > (s->columns == 1 && s->units == 2 ? 1536 : 1024) ? (int)((s->own + 511) / 512) : 2;
-    plan->cols_held = true;
-    plan->columns_shared = registers_of(s, plan, each) > MOST;
-    plan->cols_held = registers_of(s, plan, each) <= MOST;
-    plan->taken = s->columns > 1;
-    plan->taken = plan->taken && registers_of(s, plan, each) <= MOST_TAKEN;
-    plan->threads = round_up((s->own + each - 1) / each, 32);
-    plan->per_thread = each * s->vector;
-    plan->stages = 2;
-    if (2 * row_bytes(s, plan) + column_bytes(s, plan) + STATIC_BYTES > s->sm_bytes)
-        plan->stages = 1;
-}
-
-/* No rows out, so that nothing but loads waits for memory: two rows on their way, of many small blocks. */
-static bool results_shape(const struct staged *s, struct plan *plan)
-{
-    const int each = 4;
-    plan->taken = true;
-    plan->cols_held = false;
-    plan->stages = 2;
-    plan->threads = round_up((s->own + each - 1) / each, 32);
-    plan->per_thread = each * s->vector;
-    return plan->threads <= 512 && !s->results && s->values == 0;
-}
-
-/* No sums: a thread takes its part into registers while the next row comes, where they hold it. */
-static bool taken_shape(const struct staged *s, struct plan *plan)
-{
-    plan->cols_held = s->values > 0;
-    int each = s->own > 1024 ? (int)((s->own + 511) / 512) : 2;
-    plan->taken = true;
-    plan->stages = 1;
-    plan->threads = round_up((s->own + each - 1) / each, 32);
-    plan->per_thread = each * s->vector;
-    return registers_of(s, plan, each) <= 96;
-}
-
-/* The same where formulas read values of columns, for each row anew: two rows wait. */
-static bool read_columns_shape(const struct staged *s, struct plan *plan)
-{
-    int each = s->own > 2048 ? 4 : (int)((s->own + 511) / 512);
-    plan->cols_held = false;
-    plan->taken = true;
-    plan->stages = 2;
-    plan->threads = round_up((s->own + each - 1) / each, 32);
-    plan->per_thread = each * s->vector;
-    return s->values > 0 && s->own > 1024 && plan->threads <= BLOCK_LIMIT &&
-           registers_of(s, plan, each) <= 72 && 2 * row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes;
-}
-
-/* The same of a cluster, whose blocks have the same columns of every row, or of rows that have places:
-   registers hold the values of columns over all of them. */
-static bool held_columns_shape(const struct staged *s, struct plan *plan)
-{
-    plan->cols_held = plan->taken = true;
-    for (int each = 2; each <= 4; each += 2) {
-        const int need = registers_of(s, plan, each);
-        plan->threads = round_up((s->own + each - 1) / each, 32);
-        plan->per_thread = each * s->vector;
-        plan->stages = each == 2 && plan->cluster > 1 ? 4 : 2;
-        if (s->values > 0 && s->units == 1 && plan->threads <= 512 && need <= MOST_TAKEN &&
-            need * plan->threads <= SM_REGISTERS &&
-            plan->stages * row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes)
-            return true;
-    }
-    return false;
-}
-
-/* A block to an SM: a thread takes its part into registers while the next row comes; the values of the
-   columns stay in L1, with which rows share their memory. */
-static void wide_shape(const struct staged *s, struct plan *plan)
-{
-    const int most = s->values == 1 && plan->cluster == MOST_CLUSTER ? BLOCK_LIMIT / 2 : BLOCK_LIMIT;
-    const int each = s->own % most == 0                      ? (int)(s->own / most)
-                     : (int)((s->own + most - 1) / most) > 4 ? 8
-                                                             : 4;
-    plan->taken = true;
-    plan->cols_held = false;
-    plan->threads = round_up((s->own + each - 1) / each, 32);
-    plan->per_thread = each * s->vector;
-    const bool fits = (2 + s->values) * row_bytes(s, plan) <= s->sm_bytes - STATIC_BYTES;
-    plan->stages = fits && (plan->cluster == 2 || s->values == 1) ? 2 : 1;
-}
-
-/* As many rows as shared memory holds, of a block each, up to four; what is beyond is read again. */
-static void long_shape(const struct staged *s, struct plan *plan)
-{
-    const int64_t room = s->sm_bytes - STATIC_BYTES;
-    const int64_t row = s->own * s->units * UNIT;
-    int64_t blocks = s->sm_bytes / (row + STATIC_BYTES);
-    blocks = blocks < 1 ? 1 : blocks > 4 ? 4 : blocks;
-    const bool shared = plan->cluster > 1;
-    int threads = !shared ? SM_THREADS / (int)blocks / 32 * 32 : blocks > 1 ? 256 : 512;
-    int each = (int)((s->own + threads - 1) / threads);
-    plan->taken = plan->cols_held = false;
-    plan->stages = 1;
-    plan->more = row > room;
-    if (plan->more)
-        each = (int)(room / ((int64_t)threads * UNIT * (s->units < 1 ? 1 : s->units)));
-    else
-        threads = round_up((s->own + each - 1) / each, 32);
-    plan->threads = threads;
-    plan->per_thread = each * s->vector;
-}
-
-static void choose_shape(const struct staged *s, struct plan *plan)
-{
-    const bool shared = plan->cluster > 1;
-    const int team = s->units > 2 ? 64 : s->columns > 1 ? 96 : 128; /* vectors whose sums a warp can hold */
-    if ((s->columns > 0 && s->vectors <= team) || has_short_rows(s))
-        team_shape(s, plan);
-    else if (s->columns > 0)
-        sums_shape(s, plan);
-    else if (reads_wide_columns(s) && shared && s->own <= WIDE_VECTORS)
-        wide_shape(s, plan);
-    else if ((shared || has_long_placed_rows(s)) && held_columns_shape(s, plan))
-        return;
-    else if (shared || (!results_shape(s, plan) && !taken_shape(s, plan) && !read_columns_shape(s, plan)))
-        long_shape(s, plan);
+    const int warps = (blocks * threads / 32 + QUARTERS - 1) / QUARTERS;
+    const int registers = QUARTER_REGISTERS / warps / 8 * 8;
+    return registers > 255 ? 255 : registers;
 }
 
 static bool shape(const struct request *r, struct staged *s, struct plan *plan, char *why)
 {
     plan->rows_per_block = 1;
     plan->vector = s->vector;
-    share_row(r, s, plan);
-    choose_shape(s, plan);
+    staged_share_row(r, s, plan);
+    staged_choose_shape(s, plan);
     if (plan->per_thread == 0) {
         snprintf(why, REASON_BYTES, "%d units of rows: a stage of %d threads has no shared memory for them",
                  s->units, plan->threads);
         return false;
     }
-    const int64_t bytes = plan->stages * row_bytes(s, plan) + column_bytes(s, plan);
+    const int64_t bytes = plan->stages * staged_row_bytes(s, plan) + staged_column_bytes(s, plan);
     const int most = plan->rows_per_block > 1 ? MOST_TEAM : MOST_TAKEN;
     plan->placed = s->placed && plan->rows_per_block == 1;
     if (s->scatters > 0 && (!plan->placed || plan->columns_shared)) {
@@ -422,42 +159,40 @@ static bool shape(const struct request *r, struct staged *s, struct plan *plan, 
                  s->scatters);
         return false;
     }
-    if (registers_of(s, plan, plan->per_thread / s->vector) > most) {
+    if (staged_registers_of(s, plan, plan->per_thread / s->vector) > most) {
         snprintf(why, REASON_BYTES, "%d sums over rows: a thread has no registers for its columns",
                  s->columns);
         return false;
     }
     /* Where a team's rows share columns, their parts meet in static shared memory. */
     const int64_t met = plan->rows_per_block > 1 && s->columns > 0 ? 4 * plan->threads * plan->per_thread : 0;
-    const int64_t exchanged = exchange_bytes(plan, s, 1);
+    const int64_t exchanged = staged_exchange_bytes(plan, s, staged_pushing(plan, s));
     if (bytes + met + exchanged + STATIC_BYTES > s->sm_bytes || plan->threads > BLOCK_LIMIT) {
         snprintf(why, REASON_BYTES,
                  "rows of %lld and their sums take %lld bytes of shared memory; a block has %d",
                  (long long)r->problem->dim[SYM_N], (long long)bytes, r->device->smem_bytes);
         return false;
     }
-    const int need = registers_of(s, plan, plan->per_thread / s->vector);
+    const int need = staged_registers_of(s, plan, plan->per_thread / s->vector);
     int by_memory = (int)(s->sm_bytes / (bytes + exchanged + STATIC_BYTES));
     int by_registers =
-        plan->taken || s->columns > 0 ? SM_REGISTERS / (plan->threads * need) : SM_THREADS / plan->threads;
+        plan->taken || s->columns > 0 ? blocks_of(plan->threads, need) : SM_THREADS / plan->threads;
     int blocks = by_memory < by_registers ? by_memory : by_registers;
     blocks = blocks < 1 ? 1 : blocks;
     plan->smem_bytes = (int)(bytes + exchanged);
     plan->full = (int64_t)plan->per_thread * plan->threads * plan->cluster / plan->rows_per_block ==
                  r->problem->dim[SYM_N];
-    plan->registers = SM_REGISTERS / (blocks * plan->threads) / 8 * 8;
-    plan->registers = plan->registers > 255 ? 255 : plan->registers;
+    plan->registers = registers_for(plan->threads, blocks);
     plan->at_once = 1;
     plan->column_parts = 1;
-    plan->blocks =
-        s->sums ? resident_blocks(r, blocks, plan->cluster)
-                : blocks * r->device->sm_count / plan->cluster * plan->cluster; /* struct launch.cluster */
+    plan->blocks = blocks * r->device->sm_count / plan->cluster * plan->cluster; /* struct launch.cluster */
     return true;
 }
 
 static const char *cluster_text(int blocks)
 {
-    return blocks == 8   ? ", each shared by a cluster of 8 blocks"
+    return blocks == 16  ? ", each shared by a cluster of 16 blocks"
+           : blocks == 8 ? ", each shared by a cluster of 8 blocks"
            : blocks == 4 ? ", each shared by a cluster of 4 blocks"
            : blocks == 2 ? ", each shared by a cluster of 2 blocks"
                          : "";
@@ -478,12 +213,13 @@ static bool plan_pass(const struct request *r, lathe_pass which, struct plan *pl
         snprintf(
             plan->reason, sizeof plan->reason,
             "rows of %lld wait in shared memory%s%s: %d threads, %d row%s a block, %d stage%s of %d elements "
-            "a thread%s%s; %d blocks take rows in turn",
+            "a thread%s%s%s; %d blocks take rows in turn",
             (long long)r->problem->dim[SYM_N], plan->more ? " as far as they fit" : "",
             cluster_text(plan->cluster), plan->threads, plan->rows_per_block,
             plan->rows_per_block == 1 ? "" : "s", plan->stages, plan->stages == 1 ? "" : "s",
             plan->per_thread, plan->taken ? ", which it takes into registers" : "",
-            plan->columns_shared ? "; column sums in shared memory" : "", plan->blocks);
+            plan->columns_shared ? "; column sums in shared memory" : "", plan->late ? "; written late" : "",
+            plan->blocks);
     row_pass_free(&pass);
     return ok;
 }
@@ -499,10 +235,16 @@ static int64_t inner_static_bytes(const struct staged *s, const struct plan *pla
     return (4 * words + 1023) / 1024 * 1024;
 }
 
+/* What the blocks of a cluster tell each other of a strip, and which one comes after the next. */
+static int64_t strip_exchange_bytes(const struct plan *plan, const struct staged *s, int rows)
+{
+    return staged_exchange_bytes(plan, s, rows) + (plan->cluster > 1 ? 16 : 0);
+}
+
 /* Bytes of a block of rowwise_inner with reductions, beside the places that wait; with the device's own. */
 static int64_t strip_bytes(const struct staged *s, const struct plan *plan, int wide)
 {
-    return 1024 + inner_static_bytes(s, plan, wide) + exchange_bytes(plan, s, wide * s->vector);
+    return 1024 + inner_static_bytes(s, plan, wide) + strip_exchange_bytes(plan, s, wide * s->vector);
 }
 
 /* Strips of 256 bytes side by side where one tensor is read, else of 128, of a block that has its SM to
@@ -518,7 +260,7 @@ static bool take_strips(const struct request *r, const struct staged *s, struct 
         return false;
     for (int wide = widest; wide >= NARROWEST; wide /= 2) {
         const int64_t places = THREADS / wide;
-        const int cluster = cluster_of(r, n, places * most);
+        const int cluster = staged_cluster_of(r, n, places * most);
         const int64_t held = (n + places * cluster - 1) / (places * cluster);
         if (held > most)
             continue;
@@ -527,7 +269,7 @@ static bool take_strips(const struct request *r, const struct staged *s, struct 
         plan->threads = THREADS;
         plan->per_thread = (int)held * s->vector;
         plan->smem_bytes =
-            (int)(held * THREADS * s->units * UNIT + exchange_bytes(plan, s, wide * s->vector));
+            (int)(held * THREADS * s->units * UNIT + strip_exchange_bytes(plan, s, wide * s->vector));
         plan->units_wide = wide;
         *blocks = 1;
         return true;
@@ -542,7 +284,7 @@ static int wait_for_strips(const struct request *r, const struct staged *s, stru
     int wide = 8;
     if (take_strips(r, s, plan, blocks))
         return plan->units_wide;
-    plan->cluster = cluster_of(r, n * wide * s->units * UNIT, SHARE_BYTES);
+    plan->cluster = staged_cluster_of(r, n * wide * s->units * UNIT, SHARE_BYTES);
     const int64_t own = (n + plan->cluster - 1) / plan->cluster;
     while (wide > 2 && own * wide * s->units * UNIT > s->sm_bytes / 2 - strip_bytes(s, plan, wide))
         wide /= 2;
@@ -556,7 +298,7 @@ static int wait_for_strips(const struct request *r, const struct staged *s, stru
     if (held * places * place > room)
         held = room > 0 ? (int)(room / (places * place)) : 0;
     plan->per_thread = held * s->vector;
-    plan->smem_bytes = (int)(held * places * place + exchange_bytes(plan, s, wide * s->vector));
+    plan->smem_bytes = (int)(held * places * place + strip_exchange_bytes(plan, s, wide * s->vector));
     return wide;
 }
 

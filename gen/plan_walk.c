@@ -60,15 +60,33 @@ static int static_bytes(const struct row_pass *pass, const struct plan *plan)
     return 1024 + 2 * pass->n_scans * plan->threads * plan->vector * stretch;
 }
 
+/* May rows be cut where all scans begin anew? */
+static bool may_cut(const struct row_pass *pass)
+{
+    for (int k = 0; k < pass->n_scans; k++)
+        if (row_scan_starts(pass, k) != STARTS_BY_COLUMN)
+            return false;
+    return pass->n_scans > 0;
+}
+
 /* Plain sums wait for memory alone: they take 256 bytes of a place, and few batches, so that the warps of a
- * block stay beside each other. Scans with powers have more to compute, and more warps. */
+ * block stay beside each other. Scans with powers have more to compute, and more warps: where rows may be
+ * cut, there is work for twice as many, and of several walks a part of 128 places is still in L2 for the next
+ * one. */
 static void share_places(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
     const bool powers = has_powers(pass);
     plan->vector = powers || lathe_dtype_size(r->problem->dtype) == 4 ? 2 : 4;
     plan->threads = plan->vector == 4 ? 128 : 256;
+    plan->min_blocks = 1;
     plan->places = 16;
     plan->stages = 3;
+    if (powers && may_cut(pass)) {
+        plan->min_blocks = 2;
+        plan->places = 8; /* 128 registers */
+        plan->stages = pass->n_walks > 1 ? 4 : 3;
+        plan->part_places = pass->n_walks > 1 ? 128 : 512;
+    }
     const int words = plan->vector * (place_bytes(r, pass) + 4 * pass->n_scans) / 4;
     while (!powers && plan->places > 4 && plan->places * words > HELD_WORDS)
         plan->places /= 2;
@@ -79,9 +97,10 @@ static void share_memory(const struct request *r, const struct row_pass *pass, s
 {
     enum { FEWEST_PLACES = 4, FEWEST_STAGES = 2, FEWEST_THREADS = 64 };
     const int bytes = 32 * plan->vector * place_bytes(r, pass);
+    const int room = r->device->smem_bytes / plan->min_blocks;
     for (;;) {
         plan->smem_bytes = plan->stages * (plan->threads / 32) * plan->places * bytes;
-        if (plan->smem_bytes + static_bytes(pass, plan) <= r->device->smem_bytes)
+        if (plan->smem_bytes + static_bytes(pass, plan) <= room)
             return;
         if (plan->stages > FEWEST_STAGES)
             plan->stages--;
@@ -100,8 +119,8 @@ static bool shape(const struct request *r, const struct row_pass *pass, struct p
     plan->rows_per_block = 1;
     share_places(r, pass, plan);
     share_memory(r, pass, plan);
-    plan->registers = 255;
-    plan->blocks = r->device->sm_count;
+    plan->registers = plan->min_blocks > 1 ? 128 : 255;
+    plan->blocks = plan->min_blocks * r->device->sm_count;
     plan->at_once = 1;
     plan->column_parts = 1;
     if (plan->smem_bytes + static_bytes(pass, plan) > r->device->smem_bytes) {

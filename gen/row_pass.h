@@ -52,6 +52,17 @@ struct row_pass {
     int n_scatters;          /* of form SCATTER */
 };
 
+/* Where segments of scan k begin. */
+enum scan_starts { STARTS_NEVER, STARTS_BY_COLUMN, STARTS_ANYWHERE };
+static inline enum scan_starts row_scan_starts(const struct row_pass *pass, int k)
+{
+    const struct ir_node *scan = &pass->ir->node[pass->scan[k]];
+    const struct ir_node *start = &pass->ir->node[scan->arg[scan->n_args - 1]];
+    if (start->op == OP_CONST && start->value == 0.0)
+        return STARTS_NEVER;
+    return (start->span & SPAN_Q) ? STARTS_ANYWHERE : STARTS_BY_COLUMN;
+}
+
 /* ---- row_place.c */
 
 enum { ROW_KEYS = 4 };

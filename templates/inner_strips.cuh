@@ -15,6 +15,7 @@ constexpr bool TAKEN = cfg::TAKEN;
 constexpr int UNROLL = TAKEN ? HELD : 2;
 constexpr int MORE = UNITS > 1 ? 2 : 4;   // places that are read at once beyond those
 constexpr int IN = max_of(variant::IN, 1);
+constexpr bool PART_LATER = UNITS == 1; // has a thread the registers to write rows that do not fill a vector by themselves?
 
 struct strip { // the rows of this thread
     row_at at; // the first
@@ -147,7 +148,7 @@ DEV void load_place(piece &to, const many_params &p, const strip &s, int i)
             constexpr int FIRST = first_word<K>();
             const in_type<K> *from = find<K>(p, s, i);
             if (s.n == V) {
-                const words<4 * words_of<K>()> w = load_row<4 * words_of<K>(), true>(from);
+                const words<4 * words_of<K>()> w = load_row<4 * words_of<K>(), READ_ONCE>(from);
 #pragma unroll
                 for (int k = 0; k < words_of<K>(); k++) {
                     to.word[FIRST + k] = w.word[k];
@@ -164,10 +165,10 @@ DEV void load_place(piece &to, const many_params &p, const strip &s, int i)
     }
 }
 
-template <int K> DEV void store_place(const targets &at, const strip &s, const float (&y)[V])
+template <bool WHOLE, int K> DEV void store_place(const targets &at, const strip &s, const float (&y)[V])
 {
     out_type<K> *to = reinterpret_cast<out_type<K> *>(at.of[K]);
-    if (s.n == V) {
+    if (WHOLE || s.n == V) {
         store_piece<K>(to, y);
     } else {
         store_some<K>(to, y, s.n);

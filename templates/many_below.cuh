@@ -18,19 +18,26 @@ struct below { // of a thread
     float power[VECTORS];   // of the first element of each vector in the walk
     float top;              // of the warp's part of the row
     // where `near`, for a scan beside this one:
-    float sum[VECTORS][V];  // e^(value of the scan - reference)
+    float sum[VECTORS][V];  // e^(value of the scan - reference); where the scan is lazy, its values have these sums' place
     float reference;
     float factor;           // e^(top - reference)
     bool near;              // a reference serves all
 };
 
+// As an integer of the same order, and back.
+DEV int ordered(int bits) { return bits >= 0 ? bits : bits ^ 0x7fffffff; }
+
 DEV float lanes_top(float x) // NaN is left out: the sums keep it
 {
+    if constexpr (WARP_LANES == 32) {
+        return __int_as_float(ordered(warp_max(ordered(__float_as_int(fmaxf(x, -INF))))));
+    } else {
 #pragma unroll
-    for (int step = 1; step < WARP_LANES; step *= 2) {
-        x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, step));
+        for (int step = 1; step < WARP_LANES; step *= 2) {
+            x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, step));
+        }
+        return x;
     }
-    return x;
 }
 
 // Of a sum of each lane: `mine` becomes that of the lanes before it in the walk. Returns that of all.
@@ -45,7 +52,9 @@ template <bool REVERSE> DEV float add_lanes_before(float &mine)
 #pragma unroll
     for (int step = 1; step < WARP_LANES; step *= 2) {
         const float x = other(sum, step);
-        sum += at >= step ? x : 0.0f;
+        if (at >= step) {
+            sum += x;
+        }
     }
     const float x = other(sum, 1);
     mine = at > 0 ? x : 0.0f;
@@ -76,7 +85,7 @@ template <int S, class TAKE> DEV stretch add_below(below &mine, const TAKE &take
 {
     constexpr int FIRST = in_reverse<S>() ? V - 1 : 0;
     float power[VECTORS][V];
-    float top = -INF;
+    float highest[VECTORS]; // not one after the other: a chain of all of them would be waited for
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
         scan_input x[V] = {};
@@ -86,9 +95,14 @@ template <int S, class TAKE> DEV stretch add_below(below &mine, const TAKE &take
         for (int j = 0; j < V; j++) {
             power[v][j] = top_of(one[j]); // -INF beyond the row
             mine.e[v][j] = value_of<S>(x[j]);
-            top = fmaxf(top, power[v][j]);
+            highest[v] = j == 0 ? power[v][j] : fmaxf(highest[v], power[v][j]);
         }
         mine.power[v] = power[v][FIRST];
+    }
+    float top = fmaxf(highest[0], -INF); // not NaN
+#pragma unroll
+    for (int v = 1; v < VECTORS; v++) {
+        top = fmaxf(top, highest[v]);
     }
     top = lanes_top(top);
     mine.top = top;
@@ -180,8 +194,10 @@ DEV bool walk_below(float (&q)[VECTORS][SCANS][V], below &mine, const stretch &w
         for (int k = 0; k < V; k++) {
             const int j = in_reverse<S>() ? V - 1 - k : k;
             walked.sum = fmaf(mine.e[v][j], factor, walked.sum);
-            mine.sum[v][j] = walked.sum;
-            if constexpr (!is_lazy<S>()) {
+            if constexpr (is_lazy<S>()) {
+                q[v][S][j] = walked.sum;
+            } else {
+                mine.sum[v][j] = walked.sum;
                 q[v][S][j] = value_below<S>(walked, x[j]);
             }
         }
@@ -199,7 +215,7 @@ DEV void tell_values(float (&q)[VECTORS][SCANS][V], const below (&known)[SCANS])
                 for (int v = 0; v < VECTORS; v++) {
 #pragma unroll
                     for (int j = 0; j < V; j++) {
-                        q[v][S][j] = log_below(known[S].sum[v][j], known[S].reference);
+                        q[v][S][j] = log_below(q[v][S][j], known[S].reference);
                     }
                 }
             }
@@ -209,8 +225,9 @@ DEV void tell_values(float (&q)[VECTORS][SCANS][V], const below (&known)[SCANS])
 
 // ---- a scan beside another ------------------------------------------------------------------------------------------------
 
-template <int S, class TAKE> DEV stretch add_beside(below &mine, const below &other, const TAKE &take)
+template <int S, class TAKE> DEV stretch add_beside(const float (&q)[VECTORS][SCANS][V], below &mine, const below &other, const TAKE &take)
 {
+    constexpr int OTHER = max_of(variant::SCAN_BESIDE[S], 0);
     stretch all = nothing<S>();
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
@@ -219,7 +236,12 @@ template <int S, class TAKE> DEV stretch add_beside(below &mine, const below &ot
         take(v, x, one);
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            mine.e[v][j] = cfg::FAST_MATH ? x[j].value * m_rcp(other.sum[v][j]) : x[j].value / other.sum[v][j];
+            const float(&sum)[V] = is_lazy<OTHER>() ? q[v][OTHER] : other.sum[v];
+            if constexpr (cfg::FAST_MATH && V > 1) { // one reciprocal for two: sums are e^-FAR to 2^31
+                mine.e[v][j] = x[j].value * (m_rcp(sum[j] * sum[j ^ 1]) * sum[j ^ 1]);
+            } else {
+                mine.e[v][j] = x[j].value / sum[j];
+            }
         }
     }
     all.sum = add_parts<in_reverse<S>()>(mine);

@@ -128,7 +128,7 @@ constexpr int most_reductions()
 }
 
 // Two sets of words in turn, and an mbarrier of each: who is a pass ahead pushes into one while others still read the other. Nobody is
-// two ahead: a pass ends when the words of all have come, each block's after a barrier of its own.
+// two ahead: a pass ends when the words of all have come, and who pushes has read those of the pass before.
 template <int WORDS> struct cluster_exchange { // WORDS: of one reduction, from each block
     static constexpr u32 TURN_BYTES = 4 * CLUSTER * WORDS * most_reductions();
     static constexpr u32 BYTES = CLUSTER > 1 ? 2 * TURN_BYTES + 16 : 0;
@@ -151,10 +151,10 @@ template <int WORDS> struct cluster_exchange { // WORDS: of one reduction, from 
             cluster_barrier<CLUSTER>();
         }
     }
-    template <int P> __device__ __forceinline__ void expect() const
+    template <int P> __device__ __forceinline__ void expect(int others = 0) const // words beside them
     {
         if (threadIdx.x == 0) {
-            exchange_expect(counter(), 4 * CLUSTER * WORDS * count_reductions<P>());
+            exchange_expect(counter(), 4 * (CLUSTER * WORDS * count_reductions<P>() + others));
         }
     }
     template <int R> __device__ __forceinline__ void push(float mine, int x, int to) const
@@ -163,35 +163,59 @@ template <int WORDS> struct cluster_exchange { // WORDS: of one reduction, from 
     }
     __device__ __forceinline__ void wait() const { exchange_wait<CLUSTER>(counter(), passes / 2 % 2); }
 };
-using row_exchange = cluster_exchange<1>;
-
-// Each thread has what its block has; all get the same, in the order of the ranks.
-template <int P> DEV void reduce_cluster(float (&red)[SLOTS], row_exchange &exchange)
+// Over N adjacent lanes, what pass P reduces beside each other: a chain of shuffles waits longer than it works.
+template <int P, int N> DEV void reduce_lanes(float (&red)[SLOTS])
 {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    exchange.expect<P>();
-    if (static_cast<int>(threadIdx.x) < CLUSTER) {
+#pragma unroll
+    for (int i = N / 2; i > 0; i /= 2) {
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
             if constexpr (variant::REDUCE_PASS[R] == P) {
-                exchange.push<R>(red[R], 0, lane);
+                red[R] = red_combine<variant::REDUCE_OP[R]>(red[R], __shfl_xor_sync(ALL_LANES, red[R], i));
             }
         });
     }
-    exchange.wait();
-    repeat<0, variant::REDUCTIONS>([&]<int R>() {
-        if constexpr (variant::REDUCE_PASS[R] == P) {
-            red[R] = red_lanes<variant::REDUCE_OP[R], CLUSTER>(load_shared(exchange.word(number_in_pass<R>(), lane % CLUSTER, 0)));
-        }
-    });
-    exchange.passes++;
 }
 
-// Over the threads of a team in one block; every thread gets the results. At most one barrier.
+// Over the threads of a team in one block; every thread gets the results. At most one barrier, in the second half.
+template <int P> DEV void send_team(float (&red)[SLOTS], scratch &shared, int turn)
+{
+    reduce_lanes<P, WHOLE_BLOCK ? 32 : TEAM>(red);
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+            if (WHOLE_BLOCK && WARPS > 1 && threadIdx.x % 32 == 0) {
+                shared.part[turn][R][threadIdx.x / 32] = red[R];
+            }
+        }
+    });
+}
+template <int P> DEV void meet_team(float (&red)[SLOTS], scratch &shared, int turn)
+{
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if constexpr (WHOLE_BLOCK && WARPS > 1) {
+        __syncthreads();
+        repeat<0, variant::REDUCTIONS>([&]<int R>() {
+            if constexpr (variant::REDUCE_PASS[R] == P) {
+                constexpr int OP = variant::REDUCE_OP[R];
+                const float(&part)[PARTS] = shared.part[turn][R];
+                if constexpr (WARPS <= 8) { // broadcast reads: shorter than another five shuffles
+                    red[R] = part[0];
+#pragma unroll
+                    for (int w = 1; w < WARPS; w++) {
+                        red[R] = red_combine<OP>(red[R], part[w]);
+                    }
+                } else {
+                    red[R] = lane < WARPS ? part[lane] : red_identity<OP>();
+                }
+            }
+        });
+        if constexpr (WARPS > 8) {
+            reduce_lanes<P, 32>(red);
+        }
+    }
+}
 template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int turn)
 {
-    constexpr int LANES = WHOLE_BLOCK ? 32 : TEAM;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32;
     if constexpr (INNER) { // a row has a lane of every warp
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
             if constexpr (variant::REDUCE_PASS[R] == P) {
@@ -208,33 +232,9 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int 
                 }
             }
         });
-        return;
-    }
-    repeat<0, variant::REDUCTIONS>([&]<int R>() {
-        if constexpr (variant::REDUCE_PASS[R] == P) {
-            red[R] = red_lanes<variant::REDUCE_OP[R], LANES>(red[R]);
-            if (WHOLE_BLOCK && WARPS > 1 && lane == 0) {
-                shared.part[turn][R][warp] = red[R];
-            }
-        }
-    });
-    if constexpr (WHOLE_BLOCK && WARPS > 1) {
-        __syncthreads();
-        repeat<0, variant::REDUCTIONS>([&]<int R>() {
-            if constexpr (variant::REDUCE_PASS[R] == P) {
-                constexpr int OP = variant::REDUCE_OP[R];
-                const float(&part)[PARTS] = shared.part[turn][R];
-                if constexpr (WARPS <= 8) { // broadcast reads: shorter than another five shuffles
-                    red[R] = part[0];
-#pragma unroll
-                    for (int w = 1; w < WARPS; w++) {
-                        red[R] = red_combine<OP>(red[R], part[w]);
-                    }
-                } else {
-                    red[R] = red_lanes<OP, 32>(lane < WARPS ? part[lane] : red_identity<OP>());
-                }
-            }
-        });
+    } else {
+        send_team<P>(red, shared, turn);
+        meet_team<P>(red, shared, turn);
     }
 }
 
@@ -257,7 +257,7 @@ DEV float finish_piece(const piece &held, const variant::col (&c)[V], const floa
         }
         variant::output(e, i + j, p.x, p.z, head, c[j], vals, q, y, site);
         repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
-        repeat<0, variant::COLUMNS>([&]<int S>() { column[S][j] += in_row ? site[S] : 0.0f; });
+        repeat<0, variant::COLUMNS>([&]<int S>() { column[S][j] += WHOLE_BLOCK || in_row ? site[S] : 0.0f; }); // beyond a row nobody leaves what is added
     }
     if constexpr (variant::OUT > 0) {
         if (in_row) {

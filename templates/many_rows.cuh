@@ -18,8 +18,8 @@ static_assert(cfg::THREADS >= 32 && cfg::THREADS <= 1024 && cfg::THREADS % 32 ==
               "cfg::THREADS is a multiple of 32 up to 1024");
 static_assert(cfg::ROWS_PER_BLOCK >= 1 && cfg::THREADS % cfg::ROWS_PER_BLOCK == 0,
               "cfg::ROWS_PER_BLOCK divides cfg::THREADS");
-static_assert(cfg::CLUSTER == 1 || (cfg::ROWS_PER_BLOCK == 1 && !cfg::INNER && cfg::CLUSTER <= 8 && (cfg::CLUSTER & (cfg::CLUSTER - 1)) == 0),
-              "cfg::CLUSTER is 1 or, of rows of a block each, a power of two up to 8");
+static_assert(cfg::CLUSTER == 1 || (cfg::ROWS_PER_BLOCK == 1 && !cfg::INNER && cfg::CLUSTER <= 16 && (cfg::CLUSTER & (cfg::CLUSTER - 1)) == 0),
+              "cfg::CLUSTER is 1 or, of rows of a block each, a power of two up to 16");
 static_assert(cfg::VECTOR <= 2 || cfg::VECTOR * sizeof(element) == 16 || cfg::VECTOR * sizeof(element) == 8,
               "cfg::VECTOR elements are one or two, or 8 or 16 bytes");
 static_assert(cfg::PER_THREAD >= 0 && cfg::PER_THREAD % cfg::VECTOR == 0,
@@ -39,6 +39,7 @@ constexpr int VECTORS = IN_REGISTERS ? cfg::PER_THREAD / V : TALL ? 8 : V == 1 ?
 constexpr bool BY_WARP = variant::SCANS > 0 && IN_REGISTERS && !cfg::INNER;
 constexpr int STEP = TALL ? 1 : BY_WARP ? min_of(TEAM, 32) * V : TEAM * V;              // from one of them to the next
 constexpr bool PREFETCH = cfg::PREFETCH && IN_REGISTERS;
+constexpr bool SHARED_NEXT = cfg::SHARED_NEXT && PREFETCH; // it waits in shared memory
 constexpr int WARPS = cfg::THREADS / 32;
 constexpr int PARTS = cfg::INNER ? cfg::THREADS : max_of(WARPS, 4);
 constexpr bool INNER = cfg::INNER;
@@ -100,6 +101,7 @@ struct piece { // V elements of every tensor that is read, as they were loaded
 struct place { // a row
     row_at at;
     bool here; // false: the threads have none, and take part in shuffles only
+    uint4 *unit; // SHARED_NEXT: the thread's first one in shared memory
 };
 
 template <class TENSOR> DEV i64 along(const TENSOR &t, int i)
@@ -131,16 +133,15 @@ DEV row_at place_of(const row_sizes &z, int row)
     return at;
 }
 
-// ONCE: the row is not read again; then it goes past L1, which so keeps the inputs of the columns.
-template <int BYTES, bool ONCE> DEV words<BYTES> load_row(const void *p)
+template <int BYTES, reading HOW> DEV words<BYTES> load_row(const void *p)
 {
     words<BYTES> w;
-    if constexpr (!ONCE) {
+    if constexpr (HOW == READ_AGAIN || (HOW != READ_ONCE && BYTES < 16)) {
         w = load_words<BYTES, true>(p);
     } else if constexpr (BYTES >= 16) {
 #pragma unroll
         for (int k = 0; k < BYTES / 16; k++) {
-            const uint4 x = load_once16(static_cast<const char *>(p) + 16 * k);
+            const uint4 x = load_as16<HOW>(static_cast<const char *>(p) + 16 * k);
             w.word[4 * k] = x.x;
             w.word[4 * k + 1] = x.y;
             w.word[4 * k + 2] = x.z;
@@ -156,13 +157,13 @@ template <int BYTES, bool ONCE> DEV words<BYTES> load_row(const void *p)
     return w;
 }
 
-template <int K, bool ONCE> DEV void load_piece(piece &to, const in_type<K> *p)
+template <int K, reading HOW> DEV void load_piece(piece &to, const in_type<K> *p)
 {
     constexpr int FIRST = first_word<K>();
     if constexpr (V == 1) {
         to.word[FIRST] = __float_as_uint(m_load(p, 0));
     } else {
-        const words<4 * words_of<K>()> w = load_row<4 * words_of<K>(), ONCE>(p);
+        const words<4 * words_of<K>()> w = load_row<4 * words_of<K>(), HOW>(p);
 #pragma unroll
         for (int i = 0; i < words_of<K>(); i++) {
             to.word[FIRST + i] = w.word[i];
@@ -255,7 +256,7 @@ template <int COUNT> DEV void forget(piece (&held)[COUNT])
     }
 }
 
-template <int COUNT, int STEP, bool ONCE> DEV void load_pieces(piece (&held)[COUNT], const many_params &p, const place &row, int first)
+template <int COUNT, int STEP, reading HOW> DEV void load_pieces(piece (&held)[COUNT], const many_params &p, const place &row, int first)
 {
     repeat<0, variant::IN>([&]<int K>() {
         const in_type<K> *from = row_of<in_type<K>>(p.in[K], row.at);
@@ -263,7 +264,7 @@ template <int COUNT, int STEP, bool ONCE> DEV void load_pieces(piece (&held)[COU
         for (int v = 0; v < COUNT; v++) {
             const int i = first + v * STEP;
             if (row.here && (FULL || i < p.z.n)) {
-                load_piece<K, ONCE>(held[v], from + along(p.in[K], i));
+                load_piece<K, HOW>(held[v], from + along(p.in[K], i));
             } else {
 #pragma unroll
                 for (int k = 0; k < words_of<K>(); k++) {
@@ -272,6 +273,52 @@ template <int COUNT, int STEP, bool ONCE> DEV void load_pieces(piece (&held)[COU
             }
         }
     });
+}
+
+// ---- rows in shared memory: each thread has places for what it loads itself, and meets nobody --------------------------------------
+
+constexpr int PIECE_UNITS = (WORDS + 3) / 4; // of 16 bytes, of a piece
+constexpr int ROW_UNITS = VECTORS * PIECE_UNITS * cfg::THREADS;
+DEV int unit_at(int v, int u) { return (v * PIECE_UNITS + u) * cfg::THREADS; } // from the thread's first one
+
+DEV void fetch_row(const many_params &p, const place &row, int first)
+{
+    repeat<0, variant::IN>([&]<int K>() {
+        static_assert(!SHARED_NEXT || (words_of<K>() % 4 == 0 && V > 1), "units of 16 bytes");
+        const in_type<K> *from = row_of<in_type<K>>(p.in[K], row.at);
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) {
+            const int i = first + v * STEP;
+            const bool here = row.here && (FULL || i < p.z.n);
+#pragma unroll
+            for (int u = 0; u < words_of<K>() / 4; u++) {
+                const void *unit = reinterpret_cast<const char *>(from + (here ? i : 0)) + 16 * u;
+                copy16_async(shared_address(row.unit + unit_at(v, first_word<K>() / 4 + u)), unit, here ? 16 : 0); // zeros
+            }
+        }
+    });
+    copy_commit();
+}
+
+// Makes the compiler forget what it knows of the row; where it is in shared memory, it takes no registers in between.
+DEV void recall(piece (&held)[VECTORS], const place &row)
+{
+    if constexpr (!SHARED_NEXT) {
+        forget(held);
+        return;
+    }
+    forget_memory();
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+#pragma unroll
+        for (int u = 0; u < WORDS / 4; u++) {
+            const uint4 x = row.unit[unit_at(v, u)];
+            held[v].word[4 * u] = x.x;
+            held[v].word[4 * u + 1] = x.y;
+            held[v].word[4 * u + 2] = x.z;
+            held[v].word[4 * u + 3] = x.w;
+        }
+    }
 }
 
 DEV void make_columns(const many_params &p, const variant::head &head, bool wanted, int i, variant::col (&c)[V])

@@ -288,7 +288,7 @@ DEV void walk_vectors(float (&q)[VECTORS][SCANS][V], const stretch &warps, const
 }
 
 template <int S>
-DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], const piece (&held)[VECTORS], const many_params &p, const variant::head &head,
+DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], piece (&held)[VECTORS], const many_params &p, const variant::head &head,
                       const variant::vals &vals, const place &row, int first, stretch (&part)[SCAN_PARTS])
 {
     neighbours<V> at[VECTORS];
@@ -303,13 +303,16 @@ DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], cons
             scan_takes<S>(x[j], one[j], q[v], held[v], p, head, vals, c[j], in_row, i, j);
         }
     };
+    if constexpr (SHARED_NEXT) {
+        recall(held, row);
+    }
     stretch warps = nothing<S>();
     constexpr bool BELOW = has_top<S>() && variant::SCAN_STARTS[S] == 0;
     if constexpr (BELOW) {
         constexpr int OTHER = max_of(variant::SCAN_BESIDE[S], 0);
         below &mine = known[S];
         const bool beside = variant::SCAN_BESIDE[S] >= 0 && known[OTHER].near;
-        const stretch own = beside ? add_beside<S>(mine, known[OTHER], take) : add_below<S>(mine, take);
+        const stretch own = beside ? add_beside<S>(q, mine, known[OTHER], take) : add_below<S>(mine, take);
         if constexpr (WHOLE_BLOCK && WARPS > 1) {
             warps = join_warps_before<S>(own, part);
         }
@@ -320,6 +323,9 @@ DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], cons
         mine.near = walk_below<S>(q, mine, warps, reference_power<S>(mine, first, p.z.n), take);
         if (mine.near) {
             return;
+        }
+        if constexpr (SHARED_NEXT) {
+            recall(held, row);
         }
         (void)add_vectors<S, false>(before, at, take);
     } else {
@@ -333,7 +339,7 @@ DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], cons
 
 // The same of a chunk; with TALL at once.
 template <int W>
-DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], stretch (&carry)[SCANS], const piece (&held)[VECTORS], const many_params &p,
+DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], stretch (&carry)[SCANS], piece (&held)[VECTORS], const many_params &p,
                     const variant::head &head, const variant::vals &vals, const place &row, int base, scan_scratch &shared, int &turn)
 {
     const int first = base + own_first();

@@ -5,7 +5,7 @@
 namespace many {
 
 struct totals { // of one thread, over the rows of its block
-    float column[COLUMNS][VECTORS][V];
+    float column[VECTORS][COLUMNS][V];
     float sum[SUMS];
 };
 
@@ -16,6 +16,21 @@ struct gathering {
     float column[WHOLE_BLOCK || !COLUMN_SUMS ? 1 : cfg::THREADS * VECTORS * V];
     float sum[SUMS][cfg::ROWS_PER_BLOCK];
 };
+
+// Of a cluster: where fewer run at once than there are parts, those that nobody has are nothing.
+DEV void clear_parts(const many_params &p)
+{
+    const int parts = min(cfg::BLOCKS / CLUSTER, p.z.rows0 * p.z.rows1 * p.z.rows);
+#pragma unroll 1
+    for (int part = static_cast<int>(blockIdx.x + gridDim.x) / CLUSTER; part < parts; part += static_cast<int>(gridDim.x) / CLUSTER) {
+        for (int i = lane_in_team(); i < variant::COLUMNS * p.z.n; i += TEAM) {
+            p.columns[static_cast<i64>(part) * variant::COLUMNS * p.z.n + i] = 0.0f;
+        }
+        if (lane_in_team() < variant::SUMS) {
+            p.sums[part * variant::SUMS + lane_in_team()] = 0.0f;
+        }
+    }
+}
 
 template <class TOTALS> DEV void leave_columns(const many_params &p, const TOTALS &total, gathering &shared)
 {
@@ -28,7 +43,7 @@ template <class TOTALS> DEV void leave_columns(const many_params &p, const TOTAL
             for (int v = 0; v < VECTORS; v++) {
                 const int i = own_first() + v * STEP;
                 if (i < p.z.n) {
-                    store_vec<V>(to + i, total.column[S][v]);
+                    store_vec<V>(to + i, total.column[v][S]);
                 }
             }
         } else {
@@ -37,7 +52,7 @@ template <class TOTALS> DEV void leave_columns(const many_params &p, const TOTAL
             for (int v = 0; v < VECTORS; v++) {
 #pragma unroll
                 for (int j = 0; j < V; j++) {
-                    shared.column[team * ROW + (lane + v * TEAM) * V + j] = total.column[S][v][j];
+                    shared.column[team * ROW + (lane + v * TEAM) * V + j] = total.column[v][S][j];
                 }
             }
             __syncthreads();

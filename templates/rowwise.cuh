@@ -5,6 +5,8 @@
 //
 // ROWS_PER_BLOCK == 1: a block per row. > 1: THREADS / ROWS_PER_BLOCK threads per row, a power of two up to a warp.
 // PER_THREAD > 0: x is read once and stays in registers as it was loaded; n may be at most (threads per row) * PER_THREAD.
+// REREAD: every pass reads the row again, from L1 and L2, so that registers hold a part of it: n as above.
+// KEPT: the row is in registers, and L2 gives it up last; no row is asked for ahead.
 // PER_THREAD == 0: any n, and every pass reads the row again, mostly from L2.
 //
 // ALIGNED: n and the start of every row fit vectors of VECTOR elements. Else single elements are read and written, adjacent
@@ -20,6 +22,7 @@
 //     2049 .. 4096         32 ceil(w / 256)         1               v       8 v                    71 .. 123
 //     .. 8192, 32-bit only 32 ceil(w / 512)         1               v       16 v                   94 .. 116
 //     beyond               512                      1               v       0                      56 .. 64
+//     512 .. 1024, REREAD  32 ceil(w / 64)          1               v       2 v or 4 v             32 .. 48   one reduction; gen/plan_reread.c
 #include "slots.cuh"
 
 namespace rowwise {
@@ -54,7 +57,10 @@ constexpr int SLOTS = max_of(variant::REDUCTIONS, 1);
 // fewer rows are under way at once, which costs bandwidth.
 constexpr int ROW_WORDS = VECTORS * BYTES / 4;
 constexpr int REGISTERS = max_of(variant::COLS ? 64 : 48, 32 + 2 * ROW_WORDS + (variant::COLS && ROW_WORDS > (WHOLE_BLOCK ? 16 : 8) ? 16 : 0));
-constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
+// Rows that are read again: as many threads as an SM takes; fewer where values of columns depend on the row, too.
+constexpr int MANY_THREADS = has_cells<variant>() ? 1536 : 2048;
+constexpr int MIN_BLOCKS = cfg::REREAD ? max_of(1, MANY_THREADS / cfg::THREADS)
+                                       : max_of(1, min_of(4 * (512 / REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
 constexpr int PARTS = max_of(WARPS, 4);
 
 static_assert(WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),
@@ -80,16 +86,15 @@ DEV bool is_in_row(const place &at, int i)
 
 template <int W> using packed = words<max_of(4, W * static_cast<int>(sizeof(element)))>;
 
-// ONCE: the row is not read again; then it goes past L1, which so keeps the inputs of the columns.
-template <int W, bool ONCE> DEV packed<W> load_x(const element *p)
+template <int W, reading HOW> DEV packed<W> load_x(const element *p)
 {
     packed<W> w;
     if constexpr (W == 1) {
         w.word[0] = __float_as_uint(m_load(p, 0));
-    } else if constexpr (!ONCE) {
+    } else if constexpr (HOW == READ_AGAIN || (HOW != READ_ONCE && BYTES != 16)) {
         w = load_words<BYTES, true>(p);
     } else if constexpr (BYTES == 16) {
-        const uint4 x = load_once16(p);
+        const uint4 x = load_as16<HOW>(p);
         w.word[0] = x.x;
         w.word[1] = x.y;
         w.word[2] = x.z;
@@ -160,7 +165,7 @@ template <int W> DEV int first_of(int base)
     return base + static_cast<int>(threadIdx.x) % TEAM * W;
 }
 
-template <int W, bool ONCE, int COUNT> DEV void load_chunk(packed<W> (&held)[COUNT], const place &at, int base)
+template <int W, reading HOW, int COUNT> DEV void load_chunk(packed<W> (&held)[COUNT], const place &at, int base)
 {
     const int first = first_of<W>(base);
 #pragma unroll
@@ -168,7 +173,7 @@ template <int W, bool ONCE, int COUNT> DEV void load_chunk(packed<W> (&held)[COU
         const int i = first + v * TEAM * W;
         held[v] = packed<W>{};
         if (is_in_row(at, i)) {
-            held[v] = load_x<W, ONCE>(at.x + i);
+            held[v] = load_x<W, HOW>(at.x + i);
         }
     }
 }
@@ -299,12 +304,13 @@ DEV void prefetch_row(const rowwise_params &p, const place &at, int row2)
 
 template <int W> DEV void run(const rowwise_params &p, const place &at, int row, scratch &shared)
 {
-    constexpr bool HELD = IN_REGISTERS && W == V;
+    constexpr bool HELD = IN_REGISTERS && W == V && !cfg::REREAD;
+    constexpr bool ONE_CHUNK = IN_REGISTERS && W == V;
     constexpr int COUNT = W == V ? VECTORS : 4;
     constexpr int CHUNK = COUNT * TEAM * W; // elements that the team works on at once
     packed<W> held[COUNT];
     if constexpr (HELD) {
-        load_chunk<W, HELD>(held, at, 0); // before anything else is read
+        load_chunk<W, cfg::KEPT ? READ_FIRST : READ_ONCE>(held, at, 0); // before anything else is read
     }
     values of;
     of.head = variant::make_head(p.in, p.z);
@@ -322,8 +328,8 @@ template <int W> DEV void run(const rowwise_params &p, const place &at, int row,
             reduce_chunk<P, W>(red, held, p, of, at, 0);
         } else {
 #pragma unroll 1
-            for (int base = 0; base < at.n; base += CHUNK) {
-                load_chunk<W, HELD>(held, at, base);
+            for (int base = 0; ONE_CHUNK ? base == 0 : base < at.n; base += CHUNK) {
+                load_chunk<W, ONE_CHUNK ? READ_FIRST : READ_AGAIN>(held, at, base);
                 reduce_chunk<P, W>(red, held, p, of, at, base);
             }
         }
@@ -332,9 +338,9 @@ template <int W> DEV void run(const rowwise_params &p, const place &at, int row,
     });
 
 #pragma unroll 1
-    for (int base = 0; HELD ? base == 0 : base < at.n; base += CHUNK) {
+    for (int base = 0; ONE_CHUNK ? base == 0 : base < at.n; base += CHUNK) {
         if constexpr (!HELD) {
-            load_chunk<W, HELD>(held, at, base);
+            load_chunk<W, ONE_CHUNK ? READ_LAST : READ_AGAIN>(held, at, base);
         }
         forget<W>(held);
         const int first = first_of<W>(base);
@@ -392,7 +398,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, rowwise::MIN_BLOCKS)
     at.x = static_cast<const element *>(p.x) + (row0 * p.x_0 + row1 * p.x_1 + row2 * p.x_2);
     at.y = static_cast<element *>(p.y) + (row0 * p.y_0 + row1 * p.y_1 + row2 * p.y_2);
     at.n = asked < total ? z.n : 0; // threads without a row still take part in the shuffles
-    if constexpr (IN_REGISTERS && cfg::ALIGNED) {
+    if constexpr (IN_REGISTERS && cfg::ALIGNED && !cfg::REREAD && !cfg::KEPT) {
         prefetch_row(p, at, row2);
     }
     run<cfg::ALIGNED ? V : 1>(p, at, row, shared);

@@ -6,8 +6,10 @@
 // them: those of the next strip as soon as they have been used for the last time. What is beyond is read again in every pass.
 // TAKEN: the first pass takes a thread's places into registers, so that those of the next strip come while the others run.
 // CLUSTER > 1 (sm_90): that many blocks have a strip, whose places they share; what the passes reduce goes to the others' shared memory.
+// Not all of them are equally fast: each takes its first two strips in turn, the others from a counter.
 // No scans (rowwise_walk.cuh), no sums over rows. Rows that do not fill a thread's vector are read and written by elements.
 #include "inner_strips.cuh"
+#include "item_counter.cuh"
 #include "many_pieces.cuh"
 
 namespace many {
@@ -31,12 +33,33 @@ DEV void make_col(const many_params &p, const variant::head &head, int i, varian
     }
 }
 
+// Element j of every tensor. `zero`, which the compiler does not know, keeps it from holding what an earlier pass made of the places in
+// registers, of which there are none; with what makes an element of bf16 of a word it takes no time.
+DEV void unpack_anew(const piece &from, u32 zero, float (&e)[IN], int j)
+{
+    e[0] = 0.0f;
+    repeat<0, variant::IN>([&]<int K>() {
+        using T = in_type<K>;
+        if constexpr (sizeof(T) == 4) {
+            e[K] = __uint_as_float(from.word[first_word<K>() + j] ^ zero);
+        } else {
+            const u32 word = from.word[first_word<K>() + j / 2];
+            if constexpr (same_type<T, bf16>) {
+                e[K] = __uint_as_float(j % 2 == 0 ? (word << 16) + zero : (word & 0xffff0000u) | zero);
+            } else {
+                e[K] = to_float(T{static_cast<u16>((word ^ zero) >> (16 * (j % 2)))});
+            }
+        }
+    });
+}
+
 struct pairs_of_rows { // of reductions that compare elements as they are
     u32 of[SLOTS][V / 2];
 };
 
 template <int P>
-DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece &held, const many_params &p, const variant::head &head, const strip_values &vals, int i)
+DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece &held, u32 zero, const many_params &p, const variant::head &head,
+                      const strip_values &vals, int i)
 {
     variant::col c[1] = {};
     if constexpr (variant::REDUCE_COLS) {
@@ -46,7 +69,7 @@ DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece 
 #pragma unroll
         for (int j = 0; j < V; j++) {
             float e[IN];
-            unpack_piece(held, e, j);
+            unpack_anew(held, zero, e, j);
             repeat<0, variant::REDUCTIONS>([&]<int R>() {
                 if constexpr (variant::REDUCE_PASS[R] == P && compares_pairs<R>()) {
                     if (j % 2 == 0) {
@@ -62,10 +85,12 @@ DEV void reduce_place(float (&red)[SLOTS][V], pairs_of_rows &pairs, const piece 
     }
 }
 
-DEV void finish_place(const piece &held, const targets &to, const many_params &p, const variant::head &head,
+// WHOLE: of threads that have V rows, and of no others.
+template <bool WHOLE>
+DEV void finish_place(const piece &held, u32 zero, const targets &to, const many_params &p, const variant::head &head,
                       const strip_values &vals, const strip &s, int i)
 {
-    if (s.n <= 0 || !is_place(p, i)) {
+    if ((WHOLE ? s.n < V : s.n <= 0) || !is_place(p, i)) {
         return;
     }
     variant::col c[1] = {};
@@ -77,35 +102,68 @@ DEV void finish_place(const piece &held, const targets &to, const many_params &p
         float y[OUT];
         float site[COLUMNS];
         const float q[SCANS] = {};
-        unpack_piece(held, e, j);
+        unpack_anew(held, zero, e, j);
         variant::output(e, i, p.x, p.z, head, c[0], vals.of[j], q, y, site);
         repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
     }
-    repeat<0, variant::OUT>([&]<int K>() { store_place<K>(to, s, out[K]); });
+    repeat<0, variant::OUT>([&]<int K>() { store_place<WHOLE, K>(to, s, out[K]); });
 }
 
-// Of the rows of a strip, of which each thread has one: reductions of a pass begin at threads beside each other.
-template <int R> DEV int first_row()
+// Of the rows of a strip, of which each thread has one at most: reductions of a pass begin at threads beside each other.
+static_assert(STRIP <= cfg::THREADS, "a thread has one row");
+template <int R> DEV int row_of_thread()
 {
     constexpr int BEFORE = number_in_pass<R>() * STRIP % cfg::THREADS;
     const int row = static_cast<int>(threadIdx.x) - BEFORE;
     return row < 0 ? row + cfg::THREADS : row;
 }
 
-// Over the blocks of a cluster, in the order of their ranks.
+DEV int strips_across(const many_params &p) { return (p.z.rows - 1) / STRIP + 1; } // side by side
+DEV int count_strips(const many_params &p) { return p.z.rows <= 0 ? 0 : p.z.rows0 * p.z.rows1 * strips_across(p); }
+
+// Strips that a cluster takes: a thread of its first block asks for one at the beginning of each, when one more is known.
+struct taken_strip {
+    const many_params &p;
+    int after; // the strip after the next
+    u64 asked;
+
+    __device__ __forceinline__ static int clusters() { return static_cast<int>(gridDim.x) / CLUSTER; }
+    __device__ __forceinline__ static bool asks() { return threadIdx.x == 0 && cluster_rank() == 0; }
+    __device__ __forceinline__ item_counter counter() const { return {static_cast<u64 *>(p.carries), static_cast<u32>(count_strips(p))}; }
+    __device__ __forceinline__ bool counts() const { return CLUSTER > 1 && p.carries != nullptr && counter().items < item_counter::LIMIT; }
+    __device__ __forceinline__ void ask(int in_turn)
+    {
+        after = in_turn;
+        if (counts() && asks()) {
+            asked = counter().ask();
+        }
+    }
+    __device__ __forceinline__ int number() const { return counts() ? 2 * clusters() + static_cast<int>(counter().take(asked)) : after; }
+};
+
+// Over the blocks of a cluster, in the order of their ranks. With the first pass of a strip the first block tells `strip`, the one after
+// the next.
 using strip_exchange = cluster_exchange<STRIP>;
-template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, strip_exchange &exchange)
+DEV u32 place_of_next(const strip_exchange &exchange) { return exchange.place + strip_exchange::BYTES + exchange.passes % 2 * 4; }
+template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, strip_exchange &exchange, taken_strip &strip)
 {
     const auto each = [&](const auto &f) { // f<reduction>(row)
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
             if constexpr (variant::REDUCE_PASS[R] == P) {
-                for (int x = first_row<R>(); x < STRIP; x += cfg::THREADS) {
+                if (const int x = row_of_thread<R>(); x < STRIP) {
                     f.template operator()<R>(x);
                 }
             }
         });
     };
-    exchange.expect<P>();
+    exchange.expect<P>(P == 0 ? 1 : 0);
+    if (P == 0 && taken_strip::asks()) {
+        const float number = __int_as_float(strip.number());
+#pragma unroll 1
+        for (int k = 0; k < CLUSTER; k++) {
+            exchange_push<CLUSTER>(place_of_next(exchange), number, exchange.counter(), k);
+        }
+    }
     each([&]<int R>(int x) {
 #pragma unroll
         for (int k = 0; k < CLUSTER; k++) {
@@ -126,6 +184,9 @@ template <int P> DEV void reduce_cluster_strip(strip_scratch &shared, strip_exch
         }
         shared.all[R][x] = all;
     });
+    if constexpr (P == 0) { // before this block takes part in another pass, in which the next number may come
+        strip.after = __float_as_int(load_shared(place_of_next(exchange)));
+    }
     exchange.passes++;
     __syncthreads();
 }
@@ -155,7 +216,7 @@ template <int OP> DEV int add_lanes(float (&red)[V])
 }
 
 // Over the places of the block: lanes with the same rows, then warps. Every thread gets what its rows have.
-template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &shared, [[maybe_unused]] strip_exchange &exchange)
+template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &shared, [[maybe_unused]] strip_exchange &exchange, [[maybe_unused]] taken_strip &strip)
 {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int unit = unit_of_thread();
@@ -174,7 +235,7 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
     __syncthreads();
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P) {
-            for (int x = first_row<R>(); x < STRIP; x += cfg::THREADS) {
+            if (const int x = row_of_thread<R>(); x < STRIP) {
                 float all = shared.part[R][0][x];
 #pragma unroll
                 for (int w = 1; w < WARPS; w++) {
@@ -185,7 +246,7 @@ template <int P> DEV void reduce_strip(float (&red)[SLOTS][V], strip_scratch &sh
         }
     });
     if constexpr (CLUSTER > 1) {
-        reduce_cluster_strip<P>(shared, exchange);
+        reduce_cluster_strip<P>(shared, exchange, strip);
     } else {
         __syncthreads();
     }
@@ -226,15 +287,11 @@ DEV void take_strip(strip_pieces &taken, const many_params &p, const strip &late
 
 DEV u32 load_shared_anew(const u32 &x) { return *static_cast<const volatile u32 *>(&x); }
 
-// Place k of a thread, for one pass. `zero`, which the compiler does not know, keeps it from holding what an earlier pass made of the
-// places in registers, of which there are none.
-DEV void get_place(piece &now, const strip_pieces &taken, u32 zero, u32 held, int k)
+// Place k of a thread, for one pass.
+DEV void get_place(piece &now, const strip_pieces &taken, u32 held, int k)
 {
     if constexpr (TAKEN) {
-#pragma unroll
-        for (int i = 0; i < WORDS; i++) {
-            now.word[i] = taken.of[k].word[i] ^ zero;
-        }
+        now = taken.of[k];
     } else {
         take(now, held, k);
     }
@@ -242,7 +299,7 @@ DEV void get_place(piece &now, const strip_pieces &taken, u32 zero, u32 held, in
 
 template <int P>
 DEV void run_pass(const many_params &p, const variant::head &head, strip_values &vals, const strip &s, u32 held, const strip_pieces &taken, strip_scratch &shared,
-                  strip_exchange &exchange)
+                  strip_exchange &exchange, taken_strip &strip)
 {
     float red[SLOTS][V];
     pairs_of_rows pairs;
@@ -261,8 +318,8 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
 #pragma unroll UNROLL
     for (int k = 0; k < HELD; k++) {
         piece now;
-        get_place(now, taken, zero, held, k);
-        reduce_place<P>(red, pairs, now, p, head, vals, place_of_thread() + k * PLACES);
+        get_place(now, taken, held, k);
+        reduce_place<P>(red, pairs, now, zero, p, head, vals, place_of_thread() + k * PLACES);
     }
     if constexpr (cfg::MORE) {
 #pragma unroll 1
@@ -274,7 +331,7 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
             }
 #pragma unroll
             for (int k = 0; k < MORE; k++) {
-                reduce_place<P>(red, pairs, now[k], p, head, vals, i + k * PLACES);
+                reduce_place<P>(red, pairs, now[k], 0, p, head, vals, i + k * PLACES);
             }
         }
     }
@@ -286,7 +343,7 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
             }
         }
     });
-    reduce_strip<P>(red, shared, exchange);
+    reduce_strip<P>(red, shared, exchange, strip);
 #pragma unroll
     for (int j = 0; j < V; j++) {
         float mine[SLOTS];
@@ -295,6 +352,19 @@ DEV void run_pass(const many_params &p, const variant::head &head, strip_values 
             mine[r] = red[r][j];
         }
         variant::update<P>(vals.of[j], mine, p.x, p.z, head);
+    }
+}
+
+// The places of a thread that are held, where it has fewer than V rows: they are read again, so that there is one copy of the formulas.
+DEV void write_part(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+{
+    targets to = find_targets(p, s, place_of_thread());
+#pragma unroll 1
+    for (int i = place_of_thread(); i < min(HELD * PLACES, p.z.n); i += PLACES) {
+        piece now;
+        load_place(now, p, s, i);
+        finish_place<false>(now, 0, to, p, head, vals, s, i);
+        repeat<0, variant::OUT>([&]<int K>() { to.of[K] += target_step<K>(p, PLACES); });
     }
 }
 
@@ -312,8 +382,8 @@ DEV void write_strip(const many_params &p, const variant::head &head, const stri
     for (int k = 0; k < HELD; k++) {
         const int i = place_of_thread() + k * PLACES;
         piece now;
-        get_place(now, taken, zero, held, k);
-        finish_place(now, to, p, head, vals, s, i);
+        get_place(now, taken, held, k);
+        finish_place<PART_LATER>(now, zero, to, p, head, vals, s, i);
         if constexpr (!TAKEN) {
             fetch(held, from, p, later, k, i);
         }
@@ -321,6 +391,11 @@ DEV void write_strip(const many_params &p, const variant::head &head, const stri
     }
     if constexpr (!TAKEN) {
         copy_commit();
+    }
+    if constexpr (variant::OUT > 0 && HELD > 0 && PART_LATER) {
+        if (s.n > 0 && s.n < V) {
+            write_part(p, head, vals, s);
+        }
     }
     if constexpr (variant::OUT > 0 && cfg::MORE) {
 #pragma unroll 1
@@ -332,7 +407,7 @@ DEV void write_strip(const many_params &p, const variant::head &head, const stri
             }
 #pragma unroll
             for (int k = 0; k < MORE; k++) {
-                finish_place(now[k], to, p, head, vals, s, i + k * PLACES);
+                finish_place<false>(now[k], 0, to, p, head, vals, s, i + k * PLACES);
                 go_on();
             }
         }
@@ -352,8 +427,8 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     __shared__ strip_scratch shared;
     const u32 held = shared_address(shared_bytes) + 16 * threadIdx.x;
     const variant::head head = variant::make_head(p.x, p.z);
-    const int across = (p.z.rows - 1) / STRIP + 1; // strips side by side
-    const int strips = p.z.rows <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
+    const int across = strips_across(p);
+    const int strips = count_strips(p);
     const auto strip_at = [&](int number) {
         const int outer = number / across;
         const int row0 = outer / p.z.rows1;
@@ -364,7 +439,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     };
     strip_exchange exchange = {shared_address(shared_bytes) + HELD * (UNITS * UNIT_BYTES), 0};
     const int first = static_cast<int>(blockIdx.x) / CLUSTER;
-    const int step = static_cast<int>(gridDim.x) / CLUSTER;
+    const int step = taken_strip::clusters();
     if (first >= strips) {
         return;
     }
@@ -382,8 +457,11 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
             copy_commit();
         }
     }
+    taken_strip ahead = {p, 0, 0};
+    int next = first + step;
 #pragma unroll 1
-    for (int number = first; number < strips; number += step) {
+    for (int number = first; number < strips; number = next, next = ahead.after) {
+        ahead.ask(next + step);
         const strip s = strip_at(number);
         strip_values vals;
 #pragma unroll
@@ -396,12 +474,12 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         }
         strip_pieces taken;
         if constexpr (TAKEN) {
-            take_strip(taken, p, strip_at(number + step), held);
+            take_strip(taken, p, strip_at(next), held);
         } else {
             copy_wait<0>();
         }
-        repeat<0, variant::PASSES>([&]<int P>() { run_pass<P>(p, head, vals, s, held, taken, shared, exchange); });
-        write_strip(p, head, vals, s, strip_at(number + step), held, taken, shared);
+        repeat<0, variant::PASSES>([&]<int P>() { run_pass<P>(p, head, vals, s, held, taken, shared, exchange, ahead); });
+        write_strip(p, head, vals, s, strip_at(next), held, taken, shared);
         if constexpr (variant::KEPT > 0) {
             if (place_of_thread() == 0) {
 #pragma unroll

@@ -13,10 +13,11 @@
 // ROWS_PER_BLOCK == 1: a block per row. > 1: THREADS / ROWS_PER_BLOCK threads per row, a power of two up to a warp.
 // INNER: rows run along an inner dim, and those of the last dim are neighbours: a warp has 32 rows, a row a lane of every warp.
 // PER_THREAD > 0: rows are read once and stay in registers as they were loaded; n <= (threads per row) * PER_THREAD.
+// REREAD: every pass reads its rows again, from L1 and L2, so that registers hold a part of them: n as above, no scans.
 // PER_THREAD == 0: any n, and every pass reads the row again, mostly from L2.
 // VECTOR > 1: n is a multiple of VECTOR and every row of every tensor starts at a multiple of 16 bytes.
 // AT_ONCE: vectors of a thread whose formulas may overlap; more would take registers for what the columns read.
-// PREFETCH: the next row is on its way while one is worked on.
+// PREFETCH: the next row is on its way while one is worked on; with SHARED_NEXT to shared memory, which takes no registers.
 #include "many_pieces.cuh"
 #include "many_scan.cuh"
 #include "many_scatter.cuh"
@@ -45,6 +46,10 @@ DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const m
     }
 }
 
+constexpr bool REREAD = cfg::REREAD && IN_REGISTERS;
+constexpr bool HELD = IN_REGISTERS && !REREAD; // between the passes
+static_assert(!REREAD || (variant::SCANS == 0 && !PREFETCH && V > 1), "rows that are read again: vectors, without scans");
+
 constexpr bool OUTPUTS = IN_REGISTERS || variant::COLUMNS == 0; // else the second kernel writes them: it reads the rows again
 constexpr int CHUNK = VECTORS * TEAM * V;                       // elements that the team works on at once
 static_assert(IN_REGISTERS || CHUNK == variant::CHUNK, "host and device disagree about the chunks of a row");
@@ -66,10 +71,10 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
     for (int k = 0; k < chunks; k++) {
         const int chunk = BACKWARDS ? chunks - 1 - k : k;
         const int base = chunk * CHUNK;
-        if constexpr (!IN_REGISTERS) {
-            load_pieces<VECTORS, STEP, false>(held, p, row, base + own_first());
+        if constexpr (!HELD) {
+            load_pieces<VECTORS, STEP, REREAD ? READ_LAST : READ_AGAIN>(held, p, row, base + own_first());
         }
-        forget(held);
+        recall(held, row);
         float scanned[VECTORS][SCANS][V] = {};
         below known[SCANS];
         repeat<0, SCANNED ? W : 0>([&]<int U>() {
@@ -89,11 +94,13 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
         if constexpr (LAST && BY_WARP) {
             tell_values(scanned, known);
         }
+        if constexpr (LAST && SHARED_NEXT) {
+            recall(held, row);
+        }
         float done[VECTORS];
 #pragma unroll
         for (int step = 0; step < VECTORS; step++) {
             const int v = BACKWARDS ? VECTORS - 1 - step : step;
-            float column[COLUMNS][V] = {};
             int i = base + own_first() + v * STEP;
             if (LAST && step >= cfg::AT_ONCE) {
                 after(i, done[step - cfg::AT_ONCE]);
@@ -104,18 +111,15 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
             if constexpr (LAST) {
                 variant::col c[V] = {};
                 make_columns(p, head, vals, is_in_row(row, i, p.z.n), i, c);
-                done[step] = finish_piece(held[v], c, scanned[v], column, p, head, vals, row, i);
+                if constexpr (COLUMN_SUMS) {
+                    done[step] = finish_piece(held[v], c, scanned[v], total.column[v], p, head, vals, row, i);
+                } else {
+                    float column[COLUMNS][V] = {};
+                    done[step] = finish_piece(held[v], c, scanned[v], column, p, head, vals, row, i);
+                }
                 if constexpr (variant::SCATTERS > 0) {
                     scatter_piece(held[v], scanned[v], p, head, vals, c, row, i);
                 }
-            }
-            if constexpr (LAST && COLUMN_SUMS) {
-                repeat<0, variant::COLUMNS>([&]<int S>() {
-#pragma unroll
-                    for (int j = 0; j < V; j++) {
-                        total.column[S][v][j] += column[S][j];
-                    }
-                });
             }
         }
     }
@@ -129,13 +133,16 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
     repeat<0, variant::PASSES>([&]<int P>() {
         float red[SLOTS] = {};
         clear_reductions<P>(red);
+        if constexpr (REREAD) {
+            load_pieces<VECTORS, STEP, READ_FIRST>(held, p, row, own_first());
+        }
         if constexpr (IN_REGISTERS) {
-            forget(held);
+            recall(held, row);
             reduce_chunk<P>(red, held, p, head, vals, row, own_first());
         } else {
 #pragma unroll 1
             for (int base = 0; base < p.z.n; base += CHUNK) {
-                load_pieces<VECTORS, STEP, false>(held, p, row, base + own_first());
+                load_pieces<VECTORS, STEP, READ_AGAIN>(held, p, row, base + own_first());
                 reduce_chunk<P>(red, held, p, head, vals, row, base + own_first());
             }
         }
@@ -193,9 +200,12 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     int turn = 0;
     piece held[VECTORS];
     piece next[VECTORS];
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    uint4 *const own_units = reinterpret_cast<uint4 *>(shared_bytes) + threadIdx.x; // of the first of two rows
+    int row_turn = 1;
     const auto row_in = [&](int group) {
         const int asked = group * cfg::ROWS_PER_BLOCK + team;
-        return place{place_of(p.z, min(asked, total_rows - 1)), asked < total_rows};
+        return place{place_of(p.z, min(asked, total_rows - 1)), asked < total_rows, own_units + (row_turn ^= 1) * ROW_UNITS};
     };
     const int groups = (total_rows - 1) / cfg::ROWS_PER_BLOCK + 1;
     const int first = static_cast<int>(blockIdx.x);
@@ -204,8 +214,10 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     }
     place row = row_in(first);
     variant::vals vals;
-    if constexpr (PREFETCH) {
-        load_pieces<VECTORS, STEP, true>(next, p, row, own_first());
+    if constexpr (SHARED_NEXT) {
+        fetch_row(p, row, own_first());
+    } else if constexpr (PREFETCH) {
+        load_pieces<VECTORS, STEP, READ_ONCE>(next, p, row, own_first());
     }
 #pragma unroll 1
     for (int group = first; group < groups; group += static_cast<int>(gridDim.x)) {
@@ -214,19 +226,24 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
             const int after = group + static_cast<int>(gridDim.x);
             row = row_in(after);
             variant::begin(vals, p, head, now.at);
+            if constexpr (SHARED_NEXT) {
+                copy_wait<0>();
+                fetch_row(p, row, own_first()); // where the row before was
+            } else {
 #pragma unroll
-            for (int v = 0; v < VECTORS; v++) {
-                held[v] = next[v];
+                for (int v = 0; v < VECTORS; v++) {
+                    held[v] = next[v];
+                }
+                load_pieces<VECTORS, STEP, READ_ONCE>(next, p, row, own_first());
             }
-            load_pieces<VECTORS, STEP, true>(next, p, row, own_first());
             run(p, head, vals, now, held, total, shared, scans, turn);
         } else {
             row = row_in(group);
-            if constexpr (IN_REGISTERS && V > 1) {
+            if constexpr (HELD && V > 1) {
                 prefetch_rows(p, row);
             }
-            if constexpr (IN_REGISTERS) {
-                load_pieces<VECTORS, STEP, true>(held, p, row, own_first());
+            if constexpr (HELD) {
+                load_pieces<VECTORS, STEP, READ_ONCE>(held, p, row, own_first());
             }
             variant::begin(vals, p, head, row.at);
             run(p, head, vals, row, held, total, shared, scans, turn);
@@ -259,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(many::COLUMN_THREADS)
         for (int r = part; r < total_rows; r += cfg::COLUMN_PARTS) {
             const place row = {place_of(p.z, r), true};
             piece held[1];
-            load_pieces<1, V, true>(held, p, row, i);
+            load_pieces<1, V, READ_ONCE>(held, p, row, i);
             const float none[SCANS][V] = {};
             variant::col c[V] = {};
             make_columns(p, head, static_cast<const variant::vals *>(p.values)[r], is_in_row(row, i, p.z.n), i, c);

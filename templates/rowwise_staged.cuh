@@ -11,6 +11,8 @@
 // COLUMNS_SHARED: column sums are in shared memory behind the rows, else in registers.
 // CLUSTER > 1 (sm_90): a row is shared by that many blocks: everything above but for "a thread" is then of all of their threads, vectors of
 // the blocks take turns along the row, and what the passes reduce goes to the others' shared memory.
+// LATE: a row is written, and added to column sums, while what the first pass over the next one reduces is on its way to the other warps and
+// blocks. TAKEN, the second pass takes a row into registers; so there are two passes or more then.
 // KEYS of the variant: rows of one place, which have the same keys, follow each other in a block, in the order of their outer dims; so values of
 // cells and sums into gradients at computed indices stay in registers until a row of another place comes.
 // MORE: rows are longer; every pass reads what is beyond (threads per row) * PER_THREAD once more, mostly from L2. No column sums then.
@@ -18,6 +20,7 @@
 //
 // VECTOR elements are 16 bytes of the problem's dtype, every row of every tensor starts at a multiple of 16 bytes, and a
 // vector of every tensor that is read is 16 bytes or a multiple.
+#include "many_meet.cuh"
 #include "many_pieces.cuh"
 #include "many_scatter.cuh"
 #include "many_sums.cuh"
@@ -32,6 +35,8 @@ static_assert(variant::IN > 0, "there are rows to read");
 static_assert(!cfg::COLUMNS_SHARED || WHOLE_BLOCK, "column sums in shared memory: of a row to a block");
 static_assert(variant::PASSES > 0 || variant::OUT + variant::COLUMNS > 0, "something is made of the rows");
 static_assert(variant::SCATTERS == 0 || (has_places<variant>() && WHOLE_BLOCK && !cfg::MORE), "sums at computed indices: of rows that have places");
+static_assert(!cfg::LATE || (cfg::STAGES > 1 && WHOLE_BLOCK && !cfg::MORE && !has_places<variant>()), "rows written late: of a block, of two that wait, without places");
+static_assert(!cfg::LATE || (variant::OUT + variant::COLUMNS > 0 && variant::PASSES > (cfg::TAKEN ? 1 : 0)), "what is written late: rows that were reduced");
 static_assert(!cfg::MORE || !FULL, "rows beyond what is shared are not full");
 static_assert(!cfg::MORE || (WHOLE_BLOCK && variant::COLUMNS == 0), "rows beyond what is shared: of a block, without column sums");
 
@@ -51,12 +56,14 @@ constexpr bool PLACED = has_places<variant>();
 constexpr int SCATTERS = variant::SCATTERS;
 constexpr int UNROLL = COLUMNS_HELD || COLS_HELD || cfg::TAKEN || SCATTERS > 0 ? PART : min_of(PART, 2);
 constexpr bool FINISHES = variant::OUT + variant::COLUMNS + SCATTERS > 0; // elements are needed after the reductions
-constexpr int FREED = cfg::TAKEN ? 0 : FINISHES ? variant::PASSES : variant::PASSES - 1; // the pass that frees places; PASSES: the rows out
+constexpr int TAKES = cfg::LATE ? 1 : 0; // the pass that takes rows into registers
+constexpr int FREED = cfg::TAKEN ? TAKES : FINISHES ? variant::PASSES : variant::PASSES - 1; // the pass that frees places; PASSES: the rows out
+constexpr int WAITS_LATE = cfg::LATE && !cfg::TAKEN ? 1 : 0; // two rows have their places in shared memory: the one that is reduced, the one before
 constexpr int HELD_PIECES = cfg::TAKEN ? VECTORS : 1;
 constexpr int MORE_VECTORS = max_of(1, 4 / UNITS);
 
 struct row_sums { // of one thread, over the rows of its block
-    float column[COLUMNS_HELD ? COLUMNS : 1][COLUMNS_HELD ? VECTORS : 1][V];
+    float column[COLUMNS_HELD ? VECTORS : 1][COLUMNS][V];
     float scattered[max_of(SCATTERS, 1)][SCATTERS > 0 ? VECTORS : 1][V]; // of rows of one place
     float sum[SUMS];
 };
@@ -106,18 +113,24 @@ DEV u32 column_place(u32 sums, int site, int v, int part)
 {
     return sums + static_cast<u32>((site * VECTORS + v) * (V / 4) + part) * UNIT_BYTES;
 }
-DEV void add_shared(u32 sums, int v, const float (&column)[COLUMNS][V])
+DEV void take_sum(float (&sum)[V], u32 sums, int site, int v)
 {
-    repeat<0, variant::COLUMNS>([&]<int S>() {
 #pragma unroll
-        for (int k = 0; k < V / 4; k++) {
-            const u32 at = column_place(sums, S, v, k);
-            const uint4 old = load_shared16(at);
-            const float sum[4] = {__uint_as_float(old.x) + column[S][4 * k], __uint_as_float(old.y) + column[S][4 * k + 1],
-                                  __uint_as_float(old.z) + column[S][4 * k + 2], __uint_as_float(old.w) + column[S][4 * k + 3]};
-            store_shared16(at, sum);
-        }
-    });
+    for (int k = 0; k < V / 4; k++) {
+        const uint4 x = load_shared16(column_place(sums, site, v, k));
+        sum[4 * k] = __uint_as_float(x.x);
+        sum[4 * k + 1] = __uint_as_float(x.y);
+        sum[4 * k + 2] = __uint_as_float(x.z);
+        sum[4 * k + 3] = __uint_as_float(x.w);
+    }
+}
+DEV void put_sum(u32 sums, int site, int v, const float (&sum)[V])
+{
+#pragma unroll
+    for (int k = 0; k < V / 4; k++) {
+        const float part[4] = {sum[4 * k], sum[4 * k + 1], sum[4 * k + 2], sum[4 * k + 3]};
+        store_shared16(column_place(sums, site, v, k), part);
+    }
 }
 DEV void clear_shared(u32 sums)
 {
@@ -134,14 +147,7 @@ DEV void leave_shared(const many_params &p, u32 sums)
         repeat<0, variant::COLUMNS>([&]<int S>() {
             const int i = (lane_in_team() + v * TEAM) * V;
             float sum[V];
-#pragma unroll
-            for (int k = 0; k < V / 4; k++) {
-                const uint4 x = load_shared16(column_place(sums, S, v, k));
-                sum[4 * k] = __uint_as_float(x.x);
-                sum[4 * k + 1] = __uint_as_float(x.y);
-                sum[4 * k + 2] = __uint_as_float(x.z);
-                sum[4 * k + 3] = __uint_as_float(x.w);
-            }
+            take_sum(sum, sums, S, v);
             if (i < p.z.n) {
                 store_vec<V>(p.columns + (static_cast<i64>(blockIdx.x / CLUSTER) * variant::COLUMNS + S) * p.z.n + i, sum);
             }
@@ -153,17 +159,20 @@ struct columns { // values of this thread's
     variant::col of[COLS_HELD ? VECTORS : 1][V];
 };
 
-struct rows_at_hand {
-    place row, later; // the one worked on; the one that comes into its places
-    from_here from;   // of that
+struct row_at_hand { // which is worked on
+    place row;
     u32 stage;
+};
+struct rows_at_hand : row_at_hand {
+    place later;    // the one that comes into places which are free
+    from_here from; // of that
     piece held[HELD_PIECES];
 };
 
 // Vector v of the row, in pass P.
 template <int P> DEV void get(piece &now, rows_at_hand &at, int v)
 {
-    if constexpr (cfg::TAKEN && P > 0) {
+    if constexpr (cfg::TAKEN && P > TAKES) {
         now = at.held[v];
 #pragma unroll
         for (int i = 0; i < WORDS; i++) {
@@ -171,7 +180,7 @@ template <int P> DEV void get(piece &now, rows_at_hand &at, int v)
         }
     } else {
         take(now, at.stage, v);
-        if constexpr (cfg::TAKEN) {
+        if constexpr (cfg::TAKEN && P == TAKES) {
             at.held[v] = now;
         }
     }
@@ -179,7 +188,9 @@ template <int P> DEV void get(piece &now, rows_at_hand &at, int v)
 
 template <int Q> DEV void wait_for_part(bool frees)
 {
-    if (frees) { // this pass sends the next row's parts, too
+    if (WAITS_LATE > 0) {
+        copy_wait<max_of(STAGES - 2, 0)>();
+    } else if (frees) { // this pass sends the next row's parts, too
         copy_wait<STAGES * PARTS_OF_ROW - 1>();
     } else {
         copy_wait<STAGES * PARTS_OF_ROW - 1 - Q>();
@@ -233,7 +244,7 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
 #pragma unroll 1
         for (int base = HELD; base < p.z.n; base += MORE_VECTORS * TEAM * V) {
             piece now[MORE_VECTORS];
-            load_pieces<MORE_VECTORS, TEAM * V, true>(now, p, at.row, base + lane * V);
+            load_pieces<MORE_VECTORS, TEAM * V, READ_ONCE>(now, p, at.row, base + lane * V);
 #pragma unroll
             for (int v = 0; v < MORE_VECTORS; v++) {
                 const int i = base + (lane + v * TEAM) * V;
@@ -244,6 +255,30 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
                 reduce_piece<P>(red, now[v], c, p, head, vals, at.row, i);
             }
         }
+    }
+}
+
+// What the threads of a row reduce: the first half, and what begins when all have sent theirs. There may be other work in between.
+template <int P>
+DEV void start_pass(float (&red)[SLOTS], const many_params &p, const variant::head &head, const variant::vals &vals, const columns &cols,
+                    rows_at_hand &at, scratch &shared, int turn, const row_exchange &exchange)
+{
+    if constexpr (P < variant::PASSES) {
+        clear_reductions<P>(red);
+        reduce_row<P>(red, p, head, vals, cols, at);
+        if constexpr (CLUSTER > 1) {
+            send_cluster<P>(red, shared, turn, exchange);
+        } else {
+            send_team<P>(red, shared, turn);
+        }
+    }
+}
+template <int P> DEV void end_pass(float (&red)[SLOTS], scratch &shared, int turn, row_exchange &exchange)
+{
+    if constexpr (CLUSTER > 1) {
+        meet_cluster<P>(red, exchange);
+    } else {
+        meet_team<P>(red, shared, turn);
     }
 }
 
@@ -351,20 +386,16 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
         for (int v = Q * PART; v < (Q + 1) * PART; v++) {
             const int i = (lane + v * TEAM) * V;
             piece now;
-            float column[COLUMNS][V] = {};
             variant::col c[V] = {};
             get<P>(now, at, v);
             get_columns(c, cols, p, head, vals, at.row, v, i);
-            finish_piece(now, c, none, column, p, head, vals, at.row, i);
             if constexpr (COLUMNS_HELD) {
-                repeat<0, variant::COLUMNS>([&]<int S>() {
-#pragma unroll
-                    for (int j = 0; j < V; j++) {
-                        total.column[S][v][j] += column[S][j];
-                    }
-                });
-            } else if constexpr (variant::COLUMNS > 0) {
-                add_shared(sums, v, column);
+                finish_piece(now, c, none, total.column[v], p, head, vals, at.row, i);
+            } else {
+                float column[COLUMNS][V] = {};
+                repeat<0, variant::COLUMNS>([&]<int S>() { take_sum(column[S], sums, S, v); });
+                finish_piece(now, c, none, column, p, head, vals, at.row, i);
+                repeat<0, variant::COLUMNS>([&]<int S>() { put_sum(sums, S, v, column[S]); });
             }
             if constexpr (SCATTERS > 0) {
                 add_scattered(total, now, c, p, head, vals, at.row, v, i);
@@ -382,7 +413,7 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
         for (int base = HELD; base < p.z.n; base += MORE_VECTORS * TEAM * V) {
             piece now[MORE_VECTORS];
             float column[COLUMNS][V] = {};
-            load_pieces<MORE_VECTORS, TEAM * V, true>(now, p, at.row, base + lane * V);
+            load_pieces<MORE_VECTORS, TEAM * V, READ_ONCE>(now, p, at.row, base + lane * V);
 #pragma unroll
             for (int v = 0; v < MORE_VECTORS; v++) {
                 const int i = base + (lane + v * TEAM) * V;
@@ -469,10 +500,12 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     variant::vals placed; // of the first row of the place
     variant::begin(coming, p, head, PLACED ? coming_at : row_in(first).at);
     rows_at_hand at;
+    row_at_hand before; // LATE: the row that is still to be written
+    variant::vals vals_before;
     int stage = 0;
     int turn = 0;
 #pragma unroll 1
-    for (int group = first; PLACED || group < groups; group += step) {
+    for (int group = first; PLACED || cfg::LATE || group < groups; group += step) {
         variant::vals vals = coming;
         if constexpr (PLACED) {
             if (group == first || group == groups || !in_same_place<variant>(p, head, placed, vals)) {
@@ -498,24 +531,42 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         }
         // the values that a row is given come while one is worked on
         variant::begin(coming, p, head, PLACED ? coming_at : row_in(min(group + step, groups)).at);
-        at.later = take_later(group + STAGES * step);
+        at.later = take_later(group + (STAGES - WAITS_LATE) * step);
         at.from = find_row(p, at.later);
         at.stage = rows + static_cast<u32>(stage) * STAGE_BYTES;
-        repeat<0, variant::PASSES>([&]<int P>() {
-            float red[SLOTS] = {};
-            clear_reductions<P>(red);
-            reduce_row<P>(red, p, head, vals, cols, at);
-            reduce_team<P>(red, shared, turn);
-            if constexpr (CLUSTER > 1) {
-                reduce_cluster<P>(red, exchange);
+        float red[SLOTS] = {};
+        if (!cfg::LATE || group < groups) {
+            start_pass<0>(red, p, head, vals, cols, at, shared, turn, exchange);
+        }
+        if constexpr (cfg::LATE) {
+            const row_at_hand now = at;
+            if (group != first) {
+                static_cast<row_at_hand &>(at) = before;
+                finish_row(p, head, vals_before, cols, at, total, sums);
+                leave_row(p, head, vals_before, before.row, total.sum);
             }
+            if (group >= groups) {
+                break;
+            }
+            static_cast<row_at_hand &>(at) = now;
+        }
+        repeat<0, variant::PASSES>([&]<int P>() {
+            if constexpr (P > 0) {
+                start_pass<P>(red, p, head, vals, cols, at, shared, turn, exchange);
+            }
+            end_pass<P>(red, shared, turn, exchange);
             turn ^= 1;
             variant::update<P>(vals, red, p.x, p.z, head);
         });
-        if constexpr (FINISHES) {
-            finish_row(p, head, vals, cols, at, total, sums);
+        if constexpr (cfg::LATE) {
+            before = at;
+            vals_before = vals;
+        } else {
+            if constexpr (FINISHES) {
+                finish_row(p, head, vals, cols, at, total, sums);
+            }
+            leave_row(p, head, vals, at.row, total.sum);
         }
-        leave_row(p, head, vals, at.row, total.sum);
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
     if constexpr (COLUMNS_HELD) {
@@ -525,6 +576,9 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     }
     if constexpr (variant::SUMS > 0) {
         leave_sums(p, total, gather);
+    }
+    if constexpr (CLUSTER > 1 && variant::COLUMNS + variant::SUMS > 0) {
+        clear_parts(p);
     }
 }
 #endif

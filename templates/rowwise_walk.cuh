@@ -1,9 +1,11 @@
 // rowwise_walk.cuh: kernel: scans along the dim before the last, for the `variant` of rowwise_many.cuh. Rows are neighbours in memory: a
 // lane has VECTOR of them, a warp a strip of 32 VECTOR, and walks along it.
 //
-// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads. Where there are strips for half of the warps and more, each takes strips of its
+// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads. Where there are strips for half of the warps (with parts, a quarter) and more, each takes strips of its
 // own in turn, and nothing passes between threads. Else the warps of a block share a strip, PLACES places each at a time, and meet at what
 // they hand on.
+// PART > 0: strips of their own are cut where all scans begin anew, one part or none for every PART places, each of which is an item by
+// itself. More warps have work, and several walks along a short part find it in L2.
 // STAGES batches of PLACES places of each warp wait in shared memory, where cp.async brings them.
 // Several walks: each but the last leaves in params.carries where it was at each batch, and a later one takes the batch again from there.
 // No reductions, no sums over rows.
@@ -14,6 +16,7 @@ namespace many {
 static_assert((V == 2 || V == 4) && !INNER && WHOLE_BLOCK && !IN_REGISTERS && CLUSTER == 1, "a lane has two rows, or four");
 static_assert(variant::SCANS > 0 && variant::PASSES == 0 && variant::COLUMNS == 0 && variant::SUMS == 0, "scans, and nothing else that is summed");
 static_assert(cfg::PLACES > 0 && cfg::PLACES <= 32 && cfg::PLACES % 4 == 0 && cfg::PLACES == variant::CHUNK, "cfg::PLACES is a multiple of 4 up to a warp, the same on the host");
+static_assert(!CUT || all_cut(), "cfg::PART > 0 asks for scans whose segments begin where a column says so");
 static_assert(cfg::STAGES >= 2, "one batch is worked on while others come");
 
 // ---- a batch --------------------------------------------------------------------------------------------------------
@@ -23,7 +26,7 @@ struct alignas(4) col_words { // what the formulas read by place
 };
 
 struct near_row { // of a batch, for a scan beside one with powers: where `near`,
-    float sum[PLACES]; // e^(value of the scan - reference)
+    float sum[PLACES]; // e^(value of the scan - reference); where the scan is lazy, its values have these sums' place
     float e[PLACES];   // e^(power - reference)
     float reference;
     bool near;
@@ -49,8 +52,18 @@ struct columns {
     u32 starts[SCANS]; // of group g in lane g: a bit a place
 };
 
-// base_of(k): the first place of the warp's batch k; beyond the row where there is none.
-template <class F> DEV void find_columns(columns &to, const many_params &p, const variant::head &head, const strip_values &vals, const F &base_of, int batch)
+// Where a column says so.
+template <int S> DEV bool starts_at(const many_params &p, const variant::head &head, const strip_values &vals, const variant::col &c, int place)
+{
+    const float none[max_of(IN, SCANS)] = {};
+    scan_input x = {};
+    variant::scan_term<S>(none, place, p.x, p.z, head, c, vals.of[0], none, x);
+    return x.start;
+}
+
+// base_of(k): the first place of the warp's batch k; beyond `end` where there is none.
+template <class F>
+DEV void find_columns(columns &to, const many_params &p, const variant::head &head, const strip_values &vals, const F &base_of, int batch, int batches, int end)
 {
     if constexpr (variant::COLS) {
         col_words own[GROUPS];
@@ -58,16 +71,19 @@ template <class F> DEV void find_columns(columns &to, const many_params &p, cons
 #pragma unroll
         for (int g = 0; g < GROUPS; g++) {
             place[g] = base_of(batch + (g * 32 + lane_of_warp()) / PLACES) + lane_of_warp() % PLACES;
-            variant::make_cols<1>(p.x, p.z, head, max(min(place[g], p.z.n - 1), 0), own[g].c);
+            if (!CUT || batch + g * (32 / PLACES) < batches) {
+                variant::make_cols<1>(p.x, p.z, head, max(min(place[g], p.z.n - 1), 0), own[g].c);
+            }
         }
         repeat<0, SCANS>([&]<int S>() {
             if constexpr (variant::SCAN_STARTS[S] == 1) {
 #pragma unroll
                 for (int g = 0; g < GROUPS; g++) {
-                    const float none[max_of(IN, SCANS)] = {};
-                    scan_input x = {};
-                    variant::scan_term<S>(none, place[g], p.x, p.z, head, own[g].c[0], vals.of[0], none, x);
-                    const u32 starts = __ballot_sync(ALL_LANES, place[g] >= 0 && place[g] < p.z.n && x.start);
+                    if (CUT && batch + g * (32 / PLACES) >= batches) {
+                        break; // parts are short
+                    }
+                    const bool start = starts_at<S>(p, head, vals, own[g].c[0], place[g]);
+                    const u32 starts = __ballot_sync(ALL_LANES, place[g] >= 0 && place[g] < end && start);
                     to.starts[S] = g == 0 || lane_of_warp() == g ? starts : to.starts[S];
                 }
             }
@@ -220,7 +236,7 @@ template <int S> DEV void walk_together(float (&q)[PLACES], near_row &known, str
         known.e[k] = exp_below(top_of(terms.one[k]), reference);
         walked.sum = fmaf(value_of<S>(terms.x[k]), known.e[k], walked.sum);
         known.sum[k] = walked.sum;
-        q[k] = is_lazy<S>() ? 0.0f : value_below<S>(walked, terms.x[k]);
+        q[k] = is_lazy<S>() ? walked.sum : value_below<S>(walked, terms.x[k]);
     }
     if (in_reverse<S>() && start) {
         walked = nothing<S>();
@@ -228,8 +244,9 @@ template <int S> DEV void walk_together(float (&q)[PLACES], near_row &known, str
 }
 
 // A scan beside one whose sums are near a reference: they and the powers are there.
-template <int S> DEV void walk_beside(float (&q)[PLACES], stretch &walked, const batch &b, const taken<S> &terms, const near_row &other)
+template <int S> DEV void walk_beside(float (&q)[PLACES], stretch &walked, const batch &b, const taken<S> &terms, const near_row &other, int j)
 {
+    constexpr int OTHER = max_of(variant::SCAN_BESIDE[S], 0);
     const bool start = starts_first<S>(b, terms);
     const stretch before = !in_reverse<S>() && start ? nothing<S>() : walked;
     walked = nothing<S>();
@@ -239,7 +256,8 @@ template <int S> DEV void walk_beside(float (&q)[PLACES], stretch &walked, const
     for (int step = 0; step < PLACES; step++) {
         const int k = place_in_walk<S>(step);
         const float value = terms.x[k].value;
-        walked.sum += cfg::FAST_MATH ? value * m_rcp(other.sum[k]) : value / other.sum[k];
+        const float sum = is_lazy<OTHER>() ? b.q[k][OTHER][j] : other.sum[k];
+        walked.sum += cfg::FAST_MATH ? value * m_rcp(sum) : value / sum;
         q[k] = walked.sum * other.e[k];
     }
     if (in_reverse<S>() && start) {
@@ -270,7 +288,7 @@ template <int S> DEV bool walk_near(float (&q)[V][PLACES], batch &b, stretch (&w
     for (int j = 0; j < V; j++) {
         const bool start = starts_first<S>(b, terms[j]);
         if constexpr (BESIDE) {
-            walk_beside<S>(q[j], walked[j], b, terms[j], b.known[OTHER][j]);
+            walk_beside<S>(q[j], walked[j], b, terms[j], b.known[OTHER][j], j);
         } else {
             walk_together<S>(q[j], b.known[S][j], walked[j], b, terms[j]);
             b.known[S][j].near = true;
@@ -318,7 +336,7 @@ DEV void tell_values(batch &b)
             for (int j = 0; j < V; j++) {
 #pragma unroll
                 for (int k = 0; k < PLACES; k++) {
-                    b.q[k][S][j] = b.known[S][j].near ? log_below(b.known[S][j].sum[k], b.known[S][j].reference) : b.q[k][S][j];
+                    b.q[k][S][j] = b.known[S][j].near ? log_below(b.q[k][S][j], b.known[S][j].reference) : b.q[k][S][j];
                 }
             }
         }
@@ -326,16 +344,16 @@ DEV void tell_values(batch &b)
 }
 
 template <int W>
-DEV void scan_batch(batch &b, stretch (&carry)[SCANS][V], const many_params &p, const variant::head &head, const strip_values &vals, const sharing &with,
-                    walk_scratch &shared)
+DEV void scan_batch(batch &b, stretch (&carry)[SCANS][V], const many_params &p, const variant::head &head, const strip_values &vals, const strip &s,
+                    const sharing &with, walk_scratch &shared)
 {
     repeat<0, SCANS>([&]<int S>() {
         if constexpr (variant::SCAN_WALK[S] == W) {
             stretch walked[V];
             stretch after[V];
-            int end = p.z.n; // another one in each turn, or what the slow way takes would be made ahead of the loop, for nothing
+            int end = end_of(p, s); // another one in each turn, or what the slow way takes would be made ahead of the loop, for nothing
 #pragma unroll 1
-            for (int turn = with.warps == 1 ? 1 : 0; turn < 2; turn++, end += with.zero) { // first what each warp hands on by itself
+            for (int turn = with.warps == 1 ? 1 : 0; turn < 2; turn++, end += with.zero, b.starts[S] += static_cast<u32>(with.zero)) { // first what each warp hands on by itself
 #pragma unroll
                 for (int j = 0; j < V; j++) {
                     walked[j] = turn == 0 ? nothing<S>() : carry[S][j];
@@ -384,7 +402,7 @@ DEV void finish_places(const batch &b, const many_params &p, const variant::head
             out_type<K> *at = reinterpret_cast<out_type<K> *>(to.of[K]);
             if constexpr (WHOLE) {
                 store_piece<K>(at, out[K]);
-            } else if (i < p.z.n) {
+            } else if (i < end_of(p, s)) {
 #pragma unroll
                 for (int j = 0; j < V; j++) {
                     if (j < s.n) {
@@ -399,7 +417,7 @@ DEV void finish_places(const batch &b, const many_params &p, const variant::head
 
 DEV void finish_batch(const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
 {
-    if (s.rows == STRIP && b.base + PLACES <= p.z.n) {
+    if (s.rows == STRIP && b.whole) {
         finish_places<true>(b, p, head, vals, s);
     } else {
         finish_places<false>(b, p, head, vals, s);
@@ -426,10 +444,12 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
 {
     constexpr bool LAST = W + 1 == WALKS;
     constexpr int AHEAD = cfg::STAGES - 1;
-    const int all = (p.z.n - 1) / PLACES + 1;
+    const int end = end_of(p, s);
+    const int all = (end - first_place(s) - 1) / PLACES + 1;
     const int batches = (all - 1) / with.warps + 1; // of each warp
+    const int most = (p.z.n - 1) / PLACES + 1;      // of a warp in any strip
     const auto number_of = [&](int k) { return variant::WALK_REVERSE[W] ? batches - 1 - k : k; };
-    const auto base_of = [&](int k) { return (number_of(k) * with.warps + with.mine) * PLACES; };
+    const auto base_of = [&](int k) { return first_place(s) + (number_of(k) * with.warps + with.mine) * PLACES; };
     const auto fetch = [&](int k) {
         if (k < batches) {
             fetch_batch<W>(ring + k % cfg::STAGES * BATCH_BYTES, p, s, base_of(k));
@@ -445,7 +465,7 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
     }
     columns known = {};
     stretch later[SCANS][V]; // where the walks before this one were at the next batch: nothing waits for memory
-    repeat<0, W>([&]<int U>() { take_carries<U>(later, p, number_of(0), batches); });
+    repeat<0, W>([&]<int U>() { take_carries<U>(later, p, number_of(0), most); });
 #pragma unroll 1
     for (int k = 0; k < batches; k++) {
         __syncwarp(); // nobody reads the batch any more whose place the next one takes
@@ -459,9 +479,9 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
         for (int i = 0; i < PLACES; i++) {
             take(b.held[i], ring + k % cfg::STAGES * BATCH_BYTES, i);
         }
-        b.whole = b.base + PLACES <= p.z.n;
+        b.whole = b.base + PLACES <= end;
         if (k % REFILL == 0) {
-            find_columns(known, p, head, vals, base_of, k);
+            find_columns(known, p, head, vals, base_of, k, batches, end);
         }
         tell_columns(b, known, k % REFILL);
         repeat<0, W>([&]<int U>() {
@@ -474,15 +494,15 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
                     }
                 }
             });
-            take_carries<U>(later, p, number_of(min(k + 1, batches - 1)), batches);
+            take_carries<U>(later, p, number_of(min(k + 1, batches - 1)), most);
             b.turn = turn ^= 1;
-            scan_batch<U>(b, again, p, head, vals, with, shared);
+            scan_batch<U>(b, again, p, head, vals, s, with, shared);
         });
         if constexpr (!LAST) {
-            leave_carries<W>(carry, p, b.number, batches);
+            leave_carries<W>(carry, p, b.number, most);
         }
         b.turn = turn ^= 1;
-        scan_batch<W>(b, carry, p, head, vals, with, shared);
+        scan_batch<W>(b, carry, p, head, vals, s, with, shared);
         if constexpr (LAST) {
             tell_values(b);
             finish_batch(b, p, head, vals, s);
@@ -511,6 +531,52 @@ DEV void keep_rows(const many_params &p, const variant::head &head, const strip_
     }
 }
 
+// ---- parts of rows --------------------------------------------------------------------------------------------------
+
+// The first place from `from` on where all scans begin anew; `to`: there is none before.
+DEV int find_cut(const many_params &p, const variant::head &head, const strip_values &vals, int from, int to)
+{
+    constexpr int AT_ONCE = 4;
+#pragma unroll 1
+    for (int base = from; base < to; base += 32 * AT_ONCE) {
+        col_words own[AT_ONCE];
+        int place[AT_ONCE];
+        int first = to;
+#pragma unroll
+        for (int g = 0; g < AT_ONCE; g++) {
+            place[g] = base + g * 32 + lane_of_warp();
+            variant::make_cols<1>(p.x, p.z, head, min(place[g], p.z.n - 1), own[g].c);
+        }
+#pragma unroll
+        for (int g = AT_ONCE - 1; g >= 0; g--) {
+            bool cut = place[g] < to;
+            repeat<0, SCANS>([&]<int S>() { cut &= starts_at<S>(p, head, vals, own[g].c[0], place[g]); });
+            const u32 cuts = __ballot_sync(ALL_LANES, cut);
+            first = cuts != 0 ? base + g * 32 + __ffs(static_cast<int>(cuts)) - 1 : first;
+        }
+        if (first < to) {
+            return first;
+        }
+    }
+    return to;
+}
+
+// Part `part` of a row: from the first cut among its PART places to the first one behind them. False: there is none among them, and they
+// belong to a part before.
+DEV bool find_part(strip &s, const many_params &p, const variant::head &head, const strip_values &vals, int part)
+{
+    if constexpr (CUT) {
+        const int first = part * cfg::PART;
+        const int next = min(first + cfg::PART, p.z.n);
+        s.begin = part == 0 ? 0 : find_cut(p, head, vals, first, next);
+        if (part > 0 && s.begin == next) {
+            return false;
+        }
+        s.end = find_cut(p, head, vals, next, p.z.n);
+    }
+    return true;
+}
+
 constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
 
 } // namespace many
@@ -527,18 +593,27 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     const int blocks = static_cast<int>(gridDim.x);
     const int across = (p.z.rows - 1) / STRIP + 1; // strips side by side
     const int strips = p.z.rows <= 0 || p.z.n <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
-    const bool apart = strips >= blocks * WARPS / 2;
+    const bool apart = strips >= blocks * WARPS / (CUT ? 4 : 2); // parts are more
     const sharing with = {apart ? 1 : WARPS, apart ? 0 : warp, static_cast<int>(gridDim.y) - 1};
     const auto first_of = [&](u32 block) { return static_cast<int>(static_cast<i64>(block) * strips / blocks); }; // neighbours share pages of memory
-    const int end = first_of(blockIdx.x + 1);
+    const int groups = (strips - 1) / WARPS + 1; // of strips, a warp each
+    const int parts = CUT && apart ? (p.z.n - 1) / cfg::PART + 1 : 1;
+    const int first = CUT && apart ? static_cast<int>(blockIdx.x) : first_of(blockIdx.x) + (apart ? warp : 0);
+    const int end = CUT && apart ? groups * parts : first_of(blockIdx.x + 1);
+    const int step = CUT && apart ? blocks : apart ? WARPS : 1;
     unsigned char *ring = shared_bytes + warp * (cfg::STAGES * BATCH_BYTES);
     int turn = 0;
 #pragma unroll 1
-    for (int number = first_of(blockIdx.x) + (apart ? warp : 0); number < end; number += apart ? WARPS : 1) {
+    for (int item = first; item < end; item += step) {
+        const int part = CUT && apart ? item / groups : 0; // where rows are one, all blocks have work at first
+        const int number = CUT && apart ? (item - part * groups) * WARPS + warp : item;
+        if (number >= strips) {
+            continue;
+        }
         const int outer = number / across;
         const int row0 = outer / p.z.rows1;
         const int row2 = (number - outer * across) * STRIP;
-        strip s = {{outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2}, {}, min(STRIP, p.z.rows - row2), 0};
+        strip s = {{outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2}, {}, min(STRIP, p.z.rows - row2), 0, 0, p.z.n};
         const int lane = lane_of_warp() * V;
         s.n = max(min(V, s.rows - lane), 0);
         s.at = s.first;
@@ -552,9 +627,12 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
             at.row2 += j < s.n ? j : 0;
             variant::begin(vals.of[j], p, head, at);
         }
+        if (CUT && apart && !find_part(s, p, head, vals, part)) {
+            continue;
+        }
         repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, with, ring, shared, turn); });
         if constexpr (variant::KEPT > 0) {
-            if (with.mine == 0) {
+            if (with.mine == 0 && part == 0) {
                 keep_rows(p, head, vals, s);
             }
         }

@@ -15,7 +15,23 @@ struct strip {
     row_at at;    // row of the lane
     int rows;     // of the warp
     int n;        // of the lane: V, fewer at the end, 0
+    int begin;    // the places that are walked along, where CUT: all of them else
+    int end;
 };
+
+constexpr bool CUT = cfg::PART > 0;
+constexpr bool all_cut()
+{
+    for (int k = 0; k < variant::SCANS; k++) {
+        if (variant::SCAN_STARTS[k] != 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+DEV int first_place(const strip &s) { return CUT ? s.begin : 0; }
+DEV int end_of(const many_params &p, const strip &s) { return CUT ? s.end : p.z.n; }
 
 struct strip_values { // of the rows
     variant::vals of[V];
@@ -71,7 +87,7 @@ template <int W> DEV void fetch_batch(unsigned char *to, const many_params &p, c
         const int first = base + lane_of_warp() / UNITS;
         const char *from = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], s.first)) + unit * 16 + first * step;
         const u32 at = shared_address(to + first_byte<K>() + lane_of_warp() * 16);
-        if (s.rows == STRIP && base + PLACES <= p.z.n) {
+        if (s.rows == STRIP && base + PLACES <= end_of(p, s)) {
 #pragma unroll
             for (int k = 0; k < PLACES / STEP; k++) {
                 copy16_async(at + static_cast<u32>(k * 512), from, 16);
@@ -80,7 +96,7 @@ template <int W> DEV void fetch_batch(unsigned char *to, const many_params &p, c
         } else {
 #pragma unroll 1
             for (int k = 0; k < PLACES / STEP; k++) {
-                if (here > 0 && first + k * STEP < p.z.n) {
+                if (here > 0 && first + k * STEP < end_of(p, s)) {
                     copy16_async(at + static_cast<u32>(k * 512), from, here);
                 }
                 from += STEP * step;
@@ -111,11 +127,21 @@ DEV void take(piece &to, const unsigned char *batch, int place)
     });
 }
 
+constexpr int count_carried() // scans that are taken again: those of all walks but the last
+{
+    int n = 0;
+    for (int k = 0; k < variant::SCANS; k++) {
+        n += variant::SCAN_WALK[k] + 1 < WALKS ? 1 : 0;
+    }
+    return n;
+}
+constexpr int CARRIED = count_carried();
+
 // Where a walk was when it came to a batch: each lane reads what it wrote.
 template <int S> DEV float *carry_of(const many_params &p, int batch, int batches)
 {
     const int warp = static_cast<int>(blockIdx.x) * WARPS + static_cast<int>(threadIdx.x) / 32;
-    return static_cast<float *>(p.carries) + ((static_cast<i64>(warp) * batches + batch) * SCANS + S) * (2 * STRIP) + lane_of_warp() * V;
+    return static_cast<float *>(p.carries) + ((static_cast<i64>(warp) * batches + batch) * CARRIED + S) * (2 * STRIP) + lane_of_warp() * V;
 }
 
 template <int W> DEV void leave_carries(const stretch (&carry)[SCANS][V], const many_params &p, int batch, int batches)

@@ -12,9 +12,10 @@ constexpr int THREADS = 512;
 constexpr int VECTOR = 8;
 constexpr int PER_THREAD = 16;
 constexpr int ROWS_PER_BLOCK = 1;
-constexpr bool PREFETCH = true;
+constexpr bool PREFETCH = true, SHARED_NEXT = false;
 constexpr bool INNER = false;
 constexpr bool FULL = true;
+constexpr bool REREAD = false;
 constexpr int BLOCKS = 132;
 constexpr int COLUMN_PARTS = 132;
 constexpr int REGISTERS = 128;
@@ -25,4 +26,5 @@ constexpr bool TAKEN = true;
 constexpr bool COLS_HELD = true;
 constexpr bool MORE = false;
 constexpr bool COLUMNS_SHARED = false;
+constexpr bool LATE = false;
 } // namespace cfg

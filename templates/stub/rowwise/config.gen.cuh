@@ -13,4 +13,5 @@ constexpr int PER_THREAD = 32;
 constexpr int ROWS_PER_BLOCK = 1;
 constexpr bool ALIGNED = true;
 constexpr bool FULL = true;
+constexpr bool REREAD = false, KEPT = false;
 } // namespace cfg

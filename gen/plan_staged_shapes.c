@@ -1,0 +1,349 @@
+/*
+ * plan_staged_shapes.c: of a pass of rows in numbers, the shape that rowwise_staged.cuh gives it: threads,
+ * vectors of each, blocks of a cluster, what waits in shared memory and what registers hold. In: struct
+ * staged. Out: a part of struct plan; whether a block has room for it is asked in plan_staged.c.
+ */
+#include "plan_staged.h"
+
+/* What the blocks of a cluster push to each other, `words` of each reduction: cluster_exchange of
+ * many_pieces.cuh. */
+int64_t staged_exchange_bytes(const struct plan *plan, const struct staged *s, int words)
+{
+    return plan->cluster > 1 ? (int64_t)2 * 4 * plan->cluster * s->at_once * words + 16 : 0;
+}
+
+/* Warps of a block that push: PUSHING there. */
+int staged_pushing(const struct plan *plan, const struct staged *s)
+{
+    const int warps = plan->threads / 32;
+    return (s->columns > 0 || plan->late) && plan->cluster * warps <= 128 ? warps : 1;
+}
+
+/* Rows of a team of lanes whose columns are read: registers hold those over many rows. */
+bool staged_has_short_rows(const struct staged *s)
+{
+    enum { FEWEST = 16, MOST_LANES = 32 }; /* vectors of a row */
+    const int most = s->values > 1 ? 2 * MOST_LANES : MOST_LANES;
+    return s->columns == 0 && s->values > 0 && s->results && s->vectors >= FEWEST && s->vectors <= most;
+}
+
+/* Rows that rowwise would take in blocks of 288 to 480 threads, too few of which share an SM where formulas
+ * read values of columns. */
+bool staged_has_odd_rows(const struct staged *s)
+{
+    enum { FEWEST = 1024, MOST_VECTORS = 2048 };
+    return s->columns == 0 && s->values > 1 && s->units == 1 && s->vectors > FEWEST &&
+           s->vectors < MOST_VECTORS;
+}
+
+/* Rows that have places: values of cells take registers, which rowwise lacks. */
+bool staged_has_long_placed_rows(const struct staged *s)
+{
+    enum { FEWEST = 256 };
+    return s->columns == 0 && s->placed && s->values > 1 && s->units == 1 && s->vectors > FEWEST;
+}
+
+/* Long rows of which formulas read values of columns: too many for registers, or rows for which those of a
+   cluster are many. */
+bool staged_reads_wide_columns(const struct staged *s)
+{
+    enum { HELD = 1024 * MOST_CLUSTER }; /* vectors of a row, of one value of each column */
+    return s->columns == 0 && s->values > 0 && !s->placed && s->results && s->units == 1 &&
+           s->vectors > 2048 && (s->values > 1 || s->vectors < HELD || s->vectors > 2 * HELD);
+}
+
+int64_t staged_row_bytes(const struct staged *s, const struct plan *plan)
+{
+    return (int64_t)plan->per_thread / s->vector * s->units * UNIT * plan->threads;
+}
+
+int64_t staged_column_bytes(const struct staged *s, const struct plan *plan)
+{
+    return plan->columns_shared ? (int64_t)plan->per_thread * 4 * s->columns * plan->threads : 0;
+}
+
+/* Registers of a thread that has `each` vectors of a row: beside the formulas, what it keeps over all rows,
+   and the row itself where it takes it. */
+int staged_registers_of(const struct staged *s, const struct plan *plan, int each)
+{
+    int kept = (plan->cols_held ? s->values : 0) + (plan->columns_shared ? 0 : s->columns);
+    if (plan->rows_per_block > 1 && s->columns == 0) /* short formulas, one vector */
+        return 44 + each * (s->vector * kept + 4 * s->units);
+    if (plan->late && plan->cols_held) /* the least, but for blocks that then were four to an SM */
+        return (plan->threads <= 256 ? 64 : 48) +
+               each * (s->vector * kept + (plan->taken ? 4 * s->units : 0));
+    if (plan->taken && !plan->cols_held && s->columns == 0 && plan->stages > 1)
+        return 48 + each * 4 * s->units;
+    return (plan->cols_held ? 64 : 56) + each * (s->vector * kept + (plan->taken ? 4 * s->units : 0));
+}
+
+/* Short rows, with sums of their columns or without: a warp or less has a row. */
+static void team_shape(const struct staged *s, struct plan *plan)
+{
+    const bool pairs = s->columns > 0 || s->vectors > 32; /* of vectors, or more, of a thread */
+    int lanes = 1;
+    while (lanes < 32 && (pairs ? 4 * lanes <= s->vectors : lanes < s->vectors))
+        lanes *= 2;
+    const int each = (int)((s->vectors + lanes - 1) / lanes);
+    plan->threads = 256;
+    plan->rows_per_block = plan->threads / lanes;
+    plan->per_thread = each * s->vector;
+    plan->stages = each * s->units > 6 ? 1 : each * s->units >= 2 ? 2 : 4;
+    plan->taken = s->columns == 0;
+    plan->cols_held = true;
+    plan->cols_held = staged_registers_of(s, plan, each) <= MOST_TEAM;
+}
+
+/* Blocks of a cluster, on devices that have them: as few as leave each no more than a share of a row. */
+static int cluster_up_to(const struct request *r, int most, int64_t row, int64_t share)
+{
+    int n = 1;
+    while (r->device->sm >= 90 && n < most && row > n * share)
+        n *= 2;
+    return n;
+}
+int staged_cluster_of(const struct request *r, int64_t row, int64_t share)
+{
+    return cluster_up_to(r, MOST_CLUSTER, row, share);
+}
+static int largest_cluster(const struct request *r)
+{
+    return r->device->sm_count >= LARGE_DEVICE ? LARGE_CLUSTER : MOST_CLUSTER;
+}
+
+/* Sums of the columns of two tensors: registers of two vectors of a thread hold them, and the values of
+   columns. */
+static bool holds_two_sums(const struct staged *s)
+{
+    return s->columns > 1 && s->units == 2 && s->scatters == 0 && !s->placed;
+}
+
+/* A row of which a block would have 9 or 10 warps alone: one of twice as many, three of which share an SM. */
+static int cluster_of_sums(const struct request *r, const struct staged *s)
+{
+    enum { LONGEST = 2048 }; /* vectors of a block whose sums registers hold */
+    const bool halved =
+        holds_two_sums(s) && s->vectors > MOST_CLUSTER * 1024 && s->vectors % (LARGE_CLUSTER * 64) == 0;
+    const int large = s->vectors > MOST_CLUSTER * LONGEST || halved ? largest_cluster(r) : MOST_CLUSTER;
+    const int n = cluster_up_to(r, large, s->vectors, holds_two_sums(s) ? FEW_VECTORS : SUMS_VECTORS);
+    const int64_t own = (s->vectors + n - 1) / n;
+    const bool halves = r->device->sm >= 90 && holds_two_sums(s) && own > PAIR_VECTORS &&
+                        own <= 2 * THREE_VECTORS && n < MOST_CLUSTER;
+    return halves ? 2 * n : n;
+}
+
+/* Rows of which a block has 12 to 16 warps of four vectors a thread: registers hold the values of their
+ * columns. */
+static bool holds_long_columns(const struct staged *s, int64_t own)
+{
+    return s->values > 1 && own > 1408 && own <= HELD_VECTORS;
+}
+static int cluster_of_columns(const struct request *r, const struct staged *s)
+{
+    const int n = staged_cluster_of(r, s->vectors, HELD_VECTORS);
+    return holds_long_columns(s, (s->vectors + n - 1) / n) ? n
+                                                           : staged_cluster_of(r, s->vectors, WIDE_VECTORS);
+}
+
+/* Long rows are shared by the blocks of a cluster, so that an SM has several blocks, whose loads and passes
+ * overlap. */
+void staged_share_row(const struct request *r, struct staged *s, struct plan *plan)
+{
+    const int64_t row = s->vectors * s->units * UNIT;
+    if (s->columns > 0)
+        plan->cluster = cluster_of_sums(r, s);
+    else if (staged_reads_wide_columns(s))
+        plan->cluster = cluster_of_columns(r, s);
+    else if (staged_has_long_placed_rows(s))
+        plan->cluster = staged_cluster_of(r, s->vectors, SUMS_VECTORS);
+    else
+        plan->cluster = row > WHOLE_BYTES ? s->values > 0 && s->results && s->units == 1
+                                                ? staged_cluster_of(r, row, FEW_BYTES)
+                                                : cluster_up_to(r, largest_cluster(r), row, SHARE_BYTES)
+                                          : 1;
+    s->own = (s->vectors + plan->cluster - 1) / plan->cluster;
+    if (s->columns == 1 && s->units == 2 && s->own > 704 && s->own <= 800 && plan->cluster > 1) {
+        plan->cluster /= 2; /* a block of 768 threads, not one of 384 */
+        s->own *= 2;
+    }
+}
+
+/* Sums of columns: two vectors of a thread, whose columns and sums stay in registers; more vectors in long
+   rows, and the sums of those in shared memory where registers do not hold them. */
+static void sums_shape(const struct staged *s, struct plan *plan)
+{
+    const int most = s->columns == 1 ? MOST_TAKEN : MOST;
+    int each = s->own > (s->columns == 1 && s->units == 2 ? 1536 : 1024) ? (int)((s->own + 511) / 512) : 2;
+    plan->cols_held = true;
+    plan->columns_shared = staged_registers_of(s, plan, each) > most;
+    plan->cols_held = staged_registers_of(s, plan, each) <= most;
+    plan->taken = s->columns > 1;
+    plan->taken = plan->taken && staged_registers_of(s, plan, each) <= MOST_TAKEN;
+    plan->threads = round_up((s->own + each - 1) / each, 32);
+    plan->per_thread = each * s->vector;
+    plan->stages = 2;
+    if (2 * staged_row_bytes(s, plan) + staged_column_bytes(s, plan) + STATIC_BYTES > s->sm_bytes)
+        plan->stages = 1;
+}
+
+/* A row is written while what the next one reduces is on its way. Rows wait in shared memory until then, so
+   that registers hold sums, and the values of columns where a thread has two vectors. A part that does not
+   fill its threads needs predicates, for which those of four have no registers. */
+static bool late_sums_shape(const struct staged *s, struct plan *plan)
+{
+    const int each = s->own > 1024 ? 4 : 2;
+    const bool large = plan->cluster == LARGE_CLUSTER;
+    const bool wanted = s->columns == 1 ? s->units == 2 && !s->placed && large
+                                        : holds_two_sums(s) && (!large || s->own <= 1024) &&
+                                              (plan->cluster > 1 || s->own > PAIR_VECTORS);
+    plan->late = true;
+    plan->taken = plan->columns_shared = false;
+    plan->cols_held = each == 2 || s->columns == 1;
+    plan->threads = round_up((s->own + each - 1) / each, 32);
+    plan->per_thread = each * s->vector;
+    plan->stages = each == 2 && s->own > 2 * THREE_VECTORS ? 4 : 3;
+    const bool fills = each == 2 || s->vectors == (int64_t)each * plan->threads * plan->cluster;
+    const int64_t bytes =
+        plan->stages * staged_row_bytes(s, plan) + staged_exchange_bytes(plan, s, staged_pushing(plan, s));
+    if (wanted && fills && plan->threads <= 512 && staged_registers_of(s, plan, each) <= MOST &&
+        bytes + STATIC_BYTES <= s->sm_bytes)
+        return true;
+    plan->late = false;
+    return false;
+}
+
+/* Sums of two columns that registers do not hold: shared memory does, beside one row or two. */
+static bool shared_sums_shape(const struct staged *s, struct plan *plan)
+{
+    plan->columns_shared = true;
+    plan->taken = false;
+    plan->cols_held = true;
+    plan->threads = round_up((s->own + 1) / 2, 32);
+    plan->per_thread = 2 * s->vector;
+    plan->stages = 2;
+    if (2 * staged_row_bytes(s, plan) + staged_column_bytes(s, plan) + STATIC_BYTES + 1024 > s->sm_bytes) {
+        plan->stages = 1;
+        plan->taken = true;
+        plan->cols_held = false;
+    }
+    return holds_two_sums(s) && s->own > 1024 && plan->threads <= BLOCK_LIMIT;
+}
+
+/* No rows out, so that nothing but loads waits for memory: two rows on their way, of many small blocks. */
+static bool results_shape(const struct staged *s, struct plan *plan)
+{
+    const int each = 4;
+    plan->taken = true;
+    plan->cols_held = false;
+    plan->stages = 2;
+    plan->threads = round_up((s->own + each - 1) / each, 32);
+    plan->per_thread = each * s->vector;
+    return plan->threads <= 512 && !s->results && s->values == 0;
+}
+
+/* No sums: a thread takes its part into registers while the next row comes, where they hold it. */
+static bool taken_shape(const struct staged *s, struct plan *plan)
+{
+    plan->cols_held = s->values > 0;
+    int each = s->own > 1024 ? (int)((s->own + 511) / 512) : 2;
+    plan->taken = true;
+    plan->stages = 1;
+    plan->threads = round_up((s->own + each - 1) / each, 32);
+    plan->per_thread = each * s->vector;
+    return staged_registers_of(s, plan, each) <= 96;
+}
+
+/* The same where formulas read values of columns, for each row anew: two rows wait. */
+static bool read_columns_shape(const struct staged *s, struct plan *plan)
+{
+    int each = s->own > 2048 ? 4 : (int)((s->own + 511) / 512);
+    plan->cols_held = false;
+    plan->taken = true;
+    plan->stages = 2;
+    plan->threads = round_up((s->own + each - 1) / each, 32);
+    plan->per_thread = each * s->vector;
+    return s->values > 0 && s->own > 1024 && plan->threads <= BLOCK_LIMIT &&
+           staged_registers_of(s, plan, each) <= 72 &&
+           2 * staged_row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes;
+}
+
+/* The same of a cluster, whose blocks have the same columns of every row, or of rows that have places:
+   registers hold the values of columns over all of them. */
+static bool held_columns_shape(const struct staged *s, struct plan *plan)
+{
+    plan->cols_held = plan->taken = true;
+    for (int each = 2; each <= 4; each += 2) {
+        const int need = staged_registers_of(s, plan, each);
+        plan->threads = round_up((s->own + each - 1) / each, 32);
+        plan->per_thread = each * s->vector;
+        plan->stages = each == 2 && plan->cluster > 1 ? 4 : 2;
+        if (s->values > 0 && s->units == 1 && plan->threads <= 512 && need <= MOST_TAKEN &&
+            need * plan->threads <= SM_REGISTERS &&
+            plan->stages * staged_row_bytes(s, plan) + STATIC_BYTES <= s->sm_bytes)
+            return true;
+    }
+    return false;
+}
+
+/* A block to an SM: a thread takes its part into registers while the next row comes; the values of the
+   columns stay in L1, with which rows share their memory, or where several are read in registers. */
+static void wide_shape(const struct staged *s, struct plan *plan)
+{
+    if (holds_long_columns(s, s->own) || (s->values > 1 && plan->cluster == MOST_CLUSTER)) {
+        plan->late = s->reductions > s->at_once; /* two passes: the second one takes the row */
+        plan->taken = true;
+        plan->cols_held = s->own <= HELD_VECTORS;
+        plan->threads = round_up((s->own + 3) / 4, 32);
+        plan->per_thread = 4 * s->vector;
+        plan->stages = 2;
+        return;
+    }
+    const int most = s->values == 1 && plan->cluster == MOST_CLUSTER ? BLOCK_LIMIT / 2 : BLOCK_LIMIT;
+    const int each = s->own % most == 0                      ? (int)(s->own / most)
+                     : (int)((s->own + most - 1) / most) > 4 ? 8
+                                                             : 4;
+    plan->taken = true;
+    plan->cols_held = false;
+    plan->threads = round_up((s->own + each - 1) / each, 32);
+    plan->per_thread = each * s->vector;
+    const bool fits = (2 + s->values) * staged_row_bytes(s, plan) <= s->sm_bytes - STATIC_BYTES;
+    plan->stages = fits && (plan->cluster == 2 || s->values == 1) ? 2 : 1;
+}
+
+/* As many rows as shared memory holds, of a block each, up to four; what is beyond is read again. */
+static void long_shape(const struct staged *s, struct plan *plan)
+{
+    const int64_t room = s->sm_bytes - STATIC_BYTES;
+    const int64_t row = s->own * s->units * UNIT;
+    int64_t blocks = s->sm_bytes / (row + STATIC_BYTES);
+    blocks = blocks < 1 ? 1 : blocks > 4 ? 4 : blocks;
+    const bool shared = plan->cluster > 1;
+    int threads = !shared ? SM_THREADS / (int)blocks / 32 * 32 : blocks > 1 ? 256 : 512;
+    int each = (int)((s->own + threads - 1) / threads);
+    plan->taken = plan->cols_held = false;
+    plan->stages = 1;
+    plan->more = row > room;
+    if (plan->more)
+        each = (int)(room / ((int64_t)threads * UNIT * (s->units < 1 ? 1 : s->units)));
+    else
+        threads = round_up((s->own + each - 1) / each, 32);
+    plan->threads = threads;
+    plan->per_thread = each * s->vector;
+}
+
+void staged_choose_shape(const struct staged *s, struct plan *plan)
+{
+    const bool shared = plan->cluster > 1;
+    const int team = s->units > 2 ? 64 : 96; /* vectors whose sums a warp can hold */
+    if ((s->columns > 0 && s->vectors <= team) || staged_has_short_rows(s))
+        team_shape(s, plan);
+    else if (s->columns > 0) {
+        if (!late_sums_shape(s, plan) && !shared_sums_shape(s, plan))
+            sums_shape(s, plan);
+    } else if (staged_reads_wide_columns(s) && shared && s->own <= WIDE_VECTORS)
+        wide_shape(s, plan);
+    else if ((shared || staged_has_long_placed_rows(s)) && held_columns_shape(s, plan))
+        return;
+    else if (shared || (!results_shape(s, plan) && !taken_shape(s, plan) && !read_columns_shape(s, plan)))
+        long_shape(s, plan);
+}

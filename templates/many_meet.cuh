@@ -1,0 +1,50 @@
+// many_meet.cuh: for rowwise_staged.cuh: what the blocks of a cluster reduce, in two halves.
+#pragma once
+#include "many_pieces.cuh"
+
+namespace many {
+
+// Beside column sums, and where rows are written late, each warp pushes what it has to every block, unless they are many; else the first one what
+// its block has. All threads get the same, in the order of ranks and warps. There may be other work in between.
+constexpr int PUSHING = (variant::COLUMNS > 0 || cfg::LATE) && CLUSTER * WARPS <= 128 ? WARPS : 1;
+using row_exchange = cluster_exchange<PUSHING>;
+template <int P> DEV void send_cluster(float (&red)[SLOTS], scratch &shared, int turn, const row_exchange &exchange)
+{
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    exchange.expect<P>();
+    if constexpr (PUSHING < WARPS) {
+        reduce_team<P>(red, shared, turn);
+    } else {
+        reduce_lanes<P, 32>(red);
+    }
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+            if (lane < CLUSTER && warp < PUSHING) {
+                exchange.push<R>(red[R], warp, lane);
+            }
+        }
+    });
+}
+template <int P> DEV void meet_cluster(float (&red)[SLOTS], row_exchange &exchange)
+{
+    constexpr int MEMBERS = CLUSTER * PUSHING;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    exchange.wait();
+    repeat<0, variant::REDUCTIONS>([&]<int R>() {
+        if constexpr (variant::REDUCE_PASS[R] == P) {
+            constexpr int OP = variant::REDUCE_OP[R];
+            red[R] = red_identity<OP>();
+#pragma unroll
+            for (int first = 0; first < MEMBERS; first += 32) {
+                if (MEMBERS % 32 == 0 || first + lane < MEMBERS) {
+                    red[R] = red_combine<OP>(red[R], load_shared(exchange.word(number_in_pass<R>(), 0, first + lane)));
+                }
+            }
+        }
+    });
+    reduce_lanes<P, 32>(red);
+    exchange.passes++;
+}
+
+} // namespace many
