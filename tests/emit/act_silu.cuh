@@ -17,6 +17,9 @@ struct map_params {
 };
 static_assert(sizeof(map_params) == 136, "host and device disagree about map_params");
 
+using map_arguments = map_params;
+DEV const map_params &params_of(const map_arguments &p, int) { return p; }
+
 using namespace elementwise;
 
 struct map0 {
@@ -73,7 +76,7 @@ struct map0 {
     template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, const point &from, const head &h, int u)
     {
         const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[2]));
-        m.p0 = load_lanes<W, OWN>(q0);
+        m.p0 = load_lanes<W, OWN_KEPT>(q0);
     }
     template <int W> struct sums { // that a thread makes of a line
     };
@@ -109,12 +112,12 @@ struct map0 {
             y2[k] = t0;
         }
         bf16 *const q1 = static_cast<bf16 *>(p.t1.data) + (b.t1 + (FLAT ? u * LINE : u * p.t1.s[2]));
-        store_lanes<W>(q1, y2);
+        store_lanes<W, true>(q1, y2);
     }
 };
 
 struct variant {
-    static constexpr int MAPS = 1, SUMS = 0;
+    static constexpr int MAPS = 1, ALIKE = 1, SUMS = 0;
 };
 template <int K> struct numbered_map;
 template <> struct numbered_map<0> {

@@ -80,10 +80,11 @@ struct back_params {
     sizes z;
     const unsigned char *map;
     unsigned *order;
+    float *pieces;
     inputs x;
     grads g;
 };
-static_assert(sizeof(back_params) == 264, "host and device disagree about back_params");
+static_assert(sizeof(back_params) == 272, "host and device disagree about back_params");
 
 struct back_mod_params {
     const void *src;

@@ -29,6 +29,9 @@ struct map_params {
 };
 static_assert(sizeof(map_params) == 240, "host and device disagree about map_params");
 
+using map_arguments = map_params;
+DEV const map_params &params_of(const map_arguments &p, int) { return p; }
+
 using namespace elementwise;
 
 struct map0 {
@@ -138,12 +141,12 @@ struct map0 {
     {
         i64 at = first * p.t1.s[1];
         at += row * p.t1.s[0];
-        store_lanes<W>(static_cast<float *>(p.t1.data) + at, sum.c0);
+        store_lanes<W, true>(static_cast<float *>(p.t1.data) + at, sum.c0);
     }
 };
 
 struct variant {
-    static constexpr int MAPS = 1, SUMS = 0;
+    static constexpr int MAPS = 1, ALIKE = 1, SUMS = 0;
 };
 template <int K> struct numbered_map;
 template <> struct numbered_map<0> {

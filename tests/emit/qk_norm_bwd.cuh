@@ -126,10 +126,11 @@ struct back_params {
     sizes z;
     const unsigned char *map;
     unsigned *order;
+    float *pieces;
     inputs x;
     grads g;
 };
-static_assert(sizeof(back_params) == 312, "host and device disagree about back_params");
+static_assert(sizeof(back_params) == 320, "host and device disagree about back_params");
 
 struct back_mod_params {
     const void *src;

@@ -58,6 +58,7 @@ struct back_pre_params {
     float *rows;
     sizes z;
     unsigned *order;
+    float *pieces;
     const float *final0;
     long long final0_b;
     long long final0_h;
@@ -69,7 +70,7 @@ struct back_pre_params {
     inputs x;
     grads g;
 };
-static_assert(sizeof(back_pre_params) == 224, "host and device disagree about back_pre_params");
+static_assert(sizeof(back_pre_params) == 232, "host and device disagree about back_pre_params");
 
 struct back_params {
     const void *q;
@@ -101,10 +102,11 @@ struct back_params {
     sizes z;
     const unsigned char *map;
     unsigned *order;
+    float *pieces;
     inputs x;
     grads g;
 };
-static_assert(sizeof(back_params) == 296, "host and device disagree about back_params");
+static_assert(sizeof(back_params) == 304, "host and device disagree about back_params");
 
 struct back_mod_params {
     const void *src;

@@ -62,7 +62,7 @@ struct variant {
     {
         [[maybe_unused]] const int i = first;
         float u12[V];
-        m_load_columns<V>(x.in_weight, x.s0_weight, i, z.n, u12);
+        m_load_columns<V, COLUMNS_APART>(x.in_weight, x.s0_weight, i, z.n, u12);
 #pragma unroll
         for (int k = 0; k < V; k++) {
         [[maybe_unused]] const int i = first + k;

@@ -185,7 +185,12 @@ static lathe_status make_source(struct scene *s, struct source *source, lathe_er
         snprintf(device.tile, sizeof device.tile, "%s", s->c->tile);
     struct plan plan;
     TRY(plan_pick(s->ir, s->c->pass, &s->problem, &device, &plan, err));
-    plan.blocks = s->c->blocks > 0 ? s->c->blocks * (plan.cluster > 1 ? plan.cluster : 1) : plan.blocks;
+    if (s->c->blocks > 0 && plan.back.thread_blocks > 0) {
+        plan.back.thread_blocks = s->c->blocks;
+        plan.back.pieces = plan.back.pieces > 0 ? 2 * s->c->blocks : 0;
+    } else {
+        plan.blocks = s->c->blocks > 0 ? s->c->blocks * (plan.cluster > 1 ? plan.cluster : 1) : plan.blocks;
+    }
     return emit(s->ir, s->c->pass, &s->sig, &s->problem, &device, &plan, source, err);
 }
 

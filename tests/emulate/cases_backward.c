@@ -210,6 +210,46 @@ static void add_hopper(struct case_list *list, const char *spec, const char *tex
         add_shapes(list, c, MORE_SHAPES, COUNT(MORE_SHAPES));
 }
 
+/* The last blocks of keys in pieces: blocks beside multiples of those that take them in turn, so that some
+ * are whole; fewer; shares that cross heads of a group and ends of blocks; a sum of one kind left out. */
+static void group_pieces(struct case_list *list)
+{
+    static const int DIMS[][2] = {{64, 64}, {128, 128}, {72, 40}, {192, 192}, {256, 256}, {128, 64}};
+    static const struct inline_spec SPEC[] = {{"full", NULL},
+                                              {"relative_bias", NULL},
+                                              {"unmasked",
+                                               "return attention { inputs = { r = tensor('f32', 'b', 'q', { "
+                                               "grad = true }), c = tensor('f32', 'h', 'kv', { grad = "
+                                               "true }), t = tensor('f32', 'h', { grad = true }) },\n"
+                                               "  score_mod = function(s, at, x) return s * (1.0 + 0.1 * "
+                                               "x.t(at.h)) + x.r(at.b, at.row) * x.c(at.h, at.kv) end }\n"},
+                                              {"full", NULL},
+                                              {"relative_bias", NULL},
+                                              {"relu", NULL}};
+    static const struct {
+        int blocks;
+        struct shape shape;
+    } CUT[] = {
+        {3, {1, 2, 1, 650, 500, LAYOUT_COMPACT, "", false}},
+        {5, {2, 4, 2, 260, 300, LAYOUT_PADDED, " o lse dlse ", false}},
+        {4, {1, 1, 1, 1100, 150, LAYOUT_SWAPPED, " dv dlse ", false}},
+        {0, {1, 2, 2, 1030, 130, LAYOUT_MISALIGNED, " dk ", false}},
+        {5, {1, 8, 1, 400, 500, LAYOUT_COMPACT, " dq ", false}},
+        {3, {1, 2, 1, 1030, 1400, LAYOUT_COMPACT, "", false}},
+    };
+    for (int i = 0; i < COUNT(DIMS); i++) {
+        struct test_case c = case_of_attention("hopper_pieces", SPEC[i].name, SPEC[i].text,
+                                               i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], 90);
+        c.pass = LATHE_BACKWARD;
+        c.template_name = DIMS[i][0] > 128 ? "attention_bwd_wide_sm90" : "attention_bwd_sm90";
+        for (int k = 0; k < COUNT(CUT) - (i != 1);
+             k++) { /* the last is long: many waves, shares of unequal lengths */
+            c.blocks = CUT[k].blocks;
+            add_shape(list, c, &CUT[k].shape);
+        }
+    }
+}
+
 static void group_hopper(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {"causal", "softcap",        "relative_bias", "document",
@@ -276,6 +316,7 @@ void group_backward(struct case_list *list, bool full)
     }
     group_dims(list, full);
     group_hopper(list, full);
+    group_pieces(list);
     struct test_case c = backward(MARKED.name, MARKED.text, LATHE_BF16, 16, 16, 80);
     add_shapes(list, c, LONG_SHAPES, COUNT(LONG_SHAPES));
     c = case_of_attention("hopper_gradients", MARKED.name, MARKED.text, LATHE_BF16, 72, 16, 90);

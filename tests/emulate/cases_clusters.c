@@ -14,7 +14,7 @@ struct shared_rows {
     lathe_dtype dtype;
 };
 
-/* Clusters of 2, 4 and 8; rows whose last vectors some of the blocks lack; more rows than clusters, and
+/* Clusters of 2, 4, 8 and 16; rows whose last vectors some of the blocks lack; more rows than clusters, and
  * fewer. */
 static const struct shared_rows ROWS[] = {
     {"softmax", 65536, 3, 2, false, false, LATHE_BF16},
@@ -28,6 +28,10 @@ static const struct shared_rows ROWS[] = {
     {"rms_norm", 49160, 5, 2, false, true, LATHE_BF16},
     {"layer_norm", 33024, 3, 1, false, true, LATHE_F16},
     {"layer_norm", 20004, 2, 1, false, true, LATHE_F32},
+    {"layer_norm", 49160, 5, 2, false, true, LATHE_BF16},
+    {"layer_norm", 70000, 5, 2, false, true, LATHE_BF16},
+    {"layer_norm", 5000, 7, 3, false, true, LATHE_BF16},
+    {"rms_norm", 140000, 3, 1, false, true, LATHE_BF16},
     {"rms_norm", 65544, 3, 2, false, true, LATHE_BF16},
     {"rms_norm_gate", 131072, 2, 1, false, true, LATHE_BF16},
     {"layer_norm_residual", 70000, 2, 1, false, false, LATHE_BF16},

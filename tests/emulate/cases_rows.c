@@ -221,6 +221,41 @@ static void group_places(struct case_list *list)
     }
 }
 
+/* Rows that every pass reads again: full ones and others, one tensor and two, values of columns and of
+   places, few rows and more than blocks; and layouts that those kernels refuse. */
+static void group_again(struct case_list *list)
+{
+    static const struct {
+        const char *spec;
+        lathe_pass pass;
+        int n;
+        lathe_dtype dtype;
+    } CASE[] = {{"rms_norm", LATHE_FORWARD, 8192, LATHE_BF16},
+                {"rms_norm", LATHE_FORWARD, 4104, LATHE_F16},
+                {"l2_norm", LATHE_FORWARD, 4096, LATHE_BF16},
+                {"srms_norm", LATHE_FORWARD, 3076, LATHE_F32},
+                {"srms_norm", LATHE_BACKWARD, 8192, LATHE_BF16},
+                {"l2_norm", LATHE_BACKWARD, 5000, LATHE_F16},
+                {"l2_norm", LATHE_BACKWARD, 2052, LATHE_F32},
+                {"rms_norm_residual", LATHE_FORWARD, 8192, LATHE_BF16},
+                {"rms_norm_residual", LATHE_FORWARD, 6008, LATHE_F16},
+                {"group_rms_norm", LATHE_FORWARD, 8192, LATHE_BF16},
+                {"log_softmax", LATHE_BACKWARD, 8192, LATHE_BF16}};
+    static const enum layout LAYOUT[] = {LAYOUT_COMPACT, LAYOUT_PADDED, LAYOUT_MISALIGNED};
+    for (int i = 0; i < 2 * COUNT(CASE); i++) {
+        struct test_case c =
+            case_of_attention("again", CASE[i / 2].spec, NULL, CASE[i / 2].dtype, -1, -1, i % 3 ? 90 : 80);
+        c.pass = CASE[i / 2].pass;
+        c.layout = i % 2 ? LAYOUT[i / 2 % COUNT(LAYOUT)] : LAYOUT_COMPACT;
+        c.dim[SYM_ROWS0] = 1;
+        c.dim[SYM_ROWS1] = i % 2 ? 2 : 1;
+        c.dim[SYM_ROWS] = i % 4 == 3 ? 1 : 5;
+        c.dim[SYM_N] = CASE[i / 2].n;
+        c.leading = i % 2 ? 2 : 1;
+        case_add(list, &c);
+    }
+}
+
 /* Scans of exponentials whose references are far apart. */
 static void group_far(struct case_list *list, bool full)
 {
@@ -314,8 +349,8 @@ static const char TO_AND_FRO[] =
     "return rowwise { along = -2, forward = function(x)\n"
     "  return cumsum(x, 0.0) * 0.1 + revcumsum(revcumsum(0.1 * x, 0.0) + cumsum(x, 0.0), 0.0) * 0.01 end }\n";
 
-/* Warps that walk along strips of their own, and along one that they share: with starts or without,
-   references far apart, gates. */
+/* Warps that walk along strips of their own, whole and cut into parts, and along one that they share: with
+   starts or without, references far apart, gates. */
 static void group_walks(struct case_list *list)
 {
     static const struct {
@@ -330,7 +365,8 @@ static void group_walks(struct case_list *list)
         enum layout layout;
     } ROWS[] = {{2, 3, 24, 77, 1, LAYOUT_COMPACT},
                 {2, 2, 70, 300, 2, LAYOUT_PADDED},
-                {1, 1, 136, 130, 0, LAYOUT_COMPACT}};
+                {1, 1, 136, 130, 0, LAYOUT_COMPACT},
+                {1, 2, 24, 1300, 1, LAYOUT_COMPACT}};
     for (int i = 0; i < COUNT(SPEC) * COUNT(ROWS) * 4; i++) {
         const int row = i / 4 % COUNT(ROWS);
         const bool shipped = !SPEC[i / 4 / COUNT(ROWS)].text;
@@ -399,6 +435,7 @@ void group_rows(struct case_list *list, bool full)
     group_rows_backward(list, full);
     group_deterministic_rows(list);
     group_places(list);
+    group_again(list);
     group_far(list, full);
     group_neighbours(list, full);
     group_ops(list, full);

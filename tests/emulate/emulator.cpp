@@ -27,7 +27,7 @@
 namespace {
 
 constexpr unsigned LANES = 32, MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / LANES;
-constexpr unsigned MAX_CLUSTER = 8; // blocks
+constexpr unsigned MAX_CLUSTER = 16; // blocks
 constexpr std::size_t STACK_BYTES = 256 * 1024, GUARD_BYTES = 64 * 1024;
 constexpr unsigned SHARED_LIMIT = 256 * 1024; // dynamic
 constexpr unsigned STATIC_LIMIT = 48 * 1024;

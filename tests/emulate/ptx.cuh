@@ -15,6 +15,7 @@ using u64 = unsigned long long;
 DEV void keep(const char *&) {}
 DEV void keep(u32 &) {}
 DEV void keep(int &) {}
+DEV void forget_memory() {}
 DEV void after(int &, float) {}
 DEV u32 fresh_thread() { return threadIdx.x; }
 DEV u32 fresh_block() { return blockIdx.x; }
@@ -96,8 +97,12 @@ DEV float tanh_approx(float x) { return emulate_inexact(tanhf(x), x, 0x1p-11f); 
 // ---- global memory that is read once -----------------------------------------------------------------------
 
 DEV int count_sms() { return 1; }
+DEV void let_next_begin() {}
+DEV void wait_for_launch_before() {}
 DEV void prefetch_line(const void *) {}
 DEV uint4 load_once16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
+DEV uint4 load_first16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
+DEV uint4 load_last16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
 DEV uint4 load_ordered16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
 DEV uint2 load_once8(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint2 *>(p), file, line); }
 DEV u32 load_once4(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const u32 *>(p), file, line); }
@@ -156,6 +161,7 @@ DEV void add_global4(float *p, const float (&x)[4], EMULATE_PLACE)
     }
 }
 DEV u32 take_ticket(u32 *p) { return (*p)++; }
+DEV u32 take_turn(u32 *p) { return (*p)++; }
 DEV void wait_turn(const u32 *p, u32 turn, EMULATE_PLACE)
 {
     if (*p != turn) { // the blocks before have run to their end: it would wait for ever

@@ -15,7 +15,7 @@
 #include "gpu_aot.h"
 
 enum { HEADS = 4, TOKENS = 500, DIM = 128, ROWS = 64, LENGTH = 1000, MAX_PORTS = 12, DOCUMENT = 170 };
-enum { WORKSPACE = 4 << 20, FIRST_CALL_US = 2000 };
+enum { WORKSPACE = 16 << 20, FIRST_CALL_US = 2000 };
 
 static const int64_t TENSOR[] = {1, HEADS, TOKENS, DIM};
 static const int64_t STATISTICS[] = {1, HEADS, TOKENS};

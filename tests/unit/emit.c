@@ -163,7 +163,8 @@ TEST(the_same_input_gives_the_same_bytes)
     CHECK_EQ(a.n_texts, b.n_texts);
     for (int i = 0; i < a.n_texts; i++)
         CHECK_STR(a.text[i].data, b.text[i].data);
-    CHECK_EQ(a.n_launches, 2); /* the tile map, then the kernel */
+    CHECK_EQ(a.n_launches, 2); /* the tile map, then the kernel, which waits for it where it reads it */
+    CHECK(!a.launch[0].early && a.launch[1].early);
     source_free(&a);
     source_free(&b);
 }
@@ -345,7 +346,8 @@ TEST(unaligned_rows_are_moved)
     CHECK_STR(s.launch[0].entry, "causal_bf16_mod_k");
     CHECK_STR(s.launch[1].entry, "causal_bf16_fwd");
     CHECK_STR(s.launch[2].entry, "causal_bf16_mod_o");
-    CHECK_EQ(s.n_buffers, 3); /* and the counter of tiles */
+    CHECK(!s.launch[1].early); /* it reads what the launch before it writes, and does not wait */
+    CHECK_EQ(s.n_buffers, 3);  /* and the counter of tiles */
     CHECK_EQ(product_value(&s.buffer[0].bytes, &problem), 2 * 2 * 20 * 64 * 2);
     CHECK_EQ(product_value(&s.buffer[1].bytes, &problem), 2 * 4 * 10 * 128 * 2);
     CHECK_EQ(product_value(&s.launch[0].grid, &problem), 2 * 2);
@@ -528,4 +530,37 @@ TEST(given_logarithms_of_sums_spare_reductions)
     check_passes("logsumexp", "dtype=f32,rows=64,n=8192", "PASSES = 2, REDUCTIONS = 2");
     check_passes("logsumexp", "dtype=bf16,rows=64,n=8192,lse=none", "PASSES = 2, REDUCTIONS = 2");
     check_passes("softmax", "dtype=bf16,rows=64,n=8192", "PASSES = 2, REDUCTIONS = 3");
+}
+
+#define SCALED(x, y, dims, type, formula)                                                                    \
+    "{ over = { " dims " }, operands = { " x " = tensor('" type "') }, results = { " y                       \
+    " = tensor('float') }, "                                                                                 \
+    "forward = function(v, at, x) return " formula " end }"
+
+/* How many maps have a text, and how many of them each is for. */
+static void check_maps(const char *first, const char *second, const char *wanted)
+{
+    char text[1024];
+    struct source s;
+    snprintf(text, sizeof text, "return elementwise { inputs = { s = scalar('f32') }, %s, %s }", first,
+             second);
+    make_pass_of("pair.lua", text, LATHE_FORWARD, "dtype=bf16,rows=64,n=256,m=64", &s);
+    CHECK(strstr(text_named(&s, "variant.gen.cuh")->data, wanted) != NULL);
+    source_free(&s);
+}
+
+TEST(maps_that_are_alike_are_one_text)
+{
+    const char *const first = SCALED("a", "y", "'rows', 'n'", "float", "v.a * x.s + at.n");
+    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "v.b * x.s + at.n"), "MAPS = 1, ALIKE = 2");
+    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "at.n + x.s * v.b"), "MAPS = 1, ALIKE = 2");
+    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "v.b * x.s + at.m"), "MAPS = 2, ALIKE = 1");
+    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "v.b * x.s + at.n + 1"), "MAPS = 2, ALIKE = 1");
+    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "v.b * x.s + at.n * 2"), "MAPS = 2, ALIKE = 1");
+    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "v.b - x.s + at.n"), "MAPS = 2, ALIKE = 1");
+    check_maps(first, SCALED("b", "z", "'m', 'n'", "f32", "v.b * x.s + at.n"), "MAPS = 2, ALIKE = 1");
+    check_maps(first, SCALED("b", "z", "'m', 'n', 'rows'", "float", "v.b * x.s + at.n"),
+               "MAPS = 2, ALIKE = 1");
+    check_maps(SCALED("a", "y", "'rows', 'n'", "float", "v.a - x.s"),
+               SCALED("b", "z", "'m', 'n'", "float", "x.s - v.b"), "MAPS = 2, ALIKE = 1");
 }

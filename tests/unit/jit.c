@@ -197,6 +197,28 @@ TEST(clusters_are_started_that_run_at_once)
     lathe_ctx_destroy(ctx);
 }
 
+/* Clusters of 16 blocks are asked for, and a device that does not have them is named. */
+TEST(large_clusters_are_asked_for)
+{
+    struct messages m;
+    struct call c;
+    lathe_error err;
+    lathe_ctx *ctx = fake_ctx(&m);
+    lathe_spec *spec = load("softmax");
+    make_call(&c, 100, 400000, LATHE_BF16);
+    seen.refuses_large_clusters = true;
+    lathe_kernel *kernel = NULL;
+    CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, c.arg, 2, &err), LATHE_CUDA);
+    CHECK_HAS(err.text, "clusters of 16 blocks, which this device refuses");
+    seen.refuses_large_clusters = false;
+    CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, c.arg, 2, &err), LATHE_OK);
+    CHECK_EQ(lathe_launch(kernel, c.arg, 2, NULL, NULL, &err), LATHE_OK);
+    CHECK_EQ(seen.grid, 5 * 16);
+    lathe_kernel_release(kernel);
+    lathe_spec_destroy(spec);
+    lathe_ctx_destroy(ctx);
+}
+
 TEST(what_gpus_do_not_serve)
 {
     struct messages m;

@@ -20,6 +20,7 @@ static struct {
     atomic_int unloads;
     atomic_int launches;
     unsigned grid;
+    bool refuses_large_clusters;
 } seen;
 
 static int handle; /* something to point at */
@@ -49,7 +50,9 @@ static inline int fake_function(struct CUfunc_st **function, struct CUmod_st *mo
 
 static inline int fake_set(struct CUfunc_st *function, int attribute, int value)
 {
-    return function && attribute == CU_FUNC_MAX_DYNAMIC_SMEM && value > 0 ? CU_SUCCESS : 1;
+    const bool known = attribute == CU_FUNC_MAX_DYNAMIC_SMEM ||
+                       (attribute == CU_FUNC_LARGE_CLUSTERS && !seen.refuses_large_clusters);
+    return function && known && value > 0 ? CU_SUCCESS : 1;
 }
 
 static inline int fake_get(int *value, int attribute, struct CUfunc_st *function)

@@ -62,6 +62,7 @@ TEST(launches_of_which_a_field_differs_are_not_the_same)
     CHECK_TOLD_APART(l->n_maps--);
     CHECK_TOLD_APART(l->grid_limit++);
     CHECK_TOLD_APART(l->cluster++);
+    CHECK_TOLD_APART(l->early = !l->early);
     CHECK_TOLD_APART(l->grid_share++);
 }
 
