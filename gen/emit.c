@@ -126,8 +126,7 @@ static bool emit_rows_variant(struct text_buf *t, const struct ir *ir, lathe_pas
     struct emitter e = {0};
     struct row_pass pass;
     char why[ROW_WHY_BYTES];
-    bool ok = which == LATHE_BACKWARD ? row_pass_backward(ir, sig, problem, &pass, why)
-                                      : row_pass_forward(ir, sig, problem, &pass, why);
+    bool ok = row_pass_make(ir, which, sig, problem, &pass, why);
     ok = ok && emitter_open(&e, pass.ir, sig, problem, t);
     e.spec = ir;
     ok = ok && emit_row_pass(&e, &pass, plan, out);

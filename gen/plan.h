@@ -48,9 +48,11 @@ bool plan_needs_hopper(const struct request *r, char *why);
 /* plan_rows.c: rowwise.cuh and rowwise_many.cuh. Fill the plan, or say why not in `why` (REASON_BYTES). */
 bool plan_rowwise(const struct request *r, struct plan *plan, char *why);
 bool plan_rowwise_many(const struct request *r, struct plan *plan, char *why);
-bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why);
-/* plan_reread.c: rows that passes read again. */
+/* The pass that is asked for, where row-wise kernels take its dtype, device and length. The caller frees it
+   with row_pass_free; false: there is nothing to free. */
 struct row_pass;
+bool plan_row_pass(const struct request *r, struct row_pass *pass, char *why);
+/* plan_reread.c: rows that passes read again. */
 struct plan_again {
     int each;      /* vectors of a row that a thread has; 0: rows are held */
     int registers; /* of a thread */
@@ -60,13 +62,9 @@ struct plan_again {
 void plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again);
 /* plan_staged.c: rowwise_staged.cuh, rowwise_inner.cuh. */
 bool plan_inner(const struct request *r, struct plan *plan, char *why);
-bool plan_inner_bwd(const struct request *r, struct plan *plan, char *why);
+bool plan_staged(const struct request *r, struct plan *plan, char *why);
 /* plan_walk.c: rowwise_walk.cuh. */
 bool plan_walk(const struct request *r, struct plan *plan, char *why);
-bool plan_walk_bwd(const struct request *r, struct plan *plan, char *why);
-bool plan_staged(const struct request *r, struct plan *plan, char *why);
-bool plan_staged_bwd(const struct request *r, struct plan *plan, char *why);
-bool plan_rowwise_dtype_ok(const struct request *r, char *why);
 
 /* plan_map.c: elementwise.cuh, for a spec and for its gradient. */
 bool plan_elementwise(const struct request *r, struct plan *plan, char *why);

@@ -57,7 +57,7 @@ static void reread_shape(int64_t n, const struct plan_again *again, struct plan 
     plan->threads = round_up(n / vector / again->each + (n / vector % again->each != 0), 32);
 }
 
-bool plan_rowwise_dtype_ok(const struct request *r, char *why)
+static bool is_served(const struct request *r, char *why)
 {
     /* Kernels step through a row with 32 bits: the step beyond its end has to fit as well. */
     static const int64_t MOST = ((int64_t)1 << 31) - (1 << 20);
@@ -75,21 +75,26 @@ bool plan_rowwise_dtype_ok(const struct request *r, char *why)
     return false;
 }
 
+bool plan_row_pass(const struct request *r, struct row_pass *pass, char *why)
+{
+    struct signature sig;
+    if (!is_served(r, why))
+        return false;
+    signature_make(r->ir, r->pass, &sig);
+    return row_pass_make(r->ir, r->pass, &sig, r->problem, pass, why);
+}
+
 bool plan_rowwise(const struct request *r, struct plan *plan, char *why)
 {
     const char *many = row_pass_reason(r->ir);
     if (many)
         snprintf(why, REASON_BYTES, "%s; it takes one row to one row", many);
-    if (many || !plan_rowwise_dtype_ok(r, why))
+    struct row_pass pass;
+    struct plan_again again;
+    if (many || !plan_row_pass(r, &pass, why))
         return false;
     const int64_t n = r->problem->dim[SYM_N];
     rowwise_shape(n, (int)lathe_dtype_size(r->problem->dtype), plan);
-    struct signature sig;
-    struct row_pass pass;
-    struct plan_again again;
-    signature_make(r->ir, LATHE_FORWARD, &sig);
-    if (!row_pass_forward(r->ir, &sig, r->problem, &pass, why))
-        return false;
     plan_reread(r, &pass, &again);
     row_pass_free(&pass);
     if (again.each > 0)
@@ -147,13 +152,10 @@ static int at_once_of(const struct row_pass *pass, int vector)
  * adds. */
 static void add_scans(const struct row_pass *pass, int vector, struct piece *p)
 {
-    bool plain = true;
-    for (int k = 0; k < pass->n_scans; k++) {
+    p->powers = row_pass_has_powers(pass);
+    p->sums += p->powers ? vector : 0;
+    for (int k = 0; k < pass->n_scans; k++)
         p->sums += pass->walk[k] + 1 < pass->n_walks ? vector : 0;
-        plain &= ir_scan_form(pass->ir->node[pass->scan[k]].op) == SCAN_SUM;
-    }
-    p->sums += plain ? 0 : vector;
-    p->powers = !plain;
 }
 
 static struct piece piece_of(const struct row_pass *pass, const struct problem *problem, int vector)
@@ -224,23 +226,11 @@ static bool block_shape(int vectors, struct piece piece, struct plan *plan)
     return false;
 }
 
-static bool reduces(const struct ir *w)
-{
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    bool any = !used;
-    if (used)
-        ir_mark(w, w->row.root, w->row.n_roots, used);
-    for (int i = 0; i < w->n_nodes && used; i++)
-        any |= used[i] && ir_op_is_reduction(w->node[i].op);
-    free(used);
-    return any;
-}
-
 /* Rows that nothing is reduced of: two vectors of a thread, and as many threads as an SM has. */
 static bool stream_shape(int vectors, const struct row_pass *pass, struct plan *plan)
 {
     enum { FEWEST = 256, MOST = 1024 };
-    if (reduces(pass->ir) || pass->n_scans > 0 || pass->n_sites > 0 || plan->vector == 1 ||
+    if (row_pass_reduces(pass) || pass->n_scans > 0 || pass->n_sites > 0 || plan->vector == 1 ||
         vectors <= FEWEST || vectors > MOST)
         return false;
     plan->threads = round_up((vectors + 1) / 2, 32);
@@ -323,64 +313,53 @@ static void many_reason(const struct request *r, const struct row_pass *pass, st
              plan->vector == 1 ? "" : "s", plan->prefetch ? ", the next row under way" : "", sums);
 }
 
-static bool plan_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
+/* The shape of the pass; where a row does not fit, shorter vectors leave room for more of it. */
+static void choose_shape(const struct request *r, const struct row_pass *pass, const struct plan_again *again,
+                         struct plan *plan)
 {
-    struct signature sig;
-    struct row_pass pass;
-    if (!plan_rowwise_dtype_ok(r, why))
-        return false;
-    signature_make(r->ir, which, &sig);
-    bool ok = which == LATHE_BACKWARD ? row_pass_backward(r->ir, &sig, r->problem, &pass, why)
-                                      : row_pass_forward(r->ir, &sig, r->problem, &pass, why);
-    if (ok) {
-        int vector = 16 / (int)lathe_dtype_size(r->problem->dtype);
-        plan->inner = r->ir->inner;
-        plan->vector = !plan->inner && rows_are_vectors(&pass, r->problem, vector) ? vector : 1;
-        int64_t n = r->problem->dim[SYM_N];
-        const int smem = r->device->smem_bytes;
-        const bool streams =
-            !plan->inner && plan->vector > 1 && stream_shape((int)(n / plan->vector), &pass, plan);
-        struct plan_again again;
-        plan_reread(r, &pass, &again);
-        if (again.each > 0)
-            reread_shape(n, &again, plan, vector);
-        else if (plan->inner)
-            inner_shape(n, piece_of(&pass, r->problem, 1), plan);
-        else if (!streams && !many_shape(n, piece_of(&pass, r->problem, plan->vector), smem, plan) &&
-                 plan->vector > 1) {
-            plan->vector = vector / 2; /* shorter vectors leave room for more of the row */
-            if (!many_shape(n, piece_of(&pass, r->problem, plan->vector), smem, plan)) {
-                plan->vector = vector;
-                (void)many_shape(n, piece_of(&pass, r->problem, vector), smem, plan);
-            }
-        }
-        share_rows(r, &pass, plan);
-        if (again.each > 0) {
-            plan->registers = again.registers;
-            plan->at_once = again.beside ? 1 : 2;
-        }
-        if (streams)
-            plan->registers = 24 + 8 * (pass.n_in + pass.n_out);
-        many_reason(r, &pass, plan);
-        if (plan->per_thread == 0 && pass.n_scans > 0 && pass.n_columns > 0) {
-            snprintf(why, REASON_BYTES,
-                     "gradients summed by column beside a scan, in rows of %lld, which do not fit registers "
-                     "(the host "
-                     "device computes them)",
-                     (long long)n);
-            ok = false;
+    const int64_t n = r->problem->dim[SYM_N];
+    const int vector = 16 / (int)lathe_dtype_size(r->problem->dtype);
+    const int smem = r->device->smem_bytes;
+    plan->inner = r->ir->inner;
+    plan->vector = !plan->inner && rows_are_vectors(pass, r->problem, vector) ? vector : 1;
+    if (again->each > 0) {
+        reread_shape(n, again, plan, vector);
+        share_rows(r, pass, plan);
+        plan->registers = again->registers;
+        plan->at_once = again->beside ? 1 : 2;
+        return;
+    }
+    if (plan->inner) {
+        inner_shape(n, piece_of(pass, r->problem, 1), plan);
+    } else if (stream_shape((int)(n / plan->vector), pass, plan)) {
+        share_rows(r, pass, plan);
+        plan->registers = 24 + 8 * (pass->n_in + pass->n_out);
+        return;
+    } else if (!many_shape(n, piece_of(pass, r->problem, plan->vector), smem, plan) && plan->vector > 1) {
+        plan->vector = vector / 2;
+        if (!many_shape(n, piece_of(pass, r->problem, plan->vector), smem, plan)) {
+            plan->vector = vector;
+            (void)many_shape(n, piece_of(pass, r->problem, vector), smem, plan);
         }
     }
-    row_pass_free(&pass);
-    return ok;
+    share_rows(r, pass, plan);
 }
 
 bool plan_rowwise_many(const struct request *r, struct plan *plan, char *why)
 {
-    return plan_pass(r, LATHE_FORWARD, plan, why);
-}
-
-bool plan_rowwise_bwd(const struct request *r, struct plan *plan, char *why)
-{
-    return plan_pass(r, LATHE_BACKWARD, plan, why);
+    struct row_pass pass;
+    struct plan_again again;
+    if (!plan_row_pass(r, &pass, why))
+        return false;
+    plan_reread(r, &pass, &again);
+    choose_shape(r, &pass, &again, plan);
+    many_reason(r, &pass, plan);
+    const bool ok = plan->per_thread > 0 || pass.n_scans == 0 || pass.n_columns == 0;
+    if (!ok)
+        snprintf(why, REASON_BYTES,
+                 "gradients summed by column beside a scan, in rows of %lld, which do not fit registers (the "
+                 "host device computes them)",
+                 (long long)r->problem->dim[SYM_N]);
+    row_pass_free(&pass);
+    return ok;
 }

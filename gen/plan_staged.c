@@ -76,7 +76,7 @@ static bool count_units(const struct request *r, const struct row_pass *pass, st
 }
 
 /* Where the other kernels are as fast or faster, as measured on an H200. */
-static const char *served_elsewhere(const struct request *r, const struct staged *s, lathe_pass which)
+static const char *served_elsewhere(const struct request *r, const struct staged *s)
 {
     enum { IN_REGISTERS = 2560, SHORT = 256, SHORTEST = 16 }; /* vectors of a row */
     if (staged_reads_wide_columns(s))
@@ -85,11 +85,11 @@ static const char *served_elsewhere(const struct request *r, const struct staged
         return "short rows with sums at computed indices: rowwise_many";
     if (staged_has_short_rows(s) || staged_has_odd_rows(s) || staged_has_long_placed_rows(s))
         return NULL;
-    if (which == LATHE_FORWARD && !row_pass_reason(r->ir) && s->vectors <= IN_REGISTERS)
+    if (r->pass == LATHE_FORWARD && !row_pass_reason(r->ir) && s->vectors <= IN_REGISTERS)
         return "a row that fits registers, to a row: rowwise";
     if (s->columns == 0 && s->vectors <= SHORT)
         return "short rows without sums over them: rowwise_many";
-    if (which == LATHE_FORWARD && s->results > 1 && s->vectors <= 1024)
+    if (r->pass == LATHE_FORWARD && s->results > 1 && s->vectors <= 1024)
         return "several rows made of one, which registers hold: rowwise_many";
     if (s->columns == 0 && s->reductions == 0 && s->vectors <= 1024)
         return "rows that nothing is reduced of, which registers hold: rowwise_many";
@@ -101,8 +101,7 @@ static bool is_asked_for(const struct request *r)
     return strstr(r->device->template_name, "rowwise_staged") != NULL;
 }
 
-static bool measure(const struct request *r, lathe_pass which, const struct row_pass *pass, struct staged *s,
-                    char *why)
+static bool measure(const struct request *r, const struct row_pass *pass, struct staged *s, char *why)
 {
     const int64_t n = r->problem->dim[SYM_N];
     if (!count_units(r, pass, s, why))
@@ -120,8 +119,8 @@ static bool measure(const struct request *r, lathe_pass which, const struct row_
         snprintf(why, REASON_BYTES, "rows that do not all start at multiples of 16 bytes");
     else if (again.each > 0 && !is_asked_for(r))
         snprintf(why, REASON_BYTES, "rows that are read again from L1 and L2: rowwise or rowwise_many");
-    else if (served_elsewhere(r, s, which) && !is_asked_for(r))
-        snprintf(why, REASON_BYTES, "%s", served_elsewhere(r, s, which));
+    else if (served_elsewhere(r, s) && !is_asked_for(r))
+        snprintf(why, REASON_BYTES, "%s", served_elsewhere(r, s));
     else
         return true;
     return false;
@@ -198,17 +197,13 @@ static const char *cluster_text(int blocks)
                          : "";
 }
 
-static bool plan_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
+bool plan_staged(const struct request *r, struct plan *plan, char *why)
 {
-    struct signature sig;
     struct row_pass pass;
     struct staged s;
-    if (!plan_rowwise_dtype_ok(r, why))
+    if (!plan_row_pass(r, &pass, why))
         return false;
-    signature_make(r->ir, which, &sig);
-    bool ok = which == LATHE_BACKWARD ? row_pass_backward(r->ir, &sig, r->problem, &pass, why)
-                                      : row_pass_forward(r->ir, &sig, r->problem, &pass, why);
-    ok = ok && measure(r, which, &pass, &s, why) && shape(r, &s, plan, why);
+    const bool ok = measure(r, &pass, &s, why) && shape(r, &s, plan, why);
     if (ok)
         snprintf(
             plan->reason, sizeof plan->reason,
@@ -359,49 +354,24 @@ static bool inner_shape(const struct request *r, const struct row_pass *pass, co
     return inner_fits(r, s, plan, why);
 }
 
-static bool plan_inner_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
+bool plan_inner(const struct request *r, struct plan *plan, char *why)
 {
-    struct signature sig;
     struct row_pass pass;
     struct staged s;
-    if (!plan_rowwise_dtype_ok(r, why))
-        return false;
-    signature_make(r->ir, which, &sig);
-    bool ok = which == LATHE_BACKWARD ? row_pass_backward(r->ir, &sig, r->problem, &pass, why)
-                                      : row_pass_forward(r->ir, &sig, r->problem, &pass, why);
     const char *apart = NULL;
-    if (ok && !r->ir->inner)
+    if (!plan_row_pass(r, &pass, why))
+        return false;
+    if (!r->ir->inner)
         apart = "rows along the last dim";
-    else if (ok && pass.n_sites > 0)
+    else if (pass.n_sites > 0)
         apart = "sums over rows";
-    else if (ok && r->problem->unaligned != 0)
+    else if (r->problem->unaligned != 0)
         apart = "tensors that do not have 16 bytes of neighbours everywhere";
-    else if (ok && pass.n_scans > 0)
+    else if (pass.n_scans > 0)
         apart = "scans along an inner dim";
     if (apart)
         snprintf(why, REASON_BYTES, "%s", apart);
-    ok = ok && !apart && count_units(r, &pass, &s, why);
-    ok = ok && inner_shape(r, &pass, &s, plan, why);
+    const bool ok = !apart && count_units(r, &pass, &s, why) && inner_shape(r, &pass, &s, plan, why);
     row_pass_free(&pass);
     return ok;
-}
-
-bool plan_inner(const struct request *r, struct plan *plan, char *why)
-{
-    return plan_inner_pass(r, LATHE_FORWARD, plan, why);
-}
-
-bool plan_inner_bwd(const struct request *r, struct plan *plan, char *why)
-{
-    return plan_inner_pass(r, LATHE_BACKWARD, plan, why);
-}
-
-bool plan_staged(const struct request *r, struct plan *plan, char *why)
-{
-    return plan_pass(r, LATHE_FORWARD, plan, why);
-}
-
-bool plan_staged_bwd(const struct request *r, struct plan *plan, char *why)
-{
-    return plan_pass(r, LATHE_BACKWARD, plan, why);
 }

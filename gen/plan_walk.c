@@ -5,41 +5,19 @@
 #include "plan.h"
 #include "row_pass.h"
 
-#include <stdlib.h>
-
 enum {
     MOST_POWERS = 2,  /* scans, some of them with powers: what warps hand on meets in static shared memory */
     HELD_WORDS = 128, /* of the places of a batch, in registers */
 };
 
-static bool has_reductions(const struct ir *w)
-{
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    bool any = !used;
-    if (used)
-        ir_mark(w, w->row.root, w->row.n_roots, used);
-    for (int i = 0; i < w->n_nodes && used; i++)
-        any |= used[i] && ir_op_is_reduction(w->node[i].op);
-    free(used);
-    return any;
-}
-
-static bool has_powers(const struct row_pass *pass)
-{
-    bool any = false;
-    for (int i = 0; i < pass->n_scans; i++)
-        any |= ir_scan_form(pass->ir->node[pass->scan[i]].op) != SCAN_SUM;
-    return any;
-}
-
 static const char *reason_apart(const struct request *r, const struct row_pass *pass)
 {
-    return !r->ir->inner                                     ? "rows along the last dim"
-           : pass->n_scans == 0                              ? "no scans"
-           : has_powers(pass) && pass->n_scans > MOST_POWERS ? "more than two scans with powers"
-           : pass->n_sites > 0                               ? "sums over rows"
-           : has_reductions(pass->ir)                        ? "reductions of rows beside scans"
-           : pass->n_in == 0                                 ? "no rows to read"
+    return !r->ir->inner                                              ? "rows along the last dim"
+           : pass->n_scans == 0                                       ? "no scans"
+           : row_pass_has_powers(pass) && pass->n_scans > MOST_POWERS ? "more than two scans with powers"
+           : pass->n_sites > 0                                        ? "sums over rows"
+           : row_pass_reduces(pass)                                   ? "reductions of rows beside scans"
+           : pass->n_in == 0                                          ? "no rows to read"
            : r->problem->unaligned != 0 ? "tensors that do not have 16 bytes of neighbours everywhere"
                                         : NULL;
 }
@@ -56,7 +34,7 @@ static int place_bytes(const struct request *r, const struct row_pass *pass)
 /* Static shared memory of a block: the device's own, and walk_scratch of the template. */
 static int static_bytes(const struct row_pass *pass, const struct plan *plan)
 {
-    const int stretch = has_powers(pass) ? 12 : 8;
+    const int stretch = row_pass_has_powers(pass) ? 12 : 8;
     return 1024 + 2 * pass->n_scans * plan->threads * plan->vector * stretch;
 }
 
@@ -75,7 +53,7 @@ static bool may_cut(const struct row_pass *pass)
  * one. */
 static void share_places(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
-    const bool powers = has_powers(pass);
+    const bool powers = row_pass_has_powers(pass);
     plan->vector = powers || lathe_dtype_size(r->problem->dtype) == 4 ? 2 : 4;
     plan->threads = plan->vector == 4 ? 128 : 256;
     plan->min_blocks = 1;
@@ -136,29 +114,15 @@ static bool shape(const struct request *r, const struct row_pass *pass, struct p
     return true;
 }
 
-static bool plan_pass(const struct request *r, lathe_pass which, struct plan *plan, char *why)
-{
-    struct signature sig;
-    struct row_pass pass;
-    if (!plan_rowwise_dtype_ok(r, why))
-        return false;
-    signature_make(r->ir, which, &sig);
-    bool ok = which == LATHE_BACKWARD ? row_pass_backward(r->ir, &sig, r->problem, &pass, why)
-                                      : row_pass_forward(r->ir, &sig, r->problem, &pass, why);
-    const char *apart = ok ? reason_apart(r, &pass) : NULL;
-    if (apart)
-        snprintf(why, REASON_BYTES, "%s", apart);
-    ok = ok && !apart && shape(r, &pass, plan, why);
-    row_pass_free(&pass);
-    return ok;
-}
-
 bool plan_walk(const struct request *r, struct plan *plan, char *why)
 {
-    return plan_pass(r, LATHE_FORWARD, plan, why);
-}
-
-bool plan_walk_bwd(const struct request *r, struct plan *plan, char *why)
-{
-    return plan_pass(r, LATHE_BACKWARD, plan, why);
+    struct row_pass pass;
+    if (!plan_row_pass(r, &pass, why))
+        return false;
+    const char *apart = reason_apart(r, &pass);
+    if (apart)
+        snprintf(why, REASON_BYTES, "%s", apart);
+    const bool ok = !apart && shape(r, &pass, plan, why);
+    row_pass_free(&pass);
+    return ok;
 }

@@ -470,6 +470,8 @@ static bool finish(struct maker *m, bool ok)
                          : refuse(m, "the formulas need more than %d nodes, or memory ran out", IR_MAX_NODES);
     }
     ir_free(m->w);
+    if (!ok)
+        row_pass_free(m->pass);
     return ok;
 }
 
@@ -500,20 +502,6 @@ static bool take_forward(struct maker *m)
     return ok || too_large(m);
 }
 
-bool row_pass_forward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
-                      // NOLINTNEXTLINE(readability-non-const-parameter): written by what it is handed to
-                      struct row_pass *out, char *why)
-{
-    *out = (struct row_pass){0};
-    struct maker m = {.w = ir_clone(ir), .sig = sig, .problem = problem, .pass = out, .why = why};
-    if (!m.w)
-        return refuse(&m, "out of memory");
-    bool ok = take_forward(&m);
-    if (ok && m.w->row.n_roots == 0)
-        ok = refuse(&m, "no result is asked for: give a tensor for one of them");
-    return finish(&m, ok);
-}
-
 const char *row_pass_reason(const struct ir *ir)
 {
     for (int i = 0; i < ir->n_nodes; i++)
@@ -535,17 +523,20 @@ const char *row_pass_reason(const struct ir *ir)
     return NULL;
 }
 
-bool row_pass_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
-                       // NOLINTNEXTLINE(readability-non-const-parameter): written by what it is handed to
-                       struct row_pass *out, char *why)
+bool row_pass_make(const struct ir *ir, lathe_pass which, const struct signature *sig,
+                   // NOLINTNEXTLINE(readability-non-const-parameter): written by what it is handed to
+                   const struct problem *problem, struct row_pass *out, char *why)
 {
+    const bool backward = which == LATHE_BACKWARD;
     *out = (struct row_pass){0};
     struct maker m = {.w = ir_clone(ir), .sig = sig, .problem = problem, .pass = out, .why = why};
     if (!m.w)
         return refuse(&m, "out of memory");
-    bool ok = derive(&m);
+    bool ok = backward ? derive(&m) : take_forward(&m);
     if (ok && m.w->row.n_roots == 0)
-        ok = refuse(&m, "no gradient is asked for: give dx or the d<input> of an input with grad = true");
+        ok = refuse(&m, backward
+                            ? "no gradient is asked for: give dx or the d<input> of an input with grad = true"
+                            : "no result is asked for: give a tensor for one of them");
     return finish(&m, ok);
 }
 
@@ -553,4 +544,25 @@ void row_pass_free(struct row_pass *pass)
 {
     ir_free(pass->ir);
     pass->ir = NULL;
+}
+
+bool row_pass_reduces(const struct row_pass *pass)
+{
+    const struct ir *w = pass->ir;
+    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
+    bool any = !used;
+    if (used)
+        ir_mark(w, w->row.root, w->row.n_roots, used);
+    for (int i = 0; i < w->n_nodes && used; i++)
+        any |= used[i] && ir_op_is_reduction(w->node[i].op);
+    free(used);
+    return any;
+}
+
+bool row_pass_has_powers(const struct row_pass *pass)
+{
+    bool any = false;
+    for (int i = 0; i < pass->n_scans; i++)
+        any |= ir_scan_form(pass->ir->node[pass->scan[i]].op) != SCAN_SUM;
+    return any;
 }

@@ -89,12 +89,13 @@ int log_sum_use(struct ir *w, int node, const struct log_sum *s);
 
 enum { ROW_WHY_BYTES = 256 };
 /* The pass of a problem: what is absent is not read, what is not wanted is not made. False: *why says why not
-   (ROW_WHY_BYTES). The caller frees it with row_pass_free, also after a failure. */
-bool row_pass_forward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
-                      struct row_pass *out, char *why);
-bool row_pass_backward(const struct ir *ir, const struct signature *sig, const struct problem *problem,
-                       struct row_pass *out, char *why);
+   (ROW_WHY_BYTES), and there is nothing to free; else the caller frees it with row_pass_free. */
+bool row_pass_make(const struct ir *ir, lathe_pass which, const struct signature *sig,
+                   const struct problem *problem, struct row_pass *out, char *why);
 void row_pass_free(struct row_pass *pass);
+bool row_pass_reduces(
+    const struct row_pass *pass); /* is there a reduction of the row? out of memory: so it is */
+bool row_pass_has_powers(const struct row_pass *pass); /* among its scans: weights with a reference */
 /* Why the forward pass of a spec is not one row in and one out (rowwise.cuh); NULL: it is. */
 const char *row_pass_reason(const struct ir *ir);
 

@@ -1,36 +1,60 @@
 #!/bin/sh
 # memory.sh: the tool where memory runs out, at one allocation after the other (fail_alloc.c): it says so and ends, or does without;
-# it never crashes, ends in silence, or finds fault with the spec. POINTS: how many allocations of each command fail in turn
-# (default 60; 0: all of them). Needs a C compiler and glibc; a tool with a sanitizer has its own allocator.
+# it never crashes, ends in silence, finds fault with the spec, or leaves a block that it frees where memory suffices. POINTS: how many
+# allocations of each command fail in turn (default 60; 0: all of them). Needs a C compiler and glibc; a tool with a sanitizer has its
+# own allocator.
 . "$(dirname "$0")/common.sh"
 
 command -v cc >/dev/null || { echo 'skipped: there is no C compiler (cc)'; exit 77; }
 cc -std=c11 -D_GNU_SOURCE -O1 -shared -fPIC -o fail.so "$here/tests/cli/fail_alloc.c" 2>err.txt || { echo "skipped: $(head -n 1 err.txt)"; exit 77; }
-FAIL_COUNT=count LD_PRELOAD=./fail.so "$LATHE" list >out.txt 2>err.txt && [ "$(cat count)" -gt 0 ] ||
+FAIL_COUNT=count LD_PRELOAD=./fail.so "$LATHE" list >out.txt 2>err.txt && [ "$(cut -d' ' -f1 count)" -gt 0 ] ||
     { echo 'skipped: allocations of this tool cannot be made to fail'; exit 77; }
 points=${POINTS:-60}
 
-# short COMMAND...: with each of its allocations failing
-short() {
+# measure COMMAND...: sets n, its allocations, and rest, blocks that it does not free
+measure() {
     FAIL_COUNT=count LD_PRELOAD=./fail.so "$@" >out.txt 2>err.txt
     code=$?
-    [ $code = 0 ] || { complain "exit code $code where memory suffices: $*: $(head -n 1 err.txt)"; return; }
-    n=$(cat count)
-    step=1
-    [ "$points" = 0 ] || step=$((n / points + 1))
+    [ $code = 0 ] || { complain "exit code $code where memory suffices: $*: $(head -n 1 err.txt)"; return 1; }
+    read -r n rest <count
+}
+
+# fail_from FIRST STEP COMMAND...: with every STEPth allocation from FIRST on failing
+fail_from() {
+    i=$1
+    step=$2
+    shift 2
     before=$failed
-    i=1
     while [ "$i" -le "$n" ]; do
-        FAIL_AT=$i LD_PRELOAD=./fail.so "$@" >out.txt 2>err.txt
+        rm -f count
+        FAIL_AT=$i FAIL_COUNT=count LD_PRELOAD=./fail.so "$@" >out.txt 2>err.txt
         code=$?
         if [ $code -gt 3 ]; then
             complain "exit code $code where allocation $i of $n fails: $*"
         elif [ $code -ne 0 ] && ! grep -q 'memory' err.txt; then # also as "Cannot allocate memory"
             complain "not a word of memory where allocation $i of $n fails: $*: $(head -n 1 err.txt)"
+        elif ! read -r made left <count || [ "$left" -gt "$rest" ]; then
+            complain "${left:-unknown} blocks are left, not $rest, where allocation $i of $n fails: $*"
         fi
         i=$((i + step))
     done
     [ "$failed" -gt "$before" ] || passed=$((passed + 1))
+}
+
+# short COMMAND...: with each of its allocations failing, or as many as there are points
+short() {
+    measure "$@" || return
+    if [ "$points" = 0 ]; then
+        fail_from 1 1 "$@"
+    else
+        fail_from 1 $((n / points + 1)) "$@"
+    fi
+}
+
+# short_end COMMAND...: with each of the last hundred, when the spec has been loaded
+short_end() {
+    measure "$@" || return
+    fail_from $((n > 100 ? n - 99 : 1)) 1 "$@"
 }
 
 short "$LATHE" list
@@ -40,6 +64,7 @@ short "$LATHE" gen relative_bias --pass backward --problem dtype=bf16,d=64 --arc
 short "$LATHE" gen layer_norm --pass backward --problem dtype=bf16,rows=64,n=1024 -o a.cu
 short "$LATHE" gen logcumsumexp --problem dtype=bf16,rows=64,n=70000 -o a.cu
 short "$LATHE" gen swiglu --pass backward --problem dtype=bf16 -o a.cu
+short_end "$LATHE" gen softmax --problem dtype=bf16,rows=64,n=1024 -o a.cu
 short "$LATHE" check sinks
 short "$LATHE" run sinks --pass backward --problem h=2,q=8,d=16 --device host --verify
 short "$LATHE" run qk_norm --problem h=2,q=8,d=16 --device host --output o=o.npy

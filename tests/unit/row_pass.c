@@ -27,7 +27,7 @@ static void make(struct made *m, const char *text, const char *problem)
     CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
     signature_make(m->ir, LATHE_BACKWARD, &m->sig);
     CHECK_EQ(problem_parse(&m->sig, problem, &m->problem, &err), LATHE_OK);
-    m->ok = row_pass_backward(m->ir, &m->sig, &m->problem, &m->pass, m->why);
+    m->ok = row_pass_make(m->ir, LATHE_BACKWARD, &m->sig, &m->problem, &m->pass, m->why);
 }
 
 static void unmake(struct made *m)
