@@ -131,7 +131,6 @@ void params_gradients(struct params *p, const struct signature *sig, const char 
 void params_buffers(struct params *p, const char *type, const char *name, const int *buffer, int n);
 void params_scatter_targets(struct params *p, const struct signature *sig, const char *name,
                             const int *buffer, const int *arg, int n);
-const char *element_type(lathe_dtype dtype); /* "bf16" */
 void params_inputs(struct params *p, struct emitter *e, const char *name);
 void emit_inputs_struct(struct emitter *e);
 bool input_used(const struct emitter *e, int input);

@@ -21,6 +21,23 @@ bool row_collect(struct row_emitter *r)
     return ok && row_collect_cells(r);
 }
 
+void row_emit_list(struct text_buf *out, const char *type, const char *name, const int *value, int n)
+{
+    text_add(out, "    static constexpr %s %s[] = {", type, name);
+    for (int i = 0; i < n; i++)
+        text_add(out, "%s%d", i ? ", " : "", value[i]);
+    text_add(out, "%s};\n", n == 0 ? "0" : "");
+}
+
+struct launch *row_add_launch(struct row_emitter *r, struct source *out, const char *role, int threads)
+{
+    struct launch *l = &out->launch[out->n_launches++];
+    *l = (struct launch){.threads = threads};
+    snprintf(l->entry, sizeof l->entry, "%.24s_%s_%s", r->e->w->name, lathe_dtype_text(r->e->problem->dtype),
+             role);
+    return l;
+}
+
 void row_name_all(struct row_emitter *r, bool col, bool vals)
 {
     scope_clear(r->e);
@@ -259,13 +276,11 @@ static void emit_stats(struct row_emitter *r)
     text_add(out, "    }\n");
 }
 
-static void add_launch(struct row_emitter *r, const struct plan *plan, struct source *out)
+static void add_rows_launch(struct row_emitter *r, const struct plan *plan, struct source *out)
 {
     static const char *const dim[] = {"0", "1", "2"};
     struct emitter *e = r->e;
-    struct launch *l = &out->launch[out->n_launches++];
-    *l = (struct launch){.threads = plan->threads};
-    snprintf(l->entry, sizeof l->entry, "%.24s_%s_rowwise", e->w->name, lathe_dtype_text(e->problem->dtype));
+    struct launch *l = row_add_launch(r, out, "rowwise", plan->threads);
     l->grid = product_of(1);
     product_times(&l->grid, SYM_ROWS0, 1);
     product_times(&l->grid, SYM_ROWS1, 1);
@@ -298,7 +313,7 @@ bool emit_rowwise(struct emitter *e, const struct plan *plan, struct source *out
     if (!row_collect(&r))
         return false;
     emit_inputs_struct(e);
-    add_launch(&r, plan, out);
+    add_rows_launch(&r, plan, out);
     text_add(e->out, "struct variant {\n");
     row_emit_head(&r);
     row_emit_columns(&r);

@@ -1,7 +1,6 @@
 /*
  * emit_rowwise.h: what the emitters of row-wise kernels share: values per launch, column and row of one spec,
- * and the passes that reduce. Seen by emit_rowwise.c, emit_row_pass.c and
- * emit_row_cells.c alone.
+ * and the passes that reduce. Seen by emit_rowwise.c and emit_row_*.c alone.
  */
 #ifndef LATHE_EMIT_ROWWISE_H
 #define LATHE_EMIT_ROWWISE_H
@@ -22,6 +21,8 @@ struct row_emitter {
     void (*name_elements)(struct row_emitter *r); /* NULL: x is called e */
 };
 
+/* ---- emit_rowwise.c */
+
 /* From the roots of w->row. False: more than there is room for. */
 bool row_collect(struct row_emitter *r);
 /* A new scope with the fields of a column and of a row, and the elements. */
@@ -34,6 +35,38 @@ void row_assign_pass(struct row_emitter *r,
 void row_emit_operands(struct row_emitter *r, const char *element, const char *otherwise);
 void row_emit_reductions(struct row_emitter *r); /* PASSES, REDUCTIONS, REDUCE_PASS, REDUCE_OP */
 void row_emit_update(struct row_emitter *r);
+
+/* static constexpr TYPE NAME[] = {value, ...}; of at least one */
+void row_emit_list(struct text_buf *out, const char *type, const char *name, const int *value, int n);
+struct launch *row_add_launch(struct row_emitter *r, struct source *out, const char *role, int threads);
+static inline int row_root(const struct row_emitter *r, int number)
+{
+    return r->e->w->row.root[number];
+}
+
+/* ---- emit_row_scans.c: of a row pass */
+
+/* Elements that a block has at once where a row does not fit registers: CHUNK of rowwise_many.cuh; a warp,
+   PLACES of rowwise_walk.cuh. */
+int row_chunk(const struct row_pass *pass, const struct plan *plan);
+void row_emit_scans(struct row_emitter *r, const struct plan *plan);
+
+/* ---- emit_row_sites.c: of a row pass */
+
+int row_sums(const struct row_pass *pass); /* sites of form ROW */
+/* Gradients are numbered in the order of the sites. Returns how many there are. */
+int row_number_gradients(const struct row_pass *pass, int *grad);
+/* Does an earlier site add to the same gradient by atomics? */
+bool row_scatter_is_shared(const struct row_pass *pass, int site);
+/* Gradients that are added up by atomics have a buffer each. A site's; or, of n_sites, how many there are. */
+int row_scatter_buffer(const struct row_pass *pass, int site);
+void row_emit_sites(struct row_emitter *r); /* COLUMNS, SUMS, SITES, GRADS and what each site is */
+void row_emit_scatters(struct row_emitter *r);
+void row_emit_column_of(struct row_emitter *r);
+
+/* ---- emit_row_launch.c: of a row pass */
+
+void row_add_launches(struct row_emitter *r, const struct plan *plan, struct source *out);
 
 /* ---- emit_row_cells.c: parts of the variant, empty for most specs */
 

@@ -1,0 +1,235 @@
+/*
+ * emit_row_launch.c: the launch recipe of rowwise_many and its siblings: up to three launches, their
+ * parameters, and the workspace that sums over rows and scans go through. In: a row emitter, a plan. Out: the
+ * parameter structs as text, launches and buffers.
+ */
+#include "emit_rowwise.h"
+
+#include "row_pass.h"
+
+enum {
+    COLUMN_THREADS = 128,
+    SUM_COLUMNS = 32,
+    SUM_THREADS = 256,
+    SCATTER_BLOCKS = 128
+}; /* of rowwise_many.cuh */
+
+static void params_streams(const struct row_emitter *r, struct params *p, const char *type, const char *name,
+                           const struct row_stream *list, int n)
+{
+    int arg[ROW_VALUES];
+    for (int k = 0; k < n; k++)
+        arg[k] = list[k].arg;
+    params_rows(p, r->e->sig, type, name, arg, n, true);
+}
+
+static void params_values(const struct row_emitter *r, struct params *p, const char *type, const char *name,
+                          const struct row_value *list, int n)
+{
+    int arg[ROW_VALUES];
+    for (int k = 0; k < n; k++)
+        arg[k] = list[k].arg;
+    params_rows(p, r->e->sig, type, name, arg, n, false);
+}
+
+static int add_buffer(struct source *out, struct product bytes)
+{
+    out->buffer[out->n_buffers] = (struct buffer){.bytes = bytes};
+    return out->n_buffers++;
+}
+
+struct work { /* buffers of the workspace; -1: none */
+    int columns, sums, values, carries;
+    int scatter[ROW_SITES]; /* zeroed: of each gradient that is added up by atomics */
+};
+
+/* Must a walk along a row that does not fit registers be taken again from its chunks' beginnings? */
+static bool keeps_carries(const struct row_pass *pass, const struct plan *plan)
+{
+    return pass->n_walks > 1 && plan->per_thread == 0;
+}
+
+/* Of a sum for each element of an argument: of a float, or without rounding (exact_sum of slots_base.cuh). */
+static struct product bytes_of(const struct row_emitter *r, int arg)
+{
+    const struct sig_arg *a = &r->e->sig->arg[arg];
+    struct product bytes = product_of(r->e->problem->deterministic ? 48 : 4);
+    for (int d = 0; d < a->ndim; d++)
+        if (a->dim[d].literal > 0)
+            bytes.scale *= a->dim[d].literal;
+        else
+            product_times(&bytes, (enum sym)a->dim[d].sym, 1);
+    return bytes;
+}
+
+static void add_scatter_buffers(const struct row_emitter *r, struct work *work, struct source *out)
+{
+    for (int i = 0; i < r->pass->n_sites; i++) {
+        if (r->pass->site[i].form != SITE_SCATTER || row_scatter_is_shared(r->pass, i))
+            continue;
+        const int buffer = add_buffer(out, bytes_of(r, r->pass->site[i].arg));
+        out->buffer[buffer].zero = true;
+        work->scatter[row_scatter_buffer(r->pass, i)] = buffer;
+    }
+}
+
+/* Of a block, for each of its chunks. A scan of rowwise_walk has two words of each row, where its walk is not
+ * the last one; else three. */
+static int64_t carry_bytes(const struct row_pass *pass, const struct plan *plan)
+{
+    int carried = 0;
+    for (int k = 0; k < pass->n_scans; k++)
+        carried += pass->walk[k] + 1 < pass->n_walks;
+    return plan->places > 0 ? (int64_t)8 * carried * plan->vector * plan->threads
+                            : (int64_t)12 * pass->n_scans * plan->rows_per_block;
+}
+
+static struct work add_work(const struct row_emitter *r, const struct plan *plan, struct source *out)
+{
+    const struct row_pass *pass = r->pass;
+    const bool held = plan->per_thread > 0;
+    const int clusters = plan->cluster > 1 ? plan->cluster : 1; /* blocks of each */
+    struct work work = {-1, -1, -1, -1, {0}};
+    if (pass->n_columns > 0) {
+        struct product bytes =
+            product_of((int64_t)(held ? plan->blocks / clusters : plan->column_parts) * pass->n_columns * 4);
+        product_times(&bytes, SYM_N, 1);
+        work.columns = add_buffer(out, bytes);
+    }
+    if (row_sums(pass) > 0)
+        work.sums = add_buffer(out, product_of((int64_t)(plan->blocks / clusters) * row_sums(pass) * 4));
+    if (pass->n_columns > 0 && !held) {
+        struct product bytes = product_of(4 * (int64_t)(1 + pass->n_given + r->vals.n));
+        product_times(&bytes, SYM_ROWS0, 1);
+        product_times(&bytes, SYM_ROWS1, 1);
+        product_times(&bytes, SYM_ROWS, 1);
+        work.values = add_buffer(out, bytes);
+    }
+    if (keeps_carries(pass, plan)) {
+        struct product bytes = product_of(carry_bytes(pass, plan) * plan->blocks);
+        product_times(&bytes, SYM_N, row_chunk(pass, plan));
+        work.carries = add_buffer(out, bytes);
+    }
+    if (plan->units_wide > 0 &&
+        plan->cluster > 1) /* strips that have been taken: a word that nobody clears */
+        work.carries = add_buffer(out, product_of(8));
+    add_scatter_buffers(r, &work, out);
+    return work;
+}
+
+static void params_work(struct params *p, const char *type, const char *name, int buffer)
+{
+    if (buffer >= 0)
+        params_pointer(p, type, name, PARAM_WORK_DATA, buffer);
+    else
+        params_null(p, type, name);
+}
+
+/* The buffers with the sizes of their gradients. */
+static void params_scatters(const struct row_emitter *r, struct params *p, const struct work *work)
+{
+    int arg[ROW_SITES];
+    const int n = row_scatter_buffer(r->pass, r->pass->n_sites);
+    for (int i = 0; i < r->pass->n_sites; i++)
+        if (r->pass->site[i].form == SITE_SCATTER)
+            arg[row_scatter_buffer(r->pass, i)] = r->pass->site[i].arg;
+    params_scatter_targets(p, r->e->sig, "scatter", work->scatter, arg, n);
+}
+
+static void many_params(struct row_emitter *r, struct params *p, const struct work *work)
+{
+    const struct row_pass *pass = r->pass;
+    params_streams(r, p, "row_source", "in", pass->in, pass->n_in);
+    params_streams(r, p, "row_target", "out", pass->out, pass->n_out);
+    params_values(r, p, "row_source", "given", pass->given, pass->n_given);
+    params_values(r, p, "row_target", "kept", pass->kept, pass->n_kept);
+    params_work(p, "float", "columns", work->columns);
+    params_work(p, "float", "sums", work->sums);
+    params_work(p, "void", "values", work->values);
+    params_work(p, "void", "carries", work->carries);
+    params_scatters(r, p, work);
+    params_row_sizes(p);
+    params_inputs(p, r->e, "x");
+}
+
+static void sum_params(struct row_emitter *r, struct params *p, const struct work *work)
+{
+    const struct row_pass *pass = r->pass;
+    int grad[ROW_SITES];
+    int arg[ROW_SITES];
+    int n = row_number_gradients(pass, grad);
+    for (int i = 0; i < pass->n_sites; i++)
+        arg[grad[i]] = pass->site[i].arg;
+    params_work(p, "const float", "columns", work->columns);
+    params_work(p, "const float", "sums", work->sums);
+    params_buffers(p, "const float", "scattered", work->scatter, row_scatter_buffer(pass, pass->n_sites));
+    params_row_sizes(p);
+    params_gradients(p, r->e->sig, "grad", arg, n);
+    params_inputs(p, r->e, "x");
+}
+
+static void add_rows_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
+                            struct source *out)
+{
+    struct params p;
+    struct launch *l = row_add_launch(r, out, "rows", plan->threads);
+    const bool in_turn = r->pass->n_sites > 0 || plan->prefetch || plan->stages > 0 || plan->units_wide > 0 ||
+                         keeps_carries(r->pass, plan);
+    l->grid = product_of(in_turn ? plan->blocks : 1);
+    l->smem_bytes = plan->smem_bytes;
+    if (in_turn && plan->cluster > 1)
+        l->cluster = plan->cluster;
+    if (!in_turn) {
+        product_times(&l->grid, SYM_ROWS0, 1);
+        product_times(&l->grid, SYM_ROWS1, 1);
+        product_times(&l->grid, SYM_ROWS, plan->rows_per_block);
+    }
+    params_open(&p, r->e->out, l, "many_params");
+    many_params(r, &p, work);
+    params_close(&p, "many_params");
+}
+
+/* The struct is written once; a second kernel that takes it has the same rows. */
+static void add_columns_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
+                               struct source *out)
+{
+    struct params p;
+    struct text_buf nowhere = {0};
+    struct launch *l = row_add_launch(r, out, "columns", COLUMN_THREADS);
+    l->grid = product_of(plan->column_parts);
+    product_times(&l->grid, SYM_N, COLUMN_THREADS * plan->vector);
+    params_open(&p, &nowhere, l, "many_params");
+    many_params(r, &p, work);
+    params_close(&p, "many_params");
+    r->e->out->failed |= nowhere.failed;
+    text_free(&nowhere);
+}
+
+static void add_sum_launch(struct row_emitter *r, const struct work *work, struct source *out)
+{
+    struct params p;
+    struct launch *l = row_add_launch(r, out, "sum", SUM_THREADS);
+    l->grid = product_of(r->pass->n_scatters > 0 && r->pass->n_columns == 0 ? SCATTER_BLOCKS : 1);
+    if (r->pass->n_columns > 0)
+        product_times(&l->grid, SYM_N, SUM_COLUMNS);
+    params_open(&p, r->e->out, l, "many_sum_params");
+    sum_params(r, &p, work);
+    params_close(&p, "many_sum_params");
+}
+
+void row_add_launches(struct row_emitter *r, const struct plan *plan, struct source *out)
+{
+    const struct row_pass *pass = r->pass;
+    const struct work work = add_work(r, plan, out);
+    add_rows_launch(r, plan, &work, out);
+    if (work.values >= 0)
+        add_columns_launch(r, plan, &work, out);
+    if (pass->n_sites > 0) {
+        add_sum_launch(r, &work, out);
+        return;
+    }
+    struct params p = {.out = r->e->out}; /* a type for the kernel that is not launched */
+    text_add(p.out, "struct many_sum_params {\n    const float *columns, *sums, *scattered[1];\n    "
+                    "row_sizes z;\n    row_gradient "
+                    "grad[1];\n    inputs x;\n};\n\n");
+}
