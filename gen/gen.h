@@ -652,6 +652,8 @@ bool plan_candidate(const struct ir *ir, lathe_pass pass, const struct problem *
 bool plan_measured(const struct ir *ir, lathe_pass pass, const struct problem *problem,
                    const struct device *device, const char *template_name, const char *tile,
                    struct plan *out);
+/* False: a name of the list (with commas) is of no template; then `known` gets the names of all. */
+bool plan_knows(const char *list, struct text_buf *known);
 /* The templates of this kind and pass that device->template_name asks for. */
 void plan_names(const struct ir *ir, lathe_pass pass, const struct device *device, struct text_buf *out);
 /* tuning.c: what a measured choice holds for: the device, the spec, what is compiled in; not the lengths. */

@@ -350,6 +350,16 @@ static bool take_text(const char *option, const char *text, const char **out)
     return *out == text;
 }
 
+static bool take_template(const char *text, struct options *o)
+{
+    struct text_buf known = {0};
+    const bool is_known = plan_knows(text, &known);
+    if (!is_known)
+        complain("--template: expected one of%s; given '%s'", known.data ? known.data : "", text);
+    text_free(&known);
+    return is_known && take_text("--template", text, &o->template_name);
+}
+
 static bool take_int(const char *option, const char *text, long least, int *out)
 {
     long number = 0;
@@ -405,7 +415,7 @@ static bool take_option(const struct option_row *row, const char *text, struct o
     case OPT_CACHE:
         return take_text(row->name, text, &o->cache);
     case OPT_TEMPLATE:
-        return take_text(row->name, text, &o->template_name);
+        return take_template(text, o);
     }
     return false;
 }
@@ -463,7 +473,8 @@ static bool parse(const struct command *c, char **argv, int argc, struct options
             return false;
     }
     if (o->n_operands < c->least || o->n_operands > c->most) {
-        complain("usage: lathe %s %s (given %d operands)", c->name, c->operands, o->n_operands);
+        complain("usage: lathe %s%s%s (given %d operand%s)", c->name, *c->operands ? " " : "", c->operands,
+                 o->n_operands, o->n_operands == 1 ? "" : "s");
         return false;
     }
     return true;

@@ -304,6 +304,19 @@ static bool is_named(const char *list, const char *name)
     return false;
 }
 
+bool plan_knows(const char *list, struct text_buf *known)
+{
+    int names = 1;
+    int found = 0;
+    for (const char *at = list; *at; at++)
+        names += *at == ',';
+    for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES; i++)
+        found += is_named(list, TEMPLATES[i].name);
+    for (size_t i = 0; i < sizeof TEMPLATES / sizeof *TEMPLATES && found < names; i++)
+        text_add(known, " %s", TEMPLATES[i].name);
+    return found >= names;
+}
+
 /* The templates that somebody asked for, where that concerns this kind and pass; else "". A name that no
    template has concerns everything: a misspelt wish is refused. */
 static const char *wish_of(const struct request *r, lathe_pass pass)

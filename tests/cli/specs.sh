@@ -31,6 +31,10 @@ local twice = online_func {
 return attention { online_func = twice }
 LUA
 expect 1 'FAILED' 'wrong.lua:' "$LATHE" check wrong.lua
+printf 'return attention { online_func = elementwise_weights(function(s) return floor(1000 * s) * s end) }\n' >corners.lua
+expect 1 'gradients                FAILED' 'differences meet a corner of the function' "$LATHE" check corners.lua
+cp err.txt corners.txt
+expect 1 '' '' grep 'is above' corners.txt # it is no error that fails
 expect 1 'causal' 'wrong.lua:' "$LATHE" check wrong.lua causal
 printf 'x' >not_readable.lua
 chmod 000 not_readable.lua

@@ -21,7 +21,7 @@ expect 2 '' "unknown command ''" "$LATHE" ''
 expect 2 '' 'usage: lathe check SPEC...' "$LATHE" check
 expect 2 '' 'usage: lathe gen' "$LATHE" gen
 expect 2 '' 'usage: lathe run' "$LATHE" run causal alibi
-expect 2 '' 'usage: lathe list' "$LATHE" list causal
+expect 2 '' 'usage: lathe list (given 1 operand)' "$LATHE" list causal
 expect 2 '' 'usage: lathe cache' "$LATHE" cache
 expect 2 '' "expected info, verify, clear, export or import, given 'polish'" "$LATHE" cache polish
 expect 2 '' "neither a shipped spec" "$LATHE" explain nowhere
@@ -42,6 +42,11 @@ expect 2 '' "--cc is given twice" "$LATHE" aot causal --cc a --cc b
 expect 2 '' 'compile: expected -o FILE or --cache DIR' "$LATHE" compile causal
 expect 2 '' '-o is given twice' "$LATHE" gen causal -o a -o b
 expect 2 '' "--pass: expected forward or backward, given 'sideways'" "$LATHE" explain causal --pass sideways
+for name in attention attention_fwd_sm80, rowwise,nonsense ''; do
+    expect 2 '' "--template: expected one of attention_fwd_sm90 " "$LATHE" explain causal --template "$name"
+done
+expect 2 '' "--template: expected one of" "$LATHE" run causal --device host --template nonsense --problem q=3
+expect 0 'template      attention_fwd_sm80' '' "$LATHE" explain causal --template rowwise,attention_fwd_sm80
 expect 2 '' "--device: expected auto, host or cuda:N, given 'gpu'" "$LATHE" run causal --device gpu
 expect 2 '' '--device cuda:N: expected a whole number' "$LATHE" run causal --device cuda:
 expect 2 '' '--device cuda:N: expected a whole number' "$LATHE" run causal --device cuda:-1
