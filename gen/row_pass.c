@@ -187,25 +187,36 @@ static bool add_gradient(struct maker *m, int leaf, int adjoint)
     return ok || too_large(m);
 }
 
-/* Something that is wanted and that nothing depends on is zero. */
-static bool add_zeros(struct maker *m)
+/* A gradient that is a tensor of rows has the dtype of rows, one per row their shape; others are sums. */
+static bool add_zero(struct maker *m, int rows, int arg)
 {
     struct row_pass *pass = m->pass;
     int zero = ir_const(m->w, 0.0, TYPE_F32);
+    int root = zero < 0 ? -1 : add_root(m, zero);
+    if (root < 0)
+        return false;
+    if (rows == INPUT_ROW)
+        return add_stream(pass->out, &pass->n_out, root, arg);
+    if (rows == INPUT_VALUE)
+        return add_value(pass->kept, &pass->n_kept, root, arg);
+    struct row_site *site = insert_site(pass, arg); /* a sum that takes no element */
+    if (site) {
+        site->form = SITE_ROW;
+        site->root = root;
+    }
+    return site != NULL;
+}
+
+/* Something that is wanted and that nothing depends on is zero. */
+static bool add_zeros(struct maker *m)
+{
     int dx = find_arg(m->sig, "", "dx");
-    if (is_present(m, dx) && !is_made(pass, dx) &&
-        !add_stream(pass->out, &pass->n_out, add_root(m, zero), dx))
+    if (is_present(m, dx) && !is_made(m->pass, dx) && !add_zero(m, INPUT_ROW, dx))
         return too_large(m);
     for (int i = 0; i < m->w->n_inputs; i++) {
-        int arg = m->w->input[i].grad ? find_arg(m->sig, "d", m->w->input[i].name) : -1;
-        if (!is_present(m, arg) || is_made(pass, arg))
-            continue;
-        struct row_site *site = insert_site(pass, arg); /* a sum that takes no element */
-        if (!site)
-            return too_large(m);
-        site->form = SITE_ROW;
-        site->root = add_root(m, zero);
-        if (site->root < 0)
+        const struct input *input = &m->w->input[i];
+        int arg = input->grad ? find_arg(m->sig, "d", input->name) : -1;
+        if (is_present(m, arg) && !is_made(m->pass, arg) && !add_zero(m, input->rows, arg))
             return too_large(m);
     }
     return true;

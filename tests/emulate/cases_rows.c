@@ -85,10 +85,16 @@ static const struct inline_spec GRADIENT_SPECS[] = {
              "p.far(1, 0),\n"
              "      { share = share, top = top }\n"
              "  end }\n"},
-    {"constant", "return rowwise { inputs = { w = tensor('float', 'n', { grad = true }), idle = "
-                 "scalar('f32', { grad = true "
-                 "}) },\n"
-                 "  forward = function(x, at, p) return p.w(at.i) + 0.0 * detach(x) end }\n"},
+    {"constant", /* and gradients that are zero, in every shape */
+     "return rowwise { inputs = { w = tensor('float', 'n', { grad = true }), idle = scalar('f32', { grad = "
+     "true "
+     "}),\n"
+     "    far = tensor('float', 'width', { grad = true }), gate = tensor('float', 'rows', 'n', { grad = true "
+     "}),\n"
+     "    stopped = tensor('float', 'rows', 'n', { grad = true }), bias = tensor('f32', 'rows', { grad = "
+     "true }) "
+     "},\n"
+     "  forward = function(x, at, p) return p.w(at.i) + 0.0 * detach(x + p.stopped(at.row, at.i)) end }\n"},
     {"scatter", /* by data, by row, by column; two reads of one input */
      "return rowwise { inputs = { id = tensor('i32', 'rows'), table = tensor('float', 40, 'n', { grad = true "
      "}), "

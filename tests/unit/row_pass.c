@@ -156,6 +156,26 @@ TEST(what_is_not_wanted_is_not_made)
     unmake(&m);
 }
 
+/* A sum is f32: of a tensor of rows in 16 bits it would be written beyond the end. */
+TEST(gradients_that_are_zero_have_the_shape_of_their_input)
+{
+    struct made m;
+    make(&m,
+         "return rowwise { inputs = { far = tensor('float', 'm', { grad = true }),\n"
+         "  gate = tensor('float', 'rows', 'n', { grad = true }), bias = tensor('f32', 'rows', { grad = true "
+         "}) },\n"
+         "  forward = function(x, at, p) return x * detach(p.gate(at.row, at.i)) end }",
+         "dtype=bf16,rows=4,n=64");
+    CHECK(m.ok);
+    CHECK_EQ(m.pass.n_out, 2); /* dx, dgate */
+    CHECK_STR(m.sig.arg[m.pass.out[1].arg].name, "dgate");
+    CHECK_EQ(m.pass.n_kept, 1);
+    CHECK_STR(m.sig.arg[m.pass.kept[0].arg].name, "dbias");
+    CHECK_EQ(m.pass.n_sites, 1);
+    CHECK_STR(m.sig.arg[m.pass.site[0].arg].name, "dfar");
+    unmake(&m);
+}
+
 TEST(gradients_at_computed_indices_are_added_up_by_atomics)
 {
     static const char text[] = "return rowwise { inputs = { t = tensor('f32', 'm', { grad = true }) },\n"
