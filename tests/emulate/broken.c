@@ -12,6 +12,8 @@ struct broken {
     const char *name;
     const char *body;   /* of the kernel; p.out has 256 ints, p.in 4096 bytes */
     const char *report; /* part of the sentence; NULL: it must run, and out[i] must be i */
+    unsigned cluster;   /* blocks of one; 0: none */
+    unsigned beside;    /* blocks at the same time; 0: one after the other */
 };
 
 #define SHARED                                                                                               \
@@ -31,93 +33,97 @@ static const struct broken BROKEN[] = {
             "const float x = load_shared(s + (255 - t) * 16);\n"
             "const int sum = __shfl_xor_sync(0xffffffffu, (int)t, 31); __syncwarp();\n"
             "p.out[t] = (int)x == (int)(255 - t) && sum == (int)(t ^ 31u) ? (int)t : -1;",
-     NULL},
+     NULL, 0, 0},
     {"a missing barrier",
      SHARED
      "store_shared(s + t * 4, t); p.out[t] = (int)__float_as_uint(load_shared(s + (t ^ 64) * 4)) ^ 64;",
-     "with no barrier in between"},
+     "with no barrier in between", 0, 0},
     {"a missing barrier before a write",
      SHARED "store_shared(s + t * 4, t); __syncthreads(); p.out[t] = (int)__float_as_uint(load_shared(s + (t "
             "^ 64) * 4)); store_shared(s + t * 4, t);",
-     "with no barrier in between"},
+     "with no barrier in between", 0, 0},
     {"a missing __syncwarp",
      SHARED "store_shared(s + t * 4, t); p.out[t] = (int)__float_as_uint(load_shared(s + (t ^ 1) * 4)) ^ 1;",
-     "with no __syncwarp in between"},
+     "with no __syncwarp in between", 0, 0},
     {"a missing barrier on a __shared__ variable",
      "__shared__ int held[256]; const int t = (int)threadIdx.x; held[t] = t ^ 64; p.out[t] = held[t ^ 64];",
-     "with no barrier in between"},
+     "with no barrier in between", 0, 0},
     {"a missing __syncwarp on a __shared__ variable",
      "__shared__ int held[256]; const int t = (int)threadIdx.x; held[t] = t ^ 1; p.out[t] = held[t ^ 1];",
-     "with no __syncwarp in between"},
+     "with no __syncwarp in between", 0, 0},
     {"a __shared__ variable that is not set",
      "__shared__ int held[256]; const int t = (int)threadIdx.x; if (p.in[0] != 0) { held[t] = 0; }\n"
      "p.out[t] = held[t] == -1 ? t : 0;",
-     NULL},
+     NULL, 0, 0},
     {"a missing copy_wait",
      SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); __syncthreads(); p.out[t] = "
             "(int)load_shared(s + t * 16);",
-     "is still under way"},
+     "is still under way", 0, 0},
     {"a copy_wait for one group too few",
      SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy16_async(s + 4096 + t * 16, "
             "p.in, 16); copy_commit();\n"
             "copy_wait<1>(); __syncthreads(); p.out[t] = (int)load_shared(s + t * 16) + (int)load_shared(s + "
             "4096 + t * 16);",
-     "is still under way"},
+     "is still under way", 0, 0},
     {"turns by tickets",
      "const u32 t = threadIdx.x; u32 *ticket = (u32 *)p.out; if (t > 1) { p.out[t] = (int)t; return; }\n"
      "if (t == 0) { const u32 n = take_ticket(ticket); wait_turn(ticket + 1, n); end_turn(ticket + 1);\n"
      "if (n == 0) { p.out[0] = 0; } }",
-     NULL},
+     NULL, 0, 0},
     {"turns by the number of the block",
      "if (threadIdx.x == 0) { u32 *turn = (u32 *)p.out; wait_turn(turn, blockIdx.x - 1u); end_turn(turn); }",
-     "no block before it is left to change that"},
+     "no block before it is left to change that", 0, 0},
     {"a copy without a barrier",
      SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>(); p.out[t] = "
             "(int)load_shared(s + (t ^ 64) * 16);",
-     "shared memory"},
+     "shared memory", 0, 0},
     {"a copy into what is read",
      SHARED "store_shared(s + t * 16, t); __syncthreads(); p.out[t] = (int)__float_as_uint(load_shared(s + "
             "(t ^ 64) * 16));\n"
             "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>();",
-     "shared memory"},
+     "shared memory", 0, 0},
     {"a divergent shuffle",
      "int x = (int)threadIdx.x; if (x % 32 < 16) { x = __shfl_xor_sync(0xffffffffu, x, 1); }\n "
      "p.out[threadIdx.x] = x;",
-     "deadlock"},
+     "deadlock", 0, 0},
     {"a pair that lacks a lane, beside others",
      "int x = (int)threadIdx.x;\nconst unsigned pair = 3u << (x % 32 / 2 * 2);\n"
      "if (x % 32 != 5) { for (int i = 0; i < 3; i++) { x += __shfl_xor_sync(pair, x, 1); } }\n "
      "p.out[threadIdx.x] = x;",
-     "deadlock"},
+     "deadlock", 0, 0},
     {"two collectives at once",
      "int x = (int)threadIdx.x;\nif (x % 32 < 16) {\n x = __shfl_xor_sync(0xffffffffu, x, 1);\n} else {\n x "
      "= __any_sync(0xffffffffu, x > 3);\n}\n p.out[threadIdx.x] = x;",
-     "diverged"},
-    {"a mask without the lane", "p.out[threadIdx.x] = __any_sync(0xffffu, true);", "does not name the lane"},
+     "diverged", 0, 0},
+    {"a mask without the lane", "p.out[threadIdx.x] = __any_sync(0xffffu, true);", "does not name the lane",
+     0, 0},
     {"a barrier that some miss",
-     "if (threadIdx.x < 128) { __syncthreads(); } p.out[threadIdx.x] = (int)threadIdx.x;", "__syncthreads"},
+     "if (threadIdx.x < 128) { __syncthreads(); } p.out[threadIdx.x] = (int)threadIdx.x;", "__syncthreads", 0,
+     0},
     {"two barriers at once",
      "if (threadIdx.x < 128) {\n __syncthreads();\n} else {\n __syncthreads();\n}\n p.out[threadIdx.x] = "
      "(int)threadIdx.x;",
-     "two barriers at once"},
+     "two barriers at once", 0, 0},
     {"a shared address out of range", SHARED "store_shared(s + 8192 - 1024 + t * 4 + 4, t); p.out[t] = 0;",
-     "the block has 8192"},
+     "the block has 8192", 0, 0},
     {"a misaligned cp.async", SHARED "copy16_async(s + t * 16 + 8, p.in, 16); p.out[t] = 0;",
-     "not a multiple of 16"},
+     "not a multiple of 16", 0, 0},
     {"a cp.async from a misaligned address", SHARED "copy16_async(s + t * 16, p.in + 4, 16); p.out[t] = 0;",
-     "which is no multiple"},
-    {"a read past the end", "p.out[threadIdx.x] = p.in[4096 + threadIdx.x];", "no argument's"},
+     "which is no multiple", 0, 0},
+    {"a read past the end", "p.out[threadIdx.x] = p.in[4096 + threadIdx.x];", "no argument's", 0, 0},
     {"an index outside of its array",
-     "int x[4] = {1, 2, 3, 4}; p.out[threadIdx.x] = x[p.in[0] + (threadIdx.x & 7u)];",
-     "outside of its array"},
-    {"words pushed in a cluster", PUSHED("t == 0"), NULL},
-    {"a block of a cluster that does not push", PUSHED("t == 0 && rank == 0"), "and 0 have come"},
+     "int x[4] = {1, 2, 3, 4}; p.out[threadIdx.x] = x[p.in[0] + (threadIdx.x & 7u)];", "outside of its array",
+     0, 0},
+    {"words pushed in a cluster", PUSHED("t == 0"), NULL, 2, 0},
+    {"a block of a cluster that does not push", PUSHED("t == 0 && rank == 0"),
+     "0 of 1 arrivals and 4 bytes are missing", 2, 0},
     {"a cluster barrier that half of a block does not come to",
      "if (threadIdx.x < 128) { cluster_barrier<2>(); } p.out[threadIdx.x] = (int)threadIdx.x;",
-     "not all threads of the block come to"},
-    {"a division by zero", "p.out[threadIdx.x] = (int)blockDim.x / (int)p.in[0];", "division by zero"},
+     "not all threads of the block come to", 2, 0},
+    {"a division by zero", "p.out[threadIdx.x] = (int)blockDim.x / (int)p.in[0];", "division by zero", 0, 0},
     {"a vector that is not aligned",
-     "p.out[threadIdx.x] = (int)__ldg(reinterpret_cast<const uint4 *>(p.in + 4)).x;", "which is no multiple"},
+     "p.out[threadIdx.x] = (int)__ldg(reinterpret_cast<const uint4 *>(p.in + 4)).x;", "which is no multiple",
+     0, 0},
 };
 const int broken_count = (int)(sizeof BROKEN / sizeof *BROKEN);
 
@@ -151,10 +157,10 @@ struct params {
 };
 
 /* One run: 0 right, 1 wrong, 2 reported. */
-static int try_seed(const struct workshop *w, const struct kernel *k, const struct params *p, uint64_t seed,
-                    struct emulate_report *report)
+static int try_seed(const struct workshop *w, const struct kernel *k, const struct broken *b,
+                    const struct params *p, uint64_t seed, struct emulate_report *report)
 {
-    const struct emulate_launch order = {k->thread[0], p, 2, 256, 8192, seed};
+    const struct emulate_launch order = {k->thread[0], p, 2, 256, 8192, seed, b->cluster, b->beside};
     memset(p->out, POISON, 256 * sizeof *p->out);
     if (w->run(&order, report) != 0)
         return 2;
@@ -196,7 +202,7 @@ enum verdict broken_run(struct workshop *w, int i, uint64_t seed, char *why, siz
         memcpy(in.data + 16 * n, number, sizeof number);
     }
     for (uint64_t s = 0; s < 8; s++) {
-        const int result = try_seed(w, k, &p, seed * 8 + s, &report);
+        const int result = try_seed(w, k, &BROKEN[i], &p, seed * 8 + s, &report);
         seen[result]++;
         last = result == 2 ? report : last;
     }

@@ -181,6 +181,7 @@ static lathe_status make_source(struct scene *s, struct source *source, lathe_er
     struct device device = device_of(s->c->sm);
     const char *name = s->c->template_name ? s->c->template_name : PORTABLE;
     snprintf(device.template_name, sizeof device.template_name, "%s", name);
+    device.sm_count = s->c->beside > 0 ? s->c->beside : device.sm_count;
     if (s->c->tile)
         snprintf(device.tile, sizeof device.tile, "%s", s->c->tile);
     struct plan plan;
@@ -269,8 +270,14 @@ static bool launch(const struct workshop *w, const struct scene *s, const struct
     const struct launch *l = &k->source.launch[i];
     struct emulate_report report = {.address = NULL};
     lathe_error err = {.line = 0};
-    struct emulate_launch order = {k->thread[i], block, 0, (unsigned)l->threads, (unsigned)l->smem_bytes,
-                                   seed};
+    struct emulate_launch order = {k->thread[i],
+                                   block,
+                                   0,
+                                   (unsigned)l->threads,
+                                   (unsigned)l->smem_bytes,
+                                   seed,
+                                   l->cluster > 1 ? (unsigned)l->cluster : 1,
+                                   (unsigned)s->c->beside};
     if (lathe__grid_size(l, &s->problem, &order.blocks, &err) != LATHE_OK ||
         lathe__params_fill(l, &s->sig, &s->problem, &s->bound, NULL, s->work_offset, block, &err) !=
             LATHE_OK) {
@@ -393,6 +400,26 @@ static bool same_when_overwritten(const struct workshop *w, struct scene *s, con
     return good;
 }
 
+/* Blocks side by side: in one order after the other, in the workspace that the one before has left. Where it
+ * is deterministic with the same bits, else right each time. */
+static bool right_in_every_order(const struct workshop *w, struct scene *s, const struct kernel *k,
+                                 uint64_t seed, char *why, size_t size)
+{
+    for (unsigned i = w->first_order; i < w->first_order + w->orders; i++) {
+        const uint64_t order = seed + 64 * (uint64_t)i;
+        const bool compared = s->c->deterministic && i > w->first_order;
+        bool good =
+            compared ? same_again(w, s, k, false, order, why, size) : launch_all(w, s, k, order, why, size);
+        good = good && (s->c->deterministic || judge_all(s, why, size));
+        const size_t used = strlen(why);
+        if (!good)
+            snprintf(why + used, size - used, " (--from %u --seeds 1)", i);
+        if (!good)
+            return false;
+    }
+    return !s->c->deterministic || judge_all(s, why, size);
+}
+
 static enum verdict run_scene(struct workshop *w, struct scene *s, uint64_t seed, char *why, size_t size)
 {
     struct source *source = calloc(1, sizeof *source);
@@ -420,6 +447,8 @@ static enum verdict run_scene(struct workshop *w, struct scene *s, uint64_t seed
         snprintf(why, size, "%s", err.text);
     if (!k || status != LATHE_OK)
         return refused ? VERDICT_REFUSED : VERDICT_FAILED;
+    if (s->c->beside > 0)
+        return right_in_every_order(w, s, k, seed, why, size) ? VERDICT_PASSED : VERDICT_FAILED;
     bool good = launch_all(w, s, k, seed, why, size);
     /* few blocks: a launch finds their counter as the one before left it */
     const bool counts = s->c->pass == LATHE_FORWARD && s->ir->kind == KIND_ATTENTION && s->c->blocks > 0;

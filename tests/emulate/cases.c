@@ -200,6 +200,8 @@ void case_name(const struct test_case *c, char *out, size_t size)
         snprintf(to + strlen(to), size - strlen(to), " deterministic");
     if (c->without && c->without[0])
         snprintf(to + strlen(to), size - strlen(to), " without%s", c->without);
+    if (c->beside)
+        snprintf(to + strlen(to), size - strlen(to), " %d beside", c->beside);
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */

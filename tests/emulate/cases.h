@@ -33,10 +33,12 @@ struct test_case {
     const char *template_name; /* NULL: a portable one */
     const char *tile;          /* a row of tiles by its name; NULL: any */
     int blocks;                /* that take tiles in turn; 0: as planned */
-    int64_t dim[SYM_COUNT];    /* -1: not in this problem */
-    int leading;               /* rowwise: leading dims, 1 to 3; elementwise: those that are left out */
-    const char *sizes;         /* elementwise: "b=2,t=5": dims with names of their own; NULL: other kinds */
-    const char *dtypes;        /* the same: "m=f32": dtypes of tensors that are not `dtype` */
+    int beside;             /* that run at the same time, one on each multiprocessor of a device that has no
+                               more; 0: one after the other, of a device as large as there are */
+    int64_t dim[SYM_COUNT]; /* -1: not in this problem */
+    int leading;            /* rowwise: leading dims, 1 to 3; elementwise: those that are left out */
+    const char *sizes;      /* elementwise: "b=2,t=5": dims with names of their own; NULL: other kinds */
+    const char *dtypes;     /* the same: "m=f32": dtypes of tensors that are not `dtype` */
     enum layout layout;
     bool has_q_start;
     int32_t q_start;
@@ -153,7 +155,9 @@ struct workshop { /* a temporary folder with the core and the kernels of one pro
     char folder[256];
     const char *sources; /* tests/emulate */
     emulate_run_fn *run;
-    bool hopper; /* texts stand for sm_90 and up */
+    bool hopper;          /* texts stand for sm_90 and up */
+    unsigned first_order; /* of blocks side by side, and how many */
+    unsigned orders;
     int n_kernels;
     struct kernel *kernel[80];
 };

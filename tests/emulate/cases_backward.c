@@ -246,6 +246,12 @@ static void group_pieces(struct case_list *list)
              k++) { /* the last is long: many waves, shares of unequal lengths */
             c.blocks = CUT[k].blocks;
             add_shape(list, c, &CUT[k].shape);
+            if (k == 0) { /* the same texts */
+                c.blocks = 0;
+                c.beside = CUT[k].blocks;
+                add_shape(list, c, &CUT[k].shape);
+                c.beside = 0;
+            }
         }
     }
 }

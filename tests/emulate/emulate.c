@@ -2,7 +2,8 @@
  * emulate.c: the program: runs the generated kernels on this machine's CPU and compares them with the host
  * device.
  *
- *     lathe_emulate [--full] [--only TEXT] [--specs FOLDER] [--jobs N] [--seed N] [--list]
+ *     lathe_emulate [--full] [--only TEXT] [--specs FOLDER] [--jobs N] [--seed N] [--list] [--seeds N]
+ * [--from N]
  *
  * A job (cases that share what is compiled in) is a process of its own, so that a crash costs one job. It
  * writes its verdicts to a pipe, one byte a case, and a line per failure to standard output. Exit code 77: no
@@ -29,6 +30,8 @@ struct options {
     const char *specs;
     int jobs;
     uint64_t seed;
+    unsigned orders; /* of blocks side by side */
+    unsigned first_order;
 };
 
 struct tally {
@@ -143,7 +146,7 @@ static uint64_t case_seed(const struct run *r, const struct test_case *c)
 
 static void run_job(struct run *r, const struct job *j)
 {
-    char why[1200] = "";
+    static char why[6000] = "";
     struct workshop *w = &r->workshop;
     struct ir *ir = NULL;
     const bool broken = j->first == BROKEN_JOB;
@@ -153,7 +156,7 @@ static void run_job(struct run *r, const struct job *j)
     for (int i = 0; i < j->n; i++) {
         const struct test_case *c = broken ? NULL : &r->cases.item[j->first + i];
         enum verdict v = VERDICT_FAILED;
-        alarm(CASE_SECONDS);
+        alarm(CASE_SECONDS + (c && c->beside > 0 ? 10 * r->workshop.orders : 0));
         if (broken && ready)
             v = i < broken_count ? broken_run(w, i, r->options.seed, why, sizeof why)
                                  : hopper_run(w, i - broken_count, r->options.seed, why, sizeof why);
@@ -283,7 +286,7 @@ static int summarise(const struct run *r, double seconds)
 
 static bool parse(struct options *o, int argc, char **argv)
 {
-    *o = (struct options){.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN), .seed = 1};
+    *o = (struct options){.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN), .seed = 1, .orders = 3};
     for (int i = 1; i < argc; i++) {
         const bool more = i + 1 < argc;
         if (strcmp(argv[i], "--full") == 0)
@@ -298,6 +301,10 @@ static bool parse(struct options *o, int argc, char **argv)
             o->jobs = (int)strtol(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--seed") == 0 && more)
             o->seed = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--seeds") == 0 && more)
+            o->orders = (unsigned)strtoul(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--from") == 0 && more)
+            o->first_order = (unsigned)strtoul(argv[++i], NULL, 10);
         else
             return false;
     }
@@ -312,7 +319,7 @@ int main(int argc, char **argv)
     struct timespec to;
     if (!parse(&r.options, argc, argv)) {
         fprintf(stderr, "usage: lathe_emulate [--full] [--only TEXT] [--specs FOLDER] [--jobs N] [--seed N] "
-                        "[--list]\n");
+                        "[--list] [--seeds N] [--from N]\n");
         return 2;
     }
     if (!(r.options.specs ? cases_of_folder(&r.cases, r.options.specs)
@@ -332,6 +339,8 @@ int main(int argc, char **argv)
     const enum workshop_state state = workshop_open(&r.workshop, LATHE_SOURCE_DIR "/tests/emulate");
     if (state != WORKSHOP_READY)
         return state == WORKSHOP_MISSING ? 77 : 1;
+    r.workshop.orders = r.options.orders > 0 ? r.options.orders : 1;
+    r.workshop.first_order = r.options.first_order;
     clock_gettime(CLOCK_MONOTONIC, &from);
     run_all(&r);
     clock_gettime(CLOCK_MONOTONIC, &to);

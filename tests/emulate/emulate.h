@@ -20,6 +20,8 @@ struct emulate_launch {
     unsigned threads;        /* of a block: a multiple of 32 up to 1024 */
     unsigned smem_bytes;     /* dynamic shared memory: an address beyond it is an error */
     unsigned long long seed; /* of the order of blocks, warps and lanes */
+    unsigned cluster;        /* blocks of one, neighbours in the grid; 0 or 1: none */
+    unsigned beside;         /* blocks that run at the same time; 0: one cluster after the other */
 };
 
 #define EMULATE_TENSOR_MAP 0x70616d726f736e74ull
@@ -35,7 +37,7 @@ struct emulate_tensor_map { /* stands where the 128 bytes of a CUtensorMap do; t
 };
 
 struct emulate_report {  /* filled where a launch fails */
-    char text[600];      /* a sentence: which block and thread did what */
+    char text[4000];     /* a sentence: which block and thread did what */
     const void *address; /* of a memory fault; NULL: the failure is of another kind */
 };
 

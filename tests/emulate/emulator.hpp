@@ -16,7 +16,7 @@ extern "C" void *memcpy(void *, const void *, unsigned long) noexcept; // as NVR
 #define __cluster_dims__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
-#define __shared__ thread_local // one block at a time on one system thread; nothing else of a kernel is thread-local
+#define __shared__ thread_local // the core brings a block's own there when it goes on; nothing else of a kernel is thread-local
 
 // ---- where a thread is ----------------------------------------------------------------------------------------
 
@@ -62,12 +62,10 @@ unsigned emulate_ballot(unsigned mask, bool vote, emulate_place at);
 void emulate_syncwarp(unsigned mask, emulate_place at);
 void emulate_syncthreads(emulate_place at);
 void emulate_cluster_barrier(unsigned size, emulate_place at);
-void emulate_exchange_init(unsigned exchange, emulate_place at);
-void emulate_exchange_expect(unsigned exchange, unsigned bytes, emulate_place at);
-void emulate_exchange_push(unsigned address, float x, unsigned exchange, unsigned rank, unsigned size, emulate_place at);
-void emulate_exchange_wait(unsigned exchange, unsigned parity, unsigned size, emulate_place at);
+void emulate_push(unsigned address, float x, unsigned barrier, unsigned rank, unsigned size, emulate_place at); // st.async
 [[noreturn]] void emulate_misaligned(const void *p, unsigned bytes, emulate_place at); // a vector access to global memory
-[[noreturn]] void emulate_endless_wait(unsigned is, unsigned turn, emulate_place at);
+void emulate_wait_turn(const unsigned *word, unsigned turn, emulate_place at);
+void emulate_pause(); // another block may come in between
 unsigned emulate_shared_address(const void *p, emulate_place at);
 void emulate_copy(unsigned to, const void *from, int bytes, emulate_place at); // cp.async, 16 bytes a thread
 void emulate_copy_commit();
@@ -102,7 +100,7 @@ void emulate_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned b
 void emulate_bulk_add(float *to, unsigned from, unsigned bytes, emulate_place at);
 void emulate_bulk_store(float *to, unsigned from, unsigned bytes, emulate_place at);
 void emulate_bulk_commit();
-void emulate_bulk_wait(unsigned pending, emulate_place at);
+void emulate_bulk_wait(unsigned pending, bool read, emulate_place at); // until the bytes have been read, or are in global memory
 void emulate_fence_async_proxy();
 void emulate_wgmma(emulate_wgmma_call *call, emulate_place at);
 void emulate_wgmma_fence(emulate_wgmma_call *call, emulate_place at);
@@ -159,16 +157,32 @@ template <class T> void __stcs(T *p, T x, EMULATE_PLACE)
     emulate_check_aligned(p, sizeof(T), EMULATE_HERE);
     *p = x;
 }
-template <class T> T atomicAdd(T *p, T x) // fibers are switched elsewhere alone
+// Fibers are switched in calls of the core alone, and it is told of no access in these.
+#define EMULATE_WHOLE __attribute__((noinline, no_sanitize("thread")))
+template <class T> EMULATE_WHOLE T emulate_add(T *p, T x)
 {
     const T before = *p;
     *p = before + x;
     return before;
 }
-template <class T> T atomicCAS(T *p, T expected, T x)
+template <class T> EMULATE_WHOLE T emulate_swap(T *p, T expected, T x)
 {
     const T before = *p;
     *p = before == expected ? x : before;
+    return before;
+}
+template <class T> T atomicAdd(T *p, T x)
+{
+    emulate_pause();
+    const T before = emulate_add(p, x);
+    emulate_pause();
+    return before;
+}
+template <class T> T atomicCAS(T *p, T expected, T x)
+{
+    emulate_pause();
+    const T before = emulate_swap(p, expected, x);
+    emulate_pause();
     return before;
 }
 

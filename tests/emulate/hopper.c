@@ -491,7 +491,7 @@ static void fill_params(struct params *p, unsigned char *out, unsigned char *in)
 static int try_seed(const struct workshop *w, const struct kernel *k, const struct params *p, uint64_t seed,
                     struct emulate_report *report)
 {
-    const struct emulate_launch order = {k->thread[0], p, 2, 256, SMEM_BYTES, seed};
+    const struct emulate_launch order = {k->thread[0], p, 2, 256, SMEM_BYTES, seed, 1, 0};
     memset(p->out, POISON, OUTPUTS * sizeof *p->out);
     if (w->run(&order, report) != 0)
         return 2;

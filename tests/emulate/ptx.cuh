@@ -145,31 +145,26 @@ DEV float2 load_shared8(u32 address, EMULATE_PLACE)
 
 DEV void store_shared16(u32 address, const float (&x)[4], EMULATE_PLACE) { emulate_store_shared(address, x, 16, EMULATE_HERE); }
 
-// ---- global memory that several blocks change: one block at a time here --------------------------------------
+// ---- global memory that several blocks change -------------------------------------------------------------------
 
 #ifndef EMULATE_HOPPER
 #define EMULATE_HOPPER 1
 #endif
 constexpr int ADD_WIDTH = EMULATE_HOPPER ? 4 : 1;
-DEV void add_global(float *p, float x) { *p += x; }
-DEV void add_global(u64 *p, u64 x) { *p += x; }
+DEV void add_global(float *p, float x) { emulate_add(p, x); }
+DEV void add_global(u64 *p, u64 x) { emulate_add(p, x); }
 DEV void add_global4(float *p, const float (&x)[4], EMULATE_PLACE)
 {
     emulate_check_aligned(p, 16, EMULATE_HERE);
     for (int i = 0; i < 4; i++) {
-        p[i] += x[i];
+        emulate_add(p + i, x[i]);
     }
 }
-DEV u32 take_ticket(u32 *p) { return (*p)++; }
-DEV u32 take_turn(u32 *p) { return (*p)++; }
-DEV void wait_turn(const u32 *p, u32 turn, EMULATE_PLACE)
-{
-    if (*p != turn) { // the blocks before have run to their end: it would wait for ever
-        emulate_endless_wait(*p, turn, EMULATE_HERE);
-    }
-}
-DEV void end_turn(u32 *p) { ++*p; }
-DEV void fence_global() {}
+DEV u32 take_ticket(u32 *p) { return atomicAdd(p, 1u); }
+DEV u32 take_turn(u32 *p) { return atomicAdd(p, 1u); }
+DEV void wait_turn(const u32 *p, u32 turn, EMULATE_PLACE) { emulate_wait_turn(p, turn, EMULATE_HERE); }
+DEV void end_turn(u32 *p) { atomicAdd(p, 1u); }
+DEV void fence_global() { emulate_pause(); }
 
 // ---- mma.sync -------------------------------------------------------------------------------------------------
 

@@ -52,8 +52,8 @@ DEV void tma_load_line(u32 to, const void *from, u32 bytes, u32 barrier, EMULATE
 DEV void tma_add_line(float *to, u32 from, u32 bytes, u64, EMULATE_PLACE) { emulate_bulk_add(to, from, bytes, EMULATE_HERE); }
 DEV void tma_store_line(float *to, u32 from, u32 bytes, u64, EMULATE_PLACE) { emulate_bulk_store(to, from, bytes, EMULATE_HERE); }
 DEV void tma_commit() { emulate_bulk_commit(); }
-template <int PENDING> DEV void tma_wait_read(EMULATE_PLACE) { emulate_bulk_wait(PENDING, EMULATE_HERE); }
-template <int PENDING> DEV void tma_wait(EMULATE_PLACE) { emulate_bulk_wait(PENDING, EMULATE_HERE); }
+template <int PENDING> DEV void tma_wait_read(EMULATE_PLACE) { emulate_bulk_wait(PENDING, true, EMULATE_HERE); }
+template <int PENDING> DEV void tma_wait(EMULATE_PLACE) { emulate_bulk_wait(PENDING, false, EMULATE_HERE); }
 DEV void fence_async_proxy() { emulate_fence_async_proxy(); }
 DEV void fence_async_global() {}
 
