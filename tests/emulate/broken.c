@@ -27,6 +27,17 @@ struct broken {
            "if (" WHO ") { exchange_push<2>(s, (float)(rank + 1), exchange, rank ^ 1); }\n"                  \
            "exchange_wait<2>(exchange, 0); p.out[t] = load_shared(s) == (float)(2 - rank) ? (int)t : -1;"
 
+/* A block holds one word and asks for the other, which is no trouble as long as blocks do not meet. */
+#define TWO_TURNS                                                                                            \
+    "u32 *const words = (u32 *)p.out; const u32 t = threadIdx.x, first = blockIdx.x * 2, second = 2 - "      \
+    "first;\n"                                                                                               \
+    "if (t == 0) {\n"                                                                                        \
+    "    wait_turn(words + first, take_ticket(words + first + 1)); wait_turn(words + second, "               \
+    "take_ticket(words + second + 1));\n"                                                                    \
+    "    end_turn(words + second); end_turn(words + first);\n"                                               \
+    "    if (words[second] == 1) { for (int i = 0; i < 4; i++) { words[i] = (u32)i; } }\n"                   \
+    "} else if (t > 3) { p.out[t] = (int)t; }"
+
 static const struct broken BROKEN[] = {
     {"sound",
      SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>(); __syncthreads();\n"
@@ -73,6 +84,20 @@ static const struct broken BROKEN[] = {
     {"turns by the number of the block",
      "if (threadIdx.x == 0) { u32 *turn = (u32 *)p.out; wait_turn(turn, blockIdx.x - 1u); end_turn(turn); }",
      "no block before it is left to change that", 0, 0},
+    {"turns by tickets, side by side",
+     "const u32 t = threadIdx.x; u32 *ticket = (u32 *)p.out; if (t > 1) { p.out[t] = (int)t; return; }\n"
+     "if (t == 0) { const u32 n = take_ticket(ticket); wait_turn(ticket + 1, n); end_turn(ticket + 1);\n"
+     "if (n == 0) { p.out[0] = 0; } }",
+     NULL, 0, 2},
+    {"turns at two words in either order, one block after the other", TWO_TURNS, NULL, 0, 0},
+    {"turns at two words in either order, side by side", TWO_TURNS, "waits for turn 0 where it is turn", 0,
+     2},
+    {"shared variables side by side",
+     "__shared__ int held[256]; const int t = (int)threadIdx.x; held[t] = t + (int)blockIdx.x; "
+     "__syncthreads();\n"
+     "const int x = held[t ^ 64]; fence_global(); __syncthreads();\n"
+     "p.out[t] = x == (t ^ 64) + (int)blockIdx.x && held[t] == t + (int)blockIdx.x ? t : -1;",
+     NULL, 0, 2},
     {"a copy without a barrier",
      SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>(); p.out[t] = "
             "(int)load_shared(s + (t ^ 64) * 16);",

@@ -74,6 +74,7 @@ struct test_case case_of_attention(const char *group, const char *spec, const ch
 void group_backward(struct case_list *list, bool full); /* cases_backward.c */
 void group_rows(struct case_list *list, bool full);     /* cases_rows.c */
 void group_clusters(struct case_list *list, bool full); /* cases_clusters.c */
+void group_beside(struct case_list *list, bool full);   /* cases_beside.c */
 bool same_job(const struct test_case *a, const struct test_case *b);
 void case_name(const struct test_case *c, char *out, size_t size);
 struct device device_of(int sm);

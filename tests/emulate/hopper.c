@@ -326,82 +326,114 @@ static const char STORES[] =
 #define SLICE "panels<128>::descriptor(s, 16), panels<128>::descriptor(s + 16384, 16), 0"
 #define AGAIN " start_qk<bf16, 48, 128>(d, s, s + 16384);"
 
+/* Block 0 stores a line and says so in a word; the other one, where it does not find the line, touches what
+   is not its own. */
+static const char TOLD[] = "#ifndef WAIT\n#define WAIT tma_wait<0>();\n#endif\n"
+                           "KERNEL\n"
+                           "{\n"
+                           "    const u32 s = shared_address(shared_bytes), t = threadIdx.x;\n"
+                           "    u32 *const words = reinterpret_cast<u32 *>(p.out);\n"
+                           "    if (blockIdx.x == 0) {\n"
+                           "        if (t < 248) { store_shared(s + 4 * t, t); }\n"
+                           "        fence_async_proxy();\n"
+                           "        __syncthreads();\n"
+                           "        if (t == 0) {\n"
+                           "            tma_store_line(reinterpret_cast<float *>(p.out), s, 992, L2_KEEP);\n"
+                           "            tma_commit();\n"
+                           "            WAIT\n"
+                           "            end_turn(words + 255);\n"
+                           "        }\n"
+                           "        return;\n"
+                           "    }\n"
+                           "    if (t == 0) {\n"
+                           "        wait_turn(words + 255, 0);\n"
+                           "        if (words[240] != 240) { store_shared(s + (1u << 20), 0u); }\n"
+                           "    }\n"
+                           "    __syncthreads();\n"
+                           "    if (t >= 248) { words[t] = t; }\n"
+                           "}\n";
+
 static const struct hopper_case {
     const char *name;
     const char *defines; /* the steps that are not as they should be */
     const char *body;
     const char *report; /* part of the sentence; NULL: it must run */
     bool wrong;         /* no sentence, and wrong results */
+    unsigned beside;    /* blocks at the same time; 0: one after the other */
 } CASES[] = {
-    {"TMA loads", "", LOADS, NULL, false},
-    {"wgmma", "", PRODUCTS, NULL, false},
-    {"wgmma of operands turned over", "", TURNED, NULL, false},
-    {"lines and additions", "", LINES, NULL, false},
-    {"an addition of what is not fenced", "#define FENCE\n", LINES, "fence_async_proxy", false},
-    {"an addition that nobody waits for", "#define WAIT_READ\n", LINES, "a bulk addition", false},
+    {"TMA loads", "", LOADS, NULL, false, 0},
+    {"wgmma", "", PRODUCTS, NULL, false, 0},
+    {"wgmma of operands turned over", "", TURNED, NULL, false, 0},
+    {"lines and additions", "", LINES, NULL, false, 0},
+    {"an addition of what is not fenced", "#define FENCE\n", LINES, "fence_async_proxy", false, 0},
+    {"an addition that nobody waits for", "#define WAIT_READ\n", LINES, "a bulk addition", false, 0},
     {"a place written while it is added", "#define LEFT barrier_arrive(2, 160);\n#define WAIT_READ\n", LINES,
-     "a bulk addition", false},
-    {"two warpgroups", "", PIPELINE, NULL, false},
-    {"TMA loads of heads in turn", "", PACKED, NULL, false},
-    {"TMA stores", "", STORES, NULL, false},
-    {"a TMA store without a fence", "#define FENCE\n", STORES, "fence_async_proxy", false},
-    {"a TMA store without a barrier", "#define MEET\n", STORES, "of shared memory", false},
-    {"a TMA store that nobody waits for", "#define WAIT\n", STORES, "a TMA store", false},
-    {"a TMA store of no group", "#define COMMIT\n", STORES, "a TMA store", false},
-    {"writes over what a TMA store reads", "#define THEN\n", STORES, "of shared memory", false},
+     "a bulk addition", false, 0},
+    {"two warpgroups", "", PIPELINE, NULL, false, 0},
+    {"TMA loads of heads in turn", "", PACKED, NULL, false, 0},
+    {"TMA stores", "", STORES, NULL, false, 0},
+    {"a TMA store without a fence", "#define FENCE\n", STORES, "fence_async_proxy", false, 0},
+    {"a TMA store without a barrier", "#define MEET\n", STORES, "of shared memory", false, 0},
+    {"a TMA store that nobody waits for", "#define WAIT\n", STORES, "a TMA store", false, 0},
+    {"a TMA store of no group", "#define COMMIT\n", STORES, "a TMA store", false, 0},
+    {"writes over what a TMA store reads", "#define THEN\n", STORES, "of shared memory", false, 0},
     {"TMA with too few coordinates", "",
      "KERNEL\n{\n    if (threadIdx.x == 0) { tma_store(&p.map[6], shared_address(shared_bytes), 0, 0, 0, 0); "
      "}\n}\n",
-     "of rank 5", false},
-    {"mbarriers without a fence", "#define INIT_FENCE\n", PIPELINE, "mbarrier_init_fence", false},
-    {"mbarriers without a barrier", "#define INIT_BARRIER\n", PIPELINE, "mbarrier at byte", false},
-    {"no wait for a TMA load", "#define WAIT_FULL\n", PIPELINE, "of shared memory", false},
+     "of rank 5", false, 0},
+    {"mbarriers without a fence", "#define INIT_FENCE\n", PIPELINE, "mbarrier_init_fence", false, 0},
+    {"mbarriers without a barrier", "#define INIT_BARRIER\n", PIPELINE, "mbarrier at byte", false, 0},
+    {"no wait for a TMA load", "#define WAIT_FULL\n", PIPELINE, "of shared memory", false, 0},
     {"a wait with the wrong parity", "#define WAIT_FULL mbarrier_wait(full, 1);\n", PIPELINE,
-     "of shared memory", false},
-    {"too many bytes expected", "#define BYTES (64 + 64) * 256\n", PIPELINE, "4096 bytes are missing", false},
-    {"too few bytes expected", "#define BYTES 48 * 256\n", PIPELINE, "of shared memory", false},
-    {"a tile off its pattern", "#define TO s + 16384 + 512\n", PIPELINE, "the swizzle's pattern", false},
+     "of shared memory", false, 0},
+    {"too many bytes expected", "#define BYTES (64 + 64) * 256\n", PIPELINE, "4096 bytes are missing", false,
+     0},
+    {"too few bytes expected", "#define BYTES 48 * 256\n", PIPELINE, "of shared memory", false, 0},
+    {"a tile off its pattern", "#define TO s + 16384 + 512\n", PIPELINE, "the swizzle's pattern", false, 0},
     {"accumulators read too early",
      "#define DONE\n#define LEAVE wgmma<48>::wait<0>(d); if (lane_id() == 0) { mbarrier_arrive(empty); }\n",
-     PIPELINE, NULL, true},
+     PIPELINE, NULL, true, 0},
     {"accumulators changed under way", "#define IN_FLIGHT d[0][0] = 1.0f;\n", PIPELINE,
-     "registers of an accumulator changed", false},
+     "registers of an accumulator changed", false, 0},
     {"no wgmma.fence",
      "#define START wgmma<48>::ss<true>(d, " SLICE "); wgmma_commit();"
      "\n",
-     PIPELINE, "has seen no wgmma.fence", false},
+     PIPELINE, "has seen no wgmma.fence", false, 0},
     {"accumulators changed after the fence",
      "#define START wgmma<48>::fence(d); d[0][0] = 1.0f; wgmma<48>::ss<true>(d, " SLICE
      "); wgmma_commit();\n",
-     PIPELINE, "between wgmma.fence and wgmma", false},
+     PIPELINE, "between wgmma.fence and wgmma", false, 0},
     {"operand A changed under way",
      "#define START u32 a[4] = {0, 0, 0, 0}; wgmma<48>::fence(d); wgmma<48>::rs<true>(d, a, "
      "panels<48>::descriptor(s + 16384, 48 * 32), 0); wgmma_commit(); a[1] = 1;\n",
-     PIPELINE, "registers of the operand A changed", false},
+     PIPELINE, "registers of the operand A changed", false, 0},
     {"a tile left before its product is done",
      "#define IN_FLIGHT if (lane_id() == 0) { mbarrier_arrive(empty); }\n"
      "#define DONE __nanosleep_turn(); wgmma<48>::wait<0>(d);\n#define LEAVE\n",
-     PIPELINE, "of shared memory", false},
-    {"a tile that nobody leaves", "#define LEAVE\n", PIPELINE, "deadlock", false},
+     PIPELINE, "of shared memory", false, 0},
+    {"a tile that nobody leaves", "#define LEAVE\n", PIPELINE, "deadlock", false, 0},
     {"ordinary writes ahead of a wgmma",
      "#define START store_shared(s + 4 * t, 0u); barrier_sync(1, 128);" AGAIN "\n", PIPELINE,
-     "fence_async_proxy", false},
+     "fence_async_proxy", false, 0},
     {"ordinary writes without a barrier",
      "#define START store_shared(s + 4 * t, 0u); fence_async_proxy();" AGAIN "\n", PIPELINE,
-     "of shared memory", false},
+     "of shared memory", false, 0},
     {"ordinary writes with both",
      "#define START" AGAIN
      " wgmma<48>::wait<0>(d); const float was = load_shared(s + 4 * (t - 128)); barrier_sync(1, 128); "
      "store_shared(s + 4 * (t - 128), was); fence_async_proxy(); barrier_sync(1, 128);" AGAIN "\n",
-     PIPELINE, NULL, false},
+     PIPELINE, NULL, false, 0},
     {"warps that do not issue the same",
      "#define START if (t < 160) {" AGAIN " wgmma<48>::wait<0>(d); }" AGAIN "\n", PIPELINE,
-     "have not issued the same", false},
-    {"more registers than there are", "#define REGISTERS_0\n", PIPELINE, "setmaxnreg asks for", false},
+     "have not issued the same", false, 0},
+    {"more registers than there are", "#define REGISTERS_0\n", PIPELINE, "setmaxnreg asks for", false, 0},
     {"registers of one warp", "#define REGISTERS_0 if (t < 32) { registers_down<40>(); }\n", PIPELINE,
-     "of the same warpgroup", false},
+     "of the same warpgroup", false, 0},
     {"a named barrier that some miss", "#define IN_FLIGHT if (t < 224) { barrier_sync(1, 128); }\n", PIPELINE,
-     "named barrier 1", false},
+     "named barrier 1", false, 0},
+    {"a store that another block waits for", "", TOLD, NULL, false, 2},
+    {"a store that is told of too early", "#define WAIT tma_wait_read<0>();\n", TOLD, "the block has", false,
+     2},
 };
 const int hopper_count = (int)(sizeof CASES / sizeof *CASES);
 
@@ -488,10 +520,10 @@ static void fill_params(struct params *p, unsigned char *out, unsigned char *in)
 }
 
 /* One run: 0 right, 1 wrong, 2 reported. */
-static int try_seed(const struct workshop *w, const struct kernel *k, const struct params *p, uint64_t seed,
-                    struct emulate_report *report)
+static int try_seed(const struct workshop *w, const struct kernel *k, const struct hopper_case *c,
+                    const struct params *p, uint64_t seed, struct emulate_report *report)
 {
-    const struct emulate_launch order = {k->thread[0], p, 2, 256, SMEM_BYTES, seed, 1, 0};
+    const struct emulate_launch order = {k->thread[0], p, 2, 256, SMEM_BYTES, seed, 1, c->beside};
     memset(p->out, POISON, OUTPUTS * sizeof *p->out);
     if (w->run(&order, report) != 0)
         return 2;
@@ -534,7 +566,7 @@ enum verdict hopper_run(struct workshop *w, int i, uint64_t seed, char *why, siz
         return VERDICT_FAILED;
     fill_params(&params, out.data, in.data);
     for (uint64_t s = 0; s < 8; s++) {
-        const int result = try_seed(w, k, &params, seed * 8 + s, &report);
+        const int result = try_seed(w, k, &CASES[i], &params, seed * 8 + s, &report);
         seen[result]++;
         last = result == 2 ? report : last;
     }
