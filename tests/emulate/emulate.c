@@ -286,7 +286,7 @@ static int summarise(const struct run *r, double seconds)
 
 static bool parse(struct options *o, int argc, char **argv)
 {
-    *o = (struct options){.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN), .seed = 1, .orders = 3};
+    *o = (struct options){.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN), .seed = 1, .orders = 2};
     for (int i = 1; i < argc; i++) {
         const bool more = i + 1 < argc;
         if (strcmp(argv[i], "--full") == 0)
