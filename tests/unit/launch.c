@@ -383,6 +383,7 @@ static struct {
     struct cu_launch_config config;
     struct block block;
     struct CUfunc_st *function;
+    struct cu_launch_attribute attribute; /* the first one, where there is one */
 } seen;
 
 static int fake_launch(const struct cu_launch_config *config, struct CUfunc_st *function, void **params,
@@ -391,6 +392,7 @@ static int fake_launch(const struct cu_launch_config *config, struct CUfunc_st *
     seen.launches++;
     seen.config = *config;
     seen.function = function;
+    seen.attribute = config->n_attributes > 0 ? config->attributes[0] : (struct cu_launch_attribute){0};
     memcpy(&seen.block, params[0], sizeof seen.block);
     return extra ? 1 : CU_SUCCESS;
 }
@@ -420,18 +422,26 @@ static int fake_memset(uint64_t to, unsigned char value, size_t bytes, lathe_str
     return CU_SUCCESS;
 }
 
-static lathe_status launch(struct call *c, void *workspace, lathe_error *err)
+/* early: may the second kernel begin before the first one is done? */
+static lathe_status launch_early(struct call *c, bool early, void *workspace, lathe_error *err)
 {
+    struct CUfunc_st *function = (struct CUfunc_st *)memory;
     const struct driver driver = {.cuLaunchKernelEx = fake_launch,
                                   .cuCtxGetCurrent = fake_current,
                                   .cuCtxPushCurrent = fake_push,
                                   .cuCtxPopCurrent = fake_pop,
                                   .cuMemsetD8Async = fake_memset};
-    const struct module module = {.driver = &driver, .function = {(struct CUfunc_st *)memory}};
+    const struct module module = {
+        .driver = &driver, .function = {function, function}, .early = {early, early}};
     TRY(lathe__args_bind(c->sig, c->arg, c->n, &c->bound, err));
     TRY(lathe__args_fit_gpu(c->sig, &c->problem, &c->bound, err));
     return lathe__launch_all(&module, NULL, c->source, c->sig, &c->problem, &c->bound, workspace,
                              (lathe_stream)memory, err);
+}
+
+static lathe_status launch(struct call *c, void *workspace, lathe_error *err)
+{
+    return launch_early(c, false, workspace, err);
 }
 
 TEST(launch_through_a_recording_driver)
@@ -456,6 +466,31 @@ TEST(launch_through_a_recording_driver)
     c.problem.dim[SYM_Q] = 0; /* nothing to do */
     CHECK_EQ(launch(&c, memory, &err), LATHE_OK);
     CHECK_EQ(seen.launches, 1);
+    drop_call(&c);
+}
+
+/* Early behind the kernel before it, which has waited for all others: not as the first, nor where that one
+ * has nothing to do. */
+TEST(a_kernel_begins_early_behind_another)
+{
+    lathe_error err;
+    struct call c;
+    make_call(&c);
+    CHECK_EQ(launch_early(&c, true, memory, &err), LATHE_OK);
+    CHECK_EQ(seen.config.n_attributes, 0);
+    c.source->launch[1] = c.source->launch[0];
+    c.source->n_launches = 2;
+    CHECK_EQ(launch_early(&c, true, memory, &err), LATHE_OK);
+    CHECK_EQ(seen.launches, 3);
+    CHECK_EQ(seen.config.n_attributes, 1);
+    CHECK_EQ(seen.attribute.id, CU_LAUNCH_EARLY);
+    CHECK_EQ(seen.attribute.value, 1);
+    CHECK_EQ(launch_early(&c, false, memory, &err), LATHE_OK);
+    CHECK_EQ(seen.config.n_attributes, 0);
+    c.source->launch[0].grid.scale = 0;
+    CHECK_EQ(launch_early(&c, true, memory, &err), LATHE_OK);
+    CHECK_EQ(seen.launches, 6);
+    CHECK_EQ(seen.config.n_attributes, 0);
     drop_call(&c);
 }
 

@@ -178,6 +178,8 @@ static struct {
     int loads;
     int unloads;
     int misses; /* kernels that were looked for in an image that has them not */
+    int ptx_version;
+    bool refuses_ptx_version;
 } seen;
 
 static int fake_load(struct CUmod_st **module, const void *image, unsigned n, int *option, void **value)
@@ -208,6 +210,10 @@ static int fake_function(struct CUfunc_st **function, struct CUmod_st *module, c
 
 static int fake_get(int *value, int attribute, struct CUfunc_st *function)
 {
+    if (attribute == CU_FUNC_PTX_VERSION) {
+        *value = seen.ptx_version;
+        return function && !seen.refuses_ptx_version ? CU_SUCCESS : 1;
+    }
     *value = attribute;
     return function ? CU_SUCCESS : 1;
 }
@@ -264,4 +270,46 @@ TEST(kernels_are_found_in_the_images_of_their_parts)
     CHECK_HAS(err.text, "third");
     source_free(source);
     free(source);
+}
+
+static lathe_status load_early(struct module **module, const struct driver *driver, int ptx_version,
+                               lathe_error *err)
+{
+    const struct image image = named("triple");
+    struct source *source = parted(PARTED);
+    source->n_launches = 2;
+    for (int i = 0; i < 2; i++)
+        snprintf(source->launch[i].entry, NAME_MAX_BYTES, "triple");
+    source->launch[1].early = true;
+    seen.loads = 0;
+    seen.ptx_version = ptx_version;
+    const lathe_status status = lathe__module_load(module, driver, &image, 1, source, err);
+    source_free(source);
+    free(source);
+    return status;
+}
+
+/* What a driver makes of PTX for sm_80 does not wait for the kernel before it, on whatever device it runs. */
+TEST(kernels_are_early_where_their_ptx_waits)
+{
+    static const struct {
+        int driver, ptx;
+        bool early;
+    } CASE[] = {
+        {13000, 80, false}, {13000, 89, false}, {13000, 90, true}, {13000, 100, true}, {12020, 90, false}};
+    struct driver driver = pretend();
+    struct module *module = NULL;
+    lathe_error err = {0};
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        driver.version = CASE[i].driver;
+        CHECK_EQ(load_early(&module, &driver, CASE[i].ptx, &err), LATHE_OK);
+        CHECK_EQ(module->early[1], CASE[i].early);
+        CHECK(!module->early[0]); /* not asked for */
+        lathe__module_unload(module);
+    }
+    driver.version = 13000;
+    seen.refuses_ptx_version = true;
+    CHECK_EQ(load_early(&module, &driver, 90, &err), LATHE_CUDA);
+    CHECK(module == NULL);
+    CHECK_HAS(err.text, "cuFuncGetAttribute");
 }
