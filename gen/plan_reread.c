@@ -16,7 +16,7 @@
 
 enum { FEWEST = 512, MOST = 1024 }; /* vectors of a row */
 
-/* Passes over the row in front of the last one; out of memory: too many. */
+/* Passes over the row in front of the last one. */
 static int count_passes(const struct ir *w, const bool *used)
 {
     int passes = 0;

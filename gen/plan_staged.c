@@ -302,11 +302,11 @@ static void inner_reason(const struct request *r, const struct plan *plan, char 
     snprintf(
         reason, size,
         "rows of %lld along an inner dim%s: %d threads, %d rows a block, %d places of a thread in shared "
-        "memory%s; "
-        "%d blocks take rows in turn",
+        "memory%s; %d blocks take rows %s",
         (long long)r->problem->dim[SYM_N], cluster_text(plan->cluster), plan->threads,
         plan->units_wide * plan->vector, plan->per_thread / plan->vector,
-        plan->taken ? ", which it takes into registers" : "", plan->blocks);
+        plan->taken ? ", which it takes into registers" : "", plan->blocks,
+        plan->cluster > 1 ? "from a counter" : "in turn");
 }
 
 /* Does a block have the shared memory, the static part of which no device lets grow? Else says why not. */

@@ -12,7 +12,7 @@ int64_t staged_exchange_bytes(const struct plan *plan, const struct staged *s, i
     return plan->cluster > 1 ? (int64_t)2 * 4 * plan->cluster * s->at_once * words + 16 : 0;
 }
 
-/* Warps of a block that push: PUSHING there. */
+/* Warps of a block that push: PUSHING of many_meet.cuh. */
 int staged_pushing(const struct plan *plan, const struct staged *s)
 {
     const int warps = plan->threads / 32;

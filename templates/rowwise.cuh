@@ -22,7 +22,8 @@
 //     2049 .. 4096         32 ceil(w / 256)         1               v       8 v                    71 .. 123
 //     .. 8192, 32-bit only 32 ceil(w / 512)         1               v       16 v                   94 .. 116
 //     beyond               512                      1               v       0                      56 .. 64
-//     512 .. 1024, REREAD  32 ceil(w / 64)          1               v       2 v or 4 v             32 .. 48   one reduction; gen/plan_reread.c
+//     512 .. 1024, REREAD  32 ceil(w / 64)          1               v       2 v                    32 .. 48   one pass that reduces: gen/plan_reread.c
+//     the same             32 ceil(w / 128)         1               v       4 v                    32 .. 48   elements read inputs by row and column
 #include "slots.cuh"
 
 namespace rowwise {

@@ -1,12 +1,12 @@
 // rowwise_inner.cuh: kernel: rows along the dim before the last, of several tensors in and out, for the `variant` of
 // rowwise_many.cuh. Rows are neighbours in memory: a thread has VECTOR of them, 16 bytes at each place i.
 //
-// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take strips of UNITS_WIDE * VECTOR rows in turn; adjacent threads have
+// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads take strips of UNITS_WIDE * VECTOR rows, in turn but for CLUSTER > 1; adjacent threads have
 // adjacent rows, then the next places. PER_THREAD / VECTOR places of each thread wait in shared memory, where cp.async brings
 // them: those of the next strip as soon as they have been used for the last time. What is beyond is read again in every pass.
 // TAKEN: the first pass takes a thread's places into registers, so that those of the next strip come while the others run.
 // CLUSTER > 1 (sm_90): that many blocks have a strip, whose places they share; what the passes reduce goes to the others' shared memory.
-// Not all of them are equally fast: each takes its first two strips in turn, the others from a counter.
+// Not all clusters are equally fast: each takes its first two strips in turn, the others from a counter, where that counts so many.
 // No scans (rowwise_walk.cuh), no sums over rows. Rows that do not fill a thread's vector are read and written by elements.
 #include "inner_strips.cuh"
 #include "item_counter.cuh"

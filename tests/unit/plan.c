@@ -435,6 +435,17 @@ TEST(long_rows_are_shared_by_clusters)
     }
 }
 
+/* Clusters of rowwise_inner are not equally fast: they do not take strips in turn. */
+TEST(clusters_take_strips_from_a_counter)
+{
+    struct plan plan;
+    lathe_error err;
+    CHECK_EQ(pick("softmax_inner", "dtype=bf16,rows=512,n=4096", &H100, &plan, &err), LATHE_OK);
+    CHECK_HAS(plan.reason, "blocks take rows from a counter");
+    CHECK_EQ(pick("softmax_inner", "dtype=bf16,rows=512,n=256", &H100, &plan, &err), LATHE_OK);
+    CHECK_HAS(plan.reason, "blocks take rows in turn");
+}
+
 /* What `lathe tune` measures: the rows of the tables that fit, the picked one first, each by its name. */
 TEST(candidates_are_the_rows_that_fit)
 {
