@@ -267,6 +267,30 @@ DEV float finish_piece(const piece &held, const variant::col (&c)[V], const floa
     return variant::OUT > 0 ? out[0][V - 1] : column[0][V - 1];
 }
 
+DEV void keep_row(const many_params &p, const variant::head &head, const variant::vals &vals, const row_at &at)
+{
+    float kept[max_of(variant::KEPT, 1)];
+    variant::keep_row(p.x, p.z, head, vals, kept);
+    repeat<0, variant::KEPT>([&]<int K>() {
+        if (p.kept[K].data != nullptr) {
+            *row_of<float>(p.kept[K], at) = kept[K];
+        }
+    });
+}
+// Of the rows of a thread, which are neighbours.
+template <class VALUES, class STRIP> DEV void keep_rows(const many_params &p, const variant::head &head, const VALUES &vals, const STRIP &s)
+{
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        if (j < s.n) {
+            row_at at = s.at;
+            at.row += j;
+            at.row2 += j;
+            keep_row(p, head, vals.of[j], at);
+        }
+    }
+}
+
 // What a row adds to the sums over everything, and the values that are kept of it.
 DEV void leave_row(const many_params &p, const variant::head &head, const variant::vals &vals, const place &row, float (&total)[SUMS])
 {
@@ -280,13 +304,7 @@ DEV void leave_row(const many_params &p, const variant::head &head, const varian
     }
     if constexpr (variant::KEPT > 0) {
         if (row.here && lane_in_team() == 0) {
-            float kept[max_of(variant::KEPT, 1)];
-            variant::keep_row(p.x, p.z, head, vals, kept);
-            repeat<0, variant::KEPT>([&]<int K>() {
-                if (p.kept[K].data != nullptr) {
-                    *row_of<float>(p.kept[K], row.at) = kept[K];
-                }
-            });
+            keep_row(p, head, vals, row.at);
         }
     }
 }

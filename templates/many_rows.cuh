@@ -41,6 +41,7 @@ constexpr int STEP = TALL ? 1 : BY_WARP ? min_of(TEAM, 32) * V : TEAM * V;      
 constexpr bool PREFETCH = cfg::PREFETCH && IN_REGISTERS;
 constexpr bool SHARED_NEXT = cfg::SHARED_NEXT && PREFETCH; // it waits in shared memory
 constexpr int WARPS = cfg::THREADS / 32;
+constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
 constexpr int PARTS = cfg::INNER ? cfg::THREADS : max_of(WARPS, 4);
 constexpr bool INNER = cfg::INNER;
 constexpr bool FULL = cfg::FULL; // every thread has PER_THREAD elements of each row, none beyond its end

@@ -414,8 +414,6 @@ DEV void write_strip(const many_params &p, const variant::head &head, const stri
     }
 }
 
-constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
-
 } // namespace many
 
 #if LATHE_COMPILED(rows)
@@ -482,21 +480,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
         write_strip(p, head, vals, s, strip_at(next), held, taken, shared);
         if constexpr (variant::KEPT > 0) {
             if (place_of_thread() == 0) {
-#pragma unroll
-                for (int j = 0; j < V; j++) {
-                    if (j < s.n) {
-                        float kept[max_of(variant::KEPT, 1)];
-                        row_at at = s.at;
-                        at.row += j;
-                        at.row2 += j;
-                        variant::keep_row(p.x, p.z, head, vals.of[j], kept);
-                        repeat<0, variant::KEPT>([&]<int K>() {
-                            if (p.kept[K].data != nullptr) {
-                                *row_of<float>(p.kept[K], at) = kept[K];
-                            }
-                        });
-                    }
-                }
+                keep_rows(p, head, vals, s);
             }
         }
     }

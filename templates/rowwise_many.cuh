@@ -161,7 +161,6 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
 
 // cfg::REGISTERS to live with: the rows, the sums, one pass over a part of it, addresses. Without a limit the compiler spreads
 // out and fewer rows are under way at once, which costs bandwidth.
-constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
 
 // What blocks of later on read, or this one's next turn, comes to L2 while the loads of this one are under way: where that is a row of
 // the same outer dims.

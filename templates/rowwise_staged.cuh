@@ -425,8 +425,6 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
     }
 }
 
-constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
-
 } // namespace many
 
 #if LATHE_COMPILED(rows)

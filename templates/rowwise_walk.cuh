@@ -512,25 +512,6 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
     __syncwarp();
 }
 
-DEV void keep_rows(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
-{
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-        if (j < s.n) {
-            float kept[max_of(variant::KEPT, 1)];
-            row_at at = s.at;
-            at.row += j;
-            at.row2 += j;
-            variant::keep_row(p.x, p.z, head, vals.of[j], kept);
-            repeat<0, variant::KEPT>([&]<int K>() {
-                if (p.kept[K].data != nullptr) {
-                    *row_of<float>(p.kept[K], at) = kept[K];
-                }
-            });
-        }
-    }
-}
-
 // ---- parts of rows --------------------------------------------------------------------------------------------------
 
 // The first place from `from` on where all scans begin anew; `to`: there is none before.
@@ -576,8 +557,6 @@ DEV bool find_part(strip &s, const many_params &p, const variant::head &head, co
     }
     return true;
 }
-
-constexpr int MIN_BLOCKS = max_of(1, min_of(4 * (512 / cfg::REGISTERS) / WARPS, 16)); // a quarter of an SM: 512 registers x 32 lanes
 
 } // namespace many
 
