@@ -48,6 +48,8 @@ void scope_set(struct emitter *e, int node, const char *fmt, ...) __attribute__(
 void scope_param(struct emitter *e, int param, const char *text); /* names a PARAM leaf, if the spec has it */
 /* Lines that compute everything below the roots that has no name yet; afterwards node_text works. */
 void emit_values(struct emitter *e, const int *root, int n_roots);
+/* The same of one value, and a line that returns it; -1: one that returns `otherwise`. */
+void emit_return(struct emitter *e, int value, const char *otherwise);
 /* The C++ text of a named node or a leaf. */
 const char *node_text(struct emitter *e, int node, char *buf, size_t size);
 void float_text(double value, char *out, size_t size); /* hexadecimal, exact as f32, no locale */

@@ -169,18 +169,14 @@ void name_distances(struct emitter *e)
 
 static void emit_diag(struct attention *a)
 {
-    char text[128];
     text_add(a->e->out, "    static constexpr bool DIAG = %s;\n", a->exact.s.diag >= 0 ? "true" : "false");
     text_add(a->e->out, "    DEV float make_diag(" AT_PAIR ", int delta)\n    {\n");
     if (a->exact.s.diag >= 0) {
         name_static(a, false, false);
         name_distances(a->e);
-        emit_values(a->e, &a->exact.s.diag, 1);
-        text_add(a->e->out, "        return %s;\n    }\n\n",
-                 node_text(a->e, a->exact.s.diag, text, sizeof text));
-    } else {
-        text_add(a->e->out, "        return 0.0f;\n    }\n\n");
     }
+    emit_return(a->e, a->exact.s.diag, "0.0f");
+    text_add(a->e->out, "    }\n\n");
 }
 
 /* ---- the online function --------------------------------------------------------------------- */
@@ -305,7 +301,6 @@ static void emit_element(struct attention *a, const struct step *step)
 {
     struct emitter *e = a->e;
     int first = step->capped >= 0 ? step->capped : ir_param(e->w, PARAM_QK, (struct ir_at){0, 0});
-    char text[128];
     text_add(e->out, "    template <int P> DEV float element(float e, " ELEMENT_ARGS ")\n    {\n");
     for (int p = 0; p < step->s.passes; p++) {
         int held = p == 0 ? first : p <= step->s.store_pass ? step->s.carry : step->s.weight;
@@ -316,8 +311,8 @@ static void emit_element(struct attention *a, const struct step *step)
             gives = step->logistic >= 0 ? step->logistic : step->relu;
         text_add(e->out, "        if constexpr (P == %d) {\n", p);
         name_element(a, step, held, p == 0);
-        emit_values(e, &gives, 1);
-        text_add(e->out, "        return %s;\n        }\n", node_text(e, gives, text, sizeof text));
+        emit_return(e, gives, NULL);
+        text_add(e->out, "        }\n");
     }
     text_add(e->out, "        return e;\n    }\n    template <int R> DEV float operand(float e, " ELEMENT_ARGS
                      ")\n    {\n");
@@ -326,8 +321,8 @@ static void emit_element(struct attention *a, const struct step *step)
         text_add(e->out, "        if constexpr (R == %d) {\n", i);
         name_element(a, step, step->s.pass[i] >= step->s.store_pass ? step->s.weight : step->s.carry,
                      step->s.pass[i] == 0);
-        emit_values(e, &operand, 1);
-        text_add(e->out, "        return %s;\n        }\n", node_text(e, operand, text, sizeof text));
+        emit_return(e, operand, NULL);
+        text_add(e->out, "        }\n");
     }
     text_add(e->out, "        return e;\n    }\n");
 }

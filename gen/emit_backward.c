@@ -218,17 +218,14 @@ static int emit_back_diag(struct attention *a)
 {
     struct emitter *e = a->e;
     const int diag = find_back_diagonal(e);
-    char text[128];
     text_add(e->out,
              "    static constexpr bool BACK_DIAG = %s;\n    DEV float make_back_diag(" AT_PAIR
              ", int delta)\n    {\n",
              yes(diag >= 0));
     name_static(a, false, false);
     name_distances(e);
-    if (diag >= 0)
-        emit_values(e, &diag, 1);
-    text_add(e->out, "        return %s;\n    }\n",
-             diag >= 0 ? node_text(e, diag, text, sizeof text) : "0.0f");
+    emit_return(e, diag, "0.0f");
+    text_add(e->out, "    }\n");
     return diag;
 }
 
@@ -269,8 +266,8 @@ static void emit_pair(struct attention *a, const struct field_set *set, int diag
     assign_slopes(e);
     text_add(e->out, "    DEV float ds_factor(" AT_PAIR ")\n    {\n");
     name_static(a, false, false);
-    emit_values(e, &b->factor, 1);
-    text_add(e->out, "        return %s;\n    }\n", node_text(e, b->factor, text, sizeof text));
+    emit_return(e, b->factor, NULL);
+    text_add(e->out, "    }\n");
 }
 
 /* Which row values a step reads, as bits, and whether it reads the diagonal; `given`: what it is handed, -1:

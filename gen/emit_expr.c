@@ -277,6 +277,13 @@ void emit_values(struct emitter *e, const int *root, int n_roots)
             emit_line(e, i);
 }
 
+void emit_return(struct emitter *e, int value, const char *otherwise)
+{
+    char text[128];
+    emit_values(e, &value, value >= 0);
+    text_add(e->out, "        return %s;\n", value >= 0 ? node_text(e, value, text, sizeof text) : otherwise);
+}
+
 /* ---- structs of values ----------------------------------------------------------------------- */
 
 bool field_add(struct field_set *set, int node)

@@ -19,12 +19,10 @@ void find_map(struct attention *a, const struct plan *plan)
 /* One end of a row's live keys, or the rest of the mask; root -1: true. */
 static void emit_end(struct attention *a, const char *head, int root)
 {
-    char text[128];
     text_add(a->e->out, "    DEV %s\n    {\n", head);
     name_static(a, true, true);
-    emit_values(a->e, &root, root >= 0);
-    text_add(a->e->out, "        return %s;\n    }\n",
-             root >= 0 ? node_text(a->e, root, text, sizeof text) : "true");
+    emit_return(a->e, root, "true");
+    text_add(a->e->out, "    }\n");
 }
 
 static void emit_live_range(struct attention *a)
@@ -41,13 +39,11 @@ static void emit_live(struct attention *a)
 {
     struct emitter *e = a->e;
     const struct ir_fn *mask = &e->w->mask;
-    char text[128];
     text_add(e->out, "    static constexpr bool MASKED = %s;\n", yes(mask->n_roots > 0));
     text_add(e->out, "    DEV bool live(" AT_PAIR ", const row &r, const col &c)\n    {\n");
     name_static(a, true, true);
-    emit_values(e, mask->root, mask->n_roots);
-    text_add(e->out, "        return %s;\n    }\n",
-             mask->n_roots ? node_text(e, mask->root[0], text, sizeof text) : "true");
+    emit_return(e, mask->n_roots > 0 ? mask->root[0] : -1, "true");
+    text_add(e->out, "    }\n");
     emit_live_range(a);
     text_add(e->out, "    static constexpr bool MAP = %s, MAP_PER_BATCH = %s, MAP_PER_HEAD = %s;\n",
              yes(a->map.needed), yes(a->map.per_batch), yes(a->map.per_head));

@@ -143,7 +143,6 @@ static void emit_begin(struct mod_emitter *m)
 static void emit_operand(struct mod_emitter *m)
 {
     struct text_buf *out = m->e->out;
-    char text[128];
     text_add(out,
              "        template <int S, int R> DEV float operand(float a, float b, %sint i, " MOD_ARGS
              ", const vals &v)\n        {\n",
@@ -153,8 +152,8 @@ static void emit_operand(struct mod_emitter *m)
             int operand = m->e->w->node[m->phases[s].node[i]].arg[0];
             text_add(out, "        if constexpr (S == %d && R == %d) {\n", s, i);
             name_all(m, true);
-            emit_values(m->e, &operand, 1);
-            text_add(out, "        return %s;\n        }\n", node_text(m->e, operand, text, sizeof text));
+            emit_return(m->e, operand, NULL);
+            text_add(out, "        }\n");
         }
     text_add(out, "            return a;\n        }\n");
 }
@@ -222,7 +221,6 @@ static void emit_site_tables(struct mod_emitter *m)
 static void emit_sites(struct mod_emitter *m)
 {
     struct text_buf *out = m->e->out;
-    char text[128];
     text_add(out, "        template <int S, int G> DEV float site(float a, float b, float da, float db, int "
                   "i, " MOD_ARGS ", const vals &v)\n        {\n");
     for (int s = 0; s < m->mod->n_stages; s++)
@@ -230,8 +228,8 @@ static void emit_sites(struct mod_emitter *m)
             const int value = m->back[s].site.item[i].value;
             text_add(out, "        if constexpr (S == %d && G == %d) {\n", s, i);
             name_all(m, true);
-            emit_values(m->e, &value, 1);
-            text_add(out, "        return %s;\n        }\n", node_text(m->e, value, text, sizeof text));
+            emit_return(m->e, value, NULL);
+            text_add(out, "        }\n");
         }
     text_add(out, "            return 0.0f;\n        }\n");
 }

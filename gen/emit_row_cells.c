@@ -187,10 +187,8 @@ static void emit_guard(struct row_emitter *r, int number, int column, int when)
                  "            return false;\n        }\n",
                  node_text(e, column, text, sizeof text));
     }
-    if (when >= 0) {
-        emit_values(e, &when, 1);
-        text_add(e->out, "        return %s;\n", node_text(e, when, text, sizeof text));
-    }
+    if (when >= 0)
+        emit_return(e, when, NULL);
     text_add(e->out, "        }\n");
 }
 

@@ -225,7 +225,6 @@ void row_emit_update(struct row_emitter *r)
 void row_emit_operands(struct row_emitter *r, const char *element, const char *otherwise)
 {
     struct text_buf *out = r->e->out;
-    char text[128];
     text_add(out,
              "    template <int R> DEV float operand(%s, int i, " ROW_ARGS
              ", const col &c, const vals &v)\n    {\n",
@@ -234,8 +233,8 @@ void row_emit_operands(struct row_emitter *r, const char *element, const char *o
         int operand = r->e->w->node[r->phases.node[k]].arg[0];
         text_add(out, "        if constexpr (R == %d) {\n", k);
         row_name_all(r, true, true);
-        emit_values(r->e, &operand, 1);
-        text_add(out, "        return %s;\n        }\n", node_text(r->e, operand, text, sizeof text));
+        emit_return(r->e, operand, NULL);
+        text_add(out, "        }\n");
     }
     text_add(out, "        return %s;\n    }\n", otherwise);
 }
@@ -244,13 +243,12 @@ static void emit_functions(struct row_emitter *r)
 {
     const struct ir_fn *fn = &r->e->w->row;
     struct text_buf *out = r->e->out;
-    char text[128];
     row_emit_operands(r, "float e", "e");
     row_emit_update(r);
     text_add(out, "    DEV float output(float e, int i, " ROW_ARGS ", const col &c, const vals &v)\n    {\n");
     row_name_all(r, true, true);
-    emit_values(r->e, fn->root, 1);
-    text_add(out, "        return %s;\n    }\n", node_text(r->e, fn->root[0], text, sizeof text));
+    emit_return(r->e, fn->root[0], NULL);
+    text_add(out, "    }\n");
 }
 
 static void emit_stats(struct row_emitter *r)

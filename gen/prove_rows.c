@@ -220,25 +220,48 @@ static double distance_finals(const struct bench *b, const struct row *row, int 
     return worst;
 }
 
+struct difference { /* of a row from the whole */
+    double o, finals;
+    int which;      /* the final that differs most; -1: there is none */
+    char parts[96]; /* what the row was made of */
+};
+
+/* False: there is nothing to say about it. */
+static bool find_difference(const struct bench *b, const struct part *part, int n_parts,
+                            const struct row *row, struct proof *out, struct difference *d)
+{
+    *d = (struct difference){.o = distance_o(row, &b->whole)};
+    d->finals = distance_finals(b, row, &d->which);
+    if (!proof_record(out, fmax(d->o, d->finals)))
+        return false;
+    say_parts(part, n_parts, d->parts, sizeof d->parts);
+    return true;
+}
+
+struct shown { /* one value of both; final: -1 for o */
+    const char *name;
+    double part, whole;
+};
+
+static struct shown show(const struct bench *b, const struct row *row, int final)
+{
+    return final < 0 ? (struct shown){"o", row->o[0], b->whole.o[0]}
+                     : (struct shown){ir_of(b)->final[final].name, row->final[final], b->whole.final[final]};
+}
+
 static void judge_online(struct bench *b, const struct part *tile, int n_tiles, const struct row *row,
                          struct proof *out)
 {
-    int which;
-    double o = distance_o(row, &b->whole);
-    double finals = distance_finals(b, row, &which);
-    if (!proof_record(out, fmax(o, finals)))
-        return;
-    char parts[96] = "";
+    struct difference d;
     const char *what;
     const char *name;
-    say_parts(tile, n_tiles, parts, sizeof parts);
+    if (!find_difference(b, tile, n_tiles, row, out, &d))
+        return;
+    const struct shown s = show(b, row, d.finals > d.o ? d.which : -1);
     int culprit = online_culprit(b, row, &what, &name);
-    int line = proof_line(ir_of(b), culprit);
-    bool final_is_off = finals > o && which >= 0;
-    proof_blame(out, line, "%s is %.6g in tiles of %s, %.6g as one tile; look at %s%s of online_fwd",
-                final_is_off ? ir_of(b)->final[which].name : "o",
-                final_is_off ? row->final[which] : row->o[0], parts,
-                final_is_off ? b->whole.final[which] : b->whole.o[0], what, name);
+    proof_blame(out, proof_line(ir_of(b), culprit),
+                "%s is %.6g in tiles of %s, %.6g as one tile; look at %s%s of online_fwd", s.name, s.part,
+                d.parts, s.whole, what, name);
 }
 
 static lathe_status judge_forward(struct bench *b, struct proof *out, lathe_error *err)
@@ -267,19 +290,14 @@ static lathe_status judge_forward(struct bench *b, struct proof *out, lathe_erro
 static void judge_combine(struct bench *b, const struct part *part, int n_parts, const struct row *row,
                           struct proof *out)
 {
-    int which;
-    double o = distance_o(row, &b->whole);
-    double finals = distance_finals(b, row, &which);
-    if (!proof_record(out, fmax(o, finals)))
+    struct difference d;
+    if (!find_difference(b, part, n_parts, row, out, &d))
         return;
-    char parts[96] = "";
-    say_parts(part, n_parts, parts, sizeof parts);
-    bool final_is_off = which >= 0 && finals > BOUND;
-    int root = ir_of(b)->combine.root[final_is_off ? 1 + which : 0];
-    proof_blame(out, proof_line(ir_of(b), root), "%s is %.6g from splits of %s keys, %.6g as a whole",
-                final_is_off ? ir_of(b)->final[which].name : "o",
-                final_is_off ? row->final[which] : row->o[0], parts,
-                final_is_off ? b->whole.final[which] : b->whole.o[0]);
+    const int final = d.finals > BOUND ? d.which : -1;
+    const struct shown s = show(b, row, final);
+    const int root = ir_of(b)->combine.root[final < 0 ? 0 : 1 + final];
+    proof_blame(out, proof_line(ir_of(b), root), "%s is %.6g from splits of %s keys, %.6g as a whole", s.name,
+                s.part, d.parts, s.whole);
 }
 
 /* Merge the rows of the parts by combine. */

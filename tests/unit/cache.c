@@ -122,12 +122,12 @@ TEST(without_waiting_for_locks_the_result_is_the_same)
     lathe__cache_close(&cache);
 }
 
-TEST(a_lock_dies_with_its_holder)
+/* A process that takes a minute for a build; it holds the lock when this returns. */
+static pid_t start_slow_build(const struct build *b)
 {
     struct cache cache;
     struct warnings w;
-    struct build b = new_build(3);
-    struct build slow = b;
+    struct build slow = *b;
     slow.pause_ms = 60000;
     const pid_t child = fork();
     if (child == 0) {
@@ -135,8 +135,17 @@ TEST(a_lock_dies_with_its_holder)
         get(&cache, &slow);
         _exit(0);
     }
-    while (calls(&b) == 0)
-        usleep(1000); /* until it holds the lock and builds */
+    while (calls(b) == 0)
+        usleep(1000);
+    return child;
+}
+
+TEST(a_lock_dies_with_its_holder)
+{
+    struct cache cache;
+    struct warnings w;
+    struct build b = new_build(3);
+    const pid_t child = start_slow_build(&b);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     open_named(&cache, "c", &w);
@@ -151,16 +160,7 @@ TEST(the_wait_for_a_lock_is_bounded)
     struct cache cache;
     struct warnings w;
     struct build b = new_build(3);
-    struct build slow = b;
-    slow.pause_ms = 60000;
-    const pid_t child = fork();
-    if (child == 0) {
-        open_named(&cache, "c", &w);
-        get(&cache, &slow);
-        _exit(0);
-    }
-    while (calls(&b) == 0)
-        usleep(1000);
+    const pid_t child = start_slow_build(&b);
     open_named(&cache, "c", &w);
     cache.lock_wait_ms = 100;
     CHECK(!get(&cache, &b));
