@@ -46,13 +46,19 @@ static bool has_out(const struct options *o, const char *command)
 
 static void add_grid(struct text_buf *t, const struct signature *sig, const struct product *p)
 {
-    text_add(t, "%" PRId64, p->scale);
-    for (int i = 0; i < p->n; i++) {
+    const char *times = "";
+    if (p->scale != 1 || p->n == 0) {
+        text_add(t, "%" PRId64, p->scale);
+        times = " * ";
+    }
+    for (int i = 0; i < p->n; i++, times = " * ") {
         const int sym = p->factor[i].sym;
         if (p->factor[i].tile == 1)
-            text_add(t, " * %s", sym_name(sig, sym));
+            text_add(t, "%s%s", times, sym_name(sig, sym));
+        else if (p->factor[i].tile == INT32_MAX)
+            text_add(t, "%s(%s ? 1 : 0)", times, sym_name(sig, sym));
         else
-            text_add(t, " * ceil(%s / %d)", sym_name(sig, sym), p->factor[i].tile);
+            text_add(t, "%sceil(%s / %d)", times, sym_name(sig, sym), p->factor[i].tile);
     }
 }
 
@@ -71,6 +77,8 @@ static void add_opening(struct text_buf *t, const struct source *s, const struct
         text_add(t, "; %d threads, %d bytes of dynamic shared memory; %u bytes of parameters\n", l->threads,
                  l->smem_bytes, l->param_bytes);
     }
+    text_add(t, "#ifdef __NVCC__ // constants of the headers that this kernel leaves unused\n"
+                "#pragma nv_diag_suppress 177\n#endif\n");
 }
 
 static int write_text(const struct options *o, const struct source *source, const struct text_buf *text)

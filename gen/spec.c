@@ -131,6 +131,10 @@ static void report_syntax(struct tracer *t, const struct source_text *file)
         text > message + strlen(file->name) ? (int)strtol(message + strlen(file->name) + 1, NULL, 10) : 0;
     if (strstr(message, "attempt to load a binary chunk"))
         diag_add(t->diag, file->name, 0, "is Lua bytecode; a spec is a text file");
+    else if (strstr(message, "C stack overflow")) /* of Lua's parser, which does not say where */
+        diag_add(t->diag, file->name, 0,
+                 "brackets, tables or functions lie more than 200 deep in one another; name the inner ones "
+                 "with local");
     else
         diag_add(t->diag, file->name, line, "%s", text);
     lua_pop(t->lua, 1);

@@ -31,6 +31,8 @@ local twice = online_func {
 return attention { online_func = twice }
 LUA
 expect 1 'FAILED' 'wrong.lua:' "$LATHE" check wrong.lua
+{ printf 'return attention { score_mod = function(s) return ' && printf '(%.0s' $(seq 300) && printf s && printf ')%.0s' $(seq 300) && echo ' end }'; } >deep.lua
+expect 1 '' 'deep.lua: brackets, tables or functions lie more than 200 deep' "$LATHE" check deep.lua
 printf 'return attention { online_func = elementwise_weights(function(s) return floor(1000 * s) * s end) }\n' >corners.lua
 expect 1 'gradients                FAILED' 'differences meet a corner of the function' "$LATHE" check corners.lua
 cp err.txt corners.txt
@@ -61,6 +63,7 @@ expect 0 'causal.cu: ' '' "$LATHE" gen causal --problem d=64 -o causal.cu
 "$LATHE" gen causal --problem d=64 -o - >again.cu
 expect 0 '' '' cmp causal.cu again.cu
 expect 0 '__global__' '' cat causal.cu
+expect 0 'causal_bf16_fwd: blocks b * h * ceil(q / ' '' cat causal.cu
 expect 1 '*' '*' grep -n '#include "' causal.cu
 expect 0 'softmax.cu: ' '' "$LATHE" gen "$here/specs/softmax.lua" --problem dtype=f32,n=100 -o softmax.cu
 for spec in $(cat wanted.txt); do
