@@ -159,7 +159,8 @@ int cmd_cache(const struct options *o)
     lathe__environment_read(&environment);
     const char *standard = o->cache_dir ? o->cache_dir : environment.cache_dir;
     if (!folder && !*standard) {
-        complain("cache: no folder is known (HOME is not set); give --cache-dir DIR");
+        complain("cache: %s", o->cache_dir ? "--cache-dir: expected the name of a folder, given ''"
+                                           : "no folder is known (HOME is not set); give --cache-dir DIR");
         return CODE_ENVIRONMENT;
     }
     open_cache(&cache, a, folder, standard);

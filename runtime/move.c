@@ -154,10 +154,15 @@ lathe_status lathe__cache_export(struct cache *cache, const char *path, struct m
                                  lathe_error *err)
 {
     struct cache_list list;
+    struct stat there;
     char temporary[PATH_BYTES + 32];
     memset(out, 0, sizeof *out);
     if (strlen(path) >= PATH_BYTES)
         return lathe__fail(err, LATHE_CACHE, "%.100s...: the path is too long", path);
+    /* What stands there is replaced: a pipe or a device (/dev/stdout) would be gone. */
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode))
+        return lathe__fail(err, LATHE_CACHE,
+                           "%s: the cache cannot be exported there: it is not a regular file", path);
     snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid());
     TRY(lathe__cache_list(cache, &list, err));
     const lathe_status status = write_pack(temporary, path, cache, &list, out, err);

@@ -12,6 +12,7 @@ expect 2 '' 'usage: lathe cache info (given 1 operands)' "$LATHE" cache info her
 expect 2 '' 'usage: lathe cache' "$LATHE" cache export a b c
 expect 2 '' "expected the name of a file, given ''" "$LATHE" cache export ''
 expect 2 '' "expected the name of a folder, given ''" "$LATHE" cache import a ''
+expect 3 '' "--cache-dir: expected the name of a folder, given ''" "$LATHE" cache info --cache-dir ''
 expect 2 '' 'expected a folder or --cache-dir, given both' "$LATHE" cache export a b --cache-dir c
 expect 2 '' 'expected -o FILE or --cache DIR' "$LATHE" compile softmax
 expect 2 '' "--cache: expected a folder, given ''" "$LATHE" compile softmax --cache ''
@@ -114,6 +115,9 @@ head -c 3000 pack >wrong
 expect 2 '' 'it is cut short' "$LATHE" cache import wrong empty
 expect 0 ' 0 kernels' '' "$LATHE" cache info --cache-dir empty
 expect 3 '' '/nowhere/pack: the cache cannot be exported there: No such file' "$LATHE" cache export /nowhere/pack here
+mkfifo pipe # stays one
+expect 3 '' 'pipe: the cache cannot be exported there: it is not a regular file' "$LATHE" cache export pipe here
+expect 0 '' '' test -p pipe
 if [ -w /dev/full ]; then
     expect 3 '' 'full: the cache cannot be exported there' sh -c 'ulimit -f 8; trap "" XFSZ; "$1" cache export full here' sh "$LATHE"
     expect 0 '' '' sh -c 'ls full* 2>/dev/null | cmp - /dev/null'
