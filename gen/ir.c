@@ -318,6 +318,11 @@ static const char *reduction_error(const struct ir *ir, enum ir_op op, int arg)
         return "takes a number, got a bool; use where(c, 1.0, 0.0)";
     if (ir->node[arg].span & axis)
         return NULL;
+    if (axis == SPAN_KV && ir->kind == KIND_ELEMENTWISE)
+        return "belongs in rowwise { ... }; in elementwise a result that lacks a dim of `over` is the sum "
+               "along it";
+    if (axis == SPAN_KV && (ir->node[arg].span & SPAN_DIM))
+        return "runs along a row of scores; along the head dim write dimsum or dimmax";
     if (axis == SPAN_KV)
         return "value does not vary along the row (it is already one per row)";
     if (axis == SPAN_DIM)

@@ -75,11 +75,12 @@ const char *lathe__aot_name_error(const char *name)
     return NULL;
 }
 
-/* Words of C and C++, and macros: of compilers without -std, and of the headers that a library's includes. */
+/* Words of C and C++, macros (of compilers without -std, and of headers that a program includes before a
+   library's), and types that a header of ours uses: in C++ a member cannot have the name of a later one's. */
 void lathe__aot_member(const char *argument, char out[NAME_MAX_BYTES + 2])
 {
     static const char taken[] =
-        " NULL linux typeof typeof_unqual unix"
+        " NULL EOF I errno stderr stdin stdout linux typeof typeof_unqual unix"
         " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t "
         "char8_t "
         "class co_await co_return co_yield compl concept const const_cast consteval constexpr constinit "
@@ -95,7 +96,8 @@ void lathe__aot_member(const char *argument, char out[NAME_MAX_BYTES + 2])
     while (n > 1 && argument[n - 1] == '_') /* so that `int_` does not become what `int` becomes */
         n--;
     snprintf(word, sizeof word, " %.*s ", (int)n, argument);
-    const bool reserved = argument[0] == '_' || (n + 2 < sizeof word && strstr(taken, word) != NULL);
+    const bool reserved = argument[0] == '_' || strncmp(argument, "lathe_", 6) == 0 ||
+                          (n + 2 < sizeof word && strstr(taken, word) != NULL);
     snprintf(out, NAME_MAX_BYTES + 2, "%s%s", argument, reserved ? "_" : "");
 }
 

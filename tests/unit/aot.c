@@ -173,6 +173,10 @@ TEST(members_and_library_names)
     CHECK_STR(member, "clas_");
     lathe__aot_member("NULL", member);
     CHECK_STR(member, "NULL_");
+    lathe__aot_member("errno", member);
+    CHECK_STR(member, "errno_");
+    lathe__aot_member("lathe_tensor", member);
+    CHECK_STR(member, "lathe_tensor_");
     lathe__aot_member("_Bool", member);
     CHECK_STR(member, "_Bool_");
     lathe__aot_member("__LINE__", member);
