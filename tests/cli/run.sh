@@ -50,6 +50,8 @@ expect 2 '' 'choose smaller sizes' run causal --pass backward --problem h=16,q=8
 expect 0 'median of 3 launches' '' run softmax --problem rows=8,n=8 --repeat 3
 
 # empty and odd sizes
+printf 'return rowwise { forward = function(x) return x * 1e5 end }\n' >large.lua # f16 ends at 65504
+expect 0 '3 of 3 rows: ok' '' run large.lua --problem dtype=f16,rows=3,n=40 --verify
 expect 0 '0 of 0 rows: ok' '' run causal --problem q=0,kv=5,d=16 --verify
 expect 0 'rows: ok' '' run causal --problem q=5,kv=0,d=16 --verify
 expect 0 'rows: ok' '' run causal --problem b=0,q=5,d=16 --verify
