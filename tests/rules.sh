@@ -85,6 +85,26 @@ sizes gen/*.c runtime/*.c tests/*.c tests/unit/*.c examples/*.c 2>/dev/null | aw
     breach 'no function over 80 lines'
 median=$(sizes gen/*.c runtime/*.c | sort -n | awk '{ lines[NR] = $1 } END { print NR ? lines[int((NR + 1) / 2)] : 0 }')
 [ "$median" -lt 15 ] || echo "the median is $median lines" | breach 'functions of gen/ and runtime/ have a median under 15 lines'
+# What the READMEs list: templates, constants and slots; the files of a room, some of them as `host*.c`.
+for file in templates/*.cuh; do
+    grep -qF "\`$(basename "$file")\`" templates/README.md || echo "$file"
+done | breach 'templates/README.md lists every template'
+grep -ohE '(cfg|variant)::[A-Z][A-Z0-9_]*\b' templates/*.cuh | sort -u | while read -r name; do
+    grep -qw "${name##*::}" templates/README.md || echo "$name"
+done | breach 'templates/README.md has every constant and slot that templates read'
+for room in gen runtime; do
+    patterns=$(grep -oE '`[a-z0-9_*]+\.c`' $room/README.md | tr -d '`')
+    for file in "$room"/*.c; do
+        listed=
+        set -f
+        for pattern in $patterns; do
+            case ${file#"$room"/} in $pattern) listed=yes ;; esac
+        done
+        set +f
+        [ -n "$listed" ] || echo "$file"
+    done
+done | breach 'the README of a room lists every file of it'
+
 long_files() { # long_files LIMIT FILE...
     limit=$1
     shift
