@@ -60,8 +60,7 @@ void row_emit_sites(struct row_emitter *r)
     row_emit_list(out, "bool", "SITE_SCATTERED", scattered, pass->n_sites);
 }
 
-/* What an element adds to a gradient at computed indices, and to which of its elements. */
-void row_emit_scatters(struct row_emitter *r)
+static void emit_scatter_lists(struct row_emitter *r)
 {
     const struct row_pass *pass = r->pass;
     struct text_buf *out = r->e->out;
@@ -69,7 +68,6 @@ void row_emit_scatters(struct row_emitter *r)
     int steady[ROW_SITES] = {0};
     bool any = false;
     int n = 0;
-    char text[128];
     for (int i = 0; i < pass->n_sites; i++)
         if (pass->site[i].form == SITE_SCATTER) {
             steady[n] = row_site_is_steady(r->e->w, &pass->site[i]);
@@ -81,12 +79,21 @@ void row_emit_scatters(struct row_emitter *r)
     row_emit_list(out, "int", "SCATTER_TO", to, n);
     if (any)
         row_emit_list(out, "bool", "SCATTER_STEADY", steady, n);
+}
+
+/* What an element adds to a gradient at computed indices, and to which of its elements. */
+void row_emit_scatters(struct row_emitter *r)
+{
+    const struct row_pass *pass = r->pass;
+    struct text_buf *out = r->e->out;
+    char text[128];
+    int n = 0;
+    emit_scatter_lists(r);
     text_add(
         out,
         "    template <int K> DEV bool scatter(const float *e, int i, " ROW_ARGS
         ", const col &c, const vals &v, const float *q, const scatter_target &t, float &value, long long "
         "&place)\n    {\n");
-    n = 0;
     for (int i = 0; i < pass->n_sites; i++) {
         const struct row_site *site = &pass->site[i];
         int root[1 + IR_MAX_ARGS] = {row_root(r, site->root)};

@@ -139,10 +139,60 @@ static int registers_for(int threads, int blocks)
     return registers > 255 ? 255 : registers;
 }
 
+/* Bytes of dynamic shared memory: rows that wait, sums of columns, what the blocks of a cluster push. */
+static int64_t shared_bytes(const struct staged *s, const struct plan *plan)
+{
+    return plan->stages * staged_row_bytes(s, plan) + staged_column_bytes(s, plan) +
+           staged_exchange_bytes(plan, s, staged_pushing(plan, s));
+}
+
+static bool fits_registers(const struct staged *s, const struct plan *plan, char *why)
+{
+    const int most = plan->rows_per_block > 1 ? MOST_TEAM : MOST_TAKEN;
+    if (s->scatters > 0 && (!plan->placed || plan->columns_shared))
+        snprintf(why, REASON_BYTES, "%d sums at computed indices: a thread has no registers for them",
+                 s->scatters);
+    else if (staged_registers_of(s, plan, plan->per_thread / s->vector) > most)
+        snprintf(why, REASON_BYTES, "%d sums over rows: a thread has no registers for its columns",
+                 s->columns);
+    else
+        return true;
+    return false;
+}
+
+static bool fits_memory(const struct request *r, const struct staged *s, const struct plan *plan, char *why)
+{
+    /* Where a team's rows share columns, their parts meet in static shared memory. */
+    const int64_t met = plan->rows_per_block > 1 && s->columns > 0 ? 4 * plan->threads * plan->per_thread : 0;
+    const int64_t bytes = shared_bytes(s, plan) + met;
+    if (bytes + STATIC_BYTES <= s->sm_bytes && plan->threads <= BLOCK_LIMIT)
+        return true;
+    snprintf(why, REASON_BYTES,
+             "rows of %lld and their sums take %lld bytes of shared memory; a block has %d",
+             (long long)r->problem->dim[SYM_N], (long long)bytes, r->device->smem_bytes);
+    return false;
+}
+
+/* How many blocks share an SM, and what each of their threads has. */
+static void share_sm(const struct request *r, const struct staged *s, struct plan *plan)
+{
+    const int need = staged_registers_of(s, plan, plan->per_thread / s->vector);
+    const int by_memory = (int)(s->sm_bytes / (shared_bytes(s, plan) + STATIC_BYTES));
+    const int by_registers =
+        plan->taken || s->columns > 0 ? blocks_of(plan->threads, need) : SM_THREADS / plan->threads;
+    const int fewer = by_memory < by_registers ? by_memory : by_registers;
+    const int blocks = fewer < 1 ? 1 : fewer;
+    plan->smem_bytes = (int)shared_bytes(s, plan);
+    plan->registers = registers_for(plan->threads, blocks);
+    plan->blocks = blocks * r->device->sm_count / plan->cluster * plan->cluster; /* struct launch.cluster */
+}
+
 static bool shape(const struct request *r, struct staged *s, struct plan *plan, char *why)
 {
     plan->rows_per_block = 1;
     plan->vector = s->vector;
+    plan->at_once = 1;
+    plan->column_parts = 1;
     staged_share_row(r, s, plan);
     staged_choose_shape(s, plan);
     if (plan->per_thread == 0) {
@@ -150,41 +200,12 @@ static bool shape(const struct request *r, struct staged *s, struct plan *plan, 
                  s->units, plan->threads);
         return false;
     }
-    const int64_t bytes = plan->stages * staged_row_bytes(s, plan) + staged_column_bytes(s, plan);
-    const int most = plan->rows_per_block > 1 ? MOST_TEAM : MOST_TAKEN;
     plan->placed = s->placed && plan->rows_per_block == 1;
-    if (s->scatters > 0 && (!plan->placed || plan->columns_shared)) {
-        snprintf(why, REASON_BYTES, "%d sums at computed indices: a thread has no registers for them",
-                 s->scatters);
-        return false;
-    }
-    if (staged_registers_of(s, plan, plan->per_thread / s->vector) > most) {
-        snprintf(why, REASON_BYTES, "%d sums over rows: a thread has no registers for its columns",
-                 s->columns);
-        return false;
-    }
-    /* Where a team's rows share columns, their parts meet in static shared memory. */
-    const int64_t met = plan->rows_per_block > 1 && s->columns > 0 ? 4 * plan->threads * plan->per_thread : 0;
-    const int64_t exchanged = staged_exchange_bytes(plan, s, staged_pushing(plan, s));
-    if (bytes + met + exchanged + STATIC_BYTES > s->sm_bytes || plan->threads > BLOCK_LIMIT) {
-        snprintf(why, REASON_BYTES,
-                 "rows of %lld and their sums take %lld bytes of shared memory; a block has %d",
-                 (long long)r->problem->dim[SYM_N], (long long)bytes, r->device->smem_bytes);
-        return false;
-    }
-    const int need = staged_registers_of(s, plan, plan->per_thread / s->vector);
-    int by_memory = (int)(s->sm_bytes / (bytes + exchanged + STATIC_BYTES));
-    int by_registers =
-        plan->taken || s->columns > 0 ? blocks_of(plan->threads, need) : SM_THREADS / plan->threads;
-    int blocks = by_memory < by_registers ? by_memory : by_registers;
-    blocks = blocks < 1 ? 1 : blocks;
-    plan->smem_bytes = (int)(bytes + exchanged);
     plan->full = (int64_t)plan->per_thread * plan->threads * plan->cluster / plan->rows_per_block ==
                  r->problem->dim[SYM_N];
-    plan->registers = registers_for(plan->threads, blocks);
-    plan->at_once = 1;
-    plan->column_parts = 1;
-    plan->blocks = blocks * r->device->sm_count / plan->cluster * plan->cluster; /* struct launch.cluster */
+    if (!fits_registers(s, plan, why) || !fits_memory(r, s, plan, why))
+        return false;
+    share_sm(r, s, plan);
     return true;
 }
 
