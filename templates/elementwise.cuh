@@ -1,9 +1,10 @@
 // elementwise.cuh: kernels: maps of points, and the sums over them.
 //
 // A map has up to five dims and a point for every combination of indices; variant.gen.cuh says what a point reads, computes
-// and writes. Maps that differ in nothing but tensors and sizes are one map here, and run ALIKE times. A thread takes an *item*: VECTOR points along the last dim, and `steps` of them along one other dim, the
-// loop, so that what does not vary with the loop is computed once. Items are numbered with the vectors of a line first,
-// so neighbours touch neighbouring memory. Blocks take tiles of THREADS items in turn, those of all maps one after the other.
+// and writes. Maps that differ in nothing but tensors and sizes are one map here, and run ALIKE times. A thread takes an
+// *item*: VECTOR points along the last dim, and `steps` of them along one other dim, the loop, so that what does not vary with
+// the loop is computed once. Items are numbered with the vectors of a line first, so neighbours touch neighbouring memory.
+// Blocks take tiles of THREADS items in turn, those of all maps one after the other.
 //
 // Launch of map: any number of blocks of THREADS threads; no shared memory to ask for. Launch of sum: any number too.
 //
@@ -12,9 +13,9 @@
 // point by point where not, or where the last vector of a line is cut off.
 //
 // Sums: a thread adds up its own points in registers, where the loop is not one of the sum's dims. What it has it leaves
-// in the workspace, as a matrix of parts (one that is all of its results' sums is written as they are): summed by the kernel `sum`, in an order that depends on sizes, strides and alignment
-// alone: the same call gives the same bits. Of a sum
-// without dims a block leaves one part. Scatters add to a zeroed workspace by atomics.
+// in the workspace, as a matrix of parts (one that is all of its results' sums is written as they are): summed by the kernel
+// `sum`, in an order that depends on sizes, strides and alignment alone: the same call gives the same bits. Of a sum without dims
+// a block leaves one part. Scatters add to a zeroed workspace by atomics.
 //
 // Registers (sm_90a, two operands of 16 bits): 40 to 64. Nothing spills.
 #include "slots.cuh"
