@@ -22,7 +22,10 @@ static bool report(const struct ir *ir, const char *name, const struct proof *p)
     if (p->passed)
         return true;
     fflush(stdout);
-    fprintf(stderr, "%s:%d: %s: ", own_file(ir, name), p->line, p->what);
+    fprintf(stderr, "%s", own_file(ir, name));
+    if (p->line > 0) /* else the formula is the prelude's */
+        fprintf(stderr, ":%d", p->line);
+    fprintf(stderr, ": %s: ", p->what);
     if (!(p->error <= p->bound)) /* else it fails for what its note says */
         fprintf(stderr, "error %.2e is above %.1e%s", p->error, p->bound, p->note[0] ? ": " : "");
     fprintf(stderr, "%s\n", p->note);

@@ -8,11 +8,12 @@
 #include "kinds.h"
 #include "prove.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRIES = 40, TOO_MANY_KINKS = 10 /* percent */ };
+enum { ENTRIES = 40, TOO_MANY_KINKS = 10 /* percent */, TOO_MANY_LOST = 90, ROUNDINGS = 16 };
 static const double BOUND = 1e-6;
 static const double STEP = 1e-4;
 static const double KINK = 1e-6; /* the two steps disagree by more: the function has a corner between them */
@@ -30,6 +31,7 @@ struct bench {
     struct eval_tape tape; /* what detach() gave at the start */
     int n_tried;
     int n_kinks;
+    int n_lost;          /* the rounding of L is larger than the bound */
     bool detach_matters; /* without detach() the gradient would be another one */
 };
 
@@ -180,17 +182,21 @@ static lathe_status at_step(struct bench *b, const struct variable *v, double t,
     return status;
 }
 
+/* *noise: what rounding of L may make of it; L is a sum of many terms, of which none should be much larger.
+ */
 static lathe_status central(struct bench *b, const struct variable *v, double step, bool plain, double *out,
-                            lathe_error *err)
+                            double *noise, lathe_error *err)
 {
     double up;
     double down;
     lathe_status status = at_step(b, v, step, plain, &up, err);
     if (status == LATHE_OK)
         status = at_step(b, v, -step, plain, &down, err);
-    if (status == LATHE_OK)
-        *out = (up - down) / (2 * step);
-    return status;
+    if (status != LATHE_OK)
+        return status;
+    *out = (up - down) / (2 * step);
+    *noise = ROUNDINGS * DBL_EPSILON * fmax(fabs(up), fabs(down)) / (2 * step);
+    return LATHE_OK;
 }
 
 /* ---- verdicts ---------------------------------------------------------------------------------- */
@@ -244,16 +250,22 @@ static lathe_status compare(struct bench *b, const struct variable *v, int64_t e
 {
     double wide;
     double narrow;
-    lathe_status status = central(b, v, STEP, false, &wide, err);
+    double noise;
+    lathe_status status = central(b, v, STEP, false, &wide, &noise, err);
     if (status == LATHE_OK)
-        status = central(b, v, STEP / 2, false, &narrow, err);
+        status = central(b, v, STEP / 2, false, &narrow, &noise, err);
     if (status != LATHE_OK)
         return status;
     double derived = derived_along(v);
     double measured = (4 * narrow - wide) / 3;
     b->n_tried++;
     if (fabs(wide - narrow) > KINK * fmax(v->scale, fabs(narrow))) {
-        b->n_kinks++;
+        *(fabs(wide - narrow) > noise ? &b->n_kinks : &b->n_lost) += 1;
+        return LATHE_OK;
+    }
+    const double distance = proof_distance(derived, measured, v->scale);
+    if (distance > BOUND && fabs(derived - measured) <= noise) {
+        b->n_lost++;
         return LATHE_OK;
     }
     char place[128];
@@ -261,7 +273,7 @@ static lathe_status compare(struct bench *b, const struct variable *v, int64_t e
         say_place(v, entry, place, sizeof place);
     else
         snprintf(place, sizeof place, "d%s along a random direction", v->x->name);
-    if (proof_record(b->out, proof_distance(derived, measured, v->scale)))
+    if (proof_record(b->out, distance))
         proof_blame(b->out, culprit(b->p->ir, v->x->name), "%s is %.8g derived, %.8g by finite differences",
                     place, derived, measured);
     return LATHE_OK;
@@ -271,9 +283,10 @@ static lathe_status compare(struct bench *b, const struct variable *v, int64_t e
 static lathe_status try_without_detach(struct bench *b, const struct variable *v, lathe_error *err)
 {
     double plain = 0;
+    double noise;
     if (b->tape.n == 0 || b->detach_matters)
         return LATHE_OK;
-    lathe_status status = central(b, v, STEP, true, &plain, err);
+    lathe_status status = central(b, v, STEP, true, &plain, &noise, err);
     b->detach_matters =
         status == LATHE_OK && proof_distance(derived_along(v), plain, v->scale) > DETACH_MATTERS;
     return status;
@@ -388,11 +401,18 @@ static void conclude(const struct bench *b)
         proof_blame(out, culprit(b->p->ir, b->p->ir->kind == KIND_ATTENTION ? "q" : "x"),
                     "%d of %d differences meet a corner of the function: it has no derivative to compare",
                     b->n_kinks, b->n_tried);
+    else if (b->n_lost * 100 > b->n_tried * TOO_MANY_LOST)
+        proof_blame(out, culprit(b->p->ir, b->p->ir->kind == KIND_ATTENTION ? "q" : "x"),
+                    "%d of %d differences are of numbers so large that they tell nothing", b->n_lost,
+                    b->n_tried);
     else if (b->detach_matters)
         snprintf(out->note, sizeof out->note, "detach() stops a part of the gradient that does not cancel");
     else if (b->n_kinks > 0)
         snprintf(out->note, sizeof out->note,
                  "%d of %d differences left out: a corner of the function is near", b->n_kinks, b->n_tried);
+    else if (b->n_lost > 0)
+        snprintf(out->note, sizeof out->note, "%d of %d differences left out: of numbers too large",
+                 b->n_lost, b->n_tried);
 }
 
 /* A few points along the dims of maps; dims of inputs alone are longer, as what is found in tables by data.

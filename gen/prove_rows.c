@@ -249,6 +249,18 @@ static struct shown show(const struct bench *b, const struct row *row, int final
                      : (struct shown){ir_of(b)->final[final].name, row->final[final], b->whole.final[final]};
 }
 
+/* Scores of deviation 40 are more than the weights can take: then nothing is compared. */
+static bool blame_overflow(struct bench *b, struct shown s, struct proof *out)
+{
+    if (isfinite(s.part) || isfinite(s.whole))
+        return false;
+    proof_blame(out, proof_line(ir_of(b), ir_of(b)->online.root[0]),
+                "%s is infinite or NaN however the row is cut: a weight or a sum overflows where scores have "
+                "deviation 40",
+                s.name);
+    return true;
+}
+
 static void judge_online(struct bench *b, const struct part *tile, int n_tiles, const struct row *row,
                          struct proof *out)
 {
@@ -258,6 +270,8 @@ static void judge_online(struct bench *b, const struct part *tile, int n_tiles, 
     if (!find_difference(b, tile, n_tiles, row, out, &d))
         return;
     const struct shown s = show(b, row, d.finals > d.o ? d.which : -1);
+    if (blame_overflow(b, s, out))
+        return;
     int culprit = online_culprit(b, row, &what, &name);
     proof_blame(out, proof_line(ir_of(b), culprit),
                 "%s is %.6g in tiles of %s, %.6g as one tile; look at %s%s of online_fwd", s.name, s.part,
@@ -295,6 +309,8 @@ static void judge_combine(struct bench *b, const struct part *part, int n_parts,
         return;
     const int final = d.finals > BOUND ? d.which : -1;
     const struct shown s = show(b, row, final);
+    if (blame_overflow(b, s, out))
+        return;
     const int root = ir_of(b)->combine.root[final < 0 ? 0 : 1 + final];
     proof_blame(out, proof_line(ir_of(b), root), "%s is %.6g from splits of %s keys, %.6g as a whole", s.name,
                 s.part, d.parts, s.whole);

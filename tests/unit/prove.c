@@ -262,6 +262,42 @@ TEST(combine_that_adds_up_as_if_parts_were_alike)
 
 /* ---- gradients --------------------------------------------------------------------------------- */
 
+/* A gradient of 1 beside values of 1e6 and more: differences are rounding. */
+TEST(differences_of_large_numbers_are_left_out)
+{
+    static const char *const factor[] = {"1e6", "1e8"};
+    for (size_t i = 0; i < 2; i++) {
+        struct verdicts v;
+        char text[256];
+        snprintf(text, sizeof text,
+                 "return rowwise { inputs = { w = tensor('f32', 'n', { grad = true }) },\n"
+                 "forward = function(x, at, p) return x * %s + p.w(at.i) end }",
+                 factor[i]);
+        run(&v, text);
+        const struct proof *p = find(&v, "gradients");
+        CHECK_STR(p->passed ? "" : p->note, "");
+        CHECK_HAS(p->note, "differences left out: of numbers too large");
+        ir_free(v.ir);
+    }
+}
+
+/* They say nothing where there is nothing else. */
+TEST(large_numbers_alone_prove_nothing)
+{
+    expect_failure("return rowwise {\n"
+                   "forward = function(x) return x + 1e11 * detach(x) end }",
+                   "gradients", 2, "tell nothing");
+}
+
+/* In tiles and as a whole alike: no fault of online_fwd. */
+TEST(weights_that_overflow_are_no_difference)
+{
+    expect_failure("return attention {\n"
+                   "  score_mod = function(s) return s * s end,\n"
+                   "  online_func = elementwise_weights(function(s) return exp2(s) end) }",
+                   "online = whole row", 3, "overflows where scores have deviation 40");
+}
+
 TEST(function_full_of_corners)
 {
     expect_failure("return attention {\n"
