@@ -1,8 +1,9 @@
 /*
- * emit_parts.c: which kernels of a text are compiled apart. In: the recipe, whose kernels are known. Out: how
- * many parts there are, the part of each launch's kernel, and in the config those that are not 0 (base.cuh
- * says how a template asks). The kernels that take long stand alone, all others are part 0: every part costs
- * the front end again, a tenth of a second at most.
+ * emit_parts.c: which kernels of a text are compiled, and which of them apart. In: the recipe, whose kernels
+ * are known. Out: how many parts there are, the part of each launch's kernel, and in the config those that
+ * are not 0, and which kernels are launched (base.cuh says how a template asks): a file has others beside
+ * them, which would take time for nothing. The kernels that take long stand alone, all others are part 0:
+ * every part costs the front end again, a tenth of a second at most.
  */
 #include "emit_attention.h"
 
@@ -24,6 +25,23 @@ static int role_number(const struct launch *launch, const struct ir *ir, lathe_d
     return -1;
 }
 
+/* Kernels that are launched several times are named once. */
+static void emit_launched(struct text_buf *config, const struct ir *ir, lathe_dtype dtype,
+                          const struct source *source)
+{
+    char before_role[NAME_MAX_BYTES];
+    entry_name(ir, dtype, "", before_role, sizeof before_role);
+    text_add(config, "#define LATHE_KERNELS 1\n");
+    for (int i = 0; i < source->n_launches; i++) {
+        const char *entry = source->launch[i].entry;
+        bool named = false;
+        for (int k = 0; k < i && !named; k++)
+            named = strcmp(source->launch[k].entry, entry) == 0;
+        if (!named)
+            text_add(config, "#define LATHE_KERNEL_%s 1\n", entry + strlen(before_role));
+    }
+}
+
 void emit_compiled_parts(struct text_buf *config, const struct ir *ir, lathe_dtype dtype, struct source *out)
 {
     int role[MAX_LAUNCHES];
@@ -37,6 +55,7 @@ void emit_compiled_parts(struct text_buf *config, const struct ir *ir, lathe_dty
         else
             here[role[i]] = true;
     }
+    emit_launched(config, ir, dtype, out);
     out->n_parts = others ? 1 : 0;
     for (int r = 0; r < LONG_ROLE_COUNT; r++) {
         part[r] = out->n_parts;

@@ -4,13 +4,14 @@
 
 #define INF __int_as_float(0x7f800000)
 
-// Of a text with several kernels some may be compiled apart, at the same time: then LATHE_PART says for which
-// part this is, and the generated LATHE_PART_role in which a kernel is, 0 where there is none. Every kernel
-// stands between `#if LATHE_COMPILED(role)` and `#endif`.
+// Every kernel stands between `#if LATHE_COMPILED(role)` and `#endif`. Compiled are those that are launched, for which the generated
+// LATHE_KERNEL_role is 1; all of them where LATHE_KERNELS does not say that they are named, as in the stubs. Of a text with several kernels
+// some may be compiled apart, at the same time: then LATHE_PART says for which part this is, and the generated LATHE_PART_role in which
+// a kernel is, 0 where there is none.
 #ifdef LATHE_PART
-#define LATHE_COMPILED(role) (LATHE_PART == LATHE_PART_##role)
+#define LATHE_COMPILED(role) (LATHE_KERNEL_##role && LATHE_PART == LATHE_PART_##role)
 #else
-#define LATHE_COMPILED(role) 1
+#define LATHE_COMPILED(role) (!LATHE_KERNELS || LATHE_KERNEL_##role)
 #endif
 
 // ---- types -----------------------------------------------------------------------------------------

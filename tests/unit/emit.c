@@ -4,6 +4,8 @@
  */
 #include "check.h"
 #include "emit.h"
+#include "nvrtc.h"
+#include "rt.h"
 
 #include <locale.h>
 #include <stdlib.h>
@@ -223,6 +225,55 @@ TEST(recipes_have_the_numbers_of_the_templates)
     config = text_named(&s, "config.gen.cuh")->data;
     CHECK_EQ(launch_named(&s, "_fwd")->threads, number_in(config, "WARPS") * 32);
     source_free(&s);
+}
+
+static int times_in(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+        n++;
+    return n;
+}
+
+/* Whole and, where it has several, in parts. */
+static void check_compiled(const struct compiler *compiler, const struct source *s, int kernels)
+{
+    static const char *const arch = "sm_90a";
+    for (int parts = 0; parts <= (s->n_parts > 1 ? 1 : 0); parts++) {
+        unsigned char *image;
+        size_t size;
+        char *log;
+        lathe_error err = {0};
+        CHECK_EQ(parts ? lathe__compile_parts(compiler, s, arch, &image, &size, &log, &err)
+                       : lathe__compile(s, &arch, 1, &image, &size, &log, compiler, &err),
+                 LATHE_OK);
+        for (int i = 0; i < s->n_launches; i++) {
+            char quoted[NAME_MAX_BYTES + 2];
+            snprintf(quoted, sizeof quoted, "'%s'", s->launch[i].entry);
+            CHECK_EQ(times_in(log, quoted), 1);
+        }
+        CHECK_EQ(times_in(log, "Compiling entry function"), kernels);
+        free(image);
+        free(log);
+    }
+}
+
+TEST(only_kernels_that_are_launched_are_compiled)
+{
+    struct compiler *compiler = open_compiler();
+    struct source s;
+    make_pass("cumsum", LATHE_FORWARD, "dtype=bf16,rows=64,n=256", &s); /* its file has two more */
+    CHECK_EQ(s.n_launches, 1);
+    check_compiled(compiler, &s, 1);
+    source_free(&s);
+    make_pass("layer_norm", LATHE_BACKWARD, "dtype=bf16,rows=64,n=256", &s);
+    CHECK_EQ(s.n_parts, 2);
+    check_compiled(compiler, &s, 2);
+    source_free(&s);
+    make_pass("act_silu", LATHE_FORWARD, "dtype=bf16,n=256", &s);
+    check_compiled(compiler, &s, 1);
+    source_free(&s);
+    lathe__compiler_close(compiler);
 }
 
 TEST(lengths_do_not_change_the_text)
