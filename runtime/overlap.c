@@ -248,8 +248,8 @@ static bool collide(const struct signature *sig, const lathe_arg *args, int i, i
     if (!args[i].data || !args[k].data || !is_tensor(b))
         return false;
     if (a->list || b->list) /* of their tensors nothing is known here */
-        return args[i].data == args[k].data && a->role != ROLE_IN && a->alias != other + 1 &&
-               b->alias != result + 1;
+        return args[i].data == args[k].data && extent_of(&args[i]).reach > 0 && a->role != ROLE_IN &&
+               a->alias != other + 1 && b->alias != result + 1;
     const struct extent x = extent_of(&args[i]);
     const struct extent y = extent_of(&args[k]);
     const bool declared = a->alias == other + 1 || b->alias == result + 1;

@@ -209,6 +209,26 @@ TEST(rounding_at_random)
     check_dither(LATHE_F16, 0.0, 0.0);
 }
 
+/* The arrays of no tensors may lie anywhere, and so at one place. */
+TEST(lists_of_no_tensors_have_no_memory_in_common)
+{
+    static const char *const name[] = {"p", "g", "m", "s", "w"};
+    static const int64_t none[] = {0};
+    static const int64_t one[] = {1};
+    static float *array[1];
+    static int32_t length[1];
+    float lr = 0.1f;
+    lathe_error err = {0};
+    lathe_arg args[7] = {number("lr", &lr), {"lengths", length, LATHE_I32, 1, none, NULL}};
+    for (int i = 0; i < 5; i++)
+        args[2 + i] = (lathe_arg){name[i], array, LATHE_F32, 1, none, NULL};
+    CHECK_EQ(run("adamw_master", args, 7, &err), LATHE_OK);
+    for (int i = 1; i < 7; i++)
+        args[i].shape = one;
+    CHECK_EQ(run("adamw_master", args, 7, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "argument 'w': expected memory of its own, given some of that of 'p'");
+}
+
 TEST(lists_are_bound_by_their_lengths)
 {
     struct list *p = malloc(sizeof *p);
