@@ -299,7 +299,7 @@ static void draw(void (*write)(struct writer *w), int count, unsigned first, str
     }
 }
 
-TEST(random_attention)
+TEST_TIMEOUT(random_attention, 180) /* 8 s of its own; beside a build, a minute */
 {
     struct tally t = {0, 0, 0, 0};
     draw(write_attention, 8, 20261, &t);
