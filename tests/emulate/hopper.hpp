@@ -434,7 +434,7 @@ void flush_writes_of(unsigned thread, unsigned pending)
 
 void flush_writes_now_and_then()
 {
-    if (!core.writes.empty() && draw_order() % 4 == 0) {
+    if (!core.writes.empty() && draw_order() % core.lazy == 0) {
         flush_write(draw_order() % core.writes.size());
     }
 }

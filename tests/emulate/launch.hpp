@@ -113,6 +113,7 @@ void start_block(unsigned number, cluster *of)
     now->greedy = draw() % 4 != 0;
     now->lazy = several() ? 4u << draw() % 4 * 3 : 4;
     now->often = several() ? 1u << draw() % 3 * 3 : 1;
+    now->held = 0;
     now->epoch++;
     now->left = l.threads;
     now->at_barrier = now->at_cluster_barrier = 0;
@@ -227,6 +228,7 @@ void run_launch()
         if (b == nullptr) {
             fail_deadlock();
         }
+        let_held_come_nearer();
         resume(b);
         if (now->left == 0) {
             end_block();
@@ -245,6 +247,7 @@ void begin_launch(const emulate_launch &l)
     core.beside = std::min(std::min(std::max(l.beside / size, 1u) * size, l.blocks), MAX_BESIDE / size * size);
     core.random = mix(l.seed) | 1u;
     core.until_pause = 1;
+    core.lazy = 4u << draw_order() % 3 * 5;
     core.has_statics = nullptr;
     core.writes.clear();
     make_places();

@@ -81,13 +81,17 @@ void wait_for_turn(const unsigned *word, unsigned turn, emulate_place at)
     }
 }
 
-// Where other blocks may come in between: beside what they see of each other.
+// Where other blocks may come in between: beside what they see of each other. Now and then all of them come, and for long.
 void let_others_in()
 {
     if (!several() || draw_order() % 4 != 0) {
         return;
     }
     core.slice = draw_order() % 2 != 0 ? 1 : core.slice;
+    if (draw_order() % 4 == 0) {
+        core.slice = 1;
+        now->held = 1u << draw_order() % 12;
+    }
     set_ready(warp_of(core.thread), 1u << lane_of(core.thread));
     let_another_run();
 }
@@ -144,23 +148,32 @@ void resume(block *b)
     switch_context(&core.main, &now->fibers[core.thread].at);
 }
 
+// How often a block is the one to go on; held: those that are held back, which go on where no other can.
+unsigned chance_of(const block &b, bool held) { return b.running && (b.held > 0) == held && can_go_on(b) ? b.often : 0; }
+
 // One that can go on, some of them seldom, so that others get far ahead; nullptr: none can.
 block *choose_block()
 {
-    if (!several()) {
-        return core.blocks[0]->running && can_go_on(*core.blocks[0]) ? core.blocks[0] : nullptr;
-    }
-    unsigned sum = 0;
-    for (const block *b : core.blocks) {
-        sum += b->running && can_go_on(*b) ? b->often : 0;
-    }
-    unsigned at = sum > 0 ? draw_order() % sum : 0;
-    for (block *b : core.blocks) {
-        const unsigned often = b->running && can_go_on(*b) ? b->often : 0;
-        if (at < often) {
-            return b;
+    for (const bool held : {false, true}) {
+        unsigned sum = 0;
+        for (unsigned i = 0; i < core.beside; i++) {
+            sum += chance_of(*core.blocks[i], held);
         }
-        at -= often;
+        unsigned at = sum > 0 && several() ? draw_order() % sum : 0;
+        for (unsigned i = 0; i < core.beside && sum > 0; i++) {
+            const unsigned chance = chance_of(*core.blocks[i], held);
+            if (at < chance) {
+                return core.blocks[i];
+            }
+            at -= chance;
+        }
     }
     return nullptr;
+}
+
+void let_held_come_nearer()
+{
+    for (unsigned i = 0; i < core.beside; i++) {
+        core.blocks[i]->held -= core.blocks[i]->held > 0 ? 1 : 0;
+    }
 }

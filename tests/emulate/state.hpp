@@ -197,6 +197,7 @@ struct block {
     bool greedy;    // this block's order: one warp as far as it gets
     unsigned lazy;  // at one switch of fibers in so many a copy comes to its end
     unsigned often; // beside others: how often it is the one that goes on
+    unsigned held;  // so many times others go on, if any can
     std::uint64_t random;
     unsigned char *bytes; // dynamic shared memory
     std::vector<unsigned char> own_bytes;
@@ -226,6 +227,7 @@ struct {
     unsigned slice, until_pause; // switches of fibers, and plain accesses, until another block goes on
     std::uint64_t random;        // of the order of blocks
     std::vector<late_write> writes;
+    unsigned lazy; // at one switch of blocks in so many one of them comes to its end
 } core;
 
 bool several() { return core.beside > 1; }
