@@ -90,7 +90,7 @@ void let_others_in()
     core.slice = draw_order() % 2 != 0 ? 1 : core.slice;
     if (draw_order() % 4 == 0) {
         core.slice = 1;
-        now->held = 1u << draw_order() % 12;
+        now->held = 1u << draw_order() % 20;
     }
     set_ready(warp_of(core.thread), 1u << lane_of(core.thread));
     let_another_run();
