@@ -341,13 +341,10 @@ static bool take_pair(const char *option, const char *text, struct name_values *
     return true;
 }
 
-static bool take_text(const char *option, const char *text, const char **out)
+static bool take_text(const char *text, const char **out)
 {
-    if (*out)
-        complain("%s is given twice", option);
-    else
-        *out = text;
-    return *out == text;
+    *out = text;
+    return true;
 }
 
 static bool take_template(const char *text, struct options *o)
@@ -357,7 +354,7 @@ static bool take_template(const char *text, struct options *o)
     if (!is_known)
         complain("--template: expected one of%s; given '%s'", known.data ? known.data : "", text);
     text_free(&known);
-    return is_known && take_text("--template", text, &o->template_name);
+    return is_known && take_text(text, &o->template_name);
 }
 
 static bool take_int(const char *option, const char *text, long least, int *out)
@@ -378,9 +375,9 @@ static bool take_option(const struct option_row *row, const char *text, struct o
     case OPT_ARCH:
         return take_arch(text, o);
     case OPT_PROBLEM:
-        return take_text(row->name, text, &o->problem);
+        return take_text(text, &o->problem);
     case OPT_OUT:
-        return take_text(row->name, text, &o->out);
+        return take_text(text, &o->out);
     case OPT_DEVICE:
         return take_device(text, o);
     case OPT_SEED:
@@ -400,20 +397,20 @@ static bool take_option(const struct option_row *row, const char *text, struct o
     case OPT_OUTPUT:
         return is_file(row->name, text) && take_pair(row->name, text, &o->output);
     case OPT_CACHE_DIR:
-        return take_text(row->name, text, &o->cache_dir);
+        return take_text(text, &o->cache_dir);
     case OPT_PROBLEMS:
         o->problems[o->n_problems++] = text;
         return true;
     case OPT_PASSES:
         return take_passes(text, o);
     case OPT_NAME:
-        return take_text(row->name, text, &o->name);
+        return take_text(text, &o->name);
     case OPT_JOBS:
         return take_int(row->name, text, 1, &o->jobs);
     case OPT_CC:
-        return take_text(row->name, text, &o->cc);
+        return take_text(text, &o->cc);
     case OPT_CACHE:
-        return take_text(row->name, text, &o->cache);
+        return take_text(text, &o->cache);
     case OPT_TEMPLATE:
         return take_template(text, o);
     }
@@ -438,7 +435,16 @@ static const struct option_row *find_option(const struct command *c, const char 
     return NULL;
 }
 
-static bool parse_option(const struct command *c, char **argv, int argc, int *at, struct options *o)
+/* Of the others a second one would put the first aside. */
+static bool may_repeat(enum option option)
+{
+    return option == OPT_ARCH || option == OPT_SET || option == OPT_INPUT || option == OPT_OUTPUT ||
+           option == OPT_PROBLEMS || option == OPT_VERIFY;
+}
+
+/* given: the options so far, as bits. */
+static bool parse_option(const struct command *c, char **argv, int argc, int *at, unsigned *given,
+                         struct options *o)
 {
     const char *value = NULL;
     const char *word = argv[*at];
@@ -458,18 +464,24 @@ static bool parse_option(const struct command *c, char **argv, int argc, int *at
         }
         value = argv[++*at];
     }
+    if (*given >> row->option & 1 && !may_repeat(row->option)) {
+        complain("%s is given twice", row->name);
+        return false;
+    }
+    *given |= 1u << row->option;
     return take_option(row, value, o);
 }
 
 static bool parse(const struct command *c, char **argv, int argc, struct options *o)
 {
     bool options_end = false;
+    unsigned given = 0;
     for (int i = 2; i < argc; i++) {
         if (!options_end && strcmp(argv[i], "--") == 0)
             options_end = true;
         else if (options_end || argv[i][0] != '-' || !argv[i][1])
             o->operand[o->n_operands++] = argv[i];
-        else if (!parse_option(c, argv, argc, &i, o))
+        else if (!parse_option(c, argv, argc, &i, &given, o))
             return false;
     }
     if (o->n_operands < c->least || o->n_operands > c->most) {

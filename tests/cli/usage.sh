@@ -51,6 +51,11 @@ expect 2 '' "--device: expected auto, host or cuda:N, given 'gpu'" "$LATHE" run 
 expect 2 '' '--device cuda:N: expected a whole number' "$LATHE" run causal --device cuda:
 expect 2 '' '--device cuda:N: expected a whole number' "$LATHE" run causal --device cuda:-1
 expect 2 '' '--device cuda:N: expected a whole number' "$LATHE" run causal --device cuda:1x
+for option in '--pass forward' '--device host' '--seed 1' '--repeat 2' '--template rowwise' '--cache-dir x'; do
+    expect 2 '' "${option% *} is given twice" "$LATHE" run softmax $option $option
+done
+expect 2 '' '--pass is given twice' "$LATHE" aot causal -o no --pass forward --pass backward
+expect 2 '' '-j is given twice' "$LATHE" aot causal -o no -j 1 -j 1
 expect 2 '' "--seed: expected a whole number from 0" "$LATHE" run causal --seed -1
 expect 2 '' "--repeat: expected a whole number from 1" "$LATHE" run causal --repeat 0
 expect 2 '' "--repeat: expected a whole number from 1" "$LATHE" run causal --repeat=99999999999999999999
