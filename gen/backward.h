@@ -78,6 +78,7 @@ bool backward_runs_forward(const struct ir *ir, const struct signature *sig, con
 struct pair_needs {
     int rows;  /* floats of a row that a pair reads */
     bool diag; /* a value is shared along diagonals */
+    bool dq;   /* dq is wanted: plan_backward.c says */
     bool more; /* sites, ds wants the score beside the weight, or the mask reads data: registers beside those
                   of the products */
 };

@@ -98,8 +98,9 @@ static void emit_config(struct text_buf *t, const struct ir *ir, const struct si
              lathe_dtype_text(problem->dtype));
     if (plan->tma)
         emit_product_widths(t, plan);
-    if (plan->cluster > 1)
-        text_add(t, "#define LATHE_CLUSTER __cluster_dims__(%d, 1, 1)\n", plan->cluster);
+    if (plan->cluster > 1 || plan->back.paired)
+        text_add(t, "#define LATHE_CLUSTER __cluster_dims__(%d, 1, 1)\n",
+                 plan->back.paired ? 2 : plan->cluster);
     else if (plan->column_parts > 0)
         text_add(t, "#define LATHE_CLUSTER\n");
     text_add(t, "\nnamespace cfg {\n");

@@ -186,7 +186,8 @@ int add_back_map(const struct launcher *a, const struct back_plan *tile, struct 
 {
     enum { WORD_BYTES = 4 };
     struct product lines = map_lines(a->map);
-    product_times(&lines, SYM_KV, tile->bn);
+    lines.scale *= tile->paired ? 2 : 1; /* the last pair's, too */
+    product_times(&lines, SYM_KV, tile->bn * (tile->paired ? 2 : 1));
     struct product bytes = lines;
     product_times(&bytes, SYM_Q, tile->bm);
     bytes.scale *= WORD_BYTES + 1;

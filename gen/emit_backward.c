@@ -471,7 +471,9 @@ void emit_backward_config(struct text_buf *t, const struct emitter *e, const str
              yes(gradient_wanted(e, MOD_VALUE)));
     text_add(t, "constexpr bool DK_F32 = %s, DV_F32 = %s;\n", yes(e->w->mod[MOD_KEY].n_stages > 0),
              yes(e->w->mod[MOD_VALUE].n_stages > 0));
-    text_add(t, "constexpr bool DETERMINISTIC = %s, BACK_DQ_STORED = %s;\nconstexpr int BACK_PIECES = %d;\n",
-             yes(e->problem->deterministic), yes(b->dq_stored), b->pieces);
+    text_add(t,
+             "constexpr bool DETERMINISTIC = %s, BACK_DQ_STORED = %s;\nconstexpr int BACK_PIECES = "
+             "%d;\nconstexpr bool BACK_PAIRED = %s;\n",
+             yes(e->problem->deterministic), yes(b->dq_stored), b->pieces, yes(b->paired));
     text_add(t, "} // namespace cfg\n");
 }

@@ -281,7 +281,7 @@ static void place_everything(struct recipe *r)
     }
     place_gradients(r);
     if (plan->dq_stored)
-        r->order = add_buffer(r->out, query_tiles(r, 3 * 4)); /* bwd_pre sets it */
+        r->order = add_buffer(r->out, query_tiles(r, (plan->paired ? 4 : 3) * 4)); /* bwd_pre sets it */
     else if (e->problem->deterministic)
         r->order = zeroed(r->out, query_tiles(r, 2 * 4));
     if (plan->pieces > 0) /* a count for each warp, sums of dk', dv' */
@@ -462,11 +462,13 @@ static void add_main(struct recipe *r)
     struct params p;
     struct launch *launch =
         add_launch(r->out, e, "bwd", plan->warps * 32 + (plan->wgmma ? LOADER_THREADS : 0), plan->smem_bytes);
-    launch->grid = product_of(plan->pieces > 0 ? MOST_PIECES : 1);
+    const int pair = plan->paired ? 2 : 1;
+    launch->grid = product_of((plan->pieces > 0 ? MOST_PIECES : 1) * pair);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, SYM_H_KV, 1);
-    product_times(&launch->grid, SYM_KV, plan->bn);
+    product_times(&launch->grid, SYM_KV, pair * plan->bn);
     launch->grid_limit = plan->thread_blocks;
+    launch->cluster = plan->paired ? 2 : 0;
     params_open(&p, e->out, launch, "back_params");
     if (plan->wgmma)
         params_behind_maps(&p, TENSOR_COUNT);

@@ -587,6 +587,7 @@ struct back_plan { /* attention backward: of its main kernel; what is beside it 
     bool early_dv;
     bool dq_stored; /* BACK_DQ_STORED: dq' is not zeroed; thread blocks take blocks of keys from a counter */
     int thread_blocks;
+    bool paired;  /* BACK_PAIRED: thread blocks go in clusters of two */
     int pieces;   /* BACK_PIECES: places for dk', dv' of pieces of the last blocks of keys; 0: none is cut */
     bool forward; /* the forward kernel runs first: for o, finals or row states */
 };

@@ -55,7 +55,8 @@ static bool tile_fits(const struct request *r, const struct back_tile *t, const 
 static bool is_wanted(const struct request *r, struct plan *plan)
 {
     const struct back_plan *t = &plan->back;
-    snprintf(plan->tile, sizeof plan->tile, "%dx%dw%dp%ds%d", t->bm, t->bn, t->warps, t->split, t->stages);
+    snprintf(plan->tile, sizeof plan->tile, "%dx%dw%dp%ds%d%s", t->bm, t->bn, t->warps, t->split, t->stages,
+             t->paired ? "c2" : "");
     if (r->device->tile[0] && strcmp(r->device->tile, plan->tile) != 0)
         return false;
     if (!r->skip || *r->skip == 0)
@@ -99,7 +100,7 @@ static int hopper_smem(const struct back_plan *t, int rows, bool diag)
 static int wide_smem(const struct back_plan *t, int rows, bool diag)
 {
     return 128 * (t->dk + t->dv) + 256 * (t->stages * t->dk + t->dv) + 32768 + t->stages * rows * 512 +
-           (diag ? 1024 : 0) + 256;
+           (diag ? 1024 : 0) + 256 + (t->paired ? 192 : 0);
 }
 
 /* Steps of 16 columns of v that a thread has registers for, beside dk', dv' and the scores of a tile. */
@@ -130,16 +131,21 @@ static bool take_hopper_tile(const struct request *r, const struct pair_needs *p
     return false;
 }
 
+/* In pairs, which add half as much to dq', first. */
 static bool take_wide_tile(const struct request *r, const struct pair_needs *pair, struct plan *plan)
 {
-    for (int stages = 2; stages > 0; stages--) {
+    for (int i = 0; i < 4; i++) {
+        const int stages = 2 - i % 2;
+        if (i < 2 && (!pair->dq || r->device->sm_count < 2))
+            continue;
         plan->back =
             (struct back_plan){.bm = 128, .bn = 64, .warps = 8, .stages = stages, .split = 2, .wgmma = true};
+        plan->back.paired = i < 2;
         plan->back.dk = round_up(r->problem->dim[SYM_D], 32);
         plan->back.dv = round_up(r->problem->dim[SYM_D_V], 32);
         plan->back.early_dv = true;
         plan->back.dq_stored = true;
-        plan->back.thread_blocks = r->device->sm_count;
+        plan->back.thread_blocks = plan->back.paired ? r->device->sm_count / 2 * 2 : r->device->sm_count;
         plan->back.smem_bytes = wide_smem(&plan->back, pair->rows, pair->diag);
         if (plan->back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
             return true;
@@ -154,11 +160,12 @@ static void say_backward(const struct request *r, const struct backward *b, int 
     const struct back_plan *t = &plan->back;
     snprintf(plan->reason, sizeof plan->reason,
              "tiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory; a row brings "
-             "%d float%s%s%s%s; "
+             "%d float%s%s%s%s%s; "
              "gradients of inputs are added in %d place%s of a pair and %d of a row; %s",
              t->bm, t->bn, t->warps, t->stages, t->stages == 1 ? "" : "s", t->smem_bytes, rows,
              rows == 1 ? "" : "s", b->delta ? ", made of delta = sum o do" : "",
              t->forward ? "; the forward kernel runs first" : "",
+             t->paired ? "; thread blocks go in pairs, which share dq" : "",
              t->pieces > 0 ? "; the last blocks of keys go in pieces" : "", b->pair.n,
              b->pair.n == 1 ? "" : "s", b->row.n,
              r->problem->deterministic ? "sums keep one order: the same bits from run to run"
@@ -198,6 +205,7 @@ static bool plan_with(const struct request *r, struct plan *plan, char *why,
     }
     const bool masked = w->mask.n_roots > 0;
     bool ok = backward_measure(w, &sig, r->problem, &b, &pair);
+    pair.dq = arg_in(r->problem->present, signature_find(&sig, "dq"));
     ir_free(w);
     if (!ok) {
         snprintf(why, REASON_BYTES, "a pair reads too many values of its row");

@@ -20,13 +20,16 @@ struct key_sums { // of this warpgroup's columns
 
 constexpr bool IS_BF16 = same_type<element, bf16>;
 
+// In a cluster a shared address has the block's rank in bits 24 and up.
+DEV u32 matrix_at(u32 address) { return of_the_warp(PAIRED ? address & 0xffffffu : address); }
+
 // Starts x = A B^T: the block's keys of K or V, and 64 queries of Q or dO from `b` on. PART: columns of a part.
 template <int PART> DEV void start_turned(float (&x)[NB][4], u32 keys, u32 queries)
 {
     using shape = panels<PART>;
     wgmma<64>::fence(x);
-    const u64 a = shape::descriptor(of_the_warp(keys), 16);
-    const u64 b = shape::descriptor(of_the_warp(queries), 16);
+    const u64 a = shape::descriptor(matrix_at(keys), 16);
+    const u64 b = shape::descriptor(matrix_at(queries), 16);
 #pragma unroll
     for (int i = 0; i < SPLIT * PART / 16; i++) {
         const int panel = i / shape::STEPS;
@@ -42,7 +45,7 @@ template <int PART> DEV void start_own(float (&out)[PART / 8][4], const u32 (&x)
 {
     using shape = panels<PART>;
     wgmma<PART>::fence(out);
-    const u64 b = shape::descriptor(of_the_warp(rows), BM * shape::SPAN);
+    const u64 b = shape::descriptor(matrix_at(rows), BM * shape::SPAN);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         wgmma<PART>::template rs<IS_BF16>(out, x[i], b + descriptor_step(i * 16 * shape::SPAN), 1);
@@ -54,8 +57,8 @@ template <int PART> DEV void start_other(float (&out)[PART / 8][4], u32 panel, u
 {
     using shape = panels<PART>;
     wgmma<PART>::fence(out);
-    const u64 a = panels<64>::descriptor(of_the_warp(panel), 16);
-    const u64 b = shape::descriptor(of_the_warp(rows), BM * shape::SPAN);
+    const u64 a = panels<64>::descriptor(matrix_at(panel), 16);
+    const u64 b = shape::descriptor(matrix_at(rows), BM * shape::SPAN);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         wgmma<PART>::template ss<IS_BF16, false, true>(out, a + descriptor_step(i * 32), b + descriptor_step(i * 16 * shape::SPAN), 1);
@@ -63,16 +66,16 @@ template <int PART> DEV void start_other(float (&out)[PART / 8][4], u32 panel, u
     wgmma_commit();
 }
 
-// Starts dq' = ds K of 64 queries and the columns of one part: ds is the panel [key][query].
-DEV void start_dq(float (&dq)[PART_K / 8][4], u32 panel, u32 keys)
+// Starts dq' = ds K of 64 queries and the columns of one part: ds is the panel [key][query]. ADDS: to what is there.
+template <bool ADDS = false> DEV void start_dq(float (&dq)[PART_K / 8][4], u32 panel, u32 keys)
 {
     using shape = panels<PART_K>;
     wgmma<PART_K>::fence(dq);
-    const u64 a = panels<64>::descriptor(of_the_warp(panel), 16);
-    const u64 b = shape::descriptor(of_the_warp(keys), BN * shape::SPAN);
+    const u64 a = panels<64>::descriptor(matrix_at(panel), 16);
+    const u64 b = shape::descriptor(matrix_at(keys), BN * shape::SPAN);
 #pragma unroll
     for (int i = 0; i < BN / 16; i++) {
-        wgmma<PART_K>::ss<IS_BF16, true, true>(dq, a + descriptor_step(i * 16 * 128), b + descriptor_step(i * 16 * shape::SPAN), i != 0);
+        wgmma<PART_K>::ss<IS_BF16, true, true>(dq, a + descriptor_step(i * 16 * 128), b + descriptor_step(i * 16 * shape::SPAN), ADDS || i != 0);
     }
     wgmma_commit();
 }
@@ -93,7 +96,7 @@ DEV void store_panel(const u32 (&x)[NB / 2][4], u32 panel)
 // The tile in this stage, once it is there.
 DEV tile_position wait_tile(u32 shared, q_place q)
 {
-    q_ring(shared).template wait_full<cfg::BOUND_WAITS>(q);
+    q_ring(shared).template wait_full<BOUND_WORKERS>(q, "Q");
     return get_position(position_place(shared, q.stage));
 }
 
@@ -197,8 +200,11 @@ struct worker {
         u32 operand[NB / 2][4];
         u32 ds_operand[NB / 2][4];
 
+        if constexpr (PAIRED) {
+            peer_at(shared).x().template wait_full<BOUND_WORKERS>({0, 0}, "own half of K");
+        }
         start_turned<PART_K>(s, shared + layout::K, q + group * 64 * k_shape::SPAN);
-        do_ring(shared).template wait_full<cfg::BOUND_WAITS>(do_at);
+        do_ring(shared).template wait_full<BOUND_WORKERS>(do_at, "dO");
         if constexpr (WANT_DW) {
             start_turned<PART_V>(dw, shared + layout::V, dout + group * 64 * v_shape::SPAN);
         }
@@ -217,6 +223,9 @@ struct worker {
         float2 ahead[NB];
         pairs.load_ahead<variant::WEIGHT_READS>(ahead);
         wgmma<64>::wait<WANT_DW ? 1 : 0>(s);
+        if constexpr (PAIRED) {
+            leave(peer_at(shared).x().empty(0));
+        }
         float w[NB][4];
         pairs.weigh(w, s, ahead);
         pack_weights<element, NB>(operand, w);
@@ -229,10 +238,13 @@ struct worker {
             store_panel(operand, weights_of(group));
             barrier_arrive(W_READY + group, THREADS);
             start_own<PART_V>(sums.dv, operand, dout + group * (BM * PART_V * 2) + group * 64 * v_shape::SPAN);
+            if constexpr (PAIRED) {
+                start_other_dv(sums, dout); // weights' panels take the other block's ds as soon as they have been read
+            }
         }
         if constexpr (WANT_DW) {
             pairs.load_ahead<variant::SLOPE_READS>(ahead);
-            wgmma<64>::wait<cfg::WANT_DV ? 1 : 0>(dw);
+            wgmma<64>::wait<cfg::WANT_DV ? PAIR : 0>(dw);
             leave_values(now);
             if constexpr (!EXACT_WEIGHTS) {
                 unpack_weights(w, operand);
@@ -243,18 +255,30 @@ struct worker {
         } else {
             leave_values(now);
         }
+        if constexpr (PAIRED) {
+            if constexpr (cfg::WANT_DV) {
+                wgmma<PART_V>::template wait<0>(sums.dv);
+            }
+            leave(peer_at(shared).w_read(read_panel()));
+            leave(do_ring(shared).empty(0));
+        }
         if constexpr (WANT_DS) {
             pack_weights<element, NB>(ds_operand, dw);
             pairs.drop_dead(ds_operand, seen, live);
+            if constexpr (PAIRED) {
+                wait_phase<BOUND_WORKERS>(peer_at(shared).got(group), do_at.parity ^ 1u, "ds sent, worker"); // that of the tile before has been sent
+            }
             barrier_sync(OF_GROUP + group, 128); // its warps have read the panel of the tile before
             store_panel(ds_operand, ds_of(group));
+            if constexpr (PAIRED) {
+                leave(peer_at(shared).made(group));
+            }
             barrier_arrive(DS_READY + group, THREADS);
         } else {
             fence_async_proxy(); // row values have been read before TMA brings others
         }
-        if constexpr (cfg::WANT_DV) {
-            barrier_sync(W_READY + other(), THREADS);
-            start_other<PART_V>(sums.dv, weights_of(other()), dout + group * (BM * PART_V * 2) + other() * 64 * v_shape::SPAN);
+        if constexpr (cfg::WANT_DV && !PAIRED) {
+            start_other_dv(sums, dout);
         }
         if constexpr (cfg::WANT_DK) {
             start_own<PART_K>(sums.dk, ds_operand, q + group * (BM * PART_K * 2) + group * 64 * k_shape::SPAN);
@@ -265,10 +289,12 @@ struct worker {
         if constexpr (cfg::WANT_DK) {
             start_other<PART_K>(sums.dk, ds_of(other()), q + group * (BM * PART_K * 2) + other() * 64 * k_shape::SPAN);
         }
-        if constexpr (cfg::WANT_DV) {
-            wgmma<PART_V>::template wait<cfg::WANT_DK ? 2 : 0>(sums.dv);
+        if constexpr (!PAIRED) {
+            if constexpr (cfg::WANT_DV) {
+                wgmma<PART_V>::template wait<cfg::WANT_DK ? 2 : 0>(sums.dv);
+            }
+            leave(do_ring(shared).empty(0));
         }
-        leave(do_ring(shared).empty(0));
         if constexpr (cfg::WANT_DK) {
             wgmma<PART_K>::template wait<0>(sums.dk);
         }
@@ -278,34 +304,75 @@ struct worker {
         }
         if constexpr (cfg::WANT_DQ) {
             barrier_sync(OF_GROUP + group, 128); // this warpgroup's ds is there
-            add_dq(now, do_at);
+            if constexpr (PAIRED) {
+                add_pair_dq(now, do_at);
+            } else {
+                add_dq(now, do_at);
+            }
+        }
+    }
+
+    // Where PAIRED: the panel whose W_READ this warp is counted at. It was full of ds that the panel's own warpgroup has read.
+    __device__ __forceinline__ u32 read_panel() const { return cfg::WANT_DV ? other() : group; }
+
+    __device__ __forceinline__ void start_other_dv(key_sums &sums, u32 dout) const
+    {
+        barrier_sync(W_READY + other(), THREADS);
+        start_other<PART_V>(sums.dv, weights_of(other()), dout + group * (BM * PART_V * 2) + other() * 64 * panels<PART_V>::SPAN);
+    }
+
+    // Of this warpgroup's 64 queries of the tile and this block's half of the columns, for the keys of both blocks.
+    __device__ __forceinline__ void add_pair_dq(const tile_position &now, do_place at) const
+    {
+        const peer_places peer = peer_at(shared);
+        const u32 mine = cluster_rank();
+        constexpr u32 HALF = BN * PART_K * 2;
+        float dq[PART_K / 8][4];
+        start_dq(dq, ds_of(group), shared + layout::K + mine * HALF);
+        peer.x().template wait_full<BOUND_WORKERS>({0, 1}, "other half of K");
+        wait_phase<BOUND_WORKERS>(peer.full(group), at.parity, "ds of the other, worker");
+        start_dq<true>(dq, weights_of(group), shared + layout::K + (mine ^ 1u) * HALF);
+        wgmma<PART_K>::template wait<0>(dq);
+        leave(peer.x().empty(0));
+        float *to = dq_place(now) + static_cast<i64>(mine * (PART_K / 8)) * 512;
+        dq_ring(shared).template wait_full<BOUND_WORKERS>(at, "turn, worker");
+        put_dq(to, dq, __float_as_uint(load_shared(shared + layout::FIRST)) != 0);
+        leave(dq_ring(shared).empty(0));
+    }
+
+    __device__ __forceinline__ float *dq_place(const tile_position &now) const
+    {
+        const key_block block = rounds_at(shared).block(round);
+        const i64 line = tile_line(p.z, block.b, block.head(now.head)) + now.tile();
+        return p.dq + line * dq_shape::FLOATS + static_cast<i64>(group * 64 * DK + fresh_thread() % 128 * 4);
+    }
+    __device__ __forceinline__ void put_dq(float *to, const float (&dq)[PART_K / 8][4], bool store) const
+    {
+        if (store) {
+#pragma unroll
+            for (int d = 0; d < PART_K / 8; d++) {
+                store_vec<4, float>(to + d * 512, dq[d]);
+            }
+        } else {
+#pragma unroll
+            for (int d = 0; d < PART_K / 8; d++) {
+                add_global4(to + d * 512, dq[d]);
+            }
         }
     }
 
     // Of this warpgroup's 64 queries of the tile. Turns at dq go as those at dO.
     __device__ __forceinline__ void add_dq(const tile_position &now, do_place at) const
     {
-        const key_block block = rounds_at(shared).block(round);
-        const i64 line = tile_line(p.z, block.b, block.head(now.head)) + now.tile();
-        float *to = p.dq + line * dq_shape::FLOATS + static_cast<i64>(group * 64 * DK + fresh_thread() % 128 * 4);
-        dq_ring(shared).template wait_full<cfg::BOUND_WAITS>(at);
+        float *to = dq_place(now);
+        dq_ring(shared).template wait_full<BOUND_WORKERS>(at, "turn, worker");
         const bool store = __float_as_uint(load_shared(shared + layout::FIRST)) != 0;
 #pragma unroll
         for (int part = 0; part < SPLIT; part++) {
             float dq[PART_K / 8][4];
             start_dq(dq, ds_of(group), shared + layout::K + static_cast<u32>(part * BN * PART_K * 2));
             wgmma<PART_K>::template wait<0>(dq);
-            if (store) {
-#pragma unroll
-                for (int d = 0; d < PART_K / 8; d++) {
-                    store_vec<4, float>(to + (part * (PART_K / 8) + d) * 512, dq[d]);
-                }
-            } else {
-#pragma unroll
-                for (int d = 0; d < PART_K / 8; d++) {
-                    add_global4(to + (part * (PART_K / 8) + d) * 512, dq[d]);
-                }
-            }
+            put_dq(to + part * (PART_K / 8) * 512, dq, store);
         }
         leave(dq_ring(shared).empty(0));
     }
@@ -328,6 +395,19 @@ DEV void store_sums(const back_params &p, const key_sums &sums, const key_block 
     }
 }
 
+// Where PAIRED: tells the warp that relays this warpgroup's panel that no tile comes any more. All eight warps are counted where they are in a tile.
+DEV void end_relay(u32 shared)
+{
+    const peer_places peer = peer_at(shared);
+    const u32 panel = cfg::WANT_DV ? worker_group() ^ 1u : worker_group();
+    if (lane_id() == 0) {
+        if (place().key0() == 0) {
+            store_shared(peer.ended(panel), 1u);
+        }
+        mbarrier_arrive(peer.w_read(panel));
+    }
+}
+
 DEV void compute_all(const hopper_back_params &params, u32 shared)
 {
     const back_params &p = params.p;
@@ -336,7 +416,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
     do_place dout{0, 0};
 #pragma unroll 1
     for (u32 round = 0;; round++) {
-        rounds.told().template wait_full<cfg::BOUND_WAITS>(round_place::nth(round));
+        rounds.told().template wait_full<BOUND_WORKERS>(round_place::nth(round), "round, worker");
         if (rounds.block(round).group == 0) {
             break;
         }
@@ -344,8 +424,8 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
         clear(sums.dk);
         clear(sums.dv);
         const tile_position first = wait_tile(shared, q);
-        rounds.keys().template wait_full<cfg::BOUND_WAITS>(place_of_round<1>(round));
-        rounds.values().template wait_full<cfg::BOUND_WAITS>(place_of_round<1>(round));
+        rounds.keys().template wait_full<BOUND_WORKERS>(place_of_round<1>(round), "K");
+        rounds.values().template wait_full<BOUND_WORKERS>(place_of_round<1>(round), "V");
         if (first.word != NO_TILE) {
             const int key = rounds.block(round).kv0 + static_cast<int>(fresh_thread() % 128 / 32 * 16) + lane_id() / 4;
             const worker w{p, shared, worker_group(), round, key};
@@ -363,14 +443,20 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
         }
         rounds.leave(round);
     }
+    if constexpr (PAIRED) {
+        end_relay(shared);
+    }
 }
 
 } // namespace back
 
 // ---- kernel -----------------------------------------------------------------------------------------------------
 
+#ifndef LATHE_CLUSTER // not in pairs
+#define LATHE_CLUSTER
+#endif
 #if LATHE_COMPILED(bwd)
-extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
+extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(back::HOPPER_THREADS, 1)
     LATHE_ENTRY(bwd)(const __grid_constant__ hopper_back_params params)
 {
     using namespace back;
@@ -381,9 +467,17 @@ extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
         do_ring(shared).init(WARPS);
         dq_ring(shared).init(WARPS);
         rounds_at(shared).init();
+        if constexpr (PAIRED) {
+            peer_at(shared).init();
+        }
         mbarrier_init_fence();
     }
-    __syncthreads();
+    if constexpr (PAIRED) {
+        __syncwarp();
+        cluster_barrier<2>();
+    } else {
+        __syncthreads();
+    }
     if (threadIdx.x < 128) {
         registers_down<LOADER_REGISTERS>();
         const u32 warp = __shfl_sync(ALL_LANES, threadIdx.x / 32, 0);
@@ -391,10 +485,17 @@ extern "C" __global__ void __launch_bounds__(back::HOPPER_THREADS, 1)
             load_all(params, shared);
         } else if (warp == 1 && cfg::WANT_DQ) {
             add_all(params, shared);
+        } else if (PAIRED && warp >= 2 && elect_one()) {
+            const u32 g = warp - 2, at = g * layout::PANEL_BYTES;
+            relay_panel(peer_at(shared), g, shared + layout::W + at, shared + layout::DS + at, layout::PANEL_BYTES);
         }
     } else {
         registers_up<WORKER_REGISTERS>();
         compute_all(params, shared);
+    }
+    if constexpr (PAIRED) { // the other's arrivals find this block's memory
+        __syncwarp();
+        cluster_barrier<2>();
     }
 }
 #endif

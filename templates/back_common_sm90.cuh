@@ -29,6 +29,10 @@ constexpr int WORKER_REGISTERS = 240;
 
 constexpr int BACK_SMEM_LIMIT = 232448;
 
+// Whether warps with products, too, say what they wait for: such a call among them makes wgmma wait for each other. The warps that load and add
+// know who is missing.
+constexpr bool BOUND_WORKERS = false;
+
 // ---- what the warps tell each other ----------------------------------------------------------------------
 
 // Beside each stage stands the position of its tile: 16 times the tile, plus what it has for each warpgroup, a tile_class of two

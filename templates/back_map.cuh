@@ -167,12 +167,12 @@ DEV int append(u32 word, u32 *list, int n, int *counts)
 extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_map)(const __grid_constant__ map_params p)
 {
     using namespace back_map;
-    __shared__ variant::col cols[BN];
+    __shared__ variant::col cols[back::PAIR * BN];
     __shared__ u32 found[BACK_MAP_THREADS];
     __shared__ int counts[WARPS];
     const sizes &z = p.z;
     const int tiles = back::query_tiles(z);
-    const int key_tiles = back::key_tiles(z);
+    const int key_tiles = back::key_pairs(z) * back::PAIR;
     const int n_heads = variant::MAP_PER_HEAD ? z.n_h : 1;
     const int line = static_cast<int>(blockIdx.x) / key_tiles;
     const int b = line / n_heads;
@@ -184,9 +184,16 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
     for (int i = thread; i < min(BN, z.len_kv - kv0); i += BACK_MAP_THREADS) {
         cols[i] = variant::make_col(p.x, z, head, kv0 + i);
     }
+    for (int i = thread; back::PAIRED && i < min(BN, z.len_kv - (kv0 ^ BN)); i += BACK_MAP_THREADS) {
+        cols[(back::PAIR - 1) * BN + i] = variant::make_col(p.x, z, head, (kv0 ^ BN) + i);
+    }
     __syncthreads();
     key_tile keys{p, head, cols, kv0, {}};
     keys.take_keys();
+    key_tile others{p, head, cols + (back::PAIR - 1) * BN, kv0 ^ BN, {}}; // of the other block of a pair, which walks the same tiles
+    if constexpr (back::PAIRED) {
+        others.take_keys();
+    }
 
     u32 *list = reinterpret_cast<u32 *>(p.map) + words;
     unsigned char *classes = p.map + back::list_bytes(z) + words;
@@ -206,7 +213,12 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
             const int tile = tile_at(i, start, tiles);
             const rows_of_tile rows = ahead;
             ahead.load(p, head, tile_at(i + WARPS, start, tiles)); // memory is slow to answer
-            const u32 word = keys.word_of(rows, tile);
+            u32 word = keys.word_of(rows, tile);
+            if constexpr (back::PAIRED) {
+                if (word == 0 && others.word_of(rows, tile) != 0) {
+                    word = static_cast<u32>(tile) << 4 | TILE_SOME | TILE_SOME << 2;
+                }
+            }
             if (lane_id() == 0) {
                 found[i - first] = word;
                 if constexpr (cfg::DETERMINISTIC) {

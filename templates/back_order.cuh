@@ -16,12 +16,22 @@ struct key_block {
 // H200 half as many are 1 to 2 % faster up to 4096 tokens, but not in the wide kernel under a causal mask (2 % slower); sm_80 was not asked.
 constexpr i64 SECTION_BYTES = (cfg::BACK_WGMMA && !(variant::MASKED && SPLIT > 1) ? 16ll : 32ll) << 20;
 
+// Of the pair of this number, this block's key tile.
+DEV int tile_in_pair(u32 pair)
+{
+    if constexpr (PAIRED) {
+        return static_cast<int>(2 * pair + cluster_rank());
+    } else {
+        return static_cast<int>(pair);
+    }
+}
+
 // Heads in sections, and within a section one key tile of all heads after the other: those with the most query tiles
 // under a causal mask first, or, where blocks take turns at dq, last: each then finds its turn when it gets there. A block waits for
 // this, and division is slow: sections are of a power of two of heads, one that leaves no narrow last section if 4 or less do not either.
 DEV key_block nth_block(const sizes &z, u32 n)
 {
-    const u32 tiles = static_cast<u32>(max(key_tiles(z), 1));
+    const u32 tiles = static_cast<u32>(max(key_pairs(z), 1));
     const u32 heads = static_cast<u32>(z.n_b) * static_cast<u32>(z.n_h_kv);
     int group = z.group();
     if constexpr (cfg::BACK_WGMMA) {
@@ -44,7 +54,7 @@ DEV key_block nth_block(const sizes &z, u32 n)
     key_block at;
     at.b = static_cast<int>(head / static_cast<u32>(z.n_h_kv));
     at.h_kv = static_cast<int>(head - static_cast<u32>(at.b) * static_cast<u32>(z.n_h_kv));
-    at.tile = static_cast<int>(cfg::DETERMINISTIC ? tiles - 1 - turn : turn);
+    at.tile = tile_in_pair(cfg::DETERMINISTIC ? tiles - 1 - turn : turn);
     at.kv0 = at.tile * BN;
     at.group = group;
     at.ends = (section + 1) << log >= heads;
@@ -66,11 +76,11 @@ DEV int first_tile(const sizes &z, int kv0)
 DEV i64 list_line(const sizes &z, int b, int h, int key_tile)
 {
     const i64 n_h = variant::MAP_PER_HEAD ? z.n_h : 1;
-    return ((variant::MAP_PER_BATCH ? b : 0) * n_h + (variant::MAP_PER_HEAD ? h : 0)) * key_tiles(z) + key_tile;
+    return ((variant::MAP_PER_BATCH ? b : 0) * n_h + (variant::MAP_PER_HEAD ? h : 0)) * (key_pairs(z) * PAIR) + key_tile;
 }
 DEV i64 list_bytes(const sizes &z)
 {
-    return list_line(z, z.n_b - 1, z.n_h - 1, key_tiles(z)) * query_tiles(z) * 4;
+    return list_line(z, z.n_b - 1, z.n_h - 1, key_pairs(z) * PAIR) * query_tiles(z) * 4;
 }
 
 // Where a mask reads data, the key tiles of the last section go by their lists, the longest first: a thread block that begins a long one
@@ -80,7 +90,7 @@ constexpr int BY_LENGTH_TILES = 4 * 32;
 
 DEV void order_by_length(const back_params &p, key_block &at)
 {
-    const int tiles = key_tiles(p.z);
+    const int tiles = key_pairs(p.z);
     if (!at.ends || p.z.len_q == 0 || tiles > BY_LENGTH_TILES) {
         return;
     }
@@ -89,7 +99,7 @@ DEV void order_by_length(const back_params &p, key_block &at)
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const int tile = 32 * j + lane_id();
-        mine[j] = tile < tiles ? shares[tile] : 0;
+        mine[j] = tile < tiles ? shares[PAIR * tile] : 0;
     }
     const auto count = [&](int least) {
         int n = 0;
@@ -102,9 +112,9 @@ DEV void order_by_length(const back_params &p, key_block &at)
     int share = 0; // of the tile: the largest one that more tiles than those before it have
 #pragma unroll 1
     for (int bit = 128; bit > 0; bit >>= 1) {
-        share += count(share + bit) > at.tile ? bit : 0;
+        share += count(share + bit) > at.tile / PAIR ? bit : 0;
     }
-    int left = at.tile - count(share + 1); // of those with this share
+    int left = at.tile / PAIR - count(share + 1); // of those with this share
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const u32 same = __ballot_sync(ALL_LANES, mine[j] == share);
@@ -112,7 +122,7 @@ DEV void order_by_length(const back_params &p, key_block &at)
         const u32 before = same & ((1u << lane_id()) - 1);
         const u32 found = __ballot_sync(ALL_LANES, mine[j] == share && __popc(before) == left);
         if (left >= 0 && left < here) {
-            at.tile = 32 * j + __ffs(static_cast<int>(found)) - 1;
+            at.tile = tile_in_pair(static_cast<u32>(32 * j + __ffs(static_cast<int>(found)) - 1));
         }
         left -= here;
     }
@@ -137,6 +147,18 @@ template <class PARAMS> DEV int classify(const PARAMS &p, int b, int h, const va
     }
     const bool inside = row0 + BM <= z.len_q && kv0 + BN <= z.len_kv;
     return c == TILE_ALL && !inside ? static_cast<int>(TILE_SOME) : c;
+}
+
+// The same as a walk has it: a tile of the other block of a pair is walked, too.
+template <class PARAMS> DEV int classify_walked(const PARAMS &p, int b, int h, const variant::head &head, int query_tile, int key_tile)
+{
+    int c = classify(p, b, h, head, query_tile, key_tile);
+    if constexpr (PAIRED) {
+        if (c == TILE_NONE && classify(p, b, h, head, query_tile, key_tile ^ 1) != TILE_NONE) {
+            c = TILE_SOME;
+        }
+    }
+    return c;
 }
 
 struct position {
@@ -220,7 +242,7 @@ struct walk {
             const int h = at.head(to.head);
             const int tile = first + lane_id() + start;
             mine = first + lane_id() >= tiles ? static_cast<int>(TILE_NONE)
-                                              : classify(p, at.b, h, variant::make_head(p.x, p.z, at.b, h), tile < tiles ? tile : tile - tiles, at.tile);
+                                              : classify_walked(p, at.b, h, variant::make_head(p.x, p.z, at.b, h), tile < tiles ? tile : tile - tiles, at.tile);
             some = __ballot_sync(ALL_LANES, mine != TILE_NONE);
         }
         const int bit = __ffs(static_cast<int>(some)) - 1;
@@ -230,13 +252,13 @@ struct walk {
     }
 };
 
-// How many key tiles come before this one at a query tile: those after it that have live pairs with it.
+// How many key tiles (pairs of them) come before this one at a query tile: those after it that have live pairs with it.
 DEV u32 turn_of(const back_params &p, const key_block &at, const variant::head &head, int h, int query_tile)
 {
     u32 n = 0;
 #pragma unroll 1
-    for (int first = at.tile + 1; first < key_tiles(p.z); first += 32) {
-        const int c = classify(p, at.b, h, head, query_tile, first + lane_id());
+    for (int first = at.tile / PAIR + 1; first < key_pairs(p.z); first += 32) {
+        const int c = classify_walked(p, at.b, h, head, query_tile, PAIR * (first + lane_id()));
         n += static_cast<u32>(__popc(__ballot_sync(ALL_LANES, c != TILE_NONE)));
     }
     return n;

@@ -8,6 +8,8 @@ namespace back {
 constexpr int BM = cfg::BACK_BM, BN = cfg::BACK_BN, WARPS = cfg::BACK_WARPS, SPLIT = cfg::BACK_SPLIT;
 constexpr int STAGES = cfg::BACK_STAGES;
 constexpr int THREADS = 32 * WARPS;
+constexpr bool PAIRED = cfg::BACK_PAIRED;
+constexpr int PAIR = PAIRED ? 2 : 1; // thread blocks that walk together: their key tiles are neighbours
 // Columns of q, k and dq, and of v and do, in shared memory: every warp has a whole number of 16 of them.
 constexpr int DK = round_up(cfg::D, 16 * (cfg::BACK_WGMMA ? SPLIT : max_of(SPLIT, 16 * WARPS / BM)));
 constexpr int DV = round_up(cfg::D_V, 16 * SPLIT);
@@ -89,6 +91,7 @@ using dq_shape = pick<cfg::BACK_WGMMA, dq_of_wgmma, dq_of_mma>::type;
 
 DEV int query_tiles(const sizes &z) { return (z.len_q + BM - 1) / BM; }
 DEV int key_tiles(const sizes &z) { return (z.len_kv + BN - 1) / BN; }
+DEV int key_pairs(const sizes &z) { return (z.len_kv + PAIR * BN - 1) / (PAIR * BN); }
 // Where the values of a row lie among those of its head: for attention_bwd_sm90.cuh the four queries of 16 that a thread has are together.
 // 16 bytes are read as fast as 8, beside products that read shared memory, too: 0.8 % at D 128; in its wide sibling 0.5 % less.
 constexpr bool ROWS_BY_FOUR = cfg::BACK_WGMMA && SPLIT == 1;
@@ -103,10 +106,14 @@ DEV i64 tile_line(const sizes &z, int b, int h) // number of query tile 0 of a h
 // whether the first has stored, unless DETERMINISTIC; behind them all, how many blocks of keys have been begun. Without BACK_DQ_STORED only
 // under DETERMINISTIC, 0 at first: how many blocks have added, and behind them a ticket.
 template <class PARAMS> DEV u32 *block_counter(const PARAMS &p) { return p.order + (cfg::BACK_DQ_STORED ? 2 : 1) * tile_line(p.z, p.z.n_b, 0); }
-// The word of a tile that is 0 until it has been stored:
+// The word of a tile that is 0 until it has been stored; where PAIRED, half of its columns: rank 1's words lie behind block_counter.
 template <class PARAMS> DEV auto order_word(const PARAMS &p, i64 line)
 {
     return p.order + (cfg::DETERMINISTIC ? line : line + tile_line(p.z, p.z.n_b, 0));
+}
+template <class PARAMS> DEV auto order_word(const PARAMS &p, i64 line, u32 rank)
+{
+    return PAIRED && rank == 1 ? block_counter(p) + 1 + line : order_word(p, line);
 }
 
 // ---- sums into gradients of inputs ------------------------------------------------------------------------

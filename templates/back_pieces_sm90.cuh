@@ -42,25 +42,27 @@ struct block_cuts {
     // Where a share begins in the line, for `shares` the end: up to 250 of them, rounding does not matter there.
     __device__ __forceinline__ u32 from(u32 share) const { return share * even + ((share * (more - share * less) + 32768) >> 16); }
 };
+DEV u32 walkers() { return gridDim.x / PAIR; } // thread blocks, or pairs of them
+
 // Thread blocks are not done with their last whole block at the same time, one in a hundred earlier or later: who comes first has most.
 DEV u32 unevenness(u32 whole, u32 steps, u32 even)
 {
-    return min(min(whole / gridDim.x * steps / 64, 24u), min(even / 3, steps - min(even + 1, steps)));
+    return min(min(whole / walkers() * steps / 64, 24u), min(even / 3, steps - min(even + 1, steps)));
 }
 DEV block_cuts find_cuts(const sizes &z, u32 blocks)
 {
     const u32 steps = static_cast<u32>(z.group()) * static_cast<u32>(query_tiles(z));
-    const u32 rest = blocks % gridDim.x;
+    const u32 rest = blocks % walkers();
     const u32 most = min(MOST_PIECES, steps / LEAST_PIECE);
-    const u32 pieces = rest > 0 ? min(gridDim.x / rest, most) : 0; // of a block
+    const u32 pieces = rest > 0 ? min(walkers() / rest, most) : 0; // of a block
     block_cuts cuts{steps, blocks, 0, 0, 0, 0};
     if (pieces == 0) {
         return cuts;
     }
     const u32 line = rest * steps;
-    const u32 crossing = line / gridDim.x;
+    const u32 crossing = line / walkers();
     const bool crosses = pieces < most && crossing + WORTH_CROSSING < steps / pieces;
-    const u32 shares = crosses ? gridDim.x : rest * pieces;
+    const u32 shares = crosses ? walkers() : rest * pieces;
     const u32 even = line / shares;
     if (even + (crosses ? LEAST_CROSSING : LEAST_PIECE) > steps) {
         return cuts;
@@ -75,7 +77,7 @@ DEV key_block find_part(const sizes &z, u32 blocks, u32 number, u32 &left, walk_
 {
     const u32 tiles = static_cast<u32>(query_tiles(z));
     block_cuts cuts{0, blocks, 0, 0, 0, 0};
-    if (left > 0 || number + gridDim.x > blocks) {
+    if (left > 0 || number + walkers() > blocks) {
         cuts = find_cuts(z, blocks);
     }
     u32 step = 0;
@@ -174,9 +176,10 @@ template <class SUMS> DEV bool join_pieces(const back_params &p, SUMS &sums, u32
     constexpr int VALUES = sizeof(sums.dk) / 16 * 128; // dv' is behind dk'
     const u32 warp = fresh_thread() / 32 % WARPS;
     const u32 first = joined >> 16, n = joined >> 8 & 255, mine = joined & 255;
-    u32 *const count = reinterpret_cast<u32 *>(p.pieces) + first * WARPS + warp;
-    float *const places = p.pieces + cfg::BACK_PIECES * WARPS + static_cast<i64>(first * WARPS + warp) * PIECE_FLOATS<SUMS> + lane_id() * 4;
-    constexpr i64 APART = static_cast<i64>(WARPS) * PIECE_FLOATS<SUMS>;
+    const u32 place = (PAIRED ? 2 * first + cluster_rank() : first) * WARPS + warp;
+    u32 *const count = reinterpret_cast<u32 *>(p.pieces) + place;
+    float *const places = p.pieces + cfg::BACK_PIECES * WARPS + static_cast<i64>(place) * PIECE_FLOATS<SUMS> + lane_id() * 4;
+    constexpr i64 APART = static_cast<i64>(PAIR * WARPS) * PIECE_FLOATS<SUMS>;
     if constexpr (cfg::WANT_DK) {
         leave_floats(sums.dk, places + mine * APART);
     }

@@ -131,6 +131,7 @@ template <class PARAMS> DEV void begin_tile(const PARAMS &p, i64 line)
 {
     p.order[line] = 0;
     *back::order_word(p, line) = 0;
+    *back::order_word(p, line, 1) = 0;
     if (line == 0) {
         *back::block_counter(p) = 0;
     }

@@ -2,6 +2,7 @@
 // block of keys after the other, a round each. Its loading warp tells the others which, and one warp knows in which order blocks add to a
 // tile of dq.
 #pragma once
+#include "back_peer_sm90.cuh"
 #include "back_pieces_sm90.cuh"
 
 namespace back {
@@ -28,6 +29,7 @@ struct block_rounds {
     __device__ __forceinline__ u32 place(u32 round) const { return address + 96 + 32 * (round & 1); }
     __device__ __forceinline__ u32 part(u32 round) const { return place(round) + 16; } // walk_part, where CUTS
     __device__ __forceinline__ u32 joined(u32 round) const { return __float_as_uint(load_shared(part(round) + 12)); }
+    __device__ __forceinline__ peer_places peer() const { return {address + BYTES}; }              // where PAIRED
     __device__ __forceinline__ key_block block(u32 round) const { return find_block(place(round)); } // group 0: there is none any more
 
     __device__ __forceinline__ void init() const
@@ -67,19 +69,27 @@ DEV u32 number_of_round(const back_params &p, u32 round)
 {
     if (p.z.len_q > 0 && (cfg::DETERMINISTIC || round > 0)) {
         // under DETERMINISTIC in the order in which they are begun: none waits for one that has not
-        return (cfg::DETERMINISTIC ? 0 : gridDim.x) + take_ticket(block_counter(p));
+        return (cfg::DETERMINISTIC ? 0 : walkers()) + take_ticket(block_counter(p));
     }
-    return fresh_block() + round * gridDim.x; // without queries there is no counter
+    return fresh_block() / PAIR + round * walkers(); // without queries there is no counter
+}
+DEV u32 next_number(const back_params &p, const block_rounds &rounds, u32 round, u32 taken)
+{
+    if constexpr (PAIRED) {
+        return rounds.peer().next().exchange(taken, [&] { return number_of_round(p, round); });
+    } else {
+        return number_of_round(p, round);
+    }
 }
 DEV u32 number_of_blocks(const sizes &z)
 {
-    return static_cast<u32>(key_tiles(z)) * static_cast<u32>(z.n_b) * static_cast<u32>(z.n_h_kv);
+    return static_cast<u32>(key_pairs(z)) * static_cast<u32>(z.n_b) * static_cast<u32>(z.n_h_kv);
 }
 DEV bool is_block(const sizes &z, u32 number) { return number < number_of_blocks(z); }
 DEV void tell_block(const block_rounds &rounds, u32 round, bool exists, const key_block &block)
 {
     const round_place at = round_place::nth(round);
-    rounds.told().wait_empty(at);
+    rounds.told().template wait_empty<cfg::BOUND_WAITS>(at, "place of a round");
     if (exists) {
         put_block(rounds.place(round), block);
     } else {
@@ -87,15 +97,15 @@ DEV void tell_block(const block_rounds &rounds, u32 round, bool exists, const ke
     }
     mbarrier_arrive(rounds.told().full(at.stage));
 }
-// left: what of a share is left for the round.
-DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round, bool leader, u32 &left)
+// left: what of a share is left for the round; taken: numbers so far.
+DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round, bool leader, u32 &left, u32 &taken)
 {
-    u32 number = leader && left == 0 ? number_of_round(p, round) : 0;
+    u32 number = leader && left == 0 ? next_number(p, rounds, round, taken++) : 0;
     if constexpr (CUTS) {
         if (leader) {
             walk_part part{};
             const key_block block = find_part(p.z, number_of_blocks(p.z), number, left, part);
-            rounds.told().wait_empty(round_place::nth(round));
+            rounds.told().template wait_empty<cfg::BOUND_WAITS>(round_place::nth(round), "place of a round");
             put_part(rounds.part(round), part);
             tell_block(rounds, round, block.group > 0, block);
         }
@@ -133,11 +143,11 @@ DEV auto begin_walk(const block_rounds &rounds, u32 round)
 template <class LOADER> DEV void load_rounds(LOADER &l)
 {
     const back_params &p = l.params.p;
-    u32 left = 0;
+    u32 left = 0, taken = 0;
 #pragma unroll 1
     while (true) {
-        tell_round(p, l.rounds, l.round, l.leader, left);
-        l.rounds.told().wait_full(round_place::nth(l.round));
+        tell_round(p, l.rounds, l.round, l.leader, left, taken);
+        l.rounds.told().template wait_full<cfg::BOUND_WAITS>(round_place::nth(l.round), "round, loader");
         const int group = l.rounds.block(l.round).group;
         if (group == 0) {
             break;
@@ -194,10 +204,23 @@ DEV u32 find_turn(const back_params &p, const key_block &at, int h, const positi
         return leader ? take_ticket(p.order + line) : 0;
     }
 }
+// The word that tells about a tile of dq, or this block's columns of it.
+DEV u32 *turn_word(const back_params &p, int line)
+{
+    if constexpr (PAIRED) {
+        return order_word(p, line, cluster_rank());
+    } else {
+        return order_word(p, line);
+    }
+}
 DEV void wait_for_turn(const back_params &p, int line, u32 turn)
 {
     if (turn > 0) {
-        wait_turn(order_word(p, line), cfg::DETERMINISTIC ? turn : 1);
+        if constexpr (cfg::BOUND_WAITS) {
+            wait_turn_bounded(turn_word(p, line), cfg::DETERMINISTIC ? turn : 1, "turn at dq");
+        } else {
+            wait_turn(turn_word(p, line), cfg::DETERMINISTIC ? turn : 1);
+        }
         fence_async_global(); // what the blocks before have added, too
     }
 }
@@ -209,7 +232,7 @@ template <class ADDER> DEV void add_rounds(ADDER &a)
     const block_rounds rounds = a.rounds;
 #pragma unroll 1
     for (u32 round = 0;; round++) {
-        rounds.told().wait_full(round_place::nth(round));
+        rounds.told().template wait_full<cfg::BOUND_WAITS>(round_place::nth(round), "round, adder");
         const key_block at = rounds.block(round);
         if (at.group == 0) {
             break;

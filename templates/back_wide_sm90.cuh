@@ -41,8 +41,9 @@ struct layout { // offsets in bytes
     static constexpr int DQ_RING = DO_RING + 16;
     static constexpr int FIRST = DQ_RING + 16; // whether dq of the tile is stored, not added
     static constexpr int ROUNDS = FIRST + 16;
-    static constexpr int BYTES = wide_smem_bytes(STAGES, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG);
-    static_assert(ROUNDS + block_rounds::BYTES == BYTES, "places do not overlap");
+    static constexpr int PEER = ROUNDS + block_rounds::BYTES;
+    static constexpr int BYTES = wide_smem_bytes(STAGES, DK, DV, variant::BACK_ROWS, variant::BACK_DIAG) + (PAIRED ? 192 : 0); // 192: of the planner, too
+    static_assert(PEER + (PAIRED ? peer_places::BYTES : 0) <= BYTES && PEER == BYTES - (PAIRED ? 192 : 0), "places do not overlap");
     static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
 };
 
@@ -52,6 +53,7 @@ DEV ring_barriers<STAGES> q_ring(u32 shared) { return {shared + layout::Q_RING};
 DEV ring_barriers<1> do_ring(u32 shared) { return {shared + layout::DO_RING}; }
 DEV ring_barriers<1> dq_ring(u32 shared) { return {shared + layout::DQ_RING}; } // full: it is the block's turn at dq of a tile; empty: it has added
 DEV block_rounds rounds_at(u32 shared) { return {shared + layout::ROUNDS}; }
+DEV peer_places peer_at(u32 shared) { return {shared + layout::PEER}; }
 DEV u32 position_place(u32 shared, u32 stage) { return shared + layout::POSITION + 8 * stage; }
 
 // Named barriers: of both warpgroups; and by the number of a warpgroup: its panel of weights is there, its panel of ds is there, it
@@ -65,6 +67,23 @@ DEV void load_parts(u32 to, const tensor_map *map, u32 full, int token, int head
 #pragma unroll
     for (int i = 0; i < SPLIT * shape::COUNT; i++) {
         tma_load(to + static_cast<u32>(i * ROWS * shape::SPAN), map, full, i * shape::SPAN / 2, token, head, batch, l2);
+    }
+}
+
+// Panels of one part. COLUMNS: that part of the tensor; BOTH: for both blocks of a pair.
+template <int ROWS, int PART, bool BOTH = false>
+DEV void load_part(u32 to, u32 part, u32 columns, const tensor_map *map, u32 full, int token, int head, int batch, u64 l2)
+{
+    using shape = panels<PART>;
+#pragma unroll
+    for (u32 i = 0; i < shape::COUNT; i++) {
+        const u32 place = to + (part * shape::COUNT + i) * (ROWS * shape::SPAN);
+        const int column = static_cast<int>((columns * shape::COUNT + i) * (shape::SPAN / 2));
+        if constexpr (BOTH) {
+            tma_load_both(place, map, full, column, token, head, batch, l2);
+        } else {
+            tma_load(place, map, full, column, token, head, batch, l2);
+        }
     }
 }
 
@@ -90,7 +109,12 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     {
         const key_block at = place();
         const u32 full = rounds.keys().full(0);
-        rounds.keys().wait_empty(place_of_round<1>(round));
+        rounds.keys().template wait_empty<cfg::BOUND_WAITS>(place_of_round<1>(round), "place of K");
+        if constexpr (PAIRED) {
+            mbarrier_arrive_expect(full, BN * PART_K * 2);
+            load_part<BN, PART_K>(shared + layout::K, cluster_rank(), cluster_rank(), &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+            return;
+        }
         mbarrier_arrive_expect(full, BN * DK * 2);
         load_parts<BN, PART_K>(shared + layout::K, &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
     }
@@ -98,19 +122,22 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     {
         const key_block at = place();
         const u32 full = rounds.values().full(0);
-        rounds.values().wait_empty(place_of_round<1>(round));
+        rounds.values().template wait_empty<cfg::BOUND_WAITS>(place_of_round<1>(round), "place of V");
         mbarrier_arrive_expect(full, BN * DV * 2);
         load_parts<BN, PART_V>(shared + layout::V, &params.v, full, at.kv0, at.h_kv, at.b, L2_STREAM);
     }
     // No query tile is for these keys.
     __device__ __forceinline__ void load_nothing() const
     {
-        q_ring(shared).wait_empty(q);
+        q_ring(shared).template wait_empty<cfg::BOUND_WAITS>(q, "place of Q");
         store_shared(position_place(shared, q.stage), NO_TILE);
         mbarrier_arrive(q_ring(shared).full(q.stage));
-        rounds.keys().wait_empty(place_of_round<1>(round));
+        if constexpr (PAIRED) {
+            peer_at(shared).meet(peer_at(shared).q(q.stage), q.parity); // its phases are those of the ring
+        }
+        rounds.keys().template wait_empty<cfg::BOUND_WAITS>(place_of_round<1>(round), "place of K");
         mbarrier_arrive(rounds.keys().full(0));
-        rounds.values().wait_empty(place_of_round<1>(round));
+        rounds.values().template wait_empty<cfg::BOUND_WAITS>(place_of_round<1>(round), "place of V");
         mbarrier_arrive(rounds.values().full(0));
     }
     __device__ __forceinline__ void load_q(const position &now, bool last) const
@@ -118,10 +145,17 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const key_block at = place();
         const int h = at.head(now.head);
         const u32 full = q_ring(shared).full(q.stage);
-        q_ring(shared).wait_empty(q);
+        q_ring(shared).template wait_empty<cfg::BOUND_WAITS>(q, "place of Q");
         const int c = now.whole ? TILE_ALL : TILE_SOME;
         put_position(position_place(shared, q.stage), now, variant::MAP ? now.classes : class_bits(c, c), last);
         mbarrier_arrive_expect(full, layout::Q_BYTES + layout::ROWS_BYTES);
+        if constexpr (PAIRED) {
+            peer_at(shared).meet(peer_at(shared).q(q.stage), q.parity);
+            load_part<BM, PART_K, true>(shared + layout::Q + q.stage * layout::Q_BYTES, cluster_rank(), cluster_rank(), &params.q, full, now.tile * BM, h,
+                                        at.b, L2_KEEP);
+            load_rows(params.p, shared + layout::ROWS + q.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
+            return;
+        }
         load_parts<BM, PART_K>(shared + layout::Q + q.stage * layout::Q_BYTES, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
         load_rows(params.p, shared + layout::ROWS + q.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
     }
@@ -129,12 +163,36 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     {
         const key_block at = place();
         const u32 full = do_ring(shared).full(dout.stage);
-        do_ring(shared).wait_empty(dout);
+        do_ring(shared).template wait_empty<cfg::BOUND_WAITS>(dout, "place of dO");
         mbarrier_arrive_expect(full, layout::DO_BYTES);
+        if constexpr (PAIRED) {
+            peer_at(shared).meet(peer_at(shared).dout(), dout.parity);
+            load_part<BM, PART_V, true>(shared + layout::DO, cluster_rank(), cluster_rank(), &params.dout, full, now.tile * BM, at.head(now.head), at.b,
+                                        L2_KEEP);
+            return;
+        }
         load_parts<BM, PART_V>(shared + layout::DO, &params.dout, full, now.tile * BM, at.head(now.head), at.b, L2_KEEP);
     }
+    // Where PAIRED: of a tile, the half of K that only scores read; then of the other's K the half that dq' reads.
+    __device__ __forceinline__ void load_x(bool other) const
+    {
+        const key_block at = place();
+        const ring_barriers<1> x = peer_at(shared).x();
+        const u32 rank = cluster_rank();
+        x.template wait_empty<cfg::BOUND_WAITS>({0, other ? 1u : 0u}, "place of half of K");
+        mbarrier_arrive_expect(x.full(0), BN * PART_K * 2);
+        load_part<BN, PART_K>(shared + layout::K, rank ^ 1u, other ? rank : rank ^ 1u, &params.k, x.full(0), other ? at.kv0 ^ BN : at.kv0, at.h_kv,
+                              at.b, L2_KEEP);
+    }
+    __device__ __forceinline__ void load_halves() const
+    {
+        if constexpr (PAIRED) {
+            load_x(false);
+            load_x(true);
+        }
+    }
     // In the order in which places are free: Q early where it has two, else after dO.
-    __device__ __forceinline__ void load_queries(const position &now, bool last) const
+    __device__ __forceinline__ void load_queries(const position &now, bool last, bool begins = false) const
     {
         if constexpr (STAGES == 1) {
             load_do(now);
@@ -142,19 +200,23 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         } else {
             load_q(now, last);
             load_do(now);
+        }
+        if (!begins) {
+            load_halves();
         }
     }
     __device__ __forceinline__ void load_first(const position &now, bool last) const
     {
         if constexpr (STAGES == 1) {
             load_v();
-            load_queries(now, last);
+            load_queries(now, last, true);
         } else {
             load_q(now, last);
             load_v();
             load_do(now);
         }
         load_k();
+        load_halves();
     }
 };
 
@@ -178,9 +240,9 @@ struct adder {
     __device__ __forceinline__ void finish_last()
     {
         if (stored >= 0) {
-            dq_ring(shared).wait_empty(single_place::nth(count));
+            dq_ring(shared).template wait_empty<cfg::BOUND_WAITS>(single_place::nth(count), "additions, to tell");
             fence_global();
-            end_turn(order_word(p, stored));
+            end_turn(turn_word(p, stored));
             stored = -1;
         }
     }
@@ -189,11 +251,15 @@ struct adder {
     {
         const int h = at.head(now.head);
         const int line = static_cast<int>(tile_line(p.z, at.b, h)) + now.tile;
-        const u32 turn = find_turn(p, at, h, now, line, leader);
+        const bool asked = PAIRED && !cfg::DETERMINISTIC; // of rank 0, by both
+        u32 turn = asked ? 0 : find_turn(p, at, h, now, line, leader);
         if (leader) {
             finish_last();
+            if constexpr (asked) {
+                turn = peer_at(shared).turn().exchange(count, [&] { return take_ticket(p.order + line); });
+            }
             wait_for_turn(p, line, turn);
-            dq_ring(shared).wait_empty(single_place::nth(count));
+            dq_ring(shared).template wait_empty<cfg::BOUND_WAITS>(single_place::nth(count), "additions before");
             store_shared(shared + layout::FIRST, turn == 0 ? 1u : 0u);
             mbarrier_arrive(dq_ring(shared).full(0));
             stored = cfg::DETERMINISTIC || turn == 0 ? line : -1;

@@ -37,6 +37,12 @@ DEV u32 fresh_block()
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
     return x;
 }
+DEV u32 cluster_rank() // of the block in its cluster; from sm_90 on
+{
+    u32 x;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(x));
+    return x;
+}
 
 // ---- conversions: round to nearest even --------------------------------------------------------------------
 

@@ -59,17 +59,67 @@ DEV void mbarrier_wait(u32 barrier, u32 parity)
                  : "memory");
 }
 
-// The same, but a phase that does not end stops the kernel instead of hanging it: after so many attempts, each of which the
-// hardware ends in its own time. A clock would not do: it differs between lanes, and what is known after such a loop could not stay
-// in registers that a warp shares.
-DEV void mbarrier_wait_bounded(u32 barrier, u32 parity)
+// Whether it is over by now, or becomes so while the hardware looks on.
+DEV bool mbarrier_try(u32 barrier, u32 parity)
 {
-    asm volatile("{\n.reg .pred p;\n.reg .u32 n;\nmov.u32 n, 0;\n"
-                 "again_%=:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done_%=;\n"
-                 "add.u32 n, n, 1;\nsetp.gt.u32 p, n, 16777216;\n@!p bra again_%=;\ntrap;\n"
-                 "done_%=:\n}" ::"r"(barrier),
-                 "r"(parity)
+    u32 over;
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(over)
+                 : "r"(barrier), "r"(parity)
                  : "memory");
+    return over != 0;
+}
+
+// ---- waits that say what they wait for and stop the kernel, instead of hanging it ---------------------------------
+
+DEV u64 nanoseconds()
+{
+    u64 x;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(x));
+    return x;
+}
+// A line of each warp that waits: its block, rank in the cluster and number; `place`: an offset in shared memory, or a word of global memory.
+template <class = void> static __device__ __noinline__ void say_stuck(const char *what, u64 place, u32 value)
+{
+    const u32 lanes = __activemask();
+    if ((lanes & ((1u << threadIdx.x % 32) - 1)) == 0) {
+        printf("waits for ever: block %u, rank %u, warp %u, lanes %08x: %s, at %llx, parity or turn %u\n", blockIdx.x, cluster_rank(), threadIdx.x / 32,
+               lanes, what, place, value);
+    }
+}
+struct patience {
+    static constexpr u64 SPAN = 2000000000;
+    u64 since = 0;
+    __device__ __forceinline__ void spend(const char *what, u64 place, u32 value)
+    {
+        const u64 now = nanoseconds();
+        since = since == 0 ? now : since;
+        if (now - since > SPAN) {
+            say_stuck(what, place, value);
+            while (nanoseconds() - now < SPAN) { // for the others to say so, too
+            }
+            asm volatile("trap;");
+        }
+    }
+};
+DEV void mbarrier_wait_bounded(u32 barrier, u32 parity, const char *what)
+{
+    patience left;
+    while (!mbarrier_try(barrier, parity)) {
+        left.spend(what, barrier & 0xffffff, parity);
+    }
+}
+DEV void wait_turn_bounded(const u32 *p, u32 turn, const char *what)
+{
+    patience left;
+    u32 x;
+    while (true) {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+        if (x == turn) {
+            break;
+        }
+        left.spend(what, reinterpret_cast<u64>(p), turn);
+    }
 }
 
 // ---- TMA: boxes of a tensor to shared memory ---------------------------------------------------------------------

@@ -33,15 +33,19 @@ template <int STAGES> struct ring_barriers {
         }
     }
     // Until the readers of the tile before have left the stage; at once in the first round.
-    __device__ __forceinline__ void wait_empty(ring_place<STAGES> at) const
-    {
-        mbarrier_wait(empty(at.stage), at.parity ^ 1u);
-    }
-    // BOUNDED: a tile that never comes stops the kernel. The loading warp waits for those who wait here.
-    template <bool BOUNDED = false> __device__ __forceinline__ void wait_full(ring_place<STAGES> at) const
+    template <bool BOUNDED = false> __device__ __forceinline__ void wait_empty(ring_place<STAGES> at, const char *what = "a place") const
     {
         if constexpr (BOUNDED) {
-            mbarrier_wait_bounded(full(at.stage), at.parity);
+            mbarrier_wait_bounded(empty(at.stage), at.parity ^ 1u, what);
+        } else {
+            mbarrier_wait(empty(at.stage), at.parity ^ 1u);
+        }
+    }
+    // BOUNDED: a tile that never comes stops the kernel. The loading warp waits for those who wait here.
+    template <bool BOUNDED = false> __device__ __forceinline__ void wait_full(ring_place<STAGES> at, const char *what = "a tile") const
+    {
+        if constexpr (BOUNDED) {
+            mbarrier_wait_bounded(full(at.stage), at.parity, what);
         } else {
             mbarrier_wait(full(at.stage), at.parity);
         }
