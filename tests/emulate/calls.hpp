@@ -258,6 +258,14 @@ void emulate_tma_load(unsigned to, const void *map, unsigned barrier, unsigned r
     const emulate_tensor_map m = read_map(map, rank, at);
     start_load(make_transfer(m, to, barrier, rank, first), at);
 }
+unsigned emulate_cluster_rank() { return now->number % now->of->size; }
+void emulate_arrive_peer(unsigned barrier, emulate_place at) { arrive_at_peer(barrier, at); }
+void emulate_load_both(unsigned to, const void *map, unsigned barrier, const int *first, emulate_place at)
+{
+    load_both(make_transfer(read_map(map, 4, at), to, barrier, 4, first), at);
+}
+void emulate_copy_to_peer(unsigned to, unsigned from, unsigned bytes, unsigned barrier, emulate_place at) { copy_to_other(to, from, bytes, barrier, at); }
+
 void emulate_tma_store(const void *map, unsigned from, unsigned rank, const int *first, emulate_place at)
 {
     const emulate_tensor_map m = read_map(map, rank, at);

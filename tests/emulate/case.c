@@ -187,8 +187,8 @@ static lathe_status make_source(struct scene *s, struct source *source, lathe_er
     struct plan plan;
     TRY(plan_pick(s->ir, s->c->pass, &s->problem, &device, &plan, err));
     if (s->c->blocks > 0 && plan.back.thread_blocks > 0) {
-        plan.back.thread_blocks = s->c->blocks;
-        plan.back.pieces = plan.back.pieces > 0 ? 2 * s->c->blocks : 0;
+        plan.back.thread_blocks = s->c->blocks * (plan.back.paired ? 2 : 1);
+        plan.back.pieces = plan.back.pieces > 0 ? 2 * plan.back.thread_blocks : 0;
     } else {
         plan.blocks = s->c->blocks > 0 ? s->c->blocks * (plan.cluster > 1 ? plan.cluster : 1) : plan.blocks;
     }

@@ -514,6 +514,7 @@ bool cases_make(struct case_list *list, bool full)
     group_rows(list, full);
     group_clusters(list, full);
     group_beside(list, full);
+    group_pairs(list, full);
     group_elementwise(list, full);
     group_deterministic_maps(list);
     group_hollow(list);

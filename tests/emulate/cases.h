@@ -75,6 +75,7 @@ void group_backward(struct case_list *list, bool full); /* cases_backward.c */
 void group_rows(struct case_list *list, bool full);     /* cases_rows.c */
 void group_clusters(struct case_list *list, bool full); /* cases_clusters.c */
 void group_beside(struct case_list *list, bool full);   /* cases_beside.c */
+void group_pairs(struct case_list *list, bool full);    /* cases_pairs.c */
 bool same_job(const struct test_case *a, const struct test_case *b);
 void case_name(const struct test_case *c, char *out, size_t size);
 struct device device_of(int sm);

@@ -35,6 +35,7 @@ namespace {
 #include "hopper.hpp"
 #include "wgmma.hpp"
 #include "cluster.hpp"
+#include "pair.hpp"
 #include "meet.hpp"
 #include "deadlock.hpp"
 #include "launch.hpp"

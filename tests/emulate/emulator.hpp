@@ -95,6 +95,10 @@ void emulate_mbarrier_init_fence();
 void emulate_mbarrier_arrive(unsigned address, unsigned bytes, emulate_place at);
 void emulate_mbarrier_wait(unsigned address, unsigned parity, emulate_place at);
 void emulate_tma_load(unsigned to, const void *map, unsigned barrier, unsigned rank, const int *first, emulate_place at);
+unsigned emulate_cluster_rank(); // pair.hpp
+void emulate_arrive_peer(unsigned barrier, emulate_place at);
+void emulate_load_both(unsigned to, const void *map, unsigned barrier, const int *first, emulate_place at);
+void emulate_copy_to_peer(unsigned to, unsigned from, unsigned bytes, unsigned barrier, emulate_place at);
 void emulate_tma_store(const void *map, unsigned from, unsigned rank, const int *first, emulate_place at);
 void emulate_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned barrier, emulate_place at);
 void emulate_bulk_add(float *to, unsigned from, unsigned bytes, emulate_place at);

@@ -34,6 +34,7 @@ void start_hopper()
         p = {};
     }
     std::memset(now->hopper.proxy_fences, 0, sizeof now->hopper.proxy_fences);
+    now->hopper.told = {};
 }
 
 // ---- mbarriers ------------------------------------------------------------------------------------------------------------
@@ -209,6 +210,16 @@ void complete(std::size_t which)
     unsigned char row[256];
     clocks &engine = clock_of(ENGINE);
     engine.at[ENGINE]++;
+    if (t.arrival) {
+        mbarrier &b = now->hopper.mbarriers.find(t.barrier - WINDOW)->second;
+        b.pending--;
+        settle(b);
+        return;
+    }
+    if (t.from != nullptr) {
+        std::vector<transfer> &reading = t.from->hopper.stores;
+        reading.erase(std::find_if(reading.begin(), reading.end(), [&](const transfer &x) { return x.copied == t.copied; }));
+    }
     if (t.pushed) {
         put(t.place - WINDOW, &t.word, 4);
     }

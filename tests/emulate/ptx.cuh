@@ -19,6 +19,7 @@ DEV void forget_memory() {}
 DEV void after(int &, float) {}
 DEV u32 fresh_thread() { return threadIdx.x; }
 DEV u32 fresh_block() { return blockIdx.x; }
+DEV u32 cluster_rank() { return emulate_cluster_rank(); }
 
 // ---- conversions ---------------------------------------------------------------------------------------
 

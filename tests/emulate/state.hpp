@@ -110,6 +110,9 @@ struct transfer { // TMA: a box, or bytes in a line; to shared memory, or from t
     unsigned line_bytes;       // 0: a box
     bool pushed;               // by another block of the cluster: 4 bytes,
     float word;                // these
+    bool arrival;              // the same: no bytes, and nothing is written
+    unsigned copied;           // a number, of shared memory,
+    struct block *from;        // of this block
     unsigned place, barrier;   // in shared memory
     int at[5];
     unsigned thread, group; // of a store or an addition
@@ -161,6 +164,7 @@ struct asynchronous { // all that sm_90 adds to a block
     unsigned store_groups[MAX_THREADS];
     group_part part[MAX_WARPS];
     unsigned proxy_fences[MAX_THREADS];
+    clocks told; // of warps, when they arrived at another block
 };
 
 
@@ -228,6 +232,7 @@ struct {
     std::uint64_t random;        // of the order of blocks
     std::vector<late_write> writes;
     unsigned lazy; // at one switch of blocks in so many one of them comes to its end
+    unsigned copies; // from block to block
 } core;
 
 bool several() { return core.beside > 1; }

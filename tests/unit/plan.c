@@ -303,6 +303,36 @@ TEST(backward_has_a_template)
     ir_free(ir);
 }
 
+/* For wide heads thread blocks go in pairs, which share what they add to dq: so not where dq is not wanted.
+ */
+TEST(wide_heads_go_in_pairs)
+{
+    static const struct {
+        const char *problem;
+        bool paired;
+        int thread_blocks;
+        const char *tile;
+    } row[] = {{"dtype=bf16,d=256", true, 132, "128x64w8p2s1c2"},
+               {"dtype=f16,d=192,d_v=128,deterministic=1", true, 132, "128x64w8p2s2c2"},
+               {"dtype=bf16,d=256,dq=none", false, 132, "128x64w8p2s1"},
+               {"dtype=bf16,d=128", false, 132, "64x128w8p1s2"}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        lathe_error err = {.status = LATHE_OK};
+        CHECK_EQ(pick_pass("causal", LATHE_BACKWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.back.paired, row[i].paired);
+        CHECK_EQ(plan.back.thread_blocks, row[i].thread_blocks);
+        CHECK_STR(plan.tile, row[i].tile);
+        CHECK_EQ(strstr(plan.reason, "go in pairs") != NULL, row[i].paired);
+    }
+    struct device odd = H100;
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    odd.sm_count = 131; /* no half of a pair */
+    CHECK_EQ(pick_pass("causal", LATHE_BACKWARD, row[0].problem, &odd, &plan, &err), LATHE_OK);
+    CHECK_EQ(plan.back.thread_blocks, 130);
+}
+
 /* Without a mask all blocks of keys have as many query tiles: the last ones are cut into pieces, two for each
  * multiprocessor at most. */
 TEST(last_blocks_of_keys_are_cut)
