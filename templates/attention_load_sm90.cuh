@@ -69,7 +69,7 @@ template <class V> struct tile_reads<V, true> {
 #pragma unroll
         for (int k = 0; k < V::READS; k++) {
             if (!by_row(k)) {
-                const uint2 range = __ldg(from + k);
+                const uint2 range = from[k];
                 low[k] = static_cast<int>(range.x);
                 high[k] = static_cast<int>(range.y);
             }
