@@ -235,8 +235,10 @@ static void read_verdicts(struct run *r)
 static bool is_chosen(const struct options *o, const struct test_case *c)
 {
     char name[300];
+    char line[360];
     case_name(c, name, sizeof name);
-    return !o->only || strstr(name, o->only) || strstr(c->group, o->only);
+    snprintf(line, sizeof line, "%s: %s", c->group, name); /* as --list prints it */
+    return !o->only || strstr(line, o->only);
 }
 
 static void choose(struct run *r)
