@@ -1,7 +1,8 @@
 /*
  * aot.c: a library compiled ahead of time, on a GPU: the first call of each kernel against its second, and
  * its results against the JIT's, bit by bit: one launch (causal), a map of tiles before it (document), a
- * backward pass of several kernels with ordered sums, and a row-wise pair. run.sh makes the library
+ * backward pass of several kernels with ordered sums, the same in pairs of thread blocks, and a row-wise
+ * pair. run.sh makes the library
  * (`gpu_aot`) and compiles this file against it, so it belongs to no CMake target. Exit code 77: no GPU; 1: a
  * result differs.
  */
@@ -18,6 +19,7 @@ enum { HEADS = 4, TOKENS = 500, DIM = 128, ROWS = 64, LENGTH = 1000, MAX_PORTS =
 enum { WORKSPACE = 16 << 20, FIRST_CALL_US = 2000 };
 
 static const int64_t TENSOR[] = {1, HEADS, TOKENS, DIM};
+static const int64_t WIDE[] = {1, HEADS, TOKENS, 2 * DIM};
 static const int64_t STATISTICS[] = {1, HEADS, TOKENS};
 static const int64_t IDS[] = {1, TOKENS};
 static const int64_t MATRIX[] = {ROWS, LENGTH};
@@ -63,6 +65,9 @@ ASKS(document, gpu_aot_document_forward,
 ASKS(gradient, gpu_aot_document_bf16_d128_no_o_no_lse_deterministic_backward,
      gpu_aot_document_backward_args args = {
          .q = t[0], .k = t[1], .v = t[2], .doc = t[3], .do_ = t[4], .dq = t[5], .dk = t[6], .dv = t[7]})
+ASKS(wide_gradient, gpu_aot_document_bf16_d256_no_o_no_lse_deterministic_backward,
+     gpu_aot_document_backward_args args = {
+         .q = t[0], .k = t[1], .v = t[2], .doc = t[3], .do_ = t[4], .dq = t[5], .dk = t[6], .dv = t[7]})
 RUNS(norm, gpu_aot_rms_norm_forward, gpu_aot_rms_norm_args args = {.x = t[0], .weight = t[1], .y = t[2]})
 ASKS(norm_gradient, gpu_aot_rms_norm_backward,
      gpu_aot_rms_norm_backward_args args = {
@@ -71,6 +76,10 @@ ASKS(norm_gradient, gpu_aot_rms_norm_backward,
 #define BF16(name, result)                                                                                   \
     {                                                                                                        \
         name, LATHE_BF16, 4, TENSOR, result                                                                  \
+    }
+#define BF16_WIDE(name, result)                                                                              \
+    {                                                                                                        \
+        name, LATHE_BF16, 4, WIDE, result                                                                    \
     }
 
 static const struct kernel KERNELS[] = {
@@ -101,6 +110,18 @@ static const struct kernel KERNELS[] = {
       BF16("dq", true),
       BF16("dk", true),
       BF16("dv", true)}},
+    {"document",
+     LATHE_BACKWARD,
+     wide_gradient_workspace,
+     wide_gradient_run,
+     {BF16_WIDE("q", false),
+      BF16_WIDE("k", false),
+      BF16_WIDE("v", false),
+      {"doc", LATHE_I32, 2, IDS, false},
+      BF16_WIDE("do", false),
+      BF16_WIDE("dq", true),
+      BF16_WIDE("dk", true),
+      BF16_WIDE("dv", true)}},
     {"rms_norm",
      LATHE_FORWARD,
      NULL,

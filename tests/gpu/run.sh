@@ -90,7 +90,8 @@ fi
 if wants aot "$@"; then
     made=$logs/gpu_aot
     if "$(find_file lathe)" aot causal document rms_norm --pass forward,backward --arch sm_80,sm_90a --problem dtype=bf16,d=128 \
-        --problem dtype=bf16,d=128,o=none,lse=none,deterministic=1 --problem dtype=bf16,n=1000 \
+        --problem dtype=bf16,d=128,o=none,lse=none,deterministic=1 \
+        --problem dtype=bf16,d=256,o=none,lse=none,deterministic=1 --problem dtype=bf16,n=1000 \
         --problem dtype=bf16,n=1000,rstd=none --name gpu_aot -o "$made" \
         >"$logs/aot-build.log" 2>&1 && ${CC:-cc} -std=c11 -D_GNU_SOURCE -O2 -Iinclude -I"$made" tests/gpu/aot.c tests/gpu/device.c \
         "$made/libgpu_aot.a" "$(find_file liblathe_rt.a)" "$library" -Wl,-rpath,"$(dirname "$library")" -ldl -lpthread -lm \
