@@ -3,7 +3,8 @@
 //
 // A block takes 64 keys of one key head. Two warpgroups share them: of a tile each has 64 of the 128 queries for s^T = K Q^T and
 // dw^T = V dO^T, and half the columns of dk' and dv', for which it needs the weights and ds of all queries: its own are A
-// operands in registers, the other's come through shared memory. dq' of its own queries it adds to memory from registers.
+// operands in registers, the other's come through shared memory. dq' of its own queries it adds to memory from registers: in pairs of
+// blocks half the columns of it, for the keys of both (back_peer_sm90.cuh).
 #pragma once
 #include "back_pairs_sm90.cuh"
 #include "back_store_sm90.cuh"
