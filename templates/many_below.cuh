@@ -80,7 +80,7 @@ template <bool REVERSE> DEV float add_parts(below &mine)
     return all;
 }
 
-// take(v, x, one): what the scan takes of vector v. Returns what the warp hands on.
+// take(at, v, x, one): what the scan takes of vector v, which stands at `at`. Returns what the warp hands on.
 template <int S, class TAKE> DEV stretch add_below(below &mine, const TAKE &take)
 {
     constexpr int FIRST = in_reverse<S>() ? V - 1 : 0;
@@ -90,7 +90,7 @@ template <int S, class TAKE> DEV stretch add_below(below &mine, const TAKE &take
     for (int v = 0; v < VECTORS; v++) {
         scan_input x[V] = {};
         stretch one[V];
-        take(v, x, one);
+        take(v, v, x, one);
 #pragma unroll
         for (int j = 0; j < V; j++) {
             power[v][j] = top_of(one[j]); // -INF beyond the row
@@ -188,7 +188,7 @@ DEV bool walk_below(float (&q)[VECTORS][SCANS][V], below &mine, const stretch &w
     for (int v = 0; v < VECTORS; v++) {
         scan_input x[V] = {};
         stretch one[V];
-        take(v, x, one);
+        take(v, v, x, one);
         walked.sum = fmaf(mine.before[v], factor, begin);
 #pragma unroll
         for (int k = 0; k < V; k++) {
@@ -233,7 +233,7 @@ template <int S, class TAKE> DEV stretch add_beside(const float (&q)[VECTORS][SC
     for (int v = 0; v < VECTORS; v++) {
         scan_input x[V] = {};
         stretch one[V];
-        take(v, x, one);
+        take(v, v, x, one);
 #pragma unroll
         for (int j = 0; j < V; j++) {
             const float(&sum)[V] = is_lazy<OTHER>() ? q[v][OTHER] : other.sum[v];

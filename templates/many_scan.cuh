@@ -157,11 +157,11 @@ template <int N> struct neighbours {
     bool together;
 };
 
-template <int S, int N, bool TOGETHER = true> DEV void add_neighbours(neighbours<N> &to, const scan_input (&x)[N], const stretch (&one)[N])
+template <int S, int N> DEV void add_neighbours(neighbours<N> &to, const scan_input (&x)[N], const stretch (&one)[N])
 {
     to.own = nothing<S>();
     to.together = false;
-    if constexpr (TOGETHER && has_top<S>() && N > 1) {
+    if constexpr (has_top<S>() && N > 1) {
         to.together = add_together<S>(to.own, to.e, x, one);
     }
     if (!to.together) {
@@ -174,10 +174,10 @@ template <int S, int N, bool TOGETHER = true> DEV void add_neighbours(neighbours
 }
 
 // The scan at each of them, behind `walked`.
-template <int S, int N, bool TOGETHER = true>
+template <int S, int N>
 DEV void walk_neighbours(float (&q)[N], stretch walked, const neighbours<N> &at, const scan_input (&x)[N], const stretch (&one)[N])
 {
-    if constexpr (TOGETHER && has_top<S>() && N > 1) {
+    if constexpr (has_top<S>() && N > 1) {
         if (at.together && scan_together<S>(q, walked, at.own, at.e, x, one)) {
             return;
         }
@@ -245,17 +245,17 @@ DEV void scan_piece(float (&q)[SCANS][V], stretch (&carry)[SCANS], const piece &
     turn ^= 1;
 }
 
-// A scan of a row in registers: lanes of each vector by themselves, then the vectors of a warp. take(v, x, one): what the scan takes of
-// vector v. before[v] becomes what those of the warp before this thread's vector v hand on. Returns what all of them do.
-template <int S, bool TOGETHER, class TAKE> DEV stretch add_vectors(stretch (&before)[VECTORS], neighbours<V> (&at)[VECTORS], const TAKE &take)
+// A scan of a row in registers: lanes of each vector by themselves, then the vectors of a warp. take(at, v, x, one): what the scan takes of
+// vector v, which stands at `at`. before[v] becomes what those of the warp before this thread's vector v hand on. Returns what all of them do.
+template <int S, class TAKE> DEV stretch add_vectors(stretch (&before)[VECTORS], neighbours<V> (&at)[VECTORS], const TAKE &take)
 {
     stretch all[VECTORS];
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
         scan_input x[V] = {};
         stretch one[V];
-        take(v, x, one);
-        add_neighbours<S, V, TOGETHER>(at[v], x, one);
+        take(v, v, x, one);
+        add_neighbours<S, V>(at[v], x, one);
         before[v] = at[v].own;
         scan_lanes<S>(before[v], all[v]);
     }
@@ -269,7 +269,7 @@ template <int S, bool TOGETHER, class TAKE> DEV stretch add_vectors(stretch (&be
     return walked;
 }
 
-template <int S, bool TOGETHER, class TAKE>
+template <int S, class TAKE>
 DEV void walk_vectors(float (&q)[VECTORS][SCANS][V], const stretch &warps, const stretch (&before)[VECTORS], const neighbours<V> (&at)[VECTORS],
                       const TAKE &take)
 {
@@ -278,8 +278,8 @@ DEV void walk_vectors(float (&q)[VECTORS][SCANS][V], const stretch &warps, const
         scan_input x[V] = {};
         stretch one[V];
         float done[V];
-        take(v, x, one);
-        walk_neighbours<S, V, TOGETHER>(done, join<S>(warps, before[v]), at[v], x, one);
+        take(v, v, x, one);
+        walk_neighbours<S, V>(done, join<S>(warps, before[v]), at[v], x, one);
 #pragma unroll
         for (int j = 0; j < V; j++) {
             q[v][S][j] = done[j];
@@ -287,20 +287,72 @@ DEV void walk_vectors(float (&q)[VECTORS][SCANS][V], const stretch &warps, const
     }
 }
 
+// The slow way of scan S, where a fast one has been tried: vector after vector, element after element.
+template <int S, class TAKE>
+DEV void walk_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const stretch &warps, const TAKE &take)
+{
+    constexpr bool REVERSE = in_reverse<S>();
+    constexpr int AT = REVERSE ? VECTORS - 1 : 0; // where the next vector of the walk stands
+    constexpr int FIRST = REVERSE ? V - 1 : 0;
+    stretch walked = nothing<S>();
+#pragma unroll 1
+    for (int step = 0; step < VECTORS; step++) {
+        scan_input x[V] = {};
+        stretch one[V];
+        float done[V];
+        stretch own = nothing<S>();
+        take(AT, REVERSE ? VECTORS - 1 - step : step, x, one);
+#pragma unroll 1
+        for (int turn = 0; turn < 2; turn++) { // what the vector hands on, then the scan behind what comes before it
+#pragma unroll 1
+            for (int k = 0; k < V; k++) {
+                const stretch with = with_element<S>(own, one[FIRST], x[FIRST].start);
+                done[FIRST] = scan_value<S>(with, x[FIRST]);
+                own = handed_on<S>(own, with, x[FIRST].start);
+                move_on<REVERSE>(x);
+                move_on<REVERSE>(one);
+                move_on<REVERSE>(done);
+            }
+            if (turn == 0) {
+                stretch all;
+                scan_lanes<S>(own, all);
+                own = join<S>(warps, join<S>(walked, own));
+                walked = join<S>(walked, all);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            q[AT][S][j] = done[j];
+#pragma unroll
+            for (int s = 0; s <= S; s++) {
+                float of_vectors[VECTORS];
+#pragma unroll
+                for (int v = 0; v < VECTORS; v++) {
+                    of_vectors[v] = q[v][s][j];
+                }
+                move_on<REVERSE>(of_vectors);
+#pragma unroll
+                for (int v = 0; v < VECTORS; v++) {
+                    q[v][s][j] = of_vectors[v];
+                }
+            }
+        }
+        move_on<REVERSE>(held);
+    }
+}
+
 template <int S>
 DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], piece (&held)[VECTORS], const many_params &p, const variant::head &head,
                       const variant::vals &vals, const place &row, int first, stretch (&part)[SCAN_PARTS])
 {
-    neighbours<V> at[VECTORS];
-    stretch before[VECTORS];
-    const auto take = [&](int v, scan_input (&x)[V], stretch (&one)[V]) {
+    const auto take = [&](int at, int v, scan_input (&x)[V], stretch (&one)[V]) {
         const int i = first + v * STEP;
         const bool in_row = is_in_row(row, i, p.z.n);
         variant::col c[V] = {};
         make_columns(p, head, in_row, i, c);
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            scan_takes<S>(x[j], one[j], q[v], held[v], p, head, vals, c[j], in_row, i, j);
+            scan_takes<S>(x[j], one[j], q[at], held[at], p, head, vals, c[j], in_row, i, j);
         }
     };
     if constexpr (SHARED_NEXT) {
@@ -327,14 +379,16 @@ DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], piec
         if constexpr (SHARED_NEXT) {
             recall(held, row);
         }
-        (void)add_vectors<S, false>(before, at, take);
+        walk_slowly<S>(q, held, warps, take);
     } else {
-        stretch walked = add_vectors<S, true>(before, at, take);
+        neighbours<V> at[VECTORS];
+        stretch before[VECTORS];
+        stretch walked = add_vectors<S>(before, at, take);
         if constexpr (WHOLE_BLOCK && WARPS > 1) {
             scan_warps<S>(warps, walked, part);
         }
+        walk_vectors<S>(q, warps, before, at, take);
     }
-    walk_vectors<S, !BELOW>(q, warps, before, at, take);
 }
 
 // The same of a chunk; with TALL at once.

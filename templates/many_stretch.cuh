@@ -170,6 +170,21 @@ template <int S> DEV float value_below(const stretch &all, const scan_input &x)
     }
 }
 
+// ---- the slow way, in loops that are not unrolled ------------------------------------------------------------------------
+//
+// What is in registers has numbers at compile time. So each step works on the first place of the walk, and then all move on by one;
+// in the end they are where they were. It is compiled once, and not for every place.
+
+template <bool REVERSE, class T, int N> DEV void move_on(T (&x)[N])
+{
+    const T first = x[REVERSE ? N - 1 : 0];
+#pragma unroll
+    for (int k = 1; k < N; k++) {
+        x[REVERSE ? N - k : k - 1] = x[REVERSE ? N - 1 - k : k];
+    }
+    x[REVERSE ? 0 : N - 1] = first;
+}
+
 constexpr int SCAN_PARTS = variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1;
 struct scan_scratch {
     stretch part[2][SCANS][SCAN_PARTS];
