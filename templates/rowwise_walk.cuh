@@ -38,7 +38,9 @@ struct batch {
     variant::col col[PLACES];
     u32 starts[SCANS]; // of scans whose segments begin where a column says so: a bit a place
     bool whole;        // all places are in the row
-    float q[PLACES][SCANS][V];
+    struct values {
+        float of[SCANS][V];
+    } q[PLACES];
     int base, number, turn; // its first place; which one it is; of `scratch`
 };
 
@@ -125,27 +127,32 @@ template <int S> struct taken { // by scan S, of one row of a batch
     stretch one[PLACES];
 };
 
-// PART: the row may end among them, where `end` says.
+// The element of a row at place k of a batch, which stands at `at`. PART: the row may end before it, where `end` says.
+template <int S, bool PART>
+DEV scan_input take_term(stretch &one, const batch &b, int at, int k, const many_params &p, const variant::head &head, const strip_values &vals, int end, int j)
+{
+    const int i = b.base + k;
+    const bool here = !PART || i < end;
+    float e[IN];
+    float known[SCANS];
+    scan_input x = {};
+    unpack_piece(b.held[at], e, j);
+#pragma unroll
+    for (int s = 0; s < S; s++) {
+        known[s] = b.q[at].of[s][j];
+    }
+    variant::scan_term<S>(e, i, p.x, p.z, head, b.col[at], vals.of[j], known, x);
+    x.start = variant::SCAN_STARTS[S] == 2 ? here && x.start : (b.starts[S] >> k & 1) != 0;
+    x.value = here ? x.value : 0.0f;
+    one = here ? element_stretch<S>(x) : nothing<S>();
+    return x;
+}
 template <int S, bool PART>
 DEV void take_terms(taken<S> &to, const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, int end, int j)
 {
 #pragma unroll
     for (int k = 0; k < PLACES; k++) {
-        const int i = b.base + k;
-        const bool here = !PART || i < end;
-        float e[IN];
-        float known[SCANS];
-        scan_input x = {};
-        unpack_piece(b.held[k], e, j);
-#pragma unroll
-        for (int s = 0; s < S; s++) {
-            known[s] = b.q[k][s][j];
-        }
-        variant::scan_term<S>(e, i, p.x, p.z, head, b.col[k], vals.of[j], known, x);
-        x.start = variant::SCAN_STARTS[S] == 2 ? here && x.start : (b.starts[S] >> k & 1) != 0;
-        x.value = here ? x.value : 0.0f;
-        to.x[k] = x;
-        to.one[k] = here ? element_stretch<S>(x) : nothing<S>();
+        to.x[k] = take_term<S, PART>(to.one[k], b, k, k, p, head, vals, end, j);
     }
 }
 
@@ -256,7 +263,7 @@ template <int S> DEV void walk_beside(float (&q)[PLACES], stretch &walked, const
     for (int step = 0; step < PLACES; step++) {
         const int k = place_in_walk<S>(step);
         const float value = terms.x[k].value;
-        const float sum = is_lazy<OTHER>() ? b.q[k][OTHER][j] : other.sum[k];
+        const float sum = is_lazy<OTHER>() ? b.q[k].of[OTHER][j] : other.sum[k];
         walked.sum += cfg::FAST_MATH ? value * m_rcp(sum) : value / sum;
         q[k] = walked.sum * other.e[k];
     }
@@ -298,6 +305,34 @@ template <int S> DEV bool walk_near(float (&q)[V][PLACES], batch &b, stretch (&w
     return true;
 }
 
+// The slow way beside a fast one: a loop that is not unrolled, in which all places move on by one at each step, and in the end are
+// where they were. So it is compiled once, and not for every place.
+template <int S>
+DEV void walk_slowly(float (&q)[V][PLACES], batch &b, stretch (&walked)[V], const many_params &p, const variant::head &head, const strip_values &vals, int end)
+{
+    constexpr int AT = in_reverse<S>() ? PLACES - 1 : 0;
+#pragma unroll 1
+    for (int step = 0; step < PLACES; step++) {
+        const int k = place_in_walk<S>(step);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            stretch one;
+            const scan_input x = take_term<S, true>(one, b, AT, k, p, head, vals, end, j);
+            const stretch with = with_element<S>(walked[j], one, x.start);
+            q[j][AT] = scan_value<S>(with, x);
+            walked[j] = handed_on<S>(walked[j], with, x.start);
+            move_on<in_reverse<S>()>(q[j]);
+        }
+        move_on<in_reverse<S>()>(b.held);
+        if constexpr (TOLD) {
+            move_on<in_reverse<S>()>(b.col);
+        }
+        if constexpr (S > 0) {
+            move_on<in_reverse<S>()>(b.q); // of earlier scans
+        }
+    }
+}
+
 // The same, which becomes what they hand on.
 template <int S> DEV void walk_places(batch &b, stretch (&walked)[V], const many_params &p, const variant::head &head, const strip_values &vals, int end)
 {
@@ -311,18 +346,22 @@ template <int S> DEV void walk_places(batch &b, stretch (&walked)[V], const many
         done = b.whole && walk_near<S>(q, b, walked, p, head, vals);
     }
     if (!done) {
+        if constexpr (has_top<S>()) {
+            walk_slowly<S>(q, b, walked, p, head, vals, end);
+        } else {
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-            taken<S> terms;
-            take_terms<S, true>(terms, b, p, head, vals, end, j);
-            walk_apart<S>(q[j], walked[j], terms);
+            for (int j = 0; j < V; j++) {
+                taken<S> terms;
+                take_terms<S, true>(terms, b, p, head, vals, end, j);
+                walk_apart<S>(q[j], walked[j], terms);
+            }
         }
     }
 #pragma unroll
     for (int j = 0; j < V; j++) {
 #pragma unroll
         for (int k = 0; k < PLACES; k++) {
-            b.q[k][S][j] = q[j][k];
+            b.q[k].of[S][j] = q[j][k];
         }
     }
 }
@@ -336,7 +375,7 @@ DEV void tell_values(batch &b)
             for (int j = 0; j < V; j++) {
 #pragma unroll
                 for (int k = 0; k < PLACES; k++) {
-                    b.q[k][S][j] = b.known[S][j].near ? log_below(b.q[k][S][j], b.known[S][j].reference) : b.q[k][S][j];
+                    b.q[k].of[S][j] = b.known[S][j].near ? log_below(b.q[k].of[S][j], b.known[S][j].reference) : b.q[k].of[S][j];
                 }
             }
         }
@@ -393,7 +432,7 @@ DEV void finish_places(const batch &b, const many_params &p, const variant::head
             unpack_piece(b.held[k], e, j);
 #pragma unroll
             for (int m = 0; m < SCANS; m++) {
-                q[m] = b.q[k][m][j];
+                q[m] = b.q[k].of[m][j];
             }
             variant::output(e, i, p.x, p.z, head, b.col[k], vals.of[j], q, y, site);
             repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
