@@ -586,13 +586,17 @@ DEV int find_cut(const many_params &p, const variant::head &head, const strip_va
 DEV bool find_part(strip &s, const many_params &p, const variant::head &head, const strip_values &vals, int part)
 {
     if constexpr (CUT) {
-        const int first = part * cfg::PART;
-        const int next = min(first + cfg::PART, p.z.n);
-        s.begin = part == 0 ? 0 : find_cut(p, head, vals, first, next);
-        if (part > 0 && s.begin == next) {
-            return false;
+        const int next = min((part + 1) * cfg::PART, p.z.n);
+#pragma unroll 1
+        for (int side = part == 0 ? 1 : 0; side < 2; side++) { // in a loop: one copy of the search
+            const int to = side == 0 ? next : p.z.n;
+            const int cut = find_cut(p, head, vals, side == 0 ? part * cfg::PART : next, to);
+            if (side == 0 && cut == to) {
+                return false;
+            }
+            s.begin = side == 0 ? cut : s.begin; // 0 before
+            s.end = cut;
         }
-        s.end = find_cut(p, head, vals, next, p.z.n);
     }
     return true;
 }
