@@ -414,52 +414,62 @@ struct targets {
     char *of[OUT];
 };
 
+// Place `place` of the batch, which stands at `at`.
 template <bool WHOLE>
-DEV void finish_places(const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+DEV void finish_place(targets &to, const batch &b, int at, int place, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+{
+    const int i = b.base + place;
+    float out[OUT][V];
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        float e[IN];
+        float y[OUT];
+        float site[COLUMNS];
+        float q[SCANS];
+        unpack_piece(b.held[at], e, j);
+#pragma unroll
+        for (int m = 0; m < SCANS; m++) {
+            q[m] = b.q[at].of[m][j];
+        }
+        variant::output(e, i, p.x, p.z, head, b.col[at], vals.of[j], q, y, site);
+        repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
+    }
+    repeat<0, variant::OUT>([&]<int K>() {
+        out_type<K> *row = reinterpret_cast<out_type<K> *>(to.of[K]);
+        if constexpr (WHOLE) {
+            store_piece<K>(row, out[K]);
+        } else if (i < end_of(p, s)) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                if (j < s.n) {
+                    row[j] = from_float<out_type<K>>(out[K][j]);
+                }
+            }
+        }
+        to.of[K] += p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>));
+    });
+}
+
+// What is not whole is seldom: a loop that is not unrolled, in which all places move on.
+DEV void finish_batch(batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
 {
     targets to = {};
     repeat<0, variant::OUT>([&]<int K>() { to.of[K] = reinterpret_cast<char *>(row_of<out_type<K>>(p.out[K], s.at) + b.base * p.out[K].stride[3]); });
-#pragma unroll
-    for (int k = 0; k < PLACES; k++) {
-        const int i = b.base + k;
-        float out[OUT][V];
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            float e[IN];
-            float y[OUT];
-            float site[COLUMNS];
-            float q[SCANS];
-            unpack_piece(b.held[k], e, j);
-#pragma unroll
-            for (int m = 0; m < SCANS; m++) {
-                q[m] = b.q[k].of[m][j];
-            }
-            variant::output(e, i, p.x, p.z, head, b.col[k], vals.of[j], q, y, site);
-            repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
-        }
-        repeat<0, variant::OUT>([&]<int K>() {
-            out_type<K> *at = reinterpret_cast<out_type<K> *>(to.of[K]);
-            if constexpr (WHOLE) {
-                store_piece<K>(at, out[K]);
-            } else if (i < end_of(p, s)) {
-#pragma unroll
-                for (int j = 0; j < V; j++) {
-                    if (j < s.n) {
-                        at[j] = from_float<out_type<K>>(out[K][j]);
-                    }
-                }
-            }
-            to.of[K] += p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>));
-        });
-    }
-}
-
-DEV void finish_batch(const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
-{
     if (s.rows == STRIP && b.whole) {
-        finish_places<true>(b, p, head, vals, s);
+#pragma unroll
+        for (int k = 0; k < PLACES; k++) {
+            finish_place<true>(to, b, k, k, p, head, vals, s);
+        }
     } else {
-        finish_places<false>(b, p, head, vals, s);
+#pragma unroll 1
+        for (int k = 0; k < PLACES; k++) {
+            finish_place<false>(to, b, 0, k, p, head, vals, s);
+            move_on<false>(b.held);
+            move_on<false>(b.q);
+            if constexpr (TOLD) {
+                move_on<false>(b.col);
+            }
+        }
     }
 }
 
