@@ -47,7 +47,7 @@ struct batch {
 // Of batches to come, each lane has found it out for a place, or for one of each group. Where segments begin is known to all: no
 // lane waits for memory in a batch of them.
 constexpr bool TOLD = variant::COLS && variant::COLS_BESIDE_STARTS;
-constexpr int GROUPS = TOLD ? 1 : 8;
+constexpr int GROUPS = TOLD ? 1 : CUT ? 4 : 8; // parts are short
 constexpr int REFILL = GROUPS * 32 / PLACES; // batches
 struct columns {
     col_words own;
