@@ -113,11 +113,23 @@ DEV void fetch_part(u32 held, const sources &at, const many_params &p, const str
 {
     if (s.n > 0 && s.n < V && is_place(p, i)) {
         repeat<0, variant::IN>([&]<int K>() {
-            u32 word[words_of<K>()];
-            load_elements<K>(word, reinterpret_cast<const in_type<K> *>(at.of[K]), s.n);
-#pragma unroll
+            using T = in_type<K>;
+            constexpr int EACH = 4 / static_cast<int>(sizeof(T));
+            const T *from = reinterpret_cast<const T *>(at.of[K]);
+#pragma unroll 1
             for (int w = 0; w < words_of<K>(); w++) {
-                store_shared(shared_place<K>(held, k) + static_cast<u32>(w / 4) * UNIT_BYTES + 4 * static_cast<u32>(w % 4), word[w]);
+                u32 word = 0;
+#pragma unroll
+                for (int j = 0; j < EACH; j++) {
+                    if (w * EACH + j < s.n) {
+                        if constexpr (sizeof(T) == 4) {
+                            word = __float_as_uint(m_load(from, w));
+                        } else {
+                            word |= static_cast<u32>(from[w * EACH + j].bits) << (16 * j);
+                        }
+                    }
+                }
+                store_shared(shared_place<K>(held, k) + static_cast<u32>(w / 4) * UNIT_BYTES + 4 * static_cast<u32>(w % 4), word);
             }
         });
     }
