@@ -22,17 +22,21 @@ static bool in_steps(const struct map_emitter *me, int tensor)
            map_uses(me, tensor, USE_STORE);
 }
 
-/* at.at[0] * p.t0.s[0] + ..., with the last dim where `first`. */
-static void offset_text(const struct map_emitter *me, int tensor, bool first, struct text_buf *out)
+enum last_dim { LAST_LEFT_OUT, LAST_BY_STRIDE, LAST_OF_LANES };
+
+/* at.at[0] * p.t0.s[0] + ..., and of the last dim: lanes, where there are several, are adjacent. */
+static void offset_text(const struct map_emitter *me, int tensor, enum last_dim form, struct text_buf *out)
 {
     const unsigned span = span_of(map_tensor(me, tensor));
     text_add(out, "0ll");
     for (int k = 0; k < me->last; k++)
         if (span >> k & 1)
             text_add(out, " + at.at[%d] * p.t%d.s[%d]", k, tensor, k);
-    if (first && (span >> me->last & 1))
-        text_add(out, " + at.first * p.t%d.s[%d]%s", tensor, me->last,
-                 map_tensor(me, tensor)->form == STAGE_INTERLEAVED ? " * 2" : "");
+    if (form == LAST_LEFT_OUT || !(span >> me->last & 1))
+        return;
+    text_add(out, " + at.first * ");
+    text_add(out, form == LAST_BY_STRIDE ? "p.t%d.s[%d]" : "(W > 1 ? 1 : p.t%d.s[%d])", tensor, me->last);
+    text_add(out, map_tensor(me, tensor)->form == STAGE_INTERLEAVED ? " * 2" : "");
 }
 
 static void emit_advance(struct map_emitter *me)
@@ -94,7 +98,7 @@ void emit_map_bases(struct map_emitter *me)
         if (!in_steps(me, i))
             continue;
         text_add(out, "        b.t%d = FLAT ? at.first : ", i);
-        offset_text(me, i, true, out);
+        offset_text(me, i, LAST_BY_STRIDE, out);
         text_add(out, ";\n");
         if (me->map->list)
             text_add(out, "        b.d%d = static_cast<%s *const *>(p.t%d.data)[at.at[0]];\n", i,
@@ -249,7 +253,7 @@ void emit_map_heads(struct map_emitter *me)
         struct text_buf offset = {0};
         if (!is_operand(me, 2 * i, CLASS_HEAD))
             continue;
-        offset_text(me, i, false, &offset);
+        offset_text(me, i, LAST_LEFT_OUT, &offset);
         load_one_text(me, i, "h.", offset.data ? offset.data : "");
         me->e->out->failed |= offset.failed;
         text_free(&offset);
@@ -264,7 +268,7 @@ void emit_map_columns(struct map_emitter *me, enum value_class class, const char
             continue;
         text_add(out, "        const %s *const q%d = static_cast<const %s *>(p.t%d.data) + (",
                  map_type(me, i), i, map_type(me, i), i);
-        offset_text(me, i, true, out);
+        offset_text(me, i, LAST_OF_LANES, out);
         text_add(out, ");\n");
         words_text(me, i);
         load_text(me, i, "");

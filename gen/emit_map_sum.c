@@ -322,20 +322,19 @@ void emit_map_gather(struct map_emitter *me)
     const int rows = me->e->w->input[map_tensor(me, tensor)->input].n_dims - 1;
     const char *type = map_type(me, tensor);
     emit_gather_rows(me, to, rows);
-    text_add(
-        out,
-        "    DEV bool target_whole(const map_params &p) { return has_vectors<V, %s, %d>(p.t%d, 0); }\n"
-        "    template <int W> DEV float *sum_of(sums<W> &sum) { return sum.c0; }\n"
-        "    template <int W> DEV void put(const map_params &p, i64 row, i64 first, const sums<W> &sum)\n"
-        "    {\n        i64 at = first * p.t%d.s[%d];\n",
-        type, rows + 1, tensor, tensor, rows);
+    text_add(out,
+             "    DEV bool target_whole(const map_params &p) { return has_vectors<V, %s, %d>(p.t%d, 0); }\n"
+             "    template <int W> DEV float *sum_of(sums<W> &sum) { return sum.c0; }\n"
+             "    DEV %s *target_row(const map_params &p, i64 row)\n    {\n        i64 at = 0;\n",
+             type, rows + 1, tensor, type);
     for (int d = rows - 1; d > 0; d--)
         text_add(out, "        at += take_index(row, p.h%d.n[%d]) * p.t%d.s[%d];\n", tensor, d, tensor, d);
     text_add(
         out,
-        "        at += row * p.t%d.s[0];\n        store_lanes<W, true>(static_cast<%s *>(p.t%d.data) + at, "
-        "sum.c0);\n    }\n",
-        tensor, type, tensor);
+        "        at += row * p.t%d.s[0];\n        return static_cast<%s *>(p.t%d.data) + at;\n    }\n"
+        "    template <int W> DEV void put(%s *row, const map_params &p, i64 first, const sums<W> &sum)\n"
+        "    {\n        store_lanes<W, true>(row + first * (W > 1 ? 1 : p.t%d.s[%d]), sum.c0);\n    }\n",
+        tensor, type, tensor, type, tensor, rows);
 }
 
 static void emit_total_store(struct emitter *e, int tensor, const char *sizes)

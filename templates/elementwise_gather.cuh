@@ -23,6 +23,7 @@ constexpr int LONG_THREADS = 1024;
 constexpr int LONG_WARPS = LONG_THREADS / 32;
 constexpr int TOGETHER = cfg::UNROLL; // vectors of a row, or lines, that are loaded together
 constexpr int APART = 32 * V;     // columns between a thread's vectors of a row
+constexpr int GATHER_BLOCKS = 3;  // on an SM: 80 registers, since what is spilled would be waited for
 
 DEV i64 count_lines(const map_sizes &z)
 {
@@ -68,19 +69,14 @@ DEV lines lines_of(const map_params &p, i64 row)
     return {static_cast<word>(x.y) << 32 | x.x, static_cast<word>(x.w) << 32 | x.z};
 }
 
-// The same for a row that a team adds up: LONG + 1 stands for more. None beyond the rows.
+DEV lines lines_within(const map_params &p, i64 row, i64 rows) { return row < rows ? lines_of(p, row) : lines{0, 0}; } // none beyond the rows
+
+// The same for a row that a team adds up: LONG + 1 stands for more.
 struct few_lines {
     word begin;
     u32 count;
 };
-DEV few_lines lines_within(const map_params &p, i64 row, i64 rows)
-{
-    if (row >= rows) {
-        return {0, 0};
-    }
-    const lines all = lines_of(p, row);
-    return {all.begin, static_cast<u32>(all.count > LONG ? LONG + 1 : all.count)};
-}
+DEV few_lines few_of(const lines &all) { return {all.begin, static_cast<u32>(all.count > LONG ? LONG + 1 : all.count)}; }
 
 // What W points of a line, the first of them at.first, add to the sum of their columns.
 template <int W>
@@ -95,47 +91,68 @@ DEV void add_points(typename gathered::template sums<W> &sum, const map_params &
     gathered::template compute<false, W>(p, s, base, at, 0, head, fixed, col, held, sum, totals);
 }
 
-// N vectors of W columns of one row, APART from one another: from its lines to memory. N > 1: elements of a line are adjacent.
-// `line`: the first of them.
-template <int W, int N> DEV void gather_row(const map_params &p, const space &s, i64 row, const few_lines &own, word line, i64 first)
+// A line that a team is at.
+struct line_at {
+    point first;
+    typename gathered::head head;
+    typename gathered::bases base;
+};
+
+DEV void find_line(line_at &to, const map_params &p, const space &s, word line, i64 first)
 {
-    typename gathered::template sums<W> sum[N];
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        gathered::template clear<W>(sum[k]);
-    }
+    to.first = point_of_line(gathered::sizes(p), static_cast<i64>(line));
+    to.first.first = first;
+    gathered::make_head(to.head, p, to.first);
+    gathered::template locate<false>(to.base, p, s, to.first);
+}
+
+// Columns of one row, from its lines to memory: N vectors of W, APART from one another, at `first` and every `step` columns behind it.
+// N > 1: elements of a line are adjacent. `line`: the first of them. A row of one line finds it once for all of its columns.
+template <int W, int N> DEV void gather_row(const map_params &p, const space &s, i64 row, const few_lines &own, word line, i64 first, i64 step)
+{
+    auto *const to = gathered::target_row(p, row);
+    line_at from = {};
+    i64 found = -1; // at which column
 #pragma unroll 1
-    for (u32 i = 1; i <= own.count; i++) {
-        const word next = i < own.count ? p.list[own.begin + i] : 0;
-        point at = point_of_line(gathered::sizes(p), static_cast<i64>(line));
-        at.first = first;
-        typename gathered::head head;
-        typename gathered::bases base[N];
-        typename gathered::template held<W> held[N];
-        gathered::make_head(head, p, at);
-        gathered::template locate<false>(base[0], p, s, at);
+    for (i64 column = first; column < s.last; column += step) {
+        typename gathered::template sums<W> sum[N];
+        i64 at_once[N]; // beyond the end the last ones: no branch, so that all are loaded together
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            base[k] = base[0];
-            gathered::shift(base[k], k * APART);
-            at.first = first + k * APART;
-            if (at.first + W <= s.last) {
-                gathered::template load<false, W>(held[k], p, base[k], at, head, 0);
+            gathered::template clear<W>(sum[k]);
+            at_once[k] = min(column + k * APART, s.last - W);
+        }
+        word at = line;
+#pragma unroll 1
+        for (u32 i = 1; i <= own.count; i++) {
+            const word next = i < own.count ? p.list[own.begin + i] : 0;
+            if (N == 1 || own.count > 1 || found < 0) {
+                find_line(from, p, s, at, column);
+            } else {
+                gathered::shift(from.base, column - found);
+            }
+            found = column;
+            at = next;
+            typename gathered::bases base[N];
+            typename gathered::template held<W> held[N];
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                base[k] = from.base;
+                gathered::shift(base[k], at_once[k] - column);
+                from.first.first = at_once[k];
+                gathered::template load<false, W>(held[k], p, base[k], from.first, from.head, 0);
+            }
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                from.first.first = at_once[k];
+                add_points<W>(sum[k], p, s, from.first, from.head, base[k], held[k]);
             }
         }
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            at.first = first + k * APART;
-            if (at.first + W <= s.last) {
-                add_points<W>(sum[k], p, s, at, head, base[k], held[k]);
+            if (column + k * APART + W <= s.last) {
+                gathered::template put<W>(to, p, column + k * APART, sum[k]);
             }
-        }
-        line = next;
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        if (first + k * APART + W <= s.last) {
-            gathered::template put<W>(p, row, first + k * APART, sum[k]);
         }
     }
 }
@@ -150,13 +167,16 @@ DEV space space_of(const map_params &p)
 // How a row is shared out: columns that threads take as vectors, the threads of a team, and parts of a row, each a team's.
 struct share {
     i64 wide; // columns in vectors; the others one by one
+    i64 reach; // columns of a part
     int team; // less than a warp for a row of fewer vectors, which is one part
     int parts;
 };
 
-constexpr i64 PART = APART * TOGETHER; // columns
+constexpr i64 PART = APART * TOGETHER; // columns that a team works on at once
+constexpr int MOST_PARTS = 4;          // of them a part of a row has as many where every team has several parts all the same:
+constexpr int ITEMS = 4;               // what finds a line is then done once for all of them
 
-DEV share make_share(const map_params &p, i64 columns)
+DEV share make_share(const map_params &p, i64 columns, i64 rows)
 {
     share h;
     h.wide = gathered::whole(p) && gathered::target_whole(p) ? columns / V * V : 0;
@@ -164,7 +184,13 @@ DEV share make_share(const map_params &p, i64 columns)
     while (h.team < 32 && static_cast<i64>(h.team) * V < columns) {
         h.team *= 2;
     }
-    h.parts = static_cast<int>((columns + PART - 1) / PART);
+    const i64 teams = static_cast<i64>(gridDim.x) * (cfg::THREADS / h.team);
+    h.reach = PART;
+#pragma unroll 1
+    while (h.reach < MOST_PARTS * PART && h.reach < columns && rows * ((columns - 1) / (2 * h.reach) + 1) >= ITEMS * teams) {
+        h.reach *= 2;
+    }
+    h.parts = static_cast<int>((columns - 1) / h.reach + 1);
     return h;
 }
 
@@ -184,15 +210,14 @@ DEV piece further(const piece &from, const piece &step, int parts)
 // Of a part of a row: columns in vectors, then one by one.
 DEV void gather_piece(const map_params &p, const space &s, const share &h, const piece &here, const few_lines &own, word line)
 {
-    const int lane = static_cast<int>(threadIdx.x) % h.team;
-    const i64 first = static_cast<i64>(here.part) * PART;
+    const int lane = static_cast<int>(threadIdx.x) & (h.team - 1);
+    const i64 first = here.part * h.reach;
     space wide = s;
-    wide.last = min(first + PART, h.wide);
-    gather_row<V, TOGETHER>(p, wide, here.row, own, line, first + lane * V);
-#pragma unroll 1
-    for (i64 c = max(first, h.wide) + lane; c < min(first + PART, s.last); c += h.team) {
-        gather_row<1, 1>(p, s, here.row, own, line, c);
-    }
+    space rest = s;
+    wide.last = min(first + h.reach, h.wide);
+    rest.last = min(first + h.reach, s.last);
+    gather_row<V, TOGETHER>(p, wide, here.row, own, line, first + lane * V, PART);
+    gather_row<1, 1>(p, rest, here.row, own, line, max(first, h.wide) + lane, h.team);
 }
 
 // A team takes pieces in turn. While it is at one, the place of the next piece's first line is on its way, and where the lines of the one
@@ -200,8 +225,8 @@ DEV void gather_piece(const map_params &p, const space &s, const share &h, const
 DEV void gather_rows(const map_params &p)
 {
     const space s = space_of(p);
-    const share h = make_share(p, s.last);
     const i64 rows = gathered::target_rows(p);
+    const share h = make_share(p, s.last, rows);
     const i64 teams = static_cast<i64>(gridDim.x) * (cfg::THREADS / h.team);
     const i64 item = static_cast<i64>(blockIdx.x) * (cfg::THREADS / h.team) + static_cast<int>(threadIdx.x) / h.team;
     const i64 step_rows = quotient(teams, h.parts); // items are the parts of a row, one row after the other
@@ -209,13 +234,13 @@ DEV void gather_rows(const map_params &p)
     const piece step = {step_rows, static_cast<int>(teams - step_rows * h.parts)};
     piece here = {item_row, static_cast<int>(item - item_row * h.parts)};
     piece next = further(here, step, h.parts);
-    few_lines own = lines_within(p, here.row, rows);
-    few_lines after = lines_within(p, next.row, rows);
+    few_lines own = few_of(lines_within(p, here.row, rows));
+    few_lines after = few_of(lines_within(p, next.row, rows));
     word line = own.count > 0 ? p.list[own.begin] : 0;
 #pragma unroll 1
     while (here.row < rows) {
         const piece last = further(next, step, h.parts);
-        const few_lines later = lines_within(p, last.row, rows);
+        const lines later = lines_within(p, last.row, rows);
         const word following = after.count > 0 ? p.list[after.begin] : 0;
         if (own.count <= LONG) {
             gather_piece(p, s, h, here, own, line);
@@ -223,7 +248,7 @@ DEV void gather_rows(const map_params &p)
         here = next;
         next = last;
         own = after;
-        after = later;
+        after = few_of(later); // here, where it has come: else it would be waited for above
         line = following;
     }
 }
@@ -283,14 +308,14 @@ template <int W> DEV void gather_long(const map_params &p, const space &s, i64 r
                 columns[k] += shared.sum[w][k * 32 + lane];
             }
         }
-        gathered::template put<W>(p, row, first, sum);
+        gathered::template put<W>(gathered::target_row(p, row), p, first, sum);
     }
 }
 
 DEV void gather_longs(const map_params &p, long_scratch &shared)
 {
     const space s = space_of(p);
-    const share h = make_share(p, s.last);
+    const share h = make_share(p, s.last, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const i64 vectors = (h.wide + 32 * V - 1) / (32 * V); // parts of the row in vectors, then those of single columns
     const i64 parts = vectors + (s.last - h.wide + 31) / 32;
@@ -383,7 +408,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS) LATHE_ENTRY(order)(co
 #endif
 
 #if LATHE_COMPILED(gather)
-extern "C" __global__ void __launch_bounds__(cfg::THREADS, cfg::MIN_BLOCKS) LATHE_ENTRY(gather)(const __grid_constant__ map_params p)
+extern "C" __global__ void __launch_bounds__(cfg::THREADS, GATHER_BLOCKS) LATHE_ENTRY(gather)(const __grid_constant__ map_params p)
 {
     elementwise::gather_rows(p);
 }

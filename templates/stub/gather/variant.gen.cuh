@@ -135,11 +135,15 @@ struct map0 {
     }
     DEV bool target_whole(const map_params &p) { return has_vectors<V, float, 2>(p.t1, 0); }
     template <int W> DEV float *sum_of(sums<W> &sum) { return sum.c0; }
-    template <int W> DEV void put(const map_params &p, i64 row, i64 first, const sums<W> &sum)
+    DEV float *target_row(const map_params &p, i64 row)
     {
-        i64 at = first * p.t1.s[1];
+        i64 at = 0;
         at += row * p.t1.s[0];
-        store_lanes<W, true>(static_cast<float *>(p.t1.data) + at, sum.c0);
+        return static_cast<float *>(p.t1.data) + at;
+    }
+    template <int W> DEV void put(float *row, const map_params &p, i64 first, const sums<W> &sum)
+    {
+        store_lanes<W, true>(row + first * (W > 1 ? 1 : p.t1.s[1]), sum.c0);
     }
 };
 
