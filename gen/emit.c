@@ -68,8 +68,8 @@ static void emit_many_config(struct text_buf *t, const struct plan *plan)
         text_add(t, "constexpr int UNITS_WIDE = %d;\nconstexpr bool MORE = %s, TAKEN = %s;\n",
                  plan->units_wide, yes(plan->more), yes(plan->taken));
     if (plan->places > 0)
-        text_add(t, "constexpr int PLACES = %d, STAGES = %d, PART = %d;\n", plan->places, plan->stages,
-                 plan->part_places);
+        text_add(t, "constexpr int PLACES = %d, STAGES = %d, PART = %d, HELD_CARRIES = %d;\n", plan->places,
+                 plan->stages, plan->part_places, plan->held_carries);
     else if (plan->stages > 0)
         text_add(t,
                  "constexpr int STAGES = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, MORE = %s, "

@@ -607,6 +607,7 @@ struct plan {
     bool placed;             /* rowwise_staged: rows of one place follow each other */
     int units_wide;          /* rowwise_inner: see there; else 0 */
     int places, part_places; /* rowwise_walk: of a batch; see there PART; else 0 */
+    int held_carries;        /* see there HELD_CARRIES */
     int cluster;             /* blocks that share a row of rowwise_staged, a strip of rowwise_inner */
     int unroll, steps;       /* elementwise, with threads and vector: see elementwise.cuh */
     bool long_loops, ahead;

@@ -31,11 +31,31 @@ static int place_bytes(const struct request *r, const struct row_pass *pass)
     return bytes;
 }
 
-/* Static shared memory of a block: the device's own, and walk_scratch of the template. */
-static int static_bytes(const struct row_pass *pass, const struct plan *plan)
+/* walk_scratch of the template. */
+static int scratch_bytes(const struct row_pass *pass, const struct plan *plan)
 {
     const int stretch = row_pass_has_powers(pass) ? 12 : 8;
-    return 1024 + 2 * pass->n_scans * plan->threads * plan->vector * stretch;
+    return 2 * pass->n_scans * plan->threads * plan->vector * stretch;
+}
+
+/* Static shared memory of a block: the device's own, and walk_scratch where it does not share the place of
+ * what is held. */
+static int static_bytes(const struct row_pass *pass, const struct plan *plan)
+{
+    return 1024 + (plan->held_carries > 0 ? 0 : scratch_bytes(pass, plan));
+}
+
+/* Where walks were, of the batches for which that stays in shared memory: two words of each row and scan. */
+static int held_bytes(const struct row_pass *pass, const struct plan *plan)
+{
+    if (plan->held_carries == 0)
+        return 0;
+    int bytes = 0;
+    for (int k = 0; k < pass->n_scans; k++)
+        if (pass->walk[k] + 1 < pass->n_walks)
+            bytes += 8 * plan->held_carries * plan->vector * plan->threads;
+    const int scratch = scratch_bytes(pass, plan);
+    return bytes > scratch ? bytes : scratch;
 }
 
 /* May rows be cut where all scans begin anew? */
@@ -62,8 +82,9 @@ static void share_places(const struct request *r, const struct row_pass *pass, s
     if (powers && may_cut(pass)) {
         plan->min_blocks = 2;
         plan->places = 8; /* 128 registers */
-        plan->stages = pass->n_walks > 1 ? 4 : 3;
+        plan->stages = 3;
         plan->part_places = pass->n_walks > 1 ? 128 : 512;
+        plan->held_carries = pass->n_walks > 1 ? plan->part_places / plan->places : 0;
     }
     const int words = plan->vector * (place_bytes(r, pass) + 4 * pass->n_scans) / 4;
     while (!powers && plan->places > 4 && plan->places * words > HELD_WORDS)
@@ -77,10 +98,14 @@ static void share_memory(const struct request *r, const struct row_pass *pass, s
     const int bytes = 32 * plan->vector * place_bytes(r, pass);
     const int room = r->device->smem_bytes / plan->min_blocks;
     for (;;) {
-        plan->smem_bytes = plan->stages * (plan->threads / 32) * plan->places * bytes;
+        plan->smem_bytes =
+            plan->stages * (plan->threads / 32) * plan->places * bytes + held_bytes(pass, plan);
         if (plan->smem_bytes + static_bytes(pass, plan) <= room)
             return;
-        if (plan->stages > FEWEST_STAGES)
+        if (plan->held_carries > 0) {
+            plan->held_carries = 0;
+            plan->stages = 4;
+        } else if (plan->stages > FEWEST_STAGES)
             plan->stages--;
         else if (plan->places > FEWEST_PLACES)
             plan->places /= 2;

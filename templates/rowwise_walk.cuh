@@ -7,9 +7,10 @@
 // PART > 0: strips of their own are cut where all scans begin anew, one part or none for every PART places, each of which is an item by
 // itself. More warps have work, and several walks along a short part find it in L2.
 // STAGES batches of PLACES places of each warp wait in shared memory, where cp.async brings them.
-// Several walks: each but the last leaves in params.carries where it was at each batch, and a later one takes the batch again from there.
+// Several walks: each but the last leaves where it was at each batch, and a later one takes the batch again from there: in shared memory
+// where a strip of a warp's own has at most HELD_CARRIES batches, else in params.carries.
 // No reductions, no sums over rows.
-#include "walk_strips.cuh"
+#include "walk_columns.cuh"
 
 namespace many {
 
@@ -18,109 +19,6 @@ static_assert(variant::SCANS > 0 && variant::PASSES == 0 && variant::COLUMNS == 
 static_assert(cfg::PLACES > 0 && cfg::PLACES <= 32 && cfg::PLACES % 4 == 0 && cfg::PLACES == variant::CHUNK, "cfg::PLACES is a multiple of 4 up to a warp, the same on the host");
 static_assert(!CUT || all_cut(), "cfg::PART > 0 asks for scans whose segments begin where a column says so");
 static_assert(cfg::STAGES >= 2, "one batch is worked on while others come");
-
-// ---- a batch --------------------------------------------------------------------------------------------------------
-
-struct alignas(4) col_words { // what the formulas read by place
-    variant::col c[1];
-};
-
-struct near_row { // of a batch, for a scan beside one with powers: where `near`,
-    float sum[PLACES]; // e^(value of the scan - reference); where the scan is lazy, its values have these sums' place
-    float e[PLACES];   // e^(power - reference)
-    float reference;
-    bool near;
-};
-
-struct batch {
-    near_row known[SCANS][V];
-    piece held[PLACES];
-    variant::col col[PLACES];
-    u32 starts[SCANS]; // of scans whose segments begin where a column says so: a bit a place
-    bool whole;        // all places are in the row
-    struct values {
-        float of[SCANS][V];
-    } q[PLACES];
-    int base, number, turn; // its first place; which one it is; of `scratch`
-};
-
-// Of batches to come, each lane has found it out for a place, or for one of each group. Where segments begin is known to all: no
-// lane waits for memory in a batch of them.
-constexpr bool TOLD = variant::COLS && variant::COLS_BESIDE_STARTS;
-constexpr int GROUPS = TOLD ? 1 : CUT ? 4 : 8; // parts are short
-constexpr int REFILL = GROUPS * 32 / PLACES; // batches
-struct columns {
-    col_words own;
-    u32 starts[SCANS]; // of group g in lane g: a bit a place
-};
-
-// Where a column says so.
-template <int S> DEV bool starts_at(const many_params &p, const variant::head &head, const strip_values &vals, const variant::col &c, int place)
-{
-    const float none[max_of(IN, SCANS)] = {};
-    scan_input x = {};
-    variant::scan_term<S>(none, place, p.x, p.z, head, c, vals.of[0], none, x);
-    return x.start;
-}
-
-// base_of(k): the first place of the warp's batch k; beyond `end` where there is none.
-template <class F>
-DEV void find_columns(columns &to, const many_params &p, const variant::head &head, const strip_values &vals, const F &base_of, int batch, int batches, int end)
-{
-    if constexpr (variant::COLS) {
-        col_words own[GROUPS];
-        int place[GROUPS];
-#pragma unroll
-        for (int g = 0; g < GROUPS; g++) {
-            place[g] = base_of(batch + (g * 32 + lane_of_warp()) / PLACES) + lane_of_warp() % PLACES;
-            if (!CUT || batch + g * (32 / PLACES) < batches) {
-                variant::make_cols<1>(p.x, p.z, head, max(min(place[g], p.z.n - 1), 0), own[g].c);
-            }
-        }
-        repeat<0, SCANS>([&]<int S>() {
-            if constexpr (variant::SCAN_STARTS[S] == 1) {
-#pragma unroll
-                for (int g = 0; g < GROUPS; g++) {
-                    if (CUT && batch + g * (32 / PLACES) >= batches) {
-                        break; // parts are short
-                    }
-                    const bool start = starts_at<S>(p, head, vals, own[g].c[0], place[g]);
-                    const u32 starts = __ballot_sync(ALL_LANES, place[g] >= 0 && place[g] < end && start);
-                    to.starts[S] = g == 0 || lane_of_warp() == g ? starts : to.starts[S];
-                }
-            }
-        });
-        to.own = own[0];
-    }
-}
-
-// `turn`: which batch since they were found.
-DEV void tell_columns(batch &b, const columns &known, int turn)
-{
-    const int first = turn * PLACES; // of the places that are known
-    repeat<0, SCANS>([&]<int S>() {
-        b.starts[S] = 0;
-        if constexpr (variant::SCAN_STARTS[S] == 1) {
-            b.starts[S] = __shfl_sync(ALL_LANES, known.starts[S], first / 32) >> first % 32 & (0xffffffffu >> (32 - PLACES));
-        }
-    });
-    if constexpr (TOLD) {
-        constexpr int COUNT = static_cast<int>(sizeof(col_words)) / 4;
-        u32 word[COUNT];
-        memcpy(word, &known.own, sizeof known.own);
-#pragma unroll
-        for (int k = 0; k < PLACES; k++) {
-            col_words other;
-            u32 told[COUNT];
-#pragma unroll
-            for (int w = 0; w < COUNT; w++) {
-                told[w] = __shfl_sync(ALL_LANES, word[w], first + k);
-            }
-            memcpy(&other, told, sizeof other);
-            b.col[k] = other.c[0];
-        }
-    }
-}
 
 template <int S> struct taken { // by scan S, of one row of a batch
     scan_input x[PLACES];
@@ -227,7 +125,10 @@ template <int S> DEV bool is_near(near_row &known, const stretch &walked, const 
         }
     }
     known.reference = fmaxf(before, top[0]);
-    return !is_cut<S>(b, terms) && first >= known.reference - FAR && known.reference < INF && (!is_lazy<S>() || known.reference > -INF);
+    const bool whole = !is_cut<S>(b, terms); // all are asked: a branch costs more
+    const bool close = first >= known.reference - FAR;
+    const bool finite = (known.reference < INF) & (!is_lazy<S>() | (known.reference > -INF));
+    return whole & close & finite;
 }
 template <int S> DEV void walk_together(float (&q)[PLACES], near_row &known, stretch &walked, const batch &b, const taken<S> &terms)
 {
@@ -414,35 +315,40 @@ struct targets {
     char *of[OUT];
 };
 
-// Place `place` of the batch, which stands at `at`.
-template <bool WHOLE>
-DEV void finish_place(targets &to, const batch &b, int at, int place, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+struct finished { // a place of the rows that go out
+    float of[OUT][V];
+};
+
+DEV void finish_place(finished &to, const batch &b, int k, const many_params &p, const variant::head &head, const strip_values &vals)
 {
-    const int i = b.base + place;
-    float out[OUT][V];
 #pragma unroll
     for (int j = 0; j < V; j++) {
         float e[IN];
         float y[OUT];
         float site[COLUMNS];
         float q[SCANS];
-        unpack_piece(b.held[at], e, j);
+        unpack_piece(b.held[k], e, j);
 #pragma unroll
         for (int m = 0; m < SCANS; m++) {
-            q[m] = b.q[at].of[m][j];
+            q[m] = b.q[k].of[m][j];
         }
-        variant::output(e, i, p.x, p.z, head, b.col[at], vals.of[j], q, y, site);
-        repeat<0, variant::OUT>([&]<int K>() { out[K][j] = y[K]; });
+        variant::output(e, b.base + k, p.x, p.z, head, b.col[k], vals.of[j], q, y, site);
+        repeat<0, variant::OUT>([&]<int K>() { to.of[K][j] = y[K]; });
     }
+}
+
+// Some rows of it, some of them of a lane; `to` is then behind the place.
+template <bool WHOLE> DEV void store_place(targets &to, const finished &out, const many_params &p, int n)
+{
     repeat<0, variant::OUT>([&]<int K>() {
         out_type<K> *row = reinterpret_cast<out_type<K> *>(to.of[K]);
         if constexpr (WHOLE) {
-            store_piece<K>(row, out[K]);
-        } else if (i < end_of(p, s)) {
+            store_piece<K>(row, out.of[K]);
+        } else {
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                if (j < s.n) {
-                    row[j] = from_float<out_type<K>>(out[K][j]);
+                if (j < n) {
+                    row[j] = from_float<out_type<K>>(out.of[K][j]);
                 }
             }
         }
@@ -450,25 +356,51 @@ DEV void finish_place(targets &to, const batch &b, int at, int place, const many
     });
 }
 
-// What is not whole is seldom: a loop that is not unrolled, in which all places move on.
-DEV void finish_batch(batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+DEV void find_targets(targets &to, const many_params &p, const strip &s, int base)
 {
-    targets to = {};
-    repeat<0, variant::OUT>([&]<int K>() { to.of[K] = reinterpret_cast<char *>(row_of<out_type<K>>(p.out[K], s.at) + b.base * p.out[K].stride[3]); });
+    repeat<0, variant::OUT>([&]<int K>() { to.of[K] = reinterpret_cast<char *>(row_of<out_type<K>>(p.out[K], s.at) + base * p.out[K].stride[3]); });
+}
+
+// Plain sums have so little to do that what they wait for is memory, and whose warps get ahead of each other read what is no longer
+// adjacent: each of their batches is found anew, and the end of a row is text of its own.
+template <bool WHOLE> DEV void finish_places(const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+{
+    targets to;
+    find_targets(to, p, s, b.base);
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) {
+        finished out;
+        finish_place(out, b, k, p, head, vals);
+        store_place<WHOLE>(to, out, p, b.base + k < end_of(p, s) ? s.n : 0);
+    }
+}
+
+// What is not whole is seldom: a loop that is not unrolled, in which all places move on. `to` is then behind the batch.
+DEV void finish_batch(targets &to, const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+{
+    if constexpr (!TOPS) {
+        if (s.rows == STRIP && b.whole) {
+            finish_places<true>(b, p, head, vals, s);
+        } else {
+            finish_places<false>(b, p, head, vals, s);
+        }
+        return;
+    }
+    finished out[PLACES];
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) {
+        finish_place(out[k], b, k, p, head, vals);
+    }
     if (s.rows == STRIP && b.whole) {
 #pragma unroll
         for (int k = 0; k < PLACES; k++) {
-            finish_place<true>(to, b, k, k, p, head, vals, s);
+            store_place<true>(to, out[k], p, V);
         }
     } else {
 #pragma unroll 1
         for (int k = 0; k < PLACES; k++) {
-            finish_place<false>(to, b, 0, k, p, head, vals, s);
-            move_on<false>(b.held);
-            move_on<false>(b.q);
-            if constexpr (TOLD) {
-                move_on<false>(b.col);
-            }
+            store_place<false>(to, out[0], p, b.base + k < end_of(p, s) ? s.n : 0);
+            move_on<false>(out);
         }
     }
 }
@@ -489,7 +421,7 @@ template <int W> DEV void carry_nothing(stretch (&carry)[SCANS][V])
 
 template <int W>
 DEV void walk_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const sharing &with, unsigned char *ring,
-                    walk_scratch &shared, int &turn)
+                    unsigned char *meeting, int &turn)
 {
     constexpr bool LAST = W + 1 == WALKS;
     constexpr int AHEAD = cfg::STAGES - 1;
@@ -499,9 +431,19 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
     const int most = (p.z.n - 1) / PLACES + 1;      // of a warp in any strip
     const auto number_of = [&](int k) { return variant::WALK_REVERSE[W] ? batches - 1 - k : k; };
     const auto base_of = [&](int k) { return first_place(s) + (number_of(k) * with.warps + with.mine) * PLACES; };
+    const int advance = variant::WALK_REVERSE[W] ? -with.warps * PLACES : with.warps * PLACES; // from batch to batch
+    sources from;
+    targets to;
+    find_sources<W>(from, p, s, base_of(0));
+    if constexpr (LAST && TOPS) {
+        find_targets(to, p, s, base_of(0));
+    }
     const auto fetch = [&](int k) {
         if (k < batches) {
-            fetch_batch<W>(ring + k % cfg::STAGES * BATCH_BYTES, p, s, base_of(k));
+            if constexpr (!TOPS) {
+                find_sources<W>(from, p, s, base_of(k));
+            }
+            fetch_batch<W>(ring + k % cfg::STAGES * BATCH_BYTES, from, p, s, base_of(k), advance);
         } else {
             copy_commit();
         }
@@ -514,7 +456,14 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
     }
     columns known = {};
     stretch later[SCANS][V]; // where the walks before this one were at the next batch: nothing waits for memory
-    repeat<0, W>([&]<int U>() { take_carries<U>(later, p, number_of(0), most); });
+    constexpr int CARRY_ADVANCE = variant::WALK_REVERSE[W] ? -CARRY_STEP : CARRY_STEP;
+    float *carried = nullptr;
+    if constexpr (CARRIED > 0) {
+        const bool held = with.warps == 1 && batches <= cfg::HELD_CARRIES; // else `meeting` has warps of a strip that meet
+        carried = held ? held_carries(meeting, number_of(0)) : carries_of(p, number_of(0), most);
+    }
+    repeat<0, W>([&]<int U>() { take_carries<U>(later, carried); });
+    repeat<0, W>([&]<int U>() { await_carries<U>(later); });
 #pragma unroll 1
     for (int k = 0; k < batches; k++) {
         __syncwarp(); // nobody reads the batch any more whose place the next one takes
@@ -522,7 +471,6 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
         copy_wait<AHEAD>();
         __syncwarp();
         batch b;
-        b.number = number_of(k);
         b.base = base_of(k);
 #pragma unroll
         for (int i = 0; i < PLACES; i++) {
@@ -543,72 +491,24 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
                     }
                 }
             });
-            take_carries<U>(later, p, number_of(min(k + 1, batches - 1)), most);
+            take_carries<U>(later, k + 1 < batches ? carried + CARRY_ADVANCE : carried);
             b.turn = turn ^= 1;
-            scan_batch<U>(b, again, p, head, vals, s, with, shared);
+            scan_batch<U>(b, again, p, head, vals, s, with, scratch_of(meeting));
         });
         if constexpr (!LAST) {
-            leave_carries<W>(carry, p, b.number, most);
+            leave_carries<W>(carry, carried);
         }
         b.turn = turn ^= 1;
-        scan_batch<W>(b, carry, p, head, vals, s, with, shared);
+        scan_batch<W>(b, carry, p, head, vals, s, with, scratch_of(meeting));
         if constexpr (LAST) {
             tell_values(b);
-            finish_batch(b, p, head, vals, s);
+            finish_batch(to, b, p, head, vals, s);
+            repeat<0, variant::OUT>([&]<int K>() { to.of[K] += (advance - PLACES) * p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>)); });
         }
+        carried += CARRY_ADVANCE;
     }
     copy_wait<0>();
     __syncwarp();
-}
-
-// ---- parts of rows --------------------------------------------------------------------------------------------------
-
-// The first place from `from` on where all scans begin anew; `to`: there is none before.
-DEV int find_cut(const many_params &p, const variant::head &head, const strip_values &vals, int from, int to)
-{
-    constexpr int AT_ONCE = 4;
-#pragma unroll 1
-    for (int base = from; base < to; base += 32 * AT_ONCE) {
-        col_words own[AT_ONCE];
-        int place[AT_ONCE];
-        int first = to;
-#pragma unroll
-        for (int g = 0; g < AT_ONCE; g++) {
-            place[g] = base + g * 32 + lane_of_warp();
-            variant::make_cols<1>(p.x, p.z, head, min(place[g], p.z.n - 1), own[g].c);
-        }
-#pragma unroll
-        for (int g = AT_ONCE - 1; g >= 0; g--) {
-            bool cut = place[g] < to;
-            repeat<0, SCANS>([&]<int S>() { cut &= starts_at<S>(p, head, vals, own[g].c[0], place[g]); });
-            const u32 cuts = __ballot_sync(ALL_LANES, cut);
-            first = cuts != 0 ? base + g * 32 + __ffs(static_cast<int>(cuts)) - 1 : first;
-        }
-        if (first < to) {
-            return first;
-        }
-    }
-    return to;
-}
-
-// Part `part` of a row: from the first cut among its PART places to the first one behind them. False: there is none among them, and they
-// belong to a part before.
-DEV bool find_part(strip &s, const many_params &p, const variant::head &head, const strip_values &vals, int part)
-{
-    if constexpr (CUT) {
-        const int next = min((part + 1) * cfg::PART, p.z.n);
-#pragma unroll 1
-        for (int side = part == 0 ? 1 : 0; side < 2; side++) { // in a loop: one copy of the search
-            const int to = side == 0 ? next : p.z.n;
-            const int cut = find_cut(p, head, vals, side == 0 ? part * cfg::PART : next, to);
-            if (side == 0 && cut == to) {
-                return false;
-            }
-            s.begin = side == 0 ? cut : s.begin; // 0 before
-            s.end = cut;
-        }
-    }
-    return true;
 }
 
 } // namespace many
@@ -619,7 +519,8 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
 {
     using namespace many;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    __shared__ walk_scratch shared;
+    __shared__ __align__(16) unsigned char own_scratch[cfg::HELD_CARRIES > 0 ? 16 : sizeof(walk_scratch)];
+    unsigned char *const meeting = cfg::HELD_CARRIES > 0 ? shared_bytes + WARPS * cfg::STAGES * BATCH_BYTES : own_scratch;
     const variant::head head = variant::make_head(p.x, p.z);
     const int warp = __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / 32, 0);
     const int blocks = static_cast<int>(gridDim.x);
@@ -662,7 +563,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
         if (CUT && apart && !find_part(s, p, head, vals, part)) {
             continue;
         }
-        repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, with, ring, shared, turn); });
+        repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, with, ring, meeting, turn); });
         if constexpr (variant::KEPT > 0) {
             if (with.mine == 0 && part == 0) {
                 keep_rows(p, head, vals, s);

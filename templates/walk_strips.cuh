@@ -70,38 +70,59 @@ template <int W, int K, class X = variant> __host__ __device__ constexpr bool wa
     }
 }
 
-// The places from `base` on go on their way into shared memory; a copy group, also where there are none.
-template <int W> DEV void fetch_batch(unsigned char *to, const many_params &p, const strip &s, int base)
+// Where a walk's next batch lies, for what a lane copies of it: it moves on from batch to batch, since finding it takes as long as
+// a scan of it.
+template <int K> struct copies { // of tensor K
+    static constexpr int SIZE = static_cast<int>(sizeof(in_type<K>));
+    static constexpr int UNITS = STRIP * SIZE / 16; // of 16 bytes, of a place
+    static constexpr int STEP = 32 / UNITS;         // places that the warp copies at once
+    static_assert(32 % UNITS == 0);
+};
+struct sources {
+    const char *of[IN];
+};
+template <int W> DEV void find_sources(sources &to, const many_params &p, const strip &s, int base)
+{
+    repeat<0, variant::IN>([&]<int K>() {
+        if constexpr (walk_reads<W, K>()) {
+            using c = copies<K>;
+            const i64 step = p.in[K].stride[3] * c::SIZE;
+            to.of[K] = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], s.first)) + lane_of_warp() % c::UNITS * 16 +
+                       (base + lane_of_warp() / c::UNITS) * step;
+        }
+    });
+}
+
+// The places from `base` on go on their way into shared memory; a copy group, also where there are none. Those of the next batch begin
+// `advance` places further.
+template <int W> DEV void fetch_batch(unsigned char *to, sources &sources, const many_params &p, const strip &s, int base, int advance)
 {
     repeat<0, variant::IN>([&]<int K>() {
         if constexpr (!walk_reads<W, K>()) {
             return;
         }
-        constexpr int SIZE = static_cast<int>(sizeof(in_type<K>));
-        constexpr int UNITS = STRIP * SIZE / 16; // of 16 bytes, of a place
-        static_assert(32 % UNITS == 0);
-        const int unit = lane_of_warp() % UNITS;
-        constexpr int STEP = 32 / UNITS; // places that the warp copies at once
-        const int here = min(s.rows * SIZE - unit * 16, 16); // bytes of rows that there are
-        const i64 step = p.in[K].stride[3] * SIZE;
-        const int first = base + lane_of_warp() / UNITS;
-        const char *from = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], s.first)) + unit * 16 + first * step;
+        using c = copies<K>;
+        const i64 step = p.in[K].stride[3] * c::SIZE;
+        const char *from = sources.of[K];
         const u32 at = shared_address(to + first_byte<K>() + lane_of_warp() * 16);
         if (s.rows == STRIP && base + PLACES <= end_of(p, s)) {
 #pragma unroll
-            for (int k = 0; k < PLACES / STEP; k++) {
+            for (int k = 0; k < PLACES / c::STEP; k++) {
                 copy16_async(at + static_cast<u32>(k * 512), from, 16);
-                from += STEP * step;
+                from += c::STEP * step;
             }
         } else {
+            const int here = min(s.rows * c::SIZE - lane_of_warp() % c::UNITS * 16, 16); // bytes of rows that there are
+            const int first = base + lane_of_warp() / c::UNITS;
 #pragma unroll 1
-            for (int k = 0; k < PLACES / STEP; k++) {
-                if (here > 0 && first + k * STEP < end_of(p, s)) {
+            for (int k = 0; k < PLACES / c::STEP; k++) {
+                if (here > 0 && first + k * c::STEP < end_of(p, s)) {
                     copy16_async(at + static_cast<u32>(k * 512), from, here);
                 }
-                from += STEP * step;
+                from += c::STEP * step;
             }
         }
+        sources.of[K] += advance * step;
     });
     copy_commit();
 }
@@ -137,40 +158,74 @@ constexpr int count_carried() // scans that are taken again: those of all walks 
 }
 constexpr int CARRIED = count_carried();
 
-// Where a walk was when it came to a batch: each lane reads what it wrote.
-template <int S> DEV float *carry_of(const many_params &p, int batch, int batches)
+// Where a walk was when it came to a batch, from one batch to the next: each lane reads what it wrote.
+constexpr int CARRY_STEP = CARRIED * 2 * STRIP;
+DEV float *carries_of(const many_params &p, int batch, int batches)
 {
     const int warp = static_cast<int>(blockIdx.x) * WARPS + static_cast<int>(threadIdx.x) / 32;
-    return static_cast<float *>(p.carries) + ((static_cast<i64>(warp) * batches + batch) * CARRIED + S) * (2 * STRIP) + lane_of_warp() * V;
+    return static_cast<float *>(p.carries) + (static_cast<i64>(warp) * batches + batch) * CARRY_STEP + lane_of_warp() * V;
 }
 
-template <int W> DEV void leave_carries(const stretch (&carry)[SCANS][V], const many_params &p, int batch, int batches)
+// The same in shared memory, which is that of walk_scratch, too: no warp that has strips of its own meets others.
+DEV float *held_carries(unsigned char *meeting, int batch)
+{
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    return reinterpret_cast<float *>(meeting) + (warp * cfg::HELD_CARRIES + batch) * CARRY_STEP + lane_of_warp() * V;
+}
+DEV walk_scratch &scratch_of(unsigned char *meeting) { return *reinterpret_cast<walk_scratch *>(meeting); }
+
+template <int W> DEV void leave_carries(const stretch (&carry)[SCANS][V], float *at)
 {
     repeat<0, SCANS>([&]<int S>() {
         if constexpr (variant::SCAN_WALK[S] == W) {
-            float *to = carry_of<S>(p, batch, batches);
+            float sum[V];
+            float top[V];
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                to[j] = carry[S][j].sum;
+                sum[j] = carry[S][j].sum;
+                top[j] = top_of(carry[S][j]);
+            }
+            store_vec<V>(at + S * 2 * STRIP, sum);
+            if constexpr (has_top<S>()) {
+                store_vec<V>(at + S * 2 * STRIP + STRIP, top);
+            }
+        }
+    });
+}
+
+// What is loaded ahead of a loop that loads more of it is waited for ahead of the loop, too: the wait in there would be one for both.
+DEV float arrived(float x) { return x + 0.0f; } // -0 becomes 0
+template <int W> DEV void await_carries(stretch (&carry)[SCANS][V])
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                carry[S][j].sum = arrived(carry[S][j].sum);
                 if constexpr (has_top<S>()) {
-                    to[STRIP + j] = top_of(carry[S][j]);
+                    set_top(carry[S][j], arrived(top_of(carry[S][j])));
                 }
             }
         }
     });
 }
 
-template <int W> DEV void take_carries(stretch (&carry)[SCANS][V], const many_params &p, int batch, int batches)
+template <int W> DEV void take_carries(stretch (&carry)[SCANS][V], const float *at)
 {
     repeat<0, SCANS>([&]<int S>() {
         if constexpr (variant::SCAN_WALK[S] == W) {
-            const float *from = carry_of<S>(p, batch, batches);
+            float sum[V];
+            float top[V] = {};
+            load_vec<V>(at + S * 2 * STRIP, sum);
+            if constexpr (has_top<S>()) {
+                load_vec<V>(at + S * 2 * STRIP + STRIP, top);
+            }
 #pragma unroll
             for (int j = 0; j < V; j++) {
                 carry[S][j] = nothing<S>();
-                carry[S][j].sum = from[j];
+                carry[S][j].sum = sum[j];
                 if constexpr (has_top<S>()) {
-                    set_top(carry[S][j], from[STRIP + j]);
+                    set_top(carry[S][j], top[j]);
                 }
             }
         }

@@ -1,0 +1,161 @@
+// walk_columns.cuh: for rowwise_walk.cuh: a batch of places, what its formulas read by place, where segments begin among its places, and
+// where rows are cut.
+#pragma once
+#include "walk_strips.cuh"
+
+namespace many {
+
+// ---- a batch --------------------------------------------------------------------------------------------------------
+
+struct alignas(4) col_words { // what the formulas read by place
+    variant::col c[1];
+};
+
+struct near_row { // of a batch, for a scan beside one with powers: where `near`,
+    float sum[PLACES]; // e^(value of the scan - reference); where the scan is lazy, its values have these sums' place
+    float e[PLACES];   // e^(power - reference)
+    float reference;
+    bool near;
+};
+
+struct batch {
+    near_row known[SCANS][V];
+    piece held[PLACES];
+    variant::col col[PLACES];
+    u32 starts[SCANS]; // of scans whose segments begin where a column says so: a bit a place
+    bool whole;        // all places are in the row
+    struct values {
+        float of[SCANS][V];
+    } q[PLACES];
+    int base, turn; // its first place; of `scratch`
+};
+
+// Of batches to come, each lane has found it out for a place, or for one of each group. Where segments begin is known to all: no
+// lane waits for memory in a batch of them.
+constexpr bool TOLD = variant::COLS && variant::COLS_BESIDE_STARTS;
+constexpr int GROUPS = TOLD ? 1 : CUT ? 4 : 8; // parts are short
+constexpr int REFILL = GROUPS * 32 / PLACES; // batches
+struct columns {
+    col_words own;
+    u32 starts[SCANS]; // of group g in lane g: a bit a place
+};
+
+// Where a column says so.
+template <int S> DEV bool starts_at(const many_params &p, const variant::head &head, const strip_values &vals, const variant::col &c, int place)
+{
+    const float none[max_of(IN, SCANS)] = {};
+    scan_input x = {};
+    variant::scan_term<S>(none, place, p.x, p.z, head, c, vals.of[0], none, x);
+    return x.start;
+}
+
+// base_of(k): the first place of the warp's batch k; beyond `end` where there is none.
+template <class F>
+DEV void find_columns(columns &to, const many_params &p, const variant::head &head, const strip_values &vals, const F &base_of, int batch, int batches, int end)
+{
+    if constexpr (variant::COLS) {
+        col_words own[GROUPS];
+        int place[GROUPS];
+#pragma unroll
+        for (int g = 0; g < GROUPS; g++) {
+            place[g] = base_of(batch + (g * 32 + lane_of_warp()) / PLACES) + lane_of_warp() % PLACES;
+            if (!CUT || batch + g * (32 / PLACES) < batches) {
+                variant::make_cols<1>(p.x, p.z, head, max(min(place[g], p.z.n - 1), 0), own[g].c);
+            }
+        }
+        repeat<0, SCANS>([&]<int S>() {
+            if constexpr (variant::SCAN_STARTS[S] == 1) {
+#pragma unroll
+                for (int g = 0; g < GROUPS; g++) {
+                    if (CUT && batch + g * (32 / PLACES) >= batches) {
+                        break; // parts are short
+                    }
+                    const bool start = starts_at<S>(p, head, vals, own[g].c[0], place[g]);
+                    const u32 starts = __ballot_sync(ALL_LANES, place[g] >= 0 && place[g] < end && start);
+                    to.starts[S] = g == 0 || lane_of_warp() == g ? starts : to.starts[S];
+                }
+            }
+        });
+        to.own = own[0];
+    }
+}
+
+// `turn`: which batch since they were found.
+DEV void tell_columns(batch &b, const columns &known, int turn)
+{
+    const int first = turn * PLACES; // of the places that are known
+    repeat<0, SCANS>([&]<int S>() {
+        b.starts[S] = 0;
+        if constexpr (variant::SCAN_STARTS[S] == 1) {
+            b.starts[S] = __shfl_sync(ALL_LANES, known.starts[S], first / 32) >> first % 32 & (0xffffffffu >> (32 - PLACES));
+        }
+    });
+    if constexpr (TOLD) {
+        constexpr int COUNT = static_cast<int>(sizeof(col_words)) / 4;
+        u32 word[COUNT];
+        memcpy(word, &known.own, sizeof known.own);
+#pragma unroll
+        for (int k = 0; k < PLACES; k++) {
+            col_words other;
+            u32 told[COUNT];
+#pragma unroll
+            for (int w = 0; w < COUNT; w++) {
+                told[w] = __shfl_sync(ALL_LANES, word[w], first + k);
+            }
+            memcpy(&other, told, sizeof other);
+            b.col[k] = other.c[0];
+        }
+    }
+}
+
+// ---- parts of rows --------------------------------------------------------------------------------------------------
+
+// The first place from `from` on where all scans begin anew; `to`: there is none before.
+DEV int find_cut(const many_params &p, const variant::head &head, const strip_values &vals, int from, int to)
+{
+    constexpr int AT_ONCE = 4;
+#pragma unroll 1
+    for (int base = from; base < to; base += 32 * AT_ONCE) {
+        col_words own[AT_ONCE];
+        int place[AT_ONCE];
+        int first = to;
+#pragma unroll
+        for (int g = 0; g < AT_ONCE; g++) {
+            place[g] = base + g * 32 + lane_of_warp();
+            variant::make_cols<1>(p.x, p.z, head, min(place[g], p.z.n - 1), own[g].c);
+        }
+#pragma unroll
+        for (int g = AT_ONCE - 1; g >= 0; g--) {
+            bool cut = place[g] < to;
+            repeat<0, SCANS>([&]<int S>() { cut &= starts_at<S>(p, head, vals, own[g].c[0], place[g]); });
+            const u32 cuts = __ballot_sync(ALL_LANES, cut);
+            first = cuts != 0 ? base + g * 32 + __ffs(static_cast<int>(cuts)) - 1 : first;
+        }
+        if (first < to) {
+            return first;
+        }
+    }
+    return to;
+}
+
+// Part `part` of a row: from the first cut among its PART places to the first one behind them. False: there is none among them, and they
+// belong to a part before.
+DEV bool find_part(strip &s, const many_params &p, const variant::head &head, const strip_values &vals, int part)
+{
+    if constexpr (CUT) {
+        const int next = min((part + 1) * cfg::PART, p.z.n);
+#pragma unroll 1
+        for (int side = part == 0 ? 1 : 0; side < 2; side++) { // in a loop: one copy of the search
+            const int to = side == 0 ? next : p.z.n;
+            const int cut = find_cut(p, head, vals, side == 0 ? part * cfg::PART : next, to);
+            if (side == 0 && cut == to) {
+                return false;
+            }
+            s.begin = side == 0 ? cut : s.begin; // 0 before
+            s.end = cut;
+        }
+    }
+    return true;
+}
+
+} // namespace many
