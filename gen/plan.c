@@ -385,6 +385,8 @@ pick(const struct ir *ir, lathe_pass pass, const struct problem *problem,
         if (row_ok(&TEMPLATES[i], pass, &request, out, why))
             return LATHE_OK;
         refuse(reasons, TEMPLATES[i].name, why[0] ? why : "out of memory"); /* all other reasons have words */
+        if (!why[0])
+            return LATHE_UNSUPPORTED; /* not another template, by chance */
     }
     return LATHE_UNSUPPORTED;
 }

@@ -59,7 +59,8 @@ struct plan_again {
     bool beside;   /* elements read inputs beside the rows */
     bool kept;     /* rows are held, and L2 gives them up last */
 };
-void plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again);
+/* False: out of memory; no other shape is chosen then. */
+bool plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again);
 /* plan_staged.c: rowwise_staged.cuh, rowwise_inner.cuh. */
 bool plan_inner(const struct request *r, struct plan *plan, char *why);
 bool plan_staged(const struct request *r, struct plan *plan, char *why);

@@ -42,7 +42,7 @@ static int reads_beside(const struct ir *w, const bool *used)
     return most;
 }
 
-void plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again)
+bool plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again)
 {
     const struct ir *w = pass->ir;
     const int vector = 16 / (int)lathe_dtype_size(r->problem->dtype);
@@ -50,11 +50,12 @@ void plan_reread(const struct request *r, const struct row_pass *pass, struct pl
     const int64_t vectors = n / vector;
     bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
     *again = (struct plan_again){0};
-    if (used)
-        ir_mark(w, w->row.root, w->row.n_roots, used);
+    if (!used)
+        return false;
+    ir_mark(w, w->row.root, w->row.n_roots, used);
     const bool whole = r->problem->unaligned == 0 && n % vector == 0 && !r->ir->inner;
     const bool rows = pass->n_in >= 1 && pass->n_in <= 2 && pass->n_out >= 1 && pass->n_sites == 0;
-    if (used && whole && rows && pass->n_scans == 0 && vectors >= FEWEST && vectors <= MOST &&
+    if (whole && rows && pass->n_scans == 0 && vectors >= FEWEST && vectors <= MOST &&
         count_passes(w, used) == 1) {
         const int beside = reads_beside(w, used);
         const bool one = pass->n_in == 1 && pass->n_out == 1;
@@ -65,4 +66,5 @@ void plan_reread(const struct request *r, const struct row_pass *pass, struct pl
         again->registers = again->beside ? 40 : 32;
     }
     free(used);
+    return true;
 }

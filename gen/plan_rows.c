@@ -95,8 +95,10 @@ bool plan_rowwise(const struct request *r, struct plan *plan, char *why)
         return false;
     const int64_t n = r->problem->dim[SYM_N];
     rowwise_shape(n, (int)lathe_dtype_size(r->problem->dtype), plan);
-    plan_reread(r, &pass, &again);
+    const bool enough = plan_reread(r, &pass, &again);
     row_pass_free(&pass);
+    if (!enough)
+        return false;
     if (again.each > 0)
         reread_shape(n, &again, plan, plan->vector);
     plan->kept = again.kept;
@@ -351,7 +353,10 @@ bool plan_rowwise_many(const struct request *r, struct plan *plan, char *why)
     struct plan_again again;
     if (!plan_row_pass(r, &pass, why))
         return false;
-    plan_reread(r, &pass, &again);
+    if (!plan_reread(r, &pass, &again)) {
+        row_pass_free(&pass);
+        return false;
+    }
     choose_shape(r, &pass, &again, plan);
     many_reason(r, &pass, plan);
     const bool ok = plan->per_thread > 0 || pass.n_scans == 0 || pass.n_columns == 0;

@@ -108,7 +108,8 @@ static bool measure(const struct request *r, const struct row_pass *pass, struct
         return false;
     const bool elsewhere = pass->n_scatters > 0 && !s->placed;
     struct plan_again again;
-    plan_reread(r, pass, &again);
+    if (!plan_reread(r, pass, &again))
+        return false;
     if (r->ir->inner || pass->n_scans > 0 || pass->n_in == 0 || elsewhere)
         snprintf(why, REASON_BYTES, "%s",
                  r->ir->inner        ? "rows along an inner dim"

@@ -57,6 +57,24 @@ short_end() {
     fail_from $((n > 100 ? n - 99 : 1)) 1 "$@"
 }
 
+# same FILE COMMAND...: what it writes to FILE is what it writes where memory suffices, unless for another template: that a formula has
+# too many nodes or that memory ran out is one refusal
+same() {
+    file=$1
+    shift
+    measure "$@" || return
+    cp "$file" whole
+    i=$((n > 400 ? n - 399 : 1))
+    before=$failed
+    while [ "$i" -le "$n" ]; do
+        FAIL_AT=$i FAIL_COUNT=count LD_PRELOAD=./fail.so "$@" >out.txt 2>err.txt && ! cmp -s "$file" whole &&
+            [ "$(grep -m 1 'config.gen.cuh: written by' "$file")" = "$(grep -m 1 'config.gen.cuh: written by' whole)" ] &&
+            complain "another text where allocation $i of $n fails: $*"
+        i=$((i + 1))
+    done
+    [ "$failed" -gt "$before" ] || passed=$((passed + 1))
+}
+
 short "$LATHE" list
 short "$LATHE" explain document --problem dtype=bf16,d=64 --arch sm_90a --pass backward
 short "$LATHE" gen alibi --problem dtype=bf16,d=64 --arch sm_90a -o a.cu
@@ -65,6 +83,7 @@ short "$LATHE" gen layer_norm --pass backward --problem dtype=bf16,rows=64,n=102
 short "$LATHE" gen logcumsumexp --problem dtype=bf16,rows=64,n=70000 -o a.cu
 short "$LATHE" gen swiglu --pass backward --problem dtype=bf16 -o a.cu
 short_end "$LATHE" gen softmax --problem dtype=bf16,rows=64,n=1024 -o a.cu
+same a.cu "$LATHE" gen rms_norm --problem dtype=bf16,rows=64,n=8192 --arch sm_90a -o a.cu
 short "$LATHE" check sinks
 short "$LATHE" run sinks --pass backward --problem h=2,q=8,d=16 --device host --verify
 short "$LATHE" run qk_norm --problem h=2,q=8,d=16 --device host --output o=o.npy
