@@ -195,7 +195,7 @@ static bool shape(const struct request *r, struct staged *s, struct plan *plan, 
     plan->at_once = 1;
     plan->column_parts = 1;
     staged_share_row(r, s, plan);
-    staged_choose_shape(s, plan);
+    staged_choose_shape(r, s, plan);
     if (plan->per_thread == 0) {
         snprintf(why, REASON_BYTES, "%d units of rows: a stage of %d threads has no shared memory for them",
                  s->units, plan->threads);
@@ -210,19 +210,17 @@ static bool shape(const struct request *r, struct staged *s, struct plan *plan, 
     return true;
 }
 
-static const char *cluster_text(int blocks)
+static const char *cluster_text(int blocks, char *text, size_t size)
 {
-    return blocks == 16  ? ", each shared by a cluster of 16 blocks"
-           : blocks == 8 ? ", each shared by a cluster of 8 blocks"
-           : blocks == 4 ? ", each shared by a cluster of 4 blocks"
-           : blocks == 2 ? ", each shared by a cluster of 2 blocks"
-                         : "";
+    snprintf(text, size, ", each shared by a cluster of %d blocks", blocks);
+    return blocks > 1 ? text : "";
 }
 
 bool plan_staged(const struct request *r, struct plan *plan, char *why)
 {
     struct row_pass pass;
     struct staged s;
+    char shared[64];
     if (!plan_row_pass(r, &pass, why))
         return false;
     const bool ok = measure(r, &pass, &s, why) && shape(r, &s, plan, why);
@@ -232,7 +230,7 @@ bool plan_staged(const struct request *r, struct plan *plan, char *why)
             "rows of %lld wait in shared memory%s%s: %d threads, %d row%s a block, %d stage%s of %d elements "
             "a thread%s%s%s; %d blocks take rows in turn",
             (long long)r->problem->dim[SYM_N], plan->more ? " as far as they fit" : "",
-            cluster_text(plan->cluster), plan->threads, plan->rows_per_block,
+            cluster_text(plan->cluster, shared, sizeof shared), plan->threads, plan->rows_per_block,
             plan->rows_per_block == 1 ? "" : "s", plan->stages, plan->stages == 1 ? "" : "s",
             plan->per_thread, plan->taken ? ", which it takes into registers" : "",
             plan->columns_shared ? "; column sums in shared memory" : "", plan->late ? "; written late" : "",
@@ -321,11 +319,12 @@ static int wait_for_strips(const struct request *r, const struct staged *s, stru
 
 static void inner_reason(const struct request *r, const struct plan *plan, char *reason, size_t size)
 {
+    char shared[64];
     snprintf(
         reason, size,
         "rows of %lld along an inner dim%s: %d threads, %d rows a block, %d places of a thread in shared "
         "memory%s; %d blocks take rows %s",
-        (long long)r->problem->dim[SYM_N], cluster_text(plan->cluster), plan->threads,
+        (long long)r->problem->dim[SYM_N], cluster_text(plan->cluster, shared, sizeof shared), plan->threads,
         plan->units_wide * plan->vector, plan->per_thread / plan->vector,
         plan->taken ? ", which it takes into registers" : "", plan->blocks,
         plan->cluster > 1 ? "from a counter" : "in turn");

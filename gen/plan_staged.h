@@ -9,6 +9,7 @@
 
 enum {
     UNIT = 16,          /* bytes that a thread copies at once */
+    HALVES = 8,         /* elements of 16 bits in them: some shapes were measured for those alone */
     SM_THREADS = 1024,  /* that share an SM where rows are blocks: 64 registers each */
     BLOCK_LIMIT = 1024, /* threads of a block */
     SM_REGISTERS = 65536,
@@ -16,7 +17,8 @@ enum {
     QUARTER_REGISTERS = 512,    /* so many of a lane */
     MOST = 120,                 /* registers of a thread that may be planned with; */
     MOST_TAKEN = 128,           /* with a row in them; */
-    MOST_TEAM = 112,            /* where several rows share a block */
+    MOST_TEAM = 112,            /* where several rows share a block; */
+    MOST_THREE = 136,           /* as counted, of three vectors of a lane: has_three */
     STATIC_BYTES = 1024 + 1024, /* of a block: the device's own, and the reductions */
     MOST_CLUSTER = 8,           /* blocks, on any device that has clusters, */
     LARGE_CLUSTER = 16,         /* and where each part of it has so many SMs: */
@@ -61,6 +63,6 @@ int64_t staged_column_bytes(const struct staged *s, const struct plan *plan);
 int staged_registers_of(const struct staged *s, const struct plan *plan, int each);
 int staged_cluster_of(const struct request *r, int64_t row, int64_t share);
 void staged_share_row(const struct request *r, struct staged *s, struct plan *plan);
-void staged_choose_shape(const struct staged *s, struct plan *plan);
+void staged_choose_shape(const struct request *r, const struct staged *s, struct plan *plan);
 
 #endif

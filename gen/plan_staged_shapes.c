@@ -62,6 +62,17 @@ int64_t staged_column_bytes(const struct staged *s, const struct plan *plan)
     return plan->columns_shared ? (int64_t)plan->per_thread * 4 * s->columns * plan->threads : 0;
 }
 
+/* Of short rows whose columns are summed, three vectors of a lane, of two tensors: their formulas follow each
+ * other, and take less beside what is kept. */
+static bool sums_two_tensors(const struct staged *s)
+{
+    return s->columns > 0 && s->units == 2 && s->vector == HALVES;
+}
+static bool has_three(const struct staged *s, const struct plan *plan, int each)
+{
+    return plan->rows_per_block > 1 && sums_two_tensors(s) && each == 3;
+}
+
 /* Registers of a thread that has `each` vectors of a row: beside the formulas, what it keeps over all rows,
    and the row itself where it takes it. */
 int staged_registers_of(const struct staged *s, const struct plan *plan, int each)
@@ -70,8 +81,12 @@ int staged_registers_of(const struct staged *s, const struct plan *plan, int eac
     if (plan->rows_per_block > 1 && s->columns == 0) /* short formulas, one vector */
         return 44 + each * (s->vector * kept + 4 * s->units);
     if (plan->late && plan->cols_held) /* the least, but for blocks that then were four to an SM */
-        return (plan->threads <= 256 ? 64 : 48) +
+        return (plan->threads <= 256 && each < 4 ? 64 : 48) +
                each * (s->vector * kept + (plan->taken ? 4 * s->units : 0));
+    if (has_three(s, plan, each) && plan->cols_held) {
+        const int all = 64 + each * s->vector * kept;
+        return all > MOST_TEAM && all <= MOST_THREE ? MOST_TEAM : all;
+    }
     if (plan->taken && !plan->cols_held && s->columns == 0 && plan->stages > 1)
         return 48 + each * 4 * s->units;
     return (plan->cols_held ? 64 : 56) + each * (s->vector * kept + (plan->taken ? 4 * s->units : 0));
@@ -82,13 +97,16 @@ static void team_shape(const struct staged *s, struct plan *plan)
 {
     const bool pairs = s->columns > 0 || s->vectors > 32; /* of vectors, or more, of a thread */
     int lanes = 1;
-    while (lanes < 32 && (pairs ? 4 * lanes <= s->vectors : lanes < s->vectors))
+    while (lanes < 32 && (sums_two_tensors(s) ? 3 * lanes < s->vectors
+                          : pairs             ? 4 * lanes <= s->vectors
+                                              : lanes < s->vectors))
         lanes *= 2;
     const int each = (int)((s->vectors + lanes - 1) / lanes);
     plan->threads = 256;
     plan->rows_per_block = plan->threads / lanes;
     plan->per_thread = each * s->vector;
-    plan->stages = each * s->units > 6 ? 1 : each * s->units >= 2 ? 2 : 4;
+    const bool whole = has_three(s, plan, each) && s->vectors == (int64_t)each * lanes;
+    plan->stages = each * s->units > 6 || whole ? 1 : each * s->units >= 2 ? 2 : 4;
     plan->taken = s->columns == 0;
     plan->cols_held = true;
     plan->cols_held = staged_registers_of(s, plan, each) <= MOST_TEAM;
@@ -106,6 +124,18 @@ int staged_cluster_of(const struct request *r, int64_t row, int64_t share)
 {
     return cluster_up_to(r, MOST_CLUSTER, row, share);
 }
+/* Of `least` to `most` blocks, so many that each has `own` vectors of a row, or up to an eighth less where
+ * rows need not fill threads; 1: none. Other numbers than powers of two serve as well. */
+static int even_cluster(const struct request *r, const struct staged *s, int own, int least, int most,
+                        bool fills)
+{
+    for (int n = least; n <= most && r->device->sm >= 90 && s->vector == HALVES; n++) {
+        const int64_t all = (int64_t)n * own;
+        if (s->vectors == all || (!fills && s->vectors < all && 8 * s->vectors >= 7 * all))
+            return n;
+    }
+    return 1;
+}
 static int largest_cluster(const struct request *r)
 {
     return r->device->sm_count >= LARGE_DEVICE ? LARGE_CLUSTER : MOST_CLUSTER;
@@ -122,6 +152,10 @@ static bool holds_two_sums(const struct staged *s)
 static int cluster_of_sums(const struct request *r, const struct staged *s)
 {
     enum { LONGEST = 2048 }; /* vectors of a block whose sums registers hold */
+    const int full = holds_two_sums(s) ? even_cluster(r, s, 1024, 3, 5, true) : 1;
+    const int even = full > 1 || !holds_two_sums(s) ? full : even_cluster(r, s, 512, 5, 5, true);
+    if (even > 1)
+        return even;
     const bool halved =
         holds_two_sums(s) && s->vectors > MOST_CLUSTER * 1024 && s->vectors % (LARGE_CLUSTER * 64) == 0;
     const int large = s->vectors > MOST_CLUSTER * LONGEST || halved ? largest_cluster(r) : MOST_CLUSTER;
@@ -138,8 +172,19 @@ static bool holds_long_columns(const struct staged *s, int64_t own)
 {
     return s->values > 1 && own > 1408 && own <= HELD_VECTORS;
 }
+/* Two or four blocks to an SM, where two passes read the values of several columns. */
+static int columns_cluster(const struct request *r, const struct staged *s)
+{
+    if (s->values < 2 || s->reductions <= s->at_once)
+        return 1;
+    const int n = even_cluster(r, s, 1024, 4, 6, false);
+    return n > 1 ? n : even_cluster(r, s, 512, 5, 5, true);
+}
 static int cluster_of_columns(const struct request *r, const struct staged *s)
 {
+    const int even = columns_cluster(r, s);
+    if (even > 1)
+        return even;
     const int n = staged_cluster_of(r, s->vectors, HELD_VECTORS);
     return holds_long_columns(s, (s->vectors + n - 1) / n) ? n
                                                            : staged_cluster_of(r, s->vectors, WIDE_VECTORS);
@@ -287,9 +332,10 @@ static bool held_columns_shape(const struct staged *s, struct plan *plan)
 
 /* A block to an SM: a thread takes its part into registers while the next row comes; the values of the
    columns stay in L1, with which rows share their memory, or where several are read in registers. */
-static void wide_shape(const struct staged *s, struct plan *plan)
+static void wide_shape(const struct request *r, const struct staged *s, struct plan *plan)
 {
-    if (holds_long_columns(s, s->own) || (s->values > 1 && plan->cluster == MOST_CLUSTER)) {
+    const bool even = columns_cluster(r, s) > 1;
+    if (even || holds_long_columns(s, s->own) || (s->values > 1 && plan->cluster == MOST_CLUSTER)) {
         plan->late = s->reductions > s->at_once; /* two passes: the second one takes the row */
         plan->taken = true;
         plan->cols_held = s->own <= HELD_VECTORS;
@@ -331,7 +377,7 @@ static void long_shape(const struct staged *s, struct plan *plan)
     plan->per_thread = each * s->vector;
 }
 
-void staged_choose_shape(const struct staged *s, struct plan *plan)
+void staged_choose_shape(const struct request *r, const struct staged *s, struct plan *plan)
 {
     const bool shared = plan->cluster > 1;
     const int team = s->units > 2 ? 64 : 96; /* vectors whose sums a warp can hold */
@@ -341,7 +387,7 @@ void staged_choose_shape(const struct staged *s, struct plan *plan)
         if (!late_sums_shape(s, plan) && !shared_sums_shape(s, plan))
             sums_shape(s, plan);
     } else if (staged_reads_wide_columns(s) && shared && s->own <= WIDE_VECTORS)
-        wide_shape(s, plan);
+        wide_shape(r, s, plan);
     else if ((shared || staged_has_long_placed_rows(s)) && held_columns_shape(s, plan))
         return;
     else if (shared || (!results_shape(s, plan) && !taken_shape(s, plan) && !read_columns_shape(s, plan)))

@@ -18,8 +18,8 @@ static_assert(cfg::THREADS >= 32 && cfg::THREADS <= 1024 && cfg::THREADS % 32 ==
               "cfg::THREADS is a multiple of 32 up to 1024");
 static_assert(cfg::ROWS_PER_BLOCK >= 1 && cfg::THREADS % cfg::ROWS_PER_BLOCK == 0,
               "cfg::ROWS_PER_BLOCK divides cfg::THREADS");
-static_assert(cfg::CLUSTER == 1 || (cfg::ROWS_PER_BLOCK == 1 && !cfg::INNER && cfg::CLUSTER <= 16 && (cfg::CLUSTER & (cfg::CLUSTER - 1)) == 0),
-              "cfg::CLUSTER is 1 or, of rows of a block each, a power of two up to 16");
+static_assert(cfg::CLUSTER == 1 || (cfg::ROWS_PER_BLOCK == 1 && !cfg::INNER && cfg::CLUSTER <= 16),
+              "cfg::CLUSTER is 1 or, of rows of a block each, up to 16");
 static_assert(cfg::VECTOR <= 2 || cfg::VECTOR * sizeof(element) == 16 || cfg::VECTOR * sizeof(element) == 8,
               "cfg::VECTOR elements are one or two, or 8 or 16 bytes");
 static_assert(cfg::PER_THREAD >= 0 && cfg::PER_THREAD % cfg::VECTOR == 0,

@@ -14,7 +14,7 @@ struct shared_rows {
     lathe_dtype dtype;
 };
 
-/* Clusters of 2, 4, 8 and 16; rows whose last vectors some of the blocks lack; more rows than clusters, and
+/* Clusters of 2 to 6, 8 and 16; rows whose last vectors some of the blocks lack; more rows than clusters, and
  * fewer. */
 static const struct shared_rows ROWS[] = {
     {"softmax", 65536, 3, 2, false, false, LATHE_BF16},
@@ -31,6 +31,11 @@ static const struct shared_rows ROWS[] = {
     {"layer_norm", 49160, 5, 2, false, true, LATHE_BF16},
     {"layer_norm", 70000, 5, 2, false, true, LATHE_BF16},
     {"layer_norm", 5000, 7, 3, false, true, LATHE_BF16},
+    {"layer_norm", 20480, 5, 2, false, true, LATHE_BF16},
+    {"layer_norm", 40960, 4, 1, false, true, LATHE_BF16},
+    {"layer_norm", 40960, 5, 2, false, false, LATHE_F16},
+    {"layer_norm", 24576, 5, 2, false, true, LATHE_BF16},
+    {"layer_norm", 45056, 4, 1, false, false, LATHE_BF16},
     {"rms_norm", 140000, 3, 1, false, true, LATHE_BF16},
     {"rms_norm", 65544, 3, 2, false, true, LATHE_BF16},
     {"rms_norm_gate", 131072, 2, 1, false, true, LATHE_BF16},

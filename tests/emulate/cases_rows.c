@@ -152,7 +152,7 @@ static void group_rows_backward(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {"softmax", "log_softmax", "rms_norm", "layer_norm"};
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
-    static const int N[] = {1, 31, 33, 255, 257, 1025, 8192, 65537, 16, 128, 512, 1024, 2048, 384};
+    static const int N[] = {1, 31, 33, 255, 257, 1025, 8192, 65537, 16, 128, 512, 1024, 2048, 384, 448};
     for (int i = 0; i < COUNT(SPEC); i++)
         for (int t = 0; t < COUNT(DTYPE); t++)
             for (int k = 0; k < COUNT(N); k++)

@@ -282,7 +282,9 @@ static void group_rowwise(struct case_list *list, const struct spec_row *spec, b
         add_rowwise(list, spec, 600, 2, 300);
         add_rowwise(list, spec, 128, 1,
                     3001); /* more than a device has at once, of rows that wait or come to L2 */
+        add_rowwise(list, spec, 384, 1, 301); /* three vectors of a lane */
         add_rowwise(list, spec, 12288, 1, 5);
+        add_rowwise(list, spec, 40960, 1, 3);  /* shared by five blocks */
         add_rowwise(list, spec, 131072, 1, 2); /* shared by the blocks of a cluster */
         add_rowwise(list, spec, 100, 1, 0);
     }
