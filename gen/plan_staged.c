@@ -223,6 +223,7 @@ bool plan_staged(const struct request *r, struct plan *plan, char *why)
     char shared[64];
     if (!plan_row_pass(r, &pass, why))
         return false;
+    plan->kept = r->pass == LATHE_FORWARD && pass.n_in == 1;
     const bool ok = measure(r, &pass, &s, why) && shape(r, &s, plan, why);
     if (ok)
         snprintf(
@@ -382,6 +383,7 @@ bool plan_inner(const struct request *r, struct plan *plan, char *why)
     const char *apart = NULL;
     if (!plan_row_pass(r, &pass, why))
         return false;
+    plan->kept = r->pass == LATHE_FORWARD && pass.n_in == 1;
     if (!r->ir->inner)
         apart = "rows along the last dim";
     else if (pass.n_sites > 0)

@@ -104,7 +104,7 @@ DEV void fetch_whole(u32 held, const sources &at, const many_params &p, const st
         repeat<0, variant::IN>([&]<int K>() {
 #pragma unroll
             for (int u = 0; u < words_of<K>() / 4; u++) {
-                copy16_async(shared_place<K>(held, k) + static_cast<u32>(u) * UNIT_BYTES, at.of[K] + 16 * u, 16);
+                copy_unit(shared_place<K>(held, k) + static_cast<u32>(u) * UNIT_BYTES, at.of[K] + 16 * u);
             }
         });
     }

@@ -276,6 +276,16 @@ template <int COUNT, int STEP, reading HOW> DEV void load_pieces(piece (&held)[C
     });
 }
 
+// cfg::KEPT: L2 gives up last what is read.
+DEV void copy_unit(u32 to, const void *from)
+{
+    if constexpr (cfg::KEPT) {
+        copy16_kept_async(to, from, 16);
+    } else {
+        copy16_async(to, from, 16);
+    }
+}
+
 // ---- rows in shared memory: each thread has places for what it loads itself, and meets nobody --------------------------------------
 
 constexpr int PIECE_UNITS = (WORDS + 3) / 4; // of 16 bytes, of a piece

@@ -7,6 +7,7 @@
 // TAKEN: the first pass takes a thread's places into registers, so that those of the next strip come while the others run.
 // CLUSTER > 1 (sm_90): that many blocks have a strip, whose places they share; what the passes reduce goes to the others' shared memory.
 // Not all clusters are equally fast: each takes its first two strips in turn, the others from a counter, where that counts so many.
+// KEPT: L2 gives up last what is read.
 // No scans (rowwise_walk.cuh), no sums over rows. Rows that do not fill a thread's vector are read and written by elements.
 #include "inner_strips.cuh"
 #include "item_counter.cuh"

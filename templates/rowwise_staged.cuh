@@ -7,6 +7,7 @@
 // its place. So loads are under way all the time.
 // TAKEN: the first pass takes the row into registers, as it was loaded, and its place is free at once; else every pass reads it from
 // shared memory, and registers hold a vector and not a row.
+// KEPT: L2 gives up last what is read.
 // COLS_HELD: the values of the columns stay in registers over all rows; else they are read again for every row.
 // COLUMNS_SHARED: column sums are in shared memory behind the rows, else in registers.
 // CLUSTER > 1 (sm_90): a row is shared by that many blocks: everything above but for "a thread" is then of all of their threads, vectors of
@@ -89,8 +90,7 @@ DEV void fetch(u32 stage, const from_here &from, const place &row, int v, int n)
 #pragma unroll
             for (int u = 0; u < words_of<K>() / 4; u++) {
                 const u32 unit = static_cast<u32>(first_word<K>() / 4 + u);
-                copy16_async(stage + static_cast<u32>(v) * VECTOR_BYTES + unit * UNIT_BYTES,
-                             from.unit[K] + v * (TEAM * words_of<K>() * 4) + 16 * u, 16);
+                copy_unit(stage + static_cast<u32>(v) * VECTOR_BYTES + unit * UNIT_BYTES, from.unit[K] + v * (TEAM * words_of<K>() * 4) + 16 * u);
             }
         });
     }

@@ -112,6 +112,7 @@ DEV u32 load_once4(const void *p, EMULATE_PLACE) { return __ldg(static_cast<cons
 
 DEV u32 shared_address(const void *p, EMULATE_PLACE) { return emulate_shared_address(p, EMULATE_HERE); }
 DEV void copy16_async(u32 to, const void *from, int bytes, EMULATE_PLACE) { emulate_copy(to, from, bytes, EMULATE_HERE); }
+DEV void copy16_kept_async(u32 to, const void *from, int bytes, EMULATE_PLACE) { emulate_copy(to, from, bytes, EMULATE_HERE); }
 DEV void copy_commit() { emulate_copy_commit(); }
 template <int PENDING> DEV void copy_wait() { emulate_copy_wait(PENDING); }
 

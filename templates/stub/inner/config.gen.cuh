@@ -10,7 +10,7 @@ using element = bf16;
 constexpr bool FAST_MATH = true;
 constexpr int THREADS = 512, VECTOR = 8;
 constexpr int PER_THREAD = 128, ROWS_PER_BLOCK = 1;
-constexpr bool ALIGNED = false, FULL = false;
+constexpr bool ALIGNED = false, FULL = false, KEPT = false;
 constexpr bool PREFETCH = false, SHARED_NEXT = false, INNER = false;
 constexpr int BLOCKS = 132, COLUMN_PARTS = 1, REGISTERS = 128, AT_ONCE = 1, CLUSTER = 1;
 constexpr int UNITS_WIDE = 2;

@@ -15,7 +15,7 @@ constexpr int ROWS_PER_BLOCK = 1;
 constexpr bool PREFETCH = true, SHARED_NEXT = false;
 constexpr bool INNER = false;
 constexpr bool FULL = true;
-constexpr bool REREAD = false;
+constexpr bool REREAD = false, KEPT = false;
 constexpr int BLOCKS = 132;
 constexpr int COLUMN_PARTS = 132;
 constexpr int REGISTERS = 128;

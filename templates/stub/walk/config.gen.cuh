@@ -10,7 +10,7 @@ using element = bf16;
 constexpr bool FAST_MATH = true;
 constexpr int THREADS = 256, VECTOR = 2;
 constexpr int PER_THREAD = 0, ROWS_PER_BLOCK = 1;
-constexpr bool ALIGNED = false, FULL = false;
+constexpr bool ALIGNED = false, FULL = false, KEPT = false;
 constexpr bool PREFETCH = false, SHARED_NEXT = false, INNER = false;
 constexpr int BLOCKS = 132, COLUMN_PARTS = 1, REGISTERS = 255, AT_ONCE = 1, CLUSTER = 1;
 constexpr int PLACES = 8, STAGES = 8, PART = 0, HELD_CARRIES = 0;
