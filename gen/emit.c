@@ -128,7 +128,7 @@ static bool emit_rows_variant(struct text_buf *t, const struct ir *ir, lathe_pas
     struct row_pass pass;
     char why[ROW_WHY_BYTES];
     bool ok = row_pass_make(ir, which, sig, problem, &pass, why);
-    ok = ok && emitter_open(&e, pass.ir, sig, problem, t);
+    ok = ok && (!plan->spreads || spread_take(pass.ir)) && emitter_open(&e, pass.ir, sig, problem, t);
     e.spec = ir;
     ok = ok && emit_row_pass(&e, &pass, plan, out);
     emitter_close(&e);

@@ -119,8 +119,8 @@ static int only_column(const struct emitter *e, int reduction)
 {
     const struct ir_node *sum = &e->w->node[reduction];
     const struct ir_node *n = &e->w->node[sum->arg[0]];
-    if (sum->op != OP_ROWSUM || n->op != OP_WHERE || e->w->node[n->arg[2]].op != OP_CONST ||
-        e->w->node[n->arg[2]].value != 0)
+    if (sum->op != OP_ROWSUM || sum->index == SUM_SPREAD || n->op != OP_WHERE ||
+        e->w->node[n->arg[2]].op != OP_CONST || e->w->node[n->arg[2]].value != 0)
         return -1;
     const struct ir_node *test = &e->w->node[n->arg[0]];
     if (test->op != OP_EQ || e->w->node[test->arg[0]].type != TYPE_I32)

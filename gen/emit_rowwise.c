@@ -5,6 +5,8 @@
  */
 #include "emit_rowwise.h"
 
+#include "row_pass.h"
+
 bool row_collect(struct row_emitter *r)
 {
     const struct ir_fn *fn = &r->e->w->row;
@@ -193,6 +195,22 @@ static void emit_rows(struct row_emitter *r)
     row_emit_reductions(r);
 }
 
+/* Sums of squared distances from the mean, and which reduction that mean is made of. */
+static void emit_spreads(struct row_emitter *r)
+{
+    int of[MAX_REDUCTIONS];
+    bool any = false;
+    for (int i = 0; i < r->phases.n; i++) {
+        const int sum = spread_sum(r->e->w, r->phases.node[i]);
+        of[i] = -1;
+        for (int k = 0; sum >= 0 && k < i; k++)
+            of[i] = r->phases.node[k] == sum ? k : of[i];
+        any |= of[i] >= 0;
+    }
+    if (any)
+        row_emit_list(r->e->out, "int", "REDUCE_SPREAD", of, r->phases.n);
+}
+
 void row_emit_reductions(struct row_emitter *r)
 {
     struct text_buf *out = r->e->out;
@@ -206,6 +224,7 @@ void row_emit_reductions(struct row_emitter *r)
     for (int i = 0; i < r->phases.n; i++)
         text_add(out, "%s%s", i ? ", " : "", reduction_name(r->e->w->node[r->phases.node[i]].op));
     text_add(out, "%s};\n", r->phases.n ? "" : "RED_SUM");
+    emit_spreads(r);
     row_emit_cells(r);
     row_emit_guards(r);
 }

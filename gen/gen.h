@@ -193,6 +193,9 @@ enum input_rows {
     INPUT_ROW    /* [rows, n], of floats, read at (at.row, at.i): a tensor of x's shape */
 };
 
+/* What index says of a ROWSUM in lowered formulas of rows: spread.c. */
+enum { SUM_PLAIN, SUM_SPREAD };
+
 /* A traced function: its results. Empty where n_roots is 0. */
 struct ir_fn {
     int n_roots;
@@ -605,6 +608,7 @@ struct plan {
     bool more, columns_shared, taken, cols_held,
         late;                /* rowwise_staged: see there, and `stages`, `smem_bytes` */
     bool placed;             /* rowwise_staged: rows of one place follow each other */
+    bool spreads;            /* rowwise_staged: spread_take of the formulas */
     int units_wide;          /* rowwise_inner: see there; else 0 */
     int places, part_places; /* rowwise_walk: of a batch; see there PART; else 0 */
     int held_carries;        /* see there HELD_CARRIES */

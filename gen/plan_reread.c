@@ -16,7 +16,8 @@
 
 enum { FEWEST = 512, MOST = 1024 }; /* vectors of a row */
 
-/* Passes over the row in front of the last one. */
+/* Passes over the row in front of the last one. One that makes spreads counts as the two that it stands for:
+ * the plan without them says which kernel has the rows. */
 static int count_passes(const struct ir *w, const bool *used)
 {
     int passes = 0;
@@ -26,6 +27,8 @@ static int count_passes(const struct ir *w, const bool *used)
             seen[w->node[i].phase] = true;
             passes++;
         }
+    for (int i = 0; i < w->n_nodes; i++)
+        passes += used[i] && spread_sum(w, i) >= 0;
     return passes;
 }
 

@@ -216,13 +216,14 @@ static const char *cluster_text(int blocks, char *text, size_t size)
     return blocks > 1 ? text : "";
 }
 
-bool plan_staged(const struct request *r, struct plan *plan, char *why)
+static bool make_staged(const struct request *r, bool spreads, struct plan *plan, char *why)
 {
     struct row_pass pass;
     struct staged s;
     char shared[64];
     if (!plan_row_pass(r, &pass, why))
         return false;
+    plan->spreads = spreads && spread_take(pass.ir);
     plan->kept = r->pass == LATHE_FORWARD && pass.n_in == 1;
     const bool ok = measure(r, &pass, &s, why) && shape(r, &s, plan, why);
     if (ok)
@@ -238,6 +239,21 @@ bool plan_staged(const struct request *r, struct plan *plan, char *why)
             plan->blocks);
     row_pass_free(&pass);
     return ok;
+}
+
+/* One pass instead of two where rows of 16 bits fill their threads: f32 holds means thousands of deviations
+   away, which the differences of parts would round. Rows that are written late gain nothing by it. */
+bool plan_staged(const struct request *r, struct plan *plan, char *why)
+{
+    char none[REASON_BYTES];
+    struct plan one = *plan;
+    if (!make_staged(r, false, plan, why))
+        return false;
+    const bool narrow = lathe_dtype_size(r->problem->dtype) == 2;
+    if (r->pass == LATHE_FORWARD && narrow && !plan->late && make_staged(r, true, &one, none) &&
+        one.spreads && one.full)
+        *plan = one;
+    return true;
 }
 
 /* ---- rows along an inner dim ------------------------------------------------------------------- */

@@ -78,6 +78,13 @@ bool row_site_is_steady(const struct ir *w,
 /* Cells or scatters, and the places of all of them are told by keys and groups of columns? */
 bool row_pass_places(const struct row_pass *pass, struct row_places *places);
 
+/* ---- spread.c */
+
+/* Sums of squared distances from the mean that the kernel joins in the pass of the mean; false: there are
+   none, and nothing was changed. Nothing may be made of the formulas behind it. */
+bool spread_take(struct ir *w);
+int spread_sum(const struct ir *w, int node); /* the plain sum beside such a one; -1: it is another node */
+
 /* ---- log_sum.c */
 
 struct log_sum { /* given = stabiliser + log(sum), for any stabiliser */

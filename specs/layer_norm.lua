@@ -1,4 +1,4 @@
--- layer_norm.lua: y = weight * (x - mean) / sqrt(var + eps) + bias, biased variance about the mean in a second pass
+-- layer_norm.lua: y = weight * (x - mean) / sqrt(var + eps) + bias, biased variance
 return rowwise {
   inputs = { weight = tensor("float", "n", { grad = true }), bias = tensor("float", "n", { grad = true }), eps = scalar("f32", { default = 1e-6 }) },
   forward = function(x, at, p)

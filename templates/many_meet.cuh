@@ -16,7 +16,7 @@ template <int P> DEV void send_cluster(float (&red)[SLOTS], scratch &shared, int
     if constexpr (PUSHING < WARPS) {
         reduce_team<P>(red, shared, turn);
     } else {
-        reduce_lanes<P, 32>(red);
+        reduce_lanes<P, 32>(red, cfg::PER_THREAD);
     }
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P) {
@@ -34,16 +34,24 @@ template <int P> DEV void meet_cluster(float (&red)[SLOTS], row_exchange &exchan
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P) {
             constexpr int OP = variant::REDUCE_OP[R];
-            red[R] = red_identity<OP>();
+            constexpr int SPREAD = spread_beside<variant, R>();
+            if constexpr (SPREAD >= 0) {
+                const auto word = [&]<int OF>(int k) { return load_shared(exchange.word(number_in_pass<OF>(), 0, k)); };
+                parts_spread<MEMBERS>(red[R], red[SPREAD], cfg::THREADS / PUSHING * cfg::PER_THREAD,
+                                      [&](int k) { return word.template operator()<R>(k); },
+                                      [&](int k) { return word.template operator()<SPREAD>(k); });
+            } else if constexpr (spread_about<variant, R>() < 0) {
+                red[R] = red_identity<OP>();
 #pragma unroll
-            for (int first = 0; first < MEMBERS; first += 32) {
-                if (MEMBERS % 32 == 0 || first + lane < MEMBERS) {
-                    red[R] = red_combine<OP>(red[R], load_shared(exchange.word(number_in_pass<R>(), 0, first + lane)));
+                for (int first = 0; first < MEMBERS; first += 32) {
+                    if (MEMBERS % 32 == 0 || first + lane < MEMBERS) {
+                        red[R] = red_combine<OP>(red[R], load_shared(exchange.word(number_in_pass<R>(), 0, first + lane)));
+                    }
                 }
             }
         }
     });
-    reduce_lanes<P, 32>(red);
+    reduce_lanes<P, 32>(red, 0);
     exchange.passes++;
 }
 

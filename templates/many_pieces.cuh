@@ -27,20 +27,28 @@ template <int R> __host__ __device__ constexpr bool compares_pairs()
     }
 }
 
-// What one vector adds to the reductions of pass P: a tree, so that sums are short and independent.
+static_assert((FULL && !INNER) || !has_spreads<variant>(), "rows whose parts have spreads are full");
+
+// What one vector adds to the reductions of pass P: a tree, so that sums are short and independent. `number`: of the thread's vectors of a row.
 template <int P>
 DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::col (&c)[V], const many_params &p, const variant::head &head,
-                       const variant::vals &vals, const place &row, int i)
+                       const variant::vals &vals, const place &row, int i, int number)
 {
     const bool in_row = is_in_row(row, i, p.z.n);
     float done = 0.0f;
+    float before[SLOTS];
+#pragma unroll
+    for (int r = 0; r < SLOTS; r++) {
+        before[r] = red[r];
+    }
     float term[SLOTS][V];
 #pragma unroll
     for (int j = 0; j < V; j++) {
         float e[max_of(variant::IN, 1)];
         unpack_piece(held, e, j);
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
-            if constexpr (variant::REDUCE_PASS[R] == P && !adds_seldom<variant, R>() && !compares_pairs<R>()) {
+            constexpr bool SELDOM = adds_seldom<variant, R>() && spread_about<variant, R>() < 0;
+            if constexpr (variant::REDUCE_PASS[R] == P && !SELDOM && !compares_pairs<R>()) {
                 term[R][j] = variant::operand<R>(e, i + j, p.x, p.z, head, c[j], vals);
             }
         });
@@ -58,6 +66,8 @@ DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::co
             unpack<in_type<K>>(both, done, other);
             done = red_combine<OP>(done, other);
             red[R] = in_row ? red_combine<OP>(red[R], done) : red[R];
+        } else if constexpr (variant::REDUCE_PASS[R] == P && spread_about<variant, R>() >= 0) {
+            red[R] = done = add_to_spread<V>(red[R], before[spread_about<variant, R>()], term[R], number);
         } else if constexpr (variant::REDUCE_PASS[R] == P && !adds_seldom<variant, R>()) {
             constexpr int OP = variant::REDUCE_OP[R];
 #pragma unroll
@@ -164,12 +174,20 @@ template <int WORDS> struct cluster_exchange { // WORDS: of one reduction, from 
     __device__ __forceinline__ void wait() const { exchange_wait<CLUSTER>(counter(), passes / 2 % 2); }
 };
 // Over N adjacent lanes, what pass P reduces beside each other: a chain of shuffles waits longer than it works.
-template <int P, int N> DEV void reduce_lanes(float (&red)[SLOTS])
+// Of spreads, and of the sums beside them, each lane's is of `count` elements; 0: they are left as they are.
+template <int P, int N> DEV void reduce_lanes(float (&red)[SLOTS], int count)
 {
 #pragma unroll
     for (int i = N / 2; i > 0; i /= 2) {
         repeat<0, variant::REDUCTIONS>([&]<int R>() {
-            if constexpr (variant::REDUCE_PASS[R] == P) {
+            constexpr int SPREAD = spread_beside<variant, R>();
+            if constexpr (variant::REDUCE_PASS[R] == P && SPREAD >= 0) {
+                if (count > 0) {
+                    const float other = __shfl_xor_sync(ALL_LANES, red[R], i);
+                    red[SPREAD] = join_spreads(red[SPREAD], __shfl_xor_sync(ALL_LANES, red[SPREAD], i), red[R], other, static_cast<float>(N / 2 / i * count));
+                    red[R] += other;
+                }
+            } else if constexpr (variant::REDUCE_PASS[R] == P && spread_about<variant, R>() < 0) {
                 red[R] = red_combine<variant::REDUCE_OP[R]>(red[R], __shfl_xor_sync(ALL_LANES, red[R], i));
             }
         });
@@ -179,7 +197,7 @@ template <int P, int N> DEV void reduce_lanes(float (&red)[SLOTS])
 // Over the threads of a team in one block; every thread gets the results. At most one barrier, in the second half.
 template <int P> DEV void send_team(float (&red)[SLOTS], scratch &shared, int turn)
 {
-    reduce_lanes<P, WHOLE_BLOCK ? 32 : TEAM>(red);
+    reduce_lanes<P, WHOLE_BLOCK ? 32 : TEAM>(red, cfg::PER_THREAD);
     repeat<0, variant::REDUCTIONS>([&]<int R>() {
         if constexpr (variant::REDUCE_PASS[R] == P) {
             if (WHOLE_BLOCK && WARPS > 1 && threadIdx.x % 32 == 0) {
@@ -197,7 +215,13 @@ template <int P> DEV void meet_team(float (&red)[SLOTS], scratch &shared, int tu
             if constexpr (variant::REDUCE_PASS[R] == P) {
                 constexpr int OP = variant::REDUCE_OP[R];
                 const float(&part)[PARTS] = shared.part[turn][R];
-                if constexpr (WARPS <= 8) { // broadcast reads: shorter than another five shuffles
+                constexpr int SPREAD = spread_beside<variant, R>();
+                if constexpr (SPREAD >= 0) {
+                    parts_spread<WARPS>(red[R], red[SPREAD], 32 * cfg::PER_THREAD, [&](int w) { return part[w]; },
+                                        [&](int w) { return shared.part[turn][SPREAD][w]; });
+                } else if constexpr (spread_about<variant, R>() >= 0) {
+                    // made beside its sum
+                } else if constexpr (WARPS <= 8) { // broadcast reads: shorter than another five shuffles
                     red[R] = part[0];
 #pragma unroll
                     for (int w = 1; w < WARPS; w++) {
@@ -209,7 +233,7 @@ template <int P> DEV void meet_team(float (&red)[SLOTS], scratch &shared, int tu
             }
         });
         if constexpr (WARPS > 8) {
-            reduce_lanes<P, 32>(red);
+            reduce_lanes<P, 32>(red, 0);
         }
     }
 }

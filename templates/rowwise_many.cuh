@@ -42,7 +42,7 @@ DEV void reduce_chunk(float (&red)[SLOTS], const piece (&held)[VECTORS], const m
         if constexpr (variant::REDUCE_COLS) {
             make_columns(p, head, vals, is_in_row(row, i, p.z.n), i, c);
         }
-        done[v] = reduce_piece<P>(red, held[v], c, p, head, vals, row, i);
+        done[v] = reduce_piece<P>(red, held[v], c, p, head, vals, row, i, v);
     }
 }
 

@@ -234,7 +234,7 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
             if constexpr (variant::REDUCE_COLS) {
                 get_columns(c, cols, p, head, vals, at.row, v, i);
             }
-            reduce_piece<P>(red, now, c, p, head, vals, at.row, i);
+            reduce_piece<P>(red, now, c, p, head, vals, at.row, i, v);
         }
         if constexpr (P == FREED) {
             copy_commit();
@@ -252,7 +252,7 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
                 if constexpr (variant::REDUCE_COLS) {
                     make_columns(p, head, vals, is_in_row(at.row, i, p.z.n), i, c);
                 }
-                reduce_piece<P>(red, now[v], c, p, head, vals, at.row, i);
+                reduce_piece<P>(red, now[v], c, p, head, vals, at.row, i, v);
             }
         }
     }

@@ -179,6 +179,28 @@ template <class VARIANT, int R> __host__ __device__ constexpr int compared_tenso
         return -1;
     }
 }
+// The reduction that adds up the elements from whose mean reduction R, a later one of the same pass, adds up squared distances;
+// -1: another reduction. Rows are full then.
+template <class VARIANT, int R> __host__ __device__ constexpr int spread_about()
+{
+    if constexpr (requires { VARIANT::REDUCE_SPREAD[R]; }) {
+        return VARIANT::REDUCE_SPREAD[R];
+    } else {
+        return -1;
+    }
+}
+template <class VARIANT> __host__ __device__ constexpr bool has_spreads() { return requires { VARIANT::REDUCE_SPREAD[0]; }; }
+// Of reduction R, that reduction; -1: there is none.
+template <class VARIANT, int R> __host__ __device__ constexpr int spread_beside()
+{
+    int of = -1;
+    if constexpr (requires { VARIANT::REDUCE_SPREAD[R]; }) {
+        for (int k = 0; k < VARIANT::REDUCTIONS; k++) {
+            of = VARIANT::REDUCE_SPREAD[k] == R ? k : of;
+        }
+    }
+    return of;
+}
 // Whether few vectors add to reduction R, and whether that of n elements from i on may.
 template <class VARIANT, int R> __host__ __device__ constexpr bool adds_seldom()
 {

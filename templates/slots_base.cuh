@@ -195,6 +195,82 @@ template <int OP, class T> DEV u32 red_combine_pairs(u32 a, u32 b) // of f16 or 
         return OP == RED_MAX ? bf16x2_max(a, b) : bf16x2_min(a, b);
     }
 }
+// ---- spreads: sums of squared distances from the mean, each beside the sum which that is made of ------------------
+
+// Two parts of a row, of `count` elements each: their spreads about their own means make one about the mean of both.
+DEV float join_spreads(float a, float b, float sum_a, float sum_b, float count)
+{
+    const float apart = (sum_a - sum_b) * (1.0f / count);
+    return a + b + apart * apart * (0.5f * count);
+}
+// A thread's elements so far, number * W of them, and W more.
+template <int W> DEV float add_to_spread(float spread, float sum, const float (&x)[W], int number)
+{
+    float term[W];
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        term[j] = x[j];
+    }
+    const auto add_up = [&] {
+#pragma unroll
+        for (int step = 1; step < W; step *= 2) {
+#pragma unroll
+            for (int j = 0; j + step < W; j += 2 * step) {
+                term[j] += term[j + step];
+            }
+        }
+        return term[0];
+    };
+    const float more = add_up();
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        const float apart = x[j] - more * (1.0f / W);
+        term[j] = apart * apart;
+    }
+    if (number == 0) {
+        return add_up();
+    }
+    const float apart = (sum - static_cast<float>(number) * more) * (1.0f / static_cast<float>(number * W));
+    return spread + add_up() + apart * apart * (static_cast<float>(W * number) / static_cast<float>(number + 1));
+}
+// Over N adjacent lanes that have `count` elements each; the sum, too.
+template <int N> DEV void lanes_spread(float &sum, float &spread, int count)
+{
+#pragma unroll
+    for (int i = N / 2; i > 0; i /= 2) {
+        const float other = __shfl_xor_sync(ALL_LANES, sum, i);
+        spread = join_spreads(spread, __shfl_xor_sync(ALL_LANES, spread, i), sum, other, static_cast<float>(N / 2 / i * count));
+        sum += other;
+    }
+}
+// Over parts of `count` elements each that lie in memory: sum_of(k), spread_of(k), k < PARTS. All lanes get the same.
+template <int PARTS, class SUMS, class SPREADS>
+DEV void parts_spread(float &sum, float &spread, int count, const SUMS &sum_of, const SPREADS &spread_of)
+{
+    const int lane = lane_id();
+    if constexpr (PARTS <= 32 && (PARTS & (PARTS - 1)) == 0) {
+        sum = sum_of(lane % PARTS);
+        spread = spread_of(lane % PARTS);
+        lanes_spread<PARTS>(sum, spread, count);
+    } else {
+        float own = 0.0f;
+#pragma unroll
+        for (int first = 0; first < PARTS; first += 32) {
+            own += first + lane < PARTS ? sum_of(first + lane) : 0.0f;
+        }
+        sum = lanes_sum<32>(own);
+        own = 0.0f;
+#pragma unroll
+        for (int first = 0; first < PARTS; first += 32) {
+            if (first + lane < PARTS) {
+                const float apart = (sum_of(first + lane) - sum * (1.0f / PARTS)) * (1.0f / static_cast<float>(count));
+                own += spread_of(first + lane) + apart * apart * static_cast<float>(count);
+            }
+        }
+        spread = lanes_sum<32>(own);
+    }
+}
+
 template <int OP, int N> DEV float red_lanes(float x) // over N adjacent lanes
 {
     return OP == RED_SUM ? lanes_sum<N>(x) : OP == RED_MAX ? lanes_max<N>(x) : lanes_min<N>(x);

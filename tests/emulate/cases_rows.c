@@ -262,6 +262,35 @@ static void group_again(struct case_list *list)
     }
 }
 
+/* Variances in the pass of their mean: of a thread's vectors, of lanes, of warps, few and many, their number
+   a power of two or not, of the blocks of a cluster; of one tensor and two. */
+static void group_spreads(struct case_list *list)
+{
+    static const struct {
+        const char *spec;
+        int n, rows;
+        lathe_dtype dtype;
+    } CASE[] = {
+        {"layer_norm", 128, 19, LATHE_BF16},          {"layer_norm", 256, 9, LATHE_F16},
+        {"layer_norm", 512, 9, LATHE_BF16},           {"layer_norm", 12288, 3, LATHE_F16},
+        {"layer_norm", 20480, 3, LATHE_BF16},         {"layer_norm", 40960, 3, LATHE_BF16},
+        {"layer_norm_residual", 256, 9, LATHE_F16},   {"layer_norm_residual", 24576, 3, LATHE_BF16},
+        {"layer_norm_residual", 65536, 2, LATHE_F16}, {"group_norm", 2560, 5, LATHE_F16},
+        {"group_norm", 8192, 5, LATHE_BF16},
+    };
+    for (int i = 0; i < COUNT(CASE); i++) {
+        struct test_case c = case_of_attention("spreads", CASE[i].spec, NULL, CASE[i].dtype, -1, -1, 90);
+        c.dim[SYM_ROWS0] = 1;
+        c.dim[SYM_ROWS1] = i % 2 ? 2 : 1;
+        c.dim[SYM_ROWS] = CASE[i].rows;
+        c.dim[SYM_N] = CASE[i].n;
+        c.leading = i % 2 ? 2 : 1;
+        c.layout = i % 3 ? LAYOUT_COMPACT : LAYOUT_PADDED;
+        c.blocks = i % 2;
+        case_add(list, &c);
+    }
+}
+
 /* Scans of exponentials whose references are far apart. */
 static void group_far(struct case_list *list, bool full)
 {
@@ -442,6 +471,7 @@ void group_rows(struct case_list *list, bool full)
     group_deterministic_rows(list);
     group_places(list);
     group_again(list);
+    group_spreads(list);
     group_far(list, full);
     group_neighbours(list, full);
     group_ops(list, full);

@@ -17,7 +17,7 @@ struct made {
     bool ok;
 };
 
-static void make(struct made *m, const char *text, const char *problem)
+static void make_pass(struct made *m, const char *text, lathe_pass pass, const char *problem)
 {
     struct diag diag = {0};
     lathe_error err = {.status = LATHE_OK};
@@ -25,9 +25,14 @@ static void make(struct made *m, const char *text, const char *problem)
     memset(m, 0, sizeof *m);
     m->ir = shipped ? spec_load(text, NULL, 0, &diag) : spec_load("test.lua", text, strlen(text), &diag);
     CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
-    signature_make(m->ir, LATHE_BACKWARD, &m->sig);
+    signature_make(m->ir, pass, &m->sig);
     CHECK_EQ(problem_parse(&m->sig, problem, &m->problem, &err), LATHE_OK);
-    m->ok = row_pass_make(m->ir, LATHE_BACKWARD, &m->sig, &m->problem, &m->pass, m->why);
+    m->ok = row_pass_make(m->ir, pass, &m->sig, &m->problem, &m->pass, m->why);
+}
+
+static void make(struct made *m, const char *text, const char *problem)
+{
+    make_pass(m, text, LATHE_BACKWARD, problem);
 }
 
 static void unmake(struct made *m)
@@ -75,6 +80,35 @@ TEST(norms_need_one_pass_where_statistics_are_given)
     CHECK_EQ(depth(&m), 2);
     CHECK_EQ(m.pass.n_given, 0);
     unmake(&m);
+}
+
+TEST(variances_are_made_in_the_pass_of_their_mean)
+{
+    static const struct {
+        const char *spec;
+        bool taken;
+    } CASE[] = {{"layer_norm", true},
+                {"layer_norm_residual", true},
+                {"rms_norm", false},
+                {"return rowwise { forward = function(x, at) local mean = rowsum(x) / (at.n - 1)\n"
+                 "return (x - mean) * rsqrt(rowsum((x - mean) * (x - mean))) end }\n",
+                 false}, /* about what is no mean */
+                {"return rowwise { forward = function(x, at) local mean = rowsum(x) / at.n\n"
+                 "return x * rsqrt(rowsum((x - mean) * (x - mean))) end }\n",
+                 false}, /* nothing else asks for the mean */
+                {"return rowwise { forward = function(x, at) local mean = rowsum(x * x) / at.n\n"
+                 "return x * rsqrt(rowsum((x - mean) * (x - mean))) + mean end }\n",
+                 false}}; /* of something else */
+    for (int i = 0; i < (int)(sizeof CASE / sizeof *CASE); i++) {
+        struct made m;
+        make_pass(&m, CASE[i].spec, LATHE_FORWARD, "dtype=bf16,rows=4,n=1024");
+        CHECK(m.ok);
+        const int before = reductions(&m);
+        CHECK_EQ(spread_take(m.pass.ir), CASE[i].taken);
+        CHECK_EQ(reductions(&m), before);
+        CHECK_EQ(depth(&m), CASE[i].taken || before == 1 ? 1 : 2);
+        unmake(&m);
+    }
 }
 
 TEST(sums_of_other_distances_stay)
