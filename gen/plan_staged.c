@@ -279,9 +279,10 @@ static int64_t strip_bytes(const struct staged *s, const struct plan *plan, int 
     return 1024 + inner_static_bytes(s, plan, wide) + strip_exchange_bytes(plan, s, wide * s->vector);
 }
 
-/* Strips of 256 bytes side by side where one tensor is read, else of 128, of a block that has its SM to
-   itself. The first pass takes them into registers, so that the next one comes while the passes run: blocks
-   of a cluster wait for each other, memory does not. */
+/* Strips of 256 bytes side by side where one tensor is read, else of 128, and where rows that are written
+   would so be shared by fewer blocks; of a block that has its SM to itself. The first pass takes them into
+   registers, so that the next one comes while the passes run: blocks of a cluster wait for each other, memory
+   does not. */
 static bool take_strips(const struct request *r, const struct staged *s, struct plan *plan, int *blocks)
 {
     enum { WIDE = 8, NARROWEST = 4, THREADS = 512, MOST_UNITS = 16, MOST_REDUCTIONS = 2 };
@@ -294,7 +295,8 @@ static bool take_strips(const struct request *r, const struct staged *s, struct 
         const int64_t places = THREADS / wide;
         const int cluster = staged_cluster_of(r, n, places * most);
         const int64_t held = (n + places * cluster - 1) / (places * cluster);
-        if (held > most)
+        const bool few_sms = cluster == MOST_CLUSTER && s->results > 0; /* 120 of 132; of four blocks 124 */
+        if (held > most || (wide > WIDE && few_sms))
             continue;
         plan->taken = true;
         plan->cluster = cluster;
