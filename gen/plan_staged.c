@@ -224,7 +224,7 @@ static bool make_staged(const struct request *r, bool spreads, struct plan *plan
     if (!plan_row_pass(r, &pass, why))
         return false;
     plan->spreads = spreads && spread_take(pass.ir);
-    plan->kept = r->pass == LATHE_FORWARD && pass.n_in == 1;
+    plan->kept = r->pass == LATHE_BACKWARD || pass.n_in == 1;
     const bool ok = measure(r, &pass, &s, why) && shape(r, &s, plan, why);
     if (ok)
         snprintf(
