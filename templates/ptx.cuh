@@ -291,10 +291,15 @@ DEV void copy16_async(u32 to, const void *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-// The same, and L2 gives it up last.
+// The same, and L2 gives it up last. No address is as large as the minimum: what comes of it is a register of the thread, never the sum of one
+// and a register of the warp, which ptxas (CUDA 13.0) writes beside a policy as an instruction that the device refuses. tests/spills.sh looks for it.
 DEV void copy16_kept_async(u32 to, const void *from, int bytes)
 {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes), "l"(keep_policy()) : "memory");
+    asm volatile("{\n\t.reg .u32 place;\n\t"
+                 "min.u32 place, %0, 0x7fffffff;\n\t"
+                 "cp.async.cg.shared.global.L2::cache_hint.L2::128B [place], [%1], 16, %2, %3;\n\t}" ::"r"(to),
+                 "l"(from), "r"(bytes), "l"(keep_policy())
+                 : "memory");
 }
 DEV void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's newest groups are still under way.

@@ -1,6 +1,7 @@
 #!/bin/sh
 # spills.sh: the row-wise kernels over a ladder of lengths, both passes, through NVRTC: each plan has room for its values in registers.
-# What the stack of a kernel holds (cuobjdump) is what it spills: up to 32 bytes are forgiven and printed, more is a failure. Exit code 77: no NVRTC or no cuobjdump. LATHE names the tool.
+# What the stack of a kernel holds (cuobjdump) is what it spills: up to 32 bytes are forgiven and printed, more is a failure. So is a copy whose
+# policy lies in no even register of the warp: ptxas has written an instruction that is none (copy16_kept_async in templates/ptx.cuh). Exit code 77: no NVRTC or no cuobjdump. LATHE names the tool.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PATH=${PATH}:/usr/local/cuda/bin
@@ -22,7 +23,9 @@ one() {
     *) echo "FAILED $1, $2, n = $3: $(head -n 1 "$out.log")" && return ;;
     esac
     stack=$(cuobjdump -res-usage "$out" 2>/dev/null | sed -n 's/.*STACK:\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
+    odd=$(cuobjdump -sass "$out" 2>/dev/null | grep -m 1 -o 'LDGSTS[^;]*desc\[UR[0-9]*[13579]\]')
     rm -f "$out" "$out.log"
+    [ -z "$odd" ] || echo "FAILED $1, $2, n = $3: $odd"
     if [ "${stack:-x}" = x ]; then
         echo "FAILED $1, $2, n = $3: cuobjdump names no stack"
     elif [ "$stack" -gt 32 ]; then
@@ -42,7 +45,7 @@ trap 'rm -rf "$temp"' EXIT
 for file in specs/*.lua; do
     grep -q '^return rowwise' "$file" || continue
     for pass in forward backward; do
-        for n in 128 1024 8192 65537; do
+        for n in 128 1024 8192 40960 65537; do
             echo "$(basename "$file" .lua) $pass $n $temp"
         done
     done
