@@ -49,7 +49,7 @@ for template in templates/*.cuh; do
     templates/elementwise*) stub=templates/stub/elementwise ;;
     templates/rowwise*) stub=templates/stub/rowwise ;;
     templates/attention_bwd_sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below
-    templates/attention_bwd_wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=64 ;;
+    templates/attention_bwd_wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=112 ;; # learned slopes, in pairs
     templates/back_* | templates/attention_bwd*) stub=templates/stub/backward ;;
     *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;
     esac
@@ -127,7 +127,8 @@ if [ -x "${LATHE:-}" ]; then
         [ $spec != document ] || spills=96
         generate $spec dtype=bf16,h=16,q=4096,d=128 sm_90a attention_bwd_sm90 backward
         generate $spec dtype=f16,h=16,q=4096,d=64 sm_90a attention_bwd_sm90 backward
-        generate $spec dtype=bf16,h=16,q=4096,d=256 sm_90a attention_bwd_wide_sm90 backward
+        generate $spec dtype=bf16,h=16,q=4096,d=256 sm_90a attention_bwd_wide_sm90 backward # in pairs of thread blocks, which dq=none is not
+        generate $spec dtype=bf16,h=16,q=4096,d=256,dq=none sm_90a attention_bwd_wide_sm90 backward
         spills=0
     done
     for spec in act_silu swiglu rope_half rope_interleaved rope_table lrpe md_lrpe_3d; do

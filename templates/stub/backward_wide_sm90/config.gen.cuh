@@ -3,6 +3,7 @@
 #include "slots_base.cuh"
 
 #define LATHE_ENTRY(role) slopes_bf16_d256_##role
+#define LATHE_CLUSTER __cluster_dims__(2, 1, 1)
 
 namespace cfg
 {
@@ -19,7 +20,7 @@ constexpr bool BACK_WGMMA = true;
 constexpr int BACK_V_STEPS = 0;
 constexpr bool BACK_EARLY_DV = true;
 constexpr int BACK_PIECES = 0;
-constexpr bool BACK_PAIRED = false;
+constexpr bool BACK_PAIRED = true;
 constexpr bool BACK_O_F32 = false;
 constexpr bool WANT_DQ = true, WANT_DK = true, WANT_DV = true;
 constexpr bool DK_F32 = false, DV_F32 = false;
