@@ -49,7 +49,7 @@ for template in templates/*.cuh; do
     templates/elementwise*) stub=templates/stub/elementwise ;;
     templates/rowwise*) stub=templates/stub/rowwise ;;
     templates/attention_bwd_sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below
-    templates/attention_bwd_wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=112 ;; # learned slopes, in pairs
+    templates/attention_bwd_wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=120 ;; # learned slopes, in pairs
     templates/back_* | templates/attention_bwd*) stub=templates/stub/backward ;;
     *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;
     esac
