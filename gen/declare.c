@@ -30,32 +30,60 @@ static bool is_listed(const char *const *words, const char *word)
     return false;
 }
 
-const char *unlisted_field(lua_State *lua, int table, const char *const *fields)
+/* The first by name that stands behind `after`, where that is given. */
+static const char *unlisted_behind(lua_State *lua, int table, const char *const *fields, const char *after)
 {
     const char *first = NULL;
     for (lua_pushnil(lua); lua_next(lua, table); lua_pop(lua, 1)) {
         const char *name = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "";
-        if (!is_listed(fields, name) && (!first || strcmp(name, first) < 0))
+        if (!is_listed(fields, name) && (!after || strcmp(name, after) > 0) &&
+            (!first || strcmp(name, first) < 0))
             first = name;
     }
     return first;
 }
 
-void check_fields(lua_State *lua, int table, const char *who, const char *const *fields)
+const char *unlisted_field(lua_State *lua, int table, const char *const *fields)
+{
+    return unlisted_behind(lua, table, fields, NULL);
+}
+
+/* What is wrong with a field that is not listed. */
+static void say_unlisted(const char *who, const char *name, const char *const *fields, char text[512])
 {
     char known[256];
+    list_words(fields, known, sizeof known);
+    if (!*name)
+        snprintf(text, 512, "%s: a field without a name; write name = value", who);
+    else if (strcmp(name, "backward") == 0)
+        snprintf(
+            text, 512,
+            "%s: 'backward' is not read: gradients are derived from online_fwd and forward; leave it out",
+            who);
+    else
+        snprintf(text, 512, "%s: unknown field '%.100s' (%s)", who, name, known);
+}
+
+void check_fields(lua_State *lua, int table, const char *who, const char *const *fields)
+{
+    char text[512];
     const char *name = unlisted_field(lua, table, fields);
     if (!name)
         return;
-    if (!*name)
-        luaL_error(lua, "%s: a field without a name; write name = value", who);
-    if (strcmp(name, "backward") == 0)
-        luaL_error(
-            lua,
-            "%s: 'backward' is not read: gradients are derived from online_fwd and forward; leave it out",
-            who);
-    list_words(fields, known, sizeof known);
-    luaL_error(lua, "%s: unknown field '%s' (%s)", who, name, known);
+    say_unlisted(who, name, fields, text);
+    luaL_error(lua, "%s", text);
+}
+
+/* Every field that is not listed is a mistake, beside which there may be others: no Lua error. */
+static void report_fields(lua_State *lua, int table, const char *who, const char *const *fields)
+{
+    struct tracer *t = tracer_of(lua);
+    const struct ir_at at = trace_place(lua);
+    for (const char *name = NULL; (name = unlisted_behind(lua, table, fields, name)) != NULL;) {
+        char text[512];
+        say_unlisted(who, name, fields, text);
+        diag_add(t->diag, t->file[at.line ? at.file : FILE_SPEC].name, at.line, "%s", text);
+    }
 }
 
 static void take_table(lua_State *lua, const char *who)
@@ -71,7 +99,7 @@ static int construct(lua_State *lua)
     const struct kind_row *row = &kinds[kind];
     take_table(lua, row->name);
     if (!row->many || lua_rawlen(lua, 1) == 0)
-        check_fields(lua, 1, row->name, row->slots);
+        report_fields(lua, 1, row->name, row->slots);
     lua_newtable(lua);
     lua_pushinteger(lua, kind);
     lua_setfield(lua, -2, "lathe.kind");
@@ -416,6 +444,8 @@ static int declare_input(lua_State *lua)
     in->line = line;
     lua_rawgeti(lua, 2, 1);
     declare_input_dtype(lua, in);
+    ir->n_inputs++; /* known by name and dtype: what reads it can be traced, whatever else is wrong */
+    in->broken = true;
     int n = (int)lua_rawlen(lua, 2);
     for (int i = 2; i <= n; i++) {
         lua_rawgeti(lua, 2, i);
@@ -429,7 +459,7 @@ static int declare_input(lua_State *lua)
     if (!in->is_scalar && in->n_dims == 0)
         return luaL_error(lua, "input '%s': a tensor has at least one dim, such as tensor(\"f32\", \"h\")",
                           name);
-    ir->n_inputs++;
+    in->broken = false;
     return 0;
 }
 
@@ -460,13 +490,12 @@ bool declare_inputs(struct tracer *t, int slots)
         name[n++] = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "";
     }
     qsort(name, (size_t)n, sizeof *name, compare_names);
-    bool ok = true;
     for (int i = 0; i < n; i++) {
         lua_pushcfunction(lua, declare_input);
         lua_pushstring(lua, name[i]);
         lua_getfield(lua, table, name[i]);
-        ok &= trace_pcall(t, 2, 0);
+        trace_pcall(t, 2, 0);
     }
     t->function = (struct ir_at){0, 0};
-    return ok;
+    return t->ir->n_inputs == n;
 }

@@ -182,6 +182,7 @@ struct input {
     int n_dims;
     struct sig_dim dim[IR_MAX_ARGS];
     uint8_t rows; /* enum input_rows */
+    bool broken;  /* of a spec with mistakes: its dims or options are not known */
     int line;
 };
 

@@ -18,7 +18,8 @@ const char *dim_name(const struct ir *ir, const struct sig_dim *dim, char *out, 
 
 /* Constructors: attention, rowwise, online_func, half, interleaved, chain, tensor, scalar. */
 void slots_vocabulary(lua_State *lua, int table);
-/* The `inputs` field of the slots table into ir->input; false where a declaration is wrong. */
+/* The `inputs` field of the slots table into ir->input; false where the name or dtype of one is wrong, so
+   that what reads it cannot be traced. */
 bool declare_inputs(struct tracer *t, int slots);
 /* The first by name of the fields of a table that are not listed (a table has another order in each run);
    "" for one without a name, NULL where there is none. */

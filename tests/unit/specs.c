@@ -290,13 +290,15 @@ static int read_expected(const char *text, struct expected *out)
         if (mark == NULL) {
             mark = strstr(row, in_file);
         }
-        if (mark != NULL) {
+        while (mark != NULL) { /* a line may have several */
             bool whole = strncmp(mark, in_file, sizeof in_file - 1) == 0;
+            const char *part = mark + (whole ? sizeof in_file : sizeof here) - 1;
+            mark = strstr(part, here);
             CHECK(n < EXPECTED_MAX);
             out[n].line = whole ? 0 : line;
             out[n].seen = false;
-            snprintf(out[n].part, sizeof out[n].part, "%s",
-                     mark + (whole ? sizeof in_file : sizeof here) - 1);
+            snprintf(out[n].part, sizeof out[n].part, "%.*s",
+                     mark != NULL ? (int)(mark - part - 1) : (int)strlen(part), part);
             n++;
         }
         at += length + (at[length] == '\n');

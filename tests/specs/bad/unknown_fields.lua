@@ -1,4 +1,4 @@
--- Of several unknown fields the first by name is reported, in every run.
-return attention { -- error: attention: unknown field 'mask' (
+-- Every unknown field is reported, by its name, in the same order in every run.
+return attention { -- error: unknown field 'mask' -- error: unknown field 'other' -- error: unknown field 'score' -- error: unknown field 'scroe_mod'
   score = function(s) return s end, scroe_mod = function(s) return s end, mask = causal, other = 1,
 }
