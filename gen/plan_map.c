@@ -136,8 +136,9 @@ static bool is_read(const struct ir *ir, int tensor)
 
 /* What decides how a pass goes through memory. */
 struct flow {
-    int bytes; /* of a point's operands, and the smallest element */
+    int bytes; /* of a point's operands, and the smallest and the largest element */
     int smallest;
+    int largest;
     int operands;
     int cost; /* of what is computed for a point */
     bool sums;
@@ -186,6 +187,7 @@ static void point_bytes(const struct request *r, const struct ir *ir, const stru
         if (t->use == USE_SUM || t->use == USE_SCATTER)
             continue;
         *smallest = size < *smallest ? size : *smallest;
+        f->largest = size > f->largest ? size : f->largest;
         if (t->use == USE_READ && t->n_dims == ir->map[t->map].n_over && is_read(ir, i))
             of_map[t->map] += size * (t->form == STAGE_ELEMENT ? 1 : 2);
         *bytes = of_map[t->map] > *bytes ? of_map[t->map] : *bytes;
@@ -233,16 +235,18 @@ static int steps_together(int bytes, int vector)
 }
 
 /* Lists: a tile begins with a chain of reads (lengths, pointers, elements), so a step at a time, and as many
-   threads as possible at different places of it; blocks that the device holds take tiles in turn. */
+   threads as possible at different places of it; blocks that the device holds take tiles in turn. Where
+   tensors are of 32 bits, beside others of 16 or not, a tile has half as many steps, and none is asked for
+   ahead (1 to 1.5 %). */
 static void flow_lists(struct plan *plan, const struct flow *f, int sm_count)
 {
-    const bool wide = f->smallest == 4; /* no more bytes to a tile: 1 % */
+    const bool wide = f->largest == 4;
     plan->ahead = !wide;
     plan->kept = true;
     plan->threads = 128;
     plan->unroll = 1;
     plan->steps = wide ? 2 : 4; /* of a tile: its pointers are read once */
-    plan->min_blocks = f->bytes * plan->vector > 72 ? 4 : f->operands > 3 && !wide ? 6 : 8;
+    plan->min_blocks = f->bytes * plan->vector > 72 ? 5 : f->operands > 3 && !wide ? 6 : 8;
     plan->blocks = 16 * sm_count;
 }
 
@@ -427,9 +431,9 @@ bool plan_elementwise_gather(const struct request *r, struct plan *plan, char *w
     plan->threads = 256;
     plan->vector = wide || plan->vector < 4 ? 4 : plan->vector;
     plan->unroll = plan->steps = 4;
-    /* where values are made of further reads, which wait for one another: more warps */
-    plan->min_blocks = ir_depends_on(ir, to->value, OP_LOAD, -1) ? 4 : 3;
-    plan->most_blocks = 48 * r->device->sm_count; /* a block a tile is a tenth slower */
+    plan->min_blocks = 3;
+    /* A block a tile is a tenth slower. Values that are made of further reads: fewer, each with more rows. */
+    plan->most_blocks = (ir_depends_on(ir, to->value, OP_LOAD, -1) ? 32 : 48) * r->device->sm_count;
     plan->blocks = 2 * r->device->sm_count;
     snprintf(plan->reason, sizeof plan->reason,
              "lines of points sorted by the row that they belong to; a row is added up in registers, %d "

@@ -106,54 +106,65 @@ DEV void find_line(line_at &to, const map_params &p, const space &s, word line, 
     gathered::template locate<false>(to.base, p, s, to.first);
 }
 
-// Columns of one row, from its lines to memory: N vectors of W, APART from one another, at `first` and every `step` columns behind it.
-// N > 1: elements of a line are adjacent. `line`: the first of them. A row of one line finds it once for all of its columns.
+// Columns of one row, from its lines to memory: N vectors of W, APART from one another, the first of them at `column`. N > 1: elements of
+// a line are adjacent. WHOLE: all of them are there, so that their places are known to be constants apart; else those beyond the end
+// are the last ones, without a branch, so that all are loaded together. `line`: the row's first one, which is `from` where it is `found`.
+template <int W, int N, bool WHOLE>
+DEV void gather_columns(const map_params &p, const space &s, i64 row, const few_lines &own, word line, i64 column, line_at &from, bool found)
+{
+    typename gathered::template sums<W> sum[N];
+    i64 at_once[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        gathered::template clear<W>(sum[k]);
+        at_once[k] = WHOLE ? column + k * APART : min(column + k * APART, s.last - W);
+    }
+    word at = line;
+#pragma unroll 1
+    for (u32 i = 1; i <= own.count; i++) {
+        const word next = i < own.count ? p.list[own.begin + i] : 0;
+        if (!found) {
+            find_line(from, p, s, at, column);
+        }
+        at = next;
+        typename gathered::bases base[N];
+        typename gathered::template held<W> held[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            base[k] = from.base;
+            gathered::shift(base[k], at_once[k] - column);
+            from.first.first = at_once[k];
+            gathered::template load<false, W>(held[k], p, base[k], from.first, from.head, 0);
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            from.first.first = at_once[k];
+            add_points<W>(sum[k], p, s, from.first, from.head, base[k], held[k]);
+        }
+    }
+    auto *const to = gathered::target_row(p, row);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        if (WHOLE || column + k * APART + W <= s.last) {
+            gathered::template put<W>(to, p, column + k * APART, sum[k]);
+        }
+    }
+}
+
+// The same at `first` and every `step` columns behind it. A row of one line finds it once for all of its columns.
 template <int W, int N> DEV void gather_row(const map_params &p, const space &s, i64 row, const few_lines &own, word line, i64 first, i64 step)
 {
-    auto *const to = gathered::target_row(p, row);
     line_at from = {};
-    i64 found = -1; // at which column
+    bool found = false;
 #pragma unroll 1
     for (i64 column = first; column < s.last; column += step) {
-        typename gathered::template sums<W> sum[N];
-        i64 at_once[N]; // beyond the end the last ones: no branch, so that all are loaded together
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            gathered::template clear<W>(sum[k]);
-            at_once[k] = min(column + k * APART, s.last - W);
+        if (N == 1 || column + (N - 1) * APART + W <= s.last) {
+            gather_columns<W, N, true>(p, s, row, own, line, column, from, found);
+        } else {
+            gather_columns<W, N, false>(p, s, row, own, line, column, from, found);
         }
-        word at = line;
-#pragma unroll 1
-        for (u32 i = 1; i <= own.count; i++) {
-            const word next = i < own.count ? p.list[own.begin + i] : 0;
-            if (N == 1 || own.count > 1 || found < 0) {
-                find_line(from, p, s, at, column);
-            } else {
-                gathered::shift(from.base, column - found);
-            }
-            found = column;
-            at = next;
-            typename gathered::bases base[N];
-            typename gathered::template held<W> held[N];
-#pragma unroll
-            for (int k = 0; k < N; k++) {
-                base[k] = from.base;
-                gathered::shift(base[k], at_once[k] - column);
-                from.first.first = at_once[k];
-                gathered::template load<false, W>(held[k], p, base[k], from.first, from.head, 0);
-            }
-#pragma unroll
-            for (int k = 0; k < N; k++) {
-                from.first.first = at_once[k];
-                add_points<W>(sum[k], p, s, from.first, from.head, base[k], held[k]);
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            if (column + k * APART + W <= s.last) {
-                gathered::template put<W>(to, p, column + k * APART, sum[k]);
-            }
-        }
+        found = N > 1 && own.count == 1;
+        gathered::shift(from.base, step);
     }
 }
 
@@ -173,7 +184,7 @@ struct share {
 };
 
 constexpr i64 PART = APART * TOGETHER; // columns that a team works on at once
-constexpr int MOST_PARTS = 4;          // of them a part of a row has as many where every team has several parts all the same:
+constexpr int MOST_PARTS = 2;          // of them a part of a row has as many where every team has several parts all the same:
 constexpr int ITEMS = 4;               // what finds a line is then done once for all of them
 
 DEV share make_share(const map_params &p, i64 columns, i64 rows)

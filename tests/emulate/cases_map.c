@@ -165,6 +165,7 @@ static const struct map_case MAPS[] = {
     {"adamw_master", NULL, "tensors=8", 0, LAYOUT_COMPACT, true, false, NULL, false},
     {"embedding", NULL, "b=2,t=9,d=40,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"embedding", NULL, "b=1,t=7,d=601,words=41", 0, LAYOUT_PADDED, false, true, NULL, false},
+    {"embedding", NULL, "b=2,t=70,d=1100,words=45", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"embedding", NULL, "b=2,t=90,d=3,words=300", 0, LAYOUT_SWAPPED, false, true, NULL, false},
     {"embedding", NULL, "b=4,t=800,d=20,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"embedding", NULL, "b=1,t=3100,d=7,words=43", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
