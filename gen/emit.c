@@ -72,10 +72,10 @@ static void emit_many_config(struct text_buf *t, const struct plan *plan)
                  plan->stages, plan->part_places, plan->held_carries);
     else if (plan->stages > 0)
         text_add(t,
-                 "constexpr int STAGES = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, MORE = %s, "
-                 "COLUMNS_SHARED = %s, LATE = %s;\n",
-                 plan->stages, yes(plan->taken), yes(plan->cols_held), yes(plan->more),
-                 yes(plan->columns_shared), yes(plan->late));
+                 "constexpr int STAGES = %d, SURE = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, "
+                 "COLS_PACKED = %s, MORE = %s, COLUMNS_SHARED = %s, LATE = %s, GIVEN_AHEAD = %s;\n",
+                 plan->stages, plan->sure, yes(plan->taken), yes(plan->cols_held), yes(plan->cols_packed),
+                 yes(plan->more), yes(plan->columns_shared), yes(plan->late), yes(plan->given_ahead));
 }
 
 static void emit_elementwise_config(struct text_buf *t, const struct plan *plan)

@@ -7,6 +7,8 @@
 
 #include "row_pass.h"
 
+#include <stdlib.h>
+
 static void name_elements(struct row_emitter *r)
 {
     const struct row_pass *pass = r->pass;
@@ -35,6 +37,33 @@ static void emit_streams(struct row_emitter *r)
              pass->n_kept);
     emit_types(r, "in_types", pass->in, pass->n_in);
     emit_types(r, "out_types", pass->out, pass->n_out);
+}
+
+/* Tensors that the reductions of a pass, and of those before, are made of, as bits; all of them where there
+ * is no memory to tell. */
+static int reads_of_pass(const struct row_emitter *r, int pass)
+{
+    bool *used = calloc((size_t)r->e->w->n_nodes + 1, sizeof *used);
+    int bits = used ? 0 : -1;
+    for (int i = 0; i < r->phases.n && used; i++)
+        if (r->phases.pass[i] == pass)
+            ir_mark(r->e->w, &r->phases.node[i], 1, used);
+    for (int k = 0; k < r->pass->n_in && used; k++)
+        bits |= used[r->pass->in[k].node] ? 1 << k : 0;
+    free(used);
+    return bits;
+}
+
+static void emit_pass_reads(struct row_emitter *r)
+{
+    int reads[MAX_REDUCTIONS];
+    bool some = false;
+    for (int p = 0; p < r->phases.passes; p++) {
+        reads[p] = reads_of_pass(r, p);
+        some |= reads[p] != (1 << r->pass->n_in) - 1;
+    }
+    if (some)
+        row_emit_list(r->e->out, "int", "PASS_READS", reads, r->phases.passes);
 }
 
 static void emit_begin(struct row_emitter *r)
@@ -126,7 +155,7 @@ static void emit_keys(struct row_emitter *r)
 bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct plan *plan,
                    struct source *out)
 {
-    struct row_emitter r = {.e = e, .pass = pass, .name_elements = name_elements};
+    struct row_emitter r = {.e = e, .pass = pass, .packs = plan->cols_packed, .name_elements = name_elements};
     if (plan->stages > 0 && plan->places == 0 && (plan->late || pass->n_columns > 0))
         r.manner = ", COLUMNS_APART";
     if (!row_collect(&r))
@@ -139,6 +168,8 @@ bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct 
     row_emit_head(&r);
     row_emit_columns(&r);
     emit_begin(&r);
+    if (plan->reread)
+        emit_pass_reads(&r);
     row_emit_operands(&r, "const float *e", "e[0]");
     row_emit_update(&r);
     row_emit_scans(&r, plan);

@@ -133,6 +133,18 @@ static bool reductions_use_columns(const struct row_emitter *r)
     return false;
 }
 
+/* What finds the fields of a column by number, where they are held packed. */
+static void emit_fields(struct row_emitter *r)
+{
+    struct text_buf *out = r->e->out;
+    text_add(out,
+             "    static constexpr int FIELDS = %d;\n    template <int K> DEV float &field(col &c)\n    {\n",
+             r->col.n);
+    for (int i = 0; i < r->col.n; i++)
+        text_add(out, "        if constexpr (K == %d) {\n            return c.f%d;\n        }\n", i, i);
+    text_add(out, "    }\n");
+}
+
 void row_emit_columns(struct row_emitter *r)
 {
     struct text_buf *out = r->e->out;
@@ -142,6 +154,8 @@ void row_emit_columns(struct row_emitter *r)
     text_add(out, "    static constexpr bool COLS = %s;\n", r->col.n > 0 ? "true" : "false");
     text_add(out, "    static constexpr bool REDUCE_COLS = %s;\n",
              reductions_use_columns(r) ? "true" : "false");
+    if (r->packs)
+        emit_fields(r);
     text_add(out,
              "    template <int V> DEV void make_cols(" ROW_ARGS ", int first, col (&cols)[V])\n    {\n");
     if (r->col.n > 0) {

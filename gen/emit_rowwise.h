@@ -17,6 +17,7 @@ struct row_emitter {
     struct field_set vals;
     struct field_set cells;                       /* emit_row_cells.c; members of col, too */
     const struct row_pass *pass;                  /* emit_row_pass.c */
+    bool packs;                                   /* fields of col are held packed */
     const char *manner;                           /* columns_manner of the columns, with a comma; or NULL */
     void (*name_elements)(struct row_emitter *r); /* NULL: x is called e */
 };

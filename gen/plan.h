@@ -57,7 +57,6 @@ struct plan_again {
     int each;      /* vectors of a row that a thread has; 0: rows are held */
     int registers; /* of a thread */
     bool beside;   /* elements read inputs beside the rows */
-    bool kept;     /* rows are held, and L2 gives them up last */
 };
 /* False: out of memory; no other shape is chosen then. */
 bool plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again);

@@ -101,7 +101,6 @@ bool plan_rowwise(const struct request *r, struct plan *plan, char *why)
         return false;
     if (again.each > 0)
         reread_shape(n, &again, plan, plan->vector);
-    plan->kept = again.kept;
     plan->aligned = r->problem->unaligned == 0 && n % plan->vector == 0;
     plan->full = plan->aligned && (int64_t)plan->per_thread * plan->threads / plan->rows_per_block == n;
     snprintf(plan->reason, sizeof plan->reason,
@@ -189,22 +188,23 @@ static bool fits_registers(struct piece p, int each, const struct plan *plan)
            each * p.words <= 40;
 }
 
-/* Scans with powers in one walk: an exponential of each element fills a thread's registers, so the row
- * itself, and the next one, wait in shared memory. Blocks share an SM: while the warps of one meet, others
- * compute. */
+/* Scans with powers: an exponential of each element fills a thread's registers, and of a scan beside another
+ * one its weight, so the row itself, and the next one, wait in shared memory. Blocks share an SM, where each
+ * element has an exponential alone: while the warps of one meet, others compute. */
 static bool scan_shape(int vectors, struct piece piece, int smem_bytes, struct plan *plan)
 {
-    enum { EACH = 4, FEWEST = 128, MOST = 512, STATIC_BYTES = 4096 };
-    const int threads = round_up((vectors + EACH - 1) / EACH, 32);
-    if (!piece.powers || piece.sums > plan->vector || !piece.whole || threads < FEWEST || threads > MOST)
+    enum { FEWEST = 128, MOST = 512, STATIC_BYTES = 4096 };
+    const int each = piece.sums > plan->vector ? 2 : 4;
+    const int threads = round_up((vectors + each - 1) / each, 32);
+    if (!piece.powers || piece.sums > 2 * plan->vector || !piece.whole || threads < FEWEST || threads > MOST)
         return false;
-    const int bytes = 2 * EACH * piece.words * 4 * threads;
+    const int bytes = 2 * each * piece.words * 4 * threads;
     if (bytes + STATIC_BYTES > smem_bytes)
         return false;
     plan->threads = threads;
-    plan->per_thread = EACH * plan->vector;
+    plan->per_thread = each * plan->vector;
     plan->smem_bytes = bytes;
-    plan->prefetch = plan->shared_next = true;
+    plan->prefetch = plan->shared_next = plan->kept = true;
     return true;
 }
 

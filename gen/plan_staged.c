@@ -9,9 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Values of a column that the formulas of an element read. */
-static int count_values(const struct ir *w, bool placed)
+/* Is a value of a column what a tensor of the same 16 bits as x holds? */
+static bool is_half(const struct request *r, const struct ir *w, int node)
 {
+    const struct ir_node *n = &w->node[node];
+    struct signature sig;
+    if (n->op != OP_LOAD || lathe_dtype_size(r->problem->dtype) != 2)
+        return false;
+    signature_make(r->ir, r->pass, &sig);
+    const int arg = signature_find(&sig, w->input[n->index].name);
+    return arg >= 0 && r->problem->arg_dtype[arg] == r->problem->dtype;
+}
+
+/* Values of a column that the formulas of an element read. `halves`: there are some, and each is_half. */
+static int count_values(const struct request *r, const struct ir *w, bool placed, bool *halves)
+{
+    *halves = !placed;
     bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
     bool *read = calloc((size_t)w->n_nodes + 1, sizeof *read);
     int n = 0;
@@ -23,10 +36,16 @@ static int count_values(const struct ir *w, bool placed)
         for (int k = 0; used[i] && !cell && w->node[i].span != SPAN_KV && k < w->node[i].n_args; k++)
             read[w->node[i].arg[k]] = true;
     }
+    for (int k = 0; k < w->row.n_roots; k++)
+        *halves = *halves && w->node[w->row.root[k]].span != SPAN_KV;
     for (int i = 0; i < w->n_nodes && used && read; i++)
-        n += read[i] && w->node[i].span == SPAN_KV && w->node[i].n_args > 0;
+        if (read[i] && w->node[i].span == SPAN_KV && w->node[i].n_args > 0) {
+            n++;
+            *halves = *halves && is_half(r, w, i);
+        }
     free(used);
     free(read);
+    *halves = *halves && n > 0;
     return n;
 }
 
@@ -60,8 +79,8 @@ static bool count_units(const struct request *r, const struct row_pass *pass, st
                         .sums = pass->n_sites > 0,
                         .placed = placed,
                         .results = pass->n_out,
-                        .values = count_values(pass->ir, placed),
                         .sm_bytes = r->device->smem_bytes + 1024}; /* a block cannot have the last kilobyte */
+    s->values = count_values(r, pass->ir, placed, &s->halves);
     for (int k = 0; k < pass->n_in; k++) {
         int bytes = s->vector * (int)lathe_dtype_size((lathe_dtype)problem->arg_dtype[pass->in[k].arg]);
         if (bytes % UNIT != 0) {
@@ -127,11 +146,6 @@ static bool measure(const struct request *r, const struct row_pass *pass, struct
     return false;
 }
 
-/* Blocks that share an SM, each quarter of which has whole warps. */
-static int blocks_of(int threads, int registers)
-{
-    return QUARTERS * (QUARTER_REGISTERS / round_up(registers, 8)) / (threads / 32);
-}
 /* Registers of a thread with which so many blocks do. */
 static int registers_for(int threads, int blocks)
 {
@@ -179,8 +193,9 @@ static void share_sm(const struct request *r, const struct staged *s, struct pla
 {
     const int need = staged_registers_of(s, plan, plan->per_thread / s->vector);
     const int by_memory = (int)(s->sm_bytes / (shared_bytes(s, plan) + STATIC_BYTES));
-    const int by_registers =
-        plan->taken || s->columns > 0 ? blocks_of(plan->threads, need) : SM_THREADS / plan->threads;
+    const int by_registers = plan->taken || plan->cols_packed || s->columns > 0
+                                 ? staged_blocks_of(plan->threads, need)
+                                 : SM_THREADS / plan->threads;
     const int fewer = by_memory < by_registers ? by_memory : by_registers;
     const int blocks = fewer < 1 ? 1 : fewer;
     plan->smem_bytes = (int)shared_bytes(s, plan);
@@ -204,6 +219,7 @@ static bool shape(const struct request *r, struct staged *s, struct plan *plan, 
     plan->placed = s->placed && plan->rows_per_block == 1;
     plan->full = (int64_t)plan->per_thread * plan->threads * plan->cluster / plan->rows_per_block ==
                  r->problem->dim[SYM_N];
+    staged_look_ahead(s, plan);
     if (!fits_registers(s, plan, why) || !fits_memory(r, s, plan, why))
         return false;
     share_sm(r, s, plan);
@@ -242,7 +258,8 @@ static bool make_staged(const struct request *r, bool spreads, struct plan *plan
 }
 
 /* One pass instead of two where rows of 16 bits fill their threads: f32 holds means thousands of deviations
-   away, which the differences of parts would round. Rows that are written late gain nothing by it. */
+   away, which the differences of parts would round. Rows that are written late gain by it where they stay in
+   shared memory: columns that are packed. */
 bool plan_staged(const struct request *r, struct plan *plan, char *why)
 {
     char none[REASON_BYTES];
@@ -250,8 +267,8 @@ bool plan_staged(const struct request *r, struct plan *plan, char *why)
     if (!make_staged(r, false, plan, why))
         return false;
     const bool narrow = lathe_dtype_size(r->problem->dtype) == 2;
-    if (r->pass == LATHE_FORWARD && narrow && !plan->late && make_staged(r, true, &one, none) &&
-        one.spreads && one.full)
+    if (r->pass == LATHE_FORWARD && narrow && (!plan->late || plan->cols_packed) &&
+        make_staged(r, true, &one, none) && one.spreads && one.full)
         *plan = one;
     return true;
 }

@@ -32,7 +32,8 @@ enum {
     PAIR_VECTORS = 512,      /* so few of each of two blocks, */
     THREE_VECTORS = 320,     /* of each of three: 5 warps, of which one more would leave two blocks */
     WIDE_VECTORS = 4096,     /* where values of columns are read from L1, */
-    HELD_VECTORS = 2048,     /* where registers hold them */
+    HELD_VECTORS = 2048,     /* where registers hold them; */
+    FILLED_VECTORS = 1536,   /* of a block whose threads have four each: 12 warps or more */
 };
 
 struct staged {
@@ -43,7 +44,8 @@ struct staged {
     bool placed;             /* rows have places, row_place.c */
     bool sums;               /* over rows: each block leaves its parts */
     int results;             /* rows that are written */
-    int values;              /* of a column that the formulas read */
+    int values;              /* of a column that the formulas read, */
+    bool halves;             /* each as it stands in a tensor of 16 bits, that of x */
     int64_t vectors;         /* of a row */
     int64_t own;             /* of a row, that a block has: all of them but in a cluster */
     int reductions, at_once; /* and those of the pass that has most of them */
@@ -60,9 +62,11 @@ bool staged_has_long_placed_rows(const struct staged *s);
 bool staged_reads_wide_columns(const struct staged *s);
 int64_t staged_row_bytes(const struct staged *s, const struct plan *plan);
 int64_t staged_column_bytes(const struct staged *s, const struct plan *plan);
+int staged_blocks_of(int threads, int registers); /* that share an SM */
 int staged_registers_of(const struct staged *s, const struct plan *plan, int each);
 int staged_cluster_of(const struct request *r, int64_t row, int64_t share);
 void staged_share_row(const struct request *r, struct staged *s, struct plan *plan);
 void staged_choose_shape(const struct request *r, const struct staged *s, struct plan *plan);
+void staged_look_ahead(const struct staged *s, struct plan *plan); /* of a shape: `sure`, `given_ahead` */
 
 #endif

@@ -5,6 +5,8 @@
  */
 #include "plan_staged.h"
 
+enum { FOUR = 4 }; /* vectors of a thread */
+
 /* What the blocks of a cluster push to each other, `words` of each reduction: cluster_exchange of
  * many_pieces.cuh. */
 int64_t staged_exchange_bytes(const struct plan *plan, const struct staged *s, int words)
@@ -73,11 +75,19 @@ static bool has_three(const struct staged *s, const struct plan *plan, int each)
     return plan->rows_per_block > 1 && sums_two_tensors(s) && each == 3;
 }
 
+/* Blocks that share an SM, each quarter of which has whole warps. */
+int staged_blocks_of(int threads, int registers)
+{
+    return QUARTERS * (QUARTER_REGISTERS / round_up(registers, 8)) / (threads / 32);
+}
+
 /* Registers of a thread that has `each` vectors of a row: beside the formulas, what it keeps over all rows,
    and the row itself where it takes it. */
 int staged_registers_of(const struct staged *s, const struct plan *plan, int each)
 {
     int kept = (plan->cols_held ? s->values : 0) + (plan->columns_shared ? 0 : s->columns);
+    if (plan->cols_packed)
+        return (s->columns > 0 ? 48 : 56) + each * s->vector * (2 * kept - s->values) / 2;
     if (plan->rows_per_block > 1 && s->columns == 0) /* short formulas, one vector */
         return 44 + each * (s->vector * kept + 4 * s->units);
     if (plan->late && plan->cols_held) /* the least, but for blocks that then were four to an SM */
@@ -148,16 +158,30 @@ static bool holds_two_sums(const struct staged *s)
     return s->columns > 1 && s->units == 2 && s->scatters == 0 && !s->placed;
 }
 
+/* Four vectors of a thread: registers hold their sums, and a value of each column, packed. */
+static bool packs_beside_sums(const struct staged *s)
+{
+    return holds_two_sums(s) && s->columns == 2 && s->halves && s->values == 1;
+}
+/* Do they fill blocks of 12 to 16 warps, so many of them? */
+static bool fills_blocks(const struct staged *s, int blocks)
+{
+    return s->vectors % (blocks * FOUR * 32) == 0 && s->vectors >= blocks * FILLED_VECTORS &&
+           s->vectors <= blocks * HELD_VECTORS;
+}
+
 /* A row of which a block would have 9 or 10 warps alone: one of twice as many, three of which share an SM. */
 static int cluster_of_sums(const struct request *r, const struct staged *s)
 {
     enum { LONGEST = 2048 }; /* vectors of a block whose sums registers hold */
+    if (packs_beside_sums(s) && r->device->sm >= 90 && fills_blocks(s, 4))
+        return 4;
     const int full = holds_two_sums(s) ? even_cluster(r, s, 1024, 3, 5, true) : 1;
     const int even = full > 1 || !holds_two_sums(s) ? full : even_cluster(r, s, 512, 5, 5, true);
     if (even > 1)
         return even;
-    const bool halved =
-        holds_two_sums(s) && s->vectors > MOST_CLUSTER * 1024 && s->vectors % (LARGE_CLUSTER * 64) == 0;
+    const bool halved = holds_two_sums(s) && !packs_beside_sums(s) && s->vectors > MOST_CLUSTER * 1024 &&
+                        s->vectors % (LARGE_CLUSTER * 64) == 0;
     const int large = s->vectors > MOST_CLUSTER * LONGEST || halved ? largest_cluster(r) : MOST_CLUSTER;
     const int n = cluster_up_to(r, large, s->vectors, holds_two_sums(s) ? FEW_VECTORS : SUMS_VECTORS);
     const int64_t own = (s->vectors + n - 1) / n;
@@ -180,9 +204,26 @@ static int columns_cluster(const struct request *r, const struct staged *s)
     const int n = even_cluster(r, s, 1024, 4, 6, false);
     return n > 1 ? n : even_cluster(r, s, 512, 5, 5, true);
 }
+
+/* Rows that two passes read, or one that makes spreads, and then what is written: registers hold the values
+   of two columns, packed, and not the row. */
+static bool packs_columns(const struct staged *s)
+{
+    return s->halves && s->values == 2 && s->columns == 0 && s->units == 1 && s->reductions > 1 &&
+           s->vectors > 4 * HELD_VECTORS;
+}
+static int packed_cluster(const struct request *r, const struct staged *s)
+{
+    if (!packs_columns(s) || r->device->sm < 90)
+        return 1;
+    const int even = even_cluster(r, s, HELD_VECTORS, 5, 5, true);
+    const int n = s->vectors > MOST_CLUSTER * WIDE_VECTORS ? largest_cluster(r) : MOST_CLUSTER;
+    return even > 1 ? even : s->vectors > n * WIDE_VECTORS ? 1 : n;
+}
 static int cluster_of_columns(const struct request *r, const struct staged *s)
 {
-    const int even = columns_cluster(r, s);
+    const int packed = packed_cluster(r, s);
+    const int even = packed > 1 ? packed : columns_cluster(r, s);
     if (even > 1)
         return even;
     const int n = staged_cluster_of(r, s->vectors, HELD_VECTORS);
@@ -232,28 +273,32 @@ static void sums_shape(const struct staged *s, struct plan *plan)
 }
 
 /* A row is written while what the next one reduces is on its way. Rows wait in shared memory until then, so
-   that registers hold sums, and the values of columns where a thread has two vectors. A part that does not
-   fill its threads needs predicates, for which those of four have no registers. */
+   that registers hold sums, and the values of columns, packed where a thread has four vectors. A part that
+   does not fill its threads needs predicates: of a thread's last vector alone where the others are sure. */
 static bool late_sums_shape(const struct staged *s, struct plan *plan)
 {
     const int each = s->own > 1024 ? 4 : 2;
     const bool large = plan->cluster == LARGE_CLUSTER;
+    const bool packs = each == 4 && packs_beside_sums(s);
     const bool wanted = s->columns == 1 ? s->units == 2 && !s->placed && large
-                                        : holds_two_sums(s) && (!large || s->own <= 1024) &&
+                                        : holds_two_sums(s) && (!large || s->own <= 1024 || packs) &&
                                               (plan->cluster > 1 || s->own > PAIR_VECTORS);
     plan->late = true;
     plan->taken = plan->columns_shared = false;
-    plan->cols_held = each == 2 || s->columns == 1;
+    plan->cols_packed = packs;
+    plan->cols_held = each == 2 || s->columns == 1 || plan->cols_packed;
     plan->threads = round_up((s->own + each - 1) / each, 32);
     plan->per_thread = each * s->vector;
     plan->stages = each == 2 && s->own > 2 * THREE_VECTORS ? 4 : 3;
-    const bool fills = each == 2 || s->vectors == (int64_t)each * plan->threads * plan->cluster;
+    const int64_t all = (int64_t)plan->threads * plan->cluster;
+    const bool fills = each == 2 || s->vectors == each * all || (packs && s->vectors >= (each - 1) * all);
     const int64_t bytes =
         plan->stages * staged_row_bytes(s, plan) + staged_exchange_bytes(plan, s, staged_pushing(plan, s));
-    if (wanted && fills && plan->threads <= 512 && staged_registers_of(s, plan, each) <= MOST &&
+    if (wanted && fills && plan->threads <= 512 &&
+        staged_registers_of(s, plan, each) <= (packs ? MOST_TAKEN : MOST) &&
         bytes + STATIC_BYTES <= s->sm_bytes)
         return true;
-    plan->late = false;
+    plan->late = plan->cols_packed = false;
     return false;
 }
 
@@ -330,6 +375,34 @@ static bool held_columns_shape(const struct staged *s, struct plan *plan)
     return false;
 }
 
+/* Rows stay in shared memory until they are written, late. Where they fill 12 to 16 warps of four vectors a
+   thread, a block to an SM; else as many vectors of a thread as registers have columns for, up to 8, in two
+   or three blocks, or in one of 16 warps. */
+static bool packed_columns_shape(const struct staged *s, struct plan *plan)
+{
+    enum { MOST_EACH = 8, MOST_STAGES = 4, FEWEST_STAGES = 3 };
+    const int64_t own = s->own;
+    const int some = fills_blocks(s, plan->cluster) ? (int)own / FOUR
+                     : own > HELD_VECTORS           ? BLOCK_LIMIT / 2
+                                                    : round_up((own + MOST_EACH - 1) / MOST_EACH, 32);
+    const int each = (int)((own + some - 1) / some);
+    plan->late = plan->cols_held = plan->cols_packed = true;
+    plan->taken = false;
+    plan->threads = round_up((own + each - 1) / each, 32);
+    plan->per_thread = each * s->vector;
+    const int blocks = staged_blocks_of(plan->threads, staged_registers_of(s, plan, each));
+    for (plan->stages = MOST_STAGES; plan->stages >= FEWEST_STAGES; plan->stages--) {
+        const int64_t bytes = plan->stages * staged_row_bytes(s, plan) + STATIC_BYTES +
+                              staged_exchange_bytes(plan, s, staged_pushing(plan, s));
+        if (blocks * bytes <= s->sm_bytes)
+            break;
+    }
+    if (packs_columns(s) && plan->cluster > 4 && each <= MOST_EACH && plan->stages >= FEWEST_STAGES)
+        return true;
+    plan->late = plan->cols_packed = false;
+    return false;
+}
+
 /* A block to an SM: a thread takes its part into registers while the next row comes; the values of the
    columns stay in L1, with which rows share their memory, or where several are read in registers. */
 static void wide_shape(const struct request *r, const struct staged *s, struct plan *plan)
@@ -386,10 +459,24 @@ void staged_choose_shape(const struct request *r, const struct staged *s, struct
     else if (s->columns > 0) {
         if (!late_sums_shape(s, plan) && !shared_sums_shape(s, plan))
             sums_shape(s, plan);
-    } else if (staged_reads_wide_columns(s) && shared && s->own <= WIDE_VECTORS)
+    } else if (packs_columns(s) && shared && packed_columns_shape(s, plan))
+        return;
+    else if (staged_reads_wide_columns(s) && shared && s->own <= WIDE_VECTORS)
         wide_shape(r, s, plan);
     else if ((shared || staged_has_long_placed_rows(s)) && held_columns_shape(s, plan))
         return;
     else if (shared || (!results_shape(s, plan) && !taken_shape(s, plan) && !read_columns_shape(s, plan)))
         long_shape(s, plan);
+}
+
+/* What is given of the next row comes early where few warps share an SM, none of which has work while others
+   wait for it. Measured elsewhere, beside 64 threads and beside columns that are not packed in rows written
+   late, it loses up to 4 %. */
+void staged_look_ahead(const struct staged *s, struct plan *plan)
+{
+    enum { FEWEST_THREADS = 160 };
+    const bool alone = holds_two_sums(s) && !plan->late && plan->rows_per_block == 1 && plan->cluster == 1 &&
+                       plan->threads >= FEWEST_THREADS;
+    plan->given_ahead = plan->cols_packed || alone;
+    plan->sure = plan->cols_packed ? (int)(s->vectors / ((int64_t)plan->threads * plan->cluster)) : 0;
 }

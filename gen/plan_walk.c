@@ -69,23 +69,27 @@ static bool may_cut(const struct row_pass *pass)
 
 /* Plain sums wait for memory alone: they take 256 bytes of a place, and few batches, so that the warps of a
  * block stay beside each other. Scans with powers have more to compute, and more warps: where rows may be
- * cut, there is work for twice as many, and of several walks a part of 128 places is still in L2 for the next
- * one. */
+ * cut, there is work for three times as many, of 168 registers. Several walks along a part leave where they
+ * were in shared memory, beside two batches of each warp. L2 gives up last what is on its way, but where it
+ * was not measured: scans with powers along rows that are not cut. */
 static void share_places(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
     const bool powers = row_pass_has_powers(pass);
-    plan->vector = powers || lathe_dtype_size(r->problem->dtype) == 4 ? 2 : 4;
+    const bool parts = powers && may_cut(pass);
+    plan->vector = (powers && !parts) || lathe_dtype_size(r->problem->dtype) == 4 ? 2 : 4;
     plan->threads = plan->vector == 4 ? 128 : 256;
     plan->min_blocks = 1;
     plan->places = 16;
     plan->stages = 3;
-    if (powers && may_cut(pass)) {
-        plan->min_blocks = 2;
-        plan->places = 8; /* 128 registers */
-        plan->stages = 3;
-        plan->part_places = pass->n_walks > 1 ? 128 : 512;
+    if (parts) {
+        plan->threads = 128;
+        plan->min_blocks = 3;
+        plan->places = 8;
+        plan->part_places = 64;
+        plan->stages = pass->n_walks > 1 ? 2 : 3;
         plan->held_carries = pass->n_walks > 1 ? plan->part_places / plan->places : 0;
     }
+    plan->kept = parts || !powers;
     const int words = plan->vector * (place_bytes(r, pass) + 4 * pass->n_scans) / 4;
     while (!powers && plan->places > 4 && plan->places * words > HELD_WORDS)
         plan->places /= 2;
@@ -122,7 +126,7 @@ static bool shape(const struct request *r, const struct row_pass *pass, struct p
     plan->rows_per_block = 1;
     share_places(r, pass, plan);
     share_memory(r, pass, plan);
-    plan->registers = plan->min_blocks > 1 ? 128 : 255;
+    plan->registers = plan->min_blocks > 1 ? 168 : 255;
     plan->blocks = plan->min_blocks * r->device->sm_count;
     plan->at_once = 1;
     plan->column_parts = 1;

@@ -227,27 +227,52 @@ template <int V, class T> DEV void unpack_words(const words<static_cast<int>(V *
     }
 }
 
-// COLUMNS_APART: the addresses of the path of strided, unaligned and last columns, which is seldom taken, are made when they are needed: else they
-// take registers over all rows.
+// COLUMNS_APART: values that stay in registers over all rows. The addresses of the path of strided, unaligned and last columns, which is seldom
+// taken, are made when they are needed: else they take registers over all rows.
 enum columns_manner { COLUMNS_PLAIN, COLUMNS_APART };
 
-// Columns i .. i + V - 1 of a row of n, `stride` elements apart: vectors where they are adjacent.
+DEV u32 load_bits(const float *p) { return __float_as_uint(__ldg(p)); }
+DEV u32 load_bits(const f16 *p) { return __ldg(&p->bits); }
+DEV u32 load_bits(const bf16 *p) { return __ldg(&p->bits); }
+DEV u32 load_bits(const int *p) { return static_cast<u32>(__ldg(p)); }
+DEV u32 load_bits(const u8 *p) { return __ldg(p); }
+
+// Columns i .. i + V - 1 of a row of n, `stride` elements apart: vectors where they are adjacent. Both ways give bytes, and numbers are made of them
+// behind both: else a vector would be waited for where it is loaded, and loads of several inputs would follow each other. Not of values that are
+// loaded once.
 template <int V, int MANNER = COLUMNS_PLAIN, class T>
 DEV void m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
 {
     constexpr int BYTES = static_cast<int>(V * sizeof(T));
-    if constexpr (BYTES >= 4 && (V & (V - 1)) == 0) {
-        if (stride == 1 && n - i >= V && is_aligned<BYTES>(base + i)) {
-            unpack_words<V, T>(load_words<BYTES, true>(base + i), out);
-            return;
-        }
+    constexpr bool VECTORS = BYTES >= 4 && (V & (V - 1)) == 0;
+    bool whole = false;
+    if constexpr (VECTORS) {
+        whole = stride == 1 && n - i >= V && is_aligned<BYTES>(base + i);
     }
-    if constexpr (MANNER == COLUMNS_APART) {
-        keep(i);
-    }
+    if constexpr (VECTORS && MANNER == COLUMNS_PLAIN) {
+        constexpr int EACH = 4 / static_cast<int>(sizeof(T)); // to a word
+        words<BYTES> w = {};
+        if (whole) {
+            w = load_words<BYTES, true>(base + i);
+        } else {
 #pragma unroll
-    for (int k = 0; k < V; k++) { // one path for strided, unaligned and last columns: it costs compile time, not speed
-        out[k] = m_load(base, m_clamp_index(i + k, n) * stride);
+            for (int k = 0; k < V; k++) { // one path for strided, unaligned and last columns: it costs compile time, not speed
+                w.word[k / EACH] |= load_bits(base + m_clamp_index(i + k, n) * stride) << (32 / EACH * (k % EACH));
+            }
+        }
+        unpack_words<V, T>(w, out);
+    } else {
+        if constexpr (VECTORS) {
+            if (whole) {
+                unpack_words<V, T>(load_words<BYTES, true>(base + i), out);
+                return;
+            }
+            keep(i);
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            out[k] = m_load(base, m_clamp_index(i + k, n) * stride);
+        }
     }
 }
 

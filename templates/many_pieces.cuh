@@ -6,13 +6,13 @@ namespace many {
 
 constexpr int SCANS = max_of(variant::SCANS, 1);
 
-// A vector that begins at column i of a row at hand.
-DEV bool is_in_row(const place &row, int i, int n)
+// A vector that begins at column i of a row at hand. `sure`: no row ends before it.
+DEV bool is_in_row(const place &row, int i, int n, bool sure = false)
 {
     if constexpr (FULL && WHOLE_BLOCK) {
         return true;
     } else {
-        return (WHOLE_BLOCK || row.here) && (FULL || i < n);
+        return (WHOLE_BLOCK || row.here) && (FULL || sure || i < n);
     }
 }
 
@@ -32,9 +32,9 @@ static_assert((FULL && !INNER) || !has_spreads<variant>(), "rows whose parts hav
 // What one vector adds to the reductions of pass P: a tree, so that sums are short and independent. `number`: of the thread's vectors of a row.
 template <int P>
 DEV float reduce_piece(float (&red)[SLOTS], const piece &held, const variant::col (&c)[V], const many_params &p, const variant::head &head,
-                       const variant::vals &vals, const place &row, int i, int number)
+                       const variant::vals &vals, const place &row, int i, int number, bool sure = false)
 {
-    const bool in_row = is_in_row(row, i, p.z.n);
+    const bool in_row = is_in_row(row, i, p.z.n, sure);
     float done = 0.0f;
     float before[SLOTS];
 #pragma unroll
@@ -264,9 +264,9 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared, int 
 
 // One vector of columns: rows out, and what it adds to the sums of its columns.
 DEV float finish_piece(const piece &held, const variant::col (&c)[V], const float (&scanned)[SCANS][V], float (&column)[COLUMNS][V],
-                       const many_params &p, const variant::head &head, const variant::vals &vals, const place &row, int i)
+                       const many_params &p, const variant::head &head, const variant::vals &vals, const place &row, int i, bool sure = false)
 {
-    const bool in_row = is_in_row(row, i, p.z.n);
+    const bool in_row = is_in_row(row, i, p.z.n, sure);
     float out[OUT][V];
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -285,7 +285,7 @@ DEV float finish_piece(const piece &held, const variant::col (&c)[V], const floa
     }
     if constexpr (variant::OUT > 0) {
         if (in_row) {
-            repeat<0, variant::OUT>([&]<int K>() { store_piece<K>(row_of<out_type<K>>(p.out[K], row.at) + along(p.out[K], i), out[K]); });
+            repeat<0, variant::OUT>([&]<int K>() { store_piece<K>(row_written<K>(p, row) + along(p.out[K], i), out[K]); });
         }
     }
     return variant::OUT > 0 ? out[0][V - 1] : column[0][V - 1];

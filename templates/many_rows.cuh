@@ -99,10 +99,29 @@ struct piece { // V elements of every tensor that is read, as they were loaded
     u32 word[WORDS];
 };
 
+// HAS_LEAD: the reference of the row's first scan is that of its first element in the walk.
+constexpr bool has_lead()
+{
+    if constexpr (BY_WARP) {
+        return variant::SCAN_FORM[0] == SCAN_LOG && variant::SCAN_STARTS[0] == 0;
+    } else {
+        return false;
+    }
+}
+constexpr bool HAS_LEAD = has_lead();
+
+// Scans with powers have few instructions to spare: where a row lies in the tensors is found once, and where there is one row of each outer dim
+// without these.
+constexpr bool FOUND_ONCE = BY_WARP && variant::SCAN_FORM[0] != SCAN_SUM;
+constexpr bool LAST_AGAIN = FOUND_ONCE && WHOLE_BLOCK; // behind the last row it is asked for once more, and nothing is asked about it
+
 struct place { // a row
     row_at at;
     bool here; // false: the threads have none, and take part in shuffles only
     uint4 *unit; // SHARED_NEXT: the thread's first one in shared memory
+    piece lead;  // HAS_LEAD: that element of every tensor
+    i64 in[FOUND_ONCE ? max_of(variant::IN, 1) : 1]; // FOUND_ONCE: where it begins, in elements
+    i64 out[FOUND_ONCE ? OUT : 1];
 };
 
 template <class TENSOR> DEV i64 along(const TENSOR &t, int i)
@@ -132,6 +151,40 @@ DEV row_at place_of(const row_sizes &z, int row)
         at.row1 = outer - at.row0 * z.rows1;
     }
     return at;
+}
+
+template <class TENSOR> DEV i64 offset_of(const TENSOR &t, const row_at &at) { return at.row0 * t.stride[0] + at.row1 * t.stride[1] + at.row2 * t.stride[2]; }
+DEV void find_place(place &to, const many_params &p, int row)
+{
+    if constexpr (FOUND_ONCE) {
+        to.at = {row, 0, 0, row};
+        if (p.z.rows0 * p.z.rows1 == 1) {
+            repeat<0, variant::IN>([&]<int K>() { to.in[K] = row * p.in[K].stride[2]; });
+            repeat<0, variant::OUT>([&]<int K>() { to.out[K] = row * p.out[K].stride[2]; });
+        } else {
+            to.at = place_of(p.z, row);
+            repeat<0, variant::IN>([&]<int K>() { to.in[K] = offset_of(p.in[K], to.at); });
+            repeat<0, variant::OUT>([&]<int K>() { to.out[K] = offset_of(p.out[K], to.at); });
+        }
+    } else {
+        to.at = place_of(p.z, row);
+    }
+}
+template <int K> DEV const in_type<K> *row_read(const many_params &p, const place &row)
+{
+    if constexpr (FOUND_ONCE) {
+        return static_cast<const in_type<K> *>(p.in[K].data) + row.in[K];
+    } else {
+        return row_of<in_type<K>>(p.in[K], row.at);
+    }
+}
+template <int K> DEV out_type<K> *row_written(const many_params &p, const place &row)
+{
+    if constexpr (FOUND_ONCE) {
+        return static_cast<out_type<K> *>(p.out[K].data) + row.out[K];
+    } else {
+        return row_of<out_type<K>>(p.out[K], row.at);
+    }
 }
 
 template <int BYTES, reading HOW> DEV words<BYTES> load_row(const void *p)
@@ -257,14 +310,18 @@ template <int COUNT> DEV void forget(piece (&held)[COUNT])
     }
 }
 
-template <int COUNT, int STEP, reading HOW> DEV void load_pieces(piece (&held)[COUNT], const many_params &p, const place &row, int first)
+// READS: of which tensors, as bits; nothing comes in the place of the others.
+template <int COUNT, int STEP, reading HOW, int READS = -1> DEV void load_pieces(piece (&held)[COUNT], const many_params &p, const place &row, int first)
 {
     repeat<0, variant::IN>([&]<int K>() {
-        const in_type<K> *from = row_of<in_type<K>>(p.in[K], row.at);
+        if constexpr ((READS >> K & 1) == 0) {
+            return;
+        }
+        const in_type<K> *from = row_read<K>(p, row);
 #pragma unroll
         for (int v = 0; v < COUNT; v++) {
             const int i = first + v * STEP;
-            if (row.here && (FULL || i < p.z.n)) {
+            if ((row.here || LAST_AGAIN) && (FULL || i < p.z.n)) {
                 load_piece<K, HOW>(held[v], from + along(p.in[K], i));
             } else {
 #pragma unroll
@@ -276,13 +333,27 @@ template <int COUNT, int STEP, reading HOW> DEV void load_pieces(piece (&held)[C
     });
 }
 
+DEV void load_lead(place &row, const many_params &p)
+{
+    if constexpr (HAS_LEAD) {
+        repeat<0, variant::IN>([&]<int K>() {
+            const in_type<K> *from = row_read<K>(p, row) + (variant::WALK_REVERSE[variant::SCAN_WALK[0]] ? p.z.n - 1 : 0);
+            if constexpr (V == 1 || sizeof(in_type<K>) == 4) {
+                row.lead.word[first_word<K>()] = __float_as_uint(m_load(from, 0));
+            } else {
+                row.lead.word[first_word<K>()] = from->bits;
+            }
+        });
+    }
+}
+
 // cfg::KEPT: L2 gives up last what is read.
-DEV void copy_unit(u32 to, const void *from)
+DEV void copy_unit(u32 to, const void *from, int bytes = 16)
 {
     if constexpr (cfg::KEPT) {
-        copy16_kept_async(to, from, 16);
+        copy16_kept_async(to, from, bytes);
     } else {
-        copy16_async(to, from, 16);
+        copy16_async(to, from, bytes);
     }
 }
 
@@ -296,15 +367,15 @@ DEV void fetch_row(const many_params &p, const place &row, int first)
 {
     repeat<0, variant::IN>([&]<int K>() {
         static_assert(!SHARED_NEXT || (words_of<K>() % 4 == 0 && V > 1), "units of 16 bytes");
-        const in_type<K> *from = row_of<in_type<K>>(p.in[K], row.at);
+        const in_type<K> *from = row_read<K>(p, row);
 #pragma unroll
         for (int v = 0; v < VECTORS; v++) {
             const int i = first + v * STEP;
-            const bool here = row.here && (FULL || i < p.z.n);
+            const bool here = (row.here || LAST_AGAIN) && (FULL || i < p.z.n);
 #pragma unroll
             for (int u = 0; u < words_of<K>() / 4; u++) {
                 const void *unit = reinterpret_cast<const char *>(from + (here ? i : 0)) + 16 * u;
-                copy16_async(shared_address(row.unit + unit_at(v, first_word<K>() / 4 + u)), unit, here ? 16 : 0); // zeros
+                copy_unit(shared_address(row.unit + unit_at(v, first_word<K>() / 4 + u)), unit, here ? 16 : 0); // zeros
             }
         }
     });

@@ -287,9 +287,9 @@ DEV void walk_vectors(float (&q)[VECTORS][SCANS][V], const stretch &warps, const
     }
 }
 
-// The slow way of scan S, where a fast one has been tried: vector after vector, element after element.
+// The slow way of scan S, where a fast one has been tried: vector after vector, element after element. Returns what the warp hands on.
 template <int S, class TAKE>
-DEV void walk_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const stretch &warps, const TAKE &take)
+DEV stretch walk_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const stretch &warps, const TAKE &take)
 {
     constexpr bool REVERSE = in_reverse<S>();
     constexpr int AT = REVERSE ? VECTORS - 1 : 0; // where the next vector of the walk stands
@@ -339,6 +339,75 @@ DEV void walk_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], cons
         }
         move_on<REVERSE>(held);
     }
+    return walked;
+}
+
+// The same of all warps: first what each of them hands on.
+template <int S, class TAKE>
+DEV void scan_slowly(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const place &row, stretch (&part)[SCAN_PARTS], const TAKE &take)
+{
+    constexpr bool MEET = WHOLE_BLOCK && WARPS > 1;
+    stretch warps = nothing<S>();
+#pragma unroll 1
+    for (int turn = MEET ? 0 : 1; turn < 2; turn++) {
+        if constexpr (SHARED_NEXT) {
+            recall(held, row);
+        }
+        const stretch own = walk_slowly<S>(q, held, warps, take);
+        if (MEET && turn == 0) {
+            warps = join_warps_before<S>(own, part);
+        }
+    }
+}
+
+// The power of the row's first element in the walk.
+template <int S> DEV float lead_power(const many_params &p, const variant::head &head, const variant::vals &vals, const place &row)
+{
+    const int i = in_reverse<S>() ? p.z.n - 1 : 0;
+    const float none[SCANS] = {};
+    float e[max_of(variant::IN, 1)];
+    variant::col c[1] = {};
+    scan_input x = {};
+    unpack_piece(row.lead, e, 0);
+    if constexpr (variant::COLS) {
+        variant::make_cols<1>(p.x, p.z, head, i, c);
+    }
+    variant::scan_term<S>(e, i, p.x, p.z, head, c[0], vals, none, x);
+    return x.power;
+}
+
+// The fast way, where a reference serves all of the row: true.
+template <int S, class TAKE>
+DEV bool scan_near(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], const many_params &p, const variant::head &head, const variant::vals &vals,
+                   const place &row, stretch (&part)[SCAN_PARTS], const TAKE &take)
+{
+    constexpr bool BESIDE = variant::SCAN_BESIDE[S] >= 0;
+    below &mine = known[S];
+    below &other = known[max_of(variant::SCAN_BESIDE[S], 0)];
+    float all;
+    float before = 0.0f;
+    if constexpr (BESIDE) {
+        if (!other.near) {
+            return false;
+        }
+        all = add_beside<S>(q, mine, other, take);
+    } else {
+        mine.reference = lead_power<S>(p, head, vals, row) + RAISED;
+        all = add_below<S>(mine, take);
+    }
+    if constexpr (WHOLE_BLOCK && WARPS > 1) {
+        before = add_warps_before<S>(all, part);
+    }
+    if constexpr (BESIDE) {
+        walk_beside<S>(q, mine, other, before);
+        return true;
+    } else {
+        mine.near = __all_sync(ALL_LANES, all <= MOST_BELOW);
+        if (mine.near) {
+            walk_below<S>(q, mine, before);
+        }
+        return mine.near;
+    }
 }
 
 template <int S>
@@ -358,31 +427,18 @@ DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], piec
     if constexpr (SHARED_NEXT) {
         recall(held, row);
     }
-    stretch warps = nothing<S>();
-    constexpr bool BELOW = has_top<S>() && variant::SCAN_STARTS[S] == 0;
-    if constexpr (BELOW) {
-        constexpr int OTHER = max_of(variant::SCAN_BESIDE[S], 0);
-        below &mine = known[S];
-        const bool beside = variant::SCAN_BESIDE[S] >= 0 && known[OTHER].near;
-        const stretch own = beside ? add_beside<S>(q, mine, known[OTHER], take) : add_below<S>(mine, take);
-        if constexpr (WHOLE_BLOCK && WARPS > 1) {
-            warps = join_warps_before<S>(own, part);
+    if constexpr (has_top<S>() && variant::SCAN_STARTS[S] == 0) {
+        known[S].near = false;
+        if constexpr ((S == 0 && HAS_LEAD) || variant::SCAN_BESIDE[S] >= 0) {
+            if (scan_near<S>(q, known, p, head, vals, row, part, take)) {
+                return;
+            }
         }
-        if (beside) {
-            walk_beside<S>(q, mine, known[OTHER], warps);
-            return;
-        }
-        mine.near = walk_below<S>(q, mine, warps, reference_power<S>(mine, first, p.z.n), take);
-        if (mine.near) {
-            return;
-        }
-        if constexpr (SHARED_NEXT) {
-            recall(held, row);
-        }
-        walk_slowly<S>(q, held, warps, take);
+        scan_slowly<S>(q, held, row, part, take);
     } else {
         neighbours<V> at[VECTORS];
         stretch before[VECTORS];
+        stretch warps = nothing<S>();
         stretch walked = add_vectors<S>(before, at, take);
         if constexpr (WHOLE_BLOCK && WARPS > 1) {
             scan_warps<S>(warps, walked, part);

@@ -140,7 +140,7 @@ template <int S> DEV float scan_value(const stretch &all, const scan_input &x)
 
 // ---- below one reference: elements whose sums are near it cost one exponential each ------------------------------------
 
-constexpr float FAR = 40.0f; // a first sum of e^-FAR is still 2^68 times the smallest normal number
+constexpr float MOST_BELOW = cfg::FAST_MATH ? 0x1p+58f : 0x1p+24f; // of a sum: two of them have a product, and a power far from the reference has fewer digits
 DEV float exp_below(float power, float reference) // e^(power - reference); fast: |reference| 2^-23 relative error more, the same for all powers
 {
     if constexpr (cfg::FAST_MATH) {
@@ -151,23 +151,9 @@ DEV float exp_below(float power, float reference) // e^(power - reference); fast
     }
 }
 
-DEV float reference_of(float top) { return top == -INF ? 0.0f : top; }
-
-template <int S> DEV float value_of(const scan_input &x) { return variant::SCAN_FORM[S] == SCAN_LOG ? 1.0f : x.value; }
-
-DEV float log_below(float sum, float reference) // the sum is e^-FAR and more, or 0
+DEV float log_below(float sum, float reference) // the sum is a normal number
 {
     return cfg::FAST_MATH ? fmaf(log2_normal(sum), 0x1.62e43p-1f, reference) : reference + m_log(sum); // ln(2)
-}
-
-template <int S> DEV float value_below(const stretch &all, const scan_input &x)
-{
-    const float top = top_of(all);
-    if constexpr (variant::SCAN_FORM[S] == SCAN_LOG) {
-        return log_below(all.sum, top);
-    } else {
-        return all.sum * (top == -INF ? 0.0f : exp_below(x.shift, -top));
-    }
 }
 
 // ---- the slow way, in loops that are not unrolled ------------------------------------------------------------------------

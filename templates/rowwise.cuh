@@ -6,7 +6,6 @@
 // ROWS_PER_BLOCK == 1: a block per row. > 1: THREADS / ROWS_PER_BLOCK threads per row, a power of two up to a warp.
 // PER_THREAD > 0: x is read once and stays in registers as it was loaded; n may be at most (threads per row) * PER_THREAD.
 // REREAD: every pass reads the row again, from L1 and L2, so that registers hold a part of it: n as above.
-// KEPT: the row is in registers, and L2 gives it up last; no row is asked for ahead.
 // PER_THREAD == 0: any n, and every pass reads the row again, mostly from L2.
 //
 // ALIGNED: n and the start of every row fit vectors of VECTOR elements. Else single elements are read and written, adjacent
@@ -70,8 +69,15 @@ static_assert(WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),
 struct place { // where the row of this thread lies
     const element *x;
     element *y;
-    int n; // 0 for a thread without a row
+    int n;    // 0 for a thread without a row
+    int row2; // its number among those of its outer dims
 };
+
+DEV int lane_in_team()
+{
+    const int thread = static_cast<int>(threadIdx.x);
+    return WHOLE_BLOCK ? thread : thread % TEAM;
+}
 
 // A vector of this thread that begins at column i.
 DEV bool is_in_row(const place &at, int i)
@@ -163,7 +169,7 @@ template <int W, int COUNT> DEV void forget(packed<W> (&held)[COUNT])
 // their addresses are known to be constants apart: a pair of registers for all of them.
 template <int W> DEV int first_of(int base)
 {
-    return base + static_cast<int>(threadIdx.x) % TEAM * W;
+    return base + lane_in_team() * W;
 }
 
 template <int W, reading HOW, int COUNT> DEV void load_chunk(packed<W> (&held)[COUNT], const place &at, int base)
@@ -291,13 +297,13 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared)
 // What blocks of later on read comes to L2 while the loads of this one are under way: so their registers wait for L2, not for memory.
 // Where that is a row of the same outer dims.
 constexpr int LINE = 128 / static_cast<int>(sizeof(element));
-DEV void prefetch_row(const rowwise_params &p, const place &at, int row2)
+DEV void prefetch_row(const rowwise_params &p, const place &at)
 {
     const int ahead = MIN_BLOCKS * cfg::ROWS_PER_BLOCK * count_sms();
-    if (row2 + ahead < p.z.rows && at.n > 0) {
+    if (at.row2 + ahead < p.z.rows && at.n > 0) {
         const element *next = at.x + ahead * p.x_2;
 #pragma unroll 1
-        for (int i = static_cast<int>(threadIdx.x) % TEAM * LINE; i < at.n; i += TEAM * LINE) {
+        for (int i = lane_in_team() * LINE; i < at.n; i += TEAM * LINE) {
             prefetch_line(next + i);
         }
     }
@@ -311,7 +317,8 @@ template <int W> DEV void run(const rowwise_params &p, const place &at, int row,
     constexpr int CHUNK = COUNT * TEAM * W; // elements that the team works on at once
     packed<W> held[COUNT];
     if constexpr (HELD) {
-        load_chunk<W, cfg::KEPT ? READ_FIRST : READ_ONCE>(held, at, 0); // before anything else is read
+        load_chunk<W, READ_ONCE>(held, at, 0); // before anything else is read, and what comes later asked for
+        prefetch_row(p, at);
     }
     values of;
     of.head = variant::make_head(p.in, p.z);
@@ -362,7 +369,7 @@ template <int W> DEV void run(const rowwise_params &p, const place &at, int row,
         }
     }
     if constexpr (variant::STATS > 0) {
-        if (static_cast<int>(threadIdx.x) % TEAM == 0 && at.n > 0) {
+        if (lane_in_team() == 0 && at.n > 0) {
             const int row1 = row / p.z.rows;
             variant::store_stats(p, row1 / p.z.rows1, row1 % p.z.rows1, row % p.z.rows, of.vals);
         }
@@ -384,24 +391,23 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, rowwise::MIN_BLOCKS)
     if (static_cast<i64>(blockIdx.x) * cfg::ROWS_PER_BLOCK >= total) { // `asked` may have gone past 2^31 there
         return;
     }
-    const int row = min(asked, total - 1);
+    const int row = WHOLE_BLOCK ? asked : min(asked, total - 1);
 
-    int row0 = 0;
-    int row1 = 0;
-    int row2 = row;
+    place at;
+    at.row2 = row;
+    i64 x = 0; // of the outer dims, where there are any: nothing is loaded before it is known where
+    i64 y = 0;
     if (z.rows != total) {
         const int outer = row / z.rows;
-        row2 = row - outer * z.rows;
-        row0 = outer / z.rows1;
-        row1 = outer - row0 * z.rows1;
+        const int row0 = outer / z.rows1;
+        const int row1 = outer - row0 * z.rows1;
+        at.row2 = row - outer * z.rows;
+        x = row0 * p.x_0 + row1 * p.x_1;
+        y = row0 * p.y_0 + row1 * p.y_1;
     }
-    place at;
-    at.x = static_cast<const element *>(p.x) + (row0 * p.x_0 + row1 * p.x_1 + row2 * p.x_2);
-    at.y = static_cast<element *>(p.y) + (row0 * p.y_0 + row1 * p.y_1 + row2 * p.y_2);
+    at.x = static_cast<const element *>(p.x) + (x + at.row2 * p.x_2);
+    at.y = static_cast<element *>(p.y) + (y + at.row2 * p.y_2);
     at.n = asked < total ? z.n : 0; // threads without a row still take part in the shuffles
-    if constexpr (IN_REGISTERS && cfg::ALIGNED && !cfg::REREAD && !cfg::KEPT) {
-        prefetch_row(p, at, row2);
-    }
     run<cfg::ALIGNED ? V : 1>(p, at, row, shared);
 }
 #endif

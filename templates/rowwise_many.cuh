@@ -54,6 +54,20 @@ constexpr bool OUTPUTS = IN_REGISTERS || variant::COLUMNS == 0; // else the seco
 constexpr int CHUNK = VECTORS * TEAM * V;                       // elements that the team works on at once
 static_assert(IN_REGISTERS || CHUNK == variant::CHUNK, "host and device disagree about the chunks of a row");
 
+DEV void clear_scanned(float (&scanned)[VECTORS][SCANS][V])
+{
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+#pragma unroll
+        for (int k = 0; k < SCANS; k++) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                scanned[v][k][j] = 0.0f;
+            }
+        }
+    }
+}
+
 // Walk W along the row, from chunk to chunk: its scans, and those of the walks before, of this chunk, once more; the last one
 // finishes the elements. Without scans there is one walk.
 template <int W>
@@ -75,7 +89,10 @@ DEV void walk_row(const many_params &p, const variant::head &head, const variant
             load_pieces<VECTORS, STEP, REREAD ? READ_LAST : READ_AGAIN>(held, p, row, base + own_first());
         }
         recall(held, row);
-        float scanned[VECTORS][SCANS][V] = {};
+        float scanned[VECTORS][SCANS][V];
+        if constexpr (!FOUND_ONCE) {
+            clear_scanned(scanned);
+        }
         below known[SCANS];
         repeat<0, SCANNED ? W : 0>([&]<int U>() {
             stretch again[SCANS] = {};
@@ -134,7 +151,7 @@ DEV void run(const many_params &p, const variant::head &head, variant::vals &val
         float red[SLOTS] = {};
         clear_reductions<P>(red);
         if constexpr (REREAD) {
-            load_pieces<VECTORS, STEP, READ_FIRST>(held, p, row, own_first());
+            load_pieces<VECTORS, STEP, READ_FIRST, reads_of_pass<variant, P>()>(held, p, row, own_first());
         }
         if constexpr (IN_REGISTERS) {
             recall(held, row);
@@ -204,7 +221,10 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     int row_turn = 1;
     const auto row_in = [&](int group) {
         const int asked = group * cfg::ROWS_PER_BLOCK + team;
-        return place{place_of(p.z, min(asked, total_rows - 1)), asked < total_rows, own_units + (row_turn ^= 1) * ROW_UNITS};
+        place row = {{}, asked < total_rows, own_units + (row_turn ^= 1) * ROW_UNITS};
+        find_place(row, p, min(asked, total_rows - 1));
+        load_lead(row, p);
+        return row;
     };
     const int groups = (total_rows - 1) / cfg::ROWS_PER_BLOCK + 1;
     const int first = static_cast<int>(blockIdx.x);

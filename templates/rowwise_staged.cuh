@@ -9,18 +9,21 @@
 // shared memory, and registers hold a vector and not a row.
 // KEPT: L2 gives up last what is read.
 // COLS_HELD: the values of the columns stay in registers over all rows; else they are read again for every row.
+// SURE: so many vectors of a thread no row ends before.
+// GIVEN_AHEAD: what the next row is given comes while one is worked on; without it, warps wait for it, which others may hide.
 // COLUMNS_SHARED: column sums are in shared memory behind the rows, else in registers.
 // CLUSTER > 1 (sm_90): a row is shared by that many blocks: everything above but for "a thread" is then of all of their threads, vectors of
 // the blocks take turns along the row, and what the passes reduce goes to the others' shared memory.
 // LATE: a row is written, and added to column sums, while what the first pass over the next one reduces is on its way to the other warps and
 // blocks. TAKEN, the second pass takes a row into registers; so there are two passes or more then.
-// KEYS of the variant: rows of one place, which have the same keys, follow each other in a block, in the order of their outer dims; so values of
+// KEYS of the variant: rows of one place, which have the same keys, follow each other in a block; so values of
 // cells and sums into gradients at computed indices stay in registers until a row of another place comes.
 // MORE: rows are longer; every pass reads what is beyond (threads per row) * PER_THREAD once more, mostly from L2. No column sums then.
 // LATHE_ENTRY(sum): as in rowwise_many.cuh.
 //
 // VECTOR elements are 16 bytes of the problem's dtype, every row of every tensor starts at a multiple of 16 bytes, and a
 // vector of every tensor that is read is 16 bytes or a multiple.
+#include "many_columns.cuh"
 #include "many_meet.cuh"
 #include "many_pieces.cuh"
 #include "many_scatter.cuh"
@@ -38,6 +41,7 @@ static_assert(variant::PASSES > 0 || variant::OUT + variant::COLUMNS > 0, "somet
 static_assert(variant::SCATTERS == 0 || (has_places<variant>() && WHOLE_BLOCK && !cfg::MORE), "sums at computed indices: of rows that have places");
 static_assert(!cfg::LATE || (cfg::STAGES > 1 && WHOLE_BLOCK && !cfg::MORE && !has_places<variant>()), "rows written late: of a block, of two that wait, without places");
 static_assert(!cfg::LATE || (variant::OUT + variant::COLUMNS > 0 && variant::PASSES > (cfg::TAKEN ? 1 : 0)), "what is written late: rows that were reduced");
+static_assert(!cfg::GIVEN_AHEAD || WHOLE_BLOCK, "a warp has one row at a time");
 static_assert(!cfg::MORE || !FULL, "rows beyond what is shared are not full");
 static_assert(!cfg::MORE || (WHOLE_BLOCK && variant::COLUMNS == 0), "rows beyond what is shared: of a block, without column sums");
 
@@ -52,7 +56,6 @@ constexpr u32 SUMS_BYTES = cfg::COLUMNS_SHARED ? 4 * variant::COLUMNS * cfg::PER
 constexpr int PARTS_OF_ROW = STAGES == 1 && VECTORS % 4 == 0 ? 4 : STAGES == 1 && VECTORS % 2 == 0 ? 2 : 1;
 constexpr int PART = VECTORS / PARTS_OF_ROW;
 constexpr bool COLUMNS_HELD = variant::COLUMNS > 0 && !cfg::COLUMNS_SHARED; // in registers: then vectors have numbers at compile time
-constexpr bool COLS_HELD = cfg::COLS_HELD && variant::COLS;
 constexpr bool PLACED = has_places<variant>();
 constexpr int SCATTERS = variant::SCATTERS;
 constexpr int UNROLL = COLUMNS_HELD || COLS_HELD || cfg::TAKEN || SCATTERS > 0 ? PART : min_of(PART, 2);
@@ -62,6 +65,9 @@ constexpr int FREED = cfg::TAKEN ? TAKES : FINISHES ? variant::PASSES : variant:
 constexpr int WAITS_LATE = cfg::LATE && !cfg::TAKEN ? 1 : 0; // two rows have their places in shared memory: the one that is reduced, the one before
 constexpr int HELD_PIECES = cfg::TAKEN ? VECTORS : 1;
 constexpr int MORE_VECTORS = max_of(1, 4 / UNITS);
+
+// Of a vector whose number is known at compile time: no row ends before it.
+DEV bool is_sure(int v) { return UNROLL == PART && v < cfg::SURE; }
 
 struct row_sums { // of one thread, over the rows of its block
     float column[COLUMNS_HELD ? VECTORS : 1][COLUMNS][V];
@@ -78,6 +84,9 @@ DEV from_here find_row(const many_params &p, const place &row)
     from_here from;
     repeat<0, variant::IN>([&]<int K>() {
         from.unit[K] = reinterpret_cast<const char *>(row_of<in_type<K>>(p.in[K], row.at) + lane_in_team() * V);
+        if constexpr (PACKED) {
+            keep(from.unit[K]); // its vectors lie so many bytes behind: else each has an address that registers hold over all rows
+        }
     });
     return from;
 }
@@ -85,7 +94,7 @@ DEV from_here find_row(const many_params &p, const place &row)
 // Vector v of a row goes on its way.
 DEV void fetch(u32 stage, const from_here &from, const place &row, int v, int n)
 {
-    if (row.here && (FULL || (lane_in_team() + v * TEAM) * V < n)) {
+    if (row.here && (FULL || is_sure(v) || (lane_in_team() + v * TEAM) * V < n)) {
         repeat<0, variant::IN>([&]<int K>() {
 #pragma unroll
             for (int u = 0; u < words_of<K>() / 4; u++) {
@@ -155,10 +164,6 @@ DEV void leave_shared(const many_params &p, u32 sums)
     }
 }
 
-struct columns { // values of this thread's
-    variant::col of[COLS_HELD ? VECTORS : 1][V];
-};
-
 struct row_at_hand { // which is worked on
     place row;
     u32 stage;
@@ -197,24 +202,22 @@ template <int Q> DEV void wait_for_part(bool frees)
     }
 }
 
-DEV void get_columns(variant::col (&c)[V], const columns &cols, const many_params &p, const variant::head &head, const variant::vals &vals,
+DEV void get_columns(variant::col (&c)[V], columns &cols, const many_params &p, const variant::head &head, const variant::vals &vals,
                      const place &row, int v, int i)
 {
+    const bool in_row = is_in_row(row, i, p.z.n, is_sure(v));
     if constexpr (COLS_HELD) {
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            c[j] = cols.of[v][j];
-        }
+        take_columns(c, cols.of[v]);
         if constexpr (!PLACED) {
-            make_cells(p, head, vals, is_in_row(row, i, p.z.n), c);
+            make_cells(p, head, vals, in_row, c);
         }
     } else {
-        make_columns(p, head, vals, is_in_row(row, i, p.z.n), i, c);
+        make_columns(p, head, vals, in_row, i, c);
     }
 }
 
 template <int P>
-DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::head &head, const variant::vals &vals, const columns &cols,
+DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::head &head, const variant::vals &vals, columns &cols,
                     rows_at_hand &at)
 {
     const int lane = lane_in_team();
@@ -234,7 +237,7 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
             if constexpr (variant::REDUCE_COLS) {
                 get_columns(c, cols, p, head, vals, at.row, v, i);
             }
-            reduce_piece<P>(red, now, c, p, head, vals, at.row, i, v);
+            reduce_piece<P>(red, now, c, p, head, vals, at.row, i, v, is_sure(v));
         }
         if constexpr (P == FREED) {
             copy_commit();
@@ -260,7 +263,7 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
 
 // What the threads of a row reduce: the first half, and what begins when all have sent theirs. There may be other work in between.
 template <int P>
-DEV void start_pass(float (&red)[SLOTS], const many_params &p, const variant::head &head, const variant::vals &vals, const columns &cols,
+DEV void start_pass(float (&red)[SLOTS], const many_params &p, const variant::head &head, const variant::vals &vals, columns &cols,
                     rows_at_hand &at, scratch &shared, int turn, const row_exchange &exchange)
 {
     if constexpr (P < variant::PASSES) {
@@ -282,27 +285,92 @@ template <int P> DEV void end_pass(float (&red)[SLOTS], scratch &shared, int tur
     }
 }
 
-// ---- rows of one place ---------------------------------------------------------------------------------------------
-
-DEV row_at first_of_place(const row_sizes &z, int number) // the first row of a block
+// GIVEN_AHEAD. The same row, which the compiler no longer sees to be that of all lanes: what is read for it stays in registers. In uniform ones it
+// would be waited for where it is read, by all warps at the same time.
+DEV row_at row_of_lanes(row_at at)
 {
-    const int outer = z.rows0 * z.rows1;
-    row_at at;
-    at.row2 = number / outer;
-    const int rest = number - at.row2 * outer;
-    at.row0 = rest / z.rows1;
-    at.row1 = rest - at.row0 * z.rows1;
-    at.row = rest * z.rows + at.row2;
+    if constexpr (cfg::GIVEN_AHEAD) {
+        at.row2 = __shfl_sync(ALL_LANES, at.row2, 0);
+    }
     return at;
 }
-DEV void step_row(row_at &at, const row_sizes &z)
+
+// What has come is the same in all lanes: from here on in uniform registers.
+template <class VALS> DEV void make_uniform(VALS &vals)
 {
-    at.row += z.rows;
-    if (++at.row1 == z.rows1) {
+    if constexpr (cfg::GIVEN_AHEAD && requires { vals.given[0]; }) {
+#pragma unroll
+        for (int k = 0; k < static_cast<int>(sizeof vals.given / sizeof vals.given[0]); k++) {
+            vals.given[k] = __int_as_float(warp_max(__float_as_int(vals.given[k])));
+        }
+    }
+}
+
+// ---- rows of one place ---------------------------------------------------------------------------------------------
+
+DEV row_at row_of_place(const row_sizes &z, int outer, int row2)
+{
+    const int row0 = outer / z.rows1;
+    return {outer * z.rows + row2, row0, outer - row0 * z.rows1, row2};
+}
+
+// Rows of a cluster: of one place, every `step`-th of the outer dims; or one place after the other, each from `base` on.
+struct way {
+    row_at first;
+    int rows;
+    int step, base;
+};
+
+// The rows `begin` to `end` of `outer` rows of each place, the places one after the other; `base`: the first of those rows.
+DEV way share_of(const row_sizes &z, int begin, int end, int base, int outer)
+{
+    const int place = begin / outer;
+    return {row_of_place(z, base + begin - place * outer, place), end - begin, 1, base};
+}
+
+// Equal shares. But where the number of places is a power of two, so that a row and the next one of its place are a power of two apart, which
+// costs 4 % of memory's rate, each place has clusters of its own: they take its rows in turn, and at any time the rows of all places lie side
+// by side; the clusters that are left share the rest. Not beside scatters: those change places often, and leave what a place has added up
+// each time.
+constexpr bool TURNS = SCATTERS == 0;
+DEV way way_of(const row_sizes &z, int cluster, int clusters)
+{
+    const int outer = z.rows0 * z.rows1;
+    int taken = 0; // rows of each place by its own clusters,
+    int own = 0;   // of which there are so many in all
+    if constexpr (TURNS) {
+        const int each = (z.rows & (z.rows - 1)) == 0 ? clusters / z.rows : 0;
+        taken = min(each * ((outer * z.rows - 1) / clusters + 1), outer);
+        own = each * z.rows;
+        if (cluster < own) {
+            const int turn = cluster / z.rows;
+            return {row_of_place(z, turn, cluster - turn * z.rows), (taken - 1 - turn) / each + 1, each, 0};
+        }
+        if (taken == outer) { // nothing is left
+            return {};
+        }
+    }
+    const i64 rest = static_cast<i64>(outer - taken) * z.rows;
+    const auto share_before = [&](int c) { return static_cast<int>(rest * c / (clusters - own)); };
+    return share_of(z, share_before(cluster - own), share_before(cluster - own + 1), taken, outer - taken);
+}
+
+DEV void step_row(row_at &at, const row_sizes &z, const way &by) // behind the last row: to one that is there
+{
+    at.row += TURNS ? by.step * z.rows : z.rows;
+    at.row1 += TURNS ? by.step : 1;
+    if (at.row1 < z.rows1) {
+        return;
+    }
+    if constexpr (TURNS) {
+        const int outer = at.row0 * z.rows1 + at.row1;
+        const bool ends = outer >= z.rows0 * z.rows1;
+        at = row_of_place(z, ends ? by.base : outer, ends ? min(at.row2 + 1, z.rows - 1) : at.row2);
+    } else {
         at.row1 = 0;
         if (++at.row0 == z.rows0) {
             at.row0 = 0;
-            at.row2 = min(at.row2 + 1, z.rows - 1); // behind the last row: one that is there
+            at.row2 = min(at.row2 + 1, z.rows - 1);
             at.row = at.row2;
         }
     }
@@ -372,7 +440,7 @@ DEV void leave_scattered(const many_params &p, const variant::head &head, const 
 }
 
 // The rows out, the column sums.
-DEV void finish_row(const many_params &p, const variant::head &head, const variant::vals &vals, const columns &cols, rows_at_hand &at,
+DEV void finish_row(const many_params &p, const variant::head &head, const variant::vals &vals, columns &cols, rows_at_hand &at,
                     row_sums &total, u32 sums)
 {
     constexpr int P = variant::PASSES;
@@ -390,11 +458,11 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
             get<P>(now, at, v);
             get_columns(c, cols, p, head, vals, at.row, v, i);
             if constexpr (COLUMNS_HELD) {
-                finish_piece(now, c, none, total.column[v], p, head, vals, at.row, i);
+                finish_piece(now, c, none, total.column[v], p, head, vals, at.row, i, is_sure(v));
             } else {
                 float column[COLUMNS][V] = {};
                 repeat<0, variant::COLUMNS>([&]<int S>() { take_sum(column[S], sums, S, v); });
-                finish_piece(now, c, none, column, p, head, vals, at.row, i);
+                finish_piece(now, c, none, column, p, head, vals, at.row, i, is_sure(v));
                 repeat<0, variant::COLUMNS>([&]<int S>() { put_sum(sums, S, v, column[S]); });
             }
             if constexpr (SCATTERS > 0) {
@@ -450,20 +518,23 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     if (total_rows <= 0 || cluster >= all) {
         return;
     }
-    const auto share_before = [&](int c) { return static_cast<int>(static_cast<i64>(all) * c / min(clusters, all)); };
-    const int first = PLACED ? share_before(cluster) : cluster;
-    const int groups = PLACED ? share_before(cluster + 1) : all;
+    way by = {};
+    if constexpr (PLACED) {
+        by = way_of(p.z, cluster, min(clusters, all));
+    }
+    const int first = PLACED ? 0 : cluster;
+    const int groups = PLACED ? by.rows : all;
     const int step = PLACED ? 1 : clusters;
     row_at coming_at = {}; // PLACED: of the row that comes next, and of that which takes places in shared memory next
     row_at later_at = {};
     if constexpr (PLACED) {
-        coming_at = first_of_place(p.z, first);
+        coming_at = by.first;
         later_at = coming_at;
     }
     const auto take_later = [&](int group) {
         if constexpr (PLACED) {
             const place row = {later_at, group < groups};
-            step_row(later_at, p.z);
+            step_row(later_at, p.z, by);
             return row;
         } else {
             return row_in(min(group, groups));
@@ -491,12 +562,12 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
 #pragma unroll
         for (int v = 0; v < VECTORS; v++) {
             const int i = (lane_in_team() + v * TEAM) * V;
-            make_columns(p, head, FULL || i < p.z.n, i, cols.of[v]);
+            hold_columns(cols.of[v], [&](variant::col (&c)[V]) { make_columns(p, head, FULL || i < p.z.n, i, c); });
         }
     }
     variant::vals coming;
     variant::vals placed; // of the first row of the place
-    variant::begin(coming, p, head, PLACED ? coming_at : row_in(first).at);
+    variant::begin(coming, p, head, row_of_lanes(PLACED ? coming_at : row_in(first).at));
     rows_at_hand at;
     row_at_hand before; // LATE: the row that is still to be written
     variant::vals vals_before;
@@ -505,6 +576,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
 #pragma unroll 1
     for (int group = first; PLACED || cfg::LATE || group < groups; group += step) {
         variant::vals vals = coming;
+        make_uniform(vals);
         if constexpr (PLACED) {
             if (group == first || group == groups || !in_same_place<variant>(p, head, placed, vals)) {
                 if (SCATTERS > 0 && group != first) {
@@ -518,17 +590,17 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
 #pragma unroll
                     for (int v = 0; v < VECTORS; v++) {
                         const int i = (lane_in_team() + v * TEAM) * V;
-                        make_columns(p, head, vals, FULL || i < p.z.n, i, cols.of[v]);
+                        hold_columns(cols.of[v], [&](variant::col (&c)[V]) { make_columns(p, head, vals, FULL || i < p.z.n, i, c); });
                     }
                 }
             }
             at.row = place{coming_at, true};
-            step_row(coming_at, p.z);
+            step_row(coming_at, p.z, by);
         } else {
             at.row = row_in(group);
         }
         // the values that a row is given come while one is worked on
-        variant::begin(coming, p, head, PLACED ? coming_at : row_in(min(group + step, groups)).at);
+        variant::begin(coming, p, head, row_of_lanes(PLACED ? coming_at : row_in(min(group + step, groups)).at));
         at.later = take_later(group + (STAGES - WAITS_LATE) * step);
         at.from = find_row(p, at.later);
         at.stage = rows + static_cast<u32>(stage) * STAGE_BYTES;

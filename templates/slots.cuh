@@ -158,6 +158,15 @@ template <class VARIANT, int V> DEV void fill_cells(const inputs &x, const row_s
         VARIANT::template make_cells<V>(x, z, head, vals, c);
     }
 }
+// Values of columns that two to a register lose nothing: all fields of col came from tensors of cfg::element. 0: not, or it is not asked for.
+template <class VARIANT> __host__ __device__ constexpr int fields_of()
+{
+    if constexpr (requires { VARIANT::FIELDS; }) {
+        return VARIANT::FIELDS;
+    } else {
+        return 0;
+    }
+}
 template <class VARIANT> __host__ __device__ constexpr bool has_cells() { return requires { VARIANT::CELLS; }; }
 // Rows have places: what they read, and add to, of inputs at computed indices is told by the column and by the row's KEYS.
 template <class VARIANT> __host__ __device__ constexpr bool has_places() { return requires { VARIANT::KEYS; }; }
@@ -168,6 +177,15 @@ template <class VARIANT, int K> __host__ __device__ constexpr bool is_steady()
         return VARIANT::SCATTER_STEADY[K];
     } else {
         return false;
+    }
+}
+// Tensors of which pass P reduces something, as bits.
+template <class VARIANT, int P> __host__ __device__ constexpr int reads_of_pass()
+{
+    if constexpr (requires { VARIANT::PASS_READS[P]; }) {
+        return VARIANT::PASS_READS[P];
+    } else {
+        return -1;
     }
 }
 // The tensor whose elements themselves reduction R compares; -1: another reduction.

@@ -11,11 +11,10 @@ struct alignas(4) col_words { // what the formulas read by place
     variant::col c[1];
 };
 
-struct near_row { // of a batch, for a scan beside one with powers: where `near`,
+struct near_row { // of a batch, for a scan beside one with powers
     float sum[PLACES]; // e^(value of the scan - reference); where the scan is lazy, its values have these sums' place
     float e[PLACES];   // e^(power - reference)
     float reference;
-    bool near;
 };
 
 struct batch {

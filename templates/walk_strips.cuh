@@ -59,6 +59,7 @@ template <int K> __host__ __device__ constexpr int first_byte() // of tensor K i
     }
 }
 constexpr int BATCH_BYTES = first_byte<variant::IN>();
+DEV u32 next_batch(u32 at) { return at == (cfg::STAGES - 1) * BATCH_BYTES ? 0 : at + BATCH_BYTES; } // in the ring of a warp
 
 // Does walk W read tensor K? Scans of walks up to it are all that is made but in the last one.
 template <int W, int K, class X = variant> __host__ __device__ constexpr bool walk_reads()
@@ -93,45 +94,68 @@ template <int W> DEV void find_sources(sources &to, const many_params &p, const 
     });
 }
 
-// The places from `base` on go on their way into shared memory; a copy group, also where there are none. Those of the next batch begin
-// `advance` places further.
-template <int W> DEV void fetch_batch(unsigned char *to, sources &sources, const many_params &p, const strip &s, int base, int advance)
+// cfg::KEPT: L2 gives up last what is read; of several walks, what the first ones read.
+template <int W> DEV void copy_places(u32 to, const char *from, int bytes)
 {
-    repeat<0, variant::IN>([&]<int K>() {
-        if constexpr (!walk_reads<W, K>()) {
-            return;
-        }
-        using c = copies<K>;
-        const i64 step = p.in[K].stride[3] * c::SIZE;
-        const char *from = sources.of[K];
-        const u32 at = shared_address(to + first_byte<K>() + lane_of_warp() * 16);
-        if (s.rows == STRIP && base + PLACES <= end_of(p, s)) {
-#pragma unroll
-            for (int k = 0; k < PLACES / c::STEP; k++) {
-                copy16_async(at + static_cast<u32>(k * 512), from, 16);
-                from += c::STEP * step;
-            }
-        } else {
-            const int here = min(s.rows * c::SIZE - lane_of_warp() % c::UNITS * 16, 16); // bytes of rows that there are
-            const int first = base + lane_of_warp() / c::UNITS;
-#pragma unroll 1
-            for (int k = 0; k < PLACES / c::STEP; k++) {
-                if (here > 0 && first + k * c::STEP < end_of(p, s)) {
-                    copy16_async(at + static_cast<u32>(k * 512), from, here);
-                }
-                from += c::STEP * step;
-            }
-        }
-        sources.of[K] += advance * step;
-    });
-    copy_commit();
+    if constexpr (cfg::KEPT && (WALKS == 1 || W + 1 < WALKS)) {
+        copy16_kept_async(to, from, bytes);
+    } else {
+        copy16_async(to, from, bytes);
+    }
 }
 
-DEV void take(piece &to, const unsigned char *batch, int place)
+// The places from `base` on of tensor K go on their way into shared memory.
+template <int W, int K> DEV void fetch_places(u32 to, const char *from, const many_params &p, const strip &s, int base)
+{
+    using c = copies<K>;
+    const i64 step = p.in[K].stride[3] * c::SIZE;
+    const u32 at = to + static_cast<u32>(lane_of_warp() * 16);
+    if (s.rows == STRIP && base + PLACES <= end_of(p, s)) {
+#pragma unroll
+        for (int k = 0; k < PLACES / c::STEP; k++) {
+            copy_places<W>(at + static_cast<u32>(k * 512), from, 16);
+            from += c::STEP * step;
+        }
+    } else {
+        const int here = min(s.rows * c::SIZE - lane_of_warp() % c::UNITS * 16, 16); // bytes of rows that there are
+        const int first = base + lane_of_warp() / c::UNITS;
+#pragma unroll 1
+        for (int k = 0; k < PLACES / c::STEP; k++) {
+            if (here > 0 && first + k * c::STEP < end_of(p, s)) {
+                copy_places<W>(at + static_cast<u32>(k * 512), from, here);
+            }
+            from += c::STEP * step;
+        }
+    }
+}
+
+// A batch of walk W; the places of the next one begin `advance` further.
+template <int W> DEV void fetch_batch(u32 to, sources &sources, const many_params &p, const strip &s, int base, int advance)
+{
+    repeat<0, variant::IN>([&]<int K>() {
+        if constexpr (walk_reads<W, K>()) {
+            fetch_places<W, K>(to + first_byte<K>(), sources.of[K], p, s, base);
+            sources.of[K] += advance * (p.in[K].stride[3] * copies<K>::SIZE);
+        }
+    });
+}
+
+// own[]: what tensor K's places of a batch have of the lane, from the beginning of shared memory on. The compiler knows nothing of it, or it
+// would add it up anew for each place.
+DEV void find_own(u32 (&own)[IN], u32 batch)
+{
+    repeat<0, variant::IN>([&]<int K>() {
+        own[K] = batch + static_cast<u32>(first_byte<K>() + lane_of_warp() * (words_of<K>() * 4));
+        if constexpr (TOPS) {
+            keep(own[K]);
+        }
+    });
+}
+DEV void take(piece &to, const unsigned char *shared_bytes, const u32 (&own)[IN], int place)
 {
     repeat<0, variant::IN>([&]<int K>() {
         constexpr int COUNT = words_of<K>();
-        const unsigned char *from = batch + first_byte<K>() + (place * 32 + lane_of_warp()) * (COUNT * 4);
+        const unsigned char *from = shared_bytes + own[K] + place * (32 * COUNT * 4);
         if constexpr (COUNT == 4) {
             const uint4 x = *reinterpret_cast<const uint4 *>(from);
             to.word[first_word<K>()] = x.x;

@@ -227,6 +227,29 @@ static void group_places(struct case_list *list)
     }
 }
 
+/* Columns divided by what is the same everywhere: by more and by less than a vector has, by one, by negative
+   numbers. */
+static void group_column_divisions(struct case_list *list)
+{
+    static const char text[] =
+        "return rowwise { forward = function(x, at)\n"
+        "  local up = at.i // 1 + 3 * (at.i // 2) + 5 * (at.i % 3) + 7 * (at.i // 7) + 11 * (at.i % 8)\n"
+        "  local down = 17 * (at.i // -1) + 19 * (at.i % -2) + 23 * (at.i // -5) + 29 * (at.i % -9)\n"
+        "  return x * 0.125 + up + 13 * (at.i // 9) + down + 31 * (at.i // -300)\n"
+        "end }\n";
+    static const int N[] = {40, 64, 1000, 1025, 8192};
+    for (int i = 0; i < 2 * COUNT(N); i++) {
+        struct test_case c =
+            case_of_attention("divided", "divided", text, i % 2 ? LATHE_BF16 : LATHE_F32, -1, -1, 90);
+        c.pass = LATHE_FORWARD;
+        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS] = 5;
+        c.dim[SYM_N] = N[i / 2];
+        c.leading = 1;
+        case_add(list, &c);
+    }
+}
+
 /* Rows that every pass reads again: full ones and others, one tensor and two, values of columns and of
    places, few rows and more than blocks; and layouts that those kernels refuse. */
 static void group_again(struct case_list *list)
@@ -244,6 +267,7 @@ static void group_again(struct case_list *list)
                 {"l2_norm", LATHE_BACKWARD, 5000, LATHE_F16},
                 {"l2_norm", LATHE_BACKWARD, 2052, LATHE_F32},
                 {"rms_norm_residual", LATHE_FORWARD, 8192, LATHE_BF16},
+                {"rms_norm_gate", LATHE_FORWARD, 8192, LATHE_BF16},
                 {"rms_norm_residual", LATHE_FORWARD, 6008, LATHE_F16},
                 {"group_rms_norm", LATHE_FORWARD, 8192, LATHE_BF16},
                 {"log_softmax", LATHE_BACKWARD, 8192, LATHE_BF16}};
@@ -470,6 +494,7 @@ void group_rows(struct case_list *list, bool full)
     group_rows_backward(list, full);
     group_deterministic_rows(list);
     group_places(list);
+    group_column_divisions(list);
     group_again(list);
     group_spreads(list);
     group_far(list, full);

@@ -286,6 +286,7 @@ static void group_rowwise(struct case_list *list, const struct spec_row *spec, b
         add_rowwise(list, spec, 12288, 1, 5);
         add_rowwise(list, spec, 40960, 1, 3);  /* shared by five blocks */
         add_rowwise(list, spec, 131072, 1, 2); /* shared by the blocks of a cluster */
+        add_rowwise(list, spec, 100000, 1, 2); /* whose last threads lack a vector */
         add_rowwise(list, spec, 100, 1, 0);
     }
 }

@@ -561,6 +561,24 @@ TEST(a_scatter_by_operands_is_not_kept_to_the_end)
     source_free(&s);
 }
 
+/* Of rows that are read again, a pass reads those tensors that it reduces. */
+TEST(a_pass_reads_what_it_reduces)
+{
+    static const struct {
+        const char *spec, *problem, *reads; /* NULL: all of them */
+    } row[] = {{"rms_norm_gate", "dtype=bf16,rows=64,n=8192", "PASS_READS[] = {1};"},
+               {"rms_norm_gate", "dtype=bf16,rows=64,n=4104", NULL}, /* wait in shared memory */
+               {"rms_norm_residual", "dtype=bf16,rows=64,n=8192", NULL}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct source s;
+        make_pass(row[i].spec, LATHE_FORWARD, row[i].problem, &s);
+        const char *const text = text_named(&s, "variant.gen.cuh")->data;
+        CHECK((strstr(text, "PASS_READS") != NULL) == (row[i].reads != NULL));
+        CHECK(!row[i].reads || strstr(text, row[i].reads) != NULL);
+        source_free(&s);
+    }
+}
+
 static void check_passes(const char *spec, const char *problem, const char *passes)
 {
     struct source s;

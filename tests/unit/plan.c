@@ -394,6 +394,27 @@ TEST(rows_read_by_number_are_gathered)
     }
 }
 
+/* Where a list has tensors of 32 bits, all of them or some, its tiles have half as many steps. */
+TEST(lists_with_tensors_of_32_bits_have_shorter_tiles)
+{
+    static const struct {
+        const char *spec, *problem;
+        int vector, steps;
+    } row[] = {{"lion", "dtype=bf16", 8, 4},
+               {"lion", "dtype=bf16,m=f32,m_new=f32", 8, 2},
+               {"lion", "dtype=f32", 4, 2},
+               {"adamw", "dtype=bf16", 8, 4},
+               {"adamw_master", "dtype=bf16", 8, 2}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        lathe_error err;
+        CHECK_EQ(pick(row[i].spec, row[i].problem, &H100, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.vector, row[i].vector);
+        CHECK_EQ(plan.steps, row[i].steps);
+        CHECK_EQ(plan.ahead, row[i].steps == 4);
+    }
+}
+
 TEST(rows_of_any_length_have_a_shape)
 {
     static const int lengths[] = {1,    7,    8,    9,    31,    255,   256,    257,
@@ -562,6 +583,36 @@ TEST(rows_in_shared_memory_fit_it)
             taken++;
         }
         CHECK(taken > 0 && refused > 0);
+    }
+}
+
+/* Two to a register, where they come from a tensor of x's 16 bits. */
+TEST(columns_of_long_rows_are_packed_where_nothing_is_lost)
+{
+    static const struct {
+        const char *spec, *problem;
+        lathe_pass pass;
+        bool packed, spreads;
+    } cases[] = {
+        {"layer_norm", "dtype=bf16,rows=99,n=131072", LATHE_FORWARD, true, true},
+        {"layer_norm", "dtype=f16,rows=99,n=100000", LATHE_FORWARD, true, false}, /* threads are not full */
+        {"layer_norm", "dtype=bf16,rows=99,n=131072,weight=f32", LATHE_FORWARD, false, false},
+        {"layer_norm", "dtype=bf16,rows=99,n=100000,weight=f32,bias=f32", LATHE_FORWARD, false, false},
+        {"layer_norm", "dtype=f32,rows=99,n=131072", LATHE_FORWARD, false, false},
+        {"layer_norm", "dtype=bf16,rows=99,n=131072", LATHE_BACKWARD, true, false},
+        {"layer_norm", "dtype=f16,rows=99,n=100000", LATHE_BACKWARD, true, false},
+        {"layer_norm", "dtype=bf16,rows=99,n=262144,weight=f32", LATHE_BACKWARD, false, false},
+        {"layer_norm", "dtype=f32,rows=99,n=100000", LATHE_BACKWARD, false, false},
+        {"rms_norm", "dtype=bf16,rows=99,n=131072", LATHE_FORWARD, false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan plan;
+        lathe_error err = {0};
+        CHECK_EQ(pick_pass(cases[i].spec, cases[i].pass, cases[i].problem, &H100, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.cols_packed, cases[i].packed);
+        CHECK_EQ(plan.spreads, cases[i].spreads);
+        CHECK(!plan.cols_packed || (plan.cols_held && plan.late && !plan.taken));
+        CHECK(!plan.cols_packed || plan.sure == plan.per_thread / plan.vector - !plan.full);
     }
 }
 

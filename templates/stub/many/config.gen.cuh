@@ -23,7 +23,9 @@ constexpr int AT_ONCE = 2;
 constexpr int CLUSTER = 1;
 constexpr int STAGES = 2;          // rowwise_staged
 constexpr bool TAKEN = true;
-constexpr bool COLS_HELD = true;
+constexpr bool COLS_HELD = true, COLS_PACKED = false;
+constexpr int SURE = 0;
+constexpr bool GIVEN_AHEAD = false;
 constexpr bool MORE = false;
 constexpr bool COLUMNS_SHARED = false;
 constexpr bool LATE = false;

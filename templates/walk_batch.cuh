@@ -1,0 +1,134 @@
+// walk_batch.cuh: for rowwise_walk.cuh: what scans take of the places of a batch, what warps of a strip hand on, and rows that go out.
+#pragma once
+#include "walk_columns.cuh"
+
+namespace many {
+
+template <int S> struct taken { // by scan S, of one row of a batch
+    scan_input x[PLACES];
+    stretch one[PLACES];
+};
+
+// The element of a row at place k of a batch, which stands at `at`. PART: the row may end before it, where `end` says.
+template <int S, bool PART>
+DEV scan_input take_term(stretch &one, const batch &b, int at, int k, const many_params &p, const variant::head &head, const strip_values &vals, int end, int j)
+{
+    const int i = b.base + k;
+    const bool here = !PART || i < end;
+    float e[IN];
+    float known[SCANS];
+    scan_input x = {};
+    unpack_piece(b.held[at], e, j);
+#pragma unroll
+    for (int s = 0; s < S; s++) {
+        known[s] = b.q[at].of[s][j];
+    }
+    variant::scan_term<S>(e, i, p.x, p.z, head, b.col[at], vals.of[j], known, x);
+    x.start = variant::SCAN_STARTS[S] == 2 ? here && x.start : (b.starts[S] >> k & 1) != 0;
+    x.value = here ? x.value : 0.0f;
+    one = here ? element_stretch<S>(x) : nothing<S>();
+    return x;
+}
+template <int S, bool PART>
+DEV void take_terms(taken<S> &to, const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, int end, int j)
+{
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) {
+        to.x[k] = take_term<S, PART>(to.one[k], b, k, k, p, head, vals, end, j);
+    }
+}
+
+template <int S> DEV int place_in_walk(int step) { return in_reverse<S>() ? PLACES - 1 - step : step; }
+
+// Of what each warp hands on: `carry` becomes what comes before this one, `after` what all of them hand on.
+template <int S> DEV void meet_warps(stretch (&carry)[V], stretch (&after)[V], const stretch (&own)[V], const sharing &with, stretch (&part)[WARPS][V][32])
+{
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        part[with.mine][j][lane_of_warp()] = own[j];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        stretch all = carry[j];
+#pragma unroll 1
+        for (int k = 0; k < WARPS; k++) {
+            const int w = in_reverse<S>() ? WARPS - 1 - k : k;
+            if (w == with.mine) {
+                carry[j] = all;
+            }
+            all = join<S>(all, part[w][j][lane_of_warp()]);
+        }
+        after[j] = all;
+    }
+}
+
+template <int S> DEV void walk_apart(float (&q)[PLACES], stretch &walked, const taken<S> &terms)
+{
+#pragma unroll
+    for (int step = 0; step < PLACES; step++) {
+        const int k = place_in_walk<S>(step);
+        const bool start = terms.x[k].start;
+        const stretch with = with_element<S>(walked, terms.one[k], start);
+        q[k] = scan_value<S>(with, terms.x[k]);
+        walked = handed_on<S>(walked, with, start);
+    }
+}
+
+struct targets {
+    char *of[OUT];
+};
+
+struct finished { // a place of the rows that go out
+    float of[OUT][V];
+};
+
+// Place i, which stands at `at`, of row j of the lane.
+DEV void finish_row(finished &to, const batch &b, int at, int i, const many_params &p, const variant::head &head, const strip_values &vals, int j)
+{
+    float e[IN];
+    float y[OUT];
+    float site[COLUMNS];
+    float q[SCANS];
+    unpack_piece(b.held[at], e, j);
+#pragma unroll
+    for (int m = 0; m < SCANS; m++) {
+        q[m] = b.q[at].of[m][j];
+    }
+    variant::output(e, i, p.x, p.z, head, b.col[at], vals.of[j], q, y, site);
+    repeat<0, variant::OUT>([&]<int K>() { to.of[K][j] = y[K]; });
+}
+
+// Some rows of it, some of them of a lane; `to` is then behind the place.
+template <bool WHOLE> DEV void store_place(targets &to, const finished &out, const many_params &p, int n)
+{
+    repeat<0, variant::OUT>([&]<int K>() {
+        out_type<K> *row = reinterpret_cast<out_type<K> *>(to.of[K]);
+        if constexpr (WHOLE) {
+            store_piece<K>(row, out.of[K]);
+        } else {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                if (j < n) {
+                    row[j] = from_float<out_type<K>>(out.of[K][j]);
+                }
+            }
+        }
+        to.of[K] += p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>));
+    });
+}
+
+// The same of place k of the batch that begins at `to`, for single rows.
+DEV void store_some_rows(const targets &to, const finished &out, const many_params &p, int k, int n)
+{
+    targets at;
+    repeat<0, variant::OUT>([&]<int K>() { at.of[K] = to.of[K] + k * p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>)); });
+    store_place<false>(at, out, p, n);
+}
+
+DEV void find_targets(targets &to, const many_params &p, const strip &s, int base)
+{
+    repeat<0, variant::OUT>([&]<int K>() { to.of[K] = reinterpret_cast<char *>(row_of<out_type<K>>(p.out[K], s.at) + base * p.out[K].stride[3]); });
+}
+
+} // namespace many

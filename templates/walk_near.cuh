@@ -1,0 +1,321 @@
+// walk_near.cuh: for rowwise_walk.cuh: scans with powers at the places of a batch: all of them in one segment below one reference for each row,
+// row by row, from what is read to what goes out; or, where that would not be exact, in loops by pairs of sum and power.
+#pragma once
+#include "walk_batch.cuh"
+
+namespace many {
+
+// ---- below a reference -------------------------------------------------------------------------------------------------
+
+// Does a segment begin among the places but at the first?
+template <int S> DEV bool is_cut(const batch &b, const taken<S> &terms)
+{
+    bool cut = b.starts[S] > 1;
+#pragma unroll
+    for (int k = 1; k < PLACES; k++) {
+        cut |= variant::SCAN_STARTS[S] == 2 && terms.x[k].start;
+    }
+    return cut;
+}
+template <int S> DEV bool starts_first(const batch &b, const taken<S> &terms)
+{
+    return variant::SCAN_STARTS[S] == 2 ? terms.x[0].start : (b.starts[S] & 1) != 0;
+}
+
+// The same of one segment, below the reference that the scan has had so far, or the first power: no largest one is looked for. Was that exact?
+template <int S> DEV bool walk_below(float (&q)[PLACES], near_row &known, stretch &walked, const batch &b, const taken<S> &terms)
+{
+    static_assert(variant::SCAN_FORM[S] == SCAN_LOG, "what is added is positive, so that the last sum is the largest");
+    const bool start = starts_first<S>(b, terms);
+    const bool anew = !in_reverse<S>() && start;
+    const bool none = anew || top_of(walked) == -INF;
+    known.reference = none ? top_of(terms.one[place_in_walk<S>(0)]) : top_of(walked);
+    walked.sum = anew ? 0.0f : walked.sum;
+    set_top(walked, known.reference);
+#pragma unroll
+    for (int step = 0; step < PLACES; step++) {
+        const int k = place_in_walk<S>(step);
+        known.e[k] = exp_below(top_of(terms.one[k]), known.reference); // NaN where the reference is not finite
+        walked.sum += known.e[k];
+        known.sum[k] = walked.sum;
+        q[k] = is_lazy<S>() ? walked.sum : log_below(walked.sum, known.reference);
+    }
+    const bool near = walked.sum <= MOST_BELOW && !is_cut<S>(b, terms); // both are asked: a branch costs more
+    if (in_reverse<S>() && start) {
+        walked = nothing<S>();
+    }
+    return near;
+}
+
+// A scan beside one whose sums are near a reference: they and the powers are there.
+template <int S> DEV void walk_beside(float (&q)[PLACES], stretch &walked, const batch &b, const taken<S> &terms, const near_row &other, int j)
+{
+    constexpr int OTHER = max_of(variant::SCAN_BESIDE[S], 0);
+    const bool start = starts_first<S>(b, terms);
+    const stretch before = !in_reverse<S>() && start ? nothing<S>() : walked;
+    walked = nothing<S>();
+    walked.sum = before.sum * exp_below(top_of(before), -other.reference);
+    set_top(walked, -other.reference);
+#pragma unroll
+    for (int step = 0; step < PLACES; step++) {
+        const int k = place_in_walk<S>(step);
+        const float value = terms.x[k].value;
+        const float sum = is_lazy<OTHER>() ? b.q[k].of[OTHER][j] : other.sum[k];
+        walked.sum += cfg::FAST_MATH ? value * m_rcp(sum) : value / sum;
+        q[k] = walked.sum * other.e[k];
+    }
+    if (in_reverse<S>() && start) {
+        walked = nothing<S>();
+    }
+}
+
+template <int W> __host__ __device__ constexpr bool all_near() // may all scans up to walk W be taken so?
+{
+    bool near = true;
+    for (int s = 0; s < SCANS; s++) {
+        near &= variant::SCAN_WALK[s] > W || variant::SCAN_FORM[s] != SCAN_WEIGHTED || variant::SCAN_BESIDE[s] >= 0;
+    }
+    return near;
+}
+
+struct packed { // a place of the rows that go out
+    u32 word[OUT][V];
+};
+template <int K> constexpr int OUT_WORDS = max_of(1, V * static_cast<int>(sizeof(out_type<K>)) / 4);
+template <int K> DEV void pack_pair(u32 (&to)[V], const float (&y)[V], int pair) // of rows of the lane
+{
+    using T = out_type<K>;
+    if constexpr (sizeof(T) == 4) {
+        to[2 * pair] = __float_as_uint(y[2 * pair]);
+        to[2 * pair + 1] = __float_as_uint(y[2 * pair + 1]);
+    } else {
+        to[pair] = pack<T>(y[2 * pair], y[2 * pair + 1]);
+    }
+}
+template <int K> DEV void store_packed(char *to, const u32 (&x)[V])
+{
+    if constexpr (OUT_WORDS<K> == 4) {
+        __stcs(reinterpret_cast<uint4 *>(to), make_uint4(x[0], x[1], x[2], x[3]));
+    } else if constexpr (OUT_WORDS<K> == 2) {
+        __stcs(reinterpret_cast<uint2 *>(to), make_uint2(x[0], x[1]));
+    } else {
+        __stcs(reinterpret_cast<u32 *>(to), x[0]);
+    }
+}
+
+// Row j of the lane. `at`: where its scans are. Was that exact?
+template <int W> DEV bool walk_row_near(batch &b, stretch (&at)[SCANS], const many_params &p, const variant::head &head, const strip_values &vals, int j)
+{
+    bool near = true;
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] <= W) {
+            taken<S> terms;
+            float q[PLACES];
+            const int start = at[S].start;
+            take_terms<S, false>(terms, b, p, head, vals, p.z.n, j);
+            if constexpr (variant::SCAN_BESIDE[S] >= 0) {
+                walk_beside<S>(q, at[S], b, terms, b.known[variant::SCAN_BESIDE[S]][j], j);
+            } else if constexpr (has_top<S>()) {
+                near &= walk_below<S>(q, b.known[S][j], at[S], b, terms);
+            } else {
+                walk_apart<S>(q, at[S], terms);
+            }
+            at[S].start = start | (starts_first<S>(b, terms) ? 1 : 0);
+#pragma unroll
+            for (int k = 0; k < PLACES; k++) {
+                b.q[k].of[S][j] = q[k];
+            }
+        }
+    });
+    return near;
+}
+
+// The values of scans that only those beside them are made of, where something else is, too.
+DEV void tell_values(batch &b, int j)
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (is_lazy<S>()) {
+#pragma unroll
+            for (int k = 0; k < PLACES; k++) {
+                b.q[k].of[S][j] = log_below(b.q[k].of[S][j], b.known[S][j].reference);
+            }
+        }
+    });
+}
+
+// The batch, for all rows of the lane or for none; the rows of the last walk go out.
+template <int W>
+DEV bool walk_batch_near(const targets &to, batch &b, const stretch (&again)[SCANS][V], stretch (&walked)[SCANS][V], const many_params &p,
+                         const variant::head &head, const strip_values &vals, const strip &s, bool store)
+{
+    constexpr bool LAST = W + 1 == WALKS;
+    stretch on[V][SCANS];
+    finished y[PLACES];
+    packed out[PLACES];
+    bool near = true;
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        repeat<0, SCANS>([&]<int S>() {
+            if constexpr (variant::SCAN_WALK[S] <= W) {
+                on[j][S] = variant::SCAN_WALK[S] < W ? again[S][j] : walked[S][j];
+            }
+        });
+        near &= walk_row_near<W>(b, on[j], p, head, vals, j);
+        if constexpr (LAST) {
+            tell_values(b, j);
+#pragma unroll
+            for (int k = 0; k < PLACES; k++) {
+                finish_row(y[k], b, k, b.base + k, p, head, vals, j);
+                if (j % 2 == 1) {
+                    repeat<0, variant::OUT>([&]<int K>() { pack_pair<K>(out[k].word[K], y[k].of[K], j / 2); });
+                }
+            }
+        }
+    }
+    if (!(near || s.n == 0)) {
+        return false;
+    }
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                walked[S][j] = on[j][S];
+            }
+        }
+    });
+    if (LAST && store && s.n > 0) {
+        targets at = to;
+#pragma unroll
+        for (int k = 0; k < PLACES; k++) {
+            repeat<0, variant::OUT>([&]<int K>() {
+                store_packed<K>(at.of[K], out[k].word[K]);
+                at.of[K] += p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>));
+            });
+        }
+    }
+    return true;
+}
+
+// ---- by pairs ----------------------------------------------------------------------------------------------------------
+
+// A loop that is not unrolled, in which all places move on by one at each step, and in the end are where they were. So it is compiled once,
+// and not for every place. FINISH: the last scan of all: each place then goes out.
+template <int S, bool FINISH>
+DEV void walk_slowly(const targets &to, batch &b, stretch (&walked)[V], const many_params &p, const variant::head &head, const strip_values &vals,
+                     const strip &s, int end, bool store)
+{
+    constexpr bool REVERSE = in_reverse<S>();
+    constexpr int AT = REVERSE ? PLACES - 1 : 0;
+#pragma unroll 1
+    for (int step = 0; step < PLACES; step++) {
+        const int k = place_in_walk<S>(step);
+        finished out;
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            stretch one;
+            const scan_input x = take_term<S, true>(one, b, AT, k, p, head, vals, end, j);
+            const stretch with = with_element<S>(walked[j], one, x.start);
+            b.q[AT].of[S][j] = scan_value<S>(with, x);
+            walked[j] = handed_on<S>(walked[j], with, x.start);
+            if constexpr (FINISH) {
+                finish_row(out, b, AT, b.base + k, p, head, vals, j);
+            }
+        }
+        if (FINISH && store) {
+            store_some_rows(to, out, p, k, b.base + k < end ? s.n : 0);
+        }
+        move_on<REVERSE>(b.held);
+        move_on<REVERSE>(b.q);
+        if constexpr (TOLD) {
+            move_on<REVERSE>(b.col);
+        }
+    }
+}
+
+template <int W>
+DEV void walk_batch_slowly(const targets &to, batch &b, const stretch (&again)[SCANS][V], stretch (&walked)[SCANS][V], const many_params &p,
+                           const variant::head &head, const strip_values &vals, const strip &s, int end, bool store)
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] <= W) {
+            stretch at[V];
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                at[j] = variant::SCAN_WALK[S] < W ? again[S][j] : walked[S][j];
+            }
+            walk_slowly<S, S + 1 == variant::SCANS>(to, b, at, p, head, vals, s, end, store);
+            if constexpr (variant::SCAN_WALK[S] == W) {
+#pragma unroll
+                for (int j = 0; j < V; j++) {
+                    walked[S][j] = at[j];
+                }
+            }
+        }
+    });
+}
+
+// ---- a batch of walk W ---------------------------------------------------------------------------------------------------
+
+template <int W> __host__ __device__ constexpr int count_scans()
+{
+    int n = 0;
+    for (int s = 0; s < variant::SCANS; s++) {
+        n += variant::SCAN_WALK[s] == W ? 1 : 0;
+    }
+    return n;
+}
+template <int S> __host__ __device__ constexpr int number_in_walk()
+{
+    int n = 0;
+    for (int s = 0; s < S; s++) {
+        n += variant::SCAN_WALK[s] == variant::SCAN_WALK[S] ? 1 : 0;
+    }
+    return n;
+}
+
+// `carry`: where its scans come to the batches that the warps of the strip have at once. It becomes where they come to this warp's one, and
+// `after` where they leave all of them. Warps of one strip find out scan by scan what each hands on.
+template <int W>
+DEV void walk_batch(const targets &to, batch &b, const stretch (&again)[SCANS][V], stretch (&carry)[SCANS][V], stretch (&after)[SCANS][V], const many_params &p,
+                    const variant::head &head, const strip_values &vals, const strip &s, const sharing &with, walk_scratch &shared)
+{
+    constexpr int N = count_scans<W>();
+    stretch walked[SCANS][V];
+    int end = end_of(p, s); // another one in each turn, or what the slow way takes would be made ahead of the loop, for nothing
+#pragma unroll 1
+    for (int turn = with.warps == 1 ? N : 0; turn <= N; turn++, end += with.zero) {
+        repeat<0, SCANS>([&]<int S>() {
+            if constexpr (variant::SCAN_WALK[S] == W) {
+                b.starts[S] += static_cast<u32>(with.zero);
+#pragma unroll
+                for (int j = 0; j < V; j++) {
+                    walked[S][j] = number_in_walk<S>() < turn ? carry[S][j] : nothing<S>();
+                }
+            }
+        });
+        bool near = false;
+        if constexpr (all_near<W>()) {
+            near = b.whole && s.rows % V == 0 && walk_batch_near<W>(to, b, again, walked, p, head, vals, s, turn == N);
+        }
+        if (!near) {
+            walk_batch_slowly<W>(to, b, again, walked, p, head, vals, s, end, turn == N);
+        }
+        repeat<0, SCANS>([&]<int S>() {
+            if constexpr (variant::SCAN_WALK[S] == W) {
+                if (turn == number_in_walk<S>()) {
+                    meet_warps<S>(carry[S], after[S], walked[S], with, shared.part[b.turn][S]);
+                }
+            }
+        });
+    }
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                after[S][j] = with.warps == 1 ? walked[S][j] : after[S][j];
+            }
+        }
+    });
+}
+
+} // namespace many
