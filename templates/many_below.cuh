@@ -74,7 +74,7 @@ template <int S, class TAKE> DEV float add_below(below &mine, const TAKE &take)
         take(v, v, x, one);
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            mine.e[v][j] = exp_below(top_of(one[j]), mine.reference); // NaN where the reference is not finite
+            mine.e[v][j] = exp_below(top_of(one[j]), mine.reference); // NaN of the first one where it is not finite
         }
     }
     return add_parts<in_reverse<S>()>(mine);

@@ -35,12 +35,13 @@ template <int S> DEV bool walk_below(float (&q)[PLACES], near_row &known, stretc
 #pragma unroll
     for (int step = 0; step < PLACES; step++) {
         const int k = place_in_walk<S>(step);
-        known.e[k] = exp_below(top_of(terms.one[k]), known.reference); // NaN where the reference is not finite
+        known.e[k] = exp_below(top_of(terms.one[k]), known.reference); // NaN where both are infinite
         walked.sum += known.e[k];
         known.sum[k] = walked.sum;
         q[k] = is_lazy<S>() ? walked.sum : log_below(walked.sum, known.reference);
     }
-    const bool near = walked.sum <= MOST_BELOW && !is_cut<S>(b, terms); // both are asked: a branch costs more
+    // All are asked: a branch costs more. Behind +inf all powers would be 0, and a scan beside would weigh what came before with inf * 0.
+    const bool near = walked.sum <= MOST_BELOW && known.reference < INF && !is_cut<S>(b, terms);
     if (in_reverse<S>() && start) {
         walked = nothing<S>();
     }

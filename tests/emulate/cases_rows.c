@@ -408,17 +408,19 @@ static const char TO_AND_FRO[] =
     "return rowwise { along = -2, forward = function(x)\n"
     "  return cumsum(x, 0.0) * 0.1 + revcumsum(revcumsum(0.1 * x, 0.0) + cumsum(x, 0.0), 0.0) * 0.01 end }\n";
 
+/* +inf at a place: what comes behind it in its segment has the sum +inf, and no gradient. */
+static const char BEHIND_INF[] =
+    "return rowwise { along = -2, forward = function(x, at)\n"
+    "  return logcumsumexp(where(eq(at.i % 64, 5), inf, x), where(eq(at.i % 90, 0), 1.0, 0.0)) end }\n";
+
 /* Warps that walk along strips of their own, whole and cut into parts, and along one that they share: with
    starts or without, references far apart, gates. */
 static void group_walks(struct case_list *list)
 {
     static const struct {
         const char *name, *text;
-    } SPEC[] = {{"chunk_cumsum", NULL},
-                {"cumsum_packed", NULL},
-                {"logcumsumexp_packed", NULL},
-                {"decays", DECAYS},
-                {"to_and_fro", TO_AND_FRO}};
+    } SPEC[] = {{"chunk_cumsum", NULL}, {"cumsum_packed", NULL},    {"logcumsumexp_packed", NULL},
+                {"decays", DECAYS},     {"to_and_fro", TO_AND_FRO}, {"behind_inf", BEHIND_INF}};
     static const struct {
         int rows0, rows1, rows, n, blocks;
         enum layout layout;
