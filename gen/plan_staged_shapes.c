@@ -170,17 +170,25 @@ static bool fills_blocks(const struct staged *s, int blocks)
            s->vectors <= blocks * HELD_VECTORS;
 }
 
+/* Rows beside packed columns are written late: is there room for three, in blocks of a cluster of n? */
+static bool has_three_rows(const struct staged *s, int n)
+{
+    const int64_t own = (s->vectors + n - 1) / n;
+    return 3 * own * s->units * UNIT + 2 * STATIC_BYTES <= s->sm_bytes; /* with what blocks push */
+}
+
 /* A row of which a block would have 9 or 10 warps alone: one of twice as many, three of which share an SM. */
 static int cluster_of_sums(const struct request *r, const struct staged *s)
 {
     enum { LONGEST = 2048 }; /* vectors of a block whose sums registers hold */
-    if (packs_beside_sums(s) && r->device->sm >= 90 && fills_blocks(s, 4))
+    if (packs_beside_sums(s) && r->device->sm >= 90 && fills_blocks(s, 4) && has_three_rows(s, 4))
         return 4;
     const int full = holds_two_sums(s) ? even_cluster(r, s, 1024, 3, 5, true) : 1;
     const int even = full > 1 || !holds_two_sums(s) ? full : even_cluster(r, s, 512, 5, 5, true);
     if (even > 1)
         return even;
-    const bool halved = holds_two_sums(s) && !packs_beside_sums(s) && s->vectors > MOST_CLUSTER * 1024 &&
+    const bool packs = packs_beside_sums(s) && has_three_rows(s, MOST_CLUSTER);
+    const bool halved = holds_two_sums(s) && !packs && s->vectors > MOST_CLUSTER * 1024 &&
                         s->vectors % (LARGE_CLUSTER * 64) == 0;
     const int large = s->vectors > MOST_CLUSTER * LONGEST || halved ? largest_cluster(r) : MOST_CLUSTER;
     const int n = cluster_up_to(r, large, s->vectors, holds_two_sums(s) ? FEW_VECTORS : SUMS_VECTORS);
@@ -217,8 +225,9 @@ static int packed_cluster(const struct request *r, const struct staged *s)
     if (!packs_columns(s) || r->device->sm < 90)
         return 1;
     const int even = even_cluster(r, s, HELD_VECTORS, 5, 5, true);
-    const int n = s->vectors > MOST_CLUSTER * WIDE_VECTORS ? largest_cluster(r) : MOST_CLUSTER;
-    return even > 1 ? even : s->vectors > n * WIDE_VECTORS ? 1 : n;
+    const int large = s->vectors > MOST_CLUSTER * WIDE_VECTORS ? largest_cluster(r) : MOST_CLUSTER;
+    const int n = even > 1 ? even : large;
+    return s->vectors <= n * WIDE_VECTORS && has_three_rows(s, n) ? n : 1;
 }
 static int cluster_of_columns(const struct request *r, const struct staged *s)
 {

@@ -586,6 +586,31 @@ TEST(rows_in_shared_memory_fit_it)
     }
 }
 
+/* Beside packed columns a block has three rows: where there is less shared memory, other shapes serve. */
+TEST(long_rows_stay_in_shared_memory_where_there_is_less_of_it)
+{
+    static const struct device SM_120 = {.sm = 120, .sm_count = 170, .smem_bytes = 101376, .arch = "sm_120a"};
+    static const struct {
+        int n, cluster;
+        lathe_pass pass;
+        bool packed;
+    } cases[] = {
+        {70000, 8, LATHE_FORWARD, false},  {131072, 8, LATHE_FORWARD, true},
+        {196608, 8, LATHE_FORWARD, false}, {49152, 8, LATHE_BACKWARD, false},
+        {65536, 8, LATHE_BACKWARD, false}, {131072, 16, LATHE_BACKWARD, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan plan;
+        lathe_error err = {0};
+        char problem[64];
+        snprintf(problem, sizeof problem, "dtype=bf16,rows=512,n=%d", cases[i].n);
+        CHECK_EQ(pick_pass("layer_norm", cases[i].pass, problem, &SM_120, &plan, &err), LATHE_OK);
+        CHECK(strstr(plan.template_name, "rowwise_staged") != NULL);
+        CHECK_EQ(plan.cluster, cases[i].cluster);
+        CHECK_EQ(plan.cols_packed, cases[i].packed);
+    }
+}
+
 /* Two to a register, where they come from a tensor of x's 16 bits. */
 TEST(columns_of_long_rows_are_packed_where_nothing_is_lost)
 {
