@@ -146,9 +146,11 @@ static int even_cluster(const struct request *r, const struct staged *s, int own
     }
     return 1;
 }
+/* 16 blocks where CUDA's tuning guides promise them: Hopper, and Blackwell of data centers. */
 static int largest_cluster(const struct request *r)
 {
-    return r->device->sm_count >= LARGE_DEVICE ? LARGE_CLUSTER : MOST_CLUSTER;
+    const bool promised = r->device->sm == 90 || r->device->sm / 10 == 10;
+    return promised && r->device->sm_count >= LARGE_DEVICE ? LARGE_CLUSTER : MOST_CLUSTER;
 }
 
 /* Sums of the columns of two tensors: registers of two vectors of a thread hold them, and the values of

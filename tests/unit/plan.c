@@ -597,7 +597,7 @@ TEST(long_rows_stay_in_shared_memory_where_there_is_less_of_it)
     } cases[] = {
         {70000, 8, LATHE_FORWARD, false},  {131072, 8, LATHE_FORWARD, true},
         {196608, 8, LATHE_FORWARD, false}, {49152, 8, LATHE_BACKWARD, false},
-        {65536, 8, LATHE_BACKWARD, false}, {131072, 16, LATHE_BACKWARD, false},
+        {65536, 8, LATHE_BACKWARD, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct plan plan;
@@ -608,6 +608,23 @@ TEST(long_rows_stay_in_shared_memory_where_there_is_less_of_it)
         CHECK(strstr(plan.template_name, "rowwise_staged") != NULL);
         CHECK_EQ(plan.cluster, cases[i].cluster);
         CHECK_EQ(plan.cols_packed, cases[i].packed);
+    }
+}
+
+/* Other devices have 8 at most, however many SMs. */
+TEST(clusters_of_16_blocks_are_asked_of_devices_that_promise_them)
+{
+    static const struct {
+        int sm, sm_count, cluster;
+    } cases[] = {{90, 132, 16}, {100, 148, 16}, {103, 160, 16}, {90, 114, 8}, {110, 132, 8}, {120, 188, 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct device device = H100;
+        struct plan plan;
+        lathe_error err = {0};
+        device.sm = cases[i].sm;
+        device.sm_count = cases[i].sm_count;
+        CHECK_EQ(pick("softmax", "dtype=f32,rows=64,n=300000", &device, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.cluster, cases[i].cluster);
     }
 }
 
