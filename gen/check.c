@@ -157,6 +157,31 @@ static bool is_input(const struct ir *ir, const char *name)
     return false;
 }
 
+/* What --problem calls something else cannot be said there of a dim or an argument. */
+static void check_problem_name(struct rule *r, const char *name, int line)
+{
+    static const char *const words[] = {"dtype", "unaligned", "folded", "deterministic"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(words[i], name) != 0)
+            continue;
+        diag_add(r->diag, r->ir->file[1], line, "'%s' is a word of --problem; use another name", name);
+        r->ok = false;
+    }
+}
+
+static void check_problem_names(struct rule *r)
+{
+    const struct ir *ir = r->ir;
+    for (int i = 0; i < ir->n_finals; i++)
+        check_problem_name(r, ir->final[i].name, 0);
+    for (int i = 0; i < ir->n_inputs; i++)
+        check_problem_name(r, ir->input[i].name, ir->input[i].line);
+    for (int i = 0; i < ir->n_tensors; i++)
+        check_problem_name(r, ir->tensor[i].name, ir->tensor[i].line);
+    for (int i = 0; i < ir->n_free; i++)
+        check_problem_name(r, ir->free_name[i], 0);
+}
+
 /* Names of arguments, of both passes: inputs, row values and their gradients ("d" in front) share one space
    with q, k, v, o, x, y. */
 static void check_names(struct rule *r)
@@ -187,6 +212,7 @@ static void check_names(struct rule *r)
                  ir->input[i].name, gradient);
         r->ok = false;
     }
+    check_problem_names(r);
 }
 
 bool check_attention(struct ir *ir, struct diag *diag)

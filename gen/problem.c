@@ -54,6 +54,14 @@ static bool has_choice(const struct sig_arg *a) /* of its dtype, or to be left o
     return (a->optional && a->presence_built) || lathe__has_own_dtype(a);
 }
 
+static int find_choice(const struct signature *sig, const struct item *item)
+{
+    for (int i = 0; i < sig->n_args; i++)
+        if (has_choice(&sig->arg[i]) && item_is(item, sig->arg[i].name))
+            return i;
+    return -1;
+}
+
 static lathe_status unknown_item(const struct signature *sig, const struct item *item, lathe_error *err)
 {
     struct phrase known = {{0}, 0};
@@ -83,8 +91,6 @@ static lathe_status parse_size(const struct signature *sig, int sym, const struc
         return lathe__fail(
             err, LATHE_ARG, "problem: expected %s to be a whole number from 0 to 2^31 - 1, given '%.*s'",
             lathe__sym_text(sig, sym), item->value_size > 64 ? 64 : item->value_size, item->value);
-    if (p->dim[sym] >= 0)
-        return lathe__fail(err, LATHE_ARG, "problem: '%s' is given twice", lathe__sym_text(sig, sym));
     p->dim[sym] = value;
     return LATHE_OK;
 }
@@ -100,8 +106,6 @@ static lathe_dtype parse_dtype(const struct item *item)
 
 static lathe_status parse_problem_dtype(const struct item *item, struct problem *p, lathe_error *err)
 {
-    if (p->dtype != LATHE_NONE)
-        return lathe__fail(err, LATHE_ARG, "problem: 'dtype' is given twice");
     p->dtype = parse_dtype(item);
     if (p->dtype != LATHE_NONE)
         return LATHE_OK;
@@ -109,6 +113,14 @@ static lathe_status parse_problem_dtype(const struct item *item, struct problem 
         err, LATHE_ARG,
         "problem: expected dtype to be f32, f16 or bf16 (or f64, on the host device), given '%.*s'",
         item->value_size > 64 ? 64 : item->value_size, item->value);
+}
+
+/* Is it of an argument's dtype or absence? An argument may have the name of a size: h=4 is the size,
+   h=none the argument. */
+static bool is_choice(const struct signature *sig, const struct item *item)
+{
+    return find_choice(sig, item) >= 0 &&
+           (find_sym(sig, item) < 0 || value_is(item, "none") || parse_dtype(item) != LATHE_NONE);
 }
 
 /* NAME=f16 chooses the dtype of an input declared "float", or brings in what is rarely there; NAME=none
@@ -140,8 +152,6 @@ static lathe_status parse_set(const struct signature *sig, const struct item *it
 {
     const char *at = item->value;
     const char *const end = item->value + item->value_size;
-    if (*set)
-        return lathe__fail(err, LATHE_ARG, "problem: '%s' is given twice", what);
     for (bool more = true; more; at++) {
         const char *plus = memchr(at, '+', (size_t)(end - at));
         const struct item name = {at, (int)((plus ? plus : end) - at), NULL, 0};
@@ -181,14 +191,34 @@ static lathe_status parse_item(const struct signature *sig, const struct item *i
         return parse_set(sig, item, "folded", &p->folded, err);
     if (item_is(item, "deterministic") && sig->backward)
         return parse_deterministic(item, p, err);
+    if (is_choice(sig, item))
+        return parse_choice(sig, find_choice(sig, item), item, p, err);
     const int sym = find_sym(sig, item);
-    if (sym >= 0)
-        return parse_size(sig, sym, item, p, err);
-    for (int i = 0; i < sig->n_args; i++) {
-        if (has_choice(&sig->arg[i]) && item_is(item, sig->arg[i].name))
-            return parse_choice(sig, i, item, p, err);
-    }
-    return unknown_item(sig, item, err);
+    return sym >= 0 ? parse_size(sig, sym, item, p, err) : unknown_item(sig, item, err);
+}
+
+/* The next NAME=VALUE of a line, and where the text goes on behind it; false: there is no such thing. */
+static bool next_item(const char **at, struct item *out)
+{
+    const int size = (int)strcspn(*at, ",");
+    const char *equals = memchr(*at, '=', (size_t)size);
+    if (!equals || equals == *at)
+        return false;
+    *out = (struct item){*at, (int)(equals - *at), equals + 1, size - (int)(equals - *at) - 1};
+    *at += size;
+    return true;
+}
+
+/* Is it said before, in `text`? A size and a choice of one name are two things. */
+static bool is_repeated(const struct signature *sig, const char *text, const struct item *item)
+{
+    struct item earlier;
+    for (const char *at = text; next_item(&at, &earlier) && earlier.name < item->name; at++)
+        if (earlier.name_size == item->name_size &&
+            memcmp(earlier.name, item->name, (size_t)item->name_size) == 0 &&
+            is_choice(sig, &earlier) == is_choice(sig, item))
+            return true;
+    return false;
 }
 
 static lathe_status split_items(const struct signature *sig, const char *text, struct problem *p,
@@ -197,39 +227,36 @@ static lathe_status split_items(const struct signature *sig, const char *text, s
     if (strlen(text) > PROBLEM_TEXT_MAX)
         return lathe__fail(err, LATHE_ARG, "problem: expected at most %d characters, given %zu",
                            PROBLEM_TEXT_MAX, strlen(text));
-    for (const char *at = text; *text;) {
-        const int size = (int)strcspn(at, ",");
-        const char *equals = memchr(at, '=', (size_t)size);
-        if (!equals || equals == at)
+    for (const char *at = text; *text; at++) {
+        const char *const here = at;
+        struct item item;
+        if (!next_item(&at, &item))
             return lathe__fail(err, LATHE_ARG,
                                "problem: expected NAME=VALUE separated by commas, given '%.*s'",
-                               size > 64 ? 64 : size, at);
-        const struct item item = {at, (int)(equals - at), equals + 1, size - (int)(equals - at) - 1};
+                               (int)strcspn(here, ",") > 64 ? 64 : (int)strcspn(here, ","), here);
         const lathe_status status = parse_item(sig, &item, p, err);
-        if (status != LATHE_OK || !at[size])
+        if (status != LATHE_OK)
             return status;
-        at += size + 1;
+        if (is_repeated(sig, text, &item))
+            return lathe__fail(err, LATHE_ARG, "problem: '%.*s' is given twice", item.name_size, item.name);
+        if (!*at)
+            break;
     }
     return LATHE_OK;
 }
 
 bool problem_is_of(const struct signature *sig, const char *text)
 {
-    for (const char *at = text; *at;) {
-        const int size = (int)strcspn(at, ",");
-        const char *equals = memchr(at, '=', (size_t)size);
-        if (!equals)
+    for (const char *at = text; *at; at += *at == ',') {
+        struct item item;
+        if (!next_item(&at, &item))
             return true; /* for problem_parse to refuse */
-        const struct item item = {at, (int)(equals - at), equals + 1, size - (int)(equals - at) - 1};
         bool known = item_is(&item, "dtype") || find_sym(sig, &item) >= 0 ||
                      (sig->builds_alignment && item_is(&item, "unaligned")) ||
                      (lathe__is_attention(sig) && item_is(&item, "folded")) ||
-                     (sig->backward && item_is(&item, "deterministic"));
-        for (int i = 0; i < sig->n_args && !known; i++)
-            known = has_choice(&sig->arg[i]) && item_is(&item, sig->arg[i].name);
+                     (sig->backward && item_is(&item, "deterministic")) || find_choice(sig, &item) >= 0;
         if (!known)
             return false;
-        at += size + (at[size] == ',');
     }
     return true;
 }

@@ -417,6 +417,27 @@ TEST(choices_of_inputs)
     CHECK_HAS(err.text, "unknown name 'doc'");
 }
 
+/* bias, named like the number of heads: a number is the size, a dtype or `none` the argument. */
+TEST(an_argument_may_have_the_name_of_a_size)
+{
+    struct signature sig = attention_signature();
+    struct problem p;
+    lathe_error err;
+    snprintf(sig.arg[BIAS].name, sizeof sig.arg[BIAS].name, "h");
+    CHECK_EQ(problem_parse(&sig, "n_doc=1,h=4", &p, &err), LATHE_OK);
+    CHECK_EQ(p.dim[SYM_H], 4);
+    CHECK_EQ(p.arg_dtype[BIAS], LATHE_BF16);
+    CHECK_EQ(problem_parse(&sig, "n_doc=1,h=f32,h=4", &p, &err), LATHE_OK);
+    CHECK_EQ(p.dim[SYM_H], 4);
+    CHECK_EQ(p.arg_dtype[BIAS], LATHE_F32);
+    CHECK_EQ(problem_parse(&sig, "n_doc=1,h=none", &p, &err), LATHE_OK);
+    CHECK(!(arg_in(p.present, BIAS)));
+    CHECK_EQ(problem_parse(&sig, "n_doc=1,h=none,h=4,h=f16", &p, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "'h' is given twice");
+    CHECK_EQ(problem_parse(&sig, "n_doc=1,h=i32", &p, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "expected h to be a whole number");
+}
+
 TEST(garbage_in_a_line)
 {
     static const struct {
@@ -439,6 +460,8 @@ TEST(garbage_in_a_line)
         {"q=99999999999999999999", "given '99999999999999999999'"},
         {"q=1,q=1", "'q' is given twice"},
         {"dtype=f16,dtype=f16", "'dtype' is given twice"},
+        {"n_doc=1,bias=f16,q=2,bias=none", "'bias' is given twice"},
+        {"n_doc=1,unaligned=q,unaligned=k", "'unaligned' is given twice"},
         {"dtype=int8", "expected dtype to be f32, f16 or bf16"},
         {"dtype=i32", "given 'i32'"},
         {"n=5", "unknown name 'n'; this spec knows dtype, b, h, h_kv, q, kv, d, d_v, n_doc, bias"},
