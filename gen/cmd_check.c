@@ -17,8 +17,9 @@ static bool report(const struct ir *ir, const char *name, const struct proof *p)
         printf("%-16s %-24s nothing to prove%s%s\n", ir->name, p->what, p->note[0] ? ": " : "", p->note);
         return true;
     }
-    printf("%-16s %-24s %-6s error %.2e (bound %.1e)\n", ir->name, p->what, p->passed ? "ok" : "FAILED",
-           p->error, p->bound);
+    const bool remark = p->passed && p->note[0];
+    printf("%-16s %-24s %-6s error %.2e (bound %.1e)%s%s\n", ir->name, p->what, p->passed ? "ok" : "FAILED",
+           p->error, p->bound, remark ? ": " : "", remark ? p->note : "");
     if (p->passed)
         return true;
     fflush(stdout);

@@ -554,6 +554,8 @@ struct proof {
     bool passed;
     double error; /* largest, relative */
     double bound;
+    int n_tried;    /* of what proof_compare was given: */
+    int n_lost;     /* rounding alone may be more than the bound */
     int line;       /* spec line, where one is to blame */
     char note[256]; /* which input, which split; a remark, or empty, where it passed */
 };

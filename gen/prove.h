@@ -64,6 +64,16 @@ double proof_distance(double a, double b, double scale);
 void proof_begin(struct proof *out, const char *what, double bound);
 /* Record an error; true where it is the first one beyond the bound: the caller says where. */
 bool proof_record(struct proof *out, double error);
+/* The same beside what rounding alone may make of it: an error beyond the bound, but not beyond that, tells
+   nothing. */
+bool proof_compare(struct proof *out, double error, double rounding);
+/* That rounding, of weights of scores of this size: a score is as wrong as its last digit. */
+enum { TOO_MANY_LOST = 90 /* percent */, ROUNDINGS = 16 };
+double proof_rounding(double largest_score);
+/* The largest score of a row that counts: of keys with a weight. */
+double proof_score_size(const double *score, const double *weight, int64_t n);
+/* Say what was lost; a proof of which nearly all is has failed. */
+void proof_say_lost(struct proof *out, int line);
 void proof_blame(struct proof *out, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The evaluator refused: its sentence becomes the note. */
 void proof_refused(struct proof *out, const lathe_error *err);

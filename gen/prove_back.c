@@ -36,6 +36,7 @@ struct bench {
     double final[MAX_STATE];
     double state[MAX_STATE];
     double delta;
+    double rounding; /* what it may make of a weight */
     double sum[MAX_STATE];
 };
 
@@ -113,9 +114,11 @@ static void fill_row(struct bench *b, double deviation)
 static lathe_status run_direct(struct bench *b, lathe_error *err)
 {
     const struct ir *ir = b->direct;
+    double score[LEN_KV];
     int root[2 + 2 * MAX_STATE + PARAM_COUNT];
     int n = 0;
     root[n++] = b->row.forward;
+    root[n++] = b->row.score;
     for (int k = 0; k < ir->n_finals; k++)
         root[n++] = b->row.final[k];
     for (int k = 0; k < ir->n_states; k++)
@@ -124,6 +127,8 @@ static lathe_status run_direct(struct bench *b, lathe_error *err)
     if (status != LATHE_OK)
         return status;
     host_values(&b->head.pair, b->row.forward, b->head.n_live, b->weight);
+    host_values(&b->head.pair, b->row.score, b->head.n_live, score);
+    b->rounding = proof_rounding(proof_score_size(score, b->weight, b->head.n_live));
     for (int k = 0; k < ir->n_finals; k++)
         b->final[k] = host_value(&b->head.pair, b->row.final[k], 0);
     for (int k = 0; k < ir->n_states; k++)
@@ -170,6 +175,14 @@ static lathe_status run_sums(struct bench *b, lathe_error *err)
     return status;
 }
 
+/* w (dw - delta): what rounding makes of w and delta, where they cancel. */
+static double rounding_of_ds(const struct bench *b, int64_t j)
+{
+    const double difference = fabs(b->dw[j] - b->delta);
+    const double size = fabs(b->dw[j]) + fabs(b->delta);
+    return difference > 0 ? b->rounding * fmax(1, size / difference) : b->rounding;
+}
+
 static lathe_status run_kernel(struct bench *b, struct proof *out, lathe_error *err)
 {
     const struct backward *f = &b->formulas;
@@ -180,10 +193,11 @@ static lathe_status run_kernel(struct bench *b, struct proof *out, lathe_error *
         status = run(b, b->kernel, root, 3, err);
     for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK; j++) {
         double ds = host_value(env, f->ds, j) * host_value(env, f->factor, 0);
-        if (proof_record(out, proof_distance(b->weight[j], host_value(env, f->weight, j), FLOOR)))
+        if (proof_compare(out, proof_distance(b->weight[j], host_value(env, f->weight, j), FLOOR),
+                          b->rounding))
             proof_blame(out, proof_line(b->p->ir, b->p->ir->forward.root[0]),
                         "a weight is %.8g, %.8g in kernels", b->weight[j], host_value(env, f->weight, j));
-        if (proof_record(out, proof_distance(b->ds[j], ds, FLOOR)))
+        if (proof_compare(out, proof_distance(b->ds[j], ds, FLOOR), rounding_of_ds(b, j)))
             proof_blame(out, proof_line(b->p->ir, b->p->ir->forward.root[0]),
                         "the gradient of a score is %.8g derived, %.8g in kernels", b->ds[j], ds);
     }
@@ -198,7 +212,7 @@ static void judge_inputs(struct bench *b, struct proof *out)
 {
     for (int i = 0; i < b->p->ir->n_inputs; i++) {
         const double error = fabs(b->input[i]) / fmax(b->input_size[i], FLOOR);
-        if (b->p->ir->input[i].grad && proof_record(out, error))
+        if (b->p->ir->input[i].grad && proof_compare(out, error, b->rounding))
             proof_blame(out, b->p->ir->input[i].line,
                         "the gradient of input '%s' is another one in kernels, by %.3g of its size",
                         b->p->ir->input[i].name, error);
@@ -294,7 +308,7 @@ static lathe_status compare_online(struct bench *b, struct proof *out, lathe_err
         status = run(b, b->p->ir, &root, 1, err);
     for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK; j++) {
         const double given = host_value(&b->head.pair, root, j);
-        if (proof_record(out, proof_distance(b->ds[j], given, FLOOR)))
+        if (proof_compare(out, proof_distance(b->ds[j], given, FLOOR), rounding_of_ds(b, j)))
             proof_blame(out, proof_line(b->p->ir, root), "dL/ds is %.8g, derived %.8g", given, b->ds[j]);
     }
     return status;
@@ -335,6 +349,7 @@ static void conclude(struct prover *p, struct proof *out,
     b->p = p;
     if (rounds(b, out, &err) != LATHE_OK)
         proof_refused(out, &err);
+    proof_say_lost(out, proof_line(p->ir, p->row.score));
     if (b->head.call)
         host_head_free(&b->head);
     diff_free(&b->whole);

@@ -6,11 +6,13 @@
  */
 #include "prove.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FREE_DIM = 16, SHORT_DIM = 4, SHORT_STEP = 5 };
+static const double WEIGHT_COUNTS = 1e-15; /* of the largest of a row; rounding of others is no matter */
 
 /* ---- random numbers ---------------------------------------------------------------------------- */
 
@@ -177,6 +179,47 @@ bool proof_record(struct proof *out, double error)
     if (!(error <= out->error))
         out->error = error;
     return out->passed && !(error <= out->bound);
+}
+
+bool proof_compare(struct proof *out, double error, double rounding)
+{
+    out->n_tried++;
+    if (error <= out->bound || (!(error <= rounding) && rounding < 1))
+        return proof_record(out, error);
+    out->n_lost++;
+    return false;
+}
+
+double proof_rounding(double largest_score)
+{
+    return ROUNDINGS * DBL_EPSILON * largest_score;
+}
+
+double proof_score_size(const double *score, const double *weight, int64_t n)
+{
+    double most = 0;
+    double size = 0;
+    for (int64_t j = 0; j < n; j++)
+        most = fmax(most, fabs(weight[j]));
+    for (int64_t j = 0; j < n; j++)
+        if (fabs(weight[j]) > WEIGHT_COUNTS * most && isfinite(score[j]))
+            size = fmax(size, fabs(score[j]));
+    return size;
+}
+
+void proof_say_lost(struct proof *out, int line)
+{
+    if (!out->passed || out->n_lost == 0)
+        return;
+    if (out->n_lost * 100 > out->n_tried * TOO_MANY_LOST)
+        proof_blame(out, line,
+                    "%d of %d comparisons are of scores so large that they tell nothing: in double precision "
+                    "their rounding "
+                    "alone is more than the bound",
+                    out->n_lost, out->n_tried);
+    else
+        snprintf(out->note, sizeof out->note, "%d of %d comparisons left out: of scores too large",
+                 out->n_lost, out->n_tried);
 }
 
 void proof_blame(struct proof *out, int line, const char *fmt, ...)

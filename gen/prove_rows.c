@@ -36,6 +36,7 @@ struct bench {
     double v[LEN_KV][D_V];
     double s[LEN_KV];      /* scores after score_mod, of the live keys */
     double weight[LEN_KV]; /* whole row, with the epilogue's factor */
+    double rounding;       /* what it may make of a weight */
     struct row whole;
 };
 
@@ -232,7 +233,7 @@ static bool find_difference(const struct bench *b, const struct part *part, int 
 {
     *d = (struct difference){.o = distance_o(row, &b->whole)};
     d->finals = distance_finals(b, row, &d->which);
-    if (!proof_record(out, fmax(d->o, d->finals)))
+    if (!proof_compare(out, fmax(d->o, d->finals), b->rounding))
         return false;
     say_parts(part, n_parts, d->parts, sizeof d->parts);
     return true;
@@ -293,7 +294,7 @@ static lathe_status judge_forward(struct bench *b, struct proof *out, lathe_erro
         largest = fmax(largest, fabs(b->weight[j]));
     for (int j = 0; j < all.n; j++) {
         double w = host_value(env, forward->root[0], j);
-        if (proof_record(out, proof_distance(w, b->weight[j], largest)))
+        if (proof_compare(out, proof_distance(w, b->weight[j], largest), b->rounding))
             proof_blame(out, proof_line(ir_of(b), forward->root[0]),
                         "weight of key %d of %d is %.6g by forward, %.6g by online_fwd and its epilogue", j,
                         all.n, w, b->weight[j]);
@@ -398,6 +399,7 @@ static lathe_status one_round(struct bench *b, int round, struct proof *online, 
     int n_parts = cut(p, n, MAX_PARTS, part);
     fill_row(b, part, n_parts, round % 2 ? 40.0 : 1.0);
     status = run_whole(b, (struct part){0, n}, &b->whole, b->weight, err);
+    b->rounding = proof_rounding(proof_score_size(b->s, b->weight, n));
     for (int i = 0; i < 3 && status == LATHE_OK; i++) {
         int n_tiles = cut(p, n, LEN_KV, tile);
         status = run_tiles(b, tile, n_tiles, &row, err);
@@ -450,6 +452,10 @@ void prove_rows(struct prover *p, struct proof *online, struct proof *forward, s
     b->p = p;
     if (all_rounds(b, online, forward, combine, &err) != LATHE_OK)
         proof_refused(online, &err);
+    const int line = proof_line(p->ir, p->row.score);
+    proof_say_lost(online, line);
+    proof_say_lost(forward, line);
+    proof_say_lost(combine, line);
     data_free(&b->data);
     free(b);
 }

@@ -37,6 +37,10 @@ printf 'return attention { online_func = elementwise_weights(function(s) return 
 expect 1 'gradients                FAILED' 'differences meet a corner of the function' "$LATHE" check corners.lua
 cp err.txt corners.txt
 expect 1 '' '' grep 'is above' corners.txt # it is no error that fails
+printf 'return attention { score_mod = function(s) return s * 1e7 end }\n' >large.lua
+expect 0 'differences left out: of numbers too large' '' "$LATHE" check large.lua
+expect 0 'comparisons left out: of scores too large' '' "$LATHE" check large.lua
+expect 0 'uniform tiles' '' "$LATHE" check causal
 expect 1 'causal' 'wrong.lua:' "$LATHE" check wrong.lua causal
 printf 'x' >not_readable.lua
 chmod 000 not_readable.lua

@@ -289,6 +289,54 @@ TEST(large_numbers_alone_prove_nothing)
                    "gradients", 2, "tell nothing");
 }
 
+/* Scores of 1e6 and more are right to their last digit, which is a part of 1e-9 of a weight: no mistake of
+   the spec. */
+TEST(rounding_of_large_scores_is_no_mistake)
+{
+    static const char *const score[] = {"s * 1e6", "s + 1e7", "s + 1e10", "tanh(s) * 1e8"};
+    for (size_t i = 0; i < sizeof score / sizeof score[0]; i++) {
+        struct verdicts v;
+        char text[256];
+        snprintf(text, sizeof text,
+                 "return attention {\n  mask_mod = causal,\n  score_mod = function(s) return %s end }",
+                 score[i]);
+        run(&v, text);
+        for (int k = 0; k < v.n; k++)
+            if (!v.proof[k].passed)
+                CHECK_HAS(v.proof[k].note, "tell nothing");
+        CHECK(find(&v, "online = whole row")->passed);
+        CHECK(find(&v, "forward = whole row")->passed);
+        CHECK(find(&v, "combine = whole")->passed);
+        ir_free(v.ir);
+    }
+}
+
+TEST(scores_that_are_noise_tell_nothing)
+{
+    expect_failure("return attention {\n"
+                   "  score_mod = function(s) return s + 1e30 end }",
+                   "forward = whole row", 2, "tell nothing");
+}
+
+/* A score of -1e30 has no weight, so its rounding is no excuse. */
+TEST(masks_by_large_scores_excuse_nothing)
+{
+    static const char good[] = "return attention {\n"
+                               "  score_mod = function(s, at) return where(ge(at.q, at.kv), s, -1e30) end }";
+    expect_all_pass(good);
+    expect_failure("return attention {\n"
+                   "  score_mod = function(s, at) return where(ge(at.q, at.kv), s, -1e30) end,\n"
+                   "  online_func = online_func {\n"
+                   "    online_rowscales = { m = -inf, l = 0.0 },\n"
+                   "    online_fwd = function(s, r)\n"
+                   "      local m = max(r.m, rowmax(s))\n"
+                   "      local p = exp(s - m)\n"
+                   "      return p, { m = m, l = r.l * exp(r.m - m) + rowsum(p) }, exp(r.m - m) end,\n"
+                   "    online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l) } end,\n"
+                   "    forward = function(s, f) return exp(s - f.lse) * 1.0000001 end } }",
+                   "forward = whole row", 10, "by forward");
+}
+
 /* In tiles and as a whole alike: no fault of online_fwd. */
 TEST(weights_that_overflow_are_no_difference)
 {
