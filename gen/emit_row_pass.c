@@ -39,18 +39,19 @@ static void emit_streams(struct row_emitter *r)
     emit_types(r, "out_types", pass->out, pass->n_out);
 }
 
-/* Tensors that the reductions of a pass, and of those before, are made of, as bits; all of them where there
- * is no memory to tell. */
+/* Tensors that the reductions of a pass, and of those before, are made of, as bits. */
 static int reads_of_pass(const struct row_emitter *r, int pass)
 {
-    bool *used = calloc((size_t)r->e->w->n_nodes + 1, sizeof *used);
-    int bits = used ? 0 : -1;
-    for (int i = 0; i < r->phases.n && used; i++)
+    bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another text */
+    int root[MAX_REDUCTIONS];
+    int n = 0;
+    int bits = 0;
+    for (int i = 0; i < r->phases.n; i++)
         if (r->phases.pass[i] == pass)
-            ir_mark(r->e->w, &r->phases.node[i], 1, used);
-    for (int k = 0; k < r->pass->n_in && used; k++)
+            root[n++] = r->phases.node[i];
+    ir_mark(r->e->w, root, n, used);
+    for (int k = 0; k < r->pass->n_in; k++)
         bits |= used[r->pass->in[k].node] ? 1 << k : 0;
-    free(used);
     return bits;
 }
 

@@ -250,6 +250,17 @@ static void group_column_divisions(struct case_list *list)
     }
 }
 
+/* Its pass reduces both tensors, each by itself, in either order. */
+static const char BOTH_REDUCED[] = "return rowwise { inputs = { r = tensor('float', 'rows', 'n', { grad = "
+                                   "true }) }, forward = function(v, at, x)\n"
+                                   "  local r = x.r(at.row, at.i)\n"
+                                   "  return v * rowmax(abs(v)) + r * rsqrt(rowsum(r * r) + 1.0) end }\n";
+static const char BOTH_REDUCED_TURNED[] = "return rowwise { inputs = { r = tensor('float', 'rows', 'n', { "
+                                          "grad = true }) }, forward = function(v, at, x)\n"
+                                          "  local r = x.r(at.row, at.i)\n"
+                                          "  local size = rowmax(abs(r))\n"
+                                          "  return v * rsqrt(rowsum(v * v) + 1.0) + r * size end }\n";
+
 /* Rows that every pass reads again: full ones and others, one tensor and two, values of columns and of
    places, few rows and more than blocks; and layouts that those kernels refuse. */
 static void group_again(struct case_list *list)
@@ -259,22 +270,25 @@ static void group_again(struct case_list *list)
         lathe_pass pass;
         int n;
         lathe_dtype dtype;
-    } CASE[] = {{"rms_norm", LATHE_FORWARD, 8192, LATHE_BF16},
-                {"rms_norm", LATHE_FORWARD, 4104, LATHE_F16},
-                {"l2_norm", LATHE_FORWARD, 4096, LATHE_BF16},
-                {"srms_norm", LATHE_FORWARD, 3076, LATHE_F32},
-                {"srms_norm", LATHE_BACKWARD, 8192, LATHE_BF16},
-                {"l2_norm", LATHE_BACKWARD, 5000, LATHE_F16},
-                {"l2_norm", LATHE_BACKWARD, 2052, LATHE_F32},
-                {"rms_norm_residual", LATHE_FORWARD, 8192, LATHE_BF16},
-                {"rms_norm_gate", LATHE_FORWARD, 8192, LATHE_BF16},
-                {"rms_norm_residual", LATHE_FORWARD, 6008, LATHE_F16},
-                {"group_rms_norm", LATHE_FORWARD, 8192, LATHE_BF16},
-                {"log_softmax", LATHE_BACKWARD, 8192, LATHE_BF16}};
+        const char *text;
+    } CASE[] = {{"rms_norm", LATHE_FORWARD, 8192, LATHE_BF16, NULL},
+                {"rms_norm", LATHE_FORWARD, 4104, LATHE_F16, NULL},
+                {"l2_norm", LATHE_FORWARD, 4096, LATHE_BF16, NULL},
+                {"srms_norm", LATHE_FORWARD, 3076, LATHE_F32, NULL},
+                {"srms_norm", LATHE_BACKWARD, 8192, LATHE_BF16, NULL},
+                {"l2_norm", LATHE_BACKWARD, 5000, LATHE_F16, NULL},
+                {"l2_norm", LATHE_BACKWARD, 2052, LATHE_F32, NULL},
+                {"rms_norm_residual", LATHE_FORWARD, 8192, LATHE_BF16, NULL},
+                {"rms_norm_gate", LATHE_FORWARD, 8192, LATHE_BF16, NULL},
+                {"rms_norm_residual", LATHE_FORWARD, 6008, LATHE_F16, NULL},
+                {"group_rms_norm", LATHE_FORWARD, 8192, LATHE_BF16, NULL},
+                {"log_softmax", LATHE_BACKWARD, 8192, LATHE_BF16, NULL},
+                {"both_reduced", LATHE_FORWARD, 8192, LATHE_BF16, BOTH_REDUCED},
+                {"both_reduced_turned", LATHE_FORWARD, 4096, LATHE_F16, BOTH_REDUCED_TURNED}};
     static const enum layout LAYOUT[] = {LAYOUT_COMPACT, LAYOUT_PADDED, LAYOUT_MISALIGNED};
     for (int i = 0; i < 2 * COUNT(CASE); i++) {
-        struct test_case c =
-            case_of_attention("again", CASE[i / 2].spec, NULL, CASE[i / 2].dtype, -1, -1, i % 3 ? 90 : 80);
+        struct test_case c = case_of_attention("again", CASE[i / 2].spec, CASE[i / 2].text, CASE[i / 2].dtype,
+                                               -1, -1, i % 3 ? 90 : 80);
         c.pass = CASE[i / 2].pass;
         c.layout = i % 2 ? LAYOUT[i / 2 % COUNT(LAYOUT)] : LAYOUT_COMPACT;
         c.dim[SYM_ROWS0] = 1;
