@@ -143,6 +143,7 @@ static bool needed_without(struct row_emitter *r, int reduction, int test)
     int n_roots = 0;
     int n_stop = 0;
     bool needed = true;
+    r->e->out->failed |= !root || !stop;
     if (root && stop) {
         for (int i = 0; i < w->row.n_roots; i++)
             root[n_roots++] = w->row.root[i];

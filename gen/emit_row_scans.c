@@ -39,11 +39,10 @@ static int scan_beside(const struct row_emitter *r, int k)
 static bool reads_columns(const struct row_emitter *r)
 {
     const struct ir *w = r->e->w;
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    bool reads = used == NULL;
-    if (used)
-        ir_mark(w, w->row.root, w->row.n_roots, used);
-    for (int i = 0; i < w->n_nodes && used; i++) {
+    bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another text */
+    bool reads = false;
+    ir_mark(w, w->row.root, w->row.n_roots, used);
+    for (int i = 0; i < w->n_nodes; i++) {
         const struct ir_node *n = &w->node[i];
         const int n_args = n->n_args - (ir_op_is_scan(n->op) ? 1 : 0);
         for (int k = 0; used[i] && n->span != SPAN_KV && k < n_args; k++)
@@ -51,7 +50,6 @@ static bool reads_columns(const struct row_emitter *r)
     }
     for (int k = 0; k < w->row.n_roots; k++)
         reads |= w->node[w->row.root[k]].span == SPAN_KV;
-    free(used);
     return reads;
 }
 
@@ -59,16 +57,14 @@ static bool reads_columns(const struct row_emitter *r)
 static int reads_of_walks(const struct row_emitter *r, int walks)
 {
     const struct row_pass *pass = r->pass;
-    bool *used = calloc((size_t)r->e->w->n_nodes + 1, sizeof *used);
+    bool used[IR_MAX_NODES];
     int n = 0;
-    int bits = used ? 0 : -1;
+    int bits = 0;
     while (n < pass->n_scans && pass->walk[n] < walks)
         n++;
-    if (used)
-        ir_mark(r->e->w, pass->scan, n, used);
-    for (int k = 0; k < pass->n_in && used; k++)
+    ir_mark(r->e->w, pass->scan, n, used);
+    for (int k = 0; k < pass->n_in; k++)
         bits |= used[pass->in[k].node] ? 1 << k : 0;
-    free(used);
     return bits;
 }
 

@@ -58,8 +58,7 @@ struct plan_again {
     int registers; /* of a thread */
     bool beside;   /* elements read inputs beside the rows */
 };
-/* False: out of memory; no other shape is chosen then. */
-bool plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again);
+void plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again);
 /* plan_staged.c: rowwise_staged.cuh, rowwise_inner.cuh. */
 bool plan_inner(const struct request *r, struct plan *plan, char *why);
 bool plan_staged(const struct request *r, struct plan *plan, char *why);

@@ -59,16 +59,14 @@ static bool reduces_all(const struct row_pass *pass, bool *used)
     return all;
 }
 
-bool plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again)
+void plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again)
 {
     const struct ir *w = pass->ir;
     const int vector = 16 / (int)lathe_dtype_size(r->problem->dtype);
     const int64_t n = r->problem->dim[SYM_N];
     const int64_t vectors = n / vector;
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
+    bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another shape */
     *again = (struct plan_again){0};
-    if (!used)
-        return false;
     ir_mark(w, w->row.root, w->row.n_roots, used);
     const bool whole = r->problem->unaligned == 0 && n % vector == 0 && !r->ir->inner;
     const bool rows = pass->n_in >= 1 && pass->n_in <= 2 && pass->n_out >= 1 && pass->n_sites == 0;
@@ -84,6 +82,4 @@ bool plan_reread(const struct request *r, const struct row_pass *pass, struct pl
             again->each = one && beside == 2 ? 4 : 2;
         again->registers = again->beside && !apart ? 40 : 32;
     }
-    free(used);
-    return true;
 }

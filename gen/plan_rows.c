@@ -95,10 +95,8 @@ bool plan_rowwise(const struct request *r, struct plan *plan, char *why)
         return false;
     const int64_t n = r->problem->dim[SYM_N];
     rowwise_shape(n, (int)lathe_dtype_size(r->problem->dtype), plan);
-    const bool enough = plan_reread(r, &pass, &again);
+    plan_reread(r, &pass, &again);
     row_pass_free(&pass);
-    if (!enough)
-        return false;
     if (again.each > 0)
         reread_shape(n, &again, plan, plan->vector);
     plan->aligned = r->problem->unaligned == 0 && n % plan->vector == 0;
@@ -131,14 +129,11 @@ struct piece {
 /* Values of one element that the formulas compute. */
 static int count_values(const struct ir *w)
 {
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
+    bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another shape */
     int n = 0;
-    if (!used)
-        return 0;
     ir_mark(w, w->row.root, w->row.n_roots, used);
     for (int i = 0; i < w->n_nodes; i++)
         n += used[i] && w->node[i].n_args > 0 && w->node[i].span == (SPAN_Q | SPAN_KV);
-    free(used);
     return n;
 }
 
@@ -353,10 +348,7 @@ bool plan_rowwise_many(const struct request *r, struct plan *plan, char *why)
     struct plan_again again;
     if (!plan_row_pass(r, &pass, why))
         return false;
-    if (!plan_reread(r, &pass, &again)) {
-        row_pass_free(&pass);
-        return false;
-    }
+    plan_reread(r, &pass, &again);
     choose_shape(r, &pass, &again, plan);
     many_reason(r, &pass, plan);
     const bool ok = plan->per_thread > 0 || pass.n_scans == 0 || pass.n_columns == 0;

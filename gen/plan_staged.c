@@ -6,7 +6,6 @@
 #include "plan_staged.h"
 #include "row_pass.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Is a value of a column what a tensor of the same 16 bits as x holds? */
@@ -25,12 +24,12 @@ static bool is_half(const struct request *r, const struct ir *w, int node)
 static int count_values(const struct request *r, const struct ir *w, bool placed, bool *halves)
 {
     *halves = !placed;
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    bool *read = calloc((size_t)w->n_nodes + 1, sizeof *read);
+    bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another shape */
+    bool read[IR_MAX_NODES];
     int n = 0;
-    if (used && read)
-        ir_mark(w, w->row.root, w->row.n_roots, used);
-    for (int i = 0; i < w->n_nodes && used && read; i++) {
+    ir_mark(w, w->row.root, w->row.n_roots, used);
+    memset(read, 0, (size_t)w->n_nodes * sizeof *read);
+    for (int i = 0; i < w->n_nodes; i++) {
         const bool cell = placed && row_is_cell(w, i); /* held in the place of what it reads */
         n += used[i] && cell;
         for (int k = 0; used[i] && !cell && w->node[i].span != SPAN_KV && k < w->node[i].n_args; k++)
@@ -38,13 +37,11 @@ static int count_values(const struct request *r, const struct ir *w, bool placed
     }
     for (int k = 0; k < w->row.n_roots; k++)
         *halves = *halves && w->node[w->row.root[k]].span != SPAN_KV;
-    for (int i = 0; i < w->n_nodes && used && read; i++)
+    for (int i = 0; i < w->n_nodes; i++)
         if (read[i] && w->node[i].span == SPAN_KV && w->node[i].n_args > 0) {
             n++;
             *halves = *halves && is_half(r, w, i);
         }
-    free(used);
-    free(read);
     *halves = *halves && n > 0;
     return n;
 }
@@ -53,18 +50,16 @@ static int count_values(const struct request *r, const struct ir *w, bool placed
 static void count_reductions(const struct ir *w, struct staged *s)
 {
     int together[UINT8_MAX + 1] = {0}; /* by phase */
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    if (used)
-        ir_mark(w, w->row.root, w->row.n_roots, used);
-    s->reductions = s->at_once = used ? 0 : UINT8_MAX; /* out of memory: more than any plan takes */
-    for (int i = 0; i < w->n_nodes && used; i++) {
+    bool used[IR_MAX_NODES];           /* no memory to run out of: it would be another shape */
+    ir_mark(w, w->row.root, w->row.n_roots, used);
+    s->reductions = s->at_once = 0;
+    for (int i = 0; i < w->n_nodes; i++) {
         if (!used[i] || !ir_op_is_reduction(w->node[i].op))
             continue;
         s->reductions++;
         if (++together[w->node[i].phase] > s->at_once)
             s->at_once = together[w->node[i].phase];
     }
-    free(used);
 }
 
 static bool count_units(const struct request *r, const struct row_pass *pass, struct staged *s, char *why)
@@ -127,8 +122,7 @@ static bool measure(const struct request *r, const struct row_pass *pass, struct
         return false;
     const bool elsewhere = pass->n_scatters > 0 && !s->placed;
     struct plan_again again;
-    if (!plan_reread(r, pass, &again))
-        return false;
+    plan_reread(r, pass, &again);
     if (r->ir->inner || pass->n_scans > 0 || pass->n_in == 0 || elsewhere)
         snprintf(why, REASON_BYTES, "%s",
                  r->ir->inner        ? "rows along an inner dim"
@@ -237,8 +231,11 @@ static bool make_staged(const struct request *r, bool spreads, struct plan *plan
     struct row_pass pass;
     struct staged s;
     char shared[64];
-    if (!plan_row_pass(r, &pass, why))
+    if (!plan_row_pass(r, &pass, why)) {
+        if (spreads)
+            why[0] = '\0'; /* it was made before: out of memory, which has no words */
         return false;
+    }
     plan->spreads = spreads && spread_take(pass.ir);
     plan->kept = r->pass == LATHE_BACKWARD || pass.n_in == 1;
     const bool ok = measure(r, &pass, &s, why) && shape(r, &s, plan, why);
@@ -262,15 +259,19 @@ static bool make_staged(const struct request *r, bool spreads, struct plan *plan
    shared memory: columns that are packed. */
 bool plan_staged(const struct request *r, struct plan *plan, char *why)
 {
-    char none[REASON_BYTES];
+    char other[REASON_BYTES] = "";
     struct plan one = *plan;
     if (!make_staged(r, false, plan, why))
         return false;
     const bool narrow = lathe_dtype_size(r->problem->dtype) == 2;
-    if (r->pass == LATHE_FORWARD && narrow && (!plan->late || plan->cols_packed) &&
-        make_staged(r, true, &one, none) && one.spreads && one.full)
+    if (r->pass != LATHE_FORWARD || !narrow || (plan->late && !plan->cols_packed))
+        return true;
+    const bool made = make_staged(r, true, &one, other);
+    if (made && one.spreads && one.full)
         *plan = one;
-    return true;
+    if (!made && !other[0])
+        why[0] = '\0'; /* out of memory: no other shape, by chance */
+    return made || other[0];
 }
 
 /* ---- rows along an inner dim ------------------------------------------------------------------- */

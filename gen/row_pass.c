@@ -327,10 +327,9 @@ static bool find_reads(struct maker *m)
 {
     struct row_pass *pass = m->pass;
     struct ir *w = pass->ir;
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    bool ok = used != NULL;
-    if (used)
-        ir_mark(w, w->row.root, w->row.n_roots, used);
+    bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another shape */
+    bool ok = true;
+    ir_mark(w, w->row.root, w->row.n_roots, used);
     for (int i = 0; i < w->n_nodes && ok; i++) {
         bool row = false;
         int arg = used[i] ? read_by_row(m, &w->node[i], &row) : -1;
@@ -338,7 +337,6 @@ static bool find_reads(struct maker *m)
             ok = row ? add_stream(pass->in, &pass->n_in, i, arg)
                      : add_value(pass->given, &pass->n_given, i, arg);
     }
-    free(used);
     return ok || too_large(m);
 }
 
@@ -560,13 +558,11 @@ void row_pass_free(struct row_pass *pass)
 bool row_pass_reduces(const struct row_pass *pass)
 {
     const struct ir *w = pass->ir;
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    bool any = !used;
-    if (used)
-        ir_mark(w, w->row.root, w->row.n_roots, used);
-    for (int i = 0; i < w->n_nodes && used; i++)
+    bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another shape */
+    bool any = false;
+    ir_mark(w, w->row.root, w->row.n_roots, used);
+    for (int i = 0; i < w->n_nodes; i++)
         any |= used[i] && ir_op_is_reduction(w->node[i].op);
-    free(used);
     return any;
 }
 

@@ -100,8 +100,7 @@ enum { ROW_WHY_BYTES = 256 };
 bool row_pass_make(const struct ir *ir, lathe_pass which, const struct signature *sig,
                    const struct problem *problem, struct row_pass *out, char *why);
 void row_pass_free(struct row_pass *pass);
-bool row_pass_reduces(
-    const struct row_pass *pass); /* is there a reduction of the row? out of memory: so it is */
+bool row_pass_reduces(const struct row_pass *pass);    /* is there a reduction of the row? */
 bool row_pass_has_powers(const struct row_pass *pass); /* among its scans: weights with a reference */
 /* Why the forward pass of a spec is not one row in and one out (rowwise.cuh); NULL: it is. */
 const char *row_pass_reason(const struct ir *ir);

@@ -69,11 +69,10 @@ static bool add_key(const struct ir *w, int node, struct row_places *places)
 bool row_pass_places(const struct row_pass *pass, struct row_places *places)
 {
     const struct ir *w = pass->ir;
-    bool *used = calloc((size_t)w->n_nodes + 1, sizeof *used);
-    bool ok = used != NULL;
+    bool used[IR_MAX_NODES]; /* no memory to run out of: it would be another shape */
+    bool ok = true;
     *places = (struct row_places){0};
-    if (used)
-        ir_mark(w, w->row.root, w->row.n_roots, used);
+    ir_mark(w, w->row.root, w->row.n_roots, used);
     for (int i = 0; i < w->n_nodes && ok; i++) {
         if (!used[i] || !row_is_cell(w, i))
             continue;
@@ -89,6 +88,5 @@ bool row_pass_places(const struct row_pass *pass, struct row_places *places)
         for (int k = 0; k < site->n_index; k++)
             ok &= add_key(w, w->row.root[site->index[k]], places);
     }
-    free(used);
     return ok && (places->n_cells > 0 || pass->n_scatters > 0);
 }

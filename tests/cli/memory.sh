@@ -84,6 +84,11 @@ short "$LATHE" gen logcumsumexp --problem dtype=bf16,rows=64,n=70000 -o a.cu
 short "$LATHE" gen swiglu --pass backward --problem dtype=bf16 -o a.cu
 short_end "$LATHE" gen softmax --problem dtype=bf16,rows=64,n=1024 -o a.cu
 same a.cu "$LATHE" gen rms_norm --problem dtype=bf16,rows=64,n=8192 --arch sm_90a -o a.cu
+same a.cu "$LATHE" gen layer_norm --pass backward --problem dtype=bf16,rows=64,n=65536 --arch sm_90a -o a.cu
+same a.cu "$LATHE" gen layer_norm --problem dtype=bf16,rows=64,n=131072 --arch sm_90a -o a.cu
+same a.cu "$LATHE" gen group_norm --problem dtype=bf16,rows=64,n=8192 --arch sm_90a -o a.cu
+same a.cu "$LATHE" gen logcumsumexp --pass backward --problem dtype=bf16,rows=64,n=70000 -o a.cu
+same a.cu "$LATHE" gen cross_entropy --problem dtype=bf16,rows=64,n=65536 --arch sm_90a -o a.cu
 short "$LATHE" check sinks
 short "$LATHE" run sinks --pass backward --problem h=2,q=8,d=16 --device host --verify
 short "$LATHE" run qk_norm --problem h=2,q=8,d=16 --device host --output o=o.npy
