@@ -59,104 +59,87 @@ static double normal_cdf(double x)
     return 0.5 * erfc(-x * sqrt(0.5));
 }
 
-/* The op itself, integers not yet checked. */
-static double apply(enum ir_op op, const double *a)
-{
-    switch (op) {
-    case OP_ADD:
-        return a[0] + a[1];
-    case OP_SUB:
-        return a[0] - a[1];
-    case OP_MUL:
-        return a[0] * a[1];
-    case OP_DIV:
-        return a[0] / a[1];
-    case OP_IDIV:
-        return floor_divide(a[0], a[1]);
-    case OP_MOD:
-        return floor_modulo(a[0], a[1]);
-    case OP_POW:
-        return pow(a[0], a[1]);
-    case OP_NEG:
-        return -a[0];
-    case OP_EXP:
-        return exp(a[0]);
-    case OP_EXP2:
-        return exp2(a[0]);
-    case OP_LOG:
-        return log(a[0]);
-    case OP_LOG2:
-        return log2(a[0]);
-    case OP_SQRT:
-        return sqrt(a[0]);
-    case OP_RSQRT:
-        return 1.0 / sqrt(a[0]);
-    case OP_SIN:
-        return sin(a[0]);
-    case OP_COS:
-        return cos(a[0]);
-    case OP_TANH:
-        return tanh(a[0]);
-    case OP_SIGMOID:
-        return sigmoid(a[0]);
-    case OP_SILU:
-        return gated(a[0], sigmoid(a[0]));
-    case OP_RELU:
-        return a[0] < 0.0 ? 0.0 : a[0]; /* NaN stays */
-    case OP_ERF:
-        return erf(a[0]);
-    case OP_NORMAL:
-        return normal_cdf(a[0]);
-    case OP_GELU:
-        return gated(a[0], normal_cdf(a[0]));
-    case OP_ABS:
-        return fabs(a[0]);
-    case OP_MIN:
-        return fmin(a[0], a[1]);
-    case OP_MAX:
-        return fmax(a[0], a[1]);
-    case OP_CLAMP:
-        return fmin(fmax(a[0], a[1]), a[2]);
-    case OP_FLOOR:
-        return floor(a[0]);
-    case OP_CEIL:
-        return ceil(a[0]);
-    case OP_LT:
-        return a[0] < a[1];
-    case OP_LE:
-        return a[0] <= a[1];
-    case OP_GT:
-        return a[0] > a[1];
-    case OP_GE:
-        return a[0] >= a[1];
-    case OP_EQ:
-        return a[0] == a[1];
-    case OP_NE:
-        return a[0] != a[1];
-    case OP_WHERE:
-        return a[0] != 0.0 ? a[1] : a[2];
-    case OP_AND:
-        return a[0] != 0.0 && a[1] != 0.0;
-    case OP_OR:
-        return a[0] != 0.0 || a[1] != 0.0;
-    case OP_NOT:
-        return a[0] == 0.0;
-    case OP_I32:
-        return to_int32(a[0]);
-    case OP_F32:
-    case OP_DETACH:
-        return a[0];
-    default: /* leaves and reductions have no scalar form */
-        return (double)NAN;
+/* What an op makes of its operands, integers not yet checked. */
+// clang-format off
+#define FUNCTIONS(ROW) \
+    ROW(ADD,     a[0] + a[1]) \
+    ROW(SUB,     a[0] - a[1]) \
+    ROW(MUL,     a[0] * a[1]) \
+    ROW(DIV,     a[0] / a[1]) \
+    ROW(IDIV,    floor_divide(a[0], a[1])) \
+    ROW(MOD,     floor_modulo(a[0], a[1])) \
+    ROW(POW,     pow(a[0], a[1])) \
+    ROW(NEG,     -a[0]) \
+    ROW(EXP,     exp(a[0])) \
+    ROW(EXP2,    exp2(a[0])) \
+    ROW(LOG,     log(a[0])) \
+    ROW(LOG2,    log2(a[0])) \
+    ROW(SQRT,    sqrt(a[0])) \
+    ROW(RSQRT,   1.0 / sqrt(a[0])) \
+    ROW(SIN,     sin(a[0])) \
+    ROW(COS,     cos(a[0])) \
+    ROW(TANH,    tanh(a[0])) \
+    ROW(SIGMOID, sigmoid(a[0])) \
+    ROW(SILU,    gated(a[0], sigmoid(a[0]))) \
+    ROW(RELU,    a[0] < 0.0 ? 0.0 : a[0]) /* NaN stays */ \
+    ROW(ERF,     erf(a[0])) \
+    ROW(NORMAL,  normal_cdf(a[0])) \
+    ROW(GELU,    gated(a[0], normal_cdf(a[0]))) \
+    ROW(ABS,     fabs(a[0])) \
+    ROW(MIN,     fmin(a[0], a[1])) \
+    ROW(MAX,     fmax(a[0], a[1])) \
+    ROW(CLAMP,   fmin(fmax(a[0], a[1]), a[2])) \
+    ROW(FLOOR,   floor(a[0])) \
+    ROW(CEIL,    ceil(a[0])) \
+    ROW(LT,      a[0] < a[1]) \
+    ROW(LE,      a[0] <= a[1]) \
+    ROW(GT,      a[0] > a[1]) \
+    ROW(GE,      a[0] >= a[1]) \
+    ROW(EQ,      a[0] == a[1]) \
+    ROW(NE,      a[0] != a[1]) \
+    ROW(WHERE,   a[0] != 0.0 ? a[1] : a[2]) \
+    ROW(AND,     a[0] != 0.0 && a[1] != 0.0) \
+    ROW(OR,      a[0] != 0.0 || a[1] != 0.0) \
+    ROW(NOT,     a[0] == 0.0) \
+    ROW(I32,     to_int32(a[0])) \
+    ROW(F32,     a[0]) \
+    ROW(DETACH,  a[0])
+// clang-format on
+
+#define DEFINE(op, value)                                                                                    \
+    static double apply_##op(const double *a)                                                                \
+    {                                                                                                        \
+        return value;                                                                                        \
     }
+FUNCTIONS(DEFINE)
+#undef DEFINE
+
+static double apply_none(const double *a)
+{
+    (void)a;
+    return (double)NAN;
+}
+
+typedef double function(const double *a);
+
+static function *function_of(enum ir_op op)
+{
+#define ENTRY(op, value) [OP_##op] = apply_##op,
+    static function *const table[OP_COUNT] = {FUNCTIONS(ENTRY)};
+#undef ENTRY
+    return table[op] ? table[op] : apply_none; /* leaves and reductions have no scalar form */
+}
+
+static double as_type(enum ir_type type, double v)
+{
+    if (type != TYPE_I32)
+        return v;
+    return is_int32(v) ? v + 0.0 : (double)NAN; /* + 0.0: integers have no -0 */
 }
 
 double eval_op(enum ir_op op, enum ir_type type, const double *arg)
 {
-    const double v = apply(op, arg);
-    if (type != TYPE_I32)
-        return v;
-    return is_int32(v) ? v + 0.0 : (double)NAN; /* + 0.0: integers have no -0 */
+    return as_type(type, function_of(op)(arg));
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -433,12 +416,13 @@ static bool run_op(struct eval_env *env, int node)
         step[k] = along_axis(env, n->arg[k]) ? 1 : 0;
     }
     const size_t count = width(env, node);
+    function *const apply = function_of(op);
     double *out = env->value[node];
     for (size_t j = 0; j < count; j++) {
         double a[IR_MAX_ARGS] = {0.0};
         for (int k = 0; k < n->n_args; k++)
             a[k] = from[k][j * step[k]];
-        out[j] = eval_op(op, type, a);
+        out[j] = as_type(type, apply(a));
         if (type == TYPE_I32 && isnan(out[j]))
             return fail_integer(env, node, a);
     }
