@@ -1,6 +1,6 @@
 /*
  * cases_folder.c: cases of every spec in a folder, in place of the matrix: for specs that a script draws. In:
- * a folder. Out: attention forward and backward, by portable kernels and Hopper's, rows of three lengths in
+ * a folder. Out: attention forward and backward, by portable kernels and Hopper's, rows of four lengths in
  * both passes, in f16 and bf16 by turns, and maps, whose dims have names of their own: a first line such as
  * `-- sizes: b=2,t=5 b=1,t=70` says how large. The texts are kept: cases point into them.
  */
@@ -58,8 +58,8 @@ static void add_attention(struct case_list *list, const char *spec, const char *
 
 static void add_rows(struct case_list *list, const char *spec, const char *text, int number)
 {
-    static const int N[] = {33, 256, 3001};
-    for (int form = 0; form < 6; form++) {
+    static const int N[] = {33, 256, 3001, 4096}; /* the last: rows that passes read again, where they do */
+    for (int form = 0; form < 8; form++) {
         struct test_case c = case_of_attention("specs", spec, text,
                                                number % 3 == 0   ? LATHE_F32
                                                : number % 3 == 1 ? LATHE_F16
