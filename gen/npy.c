@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "gen.h"
 
@@ -450,6 +451,19 @@ static bool write_data(FILE *f, lathe_dtype dtype, int64_t count, const void *da
     return good;
 }
 
+bool output_close(FILE *f, const char *path, bool good)
+{
+    struct stat info;
+    const bool file = fstat(fileno(f), &info) == 0 && S_ISREG(info.st_mode); /* no device and no pipe */
+    int reason = good ? 0 : errno;
+    if (fclose(f) != 0 && good)
+        reason = errno;
+    if (reason && file)
+        (void)unlink(path);
+    errno = reason;
+    return reason == 0;
+}
+
 lathe_status npy_write(const char *path, lathe_dtype dtype, int ndim, const int64_t *shape, const void *data,
                        lathe_error *err)
 {
@@ -463,7 +477,7 @@ lathe_status npy_write(const char *path, lathe_dtype dtype, int ndim, const int6
     if (!f)
         return lathe__fail(err, LATHE_ARG, "%s: cannot be written: %s", path, strerror(errno));
     const bool good = write_header(f, dtype, ndim, shape) && write_data(f, dtype, count, data);
-    if (fclose(f) != 0 || !good)
+    if (!output_close(f, path, good))
         return lathe__fail(err, LATHE_ARG, "%s: cannot be written to its end: %s", path, strerror(errno));
     return LATHE_OK;
 }

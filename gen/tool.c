@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "npy.h"
+
 void complain(const char *fmt, ...)
 {
     va_list ap;
@@ -149,7 +151,7 @@ bool write_file(const char *path, const void *data, size_t size)
     if (good)
         good = fwrite(data, 1, size, f) == size;
     if (f)
-        good = (to_stdout ? fflush(f) : fclose(f)) == 0 && good;
+        good = to_stdout ? fflush(f) == 0 && good : output_close(f, path, good);
     if (!good)
         complain("%s: cannot be written: %s", path, strerror(errno));
     return good;

@@ -232,8 +232,12 @@ static lathe_status run_program(const struct workshop *w, char *const *arguments
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)
         return LATHE_OK;
     read_log(w, log, sizeof log);
-    return lathe__fail(err, LATHE_CACHE, "%s: '%s' failed: %s", what, arguments[0],
-                       log[0] ? log : "it gave no reason");
+    if (!log[0] && WIFEXITED(wait_status))
+        snprintf(log, sizeof log, "exit code %d, and it gave no reason (is there room in its folder?)",
+                 WEXITSTATUS(wait_status));
+    else if (!log[0])
+        snprintf(log, sizeof log, "ended by signal %d", WTERMSIG(wait_status));
+    return lathe__fail(err, LATHE_CACHE, "%s: '%s' failed: %s", what, arguments[0], log);
 }
 
 static lathe_status compile_file(struct workshop *w, const char *from, const char *to, lathe_error *err)

@@ -102,6 +102,15 @@ expect 2 '' 'nowhere.npy: cannot be opened' run causal --input q=nowhere.npy
 printf 'nonsense' >bad.npy
 expect 2 '' 'bad.npy: not a .npy file' run causal --input q=bad.npy
 expect 2 '*' 'cannot be written' run softmax --problem rows=2,n=4 --output y=/nowhere/y.npy
+# no room: half a file is not left behind (a limit of 4 KiB a file in the place of a full disk)
+(trap '' XFSZ && ulimit -f 8 && run softmax --problem rows=64,n=64 --output y=half.npy) >limit.txt 2>&1
+half=$?
+expect 0 'half.npy: cannot be written to its end: File too large' '' cat limit.txt
+expect 0 '' '' test $half = 2
+expect 1 '' '' test -e half.npy
+(trap '' XFSZ && ulimit -f 8 && "$LATHE" gen softmax -o half.cu) >limit.txt 2>&1
+expect 0 'half.cu: cannot be written: File too large' '' cat limit.txt
+expect 1 '' '' test -e half.cu
 expect 0 '*' '' run softmax --problem dtype=f32,rows=2,n=4 --output y=y.npy
 expect 0 '' '' cmp -n 6 y.npy "$(printf '\223NUMPY' >mark && echo mark)"
 
