@@ -58,13 +58,27 @@ const lathe_arg *host_turn(struct host_turned *out, const lathe_arg *arg)
     return &out->arg;
 }
 
+/* Positions that f32 holds exactly, as at a launch of kernels. */
+static lathe_status take_q_start(struct host_call *out, const lathe_arg *arg, lathe_error *err)
+{
+    static const int64_t LIMIT = (int64_t)1 << 24;
+    const int64_t rows = host_dim(out, SYM_Q);
+    out->q_start = (int64_t)dtype_load(arg->dtype, arg->data, 0);
+    if (out->q_start > -LIMIT && out->q_start + rows <= LIMIT)
+        return LATHE_OK;
+    return lathe__fail(
+        err, LATHE_ARG,
+        "argument 'q_start': expected positions between -2^24 and 2^24, given %lld with %lld rows",
+        (long long)out->q_start, (long long)rows);
+}
+
 lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct signature *sig,
                        const lathe_arg *args, int n, lathe_error *err)
 {
     memset(out, 0, sizeof *out);
     out->ir = ir;
     out->sig = sig;
-    const lathe_status status = problem_from_args(sig, args, n, true, &out->problem, err);
+    lathe_status status = problem_from_args(sig, args, n, true, &out->problem, err);
     if (status != LATHE_OK)
         return status;
     out->q_start = host_dim(out, SYM_KV) - host_dim(out, SYM_Q);
@@ -72,14 +86,14 @@ lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct 
         if (arg_in(out->problem.present, i))
             out->arg[i] = find(args, n, sig->arg[i].name);
         if (out->arg[i] && sig->arg[i].role == ROLE_Q_START)
-            out->q_start = (int64_t)dtype_load(out->arg[i]->dtype, out->arg[i]->data, 0);
+            status = take_q_start(out, out->arg[i], err);
     }
     for (int i = 0; i < ir->n_inputs; i++) {
         out->input[i] = host_arg(out, ir->input[i].name);
         if (out->input[i] && ir->inner && ir->input[i].rows == INPUT_ROW)
             out->input[i] = host_turn(&out->turned[i], out->input[i]);
     }
-    return LATHE_OK;
+    return status;
 }
 
 /* ---- views ----------------------------------------------------------------------------------- */

@@ -102,6 +102,9 @@ expect 2 '' 'nowhere.npy: cannot be opened' run causal --input q=nowhere.npy
 printf 'nonsense' >bad.npy
 expect 2 '' 'bad.npy: not a .npy file' run causal --input q=bad.npy
 expect 2 '*' 'cannot be written' run softmax --problem rows=2,n=4 --output y=/nowhere/y.npy
+expect 2 '' "argument 'q_start': expected positions between -2^24 and 2^24, given 2147483647 with 4 rows" run causal --problem h=1,q=4,d=16 --set q_start=2147483647
+expect 2 '' "expected positions between -2^24 and 2^24, given -16777216" run causal --problem h=1,q=4,d=16 --set q_start=-16777216
+expect 0 '4 of 4 rows: ok' '' run causal --problem h=1,q=4,d=16 --set q_start=16777212 --verify
 # no room: half a file is not left behind (a limit of 4 KiB a file in the place of a full disk)
 (trap '' XFSZ && ulimit -f 8 && run softmax --problem rows=64,n=64 --output y=half.npy) >limit.txt 2>&1
 half=$?
