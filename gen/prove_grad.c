@@ -158,16 +158,26 @@ static lathe_status objective(struct bench *b, double *out, lathe_error *err)
     return status;
 }
 
-/* A row without live pairs has lse = -inf: nothing to differentiate there. */
-static void drop_infinite_finals(const struct bench *b)
+static void drop_infinite(const struct bench *b, const char *name)
 {
-    for (int k = 0; k < b->p->ir->n_finals; k++) {
-        const lathe_arg *value = data_find(&b->data, b->p->ir->final[k].name);
-        const lathe_arg *seed = seed_of(b, b->p->ir->final[k].name);
-        for (int64_t i = 0; value && seed && i < data_count(value); i++)
-            if (isinf(((const double *)value->data)[i]))
-                ((double *)seed->data)[i] = 0;
-    }
+    const lathe_arg *value = data_find(&b->data, name);
+    const lathe_arg *seed = seed_of(b, name);
+    for (int64_t i = 0; value && seed && i < data_count(value); i++)
+        if (isinf(((const double *)value->data)[i]))
+            ((double *)seed->data)[i] = 0;
+}
+
+/* A row without live pairs has lse = -inf, and what is masked may be -inf in y: nothing to differentiate
+   there. */
+static void drop_infinite_outputs(const struct bench *b)
+{
+    const struct ir *ir = b->p->ir;
+    drop_infinite(b, ir->kind == KIND_ATTENTION ? "o" : "y");
+    for (int i = 0; i < ir->n_tensors; i++)
+        if (ir->tensor[i].use != USE_READ)
+            drop_infinite(b, ir->tensor[i].name);
+    for (int k = 0; k < ir->n_finals; k++)
+        drop_infinite(b, ir->final[k].name);
 }
 
 /* ---- differences ------------------------------------------------------------------------------- */
@@ -359,7 +369,7 @@ static lathe_status check_all(struct bench *b, lathe_error *err)
     static const char *const main_tensor[KIND_COUNT][3] = {{"q", "k", "v"}, {"x", NULL, NULL}, {NULL}};
     const struct ir *ir = b->p->ir;
     lathe_status status = plain_objective(b, &b->start, err);
-    drop_infinite_finals(b);
+    drop_infinite_outputs(b);
     b->tape.replay = false;
     b->tape.n = 0;
     if (status == LATHE_OK)

@@ -346,6 +346,22 @@ TEST(weights_that_overflow_are_no_difference)
                    "online = whole row", 3, "overflows where scores have deviation 40");
 }
 
+/* What is masked in an output, and not in a score: the others have their gradients. */
+TEST(infinite_outputs_have_no_gradient)
+{
+    expect_pass("return rowwise { forward = function(v, at)\n"
+                "  return v * v + where(eq(at.i, 0), -inf, 0.0) end }",
+                "gradients");
+    expect_pass("return elementwise { over = { 'n' }, operands = { a = tensor('float') },\n"
+                "  results = { y = tensor('float'), z = tensor('float') },\n"
+                "  forward = function(v, at)\n"
+                "    return { y = where(eq(at.n, 1), inf, v.a), z = tanh(v.a) } end }",
+                "gradients");
+    expect_failure("return rowwise { forward = function(v, at)\n"
+                   "  return v * v + 0.0 * where(eq(at.i, 0), -inf, 0.0) end }",
+                   "gradients", 2, "nan");
+}
+
 TEST(function_full_of_corners)
 {
     expect_failure("return attention {\n"
