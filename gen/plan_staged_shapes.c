@@ -283,9 +283,10 @@ static void sums_shape(const struct staged *s, struct plan *plan)
         plan->stages = 1;
 }
 
-/* A row is written while what the next one reduces is on its way. Rows wait in shared memory until then, so
-   that registers hold sums, and the values of columns, packed where a thread has four vectors. A part that
-   does not fill its threads needs predicates: of a thread's last vector alone where the others are sure. */
+/* A row is written while what the next one reduces is on its way, if it reduces anything. Rows wait in shared
+   memory until then, so that registers hold sums, and the values of columns, packed where a thread has four
+   vectors. A part that does not fill its threads needs predicates: of a thread's last vector alone where the
+   others are sure. */
 static bool late_sums_shape(const struct staged *s, struct plan *plan)
 {
     const int each = s->own > 1024 ? 4 : 2;
@@ -305,7 +306,7 @@ static bool late_sums_shape(const struct staged *s, struct plan *plan)
     const bool fills = each == 2 || s->vectors == each * all || (packs && s->vectors >= (each - 1) * all);
     const int64_t bytes =
         plan->stages * staged_row_bytes(s, plan) + staged_exchange_bytes(plan, s, staged_pushing(plan, s));
-    if (wanted && fills && plan->threads <= 512 &&
+    if (wanted && fills && s->reductions > 0 && plan->threads <= 512 &&
         staged_registers_of(s, plan, each) <= (packs ? MOST_TAKEN : MOST) &&
         bytes + STATIC_BYTES <= s->sm_bytes)
         return true;
@@ -408,7 +409,8 @@ static bool packed_columns_shape(const struct staged *s, struct plan *plan)
         if (blocks * bytes <= s->sm_bytes)
             break;
     }
-    if (packs_columns(s) && plan->cluster > 4 && each <= MOST_EACH && plan->stages >= FEWEST_STAGES)
+    if (packs_columns(s) && s->reductions > 0 && plan->cluster > 4 && each <= MOST_EACH &&
+        plan->stages >= FEWEST_STAGES)
         return true;
     plan->late = plan->cols_packed = false;
     return false;

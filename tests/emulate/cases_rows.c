@@ -300,6 +300,37 @@ static void group_again(struct case_list *list)
     }
 }
 
+/* Sums of columns beside rows that nothing reduces: of one tensor's columns, two and three, where rows with a
+   reduction are written late. */
+static void group_unreduced(struct case_list *list)
+{
+    static const char SCALE[] = "return rowwise { inputs = { w = tensor('float', 'n', { grad = true }) },\n"
+                                "  forward = function(v, at, x) return v * x.w(at.i) end }\n";
+    static const char AFFINE[] = "return rowwise { inputs = { w = tensor('float', 'n', { grad = true }), b = "
+                                 "tensor('float', 'n', { grad = "
+                                 "true }) },\n"
+                                 "  forward = function(v, at, x) return v * x.w(at.i) + x.b(at.i) end }\n";
+    static const struct {
+        const char *spec, *text;
+        int n;
+        lathe_dtype dtype;
+    } CASE[] = {{"scale", SCALE, 81920, LATHE_F32},    {"affine", AFFINE, 4096, LATHE_F32},
+                {"affine", AFFINE, 5120, LATHE_BF16},  {"affine", AFFINE, 8192, LATHE_F16},
+                {"affine", AFFINE, 20480, LATHE_BF16}, {"affine", AFFINE, 65536, LATHE_F32},
+                {"affine", AFFINE, 131072, LATHE_F16}};
+    for (int i = 0; i < COUNT(CASE); i++) {
+        struct test_case c =
+            case_of_attention("unreduced", CASE[i].spec, CASE[i].text, CASE[i].dtype, -1, -1, 90);
+        c.pass = LATHE_BACKWARD;
+        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS] = 5;
+        c.dim[SYM_N] = CASE[i].n;
+        c.leading = 1;
+        c.layout = i % 3 == 1 ? LAYOUT_PADDED : LAYOUT_COMPACT;
+        case_add(list, &c);
+    }
+}
+
 /* Variances in the pass of their mean: of a thread's vectors, of lanes, of warps, few and many, their number
    a power of two or not, of the blocks of a cluster; of one tensor and two. */
 static void group_spreads(struct case_list *list)
@@ -512,6 +543,7 @@ void group_rows(struct case_list *list, bool full)
     group_places(list);
     group_column_divisions(list);
     group_again(list);
+    group_unreduced(list);
     group_spreads(list);
     group_far(list, full);
     group_neighbours(list, full);
