@@ -11,9 +11,6 @@
 #include "plan.h"
 #include "row_pass.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { FEWEST = 512, MOST = 1024 }; /* vectors of a row */
 
 /* Passes over the row in front of the last one. One that makes spreads counts as the two that it stands for:
@@ -46,17 +43,19 @@ static int reads_beside(const struct ir *w, const bool *used)
 }
 
 /* Are the reductions made of every tensor of rows? */
-static bool reduces_all(const struct row_pass *pass, bool *used)
+static bool reduces_all(const struct row_pass *pass)
 {
     const struct ir *w = pass->ir;
-    bool all = true;
-    memset(used, 0, (size_t)w->n_nodes * sizeof *used);
-    for (int i = 0; i < w->n_nodes; i++)
-        if (ir_op_is_reduction(w->node[i].op))
-            ir_mark(w, &i, 1, used);
-    for (int k = 0; k < pass->n_in; k++)
-        all &= used[pass->in[k].node];
-    return all;
+    bool used[IR_MAX_NODES];
+    int tensors = 0; /* bits */
+    for (int i = 0; i < w->n_nodes; i++) {
+        if (!ir_op_is_reduction(w->node[i].op))
+            continue;
+        ir_mark(w, &i, 1, used);
+        for (int k = 0; k < pass->n_in; k++)
+            tensors |= used[pass->in[k].node] ? 1 << k : 0;
+    }
+    return tensors == (1 << pass->n_in) - 1;
 }
 
 void plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again)
@@ -77,7 +76,7 @@ void plan_reread(const struct request *r, const struct row_pass *pass, struct pl
         again->beside = beside > 0;
         /* the first pass reads some tensors alone, and no thread has half of its vectors: what that asks for
            is spilled */
-        const bool apart = !reduces_all(pass, used) && vectors % 64 == 0;
+        const bool apart = !reduces_all(pass) && vectors % 64 == 0;
         if (!again->beside || one || pass->n_out > 1 || apart) /* else they wait in shared memory */
             again->each = one && beside == 2 ? 4 : 2;
         again->registers = again->beside && !apart ? 40 : 32;

@@ -250,16 +250,14 @@ static void group_column_divisions(struct case_list *list)
     }
 }
 
-/* Its pass reduces both tensors, each by itself, in either order. */
-static const char BOTH_REDUCED[] = "return rowwise { inputs = { r = tensor('float', 'rows', 'n', { grad = "
-                                   "true }) }, forward = function(v, at, x)\n"
-                                   "  local r = x.r(at.row, at.i)\n"
-                                   "  return v * rowmax(abs(v)) + r * rsqrt(rowsum(r * r) + 1.0) end }\n";
-static const char BOTH_REDUCED_TURNED[] = "return rowwise { inputs = { r = tensor('float', 'rows', 'n', { "
-                                          "grad = true }) }, forward = function(v, at, x)\n"
-                                          "  local r = x.r(at.row, at.i)\n"
-                                          "  local size = rowmax(abs(r))\n"
-                                          "  return v * rsqrt(rowsum(v * v) + 1.0) + r * size end }\n";
+/* Two rows are made of two tensors, which the first pass reduces each by itself, in either order. */
+#define BOTH_REDUCED(body)                                                                                   \
+    "return rowwise { inputs = { r = tensor('float', 'rows', 'n', { grad = true }) },\n"                     \
+    "  forward = function(v, at, x) local r = x.r(at.row, at.i) " body " end }\n"
+static const char BOTH[] =
+    BOTH_REDUCED("return v * rowmax(abs(v)) + r * rsqrt(rowsum(r * r) + 1.0), { both = v + r }");
+static const char BOTH_TURNED[] = BOTH_REDUCED(
+    "local size = rowmax(abs(r)) return v * rsqrt(rowsum(v * v) + 1.0) + r * size, { both = v + r }");
 
 /* Rows that every pass reads again: full ones and others, one tensor and two, values of columns and of
    places, few rows and more than blocks; and layouts that those kernels refuse. */
@@ -283,8 +281,8 @@ static void group_again(struct case_list *list)
                 {"rms_norm_residual", LATHE_FORWARD, 6008, LATHE_F16, NULL},
                 {"group_rms_norm", LATHE_FORWARD, 8192, LATHE_BF16, NULL},
                 {"log_softmax", LATHE_BACKWARD, 8192, LATHE_BF16, NULL},
-                {"both_reduced", LATHE_FORWARD, 8192, LATHE_BF16, BOTH_REDUCED},
-                {"both_reduced_turned", LATHE_FORWARD, 4096, LATHE_F16, BOTH_REDUCED_TURNED}};
+                {"both_reduced", LATHE_FORWARD, 8192, LATHE_BF16, BOTH},
+                {"both_reduced_turned", LATHE_FORWARD, 4096, LATHE_F16, BOTH_TURNED}};
     static const enum layout LAYOUT[] = {LAYOUT_COMPACT, LAYOUT_PADDED, LAYOUT_MISALIGNED};
     for (int i = 0; i < 2 * COUNT(CASE); i++) {
         struct test_case c = case_of_attention("again", CASE[i / 2].spec, CASE[i / 2].text, CASE[i / 2].dtype,

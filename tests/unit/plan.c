@@ -611,6 +611,29 @@ TEST(long_rows_stay_in_shared_memory_where_there_is_less_of_it)
     }
 }
 
+/* Of two tensors reduced in one pass, the second reduction is of one: that alone was looked at. */
+TEST(rows_are_read_again_where_the_first_pass_leaves_a_tensor_out)
+{
+    static const struct {
+        const char *sum;
+        bool again;
+    } cases[] = {{"rowmax(abs(v)) * rowsum(v * v)", true},
+                 {"rowmax(abs(v)) * rowsum(r * r)", false},
+                 {"rowmax(abs(r)) * rowsum(v * v)", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan plan;
+        lathe_error err = {0};
+        char spec[512];
+        snprintf(
+            spec, sizeof spec,
+            "return rowwise { inputs = { r = tensor('float', 'rows', 'n') }, forward = function(v, at, x)\n"
+            "local r = x.r(at.row, at.i) return (v + r) / %s end }",
+            cases[i].sum);
+        CHECK_EQ(pick(spec, "dtype=bf16,rows=99,n=8192", &H100, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.reread, cases[i].again);
+    }
+}
+
 /* Other devices have 8 at most, however many SMs. */
 TEST(clusters_of_16_blocks_are_asked_of_devices_that_promise_them)
 {
