@@ -5,8 +5,10 @@
  */
 #include "tool.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "../runtime/rt.h"
@@ -127,6 +129,16 @@ static const struct action *find_action(const struct options *o)
     return NULL;
 }
 
+/* What is asked about a folder by name is there: a wrong name would be made, and found empty. */
+static bool is_there(const struct action *a, const struct options *o)
+{
+    struct stat info;
+    if (a->moves || !o->cache_dir || stat(o->cache_dir, &info) == 0)
+        return true;
+    complain("kernel cache %s: it cannot be opened: %s", o->cache_dir, strerror(errno));
+    return false;
+}
+
 /* A folder that was named as an operand is made for others to read, and nothing is evicted from it. */
 static void open_cache(struct cache *cache, const struct action *a, const char *folder, const char *standard)
 {
@@ -163,6 +175,8 @@ int cmd_cache(const struct options *o)
                                            : "no folder is known (HOME is not set); give --cache-dir DIR");
         return CODE_ENVIRONMENT;
     }
+    if (!is_there(a, o))
+        return CODE_ENVIRONMENT;
     open_cache(&cache, a, folder, standard);
     const int code = cache.dir_fd < 0 ? CODE_ENVIRONMENT : a->run(&cache, o->operand[1]);
     lathe__cache_close(&cache);

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "gen.h"
+#include "output.h"
 
 enum { MAX_HEADER = 65536, DESCR_MAX = 16 };
 
@@ -451,19 +451,6 @@ static bool write_data(FILE *f, lathe_dtype dtype, int64_t count, const void *da
     return good;
 }
 
-bool output_close(FILE *f, const char *path, bool good)
-{
-    struct stat info;
-    const bool file = fstat(fileno(f), &info) == 0 && S_ISREG(info.st_mode); /* no device and no pipe */
-    int reason = good ? 0 : errno;
-    if (fclose(f) != 0 && good)
-        reason = errno;
-    if (reason && file)
-        (void)unlink(path);
-    errno = reason;
-    return reason == 0;
-}
-
 lathe_status npy_write(const char *path, lathe_dtype dtype, int ndim, const int64_t *shape, const void *data,
                        lathe_error *err)
 {
@@ -473,11 +460,11 @@ lathe_status npy_write(const char *path, lathe_dtype dtype, int ndim, const int6
                            NPY_MAX_DIMS, lathe_dtype_text(dtype), ndim);
     for (int i = 0; i < ndim; i++)
         count *= shape[i];
-    FILE *f = fopen(path, "wb");
-    if (!f)
+    struct output out;
+    if (!output_open(&out, path))
         return lathe__fail(err, LATHE_ARG, "%s: cannot be written: %s", path, strerror(errno));
-    const bool good = write_header(f, dtype, ndim, shape) && write_data(f, dtype, count, data);
-    if (!output_close(f, path, good))
+    const bool good = write_header(out.file, dtype, ndim, shape) && write_data(out.file, dtype, count, data);
+    if (!output_close(&out, good))
         return lathe__fail(err, LATHE_ARG, "%s: cannot be written to its end: %s", path, strerror(errno));
     return LATHE_OK;
 }

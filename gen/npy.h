@@ -10,10 +10,8 @@
 #ifndef LATHE_NPY_H
 #define LATHE_NPY_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "lathe.h"
 
@@ -37,9 +35,5 @@ void npy_free(struct npy *array);
 /* `data` is compact and row-major. Errors: ARG: the file cannot be written. */
 lathe_status npy_write(const char *path, lathe_dtype dtype, int ndim, const int64_t *shape, const void *data,
                        lathe_error *err);
-
-/* Close what was opened for writing. False where that or `good`, what was written before, is false: errno
-   says why, and half a file is not left behind. */
-bool output_close(FILE *f, const char *path, bool good);
 
 #endif

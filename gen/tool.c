@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "npy.h"
+#include "output.h"
 
 void complain(const char *fmt, ...)
 {
@@ -145,13 +145,13 @@ struct device device_wish(const struct device *device, const struct options *o)
 
 bool write_file(const char *path, const void *data, size_t size)
 {
+    struct output out = {.file = stdout};
     const bool to_stdout = strcmp(path, "-") == 0;
-    FILE *f = to_stdout ? stdout : fopen(path, "wb");
-    bool good = f != NULL;
-    if (good)
-        good = fwrite(data, 1, size, f) == size;
-    if (f)
-        good = to_stdout ? fflush(f) == 0 && good : output_close(f, path, good);
+    bool good = to_stdout || output_open(&out, path);
+    if (good) {
+        good = fwrite(data, 1, size, out.file) == size;
+        good = to_stdout ? fflush(stdout) == 0 && good : output_close(&out, good);
+    }
     if (!good)
         complain("%s: cannot be written: %s", path, strerror(errno));
     return good;

@@ -20,6 +20,10 @@ expect 2 '' "unknown option '--cache'" "$LATHE" gen softmax --cache a
 expect 2 '' '--cache is given twice' "$LATHE" compile softmax --cache a --cache b
 expect 3 '' 'nowhere: it cannot be opened: No such file' "$LATHE" cache export pack "$work/nowhere"
 expect 2 '' 'nowhere: cannot be opened: No such file' "$LATHE" cache import nowhere
+for action in info verify clear; do # a wrong name is not made
+    expect 3 '' 'nowhere: it cannot be opened: No such file' "$LATHE" cache $action --cache-dir "$work/nowhere"
+done
+expect 1 '' '' test -e "$work/nowhere"
 expect 2 '' 'given a folder' "$LATHE" cache import .
 printf 'nonsense' >wrong
 expect 2 '' 'wrong: cannot be imported: it is not an exported cache; nothing was changed' "$LATHE" cache import wrong

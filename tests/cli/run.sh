@@ -114,6 +114,16 @@ expect 1 '' '' test -e half.npy
 (trap '' XFSZ && ulimit -f 8 && "$LATHE" gen softmax -o half.cu) >limit.txt 2>&1
 expect 0 'half.cu: cannot be written: File too large' '' cat limit.txt
 expect 1 '' '' test -e half.cu
+# ... and what was there stays; what replaces a file keeps its mode and links to it
+printf 'before' >old.cu && chmod 600 old.cu && ln -s old.cu link.cu && cp old.cu expected.cu
+(trap '' XFSZ && ulimit -f 8 && "$LATHE" gen softmax -o old.cu) >limit.txt 2>&1
+expect 0 'old.cu: cannot be written: File too large' '' cat limit.txt
+expect 0 '' '' cmp old.cu expected.cu
+expect 0 '*' '' "$LATHE" gen softmax -o link.cu
+expect 0 '' '' test -L link.cu
+expect 0 '-rw-------' '' ls -l old.cu
+expect 1 '' '' cmp -s old.cu expected.cu
+expect 1 '' '' sh -c 'ls | grep partial'
 expect 0 '*' '' run softmax --problem dtype=f32,rows=2,n=4 --output y=y.npy
 expect 0 '' '' cmp -n 6 y.npy "$(printf '\223NUMPY' >mark && echo mark)"
 
