@@ -99,6 +99,11 @@ DEV void finish_row(finished &to, const batch &b, int at, int i, const many_para
     repeat<0, variant::OUT>([&]<int K>() { to.of[K][j] = y[K]; });
 }
 
+DEV void move_targets(targets &to, const many_params &p, int places)
+{
+    repeat<0, variant::OUT>([&]<int K>() { to.of[K] += places * (p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>))); });
+}
+
 // Some rows of it, some of them of a lane; `to` is then behind the place.
 template <bool WHOLE> DEV void store_place(targets &to, const finished &out, const many_params &p, int n)
 {

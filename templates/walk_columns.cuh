@@ -29,6 +29,19 @@ struct batch {
     int base, turn; // its first place; of `scratch`
 };
 
+// The batch that begins at `base` and has come to `at` in shared memory.
+template <int W> DEV void take_batch(batch &b, const route<W> &way, int base, const unsigned char *shared_bytes, u32 at)
+{
+    b.base = base;
+    u32 own[IN];
+    find_own(own, at);
+#pragma unroll
+    for (int i = 0; i < PLACES; i++) {
+        take(b.held[i], shared_bytes, own, i);
+    }
+    b.whole = b.base + PLACES <= way.end;
+}
+
 // Of batches to come, each lane has found it out for a place, or for one of each group. Where segments begin is known to all: no
 // lane waits for memory in a batch of them.
 constexpr bool TOLD = variant::COLS && variant::COLS_BESIDE_STARTS;
@@ -48,17 +61,17 @@ template <int S> DEV bool starts_at(const many_params &p, const variant::head &h
     return x.start;
 }
 
-// base_of(k): the first place of the warp's batch k; beyond `end` where there is none.
-template <class F>
-DEV void find_columns(columns &to, const many_params &p, const variant::head &head, const strip_values &vals, const F &base_of, int batch, int batches, int end)
+// Of batch `batch` and those behind it.
+template <int W>
+DEV void find_columns(columns &to, const many_params &p, const variant::head &head, const strip_values &vals, const route<W> &way, int batch)
 {
     if constexpr (variant::COLS) {
         col_words own[GROUPS];
         int place[GROUPS];
 #pragma unroll
         for (int g = 0; g < GROUPS; g++) {
-            place[g] = base_of(batch + (g * 32 + lane_of_warp()) / PLACES) + lane_of_warp() % PLACES;
-            if (!CUT || batch + g * (32 / PLACES) < batches) {
+            place[g] = way.base(batch + (g * 32 + lane_of_warp()) / PLACES) + lane_of_warp() % PLACES;
+            if (!CUT || batch + g * (32 / PLACES) < way.batches) {
                 variant::make_cols<1>(p.x, p.z, head, max(min(place[g], p.z.n - 1), 0), own[g].c);
             }
         }
@@ -66,11 +79,11 @@ DEV void find_columns(columns &to, const many_params &p, const variant::head &he
             if constexpr (variant::SCAN_STARTS[S] == 1) {
 #pragma unroll
                 for (int g = 0; g < GROUPS; g++) {
-                    if (CUT && batch + g * (32 / PLACES) >= batches) {
+                    if (CUT && batch + g * (32 / PLACES) >= way.batches) {
                         break; // parts are short
                     }
                     const bool start = starts_at<S>(p, head, vals, own[g].c[0], place[g]);
-                    const u32 starts = __ballot_sync(ALL_LANES, place[g] >= 0 && place[g] < end && start);
+                    const u32 starts = __ballot_sync(ALL_LANES, place[g] >= 0 && place[g] < way.end && start);
                     to.starts[S] = g == 0 || lane_of_warp() == g ? starts : to.starts[S];
                 }
             }
@@ -105,6 +118,16 @@ DEV void tell_columns(batch &b, const columns &known, int turn)
             b.col[k] = other.c[0];
         }
     }
+}
+
+// Batch k.
+template <int W>
+DEV void get_columns(batch &b, columns &known, const many_params &p, const variant::head &head, const strip_values &vals, const route<W> &way, int k)
+{
+    if (k % REFILL == 0) {
+        find_columns(known, p, head, vals, way, k);
+    }
+    tell_columns(b, known, k % REFILL);
 }
 
 // ---- parts of rows --------------------------------------------------------------------------------------------------

@@ -176,12 +176,10 @@ DEV bool walk_batch_near(const targets &to, batch &b, const stretch (&again)[SCA
     if (!(near || s.n == 0)) {
         return false;
     }
-    repeat<0, SCANS>([&]<int S>() {
-        if constexpr (variant::SCAN_WALK[S] == W) {
+    each_scan<W>([&]<int S>() {
 #pragma unroll
-            for (int j = 0; j < V; j++) {
-                walked[S][j] = on[j][S];
-            }
+        for (int j = 0; j < V; j++) {
+            walked[S][j] = on[j][S];
         }
     });
     if (LAST && store && s.n > 0) {
@@ -285,13 +283,11 @@ DEV void walk_batch(const targets &to, batch &b, const stretch (&again)[SCANS][V
     int end = end_of(p, s); // another one in each turn, or what the slow way takes would be made ahead of the loop, for nothing
 #pragma unroll 1
     for (int turn = with.warps == 1 ? N : 0; turn <= N; turn++, end += with.zero) {
-        repeat<0, SCANS>([&]<int S>() {
-            if constexpr (variant::SCAN_WALK[S] == W) {
-                b.starts[S] += static_cast<u32>(with.zero);
+        each_scan<W>([&]<int S>() {
+            b.starts[S] += static_cast<u32>(with.zero);
 #pragma unroll
-                for (int j = 0; j < V; j++) {
-                    walked[S][j] = number_in_walk<S>() < turn ? carry[S][j] : nothing<S>();
-                }
+            for (int j = 0; j < V; j++) {
+                walked[S][j] = number_in_walk<S>() < turn ? carry[S][j] : nothing<S>();
             }
         });
         bool near = false;
@@ -301,20 +297,16 @@ DEV void walk_batch(const targets &to, batch &b, const stretch (&again)[SCANS][V
         if (!near) {
             walk_batch_slowly<W>(to, b, again, walked, p, head, vals, s, end, turn == N);
         }
-        repeat<0, SCANS>([&]<int S>() {
-            if constexpr (variant::SCAN_WALK[S] == W) {
-                if (turn == number_in_walk<S>()) {
-                    meet_warps<S>(carry[S], after[S], walked[S], with, shared.part[b.turn][S]);
-                }
+        each_scan<W>([&]<int S>() {
+            if (turn == number_in_walk<S>()) {
+                meet_warps<S>(carry[S], after[S], walked[S], with, shared.part[b.turn][S]);
             }
         });
     }
-    repeat<0, SCANS>([&]<int S>() {
-        if constexpr (variant::SCAN_WALK[S] == W) {
+    each_scan<W>([&]<int S>() {
 #pragma unroll
-            for (int j = 0; j < V; j++) {
-                after[S][j] = with.warps == 1 ? walked[S][j] : after[S][j];
-            }
+        for (int j = 0; j < V; j++) {
+            after[S][j] = with.warps == 1 ? walked[S][j] : after[S][j];
         }
     });
 }

@@ -1,5 +1,5 @@
-// walk_strips.cuh: for rowwise_walk.cuh: its numbers, and the strips of rows: which rows a lane has, how batches of their places come to
-// shared memory and to registers, and where walks were when they came to them.
+// walk_strips.cuh: for rowwise_walk.cuh: its numbers, and the strips of rows: which ones a warp takes, which rows a lane has, how batches of their
+// places come to shared memory and to registers, and where walks were when they came to them.
 #pragma once
 #include "many_pieces.cuh"
 #include "many_stretch.cuh"
@@ -48,6 +48,94 @@ struct walk_scratch { // two sets in turn
 
 DEV int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
 
+// F<S>() for every scan of walk W.
+template <int W, class F> DEV void each_scan(const F &f)
+{
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (variant::SCAN_WALK[S] == W) {
+            f.template operator()<S>();
+        }
+    });
+}
+
+// ---- which strips a warp has ---------------------------------------------------------------------------------------
+
+// Strips, or parts of them, that a warp takes: `first`, and every `step`-th from there to `end`.
+struct allotment {
+    int across, strips; // strips side by side, and in all
+    bool cut;           // each warp takes parts of its own
+    sharing with;       // of a strip
+    int groups;         // of strips, a warp each
+    int first, end, step;
+};
+
+DEV allotment allot_strips(const many_params &p, int warp)
+{
+    const int blocks = static_cast<int>(gridDim.x);
+    const int across = (p.z.rows - 1) / STRIP + 1;
+    const int strips = p.z.rows <= 0 || p.z.n <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
+    const bool apart = strips >= blocks * WARPS / (CUT ? 4 : 2); // parts are more
+    const sharing with = {apart ? 1 : WARPS, apart ? 0 : warp, static_cast<int>(gridDim.y) - 1};
+    // Neighbours share pages of memory.
+    const auto first_of = [&](u32 block) { return static_cast<int>(static_cast<i64>(block) * strips / blocks); };
+    const int groups = (strips - 1) / WARPS + 1;
+    const bool cut = CUT && apart;
+    const int parts = cut ? (p.z.n - 1) / cfg::PART + 1 : 1; // of a strip
+    const int first = cut ? static_cast<int>(blockIdx.x) : first_of(blockIdx.x) + (apart ? warp : 0);
+    const int end = cut ? groups * parts : first_of(blockIdx.x + 1);
+    const int step = cut ? blocks : apart ? WARPS : 1;
+    return {across, strips, cut, with, groups, first, end, step};
+}
+
+// The strip of that number, `across` of them side by side.
+DEV strip strip_at(const many_params &p, int across, int number)
+{
+    const int outer = number / across;
+    const int row0 = outer / p.z.rows1;
+    const int row2 = (number - outer * across) * STRIP;
+    strip s = {{outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2}, {}, min(STRIP, p.z.rows - row2), 0, 0, p.z.n};
+    const int lane = lane_of_warp() * V;
+    s.n = max(min(V, s.rows - lane), 0);
+    s.at = s.first;
+    s.at.row += s.n > 0 ? lane : 0; // of rows that exist
+    s.at.row2 += s.n > 0 ? lane : 0;
+    return s;
+}
+
+DEV void begin_rows(strip_values &vals, const many_params &p, const variant::head &head, const strip &s)
+{
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        row_at at = s.at;
+        at.row += j < s.n ? j : 0;
+        at.row2 += j < s.n ? j : 0;
+        variant::begin(vals.of[j], p, head, at);
+    }
+}
+
+// The batches of a warp along a strip, numbered in the order of walk W.
+template <int W> struct route {
+    int first, end; // places that are walked along
+    int batches;    // of each warp
+    int most;       // of a warp in any strip
+    int warps, mine;
+    int advance; // from batch to batch, in places
+
+    // In the order of memory.
+    __device__ __forceinline__ int number(int k) const { return variant::WALK_REVERSE[W] ? batches - 1 - k : k; }
+    // The first place of batch k; beyond `end` where there is none.
+    __device__ __forceinline__ int base(int k) const { return first + (number(k) * warps + mine) * PLACES; }
+};
+template <int W> DEV route<W> find_route(const many_params &p, const strip &s, const sharing &with)
+{
+    const int end = end_of(p, s);
+    const int all = (end - first_place(s) - 1) / PLACES + 1;
+    const int batches = (all - 1) / with.warps + 1;
+    const int most = (p.z.n - 1) / PLACES + 1;
+    const int step = with.warps * PLACES;
+    return {first_place(s), end, batches, most, with.warps, with.mine, variant::WALK_REVERSE[W] ? -step : step};
+}
+
 // ---- memory --------------------------------------------------------------------------------------------------------
 
 template <int K> __host__ __device__ constexpr int first_byte() // of tensor K in a batch
@@ -59,7 +147,6 @@ template <int K> __host__ __device__ constexpr int first_byte() // of tensor K i
     }
 }
 constexpr int BATCH_BYTES = first_byte<variant::IN>();
-DEV u32 next_batch(u32 at) { return at == (cfg::STAGES - 1) * BATCH_BYTES ? 0 : at + BATCH_BYTES; } // in the ring of a warp
 
 // Does walk W read tensor K? Scans of walks up to it are all that is made but in the last one.
 template <int W, int K, class X = variant> __host__ __device__ constexpr bool walk_reads()
@@ -140,6 +227,31 @@ template <int W> DEV void fetch_batch(u32 to, sources &sources, const many_param
     });
 }
 
+// Where batch k lies in the ring of a warp: with powers that moves on from batch to batch, as all that says where does; plain sums find it anew
+// (finish_places).
+DEV u32 place_in_ring(u32 moved_on, int k) { return TOPS ? moved_on : static_cast<u32>(k % cfg::STAGES * BATCH_BYTES); }
+DEV u32 move_on_in_ring(u32 at) { return !TOPS ? at : at == (cfg::STAGES - 1) * BATCH_BYTES ? 0 : at + BATCH_BYTES; }
+
+struct coming_batch { // which goes on its way next
+    u32 ring;
+    sources from;
+    u32 next; // in the ring
+};
+
+// Batch k goes on its way. Behind the last one there is none, but a group of copies all the same: they are counted.
+template <int W> DEV void fetch_next(coming_batch &coming, const many_params &p, const strip &s, const route<W> &way, int k)
+{
+    coming.next = place_in_ring(coming.next, k);
+    if (k < way.batches) {
+        if constexpr (!TOPS) {
+            find_sources<W>(coming.from, p, s, way.base(k));
+        }
+        fetch_batch<W>(coming.ring + coming.next, coming.from, p, s, way.base(k), way.advance);
+    }
+    copy_commit();
+    coming.next = move_on_in_ring(coming.next);
+}
+
 // own[]: what tensor K's places of a batch have of the lane, from the beginning of shared memory on. The compiler knows nothing of it, or it
 // would add it up anew for each place.
 DEV void find_own(u32 (&own)[IN], u32 batch)
@@ -198,21 +310,34 @@ DEV float *held_carries(unsigned char *meeting, int batch)
 }
 DEV walk_scratch &scratch_of(unsigned char *meeting) { return *reinterpret_cast<walk_scratch *>(meeting); }
 
+// Of the warp's batches in the strip, where the first one's is.
+template <int W> DEV float *first_carries(const many_params &p, const sharing &with, const route<W> &way, unsigned char *meeting)
+{
+    if constexpr (CARRIED > 0) {
+        const bool held = with.warps == 1 && way.batches <= cfg::HELD_CARRIES; // else `meeting` has warps of a strip that meet
+        return held ? held_carries(meeting, way.number(0)) : carries_of(p, way.number(0), way.most);
+    } else {
+        return nullptr;
+    }
+}
+template <int W> __host__ __device__ constexpr int carry_advance() // from batch to batch
+{
+    return variant::WALK_REVERSE[W] ? -CARRY_STEP : CARRY_STEP;
+}
+
 template <int W> DEV void leave_carries(const stretch (&carry)[SCANS][V], float *at)
 {
-    repeat<0, SCANS>([&]<int S>() {
-        if constexpr (variant::SCAN_WALK[S] == W) {
-            float sum[V];
-            float top[V];
+    each_scan<W>([&]<int S>() {
+        float sum[V];
+        float top[V];
 #pragma unroll
-            for (int j = 0; j < V; j++) {
-                sum[j] = carry[S][j].sum;
-                top[j] = top_of(carry[S][j]);
-            }
-            store_vec<V>(at + S * 2 * STRIP, sum);
-            if constexpr (has_top<S>()) {
-                store_vec<V>(at + S * 2 * STRIP + STRIP, top);
-            }
+        for (int j = 0; j < V; j++) {
+            sum[j] = carry[S][j].sum;
+            top[j] = top_of(carry[S][j]);
+        }
+        store_vec<V>(at + S * 2 * STRIP, sum);
+        if constexpr (has_top<S>()) {
+            store_vec<V>(at + S * 2 * STRIP + STRIP, top);
         }
     });
 }
@@ -221,14 +346,12 @@ template <int W> DEV void leave_carries(const stretch (&carry)[SCANS][V], float 
 DEV float arrived(float x) { return x + 0.0f; } // -0 becomes 0
 template <int W> DEV void await_carries(stretch (&carry)[SCANS][V])
 {
-    repeat<0, SCANS>([&]<int S>() {
-        if constexpr (variant::SCAN_WALK[S] == W) {
+    each_scan<W>([&]<int S>() {
 #pragma unroll
-            for (int j = 0; j < V; j++) {
-                carry[S][j].sum = arrived(carry[S][j].sum);
-                if constexpr (has_top<S>()) {
-                    set_top(carry[S][j], arrived(top_of(carry[S][j])));
-                }
+        for (int j = 0; j < V; j++) {
+            carry[S][j].sum = arrived(carry[S][j].sum);
+            if constexpr (has_top<S>()) {
+                set_top(carry[S][j], arrived(top_of(carry[S][j])));
             }
         }
     });
@@ -236,24 +359,57 @@ template <int W> DEV void await_carries(stretch (&carry)[SCANS][V])
 
 template <int W> DEV void take_carries(stretch (&carry)[SCANS][V], const float *at)
 {
-    repeat<0, SCANS>([&]<int S>() {
-        if constexpr (variant::SCAN_WALK[S] == W) {
-            float sum[V];
-            float top[V] = {};
-            load_vec<V>(at + S * 2 * STRIP, sum);
-            if constexpr (has_top<S>()) {
-                load_vec<V>(at + S * 2 * STRIP + STRIP, top);
-            }
+    each_scan<W>([&]<int S>() {
+        float sum[V];
+        float top[V] = {};
+        load_vec<V>(at + S * 2 * STRIP, sum);
+        if constexpr (has_top<S>()) {
+            load_vec<V>(at + S * 2 * STRIP + STRIP, top);
+        }
 #pragma unroll
-            for (int j = 0; j < V; j++) {
-                carry[S][j] = nothing<S>();
-                carry[S][j].sum = sum[j];
-                if constexpr (has_top<S>()) {
-                    set_top(carry[S][j], top[j]);
-                }
+        for (int j = 0; j < V; j++) {
+            carry[S][j] = nothing<S>();
+            carry[S][j].sum = sum[j];
+            if constexpr (has_top<S>()) {
+                set_top(carry[S][j], top[j]);
             }
         }
     });
+}
+
+template <int W> DEV void carry_nothing(stretch (&carry)[SCANS][V])
+{
+    each_scan<W>([&]<int S>() {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            carry[S][j] = nothing<S>();
+        }
+    });
+}
+
+// The scans of walk W, for all rows of the lane.
+template <int W> DEV void hand_over(stretch (&to)[SCANS][V], const stretch (&from)[SCANS][V])
+{
+    each_scan<W>([&]<int S>() {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            to[S][j] = from[S][j];
+        }
+    });
+}
+
+// Where the walks before walk W were at its first batch.
+template <int W> DEV void take_first_carries(stretch (&later)[SCANS][V], const float *at)
+{
+    repeat<0, W>([&]<int U>() { take_carries<U>(later, at); });
+    repeat<0, W>([&]<int U>() { await_carries<U>(later); });
+}
+
+// `now`: where they were at the batch that was the next one; `later` comes from `at`.
+template <int W> DEV void take_next_carries(stretch (&now)[SCANS][V], stretch (&later)[SCANS][V], const float *at)
+{
+    repeat<0, W>([&]<int U>() { hand_over<U>(now, later); });
+    repeat<0, W>([&]<int U>() { take_carries<U>(later, at); });
 }
 
 } // namespace many
