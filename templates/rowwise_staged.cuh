@@ -39,7 +39,8 @@ static_assert(variant::IN > 0, "there are rows to read");
 static_assert(!cfg::COLUMNS_SHARED || WHOLE_BLOCK, "column sums in shared memory: of a row to a block");
 static_assert(variant::PASSES > 0 || variant::OUT + variant::COLUMNS > 0, "something is made of the rows");
 static_assert(variant::SCATTERS == 0 || (has_places<variant>() && WHOLE_BLOCK && !cfg::MORE), "sums at computed indices: of rows that have places");
-static_assert(!cfg::LATE || (cfg::STAGES > 1 && WHOLE_BLOCK && !cfg::MORE && !has_places<variant>()), "rows written late: of a block, of two that wait, without places");
+static_assert(!cfg::LATE || (cfg::STAGES > 1 && WHOLE_BLOCK && !cfg::MORE), "rows written late: of a block, of two that wait");
+static_assert(!cfg::LATE || !has_places<variant>(), "rows written late: without places");
 static_assert(!cfg::LATE || (variant::OUT + variant::COLUMNS > 0 && variant::PASSES > (cfg::TAKEN ? 1 : 0)), "what is written late: rows that were reduced");
 static_assert(!cfg::GIVEN_AHEAD || WHOLE_BLOCK, "a warp has one row at a time");
 static_assert(!cfg::MORE || !FULL, "rows beyond what is shared are not full");
@@ -217,6 +218,23 @@ DEV void get_columns(variant::col (&c)[V], columns &cols, const many_params &p, 
 }
 
 template <int P>
+DEV void reduce_vector(float (&red)[SLOTS], const many_params &p, const variant::head &head, const variant::vals &vals, columns &cols,
+                       rows_at_hand &at, int lane, int v)
+{
+    const int i = (lane + v * TEAM) * V;
+    piece now;
+    get<P>(now, at, v);
+    if constexpr (P == FREED) {
+        fetch(at.stage, at.from, at.later, v, p.z.n);
+    }
+    variant::col c[V] = {};
+    if constexpr (variant::REDUCE_COLS) {
+        get_columns(c, cols, p, head, vals, at.row, v, i);
+    }
+    reduce_piece<P>(red, now, c, p, head, vals, at.row, i, v, is_sure(v));
+}
+
+template <int P>
 DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::head &head, const variant::vals &vals, columns &cols,
                     rows_at_hand &at)
 {
@@ -227,17 +245,7 @@ DEV void reduce_row(float (&red)[SLOTS], const many_params &p, const variant::he
         }
 #pragma unroll UNROLL
         for (int v = Q * PART; v < (Q + 1) * PART; v++) {
-            const int i = (lane + v * TEAM) * V;
-            piece now;
-            get<P>(now, at, v);
-            if constexpr (P == FREED) {
-                fetch(at.stage, at.from, at.later, v, p.z.n);
-            }
-            variant::col c[V] = {};
-            if constexpr (variant::REDUCE_COLS) {
-                get_columns(c, cols, p, head, vals, at.row, v, i);
-            }
-            reduce_piece<P>(red, now, c, p, head, vals, at.row, i, v, is_sure(v));
+            reduce_vector<P>(red, p, head, vals, cols, at, lane, v);
         }
         if constexpr (P == FREED) {
             copy_commit();
@@ -376,6 +384,12 @@ DEV void step_row(row_at &at, const row_sizes &z, const way &by) // behind the l
     }
 }
 
+DEV place row_of_group(const row_sizes &z, int group, int total_rows)
+{
+    const int asked = group * cfg::ROWS_PER_BLOCK + team_of_thread();
+    return {place_of(z, min(asked, total_rows - 1)), asked < total_rows};
+}
+
 template <class VARIANT>
 DEV bool in_same_place(const many_params &p, const typename VARIANT::head &head, const typename VARIANT::vals &a, const typename VARIANT::vals &b)
 {
@@ -493,6 +507,52 @@ DEV void finish_row(const many_params &p, const variant::head &head, const varia
     }
 }
 
+// The values of all columns of this thread; `make` fills those of the vector that begins at a column.
+template <class MAKE> DEV void hold_all_columns(columns &cols, const MAKE &make)
+{
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        const int i = (lane_in_team() + v * TEAM) * V;
+        hold_columns(cols.of[v], [&](variant::col (&c)[V]) { make(c, i); });
+    }
+}
+
+// The row out, and what it adds to sums.
+DEV void write_row(const many_params &p, const variant::head &head, const variant::vals &vals, columns &cols, rows_at_hand &at,
+                   row_sums &total, u32 sums)
+{
+    if constexpr (FINISHES) {
+        finish_row(p, head, vals, cols, at, total, sums);
+    }
+    leave_row(p, head, vals, at.row, total.sum);
+}
+
+// LATE: the same of the row before the one at hand.
+DEV void write_late(const many_params &p, const variant::head &head, const variant::vals &vals, columns &cols, rows_at_hand &at,
+                    const row_at_hand &before, row_sums &total, u32 sums)
+{
+    const row_at_hand now = at;
+    static_cast<row_at_hand &>(at) = before;
+    write_row(p, head, vals, cols, at, total, sums);
+    static_cast<row_at_hand &>(at) = now;
+}
+
+// What the block has added up over its rows.
+DEV void leave_totals(const many_params &p, row_sums &total, u32 sums, gathering &gather)
+{
+    if constexpr (COLUMNS_HELD) {
+        leave_columns(p, total, gather);
+    } else if constexpr (variant::COLUMNS > 0) {
+        leave_shared(p, sums);
+    }
+    if constexpr (variant::SUMS > 0) {
+        leave_sums(p, total, gather);
+    }
+    if constexpr (CLUSTER > 1 && variant::COLUMNS + variant::SUMS > 0) {
+        clear_parts(p);
+    }
+}
+
 } // namespace many
 
 #if LATHE_COMPILED(rows)
@@ -508,10 +568,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     row_exchange exchange = {shared_address(shared_bytes) + STAGES * STAGE_BYTES + SUMS_BYTES, 0};
     const int total_rows = p.z.rows0 * p.z.rows1 * p.z.rows;
     const variant::head head = variant::make_head(p.x, p.z);
-    const auto row_in = [&](int group) {
-        const int asked = group * cfg::ROWS_PER_BLOCK + team_of_thread();
-        return place{place_of(p.z, min(asked, total_rows - 1)), asked < total_rows};
-    };
+    const auto row_in = [&](int group) { return row_of_group(p.z, group, total_rows); };
     const int all = (total_rows - 1) / cfg::ROWS_PER_BLOCK + 1;
     const int cluster = static_cast<int>(blockIdx.x) / CLUSTER;
     const int clusters = static_cast<int>(gridDim.x) / CLUSTER;
@@ -559,11 +616,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     }
     columns cols;
     if constexpr (COLS_HELD && !PLACED) {
-#pragma unroll
-        for (int v = 0; v < VECTORS; v++) {
-            const int i = (lane_in_team() + v * TEAM) * V;
-            hold_columns(cols.of[v], [&](variant::col (&c)[V]) { make_columns(p, head, FULL || i < p.z.n, i, c); });
-        }
+        hold_all_columns(cols, [&](variant::col (&c)[V], int i) { make_columns(p, head, FULL || i < p.z.n, i, c); });
     }
     variant::vals coming;
     variant::vals placed; // of the first row of the place
@@ -573,6 +626,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
     variant::vals vals_before;
     int stage = 0;
     int turn = 0;
+    // PLACED, LATE: once more behind the last row, for what is still to be left of it.
 #pragma unroll 1
     for (int group = first; PLACED || cfg::LATE || group < groups; group += step) {
         variant::vals vals = coming;
@@ -587,11 +641,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
                 }
                 placed = vals;
                 if constexpr (COLS_HELD) {
-#pragma unroll
-                    for (int v = 0; v < VECTORS; v++) {
-                        const int i = (lane_in_team() + v * TEAM) * V;
-                        hold_columns(cols.of[v], [&](variant::col (&c)[V]) { make_columns(p, head, vals, FULL || i < p.z.n, i, c); });
-                    }
+                    hold_all_columns(cols, [&](variant::col (&c)[V], int i) { make_columns(p, head, vals, FULL || i < p.z.n, i, c); });
                 }
             }
             at.row = place{coming_at, true};
@@ -609,16 +659,12 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
             start_pass<0>(red, p, head, vals, cols, at, shared, turn, exchange);
         }
         if constexpr (cfg::LATE) {
-            const row_at_hand now = at;
             if (group != first) {
-                static_cast<row_at_hand &>(at) = before;
-                finish_row(p, head, vals_before, cols, at, total, sums);
-                leave_row(p, head, vals_before, before.row, total.sum);
+                write_late(p, head, vals_before, cols, at, before, total, sums);
             }
             if (group >= groups) {
                 break;
             }
-            static_cast<row_at_hand &>(at) = now;
         }
         repeat<0, variant::PASSES>([&]<int P>() {
             if constexpr (P > 0) {
@@ -632,24 +678,11 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
             before = at;
             vals_before = vals;
         } else {
-            if constexpr (FINISHES) {
-                finish_row(p, head, vals, cols, at, total, sums);
-            }
-            leave_row(p, head, vals, at.row, total.sum);
+            write_row(p, head, vals, cols, at, total, sums);
         }
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
-    if constexpr (COLUMNS_HELD) {
-        leave_columns(p, total, gather);
-    } else if constexpr (variant::COLUMNS > 0) {
-        leave_shared(p, sums);
-    }
-    if constexpr (variant::SUMS > 0) {
-        leave_sums(p, total, gather);
-    }
-    if constexpr (CLUSTER > 1 && variant::COLUMNS + variant::SUMS > 0) {
-        clear_parts(p);
-    }
+    leave_totals(p, total, sums, gather);
 }
 #endif
 
