@@ -497,6 +497,11 @@ double eval_op(enum ir_op op, enum ir_type type, const double *arg);
 /* One element of a tensor as double, and back (rounded to nearest even for f16, bf16). */
 double tensor_get(const lathe_arg *t, const int64_t *index);
 void tensor_set(const lathe_arg *t, const int64_t *index, double value);
+/* Its elements in the order of rows, the last dim fastest, whatever the strides: how many, where one is, and
+   all of them at once. */
+int64_t tensor_count(const lathe_arg *t);
+void tensor_index(const lathe_arg *t, int64_t number, int64_t *index);
+void tensor_set_all(const lathe_arg *t, const double *value);
 static inline int64_t tensor_stride(const lathe_arg *t,
                                     int dim) /* in elements, also where strides are NULL */
 {

@@ -41,14 +41,6 @@ static int64_t size_of(const struct elementwise *e, const struct ir_map *map, in
     return map->list ? 1 : host_dim(e->call, map->over[k]);
 }
 
-static int64_t count_of(const lathe_arg *t)
-{
-    int64_t count = 1;
-    for (int i = 0; i < t->ndim; i++)
-        count *= t->shape[i];
-    return count;
-}
-
 static void place_strides(struct elementwise *e, int k)
 {
     const struct map_tensor *t = &e->ir->tensor[k];
@@ -84,7 +76,7 @@ static lathe_status open_tensors(struct elementwise *e, lathe_error *err)
         if (t->use != USE_SCATTER)
             place_strides(e, k);
         if (t->use == USE_SUM || t->use == USE_SCATTER) {
-            p->sum = calloc((size_t)count_of(p->arg) + 1, sizeof(double));
+            p->sum = calloc((size_t)tensor_count(p->arg) + 1, sizeof(double));
             if (!p->sum)
                 return host_out_of_memory(err);
         }
@@ -96,16 +88,8 @@ static void store_sums(const struct elementwise *e)
 {
     for (int k = 0; k < e->ir->n_tensors; k++) {
         const struct place *p = &e->place[k];
-        const int64_t count = p->sum ? count_of(p->arg) : 0;
-        for (int64_t i = 0; i < count; i++) {
-            int64_t index[MAX_DIMS] = {0};
-            int64_t rest = i;
-            for (int d = p->arg->ndim - 1; d >= 0; d--) {
-                index[d] = rest % p->arg->shape[d];
-                rest /= p->arg->shape[d];
-            }
-            tensor_set(p->arg, index, p->sum[i]);
-        }
+        if (p->sum)
+            tensor_set_all(p->arg, p->sum);
     }
 }
 

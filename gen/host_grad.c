@@ -105,14 +105,6 @@ static bool build_stages(struct backward *b, struct diag *diag)
 
 /* ---- gradients of inputs ----------------------------------------------------------------------- */
 
-static int64_t count_of(const lathe_arg *t)
-{
-    int64_t count = 1;
-    for (int i = 0; i < t->ndim; i++)
-        count *= t->shape[i];
-    return count;
-}
-
 static bool inputs_open(struct backward *b)
 {
     for (int i = 0; i < b->ir->n_inputs; i++) {
@@ -123,25 +115,11 @@ static bool inputs_open(struct backward *b)
             continue;
         const bool turn = b->ir->inner && b->ir->input[i].rows == INPUT_ROW;
         b->input[i].out = turn ? host_turn(&b->input[i].turned, out) : out;
-        b->input[i].sum = calloc((size_t)count_of(out) + 1, sizeof(double));
+        b->input[i].sum = calloc((size_t)tensor_count(out) + 1, sizeof(double));
         if (!b->input[i].sum)
             return false;
     }
     return true;
-}
-
-static void input_store(const struct input_grad *g)
-{
-    int64_t count = count_of(g->out);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t index[MAX_DIMS] = {0};
-        int64_t rest = i;
-        for (int d = g->out->ndim - 1; d >= 0; d--) {
-            index[d] = rest % g->out->shape[d];
-            rest /= g->out->shape[d];
-        }
-        tensor_set(g->out, index, g->sum[i]);
-    }
 }
 
 /* Number of the element that element j of a load reads, or -1 where the gradient has no such element. An
@@ -573,7 +551,7 @@ static lathe_status run(struct backward *b, const struct signature *sig, const l
         status = attention ? attention_backward(b, err) : rowwise_backward(b, err);
     for (int i = 0; i < b->ir->n_inputs; i++)
         if (status == LATHE_OK && b->input[i].out)
-            input_store(&b->input[i]);
+            tensor_set_all(b->input[i].out, b->input[i].sum);
     return status;
 }
 

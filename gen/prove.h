@@ -53,7 +53,6 @@ double random_normal(struct prover *p);
 bool data_make(struct data *out, struct prover *p, const int64_t *dim);
 void data_free(struct data *d);
 const lathe_arg *data_find(const struct data *d, const char *name);
-int64_t data_count(const lathe_arg *t);
 /* The arguments that a signature knows; returns how many. */
 int data_select(const struct data *d, const struct signature *sig, lathe_arg *out);
 

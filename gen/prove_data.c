@@ -42,14 +42,6 @@ double random_normal(struct prover *p)
 
 /* ---- arguments --------------------------------------------------------------------------------- */
 
-int64_t data_count(const lathe_arg *t)
-{
-    int64_t count = 1;
-    for (int i = 0; i < t->ndim; i++)
-        count *= t->shape[i];
-    return count;
-}
-
 const lathe_arg *data_find(const struct data *d, const char *name)
 {
     for (int i = 0; i < d->n; i++)
@@ -102,7 +94,7 @@ static void fill_scalar(struct prover *p, const struct sig_arg *a, const lathe_a
 
 static void fill(struct prover *p, const struct sig_arg *a, const lathe_arg *t)
 {
-    int64_t count = data_count(t);
+    int64_t count = tensor_count(t);
     double deviation = a->role == ROLE_INPUT ? 0.3 : 1.0;
     if (a->role == ROLE_SCALAR) {
         fill_scalar(p, a, t);
@@ -133,7 +125,7 @@ static bool add(struct data *d, struct prover *p, const struct sig_arg *a, const
         value = size.sym >= SYM_FREE && value == 0 ? FREE_DIM : value;
         d->shape[d->n][i] = size.times == 2 ? 2 * value : value;
     }
-    t->data = calloc((size_t)data_count(t) + 1, sizeof(double));
+    t->data = calloc((size_t)tensor_count(t) + 1, sizeof(double));
     d->n++;
     if (t->data)
         fill(p, a, t);

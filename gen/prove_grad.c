@@ -61,7 +61,7 @@ static double pair_with_seed(const struct bench *b, const char *name)
     if (!value || !seed)
         return 0;
     double sum = 0;
-    int64_t count = data_count(value);
+    int64_t count = tensor_count(value);
     for (int64_t i = 0; i < count; i++)
         if (((const double *)seed->data)[i] != 0)
             sum += ((const double *)value->data)[i] * ((const double *)seed->data)[i];
@@ -162,7 +162,7 @@ static void drop_infinite(const struct bench *b, const char *name)
 {
     const lathe_arg *value = data_find(&b->data, name);
     const lathe_arg *seed = seed_of(b, name);
-    for (int64_t i = 0; value && seed && i < data_count(value); i++)
+    for (int64_t i = 0; value && seed && i < tensor_count(value); i++)
         if (isinf(((const double *)value->data)[i]))
             ((double *)seed->data)[i] = 0;
 }
@@ -236,12 +236,8 @@ static int culprit(const struct ir *ir, const char *name)
 
 static void say_place(const struct variable *v, int64_t entry, char *out, size_t size)
 {
-    int64_t rest = entry;
-    int64_t index[MAX_DIMS];
-    for (int d = v->x->ndim - 1; d >= 0; d--) {
-        index[d] = rest % v->x->shape[d];
-        rest /= v->x->shape[d];
-    }
+    int64_t index[MAX_DIMS] = {0};
+    tensor_index(v->x, entry, index);
     size_t used = (size_t)snprintf(out, size, "d%s", v->x->name);
     for (int d = 0; d < v->x->ndim && used + 24 < size; d++)
         used += (size_t)snprintf(out + used, size - used, "%c%lld%s", d ? ',' : '[', (long long)index[d],
@@ -344,7 +340,7 @@ static lathe_status check_variable(struct bench *b, const char *name, lathe_erro
     struct variable v = {.x = data_find(&b->data, name), .dx = data_find(&b->data, gradient_name)};
     if (!v.x || !v.dx || v.x->dtype != LATHE_F64)
         return LATHE_OK;
-    v.count = data_count(v.x);
+    v.count = tensor_count(v.x);
     v.start = calloc((size_t)v.count + 1, sizeof(double));
     v.direction = calloc((size_t)v.count + 1, sizeof(double));
     lathe_status status = LATHE_OK;

@@ -129,3 +129,29 @@ void tensor_set(const lathe_arg *t, const int64_t *index, double value)
 {
     dtype_store(t->dtype, t->data, element_of(t, index), value);
 }
+
+int64_t tensor_count(const lathe_arg *t)
+{
+    int64_t count = 1;
+    for (int d = 0; d < t->ndim; d++)
+        count *= t->shape[d];
+    return count;
+}
+
+void tensor_index(const lathe_arg *t, int64_t number, int64_t *index)
+{
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        index[d] = number % t->shape[d];
+        number /= t->shape[d];
+    }
+}
+
+void tensor_set_all(const lathe_arg *t, const double *value)
+{
+    const int64_t count = tensor_count(t);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t index[MAX_DIMS] = {0};
+        tensor_index(t, i, index);
+        tensor_set(t, index, value[i]);
+    }
+}

@@ -146,3 +146,32 @@ TEST(compact_and_strided)
     const lathe_arg scalar = {"s", &data[5], LATHE_F32, 0, NULL, NULL};
     CHECK(tensor_get(&scalar, NULL) == 5.0);
 }
+
+/* Numbers of elements are those of a compact tensor, wherever they lie. */
+TEST(all_elements_in_the_order_of_rows)
+{
+    float data[24] = {0};
+    const int64_t shape[] = {2, 3, 4};
+    const int64_t strides[] = {1, 8, 2};
+    const lathe_arg strided = {"t", data, LATHE_F32, 3, shape, strides};
+    double value[24];
+    for (int i = 0; i < 24; i++)
+        value[i] = 100.0 + i;
+    CHECK_EQ(tensor_count(&strided), 24);
+    int64_t index[3];
+    tensor_index(&strided, 17, index);
+    CHECK_EQ(index[0], 1);
+    CHECK_EQ(index[1], 1);
+    CHECK_EQ(index[2], 1);
+    tensor_set_all(&strided, value);
+    CHECK(data[1 + 8 + 2] == 117.0f);
+    CHECK(data[0] == 100.0f);
+    CHECK(data[1 + 16 + 6] == 123.0f);
+    const lathe_arg scalar = {"s", &data[5], LATHE_F32, 0, NULL, NULL};
+    CHECK_EQ(tensor_count(&scalar), 1);
+    tensor_set_all(&scalar, value);
+    CHECK(data[5] == 100.0f);
+    const int64_t none[] = {2, 0};
+    const lathe_arg empty = {"e", data, LATHE_F32, 2, none, NULL};
+    CHECK_EQ(tensor_count(&empty), 0);
+}
