@@ -4,7 +4,8 @@
 // Where an element is too far above the first one, or a sum is not finite, all warps of the row take pairs of sum and power.
 //
 // A scan beside another one (SCAN_BESIDE) has weights e^(x_j - log sum_i) of its elements and sums: those sums and the e^x_j are there, so
-// that it costs a reciprocal for an element, and no exponential.
+// that it costs a reciprocal for an element, and no exponential. What it adds up has been divided by such a sum: see walk_near.cuh for very
+// small values.
 #pragma once
 #include "many_stretch.cuh"
 

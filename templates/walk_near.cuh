@@ -48,7 +48,9 @@ template <int S> DEV bool walk_below(float (&q)[PLACES], near_row &known, stretc
     return near;
 }
 
-// A scan beside one whose sums are near a reference: they and the powers are there.
+// A scan beside one whose sums are near a reference: they and the powers are there. Values are divided by sums of up to MOST_BELOW before they
+// are added up: digits go where that is below the normal numbers, for values below 2^-126 MOST_BELOW. A factor would move that, and values as
+// far above 1 would overflow.
 template <int S> DEV void walk_beside(float (&q)[PLACES], stretch &walked, const batch &b, const taken<S> &terms, const near_row &other, int j)
 {
     constexpr int OTHER = max_of(variant::SCAN_BESIDE[S], 0);
