@@ -43,7 +43,8 @@ DEV void weigh_first(warp_work &w, const at_head &a, tile_reader &reader, int ti
     }
 }
 
-// A later one, with o's factor where the variant keeps maxima: there it is rarely another than 1. K of the tile is given back, unless the products have to be made anew as soon as they are weighed.
+// A later one, with o's factor where the variant keeps maxima: there it is rarely another than 1. K of the tile is given back, unless the
+// products have to be made anew as soon as they are weighed.
 // What the barrier's vote decides is done in branches that change nothing of the reader: the compiler takes the vote
 // for one that may differ between lanes, and would keep all places in registers of every lane from there on.
 template <class V>

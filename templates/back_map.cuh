@@ -1,8 +1,9 @@
 // back_map.cuh: kernel: for a mask that reads data, the query tiles with which each key tile of attention backward has live pairs.
 //
-// Launch: b' * h' * ceil(len_kv / BACK_BN) blocks, an even number of key tiles where BACK_PAIRED, of BACK_MAP_THREADS threads, b' and h' as in tile_classes.cuh, no shared memory to ask
-// for. Out: what back_order.cuh reads. Each half of a tile that a warpgroup has for itself is classified for itself: 64 keys of
-// attention_bwd_sm90.cuh, 64 queries of attention_bwd_wide_sm90.cuh. Pairs beyond the lengths do not count.
+// Launch: b' * h' * ceil(len_kv / BACK_BN) blocks, an even number of key tiles where BACK_PAIRED, of BACK_MAP_THREADS threads,
+// b' and h' as in tile_classes.cuh, no shared memory to ask for. Out: what back_order.cuh reads. Each half of a tile that a warpgroup has for
+// itself is classified for itself: 64 keys of attention_bwd_sm90.cuh, 64 queries of attention_bwd_wide_sm90.cuh. Pairs beyond the lengths do
+// not count.
 #pragma once
 #include "back_order.cuh"
 #include "tile_classes.cuh"

@@ -70,9 +70,9 @@ DEV int first_tile(const sizes &z, int kv0)
 }
 
 // What LATHE_ENTRY(bwd_map) has found of a mask that reads data: a line for each batch and head that differ and each key tile, of as many
-// words as there are query tiles: those that a block walks (where PAIRED, also those of which only its neighbour has live pairs), in its order, and then 0. A word is 16 times the
-// tile, plus what it has for each warpgroup, a tile_class of two bits. Behind the lists, under DETERMINISTIC a byte for each tile: has it
-// live pairs? Else a byte for each line: which share of the query tiles it has, up to 255.
+// words as there are query tiles: those that a block walks (where PAIRED, also those of which only its neighbour has live pairs), in its order,
+// and then 0. A word is 16 times the tile, plus what it has for each warpgroup, a tile_class of two bits. Behind the lists, under
+// DETERMINISTIC a byte for each tile: has it live pairs? Else a byte for each line: which share of the query tiles it has, up to 255.
 DEV i64 list_line(const sizes &z, int b, int h, int key_tile)
 {
     const i64 n_h = variant::MAP_PER_HEAD ? z.n_h : 1;

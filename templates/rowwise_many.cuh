@@ -2,8 +2,9 @@
 // pass of a row-wise spec. Formulas are those of `variant`; README.md lists its slots.
 //
 // LATHE_ENTRY(rows): blocks of THREADS threads take groups of ROWS_PER_BLOCK rows in turn: BLOCKS of them where there are sums
-// over the rows, or PREFETCH, or params.carries (several walks along a row that does not fit registers), else one for each group. Column sums stay in registers over all rows of a block and leave it once, into
-// params.columns [block][site][n]; sums over everything into params.sums [block][site].
+// over the rows, or PREFETCH, or params.carries (several walks along a row that does not fit registers), else one for each group.
+// Column sums stay in registers over all rows of a block and leave it once, into params.columns [block][site][n]; sums over
+// everything into params.sums [block][site].
 // LATHE_ENTRY(columns), launched where PER_THREAD == 0 and there are column sums: a row does not fit registers, so columns are
 // read again, each by its own thread, which writes the rows, too: COLUMN_PARTS x ceil(n / (128 VECTOR)) blocks of 128 threads.
 // What the rows' reductions gave is taken from params.values, where the first kernel left it.

@@ -1,6 +1,7 @@
 #!/bin/sh
 # symbols.sh: the shared libraries show what tests/symbols/NAME.txt lists and nothing else, have a versioned soname, and
-# need nothing but libc; every global name of the static ones begins with lathe_; liblathe_rt is small. LATHE_BUILD is the build folder; exit code 77: there is no shared library.
+# need nothing but libc; every global name of the static ones begins with lathe_; liblathe_rt is small.
+# LATHE_BUILD is the build folder; exit code 77: there is no shared library.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=${LATHE_BUILD:-build}
