@@ -95,9 +95,9 @@ if [ -x "${LATHE:-}" ]; then
     generate layer_norm dtype=bf16,rows=16384,n=8192 sm_90a
     spills=8 # a row that stays in registers takes all that its bound leaves; tests/spills.sh looks at more lengths
     for spec in softmax log_softmax rms_norm layer_norm; do
-        for n in 33 128 512 1024 4096 8192 65537; do
-            generate $spec dtype=bf16,rows=16384,n=$n sm_90a '' backward
-            generate $spec dtype=f32,rows=16384,n=$n sm_80 '' backward
+        for length in 33 128 512 1024 4096 8192 65537; do
+            generate $spec dtype=bf16,rows=16384,n=$length sm_90a '' backward
+            generate $spec dtype=f32,rows=16384,n=$length sm_80 '' backward
         done
     done
     spills=0
