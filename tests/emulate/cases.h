@@ -89,7 +89,7 @@ void group_hollow(struct case_list *list);
 /* The number behind NAME= in "a=1,b=2"; -1: it is not there. */
 int64_t named_size(const char *sizes, const char *name);
 
-/* ---- tensor.c: memory with an end -------------------------------------------------------------------- */
+/* ---- memory.c: memory with an end ---------------------------------------------------------------------- */
 
 enum { POISON = 0xff }; /* a NaN in every format */
 
@@ -103,6 +103,11 @@ struct block { /* pages of its own: the last byte is followed by a page that can
 bool block_open(struct block *b, size_t bytes, size_t alignment);
 void block_wipe(struct block *b); /* as it was opened */
 void block_close(struct block *b);
+/* Where all of them lie; NULL: there are no such addresses. */
+#define MEMORY_BYTES ((size_t)16 << 30)
+const unsigned char *memory_range(void);
+
+/* ---- tensor.c: arguments of a case ------------------------------------------------------------------- */
 
 struct tensor {
     char name[NAME_MAX_BYTES];

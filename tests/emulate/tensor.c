@@ -1,6 +1,5 @@
 /*
- * tensor.c: the arguments of a case: shapes, layouts, values, and memory whose end is guarded by pages that
- * cannot be touched.
+ * tensor.c: the arguments of a case: shapes, layouts and values.
  *
  * In: an argument of the signature and a case. Out: tensors with their rounded values, and the verdict on an
  * output. Every byte that is not an element is poison, in inputs too. The caller closes what it opened.
@@ -20,33 +19,6 @@
 static size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
-}
-
-bool block_open(struct block *b, size_t bytes, size_t alignment)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    const size_t inside = round_up(bytes + alignment, page);
-    b->bytes = bytes;
-    b->page_bytes = inside + 2 * page;
-    void *p = mmap(NULL, b->page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    b->pages = p == MAP_FAILED ? NULL : p;
-    if (!b->pages || mprotect(b->pages + page, inside, PROT_READ | PROT_WRITE) != 0)
-        return false;
-    b->data = b->pages + page + inside - round_up(bytes, alignment);
-    memset(b->pages + page, POISON, inside);
-    return true;
-}
-
-void block_wipe(struct block *b)
-{
-    memset(b->data, POISON, b->bytes);
-}
-
-void block_close(struct block *b)
-{
-    if (b->pages)
-        munmap(b->pages, b->page_bytes);
-    memset(b, 0, sizeof *b);
 }
 
 /* ---- random numbers -------------------------------------------------------------------------------- */
