@@ -2,19 +2,14 @@
  * broken.c: the emulator's own test: small kernels that break one rule each, and sound ones. The report has
  * to name the mistake.
  */
+#include "broken.h"
 #include "cases.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct broken {
-    const char *name;
-    const char *body;   /* of the kernel; p.out has 256 ints, p.in 4096 bytes */
-    const char *report; /* part of the sentence; NULL: it must run, and out[i] must be i */
-    unsigned cluster;   /* blocks of one; 0: none */
-    unsigned beside;    /* blocks at the same time; 0: one after the other */
-};
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
 #define SHARED                                                                                               \
     "extern __shared__ __align__(1024) unsigned char shared_bytes[]; const u32 s = "                         \
@@ -32,10 +27,10 @@ struct broken {
     "u32 *const words = (u32 *)p.out; const u32 t = threadIdx.x, first = blockIdx.x * 2, second = 2 - "      \
     "first;\n"                                                                                               \
     "if (t == 0) {\n"                                                                                        \
-    "    wait_turn(words + first, take_ticket(words + first + 1)); wait_turn(words + second, "               \
-    "take_ticket(words + second + 1));\n"                                                                    \
-    "    end_turn(words + second); end_turn(words + first);\n"                                               \
-    "    if (words[second] == 1) { for (int i = 0; i < 4; i++) { words[i] = (u32)i; } }\n"                   \
+    "    wait_turn(words + first, take_ticket(words + first + 1)); const u32 n = take_ticket(words + "       \
+    "second + 1);\n"                                                                                         \
+    "    wait_turn(words + second, n); end_turn(words + second); end_turn(words + first);\n"                 \
+    "    if (n == 0) { for (int i = 0; i < 4; i++) { words[i] = (u32)i; } }\n"                               \
     "} else if (t > 3) { p.out[t] = (int)t; }"
 
 static const struct broken BROKEN[] = {
@@ -150,11 +145,26 @@ static const struct broken BROKEN[] = {
      "p.out[threadIdx.x] = (int)__ldg(reinterpret_cast<const uint4 *>(p.in + 4)).x;", "which is no multiple",
      0, 0},
 };
-const int broken_count = (int)(sizeof BROKEN / sizeof *BROKEN);
+int broken_count(void)
+{
+    return COUNT(BROKEN) + broken_order_count + broken_early_count;
+}
+
+static const struct broken *nth(int i)
+{
+    const int order = i - COUNT(BROKEN);
+    const int early = order - broken_order_count;
+    return order < 0 ? &BROKEN[i] : early < 0 ? &broken_order[order] : &broken_early[early];
+}
+
+static bool is_early(int i)
+{
+    return i >= COUNT(BROKEN) + broken_order_count;
+}
 
 const char *broken_name(int i)
 {
-    return BROKEN[i].name;
+    return nth(i)->name;
 }
 
 static bool make_source(struct source *s, const struct broken *b)
@@ -162,7 +172,7 @@ static bool make_source(struct source *s, const struct broken *b)
     struct text_buf t = {0};
     memset(s, 0, sizeof *s);
     text_add(&t,
-             "#include \"ptx_cluster.cuh\"\nstruct params { int *out; const unsigned char *in; };\n"
+             "#include \"ptx_pair_sm90.cuh\"\nstruct params { int *out; const unsigned char *in; };\n"
              "extern \"C\" __global__ void __launch_bounds__(256) broken(const __grid_constant__ params "
              "p)\n{\n%s\n}\n",
              b->body);
@@ -182,15 +192,18 @@ struct params {
 };
 
 /* One run: 0 right, 1 wrong, 2 reported. */
-static int try_seed(const struct workshop *w, const struct kernel *k, const struct broken *b,
-                    const struct params *p, uint64_t seed, struct emulate_report *report)
+static int try_seed(const struct workshop *w, const struct kernel *k, int i, const struct params *p,
+                    uint64_t seed, struct emulate_report *report)
 {
-    const struct emulate_launch order = {k->thread[0], p, 2, 256, 8192, seed, b->cluster, b->beside};
+    const struct broken *b = nth(i);
+    const struct emulate_launch order = {k->thread[0], p,          2,         256,         8192,
+                                         seed,         b->cluster, b->beside, is_early(i), memory_range(),
+                                         MEMORY_BYTES};
     memset(p->out, POISON, 256 * sizeof *p->out);
     if (w->run(&order, report) != 0)
         return 2;
-    for (int i = 0; i < 256; i++)
-        if (p->out[i] != i)
+    for (int n = 0; n < 256; n++)
+        if (p->out[n] != n)
             return 1;
     return 0;
 }
@@ -216,7 +229,7 @@ enum verdict broken_run(struct workshop *w, int i, uint64_t seed, char *why, siz
     struct emulate_report last = {.address = NULL};
     memset(&out, 0, sizeof out);
     memset(&in, 0, sizeof in);
-    const bool made = source && make_source(source, &BROKEN[i]);
+    const bool made = source && make_source(source, nth(i));
     const struct kernel *k = made ? workshop_kernel(w, source, why, size) : NULL;
     free(source);
     if (!k || !block_open(&out, 256 * sizeof(int), 16) || !block_open(&in, 4096, 16))
@@ -227,11 +240,11 @@ enum verdict broken_run(struct workshop *w, int i, uint64_t seed, char *why, siz
         memcpy(in.data + 16 * n, number, sizeof number);
     }
     for (uint64_t s = 0; s < 8; s++) {
-        const int result = try_seed(w, k, &BROKEN[i], &p, seed * 8 + s, &report);
+        const int result = try_seed(w, k, i, &p, seed * 8 + s, &report);
         seen[result]++;
         last = result == 2 ? report : last;
     }
     block_close(&out);
     block_close(&in);
-    return judge(&BROKEN[i], seen, &last, why, size);
+    return judge(nth(i), seen, &last, why, size);
 }

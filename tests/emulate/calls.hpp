@@ -28,6 +28,11 @@ void note_plain(const void *p, std::size_t bytes, bool write)
     if (several()) {
         note_beside(p);
     }
+    std::size_t place;
+    if (is_global(p, place) && core.running) {
+        note_global(place, bytes, write ? ACCESS_STORE : ACCESS_READ);
+        return;
+    }
     const std::size_t offset = static_cast<std::size_t>(static_cast<const unsigned char *>(p) - core.static_from);
     if (offset >= core.static_bytes || !core.running) {
         return;
@@ -136,6 +141,20 @@ void emulate_misaligned(const void *p, unsigned bytes, emulate_place at)
 
 void emulate_wait_turn(const unsigned *word, unsigned turn, emulate_place at) { wait_for_turn(word, turn, at); }
 void emulate_pause() { let_others_in(); }
+void emulate_fence() { note_fence(); }
+void emulate_atomic(const void *p, unsigned bytes, emulate_order order, bool writes)
+{
+    note_atomic(p, bytes, order == EMULATE_ACQ_REL, order != EMULATE_RELAXED, writes);
+}
+void emulate_sum(const void *p, unsigned bytes)
+{
+    std::size_t offset;
+    if (is_global(p, offset)) {
+        note_global(offset, bytes, ACCESS_SUM);
+    }
+}
+void emulate_wait_for_launch() { now->global.waits.push_back(present()); }
+void emulate_fence_async_global() { now->global.fenced_bulk[core.thread] = all_heard(); }
 
 unsigned emulate_shared_address(const void *p, emulate_place at)
 {
@@ -156,6 +175,9 @@ void emulate_copy(unsigned to, const void *from, int bytes, emulate_place at)
     copy c = {to - WINDOW, f.groups, {}};
     if (reinterpret_cast<std::uintptr_t>(from) % 16 != 0 && bytes != 0) {
         emulate_misaligned(from, 16, at);
+    }
+    if (bytes != 0) {
+        note_plain(from, static_cast<std::size_t>(bytes), false);
     }
     std::memcpy(c.bytes, from, static_cast<std::size_t>(bytes));
     note_write(c.to / 4, 4, core.thread, at);
@@ -256,13 +278,17 @@ void emulate_mbarrier_wait(unsigned address, unsigned parity, emulate_place at)
 void emulate_tma_load(unsigned to, const void *map, unsigned barrier, unsigned rank, const int *first, emulate_place at)
 {
     const emulate_tensor_map m = read_map(map, rank, at);
-    start_load(make_transfer(m, to, barrier, rank, first), at);
+    const transfer t = make_transfer(m, to, barrier, rank, first);
+    each_line(t, [](unsigned char *from, std::size_t n) { note_bulk_read(from, n); });
+    start_load(t, at);
 }
 unsigned emulate_cluster_rank() { return now->number % now->of->size; }
 void emulate_arrive_peer(unsigned barrier, emulate_place at) { arrive_at_peer(barrier, at); }
 void emulate_load_both(unsigned to, const void *map, unsigned barrier, const int *first, emulate_place at)
 {
-    load_both(make_transfer(read_map(map, 4, at), to, barrier, 4, first), at);
+    const transfer t = make_transfer(read_map(map, 4, at), to, barrier, 4, first);
+    each_line(t, [](unsigned char *from, std::size_t n) { note_bulk_read(from, n); });
+    load_both(t, at);
 }
 void emulate_copy_to_peer(unsigned to, unsigned from, unsigned bytes, unsigned barrier, emulate_place at) { copy_to_other(to, from, bytes, barrier, at); }
 
@@ -285,6 +311,7 @@ void emulate_bulk_load(unsigned to, const void *from, unsigned bytes, unsigned b
     t.line_bytes = bytes;
     t.place = to;
     t.barrier = barrier;
+    note_bulk_read(from, bytes);
     start_load(t, at);
 }
 

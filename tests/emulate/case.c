@@ -263,6 +263,13 @@ static void make_maps(const struct launch *l, const struct problem *problem, uns
     }
 }
 
+/* As the launcher has it. */
+static bool begins_early(const struct scene *s, const struct launch *l, int i)
+{
+    unsigned blocks = 0;
+    return i > 0 && l->early && lathe__grid_size(l - 1, &s->problem, &blocks, NULL) == LATHE_OK && blocks > 0;
+}
+
 static bool launch(const struct workshop *w, const struct scene *s, const struct kernel *k, int i,
                    uint64_t seed, char *why, size_t size)
 {
@@ -277,7 +284,10 @@ static bool launch(const struct workshop *w, const struct scene *s, const struct
                                    (unsigned)l->smem_bytes,
                                    seed,
                                    l->cluster > 1 ? (unsigned)l->cluster : 1,
-                                   (unsigned)s->c->beside};
+                                   (unsigned)s->c->beside,
+                                   begins_early(s, l, i),
+                                   memory_range(),
+                                   MEMORY_BYTES};
     if (lathe__grid_size(l, &s->problem, &order.blocks, &err) != LATHE_OK ||
         lathe__params_fill(l, &s->sig, &s->problem, &s->bound, NULL, s->work_offset, block, &err) !=
             LATHE_OK) {

@@ -166,7 +166,7 @@ struct workshop { /* a temporary folder with the core and the kernels of one pro
     unsigned first_order; /* of blocks side by side, and how many */
     unsigned orders;
     int n_kernels;
-    struct kernel *kernel[80];
+    struct kernel *kernel[120];
 };
 struct kernel {
     struct source source; /* texts and recipe: owned */
@@ -193,7 +193,7 @@ enum verdict case_run(struct workshop *w, const struct test_case *c, const struc
 
 /* ---- broken.c: kernels that break a rule each, and what the emulator has to say --------------------- */
 
-extern const int broken_count;
+int broken_count(void);
 const char *broken_name(int i);
 enum verdict broken_run(struct workshop *w, int i, uint64_t seed, char *why, size_t size);
 

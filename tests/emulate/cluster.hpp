@@ -13,6 +13,7 @@ void open_cluster_barrier(cluster &c)
         }
     }
     now = self;
+    tell_cluster(c);
     c.here = 0;
     c.barriers++;
 }

@@ -69,7 +69,7 @@ static void name_of(const struct run *r, const struct job *j, int i, char *out, 
 {
     if (j->first == BROKEN_JOB)
         snprintf(out, size, "broken kernel %s",
-                 i < broken_count ? broken_name(i) : hopper_name(i - broken_count));
+                 i < broken_count() ? broken_name(i) : hopper_name(i - broken_count()));
     else
         case_name(&r->cases.item[j->first + i], out, size);
 }
@@ -158,8 +158,8 @@ static void run_job(struct run *r, const struct job *j)
         enum verdict v = VERDICT_FAILED;
         alarm(CASE_SECONDS + (c && c->beside > 0 ? 10 * r->workshop.orders : 0));
         if (broken && ready)
-            v = i < broken_count ? broken_run(w, i, r->options.seed, why, sizeof why)
-                                 : hopper_run(w, i - broken_count, r->options.seed, why, sizeof why);
+            v = i < broken_count() ? broken_run(w, i, r->options.seed, why, sizeof why)
+                                   : hopper_run(w, i - broken_count(), r->options.seed, why, sizeof why);
         else if (ir)
             v = case_run(w, c, ir, case_seed(r, c), why, sizeof why);
         report(r, j, i, v, why);
@@ -255,7 +255,7 @@ static void run_all(struct run *r)
     int next = r->options.only && !strstr("broken", r->options.only) ? 0 : BROKEN_JOB;
     while (next < r->cases.n || r->n_jobs > 0) {
         while (next < r->cases.n && r->n_jobs < r->options.jobs) {
-            int n = next == BROKEN_JOB ? broken_count + hopper_count : 1;
+            int n = next == BROKEN_JOB ? broken_count() + hopper_count : 1;
             while (next >= 0 && next + n < r->cases.n &&
                    same_job(&r->cases.item[next], &r->cases.item[next + n]))
                 n++;

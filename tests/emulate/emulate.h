@@ -17,11 +17,14 @@ struct emulate_launch {
     emulate_thread_fn *thread;
     const void *params;
     unsigned blocks;
-    unsigned threads;        /* of a block: a multiple of 32 up to 1024 */
-    unsigned smem_bytes;     /* dynamic shared memory: an address beyond it is an error */
-    unsigned long long seed; /* of the order of blocks, warps and lanes */
-    unsigned cluster;        /* blocks of one, neighbours in the grid; 0 or 1: none */
-    unsigned beside;         /* blocks that run at the same time; 0: one cluster after the other */
+    unsigned threads;            /* of a block: a multiple of 32 up to 1024 */
+    unsigned smem_bytes;         /* dynamic shared memory: an address beyond it is an error */
+    unsigned long long seed;     /* of the order of blocks, warps and lanes */
+    unsigned cluster;            /* blocks of one, neighbours in the grid; 0 or 1: none */
+    unsigned beside;             /* blocks that run at the same time; 0: one cluster after the other */
+    unsigned early;              /* it may begin before the launch run last is over */
+    const unsigned char *memory; /* what the parameters point to lies in this range, from a page on */
+    unsigned long long memory_bytes;
 };
 
 #define EMULATE_TENSOR_MAP 0x70616d726f736e74ull

@@ -12,8 +12,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <new>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -32,6 +34,7 @@ namespace {
 #include "schedule.hpp"
 #include "warps.hpp"
 #include "shared.hpp"
+#include "global.hpp"
 #include "hopper.hpp"
 #include "wgmma.hpp"
 #include "cluster.hpp"

@@ -66,6 +66,13 @@ void emulate_push(unsigned address, float x, unsigned barrier, unsigned rank, un
 [[noreturn]] void emulate_misaligned(const void *p, unsigned bytes, emulate_place at); // a vector access to global memory
 void emulate_wait_turn(const unsigned *word, unsigned turn, emulate_place at);
 void emulate_pause(); // another block may come in between
+// global.hpp: what other blocks are told of global memory. An atomic is in that order, and no other block comes in between.
+enum emulate_order { EMULATE_RELAXED, EMULATE_RELEASE, EMULATE_ACQ_REL };
+void emulate_atomic(const void *p, unsigned bytes, emulate_order order, bool writes);
+void emulate_sum(const void *p, unsigned bytes); // data is added to
+void emulate_fence();
+void emulate_fence_async_global();
+void emulate_wait_for_launch();
 unsigned emulate_shared_address(const void *p, emulate_place at);
 void emulate_copy(unsigned to, const void *from, int bytes, emulate_place at); // cp.async, 16 bytes a thread
 void emulate_copy_commit();
@@ -175,17 +182,20 @@ template <class T> EMULATE_WHOLE T emulate_swap(T *p, T expected, T x)
     *p = before == expected ? x : before;
     return before;
 }
-template <class T> T atomicAdd(T *p, T x)
+template <class T> T emulate_add_in_order(T *p, T x, emulate_order order)
 {
     emulate_pause();
+    emulate_atomic(p, sizeof(T), order, true);
     const T before = emulate_add(p, x);
     emulate_pause();
     return before;
 }
+template <class T> T atomicAdd(T *p, T x) { return emulate_add_in_order(p, x, EMULATE_RELAXED); }
 template <class T> T atomicCAS(T *p, T expected, T x)
 {
     emulate_pause();
     const T before = emulate_swap(p, expected, x);
+    emulate_atomic(p, sizeof(T), EMULATE_RELAXED, before == expected);
     emulate_pause();
     return before;
 }

@@ -32,6 +32,15 @@ void write_report(const void *address, const char *format, va_list arguments)
     escape();
 }
 
+[[noreturn, gnu::format(printf, 2, 3)]] void fail_at(const void *address, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    write_report(address, format, arguments);
+    va_end(arguments);
+    escape();
+}
+
 [[gnu::format(printf, 2, 3)]] void note_fault(const void *address, const char *format, ...)
 {
     va_list arguments;

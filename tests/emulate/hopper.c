@@ -432,8 +432,8 @@ static const struct hopper_case {
     {"a named barrier that some miss", "#define IN_FLIGHT if (t < 224) { barrier_sync(1, 128); }\n", PIPELINE,
      "named barrier 1", false, 0},
     {"a store that another block waits for", "", TOLD, NULL, false, 2},
-    {"a store that is told of too early", "#define WAIT tma_wait_read<0>();\n", TOLD, "the block has", false,
-     2},
+    {"a store that is told of too early", "#define WAIT tma_wait_read<0>();\n", TOLD,
+     "which nobody has waited for", false, 2},
 };
 const int hopper_count = (int)(sizeof CASES / sizeof *CASES);
 
@@ -523,7 +523,8 @@ static void fill_params(struct params *p, unsigned char *out, unsigned char *in)
 static int try_seed(const struct workshop *w, const struct kernel *k, const struct hopper_case *c,
                     const struct params *p, uint64_t seed, struct emulate_report *report)
 {
-    const struct emulate_launch order = {k->thread[0], p, 2, 256, SMEM_BYTES, seed, 1, c->beside};
+    const struct emulate_launch order = {
+        k->thread[0], p, 2, 256, SMEM_BYTES, seed, 1, c->beside, 0, memory_range(), MEMORY_BYTES};
     memset(p->out, POISON, OUTPUTS * sizeof *p->out);
     if (w->run(&order, report) != 0)
         return 2;

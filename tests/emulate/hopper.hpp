@@ -184,6 +184,21 @@ template <class F> void each_element(const transfer &t, unsigned row, F f)
     }
 }
 
+// Calls f(place in global memory, bytes) for what a transfer takes or writes there, row by row.
+template <class F> void each_line(const transfer &t, F f)
+{
+    if (t.line_bytes != 0) {
+        f(t.sum != nullptr ? reinterpret_cast<unsigned char *>(t.sum) : const_cast<unsigned char *>(t.line), t.line_bytes);
+    }
+    for (unsigned r = 0; t.line_bytes == 0 && r < t.rows(); r++) {
+        const long long offset = row_offset(t, r);
+        const long long first = std::max(t.at[0], 0), end = std::min(t.at[0] + static_cast<long long>(t.map.box[0]), t.map.dim[0]);
+        if (offset >= 0 && first < end) {
+            f(t.map.data + offset + first * t.map.element_bytes, static_cast<std::size_t>(end - first) * t.map.element_bytes);
+        }
+    }
+}
+
 void move_row(const transfer &t, unsigned row, unsigned char *out)
 {
     std::memset(out, 0, t.row_bytes());
@@ -360,10 +375,18 @@ void start_reading(transfer t, emulate_place at)
     now->hopper.stores.push_back(t);
 }
 
+void start_writing(const transfer &t, emulate_place at)
+{
+    start_reading(t, at);
+    const unsigned number = add_write(t.sum == nullptr || t.over ? WRITE_BULK : WRITE_BULK_SUM, true);
+    each_line(t, [&](unsigned char *to, std::size_t bytes) { note_bulk_write(to, bytes, number); });
+    now->global.bulk.push_back({t.thread, NO_GROUP, number});
+}
+
 void start_store(const transfer &t, emulate_place at)
 {
     check_box(t, at);
-    start_reading(t, at);
+    start_writing(t, at);
 }
 
 void start_addition(float *to, unsigned from, unsigned bytes, bool over, emulate_place at)
@@ -383,11 +406,16 @@ void start_addition(float *to, unsigned from, unsigned bytes, bool over, emulate
     t.place = from;
     t.thread = core.thread;
     t.group = NO_GROUP;
-    start_reading(t, at);
+    start_writing(t, at);
 }
 
 void commit_stores(unsigned thread)
 {
+    for (bulk_write &x : now->global.bulk) {
+        if (x.thread == thread && x.group == NO_GROUP) {
+            x.group = now->hopper.store_groups[thread];
+        }
+    }
     for (transfer &t : now->hopper.stores) {
         if (t.thread == thread && t.group == NO_GROUP) {
             t.group = now->hopper.store_groups[thread];
@@ -464,6 +492,17 @@ void note_store(const transfer &t)
     }
 }
 
+void finish_bulk_writes(unsigned thread, unsigned pending)
+{
+    std::erase_if(now->global.bulk, [&](const bulk_write &x) {
+        const bool over = x.thread == thread && x.group != NO_GROUP && x.group + pending < now->hopper.store_groups[thread];
+        if (over) {
+            finish_bulk_write(x.number);
+        }
+        return over;
+    });
+}
+
 // read: until they have been read; else until they are in global memory.
 void finish_stores(unsigned thread, unsigned pending, bool read)
 {
@@ -483,5 +522,6 @@ void finish_stores(unsigned thread, unsigned pending, bool read)
     }
     if (!read) {
         flush_writes_of(thread, pending);
+        finish_bulk_writes(thread, pending);
     }
 }

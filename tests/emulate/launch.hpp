@@ -120,6 +120,7 @@ void start_block(unsigned number, cluster *of)
     now->warps_ready = 0;
     now->turns.clear();
     start_hopper();
+    start_block_writes();
     start_memory();
     start_warps();
 }
@@ -251,6 +252,7 @@ void begin_launch(const emulate_launch &l)
     core.has_statics = nullptr;
     core.writes.clear();
     make_places();
+    start_global();
     blockDim = {l.threads, 1, 1};
     gridDim = {l.blocks, 1, 1};
 }

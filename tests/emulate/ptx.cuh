@@ -99,7 +99,7 @@ DEV float tanh_approx(float x) { return emulate_inexact(tanhf(x), x, 0x1p-11f); 
 
 DEV int count_sms() { return 1; }
 DEV void let_next_begin() {}
-DEV void wait_for_launch_before() {}
+DEV void wait_for_launch_before() { emulate_wait_for_launch(); }
 DEV void prefetch_line(const void *) {}
 DEV uint4 load_once16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
 DEV uint4 load_first16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
@@ -153,20 +153,30 @@ DEV void store_shared16(u32 address, const float (&x)[4], EMULATE_PLACE) { emula
 #define EMULATE_HOPPER 1
 #endif
 constexpr int ADD_WIDTH = EMULATE_HOPPER ? 4 : 1;
-DEV void add_global(float *p, float x) { emulate_add(p, x); }
-DEV void add_global(u64 *p, u64 x) { emulate_add(p, x); }
+template <class T> DEV void emulate_add_data(T *p, T x)
+{
+    emulate_sum(p, sizeof(T));
+    emulate_add(p, x);
+}
+DEV void add_global(float *p, float x) { emulate_add_data(p, x); }
+DEV void add_global(u64 *p, u64 x) { emulate_add_data(p, x); }
 DEV void add_global4(float *p, const float (&x)[4], EMULATE_PLACE)
 {
     emulate_check_aligned(p, 16, EMULATE_HERE);
+    emulate_sum(p, 16);
     for (int i = 0; i < 4; i++) {
         emulate_add(p + i, x[i]);
     }
 }
-DEV u32 take_ticket(u32 *p) { return atomicAdd(p, 1u); }
-DEV u32 take_turn(u32 *p) { return atomicAdd(p, 1u); }
+DEV u32 take_ticket(u32 *p) { return emulate_add_in_order(p, 1u, EMULATE_RELAXED); }
+DEV u32 take_turn(u32 *p) { return emulate_add_in_order(p, 1u, EMULATE_ACQ_REL); }
 DEV void wait_turn(const u32 *p, u32 turn, EMULATE_PLACE) { emulate_wait_turn(p, turn, EMULATE_HERE); }
-DEV void end_turn(u32 *p) { atomicAdd(p, 1u); }
-DEV void fence_global() { emulate_pause(); }
+DEV void end_turn(u32 *p) { emulate_add_in_order(p, 1u, EMULATE_RELEASE); }
+DEV void fence_global()
+{
+    emulate_fence();
+    emulate_pause();
+}
 
 // ---- mma.sync -------------------------------------------------------------------------------------------------
 

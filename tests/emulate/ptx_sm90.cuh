@@ -56,7 +56,7 @@ DEV void tma_commit() { emulate_bulk_commit(); }
 template <int PENDING> DEV void tma_wait_read(EMULATE_PLACE) { emulate_bulk_wait(PENDING, true, EMULATE_HERE); }
 template <int PENDING> DEV void tma_wait(EMULATE_PLACE) { emulate_bulk_wait(PENDING, false, EMULATE_HERE); }
 DEV void fence_async_proxy() { emulate_fence_async_proxy(); }
-DEV void fence_async_global() {}
+DEV void fence_async_global() { emulate_fence_async_global(); }
 
 DEV void store_matrix4_transposed(u32 address, const u32 (&r)[4], EMULATE_PLACE) { emulate_store_matrix4(r, address, true, EMULATE_HERE); }
 DEV void store_matrix4(u32 address, const u32 (&r)[4], EMULATE_PLACE) { emulate_store_matrix4(r, address, false, EMULATE_HERE); }

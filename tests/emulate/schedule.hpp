@@ -6,6 +6,7 @@
 
 bool complete_some(bool must); // hopper.hpp
 void flush_writes_now_and_then();
+void note_atomic(const void *p, unsigned bytes, bool acquires, bool releases, bool writes); // global.hpp
 
 // ---- turns ------------------------------------------------------------------------------------------------------------------
 
@@ -79,6 +80,7 @@ void wait_for_turn(const unsigned *word, unsigned turn, emulate_place at)
         now->turns.push_back({core.thread, word, turn, at});
         let_another_run();
     }
+    note_atomic(word, sizeof *word, true, false, false);
 }
 
 // Where other blocks may come in between: beside what they see of each other. Now and then all of them come, and for long.

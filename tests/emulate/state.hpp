@@ -167,6 +167,53 @@ struct asynchronous { // all that sm_90 adds to a block
     clocks told; // of warps, when they arrived at another block
 };
 
+// ---- global memory ---------------------------------------------------------------------------------------------------------
+
+struct moment { // of a thread of a block
+    unsigned thread, epoch, warp_epoch, clock;
+    unsigned releases; // of its block, so far
+    bool operator==(const moment &) const = default;
+};
+struct snapshot { // what a thread that releases knows of its block
+    unsigned block;
+    moment at;
+    clocks heard;
+};
+using known = std::vector<const snapshot *>; // by blocks and threads: what is heard of them
+
+enum write_kind { WRITE_PLAIN, WRITE_ATOMIC, WRITE_BULK, WRITE_BULK_SUM };
+enum access_kind { ACCESS_READ, ACCESS_STORE, ACCESS_SUM };
+struct written {
+    unsigned block;
+    moment at;
+    write_kind how;
+    bool under_way; // by TMA: its thread has not waited for it
+};
+struct acquisition {
+    moment at;
+    const known *what;
+    unsigned seen; // the number of the write that was found at the word
+};
+struct fence_made { // what the writes behind a fence tell
+    const known *heard;
+    const snapshot *at;
+};
+struct bulk_write {
+    unsigned thread, group, number;
+};
+
+struct block_writes { // what a block has written and heard of
+    unsigned releases;
+    std::vector<acquisition> acquired;
+    std::vector<moment> waits;                 // for the launch before
+    std::vector<bulk_write> bulk;              // under way
+    unsigned last_write[2][MAX_THREADS];       // of each thread: the number of its last one, plain or atomic
+    unsigned last_known[2][MAX_THREADS];       // that it was found to know, itself and by TMA
+    fence_made fences[MAX_THREADS];
+    const known *unfenced[MAX_THREADS];        // read by atomics, and not yet acquired
+    const known *fenced_bulk[MAX_THREADS];     // heard when it last fenced TMA
+};
+
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------------
 
@@ -210,6 +257,7 @@ struct block {
     warp warps[MAX_WARPS];
     fiber fibers[MAX_THREADS];
     asynchronous hopper;
+    block_writes global;
     cell cells[STATIC_CELLS + STATIC_LIMIT];
 };
 
@@ -233,6 +281,16 @@ struct {
     std::vector<late_write> writes;
     unsigned lazy; // at one switch of blocks in so many one of them comes to its end
     unsigned copies; // from block to block
+    struct {
+        unsigned *write_of;     // of each byte of the launches' memory the number of its last write; 0: none
+        unsigned *last_on_page; // the largest of a page
+        unsigned first_write, next_write = 1;  // numbers: of this launch, and of the next one made
+        unsigned oldest_write;                 // that counts: an early launch looks at those of the one before, too
+        std::vector<written> writes;           // of this launch, from first_write on
+        std::unordered_map<const void *, const known *> messages; // at words
+        std::deque<known> sets;
+        std::deque<snapshot> snapshots;
+    } global;
 } core;
 
 bool several() { return core.beside > 1; }
