@@ -145,21 +145,37 @@ static const struct broken BROKEN[] = {
      "p.out[threadIdx.x] = (int)__ldg(reinterpret_cast<const uint4 *>(p.in + 4)).x;", "which is no multiple",
      0, 0},
 };
+static const struct list {
+    const struct broken *item;
+    const int *n;
+    bool early, deterministic; /* launches */
+} LISTS[] = {
+    {BROKEN, &(const int){COUNT(BROKEN)}, false, false},
+    {broken_order, &broken_order_count, false, false},
+    {broken_early, &broken_early_count, true, false},
+    {broken_sums, &broken_sums_count, false, true},
+};
+
 int broken_count(void)
 {
-    return COUNT(BROKEN) + broken_order_count + broken_early_count;
+    int n = 0;
+    for (int i = 0; i < COUNT(LISTS); i++)
+        n += *LISTS[i].n;
+    return n;
+}
+
+static const struct list *list_of(int *i) /* where it is number *i */
+{
+    const struct list *list = LISTS;
+    for (; *i >= *list->n; list++)
+        *i -= *list->n;
+    return list;
 }
 
 static const struct broken *nth(int i)
 {
-    const int order = i - COUNT(BROKEN);
-    const int early = order - broken_order_count;
-    return order < 0 ? &BROKEN[i] : early < 0 ? &broken_order[order] : &broken_early[early];
-}
-
-static bool is_early(int i)
-{
-    return i >= COUNT(BROKEN) + broken_order_count;
+    const struct list *list = list_of(&i);
+    return &list->item[i];
 }
 
 const char *broken_name(int i)
@@ -195,10 +211,12 @@ struct params {
 static int try_seed(const struct workshop *w, const struct kernel *k, int i, const struct params *p,
                     uint64_t seed, struct emulate_report *report)
 {
-    const struct broken *b = nth(i);
-    const struct emulate_launch order = {k->thread[0], p,          2,         256,         8192,
-                                         seed,         b->cluster, b->beside, is_early(i), memory_range(),
-                                         MEMORY_BYTES};
+    const struct list *list = list_of(&i);
+    const struct broken *b = &list->item[i];
+    const struct emulate_launch order = {
+        k->thread[0],   p,           2,         256,         8192,
+        seed,           b->cluster,  b->beside, list->early, list->deterministic,
+        memory_range(), MEMORY_BYTES};
     memset(p->out, POISON, 256 * sizeof *p->out);
     if (w->run(&order, report) != 0)
         return 2;

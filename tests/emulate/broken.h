@@ -12,11 +12,13 @@ struct broken {
     unsigned beside;    /* blocks at the same time; 0: one after the other */
 };
 
-/* broken_order.c: what blocks tell each other through global memory; and kernels that may begin before the
-   launch run last is over: that of the same kernel. */
+/* broken_order.c: what blocks tell each other through global memory; kernels that may begin before the
+   launch run last is over, which is of the same kernel; and some whose sums have to be in order. */
 extern const struct broken broken_order[];
 extern const int broken_order_count;
 extern const struct broken broken_early[];
 extern const int broken_early_count;
+extern const struct broken broken_sums[];
+extern const int broken_sums_count;
 
 #endif

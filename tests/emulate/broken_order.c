@@ -142,3 +142,24 @@ const struct broken broken_early[] = {
      "stores over what the launch before has written", 0, 0},
 };
 const int broken_early_count = COUNT(broken_early);
+
+/* Both blocks add, by turns: as attention_bwd_sm80.cuh where it is deterministic. */
+#define ADDS(WAIT, END)                                                                                      \
+    "__shared__ u32 mine; const u32 t = threadIdx.x; u32 *const word = (u32 *)p.out;\n"                      \
+    "if (t == 0) { mine = take_ticket(word); wait_turn(word + 1, mine); } " WAIT                             \
+    " if (t > 3) { add_global((float *)p.out + t, 0.0f); } " END " if (t == 0) { end_turn(word + 1); }\n"    \
+    "__syncthreads(); if (mine == 0) { p.out[t] = (int)t; }"
+
+const struct broken broken_sums[] = {
+    {"sums in the order of turns", ADDS("__syncthreads();", "__syncthreads();"), NULL, 0, 2},
+    {"sums with no barrier behind the turn", ADDS("", "__syncthreads();"), "adds to what thread", 0, 0},
+    {"sums with no barrier ahead of the end of the turn", ADDS("__syncthreads();", ""), "adds to what thread",
+     0, 0},
+    {"sums in any order", "add_global((float *)p.out + threadIdx.x, 0.0f);", "adds to what thread", 0, 0},
+    {"whole numbers in any order",
+     "const int t = (int)threadIdx.x; if (t < 128) { add_global((u64 *)p.out + t, ((2ull * t + 1) << 31) + t "
+     "+ "
+     "(blockIdx.x == 0)); }",
+     NULL, 0, 2},
+};
+const int broken_sums_count = COUNT(broken_sums);

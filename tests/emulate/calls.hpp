@@ -146,11 +146,11 @@ void emulate_atomic(const void *p, unsigned bytes, emulate_order order, bool wri
 {
     note_atomic(p, bytes, order == EMULATE_ACQ_REL, order != EMULATE_RELAXED, writes);
 }
-void emulate_sum(const void *p, unsigned bytes)
+void emulate_sum(const void *p, unsigned bytes, bool floats)
 {
     std::size_t offset;
     if (is_global(p, offset)) {
-        note_global(offset, bytes, ACCESS_SUM);
+        note_global(offset, bytes, floats ? sum_of_floats() : ACCESS_SUM);
     }
 }
 void emulate_wait_for_launch() { now->global.waits.push_back(present()); }

@@ -286,6 +286,7 @@ static bool launch(const struct workshop *w, const struct scene *s, const struct
                                    l->cluster > 1 ? (unsigned)l->cluster : 1,
                                    (unsigned)s->c->beside,
                                    begins_early(s, l, i),
+                                   s->c->deterministic,
                                    memory_range(),
                                    MEMORY_BYTES};
     if (lathe__grid_size(l, &s->problem, &order.blocks, &err) != LATHE_OK ||

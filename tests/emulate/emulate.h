@@ -23,6 +23,7 @@ struct emulate_launch {
     unsigned cluster;            /* blocks of one, neighbours in the grid; 0 or 1: none */
     unsigned beside;             /* blocks that run at the same time; 0: one cluster after the other */
     unsigned early;              /* it may begin before the launch run last is over */
+    unsigned deterministic;      /* floats are added to each sum in one order */
     const unsigned char *memory; /* what the parameters point to lies in this range, from a page on */
     unsigned long long memory_bytes;
 };

@@ -69,7 +69,7 @@ void emulate_pause(); // another block may come in between
 // global.hpp: what other blocks are told of global memory. An atomic is in that order, and no other block comes in between.
 enum emulate_order { EMULATE_RELAXED, EMULATE_RELEASE, EMULATE_ACQ_REL };
 void emulate_atomic(const void *p, unsigned bytes, emulate_order order, bool writes);
-void emulate_sum(const void *p, unsigned bytes); // data is added to
+void emulate_sum(const void *p, unsigned bytes, bool floats); // data is added to
 void emulate_fence();
 void emulate_fence_async_global();
 void emulate_wait_for_launch();

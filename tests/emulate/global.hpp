@@ -125,6 +125,7 @@ const known *join(const known *a, const snapshot *s)
 // ---- writes --------------------------------------------------------------------------------------------------------------------------
 
 const char *const WRITE_NAME[] = {"stored", "added by an atomic", "stored from shared memory", "added from shared memory"};
+access_kind sum_of_floats() { return core.launch->deterministic != 0 ? ACCESS_SUM_IN_ORDER : ACCESS_SUM; }
 bool is_sum(write_kind how) { return how == WRITE_ATOMIC || how == WRITE_BULK_SUM; }
 
 unsigned add_write(write_kind how, bool under_way)
@@ -143,7 +144,7 @@ unsigned find_write(write_kind how)
     return id;
 }
 
-const char *const ACCESS_NAME[] = {"reads", "stores over", "adds to"};
+const char *const ACCESS_NAME[] = {"reads", "stores over", "adds to", "adds to"};
 
 bool has_heard_of(unsigned number)
 {
@@ -192,7 +193,7 @@ void check_write(unsigned id, access_kind what, bool bulk, std::size_t offset)
     const written &w = core.global.writes[id - core.global.first_write];
     const bool own = w.block == now->number;
     if (what == ACCESS_SUM ? is_sum(w.how) : what == ACCESS_STORE && !is_sum(w.how)) {
-        return; // sums come in any order; two blocks may store the same value
+        return; // sums come in any order, unless it is said; two blocks may store the same value
     }
     if (w.under_way || !(own ? has_come(w.at) : hears_of(w, id, bulk))) {
         fail_unknown(w, what, offset);
@@ -237,7 +238,7 @@ void note_global(std::size_t offset, std::size_t n, access_kind what)
         check_bytes(offset, n, what, false);
     }
     if (what != ACCESS_READ) {
-        mark_bytes(offset, n, find_write(what == ACCESS_SUM ? WRITE_ATOMIC : WRITE_PLAIN));
+        mark_bytes(offset, n, find_write(what == ACCESS_STORE ? WRITE_PLAIN : WRITE_ATOMIC));
     }
 }
 
@@ -254,7 +255,7 @@ void note_bulk_write(void *p, std::size_t n, unsigned id)
 {
     std::size_t offset;
     if (is_global(p, offset)) {
-        check_bytes(offset, n, core.global.writes[id - core.global.first_write].how == WRITE_BULK_SUM ? ACCESS_SUM : ACCESS_STORE, true);
+        check_bytes(offset, n, core.global.writes[id - core.global.first_write].how == WRITE_BULK_SUM ? sum_of_floats() : ACCESS_STORE, true);
         for (std::size_t i = 0; i < n; i += std::size_t{1} << PAGE_BITS) {
             mark_bytes(offset + i, std::min(n - i, std::size_t{1} << PAGE_BITS), id);
         }

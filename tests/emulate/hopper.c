@@ -524,7 +524,7 @@ static int try_seed(const struct workshop *w, const struct kernel *k, const stru
                     const struct params *p, uint64_t seed, struct emulate_report *report)
 {
     const struct emulate_launch order = {
-        k->thread[0], p, 2, 256, SMEM_BYTES, seed, 1, c->beside, 0, memory_range(), MEMORY_BYTES};
+        k->thread[0], p, 2, 256, SMEM_BYTES, seed, 1, c->beside, 0, 0, memory_range(), MEMORY_BYTES};
     memset(p->out, POISON, OUTPUTS * sizeof *p->out);
     if (w->run(&order, report) != 0)
         return 2;

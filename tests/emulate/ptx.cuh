@@ -153,17 +153,20 @@ DEV void store_shared16(u32 address, const float (&x)[4], EMULATE_PLACE) { emula
 #define EMULATE_HOPPER 1
 #endif
 constexpr int ADD_WIDTH = EMULATE_HOPPER ? 4 : 1;
-template <class T> DEV void emulate_add_data(T *p, T x)
+DEV void add_global(float *p, float x)
 {
-    emulate_sum(p, sizeof(T));
+    emulate_sum(p, sizeof x, true);
     emulate_add(p, x);
 }
-DEV void add_global(float *p, float x) { emulate_add_data(p, x); }
-DEV void add_global(u64 *p, u64 x) { emulate_add_data(p, x); }
+DEV void add_global(u64 *p, u64 x)
+{
+    emulate_sum(p, sizeof x, false);
+    emulate_add(p, x);
+}
 DEV void add_global4(float *p, const float (&x)[4], EMULATE_PLACE)
 {
     emulate_check_aligned(p, 16, EMULATE_HERE);
-    emulate_sum(p, 16);
+    emulate_sum(p, 16, true);
     for (int i = 0; i < 4; i++) {
         emulate_add(p + i, x[i]);
     }

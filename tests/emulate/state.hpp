@@ -182,7 +182,7 @@ struct snapshot { // what a thread that releases knows of its block
 using known = std::vector<const snapshot *>; // by blocks and threads: what is heard of them
 
 enum write_kind { WRITE_PLAIN, WRITE_ATOMIC, WRITE_BULK, WRITE_BULK_SUM };
-enum access_kind { ACCESS_READ, ACCESS_STORE, ACCESS_SUM };
+enum access_kind { ACCESS_READ, ACCESS_STORE, ACCESS_SUM, ACCESS_SUM_IN_ORDER };
 struct written {
     unsigned block;
     moment at;
