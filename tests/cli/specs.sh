@@ -100,6 +100,7 @@ fi
 expect 0 '0 kernels' '' "$LATHE" cache info
 expect 0 '0 broken' '' "$LATHE" cache verify
 expect 0 'kernels removed' '' "$LATHE" cache clear
+mkdir -m 700 "$work/other"
 expect 0 "$work/other: 0 kernels" '' "$LATHE" cache info --cache-dir "$work/other"
 expect 3 '' 'lathe: ' "$LATHE" cache info --cache-dir /proc/nowhere
 
