@@ -7,12 +7,7 @@
 
 #include "row_pass.h"
 
-enum {
-    COLUMN_THREADS = 128,
-    SUM_COLUMNS = 32,
-    SUM_THREADS = 256,
-    SCATTER_BLOCKS = 128
-}; /* of rowwise_many.cuh */
+enum { COLUMN_THREADS = 128, SUM_THREADS = 256 }; /* of rowwise_many.cuh */
 
 static void params_streams(const struct row_emitter *r, struct params *p, const char *type, const char *name,
                            const struct row_stream *list, int n)
@@ -205,13 +200,19 @@ static void add_columns_launch(struct row_emitter *r, const struct plan *plan, c
     text_free(&nowhere);
 }
 
-static void add_sum_launch(struct row_emitter *r, const struct work *work, struct source *out)
+/* Each gradient has blocks of its own. */
+static void add_sum_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
+                           struct source *out)
 {
+    enum { SCATTER_BLOCKS = 64 };
+    const struct row_pass *pass = r->pass;
     struct params p;
     struct launch *l = row_add_launch(r, out, "sum", SUM_THREADS);
-    l->grid = product_of(r->pass->n_scatters > 0 && r->pass->n_columns == 0 ? SCATTER_BLOCKS : 1);
-    if (r->pass->n_columns > 0)
-        product_times(&l->grid, SYM_N, SUM_COLUMNS);
+    int grad[ROW_SITES];
+    const int grads = row_number_gradients(pass, grad);
+    l->grid = product_of(grads * (pass->n_scatters > 0 && pass->n_columns == 0 ? SCATTER_BLOCKS : 1));
+    if (pass->n_columns > 0)
+        product_times(&l->grid, SYM_N, row_share_parts(pass, plan).columns);
     params_open(&p, r->e->out, l, "many_sum_params");
     sum_params(r, &p, work);
     params_close(&p, "many_sum_params");
@@ -225,7 +226,7 @@ void row_add_launches(struct row_emitter *r, const struct plan *plan, struct sou
     if (work.values >= 0)
         add_columns_launch(r, plan, &work, out);
     if (pass->n_sites > 0) {
-        add_sum_launch(r, &work, out);
+        add_sum_launch(r, plan, &work, out);
         return;
     }
     struct params p = {.out = r->e->out}; /* a type for the kernel that is not launched */

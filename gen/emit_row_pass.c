@@ -165,7 +165,7 @@ bool emit_row_pass(struct emitter *e, const struct row_pass *pass, const struct 
     row_add_launches(&r, plan, out);
     text_add(e->out, "struct variant {\n");
     emit_streams(&r);
-    row_emit_sites(&r);
+    row_emit_sites(&r, plan);
     row_emit_head(&r);
     row_emit_columns(&r);
     emit_begin(&r);

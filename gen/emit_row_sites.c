@@ -35,8 +35,47 @@ int row_scatter_buffer(const struct row_pass *pass, int site)
     return site == pass->n_sites ? n + 1 : n;
 }
 
-void row_emit_sites(struct row_emitter *r)
+static int most_parts(const struct row_pass *pass, const struct plan *plan)
 {
+    const int of_rows = plan->blocks / (plan->cluster > 1 ? plan->cluster : 1);
+    const int of_columns = plan->per_thread > 0 ? of_rows : plan->column_parts;
+    const int rows = row_sums(pass) > 0 ? of_rows : 0;
+    const int columns = pass->n_columns > 0 ? of_columns : 0;
+    return rows > columns ? rows : columns;
+}
+
+/* As few shares as leave a thread 17 parts, not 16: an H200 has 132 SMs, and its blocks are a multiple of
+ * them. Loads are asked for in rounds of one size. */
+struct row_sharing row_share_parts(const struct row_pass *pass, const struct plan *plan)
+{
+    enum { THREADS = 256, EACH = 17, ROUND = 8, MOST = 8, MOST_OF_VECTORS = 32 };
+    const int wide = /* columns of a thread: SUM_WIDTH */
+        plan->vector % 4 == 0 && pass->n_columns == pass->n_sites ? 4 : 1;
+    const int parts = most_parts(pass, plan);
+    struct row_sharing sharing = {1, 1, 0};
+    while (sharing.shares * EACH < parts && sharing.shares < (wide > 1 ? MOST_OF_VECTORS : MOST))
+        sharing.shares *= 2;
+    const int each = (parts + sharing.shares - 1) / sharing.shares;
+    const int rounds = (each + ROUND - 1) / ROUND;
+    if (rounds > 0)
+        sharing.round = (each + rounds - 1) / rounds;
+    sharing.columns = THREADS / sharing.shares * wide;
+    return sharing;
+}
+
+static int most_dims(const struct row_emitter *r)
+{
+    int most = 0;
+    for (int i = 0; i < r->pass->n_sites; i++) {
+        const int dims = r->e->sig->arg[r->pass->site[i].arg].ndim;
+        most = dims > most ? dims : most;
+    }
+    return most;
+}
+
+void row_emit_sites(struct row_emitter *r, const struct plan *plan)
+{
+    const struct row_sharing sharing = row_share_parts(r->pass, plan);
     const struct row_pass *pass = r->pass;
     struct text_buf *out = r->e->out;
     int grad[ROW_SITES];
@@ -58,6 +97,8 @@ void row_emit_sites(struct row_emitter *r)
     row_emit_list(out, "int", "SITE_SLOT", slot, pass->n_sites);
     row_emit_list(out, "bool", "SITE_COLUMN", column, pass->n_sites);
     row_emit_list(out, "bool", "SITE_SCATTERED", scattered, pass->n_sites);
+    text_add(out, "    static constexpr int GRAD_DIMS = %d, SUM_SHARES = %d, SUM_ROUND = %d;\n", most_dims(r),
+             sharing.shares, sharing.round);
 }
 
 static void emit_scatter_lists(struct row_emitter *r)
@@ -114,13 +155,14 @@ void row_emit_scatters(struct row_emitter *r)
     text_add(out, "        return false;\n    }\n");
 }
 
-/* Which column's sum goes to element e of a gradient; -1: none, 0 for a sum over all. */
+/* Which column's sum goes to an element of a gradient, `last` of line `outer`; -1: none, 0 for a sum over
+ * all. */
 void row_emit_column_of(struct row_emitter *r)
 {
     const struct row_pass *pass = r->pass;
     struct text_buf *out = r->e->out;
     text_add(out, "    template <int S> DEV int column_of(const row_gradient &g, " ROW_ARGS
-                  ", long long e)\n    {\n");
+                  ", long long outer, long long last)\n    {\n");
     for (int i = 0; i < pass->n_sites; i++) {
         const struct row_site *site = &pass->site[i];
         const bool column = site->form == SITE_COLUMN;
@@ -138,14 +180,8 @@ void row_emit_column_of(struct row_emitter *r)
         for (int k = 0; k < site->n_index; k++)
             text_add(out, "        at = at * g.size[%d] + m_clamp_index(%s, (int)g.size[%d]);\n", skip + k,
                      node_text(r->e, root[k], text, sizeof text), skip + k);
-        if (column)
-            text_add(out,
-                     "        const long long outer = quotient(e, g.size[3]);\n        const int column = "
-                     "(int)(e - "
-                     "outer * "
-                     "g.size[3]);\n        return outer == at && column < z.n ? column : -1;\n        }\n");
-        else
-            text_add(out, "        return e == at ? 0 : -1;\n        }\n");
+        text_add(out, column ? "        return outer == at && last < z.n ? (int)last : -1;\n        }\n"
+                             : "        return outer * g.size[3] + last == at ? 0 : -1;\n        }\n");
     }
     text_add(out, "        return -1;\n    }\n");
 }

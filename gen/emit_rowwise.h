@@ -61,7 +61,14 @@ int row_number_gradients(const struct row_pass *pass, int *grad);
 bool row_scatter_is_shared(const struct row_pass *pass, int site);
 /* Gradients that are added up by atomics have a buffer each. A site's; or, of n_sites, how many there are. */
 int row_scatter_buffer(const struct row_pass *pass, int site);
-void row_emit_sites(struct row_emitter *r); /* COLUMNS, SUMS, SITES, GRADS and what each site is */
+struct row_sharing { /* of the parts that blocks leave, in the kernel that adds them up */
+    int shares;      /* threads that have the same columns */
+    int round;       /* loads of one that are under way at once */
+    int columns;     /* of a block */
+};
+struct row_sharing row_share_parts(const struct row_pass *pass, const struct plan *plan);
+/* COLUMNS, SUMS, SITES, GRADS, what each site is, and how parts are shared. */
+void row_emit_sites(struct row_emitter *r, const struct plan *plan);
 void row_emit_scatters(struct row_emitter *r);
 void row_emit_column_of(struct row_emitter *r);
 

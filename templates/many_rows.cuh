@@ -51,7 +51,7 @@ constexpr int COLUMNS = max_of(variant::COLUMNS, 1);
 constexpr int SUMS = max_of(variant::SUMS, 1);
 constexpr int OUT = max_of(variant::OUT, 1);
 constexpr int COLUMN_THREADS = 128;
-constexpr int SUM_THREADS = 256;
+constexpr int SUM_THREADS = 256, SUM_BLOCKS = 4; // of an SM: 64 registers hold a round of loads. Where nothing is said, ptxas awaits one load before the next one
 
 static_assert(INNER || WHOLE_BLOCK || (TEAM <= 32 && (TEAM & (TEAM - 1)) == 0),
               "with several rows per block, a row belongs to 1, 2, 4, 8, 16 or 32 threads");

@@ -89,68 +89,176 @@ template <class TOTALS> DEV void leave_sums(const many_params &p, const TOTALS &
 
 // ---- what adds up the blocks -------------------------------------------------------------------------------------
 
-DEV void add_up(const many_sum_params &p)
+// Every GRADS-th block has the same gradient, a thread one of its elements, or 4 side by side. SHARES threads have the same ones, and each adds up every
+// SHARES-th part; SUM_ROUND of its loads are under way at once. What they have is added up in their order, so that a sum does not depend on who comes first.
+__host__ __device__ constexpr bool sums_columns_alone()
 {
-    constexpr int STEPS = SUM_THREADS / 32; // warps, each with its share of the parts
-    __shared__ float shared[STEPS][32];
+    bool alone = true;
+    for (int k = 0; k < variant::SITES; k++) {
+        alone &= variant::SITE_COLUMN[k];
+    }
+    return alone;
+}
+
+constexpr int SUM_WIDTH = V % 4 == 0 && sums_columns_alone() ? 4 : 1; // elements of a thread: n is a multiple of V
+constexpr int GRADS = max_of(variant::GRADS, 1);
+using sums_beside = typename pick_type<SUM_WIDTH == 4, type_list<float, float4>>::type;
+constexpr int SHARES = variant::SUM_SHARES;
+constexpr int SUM_LANES = SUM_THREADS / SHARES; // beside each other
+static_assert(SUM_LANES * SUM_WIDTH >= 32, "lanes beside each other read 128 bytes of a part, or more");
+
+struct element_place { // in a gradient: the first of SUM_WIDTH side by side, and how many of them there are
+    i64 to;
+    int count;
+};
+struct elements : element_place {
+    i64 outer, last; // which line along the last dim, and where there
+};
+
+DEV i64 line_of(const row_gradient &g) { return (g.size[3] + SUM_WIDTH - 1) / SUM_WIDTH; } // threads for it
+
+DEV elements find_elements(const row_gradient &g, i64 number)
+{
+    elements e = {{0, 0}, 0, number * SUM_WIDTH};
+    if constexpr (variant::GRAD_DIMS > 1) {
+#pragma unroll 1
+        for (int d = 3; d == 3 || (d > 0 && number > 0); d--) { // one text for all dims
+            const i64 index = take_index(number, d == 3 ? line_of(g) : g.size[d]) * (d == 3 ? SUM_WIDTH : 1);
+            e.to += index * g.stride[d];
+            e.last = d == 3 ? index : e.last;
+            e.outer = d == 3 ? number : e.outer;
+        }
+        e.to += number * g.stride[0];
+    } else {
+        e.to = e.last * g.stride[3];
+        number = 0;
+    }
+    e.count = number < g.size[0] ? static_cast<int>(min(g.size[3] - e.last, static_cast<i64>(SUM_WIDTH))) : 0;
+    return e;
+}
+
+struct parts_of_site {
+    const float *first;
+    i64 stride;
+    int count; // 0 where nothing belongs to these elements
+};
+
+template <int S> DEV void find_parts(parts_of_site &parts, const many_sum_params &p, const variant::head &head, const row_gradient &g, const elements &e)
+{
+    constexpr int SLOT = variant::SITE_SLOT[S];
     const int rows = p.z.rows0 * p.z.rows1 * p.z.rows;
     const int row_parts = min(cfg::BLOCKS / CLUSTER, (rows + cfg::ROWS_PER_BLOCK - 1) / cfg::ROWS_PER_BLOCK);
-    const int column_parts = IN_REGISTERS ? row_parts : min(cfg::COLUMN_PARTS, rows);
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const variant::head head = variant::make_head(p.x, p.z);
-    repeat<0, variant::GRADS>([&]<int G>() {
-        const row_gradient &g = p.grad[G];
-        const i64 count = g.size[0] * g.size[1] * g.size[2] * g.size[3];
+    const int column = e.count > 0 ? variant::column_of<S>(g, p.x, p.z, head, e.outer, e.last) : -1;
+    if constexpr (variant::SITE_COLUMN[S]) {
+        parts.first = p.columns + static_cast<i64>(SLOT) * p.z.n + max(column, 0);
+        parts.stride = static_cast<i64>(variant::COLUMNS) * p.z.n;
+        parts.count = column < 0 ? 0 : IN_REGISTERS ? row_parts : min(cfg::COLUMN_PARTS, rows);
+    } else {
+        parts.first = p.sums + SLOT;
+        parts.stride = variant::SUMS;
+        parts.count = column < 0 ? 0 : row_parts;
+    }
+}
+
+DEV void add(float &sum, float x) { sum += x; }
+DEV void add(float4 &sum, float4 x) { sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w); }
+
+DEV void add_parts(sums_beside &sum, const parts_of_site &parts, int share)
+{
+    const float *from = parts.first + share * parts.stride;
 #pragma unroll 1
-        for (i64 base = static_cast<i64>(blockIdx.x) * 32; base < count; base += static_cast<i64>(gridDim.x) * 32) {
-            const i64 e = base + lane;
-            float sum = 0.0f;
-            repeat<0, variant::SITES>([&]<int S>() {
-                if constexpr (variant::SITE_GRAD[S] == G && variant::SITE_SCATTERED[S]) {
-                    constexpr int SLOT = variant::SITE_SLOT[S];
-                    if constexpr (SLOT >= 0) { // else an earlier site has brought it
-                        if (warp == 0 && e < count) {
-                            if constexpr (variant::SCATTER_EXACT) {
-                                sum += exact_total(reinterpret_cast<const exact_sum *>(p.scattered[SLOT])[e]);
-                            } else {
-                                sum += p.scattered[SLOT][e];
-                            }
-                        }
-                    }
-                } else if constexpr (variant::SITE_GRAD[S] == G) {
-                    const int column = e < count ? variant::column_of<S>(g, p.x, p.z, head, e) : -1;
-                    constexpr int SLOT = variant::SITE_SLOT[S];
-                    const bool by_column = variant::SITE_COLUMN[S];
-                    const float *from = by_column ? p.columns + static_cast<i64>(SLOT) * p.z.n + max(column, 0) : p.sums + SLOT;
-                    const i64 stride = by_column ? static_cast<i64>(variant::COLUMNS) * p.z.n : variant::SUMS;
-                    const int parts = column < 0 ? 0 : by_column ? column_parts : row_parts;
-#pragma unroll 4
-                    for (int k = warp; k < parts; k += STEPS) {
-                        sum += from[k * stride];
-                    }
-                }
-            });
-            shared[warp][lane] = sum;
-            __syncthreads();
-            if (warp == 0 && e < count) {
-                float all = shared[0][lane];
+    for (int part = share; part < parts.count; part += SHARES * variant::SUM_ROUND) {
+        sums_beside x[variant::SUM_ROUND] = {};
 #pragma unroll
-                for (int k = 1; k < STEPS; k++) {
-                    all += shared[k][lane];
-                }
-                i64 to = 0;
-                i64 rest = e;
-#pragma unroll
-                for (int d = 3; d > 0; d--) {
-                    to += take_index(rest, g.size[d]) * g.stride[d];
-                }
-                to += rest * g.stride[0];
-                g.data[to] = all;
+        for (int k = 0; k < variant::SUM_ROUND; k++) {
+            if (part + k * SHARES < parts.count) {
+                x[k] = *reinterpret_cast<const sums_beside *>(from);
             }
-            __syncthreads();
+            from += SHARES * parts.stride;
         }
+#pragma unroll
+        for (int k = 0; k < variant::SUM_ROUND; k++) {
+            add(sum, x[k]);
+        }
+    }
+}
+
+template <int S> DEV float take_scattered(const many_sum_params &p, const row_gradient &g, const elements &e)
+{
+    constexpr int SLOT = variant::SITE_SLOT[S];
+    const i64 at = e.outer * g.size[3] + e.last;
+    if constexpr (SLOT < 0) { // an earlier site has brought it
+        return 0.0f;
+    } else if constexpr (variant::SCATTER_EXACT) {
+        return exact_total(reinterpret_cast<const exact_sum *>(p.scattered[SLOT])[at]);
+    } else {
+        return p.scattered[SLOT][at];
+    }
+}
+
+// What a share of the parts of the gradient's sites adds: sites take turns in one text.
+DEV void add_sites(sums_beside &sum, const many_sum_params &p, const variant::head &head, int grad, const elements &e, int share)
+{
+    const row_gradient &g = p.grad[grad];
+    int site = 0;
+    int end = 0;
+    repeat<0, variant::SITES>([&]<int S>() {
+        site += variant::SITE_GRAD[S] < grad ? 1 : 0;
+        end += variant::SITE_GRAD[S] <= grad ? 1 : 0;
     });
+#pragma unroll 1
+    for (; site < end; site++) {
+        parts_of_site parts = {nullptr, 0, 0};
+        repeat<0, variant::SITES>([&]<int S>() {
+            if (site == S) {
+                if constexpr (!variant::SITE_SCATTERED[S]) {
+                    find_parts<S>(parts, p, head, g, e);
+                } else if constexpr (SUM_WIDTH == 1) {
+                    sum += e.count > 0 && share == 0 ? take_scattered<S>(p, g, e) : 0.0f;
+                }
+            }
+        });
+        if constexpr (variant::COLUMNS + variant::SUMS > 0) {
+            add_parts(sum, parts, share);
+        }
+    }
+}
+
+DEV void add_up(const many_sum_params &p)
+{
+    constexpr int ELEMENTS = SUM_LANES * SUM_WIDTH; // of a block
+    __shared__ __align__(16) float shared[SHARES * ELEMENTS];
+    __shared__ element_place place[SUM_LANES];
+    const int thread = static_cast<int>(threadIdx.x);
+    const int lane = thread % SUM_LANES;
+    const int grad = static_cast<int>(blockIdx.x) % GRADS;
+    const variant::head head = variant::make_head(p.x, p.z);
+    const row_gradient &g = p.grad[grad];
+    const i64 count = g.size[0] * g.size[1] * g.size[2] * line_of(g);
+#pragma unroll 1
+    for (i64 first = blockIdx.x / GRADS * SUM_LANES; first < count; first += gridDim.x / GRADS * SUM_LANES) {
+        const elements e = find_elements(g, first + lane);
+        sums_beside sum = {};
+        add_sites(sum, p, head, grad, e, thread / SUM_LANES);
+        reinterpret_cast<sums_beside *>(shared)[thread] = sum;
+        if (thread < SUM_LANES) {
+            place[lane] = e;
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (int i = thread; i < ELEMENTS; i += SUM_THREADS) { // neighbours write neighbours
+            const element_place &at = place[i / SUM_WIDTH];
+            float all = shared[i];
+#pragma unroll 4
+            for (int k = 1; k < SHARES; k++) {
+                all += shared[k * ELEMENTS + i];
+            }
+            if (i % SUM_WIDTH < at.count) {
+                g.data[at.to + i % SUM_WIDTH * g.stride[3]] = all;
+            }
+        }
+        __syncthreads();
+    }
 }
 
 } // namespace many

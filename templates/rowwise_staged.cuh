@@ -687,7 +687,7 @@ extern "C" __global__ void LATHE_CLUSTER __launch_bounds__(cfg::THREADS, many::M
 #endif
 
 #if LATHE_COMPILED(sum)
-extern "C" __global__ void __launch_bounds__(many::SUM_THREADS)
+extern "C" __global__ void __launch_bounds__(many::SUM_THREADS, many::SUM_BLOCKS)
     LATHE_ENTRY(sum)(const __grid_constant__ many_sum_params p)
 {
     many::add_up(p);

@@ -124,7 +124,7 @@ concept many_variant = requires(const I &x, const P &p, const row_sizes &z, cons
     p.in[0].data; p.out[0].data; p.kept[0].data; p.columns; p.sums; p.values; p.x;
     { p.z } -> gives<row_sizes>;
     V::COLS && V::REDUCE_COLS && V::PASSES + V::REDUCTIONS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
-    V::IN + V::OUT + V::KEPT + V::COLUMNS + V::SUMS + V::SITES + V::GRADS + V::SITE_GRAD[0] + V::SITE_SLOT[0] + V::SITE_COLUMN[0] + V::SITE_SCATTERED[0];
+    V::IN + V::OUT + V::KEPT + V::COLUMNS + V::SUMS + V::SITES + V::GRADS + V::SITE_GRAD[0] + V::SITE_SLOT[0] + V::SITE_COLUMN[0] + V::SITE_SCATTERED[0] + V::GRAD_DIMS + V::SUM_SHARES + V::SUM_ROUND;
     V::SCATTERS + V::SCATTER_TO[0]; p.scatter[0].n[0];
     { V::make_head(x, z) } -> gives<typename V::head>;
     V::template make_cols<4>(x, z, head, i, cols);
@@ -135,7 +135,7 @@ concept many_variant = requires(const I &x, const P &p, const row_sizes &z, cons
     V::SCANS + V::WALKS + V::CHUNK + V::SCAN_FORM[0] + V::SCAN_WALK[0] + V::SCAN_STARTS[0] + V::SCAN_BESIDE[0] + V::COLS_BESIDE_STARTS + V::WALK_REVERSE[0];
     V::sums(x, z, head, vals, red);
     V::keep_row(x, z, head, vals, red);
-    { V::template column_of<0>(g, x, z, head, 0ll) } -> gives<int>;
+    { V::template column_of<0>(g, x, z, head, 0ll, 0ll) } -> gives<int>;
 };
 // clang-format on
 

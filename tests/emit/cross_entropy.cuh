@@ -46,6 +46,7 @@ struct variant {
     static constexpr int SITE_SLOT[] = {0, 1};
     static constexpr bool SITE_COLUMN[] = {0, 0};
     static constexpr bool SITE_SCATTERED[] = {0, 0};
+    static constexpr int GRAD_DIMS = 0, SUM_SHARES = 8, SUM_ROUND = 7;
     struct head {
         float f0;
         bool f1;
@@ -186,15 +187,15 @@ struct variant {
         to[0] = v.f2;
         to[1] = v.f4;
     }
-    template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long e)
+    template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long outer, long long last)
     {
         if constexpr (S == 0) { // count
         long long at = 0;
-        return e == at ? 0 : -1;
+        return outer * g.size[3] + last == at ? 0 : -1;
         }
         if constexpr (S == 1) { // sum
         long long at = 0;
-        return e == at ? 0 : -1;
+        return outer * g.size[3] + last == at ? 0 : -1;
         }
         return -1;
     }

@@ -47,6 +47,7 @@ struct variant {
     static constexpr int SITE_SLOT[] = {0};
     static constexpr bool SITE_COLUMN[] = {0};
     static constexpr bool SITE_SCATTERED[] = {1};
+    static constexpr int GRAD_DIMS = 2, SUM_SHARES = 1, SUM_ROUND = 1;
     struct head {
         int f0;
         float f1;
@@ -187,7 +188,7 @@ struct variant {
     {
         to[0] = v.f0;
     }
-    template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long e)
+    template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long outer, long long last)
     {
         return -1;
     }

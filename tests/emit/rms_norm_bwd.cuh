@@ -43,6 +43,7 @@ struct variant {
     static constexpr int SITE_SLOT[] = {0};
     static constexpr bool SITE_COLUMN[] = {1};
     static constexpr bool SITE_SCATTERED[] = {0};
+    static constexpr int GRAD_DIMS = 1, SUM_SHARES = 8, SUM_ROUND = 6;
     struct head {
         float f0;
     };
@@ -145,13 +146,11 @@ struct variant {
     DEV void sums(const inputs &x, const row_sizes &z, const head &h, const vals &v, float *to)
     {
     }
-    template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long e)
+    template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long outer, long long last)
     {
         if constexpr (S == 0) { // dweight
         long long at = 0;
-        const long long outer = quotient(e, g.size[3]);
-        const int column = (int)(e - outer * g.size[3]);
-        return outer == at && column < z.n ? column : -1;
+        return outer == at && last < z.n ? (int)last : -1;
         }
         return -1;
     }

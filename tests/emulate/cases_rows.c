@@ -6,6 +6,8 @@
  */
 #include "cases.h"
 
+#include <string.h>
+
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
 /* Specs of several rows, or of results alone. */
@@ -167,6 +169,58 @@ static void group_rows_backward(struct case_list *list, bool full)
         for (int k = 0; k < COUNT(N); k++)
             if (full ? N[k] != 65537 : k % 4 == i)
                 add_backward(list, GRADIENT_SPECS[i].name, GRADIENT_SPECS[i].text, DTYPE[k % 3], N[k], full);
+}
+
+/* Of several lines, which share a last dim that is no multiple of a vector; columns of a line alone, so that
+   4 are added up at once, and beside what is added up otherwise. */
+static const struct inline_spec PART_SPECS[] = {
+    {"lines", "return rowwise { inputs = { table = tensor('float', 3, 'n', { grad = true }), "
+              "wide = tensor('float', 2, 2, 1043, { grad = true }) },\n"
+              "  forward = function(x, at, p) return x * p.table(1, at.i) + p.table(2, at.i) * p.wide(1, 0, "
+              "at.i) end }\n"},
+    {"mixed",
+     "return rowwise { inputs = { w = tensor('float', 'n', { grad = true }), "
+     "slope = scalar('f32', { grad = true }), both = tensor('f32', 2, 'n', { grad = true }) },\n"
+     "  forward = function(x, at, p) return x * p.w(at.i) * p.slope + p.both(0, at.i) * p.both(1, 2) "
+     "end }\n"},
+};
+
+/* What blocks leave of column sums: parts that one thread adds up, as many as a round has and one more, those
+   that threads share, more than are there; columns that fill no block and several, n odd and no multiple of
+   4. As planned: rows than blocks, more and fewer. */
+static void group_parts(struct case_list *list)
+{
+    static const struct {
+        const char *spec;
+        int n, rows, blocks;
+        lathe_dtype dtype;
+    } CASE[] = {{"layer_norm", 1032, 9, 1, LATHE_BF16},   {"layer_norm", 1032, 40, 8, LATHE_F16},
+                {"layer_norm", 1040, 40, 9, LATHE_BF16},  {"rms_norm", 2056, 40, 17, LATHE_BF16},
+                {"layer_norm", 520, 600, 18, LATHE_F32},  {"rms_norm", 1028, 70, 35, LATHE_F32},
+                {"layer_norm", 136, 1300, 0, LATHE_BF16}, {"layer_norm", 1032, 600, 530, LATHE_BF16},
+                {"layer_norm", 1032, 50, 0, LATHE_BF16},  {"rms_norm", 1024, 1200, 0, LATHE_BF16},
+                {"layer_norm", 1001, 40, 17, LATHE_BF16}, {"rms_norm", 333, 200, 140, LATHE_F32},
+                {"layer_norm", 65, 400, 0, LATHE_F16},    {"layer_norm", 259, 600, 136, LATHE_BF16},
+                {"lines", 1032, 40, 9, LATHE_BF16},       {"lines", 520, 80, 40, LATHE_F32},
+                {"lines", 33, 300, 0, LATHE_BF16},        {"mixed", 1032, 40, 9, LATHE_BF16},
+                {"mixed", 264, 300, 150, LATHE_F32},      {"mixed", 77, 60, 17, LATHE_F16}};
+    for (int i = 0; i < 2 * COUNT(CASE); i++) {
+        const char *text = NULL;
+        for (int k = 0; k < COUNT(PART_SPECS); k++)
+            if (strcmp(PART_SPECS[k].name, CASE[i / 2].spec) == 0)
+                text = PART_SPECS[k].text;
+        struct test_case c =
+            case_of_attention("parts", CASE[i / 2].spec, text, CASE[i / 2].dtype, -1, -1, i % 2 ? 80 : 90);
+        c.pass = LATHE_BACKWARD;
+        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS] = CASE[i / 2].rows;
+        c.dim[SYM_N] = CASE[i / 2].n;
+        c.leading = 1;
+        c.layout = i % 2 ? LAYOUT_PADDED : LAYOUT_COMPACT;
+        c.blocks = CASE[i / 2].blocks;
+        c.deterministic = i % 4 > 1;
+        case_add(list, &c);
+    }
 }
 
 /* Gradients that are added up by atomics, without rounding. */
@@ -538,6 +592,7 @@ void group_rows(struct case_list *list, bool full)
     group_rowwise(list, full);
     group_rows_backward(list, full);
     group_deterministic_rows(list);
+    group_parts(list);
     group_places(list);
     group_column_divisions(list);
     group_again(list);

@@ -227,6 +227,31 @@ TEST(recipes_have_the_numbers_of_the_templates)
     source_free(&s);
 }
 
+/* Of both gradients of layer_norm, whose parts are as many as the clusters of the plan, or its blocks. */
+static void check_sum(const char *problem, int shares, int round, int columns)
+{
+    struct source s;
+    make_on(&H100, "layer_norm", LATHE_BACKWARD, problem, &s);
+    const char *variant = text_named(&s, "variant.gen.cuh")->data;
+    const struct launch *l = launch_named(&s, "_sum");
+    CHECK_EQ(l->threads, number_in(text_named(&s, "many_rows.cuh")->data, "SUM_THREADS"));
+    CHECK_EQ(number_in(variant, "SUM_SHARES"), shares);
+    CHECK_EQ(number_in(variant, "SUM_ROUND"), round);
+    CHECK_EQ(l->grid.scale, 2);
+    CHECK_EQ(l->grid.factor[0].sym, SYM_N);
+    CHECK_EQ(l->grid.factor[0].tile, columns);
+    source_free(&s);
+}
+
+TEST(blocks_share_the_parts_of_column_sums)
+{
+    check_sum("dtype=bf16,rows=1024,n=262144", 1, 8, 1024); /* 8 parts */
+    check_sum("dtype=bf16,rows=4096,n=65536", 2, 6, 512);   /* 33: 17 of a thread */
+    check_sum("dtype=bf16,rows=16384,n=8192", 8, 6, 128);   /* 132 */
+    check_sum("dtype=bf16,rows=16384,n=1024", 32, 7, 32);   /* 1056 */
+    check_sum("dtype=bf16,rows=16384,n=257", 8, 8, 32);     /* a column to a thread */
+}
+
 static int times_in(const char *text, const char *word)
 {
     int n = 0;

@@ -38,6 +38,7 @@ struct variant {
     static constexpr int SITE_SLOT[] = {0};
     static constexpr bool SITE_COLUMN[] = {0};
     static constexpr bool SITE_SCATTERED[] = {0};
+    static constexpr int GRAD_DIMS = 0, SUM_SHARES = 1, SUM_ROUND = 1;
     struct head {
         int none;
     };
@@ -121,7 +122,7 @@ struct variant {
     DEV void sums(const inputs &x, const row_sizes &z, const head &h, const vals &v, float *to)
     {
     }
-    template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long e)
+    template <int S> DEV int column_of(const row_gradient &g, const inputs &x, const row_sizes &z, const head &h, long long outer, long long last)
     {
         return -1;
     }
