@@ -188,11 +188,11 @@ def copy_of(nbytes):
     return (lambda: target.copy_(source)), 2 * source.nbytes
 
 
-def timed_call(bench, *args, **values):
+def timed(make):
     torch.cuda.synchronize()
     start = time.perf_counter()
-    call = bench.ctx.call(*args, **values)
-    return call, time.perf_counter() - start
+    made = make()
+    return made, time.perf_counter() - start
 
 
 def spec_of(name):
@@ -213,10 +213,24 @@ def measure(bench, row, ours, nbytes, others):
     bench.measure(row, calls, work)
 
 
+def forward_call(ctx, m):
+    return ctx.call(spec_of(m.spec), **m.part, **m.shared, **m.scalars, **m.results)
+
+
+def backward_call(ctx, m):
+    """And what is read by points, the upstream gradients, the gradients."""
+    upstream = {"d" + name: torch.randn_like(y) for name, y in m.results.items()}
+    of = {**m.part, **{name: m.shared[name] for name in m.sums}}
+    grads = {"d" + name: torch.empty_like(t, dtype=torch.float32 if name in m.sums else t.dtype) for name, t in of.items()
+             if t.is_floating_point()}
+    given = {k: v for k, v in {**m.part, **m.shared}.items() if k in m.needed}
+    return ctx.call(spec_of(m.spec), backward=True, **given, **m.scalars, **upstream, **grads), given, upstream, grads
+
+
 def forward(bench, m, bars):
     m.allocate(len(bench.rows))
     row = {"name": m.title, "group": "elementwise", "unit": "TB/s", "notes": {}}
-    call, row["compile_s"] = timed_call(bench, spec_of(m.spec), **m.part, **m.shared, **m.scalars, **m.results)
+    call, row["compile_s"] = timed(lambda: forward_call(bench.ctx, m))
     bench.infos.setdefault(m.title, call.info)
     given = {**m.part, **m.shared}
     nbytes = sum(t.nbytes for t in (*m.part.values(), *m.results.values())) + m.shared_bytes()
@@ -240,12 +254,7 @@ def forward(bench, m, bars):
 def backward(bench, m, bars):
     m.allocate(len(bench.rows))
     row = {"name": f"{m.title} backward", "group": "grad_elementwise", "unit": "TB/s", "notes": {}}
-    upstream = {"d" + name: torch.randn_like(y) for name, y in m.results.items()}
-    of = {**m.part, **{name: m.shared[name] for name in m.sums}}
-    grads = {"d" + name: torch.empty_like(t, dtype=torch.float32 if name in m.sums else t.dtype) for name, t in of.items()
-             if t.is_floating_point()}
-    given = {k: v for k, v in {**m.part, **m.shared}.items() if k in m.needed}
-    call, row["compile_s"] = timed_call(bench, spec_of(m.spec), backward=True, **given, **m.scalars, **upstream, **grads)
+    (call, given, upstream, grads), row["compile_s"] = timed(lambda: backward_call(bench.ctx, m))
     bench.infos.setdefault(row["name"], call.info)
     nbytes = sum(t.nbytes for t in (*upstream.values(), *grads.values())) + sum(v.nbytes for k, v in given.items() if k in m.part)
     nbytes += sum(v.nbytes for k, v in given.items() if k in m.shared and k not in m.unread)
@@ -415,7 +424,8 @@ def optimizer(bench, title, spec, step, scalars, lengths, dtypes, peers):
         lists[name] = [t.clone() for t in (flat.square() if name == "s" else flat).split(lengths)]  # each allocated by itself
     extra = {"w": [torch.empty_like(t, dtype=torch.bfloat16) for t in lists["p"]]} if spec == "adamw_master" else {}
     table = {name: Pointers(ts) for name, ts in {**lists, **extra}.items()}
-    call, row["compile_s"] = timed_call(bench, spec, lengths=torch.tensor(lengths, dtype=torch.int32, device="cuda"), **table, **scalars)
+    counts = torch.tensor(lengths, dtype=torch.int32, device="cuda")
+    call, row["compile_s"] = timed(lambda: bench.ctx.call(spec, lengths=counts, **table, **scalars))
     bench.infos.setdefault(title, call.info)
     picked = sorted({0, min(1, len(lengths) - 1), len(lengths) // 2, len(lengths) - 1})
     before = [{name: ts[i].clone() for name, ts in lists.items()} for i in picked]
