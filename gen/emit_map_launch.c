@@ -301,9 +301,9 @@ static void emit_gather_launches(struct map_launches *l, struct source *out)
         const char *role;
         struct product grid;
         int threads, limit;
-    } kernel[] = {{"count", lines_of(l, 1, plan->threads), plan->threads, 16 * plan->blocks},
-                  {"start", rows_of(l, t, 1, plan->threads), plan->threads, 16 * plan->blocks},
-                  {"order", lines_of(l, 1, plan->threads), plan->threads, 16 * plan->blocks},
+    } kernel[] = {{"count", lines_of(l, 1, plan->threads), plan->threads, 4 * plan->blocks},
+                  {"start", rows_of(l, t, 1, plan->threads), plan->threads, 4 * plan->blocks},
+                  {"order", lines_of(l, 1, plan->threads), plan->threads, 4 * plan->blocks},
                   {"gather", gather, plan->threads, plan->most_blocks},
                   {"longs", product_of(plan->blocks), LONG_THREADS, 0}};
     add_gather_buffers(l, out);

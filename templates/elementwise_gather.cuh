@@ -175,17 +175,21 @@ DEV space space_of(const map_params &p)
     return s;
 }
 
-// How a row is shared out: columns that threads take as vectors, the threads of a team, and parts of a row, each a team's.
+// How rows are shared out: columns that threads take as vectors, the threads of a team, parts of a row, each a team's, and rows beside each
+// other of which a team has the same part.
 struct share {
     i64 wide; // columns in vectors; the others one by one
     i64 reach; // columns of a part
     int team; // less than a warp for a row of fewer vectors, which is one part
     int parts;
+    i64 beside; // a power of two
 };
 
 constexpr i64 PART = APART * TOGETHER; // columns that a team works on at once
 constexpr int MOST_PARTS = 2;          // of them a part of a row has as many where every team has several parts all the same:
 constexpr int ITEMS = 4;               // what finds a line is then done once for all of them
+constexpr i64 MOST_BESIDE = 4;         // rows, where every team still has several times as many: neighbours often read the same points,
+constexpr int TURNS = 3;               // which L1 has then
 
 DEV share make_share(const map_params &p, i64 columns, i64 rows)
 {
@@ -202,6 +206,11 @@ DEV share make_share(const map_params &p, i64 columns, i64 rows)
         h.reach *= 2;
     }
     h.parts = static_cast<int>((columns - 1) / h.reach + 1);
+    h.beside = 1;
+#pragma unroll 1
+    while (h.beside < MOST_BESIDE && rows * h.parts >= 2 * TURNS * teams * h.beside) {
+        h.beside *= 2;
+    }
     return h;
 }
 
@@ -211,11 +220,16 @@ struct piece {
     int part;
 };
 
-// The one that lies `step` further: so far along the row, and so many rows.
-DEV piece further(const piece &from, const piece &step, int parts)
+// The one that a team has behind `from`: of the row beside it, or else `step` further along rows that are beside each other, and so many of those.
+DEV piece further(const piece &from, const piece &step, const share &h, i64 rows)
 {
+    const i64 behind = from.row + 1;
+    if ((behind & (h.beside - 1)) != 0 && behind < rows) {
+        return {behind, from.part};
+    }
+    const i64 row = (from.row & -h.beside) + step.row;
     const int part = from.part + step.part;
-    return part >= parts ? piece{from.row + step.row + 1, part - parts} : piece{from.row + step.row, part};
+    return part >= h.parts ? piece{row + h.beside, part - h.parts} : piece{row, part};
 }
 
 // Of a part of a row: columns in vectors, then one by one.
@@ -240,17 +254,17 @@ DEV void gather_rows(const map_params &p)
     const share h = make_share(p, s.last, rows);
     const i64 teams = static_cast<i64>(gridDim.x) * (cfg::THREADS / h.team);
     const i64 item = static_cast<i64>(blockIdx.x) * (cfg::THREADS / h.team) + static_cast<int>(threadIdx.x) / h.team;
-    const i64 step_rows = quotient(teams, h.parts); // items are the parts of a row, one row after the other
-    const i64 item_row = quotient(item, h.parts);
-    const piece step = {step_rows, static_cast<int>(teams - step_rows * h.parts)};
-    piece here = {item_row, static_cast<int>(item - item_row * h.parts)};
-    piece next = further(here, step, h.parts);
+    const i64 across = quotient(teams, h.parts); // items are the parts of rows beside each other
+    const i64 above = quotient(item, h.parts);
+    const piece step = {across * h.beside, static_cast<int>(teams - across * h.parts)};
+    piece here = {above * h.beside, static_cast<int>(item - above * h.parts)};
+    piece next = further(here, step, h, rows);
     few_lines own = few_of(lines_within(p, here.row, rows));
     few_lines after = few_of(lines_within(p, next.row, rows));
     word line = own.count > 0 ? p.list[own.begin] : 0;
 #pragma unroll 1
     while (here.row < rows) {
-        const piece last = further(next, step, h.parts);
+        const piece last = further(next, step, h, rows);
         const lines later = lines_within(p, last.row, rows);
         const word following = after.count > 0 ? p.list[after.begin] : 0;
         if (own.count <= LONG) {
@@ -325,6 +339,9 @@ template <int W> DEV void gather_long(const map_params &p, const space &s, i64 r
 
 DEV void gather_longs(const map_params &p, long_scratch &shared)
 {
+    if (p.totals[1] == 0) {
+        return;
+    }
     const space s = space_of(p);
     const share h = make_share(p, s.last, 0);
     const int lane = static_cast<int>(threadIdx.x) % 32;

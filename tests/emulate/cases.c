@@ -516,6 +516,7 @@ bool cases_make(struct case_list *list, bool full)
     group_beside(list, full);
     group_pairs(list, full);
     group_elementwise(list, full);
+    group_rows_beside(list);
     group_deterministic_maps(list);
     group_hollow(list);
     group_backward(list, full);

@@ -83,6 +83,7 @@ struct device device_of(int sm);
 /* ---- cases_map.c: the same for elementwise ------------------------------------------------------------ */
 
 void group_elementwise(struct case_list *list, bool full);
+void group_rows_beside(struct case_list *list);
 void group_deterministic_maps(struct case_list *list);
 /* Gradients of inputs without elements. */
 void group_hollow(struct case_list *list);

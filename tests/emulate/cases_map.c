@@ -210,6 +210,22 @@ void group_elementwise(struct case_list *list, bool full)
                     add_map(list, &MAPS[i], DTYPE[t], (lathe_pass)pass);
 }
 
+/* On a device so small that a team has the same part of several rows beside each other: rows are no multiple
+ * of them, and a row has two parts, or one. */
+void group_rows_beside(struct case_list *list)
+{
+    static const struct map_case BESIDE[] = {
+        {"mean_pool_packed", NULL, "chunks=25,steps=64,d=1030,tokens=1537", 0, LAYOUT_COMPACT, false, true,
+         NULL, false},
+        {"mean_pool_packed", NULL, "chunks=400,steps=8,d=132,tokens=3099", 0, LAYOUT_COMPACT, false, true,
+         NULL, false},
+        {"embedding", NULL, "b=2,t=900,d=130,words=1801", 0, LAYOUT_COMPACT, false, true, NULL, false}};
+    for (int i = 0; i < COUNT(BESIDE); i++) {
+        add_map(list, &BESIDE[i], LATHE_BF16, LATHE_BACKWARD);
+        list->item[list->n - 1].beside = 1;
+    }
+}
+
 /* The same bits, whatever the order of atomics. */
 void group_deterministic_maps(struct case_list *list)
 {
