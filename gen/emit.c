@@ -68,8 +68,9 @@ static void emit_many_config(struct text_buf *t, const struct plan *plan)
         text_add(t, "constexpr int UNITS_WIDE = %d;\nconstexpr bool MORE = %s, TAKEN = %s;\n",
                  plan->units_wide, yes(plan->more), yes(plan->taken));
     if (plan->places > 0)
-        text_add(t, "constexpr int PLACES = %d, STAGES = %d, PART = %d, HELD_CARRIES = %d;\n", plan->places,
-                 plan->stages, plan->part_places, plan->held_carries);
+        text_add(t,
+                 "constexpr int PLACES = %d, STAGES = %d, PART = %d, HELD_CARRIES = %d, WHOLE_WARPS = %d;\n",
+                 plan->places, plan->stages, plan->part_places, plan->held_carries, plan->whole_warps);
     else if (plan->stages > 0)
         text_add(t,
                  "constexpr int STAGES = %d, SURE = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, "

@@ -68,15 +68,29 @@ static void add_scatter_buffers(const struct row_emitter *r, struct work *work, 
     }
 }
 
-/* Of a block, for each of its chunks. A scan of rowwise_walk has two words of each row, where its walk is not
- * the last one; else three. */
-static int64_t carry_bytes(const struct row_pass *pass, const struct plan *plan)
+/* rowwise_walk: of each strip of rows, in slots (CARRY_SLOTS of walk_strips.cuh), two words of each row for
+ * every scan whose walk is not the last one. Else of each block, for each of its chunks, three words. */
+static struct product carry_bytes(const struct row_emitter *r, const struct plan *plan)
 {
+    enum { SLOT_PLACES = 512, BESIDE_BATCHES = 8 }; /* as there */
+    const struct row_pass *pass = r->pass;
+    if (plan->places == 0) {
+        struct product bytes = product_of((int64_t)12 * pass->n_scans * plan->rows_per_block * plan->blocks);
+        product_times(&bytes, SYM_N, row_chunk(pass, plan));
+        return bytes;
+    }
+    const int strip = 32 * plan->vector;
+    const int parts = plan->part_places > 0 ? SLOT_PLACES / plan->part_places : 0;
     int carried = 0;
     for (int k = 0; k < pass->n_scans; k++)
         carried += pass->walk[k] + 1 < pass->n_walks;
-    return plan->places > 0 ? (int64_t)8 * carried * plan->vector * plan->threads
-                            : (int64_t)12 * pass->n_scans * plan->rows_per_block;
+    struct product bytes =
+        product_of((int64_t)8 * carried * strip * (SLOT_PLACES / plan->places + parts + BESIDE_BATCHES));
+    product_times(&bytes, SYM_N, SLOT_PLACES);
+    product_times(&bytes, SYM_ROWS0, 1);
+    product_times(&bytes, SYM_ROWS1, 1);
+    product_times(&bytes, SYM_ROWS, strip);
+    return bytes;
 }
 
 static struct work add_work(const struct row_emitter *r, const struct plan *plan, struct source *out)
@@ -100,14 +114,10 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
         product_times(&bytes, SYM_ROWS, 1);
         work.values = add_buffer(out, bytes);
     }
-    if (keeps_carries(pass, plan)) {
-        struct product bytes = product_of(carry_bytes(pass, plan) * plan->blocks);
-        product_times(&bytes, SYM_N, row_chunk(pass, plan));
-        work.carries = add_buffer(out, bytes);
-    }
-    if (plan->units_wide > 0 &&
-        plan->cluster > 1) /* strips that have been taken: a word that nobody clears */
-        work.carries = add_buffer(out, product_of(8));
+    if (keeps_carries(pass, plan))
+        work.carries = add_buffer(out, carry_bytes(r, plan));
+    else if ((plan->units_wide > 0 && plan->cluster > 1) || plan->part_places > 0)
+        work.carries = add_buffer(out, product_of(8)); /* what has been taken: a word that nobody clears */
     add_scatter_buffers(r, &work, out);
     return work;
 }

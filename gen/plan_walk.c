@@ -68,21 +68,24 @@ static bool may_cut(const struct row_pass *pass)
 }
 
 /* Plain sums wait for memory alone: they take 256 bytes of a place, and few batches, so that the warps of a
- * block stay beside each other. Scans with powers have more to compute, and more warps: where rows may be
- * cut, there is work for three times as many, of 168 registers. Several walks along a part leave where they
- * were in shared memory, beside two batches of each warp. L2 gives up last what is on its way, but where it
- * was not measured: scans with powers along rows that are not cut. */
+ * block stay beside each other; where rows may be cut, twice the warps for parts of them. Scans with powers
+ * have more to compute, and more warps: where rows may be cut, there is work for three times as many, of 168
+ * registers. Several walks along a part leave where they were in shared memory, beside two batches of each
+ * warp. L2 gives up last what is on its way, but where it was not measured: scans with powers along rows that
+ * are not cut. */
 static void share_places(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
     const bool powers = row_pass_has_powers(pass);
-    const bool parts = powers && may_cut(pass);
+    const bool cut = may_cut(pass);
+    const bool parts = powers && cut;
     plan->vector = (powers && !parts) || lathe_dtype_size(r->problem->dtype) == 4 ? 2 : 4;
-    plan->threads = plan->vector == 4 ? 128 : 256;
+    plan->whole_warps = plan->vector == 4 || parts ? 4 : 8;
+    plan->threads = cut && !powers ? 256 : 32 * plan->whole_warps;
     plan->min_blocks = 1;
     plan->places = 16;
     plan->stages = 3;
+    plan->part_places = cut ? 128 : 0;
     if (parts) {
-        plan->threads = 128;
         plan->min_blocks = 3;
         plan->places = 8;
         plan->part_places = 64;
@@ -95,22 +98,26 @@ static void share_places(const struct request *r, const struct row_pass *pass, s
         plan->places /= 2;
 }
 
-/* A step towards less shared memory. First, where walks were goes through memory, and batches have its room:
- * with three of them under way such walks had 0.51 of a copy, with four 0.45 (templates/README.md). Then
- * fewer batches, shorter ones, fewer warps. False: there is nothing left to give up. */
+/* A step towards less shared memory. First, what plain sums have for parts of rows alone. Where walks were
+ * goes through memory, and batches have its room: with three of them under way such walks had 0.51 of a copy,
+ * with four 0.45 (templates/README.md). Then fewer batches, shorter ones, fewer warps. False: there is
+ * nothing left to give up. */
 static bool take_less(struct plan *plan)
 {
     enum { STAGES_NOT_HELD = 4, FEWEST_STAGES = 2, FEWEST_PLACES = 4, FEWEST_THREADS = 64 };
-    if (plan->held_carries > 0) {
+    if (plan->threads > 32 * plan->whole_warps)
+        plan->threads = 32 * plan->whole_warps;
+    else if (plan->held_carries > 0) {
         plan->held_carries = 0;
         plan->stages = STAGES_NOT_HELD;
     } else if (plan->stages > FEWEST_STAGES)
         plan->stages--;
     else if (plan->places > FEWEST_PLACES)
         plan->places /= 2;
-    else if (plan->threads > FEWEST_THREADS)
+    else if (plan->threads > FEWEST_THREADS) {
         plan->threads /= 2;
-    else
+        plan->whole_warps /= 2;
+    } else
         return false;
     return true;
 }
@@ -119,11 +126,11 @@ static bool take_less(struct plan *plan)
 static void share_memory(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
     const int bytes = 32 * plan->vector * place_bytes(r, pass); /* of a place of a warp */
-    const int room = r->device->smem_bytes / plan->min_blocks;
     do
         plan->smem_bytes =
             plan->stages * (plan->threads / 32) * plan->places * bytes + held_bytes(pass, plan);
-    while (plan->smem_bytes + static_bytes(pass, plan) > room && take_less(plan));
+    while (plan->smem_bytes + static_bytes(pass, plan) > r->device->smem_bytes / plan->min_blocks &&
+           take_less(plan));
 }
 
 static bool shape(const struct request *r, const struct row_pass *pass, struct plan *plan, char *why)

@@ -1,16 +1,17 @@
 // rowwise_walk.cuh: kernel: scans along the dim before the last, for the `variant` of rowwise_many.cuh. Rows are neighbours in memory: a
 // lane has VECTOR of them, a warp a strip of 32 VECTOR, and walks along it.
 //
-// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads. Where there are strips for half of the warps (with parts, a quarter) and more, each takes
-// strips of its own in turn, and nothing passes between threads. Else the warps of a block share a strip, PLACES places each at a time, and
-// meet at what they hand on.
-// PART > 0: strips of their own are cut where all scans begin anew, one part or none for every PART places, each of which is an item by
-// itself. More warps have work, and several walks along a short part find it in L2.
+// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads. Where there are strips for half of the warps and more, each takes strips of its own in turn,
+// and nothing passes between threads. Else the warps of a block share a strip, PLACES places each at a time, and meet at what they hand on.
+// PART > 0: rows may be cut where all scans begin anew, one part or none for every PART places, each of which is an item by itself. They are where
+// there are few strips, such as one tensor of packed sequences, and cuts enough; with powers always from strips for a quarter of the warps on:
+// several walks along a short part find it in L2.
 // STAGES batches of PLACES places of each warp wait in shared memory, where cp.async brings them.
 // Several walks: each but the last leaves where it was at each batch, and a later one takes the batch again from there: in shared memory
 // where a strip of a warp's own has at most HELD_CARRIES batches, else in params.carries.
 // No reductions, no sums over rows.
 #include "walk_near.cuh"
+#include "walk_parts.cuh"
 
 namespace many {
 
@@ -107,7 +108,7 @@ DEV void finish_batch(const batch &b, const many_params &p, const variant::head 
 // `ring`: where the warp's batches are, from the beginning of shared memory on.
 template <int W>
 DEV void walk_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const sharing &with,
-                    unsigned char *shared_bytes, u32 ring, unsigned char *meeting, int &turn)
+                    unsigned char *shared_bytes, u32 ring, unsigned char *meeting, columns &known, int &turn)
 {
     constexpr bool LAST = W + 1 == WALKS;
     constexpr int AHEAD = cfg::STAGES - 1;
@@ -122,9 +123,8 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
     }
     stretch carry[SCANS][V];
     carry_nothing<W>(carry);
-    columns known = {};
     stretch later[SCANS][V]; // where earlier walks were at the next batch: nothing waits for memory
-    float *carried = first_carries<W>(p, with, way, meeting);
+    float *carried = first_carries<W>(p, s, with, way, meeting);
     take_first_carries<W>(later, carried);
     if constexpr (!TOPS) {
 #pragma unroll 1
@@ -187,26 +187,28 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     unsigned char *const meeting = cfg::HELD_CARRIES > 0 ? shared_bytes + WARPS * cfg::STAGES * BATCH_BYTES : own_scratch;
     const variant::head head = variant::make_head(p.x, p.z);
     const int warp = __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / 32, 0);
-    const allotment own = allot_strips(p, warp);
+    const allotment own = allot_strips(p, head, warp, meeting);
     const u32 ring = static_cast<u32>(warp * (cfg::STAGES * BATCH_BYTES));
     int turn = 0;
 #pragma unroll 1
-    for (int item = own.first; item < own.end; item += own.step) {
-        const int part = own.cut ? item / own.groups : 0; // where rows are one, all blocks have work at first
-        const int number = own.cut ? (item - part * own.groups) * WARPS + warp : item;
-        if (number >= own.strips) {
-            continue;
-        }
-        strip s = strip_at(p, own.across, number);
+    for (int item = own.first, next = 0; item < own.end; item = next) {
+        const coming_item coming(p, own);
+        const int part = own.part(item);
+        strip s = strip_at(p, own.across, item - part * own.strips);
         strip_values vals;
         begin_rows(vals, p, head, s);
-        if (own.cut && !find_part(s, p, head, vals, part)) {
-            continue;
+        bool there = true;
+        if constexpr (CUT) {
+            there = !own.cut || find_part(s, p, head, vals, part);
         }
-        repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, own.with, shared_bytes, ring, meeting, turn); });
-        if constexpr (variant::KEPT > 0) {
-            if (own.with.mine == 0 && part == 0) {
-                keep_rows(p, head, vals, s);
+        next = coming.number(item, own);
+        if (there) {
+            columns known = {};
+            repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, own.with, shared_bytes, ring, meeting, known, turn); });
+            if constexpr (variant::KEPT > 0) {
+                if (own.with.mine == 0 && part == 0) {
+                    keep_rows(p, head, vals, s);
+                }
             }
         }
     }

@@ -1,5 +1,4 @@
-// walk_columns.cuh: for rowwise_walk.cuh: a batch of places, what its formulas read by place, where segments begin among its places, and
-// where rows are cut.
+// walk_columns.cuh: for rowwise_walk.cuh: a batch of places, what its formulas read by place, and where segments begin among its places.
 #pragma once
 #include "walk_strips.cuh"
 
@@ -45,7 +44,7 @@ template <int W> DEV void take_batch(batch &b, const route<W> &way, int base, co
 // Of batches to come, each lane has found it out for a place, or for one of each group. Where segments begin is known to all: no
 // lane waits for memory in a batch of them.
 constexpr bool TOLD = variant::COLS && variant::COLS_BESIDE_STARTS;
-constexpr int GROUPS = TOLD ? 1 : CUT ? 4 : 8; // parts are short
+constexpr int GROUPS = TOLD ? 1 : ALWAYS_CUT ? 4 : 8;
 constexpr int REFILL = GROUPS * 32 / PLACES; // batches
 struct columns {
     col_words own;
@@ -61,6 +60,9 @@ template <int S> DEV bool starts_at(const many_params &p, const variant::head &h
     return x.start;
 }
 
+// What is known serves all walks along a strip, where it has all of their batches: in the order of memory then.
+template <int W> DEV bool known_once(const route<W> &way) { return WALKS > 1 && way.batches <= REFILL; }
+
 // Of batch `batch` and those behind it.
 template <int W>
 DEV void find_columns(columns &to, const many_params &p, const variant::head &head, const strip_values &vals, const route<W> &way, int batch)
@@ -70,8 +72,9 @@ DEV void find_columns(columns &to, const many_params &p, const variant::head &he
         int place[GROUPS];
 #pragma unroll
         for (int g = 0; g < GROUPS; g++) {
-            place[g] = way.base(batch + (g * 32 + lane_of_warp()) / PLACES) + lane_of_warp() % PLACES;
-            if (!CUT || batch + g * (32 / PLACES) < way.batches) {
+            const int which = batch + (g * 32 + lane_of_warp()) / PLACES;
+            place[g] = way.place(known_once(way) ? which : way.number(which)) + lane_of_warp() % PLACES;
+            if (!ALWAYS_CUT || batch + g * (32 / PLACES) < way.batches) {
                 variant::make_cols<1>(p.x, p.z, head, max(min(place[g], p.z.n - 1), 0), own[g].c);
             }
         }
@@ -79,7 +82,7 @@ DEV void find_columns(columns &to, const many_params &p, const variant::head &he
             if constexpr (variant::SCAN_STARTS[S] == 1) {
 #pragma unroll
                 for (int g = 0; g < GROUPS; g++) {
-                    if (CUT && batch + g * (32 / PLACES) >= way.batches) {
+                    if (ALWAYS_CUT && batch + g * (32 / PLACES) >= way.batches) {
                         break; // parts are short
                     }
                     const bool start = starts_at<S>(p, head, vals, own[g].c[0], place[g]);
@@ -124,60 +127,11 @@ DEV void tell_columns(batch &b, const columns &known, int turn)
 template <int W>
 DEV void get_columns(batch &b, columns &known, const many_params &p, const variant::head &head, const strip_values &vals, const route<W> &way, int k)
 {
-    if (k % REFILL == 0) {
+    const bool once = known_once(way);
+    if (once ? W == 0 && k == 0 : k % REFILL == 0) {
         find_columns(known, p, head, vals, way, k);
     }
-    tell_columns(b, known, k % REFILL);
-}
-
-// ---- parts of rows --------------------------------------------------------------------------------------------------
-
-// The first place from `from` on where all scans begin anew; `to`: there is none before.
-DEV int find_cut(const many_params &p, const variant::head &head, const strip_values &vals, int from, int to)
-{
-    constexpr int AT_ONCE = 4;
-#pragma unroll 1
-    for (int base = from; base < to; base += 32 * AT_ONCE) {
-        col_words own[AT_ONCE];
-        int place[AT_ONCE];
-        int first = to;
-#pragma unroll
-        for (int g = 0; g < AT_ONCE; g++) {
-            place[g] = base + g * 32 + lane_of_warp();
-            variant::make_cols<1>(p.x, p.z, head, min(place[g], p.z.n - 1), own[g].c);
-        }
-#pragma unroll
-        for (int g = AT_ONCE - 1; g >= 0; g--) {
-            bool cut = place[g] < to;
-            repeat<0, SCANS>([&]<int S>() { cut &= starts_at<S>(p, head, vals, own[g].c[0], place[g]); });
-            const u32 cuts = __ballot_sync(ALL_LANES, cut);
-            first = cuts != 0 ? base + g * 32 + __ffs(static_cast<int>(cuts)) - 1 : first;
-        }
-        if (first < to) {
-            return first;
-        }
-    }
-    return to;
-}
-
-// Part `part` of a row: from the first cut among its PART places to the first one behind them. False: there is none among them, and they
-// belong to a part before.
-DEV bool find_part(strip &s, const many_params &p, const variant::head &head, const strip_values &vals, int part)
-{
-    if constexpr (CUT) {
-        const int next = min((part + 1) * cfg::PART, p.z.n);
-#pragma unroll 1
-        for (int side = part == 0 ? 1 : 0; side < 2; side++) { // in a loop: one copy of the search
-            const int to = side == 0 ? next : p.z.n;
-            const int cut = find_cut(p, head, vals, side == 0 ? part * cfg::PART : next, to);
-            if (side == 0 && cut == to) {
-                return false;
-            }
-            s.begin = side == 0 ? cut : s.begin; // 0 before
-            s.end = cut;
-        }
-    }
-    return true;
+    tell_columns(b, known, once ? way.number(k) : k % REFILL);
 }
 
 } // namespace many

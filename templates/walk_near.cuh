@@ -237,6 +237,10 @@ template <int W>
 DEV void walk_batch_slowly(const targets &to, batch &b, const stretch (&again)[SCANS][V], stretch (&walked)[SCANS][V], const many_params &p,
                            const variant::head &head, const strip_values &vals, const strip &s, int end, bool store)
 {
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) {
+        b.q[k] = {}; // the compiler does not see that all of them are written, and would make what the near way leaves, for nothing
+    }
     repeat<0, SCANS>([&]<int S>() {
         if constexpr (variant::SCAN_WALK[S] <= W) {
             stretch at[V];

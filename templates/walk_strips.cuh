@@ -1,5 +1,5 @@
-// walk_strips.cuh: for rowwise_walk.cuh: its numbers, and the strips of rows: which ones a warp takes, which rows a lane has, how batches of their
-// places come to shared memory and to registers, and where walks were when they came to them.
+// walk_strips.cuh: for rowwise_walk.cuh: its numbers, and the strips of rows: which rows a lane has, how batches of their places come to shared
+// memory and to registers, and where walks were when they came to them.
 #pragma once
 #include "many_pieces.cuh"
 #include "many_stretch.cuh"
@@ -17,9 +17,11 @@ struct strip {
     int n;        // of the lane: V, fewer at the end, 0
     int begin;    // the places that are walked along, where CUT: all of them else
     int end;
+    i64 slots;    // where the carries of its batches begin, and those of a part of it
 };
 
 constexpr bool CUT = cfg::PART > 0;
+constexpr bool ALWAYS_CUT = CUT && TOPS; // as far as rows are cut at all; plain sums walk along whole rows where there are enough of them
 constexpr bool all_cut()
 {
     for (int k = 0; k < variant::SCANS; k++) {
@@ -58,34 +60,15 @@ template <int W, class F> DEV void each_scan(const F &f)
     });
 }
 
-// ---- which strips a warp has ---------------------------------------------------------------------------------------
+// ---- a strip ---------------------------------------------------------------------------------------------------------
 
-// Strips, or parts of them, that a warp takes: `first`, and every `step`-th from there to `end`.
-struct allotment {
-    int across, strips; // strips side by side, and in all
-    bool cut;           // each warp takes parts of its own
-    sharing with;       // of a strip
-    int groups;         // of strips, a warp each
-    int first, end, step;
-};
-
-DEV allotment allot_strips(const many_params &p, int warp)
-{
-    const int blocks = static_cast<int>(gridDim.x);
-    const int across = (p.z.rows - 1) / STRIP + 1;
-    const int strips = p.z.rows <= 0 || p.z.n <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
-    const bool apart = strips >= blocks * WARPS / (CUT ? 4 : 2); // parts are more
-    const sharing with = {apart ? 1 : WARPS, apart ? 0 : warp, static_cast<int>(gridDim.y) - 1};
-    // Neighbours share pages of memory.
-    const auto first_of = [&](u32 block) { return static_cast<int>(static_cast<i64>(block) * strips / blocks); };
-    const int groups = (strips - 1) / WARPS + 1;
-    const bool cut = CUT && apart;
-    const int parts = cut ? (p.z.n - 1) / cfg::PART + 1 : 1; // of a strip
-    const int first = cut ? static_cast<int>(blockIdx.x) : first_of(blockIdx.x) + (apart ? warp : 0);
-    const int end = cut ? groups * parts : first_of(blockIdx.x + 1);
-    const int step = cut ? blocks : apart ? WARPS : 1;
-    return {across, strips, cut, with, groups, first, end, step};
-}
+// Where walks were at the batches of a row, in slots: as many as its batches, one more for each part, since parts begin anywhere, and for each
+// warp that shares it, behind one that has the counter of parts. As the launch counts them.
+constexpr int CARRY_PLACES = 512;
+constexpr int CARRY_SLOTS = CARRY_PLACES / PLACES + (CUT ? CARRY_PLACES / cfg::PART : 0) + 8; // of so many places
+static_assert(!CUT || CARRY_PLACES % cfg::PART == 0);
+static_assert(WARPS <= 8);
+DEV i64 slots_of(int n) { return static_cast<i64>((n - 1) / CARRY_PLACES + 1) * CARRY_SLOTS; }
 
 // The strip of that number, `across` of them side by side.
 DEV strip strip_at(const many_params &p, int across, int number)
@@ -93,7 +76,7 @@ DEV strip strip_at(const many_params &p, int across, int number)
     const int outer = number / across;
     const int row0 = outer / p.z.rows1;
     const int row2 = (number - outer * across) * STRIP;
-    strip s = {{outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2}, {}, min(STRIP, p.z.rows - row2), 0, 0, p.z.n};
+    strip s = {{outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2}, {}, min(STRIP, p.z.rows - row2), 0, 0, p.z.n, number * slots_of(p.z.n) + 1};
     const int lane = lane_of_warp() * V;
     s.n = max(min(V, s.rows - lane), 0);
     s.at = s.first;
@@ -117,23 +100,22 @@ DEV void begin_rows(strip_values &vals, const many_params &p, const variant::hea
 template <int W> struct route {
     int first, end; // places that are walked along
     int batches;    // of each warp
-    int most;       // of a warp in any strip
     int warps, mine;
     int advance; // from batch to batch, in places
 
     // In the order of memory.
     __device__ __forceinline__ int number(int k) const { return variant::WALK_REVERSE[W] ? batches - 1 - k : k; }
+    __device__ __forceinline__ int place(int number) const { return first + (number * warps + mine) * PLACES; }
     // The first place of batch k; beyond `end` where there is none.
-    __device__ __forceinline__ int base(int k) const { return first + (number(k) * warps + mine) * PLACES; }
+    __device__ __forceinline__ int base(int k) const { return place(number(k)); }
 };
 template <int W> DEV route<W> find_route(const many_params &p, const strip &s, const sharing &with)
 {
     const int end = end_of(p, s);
     const int all = (end - first_place(s) - 1) / PLACES + 1;
     const int batches = (all - 1) / with.warps + 1;
-    const int most = (p.z.n - 1) / PLACES + 1;
     const int step = with.warps * PLACES;
-    return {first_place(s), end, batches, most, with.warps, with.mine, variant::WALK_REVERSE[W] ? -step : step};
+    return {first_place(s), end, batches, with.warps, with.mine, variant::WALK_REVERSE[W] ? -step : step};
 }
 
 // ---- memory --------------------------------------------------------------------------------------------------------
@@ -296,11 +278,7 @@ constexpr int CARRIED = count_carried();
 
 // Where a walk was when it came to a batch, from one batch to the next: each lane reads what it wrote.
 constexpr int CARRY_STEP = CARRIED * 2 * STRIP;
-DEV float *carries_of(const many_params &p, int batch, int batches)
-{
-    const int warp = static_cast<int>(blockIdx.x) * WARPS + static_cast<int>(threadIdx.x) / 32;
-    return static_cast<float *>(p.carries) + (static_cast<i64>(warp) * batches + batch) * CARRY_STEP + lane_of_warp() * V;
-}
+DEV float *carries_of(const many_params &p, i64 slot) { return static_cast<float *>(p.carries) + slot * CARRY_STEP + lane_of_warp() * V; }
 
 // The same in shared memory, which is that of walk_scratch, too: no warp that has strips of its own meets others.
 DEV float *held_carries(unsigned char *meeting, int batch)
@@ -311,11 +289,11 @@ DEV float *held_carries(unsigned char *meeting, int batch)
 DEV walk_scratch &scratch_of(unsigned char *meeting) { return *reinterpret_cast<walk_scratch *>(meeting); }
 
 // Of the warp's batches in the strip, where the first one's is.
-template <int W> DEV float *first_carries(const many_params &p, const sharing &with, const route<W> &way, unsigned char *meeting)
+template <int W> DEV float *first_carries(const many_params &p, const strip &s, const sharing &with, const route<W> &way, unsigned char *meeting)
 {
     if constexpr (CARRIED > 0) {
         const bool held = with.warps == 1 && way.batches <= cfg::HELD_CARRIES; // else `meeting` has warps of a strip that meet
-        return held ? held_carries(meeting, way.number(0)) : carries_of(p, way.number(0), way.most);
+        return held ? held_carries(meeting, way.number(0)) : carries_of(p, s.slots + with.mine * way.batches + way.number(0));
     } else {
         return nullptr;
     }

@@ -471,7 +471,8 @@ static enum verdict run_scene(struct workshop *w, struct scene *s, uint64_t seed
         return right_in_every_order(w, s, k, seed, why, size) ? VERDICT_PASSED : VERDICT_FAILED;
     bool good = launch_all(w, s, k, seed, why, size);
     /* few blocks: a launch finds their counter as the one before left it */
-    const bool counts = s->c->pass == LATHE_FORWARD && s->ir->kind == KIND_ATTENTION && s->c->blocks > 0;
+    const bool counts =
+        s->c->blocks > 0 && (s->ir->inner || (s->c->pass == LATHE_FORWARD && s->ir->kind == KIND_ATTENTION));
     if (good && (s->c->deterministic || counts))
         good = same_again(w, s, k, !counts, seed + 1000, why, size);
     if (good && counts)

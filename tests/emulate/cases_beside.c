@@ -70,9 +70,11 @@ static const struct {
     int n, rows, blocks, beside; /* blocks: of clusters that take rows in turn; 0: as planned */
     bool inner, backward;
 } ROWS[] = {
-    {"softmax_inner", 1030, 150, 2, 16, true, false},    {"softmax_inner", 2050, 41, 2, 8, true, true},
-    {"layer_norm", 16392, 7, 3, 8, false, true},         {"rms_norm", 49160, 5, 2, 16, false, true},
-    {"log_softmax_inner", 1500, 90, 3, 16, true, false},
+    {"softmax_inner", 1030, 150, 2, 16, true, false},     {"chunk_cumsum", 900, 70, 0, 2, true, false},
+    {"logcumsumexp_packed", 700, 40, 0, 1, true, true},   {"softmax_inner", 2050, 41, 2, 8, true, true},
+    {"layer_norm", 16392, 7, 3, 8, false, true},          {"rms_norm", 49160, 5, 2, 16, false, true},
+    {"log_softmax_inner", 1500, 90, 3, 16, true, false},  {"cumsum_packed", 2000, 200, 0, 2, true, true},
+    {"logcumsumexp_packed", 1100, 70, 0, 2, true, false},
 };
 
 static void add_rows(struct case_list *list, int first, int n)
@@ -93,7 +95,7 @@ static void add_rows(struct case_list *list, int first, int n)
 
 void group_beside(struct case_list *list, bool full)
 {
-    enum { KERNELS_EACH_TIME = 4, SIZES_EACH_TIME = 2, ROWS_EACH_TIME = 1 };
+    enum { KERNELS_EACH_TIME = 4, SIZES_EACH_TIME = 2, ROWS_EACH_TIME = 3 };
     for (int i = 0; i < (full ? COUNT(KERNELS) : KERNELS_EACH_TIME); i++)
         add_attention(list, &KERNELS[i], full ? COUNT(SIZES) : SIZES_EACH_TIME);
     add_rows(list, 0, full ? COUNT(ROWS) : ROWS_EACH_TIME);

@@ -524,7 +524,8 @@ static void group_walks(struct case_list *list)
     } ROWS[] = {{2, 3, 24, 77, 1, LAYOUT_COMPACT},
                 {2, 2, 70, 300, 2, LAYOUT_PADDED},
                 {1, 1, 136, 130, 0, LAYOUT_COMPACT},
-                {1, 2, 24, 1300, 1, LAYOUT_COMPACT}};
+                {1, 2, 24, 1300, 1, LAYOUT_COMPACT},
+                {1, 1, 40, 1500, 1, LAYOUT_COMPACT}}; /* few strips and many segments: cut, from a counter */
     for (int i = 0; i < COUNT(SPEC) * COUNT(ROWS) * 4; i++) {
         const int row = i / 4 % COUNT(ROWS);
         const bool shipped = !SPEC[i / 4 / COUNT(ROWS)].text;

@@ -1,0 +1,173 @@
+// walk_parts.cuh: for rowwise_walk.cuh: which strips of rows, or parts of them, a warp takes, and where rows are cut.
+#pragma once
+#include "item_counter.cuh"
+#include "walk_columns.cuh"
+
+namespace many {
+
+// ---- where rows are cut ------------------------------------------------------------------------------------------------
+
+// Do all scans begin anew at a place?
+DEV bool is_cut_at(const many_params &p, const variant::head &head, const strip_values &vals, const variant::col &c, int place)
+{
+    bool cut = true;
+    repeat<0, SCANS>([&]<int S>() { cut &= starts_at<S>(p, head, vals, c, place); });
+    return cut;
+}
+
+// Part `part` of a row: from the first cut among its PART places to the first one behind them. False: there is none among them, and they
+// belong to a part before.
+DEV bool find_part(strip &s, const many_params &p, const variant::head &head, const strip_values &vals, int part)
+{
+    constexpr int AT_ONCE = 4; // groups of 32 places
+    static_assert(cfg::PART <= 32 * AT_ONCE, "the first cut of a part is among those that are looked at together");
+    const int from = part * cfg::PART;
+    const int next = from + cfg::PART;
+    int begin = part == 0 ? 0 : -1;
+    int end = p.z.n;
+#pragma unroll 1
+    for (int base = from; base < p.z.n && end == p.z.n; base += 32 * AT_ONCE) {
+        col_words own[AT_ONCE];
+#pragma unroll
+        for (int g = 0; g < AT_ONCE; g++) {
+            variant::make_cols<1>(p.x, p.z, head, min(base + g * 32 + lane_of_warp(), p.z.n - 1), own[g].c);
+        }
+#pragma unroll
+        for (int g = AT_ONCE - 1; g >= 0; g--) {
+            const int group = base + g * 32;
+            const int place = group + lane_of_warp();
+            const u32 cuts = __ballot_sync(ALL_LANES, place < p.z.n && is_cut_at(p, head, vals, own[g].c[0], place));
+            const int first = group + __ffs(static_cast<int>(cuts)) - 1;
+            begin = cuts != 0 && group < next && part > 0 ? first : begin;
+            end = cuts != 0 && group >= next ? first : end;
+        }
+        if (begin < 0 && base + 32 * AT_ONCE >= next) {
+            return false;
+        }
+    }
+    s.begin = begin;
+    s.end = end;
+    s.slots += begin / PLACES + part;
+    return begin >= 0;
+}
+
+// Groups of 32 places that are looked at to find out how often a row is cut: all of them, or so many all along it.
+constexpr int SAMPLES = 128;
+
+// The first place of a sample: in its share of the row not always at the same distance, since segments may be alike.
+DEV i64 place_of_sample(int sample, int groups)
+{
+    const i64 first = static_cast<i64>(sample) * max(groups, SAMPLES) / SAMPLES;
+    const int share = max(groups / SAMPLES, 1);
+    return (first + sample * 7 % 16 * share / 16) * 32;
+}
+
+// How many of a warp's samples have a cut.
+DEV int count_cut_samples(const many_params &p, const variant::head &head, int warp, int groups)
+{
+    constexpr int AT_ONCE = 4;
+    const strip_values vals = {}; // columns alone say where scans begin
+    int cuts = 0;
+#pragma unroll 1
+    for (int first = warp * AT_ONCE; first < min(groups, SAMPLES); first += WARPS * AT_ONCE) {
+        col_words own[AT_ONCE];
+        int place[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            place[k] = static_cast<int>(min(place_of_sample(first + k, groups), static_cast<i64>(p.z.n))) + lane_of_warp();
+            variant::make_cols<1>(p.x, p.z, head, min(place[k], p.z.n - 1), own[k].c);
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            cuts += __any_sync(ALL_LANES, place[k] < p.z.n && is_cut_at(p, head, vals, own[k].c[0], place[k])) ? 1 : 0;
+        }
+    }
+    return cuts;
+}
+
+// Has a row more parts than a block has warps, which would else share it? All blocks find the same. `scratch`: a word for each warp.
+DEV bool is_cut_often(const many_params &p, const variant::head &head, int warp, unsigned char *scratch)
+{
+    const int groups = (p.z.n - 1) / 32 + 1;
+    int *const of_warp = reinterpret_cast<int *>(scratch);
+    const int own = count_cut_samples(p, head, warp, groups);
+    if (lane_of_warp() == 0) {
+        of_warp[warp] = own;
+    }
+    __syncthreads();
+    int cuts = 0;
+    for (int w = 0; w < WARPS; w++) {
+        cuts += of_warp[w];
+    }
+    __syncthreads(); // read, before it is something else
+    return static_cast<i64>(cuts) * max(groups, SAMPLES) / SAMPLES >= 2 * WARPS;
+}
+
+// ---- what a warp takes ---------------------------------------------------------------------------------------------------
+
+// Strips, or parts of them: `first`, and every `step`-th from there to `end`. Parts are not alike: a warp takes the next one from a counter.
+struct allotment {
+    int across, strips; // strips side by side, and in all
+    bool cut;           // each warp takes parts of its own
+    sharing with;       // of a strip
+    int first, end, step;
+
+    __device__ __forceinline__ bool counts() const { return cut && static_cast<u32>(end) < item_counter::LIMIT; }
+    __device__ __forceinline__ int part(int item) const { return cut ? item / strips : 0; } // neighbours take the same one, of strips side by side
+};
+
+// Whole strips: `warps` of each block go along neighbours, which share pages of memory, or all warps along the same one.
+DEV allotment allot_whole(int across, int strips, int warp, int warps, bool apart)
+{
+    const int blocks = static_cast<int>(gridDim.x);
+    const auto first_of = [&](u32 block) { return static_cast<int>(static_cast<i64>(block) * strips / blocks); };
+    const int end = first_of(blockIdx.x + 1);
+    const sharing with = {apart ? 1 : WARPS, apart ? 0 : warp, static_cast<int>(gridDim.y) - 1};
+    const int first = !apart ? first_of(blockIdx.x) : warp < warps ? first_of(blockIdx.x) + warp : end;
+    return {across, strips, false, with, first, end, apart ? warps : 1};
+}
+
+DEV allotment allot_strips(const many_params &p, const variant::head &head, int warp, unsigned char *scratch)
+{
+    const int blocks = static_cast<int>(gridDim.x);
+    const int across = (p.z.rows - 1) / STRIP + 1;
+    const int strips = p.z.rows <= 0 || p.z.n <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
+    const int warps = blocks * cfg::WHOLE_WARPS;
+    const bool many = strips >= warps / (ALWAYS_CUT ? 4 : 2); // parts are more
+    bool cut = false;
+    if constexpr (CUT) {
+        cut = many ? ALWAYS_CUT : strips > 0 && is_cut_often(p, head, warp, scratch);
+    }
+    if (cut) {
+        const int parts = (p.z.n - 1) / max(cfg::PART, 1) + 1;
+        const sharing alone = {1, 0, static_cast<int>(gridDim.y) - 1};
+        return {across, strips, cut, alone, static_cast<int>(blockIdx.x) * WARPS + warp, strips * parts, blocks * WARPS};
+    }
+    const int turns = (strips - 1) / warps + 1;
+    const bool uneven = strips < static_cast<i64>(turns) * warps * 9 / 10; // in the last turn many would have none
+    return allot_whole(across, strips, warp, uneven ? WARPS : cfg::WHOLE_WARPS, many);
+}
+
+// The item behind the one at hand. A lane asks for it when that begins, once for each; the answer comes beside what tells where that is cut.
+struct coming_item {
+    item_counter counter;
+    u64 asked;
+
+    __device__ __forceinline__ coming_item(const many_params &p, const allotment &own)
+        : counter{static_cast<u64 *>(p.carries), static_cast<u32>(own.end)}, asked(0)
+    {
+        if (CUT && own.counts() && lane_of_warp() == 0) {
+            asked = counter.ask();
+        }
+    }
+    __device__ __forceinline__ int number(int item, const allotment &own) const
+    {
+        if (!CUT || !own.counts()) {
+            return item + own.step;
+        }
+        const int taken = lane_of_warp() == 0 ? static_cast<int>(counter.take(asked)) : 0;
+        return own.step + warp_max(taken); // in a uniform register, and so is all that follows from it: by a shuffle, 72 bytes spill
+    }
+};
+
+} // namespace many
