@@ -24,6 +24,7 @@ EPS = 1e-6
 CHANNELS = 16         # of a group
 SEQUENCE = 1000       # the length of packed sequences
 PACKED_CHUNK = 64
+PACKED_SHAPES = ((1, 131072, 2048), (1, 1048576, 64))  # one tensor of packed sequences: tokens, channels or heads
 LENGTHS = (128, 256, 384, 512, 1000, 1024, 2048, 2560, 4096, 5000, 5120, 8192, 12288, 16384, 20480, 24576, 32768, 40960, 49152,
            65536, 100000, 131072, 262144)
 
@@ -388,7 +389,18 @@ def all_rows(bench):
             bars = {"copy": BACKWARD_BAR if backwards else FORWARD_BAR, "torch.compile": over}
             name = title(op, shape, backwards)
             bench.guard(name, "rows_all", lambda m=make, n=name, o=op, s=shape, b=bars: m(bench, "rows_all", n, o, s, b, True))
+    packed_rows(bench)
     length_rows(bench)
+
+
+def packed_rows(bench):
+    for spec in ("chunk_cumsum", "cumsum_packed", "logcumsumexp_packed"):
+        op = BY_SPEC[spec]
+        for shape in PACKED_SHAPES if bench.options.shrink == 1 else ((1, 90, 24),):
+            for backwards, make, bar in ((False, forward, FORWARD_BAR), (True, backward, BACKWARD_BAR)):
+                name = title(op, shape, backwards)
+                bench.guard(name, "rows_packed", lambda m=make, n=name, o=op, s=shape, b={"copy": bar}:
+                            m(bench, "rows_packed", n, o, s, b, False))
 
 
 def length_rows(bench):
