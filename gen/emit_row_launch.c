@@ -68,28 +68,37 @@ static void add_scatter_buffers(const struct row_emitter *r, struct work *work, 
     }
 }
 
-/* rowwise_walk: of each strip of rows, in slots (CARRY_SLOTS of walk_strips.cuh), two words of each row for
- * every scan whose walk is not the last one. Else of each block, for each of its chunks, three words. */
-static struct product carry_bytes(const struct row_emitter *r, const struct plan *plan)
+/* rowwise_walk: in slots (walk_strips.cuh) of two words of each row for every scan whose walk is not the last
+ * one: of the batches of a row for each warp of the grid, and one slot more, or for each strip of rows. */
+static struct product walk_carry_bytes(const struct row_pass *pass, const struct plan *plan)
 {
     enum { SLOT_PLACES = 512, BESIDE_BATCHES = 8 }; /* as there */
-    const struct row_pass *pass = r->pass;
-    if (plan->places == 0) {
-        struct product bytes = product_of((int64_t)12 * pass->n_scans * plan->rows_per_block * plan->blocks);
-        product_times(&bytes, SYM_N, row_chunk(pass, plan));
-        return bytes;
-    }
     const int strip = 32 * plan->vector;
     const int parts = plan->part_places > 0 ? SLOT_PLACES / plan->part_places : 0;
     int carried = 0;
     for (int k = 0; k < pass->n_scans; k++)
         carried += pass->walk[k] + 1 < pass->n_walks;
-    struct product bytes =
-        product_of((int64_t)8 * carried * strip * (SLOT_PLACES / plan->places + parts + BESIDE_BATCHES));
+    struct product bytes = product_of((int64_t)8 * carried * strip);
+    if (plan->carries_by_warp) {
+        bytes.scale *= plan->blocks * (plan->threads / 32) + 1;
+        product_times(&bytes, SYM_N, plan->places);
+        return bytes;
+    }
+    bytes.scale *= SLOT_PLACES / plan->places + parts + BESIDE_BATCHES;
     product_times(&bytes, SYM_N, SLOT_PLACES);
     product_times(&bytes, SYM_ROWS0, 1);
     product_times(&bytes, SYM_ROWS1, 1);
     product_times(&bytes, SYM_ROWS, strip);
+    return bytes;
+}
+
+/* Else of each block, for each of its chunks, three words. */
+static struct product carry_bytes(const struct row_emitter *r, const struct plan *plan)
+{
+    if (plan->places > 0)
+        return walk_carry_bytes(r->pass, plan);
+    struct product bytes = product_of((int64_t)12 * r->pass->n_scans * plan->rows_per_block * plan->blocks);
+    product_times(&bytes, SYM_N, row_chunk(r->pass, plan));
     return bytes;
 }
 

@@ -621,6 +621,7 @@ struct plan {
     int units_wide;          /* rowwise_inner: see there; else 0 */
     int places, part_places; /* rowwise_walk: of a batch; see there PART; else 0 */
     int whole_warps;         /* of a block, that take strips of their own where those are not cut */
+    bool carries_by_warp;    /* of the grid, and not by strip */
     int held_carries;        /* see there HELD_CARRIES */
     int cluster;             /* blocks that share a row of rowwise_staged, a strip of rowwise_inner */
     int unroll, steps;       /* elementwise, with threads and vector: see elementwise.cuh */

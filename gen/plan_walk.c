@@ -8,6 +8,7 @@
 enum {
     MOST_POWERS = 2,  /* scans, some of them with powers: what warps hand on meets in static shared memory */
     HELD_WORDS = 128, /* of the places of a batch, in registers */
+    MOST_BY_WARP = 2048, /* places of a row of which each warp of the grid has carries; else each strip */
 };
 
 static const char *reason_apart(const struct request *r, const struct row_pass *pass)
@@ -122,6 +123,13 @@ static bool take_less(struct plan *plan)
     return true;
 }
 
+static bool is_too_much(const struct request *r, const struct row_pass *pass, const struct plan *plan)
+{
+    enum { MOST_STATIC = 48 * 1024 }; /* of a block, whatever the device has */
+    const int fixed = static_bytes(pass, plan);
+    return fixed > MOST_STATIC || plan->smem_bytes + fixed > r->device->smem_bytes / plan->min_blocks;
+}
+
 /* As much of that as shared memory has room for. */
 static void share_memory(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
@@ -129,8 +137,7 @@ static void share_memory(const struct request *r, const struct row_pass *pass, s
     do
         plan->smem_bytes =
             plan->stages * (plan->threads / 32) * plan->places * bytes + held_bytes(pass, plan);
-    while (plan->smem_bytes + static_bytes(pass, plan) > r->device->smem_bytes / plan->min_blocks &&
-           take_less(plan));
+    while (is_too_much(r, pass, plan) && take_less(plan));
 }
 
 static bool shape(const struct request *r, const struct row_pass *pass, struct plan *plan, char *why)
@@ -139,6 +146,7 @@ static bool shape(const struct request *r, const struct row_pass *pass, struct p
     plan->rows_per_block = 1;
     share_places(r, pass, plan);
     share_memory(r, pass, plan);
+    plan->carries_by_warp = r->problem->dim[SYM_N] <= MOST_BY_WARP;
     plan->registers = plan->min_blocks > 1 ? 168 : 255;
     plan->blocks = plan->min_blocks * r->device->sm_count;
     plan->at_once = 1;

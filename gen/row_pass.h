@@ -52,7 +52,7 @@ struct row_pass {
     int n_scatters;          /* of form SCATTER */
 };
 
-/* Where segments of scan k begin. */
+/* Where segments of scan k begin; a start that is the same at all places is no column. */
 enum scan_starts { STARTS_NEVER, STARTS_BY_COLUMN, STARTS_ANYWHERE };
 static inline enum scan_starts row_scan_starts(const struct row_pass *pass, int k)
 {
@@ -60,7 +60,7 @@ static inline enum scan_starts row_scan_starts(const struct row_pass *pass, int 
     const struct ir_node *start = &pass->ir->node[scan->arg[scan->n_args - 1]];
     if (start->op == OP_CONST && start->value == 0.0)
         return STARTS_NEVER;
-    return (start->span & SPAN_Q) ? STARTS_ANYWHERE : STARTS_BY_COLUMN;
+    return (start->span & SPAN_Q) || !(start->span & SPAN_KV) ? STARTS_ANYWHERE : STARTS_BY_COLUMN;
 }
 
 /* ---- row_place.c */

@@ -8,7 +8,7 @@
 // LATHE_ENTRY(columns), launched where PER_THREAD == 0 and there are column sums: a row does not fit registers, so columns are
 // read again, each by its own thread, which writes the rows, too: COLUMN_PARTS x ceil(n / (128 VECTOR)) blocks of 128 threads.
 // What the rows' reductions gave is taken from params.values, where the first kernel left it.
-// LATHE_ENTRY(sum): adds up what the blocks left, in the order of the blocks: the same bits in every run. 256 threads, a
+// LATHE_ENTRY(sum): adds up what the blocks left, in an order that the plan decides: the same bits in every run. 256 threads, a
 // multiple of GRADS blocks; a gradient is written whole, also where nothing was added to it.
 //
 // ROWS_PER_BLOCK == 1: a block per row. > 1: THREADS / ROWS_PER_BLOCK threads per row, a power of two up to a warp.

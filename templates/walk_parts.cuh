@@ -20,7 +20,7 @@ DEV bool is_cut_at(const many_params &p, const variant::head &head, const strip_
 DEV bool find_part(strip &s, const many_params &p, const variant::head &head, const strip_values &vals, int part)
 {
     constexpr int AT_ONCE = 4; // groups of 32 places
-    static_assert(cfg::PART <= 32 * AT_ONCE, "the first cut of a part is among those that are looked at together");
+    static_assert(cfg::PART % 32 == 0 && cfg::PART <= 32 * AT_ONCE, "the first cut of a part is among those that are looked at together");
     const int from = part * cfg::PART;
     const int next = from + cfg::PART;
     int begin = part == 0 ? 0 : -1;
@@ -47,7 +47,7 @@ DEV bool find_part(strip &s, const many_params &p, const variant::head &head, co
     }
     s.begin = begin;
     s.end = end;
-    s.slots += begin / PLACES + part;
+    s.slots += SLOTS_OF_WARPS ? 0 : begin / PLACES + part;
     return begin >= 0;
 }
 
@@ -79,7 +79,8 @@ DEV int count_cut_samples(const many_params &p, const variant::head &head, int w
         }
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            cuts += __any_sync(ALL_LANES, place[k] < p.z.n && is_cut_at(p, head, vals, own[k].c[0], place[k])) ? 1 : 0;
+            const bool inside = place[k] > 0 && place[k] < p.z.n; // where a row begins it is not cut
+            cuts += __any_sync(ALL_LANES, inside && is_cut_at(p, head, vals, own[k].c[0], place[k])) ? 1 : 0;
         }
     }
     return cuts;
@@ -104,6 +105,8 @@ DEV bool is_cut_often(const many_params &p, const variant::head &head, int warp,
 }
 
 // ---- what a warp takes ---------------------------------------------------------------------------------------------------
+
+static_assert(cfg::WHOLE_WARPS > 0 && cfg::WHOLE_WARPS <= WARPS);
 
 // Strips, or parts of them: `first`, and every `step`-th from there to `end`. Parts are not alike: a warp takes the next one from a counter.
 struct allotment {

@@ -62,13 +62,23 @@ template <int W, class F> DEV void each_scan(const F &f)
 
 // ---- a strip ---------------------------------------------------------------------------------------------------------
 
-// Where walks were at the batches of a row, in slots: as many as its batches, one more for each part, since parts begin anywhere, and for each
-// warp that shares it, behind one that has the counter of parts. As the launch counts them.
+// Where walks were at the batches of a row, in slots. Of each warp of the grid: as many as batches, behind one that has the counter of parts. Or of each
+// strip, where rows are so long that this is less: one more for each part, since parts begin anywhere, and for each warp that shares it. As the
+// launch counts them.
+constexpr bool SLOTS_OF_WARPS = cfg::CARRIES_BY_WARP;
 constexpr int CARRY_PLACES = 512;
-constexpr int CARRY_SLOTS = CARRY_PLACES / PLACES + (CUT ? CARRY_PLACES / cfg::PART : 0) + 8; // of so many places
+constexpr int CARRY_SLOTS = CARRY_PLACES / PLACES + (CUT ? CARRY_PLACES / cfg::PART : 0) + 8; // of so many places of a strip
 static_assert(!CUT || CARRY_PLACES % cfg::PART == 0);
 static_assert(WARPS <= 8);
-DEV i64 slots_of(int n) { return static_cast<i64>((n - 1) / CARRY_PLACES + 1) * CARRY_SLOTS; }
+DEV i64 first_slot(int strip, int n)
+{
+    if constexpr (SLOTS_OF_WARPS) {
+        const int warp = static_cast<int>(blockIdx.x) * WARPS + static_cast<int>(threadIdx.x) / 32;
+        return static_cast<i64>(warp) * ((n - 1) / PLACES + 1) + 1;
+    } else {
+        return static_cast<i64>(strip) * ((n - 1) / CARRY_PLACES + 1) * CARRY_SLOTS + 1;
+    }
+}
 
 // The strip of that number, `across` of them side by side.
 DEV strip strip_at(const many_params &p, int across, int number)
@@ -76,7 +86,7 @@ DEV strip strip_at(const many_params &p, int across, int number)
     const int outer = number / across;
     const int row0 = outer / p.z.rows1;
     const int row2 = (number - outer * across) * STRIP;
-    strip s = {{outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2}, {}, min(STRIP, p.z.rows - row2), 0, 0, p.z.n, number * slots_of(p.z.n) + 1};
+    strip s = {{outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2}, {}, min(STRIP, p.z.rows - row2), 0, 0, p.z.n, first_slot(number, p.z.n)};
     const int lane = lane_of_warp() * V;
     s.n = max(min(V, s.rows - lane), 0);
     s.at = s.first;
@@ -293,7 +303,7 @@ template <int W> DEV float *first_carries(const many_params &p, const strip &s, 
 {
     if constexpr (CARRIED > 0) {
         const bool held = with.warps == 1 && way.batches <= cfg::HELD_CARRIES; // else `meeting` has warps of a strip that meet
-        return held ? held_carries(meeting, way.number(0)) : carries_of(p, s.slots + with.mine * way.batches + way.number(0));
+        return held ? held_carries(meeting, way.number(0)) : carries_of(p, s.slots + (SLOTS_OF_WARPS ? 0 : with.mine * way.batches) + way.number(0));
     } else {
         return nullptr;
     }

@@ -726,6 +726,24 @@ TEST(plans_that_differ_for_many_keys_are_foretold)
     CHECK(!asks_keys(LATHE_BACKWARD, "dtype=bf16,d=64", &H100));
 }
 
+/* What warps hand on lies in static shared memory, of which a block has 48 KiB: four sums take fewer warps.
+ */
+TEST(packed_sums_fit_static_shared_memory)
+{
+    static const char SPEC[] =
+        "return rowwise { along = -2, inputs = { since = tensor('i32', 'n') },\n"
+        "  forward = function(x, at, p)\n"
+        "    local s = where(eq(p.since(at.i), 0), 1.0, 0.0)\n"
+        "    return cumsum(x, s) + cumsum(x * x, s) + cumsum(abs(x), s) + cumsum(exp(x), s)\n  end }";
+    struct plan plan;
+    lathe_error err = {0};
+    CHECK_EQ(pick_pass(SPEC, LATHE_FORWARD, "dtype=bf16,rows=2048,n=4096", &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(strcmp(plan.template_name, "rowwise_walk"), 0);
+    CHECK(2 * 4 * plan.threads * plan.vector * 8 <= 48 * 1024);
+    CHECK(plan.whole_warps * 32 <= plan.threads);
+    CHECK(plan.part_places > 0);
+}
+
 /* Batches of each warp wait, and beside them what warps hand on: two or three words of each row, twice. */
 TEST(walks_along_an_inner_dim_fit_shared_memory)
 {
