@@ -69,10 +69,11 @@ static void emit_many_config(struct text_buf *t, const struct plan *plan)
                  plan->units_wide, yes(plan->more), yes(plan->taken));
     if (plan->places > 0)
         text_add(t,
-                 "constexpr int PLACES = %d, STAGES = %d, PART = %d, HELD_CARRIES = %d, WHOLE_WARPS = %d;\n"
+                 "constexpr int PLACES = %d, STAGES = %d, AGAIN_STAGES = %d, PART = %d, HELD_CARRIES = %d, "
+                 "WHOLE_WARPS = %d;\n"
                  "constexpr bool CARRIES_BY_WARP = %s;\n",
-                 plan->places, plan->stages, plan->part_places, plan->held_carries, plan->whole_warps,
-                 plan->carries_by_warp ? "true" : "false");
+                 plan->places, plan->stages, plan->again_stages, plan->part_places, plan->held_carries,
+                 plan->whole_warps, plan->carries_by_warp ? "true" : "false");
     else if (plan->stages > 0)
         text_add(t,
                  "constexpr int STAGES = %d, SURE = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, "

@@ -68,17 +68,14 @@ static void add_scatter_buffers(const struct row_emitter *r, struct work *work, 
     }
 }
 
-/* rowwise_walk: in slots (walk_strips.cuh) of two words of each row for every scan whose walk is not the last
- * one: of the batches of a row for each warp of the grid, and one slot more, or for each strip of rows. */
+/* rowwise_walk: in slots (walk_strips.cuh) of what each row hands on: of the batches of a row for each warp
+ * of the grid, and one slot more, or for each strip of rows. */
 static struct product walk_carry_bytes(const struct row_pass *pass, const struct plan *plan)
 {
     enum { SLOT_PLACES = 512, BESIDE_BATCHES = 8 }; /* as there */
     const int strip = 32 * plan->vector;
     const int parts = plan->part_places > 0 ? SLOT_PLACES / plan->part_places : 0;
-    int carried = 0;
-    for (int k = 0; k < pass->n_scans; k++)
-        carried += pass->walk[k] + 1 < pass->n_walks;
-    struct product bytes = product_of((int64_t)8 * carried * strip);
+    struct product bytes = product_of((int64_t)4 * row_pass_carried_words(pass) * strip);
     if (plan->carries_by_warp) {
         bytes.scale *= plan->blocks * (plan->threads / 32) + 1;
         product_times(&bytes, SYM_N, plan->places);

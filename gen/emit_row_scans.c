@@ -35,6 +35,19 @@ static int scan_beside(const struct row_emitter *r, int k)
     return -1;
 }
 
+/* The first scan whose segments begin where those of scan k do. */
+static int scan_start_of(const struct row_emitter *r, int k)
+{
+    const struct ir_node *node = r->e->w->node;
+    const struct ir_node *scan = &node[r->pass->scan[k]];
+    for (int l = 0; l < k; l++) {
+        const struct ir_node *other = &node[r->pass->scan[l]];
+        if (other->arg[other->n_args - 1] == scan->arg[scan->n_args - 1])
+            return l;
+    }
+    return k;
+}
+
 /* Do formulas of elements, but for the places where segments begin, read values of columns? */
 static bool reads_columns(const struct row_emitter *r)
 {
@@ -53,21 +66,6 @@ static bool reads_columns(const struct row_emitter *r)
     return reads;
 }
 
-/* Tensors that the scans of the first `walks` walks are made of, as bits. */
-static int reads_of_walks(const struct row_emitter *r, int walks)
-{
-    const struct row_pass *pass = r->pass;
-    bool used[IR_MAX_NODES];
-    int n = 0;
-    int bits = 0;
-    while (n < pass->n_scans && pass->walk[n] < walks)
-        n++;
-    ir_mark(r->e->w, pass->scan, n, used);
-    for (int k = 0; k < pass->n_in; k++)
-        bits |= used[pass->in[k].node] ? 1 << k : 0;
-    return bits;
-}
-
 static void emit_walks(struct row_emitter *r, const struct plan *plan)
 {
     const struct row_pass *pass = r->pass;
@@ -76,22 +74,26 @@ static void emit_walks(struct row_emitter *r, const struct plan *plan)
     int reverse[ROW_WALKS];
     int reads[ROW_WALKS];
     int starts[ROW_SCANS];
+    int start_of[ROW_SCANS];
     int beside[ROW_SCANS];
     for (int k = 0; k < pass->n_scans; k++) {
         beside[k] = scan_beside(r, k);
         const struct ir_node *scan = &r->e->w->node[pass->scan[k]];
         form[k] = (int)ir_scan_form(scan->op);
         starts[k] = (int)row_scan_starts(pass, k);
+        start_of[k] = scan_start_of(r, k);
     }
     for (int k = 0; k < pass->n_walks; k++) {
         reverse[k] = pass->reverse[k];
-        reads[k] = reads_of_walks(r, k + 1);
+        reads[k] = row_pass_reads(pass, k + 1);
     }
     text_add(out, "    static constexpr int SCANS = %d, WALKS = %d, CHUNK = %d;\n", pass->n_scans,
              pass->n_walks, row_chunk(pass, plan));
     row_emit_list(out, "int", "SCAN_FORM", form, pass->n_scans);
     row_emit_list(out, "int", "SCAN_WALK", pass->walk, pass->n_scans);
     row_emit_list(out, "int", "SCAN_STARTS", starts, pass->n_scans);
+    if (pass->n_scans > 0)
+        row_emit_list(out, "int", "SCAN_START_OF", start_of, pass->n_scans);
     text_add(out, "    static constexpr bool COLS_BESIDE_STARTS = %s;\n",
              reads_columns(r) ? "true" : "false");
     row_emit_list(out, "int", "SCAN_BESIDE", beside, pass->n_scans);

@@ -623,6 +623,7 @@ struct plan {
     int whole_warps;         /* of a block, that take strips of their own where those are not cut */
     bool carries_by_warp;    /* of the grid, and not by strip */
     int held_carries;        /* see there HELD_CARRIES */
+    int again_stages;        /* see there AGAIN_STAGES */
     int cluster;             /* blocks that share a row of rowwise_staged, a strip of rowwise_inner */
     int unroll, steps;       /* elementwise, with threads and vector: see elementwise.cuh */
     bool long_loops, ahead;

@@ -23,38 +23,55 @@ static const char *reason_apart(const struct request *r, const struct row_pass *
                                         : NULL;
 }
 
-/* Of a place of a row, in all tensors that are read. */
-static int place_bytes(const struct request *r, const struct row_pass *pass)
+/* Of a place of a row, in all tensors that are read, or in those with a bit in `which`. */
+static int place_bytes(const struct request *r, const struct row_pass *pass, int which)
 {
     int bytes = 0;
     for (int k = 0; k < pass->n_in; k++)
-        bytes += (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[pass->in[k].arg]);
+        if (which >> k & 1)
+            bytes += (int)lathe_dtype_size((lathe_dtype)r->problem->arg_dtype[pass->in[k].arg]);
     return bytes;
 }
 
-/* walk_scratch of the template. */
-static int scratch_bytes(const struct row_pass *pass, const struct plan *plan)
+/* Of the batches of all warps that wait in shared memory. */
+static int ring_bytes(const struct request *r, const struct row_pass *pass, const struct plan *plan)
 {
-    const int stretch = row_pass_has_powers(pass) ? 12 : 8;
-    return 2 * pass->n_scans * plan->threads * plan->vector * stretch;
+    const int again = row_pass_reads(pass, pass->n_walks - 1);
+    return plan->threads * plan->vector * plan->places *
+           (plan->again_stages * place_bytes(r, pass, again) + plan->stages * place_bytes(r, pass, ~again));
 }
 
-/* Static shared memory of a block: the device's own, and walk_scratch where it does not share the place of
- * what is held. */
+static int most_in_walk(const struct row_pass *pass) /* scans */
+{
+    int most = 0;
+    for (int k = 0, n = 0; k < pass->n_scans; k++) {
+        n = k > 0 && pass->walk[k] == pass->walk[k - 1] ? n + 1 : 1;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* walk_scratch of the template: of each row, what is handed on, and with powers where each scan of a walk is.
+ */
+static int scratch_bytes(const struct row_pass *pass, const struct plan *plan)
+{
+    const int bytes = row_pass_has_powers(pass) ? 12 + 16 * most_in_walk(pass) : 2 * 8;
+    return plan->threads * plan->vector * bytes;
+}
+
+/* Static shared memory of a block, 24 KiB at most: the device's own, and walk_scratch where it does not share
+ * the place of what is held. */
 static int static_bytes(const struct row_pass *pass, const struct plan *plan)
 {
     return 1024 + (plan->held_carries > 0 ? 0 : scratch_bytes(pass, plan));
 }
 
-/* Where walks were, of the batches for which that stays in shared memory: two words of each row and scan. */
+/* Where walks were, of the batches for which that stays in shared memory. */
 static int held_bytes(const struct row_pass *pass, const struct plan *plan)
 {
     if (plan->held_carries == 0)
         return 0;
-    int bytes = 0;
-    for (int k = 0; k < pass->n_scans; k++)
-        if (pass->walk[k] + 1 < pass->n_walks)
-            bytes += 8 * plan->held_carries * plan->vector * plan->threads;
+    const int bytes = 4 * row_pass_carried_words(pass) * plan->held_carries * plan->vector * plan->threads;
     const int scratch = scratch_bytes(pass, plan);
     return bytes > scratch ? bytes : scratch;
 }
@@ -71,9 +88,9 @@ static bool may_cut(const struct row_pass *pass)
 /* Plain sums wait for memory alone: they take 256 bytes of a place, and few batches, so that the warps of a
  * block stay beside each other; where rows may be cut, twice the warps for parts of them. Scans with powers
  * have more to compute, and more warps: where rows may be cut, there is work for three times as many, of 168
- * registers. Several walks along a part leave where they were in shared memory, beside two batches of each
- * warp. L2 gives up last what is on its way, but where it was not measured: scans with powers along rows that
- * are not cut. */
+ * registers. Several walks along a part leave where they were in shared memory, and what each reads as far as
+ * there is room: the walk back finds it there. L2 is told what to give up last, but where it was not
+ * measured: scans with powers along rows that are not cut. */
 static void share_places(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
     const bool powers = row_pass_has_powers(pass);
@@ -90,30 +107,31 @@ static void share_places(const struct request *r, const struct row_pass *pass, s
         plan->min_blocks = 3;
         plan->places = 8;
         plan->part_places = 64;
-        plan->stages = pass->n_walks > 1 ? 2 : 3;
         plan->held_carries = pass->n_walks > 1 ? plan->part_places / plan->places : 0;
     }
+    plan->again_stages = plan->held_carries > 0 ? plan->held_carries : plan->stages;
     plan->kept = parts || !powers;
-    const int words = plan->vector * (place_bytes(r, pass) + 4 * pass->n_scans) / 4;
+    const int words = plan->vector * (place_bytes(r, pass, ~0) + 4 * pass->n_scans) / 4;
     while (!powers && plan->places > 4 && plan->places * words > HELD_WORDS)
         plan->places /= 2;
 }
 
-/* A step towards less shared memory. First, what plain sums have for parts of rows alone. Where walks were
- * goes through memory, and batches have its room: with three of them under way such walks had 0.51 of a copy,
- * with four 0.45 (templates/README.md). Then fewer batches, shorter ones, fewer warps. False: there is
- * nothing left to give up. */
+/* A step towards less shared memory. First, what plain sums have for parts of rows alone, and what a walk
+ * back finds; then fewer batches. Then where walks were goes through memory, and batches have its room; in
+ * the end shorter ones, fewer warps. False: there is nothing left to give up. */
 static bool take_less(struct plan *plan)
 {
     enum { STAGES_NOT_HELD = 4, FEWEST_STAGES = 2, FEWEST_PLACES = 4, FEWEST_THREADS = 64 };
     if (plan->threads > 32 * plan->whole_warps)
         plan->threads = 32 * plan->whole_warps;
+    else if (plan->again_stages > plan->stages)
+        plan->again_stages--;
+    else if (plan->stages > FEWEST_STAGES)
+        plan->again_stages = --plan->stages;
     else if (plan->held_carries > 0) {
         plan->held_carries = 0;
-        plan->stages = STAGES_NOT_HELD;
-    } else if (plan->stages > FEWEST_STAGES)
-        plan->stages--;
-    else if (plan->places > FEWEST_PLACES)
+        plan->again_stages = plan->stages = STAGES_NOT_HELD;
+    } else if (plan->places > FEWEST_PLACES)
         plan->places /= 2;
     else if (plan->threads > FEWEST_THREADS) {
         plan->threads /= 2;
@@ -125,18 +143,14 @@ static bool take_less(struct plan *plan)
 
 static bool is_too_much(const struct request *r, const struct row_pass *pass, const struct plan *plan)
 {
-    enum { MOST_STATIC = 48 * 1024 }; /* of a block, whatever the device has */
-    const int fixed = static_bytes(pass, plan);
-    return fixed > MOST_STATIC || plan->smem_bytes + fixed > r->device->smem_bytes / plan->min_blocks;
+    return plan->smem_bytes + static_bytes(pass, plan) > r->device->smem_bytes / plan->min_blocks;
 }
 
 /* As much of that as shared memory has room for. */
 static void share_memory(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
-    const int bytes = 32 * plan->vector * place_bytes(r, pass); /* of a place of a warp */
     do
-        plan->smem_bytes =
-            plan->stages * (plan->threads / 32) * plan->places * bytes + held_bytes(pass, plan);
+        plan->smem_bytes = ring_bytes(r, pass, plan) + held_bytes(pass, plan);
     while (is_too_much(r, pass, plan) && take_less(plan));
 }
 

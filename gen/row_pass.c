@@ -573,3 +573,25 @@ bool row_pass_has_powers(const struct row_pass *pass)
         any |= ir_scan_form(pass->ir->node[pass->scan[i]].op) != SCAN_SUM;
     return any;
 }
+
+int row_pass_reads(const struct row_pass *pass, int walks)
+{
+    bool used[IR_MAX_NODES];
+    int n = 0;
+    int bits = 0;
+    while (n < pass->n_scans && pass->walk[n] < walks)
+        n++;
+    ir_mark(pass->ir, pass->scan, n, used);
+    for (int k = 0; k < pass->n_in; k++)
+        bits |= used[pass->in[k].node] ? 1 << k : 0;
+    return bits;
+}
+
+int row_pass_carried_words(const struct row_pass *pass)
+{
+    int words = 0;
+    for (int k = 0; k < pass->n_scans; k++)
+        if (pass->walk[k] + 1 < pass->n_walks)
+            words += ir_scan_form(pass->ir->node[pass->scan[k]].op) == SCAN_WEIGHTED ? 2 : 1;
+    return words;
+}

@@ -351,7 +351,8 @@ DEV void load_lead(place &row, const many_params &p)
 DEV void copy_unit(u32 to, const void *from, int bytes = 16)
 {
     if constexpr (cfg::KEPT) {
-        copy16_kept_async(to, from, bytes);
+        hold_in_thread(to);
+        copy16_as_async<0>(to, from, bytes, keep_policy());
     } else {
         copy16_async(to, from, bytes);
     }

@@ -16,6 +16,7 @@ using u64 = unsigned long long;
 // hold in registers what it derived from x before.
 DEV void keep(const char *&x) { asm volatile("" : "+l"(x)); }
 DEV void keep(u32 &x) { asm volatile("" : "+r"(x)); }
+DEV void keep(i64 &x) { asm volatile("" : "+l"(x)); }
 DEV void keep(int &x) { asm volatile("" : "+r"(x)); }
 
 // What was read from memory before is read again behind this.
@@ -291,16 +292,15 @@ DEV void copy16_async(u32 to, const void *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-// The same, and L2 gives it up last. No address is as large as the minimum: what comes of it is a register of the thread, never the sum of one
-// and a register of the warp, which ptxas (CUDA 13.0) writes beside a policy as an instruction that the device refuses. tests/spills.sh looks for it.
-DEV void copy16_kept_async(u32 to, const void *from, int bytes)
+// The same, OFFSET bytes behind `to`, under a policy of L2. `to` must be a register of the thread: of a register of the warp, beside a
+// policy, ptxas (CUDA 13.0) makes an instruction that the device refuses. tests/spills.sh looks for it.
+template <int OFFSET> DEV void copy16_as_async(u32 to, const void *from, int bytes, u64 policy)
 {
-    asm volatile("{\n\t.reg .u32 place;\n\t"
-                 "min.u32 place, %0, 0x7fffffff;\n\t"
-                 "cp.async.cg.shared.global.L2::cache_hint.L2::128B [place], [%1], 16, %2, %3;\n\t}" ::"r"(to),
-                 "l"(from), "r"(bytes), "l"(keep_policy())
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0 + %4], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes), "l"(policy), "n"(OFFSET)
                  : "memory");
 }
+// No address is as large as the minimum, which no register of the warp is.
+DEV void hold_in_thread(u32 &to) { asm volatile("min.u32 %0, %0, 0x7fffffff;" : "+r"(to)); }
 DEV void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's newest groups are still under way.
 template <int PENDING> DEV void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }

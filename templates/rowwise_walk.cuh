@@ -6,7 +6,7 @@
 // PART > 0: rows may be cut where all scans begin anew, one part or none for every PART places, each of which is an item by itself. They are where
 // there are few strips, such as one tensor of packed sequences, and cuts enough; with powers always from strips for a quarter of the warps on:
 // several walks along a short part find it in L2.
-// STAGES batches of PLACES places of each warp wait in shared memory, where cp.async brings them.
+// STAGES batches of PLACES places of each warp wait in shared memory, where cp.async brings them; AGAIN_STAGES of what several walks read.
 // Several walks: each but the last leaves where it was at each batch, and a later one takes the batch again from there: in shared memory
 // where a strip of a warp's own has at most HELD_CARRIES batches, else in params.carries.
 // No reductions, no sums over rows.
@@ -59,7 +59,7 @@ DEV void scan_places(batch &b, stretch (&carry)[V], const many_params &p, const 
         }
         walk_places<S>(b, walked, p, head, vals, end);
         if (turn == 0) {
-            meet_warps<S>(carry, after, walked, with, shared.part[b.turn][S]);
+            meet_warps<S>(carry, after, walked, with, shared, b.turn);
         }
         end += with.zero;
         b.starts[S] += static_cast<u32>(with.zero);
@@ -105,73 +105,91 @@ DEV void finish_batch(const batch &b, const many_params &p, const variant::head 
 
 // ---- a walk ---------------------------------------------------------------------------------------------------------
 
-// `ring`: where the warp's batches are, from the beginning of shared memory on.
+// A batch of plain sums. `again`: where earlier walks were: what they made is made again.
+template <int W, class F>
+DEV void sum_batch(batch &b, const carried &again, stretch (&carry)[SCANS][V], const many_params &p, const variant::head &head, const strip_values &vals,
+                   const strip &s, const sharing &with, walk_scratch &shared, const F &come)
+{
+    stretch walked[SCANS][V];
+    repeat<0, W>([&]<int U>() {
+        each_scan<U>([&]<int S>() {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                walked[S][j] = carried_stretch<S>(again, j);
+            }
+        });
+        scan_batch<U>(b, walked, p, head, vals, s, with, shared);
+    });
+    come(carry);
+    scan_batch<W>(b, carry, p, head, vals, s, with, shared);
+    if constexpr (W + 1 == WALKS) {
+        finish_batch(b, p, head, vals, s);
+    }
+}
+
+// `rings`: where the warp's batches are, from the beginning of shared memory on.
 template <int W>
 DEV void walk_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const sharing &with,
-                    unsigned char *shared_bytes, u32 ring, unsigned char *meeting, columns &known, int &turn)
+                    unsigned char *shared_bytes, u32 rings, walk_scratch &shared, columns &known, int &turn)
 {
     constexpr bool LAST = W + 1 == WALKS;
-    constexpr int AHEAD = cfg::STAGES - 1;
     const route<W> way = find_route<W>(p, s, with);
-    coming_batch coming = {shared_address(shared_bytes) + ring, {}, 0};
-    u32 now = 0; // in the ring: the batch at hand
+    ring_place now = find_in_ring(way, 0); // the batch at hand
+    coming_batch coming = {shared_address(shared_bytes) + rings, {}, now};
     targets to;
     const int first = way.base(0); // once, or the compiler adds it up twice
-    find_sources<W>(coming.from, p, s, first);
+    find_sources<W>(coming.from, p, s, first, way.advance);
     if constexpr (LAST && TOPS) {
         find_targets(to, p, s, first);
     }
     stretch carry[SCANS][V];
     carry_nothing<W>(carry);
-    stretch later[SCANS][V]; // where earlier walks were at the next batch: nothing waits for memory
-    float *carried = first_carries<W>(p, s, with, way, meeting);
-    take_first_carries<W>(later, carried);
+    const carry_place carries = find_carries(s, with, way.batches);
     if constexpr (!TOPS) {
 #pragma unroll 1
-        for (int k = 0; k < AHEAD; k++) {
-            fetch_next(coming, p, s, way, k);
+        for (int k = 0; k < AHEAD<W>; k++) {
+            fetch_next(coming, p, s, with, way, k);
         }
     }
 #pragma unroll 1
-    for (int k = TOPS ? -AHEAD : 0; k < way.batches; k++) { // TOPS: the first ones are fetched by the same copy of the text
+    for (int k = TOPS ? -AHEAD<W> : 0; k < way.batches; k++) { // TOPS: the first ones are fetched by the same copy of the text
+        carried again; // on its way beside what is fetched
+        if constexpr (W > 0) {
+            if (k >= 0) {
+                at_carries(p, carries, shared_bytes, way.number(k), [&](const float *at) { repeat<0, W>([&]<int U>() { take_carries<U>(again, at); }); });
+            }
+        }
         __syncwarp(); // nobody reads the batch any more whose place the next one takes
-        fetch_next(coming, p, s, way, k + AHEAD);
+        fetch_next(coming, p, s, with, way, k + AHEAD<W>);
         if (TOPS && k < 0) {
             continue;
         }
-        copy_wait<AHEAD>();
+        copy_wait<AHEAD<W>>();
         __syncwarp();
         batch b;
-        now = place_in_ring(now, k);
-        take_batch(b, way, way.base(k), shared_bytes, ring + now);
-        now = move_on_in_ring(now);
+        now = TOPS ? now : find_in_ring(way, k);
+        take_batch(b, way, way.base(k), shared_bytes, rings, now);
+        now = move_on_in_ring<W>(now);
         get_columns(b, known, p, head, vals, way, k);
-        stretch again[SCANS][V]; // where they were at this one: what they made is made again
-        take_next_carries<W>(again, later, k + 1 < way.batches ? carried + carry_advance<W>() : carried);
-        b.turn = turn ^= 1;
+        b.turn = turn;
+        const auto come = [&](const stretch (&here)[SCANS][V]) {
+            if constexpr (!LAST) {
+                at_carries(p, carries, shared_bytes, way.number(k), [&](float *at) { leave_carries<W>(here, at); });
+            }
+        };
         if constexpr (TOPS) {
-            stretch after[SCANS][V];
-            walk_batch<W>(to, b, again, carry, after, p, head, vals, s, with, scratch_of(meeting));
-            if constexpr (!LAST) {
-                leave_carries<W>(carry, carried);
-            }
-            hand_over<W>(carry, after);
-            if constexpr (LAST) {
-                move_targets(to, p, way.advance);
-            }
+            walk_batch<W>(to, b, again, carry, p, head, vals, s, with, shared, come);
         } else {
-            repeat<0, W>([&]<int U>() { scan_batch<U>(b, again, p, head, vals, s, with, scratch_of(meeting)); });
-            if constexpr (!LAST) {
-                leave_carries<W>(carry, carried);
-            }
-            scan_batch<W>(b, carry, p, head, vals, s, with, scratch_of(meeting));
-            if constexpr (LAST) {
-                finish_batch(b, p, head, vals, s);
-            }
+            sum_batch<W>(b, again, carry, p, head, vals, s, with, shared, come);
         }
-        carried += carry_advance<W>();
+        if constexpr (LAST && TOPS) {
+            move_targets(to, p, way.advance);
+        }
+        turn = b.turn;
     }
-    copy_wait<0>();
+    if constexpr (EARLY<W + 1> == 0) { // else the next walk's batches are on their way
+        copy_wait<0>();
+    }
     __syncwarp();
 }
 
@@ -182,13 +200,14 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     LATHE_ENTRY(rows)(const __grid_constant__ many_params p)
 {
     using namespace many;
-    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    extern __shared__ __align__(16) unsigned char shared_bytes[];
     __shared__ __align__(16) unsigned char own_scratch[cfg::HELD_CARRIES > 0 ? 16 : sizeof(walk_scratch)];
-    unsigned char *const meeting = cfg::HELD_CARRIES > 0 ? shared_bytes + WARPS * cfg::STAGES * BATCH_BYTES : own_scratch;
+    unsigned char *const meeting = cfg::HELD_CARRIES > 0 ? shared_bytes + WARPS * RING_BYTES : own_scratch;
     const variant::head head = variant::make_head(p.x, p.z);
     const int warp = __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / 32, 0);
     const allotment own = allot_strips(p, head, warp, meeting);
-    const u32 ring = static_cast<u32>(warp * (cfg::STAGES * BATCH_BYTES));
+    const u32 rings = static_cast<u32>(warp * RING_BYTES);
+    walk_scratch &shared = *reinterpret_cast<walk_scratch *>(meeting);
     int turn = 0;
 #pragma unroll 1
     for (int item = own.first, next = 0; item < own.end; item = next) {
@@ -197,14 +216,14 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
         strip s = strip_at(p, own.across, item - part * own.strips);
         strip_values vals;
         begin_rows(vals, p, head, s);
+        columns known = {};
         bool there = true;
         if constexpr (CUT) {
-            there = !own.cut || find_part(s, p, head, vals, part);
+            there = !own.cut || find_part(s, known, p, head, vals, part);
         }
         next = coming.number(item, own);
         if (there) {
-            columns known = {};
-            repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, own.with, shared_bytes, ring, meeting, known, turn); });
+            repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, own.with, shared_bytes, rings, shared, known, turn); });
             if constexpr (variant::KEPT > 0) {
                 if (own.with.mine == 0 && part == 0) {
                     keep_rows(p, head, vals, s);

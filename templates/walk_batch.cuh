@@ -1,5 +1,6 @@
-// walk_batch.cuh: for rowwise_walk.cuh: what scans take of the places of a batch, what warps of a strip hand on, and rows that go out.
+// walk_batch.cuh: for rowwise_walk.cuh: what scans take of the places of a batch, and rows that go out.
 #pragma once
+#include "walk_carries.cuh"
 #include "walk_columns.cuh"
 
 namespace many {
@@ -39,29 +40,6 @@ DEV void take_terms(taken<S> &to, const batch &b, const many_params &p, const va
 }
 
 template <int S> DEV int place_in_walk(int step) { return in_reverse<S>() ? PLACES - 1 - step : step; }
-
-// Of what each warp hands on: `carry` becomes what comes before this one, `after` what all of them hand on.
-template <int S> DEV void meet_warps(stretch (&carry)[V], stretch (&after)[V], const stretch (&own)[V], const sharing &with, stretch (&part)[WARPS][V][32])
-{
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-        part[with.mine][j][lane_of_warp()] = own[j];
-    }
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-        stretch all = carry[j];
-#pragma unroll 1
-        for (int k = 0; k < WARPS; k++) {
-            const int w = in_reverse<S>() ? WARPS - 1 - k : k;
-            if (w == with.mine) {
-                carry[j] = all;
-            }
-            all = join<S>(all, part[w][j][lane_of_warp()]);
-        }
-        after[j] = all;
-    }
-}
 
 template <int S> DEV void walk_apart(float (&q)[PLACES], stretch &walked, const taken<S> &terms)
 {

@@ -1,6 +1,6 @@
 // walk_columns.cuh: for rowwise_walk.cuh: a batch of places, what its formulas read by place, and where segments begin among its places.
 #pragma once
-#include "walk_strips.cuh"
+#include "walk_rings.cuh"
 
 namespace many {
 
@@ -28,12 +28,12 @@ struct batch {
     int base, turn; // its first place; of `scratch`
 };
 
-// The batch that begins at `base` and has come to `at` in shared memory.
-template <int W> DEV void take_batch(batch &b, const route<W> &way, int base, const unsigned char *shared_bytes, u32 at)
+// The batch that begins at `base` and has come to `at`, of the warp's rings at `rings` in shared memory.
+template <int W> DEV void take_batch(batch &b, const route<W> &way, int base, const unsigned char *shared_bytes, u32 rings, const ring_place &at)
 {
     b.base = base;
     u32 own[IN];
-    find_own(own, at);
+    find_own(own, rings, at);
 #pragma unroll
     for (int i = 0; i < PLACES; i++) {
         take(b.held[i], shared_bytes, own, i);
@@ -47,9 +47,12 @@ constexpr bool TOLD = variant::COLS && variant::COLS_BESIDE_STARTS;
 constexpr int GROUPS = TOLD ? 1 : ALWAYS_CUT ? 4 : 8;
 constexpr int REFILL = GROUPS * 32 / PLACES; // batches
 struct columns {
+    bool found; // with the part of a row: where segments begin, which is all that is asked of them
     col_words own;
     u32 starts[SCANS]; // of group g in lane g: a bit a place
 };
+// Scans whose segments begin where a column says so, and where no scan's before it do.
+template <int S> constexpr bool HAS_STARTS = variant::SCAN_STARTS[S] == 1 && variant::SCAN_START_OF[S] == S;
 
 // Where a column says so.
 template <int S> DEV bool starts_at(const many_params &p, const variant::head &head, const strip_values &vals, const variant::col &c, int place)
@@ -79,7 +82,7 @@ DEV void find_columns(columns &to, const many_params &p, const variant::head &he
             }
         }
         repeat<0, SCANS>([&]<int S>() {
-            if constexpr (variant::SCAN_STARTS[S] == 1) {
+            if constexpr (HAS_STARTS<S>) {
 #pragma unroll
                 for (int g = 0; g < GROUPS; g++) {
                     if (ALWAYS_CUT && batch + g * (32 / PLACES) >= way.batches) {
@@ -101,7 +104,9 @@ DEV void tell_columns(batch &b, const columns &known, int turn)
     const int first = turn * PLACES; // of the places that are known
     repeat<0, SCANS>([&]<int S>() {
         b.starts[S] = 0;
-        if constexpr (variant::SCAN_STARTS[S] == 1) {
+        if constexpr (variant::SCAN_STARTS[S] == 1 && !HAS_STARTS<S>) {
+            b.starts[S] = b.starts[variant::SCAN_START_OF[S]];
+        } else if constexpr (HAS_STARTS<S>) {
             b.starts[S] = __shfl_sync(ALL_LANES, known.starts[S], first / 32) >> first % 32 & (0xffffffffu >> (32 - PLACES));
         }
     });
@@ -128,7 +133,7 @@ template <int W>
 DEV void get_columns(batch &b, columns &known, const many_params &p, const variant::head &head, const strip_values &vals, const route<W> &way, int k)
 {
     const bool once = known_once(way);
-    if (once ? W == 0 && k == 0 : k % REFILL == 0) {
+    if (once ? W == 0 && k == 0 && !known.found : k % REFILL == 0) {
         find_columns(known, p, head, vals, way, k);
     }
     tell_columns(b, known, once ? way.number(k) : k % REFILL);

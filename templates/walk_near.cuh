@@ -7,6 +7,9 @@ namespace many {
 
 // ---- below a reference -------------------------------------------------------------------------------------------------
 
+// Is it seen from the elements of each row whether a segment begins? Else bits of the batch say so, of all rows.
+template <int S> constexpr bool STARTS_SEEN = variant::SCAN_STARTS[S] == 2;
+
 // Does a segment begin among the places but at the first?
 template <int S> DEV bool is_cut(const batch &b, const taken<S> &terms)
 {
@@ -123,7 +126,7 @@ template <int W> DEV bool walk_row_near(batch &b, stretch (&at)[SCANS], const ma
             } else {
                 walk_apart<S>(q, at[S], terms);
             }
-            at[S].start = start | (starts_first<S>(b, terms) ? 1 : 0);
+            at[S].start = STARTS_SEEN<S> ? start | (starts_first<S>(b, terms) ? 1 : 0) : 0;
 #pragma unroll
             for (int k = 0; k < PLACES; k++) {
                 b.q[k].of[S][j] = q[k];
@@ -148,7 +151,7 @@ DEV void tell_values(batch &b, int j)
 
 // The batch, for all rows of the lane or for none; the rows of the last walk go out.
 template <int W>
-DEV bool walk_batch_near(const targets &to, batch &b, const stretch (&again)[SCANS][V], stretch (&walked)[SCANS][V], const many_params &p,
+DEV bool walk_batch_near(const targets &to, batch &b, const carried &again, stretch (&walked)[SCANS][V], const many_params &p,
                          const variant::head &head, const strip_values &vals, const strip &s, bool store)
 {
     constexpr bool LAST = W + 1 == WALKS;
@@ -160,7 +163,11 @@ DEV bool walk_batch_near(const targets &to, batch &b, const stretch (&again)[SCA
     for (int j = 0; j < V; j++) {
         repeat<0, SCANS>([&]<int S>() {
             if constexpr (variant::SCAN_WALK[S] <= W) {
-                on[j][S] = variant::SCAN_WALK[S] < W ? again[S][j] : walked[S][j];
+                if constexpr (variant::SCAN_WALK[S] < W) {
+                    on[j][S] = carried_stretch<S>(again, j);
+                } else {
+                    on[j][S] = walked[S][j];
+                }
             }
         });
         near &= walk_row_near<W>(b, on[j], p, head, vals, j);
@@ -234,7 +241,7 @@ DEV void walk_slowly(const targets &to, batch &b, stretch (&walked)[V], const ma
 }
 
 template <int W>
-DEV void walk_batch_slowly(const targets &to, batch &b, const stretch (&again)[SCANS][V], stretch (&walked)[SCANS][V], const many_params &p,
+DEV void walk_batch_slowly(const targets &to, batch &b, const carried &again, stretch (&walked)[SCANS][V], const many_params &p,
                            const variant::head &head, const strip_values &vals, const strip &s, int end, bool store)
 {
 #pragma unroll
@@ -246,13 +253,18 @@ DEV void walk_batch_slowly(const targets &to, batch &b, const stretch (&again)[S
             stretch at[V];
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                at[j] = variant::SCAN_WALK[S] < W ? again[S][j] : walked[S][j];
+                if constexpr (variant::SCAN_WALK[S] < W) {
+                    at[j] = carried_stretch<S>(again, j);
+                } else {
+                    at[j] = walked[S][j];
+                }
             }
             walk_slowly<S, S + 1 == variant::SCANS>(to, b, at, p, head, vals, s, end, store);
             if constexpr (variant::SCAN_WALK[S] == W) {
 #pragma unroll
                 for (int j = 0; j < V; j++) {
                     walked[S][j] = at[j];
+                    walked[S][j].start = STARTS_SEEN<S> ? at[j].start : 0;
                 }
             }
         }
@@ -269,33 +281,57 @@ template <int W> __host__ __device__ constexpr int count_scans()
     }
     return n;
 }
-template <int S> __host__ __device__ constexpr int number_in_walk()
+// Warps of a strip meet at scan S: shared.before becomes where it comes to this warp's batch, shared.after where it leaves all of them.
+template <int S, class SCRATCH> DEV void meet_in_memory(const stretch (&walked)[V], batch &b, const sharing &with, SCRATCH &shared)
 {
-    int n = 0;
-    for (int s = 0; s < S; s++) {
-        n += variant::SCAN_WALK[s] == variant::SCAN_WALK[S] ? 1 : 0;
+    constexpr int N = number_in_walk(S);
+    stretch own[V];
+    stretch carry[V];
+    stretch all[V];
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        own[j] = walked[j];
+        own[j].start = STARTS_SEEN<S> ? walked[j].start : b.starts[S] != 0;
+        carry[j] = take_stretch<S>(shared.before[N], with.mine, j);
     }
-    return n;
+    meet_warps<S>(carry, all, own, with, shared, b.turn);
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        leave_stretch(shared.before[N], carry[j], with.mine, j);
+        leave_stretch(shared.after[N], all[j], with.mine, j);
+    }
 }
 
-// `carry`: where its scans come to the batches that the warps of the strip have at once. It becomes where they come to this warp's one, and
-// `after` where they leave all of them. Warps of one strip find out scan by scan what each hands on.
-template <int W>
-DEV void walk_batch(const targets &to, batch &b, const stretch (&again)[SCANS][V], stretch (&carry)[SCANS][V], stretch (&after)[SCANS][V], const many_params &p,
-                    const variant::head &head, const strip_values &vals, const strip &s, const sharing &with, walk_scratch &shared)
+// `walked`: where its scans come to the batches that the warps of the strip have at once, then where they leave all of them. Warps of one strip find
+// out scan by scan what each hands on. come(where they come to this warp's batch).
+template <int W, class SCRATCH, class F>
+DEV void walk_batch(const targets &to, batch &b, const carried &again, stretch (&walked)[SCANS][V], const many_params &p, const variant::head &head,
+                    const strip_values &vals, const strip &s, const sharing &with, SCRATCH &shared, const F &come)
 {
     constexpr int N = count_scans<W>();
-    stretch walked[SCANS][V];
+    if (with.warps != 1) {
+        each_scan<W>([&]<int S>() {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                leave_stretch(shared.before[number_in_walk(S)], walked[S][j], with.mine, j);
+            }
+        });
+    }
     int end = end_of(p, s); // another one in each turn, or what the slow way takes would be made ahead of the loop, for nothing
 #pragma unroll 1
     for (int turn = with.warps == 1 ? N : 0; turn <= N; turn++, end += with.zero) {
-        each_scan<W>([&]<int S>() {
-            b.starts[S] += static_cast<u32>(with.zero);
+        each_scan<W>([&]<int S>() { b.starts[S] += static_cast<u32>(with.zero); });
+        if (with.warps != 1) {
+            each_scan<W>([&]<int S>() {
 #pragma unroll
-            for (int j = 0; j < V; j++) {
-                walked[S][j] = number_in_walk<S>() < turn ? carry[S][j] : nothing<S>();
-            }
-        });
+                for (int j = 0; j < V; j++) {
+                    walked[S][j] = number_in_walk(S) < turn ? take_stretch<S>(shared.before[number_in_walk(S)], with.mine, j) : nothing<S>();
+                }
+            });
+        }
+        if (turn == N) {
+            come(walked);
+        }
         bool near = false;
         if constexpr (all_near<W>()) {
             near = b.whole && s.rows % V == 0 && walk_batch_near<W>(to, b, again, walked, p, head, vals, s, turn == N);
@@ -304,17 +340,19 @@ DEV void walk_batch(const targets &to, batch &b, const stretch (&again)[SCANS][V
             walk_batch_slowly<W>(to, b, again, walked, p, head, vals, s, end, turn == N);
         }
         each_scan<W>([&]<int S>() {
-            if (turn == number_in_walk<S>()) {
-                meet_warps<S>(carry[S], after[S], walked[S], with, shared.part[b.turn][S]);
+            if (turn == number_in_walk(S)) {
+                meet_in_memory<S>(walked[S], b, with, shared);
             }
         });
     }
-    each_scan<W>([&]<int S>() {
+    if (with.warps != 1) {
+        each_scan<W>([&]<int S>() {
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-            after[S][j] = with.warps == 1 ? walked[S][j] : after[S][j];
-        }
-    });
+            for (int j = 0; j < V; j++) {
+                walked[S][j] = take_stretch<S>(shared.after[number_in_walk(S)], with.mine, j);
+            }
+        });
+    }
 }
 
 } // namespace many

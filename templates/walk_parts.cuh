@@ -15,40 +15,77 @@ DEV bool is_cut_at(const many_params &p, const variant::head &head, const strip_
     return cut;
 }
 
-// Part `part` of a row: from the first cut among its PART places to the first one behind them. False: there is none among them, and they
-// belong to a part before.
-DEV bool find_part(strip &s, const many_params &p, const variant::head &head, const strip_values &vals, int part)
+constexpr int LOOK = 4; // groups of 32 places that are looked at together, one by each lane
+
+// Of each of them, in the lane of its number: where segments of each scan begin. Who asks has `cuts` of group g, where all of them do.
+template <class F>
+DEV void look_at_groups(u32 (&starts)[SCANS], const many_params &p, const variant::head &head, const strip_values &vals, int base, const F &cuts)
 {
-    constexpr int AT_ONCE = 4; // groups of 32 places
-    static_assert(cfg::PART % 32 == 0 && cfg::PART <= 32 * AT_ONCE, "the first cut of a part is among those that are looked at together");
+    col_words own[LOOK];
+#pragma unroll
+    for (int g = 0; g < LOOK; g++) {
+        variant::make_cols<1>(p.x, p.z, head, min(base + g * 32 + lane_of_warp(), p.z.n - 1), own[g].c);
+    }
+#pragma unroll
+    for (int g = LOOK - 1; g >= 0; g--) {
+        const int place = base + g * 32 + lane_of_warp();
+        u32 all = 0xffffffffu;
+        repeat<0, SCANS>([&]<int S>() {
+            if constexpr (HAS_STARTS<S>) {
+                const u32 of_group = __ballot_sync(ALL_LANES, place < p.z.n && starts_at<S>(p, head, vals, own[g].c[0], place));
+                starts[S] = lane_of_warp() == g ? of_group : starts[S];
+                all &= of_group;
+            }
+        });
+        cuts(g, all);
+    }
+}
+
+// The same from place `first` of those groups on, for as many places as a part has.
+DEV void move_starts(u32 (&to)[SCANS], const u32 (&starts)[SCANS], int first, int places)
+{
+    const int here = places - lane_of_warp() * 32;
+    const u32 mine = here >= 32 ? 0xffffffffu : (1u << max(here, 0)) - 1;
+    repeat<0, SCANS>([&]<int S>() {
+        if constexpr (HAS_STARTS<S>) {
+            const int lane = lane_of_warp() + first / 32;
+            const u32 low = __shfl_sync(ALL_LANES, starts[S], lane);
+            const u32 high = __shfl_sync(ALL_LANES, starts[S], lane + 1);
+            to[S] = static_cast<u32>((static_cast<u64>(high) << 32 | low) >> first % 32) & mine;
+        }
+    });
+}
+
+// Part `part` of a row: from the first cut among its PART places to the first one behind them. False: there is none among them, and they
+// belong to a part before. `known`: where its segments begin, if it ends among the places that are looked at first.
+DEV bool find_part(strip &s, columns &known, const many_params &p, const variant::head &head, const strip_values &vals, int part)
+{
+    static_assert(cfg::PART % 32 == 0 && cfg::PART <= 32 * LOOK, "the first cut of a part is among those that are looked at together");
     const int from = part * cfg::PART;
     const int next = from + cfg::PART;
     int begin = part == 0 ? 0 : -1;
     int end = p.z.n;
 #pragma unroll 1
-    for (int base = from; base < p.z.n && end == p.z.n; base += 32 * AT_ONCE) {
-        col_words own[AT_ONCE];
-#pragma unroll
-        for (int g = 0; g < AT_ONCE; g++) {
-            variant::make_cols<1>(p.x, p.z, head, min(base + g * 32 + lane_of_warp(), p.z.n - 1), own[g].c);
-        }
-#pragma unroll
-        for (int g = AT_ONCE - 1; g >= 0; g--) {
+    for (int base = from; base < p.z.n && end == p.z.n; base += 32 * LOOK) {
+        u32 starts[SCANS] = {};
+        look_at_groups(starts, p, head, vals, base, [&](int g, u32 cuts) {
             const int group = base + g * 32;
-            const int place = group + lane_of_warp();
-            const u32 cuts = __ballot_sync(ALL_LANES, place < p.z.n && is_cut_at(p, head, vals, own[g].c[0], place));
             const int first = group + __ffs(static_cast<int>(cuts)) - 1;
             begin = cuts != 0 && group < next && part > 0 ? first : begin;
             end = cuts != 0 && group >= next ? first : end;
-        }
-        if (begin < 0 && base + 32 * AT_ONCE >= next) {
+        });
+        if (begin < 0) {
             return false;
+        }
+        known.found = !TOLD && end - from <= 32 * LOOK;
+        if (known.found) {
+            move_starts(known.starts, starts, begin - from, end - begin);
         }
     }
     s.begin = begin;
     s.end = end;
     s.slots += SLOTS_OF_WARPS ? 0 : begin / PLACES + part;
-    return begin >= 0;
+    return true;
 }
 
 // Groups of 32 places that are looked at to find out how often a row is cut: all of them, or so many all along it.

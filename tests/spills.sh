@@ -1,7 +1,7 @@
 #!/bin/sh
 # spills.sh: the row-wise kernels over a ladder of lengths, both passes, through NVRTC: each plan has room for its values in registers.
 # What the stack of a kernel holds (cuobjdump) is what it spills: up to 32 bytes are forgiven and printed, more is a failure. So is a copy whose
-# policy lies in no even register of the warp: ptxas has written an instruction that is none (copy16_kept_async in templates/ptx.cuh).
+# policy lies in no even register of the warp: ptxas has written an instruction that is none (copy16_as_async in templates/ptx.cuh).
 # Exit code 77: no NVRTC or no cuobjdump. LATHE names the tool.
 set -u
 cd "$(dirname "$0")/.." || exit 1

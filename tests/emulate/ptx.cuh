@@ -15,6 +15,8 @@ using u64 = unsigned long long;
 DEV void keep(const char *&) {}
 DEV void keep(u32 &) {}
 DEV void keep(int &) {}
+DEV void keep(i64 &) {}
+DEV void hold_in_thread(u32 &) {}
 DEV void forget_memory() {}
 DEV void after(int &, float) {}
 DEV u32 fresh_thread() { return threadIdx.x; }
@@ -112,7 +114,9 @@ DEV u32 load_once4(const void *p, EMULATE_PLACE) { return __ldg(static_cast<cons
 
 DEV u32 shared_address(const void *p, EMULATE_PLACE) { return emulate_shared_address(p, EMULATE_HERE); }
 DEV void copy16_async(u32 to, const void *from, int bytes, EMULATE_PLACE) { emulate_copy(to, from, bytes, EMULATE_HERE); }
-DEV void copy16_kept_async(u32 to, const void *from, int bytes, EMULATE_PLACE) { emulate_copy(to, from, bytes, EMULATE_HERE); }
+DEV u64 keep_policy() { return 0; }
+DEV u64 leave_policy() { return 0; }
+template <int OFFSET> DEV void copy16_as_async(u32 to, const void *from, int bytes, u64, EMULATE_PLACE) { emulate_copy(to + OFFSET, from, bytes, EMULATE_HERE); }
 DEV void copy_commit() { emulate_copy_commit(); }
 template <int PENDING> DEV void copy_wait() { emulate_copy_wait(PENDING); }
 

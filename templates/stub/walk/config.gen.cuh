@@ -13,6 +13,6 @@ constexpr int PER_THREAD = 0, ROWS_PER_BLOCK = 1;
 constexpr bool ALIGNED = false, FULL = false, KEPT = false;
 constexpr bool PREFETCH = false, SHARED_NEXT = false, INNER = false;
 constexpr int BLOCKS = 132, COLUMN_PARTS = 1, REGISTERS = 255, AT_ONCE = 1, CLUSTER = 1;
-constexpr int PLACES = 8, STAGES = 8, PART = 0, HELD_CARRIES = 0, WHOLE_WARPS = 8;
+constexpr int PLACES = 8, STAGES = 8, AGAIN_STAGES = 8, PART = 0, HELD_CARRIES = 0, WHOLE_WARPS = 8;
 constexpr bool CARRIES_BY_WARP = true;
 } // namespace cfg

@@ -100,6 +100,7 @@ struct variant {
     static constexpr int SCAN_FORM[] = {1};
     static constexpr int SCAN_WALK[] = {0};
     static constexpr int SCAN_STARTS[] = {1};
+    static constexpr int SCAN_START_OF[] = {0};
     static constexpr bool COLS_BESIDE_STARTS = false;
     static constexpr int SCAN_BESIDE[] = {-1};
     static constexpr bool WALK_REVERSE[] = {0};

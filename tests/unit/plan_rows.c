@@ -1,0 +1,353 @@
+/*
+ * plan_rows.c: shapes of row-wise kernels, and that they fit the device: registers, shared memory, clusters.
+ */
+#include "plan_pick.h"
+
+TEST(rows_of_any_length_have_a_shape)
+{
+    static const int lengths[] = {1,    7,    8,    9,    31,    255,   256,    257,
+                                  1000, 1024, 1025, 8192, 32768, 65536, 262144, 1000003};
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int k = 0; k < 3; k++) {
+            char text[96];
+            struct plan plan;
+            lathe_error err;
+            snprintf(text, sizeof text, "dtype=%s,rows=10,n=%d", dtypes[k], lengths[i]);
+            CHECK_EQ(pick("softmax", text, &H100, &plan, &err), LATHE_OK);
+            int team = plan.threads / plan.rows_per_block;
+            CHECK(plan.threads % 32 == 0 && plan.threads <= 1024);
+            CHECK(plan.rows_per_block == 1 || (team <= 32 && (team & (team - 1)) == 0));
+            CHECK_EQ(plan.per_thread % plan.vector, 0);
+            if (plan.stages > 0) /* in shared memory, and what is beyond */
+                CHECK(plan.more == (team * plan.per_thread * plan.cluster < lengths[i]) &&
+                      plan.smem_bytes <= H100.smem_bytes &&
+                      plan.smem_bytes >= plan.stages * team * plan.per_thread * (k == 0 ? 4 : 2));
+            else if (plan.per_thread > 0)
+                CHECK(team * plan.per_thread >= lengths[i]);
+            else
+                CHECK(lengths[i] > 16384);
+        }
+}
+
+TEST(the_longest_rows_have_a_shape)
+{
+    static const char *const SPEC[] = {"softmax", "layer_norm",   "cross_entropy",
+                                       "cumsum",  "logcumsumexp", "softmax_inner"};
+    static const char *const N[] = {"2146435071", "2146435072", "2146435073", "2147483647"};
+    for (int i = 0; i < 2 * (int)(sizeof SPEC / sizeof *SPEC); i++)
+        for (int k = 0; k < 4; k++) {
+            char text[64];
+            struct plan plan;
+            lathe_error err = {0};
+            snprintf(text, sizeof text, "dtype=bf16,rows=1,n=%s", N[k]);
+            const lathe_status status =
+                pick_pass(SPEC[i / 2], i % 2 ? LATHE_BACKWARD : LATHE_FORWARD, text, &H100, &plan, &err);
+            CHECK_HAS(err.text, k < 2 ? "" : "it takes rows of at most 2146435072 elements");
+            CHECK_EQ(status, k < 2 ? LATHE_OK : LATHE_UNSUPPORTED);
+            CHECK(k >= 2 || (plan.per_thread >= 0 && plan.per_thread < 256 && plan.rows_per_block <= 32));
+        }
+}
+
+/* Rows that are long for one block are shared by a cluster, on devices that have clusters; its blocks divide
+ * the grid. */
+TEST(long_rows_are_shared_by_clusters)
+{
+    static const struct {
+        const char *spec, *sizes;
+        int cluster;
+    } CASES[] = {
+        {"softmax", "dtype=bf16,rows=10,n=32768", 1},     {"softmax", "dtype=bf16,rows=10,n=65536", 2},
+        {"softmax", "dtype=bf16,rows=10,n=131072", 4},    {"softmax", "dtype=bf16,rows=10,n=262144", 8},
+        {"layer_norm", "dtype=f32,rows=10,n=65536", 8},   {"softmax_inner", "dtype=bf16,rows=512,n=4096", 4},
+        {"layer_norm", "dtype=bf16,rows=10,n=49152", 6},  {"layer_norm", "dtype=bf16,rows=10,n=262144", 8},
+        {"rms_norm", "dtype=bf16,rows=10,n=65536", 8},    {"rms_norm", "dtype=bf16,rows=10,n=262144", 8},
+        {"layer_norm", "dtype=bf16,rows=10,n=40960", 5},  {"layer_norm", "dtype=bf16,rows=10,n=40968", 2},
+        {"softmax_inner", "dtype=bf16,rows=512,n=256", 1}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct plan plan;
+        lathe_error err;
+        CHECK_EQ(pick(CASES[i].spec, CASES[i].sizes, &H100, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.cluster, CASES[i].cluster);
+        CHECK(plan.cluster == 0 || plan.blocks % plan.cluster == 0);
+        CHECK_EQ(pick(CASES[i].spec, CASES[i].sizes, &A100, &plan, &err), LATHE_OK);
+        CHECK(plan.cluster <= 1);
+    }
+}
+
+/* Clusters of rowwise_inner are not equally fast: they do not take strips in turn. */
+TEST(clusters_take_strips_from_a_counter)
+{
+    struct plan plan;
+    lathe_error err;
+    CHECK_EQ(pick("softmax_inner", "dtype=bf16,rows=512,n=4096", &H100, &plan, &err), LATHE_OK);
+    CHECK_HAS(plan.reason, "blocks take rows from a counter");
+    CHECK_EQ(pick("softmax_inner", "dtype=bf16,rows=512,n=256", &H100, &plan, &err), LATHE_OK);
+    CHECK_HAS(plan.reason, "blocks take rows in turn");
+}
+
+/* What `lathe tune` measures: the rows of the tables that fit, the picked one first, each by its name. */
+TEST(candidates_are_the_rows_that_fit)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct plan best;
+    struct plan plan;
+    struct plan again;
+    lathe_error err;
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=1,h=2,q=64,d=128", &problem, &err), LATHE_OK);
+    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &A100, &best, &err), LATHE_OK);
+    int n = 0;
+    for (; plan_candidate(ir, LATHE_FORWARD, &problem, &A100, n, &plan); n++) {
+        struct device wish = A100;
+        snprintf(wish.tile, sizeof wish.tile, "%s", plan.tile);
+        CHECK(plan.smem_bytes <= A100.smem_bytes);
+        CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &wish, &again, &err), LATHE_OK);
+        CHECK_STR(again.tile, plan.tile);
+        CHECK_EQ(again.bm * 1000 + again.bn, plan.bm * 1000 + plan.bn);
+        if (n == 0)
+            CHECK_STR(plan.tile, best.tile);
+    }
+    CHECK(n >= 4 && n < 40);
+    struct device wish = A100;
+    snprintf(wish.tile, sizeof wish.tile, "48x48s1w3");
+    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &wish, &again, &err), LATHE_UNSUPPORTED);
+    ir_free(ir);
+}
+
+/* Rows in shared memory, on devices with less and less of it: a plan fits with what the kernel has beside, or
+ * there is none. */
+TEST(rows_in_shared_memory_fit_it)
+{
+    static const struct {
+        const char *spec, *problem;
+        lathe_pass pass;
+        bool sums; /* over rows: those of a team meet in static shared memory */
+    } cases[] = {{"softmax", "dtype=f32,rows=10,n=60000", LATHE_FORWARD, false},
+                 {"rms_norm_residual", "dtype=bf16,rows=10,n=60000", LATHE_FORWARD, false},
+                 {"layer_norm", "dtype=f32,rows=1000,n=256", LATHE_BACKWARD, true},
+                 {"layer_norm", "dtype=bf16,rows=1000,n=4096", LATHE_BACKWARD, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int taken = 0;
+        int refused = 0;
+        for (int kb = 2; kb < 80; kb++) {
+            struct device d =
+                asking_for(&A100, cases[i].pass == LATHE_FORWARD ? "rowwise_staged" : "rowwise_staged_bwd");
+            struct plan plan;
+            lathe_error err = {0};
+            d.smem_bytes = kb * 1024;
+            if (pick_pass(cases[i].spec, cases[i].pass, cases[i].problem, &d, &plan, &err) != LATHE_OK) {
+                CHECK_HAS(err.text, "shared memory");
+                refused++;
+                continue;
+            }
+            const int met = cases[i].sums && plan.rows_per_block > 1 ? 4 * plan.threads * plan.per_thread : 0;
+            CHECK(plan.per_thread > 0);
+            CHECK(plan.smem_bytes + met + 1024 <= d.smem_bytes); /* 1 KiB: the reductions */
+            taken++;
+        }
+        CHECK(taken > 0 && refused > 0);
+    }
+}
+
+/* Beside packed columns a block has three rows: where there is less shared memory, other shapes serve. */
+TEST(long_rows_stay_in_shared_memory_where_there_is_less_of_it)
+{
+    static const struct device SM_120 = {.sm = 120, .sm_count = 170, .smem_bytes = 101376, .arch = "sm_120a"};
+    static const struct {
+        int n, cluster;
+        lathe_pass pass;
+        bool packed;
+    } cases[] = {
+        {70000, 8, LATHE_FORWARD, false},  {131072, 8, LATHE_FORWARD, true},
+        {196608, 8, LATHE_FORWARD, false}, {49152, 8, LATHE_BACKWARD, false},
+        {65536, 8, LATHE_BACKWARD, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan plan;
+        lathe_error err = {0};
+        char problem[64];
+        snprintf(problem, sizeof problem, "dtype=bf16,rows=512,n=%d", cases[i].n);
+        CHECK_EQ(pick_pass("layer_norm", cases[i].pass, problem, &SM_120, &plan, &err), LATHE_OK);
+        CHECK(strstr(plan.template_name, "rowwise_staged") != NULL);
+        CHECK_EQ(plan.cluster, cases[i].cluster);
+        CHECK_EQ(plan.cols_packed, cases[i].packed);
+    }
+}
+
+/* Of two tensors reduced in one pass, the second reduction is of one: that alone was looked at. */
+TEST(rows_are_read_again_where_the_first_pass_leaves_a_tensor_out)
+{
+    static const struct {
+        const char *sum;
+        bool again;
+    } cases[] = {{"rowmax(abs(v)) * rowsum(v * v)", true},
+                 {"rowmax(abs(v)) * rowsum(r * r)", false},
+                 {"rowmax(abs(r)) * rowsum(v * v)", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan plan;
+        lathe_error err = {0};
+        char spec[512];
+        snprintf(
+            spec, sizeof spec,
+            "return rowwise { inputs = { r = tensor('float', 'rows', 'n') }, forward = function(v, at, x)\n"
+            "local r = x.r(at.row, at.i) return (v + r) / %s end }",
+            cases[i].sum);
+        CHECK_EQ(pick(spec, "dtype=bf16,rows=99,n=8192", &H100, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.reread, cases[i].again);
+    }
+}
+
+/* Other devices have 8 at most, however many SMs. */
+TEST(clusters_of_16_blocks_are_asked_of_devices_that_promise_them)
+{
+    static const struct {
+        int sm, sm_count, cluster;
+    } cases[] = {{90, 132, 16}, {100, 148, 16}, {103, 160, 16}, {90, 114, 8}, {110, 132, 8}, {120, 188, 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct device device = H100;
+        struct plan plan;
+        lathe_error err = {0};
+        device.sm = cases[i].sm;
+        device.sm_count = cases[i].sm_count;
+        CHECK_EQ(pick("softmax", "dtype=f32,rows=64,n=300000", &device, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.cluster, cases[i].cluster);
+    }
+}
+
+/* Two to a register, where they come from a tensor of x's 16 bits. */
+TEST(columns_of_long_rows_are_packed_where_nothing_is_lost)
+{
+    static const struct {
+        const char *spec, *problem;
+        lathe_pass pass;
+        bool packed, spreads;
+    } cases[] = {
+        {"layer_norm", "dtype=bf16,rows=99,n=131072", LATHE_FORWARD, true, true},
+        {"layer_norm", "dtype=f16,rows=99,n=100000", LATHE_FORWARD, true, false}, /* threads are not full */
+        {"layer_norm", "dtype=bf16,rows=99,n=131072,weight=f32", LATHE_FORWARD, false, false},
+        {"layer_norm", "dtype=bf16,rows=99,n=100000,weight=f32,bias=f32", LATHE_FORWARD, false, false},
+        {"layer_norm", "dtype=f32,rows=99,n=131072", LATHE_FORWARD, false, false},
+        {"layer_norm", "dtype=bf16,rows=99,n=131072", LATHE_BACKWARD, true, false},
+        {"layer_norm", "dtype=f16,rows=99,n=100000", LATHE_BACKWARD, true, false},
+        {"layer_norm", "dtype=bf16,rows=99,n=262144,weight=f32", LATHE_BACKWARD, false, false},
+        {"layer_norm", "dtype=f32,rows=99,n=100000", LATHE_BACKWARD, false, false},
+        {"rms_norm", "dtype=bf16,rows=99,n=131072", LATHE_FORWARD, false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan plan;
+        lathe_error err = {0};
+        CHECK_EQ(pick_pass(cases[i].spec, cases[i].pass, cases[i].problem, &H100, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.cols_packed, cases[i].packed);
+        CHECK_EQ(plan.spreads, cases[i].spreads);
+        CHECK(!plan.cols_packed || (plan.cols_held && plan.late && !plan.taken));
+        CHECK(!plan.cols_packed || plan.sure == plan.per_thread / plan.vector - !plan.full);
+    }
+}
+
+/* What warps hand on of one sum after the other lies in static shared memory, of which a block has 48 KiB:
+ * four sums take as much as one, and all the warps of parts. */
+TEST(packed_sums_fit_static_shared_memory)
+{
+    static const char SPEC[] =
+        "return rowwise { along = -2, inputs = { since = tensor('i32', 'n') },\n"
+        "  forward = function(x, at, p)\n"
+        "    local s = where(eq(p.since(at.i), 0), 1.0, 0.0)\n"
+        "    return cumsum(x, s) + cumsum(x * x, s) + cumsum(abs(x), s) + cumsum(exp(x), s)\n  end }";
+    struct plan plan;
+    lathe_error err = {0};
+    CHECK_EQ(pick_pass(SPEC, LATHE_FORWARD, "dtype=bf16,rows=2048,n=4096", &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(strcmp(plan.template_name, "rowwise_walk"), 0);
+    CHECK_EQ(plan.threads, 256);
+    CHECK(2 * plan.threads * plan.vector * 8 <= 48 * 1024);
+    CHECK(plan.whole_warps * 32 <= plan.threads);
+    CHECK(plan.part_places > 0);
+}
+
+/* Batches of each warp wait, and beside them what warps hand on: two words of each row, twice; with powers
+ * three, and four for where each scan of a walk is. */
+TEST(walks_along_an_inner_dim_fit_shared_memory)
+{
+    static const struct {
+        const char *formula;
+        int handed_on; /* bytes of a row */
+    } specs[] = {{"logcumsumexp(x * p.a(at.row, at.i) + p.b(at.row, at.i), 0.0)", 12 + 16},
+                 {"cumsum(x * p.a(at.row, at.i) + p.b(at.row, at.i) * p.b(at.row, at.i), 0.0)", 2 * 8}};
+    static const char *const sizes[] = {"dtype=bf16,rows=4096,n=4096", "dtype=f32,rows=64,n=100"};
+    static const struct device *const devices[] = {&H100, &A100, &RTX4090};
+    for (int i = 0; i < 24; i++) {
+        const struct device *device = devices[i / 4 % 3];
+        char spec[400];
+        struct plan plan;
+        lathe_error err = {0};
+        snprintf(
+            spec, sizeof spec,
+            "return rowwise { along = -2, inputs = { a = tensor('float', 'rows', 'n', { grad = true }), b = "
+            "tensor('float', 'rows', 'n') },\n  forward = function(x, at, p) return %s end }",
+            specs[i / 12].formula);
+        CHECK_EQ(
+            pick_pass(spec, i % 2 ? LATHE_BACKWARD : LATHE_FORWARD, sizes[i / 2 % 2], device, &plan, &err),
+            LATHE_OK);
+        CHECK_EQ(strncmp(plan.template_name, "rowwise_walk", strlen("rowwise_walk")), 0);
+        CHECK(plan.stages >= 2);
+        CHECK(plan.places >= 4);
+        CHECK_EQ(plan.smem_bytes % (plan.stages * plan.threads / 32 * plan.places * 64), 0);
+        CHECK_EQ(plan.again_stages, plan.stages);
+        CHECK(plan.smem_bytes + plan.threads * plan.vector * specs[i / 12].handed_on + 1024 <=
+              device->smem_bytes);
+    }
+}
+
+/* Parts of a row that are walked along twice: where the first walk was, a word of each row, stays in shared
+ * memory, and the second one finds as many batches as there is room for. */
+TEST(parts_that_are_walked_twice_stay_in_shared_memory)
+{
+    static const struct {
+        const struct device *device;
+        const char *dtype;
+        int stages, again_stages, held_carries;
+    } row[] = {{&H100, "bf16", 3, 4, 8},
+               {&H100, "f32", 3, 5, 8},
+               {&A100, "bf16", 2, 2, 8},
+               {&RTX4090, "bf16", 2, 2, 0}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char sizes[96];
+        struct plan plan;
+        lathe_error err = {0};
+        snprintf(sizes, sizeof sizes, "dtype=%s,rows=65536,n=4096", row[i].dtype);
+        CHECK_EQ(pick_pass("logcumsumexp_packed", LATHE_BACKWARD, sizes, row[i].device, &plan, &err),
+                 LATHE_OK);
+        CHECK_EQ(plan.stages, row[i].stages);
+        CHECK_EQ(plan.again_stages, row[i].again_stages);
+        CHECK_EQ(plan.held_carries, row[i].held_carries);
+        const int element = strcmp(row[i].dtype, "f32") == 0 ? 4 : 2;
+        const int rings = (plan.stages + plan.again_stages) * plan.places * element;
+        CHECK_EQ(plan.smem_bytes, plan.threads * plan.vector * (rings + 4 * plan.held_carries));
+        CHECK((plan.smem_bytes + 1024) * plan.min_blocks <= row[i].device->smem_bytes);
+    }
+}
+
+/* Reductions: the static sums of a strip count, too, and have a limit of their own. */
+TEST(strips_along_an_inner_dim_fit_shared_memory)
+{
+    static const char *const dtypes[] = {"f32", "bf16"};
+    for (int kb = 4; kb < 100; kb++)
+        for (int k = 0; k < 2; k++) {
+            struct device d = RTX4090;
+            char sizes[96];
+            struct plan plan;
+            lathe_error err = {0};
+            d.smem_bytes = kb * 1024;
+            snprintf(sizes, sizeof sizes, "dtype=%s,rows=512,n=4096", dtypes[k]);
+            CHECK_EQ(pick("softmax_inner", sizes, &d, &plan, &err), LATHE_OK);
+            if (strcmp(plan.template_name, "rowwise_inner") != 0)
+                continue;
+            const int sums = 2 * 4 * (plan.threads / 32 + 1) * plan.units_wide * plan.vector;
+            CHECK(plan.per_thread >= 0);
+            CHECK(plan.smem_bytes + (sums + 1023) / 1024 * 1024 <= d.smem_bytes);
+        }
+}
