@@ -375,6 +375,20 @@ static bool take_scan(struct maker *m, int node, int *walk)
     return true;
 }
 
+/* In the order of their walks: those of one walk, and what each is made of, stay in order. */
+static void sort_scans(struct row_pass *pass)
+{
+    for (int i = 1; i < pass->n_scans; i++)
+        for (int k = i; k > 0 && pass->walk[k - 1] > pass->walk[k]; k--) {
+            const int walk = pass->walk[k];
+            const int scan = pass->scan[k];
+            pass->walk[k] = pass->walk[k - 1];
+            pass->scan[k] = pass->scan[k - 1];
+            pass->walk[k - 1] = walk;
+            pass->scan[k - 1] = scan;
+        }
+}
+
 static bool find_scans(struct maker *m)
 {
     const struct ir *w = m->pass->ir;
@@ -393,6 +407,7 @@ static bool find_scans(struct maker *m)
             ok = refuse(m, "%.100sa reduction of a scan (the host device computes it)", place);
         }
     }
+    sort_scans(m->pass);
     free(used);
     free(walk);
     return ok;

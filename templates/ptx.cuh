@@ -16,7 +16,6 @@ using u64 = unsigned long long;
 // hold in registers what it derived from x before.
 DEV void keep(const char *&x) { asm volatile("" : "+l"(x)); }
 DEV void keep(u32 &x) { asm volatile("" : "+r"(x)); }
-DEV void keep(i64 &x) { asm volatile("" : "+l"(x)); }
 DEV void keep(int &x) { asm volatile("" : "+r"(x)); }
 
 // What was read from memory before is read again behind this.
@@ -299,7 +298,7 @@ template <int OFFSET> DEV void copy16_as_async(u32 to, const void *from, int byt
     asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0 + %4], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes), "l"(policy), "n"(OFFSET)
                  : "memory");
 }
-// No address is as large as the minimum, which no register of the warp is.
+// A minimum is always a register of the thread; no shared address is as large as this one.
 DEV void hold_in_thread(u32 &to) { asm volatile("min.u32 %0, %0, 0x7fffffff;" : "+r"(to)); }
 DEV void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's newest groups are still under way.

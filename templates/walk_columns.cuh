@@ -25,7 +25,7 @@ struct batch {
     struct values {
         float of[SCANS][V];
     } q[PLACES];
-    int base, turn; // its first place; of `scratch`
+    int base, turn; // its first place; of walk_scratch
 };
 
 // The batch that begins at `base` and has come to `at`, of the warp's rings at `rings` in shared memory.

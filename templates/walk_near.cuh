@@ -25,7 +25,8 @@ template <int S> DEV bool starts_first(const batch &b, const taken<S> &terms)
     return variant::SCAN_STARTS[S] == 2 ? terms.x[0].start : (b.starts[S] & 1) != 0;
 }
 
-// The same of one segment, below the reference that the scan has had so far, or the first power: no largest one is looked for. Was that exact?
+// The same of one segment, below the reference that the scan has had so far, or the logarithm that it was carried as, or the first power: no largest
+// one is looked for. Was that exact? (A sum of 0: fast, e^(power - itself) is off where the power is beyond 2^24.)
 template <int S> DEV bool walk_below(float (&q)[PLACES], near_row &known, stretch &walked, const batch &b, const taken<S> &terms)
 {
     static_assert(variant::SCAN_FORM[S] == SCAN_LOG, "what is added is positive, so that the last sum is the largest");
@@ -44,7 +45,7 @@ template <int S> DEV bool walk_below(float (&q)[PLACES], near_row &known, stretc
         q[k] = is_lazy<S>() ? walked.sum : log_below(walked.sum, known.reference);
     }
     // All are asked: a branch costs more. Behind +inf all powers would be 0, and a scan beside would weigh what came before with inf * 0.
-    const bool near = walked.sum <= MOST_BELOW && known.reference < INF && !is_cut<S>(b, terms);
+    const bool near = walked.sum > 0.0f && walked.sum <= MOST_BELOW && known.reference < INF && !is_cut<S>(b, terms);
     if (in_reverse<S>() && start) {
         walked = nothing<S>();
     }
@@ -117,7 +118,7 @@ template <int W> DEV bool walk_row_near(batch &b, stretch (&at)[SCANS], const ma
         if constexpr (variant::SCAN_WALK[S] <= W) {
             taken<S> terms;
             float q[PLACES];
-            const int start = at[S].start;
+            const int start = at[S].start; // a batch that is near has others at its first place alone
             take_terms<S, false>(terms, b, p, head, vals, p.z.n, j);
             if constexpr (variant::SCAN_BESIDE[S] >= 0) {
                 walk_beside<S>(q, at[S], b, terms, b.known[variant::SCAN_BESIDE[S]][j], j);
@@ -126,7 +127,11 @@ template <int W> DEV bool walk_row_near(batch &b, stretch (&at)[SCANS], const ma
             } else {
                 walk_apart<S>(q, at[S], terms);
             }
-            at[S].start = STARTS_SEEN<S> ? start | (starts_first<S>(b, terms) ? 1 : 0) : 0;
+            if constexpr (!STARTS_SEEN<S>) {
+                at[S].start = 0;
+            } else if constexpr (has_top<S>()) {
+                at[S].start = start | (starts_first<S>(b, terms) ? 1 : 0);
+            }
 #pragma unroll
             for (int k = 0; k < PLACES; k++) {
                 b.q[k].of[S][j] = q[k];

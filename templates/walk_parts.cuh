@@ -77,7 +77,7 @@ DEV bool find_part(strip &s, columns &known, const many_params &p, const variant
         if (begin < 0) {
             return false;
         }
-        known.found = !TOLD && end - from <= 32 * LOOK;
+        known.found = !TOLD && WALKS > 1 && base == from && end - from <= 32 * LOOK;
         if (known.found) {
             move_starts(known.starts, starts, begin - from, end - begin);
         }

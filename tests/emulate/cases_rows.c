@@ -412,15 +412,20 @@ static void group_spreads(struct case_list *list)
     }
 }
 
+/* Rows of powers so large that their products with log2(e) are rounded to more than the powers of floats. */
+static const char FAR_ROWS[] =
+    "return rowwise { forward = function(x, at)\n"
+    "  return where(gt(logcumsumexp(where(gt(x, 1e9), x, -1e31), 0.0), -2e31), 1.0, 2.0) end }\n";
+
 /* Scans of exponentials whose references are far apart. */
 static void group_far(struct case_list *list, bool full)
 {
-    static const char *const SPEC[] = {"logcumsumexp", "revlogcumsumexp", "logcumsumexp_packed"};
+    static const char *const SPEC[] = {"logcumsumexp", "revlogcumsumexp", "logcumsumexp_packed", "far_rows"};
     static const int N[] = {33, 257, 1024, 1025, 8192, 40000};
     for (int i = 0; i < COUNT(SPEC); i++)
         for (int k = 0; k < COUNT(N); k++)
             for (int pass = 0; pass < 2; pass++) {
-                struct test_case c = case_of_attention("apart", SPEC[i], NULL,
+                struct test_case c = case_of_attention("apart", SPEC[i], i == 3 ? FAR_ROWS : NULL,
                                                        (i + k) % 2 ? LATHE_BF16 : LATHE_F32, -1, -1, 90);
                 if (!full && (i + k + pass) % 2 && N[k] > 1024)
                     continue;
@@ -514,7 +519,27 @@ static const char BEHIND_INF[] =
 static const char FLAGGED[] =
     "return rowwise { along = -2, inputs = { flag = scalar('f32') },\n"
     "  forward = function(x, at, p) return cumsum(x, where(gt(p.flag, 0.0), 1.0, 0.0)) end }\n";
-/* As many scans as there may be: what warps hand on fills static shared memory. */
+/* Parts that end just behind the places that are looked at first, with other segments there. */
+static const char FAR_CUTS[] =
+    "return rowwise { along = -2, forward = function(x, at)\n"
+    "  local i = at.i % 256\n"
+    "  return logcumsumexp(x, where(eq(i, 0) | eq(i, 20) | eq(i, 128) | eq(i, 178), 1.0, 0.0)) end }\n";
+/* What warps hand on of a sum that begins anew inside of batches, beside a scan with powers. */
+static const char BEGUN_INSIDE[] =
+    "return rowwise { along = -2, forward = function(x)\n"
+    "  return logcumsumexp(x, 0.0) + cumsum(0.1 * x, where(gt(x, 1.5), 1.0, 0.0)) end }\n";
+/* The third scan is of the first walk, and of a tensor that no other scan there reads. */
+static const char BACK_AND_ON[] =
+    "return rowwise { along = -2, inputs = { b = tensor('float', 'rows', 'n', { grad = true }) },\n"
+    "  forward = function(x, at, p)\n"
+    "    return 0.1 * cumsum(x, 0.0) + 0.1 * revcumsum(x, 0.0) + 0.1 * cumsum(p.b(at.row, at.i), 0.0)\n  end "
+    "}\n";
+/* Powers so large that their products with log2(e) are rounded to more than the powers of floats. */
+static const char FAR_BELOW[] =
+    "return rowwise { along = -2, forward = function(x, at)\n"
+    "  local far = where(lt(at.i % 40, 20), -1e31, x)\n"
+    "  return where(gt(logcumsumexp(far, where(eq(at.i % 80, 0), 1.0, 0.0)), -2e31), 1.0, 2.0) end }\n";
+/* As many scans as there may be. */
 static const char FOUR_SUMS[] =
     "return rowwise { along = -2, inputs = { since = tensor('i32', 'n') },\n"
     "  forward = function(x, at, p)\n"
@@ -527,9 +552,12 @@ static void group_walks(struct case_list *list)
 {
     static const struct {
         const char *name, *text;
-    } SPEC[] = {{"chunk_cumsum", NULL}, {"cumsum_packed", NULL},    {"logcumsumexp_packed", NULL},
-                {"decays", DECAYS},     {"to_and_fro", TO_AND_FRO}, {"behind_inf", BEHIND_INF},
-                {"flagged", FLAGGED},   {"four_sums", FOUR_SUMS}};
+    } SPEC[] = {{"chunk_cumsum", NULL},        {"cumsum_packed", NULL},
+                {"logcumsumexp_packed", NULL}, {"decays", DECAYS},
+                {"to_and_fro", TO_AND_FRO},    {"behind_inf", BEHIND_INF},
+                {"flagged", FLAGGED},          {"four_sums", FOUR_SUMS},
+                {"far_cuts", FAR_CUTS},        {"begun_inside", BEGUN_INSIDE},
+                {"back_and_on", BACK_AND_ON},  {"far_below", FAR_BELOW}};
     static const struct {
         int rows0, rows1, rows, n, blocks;
         enum layout layout;
@@ -542,7 +570,7 @@ static void group_walks(struct case_list *list)
         const int row = i / 4 % COUNT(ROWS);
         const bool shipped = !SPEC[i / 4 / COUNT(ROWS)].text;
         if (i / 4 / COUNT(ROWS) > 5 && row > 0 && row + 1 < COUNT(ROWS))
-            continue; /* the last two: what the rows are is not what they are about */
+            continue; /* the last ones: what the rows are is not what they are about */
         struct test_case c =
             case_of_attention("walks", SPEC[i / 4 / COUNT(ROWS)].name, SPEC[i / 4 / COUNT(ROWS)].text,
                               i % 4 / 2 ? LATHE_F32 : LATHE_BF16, -1, -1, 90);

@@ -15,7 +15,6 @@ using u64 = unsigned long long;
 DEV void keep(const char *&) {}
 DEV void keep(u32 &) {}
 DEV void keep(int &) {}
-DEV void keep(i64 &) {}
 DEV void hold_in_thread(u32 &) {}
 DEV void forget_memory() {}
 DEV void after(int &, float) {}
