@@ -386,16 +386,13 @@ DEV bool scan_near(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], const m
     below &other = known[max_of(variant::SCAN_BESIDE[S], 0)];
     float all;
     float before = 0.0f;
-    bool led = true;
     if constexpr (BESIDE) {
         if (!other.near) {
             return false;
         }
         all = add_beside<S>(q, mine, other, take);
     } else {
-        const float lead = lead_power<S>(p, head, vals, row);
-        mine.reference = lead + RAISED;
-        led = exp_below(lead, mine.reference) > 0.0f; // fast, it is 0 where powers are far beyond 2^24
+        mine.reference = lead_power<S>(p, head, vals, row) + RAISED;
         all = add_below<S>(mine, take);
     }
     if constexpr (WHOLE_BLOCK && WARPS > 1) {
@@ -405,7 +402,7 @@ DEV bool scan_near(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], const m
         walk_beside<S>(q, mine, other, before);
         return true;
     } else {
-        mine.near = __all_sync(ALL_LANES, all <= MOST_BELOW && led);
+        mine.near = __all_sync(ALL_LANES, all <= MOST_BELOW && fabsf(mine.reference) <= MOST_REFERENCE);
         if (mine.near) {
             walk_below<S>(q, mine, before);
         }

@@ -141,6 +141,7 @@ template <int S> DEV float scan_value(const stretch &all, const scan_input &x)
 // ---- below one reference: elements whose sums are near it cost one exponential each ------------------------------------
 
 constexpr float MOST_BELOW = cfg::FAST_MATH ? 0x1p+58f : 0x1p+24f; // of a sum: two of them have a product, and a power far from the reference has fewer digits
+constexpr float MOST_REFERENCE = cfg::FAST_MATH ? 0x1p+14f : 0x1.fffffep+127f; // fast, e^(power - itself) is far from 1 for masks of -1e31 (exp_below)
 DEV float exp_below(float power, float reference) // e^(power - reference); fast: |reference| 2^-23 relative error more, the same for all powers
 {
     if constexpr (cfg::FAST_MATH) {

@@ -26,7 +26,7 @@ template <int S> DEV bool starts_first(const batch &b, const taken<S> &terms)
 }
 
 // The same of one segment, below the reference that the scan has had so far, or the logarithm that it was carried as, or the first power: no largest
-// one is looked for. Was that exact? (A sum of 0: fast, e^(power - itself) is off where the power is beyond 2^24.)
+// one is looked for. Was that exact?
 template <int S> DEV bool walk_below(float (&q)[PLACES], near_row &known, stretch &walked, const batch &b, const taken<S> &terms)
 {
     static_assert(variant::SCAN_FORM[S] == SCAN_LOG, "what is added is positive, so that the last sum is the largest");
@@ -45,7 +45,7 @@ template <int S> DEV bool walk_below(float (&q)[PLACES], near_row &known, stretc
         q[k] = is_lazy<S>() ? walked.sum : log_below(walked.sum, known.reference);
     }
     // All are asked: a branch costs more. Behind +inf all powers would be 0, and a scan beside would weigh what came before with inf * 0.
-    const bool near = walked.sum > 0.0f && walked.sum <= MOST_BELOW && known.reference < INF && !is_cut<S>(b, terms);
+    const bool near = (walked.sum <= MOST_BELOW) & (fabsf(known.reference) <= MOST_REFERENCE) & !is_cut<S>(b, terms);
     if (in_reverse<S>() && start) {
         walked = nothing<S>();
     }

@@ -539,6 +539,10 @@ static const char FAR_BELOW[] =
     "return rowwise { along = -2, forward = function(x, at)\n"
     "  local far = where(lt(at.i % 40, 20), -1e31, x)\n"
     "  return where(gt(logcumsumexp(far, where(eq(at.i % 80, 0), 1.0, 0.0)), -2e31), 1.0, 2.0) end }\n";
+static const char FAR_GRADIENT[] =
+    "return rowwise { along = -2, forward = function(x, at)\n"
+    "  local far = where(lt(at.i % 40, 20), -1e31, x)\n"
+    "  return max(logcumsumexp(far, where(eq(at.i % 80, 0), 1.0, 0.0)), -20.0) end }\n";
 /* As many scans as there may be. */
 static const char FOUR_SUMS[] =
     "return rowwise { along = -2, inputs = { since = tensor('i32', 'n') },\n"
@@ -557,7 +561,8 @@ static void group_walks(struct case_list *list)
                 {"to_and_fro", TO_AND_FRO},    {"behind_inf", BEHIND_INF},
                 {"flagged", FLAGGED},          {"four_sums", FOUR_SUMS},
                 {"far_cuts", FAR_CUTS},        {"begun_inside", BEGUN_INSIDE},
-                {"back_and_on", BACK_AND_ON},  {"far_below", FAR_BELOW}};
+                {"back_and_on", BACK_AND_ON},  {"far_below", FAR_BELOW},
+                {"far_gradient", FAR_GRADIENT}};
     static const struct {
         int rows0, rows1, rows, n, blocks;
         enum layout layout;
