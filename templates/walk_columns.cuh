@@ -36,7 +36,7 @@ template <int W> DEV void take_batch(batch &b, const route<W> &way, int base, co
     find_own(own, rings, at);
 #pragma unroll
     for (int i = 0; i < PLACES; i++) {
-        take(b.held[i], shared_bytes, own, i);
+        take<W>(b.held[i], shared_bytes, own, i);
     }
     b.whole = b.base + PLACES <= way.end;
 }

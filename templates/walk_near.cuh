@@ -286,6 +286,7 @@ template <int W> __host__ __device__ constexpr int count_scans()
     }
     return n;
 }
+
 // Warps of a strip meet at scan S: shared.before becomes where it comes to this warp's batch, shared.after where it leaves all of them.
 template <int S, class SCRATCH> DEV void meet_in_memory(const stretch (&walked)[V], batch &b, const sharing &with, SCRATCH &shared)
 {

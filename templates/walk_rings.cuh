@@ -217,10 +217,10 @@ DEV void find_own(u32 (&own)[IN], u32 rings, const ring_place &at)
         }
     });
 }
-DEV void take(piece &to, const unsigned char *shared_bytes, const u32 (&own)[IN], int place)
+template <int W> DEV void take(piece &to, const unsigned char *shared_bytes, const u32 (&own)[IN], int place)
 {
     repeat<0, variant::IN>([&]<int K>() {
-        constexpr int COUNT = words_of<K>();
+        constexpr int COUNT = walk_reads<W, K>() ? words_of<K>() : 0; // of others there may be something on its way
         const unsigned char *from = shared_bytes + own[K] + place * (32 * COUNT * 4);
         if constexpr (COUNT == 4) {
             const uint4 x = *reinterpret_cast<const uint4 *>(from);
@@ -232,7 +232,7 @@ DEV void take(piece &to, const unsigned char *shared_bytes, const u32 (&own)[IN]
             const uint2 x = *reinterpret_cast<const uint2 *>(from);
             to.word[first_word<K>()] = x.x;
             to.word[first_word<K>() + 1] = x.y;
-        } else {
+        } else if constexpr (COUNT == 1) {
             to.word[first_word<K>()] = *reinterpret_cast<const u32 *>(from);
         }
     });
