@@ -244,7 +244,7 @@ template <int V, int MANNER = COLUMNS_PLAIN, class T>
 DEV void m_load_columns(const T *base, i64 stride, int i, int n, decltype(m_load(static_cast<const T *>(nullptr), 0)) (&out)[V])
 {
     constexpr int BYTES = static_cast<int>(V * sizeof(T));
-    constexpr bool VECTORS = BYTES >= 4 && (V & (V - 1)) == 0;
+    constexpr bool VECTORS = V > 1 && BYTES >= 4 && (V & (V - 1)) == 0;
     bool whole = false;
     if constexpr (VECTORS) {
         whole = stride == 1 && n - i >= V && is_aligned<BYTES>(base + i);

@@ -268,19 +268,16 @@ template <int K> DEV void store_piece(out_type<K> *p, const float (&y)[V]) // st
     }
 }
 
-// The first n of them, in a loop: it is seldom asked, and soon compiled.
-template <int K> DEV void store_some(out_type<K> *p, const float (&y)[V], int n)
+// The first n elements of words, in a loop: it is seldom asked, and soon compiled.
+template <int K> constexpr int OUT_WORDS = max_of(1, V * static_cast<int>(sizeof(out_type<K>)) / 4);
+template <int K, int COUNT> DEV void store_some_words(out_type<K> *p, const u32 (&words)[COUNT], int n)
 {
     using T = out_type<K>;
-    constexpr int N = max_of(1, V * static_cast<int>(sizeof(T)) / 4);
+    constexpr int N = OUT_WORDS<K>;
     u32 w[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        if constexpr (sizeof(T) == 4) {
-            w[i] = __float_as_uint(y[i]);
-        } else {
-            w[i] = pack<T>(y[2 * i], V > 1 ? y[min_of(2 * i + 1, V - 1)] : 0.0f);
-        }
+        w[i] = words[i];
     }
 #pragma unroll 1
     for (int j = 0; j < n; j++) { // the next one comes to the front
@@ -295,6 +292,20 @@ template <int K> DEV void store_some(out_type<K> *p, const float (&y)[V], int n)
             w[i] = sizeof(T) == 4 ? later : w[i] >> 16 | later << 16;
         }
     }
+}
+template <int K> DEV void store_some(out_type<K> *p, const float (&y)[V], int n)
+{
+    using T = out_type<K>;
+    u32 w[OUT_WORDS<K>];
+#pragma unroll
+    for (int i = 0; i < OUT_WORDS<K>; i++) {
+        if constexpr (sizeof(T) == 4) {
+            w[i] = __float_as_uint(y[i]);
+        } else {
+            w[i] = pack<T>(y[2 * i], V > 1 ? y[min_of(2 * i + 1, V - 1)] : 0.0f);
+        }
+    }
+    store_some_words<K>(p, w, n);
 }
 
 // Makes the compiler forget what it knows of the row: what it derived from it in one pass (the unpacked floats) is then

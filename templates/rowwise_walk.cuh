@@ -27,110 +27,104 @@ static_assert(cfg::STAGES >= 2, "one batch is worked on while others come");
 // The scan at the places of the batch, behind `walked`, which becomes what they hand on.
 template <int S> DEV void walk_places(batch &b, stretch (&walked)[V], const many_params &p, const variant::head &head, const strip_values &vals, int end)
 {
-    float q[V][PLACES];
 #pragma unroll
     for (int j = 0; j < V; j++) {
         taken<S> terms;
+        float q[PLACES];
         take_terms<S, true>(terms, b, p, head, vals, end, j);
-        walk_apart<S>(q[j], walked[j], terms);
-    }
-#pragma unroll
-    for (int j = 0; j < V; j++) {
+        walk_apart<S>(q, walked[j], terms);
 #pragma unroll
         for (int k = 0; k < PLACES; k++) {
-            b.q[k].of[S][j] = q[j][k];
+            b.q[k].of[S][j] = q[k];
         }
     }
 }
 
-// Scan S at a batch; `carry` becomes where it is behind that. Warps of one strip find out first what each hands on by itself.
-template <int S>
-DEV void scan_places(batch &b, stretch (&carry)[V], const many_params &p, const variant::head &head, const strip_values &vals, const strip &s,
-                     const sharing &with, walk_scratch &shared)
+DEV void finish_places(const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
 {
-    stretch walked[V];
-    stretch after[V];
-    int end = end_of(p, s);
-#pragma unroll 1
-    for (int turn = with.warps == 1 ? 1 : 0; turn < 2; turn++) {
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            walked[j] = turn == 0 ? nothing<S>() : carry[j];
-        }
-        walk_places<S>(b, walked, p, head, vals, end);
-        if (turn == 0) {
-            meet_warps<S>(carry, after, walked, with, shared, b.turn);
-        }
-        end += with.zero;
-        b.starts[S] += static_cast<u32>(with.zero);
-    }
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-        carry[j] = with.warps == 1 ? walked[j] : after[j];
-    }
-}
-
-template <int W>
-DEV void scan_batch(batch &b, stretch (&carry)[SCANS][V], const many_params &p, const variant::head &head, const strip_values &vals, const strip &s,
-                    const sharing &with, walk_scratch &shared)
-{
-    each_scan<W>([&]<int S>() { scan_places<S>(b, carry[S], p, head, vals, s, with, shared); });
-}
-
-// Plain sums have so little to do that what they wait for is memory, and whose warps get ahead of each other read what is no longer
-// adjacent: each of their batches is found anew, and the end of a row is text of its own.
-template <bool WHOLE> DEV void finish_places(const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
-{
+    const int places = min(end_of(p, s) - b.base, PLACES); // of the row
     targets to;
+    finished y[PLACES];
+    packed out[PLACES];
     find_targets(to, p, s, b.base);
 #pragma unroll
-    for (int k = 0; k < PLACES; k++) {
-        finished out;
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            finish_row(out, b, k, b.base + k, p, head, vals, j);
+    for (int j = 0; j < V; j++) {
+        finish_rows(out, y, b, p, head, vals, j);
+    }
+    if (s.rows % V == 0 && places == PLACES) { // of s.n == V, ptxas 13.0 makes a comparison that never holds
+        if (s.n > 0) {
+            store_places(to, out, p);
         }
-        store_place<WHOLE>(to, out, p, b.base + k < end_of(p, s) ? s.n : 0);
+    } else if (s.n > 0) {
+        store_some_places(to, out, p, places, s.n);
     }
 }
 
-DEV void finish_batch(const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, const strip &s)
+// The scans of walk W at the batch; what earlier walks made is made again.
+template <int W>
+DEV void sum_places(batch &b, const carried &again, stretch (&walked)[SCANS][V], const many_params &p, const variant::head &head, const strip_values &vals,
+                    const strip &s)
 {
-    if (s.rows == STRIP && b.whole) {
-        finish_places<true>(b, p, head, vals, s);
-    } else {
-        finish_places<false>(b, p, head, vals, s);
+    repeat<0, W>([&]<int U>() {
+        each_scan<U>([&]<int S>() {
+            stretch before[V];
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                before[j] = carried_stretch<S>(again, j);
+            }
+            walk_places<S>(b, before, p, head, vals, end_of(p, s));
+        });
+    });
+    each_scan<W>([&]<int S>() { walk_places<S>(b, walked[S], p, head, vals, end_of(p, s)); });
+}
+
+// A batch of plain sums, which comes to registers anew in each turn. `carry`, come(): as `walked` and come() of walk_batch.
+template <int W, class F>
+DEV void sum_batch(const batch_at_hand &at, const columns &known, const carried &again, stretch (&carry)[SCANS][V], const many_params &p,
+                   const variant::head &head, const strip_values &vals, const strip &s, const sharing &with, const unsigned char *shared_bytes,
+                   walk_scratch &shared, int &met, const F &come)
+{
+    constexpr int N = count_scans<W>();
+    stretch walked[SCANS][V];
+    stretch after[SCANS][V];
+#pragma unroll 1
+    for (int turn = with.warps == 1 ? N : 0; turn <= N; turn++) {
+        each_scan<W>([&]<int S>() {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                walked[S][j] = number_in_walk(S) < turn ? carry[S][j] : nothing<S>();
+            }
+        });
+        if (turn == N) {
+            come(walked);
+        }
+        batch b;
+        take_places<W>(b, at, known, shared_bytes);
+        sum_places<W>(b, again, walked, p, head, vals, s);
+        if (W + 1 == WALKS && turn == N) {
+            finish_places(b, p, head, vals, s);
+        }
+        each_scan<W>([&]<int S>() {
+            if (turn == number_in_walk(S)) {
+                meet_warps<S>(carry[S], after[S], walked[S], with, shared.part[met % MEETINGS]);
+                met++;
+            }
+        });
     }
+    each_scan<W>([&]<int S>() {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            carry[S][j] = with.warps == 1 ? walked[S][j] : after[S][j];
+        }
+    });
 }
 
 // ---- a walk ---------------------------------------------------------------------------------------------------------
 
-// A batch of plain sums. `again`: where earlier walks were: what they made is made again.
-template <int W, class F>
-DEV void sum_batch(batch &b, const carried &again, stretch (&carry)[SCANS][V], const many_params &p, const variant::head &head, const strip_values &vals,
-                   const strip &s, const sharing &with, walk_scratch &shared, const F &come)
-{
-    stretch walked[SCANS][V];
-    repeat<0, W>([&]<int U>() {
-        each_scan<U>([&]<int S>() {
-#pragma unroll
-            for (int j = 0; j < V; j++) {
-                walked[S][j] = carried_stretch<S>(again, j);
-            }
-        });
-        scan_batch<U>(b, walked, p, head, vals, s, with, shared);
-    });
-    come(carry);
-    scan_batch<W>(b, carry, p, head, vals, s, with, shared);
-    if constexpr (W + 1 == WALKS) {
-        finish_batch(b, p, head, vals, s);
-    }
-}
-
 // `rings`: where the warp's batches are, from the beginning of shared memory on.
 template <int W>
 DEV void walk_strip(const many_params &p, const variant::head &head, const strip_values &vals, const strip &s, const sharing &with,
-                    unsigned char *shared_bytes, u32 rings, walk_scratch &shared, columns &known, int &turn)
+                    unsigned char *shared_bytes, u32 rings, walk_scratch &shared, columns &known, int &met)
 {
     constexpr bool LAST = W + 1 == WALKS;
     const route<W> way = find_route<W>(p, s, with);
@@ -145,14 +139,8 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
     stretch carry[SCANS][V];
     carry_nothing<W>(carry);
     const carry_place carries = find_carries(s, with, way.batches);
-    if constexpr (!TOPS) {
 #pragma unroll 1
-        for (int k = 0; k < AHEAD<W>; k++) {
-            fetch_next(coming, p, s, with, way, k);
-        }
-    }
-#pragma unroll 1
-    for (int k = TOPS ? -AHEAD<W> : 0; k < way.batches; k++) { // TOPS: the first ones are fetched by the same copy of the text
+    for (int k = -AHEAD<W>; k < way.batches; k++) { // the first ones are fetched by the same copy of the text
         carried again; // on its way beside what is fetched
         if constexpr (W > 0) {
             if (k >= 0) {
@@ -161,31 +149,29 @@ DEV void walk_strip(const many_params &p, const variant::head &head, const strip
         }
         __syncwarp(); // nobody reads the batch any more whose place the next one takes
         fetch_next(coming, p, s, with, way, k + AHEAD<W>);
-        if (TOPS && k < 0) {
+        if (k < 0) {
             continue;
         }
         copy_wait<AHEAD<W>>();
         __syncwarp();
-        batch b;
-        now = TOPS ? now : find_in_ring(way, k);
-        take_batch(b, way, way.base(k), shared_bytes, rings, now);
+        batch_at_hand at = {way.base(k), get_columns(known, p, head, vals, way, k), {}};
+        find_own(at.own, rings, now);
         now = move_on_in_ring<W>(now);
-        get_columns(b, known, p, head, vals, way, k);
-        b.turn = turn;
         const auto come = [&](const stretch (&here)[SCANS][V]) {
             if constexpr (!LAST) {
-                at_carries(p, carries, shared_bytes, way.number(k), [&](float *at) { leave_carries<W>(here, at); });
+                at_carries(p, carries, shared_bytes, way.number(k), [&](float *to) { leave_carries<W>(here, to); });
             }
         };
         if constexpr (TOPS) {
+            batch b;
+            take_places<W>(b, at, known, shared_bytes);
             walk_batch<W>(to, b, again, carry, p, head, vals, s, with, shared, come);
         } else {
-            sum_batch<W>(b, again, carry, p, head, vals, s, with, shared, come);
+            sum_batch<W>(at, known, again, carry, p, head, vals, s, with, shared_bytes, shared, met, come);
         }
         if constexpr (LAST && TOPS) {
             move_targets(to, p, way.advance);
         }
-        turn = b.turn;
     }
     if constexpr (EARLY<W + 1> == 0) { // else the next walk's batches are on their way
         copy_wait<0>();
@@ -208,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     const allotment own = allot_strips(p, head, warp, meeting);
     const u32 rings = static_cast<u32>(warp * RING_BYTES);
     walk_scratch &shared = *reinterpret_cast<walk_scratch *>(meeting);
-    int turn = 0;
+    int met = 0; // how often warps have
 #pragma unroll 1
     for (int item = own.first, next = 0; item < own.end; item = next) {
         const coming_item coming(p, own);
@@ -223,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
         }
         next = coming.number(item, own);
         if (there) {
-            repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, own.with, shared_bytes, rings, shared, known, turn); });
+            repeat<0, WALKS>([&]<int W>() { walk_strip<W>(p, head, vals, s, own.with, shared_bytes, rings, shared, known, met); });
             if constexpr (variant::KEPT > 0) {
                 if (own.with.mine == 0 && part == 0) {
                     keep_rows(p, head, vals, s);

@@ -82,31 +82,78 @@ DEV void move_targets(targets &to, const many_params &p, int places)
     repeat<0, variant::OUT>([&]<int K>() { to.of[K] += places * (p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>))); });
 }
 
-// Some rows of it, some of them of a lane; `to` is then behind the place.
-template <bool WHOLE> DEV void store_place(targets &to, const finished &out, const many_params &p, int n)
+struct packed { // a place of the rows that go out
+    u32 word[OUT][V];
+};
+template <int K> DEV void pack_pair(u32 (&to)[V], const float (&y)[V], int pair) // of rows of the lane
 {
-    repeat<0, variant::OUT>([&]<int K>() {
-        out_type<K> *row = reinterpret_cast<out_type<K> *>(to.of[K]);
-        if constexpr (WHOLE) {
-            store_piece<K>(row, out.of[K]);
-        } else {
-#pragma unroll
-            for (int j = 0; j < V; j++) {
-                if (j < n) {
-                    row[j] = from_float<out_type<K>>(out.of[K][j]);
-                }
-            }
-        }
-        to.of[K] += p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>));
-    });
+    using T = out_type<K>;
+    if constexpr (sizeof(T) == 4) {
+        to[2 * pair] = __float_as_uint(y[2 * pair]);
+        to[2 * pair + 1] = __float_as_uint(y[2 * pair + 1]);
+    } else {
+        to[pair] = pack<T>(y[2 * pair], y[2 * pair + 1]);
+    }
+}
+template <int K> DEV void store_packed(char *to, const u32 (&x)[V])
+{
+    if constexpr (OUT_WORDS<K> == 4) {
+        __stcs(reinterpret_cast<uint4 *>(to), make_uint4(x[0], x[1], x[2], x[3]));
+    } else if constexpr (OUT_WORDS<K> == 2) {
+        __stcs(reinterpret_cast<uint2 *>(to), make_uint2(x[0], x[1]));
+    } else {
+        __stcs(reinterpret_cast<u32 *>(to), x[0]);
+    }
 }
 
-// The same of place k of the batch that begins at `to`, for single rows.
+// Row j of the lane at all places; pairs of rows are packed.
+DEV void finish_rows(packed (&to)[PLACES], finished (&y)[PLACES], const batch &b, const many_params &p, const variant::head &head, const strip_values &vals, int j)
+{
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) {
+        finish_row(y[k], b, k, b.base + k, p, head, vals, j);
+        if (j % 2 == 1) {
+            repeat<0, variant::OUT>([&]<int K>() { pack_pair<K>(to[k].word[K], y[k].of[K], j / 2); });
+        }
+    }
+}
+DEV void store_places(const targets &to, const packed (&out)[PLACES], const many_params &p)
+{
+    targets at = to;
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) {
+        repeat<0, variant::OUT>([&]<int K>() {
+            store_packed<K>(at.of[K], out[k].word[K]);
+            at.of[K] += p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>));
+        });
+    }
+}
+// `n` rows of the first `places`, in loops: it is seldom asked, and soon compiled.
+DEV void store_some_places(const targets &to, packed (&out)[PLACES], const many_params &p, int places, int n)
+{
+    targets at = to;
+#pragma unroll 1
+    for (int k = 0; k < places; k++) {
+        repeat<0, variant::OUT>([&]<int K>() {
+            store_some_words<K>(reinterpret_cast<out_type<K> *>(at.of[K]), out[0].word[K], n);
+            at.of[K] += p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>));
+        });
+        move_on<false>(out);
+    }
+}
+
+// Of place k of the batch that begins at `to`, for single rows.
 DEV void store_some_rows(const targets &to, const finished &out, const many_params &p, int k, int n)
 {
-    targets at;
-    repeat<0, variant::OUT>([&]<int K>() { at.of[K] = to.of[K] + k * p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>)); });
-    store_place<false>(at, out, p, n);
+    repeat<0, variant::OUT>([&]<int K>() {
+        out_type<K> *row = reinterpret_cast<out_type<K> *>(to.of[K] + k * p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>)));
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            if (j < n) {
+                row[j] = from_float<out_type<K>>(out.of[K][j]);
+            }
+        }
+    });
 }
 
 DEV void find_targets(targets &to, const many_params &p, const strip &s, int base)

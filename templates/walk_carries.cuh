@@ -133,11 +133,9 @@ template <int S> DEV stretch take_stretch(const passed_on &from, int warp, int j
     return x;
 }
 
-// Of what each warp hands on: `carry` becomes what comes before this one, `after` what all of them hand on. `turn`: of `shared`.
-template <int S> DEV void meet_warps(stretch (&carry)[V], stretch (&after)[V], const stretch (&own)[V], const sharing &with, walk_scratch &shared, int &turn)
+// Of what each warp hands on: `carry` becomes what comes before this one, `after` what all of them hand on.
+template <int S> DEV void meet_warps(stretch (&carry)[V], stretch (&after)[V], const stretch (&own)[V], const sharing &with, stretch (&part)[WARPS][V][32])
 {
-    stretch(&part)[WARPS][V][32] = shared.part[turn % MEETINGS];
-    turn ^= 1;
 #pragma unroll
     for (int j = 0; j < V; j++) {
         part[with.mine][j][lane_of_warp()] = own[j];

@@ -21,25 +21,11 @@ struct batch {
     piece held[PLACES];
     variant::col col[PLACES];
     u32 starts[SCANS]; // of scans whose segments begin where a column says so: a bit a place
-    bool whole;        // all places are in the row
     struct values {
         float of[SCANS][V];
     } q[PLACES];
-    int base, turn; // its first place; of walk_scratch
+    int base; // its first place
 };
-
-// The batch that begins at `base` and has come to `at`, of the warp's rings at `rings` in shared memory.
-template <int W> DEV void take_batch(batch &b, const route<W> &way, int base, const unsigned char *shared_bytes, u32 rings, const ring_place &at)
-{
-    b.base = base;
-    u32 own[IN];
-    find_own(own, rings, at);
-#pragma unroll
-    for (int i = 0; i < PLACES; i++) {
-        take<W>(b.held[i], shared_bytes, own, i);
-    }
-    b.whole = b.base + PLACES <= way.end;
-}
 
 // Of batches to come, each lane has found it out for a place, or for one of each group. Where segments begin is known to all: no
 // lane waits for memory in a batch of them.
@@ -98,10 +84,9 @@ DEV void find_columns(columns &to, const many_params &p, const variant::head &he
     }
 }
 
-// `turn`: which batch since they were found.
-DEV void tell_columns(batch &b, const columns &known, int turn)
+// `first`: of the places that are known.
+DEV void tell_columns(batch &b, const columns &known, int first)
 {
-    const int first = turn * PLACES; // of the places that are known
     repeat<0, SCANS>([&]<int S>() {
         b.starts[S] = 0;
         if constexpr (variant::SCAN_STARTS[S] == 1 && !HAS_STARTS<S>) {
@@ -128,15 +113,33 @@ DEV void tell_columns(batch &b, const columns &known, int turn)
     }
 }
 
-// Batch k.
+// Of batch k. Which of the places that are known is its first one?
 template <int W>
-DEV void get_columns(batch &b, columns &known, const many_params &p, const variant::head &head, const strip_values &vals, const route<W> &way, int k)
+DEV int get_columns(columns &known, const many_params &p, const variant::head &head, const strip_values &vals, const route<W> &way, int k)
 {
     const bool once = known_once(way);
     if (once ? W == 0 && k == 0 && !known.found : k % REFILL == 0) {
         find_columns(known, p, head, vals, way, k);
     }
-    tell_columns(b, known, once ? way.number(k) : k % REFILL);
+    return (once ? way.number(k) : k % REFILL) * PLACES;
+}
+
+// ---- a batch that is there -------------------------------------------------------------------------------------------
+
+struct batch_at_hand {
+    int base;        // its first place
+    int first_known; // of `columns`
+    u32 own[IN];     // where the lane's part of each tensor is, from the beginning of shared memory on
+};
+
+template <int W> DEV void take_places(batch &b, const batch_at_hand &from, const columns &known, const unsigned char *shared_bytes)
+{
+    b.base = from.base;
+#pragma unroll
+    for (int i = 0; i < PLACES; i++) {
+        take<W>(b.held[i], shared_bytes, from.own, i);
+    }
+    tell_columns(b, known, from.first_known);
 }
 
 } // namespace many

@@ -85,31 +85,6 @@ template <int W> __host__ __device__ constexpr bool all_near() // may all scans 
     return near;
 }
 
-struct packed { // a place of the rows that go out
-    u32 word[OUT][V];
-};
-template <int K> constexpr int OUT_WORDS = max_of(1, V * static_cast<int>(sizeof(out_type<K>)) / 4);
-template <int K> DEV void pack_pair(u32 (&to)[V], const float (&y)[V], int pair) // of rows of the lane
-{
-    using T = out_type<K>;
-    if constexpr (sizeof(T) == 4) {
-        to[2 * pair] = __float_as_uint(y[2 * pair]);
-        to[2 * pair + 1] = __float_as_uint(y[2 * pair + 1]);
-    } else {
-        to[pair] = pack<T>(y[2 * pair], y[2 * pair + 1]);
-    }
-}
-template <int K> DEV void store_packed(char *to, const u32 (&x)[V])
-{
-    if constexpr (OUT_WORDS<K> == 4) {
-        __stcs(reinterpret_cast<uint4 *>(to), make_uint4(x[0], x[1], x[2], x[3]));
-    } else if constexpr (OUT_WORDS<K> == 2) {
-        __stcs(reinterpret_cast<uint2 *>(to), make_uint2(x[0], x[1]));
-    } else {
-        __stcs(reinterpret_cast<u32 *>(to), x[0]);
-    }
-}
-
 // Row j of the lane. `at`: where its scans are. Was that exact?
 template <int W> DEV bool walk_row_near(batch &b, stretch (&at)[SCANS], const many_params &p, const variant::head &head, const strip_values &vals, int j)
 {
@@ -178,13 +153,7 @@ DEV bool walk_batch_near(const targets &to, batch &b, const carried &again, stre
         near &= walk_row_near<W>(b, on[j], p, head, vals, j);
         if constexpr (LAST) {
             tell_values(b, j);
-#pragma unroll
-            for (int k = 0; k < PLACES; k++) {
-                finish_row(y[k], b, k, b.base + k, p, head, vals, j);
-                if (j % 2 == 1) {
-                    repeat<0, variant::OUT>([&]<int K>() { pack_pair<K>(out[k].word[K], y[k].of[K], j / 2); });
-                }
-            }
+            finish_rows(out, y, b, p, head, vals, j);
         }
     }
     if (!(near || s.n == 0)) {
@@ -197,14 +166,7 @@ DEV bool walk_batch_near(const targets &to, batch &b, const carried &again, stre
         }
     });
     if (LAST && store && s.n > 0) {
-        targets at = to;
-#pragma unroll
-        for (int k = 0; k < PLACES; k++) {
-            repeat<0, variant::OUT>([&]<int K>() {
-                store_packed<K>(at.of[K], out[k].word[K]);
-                at.of[K] += p.out[K].stride[3] * static_cast<int>(sizeof(out_type<K>));
-            });
-        }
+        store_places(to, out, p);
     }
     return true;
 }
@@ -278,15 +240,6 @@ DEV void walk_batch_slowly(const targets &to, batch &b, const carried &again, st
 
 // ---- a batch of walk W ---------------------------------------------------------------------------------------------------
 
-template <int W> __host__ __device__ constexpr int count_scans()
-{
-    int n = 0;
-    for (int s = 0; s < variant::SCANS; s++) {
-        n += variant::SCAN_WALK[s] == W ? 1 : 0;
-    }
-    return n;
-}
-
 // Warps of a strip meet at scan S: shared.before becomes where it comes to this warp's batch, shared.after where it leaves all of them.
 template <int S, class SCRATCH> DEV void meet_in_memory(const stretch (&walked)[V], batch &b, const sharing &with, SCRATCH &shared)
 {
@@ -300,7 +253,7 @@ template <int S, class SCRATCH> DEV void meet_in_memory(const stretch (&walked)[
         own[j].start = STARTS_SEEN<S> ? walked[j].start : b.starts[S] != 0;
         carry[j] = take_stretch<S>(shared.before[N], with.mine, j);
     }
-    meet_warps<S>(carry, all, own, with, shared, b.turn);
+    meet_warps<S>(carry, all, own, with, shared.part[0]);
 #pragma unroll
     for (int j = 0; j < V; j++) {
         leave_stretch(shared.before[N], carry[j], with.mine, j);
@@ -323,6 +276,7 @@ DEV void walk_batch(const targets &to, batch &b, const carried &again, stretch (
             }
         });
     }
+    const bool whole = b.base + PLACES <= end_of(p, s); // all places are in the row
     int end = end_of(p, s); // another one in each turn, or what the slow way takes would be made ahead of the loop, for nothing
 #pragma unroll 1
     for (int turn = with.warps == 1 ? N : 0; turn <= N; turn++, end += with.zero) {
@@ -340,7 +294,7 @@ DEV void walk_batch(const targets &to, batch &b, const carried &again, stretch (
         }
         bool near = false;
         if constexpr (all_near<W>()) {
-            near = b.whole && s.rows % V == 0 && walk_batch_near<W>(to, b, again, walked, p, head, vals, s, turn == N);
+            near = whole && s.rows % V == 0 && walk_batch_near<W>(to, b, again, walked, p, head, vals, s, turn == N);
         }
         if (!near) {
             walk_batch_slowly<W>(to, b, again, walked, p, head, vals, s, end, turn == N);

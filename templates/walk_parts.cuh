@@ -92,11 +92,12 @@ DEV bool find_part(strip &s, columns &known, const many_params &p, const variant
 constexpr int SAMPLES = 128;
 
 // The first place of a sample: in its share of the row not always at the same distance, since segments may be alike.
-DEV i64 place_of_sample(int sample, int groups)
+DEV int place_of_sample(int sample, int groups)
 {
-    const i64 first = static_cast<i64>(sample) * max(groups, SAMPLES) / SAMPLES;
-    const int share = max(groups / SAMPLES, 1);
-    return (first + sample * 7 % 16 * share / 16) * 32;
+    const int all = max(groups, SAMPLES);
+    const int share = all / SAMPLES;
+    const int first = sample * share + sample * (all % SAMPLES) / SAMPLES;
+    return min(first + sample * 7 % 16 * share / 16, groups) * 32;
 }
 
 // How many of a warp's samples have a cut.
@@ -111,7 +112,7 @@ DEV int count_cut_samples(const many_params &p, const variant::head &head, int w
         int place[AT_ONCE];
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            place[k] = static_cast<int>(min(place_of_sample(first + k, groups), static_cast<i64>(p.z.n))) + lane_of_warp();
+            place[k] = min(place_of_sample(first + k, groups), p.z.n) + lane_of_warp();
             variant::make_cols<1>(p.x, p.z, head, min(place[k], p.z.n - 1), own[k].c);
         }
 #pragma unroll
@@ -160,7 +161,9 @@ struct allotment {
 DEV allotment allot_whole(int across, int strips, int warp, int warps, bool apart)
 {
     const int blocks = static_cast<int>(gridDim.x);
-    const auto first_of = [&](u32 block) { return static_cast<int>(static_cast<i64>(block) * strips / blocks); };
+    const u32 each = static_cast<u32>(strips / blocks);
+    const u32 rest = static_cast<u32>(strips % blocks); // times a block's number they are below 2^32: no launch has more than 2^16 blocks
+    const auto first_of = [&](u32 block) { return static_cast<int>(block * each + block * rest / static_cast<u32>(blocks)); };
     const int end = first_of(blockIdx.x + 1);
     const sharing with = {apart ? 1 : WARPS, apart ? 0 : warp, static_cast<int>(gridDim.y) - 1};
     const int first = !apart ? first_of(blockIdx.x) : warp < warps ? first_of(blockIdx.x) + warp : end;

@@ -141,7 +141,7 @@ template <int W> DEV ring_place find_in_ring(const route<W> &way, int k)
 {
     return {static_cast<u32>(way.number(k) % cfg::AGAIN_STAGES * AGAIN_BYTES), FIRST_ONCE + static_cast<u32>(k % cfg::STAGES * ONCE_BYTES)};
 }
-// With powers it moves on from batch to batch, as all that says where does; plain sums find it anew (finish_places).
+// It moves on from batch to batch, as all that says where does: finding it takes as long as a scan of it.
 template <int W> DEV ring_place move_on_in_ring(const ring_place &at)
 {
     constexpr u32 LAST_AGAIN = (cfg::AGAIN_STAGES - 1) * AGAIN_BYTES;
@@ -192,16 +192,10 @@ template <int W> DEV void fetch_next(coming_batch &coming, const many_params &p,
         }
     }
     if (k < way.batches) {
-        if constexpr (!TOPS) {
-            coming.next = find_in_ring(way, k);
-            find_sources<W>(coming.from, p, s, way.base(k), way.advance);
-        }
         fetch_batch<W>(coming, p, s, way, k);
     }
     copy_commit();
-    if constexpr (TOPS) {
-        coming.next = move_on_in_ring<W>(coming.next);
-    }
+    coming.next = move_on_in_ring<W>(coming.next);
 }
 
 // own[]: what tensor K's places of a batch have of the lane, from the beginning of shared memory on. The compiler knows nothing of it, or it

@@ -60,6 +60,14 @@ __host__ __device__ constexpr int number_in_walk(int scan) // of those that it m
     }
     return n;
 }
+template <int W> __host__ __device__ constexpr int count_scans()
+{
+    int n = 0;
+    for (int s = 0; s < variant::SCANS; s++) {
+        n += variant::SCAN_WALK[s] == W ? 1 : 0;
+    }
+    return n;
+}
 __host__ __device__ constexpr int most_in_walk() // scans
 {
     int most = 0;
