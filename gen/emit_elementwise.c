@@ -422,7 +422,6 @@ static bool emit_map(struct emitter *e, const struct plan *plan, int m)
     me.last = me.map->n_over - 1;
     me.loop = plan->loop[m];
     me.outer = plan->outer[m];
-    me.kept = plan->kept;
     me.gather = plan->gather;
     if (!collect(&me))
         return false;

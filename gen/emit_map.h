@@ -13,7 +13,6 @@ struct map_emitter { /* one map */
     int last; /* dims: the last one, and that which a thread goes along; -1: none */
     int loop;
     int outer;               /* around the loop; -1: none */
-    bool kept;               /* L2 gives up last what is read */
     bool gather;             /* what is added up at computed places waits for the kernel gather */
     bool flat;               /* one long line would do */
     bool early;              /* lines of inputs are loaded with operands */

@@ -157,9 +157,7 @@ void emit_map_questions(struct map_emitter *me)
 /* enum load_way of elementwise_parts.cuh. */
 static const char *load_way(const struct map_emitter *me, int tensor)
 {
-    if (me->e->w->tensor[tensor].n_dims < me->map->n_over)
-        return "SHARED";
-    return me->kept ? "OWN_KEPT" : "OWN";
+    return me->e->w->tensor[tensor].n_dims < me->map->n_over ? "SHARED" : "OWN";
 }
 
 /* bytes_of<W, bf16> p0, p1; */

@@ -242,7 +242,6 @@ static void flow_lists(struct plan *plan, const struct flow *f, int sm_count)
 {
     const bool wide = f->largest == 4;
     plan->ahead = !wide;
-    plan->kept = true;
     plan->threads = 128;
     plan->unroll = 1;
     plan->steps = wide ? 2 : 4; /* of a tile: its pointers are read once */
@@ -279,7 +278,6 @@ static void flow_lean(struct plan *plan, const struct flow *f)
     plan->steps = plan->unroll;
     if (f->operands > 2)
         plan->unroll = 1;
-    plan->kept = !f->chained;
     if (f->chained) {
         plan->unroll = 2;
         plan->steps = 8;

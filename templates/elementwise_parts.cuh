@@ -158,9 +158,9 @@ template <int N, class T> DEV bool has_lines(const T *data, i64 strides, i64 las
 
 template <int N, class T> using bytes_of = words<max_of(4, N * static_cast<int>(sizeof(T)))>;
 
-// How lanes are loaded. SHARED: other points read them, too. OWN: in order, so that several are in flight. OWN_KEPT: the same, and L2
-// gives it up last, so that what is written in its place stays there: lists.
-enum load_way { SHARED, OWN, OWN_KEPT };
+// How lanes are loaded. SHARED: other points read them, too. OWN: in order, loads before it, loads behind it, so that several are in flight, and
+// L2 gives them up last: what is written in their place stays there, and what is written elsewhere goes out sooner.
+enum load_way { SHARED, OWN };
 
 template <int BYTES, load_way WAY> DEV words<BYTES> load_whole(const void *p)
 {
@@ -169,12 +169,18 @@ template <int BYTES, load_way WAY> DEV words<BYTES> load_whole(const void *p)
 #pragma unroll
         for (int i = 0; i < BYTES / 16; i++) {
             const uint4 *s = static_cast<const uint4 *>(p) + i;
-            const uint4 x = WAY == OWN ? load_ordered16(s) : WAY == OWN_KEPT ? load_first16(s) : *s;
+            const uint4 x = WAY == OWN ? load_first16(s) : *s;
             w.word[4 * i] = x.x;
             w.word[4 * i + 1] = x.y;
             w.word[4 * i + 2] = x.z;
             w.word[4 * i + 3] = x.w;
         }
+        return w;
+    } else if constexpr (BYTES == 8 && WAY == OWN) {
+        const uint2 x = load_first8(p);
+        words<BYTES> w;
+        w.word[0] = x.x;
+        w.word[1] = x.y;
         return w;
     } else {
         return load_words<BYTES>(p);

@@ -240,21 +240,18 @@ DEV uint4 load_first16(const void *p)
                  : "l"(p), "l"(keep_policy()));
     return x;
 }
+DEV uint2 load_first8(const void *p)
+{
+    uint2 x;
+    asm volatile("ld.global.L1::evict_last.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;" : "=r"(x.x), "=r"(x.y) : "l"(p), "l"(keep_policy()));
+    return x;
+}
 DEV uint4 load_last16(const void *p)
 {
     uint4 x;
     asm volatile("ld.global.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
                  : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                  : "l"(p), "l"(leave_policy()));
-    return x;
-}
-
-// Where it stands: loads before it, loads behind it, so that several are in flight. Through L1: past it an H200 loses 8 % of its
-// bandwidth where a thread has four of them in flight.
-DEV uint4 load_ordered16(const void *p)
-{
-    uint4 x;
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
     return x;
 }
 
@@ -280,8 +277,8 @@ DEV int count_sms() // of the device: at least
     return n;
 }
 
-// The line of 128 bytes comes to L2.
-DEV void prefetch_line(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p) : "memory"); }
+// The line of 128 bytes comes to L2, which gives it up last.
+DEV void prefetch_line(const void *p) { asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(p) : "memory"); }
 
 DEV u32 shared_address(const void *p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 // ---- cp.async: global to shared, 16 bytes a thread -----------------------------------------------------

@@ -295,7 +295,8 @@ template <int P> DEV void reduce_team(float (&red)[SLOTS], scratch &shared)
 }
 
 // What blocks of later on read comes to L2 while the loads of this one are under way: so their registers wait for L2, not for memory.
-// Where that is a row of the same outer dims.
+// Where that is a row of the same outer dims. Not where an SM has rows enough under way without it: L2 is then told to keep what is loaded.
+constexpr bool AHEAD = variant::COLS ? variant::PASSES > 1 || VECTORS < 3 : variant::PASSES > 1 && cfg::THREADS > 256;
 constexpr int LINE = 128 / static_cast<int>(sizeof(element));
 DEV void prefetch_row(const rowwise_params &p, const place &at)
 {
@@ -317,8 +318,10 @@ template <int W> DEV void run(const rowwise_params &p, const place &at, int row,
     constexpr int CHUNK = COUNT * TEAM * W; // elements that the team works on at once
     packed<W> held[COUNT];
     if constexpr (HELD) {
-        load_chunk<W, READ_ONCE>(held, at, 0); // before anything else is read, and what comes later asked for
-        prefetch_row(p, at);
+        load_chunk<W, AHEAD ? READ_ONCE : READ_FIRST>(held, at, 0); // before anything else is read, and what comes later asked for
+        if constexpr (AHEAD) {
+            prefetch_row(p, at);
+        }
     }
     values of;
     of.head = variant::make_head(p.in, p.z);

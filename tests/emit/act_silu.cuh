@@ -76,7 +76,7 @@ struct map0 {
     template <bool FLAT, int W> DEV void load(held<W> &m, const map_params &p, const bases &b, const point &from, const head &h, int u)
     {
         const bf16 *const q0 = static_cast<const bf16 *>(p.t0.data) + (b.t0 + (FLAT ? u * LINE : u * p.t0.s[2]));
-        m.p0 = load_lanes<W, OWN_KEPT>(q0);
+        m.p0 = load_lanes<W, OWN>(q0);
     }
     template <int W> struct sums { // that a thread makes of a line
     };

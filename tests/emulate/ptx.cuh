@@ -105,7 +105,7 @@ DEV void prefetch_line(const void *) {}
 DEV uint4 load_once16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
 DEV uint4 load_first16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
 DEV uint4 load_last16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
-DEV uint4 load_ordered16(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint4 *>(p), file, line); }
+DEV uint2 load_first8(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint2 *>(p), file, line); }
 DEV uint2 load_once8(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const uint2 *>(p), file, line); }
 DEV u32 load_once4(const void *p, EMULATE_PLACE) { return __ldg(static_cast<const u32 *>(p), file, line); }
 
