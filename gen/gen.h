@@ -611,13 +611,13 @@ struct plan {
     int column_parts, registers, at_once;
     bool full;    /* of rows: every thread has per_thread elements of each */
     bool aligned; /* rowwise: vectors are read and written */
-    bool kept;    /* rowwise, elementwise: L2 gives up last what is read */
+    bool kept;    /* rowwise: L2 gives up last what is read */
     bool reread;  /* rowwise, rowwise_many: passes read rows of per_thread elements again, from L1 and L2 */
     bool more, columns_shared, taken, cols_held, cols_packed, given_ahead,
         late;                /* rowwise_staged: see there, and `stages`, `smem_bytes` */
     int sure;                /* rowwise_staged: vectors of a thread that no row ends before */
     bool placed;             /* rowwise_staged: rows of one place follow each other */
-    bool spreads;            /* rowwise_staged: spread_take of the formulas */
+    bool spreads;            /* spread_take of the formulas: rowwise_staged, rowwise_many with reread */
     int units_wide;          /* rowwise_inner: see there; else 0 */
     int places, part_places; /* rowwise_walk: of a batch; see there PART; else 0 */
     int whole_warps;         /* of a block, that take strips of their own where those are not cut */

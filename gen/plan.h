@@ -57,6 +57,7 @@ struct plan_again {
     int each;      /* vectors of a row that a thread has; 0: rows are held */
     int registers; /* of a thread */
     bool beside;   /* elements read inputs beside the rows */
+    bool spreads;  /* spread_take of the formulas: one pass instead of two */
 };
 void plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again);
 /* plan_staged.c: rowwise_staged.cuh, rowwise_inner.cuh. */

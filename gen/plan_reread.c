@@ -6,7 +6,9 @@
  * is the first that L2 gives up. As measured on an H200, rows of 8192 in bf16, share of a device copy:
  * l2_norm and srms_norm backward 1.04 to 1.055 (held in shared memory 1.00), srms_norm 1.02 (held in
  * registers 0.99), rms_norm_residual 1.017 (0.99), rms_norm 1.021 (1.017), rms_norm_gate 1.013 (0.975), whose
- * first pass reads x alone. Three reads lose: layer_norm 0.956 (0.987).
+ * first pass reads x alone. Three reads lose: layer_norm 0.956 (0.987). Two of them where one pass makes sum
+ * and spread lose, too (0.925), but not where rows of x and of their sum go out: layer_norm_residual of 4096,
+ * 6144 and 8192 elements 1.01, 1.013, 1.018 (0.933, 0.979, 0.996).
  */
 #include "plan.h"
 #include "row_pass.h"
@@ -27,6 +29,14 @@ static int count_passes(const struct ir *w, const bool *used)
     for (int i = 0; i < w->n_nodes; i++)
         passes += used[i] && spread_sum(w, i) >= 0;
     return passes;
+}
+
+/* Is one pass made of two? Where several rows go out, of 16 bits, and threads have all of their vectors,
+   `each` of them. */
+static bool may_spread(const struct request *r, const struct row_pass *pass, int64_t vectors, int each)
+{
+    return r->pass == LATHE_FORWARD && lathe_dtype_size(r->problem->dtype) == 2 && pass->n_out > 1 &&
+           vectors % (32 * each) == 0 && spread_passes(pass->ir) == 1;
 }
 
 /* What do elements read beside the rows: 0: nothing, 1: inputs by column, 2: by row and column. */
@@ -69,16 +79,18 @@ void plan_reread(const struct request *r, const struct row_pass *pass, struct pl
     ir_mark(w, w->row.root, w->row.n_roots, used);
     const bool whole = r->problem->unaligned == 0 && n % vector == 0 && !r->ir->inner;
     const bool rows = pass->n_in >= 1 && pass->n_in <= 2 && pass->n_out >= 1 && pass->n_sites == 0;
-    if (whole && rows && pass->n_scans == 0 && vectors >= FEWEST && vectors <= MOST &&
-        count_passes(w, used) == 1) {
-        const int beside = reads_beside(w, used);
-        const bool one = pass->n_in == 1 && pass->n_out == 1;
-        again->beside = beside > 0;
-        /* the first pass reads some tensors alone, and no thread has half of its vectors: what that asks for
-           is spilled */
-        const bool apart = !reduces_all(pass) && vectors % 64 == 0;
-        if (!again->beside || one || pass->n_out > 1 || apart) /* else they wait in shared memory */
-            again->each = one && beside == 2 ? 4 : 2;
-        again->registers = again->beside && !apart ? 40 : 32;
-    }
+    if (!whole || !rows || pass->n_scans > 0 || vectors < FEWEST || vectors > MOST)
+        return;
+    const int beside = reads_beside(w, used);
+    const bool one = pass->n_in == 1 && pass->n_out == 1;
+    /* the first pass reads some tensors alone, and no thread has half of its vectors: what that asks for
+       is spilled */
+    const bool apart = !reduces_all(pass) && vectors % 64 == 0;
+    const int each = one && beside == 2 ? 4 : 2;
+    const int passes = count_passes(w, used);
+    again->beside = beside > 0;
+    again->registers = again->beside && !apart ? 40 : 32;
+    again->spreads = passes == 2 && may_spread(r, pass, vectors, each);
+    const bool fits = !again->beside || one || pass->n_out > 1 || apart; /* else they wait in shared memory */
+    again->each = fits && (passes == 1 || again->spreads) ? each : 0;
 }

@@ -323,6 +323,7 @@ static void choose_shape(const struct request *r, const struct row_pass *pass, c
         reread_shape(n, again, plan, vector);
         share_rows(r, pass, plan);
         plan->registers = again->registers;
+        plan->spreads = again->spreads;
         plan->at_once = again->beside ? 1 : 2;
         return;
     }

@@ -82,15 +82,42 @@ static void mark_others(const struct ir *w, bool *used)
     }
 }
 
+/* What a node would add up the squared distances of, if its sum were taken; -1: it stays as it is. */
+static int would_take(const struct ir *w, const bool *used, int node)
+{
+    int plain;
+    const int v = used[node] ? spread_of(w, node, &plain) : -1;
+    return v >= 0 && used[plain] ? v : -1;
+}
+
+int spread_passes(const struct ir *w)
+{
+    bool used[IR_MAX_NODES]; /* no memory to run out of */
+    uint8_t phase[IR_MAX_NODES];
+    bool any = false;
+    int passes = 0;
+    mark_others(w, used);
+    for (int i = 0; i < w->n_nodes; i++) {
+        const struct ir_node *n = &w->node[i];
+        const int v = would_take(w, used, i);
+        phase[i] = v >= 0 ? phase[v] : 0;
+        for (int k = 0; v < 0 && k < n->n_args; k++)
+            phase[i] = phase[n->arg[k]] > phase[i] ? phase[n->arg[k]] : phase[i];
+        phase[i] = (uint8_t)(phase[i] + ir_op_is_reduction(n->op));
+        passes = used[i] && phase[i] > passes ? phase[i] : passes;
+        any |= v >= 0;
+    }
+    return any ? passes : -1;
+}
+
 bool spread_take(struct ir *w)
 {
     bool used[IR_MAX_NODES]; /* no memory to run out of */
     bool any = false;
     mark_others(w, used);
     for (int i = 0; i < w->n_nodes; i++) {
-        int plain;
-        const int v = used[i] ? spread_of(w, i, &plain) : -1;
-        if (v < 0 || !used[plain])
+        const int v = would_take(w, used, i);
+        if (v < 0)
             continue;
         w->node[i].arg[0] = v; /* in its place: from here on no formula is made or looked for */
         w->node[i].index = SUM_SPREAD;

@@ -384,7 +384,8 @@ static void group_unreduced(struct case_list *list)
 }
 
 /* Variances in the pass of their mean: of a thread's vectors, of lanes, of warps, few and many, their number
-   a power of two or not, of the blocks of a cluster; of one tensor and two. */
+   a power of two or not, of the blocks of a cluster; of one tensor and two, also of rows that passes read
+   again. */
 static void group_spreads(struct case_list *list)
 {
     static const struct {
@@ -397,7 +398,8 @@ static void group_spreads(struct case_list *list)
         {"layer_norm", 20480, 3, LATHE_BF16},         {"layer_norm", 40960, 3, LATHE_BF16},
         {"layer_norm_residual", 256, 9, LATHE_F16},   {"layer_norm_residual", 24576, 3, LATHE_BF16},
         {"layer_norm_residual", 65536, 2, LATHE_F16}, {"group_norm", 2560, 5, LATHE_F16},
-        {"group_norm", 8192, 5, LATHE_BF16},
+        {"group_norm", 8192, 5, LATHE_BF16},          {"layer_norm_residual", 4608, 5, LATHE_F16},
+        {"layer_norm_residual", 8192, 5, LATHE_BF16},
     };
     for (int i = 0; i < COUNT(CASE); i++) {
         struct test_case c = case_of_attention("spreads", CASE[i].spec, NULL, CASE[i].dtype, -1, -1, 90);

@@ -179,6 +179,32 @@ TEST(long_rows_stay_in_shared_memory_where_there_is_less_of_it)
     }
 }
 
+/* Threads have all of their vectors, of 16 bits: else variances take a pass of their own, for which rows are
+ * held. */
+TEST(rows_are_read_again_where_one_pass_makes_mean_and_variance)
+{
+    static const struct {
+        const char *problem;
+        lathe_pass pass;
+        bool again;
+    } cases[] = {
+        {"dtype=bf16,rows=99,n=8192", LATHE_FORWARD, true},
+        {"dtype=f16,rows=99,n=4608", LATHE_FORWARD, true},
+        {"dtype=bf16,rows=99,n=4104", LATHE_FORWARD, false},
+        {"dtype=bf16,rows=99,n=3584", LATHE_FORWARD, false},
+        {"dtype=f32,rows=99,n=4096", LATHE_FORWARD, false},
+        {"dtype=bf16,rows=99,n=8192", LATHE_BACKWARD, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan plan;
+        lathe_error err = {0};
+        CHECK_EQ(pick_pass("layer_norm_residual", cases[i].pass, cases[i].problem, &H100, &plan, &err),
+                 LATHE_OK);
+        CHECK_EQ(plan.reread, cases[i].again);
+        CHECK_EQ(plan.spreads, cases[i].again);
+    }
+}
+
 /* Of two tensors reduced in one pass, the second reduction is of one: that alone was looked at. */
 TEST(rows_are_read_again_where_the_first_pass_leaves_a_tensor_out)
 {

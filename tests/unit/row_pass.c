@@ -104,6 +104,7 @@ TEST(variances_are_made_in_the_pass_of_their_mean)
         make_pass(&m, CASE[i].spec, LATHE_FORWARD, "dtype=bf16,rows=4,n=1024");
         CHECK(m.ok);
         const int before = reductions(&m);
+        CHECK_EQ(spread_passes(m.pass.ir), CASE[i].taken ? 1 : -1);
         CHECK_EQ(spread_take(m.pass.ir), CASE[i].taken);
         CHECK_EQ(reductions(&m), before);
         CHECK_EQ(depth(&m), CASE[i].taken || before == 1 ? 1 : 2);
