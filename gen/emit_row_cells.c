@@ -174,6 +174,15 @@ static int only_when(struct row_emitter *r, int reduction)
     return -1;
 }
 
+/* The kernel makes a spread of the sum beside it, which no formula says. */
+static bool has_spread(const struct ir *w, int sum)
+{
+    bool has = false;
+    for (int i = 0; i < w->n_nodes; i++)
+        has |= spread_sum(w, i) == sum;
+    return has;
+}
+
 static void emit_guard(struct row_emitter *r, int number, int column, int when)
 {
     struct emitter *e = r->e;
@@ -228,7 +237,7 @@ void row_emit_guards(struct row_emitter *r)
     emit_compared(r);
     for (int k = 0; k < r->phases.n; k++) {
         column[k] = only_column(r->e, r->phases.node[k]);
-        when[k] = only_when(r, r->phases.node[k]);
+        when[k] = has_spread(r->e->w, r->phases.node[k]) ? -1 : only_when(r, r->phases.node[k]);
         any |= column[k] >= 0 || when[k] >= 0;
     }
     if (!any)

@@ -31,14 +31,6 @@ static int count_passes(const struct ir *w, const bool *used)
     return passes;
 }
 
-/* Is one pass made of two? Where several rows go out, of 16 bits, and threads have all of their vectors,
-   `each` of them. */
-static bool may_spread(const struct request *r, const struct row_pass *pass, int64_t vectors, int each)
-{
-    return r->pass == LATHE_FORWARD && lathe_dtype_size(r->problem->dtype) == 2 && pass->n_out > 1 &&
-           vectors % (32 * each) == 0 && spread_passes(pass->ir) == 1;
-}
-
 /* What do elements read beside the rows: 0: nothing, 1: inputs by column, 2: by row and column. */
 static int reads_beside(const struct ir *w, const bool *used)
 {
@@ -68,6 +60,20 @@ static bool reduces_all(const struct row_pass *pass)
     return tensors == (1 << pass->n_in) - 1;
 }
 
+/* Is one pass made of two? Where two rows go out, all that elements read is of 16 bits, and threads have all
+   of their vectors, `each` of them: what else was tried spills. */
+static bool may_spread(const struct request *r, const struct row_pass *pass, const bool *used,
+                       int64_t vectors, int each)
+{
+    const struct ir *w = pass->ir;
+    bool plain =
+        r->pass == LATHE_FORWARD && pass->n_out == 2 && reduces_all(pass) && vectors % (32 * each) == 0;
+    for (int i = 0; plain && i < w->n_nodes; i++)
+        if (used[i] && w->node[i].op == OP_LOAD && (w->node[i].span & SPAN_KV))
+            plain = !row_is_cell(w, i) && plan_is_half(r, w, i);
+    return plain && lathe_dtype_size(r->problem->dtype) == 2 && spread_passes(w) == 1;
+}
+
 void plan_reread(const struct request *r, const struct row_pass *pass, struct plan_again *again)
 {
     const struct ir *w = pass->ir;
@@ -90,7 +96,7 @@ void plan_reread(const struct request *r, const struct row_pass *pass, struct pl
     const int passes = count_passes(w, used);
     again->beside = beside > 0;
     again->registers = again->beside && !apart ? 40 : 32;
-    again->spreads = passes == 2 && may_spread(r, pass, vectors, each);
+    again->spreads = passes == 2 && may_spread(r, pass, used, vectors, each);
     const bool fits = !again->beside || one || pass->n_out > 1 || apart; /* else they wait in shared memory */
     again->each = fits && (passes == 1 || again->spreads) ? each : 0;
 }

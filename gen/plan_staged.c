@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-/* Is a value of a column what a tensor of the same 16 bits as x holds? */
-static bool is_half(const struct request *r, const struct ir *w, int node)
+bool plan_is_half(const struct request *r, const struct ir *w, int node)
 {
     const struct ir_node *n = &w->node[node];
     struct signature sig;
@@ -40,7 +39,7 @@ static int count_values(const struct request *r, const struct ir *w, bool placed
     for (int i = 0; i < w->n_nodes; i++)
         if (read[i] && w->node[i].span == SPAN_KV && w->node[i].n_args > 0) {
             n++;
-            *halves = *halves && is_half(r, w, i);
+            *halves = *halves && plan_is_half(r, w, i);
         }
     *halves = *halves && n > 0;
     return n;

@@ -160,7 +160,7 @@ template <int BYTES> DEV void store_words(void *p, const words<BYTES> &w)
 }
 
 // How memory is read. READ_AGAIN: others or later passes read it, too. READ_ONCE: it goes past L1, which so keeps what is read by column. READ_FIRST, READ_LAST:
-// of several times by the same block (ptx.cuh).
+// of several times by the same block, and READ_FIRST where that is once and the caches are to keep it all the same (ptx.cuh).
 enum reading { READ_AGAIN, READ_ONCE, READ_FIRST, READ_LAST };
 
 template <reading HOW> DEV uint4 load_as16(const void *p)

@@ -159,7 +159,7 @@ template <int N, class T> DEV bool has_lines(const T *data, i64 strides, i64 las
 template <int N, class T> using bytes_of = words<max_of(4, N * static_cast<int>(sizeof(T)))>;
 
 // How lanes are loaded. SHARED: other points read them, too. OWN: in order, loads before it, loads behind it, so that several are in flight, and
-// L2 gives them up last: what is written in their place stays there, and what is written elsewhere goes out sooner.
+// L2 gives up last what comes in 8 bytes or more: what is written in its place stays there, and others gain, too.
 enum load_way { SHARED, OWN };
 
 template <int BYTES, load_way WAY> DEV words<BYTES> load_whole(const void *p)

@@ -219,7 +219,8 @@ DEV u32 load_once4(const void *p)
 }
 
 // Global memory that is read more than once by the same block: L1 and L2 keep what `first` has read until `last` has read it, and then let
-// go of it before anything else, so that what is written stays longer and leaves in larger pieces.
+// go of it before anything else, so that what is written stays longer and leaves in larger pieces. What is read once gains by `first`, too
+// (README.md has the figures).
 DEV u64 keep_policy()
 {
     u64 policy;

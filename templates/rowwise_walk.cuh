@@ -60,22 +60,30 @@ DEV void finish_places(const batch &b, const many_params &p, const variant::head
     }
 }
 
-// The scans of walk W at the batch; what earlier walks made is made again.
+// The scans of walk W at the batch; what earlier walks made is made again. Of those at which warps meet one after the other, the one of this turn, and
+// the one before, which is now known from where; b has the values of others from other turns.
 template <int W>
 DEV void sum_places(batch &b, const carried &again, stretch (&walked)[SCANS][V], const many_params &p, const variant::head &head, const strip_values &vals,
-                    const strip &s)
+                    const strip &s, bool alone, int turn)
 {
-    repeat<0, W>([&]<int U>() {
-        each_scan<U>([&]<int S>() {
-            stretch before[V];
+    if (alone || turn == 0) {
+        repeat<0, W>([&]<int U>() {
+            each_scan<U>([&]<int S>() {
+                stretch before[V];
 #pragma unroll
-            for (int j = 0; j < V; j++) {
-                before[j] = carried_stretch<S>(again, j);
-            }
-            walk_places<S>(b, before, p, head, vals, end_of(p, s));
+                for (int j = 0; j < V; j++) {
+                    before[j] = carried_stretch<S>(again, j);
+                }
+                walk_places<S>(b, before, p, head, vals, end_of(p, s));
+            });
         });
+    }
+    each_scan<W>([&]<int S>() {
+        constexpr int NUMBER = number_in_walk(S);
+        if (count_scans<W>() == 1 || alone || turn == NUMBER || turn == NUMBER + 1) {
+            walk_places<S>(b, walked[S], p, head, vals, end_of(p, s));
+        }
     });
-    each_scan<W>([&]<int S>() { walk_places<S>(b, walked[S], p, head, vals, end_of(p, s)); });
 }
 
 // A batch of plain sums, which comes to registers anew in each turn. `carry`, come(): as `walked` and come() of walk_batch.
@@ -85,6 +93,7 @@ DEV void sum_batch(const batch_at_hand &at, const columns &known, const carried 
                    walk_scratch &shared, int &met, const F &come)
 {
     constexpr int N = count_scans<W>();
+    batch b;
     stretch walked[SCANS][V];
     stretch after[SCANS][V];
 #pragma unroll 1
@@ -98,9 +107,8 @@ DEV void sum_batch(const batch_at_hand &at, const columns &known, const carried 
         if (turn == N) {
             come(walked);
         }
-        batch b;
         take_places<W>(b, at, known, shared_bytes);
-        sum_places<W>(b, again, walked, p, head, vals, s);
+        sum_places<W>(b, again, walked, p, head, vals, s, with.warps == 1, turn);
         if (W + 1 == WALKS && turn == N) {
             finish_places(b, p, head, vals, s);
         }

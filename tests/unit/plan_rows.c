@@ -193,6 +193,8 @@ TEST(rows_are_read_again_where_one_pass_makes_mean_and_variance)
         {"dtype=bf16,rows=99,n=4104", LATHE_FORWARD, false},
         {"dtype=bf16,rows=99,n=3584", LATHE_FORWARD, false},
         {"dtype=f32,rows=99,n=4096", LATHE_FORWARD, false},
+        {"dtype=bf16,rows=99,n=8192,weight=f32", LATHE_FORWARD, false},
+        {"dtype=bf16,rows=99,n=8192,residual=f32", LATHE_FORWARD, false},
         {"dtype=bf16,rows=99,n=8192", LATHE_BACKWARD, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
