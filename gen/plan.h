@@ -64,7 +64,6 @@ void plan_reread(const struct request *r, const struct row_pass *pass, struct pl
 bool plan_inner(const struct request *r, struct plan *plan, char *why);
 bool plan_staged(const struct request *r, struct plan *plan, char *why);
 /* Is a value what a tensor of the same 16 bits as x holds? */
-struct ir;
 bool plan_is_half(const struct request *r, const struct ir *w, int node);
 /* plan_walk.c: rowwise_walk.cuh. */
 bool plan_walk(const struct request *r, struct plan *plan, char *why);

@@ -83,8 +83,8 @@ bool row_pass_places(const struct row_pass *pass, struct row_places *places);
 /* Sums of squared distances from the mean that the kernel joins in the pass of the mean; false: there are
    none, and nothing was changed. Nothing may be made of the formulas behind it. */
 bool spread_take(struct ir *w);
-int spread_passes(
-    const struct ir *w); /* over a row in front of the last one, if they were taken; -1: there are none */
+/* Passes over a row in front of the last one, if those sums were taken; -1: there are none. */
+int spread_passes(const struct ir *w);
 int spread_sum(const struct ir *w, int node); /* the plain sum beside such a one; -1: it is another node */
 
 /* ---- log_sum.c */

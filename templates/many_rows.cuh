@@ -268,8 +268,8 @@ template <int K> DEV void store_piece(out_type<K> *p, const float (&y)[V]) // st
     }
 }
 
-// The first n elements of words, in a loop: it is seldom asked, and soon compiled.
 template <int K> constexpr int OUT_WORDS = max_of(1, V * static_cast<int>(sizeof(out_type<K>)) / 4);
+// The first n elements of words, in a loop: it is seldom asked, and soon compiled.
 template <int K, int COUNT> DEV void store_some_words(out_type<K> *p, const u32 (&words)[COUNT], int n)
 {
     using T = out_type<K>;
