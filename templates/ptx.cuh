@@ -148,6 +148,18 @@ DEV int warp_min(int x) // over all 32 lanes
     asm volatile("redux.sync.min.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
     return y;
 }
+DEV u32 warp_or(u32 x)
+{
+    u32 y;
+    asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+DEV u32 warp_and(u32 x)
+{
+    u32 y;
+    asm volatile("redux.sync.and.b32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
 DEV int warp_max(int x)
 {
     int y;
@@ -302,6 +314,9 @@ DEV void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most PENDING of this thread's newest groups are still under way.
 template <int PENDING> DEV void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
+// Named barrier `id` (1 .. 15) of `threads` threads, a multiple of 32.
+DEV void barrier_sync(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
 // ---- ldmatrix: four 8x8 matrices of 16-bit elements -----------------------------------------------------
 
 // Lane l gives the address of row l % 8 of matrix l / 8, and gets of matrix i, in r[i], elements (l / 4, 2 (l % 4) + {0, 1}).
@@ -391,6 +406,17 @@ DEV void wait_turn(const u32 *p, u32 turn)
     } while (x != turn);
 }
 DEV void end_turn(u32 *p) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory"); }
+// Words that are 0 until a block tells a number there: what is told of it, not 0, is in the upper half, and comes with it.
+DEV void tell_both(u64 *p, u64 a, u64 b) { asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(a), "l"(b) : "memory"); }
+DEV void tell_one(u64 *p, u64 a) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(a) : "memory"); }
+DEV void hear_both(const u64 *p, u64 &a, u64 &b) { asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(p) : "memory"); }
+DEV void wait_told(const u64 *p)
+{
+    u64 x;
+    do {
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
+    } while (x >> 32 == 0);
+}
 DEV void fence_global() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // ---- mma.sync: c += a b, fp32 sums -----------------------------------------------------------------------

@@ -21,9 +21,7 @@ DEV bool elect_one() // true in one thread of the warp, which must be whole
 template <int REGISTERS> DEV void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 template <int REGISTERS> DEV void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 
-// Named barrier `id` (1 .. 15) of `threads` threads, a multiple of 32.
-DEV void barrier_sync(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-// The same, and whether `vote` is true in any of them.
+// As barrier_sync, and whether `vote` is true in any of them.
 DEV bool barrier_any(u32 id, u32 threads, bool vote)
 {
     u32 any;

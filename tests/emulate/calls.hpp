@@ -14,12 +14,12 @@ void note_beside(const void *p)
     if (!core.running) {
         return;
     }
-    if (offset < core.launch->smem_bytes) {
-        fail("takes dynamic shared memory by a pointer, which has no place of its own where blocks run side by side");
-    }
     if (--core.until_pause == 0) {
         core.until_pause = 1 + draw_order() % 4096;
         let_others_in();
+    }
+    if (offset < core.launch->smem_bytes) {
+        bring_dynamic(); // no other block comes between this and the access
     }
 }
 
@@ -139,7 +139,18 @@ void emulate_misaligned(const void *p, unsigned bytes, emulate_place at)
     fail("a vector of %u bytes at %p, which is no multiple of that (%s:%d)", bytes, p, short_name(at.file), at.line);
 }
 
-void emulate_wait_turn(const unsigned *word, unsigned turn, emulate_place at) { wait_for_turn(word, turn, at); }
+void emulate_wait_turn(const unsigned *word, unsigned turn, emulate_place at) { wait_for_turn({core.thread, word, turn, false, at}); }
+void emulate_wait_told(const unsigned *word, emulate_place at) { wait_for_turn({core.thread, word, 0, true, at}); }
+void emulate_tell(unsigned long long *word, unsigned long long x)
+{
+    note_atomic(word, sizeof *word, false, false, true);
+    __atomic_store_n(word, x, __ATOMIC_RELAXED);
+}
+unsigned long long emulate_hear(const unsigned long long *word)
+{
+    note_atomic(word, sizeof *word, false, false, false);
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
 void emulate_pause() { let_others_in(); }
 void emulate_fence() { note_fence(); }
 void emulate_atomic(const void *p, unsigned bytes, emulate_order order, bool writes)
@@ -170,7 +181,6 @@ void emulate_copy(unsigned to, const void *from, int bytes, emulate_place at)
     if (bytes < 0 || bytes > 16) {
         fail("cp.async of %d bytes; it takes 0 to 16 (%s:%d)", bytes, short_name(at.file), at.line);
     }
-    unsigned char *place = shared_at(to, 16, core.thread, "cp.async writes", at);
     fiber &f = now->fibers[core.thread];
     copy c = {to - WINDOW, f.groups, {}};
     if (reinterpret_cast<std::uintptr_t>(from) % 16 != 0 && bytes != 0) {
@@ -180,6 +190,7 @@ void emulate_copy(unsigned to, const void *from, int bytes, emulate_place at)
         note_plain(from, static_cast<std::size_t>(bytes), false);
     }
     std::memcpy(c.bytes, from, static_cast<std::size_t>(bytes));
+    unsigned char *place = shared_at(to, 16, core.thread, "cp.async writes", at); // behind the pause above: another block may have moved it
     note_write(c.to / 4, 4, core.thread, at);
     std::memset(place, POISON, 16); // neither what was there nor what will be
     for (unsigned i = 0; i < 4; i++) {

@@ -68,8 +68,12 @@ void add_barriers(sentence &s, const block &b)
         }
     }
     for (const turn_wait &x : b.turns) {
-        s.add("; thread %u waits for turn %u where it is turn %u and no block before it is left to change that (%s:%d)", x.thread, x.turn,
-              load_word(x.word), short_name(x.at.file), x.at.line);
+        if (x.another) {
+            s.add("; thread %u waits for what nobody is left to tell (%s:%d)", x.thread, short_name(x.at.file), x.at.line);
+        } else {
+            s.add("; thread %u waits for turn %u where it is turn %u and no block before it is left to change that (%s:%d)", x.thread, x.turn,
+                  load_word(x.word), short_name(x.at.file), x.at.line);
+        }
     }
 }
 

@@ -65,6 +65,9 @@ void emulate_cluster_barrier(unsigned size, emulate_place at);
 void emulate_push(unsigned address, float x, unsigned barrier, unsigned rank, unsigned size, emulate_place at); // st.async
 [[noreturn]] void emulate_misaligned(const void *p, unsigned bytes, emulate_place at); // a vector access to global memory
 void emulate_wait_turn(const unsigned *word, unsigned turn, emulate_place at);
+void emulate_wait_told(const unsigned *word, emulate_place at); // until it is not 0
+void emulate_tell(unsigned long long *word, unsigned long long x); // a relaxed store, and load
+unsigned long long emulate_hear(const unsigned long long *word);
 void emulate_pause(); // another block may come in between
 // global.hpp: what other blocks are told of global memory. An atomic is in that order, and no other block comes in between.
 enum emulate_order { EMULATE_RELAXED, EMULATE_RELEASE, EMULATE_ACQ_REL };

@@ -140,6 +140,7 @@ void end_block()
     now->running = false;
     now->of->over++;
     core.has_statics = core.has_statics == now ? nullptr : core.has_statics;
+    core.has_dynamic = core.has_dynamic == now ? nullptr : core.has_dynamic;
 }
 
 // In the places that are free: those of a cluster that is over.
@@ -250,6 +251,7 @@ void begin_launch(const emulate_launch &l)
     core.until_pause = 1;
     core.lazy = 4u << draw_order() % 3 * 5;
     core.has_statics = nullptr;
+    core.has_dynamic = nullptr;
     core.writes.clear();
     make_places();
     start_global();

@@ -81,6 +81,14 @@ DEV int warp_min(int x, EMULATE_PLACE)
     }
     return x;
 }
+DEV u32 warp_or(u32 x, EMULATE_PLACE)
+{
+    for (int i = 16; i > 0; i /= 2) {
+        x |= __shfl_xor_sync(0xffffffffu, x, i, 32, file, line);
+    }
+    return x;
+}
+DEV u32 warp_and(u32 x, EMULATE_PLACE) { return ~warp_or(~x, file, line); }
 DEV int warp_max(int x, EMULATE_PLACE)
 {
     for (int i = 16; i > 0; i /= 2) {
@@ -118,6 +126,8 @@ DEV u64 leave_policy() { return 0; }
 template <int OFFSET> DEV void copy16_as_async(u32 to, const void *from, int bytes, u64, EMULATE_PLACE) { emulate_copy(to + OFFSET, from, bytes, EMULATE_HERE); }
 DEV void copy_commit() { emulate_copy_commit(); }
 template <int PENDING> DEV void copy_wait() { emulate_copy_wait(PENDING); }
+
+DEV void barrier_sync(u32 id, u32 threads, EMULATE_PLACE) { emulate_named_barrier(id, threads, false, EMULATE_HERE); }
 
 // ---- ldmatrix ---------------------------------------------------------------------------------------------------
 
@@ -178,6 +188,23 @@ DEV u32 take_ticket(u32 *p) { return emulate_add_in_order(p, 1u, EMULATE_RELAXED
 DEV u32 take_turn(u32 *p) { return emulate_add_in_order(p, 1u, EMULATE_ACQ_REL); }
 DEV void wait_turn(const u32 *p, u32 turn, EMULATE_PLACE) { emulate_wait_turn(p, turn, EMULATE_HERE); }
 DEV void end_turn(u32 *p) { emulate_add_in_order(p, 1u, EMULATE_RELEASE); }
+DEV void tell_one(u64 *p, u64 a)
+{
+    emulate_tell(p, a);
+    emulate_pause();
+}
+DEV void tell_both(u64 *p, u64 a, u64 b)
+{
+    tell_one(p, a);
+    tell_one(p + 1, b);
+}
+DEV void hear_both(const u64 *p, u64 &a, u64 &b)
+{
+    a = emulate_hear(p);
+    b = emulate_hear(p + 1);
+    emulate_pause();
+}
+DEV void wait_told(const u64 *p, EMULATE_PLACE) { emulate_wait_told(reinterpret_cast<const u32 *>(p) + 1, EMULATE_HERE); }
 DEV void fence_global()
 {
     emulate_fence();

@@ -11,13 +11,14 @@ void note_atomic(const void *p, unsigned bytes, bool acquires, bool releases, bo
 // ---- turns ------------------------------------------------------------------------------------------------------------------
 
 unsigned load_word(const unsigned *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+bool has_come(const turn_wait &t) { return (load_word(t.word) == t.turn) != t.another; }
 
 bool wake_turns() // was there one
 {
     bool any = false;
     for (std::size_t i = now->turns.size(); i-- > 0;) {
         const turn_wait t = now->turns[i];
-        if (load_word(t.word) == t.turn) {
+        if (has_come(t)) {
             now->turns.erase(now->turns.begin() + static_cast<std::ptrdiff_t>(i));
             set_ready(warp_of(t.thread), 1u << lane_of(t.thread));
             any = true;
@@ -31,7 +32,7 @@ bool can_go_on(const block &b)
     if (b.warps_ready != 0 || !b.hopper.transfers.empty()) {
         return true;
     }
-    return std::any_of(b.turns.begin(), b.turns.end(), [](const turn_wait &t) { return load_word(t.word) == t.turn; });
+    return std::any_of(b.turns.begin(), b.turns.end(), has_come);
 }
 
 // ---- in a block -----------------------------------------------------------------------------------------------------------------
@@ -74,13 +75,13 @@ void let_another_run()
     }
 }
 
-void wait_for_turn(const unsigned *word, unsigned turn, emulate_place at)
+void wait_for_turn(const turn_wait &t)
 {
-    while (load_word(word) != turn) {
-        now->turns.push_back({core.thread, word, turn, at});
+    while (!has_come(t)) {
+        now->turns.push_back(t);
         let_another_run();
     }
-    note_atomic(word, sizeof *word, true, false, false);
+    note_atomic(t.word, sizeof *t.word, !t.another, false, false);
 }
 
 // Where other blocks may come in between: beside what they see of each other. Now and then all of them come, and for long.
@@ -133,6 +134,23 @@ void bring_statics()
         std::memcpy(core.static_from, now->statics.data(), core.static_bytes);
     }
     core.has_statics = now;
+}
+
+// Nor has dynamic shared memory more than one place for who takes it by a pointer: it is the block's that did last.
+void bring_dynamic()
+{
+    if (core.has_dynamic == now) {
+        return;
+    }
+    for (block *b : core.blocks) {
+        if (b == core.has_dynamic) {
+            b->own_bytes.assign(shared_bytes, shared_bytes + b->own_bytes.size());
+            b->bytes = b->own_bytes.data();
+        }
+    }
+    std::memcpy(shared_bytes, now->own_bytes.data(), now->own_bytes.size());
+    now->bytes = shared_bytes;
+    core.has_dynamic = now;
 }
 
 // Until all threads of the block wait or have left, or its slice is over.

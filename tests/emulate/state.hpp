@@ -221,6 +221,7 @@ struct turn_wait { // of a thread for another block
     unsigned thread;
     const unsigned *word;
     unsigned turn;
+    bool another; // than `turn` is waited for
     emulate_place at;
 };
 
@@ -276,6 +277,7 @@ struct {
     std::vector<block *> blocks; // places for those that run side by side
     unsigned beside;             // how many of them this launch has
     const block *has_statics;    // the one whose __shared__ variables are in their place
+    const block *has_dynamic;    // the same of dynamic shared memory, where several run
     unsigned slice, until_pause; // switches of fibers, and plain accesses, until another block goes on
     std::uint64_t random;        // of the order of blocks
     std::vector<late_write> writes;
