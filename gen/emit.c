@@ -71,9 +71,11 @@ static void emit_many_config(struct text_buf *t, const struct plan *plan)
         text_add(t,
                  "constexpr int PLACES = %d, STAGES = %d, AGAIN_STAGES = %d, PART = %d, HELD_CARRIES = %d, "
                  "WHOLE_WARPS = %d;\n"
-                 "constexpr bool CARRIES_BY_WARP = %s;\n",
+                 "constexpr bool CARRIES_BY_WARP = %s;\n"
+                 "constexpr int CHAIN_THREADS = %d, CHAIN_BATCHES = %d, CHAIN_GROUP = %d;\n",
                  plan->places, plan->stages, plan->again_stages, plan->part_places, plan->held_carries,
-                 plan->whole_warps, plan->carries_by_warp ? "true" : "false");
+                 plan->whole_warps, plan->carries_by_warp ? "true" : "false", plan->chain.threads,
+                 plan->chain.batches, CHAIN_GROUP);
     else if (plan->stages > 0)
         text_add(t,
                  "constexpr int STAGES = %d, SURE = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, "
@@ -277,6 +279,7 @@ static void emit_main(struct text_buf *t, const struct source *out, const struct
         {"bwd_pre", "back_pre.cuh"},     {"bwd_map", "back_map.cuh"},    {"bwd_q", "back_mod.cuh"},
         {"bwd_k", "back_mod.cuh"},       {"bwd_v", "back_mod.cuh"},      {"bwd_o", "back_mod.cuh"},
         {"bwd_zero", "back_inputs.cuh"}, {"bwd_sum", "back_inputs.cuh"}, {"bwd_rows", "back_row_sums.cuh"},
+        {"chain", "rowwise_chain.cuh"},
     };
     const char *before = plan->file;
     for (size_t m = 0; m < sizeof MORE / sizeof *MORE; m++) {

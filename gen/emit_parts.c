@@ -10,7 +10,8 @@
 #include <string.h>
 
 /* Roles of kernels that take more than half of the time that the rest of their text takes. */
-static const char *const LONG_ROLES[] = {"bwd", "fwd", "bwd_rows", "rows", "points", "gather", "longs"};
+static const char *const LONG_ROLES[] = {"bwd",   "fwd",    "bwd_rows", "rows",
+                                         "chain", "points", "gather",   "longs"};
 enum { LONG_ROLE_COUNT = sizeof LONG_ROLES / sizeof *LONG_ROLES };
 _Static_assert((int)LONG_ROLE_COUNT < (int)MAX_COMPILED_PARTS, "a part for each, and one for all others");
 

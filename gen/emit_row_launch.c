@@ -99,6 +99,19 @@ static struct product carry_bytes(const struct row_emitter *r, const struct plan
     return bytes;
 }
 
+/* rowwise_chain: what is told of the parts of each group and of the group itself, 8 bytes a row, behind 16
+ * bytes of a counter: each group has them, so that there is room for one. rowwise_walk clears it. */
+static struct product chain_bytes(const struct plan *plan)
+{
+    const int strip = 32 * plan->vector;
+    struct product bytes = product_of(16 + (int64_t)8 * (CHAIN_GROUP + 1) * strip);
+    product_times(&bytes, SYM_ROWS0, 1);
+    product_times(&bytes, SYM_ROWS1, 1);
+    product_times(&bytes, SYM_ROWS, strip);
+    product_times(&bytes, SYM_N, plan->chain.places * CHAIN_GROUP);
+    return bytes;
+}
+
 static struct work add_work(const struct row_emitter *r, const struct plan *plan, struct source *out)
 {
     const struct row_pass *pass = r->pass;
@@ -120,6 +133,8 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
         product_times(&bytes, SYM_ROWS, 1);
         work.values = add_buffer(out, bytes);
     }
+    if (plan->chain.threads > 0)
+        work.values = add_buffer(out, chain_bytes(plan));
     if (keeps_carries(pass, plan))
         work.carries = add_buffer(out, carry_bytes(r, plan));
     else if ((plan->units_wide > 0 && plan->cluster > 1) || plan->part_places > 0)
@@ -200,20 +215,34 @@ static void add_rows_launch(struct row_emitter *r, const struct plan *plan, cons
     params_close(&p, "many_params");
 }
 
-/* The struct is written once; a second kernel that takes it has the same rows. */
-static void add_columns_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
-                               struct source *out)
+/* A second kernel of the same rows: the struct is written once. */
+static void add_beside(struct row_emitter *r, const struct work *work, struct launch *l)
 {
     struct params p;
     struct text_buf nowhere = {0};
-    struct launch *l = row_add_launch(r, out, "columns", COLUMN_THREADS);
-    l->grid = product_of(plan->column_parts);
-    product_times(&l->grid, SYM_N, COLUMN_THREADS * plan->vector);
     params_open(&p, &nowhere, l, "many_params");
     many_params(r, &p, work);
     params_close(&p, "many_params");
     r->e->out->failed |= nowhere.failed;
     text_free(&nowhere);
+}
+
+static void add_columns_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
+                               struct source *out)
+{
+    struct launch *l = row_add_launch(r, out, "columns", COLUMN_THREADS);
+    l->grid = product_of(plan->column_parts);
+    product_times(&l->grid, SYM_N, COLUMN_THREADS * plan->vector);
+    add_beside(r, work, l);
+}
+
+static void add_chain_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
+                             struct source *out)
+{
+    struct launch *l = row_add_launch(r, out, "chain", plan->chain.threads);
+    l->grid = product_of(plan->chain.blocks);
+    l->smem_bytes = plan->chain.smem_bytes;
+    add_beside(r, work, l);
 }
 
 /* Each gradient has blocks of its own. */
@@ -239,7 +268,9 @@ void row_add_launches(struct row_emitter *r, const struct plan *plan, struct sou
     const struct row_pass *pass = r->pass;
     const struct work work = add_work(r, plan, out);
     add_rows_launch(r, plan, &work, out);
-    if (work.values >= 0)
+    if (plan->chain.threads > 0)
+        add_chain_launch(r, plan, &work, out);
+    else if (work.values >= 0)
         add_columns_launch(r, plan, &work, out);
     if (pass->n_sites > 0) {
         add_sum_launch(r, plan, &work, out);

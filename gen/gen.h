@@ -602,6 +602,13 @@ struct back_plan { /* attention backward: of its main kernel; what is beside it 
     int pieces;   /* BACK_PIECES: places for dk', dv' of pieces of the last blocks of keys; 0: none is cut */
     bool forward; /* the forward kernel runs first: for o, finals or row states */
 };
+enum { CHAIN_GROUP = 8 }; /* parts */
+struct chain_plan {
+    int threads, blocks;
+    int batches; /* of a warp, of a part */
+    int places;  /* of a part */
+    int smem_bytes;
+};
 struct plan {
     const char *template_name;                       /* "attention_fwd_sm80" */
     const char *file;                                /* text[0] */
@@ -620,6 +627,7 @@ struct plan {
     bool spreads;            /* spread_take of the formulas: rowwise_staged, rowwise_many with reread */
     int units_wide;          /* rowwise_inner: see there; else 0 */
     int places, part_places; /* rowwise_walk: of a batch; see there PART; else 0 */
+    struct chain_plan chain; /* rowwise_walk: of what is left to rowwise_chain; threads 0: nothing is */
     int whole_warps;         /* of a block, that take strips of their own where those are not cut */
     bool carries_by_warp;    /* of the grid, and not by strip */
     int held_carries;        /* see there HELD_CARRIES */

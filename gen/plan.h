@@ -65,7 +65,7 @@ bool plan_inner(const struct request *r, struct plan *plan, char *why);
 bool plan_staged(const struct request *r, struct plan *plan, char *why);
 /* Is a value what a tensor of the same 16 bits as x holds? */
 bool plan_is_half(const struct request *r, const struct ir *w, int node);
-/* plan_walk.c: rowwise_walk.cuh. */
+/* plan_walk.c: rowwise_walk.cuh, and rowwise_chain.cuh beside it. */
 bool plan_walk(const struct request *r, struct plan *plan, char *why);
 
 /* plan_map.c: elementwise.cuh, for a spec and for its gradient. */

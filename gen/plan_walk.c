@@ -3,6 +3,9 @@
  * them are on their way. In: a request. Out: its part of struct plan, or why it does not serve.
  */
 #include "plan.h"
+
+#include <string.h>
+
 #include "row_pass.h"
 
 enum {
@@ -141,6 +144,37 @@ static bool take_less(struct plan *plan)
     return true;
 }
 
+/* chain_scratch of rowwise_chain.cuh, and the device's own. */
+static int chain_static_bytes(const struct plan *plan, int workers)
+{
+    enum { PARTS_KNOWN = 8, BUFFERS = 3, SUMS_BESIDE = 2 };
+    const int rows = 32 * plan->vector;
+    return 1024 + PARTS_KNOWN * (24 + 4 * workers) +
+           BUFFERS * (workers + 4 * rows * (workers + SUMS_BESIDE)) + 64;
+}
+
+/* Of one plain sum: the kernel beside it, for few strips that are seldom cut, whose rows the warps of a block
+ * would else share. Eight warps hold 32 places each of three parts, fewer where shared memory has no room. */
+static void share_chain(const struct request *r, const struct row_pass *pass, struct plan *plan)
+{
+    enum { PIECE = 32, WORKERS = 8, BESIDE = 2, BUFFERS = 3 };
+    if (pass->n_scans > 1 || row_pass_has_powers(pass) || row_scan_starts(pass, 0) == STARTS_ANYWHERE)
+        return;
+    for (int workers = WORKERS; workers >= plan->vector; workers--)
+        for (int batches = PIECE / plan->places; batches > 0; batches /= 2) {
+            const int rows = 32 * plan->vector * workers;
+            const int bytes = BUFFERS * batches * plan->places * rows * place_bytes(r, pass, ~0);
+            if (bytes + chain_static_bytes(plan, workers) > r->device->smem_bytes)
+                continue;
+            plan->chain = (struct chain_plan){.threads = 32 * (workers + BESIDE),
+                                              .blocks = r->device->sm_count,
+                                              .batches = batches,
+                                              .places = workers * batches * plan->places,
+                                              .smem_bytes = bytes};
+            return;
+        }
+}
+
 static bool is_too_much(const struct request *r, const struct row_pass *pass, const struct plan *plan)
 {
     return plan->smem_bytes + static_bytes(pass, plan) > r->device->smem_bytes / plan->min_blocks;
@@ -160,6 +194,7 @@ static bool shape(const struct request *r, const struct row_pass *pass, struct p
     plan->rows_per_block = 1;
     share_places(r, pass, plan);
     share_memory(r, pass, plan);
+    share_chain(r, pass, plan);
     plan->carries_by_warp = r->problem->dim[SYM_N] <= MOST_BY_WARP;
     plan->registers = plan->min_blocks > 1 ? 168 : 255;
     plan->blocks = plan->min_blocks * r->device->sm_count;
@@ -175,6 +210,12 @@ static bool shape(const struct request *r, const struct row_pass *pass, struct p
              "batches of them under way; %d blocks take rows in turn",
              (long long)r->problem->dim[SYM_N], plan->threads / 32, 32 * plan->vector, plan->places,
              plan->stages - 1, plan->blocks);
+    if (plan->chain.threads > 0) {
+        const size_t used = strlen(plan->reason);
+        snprintf(plan->reason + used, sizeof plan->reason - used,
+                 "; of few rows, seldom cut, blocks take %d places each, and hand their sums on",
+                 plan->chain.places);
+    }
     return true;
 }
 

@@ -28,7 +28,7 @@ enum {
     MAX_TEXTS = 80, /* every template and what is generated */
     MAX_FREE_SYMS = 8,
     MAX_TENSOR_MAPS = 4,
-    MAX_COMPILED_PARTS = 8
+    MAX_COMPILED_PARTS = 9
 };
 
 /* Symbols: the sizes of a problem. SYM_FREE + k are dims that an input names for itself. */

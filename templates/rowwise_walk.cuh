@@ -2,7 +2,8 @@
 // lane has VECTOR of them, a warp a strip of 32 VECTOR, and walks along it.
 //
 // LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads. Where there are strips for half of WHOLE_WARPS of each block and more, each of these takes strips of
-// its own in turn, and nothing passes between threads. Else the warps of a block share a strip, PLACES places each at a time, and meet at what they hand on.
+// its own in turn, and nothing passes between threads. Else the warps of a block share a strip, PLACES places each at a time, and meet at what they hand on;
+// or, CHAIN_THREADS > 0, rows are left to rowwise_chain.cuh.
 // PART > 0: rows may be cut where all scans begin anew, one part or none for every PART places, each of which is an item by itself. They are where
 // there are few strips, such as one tensor of packed sequences, and cuts enough; with powers always from strips for a quarter of the warps on:
 // several walks along a short part find it in L2.
@@ -200,6 +201,9 @@ extern "C" __global__ void __launch_bounds__(cfg::THREADS, many::MIN_BLOCKS)
     const variant::head head = variant::make_head(p.x, p.z);
     const int warp = __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / 32, 0);
     const allotment own = allot_strips(p, head, warp, meeting);
+    if constexpr (CHAINED) {
+        leave_rows(p, own.left);
+    }
     const u32 rings = static_cast<u32>(warp * RING_BYTES);
     walk_scratch &shared = *reinterpret_cast<walk_scratch *>(meeting);
     int met = 0; // how often warps have

@@ -1,6 +1,7 @@
 // walk_parts.cuh: for rowwise_walk.cuh: which strips of rows, or parts of them, a warp takes, and where rows are cut.
 #pragma once
 #include "item_counter.cuh"
+#include "chain_words.cuh"
 #include "walk_columns.cuh"
 
 namespace many {
@@ -124,7 +125,8 @@ DEV int count_cut_samples(const many_params &p, const variant::head &head, int w
     return cuts;
 }
 
-// Has a row more parts than a block has warps, which would else share it? All blocks find the same. `scratch`: a word for each warp.
+// Has a row more parts than a block has warps, which would else share it? Where it would be left to rowwise_chain.cuh: in one of twenty groups, which
+// is what makes these parts faster than those. All blocks find the same. `scratch`: a word for each warp.
 DEV bool is_cut_often(const many_params &p, const variant::head &head, int warp, unsigned char *scratch)
 {
     const int groups = (p.z.n - 1) / 32 + 1;
@@ -139,7 +141,8 @@ DEV bool is_cut_often(const many_params &p, const variant::head &head, int warp,
         cuts += of_warp[w];
     }
     __syncthreads(); // read, before it is something else
-    return static_cast<i64>(cuts) * max(groups, SAMPLES) / SAMPLES >= 2 * WARPS;
+    const bool often = !CHAINED || cuts * 20 >= min(groups, SAMPLES);
+    return often && static_cast<i64>(cuts) * max(groups, SAMPLES) / SAMPLES >= 2 * WARPS;
 }
 
 // ---- what a warp takes ---------------------------------------------------------------------------------------------------
@@ -150,6 +153,7 @@ static_assert(cfg::WHOLE_WARPS > 0 && cfg::WHOLE_WARPS <= WARPS);
 struct allotment {
     int across, strips; // strips side by side, and in all
     bool cut;           // each warp takes parts of its own
+    bool left;          // nobody takes anything: it is left to rowwise_chain.cuh
     sharing with;       // of a strip
     int first, end, step;
 
@@ -160,14 +164,15 @@ struct allotment {
 // Whole strips: `warps` of each block go along neighbours, which share pages of memory, or all warps along the same one.
 DEV allotment allot_whole(int across, int strips, int warp, int warps, bool apart)
 {
+    const int one = static_cast<int>(gridDim.y); // or ptxas (13.0), which sees that nobody shares, makes a text that walks 2.5 % slower
     const int blocks = static_cast<int>(gridDim.x);
     const u32 each = static_cast<u32>(strips / blocks);
     const u32 rest = static_cast<u32>(strips % blocks); // times a block's number they are below 2^32: no launch has more than 2^16 blocks
     const auto first_of = [&](u32 block) { return static_cast<int>(block * each + block * rest / static_cast<u32>(blocks)); };
     const int end = first_of(blockIdx.x + 1);
-    const sharing with = {apart ? 1 : WARPS, apart ? 0 : warp, static_cast<int>(gridDim.y) - 1};
+    const sharing with = {apart ? one : WARPS, apart ? 0 : warp, static_cast<int>(gridDim.y) - 1};
     const int first = !apart ? first_of(blockIdx.x) : warp < warps ? first_of(blockIdx.x) + warp : end;
-    return {across, strips, false, with, first, end, apart ? warps : 1};
+    return {across, strips, false, false, with, first, end, apart ? warps : 1};
 }
 
 DEV allotment allot_strips(const many_params &p, const variant::head &head, int warp, unsigned char *scratch)
@@ -176,7 +181,7 @@ DEV allotment allot_strips(const many_params &p, const variant::head &head, int 
     const int across = (p.z.rows - 1) / STRIP + 1;
     const int strips = p.z.rows <= 0 || p.z.n <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
     const int warps = blocks * cfg::WHOLE_WARPS;
-    const bool many = strips >= warps / (ALWAYS_CUT ? 4 : 2); // parts are more
+    const bool many = strips >= (ALWAYS_CUT ? warps / 4 : CHAINED ? warps * 3 / 4 : warps / 2); // parts are more
     bool cut = false;
     if constexpr (CUT) {
         cut = many ? ALWAYS_CUT : strips > 0 && is_cut_often(p, head, warp, scratch);
@@ -184,7 +189,10 @@ DEV allotment allot_strips(const many_params &p, const variant::head &head, int 
     if (cut) {
         const int parts = (p.z.n - 1) / max(cfg::PART, 1) + 1;
         const sharing alone = {1, 0, static_cast<int>(gridDim.y) - 1};
-        return {across, strips, cut, alone, static_cast<int>(blockIdx.x) * WARPS + warp, strips * parts, blocks * WARPS};
+        return {across, strips, cut, false, alone, static_cast<int>(blockIdx.x) * WARPS + warp, strips * parts, blocks * WARPS};
+    }
+    if (CHAINED && !many) {
+        return {across, strips, false, true, {}, 0, 0, 1};
     }
     const int turns = (strips - 1) / warps + 1;
     const bool uneven = strips < static_cast<i64>(turns) * warps * 9 / 10; // in the last turn many would have none

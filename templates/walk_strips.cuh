@@ -20,6 +20,8 @@ struct strip {
 };
 
 constexpr bool CUT = cfg::PART > 0;
+constexpr bool CHAINED = cfg::CHAIN_THREADS > 0; // rows that would be shared by the warps of a block are left to rowwise_chain.cuh
+static_assert(!CHAINED || (variant::SCANS == 1 && variant::SCAN_FORM[0] == SCAN_SUM && variant::SCAN_STARTS[0] != 2), "one plain sum, anew where a column says so");
 constexpr bool ALWAYS_CUT = CUT && TOPS; // as far as rows are cut at all; plain sums walk along whole rows where there are enough of them
 constexpr bool all_cut()
 {

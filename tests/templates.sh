@@ -46,6 +46,7 @@ for template in templates/*.cuh; do
     templates/rowwise_inner*) stub=templates/stub/inner ;;
     templates/elementwise_gather*) stub=templates/stub/gather ;;
     templates/rowwise_walk*) stub=templates/stub/walk ;;
+    templates/rowwise_chain*) stub=templates/stub/chain ;;
     templates/elementwise*) stub=templates/stub/elementwise ;;
     templates/rowwise*) stub=templates/stub/rowwise ;;
     templates/attention_bwd_sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below

@@ -93,10 +93,51 @@ static void add_rows(struct case_list *list, int first, int n)
     }
 }
 
+/* Parts of strips that blocks hand on to each other: rows that nothing cuts, whose columns are read beside
+   starts, and which are cut now and then. More groups of parts than are looked at together, a part that is
+   not whole, parts that most blocks get none of; several strips, the last one narrow. */
+static void add_chains(struct case_list *list, bool full)
+{
+    static const struct {
+        const char *name, *text;
+    } SPEC[] = {
+        {"uncut", "return rowwise { along = -2, forward = function(x) return cumsum(x, 0.0) end }\n"},
+        {"weighted",
+         "return rowwise { along = -2, inputs = { b = tensor('float', 'rows', 'n') },\n"
+         "  forward = function(x, at, p)\n"
+         "    local w = f32(at.i % 7) * 0.25\n"
+         "    return w * revcumsum(w * x + p.b(at.row, at.i), where(eq(at.i % 700, 650), 1.0, 0.0))\n"
+         "  end }\n"},
+        {"cumsum_packed", NULL},
+    };
+    static const struct {
+        int beside, rows, n;
+        lathe_dtype dtype;
+    } SHAPE[] = {{3, 8, 9000, LATHE_BF16},   {5, 136, 2700, LATHE_F32},  {40, 16, 12300, LATHE_F16},
+                 {8, 8, 33, LATHE_BF16},     {2, 264, 1025, LATHE_BF16}, {16, 64, 5000, LATHE_F32},
+                 {7, 24, 20000, LATHE_BF16}, {1, 8, 4096, LATHE_F16}};
+    for (int i = 0; i < COUNT(SPEC) * COUNT(SHAPE) * 2; i++) {
+        const int row = i / 2 % COUNT(SHAPE);
+        const int spec = i / 2 / COUNT(SHAPE);
+        struct test_case c =
+            case_of_attention("chains", SPEC[spec].name, SPEC[spec].text, SHAPE[row].dtype, -1, -1, 90);
+        c.pass = i % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS] = SHAPE[row].rows;
+        c.dim[SYM_N] = SHAPE[row].n;
+        c.leading = 1;
+        c.beside = SHAPE[row].beside;
+        c.deterministic = true; /* the same bits in every order */
+        if (full || row < 5)
+            case_add(list, &c);
+    }
+}
+
 void group_beside(struct case_list *list, bool full)
 {
     enum { KERNELS_EACH_TIME = 4, SIZES_EACH_TIME = 2, ROWS_EACH_TIME = 3 };
     for (int i = 0; i < (full ? COUNT(KERNELS) : KERNELS_EACH_TIME); i++)
         add_attention(list, &KERNELS[i], full ? COUNT(SIZES) : SIZES_EACH_TIME);
     add_rows(list, 0, full ? COUNT(ROWS) : ROWS_EACH_TIME);
+    add_chains(list, full);
 }

@@ -296,6 +296,49 @@ TEST(packed_sums_fit_static_shared_memory)
     CHECK(plan.part_places > 0);
 }
 
+/* One plain sum along an inner dim has a kernel beside it that hands sums on from block to block: as many
+ * warps and places as shared memory has room for beside what they tell each other. */
+TEST(plain_sums_hand_on_from_block_to_block)
+{
+    static const struct {
+        const char *formula;
+        bool chained;
+    } specs[] = {
+        {"cumsum(x, 0.0)", true},
+        {"revcumsum(x * p.a(at.row, at.i) + p.b(at.row, at.i), where(eq(at.i % 9, 0), 1.0, 0.0))", true},
+        {"cumsum(x, where(gt(x, 1.0), 1.0, 0.0))", false},
+        {"cumsum(x, 0.0) + cumsum(x * x, 0.0)", false},
+        {"logcumsumexp(x, 0.0)", false}};
+    static const char *const sizes[] = {"dtype=bf16,rows=64,n=100000", "dtype=f32,rows=4096,n=100"};
+    static const struct device *const devices[] = {&H100, &A100, &RTX4090};
+    for (int i = 0; i < 30; i++) {
+        const struct device *device = devices[i / 2 % 3];
+        char spec[400];
+        struct plan plan;
+        lathe_error err = {0};
+        snprintf(
+            spec, sizeof spec,
+            "return rowwise { along = -2, inputs = { a = tensor('float', 'rows', 'n'), b = tensor('float', "
+            "'rows', 'n') },\n  forward = function(x, at, p) return %s end }",
+            specs[i / 6].formula);
+        CHECK_EQ(pick_pass(spec, LATHE_FORWARD, sizes[i % 2], device, &plan, &err), LATHE_OK);
+        CHECK_EQ(strcmp(plan.template_name, "rowwise_walk"), 0);
+        CHECK_EQ(plan.chain.threads > 0, specs[i / 6].chained);
+        CHECK_EQ(strstr(plan.reason, "hand their sums on") != NULL, specs[i / 6].chained);
+        if (!specs[i / 6].chained)
+            continue;
+        const int workers = plan.chain.threads / 32 - 2;
+        const int piece = plan.chain.batches * plan.places;
+        const int tensors = i / 6 == 1 ? 3 : 1;
+        CHECK(workers >= plan.vector && workers <= 8);
+        CHECK(piece > 0 && piece <= 32);
+        CHECK_EQ(plan.chain.places, workers * piece);
+        CHECK_EQ(plan.chain.smem_bytes, 3 * tensors * plan.chain.places * 256);
+        CHECK(plan.chain.smem_bytes + 3 * 4 * 32 * plan.vector * (workers + 2) + 1024 <= device->smem_bytes);
+        CHECK_EQ(plan.chain.blocks, device->sm_count);
+    }
+}
+
 /* Batches of each warp wait, and beside them what warps hand on: two words of each row, twice; with powers
  * three, and four for where each scan of a walk is. */
 TEST(walks_along_an_inner_dim_fit_shared_memory)

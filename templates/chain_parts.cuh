@@ -1,0 +1,358 @@
+// chain_parts.cuh: for rowwise_chain.cuh: parts of strips of rows, and what their blocks tell each other.
+//
+// Of each row of a part a word in memory, 0 before a launch, tells what the part adds: `TOLD_OWN`, or `TOLD_ALL` where a segment begins in it: what
+// comes behind it needs nothing before it. GROUP parts have a word more of each row, by the last one of them: what the group adds, and as
+// soon as it is known what all up to it do. So what is before a part is what is before its group, and on top of it what parts of the group
+// add: the same additions in the same order whoever comes first, and so the same bits in every run. A number and what it is are one word:
+// no fence waits for what else is on its way to memory.
+// Nobody waits for ever: a part is taken behind those before it in its strip, a block works on its parts in the order that it took them in, and what a
+// part adds is told ahead of any wait for others.
+#pragma once
+#include "chain_words.cuh"
+#include "walk_columns.cuh"
+
+namespace many {
+
+constexpr int BUFFERS = 3; // parts that a block holds
+
+DEV int warp_of_block() { return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / 32, 0); }
+
+// What the last warp of a block finds out for the others about a part: a few parts ahead of them.
+struct chain_part {
+    row_at first; // row of its strip
+    int strip;    // c.strips: there is no part any more
+    int number;   // along the strip, in the order of the walk
+    u32 starts[WORKERS]; // of each piece: bits of places where segments begin
+};
+constexpr int KNOWN = 8; // parts that may be known at the same time: three to come, and those that warps of the block still work on
+DEV int slot_of(int turn) { return static_cast<int>(static_cast<u32>(turn) % KNOWN); } // of the block's part of that number
+
+DEV bool is_part(const chain &c, const chain_part &at) { return at.strip < c.strips; }
+DEV int first_of(const chain &c, const chain_part &at) // place
+{
+    return (in_reverse<0>() ? c.parts - 1 - at.number : at.number) * CHAIN_PART;
+}
+DEV int piece_of(const chain &c, const chain_part &at) { return first_of(c, at) + warp_of_block() * PIECE; } // the first place of the warp's piece
+DEV strip strip_of(const many_params &p, const chain_part &at)
+{
+    strip s = {at.first, at.first, min(STRIP, p.z.rows - at.first.row2), 0, 0, p.z.n, 0};
+    const int lane = lane_of_warp() * V;
+    s.n = max(min(V, s.rows - lane), 0);
+    s.at.row += s.n > 0 ? lane : 0; // of rows that exist
+    s.at.row2 += s.n > 0 ? lane : 0;
+    return s;
+}
+
+struct chain_scratch {
+    chain_part part[KNOWN];
+    float own[BUFFERS][WORKERS][V][32]; // what pieces add; then what those of the part before them do, behind the last start
+    bool begun[BUFFERS][WORKERS];       // does a segment begin before a piece, in the part?
+    float sum[BUFFERS][V][32];          // what the part adds
+    float before[BUFFERS][V][32];       // what is before it
+};
+
+// ---- what blocks tell each other -----------------------------------------------------------------------------------------
+
+constexpr u32 TOLD_OWN = 1, TOLD_ALL = 2;
+
+DEV u64 told_word(u32 what, float sum) { return static_cast<u64>(what) << 32 | __float_as_uint(sum); }
+struct heard { // of the rows of a lane
+    u64 word[V];
+
+    __device__ __forceinline__ u32 what(int j) const { return static_cast<u32>(word[j] >> 32); }
+    __device__ __forceinline__ float sum(int j) const { return __uint_as_float(static_cast<u32>(word[j])); }
+    __device__ __forceinline__ u32 least() const
+    {
+        u32 least = what(0);
+#pragma unroll
+        for (int j = 1; j < V; j++) {
+            least = min(least, what(j));
+        }
+        return least;
+    }
+};
+
+DEV void tell_group(u64 *words, u32 what, const float (&sum)[V])
+{
+#pragma unroll
+    for (int j = 0; j < V; j += 2) {
+        tell_both(words + GROUP * STRIP + j, told_word(what, sum[j]), told_word(what, sum[j + 1]));
+    }
+}
+
+// Words one after the other: what they tell, and which of them, as bits, are silent, and which tell all.
+template <int N> struct window {
+    heard part[N];
+    u32 silent, all;
+
+    __device__ __forceinline__ void hear(int i, const u64 *words)
+    {
+#pragma unroll
+        for (int j = 0; j < V; j += 2) {
+            hear_both(words + j, part[i].word[j], part[i].word[j + 1]);
+        }
+    }
+    // here: which of them are there; the others add 0.
+    __device__ __forceinline__ void judge(u32 here)
+    {
+        silent = all = 0;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const u32 what = part[i].least();
+            silent |= what == 0 ? 1u << i : 0;
+            all |= what == TOLD_ALL ? 1u << i : 0;
+        }
+        silent = warp_or(silent) & here;
+        all = warp_and(all) & here;
+    }
+    // From word `from` on.
+    __device__ __forceinline__ void add(float (&sum)[V], int from, u32 here) const
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                const float next = part[i].what(j) == TOLD_ALL ? part[i].sum(j) : sum[j] + part[i].sum(j);
+                sum[j] = i >= from && (here >> i & 1) != 0 ? next : sum[j];
+            }
+        }
+    }
+};
+DEV int highest(u32 bits) { return 31 - __clz(static_cast<int>(bits)); } // -1: none
+
+DEV bool any_start(const chain_part &at)
+{
+    u32 any = 0;
+    for (int w = 0; w < WORKERS; w++) {
+        any |= at.starts[w];
+    }
+    return any != 0;
+}
+
+// What is before a part that the block holds, by one warp; the last part of a group tells what the group adds. Words of the group's parts and of the
+// groups before it are asked for together, whether they are there or not: all of them are on their way at once. `sum`: what the part adds.
+DEV void find_before(float (&before)[V], const chain &c, const chain_part &at, const float (&sum)[V])
+{
+    constexpr int GROUPS_AT_ONCE = 4;
+    const int group = at.number / GROUP;
+    const bool last = at.number % GROUP == GROUP - 1;
+    const bool begins = last && any_start(at);
+    u64 *const words = c.words_of(at.strip, group) + lane_of_warp() * V;
+    u32 here = (1u << at.number % GROUP) - 1; // of the group's parts: none any more, once they have told
+    float local[V] = {};                      // what they add
+    float own[V];                             // and the whole group
+    int first = group - GROUPS_AT_ONCE;
+    int from = -1; // of the window: the nearest group that tells all, or none is before; behind that window, the first one
+    bool heard_parts = false;
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        before[j] = 0.0f;
+    }
+#pragma unroll 1
+    while (first < group) {
+        window<GROUP - 1> near;
+        window<GROUPS_AT_ONCE> far;
+        const u32 groups = first < 0 ? (1u << GROUPS_AT_ONCE) - (1u << min(-first, GROUPS_AT_ONCE)) : (1u << GROUPS_AT_ONCE) - 1;
+#pragma unroll
+        for (int i = 0; i < GROUP - 1; i++) {
+            near.hear(i, words + i * STRIP);
+        }
+#pragma unroll
+        for (int i = 0; i < GROUPS_AT_ONCE; i++) {
+            far.hear(i, words + GROUP * STRIP - static_cast<i64>(group - max(first + i, 0)) * GROUP_WORDS);
+        }
+        near.judge(here);
+        far.judge(groups);
+        if (near.silent != 0) {
+            wait_told(words + highest(near.silent) * STRIP);
+            __syncwarp();
+            continue;
+        }
+        if (!heard_parts) {
+            heard_parts = true;
+            near.add(local, 0, here);
+            here = 0;
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                own[j] = begins ? sum[j] : local[j] + sum[j];
+            }
+            if (last) {
+                tell_group(words, near.all != 0 || begins ? TOLD_ALL : TOLD_OWN, own);
+            }
+            if (near.all != 0) {
+                break;
+            }
+        }
+        if (from < 0) {
+            if (far.silent > far.all) { // one that is nearer
+                wait_told(words + GROUP * STRIP - static_cast<i64>(group - first - highest(far.silent)) * GROUP_WORDS);
+                __syncwarp();
+                continue;
+            }
+            if (far.all == 0 && first > 0) {
+                first -= GROUPS_AT_ONCE;
+                continue;
+            }
+            from = max(highest(far.all), 0);
+        }
+        far.add(before, from, groups);
+        from = 0;
+        first += GROUPS_AT_ONCE;
+        if (first >= group && last && !begins) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                own[j] = before[j] + own[j];
+            }
+            tell_group(words, TOLD_ALL, own);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        before[j] += local[j];
+    }
+}
+
+// ---- in a block -------------------------------------------------------------------------------------------------------------
+
+// All sums of a part, and what is before the one whose rows go out, are there.
+DEV void meet_chain() { barrier_sync(2, cfg::CHAIN_THREADS); }
+
+// The part of that item: what all warps of the block need to know.
+DEV void find_part(chain_part &to, const many_params &p, const chain &c, u32 item)
+{
+    const int number = static_cast<int>(item / static_cast<u32>(c.strips));
+    const int strip = static_cast<int>(item - static_cast<u32>(number) * static_cast<u32>(c.strips));
+    if (lane_of_warp() == 0) {
+        const int outer = strip / c.across;
+        const int row0 = outer / p.z.rows1;
+        const int row2 = (strip - outer * c.across) * STRIP;
+        to.first = {outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2};
+        to.strip = item < c.items ? strip : c.strips;
+        to.number = number;
+    }
+    __syncwarp();
+}
+DEV void find_starts(chain_part &to, const many_params &p, const variant::head &head, const chain &c)
+{
+    constexpr int AT_ONCE = 4; // pieces
+    const strip_values vals = {}; // columns alone say where segments begin
+#pragma unroll 1
+    for (int first = 0; first < WORKERS; first += AT_ONCE) {
+        col_words columns[AT_ONCE];
+        int place[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            place[k] = min(first_of(c, to) + (first + k) * PIECE + lane_of_warp(), p.z.n);
+            if constexpr (HAS_STARTS<0>) {
+                variant::make_cols<1>(p.x, p.z, head, min(place[k], p.z.n - 1), columns[k].c);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            bool start = false;
+            if constexpr (HAS_STARTS<0>) {
+                start = lane_of_warp() < PIECE && place[k] < p.z.n && starts_at<0>(p, head, vals, columns[k].c[0], place[k]);
+            }
+            const u32 starts = __ballot_sync(ALL_LANES, start);
+            if (lane_of_warp() == 0 && first + k < WORKERS) {
+                to.starts[first + k] = starts;
+            }
+        }
+    }
+}
+
+// By one warp: takes parts, and finds out about each what the others need to know.
+DEV void look_ahead(const many_params &p, const chain &c, chain_scratch &shared)
+{
+    const variant::head head = variant::make_head(p.x, p.z);
+    u32 asked = 0; // in one lane
+#pragma unroll 1
+    for (int turn = -BUFFERS - 1; turn < 0 || is_part(c, shared.part[slot_of(turn)]); turn++) {
+        const u32 item = __shfl_sync(ALL_LANES, asked, 0);
+        if (lane_of_warp() == 0) {
+            asked = take_ticket(c.taken);
+        }
+        if (turn >= -BUFFERS) {
+            chain_part &coming = shared.part[slot_of(turn + BUFFERS)];
+            find_part(coming, p, c, item);
+            if (is_part(c, coming)) {
+                find_starts(coming, p, head, c);
+            }
+            __syncwarp();
+        }
+        if (turn == -1) {
+            meet_chain(); // the first parts are known
+        }
+        if (turn >= -1) {
+            meet_chain();
+        }
+    }
+}
+
+// By one warp: what is before each part.
+DEV void follow_chain(const chain &c, chain_scratch &shared)
+{
+    meet_chain(); // the first parts are known
+    meet_chain();
+#pragma unroll 1
+    for (int turn = 0; is_part(c, shared.part[slot_of(turn)]); turn++) {
+        const int buffer = turn % BUFFERS;
+        float sum[V];
+        float before[V];
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            sum[j] = shared.sum[buffer][j][lane_of_warp()];
+        }
+        find_before(before, c, shared.part[slot_of(turn)], sum);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            shared.before[buffer][j][lane_of_warp()] = before[j];
+        }
+        meet_chain();
+    }
+}
+
+// By the warps that hold pieces: what each adds. Some of them add these up, one row of each lane, and tell it.
+DEV void leave_piece(const float (&sum)[V], const chain &c, const chain_part &at, chain_scratch &shared, int buffer)
+{
+    const int warp = warp_of_block();
+    const int lane = lane_of_warp();
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        shared.own[buffer][warp][j][lane] = sum[j];
+    }
+    barrier_sync(1, 32 * WORKERS);
+    if (warp >= V) {
+        return;
+    }
+    float all = 0.0f;
+    bool begun = false;
+#pragma unroll 4
+    for (int k = 0; k < WORKERS; k++) {
+        const int w = in_reverse<0>() ? WORKERS - 1 - k : k;
+        const bool begins = at.starts[w] != 0;
+        const float own = shared.own[buffer][w][warp][lane];
+        shared.own[buffer][w][warp][lane] = all;
+        if (threadIdx.x == 0) {
+            shared.begun[buffer][w] = begun;
+        }
+        all = begins ? own : all + own;
+        begun |= begins;
+    }
+    shared.sum[buffer][warp][lane] = all;
+    tell_one(c.words_of(at.strip, at.number / GROUP) + at.number % GROUP * STRIP + lane * V + warp, told_word(begun ? TOLD_ALL : TOLD_OWN, all));
+}
+
+// What is before the warp's piece.
+DEV void take_before(float (&before)[V], const chain_scratch &shared, int buffer)
+{
+    const int warp = warp_of_block();
+    const bool begun = shared.begun[buffer][warp];
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        const float ahead = shared.own[buffer][warp][j][lane_of_warp()];
+        before[j] = begun ? ahead : shared.before[buffer][j][lane_of_warp()] + ahead;
+    }
+}
+
+} // namespace many

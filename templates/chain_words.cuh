@@ -1,0 +1,59 @@
+// chain_words.cuh: for rowwise_walk.cuh and rowwise_chain.cuh: the workspace between them. Whose rows they are is decided by the former, which
+// leaves it in the first word, and clears the others for the latter.
+#pragma once
+#include "walk_strips.cuh"
+
+namespace many {
+
+// Warps that hold pieces of a part; beside them there is one that looks ahead, and one that looks back.
+constexpr int WORKERS = CHAINED ? cfg::CHAIN_THREADS / 32 - 2 : 1;
+constexpr int PIECE = CHAINED ? cfg::CHAIN_BATCHES * PLACES : 1; // places of a warp
+constexpr int CHAIN_PART = WORKERS * PIECE;                      // places of a part
+constexpr int GROUP = cfg::CHAIN_GROUP;                          // parts of a group
+constexpr int GROUP_WORDS = (GROUP + 1) * STRIP;
+
+struct chain {
+    int across, strips; // strips side by side, and in all
+    int parts, groups;  // of a strip
+    u32 items;          // parts in all
+    u32 *taken;         // how many have been taken
+    u32 *left;          // 1: the rows are rowwise_chain's
+    u64 *words;         // of rows: of a group's parts, then of the group, by strip and group
+
+    __device__ __forceinline__ explicit chain(const many_params &p)
+    {
+        const bool empty = p.z.rows <= 0 || p.z.n <= 0;
+        across = (p.z.rows - 1) / STRIP + 1;
+        strips = empty ? 0 : p.z.rows0 * p.z.rows1 * across;
+        parts = (p.z.n - 1) / CHAIN_PART + 1;
+        groups = (parts - 1) / GROUP + 1;
+        items = static_cast<u32>(strips) * static_cast<u32>(parts);
+        taken = static_cast<u32 *>(p.values);
+        left = taken + 1;
+        words = static_cast<u64 *>(p.values) + 2;
+    }
+    __device__ __forceinline__ u64 *words_of(int strip, int group) const
+    {
+        return words + (static_cast<i64>(strip) * groups + group) * GROUP_WORDS;
+    }
+};
+
+// By all threads of rowwise_walk: are the rows left?
+DEV void leave_rows(const many_params &p, bool left)
+{
+    const chain c(p);
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        *c.taken = 0;
+        *c.left = left ? 1 : 0;
+    }
+    if (!left) {
+        return;
+    }
+    const i64 units = static_cast<i64>(c.strips) * c.groups * (GROUP_WORDS / 2);
+    uint4 *const to = reinterpret_cast<uint4 *>(c.words);
+    for (i64 i = static_cast<i64>(blockIdx.x) * cfg::THREADS + threadIdx.x; i < units; i += static_cast<i64>(gridDim.x) * cfg::THREADS) {
+        to[i] = make_uint4(0, 0, 0, 0);
+    }
+}
+
+} // namespace many
