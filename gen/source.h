@@ -25,7 +25,7 @@ enum {
     MAX_PARAMS = 256,
     MAX_LAUNCHES = 32,
     MAX_BUFFERS = 32,
-    MAX_TEXTS = 80, /* every template and what is generated */
+    MAX_TEXTS = 96, /* every template and what is generated */
     MAX_FREE_SYMS = 8,
     MAX_TENSOR_MAPS = 4,
     MAX_COMPILED_PARTS = 9

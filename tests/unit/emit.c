@@ -431,6 +431,29 @@ TEST(unaligned_rows_are_moved)
     ir_free(ir);
 }
 
+/* The kernel beside a plain sum: compiled apart, behind the one that leaves it its rows. What is told of
+ * parts has a word for each row of each of them and of their groups. */
+TEST(sums_that_are_handed_on_have_a_kernel_of_their_own)
+{
+    struct source s;
+    make_on(&H100, "cumsum_packed", LATHE_BACKWARD, "dtype=bf16,rows0=3,rows=200,n=5000", &s);
+    CHECK_EQ(s.n_launches, 2);
+    CHECK_EQ(s.n_parts, 2);
+    CHECK_STR(s.launch[0].entry, "cumsum_packed_bf16_rows");
+    CHECK_STR(s.launch[1].entry, "cumsum_packed_bf16_chain");
+    CHECK(s.launch[0].part != s.launch[1].part);
+    CHECK_EQ(s.launch[0].param_bytes, s.launch[1].param_bytes);
+    struct problem problem = {.dim = {[SYM_ROWS0] = 3, [SYM_ROWS1] = 1, [SYM_ROWS] = 200, [SYM_N] = 5000}};
+    const int strips = 3 * 2;                            /* of 128 rows */
+    const int groups = (5000 + 8 * 256 - 1) / (8 * 256); /* of eight parts of 256 places */
+    CHECK_EQ(product_value(&s.buffer[0].bytes, &problem), strips * groups * (16 + 9 * 128 * 8));
+    CHECK(!s.buffer[0].zero); /* by the first kernel, where it is asked for */
+    source_free(&s);
+    make_on(&H100, "logcumsumexp_packed", LATHE_FORWARD, "dtype=bf16,rows=200,n=5000", &s);
+    CHECK_EQ(s.n_launches, 1);
+    source_free(&s);
+}
+
 /* ---- odd specs ------------------------------------------------------------------------------- */
 
 static void make_pass_of(const char *name, const char *text, lathe_pass pass, const char *problem_text,
