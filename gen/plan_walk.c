@@ -157,7 +157,7 @@ static int chain_static_bytes(const struct plan *plan, int workers)
  * would else share. Eight warps hold 32 places each of three parts, fewer where shared memory has no room. */
 static void share_chain(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
-    enum { PIECE = 32, WORKERS = 8, BESIDE = 2, BUFFERS = 3 };
+    enum { PIECE = 32, WORKERS = 8, BESIDE = 3, BUFFERS = 3 };
     if (pass->n_scans > 1 || row_pass_has_powers(pass) || row_scan_starts(pass, 0) == STARTS_ANYWHERE)
         return;
     for (int workers = WORKERS; workers >= plan->vector; workers--)

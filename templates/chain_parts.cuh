@@ -214,8 +214,11 @@ DEV void find_before(float (&before)[V], const chain &c, const chain_part &at, c
 
 // ---- in a block -------------------------------------------------------------------------------------------------------------
 
-// All sums of a part, and what is before the one whose rows go out, are there.
-DEV void meet_chain() { barrier_sync(2, cfg::CHAIN_THREADS); }
+// The warps of a block meet in every turn, where what is before the part of that number is there, and what the next one adds; ahead of turn 0, where
+// what the first one adds is, and ahead of that, where the first parts are known. Two barriers in turn: who is not waited for arrives at one
+// and may wait at the other before the first is over.
+DEV void meet_at(int turn) { barrier_sync(2 + static_cast<u32>(turn & 1), cfg::CHAIN_THREADS); }
+DEV void pass_by(int turn) { barrier_arrive(2 + static_cast<u32>(turn & 1), cfg::CHAIN_THREADS); }
 
 // The part of that item: what all warps of the block need to know.
 DEV void find_part(chain_part &to, const many_params &p, const chain &c, u32 item)
@@ -281,34 +284,46 @@ DEV void look_ahead(const many_params &p, const chain &c, chain_scratch &shared)
             __syncwarp();
         }
         if (turn == -1) {
-            meet_chain(); // the first parts are known
+            meet_at(-2);
         }
         if (turn >= -1) {
-            meet_chain();
+            meet_at(turn);
         }
     }
 }
 
-// By one warp: what is before each part.
-DEV void follow_chain(const chain &c, chain_scratch &shared)
+// By two warps, of every second part each: what is before it, for which a warp so has two turns. Of the last part of a group it has to know what
+// that adds, and waits for it.
+DEV void follow_chain(const chain &c, chain_scratch &shared, int which)
 {
-    meet_chain(); // the first parts are known
-    meet_chain();
+    for (int turn = -2; turn < which - 1; turn++) {
+        meet_at(turn);
+    }
 #pragma unroll 1
-    for (int turn = 0; is_part(c, shared.part[slot_of(turn)]); turn++) {
+    for (int turn = which; turn == 0 || is_part(c, shared.part[slot_of(turn - 1)]); turn += 2) {
+        const chain_part &at = shared.part[slot_of(turn)];
         const int buffer = turn % BUFFERS;
-        float sum[V];
-        float before[V];
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            sum[j] = shared.sum[buffer][j][lane_of_warp()];
+        if (!is_part(c, at)) {
+            pass_by(turn - 1);
+            break;
         }
-        find_before(before, c, shared.part[slot_of(turn)], sum);
+        float sum[V] = {};
+        float before[V];
+        if (at.number % GROUP == GROUP - 1) {
+            meet_at(turn - 1);
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                sum[j] = shared.sum[buffer][j][lane_of_warp()];
+            }
+        } else {
+            pass_by(turn - 1);
+        }
+        find_before(before, c, at, sum);
 #pragma unroll
         for (int j = 0; j < V; j++) {
             shared.before[buffer][j][lane_of_warp()] = before[j];
         }
-        meet_chain();
+        meet_at(turn);
     }
 }
 

@@ -5,8 +5,8 @@
 
 namespace many {
 
-// Warps that hold pieces of a part; beside them there is one that looks ahead, and one that looks back.
-constexpr int WORKERS = CHAINED ? cfg::CHAIN_THREADS / 32 - 2 : 1;
+// Warps that hold pieces of a part; beside them there is one that looks ahead, and two that look back.
+constexpr int WORKERS = CHAINED ? cfg::CHAIN_THREADS / 32 - 3 : 1;
 constexpr int PIECE = CHAINED ? cfg::CHAIN_BATCHES * PLACES : 1; // places of a warp
 constexpr int CHAIN_PART = WORKERS * PIECE;                      // places of a part
 constexpr int GROUP = cfg::CHAIN_GROUP;                          // parts of a group

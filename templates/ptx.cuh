@@ -316,6 +316,8 @@ template <int PENDING> DEV void copy_wait() { asm volatile("cp.async.wait_group 
 
 // Named barrier `id` (1 .. 15) of `threads` threads, a multiple of 32.
 DEV void barrier_sync(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+// Is counted there and goes on. What it has written is seen by those who wait there.
+DEV void barrier_arrive(u32 id, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 // ---- ldmatrix: four 8x8 matrices of 16-bit elements -----------------------------------------------------
 

@@ -31,8 +31,6 @@ DEV bool barrier_any(u32 id, u32 threads, bool vote)
                  : "memory");
     return any != 0;
 }
-// Is counted there and goes on. What it has written is seen by those who wait there.
-DEV void barrier_arrive(u32 id, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 // ---- mbarriers: 8 bytes of shared memory each --------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 //
 // LATHE_ENTRY(chain): blocks of CHAIN_THREADS threads, one on an SM. Strips are cut into parts of so many places as the warps of a block hold in shared
 // memory, wherever segments begin. Blocks take parts from a counter: those of one number of all strips, then those of the next one. While a part is
-// summed up and the one before it goes out, the next one comes. Two warps hold none of it: one takes parts, and finds out where segments begin in
-// them, one finds what is before them in what other blocks tell of theirs (chain_parts.cuh). So every row is read once, however long it is
+// summed up and the one before it goes out, the next one comes. Three warps hold none of it: one takes parts, and finds out where segments begin in
+// them, two find what is before them in what other blocks tell of theirs (chain_parts.cuh). So every row is read once, however long it is
 // and however few rows there are.
 #include "chain_parts.cuh"
 #include "walk_near.cuh"
@@ -149,7 +149,7 @@ DEV void walk_parts(const many_params &p, const chain &c, unsigned char *shared_
     const auto fetch = [&](int number) {
         fetch_piece(p, c, shared.part[slot_of(number)], ring + static_cast<u32>(number % BUFFERS * PIECE_BYTES));
     };
-    meet_chain(); // the first parts are known
+    meet_at(-2);
 #pragma unroll 1
     for (int turn = -BUFFERS; turn < 0 || is_part(c, shared.part[slot_of(turn)]); turn++) { // the first ones are fetched by the same copy of the text
         if (turn >= -1) {
@@ -158,7 +158,7 @@ DEV void walk_parts(const many_params &p, const chain &c, unsigned char *shared_
 #pragma unroll 1
             for (int way = is_part(c, shared.part[slot_of(turn + 1)]) ? 1 : 0; way >= 0; way--) { // one text for both
                 if (way == 0) {
-                    meet_chain();
+                    meet_at(turn);
                     if (turn < 0) {
                         break;
                     }
@@ -190,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(cfg::CHAIN_THREADS, 1)
     } else if (warp_of_block() == WORKERS) {
         look_ahead(p, c, shared);
     } else {
-        follow_chain(c, shared);
+        follow_chain(c, shared, warp_of_block() - WORKERS - 1);
     }
 }
 #endif

@@ -25,6 +25,7 @@ CHANNELS = 16         # of a group
 SEQUENCE = 1000       # the length of packed sequences
 PACKED_CHUNK = 64
 PACKED_SHAPES = ((1, 131072, 2048), (1, 1048576, 64))  # one tensor of packed sequences: tokens, channels or heads
+LONG_SHAPES = ((1, 131072, 2048), (8, 16384, 2048), (1, 1048576, 64), (4, 8192, 128), (1, 65536, 64))  # running sums that nothing cuts
 LENGTHS = (128, 256, 384, 512, 1000, 1024, 2048, 2560, 4096, 5000, 5120, 8192, 12288, 16384, 20480, 24576, 32768, 40960, 49152,
            65536, 100000, 131072, 262144)
 
@@ -66,6 +67,10 @@ def targets(rows, n, cols):
 
 def since(rows, n, cols):
     return {"since": (torch.arange(n, device="cuda") % SEQUENCE).to(torch.int32)}
+
+
+def uncut(rows, n, cols):
+    return {"since": torch.arange(n, device="cuda").to(torch.int32)}
 
 
 def group_weight(rows, n, cols):
@@ -395,12 +400,21 @@ def all_rows(bench):
 
 def packed_rows(bench):
     for spec in ("chunk_cumsum", "cumsum_packed", "logcumsumexp_packed"):
-        op = BY_SPEC[spec]
-        for shape in PACKED_SHAPES if bench.options.shrink == 1 else ((1, 90, 24),):
-            for backwards, make, bar in ((False, forward, FORWARD_BAR), (True, backward, BACKWARD_BAR)):
-                name = title(op, shape, backwards)
-                bench.guard(name, "rows_packed", lambda m=make, n=name, o=op, s=shape, b={"copy": bar}:
-                            m(bench, "rows_packed", n, o, s, b, False))
+        for shape in PACKED_SHAPES:
+            packed_row(bench, BY_SPEC[spec], shape, "")
+    long = Operator("cumsum_packed", BY_SPEC["cumsum_packed"].formula, uncut, reads=(), inner=True)
+    for shape in LONG_SHAPES:
+        packed_row(bench, long, shape, ", uncut")
+
+
+def packed_row(bench, op, shape, how):
+    """Bars are for 1 GiB of traffic."""
+    large = math.prod(shape) >= 1 << 28
+    shape = shape if bench.options.shrink == 1 else (1, 90, 24)
+    for backwards, make, bar in ((False, forward, FORWARD_BAR), (True, backward, BACKWARD_BAR)):
+        name = title(op, shape, backwards) + how
+        bench.guard(name, "rows_packed", lambda m=make, n=name, b={"copy": bar if large else None}:
+                    m(bench, "rows_packed", n, op, shape, b, False))
 
 
 def length_rows(bench):

@@ -93,6 +93,15 @@ static const struct broken BROKEN[] = {
      "const int x = held[t ^ 64]; fence_global(); __syncthreads();\n"
      "p.out[t] = x == (t ^ 64) + (int)blockIdx.x && held[t] == t + (int)blockIdx.x ? t : -1;",
      NULL, 0, 2},
+    {"dynamic shared memory by a pointer, side by side",
+     SHARED
+     "int *const moved = (int *)shared_bytes; moved[t] = (int)(t + blockIdx.x + s - s); __syncthreads();\n"
+     "const u32 x = (u32)moved[t ^ 64]; fence_global(); __syncthreads();\n"
+     "p.out[t] = x == (t ^ 64) + blockIdx.x && (u32)moved[t] == t + blockIdx.x ? (int)t : -1;",
+     NULL, 0, 2},
+    {"a number that nobody tells",
+     "if (threadIdx.x == 0) { tell_one((u64 *)p.out, 5); wait_told((u64 *)p.out); }",
+     "waits for what nobody is left to tell", 0, 0},
     {"a copy without a barrier",
      SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>(); p.out[t] = "
             "(int)load_shared(s + (t ^ 64) * 16);",

@@ -128,6 +128,7 @@ DEV void copy_commit() { emulate_copy_commit(); }
 template <int PENDING> DEV void copy_wait() { emulate_copy_wait(PENDING); }
 
 DEV void barrier_sync(u32 id, u32 threads, EMULATE_PLACE) { emulate_named_barrier(id, threads, false, EMULATE_HERE); }
+DEV void barrier_arrive(u32 id, u32 threads, EMULATE_PLACE) { emulate_named_arrive(id, threads, EMULATE_HERE); }
 
 // ---- ldmatrix ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ DEV bool elect_one(EMULATE_PLACE) { return emulate_elect(EMULATE_HERE) != 0; }
 template <int REGISTERS> DEV void registers_down(EMULATE_PLACE) { emulate_set_registers(REGISTERS, false, EMULATE_HERE); }
 template <int REGISTERS> DEV void registers_up(EMULATE_PLACE) { emulate_set_registers(REGISTERS, true, EMULATE_HERE); }
 DEV bool barrier_any(u32 id, u32 threads, bool vote, EMULATE_PLACE) { return emulate_named_barrier(id, threads, vote, EMULATE_HERE) != 0; }
-DEV void barrier_arrive(u32 id, u32 threads, EMULATE_PLACE) { emulate_named_arrive(id, threads, EMULATE_HERE); }
 
 // ---- mbarriers --------------------------------------------------------------------------------------------------------------
 

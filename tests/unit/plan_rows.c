@@ -327,7 +327,7 @@ TEST(plain_sums_hand_on_from_block_to_block)
         CHECK_EQ(strstr(plan.reason, "hand their sums on") != NULL, specs[i / 6].chained);
         if (!specs[i / 6].chained)
             continue;
-        const int workers = plan.chain.threads / 32 - 2;
+        const int workers = plan.chain.threads / 32 - 3;
         const int piece = plan.chain.batches * plan.places;
         const int tensors = i / 6 == 1 ? 3 : 1;
         CHECK(workers >= plan.vector && workers <= 8);
