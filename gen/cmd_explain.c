@@ -57,7 +57,7 @@ static int64_t workspace_bytes(const struct source *s, const struct problem *p)
 {
     int64_t bytes = 0;
     for (int i = 0; i < s->n_buffers; i++)
-        bytes = (bytes + 255) / 256 * 256 + product_value(&s->buffer[i].bytes, p);
+        bytes = (bytes + 255) / 256 * 256 + lathe__buffer_bytes(&s->buffer[i], p);
     return bytes;
 }
 

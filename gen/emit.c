@@ -68,14 +68,15 @@ static void emit_many_config(struct text_buf *t, const struct plan *plan)
         text_add(t, "constexpr int UNITS_WIDE = %d;\nconstexpr bool MORE = %s, TAKEN = %s;\n",
                  plan->units_wide, yes(plan->more), yes(plan->taken));
     if (plan->places > 0)
-        text_add(t,
-                 "constexpr int PLACES = %d, STAGES = %d, AGAIN_STAGES = %d, PART = %d, HELD_CARRIES = %d, "
-                 "WHOLE_WARPS = %d;\n"
-                 "constexpr bool CARRIES_BY_WARP = %s;\n"
-                 "constexpr int CHAIN_THREADS = %d, CHAIN_BATCHES = %d, CHAIN_GROUP = %d;\n",
-                 plan->places, plan->stages, plan->again_stages, plan->part_places, plan->held_carries,
-                 plan->whole_warps, plan->carries_by_warp ? "true" : "false", plan->chain.threads,
-                 plan->chain.batches, CHAIN_GROUP);
+        text_add(
+            t,
+            "constexpr int PLACES = %d, STAGES = %d, AGAIN_STAGES = %d, PART = %d, HELD_CARRIES = %d, "
+            "WHOLE_WARPS = %d;\n"
+            "constexpr bool CARRIES_BY_WARP = %s;\n"
+            "constexpr int CHAIN_THREADS = %d, CHAIN_BATCHES = %d, CHAIN_GROUP = %d, CHAIN_STRIPS = %d;\n",
+            plan->places, plan->stages, plan->again_stages, plan->part_places, plan->held_carries,
+            plan->whole_warps, plan->carries_by_warp ? "true" : "false", plan->chain.threads,
+            plan->chain.batches, CHAIN_GROUP, plan->chain.strips);
     else if (plan->stages > 0)
         text_add(t,
                  "constexpr int STAGES = %d, SURE = %d;\nconstexpr bool TAKEN = %s, COLS_HELD = %s, "

@@ -100,16 +100,22 @@ static struct product carry_bytes(const struct row_emitter *r, const struct plan
 }
 
 /* rowwise_chain: what is told of the parts of each group and of the group itself, 8 bytes a row, behind 16
- * bytes of a counter: each group has them, so that there is room for one. rowwise_walk clears it. */
-static struct product chain_bytes(const struct plan *plan)
+ * bytes of a counter: each group has them, so that there is room for one. Of no more strips than are left to
+ * it. rowwise_walk clears it. */
+static int add_chain_buffer(const struct plan *plan, struct source *out)
 {
     const int strip = 32 * plan->vector;
-    struct product bytes = product_of(16 + (int64_t)8 * (CHAIN_GROUP + 1) * strip);
+    const int64_t group = 16 + (int64_t)8 * (CHAIN_GROUP + 1) * strip;
+    struct product bytes = product_of(group);
+    struct product most = product_of(group * plan->chain.strips);
     product_times(&bytes, SYM_ROWS0, 1);
     product_times(&bytes, SYM_ROWS1, 1);
     product_times(&bytes, SYM_ROWS, strip);
     product_times(&bytes, SYM_N, plan->chain.places * CHAIN_GROUP);
-    return bytes;
+    product_times(&most, SYM_N, plan->chain.places * CHAIN_GROUP);
+    const int buffer = add_buffer(out, bytes);
+    out->buffer[buffer].most = most;
+    return buffer;
 }
 
 static struct work add_work(const struct row_emitter *r, const struct plan *plan, struct source *out)
@@ -134,7 +140,7 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
         work.values = add_buffer(out, bytes);
     }
     if (plan->chain.threads > 0)
-        work.values = add_buffer(out, chain_bytes(plan));
+        work.values = add_chain_buffer(plan, out);
     if (keeps_carries(pass, plan))
         work.carries = add_buffer(out, carry_bytes(r, plan));
     else if ((plan->units_wide > 0 && plan->cluster > 1) || plan->part_places > 0)

@@ -602,9 +602,10 @@ struct back_plan { /* attention backward: of its main kernel; what is beside it 
     int pieces;   /* BACK_PIECES: places for dk', dv' of pieces of the last blocks of keys; 0: none is cut */
     bool forward; /* the forward kernel runs first: for o, finals or row states */
 };
-enum { CHAIN_GROUP = 8 }; /* parts */
+enum { CHAIN_GROUP = 8 }; /* parts of a group */
 struct chain_plan {
     int threads, blocks;
+    int strips;  /* that are left to it: fewer than this */
     int batches; /* of a warp, of a part */
     int places;  /* of a part */
     int smem_bytes;

@@ -13,6 +13,13 @@ enum {
     HELD_WORDS = 128, /* of the places of a batch, in registers */
     MOST_BY_WARP = 2048, /* places of a row of which each warp of the grid has carries; else each strip */
 };
+enum {                    /* rowwise_chain, as in chain_words.cuh and chain_parts.cuh */
+       CHAIN_PIECE = 32,  /* places of a warp, of a part */
+       CHAIN_WORKERS = 8, /* warps that hold such pieces, at most */
+       CHAIN_BESIDE = 3,  /* and warps beside them */
+       CHAIN_BUFFERS = 3, /* parts that a block holds, */
+       CHAIN_KNOWN = 8    /* and that it knows of */
+};
 
 static const char *reason_apart(const struct request *r, const struct row_pass *pass)
 {
@@ -144,30 +151,31 @@ static bool take_less(struct plan *plan)
     return true;
 }
 
-/* chain_scratch of rowwise_chain.cuh, and the device's own. */
+/* chain_scratch of chain_parts.cuh, and the device's own. */
 static int chain_static_bytes(const struct plan *plan, int workers)
 {
-    enum { PARTS_KNOWN = 8, BUFFERS = 3, SUMS_BESIDE = 2 };
     const int rows = 32 * plan->vector;
-    return 1024 + PARTS_KNOWN * (24 + 4 * workers) +
-           BUFFERS * (workers + 4 * rows * (workers + SUMS_BESIDE)) + 64;
+    return 1024 + CHAIN_KNOWN * (24 + 4 * workers) +
+           CHAIN_BUFFERS * (workers + 4 * rows * (workers + 2 /* what a part adds, what is before it */)) +
+           64;
 }
 
 /* Of one plain sum: the kernel beside it, for few strips that are seldom cut, whose rows the warps of a block
- * would else share. Eight warps hold 32 places each of three parts, fewer where shared memory has no room. */
+ * would else share: fewer than three quarters of the warps that walk. Eight warps hold 32 places each of
+ * three parts, fewer where shared memory has no room. */
 static void share_chain(const struct request *r, const struct row_pass *pass, struct plan *plan)
 {
-    enum { PIECE = 32, WORKERS = 8, BESIDE = 3, BUFFERS = 3 };
     if (pass->n_scans > 1 || row_pass_has_powers(pass) || row_scan_starts(pass, 0) == STARTS_ANYWHERE)
         return;
-    for (int workers = WORKERS; workers >= plan->vector; workers--)
-        for (int batches = PIECE / plan->places; batches > 0; batches /= 2) {
+    for (int workers = CHAIN_WORKERS; workers >= plan->vector; workers--)
+        for (int batches = CHAIN_PIECE / plan->places; batches > 0; batches /= 2) {
             const int rows = 32 * plan->vector * workers;
-            const int bytes = BUFFERS * batches * plan->places * rows * place_bytes(r, pass, ~0);
+            const int bytes = CHAIN_BUFFERS * batches * plan->places * rows * place_bytes(r, pass, ~0);
             if (bytes + chain_static_bytes(plan, workers) > r->device->smem_bytes)
                 continue;
-            plan->chain = (struct chain_plan){.threads = 32 * (workers + BESIDE),
+            plan->chain = (struct chain_plan){.threads = 32 * (workers + CHAIN_BESIDE),
                                               .blocks = r->device->sm_count,
+                                              .strips = plan->blocks * plan->whole_warps * 3 / 4,
                                               .batches = batches,
                                               .places = workers * batches * plan->places,
                                               .smem_bytes = bytes};
@@ -194,12 +202,12 @@ static bool shape(const struct request *r, const struct row_pass *pass, struct p
     plan->rows_per_block = 1;
     share_places(r, pass, plan);
     share_memory(r, pass, plan);
-    share_chain(r, pass, plan);
     plan->carries_by_warp = r->problem->dim[SYM_N] <= MOST_BY_WARP;
     plan->registers = plan->min_blocks > 1 ? 168 : 255;
     plan->blocks = plan->min_blocks * r->device->sm_count;
     plan->at_once = 1;
     plan->column_parts = 1;
+    share_chain(r, pass, plan);
     if (plan->smem_bytes + static_bytes(pass, plan) > r->device->smem_bytes) {
         snprintf(why, REASON_BYTES, "two batches of %d places take %d bytes of shared memory; a block has %d",
                  plan->places, plan->smem_bytes + static_bytes(pass, plan), r->device->smem_bytes);

@@ -69,7 +69,8 @@ bool source_same(const struct source *a, const struct source *b)
     for (int i = 0; same && i < a->n_launches; i++)
         same = same_launch(&a->launch[i], &b->launch[i]);
     for (int i = 0; same && i < a->n_buffers; i++)
-        same =
-            a->buffer[i].zero == b->buffer[i].zero && same_product(&a->buffer[i].bytes, &b->buffer[i].bytes);
+        same = a->buffer[i].zero == b->buffer[i].zero &&
+               same_product(&a->buffer[i].bytes, &b->buffer[i].bytes) &&
+               same_product(&a->buffer[i].most, &b->buffer[i].most);
     return same;
 }

@@ -189,7 +189,8 @@ struct launch { /* one kernel */
 
 struct buffer { /* one piece of the workspace; each starts 256-byte aligned, in order */
     struct product bytes;
-    bool zero; /* all bytes are zeroed, in stream order, before the first kernel of a launch */
+    bool zero;           /* all bytes are zeroed, in stream order, before the first kernel of a launch */
+    struct product most; /* and no more than this, where its scale is not 0 */
 };
 
 struct text { /* owned by the source */
@@ -230,6 +231,7 @@ void lathe__say(struct phrase *s, const char *fmt, ...) __attribute__((format(pr
 
 /* Value of a product for a problem: saturates, and is 0 where a size is not bound. */
 int64_t lathe__product_value(const struct product *p, const struct problem *problem);
+int64_t lathe__buffer_bytes(const struct buffer *b, const struct problem *problem);
 /* How many query heads of a key head take turns in the rows of a tile of `rows` rows, in parts of 64 rows
    each: all of them, where short queries fill tiles clearly better so, else 1. */
 int lathe__heads_packed(const struct problem *problem, int rows);

@@ -161,6 +161,8 @@ static void write_source(FILE *f, const struct source *s, int unit)
     for (int i = 0; i < s->n_buffers; i++) {
         fprintf(f, "    .buffer[%d].bytes = ", i);
         write_product(f, &s->buffer[i].bytes);
+        fprintf(f, ",\n    .buffer[%d].most = ", i);
+        write_product(f, &s->buffer[i].most);
         fprintf(f, ",\n    .buffer[%d].zero = %d,\n", i, s->buffer[i].zero);
     }
     fprintf(f, "};\n");

@@ -85,6 +85,13 @@ int64_t lathe__product_value(const struct product *p, const struct problem *prob
     return value;
 }
 
+int64_t lathe__buffer_bytes(const struct buffer *b, const struct problem *problem)
+{
+    const int64_t bytes = lathe__product_value(&b->bytes, problem);
+    const int64_t most = b->most.scale > 0 ? lathe__product_value(&b->most, problem) : bytes;
+    return bytes < most ? bytes : most;
+}
+
 int lathe__heads_packed(const struct problem *problem, int rows)
 {
     enum { PART = 64 };

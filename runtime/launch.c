@@ -105,7 +105,7 @@ size_t lathe__workspace_layout(const struct source *source, const struct problem
 {
     size_t total = 0;
     for (int i = 0; i < source->n_buffers; i++) {
-        const int64_t bytes = lathe__product_value(&source->buffer[i].bytes, problem);
+        const int64_t bytes = lathe__buffer_bytes(&source->buffer[i], problem);
         offset[i] = total;
         total += ((bytes > 0 ? (size_t)bytes : 0) + WORK_ALIGNMENT - 1) / WORK_ALIGNMENT * WORK_ALIGNMENT;
     }
@@ -389,7 +389,7 @@ static lathe_status zero_buffers(const struct driver *driver, const struct sourc
                                  const struct fill *f, lathe_stream stream, lathe_error *err)
 {
     for (int i = 0; i < source->n_buffers; i++) {
-        const int64_t bytes = lathe__product_value(&source->buffer[i].bytes, f->problem);
+        const int64_t bytes = lathe__buffer_bytes(&source->buffer[i], f->problem);
         if (!source->buffer[i].zero || bytes <= 0)
             continue;
         if (!driver->cuMemsetD8Async)

@@ -5,8 +5,9 @@
 // soon as it is known what all up to it do. So what is before a part is what is before its group, and on top of it what parts of the group
 // add: the same additions in the same order whoever comes first, and so the same bits in every run. A number and what it is are one word:
 // no fence waits for what else is on its way to memory.
-// Nobody waits for ever: a part is taken behind those before it in its strip, a block works on its parts in the order that it took them in, and what a
-// part adds is told ahead of any wait for others.
+// It is a decoupled look-back (D. Merrill, M. Garland: Single-pass Parallel Prefix Scan with Decoupled Look-back, 2016), of groups.
+// Nobody waits for ever: parts are taken in the order of the counter, a block tells and finishes its own in that order, and whatever is waited for, a
+// part's word or its group's, depends on parts with smaller numbers alone.
 #pragma once
 #include "chain_words.cuh"
 #include "walk_columns.cuh"
@@ -17,7 +18,7 @@ constexpr int BUFFERS = 3; // parts that a block holds
 
 DEV int warp_of_block() { return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / 32, 0); }
 
-// What the last warp of a block finds out for the others about a part: a few parts ahead of them.
+// What one warp of a block finds out for the others about a part (look_ahead): a few parts ahead of them.
 struct chain_part {
     row_at first; // row of its strip
     int strip;    // c.strips: there is no part any more

@@ -1,5 +1,5 @@
 // chain_words.cuh: for rowwise_walk.cuh and rowwise_chain.cuh: the workspace between them. Whose rows they are is decided by the former, which
-// leaves it in the first word, and clears the others for the latter.
+// leaves that in `left`, and clears what is the latter's.
 #pragma once
 #include "walk_strips.cuh"
 
@@ -42,6 +42,9 @@ struct chain {
 DEV void leave_rows(const many_params &p, bool left)
 {
     const chain c(p);
+    if (c.strips == 0) {
+        return; // and there is no workspace
+    }
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         *c.taken = 0;
         *c.left = left ? 1 : 0;

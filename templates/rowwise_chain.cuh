@@ -182,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(cfg::CHAIN_THREADS, 1)
     extern __shared__ __align__(16) unsigned char shared_bytes[];
     __shared__ chain_scratch shared;
     const chain c(p);
-    if (*c.left == 0) {
+    if (c.strips == 0 || *c.left == 0) {
         return;
     }
     if (warp_of_block() < WORKERS) {

@@ -1,7 +1,7 @@
 // rowwise_walk.cuh: kernel: scans along the dim before the last, for the `variant` of rowwise_many.cuh. Rows are neighbours in memory: a
 // lane has VECTOR of them, a warp a strip of 32 VECTOR, and walks along it.
 //
-// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads. Where there are strips for half of WHOLE_WARPS of each block and more, each of these takes strips of
+// LATHE_ENTRY(rows): BLOCKS blocks of THREADS threads. Where there are strips for half of WHOLE_WARPS of each block and more (CHAIN_STRIPS, where others are left to rowwise_chain.cuh), each of these takes strips of
 // its own in turn, and nothing passes between threads. Else the warps of a block share a strip, PLACES places each at a time, and meet at what they hand on;
 // or, CHAIN_THREADS > 0, rows are left to rowwise_chain.cuh.
 // PART > 0: rows may be cut where all scans begin anew, one part or none for every PART places, each of which is an item by itself. They are where

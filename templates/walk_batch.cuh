@@ -1,4 +1,4 @@
-// walk_batch.cuh: for rowwise_walk.cuh: what scans take of the places of a batch, and rows that go out.
+// walk_batch.cuh: for rowwise_walk.cuh and rowwise_chain.cuh: what scans take of the places of a batch, and rows that go out.
 #pragma once
 #include "walk_carries.cuh"
 #include "walk_columns.cuh"

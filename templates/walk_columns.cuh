@@ -1,4 +1,4 @@
-// walk_columns.cuh: for rowwise_walk.cuh: a batch of places, what its formulas read by place, and where segments begin among its places.
+// walk_columns.cuh: for rowwise_walk.cuh and rowwise_chain.cuh: a batch of places, what its formulas read by place, and where segments begin among its places.
 #pragma once
 #include "walk_rings.cuh"
 

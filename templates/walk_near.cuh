@@ -1,5 +1,5 @@
 // walk_near.cuh: for rowwise_walk.cuh: scans with powers at the places of a batch: all of them in one segment below one reference for each row,
-// row by row, from what is read to what goes out; or, where that would not be exact, in loops by pairs of sum and power.
+// row by row, from what is read to what goes out; or, where that would not be exact, in loops by pairs of sum and power (for rowwise_chain.cuh, too).
 #pragma once
 #include "walk_batch.cuh"
 

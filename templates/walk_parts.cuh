@@ -125,8 +125,8 @@ DEV int count_cut_samples(const many_params &p, const variant::head &head, int w
     return cuts;
 }
 
-// Has a row more parts than a block has warps, which would else share it? Where it would be left to rowwise_chain.cuh: in one of twenty groups, which
-// is what makes these parts faster than those. All blocks find the same. `scratch`: a word for each warp.
+// Has a row two parts and more for each warp of a block, which would else share it? Where it would be left to rowwise_chain.cuh there has to be a cut in
+// one of twenty groups, too: with fewer, that is faster. All blocks find the same. `scratch`: a word for each warp.
 DEV bool is_cut_often(const many_params &p, const variant::head &head, int warp, unsigned char *scratch)
 {
     const int groups = (p.z.n - 1) / 32 + 1;
@@ -164,7 +164,7 @@ struct allotment {
 // Whole strips: `warps` of each block go along neighbours, which share pages of memory, or all warps along the same one.
 DEV allotment allot_whole(int across, int strips, int warp, int warps, bool apart)
 {
-    const int one = static_cast<int>(gridDim.y); // or ptxas (13.0), which sees that nobody shares, makes a text that walks 2.5 % slower
+    const int one = static_cast<int>(gridDim.y); // or ptxas (13.0), where it sees that nobody shares (CHAINED), makes a text that walks 2.5 % slower
     const int blocks = static_cast<int>(gridDim.x);
     const u32 each = static_cast<u32>(strips / blocks);
     const u32 rest = static_cast<u32>(strips % blocks); // times a block's number they are below 2^32: no launch has more than 2^16 blocks
@@ -181,7 +181,7 @@ DEV allotment allot_strips(const many_params &p, const variant::head &head, int 
     const int across = (p.z.rows - 1) / STRIP + 1;
     const int strips = p.z.rows <= 0 || p.z.n <= 0 ? 0 : p.z.rows0 * p.z.rows1 * across;
     const int warps = blocks * cfg::WHOLE_WARPS;
-    const bool many = strips >= (ALWAYS_CUT ? warps / 4 : CHAINED ? warps * 3 / 4 : warps / 2); // parts are more
+    const bool many = strips >= (ALWAYS_CUT ? warps / 4 : CHAINED ? cfg::CHAIN_STRIPS : warps / 2); // parts are more
     bool cut = false;
     if constexpr (CUT) {
         cut = many ? ALWAYS_CUT : strips > 0 && is_cut_often(p, head, warp, scratch);

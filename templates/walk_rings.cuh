@@ -1,4 +1,4 @@
-// walk_rings.cuh: for rowwise_walk.cuh: how batches of places come to shared memory and from there to registers.
+// walk_rings.cuh: for rowwise_walk.cuh and rowwise_chain.cuh: how batches of places come to shared memory and from there to registers.
 #pragma once
 #include "walk_strips.cuh"
 

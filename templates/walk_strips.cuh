@@ -1,4 +1,5 @@
-// walk_strips.cuh: for rowwise_walk.cuh: its numbers, and the strips of rows: which rows a lane has, and in which batches a walk takes their places.
+// walk_strips.cuh: for rowwise_walk.cuh and rowwise_chain.cuh: their numbers, and the strips of rows: which rows a lane has, and in which batches
+// a walk takes their places.
 #pragma once
 #include "many_pieces.cuh"
 #include "many_stretch.cuh"

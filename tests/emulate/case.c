@@ -200,7 +200,7 @@ static lathe_status make_source(struct scene *s, struct source *source, lathe_er
 static bool open_workspace(struct scene *s, const struct source *source)
 {
     for (int i = 0; i < source->n_buffers; i++) {
-        const int64_t bytes = product_value(&source->buffer[i].bytes, &s->problem);
+        const int64_t bytes = lathe__buffer_bytes(&source->buffer[i], &s->problem);
         if (!s->work[i].pages && !block_open(&s->work[i], bytes > 0 ? (size_t)bytes : 0, 256))
             return false;
         if (source->buffer[i].zero && bytes > 0)

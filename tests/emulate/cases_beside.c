@@ -109,26 +109,31 @@ static void add_chains(struct case_list *list, bool full)
          "    return w * revcumsum(w * x + p.b(at.row, at.i), where(eq(at.i % 700, 650), 1.0, 0.0))\n"
          "  end }\n"},
         {"cumsum_packed", NULL},
+        {"kept",
+         "return rowwise { along = -2, inputs = { g = tensor('f32', 'rows') }, forward = function(x, at, p)\n"
+         "  return cumsum(x * p.g(at.row), 0.0) + p.g(at.row), { twice = 2.0 * p.g(at.row) } end }\n"},
     };
     static const struct {
-        int beside, rows, n;
+        int beside, rows1, rows, n;
         lathe_dtype dtype;
-    } SHAPE[] = {{3, 8, 9000, LATHE_BF16},   {5, 136, 2700, LATHE_F32},  {40, 16, 12300, LATHE_F16},
-                 {8, 8, 33, LATHE_BF16},     {2, 264, 1025, LATHE_BF16}, {16, 64, 5000, LATHE_F32},
-                 {7, 24, 20000, LATHE_BF16}, {1, 8, 4096, LATHE_F16}};
+    } SHAPE[] = {{4, 3, 24, 700, LATHE_F16},    {2, 1, 0, 700, LATHE_BF16},    {3, 1, 8, 9000, LATHE_BF16},
+                 {5, 1, 136, 2700, LATHE_F32},  {40, 1, 16, 12300, LATHE_F16}, {8, 1, 8, 33, LATHE_BF16},
+                 {2, 1, 264, 1025, LATHE_BF16}, {16, 1, 64, 5000, LATHE_F32},  {7, 1, 24, 20000, LATHE_BF16},
+                 {1, 1, 8, 4096, LATHE_F16}};
     for (int i = 0; i < COUNT(SPEC) * COUNT(SHAPE) * 2; i++) {
         const int row = i / 2 % COUNT(SHAPE);
         const int spec = i / 2 / COUNT(SHAPE);
         struct test_case c =
             case_of_attention("chains", SPEC[spec].name, SPEC[spec].text, SHAPE[row].dtype, -1, -1, 90);
         c.pass = i % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
-        c.dim[SYM_ROWS0] = c.dim[SYM_ROWS1] = 1;
+        c.dim[SYM_ROWS0] = SHAPE[row].rows1 > 1 ? 2 : 1;
+        c.dim[SYM_ROWS1] = SHAPE[row].rows1;
         c.dim[SYM_ROWS] = SHAPE[row].rows;
         c.dim[SYM_N] = SHAPE[row].n;
-        c.leading = 1;
+        c.leading = SHAPE[row].rows1 > 1 ? 3 : 1;
         c.beside = SHAPE[row].beside;
         c.deterministic = true; /* the same bits in every order */
-        if (full || row < 5)
+        if (full || row < 7)
             case_add(list, &c);
     }
 }

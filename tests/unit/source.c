@@ -96,5 +96,6 @@ TEST(texts_and_buffers_count_too)
     CHECK_TOLD_APART(second.text[0].size--);
     CHECK_TOLD_APART(second.buffer[0].zero = true);
     CHECK_TOLD_APART(second.buffer[0].bytes.scale++);
+    CHECK_TOLD_APART(second.buffer[0].most.scale++);
     CHECK_TOLD_APART(second.n_buffers--);
 }

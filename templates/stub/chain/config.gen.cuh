@@ -15,5 +15,5 @@ constexpr bool PREFETCH = false, SHARED_NEXT = false, INNER = false;
 constexpr int BLOCKS = 132, COLUMN_PARTS = 1, REGISTERS = 255, AT_ONCE = 1, CLUSTER = 1;
 constexpr int PLACES = 16, STAGES = 3, AGAIN_STAGES = 3, PART = 128, HELD_CARRIES = 0, WHOLE_WARPS = 4;
 constexpr bool CARRIES_BY_WARP = false;
-constexpr int CHAIN_THREADS = 352, CHAIN_BATCHES = 2, CHAIN_GROUP = 8;
+constexpr int CHAIN_THREADS = 352, CHAIN_BATCHES = 2, CHAIN_GROUP = 8, CHAIN_STRIPS = 396;
 } // namespace cfg
