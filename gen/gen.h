@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 #include "lathe.h"
+#include "plan_beside.h"
 #include "source.h"
 
 /* ---- text.c: growing strings. A failed allocation sticks; later calls do nothing. ------------- */
@@ -589,27 +590,6 @@ bool bounds_mask_reads_data(const struct ir *ir);
 
 /* ---- plan.c, emit.c ---------------------------------------------------------------------------- */
 
-struct back_plan { /* attention backward: of its main kernel; what is beside it is of the forward kernel */
-    int bm, bn, warps, stages, split;
-    int dk, dv; /* columns of a tile in shared memory */
-    bool wgmma; /* tensor maps in front of the parameters, and a warpgroup more, which loads */
-    int smem_bytes;
-    int v_steps; /* sm_90a: BACK_V_STEPS and BACK_EARLY_DV of templates/README.md */
-    bool early_dv;
-    bool dq_stored; /* BACK_DQ_STORED: dq' is not zeroed; thread blocks take blocks of keys from a counter */
-    int thread_blocks;
-    bool paired;  /* BACK_PAIRED: thread blocks go in clusters of two */
-    int pieces;   /* BACK_PIECES: places for dk', dv' of pieces of the last blocks of keys; 0: none is cut */
-    bool forward; /* the forward kernel runs first: for o, finals or row states */
-};
-enum { CHAIN_GROUP = 8 }; /* parts of a group */
-struct chain_plan {
-    int threads, blocks;
-    int strips;  /* that are left to it: fewer than this */
-    int batches; /* of a warp, of a part */
-    int places;  /* of a part */
-    int smem_bytes;
-};
 struct plan {
     const char *template_name;                       /* "attention_fwd_sm80" */
     const char *file;                                /* text[0] */
