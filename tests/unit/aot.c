@@ -221,7 +221,7 @@ static const struct param ROWS[] = {{PARAM_ARG_DATA, ARG_Q, 0, 0, {0, 0, {{0, 0}
                     .param_bytes = 16,                                                                       \
                     .param = ROWS}},                                                                         \
         .n_buffers = 1, .buffer = {                                                                          \
-            {{4, 1, {{SYM_KV, 1}}}, false}                                                                   \
+            {.bytes = {4, 1, {{SYM_KV, 1}}}}                                                                 \
         }                                                                                                    \
     }
 static const struct source RECIPES[] = {RECIPE("plain"), RECIPE("with_bias"), RECIPE("moves_q")};
