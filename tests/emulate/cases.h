@@ -145,6 +145,12 @@ lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a);
 void tensor_widen(struct tensor *t);
 /* Inputs cannot be written until thawed. */
 void tensor_freeze(const struct tensor *t, bool frozen);
+/* The results of an output, compact; its elements are poison then. Returns how many bytes that are no
+ * element's are not. */
+size_t tensor_take(const struct tensor *t, double *result);
+
+/* ---- judge.c: results against what is expected --------------------------------------------------------- */
+
 struct bounds {
     double row;   /* relative error of a row of o or y, or of a gradient, in the Euclidean norm; of the whole
                      tensor half of it */
@@ -154,8 +160,9 @@ struct bounds {
     double spread;   /* attention backward: deviation of the elements of q and k */
     double least;    /* backward: of a gradient's element, what may be left where terms cancel */
 };
-/* NULL, or what is wrong with an output: a value, or poison that is gone. `why` holds the sentence. */
-const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *why, size_t size);
+/* NULL, or what is wrong with the results of an output, compact; `why` holds the sentence. */
+const char *judge_results(const struct tensor *t, const struct bounds *b, const double *result, char *why,
+                          size_t size);
 
 /* ---- build.c: the system's C++ compiler ---------------------------------------------------------------- */
 

@@ -94,8 +94,9 @@ static void add_rows(struct case_list *list, int first, int n)
 }
 
 /* Parts of strips that blocks hand on to each other: rows that nothing cuts, whose columns are read beside
-   starts, and which are cut now and then. More groups of parts than are looked at together, a part that is
-   not whole, parts that most blocks get none of; several strips, the last one narrow. */
+   starts, and which are cut now and then; what is no number, or infinite, in some segments alone. More groups
+   of parts than are looked at together, a part that is not whole, parts that most blocks get none of; several
+   strips, the last one narrow. */
 static void add_chains(struct case_list *list, bool full)
 {
     static const struct {
@@ -108,7 +109,15 @@ static void add_chains(struct case_list *list, bool full)
          "    local w = f32(at.i % 7) * 0.25\n"
          "    return w * revcumsum(w * x + p.b(at.row, at.i), where(eq(at.i % 700, 650), 1.0, 0.0))\n"
          "  end }\n"},
-        {"cumsum_packed", NULL},
+        {"seldom_cut", "return rowwise { along = -2, inputs = { long_since = tensor('i32', 'n') },\n"
+                       "  forward = function(x, at, p)\n"
+                       "    return cumsum(x, where(eq(p.long_since(at.i), 0), 1.0, 0.0))\n"
+                       "  end }\n"},
+        {"ends",
+         "return rowwise { along = -2, forward = function(x, at)\n"
+         "  local none = x - x\n"
+         "  local y = where(eq(at.i % 4200, 1300), none / none, where(eq(at.i % 1400, 1300), x / none, x))\n"
+         "  return cumsum(y, where(eq(at.i % 700, 650), 1.0, 0.0)) end }\n"},
         {"kept",
          "return rowwise { along = -2, inputs = { g = tensor('f32', 'rows') }, forward = function(x, at, p)\n"
          "  return cumsum(x * p.g(at.row), 0.0) + p.g(at.row), { twice = 2.0 * p.g(at.row) } end }\n"},

@@ -1,12 +1,11 @@
 /*
  * tensor.c: the arguments of a case: shapes, layouts and values.
  *
- * In: an argument of the signature and a case. Out: tensors with their rounded values, and the verdict on an
+ * In: an argument of the signature and a case. Out: tensors with their rounded values, and the results of an
  * output. Every byte that is not an element is poison, in inputs too. The caller closes what it opened.
  */
 #include "cases.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +111,8 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return uniform(state) < 0.2 ? -100.0 : (double)between(state, 0, c->dim[SYM_N] - 1);
     if (is(t, "since")) /* places in packed sequences */
         return place_in_sequence(flat);
+    if (is(t, "long_since")) /* the same, all sequences 37 times as long */
+        return place_in_sequence(flat / 37) * 37.0 + (double)(flat % 37);
     if (is(t, "first") || is(t, "length") ||
         is(t, "place")) /* of chunks of up to 4 tokens, and their steps */
         return is(t, "first")    ? 4.0 * (double)flat
@@ -400,24 +401,9 @@ void tensor_widen(struct tensor *t)
     }
 }
 
-/* ---- the verdict on an output ------------------------------------------------------------------------ */
+/* ---- results --------------------------------------------------------------------------------------- */
 
-static void place_of(const struct tensor *t, int64_t flat, char *out, size_t size)
-{
-    int64_t index[MAX_DIMS] = {0};
-    for (int d = t->ndim - 1; d >= 0; d--) {
-        index[d] = flat % t->shape[d];
-        flat /= t->shape[d];
-    }
-    size_t used = (size_t)snprintf(out, size, "%s[", t->name);
-    for (int d = 0; d < t->ndim && used < size; d++)
-        used += (size_t)snprintf(out + used, size - used, "%s%" PRId64, d > 0 ? ", " : "", index[d]);
-    if (used < size)
-        snprintf(out + used, size - used, "]");
-}
-
-/* The results, compact; every other byte of the block has to be poison still. Returns how many are not. */
-static size_t fetch(const struct tensor *t, double *result)
+size_t tensor_take(const struct tensor *t, double *result)
 {
     const size_t element = lathe_dtype_size(t->dtype);
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -430,124 +416,4 @@ static size_t fetch(const struct tensor *t, double *result)
     for (size_t i = page; i < t->block.page_bytes - page; i++)
         spilled += t->block.pages[i] != POISON;
     return spilled;
-}
-
-/* One value that stands for itself: a final, a statistic. */
-static bool close_enough(double given, double expected, double bound)
-{
-    if (isnan(expected))
-        return isnan(given);
-    if (isinf(expected))
-        return !(given < expected) && !(given > expected);
-    return fabs(given - expected) <= bound * (1.0 + fabs(expected));
-}
-
-static const char *judge_values(const struct tensor *t, double bound, const double *result, char *why,
-                                size_t size)
-{
-    char place[96];
-    for (int64_t i = 0; i < t->count; i++) {
-        if (close_enough(result[i], t->value[i], bound))
-            continue;
-        place_of(t, i, place, sizeof place);
-        snprintf(why, size, "%s is %.9g, expected %.9g", place, result[i], t->value[i]);
-        return why;
-    }
-    return NULL;
-}
-
-struct norms {
-    double error;
-    double size;
-};
-
-static struct norms row_norms(const double *result, const double *expected, int64_t n)
-{
-    struct norms sum = {0.0, 0.0};
-    for (int64_t i = 0; i < n; i++) {
-        const double e = result[i] - expected[i];
-        const bool same = isinf(expected[i]) && !(result[i] < expected[i]) && !(result[i] > expected[i]);
-        sum.error += same ? 0.0 : e * e;
-        sum.size += same ? 0.0 : expected[i] * expected[i];
-    }
-    return sum;
-}
-
-/* Rows of the problem's tensors: each by itself, and all of them. NaN fails every comparison. */
-static const char *judge_rows(const struct tensor *t, double bound, double least, const double *result,
-                              char *why, size_t size)
-{
-    const int64_t n = t->list ? t->count : t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
-    const struct norms all = row_norms(result, t->value, t->count);
-    const double rows = n > 0 && t->count > 0 ? (double)t->count / (double)n : 1.0;
-    const double tiny =
-        least * sqrt((double)n) +
-        /* sums along other rows that cancel in this one */ 0.02 * bound * sqrt(all.size / rows) +
-        (t->dtype == LATHE_F16 ? 6e-8 * (double)n : 1e-30); /* subnormal results have fewer digits */
-    for (int64_t row = 0; n > 0 && row < t->count / n; row++) {
-        const struct norms sum = row_norms(result + row * n, t->value + row * n, n);
-        const bool exact = sum.size <= 0.0 && least <= 0.0;
-        if (exact ? sum.error <= 0.0 : sqrt(sum.error) <= bound * sqrt(sum.size) + tiny)
-            continue;
-        char place[96];
-        place_of(t, row * n, place, sizeof place);
-        snprintf(why, size,
-                 "the row of %s is off by %.3g of its norm %.3g: %.6g %.6g .., expected %.6g %.6g ..", place,
-                 sqrt(sum.error / (sum.size > 0.0 ? sum.size : 1.0)), sqrt(sum.size), result[row * n],
-                 n > 1 ? result[row * n + 1] : 0.0, t->value[row * n], n > 1 ? t->value[row * n + 1] : 0.0);
-        return why;
-    }
-    if (sqrt(all.error) <= 0.5 * bound * sqrt(all.size) + tiny)
-        return NULL;
-    snprintf(why, size, "%s is off by %.3g of its norm", t->name, sqrt(all.error / all.size));
-    return why;
-}
-
-/* Gradients cancel: that of a row may be much smaller than what it is a sum of, so it is measured against the
-   mean row too, and against a number that rounding of o alone explains: it moves delta, and so the gradient
-   of every score of a query by as much as the score's weight, however small that gradient is. Of dq and dk
-   that is times a row of k or q: up to 0.03 of |q| / 8 in bf16 at 64 columns, four deviations. */
-static const char *judge_gradient(const struct tensor *t, double bound, double spread, const double *result,
-                                  char *why, size_t size)
-{
-    const double rounding = 0.1 * (is(t, "dq") || is(t, "dk") ? spread : 1.0);
-    const int64_t n = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
-    const struct norms all = row_norms(result, t->value, t->count);
-    const double rows = n > 0 ? (double)t->count / (double)n : 0.0;
-    for (int64_t row = 0; n > 0 && row < t->count / n; row++) {
-        const struct norms sum = row_norms(result + row * n, t->value + row * n, n);
-        const double mean = sqrt(all.size / rows) + rounding * sqrt((double)n);
-        if (sqrt(sum.error) <= 2.0 * bound * (sqrt(sum.size) + mean))
-            continue;
-        char place[96];
-        place_of(t, row * n, place, sizeof place);
-        snprintf(why, size,
-                 "the row of %s is off by %.3g, its norm is %.3g: %.6g %.6g .., expected %.6g %.6g ..", place,
-                 sqrt(sum.error), sqrt(sum.size), result[row * n], n > 1 ? result[row * n + 1] : 0.0,
-                 t->value[row * n], n > 1 ? t->value[row * n + 1] : 0.0);
-        return why;
-    }
-    if (rows <= 1.0 || sqrt(all.error) <= bound * (sqrt(all.size) + rounding * sqrt((double)t->count)))
-        return NULL; /* of several rows errors differ; one alone has been judged */
-    snprintf(why, size, "%s is off by %.3g of its norm", t->name, sqrt(all.error / all.size));
-    return why;
-}
-
-const char *tensor_judge(const struct tensor *t, const struct bounds *b, char *why, size_t size)
-{
-    double *result = calloc(t->count > 0 ? (size_t)t->count : 1, sizeof *result);
-    if (!result)
-        return "out of memory";
-    const size_t spilled = fetch(t, result);
-    const bool rows = t->role == ROLE_OUT || t->by_rows || b->least > 0.0 || t->dtype != LATHE_F32;
-    const char *wrong = b->gradient > 0.0 ? judge_gradient(t, b->gradient, b->spread, result, why, size)
-                        : rows ? judge_rows(t, t->dtype == LATHE_F32 && b->least > 0.0 ? b->final : b->row,
-                                            b->least, result, why, size)
-                               : judge_values(t, b->final, result, why, size);
-    free(result);
-    if (!wrong && spilled > 0) {
-        snprintf(why, size, "%s: %zu bytes that are no element's were overwritten", t->name, spilled);
-        wrong = why;
-    }
-    return wrong;
 }
