@@ -160,7 +160,10 @@ static struct ir *lower_for(const struct ir *ir, bool backward, const struct sig
         live_range_pass(w);
         bounds_build_reads(w);
     }
-    return w;
+    if (!w || !w->failed)
+        return w;
+    ir_free(w); /* a pass ran out of nodes: some formula is another one now */
+    return NULL;
 }
 
 static bool emit_variant(struct text_buf *config, struct text_buf *t, const struct ir *ir, lathe_pass pass,
@@ -178,8 +181,10 @@ static bool emit_variant(struct text_buf *config, struct text_buf *t, const stru
     if (plan->column_parts > 0) /* rowwise_many */
         return emit_rows_variant(t, ir, pass, sig, problem, plan, out);
     struct ir *w = lower_for(ir, backward, sig, problem, &back);
-    if (!w)
+    if (!w) {
+        text_exceed(t, IR_MAX_NODES, "nodes in its formulas, or memory ran out");
         return false;
+    }
     bool ok = emitter_open(&e, w, sig, problem, t);
     e.spec = ir;
     e.back = backward ? &back : NULL;
@@ -316,8 +321,9 @@ static void make_label(struct source *out, const struct ir *ir, const struct pro
                  plan->rows_per_block);
 }
 
+/* `failure` gets what has failed. */
 static bool assemble(struct source *out, const struct ir *ir, lathe_pass pass, const struct signature *sig,
-                     const struct problem *problem, const struct plan *plan)
+                     const struct problem *problem, const struct plan *plan, struct text_buf *failure)
 {
     struct text_buf config = {0};
     struct text_buf variant = {0};
@@ -325,17 +331,31 @@ static bool assemble(struct source *out, const struct ir *ir, lathe_pass pass, c
     make_label(out, ir, problem, plan);
     emit_config(&config, ir, sig, problem, plan);
     bool ok = emit_variant(&config, &variant, ir, pass, sig, problem, plan, out);
-    ok &= out->n_buffers <= MAX_BUFFERS;
     emit_compiled_parts(&config, ir, problem->dtype, out);
     emit_main(&body, out, ir, pass, problem->dtype, plan);
     ok = ok && !config.failed && !variant.failed && !body.failed;
     ok = ok && add_text(out, "kernel.cu", body.data, body.size) &&
          add_text(out, "config.gen.cuh", config.data, config.size) &&
          add_text(out, "variant.gen.cuh", variant.data, variant.size) && add_templates(out);
+    text_fail_with(failure, &config);
+    text_fail_with(failure, &variant);
     text_free(&config);
     text_free(&variant);
     text_free(&body);
     return ok;
+}
+
+static void say_why(lathe_error *err, const struct ir *ir, const struct text_buf *failure)
+{
+    if (!err)
+        return;
+    *err = (lathe_error){.status = failure->too_many ? LATHE_UNSUPPORTED : LATHE_MEMORY};
+    if (failure->too_many)
+        snprintf(err->text, sizeof err->text,
+                 "%s: too large for one kernel, which has at most %d %s; make it several specs", ir->name,
+                 failure->most, failure->too_many);
+    else
+        snprintf(err->text, sizeof err->text, "%s: memory ran out while the kernel was written", ir->name);
 }
 
 lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *sig,
@@ -346,17 +366,12 @@ lathe_status emit(const struct ir *ir, lathe_pass pass, const struct signature *
     memset(out, 0, sizeof *out);
     if (ir->kind == KIND_ELEMENTWISE && pass == LATHE_BACKWARD)
         ir = ir->gradient;
-    if (assemble(out, ir, pass, sig, problem, plan))
+    struct text_buf failure = {0};
+    if (assemble(out, ir, pass, sig, problem, plan, &failure))
         return LATHE_OK;
     source_free(out);
-    if (err) {
-        *err = (lathe_error){.status = LATHE_UNSUPPORTED};
-        snprintf(err->text, sizeof err->text,
-                 "%s: the spec is too large for one kernel: at most %d row reductions, %d hoisted values per "
-                 "kind, %d parameters, %d kernels, %d buffers and %d texts; or memory ran out",
-                 ir->name, MAX_REDUCTIONS, MAX_FIELDS, MAX_PARAMS, MAX_LAUNCHES, MAX_BUFFERS, MAX_TEXTS);
-    }
-    return LATHE_UNSUPPORTED;
+    say_why(err, ir, &failure);
+    return failure.too_many ? LATHE_UNSUPPORTED : LATHE_MEMORY;
 }
 
 /* ---- one file -------------------------------------------------------------------------------- */

@@ -68,7 +68,8 @@ struct field_set {
     int n;
     int node[MAX_FIELDS];
 };
-bool field_add(struct field_set *set, int node);
+/* Where a set or a list is full, e->out fails, and says so. */
+bool field_add(struct emitter *e, struct field_set *set, int node);
 /* Every node of `class` that a node of another class below the roots uses, and roots of that class. */
 bool fields_collect(struct emitter *e, struct field_set *set, enum value_class class, const int *root,
                     int n_roots);
@@ -95,7 +96,6 @@ struct params {
     struct launch *launch; /* gets a copy of the rows from params_close; NULL: members only */
     uint32_t offset;
     uint32_t before; /* bytes of the block in front of the struct */
-    bool failed;     /* more than MAX_PARAMS, or no memory */
     int n;
     struct param row[MAX_PARAMS];
 };
@@ -141,6 +141,16 @@ const char *element_type(lathe_dtype dtype);            /* "bf16" */
 bool stride_is_wide(const struct emitter *e, int input, int dim);
 struct product product_of(int64_t scale);
 void product_times(struct product *p, enum sym sym, int tile);
+
+/* ---- emit_recipe.c: kernels and buffers */
+
+/* "causal_bf16_fwd" */
+void entry_name(const struct ir *ir, lathe_dtype dtype, const char *role, char *out, size_t size);
+/* One more; where there is no room for it, e->out fails. */
+struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads);
+int add_buffer(struct source *out, const struct emitter *e, struct product bytes);
+/* emit_parts.c: how many parts the text is compiled in, and, in the config, which kernel is in which. */
+void emit_compiled_parts(struct text_buf *config, const struct ir *ir, lathe_dtype dtype, struct source *out);
 
 /* ---- emit_attention.c, emit_attention_launch.c, emit_mods.c, emit_rowwise.c, emit_row_pass.c */
 

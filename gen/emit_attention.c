@@ -53,7 +53,7 @@ static bool collect_ramps(struct emitter *e, struct step *step)
     reach(w, step->fn.root, step->fn.n_roots, &step->s.diag, 1, e->mark);
     for (int k = 0; k < w->n_ramps; k++)
         if (e->mark[w->ramp[k].node] && w->ramp[k].node != step->s.diag) {
-            ok &= field_add(&step->tile, w->ramp[k].node);
+            ok &= field_add(e, &step->tile, w->ramp[k].node);
             step->n_ramps++;
         }
     return ok;
@@ -72,9 +72,9 @@ static bool collect_tile(struct emitter *e, struct step *step)
     step->tile = (struct field_set){.type = "tile", .object = "t"};
     bool ok = fields_collect(e, &step->tile, CLASS_DYNAMIC, step->fn.root, step->fn.n_roots);
     for (int i = 0; i < step->s.n_reductions; i++) /* later passes and next() need them */
-        ok &= field_add(&step->tile, step->s.reduction[i]);
+        ok &= field_add(e, &step->tile, step->s.reduction[i]);
     for (int i = 1; i < step->fn.n_roots; i++) /* also where they are not dynamic */
-        ok &= field_add(&step->tile, step->fn.root[i]);
+        ok &= field_add(e, &step->tile, step->fn.root[i]);
     return collect_ramps(e, step) && ok;
 }
 

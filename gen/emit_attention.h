@@ -79,16 +79,10 @@ struct launcher {
     const struct tile_map *map;
 };
 
-int add_buffer(struct source *out, struct product bytes);
 /* A compact [b, heads, len, dim] in the workspace, in the place's stead. */
-void place_in_workspace(struct place *t, int element_bytes, struct source *out);
+void place_in_workspace(struct place *t, int element_bytes, const struct emitter *e, struct source *out);
 void place_pointer(struct params *p, const char *type, const char *name, const struct place *t);
 void place_strides(struct params *p, const char *name, const struct place *t);
-void entry_name(const struct ir *ir, lathe_dtype dtype, const char *role, char *out, size_t size);
-/* emit_parts.c: how many parts the text is compiled in, and, in the config, which kernel is in which. */
-void emit_compiled_parts(struct text_buf *config, const struct ir *ir, lathe_dtype dtype, struct source *out);
-struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads,
-                          int smem);
 void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
              struct text_buf *text);
 /* Both return the buffer; the struct map_params is written, too: by the second to `text`. */

@@ -10,17 +10,6 @@
 
 static const char *const BHT[] = {"b", "h", "t"};
 
-/* One too many is counted, and emit() fails. */
-int add_buffer(struct source *out, struct product bytes)
-{
-    if (out->n_buffers >= MAX_BUFFERS) {
-        out->n_buffers = MAX_BUFFERS + 1;
-        return MAX_BUFFERS - 1;
-    }
-    out->buffer[out->n_buffers].bytes = bytes;
-    return out->n_buffers++;
-}
-
 static struct product compact_stride(const struct place *t, int d)
 {
     struct product p = product_of(t->dim);
@@ -51,14 +40,14 @@ void place_strides(struct params *p, const char *name, const struct place *t)
     }
 }
 
-void place_in_workspace(struct place *t, int element_bytes, struct source *out)
+void place_in_workspace(struct place *t, int element_bytes, const struct emitter *e, struct source *out)
 {
     struct product bytes = product_of((int64_t)t->dim * element_bytes);
     product_times(&bytes, SYM_B, 1);
     product_times(&bytes, t->heads, 1);
     product_times(&bytes, t->len, 1);
     t->arg = -1;
-    t->buffer = add_buffer(out, bytes);
+    t->buffer = add_buffer(out, e, bytes);
 }
 
 static void place_finals(const struct launcher *a, struct layout *l)
@@ -81,26 +70,9 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
         l->moved[t] = t < n_moved && (mod || arg_in(problem->unaligned, l->outer[t].arg));
         if (l->moved[t])
-            place_in_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : 2, out);
+            place_in_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : 2, a->e, out);
     }
     place_finals(a, l);
-}
-
-void entry_name(const struct ir *ir, lathe_dtype dtype, const char *role, char *out, size_t size)
-{
-    snprintf(out, size, "%.24s_%s_%s", ir->name, lathe_dtype_text(dtype), role);
-}
-
-struct launch *add_launch(struct source *out, const struct emitter *e, const char *role, int threads,
-                          int smem)
-{
-    static struct launch none; /* written where the list is full, never read */
-    if (out->n_launches == MAX_LAUNCHES)
-        e->out->failed = true;
-    struct launch *l = out->n_launches < MAX_LAUNCHES ? &out->launch[out->n_launches++] : &none;
-    *l = (struct launch){.threads = threads, .smem_bytes = smem};
-    entry_name(e->w, e->problem->dtype, role, l->entry, sizeof l->entry);
-    return l;
 }
 
 enum {
@@ -121,7 +93,7 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
     static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
     const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
     const struct place *to = tensor == TENSOR_O ? &l->outer[tensor] : &l->inner[tensor];
-    struct launch *launch = add_launch(out, a->e, role[tensor], MOD_BLOCK_THREADS, 0);
+    struct launch *launch = add_launch(out, a->e, role[tensor], MOD_BLOCK_THREADS);
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, from->heads, 1);
@@ -170,8 +142,8 @@ int add_map(const struct launcher *a, const struct plan *plan, struct source *ou
     struct product bytes = tiles;
     product_times(&bytes, SYM_KV, MAP_WORD * plan->bn); /* whole words are read */
     bytes.scale *= MAP_WORD * (a->map->ranges ? RANGE_BYTES * a->e->w->n_reads : 1);
-    const int buffer = add_buffer(out, bytes);
-    struct launch *launch = add_launch(out, a->e, "map", MAP_BLOCK_THREADS, 0);
+    const int buffer = add_buffer(out, a->e, bytes);
+    struct launch *launch = add_launch(out, a->e, "map", MAP_BLOCK_THREADS);
     launch->grid = tiles;
     product_times(&launch->grid, SYM_KV,
                   plan->bn * MAP_BLOCK_THREADS / 32 * (a->map->ranges ? 1 : TILES_OF_WARP));
@@ -191,8 +163,8 @@ int add_back_map(const struct launcher *a, const struct back_plan *tile, struct 
     struct product bytes = lines;
     product_times(&bytes, SYM_Q, tile->bm);
     bytes.scale *= WORD_BYTES + 1;
-    const int buffer = add_buffer(out, bytes);
-    struct launch *launch = add_launch(out, a->e, "bwd_map", BACK_MAP_BLOCK_THREADS, 0);
+    const int buffer = add_buffer(out, a->e, bytes);
+    struct launch *launch = add_launch(out, a->e, "bwd_map", BACK_MAP_BLOCK_THREADS);
     launch->grid = lines;
     add_map_params(a, launch, buffer, text);
     return buffer;
@@ -233,8 +205,8 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
                  struct source *out)
 {
     static const char *const name[] = {"q", "k", "v", "o"};
-    struct launch *launch =
-        add_launch(out, a->e, "fwd", plan->warps * 32 + (plan->tma ? LOADER_THREADS : 0), plan->smem_bytes);
+    struct launch *launch = add_launch(out, a->e, "fwd", plan->warps * 32 + (plan->tma ? LOADER_THREADS : 0));
+    launch->smem_bytes = plan->smem_bytes;
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, SYM_H, 1);
@@ -283,7 +255,7 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
     bool declared = false;
     make_layout(&a, &l, TENSOR_COUNT, out);
     if (plan->dynamic)
-        l.counter_buffer = add_buffer(out, product_of(8));
+        l.counter_buffer = add_buffer(out, e, product_of(8));
     for (int t = 0; t < TENSOR_COUNT; t++) {
         moved[t] = l.moved[t];
         if (t == TENSOR_O) {
@@ -296,6 +268,6 @@ void emit_attention_launches(struct emitter *e, const struct tile_map *map, cons
         add_mod(&a, &l, t, out, declared ? &again : e->out);
         declared = true;
     }
-    e->out->failed |= again.failed;
+    text_fail_with(e->out, &again);
     text_free(&again);
 }

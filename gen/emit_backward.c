@@ -33,7 +33,7 @@ static bool collect_values(struct emitter *e, struct field_set *set, const int *
         for (int k = 0; e->mark[i] && e->class_of[i] == CLASS_ELEMENT && k < e->w->node[i].n_args; k++) {
             const int a = e->w->node[i].arg[k];
             if (e->w->node[a].op == OP_PARAM && e->class_of[a] == CLASS_DYNAMIC)
-                ok &= field_add(set, a);
+                ok &= field_add(e, set, a);
         }
     return ok;
 }
@@ -186,7 +186,7 @@ void emit_address(struct emitter *e, int leaf)
             text_add(e->out, "%s%s <= 0", guarded ? " || " : "", size), guarded = true;
     }
     text_add(e->out, "%sg.d_%s + (%s);\n", guarded ? " ? nullptr : " : "", name, t.size ? t.data : "0");
-    e->out->failed |= t.failed;
+    text_fail_with(e->out, &t);
     text_free(&t);
 }
 
@@ -405,10 +405,8 @@ static void emit_row_sums(struct attention *a)
     char text[128];
     if (b->n_sums == 0)
         return;
-    if (!collect_values(e, &set, b->sum, b->n_sums)) {
-        e->out->failed = true;
+    if (!collect_values(e, &set, b->sum, b->n_sums))
         return;
-    }
     emit_sum_row(a, &set);
     text_add(e->out, "    DEV void sum_pair(float e, float dw, " AT_PAIR
                      ", const row &r, const col &c, const float *b, float *sum)\n    {\n");
@@ -431,10 +429,8 @@ void emit_backward(struct attention *a, const struct plan *plan)
     static const char *const type[] = {"query_back", "key_back", "value_back", "output_back"};
     struct emitter *e = a->e;
     struct field_set set;
-    if (!collect_row(e, &set)) {
-        e->out->failed = true;
+    if (!collect_row(e, &set))
         return;
-    }
     text_add(e->out, "\n    // the backward pass\n");
     emit_row_sums(a);
     emit_back_row(a, &set);

@@ -127,7 +127,7 @@ static void add_grads(struct params *p, const struct recipe *r)
     }
     if (p->offset == start)
         params_null(p, "char", "none");
-    out->failed |= none.failed;
+    text_fail_with(out, &none);
     text_free(&none);
     p->out = out;
 }
@@ -165,7 +165,7 @@ static void add_input_kernel(struct recipe *r, int input, bool exact)
     const char *type = exact ? "back_sum_params" : "back_zero_params";
     const struct emitter *e = r->a.e;
     const struct input *in = &e->w->input[input];
-    struct launch *launch = add_launch(r->out, e, exact ? "bwd_sum" : "bwd_zero", INPUT_THREADS, 0);
+    struct launch *launch = add_launch(r->out, e, exact ? "bwd_sum" : "bwd_zero", INPUT_THREADS);
     struct params p;
     launch->grid = product_of(1);
     for (int d = 0; d < in->n_dims; d++)
@@ -221,11 +221,10 @@ bool back_mod_runs(const struct emitter *e, enum mod which)
 
 /* ---- where everything lives ---------------------------------------------------------------------------- */
 
-static int zeroed(struct source *out, struct product bytes)
+static int add_zeroed(struct recipe *r, struct product bytes)
 {
-    const int buffer = add_buffer(out, bytes);
-    if (buffer >= 0)
-        out->buffer[buffer].zero = true;
+    const int buffer = add_buffer(r->out, r->a.e, bytes);
+    r->out->buffer[buffer].zero = true;
     return buffer;
 }
 
@@ -251,9 +250,9 @@ static void place_gradients(struct recipe *r)
         if (t == TENSOR_Q) {
             r->grad[t].arg = -1;
             const struct product bytes = query_tiles(r, 4ll * plan->bm * plan->dk);
-            r->grad[t].buffer = plan->dq_stored ? add_buffer(r->out, bytes) : zeroed(r->out, bytes);
+            r->grad[t].buffer = plan->dq_stored ? add_buffer(r->out, e, bytes) : add_zeroed(r, bytes);
         } else if (e->w->mod[t].n_stages > 0) {
-            place_in_workspace(&r->grad[t], 4, r->out);
+            place_in_workspace(&r->grad[t], 4, e, r->out);
         }
     }
 }
@@ -267,26 +266,27 @@ static void place_everything(struct recipe *r)
     r->dout = l->outer[TENSOR_O];
     r->dout.arg = signature_find(e->sig, "do");
     if (mod || arg_in(e->problem->unaligned, r->dout.arg))
-        place_in_workspace(&r->dout, 2, r->out);
+        place_in_workspace(&r->dout, 2, e, r->out);
     if (r->plan->back.forward) {
-        place_in_workspace(&l->inner[TENSOR_O], 4, r->out);
+        place_in_workspace(&l->inner[TENSOR_O], 4, e, r->out);
         for (int k = 0; k < e->w->n_finals; k++)
-            place_in_workspace(&l->final[k], 4, r->out);
+            place_in_workspace(&l->final[k], 4, e, r->out);
     }
     if (r->rows_floats > 0)
-        r->rows = add_buffer(r->out, query_tiles(r, 4ll * r->rows_floats * r->plan->back.bm));
+        r->rows = add_buffer(r->out, e, query_tiles(r, 4ll * r->rows_floats * r->plan->back.bm));
     for (int k = 0; k < e->back->n_sums; k++) {
         r->sums[k] = (struct place){-1, -1, SYM_H, SYM_Q, 1};
-        place_in_workspace(&r->sums[k], 4, r->out);
+        place_in_workspace(&r->sums[k], 4, e, r->out);
     }
     place_gradients(r);
     if (plan->dq_stored)
-        r->order = add_buffer(r->out, query_tiles(r, (plan->paired ? 4 : 3) * 4)); /* bwd_pre sets it */
+        r->order = add_buffer(r->out, e, query_tiles(r, (plan->paired ? 4 : 3) * 4)); /* bwd_pre sets it */
     else if (e->problem->deterministic)
-        r->order = zeroed(r->out, query_tiles(r, 2 * 4));
+        r->order = add_zeroed(r, query_tiles(r, 2 * 4));
     if (plan->pieces > 0) /* a count for each warp, sums of dk', dv' */
         r->pieces = add_buffer(
-            r->out, product_of((int64_t)plan->pieces * 4 * (plan->warps + plan->bn * (plan->dk + plan->dv))));
+            r->out, e,
+            product_of((int64_t)plan->pieces * 4 * (plan->warps + plan->bn * (plan->dk + plan->dv))));
     for (int i = 0; i < e->w->n_inputs; i++) {
         struct product bytes = product_of(EXACT_SUM_BYTES);
         r->sum[i] = -1;
@@ -294,7 +294,7 @@ static void place_everything(struct recipe *r)
             continue;
         for (int d = 0; d < e->w->input[i].n_dims; d++)
             times_dim(&bytes, &e->w->input[i].dim[d], 1);
-        r->sum[i] = zeroed(r->out, bytes);
+        r->sum[i] = add_zeroed(r, bytes);
     }
 }
 
@@ -365,8 +365,8 @@ static void add_row_sums(struct recipe *r)
     struct params p;
     const int columns =
         ((int)e->problem->dim[SYM_D] + 15) / 16 * 16 + ((int)e->problem->dim[SYM_D_V] + 15) / 16 * 16;
-    struct launch *launch = /* row_sums::layout of back_row_sums.cuh */
-        add_launch(r->out, e, "bwd_rows", SUMS_THREADS, (SUMS_ROWS + SUMS_KEYS) * columns * 2);
+    struct launch *launch = add_launch(r->out, e, "bwd_rows", SUMS_THREADS);
+    launch->smem_bytes = (SUMS_ROWS + SUMS_KEYS) * columns * 2; /* row_sums::layout of back_row_sums.cuh */
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, SYM_H, 1);
@@ -403,7 +403,7 @@ static void add_pre(struct recipe *r, bool runs)
     bool copies;
     const struct place from = first_dout(r, &copies);
     struct params p;
-    struct launch *launch = add_launch(runs ? r->out : &unused, e, "bwd_pre", BACK_PRE_THREADS, 0);
+    struct launch *launch = add_launch(runs ? r->out : &unused, e, "bwd_pre", BACK_PRE_THREADS);
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, SYM_H, 1);
@@ -461,7 +461,8 @@ static void add_main(struct recipe *r)
     const struct back_plan *plan = &r->plan->back;
     struct params p;
     struct launch *launch =
-        add_launch(r->out, e, "bwd", plan->warps * 32 + (plan->wgmma ? LOADER_THREADS : 0), plan->smem_bytes);
+        add_launch(r->out, e, "bwd", plan->warps * 32 + (plan->wgmma ? LOADER_THREADS : 0));
+    launch->smem_bytes = plan->smem_bytes;
     const int pair = plan->paired ? 2 : 1;
     launch->grid = product_of((plan->pieces > 0 ? MOST_PIECES : 1) * pair);
     product_times(&launch->grid, SYM_B, 1);
@@ -509,9 +510,10 @@ static void add_back_mod(struct recipe *r, int tensor, const struct place *src, 
     struct params p;
     const bool fragments = tensor == TENSOR_Q;
     const bool staged = fragments && !(r->plan->back.wgmma && e->w->mod[tensor].n_stages == 0);
-    struct launch *launch =
-        add_launch(r->out, e, role[tensor], BACK_MOD_THREADS, /* back_q_smem_bytes of back_mod.cuh */
-                   staged ? r->plan->back.bm * (r->plan->back.dk + 8) * 4 : 0);
+    struct launch *launch = add_launch(r->out, e, role[tensor], BACK_MOD_THREADS);
+    if (staged)
+        launch->smem_bytes =
+            r->plan->back.bm * (r->plan->back.dk + 8) * 4; /* back_q_smem_bytes of back_mod.cuh */
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, dst->heads, 1);
@@ -613,6 +615,6 @@ void emit_backward_launches(struct emitter *e, const struct tile_map *map, const
         r.map = add_back_map(&r.a, &plan->back, out, r.declared_map ? &r.none : e->out);
     add_main(&r);
     add_after(&r);
-    e->out->failed |= r.none.failed;
+    text_fail_with(e->out, &r.none);
     text_free(&r.none);
 }

@@ -253,7 +253,7 @@ static void emit_line(struct emitter *e, int node)
         text_add(e->out, "  // %s:%d", slash ? slash + 1 : e->w->file[n->file], n->line);
     }
     text_add(e->out, "\n");
-    e->out->failed |= t.failed;
+    text_fail_with(e->out, &t);
     text_free(&t);
     scope_set(e, node, "t%d", e->temp++);
 }
@@ -286,13 +286,15 @@ void emit_return(struct emitter *e, int value, const char *otherwise)
 
 /* ---- structs of values ----------------------------------------------------------------------- */
 
-bool field_add(struct field_set *set, int node)
+bool field_add(struct emitter *e, struct field_set *set, int node)
 {
     for (int i = 0; i < set->n; i++)
         if (set->node[i] == node)
             return true;
-    if (set->n == MAX_FIELDS)
+    if (set->n == MAX_FIELDS) {
+        text_exceed(e->out, MAX_FIELDS, "values that are kept for a head, a row or a column");
         return false;
+    }
     set->node[set->n++] = node;
     return true;
 }
@@ -311,11 +313,11 @@ bool fields_collect(struct emitter *e, struct field_set *set, enum value_class c
         for (int k = 0; e->mark[i] && k < e->w->node[i].n_args; k++) {
             int a = e->w->node[i].arg[k];
             if (e->class_of[a] == class && e->class_of[i] != class && !is_leaf(e->w, a))
-                ok &= field_add(set, a);
+                ok &= field_add(e, set, a);
         }
     for (int i = 0; i < n_roots; i++)
         if (e->class_of[root[i]] == class && !is_leaf(e->w, root[i]))
-            ok &= field_add(set, root[i]);
+            ok &= field_add(e, set, root[i]);
     return ok;
 }
 
@@ -360,8 +362,10 @@ bool phases_collect(struct emitter *e, const int *root, int n_roots, struct phas
             more |= e->mark[i] && e->w->node[i].phase >= phase;
             if (!e->mark[i] || !ir_op_is_reduction(e->w->node[i].op) || e->w->node[i].phase != phase)
                 continue;
-            if (out->n == MAX_REDUCTIONS)
+            if (out->n == MAX_REDUCTIONS) {
+                text_exceed(e->out, MAX_REDUCTIONS, "reductions of a row");
                 return false;
+            }
             out->node[out->n] = i;
             out->pass[out->n++] = phase - 1;
             out->passes = phase;

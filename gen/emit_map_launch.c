@@ -114,8 +114,7 @@ static void add_gather_buffers(struct map_launches *l, struct source *out)
     const struct map_tensor *t = &l->e->w->tensor[l->e->w->map[0].scatter[0].tensor];
     l->first = out->n_buffers;
     for (int b = 0; b < GATHERS; b++)
-        out->buffer[out->n_buffers++] =
-            (struct buffer){.bytes = gather_bytes(l, t, GATHER[b].size), .zero = GATHER[b].zero};
+        out->buffer[add_buffer(out, l->e, gather_bytes(l, t, GATHER[b].size))].zero = GATHER[b].zero;
 }
 
 static void add_buffers(struct map_launches *l, struct source *out)
@@ -123,18 +122,18 @@ static void add_buffers(struct map_launches *l, struct source *out)
     bool lists = false;
     for (int m = 0; m < l->e->w->n_maps; m++)
         lists |= l->e->w->map[m].list;
-    l->taken = lists ? out->n_buffers : -1;
-    if (lists)
-        out->buffer[out->n_buffers++] = (struct buffer){.bytes = product_of(4 * MAX_MAPS), .zero = true};
+    l->taken = -1;
+    if (lists) {
+        l->taken = add_buffer(out, l->e, product_of(4 * MAX_MAPS));
+        out->buffer[l->taken].zero = true;
+    }
     for (int i = 0; i < l->e->w->n_tensors; i++) {
         const struct map_tensor *t = &l->e->w->tensor[i];
         l->buffer[i] = -1;
-        if (!is_reduced(t) || l->plan->gather || out->n_buffers == MAX_BUFFERS)
+        if (!is_reduced(t) || l->plan->gather)
             continue;
-        l->buffer[i] = out->n_buffers;
-        out->buffer[out->n_buffers++] =
-            (struct buffer){.bytes = t->use == USE_SUM ? parts_bytes(l, t) : scatter_bytes(l, t),
-                            .zero = t->use == USE_SCATTER};
+        l->buffer[i] = add_buffer(out, l->e, t->use == USE_SUM ? parts_bytes(l, t) : scatter_bytes(l, t));
+        out->buffer[l->buffer[i]].zero = t->use == USE_SCATTER;
     }
 }
 
@@ -216,7 +215,7 @@ static void emit_alike_params(struct map_launches *l, struct text_buf *text, str
     which_param(&p, 0);
     params_close(&p, "map_arguments");
     emit_view(e, text);
-    text->failed |= again.failed;
+    text_fail_with(text, &again);
     text_free(&again);
 }
 
@@ -257,20 +256,6 @@ static void emit_params(struct map_launches *l, struct text_buf *text, struct la
 
 /* ---- launches ------------------------------------------------------------------------------------ */
 
-static struct launch *add_launch(struct map_launches *l, const char *role, struct source *out)
-{
-    static struct launch none; /* written where there is no room, never read */
-    if (out->n_launches == MAX_LAUNCHES) {
-        l->e->out->failed = true;
-        return &none;
-    }
-    struct launch *launch = &out->launch[out->n_launches++];
-    *launch = (struct launch){.threads = l->plan->threads, .grid = product_of(l->plan->blocks)};
-    snprintf(launch->entry, sizeof launch->entry, "%.24s_%s_%s", l->e->w->name,
-             lathe_dtype_text(l->e->problem->dtype), role);
-    return launch;
-}
-
 /* Of one map no more blocks than there are tiles, and none where there is no point. */
 static void bound_grid(struct map_launches *l, struct launch *launch)
 {
@@ -308,13 +293,12 @@ static void emit_gather_launches(struct map_launches *l, struct source *out)
                   {"longs", product_of(plan->blocks), LONG_THREADS, 0}};
     add_gather_buffers(l, out);
     for (size_t k = 0; k < sizeof kernel / sizeof *kernel; k++) {
-        struct launch *launch = add_launch(l, kernel[k].role, out);
+        struct launch *launch = add_launch(out, l->e, kernel[k].role, kernel[k].threads);
         launch->grid = kernel[k].grid;
-        launch->threads = kernel[k].threads;
         launch->grid_limit = kernel[k].limit;
         emit_params(l, k > 0 ? &again : l->e->out, launch, 0);
     }
-    l->e->out->failed |= again.failed;
+    text_fail_with(l->e->out, &again);
     text_free(&again);
 }
 
@@ -329,7 +313,8 @@ void emit_map_launches(struct emitter *e, const struct plan *plan, struct source
         return;
     }
     add_buffers(&l, out);
-    struct launch *map = add_launch(&l, "points", out);
+    struct launch *map = add_launch(out, e, "points", plan->threads);
+    map->grid = product_of(plan->blocks);
     bound_grid(&l, map);
     if (maps_are_alike(e, plan)) {
         emit_alike_params(&l, e->out, map);
@@ -338,8 +323,11 @@ void emit_map_launches(struct emitter *e, const struct plan *plan, struct source
     emit_params(&l, e->out, map, 0);
     int sums = 0;
     for (int i = 0; i < e->w->n_tensors; i++)
-        if (is_reduced(&e->w->tensor[i]))
-            emit_params(&l, &again, add_launch(&l, "sum", out), sums++);
-    e->out->failed |= again.failed;
+        if (is_reduced(&e->w->tensor[i])) {
+            struct launch *sum = add_launch(out, e, "sum", plan->threads);
+            sum->grid = product_of(plan->blocks);
+            emit_params(&l, &again, sum, sums++);
+        }
+    text_fail_with(e->out, &again);
     text_free(&again);
 }

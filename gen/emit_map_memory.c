@@ -253,7 +253,7 @@ void emit_map_heads(struct map_emitter *me)
             continue;
         offset_text(me, i, LAST_LEFT_OUT, &offset);
         load_one_text(me, i, "h.", offset.data ? offset.data : "");
-        me->e->out->failed |= offset.failed;
+        text_fail_with(me->e->out, &offset);
         text_free(&offset);
     }
 }

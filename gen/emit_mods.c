@@ -66,7 +66,7 @@ static bool collect(struct mod_emitter *m)
         ok &= fields_collect(m->e, &m->vals, CLASS_ROW, root, n);
         ok &= fields_collect(m->e, &m->vals, CLASS_DYNAMIC, root, n);
         for (int i = 0; i < m->phases[s].n; i++)
-            ok &= field_add(&m->vals, m->phases[s].node[i]);
+            ok &= field_add(m->e, &m->vals, m->phases[s].node[i]);
     }
     return ok;
 }
@@ -290,8 +290,6 @@ static void emit_either(struct emitter *e, enum mod which, const char *type, con
     find_roots(&m);
     if (collect(&m))
         emit_parts(&m, type, which == MOD_KEY || which == MOD_VALUE);
-    else
-        e->out->failed = true;
 }
 
 void emit_mod_struct(struct emitter *e, enum mod which, const char *type, bool present)

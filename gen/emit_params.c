@@ -26,7 +26,7 @@ static struct param *add_row(struct params *p, enum param_kind kind, int arg, in
     uint32_t at = p->offset;
     p->offset += bytes;
     if (p->n == MAX_PARAMS) {
-        p->failed = true;
+        text_exceed(p->out, MAX_PARAMS, "parameters");
         return &none;
     }
     struct param *row = &p->row[p->n++];
@@ -52,7 +52,7 @@ static void keep_rows(struct params *p)
     const size_t bytes = (size_t)p->n * sizeof p->row[0];
     struct param *rows = malloc(bytes + 1);
     if (!rows) {
-        p->failed = true;
+        p->out->failed = true;
         return;
     }
     memcpy(rows, p->row, bytes);
@@ -68,7 +68,6 @@ void params_close(struct params *p, const char *type)
     keep_rows(p);
     text_add(p->out, "};\nstatic_assert(sizeof(%s) == %u, \"host and device disagree about %s\");\n\n", type,
              p->offset, type);
-    p->out->failed |= p->failed;
 }
 
 void params_pointer(struct params *p, const char *type, const char *name, enum param_kind kind, int arg)

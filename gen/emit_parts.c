@@ -5,7 +5,7 @@
  * them, which would take time for nothing. The kernels that take long stand alone, all others are part 0:
  * every part costs the front end again, a tenth of a second at most.
  */
-#include "emit_attention.h"
+#include "emit.h"
 
 #include <string.h>
 

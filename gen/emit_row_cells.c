@@ -34,7 +34,7 @@ bool row_collect_cells(struct row_emitter *r)
     ir_mark(e->w, e->w->row.root, e->w->row.n_roots, e->mark);
     for (int i = 0; i < e->w->n_nodes; i++)
         if (e->mark[i] && row_is_cell(e->w, i))
-            ok &= field_add(&r->cells, i);
+            ok &= field_add(e, &r->cells, i);
     return ok;
 }
 

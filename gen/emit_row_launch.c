@@ -27,12 +27,6 @@ static void params_values(const struct row_emitter *r, struct params *p, const c
     params_rows(p, r->e->sig, type, name, arg, n, false);
 }
 
-static int add_buffer(struct source *out, struct product bytes)
-{
-    out->buffer[out->n_buffers] = (struct buffer){.bytes = bytes};
-    return out->n_buffers++;
-}
-
 struct work { /* buffers of the workspace; -1: none */
     int columns, sums, values, carries;
     int scatter[ROW_SITES]; /* zeroed: of each gradient that is added up by atomics */
@@ -62,7 +56,7 @@ static void add_scatter_buffers(const struct row_emitter *r, struct work *work, 
     for (int i = 0; i < r->pass->n_sites; i++) {
         if (r->pass->site[i].form != SITE_SCATTER || row_scatter_is_shared(r->pass, i))
             continue;
-        const int buffer = add_buffer(out, bytes_of(r, r->pass->site[i].arg));
+        const int buffer = add_buffer(out, r->e, bytes_of(r, r->pass->site[i].arg));
         out->buffer[buffer].zero = true;
         work->scatter[row_scatter_buffer(r->pass, i)] = buffer;
     }
@@ -102,7 +96,7 @@ static struct product carry_bytes(const struct row_emitter *r, const struct plan
 /* rowwise_chain: what is told of the parts of each group and of the group itself, 8 bytes a row, behind 16
  * bytes of a counter: each group has them, so that there is room for one. Of no more strips than are left to
  * it. rowwise_walk clears it. */
-static int add_chain_buffer(const struct plan *plan, struct source *out)
+static int add_chain_buffer(const struct row_emitter *r, const struct plan *plan, struct source *out)
 {
     const int strip = 32 * plan->vector;
     const int64_t group = 16 + (int64_t)8 * (CHAIN_GROUP + 1) * strip;
@@ -113,7 +107,7 @@ static int add_chain_buffer(const struct plan *plan, struct source *out)
     product_times(&bytes, SYM_ROWS, strip);
     product_times(&bytes, SYM_N, plan->chain.places * CHAIN_GROUP);
     product_times(&most, SYM_N, plan->chain.places * CHAIN_GROUP);
-    const int buffer = add_buffer(out, bytes);
+    const int buffer = add_buffer(out, r->e, bytes);
     out->buffer[buffer].most = most;
     return buffer;
 }
@@ -128,23 +122,25 @@ static struct work add_work(const struct row_emitter *r, const struct plan *plan
         struct product bytes =
             product_of((int64_t)(held ? plan->blocks / clusters : plan->column_parts) * pass->n_columns * 4);
         product_times(&bytes, SYM_N, 1);
-        work.columns = add_buffer(out, bytes);
+        work.columns = add_buffer(out, r->e, bytes);
     }
     if (row_sums(pass) > 0)
-        work.sums = add_buffer(out, product_of((int64_t)(plan->blocks / clusters) * row_sums(pass) * 4));
+        work.sums =
+            add_buffer(out, r->e, product_of((int64_t)(plan->blocks / clusters) * row_sums(pass) * 4));
     if (pass->n_columns > 0 && !held) {
         struct product bytes = product_of(4 * (int64_t)(1 + pass->n_given + r->vals.n));
         product_times(&bytes, SYM_ROWS0, 1);
         product_times(&bytes, SYM_ROWS1, 1);
         product_times(&bytes, SYM_ROWS, 1);
-        work.values = add_buffer(out, bytes);
+        work.values = add_buffer(out, r->e, bytes);
     }
     if (plan->chain.threads > 0)
-        work.values = add_chain_buffer(plan, out);
+        work.values = add_chain_buffer(r, plan, out);
     if (keeps_carries(pass, plan))
-        work.carries = add_buffer(out, carry_bytes(r, plan));
+        work.carries = add_buffer(out, r->e, carry_bytes(r, plan));
     else if ((plan->units_wide > 0 && plan->cluster > 1) || plan->part_places > 0)
-        work.carries = add_buffer(out, product_of(8)); /* what has been taken: a word that nobody clears */
+        work.carries =
+            add_buffer(out, r->e, product_of(8)); /* what has been taken: a word that nobody clears */
     add_scatter_buffers(r, &work, out);
     return work;
 }
@@ -204,7 +200,7 @@ static void add_rows_launch(struct row_emitter *r, const struct plan *plan, cons
                             struct source *out)
 {
     struct params p;
-    struct launch *l = row_add_launch(r, out, "rows", plan->threads);
+    struct launch *l = add_launch(out, r->e, "rows", plan->threads);
     const bool in_turn = r->pass->n_sites > 0 || plan->prefetch || plan->stages > 0 || plan->units_wide > 0 ||
                          keeps_carries(r->pass, plan);
     l->grid = product_of(in_turn ? plan->blocks : 1);
@@ -229,14 +225,14 @@ static void add_beside(struct row_emitter *r, const struct work *work, struct la
     params_open(&p, &nowhere, l, "many_params");
     many_params(r, &p, work);
     params_close(&p, "many_params");
-    r->e->out->failed |= nowhere.failed;
+    text_fail_with(r->e->out, &nowhere);
     text_free(&nowhere);
 }
 
 static void add_columns_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
                                struct source *out)
 {
-    struct launch *l = row_add_launch(r, out, "columns", COLUMN_THREADS);
+    struct launch *l = add_launch(out, r->e, "columns", COLUMN_THREADS);
     l->grid = product_of(plan->column_parts);
     product_times(&l->grid, SYM_N, COLUMN_THREADS * plan->vector);
     add_beside(r, work, l);
@@ -245,7 +241,7 @@ static void add_columns_launch(struct row_emitter *r, const struct plan *plan, c
 static void add_chain_launch(struct row_emitter *r, const struct plan *plan, const struct work *work,
                              struct source *out)
 {
-    struct launch *l = row_add_launch(r, out, "chain", plan->chain.threads);
+    struct launch *l = add_launch(out, r->e, "chain", plan->chain.threads);
     l->grid = product_of(plan->chain.blocks);
     l->smem_bytes = plan->chain.smem_bytes;
     add_beside(r, work, l);
@@ -258,7 +254,7 @@ static void add_sum_launch(struct row_emitter *r, const struct plan *plan, const
     enum { SCATTER_BLOCKS = 64 };
     const struct row_pass *pass = r->pass;
     struct params p;
-    struct launch *l = row_add_launch(r, out, "sum", SUM_THREADS);
+    struct launch *l = add_launch(out, r->e, "sum", SUM_THREADS);
     int grad[ROW_SITES];
     const int grads = row_number_gradients(pass, grad);
     l->grid = product_of(grads * (pass->n_scatters > 0 && pass->n_columns == 0 ? SCATTER_BLOCKS : 1));

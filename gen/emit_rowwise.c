@@ -19,7 +19,7 @@ bool row_collect(struct row_emitter *r)
     ok &= fields_collect(r->e, &r->vals, CLASS_ROW, fn->root, fn->n_roots);
     ok &= fields_collect(r->e, &r->vals, CLASS_DYNAMIC, fn->root, fn->n_roots);
     for (int i = 0; i < r->phases.n; i++)
-        ok &= field_add(&r->vals, r->phases.node[i]);
+        ok &= field_add(r->e, &r->vals, r->phases.node[i]);
     return ok && row_collect_cells(r);
 }
 
@@ -29,15 +29,6 @@ void row_emit_list(struct text_buf *out, const char *type, const char *name, con
     for (int i = 0; i < n; i++)
         text_add(out, "%s%d", i ? ", " : "", value[i]);
     text_add(out, "%s};\n", n == 0 ? "0" : "");
-}
-
-struct launch *row_add_launch(struct row_emitter *r, struct source *out, const char *role, int threads)
-{
-    struct launch *l = &out->launch[out->n_launches++];
-    *l = (struct launch){.threads = threads};
-    snprintf(l->entry, sizeof l->entry, "%.24s_%s_%s", r->e->w->name, lathe_dtype_text(r->e->problem->dtype),
-             role);
-    return l;
 }
 
 void row_name_all(struct row_emitter *r, bool col, bool vals)
@@ -311,7 +302,7 @@ static void add_rows_launch(struct row_emitter *r, const struct plan *plan, stru
 {
     static const char *const dim[] = {"0", "1", "2"};
     struct emitter *e = r->e;
-    struct launch *l = row_add_launch(r, out, "rowwise", plan->threads);
+    struct launch *l = add_launch(out, r->e, "rowwise", plan->threads);
     l->grid = product_of(1);
     product_times(&l->grid, SYM_ROWS0, 1);
     product_times(&l->grid, SYM_ROWS1, 1);

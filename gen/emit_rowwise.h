@@ -39,7 +39,6 @@ void row_emit_update(struct row_emitter *r);
 
 /* static constexpr TYPE NAME[] = {value, ...}; of at least one */
 void row_emit_list(struct text_buf *out, const char *type, const char *name, const int *value, int n);
-struct launch *row_add_launch(struct row_emitter *r, struct source *out, const char *role, int threads);
 static inline int row_root(const struct row_emitter *r, int number)
 {
     return r->e->w->row.root[number];

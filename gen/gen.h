@@ -19,17 +19,22 @@
 #include "plan_beside.h"
 #include "source.h"
 
-/* ---- text.c: growing strings. A failed allocation sticks; later calls do nothing. ------------- */
+/* ---- text.c: growing strings. A failure sticks; later calls do nothing. ------------------------ */
 
 struct text_buf {
     char *data; /* zero-terminated once anything was added */
     size_t size;
     size_t capacity;
     bool failed;
+    const char *too_many; /* of what there were more than `most`; NULL: memory ran out */
+    int most;
 };
 void text_add(struct text_buf *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void text_add_bytes(struct text_buf *t, const char *data, size_t size);
 void text_free(struct text_buf *t);
+/* What the text is about has more than `most` of those. The first failure counts. */
+void text_exceed(struct text_buf *t, int most, const char *too_many);
+void text_fail_with(struct text_buf *t, const struct text_buf *part); /* where the part has failed */
 
 /* ---- diag.c: mistakes, collected. At most DIAG_MAX are kept; more are counted. ---------------- */
 

@@ -9,7 +9,8 @@
 
 /* Specialise a clone: head dims become constants, absent inputs their defaults, detach disappears, and
    attention's online function is composed with scale and score_mod so that it starts from PARAM_QK.
-   NULL: out of memory. The caller frees it with ir_free. */
+   NULL: LOWER_FAILED. The caller frees it with ir_free. */
+#define LOWER_FAILED "the formulas need more than %d nodes, or memory ran out" /* IR_MAX_NODES */
 struct ir *lower(const struct ir *ir, const struct signature *sig, const struct problem *problem);
 /* Fast functions serve: some result is in 16 bits, and every one that a point has of its own: a
    spec that only sums into f32 is as exact as one that stores f32. */

@@ -112,19 +112,28 @@ static enum register_need need_of(struct ir *w, const struct request *r, int dia
     return has_one_end(w) ? NEED_FEW : NEED_SOME;
 }
 
-/* Whether the kernel keeps a value per diagonal; -1: the spec is too large. Says how rows are carried. */
-static int uses_diagonals(const struct request *r, struct plan *plan)
+/* Whether the kernel keeps a value per diagonal; -1: the spec is too large, and why. Says how rows are
+   carried. */
+static int uses_diagonals(const struct request *r, struct plan *plan, char *why)
 {
     struct signature sig;
     struct schedule s;
     signature_make(r->ir, r->pass, &sig);
     struct ir *w = lower(r->ir, &sig, r->problem);
-    if (!w)
+    if (!w) {
+        snprintf(why, REASON_BYTES, LOWER_FAILED, IR_MAX_NODES);
         return -1;
+    }
     pivot_pass(w, r->problem->dtype);
     ramps_pass(w);
     pivot_say(w, plan->optimistic, plan->rows, sizeof plan->rows);
     int result = schedule_online(w, &s) ? s.diag >= 0 : -1;
+    if (result < 0)
+        snprintf(why, REASON_BYTES, "online_fwd has more than %d row reductions", MAX_REDUCTIONS);
+    if (w->failed) {
+        snprintf(why, REASON_BYTES, LOWER_FAILED, IR_MAX_NODES);
+        result = -1;
+    }
     plan->why_apart = why_not_packed(w, result > 0);
     plan->need = (int)need_of(w, r, result > 0 ? s.diag : -1);
     plan->short_rows = w->mask.n_roots > 0 && !has_one_end(w);
@@ -226,11 +235,9 @@ bool plan_attention_begin(const struct request *r, int most_dv, struct plan *pla
 {
     if (!attention_dims_fit(r, most_dv, why))
         return false;
-    *diag = uses_diagonals(r, plan);
-    if (*diag < 0) {
-        snprintf(why, REASON_BYTES, "online_fwd has more than %d row reductions", MAX_REDUCTIONS);
+    *diag = uses_diagonals(r, plan, why);
+    if (*diag < 0)
         return false;
-    }
     plan->d_pad = round_up(r->problem->dim[SYM_D], 16);
     plan->dv_pad = round_up(r->problem->dim[SYM_D_V], r->problem->dim[SYM_D_V] > MAX_DIM ? 128 : 16);
     plan->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;

@@ -491,7 +491,7 @@ static bool finish(struct maker *m, bool ok)
         if (m->pass->ir)
             drop_zero_sums(m);
         ok = m->pass->ir ? find_reads(m) && find_scans(m)
-                         : refuse(m, "the formulas need more than %d nodes, or memory ran out", IR_MAX_NODES);
+                         : refuse(m, LOWER_FAILED, IR_MAX_NODES);
     }
     ir_free(m->w);
     if (!ok)

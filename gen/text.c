@@ -1,7 +1,8 @@
 /*
- * text.c: a string that grows. A failed allocation sticks in `failed` and later calls do nothing, so
- * that emitters need no check per line. In: printf formats or bytes. Out: zero-terminated text.
- * Freed by text_free. Never used for floating-point output that compilers read: see emit_float.
+ * text.c: a string that grows. A failed allocation, or a limit that what it describes exceeds, sticks in
+ * `failed` and later calls do nothing, so that emitters need no check per line. In: printf formats or bytes.
+ * Out: zero-terminated text. Freed by text_free. Never used for floating-point output that compilers read:
+ * see emit_float.
  */
 #include "gen.h"
 
@@ -52,6 +53,21 @@ void text_add(struct text_buf *t, const char *fmt, ...)
         t->size += (size_t)size;
     }
     va_end(again);
+}
+
+void text_exceed(struct text_buf *t, int most, const char *too_many)
+{
+    if (t->failed)
+        return;
+    t->failed = true;
+    t->too_many = too_many;
+    t->most = most;
+}
+
+void text_fail_with(struct text_buf *t, const struct text_buf *part)
+{
+    if (part->failed)
+        text_exceed(t, part->most, part->too_many);
 }
 
 void text_free(struct text_buf *t)

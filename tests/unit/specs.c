@@ -125,7 +125,7 @@ static void forget_prelude_lines(char *text)
 /* IR of a spec as text; data is NULL on failure, which is printed. */
 static struct text_buf ir_text(const char *label, const struct file_text *text)
 {
-    struct text_buf out = {NULL, 0, 0, false};
+    struct text_buf out = {0};
     struct diag *diag = calloc(1, sizeof *diag);
     struct ir *ir;
 

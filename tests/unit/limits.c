@@ -1,0 +1,64 @@
+/*
+ * limits.c: a spec that is too large for one kernel is refused with the limit that it exceeds.
+ */
+#include "check.h"
+#include "emit.h"
+
+#include <string.h>
+
+/* What says why there is no kernel: the plan, or the emitter. */
+static void why_none(const char *text, lathe_pass pass, const char *problem_text, char *why, size_t size)
+{
+    static const struct device device = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct plan plan;
+    struct source source;
+    lathe_error err = {.status = LATHE_OK};
+    struct ir *ir = spec_load("large.lua", text, strlen(text), &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, pass, &sig);
+    CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
+    lathe_status status = plan_pick(ir, pass, &problem, &device, &plan, &err);
+    if (status == LATHE_OK)
+        status = emit(ir, pass, &sig, &problem, &device, &plan, &source, &err);
+    CHECK_EQ(status, LATHE_UNSUPPORTED);
+    snprintf(why, size, "%s", err.text);
+    ir_free(ir);
+}
+
+#define SUM(n, term) "local y = 0.0\n  for k = 1, " #n " do y = y + " term " end\n"
+#define ROWS         "dtype=bf16,rows=64,n=1024"
+#define PAIRS        "dtype=bf16,b=1,h=2,h_kv=2,q=64,kv=64,d=64,d_v=64"
+
+TEST(what_is_too_large_is_said)
+{
+    static const struct {
+        lathe_pass pass;
+        const char *problem, *text, *why;
+    } CASE[] = {
+        {LATHE_FORWARD, ROWS,
+         "return rowwise { forward = function(x)\n  " SUM(9, "rowsum(exp(x * k))") "  return x * y end }",
+         "large: too large for one kernel, which has at most 8 reductions of a row; make it several specs"},
+        {LATHE_FORWARD, PAIRS,
+         "return attention { key_mod = function(x)\n  " SUM(9, "dimsum(exp(x * k))") "  return x * y end }",
+         "at most 8 reductions of a row"},
+        {LATHE_FORWARD, PAIRS,
+         "return attention { score_mod = function(s, at)\n  " SUM(
+             65, "exp(k * f32(at.h)) * sin(k * s)") "  return y end }",
+         "at most 64 values that are kept for a head, a row or a column"},
+        /* the check takes these; what follows makes more of them */
+        {LATHE_FORWARD, PAIRS,
+         "return attention { score_mod = function(s)\n  " SUM(3500, "sin(k * s)") "  return y end }",
+         "the formulas need more than 20000 nodes"},
+        {LATHE_BACKWARD, PAIRS,
+         "return attention { score_mod = function(s)\n  " SUM(2500, "sin(k * s)") "  return y end }",
+         "the formulas need more than 20000 nodes"},
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        char why[sizeof((lathe_error *)0)->text];
+        why_none(CASE[i].text, CASE[i].pass, CASE[i].problem, why, sizeof why);
+        CHECK_HAS(why, CASE[i].why);
+    }
+}
