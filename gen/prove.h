@@ -13,6 +13,8 @@
 #include "gen.h"
 #include "host.h"
 
+#include <math.h>
+
 /* ---- row_graph.c ------------------------------------------------------------------------------- */
 
 struct row_graph { /* node numbers */
@@ -73,6 +75,11 @@ double proof_rounding(double largest_score);
 double proof_score_size(const double *score, const double *weight, int64_t n);
 /* Say what was lost; a proof of which nearly all is has failed. */
 void proof_say_lost(struct proof *out, int line);
+/* As it is to be printed: printf writes a NaN's sign, which says nothing. */
+static inline double proof_shown(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
 void proof_blame(struct proof *out, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The evaluator refused: its sentence becomes the note. */
 void proof_refused(struct proof *out, const lathe_error *err);

@@ -196,10 +196,12 @@ static lathe_status run_kernel(struct bench *b, struct proof *out, lathe_error *
         if (proof_compare(out, proof_distance(b->weight[j], host_value(env, f->weight, j), FLOOR),
                           b->rounding))
             proof_blame(out, proof_line(b->p->ir, b->p->ir->forward.root[0]),
-                        "a weight is %.8g, %.8g in kernels", b->weight[j], host_value(env, f->weight, j));
+                        "a weight is %.8g, %.8g in kernels", proof_shown(b->weight[j]),
+                        proof_shown(host_value(env, f->weight, j)));
         if (proof_compare(out, proof_distance(b->ds[j], ds, FLOOR), rounding_of_ds(b, j)))
             proof_blame(out, proof_line(b->p->ir, b->p->ir->forward.root[0]),
-                        "the gradient of a score is %.8g derived, %.8g in kernels", b->ds[j], ds);
+                        "the gradient of a score is %.8g derived, %.8g in kernels", proof_shown(b->ds[j]),
+                        proof_shown(ds));
     }
     if (status == LATHE_OK)
         status = take_sites(b, &f->pair, true, err);
@@ -309,7 +311,8 @@ static lathe_status compare_online(struct bench *b, struct proof *out, lathe_err
     for (int64_t j = 0; j < b->head.n_live && status == LATHE_OK; j++) {
         const double given = host_value(&b->head.pair, root, j);
         if (proof_compare(out, proof_distance(b->ds[j], given, FLOOR), rounding_of_ds(b, j)))
-            proof_blame(out, proof_line(b->p->ir, root), "dL/ds is %.8g, derived %.8g", given, b->ds[j]);
+            proof_blame(out, proof_line(b->p->ir, root), "dL/ds is %.8g, derived %.8g", proof_shown(given),
+                        proof_shown(b->ds[j]));
     }
     return status;
 }

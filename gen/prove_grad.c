@@ -287,7 +287,7 @@ static lathe_status compare(struct bench *b, const struct variable *v, int64_t e
         snprintf(place, sizeof place, "d%s along a random direction", v->x->name);
     if (proof_record(b->out, distance))
         proof_blame(b->out, culprit(b->p->ir, v->x->name), "%s is %.8g derived, %.8g by finite differences",
-                    place, derived, measured);
+                    place, proof_shown(derived), proof_shown(measured));
     return LATHE_OK;
 }
 

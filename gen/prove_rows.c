@@ -246,8 +246,9 @@ struct shown { /* one value of both; final: -1 for o */
 
 static struct shown show(const struct bench *b, const struct row *row, int final)
 {
-    return final < 0 ? (struct shown){"o", row->o[0], b->whole.o[0]}
-                     : (struct shown){ir_of(b)->final[final].name, row->final[final], b->whole.final[final]};
+    return final < 0 ? (struct shown){"o", proof_shown(row->o[0]), proof_shown(b->whole.o[0])}
+                     : (struct shown){ir_of(b)->final[final].name, proof_shown(row->final[final]),
+                                      proof_shown(b->whole.final[final])};
 }
 
 /* Scores of deviation 40 are more than the weights can take: then nothing is compared. */
@@ -297,7 +298,7 @@ static lathe_status judge_forward(struct bench *b, struct proof *out, lathe_erro
         if (proof_compare(out, proof_distance(w, b->weight[j], largest), b->rounding))
             proof_blame(out, proof_line(ir_of(b), forward->root[0]),
                         "weight of key %d of %d is %.6g by forward, %.6g by online_fwd and its epilogue", j,
-                        all.n, w, b->weight[j]);
+                        all.n, proof_shown(w), proof_shown(b->weight[j]));
     }
     return LATHE_OK;
 }

@@ -37,6 +37,8 @@ printf 'return attention { online_func = elementwise_weights(function(s) return 
 expect 1 'gradients                FAILED' 'differences meet a corner of the function' "$LATHE" check corners.lua
 cp err.txt corners.txt
 expect 1 '' '' grep 'is above' corners.txt # it is no error that fails
+printf 'return rowwise { forward = function(x) return x * sqrt(-1.0 - x * x) end }\n' >nan.lua
+expect 1 'gradients                FAILED' 'is nan derived, nan by finite differences' "$LATHE" check nan.lua
 printf 'return attention { score_mod = function(s) return s * 1e7 end }\n' >large.lua
 expect 0 'differences left out: of numbers too large' '' "$LATHE" check large.lua
 expect 0 'comparisons left out: of scores too large' '' "$LATHE" check large.lua
