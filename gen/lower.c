@@ -521,8 +521,10 @@ struct ir *lower(const struct ir *ir, const struct signature *sig, const struct 
     struct rewriter r = {.w = ir_clone(ir), .sig = sig, .problem = problem};
     if (!r.w)
         return NULL;
-    if (ir->kind == KIND_ATTENTION)
+    if (ir->kind == KIND_ATTENTION) {
+        distances_gather(r.w);
         lower_attention(&r);
+    }
     else if (ir->kind == KIND_ROWWISE)
         rewrite_fn(&r, &r.w->row, -1);
     else
@@ -564,6 +566,8 @@ struct ir *lower_backward(const struct ir *ir, const struct signature *sig, cons
     bool ok = r.w != NULL;
     snprintf(why, WHY_BYTES, "out of memory");
     backward_wish_make(ir, sig, problem, &wish);
+    if (ok)
+        distances_gather(r.w);
     ok = ok && backward_derive(r.w, &wish, out, why);
     if (ok) {
         lower_attention(&r);

@@ -33,10 +33,16 @@ struct schedule {
 };
 /* False: more than MAX_REDUCTIONS reductions. */
 bool schedule_online(struct ir *w, struct schedule *out);
-/* Of formulas per pair: as schedule.diag. */
-int diagonal_of(const struct ir *w, const int *root, int n_roots);
 /* The same of w->pivot.kept. */
 bool schedule_kept(struct ir *w, struct schedule *out);
+
+/* ---- distances.c: values of at.q - at.kv alone --------------------------------------------------- */
+
+/* The dearest f32 one that other values below the roots use, where it is worth keeping for a diagonal; -1:
+ * none. */
+int diagonal_of(const struct ir *w, const int *root, int n_roots);
+/* The score's terms of the distance become one value, where one of them is worth keeping. */
+void distances_gather(struct ir *w);
 
 /* ---- shift.c: what moving the reference of a row does to a value ------------------------------- */
 

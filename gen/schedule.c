@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIAG_WORTH = 6 }; /* cost above which sharing along a diagonal beats computing per element */
-
 void reach(const struct ir *w, const int *root, int n_roots, const int *stop, int n_stop, bool *out)
 {
     memset(out, 0, (size_t)w->n_nodes * sizeof *out);
@@ -168,113 +166,6 @@ static void choose_store_pass(const struct ir *w, struct schedule *s, bool *scra
         s->passes = phase + 1;
 }
 
-/* ---- values along diagonals ------------------------------------------------------------------- */
-
-static int cost(const struct ir *w, int node)
-{
-    switch ((enum ir_op)w->node[node].op) {
-    case OP_LOAD:
-        return 16;
-    case OP_EXP2:
-    case OP_EXP:
-    case OP_LOG:
-    case OP_LOG2:
-    case OP_SQRT:
-    case OP_RSQRT:
-    case OP_SIN:
-    case OP_COS:
-    case OP_TANH:
-    case OP_SIGMOID:
-    case OP_SILU:
-    case OP_DIV:
-    case OP_POW:
-    case OP_ERF:
-    case OP_NORMAL:
-    case OP_GELU:
-        return 8;
-    case OP_CONST:
-    case OP_AT:
-    case OP_PARAM:
-    case OP_SCALAR:
-        return 0;
-    default:
-        return 1;
-    }
-}
-
-static bool is_index(const struct ir *w, int node, int field)
-{
-    if (w->node[node].op == OP_F32)
-        node = w->node[node].arg[0];
-    return w->node[node].op == OP_AT && w->node[node].index == field;
-}
-
-/* at.q - at.kv or its opposite, as i32 or f32. */
-static bool is_distance(const struct ir *w, int node)
-{
-    const struct ir_node *n = &w->node[node];
-    return n->op == OP_SUB && ((is_index(w, n->arg[0], AT_Q) && is_index(w, n->arg[1], AT_KV)) ||
-                               (is_index(w, n->arg[0], AT_KV) && is_index(w, n->arg[1], AT_Q)));
-}
-
-/* toeplitz[i]: span q and kv, through the distance alone, with head-constant operands otherwise. */
-static void mark_toeplitz(const struct ir *w, bool *toeplitz)
-{
-    for (int i = 0; i < w->n_nodes; i++) {
-        const struct ir_node *n = &w->node[i];
-        bool both = (n->span & (SPAN_Q | SPAN_KV)) == (SPAN_Q | SPAN_KV) && n->op != OP_PARAM;
-        bool ok = both && n->n_args > 0;
-        for (int k = 0; ok && k < n->n_args; k++)
-            ok = toeplitz[n->arg[k]] || w->node[n->arg[k]].span == 0;
-        toeplitz[i] = ok || is_distance(w, i);
-    }
-}
-
-/* Cost of the Toeplitz nodes below `root`. */
-static int toeplitz_cost(const struct ir *w, int root, const bool *toeplitz)
-{
-    bool *below = calloc((size_t)w->n_nodes, sizeof *below);
-    int total = 0;
-    if (below) {
-        ir_mark(w, &root, 1, below);
-        for (int i = 0; i <= root; i++)
-            total += below[i] && toeplitz[i] ? cost(w, i) : 0;
-    }
-    free(below);
-    return total;
-}
-
-/* The dearest f32 Toeplitz value that an element value outside of the class uses. */
-static int find_diagonal(const struct ir *w, const int *root, int n_roots, bool *used, bool *toeplitz)
-{
-    int best = DIAG_WORTH - 1;
-    int diag = -1;
-    mark_toeplitz(w, toeplitz);
-    ir_mark(w, root, n_roots, used);
-    for (int i = 0; i < w->n_nodes; i++)
-        for (int k = 0; used[i] && !toeplitz[i] && k < w->node[i].n_args; k++) {
-            int a = w->node[i].arg[k];
-            if (!toeplitz[a] || w->node[a].type != TYPE_F32)
-                continue;
-            int total = toeplitz_cost(w, a, toeplitz);
-            if (total > best) {
-                best = total;
-                diag = a;
-            }
-        }
-    return diag;
-}
-
-int diagonal_of(const struct ir *w, const int *root, int n_roots)
-{
-    bool *used = calloc((size_t)w->n_nodes, sizeof *used);
-    bool *toeplitz = calloc((size_t)w->n_nodes, sizeof *toeplitz);
-    const int diag = used && toeplitz ? find_diagonal(w, root, n_roots, used, toeplitz) : -1;
-    free(used);
-    free(toeplitz);
-    return diag;
-}
-
 bool schedule_kept(struct ir *w, struct schedule *s)
 {
     const struct ir_fn online = w->online;
@@ -295,7 +186,7 @@ bool schedule_online(struct ir *w, struct schedule *s)
         find_lazy(w, s, used);
         choose_carry(w, s, scratch);
         choose_store_pass(w, s, scratch);
-        s->diag = find_diagonal(w, w->online.root, w->online.n_roots, used, scratch);
+        s->diag = diagonal_of(w, w->online.root, w->online.n_roots);
     }
     free(used);
     free(scratch);

@@ -85,16 +85,24 @@ static void compare_roots(struct eval_env *a, const struct ir *ir, struct eval_e
     }
 }
 
-static void compare(const char *name)
+/* text NULL: the shipped spec of that name. */
+static struct ir *load(const char *name, const char *text)
+{
+    struct diag diag = {0};
+    struct ir *ir = spec_load(name, text, text ? strlen(text) : 0, &diag);
+    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
+    CHECK(ir != NULL);
+    return ir;
+}
+
+static void compare(const char *name, const char *text)
 {
     static float table[4 * 64];
     const int64_t shape[] = {4, 32};
     const float bias = 0.25f;
     lathe_arg input = {"input", table, LATHE_F32, 2, shape, NULL};
-    struct diag diag = {0};
     struct signature sig;
-    struct ir *ir = spec_load(name, NULL, 0, &diag);
-    CHECK(ir != NULL);
+    struct ir *ir = load(name, text);
     if (ir->n_inputs > 0 && ir->input[0].is_scalar)
         input = (lathe_arg){"input", (void *)(uintptr_t)&bias, LATHE_F32, 0, NULL, NULL};
     signature_make(ir, LATHE_FORWARD, &sig);
@@ -132,21 +140,24 @@ TEST(lowering_keeps_the_values)
     static const char *const specs[] = {"full",    "alibi", "softcap",   "relative_bias",
                                         "sigmoid", "relu",  "retention", "softmax_one"};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
-        compare(specs[i]);
+        compare(specs[i], NULL);
 }
 
-static void schedule_of(const char *name, struct schedule *s, struct ir **w)
+static void schedule_text(const char *name, const char *text, struct schedule *s, struct ir **w)
 {
-    struct diag diag = {0};
     struct signature sig;
-    struct ir *ir = spec_load(name, NULL, 0, &diag);
-    CHECK(ir != NULL);
+    struct ir *ir = load(name, text);
     signature_make(ir, LATHE_FORWARD, &sig);
     struct problem problem = attention_problem(&sig);
     *w = lower(ir, &sig, &problem);
     CHECK(*w != NULL);
     CHECK(schedule_online(*w, s));
     ir_free(ir);
+}
+
+static void schedule_of(const char *name, struct schedule *s, struct ir **w)
+{
+    schedule_text(name, NULL, s, w);
 }
 
 static int state_number(const struct ir *w, const char *name)
@@ -214,6 +225,44 @@ TEST(tables_by_distance_are_shared_along_diagonals)
     schedule_of("alibi", &s, &w);
     CHECK_EQ(s.diag, -1); /* cheaper per element */
     ir_free(w);
+}
+
+/* How many nodes of that op pairs compute, each for itself. */
+static int left_to_pairs(const struct ir *w, const struct schedule *s, enum ir_op op)
+{
+    bool *reached = calloc((size_t)w->n_nodes, sizeof *reached);
+    int n = 0;
+    CHECK(reached != NULL);
+    reach(w, w->online.root, w->online.n_roots, &s->diag, 1, reached);
+    for (int i = 0; i < w->n_nodes; i++)
+        n += reached[i] && i != s->diag && w->node[i].op == op;
+    free(reached);
+    return n;
+}
+
+TEST(terms_of_the_distance_are_one_value)
+{
+#define SCORE(formula)                                                                                       \
+    "return attention { mask_mod = causal, score_mod = function(s, at)\n"                                    \
+    "  local d = f32(abs(at.q - at.kv))\n  return " formula "\nend }\n"
+    static const struct {
+        const char *text;
+        int left; /* powers that pairs compute */
+    } CASE[] = {
+        {SCORE("s - 0.1 * (1.0 + d) ^ 0.7 + (2.0 + d) ^ 0.3"), 0},
+        {SCORE("-((1.0 + d) ^ 0.7 - (s - 0.5 * d)) - s * 0.5 + (2.0 + d) ^ 0.3"), 0},
+        {SCORE("tanh(s - (1.0 + d) ^ 0.7) + (2.0 + d) ^ 0.3"), 1}, /* another value of the distance */
+        {SCORE("s * (1.0 + d) ^ 0.7 + (2.0 + d) ^ 0.3"), 1},
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        struct schedule s;
+        struct ir *w;
+        compare("powers.lua", CASE[i].text);
+        schedule_text("powers.lua", CASE[i].text, &s, &w);
+        CHECK(s.diag >= 0);
+        CHECK_EQ(left_to_pairs(w, &s, OP_POW), CASE[i].left);
+        ir_free(w);
+    }
 }
 
 static bool uses(const struct ir *w, int root, enum ir_op op)
