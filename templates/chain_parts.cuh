@@ -1,6 +1,6 @@
 // chain_parts.cuh: for rowwise_chain.cuh: parts of strips of rows, and what their blocks tell each other.
 //
-// Of each row of a part a word in memory, 0 before a launch, tells what the part adds: `TOLD_OWN`, or `TOLD_ALL` where a segment begins in it: what
+// Of each row of a part a word in memory, 0 before a launch, tells what the part adds: `TELLS_OWN`, or `TELLS_ALL` where a segment begins in it: what
 // comes behind it needs nothing before it. GROUP parts have a word more of each row, by the last one of them: what the group adds, and as
 // soon as it is known what all up to it do. So what is before a part is what is before its group, and on top of it what parts of the group
 // add: the same additions in the same order whoever comes first, and so the same bits in every run. A number and what it is are one word:
@@ -34,15 +34,7 @@ DEV int first_of(const chain &c, const chain_part &at) // place
     return (in_reverse<0>() ? c.parts - 1 - at.number : at.number) * CHAIN_PART;
 }
 DEV int piece_of(const chain &c, const chain_part &at) { return first_of(c, at) + warp_of_block() * PIECE; } // the first place of the warp's piece
-DEV strip strip_of(const many_params &p, const chain_part &at)
-{
-    strip s = {at.first, at.first, min(STRIP, p.z.rows - at.first.row2), 0, 0, p.z.n, 0};
-    const int lane = lane_of_warp() * V;
-    s.n = max(min(V, s.rows - lane), 0);
-    s.at.row += s.n > 0 ? lane : 0; // of rows that exist
-    s.at.row2 += s.n > 0 ? lane : 0;
-    return s;
-}
+DEV strip strip_of(const many_params &p, const chain_part &at) { return strip_from(p, at.first, 0); }
 
 struct chain_scratch {
     chain_part part[KNOWN];
@@ -54,7 +46,7 @@ struct chain_scratch {
 
 // ---- what blocks tell each other -----------------------------------------------------------------------------------------
 
-constexpr u32 TOLD_OWN = 1, TOLD_ALL = 2;
+constexpr u32 TELLS_OWN = 1, TELLS_ALL = 2;
 
 DEV u64 told_word(u32 what, float sum) { return static_cast<u64>(what) << 32 | __float_as_uint(sum); }
 struct heard { // of the rows of a lane
@@ -101,7 +93,7 @@ template <int N> struct window {
         for (int i = 0; i < N; i++) {
             const u32 what = part[i].least();
             silent |= what == 0 ? 1u << i : 0;
-            all |= what == TOLD_ALL ? 1u << i : 0;
+            all |= what == TELLS_ALL ? 1u << i : 0;
         }
         silent = warp_or(silent) & here;
         all = warp_and(all) & here;
@@ -113,7 +105,7 @@ template <int N> struct window {
         for (int i = 0; i < N; i++) {
 #pragma unroll
             for (int j = 0; j < V; j++) {
-                const float next = part[i].what(j) == TOLD_ALL ? part[i].sum(j) : sum[j] + part[i].sum(j);
+                const float next = part[i].what(j) == TELLS_ALL ? part[i].sum(j) : sum[j] + part[i].sum(j);
                 sum[j] = i >= from && (here >> i & 1) != 0 ? next : sum[j];
             }
         }
@@ -130,38 +122,87 @@ DEV bool any_start(const chain_part &at)
     return any != 0;
 }
 
+// Where a look back over groups is, a window of them at a time.
+constexpr int GROUPS_AT_ONCE = 4;
+struct look_back {
+    const u64 *words; // of the lane's rows, of the part's group
+    int group;        // groups that are before it
+    int first;        // of the window
+    int from;         // of the window: the nearest group that tells all, or none is before; behind that window, the first one. -1: still to be found
+
+    __device__ __forceinline__ look_back(const u64 *words, int group) : words(words), group(group), first(group - GROUPS_AT_ONCE), from(-1) {}
+    __device__ __forceinline__ const u64 *words_of(int other) const { return words + GROUP * STRIP - static_cast<i64>(group - other) * GROUP_WORDS; }
+    __device__ __forceinline__ u32 here() const // groups of the window that there are
+    {
+        return first < 0 ? (1u << GROUPS_AT_ONCE) - (1u << min(-first, GROUPS_AT_ONCE)) : (1u << GROUPS_AT_ONCE) - 1;
+    }
+    __device__ __forceinline__ void hear(window<GROUPS_AT_ONCE> &far) const
+    {
+#pragma unroll
+        for (int i = 0; i < GROUPS_AT_ONCE; i++) {
+            far.hear(i, words_of(max(first + i, 0)));
+        }
+    }
+    // Is this the window from which groups are added up? Else it is another one's turn, or this one's again.
+    __device__ __forceinline__ bool begins_at(const window<GROUPS_AT_ONCE> &far)
+    {
+        if (far.silent > far.all) { // one that is nearer
+            wait_told(words_of(first + highest(far.silent)));
+            __syncwarp();
+            return false;
+        }
+        if (far.all == 0 && first > 0) {
+            first -= GROUPS_AT_ONCE;
+            return false;
+        }
+        from = max(highest(far.all), 0);
+        return true;
+    }
+    // The window's, and on to the next one.
+    __device__ __forceinline__ void add(float (&before)[V], const window<GROUPS_AT_ONCE> &far, u32 groups)
+    {
+        far.add(before, from, groups);
+        from = 0;
+        first += GROUPS_AT_ONCE;
+    }
+};
+
+// What parts of the group before the part add, all of which must have told it, and by the last part of a group what the group adds.
+DEV void take_group(float (&local)[V], float (&own)[V], const window<GROUP - 1> &near, u32 here, const float (&sum)[V], bool begins)
+{
+    near.add(local, 0, here);
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        own[j] = begins ? sum[j] : local[j] + sum[j];
+    }
+}
+
 // What is before a part that the block holds, by one warp; the last part of a group tells what the group adds. Words of the group's parts and of the
 // groups before it are asked for together, whether they are there or not: all of them are on their way at once. `sum`: what the part adds.
 DEV void find_before(float (&before)[V], const chain &c, const chain_part &at, const float (&sum)[V])
 {
-    constexpr int GROUPS_AT_ONCE = 4;
-    const int group = at.number / GROUP;
     const bool last = at.number % GROUP == GROUP - 1;
     const bool begins = last && any_start(at);
-    u64 *const words = c.words_of(at.strip, group) + lane_of_warp() * V;
+    u64 *const words = c.words_of(at.strip, at.number / GROUP) + lane_of_warp() * V;
+    look_back look(words, at.number / GROUP);
     u32 here = (1u << at.number % GROUP) - 1; // of the group's parts: none any more, once they have told
     float local[V] = {};                      // what they add
     float own[V];                             // and the whole group
-    int first = group - GROUPS_AT_ONCE;
-    int from = -1; // of the window: the nearest group that tells all, or none is before; behind that window, the first one
     bool heard_parts = false;
 #pragma unroll
     for (int j = 0; j < V; j++) {
         before[j] = 0.0f;
     }
 #pragma unroll 1
-    while (first < group) {
+    while (look.first < look.group) {
         window<GROUP - 1> near;
         window<GROUPS_AT_ONCE> far;
-        const u32 groups = first < 0 ? (1u << GROUPS_AT_ONCE) - (1u << min(-first, GROUPS_AT_ONCE)) : (1u << GROUPS_AT_ONCE) - 1;
+        const u32 groups = look.here();
 #pragma unroll
         for (int i = 0; i < GROUP - 1; i++) {
             near.hear(i, words + i * STRIP);
         }
-#pragma unroll
-        for (int i = 0; i < GROUPS_AT_ONCE; i++) {
-            far.hear(i, words + GROUP * STRIP - static_cast<i64>(group - max(first + i, 0)) * GROUP_WORDS);
-        }
+        look.hear(far);
         near.judge(here);
         far.judge(groups);
         if (near.silent != 0) {
@@ -171,40 +212,25 @@ DEV void find_before(float (&before)[V], const chain &c, const chain_part &at, c
         }
         if (!heard_parts) {
             heard_parts = true;
-            near.add(local, 0, here);
+            take_group(local, own, near, here, sum, begins);
             here = 0;
-#pragma unroll
-            for (int j = 0; j < V; j++) {
-                own[j] = begins ? sum[j] : local[j] + sum[j];
-            }
             if (last) {
-                tell_group(words, near.all != 0 || begins ? TOLD_ALL : TOLD_OWN, own);
+                tell_group(words, near.all != 0 || begins ? TELLS_ALL : TELLS_OWN, own);
             }
             if (near.all != 0) {
                 break;
             }
         }
-        if (from < 0) {
-            if (far.silent > far.all) { // one that is nearer
-                wait_told(words + GROUP * STRIP - static_cast<i64>(group - first - highest(far.silent)) * GROUP_WORDS);
-                __syncwarp();
-                continue;
-            }
-            if (far.all == 0 && first > 0) {
-                first -= GROUPS_AT_ONCE;
-                continue;
-            }
-            from = max(highest(far.all), 0);
+        if (look.from < 0 && !look.begins_at(far)) {
+            continue;
         }
-        far.add(before, from, groups);
-        from = 0;
-        first += GROUPS_AT_ONCE;
-        if (first >= group && last && !begins) {
+        look.add(before, far, groups);
+        if (look.first >= look.group && last && !begins) {
 #pragma unroll
             for (int j = 0; j < V; j++) {
                 own[j] = before[j] + own[j];
             }
-            tell_group(words, TOLD_ALL, own);
+            tell_group(words, TELLS_ALL, own);
         }
     }
 #pragma unroll
@@ -227,10 +253,7 @@ DEV void find_part(chain_part &to, const many_params &p, const chain &c, u32 ite
     const int number = static_cast<int>(item / static_cast<u32>(c.strips));
     const int strip = static_cast<int>(item - static_cast<u32>(number) * static_cast<u32>(c.strips));
     if (lane_of_warp() == 0) {
-        const int outer = strip / c.across;
-        const int row0 = outer / p.z.rows1;
-        const int row2 = (strip - outer * c.across) * STRIP;
-        to.first = {outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2};
+        to.first = first_row_of(p, c.across, strip);
         to.strip = item < c.items ? strip : c.strips;
         to.number = number;
     }
@@ -356,7 +379,7 @@ DEV void leave_piece(const float (&sum)[V], const chain &c, const chain_part &at
         begun |= begins;
     }
     shared.sum[buffer][warp][lane] = all;
-    tell_one(c.words_of(at.strip, at.number / GROUP) + at.number % GROUP * STRIP + lane * V + warp, told_word(begun ? TOLD_ALL : TOLD_OWN, all));
+    tell_one(c.words_of(at.strip, at.number / GROUP) + at.number % GROUP * STRIP + lane * V + warp, told_word(begun ? TELLS_ALL : TELLS_OWN, all));
 }
 
 // What is before the warp's piece.

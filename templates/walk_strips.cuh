@@ -102,19 +102,29 @@ DEV i64 first_slot(int strip, int n)
     }
 }
 
-// The strip of that number, `across` of them side by side.
-DEV strip strip_at(const many_params &p, int across, int number)
+// The first row of the strip of that number, `across` of them side by side.
+DEV row_at first_row_of(const many_params &p, int across, int number)
 {
     const int outer = number / across;
     const int row0 = outer / p.z.rows1;
     const int row2 = (number - outer * across) * STRIP;
-    strip s = {{outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2}, {}, min(STRIP, p.z.rows - row2), 0, 0, p.z.n, first_slot(number, p.z.n)};
+    return {outer * p.z.rows + row2, row0, outer - row0 * p.z.rows1, row2};
+}
+
+// The strip that begins there.
+DEV strip strip_from(const many_params &p, const row_at &first, i64 slot)
+{
+    strip s = {first, first, min(STRIP, p.z.rows - first.row2), 0, 0, p.z.n, slot};
     const int lane = lane_of_warp() * V;
     s.n = max(min(V, s.rows - lane), 0);
-    s.at = s.first;
     s.at.row += s.n > 0 ? lane : 0; // of rows that exist
     s.at.row2 += s.n > 0 ? lane : 0;
     return s;
+}
+
+DEV strip strip_at(const many_params &p, int across, int number)
+{
+    return strip_from(p, first_row_of(p, across, number), first_slot(number, p.z.n));
 }
 
 DEV void begin_rows(strip_values &vals, const many_params &p, const variant::head &head, const strip &s)
