@@ -43,6 +43,8 @@ struct chain_scratch {
     float sum[BUFFERS][V][32];          // what the part adds
     float before[BUFFERS][V][32];       // what is before it
 };
+static_assert(sizeof(chain_scratch) <= KNOWN * (24 + 4 * WORKERS) + BUFFERS * (WORKERS + 4 * STRIP * (WORKERS + 2)) + 64,
+              "chain_static_bytes of gen/plan_walk.c");
 
 // ---- what blocks tell each other -----------------------------------------------------------------------------------------
 
