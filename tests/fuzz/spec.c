@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     }
     if (ir != NULL) {
-        struct text_buf text = {NULL, 0, 0, false};
+        struct text_buf text = {0};
         struct signature *signature = calloc(1, sizeof *signature);
         ir_print(ir, &text);
         if (signature != NULL) {
