@@ -182,30 +182,26 @@ static int gathered(struct ir *w, int root, const bool *toeplitz)
     return ir_make(w, OP_ADD, (const int[]){others, put_together(w, &sum, toeplitz, true, at)}, at);
 }
 
-/* Is node `a` an operand of a used one that is not of the distance? */
-static bool is_taken(const struct ir *w, int a, const bool *used, const bool *toeplitz)
-{
-    for (int i = a + 1; i < w->n_nodes; i++)
-        for (int k = 0; used[i] && !toeplitz[i] && k < w->node[i].n_args; k++)
-            if (w->node[i].arg[k] == a)
-                return true;
-    return false;
-}
-
 /* How many values of the distance the pairs of a score take. -1: memory ran out. */
 static int values_taken(const struct ir *w, int root)
 {
     bool *used = calloc((size_t)w->n_nodes, sizeof *used);
     bool *toeplitz = calloc((size_t)w->n_nodes, sizeof *toeplitz);
-    int n = used && toeplitz ? 0 : -1;
+    bool *taken = calloc((size_t)w->n_nodes, sizeof *taken);
+    int n = used && toeplitz && taken ? 0 : -1;
     if (n == 0) {
         mark_toeplitz(w, toeplitz);
         ir_mark(w, &root, 1, used);
-        for (int i = 0; i <= root; i++)
-            n += used[i] && toeplitz[i] && is_taken(w, i, used, toeplitz);
     }
+    for (int i = 0; n >= 0 && i <= root; i++)
+        for (int k = 0; used[i] && !toeplitz[i] && k < w->node[i].n_args; k++) {
+            const int a = w->node[i].arg[k];
+            n += toeplitz[a] && !taken[a];
+            taken[a] = true;
+        }
     free(used);
     free(toeplitz);
+    free(taken);
     return n;
 }
 
