@@ -234,6 +234,7 @@ static void add_tensor(struct signature *s, const struct ir *ir, int tensor, boo
     a->default_value = t->default_value;
     a->alias = in_place ? (uint8_t)(1 + signature_find(s, ir->tensor[t->alias].name)) : 0;
     if (t->use != USE_SCATTER) {
+        a->points = (uint8_t)(t->map * 4 + t->form);
         set_map_dims(a, &ir->map[t->map], t);
         return;
     }

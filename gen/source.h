@@ -74,6 +74,8 @@ struct sig_arg {
     bool rare;           /* optional, and left out of a problem's line unless it is named there */
     bool list;           /* data is an array of pointers to tensors, in memory that the device reads */
     uint8_t alias; /* 1 + number of the argument whose memory it may share, and has where it is absent */
+    uint8_t
+        points; /* elementwise: of tensors with another number, other points have the elements at a place */
     double default_value;
     uint8_t ndim; /* rowwise x and y: 4 with leading ROWS0, ROWS1 that may be left out by the caller */
     bool leading_optional; /* leading dims may be absent (taken as 1) */

@@ -41,9 +41,9 @@ static void write_arg(FILE *f, const struct sig_arg *a)
     fprintf(f,
             "    {.name = \"%s\", .role = %d, .dtype = %d, .problem_dtype = %d, .unit_last = %d, .optional = "
             "%d, .grad = "
-            "%d, .presence_built = %d, .rare = %d, .list = %d, .alias = %d, .default_value = ",
+            "%d, .presence_built = %d, .rare = %d, .list = %d, .alias = %d, .points = %d, .default_value = ",
             a->name, a->role, a->dtype, a->problem_dtype, a->unit_last, a->optional, a->grad,
-            a->presence_built, a->rare, a->list, a->alias);
+            a->presence_built, a->rare, a->list, a->alias, a->points);
     write_double(f, a->default_value);
     fprintf(f, ", .ndim = %d, .leading_optional = %d, .dim = {", a->ndim, a->leading_optional);
     for (int i = 0; i < a->ndim; i++)

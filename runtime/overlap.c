@@ -87,7 +87,7 @@ static bool same_place(const struct extent *a, const struct extent *b)
 /* Does a point read or write the same place of both? */
 static bool same_dims(const struct sig_arg *a, const struct sig_arg *b)
 {
-    bool same = a->ndim == b->ndim;
+    bool same = a->ndim == b->ndim && a->points == b->points;
     for (int k = 0; same && k < a->ndim; k++)
         same = a->dim[k].sym == b->dim[k].sym && a->dim[k].times == b->dim[k].times;
     return same;

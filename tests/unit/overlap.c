@@ -77,6 +77,53 @@ TEST(compact_tensors)
         "'y': expected memory of its own, given some of that of 'u'");
 }
 
+/* What one map writes another may not read: its points are others, as are those of pairs of the other form.
+ */
+static lathe_status bind_two(const char *text, int64_t n, lathe_error *err)
+{
+    const int64_t length[] = {n};
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct ir *ir = spec_load("two.lua", text, strlen(text), &diag);
+    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
+    signature_make(ir, LATHE_FORWARD, &sig);
+    const lathe_arg args[] = {{"a", memory, LATHE_F32, 1, length, NULL}, /* y goes there */
+                              {"c", memory, LATHE_F32, 1, length, NULL},
+                              {"z", memory + 2048, LATHE_F32, 1, length, NULL}};
+    const lathe_status status = problem_from_args(&sig, args, 3, true, &problem, err);
+    ir_free(ir);
+    return status;
+}
+
+TEST(operands_of_other_points)
+{
+    static const char *const APART[] = {
+        "return elementwise { { over = { 'n' }, operands = { a = tensor('f32') }, results = { y = "
+        "tensor('f32', "
+        "{ alias = 'a' }) }, forward = function(v) return v.a + 1.0 end },\n"
+        "{ over = { 'n' }, operands = { c = tensor('f32') }, results = { z = tensor('f32') }, forward = "
+        "function(v) return v.c * 10.0 end } }",
+        "return elementwise { over = { 'n' }, operands = { a = tensor('f32', half('n')), c = tensor('f32', "
+        "interleaved('n')) },\n"
+        "results = { y = tensor('f32', half('n'), { alias = 'a' }), z = tensor('f32', half('n')) }, forward "
+        "= "
+        "function(v) return { y = { lo = v.a.lo, hi = v.a.hi + 1.0 }, z = { lo = v.c.lo, hi = v.c.hi } } end "
+        "}"};
+    static const char TOGETHER[] = "return elementwise { over = { 'n' }, operands = { a = tensor('f32'), c = "
+                                   "tensor('f32') }, results = { y = "
+                                   "tensor('f32', { alias = 'a' }), z = tensor('f32') }, forward = "
+                                   "function(v) return { y = v.a + 1.0, z = "
+                                   "v.c } end }";
+    for (int i = 0; i < 2; i++) {
+        lathe_error err = {0};
+        CHECK_EQ(bind_two(APART[i], 16, &err), LATHE_ARG);
+        CHECK_HAS(err.text, "argument 'a': expected memory of its own, given some of that of 'c'");
+    }
+    lathe_error err = {0};
+    CHECK_EQ(bind_two(TOGETHER, 16, &err), LATHE_OK);
+}
+
 /* Columns of one wider matrix, and every other element. */
 TEST(interleaved_tensors)
 {
