@@ -149,12 +149,12 @@ static void check_row(struct rule *r)
         ir->input[i].rows = (uint8_t)rows_of(ir, i);
 }
 
-static bool is_input(const struct ir *ir, const char *name)
+/* Where a row value is made; 0: by the prelude. */
+static int final_line(const struct ir *ir, int i)
 {
-    for (int k = 0; k < ir->n_inputs; k++)
-        if (strcmp(ir->input[k].name, name) == 0)
-            return true;
-    return false;
+    const struct ir_fn *fn = ir->kind == KIND_ROWWISE ? &ir->row : &ir->epilogue;
+    const struct ir_node *n = &ir->node[fn->root[1 + i]];
+    return n->file == 1 ? n->line : 0;
 }
 
 /* What --problem calls something else cannot be said there of a dim or an argument. */
@@ -182,35 +182,61 @@ static void check_problem_names(struct rule *r)
         check_problem_name(r, ir->free_name[i], 0);
 }
 
+static bool is_gradient_of(const char *name, const char *of)
+{
+    return name[0] == 'd' && strcmp(name + 1, of) == 0;
+}
+
+/* What else of the two passes has the name of a row value: an argument that is always there, an input or the
+   gradient of one, the gradient of another row value. NULL: nothing; else a phrase in `text`. */
+static const char *namesake(const struct ir *ir, const char *name, char *text, size_t size)
+{
+    static const char *const taken[] = {"q",  "k",  "v",  "o",  "x",  "y",      "do",
+                                        "dq", "dk", "dv", "dx", "dy", "q_start"};
+    for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
+        if (strcmp(taken[k], name) == 0)
+            return "an argument of every spec";
+    for (int k = 0; k < ir->n_inputs; k++) {
+        if (strcmp(ir->input[k].name, name) == 0)
+            return "an input";
+        if (is_gradient_of(name, ir->input[k].name) && ir->input[k].grad) {
+            snprintf(text, size, "the gradient of the input '%s'", ir->input[k].name);
+            return text;
+        }
+    }
+    for (int k = 0; k < ir->n_finals; k++)
+        if (is_gradient_of(name, ir->final[k].name)) {
+            snprintf(text, size, "the gradient of the row value '%s'", ir->final[k].name);
+            return text;
+        }
+    return NULL;
+}
+
 /* Names of arguments, of both passes: inputs, row values and their gradients ("d" in front) share one space
    with q, k, v, o, x, y. */
 static void check_names(struct rule *r)
 {
-    static const char *const taken[] = {"q",  "k",  "v",  "o",  "x",  "y",      "do",
-                                        "dq", "dk", "dv", "dx", "dy", "q_start"};
     struct ir *ir = r->ir;
+    char text[NAME_MAX_BYTES + 40];
     for (int i = 0; i < ir->n_finals; i++) {
-        char gradient[NAME_MAX_BYTES + 1];
-        snprintf(gradient, sizeof gradient, "d%s", ir->final[i].name);
-        bool clash = is_input(ir, ir->final[i].name) || is_input(ir, gradient);
-        for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
-            clash |= strcmp(taken[k], ir->final[i].name) == 0;
-        if (!clash)
+        const char *other = namesake(ir, ir->final[i].name, text, sizeof text);
+        if (!other)
             continue;
-        diag_add(r->diag, ir->file[1], 0,
-                 "the row value '%s' or its gradient '%s' has the name of another argument; rename it",
-                 ir->final[i].name, gradient);
+        diag_add(r->diag, ir->file[1], final_line(ir, i), "the row value '%s' has the name of %s; rename it",
+                 ir->final[i].name, other);
         r->ok = false;
     }
     for (int i = 0; i < ir->n_inputs; i++) {
-        char gradient[NAME_MAX_BYTES + 1];
-        snprintf(gradient, sizeof gradient, "d%s", ir->input[i].name);
-        if (!is_input(ir, gradient))
-            continue;
-        diag_add(r->diag, ir->file[1], ir->input[i].line,
-                 "the gradient of the input '%s' has the name of the input '%s'; rename one",
-                 ir->input[i].name, gradient);
-        r->ok = false;
+        for (int k = 0; k < ir->n_inputs + ir->n_finals; k++) {
+            const bool row_value = k >= ir->n_inputs;
+            const char *of = row_value ? ir->final[k - ir->n_inputs].name : ir->input[k].name;
+            if (!is_gradient_of(ir->input[i].name, of))
+                continue;
+            diag_add(r->diag, ir->file[1], ir->input[i].line,
+                     "the input '%s' has the name of the gradient of the %s '%s'; rename one",
+                     ir->input[i].name, row_value ? "row value" : "input", of);
+            r->ok = false;
+        }
     }
     check_problem_names(r);
 }

@@ -1,5 +1,4 @@
--- error in file: the row value 'lse' or its gradient 'dlse' has the name of another argument
 return attention {
-  inputs = { dlse = scalar("f32") },
+  inputs = { dlse = scalar("f32") }, -- error: the input 'dlse' has the name of the gradient of the row value 'lse'; rename one
   score_mod = function(s, at, x) return s + x.dlse end,
 }
