@@ -490,7 +490,7 @@ bool diff(struct ir *ir, const int *root, const int *seed, int n_roots, struct d
     bool ruled = !ok || run_sweep(&s, root, seed, n_roots, diag);
     ok = ok && ruled && collect(&s, out);
     if (ruled && (!ok || ir->failed)) {
-        diag_add(diag, ir->file[0], 0, "the backward formula needs more than %d nodes, or memory ran out",
+        diag_add(diag, ir->file[1], 0, "the backward formula needs more than %d nodes, or memory ran out",
                  IR_MAX_NODES);
         ok = false;
     }

@@ -30,13 +30,21 @@ static bool value_is(const struct item *item, const char *value)
            memcmp(value, item->value, (size_t)item->value_size) == 0;
 }
 
+static bool has_lists(const struct signature *sig)
+{
+    bool any = false;
+    for (int i = 0; i < sig->n_args; i++)
+        any |= sig->arg[i].list;
+    return any;
+}
+
 /* Symbols that a problem of this kind may set: the range of SYM_MAP, then the free dims. */
 static bool sym_is_settable(const struct signature *sig, int sym)
 {
     if (sym >= SYM_FREE)
         return sym < SYM_FREE + sig->n_free;
     if (!lathe__is_attention(sig) && !lathe__is_rowwise(sig))
-        return sym == SYM_TENSORS;
+        return sym == SYM_TENSORS && has_lists(sig);
     return lathe__is_attention(sig) ? sym >= SYM_B && sym <= SYM_D_V : sym >= SYM_ROWS0 && sym <= SYM_N;
 }
 
@@ -62,6 +70,19 @@ static int find_choice(const struct signature *sig, const struct item *item)
     return -1;
 }
 
+static void say_choices(struct phrase *to, const struct sig_arg *a)
+{
+    const bool any = a->dtype == LATHE_NONE;
+    const bool dtypes = any || a->rare; /* one that is rare has its own: naming it brings it in */
+    if (dtypes)
+        lathe__say(to, "%s",
+                   !any          ? lathe_dtype_text((lathe_dtype)a->dtype)
+                   : a->optional ? "f32, f16, bf16"
+                                 : "f32, f16 or bf16");
+    if (a->optional)
+        lathe__say(to, "%snone", dtypes ? " or " : "");
+}
+
 static lathe_status unknown_item(const struct signature *sig, const struct item *item, lathe_error *err)
 {
     struct phrase known = {{0}, 0};
@@ -71,9 +92,14 @@ static lathe_status unknown_item(const struct signature *sig, const struct item 
             lathe__say(&known, ", %s", lathe__sym_text(sig, sym));
     }
     for (int i = 0; i < sig->n_args; i++) {
-        if (has_choice(&sig->arg[i]))
-            lathe__say(&known, ", %s (a dtype or none)", sig->arg[i].name);
+        if (!has_choice(&sig->arg[i]))
+            continue;
+        lathe__say(&known, ", %s (", sig->arg[i].name);
+        say_choices(&known, &sig->arg[i]);
+        lathe__say(&known, ")");
     }
+    lathe__say(&known, "%s%s%s", sig->builds_alignment ? ", unaligned" : "",
+               lathe__is_attention(sig) ? ", folded" : "", sig->backward ? ", deterministic" : "");
     return lathe__fail(err, LATHE_ARG, "problem: unknown name '%.*s'; this spec knows %s",
                        item->name_size > 64 ? 64 : item->name_size, item->name, known.text);
 }
@@ -136,11 +162,12 @@ static lathe_status parse_choice(const struct signature *sig, int i, const struc
     const lathe_dtype given = parse_dtype(item);
     const bool fits = a->dtype == LATHE_NONE || (a->rare && given == (lathe_dtype)a->dtype);
     const lathe_dtype dtype = fits ? given : LATHE_NONE;
-    if (dtype == LATHE_NONE)
-        return lathe__fail(err, LATHE_ARG, "problem: expected %s to be %s%s%s, given '%.*s'", a->name,
-                           a->dtype == LATHE_NONE ? "f32, f16 or bf16" : "",
-                           a->dtype == LATHE_NONE && a->optional ? " or " : "", a->optional ? "none" : "",
-                           item->value_size > 64 ? 64 : item->value_size, item->value);
+    if (dtype == LATHE_NONE) {
+        struct phrase choices = {{0}, 0};
+        say_choices(&choices, a);
+        return lathe__fail(err, LATHE_ARG, "problem: expected %s to be %s, given '%.*s'", a->name,
+                           choices.text, item->value_size > 64 ? 64 : item->value_size, item->value);
+    }
     p->arg_dtype[i] = (uint8_t)dtype;
     p->present |= arg_bit(i);
     return LATHE_OK;
@@ -281,9 +308,8 @@ static void fill_sizes(const struct signature *sig, struct problem *p)
     if (p->dtype == LATHE_NONE)
         p->dtype = LATHE_BF16;
     if (!lathe__is_attention(sig) && !lathe__is_rowwise(sig)) {
-        for (int i = 0; i < sig->n_args; i++)
-            if (sig->arg[i].list)
-                fill(p, SYM_TENSORS, 4);
+        if (has_lists(sig))
+            fill(p, SYM_TENSORS, 4);
         for (int sym = SYM_FREE; sym < SYM_FREE + sig->n_free; sym++)
             fill(p, (enum sym)sym, 64);
         return;

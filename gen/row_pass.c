@@ -90,12 +90,25 @@ static bool add_value(struct row_value *list, int *n, int node, int arg)
     return true;
 }
 
+/* Some list of the pass is full: says which. */
 static bool too_large(const struct maker *m)
 {
-    return refuse(m,
-                  "the backward pass has more than %d tensors of rows, %d values per row, %d gradients or "
-                  "%d formulas, or memory ran out",
-                  ROW_STREAMS, ROW_VALUES, ROW_SITES, MAX_ROOTS);
+    const struct row_pass *pass = m->pass;
+    const struct {
+        bool full;
+        int most;
+        const char *what;
+    } LIST[] = {{pass->n_in == ROW_STREAMS, ROW_STREAMS, "tensors of rows that are read"},
+                {pass->n_out == ROW_STREAMS, ROW_STREAMS, "tensors of rows that are written"},
+                {pass->n_given == ROW_VALUES, ROW_VALUES, "values per row that are read"},
+                {pass->n_kept == ROW_VALUES, ROW_VALUES, "values per row that are written"},
+                {pass->n_sites == ROW_SITES, ROW_SITES, "gradients of reads of inputs"},
+                {m->w->row.n_roots == MAX_ROOTS, MAX_ROOTS, "formulas"}};
+    for (size_t i = 0; i < sizeof LIST / sizeof *LIST; i++)
+        if (LIST[i].full)
+            return refuse(m, "the %s pass needs more than %d %s", m->sig->backward ? "backward" : "forward",
+                          LIST[i].most, LIST[i].what);
+    return refuse(m, LOWER_FAILED, IR_MAX_NODES);
 }
 
 /* ---- gradients of inputs ------------------------------------------------------------------------- */
@@ -490,8 +503,7 @@ static bool finish(struct maker *m, bool ok)
         m->pass->ir = m->w->failed ? NULL : lower(m->w, m->sig, m->problem);
         if (m->pass->ir)
             drop_zero_sums(m);
-        ok = m->pass->ir ? find_reads(m) && find_scans(m)
-                         : refuse(m, LOWER_FAILED, IR_MAX_NODES);
+        ok = m->pass->ir ? find_reads(m) && find_scans(m) : refuse(m, LOWER_FAILED, IR_MAX_NODES);
     }
     ir_free(m->w);
     if (!ok)

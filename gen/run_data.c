@@ -351,8 +351,8 @@ static int check_results(const struct run *run)
 static int make_output(struct run *run, int sig, bool outputs)
 {
     const struct sig_arg *a = &run->sig.arg[sig];
-    const bool wanted = run_is_backward(run) ? arg_in(run->problem.present, sig)
-                                             : outputs || find_value(&run->o->output, a->name);
+    const bool wanted = arg_in(run->problem.present, sig) &&
+                        (run_is_backward(run) || outputs || find_value(&run->o->output, a->name));
     if (a->role == ROLE_OUT_OPTIONAL && !wanted && !find_value(&run->o->output, a->name))
         return CODE_OK;
     if (a->role == ROLE_OUT_OPTIONAL && !wanted) {

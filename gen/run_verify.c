@@ -245,8 +245,20 @@ static int verify(const struct run *run, struct reference *ref)
     return good ? CODE_OK : CODE_FAILED;
 }
 
+static bool has_outputs(const struct run *run)
+{
+    bool any = false;
+    for (int i = 0; i < run->n; i++)
+        any |= run_is_output(run, &run->tensor[i]);
+    return any;
+}
+
 int run_verify_fits(const struct run *run)
 {
+    if (run->o->verify && !has_outputs(run)) {
+        complain("--verify: the problem leaves every result out, so nothing can be compared");
+        return CODE_USAGE;
+    }
     const double work = (double)count_rows(run) * work_of_row(run) * BACKWARD_WORK;
     if (!run->o->verify || !is_one(run) || work <= 4.0 * MOST_WORK)
         return CODE_OK;

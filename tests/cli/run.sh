@@ -35,6 +35,10 @@ done
 expect 0 'dweight: max abs' '' run layer_norm --pass backward --problem dtype=f32,rows=9,n=33 --verify
 expect 0 '3 d + 2 d_v' '' run causal --pass backward --problem h=2,q=4,d=8,dlse=f32,deterministic=1 --verify
 expect 0 'dv: max abs' '' run causal --pass backward --problem h=2,q=4,d=8,dq=none,o=none,lse=none --verify --output dv=dv.npy
+expect 2 '' 'the problem leaves every result out' run act_relu --problem rows=2,n=8,y=none --verify
+expect 2 '' '--output y: the problem leaves it out' run act_relu --problem rows=2,n=8,y=none --output y=y.npy
+expect 2 '' "unknown name 'tensors'; this spec knows dtype, a, b, rows, n, x (f32, f16 or bf16), y (f32, f16, bf16 or none)" run act_relu --problem tensors=7
+expect 2 '' 'expected dlse to be f32 or none, given' run causal --pass backward --problem dlse=f16
 # what the gradient does not read is no result, and neither is what it begins with
 expect 0 'dx: max abs' '' run logsumexp --pass backward --problem rows=4,n=8 --verify
 cat >apart.lua <<'END'

@@ -48,6 +48,15 @@ TEST(what_is_too_large_is_said)
          "return attention { score_mod = function(s, at)\n  " SUM(
              65, "exp(k * f32(at.h)) * sin(k * s)") "  return y end }",
          "at most 64 values that are kept for a head, a row or a column"},
+        {LATHE_FORWARD, "dtype=bf16,rows=64,n=4096",
+         "local inputs = {}\nfor k = 1, 7 do inputs['w' .. k] = tensor('float', 'rows', 'n') end\n"
+         "return rowwise { inputs = inputs, forward = function(v, at, x)\n"
+         "  " SUM(7, "x['w' .. k](at.row, at.i) * v") "  return y / rowsum(y * y) end }",
+         "rowwise_walk: the forward pass needs more than 6 tensors of rows that are read"},
+        {LATHE_BACKWARD, "dtype=f32,rows=64,n=33",
+         "return rowwise { forward = function(v)\n  local y = v\n"
+         "  for k = 1, 5000 do y = y * 1.0001 + v end\n  return y end }",
+         "large.lua: the backward formula needs more than 20000 nodes"},
         /* the check takes these; what follows makes more of them */
         {LATHE_FORWARD, PAIRS,
          "return attention { score_mod = function(s)\n  " SUM(3500, "sin(k * s)") "  return y end }",

@@ -412,7 +412,7 @@ TEST(choices_of_inputs)
     CHECK_EQ(parse("n_doc=1,bias=none", &p, &err), LATHE_OK);
     CHECK(!(arg_in(p.present, BIAS)));
     CHECK_EQ(parse("n_doc=1,bias=i32", &p, &err), LATHE_ARG);
-    CHECK_HAS(err.text, "expected bias to be f32, f16 or bf16 or none, given 'i32'");
+    CHECK_HAS(err.text, "expected bias to be f32, f16, bf16 or none, given 'i32'");
     CHECK_EQ(parse("n_doc=1,doc=none", &p, &err), LATHE_ARG);
     CHECK_HAS(err.text, "unknown name 'doc'");
 }
