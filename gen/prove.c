@@ -35,10 +35,35 @@ static bool open_prover(struct prover *p, const struct ir *ir, unsigned seed)
     return !p->ir->failed;
 }
 
+/* Every element gets data, at every size that is tried: an input of more is not looked at. */
+static const double MOST_ELEMENTS = 0x1p26;
+
+static const struct input *too_large(const struct ir *ir)
+{
+    for (int i = 0; i < ir->n_inputs; i++) {
+        double n = 1;
+        for (int d = 0; d < ir->input[i].n_dims; d++)
+            n *= ir->input[i].dim[d].literal > 0 ? ir->input[i].dim[d].literal : 1;
+        if (n > MOST_ELEMENTS)
+            return &ir->input[i];
+    }
+    return NULL;
+}
+
 int prove(struct ir *ir, unsigned seed, struct proof *out)
 {
+    const struct input *large = too_large(ir);
     struct prover p;
     int n = 0;
+    if (large) {
+        proof_begin(&out[n], "gradients", 0);
+        proof_blame(
+            &out[n++], large->line,
+            "input '%s' has more than 2^26 elements by its declaration alone, which all would need data; "
+            "give a dim a name in place of its size to have it checked",
+            large->name);
+        return n;
+    }
     if (!open_prover(&p, ir, seed)) {
         proof_begin(&out[n], "gradients", 0);
         proof_blame(&out[n++], 0, "out of memory, or the spec makes more than %d nodes", IR_MAX_NODES);

@@ -37,6 +37,8 @@ printf 'return attention { online_func = elementwise_weights(function(s) return 
 expect 1 'gradients                FAILED' 'differences meet a corner of the function' "$LATHE" check corners.lua
 cp err.txt corners.txt
 expect 1 '' '' grep 'is above' corners.txt # it is no error that fails
+printf 'return rowwise { inputs = { t = tensor("f32", 2000000000) }, forward = function(v, at, x) return v + x.t(3) end }\n' >vast.lua
+expect 1 'gradients                FAILED' "vast.lua:1: gradients: input 't' has more than 2^26 elements" "$LATHE" check vast.lua
 printf 'return rowwise { forward = function(x) return x * sqrt(-1.0 - x * x) end }\n' >nan.lua
 expect 1 'gradients                FAILED' 'is nan derived, nan by finite differences' "$LATHE" check nan.lua
 printf 'return attention { score_mod = function(s) return s * 1e7 end }\n' >large.lua
