@@ -275,4 +275,9 @@ DEV float m_clamp(float x, float low, float high) { return fminf(fmaxf(x, low), 
 DEV int m_clamp(int x, int low, int high) { return m_min(m_max(x, low), high); }
 
 DEV float m_floor(float x) { return floorf(x); }
+
+// Towards 0; beyond the ints the nearest of them, and 0 of no number: C++ leaves that open, the instruction does not.
+DEV int m_i32(float x) { return __float2int_rz(x); }
+DEV int m_i32(int x) { return x; }
+DEV int m_i32(bool x) { return x ? 1 : 0; }
 DEV float m_ceil(float x) { return ceilf(x); }

@@ -85,7 +85,7 @@ struct variant {
         const float t7 = m_log2(t6);  // relative_bias.lua:6
         const float t8 = (2.0f * t7);  // relative_bias.lua:6
         const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
-        int t10 = (int)(t9);  // relative_bias.lua:6
+        int t10 = m_i32(t9);  // relative_bias.lua:6
         int t11 = (8 + t10);  // relative_bias.lua:6
         int t12 = m_min(15, t11);  // relative_bias.lua:7
         int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7

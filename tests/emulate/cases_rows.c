@@ -635,6 +635,7 @@ static const struct inline_spec OP_SPECS[] = {
                     "0.0) + where(ne(at.i % 2, 0), 0.25, 0.0) + "
                     "f32(i32(4.0 * x)) + where(ge(at.i, 9), abs(at.i - 20), min(at.i, 5)) * 0.1 + "
                     "f32(clamp(at.i, 2, 6)) + f32(max(at.i, 3))"),
+    ROWS("ints", "return f32(i32(4e9 * x)) * 1e-9 + f32(i32((x - x) / (x - x)))"), /* beyond them, too */
     ROWS("passes", "local low, high = rowmin(x), rowmax(x)\n"
                    "  local share = rowsum((x - low) / (high - low + 1.0)) / at.n\n"
                    "  return (x - low) * share + rowmax(x * share), { low = low, share = share }"),

@@ -210,6 +210,10 @@ constexpr float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x
 constexpr int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
 constexpr unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __float2int_rz(float x)
+{
+    return x != x ? 0 : x >= 0x1p31f ? 0x7fffffff : x < -0x1p31f ? -0x7fffffff - 1 : static_cast<int>(x);
+}
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
 inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x)); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
