@@ -304,9 +304,9 @@ static void dim_name(char *out, size_t size, const struct ir *ir, const struct s
         snprintf(out, size, "%s", dim->sym < SYM_FREE ? text[dim->sym] : ir->free_name[dim->sym - SYM_FREE]);
 }
 
-static bool fail_index(struct eval_env *env, int node, int dim, double index, int64_t size)
+bool eval_fail_index(struct eval_env *env, int node, int input, int dim, double index, int64_t size)
 {
-    const struct input *in = &env->ir->input[env->ir->node[node].index];
+    const struct input *in = &env->ir->input[input];
     char name[NAME_MAX_BYTES];
     dim_name(name, sizeof name, env->ir, &in->dim[dim]);
     if (size == 0)
@@ -361,7 +361,7 @@ static bool run_load(struct eval_env *env, int node)
         for (int k = 0; k < n->n_args; k++) {
             const double index = env->value[n->arg[k]][along_axis(env, n->arg[k]) ? j : 0];
             if (!(index >= 0.0 && index < (double)place.size[k]))
-                return fail_index(env, node, k, index, place.size[k]);
+                return eval_fail_index(env, node, env->ir->node[node].index, k, index, place.size[k]);
             element += k == 0 ? first_offset(t, &place, (int64_t)index) : (int64_t)index * place.stride[k];
         }
         env->value[node][j] = dtype_load(t->dtype, t->data, element);

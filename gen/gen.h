@@ -495,6 +495,8 @@ struct eval_env {
    which integer was divided by 0. Branches of where() are both evaluated. */
 bool eval_run(struct eval_env *env, const int *root, int n_roots);
 void eval_free(struct eval_env *env);
+/* env->error: the index of that dim of an input is outside of it, at the node's place. Returns false. */
+bool eval_fail_index(struct eval_env *env, int node, int input, int dim, double index, int64_t size);
 /* Scalar ops, reductions and leaves excepted; used by folding too. `type` is that of the result. An i32
    result that does not exist (division by 0, overflow) is NaN; a cast to i32 saturates, NaN gives 0, as on a
    GPU. */

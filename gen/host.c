@@ -157,7 +157,7 @@ void host_env_init(struct eval_env *env, const struct host_call *call, uint8_t a
     memcpy(env->input, call->input, sizeof env->input);
 }
 
-static lathe_status eval_error(const struct eval_env *env, lathe_error *err)
+lathe_status host_eval_error(const struct eval_env *env, lathe_error *err)
 {
     const lathe_status status = env->error_node < 0 ? LATHE_MEMORY : LATHE_SPEC;
     if (!err)
@@ -175,7 +175,7 @@ static lathe_status eval_error(const struct eval_env *env, lathe_error *err)
 
 lathe_status host_eval(struct eval_env *env, const int *root, int n_roots, lathe_error *err)
 {
-    return eval_run(env, root, n_roots) ? LATHE_OK : eval_error(env, err);
+    return eval_run(env, root, n_roots) ? LATHE_OK : host_eval_error(env, err);
 }
 
 double host_value(const struct eval_env *env, int node, int64_t j)

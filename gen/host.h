@@ -51,6 +51,7 @@ int64_t host_dim(const struct host_call *call, enum sym sym);
 void host_env_init(struct eval_env *env, const struct host_call *call, uint8_t axis);
 /* eval_run, with its message in *err. */
 lathe_status host_eval(struct eval_env *env, const int *root, int n_roots, lathe_error *err);
+lathe_status host_eval_error(const struct eval_env *env, lathe_error *err); /* what has failed in it */
 /* Element j of an evaluated node, whether it varies along the axis or not. */
 double host_value(const struct eval_env *env, int node, int64_t j);
 /* Copy an evaluated node to n doubles, spread where it does not vary along the axis. */

@@ -224,17 +224,20 @@ static void store_value(struct elementwise *e, const struct line *l, const struc
 static lathe_status scatter(struct elementwise *e, const struct ir_map *map, int n, lathe_error *err)
 {
     for (int s = 0; s < map->n_scatters; s++) {
-        const struct place *p = &e->place[map->scatter[s].tensor];
+        const struct map_scatter *to = &map->scatter[s];
+        const struct place *p = &e->place[to->tensor];
         for (int j = 0; j < n && p->sum; j++) {
             int64_t element = 0;
             for (int d = 0; d < p->arg->ndim; d++) {
-                const double index = host_value(&e->env, map->scatter[s].index[d], j);
-                if (!(index >= 0 && index < (double)p->arg->shape[d]))
-                    return lathe__fail(err, LATHE_SPEC, "%s: index %g is outside dim %d of it", p->arg->name,
-                                       index, d);
+                const double index = host_value(&e->env, to->index[d], j);
+                if (!(index >= 0 && index < (double)p->arg->shape[d])) {
+                    eval_fail_index(&e->env, to->index[d], e->ir->tensor[to->tensor].input, d, index,
+                                    p->arg->shape[d]);
+                    return host_eval_error(&e->env, err);
+                }
                 element = element * p->arg->shape[d] + (int64_t)index;
             }
-            p->sum[element] += host_value(&e->env, map->scatter[s].value, j);
+            p->sum[element] += host_value(&e->env, to->value, j);
         }
     }
     return LATHE_OK;

@@ -35,6 +35,7 @@ done
 expect 0 'dweight: max abs' '' run layer_norm --pass backward --problem dtype=f32,rows=9,n=33 --verify
 expect 0 '3 d + 2 d_v' '' run causal --pass backward --problem h=2,q=4,d=8,dlse=f32,deterministic=1 --verify
 expect 0 'dv: max abs' '' run causal --pass backward --problem h=2,q=4,d=8,dq=none,o=none,lse=none --verify --output dv=dv.npy
+expect 2 '' 'embedding.lua:6: table: index 0 of dim 0 (words): that dim has no elements' run embedding --pass backward --problem b=2,t=3,d=4,words=0
 expect 2 '' 'the problem leaves every result out' run act_relu --problem rows=2,n=8,y=none --verify
 expect 2 '' '--output y: the problem leaves it out' run act_relu --problem rows=2,n=8,y=none --output y=y.npy
 expect 2 '' "unknown name 'tensors'; this spec knows dtype, a, b, rows, n, x (f32, f16 or bf16), y (f32, f16, bf16 or none)" run act_relu --problem tensors=7
