@@ -139,6 +139,22 @@ static int find_seed(lua_State *lua, const struct map_tensor *t, const char *nam
     return -1;
 }
 
+/* Rounding at random is what a store to 16 bits does; "float" may be that, as the problem says. */
+static void check_dither(lua_State *lua, const struct map_tensor *t)
+{
+    if (t->use == USE_SUM)
+        luaL_error(
+            lua,
+            "result '%s': a sum over dims is not rounded by dither; give the result all dims of 'over', "
+            "or leave dither out",
+            t->name);
+    if (t->dtype == LATHE_F32 || t->dtype == LATHE_I32)
+        luaL_error(lua,
+                   "result '%s': dither rounds to 16 bits, and the dtype is \"%s\"; declare it \"float\", "
+                   "\"f16\" or \"bf16\", or leave dither out",
+                   t->name, lathe_dtype_text(t->dtype));
+}
+
 static void result_options(lua_State *lua, const struct ir_map *map, struct map_tensor *t, int table)
 {
     static const char *const options[] = {"alias", "dither", NULL};
@@ -151,8 +167,10 @@ static void result_options(lua_State *lua, const struct ir_map *map, struct map_
             luaL_error(lua, "result '%s': option '%s' is a name", t->name, options[i]);
         if (type == LUA_TSTRING && i == 0)
             t->alias = find_alias(lua, map, t, lua_tostring(lua, -1));
-        if (type == LUA_TSTRING && i == 1)
+        if (type == LUA_TSTRING && i == 1) {
+            check_dither(lua, t);
             t->dither = find_seed(lua, t, lua_tostring(lua, -1));
+        }
         lua_pop(lua, 1);
     }
 }
@@ -162,7 +180,8 @@ static void result_options(lua_State *lua, const struct ir_map *map, struct map_
 /* The tagged table is on top of the stack. */
 static void declare_tensor(lua_State *lua, struct ir_map *map, const char *name, bool is_result)
 {
-    struct ir *ir = tracer_of(lua)->ir;
+    struct tracer *tracer = tracer_of(lua);
+    struct ir *ir = tracer->ir;
     const int table = lua_gettop(lua);
     char who[NAME_MAX_BYTES + 16];
     if (!is_identifier(name))
@@ -186,6 +205,8 @@ static void declare_tensor(lua_State *lua, struct ir_map *map, const char *name,
     snprintf(who, sizeof who, "'%s'", name);
     lua_getfield(lua, table, "line");
     t->line = (int)lua_tointeger(lua, -1);
+    const struct ir_at field = tracer->function;
+    tracer->function = (struct ir_at){FILE_SPEC, t->line}; /* mistakes name the tensor's own line */
     lua_rawgeti(lua, table, 1);
     t->dtype = declare_dtype(lua, who);
     const bool integer = t->dtype == LATHE_I32 || t->dtype == LATHE_U8;
@@ -213,6 +234,7 @@ static void declare_tensor(lua_State *lua, struct ir_map *map, const char *name,
     if (map->list && t->n_dims != 1)
         luaL_error(lua, "'%s': in a map with list = true every tensor has the one dim of 'over'", name);
     lua_settop(lua, table);
+    tracer->function = field;
     ir->n_tensors++;
 }
 
