@@ -109,6 +109,18 @@ static void operand_options(lua_State *lua, struct map_tensor *t, int table)
         luaL_error(lua, "operand '%s': integers have no gradient", t->name);
 }
 
+/* What is left out lies where its alias does: of two results with one alias, one would be lost. */
+static void check_alias_is_free(lua_State *lua, const struct map_tensor *t, int alias)
+{
+    const struct ir *ir = tracer_of(lua)->ir;
+    for (int i = 0; i < ir->n_tensors; i++)
+        if (ir->tensor[i].alias == alias)
+            luaL_error(lua,
+                       "result '%s': alias '%s' is taken by the result '%s'; name another operand, or leave "
+                       "alias out",
+                       t->name, ir->tensor[alias].name, ir->tensor[i].name);
+}
+
 /* The operand whose memory a result may share: the same elements for the same point. */
 static int find_alias(lua_State *lua, const struct ir_map *map, const struct map_tensor *t, const char *name)
 {
@@ -122,6 +134,7 @@ static int find_alias(lua_State *lua, const struct ir_map *map, const struct map
             luaL_error(lua,
                        "result '%s': alias '%s' must have the same dtype, dims and pairs, and no default",
                        t->name, name);
+        check_alias_is_free(lua, t, i);
         return i;
     }
     luaL_error(lua, "result '%s': alias '%s' is no operand of this map", t->name, name);
