@@ -335,7 +335,8 @@ static void declare_dim(lua_State *lua, struct input *in, int index)
     if (lua_isinteger(lua, index)) {
         lua_Integer size = lua_tointeger(lua, index);
         if (size < 1 || size > INT32_MAX)
-            luaL_error(lua, "input '%s': dim %d is %I; a size is at least 1", in->name, in->n_dims, size);
+            luaL_error(lua, "input '%s': dim %d is %I; a size is 1 to %d", in->name, in->n_dims, size,
+                       INT32_MAX);
         *dim = (struct sig_dim){.sym = SYM_ONE, .literal = (int32_t)size};
         return;
     }
