@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const char *const MAP_FIELDS[] = {"over", "list", "operands", "results", "forward", NULL};
+static const char *const HALVES[] = {"lo", "hi", NULL}; /* of a pair */
 
 struct map_call { /* what the protected functions below are given */
     struct ir_map *map;
@@ -288,6 +289,29 @@ static int unknown_operand(lua_State *lua)
     return luaL_error(lua, "there is no operand '%s' here", luaL_tolstring(lua, 2, NULL));
 }
 
+/* What is written with a pair as if it were one value, or another field of it; its name is upvalue 1. */
+static int refuse_pair(lua_State *lua)
+{
+    const char *name = lua_tostring(lua, lua_upvalueindex(1));
+    return luaL_error(lua, "v.%s is a pair: write v.%s.lo or v.%s.hi", name, name, name);
+}
+
+/* The table of a pair is on top of the stack. */
+static void close_pair(lua_State *lua, const char *name)
+{
+    static const char *const events[] = {"__index", "__add", "__sub", "__mul", "__div",
+                                         "__idiv",  "__mod", "__pow", "__unm", NULL};
+    lua_newtable(lua);
+    for (int i = 0; events[i]; i++) {
+        lua_pushstring(lua, name);
+        lua_pushcclosure(lua, refuse_pair, 1);
+        lua_setfield(lua, -2, events[i]);
+    }
+    lua_pushstring(lua, name);
+    lua_setfield(lua, -2, PAIR_NAME);
+    lua_setmetatable(lua, -2);
+}
+
 /* v.name, or v.name.lo and v.name.hi */
 static void push_operands(lua_State *lua, const struct ir_map *map)
 {
@@ -305,6 +329,7 @@ static void push_operands(lua_State *lua, const struct ir_map *map)
             lua_setfield(lua, -2, "lo");
             push_value(lua, ir_operand(ir, i, 1));
             lua_setfield(lua, -2, "hi");
+            close_pair(lua, t->name);
         }
         lua_setfield(lua, -2, t->name);
     }
@@ -314,21 +339,46 @@ static void push_operands(lua_State *lua, const struct ir_map *map)
     lua_setmetatable(lua, -2);
 }
 
+/* A pair operand as a table of results, or as the value of a result that is no pair. */
+static void refuse_pair_operand(lua_State *lua)
+{
+    if (luaL_getmetafield(lua, -1, PAIR_NAME) == LUA_TNIL)
+        return;
+    const char *name = lua_tostring(lua, -1);
+    luaL_error(lua, "forward: v.%s is a pair: write v.%s.lo or v.%s.hi", name, name, name);
+}
+
+/* A pair result that is returned as one value, or without its name. */
+static void refuse_whole(lua_State *lua, const struct map_tensor *t)
+{
+    luaL_error(lua, "forward: '%s' is a pair: return { %s = { lo = value, hi = value } }", t->name, t->name);
+}
+
+/* The value on top of the stack: a sum is said by the dims of its result here. */
+static void refuse_total(lua_State *lua)
+{
+    if (has_tag(lua, -1, TAG_TOTAL))
+        luaL_error(lua, "forward: total is for rowwise; in elementwise a result whose tensor(...) lacks a "
+                        "dim of 'over' is summed over it");
+}
+
 /* The value on top of the stack, which is popped. */
 static void take_result(lua_State *lua, struct ir_map *map, const struct map_tensor *t)
 {
-    static const char *const half[] = {"lo", "hi", NULL};
     struct ir_fn *fn = &map->fn;
     const int n = t->form == STAGE_ELEMENT ? 1 : 2;
+    refuse_total(lua);
     if (fn->n_roots + n > MAX_ROOTS)
         luaL_error(lua, "forward: more than %d values of a point", MAX_ROOTS);
     if (lua_isnil(lua, -1))
         luaL_error(lua, "forward: does not return '%s'", t->name);
-    if (n == 2 && (!lua_istable(lua, -1) || unlisted_field(lua, lua_gettop(lua), half)))
-        luaL_error(lua, "forward: '%s' has pairs: %s = { lo = value, hi = value }", t->name, t->name);
+    if (n == 2 && (!lua_istable(lua, -1) || unlisted_field(lua, lua_gettop(lua), HALVES)))
+        refuse_whole(lua, t);
+    if (n == 1)
+        refuse_pair_operand(lua);
     for (int i = 0; i < n; i++) {
         if (n == 2)
-            lua_getfield(lua, -1, half[i]);
+            lua_getfield(lua, -1, HALVES[i]);
         fn->root[fn->n_roots++] = lift(lua, -1, "forward");
         lua_pop(lua, n == 2);
     }
@@ -349,12 +399,19 @@ static void take_results(lua_State *lua, struct ir_map *map)
         return;
     }
     const int table = lua_gettop(lua);
-    if (!lua_istable(lua, table))
+    const bool pair = n == 1 && last->form != STAGE_ELEMENT;
+    const bool is_table = lua_istable(lua, table);
+    const char *unknown = is_table ? unlisted_field(lua, table, names) : NULL;
+    if (pair && (!is_table || (unknown && !unlisted_field(lua, table, HALVES))))
+        refuse_whole(lua, last);
+    if (!is_table)
         luaL_error(lua, "forward: must return a table of results, { %s = value }, got %s", names[0],
                    luaL_typename(lua, table));
-    const char *unknown = unlisted_field(lua, table, names);
-    if (unknown)
+    if (unknown) {
+        refuse_total(lua);
+        refuse_pair_operand(lua);
         luaL_error(lua, "forward: returns '%s', which is no result of this map", unknown);
+    }
     for (int i = 0; i < ir->n_tensors; i++) {
         if (ir->tensor[i].map != map - ir->map || ir->tensor[i].use == USE_READ)
             continue;

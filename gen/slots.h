@@ -44,4 +44,6 @@ void slot_mistake(struct tracer *t, const char *fmt, ...) __attribute__((format(
 #define TAG_INPUT  "lathe.input"
 #define TAG_PAIRS  "lathe.pairs" /* half("i"), interleaved("i") */
 
+#define PAIR_NAME "lathe.pair" /* field of the metatable of a pair operand: its name */
+
 #endif

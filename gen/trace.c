@@ -47,6 +47,12 @@ static const char *lua_kind(lua_State *lua, int index)
         return "at (write at.q, at.kv, ...)";
     if (luaL_testudata(lua, index, INPUTS_META))
         return "the inputs (write x.name)";
+    if (has_tag(lua, index, TAG_TOTAL))
+        return "total(value), which stands in the table of results of rowwise: { sum = total(value) }";
+    if (luaL_getmetafield(lua, index, PAIR_NAME) != LUA_TNIL) {
+        const char *name = lua_tostring(lua, -1);
+        return lua_pushfstring(lua, "the pair v.%s (write v.%s.lo or v.%s.hi)", name, name, name);
+    }
     return luaL_typename(lua, index);
 }
 

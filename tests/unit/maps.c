@@ -52,5 +52,5 @@ TEST(wrong_maps_say_what_to_write)
               "forward = function(v) return v.x end"),
           "rename one");
     wrong(MAP("results = { y = tensor('float', half('n')) }, forward = function() return { y = 1 } end"),
-          "y = { lo = value, hi = value }");
+          "'y' is a pair: return { y = { lo = value, hi = value } }");
 }

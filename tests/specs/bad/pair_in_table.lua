@@ -1,0 +1,6 @@
+return elementwise {
+  over = { "n" },
+  operands = { a = tensor("float", half("n")) },
+  results = { y = tensor("float"), z = tensor("float") },
+  forward = function(v) return { y = v.a.lo, z = v.a } end, -- error: forward: v.a is a pair: write v.a.lo or v.a.hi
+}
