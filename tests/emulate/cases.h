@@ -114,6 +114,7 @@ struct tensor {
     char name[NAME_MAX_BYTES];
     uint8_t role; /* enum arg_role */
     lathe_dtype dtype;
+    lathe_dtype expects; /* what the host device takes and writes: f64, or the dtype that the spec fixes */
     int ndim;
     int64_t shape[MAX_DIMS];
     int64_t strides[MAX_DIMS];
@@ -125,7 +126,7 @@ struct tensor {
     bool list; /* of tensors: shape [tensors]; `block` has their elements one behind the other, with gaps */
     int64_t *start; /* of each, in elements from the block's start; the last one is the end */
     struct block pointers;
-    void **reference; /* the same into value */
+    void **reference; /* the same into value, whose elements have the dtype `expects` */
     bool by_rows;     /* judged as a result whatever its role */
     bool in_place;    /* an operand that its result is written over */
 };
@@ -141,7 +142,7 @@ lathe_arg tensor_arg(const struct tensor *t);
 /* Take t->value, rounded, as the elements: of what an earlier pass would have computed. */
 void tensor_store(struct tensor *t);
 lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a);
-/* Expected integers, which the host device wrote as such: to doubles, in place. */
+/* Expected values, which the host device wrote in a dtype that the spec fixes: to doubles, in place. */
 void tensor_widen(struct tensor *t);
 /* Inputs cannot be written until thawed. */
 void tensor_freeze(const struct tensor *t, bool frozen);

@@ -96,6 +96,22 @@ static const char ANGLES[] =
     "             turned = cos(2.0 * at.n - 30000000.0) }\n"
     "  end }\n";
 
+/* Lists of a dtype of their own, integers among them, read and written. */
+static const char LIST[] =
+    "return elementwise { list = true, over = { 'n' }, inputs = { lr = scalar('f32') },\n"
+    "  operands = { p = tensor('float'), id = tensor('i32'), on = tensor('u8'), z = tensor('f16') },\n"
+    "  results = { pn = tensor('float', { alias = 'p' }), count = tensor('i32') },\n"
+    "  forward = function(v, at, x)\n"
+    "    return { pn = v.p - x.lr * (v.id % 7) * v.z, count = v.id // 3 + v.on }\n"
+    "  end }\n";
+
+/* Operands of 16 bits that the spec fixes, beside an open one. */
+static const char NARROW[] =
+    "return elementwise { over = { 'rows', 'n' },\n"
+    "  operands = { x = tensor('float'), z = tensor('f16', 'n'), zb = tensor('bf16') },\n"
+    "  results = { y = tensor('float') },\n"
+    "  forward = function(v) return tanh(v.x) * v.z + v.zb end }\n";
+
 struct map_case {
     const char *spec;
     const char *text;
@@ -163,6 +179,10 @@ static const struct map_case MAPS[] = {
     {"lion", NULL, "tensors=0", 0, LAYOUT_COMPACT, true, false, NULL, false},
     {"adamw", NULL, "tensors=17", 0, LAYOUT_COMPACT, true, false, "m=f32,s=f32", true},
     {"adamw_master", NULL, "tensors=8", 0, LAYOUT_COMPACT, true, false, NULL, false},
+    {"list", LIST, "tensors=10", 0, LAYOUT_COMPACT, false, false, NULL, false},
+    {"list", LIST, "tensors=12", 0, LAYOUT_MISALIGNED, true, false, NULL, false},
+    {"narrow", NARROW, "rows=9,n=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"narrow", NARROW, "rows=5,n=33", 0, LAYOUT_PADDED, false, true, NULL, false},
     {"embedding", NULL, "b=2,t=9,d=40,words=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"embedding", NULL, "b=1,t=7,d=601,words=41", 0, LAYOUT_PADDED, false, true, NULL, false},
     {"embedding", NULL, "b=2,t=70,d=1100,words=45", 0, LAYOUT_COMPACT, false, true, NULL, false},

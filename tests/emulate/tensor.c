@@ -278,7 +278,7 @@ static bool open_list(struct tensor *t, const struct test_case *c, uint64_t seed
     for (int64_t i = 0; i < n; i++) {
         void *data = t->block.data + (size_t)t->start[i] * lathe_dtype_size(t->dtype);
         memcpy(t->pointers.data + (size_t)i * sizeof data, (const void *)&data, sizeof data);
-        t->reference[i] = &t->value[before];
+        t->reference[i] = (unsigned char *)t->value + (size_t)before * lathe_dtype_size(t->expects);
         before += list_length(i);
     }
     return true;
@@ -314,6 +314,13 @@ bool tensor_is_output(const struct tensor *t)
     return t->role == ROLE_OUT || t->role == ROLE_OUT_OPTIONAL || t->in_place;
 }
 
+/* Of integers and of 16 bits, where the spec fixes them, the host device takes no f64 in their place. */
+static lathe_dtype expected_dtype(const struct sig_arg *a)
+{
+    const lathe_dtype dtype = a->problem_dtype ? LATHE_NONE : (lathe_dtype)a->dtype;
+    return dtype == LATHE_NONE || dtype == LATHE_F32 ? LATHE_F64 : dtype;
+}
+
 bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const struct test_case *c,
                  uint64_t seed)
 {
@@ -328,6 +335,7 @@ bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const s
         t->dtype = LATHE_F32; /* an input whose dtype is open may also be wider than the problem's */
     const lathe_dtype own = c->dtypes ? named_dtype(c->dtypes, t->name) : LATHE_NONE;
     t->dtype = own != LATHE_NONE ? own : t->dtype;
+    t->expects = expected_dtype(a);
     if (t->role == ROLE_SCALAR || t->role == ROLE_Q_START)
         return open_scalar(t, c, seed);
     set_shape(t, a, c);
@@ -378,27 +386,20 @@ lathe_arg tensor_arg(const struct tensor *t)
 
 lathe_arg tensor_reference(const struct tensor *t, const struct sig_arg *a)
 {
-    if (!t->block.data)
+    const bool fixed = t->expects != LATHE_F64 || (a->role == ROLE_INPUT && a->dtype != LATHE_NONE);
+    if (!t->block.data || (fixed && !tensor_is_output(t)))
         return tensor_arg(t);
-    if (tensor_is_output(t) && t->dtype == LATHE_I32)
-        return (lathe_arg){t->name, t->value, LATHE_I32, t->ndim, t->shape, NULL};
     if (t->list)
-        return (lathe_arg){t->name, t->reference, LATHE_F64, t->ndim, t->shape, NULL};
-    const bool integer = t->dtype == LATHE_I32 || t->dtype == LATHE_U8;
-    if (integer || (a->role == ROLE_INPUT && a->dtype != LATHE_NONE)) /* its dtype is the spec's */
-        return tensor_arg(t);
-    return (lathe_arg){t->name, t->value, LATHE_F64, t->ndim, t->shape, NULL};
+        return (lathe_arg){t->name, t->reference, t->expects, t->ndim, t->shape, NULL};
+    return (lathe_arg){t->name, t->value, t->expects, t->ndim, t->shape, NULL};
 }
 
 void tensor_widen(struct tensor *t)
 {
-    if (!tensor_is_output(t) || t->dtype != LATHE_I32)
+    if (!tensor_is_output(t) || t->expects == LATHE_F64)
         return;
-    for (int64_t i = t->count - 1; i >= 0; i--) {
-        int32_t value;
-        memcpy(&value, (const unsigned char *)t->value + 4 * i, sizeof value);
-        t->value[i] = value;
-    }
+    for (int64_t i = t->count - 1; i >= 0; i--)
+        t->value[i] = dtype_load(t->expects, t->value, i);
 }
 
 /* ---- results --------------------------------------------------------------------------------------- */
