@@ -524,8 +524,7 @@ struct ir *lower(const struct ir *ir, const struct signature *sig, const struct 
     if (ir->kind == KIND_ATTENTION) {
         distances_gather(r.w);
         lower_attention(&r);
-    }
-    else if (ir->kind == KIND_ROWWISE)
+    } else if (ir->kind == KIND_ROWWISE)
         rewrite_fn(&r, &r.w->row, -1);
     else
         lower_maps(&r);
