@@ -501,12 +501,21 @@ void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p)
     }
 }
 
-/* Where no argument has to have it, the problem's dtype is that of the first float. */
+/* The dtype of the first float among those whose dtype is the call's to choose, or the spec's. */
+static lathe_dtype first_float(const struct signature *sig, const struct problem *p, bool chosen)
+{
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].role <= ROLE_OUT_OPTIONAL && lathe__is_float((lathe_dtype)p->arg_dtype[i]) &&
+            (sig->arg[i].dtype == LATHE_NONE) == chosen)
+            return (lathe_dtype)p->arg_dtype[i];
+    return LATHE_NONE;
+}
+
+/* Where no argument has to have it. */
 static void take_dtype(const struct signature *sig, struct problem *p)
 {
-    for (int i = 0; i < sig->n_args && p->dtype == LATHE_NONE; i++)
-        if (sig->arg[i].role <= ROLE_OUT_OPTIONAL && lathe__is_float((lathe_dtype)p->arg_dtype[i]))
-            p->dtype = (lathe_dtype)p->arg_dtype[i];
+    for (int chosen = 1; chosen >= 0 && p->dtype == LATHE_NONE; chosen--)
+        p->dtype = first_float(sig, p, chosen);
     if (p->dtype == LATHE_NONE)
         p->dtype = LATHE_F32;
 }

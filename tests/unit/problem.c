@@ -579,3 +579,30 @@ TEST(a_backward_pass_is_built_for_what_is_there)
     CHECK_EQ(problem_parse(&sig, "deterministic=1", &p, &err), LATHE_ARG);
     ir_free(ir);
 }
+
+/* A dtype that the spec fixes says nothing of the problem's, wherever it stands. */
+TEST(the_problems_dtype_is_of_tensors_that_have_the_choice)
+{
+    static const enum sym dims[] = {SYM_FREE};
+    static const int64_t shape[] = {3};
+    static char memory[64];
+    struct signature s = {.kind = "elementwise", .n_args = 2, .n_free = 1, .free_name = {"n"}};
+    s.arg[0] = tensor_of("z", ROLE_IN, dims, 1);
+    s.arg[0].dtype = LATHE_F16;
+    s.arg[1] = tensor_of("x", ROLE_IN, dims, 1);
+    for (int k = 0; k < 3; k++) {
+        static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F32, LATHE_F64};
+        const lathe_arg args[] = {{"z", memory, LATHE_F16, 1, shape, NULL},
+                                  {"x", memory + 32, DTYPE[k], 1, shape, NULL}};
+        struct problem p;
+        lathe_error err = {.status = LATHE_OK};
+        CHECK_EQ(problem_from_args(&s, args, 2, true, &p, &err), LATHE_OK);
+        CHECK_EQ(p.dtype, DTYPE[k]);
+    }
+    s.n_args = 1; /* nothing has a choice */
+    const lathe_arg alone = {"z", memory, LATHE_F16, 1, shape, NULL};
+    struct problem p;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(problem_from_args(&s, &alone, 1, true, &p, &err), LATHE_OK);
+    CHECK_EQ(p.dtype, LATHE_F16);
+}
