@@ -98,16 +98,16 @@ static bool too_large(const struct maker *m)
         bool full;
         int most;
         const char *what;
-    } LIST[] = {{pass->n_in == ROW_STREAMS, ROW_STREAMS, "tensors of rows that are read"},
+    } list[] = {{pass->n_in == ROW_STREAMS, ROW_STREAMS, "tensors of rows that are read"},
                 {pass->n_out == ROW_STREAMS, ROW_STREAMS, "tensors of rows that are written"},
                 {pass->n_given == ROW_VALUES, ROW_VALUES, "values per row that are read"},
                 {pass->n_kept == ROW_VALUES, ROW_VALUES, "values per row that are written"},
                 {pass->n_sites == ROW_SITES, ROW_SITES, "gradients of reads of inputs"},
                 {m->w->row.n_roots == MAX_ROOTS, MAX_ROOTS, "formulas"}};
-    for (size_t i = 0; i < sizeof LIST / sizeof *LIST; i++)
-        if (LIST[i].full)
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].full)
             return refuse(m, "the %s pass needs more than %d %s", m->sig->backward ? "backward" : "forward",
-                          LIST[i].most, LIST[i].what);
+                          list[i].most, list[i].what);
     return refuse(m, LOWER_FAILED, IR_MAX_NODES);
 }
 
