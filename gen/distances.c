@@ -214,7 +214,8 @@ void distances_gather(struct ir *w)
     if (toeplitz) {
         mark_toeplitz(w, toeplitz);
         const int sum = gathered(w, root, toeplitz);
-        if (sum >= 0 && !w->failed && values_taken(w, sum) < values_taken(w, root))
+        const int taken = sum >= 0 && !w->failed ? values_taken(w, sum) : -1;
+        if (taken >= 0 && taken < values_taken(w, root))
             w->score.root[0] = sum;
     }
     free(toeplitz);

@@ -53,13 +53,15 @@ static const struct inline_spec MOD_SPECS[] = {
      "}\n"},
 };
 
+const char DISTANCES[] =
+    "return attention { inputs = { slope = tensor('f32', 'h', { grad = true }) }, mask_mod = causal,\n"
+    "  score_mod = function(s, at, x)\n"
+    "    local d = f32(abs(at.q - at.kv))\n"
+    "    return 0.1 * x.slope(at.h) * (2.0 + d) ^ 0.3 - (0.3 * log(1.0 + d) - s)\n"
+    "  end }\n";
+
 static const struct inline_spec DATA_SPECS[] = {
-    {"distances", /* two terms of them, which become one value */
-     "return attention { inputs = { slope = tensor('f32', 'h', { grad = true }) }, mask_mod = causal,\n"
-     "  score_mod = function(s, at, x)\n"
-     "    local d = f32(abs(at.q - at.kv))\n"
-     "    return 0.1 * x.slope(at.h) * (2.0 + d) ^ 0.3 - (0.3 * log(1.0 + d) - s)\n"
-     "  end }\n"},
+    {"distances", DISTANCES},
     {"pair_bias",
      "return attention { inputs = { bias = tensor('float', 'b', 'h', 'q', 'kv', { optional = true }) },\n"
      "  score_mod = function(s, at, x) return s + x.bias(at.b, at.h, at.row, at.kv) end }\n"},

@@ -57,6 +57,7 @@ struct inline_spec { /* a spec of this test's own */
     const char *name;
     const char *text;
 };
+extern const char DISTANCES[]; /* a score of two terms of at.q - at.kv, which become one value */
 
 struct case_list {
     int n;

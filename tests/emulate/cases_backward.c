@@ -13,12 +13,7 @@ static const struct inline_spec SPECS[] = {
     {"slopes", /* learned ALiBi */
      "return attention { inputs = { slope = tensor('f32', 'h', { grad = true }) }, mask_mod = causal,\n"
      "  score_mod = function(s, at, x) return s - 0.1 * x.slope(at.h) * (at.q - at.kv) end }\n"},
-    {"distances", /* two terms of them, which become one value */
-     "return attention { inputs = { slope = tensor('f32', 'h', { grad = true }) }, mask_mod = causal,\n"
-     "  score_mod = function(s, at, x)\n"
-     "    local d = f32(abs(at.q - at.kv))\n"
-     "    return 0.1 * x.slope(at.h) * (2.0 + d) ^ 0.3 - (0.3 * log(1.0 + d) - s)\n"
-     "  end }\n"},
+    {"distances", DISTANCES},
     {"learned_scale", "return attention { inputs = { t = tensor('f32', 'h', { grad = true }), u = "
                       "scalar('f32', { grad = true }) },\n"
                       "  mask_mod = causal, scale = function(at, x) return exp(0.1 * x.t(at.h) + 0.1 * x.u) "
