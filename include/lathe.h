@@ -86,9 +86,10 @@ LATHE_API void lathe_ctx_destroy(lathe_ctx *ctx);
 LATHE_API int lathe_ctx_device(const lathe_ctx *ctx); /* CUDA ordinal or LATHE_DEVICE_HOST */
 LATHE_API const char *lathe_ctx_device_name(const lathe_ctx *ctx);
 
-/* Load and check a spec: from a file, or from text with a name for messages. A path without a slash
-   that names a shipped spec ("causal") loads that one. Errors: SPEC (file, line and what to write
-   instead, up to ten mistakes), MEMORY. */
+/* Load and check a spec: from a file, or from text with a name, which messages and the comments of
+   generated text show (no control characters). A path without a slash that names a shipped spec
+   ("causal") loads that one. Errors: SPEC (file, line and what to write instead, up to ten mistakes),
+   MEMORY. */
 LATHE_API LATHE_CHECK lathe_status lathe_spec_load(lathe_spec **out, const char *path, lathe_error *err);
 LATHE_API LATHE_CHECK lathe_status lathe_spec_parse(lathe_spec **out, const char *name, const char *text,
                                                     size_t size, lathe_error *err);
@@ -105,6 +106,10 @@ LATHE_API LATHE_CHECK lathe_status lathe_supported(lathe_ctx *ctx, const lathe_s
    ask for one kernel at the same time compile it once. Kernels of one pass are compiled at the same time by
    threads of the library's own, no more than the process has cores, which are gone when this returns, take no
    signals and call nothing of the caller's. Not for use during stream capture.
+   A process that forks while another thread is in here gives its child locks that nobody will ever open, as
+   of any library with threads: until it calls exec or _exit, such a child may hang in this library, in NVRTC,
+   in the CUDA driver or in malloc. A child forked while no thread is in here may use host contexts of its
+   own; CUDA contexts do not survive a fork at all.
    Errors: ARG, UNSUPPORTED, COMPILE (also: compiling is forbidden and no cache has it), CUDA, MEMORY. */
 LATHE_API LATHE_CHECK lathe_status lathe_kernel_get(lathe_kernel **out, lathe_ctx *ctx,
                                                     const lathe_spec *spec, lathe_pass pass,
@@ -121,7 +126,11 @@ LATHE_API LATHE_CHECK lathe_status lathe_workspace_size(size_t *out, const lathe
 /* Enqueue the kernel. Returns before the work is done (the host device works at once). Allocates
    nothing, synchronises nothing, compiles nothing: safe in CUDA-graph capture. `workspace` has at
    least lathe_workspace_size bytes, 256-byte aligned, and is not shared by launches that overlap.
-   Errors: ARG (names the argument, expected and given), CUDA. */
+   Where the tiles of a mask are judged once a launch, by a kernel of their own (`lathe explain` says so), the
+   spec takes an optional i32 argument "mask_kept". 1 says that the workspace is as an earlier launch of this
+   kernel left it, with the same sizes and q_start, and that whatever the mask reads has the same values: its
+   map serves again. Nothing checks that; where it is not so, results are wrong, or memory is read that is not
+   the caller's. Errors: ARG (names the argument, expected and given), CUDA. */
 LATHE_API LATHE_CHECK lathe_status lathe_launch(const lathe_kernel *kernel, const lathe_arg *args, int n,
                                                 void *workspace, lathe_stream stream, lathe_error *err);
 

@@ -5,9 +5,10 @@
  *     cu_seqlens     [n + 1]   where each begins; the last entry is the number of all tokens
  *     sequence ids   [tokens]  which sequence a token is of
  *     positions      [tokens]  0, 1, .. within its sequence
- *     chunks         a sequence is cut into chunks of `chunk` tokens, the last one shorter; an empty one has
- * none chunk offsets  [n + 1]   chunks of the sequences before; the last entry is the number of all chunks
+ *     chunk offsets  [n + 1]   chunks of the sequences before; the last entry is the number of all chunks
  *     chunk indices  [chunks][2]  sequence, and which of its chunks
+ *
+ * A sequence is cut into chunks of `chunk` tokens, the last one shorter; an empty one has none.
  *
  * For example lengths 3, 0, 4 in chunks of 2: cu_seqlens 0 3 3 7, chunk offsets 0 2 2 4, chunk indices
  * (0,0) (0,1) (2,0) (2,1). The specs packed_offsets, packed_tokens and packed_chunks make the same on the

@@ -71,9 +71,10 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
 /*
  * One named argument. `shape` and `strides` have ndim entries, strides in elements (NULL: compact,
  * row-major), as in DLPack's DLTensor, so its fields can be copied over one by one. The last stride
- * of q, k, v, o, x and y must be 1. `data` is a device pointer (a host pointer on the host device);
- * 16-byte aligned rows are fastest.
- * A scalar has ndim 0 and `data` points to its value in HOST memory, read during the call.
+ * of o, x, y and of gradients of q, k and v must be 1; of q, k, v and do it may be any, 0 included: they are
+ * then copied in the workspace, as rows that do not start at multiples of 16 bytes are. `data` is a device
+ * pointer (a host pointer on the host device); 16-byte aligned rows are fastest. A scalar has ndim 0 and
+ * `data` points to its value in HOST memory, read during the call.
  *
  * Arguments of attention (b batch, h query heads, h_kv key heads, h % h_kv == 0):
  *     q [b,h,q,d]  k [b,h_kv,kv,d]  v [b,h_kv,kv,d_v]  ->  o [b,h,q,d_v], optional lse [b,h,q] f32
@@ -94,6 +95,8 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     statistics (rowwise; no y) may be left out; the gradients of its results: do (rowwise: dy), and
  *     optionally dlse and so on, f32; and, each of them optional, the gradients that are wanted: dq, dk, dv
  *     (rowwise: dx) as their tensors, and d<input> f32 for every input declared with grad = true.
+ *     Attention: a lse that is given stands as it is, of more keys than these too, but where it is above 4096
+ *     in size and within a part of 2^-20 of these keys' own: what f32 has lost of it there is found again.
  *     Elementwise: operands (those that no gradient reads may be left out) but no results; d<result> for
  * every result (where there are several, 0 where left out); d<operand> of the operand's shape, f32 where it
  * is a sum.

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "lathe_packed.h"
-#include "rt.h"
+#include "runtime/base/base.h"
 
 static lathe_status check_count(int32_t n, const char *what, lathe_error *err)
 {

@@ -1,7 +1,7 @@
 -- packed_chunks.lua: of every chunk of n packed sequences its sequence, which of its chunks, its first token and how many it has
 return elementwise {
   over = { "chunks" },
-  inputs = { cu_seqlens = tensor("i32", "ends"), chunk_offsets = tensor("i32", "ends"), n = scalar("i32"), chunk = scalar("i32") },
+  inputs = { cu_seqlens = tensor("i32", "ends"), chunk_offsets = tensor("i32", "ends"), n = scalar("i32", { range = { 0, "ends" } }), chunk = scalar("i32", { range = { 1, 1 << 24 } }) },
   results = { sequence = tensor("i32"), index = tensor("i32"), first = tensor("i32"), length = tensor("i32") },
   forward = function(v, at, x)
     local i = packed_sequence(x.chunk_offsets, x.n, at.chunks)

@@ -1,43 +1,43 @@
--- prelude.lua: names that every spec may use, in the same language. Formulas: specs/README.md.
+-- prelude.lua: names that every spec may use, in the same language. Formulas: specs/reference/operations.md.
 
 function causal(at) return ge(at.q, at.kv) end
 function both(f, g) return function(at, x) return f(at, x) & g(at, x) end end
 function either(f, g) return function(at, x) return f(at, x) | g(at, x) end end
 
 -- A row whose scores are all -inf has m = -inf: subtracting 0 instead keeps exp(-inf - -inf) out.
-local function finite(m) return where(eq(m, -inf), 0.0, m) end
+function finite(m) return where(eq(m, -inf), 0.0, m) end
 -- 1 / z, and 1 where z = 0: the sum that it multiplies is 0 there.
-local function inverse(z) return 1.0 / where(eq(z, 0.0), 1.0, z) end
+function inverse(z) return 1.0 / where(eq(z, 0.0), 1.0, z) end
 -- log z, and -inf without a gradient where z = 0: scores that are all -inf have none.
-local function log_of_sum(z) return where(eq(z, 0.0), -inf, log(where(eq(z, 0.0), 1.0, z))) end
+function log_of_sum(z) return where(eq(z, 0.0), -inf, log(where(eq(z, 0.0), 1.0, z))) end
 
-local function softmax_step(s, r)                        -- scores of this tile, row state so far
+function softmax_step(s, r)                              -- scores of this tile, row state so far
   local m = max(r.m, detach(rowmax(s)))                  -- a stabiliser: no gradient through it
   local a = exp(r.m - finite(m))
   local p = exp(s - finite(m))
   return p, { m = m, l = r.l * a + rowsum(p) }, a        -- weights, new row state, factor for o
 end
-local function softmax_weight(s, final) return exp(s - finite(final.lse)) end
+function softmax_weight(s, final) return exp(s - finite(final.lse)) end -- weights again, from final_rowscales
 
-softmax = online_func {
-  online_rowscales = { m = -inf, l = 0.0 },
-  online_fwd = softmax_step,
-  online_fwd_epilogue = function(r)                      -- factor for o, final_rowscales
-    return inverse(r.l), { lse = finite(r.m) + log_of_sum(r.l) }
-  end,
-  forward = softmax_weight,                              -- weights again, from final_rowscales
-  combine = function(final)                              -- split-KV: factor of each split's o, merged finals
-    local m = detach(splitmax(final.lse))
-    local lse = finite(m) + log(splitsum(exp(final.lse - finite(m))))
-    return exp(final.lse - finite(lse)), { lse = lse }
-  end,
-}
+-- The parts of softmax are public: a variant takes what it needs of softmax_states, softmax_step, softmax_epilogue,
+-- softmax_weight and softmax_combine, and finite, inverse and log_of_sum.
+softmax_states = { m = -inf, l = 0.0 }
+function softmax_epilogue(r)                             -- factor for o, final_rowscales
+  return inverse(r.l), { lse = finite(r.m) + log_of_sum(r.l) }
+end
 
--- softmax with a logit sink(at, x) that joins the denominator and has no value. No `combine`: the parts of a
--- split row would each count the sink.
+function softmax_combine(final)                          -- split-KV: factor of each split's o, merged finals
+  local m = detach(splitmax(final.lse))
+  local lse = finite(m) + log(splitsum(exp(final.lse - finite(m))))
+  return exp(final.lse - finite(lse)), { lse = lse }
+end
+softmax = online_func { online_rowscales = softmax_states, online_fwd = softmax_step, forward = softmax_weight,
+                        online_fwd_epilogue = softmax_epilogue, combine = softmax_combine }
+
+-- softmax with a logit sink(at, x) in the denominator, without a value. No `combine`: each part would count the sink.
 function softmax_with_sink(sink)
   return online_func {
-    online_rowscales = { m = -inf, l = 0.0 },
+    online_rowscales = softmax_states,
     online_fwd = softmax_step,
     online_fwd_epilogue = function(r, at, x)
       local c = sink(at, x)
@@ -147,7 +147,7 @@ end
 function md_lrpe(axes, act)
   local inputs = { theta = tensor("float", "h", "e_dim", { grad = true }), l = scalar("i32", { default = 0 }),
                    e = scalar("i32", { default = 0 }) }
-  for k = 2, axes do inputs["n_" .. k] = scalar("i32") end
+  for k = 2, axes do inputs["n_" .. k] = scalar("i32", { range = { 1, 1 << 24 } }) end
   local function angle(at, x)
     local e = where(eq(x.e, 0), (at.n_d + (axes - 1)) // axes, x.e)
     local axis, rest, index = at.d // e, max(at.n - x.l, 0), 0
@@ -184,3 +184,25 @@ function packed_sequence(starts, n, at)
   end
   return low
 end
+
+-- softmax whose weights count only where keep(at, x) holds, times scale(at, x), one value for a head: their sum, and so lse, is
+-- that of all of them.
+function softmax_with_dropout(keep, scale)
+  return online_func {
+    online_rowscales = softmax_states,
+    online_fwd = function(s, r, at, x)
+      local w, state, factor = softmax_step(s, r)
+      return where(keep(at, x), w, 0.0), state, factor
+    end,
+    online_fwd_epilogue = function(r, at, x)
+      local factor, finals = softmax_epilogue(r)
+      return factor * scale(at, x), finals
+    end,
+    forward = function(s, final, at, x) return softmax_weight(s, final) * where(keep(at, x), scale(at, x), 0.0) end,
+    combine = softmax_combine,
+  }
+end
+
+-- log(1 + e^v) in any range; and a vector of length 1, in the vector mods of linear attention and attention.
+function softplus(v) return max(v, 0.0) + log(1.0 + exp(-abs(v))) end
+function unit(v) return v * rsqrt(dimsum(v * v) + 1e-6) end

@@ -20,6 +20,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Limits of time are stretched by this under a sanitizer. */
+#ifndef LATHE_TEST_SLOWDOWN
+#define LATHE_TEST_SLOWDOWN 1
+#endif
+
 struct check_test {
     const char *file;
     int line;

@@ -24,11 +24,6 @@
 #define LATHE_SOURCE_DIR "."
 #endif
 
-/* Limits are stretched by this under a sanitizer. */
-#ifndef LATHE_TEST_SLOWDOWN
-#define LATHE_TEST_SLOWDOWN 1
-#endif
-
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SKIPPED = 77, DEFAULT_SECONDS = 60 };
 
 /* The list of tests, and the folder of the one that runs: the two things this program keeps. */

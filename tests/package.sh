@@ -200,6 +200,21 @@ if [ $nvrtc = 0 ]; then
     [ -z "$have_pc" ] || consumer_cc "$prefix" "$work/plain"
 fi
 
+# ---- as a folder of another project ----------------------------------------------------------------
+mkdir "$work/parent"
+cat >"$work/parent/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(parent LANGUAGES C)
+file(WRITE ${CMAKE_BINARY_DIR}/empty.c "int main(void) { return 0; }\n")
+foreach(name m dl pthread) # names that libraries of the system have
+    add_executable(${name} ${CMAKE_BINARY_DIR}/empty.c)
+endforeach()
+add_subdirectory(${LATHE} lathe)
+add_executable(user ${CMAKE_BINARY_DIR}/empty.c)
+target_link_libraries(user PRIVATE Lathe::lathe Lathe::rt)
+CMAKE
+ok 'a parent with targets called m and dl' cmake -S "$work/parent" -B "$work/parent/b" -DLATHE="$here"
+
 # ---- what is refused -----------------------------------------------------------------------------
 refused() { # refused WHAT TEXT LINE...: a project of these lines does not configure
     mkdir -p "$work/refused"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# readme.sh: the program in the top README compiles against the library, runs, and prints the right numbers.
-# LATHE_BUILD names the build folder.
+# readme.sh: the program in examples/README.md compiles against the library, runs, and prints the right numbers; specs in
+# READMEs load, and those headed "-- specs/NAME.lua" are that file but for its first comment. LATHE_BUILD names the
+# build folder.
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd)
@@ -9,11 +10,11 @@ temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 cd "$temp"
 
-block() { # block LANGUAGE: the text of such blocks
-    sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$root/README.md" | sed '/^```/d'
+block() { # block LANGUAGE FILE: the text of such blocks
+    sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$root/$2" | sed '/^```/d'
 }
-block c >first.c
-block lua | sed -n '/^-- mine.lua/,$p' >mine.lua
+block c examples/README.md >first.c
+block lua README.md | sed -n '/^-- mine.lua/,$p' >mine.lua
 cc -std=c11 -Wall -Wextra -Werror -I "$root/include" first.c "$build/liblathe.a" -l:liblua5.4.a -lm -ldl -lpthread -o first
 
 # Token 0 sees itself alone: 0. Token 63 scores token t with 63 t sqrt(32), capped at 50: tokens 1 to 63 reach the cap
@@ -24,3 +25,28 @@ echo "$given"
     echo "expected: token 0: 0.000, token 63: 32.000" >&2
     exit 1
 }
+
+# Each block of Lua is a file of its own: README.FOLDER.N.lua.
+for readme in README.md specs/README.md $(cd "$root" && echo specs/reference/*.md) examples/README.md examples/aot/README.md; do
+    awk -v prefix="$(echo "$readme" | tr / .)" '
+        /^```lua$/ { inside = 1; name = prefix "." ++n ".lua"; next }
+        /^```$/ { inside = 0 }
+        inside { print >name }' "$root/$readme"
+done
+same=0
+for block in *README*.lua; do
+    "$build/lathe" check "$block" >check.txt 2>&1 || {
+        cat check.txt >&2
+        exit 1
+    }
+    spec=$(sed -n '1s/^-- \(specs\/[a-z0-9_]*\.lua\)$/\1/p' "$block")
+    [ -n "$spec" ] || continue
+    sed 1d "$root/$spec" >wanted.lua
+    sed 1d "$block" | diff wanted.lua - >&2 || {
+        echo "$block: the block headed $spec is not that file" >&2
+        exit 1
+    }
+    same=$((same + 1))
+done
+echo "$same blocks are the files that they name"
+[ "$same" -ge 2 ]

@@ -1,5 +1,5 @@
 # setup.sh: sourced, from the root of the repository, by tests/run.sh, examples/quickstart.sh and .ci/run.
-# Gives: say, have, need (install packages that are missing), setup_tools, setup_build FOLDER [cmake options].
+# Gives: say, have, need (install packages that are missing), setup_tools, setup_configure and setup_build FOLDER [cmake options].
 # Installs with apt-get, and only what is missing; where there is no apt-get it says what to install.
 
 say() { printf '%s\n' "== $*" >&2; }
@@ -51,15 +51,24 @@ int main(void) { return luaL_newstate() == 0; }' '-I/usr/include/lua5.4 -l:liblu
     fi
 }
 
-setup_build() {
+# Objects are taken from ccache where it is installed: also those that another clone has made.
+setup_configure() {
     setup_folder=$1
     shift
-    say "building in $setup_folder"
     mkdir -p "$setup_folder"
+    if have ccache; then
+        export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
+        set -- "$@" -DCMAKE_C_COMPILER_LAUNCHER=ccache
+    fi
     if ! cmake -S . -B "$setup_folder" "$@" >"$setup_folder/configure.txt" 2>&1; then
         cat "$setup_folder/configure.txt" >&2
         return 1
     fi
+}
+
+setup_build() {
+    say "building in $1"
+    setup_configure "$@" || return 1
     if ! cmake --build "$setup_folder" -j "$(nproc)" >"$setup_folder/build.txt" 2>&1; then
         cat "$setup_folder/build.txt" >&2
         return 1

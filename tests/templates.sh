@@ -1,6 +1,8 @@
 #!/bin/sh
-# templates.sh: every kernel of templates/ compiles with nvcc for every architecture of interest, with the stubs in place of
-# what the generator writes, and so do a few generated files. A warning is an error, and ptxas may not report a spill.
+# templates.sh: every kernel of templates/ compiles with nvcc, with the stubs in place of what the generator writes, and so do
+# generated files. A warning is an error, and ptxas may not report a spill. What has compiled before is known by its text (stamps.sh).
+#     sh tests/templates.sh             stubs for sm_80 and sm_90a
+#     LATHE_TEST_FULL=1 ...             for every architecture of interest
 # Exit code 77: there is no nvcc. LATHE names the tool.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -9,150 +11,237 @@ if ! command -v nvcc >/dev/null 2>&1; then
     echo "tests/templates.sh: skipped: nvcc (the CUDA toolkit) is not here" >&2
     exit 77
 fi
-temp=$(mktemp -d)
-trap 'rm -rf "$temp"' EXIT
-failed=0
-n=0
+stamp_name=templates
+. tests/stamps.sh
 
-# compile FILE ARCH [nvcc options]
-compile() {
-    unit=$1
-    arch=$2
-    shift 2
-    n=$((n + 1))
-    if ! nvcc -x cu -std=c++20 -cubin -arch="$arch" -Werror all-warnings -Xptxas -v -o "$temp/out.cubin" "$@" "$unit" \
-        >"$temp/log" 2>&1; then
-        echo "$(basename "$unit"), $arch: does not compile:"
-        cat "$temp/log"
-        failed=$((failed + 1))
-    elif awk -v most="${spills:-0}" '/bytes spill stores/ { for (i = 1; i < NF; i++) if ($(i + 2) == "spill" && $i > most) bad = 1 } END { exit !bad }' "$temp/log"; then
-        grep -E '[1-9][0-9]* bytes spill' "$temp/log"
-        echo "$(basename "$unit"), $arch: ptxas spills registers"
-        failed=$((failed + 1))
-    elif grep -E '\(C75[0-9][0-9]\)' "$temp/log"; then # waits that ptxas puts between wgmmas, setmaxnreg that it ignores
-        echo "$(basename "$unit"), $arch: ptxas does not take wgmma as written"
-        failed=$((failed + 1))
+# ---- one compilation: prints nothing where it is good ----------------------------------------------------------------
+
+# judge NAME ARCH SPILLS LOG CODE: what nvcc and ptxas said.
+judge() {
+    if [ "$5" -ne 0 ]; then
+        echo "FAILED $1, $2: does not compile:"
+        cat "$4"
+    elif awk -v most="$3" '
+        /Compiling entry function/ { seldom = /_bwd_(pre|rows)/ } # rows with large finals, hardly ever, in few registers (attention/backward/preprocess.cuh)
+        /bytes spill stores/ { for (i = 1; i < NF; i++) if ($(i + 2) == "spill" && $i > (seldom ? 512 : most)) bad = 1 }
+        END { exit !bad }' "$4"; then
+        grep -E '[1-9][0-9]* bytes spill' "$4"
+        echo "FAILED $1, $2: ptxas spills registers"
+    elif grep -E '\(C75[0-9][0-9]\)' "$4"; then # waits that ptxas puts between wgmmas, setmaxnreg that it ignores
+        echo "FAILED $1, $2: ptxas does not take wgmma as written"
+    else
+        return 0
     fi
+    return 1
 }
 
-for template in templates/*.cuh; do
-    grep -q 'extern "C"' "$template" || continue
-    stub=templates/stub
-    archs='sm_80 sm_86 sm_89 sm_90a'
-    spills=0
-    case $template in
-    templates/attention_fwd_sm80.cuh) spills=16 ;; # as below
-    templates/rowwise_many* | templates/rowwise_staged*) stub=templates/stub/many ;;
-    templates/rowwise_inner*) stub=templates/stub/inner ;;
-    templates/elementwise_gather*) stub=templates/stub/gather ;;
-    templates/rowwise_walk*) stub=templates/stub/walk ;;
-    templates/rowwise_chain*) stub=templates/stub/chain ;;
-    templates/elementwise*) stub=templates/stub/elementwise ;;
-    templates/rowwise*) stub=templates/stub/rowwise ;;
-    templates/attention_bwd_sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below
-    templates/attention_bwd_wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=120 ;; # learned slopes, in pairs
-    templates/back_* | templates/attention_bwd*) stub=templates/stub/backward ;;
-    *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;
-    esac
-    # Through a file that includes it: a header that is compiled directly warns of its #pragma once.
-    wrapper=$temp/$(basename "$template" .cuh).cu
-    echo "#include \"${template#templates/}\"" >"$wrapper"
-    for arch in $archs; do
-        compile "$wrapper" $arch -I "$stub" -I templates/stub -I templates
-    done
-done
+# compile UNIT ARCH SPILLS [nvcc options] <the text of everything that UNIT includes
+compile() {
+    unit=$1 arch=$2 spills=$3
+    shift 3
+    key=$(stamp_key nvcc "$arch" "$spills")
+    stamp_known "$key" && return
+    nvcc -x cu -std=c++20 -cubin -arch="$arch" -Werror all-warnings -Xptxas -v -o "$unit.cubin" "$@" "$unit" >"$unit.log" 2>&1
+    judge "$(basename "$unit" .cu)" "$arch" "$spills" "$unit.log" $? && stamp_add "$key"
+}
 
-# generate SPEC PROBLEM ARCH [TEMPLATE [PASS]]: as one file, through nvcc. It holds every helper of the headers, used or not, and says itself that this is right.
+# stub TEMPLATE FOLDER ARCH SPILLS: through a file that includes it, since a header that is compiled directly warns of its #pragma once.
+stub() {
+    unit=$temp/$(basename "$1" .cuh).$3.cu
+    echo "#include \"${1#templates/}\"" >"$unit"
+    set -- "$@" "$(g++ -x c++ -std=c++20 -MM -I "$2" -I templates/stub -I templates "$unit" 2>/dev/null | tr -d '\\\n' | sed 's/^[^:]*://')"
+    [ -n "$5" ] || { echo "FAILED $(basename "$1" .cuh), $3: g++ does not list what it includes"; return; }
+    # shellcheck disable=SC2086 # a list of files
+    cat $5 </dev/null | compile "$unit" "$3" "$4" -I "$2" -I templates/stub -I templates
+}
+
+# generate SPEC PROBLEM ARCH TEMPLATE PASS SPILLS: as one file. It holds every helper of the headers, used or not, and says itself that this is right.
 generate() {
-    if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$2" ${4:+--template "$4"} ${5:+--pass "$5"} -o "$temp/$1.cu" >"$temp/log" 2>&1; then
-        compile "$temp/$1.cu" "$3"
+    unit=$temp/$1.$3.$5.$(echo "$2$4" | tr -c 'a-z0-9\n' _).cu
+    template=$4
+    [ "$template" != - ] || template=
+    if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$2" ${template:+--template "$template"} --pass "$5" -o "$unit" >"$unit.log" 2>&1; then
+        compile "$unit" "$3" "$6" <"$unit"
     else
-        echo "lathe gen specs/$1.lua --arch $3 --problem $2 fails:"
-        cat "$temp/log"
-        failed=$((failed + 1))
+        echo "FAILED lathe gen specs/$1.lua --arch $3 --problem $2:"
+        cat "$unit.log"
     fi
 }
 
 # jit SPEC PROBLEM: through NVRTC, for the oldest and the newest architecture.
 jit() {
-    n=$((n + 1))
-    "$LATHE" compile "specs/$1.lua" --arch sm_80 --arch sm_90a --problem "$2" -o "$temp/$1.fatbin" >"$temp/log" 2>&1
+    out=$temp/jit.$1
+    for arch in sm_80 sm_90a; do
+        "$LATHE" gen "specs/$1.lua" --arch $arch --problem "$2" -o "$out.$arch.cu" >"$out.log" 2>&1 || { cat "$out.log"; echo "FAILED lathe gen specs/$1.lua"; return; }
+    done
+    key=$(cat "$out.sm_80.cu" "$out.sm_90a.cu" | stamp_key nvrtc)
+    stamp_known "$key" && return
+    "$LATHE" compile "specs/$1.lua" --arch sm_80 --arch sm_90a --problem "$2" -o "$out.fatbin" >"$out.log" 2>&1
     code=$?
     if [ $code -eq 3 ]; then # no compiler here
-        echo "tests/templates.sh: skipped: lathe compile: $(tail -n 1 "$temp/log")" >&2
-    elif [ $code -ne 0 ] || [ ! -s "$temp/$1.fatbin" ]; then
-        echo "lathe compile specs/$1.lua --problem $2 fails:"
-        head -n 3 "$temp/log" | cut -c 1-300
-        failed=$((failed + 1))
+        echo "SKIP lathe compile: $(tail -n 1 "$out.log")"
+    elif [ $code -ne 0 ] || [ ! -s "$out.fatbin" ]; then
+        echo "FAILED lathe compile specs/$1.lua --problem $2:"
+        head -n 3 "$out.log" | cut -c 1-300
+    else
+        stamp_add "$key"
     fi
 }
 
-if [ -x "${LATHE:-}" ]; then
+if [ "${1:-}" = --one ]; then
+    temp=$2
+    shift 2
+    "$@"
+    exit 0
+fi
+
+# ---- the list ----------------------------------------------------------------------------------------------------------
+
+every_stub() {
+    for template in $(find templates -name '*.cuh' -not -path 'templates/stub/*' | sort); do
+        grep -q 'extern "C"' "$template" || continue
+        stub=templates/stub
+        archs='sm_80 sm_90a'
+        [ -z "${LATHE_TEST_FULL:-}" ] || archs='sm_80 sm_86 sm_89 sm_90a'
+        spills=0
+        case $template in
+        templates/attention/fwd_sm80.cuh) spills=16 ;; # as below
+        templates/rowwise/single.cuh) stub=templates/stub/rowwise ;;
+        templates/rowwise/inner.cuh) stub=templates/stub/inner ;;
+        templates/rowwise/inner_scan.cuh) stub=templates/stub/walk ;;
+        templates/rowwise/inner_scan_lookback.cuh) stub=templates/stub/chain ;;
+        templates/rowwise/*) stub=templates/stub/many ;;
+        templates/elementwise/gather.cuh) stub=templates/stub/gather ;;
+        templates/elementwise/*) stub=templates/stub/elementwise ;;
+        templates/attention/backward/sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below
+        templates/attention/backward/wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=120 ;; # learned slopes, in pairs
+        templates/attention/backward/* | templates/heads/zero_and_sum.cuh) stub=templates/stub/backward ;;
+        templates/linear/chunked.cuh) stub=templates/stub/linear_chunked ;;
+        templates/linear/*) stub=templates/stub/linear ;;
+        *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;
+        esac
+        for arch in $archs; do
+            echo "stub $template $stub $arch $spills"
+        done
+    done
+}
+
+# gen SPEC PROBLEM ARCH [TEMPLATE [PASS]], with the limit of spilled bytes in $spills
+gen() {
+    echo "generate $1 $2 $3 ${4:--} ${5:-forward} $spills"
+}
+
+forward_files() {
     spills=16 # the portable kernel lives on all 255 registers: a place or two is forgiven
-    generate alibi dtype=bf16,h=16,q=4096,d=128 sm_90a attention_fwd_sm80
+    gen alibi dtype=bf16,h=16,q=4096,d=128 sm_90a attention_fwd_sm80
     spills=0
-    generate document dtype=f16,h=16,q=4096,d=64 sm_80
-    generate rope dtype=bf16,h=16,h_kv=4,q=4096,d=128 sm_89
-    generate layer_norm dtype=bf16,rows=16384,n=8192 sm_90a
-    spills=8 # a row that stays in registers takes all that its bound leaves; tests/spills.sh looks at more lengths
+    gen document dtype=f16,h=16,q=4096,d=64 sm_80
+    gen rope dtype=bf16,h=16,h_kv=4,q=4096,d=128 sm_89
+    gen layer_norm dtype=bf16,rows=16384,n=8192 sm_90a
+    for dims in d=64 d=96 d=192 d=256 d=192,d_v=128 d=128,d_v=256 d=64,d_v=256 d=64,d_v=512 d=200,d_v=264; do
+        gen causal dtype=f16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
+        gen full dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
+        gen relative_bias dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
+    done
+    for spec in $attention; do
+        spills=0
+        [ $spec != dropout ] || spills=192 # ptxas keeps what calls of the generator share for as long as it can
+        for dims in d=64 d=64,kv=8192 d=128 d=256; do # each row of tiles has registers for what it serves, or it spills here
+            gen $spec dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
+        done
+        gen $spec dtype=f16,h=16,q=4096,d=128 sm_90a attention_fwd_sm90 # as many registers, but other conversions
+    done
+}
+
+backward_files() {
+    # A row that stays in registers takes all that its bound leaves, and a word more with a given lse.
+    # tests/spills.sh looks at more lengths.
+    spills=12
     for spec in softmax log_softmax rms_norm layer_norm; do
         for length in 33 128 512 1024 4096 8192 65537; do
-            generate $spec dtype=bf16,rows=16384,n=$length sm_90a '' backward
-            generate $spec dtype=f32,rows=16384,n=$length sm_80 '' backward
+            gen $spec dtype=bf16,rows=16384,n=$length sm_90a '' backward
+            gen $spec dtype=f32,rows=16384,n=$length sm_80 '' backward
         done
     done
     spills=0
-    for dims in d=64 d=96 d=192 d=256 d=192,d_v=128 d=128,d_v=256 d=64,d_v=256 d=64,d_v=512 d=200,d_v=264; do
-        generate causal dtype=f16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
-        generate full dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
-        generate relative_bias dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
-    done
-    for file in specs/*.lua; do
-        grep -q '^return attention' "$file" || continue
-        for dims in d=64 d=64,kv=8192 d=128 d=256; do # each row of tiles has registers for what it serves, or it spills here
-            generate "$(basename "$file" .lua)" dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
-        done
-        generate "$(basename "$file" .lua)" dtype=f16,h=16,q=4096,d=128 sm_90a attention_fwd_sm90 # as many registers, but other conversions
-    done
     for dims in d=96 d=128,d_v=256 d=192 d=192,d_v=128 d=256; do
-        generate causal dtype=f16,h=16,q=4096,$dims sm_86 '' backward
+        gen causal dtype=f16,h=16,q=4096,$dims sm_86 '' backward
     done
-    for file in specs/*.lua; do
-        grep -q '^return attention' "$file" || continue
-        generate "$(basename "$file" .lua)" dtype=bf16,h=16,q=4096,d=128 sm_80 '' backward
+    for spec in $attention; do
+        spills=0
+        [ $spec != dropout ] || spills=64 # as above
+        gen $spec dtype=bf16,h=16,q=4096,d=128 sm_80 '' backward
     done
     for spec in causal document qk_norm relative_bias; do
-        generate $spec dtype=bf16,h=16,q=4096,d=64 sm_90a attention_bwd_sm80 backward
+        spills=0
+        gen $spec dtype=bf16,h=16,q=4096,d=64 sm_90a attention_bwd_sm80 backward
         # The warps that load and add have 24 registers a lane: not in a loop of products.
         spills=64
         [ $spec != document ] || spills=96
-        generate $spec dtype=bf16,h=16,q=4096,d=128 sm_90a attention_bwd_sm90 backward
-        generate $spec dtype=f16,h=16,q=4096,d=64 sm_90a attention_bwd_sm90 backward
-        generate $spec dtype=bf16,h=16,q=4096,d=256 sm_90a attention_bwd_wide_sm90 backward # in pairs of thread blocks, which dq=none is not
-        generate $spec dtype=bf16,h=16,q=4096,d=256,dq=none sm_90a attention_bwd_wide_sm90 backward
-        spills=0
+        gen $spec dtype=bf16,h=16,q=4096,d=128 sm_90a attention_bwd_sm90 backward
+        gen $spec dtype=f16,h=16,q=4096,d=64 sm_90a attention_bwd_sm90 backward
+        gen $spec dtype=bf16,h=16,q=4096,d=256 sm_90a attention_bwd_wide_sm90 backward # in pairs of thread blocks, which dq=none is not
+        gen $spec dtype=bf16,h=16,q=4096,d=256,dq=none sm_90a attention_bwd_wide_sm90 backward
     done
+}
+
+# Every decay with what goes beside it, in the dims whose tiles differ.
+linear_files() {
+    spills=32 # ptxas has registers left, and aims at more blocks on an SM
+    for spec in $linear; do
+        for dims in d=64 d=128 d=256,d_v=64 d=64,d_v=256; do
+            for pass in forward backward; do
+                gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' $pass
+            done
+        done
+        gen $spec dtype=f32,h=16,t=4096,d=128 sm_80 '' forward
+    done
+}
+
+map_files() {
+    spills=0
     for spec in act_silu swiglu rope_half rope_interleaved rope_table lrpe md_lrpe_3d; do
         for pass in forward backward; do
-            generate $spec dtype=bf16 sm_90a '' $pass
-            generate $spec dtype=f32 sm_80 '' $pass
+            gen $spec dtype=bf16 sm_90a '' $pass
+            gen $spec dtype=f32 sm_80 '' $pass
         done
     done
+}
+
+every_jit() {
     for file in specs/*.lua; do
         spec=$(basename "$file" .lua)
         if grep -q '^return rowwise' "$file"; then
             case $spec in
-            group_*) jit "$spec" dtype=bf16,rows=16384,n=8192,groups_of=32,channels_of=8 ;;
-            *) jit "$spec" dtype=bf16,rows=16384,n=8192 ;;
+            group_*) echo "jit $spec dtype=bf16,rows=16384,n=8192,groups_of=32,channels_of=8" ;;
+            *) echo "jit $spec dtype=bf16,rows=16384,n=8192" ;;
             esac
+        elif grep -q '^return linear_attention' "$file"; then
+            echo "jit $spec dtype=bf16,h=16,t=4096,d=128"
         elif grep -q '^return attention' "$file"; then
-            jit "$spec" dtype=bf16,h=16,q=4096,d=128
+            echo "jit $spec dtype=bf16,h=16,q=4096,d=128"
         elif [ "$spec" != prelude ]; then
-            jit "$spec" dtype=bf16
+            echo "jit $spec dtype=bf16"
         fi
     done
+}
+
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+stamps_prune
+stamps_log "$temp/good"
+attention=$(grep -l '^return attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
+linear=$(grep -l '^return linear_attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
+every_stub >"$temp/list"
+if [ -x "${LATHE:-}" ]; then
+    { forward_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
 else
     echo "tests/templates.sh: skipped: generated files, since the tool lathe was not built" >&2
 fi
-echo "$n compiled, $failed failed"
+LATHE=${LATHE:-} xargs -P "${LATHE_TEST_JOBS:-$(nproc)}" -L 1 sh tests/templates.sh --one "$temp" <"$temp/list" >"$temp/said" 2>&1
+sed -n 's/^SKIP /tests\/templates.sh: skipped: /p' "$temp/said" | sort -u >&2
+grep -v '^SKIP ' "$temp/said"
+stamps_renew
+failed=$(grep -c '^FAILED' "$temp/said")
+echo "$(wc -l <"$temp/list") compiled, $failed failed"
 exit $((failed > 0))

@@ -1,6 +1,6 @@
 // Stub: what the generator writes for causal attention, bf16, d = d_v = 128, on sm_90.
 #pragma once
-#include "slots_base.cuh"
+#include "common/contract.cuh"
 
 #define LATHE_ENTRY(role) causal_bf16_d128_##role
 

@@ -1,7 +1,7 @@
 // Stub: what the generator writes for specs/causal.lua.
 #pragma once
-#include "math.cuh"
-#include "slots_base.cuh"
+#include "common/math.cuh"
+#include "common/contract.cuh"
 
 struct inputs {
     float scale;
@@ -68,6 +68,8 @@ struct variant {
     static constexpr bool SCATTERED = false;
     DEV bool among(const inputs &, const sizes &, const head &, const row &, const col &) { return true; }
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
+    static constexpr int MAP_LOOK_HEADS = 1, MAP_ROWS = 64, BOXES = 0;
+    static constexpr bool MAP_LOOK_COLS = false, SHARED_COLS = false;
     DEV int classify(const inputs &, const sizes &z, const head &, int row0, int row1, int kv0, int kv1)
     {
         const int q0 = row0 + z.q_start;
@@ -144,7 +146,7 @@ struct variant {
             p.final0[b * p.final0_b + h * p.final0_h + row * p.final0_t] = finals[0];
         }
     }
-    DEV void empty_finals(float *finals) { finals[0] = -INF; }
+    DEV void empty_finals(float *finals, const inputs &, const sizes &, const head &, const row &) { finals[0] = -INF; }
 
     using query_mod = no_mod;
     using key_mod = no_mod;

@@ -180,6 +180,7 @@ expect 16 '*' 'asks for 32768 bytes of shared memory' env FAKE_CUDA_FAIL=cuFuncS
 mv libcuda.so.1 hidden
 LD_LIBRARY_PATH=$plain ./product attention >out.txt 2>err.txt
 [ $? = 16 ] && grep -q 'libcuda.so.1' err.txt || [ -e /dev/nvidiactl ] || complain 'a machine without a driver is not said'
+grep -q 'host device' err.txt && complain "a program without the host device is told to use it: $(cat err.txt)"
 mv hidden libcuda.so.1
 
 # both passes of a spec are two sets of functions with arguments of their own
@@ -195,6 +196,59 @@ nm train/libtrain.a 2>/dev/null | awk '$2 == "T" { print $3 }' | sort >defined.t
 expect 0 '' '' cmp declared.txt defined.txt # each function once, of both passes
 printf '#include "train.h"\nint main(void) { lathe_error e; train_causal_backward_args a = {0}; return train_causal_backward(&a, NULL, NULL, &e) == LATHE_ARG ? 0 : 1; }\n' >train.c
 cc -std=c11 $sanitizer -I"$here/include" -Itrain -o trained train.c train/libtrain.a "$runtime" -ldl -lpthread -lm 2>err.txt && ./trained || complain "the backward functions of a library: $(head -n 3 err.txt)"
+
+# A workspace's size has its function, whatever the architectures of the library: code stays as it is.
+for archs in sm_80 sm_80,sm_90a; do
+    expect 0 '1 kernel of 1 spec' '*' aot causal --arch $archs --problem dtype=bf16,d=64 --name sized -o sized
+    printf '#include "sized.h"\nint main(void) { size_t n = 1; sized_causal_args a = {0}; return !sized_causal_forward_workspace(&n, &a, NULL) || !sized_causal_bf16_d64_forward_workspace(&n, &a, NULL); }\n' >sized.c
+    expect 0 '' '' cc -std=c11 $warnings $sanitizer -I"$here/include" -Isized -o size sized.c sized/libsized.a "$runtime" -ldl -lpthread -lm
+    expect 0 '' '' ./size
+done
+
+# ---- which kernels -------------------------------------------------------------------------------
+
+expect 0 'for sm_80,' 'no --arch is given: the code is for sm_80 and, through PTX, for later GPUs, and is the portable attention_fwd_sm80; --arch sm_90a gives a Hopper GPU its own' \
+    aot causal --problem d=64 -o portable
+expect 0 'for sm_90,' '--arch sm_90: such code runs on later GPUs, too, and is the portable attention_fwd_sm80' aot causal --arch sm_90 --problem d=64 -o portable
+expect 0 'for sm_80 sm_90a,' '' aot causal --arch sm_80,sm_90a --problem d=64 -o portable
+expect 0 'for sm_80,' '' aot softmax --problem n=64 -o portable
+
+# ---- ended from outside --------------------------------------------------------------------------
+
+printf '#!/bin/sh\ntouch "%s/begun"\nsleep 20\nexec cc "$@"\n' "$work" >slow && chmod +x slow
+printf '#!/bin/sh\nsleep 4\nexec cc "$@"\n' >late && chmod +x late
+begin() { # begin FOLDER: a library that takes long; its process is $slow, which may be ended
+    rm -f begun
+    env --default-signal=INT,TERM,HUP "$LATHE" aot softmax --problem n=64 --cc "$work/slow" -o "$1" >/dev/null 2>&1 &
+    slow=$!
+    while [ ! -e begun ]; do sleep 0.05; done
+}
+mkdir full
+for folder in gone full; do
+    for signal in INT=130 TERM=143 HUP=129; do
+        begin $folder
+        kill -${signal%=*} $slow
+        wait $slow
+        code=$?
+        [ $code = ${signal#*=} ] || complain "exit code $code after SIG${signal%=*}"
+        expect 0 '' '' sh -c 'ls -d gone* .gone* full/* full/.l* 2>/dev/null | cmp - /dev/null'
+    done
+    # what SIGKILL leaves is swept by the next one, unless its maker lives or it is young
+    begin $folder
+    kill -KILL $slow
+    wait $slow 2>/dev/null
+    expect 0 'lathe-aot-' '' sh -c 'ls -d "$1".lathe-aot-* "$1"/.lathe-aot-* 2>/dev/null | head -n 1' sh $folder
+    "$LATHE" aot softmax --problem n=64 --cc "$work/late" --name other -o $folder >late.txt 2>&1 &
+    late=$!
+    while [ "$(find . -maxdepth 2 -name '*lathe-aot-*' | wc -l)" -lt 2 ]; do sleep 0.05; done
+    find . -maxdepth 2 -name '*lathe-aot-*' -exec touch -d '1 hour ago' {} +
+    expect 0 '1 kernel' '' aot softmax --problem n=64 -o $folder
+    expect 0 '1' '' sh -c 'find . -maxdepth 2 -name "*lathe-aot-*" | wc -l'
+    expect 0 '' '' wait $late
+    expect 0 '' '' sh -c 'find . -maxdepth 2 -name "*lathe-aot-*" | cmp - /dev/null'
+    expect 0 'other.h' '' ls $folder
+    rm -r $folder && mkdir full 2>/dev/null
+done
 
 # ---- bad input: nothing is left ------------------------------------------------------------------
 
@@ -219,7 +273,7 @@ refused 1 'attention_fwd_sm80: dtype f32' causal --problem dtype=f32,d=64 -o no
 refused 1 'attention_fwd_sm80: d = 20' causal --problem d=20 -o no
 refused 2 "spec 'causal', problem 'h=3,h_kv=2', sm_80: problem: expected h to be a multiple" causal --problem h=3,h_kv=2 -o no
 refused 2 "--problem 'q=5,z=3' is of none of the specs: problem: unknown name 'z'" causal --problem d=64 --problem q=5,z=3 -o no
-refused 2 "spec 'softmax': no --problem knows its names; it takes dtype=bf16,n=4096" causal softmax --problem d=64 -o no
+refused 2 "spec 'softmax': no --problem knows its names; it takes dtype=bf16,n=1024" causal softmax --problem d=64 -o no
 refused 2 "--pass: expected forward, backward or forward,backward, given 'sideways'" causal --pass sideways -o no
 for name in 9lives a-b '' lathe lathe_x "it's" _x very_long_names_are_not_taken_here; do
     refused 2 '--name: expected' causal --name "$name" -o no

@@ -19,7 +19,17 @@ expect 2 '' "--cache: expected a folder, given ''" "$LATHE" compile softmax --ca
 expect 2 '' "unknown option '--cache'" "$LATHE" gen softmax --cache a
 expect 2 '' '--cache is given twice' "$LATHE" compile softmax --cache a --cache b
 expect 3 '' 'nowhere: it cannot be opened: No such file' "$LATHE" cache export pack "$work/nowhere"
+grep -q 'compiled again' err.txt && complain "an export says what it costs programs: $(cat err.txt)"
 expect 2 '' 'nowhere: cannot be opened: No such file' "$LATHE" cache import nowhere
+expect 2 '' 'cache info: --texts is for export' "$LATHE" cache info --texts
+long=$(printf '/%0200d' 0 0 0 0 0 0)
+expect 3 '' 'a path of at most 1023 bytes is expected' env LATHE_CACHE_DIR="$work$long" "$LATHE" cache clear
+for command in "compile softmax -o no" "compile softmax --cache no" "aot softmax --problem n=64 -o no"; do
+    expect 3 '' "LATHE_OFFLINE is set, which forbids compiling; \`env -u LATHE_OFFLINE lathe ${command%% *} ...\` compiles" \
+        env LATHE_OFFLINE=1 "$LATHE" $command
+done
+expect 1 '' '' test -e no
+expect 0 '*' '' env LATHE_OFFLINE=1 "$LATHE" gen softmax -o softmax.cu
 for action in info verify clear; do # a wrong name is not made
     expect 3 '' 'nowhere: it cannot be opened: No such file' "$LATHE" cache $action --cache-dir "$work/nowhere"
 done
@@ -36,12 +46,33 @@ command -v cc >/dev/null || { echo 'skipped: there is no C compiler (cc)'; finis
 
 # ---- compile --cache -----------------------------------------------------------------------------
 problem=n=128
-# one text for several: sm_90 has no wgmma, and what serves sm_90a and another has none either
-for archs in '--arch sm_90' '--arch sm_90a --arch sm_90' '--arch sm_90a --arch sm_100'; do
-    # shellcheck disable=SC2086
-    expect 0 'attention_fwd_sm80' '*' "$LATHE" compile causal --problem dtype=bf16,d=64 $archs -o several.fatbin
+# each architecture gets its own best kernel: the same in one file for several, alone, and in a cache
+compile() { "$LATHE" compile causal --problem dtype=bf16,d=64 "$@"; }
+label() { sed -n 's/^.*: \([a-z0-9_]*\), fatbin for .*/\1/p' out.txt; }
+for arch in sm_80 sm_90a sm_90 sm_100; do
+    expect 0 "fatbin for $arch," '*' compile --arch $arch -o one.fatbin
+    own=$(label)
+    case $arch in sm_90a) want=attention_fwd_sm90 ;; *) want=attention_fwd_sm80 ;; esac
+    case $own in *"$want"*) ;; *) complain "$arch alone is served by '$own'" ;; esac
+    for order in "--arch $arch --arch sm_86" "--arch sm_90a,$arch" "--arch $arch,sm_90a"; do
+        case $order in *sm_90a*sm_90a*) continue ;; esac
+        # shellcheck disable=SC2086
+        expect 0 'several.fatbin: ' '*' compile $order -o several.fatbin
+        grep -q "^  $arch  *$own\$\|^several.fatbin: $own, fatbin" out.txt || complain "$order: $arch does not get $own: $(cat out.txt)"
+    done
+    [ $arch != sm_90 ] || continue # as its devices ask: sm_90a
+    expect 0 "$own for $arch" '*' compile --arch $arch --cache best
+    expect 0 "$own for $arch" '' "$LATHE" cache info --cache-dir best
 done
-expect 0 'attention_fwd_sm90' '*' "$LATHE" compile causal --problem dtype=bf16,d=64 --arch sm_90a -o one.fatbin
+rm -r best
+# what is portable where a Hopper GPU has its own is said
+expect 0 'sm_80' 'no --arch is given: the code is for sm_80 and, through PTX, for later GPUs, and is the portable attention_fwd_sm80; --arch sm_90a gives a Hopper GPU its own, attention_fwd_sm90' \
+    compile -o one.fatbin
+expect 0 'sm_90' '--arch sm_90: such code runs on later GPUs, too, and is the portable attention_fwd_sm80; --arch sm_90a gives' compile --arch sm_90 -o one.fatbin
+expect 0 'sm_80' '' compile --arch sm_80 -o one.fatbin
+expect 0 'sm_90' '' compile --arch sm_90,sm_90a -o one.fatbin
+expect 0 'sm_80' '' "$LATHE" compile softmax -o one.fatbin # one template for all
+expect 0 'sm_80' '' compile --template attention_fwd_sm80 -o one.fatbin
 
 expect 0 'for sm_80' '*' "$LATHE" compile softmax --problem $problem --cache system
 expect 0 'was there' '*' "$LATHE" compile softmax --problem $problem --arch sm_80 --cache system
@@ -105,6 +136,16 @@ expect 0 'compiled' '*' "$LATHE" compile softmax --problem $problem --arch sm_80
 expect 0 'pack: 2 kernels of here' '' "$LATHE" cache export pack here
 expect 0 'again: 2 kernels' '' "$LATHE" cache export again here
 expect 0 '' '' cmp pack again
+expect 0 'compiled' '*' "$LATHE" compile softmax --problem $problem --arch sm_80 --arch sm_90a --cache anew
+expect 0 'again: 2 kernels' '' "$LATHE" cache export again anew
+expect 0 '' '' cmp pack again # the same kernels, compiled another time
+expect 0 'for sm_80' '' "$LATHE" cache info --cache-dir here
+expect 0 'for sm_90a' '' "$LATHE" cache info --cache-dir here
+expect 0 'texts: 2 kernels' '' "$LATHE" cache export texts here --texts
+expect 1 '' '' grep -q '__global__' pack
+expect 0 '' '' grep -q '__global__' texts
+expect 0 '2 kernels imported' '' "$LATHE" cache import texts "$work/read/cache"
+expect 0 '' '' sh -c 'cat read/cache/*.cu | grep -q __global__'
 expect 0 '2 kernels imported from pack, 0 were there' '' "$LATHE" cache import pack
 expect 0 '0 kernels imported from pack, 2 were there' '' "$LATHE" cache import pack
 expect 0 '2 kernels read, 0 broken' '' "$LATHE" cache verify
@@ -123,7 +164,7 @@ mkfifo pipe # stays one
 expect 3 '' 'pipe: the cache cannot be exported there: it is not a regular file' "$LATHE" cache export pipe here
 expect 0 '' '' test -p pipe
 if [ -w /dev/full ]; then
-    expect 3 '' 'full: the cache cannot be exported there' sh -c 'ulimit -f 8; trap "" XFSZ; "$1" cache export full here' sh "$LATHE"
+    expect 3 '' 'full: the cache cannot be exported there' sh -c 'ulimit -f 8; "$1" cache export full here' sh "$LATHE"
     expect 0 '' '' sh -c 'ls full* 2>/dev/null | cmp - /dev/null'
 fi
 
@@ -151,6 +192,7 @@ expect 0 '2 kernels of 2 specs' '*' aot -o two --cache pieces
 expect 0 '' '' diff -r fresh two
 expect 2 '' "--cache: expected a folder, given ''" aot -o three --cache ''
 expect 3 '' 'Not a directory' aot -o three --cache file/pieces
+grep -q 'compiled again' err.txt && complain "a library says what it costs programs: $(cat err.txt)"
 expect 0 '' '' sh -c '! test -e three'
 
 # ---- without NVRTC: one that is older than we can use stands in for none --------------------------

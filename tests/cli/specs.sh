@@ -12,11 +12,20 @@ expect 0 'gradients' '' "$LATHE" check causal softmax
 expect 0 'mask bounds' '' "$LATHE" check "$here/specs/sliding_window.lua" --seed 7
 expect 2 'gradients' 'neither a shipped spec' "$LATHE" check nowhere causal
 expect 0 'causal ' 'prelude.lua: this is the prelude' "$LATHE" check "$here/specs/causal.lua" "$here/specs/prelude.lua"
-expect 0 'softmax_one ' '*' sh -c '"$1" check "$2"/specs/*.lua' sh "$LATHE" "$here" # every shipped spec, as a user would
+for problem in seqs=3,t=20 h=3 h_k=3 b=3,d=16; do # sizes that are given decide about the others
+    expect 0 'chunks = recurrence      ok' '' "$LATHE" check linear_elu --problem $problem
+done
+expect 0 'softmax_one ' '*' sh -c '"$1" check --strict "$2"/specs/*.lua' sh "$LATHE" "$here" # every shipped spec, as a user would
+expect 0 'vocabulary ' '*' sh -c '"$1" check --strict "$2"/tests/specs/good/*.lua' sh "$LATHE" "$here"
 printf 'return attention {\n  mask_mod = function(at) return at.q >= at.kv end,\n}\n' >untraceable.lua
 expect 1 '' 'untraceable.lua:2: ' "$LATHE" check untraceable.lua
 expect 2 '' 'untraceable.lua:2: ' "$LATHE" explain untraceable.lua
 expect 2 '' 'untraceable.lua:2: ' "$LATHE" run untraceable.lua --device host
+broken="$(printf 'a\n#error b.lua')"
+cp "$here/specs/causal.lua" "$broken"
+expect 1 '' 'a?#error b.lua: the name of a spec has no line breaks' "$LATHE" check "$broken"
+expect 2 '' 'a?#error b.lua: the name of a spec has no line breaks' "$LATHE" gen "$broken" --arch sm_80 -o broken.out
+expect 2 '' 'the name of a spec has no line breaks' "$LATHE" aot "$broken" --arch sm_80 -o broken.out
 cat >wrong.lua <<'LUA'
 local twice = online_func {
   online_rowscales = { m = -inf, l = 0.0 },
@@ -31,26 +40,100 @@ local twice = online_func {
 return attention { online_func = twice }
 LUA
 expect 1 'FAILED' 'wrong.lua:' "$LATHE" check wrong.lua
+expect 0 'wrong.cu: ' 'warning: wrong.lua:6: online = whole row does not hold: ' "$LATHE" gen wrong.lua -o wrong.cu
+expect 0 'compared with itself' 'warning: wrong.lua:6: online = whole row does not hold: ' "$LATHE" run wrong.lua --device host --problem q=4,d=8 --verify
+expect 0 'compared with itself' '' "$LATHE" run causal --device host --problem q=4,d=8 --verify
 { printf 'return attention { score_mod = function(s) return ' && printf '(%.0s' $(seq 300) && printf s && printf ')%.0s' $(seq 300) && echo ' end }'; } >deep.lua
 expect 1 '' 'deep.lua: brackets, tables or functions lie more than 200 deep' "$LATHE" check deep.lua
 printf 'return attention { online_func = elementwise_weights(function(s) return floor(1000 * s) * s end) }\n' >corners.lua
-expect 1 'gradients                FAILED' 'differences meet a corner of the function' "$LATHE" check corners.lua
+expect 1 'gradients                FAILED tells nothing' 'differences meet a corner of the function' "$LATHE" check corners.lua
 cp err.txt corners.txt
 expect 1 '' '' grep 'is above' corners.txt # it is no error that fails
 printf 'return rowwise { inputs = { t = tensor("f32", 2000000000) }, forward = function(v, at, x) return v + x.t(3) end }\n' >vast.lua
-expect 1 'gradients                FAILED' "vast.lua:1: gradients: input 't' has more than 2^26 elements" "$LATHE" check vast.lua
+expect 1 'gradients                FAILED' "vast.lua:1: gradients: with input 't' the inputs have more than 2^26 elements" "$LATHE" check vast.lua
+printf 'return rowwise { inputs = { s = tensor("f32", 40000000), t = tensor("f32", 40000000) }, forward = function(v, at, x) return v + x.s(1) + x.t(3) end }\n' >vast.lua # of all inputs together
+expect 1 'gradients                FAILED' "with input 't' the inputs have more than 2^26 elements" "$LATHE" check vast.lua
 printf 'return rowwise { forward = function(x) return x * sqrt(-1.0 - x * x) end }\n' >nan.lua
 expect 1 'gradients                FAILED' 'is nan derived, nan by finite differences' "$LATHE" check nan.lua
 printf 'return attention { score_mod = function(s) return s * 1e7 end }\n' >large.lua
 expect 0 'differences left out: of numbers too large' '' "$LATHE" check large.lua
 expect 0 'comparisons left out: of scores too large' '' "$LATHE" check large.lua
 expect 0 'uniform tiles' '' "$LATHE" check causal
+# up to which sizes it holds
+printf 'return attention { inputs = { b = tensor("f32", "h", 64) },\n  score_mod = function(s, at, x) return s + x.b(at.h, min(at.q - at.kv, 63)) * f32(at.q * at.q) end, mask_mod = causal }\n' >ranges.lua
+expect 0 'warn   holds up to q, kv = 46341: at.q * at.q leaves 32 bits beyond (ranges.lua:2)' '' "$LATHE" check ranges.lua
+expect 0 'ok     holds for the sizes that are given' '' "$LATHE" check ranges.lua --problem q=40,kv=40
+sed 's/min(at.q - at.kv, 63)/at.q - at.kv/' ranges.lua >table.lua
+expect 0 'warn   holds up to q, kv = 64: index 2 of x.b(at.h, at.q - at.kv) is from 0 to 127, outside 0..63 at q, kv = 128 (table.lua:2)' '' "$LATHE" check table.lua
+expect 0 'ok     holds up to q, kv = 16777216' '' "$LATHE" check causal
+expect 0 'bytes' 'warning: table.lua:2: at these sizes index 2 of x.b(at.h, at.q - at.kv) is from 0 to 99, outside 0..63' "$LATHE" gen table.lua --arch sm_90a --problem q=100,kv=100 -o table.cu
+expect 0 'bytes' '' "$LATHE" gen table.lua --arch sm_90a --problem q=64,kv=64 -o table.cu
+# what it is checked on: --problem, --input and --set, as of run; a failure says what was tried
+cat >pages.lua <<'LUA'
+return attention {
+  inputs = { page = tensor("i32", "b", "slots"), bias = tensor("f32", "pages"), wide = scalar("i32") },
+  score_mod = function(s, at, x) return s + x.bias(x.page(at.b, at.kv // x.wide)) end,
+}
+LUA
+expect 1 'FAILED not run to its end' 'page: index 16 of dim 1 (slots) is outside 0..15' "$LATHE" check pages.lua
+cp err.txt tried.txt
+expect 0 'tried on b=2,h=4,h_kv=2,q=9,kv=40,d=8,d_v=8,pages=16,slots=16; page from ' '' cat tried.txt
+expect 0 '(made up); wide = 1; seed 1' '' cat tried.txt
+expect 0 'gradients' '' "$LATHE" check pages.lua --problem slots=400 --set wide=4
+expect 1 'FAILED' 'wide = 0; seed 3' "$LATHE" check pages.lua --set wide=0 --seed 3
+# a name that the other pass knows is no mistake, and changes nothing
+"$LATHE" gen causal --problem d=64 --arch sm_80 -o plain.cu
+expect 0 'seeded.cu: ' '' "$LATHE" gen causal --problem d=64,dlse=f32,dq=none --arch sm_80 -o seeded.cu
+expect 0 '' '' cmp plain.cu seeded.cu
+expect 0 'template' '' "$LATHE" explain causal --problem d=64,dlse=f32
+expect 0 'rate' '' "$LATHE" run causal --device host --problem q=4,d=8,dlse=f32
+expect 0 'gradients' '' "$LATHE" check causal --problem dlse=f32
+expect 2 '' "problem: unknown name 'dlze'" "$LATHE" gen causal --problem dlze=f32 --arch sm_80 -o no.cu
+expect 2 '' "problem: unknown name 'slot'" "$LATHE" check pages.lua --problem slot=400
+expect 2 '' 'problem: expected kv to be at least 1' "$LATHE" check pages.lua --problem kv=0
+expect 2 '' 'problem: expected at most 1048576 pairs' "$LATHE" check pages.lua --problem q=3000,kv=3000
+expect 2 '' 'problem: expected h to be a multiple of h_kv' "$LATHE" check pages.lua --problem h=3,h_kv=2
+expect 2 '' '--set wide: expected a whole number' "$LATHE" check pages.lua --set wide=x
+cat >ids.lua <<'LUA'
+return elementwise { over = { "b", "t" }, operands = { page = tensor("i32") }, results = { out = tensor("i32") }, forward = function(v) return v.page end }
+LUA
+expect 0 'kernel' '' "$LATHE" run ids.lua --device host --problem b=2,t=12 --output out=page.npy # 0 to 3
+expect 0 'gradients' '' "$LATHE" check pages.lua --input page=page.npy --problem kv=48,pages=4 --set wide=4
+expect 1 'FAILED' 'slots=12; page from 0 to 3 (given); wide = 4' "$LATHE" check pages.lua --input page=page.npy --problem kv=49,pages=4 --set wide=4
 expect 1 'causal' 'wrong.lua:' "$LATHE" check wrong.lua causal
 printf 'x' >not_readable.lua
 chmod 000 not_readable.lua
 [ -r not_readable.lua ] || expect 2 '' 'Permission denied' "$LATHE" check ./not_readable.lua
 
+expect 0 'uniform tiles, the others at the launch, by what the mask reads' '' "$LATHE" check document
+cat >grid.lua <<'EOF'
+local function near(at, x)
+  local plane = x.h * x.w
+  return le(abs(at.q // plane - at.kv // plane), 1) & le(abs(at.q % x.w - at.kv % x.w), 2)
+    & le(abs(at.q % plane // x.w - at.kv % plane // x.w), 2)
+end
+return attention { inputs = { h = scalar("i32", { default = 16 }), w = scalar("i32", { default = 16 }) }, mask_mod = near }
+EOF
+cat >wave.lua <<'EOF'
+return attention { mask_mod = function(at)
+  return lt(sin(0.01 * at.q), 0.5) end }
+EOF
+expect 0 'uniform tiles, the others at the launch, by their pairs' '' "$LATHE" check grid.lua
+expect 0 'uniform tiles, the others at the launch, by their pairs' '' "$LATHE" check wave.lua
+
+# what was not looked at is said, and a mistake if that is asked for
+printf 'return attention { score_mod = function(s)\n  return where(gt(s, 1e30), 0.0, s) end }\n' >unseen.lua
+expect 0 'not seen                 line 2: gt was never true' '' "$LATHE" check unseen.lua
+expect 1 'not seen ' 'unseen.lua:2: not seen: gt was never true' "$LATHE" check unseen.lua --strict
+expect 0 'f32 = double ' '' "$LATHE" check causal softmax --strict
+
 # explain
+expect 0 'each tile is judged once a launch, by grid_bf16_map: with h = 16, w = 16, of the tiles 87 % are left out, 0 % need no mask, 13 % are masked' '' "$LATHE" explain grid.lua --problem q=4096
+expect 0 'mask_kept    scalar  i32' '' "$LATHE" explain grid.lua
+"$LATHE" explain causal | grep -q mask_kept && complain 'a mask without a map has one to keep'
+expect 0 'kernel        grid_bf16_map: ' '' "$LATHE" explain grid.lua --problem q=4096
+expect 0 'kernel        grid_bf16_bwd_map: ' '' "$LATHE" explain grid.lua --problem q=4096 --pass backward
+expect 0 'once a launch, by wave_bf16_map: of the tiles 0 % are left out, 0 % need no mask, ' '' "$LATHE" explain wave.lua --problem q=4096
 expect 0 'dtype=bf16,b=2,h=8,h_kv=2,q=100,kv=100,d=64,d_v=64' '' "$LATHE" explain causal --problem b=2,h=8,h_kv=2,q=100,d=64
 expect 0 'template' '' "$LATHE" explain causal
 expect 0 'sm_90a' '' "$LATHE" explain causal --arch sm_80 --arch sm_90a
@@ -61,14 +144,24 @@ expect 1 'attention_fwd_sm80: attention_fwd_sm90 was asked for' '' "$LATHE" expl
 expect 0 'template' '' "$LATHE" explain rms_norm --problem rows=4096,n=8192
 expect 1 'not served' '' "$LATHE" explain causal --problem dtype=f64
 expect 0 'attention_bwd_sm80' '' "$LATHE" explain causal --pass backward
+expect 0 'busy          8 of 132 multiprocessors (6 %): there are 8 query tiles' '' "$LATHE" explain causal --arch sm_90a --problem h=8,q=1,kv=4096
+expect 0 'busy          2 of 132 multiprocessors (2 %): there are 2 query tiles' '' "$LATHE" explain full --arch sm_90a --problem h=64,h_kv=2,q=1,kv=4096
+expect 0 'busy          6 of 108 multiprocessors (6 %): there are 6 blocks of keys' '' "$LATHE" explain causal --problem h=6,h_kv=2,q=300 --pass backward
+expect 0 'where the kernel meets it: of the tiles 44 % are left out, 44 % need no mask, 12 % are masked pair by pair' '' "$LATHE" explain causal
+expect 0 'once a launch, by document_bf16_map: the tables that the mask reads decide what is left out' '' "$LATHE" explain document
+expect 0 'by its corners, where the kernel meets it: the tables that the mask reads' '' "$LATHE" explain prefix_lm
+expect 0 'meets it: with window = 1024, of the tiles 44 % are left out, 44 % need no mask' '' "$LATHE" explain sliding_window
+expect 0 'meets it: with window = 128, of the tiles 77 % are left out, 0 % need no mask, 23 % are masked' '' "$LATHE" explain sliding_window --set window=128
+expect 2 '*' "--set: window: expected a number, given 'wide'" "$LATHE" explain sliding_window --set window=wide
+"$LATHE" explain full | grep -q '^  mask ' && complain 'a spec without a mask has a line about it'
 expect 0 'the forward kernel runs first' '' "$LATHE" explain causal --pass backward --problem dtype=bf16,d=64,o=none
 expect 1 'not served' '' "$LATHE" explain causal --pass backward --problem dtype=bf16,d=8
-expect 0 'causal_attention_bwd' '' "$LATHE" gen causal --pass backward -o x.cu
+expect 0 'causal_attention_bwd' '' "$LATHE" gen causal --pass backward --arch sm_80 -o x.cu
 expect 1 '' 'lathe: ' "$LATHE" gen causal --pass backward --problem dtype=bf16,d=8 -o x.cu
 
 # gen: one file, the same every time, and every shipped spec
-expect 0 'causal.cu: ' '' "$LATHE" gen causal --problem d=64 -o causal.cu
-"$LATHE" gen causal --problem d=64 -o - >again.cu
+expect 0 'causal.cu: ' 'no --arch is given: the code is for sm_80' "$LATHE" gen causal --problem d=64 -o causal.cu
+"$LATHE" gen causal --problem d=64 --arch sm_80 -o - >again.cu
 expect 0 '' '' cmp causal.cu again.cu
 expect 0 '__global__' '' cat causal.cu
 expect 0 'causal_bf16_fwd: blocks b * h * ceil(q / ' '' cat causal.cu
@@ -77,7 +170,7 @@ expect 0 'softmax.cu: ' '' "$LATHE" gen "$here/specs/softmax.lua" --problem dtyp
 for spec in $(cat wanted.txt); do
     sizes=
     case $spec in group_*) sizes='--problem rows=64,n=512,groups_of=4,channels_of=8' ;; esac # dims that have no default
-    expect 0 "$spec" '' "$LATHE" gen "$spec" $sizes -o "$spec.cu"
+    expect 0 "$spec" '' "$LATHE" gen "$spec" $sizes --arch sm_80 -o "$spec.cu"
 done
 
 # compile: needs NVRTC, whose own memory is not ours to free

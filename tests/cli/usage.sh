@@ -16,6 +16,10 @@ expect 2 '' 'expected a command' "$LATHE"
 expect 2 '' "unknown command 'polish'" "$LATHE" polish
 expect 2 '' "unknown command 'polish'" "$LATHE" help polish
 expect 2 '' "unknown command ''" "$LATHE" ''
+expect 2 '' "did you mean 'check'?" "$LATHE" chek causal
+expect 2 '' "did you mean 'causal'?" "$LATHE" check casual
+expect 2 '' "did you mean '--problem'?" "$LATHE" run causal --problm dtype=bf16
+expect 2 '' "did you mean 'dtype'?" "$LATHE" run causal --problem dtyp=bf16
 
 # operands
 expect 2 '' 'usage: lathe check SPEC...' "$LATHE" check

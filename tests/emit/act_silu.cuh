@@ -1,8 +1,8 @@
 // variant.gen.cuh: written by lathe 0.1.0 from act_silu.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
-#include "elementwise_parts.cuh"
+#include "common/math.cuh"
+#include "elementwise/parts.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     long long none; // an empty struct would have a size of its own

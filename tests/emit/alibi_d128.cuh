@@ -1,7 +1,7 @@
 // variant.gen.cuh: written by lathe 0.1.0 from alibi.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     long long none; // an empty struct would have a size of its own
@@ -117,6 +117,7 @@ struct variant {
     {
         return true;
     }
+    static constexpr bool SHARED_COLS = false;
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
     DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
     {
@@ -311,7 +312,7 @@ struct variant {
         finals[0] = t7; // lse
         return t2;
     }
-    DEV void empty_finals(float *finals)
+    DEV void empty_finals(float *finals, const inputs &x, const sizes &z, const head &h, const row &r)
     {
         finals[0] = -INF;
     }

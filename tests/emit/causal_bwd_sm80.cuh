@@ -1,7 +1,7 @@
 // variant.gen.cuh: written by lathe 0.1.0 from causal.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     long long none; // an empty struct would have a size of its own
@@ -31,6 +31,14 @@ static_assert(sizeof(mod_params) == 112, "host and device disagree about mod_par
 struct back_pre_params {
     const void *o;
     const void *dout;
+    const void *q;
+    long long q_b;
+    long long q_h;
+    long long q_t;
+    const void *k;
+    long long k_b;
+    long long k_h;
+    long long k_t;
     void *dout_copy;
     long long o_b;
     long long o_h;
@@ -47,7 +55,7 @@ struct back_pre_params {
     inputs x;
     grads g;
 };
-static_assert(sizeof(back_pre_params) == 152, "host and device disagree about back_pre_params");
+static_assert(sizeof(back_pre_params) == 216, "host and device disagree about back_pre_params");
 
 struct back_params {
     const void *q;
@@ -152,6 +160,12 @@ struct variant {
         return c;
     }
 
+    static constexpr bool DIAG = false;
+    DEV float make_diag(const inputs &x, const sizes &z, const head &h, int delta)
+    {
+        return 0.0f;
+    }
+
     static constexpr bool MASKED = true;
     DEV bool live(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
     {
@@ -171,6 +185,8 @@ struct variant {
     {
         return true;
     }
+    static constexpr bool SHARED_COLS = false;
+    static constexpr bool SHARED_ROWS = false;
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
     DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
     {
@@ -183,26 +199,130 @@ struct variant {
 
     static constexpr int READS = 0;
     static constexpr bool READ_RANGES = false;
+    struct state {
+        float s0; // l, a part per thread
+        float s1; // m
+    };
+    DEV state init(bool leader)
+    {
+        state s;
+        s.s0 = !leader ? 0.0f : 0.0f;
+        s.s1 = -INF;
+        return s;
+    }
+    struct tile {
+        float f0;
+        float f1;
+        float f2;
+        float f3;
+        float f4;
+        float f5;
+    };
+    static constexpr bool DEAD_ONCE = true;
+    DEV float dead() { return -INF; }
+    static constexpr bool ELEMENT_COLS = false;
+    static constexpr bool LOGISTIC = false, RELU_WAITS = false, CAPPED = false;
+    static constexpr int PASSES = 2, REDUCTIONS = 2;
+    static constexpr int REDUCE_PASS[] = {0, 1};
+    static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};
+    static constexpr bool REDUCE_LAZY[] = {false, true};
+    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
+    {
+    }
+    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
+    {
+        if constexpr (P == 0) {
+        const float t0 = (0x1.6a09e6p-4f /* 0.08838835 */ * red[0]);
+        const float t1 = (t0 - s.s1);  // prelude.lua:15
+        bool t2 = (t1 > 0x1.62e430p2f /* 5.545177 */);  // prelude.lua:15
+        const float t3 = (t2 ? t0 : s.s1);  // prelude.lua:15
+        bool t4 = (-INF == t3);  // prelude.lua:8
+        const float t5 = (t4 ? 0.0f : t3);  // prelude.lua:8
+        const float t6 = (-1.0f * t5);  // prelude.lua:8
+        const float t7 = (0x1.715476p0f /* 1.442695 */ * t6);  // prelude.lua:8
+        t.f0 = t7;
+        const float t8 = (s.s1 - t5);  // prelude.lua:16
+        const float t9 = (0x1.715476p0f /* 1.442695 */ * t8);  // prelude.lua:16
+        const float t10 = m_exp2(t9);  // prelude.lua:16
+        t.f1 = t10;
+        t.f3 = t3;
+        t.f4 = red[0];
+        }
+        if constexpr (P == 1) {
+        const float t0 = (s.s0 * t.f1);  // prelude.lua:16
+        const float t1 = (t0 + red[1]);  // prelude.lua:18
+        t.f2 = t1;
+        t.f5 = red[1];
+        }
+    }
+    template <int P> DEV float element(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (P == 1) {
+        const float t0 = (e * 0x1.0527dcp-3f /* 0.1275174 */);
+        const float t1 = (t0 + t.f0);  // prelude.lua:8
+        const float t2 = m_exp2(t1);  // prelude.lua:8
+        return t2;
+        }
+        return e;
+    }
+    template <int R> DEV float operand(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (R == 0) {
+        return e;
+        }
+        if constexpr (R == 1) {
+        return e;
+        }
+        return e;
+    }
+    static constexpr bool RESCALE = true;
+    DEV float o_scale(const tile &t) { return t.f1; }
+    DEV void next(state &s, const tile &t)
+    {
+        s.s0 = t.f2;
+        s.s1 = t.f3;
+    }
+    template <class SUM4> DEV void join(state &s, const SUM4 &sum4)
+    {
+        s.s0 = sum4(s.s0);
+    }
     using query_mod = no_mod;
     using key_mod = no_mod;
     using value_mod = no_mod;
     using output_mod = no_mod;
 
     // the backward pass
+    static constexpr bool NORM = true;
+    static constexpr float SPLIT_POWER[] = {-1.0f};
+    template <class PARAMS> DEV void given_finals(const PARAMS &p, const head &h, const row &r, float *final)
+    {
+        final[0] = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
+    }
+    DEV void split_finals(const state &s, const inputs &x, const sizes &z, const head &h, const row &r, float *high, float *norm)
+    {
+        bool t0 = (s.s0 == 0.0f);  // prelude.lua:10
+        const float t1 = (t0 ? 1.0f : s.s0);  // prelude.lua:10
+        const float t2 = m_div(1.0f, t1);  // prelude.lua:10
+        bool t3 = (s.s1 == -INF);  // prelude.lua:8
+        const float t4 = (t3 ? 0.0f : s.s1);  // prelude.lua:8
+        high[0] = t4;
+        norm[0] = t2;
+    }
     static constexpr bool DELTA = true, EMPTY_BY_O = false;
     static constexpr int BACK_ROWS = 2;
-    DEV void back_row(const back_pre_params &p, const head &h, const row &r, float delta, bool zero, float *out, float *site)
+    DEV void back_row(const back_pre_params &p, const head &h, const row &r, float delta, bool zero, const float *high, const float *norm, float *out, float *site)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const sizes &z = p.z;
-        const float final0 = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
+        [[maybe_unused]] const float final0 = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
         const float t0 = (-delta);
         out[0] = t0;
-        bool t1 = (-INF == final0);  // prelude.lua:8
-        const float t2 = (t1 ? 0.0f : final0);  // prelude.lua:8
-        const float t3 = (t2 * -1.0f);  // prelude.lua:8
+        bool t1 = (-INF == high[0]);  // prelude.lua:8
+        const float t2 = (t1 ? 0.0f : high[0]);  // prelude.lua:8
+        const float t3 = (-1.0f * t2);  // prelude.lua:8
         const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:8
         out[1] = t4;
+        out[2] = norm[0];
     }
     static constexpr int ROW_SITES = 0;
     static constexpr int ROW_SITE_FORM[] = {-1};
@@ -220,9 +340,10 @@ struct variant {
         const float t1 = (e * 0x1.0527dcp-3f /* 0.1275174 */);
         const float t2 = (t1 + b[1]);  // prelude.lua:8
         const float t3 = m_exp2(t2);  // prelude.lua:8
-        const float t4 = (t0 * t3);  // prelude.lua:8
-        w = t3;
-        ds = t4;
+        const float t4 = (b[2] * t3);  // prelude.lua:8
+        const float t5 = (t0 * t4);  // prelude.lua:8
+        w = t4;
+        ds = t5;
     }
     DEV float ds_factor(const inputs &x, const sizes &z, const head &h)
     {

@@ -1,7 +1,7 @@
 // variant.gen.cuh: written by lathe 0.1.0 from cross_entropy.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     int in_ignore;
@@ -12,7 +12,7 @@ struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     long long s2_target;
 };
 
-struct many_params {
+struct rows_params {
     row_source in[1];
     row_target out[1];
     row_source given[1];
@@ -25,9 +25,9 @@ struct many_params {
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 328, "host and device disagree about many_params");
+static_assert(sizeof(rows_params) == 328, "host and device disagree about rows_params");
 
-struct many_sum_params {
+struct rows_sum_params {
     const float *columns;
     const float *sums;
     const float *scattered[1];
@@ -35,7 +35,7 @@ struct many_sum_params {
     row_gradient grad[2];
     inputs x;
 };
-static_assert(sizeof(many_sum_params) == 224, "host and device disagree about many_sum_params");
+static_assert(sizeof(rows_sum_params) == 224, "host and device disagree about rows_sum_params");
 
 struct variant {
     static constexpr int IN = 1, OUT = 0, KEPT = 2;
@@ -83,7 +83,7 @@ struct variant {
         float f8;
         float f9;
     };
-    DEV void begin(vals &v, const many_params &p, const head &h, const row_at &at)
+    DEV void begin(vals &v, const rows_params &p, const head &h, const row_at &at)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const row_sizes &z = p.z;

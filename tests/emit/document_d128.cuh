@@ -1,7 +1,7 @@
 // variant.gen.cuh: written by lathe 0.1.0 from document.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     const int *in_doc;
@@ -117,7 +117,17 @@ struct variant {
         bool t0 = (r.f0 == c.f0);  // document.lua:4
         return t0;
     }
+    static constexpr bool SHARED_COLS = true;
+    DEV col pass_col(const inputs &x, const sizes &z, const head &h, const col &from, int kv, int lane)
+    {
+        col c = {};
+        c.kv = kv;
+        c.f0 = __shfl_sync(ALL_LANES, from.f0, lane);
+        return c;
+    }
     static constexpr bool MAP = true, MAP_PER_BATCH = true, MAP_PER_HEAD = false;
+    static constexpr int MAP_LOOK_HEADS = 1, MAP_ROWS = 64;
+    static constexpr bool MAP_LOOK_COLS = false;
     DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
     {
         [[maybe_unused]] const int q0 = row0 + z.q_start;
@@ -130,6 +140,7 @@ struct variant {
 
     static constexpr int READS = 2;
     static constexpr bool READ_RANGES = true;
+    static constexpr int BOXES = 0;
     static constexpr unsigned READS_BY_ROW = 0x1; // a bit each
     DEV void row_reads(const inputs &x, const sizes &z, const head &h, const row &r, int *read)
     {
@@ -315,7 +326,7 @@ struct variant {
         finals[0] = t7; // lse
         return t2;
     }
-    DEV void empty_finals(float *finals)
+    DEV void empty_finals(float *finals, const inputs &x, const sizes &z, const head &h, const row &r)
     {
         finals[0] = -INF;
     }

@@ -1,7 +1,7 @@
 // variant.gen.cuh: written by lathe 0.1.0 from group_rms_norm.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     int in_channels;
@@ -13,7 +13,7 @@ struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     int n1_weight;
 };
 
-struct many_params {
+struct rows_params {
     row_source in[2];
     row_target out[1];
     row_source given[1];
@@ -26,9 +26,9 @@ struct many_params {
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 320, "host and device disagree about many_params");
+static_assert(sizeof(rows_params) == 320, "host and device disagree about rows_params");
 
-struct many_sum_params {
+struct rows_sum_params {
     const float *columns;
     const float *sums;
     const float *scattered[1];
@@ -36,7 +36,7 @@ struct many_sum_params {
     row_gradient grad[1];
     inputs x;
 };
-static_assert(sizeof(many_sum_params) == 144, "host and device disagree about many_sum_params");
+static_assert(sizeof(rows_sum_params) == 144, "host and device disagree about rows_sum_params");
 
 struct variant {
     static constexpr int IN = 2, OUT = 1, KEPT = 0;
@@ -87,7 +87,7 @@ struct variant {
         float f2;
         float f3;
     };
-    DEV void begin(vals &v, const many_params &p, const head &h, const row_at &at)
+    DEV void begin(vals &v, const rows_params &p, const head &h, const row_at &at)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const row_sizes &z = p.z;

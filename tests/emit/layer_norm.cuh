@@ -1,7 +1,7 @@
 // variant.gen.cuh: written by lathe 0.1.0 from layer_norm.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     const bf16 *in_bias;

@@ -1,8 +1,8 @@
 // variant.gen.cuh: written by lathe 0.1.0 from lrpe_silu.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
-#include "elementwise_parts.cuh"
+#include "common/math.cuh"
+#include "elementwise/parts.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     int in_offset;
@@ -68,7 +68,7 @@ struct map0 {
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const map_sizes &z = sizes(p);
-        int t0 = (at.at[2] + x.in_offset);  // prelude.lua:142
+        int t0 = m_add(at.at[2], x.in_offset);  // prelude.lua:142
         const float t1 = (float)(t0);  // prelude.lua:142
         h.f0 = t1;
     }

@@ -1,7 +1,7 @@
 // variant.gen.cuh: written by lathe 0.1.0 from qk_norm.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     const float *in_k_gain;
@@ -77,6 +77,14 @@ static_assert(sizeof(attention_params) == 224, "host and device disagree about a
 struct back_pre_params {
     const void *o;
     const void *dout;
+    const void *q;
+    long long q_b;
+    long long q_h;
+    long long q_t;
+    const void *k;
+    long long k_b;
+    long long k_h;
+    long long k_t;
     void *dout_copy;
     long long o_b;
     long long o_h;
@@ -94,7 +102,7 @@ struct back_pre_params {
     inputs x;
     grads g;
 };
-static_assert(sizeof(back_pre_params) == 208, "host and device disagree about back_pre_params");
+static_assert(sizeof(back_pre_params) == 272, "host and device disagree about back_pre_params");
 
 struct back_params {
     const void *q;
@@ -220,6 +228,8 @@ struct variant {
     {
         return true;
     }
+    static constexpr bool SHARED_COLS = false;
+    static constexpr bool SHARED_ROWS = false;
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
     DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
     {
@@ -334,7 +344,7 @@ struct variant {
         finals[0] = t7; // lse
         return t2;
     }
-    DEV void empty_finals(float *finals)
+    DEV void empty_finals(float *finals, const inputs &x, const sizes &z, const head &h, const row &r)
     {
         finals[0] = -INF;
     }
@@ -494,20 +504,37 @@ struct variant {
     using output_mod = no_mod;
 
     // the backward pass
+    static constexpr bool NORM = true;
+    static constexpr float SPLIT_POWER[] = {-1.0f};
+    template <class PARAMS> DEV void given_finals(const PARAMS &p, const head &h, const row &r, float *final)
+    {
+        final[0] = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
+    }
+    DEV void split_finals(const state &s, const inputs &x, const sizes &z, const head &h, const row &r, float *high, float *norm)
+    {
+        bool t0 = (s.s0 == 0.0f);  // prelude.lua:10
+        const float t1 = (t0 ? 1.0f : s.s0);  // prelude.lua:10
+        const float t2 = m_div(1.0f, t1);  // prelude.lua:10
+        bool t3 = (s.s1 == -INF);  // prelude.lua:8
+        const float t4 = (t3 ? 0.0f : s.s1);  // prelude.lua:8
+        high[0] = t4;
+        norm[0] = t2;
+    }
     static constexpr bool DELTA = true, EMPTY_BY_O = false;
     static constexpr int BACK_ROWS = 2;
-    DEV void back_row(const back_pre_params &p, const head &h, const row &r, float delta, bool zero, float *out, float *site)
+    DEV void back_row(const back_pre_params &p, const head &h, const row &r, float delta, bool zero, const float *high, const float *norm, float *out, float *site)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const sizes &z = p.z;
-        const float final0 = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
+        [[maybe_unused]] const float final0 = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
         const float t0 = (-delta);
         out[0] = t0;
-        bool t1 = (-INF == final0);  // prelude.lua:8
-        const float t2 = (t1 ? 0.0f : final0);  // prelude.lua:8
-        const float t3 = (t2 * -1.0f);  // prelude.lua:8
+        bool t1 = (-INF == high[0]);  // prelude.lua:8
+        const float t2 = (t1 ? 0.0f : high[0]);  // prelude.lua:8
+        const float t3 = (-1.0f * t2);  // prelude.lua:8
         const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:8
         out[1] = t4;
+        out[2] = norm[0];
     }
     static constexpr int ROW_SITES = 0;
     static constexpr int ROW_SITE_FORM[] = {-1};
@@ -525,9 +552,10 @@ struct variant {
         const float t1 = (e * 0x1.715476p-3f /* 0.1803369 */);
         const float t2 = (t1 + b[1]);  // prelude.lua:8
         const float t3 = m_exp2(t2);  // prelude.lua:8
-        const float t4 = (t0 * t3);  // prelude.lua:8
-        w = t3;
-        ds = t4;
+        const float t4 = (b[2] * t3);  // prelude.lua:8
+        const float t5 = (t0 * t4);  // prelude.lua:8
+        w = t4;
+        ds = t5;
     }
     DEV float ds_factor(const inputs &x, const sizes &z, const head &h)
     {

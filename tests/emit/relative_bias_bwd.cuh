@@ -1,7 +1,7 @@
 // variant.gen.cuh: written by lathe 0.1.0 from relative_bias.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     const float *in_table;
@@ -48,6 +48,14 @@ static_assert(sizeof(mod_params) == 128, "host and device disagree about mod_par
 struct back_pre_params {
     const void *o;
     const void *dout;
+    const void *q;
+    long long q_b;
+    long long q_h;
+    long long q_t;
+    const void *k;
+    long long k_b;
+    long long k_h;
+    long long k_t;
     void *dout_copy;
     long long o_b;
     long long o_h;
@@ -70,7 +78,7 @@ struct back_pre_params {
     inputs x;
     grads g;
 };
-static_assert(sizeof(back_pre_params) == 232, "host and device disagree about back_pre_params");
+static_assert(sizeof(back_pre_params) == 296, "host and device disagree about back_pre_params");
 
 struct back_params {
     const void *q;
@@ -171,6 +179,28 @@ struct variant {
         return c;
     }
 
+    static constexpr bool DIAG = true;
+    DEV float make_diag(const inputs &x, const sizes &z, const head &h, int delta)
+    {
+        int t0 = m_abs(delta);  // relative_bias.lua:5
+        int t1 = m_max(t0, 8);  // relative_bias.lua:6
+        const float t2 = (float)(t1);  // relative_bias.lua:6
+        bool t3 = (delta < 0);  // relative_bias.lua:7
+        int t4 = (t3 ? 16 : 0);  // relative_bias.lua:7
+        bool t5 = (t0 < 8);  // relative_bias.lua:7
+        const float t6 = (t2 * 0x1.000000p-3f /* 0.125 */);  // relative_bias.lua:6
+        const float t7 = m_log2(t6);  // relative_bias.lua:6
+        const float t8 = (2.0f * t7);  // relative_bias.lua:6
+        const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
+        int t10 = m_i32(t9);  // relative_bias.lua:6
+        int t11 = m_add(8, t10);  // relative_bias.lua:6
+        int t12 = m_min(15, t11);  // relative_bias.lua:7
+        int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
+        int t14 = m_add(t4, t13);  // relative_bias.lua:7
+        const float t15 = m_load(x.in_table, (long long)h.h * x.s0_table + (long long)m_clamp_index(t14, 32) * x.s1_table);  // relative_bias.lua:11
+        return t15;
+    }
+
     static constexpr bool MASKED = false;
     DEV bool live(const inputs &x, const sizes &z, const head &h, const row &r, const col &c)
     {
@@ -189,6 +219,8 @@ struct variant {
     {
         return true;
     }
+    static constexpr bool SHARED_COLS = false;
+    static constexpr bool SHARED_ROWS = false;
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
     DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
     {
@@ -197,26 +229,132 @@ struct variant {
 
     static constexpr int READS = 0;
     static constexpr bool READ_RANGES = false;
+    struct state {
+        float s0; // l, a part per thread
+        float s1; // m
+    };
+    DEV state init(bool leader)
+    {
+        state s;
+        s.s0 = !leader ? 0.0f : 0.0f;
+        s.s1 = -INF;
+        return s;
+    }
+    struct tile {
+        float f0;
+        float f1;
+        float f2;
+        float f3;
+        float f4;
+        float f5;
+    };
+    static constexpr bool DEAD_ONCE = true;
+    DEV float dead() { return -INF; }
+    static constexpr bool ELEMENT_COLS = false;
+    static constexpr bool LOGISTIC = false, RELU_WAITS = false, CAPPED = false;
+    static constexpr int PASSES = 2, REDUCTIONS = 2;
+    static constexpr int REDUCE_PASS[] = {0, 1};
+    static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};
+    static constexpr bool REDUCE_LAZY[] = {false, true};
+    DEV void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
+    {
+    }
+    template <int P> DEV void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &h, const row &r, int kv0)
+    {
+        if constexpr (P == 0) {
+        const float t0 = (red[0] - s.s1);  // prelude.lua:15
+        bool t1 = (t0 > 0x1.62e430p2f /* 5.545177 */);  // prelude.lua:15
+        const float t2 = (t1 ? red[0] : s.s1);  // prelude.lua:15
+        bool t3 = (-INF == t2);  // prelude.lua:8
+        const float t4 = (t3 ? 0.0f : t2);  // prelude.lua:8
+        t.f0 = t4;
+        const float t5 = (s.s1 - t4);  // prelude.lua:16
+        const float t6 = (0x1.715476p0f /* 1.442695 */ * t5);  // prelude.lua:16
+        const float t7 = m_exp2(t6);  // prelude.lua:16
+        t.f1 = t7;
+        t.f3 = t2;
+        t.f4 = red[0];
+        }
+        if constexpr (P == 1) {
+        const float t0 = (s.s0 * t.f1);  // prelude.lua:16
+        const float t1 = (t0 + red[1]);  // prelude.lua:18
+        t.f2 = t1;
+        t.f5 = red[1];
+        }
+    }
+    template <int P> DEV float element(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (P == 0) {
+        const float t0 = (e * 0x1.000000p-3f /* 0.125 */);
+        const float t1 = (t0 + diag);  // relative_bias.lua:11
+        return t1;
+        }
+        if constexpr (P == 1) {
+        const float t0 = (e - t.f0);  // prelude.lua:17
+        const float t1 = (0x1.715476p0f /* 1.442695 */ * t0);  // prelude.lua:17
+        const float t2 = m_exp2(t1);  // prelude.lua:17
+        return t2;
+        }
+        return e;
+    }
+    template <int R> DEV float operand(float e, const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t)
+    {
+        if constexpr (R == 0) {
+        return e;
+        }
+        if constexpr (R == 1) {
+        return e;
+        }
+        return e;
+    }
+    static constexpr bool RESCALE = true;
+    DEV float o_scale(const tile &t) { return t.f1; }
+    DEV void next(state &s, const tile &t)
+    {
+        s.s0 = t.f2;
+        s.s1 = t.f3;
+    }
+    template <class SUM4> DEV void join(state &s, const SUM4 &sum4)
+    {
+        s.s0 = sum4(s.s0);
+    }
     using query_mod = no_mod;
     using key_mod = no_mod;
     using value_mod = no_mod;
     using output_mod = no_mod;
 
     // the backward pass
+    static constexpr bool NORM = true;
+    static constexpr float SPLIT_POWER[] = {-1.0f};
+    template <class PARAMS> DEV void given_finals(const PARAMS &p, const head &h, const row &r, float *final)
+    {
+        final[0] = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
+    }
+    DEV void split_finals(const state &s, const inputs &x, const sizes &z, const head &h, const row &r, float *high, float *norm)
+    {
+        bool t0 = (s.s0 == 0.0f);  // prelude.lua:10
+        const float t1 = (t0 ? 1.0f : s.s0);  // prelude.lua:10
+        const float t2 = m_div(1.0f, t1);  // prelude.lua:10
+        bool t3 = (s.s1 == -INF);  // prelude.lua:8
+        const float t4 = (t3 ? 0.0f : s.s1);  // prelude.lua:8
+        high[0] = t4;
+        norm[0] = t2;
+    }
     static constexpr bool DELTA = true, EMPTY_BY_O = false;
     static constexpr int BACK_ROWS = 2;
-    DEV void back_row(const back_pre_params &p, const head &h, const row &r, float delta, bool zero, float *out, float *site)
+    DEV void back_row(const back_pre_params &p, const head &h, const row &r, float delta, bool zero, const float *high, const float *norm, float *out, float *site)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const sizes &z = p.z;
-        const float final0 = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
-        const float dfinal0 = p.dfinal0[h.b * p.dfinal0_b + h.h * p.dfinal0_h + r.row * p.dfinal0_t];
+        [[maybe_unused]] const float final0 = p.final0[h.b * p.final0_b + h.h * p.final0_h + r.row * p.final0_t];
+        [[maybe_unused]] const float dfinal0 = p.dfinal0[h.b * p.dfinal0_b + h.h * p.dfinal0_h + r.row * p.dfinal0_t];
         const float t0 = (-delta);
         const float t1 = (dfinal0 + t0);
         out[0] = t1;
-        bool t2 = (-INF == final0);  // prelude.lua:8
-        const float t3 = (t2 ? 0.0f : final0);  // prelude.lua:8
+        bool t2 = (-INF == high[0]);  // prelude.lua:8
+        const float t3 = (t2 ? 0.0f : high[0]);  // prelude.lua:8
         out[1] = t3;
+        out[2] = norm[0];
     }
     static constexpr int ROW_SITES = 0;
     static constexpr int ROW_SITE_FORM[] = {-1};
@@ -237,10 +375,10 @@ struct variant {
         const float t8 = (2.0f * t7);  // relative_bias.lua:6
         const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
         int t10 = m_i32(t9);  // relative_bias.lua:6
-        int t11 = (8 + t10);  // relative_bias.lua:6
+        int t11 = m_add(8, t10);  // relative_bias.lua:6
         int t12 = m_min(15, t11);  // relative_bias.lua:7
         int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
-        int t14 = (t4 + t13);  // relative_bias.lua:7
+        int t14 = m_add(t4, t13);  // relative_bias.lua:7
         const float t15 = m_load(x.in_table, (long long)h.h * x.s0_table + (long long)m_clamp_index(t14, 32) * x.s1_table);  // relative_bias.lua:11
         return t15;
     }
@@ -252,10 +390,11 @@ struct variant {
         const float t3 = (t2 - b[1]);  // prelude.lua:20
         const float t4 = (0x1.715476p0f /* 1.442695 */ * t3);  // prelude.lua:20
         const float t5 = m_exp2(t4);  // prelude.lua:20
-        const float t6 = (t0 * t5);  // prelude.lua:20
-        w = t5;
-        ds = t6;
-        site[0] = t6;
+        const float t6 = (b[2] * t5);  // prelude.lua:20
+        const float t7 = (t0 * t6);  // prelude.lua:20
+        w = t6;
+        ds = t7;
+        site[0] = t7;
     }
     DEV float ds_factor(const inputs &x, const sizes &z, const head &h)
     {
@@ -297,10 +436,10 @@ struct variant {
         const float t8 = (2.0f * t7);  // relative_bias.lua:6
         const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
         int t10 = m_i32(t9);  // relative_bias.lua:6
-        int t11 = (8 + t10);  // relative_bias.lua:6
+        int t11 = m_add(8, t10);  // relative_bias.lua:6
         int t12 = m_min(15, t11);  // relative_bias.lua:7
         int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
-        int t14 = (t4 + t13);  // relative_bias.lua:7
+        int t14 = m_add(t4, t13);  // relative_bias.lua:7
         return g.d_table + ((long long)h.h * g.s0_table + (long long)m_clamp_index(t14, 32) * g.s1_table);
         }
     }

@@ -1,7 +1,7 @@
 // variant.gen.cuh: written by lathe 0.1.0 from relative_bias.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     const float *in_table;
@@ -86,10 +86,10 @@ struct variant {
         const float t8 = (2.0f * t7);  // relative_bias.lua:6
         const float t9 = (0x1.0624dep-10f /* 0.001 */ + t8);  // relative_bias.lua:6
         int t10 = m_i32(t9);  // relative_bias.lua:6
-        int t11 = (8 + t10);  // relative_bias.lua:6
+        int t11 = m_add(8, t10);  // relative_bias.lua:6
         int t12 = m_min(15, t11);  // relative_bias.lua:7
         int t13 = (t5 ? t0 : t12);  // relative_bias.lua:7
-        int t14 = (t4 + t13);  // relative_bias.lua:7
+        int t14 = m_add(t4, t13);  // relative_bias.lua:7
         const float t15 = m_load(x.in_table, (long long)h.h * x.s0_table + (long long)m_clamp_index(t14, 32) * x.s1_table);  // relative_bias.lua:11
         return t15;
     }
@@ -112,6 +112,7 @@ struct variant {
     {
         return true;
     }
+    static constexpr bool SHARED_COLS = false;
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
     DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
     {
@@ -280,7 +281,7 @@ struct variant {
         finals[0] = t7; // lse
         return t2;
     }
-    DEV void empty_finals(float *finals)
+    DEV void empty_finals(float *finals, const inputs &x, const sizes &z, const head &h, const row &r)
     {
         finals[0] = -INF;
     }

@@ -1,7 +1,7 @@
 // variant.gen.cuh: written by lathe 0.1.0 from rms_norm.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     float in_offset;
@@ -9,7 +9,7 @@ struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     int s0_weight;
 };
 
-struct many_params {
+struct rows_params {
     row_source in[2];
     row_target out[1];
     row_source given[1];
@@ -22,9 +22,9 @@ struct many_params {
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 312, "host and device disagree about many_params");
+static_assert(sizeof(rows_params) == 312, "host and device disagree about rows_params");
 
-struct many_sum_params {
+struct rows_sum_params {
     const float *columns;
     const float *sums;
     const float *scattered[1];
@@ -32,7 +32,7 @@ struct many_sum_params {
     row_gradient grad[1];
     inputs x;
 };
-static_assert(sizeof(many_sum_params) == 136, "host and device disagree about many_sum_params");
+static_assert(sizeof(rows_sum_params) == 136, "host and device disagree about rows_sum_params");
 
 struct variant {
     static constexpr int IN = 2, OUT = 1, KEPT = 0;
@@ -79,7 +79,7 @@ struct variant {
         float f1;
         float f2;
     };
-    DEV void begin(vals &v, const many_params &p, const head &h, const row_at &at)
+    DEV void begin(vals &v, const rows_params &p, const head &h, const row_at &at)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const row_sizes &z = p.z;

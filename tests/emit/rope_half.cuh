@@ -1,8 +1,8 @@
 // variant.gen.cuh: written by lathe 0.1.0 from rope_half.lua; do not edit
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
-#include "elementwise_parts.cuh"
+#include "common/math.cuh"
+#include "elementwise/parts.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     float in_base;
@@ -81,7 +81,7 @@ struct map0 {
         h.f1 = t2;
         int t3 = m_load(x.in_pos, (long long)m_clamp_index(at.at[0], x.n0_pos) * x.s0_pos + (long long)m_clamp_index(at.at[1], x.n1_pos) * x.s1_pos);  // prelude.lua:109
         bool t4 = (t3 == (-2147483647 - 1));  // prelude.lua:110
-        int t5 = (at.at[1] + x.in_offset);  // prelude.lua:110
+        int t5 = m_add(at.at[1], x.in_offset);  // prelude.lua:110
         int t6 = (t4 ? t5 : t3);  // prelude.lua:110
         const float t7 = (float)(t6);  // prelude.lua:110
         h.f2 = t7;

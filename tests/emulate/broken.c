@@ -3,7 +3,7 @@
  * to name the mistake.
  */
 #include "broken.h"
-#include "cases.h"
+#include "harness.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +100,7 @@ static const struct broken BROKEN[] = {
      "p.out[t] = x == (t ^ 64) + blockIdx.x && (u32)moved[t] == t + blockIdx.x ? (int)t : -1;",
      NULL, 0, 2},
     {"a number that nobody tells",
-     "if (threadIdx.x == 0) { tell_one((u64 *)p.out, 5); wait_told((u64 *)p.out); }",
+     "if (threadIdx.x == 0) { publish_one((u64 *)p.out, 5); wait_told((u64 *)p.out); }",
      "waits for what nobody is left to tell", 0, 0},
     {"a copy without a barrier",
      SHARED "copy16_async(s + t * 16, p.in + t * 16, 16); copy_commit(); copy_wait<0>(); p.out[t] = "
@@ -197,7 +197,7 @@ static bool make_source(struct source *s, const struct broken *b)
     struct text_buf t = {0};
     memset(s, 0, sizeof *s);
     text_add(&t,
-             "#include \"ptx_pair_sm90.cuh\"\nstruct params { int *out; const unsigned char *in; };\n"
+             "#include \"common/ptx_pair_sm90.cuh\"\nstruct params { int *out; const unsigned char *in; };\n"
              "extern \"C\" __global__ void __launch_bounds__(256) broken(const __grid_constant__ params "
              "p)\n{\n%s\n}\n",
              b->body);

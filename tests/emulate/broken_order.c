@@ -19,7 +19,7 @@
     "for (int i = (int)t + 32; i < 256; i += 32) { p.out[i] = i; } }"
 #define JOIN "const bool last = __shfl_sync(0xffffffffu, before, 0) == 0; "
 
-/* As the pieces of a block in back_pieces_sm90.cuh. */
+/* As the pieces of a block in attention/backward/sm90_split_tail.cuh. */
 #define ONE_WARP WORDS "if (t >= 32) { return; } u32 before = 0;\n"
 #define TURN     "if (t == 0) { before = take_turn(word); } "
 #define TICKET   "if (t == 0) { before = take_ticket(word); } "
@@ -143,7 +143,7 @@ const struct broken broken_early[] = {
 };
 const int broken_early_count = COUNT(broken_early);
 
-/* Both blocks add, by turns: as attention_bwd_sm80.cuh where it is deterministic. */
+/* Both blocks add, by turns: as attention/backward/sm80.cuh where it is deterministic. */
 #define ADDS(WAIT, END)                                                                                      \
     "__shared__ u32 mine; const u32 t = threadIdx.x; u32 *const word = (u32 *)p.out;\n"                      \
     "if (t == 0) { mine = take_ticket(word); wait_turn(word + 1, mine); } " WAIT                             \

@@ -1,10 +1,10 @@
 /*
  * build.c: texts to shared objects by the system's C++ compiler, and from there into this process.
  *
- * In: the generator's texts. They are written, all but ptx*.cuh, to a temporary folder; the search path then
- * gives those of tests/emulate in their place. Out: kernels, kept by the workshop that closes them.
+ * In: the generator's texts. They are written, all but common/ptx*.cuh, to a temporary folder; the search
+ * path then gives those of tests/emulate in their place. Out: kernels, kept by the workshop that closes them.
  */
-#include "cases.h"
+#include "harness.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,10 +42,12 @@ static int compile(const struct workshop *w, const char *const *more, const char
                    const char *log)
 {
     char include[300];
-    const char *argv[MAX_FLAGS + 8] = {"g++",           "-std=c++20",        "-w",   "-fPIC",
-                                       "-march=native", "-U_FORTIFY_SOURCE", include};
-    int n = 7;
+    char texts[400];
+    const char *argv[MAX_FLAGS + 9] = {"g++",           "-std=c++20",        "-w",    "-fPIC",
+                                       "-march=native", "-U_FORTIFY_SOURCE", include, texts};
+    int n = 8;
     snprintf(include, sizeof include, "-I%s", w->sources);
+    snprintf(texts, sizeof texts, "-I%.*s", (int)(strrchr(from, '/') - from), from);
     for (int i = 0; more[i] && i < MAX_FLAGS - 4; i++)
         argv[n++] = more[i];
     argv[n++] = "-o";
@@ -104,28 +106,47 @@ static void path_in(const struct workshop *w, const char *name, char *out, size_
     snprintf(out, size, "%s/%s", w->folder, name);
 }
 
-enum workshop_state workshop_open(struct workshop *w, const char *sources)
+/* The emulator's core, from the store where it is there. Of the compiler's result. */
+static int make_core(struct workshop *w, const char *log)
+{
+    char source[400];
+    char kept[600];
+    struct sha256 digest;
+    store_start(&w->store, &digest, false);
+    store_add_text(&digest, "core");
+    const bool known = store_object(&w->store, &digest, kept, sizeof kept);
+    if (known)
+        snprintf(w->core, sizeof w->core, "%s", kept);
+    else
+        path_in(w, "core.so", w->core, sizeof w->core);
+    snprintf(source, sizeof source, "%s/emulator.cpp", w->sources);
+    const int result = known ? 0 : compile_core(w, source, w->core, log);
+    if (result == 0 && !known)
+        (void)store_keep(&w->store, w->core, kept);
+    return result;
+}
+
+enum workshop_state workshop_open(struct workshop *w, const char *sources, bool fresh)
 {
     const char *base = getenv("TMPDIR");
-    char source[400];
-    char object[400];
+    char error[400];
     char log[400];
     memset(w, 0, sizeof *w);
     w->sources = sources;
+    if (!store_open(&w->store, sources, fresh))
+        return WORKSHOP_BROKEN;
     snprintf(w->folder, sizeof w->folder, "%s/lathe-emulate-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(w->folder)) {
         fprintf(stderr, "lathe_emulate: no folder can be made in %s\n", base && *base ? base : "/tmp");
         return WORKSHOP_BROKEN;
     }
-    snprintf(source, sizeof source, "%s/emulator.cpp", sources);
-    path_in(w, "core.so", object, sizeof object);
     path_in(w, "log", log, sizeof log);
-    const int result = compile_core(w, source, object, log);
+    const int result = make_core(w, log);
     if (result == 0)
         return WORKSHOP_READY;
-    first_error(log, source, sizeof source);
+    first_error(log, error, sizeof error);
     fprintf(stderr, "lathe_emulate: %s\n",
-            result == 127 ? "skipped: g++, which compiles the emulated kernels, is not here" : source);
+            result == 127 ? "skipped: g++, which compiles the emulated kernels, is not here" : error);
     workshop_close(w);
     return result == 127 ? WORKSHOP_MISSING : WORKSHOP_BROKEN;
 }
@@ -138,9 +159,7 @@ void workshop_close(struct workshop *w)
 
 bool workshop_start(struct workshop *w, char *why, size_t size)
 {
-    char object[400];
-    path_in(w, "core.so", object, sizeof object);
-    void *core = dlopen(object, RTLD_NOW | RTLD_GLOBAL);
+    void *core = dlopen(w->core, RTLD_NOW | RTLD_GLOBAL);
     void *run = core ? dlsym(core, "emulate_run") : NULL;
     memcpy(&w->run, &run, sizeof w->run);
     if (!run)
@@ -160,6 +179,27 @@ static bool write_file(const char *path, const char *data, size_t size)
     return fclose(f) == 0 && good;
 }
 
+/* Texts that the folder tests/emulate has in its own way: an instruction each. */
+bool text_is_stood_in_for(const struct text *t)
+{
+    return strncmp(t->name, "common/ptx", 10) == 0;
+}
+
+/* Names of texts have folders, which are made here. */
+static bool write_text(const char *folder, const struct text *t)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", folder, t->name);
+    for (char *slash = strchr(path + strlen(folder) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        const bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
+        *slash = '/';
+        if (!made)
+            return false;
+    }
+    return write_file(path, t->data, t->size);
+}
+
 static bool write_texts(const struct source *s, bool hopper, const char *folder)
 {
     char path[400];
@@ -170,10 +210,8 @@ static bool write_texts(const struct source *s, bool hopper, const char *folder)
         text_add(&unit, "EMULATE_KERNEL(%d, %s)\n", i, s->launch[i].entry);
     snprintf(path, sizeof path, "%s/unit.cpp", folder);
     bool good = !unit.failed && write_file(path, unit.data, unit.size);
-    for (int i = 0; i < s->n_texts && good; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, s->text[i].name);
-        good = strncmp(s->text[i].name, "ptx", 3) == 0 || write_file(path, s->text[i].data, s->text[i].size);
-    }
+    for (int i = 0; i < s->n_texts && good; i++)
+        good = text_is_stood_in_for(&s->text[i]) || write_text(folder, &s->text[i]);
     text_free(&unit);
     return good;
 }
@@ -201,18 +239,32 @@ static bool find_entries(struct kernel *k, char *why, size_t size)
     return true;
 }
 
-static bool build(const struct workshop *w, struct kernel *k, char *why, size_t size)
+/* Texts that stand for those of the folder tests/emulate are no part of it. */
+static void add_texts(struct sha256 *digest, const struct source *s, bool hopper)
+{
+    store_add(digest, &hopper, sizeof hopper);
+    for (int i = 0; i < s->n_texts; i++) {
+        store_add_text(digest, s->text[i].name);
+        if (!text_is_stood_in_for(&s->text[i]))
+            store_add(digest, s->text[i].data, s->text[i].size);
+    }
+    for (int i = 0; i < s->n_launches; i++)
+        store_add_text(digest, s->launch[i].entry);
+}
+
+/* Compiled in a folder of its own, and kept under the path `kept`. Out: where it lies. */
+static bool compile_texts(const struct workshop *w, const struct kernel *k, const char *kept, char *object,
+                          size_t object_size, char *why, size_t size)
 {
     char folder[300];
     char source[400];
-    char object[400];
     char unit[400];
     char log[400];
     snprintf(folder, sizeof folder, "%s/XXXXXX", w->folder); /* no process number: they come again */
     const bool made = mkdtemp(folder) != NULL;
     snprintf(source, sizeof source, "%s/unit.cpp", folder);
     snprintf(unit, sizeof unit, "%s/unit.o", folder);
-    snprintf(object, sizeof object, "%s/unit.so", folder);
+    snprintf(object, object_size, "%s/unit.so", folder);
     snprintf(log, sizeof log, "%s/log", folder);
     if (!made || !write_texts(&k->source, k->hopper, folder)) {
         snprintf(why, size, "the texts cannot be written to %.200s", folder);
@@ -222,6 +274,21 @@ static bool build(const struct workshop *w, struct kernel *k, char *why, size_t 
         first_error(log, why, size);
         return false;
     }
+    (void)store_keep(&w->store, object, kept);
+    return true;
+}
+
+static bool build(const struct workshop *w, struct kernel *k, char *why, size_t size)
+{
+    char kept[600];
+    char object[600];
+    struct sha256 digest;
+    store_start(&w->store, &digest, false);
+    add_texts(&digest, &k->source, k->hopper);
+    if (store_object(&w->store, &digest, kept, sizeof kept))
+        snprintf(object, sizeof object, "%s", kept);
+    else if (!compile_texts(w, k, kept, object, sizeof object, why, size))
+        return false;
     k->library = dlopen(object, RTLD_NOW | RTLD_LOCAL);
     if (!k->library)
         snprintf(why, size, "cannot be loaded: %s", dlerror());

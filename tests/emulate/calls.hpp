@@ -85,6 +85,14 @@ unsigned emulate_ballot(unsigned mask, bool yes, emulate_place at)
     return out;
 }
 
+unsigned emulate_match(unsigned mask, unsigned long long value, emulate_place at)
+{
+    unsigned out = 0;
+    const unsigned low = static_cast<unsigned>(value);
+    meet(MEET_MATCH, mask, at, {nullptr, &out, low, static_cast<unsigned>(value >> 32), 0, EMULATE_SHUFFLE_XOR});
+    return out;
+}
+
 void emulate_syncwarp(unsigned mask, emulate_place at) { meet(MEET_SYNCWARP, mask, at, {}); }
 
 void emulate_load_matrix4(unsigned *r, unsigned address, bool transposed, emulate_place at)
@@ -146,7 +154,7 @@ void emulate_tell(unsigned long long *word, unsigned long long x)
     note_atomic(word, sizeof *word, false, false, true);
     __atomic_store_n(word, x, __ATOMIC_RELAXED);
 }
-unsigned long long emulate_hear(const unsigned long long *word)
+unsigned long long emulate_observe(const unsigned long long *word)
 {
     note_atomic(word, sizeof *word, false, false, false);
     return __atomic_load_n(word, __ATOMIC_RELAXED);

@@ -26,31 +26,26 @@ struct device device_of(int sm)
 /* ---- specs of this test's own ---------------------------------------------------------------------------
  */
 
+/* Pairs of the first elements: in one vector of a row and across vectors, after stages on all of it, with
+   reductions over the pairs and gradients by pair. */
+const char PARTIAL_ROTARY[] =
+    "local function turn(lo, hi, at, x)\n"
+    "  local t = at.pos * (exp2(-0.5 * at.i) + 0.02 * x.turn(at.i))\n"
+    "  return lo * cos(t) - hi * sin(t), lo * sin(t) + hi * cos(t)\n"
+    "end\n"
+    "local function level(lo, hi) local n = rsqrt(dimsum(lo * lo + hi * hi) + 1.0) return lo * n, hi * (n + "
+    "0.5) end\n"
+    "return attention { inputs = { turn = tensor('f32', 256, { grad = true }) }, mask_mod = causal,\n"
+    "  query_mod = chain(half(turn, 20), function(v) return v + 0.1 * v * v end, half(turn)),\n"
+    "  key_mod = chain(interleaved(turn, 44), half(level, 32)),\n"
+    "  value_mod = half(level, 8), output_mod = chain(interleaved(level, 10), half(turn, 36)) }\n";
+
 static const struct inline_spec MOD_SPECS[] = {
-    {"values", "return attention { mask_mod = causal, value_mod = function(v, at) return v * sigmoid(v) + "
-               "0.01 * at.pos end }\n"},
-    {"outputs", "return attention { mask_mod = causal, output_mod = function(o, at)\n"
-                "  return o * rsqrt(dimsum(o * o) / at.d_v + 1e-6) + 0.01 * at.pos\n"
-                "end }\n"},
-    {"mods",
-     "local function rotate(a, b, at)\n"
-     "  local t = at.pos * exp2(-0.25 * at.i)\n"
-     "  return a * cos(t) - b * sin(t), a * sin(t) + b * cos(t)\n"
-     "end\n"
-     "return attention { mask_mod = causal, query_mod = interleaved(rotate), key_mod = interleaved(rotate),\n"
-     "  value_mod = function(v, at) return v / (1.0 + dimmax(abs(v))) end, output_mod = function(o, at) "
-     "return silu(o) + at.i / 64.0 end }\n"},
-    {"stages",
-     "local function rotate(a, b, at)\n"
-     "  local t = at.pos * exp2(-0.5 * at.i)\n"
-     "  return a * cos(t) - b * sin(t), a * sin(t) + b * cos(t)\n"
-     "end\n"
-     "local function rms(v, at, x) return v * rsqrt(dimsum(v * v) / at.d + 1e-6) * x.gain(at.i) end\n"
-     "return attention { inputs = { gain = tensor('float', 'd') }, mask_mod = causal, query_mod = chain(rms, "
-     "half(rotate)),\n"
-     "  key_mod = chain(rms, half(rotate), function(v) return v * 0.5 end),\n"
-     "  output_mod = chain(function(o) return o * 2.0 end, half(function(a, b) return a + b, a - b end)) "
-     "}\n"},
+    {"partial_rotary", PARTIAL_ROTARY},
+    {"values", SPEC_values},
+    {"outputs", SPEC_outputs},
+    {"mods", SPEC_mods},
+    {"stages", SPEC_stages},
 };
 
 const char DISTANCES[] =
@@ -60,84 +55,42 @@ const char DISTANCES[] =
     "    return 0.1 * x.slope(at.h) * (2.0 + d) ^ 0.3 - (0.3 * log(1.0 + d) - s)\n"
     "  end }\n";
 
+/* Integers that wrap around, by pair, by row and by column, and bits of them. */
+const char HASHES[] = "local function hash(a)\n"
+                      "  a = (a ~ a >> 16) * 0x7feb352d\n"
+                      "  a = (a ~ a >> 15) * i32(0x846ca68b)\n"
+                      "  return a ~ a >> 16\n"
+                      "end\n"
+                      "return attention {\n"
+                      "  mask_mod = function(at) return ne(hash(at.q * 65537 ~ at.kv * 40503 ~ at.h << 28) & "
+                      "7, 0) ~ (eq(at.kv >> 4, "
+                      "3) & gt(at.q, 5)) end,\n"
+                      "  score_mod = function(s, at)\n"
+                      "    local row, key = hash(at.q), hash(at.kv)\n"
+                      "    return s + f32((row ~ key) & 255) / 128.0 - f32((row - key) >> 24) / 256.0 + 0.1 "
+                      "* ((~row + key | 1) * 3 % "
+                      "5) + random(row, at.b, at.h, key, at.kv)\n"
+                      "  end }\n";
+
 static const struct inline_spec DATA_SPECS[] = {
     {"distances", DISTANCES},
-    {"pair_bias",
-     "return attention { inputs = { bias = tensor('float', 'b', 'h', 'q', 'kv', { optional = true }) },\n"
-     "  score_mod = function(s, at, x) return s + x.bias(at.b, at.h, at.row, at.kv) end }\n"},
-    {"blocks",
-     "return attention { inputs = { block = tensor('u8', 'h', 'q', { optional = true, default = 1 }), shift "
-     "= scalar('i32', { default = 0 }) },\n"
-     "  mask_mod = function(at, x) return ne(x.block(at.h, at.row), 0) & ge(at.q + x.shift, at.kv) end }\n"},
-    {"far_keys",
-     "return attention { mask_mod = function(at) return ge(at.kv, 100) & ge(at.q + 40, at.kv) end }\n"},
-    {"mask_values", /* finite ones, in the data */
-     "return attention { inputs = { big = scalar('f32') },\n"
-     "  score_mod = function(s, at, x) return where(lt(at.kv, 64), -exp(x.big + 60.0), s) end }\n"},
-    {"sink_window", /* tiles in the middle that only some warpgroups of sm_90 need, and tables of diagonals */
-     "return attention { mask_mod = function(at) return lt(at.kv, 30) | (ge(at.q, at.kv) & lt(at.q - at.kv, "
-     "40)) end,\n"
-     "  score_mod = function(s, at) return s + tanh(0.1 * (at.q - at.kv)) end }\n"},
-    {"open_ends", /* the ends of rows of one tile that are added up wrongly are beyond 2^31 */
-     "return attention { inputs = { from = tensor('i32', 'b', 'q'), count = tensor('i32', 'b', 'q') },\n"
-     "  mask_mod = function(at, x) return lt(at.kv, x.from(at.b, at.row) + x.count(at.b, at.row)) end }\n"},
-    {"stripes", "return attention { mask_mod = function(at) return eq(at.kv % 7, at.q % 7) & (gt(at.h, 0) | "
-                "lt(at.kv, 30)) end }\n"},
-    {"kinds", "return attention { inputs = { row = tensor('float', 'b', 'q'), column = tensor('float', 'h', "
-              "'kv'), on = tensor('u8', 'b', 'kv'),\n"
-              "    near = tensor('f16', 'h_kv', 'reach'), far = tensor('bf16', 'reach', 3), step = "
-              "tensor('i32', 'q') },\n"
-              "  mask_mod = function(at, x) return ne(x.on(at.b, at.kv), 0) end,\n"
-              "  score_mod = function(s, at, x)\n"
-              "    local d = at.q - at.kv\n"
-              "    return s + x.row(at.b, at.row) * x.column(at.h, at.kv) + x.near(at.h_kv, clamp(d, 0, 39)) "
-              "+ x.far(clamp(-d, 0, 39), 1) * x.step(at.row)\n"
-              "  end }\n"},
-    {"distance", "return attention { score_mod = function(s, at) return s * cos(0.1 * (at.q - at.kv)) + 0.3 "
-                 "* at.h end }\n"},
-    {"bare", /* no guard against -inf - -inf: rows without a live pair in a tile, or at all, are the kernel's
-                affair */
-     "return attention { mask_mod = function(at) return lt(at.q - at.kv, 20) & ge(at.q, at.kv) & ne(at.q % "
-     "5, 0) end, online_func = online_func {\n"
-     "  online_rowscales = { m = -inf, l = 0.0 },\n"
-     "  online_fwd = function(s, r)\n"
-     "    local m = max(r.m, detach(rowmax(s)))\n"
-     "    local a = where(gt(r.l, 0.0), exp(r.m - m), 0.0)\n"
-     "    local p = exp(s - m)\n"
-     "    return p, { m = m, l = r.l * a + rowsum(p) }, a\n"
-     "  end,\n"
-     "  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l) } end,\n"
-     "  forward = function(s, final) return exp(s - final.lse) end } }\n"},
-    {"logistic_sums", /* weights that leave their pass as the exponent of a logistic function, and reductions
-                         that follow from them: in the same pass, or in one behind it, where they may not */
-     "return attention { mask_mod = causal, online_func = online_func {\n"
-     "  online_rowscales = { best = 0.0, gap = -1.0 },\n"
-     "  online_fwd = function(s, r)\n"
-     "    local w = sigmoid(s)\n"
-     "    local top = detach(rowmax(w * w))\n"
-     "    return w, { best = max(r.best, top), gap = max(r.gap, detach(rowmax(sqrt(w)))) }, 1.0\n"
-     "  end,\n"
-     "  online_fwd_epilogue = function(r) return 1.0, { best = r.best, gap = r.gap } end,\n"
-     "  forward = function(s, final) return sigmoid(s) end } }\n"},
-    {"logistic_passes",
-     "return attention { mask_mod = causal, online_func = online_func {\n"
-     "  online_rowscales = { best = 0.0, gap = -1.0 },\n"
-     "  online_fwd = function(s, r)\n"
-     "    local w = sigmoid(s)\n"
-     "    local top = detach(rowmax(w * w))\n"
-     "    return w, { best = max(r.best, top), gap = max(r.gap, detach(rowmax(w * w / top))) }, 1.0\n"
-     "  end,\n"
-     "  online_fwd_epilogue = function(r) return 1.0, { best = r.best, gap = r.gap } end,\n"
-     "  forward = function(s, final) return sigmoid(s) end } }\n"},
-    {"mean_abs", "return attention { mask_mod = causal, online_func = online_func {\n"
-                 "  online_rowscales = { total = 0.0, best = -inf },\n"
-                 "  online_fwd = function(s, r)\n"
-                 "    local total = r.total + rowsum(abs(s))\n"
-                 "    return s, { total = total, best = max(r.best, rowmax(s)) }, 1.0\n"
-                 "  end,\n"
-                 "  online_fwd_epilogue = function(r) return 1.0 / max(r.total, 1.0), { total = r.total, "
-                 "best = r.best } end,\n"
-                 "  forward = function(s, final) return s / max(final.total, 1.0) end } }\n"},
+    {"hashes", HASHES},
+    {"pair_bias", SPEC_pair_bias},
+    {"blocks", SPEC_blocks},
+    {"own_sizes", SPEC_own_sizes /* of dims that inputs name for themselves, in the mask, its bounds, the score and a mod */},
+    {"far_keys", SPEC_far_keys},
+    {"mask_values", SPEC_mask_values /* finite ones, in the data */},
+    {"sink_window", SPEC_sink_window /* tiles in the middle that only some warpgroups of sm_90 need, and tables of diagonals */},
+    {"open_ends", SPEC_open_ends /* the ends of rows of one tile that are added up wrongly are beyond 2^31 */},
+    {"stripes", SPEC_stripes},
+    {"kinds", SPEC_kinds},
+    {"distance", SPEC_distance},
+    {"bare", SPEC_bare /* no guard against -inf - -inf: rows without a live pair in a tile, or at all, are the kernel's
+                affair */},
+    {"logistic_sums", SPEC_logistic_sums /* weights that leave their pass as the exponent of a logistic function, and reductions
+                         that follow from them: in the same pass, or in one behind it, where they may not */},
+    {"logistic_passes", SPEC_logistic_passes},
+    {"mean_abs", SPEC_mean_abs},
 };
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
@@ -168,7 +121,7 @@ bool same_job(const struct test_case *a, const struct test_case *b)
 
 void case_name(const struct test_case *c, char *out, size_t size)
 {
-    static const char *const LAYOUT[LAYOUT_COUNT] = {"compact", "swapped", "padded", "misaligned"};
+    static const char *const LAYOUT[LAYOUT_COUNT] = {"compact", "swapped", "padded", "misaligned", "spread"};
     const int64_t *d = c->dim;
     int used = snprintf(out, size, "%s%s %s sm_%d", c->spec, c->pass == LATHE_BACKWARD ? " backward" : "",
                         lathe_dtype_text(c->dtype), c->sm);
@@ -180,6 +133,11 @@ void case_name(const struct test_case *c, char *out, size_t size)
     else if (d[SYM_N] >= 0)
         used = snprintf(to, size, " rows=%" PRId64 "x%" PRId64 "x%" PRId64 " (%d leading) n=%" PRId64,
                         d[SYM_ROWS0], d[SYM_ROWS1], d[SYM_ROWS], c->leading, d[SYM_N]);
+    else if (d[SYM_T] >= 0)
+        used = snprintf(to, size,
+                        " b=%" PRId64 ",h=%" PRId64 ",h_k=%" PRId64 ",t=%" PRId64 ",seqs=%" PRId64
+                        ",d=%" PRId64 ",d_v=%" PRId64,
+                        d[SYM_B], d[SYM_H], d[SYM_H_K], d[SYM_T], d[SYM_SEQS], d[SYM_D], d[SYM_D_V]);
     else
         used = snprintf(to, size,
                         " b=%" PRId64 ",h=%" PRId64 ",h_kv=%" PRId64 ",q=%" PRId64 ",kv=%" PRId64
@@ -200,6 +158,8 @@ void case_name(const struct test_case *c, char *out, size_t size)
              c->absent ? " absent" : "");
     if (c->tile)
         snprintf(to + strlen(to), size - strlen(to), " %s", c->tile);
+    if (c->loud > 0)
+        snprintf(to + strlen(to), size - strlen(to), " loud %g", c->loud);
     if (c->hollow)
         snprintf(to + strlen(to), size - strlen(to), " hollow");
     if (c->unwanted)
@@ -287,10 +247,10 @@ static void add_attention(struct case_list *list, const struct test_case *c, boo
 
 static void group_specs(struct case_list *list, bool full)
 {
-    static const char *const SPEC[] = {"full",      "causal",   "alibi",     "sliding_window",
-                                       "prefix_lm", "document", "softcap",   "relative_bias",
-                                       "sigmoid",   "relu",     "retention", "softmax_one",
-                                       "sinks",     "rope",     "qk_norm"};
+    static const char *const SPEC[] = {
+        "full",    "causal",        "alibi",   "sliding_window", "prefix_lm",   "document",
+        "softcap", "relative_bias", "sigmoid", "relu",           "retention",   "softmax_one",
+        "sinks",   "rope",          "qk_norm", "dropout",        "rope_partial"};
     for (int i = 0; i < COUNT(SPEC); i++) {
         for (int wide = 0; wide < 2; wide++) {
             if (!full && wide != i % 2)
@@ -361,7 +321,7 @@ static void group_hopper(struct case_list *list, bool full)
     static const char *const SPEC[] = {"causal",   "full",          "alibi",   "sliding_window",
                                        "document", "relative_bias", "sigmoid", "retention",
                                        "softcap",  "prefix_lm",     "relu",    "softmax_one",
-                                       "sinks",    "rope",          "qk_norm"};
+                                       "sinks",    "rope",          "qk_norm", "dropout"};
     static const int DIMS[][2] = {{64, 64},   {96, 96},   {192, 192}, {256, 256}, {192, 128},
                                   {128, 256}, {64, 256},  {72, 40},   {24, 80},   {128, 128},
                                   {64, 512},  {128, 320}, {200, 264}};
@@ -439,55 +399,20 @@ static void group_hopper(struct case_list *list, bool full)
 
 /* By less and by more than what a row may keep, in steps and at once; from -inf, and from mask values. */
 static const struct inline_spec ROW_SPECS[] = {
-    {"growing", "return attention { score_mod = function(s, at) return s + 0.2 * at.kv end }\n"},
-    {"steep",
-     "return attention { mask_mod = causal, score_mod = function(s, at) return s + 1.5 * at.kv end }\n"},
-    {"falling", "return attention { score_mod = function(s, at) return s - 0.3 * at.kv end }\n"},
-    {"jumping",
-     "return attention { score_mod = function(s, at)\n"
-     "  return s + where(eq(at.kv, 97 + at.row % 400), 300.0, 0.0) + where(eq(at.kv, 40), 70.0, 0.0)\n"
-     "end }\n"},
-    {"late", "return attention { score_mod = function(s, at) return where(gt(at.kv, 2 * at.row + 60), s, "
-             "-inf) end }\n"},
-    {"masked_late", "return attention { score_mod = function(s, at)\n"
-                    "  return s + where(gt(at.kv, 2 * at.row + 60), 0.0, -1e30)\n"
-                    "end }\n"},
+    {"growing", SPEC_growing},
+    {"steep", SPEC_steep},
+    {"falling", SPEC_falling},
+    {"jumping", SPEC_jumping},
+    {"late", SPEC_late},
+    {"masked_late", SPEC_masked_late},
     /* what is added to a score is so large that nothing is left of it: the same in every tile */
-    {"lost_in_rows", "return attention { inputs = { row = tensor('float', 'b', 'q') }, score_mod = "
-                     "function(s, at, x)\n"
-                     "  return s + where(lt(x.row(at.b, at.row), 9.0), -1e30, 0.0)\n"
-                     "end }\n"},
-    {"lost_in_columns", "return attention { inputs = { column = tensor('float', 'h', 'kv') }, score_mod = "
-                        "function(s, at, x)\n"
-                        "  return s + where(lt(x.column(at.h, at.kv), 9.0), -1e30, 0.0)\n"
-                        "end }\n"},
-    {"lost", "return attention { inputs = { big = scalar('f32') }, score_mod = function(s, at, x) return s - "
-             "exp(x.big + 60.0) end }\n"},
-    {"bounded", "return attention { score_mod = function(s) return 3.0 * tanh(s) + 4.0 end }\n"},
-    {"capped",
-     "return attention { mask_mod = causal, score_mod = function(s) return clamp(s, -40.0, 40.0) end }\n"},
-    {"logistic_twice", /* a later pass reduces the weight, a logistic */
-     "return attention { mask_mod = causal, online_func = online_func {\n"
-     "  online_rowscales = { l = 0.0 },\n"
-     "  online_fwd = function(s, r)\n"
-     "    local w = sigmoid(s)\n"
-     "    local c = max(rowmax(w), 1e-30)\n"
-     "    return w, { l = r.l + rowsum(w / c) * c }, 1.0\n"
-     "  end,\n"
-     "  online_fwd_epilogue = function(r) return 1.0 / (1.0 + r.l), { l = r.l } end,\n"
-     "  forward = function(s, final) return sigmoid(s) / (1.0 + final.l) end } }\n"},
-    {"squares", /* a sum of squares beside, which is not lazy in every step */
-     "return attention { online_func = online_func {\n"
-     "  online_rowscales = { m = -inf, l = 0.0, l2 = 0.0 },\n"
-     "  online_fwd = function(s, r)\n"
-     "    local m = max(r.m, detach(rowmax(s)))\n"
-     "    local a = exp(r.m - m)\n"
-     "    local p = exp(s - m)\n"
-     "    return p, { m = m, l = r.l * a + rowsum(p), l2 = r.l2 * a * a + rowsum(p * p) }, a\n"
-     "  end,\n"
-     "  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l), n = r.l * r.l / r.l2 } "
-     "end,\n"
-     "  forward = function(s, final) return exp(s - final.lse) end } }\n"},
+    {"lost_in_rows", SPEC_lost_in_rows},
+    {"lost_in_columns", SPEC_lost_in_columns},
+    {"lost", SPEC_lost},
+    {"bounded", SPEC_bounded},
+    {"capped", SPEC_capped},
+    {"logistic_twice", SPEC_logistic_twice /* a later pass reduces the weight, a logistic */},
+    {"squares", SPEC_squares /* a sum of squares beside, which is not lazy in every step */},
 };
 
 static void group_maxima(struct case_list *list, bool full)
@@ -511,6 +436,44 @@ static void group_maxima(struct case_list *list, bool full)
     }
 }
 
+/* ---- jobs -----------------------------------------------------------------------------------------------
+ */
+
+static int compare_text(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "");
+}
+
+/* Cases of a job come to lie side by side, in the order in which they were made. */
+static int compare_jobs(const void *left, const void *right)
+{
+    const struct test_case *a = left;
+    const struct test_case *b = right;
+    const int64_t number[][2] = {{a->pass, b->pass},
+                                 {a->dtype, b->dtype},
+                                 {a->sm, b->sm},
+                                 {a->dim[SYM_D], b->dim[SYM_D]},
+                                 {a->dim[SYM_D_V], b->dim[SYM_D_V]},
+                                 {a->dim[SYM_N], b->dim[SYM_N]}};
+    int order = strcmp(a->group, b->group);
+    if (order == 0)
+        order = strcmp(a->spec, b->spec);
+    for (int i = 0; i < COUNT(number) && order == 0; i++)
+        order = (number[i][0] > number[i][1]) - (number[i][0] < number[i][1]);
+    if (order == 0)
+        order = compare_text(a->template_name, b->template_name);
+    if (order == 0)
+        order = compare_text(a->tile, b->tile);
+    return order ? order : (a->place > b->place) - (a->place < b->place);
+}
+
+static void sort_by_job(struct case_list *list)
+{
+    for (int i = 0; i < list->n; i++)
+        list->item[i].place = i;
+    qsort(list->item, (size_t)list->n, sizeof *list->item, compare_jobs);
+}
+
 bool cases_make(struct case_list *list, bool full)
 {
     memset(list, 0, sizeof *list);
@@ -523,10 +486,16 @@ bool cases_make(struct case_list *list, bool full)
     group_clusters(list, full);
     group_beside(list, full);
     group_pairs(list, full);
+    group_masks(list, full);
+    group_scores(list, full);
+    group_given(list);
+    group_linear(list, full);
+    group_sequences(list, full);
     group_elementwise(list, full);
     group_rows_beside(list);
     group_deterministic_maps(list);
     group_hollow(list);
     group_backward(list, full);
+    sort_by_job(list);
     return list->capacity > 0;
 }

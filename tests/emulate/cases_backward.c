@@ -10,99 +10,19 @@
 
 /* Gradients of inputs in all the ways in which a spec may read them, and finals that carry a gradient. */
 static const struct inline_spec SPECS[] = {
-    {"slopes", /* learned ALiBi */
-     "return attention { inputs = { slope = tensor('f32', 'h', { grad = true }) }, mask_mod = causal,\n"
-     "  score_mod = function(s, at, x) return s - 0.1 * x.slope(at.h) * (at.q - at.kv) end }\n"},
+    {"slopes", SPEC_slopes /* learned ALiBi */},
     {"distances", DISTANCES},
-    {"learned_scale", "return attention { inputs = { t = tensor('f32', 'h', { grad = true }), u = "
-                      "scalar('f32', { grad = true }) },\n"
-                      "  mask_mod = causal, scale = function(at, x) return exp(0.1 * x.t(at.h) + 0.1 * x.u) "
-                      "* rsqrt(at.d) end }\n"},
-    {"grouped_scale", "return attention { inputs = { t = tensor('f32', 'h_kv', { grad = true }) },\n"
-                      "  scale = function(at, x) return exp(0.1 * x.t(at.h_kv)) * rsqrt(at.d) end }\n"},
-    {"pair_gradient",
-     "return attention { inputs = { bias = tensor('f32', 'b', 'h', 'q', 'kv', { grad = true }) },\n"
-     "  score_mod = function(s, at, x) return s + x.bias(at.b, at.h, at.row, at.kv) end }\n"},
-    {"tokens", /* per query, per key, by distance; all of them twice */
-     "return attention { inputs = { r = tensor('f32', 'b', 'q', { grad = true }), c = tensor('f32', 'h', "
-     "'kv', { grad = true }),\n"
-     "    t = tensor('f32', 'h_kv', 'reach', { grad = true }) },\n"
-     "  mask_mod = function(at) return ge(at.q + 9, at.kv) end,\n"
-     "  score_mod = function(s, at, x)\n"
-     "    local d = clamp(at.q - at.kv, 0, 39)\n"
-     "    return s * (1.0 + 0.2 * x.t(at.h_kv, d)) + x.r(at.b, at.row) * x.c(at.h, at.kv) + tanh(x.c(at.h, "
-     "at.kv) + "
-     "x.r(at.b, at.row))\n"
-     "  end }\n"},
-    {"gate", /* forward reads an input itself, and a final that is no logarithm */
-     "return attention { inputs = { g = tensor('f32', 'h', { grad = true }) }, mask_mod = causal, "
-     "online_func = online_func {\n"
-     "  online_rowscales = { m = -inf, l = 0.0 },\n"
-     "  online_fwd = function(s, r)\n"
-     "    local m = max(r.m, detach(rowmax(s)))\n"
-     "    local a = exp(r.m - m)\n"
-     "    local p = exp(s - m)\n"
-     "    return p, { m = m, l = r.l * a + rowsum(p) }, a\n"
-     "  end,\n"
-     "  online_fwd_epilogue = function(r, at, x) return sigmoid(x.g(at.h)) / r.l, { lse = r.m + log(r.l), "
-     "top = detach(r.m) } "
-     "end,\n"
-     "  forward = function(s, final, at, x) return exp(s - final.lse) * sigmoid(x.g(at.h)) end } }\n"},
-    {"mod_gradients",
-     "local function rms(v, at, x) return v * rsqrt(dimsum(v * v) / at.d + 1e-6) * (x.gain(at.i) + 0.5 * "
-     "x.lift(at.h_kv)) end\n"
-     "local function rotate(a, b, at, x)\n"
-     "  local t = at.pos * (exp2(-0.5 * at.i) + 0.02 * x.turn(at.i))\n"
-     "  return a * cos(t) - b * sin(t), a * sin(t) + b * cos(t)\n"
-     "end\n"
-     "return attention { inputs = { gain = tensor('f32', 'd', { grad = true }), lift = tensor('f32', 'h_kv', "
-     "{ grad = true }),\n"
-     "    turn = tensor('f32', 256, { grad = true }), token = tensor('f32', 'b', 'kv', { grad = true }), "
-     "o_gain = tensor('f32', "
-     "'h', 'd_v', { grad = true }) }, mask_mod = causal,\n"
-     "  query_mod = half(rotate), key_mod = chain(rms, half(rotate)),\n"
-     "  value_mod = function(v, at, x) return v * sigmoid(v) + x.token(at.b, at.pos) end,\n"
-     "  output_mod = function(o, at, x) return o * x.o_gain(at.h, at.i) + 0.1 * o * o end }\n"},
-    {"smoothed", /* weights e^s + 1 of a sum: a final's worth is no multiple of delta as it is written */
-     "return attention { mask_mod = causal, online_func = online_func {\n"
-     "  online_rowscales = { m = 0.0, l = 0.0 },\n"
-     "  online_fwd = function(s, r)\n"
-     "    local m = max(r.m, detach(rowmax(s)))\n"
-     "    local a = exp(r.m - m)\n"
-     "    local p = exp(s - m) + exp(-m)\n"
-     "    return p, { m = m, l = r.l * a + rowsum(p) }, a\n"
-     "  end,\n"
-     "  online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l) } end,\n"
-     "  forward = function(s, final) return exp(s - final.lse) + exp(-final.lse) end } }\n"},
-    {"parts", /* the same of two finals, of inputs with gradients, of keys that the mask scatters, of mods */
-     "return attention { inputs = { g = tensor('f32', 'h', { grad = true }), c = tensor('f32', 'h', 'kv', { "
-     "grad = true }) },\n"
-     "  query_mod = function(q, at) return q * (1.0 + 0.01 * at.i) end, output_mod = function(o) return o + "
-     "0.1 * o * o end,\n"
-     "  mask_mod = function(at) return ge(at.q, at.kv) & ne((at.q + at.kv) % 3, 0) end,\n"
-     "  score_mod = function(s, at, x) return s * (1.0 + 0.2 * x.g(at.h)) + x.c(at.h, at.kv) end,\n"
-     "  online_func = online_func {\n"
-     "  online_rowscales = { squares = 0.0, top = 0.0 },\n"
-     "  online_fwd = function(s, r) return s * s + tanh(s), { squares = r.squares + rowsum(s * s), top = "
-     "r.top + "
-     "rowsum(s) }, 1.0 end,\n"
-     "  online_fwd_epilogue = function(r)\n"
-     "    return 1.0 / (sqrt(1.0 + r.squares) * (2.0 + tanh(0.1 * r.top))), { n = sqrt(1.0 + r.squares), t = "
-     "2.0 + tanh(0.1 * "
-     "r.top) }\n"
-     "  end,\n"
-     "  forward = function(s, final) return s * s / (final.n * final.t) + tanh(s) / final.n * (1.0 / "
-     "final.t) end } }\n"},
-    {"saved", /* a final whose gradient needs row states */
-     "return attention { mask_mod = causal, online_func = online_func {\n"
-     "  online_rowscales = { total = 0.0, squares = 0.0 },\n"
-     "  online_fwd = function(s, r)\n"
-     "    return s, { total = r.total + rowsum(abs(s)), squares = r.squares + rowsum(s * s) }, 1.0\n"
-     "  end,\n"
-     "  online_fwd_epilogue = function(r) return 1.0 / max(r.total, 1.0), { n = max(r.total, 1.0), spread = "
-     "sqrt(r.squares + "
-     "1.0) } end,\n"
-     "  forward = function(s, final) return s / detach(final.n) end } }\n"},
+    {"hashes", HASHES},
+    {"partial_rotary", PARTIAL_ROTARY},
+    {"learned_scale", SPEC_learned_scale},
+    {"grouped_scale", SPEC_grouped_scale},
+    {"pair_gradient", SPEC_pair_gradient},
+    {"tokens", SPEC_tokens /* per query, per key, by distance; all of them twice */},
+    {"gate", SPEC_gate /* forward reads an input itself, and a final that is no logarithm */},
+    {"mod_gradients", SPEC_mod_gradients},
+    {"smoothed", SPEC_smoothed /* weights e^s + 1 of a sum: a final's worth is no multiple of delta as it is written */},
+    {"parts", SPEC_parts /* the same of two finals, of inputs with gradients, of keys that the mask scatters, of mods */},
+    {"saved", SPEC_saved /* a final whose gradient needs row states */},
 };
 
 /* Where weights grow with the square of the score, gradients of scores far apart are beyond f16. */
@@ -216,17 +136,9 @@ static void add_hopper(struct case_list *list, const char *spec, const char *tex
 static void group_pieces(struct case_list *list)
 {
     static const int DIMS[][2] = {{64, 64}, {128, 128}, {72, 40}, {192, 192}, {256, 256}, {128, 64}};
-    static const struct inline_spec SPEC[] = {{"full", NULL},
-                                              {"relative_bias", NULL},
-                                              {"unmasked",
-                                               "return attention { inputs = { r = tensor('f32', 'b', 'q', { "
-                                               "grad = true }), c = tensor('f32', 'h', 'kv', { grad = "
-                                               "true }), t = tensor('f32', 'h', { grad = true }) },\n"
-                                               "  score_mod = function(s, at, x) return s * (1.0 + 0.1 * "
-                                               "x.t(at.h)) + x.r(at.b, at.row) * x.c(at.h, at.kv) end }\n"},
-                                              {"full", NULL},
-                                              {"relative_bias", NULL},
-                                              {"relu", NULL}};
+    static const struct inline_spec SPEC[] = {
+        {"full", NULL}, {"relative_bias", NULL}, {"unmasked", SPEC_unmasked},
+        {"full", NULL}, {"relative_bias", NULL}, {"relu", NULL}};
     static const struct {
         int blocks;
         struct shape shape;
@@ -259,10 +171,10 @@ static void group_pieces(struct case_list *list)
 
 static void group_hopper(struct case_list *list, bool full)
 {
-    static const char *const SPEC[] = {"causal", "softcap",        "relative_bias", "document",
-                                       "sinks",  "retention",      "qk_norm",       "full",
-                                       "alibi",  "sliding_window", "prefix_lm",     "sigmoid",
-                                       "relu",   "rope",           "softmax_one",   "causal"};
+    static const char *const SPEC[] = {"causal",    "softcap", "relative_bias", "document", "sinks",
+                                       "retention", "qk_norm", "full",          "alibi",    "sliding_window",
+                                       "prefix_lm", "sigmoid", "relu",          "rope",     "softmax_one",
+                                       "causal",    "dropout"};
     static const int DIMS[][2] = {{64, 64},   {128, 128}, {72, 40}, {192, 192},
                                   {256, 256}, {192, 128}, {24, 40}, {64, 64}};
     for (int i = 0; i < COUNT(SPEC) + COUNT(SPECS); i++) {
@@ -276,6 +188,65 @@ static void group_hopper(struct case_list *list, bool full)
     /* shared memory for one slab of dq: both warpgroups take turns at it */
     add_hopper(list, "relative_bias", NULL, LATHE_BF16, DIMS[1], true, full);
     add_hopper(list, "retention", NULL, LATHE_F16, DIMS[0], true, full);
+}
+
+/* Tables that are read at computed places: of a size that is in the spec, by lane, by warp, and one that no
+   shared memory holds beside others, or of a size that the launch tells; an element for all pairs, for those
+   of a row, and given once for several heads. */
+static const struct inline_spec TABLES[] = {
+    {"tables", SPEC_tables},
+    {"one_entry", SPEC_one_entry /* all lanes meet */},
+    {"named_tables", SPEC_named_tables},
+};
+
+/* Tensors whose last stride is not 1, as the gradient of a plain sum is: read by mods, copied, or added up
+   with o, by every kernel that may see them first. */
+static void group_spread(struct case_list *list)
+{
+    static const char *const SPEC[] = {"causal", "rope", "qk_norm", "mod_gradients", "smoothed"};
+    static const struct shape SOME[] = {{2, 4, 2, 65, 130, LAYOUT_SPREAD, "", false},
+                                        {1, 2, 1, 70, 63, LAYOUT_SPREAD, " o lse dlse ", true}};
+    for (int i = 0; i < 2 * COUNT(SPEC); i++) {
+        const char *text = NULL;
+        for (int k = 0; k < COUNT(SPECS); k++)
+            text = strcmp(SPECS[k].name, SPEC[i / 2]) == 0 ? SPECS[k].text : text;
+        struct test_case c = backward(SPEC[i / 2], text, i % 4 ? LATHE_BF16 : LATHE_F16, i % 3 ? 64 : 192, 64,
+                                      i % 2 ? 90 : 80);
+        c.group = i % 2 ? "hopper_spread" : "spread";
+        if (i % 2)
+            c.template_name = i % 3 ? "attention_bwd_sm90" : "attention_bwd_wide_sm90";
+        add_shapes(list, c, SOME, COUNT(SOME));
+    }
+    for (int i = 0; i < 4; i++) {
+        struct test_case c = case_of_attention(i % 2 ? "hopper_spread" : "spread", i / 2 ? "rope" : "causal",
+                                               NULL, LATHE_BF16, 64, 64, i % 2 ? 90 : 80);
+        c.template_name = i % 2 ? "attention_fwd_sm90" : NULL;
+        add_shape(list, c, &SOME[0]);
+    }
+}
+
+static void group_tables(struct case_list *list)
+{
+    static const int DIMS[][3] = {{64, 64, 80},   {64, 64, 90},  {128, 128, 90},
+                                  {256, 192, 90}, {128, 96, 80}, {256, 256, 86}};
+    static const int KINDS[] = {40, 30, 5, 0};
+    static const struct shape SOME[] = {{2, 4, 2, 65, 130, LAYOUT_COMPACT, "", false},
+                                        {1, 2, 1, 130, 63, LAYOUT_PADDED, "", true},
+                                        {1, 4, 2, 170, 270, LAYOUT_SWAPPED, " dq dk dv dmiddle ", false},
+                                        {1, 1, 1, 1, 1, LAYOUT_COMPACT, " o lse dlse ", false}};
+    for (int i = 0; i < COUNT(DIMS); i++)
+        for (int k = 0; k < COUNT(TABLES) + COUNT(KINDS) - 1; k++) {
+            const int spec = k < COUNT(TABLES) ? k : COUNT(TABLES) - 1;
+            struct test_case c = backward(TABLES[spec].name, TABLES[spec].text,
+                                          i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], DIMS[i][2]);
+            c.group = DIMS[i][2] == 90 ? "hopper_tables" : "tables";
+            if (DIMS[i][2] == 90)
+                c.template_name = DIMS[i][0] > 128 ? "attention_bwd_wide_sm90" : "attention_bwd_sm90";
+            if (spec == COUNT(TABLES) - 1)
+                c.dim[SYM_FREE] = KINDS[k - spec];
+            c.hollow = c.dim[SYM_FREE] == 0;
+            add_shapes(list, c, SOME, c.hollow ? 1 : COUNT(SOME));
+        }
 }
 
 /* Few queries whose weights are nearly all one key's, so that its score's gradient is what rounding leaves.
@@ -303,10 +274,10 @@ static void group_sharp(struct case_list *list)
 
 void group_backward(struct case_list *list, bool full)
 {
-    static const char *const SPEC[] = {"full",      "causal",   "alibi",     "sliding_window",
-                                       "prefix_lm", "document", "softcap",   "relative_bias",
-                                       "sigmoid",   "relu",     "retention", "softmax_one",
-                                       "sinks",     "rope",     "qk_norm"};
+    static const char *const SPEC[] = {
+        "full",    "causal",        "alibi",   "sliding_window", "prefix_lm",   "document",
+        "softcap", "relative_bias", "sigmoid", "relu",           "retention",   "softmax_one",
+        "sinks",   "rope",          "qk_norm", "dropout",        "rope_partial"};
     for (int i = 0; i < COUNT(SPEC); i++) {
         const int d = i % 2 ? 128 : 64;
         const struct test_case c =
@@ -331,4 +302,6 @@ void group_backward(struct case_list *list, bool full)
     c.template_name = "attention_bwd_sm90";
     add_shapes(list, c, LONG_ON_HOPPER, COUNT(LONG_ON_HOPPER));
     group_sharp(list);
+    group_tables(list);
+    group_spread(list);
 }

@@ -102,25 +102,8 @@ static void add_chains(struct case_list *list, bool full)
     static const struct {
         const char *name, *text;
     } SPEC[] = {
-        {"uncut", "return rowwise { along = -2, forward = function(x) return cumsum(x, 0.0) end }\n"},
-        {"weighted",
-         "return rowwise { along = -2, inputs = { b = tensor('float', 'rows', 'n') },\n"
-         "  forward = function(x, at, p)\n"
-         "    local w = f32(at.i % 7) * 0.25\n"
-         "    return w * revcumsum(w * x + p.b(at.row, at.i), where(eq(at.i % 700, 650), 1.0, 0.0))\n"
-         "  end }\n"},
-        {"seldom_cut", "return rowwise { along = -2, inputs = { long_since = tensor('i32', 'n') },\n"
-                       "  forward = function(x, at, p)\n"
-                       "    return cumsum(x, where(eq(p.long_since(at.i), 0), 1.0, 0.0))\n"
-                       "  end }\n"},
-        {"ends",
-         "return rowwise { along = -2, forward = function(x, at)\n"
-         "  local none = x - x\n"
-         "  local y = where(eq(at.i % 4200, 1300), none / none, where(eq(at.i % 1400, 1300), x / none, x))\n"
-         "  return cumsum(y, where(eq(at.i % 700, 650), 1.0, 0.0)) end }\n"},
-        {"kept",
-         "return rowwise { along = -2, inputs = { g = tensor('f32', 'rows') }, forward = function(x, at, p)\n"
-         "  return cumsum(x * p.g(at.row), 0.0) + p.g(at.row), { twice = 2.0 * p.g(at.row) } end }\n"},
+        {"uncut", SPEC_uncut}, {"weighted", SPEC_weighted}, {"seldom_cut", SPEC_seldom_cut},
+        {"ends", SPEC_ends},   {"kept", SPEC_kept},
     };
     static const struct {
         int beside, rows1, rows, n;

@@ -53,6 +53,15 @@ static const char LINE[] =
     "    return { y = s, square = s * s }\n"
     "  end }\n";
 
+/* A number for each point, by its place. */
+static const char NOISE[] =
+    "return elementwise { over = { 'rows', 'n' }, inputs = { seed = scalar('i32') },\n"
+    "  operands = { x = tensor('float') }, results = { y = tensor('float') },\n"
+    "  forward = function(v, at, x)\n"
+    "    local u = random(x.seed, 0, 1, at.rows * 0x7feb352d, at.n)\n"
+    "    return where(ge(u, 0.25), v.x / 0.75, 0.0) + 0.01 * (at.n << 3 & 63)\n"
+    "  end }\n";
+
 /* Nothing but sums: in f32 they are as exact as stored results. */
 static const char TOTALS[] = "return elementwise { over = { 'rows', 'n' },\n"
                              "  operands = { x = tensor('float') },\n"
@@ -112,6 +121,14 @@ static const char NARROW[] =
     "  results = { y = tensor('float') },\n"
     "  forward = function(v) return tanh(v.x) * v.z + v.zb end }\n";
 
+/* The size of a dim that an input names for itself, and that of a dim of another map. */
+static const char OWN_SIZES[] =
+    "return elementwise { inputs = { table = tensor('f32', 'words', { grad = true }) },\n"
+    "  { over = { 'b', 't' }, operands = { v = tensor('float') }, results = { y = tensor('float') },\n"
+    "    forward = function(v, at, x) return v.v * x.table((at.b * 31 + at.t) % at.n_words) end },\n"
+    "  { over = { 'b', 'n' }, operands = { w = tensor('float') }, results = { z = tensor('float') },\n"
+    "    forward = function(v, at, x) return v.w * (0.1 * at.n_t + at.n_n + at.n_words) end } }\n";
+
 struct map_case {
     const char *spec;
     const char *text;
@@ -161,6 +178,9 @@ static const struct map_case MAPS[] = {
     {"embedding", EMBEDDING, "b=2,t=9,d=33,words=40", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
     {"embedding", EMBEDDING, "b=3,t=5,d=41,words=40", 0, LAYOUT_PADDED, false, true, NULL, false},
     {"two_maps", TWO_MAPS, "b=3,t=9,h=3,h_kv=2,i=24", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"own_sizes", OWN_SIZES, "b=2,t=9,n=33,words=7", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"noise", NOISE, "rows=7,n=203", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"noise", NOISE, "rows=5,n=64", 0, LAYOUT_MISALIGNED, true, true, NULL, false},
     {"line", LINE, "n=10007", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"line", LINE, "n=33", 0, LAYOUT_MISALIGNED, true, true, NULL, false},
     {"line", LINE, "n=4096", 0, LAYOUT_COMPACT, true, true, NULL, false},

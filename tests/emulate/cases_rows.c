@@ -68,51 +68,14 @@ static void group_rowwise(struct case_list *list, bool full)
 /* Every form of a gradient: of scalars, of columns of a table, of a row's own value, of an element that all
  * rows read. */
 static const struct inline_spec GRADIENT_SPECS[] = {
-    {"peaks", /* given extrema of values that are computed: not those that a kernel would compare with */
-     "return rowwise { forward = function(x, at)\n"
-     "    local top = rowmax(0.25 * x + tanh(x))\n"
-     "    local low = rowmin(x * 0.3 - 0.1)\n"
-     "    return x * top + low, { top = top, low = low }\n"
-     "  end }\n"},
-    {"sums", "return rowwise { inputs = { slope = scalar('f32', { grad = true }), table = tensor('float', 3, "
-             "'n', { grad = true "
-             "}),\n"
-             "    bias = tensor('f32', 'rows', { grad = true }), pick = tensor('float', 'width', { grad = "
-             "true }), far = "
-             "tensor('f32', 2, 2, { grad = true }) },\n"
-             "  forward = function(x, at, p)\n"
-             "    local top = rowmax(x)\n"
-             "    local share = rowsum(p.table(1, at.i) * x) / at.n\n"
-             "    return silu(x * p.slope) * p.table(2, at.i) + share * p.bias(at.row) + p.pick(2) * top + "
-             "p.far(1, 0),\n"
-             "      { share = share, top = top }\n"
-             "  end }\n"},
-    {"constant", /* and gradients that are zero, in every shape */
-     "return rowwise { inputs = { w = tensor('float', 'n', { grad = true }), idle = scalar('f32', { grad = "
-     "true "
-     "}),\n"
-     "    far = tensor('float', 'width', { grad = true }), gate = tensor('float', 'rows', 'n', { grad = true "
-     "}),\n"
-     "    stopped = tensor('float', 'rows', 'n', { grad = true }), bias = tensor('f32', 'rows', { grad = "
-     "true }) "
-     "},\n"
-     "  forward = function(x, at, p) return p.w(at.i) + 0.0 * detach(x + p.stopped(at.row, at.i)) end }\n"},
-    {"scatter", /* by data, by row, by column; two reads of one input */
-     "return rowwise { inputs = { id = tensor('i32', 'rows'), table = tensor('float', 40, 'n', { grad = true "
-     "}), "
-     "far = tensor('f32', 'width', 7, 3, { grad = true }), gain = tensor('float', 'n', { grad = true }) },\n"
-     "  forward = function(x, at, p)\n"
-     "    local s = rowsum(x) / at.n\n"
-     "    return x * p.table(p.id(at.row), at.i) + s * p.far(at.row % 3, at.i % 7, 2) * p.gain(at.i) + "
-     "p.far(p.id(at.row), 1, 0)\n"
-     "  end }\n"},
-    {"inner_gates", /* h_i = gate_i h_(i-1) + x_i, by scans of a scan; the gates are rows along an inner dim,
-                       too */
-     "return rowwise { along = -2, inputs = { gate = tensor('float', 'rows', 'n', { grad = true }) },\n"
-     "  forward = function(x, at, p)\n"
-     "    local decay = cumsum(-0.001 * sigmoid(p.gate(at.row, at.i)), 0.0)\n"
-     "    return cumexpsum(x, -decay, decay, 0.0) * p.gate(at.row, at.i)\n"
-     "  end }\n"},
+    {"noise", SPEC_noise /* dropout of a row, and numbers that a hash of its place chooses */},
+    {"peaks", SPEC_peaks /* given extrema of values that are computed: not those that a kernel would compare with */},
+    {"sums", SPEC_sums},
+    {"constant", SPEC_constant /* and gradients that are zero, in every shape */},
+    {"scatter", SPEC_scatter /* by data, by row, by column; two reads of one input */},
+    {"own_sizes", SPEC_rows_own_sizes /* of a dim that an input names for itself */},
+    {"inner_gates", SPEC_inner_gates /* h_i = gate_i h_(i-1) + x_i, by scans of a scan; the gates are rows along an inner dim,
+                       too */},
 };
 
 static void add_backward(struct case_list *list, const char *spec, const char *text, lathe_dtype dtype,
@@ -174,15 +137,8 @@ static void group_rows_backward(struct case_list *list, bool full)
 /* Of several lines, which share a last dim that is no multiple of a vector; columns of a line alone, so that
    4 are added up at once, and beside what is added up otherwise. */
 static const struct inline_spec PART_SPECS[] = {
-    {"lines", "return rowwise { inputs = { table = tensor('float', 3, 'n', { grad = true }), "
-              "wide = tensor('float', 2, 2, 1043, { grad = true }) },\n"
-              "  forward = function(x, at, p) return x * p.table(1, at.i) + p.table(2, at.i) * p.wide(1, 0, "
-              "at.i) end }\n"},
-    {"mixed",
-     "return rowwise { inputs = { w = tensor('float', 'n', { grad = true }), "
-     "slope = scalar('f32', { grad = true }), both = tensor('f32', 2, 'n', { grad = true }) },\n"
-     "  forward = function(x, at, p) return x * p.w(at.i) * p.slope + p.both(0, at.i) * p.both(1, 2) "
-     "end }\n"},
+    {"lines", SPEC_lines},
+    {"mixed", SPEC_mixed},
 };
 
 /* What blocks leave of column sums: parts that one thread adds up, as many as a round has and one more, those

@@ -2,14 +2,15 @@
  * emulate.c: the program: runs the generated kernels on this machine's CPU and compares them with the host
  * device.
  *
- *     lathe_emulate [--full] [--only TEXT] [--specs FOLDER] [--jobs N] [--seed N] [--list] [--seeds N]
- * [--from N]
+ *     lathe_emulate [--full] [--fresh] [--renew] [--group NAME] [--groups LIST] [--only TEXT] [--specs
+ * FOLDER]
+ *                   [--jobs N] [--seed N] [--list] [--seeds N] [--from N]
  *
  * A job (cases that share what is compiled in) is a process of its own, so that a crash costs one job. It
  * writes its verdicts to a pipe, one byte a case, and a line per failure to standard output. Exit code 77: no
  * C++ compiler.
  */
-#include "cases.h"
+#include "harness.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -21,12 +22,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_JOBS = 16, MAX_GROUPS = 32, CASE_SECONDS = 300, BROKEN_JOB = -1 };
+enum { MAX_JOBS = 16, MAX_GROUPS = 64, CASE_SECONDS = 300, BROKEN_JOB = -1 };
 
 struct options {
     bool full;
     bool list;
+    bool fresh; /* run what has passed before, too */
+    bool renew; /* write tests/passed */
     const char *only;
+    const char *group;
+    const char *groups;
     const char *specs;
     int jobs;
     uint64_t seed;
@@ -151,8 +156,10 @@ static void run_job(struct run *r, const struct job *j)
     struct ir *ir = NULL;
     const bool broken = j->first == BROKEN_JOB;
     const bool ready = workshop_start(w, why, sizeof why);
-    if (ready && !broken)
+    if (ready && !broken) {
         ir = load_spec(&r->cases.item[j->first], why, sizeof why);
+        store_take_list(&w->store, group_of(r, j));
+    }
     for (int i = 0; i < j->n; i++) {
         const struct test_case *c = broken ? NULL : &r->cases.item[j->first + i];
         enum verdict v = VERDICT_FAILED;
@@ -166,6 +173,7 @@ static void run_job(struct run *r, const struct job *j)
     }
     if (ir)
         ir_free(ir);
+    store_close(&w->store);
     workshop_end(w);
 }
 
@@ -238,7 +246,7 @@ static bool is_chosen(const struct options *o, const struct test_case *c)
     char line[360];
     case_name(c, name, sizeof name);
     snprintf(line, sizeof line, "%s: %s", c->group, name); /* as --list prints it */
-    return !o->only || strstr(line, o->only);
+    return (!o->group || strcmp(c->group, o->group) == 0) && (!o->only || strstr(line, o->only));
 }
 
 static void choose(struct run *r)
@@ -250,9 +258,33 @@ static void choose(struct run *r)
     r->cases.n = kept;
 }
 
+/* Kernels that break a rule are a group of their own, ahead of the cases. */
+static bool wants_broken(const struct options *o)
+{
+    return (!o->group || strcmp(o->group, "broken") == 0) && (!o->only || strstr("broken", o->only));
+}
+
+/* Is every group in the list, whose words stand between spaces? Who runs groups one by one asks this. */
+static int compare_groups(const struct run *r)
+{
+    int missing = 0;
+    const char *last = "";
+    for (int i = 0; i < r->cases.n; i++) {
+        char word[80];
+        char list[2000];
+        const char *group = r->cases.item[i].group;
+        snprintf(word, sizeof word, " %s ", group);
+        snprintf(list, sizeof list, " %s ", r->options.groups);
+        if (strcmp(group, last) != 0 && !strstr(list, word))
+            missing += printf("FAILED: the group %s is not in the list\n", group) > 0;
+        last = group;
+    }
+    return missing > 0;
+}
+
 static void run_all(struct run *r)
 {
-    int next = r->options.only && !strstr("broken", r->options.only) ? 0 : BROKEN_JOB;
+    int next = wants_broken(&r->options) ? BROKEN_JOB : 0;
     while (next < r->cases.n || r->n_jobs > 0) {
         while (next < r->cases.n && r->n_jobs < r->options.jobs) {
             int n = next == BROKEN_JOB ? broken_count() + hopper_count : 1;
@@ -280,21 +312,34 @@ static int summarise(const struct run *r, double seconds)
         passed += t->passed + t->refused;
         failed += t->failed;
     }
-    if (passed + failed == 0 && r->options.only)
-        printf("FAILED: no case has '%s' in its name or its group; --list prints them\n", r->options.only);
+    if (passed + failed == 0)
+        printf("FAILED: no case is chosen by --group and --only; --list prints them\n");
     printf("%d passed, %d failed (%.0f s)\n", passed, failed, seconds);
     return failed > 0 || passed == 0;
 }
 
 static bool parse(struct options *o, int argc, char **argv)
 {
-    *o = (struct options){.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN), .seed = 1, .orders = 2};
+    const char *seed = getenv("LATHE_TEST_SEED");
+    const char *renew = getenv("LATHE_TEST_RENEW");
+    *o = (struct options){.jobs = (int)sysconf(_SC_NPROCESSORS_ONLN),
+                          .seed = seed && *seed ? strtoull(seed, NULL, 10) : 1,
+                          .renew = renew && *renew,
+                          .orders = 2};
     for (int i = 1; i < argc; i++) {
         const bool more = i + 1 < argc;
         if (strcmp(argv[i], "--full") == 0)
             o->full = true;
         else if (strcmp(argv[i], "--list") == 0)
             o->list = true;
+        else if (strcmp(argv[i], "--fresh") == 0)
+            o->fresh = true;
+        else if (strcmp(argv[i], "--renew") == 0)
+            o->renew = true;
+        else if (strcmp(argv[i], "--groups") == 0 && more)
+            o->groups = argv[++i];
+        else if (strcmp(argv[i], "--group") == 0 && more)
+            o->group = argv[++i];
         else if (strcmp(argv[i], "--only") == 0 && more)
             o->only = argv[++i];
         else if (strcmp(argv[i], "--specs") == 0 && more)
@@ -314,16 +359,49 @@ static bool parse(struct options *o, int argc, char **argv)
     return true;
 }
 
+/* The lists are of whole groups of the default run. */
+static bool may_renew(const struct options *o)
+{
+    if (!o->renew || !(o->full || o->only || o->specs || o->seed != 1 || o->orders != 2 || o->first_order))
+        return true;
+    fprintf(
+        stderr,
+        "lathe_emulate: --renew (LATHE_TEST_RENEW) goes with --group, --fresh and --jobs alone: the lists of "
+        "tests/passed are of whole groups of the default run\n");
+    return false;
+}
+
+/* Runs everything; with --renew the lists are those of what has passed now. Exit code. */
+static int run_and_sum(struct run *r)
+{
+    char renewed[400];
+    struct timespec from;
+    struct timespec to;
+    struct workshop *w = &r->workshop;
+    snprintf(renewed, sizeof renewed, "%s/renewed", w->folder);
+    w->store.renewed = r->options.renew ? renewed : NULL;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    run_all(r);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    if (r->options.renew && access(renewed, R_OK) == 0 && !store_write_lists(&w->store)) {
+        printf("FAILED: the lists cannot be written to %s\n", w->store.lists);
+        return 1;
+    }
+    return summarise(r, (double)(to.tv_sec - from.tv_sec));
+}
+
 int main(int argc, char **argv)
 {
     static struct run r;
-    struct timespec from;
-    struct timespec to;
     if (!parse(&r.options, argc, argv)) {
-        fprintf(stderr, "usage: lathe_emulate [--full] [--only TEXT] [--specs FOLDER] [--jobs N] [--seed N] "
-                        "[--list] [--seeds N] [--from N]\n");
+        fprintf(
+            stderr,
+            "usage: lathe_emulate [--full] [--fresh] [--renew] [--group NAME] [--groups LIST] [--only TEXT] "
+            "[--specs FOLDER] [--jobs N] [--seed N] [--list] [--seeds N] [--from N]\n");
         return 2;
     }
+    if (!may_renew(&r.options))
+        return 2;
     if (!(r.options.specs ? cases_of_folder(&r.cases, r.options.specs)
                           : cases_make(&r.cases, r.options.full))) {
         fprintf(stderr, "%s\n",
@@ -338,16 +416,16 @@ int main(int argc, char **argv)
     }
     if (r.options.list)
         return 0;
-    const enum workshop_state state = workshop_open(&r.workshop, LATHE_SOURCE_DIR "/tests/emulate");
+    if (r.options.groups)
+        return compare_groups(&r);
+    const enum workshop_state state =
+        workshop_open(&r.workshop, LATHE_SOURCE_DIR "/tests/emulate", r.options.fresh);
     if (state != WORKSHOP_READY)
         return state == WORKSHOP_MISSING ? 77 : 1;
     r.workshop.orders = r.options.orders > 0 ? r.options.orders : 1;
     r.workshop.first_order = r.options.first_order;
-    clock_gettime(CLOCK_MONOTONIC, &from);
-    run_all(&r);
-    clock_gettime(CLOCK_MONOTONIC, &to);
+    const int result = run_and_sum(&r);
     workshop_close(&r.workshop);
-    const int result = summarise(&r, (double)(to.tv_sec - from.tv_sec));
     free(r.cases.item);
     return result;
 }

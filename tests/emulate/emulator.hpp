@@ -59,6 +59,7 @@ extern "C" {
 enum emulate_shuffle_kind { EMULATE_SHUFFLE_XOR, EMULATE_SHUFFLE_INDEX, EMULATE_SHUFFLE_UP, EMULATE_SHUFFLE_DOWN };
 unsigned emulate_shuffle(unsigned mask, unsigned value, int lane, int width, emulate_shuffle_kind kind, emulate_place at);
 unsigned emulate_ballot(unsigned mask, bool vote, emulate_place at);
+unsigned emulate_match(unsigned mask, unsigned long long value, emulate_place at);
 void emulate_syncwarp(unsigned mask, emulate_place at);
 void emulate_syncthreads(emulate_place at);
 void emulate_cluster_barrier(unsigned size, emulate_place at);
@@ -67,7 +68,7 @@ void emulate_push(unsigned address, float x, unsigned barrier, unsigned rank, un
 void emulate_wait_turn(const unsigned *word, unsigned turn, emulate_place at);
 void emulate_wait_told(const unsigned *word, emulate_place at); // until it is not 0
 void emulate_tell(unsigned long long *word, unsigned long long x); // a relaxed store, and load
-unsigned long long emulate_hear(const unsigned long long *word);
+unsigned long long emulate_observe(const unsigned long long *word);
 void emulate_pause(); // another block may come in between
 // global.hpp: what other blocks are told of global memory. An atomic is in that order, and no other block comes in between.
 enum emulate_order { EMULATE_RELAXED, EMULATE_RELEASE, EMULATE_ACQ_REL };
@@ -150,6 +151,11 @@ template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned lanes, in
 inline unsigned __ballot_sync(unsigned mask, bool vote, EMULATE_PLACE) { return emulate_ballot(mask, vote, EMULATE_HERE); }
 inline int __any_sync(unsigned mask, bool vote, EMULATE_PLACE) { return emulate_ballot(mask, vote, EMULATE_HERE) != 0; }
 inline int __all_sync(unsigned mask, bool vote, EMULATE_PLACE) { return emulate_ballot(mask, !vote, EMULATE_HERE) == 0; }
+template <class T> unsigned __match_any_sync(unsigned mask, T value, EMULATE_PLACE)
+{
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "lanes are matched by 4 or 8 bytes");
+    return emulate_match(mask, static_cast<unsigned long long>(value), EMULATE_HERE);
+}
 inline void __syncwarp(unsigned mask = 0xffffffffu, EMULATE_PLACE) { emulate_syncwarp(mask, EMULATE_HERE); }
 inline void __syncthreads(EMULATE_PLACE) { emulate_syncthreads(EMULATE_HERE); }
 

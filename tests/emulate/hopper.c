@@ -2,7 +2,7 @@
  * hopper.c: the emulator's own test of sm_90: TMA loads and products of every swizzle against plain loops,
  * and a kernel of a loading and a computing warpgroup, first sound, then with one rule broken at a time.
  */
-#include "cases.h"
+#include "harness.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ struct params {
 };
 
 static const char HEAD[] =
-    "#include \"tma_sm90.cuh\"\n"
+    "#include \"common/tma_sm90.cuh\"\n"
     "struct params { tensor_map map[8]; int *out; const u16 *in; };\n"
     "extern __shared__ __align__(1024) unsigned char shared_bytes[];\n"
     "DEV float at(const params &p, int x, int token, int head, int b)\n"
@@ -457,7 +457,7 @@ static bool add_text(struct source *s, const char *name, const char *data, size_
 
 static bool make_source(struct source *s, const struct hopper_case *c)
 {
-    static const char *const HEADERS[] = {"base.cuh", "tma_sm90.cuh", "wgmma_sm90.cuh"};
+    static const char *const HEADERS[] = {"common/base.cuh", "common/tma_sm90.cuh", "common/wgmma_sm90.cuh"};
     struct text_buf t = {0};
     memset(s, 0, sizeof *s);
     text_add(

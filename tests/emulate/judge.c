@@ -3,7 +3,7 @@
  *
  * In: an output with the expected values, its results and bounds. Out: a sentence where they differ.
  */
-#include "cases.h"
+#include "harness.h"
 
 #include <inttypes.h>
 #include <math.h>

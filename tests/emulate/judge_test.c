@@ -2,7 +2,7 @@
  * judge_test.c: does judge_results find what is wrong in a row where numbers end, and take what is right?
  * In: nothing; the outputs are made here, two rows of two elements. Every test owns what it makes.
  */
-#include "cases.h"
+#include "harness.h"
 #include "check.h"
 
 #include <math.h>

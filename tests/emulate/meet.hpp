@@ -19,6 +19,7 @@ void finish(unsigned index)
     switch (w.what) {
     case MEET_SHUFFLE: shuffle_all(w); break;
     case MEET_BALLOT: vote(w); break;
+    case MEET_MATCH: match(w); break;
     case MEET_SYNCWARP: w.epoch++; break;
     case MEET_LDMATRIX: load_matrices(w, index * LANES, false); break;
     case MEET_LDMATRIX_TRANS: load_matrices(w, index * LANES, true); break;

@@ -2,7 +2,7 @@
  * memory.c: memory of kernels: blocks of bytes whose end is guarded by pages that cannot be touched, all in
  * one range of addresses, of which the core keeps who has written what. The caller closes what it opened.
  */
-#include "cases.h"
+#include "harness.h"
 
 #include <string.h>
 #include <sys/mman.h>

@@ -13,9 +13,9 @@ constexpr unsigned WINDOW = 1024; // the shared address of the first byte of dyn
 constexpr unsigned char POISON = 0xff; // a NaN in f32, f16 and bf16
 constexpr unsigned SEVERAL = 0xffffffffu; // threads, where one is to be named
 
-enum meeting { MEET_SHUFFLE, MEET_BALLOT, MEET_SYNCWARP, MEET_LDMATRIX, MEET_LDMATRIX_TRANS, MEET_STMATRIX, MEET_STMATRIX_TRANS, MEET_MMA_F16, MEET_MMA_BF16,
+enum meeting { MEET_SHUFFLE, MEET_BALLOT, MEET_MATCH, MEET_SYNCWARP, MEET_LDMATRIX, MEET_LDMATRIX_TRANS, MEET_STMATRIX, MEET_STMATRIX_TRANS, MEET_MMA_F16, MEET_MMA_BF16,
                MEET_ELECT, MEET_WGMMA, MEET_WGMMA_FENCE, MEET_WGMMA_COMMIT, MEET_WGMMA_WAIT };
-const char *const MEETING_NAME[] = {"a shuffle", "a vote", "__syncwarp", "ldmatrix", "ldmatrix.trans", "stmatrix", "stmatrix.trans", "mma (f16)", "mma (bf16)",
+const char *const MEETING_NAME[] = {"a shuffle", "a vote", "a match", "__syncwarp", "ldmatrix", "ldmatrix.trans", "stmatrix", "stmatrix.trans", "mma (f16)", "mma (bf16)",
                                    "elect", "wgmma", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"};
 
 struct lane_call { // what a lane has brought to a collective

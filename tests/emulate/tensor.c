@@ -4,14 +4,12 @@
  * In: an argument of the signature and a case. Out: tensors with their rounded values, and the results of an
  * output. Every byte that is not an element is poison, in inputs too. The caller closes what it opened.
  */
-#include "cases.h"
+#include "harness.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* ---- pages ----------------------------------------------------------------------------------------- */
 
@@ -71,14 +69,76 @@ static double place_in_sequence(int64_t token)
     return (double)(token - BEGIN[k]);
 }
 
+/* Of linear attention: logarithms of decays, weak ones, none, and one that forgets all; sequences of which
+   some are empty; states of which one sequence has none; sums of keys that may divide. */
+static bool linear_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state,
+                         double *value)
+{
+    const int64_t seqs = c->dim[SYM_SEQS];
+    const double some = uniform(state);
+    if (is(t, "g"))
+        *value = some < 0.1 ? 0.0 : some < 0.12 ? -1e4 : -0.3 * fabs(normal(state));
+    else if (is(t, "cu"))
+        *value = flat < 2 && seqs > 1 ? 0.0
+                 : flat == seqs       ? (double)c->dim[SYM_T]
+                                      : (double)(c->dim[SYM_T] * flat * flat / (seqs * seqs));
+    else if (is(t, "state_index"))
+        *value = flat == 1 ? -1.0 : (double)(c->dim[SYM_SLOTS] - 1 - flat);
+    else if (is(t, "w") || is(t, "beta") || is(t, "depth"))
+        *value = is(t, "w") ? -0.3 * fabs(normal(state)) : some;
+    else if (is(t, "norm"))
+        *value = 1.0 + fabs(normal(state));
+    else
+        return false;
+    return true;
+}
+
+/* Of packed sequences of attention: none, one, a tile, one more, and what is left; or many of the same
+ * length. */
+static int64_t sequence_place(const struct test_case *c, bool keys, int64_t i)
+{
+    static const int64_t LENGTH[2][6] = {{0, 1, 128, 129, 5, 64}, {3, 0, 130, 64, 129, 40}};
+    const int64_t seqs = c->dim[SYM_SEQS];
+    const int64_t tokens = c->dim[keys ? SYM_KV : SYM_Q];
+    int64_t place = 0;
+    for (int64_t k = 0; seqs == 7 && k < i && k < 6; k++)
+        place += LENGTH[keys][k];
+    return i == seqs ? tokens : seqs == 7 ? place : tokens * i / seqs;
+}
+
+static bool sequence_value(const struct tensor *t, const struct test_case *c, int64_t flat, double *value)
+{
+    const bool packed = c->dim[SYM_SEQS] != c->dim[SYM_B];
+    const int64_t room =
+        packed ? sequence_place(c, true, flat + 1) - sequence_place(c, true, flat) : c->dim[SYM_KV];
+    if (is(t, "cu_q") || is(t, "cu_kv"))
+        *value = (double)sequence_place(c, is(t, "cu_kv"), flat);
+    else if (is(t, "used_kv"))
+        *value = (double)(packed ? (room > 3 * flat ? room - 3 * flat : 0) : room * ((2 - flat) % 3) / 2);
+    else
+        return false;
+    return true;
+}
+
 /* What makes sense for the inputs of the shipped specs and of this test's own; others are normal. */
 static double input_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
 {
     const int64_t last = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
+    double linear = 0;
+    if (c->dim[SYM_T] >= 0 && linear_value(t, c, flat, state, &linear))
+        return linear;
+    if (c->dim[SYM_Q] >= 0 && sequence_value(t, c, flat, &linear))
+        return linear;
     if (is(t, "doc")) /* ascending, a new document every 37 tokens or so */
         return (double)((flat % last + 11 * (flat / last)) / 37);
     if (is(t, "from") || is(t, "count")) /* of every fifth row all keys, up to the largest number */
         return flat % 5 == 0 ? (is(t, "from") ? 2147483647.0 : 0.0) : (double)between(state, 0, 100);
+    if (is(t, "grid_h") || is(t, "grid_w")) /* planes of 5 x 7 */
+        return is(t, "grid_h") ? 5.0 : 7.0;
+    if (is(t, "copy") || is(t, "part"))
+        return is(t, "copy") ? 200.0 : 16.0;
+    if (is(t, "chosen"))
+        return uniform(state) < 0.3 ? 1.0 : 0.0;
     if (is(t, "prefix"))
         return (double)between(state, 0, c->dim[SYM_KV] + 3);
     if (is(t, "window"))
@@ -105,6 +165,8 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return 10000.0;
     if (is(t, "lengths"))
         return (double)list_length(flat);
+    if (is(t, "p") && t->ndim == 0) /* of dropout */
+        return c->skewed ? 0.0 : 0.3;
     if (is(t, "seed"))
         return c->skewed ? 7.0 : 0.0;
     if (is(t, "target")) /* of cross entropy */
@@ -142,13 +204,15 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
 
 static double element_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
 {
-    if (t->role != ROLE_IN || t->dtype == LATHE_I32 || t->dtype == LATHE_U8)
+    if (t->role != ROLE_IN || t->dtype == LATHE_I32 || t->dtype == LATHE_U8 || is(t, "norm"))
         return input_value(t, c, flat, state);
     if (c->sizes && is(t, "s")) /* a mean of squares */
         return fabs(normal(state));
     if (is(t, "x") && c->skewed && !c->sizes) /* exponents far apart, and near one another in between */
         return flat % 5 == 0 ? 60.0 * normal(state) : 3.0 * normal(state);
     const bool logit = is(t, "q") || is(t, "k");
+    if (logit && c->loud > 0)
+        return normal(state) * c->loud;
     return normal(state) * (logit && c->skewed ? SKEWED_SPREAD : 1.0) + (is(t, "x") ? 0.5 : 0.0);
 }
 
@@ -161,7 +225,7 @@ static int64_t element_place(const struct tensor *t, int64_t flat)
 }
 
 /* From the start of its block. */
-static int64_t place_of_element(const struct tensor *t, int64_t flat)
+int64_t tensor_place(const struct tensor *t, int64_t flat)
 {
     int64_t at = t->offset;
     if (t->list)
@@ -176,10 +240,17 @@ static int64_t place_of_element(const struct tensor *t, int64_t flat)
 void tensor_store(struct tensor *t)
 {
     for (int64_t i = 0; i < t->count; i++) {
-        const int64_t at = place_of_element(t, i);
+        const int64_t at = tensor_place(t, i);
         dtype_store(t->dtype, t->block.data, at, t->value[i]);
         t->value[i] = dtype_load(t->dtype, t->block.data, at);
     }
+}
+
+/* Elements of one place are what came there last. */
+static void read_back(struct tensor *t)
+{
+    for (int64_t i = 0; i < t->count; i++)
+        t->value[i] = dtype_load(t->dtype, t->block.data, tensor_place(t, i));
 }
 
 /* The element, as any dtype of the test holds it exactly: rounded to the narrowest, bf16 with f16's range. */
@@ -187,10 +258,10 @@ static void make_values(struct tensor *t, const struct test_case *c, uint64_t se
 {
     uint64_t state = seed;
     for (int64_t i = 0; i < t->count; i++) {
-        const int64_t at = place_of_element(t, i);
+        const int64_t at = tensor_place(t, i);
         dtype_store(t->dtype, t->block.data, at, element_value(t, c, i, &state));
-        t->value[i] = dtype_load(t->dtype, t->block.data, at);
     }
+    read_back(t);
 }
 
 void tensor_fill(struct tensor *t, const double *value)
@@ -217,7 +288,7 @@ static void set_shape(struct tensor *t, const struct sig_arg *a, const struct te
     for (int i = 0; i < t->ndim; i++) {
         const struct sig_dim d = a->dim[i + skip];
         t->shape[i] = d.sym == SYM_ONE ? (d.literal > 0 ? d.literal : 1) : c->dim[d.sym];
-        t->shape[i] *= d.times == 2 ? 2 : 1;
+        t->shape[i] = t->shape[i] * (d.times == 2 ? 2 : 1) + d.plus;
         t->count *= t->shape[i];
     }
 }
@@ -236,14 +307,16 @@ static int64_t lay_out(struct tensor *t, const struct sig_arg *a, const struct t
 {
     const bool padded = c->layout == LAYOUT_PADDED || c->layout == LAYOUT_MISALIGNED;
     const bool dense = a->unit_last || t->ndim == 0 || (c->sizes && c->layout == LAYOUT_PADDED);
-    int64_t stride = padded && !dense ? between(state, 1, 2) : 1;
+    const bool spread = c->layout == LAYOUT_SPREAD && a->any_last;
+    const bool still = spread && strcmp(t->name, "do") == 0;
+    int64_t stride = padded && !dense ? between(state, 1, 2) : spread ? 3 : 1;
     int64_t reach = t->count > 0 ? 1 : 0;
     for (int i = t->ndim - 1; i >= 0; i--) {
         const bool swap = c->layout == LAYOUT_SWAPPED && t->ndim >= 3 && (i == 1 || i == 2);
         const int dim = swap ? 3 - i : i;
-        t->strides[dim] = stride;
-        reach += t->count > 0 ? (t->shape[dim] - 1) * stride : 0;
-        stride *= t->shape[dim] > 0 ? t->shape[dim] : 1;
+        t->strides[dim] = still ? 0 : stride;
+        reach += t->count > 0 ? (t->shape[dim] - 1) * t->strides[dim] : 0;
+        stride *= still ? 1 : t->shape[dim] > 0 ? t->shape[dim] : 1;
         stride += padded && i > 0 ? padding(t, a, c->layout, state) : 0;
     }
     t->offset = padded ? padding(t, a, c->layout, state) : 0;
@@ -329,7 +402,7 @@ bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const s
     memset(t, 0, sizeof *t);
     snprintf(t->name, sizeof t->name, "%s", a->name);
     t->role = a->role;
-    t->by_rows = c->sizes != NULL;
+    t->by_rows = c->sizes != NULL || c->dim[SYM_T] >= 0;
     t->dtype = a->problem_dtype || a->dtype == LATHE_NONE ? c->dtype : (lathe_dtype)a->dtype;
     if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && c->layout == LAYOUT_SWAPPED)
         t->dtype = LATHE_F32; /* an input whose dtype is open may also be wider than the problem's */
@@ -364,14 +437,6 @@ void tensor_close(struct tensor *t)
     memset(t, 0, sizeof *t);
 }
 
-void tensor_freeze(const struct tensor *t, bool frozen)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (t->block.pages && !tensor_is_output(t))
-        (void)mprotect(t->block.pages + page, t->block.page_bytes - 2 * page,
-                       frozen ? PROT_READ : PROT_READ | PROT_WRITE);
-}
-
 /* ---- as arguments ---------------------------------------------------------------------------------- */
 
 lathe_arg tensor_arg(const struct tensor *t)
@@ -400,21 +465,4 @@ void tensor_widen(struct tensor *t)
         return;
     for (int64_t i = t->count - 1; i >= 0; i--)
         t->value[i] = dtype_load(t->expects, t->value, i);
-}
-
-/* ---- results --------------------------------------------------------------------------------------- */
-
-size_t tensor_take(const struct tensor *t, double *result)
-{
-    const size_t element = lathe_dtype_size(t->dtype);
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t spilled = 0;
-    for (int64_t i = 0; i < t->count; i++) {
-        const int64_t at = place_of_element(t, i);
-        result[i] = dtype_load(t->dtype, t->block.data, at);
-        memset(t->block.data + (size_t)at * element, POISON, element);
-    }
-    for (size_t i = page; i < t->block.page_bytes - page; i++)
-        spilled += t->block.pages[i] != POISON;
-    return spilled;
 }

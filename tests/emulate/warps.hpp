@@ -42,6 +42,20 @@ void vote(warp &w)
     }
 }
 
+void match(warp &w) // each lane is told which have brought the same
+{
+    for (unsigned lane = 0; lane < LANES; lane++) {
+        unsigned same = 0;
+        for (unsigned other = 0; other < LANES && (w.mask >> lane & 1u) != 0; other++) {
+            const bool equal = w.call[other].a == w.call[lane].a && w.call[other].b == w.call[lane].b;
+            same |= (w.mask >> other & 1u) != 0 && equal ? 1u << other : 0u;
+        }
+        if ((w.mask >> lane & 1u) != 0) {
+            *static_cast<unsigned *>(w.call[lane].out) = same;
+        }
+    }
+}
+
 float from_bits(unsigned short bits, bool bf16)
 {
     return bf16 ? __builtin_bit_cast(float, static_cast<unsigned>(bits) << 16) : static_cast<float>(__builtin_bit_cast(_Float16, bits));

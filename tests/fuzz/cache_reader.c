@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rt.h"
+#include "runtime/rt.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,8 +2,8 @@
  * npy.c: libFuzzer target: any bytes as a .npy file, into every dtype. A file that is read has as many
  * elements as its shape says; nothing leaks or reads outside its bytes (the sanitizers watch that).
  */
-#include "gen.h"
-#include "npy.h"
+#include "gen/gen.h"
+#include "gen/tool/npy.h"
 
 #include <stdlib.h>
 

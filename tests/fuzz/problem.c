@@ -2,8 +2,9 @@
  * problem.c: libFuzzer target: any text as a problem, for attention and for rowwise. A problem that is
  * taken has every size of its arguments bound and in range; one that is refused has a sentence.
  */
-#include "gen.h"
+#include "gen/gen.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,8 +3,9 @@
  * Out: nothing; a crash, a leak, an endless loop or a sanitizer's finding is the failure.
  * A text that is refused must have been refused with a reason.
  */
-#include "gen.h"
+#include "gen/gen.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -84,6 +84,11 @@ struct spec_row {
 extern const struct spec_row spec_rows[];
 extern const int spec_row_count;
 const struct spec_row *spec_find(const char *name); /* NULL where there is none */
+/* masks.c: the text of a spec that is not shipped, and of the one that its reference is computed of; NULL. */
+const char *mask_text(const char *name);
+const char *mask_reference(const char *name);
+/* A shipped spec by its name, or one that the tests have a text of. */
+lathe_status spec_open(lathe_spec **out, const struct spec_row *row, lathe_error *err);
 /* Rowwise: is some gradient added up by atomics? Only where it is asked for has it the same bits again. */
 bool spec_scatters(const struct spec_row *spec);
 /* Arguments of a pass of a spec: those of its kind, its own, seeds and gradients. Returns how many; at most
@@ -96,6 +101,7 @@ enum layout {
     LAYOUT_PADDED,     /* 16-byte aligned rows with NaN before, between and after them */
     LAYOUT_HALF,       /* the same, rows aligned to 4 elements */
     LAYOUT_MISALIGNED, /* the same, rows aligned to their element alone */
+    LAYOUT_COLUMNS,    /* q, k, v and do with tokens innermost; others compact */
     LAYOUT_COUNT
 };
 const char *layout_name(enum layout layout);
@@ -174,12 +180,13 @@ struct side { /* one context with memory and a stream of its own kind */
 
 struct bench { /* what the cases of one thread share */
     struct side tested;
-    struct side strict;      /* the same device with options.deterministic */
-    struct side reference;   /* the host device on host memory */
-    lathe_spec *const *spec; /* by row of spec_rows */
-    enum fault fault;        /* of the references, that must be found */
-    bool verbose;            /* a line per run: its error as a fraction of its bound */
-    bool wished;             /* LATHE_TEMPLATE names templates: what they refuse is counted, and no failure */
+    struct side strict;       /* the same device with options.deterministic */
+    struct side reference;    /* the host device on host memory */
+    lathe_spec *const *spec;  /* by row of spec_rows */
+    lathe_spec *const *plain; /* the same: of references, where that is another one; NULL */
+    enum fault fault;         /* of the references, that must be found */
+    bool verbose;             /* a line per run: its error as a fraction of its bound */
+    bool wished; /* LATHE_TEMPLATE names templates: what they refuse is counted, and no failure */
 };
 
 struct case_data { /* the arguments of a case and their values; NULL for outputs */
@@ -264,7 +271,7 @@ struct case_list {
 struct test_case *case_add(struct case_list *list, const struct test_case *c);
 /* The fixed groups by name; names end with NULL. */
 extern const char *const matrix_groups[];
-void cases_of_group(struct case_list *list, const char *group, bool quick);
+void cases_of_group(struct case_list *list, const char *group, bool quick, bool dry);
 /* n small problems with random specs, sizes, layouts and flags. */
 void cases_random(struct case_list *list, int n, uint64_t seed);
 

@@ -124,7 +124,7 @@ static void run_groups(const struct bench *bench, const struct request *request,
     memset(&list, 0, sizeof list);
     for (int i = 0; matrix_groups[i]; i++) {
         if (wanted(options, matrix_groups[i]) && (!options->fault || sees_faults(matrix_groups[i]))) {
-            cases_of_group(&list, matrix_groups[i], options->quick || options->dry);
+            cases_of_group(&list, matrix_groups[i], options->quick, options->dry);
             group_run(matrix_groups[i], &list, bench, options, totals);
         }
     }
@@ -137,14 +137,25 @@ static void run_groups(const struct bench *bench, const struct request *request,
     }
 }
 
-static bool load_specs(lathe_spec **spec, lathe_error *err)
+static lathe_status parse_spec(lathe_spec **spec, const char *name, const char *text, lathe_error *err)
 {
-    for (int i = 0; i < spec_row_count && i < MAX_SPECS; i++) {
-        if (lathe_spec_load(&spec[i], spec_rows[i].name, err) != LATHE_OK) {
-            return false;
+    return lathe_spec_parse(spec, name, text, strlen(text), err);
+}
+
+/* plain: what references are computed of, where that is another spec. */
+static bool load_specs(lathe_spec **spec, lathe_spec **plain, lathe_error *err)
+{
+    bool good = true;
+    for (int i = 0; i < spec_row_count && i < MAX_SPECS && good; i++) {
+        const char *name = spec_rows[i].name;
+        if (mask_text(name)) {
+            good = parse_spec(&spec[i], name, mask_text(name), err) == LATHE_OK &&
+                   parse_spec(&plain[i], name, mask_reference(name), err) == LATHE_OK;
+        } else {
+            good = spec_open(&spec[i], &spec_rows[i], err) == LATHE_OK;
         }
     }
-    return true;
+    return good;
 }
 
 static int finish(const struct totals *totals, const struct options *options)
@@ -166,6 +177,7 @@ static int run_all(const struct device *device, const struct device *host, const
     struct bench bench;
     struct totals totals = {0, 0, 0, 0};
     lathe_spec *spec[MAX_SPECS] = {NULL};
+    lathe_spec *plain[MAX_SPECS] = {NULL};
     lathe_error err = {0};
     char folder[256] = "";
     const char *cache = request->options.cache;
@@ -175,8 +187,10 @@ static int run_all(const struct device *device, const struct device *host, const
     }
     const bool good = side_open(&bench.tested, device, cache ? cache : "", NULL, NULL, &err) &&
                       side_open_with(&bench.strict, device, cache ? cache : "", NULL, NULL, true, &err) &&
-                      side_open(&bench.reference, host, "", NULL, NULL, &err) && load_specs(spec, &err);
+                      side_open(&bench.reference, host, "", NULL, NULL, &err) &&
+                      load_specs(spec, plain, &err);
     bench.spec = spec;
+    bench.plain = plain;
     bench.fault = request->options.fault;
     bench.verbose = request->options.verbose;
     bench.wished = getenv("LATHE_TEMPLATE") != NULL;
@@ -190,6 +204,7 @@ static int run_all(const struct device *device, const struct device *host, const
     }
     for (int i = 0; i < spec_row_count && i < MAX_SPECS; i++) {
         lathe_spec_destroy(spec[i]);
+        lathe_spec_destroy(plain[i]);
     }
     side_close(&bench.tested);
     side_close(&bench.strict);

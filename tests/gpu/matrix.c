@@ -11,13 +11,29 @@
 #include <string.h>
 
 #define GRAD "grad_"
-const char *const matrix_groups[] = {"lengths",      "unequal",     "heads",
-                                     "dims",         "layouts",     "data",
-                                     "q_start",      "rowwise",     GRAD "lengths",
-                                     GRAD "unequal", GRAD "heads",  GRAD "dims",
-                                     GRAD "layouts", GRAD "data",   GRAD "q_start",
-                                     GRAD "rowwise", "elementwise", GRAD "elementwise",
-                                     "lists",        "packed",      NULL};
+const char *const matrix_groups[] = {"lengths",
+                                     "unequal",
+                                     "heads",
+                                     "dims",
+                                     "layouts",
+                                     "data",
+                                     "masks",
+                                     GRAD "masks",
+                                     "q_start",
+                                     "rowwise",
+                                     GRAD "lengths",
+                                     GRAD "unequal",
+                                     GRAD "heads",
+                                     GRAD "dims",
+                                     GRAD "layouts",
+                                     GRAD "data",
+                                     GRAD "q_start",
+                                     GRAD "rowwise",
+                                     "elementwise",
+                                     GRAD "elementwise",
+                                     "lists",
+                                     "packed",
+                                     NULL};
 
 struct test_case *case_add(struct case_list *list, const struct test_case *c)
 {
@@ -237,6 +253,27 @@ static void group_q_start(struct case_list *list, const struct spec_row *spec, b
     }
 }
 
+/* Rows that a mask value covers whole, in kernels of every kind; also keys in several tiles. */
+static void group_masks(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    static const int SIZE[][5] = {/* q, kv, d, d_v, absent */
+                                  {65, 40, 64, 64, 0},      {1000, 900, 64, 64, 0},  {65, 40, 128, 128, 1},
+                                  {1000, 900, 128, 128, 1}, {300, 200, 192, 192, 0}, {130, 130, 72, 40, 0}};
+    const int n = quick ? 1 : (int)(sizeof SIZE / sizeof SIZE[0]);
+    for (int i = 0; i < n; i++) {
+        struct test_case c = attention(spec);
+        c.dim[DIM_B] = 1;
+        c.dim[DIM_H] = 2;
+        c.dim[DIM_H_KV] = 1;
+        c.dim[DIM_Q] = SIZE[i][0];
+        c.dim[DIM_KV] = SIZE[i][1];
+        c.dim[DIM_D] = SIZE[i][2];
+        c.dim[DIM_D_V] = SIZE[i][3];
+        c.absent = SIZE[i][4] != 0;
+        add_pair(list, &c);
+    }
+}
+
 /* ---- rowwise --------------------------------------------------------------------------------------- */
 
 static void add_rowwise(struct case_list *list, const struct spec_row *spec, int64_t n, int leading,
@@ -306,26 +343,44 @@ static void forward_cases(struct case_list *list, const char *group, bool quick)
         const char *name;
         bool rowwise;
         void (*add)(struct case_list *, const struct spec_row *, bool);
-    } GROUPS[] = {{"lengths", false, group_lengths}, {"unequal", false, group_unequal},
-                  {"heads", false, group_heads},     {"dims", false, group_dims},
-                  {"layouts", false, group_layouts}, {"data", false, group_data},
-                  {"q_start", false, group_q_start}, {"rowwise", true, group_rowwise}};
+    } GROUPS[] = {
+        {"lengths", false, group_lengths}, {"unequal", false, group_unequal}, {"heads", false, group_heads},
+        {"dims", false, group_dims},       {"layouts", false, group_layouts}, {"data", false, group_data},
+        {"q_start", false, group_q_start}, {"rowwise", true, group_rowwise},  {"masks", false, group_masks}};
     for (size_t g = 0; g < sizeof GROUPS / sizeof GROUPS[0]; g++) {
         for (int i = 0; i < spec_row_count && strcmp(GROUPS[g].name, group) == 0; i++) {
-            if ((spec_rows[i].rowwise != 0) == GROUPS[g].rowwise) {
+            const bool masks = mask_text(spec_rows[i].name) != NULL;
+            if ((spec_rows[i].rowwise != 0) == GROUPS[g].rowwise && masks == (GROUPS[g].add == group_masks)) {
                 GROUPS[g].add(list, &spec_rows[i], quick);
             }
         }
     }
 }
 
-void cases_of_group(struct case_list *list, const char *group, bool quick)
+/* The host device takes one head after the other, a pair at a time: of long rows one group of heads is enough
+   for it. */
+static void shorten(struct case_list *list)
+{
+    enum { LONG = 100000 };
+    for (int i = 0; i < list->n; i++) {
+        int64_t *dim = list->item[i].dim;
+        if (list->item[i].map || list->item[i].spec->rowwise || dim[DIM_Q] * dim[DIM_KV] < LONG)
+            continue;
+        dim[DIM_B] = dim[DIM_B] > 1 ? 1 : dim[DIM_B];
+        dim[DIM_H] /= dim[DIM_H_KV];
+        dim[DIM_H_KV] = 1;
+    }
+}
+
+void cases_of_group(struct case_list *list, const char *group, bool quick, bool dry)
 {
     const bool backward = strncmp(group, GRAD, strlen(GRAD)) == 0;
-    forward_cases(list, backward ? group + strlen(GRAD) : group, quick);
+    forward_cases(list, backward ? group + strlen(GRAD) : group, quick || dry);
     if (backward) {
         turn_backward(list);
     }
     cases_of_maps(list, backward ? group + strlen(GRAD) : group, backward ? LATHE_BACKWARD : LATHE_FORWARD,
-                  quick);
+                  quick || dry);
+    if (dry)
+        shorten(list);
 }

@@ -76,6 +76,16 @@ const struct spec_row spec_rows[] = {
      2,
      {FINAL("lse"), {"sink", ROLE_INPUT, LATHE_F32, "h", FILL_NORMAL, 0.0, 2.0, true, false, true}}},
     {"rope", false, false, 1.0, "dlse", 1, {FINAL("lse")}},
+    {"rope_partial", false, false, 1.0, "dlse", 1, {FINAL("lse")}},
+    {"dropout",
+     false,
+     false,
+     0.0,
+     "dlse",
+     3,
+     {FINAL("lse"),
+      {"p", ROLE_SCALAR, LATHE_F32, "", FILL_NORMAL, 0.25, 0.1, false, true, false},
+      {"seed", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 1.0, 1000000.0, false, false, false}}},
     {"qk_norm",
      false,
      false,
@@ -85,6 +95,34 @@ const struct spec_row spec_rows[] = {
      {FINAL("lse"),
       {"q_gain", ROLE_INPUT, LATHE_F32, "d", FILL_NORMAL, 1.0, 0.3, false, false, true},
       {"k_gain", ROLE_INPUT, LATHE_F32, "d", FILL_NORMAL, 1.0, 0.3, false, false, true}}},
+    /* masks whose tiles are judged once a launch */
+    {"neighbours",
+     false,
+     false,
+     0.0,
+     "dlse",
+     3,
+     {FINAL("lse"),
+      {"grid_h", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 2.0, 9.0, false, false, false},
+      {"grid_w", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 2.0, 9.0, false, false, false}}},
+    {"block_diffusion",
+     false,
+     false,
+     0.0,
+     "dlse",
+     3,
+     {FINAL("lse"),
+      {"copy", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 30.0, 300.0, false, false, false},
+      {"part", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 1.0, 40.0, false, false, false}}},
+    {"waves", false, false, 0.0, "dlse", 1, {FINAL("lse")}},
+    {"chosen_blocks",
+     false,
+     false,
+     0.0,
+     "dlse",
+     2,
+     {FINAL("lse"),
+      {"chosen", ROLE_INPUT, LATHE_I32, "h_kv 40 40", FILL_INTEGER, 0.0, 1.0, false, false, false}}},
 
     {"softmax", true, false, 0.0, NULL, 0, {{.name = ""}}},
     {"log_softmax", true, false, 0.0, NULL, 1, {STAT("lse")}},
@@ -133,10 +171,63 @@ const struct spec_row spec_rows[] = {
      2,
      {{"chunk", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, 0.0, 9.0, false, true, false},
       {"since", ROLE_INPUT, LATHE_I32, "n", FILL_INTEGER, 0.0, 40.0, false, false, false}}},
+#define MASK(name)                                                                                           \
+    {                                                                                                        \
+        name, false, false, 0.0, "dlse", 1,                                                                  \
+        {                                                                                                    \
+            FINAL("lse")                                                                                     \
+        }                                                                                                    \
+    } /* masks.c */
+    MASK("chosen_1e4"),
+    MASK("chosen_1e6"),
+    MASK("chosen_1e7"),
+    MASK("chosen_1e9"),
+    MASK("chosen_1e30"),
+    MASK("chosen_lowest"),
+    MASK("added_1e9"),
+    MASK("added_1e30"),
+    MASK("added_lowest"),
+#undef MASK
 #undef FINAL
 #undef STAT
 };
 const int spec_row_count = (int)(sizeof spec_rows / sizeof spec_rows[0]);
+
+/* Specs that are not shipped. */
+static const struct {
+    const char *name, *text;
+} TEXTS[] = {
+    {"neighbours",
+     "return attention { inputs = { grid_h = scalar('i32'), grid_w = scalar('i32') }, mask_mod = "
+     "function(at, x)\n"
+     "  local plane = x.grid_h * x.grid_w\n"
+     "  return le(abs(at.q // plane - at.kv // plane), 1) & le(abs(at.q % x.grid_w - at.kv % x.grid_w), 2)\n"
+     "    & le(abs(at.q % plane // x.grid_w - at.kv % plane // x.grid_w), 1)\n"
+     "end }\n"},
+    {"block_diffusion",
+     "return attention { inputs = { copy = scalar('i32'), part = scalar('i32') }, mask_mod = function(at, "
+     "x)\n"
+     "  local a, b = at.q % x.copy // x.part, at.kv % x.copy // x.part\n"
+     "  local clean_q, clean_kv = ge(at.q, x.copy), ge(at.kv, x.copy)\n"
+     "  return (eq(a, b) & ((clean_q & clean_kv) | (~clean_q & ~clean_kv))) | (gt(a, b) & clean_kv)\n"
+     "end }\n"},
+    {"waves", /* nothing is known of an exclusive or on a tile */
+     "return attention { mask_mod = function(at)\n"
+     "  return lt((at.q ~ at.kv) & 192, 100) & ge(at.q, at.kv) end }\n"},
+    {"chosen_blocks",
+     "return attention { inputs = { chosen = tensor('i32', 'h_kv', 40, 40) }, mask_mod = function(at, x)\n"
+     "  return ne(x.chosen(at.h_kv, clamp(at.row // 32, 0, 39), clamp(at.kv // 64, 0, 39)), 0) end }\n"},
+};
+
+lathe_status spec_open(lathe_spec **out, const struct spec_row *row, lathe_error *err)
+{
+    for (size_t i = 0; i < sizeof TEXTS / sizeof *TEXTS; i++) {
+        if (strcmp(TEXTS[i].name, row->name) == 0) {
+            return lathe_spec_parse(out, row->name, TEXTS[i].text, strlen(TEXTS[i].text), err);
+        }
+    }
+    return lathe_spec_load(out, row->name, err);
+}
 
 const struct spec_row *spec_find(const char *name)
 {

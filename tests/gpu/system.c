@@ -71,7 +71,7 @@ bool opened_place(struct opened *o, const struct device *device, const char *spe
 bool opened_kernel(struct opened *o, const struct side *side, lathe_error *err)
 {
     o->side = *side;
-    return lathe_spec_load(&o->spec, o->test.spec->name, err) == LATHE_OK &&
+    return spec_open(&o->spec, o->test.spec, err) == LATHE_OK &&
            ready_kernel(&o->ready, side, o->spec, LATHE_FORWARD, err) == LATHE_OK;
 }
 

@@ -270,8 +270,8 @@ bool tensor_values(struct tensor *t, const struct test_case *c)
 
 const char *layout_name(enum layout layout)
 {
-    static const char *const NAME[LAYOUT_COUNT] = {"compact", "swapped", "padded", "half-aligned",
-                                                   "misaligned"};
+    static const char *const NAME[LAYOUT_COUNT] = {"compact",      "swapped",    "padded",
+                                                   "half-aligned", "misaligned", "columns"};
     return NAME[layout];
 }
 
@@ -285,6 +285,13 @@ static void storage_order(const struct tensor *t, enum layout layout, int *order
 {
     for (int i = 0; i < t->ndim; i++) {
         order[i] = i;
+    }
+    const char *const name = t->row.name;
+    const bool any_last =
+        strcmp(name, "q") == 0 || strcmp(name, "k") == 0 || strcmp(name, "v") == 0 || strcmp(name, "do") == 0;
+    if (layout == LAYOUT_COLUMNS && any_last && t->ndim == 4) {
+        order[2] = 3;
+        order[3] = 2;
     }
     const int movable = unit_last(t) ? t->ndim - 1 : t->ndim;
     if (layout == LAYOUT_SWAPPED && movable >= 2) {
@@ -309,7 +316,7 @@ static int64_t round_up(int64_t value, int64_t grain)
 
 void tensor_lay_out(struct tensor *t, enum layout layout, uint64_t *random)
 {
-    const bool padded = layout >= LAYOUT_PADDED;
+    const bool padded = layout >= LAYOUT_PADDED && layout != LAYOUT_COLUMNS;
     const int64_t grain = grain_of(t, layout);
     int order[CASE_DIMS] = {0};
     storage_order(t, layout, order);

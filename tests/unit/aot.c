@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aot_make.h"
+#include "runtime/aot/make.h"
+#include "runtime/rt.h"
 #include "check.h"
+#include "sizes.h"
 
 /* ---- which code a device gets --------------------------------------------------------------------- */
 
@@ -93,6 +95,7 @@ static void make_signature(struct signature *s)
     describe(&s->arg[ARG_GAIN], "gain", ROLE_SCALAR, LATHE_F32, 0, true);
     s->arg[ARG_GAIN].default_value = 2.5;
     describe(&s->arg[ARG_START], "q_start", ROLE_Q_START, LATHE_I32, 0, true);
+    take_sizes(s, "causal");
 }
 
 static void make_built(struct problem *p, lathe_dtype dtype, int d, bool bias)
@@ -135,7 +138,7 @@ TEST(names_hold_what_is_compiled_in)
     struct phrase text = {{0}, 0};
     lathe__aot_problem_text(&sig, &p, &text);
     CHECK_STR(text.text, "dtype=bf16,d=64,d_v=128,bias=none,unaligned=k");
-    snprintf(sig.kind, sizeof sig.kind, "rowwise");
+    take_sizes(&sig, "softmax");
     p.dim[SYM_N] = 4096;
     p.unaligned = 0;
     CHECK(lathe__aot_suffix(&sig, &p, name));
@@ -208,20 +211,20 @@ static const struct aot_field FIELDS[] = {
     {FIELD_OPTIONAL_I32, offsetof(struct args, q_start)},
 };
 
-static const struct param ROWS[] = {{PARAM_ARG_DATA, ARG_Q, 0, 0, {0, 0, {{0, 0}}}},
-                                    {PARAM_SCALAR_F32, ARG_GAIN, 0, 8, {0, 0, {{0, 0}}}},
-                                    {PARAM_Q_START, 0, 0, 12, {0, 0, {{0, 0}}}}};
+static const struct param ROWS[] = {{PARAM_ARG_DATA, ARG_Q, 0, 0, {0, 0, {{0, 0, 0}}}},
+                                    {PARAM_SCALAR_F32, ARG_GAIN, 0, 8, {0, 0, {{0, 0, 0}}}},
+                                    {PARAM_Q_START, 0, 0, 12, {0, 0, {{0, 0, 0}}}}};
 #define RECIPE(name)                                                                                         \
     {                                                                                                        \
         .n_launches = 1,                                                                                     \
         .launch = {{.entry = name,                                                                           \
-                    .grid = {1, 1, {{SYM_B, 1}}},                                                            \
+                    .grid = {1, 1, {{SYM_B, 1, 0}}},                                                         \
                     .threads = 128,                                                                          \
                     .n_params = 3,                                                                           \
                     .param_bytes = 16,                                                                       \
                     .param = ROWS}},                                                                         \
         .n_buffers = 1, .buffer = {                                                                          \
-            {.bytes = {4, 1, {{SYM_KV, 1}}}}                                                                 \
+            {.bytes = {4, 1, {{SYM_KV, 1, 0}}}}                                                              \
         }                                                                                                    \
     }
 static const struct source RECIPES[] = {RECIPE("plain"), RECIPE("with_bias"), RECIPE("moves_q")};
@@ -445,6 +448,19 @@ TEST(what_is_not_there_is_said)
               "--arch sm_80 --name lib --problem dtype=f16,d=64,bias=none` would add it; it holds "
               "dtype=bf16,d=64,bias=none; dtype=bf16,d=64; dtype=bf16,d=64,bias=none,unaligned=q");
     CHECK_EQ(lathe_set_workspace(&bytes, &l.set, LATHE_ANY_KERNEL, &a, &err), LATHE_UNSUPPORTED);
+    a.q.dtype = a.k.dtype = a.v.dtype = a.o.dtype = LATHE_F32; /* no line that would be refused */
+    CHECK_EQ(launch(&l, LATHE_ANY_KERNEL, &a, &err), LATHE_UNSUPPORTED);
+    CHECK_STR(err.text,
+              "lib_spec_forward: liblib has no kernel for dtype=f32,d=64,bias=none, and none can be made: "
+              "kernels of attention take f16 and bf16; it holds dtype=bf16,d=64,bias=none; "
+              "dtype=bf16,d=64; dtype=bf16,d=64,bias=none,unaligned=q");
+    static const int64_t odd[4] = {3, 2, 10, 20};
+    a = make_args();
+    a.q.shape = a.k.shape = a.v.shape = a.o.shape = odd;
+    CHECK_EQ(launch(&l, LATHE_ANY_KERNEL, &a, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "has no kernel for dtype=bf16,d=20,bias=none,unaligned=q+k+v+o, and none can be "
+                        "made: kernels of attention take "
+                        "d from 16 to 256 in steps of 8, d_v from 16 to 512 in steps of 8; it holds");
     a = make_args();
     a.q.data = NULL; /* for a size, pointers are not needed */
     CHECK_EQ(lathe_set_workspace(&bytes, &l.set, LATHE_ANY_KERNEL, &a, &err), LATHE_OK);

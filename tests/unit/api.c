@@ -145,7 +145,10 @@ TEST(specs_that_cannot_be_loaded)
     check_refused(lathe_spec_load(&spec, "", &err), LATHE_SPEC, &err, NULL);
     check_refused(lathe_spec_load(&spec, "/", &err), LATHE_SPEC, &err, NULL);
     check_refused(lathe_spec_load(&spec, "no_such_spec", &err), LATHE_SPEC, &err, "no_such_spec");
+    check_refused(lathe_spec_load(&spec, "casual", &err), LATHE_SPEC, &err, "did you mean 'causal'?");
     check_refused(lathe_spec_load(&spec, long_name, &err), LATHE_SPEC, &err, NULL);
+    check_refused(lathe_spec_parse(&spec, "a\n#error b.lua", text, sizeof text - 1, &err), LATHE_SPEC, &err,
+                  "line breaks");
     check_refused(lathe_spec_parse(NULL, "a", text, sizeof text - 1, &err), LATHE_ARG, &err, "out");
     check_refused(lathe_spec_parse(&spec, NULL, text, sizeof text - 1, &err), LATHE_ARG, &err, "name");
     check_refused(lathe_spec_parse(&spec, "a", NULL, 3, &err), LATHE_ARG, &err, "text");
@@ -189,7 +192,8 @@ TEST(objects_that_are_not_there)
     size_t bytes = 7;
     attention_call(&c, LATHE_FORWARD);
     const lathe_arg *a = c.arg;
-    check_refused(lathe_supported(NULL, spec, LATHE_FORWARD, a, c.n, &err), LATHE_ARG, &err, "ctx");
+    check_refused(lathe_supported(NULL, spec, LATHE_FORWARD, a, c.n, &err), LATHE_ARG, &err,
+                  "ctx: expected an object, given NULL");
     check_refused(lathe_supported(ctx, NULL, LATHE_FORWARD, a, c.n, &err), LATHE_ARG, &err, "spec");
     check_refused(lathe_supported(ctx, spec, (lathe_pass)2, a, c.n, &err), LATHE_ARG, &err, "pass");
     check_refused(lathe_kernel_get(NULL, ctx, spec, LATHE_FORWARD, a, c.n, &err), LATHE_ARG, &err, "out");
@@ -202,13 +206,41 @@ TEST(objects_that_are_not_there)
     check_refused(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, a, -1, &err), LATHE_ARG, &err, "n=-1");
     check_refused(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, NULL, 0, &err), LATHE_ARG, &err,
                   "argument 'q': missing");
-    check_refused(lathe_workspace_size(&bytes, NULL, a, c.n, &err), LATHE_ARG, &err, "kernel");
-    check_refused(lathe_launch(NULL, a, c.n, NULL, NULL, &err), LATHE_ARG, &err, "kernel");
+    check_refused(lathe_workspace_size(&bytes, NULL, a, c.n, &err), LATHE_ARG, &err,
+                  "kernel: expected an object, given NULL");
+    check_refused(lathe_launch(NULL, a, c.n, NULL, NULL, &err), LATHE_ARG, &err,
+                  "kernel: expected an object, given NULL");
     CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, a, c.n, NULL), LATHE_OK);
     check_refused(lathe_workspace_size(NULL, kernel, a, c.n, &err), LATHE_ARG, &err, "out");
     check_refused(lathe_launch(kernel, NULL, 3, NULL, NULL, &err), LATHE_ARG, &err, "expected a list");
     check_refused(lathe_launch(kernel, a, INT_MIN, NULL, NULL, &err), LATHE_ARG, &err, "n=-2147483648");
     CHECK_EQ(lathe_launch(kernel, a, c.n, NULL, NULL, NULL), LATHE_OK);
+    lathe_kernel_release(kernel);
+    lathe_spec_destroy(spec);
+    lathe_ctx_destroy(ctx);
+}
+
+/* As on a GPU, with the same sentence. */
+TEST(the_host_takes_what_its_kernel_was_got_for)
+{
+    static struct call c;
+    lathe_ctx *ctx = host();
+    lathe_spec *spec = load("causal");
+    lathe_kernel *kernel = NULL;
+    lathe_error err = {0};
+    attention_call(&c, LATHE_FORWARD);
+    CHECK_EQ(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, c.arg, c.n, &err), LATHE_OK);
+    for (int i = 0; i < c.n; i++)
+        c.arg[i].dtype = c.arg[i].ndim == 4 ? LATHE_F16 : c.arg[i].dtype;
+    check_refused(lathe_launch(kernel, c.arg, c.n, NULL, NULL, &err), LATHE_ARG, &err,
+                  "argument 'q': this kernel was built for f32, given f16; get one for these arguments");
+    for (int i = 0; i < c.n; i++) {
+        c.arg[i].dtype = LATHE_F32;
+        if (c.arg[i].ndim == 4)
+            c.shape[i][3] /= 2;
+    }
+    check_refused(lathe_launch(kernel, c.arg, c.n, NULL, NULL, &err), LATHE_ARG, &err,
+                  "problem: this kernel was built for d=");
     lathe_kernel_release(kernel);
     lathe_spec_destroy(spec);
     lathe_ctx_destroy(ctx);

@@ -155,6 +155,66 @@ TEST(a_lock_dies_with_its_holder)
     lathe__cache_close(&cache);
 }
 
+/* A build that forks a child, which goes on for a minute, and takes as long itself. */
+static lathe_status forking_build(void *user, struct cache_blob *out, lathe_error *err)
+{
+    struct build slow = *(const struct build *)user;
+    if (fork() == 0) {
+        sleep(60); /* or until the test ends, whose processes end with it */
+        _exit(0);
+    }
+    slow.pause_ms = 60000;
+    return counting_build(&slow, out, err);
+}
+
+/* In a process that dies while a child of its own, which shares its open files, lives on. */
+static pid_t start_forking_build(const struct build *b)
+{
+    struct cache cache;
+    struct warnings w;
+    struct cache_blob blob;
+    unsigned char key[KEY_BYTES];
+    const pid_t child = fork();
+    if (child == 0) {
+        open_named(&cache, "race", &w);
+        make_key(b->seed, key);
+        (void)lathe__cache_get(&cache, key, forking_build, (void *)(uintptr_t)b, &blob, NULL, NULL);
+        _exit(0);
+    }
+    while (calls(b) == 0)
+        usleep(1000);
+    kill(child, SIGKILL);
+    return child;
+}
+
+static void race_behind_a_dead_holder(bool reaped)
+{
+    struct build b = new_build(7);
+    struct timespec begin;
+    struct timespec end;
+    const pid_t holder = start_forking_build(&b);
+    if (reaped)
+        waitpid(holder, NULL, 0);
+    b.pause_ms = 300;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    race(4, true, &b);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    CHECK(end.tv_sec - begin.tv_sec < 20); /* and not the minute that a lock is waited for */
+    CHECK_EQ(calls(&b), 2);                /* those who wait meet again: one of them builds */
+    if (!reaped)
+        waitpid(holder, NULL, 0);
+}
+
+TEST(a_lock_dies_with_its_holder_though_a_child_lives)
+{
+    race_behind_a_dead_holder(true);
+}
+
+TEST(a_lock_dies_with_its_holder_though_nobody_asked_how_it_ended)
+{
+    race_behind_a_dead_holder(false);
+}
+
 TEST(the_wait_for_a_lock_is_bounded)
 {
     struct cache cache;
@@ -220,6 +280,24 @@ TEST(temporaries_of_the_dead_are_swept)
     CHECK_EQ(temporaries(&cache), 2);
     get(&cache, &b);
     CHECK_EQ(temporaries(&cache), 1);
+    lathe__cache_close(&cache);
+}
+
+/* The text for people is worth nothing to the entry: where it cannot be written, the entry is there. */
+TEST(an_entry_does_without_its_text)
+{
+    struct cache cache;
+    struct warnings w;
+    struct build b = new_build(1);
+    char path[2 * PATH_BYTES];
+    open_named(&cache, "c", &w);
+    entry_path(&cache, 1, "cu", path);
+    CHECK_EQ(mkdir(path, 0700), 0);
+    CHECK(!get(&cache, &b));
+    CHECK(get(&cache, &b));
+    CHECK_EQ(calls(&b), 1);
+    CHECK_EQ(temporaries(&cache), 0);
+    CHECK_EQ(w.n, 0);
     lathe__cache_close(&cache);
 }
 
@@ -382,8 +460,28 @@ TEST(verify_finds_and_removes_the_broken)
     lathe__cache_close(&cache);
 }
 
+static void put_file(const struct cache *cache, const char *name, const char *text)
+{
+    const int fd = openat(cache->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0);
+    CHECK_EQ(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
 TEST(clear_removes_ours_alone)
 {
+    static const char *const ours[] = {"compiler", "nvrtc-13.0-1234", ".tmp-2-0123456789abcdef",
+                                       "tuned-0123456789abcdef0123456789abcdef01234567"};
+    static const char *const foreign[] = {"notes.txt",
+                                          "nvrtc-",
+                                          "nvrtc-13.0.tar.gz",
+                                          "tuned-piano.txt",
+                                          "tuned-0123456789abcdef0123456789abcdef012345678",
+                                          ".tmp-mine",
+                                          ".tmp-2-0123456789abcde",
+                                          ".tmp-2-0123456789abcdef.txt",
+                                          "compiler.txt",
+                                          "lock.txt"};
     struct cache cache;
     struct warnings w;
     struct build b = new_build(0);
@@ -392,19 +490,23 @@ TEST(clear_removes_ours_alone)
     open_named(&cache, "c", &w);
     for (b.seed = 0; b.seed < 4; b.seed++)
         get(&cache, &b);
-    int fd = openat(cache.dir_fd, "notes.txt", O_WRONLY | O_CREAT, 0600);
-    CHECK(fd >= 0);
-    close(fd);
-    fd = openat(cache.dir_fd, ".tmp-2-0123456789abcdef", O_WRONLY | O_CREAT, 0600);
-    CHECK(fd >= 0);
-    close(fd);
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        put_file(&cache, ours[i], "lathe 1");
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        put_file(&cache, foreign[i], "gcc 12");
     CHECK_EQ(lathe__cache_clear(&cache, &removed, NULL), LATHE_OK);
     CHECK_EQ(removed, 4);
     CHECK_EQ(lathe__cache_list(&cache, &list, NULL), LATHE_OK);
     CHECK_EQ(list.n, 0);
     CHECK_EQ(list.n_temporary, 0);
     lathe__cache_list_free(&list);
-    CHECK_EQ(faccessat(cache.dir_fd, "notes.txt", F_OK, 0), 0);
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        CHECK(faccessat(cache.dir_fd, ours[i], F_OK, 0) != 0);
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        CHECK_EQ(faccessat(cache.dir_fd, foreign[i], F_OK, 0), 0);
+    put_file(&cache, "compiler", "gcc 12"); /* ours by its name, not by what it says */
+    CHECK_EQ(lathe__cache_clear(&cache, &removed, NULL), LATHE_OK);
+    CHECK_EQ(faccessat(cache.dir_fd, "compiler", F_OK, 0), 0);
     b.seed = 0;
     CHECK(!get(&cache, &b));
     CHECK(get(&cache, &b));

@@ -15,13 +15,13 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "rt.h"
+#include "runtime/rt.h"
 
 enum { IMAGE_BYTES = 5000 };
 
 struct warnings {
     int n;
-    char last[1024];
+    char last[2048];
 };
 
 static inline void count_warning(void *user, int level, const char *text)

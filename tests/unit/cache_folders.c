@@ -189,15 +189,84 @@ TEST(a_full_disk)
     CHECK_EQ(umount(path), 0);
 }
 
-/* A write that stops half-way, as on a full disk. */
+/* A write that stops half-way, as on a full disk: the signal that goes with it does not end the process, and
+   is gone afterwards. One that was waiting before stays. */
 TEST(a_file_size_limit)
 {
     const struct rlimit limit = {2000, 2000};
     struct cache cache;
     struct warnings w;
-    signal(SIGXFSZ, SIG_IGN);
+    sigset_t waiting;
     open_named(&cache, "c", &w);
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     fill_until_full(&cache, &w);
+    CHECK_EQ(sigpending(&waiting), 0);
+    CHECK_EQ(sigismember(&waiting, SIGXFSZ), 0);
+    CHECK_EQ(pthread_sigmask(SIG_BLOCK, NULL, &waiting), 0);
+    CHECK_EQ(sigismember(&waiting, SIGXFSZ), 0);
     lathe__cache_close(&cache);
+}
+
+/* ---- what a warning says --------------------------------------------------------------------------- */
+
+static void long_path(char out[2 * PATH_BYTES], size_t size)
+{
+    const int n = snprintf(out, 2 * PATH_BYTES, "%s", check_temp_dir());
+    for (size_t i = (size_t)n; i < size; i++)
+        out[i] = i % 200 == (size_t)n % 200 ? '/' : 'x';
+    out[size] = '\0';
+}
+
+TEST(a_path_that_is_too_long_is_refused_and_none_is_made_of_it)
+{
+    static const char *const names[] = {"LATHE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"};
+    static struct environment e;
+    char path[2 * PATH_BYTES];
+    struct cache cache;
+    struct warnings w = {0};
+    long_path(path, PATH_BYTES + 300);
+    for (int i = 0; i < 3; i++) {
+        w.n = 0;
+        CHECK_EQ(setenv(names[i], path, 1), 0);
+        lathe__environment_read(&e);
+        lathe__cache_open(&cache, e.cache_dir, 0, false, (struct reporter){count_warning, &w});
+        CHECK_EQ(cache.dir_fd, -1);
+        CHECK_EQ(w.n, 1);
+        CHECK_HAS(w.last, "at most 1023 bytes");
+        CHECK_EQ(unsetenv(names[i]), 0);
+    }
+    path[check_temp_dir() ? strlen(check_temp_dir()) + 200 : 0] = '\0';
+    CHECK(access(path, F_OK) != 0);
+    long_path(path, PATH_BYTES - 1); /* the longest there may be */
+    CHECK_EQ(setenv("LATHE_CACHE_DIR", path, 1), 0);
+    lathe__environment_read(&e);
+    CHECK_STR(e.cache_dir, path);
+    lathe__cache_open(&cache, e.cache_dir, 0, false, (struct reporter){count_warning, &w});
+    CHECK(cache.dir_fd >= 0);
+    lathe__cache_close(&cache);
+    long_path(path, PATH_BYTES);
+    CHECK_EQ(setenv("LATHE_SYSTEM_CACHE_DIR", path, 1), 0);
+    lathe__environment_read(&e);
+    lathe__cache_open_system(&cache, e.system_cache_dir, true, (struct reporter){count_warning, &w});
+    CHECK_EQ(cache.dir_fd, -1);
+    CHECK_HAS(w.last, "at most 1023 bytes");
+}
+
+/* Only who makes kernels is told what it costs. */
+TEST(a_warning_says_what_it_costs)
+{
+    struct cache cache;
+    struct warnings w = {0};
+    const struct reporter report = {count_warning, &w};
+    lathe__cache_open(&cache, "/proc/nowhere", 0, false, report);
+    CHECK_HAS(w.last, "kernels are compiled again in every process");
+    lathe__cache_open_tool(&cache, "/proc/nowhere", false, report);
+    CHECK_STR(w.last, "kernel cache /proc/nowhere: it cannot be opened: No such file or directory");
+    lathe__cache_open_shared(&cache, "/proc/nowhere", report);
+    CHECK_STR(w.last, "kernel cache /proc/nowhere: it cannot be opened: No such file or directory");
+    lathe__cache_open_system(&cache, "/proc/nowhere", true, report);
+    CHECK_STR(
+        w.last,
+        "kernel cache /proc/nowhere: it cannot be opened: No such file or directory; it is not searched");
+    CHECK_EQ(w.n, 4);
 }

@@ -2,13 +2,14 @@
  * compile.c: texts through NVRTC from memory: images for one arch and for several, the log, the message of a
  * broken kernel, archs that NVRTC does not know. Skipped where there is no NVRTC.
  */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
 #include "nvrtc.h"
-#include "rt.h"
+#include "runtime/rt.h"
 
 static const char GOOD[] = "#include \"one.cuh\"\n"
                            "extern \"C\" __global__ void triple(float *x) { x[threadIdx.x] *= FACTOR; }\n";
@@ -106,6 +107,101 @@ TEST(several_archs_in_one_image)
     CHECK(fatbin_has(image, size, 2, 90));
     CHECK(!fatbin_has(image, size, 1, 90)); /* sm_90a does not */
     free(image);
+    drop(source);
+    lathe__compiler_close(compiler);
+}
+
+static bool has_word(const unsigned char *bytes, size_t size, const char *word)
+{
+    return memmem(bytes, size, word, strlen(word)) != NULL;
+}
+
+/* Each architecture has the code of its own source, and no other. */
+TEST(a_source_for_each_arch)
+{
+    static const char other[] =
+        "extern \"C\" __global__ void quadruple(float *x) { x[threadIdx.x] *= 4.0f; }\n";
+    struct compiler *compiler = open_compiler();
+    struct source *source[2] = {tiny(GOOD), tiny(other)};
+    const struct compile_job job[2] = {{source[0], "sm_80"}, {source[1], "sm_90a"}};
+    unsigned char *image;
+    size_t size;
+    lathe_error err;
+    if (!compiler->nvfatbin && !compiler->fatbinary[0])
+        SKIP("neither nvFatbin nor fatbinary");
+    CHECK_EQ(lathe__compile_jobs(job, 2, &image, &size, NULL, compiler, &err), LATHE_OK);
+    CHECK(fatbin_has(image, size, 2, 80) && fatbin_has(image, size, 2, 90));
+    CHECK(has_word(image, size, "triple") && has_word(image, size, "quadruple"));
+    free(image);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(lathe__compile_jobs(&job[i], 1, &image, &size, NULL, compiler, &err), LATHE_OK);
+        CHECK(has_word(image, size, "triple") == (i == 0) && has_word(image, size, "quadruple") == (i == 1));
+        free(image);
+        drop(source[i]);
+    }
+    lathe__compiler_close(compiler);
+}
+
+static int temporary_folders(void)
+{
+    DIR *dir = opendir("/tmp");
+    int n = 0;
+    CHECK(dir != NULL);
+    for (const struct dirent *d = readdir(dir); d; d = readdir(dir))
+        n += strncmp(d->d_name, "lathe-", 6) == 0 && strlen(d->d_name) == 12;
+    closedir(dir);
+    return n;
+}
+
+/* The program works on files in memory: it may be killed, or kill us, and leaves nothing. */
+TEST(the_program_bundles_as_the_library_does)
+{
+    static const char *const archs[] = {"sm_80", "sm_90a"};
+    struct compiler *compiler = open_compiler();
+    struct source *source = tiny(GOOD);
+    struct compiler alone = *compiler;
+    unsigned char *image;
+    size_t size;
+    char *log;
+    lathe_error err;
+    const int before = temporary_folders();
+    if (!compiler->fatbinary[0])
+        SKIP("no fatbinary");
+    alone.nvfatbin = NULL;
+    CHECK_EQ(lathe__compile(source, archs, 2, &image, &size, &log, &alone, &err), LATHE_OK);
+    CHECK_STR(lathe__image_kind(image, size), "fatbin");
+    CHECK_HAS(log, "bundle: 3 pieces, by fatbinary");
+    CHECK(fatbin_has(image, size, 2, 80));
+    CHECK(fatbin_has(image, size, 1, 80));
+    CHECK(fatbin_has(image, size, 2, 90));
+    CHECK_EQ(temporary_folders(), before);
+    free(image);
+    free(log);
+    drop(source);
+    lathe__compiler_close(compiler);
+}
+
+/* A log is part of an entry, and equal kernels have equal entries. */
+TEST(a_log_says_no_times)
+{
+    static const char *const arch = "sm_80";
+    struct compiler *compiler = open_compiler();
+    struct source *source = tiny(GOOD);
+    unsigned char *image[2];
+    size_t size[2];
+    char *log[2];
+    lathe_error err;
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(lathe__compile(source, &arch, 1, &image[i], &size[i], &log[i], compiler, &err), LATHE_OK);
+    CHECK_STR(log[0], log[1]);
+    CHECK_HAS(log[0], "registers");
+    CHECK(strstr(log[0], "ompile time") == NULL);
+    CHECK_EQ(size[0], size[1]);
+    CHECK(memcmp(image[0], image[1], size[0]) == 0);
+    for (int i = 0; i < 2; i++) {
+        free(image[i]);
+        free(log[i]);
+    }
     drop(source);
     lathe__compiler_close(compiler);
 }

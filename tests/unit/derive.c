@@ -4,9 +4,9 @@
  * refuse.
  */
 #include "check.h"
-
-#include "backward.h"
-#include "gen.h"
+#include "gen/attention/lower.h"
+#include "gen/attention/backward.h"
+#include "gen/gen.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -64,6 +64,13 @@ static const struct pattern PATTERNS[OP_COUNT] = {
     [OP_AND] = {"where(lt(V, 3.0) & gt(V + A, -3.0), A, B)", NULL, NULL},
     [OP_OR] = {"where(lt(V, -3.0) | gt(V + B, 4.0), A, B)", NULL, NULL},
     [OP_NOT] = {"where(~gt(V + A, 3.0), A, B)", NULL, NULL},
+    [OP_XOR] = {"where(lt(V, 3.0) ~ gt(V + A, -3.0), A, B)", NULL, NULL},
+    [OP_SHL] = {"(A + 0.01 * ((at.h + 3) << 2))", "(A + 0.01 * ((at.i + 3) << 2))",
+                "(A + 0.01 * ((at.i + 3) << 2))"},
+    [OP_SHR] = {"(A + 0.1 * (at.h >> 1))", "(A + 0.1 * (at.i >> 1))", "(A + 0.1 * (at.i >> 1))"},
+    [OP_RANDOM] = {"(A + random(7, at.b, at.h, at.row, at.kv) * sin(B))",
+                   "(A + random(7, 0, 0, at.row, at.i) * sin(B))",
+                   "(A + random(7, at.b, 3, at.pos, at.i) * sin(B))"},
     [OP_F32] = {"(A + 0.1 * f32(at.h))", "(A + 0.1 * f32(at.i))", "(A + 0.1 * f32(at.i))"},
     [OP_I32] = {"(A + 0.01 * f32(i32(0.1 * B)))", NULL, NULL},
     [OP_DETACH] = {"(A + detach(B))", NULL, NULL},
@@ -338,7 +345,8 @@ static void derive(struct derived *d, const char *text, const char *problem_word
     signature_make(d->ir, LATHE_BACKWARD, &sig);
     CHECK_EQ(problem_parse(&sig, problem_words, &problem, &err), LATHE_OK);
     d->why[0] = 0;
-    d->w = lower_backward(d->ir, &sig, &problem, &d->b, d->why);
+    d->w = NULL;
+    (void)attention_lower_backward(d->ir, &sig, &problem, &d->w, &d->b, d->why);
 }
 
 static void forget(struct derived *d)
@@ -364,7 +372,7 @@ TEST(states_of_shipped_specs_are_their_finals)
     }
 }
 
-TEST(softmax_reads_two_floats_of_a_row)
+TEST(softmax_reads_two_floats_of_a_row_and_a_norm)
 {
     struct derived d;
     struct signature sig;
@@ -374,8 +382,9 @@ TEST(softmax_reads_two_floats_of_a_row)
     derive(&d, "causal", SIZES ",dlse=f32");
     signature_make(d.ir, LATHE_BACKWARD, &sig);
     CHECK_EQ(problem_parse(&sig, SIZES ",dlse=f32", &problem, &err), LATHE_OK);
-    CHECK(backward_measure(d.w, &sig, &problem, &d.b, &pair));
+    CHECK_EQ(backward_measure(d.w, &sig, &problem, &d.b, &pair), LATHE_OK);
     CHECK_EQ(pair.rows, 2);
+    CHECK(pair.norm); /* of rows with a large lse alone */
     CHECK(!pair.diag && !pair.more);
     CHECK(d.b.delta && d.b.final[0] && d.b.seed[0]);
     CHECK(!backward_runs_forward(d.ir, &sig, &problem, &d.b));
@@ -398,7 +407,7 @@ TEST(slopes_want_more_than_the_weight)
         derive(&d, NAME[i], SIZES);
         signature_make(d.ir, LATHE_BACKWARD, &sig);
         CHECK_EQ(problem_parse(&sig, SIZES, &problem, &err), LATHE_OK);
-        CHECK(backward_measure(d.w, &sig, &problem, &d.b, &pair));
+        CHECK_EQ(backward_measure(d.w, &sig, &problem, &d.b, &pair), LATHE_OK);
         CHECK_STR(pair.more == MORE[i] ? "" : NAME[i], "");
         forget(&d);
     }
@@ -471,8 +480,8 @@ TEST(what_is_no_multiple_of_delta_has_a_pass_of_its_own)
     CHECK(d.w != NULL); /* the sum of dw alone, times 1 - tanh(l)^2 of the row */
     CHECK_EQ(d.b.n_sums, 1);
     CHECK(d.b.final[0] && !d.b.sum_final[0]);
-    CHECK(ir_depends_on(d.w, d.b.sum[0], OP_PARAM, PARAM_DW));
-    CHECK(ir_depends_on(d.w, d.b.ds, OP_PARAM, PARAM_ROWSUM));
+    CHECK(ir_depends_on(d.w, d.b.sum[0], OP_PARAM, LEAF_DW));
+    CHECK(ir_depends_on(d.w, d.b.ds, OP_PARAM, LEAF_ROWSUM));
     forget(&d);
     derive(&d, "causal", SIZES);
     CHECK_EQ(d.b.n_sums, 0);
@@ -499,7 +508,7 @@ TEST(ties_of_a_maximum_are_refused)
 TEST(sums_without_an_order_are_bounded)
 {
     struct derived d;
-    struct backward_wish wish = {.input = {true}};
+    struct backward_wanted wish = {.input = {true}};
     derive(&d,
            "return attention { inputs = { bias = tensor('f32', 'b', 'h', 'q', 'kv', { grad = true }) },\n"
            "  score_mod = function(s, at, x) return s + x.bias(at.b, at.h, at.row, at.kv) end }",

@@ -3,11 +3,11 @@
  * that single ops do not show: sharing, broadcasting, ties, places where a gradient stops.
  */
 #include "check.h"
-
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 enum { N = 5, MAX_OPERANDS = IR_MAX_ARGS };
@@ -17,7 +17,7 @@ static const struct ir_at NOWHERE = {0, 0};
 struct bench {
     struct ir *ir;
     struct eval_env env;
-    double value[PARAM_COUNT][N];
+    double value[LEAF_COUNT][N];
     double index[N];
     uint32_t random;
 };
@@ -31,7 +31,7 @@ static void bench_open(struct bench *b, uint8_t axis)
     b->env.ir = b->ir;
     b->env.axis = axis;
     b->env.n = N;
-    for (int i = 0; i < PARAM_COUNT; i++)
+    for (int i = 0; i < LEAF_COUNT; i++)
         b->env.param[i] = b->value[i];
     for (int i = 0; i < N; i++)
         b->index[i] = i;
@@ -122,7 +122,15 @@ static bool needs_positive(enum ir_op op)
 
 static bool is_logic(enum ir_op op)
 {
-    return op == OP_AND || op == OP_OR || op == OP_NOT;
+    return op == OP_AND || op == OP_OR || op == OP_NOT || op == OP_XOR;
+}
+
+/* An operand of the type that the op takes, made of a leaf. */
+static int operand_of(struct ir *ir, enum ir_op op, int k, int leaf)
+{
+    if (is_logic(op) || (op == OP_WHERE && k == 0))
+        return ir2(ir, OP_LT, leaf, ir_const(ir, 0.3, TYPE_F32));
+    return op == OP_SHL || op == OP_SHR || op == OP_RANDOM ? ir1(ir, OP_I32, leaf) : leaf;
 }
 
 static void check_scalar_op(enum ir_op op)
@@ -132,22 +140,21 @@ static void check_scalar_op(enum ir_op op)
     int leaf[MAX_OPERANDS];
     int arg[IR_MAX_ARGS] = {0};
     for (int k = 0; k < ir_op_arity((int)op); k++) {
-        leaf[k] = param(&b, PARAM_STATE + k);
-        bool wants_bool = is_logic(op) || (op == OP_WHERE && k == 0);
-        arg[k] = wants_bool ? ir2(b.ir, OP_LT, leaf[k], ir_const(b.ir, 0.3, TYPE_F32)) : leaf[k];
+        leaf[k] = param(&b, LEAF_STATE + k);
+        arg[k] = operand_of(b.ir, op, k, leaf[k]);
     }
     int root = ir_make(b.ir, op, arg, NOWHERE);
-    int seed = param(&b, PARAM_DFINAL);
+    int seed = param(&b, LEAF_DFINAL);
     for (int round = 0; round < 20; round++) {
         for (int k = 0; k < ir_op_arity((int)op); k++)
-            b.value[PARAM_STATE + k][0] = uniform(&b, needs_positive(op) ? 0.2 : -2.0, 2.0);
+            b.value[LEAF_STATE + k][0] = uniform(&b, needs_positive(op) ? 0.2 : -2.0, 2.0);
         if (op == OP_CLAMP) { /* lower bound below the upper one, most of the time */
-            b.value[PARAM_STATE + 1][0] = uniform(&b, -1.5, 0.2);
-            b.value[PARAM_STATE + 2][0] = uniform(&b, 0.1, 1.5);
+            b.value[LEAF_STATE + 1][0] = uniform(&b, -1.5, 0.2);
+            b.value[LEAF_STATE + 2][0] = uniform(&b, 0.1, 1.5);
         }
-        b.value[PARAM_DFINAL][0] = uniform(&b, 0.5, 2.0);
+        b.value[LEAF_DFINAL][0] = uniform(&b, 0.5, 2.0);
         for (int k = 0; k < ir_op_arity((int)op); k++) {
-            if (b.ir->node[root].type == TYPE_F32 && op != OP_DETACH)
+            if (b.ir->node[root].type == TYPE_F32 && op != OP_DETACH && op != OP_RANDOM)
                 check_gradient(&b, root, seed, leaf[k]);
             else
                 CHECK_EQ(adjoint_of(&b, root, seed, leaf[k]), -1);
@@ -161,19 +168,19 @@ static void check_reduction(enum ir_op op)
     uint8_t axis = ir_op_axis((int)op);
     struct bench b;
     bench_open(&b, axis);
-    int leaf = param(&b, axis == SPAN_KV ? PARAM_S : axis == SPAN_DIM ? PARAM_X : PARAM_SPLIT_FINAL);
+    int leaf = param(&b, axis == SPAN_KV ? LEAF_S : axis == SPAN_DIM ? LEAF_X : LEAF_SPLIT_FINAL);
     int root = ir1(b.ir, op, leaf);
     for (int j = 0; j < N; j++)
         b.value[b.ir->node[leaf].index][j] = uniform(&b, -2, 2);
-    b.value[PARAM_DFINAL][0] = 1.7;
-    check_gradient(&b, root, param(&b, PARAM_DFINAL), leaf);
+    b.value[LEAF_DFINAL][0] = 1.7;
+    check_gradient(&b, root, param(&b, LEAF_DFINAL), leaf);
     bench_close(&b);
 }
 
 TEST(every_op_has_a_rule)
 {
 #define OP(id, spelling, arity, in, out, cuda, flags) CHECK(diff_has_rule(OP_##id));
-#include "ops.def"
+#include "gen/ir/ops.def"
 #undef OP
     CHECK(!diff_has_rule(OP_COUNT));
 }
@@ -199,11 +206,11 @@ TEST(constant_exponents)
                 continue;
             struct bench b;
             bench_open(&b, SPAN_KV);
-            int leaf = param(&b, PARAM_STATE);
+            int leaf = param(&b, LEAF_STATE);
             int root = ir2(b.ir, OP_POW, leaf, ir_const(b.ir, exponent[e], TYPE_F32));
-            b.value[PARAM_STATE][0] = x[i];
-            b.value[PARAM_DFINAL][0] = 1;
-            check_gradient(&b, root, param(&b, PARAM_DFINAL), leaf);
+            b.value[LEAF_STATE][0] = x[i];
+            b.value[LEAF_DFINAL][0] = 1;
+            check_gradient(&b, root, param(&b, LEAF_DFINAL), leaf);
             bench_close(&b);
         }
     }
@@ -215,12 +222,12 @@ static double slope_at(enum ir_op op, double x)
 {
     struct bench b;
     bench_open(&b, SPAN_KV);
-    int leaf = param(&b, PARAM_STATE);
+    int leaf = param(&b, LEAF_STATE);
     int arg[IR_MAX_ARGS] = {leaf, ir_const(b.ir, -1, TYPE_F32), ir_const(b.ir, 1, TYPE_F32)};
     int root = ir_make(b.ir, op, arg, NOWHERE);
-    b.value[PARAM_STATE][0] = x;
-    b.value[PARAM_DFINAL][0] = 1;
-    double slope = eval(&b, adjoint_of(&b, root, param(&b, PARAM_DFINAL), leaf), 0);
+    b.value[LEAF_STATE][0] = x;
+    b.value[LEAF_DFINAL][0] = 1;
+    double slope = eval(&b, adjoint_of(&b, root, param(&b, LEAF_DFINAL), leaf), 0);
     bench_close(&b);
     return slope;
 }
@@ -241,10 +248,10 @@ TEST(equal_extrema_share)
     struct bench b;
     bench_open(&b, SPAN_KV);
     static const double s[N] = {3, 1, 3, 0, 3};
-    memcpy(b.value[PARAM_S], s, sizeof s);
-    b.value[PARAM_DFINAL][0] = 6;
-    int leaf = param(&b, PARAM_S);
-    int adjoint = adjoint_of(&b, ir1(b.ir, OP_ROWMAX, leaf), param(&b, PARAM_DFINAL), leaf);
+    memcpy(b.value[LEAF_S], s, sizeof s);
+    b.value[LEAF_DFINAL][0] = 6;
+    int leaf = param(&b, LEAF_S);
+    int adjoint = adjoint_of(&b, ir1(b.ir, OP_ROWMAX, leaf), param(&b, LEAF_DFINAL), leaf);
     for (int j = 0; j < N; j++)
         CHECK_CLOSE(eval(&b, adjoint, j), s[j] == 3 ? 2 : 0, 1e-15);
     bench_close(&b);
@@ -254,10 +261,10 @@ TEST(maximum_of_a_value_with_itself)
 {
     struct bench b;
     bench_open(&b, SPAN_KV);
-    int x = param(&b, PARAM_STATE);
-    b.value[PARAM_STATE][0] = 0.4;
-    b.value[PARAM_DFINAL][0] = 1;
-    check_gradient(&b, ir2(b.ir, OP_MAX, x, x), param(&b, PARAM_DFINAL), x);
+    int x = param(&b, LEAF_STATE);
+    b.value[LEAF_STATE][0] = 0.4;
+    b.value[LEAF_DFINAL][0] = 1;
+    check_gradient(&b, ir2(b.ir, OP_MAX, x, x), param(&b, LEAF_DFINAL), x);
     bench_close(&b);
 }
 
@@ -267,11 +274,11 @@ TEST(square_of_a_shared_double)
 {
     struct bench b;
     bench_open(&b, SPAN_KV);
-    int x = param(&b, PARAM_STATE);
+    int x = param(&b, LEAF_STATE);
     int twice = ir2(b.ir, OP_MUL, ir_const(b.ir, 2, TYPE_F32), x);
-    int adjoint = adjoint_of(&b, ir2(b.ir, OP_MUL, twice, twice), param(&b, PARAM_DFINAL), x);
-    b.value[PARAM_STATE][0] = 3;
-    b.value[PARAM_DFINAL][0] = 1;
+    int adjoint = adjoint_of(&b, ir2(b.ir, OP_MUL, twice, twice), param(&b, LEAF_DFINAL), x);
+    b.value[LEAF_STATE][0] = 3;
+    b.value[LEAF_DFINAL][0] = 1;
     CHECK_CLOSE(eval(&b, adjoint, 0), 24, 1e-15); /* (2x)^2 = 4 x^2, slope 8x */
     bench_close(&b);
 }
@@ -281,7 +288,7 @@ TEST(deep_sharing_stays_small)
 {
     struct bench b;
     bench_open(&b, SPAN_KV);
-    int x = param(&b, PARAM_STATE);
+    int x = param(&b, LEAF_STATE);
     int y = x;
     double value = 0.3;
     double slope = 1;
@@ -290,9 +297,9 @@ TEST(deep_sharing_stays_small)
         slope *= 1 + cos(value);
         value += sin(value);
     }
-    b.value[PARAM_STATE][0] = 0.3;
-    b.value[PARAM_DFINAL][0] = 1;
-    int adjoint = adjoint_of(&b, y, param(&b, PARAM_DFINAL), x);
+    b.value[LEAF_STATE][0] = 0.3;
+    b.value[LEAF_DFINAL][0] = 1;
+    int adjoint = adjoint_of(&b, y, param(&b, LEAF_DFINAL), x);
     CHECK_CLOSE(eval(&b, adjoint, 0), slope, 1e-12);
     CHECK(b.ir->n_nodes < 400);
     bench_close(&b);
@@ -304,16 +311,16 @@ TEST(row_value_used_by_every_element)
 {
     struct bench b;
     bench_open(&b, SPAN_KV);
-    int s = param(&b, PARAM_S);
-    int c = param(&b, PARAM_STATE);
+    int s = param(&b, LEAF_S);
+    int c = param(&b, LEAF_STATE);
     for (int j = 0; j < N; j++) {
-        b.value[PARAM_S][j] = uniform(&b, -1, 1);
-        b.value[PARAM_DW][j] = uniform(&b, -1, 1);
+        b.value[LEAF_S][j] = uniform(&b, -1, 1);
+        b.value[LEAF_DW][j] = uniform(&b, -1, 1);
     }
-    b.value[PARAM_STATE][0] = 0.8;
+    b.value[LEAF_STATE][0] = 0.8;
     int root = ir2(b.ir, OP_ADD, ir2(b.ir, OP_MUL, c, s), ir1(b.ir, OP_EXP, c));
-    check_gradient(&b, root, param(&b, PARAM_DW), c);
-    check_gradient(&b, root, param(&b, PARAM_DW), s);
+    check_gradient(&b, root, param(&b, LEAF_DW), c);
+    check_gradient(&b, root, param(&b, LEAF_DW), s);
     bench_close(&b);
 }
 
@@ -322,10 +329,10 @@ TEST(constant_contribution_counts_the_elements)
 {
     struct bench b;
     bench_open(&b, SPAN_KV);
-    int c = param(&b, PARAM_STATE);
-    int root = ir2(b.ir, OP_ADD, param(&b, PARAM_S), c);
-    b.value[PARAM_DFINAL][0] = 1.5;
-    int adjoint = adjoint_of(&b, root, param(&b, PARAM_DFINAL), c);
+    int c = param(&b, LEAF_STATE);
+    int root = ir2(b.ir, OP_ADD, param(&b, LEAF_S), c);
+    b.value[LEAF_DFINAL][0] = 1.5;
+    int adjoint = adjoint_of(&b, root, param(&b, LEAF_DFINAL), c);
     CHECK_CLOSE(eval(&b, adjoint, 0), N * 1.5, 1e-15);
     bench_close(&b);
 }
@@ -335,13 +342,13 @@ TEST(reductions_of_a_row_value)
 {
     struct bench b;
     bench_open(&b, SPAN_KV);
-    int c = param(&b, PARAM_STATE);
+    int c = param(&b, LEAF_STATE);
     int e = ir1(b.ir, OP_EXP, c);
     int root = ir2(b.ir, OP_MUL, ir_reduce_sum(b.ir, SPAN_KV, e), ir1(b.ir, OP_ROWMAX, e));
-    b.value[PARAM_STATE][0] = 0.3;
-    b.value[PARAM_DFINAL][0] = 1.5;
+    b.value[LEAF_STATE][0] = 0.3;
+    b.value[LEAF_DFINAL][0] = 1.5;
     CHECK_CLOSE(eval(&b, root, 0), N * exp(0.6), 1e-14);
-    check_gradient(&b, root, param(&b, PARAM_DFINAL), c);
+    check_gradient(&b, root, param(&b, LEAF_DFINAL), c);
     bench_close(&b);
 }
 
@@ -350,11 +357,11 @@ TEST(seed_varies_where_the_root_does_not)
 {
     struct bench b;
     bench_open(&b, SPAN_KV);
-    int c = param(&b, PARAM_FINAL);
-    b.value[PARAM_FINAL][0] = 0.6;
+    int c = param(&b, LEAF_FINAL);
+    b.value[LEAF_FINAL][0] = 0.6;
     for (int j = 0; j < N; j++)
-        b.value[PARAM_DW][j] = uniform(&b, -1, 1);
-    check_gradient(&b, ir2(b.ir, OP_MUL, c, c), param(&b, PARAM_DW), c);
+        b.value[LEAF_DW][j] = uniform(&b, -1, 1);
+    check_gradient(&b, ir2(b.ir, OP_MUL, c, c), param(&b, LEAF_DW), c);
     bench_close(&b);
 }
 
@@ -362,16 +369,16 @@ TEST(softmax_of_a_row)
 {
     struct bench b;
     bench_open(&b, SPAN_KV);
-    int s = param(&b, PARAM_S);
+    int s = param(&b, LEAF_S);
     int m = ir1(b.ir, OP_ROWMAX, s);
     int stop = ir1(b.ir, OP_DETACH, m);
     for (int j = 0; j < N; j++) {
-        b.value[PARAM_S][j] = uniform(&b, -3, 3);
-        b.value[PARAM_DW][j] = uniform(&b, -1, 1);
+        b.value[LEAF_S][j] = uniform(&b, -3, 3);
+        b.value[LEAF_DW][j] = uniform(&b, -1, 1);
     }
     for (int detached = 0; detached < 2; detached++) { /* the maximum cancels: with and without a stop */
         int p = ir1(b.ir, OP_EXP, ir2(b.ir, OP_SUB, s, detached ? stop : m));
-        check_gradient(&b, ir2(b.ir, OP_DIV, p, ir1(b.ir, OP_ROWSUM, p)), param(&b, PARAM_DW), s);
+        check_gradient(&b, ir2(b.ir, OP_DIV, p, ir1(b.ir, OP_ROWSUM, p)), param(&b, LEAF_DW), s);
     }
     bench_close(&b);
 }
@@ -382,12 +389,12 @@ TEST(detach_stops)
 {
     struct bench b;
     bench_open(&b, SPAN_KV);
-    int x = param(&b, PARAM_STATE);
-    b.value[PARAM_STATE][0] = 3;
-    b.value[PARAM_DFINAL][0] = 1;
-    int half = adjoint_of(&b, ir2(b.ir, OP_MUL, x, ir1(b.ir, OP_DETACH, x)), param(&b, PARAM_DFINAL), x);
+    int x = param(&b, LEAF_STATE);
+    b.value[LEAF_STATE][0] = 3;
+    b.value[LEAF_DFINAL][0] = 1;
+    int half = adjoint_of(&b, ir2(b.ir, OP_MUL, x, ir1(b.ir, OP_DETACH, x)), param(&b, LEAF_DFINAL), x);
     CHECK_CLOSE(eval(&b, half, 0), 3, 0);
-    CHECK_EQ(adjoint_of(&b, ir1(b.ir, OP_DETACH, x), param(&b, PARAM_DFINAL), x), -1);
+    CHECK_EQ(adjoint_of(&b, ir1(b.ir, OP_DETACH, x), param(&b, LEAF_DFINAL), x), -1);
     bench_close(&b);
 }
 
@@ -406,7 +413,7 @@ TEST(inputs_with_and_without_gradient)
     int plain = ir_load(b.ir, 1, &kv, 1, NOWHERE);
     int bias = ir_leaf(b.ir, OP_SCALAR, 2, TYPE_F32, 0, NOWHERE);
     int root = ir2(b.ir, OP_ADD, ir2(b.ir, OP_MUL, per_key, plain), ir2(b.ir, OP_MUL, per_head, bias));
-    int seed = param(&b, PARAM_DW);
+    int seed = param(&b, LEAF_DW);
     CHECK_EQ(adjoint_of(&b, root, seed, plain), -1);
     int to_key = adjoint_of(&b, root, seed, per_key);
     int to_head = adjoint_of(&b, root, seed, per_head);

@@ -4,9 +4,12 @@
  * the test, which frees what it makes.
  */
 #include "check.h"
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,52 +3,17 @@
  * pairs, complete (every include is in the source), and recipes whose parameter blocks hold together.
  */
 #include "check.h"
-#include "emit.h"
+#include "kernel.h"
+#include "emit_call.h"
+#include "gen/gen.h"
+#include "gen/emit/emit.h"
 #include "nvrtc.h"
-#include "rt.h"
+#include "runtime/rt.h"
 
 #include <locale.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct device H100 = {.sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a"};
-static const struct device A100 = {.sm = 80, .sm_count = 108, .smem_bytes = 166912, .arch = "sm_80"};
-
-static void make_on(const struct device *device, const char *spec, lathe_pass pass, const char *problem_text,
-                    struct source *out)
-{
-    struct diag diag = {0};
-    struct signature sig;
-    struct problem problem;
-    struct plan plan;
-    lathe_error err = {.status = LATHE_OK};
-    struct ir *ir = spec_load(spec, NULL, 0, &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, pass, &sig);
-    CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
-    CHECK_EQ(plan_pick(ir, pass, &problem, device, &plan, &err), LATHE_OK);
-    CHECK_EQ(emit(ir, pass, &sig, &problem, device, &plan, out, &err), LATHE_OK);
-    ir_free(ir);
-}
-
-static void make_pass(const char *spec, lathe_pass pass, const char *problem_text, struct source *out)
-{
-    make_on(&H100, spec, pass, problem_text, out);
-}
-
-static void make_source(const char *spec, const char *problem_text, struct source *out)
-{
-    make_pass(spec, LATHE_FORWARD, problem_text, out);
-}
-
-static const struct text *text_named(const struct source *s, const char *name)
-{
-    for (int i = 0; i < s->n_texts; i++)
-        if (strcmp(s->text[i].name, name) == 0)
-            return &s->text[i];
-    CHECK(false);
-    return NULL;
-}
 
 static void compare_on(const struct device *device, const char *name, const char *spec, lathe_pass pass,
                        const char *problem)
@@ -96,7 +61,7 @@ TEST(golden_relative_bias)
     compare_golden("relative_bias_d64", "relative_bias", "dtype=f16,b=1,h=2,q=64,d=64");
 }
 
-TEST(golden_alibi) /* ramps, and a score that is one multiply-add */
+TEST(golden_alibi) /* a value with a key stride, and a score that is one multiply-add */
 {
     compare_golden("alibi_d128", "alibi", "dtype=bf16,b=1,h=2,q=64,d=128");
 }
@@ -167,6 +132,7 @@ TEST(the_same_input_gives_the_same_bytes)
         CHECK_STR(a.text[i].data, b.text[i].data);
     CHECK_EQ(a.n_launches, 2); /* the tile map, then the kernel, which waits for it where it reads it */
     CHECK(!a.launch[0].early && a.launch[1].early);
+    CHECK(a.launch[0].kept && !a.launch[1].kept);
     source_free(&a);
     source_free(&b);
 }
@@ -198,7 +164,7 @@ TEST(recipes_have_the_numbers_of_the_templates)
 {
     struct source s;
     make_source("rope", "dtype=bf16,b=1,h=2,q=64,d=128", &s);
-    const char *mod = text_named(&s, "vector_mod.cuh")->data;
+    const char *mod = text_named(&s, "heads/vector_mod.cuh")->data;
     const struct launch *l = launch_named(&s, "_mod_q");
     CHECK_EQ(l->threads, number_in(mod, "MOD_THREADS"));
     CHECK_EQ(l->grid.factor[l->grid.n - 1].sym, SYM_Q);
@@ -206,7 +172,7 @@ TEST(recipes_have_the_numbers_of_the_templates)
     source_free(&s);
     make_source("document", "dtype=bf16,b=1,h=2,q=64,d=128", &s);
     const char *config = text_named(&s, "config.gen.cuh")->data;
-    const int map_threads = number_in(text_named(&s, "tile_classes.cuh")->data, "MAP_THREADS");
+    const int map_threads = number_in(text_named(&s, "attention/mask_tiles.cuh")->data, "MAP_THREADS");
     l = launch_named(&s, "_map");
     CHECK_EQ(l->threads, map_threads);
     CHECK_EQ(l->grid.factor[l->grid.n - 1].sym, SYM_KV); /* a warp classifies a tile */
@@ -217,7 +183,8 @@ TEST(recipes_have_the_numbers_of_the_templates)
     make_on(&H100, "document", LATHE_BACKWARD, "dtype=bf16,b=1,h=2,q=64,d=128", &s);
     config = text_named(&s, "config.gen.cuh")->data;
     l = launch_named(&s, "_bwd_map");
-    CHECK_EQ(l->threads, number_in(text_named(&s, "back_map.cuh")->data, "BACK_MAP_THREADS"));
+    CHECK_EQ(l->threads,
+             number_in(text_named(&s, "attention/backward/query_lists.cuh")->data, "BACK_MAP_THREADS"));
     CHECK_EQ(l->grid.factor[l->grid.n - 1].sym, SYM_KV); /* a block for each key tile */
     CHECK_EQ(l->grid.factor[l->grid.n - 1].tile, number_in(config, "BACK_BN"));
     source_free(&s);
@@ -234,7 +201,7 @@ static void check_sum(const char *problem, int shares, int round, int columns)
     make_on(&H100, "layer_norm", LATHE_BACKWARD, problem, &s);
     const char *variant = text_named(&s, "variant.gen.cuh")->data;
     const struct launch *l = launch_named(&s, "_sum");
-    CHECK_EQ(l->threads, number_in(text_named(&s, "many_rows.cuh")->data, "SUM_THREADS"));
+    CHECK_EQ(l->threads, number_in(text_named(&s, "rowwise/rows.cuh")->data, "SUM_THREADS"));
     CHECK_EQ(number_in(variant, "SUM_SHARES"), shares);
     CHECK_EQ(number_in(variant, "SUM_ROUND"), round);
     CHECK_EQ(l->grid.scale, 2);
@@ -415,9 +382,9 @@ TEST(unaligned_rows_are_moved)
     signature_make(ir, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=2,h=4,h_kv=2,q=10,kv=20,d=64,d_v=128", &problem, &err),
              LATHE_OK);
-    problem.unaligned = 1u << signature_find(&sig, "k") | 1u << signature_find(&sig, "o");
-    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &H100, &plan, &err), LATHE_OK);
-    CHECK_EQ(emit(ir, LATHE_FORWARD, &sig, &problem, &H100, &plan, &s, &err), LATHE_OK);
+    problem.unaligned = 1u << lathe__arg_find(&sig, "k", 0) | 1u << lathe__arg_find(&sig, "o", 0);
+    CHECK_EQ(plan_of(ir, LATHE_FORWARD, &problem, &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(emit_by(ir, LATHE_FORWARD, &problem, &H100, &plan, &s, &err), LATHE_OK);
     CHECK_EQ(s.n_launches, 3);
     CHECK_STR(s.launch[0].entry, "causal_bf16_mod_k");
     CHECK_STR(s.launch[1].entry, "causal_bf16_fwd");
@@ -440,7 +407,7 @@ TEST(sums_that_are_handed_on_have_a_kernel_of_their_own)
     CHECK_EQ(s.n_launches, 2);
     CHECK_EQ(s.n_parts, 2);
     CHECK_STR(s.launch[0].entry, "cumsum_packed_bf16_rows");
-    CHECK_STR(s.launch[1].entry, "cumsum_packed_bf16_chain");
+    CHECK_STR(s.launch[1].entry, "cumsum_packed_bf16_lookback");
     CHECK(s.launch[0].part != s.launch[1].part);
     CHECK_EQ(s.launch[0].param_bytes, s.launch[1].param_bytes);
     struct problem problem = {.dim = {[SYM_ROWS0] = 3, [SYM_ROWS1] = 1, [SYM_ROWS] = 200, [SYM_N] = 5000}};
@@ -452,232 +419,4 @@ TEST(sums_that_are_handed_on_have_a_kernel_of_their_own)
     make_on(&H100, "logcumsumexp_packed", LATHE_FORWARD, "dtype=bf16,rows=200,n=5000", &s);
     CHECK_EQ(s.n_launches, 1);
     source_free(&s);
-}
-
-/* ---- odd specs ------------------------------------------------------------------------------- */
-
-static void make_pass_of(const char *name, const char *text, lathe_pass pass, const char *problem_text,
-                         struct source *out)
-{
-    struct diag diag = {0};
-    struct signature sig;
-    struct problem problem;
-    struct plan plan;
-    lathe_error err = {.status = LATHE_OK};
-    struct ir *ir = spec_load(name, text, strlen(text), &diag);
-    CHECK(ir != NULL);
-    signature_make(ir, pass, &sig);
-    CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
-    CHECK_EQ(plan_pick(ir, pass, &problem, &H100, &plan, &err), LATHE_OK);
-    CHECK_EQ(emit(ir, pass, &sig, &problem, &H100, &plan, out, &err), LATHE_OK);
-    ir_free(ir);
-}
-
-static void make_source_of(const char *name, const char *text, const char *problem_text, struct source *out)
-{
-    make_pass_of(name, text, LATHE_FORWARD, problem_text, out);
-}
-
-/* The generated header has `wanted` and not `unwanted` (NULL: anything goes). */
-static void check_variant(const char *text, const char *problem, const char *wanted, const char *unwanted)
-{
-    struct source s;
-    make_source_of("odd.lua", text, problem, &s);
-    const char *variant = text_named(&s, "variant.gen.cuh")->data;
-    CHECK_HAS(variant, wanted);
-    CHECK(unwanted == NULL || strstr(variant, unwanted) == NULL);
-    source_free(&s);
-}
-
-#define ATTENTION "dtype=bf16,h=2,q=64,d=64,d_v=128"
-
-TEST(names_of_inputs_and_of_their_strides_differ)
-{
-    check_variant("return attention { inputs = { t = tensor('f32', 'h', 'm'), t_s0 = scalar('f32'), t_n1 = "
-                  "scalar('f32') },\n"
-                  "  score_mod = function(s, at, x) return s * x.t(at.h, 0) * x.t_s0 * x.t_n1 end }",
-                  ATTENTION ",m=3", "x.s0_t", "x.in_t_s0 + ");
-}
-
-TEST(an_index_of_a_vector_mod_may_be_of_another_dim)
-{
-    check_variant("return attention { inputs = { g = tensor('f32', 'd') },\n"
-                  "  value_mod = function(v, at, x) return v * x.g(at.i) end }",
-                  ATTENTION, "m_clamp_index(i, cfg::D)", NULL);
-}
-
-TEST(columns_beyond_the_row_read_inside_of_tensors)
-{
-    check_variant("return rowwise { inputs = { b = tensor('f32', 'rows', 'n') },\n"
-                  "  forward = function(x, at, p) return x + p.b(at.row, at.i + 1) end }",
-                  "dtype=bf16,rows=4,n=33", "m_clamp_index(c.f0, z.n)", NULL);
-    check_variant("return rowwise { inputs = { b = tensor('f32', 8) },\n"
-                  "  forward = function(x, at, p) return x + p.b(at.i) end }",
-                  "dtype=bf16,rows=4,n=33", "m_clamp_index(i, 8)", "m_load_columns");
-    check_variant("return rowwise { inputs = { g = tensor('f32', 'rows') },\n"
-                  "  forward = function(x, at, p) return x * p.g(at.row) end }",
-                  "dtype=bf16,rows=4,n=33", "at.row2 * x.s2_g", NULL);
-}
-
-TEST(lines_at_computed_places_are_loaded_with_operands)
-{
-    static const char RESULTS[] = "b=2,t=40,d=64,words=30,dtype=bf16";
-    check_variant("return elementwise { over = { 'b', 't', 'd' }, results = { y = tensor('float') },\n"
-                  "  inputs = { table = tensor('float', 'words', 'd'), id = tensor('i32', 'b', 't') },\n"
-                  "  forward = function(v, at, x) return x.table(x.id(at.b, at.t), at.d) end }",
-                  RESULTS, "load_lanes<W, SHARED>(x.in_table + ", "m_load_columns");
-    /* an operand says where: it has to be there first */
-    check_variant(
-        "return elementwise { over = { 'b', 't', 'd' }, results = { y = tensor('float') },\n"
-        "  inputs = { table = tensor('float', 'words', 'd') }, operands = { id = tensor('i32', 'b', 't') },\n"
-        "  forward = function(v, at, x) return x.table(v.id, at.d) end }",
-        RESULTS, "m_load_columns<W>(x.in_table + ", NULL);
-}
-
-TEST(columns_of_inputs_that_are_left_out_are_not_loaded)
-{
-    check_variant(
-        "return rowwise { inputs = { w = tensor('f32', 'n', { optional = true }), u = tensor('f32', 'n') },\n"
-        "  forward = function(x, at, p) return x * p.w(at.i) + p.u(at.i) end }",
-        "dtype=bf16,rows=4,n=32,w=none", "x.in_u", "in_w");
-}
-
-TEST(constants_of_every_kind_are_valid_text)
-{
-    check_variant("return attention { score_mod = function(s, at) return where(lt(at.kv, 0), 0 / 0, s) end }",
-                  ATTENTION, "m_nan()", NULL);
-    check_variant("return attention { score_mod = function(s, at) return s + max(at.kv, -2147483648) end }",
-                  ATTENTION, "(-2147483647 - 1)", "-2147483648)");
-}
-
-TEST(finals_of_an_empty_row_do_not_depend_on_the_problem)
-{
-    check_variant("return attention { online_func = online_func { online_rowscales = { m = 0.0 },\n"
-                  "  online_fwd = function(s, r) return s, { m = r.m + rowsum(s) }, 1.0 end,\n"
-                  "  online_fwd_epilogue = function(r, at) return 1.0, { lse = max(r.m, at.d) } end,\n"
-                  "  forward = function(s) return s end } }",
-                  ATTENTION, "finals[0] = -INF;", "finals[0] = 64.0f;");
-}
-
-/* What the kernel does for all elements together is left to it only where nothing takes another value on the
- * way. */
-#define WEIGHTS(step)                                                                                        \
-    "return attention { online_func = online_func { online_rowscales = { l = 0.0 },\n"                       \
-    "  online_fwd = function(s, r) local p = relu(s) return p, { l = r.l + rowsum(" step ") }, 1.0 end,\n"   \
-    "  online_fwd_epilogue = function(r) return 1.0, { l = r.l } end,\n"                                     \
-    "  forward = function(s) return relu(s) end } }"
-
-TEST(a_maximum_of_weights_waits_where_they_are_not_added_up)
-{
-    check_variant("return attention { online_func = elementwise_weights(relu) }", ATTENTION,
-                  "RELU_WAITS = true", "m_relu");
-    check_variant(WEIGHTS("p"), ATTENTION, "RELU_WAITS = false", NULL);
-}
-
-TEST(a_cap_is_left_to_the_kernel_where_products_are_used_once)
-{
-    check_variant("return attention { score_mod = function(s) return 30.0 * tanh(s / 30.0) end }", ATTENTION,
-                  "CAPPED = true", "m_tanh");
-    check_variant("return attention { score_mod = function(s) return 30.0 * tanh(s / 30.0) + s end }",
-                  ATTENTION, "m_tanh", "CAPPED = true");
-    check_variant("return attention { score_mod = function(s, at) return 30.0 * tanh(s / (at.q + 1.0)) end }",
-                  ATTENTION, "m_tanh", "CAPPED = true");
-    check_variant("return attention { score_mod = function(s) local t = tanh(s) return 3.0 * t + t * t end }",
-                  ATTENTION, "CAP_FACTOR = 1.0f", "m_tanh");
-}
-
-TEST(a_spec_may_be_called_after_a_kernel)
-{
-    struct source s;
-    make_source_of("a_mod_b.lua", "return attention { mask_mod = causal }", ATTENTION, &s);
-    CHECK(strstr(s.text[0].data, "vector_mod.cuh") == NULL);
-    source_free(&s);
-}
-
-/* What a thread adds up and leaves at its end cannot go where an operand of its points says. */
-TEST(a_scatter_by_operands_is_not_kept_to_the_end)
-{
-    static const char text[] =
-        "return elementwise { over = { 'b', 't', 'i' },\n"
-        "  operands = { x = tensor('float', 'b', 't', 'i'), id = tensor('i32', 'b') },\n"
-        "  inputs = { table = tensor('float', 'words', 'i', { grad = true }) },\n"
-        "  results = { y = tensor('float') },\n"
-        "  forward = function(v, at, x) return v.x + x.table(v.id, at.i) end }";
-    struct source s;
-    make_pass_of("scatter.lua", text, LATHE_BACKWARD, "dtype=bf16,b=4,t=100,i=256,words=5", &s);
-    CHECK(strstr(text_named(&s, "variant.gen.cuh")->data, "sum.c0") == NULL);
-    source_free(&s);
-}
-
-/* Of rows that are read again, a pass reads those tensors that it reduces. */
-TEST(a_pass_reads_what_it_reduces)
-{
-    static const struct {
-        const char *spec, *problem, *reads; /* NULL: all of them */
-    } row[] = {{"rms_norm_gate", "dtype=bf16,rows=64,n=8192", "PASS_READS[] = {1};"},
-               {"rms_norm_gate", "dtype=bf16,rows=64,n=4104", NULL}, /* wait in shared memory */
-               {"rms_norm_residual", "dtype=bf16,rows=64,n=8192", NULL}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct source s;
-        make_pass(row[i].spec, LATHE_FORWARD, row[i].problem, &s);
-        const char *const text = text_named(&s, "variant.gen.cuh")->data;
-        CHECK((strstr(text, "PASS_READS") != NULL) == (row[i].reads != NULL));
-        CHECK(!row[i].reads || strstr(text, row[i].reads) != NULL);
-        source_free(&s);
-    }
-}
-
-static void check_passes(const char *spec, const char *problem, const char *passes)
-{
-    struct source s;
-    make_pass(spec, LATHE_BACKWARD, problem, &s);
-    CHECK(strstr(text_named(&s, "variant.gen.cuh")->data, passes) != NULL);
-    source_free(&s);
-}
-
-/* exp(x - m) / l is exp(x - lse); in f32 that is less exact, and without lse there is nothing to take. */
-TEST(given_logarithms_of_sums_spare_reductions)
-{
-    check_passes("logsumexp", "dtype=bf16,rows=64,n=8192", "PASSES = 0, REDUCTIONS = 0");
-    check_passes("cross_entropy", "dtype=f16,rows=64,n=8192", "PASSES = 0, REDUCTIONS = 0");
-    check_passes("log_softmax", "dtype=bf16,rows=64,n=8192", "PASSES = 1, REDUCTIONS = 1");
-    check_passes("log_softmax", "dtype=bf16,rows=64,n=8192,lse=none", "PASSES = 2, REDUCTIONS = 3");
-    check_passes("log_softmax", "dtype=f32,rows=64,n=8192", "PASSES = 2, REDUCTIONS = 3");
-    check_passes("log_softmax_inner", "dtype=bf16,rows=64,n=512", "PASSES = 1, REDUCTIONS = 1");
-    check_passes("logsumexp", "dtype=f32,rows=64,n=8192", "PASSES = 2, REDUCTIONS = 2");
-    check_passes("logsumexp", "dtype=bf16,rows=64,n=8192,lse=none", "PASSES = 2, REDUCTIONS = 2");
-    check_passes("softmax", "dtype=bf16,rows=64,n=8192", "PASSES = 2, REDUCTIONS = 3");
-}
-
-#define SCALED(x, y, dims, type, formula)                                                                    \
-    "{ over = { " dims " }, operands = { " x " = tensor('" type "') }, results = { " y                       \
-    " = tensor('float') }, "                                                                                 \
-    "forward = function(v, at, x) return " formula " end }"
-
-/* How many maps have a text, and how many of them each is for. */
-static void check_maps(const char *first, const char *second, const char *wanted)
-{
-    char text[1024];
-    struct source s;
-    snprintf(text, sizeof text, "return elementwise { inputs = { s = scalar('f32') }, %s, %s }", first,
-             second);
-    make_pass_of("pair.lua", text, LATHE_FORWARD, "dtype=bf16,rows=64,n=256,m=64", &s);
-    CHECK(strstr(text_named(&s, "variant.gen.cuh")->data, wanted) != NULL);
-    source_free(&s);
-}
-
-TEST(maps_that_are_alike_are_one_text)
-{
-    const char *const first = SCALED("a", "y", "'rows', 'n'", "float", "v.a * x.s + at.n");
-    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "v.b * x.s + at.n"), "MAPS = 1, ALIKE = 2");
-    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "at.n + x.s * v.b"), "MAPS = 1, ALIKE = 2");
-    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "v.b * x.s + at.m"), "MAPS = 2, ALIKE = 1");
-    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "v.b * x.s + at.n + 1"), "MAPS = 2, ALIKE = 1");
-    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "v.b * x.s + at.n * 2"), "MAPS = 2, ALIKE = 1");
-    check_maps(first, SCALED("b", "z", "'m', 'n'", "float", "v.b - x.s + at.n"), "MAPS = 2, ALIKE = 1");
-    check_maps(first, SCALED("b", "z", "'m', 'n'", "f32", "v.b * x.s + at.n"), "MAPS = 2, ALIKE = 1");
-    check_maps(first, SCALED("b", "z", "'m', 'n', 'rows'", "float", "v.b * x.s + at.n"),
-               "MAPS = 2, ALIKE = 1");
-    check_maps(SCALED("a", "y", "'rows', 'n'", "float", "v.a - x.s"),
-               SCALED("b", "z", "'m', 'n'", "float", "x.s - v.b"), "MAPS = 2, ALIKE = 1");
 }

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "check.h"
-#include "rt.h"
+#include "runtime/rt.h"
 
 struct shared {
     struct flight flight;

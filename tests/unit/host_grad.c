@@ -3,11 +3,11 @@
  * grouped heads, a row without keys, a seed for lse and a learned bias; a row-wise softmax with a gain.
  */
 #include "check.h"
-
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { H = 4, H_KV = 2, Q = 3, KV = 2, D = 2, D_V = 3, BUCKETS = 2 };
@@ -165,6 +165,104 @@ TEST(outputs_and_seeds_are_optional)
     ir_free(ir);
 }
 
+/* Gradients of some rows' seeds: what the formulas give where all other seeds are zero. dq of other rows is
+   left alone. */
+TEST(seeds_of_some_rows)
+{
+    enum { LAST = H * Q - 1 };
+    static const int64_t chosen[][3] = {{0, 4, LAST}, {5, 6, 7}, {1, 1, 2}, {2, 1, 3}, {0, 1, H * Q}};
+    struct ir *ir = load(BIASED);
+    struct signature sig;
+    lathe_error err = {.status = LATHE_OK};
+    static struct tensors t;
+    static struct tensors expected;
+    signature_make(ir, LATHE_BACKWARD, &sig);
+    const lathe_arg args[] = {
+        {"q", t.q, LATHE_F64, 4, Q_SHAPE, NULL},     {"k", t.k, LATHE_F64, 4, K_SHAPE, NULL},
+        {"v", t.v, LATHE_F64, 4, V_SHAPE, NULL},     {"table", t.table, LATHE_F64, 2, TABLE_SHAPE, NULL},
+        {"do", t.dout, LATHE_F64, 4, O_SHAPE, NULL}, {"dlse", t.dlse, LATHE_F64, 3, LSE_SHAPE, NULL},
+        {"dq", t.dq, LATHE_F64, 4, Q_SHAPE, NULL},   {"dk", t.dk, LATHE_F64, 4, K_SHAPE, NULL},
+        {"dv", t.dv, LATHE_F64, 4, V_SHAPE, NULL},   {"dtable", t.dtable, LATHE_F64, 2, TABLE_SHAPE, NULL},
+    };
+    const int n = (int)(sizeof args / sizeof args[0]);
+    for (int c = 0; c < 2; c++) {
+        attention_inputs(&t);
+        expected = t;
+        for (int row = 0; row < H * Q; row++) {
+            if (row == chosen[c][0] || row == chosen[c][1] || row == chosen[c][2])
+                continue;
+            memset(expected.dout[row / Q][row % Q], 0, sizeof expected.dout[0][0]);
+            expected.dlse[row / Q][row % Q] = 0;
+        }
+        by_hand(&expected);
+        for (int row = 0; row < H * Q; row++)
+            if (row != chosen[c][0] && row != chosen[c][1] && row != chosen[c][2])
+                memset(expected.dq[row / Q][row % Q], 0x55, sizeof expected.dq[0][0]);
+        CHECK_EQ(host_backward_rows(ir, &sig, args, n, chosen[c], 3, &err), LATHE_OK);
+        same(&t.dq[0][0][0], &expected.dq[0][0][0], H * Q * D);
+        same(&t.dk[0][0][0], &expected.dk[0][0][0], H_KV * KV * D);
+        same(&t.dv[0][0][0], &expected.dv[0][0][0], H_KV * KV * D_V);
+        same(&t.dtable[0][0], &expected.dtable[0][0], H * BUCKETS);
+    }
+    for (int c = 2; c < 5; c++) {
+        CHECK_EQ(host_backward_rows(ir, &sig, args, n, chosen[c], 3, &err), LATHE_ARG);
+        CHECK_HAS(err.text, "expected ascending row numbers in 0..11");
+    }
+    ir_free(ir);
+}
+
+/* The gradient of a plain sum is one value with strides of 0. */
+TEST(gradient_of_a_plain_sum)
+{
+    static const int64_t NONE[4] = {0, 0, 0, 0};
+    const double one = 1;
+    struct ir *ir = load(BIASED);
+    struct signature sig;
+    lathe_error err = {.status = LATHE_OK};
+    static struct tensors t;
+    attention_inputs(&t);
+    signature_make(ir, LATHE_BACKWARD, &sig);
+    const lathe_arg args[] = {
+        {"q", t.q, LATHE_F64, 4, Q_SHAPE, NULL},
+        {"k", t.k, LATHE_F64, 4, K_SHAPE, NULL},
+        {"v", t.v, LATHE_F64, 4, V_SHAPE, NULL},
+        {"table", t.table, LATHE_F64, 2, TABLE_SHAPE, NULL},
+        {"do", (void *)&one, LATHE_F64, 4, O_SHAPE, NONE},
+        {"dk", t.dk, LATHE_F64, 4, K_SHAPE, NULL},
+    };
+    CHECK_EQ(host_backward(ir, &sig, args, (int)(sizeof args / sizeof args[0]), &err), LATHE_OK);
+    static struct tensors expected;
+    expected = t;
+    memset(expected.dlse, 0, sizeof expected.dlse);
+    for (int i = 0; i < H * Q * D_V; i++)
+        (&expected.dout[0][0][0])[i] = 1;
+    by_hand(&expected);
+    same(&t.dk[0][0][0], &expected.dk[0][0][0], H_KV * KV * D);
+    ir_free(ir);
+}
+
+TEST(nothing_wanted_is_refused)
+{
+    static const char *const SPEC[] = {"causal", "layer_norm", "swiglu"};
+    for (size_t k = 0; k < sizeof SPEC / sizeof *SPEC; k++) {
+        struct diag diag = {0};
+        struct ir *ir = spec_load(SPEC[k], NULL, 0, &diag);
+        struct signature sig;
+        struct problem problem;
+        char text[256] = "dtype=bf16";
+        lathe_error err = {.status = LATHE_OK};
+        CHECK(ir != NULL);
+        signature_make(ir, LATHE_BACKWARD, &sig);
+        CHECK_EQ(problem_parse(&sig, text, &problem, &err), LATHE_OK);
+        for (int i = 0; i < sig.n_args; i++)
+            if (sig.arg[i].role == ROLE_OUT_OPTIONAL)
+                snprintf(text + strlen(text), sizeof text - strlen(text), ",%s=none", sig.arg[i].name);
+        CHECK_EQ(problem_parse(&sig, text, &problem, &err), LATHE_ARG);
+        CHECK_HAS(err.text, "expected a gradient to compute, given none; this pass gives d");
+        ir_free(ir);
+    }
+}
+
 TEST(missing_seed_is_named)
 {
     struct ir *ir = load("return attention {}");
@@ -229,5 +327,45 @@ TEST(rowwise_softmax_with_a_gain)
         }
     }
     same(dw, dw_expected, N);
+    ir_free(ir);
+}
+
+/* Rows along an inner dim are numbered as they lie: x[o][j][r] is element j of row 3 o + r. */
+TEST(seeds_of_some_rows_along_an_inner_dim)
+{
+    enum { O = 2, R = 3, LENGTH = 4 };
+    static const int64_t chosen[2] = {1, 5};
+    static const int64_t shape[] = {O, LENGTH, R};
+    struct ir *ir = load("return rowwise { along = -2, forward = function(x)\n"
+                         "  local e = exp(x)\n"
+                         "  return e / rowsum(e) end }");
+    struct signature sig;
+    lathe_error err = {.status = LATHE_OK};
+    double x[O][LENGTH][R];
+    double dy[O][LENGTH][R];
+    double dx[O][LENGTH][R];
+    fill(&x[0][0][0], O * LENGTH * R, 0.3);
+    fill(&dy[0][0][0], O * LENGTH * R, 0.4);
+    memset(dx, 0, sizeof dx);
+    signature_make(ir, LATHE_BACKWARD, &sig);
+    const lathe_arg args[] = {{"x", x, LATHE_F64, 3, shape, NULL},
+                              {"dy", dy, LATHE_F64, 3, shape, NULL},
+                              {"dx", dx, LATHE_F64, 3, shape, NULL}};
+    CHECK_EQ(host_backward_rows(ir, &sig, args, 3, chosen, 2, &err), LATHE_OK);
+    for (int row = 0; row < O * R; row++) {
+        const int o = row / R;
+        const int r = row % R;
+        double sum = 0;
+        double delta = 0;
+        for (int j = 0; j < LENGTH; j++)
+            sum += exp(x[o][j][r]);
+        for (int j = 0; j < LENGTH; j++)
+            delta += exp(x[o][j][r]) / sum * dy[o][j][r];
+        for (int j = 0; j < LENGTH; j++)
+            CHECK_CLOSE(dx[o][j][r],
+                        row == chosen[0] || row == chosen[1] ? exp(x[o][j][r]) / sum * (dy[o][j][r] - delta)
+                                                             : 0.0,
+                        1e-13);
+    }
     ir_free(ir);
 }

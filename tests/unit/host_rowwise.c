@@ -3,9 +3,11 @@
  * Specs are text in the test; each test frees what it makes.
  */
 #include "check.h"
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,10 +2,9 @@
  * ir.c: the node pool: one node per value, types, spans, phases, folding, substitution.
  */
 #include "check.h"
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <math.h>
-#include <string.h>
 
 static const struct ir_at HERE = {1, 7};
 
@@ -20,11 +19,11 @@ static struct ir *pool(void)
 TEST(equal_nodes_are_one)
 {
     struct ir *ir = pool();
-    int s = ir_param(ir, PARAM_S, HERE);
+    int s = ir_param(ir, LEAF_S, HERE);
     int two = ir_const(ir, 2.0, TYPE_F32);
     CHECK_EQ(ir2(ir, OP_MUL, s, two), ir2(ir, OP_MUL, two, s)); /* commutative */
     CHECK(ir2(ir, OP_SUB, s, two) != ir2(ir, OP_SUB, two, s));
-    CHECK_EQ(ir_param(ir, PARAM_S, (struct ir_at){1, 99}), s); /* whatever the line */
+    CHECK_EQ(ir_param(ir, LEAF_S, (struct ir_at){1, 99}), s); /* whatever the line */
     ir_free(ir);
 }
 
@@ -59,7 +58,7 @@ TEST(nodes_are_spread_over_the_table)
     static const double STEP[] = {1.0, 0.5, 1.0 / 3.0, 1048576.0};
     for (int k = 0; k < 4; k++) {
         struct ir *ir = pool();
-        int sum = ir_param(ir, PARAM_S, HERE);
+        int sum = ir_param(ir, LEAF_S, HERE);
         for (int i = 1; i < IR_MAX_NODES / 2; i++)
             sum = ir2(ir, i % 2 ? OP_ADD : OP_MUL, sum, ir_const(ir, (i + 0.5) * STEP[k], TYPE_F32));
         CHECK(ir->n_nodes > IR_MAX_NODES - 10);
@@ -82,7 +81,7 @@ TEST(types_promote)
 {
     struct ir *ir = pool();
     int q = ir_at_field(ir, AT_Q, HERE);
-    int s = ir_param(ir, PARAM_S, HERE);
+    int s = ir_param(ir, LEAF_S, HERE);
     int sum = ir2(ir, OP_ADD, q, s);
     CHECK_EQ(ir->node[sum].type, TYPE_F32);
     CHECK_EQ(ir->node[ir2(ir, OP_ADD, q, q)].type, TYPE_I32);
@@ -101,7 +100,13 @@ TEST(type_errors_say_what_to_write)
     const int number_and_bool[IR_MAX_ARGS] = {q, c};
     const int where_of_number[IR_MAX_ARGS] = {q, q, q};
     CHECK_HAS(ir_type_error(ir, OP_ADD, number_and_bool), "where(c, 1.0, 0.0)");
-    CHECK_HAS(ir_type_error(ir, OP_AND, number_and_bool), "lt(a, b)");
+    const int two_floats[IR_MAX_ARGS] = {ir1(ir, OP_F32, q), ir1(ir, OP_F32, q)};
+    CHECK_HAS(ir_type_error(ir, OP_AND, number_and_bool), "got one of each");
+    CHECK_HAS(ir_type_error(ir, OP_XOR, two_floats), "lt(a, b)");
+    CHECK_HAS(ir_type_error(ir, OP_SHL, two_floats), "write i32(a)");
+    CHECK_HAS(ir_type_error(ir, OP_SHR, number_and_bool), "where(c, 1, 0)");
+    CHECK(ir_type_error(ir, OP_OR, (const int[IR_MAX_ARGS]){q, q}) == NULL);
+    CHECK(ir_type_error(ir, OP_OR, (const int[IR_MAX_ARGS]){c, c}) == NULL);
     CHECK_HAS(ir_type_error(ir, OP_WHERE, where_of_number), "condition first");
     CHECK_HAS(ir_type_error(ir, OP_ROWMAX, &q), "does not vary along the row");
     CHECK_HAS(ir_type_error(ir, OP_DIMSUM, &q), "query_mod");
@@ -112,7 +117,7 @@ TEST(type_errors_say_what_to_write)
 TEST(spans_and_phases)
 {
     struct ir *ir = pool();
-    int s = ir_param(ir, PARAM_S, HERE);
+    int s = ir_param(ir, LEAF_S, HERE);
     int m = ir1(ir, OP_ROWMAX, s);
     int p = ir1(ir, OP_EXP, ir2(ir, OP_SUB, s, m));
     int l = ir1(ir, OP_ROWSUM, p);
@@ -140,14 +145,22 @@ TEST(constants_fold)
     int e = ir1(ir, OP_EXP, ir_const(ir, 1.0, TYPE_F32));
     CHECK_CLOSE(ir->node[e].value, exp(1.0), 1e-15);
     int huge = ir_const(ir, 2147483647, TYPE_I32);
-    CHECK_EQ(ir->node[ir2(ir, OP_ADD, huge, huge)].op, OP_ADD); /* does not fit i32 */
+    CHECK_CLOSE(ir->node[ir2(ir, OP_ADD, huge, huge)].value, -2, 0); /* 2^32 - 2 */
+    CHECK_CLOSE(ir->node[ir1(ir, OP_NOT, a)].value, -8, 0);
+    CHECK_CLOSE(ir->node[ir2(ir, OP_AND, a, b)].value, 6, 0);
+    int all = ir_const(ir, -1, TYPE_I32);
+    int q = ir_at_field(ir, AT_Q, HERE);
+    CHECK_EQ(ir2(ir, OP_AND, q, all), q);
+    CHECK_EQ(ir->node[ir2(ir, OP_AND, q, ir_const(ir, 1, TYPE_I32))].op, OP_AND); /* 1 is not all bits */
+    CHECK_EQ(ir2(ir, OP_XOR, q, zero), q);
+    CHECK_EQ(ir2(ir, OP_SHL, q, zero), q);
     ir_free(ir);
 }
 
 TEST(identities_keep_the_operand)
 {
     struct ir *ir = pool();
-    int s = ir_param(ir, PARAM_S, HERE);
+    int s = ir_param(ir, LEAF_S, HERE);
     int one = ir_const(ir, 1.0, TYPE_F32);
     CHECK_EQ(ir2(ir, OP_MUL, s, one), s);
     CHECK_EQ(ir2(ir, OP_DIV, s, one), s);
@@ -161,21 +174,21 @@ TEST(identities_keep_the_operand)
 TEST(substitution_rebuilds_the_graph)
 {
     struct ir *ir = pool();
-    int s = ir_param(ir, PARAM_S, HERE);
+    int s = ir_param(ir, LEAF_S, HERE);
     int w = ir1(ir, OP_TANH, ir2(ir, OP_ADD, s, ir_const(ir, 1.0, TYPE_F32)));
-    int qk = ir_param(ir, PARAM_QK, HERE);
+    int qk = ir_param(ir, LEAF_QK, HERE);
     int half = ir2(ir, OP_MUL, qk, ir_const(ir, 0.5, TYPE_F32));
     int replaced = ir_substitute(ir, w, &s, &half, 1);
-    CHECK(!ir_depends_on(ir, replaced, OP_PARAM, PARAM_S));
-    CHECK(ir_depends_on(ir, replaced, OP_PARAM, PARAM_QK));
-    CHECK(ir_depends_on(ir, w, OP_PARAM, PARAM_S)); /* the old graph is as it was */
+    CHECK(!ir_depends_on(ir, replaced, OP_PARAM, LEAF_S));
+    CHECK(ir_depends_on(ir, replaced, OP_PARAM, LEAF_QK));
+    CHECK(ir_depends_on(ir, w, OP_PARAM, LEAF_S)); /* the old graph is as it was */
     ir_free(ir);
 }
 
 TEST(clones_are_independent)
 {
     struct ir *ir = pool();
-    int s = ir_param(ir, PARAM_S, HERE);
+    int s = ir_param(ir, LEAF_S, HERE);
     struct ir *copy = ir_clone(ir);
     CHECK(copy != NULL);
     int before = ir->n_nodes;

@@ -2,8 +2,11 @@
  * limits.c: a spec that is too large for one kernel is refused with the limit that it exceeds.
  */
 #include "check.h"
-#include "emit.h"
+#include "kernel.h"
+#include "gen/gen.h"
+#include "gen/emit/emit.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* What says why there is no kernel: the plan, or the emitter. */
@@ -20,9 +23,9 @@ static void why_none(const char *text, lathe_pass pass, const char *problem_text
     CHECK(ir != NULL);
     signature_make(ir, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
-    lathe_status status = plan_pick(ir, pass, &problem, &device, &plan, &err);
+    lathe_status status = plan_of(ir, pass, &problem, &device, &plan, &err);
     if (status == LATHE_OK)
-        status = emit(ir, pass, &sig, &problem, &device, &plan, &source, &err);
+        status = emit_by(ir, pass, &problem, &device, &plan, &source, &err);
     CHECK_EQ(status, LATHE_UNSUPPORTED);
     snprintf(why, size, "%s", err.text);
     ir_free(ir);

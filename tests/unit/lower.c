@@ -3,9 +3,13 @@
  * lowering, in double precision; and the schedule's promises (what an element holds, which sums are lazy).
  */
 #include "check.h"
-#include "lower.h"
+#include "gen/gen.h"
+#include "gen/attention/lower.h"
+#include "gen/rowwise/pass.h"
+#include "gen/lower/terms.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,15 +52,15 @@ static void bind(struct eval_env *env, const struct ir *ir, const struct row *ro
     env->at[AT_D] = DIM;
     env->at[AT_D_V] = DIM;
     env->at_axis[AT_KV] = row->kv;
-    env->param[PARAM_QK] = row->qk;
-    env->param[PARAM_S] = row->s;
+    env->param[LEAF_QK] = row->qk;
+    env->param[LEAF_S] = row->s;
     for (int k = 0; k < ir->n_states; k++)
-        env->param[PARAM_STATE + k] = &row->state[k];
+        env->param[LEAF_STATE + k] = &row->state[k];
     for (int i = 0; i < ir->n_inputs; i++)
         env->input[i] = input;
 }
 
-/* PARAM_S of the online function: scale * qk, then score_mod. */
+/* LEAF_S of the online function: scale * qk, then score_mod. */
 static void score(const struct ir *ir, struct row *row, const lathe_arg *input)
 {
     struct eval_env env;
@@ -107,7 +111,8 @@ static void compare(const char *name, const char *text)
         input = (lathe_arg){"input", (void *)(uintptr_t)&bias, LATHE_F32, 0, NULL, NULL};
     signature_make(ir, LATHE_FORWARD, &sig);
     struct problem problem = attention_problem(&sig);
-    struct ir *w = lower(ir, &sig, &problem);
+    struct ir *w = NULL;
+    CHECK_EQ(attention_lower_forward(ir, &sig, &problem, &w), LATHE_OK);
     CHECK(w != NULL);
     srand(3);
     for (int i = 0; i < 128; i++)
@@ -149,7 +154,7 @@ static void schedule_text(const char *name, const char *text, struct schedule *s
     struct ir *ir = load(name, text);
     signature_make(ir, LATHE_FORWARD, &sig);
     struct problem problem = attention_problem(&sig);
-    *w = lower(ir, &sig, &problem);
+    CHECK_EQ(attention_lower_forward(ir, &sig, &problem, w), LATHE_OK);
     CHECK(*w != NULL);
     CHECK(schedule_online(*w, s));
     ir_free(ir);
@@ -173,8 +178,8 @@ TEST(softmax_has_two_passes_and_a_lazy_sum)
     struct schedule s;
     struct ir *w;
     schedule_of("causal", &s, &w);
-    CHECK_EQ(s.passes, 2);
-    CHECK_EQ(s.n_reductions, 2);
+    CHECK_EQ(s.reductions.passes, 2);
+    CHECK_EQ(s.reductions.n, 2);
     CHECK_EQ(s.store_pass, 1);
     CHECK(!s.lazy[0] && s.lazy[1]);
     CHECK(s.state_lazy[state_number(w, "l")] && !s.state_lazy[state_number(w, "m")]);
@@ -197,7 +202,7 @@ TEST(retention_needs_its_sum_at_once)
     struct schedule s;
     struct ir *w;
     schedule_of("retention", &s, &w);
-    CHECK_EQ(s.n_reductions, 1);
+    CHECK_EQ(s.reductions.n, 1);
     CHECK(!s.lazy[0]);
     CHECK(s.diag >= 0); /* gamma^(q - kv) */
     ir_free(w);
@@ -208,8 +213,8 @@ TEST(sigmoid_has_one_pass)
     struct schedule s;
     struct ir *w;
     schedule_of("sigmoid", &s, &w);
-    CHECK_EQ(s.passes, 1);
-    CHECK_EQ(s.n_reductions, 0);
+    CHECK_EQ(s.reductions.passes, 1);
+    CHECK_EQ(s.reductions.n, 0);
     CHECK_EQ(s.store_pass, 0);
     ir_free(w);
 }
@@ -233,7 +238,7 @@ static int left_to_pairs(const struct ir *w, const struct schedule *s, enum ir_o
     bool *reached = calloc((size_t)w->n_nodes, sizeof *reached);
     int n = 0;
     CHECK(reached != NULL);
-    reach(w, w->online.root, w->online.n_roots, &s->diag, 1, reached);
+    ir_mark_until(w, w->online.root, w->online.n_roots, &s->diag, 1, reached);
     for (int i = 0; i < w->n_nodes; i++)
         n += reached[i] && i != s->diag && w->node[i].op == op;
     free(reached);
@@ -284,7 +289,8 @@ TEST(float_rows_subtract_before_the_exponential)
         signature_make(ir, LATHE_FORWARD, &sig);
         snprintf(text, sizeof text, "dtype=%s,rows=4,n=100", dtypes[i]);
         CHECK_EQ(problem_parse(&sig, text, &problem, &err), LATHE_OK);
-        struct ir *w = lower(ir, &sig, &problem);
+        struct ir *w = NULL;
+        CHECK_EQ(row_lower(ir, &sig, &problem, &w), LATHE_OK);
         CHECK(w != NULL);
         CHECK_EQ(uses(w, w->row.root[0], OP_EXP), i == 0);
         CHECK_EQ(uses(w, w->row.root[0], OP_EXP2), i == 1);
@@ -303,7 +309,8 @@ TEST(rows_of_large_values_subtract_before_the_exponential)
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,rows=4,n=100", &problem, &err), LATHE_OK);
-    struct ir *w = lower(ir, &sig, &problem);
+    struct ir *w = NULL;
+    CHECK_EQ(row_lower(ir, &sig, &problem, &w), LATHE_OK);
     CHECK(w != NULL);
     for (int i = 0; i < w->n_nodes; i++) {
         if (w->node[i].op != OP_EXP2)
@@ -330,7 +337,8 @@ TEST(mask_values_subtract_before_the_exponential)
         CHECK(ir != NULL);
         signature_make(ir, LATHE_FORWARD, &sig);
         struct problem problem = attention_problem(&sig);
-        struct ir *w = lower(ir, &sig, &problem);
+        struct ir *w = NULL;
+        CHECK_EQ(attention_lower_forward(ir, &sig, &problem, &w), LATHE_OK);
         CHECK(w != NULL);
         const struct ir_node *weight = &w->node[w->online.root[0]];
         CHECK_EQ(weight->op, OP_EXP2);
@@ -352,7 +360,8 @@ TEST(a_tiny_scale_divides_nothing)
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
     struct problem problem = attention_problem(&sig);
-    struct ir *w = lower(ir, &sig, &problem);
+    struct ir *w = NULL;
+    CHECK_EQ(attention_lower_forward(ir, &sig, &problem, &w), LATHE_OK);
     CHECK(w != NULL);
     bool used[4096] = {false};
     CHECK(w->n_nodes <= 4096);

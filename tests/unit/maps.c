@@ -2,7 +2,7 @@
  * maps.c: elementwise specs that are refused, with what to write instead.
  */
 #include "check.h"
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
  * Files are made here byte by byte, not by the writer under test.
  */
 #include "check.h"
-#include "gen.h"
-#include "npy.h"
+#include "gen/gen.h"
+#include "gen/tool/npy.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #define LATHE_TESTS_NVRTC_H
 
 #include "check.h"
-#include "rt.h"
+#include "runtime/rt.h"
 
 static inline struct compiler *open_compiler(void)
 {

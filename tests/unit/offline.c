@@ -1,7 +1,7 @@
 /*
  * offline.c: kernels without a compiler: what a cache holds offline, what a refusal says, the system cache
  * that comes first and is never written, entries of another compiler or that do not load. With NVRTC and the
- * caches as they are, and a driver that only pretends. No GPU.
+ * caches as they are, and a libcuda that needs no GPU.
  */
 
 #include "pretended.h"

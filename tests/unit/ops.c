@@ -1,12 +1,14 @@
 /*
- * ops.c: the four faces of every op. Walks the table of gen/ops.def: a row without an evaluator case, a
- * derivative, CUDA text whose functions exist in templates/math.cuh, or a line in specs/README.md fails.
+ * ops.c: the four faces of every op. Walks the table of gen/ir/ops.def: a row without an evaluator case, a
+ * derivative, CUDA text whose functions exist in templates/common/math.cuh, or a line in
+ * specs/reference/operations.md fails.
  */
 #include "check.h"
-#include "gen.h"
+#include "gen/gen.h"
 
-#include <ctype.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +27,7 @@ static char *read_source(const char *path)
 static double evaluate(int op, enum ir_type type)
 {
     const double arg[IR_MAX_ARGS] = {ir_op_arity(op) == 3 && op == OP_WHERE ? 1 : 3, 2, 5};
-    return eval_op((enum ir_op)op, type, arg);
+    return scalar_op((enum ir_op)op, type, arg);
 }
 
 TEST(every_op_has_a_name)
@@ -40,10 +42,11 @@ TEST(every_op_evaluates)
 {
     for (int op = OP_LOAD + 1; op < OP_COUNT; op++) {
         bool boolean = op >= OP_LT && op <= OP_NE;
-        bool logic = op == OP_AND || op == OP_OR || op == OP_NOT;
-        if (ir_op_is_reduction(op) || ir_op_is_scan(op) || logic)
+        bool bits =
+            op == OP_AND || op == OP_OR || op == OP_NOT || op == OP_XOR || op == OP_SHL || op == OP_SHR;
+        if (ir_op_is_reduction(op) || ir_op_is_scan(op))
             continue;
-        double v = evaluate(op, boolean ? TYPE_BOOL : TYPE_F32);
+        double v = evaluate(op, boolean ? TYPE_BOOL : bits ? TYPE_I32 : TYPE_F32);
         if (!isfinite(v))
             fprintf(stderr, "%s has no value\n", ir_op_name(op));
         CHECK(isfinite(v));
@@ -59,10 +62,10 @@ TEST(every_op_has_a_derivative_rule)
     }
 }
 
-/* Each m_name( of a CUDA text is defined as a function of math.cuh. */
+/* Each m_name( of a CUDA text is defined as a function of common/math.cuh. */
 TEST(every_op_has_cuda_text)
 {
-    char *math = read_source("templates/math.cuh");
+    char *math = read_source("templates/common/math.cuh");
     for (int op = OP_LOAD + 1; op < OP_COUNT; op++) {
         if (ir_op_is_reduction(op) || ir_op_is_scan(op))
             continue;
@@ -81,7 +84,7 @@ TEST(every_op_has_cuda_text)
 
 TEST(every_op_has_a_line_in_the_manual)
 {
-    char *manual = read_source("specs/README.md");
+    char *manual = read_source("specs/reference/operations.md");
     for (int op = OP_LOAD + 1; op < OP_COUNT; op++) {
         const char *name = ir_op_spelling(op);
         if (!name[0])

@@ -3,9 +3,11 @@
  * rounding at random. Each test frees what it makes.
  */
 #include "check.h"
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <math.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,8 +2,10 @@
  * overlap.c: which tensors of a call may lie in one piece of memory.
  */
 #include "check.h"
-#include "gen.h"
+#include "gen/gen.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 static char memory[4096];

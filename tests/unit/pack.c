@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "rt.h"
+#include "runtime/rt.h"
 
 enum { IMAGE_BYTES = 300, FILES = 4096 };
 
@@ -113,7 +113,7 @@ static void make_pack(char path[PATH_BYTES])
     add(&cache, 2);
     CHECK_EQ(lathe__maker_write(&cache, &maker), 0);
     temp_path(path, "pack");
-    CHECK_EQ(lathe__cache_export(&cache, path, &report, &err), LATHE_OK);
+    CHECK_EQ(lathe__cache_export(&cache, path, true, &report, &err), LATHE_OK);
     CHECK_EQ(report.moved, 2);
     CHECK_EQ(report.broken, 0);
     lathe__cache_close(&cache);
@@ -166,7 +166,7 @@ TEST(exports_are_reproducible)
     add(&cache, 2);
     add(&cache, 1);
     temp_path(again, "again");
-    CHECK_EQ(lathe__cache_export(&cache, again, &report, &err), LATHE_OK);
+    CHECK_EQ(lathe__cache_export(&cache, again, true, &report, &err), LATHE_OK);
     const size_t size = read_bytes(path, a, sizeof a);
     CHECK_EQ(size, report.bytes);
     CHECK_EQ(read_bytes(again, b, sizeof b), size);
@@ -304,7 +304,7 @@ TEST(damaged_entries_are_left_out_and_replaced)
     silent_cache(&cache, "from");
     damage(&cache, 1);
     CHECK(!has(&cache, 1));
-    CHECK_EQ(lathe__cache_export(&cache, part, &report, &err), LATHE_OK);
+    CHECK_EQ(lathe__cache_export(&cache, part, true, &report, &err), LATHE_OK);
     CHECK_EQ(report.moved, 1);
     CHECK_EQ(report.broken, 1);
     CHECK_EQ(import(&cache, path, &report, &err), LATHE_OK);
@@ -340,17 +340,18 @@ TEST(what_cannot_be_written)
     make_pack(path);
     temp_path(to, "from");
     lathe__cache_open(&cache, to, 0, true, (struct reporter){NULL, NULL});
-    CHECK_EQ(lathe__cache_export(&cache, "/nowhere/pack", &report, &err), LATHE_CACHE);
+    CHECK_EQ(lathe__cache_export(&cache, "/nowhere/pack", true, &report, &err), LATHE_CACHE);
     CHECK_HAS(err.text, "/nowhere/pack: the cache cannot be exported there: No such file");
-    CHECK_EQ(lathe__cache_export(&cache, path, &report, &err), LATHE_OK); /* over the old one */
+    CHECK_EQ(lathe__cache_export(&cache, path, true, &report, &err), LATHE_OK); /* over the old one */
     if (access("/dev/full", W_OK) == 0) {
-        CHECK_EQ(lathe__cache_export(&cache, check_temp_dir(), &report, &err), LATHE_CACHE); /* a folder */
+        CHECK_EQ(lathe__cache_export(&cache, check_temp_dir(), true, &report, &err),
+                 LATHE_CACHE); /* a folder */
         CHECK_HAS(err.text, check_temp_dir());
         snprintf(to, sizeof to, "%.900s.tmp-%ld", check_temp_dir(), (long)getpid());
         CHECK(access(to, F_OK) != 0);
     }
     write_bytes(path, "old", 3);
-    CHECK_EQ(lathe__cache_export(&cache, path, &report, &err), LATHE_OK);
+    CHECK_EQ(lathe__cache_export(&cache, path, true, &report, &err), LATHE_OK);
     CHECK_EQ(read_bytes(path, old, sizeof old), 8);
     CHECK(memcmp(old, "LATHECX\n", 8) == 0);
     CHECK_EQ(import(&cache, path, &report, &err), LATHE_OK); /* nothing to write: all of it is there */
@@ -391,6 +392,65 @@ TEST(makers_are_kept_once_and_read_newest_first)
     CHECK_EQ(lathe__cache_clear(&cache, &removed, NULL), LATHE_OK);
     CHECK_EQ(lathe__makers_read(&cache, &maker), 0);
     lathe__cache_close(&cache);
+}
+
+/* However many there are, each serves, and all of them travel. */
+TEST(many_makers)
+{
+    enum { MANY = 70 };
+    char path[PATH_BYTES];
+    char identity[64];
+    struct cache cache;
+    struct move_report report;
+    struct compiler *maker;
+    lathe_error err;
+    silent_cache(&cache, "from");
+    for (int i = 0; i < MANY; i++) {
+        snprintf(identity, sizeof identity, "nvrtc 12.1 %d", 1000 + i);
+        const struct compiler c = a_compiler(12, identity);
+        CHECK_EQ(lathe__maker_write(&cache, &c), 0);
+    }
+    add(&cache, 1);
+    temp_path(path, "pack");
+    CHECK_EQ(lathe__cache_export(&cache, path, false, &report, &err), LATHE_OK);
+    lathe__cache_close(&cache);
+    silent_cache(&cache, "to");
+    CHECK_EQ(import(&cache, path, &report, &err), LATHE_OK);
+    CHECK_EQ(lathe__makers_read(&cache, &maker), MANY);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(identity, sizeof identity, "nvrtc 12.1 %d", 1000 + i);
+        CHECK_STR(maker[i].identity, identity);
+    }
+    free(maker);
+    lathe__cache_close(&cache);
+}
+
+/* The readable text travels where it is asked for. */
+TEST(texts_stay_unless_they_are_asked_for)
+{
+    char path[PATH_BYTES];
+    char text[KEY_TEXT_BYTES];
+    char name[KEY_TEXT_BYTES + 8];
+    unsigned char key[KEY_BYTES];
+    struct cache cache;
+    struct move_report report[2];
+    lathe_error err;
+    make_key(1, key);
+    lathe__key_text(key, text);
+    snprintf(name, sizeof name, "%s.cu", text);
+    for (int texts = 0; texts < 2; texts++) {
+        silent_cache(&cache, "from");
+        add(&cache, 1);
+        temp_path(path, "pack");
+        CHECK_EQ(lathe__cache_export(&cache, path, texts == 1, &report[texts], &err), LATHE_OK);
+        lathe__cache_close(&cache);
+        silent_cache(&cache, texts ? "with" : "without");
+        CHECK_EQ(import(&cache, path, &report[texts], &err), LATHE_OK);
+        CHECK(has(&cache, 1));
+        CHECK_EQ(faccessat(cache.dir_fd, name, F_OK, 0), texts ? 0 : -1);
+        lathe__cache_close(&cache);
+    }
+    CHECK_EQ(report[1].bytes, report[0].bytes + PACK_HEAD_BYTES + strlen("// text\n"));
 }
 
 TEST(what_is_no_identity)
@@ -504,7 +564,7 @@ TEST(choices_travel_with_the_cache)
     add(&from, 1);
     CHECK(!lathe__tuned_read(&from, "what", 4, &found));
     CHECK_EQ(lathe__tuned_write(&from, "what", 4, &A_CHOICE), 0);
-    CHECK_EQ(lathe__cache_export(&from, path, &report, &err), LATHE_OK);
+    CHECK_EQ(lathe__cache_export(&from, path, true, &report, &err), LATHE_OK);
     CHECK_EQ(lathe__cache_import(&to, path, &report, &err), LATHE_OK);
     CHECK_EQ(report.moved, 1); /* kernels */
     CHECK(!lathe__tuned_read(&to, "else", 4, &found));

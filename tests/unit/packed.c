@@ -3,12 +3,12 @@
  * specs.
  */
 #include "check.h"
-#include "gen.h"
+#include "gen/gen.h"
 #include "lathe_packed.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void same(const int32_t *a, const int32_t *b, int n)
 {

@@ -10,7 +10,7 @@
 
 #include "check.h"
 #include "nvrtc.h"
-#include "rt.h"
+#include "runtime/rt.h"
 
 /* ---- sets of images ------------------------------------------------------------------------------- */
 

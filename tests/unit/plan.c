@@ -14,7 +14,10 @@ static void refusals_of(const char *spec, lathe_pass pass, const char *problem_t
     CHECK(ir != NULL);
     signature_make(ir, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, err), LATHE_OK);
-    plan_refusals(ir, pass, &problem, device, err);
+    struct kernel_request request;
+    CHECK_EQ(kernel_open(&request, ir, pass, &sig, &problem, device, err), LATHE_OK);
+    plan_refusals(&request, err);
+    kernel_close(&request);
     ir_free(ir);
 }
 
@@ -32,10 +35,10 @@ TEST(every_head_dim_fits_every_device)
                 if (status != LATHE_OK)
                     fprintf(stderr, "%s on %s: %s\n", text, devices[i]->arch, err.text);
                 CHECK_EQ(status, LATHE_OK);
-                CHECK(plan.smem_bytes <= devices[i]->smem_bytes);
-                CHECK_EQ(plan.d_pad % 16, 0);
-                CHECK(plan.d_pad >= d && plan.dv_pad >= dv);
-                CHECK_EQ(plan.bm % (16 * plan.warps), 0);
+                CHECK(plan.attention.smem_bytes <= devices[i]->smem_bytes);
+                CHECK_EQ(plan.attention.d_pad % 16, 0);
+                CHECK(plan.attention.d_pad >= d && plan.attention.dv_pad >= dv);
+                CHECK_EQ(plan.attention.bm % (16 * plan.attention.warps), 0);
             }
 }
 
@@ -48,11 +51,11 @@ TEST(what_runs_on_more_than_hopper_is_portable)
     strcpy(sm_90.arch, "sm_90");
     for (lathe_pass pass = LATHE_FORWARD; pass <= LATHE_BACKWARD; pass++) {
         CHECK_EQ(pick_pass("causal", pass, "dtype=bf16,b=1,h=1,q=64,d=64", &sm_90, &plan, &err), LATHE_OK);
-        CHECK_STR(plan.template_name, pass == LATHE_FORWARD ? "attention_fwd_sm80" : "attention_bwd_sm80");
+        CHECK_STR(plan.row->name, pass == LATHE_FORWARD ? "attention_fwd_sm80" : "attention_bwd_sm80");
         refusals_of("causal", pass, "dtype=bf16,b=1,h=1,q=64,d=64", &sm_90, &err);
         CHECK_HAS(err.text, "code for sm_90, which runs on later devices, too; it needs sm_90a (wgmma)");
         CHECK_EQ(pick_pass("causal", pass, "dtype=bf16,b=1,h=1,q=64,d=64", &H100, &plan, &err), LATHE_OK);
-        CHECK_STR(plan.template_name, pass == LATHE_FORWARD ? "attention_fwd_sm90" : "attention_bwd_sm90");
+        CHECK_STR(plan.row->name, pass == LATHE_FORWARD ? "attention_fwd_sm90" : "attention_bwd_sm90");
     }
 }
 
@@ -85,13 +88,13 @@ TEST(a_device_has_its_own_template_and_others_by_name)
     struct plan plan;
     lathe_error err;
     CHECK_EQ(pick("causal", text, &H100, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.template_name, "attention_fwd_sm90");
-    CHECK(plan.tma && !plan.bound_waits);
+    CHECK_STR(plan.row->name, "attention_fwd_sm90");
+    CHECK(plan.attention.tma && !plan.bound_waits);
     CHECK_EQ(pick("causal", text, &A100, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.template_name, "attention_fwd_sm80");
+    CHECK_STR(plan.row->name, "attention_fwd_sm80");
     CHECK_EQ(pick("causal", text, &wish, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.template_name, "attention_fwd_sm80");
-    CHECK(!plan.tma);
+    CHECK_STR(plan.row->name, "attention_fwd_sm80");
+    CHECK(!plan.attention.tma);
     CHECK_EQ(pick("causal", text, &wrong, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_fwd_sm90: compute capability 8.0; it needs 9.0");
     CHECK_HAS(err.text, "attention_fwd_sm80: attention_fwd_sm90 was asked for");
@@ -121,9 +124,9 @@ TEST(a_wish_of_the_environment_counts_where_it_concerns)
     lathe_error err;
     wish.template_only = false;
     CHECK_EQ(pick("causal", "dtype=bf16,b=1,h=2,q=64,d=128", &wish, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.template_name, "attention_fwd_sm90");
+    CHECK_STR(plan.row->name, "attention_fwd_sm90");
     CHECK_EQ(pick("softmax", "dtype=bf16,rows=4,n=64", &wish, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.template_name, "rowwise");
+    CHECK_STR(plan.row->name, "rowwise");
     wish = asking_for(&H100, "attention_fwd_sm90"); /* of another kind, and nothing else will do */
     CHECK_EQ(pick("softmax", "dtype=bf16,rows=4,n=64", &wish, &plan, &err), LATHE_UNSUPPORTED);
     wish.template_only = false;
@@ -144,13 +147,13 @@ TEST(heads_share_tiles_where_nothing_tells_them_apart)
                {"sigmoid", NULL},
                {"alibi", "the spec reads at.h"},
                {"sinks", "the spec reads at.h"},
-               {"document", "the mask reads data"}};
+               {"document", "tiles of the mask are judged once a launch"}};
     const struct device wish = asking_for(&H100, "attention_fwd_sm90");
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
         lathe_error err;
         CHECK_EQ(pick(row[i].spec, "dtype=bf16,h=8,h_kv=2,q=1,kv=1000,d=64", &wish, &plan, &err), LATHE_OK);
-        CHECK_EQ(plan.pack, !row[i].why);
+        CHECK_EQ(plan.attention.pack, !row[i].why);
         CHECK_HAS(plan.reason, row[i].why ? row[i].why : "share a tile");
     }
 }
@@ -165,8 +168,8 @@ TEST(every_head_dim_fits_hopper)
             lathe_error err;
             snprintf(text, sizeof text, "dtype=bf16,b=1,h=2,q=64,d=%d,d_v=%d", d, dv);
             CHECK_EQ(pick("relative_bias", text, &wish, &plan, &err), LATHE_OK);
-            CHECK(plan.smem_bytes <= H100.smem_bytes);
-            CHECK_EQ(plan.bm, 16 * plan.warps);
+            CHECK(plan.attention.smem_bytes <= H100.smem_bytes);
+            CHECK_EQ(plan.attention.bm, 16 * plan.attention.warps);
         }
 }
 
@@ -177,11 +180,11 @@ TEST(folded_tensors_are_not_for_tma)
     struct plan plan;
     lathe_error err;
     CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=k+v", &H100, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.template_name, "attention_fwd_sm80");
+    CHECK_STR(plan.row->name, "attention_fwd_sm80");
     CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=k+v,unaligned=k+v", &H100, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.template_name, "attention_fwd_sm90");
+    CHECK_STR(plan.row->name, "attention_fwd_sm90");
     CHECK_EQ(pick(mod, "dtype=bf16,d=64,folded=k", &H100, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.template_name, "attention_fwd_sm90");
+    CHECK_STR(plan.row->name, "attention_fwd_sm90");
     const struct device only = asking_for(&H100, "attention_fwd_sm90");
     CHECK_EQ(pick("causal", "dtype=bf16,d=64,folded=o", &only, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_fwd_sm90: o is folded");
@@ -196,9 +199,9 @@ TEST(two_warpgroups_share_many_columns)
         char text[96];
         snprintf(text, sizeof text, "dtype=bf16,b=1,h=2,q=64,d=%d,d_v=%d", dv % 3 ? 64 : 256, dv);
         CHECK_EQ(pick("relative_bias", text, &wish, &plan, &err), LATHE_OK);
-        CHECK_EQ(plan.bm, 8 * plan.warps);
-        CHECK_EQ(plan.dv_pad % 128, 0);
-        CHECK(plan.smem_bytes <= H100.smem_bytes);
+        CHECK_EQ(plan.attention.bm, 8 * plan.attention.warps);
+        CHECK_EQ(plan.attention.dv_pad % 128, 0);
+        CHECK(plan.attention.smem_bytes <= H100.smem_bytes);
     }
     CHECK_EQ(pick("causal", "dtype=bf16,d=64,d_v=520", &wish, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_fwd_sm90: d_v = 520; it takes multiples of 8 from 16 to 512");
@@ -216,7 +219,7 @@ TEST(tiles_of_hopper_follow_the_registers_that_a_spec_needs)
     lathe_error err;
     CHECK_EQ(pick("full", "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
     CHECK_STR(plan.tile, "192x80s3w12");
-    CHECK(plan.dynamic);
+    CHECK(plan.attention.dynamic);
     CHECK_EQ(pick("causal", "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
     CHECK_STR(plan.tile, "192x80s3w12");
     CHECK_EQ(pick("sliding_window", "dtype=bf16,d=128", &wish, &plan, &err), LATHE_OK);
@@ -258,9 +261,9 @@ TEST(backward_has_a_template)
     signature_make(ir, LATHE_BACKWARD, &sig);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         CHECK_EQ(problem_parse(&sig, row[i].problem, &problem, &err), LATHE_OK);
-        CHECK_EQ(plan_pick(ir, LATHE_BACKWARD, &problem, row[i].device, &plan, &err), LATHE_OK);
-        CHECK_STR(plan.template_name, row[i].template_name);
-        CHECK(!plan.back.forward); /* o and lse are given */
+        CHECK_EQ(plan_of(ir, LATHE_BACKWARD, &problem, row[i].device, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.row->name, row[i].template_name);
+        CHECK(!plan.attention.back.forward); /* o and lse are given */
     }
     ir_free(ir);
 }
@@ -282,8 +285,8 @@ TEST(wide_heads_go_in_pairs)
         struct plan plan;
         lathe_error err = {.status = LATHE_OK};
         CHECK_EQ(pick_pass("causal", LATHE_BACKWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);
-        CHECK_EQ(plan.back.paired, row[i].paired);
-        CHECK_EQ(plan.back.thread_blocks, row[i].thread_blocks);
+        CHECK_EQ(plan.attention.back.paired, row[i].paired);
+        CHECK_EQ(plan.attention.back.thread_blocks, row[i].thread_blocks);
         CHECK_STR(plan.tile, row[i].tile);
         CHECK_EQ(strstr(plan.reason, "go in pairs") != NULL, row[i].paired);
     }
@@ -292,7 +295,74 @@ TEST(wide_heads_go_in_pairs)
     lathe_error err = {.status = LATHE_OK};
     odd.sm_count = 131; /* no half of a pair */
     CHECK_EQ(pick_pass("causal", LATHE_BACKWARD, row[0].problem, &odd, &plan, &err), LATHE_OK);
-    CHECK_EQ(plan.back.thread_blocks, 130);
+    CHECK_EQ(plan.attention.back.thread_blocks, 130);
+}
+
+/* Sums into a table that is read at computed places stay in shared memory: 32 floats an entry for each of the
+ * warps, or one, of what the tile leaves; none for pairs that have an element each. */
+TEST(sums_into_tables_stay_in_shared_memory)
+{
+    static const struct {
+        const char *dims, *indices, *problem;
+        const struct device *device;
+        const char *room; /* NULL: no lanes meet */
+        int bytes;        /* beside what the tile takes without the gradient, where the tile is the same */
+    } row[] = {
+        {"'h', 5, 5", "at.h, x.kind(at.q), x.kind(at.kv)", "dtype=bf16,d=128", &H100,
+         "{25}, SITE_ROOM[] = {800}", 0},
+        {"'h', 5, 5", "at.h, x.kind(at.q), x.kind(at.kv)", "dtype=bf16,d=256", &H100,
+         "{25}, SITE_ROOM[] = {25}", 8 * 25 * 4},
+        {"'h', 5, 5", "at.h, x.kind(at.q), x.kind(at.kv)", "dtype=bf16,d=64", &A100,
+         "{25}, SITE_ROOM[] = {800}", 4 * 800 * 4},
+        {"'h', 30, 30", "at.h, x.kind(at.q), x.kind(at.kv)", "dtype=bf16,d=64", &A100,
+         "{900}, SITE_ROOM[] = {900}", 4 * 900 * 4},
+        {"300, 300", "x.kind(at.q), x.kind(at.kv)", "dtype=bf16,d=64", &H100, "{90000}, SITE_ROOM[] = {0}",
+         0},
+        {"'many', 'many'", "x.kind(at.q), x.kind(at.kv)", "dtype=bf16,d=64,many=9", &A100,
+         "{0}, SITE_ROOM[] = {1024}", 4 * 1024 * 4},
+        {"'h', 64", "at.h, x.kind(at.q)", "dtype=bf16,d=64", &A100, "{64}, SITE_ROOM[] = {2048}",
+         4 * 2048 * 4},
+        {"'q', 5", "at.row, x.kind(at.kv)", "dtype=bf16,d=64", &A100, "{0}, SITE_ROOM[] = {0}", 0},
+        {"'q', 'kv'", "at.row, at.kv", "dtype=bf16,d=64", &A100, NULL, 0},
+        {"'h', 64", "at.h, x.kind(at.kv)", "dtype=bf16,d=64", &A100, NULL, 0},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char text[512];
+        char without[128];
+        struct diag diag = {0};
+        struct signature sig;
+        struct problem problem[2];
+        struct source source;
+        struct plan plan[2];
+        lathe_error err = {.status = LATHE_OK};
+        snprintf(text, sizeof text,
+                 "return attention { inputs = { table = tensor('f32', %s, { grad = true }), kind = "
+                 "tensor('i32', 'kv') }, "
+                 "score_mod = function(s, at, x) return s + x.table(%s) end }",
+                 row[i].dims, row[i].indices);
+        struct ir *ir = spec_load("table.lua", text, strlen(text), &diag);
+        CHECK(ir != NULL);
+        signature_make(ir, LATHE_BACKWARD, &sig);
+        snprintf(without, sizeof without, "%s,dtable=none", row[i].problem);
+        for (int k = 0; k < 2; k++) {
+            CHECK_EQ(problem_parse(&sig, k ? without : row[i].problem, &problem[k], &err), LATHE_OK);
+            CHECK_EQ(plan_of(ir, LATHE_BACKWARD, &problem[k], row[i].device, &plan[k], &err), LATHE_OK);
+        }
+        CHECK(plan[0].attention.back.smem_bytes <= row[i].device->smem_bytes);
+        if (strcmp(plan[0].tile, plan[1].tile) == 0 && row[i].bytes > 0)
+            CHECK_EQ(plan[0].attention.back.smem_bytes - plan[1].attention.back.smem_bytes, row[i].bytes);
+        CHECK_EQ(emit_by(ir, LATHE_BACKWARD, &problem[0], row[i].device, &plan[0], &source, &err), LATHE_OK);
+        bool found = false;
+        bool meets = false;
+        for (int k = 0; k < source.n_texts; k++) {
+            meets |= strstr(source.text[k].data, "SITE_MEETS[] = ") != NULL;
+            found |= row[i].room && strstr(source.text[k].data, row[i].room) != NULL;
+        }
+        CHECK_EQ(meets, row[i].room != NULL);
+        CHECK_EQ(found, row[i].room != NULL);
+        source_free(&source);
+        ir_free(ir);
+    }
 }
 
 /* Without a mask all blocks of keys have as many query tiles: the last ones are cut into pieces, two for each
@@ -316,7 +386,7 @@ TEST(last_blocks_of_keys_are_cut)
         lathe_error err = {.status = LATHE_OK};
         CHECK_EQ(pick_pass(row[i].spec, LATHE_BACKWARD, row[i].problem, row[i].device, &plan, &err),
                  LATHE_OK);
-        CHECK_EQ(plan.back.pieces, row[i].pieces);
+        CHECK_EQ(plan.attention.back.pieces, row[i].pieces);
     }
 }
 
@@ -350,9 +420,9 @@ TEST(rows_read_by_number_are_gathered)
         if (status != LATHE_OK)
             fprintf(stderr, "%zu: %s\n", i, err.text);
         CHECK_EQ(status, LATHE_OK);
-        CHECK_STR(plan.template_name, row[i].template_name);
-        CHECK(row[i].vector == 0 || plan.vector == row[i].vector);
-        CHECK_EQ(plan.gather, strcmp(row[i].template_name, "elementwise_gather") == 0);
+        CHECK_STR(plan.row->name, row[i].template_name);
+        CHECK(row[i].vector == 0 || plan.maps.vector == row[i].vector);
+        CHECK_EQ(plan.maps.gather, strcmp(row[i].template_name, "elementwise_gather") == 0);
     }
 }
 
@@ -371,9 +441,9 @@ TEST(lists_with_tensors_of_32_bits_have_shorter_tiles)
         struct plan plan;
         lathe_error err;
         CHECK_EQ(pick(row[i].spec, row[i].problem, &H100, &plan, &err), LATHE_OK);
-        CHECK_EQ(plan.vector, row[i].vector);
-        CHECK_EQ(plan.steps, row[i].steps);
-        CHECK_EQ(plan.ahead, row[i].steps == 4);
+        CHECK_EQ(plan.maps.vector, row[i].vector);
+        CHECK_EQ(plan.maps.steps, row[i].steps);
+        CHECK_EQ(plan.maps.ahead, row[i].steps == 4);
     }
 }
 
@@ -390,10 +460,10 @@ TEST(candidates_are_of_every_template_that_serves)
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=1,h=2,q=64,d=64", &problem, &err), LATHE_OK);
-    for (int i = 0; plan_candidate(ir, LATHE_FORWARD, &problem, &H100, i, &plan); i++)
-        of_sm90 += strcmp(plan.template_name, "attention_fwd_sm90") == 0;
+    for (int i = 0; candidate_of(ir, LATHE_FORWARD, &problem, &H100, i, &plan); i++)
+        of_sm90 += strcmp(plan.row->name, "attention_fwd_sm90") == 0;
     CHECK(of_sm90 >= 2);
-    CHECK_STR(plan.template_name, "attention_fwd_sm80"); /* the last one asked */
+    CHECK_STR(plan.row->name, "attention_fwd_sm80"); /* the last one asked */
     ir_free(ir);
 }
 

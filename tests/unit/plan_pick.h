@@ -4,10 +4,13 @@
 #ifndef LATHE_TEST_PLAN_PICK_H
 #define LATHE_TEST_PLAN_PICK_H
 
-#include "check.h"
-#include "gen.h"
-
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "check.h"
+#include "kernel.h"
+#include "gen/gen.h"
 
 static const struct device A100 = {.sm = 80, .sm_count = 108, .smem_bytes = 166912, .arch = "sm_80"};
 static const struct device RTX4090 = {.sm = 89, .sm_count = 128, .smem_bytes = 101376, .arch = "sm_89"};
@@ -25,7 +28,7 @@ static inline lathe_status pick_pass(const char *spec, lathe_pass pass, const ch
     CHECK(ir != NULL);
     signature_make(ir, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, err), LATHE_OK);
-    lathe_status status = plan_pick(ir, pass, &problem, device, plan, err);
+    lathe_status status = plan_of(ir, pass, &problem, device, plan, err);
     ir_free(ir);
     return status;
 }

@@ -15,16 +15,17 @@ TEST(rows_of_any_length_have_a_shape)
             lathe_error err;
             snprintf(text, sizeof text, "dtype=%s,rows=10,n=%d", dtypes[k], lengths[i]);
             CHECK_EQ(pick("softmax", text, &H100, &plan, &err), LATHE_OK);
-            int team = plan.threads / plan.rows_per_block;
-            CHECK(plan.threads % 32 == 0 && plan.threads <= 1024);
-            CHECK(plan.rows_per_block == 1 || (team <= 32 && (team & (team - 1)) == 0));
-            CHECK_EQ(plan.per_thread % plan.vector, 0);
-            if (plan.stages > 0) /* in shared memory, and what is beyond */
-                CHECK(plan.more == (team * plan.per_thread * plan.cluster < lengths[i]) &&
-                      plan.smem_bytes <= H100.smem_bytes &&
-                      plan.smem_bytes >= plan.stages * team * plan.per_thread * (k == 0 ? 4 : 2));
-            else if (plan.per_thread > 0)
-                CHECK(team * plan.per_thread >= lengths[i]);
+            int team = plan.rows.threads / plan.rows.rows_per_block;
+            CHECK(plan.rows.threads % 32 == 0 && plan.rows.threads <= 1024);
+            CHECK(plan.rows.rows_per_block == 1 || (team <= 32 && (team & (team - 1)) == 0));
+            CHECK_EQ(plan.rows.per_thread % plan.rows.vector, 0);
+            if (plan.rows.stages > 0) /* in shared memory, and what is beyond */
+                CHECK(plan.rows.more == (team * plan.rows.per_thread * plan.rows.cluster < lengths[i]) &&
+                      plan.rows.smem_bytes <= H100.smem_bytes &&
+                      plan.rows.smem_bytes >=
+                          plan.rows.stages * team * plan.rows.per_thread * (k == 0 ? 4 : 2));
+            else if (plan.rows.per_thread > 0)
+                CHECK(team * plan.rows.per_thread >= lengths[i]);
             else
                 CHECK(lengths[i] > 16384);
         }
@@ -45,7 +46,8 @@ TEST(the_longest_rows_have_a_shape)
                 pick_pass(SPEC[i / 2], i % 2 ? LATHE_BACKWARD : LATHE_FORWARD, text, &H100, &plan, &err);
             CHECK_HAS(err.text, k < 2 ? "" : "it takes rows of at most 2146435072 elements");
             CHECK_EQ(status, k < 2 ? LATHE_OK : LATHE_UNSUPPORTED);
-            CHECK(k >= 2 || (plan.per_thread >= 0 && plan.per_thread < 256 && plan.rows_per_block <= 32));
+            CHECK(k >= 2 || (plan.rows.per_thread >= 0 && plan.rows.per_thread < 256 &&
+                             plan.rows.rows_per_block <= 32));
         }
 }
 
@@ -68,10 +70,10 @@ TEST(long_rows_are_shared_by_clusters)
         struct plan plan;
         lathe_error err;
         CHECK_EQ(pick(CASES[i].spec, CASES[i].sizes, &H100, &plan, &err), LATHE_OK);
-        CHECK_EQ(plan.cluster, CASES[i].cluster);
-        CHECK(plan.cluster == 0 || plan.blocks % plan.cluster == 0);
+        CHECK_EQ(plan.rows.cluster, CASES[i].cluster);
+        CHECK(plan.rows.cluster == 0 || plan.rows.blocks % plan.rows.cluster == 0);
         CHECK_EQ(pick(CASES[i].spec, CASES[i].sizes, &A100, &plan, &err), LATHE_OK);
-        CHECK(plan.cluster <= 1);
+        CHECK(plan.rows.cluster <= 1);
     }
 }
 
@@ -100,22 +102,23 @@ TEST(candidates_are_the_rows_that_fit)
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,b=1,h=2,q=64,d=128", &problem, &err), LATHE_OK);
-    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &A100, &best, &err), LATHE_OK);
+    CHECK_EQ(plan_of(ir, LATHE_FORWARD, &problem, &A100, &best, &err), LATHE_OK);
     int n = 0;
-    for (; plan_candidate(ir, LATHE_FORWARD, &problem, &A100, n, &plan); n++) {
+    for (; candidate_of(ir, LATHE_FORWARD, &problem, &A100, n, &plan); n++) {
         struct device wish = A100;
         snprintf(wish.tile, sizeof wish.tile, "%s", plan.tile);
-        CHECK(plan.smem_bytes <= A100.smem_bytes);
-        CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &wish, &again, &err), LATHE_OK);
+        CHECK(plan.rows.smem_bytes <= A100.smem_bytes);
+        CHECK_EQ(plan_of(ir, LATHE_FORWARD, &problem, &wish, &again, &err), LATHE_OK);
         CHECK_STR(again.tile, plan.tile);
-        CHECK_EQ(again.bm * 1000 + again.bn, plan.bm * 1000 + plan.bn);
+        CHECK_EQ(again.attention.bm * 1000 + again.attention.bn,
+                 plan.attention.bm * 1000 + plan.attention.bn);
         if (n == 0)
             CHECK_STR(plan.tile, best.tile);
     }
     CHECK(n >= 4 && n < 40);
     struct device wish = A100;
     snprintf(wish.tile, sizeof wish.tile, "48x48s1w3");
-    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &problem, &wish, &again, &err), LATHE_UNSUPPORTED);
+    CHECK_EQ(plan_of(ir, LATHE_FORWARD, &problem, &wish, &again, &err), LATHE_UNSUPPORTED);
     ir_free(ir);
 }
 
@@ -145,9 +148,11 @@ TEST(rows_in_shared_memory_fit_it)
                 refused++;
                 continue;
             }
-            const int met = cases[i].sums && plan.rows_per_block > 1 ? 4 * plan.threads * plan.per_thread : 0;
-            CHECK(plan.per_thread > 0);
-            CHECK(plan.smem_bytes + met + 1024 <= d.smem_bytes); /* 1 KiB: the reductions */
+            const int met = cases[i].sums && plan.rows.rows_per_block > 1
+                                ? 4 * plan.rows.threads * plan.rows.per_thread
+                                : 0;
+            CHECK(plan.rows.per_thread > 0);
+            CHECK(plan.rows.smem_bytes + met + 1024 <= d.smem_bytes); /* 1 KiB: the reductions */
             taken++;
         }
         CHECK(taken > 0 && refused > 0);
@@ -173,9 +178,9 @@ TEST(long_rows_stay_in_shared_memory_where_there_is_less_of_it)
         char problem[64];
         snprintf(problem, sizeof problem, "dtype=bf16,rows=512,n=%d", cases[i].n);
         CHECK_EQ(pick_pass("layer_norm", cases[i].pass, problem, &SM_120, &plan, &err), LATHE_OK);
-        CHECK(strstr(plan.template_name, "rowwise_staged") != NULL);
-        CHECK_EQ(plan.cluster, cases[i].cluster);
-        CHECK_EQ(plan.cols_packed, cases[i].packed);
+        CHECK(strstr(plan.row->name, "rowwise_staged") != NULL);
+        CHECK_EQ(plan.rows.cluster, cases[i].cluster);
+        CHECK_EQ(plan.rows.staged.cols_packed, cases[i].packed);
     }
 }
 
@@ -202,8 +207,8 @@ TEST(rows_are_read_again_where_one_pass_makes_mean_and_variance)
         lathe_error err = {0};
         CHECK_EQ(pick_pass("layer_norm_residual", cases[i].pass, cases[i].problem, &H100, &plan, &err),
                  LATHE_OK);
-        CHECK_EQ(plan.reread, cases[i].again);
-        CHECK_EQ(plan.spreads, cases[i].again);
+        CHECK_EQ(plan.rows.reread, cases[i].again);
+        CHECK_EQ(plan.rows.variance, cases[i].again);
     }
 }
 
@@ -226,7 +231,7 @@ TEST(rows_are_read_again_where_the_first_pass_leaves_a_tensor_out)
             "local r = x.r(at.row, at.i) return (v + r) / %s end }",
             cases[i].sum);
         CHECK_EQ(pick(spec, "dtype=bf16,rows=99,n=8192", &H100, &plan, &err), LATHE_OK);
-        CHECK_EQ(plan.reread, cases[i].again);
+        CHECK_EQ(plan.rows.reread, cases[i].again);
     }
 }
 
@@ -243,7 +248,7 @@ TEST(clusters_of_16_blocks_are_asked_of_devices_that_promise_them)
         device.sm = cases[i].sm;
         device.sm_count = cases[i].sm_count;
         CHECK_EQ(pick("softmax", "dtype=f32,rows=64,n=300000", &device, &plan, &err), LATHE_OK);
-        CHECK_EQ(plan.cluster, cases[i].cluster);
+        CHECK_EQ(plan.rows.cluster, cases[i].cluster);
     }
 }
 
@@ -253,7 +258,7 @@ TEST(columns_of_long_rows_are_packed_where_nothing_is_lost)
     static const struct {
         const char *spec, *problem;
         lathe_pass pass;
-        bool packed, spreads;
+        bool packed, variance;
     } cases[] = {
         {"layer_norm", "dtype=bf16,rows=99,n=131072", LATHE_FORWARD, true, true},
         {"layer_norm", "dtype=f16,rows=99,n=100000", LATHE_FORWARD, true, false}, /* threads are not full */
@@ -270,10 +275,12 @@ TEST(columns_of_long_rows_are_packed_where_nothing_is_lost)
         struct plan plan;
         lathe_error err = {0};
         CHECK_EQ(pick_pass(cases[i].spec, cases[i].pass, cases[i].problem, &H100, &plan, &err), LATHE_OK);
-        CHECK_EQ(plan.cols_packed, cases[i].packed);
-        CHECK_EQ(plan.spreads, cases[i].spreads);
-        CHECK(!plan.cols_packed || (plan.cols_held && plan.late && !plan.taken));
-        CHECK(!plan.cols_packed || plan.sure == plan.per_thread / plan.vector - !plan.full);
+        CHECK_EQ(plan.rows.staged.cols_packed, cases[i].packed);
+        CHECK_EQ(plan.rows.variance, cases[i].variance);
+        CHECK(!plan.rows.staged.cols_packed ||
+              (plan.rows.staged.cols_held && plan.rows.staged.late && !plan.rows.taken));
+        CHECK(!plan.rows.staged.cols_packed ||
+              plan.rows.staged.sure == plan.rows.per_thread / plan.rows.vector - !plan.rows.full);
     }
 }
 
@@ -289,11 +296,11 @@ TEST(packed_sums_fit_static_shared_memory)
     struct plan plan;
     lathe_error err = {0};
     CHECK_EQ(pick_pass(SPEC, LATHE_FORWARD, "dtype=bf16,rows=2048,n=4096", &H100, &plan, &err), LATHE_OK);
-    CHECK_EQ(strcmp(plan.template_name, "rowwise_walk"), 0);
-    CHECK_EQ(plan.threads, 256);
-    CHECK(2 * plan.threads * plan.vector * 8 <= 48 * 1024);
-    CHECK(plan.whole_warps * 32 <= plan.threads);
-    CHECK(plan.part_places > 0);
+    CHECK_EQ(strcmp(plan.row->name, "rowwise_walk"), 0);
+    CHECK_EQ(plan.rows.threads, 256);
+    CHECK(2 * plan.rows.threads * plan.rows.vector * 8 <= 48 * 1024);
+    CHECK(plan.rows.scan.whole_warps * 32 <= plan.rows.threads);
+    CHECK(plan.rows.scan.part_places > 0);
 }
 
 /* One plain sum along an inner dim has a kernel beside it that hands sums on from block to block: as many
@@ -322,20 +329,21 @@ TEST(plain_sums_hand_on_from_block_to_block)
             "'rows', 'n') },\n  forward = function(x, at, p) return %s end }",
             specs[i / 6].formula);
         CHECK_EQ(pick_pass(spec, LATHE_FORWARD, sizes[i % 2], device, &plan, &err), LATHE_OK);
-        CHECK_EQ(strcmp(plan.template_name, "rowwise_walk"), 0);
-        CHECK_EQ(plan.chain.threads > 0, specs[i / 6].chained);
+        CHECK_EQ(strcmp(plan.row->name, "rowwise_walk"), 0);
+        CHECK_EQ(plan.rows.scan.lookback.threads > 0, specs[i / 6].chained);
         CHECK_EQ(strstr(plan.reason, "hand their sums on") != NULL, specs[i / 6].chained);
         if (!specs[i / 6].chained)
             continue;
-        const int workers = plan.chain.threads / 32 - 3;
-        const int piece = plan.chain.batches * plan.places;
+        const int workers = plan.rows.scan.lookback.threads / 32 - 3;
+        const int piece = plan.rows.scan.lookback.batches * plan.rows.scan.places;
         const int tensors = i / 6 == 1 ? 3 : 1;
-        CHECK(workers >= plan.vector && workers <= 8);
+        CHECK(workers >= plan.rows.vector && workers <= 8);
         CHECK(piece > 0 && piece <= 32);
-        CHECK_EQ(plan.chain.places, workers * piece);
-        CHECK_EQ(plan.chain.smem_bytes, 3 * tensors * plan.chain.places * 256);
-        CHECK(plan.chain.smem_bytes + 3 * 4 * 32 * plan.vector * (workers + 2) + 1024 <= device->smem_bytes);
-        CHECK_EQ(plan.chain.blocks, device->sm_count);
+        CHECK_EQ(plan.rows.scan.lookback.places, workers * piece);
+        CHECK_EQ(plan.rows.scan.lookback.smem_bytes, 3 * tensors * plan.rows.scan.lookback.places * 256);
+        CHECK(plan.rows.scan.lookback.smem_bytes + 3 * 4 * 32 * plan.rows.vector * (workers + 2) + 1024 <=
+              device->smem_bytes);
+        CHECK_EQ(plan.rows.scan.lookback.blocks, device->sm_count);
     }
 }
 
@@ -363,12 +371,14 @@ TEST(walks_along_an_inner_dim_fit_shared_memory)
         CHECK_EQ(
             pick_pass(spec, i % 2 ? LATHE_BACKWARD : LATHE_FORWARD, sizes[i / 2 % 2], device, &plan, &err),
             LATHE_OK);
-        CHECK_EQ(strncmp(plan.template_name, "rowwise_walk", strlen("rowwise_walk")), 0);
-        CHECK(plan.stages >= 2);
-        CHECK(plan.places >= 4);
-        CHECK_EQ(plan.smem_bytes % (plan.stages * plan.threads / 32 * plan.places * 64), 0);
-        CHECK_EQ(plan.again_stages, plan.stages);
-        CHECK(plan.smem_bytes + plan.threads * plan.vector * specs[i / 12].handed_on + 1024 <=
+        CHECK_EQ(strncmp(plan.row->name, "rowwise_walk", strlen("rowwise_walk")), 0);
+        CHECK(plan.rows.stages >= 2);
+        CHECK(plan.rows.scan.places >= 4);
+        CHECK_EQ(plan.rows.smem_bytes %
+                     (plan.rows.stages * plan.rows.threads / 32 * plan.rows.scan.places * 64),
+                 0);
+        CHECK_EQ(plan.rows.scan.again_stages, plan.rows.stages);
+        CHECK(plan.rows.smem_bytes + plan.rows.threads * plan.rows.vector * specs[i / 12].handed_on + 1024 <=
               device->smem_bytes);
     }
 }
@@ -392,13 +402,14 @@ TEST(parts_that_are_walked_twice_stay_in_shared_memory)
         snprintf(sizes, sizeof sizes, "dtype=%s,rows=65536,n=4096", row[i].dtype);
         CHECK_EQ(pick_pass("logcumsumexp_packed", LATHE_BACKWARD, sizes, row[i].device, &plan, &err),
                  LATHE_OK);
-        CHECK_EQ(plan.stages, row[i].stages);
-        CHECK_EQ(plan.again_stages, row[i].again_stages);
-        CHECK_EQ(plan.held_carries, row[i].held_carries);
+        CHECK_EQ(plan.rows.stages, row[i].stages);
+        CHECK_EQ(plan.rows.scan.again_stages, row[i].again_stages);
+        CHECK_EQ(plan.rows.scan.held_carries, row[i].held_carries);
         const int element = strcmp(row[i].dtype, "f32") == 0 ? 4 : 2;
-        const int rings = (plan.stages + plan.again_stages) * plan.places * element;
-        CHECK_EQ(plan.smem_bytes, plan.threads * plan.vector * (rings + 4 * plan.held_carries));
-        CHECK((plan.smem_bytes + 1024) * plan.min_blocks <= row[i].device->smem_bytes);
+        const int rings = (plan.rows.stages + plan.rows.scan.again_stages) * plan.rows.scan.places * element;
+        CHECK_EQ(plan.rows.smem_bytes,
+                 plan.rows.threads * plan.rows.vector * (rings + 4 * plan.rows.scan.held_carries));
+        CHECK((plan.rows.smem_bytes + 1024) * plan.rows.min_blocks <= row[i].device->smem_bytes);
     }
 }
 
@@ -415,10 +426,22 @@ TEST(strips_along_an_inner_dim_fit_shared_memory)
             d.smem_bytes = kb * 1024;
             snprintf(sizes, sizeof sizes, "dtype=%s,rows=512,n=4096", dtypes[k]);
             CHECK_EQ(pick("softmax_inner", sizes, &d, &plan, &err), LATHE_OK);
-            if (strcmp(plan.template_name, "rowwise_inner") != 0)
+            if (strcmp(plan.row->name, "rowwise_inner") != 0)
                 continue;
-            const int sums = 2 * 4 * (plan.threads / 32 + 1) * plan.units_wide * plan.vector;
-            CHECK(plan.per_thread >= 0);
-            CHECK(plan.smem_bytes + (sums + 1023) / 1024 * 1024 <= d.smem_bytes);
+            const int sums = 2 * 4 * (plan.rows.threads / 32 + 1) * plan.rows.units_wide * plan.rows.vector;
+            CHECK(plan.rows.per_thread >= 0);
+            CHECK(plan.rows.smem_bytes + (sums + 1023) / 1024 * 1024 <= d.smem_bytes);
         }
+}
+
+/* The one shape that what an earlier candidate had left behind decided: as it was, until both are measured.
+ */
+TEST(sums_of_the_longest_rows_stay_in_shared_memory)
+{
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick_pass("rms_norm", LATHE_BACKWARD, "dtype=f32,rows=4096,n=196608", &H100, &plan, &err),
+             LATHE_OK);
+    CHECK(plan.rows.staged.columns_shared);
+    CHECK_EQ(plan.rows.stages, 1);
 }

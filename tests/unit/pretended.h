@@ -11,7 +11,7 @@
 
 #include "check.h"
 #include "nvrtc.h"
-#include "rt.h"
+#include "runtime/rt.h"
 
 /* ---- a driver that pretends ----------------------------------------------------------------------- */
 

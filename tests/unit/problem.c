@@ -2,124 +2,15 @@
  * problem.c: arguments and one-line problems become sizes and dtypes; every mistake is one sentence.
  * Signatures are written by hand: no spec is loaded.
  */
+#include "problem_call.h"
 #include "check.h"
-#include "gen.h"
-#include "rt.h"
+#include "sizes.h"
+#include "gen/gen.h"
+#include "runtime/rt.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { Q, K, V, O, LSE, DOC, BIAS, Q_START, N_ATTENTION };
-
-static struct sig_arg tensor_of(const char *name, enum arg_role role, const enum sym *sym, int n)
-{
-    struct sig_arg a = {.role = (uint8_t)role, .ndim = (uint8_t)n};
-    snprintf(a.name, sizeof a.name, "%s", name);
-    for (int i = 0; i < n; i++)
-        a.dim[i].sym = (uint8_t)sym[i];
-    return a;
-}
-
-static struct sig_arg main_of(const char *name, enum arg_role role, const enum sym *sym)
-{
-    struct sig_arg a = tensor_of(name, role, sym, 4);
-    a.problem_dtype = true;
-    a.unit_last = true;
-    return a;
-}
-
-static const enum sym Q_DIMS[] = {SYM_B, SYM_H, SYM_Q, SYM_D};
-static const enum sym K_DIMS[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D};
-static const enum sym V_DIMS[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D_V};
-static const enum sym O_DIMS[] = {SYM_B, SYM_H, SYM_Q, SYM_D_V};
-static const enum sym X_DIMS[] = {SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};
-
-/* q k v o, lse, doc i32 [b, n_doc], bias "float" [h, 128] optional, q_start */
-static struct signature attention_signature(void)
-{
-    static const enum sym doc_dims[] = {SYM_B, SYM_FREE};
-    static const enum sym bias_dims[] = {SYM_H, SYM_ONE};
-    struct signature s = {.kind = "attention",
-                          .builds_alignment = true,
-                          .n_args = N_ATTENTION,
-                          .n_free = 1,
-                          .free_name = {"n_doc"}};
-    s.arg[Q] = main_of("q", ROLE_IN, Q_DIMS);
-    s.arg[K] = main_of("k", ROLE_IN, K_DIMS);
-    s.arg[V] = main_of("v", ROLE_IN, V_DIMS);
-    s.arg[O] = main_of("o", ROLE_OUT, O_DIMS);
-    s.arg[LSE] = tensor_of("lse", ROLE_OUT_OPTIONAL, Q_DIMS, 3);
-    s.arg[LSE].dtype = LATHE_F32;
-    s.arg[LSE].optional = true;
-    s.arg[DOC] = tensor_of("doc", ROLE_INPUT, doc_dims, 2);
-    s.arg[DOC].dtype = LATHE_I32;
-    s.arg[BIAS] = tensor_of("bias", ROLE_INPUT, bias_dims, 2);
-    s.arg[BIAS].dim[1].literal = 128;
-    s.arg[BIAS].optional = true;
-    s.arg[Q_START] = tensor_of("q_start", ROLE_Q_START, NULL, 0);
-    s.arg[Q_START].dtype = LATHE_I32;
-    s.arg[Q_START].optional = true;
-    return s;
-}
-
-static struct signature rowwise_signature(void)
-{
-    struct signature s = {.kind = "rowwise", .n_args = 3};
-    s.arg[0] = main_of("x", ROLE_IN, X_DIMS);
-    s.arg[1] = main_of("y", ROLE_OUT, X_DIMS);
-    s.arg[0].leading_optional = true;
-    s.arg[1].leading_optional = true;
-    s.arg[2] = tensor_of("rstd", ROLE_OUT_OPTIONAL, X_DIMS, 3);
-    s.arg[2].dtype = LATHE_F32;
-    s.arg[2].optional = true;
-    s.arg[2].leading_optional = true;
-    return s;
-}
-
-/* A call that is right; tests spoil one thing. */
-struct call {
-    int64_t q[4], k[4], v[4], o[4], doc[2], q_strides[4];
-    lathe_arg arg[6];
-    int n;
-};
-static double storage[4]; /* something to point at; never read */
-
-/* Far from it, and from each other. */
-static void *elsewhere(unsigned place)
-{
-    return (void *)((uintptr_t)storage + ((uintptr_t)place << 24));
-}
-
-static void make_call(struct call *c)
-{
-    *c = (struct call){.q = {2, 4, 10, 64},
-                       .k = {2, 2, 20, 64},
-                       .v = {2, 2, 20, 32},
-                       .o = {2, 4, 10, 32},
-                       .doc = {2, 7},
-                       .n = 5};
-    c->arg[0] = (lathe_arg){"q", storage, LATHE_BF16, 4, c->q, NULL};
-    c->arg[1] = (lathe_arg){"k", storage, LATHE_BF16, 4, c->k, NULL};
-    c->arg[2] = (lathe_arg){"v", storage, LATHE_BF16, 4, c->v, NULL};
-    c->arg[3] = (lathe_arg){"o", elsewhere(1), LATHE_BF16, 4, c->o, NULL};
-    c->arg[4] = (lathe_arg){"doc", storage, LATHE_I32, 2, c->doc, NULL};
-}
-
-static lathe_status bind(const struct call *c, struct problem *p, lathe_error *err)
-{
-    const struct signature sig = attention_signature();
-    memset(err, 0, sizeof *err);
-    return problem_from_args(&sig, c->arg, c->n, true, p, err);
-}
-
-#define REFUSED(call_pointer, part)                                                                          \
-    do {                                                                                                     \
-        struct problem refused_problem;                                                                      \
-        lathe_error refused_error;                                                                           \
-        CHECK_EQ(bind((call_pointer), &refused_problem, &refused_error), LATHE_ARG);                         \
-        CHECK_EQ(refused_error.status, LATHE_ARG);                                                           \
-        CHECK_HAS(refused_error.text, (part));                                                               \
-    } while (0)
 
 TEST(arguments_bind_every_symbol)
 {
@@ -155,12 +46,31 @@ TEST(order_of_arguments_does_not_matter)
     CHECK_EQ(p.dim[SYM_Q], 10);
 }
 
+TEST(gradients_that_were_not_asked_for)
+{
+    struct call c;
+    struct problem p;
+    lathe_error err;
+    struct signature sig = attention_signature();
+    sig.backward = true;
+    make_call(&c);
+    c.arg[4].name = "dbias";
+    CHECK_EQ(lathe__problem_from_args(&sig, c.arg, c.n, true, &p, &err), LATHE_ARG);
+    CHECK_HAS(err.text,
+              "argument 'dbias': 'bias' has no gradient in this spec; floats are declared with grad = true");
+    c.arg[4].name = "dbiases";
+    CHECK_EQ(lathe__problem_from_args(&sig, c.arg, c.n, true, &p, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "argument 'dbiases': unknown name");
+}
+
 TEST(wrong_names)
 {
     struct call c;
     make_call(&c);
     c.arg[1].name = "key";
     REFUSED(&c, "argument 'key': unknown name; this spec takes q, k, v, o, lse, doc, bias, q_start");
+    c.arg[1].name = "q_strat";
+    REFUSED(&c, "lse, doc, bias, q_start; did you mean 'q_start'?");
     c.arg[1].name = NULL;
     REFUSED(&c, "unknown name");
     c.arg[1].name = "q";
@@ -252,8 +162,13 @@ TEST(strides)
     c.arg[0].strides = c.q_strides;
     memcpy(c.q_strides, (int64_t[]){64, 64 * 2, 64 * 8, 1}, sizeof c.q_strides);
     CHECK_EQ(bind(&c, &p, &err), LATHE_OK);
-    c.q_strides[3] = 2;
-    REFUSED(&c, "argument 'q': expected last stride 1, given 2");
+    CHECK_EQ(p.unaligned, 0);
+    c.q_strides[3] = 2; /* its rows are copied, as those that are not aligned are */
+    CHECK_EQ(bind(&c, &p, &err), LATHE_OK);
+    CHECK(arg_in(p.unaligned, 0));
+    c.q_strides[3] = 0;
+    CHECK_EQ(bind(&c, &p, &err), LATHE_OK);
+    CHECK(arg_in(p.unaligned, 0));
     c.q_strides[3] = 1;
     c.q_strides[1] = -64;
     REFUSED(&c, "argument 'q': expected strides >= 0, given -64 in dim 1");
@@ -359,125 +274,6 @@ TEST(too_many_rows)
              LATHE_ARG);
 }
 
-static lathe_status parse(const char *text, struct problem *p, lathe_error *err)
-{
-    const struct signature sig = attention_signature();
-    memset(err, 0, sizeof *err);
-    return problem_parse(&sig, text, p, err);
-}
-
-TEST(line_of_text)
-{
-    struct problem p;
-    lathe_error err;
-    CHECK_EQ(parse("dtype=f16,b=2,h=16,h_kv=4,q=1000,kv=999,d=128,d_v=64,n_doc=5", &p, &err), LATHE_OK);
-    CHECK_EQ(p.dtype, LATHE_F16);
-    CHECK_EQ(p.dim[SYM_B], 2);
-    CHECK_EQ(p.dim[SYM_H], 16);
-    CHECK_EQ(p.dim[SYM_H_KV], 4);
-    CHECK_EQ(p.dim[SYM_Q], 1000);
-    CHECK_EQ(p.dim[SYM_KV], 999);
-    CHECK_EQ(p.dim[SYM_D], 128);
-    CHECK_EQ(p.dim[SYM_D_V], 64);
-    CHECK_EQ(p.dim[SYM_FREE], 5);
-    CHECK_EQ(p.arg_dtype[BIAS], LATHE_F16);
-    CHECK_EQ(p.arg_dtype[DOC], LATHE_I32);
-    CHECK_EQ(p.arg_dtype[LSE], LATHE_F32);
-    CHECK(arg_in(p.present, BIAS));
-}
-
-TEST(defaults_follow_what_is_given)
-{
-    struct problem p;
-    lathe_error err;
-    CHECK_EQ(parse("n_doc=1", &p, &err), LATHE_OK);
-    CHECK_EQ(p.dtype, LATHE_BF16);
-    CHECK_EQ(p.dim[SYM_B], 1);
-    CHECK_EQ(p.dim[SYM_H], p.dim[SYM_H_KV]);
-    CHECK_EQ(p.dim[SYM_D], 128);
-    CHECK_EQ(parse("n_doc=1,h_kv=3,kv=77,d_v=40", &p, &err), LATHE_OK);
-    CHECK_EQ(p.dim[SYM_H], 3);
-    CHECK_EQ(p.dim[SYM_Q], 77);
-    CHECK_EQ(p.dim[SYM_D], 40);
-    CHECK_EQ(parse("n_doc=1,q=0", &p, &err), LATHE_OK);
-    CHECK_EQ(p.dim[SYM_KV], 0);
-}
-
-TEST(choices_of_inputs)
-{
-    struct problem p;
-    lathe_error err;
-    CHECK_EQ(parse("n_doc=1,bias=f32", &p, &err), LATHE_OK);
-    CHECK_EQ(p.arg_dtype[BIAS], LATHE_F32);
-    CHECK_EQ(parse("n_doc=1,bias=none", &p, &err), LATHE_OK);
-    CHECK(!(arg_in(p.present, BIAS)));
-    CHECK_EQ(parse("n_doc=1,bias=i32", &p, &err), LATHE_ARG);
-    CHECK_HAS(err.text, "expected bias to be f32, f16, bf16 or none, given 'i32'");
-    CHECK_EQ(parse("n_doc=1,doc=none", &p, &err), LATHE_ARG);
-    CHECK_HAS(err.text, "unknown name 'doc'");
-}
-
-/* bias, named like the number of heads: a number is the size, a dtype or `none` the argument. */
-TEST(an_argument_may_have_the_name_of_a_size)
-{
-    struct signature sig = attention_signature();
-    struct problem p;
-    lathe_error err;
-    snprintf(sig.arg[BIAS].name, sizeof sig.arg[BIAS].name, "h");
-    CHECK_EQ(problem_parse(&sig, "n_doc=1,h=4", &p, &err), LATHE_OK);
-    CHECK_EQ(p.dim[SYM_H], 4);
-    CHECK_EQ(p.arg_dtype[BIAS], LATHE_BF16);
-    CHECK_EQ(problem_parse(&sig, "n_doc=1,h=f32,h=4", &p, &err), LATHE_OK);
-    CHECK_EQ(p.dim[SYM_H], 4);
-    CHECK_EQ(p.arg_dtype[BIAS], LATHE_F32);
-    CHECK_EQ(problem_parse(&sig, "n_doc=1,h=none", &p, &err), LATHE_OK);
-    CHECK(!(arg_in(p.present, BIAS)));
-    CHECK_EQ(problem_parse(&sig, "n_doc=1,h=none,h=4,h=f16", &p, &err), LATHE_ARG);
-    CHECK_HAS(err.text, "'h' is given twice");
-    CHECK_EQ(problem_parse(&sig, "n_doc=1,h=i32", &p, &err), LATHE_ARG);
-    CHECK_HAS(err.text, "expected h to be a whole number");
-}
-
-TEST(garbage_in_a_line)
-{
-    static const struct {
-        const char *text;
-        const char *part;
-    } cases[] = {
-        {"", "the size of dim 'n_doc' of input 'doc' has no default; add n_doc=SIZE"},
-        {"n_doc", "expected NAME=VALUE separated by commas, given 'n_doc'"},
-        {"=3", "expected NAME=VALUE"},
-        {",", "expected NAME=VALUE"},
-        {"q=3,", "expected NAME=VALUE"},
-        {"q=3,,kv=3", "expected NAME=VALUE"},
-        {"q=", "expected q to be a whole number from 0 to 2^31 - 1, given ''"},
-        {"q=-1", "given '-1'"},
-        {"q=+1", "given '+1'"},
-        {"q=1e3", "given '1e3'"},
-        {"q=0x10", "given '0x10'"},
-        {"q= 1", "given ' 1'"},
-        {"q=2147483648", "given '2147483648'"},
-        {"q=99999999999999999999", "given '99999999999999999999'"},
-        {"q=1,q=1", "'q' is given twice"},
-        {"dtype=f16,dtype=f16", "'dtype' is given twice"},
-        {"n_doc=1,bias=f16,q=2,bias=none", "'bias' is given twice"},
-        {"n_doc=1,unaligned=q,unaligned=k", "'unaligned' is given twice"},
-        {"dtype=int8", "expected dtype to be f32, f16 or bf16"},
-        {"dtype=i32", "given 'i32'"},
-        {"n=5", "unknown name 'n'; this spec knows dtype, b, h, h_kv, q, kv, d, d_v, n_doc, bias"},
-        {"n_doc=1,h=4,h_kv=3", "expected h to be a multiple of h_kv, given h=4 and h_kv=3"},
-        {"n_doc=1,d=0", "expected d >= 1, given d=0"},
-        {"n_doc=1,h=65536,b=65536", "expected b * h below 2^31"},
-        {"n_doc=1,q=2147483647,h=30000,d=256", "expected at most 2^44 elements"},
-    };
-    struct problem p;
-    lathe_error err;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        CHECK_EQ(parse(cases[i].text, &p, &err), LATHE_ARG);
-        CHECK_HAS(err.text, cases[i].part);
-    }
-}
-
 TEST(error_record_may_be_absent)
 {
     const struct signature sig = attention_signature();
@@ -563,11 +359,11 @@ TEST(a_backward_pass_is_built_for_what_is_there)
     lathe_error err;
     CHECK(ir != NULL);
     signature_make(ir, LATHE_BACKWARD, &sig);
-    const int dq = signature_find(&sig, "dq");
-    const int dlse = signature_find(&sig, "dlse");
+    const int dq = lathe__arg_find(&sig, "dq", 0);
+    const int dlse = lathe__arg_find(&sig, "dlse", 0);
     CHECK(sig.backward && sig.arg[dq].presence_built && sig.arg[dlse].presence_built);
-    CHECK(!sig.arg[signature_find(&sig, "q")].presence_built &&
-          !sig.arg[signature_find(&sig, "q_start")].presence_built);
+    CHECK(!sig.arg[lathe__arg_find(&sig, "q", 0)].presence_built &&
+          !sig.arg[lathe__arg_find(&sig, "q_start", 0)].presence_built);
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,d=64", &p, &err), LATHE_OK);
     CHECK(arg_in(p.present, dq) && !arg_in(p.present, dlse) && !p.deterministic); /* few losses read lse */
     CHECK_EQ(problem_parse(&sig, "dtype=bf16,d=64,dq=none,dlse=f32,deterministic=1", &p, &err), LATHE_OK);
@@ -577,6 +373,58 @@ TEST(a_backward_pass_is_built_for_what_is_there)
     CHECK_EQ(problem_parse(&sig, "dlse=f16", &p, &err), LATHE_ARG);
     signature_make(ir, LATHE_FORWARD, &sig);
     CHECK_EQ(problem_parse(&sig, "deterministic=1", &p, &err), LATHE_ARG);
+    ir_free(ir);
+}
+
+static struct ir *causal_signature(lathe_pass pass, struct signature *sig)
+{
+    struct diag diag = {0};
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, pass, sig);
+    return ir;
+}
+
+/* One line serves both passes: what the other one knows is looked at, and changes nothing. */
+TEST(a_pass_takes_the_names_of_the_other)
+{
+    struct signature sig;
+    struct problem p;
+    struct problem plain;
+    lathe_error err;
+    struct ir *ir = causal_signature(LATHE_FORWARD, &sig);
+    const char *const text = "d=64,unaligned=q+do+dq,deterministic=1,dlse=f32,dq=none,o=none,lse=none";
+    CHECK_EQ(problem_parse_of(ir, &sig, text, &p, &err), LATHE_OK);
+    CHECK_EQ(problem_parse_of(ir, &sig, "d=64,unaligned=q", &plain, &err), LATHE_OK);
+    CHECK(memcmp(&p, &plain, sizeof p) == 0);
+    CHECK(problem_is_of(ir, &sig, text) && !problem_is_of(ir, &sig, "dls=f32"));
+    CHECK_EQ(problem_named_of(ir, &sig, "dlse=f32", &p, &err), LATHE_OK);
+    CHECK_EQ(p.dim[SYM_D], -1);
+    ir_free(ir);
+}
+
+TEST(what_neither_pass_knows_is_refused)
+{
+    static const struct {
+        const char *text;
+        const char *part;
+    } cases[] = {
+        {"dls=f32", "unknown name 'dls'; this spec knows dtype, b, h, h_kv, q, kv, seqs, d, d_v, "
+                    "cu_q (i32 or none), cu_kv (i32 or none), used_kv (i32 or none), unaligned, folded"},
+        {"dlse=f16", "expected dlse to be f32 or none, given 'f16'"},
+        {"deterministic=2", "expected deterministic to be 0 or 1"},
+        {"dlse=f32,dlse=f32", "'dlse' is given twice"},
+        {"unaligned=do+do", "expected unaligned to be names of tensors"},
+        {"unaligned=x", "expected unaligned to be names of tensors"},
+    };
+    struct signature sig;
+    struct problem p;
+    lathe_error err;
+    struct ir *ir = causal_signature(LATHE_FORWARD, &sig);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK_EQ(problem_parse_of(ir, &sig, cases[i].text, &p, &err), LATHE_ARG);
+        CHECK_HAS(err.text, cases[i].part);
+    }
     ir_free(ir);
 }
 
@@ -605,4 +453,80 @@ TEST(the_problems_dtype_is_of_tensors_that_have_the_choice)
     lathe_error err = {.status = LATHE_OK};
     CHECK_EQ(problem_from_args(&s, &alone, 1, true, &p, &err), LATHE_OK);
     CHECK_EQ(p.dtype, LATHE_F16);
+}
+
+/* A size that is another one, but beside an argument that gives it a value of its own. */
+TEST(sizes_that_are_tied_to_others)
+{
+    static const char TEXT[] =
+        "return linear_attention { decay = function(at) return exp2(-5.0 - at.h) end }";
+    static const struct {
+        const char *line;
+        const char *text; /* problem_text, or: */
+        const char *refused;
+    } row[] = {
+        {"b=3", "dtype=bf16,b=3,h=8,h_k=8,t=1024,d=128,d_v=128", NULL},
+        {"cu=i32", "dtype=bf16,b=1,h=8,h_k=8,t=1024,seqs=4,d=128,d_v=128", NULL},
+        {"seqs=5,h_k=2,h=4", "dtype=bf16,b=1,h=4,h_k=2,t=1024,seqs=5,d=128,d_v=128", NULL},
+        {"b=2,slots=7", "dtype=bf16,b=2,h=8,h_k=8,t=1024,slots=7,d=128,d_v=128", NULL},
+        {"b=2,seqs=5", NULL,
+         "argument 'cu': expected b=1, since packed sequences lie one behind the other in one batch, given "
+         "b=2"},
+        {"h=5,h_k=2", NULL, "expected h to be a multiple of h_k, given h=5 and h_k=2"},
+        {"d=0", NULL, "problem: expected d >= 1, given d=0"},
+    };
+    struct diag diag = {0};
+    struct signature sig;
+    struct ir *ir = spec_load("text", TEXT, sizeof TEXT - 1, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        struct problem p;
+        struct text_buf text = {0};
+        lathe_error err = {.status = LATHE_OK};
+        const lathe_status status = problem_parse(&sig, row[i].line, &p, &err);
+        CHECK_EQ(status, row[i].text ? LATHE_OK : LATHE_ARG);
+        if (row[i].refused)
+            CHECK_HAS(err.text, row[i].refused);
+        if (!row[i].text)
+            continue;
+        problem_text(&sig, &p, &text);
+        CHECK_STR(text.data, row[i].text);
+        text_free(&text);
+        CHECK_EQ(problem_has_named(&sig, &p, "cu"), p.dim[SYM_SEQS] != p.dim[SYM_B]);
+        CHECK_EQ(problem_has_named(&sig, &p, "state_index"), p.dim[SYM_SLOTS] != p.dim[SYM_SEQS]);
+    }
+    ir_free(ir);
+}
+
+/* Arguments that leave a tied size unbound, and a state in the place of the one before. */
+TEST(a_state_may_lie_where_the_one_before_does)
+{
+    static const char TEXT[] =
+        "return linear_attention { decay = function(at) return exp2(-5.0 - at.h) end }";
+    static const int64_t rows[4] = {2, 2, 5, 16};
+    static const int64_t states[4] = {2, 2, 16, 16};
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem p;
+    lathe_error err = {.status = LATHE_OK};
+    struct ir *ir = spec_load("text", TEXT, sizeof TEXT - 1, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    lathe_arg args[] = {{"q", storage, LATHE_BF16, 4, rows, NULL},
+                        {"k", storage, LATHE_BF16, 4, rows, NULL},
+                        {"v", storage, LATHE_BF16, 4, rows, NULL},
+                        {"o", elsewhere(1), LATHE_BF16, 4, rows, NULL},
+                        {"state", elsewhere(2), LATHE_F32, 4, states, NULL},
+                        {"state_out", elsewhere(2), LATHE_F32, 4, states, NULL}};
+    CHECK_EQ(problem_from_args(&sig, args, 4, true, &p, &err), LATHE_OK);
+    CHECK_EQ(p.dim[SYM_SEQS], 2);
+    CHECK_EQ(p.dim[SYM_SLOTS], 2);
+    CHECK_EQ(problem_from_args(&sig, args, 6, true, &p, &err), LATHE_OK);
+    args[5].data = (char *)args[5].data + 64;
+    CHECK_EQ(problem_from_args(&sig, args, 6, true, &p, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "argument 'state_out': expected memory of its own, given some of that of 'state'");
+    args[5].data = args[3].data;
+    CHECK_EQ(problem_from_args(&sig, args, 6, true, &p, &err), LATHE_ARG);
+    ir_free(ir);
 }

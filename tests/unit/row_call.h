@@ -5,13 +5,14 @@
 #ifndef LATHE_TEST_ROW_CALL_H
 #define LATHE_TEST_ROW_CALL_H
 
-#include "check.h"
-
-#include "gen.h"
-
 #include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "check.h"
+#include "gen/gen.h"
 
 enum { ARGS_MAX = 24, MAX_SIZE = 8192 };
 

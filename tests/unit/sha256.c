@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "rt.h"
+#include "runtime/rt.h"
 
 static void hash(const void *data, size_t size, size_t step, char text[KEY_TEXT_BYTES])
 {

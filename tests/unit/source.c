@@ -3,7 +3,7 @@
  * does.
  */
 #include "check.h"
-#include "source.h"
+#include "runtime/recipe/bind.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,6 +63,7 @@ TEST(launches_of_which_a_field_differs_are_not_the_same)
     CHECK_TOLD_APART(l->grid_limit++);
     CHECK_TOLD_APART(l->cluster++);
     CHECK_TOLD_APART(l->early = !l->early);
+    CHECK_TOLD_APART(l->kept = !l->kept);
     CHECK_TOLD_APART(l->grid_share++);
 }
 

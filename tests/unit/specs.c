@@ -6,13 +6,15 @@
  * Every difference is printed before the test fails. Memory is freed here.
  */
 #include "check.h"
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <sys/stat.h>
 
 enum { FILES_MAX = 256, EXPECTED_MAX = 24 };
 
@@ -386,6 +388,34 @@ static void check_refused(const char *text, size_t size, const char *part)
     free(diag);
 }
 
+TEST(texts_of_other_languages_are_told_what_to_write)
+{
+    static const char *const LINES[][2] = {
+        {"return ge(at.q, at.kv) && ge(at.q, 1)", "; logic is a & b"},
+        {"return ge(at.q, at.kv) || ge(at.q, 1)", "; logic is a | b"},
+        {"return !ge(at.q, at.kv)", "; logic is ~a"},
+        {"return at.q != at.kv -- !", "; write ne(a, b)"},
+        {"return at.q ** 2", "; a power is a ^ b"},
+        {"local n = 1 n += 1 return n", "; write s = s + a"},
+        {"return at.q ? 1 : 2", "; a choice is where(c, a, b)"},
+        {"return lambda s: s", "; a function is function(s, at) return ... end"},
+        {"return 1 1 -- && ** '", "near '1'"},
+    };
+
+    for (size_t i = 0; i < sizeof LINES / sizeof *LINES; i++) {
+        char text[200];
+        struct diag *diag = calloc(1, sizeof *diag);
+        CHECK(diag != NULL);
+        snprintf(text, sizeof text, "return attention { mask_mod = function(at)\n%s end }", LINES[i][0]);
+        CHECK(spec_load("t.lua", text, strlen(text), diag) == NULL);
+        CHECK_EQ(diag->n, 1);
+        CHECK_EQ(diag->entry[0].line, 2);
+        CHECK_HAS(diag->entry[0].text, LINES[i][1]);
+        CHECK((strchr(diag->entry[0].text, ';') != NULL) == (LINES[i][1][0] == ';'));
+        free(diag);
+    }
+}
+
 TEST(bytecode_is_refused)
 {
     static const char bytecode[] = "\033Lua\x54\x00\x19\x93\r\n\x1a\n\x04\x08\x08xV";
@@ -416,6 +446,23 @@ TEST(size_ends_the_text)
     CHECK_STR(ir->name, "sized");
     CHECK_EQ(ir->kind, KIND_ATTENTION);
     ir_free(ir);
+    free(diag);
+}
+
+/* Opening a FIFO to read waits for a writer. */
+TEST(pipes_and_folders_are_refused)
+{
+    struct diag *diag = calloc(1, sizeof *diag);
+    char path[600];
+
+    CHECK(diag != NULL);
+    snprintf(path, sizeof path, "%s/pipe.lua", check_temp_dir());
+    CHECK_EQ(mkfifo(path, 0600), 0);
+    CHECK(spec_load(path, NULL, 0, diag) == NULL);
+    CHECK(spec_load(check_temp_dir(), NULL, 0, diag) == NULL);
+    CHECK_EQ(diag->n, 2);
+    CHECK_HAS(diag->entry[0].text, "is a pipe or a device; a spec is a regular file of text");
+    CHECK_HAS(diag->entry[1].text, "is a folder; a spec is a regular file of text");
     free(diag);
 }
 

@@ -4,10 +4,10 @@
  * Each test owns what it makes; nothing outlives it.
  */
 #include "check.h"
-#include "gen.h"
+#include "gen/gen.h"
 
 #include <math.h>
-#include <string.h>
+#include <stdint.h>
 
 /* Value of a pattern by the definition of the format. */
 static double formula(unsigned bits, int exponent_bits, int mantissa_bits)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "rt.h"
+#include "runtime/rt.h"
 
 static _Alignas(256) char memory[8192];
 
@@ -25,7 +25,7 @@ static struct problem make_problem(void)
     return p;
 }
 
-struct map_block { /* as attention_fwd_sm90.cuh lays it out, with one map */
+struct map_block { /* as attention/fwd_sm90.cuh lays it out, with one map */
     _Alignas(64) uint64_t map[16];
     void *q;
     int64_t stride[3];

@@ -2,12 +2,15 @@
  * words.c: a problem as text reads back as the problem that it was, as far as it is compiled in; a spec's
  * path is one word of a shell.
  */
+#include "check.h"
+#include "kernel.h"
+#include "gen/gen.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "check.h"
-#include "gen.h"
 
 static struct problem parse(const struct signature *sig, const char *text)
 {
@@ -146,8 +149,8 @@ static void make_source(const char *problem_text, const struct device *device, s
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
     const struct problem p = parse(&sig, problem_text);
-    CHECK_EQ(plan_pick(ir, LATHE_FORWARD, &p, device, &plan, &err), LATHE_OK);
-    CHECK_EQ(emit(ir, LATHE_FORWARD, &sig, &p, device, &plan, out, &err), LATHE_OK);
+    CHECK_EQ(plan_of(ir, LATHE_FORWARD, &p, device, &plan, &err), LATHE_OK);
+    CHECK_EQ(emit_by(ir, LATHE_FORWARD, &p, device, &plan, out, &err), LATHE_OK);
     ir_free(ir);
 }
 

@@ -1,8 +1,8 @@
 // Stub: what the generator writes for the backward pass of causal attention whose scores lose slopes[h] (at.q - at.kv), with
 // a gradient of slopes, and a gain per head dim on q.
 #pragma once
-#include "math.cuh"
-#include "slots_base.cuh"
+#include "common/math.cuh"
+#include "common/contract.cuh"
 
 struct inputs {
     const float *in_slopes;
@@ -124,6 +124,8 @@ struct variant {
     static constexpr bool SCATTERED = false;
     DEV bool among(const inputs &, const sizes &, const head &, const row &, const col &) { return true; }
     static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
+    static constexpr int MAP_LOOK_HEADS = 1, MAP_ROWS = 64, BOXES = 0;
+    static constexpr bool MAP_LOOK_COLS = false, SHARED_COLS = false, SHARED_ROWS = false;
     DEV int classify(const inputs &, const sizes &z, const head &, int row0, int row1, int kv0, int kv1)
     {
         const int q0 = row0 + z.q_start;
@@ -148,6 +150,7 @@ struct variant {
         p.rowsum0[b * p.rowsum0_b + h * p.rowsum0_h + row * p.rowsum0_t] = sum[0];
     }
 
+    static constexpr bool NORM = false;
     static constexpr bool BACK_DIAG = false;
     DEV float make_back_diag(const inputs &, const sizes &, const head &, int) { return 0.0f; }
     static constexpr bool DELTA = true;

@@ -1,7 +1,8 @@
 // Stub: what the generator writes for the backward pass of causal attention with learned slopes, bf16, d = d_v = 128, on sm_90a.
 #pragma once
-#include "slots_base.cuh"
+#include "common/contract.cuh"
 
+#define LATHE_SPLITS 0
 #define LATHE_ENTRY(role) slopes_bf16_d128_##role
 
 namespace cfg

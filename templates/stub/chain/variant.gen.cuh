@@ -1,14 +1,14 @@
 // stub of the generated header: specs/cumsum_packed.lua, forward
 #pragma once
-#include "slots_base.cuh"
-#include "math.cuh"
+#include "common/contract.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     const int *in_since;
     int s0_since;
 };
 
-struct many_params {
+struct rows_params {
     row_source in[1];
     row_target out[1];
     row_source given[1];
@@ -21,9 +21,9 @@ struct many_params {
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 264, "host and device disagree about many_params");
+static_assert(sizeof(rows_params) == 264, "host and device disagree about rows_params");
 
-struct many_sum_params {
+struct rows_sum_params {
     const float *columns, *sums, *scattered[1];
     row_sizes z;
     row_gradient grad[1];
@@ -71,7 +71,7 @@ struct variant {
     struct vals {
         int row;
     };
-    DEV void begin(vals &v, const many_params &p, const head &h, const row_at &at)
+    DEV void begin(vals &v, const rows_params &p, const head &h, const row_at &at)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const row_sizes &z = p.z;

@@ -1,6 +1,6 @@
 // stub of the generated header: numbers of an elementwise kernel
 #pragma once
-#include "slots_base.cuh"
+#include "common/contract.cuh"
 
 #define LATHE_ENTRY(role) stub_bf16_##role
 

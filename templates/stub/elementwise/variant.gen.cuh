@@ -1,8 +1,8 @@
 // stub of the generated header: the backward pass of y = x * table(id(rows)) + bias(n), over b, rows, n
 #pragma once
 #include "config.gen.cuh"
-#include "math.cuh"
-#include "elementwise_parts.cuh"
+#include "common/math.cuh"
+#include "elementwise/parts.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     const int *in_id;

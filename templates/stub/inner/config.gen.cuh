@@ -1,6 +1,6 @@
 // stub of the generated header: numbers of a kernel whose rows are neighbours, 32 x 4096 x 2048 bf16
 #pragma once
-#include "base.cuh"
+#include "common/base.cuh"
 
 #define LATHE_ENTRY(role) stub_bf16_inner_##role
 #define LATHE_CLUSTER

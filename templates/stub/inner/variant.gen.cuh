@@ -1,13 +1,13 @@
 // stub of the generated header: specs/softmax_inner.lua, forward
 #pragma once
-#include "slots_base.cuh"
-#include "math.cuh"
+#include "common/contract.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     long long none; // an empty struct would have a size of its own
 };
 
-struct many_params {
+struct rows_params {
     row_source in[1];
     row_target out[1];
     row_source given[1];
@@ -20,9 +20,9 @@ struct many_params {
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 256, "host and device disagree about many_params");
+static_assert(sizeof(rows_params) == 256, "host and device disagree about rows_params");
 
-struct many_sum_params {
+struct rows_sum_params {
     const float *columns, *sums, *scattered[1];
     row_sizes z;
     row_gradient grad[1];
@@ -60,7 +60,7 @@ struct variant {
         float f0;
         float f1;
     };
-    DEV void begin(vals &v, const many_params &p, const head &h, const row_at &at)
+    DEV void begin(vals &v, const rows_params &p, const head &h, const row_at &at)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const row_sizes &z = p.z;

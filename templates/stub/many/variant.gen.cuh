@@ -1,14 +1,14 @@
 // stub of the generated header: specs/layer_norm.lua, backward
 #pragma once
-#include "slots_base.cuh"
-#include "math.cuh"
+#include "common/contract.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     const bf16 *in_weight;
     int s0_weight;
 };
 
-struct many_params {
+struct rows_params {
     row_source in[2];
     row_target out[1];
     row_source given[2];
@@ -21,9 +21,9 @@ struct many_params {
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 344, "host and device disagree about many_params");
+static_assert(sizeof(rows_params) == 344, "host and device disagree about rows_params");
 
-struct many_sum_params {
+struct rows_sum_params {
     const float *columns;
     const float *sums;
     const float *scattered[1];
@@ -31,7 +31,7 @@ struct many_sum_params {
     row_gradient grad[2];
     inputs x;
 };
-static_assert(sizeof(many_sum_params) == 200, "host and device disagree about many_sum_params");
+static_assert(sizeof(rows_sum_params) == 200, "host and device disagree about rows_sum_params");
 
 struct variant {
     static constexpr int IN = 2, OUT = 1, KEPT = 0;
@@ -80,7 +80,7 @@ struct variant {
         float f4;
         float f5;
     };
-    DEV void begin(vals &v, const many_params &p, const head &h, const row_at &at)
+    DEV void begin(vals &v, const rows_params &p, const head &h, const row_at &at)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const row_sizes &z = p.z;

@@ -1,6 +1,6 @@
 // stub of the generated header: numbers of a row-wise kernel, 16384 x 8192 bf16
 #pragma once
-#include "base.cuh"
+#include "common/base.cuh"
 
 #define LATHE_ENTRY(role) stub_bf16_n8192_##role
 

@@ -1,7 +1,7 @@
 // stub of the generated header: specs/softmax.lua
 #pragma once
-#include "slots_base.cuh"
-#include "math.cuh"
+#include "common/contract.cuh"
+#include "common/math.cuh"
 
 struct inputs {
     char none; // this spec has no inputs

@@ -1,6 +1,6 @@
-// Stub: the same with the numbers of attention_fwd_sm90.cuh.
+// Stub: the same with the numbers of attention/fwd_sm90.cuh.
 #pragma once
-#include "slots_base.cuh"
+#include "common/contract.cuh"
 
 #define LATHE_ENTRY(role) causal_bf16_d128_##role
 #define WGMMA_WIDTHS WGMMA_128

@@ -1,6 +1,6 @@
 // stub of the generated header: numbers of a kernel that walks along an inner dim, 32 x 4096 x 2048 bf16
 #pragma once
-#include "base.cuh"
+#include "common/base.cuh"
 
 #define LATHE_ENTRY(role) stub_bf16_walk_##role
 #define LATHE_CLUSTER
@@ -15,5 +15,5 @@ constexpr bool PREFETCH = false, SHARED_NEXT = false, INNER = false;
 constexpr int BLOCKS = 132, COLUMN_PARTS = 1, REGISTERS = 255, AT_ONCE = 1, CLUSTER = 1;
 constexpr int PLACES = 8, STAGES = 8, AGAIN_STAGES = 8, PART = 0, HELD_CARRIES = 0, WHOLE_WARPS = 8;
 constexpr bool CARRIES_BY_WARP = true;
-constexpr int CHAIN_THREADS = 0, CHAIN_BATCHES = 0, CHAIN_GROUP = 8, CHAIN_STRIPS = 0;
+constexpr int LOOKBACK_THREADS = 0, LOOKBACK_BATCHES = 0, LOOKBACK_GROUP = 8, LOOKBACK_STRIPS = 0;
 } // namespace cfg

@@ -1,7 +1,7 @@
 // stub of the generated header: specs/logcumsumexp_packed.lua, forward
 #pragma once
-#include "slots_base.cuh"
-#include "math.cuh"
+#include "common/contract.cuh"
+#include "common/math.cuh"
 
 struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     int in_chunk;
@@ -9,7 +9,7 @@ struct alignas(8) inputs { // data, strides and sizes of the spec's inputs
     int s0_since;
 };
 
-struct many_params {
+struct rows_params {
     row_source in[1];
     row_target out[1];
     row_source given[1];
@@ -22,9 +22,9 @@ struct many_params {
     row_sizes z;
     inputs x;
 };
-static_assert(sizeof(many_params) == 272, "host and device disagree about many_params");
+static_assert(sizeof(rows_params) == 272, "host and device disagree about rows_params");
 
-struct many_sum_params {
+struct rows_sum_params {
     const float *columns, *sums, *scattered[1];
     row_sizes z;
     row_gradient grad[1];
@@ -80,7 +80,7 @@ struct variant {
     struct vals {
         int row;
     };
-    DEV void begin(vals &v, const many_params &p, const head &h, const row_at &at)
+    DEV void begin(vals &v, const rows_params &p, const head &h, const row_at &at)
     {
         [[maybe_unused]] const inputs &x = p.x;
         [[maybe_unused]] const row_sizes &z = p.z;

@@ -8,7 +8,8 @@ return attention {
     block = tensor("u8", "h", "block_rows", "block_cols", { optional = true, default = 1 }),
   },
   mask_mod = function(at, x)
-    return eq(x.doc(at.b, at.q), x.doc(at.b, at.kv)) & ne(x.block(at.h, at.q // 64, at.kv // 64), 0)
+    local q = clamp(at.q, 0, at.len_kv - 1)
+    return eq(x.doc(at.b, q), x.doc(at.b, at.kv)) & ne(x.block(at.h, q // 64, at.kv // 64), 0)
   end,
   score_mod = function(s, at, x)
     return s + x.bias + x.table(at.h, clamp(at.q - at.kv + x.shift, 0, 31))

@@ -1,0 +1,40 @@
+/*
+ * input_ranges.h: what an input says about its values: `range = { low, high }` and, of integers, `sorted =
+ * true`.
+ * Declared by declare_range.c. Data of `lathe run` and of the proofs is drawn from it (input_ranges.c), the
+ * host device holds what it is given against it, and `lathe check` takes it for what reads may find
+ * (index_ranges.c).
+ */
+#ifndef LATHE_INPUT_RANGES_H
+#define LATHE_INPUT_RANGES_H
+
+#include <stdbool.h>
+
+#include "lathe_types.h"
+
+struct input;
+struct ir;
+
+/* What an input's range is for the sizes of one call. */
+struct value_range {
+    int64_t low, high; /* low <= value < high; no value where high <= low */
+};
+/* False: none is declared. `dim` has the size of every symbol; what is not bound is negative, and counts as
+ * 0. */
+bool input_range(const struct input *in, const int64_t *dim, struct value_range *out);
+
+/* Fill a tensor of i32 or u8 that has that range, from uniform numbers in (0, 1). A negative number stands
+   for "none": it comes once in eight, where the range has both. A scalar is rather small than large. */
+void input_range_fill(const struct input *in, const struct value_range *range, const lathe_arg *t,
+                      double (*unit)(void *state), void *state);
+
+/* Of an input of any dtype that has a range. False: it has none, and nothing was written. */
+bool input_fill(const struct input *in, const int64_t *dim, const lathe_arg *t, double (*unit)(void *state),
+                void *state);
+bool input_has_range(const struct input *in);
+
+/* Does the data keep to what is declared? Errors ARG: the argument, its range, the element. */
+lathe_status input_range_check(const struct ir *ir, int input, const lathe_arg *t, const int64_t *dim,
+                               lathe_error *err);
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * sign.h: how the sign.c of a kind appends arguments to a signature. Where there is no room for one more,
+ * which rules of the model exclude, functions that return it return NULL.
+ */
+#ifndef LATHE_GEN_SIGN_H
+#define LATHE_GEN_SIGN_H
+
+#include "gen/arguments/signature.h"
+#include "gen/ir/spec.h"
+#include "runtime/recipe/recipe.h"
+
+enum { SIZE_POSITIONS = 1 << 24 }; /* integers below it are exact in f32 */
+/* d and d_v, which kernels are made for. */
+#define SIGN_HEAD_DIMS(most_d_v)                                                                             \
+    {.sym = SYM_D,                                                                                           \
+     .same_as = SYM_D_V,                                                                                     \
+     .usual = 128,                                                                                           \
+     .built = true,                                                                                          \
+     .positive = true,                                                                                       \
+     .least = ATTENTION_LEAST_DIM,                                                                           \
+     .most = ATTENTION_MOST_DIM,                                                                             \
+     .step = ATTENTION_DIM_STEP},                                                                            \
+    {                                                                                                        \
+        .sym = SYM_D_V, .same_as = SYM_D, .built = true, .positive = true, .least = ATTENTION_LEAST_DIM,     \
+        .most = (most_d_v), .step = ATTENTION_DIM_STEP                                                       \
+    }
+/* Appends the sizes of a kind. */
+void sign_sizes(struct signature *s, const struct sig_size *size, int n);
+/* Appends the dims that inputs name for themselves, each like *size, whose `sym` says nothing. */
+void sign_free_sizes(struct signature *s, const struct sig_size *size);
+struct sig_arg *sign_add(struct signature *s, enum arg_role role, const char *prefix, const char *name);
+void sign_dims(struct sig_arg *a, const enum sym *syms, int n);
+/* The n dims of a tensor of rows: 4 with its columns, 3 without, which may run along an inner dim. */
+void sign_row_dims(struct sig_arg *a, const struct ir *ir, int n);
+/* A tensor of the problem's dtype whose last dim is contiguous. */
+struct sig_arg *sign_main(struct signature *s, enum arg_role role, const char *name, const enum sym *syms,
+                          int n);
+void sign_inputs(struct signature *s, const struct ir *ir);
+void sign_input_gradients(struct signature *s, const struct ir *ir);
+/* Last: whether an optional argument is there is compiled in. A backward pass has code for what is given and
+   wanted alone: an absent seed is no zero to add, and a gradient that nobody takes is not computed. */
+void sign_presence_built(struct signature *s);
+
+#endif

@@ -1,0 +1,18 @@
+/*
+ * signature.h: the arguments of a pass of a spec.
+ */
+#ifndef LATHE_GEN_SIGNATURE_H
+#define LATHE_GEN_SIGNATURE_H
+
+#include "lathe_types.h"
+
+struct signature;
+struct ir;
+
+/* What kernels of attention take, whatever the spec: head dims, in steps. */
+enum { ATTENTION_LEAST_DIM = 16, ATTENTION_MOST_DIM = 256, ATTENTION_MOST_DV = 512, ATTENTION_DIM_STEP = 8 };
+
+/* The arguments of a pass of a spec, and the sizes of its calls. */
+void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out);
+
+#endif

@@ -1,0 +1,157 @@
+/*
+ * emit.h: private to the emitters of attention: the parts of struct variant that both passes have,
+ * and the recipe's places and launches.
+ */
+#ifndef LATHE_EMIT_ATTENTION_H
+#define LATHE_EMIT_ATTENTION_H
+
+#include "gen/emit/emit.h"
+#include "gen/attention/lower.h"
+
+struct back_plan;
+struct backward;
+struct plan;
+struct text_buf;
+
+#define AT_PAIR "const inputs &x, const sizes &z, const head &h"
+
+struct step { /* what happens to a row in a tile */
+    struct ir_fn fn;
+    struct schedule s;
+    struct field_set tile;
+    int n_key_strides; /* among the tile's fields */
+    int logistic;      /* x of a weight 1 / (1 + exp2(x)); -1: it is another one */
+    int capped;        /* a tanh(b <q, k>), by which alone the product is known; -1: there is no such node */
+    int relu; /* x of a weight max(x, 0) whose maximum is left to the conversion; -1: it is another one */
+    double cap_factor, cap_scale; /* a and b of `capped` */
+};
+
+struct attention {
+    struct emitter *e;
+    struct step exact;
+    struct step kept; /* the running maximum stays */
+    bool keeps;       /* there is such a step, and the template wants it */
+    bool forward;     /* the forward kernel is launched */
+    bool online;      /* rows go through the online function, in whichever kernel */
+    struct field_set head;
+    struct field_set row;
+    struct field_set col;
+    struct tile_map map;
+    bool shares;      /* the forward kernel's lanes find values of columns for each other */
+    bool shares_rows; /* the backward kernel's those of rows */
+};
+
+/* ---- emit_scope.c */
+
+/* Names that hold wherever head, row and column are at hand. */
+void name_static(struct attention *a, bool row, bool col);
+void name_states(struct attention *a);
+/* delta = at.q - at.kv stands for every difference of the two. */
+void name_distances(struct emitter *e);
+
+/* ---- emit_mask.c */
+
+/* Whether tiles are told by data, and what they vary with. Before the launches. */
+void find_map(struct attention *a, const struct plan *plan);
+void emit_mask(struct attention *a);
+
+/* ---- emit_fused.c */
+
+/* What of a step the kernel does. Before anything of the step is emitted. */
+void find_fused(struct attention *a, const struct plan *plan, struct step *step);
+void emit_fused(struct attention *a, const struct step *step);
+
+/* ---- emit_launch.c */
+
+struct place {  /* where a tensor of [b, heads, len, dim] lives */
+    int arg;    /* signature argument, or -1: */
+    int buffer; /* a compact workspace buffer */
+    enum sym heads;
+    enum sym len;
+    int dim;
+};
+
+/* In the order of enum mod. */
+enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_COUNT };
+
+struct layout {
+    bool moved[TENSOR_COUNT];         /* through the workspace: by a mod, or because rows are not aligned */
+    struct place outer[TENSOR_COUNT]; /* the arguments */
+    struct place inner[TENSOR_COUNT]; /* what the kernel reads and writes: arguments, or what mods made */
+    struct place final[MAX_STATE];
+    int map_buffer;
+    int counter_buffer; /* of query tiles taken */
+};
+
+struct launcher {
+    struct emitter *e;
+    const struct tile_map *map;
+};
+
+/* A compact [b, heads, len, dim] in the workspace, in the place's stead. */
+void emit_place_in_workspace(struct place *t, int element_bytes, const struct emitter *e, struct source *out);
+void emit_place_pointer(struct params *p, const char *type, const char *name, const struct place *t);
+void emit_place_strides(struct params *p, const char *name, const struct place *t);
+/* Are batches sequences of their own lengths? Then nothing is moved, and there is no map. */
+bool has_sequences(const struct emitter *e);
+/* NAME_d: from one element of a row to the next. */
+void emit_place_step(struct params *p, const char *name, const struct place *t);
+/* Need not all rows of q, k and v be aligned? Then mods read them element by element, however far apart. */
+bool has_unaligned_rows(const struct emitter *e);
+void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
+             struct text_buf *text);
+/* Both return the buffer; the struct map_params is written, too: by the second to `text`. */
+int add_map(const struct launcher *a, const struct plan *plan, struct source *out);
+int add_back_map(const struct launcher *a, const struct back_plan *tile, struct source *out,
+                 struct text_buf *text);
+void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out);
+void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
+                 struct source *out);
+
+/* ---- back_pair.c */
+
+/* Formulas of a pair: the weight, ds and the values of its sites. */
+int back_value_roots(const struct backward *b, int *root);
+/* What of these roots is given per row, also what pairs use as it is. */
+bool back_collect_values(struct emitter *e, struct field_set *set, const int *root, int n);
+/* The same of the formulas of a pair. */
+bool back_collect_row(struct emitter *e, struct field_set *set);
+/* Floats of a row that pair() reads; -1: too many. */
+int back_row_count(struct emitter *e);
+/* What slope() is handed: the weight as it was rounded, where that is as exact as it is, for it is a factor;
+   or, for the sake of sites, whose sums may cancel, as it is. -1: neither will do, and slope() finds it anew.
+ */
+int back_handed_weight(const struct emitter *e, const int *root, int n);
+/* Where all of a pair is a matter of its weight, and the weight a product by a value of the row that is 1 but
+   in rows with large finals, the product is left to a branch of the kernels: that value's node, and the rest
+   of the weight; -1: pairs multiply themselves. */
+int back_seldom_norm(const struct emitter *e, int *rest);
+/* Is the weights' product by what large finals leave (LEAF_NORM) the kernel's? */
+bool back_has_norm(const struct emitter *e);
+/* The value that pairs of a diagonal share; -1: there is none. */
+int back_find_diagonal(const struct emitter *e);
+
+/* ---- emit_backward.c, emit_backward_launch.c */
+
+void emit_backward(struct attention *a, const struct plan *plan);
+/* emit_gradient_tables.c: of sites at which lanes of a warp may meet. */
+void emit_meeting_sites(struct attention *a, const struct plan *plan);
+void emit_backward_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan, int rows,
+                            struct source *out, bool moved[MOD_COUNT]);
+void emit_grads_struct(struct emitter *e);
+const char *grad_type(const struct emitter *e, int input); /* "float", "exact_sum" */
+/* dq, dk or dv: given, or on the way to the gradient of an input. */
+bool gradient_wanted(const struct emitter *e, enum mod which);
+/* Is bwd_q, bwd_k, bwd_v or bwd_o launched? */
+bool back_mod_runs(const struct emitter *e, enum mod which);
+void emit_backward_config(struct text_buf *t, const struct emitter *e, const struct plan *plan);
+
+/* ---- emit_split.c */
+
+void emit_split(struct attention *a);
+/* high[i] and norm[i] stand for the parts of finals. */
+void split_name(struct emitter *e);
+/* Of the online function's states: two nodes for each final that is taken apart; returns how many. */
+int split_roots(const struct backward *b, int *root);
+
+#endif

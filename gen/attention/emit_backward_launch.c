@@ -1,0 +1,655 @@
+/*
+ * emit_backward_launch.c: parameter structs and launch recipe of attention's backward pass. In: lowered
+ * formulas, a plan. Out: the structs as text, and the launches in the order of templates/README.md, only
+ * those that the problem needs. What kernels hand to each other lives in the workspace.
+ */
+#include "gen/attention/emit.h"
+#include "gen/arguments/problem.h"
+#include "runtime/recipe/recipe.h"
+#include "gen/attention/backward.h"
+#include "gen/base/text.h"
+#include "gen/plan/plan.h"
+
+#include <stdio.h>
+
+enum { /* of the templates that they are named after */
+       BACK_MOD_THREADS = 256,
+       BACK_MOD_TOKENS = 64,
+       BACK_PRE_THREADS = 256,
+       BACK_PRE_ROWS = 64,
+       INPUT_THREADS = 256,
+       EXACT_SUM_BYTES = 48,
+       LOADER_THREADS = 128,
+       MOST_PIECES = 16,
+       SUMS_THREADS = 128,
+       SUMS_ROWS = 64,
+       SUMS_KEYS = 32,
+       SPLIT_TABLE_BYTES = 4 * 4 * (16 + 32)
+};
+
+static const char *const GRADIENT[] = {"dq", "dk", "dv", "do"};
+
+struct recipe {
+    struct launcher a;
+    const struct plan *plan;
+    struct source *out;
+    struct text_buf none; /* of structs that are declared once */
+    struct layout forward;
+    struct place dout; /* do' */
+    struct place
+        grad[TENSOR_O]; /* dq', dk', dv': where the main kernel leaves them. dq' has an order of its own */
+    struct place result[TENSOR_O]; /* dq, dk, dv */
+    struct place sums[MAX_STATE];  /* of rows */
+    int rows;                      /* buffers; -1: none */
+    int order;
+    int map;
+    int pieces;
+    int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
+    int rows_floats;
+    bool declared_mod, declared_back, declared_map;
+    bool declared_input[2]; /* back_zero_params, back_sum_params */
+};
+
+/* ---- gradients of inputs --------------------------------------------------------------------------- */
+
+static int gradient_of_input(const struct emitter *e, int input)
+{
+    char name[NAME_MAX_BYTES + 2];
+    snprintf(name, sizeof name, "d%s", e->w->input[input].name);
+    return lathe__arg_find(e->sig, name, 0);
+}
+
+static bool grad_wanted(const struct emitter *e, int input)
+{
+    const int arg = e->w->input[input].grad ? gradient_of_input(e, input) : -1;
+    return problem_has(e->problem, arg);
+}
+
+static bool is_exact(const struct emitter *e, int input)
+{
+    return e->problem->deterministic && backward_shares_elements(e->w, e->back, input);
+}
+
+const char *grad_type(const struct emitter *e, int input)
+{
+    return is_exact(e, input) ? "exact_sum" : "float";
+}
+
+static void times_dim(struct product *p, const struct sig_dim *dim, int tile)
+{
+    if (dim->literal > 0)
+        p->scale *= (dim->literal + tile - 1) / tile;
+    else
+        product_times(p, (enum sym)dim->sym, tile);
+}
+
+static struct product compact_stride_of(const struct input *in, int d)
+{
+    struct product p = product_of(1);
+    for (int k = d + 1; k < in->n_dims; k++)
+        times_dim(&p, &in->dim[k], 1);
+    return p;
+}
+
+void emit_grads_struct(struct emitter *e)
+{
+    bool any = false;
+    text_add(e->out, "struct alignas(8) grads { // gradients of the spec's inputs\n");
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        if (!grad_wanted(e, i))
+            continue;
+        any = true;
+        text_add(e->out, "    %s *d_%s;\n", grad_type(e, i), e->w->input[i].name);
+        for (int d = 0; d < e->w->input[i].n_dims; d++)
+            text_add(e->out, "    long long s%d_%s;\n", d, e->w->input[i].name);
+    }
+    text_add(e->out, "%s};\n\n", any ? "" : "    long long none;\n");
+}
+
+/* Rows of struct grads, which `p` has declared as one member. */
+static void add_grads(struct params *p, const struct recipe *r)
+{
+    const struct emitter *e = r->a.e;
+    struct text_buf none = {0};
+    struct text_buf *out = p->out;
+    const uint32_t start = p->offset;
+    text_add(out, "    grads g;\n");
+    p->out = &none;
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        const struct input *in = &e->w->input[i];
+        if (!grad_wanted(e, i))
+            continue;
+        const int arg = gradient_of_input(e, i);
+        params_pointer(p, "float", in->name, r->sum[i] >= 0 ? PARAM_WORK_DATA : PARAM_ARG_DATA,
+                       r->sum[i] >= 0 ? r->sum[i] : arg);
+        for (int d = 0; d < in->n_dims; d++) {
+            static const char *const suffix[] = {""};
+            const struct product compact = compact_stride_of(in, d);
+            if (r->sum[i] >= 0)
+                params_product(p, in->name, &compact);
+            else
+                params_strides(p, in->name, suffix, arg, 1, d);
+        }
+    }
+    if (p->offset == start)
+        params_null(p, "char", "none");
+    text_fail_with(out, &none);
+    text_free(&none);
+    p->out = out;
+}
+
+/* bwd_zero and bwd_sum: strides and sizes of a gradient, its dims the last of four. */
+static void add_shape(struct params *p, const struct recipe *r, int input)
+{
+    static const char *const suffix[] = {""};
+    const struct input *in = &r->a.e->w->input[input];
+    const int first = INPUT_DIMS - in->n_dims;
+    for (int k = 0; k < 2 * INPUT_DIMS; k++) {
+        const int d = k % INPUT_DIMS - first;
+        char name[8];
+        struct product size = product_of(k < INPUT_DIMS ? 0 : 1);
+        snprintf(name, sizeof name, "%c%d", k < INPUT_DIMS ? 's' : 'n', k % INPUT_DIMS);
+        if (d >= 0 && k >= INPUT_DIMS)
+            times_dim(&size, &in->dim[d], 1);
+        if (d >= 0 && k < INPUT_DIMS) {
+            struct params *q = p;
+            struct text_buf none = {0};
+            struct text_buf *out = p->out;
+            text_add(out, "    long long %s;\n", name);
+            q->out = &none;
+            params_strides(q, name, suffix, gradient_of_input(r->a.e, input), 1, d);
+            q->out = out;
+            text_free(&none);
+        } else {
+            params_product(p, name, &size);
+        }
+    }
+}
+
+static void add_input_kernel(struct recipe *r, int input, bool exact)
+{
+    const char *type = exact ? "back_sum_params" : "back_zero_params";
+    const struct emitter *e = r->a.e;
+    const struct input *in = &e->w->input[input];
+    struct launch *launch = add_launch(r->out, e, exact ? "bwd_sum" : "bwd_zero", INPUT_THREADS);
+    struct params p;
+    launch->grid = product_of(1);
+    for (int d = 0; d < in->n_dims; d++)
+        times_dim(&launch->grid, &in->dim[d], d == in->n_dims - 1 ? INPUT_THREADS : 1);
+    params_open(&p, r->declared_input[exact] ? &r->none : e->out, launch, type);
+    if (exact)
+        params_pointer(&p, "const exact_sum", "src", PARAM_WORK_DATA, r->sum[input]);
+    params_pointer(&p, "float", "dst", PARAM_ARG_DATA, gradient_of_input(e, input));
+    add_shape(&p, r, input);
+    params_close(&p, type);
+    r->declared_input[exact] = true;
+}
+
+static void add_input_kernels(struct recipe *r, bool exact)
+{
+    for (int i = 0; i < r->a.e->w->n_inputs; i++)
+        if (grad_wanted(r->a.e, i) && is_exact(r->a.e, i) == exact)
+            add_input_kernel(r, i, exact);
+}
+
+/* heads/zero_and_sum.cuh names both structs, whichever of its kernels is launched. */
+static void declare_input_params(const struct recipe *r)
+{
+    static const char members[] = "float *dst;\n    long long s0, s1, s2, s3, n0, n1, n2, n3;\n};\n\n";
+    struct text_buf *out = r->a.e->out;
+    if (!r->declared_input[false])
+        text_add(out, "struct back_zero_params {\n    %s", members);
+    if (!r->declared_input[true])
+        text_add(out, "struct back_sum_params {\n    const exact_sum *src;\n    %s", members);
+}
+
+/* ---- what is wanted ---------------------------------------------------------------------------------- */
+
+static int n_mod_sites(const struct emitter *e, enum mod which)
+{
+    int n = 0;
+    for (int s = 0; s < e->w->mod[which].n_stages; s++)
+        n += e->back->stage[which][s].site.n;
+    return n;
+}
+
+bool gradient_wanted(const struct emitter *e, enum mod which)
+{
+    const int arg = lathe__arg_find(e->sig, GRADIENT[which], 0);
+    return arg_in(e->problem->present, arg) || n_mod_sites(e, which) > 0;
+}
+
+bool back_mod_runs(const struct emitter *e, enum mod which)
+{
+    const bool stages = e->w->mod[which].n_stages > 0;
+    return which == MOD_OUTPUT ? stages : gradient_wanted(e, which) && (stages || which == MOD_QUERY);
+}
+
+/* ---- where everything lives ---------------------------------------------------------------------------- */
+
+static int add_zeroed(struct recipe *r, struct product bytes)
+{
+    const int buffer = add_buffer(r->out, r->a.e, bytes);
+    r->out->buffer[buffer].zero = true;
+    return buffer;
+}
+
+static struct product query_tiles(const struct recipe *r, int64_t scale)
+{
+    struct product p = product_of(scale);
+    product_times(&p, SYM_B, 1);
+    product_times(&p, SYM_H, 1);
+    product_times(&p, SYM_Q, r->plan->attention.back.bm);
+    return p;
+}
+
+static void place_gradients(struct recipe *r)
+{
+    const struct emitter *e = r->a.e;
+    const struct back_plan *plan = &r->plan->attention.back;
+    for (int t = 0; t < TENSOR_O; t++) {
+        r->result[t] = r->forward.outer[t];
+        r->result[t].arg = lathe__arg_find(e->sig, GRADIENT[t], 0);
+        r->grad[t] = r->result[t];
+        if (!gradient_wanted(e, (enum mod)t))
+            continue;
+        if (t == TENSOR_Q) {
+            r->grad[t].arg = -1;
+            const struct product bytes = query_tiles(r, 4ll * plan->bm * plan->dk);
+            r->grad[t].buffer = plan->dq_stored ? add_buffer(r->out, e, bytes) : add_zeroed(r, bytes);
+        } else if (e->w->mod[t].n_stages > 0) {
+            emit_place_in_workspace(&r->grad[t], 4, e, r->out);
+        }
+    }
+}
+
+static void place_everything(struct recipe *r)
+{
+    struct emitter *e = r->a.e;
+    struct layout *l = &r->forward;
+    const struct back_plan *plan = &r->plan->attention.back;
+    const bool mod = e->w->mod[MOD_OUTPUT].n_stages > 0;
+    r->dout = l->outer[TENSOR_O];
+    r->dout.arg = lathe__arg_find(e->sig, "do", 0);
+    if (mod || arg_in(e->problem->unaligned, r->dout.arg))
+        emit_place_in_workspace(&r->dout, 2, e, r->out);
+    if (r->plan->attention.back.forward) {
+        emit_place_in_workspace(&l->inner[TENSOR_O], 4, e, r->out);
+        for (int k = 0; k < e->w->n_finals; k++)
+            emit_place_in_workspace(&l->final[k], 4, e, r->out);
+    }
+    const int64_t bm = r->plan->attention.back.bm;
+    const int64_t norms = back_has_norm(e) ? 4 * bm + back_record_bytes(&r->plan->attention.back) : 0;
+    if (r->rows_floats > 0 || norms > 0)
+        r->rows = add_buffer(r->out, e, query_tiles(r, 4 * r->rows_floats * bm + norms));
+    for (int k = 0; k < e->back->n_sums; k++) {
+        r->sums[k] = (struct place){-1, -1, SYM_H, SYM_Q, 1};
+        emit_place_in_workspace(&r->sums[k], 4, e, r->out);
+    }
+    place_gradients(r);
+    if (plan->dq_stored)
+        r->order = add_buffer(r->out, e, query_tiles(r, (plan->paired ? 4 : 3) * 4)); /* bwd_pre sets it */
+    else if (e->problem->deterministic)
+        r->order = add_zeroed(r, query_tiles(r, 2 * 4));
+    if (plan->pieces > 0) /* a count for each warp, sums of dk', dv' */
+        r->pieces = add_buffer(
+            r->out, e,
+            product_of((int64_t)plan->pieces * 4 * (plan->warps + plan->bn * (plan->dk + plan->dv))));
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        struct product bytes = product_of(EXACT_SUM_BYTES);
+        r->sum[i] = -1;
+        if (!grad_wanted(e, i) || !is_exact(e, i))
+            continue;
+        for (int d = 0; d < e->w->input[i].n_dims; d++)
+            times_dim(&bytes, &e->w->input[i].dim[d], 1);
+        r->sum[i] = add_zeroed(r, bytes);
+    }
+}
+
+/* ---- launches --------------------------------------------------------------------------------------------
+ */
+
+static void optional_pointer(struct params *p, const char *type, const char *name, int buffer)
+{
+    if (buffer >= 0)
+        params_pointer(p, type, name, PARAM_WORK_DATA, buffer);
+    else
+        params_null(p, type, name);
+}
+
+/* Row values that back_row loads: the members that emit_backward.c names. */
+static void add_row_values(struct params *p, const struct recipe *r)
+{
+    const struct emitter *e = r->a.e;
+    const int n_spec = e->spec->n_finals;
+    int saved = n_spec;
+    for (int k = 0; k < MAX_STATE; k++) {
+        char name[NAME_MAX_BYTES + 2];
+        struct place at = r->forward.final[k];
+        if (e->back->final[k]) {
+            snprintf(name, sizeof name, "final%d", k);
+            emit_place_pointer(p, "const float", name, &at);
+            emit_place_strides(p, name, &at);
+        }
+        if (e->back->seed[k]) {
+            snprintf(name, sizeof name, "d%s", e->spec->final[k].name);
+            at = (struct place){lathe__arg_find(e->sig, name, 0), -1, SYM_H, SYM_Q, 1};
+            snprintf(name, sizeof name, "dfinal%d", k);
+            emit_place_pointer(p, "const float", name, &at);
+            emit_place_strides(p, name, &at);
+        }
+        if (e->back->state[k]) {
+            at = r->forward.final[saved++];
+            snprintf(name, sizeof name, "state%d", k);
+            emit_place_pointer(p, "const float", name, &at);
+            emit_place_strides(p, name, &at);
+        }
+        if (k < e->back->n_sums) {
+            snprintf(name, sizeof name, "rowsum%d", k);
+            emit_place_pointer(p, "const float", name, &r->sums[k]);
+            emit_place_strides(p, name, &r->sums[k]);
+        }
+    }
+}
+
+/* do' as it is before bwd_pre copies it. */
+static struct place first_dout(const struct recipe *r, bool *copies)
+{
+    const struct emitter *e = r->a.e;
+    *copies = r->dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0;
+    struct place from = *copies ? r->forward.outer[TENSOR_O] : r->dout;
+    if (*copies)
+        from.arg = lathe__arg_find(e->sig, "do", 0);
+    return from;
+}
+
+static bool has_unaligned_do(const struct recipe *r)
+{
+    return arg_in(r->a.e->problem->unaligned, lathe__arg_find(r->a.e->sig, "do", 0));
+}
+
+/* Sums over rows that no product with o gives. */
+static void add_row_sums(struct recipe *r)
+{
+    static const char *const name[] = {"q", "k", "v", "dout"};
+    struct emitter *e = r->a.e;
+    bool copies;
+    const struct place dout = first_dout(r, &copies);
+    struct params p;
+    const int columns =
+        ((int)e->problem->dim[SYM_D] + 15) / 16 * 16 + ((int)e->problem->dim[SYM_D_V] + 15) / 16 * 16;
+    struct launch *launch = add_launch(r->out, e, "bwd_rows", SUMS_THREADS);
+    launch->smem_bytes =
+        (SUMS_ROWS + SUMS_KEYS) * columns * 2; /* row_sums::layout of attention/backward/row_sums.cuh */
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    product_times(&launch->grid, SYM_Q, SUMS_ROWS);
+    params_open(&p, e->out, launch, "row_sums_params");
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        emit_place_pointer(&p, "const void", name[t], t == TENSOR_O ? &dout : &r->forward.inner[t]);
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        emit_place_strides(&p, name[t], t == TENSOR_O ? &dout : &r->forward.inner[t]);
+    if (has_unaligned_do(r))
+        emit_place_step(&p, "dout", &dout);
+    params_sizes(&p);
+    for (int k = 0; k < MAX_STATE; k++) {
+        char member[NAME_MAX_BYTES];
+        snprintf(member, sizeof member, "final%d", k);
+        if (e->back->sum_final[k]) {
+            emit_place_pointer(&p, "const float", member, &r->forward.final[k]);
+            emit_place_strides(&p, member, &r->forward.final[k]);
+        }
+        snprintf(member, sizeof member, "rowsum%d", k);
+        if (k < e->back->n_sums) {
+            emit_place_pointer(&p, "float", member, &r->sums[k]);
+            emit_place_strides(&p, member, &r->sums[k]);
+        }
+    }
+    params_inputs(&p, e, "x");
+    params_close(&p, "row_sums_params");
+}
+
+/* Rows with large finals go through the online function again. */
+static void add_split_operands(struct params *p, const struct recipe *r)
+{
+    static const char *const name[] = {"q", "k"};
+    for (int t = TENSOR_Q; backward_splits(r->a.e->back) && t <= TENSOR_K; t++) {
+        emit_place_pointer(p, "const void", name[t], &r->forward.inner[t]);
+        emit_place_strides(p, name[t], &r->forward.inner[t]);
+    }
+}
+
+/* runs: else its struct is declared, which back_row() names. */
+static void add_pre(struct recipe *r, bool runs)
+{
+    struct source unused = {0};
+    struct emitter *e = r->a.e;
+    const bool reads_o = e->back->delta || e->back->row.n > 0;
+    bool copies;
+    const struct place from = first_dout(r, &copies);
+    struct params p;
+    struct launch *launch = add_launch(runs ? r->out : &unused, e, "bwd_pre", BACK_PRE_THREADS);
+    launch->smem_bytes = backward_splits(e->back) ? SPLIT_TABLE_BYTES : 0;
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    product_times(&launch->grid, SYM_Q, BACK_PRE_ROWS);
+    params_open(&p, e->out, launch, "back_pre_params");
+    if (reads_o)
+        emit_place_pointer(&p, "const void", "o", &r->forward.inner[TENSOR_O]);
+    else
+        params_null(&p, "const void", "o");
+    emit_place_pointer(&p, "const void", "dout", &from);
+    add_split_operands(&p, r);
+    if (copies)
+        emit_place_pointer(&p, "void", "dout_copy", &r->dout);
+    else
+        params_null(&p, "void", "dout_copy");
+    emit_place_strides(&p, "o", &r->forward.inner[TENSOR_O]);
+    emit_place_strides(&p, "dout", &from);
+    if (has_unaligned_do(r))
+        emit_place_step(&p, "dout", &from);
+    optional_pointer(&p, "float", "rows", r->rows);
+    params_sizes(&p);
+    if (r->plan->attention.back.dq_stored)
+        optional_pointer(&p, "unsigned", "order", r->order);
+    if (r->plan->attention.back.pieces > 0)
+        optional_pointer(&p, "float", "pieces", r->pieces);
+    add_row_values(&p, r);
+    params_inputs(&p, e, "x");
+    add_grads(&p, r);
+    params_close(&p, "back_pre_params");
+    source_free(&unused);
+}
+
+/* Of q', k', v' and do', whose pointers begin the parameters; their strides come behind four pointers more.
+   Boxes have a panel's columns (common/wgmma_sm90.cuh) of what one warpgroup works on. */
+static void add_map_of(struct launch *launch, const struct params *p, const struct recipe *r, int which)
+{
+    const struct back_plan *plan = &r->plan->attention.back;
+    const bool key = which == TENSOR_K || which == TENSOR_V;
+    const bool value = which == TENSOR_V || which == TENSOR_O;
+    const int row_bytes = 2 * (value ? plan->dv : plan->dk) / plan->split;
+    launch->map[launch->n_maps++] = (struct tensor_map_row){
+        .offset = (uint32_t)which * TENSOR_MAP_BYTES,
+        .data = p->before + (uint32_t)which * 8,
+        .strides = p->before + 2 * TENSOR_COUNT * 8 + (uint32_t)which * 24,
+        .dim = {value ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
+        .dtype = (uint8_t)r->a.e->problem->dtype,
+        .swizzle = row_bytes % 128 == 0  ? 128
+                   : row_bytes % 64 == 0 ? 64
+                                         : 32,
+        .box_tokens = (uint16_t)(key ? plan->bn : plan->bm)};
+}
+
+static void add_main(struct recipe *r)
+{
+    static const char *const in[] = {"q", "k", "v"};
+    static const char *const out[] = {"dq", "dk", "dv"};
+    struct emitter *e = r->a.e;
+    const struct back_plan *plan = &r->plan->attention.back;
+    struct params p;
+    struct launch *launch =
+        add_launch(r->out, e, "bwd", plan->warps * 32 + (plan->wgmma ? LOADER_THREADS : 0));
+    launch->smem_bytes = plan->smem_bytes;
+    const int pair = plan->paired ? 2 : 1;
+    launch->grid = product_of((plan->pieces > 0 ? MOST_PIECES : 1) * pair);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, SYM_H_KV, 1);
+    product_times(&launch->grid, SYM_KV, pair * plan->bn);
+    launch->grid_limit = plan->thread_blocks;
+    launch->cluster = plan->paired ? 2 : 0;
+    params_open(&p, e->out, launch, "back_params");
+    if (plan->wgmma)
+        params_behind_maps(&p, TENSOR_COUNT);
+    for (int t = 0; t < TENSOR_COUNT && plan->wgmma; t++)
+        add_map_of(launch, &p, r, t);
+    for (int t = 0; t < TENSOR_O; t++)
+        emit_place_pointer(&p, "const void", in[t], &r->forward.inner[t]);
+    emit_place_pointer(&p, "const void", "dout", &r->dout);
+    optional_pointer(&p, "const float", "rows", r->rows);
+    for (int t = 0; t < TENSOR_O; t++) {
+        const char *type = t == TENSOR_Q ? "float" : "void";
+        if (gradient_wanted(e, (enum mod)t))
+            emit_place_pointer(&p, type, out[t], &r->grad[t]);
+        else
+            params_null(&p, type, out[t]);
+    }
+    for (int t = 0; t < TENSOR_O; t++)
+        emit_place_strides(&p, in[t], &r->forward.inner[t]);
+    emit_place_strides(&p, "dout", &r->dout);
+    for (int t = TENSOR_K; t < TENSOR_O; t++)
+        emit_place_strides(&p, out[t], &r->grad[t]);
+    params_sizes(&p);
+    optional_pointer(&p, "const unsigned char", "map", r->map);
+    optional_pointer(&p, "unsigned", "order", r->order);
+    if (plan->wgmma)
+        optional_pointer(&p, "float", "pieces", r->pieces);
+    params_inputs(&p, e, "x");
+    add_grads(&p, r);
+    params_close(&p, "back_params");
+}
+
+/* bwd_q, bwd_k, bwd_v and bwd_o: `src` entered the mod, `grad` is of what left it. */
+static void add_back_mod(struct recipe *r, int tensor, const struct place *src, const struct place *grad,
+                         const struct place *dst)
+{
+    static const char *const role[] = {"bwd_q", "bwd_k", "bwd_v", "bwd_o"};
+    struct emitter *e = r->a.e;
+    struct params p;
+    const bool fragments = tensor == TENSOR_Q;
+    const bool staged = fragments && !(r->plan->attention.back.wgmma && e->w->mod[tensor].n_stages == 0);
+    struct launch *launch = add_launch(r->out, e, role[tensor], BACK_MOD_THREADS);
+    if (staged)
+        launch->smem_bytes = r->plan->attention.back.bm * (r->plan->attention.back.dk + 8) *
+                             4; /* back_q_smem_bytes of attention/backward/mods.cuh */
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, dst->heads, 1);
+    product_times(&launch->grid, dst->len, fragments ? r->plan->attention.back.bm : BACK_MOD_TOKENS);
+    params_open(&p, r->declared_back ? &r->none : e->out, launch, "back_mod_params");
+    if (e->w->mod[tensor].n_stages > 0)
+        emit_place_pointer(&p, "const void", "src", src);
+    else
+        params_null(&p, "const void", "src");
+    emit_place_pointer(&p, "const void", "grad", grad);
+    emit_place_pointer(&p, "void", "dst", dst);
+    optional_pointer(&p, "const unsigned", "order",
+                     fragments && r->plan->attention.back.dq_stored ? r->order : -1);
+    emit_place_strides(&p, "src", src);
+    emit_place_strides(&p, "grad", grad);
+    emit_place_strides(&p, "dst", dst);
+    if (has_unaligned_rows(e))
+        emit_place_step(&p, "src", src);
+    if (has_unaligned_do(r))
+        emit_place_step(&p, "grad", grad);
+    params_sym(&p, "n_h", dst->heads);
+    params_sym(&p, "len", dst->len);
+    params_start(&p, "pos0", tensor == TENSOR_Q || tensor == TENSOR_O);
+    params_sizes(&p);
+    params_inputs(&p, e, "x");
+    add_grads(&p, r);
+    params_close(&p, "back_mod_params");
+    r->declared_back = true;
+}
+
+/* ---- the pass
+ * ---------------------------------------------------------------------------------------------- */
+
+/* attention/backward/mods.cuh names the struct wherever it is included. */
+static void declare_mod_params(struct recipe *r)
+{
+    struct source unused = {0};
+    add_mod(&r->a, &r->forward, TENSOR_Q, &unused, r->a.e->out);
+    source_free(&unused);
+    r->declared_mod = true;
+}
+
+static void add_before(struct recipe *r, bool moved[MOD_COUNT])
+{
+    struct emitter *e = r->a.e;
+    struct layout *l = &r->forward;
+    const bool mapped = r->a.map->needed;
+    add_input_kernels(r, false);
+    for (int t = 0; t < TENSOR_O; t++) {
+        moved[t] = l->moved[t];
+        if (!l->moved[t])
+            continue;
+        add_mod(&r->a, l, t, r->out, r->declared_mod ? &r->none : e->out);
+        r->declared_mod = true;
+    }
+    if (!r->declared_mod)
+        declare_mod_params(r);
+    moved[MOD_OUTPUT] = e->w->mod[MOD_OUTPUT].n_stages > 0;
+    if (!r->plan->attention.back.forward)
+        return;
+    if (mapped) {
+        l->map_buffer = add_map(&r->a, r->plan, r->out);
+        r->declared_map = true;
+    }
+    add_forward(&r->a, l, r->plan, r->out);
+}
+
+static void add_after(struct recipe *r)
+{
+    const struct emitter *e = r->a.e;
+    for (int t = 0; t < TENSOR_O; t++)
+        if (back_mod_runs(e, (enum mod)t))
+            add_back_mod(r, t, &r->forward.outer[t], &r->grad[t], &r->result[t]);
+    add_input_kernels(r, true);
+    declare_input_params(r);
+}
+
+void emit_backward_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan, int rows,
+                            struct source *out, bool moved[MOD_COUNT])
+{
+    struct recipe r = {.a = {e, map},
+                       .plan = plan,
+                       .out = out,
+                       .rows = -1,
+                       .order = -1,
+                       .map = -1,
+                       .pieces = -1,
+                       .rows_floats = rows};
+    struct place dout;
+    r.forward.map_buffer = r.forward.counter_buffer = -1;
+    emit_grads_struct(e);
+    make_layout(&r.a, &r.forward, TENSOR_O, out);
+    place_everything(&r);
+    add_before(&r, moved);
+    dout = r.forward.outer[TENSOR_O];
+    dout.arg = lathe__arg_find(e->sig, "do", 0);
+    if (e->w->mod[MOD_OUTPUT].n_stages > 0)
+        add_back_mod(&r, TENSOR_O, &r.forward.inner[TENSOR_O], &dout, &r.dout);
+    if (e->back->n_sums > 0)
+        add_row_sums(&r);
+    add_pre(&r, rows > 0 || back_has_norm(e) || e->back->row.n > 0 || plan->attention.back.dq_stored ||
+                    (r.dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0));
+    if (map->needed)
+        r.map = add_back_map(&r.a, &plan->attention.back, out, r.declared_map ? &r.none : e->out);
+    add_main(&r);
+    add_after(&r);
+    text_fail_with(e->out, &r.none);
+    text_free(&r.none);
+}

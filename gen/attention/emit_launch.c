@@ -1,0 +1,367 @@
+/*
+ * emit_launch.c: parameter structs and launch recipe of attention. In: a lowered spec, a plan,
+ * whether its mask needs a tile map. Out: the structs as text, and the launches in order: query, key and
+ * value mods, tile map, the kernel, output mod; only those that the problem needs. Tensors that a mod or
+ * their alignment moves live in the workspace in between.
+ */
+#include "gen/arguments/problem.h"
+#include "gen/attention/emit.h"
+#include "runtime/recipe/bind.h"
+#include "gen/base/text.h"
+#include "gen/plan/plan.h"
+
+#include <stdio.h>
+
+static const char *const BHT[] = {"b", "h", "t"};
+
+static struct product compact_stride(const struct place *t, int d)
+{
+    struct product p = product_of(t->dim);
+    if (d < 2)
+        product_times(&p, t->len, 1);
+    if (d < 1)
+        product_times(&p, t->heads, 1);
+    return p;
+}
+
+void emit_place_pointer(struct params *p, const char *type, const char *name, const struct place *t)
+{
+    params_pointer(p, type, name, t->arg >= 0 ? PARAM_ARG_DATA : PARAM_WORK_DATA,
+                   t->arg >= 0 ? t->arg : t->buffer);
+}
+
+void emit_place_strides(struct params *p, const char *name, const struct place *t)
+{
+    if (t->arg >= 0) {
+        params_strides(p, name, BHT, t->arg, 3, 0);
+        return;
+    }
+    for (int d = 0; d < 3; d++) {
+        char member[32];
+        struct product stride = compact_stride(t, d);
+        snprintf(member, sizeof member, "%s_%s", name, BHT[d]);
+        params_product(p, member, &stride);
+    }
+}
+
+void emit_place_step(struct params *p, const char *name, const struct place *t)
+{
+    static const char *const step[] = {"d"};
+    char member[32];
+    const struct product one = product_of(1);
+    snprintf(member, sizeof member, "%s_d", name);
+    if (t->arg >= 0)
+        params_strides(p, name, step, t->arg, 1, 3);
+    else
+        params_product(p, member, &one);
+}
+
+bool has_sequences(const struct emitter *e)
+{
+    return problem_has_named(e->sig, e->problem, "cu_q") || problem_has_named(e->sig, e->problem, "used_kv");
+}
+
+static bool is_packed(const struct emitter *e)
+{
+    return problem_has_named(e->sig, e->problem, "cu_q");
+}
+
+/* Tiles of a query head: packed ones may end in each sequence. */
+static void times_tiles(struct product *grid, const struct emitter *e, int rows)
+{
+    if (!is_packed(e)) {
+        product_times(grid, SYM_B, 1);
+        product_times(grid, SYM_H, 1);
+        product_times(grid, SYM_Q, rows);
+        return;
+    }
+    product_times(grid, SYM_H, 1);
+    product_times_sum(grid, SYM_Q, rows, SYM_SEQS);
+}
+
+static bool is_plain(const struct sig_dim *dim, enum sym sym)
+{
+    return dim->literal == 0 && dim->sym == sym && dim->times < 2 && dim->plus == 0;
+}
+
+/* Inputs with a place for each token begin with the sequence, too. */
+static void enter_inputs(const struct emitter *e, struct text_buf *out)
+{
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        const struct input *in = &e->w->input[i];
+        for (int d = 0; d < in->n_dims && !in->is_scalar && input_used(e, i); d++)
+            if (is_plain(&in->dim[d], SYM_Q) || is_plain(&in->dim[d], SYM_KV))
+                text_add(out, "        x.in_%s += first_%s * x.s%d_%s;\n", in->name,
+                         is_plain(&in->dim[d], SYM_Q) ? "q" : "kv", d, in->name);
+    }
+}
+
+/* What attention/sequences.cuh asks of parameters: where sequences lie, and to begin with one. */
+static void add_sequences(struct params *p, struct emitter *e)
+{
+    static const char *const list[] = {"cu_q", "cu_kv", "used_kv"};
+    struct text_buf *out = e->out;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        params_list(p, e->sig, list[i]);
+    text_add(out, "    __device__ __forceinline__ void enter(long long first_q, long long first_kv)\n    {\n"
+                  "        q = static_cast<const cfg::element *>(q) + first_q * q_t;\n"
+                  "        k = static_cast<const cfg::element *>(k) + first_kv * k_t;\n"
+                  "        v = static_cast<const cfg::element *>(v) + first_kv * v_t;\n"
+                  "        o = static_cast<cfg::element *>(o) + first_q * o_t;\n");
+    for (int i = 0; i < e->w->n_finals; i++)
+        text_add(out, "        final%d = final%d == nullptr ? nullptr : final%d + first_q * final%d_t;\n", i,
+                 i, i, i);
+    enter_inputs(e, out);
+    text_add(out, "    }\n");
+}
+
+bool has_unaligned_rows(const struct emitter *e)
+{
+    static const char *const name[] = {"q", "k", "v"};
+    bool any = false;
+    for (int t = 0; t < TENSOR_O; t++)
+        any |= arg_in(e->problem->unaligned, lathe__arg_find(e->sig, name[t], 0));
+    return any;
+}
+
+void emit_place_in_workspace(struct place *t, int element_bytes, const struct emitter *e, struct source *out)
+{
+    struct product bytes = product_of((int64_t)t->dim * element_bytes);
+    product_times(&bytes, SYM_B, 1);
+    product_times(&bytes, t->heads, 1);
+    product_times(&bytes, t->len, 1);
+    t->arg = -1;
+    t->buffer = add_buffer(out, e, bytes);
+}
+
+static void place_finals(const struct launcher *a, struct layout *l)
+{
+    for (int i = 0; i < a->e->w->n_finals; i++)
+        l->final[i] =
+            (struct place){lathe__arg_find(a->e->sig, a->e->w->final[i].name, 0), -1, SYM_H, SYM_Q, 1};
+}
+
+void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out)
+{
+    static const char *const name[] = {"q", "k", "v", "o"};
+    static const enum mod mod_of[] = {MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT};
+    const struct problem *problem = a->e->problem;
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        bool key = t == TENSOR_K || t == TENSOR_V;
+        int dim = (int)problem->dim[t < TENSOR_V ? SYM_D : SYM_D_V];
+        l->outer[t] = (struct place){lathe__arg_find(a->e->sig, name[t], 0), -1, key ? SYM_H_KV : SYM_H,
+                                     key ? SYM_KV : SYM_Q, dim};
+        l->inner[t] = l->outer[t];
+        bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
+        l->moved[t] = t < n_moved && (mod || arg_in(problem->unaligned, l->outer[t].arg));
+        if (l->moved[t])
+            emit_place_in_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : 2, a->e, out);
+    }
+    place_finals(a, l);
+}
+
+enum {
+    MOD_BLOCK_TOKENS = 64,
+    MOD_BLOCK_THREADS = 256,
+    MAP_BLOCK_THREADS = 256,
+    BACK_MAP_BLOCK_THREADS = 512
+}; /* heads/vector_mod.cuh, attention/mask_tiles_kernel.cuh, attention/backward/query_lists.cuh */
+enum {
+    HOPPER_ROWS = 64,
+    LOADER_THREADS = 128
+}; /* attention/fwd_sm90.cuh: rows of a warpgroup, and who loads */
+
+/* One struct mod_params serves all mods; the rows differ. */
+void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
+             struct text_buf *text)
+{
+    static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
+    const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
+    const struct place *to = tensor == TENSOR_O ? &l->outer[tensor] : &l->inner[tensor];
+    struct launch *launch = add_launch(out, a->e, role[tensor], MOD_BLOCK_THREADS);
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, from->heads, 1);
+    product_times(&launch->grid, from->len, MOD_BLOCK_TOKENS);
+    struct params p;
+    params_open(&p, text, launch, "mod_params");
+    emit_place_pointer(&p, "const void", "src", from);
+    emit_place_pointer(&p, "void", "dst", to);
+    emit_place_strides(&p, "src", from);
+    emit_place_strides(&p, "dst", to);
+    params_sym(&p, "n_h", from->heads);
+    params_sym(&p, "len", from->len);
+    params_start(&p, "pos0", tensor == TENSOR_Q || tensor == TENSOR_O);
+    params_sizes(&p);
+    params_inputs(&p, a->e, "x");
+    if (has_unaligned_rows(a->e)) /* the last member: attention/backward/mods.cuh fills those before it */
+        emit_place_step(&p, "src", from);
+    params_close(&p, "mod_params");
+}
+
+/* Batches and heads whose masks differ. */
+static struct product map_lines(const struct tile_map *map)
+{
+    struct product lines = product_of(1);
+    if (map->per_batch)
+        product_times(&lines, SYM_B, 1);
+    if (map->per_head)
+        product_times(&lines, SYM_H, 1);
+    return lines;
+}
+
+static void add_map_params(const struct launcher *a, struct launch *launch, int buffer, struct text_buf *text)
+{
+    struct params p;
+    params_open(&p, text, launch, "map_params");
+    params_pointer(&p, "unsigned char", "map", PARAM_WORK_DATA, buffer);
+    params_sizes(&p);
+    params_inputs(&p, a->e, "x");
+    params_close(&p, "map_params");
+}
+
+int add_map(const struct launcher *a, const struct plan *plan, struct source *out)
+{
+    enum { RANGE_BYTES = 8, MAP_WORD = 4, TILES_OF_WARP = 4 };   /* MAP_WORD: of common/contract.cuh */
+    const bool many_warps = a->map->ranges || a->map->look_cols; /* that wait for memory */
+    struct product tiles = map_lines(a->map);
+    if (!a->map->ranges)
+        product_times(&tiles, SYM_Q, a->map->rows);
+    struct product bytes = tiles;
+    product_times(&bytes, SYM_KV, MAP_WORD * plan->attention.bn); /* whole words are read */
+    bytes.scale *= MAP_WORD * (a->map->ranges ? RANGE_BYTES * a->e->w->n_reads : 1);
+    const int buffer = add_buffer(out, a->e, bytes);
+    struct launch *launch = add_launch(out, a->e, "map", MAP_BLOCK_THREADS);
+    launch->grid = tiles;
+    product_times(&launch->grid, SYM_KV,
+                  plan->attention.bn * MAP_BLOCK_THREADS / 32 * (many_warps ? 1 : TILES_OF_WARP));
+    launch->kept = true;
+    add_map_params(a, launch, buffer, a->e->out);
+    return buffer;
+}
+
+/* attention/backward/query_lists.cuh: a block for each key tile; a word for each of its query tiles, and
+ * where blocks take turns a byte more. */
+int add_back_map(const struct launcher *a, const struct back_plan *tile, struct source *out,
+                 struct text_buf *text)
+{
+    enum { WORD_BYTES = 4 };
+    struct product lines = map_lines(a->map);
+    lines.scale *= tile->paired ? 2 : 1; /* the last pair's, too */
+    product_times(&lines, SYM_KV, tile->bn * (tile->paired ? 2 : 1));
+    struct product bytes = lines;
+    product_times(&bytes, SYM_Q, tile->bm);
+    bytes.scale *= WORD_BYTES + 1;
+    const int buffer = add_buffer(out, a->e, bytes);
+    struct launch *launch = add_launch(out, a->e, "bwd_map", BACK_MAP_BLOCK_THREADS);
+    launch->grid = lines;
+    launch->kept = true;
+    add_map_params(a, launch, buffer, text);
+    return buffer;
+}
+
+/* The largest power of two that divides a row is the box's row, up to 128 bytes: panels of
+   common/wgmma_sm90.cuh. pack: where the parameter of that name is. */
+static void add_tensor_map(struct launch *launch, const struct params *p, const struct problem *problem,
+                           int which, const struct plan *plan, uint32_t pack)
+{
+    const bool key = which == TENSOR_K || which == TENSOR_V;
+    const bool value = which == TENSOR_V || which == TENSOR_O;
+    const int row_bytes = 2 * (value ? plan->attention.dv_pad : plan->attention.d_pad);
+    struct tensor_map_row *m = &launch->map[launch->n_maps++];
+    *m = (struct tensor_map_row){
+        .offset = (uint32_t)which * TENSOR_MAP_BYTES,
+        .data = p->before + (uint32_t)which * 8,
+        .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
+        .dim = {value ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
+        .dtype = (uint8_t)problem->dtype,
+        .swizzle = row_bytes % 128 == 0  ? 128
+                   : row_bytes % 64 == 0 ? 64
+                                         : 32,
+        .box_tokens = (uint16_t)(key ? plan->attention.bn : HOPPER_ROWS),
+        .pack = plan->attention.pack && !key ? pack : 0};
+}
+
+/* What the kernel's maps are made of stands at fixed places behind them. */
+static void add_tensor_maps(struct launch *launch, const struct params *p, const struct problem *problem,
+                            const struct plan *plan, uint32_t pack)
+{
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (t != TENSOR_O || (plan->attention.own_o && !plan->attention.o_f32))
+            add_tensor_map(launch, p, problem, t, plan, pack);
+}
+
+void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
+                 struct source *out)
+{
+    static const char *const name[] = {"q", "k", "v", "o"};
+    struct launch *launch =
+        add_launch(out, a->e, "fwd", plan->attention.warps * 32 + (plan->attention.tma ? LOADER_THREADS : 0));
+    launch->smem_bytes = plan->attention.smem_bytes;
+    launch->grid = product_of(1);
+    times_tiles(&launch->grid, a->e, plan->attention.bm);
+    if (plan->attention.blocks > 0)
+        launch->grid = product_of(plan->attention.blocks);
+    launch->early = a->map->needed; /* the launch before it makes the map, and has waited for all others */
+    struct params p;
+    params_open(&p, a->e->out, launch, "attention_params");
+    if (plan->attention.tma)
+        params_behind_maps(&p, TENSOR_COUNT);
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        emit_place_pointer(&p, t == TENSOR_O ? "void" : "const void", name[t], &l->inner[t]);
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        emit_place_strides(&p, name[t], &l->inner[t]);
+    if (has_sequences(a->e))
+        params_sequence_sizes(&p);
+    else
+        params_sizes(&p);
+    if (a->map->needed)
+        params_pointer(&p, "const unsigned char", "map", PARAM_WORK_DATA, l->map_buffer);
+    else
+        params_null(&p, "const unsigned char", "map");
+    if (plan->attention.dynamic)
+        params_pointer(&p, "unsigned long long", "tile_counter", PARAM_WORK_DATA, l->counter_buffer);
+    else if (plan->attention.tma)
+        params_null(&p, "unsigned long long", "tile_counter");
+    if (plan->attention.tma) {
+        params_pack(&p, "pack", plan->attention.pack ? plan->attention.bm : 0);
+        add_tensor_maps(launch, &p, a->e->problem, plan, p.before + p.offset - 4);
+    }
+    for (int i = 0; i < a->e->w->n_finals; i++) {
+        char member[32];
+        snprintf(member, sizeof member, "final%d", i);
+        emit_place_pointer(&p, "float", member, &l->final[i]);
+        emit_place_strides(&p, member, &l->final[i]);
+    }
+    params_inputs(&p, a->e, "x");
+    if (has_sequences(a->e))
+        add_sequences(&p, a->e);
+    params_close(&p, "attention_params");
+}
+
+/* mod_params is written once; the structs of further mods go to a text that nobody reads. */
+void emit_attention_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan,
+                             struct source *out, bool moved[MOD_COUNT])
+{
+    const struct launcher a = {e, map};
+    struct layout l = {.map_buffer = -1, .counter_buffer = -1};
+    struct text_buf again = {0};
+    bool declared = false;
+    make_layout(&a, &l, TENSOR_COUNT, out);
+    if (plan->attention.dynamic)
+        l.counter_buffer = add_buffer(out, e, product_of(8));
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        moved[t] = l.moved[t];
+        if (t == TENSOR_O) {
+            if (map->needed)
+                l.map_buffer = add_map(&a, plan, out);
+            add_forward(&a, &l, plan, out);
+        }
+        if (!l.moved[t])
+            continue;
+        add_mod(&a, &l, t, out, declared ? &again : e->out);
+        declared = true;
+    }
+    text_fail_with(e->out, &again);
+    text_free(&again);
+}

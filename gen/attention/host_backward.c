@@ -1,0 +1,383 @@
+/*
+ * host_backward.c: attention's backward pass on the host device, in double precision. In: a spec, and
+ * arguments as for host_backward. Out: gradients, overwritten. The formulas are derived by diff() once per
+ * call, in a copy of the spec's pool that dies with the call, so the spec itself stays as it was.
+ */
+#include "gen/attention/sequences.h"
+#include "gen/attention/whole_row.h"
+#include "gen/base/diag.h"
+#include "gen/host/vectors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct attention_gradient {
+    struct host_gradient g;
+    int forward;             /* node of the final weight */
+    struct host_graph row;   /* from scores */
+    struct host_graph score; /* scores from <q', k'> */
+    struct host_graph empty; /* finals of a row without live pairs, from inputs */
+    int empty_final[MAX_STATE];
+    struct host_mod_graphs mods;
+};
+
+/* The epilogue of the starting state: of a row without live pairs, too, a final may follow from inputs. */
+static bool build_empty(struct attention_gradient *b, struct diag *diag)
+{
+    struct ir *ir = b->g.ir;
+    int from[MAX_STATE];
+    int to[MAX_STATE];
+    int seed[MAX_STATE];
+    for (int i = 0; i < ir->n_states; i++) {
+        from[i] = ir_param_of(ir, LEAF_STATE + i);
+        to[i] = ir_const(ir, ir->state[i].init, TYPE_F32);
+    }
+    for (int i = 0; i < ir->n_finals; i++) {
+        b->empty_final[i] = ir_substitute(ir, ir->epilogue.root[1 + i], from, to, ir->n_states);
+        seed[i] = ir_param_of(ir, LEAF_DFINAL + i);
+    }
+    return ir->n_finals == 0 || host_graph_make(&b->empty, ir, b->empty_final, seed, ir->n_finals, -1, diag);
+}
+
+static bool build_attention(struct attention_gradient *b, struct diag *diag)
+{
+    struct row_graph row;
+    row_graph_of_scores(b->g.ir, &row);
+    int root[1 + MAX_STATE] = {row.forward};
+    int seed[1 + MAX_STATE] = {ir_param_of(b->g.ir, LEAF_DW)};
+    for (int i = 0; i < b->g.ir->n_finals; i++) {
+        root[1 + i] = row.final[i];
+        seed[1 + i] = ir_param_of(b->g.ir, LEAF_DFINAL + i);
+    }
+    b->forward = row.forward;
+    return host_graph_make(&b->row, b->g.ir, root, seed, 1 + b->g.ir->n_finals, row.forward, diag) &&
+           host_graph_make(&b->score, b->g.ir, &row.score, seed, 1, -1, diag) && build_empty(b, diag);
+}
+
+/* ---- attention: vector mods -------------------------------------------------------------------- */
+
+struct row_gradient { /* one call */
+    struct attention_gradient *b;
+    const struct host_call *call;
+    struct host_head head;
+    struct host_view dout, dq, dk, dv;
+    struct host_view dfinal[MAX_STATE];
+    int64_t d_max;
+    double *dk_sum, *dv_sum;  /* [len_kv, d] and [len_kv, d_v] of one key head, after its mods */
+    double *dw, *weight, *ds; /* [len_kv] */
+    double *grad;             /* [d_max] of one vector */
+};
+
+/* Backward of a vector mod. head.vector.stage[0] holds the vector that entered the mod. */
+static lathe_status mod_backward(struct row_gradient *a, enum mod which, int64_t tensor_head, int64_t token,
+                                 int n, double *grad, lathe_error *err)
+{
+    const struct ir_mod *mod = &a->b->g.ir->mod[which];
+    struct host_head *head = &a->head;
+    if (mod->n_stages == 0)
+        return LATHE_OK;
+    host_mod_enter(head, which, head->b, tensor_head, token);
+    lathe_status status = host_mod(&head->vector, which, n, err);
+    if (status == LATHE_OK)
+        status = host_mod_back(&head->vector, &a->b->g, &a->b->mods, which, n, grad, err);
+    return status;
+}
+
+/* ---- attention: rows and heads ----------------------------------------------------------------- */
+
+/* o before the output mod, into head.vector.stage[0]. */
+static lathe_status output_again(struct row_gradient *a, lathe_error *err)
+{
+    struct host_head *head = &a->head;
+    double factor;
+    double finals[MAX_STATE];
+    lathe_status status = host_row_online(head, a->weight, &factor, finals, err);
+    double *o = head->vector.stage[0];
+    memset(o, 0, (size_t)head->d_v * sizeof *o);
+    for (int64_t j = 0; j < head->n_live && status == LATHE_OK; j++)
+        for (int e = 0; e < head->d_v; e++)
+            o[e] += a->weight[j] * factor * head->v[head->live[j] * head->d_v + e];
+    return status;
+}
+
+/* dL/d weight of every live pair, from a->grad = dL/d o before the output mod. */
+static void weight_seeds(const struct row_gradient *a)
+{
+    const struct host_head *head = &a->head;
+    for (int64_t j = 0; j < head->n_live; j++) {
+        a->dw[j] = 0;
+        for (int e = 0; e < head->d_v; e++)
+            a->dw[j] += a->grad[e] * head->v[head->live[j] * head->d_v + e];
+    }
+}
+
+/* dv' += w do; dk' += ds q'; a->grad becomes dq' = sum ds k'. */
+static void pair_products(const struct row_gradient *a)
+{
+    const struct host_head *head = &a->head;
+    for (int64_t j = 0; j < head->n_live; j++)
+        for (int e = 0; e < head->d_v; e++)
+            a->dv_sum[head->live[j] * head->d_v + e] += a->weight[j] * a->grad[e];
+    memset(a->grad, 0, (size_t)head->d * sizeof *a->grad);
+    for (int64_t j = 0; j < head->n_live; j++) {
+        for (int e = 0; e < head->d; e++) {
+            a->grad[e] += a->ds[j] * head->k[head->live[j] * head->d + e];
+            a->dk_sum[head->live[j] * head->d + e] += a->ds[j] * head->q[e];
+        }
+    }
+}
+
+/* a->ds: of scores on entry, of <q', k'> on return. */
+static lathe_status scores_backward(struct row_gradient *a, lathe_error *err)
+{
+    struct eval_env *env = &a->head.pair;
+    env->param[LEAF_DW] = a->ds;
+    lathe_status status = host_eval(env, a->b->score.eval, a->b->score.n_eval, err);
+    if (status == LATHE_OK)
+        status = host_scatter(&a->b->g, &a->b->score, env, err);
+    if (status != LATHE_OK)
+        return status;
+    host_graph_values(&a->b->score, env, LEAF_QK, a->head.n_live, a->dw);
+    memcpy(a->ds, a->dw, (size_t)a->head.n_live * sizeof *a->ds);
+    return LATHE_OK;
+}
+
+/* The row's function backwards: fills a->weight and a->ds. */
+static lathe_status pairs_backward(struct row_gradient *a, int64_t row, lathe_error *err)
+{
+    struct host_head *head = &a->head;
+    struct attention_gradient *b = a->b;
+    double dfinal[MAX_STATE] = {0};
+    weight_seeds(a);
+    head->pair.param[LEAF_DW] = a->dw;
+    for (int i = 0; i < b->g.ir->n_finals; i++) {
+        if (a->dfinal[i].data)
+            host_view_load(&a->dfinal[i], head->b, head->h, row, 1, &dfinal[i]);
+        head->pair.param[LEAF_DFINAL + i] = &dfinal[i];
+    }
+    lathe_status status = host_eval(&head->pair, b->row.eval, b->row.n_eval, err);
+    if (status == LATHE_OK)
+        status = host_scatter(&b->g, &b->row, &head->pair, err);
+    if (status != LATHE_OK)
+        return status;
+    host_values(&head->pair, b->forward, head->n_live, a->weight);
+    host_graph_values(&b->row, &head->pair, LEAF_S, head->n_live, a->ds);
+    return scores_backward(a, err);
+}
+
+/* Of a row without live pairs: what gradients of its finals give to inputs. */
+static lathe_status empty_row(struct row_gradient *a, int64_t row, lathe_error *err)
+{
+    struct host_head *head = &a->head;
+    const struct attention_gradient *b = a->b;
+    double dfinal[MAX_STATE] = {0};
+    bool finite = true;
+    lathe_status status = host_eval(&head->pair, b->empty_final, b->g.ir->n_finals, err);
+    for (int i = 0; i < b->g.ir->n_finals && status == LATHE_OK; i++) {
+        finite &= isfinite(host_value(&head->pair, b->empty_final[i], 0)) != 0;
+        if (a->dfinal[i].data)
+            host_view_load(&a->dfinal[i], head->b, head->h, row, 1, &dfinal[i]);
+        head->pair.param[LEAF_DFINAL + i] = &dfinal[i];
+    }
+    if (status == LATHE_OK && finite)
+        status = host_eval(&head->pair, b->empty.eval, b->empty.n_eval, err);
+    if (status == LATHE_OK && finite)
+        status = host_scatter(&a->b->g, &b->empty, &head->pair, err);
+    for (int i = 0; i < b->g.ir->n_finals; i++)
+        head->pair.param[LEAF_DFINAL + i] = NULL; /* not beyond the life of `dfinal` */
+    return status;
+}
+
+static lathe_status live_row(struct row_gradient *a, int64_t row, lathe_error *err)
+{
+    struct host_head *head = &a->head;
+    host_view_load(&a->dout, head->b, head->h, row, head->d_v, a->grad);
+    lathe_status status = LATHE_OK;
+    if (a->b->g.ir->mod[MOD_OUTPUT].n_stages > 0) {
+        status = output_again(a, err);
+        if (status == LATHE_OK)
+            status = mod_backward(a, MOD_OUTPUT, head->h, row, head->d_v, a->grad, err);
+    }
+    if (status == LATHE_OK)
+        status = pairs_backward(a, row, err);
+    if (status != LATHE_OK)
+        return status;
+    pair_products(a);
+    host_view_load(&head->q_in, head->b, head->h, row, head->d, head->vector.stage[0]);
+    return mod_backward(a, MOD_QUERY, head->h, row, head->d, a->grad, err);
+}
+
+static lathe_status query_row(struct row_gradient *a, int64_t row, lathe_error *err)
+{
+    struct host_head *head = &a->head;
+    lathe_status status = host_row_enter(head, row, err);
+    if (status != LATHE_OK)
+        return status;
+    memset(a->grad, 0, (size_t)a->d_max * sizeof *a->grad);
+    if (head->n_live > 0)
+        status = live_row(a, row, err);
+    else if (a->b->empty.adjoint.n > 0)
+        status = empty_row(a, row, err);
+    if (status == LATHE_OK && a->dq.data)
+        host_view_store(&a->dq, head->b, head->h, row, head->d, a->grad);
+    return status;
+}
+
+static lathe_status query_head(struct row_gradient *a, int64_t batch, int64_t h, lathe_error *err)
+{
+    const struct host_call *call = a->call;
+    const int64_t first = call->head_rows > 0 ? call->first_row + h * call->head_rows
+                                              : (batch * host_dim(call, SYM_H) + h) * a->head.len_q;
+    const int64_t end = first + a->head.len_q;
+    lathe_status status = host_head_enter(&a->head, batch, h, err);
+    for (int64_t row = host_next_row(call, first, end); row < end && status == LATHE_OK;
+         row = host_next_row(call, row + 1, end))
+        status = query_row(a, row - first, err);
+    return status;
+}
+
+/* Through the key or value mod, and out. */
+static lathe_status keys_out(struct row_gradient *a, enum mod which, const struct host_view *in,
+                             const struct host_view *out, int n, double *sum, lathe_error *err)
+{
+    struct host_head *head = &a->head;
+    lathe_status status = LATHE_OK;
+    for (int64_t token = 0; token < head->len_kv && status == LATHE_OK; token++) {
+        double *grad = sum + token * n;
+        host_view_load(in, head->b, head->h_kv, token, n, head->vector.stage[0]);
+        status = mod_backward(a, which, head->h_kv, token, n, grad, err);
+        if (status == LATHE_OK && out->data)
+            host_view_store(out, head->b, head->h_kv, token, n, grad);
+    }
+    return status;
+}
+
+static lathe_status key_head(struct row_gradient *a, int64_t batch, int64_t h_kv, int64_t group,
+                             lathe_error *err)
+{
+    struct host_head *head = &a->head;
+    memset(a->dk_sum, 0, (size_t)(head->len_kv * head->d) * sizeof *a->dk_sum);
+    memset(a->dv_sum, 0, (size_t)(head->len_kv * head->d_v) * sizeof *a->dv_sum);
+    lathe_status status = LATHE_OK;
+    for (int64_t i = 0; i < group && status == LATHE_OK; i++)
+        status = query_head(a, batch, h_kv * group + i, err);
+    if (status == LATHE_OK)
+        status = keys_out(a, MOD_KEY, &head->k_in, &a->dk, head->d, a->dk_sum, err);
+    if (status == LATHE_OK)
+        status = keys_out(a, MOD_VALUE, &head->v_in, &a->dv, head->d_v, a->dv_sum, err);
+    return status;
+}
+
+static bool attention_open(struct row_gradient *a)
+{
+    const struct host_head *head = &a->head;
+    const struct host_call *call = a->call;
+    host_view_make(&a->dout, host_arg(call, "do"), 4);
+    host_view_make(&a->dq, host_arg(call, "dq"), 4);
+    host_view_make(&a->dk, host_arg(call, "dk"), 4);
+    host_view_make(&a->dv, host_arg(call, "dv"), 4);
+    for (int i = 0; i < call->ir->n_finals; i++) {
+        char name[NAME_MAX_BYTES + 2];
+        snprintf(name, sizeof name, "d%s", call->ir->final[i].name);
+        host_view_make(&a->dfinal[i], host_arg(call, name), 3);
+    }
+    a->d_max = head->d > head->d_v ? head->d : head->d_v;
+    size_t keys = (size_t)head->len_kv + 1;
+    a->dk_sum = calloc(keys * (size_t)head->d, sizeof(double));
+    a->dv_sum = calloc(keys * (size_t)head->d_v, sizeof(double));
+    a->dw = calloc(keys, sizeof(double));
+    a->weight = calloc(keys, sizeof(double));
+    a->ds = calloc(keys, sizeof(double));
+    a->grad = calloc((size_t)a->d_max, sizeof(double));
+    return a->dk_sum && a->dv_sum && a->dw && a->weight && a->ds && a->grad;
+}
+
+static void attention_close(struct row_gradient *a)
+{
+    free(a->dk_sum);
+    free(a->dv_sum);
+    free(a->dw);
+    free(a->weight);
+    free(a->ds);
+    free(a->grad);
+    host_head_free(&a->head);
+}
+
+/* Of the call, or of a sequence of it. */
+static lathe_status every_head(struct attention_gradient *b, const struct host_call *call, int64_t n_b,
+                               lathe_error *err)
+{
+    struct row_gradient a = {.b = b, .call = call};
+    int64_t h_kv = host_dim(call, SYM_H_KV);
+    int64_t group = h_kv > 0 ? host_dim(call, SYM_H) / h_kv : 0;
+    lathe_status status = host_head_init(&a.head, call, err);
+    if (status == LATHE_OK && !attention_open(&a))
+        status = host_out_of_memory(err);
+    for (int64_t i = 0; i < n_b * h_kv && status == LATHE_OK; i++)
+        status = key_head(&a, i / h_kv, i % h_kv, group, err);
+    attention_close(&a);
+    return status;
+}
+
+/* Keys that are not in use have no gradient: 0. */
+static void clear_unused(const struct host_call *call, const char *name, int64_t n)
+{
+    struct host_view view;
+    host_view_make(&view, host_arg(call, name), 4);
+    double *zeros = view.data ? calloc((size_t)n + 1, sizeof *zeros) : NULL;
+    for (int64_t b = 0; zeros && b < host_dim(call, SYM_B); b++)
+        for (int64_t h = 0; h < host_dim(call, SYM_H_KV); h++)
+            for (int64_t t = 0; t < host_dim(call, SYM_KV); t++)
+                host_view_store(&view, b, h, t, n, zeros);
+    free(zeros);
+}
+
+static lathe_status every_sequence(struct attention_gradient *b, lathe_error *err)
+{
+    struct sequences s;
+    lathe_status status = sequences_open(&s, &b->g.call, err);
+    struct sequence *one = status == LATHE_OK ? malloc(sizeof *one) : NULL;
+    if (status == LATHE_OK && !one)
+        status = host_out_of_memory(err);
+    if (status == LATHE_OK && host_arg(&b->g.call, "used_kv")) {
+        clear_unused(&b->g.call, "dk", host_dim(&b->g.call, SYM_D));
+        clear_unused(&b->g.call, "dv", host_dim(&b->g.call, SYM_D_V));
+    }
+    for (int64_t i = 0; i < s.n && status == LATHE_OK; i++) {
+        sequence_enter(one, &s, i);
+        sequence_gradients(&b->g, &s, i);
+        status = every_head(b, &one->call, 1, err);
+    }
+    free(one);
+    sequences_close(&s);
+    return status;
+}
+
+static void graphs_free(struct attention_gradient *b)
+{
+    host_graph_free(&b->row);
+    host_graph_free(&b->score);
+    host_graph_free(&b->empty);
+    host_mod_graphs_free(&b->mods);
+}
+
+lathe_status host_attention_backward(const struct host_request *r, lathe_error *err)
+{
+    struct attention_gradient b = {.forward = 0};
+    struct diag diag = {0};
+    lathe_status status = host_gradient_open(&b.g, r, err);
+    if (status == LATHE_OK && !(build_attention(&b, &diag) && host_mod_graphs_make(&b.mods, b.g.ir, &diag)))
+        status = host_refused(&diag, err);
+    if (status == LATHE_OK)
+        status = host_gradient_bind(&b.g, r, err);
+    if (status == LATHE_OK)
+        status = sequences_given(&b.g.call) ? every_sequence(&b, err)
+                                            : every_head(&b, &b.g.call, host_dim(&b.g.call, SYM_B), err);
+    if (status == LATHE_OK)
+        host_gradient_store(&b.g);
+    graphs_free(&b);
+    host_gradient_close(&b.g);
+    return status;
+}

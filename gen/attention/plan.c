@@ -1,0 +1,170 @@
+/*
+ * plan.c: what the templates of attention ask first, and what a row of their tiles puts into a plan. In: a
+ * request. Out: the part of a plan that does not depend on the template, or why no template serves. Tables of
+ * tiles stand in plan_sm80.c, plan_sm90.c and plan_backward.c.
+ */
+#include "gen/arguments/problem.h"
+#include "gen/attention/kernel.h"
+#include "gen/ir/spec.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+#include "runtime/recipe/bind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool half_mod_fits(const struct kernel_request *r, char *why)
+{
+    static const char *const name[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
+            int64_t dim = r->problem->dim[m < MOD_VALUE ? SYM_D : SYM_D_V];
+            const struct ir_stage *stage = &r->ir->mod[m].stage[s];
+            if (stage->paired > dim)
+                snprintf(why, REASON_BYTES,
+                         "%s works on pairs of the first %d elements, which a head dim of %d "
+                         "does not have",
+                         name[m], stage->paired, (int)dim);
+            else if (stage->form != STAGE_ELEMENT && stage->paired == 0 && dim % 2 != 0)
+                snprintf(why, REASON_BYTES, "%s works on pairs, which an odd head dim (%d) does not have",
+                         name[m], (int)dim);
+            else
+                continue;
+            return false;
+        }
+    return true;
+}
+
+static bool attention_dims_fit(const struct kernel_request *r, int most_dv, char *why)
+{
+    int64_t d = r->problem->dim[SYM_D];
+    int64_t dv = r->problem->dim[SYM_D_V];
+    if (r->problem->dtype != LATHE_F16 && r->problem->dtype != LATHE_BF16)
+        snprintf(why, REASON_BYTES, "dtype %s; it takes f16 and bf16 (f32 and f64 run on the host device)",
+                 lathe_dtype_text(r->problem->dtype));
+    else if (d < ATTENTION_LEAST_DIM || d > ATTENTION_MOST_DIM || d % ATTENTION_DIM_STEP != 0)
+        snprintf(why, REASON_BYTES, "d = %lld; it takes multiples of %d from %d to %d", (long long)d,
+                 ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, ATTENTION_MOST_DIM);
+    else if (dv < ATTENTION_LEAST_DIM || dv > most_dv || dv % ATTENTION_DIM_STEP != 0)
+        snprintf(why, REASON_BYTES, "d_v = %lld; it takes multiples of %d from %d to %d", (long long)dv,
+                 ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, most_dv);
+    else if (r->device->sm < 80)
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0 (cp.async, bf16 mma)",
+                 r->device->sm / 10, r->device->sm % 10);
+    else
+        return half_mod_fits(r, why);
+    return false;
+}
+
+/* "128x64s2w4", with a q where Q stays in registers. */
+static void name_tile(const struct tile_row *t, char *out, size_t size)
+{
+    snprintf(out, size, "%dx%ds%dw%d%s", t->bm, t->bn, t->stages, t->warps, t->q_in_regs ? "q" : "");
+}
+
+/* Of a row that serves: is it the one to take? */
+bool plan_tile_is_wanted(const struct kernel_request *r, const struct tile_row *t)
+{
+    char name[sizeof r->device->tile];
+    name_tile(t, name, sizeof name);
+    if (r->device->tile[0] && strcmp(r->device->tile, name) != 0)
+        return false;
+    if (!r->skip || *r->skip == 0)
+        return true;
+    (*r->skip)--;
+    return false;
+}
+
+void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag)
+{
+    plan->attention.bm = t->bm;
+    plan->attention.bn = t->bn;
+    plan->attention.stages = t->stages;
+    plan->attention.warps = t->warps;
+    plan->attention.q_in_regs = t->q_in_regs;
+    plan->attention.smem_bytes = smem;
+    name_tile(t, plan->tile, sizeof plan->tile);
+    snprintf(plan->reason, sizeof plan->reason,
+             "head dims padded to %d and %d: tiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes "
+             "of shared memory%s",
+             plan->attention.d_pad, plan->attention.dv_pad, t->bm, t->bn, t->warps, t->stages,
+             t->stages == 1 ? "" : "s", smem, diag ? "; a value per distance is shared along diagonals" : "");
+}
+
+bool plan_tma_takes(const struct kernel_request *r, char *why)
+{
+    static const char *const name[] = {"q", "k", "v", "o", "do"};
+    for (size_t t = 0; t < sizeof name / sizeof *name; t++) {
+        const int arg = lathe__arg_find(r->sig, name[t], 0);
+        const bool moved = t < MOD_COUNT && r->ir->mod[t].n_stages > 0; /* tensors are in the order of mods */
+        if (arg < 0 || moved || !arg_in(r->problem->folded & ~r->problem->unaligned, arg))
+            continue;
+        snprintf(
+            why, REASON_BYTES,
+            "%s is folded: a dim of several elements has a stride of 0, below it, or of 2^40 bytes and more, "
+            "which TMA does not take",
+            name[t]);
+        return false;
+    }
+    return true;
+}
+
+bool attention_has_sequences(const struct kernel_request *r)
+{
+    return problem_has_named(r->sig, r->problem, "cu_q") || problem_has_named(r->sig, r->problem, "used_kv");
+}
+
+bool plan_no_sequences(const struct kernel_request *r, char *why)
+{
+    if (!attention_has_sequences(r))
+        return true;
+    snprintf(why, REASON_BYTES, "cu_q or used_kv is given, which %s",
+             r->pass == LATHE_FORWARD ? "attention_fwd_sm80 and the host device take"
+                                      : "the host device alone takes in a backward pass");
+    return false;
+}
+
+bool plan_sequences_fit(const struct kernel_request *r, char *why)
+{
+    static const char *const name[MOD_COUNT] = {"q", "k", "v", "o"};
+    if (!attention_has_sequences(r))
+        return true;
+    for (int m = 0; m < MOD_COUNT; m++) {
+        if (r->ir->mod[m].n_stages > 0)
+            snprintf(why, REASON_BYTES,
+                     "cu_q or used_kv is given beside a mod of %s; on a GPU such a spec takes dense tensors "
+                     "alone, and the host device takes both",
+                     name[m]);
+        else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name[m], 0)))
+            snprintf(why, REASON_BYTES,
+                     "cu_q or used_kv is given, and rows of %s do not start at multiples of 16 bytes; align "
+                     "them",
+                     name[m]);
+        else
+            continue;
+        return false;
+    }
+    if (!problem_has_named(r->sig, r->problem, "mask_kept"))
+        return true;
+    snprintf(why, REASON_BYTES,
+             "cu_q or used_kv is given, and such a launch has no map for mask_kept to keep");
+    return false;
+}
+
+bool plan_attention_begin(const struct kernel_request *r, int most_dv, struct plan *plan, char *why)
+{
+    if (!attention_dims_fit(r, most_dv, why))
+        return false;
+    if (r->refused[0]) {
+        snprintf(why, REASON_BYTES, "%s", r->refused);
+        return false;
+    }
+    plan->attention.short_rows = r->attention->short_rows;
+    rescale_say(r->attention->forward, plan->attention.optimistic, plan->attention.rows,
+                sizeof plan->attention.rows);
+    plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 16);
+    plan->attention.dv_pad =
+        round_up(r->problem->dim[SYM_D_V], r->problem->dim[SYM_D_V] > MAX_DIM ? 128 : 16);
+    plan->attention.o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
+    return true;
+}

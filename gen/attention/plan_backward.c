@@ -1,0 +1,253 @@
+/*
+ * plan_backward.c: tile sizes of attention's backward pass, and whether the forward kernel runs first. In: a
+ * request. Out: a plan, or why there is none.
+ */
+#include "gen/attention/backward.h"
+#include "gen/attention/kernel.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct back_tile {
+    int max_d, max_dv;
+    int bm, bn, warps, split, stages;
+    int min_smem; /* that a block of the device may have */
+};
+
+/* First fit; why these is in attention/backward/sm80.cuh. */
+enum { KB_99 = 101376, KB_163 = 166912 };
+static const struct back_tile BACK_TILES[] = {
+    {64, 64, 32, 128, 4, 1, 2, KB_163},   {64, 64, 32, 128, 4, 1, 1, KB_99},
+    {96, 96, 64, 128, 8, 2, 2, KB_163},   {96, 96, 32, 64, 4, 1, 1, KB_99},
+    {128, 128, 64, 128, 8, 2, 2, KB_163}, {128, 128, 64, 128, 8, 2, 1, KB_163},
+    {128, 128, 64, 64, 8, 4, 1, KB_99},   {160, 160, 64, 64, 8, 2, 2, KB_163},
+    {160, 160, 64, 64, 8, 2, 1, KB_99},   {256, 256, 64, 64, 8, 4, 2, KB_163},
+    {256, 256, 64, 64, 8, 4, 1, KB_163},  {192, 192, 32, 64, 8, 2, 1, KB_99},
+    {256, 256, 32, 32, 4, 2, 1, KB_99},   {256, 256, 32, 32, 4, 2, 1, 0},
+};
+
+/* back_smem_bytes of attention/backward/sm80.cuh, of rows in shared memory of dk and dv columns. */
+static int back_smem(const struct back_tile *t, int dk, int dv, int rows, bool diag)
+{
+    const int both = dk + dv;
+    return t->stages * (t->bm * both * 2 + rows * t->bm * 4) + t->bn * both * 2 +
+           t->bn * t->bm * 2 * (t->split > 1 ? 2 : 1) + (diag ? 8 * (t->bm + t->bn) : 0) + 32;
+}
+
+/* Tables take what a tile leaves; a site for which that is too little is added to in global memory. */
+static void take_tables(const struct pair_needs *pair, int spare, struct back_plan *out)
+{
+    int room[MAX_SITES];
+    out->tables = spare > 0 ? spare / (4 * out->warps) : 0;
+    out->smem_bytes += 4 * out->warps * site_tables_fit(&pair->tables, out->tables, room);
+}
+
+static bool tile_fits(const struct kernel_request *r, const struct back_tile *t,
+                      const struct pair_needs *pair, struct back_plan *out)
+{
+    const int64_t d = r->problem->dim[SYM_D];
+    const int64_t dv = r->problem->dim[SYM_D_V];
+    const int down = 16 * t->warps / t->bm;
+    out->bm = t->bm;
+    out->bn = t->bn;
+    out->stages = t->stages;
+    out->warps = t->warps;
+    out->split = t->split;
+    out->dk = round_up(d, 16 * (t->split > down ? t->split : down));
+    out->dv = round_up(dv, 16 * t->split);
+    out->smem_bytes = back_smem(t, out->dk, out->dv, pair->rows + (pair->norm ? 1 : 0), pair->diag);
+    take_tables(pair, r->device->smem_bytes - out->smem_bytes, out);
+    return d <= t->max_d && dv <= t->max_dv && r->device->smem_bytes >= t->min_smem &&
+           out->smem_bytes <= r->device->smem_bytes;
+}
+
+/* Asked for by name, or past those that `lathe tune` has seen. */
+static bool is_wanted(const struct kernel_request *r, struct plan *plan)
+{
+    const struct back_plan *t = &plan->attention.back;
+    snprintf(plan->tile, sizeof plan->tile, "%dx%dw%dp%ds%d%s", t->bm, t->bn, t->warps, t->split, t->stages,
+             t->paired ? "c2" : "");
+    if (r->device->tile[0] && strcmp(r->device->tile, plan->tile) != 0)
+        return false;
+    if (!r->skip || *r->skip == 0)
+        return true;
+    (*r->skip)--;
+    return false;
+}
+
+static bool take_back_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
+{
+    for (size_t i = 0; i < sizeof BACK_TILES / sizeof *BACK_TILES; i++)
+        if (tile_fits(r, &BACK_TILES[i], pair, &plan->attention.back) && is_wanted(r, plan))
+            return true;
+    return false;
+}
+
+/* ---- Hopper ---------------------------------------------------------------------------------------- */
+
+/* TILE_ROWS_BYTES of attention/backward/parts.cuh. */
+static int tile_rows_bytes(const struct back_plan *t, const struct pair_needs *pair)
+{
+    return 4 * pair->rows * t->bm + (pair->norm ? back_record_bytes(t) : 0);
+}
+
+/* hopper_back_smem_bytes of attention/backward/sm90_layout.cuh. */
+static int hopper_smem_of(const struct back_plan *t, int rows, bool diag, int slabs, int keys)
+{
+    return 256 * keys * (t->dk + t->dv) + 4 * t->bm * (t->dk + t->dv) + 2 * t->bm * 256 +
+           4 * slabs * t->bm * t->dk + 2 * rows + (diag ? 16 * (t->bm + 64) : 0) + 208;
+}
+
+enum { BACK_SMEM_LIMIT = 232448 }; /* of attention/backward/sm90_common.cuh */
+
+static int hopper_smem(const struct back_plan *t, int rows, bool diag, int tables)
+{
+    static const int PLACES[][2] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}}; /* of the same file */
+    int bytes = 0;
+    for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
+        bytes = hopper_smem_of(t, rows, diag, PLACES[i][0], PLACES[i][1]) + tables;
+        if (bytes <= BACK_SMEM_LIMIT)
+            break;
+    }
+    return bytes;
+}
+
+/* wide_smem_bytes of attention/backward/wide_sm90_layout.cuh. */
+static int wide_smem(const struct back_plan *t, int rows, bool diag)
+{
+    return 128 * (t->dk + t->dv) + 256 * (t->stages * t->dk + t->dv) + 32768 + t->stages * rows +
+           (diag ? 1024 : 0) + 256 + (t->paired ? 192 : 0);
+}
+
+/* Steps of 16 columns of v that a thread has registers for, beside dk', dv' and the scores of a tile. */
+static int v_steps_of(const struct back_plan *t, const struct pair_needs *pair)
+{
+    const int room = (t->bm > 64 ? 200 : 208) - (t->dk + t->dv) / 2 - t->bm;
+    const int steps = room / 4 < t->dv / 16 ? room / 4 : t->dv / 16;
+    return pair->more || steps < 0 ? 0 : steps;
+}
+
+static bool take_hopper_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
+{
+    const int64_t d = r->problem->dim[SYM_D];
+    const int64_t dv = r->problem->dim[SYM_D_V];
+    for (int bm = d <= 64 && dv <= 64 && !pair->more ? 128 : 64; bm >= 64; bm -= 64) {
+        plan->attention.back =
+            (struct back_plan){.bm = bm, .bn = 128, .warps = 8, .stages = 2, .split = 1, .wgmma = true};
+        plan->attention.back.dk = round_up(d, 16);
+        plan->attention.back.dv = round_up(dv, 16);
+        plan->attention.back.v_steps = v_steps_of(&plan->attention.back, pair);
+        plan->attention.back.early_dv = bm == 64; /* 128: no registers for it */
+        plan->attention.back.dq_stored = true;
+        plan->attention.back.thread_blocks = r->device->sm_count;
+        /* K and V of two blocks of keys, and two slabs, are worth less than tables */
+        const int rows = tile_rows_bytes(&plan->attention.back, pair);
+        const int least = hopper_smem_of(&plan->attention.back, rows, pair->diag, 1, 1);
+        plan->attention.back.smem_bytes = 0;
+        take_tables(pair, BACK_SMEM_LIMIT - least, &plan->attention.back);
+        plan->attention.back.smem_bytes =
+            hopper_smem(&plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
+        if (d <= 128 && dv <= 128 && plan->attention.back.smem_bytes <= r->device->smem_bytes &&
+            is_wanted(r, plan))
+            return true;
+    }
+    return false;
+}
+
+/* In pairs, which add half as much to dq', first. */
+static bool take_wide_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
+{
+    for (int i = 0; i < 4; i++) {
+        const int stages = 2 - i % 2;
+        if (i < 2 && (!pair->dq || r->device->sm_count < 2))
+            continue;
+        plan->attention.back =
+            (struct back_plan){.bm = 128, .bn = 64, .warps = 8, .stages = stages, .split = 2, .wgmma = true};
+        plan->attention.back.paired = i < 2;
+        plan->attention.back.dk = round_up(r->problem->dim[SYM_D], 32);
+        plan->attention.back.dv = round_up(r->problem->dim[SYM_D_V], 32);
+        plan->attention.back.early_dv = true;
+        plan->attention.back.dq_stored = true;
+        plan->attention.back.thread_blocks =
+            plan->attention.back.paired ? r->device->sm_count / 2 * 2 : r->device->sm_count;
+        plan->attention.back.smem_bytes =
+            wide_smem(&plan->attention.back, tile_rows_bytes(&plan->attention.back, pair), pair->diag);
+        take_tables(pair, BACK_SMEM_LIMIT - plan->attention.back.smem_bytes, &plan->attention.back);
+        if (plan->attention.back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
+            return true;
+    }
+    return false;
+}
+
+/* ---- what all of them ask -------------------------------------------------------------------------- */
+
+static void say_backward(const struct kernel_request *r, const struct backward *b, int rows,
+                         struct plan *plan)
+{
+    const struct back_plan *t = &plan->attention.back;
+    snprintf(plan->reason, sizeof plan->reason,
+             "tiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory; a row brings "
+             "%d float%s%s%s%s%s; "
+             "gradients of inputs are added in %d place%s of a pair and %d of a row; %s",
+             t->bm, t->bn, t->warps, t->stages, t->stages == 1 ? "" : "s", t->smem_bytes, rows,
+             rows == 1 ? "" : "s", b->delta ? ", made of delta = sum o do" : "",
+             t->forward ? "; the forward kernel runs first" : "",
+             t->paired ? "; thread blocks go in pairs, which share dq" : "",
+             t->pieces > 0 ? "; the last blocks of keys go in pieces" : "", b->pair.n,
+             b->pair.n == 1 ? "" : "s", b->row.n,
+             r->problem->deterministic ? "sums keep one order: the same bits from run to run"
+                                       : "dq and gradients of inputs are summed by fp32 atomics");
+}
+
+/* Of the forward kernel, which may have to run first; choices of tiles are those of the main kernel. */
+static bool plan_forward(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    struct device device = *r->device;
+    struct kernel_request forward = *r;
+    device.tile[0] = 0;
+    forward.device = &device;
+    forward.skip = NULL;
+    return plan_attention_sm80(&forward, plan, why);
+}
+
+static bool plan_with(const struct kernel_request *r, struct plan *plan, char *why,
+                      bool (*take)(const struct kernel_request *r, const struct pair_needs *pair,
+                                   struct plan *plan))
+{
+    const struct attention_kernel *k = r->attention;
+    if (!plan_no_sequences(r, why) || !plan_forward(r, plan, why))
+        return false;
+    plan->attention.o_f32 = true;
+    if (!take(r, &k->pair, plan)) {
+        snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
+                 plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
+        return false;
+    }
+    plan->attention.back.forward = k->runs_forward;
+    if (plan->attention.back.dq_stored && k->backward->mask.n_roots == 0 && !r->problem->deterministic)
+        plan->attention.back.pieces = 2 * plan->attention.back.thread_blocks;
+    say_backward(r, &k->back, k->pair.rows + (k->pair.norm ? 1 : 0), plan);
+    return true;
+}
+
+bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    return plan_with(r, plan, why, take_back_tile);
+}
+
+bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (r->problem->dim[SYM_D] > 128 || r->problem->dim[SYM_D_V] > 128) {
+        snprintf(why, REASON_BYTES,
+                 "head dims of more than 128, for which attention_bwd_wide_sm90 has registers");
+        return false;
+    }
+    return plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
+}
+
+bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    return plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
+}

@@ -1,0 +1,60 @@
+/*
+ * plan_sm80.c: tiles of attention_fwd_sm80. In: a request and what plan.c has found out about the spec. Out:
+ * the plan, or why there is none.
+ */
+#include "gen/attention/kernel.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+
+#include <stdio.h>
+
+/* First fit by dims, compute capability and shared memory. */
+static const struct tile_row TILES[] = {
+    {64, 64, 128, 64, 2, 4, true, 80, 999},    {64, 64, 64, 64, 2, 4, false, 80, 999},
+    {96, 96, 128, 64, 2, 4, false, 80, 999},   {128, 128, 128, 64, 1, 4, false, 80, 999},
+    {128, 128, 64, 64, 1, 4, false, 80, 999},  {192, 128, 128, 64, 1, 8, false, 80, 999},
+    {192, 192, 128, 64, 1, 8, false, 80, 999}, {192, 256, 128, 32, 1, 8, false, 80, 999},
+    {256, 256, 128, 64, 1, 8, false, 80, 999}, {256, 256, 64, 32, 1, 4, false, 80, 999},
+    {256, 256, 64, 16, 1, 4, false, 80, 999},
+};
+
+/* Before those, where the mask may leave rows little: less of a tile is dead, and of four blocks an SM, which
+   an H200 has room for, more are in the middle of their rows. Elsewhere twice the reads of K and V cost a
+   tenth. */
+static const struct tile_row SHORT_TILES[] = {
+    {64, 64, 64, 64, 2, 2, true, 90, 999},
+    {128, 128, 64, 64, 1, 2, false, 90, 999},
+};
+
+/* attention_smem_bytes of attention/fwd_sm80.cuh. */
+static int attention_smem(const struct tile_row *t, int d_pad, int dv_pad, bool o_f32, bool diag)
+{
+    int q = t->bm * d_pad * 2;
+    int ring = t->stages * t->bn * (d_pad + dv_pad) * 2;
+    int o = o_f32 ? 0 : t->bm * dv_pad * 2;
+    int body = t->q_in_regs ? (q > ring ? q : ring) : q + ring;
+    return (body > o ? body : o) + (diag ? 8 * (t->bm + t->bn) : 0);
+}
+
+bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (!plan_attention_begin(r, MAX_DIM, plan, why) || !plan_sequences_fit(r, why))
+        return false;
+    const bool diag = r->attention->diagonal >= 0;
+    const size_t n_short = sizeof SHORT_TILES / sizeof *SHORT_TILES;
+    const bool wide = !plan->attention.short_rows && !r->device->tile[0];
+    for (size_t i = wide ? n_short : 0; i < n_short + sizeof TILES / sizeof *TILES; i++) {
+        const struct tile_row *t = i < n_short ? &SHORT_TILES[i] : &TILES[i - n_short];
+        int smem =
+            attention_smem(t, plan->attention.d_pad, plan->attention.dv_pad, plan->attention.o_f32, diag);
+        if (plan->attention.d_pad > t->max_d || plan->attention.dv_pad > t->max_dv ||
+            smem > r->device->smem_bytes || r->device->sm < t->min_sm || r->device->sm > t->max_sm ||
+            !plan_tile_is_wanted(r, t))
+            continue;
+        plan_take_tile(plan, t, smem, diag);
+        return true;
+    }
+    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
+             plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
+    return false;
+}

@@ -1,0 +1,189 @@
+/*
+ * plan_sm90.c: tiles of attention_fwd_sm90. In: a request and what plan.c has found out about the spec.
+ * Out: the plan, or why there is none. Which row of tiles serves is a matter of registers, of which none may
+ * be spilled, and of shared memory. Sizes follow those of a hand-written kernel for plain softmax; on an H200
+ * they were timed for plain softmax at 64, 128 and 256 dims.
+ */
+#include "gen/attention/kernel.h"
+#include "gen/ir/spec.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+#include "runtime/recipe/bind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_DV = ATTENTION_MOST_DV };
+
+/* Warps that compute; stages of K and V each. First fit by dims, registers and shared memory. Registers of a
+   thread: BN / 2 scores, BN / 4 weights and DV_PAD / 2 of o (half of that beyond 256), of 232 (8 warps), 160
+   (12) or 112 (16); tests/templates.sh looks for spills. A taller tile reads K and V less often; a wider one
+   has fewer borders between softmax and products. */
+static const struct row {
+    struct tile_row tile;
+    enum register_need most; /* for which it has registers */
+    bool short_rows;         /* for masks that cut rows at both ends, and no others */
+    bool table_mask;         /* for masks that read by row and column: often blocks of 64 keys */
+    bool many_keys; /* for many keys and a running maximum: steps are fewer and longer, waste at the ends
+                       counts less */
+} ROWS[] = {
+    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_FEW, false, false, true},
+    {{64, 64, 256, 64, 4, 16, false, 90, 90}, NEED_FEW, false, false, false},
+    {{64, 64, 192, 96, 3, 12, false, 90, 90}, NEED_SOME, false, false, false},
+    {{64, 64, 192, 128, 3, 12, false, 90, 90}, NEED_NONE, false, false, false},
+    {{64, 64, 192, 64, 4, 12, false, 90, 90}, NEED_MANY, false, true, false},
+    {{64, 64, 128, 96, 3, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{96, 96, 192, 80, 3, 12, false, 90, 90}, NEED_SOME, false, false, false},
+    {{96, 96, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
+    {{128, 128, 192, 64, 4, 12, false, 90, 90}, NEED_SOME, true, false, false},
+    {{128, 128, 192, 80, 3, 12, false, 90, 90}, NEED_FEW, false, false, false},
+    {{128, 128, 128, 128, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
+    {{128, 128, 192, 64, 3, 12, false, 90, 90}, NEED_SOME, false, false, false},
+    {{128, 128, 128, 64, 4, 8, false, 90, 90}, NEED_MANY, false, true, false},
+    {{128, 128, 128, 96, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{192, 128, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
+    {{192, 128, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{192, 192, 128, 112, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
+    {{192, 192, 128, 80, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{64, 256, 128, 96, 2, 8, false, 90, 90}, NEED_FEW, false, false, false},
+    {{128, 256, 128, 80, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
+    {{128, 256, 128, 64, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{256, 256, 128, 64, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
+    {{256, 256, 128, 48, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{128, 512, 64, 64, 2, 8, false, 90, 90}, NEED_SOME, false, false, false},
+    {{128, 512, 64, 48, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
+    {{256, 512, 64, 32, 2, 8, false, 90, 90}, NEED_MANY, false, false, false},
+};
+
+/* hopper_smem_bytes of attention/fwd_sm90_layout.cuh. */
+static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool diag)
+{
+    const int groups = t->warps / 4;
+    const int q = 64 * plan->attention.d_pad * 2;
+    const int o = plan->attention.o_f32
+                      ? 0
+                      : 64 * plan->attention.dv_pad / (plan->attention.dv_pad > MAX_DIM ? 2 : 1) * 2;
+    const int tiles = groups * (plan->attention.q_stages * q + (plan->attention.own_o ? o : 0));
+    const int k = round_up((int64_t)t->stages * t->bn * plan->attention.d_pad * 2, 1024);
+    const int v = round_up((int64_t)t->stages * t->bn * plan->attention.dv_pad * 2, 1024);
+    return tiles + k + v + 40 * t->stages + 16 * plan->attention.q_stages * groups + 256 +
+           (diag ? groups * 8 * (64 + t->bn) : 0);
+}
+
+static void say_more(const struct kernel_request *r, struct plan *plan, bool many_keys)
+{
+    static const char *const need[] = {
+        "no running maximum", "a running maximum", "a running maximum and a mask that cuts rows on one side",
+        "a mask that cuts rows on both sides or in between, values by distance, row or column, or o in f32",
+        "values read for each pair, or an online function whose rows have states of their own"};
+    const size_t used = strlen(plan->reason);
+    snprintf(
+        plan->reason + used, sizeof plan->reason - used,
+        "%s; a thread has registers for %s; a warpgroup loads, %d compute%s with room for %d tile%s of "
+        "Q each; o "
+        "is stored %s; blocks take query tiles %s; %s%s",
+        many_keys ? ", longer steps than for fewer than 8192 keys" : "", need[r->attention->need],
+        plan->attention.warps / 4, plan->attention.dv_pad > MAX_DIM ? ", half of the columns of o each," : "",
+        plan->attention.q_stages, plan->attention.q_stages == 1 ? "" : "s",
+        plan->attention.o_f32   ? "in f32"
+        : plan->attention.own_o ? "by TMA"
+                                : "straight from registers, for want of shared memory",
+        plan->attention.dynamic ? "from a counter, since some take longer than others" : "in turn",
+        r->attention->why_apart ? "a tile has rows of one query head, since "
+                                : "where there are few queries, the query heads of a key head share a tile",
+        r->attention->why_apart ? r->attention->why_apart : "");
+    const size_t end = strlen(plan->reason);
+    if (!r->attention->why_apart && r->problem->dim[SYM_Q] > 0)
+        snprintf(plan->reason + end, sizeof plan->reason - end, " (%d of them at this length)",
+                 lathe__heads_packed(r->problem, plan->attention.bm));
+}
+
+/* With as much room for Q and o as there is: for two tiles of Q, for one, for no o. */
+static bool find_room(const struct kernel_request *r, const struct tile_row *t, bool diag, struct plan *plan)
+{
+    for (int room = 2; room >= 0; room--) {
+        plan->attention.q_stages = room > 1 ? 2 : 1;
+        plan->attention.own_o = room > 0;
+        plan->attention.smem_bytes = smem_bytes(t, plan, diag);
+        if (plan->attention.smem_bytes <= r->device->smem_bytes)
+            return true;
+    }
+    return false;
+}
+
+static bool has_columns(const struct row *row, int64_t d, int64_t d_v)
+{
+    return d <= row->tile.max_d && d_v <= row->tile.max_dv;
+}
+
+bool plan_for_hopper(const struct device *device)
+{
+    return strcmp(device->arch, "sm_90a") == 0;
+}
+
+bool plan_needs_hopper(const struct kernel_request *r, char *why)
+{
+    const int sm = r->device->sm;
+    if (plan_for_hopper(r->device))
+        return true;
+    if (sm == 90)
+        snprintf(why, REASON_BYTES, "code for %s, which runs on later devices, too; it needs sm_90a (wgmma)",
+                 r->device->arch);
+    else
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 9.0 (wgmma, TMA)", sm / 10, sm % 10);
+    return false;
+}
+
+/* Dims are not padded here: a row's own are multiples of all that they are padded to. */
+bool attention_asks_keys(lathe_pass pass, const struct problem *problem, const struct device *device)
+{
+    bool asks = false;
+    if (pass != LATHE_FORWARD || !plan_for_hopper(device) || problem->dim[SYM_D] <= 0)
+        return false; /* dims of other kinds are not bound */
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++)
+        asks =
+            asks || (ROWS[i].many_keys && has_columns(&ROWS[i], problem->dim[SYM_D], problem->dim[SYM_D_V]));
+    return asks;
+}
+
+/* A row that is asked for by its name may spill. */
+static bool serves(const struct kernel_request *r, const struct row *row, const struct plan *plan)
+{
+    const bool shared = plan->attention.dv_pad > MAX_DIM; /* columns of o by two warpgroups */
+    if (row->short_rows && !plan->attention.short_rows && !r->device->tile[0])
+        return false;
+    if (row->table_mask && !r->attention->table_mask && !r->device->tile[0])
+        return false;
+    if (row->many_keys && !r->device->tile[0] &&
+        (!lathe__many_keys(r->problem) || r->attention->need == NEED_NONE))
+        return false;
+    return has_columns(row, plan->attention.d_pad, plan->attention.dv_pad) &&
+           shared == (row->tile.max_dv > MAX_DIM) && (r->device->tile[0] || r->attention->need <= row->most);
+}
+
+bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    plan->attention.optimistic =
+        r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */
+    if (!plan_attention_begin(r, MOST_DV, plan, why))
+        return false;
+    if (!plan_no_sequences(r, why) || !plan_tma_takes(r, why))
+        return false;
+    const bool diag = r->attention->diagonal >= 0;
+    plan->attention.tma = true;
+    plan->attention.pack = !r->attention->why_apart;
+    plan->attention.blocks = r->device->sm_count;
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        const struct tile_row *t = &ROWS[i].tile;
+        if (!serves(r, &ROWS[i], plan) || !find_room(r, t, diag, plan) || !plan_tile_is_wanted(r, t))
+            continue;
+        /* Query tiles of one length need no balance, but tall ones are often cut short at the end. */
+        plan->attention.dynamic = r->ir->mask.n_roots > 0 || t->bm > 128;
+        plan_take_tile(plan, t, plan->attention.smem_bytes, diag);
+        say_more(r, plan, ROWS[i].many_keys);
+        return true;
+    }
+    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
+             plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
+    return false;
+}

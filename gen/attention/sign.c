@@ -1,0 +1,151 @@
+/*
+ * sign.c: which arguments attention takes: q, k, v, o, finals, the spec's inputs, where token 0 stands, the
+ * map of the mask's tiles, and where sequences lie; backward also do, seeds and gradients.
+ */
+#include "gen/arguments/sign.h"
+#include "gen/attention/tile_map.h"
+#include "gen/ir/kind.h"
+#include "runtime/recipe/bind.h"
+
+#include <string.h>
+
+static void add_f32(struct signature *s, enum arg_role role, const char *prefix, const char *name,
+                    const enum sym *syms, int n, bool leading_optional)
+{
+    struct sig_arg *a = sign_add(s, role, prefix, name);
+    if (!a)
+        return;
+    a->dtype = LATHE_F32;
+    a->optional = true;
+    a->leading_optional = leading_optional;
+    sign_dims(a, syms, n);
+}
+
+/* Gradients of the finals, which few losses read. */
+static void add_seeds(struct signature *s, const struct ir *ir, const enum sym *syms, bool leading_optional)
+{
+    for (int i = 0; i < ir->n_finals; i++) {
+        add_f32(s, ROLE_IN, "d", ir->final[i].name, syms, 3, leading_optional);
+        s->arg[s->n_args - 1].rare = true;
+    }
+}
+
+/* Its rows are copied where they are not as kernels read them. */
+static void add_read(struct signature *s, const char *name, const enum sym *syms)
+{
+    struct sig_arg *a = sign_main(s, ROLE_IN, name, syms, 4);
+    if (a)
+        a->any_last = true;
+}
+
+static const enum sym QUERY[] = {SYM_B, SYM_H, SYM_Q, SYM_D};
+static const enum sym KEY[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D};
+static const enum sym VALUE[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D_V};
+static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_Q, SYM_D_V};
+
+/* Where packed sequences lie, and how many keys of each are in use. */
+static void add_sequences(struct signature *s)
+{
+    static const struct {
+        const char *name;
+        uint8_t plus;
+    } list[] = {{"cu_q", 1}, {"cu_kv", 1}, {"used_kv", 0}};
+    const uint8_t cu = (uint8_t)(1 + s->n_args);
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        struct sig_arg *a = sign_add(s, ROLE_IN, "", list[i].name);
+        if (!a)
+            return;
+        a->dtype = LATHE_I32;
+        a->optional = true;
+        a->rare = true;
+        a->presence_built = true;
+        a->ndim = 1;
+        a->dim[0] = (struct sig_dim){.sym = SYM_SEQS, .plus = list[i].plus};
+        a->beside = strcmp(list[i].name, "cu_kv") == 0 ? cu : 0;
+    }
+}
+
+/* What has a place for each batch and none for tokens has one for each sequence. */
+static void count_sequences(struct signature *s)
+{
+    for (int i = 0; i < s->n_args; i++) {
+        bool tokens = false;
+        for (int d = 0; d < s->arg[i].ndim; d++)
+            tokens |= s->arg[i].dim[d].sym == SYM_Q || s->arg[i].dim[d].sym == SYM_KV;
+        for (int d = 0; d < s->arg[i].ndim && !tokens; d++)
+            if (s->arg[i].dim[d].sym == SYM_B)
+                s->arg[i].dim[d].sym = SYM_SEQS;
+    }
+}
+
+/* Each batch is a sequence, but where `cu_q` says otherwise. */
+static void add_sizes(struct signature *s)
+{
+    const uint8_t cu = (uint8_t)(1 + lathe__arg_find(s, "cu_q", 0));
+    const struct sig_size sizes[] = {
+        {.sym = SYM_B, .usual = 1, .packed_by = cu},
+        {.sym = SYM_H,
+         .same_as = SYM_H_KV,
+         .usual = 8,
+         .multiple_of = SYM_H_KV,
+         .positive = true,
+         .counted = true},
+        {.sym = SYM_H_KV, .same_as = SYM_H, .positive = true},
+        {.sym = SYM_Q, .same_as = SYM_KV, .usual = 1024, .below = SIZE_POSITIONS},
+        {.sym = SYM_KV, .same_as = SYM_Q, .below = SIZE_POSITIONS},
+        {.sym = SYM_SEQS,
+         .same_as = SYM_B,
+         .tied = true,
+         .by = cu,
+         .usual = 4,
+         .implied = true,
+         .counted = true},
+        SIGN_HEAD_DIMS(ATTENTION_MOST_DV),
+    };
+    static const struct sig_size free_size = {.named = true};
+    sign_sizes(s, sizes, sizeof sizes / sizeof sizes[0]);
+    sign_free_sizes(s, &free_size);
+}
+
+static void add_gradients(struct signature *s, const struct ir *ir)
+{
+    add_read(s, "do", OUTPUT);
+    add_seeds(s, ir, QUERY, false);
+    sign_main(s, ROLE_OUT_OPTIONAL, "dq", QUERY, 4);
+    sign_main(s, ROLE_OUT_OPTIONAL, "dk", KEY, 4);
+    sign_main(s, ROLE_OUT_OPTIONAL, "dv", VALUE, 4);
+    sign_input_gradients(s, ir);
+    sign_presence_built(s);
+}
+
+void sign_attention(struct signature *s, const struct ir *ir, bool backward)
+{
+    add_read(s, "q", QUERY);
+    add_read(s, "k", KEY);
+    add_read(s, "v", VALUE);
+    struct sig_arg *o = sign_main(s, backward ? ROLE_IN : ROLE_OUT, "o", OUTPUT, 4);
+    if (o)
+        o->optional = backward; /* of the forward pass; recomputed where it is not given */
+    for (int i = 0; i < ir->n_finals; i++)
+        add_f32(s, backward ? ROLE_IN : ROLE_OUT_OPTIONAL, "", ir->final[i].name, QUERY, 3, false);
+    sign_inputs(s, ir);
+    struct sig_arg *start = sign_add(s, ROLE_Q_START, "", "q_start");
+    if (start) {
+        start->dtype = LATHE_I32;
+        start->optional = true;
+    }
+    struct sig_arg *kept = tile_map_wanted(ir) ? sign_add(s, ROLE_MASK_KEPT, "", "mask_kept") : NULL;
+    if (kept) {
+        kept->dtype = LATHE_I32;
+        kept->optional = true;
+    }
+    add_sequences(s);
+    s->builds_alignment = true;
+    s->builds_folded = true;
+    s->halves_only = true;
+    s->sharing = SHARING_NONE;
+    if (backward)
+        add_gradients(s, ir);
+    count_sequences(s);
+    add_sizes(s);
+}

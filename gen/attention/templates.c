@@ -1,0 +1,130 @@
+/*
+ * templates.c: the templates of attention, and what each writes into the config. In: a plan. Out: constants,
+ * labels; which files have the kernels beside the main one. A new template is a row here.
+ */
+#include "gen/attention/templates.h"
+#include "gen/base/text.h"
+#include "gen/emit/emit.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+#include "gen/plan/template.h"
+
+#include <stdio.h>
+
+/* ---- constants --------------------------------------------------------------------------------- */
+
+static void emit_tiles(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    text_add(t, "constexpr int D = %d, D_V = %d;\n", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V]);
+    text_add(t, "constexpr int D_PAD = %d, DV_PAD = %d;\n", plan->attention.d_pad, plan->attention.dv_pad);
+    text_add(t, "constexpr int BM = %d, BN = %d, WARPS = %d, STAGES = %d;\n", plan->attention.bm,
+             plan->attention.bn, plan->attention.warps, plan->attention.stages);
+}
+
+static void config_sm80(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    emit_tiles(t, problem, plan);
+    text_add(t, "constexpr bool Q_IN_REGS = %s, SHORT_ROWS = %s;\n", yes(plan->attention.q_in_regs),
+             yes(plan->attention.short_rows));
+    text_add(t, "constexpr bool O_F32 = %s;\n", yes(plan->attention.o_f32));
+}
+
+static void config_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    emit_tiles(t, problem, plan);
+    text_add(t,
+             "constexpr int Q_STAGES = %d;\nconstexpr bool OWN_O = %s, DYNAMIC = %s, PACK = %s;\n"
+             "constexpr bool BOUND_WAITS = %s;\n",
+             plan->attention.q_stages, yes(plan->attention.own_o), yes(plan->attention.dynamic),
+             yes(plan->attention.pack), yes(plan->bound_waits));
+    text_add(t, "constexpr bool O_F32 = %s;\n", yes(plan->attention.o_f32));
+}
+
+/* The forward kernel of Hopper has products of two widths: scores, and the columns of o of a warpgroup. */
+static void define_widths(struct text_buf *t, const struct plan *plan)
+{
+    enum { WIDEST = 256 };
+    const int columns = plan->attention.dv_pad > WIDEST ? plan->attention.dv_pad / 2 : plan->attention.dv_pad;
+    text_add(t, "#define WGMMA_WIDTHS WGMMA_%d", columns);
+    if (plan->attention.bn != columns)
+        text_add(t, " WGMMA_%d", plan->attention.bn);
+    text_add(t, "\n");
+}
+
+static void define_pair(struct text_buf *t, const struct plan *plan)
+{
+    if (plan->attention.back.paired)
+        text_add(t, "#define LATHE_CLUSTER __cluster_dims__(2, 1, 1)\n");
+}
+
+/* ---- labels ------------------------------------------------------------------------------------ */
+
+static void label_forward(const struct problem *problem, const struct plan *plan, char *out, size_t size)
+{
+    snprintf(out, size, "d%d_v%d_m%dn%ds%dw%d", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V],
+             plan->attention.bm, plan->attention.bn, plan->attention.stages, plan->attention.warps);
+}
+
+static void label_backward(const struct problem *problem, const struct plan *plan, char *out, size_t size)
+{
+    const struct back_plan *back = &plan->attention.back;
+    snprintf(out, size, "d%d_v%d_m%dn%ds%dw%d", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V],
+             back->bm, back->bn, back->stages, back->warps);
+}
+
+/* ---- the table --------------------------------------------------------------------------------- */
+
+#define BESIDE_BOTH                                                                                          \
+    {"map", "attention/mask_tiles_kernel.cuh"}, {"mod_q", "heads/vector_mod.cuh"},                           \
+        {"mod_k", "heads/vector_mod.cuh"}, {"mod_v", "heads/vector_mod.cuh"},                                \
+    {                                                                                                        \
+        "mod_o", "heads/vector_mod.cuh"                                                                      \
+    }
+static const struct launch_file BESIDE_FORWARD[] = {BESIDE_BOTH, {NULL, NULL}};
+static const struct launch_file BESIDE_BACKWARD[] = {
+    BESIDE_BOTH,
+    {"fwd", "attention/fwd_sm80.cuh"},
+    {"bwd_pre", "attention/backward/preprocess.cuh"},
+    {"bwd_map", "attention/backward/query_lists.cuh"},
+    {"bwd_q", "attention/backward/mods.cuh"},
+    {"bwd_k", "attention/backward/mods.cuh"},
+    {"bwd_v", "attention/backward/mods.cuh"},
+    {"bwd_o", "attention/backward/mods.cuh"},
+    {"bwd_zero", "heads/zero_and_sum.cuh"},
+    {"bwd_sum", "heads/zero_and_sum.cuh"},
+    {"bwd_rows", "attention/backward/row_sums.cuh"},
+    {NULL, NULL},
+};
+
+#define FORWARD                                                                                              \
+    .form = PLAN_ATTENTION, .pass = LATHE_FORWARD, .label = label_forward, .beside = BESIDE_FORWARD
+#define BACKWARD                                                                                             \
+    .form = PLAN_ATTENTION_BACK, .pass = LATHE_BACKWARD, .config = config_sm80, .label = label_backward,     \
+    .beside = BESIDE_BACKWARD
+const struct template_row attention_templates[] = {
+    {.name = "attention_fwd_sm90",
+     .file = "attention/fwd_sm90.cuh",
+     .ok = plan_attention_sm90,
+     .hopper = true,
+     .define = define_widths,
+     .config = config_sm90,
+     FORWARD},
+    {.name = "attention_fwd_sm80",
+     .file = "attention/fwd_sm80.cuh",
+     .ok = plan_attention_sm80,
+     .config = config_sm80,
+     FORWARD},
+    {.name = "attention_bwd_sm90",
+     .file = "attention/backward/sm90.cuh",
+     .ok = plan_attention_bwd_sm90,
+     .hopper = true,
+     BACKWARD},
+    {.name = "attention_bwd_wide_sm90",
+     .file = "attention/backward/wide_sm90.cuh",
+     .ok = plan_attention_bwd_wide,
+     .hopper = true,
+     .define = define_pair,
+     BACKWARD},
+    {.name = "attention_bwd_sm80", .file = "attention/backward/sm80.cuh", .ok = plan_attention_bwd, BACKWARD},
+    {.name = NULL},
+};

@@ -1,0 +1,25 @@
+/*
+ * lower.h: maps as kernels compute them.
+ */
+#ifndef LATHE_ELEMENTWISE_LOWER_H
+#define LATHE_ELEMENTWISE_LOWER_H
+
+#include "lathe_types.h"
+
+struct ir;
+struct kernel_request;
+struct problem;
+struct signature;
+
+/* Of maps, as they are in *out, which the caller frees with ir_free. Else as rewriter_close of
+   lower/rewrite.h. */
+lathe_status maps_lower(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                        struct ir **out);
+
+struct map_kernel {
+    struct ir *w; /* lowered maps; NULL: the spec has no gradient, which its templates refuse */
+};
+lathe_status elementwise_lower(struct kernel_request *r);
+void elementwise_release(struct kernel_request *r);
+
+#endif

@@ -1,0 +1,25 @@
+/*
+ * sites.h: reads of inputs whose gradients are wanted, and the adjoints of stages of vector mods.
+ */
+#ifndef LATHE_HEADS_SITES_H
+#define LATHE_HEADS_SITES_H
+
+#include "gen/heads/mods.h"
+
+#include <stdbool.h>
+
+struct ir;
+struct ir_fn;
+struct ir_stage;
+
+enum { SITES_WHY_BYTES = 256 };
+/* Of a stage, or of root 0 of a function with `seed` as its adjoint, without sums over what a leaf lacks.
+   `wish`: by input, whose gradients are wanted. False: not expressible, and why. */
+bool sites_of_stage(struct ir *ir, const struct ir_stage *stage, const bool *wish, struct stage_back *out,
+                    char *why);
+bool sites_of_function(struct ir *ir, const struct ir_fn *fn, int seed, const bool *wish,
+                       struct site_list *out, char *why);
+/* After lowering: reads that became constants are gone, and forms are known, of what has no columns. */
+void sites_settle(const struct ir *ir, struct site_list *list);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * call.h: the door of the host device, which computes in double precision.
+ */
+#ifndef LATHE_GEN_HOST_CALL_H
+#define LATHE_GEN_HOST_CALL_H
+
+#include "lathe_types.h"
+
+struct signature;
+struct ir;
+
+/* Forward on the host: args as for lathe_launch, host pointers. Outputs not given are not computed.
+   rows: NULL, or a sorted list of flat row numbers ((b * h + head) * q + row, or the rowwise row) to
+   evaluate; the others are left alone, and totals are of these. Errors: ARG, SPEC (a read outside a tensor).
+ */
+lathe_status host_forward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
+                          const int64_t *rows, int64_t n_rows, lathe_error *err);
+/* The finals of a row without live pairs, n_finals doubles, where no row is at hand: what the epilogue gives
+   on the initial state where that reads nothing else and is not NaN, else -inf. */
+void host_empty_finals(const struct ir *ir, double *finals);
+/* Backward: args also hold "do" (or "dy") and "d" + final for seeds, "dq" "dk" "dv" ("dx") and "d" + input as
+   outputs, which are overwritten. */
+lathe_status host_backward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
+                           lathe_error *err);
+/* The same as if all seeds were zero but those of `rows`, numbered as for host_forward: the gradients of
+   other rows are left alone, and sums are of these. Not for element-wise specs, which have no rows. */
+lathe_status host_backward_rows(const struct ir *ir, const struct signature *sig, const lathe_arg *args,
+                                int n, const int64_t *rows, int64_t n_rows, lathe_error *err);
+
+#endif

@@ -1,0 +1,71 @@
+/*
+ * kind.h: the kinds of operators as rows of one table. A stage that does something else for each kind asks
+ * its row, which also names the rows of its templates (plan/template.h).
+ */
+#ifndef LATHE_GEN_KINDS_H
+#define LATHE_GEN_KINDS_H
+
+#include "gen/ir/spec.h"
+
+struct diag;
+struct kernel_request;
+struct plan;
+struct template_row;
+struct text_buf;
+struct tracer;
+struct host_call;
+struct host_request;
+
+struct kind_row {
+    const char *name;         /* the constructor that a spec calls; signature.kind */
+    const char *const *slots; /* the fields it may have, up to a NULL */
+    bool many;                /* the constructor's table may also be a list of such tables */
+    /* What stages that all kinds share ask. */
+    const char *operand; /* the tensor that values are made of, and the one that */
+    const char *result;  /* they become: "q", "o"; NULL: the spec names its own */
+    bool points;         /* values vary with dims of a map, not with rows, keys and a head dim */
+    bool tiles;          /* elements come out of products of tiles, so their arithmetic counts; else memory */
+    bool recurrent; /* a state goes along the tokens of a head: q and k have the same heads, and v and o */
+    const char *no_scans; /* why nothing is summed along it but what it reduces; NULL: scans are part of it */
+    void (*trace)(struct tracer *t, int slots); /* the table's place on the Lua stack */
+    /* Rules of the model for a whole spec: false with diagnostics. */
+    bool (*check)(struct ir *ir, struct diag *diag);
+    void (*sign)(struct signature *s, const struct ir *ir, bool backward); /* appends arguments */
+    /* The spec lowered for a request, into its part of the union there, and what is freed of it. What no
+       kernel computes is a refusal in the request; MEMORY is the one failure. */
+    lathe_status (*lower)(struct kernel_request *r);
+    void (*release)(struct kernel_request *r);
+    const struct template_row
+        *templates;               /* in the order in which they are preferred, up to one without a name */
+    const char *variant_includes; /* lines in front of struct variant */
+    /* The kind's part of the config, and struct variant, with the launches beside them. False: one of the
+       texts has failed, or memory ran out. */
+    bool (*emit)(const struct kernel_request *r, const struct plan *plan, struct text_buf *config,
+                 struct text_buf *variant, struct source *out);
+    /* The host device: how many units (rows) there are, and the two passes. `rows` may name some of them. */
+    int64_t (*host_units)(const struct host_call *call);
+    lathe_status (*host_forward)(const struct host_call *call, const int64_t *rows, int64_t n_rows,
+                                 lathe_error *err);
+    /* How long the host device takes: rows, each of which may be computed by itself (NULL: all is one), and
+       the multiplications of one (NULL: a matter of how many elements there are). */
+    int64_t (*host_rows)(const struct problem *problem);
+    double (*host_row_work)(const struct problem *problem);
+    lathe_status (*host_backward)(const struct host_request *request, lathe_error *err);
+};
+extern const struct kind_row kinds[KIND_COUNT];
+
+/* The columns, each where its stage is. */
+void trace_attention(struct tracer *t, int slots);
+void trace_rowwise(struct tracer *t, int slots);
+void trace_elementwise(struct tracer *t, int slots);
+void trace_linear(struct tracer *t, int slots);
+bool check_attention(struct ir *ir, struct diag *diag);
+bool check_rowwise(struct ir *ir, struct diag *diag);
+bool check_elementwise(struct ir *ir, struct diag *diag);
+bool check_linear(struct ir *ir, struct diag *diag);
+void sign_attention(struct signature *s, const struct ir *ir, bool backward);
+void sign_rowwise(struct signature *s, const struct ir *ir, bool backward);
+void sign_elementwise(struct signature *s, const struct ir *ir, bool backward);
+void sign_linear(struct signature *s, const struct ir *ir, bool backward);
+
+#endif

@@ -1,0 +1,149 @@
+/*
+ * rules.c: rules of the model that hold for a whole spec of any kind; types, spans and phases were filled in
+ * as the nodes were made. Each kind has its own in check.c. In: traced IR. Out: the same IR, or diagnostics
+ * with the line of the root at fault.
+ */
+#include "gen/ir/kind.h"
+#include "gen/base/diag.h"
+#include "gen/ir/rules.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void rule_broken(struct rule *r, int node, const char *text, const char *who)
+{
+    const struct ir_node *n = &r->ir->node[node];
+    diag_add(r->diag, r->ir->file[n->line ? n->file : 1], n->line, "%s: %s", who, text);
+    r->ok = false;
+}
+
+void rule_number(struct rule *r, int *root, uint8_t allowed, const char *who, const char *span_text)
+{
+    const struct ir_node *n = &r->ir->node[*root];
+    if (n->type == TYPE_BOOL) {
+        rule_broken(r, *root, "must return a number, returns a bool; use where(c, 1.0, 0.0)", who);
+        return;
+    }
+    if (n->span & ~allowed)
+        rule_broken(r, *root, span_text, who);
+    if (n->type == TYPE_I32)
+        *root = ir1(r->ir, OP_F32, *root);
+}
+
+void rule_no_reductions(struct rule *r, int root, uint8_t axis, const char *who, const char *text)
+{
+    for (int op = 0; op < OP_COUNT; op++)
+        if (ir_op_is_reduction(op) && (ir_op_axis(op) & axis) &&
+            ir_depends_on(r->ir, root, (enum ir_op)op, -1))
+            rule_broken(r, root, text, who);
+}
+
+/* Where a row value is made; 0: by the prelude. */
+static int final_line(const struct ir *ir, int i)
+{
+    const struct ir_fn *fn = ir_results(ir);
+    const struct ir_node *n = &ir->node[fn->root[1 + i]];
+    return n->file == 1 ? n->line : 0;
+}
+
+/* What --problem calls something else cannot be said there of a dim or an argument. */
+static void check_problem_name(struct rule *r, const char *name, int line)
+{
+    static const char *const words[] = {"dtype", "unaligned", "folded", "deterministic"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(words[i], name) != 0)
+            continue;
+        diag_add(r->diag, r->ir->file[1], line, "'%s' is a word of --problem; use another name", name);
+        r->ok = false;
+    }
+}
+
+static void check_problem_names(struct rule *r)
+{
+    const struct ir *ir = r->ir;
+    for (int i = 0; i < ir->n_finals; i++)
+        check_problem_name(r, ir->final[i].name, 0);
+    for (int i = 0; i < ir->n_inputs; i++)
+        check_problem_name(r, ir->input[i].name, ir->input[i].line);
+    for (int i = 0; i < ir->n_tensors; i++)
+        check_problem_name(r, ir->tensor[i].name, ir->tensor[i].line);
+    for (int i = 0; i < ir->n_free; i++)
+        check_problem_name(r, ir->free_name[i], 0);
+}
+
+static bool is_gradient_of(const char *name, const char *of)
+{
+    return name[0] == 'd' && strcmp(name + 1, of) == 0;
+}
+
+/* What else of the two passes has the name of a row value: an argument that is always there, an input or the
+   gradient of one, the gradient of another row value. NULL: nothing; else a phrase in `text`. */
+static const char *namesake(const struct ir *ir, const char *name, char *text, size_t size)
+{
+    static const char *const taken[] = {"q",       "k",         "v",    "o",     "x",      "y",
+                                        "do",      "dq",        "dk",   "dv",    "dx",     "dy",
+                                        "q_start", "mask_kept", "cu_q", "cu_kv", "used_kv"};
+    for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
+        if (strcmp(taken[k], name) == 0)
+            return "an argument of every spec";
+    for (int k = 0; k < ir->n_inputs; k++) {
+        if (strcmp(ir->input[k].name, name) == 0)
+            return "an input";
+        if (is_gradient_of(name, ir->input[k].name) && ir->input[k].grad) {
+            snprintf(text, size, "the gradient of the input '%s'", ir->input[k].name);
+            return text;
+        }
+    }
+    for (int k = 0; k < ir->n_finals; k++)
+        if (is_gradient_of(name, ir->final[k].name)) {
+            snprintf(text, size, "the gradient of the row value '%s'", ir->final[k].name);
+            return text;
+        }
+    return NULL;
+}
+
+void rule_names(struct rule *r)
+{
+    struct ir *ir = r->ir;
+    char text[NAME_MAX_BYTES + 40];
+    for (int i = 0; i < ir->n_finals; i++) {
+        const char *other = namesake(ir, ir->final[i].name, text, sizeof text);
+        if (!other)
+            continue;
+        diag_add(r->diag, ir->file[1], final_line(ir, i), "the row value '%s' has the name of %s; rename it",
+                 ir->final[i].name, other);
+        r->ok = false;
+    }
+    for (int i = 0; i < ir->n_inputs; i++) {
+        for (int k = 0; k < ir->n_inputs + ir->n_finals; k++) {
+            const bool row_value = k >= ir->n_inputs;
+            const char *of = row_value ? ir->final[k - ir->n_inputs].name : ir->input[k].name;
+            if (!is_gradient_of(ir->input[i].name, of))
+                continue;
+            diag_add(r->diag, ir->file[1], ir->input[i].line,
+                     "the input '%s' has the name of the gradient of the %s '%s'; rename one",
+                     ir->input[i].name, row_value ? "row value" : "input", of);
+            r->ok = false;
+        }
+    }
+    check_problem_names(r);
+}
+
+/* What is before an element is there in rows alone. */
+static void forbid_scans(const struct ir *ir, struct diag *diag)
+{
+    const char *why = kinds[ir->kind].no_scans;
+    for (int i = 0; i < ir->n_nodes && why; i++)
+        if (ir_op_is_scan(ir->node[i].op))
+            diag_add(diag, ir->file[ir->node[i].file], ir->node[i].line, "%s belongs in rowwise { ... }%s",
+                     ir_op_name(ir->node[i].op), why);
+}
+
+bool check(struct ir *ir, struct diag *diag)
+{
+    const int before = diag->n;
+    forbid_scans(ir, diag);
+    if (diag->n > before)
+        return false;
+    return kinds[ir->kind].check(ir, diag) && !ir->failed;
+}

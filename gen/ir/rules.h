@@ -1,0 +1,31 @@
+/*
+ * rules.h: what every spec must keep to, and what the rules of a kind are made of.
+ */
+#ifndef LATHE_GEN_RULES_H
+#define LATHE_GEN_RULES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ir;
+struct diag;
+
+/* Rules of the model that hold for a whole spec. False with diagnostics. */
+bool check(struct ir *ir, struct diag *diag);
+
+struct rule { /* one spec that is looked at */
+    struct ir *ir;
+    struct diag *diag;
+    bool ok;
+};
+/* A mistake at the place of a node: "who: text". */
+void rule_broken(struct rule *r, int node, const char *text, const char *who);
+/* A root becomes f32 (a bool is a mistake) and may vary only with `allowed`; else: span_text. */
+void rule_number(struct rule *r, int *root, uint8_t allowed, const char *who, const char *span_text);
+/* No reduction along `axis` below the root, except where the model has one. */
+void rule_no_reductions(struct rule *r, int root, uint8_t axis, const char *who, const char *text);
+/* Names of arguments, of both passes: inputs, row values and their gradients ("d" in front) share one space
+   with q, k, v, o, x, y. */
+void rule_names(struct rule *r);
+
+#endif

@@ -1,0 +1,255 @@
+/*
+ * spec.h: what a spec says. One spec is one struct ir: inputs, row state, and per slot a traced function, all
+ * drawn from one pool of nodes (ir.h).
+ */
+#ifndef LATHE_GEN_SPEC_H
+#define LATHE_GEN_SPEC_H
+
+#include "gen/ir/ir.h"
+#include "runtime/recipe/recipe.h"
+
+/* What an input says about its values. Of integers an end is a number, or the size of a dim and a number. */
+struct range_end {
+    char dim[NAME_MAX_BYTES]; /* "": the number alone */
+    uint8_t sym;              /* enum sym of that dim */
+    int64_t number;
+};
+struct input_range {
+    bool declared;
+    bool sorted;                /* values along the last dim do not fall */
+    struct range_end low, high; /* low <= value < high */
+    bool real;                  /* floats: least <= value <= most, either of which may be infinite */
+    double least, most;
+};
+
+struct input {
+    char name[NAME_MAX_BYTES];
+    bool is_scalar;
+    bool grad;
+    bool optional;
+    double default_value;
+    lathe_dtype dtype; /* NONE: "float", any of f32 f16 bf16 */
+    int n_dims;
+    struct sig_dim dim[INPUT_DIMS];
+    struct input_range range;
+    uint8_t rows; /* enum input_rows */
+    bool broken;  /* of a spec with mistakes: its dims or options are not known */
+    int line;
+};
+
+/* rowwise: an input with a dim "rows" that every function reads at at.row. Like x it takes up to three
+   leading dims, and at.row counts them all. */
+enum input_rows {
+    INPUT_TABLE, /* no such input */
+    INPUT_VALUE, /* [rows], read at (at.row): one value per row */
+    INPUT_ROW    /* [rows, n], of floats, read at (at.row, at.i): a tensor of x's shape */
+};
+
+/* A traced function: its results. Empty where n_roots is 0. */
+struct ir_fn {
+    int n_roots;
+    int root[MAX_ROOTS];
+};
+
+/* One stage of a vector mod. ELEMENT: x -> y (root 0). Pairs: lo, hi -> lo, hi (roots 0, 1). */
+enum stage_form { STAGE_ELEMENT, STAGE_HALF, STAGE_INTERLEAVED };
+struct ir_stage {
+    uint8_t form; /* enum stage_form */
+    int paired;   /* pairs are made of so many elements, the first; 0: of all */
+    struct ir_fn fn;
+};
+struct ir_mod {
+    int n_stages; /* 0: identity */
+    struct ir_stage stage[MAX_STAGES];
+};
+
+enum kind { KIND_ATTENTION, KIND_ROWWISE, KIND_ELEMENTWISE, KIND_LINEAR, KIND_COUNT };
+enum mod { MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT, MOD_COUNT };
+
+struct scale_name { /* a row state or a final */
+    char name[NAME_MAX_BYTES];
+    double init; /* states only */
+    bool total;  /* rowwise results: added up over all rows */
+};
+
+/* How the row state of a lowered online function goes from tile to tile: attention/rescale.c. */
+enum row_path {
+    ROWS_EXACT,     /* every tile as online_fwd says */
+    ROWS_DEFERRED,  /* but weights and o are normalised once, at the end: attention/normalise_late.c */
+    ROWS_STATELESS, /* there is none: weights by element */
+    ROWS_BOUNDED,   /* scores are bounded: a constant takes the place of the running maximum */
+    ROWS_LAZY       /* the running maximum may stay where it is: raised only when it grew by much */
+};
+struct rescale {
+    enum row_path path;
+    int state;         /* LAZY: which row state is the maximum */
+    struct ir_fn kept; /* LAZY: online_fwd for a tile in which the maximum stays; roots as there */
+    int now;           /* LAZY: what the maximum becomes: a node of online_fwd */
+    int watch;         /* LAZY: the row sum of the weights in `kept`: a node, or -1 */
+    double low, high;  /* BOUNDED: of the scores */
+    bool masked_once;  /* an element of a dead pair is set to `dead` in pass 0, and nothing else has to be
+                        selected */
+    double dead;
+    char why[160]; /* EXACT: what speaks against the others; LAZY: against BOUNDED */
+};
+
+/* A value of pairs that grows by `slope`, which is fixed for a head, from one key to the next. Both are
+ * nodes. */
+enum { MAX_KEY_STRIDES = 8 };
+struct key_stride {
+    int node;
+    int slope;
+};
+
+/* What a map does with a tensor. STORE: every point has its own element. SUM: the tensor lacks dims of the
+   map, over which the values of the points are added up. SCATTER: they are added at indices that the map
+   computes. */
+enum tensor_use { USE_READ, USE_STORE, USE_SUM, USE_SCATTER, USE_NONE /* lowered: nobody wants it */ };
+struct map_tensor { /* of an elementwise map */
+    char name[NAME_MAX_BYTES];
+    uint8_t map;  /* whose it is */
+    uint8_t use;  /* enum tensor_use */
+    uint8_t form; /* enum stage_form: pairs are along its last dim, which is twice as long as the map's */
+    lathe_dtype dtype; /* NONE: "float" */
+    int n_dims;
+    uint8_t dim[MAX_OVER]; /* dims of the map, in the tensor's order */
+    bool grad;             /* an operand with a gradient */
+    bool optional;
+    bool unread;          /* no formula needs it: optional for that reason */
+    double default_value; /* of an operand that is left out */
+    int alias;            /* a result that may be written where this operand lies; -1: none */
+    int dither; /* a result that is rounded at random, with this scalar input as the seed; -1: to nearest */
+    int input;  /* SCATTER: the input whose shape it has */
+    int line;
+};
+struct map_scatter { /* at tensor(index...) += value */
+    int tensor;
+    int value; /* nodes */
+    int index[INPUT_DIMS];
+};
+/* A point for every combination of indices. The roots of fn belong to those of its tensors that are stored or
+   summed, in the order of the spec's tensors, two for a pair. */
+struct ir_map {
+    bool list; /* one dim; every tensor is a list of tensors of any lengths */
+    int n_over;
+    uint8_t over[MAX_OVER]; /* enum sym; the last is innermost */
+    struct ir_fn fn;
+    int n_scatters;
+    struct map_scatter scatter[MAX_SCATTERS];
+};
+
+/* Linear attention: S_t = D_t o S_(t-1) + k_t' v_t, o_t = scale q_t S_t, token by token of a sequence. */
+struct ir_linear {
+    struct ir_fn decay; /* root 0: the natural logarithm of D_t, <= 0; empty: there is none */
+    struct ir_fn delta; /* root 0: beta of the delta rule: v_t becomes beta (v_t - k_t (D_t o S_(t-1)));
+                           empty: the additive family */
+    struct ir_fn bonus; /* root 0: u of o_t = scale q_t (S_(t-1) + (u k_t)' v_t); empty: S_t is read */
+    bool normalise;     /* o_t is divided by scale q_t z_t + 1e-10, z_t the sum of k as S_t is that of k' v */
+    bool all_tokens;    /* causal = false: every token reads the sum over all of its sequence */
+    bool reverse;       /* from the last token of a sequence to its first */
+};
+
+/* What a mask reads on a tile lies in a box of indices: `count` of each dim, all 1 beyond those that vary;
+   `load` reads at their LEAF_PLACE. All are nodes. */
+struct mask_box {
+    int count[BOX_DIMS];
+    int load;
+};
+
+struct ir {
+    enum kind kind;
+    char name[NAME_MAX_BYTES]; /* from the file name: "causal" */
+    int n_files;
+    char file[8][256];
+
+    int n_inputs;
+    struct input input[MAX_INPUTS];
+    int n_free; /* names of free dims, in order of appearance: SYM_FREE + k */
+    char free_name[MAX_FREE_SYMS][NAME_MAX_BYTES];
+
+    /* attention */
+    struct ir_mod mod[MOD_COUNT];
+    struct ir_fn scale; /* root 0, span 0; always there: default rsqrt(at.d) */
+    struct ir_fn mask;  /* root 0, bool; empty: no mask */
+    struct ir_fn score; /* root 0 from LEAF_S; empty: identity */
+    int n_states;
+    struct scale_name state[MAX_STATE];
+    int n_finals; /* attention: final_rowscales; rowwise: row statistics */
+    struct scale_name final[MAX_STATE];
+    struct ir_fn online;   /* roots: weight, o_scale, then the new states; from LEAF_S and LEAF_STATE */
+    struct ir_fn epilogue; /* roots: factor of o, then the finals; from LEAF_STATE */
+    struct ir_fn
+        empty; /* of a lowered spec: the finals of a row without live pairs; where one is NaN, it is -inf */
+    struct ir_fn forward;  /* root 0: the final weight; from LEAF_S and LEAF_FINAL */
+    struct ir_fn combine;  /* roots: factor of each split's o, then the merged finals; from LEAF_SPLIT_FINAL.
+                              May be empty */
+    struct ir_fn backward; /* root 0: dL/ds; from LEAF_DW, LEAF_W, LEAF_S, LEAF_DELTA and LEAF_FINAL. May
+                              be empty; compared with the derived one, used nowhere else */
+
+    struct ir_fn
+        bounds; /* of the mask, from the corners of a tile: roots certain, possible (bools, span 0) */
+    int open; /* the first node without bounds by which these leave a comparison undecided; -1: there is none
+               */
+
+    /* rowwise: root 0: y; then the other results, one per row (span Q) or rows (span Q|KV); from LEAF_ROWX
+     */
+    struct ir_fn row;
+    bool inner; /* x is [..., n, rows]: rows run along the dim before the last */
+    bool no_y;  /* root 0 is a constant that nobody takes */
+
+    struct rescale rescale; /* of a lowered spec */
+    int n_key_strides;
+    struct key_stride key_stride[MAX_KEY_STRIDES]; /* the same, see attention/key_strides.c */
+    /* Of a lowered spec: the keys that the mask leaves to a row lie between the roots, first and last (i32,
+       span Q); and it leaves those for which keys_left holds, where that is not empty. */
+    struct ir_fn key_interval;
+    struct ir_fn keys_left;
+    /* The same, of a mask that reads data: as `bounds`, but from what its reads give on a tile, too; a third
+       root, where there is a keys_left: it certainly holds everywhere. */
+    struct ir_fn read_bounds; /* empty: nothing is gained */
+    int read_open;            /* as `open` */
+    int n_reads;
+    int read[MAX_MASK_READS]; /* nodes: reads of integers by row or by column */
+    int n_boxes;
+    struct mask_box
+        box[MAX_MASK_BOXES]; /* reads of integers by both, of whose indices the tile tells the ends */
+
+    /* linear attention, with mod[] and scale as attention has them; what kernels and reports ask about it:
+       gen/linear/linear.h */
+    struct ir_linear linear;
+
+    /* elementwise */
+    int n_maps;
+    struct ir_map map[MAX_MAPS];
+    int n_tensors;
+    struct map_tensor tensor[MAX_TENSORS];
+    struct ir *gradient; /* its backward pass, an elementwise operator itself; owned, NULL in copies */
+
+    int n_nodes;
+    int capacity;
+    struct ir_node *node;
+    int32_t *table; /* hash table of node numbers + 1 */
+    int table_size;
+    bool failed; /* out of memory or too many nodes: sticky */
+};
+
+static inline bool ir_is_at(const struct ir *ir, int node, int field)
+{
+    return ir->node[node].op == OP_AT && ir->node[node].index == field;
+}
+/* Root 1 + k is what ir->final[k] becomes: of a row, or of an online function's epilogue. */
+static inline const struct ir_fn *ir_results(const struct ir *ir)
+{
+    return ir->row.n_roots > 0 ? &ir->row : &ir->epilogue;
+}
+/* rowwise: is result k (ir->final[k]) a row? Else it is one value per row. */
+static inline bool ir_result_is_row(const struct ir *ir, int k)
+{
+    return (ir->node[ir->row.root[1 + k]].span & SPAN_KV) != 0;
+}
+/* How many of n elements the pairs of a stage are made of. */
+int ir_stage_paired(const struct ir_stage *stage, int n);
+/* The least head dim, from `dim` on, that has the pairs of all mods. */
+int ir_dim_for_pairs(const struct ir *ir, int dim);
+
+#endif

@@ -1,0 +1,157 @@
+/*
+ * tensor.c: one element of a tensor as a double, and back. In: an argument of the public API with host
+ * data. Loads are exact. Stores round to nearest, ties to even, in one step from the double (never
+ * through a wider format), with subnormals, infinities and NaN; integers truncate and saturate.
+ * Indices are not checked here: whoever computes them from a spec does (eval.c). Nothing is allocated.
+ */
+#include "gen/ir/tensor.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A binary format of 16 bits: sign, exponent, mantissa. */
+struct half_format {
+    int exponent_bits;
+    int mantissa_bits;
+};
+static const struct half_format F16_FORMAT = {5, 10};
+static const struct half_format BF16_FORMAT = {8, 7};
+
+static double half_load(struct half_format f, uint16_t bits)
+{
+    const int bias = (1 << (f.exponent_bits - 1)) - 1;
+    const int top = (1 << f.exponent_bits) - 1;
+    const int exponent = (bits >> f.mantissa_bits) & top;
+    const int mantissa = bits & ((1 << f.mantissa_bits) - 1);
+    double value;
+    if (exponent == top)
+        value = mantissa ? (double)NAN : (double)INFINITY;
+    else if (exponent == 0)
+        value = ldexp(mantissa, 1 - bias - f.mantissa_bits);
+    else
+        value = ldexp(mantissa + (1 << f.mantissa_bits), exponent - bias - f.mantissa_bits);
+    return bits & 0x8000 ? -value : value;
+}
+
+static uint16_t half_store(struct half_format f, double value)
+{
+    const int bias = (1 << (f.exponent_bits - 1)) - 1;
+    const int32_t infinity = ((1 << f.exponent_bits) - 1) << f.mantissa_bits;
+    const uint16_t sign = signbit(value) ? 0x8000 : 0;
+    if (isnan(value))
+        return (uint16_t)(sign | infinity | (1 << (f.mantissa_bits - 1)));
+    const double size = fabs(value);
+    if (size >= ldexp(1.0, bias + 1))
+        return (uint16_t)(sign | infinity);
+    int lead; /* exponent of the leading bit; that of the smallest normal number for subnormals */
+    frexp(size, &lead);
+    lead--;
+    if (size == 0.0 || lead < 1 - bias)
+        lead = 1 - bias;
+    /* In units of the last mantissa bit: up to 2^(mantissa_bits + 1), whose carry runs into the exponent. */
+    const int32_t units = (int32_t)nearbyint(ldexp(size, f.mantissa_bits - lead));
+    const int32_t bits = ((lead + bias - 1) << f.mantissa_bits) + units;
+    return (uint16_t)(sign | (bits > infinity ? infinity : bits));
+}
+
+static double saturate(double value, double low, double high)
+{
+    if (isnan(value))
+        return 0.0;
+    return value < low ? low : value > high ? high : trunc(value);
+}
+
+double dtype_load(lathe_dtype dtype, const void *data, int64_t element)
+{
+    switch (dtype) {
+    case LATHE_F32:
+        return (double)((const float *)data)[element];
+    case LATHE_F16:
+        return half_load(F16_FORMAT, ((const uint16_t *)data)[element]);
+    case LATHE_BF16: { /* the upper half of a float */
+        const uint32_t bits = (uint32_t)((const uint16_t *)data)[element] << 16;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        return (double)value;
+    }
+    case LATHE_I32:
+        return ((const int32_t *)data)[element];
+    case LATHE_U8:
+        return ((const uint8_t *)data)[element];
+    case LATHE_F64:
+        return ((const double *)data)[element];
+    case LATHE_NONE:
+        break;
+    }
+    return (double)NAN;
+}
+
+void dtype_store(lathe_dtype dtype, void *data, int64_t element, double value)
+{
+    switch (dtype) {
+    case LATHE_F32:
+        ((float *)data)[element] = (float)value;
+        break;
+    case LATHE_F16:
+        ((uint16_t *)data)[element] = half_store(F16_FORMAT, value);
+        break;
+    case LATHE_BF16:
+        ((uint16_t *)data)[element] = half_store(BF16_FORMAT, value);
+        break;
+    case LATHE_I32:
+        ((int32_t *)data)[element] = (int32_t)saturate(value, -2147483648.0, 2147483647.0);
+        break;
+    case LATHE_U8:
+        ((uint8_t *)data)[element] = (uint8_t)saturate(value, 0.0, 255.0);
+        break;
+    case LATHE_F64:
+        ((double *)data)[element] = value;
+        break;
+    case LATHE_NONE:
+        break;
+    }
+}
+
+static int64_t element_of(const lathe_arg *t, const int64_t *index)
+{
+    int64_t element = 0;
+    for (int i = 0; i < t->ndim; i++)
+        element += index[i] * tensor_stride(t, i);
+    return element;
+}
+
+double tensor_get(const lathe_arg *t, const int64_t *index)
+{
+    return dtype_load(t->dtype, t->data, element_of(t, index));
+}
+
+void tensor_set(const lathe_arg *t, const int64_t *index, double value)
+{
+    dtype_store(t->dtype, t->data, element_of(t, index), value);
+}
+
+int64_t tensor_count(const lathe_arg *t)
+{
+    int64_t count = 1;
+    for (int d = 0; d < t->ndim; d++)
+        count *= t->shape[d];
+    return count;
+}
+
+void tensor_index(const lathe_arg *t, int64_t number, int64_t *index)
+{
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        index[d] = number % t->shape[d];
+        number /= t->shape[d];
+    }
+}
+
+void tensor_set_all(const lathe_arg *t, const double *value)
+{
+    const int64_t count = tensor_count(t);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t index[MAX_DIMS] = {0};
+        tensor_index(t, i, index);
+        tensor_set(t, index, value[i]);
+    }
+}

@@ -1,0 +1,25 @@
+/*
+ * tensor.h: elements of tensors as doubles.
+ */
+#ifndef LATHE_GEN_TENSOR_H
+#define LATHE_GEN_TENSOR_H
+
+#include "runtime/recipe/bind.h"
+
+/* One element of a tensor as double, and back (rounded to nearest even for f16, bf16). */
+double tensor_get(const lathe_arg *t, const int64_t *index);
+void tensor_set(const lathe_arg *t, const int64_t *index, double value);
+/* Its elements in the order of rows, the last dim fastest, whatever the strides: how many, where one is, and
+   all of them at once. */
+int64_t tensor_count(const lathe_arg *t);
+void tensor_index(const lathe_arg *t, int64_t number, int64_t *index);
+void tensor_set_all(const lathe_arg *t, const double *value);
+static inline int64_t tensor_stride(const lathe_arg *t,
+                                    int dim) /* in elements, also where strides are NULL */
+{
+    return lathe__tensor_stride(t, dim);
+}
+double dtype_load(lathe_dtype dtype, const void *data, int64_t element);
+void dtype_store(lathe_dtype dtype, void *data, int64_t element, double value);
+
+#endif

@@ -1,0 +1,120 @@
+/*
+ * backward.c: derives what the backward pass of linear attention computes of formulas. In: a pool that grows.
+ * Out: the roots of the derivatives in it, and which inputs have elements that are no sums.
+ */
+#include "gen/linear/backward.h"
+#include "gen/arguments/problem.h"
+#include "runtime/recipe/recipe.h"
+
+#include <stdio.h>
+
+const struct ir_fn *linear_function_of(const struct ir *ir, enum linear_function which)
+{
+    const struct ir_fn *const all[LINEAR_FUNCTIONS] = {[OF_SCALE] = &ir->scale,
+                                                       [OF_DECAY] = &ir->linear.decay,
+                                                       [OF_DELTA] = &ir->linear.delta,
+                                                       [OF_BONUS] = &ir->linear.bonus};
+    return all[which];
+}
+
+void linear_back_find_wanted(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                             struct linear_back *out)
+{
+    for (int i = 0; i < ir->n_inputs; i++) {
+        char name[NAME_MAX_BYTES + 2];
+        snprintf(name, sizeof name, "d%s", ir->input[i].name);
+        out->wanted[i] = ir->input[i].grad && problem_has(problem, lathe__arg_find(sig, name, 0));
+    }
+}
+
+bool linear_back_derive(struct ir *w, struct linear_back *out, char *why)
+{
+    const struct ir_at nowhere = {0, 0};
+    bool ok = true;
+    for (int f = 0; f < LINEAR_FUNCTIONS && ok; f++) {
+        const struct ir_fn *fn = linear_function_of(w, (enum linear_function)f);
+        ok = sites_of_function(w, fn, ir_param(w, LEAF_DX, nowhere), out->wanted, &out->site[f], why);
+    }
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < w->mod[m].n_stages && ok; s++)
+            ok = sites_of_stage(w, &w->mod[m].stage[s], out->wanted, &out->stage[m][s], why);
+    return ok;
+}
+
+static void each_of_list(struct site_list *list, void (*f)(void *context, int *root), void *context)
+{
+    for (int i = 0; i < list->n; i++) {
+        f(context, &list->item[i].leaf);
+        f(context, &list->item[i].value);
+    }
+}
+
+void linear_back_each_root(struct linear_back *b, const struct ir *ir, void (*f)(void *context, int *root),
+                           void *context)
+{
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        each_of_list(&b->site[k], f, context);
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++) {
+            f(context, &b->stage[m][s].root[0]);
+            f(context, &b->stage[m][s].root[1]);
+            f(context, &b->stage[m][s].value);
+            each_of_list(&b->stage[m][s].site, f, context);
+        }
+}
+
+void linear_back_settle(const struct ir *w, struct linear_back *b)
+{
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        sites_settle(w, &b->site[k]);
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < w->mod[m].n_stages; s++)
+            sites_settle(w, &b->stage[m][s].site);
+}
+
+/* ---- whose sums ------------------------------------------------------------------------------------ */
+
+static bool reads_at(const struct ir *ir, int leaf, int field)
+{
+    const struct ir_node *n = &ir->node[leaf];
+    for (int k = 0; k < n->n_args; k++)
+        if (ir_is_at(ir, n->arg[k], field))
+            return true;
+    return false;
+}
+
+/* All of a read's own axes as they are: no two of them meet. `channels`: the formula is one per channel, and
+   what a read does not see of them a kernel adds up first. */
+static bool is_own_read(const struct ir *ir, int leaf)
+{
+    const struct ir_node *n = &ir->node[leaf];
+    const bool channel = reads_at(ir, leaf, AT_I) || reads_at(ir, leaf, AT_J) || !(n->span & SPAN_DIM);
+    return n->op == OP_LOAD && channel && reads_at(ir, leaf, AT_B) && reads_at(ir, leaf, AT_H) &&
+           reads_at(ir, leaf, AT_T);
+}
+
+bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input)
+{
+    int reads = 0;
+    bool own = true;
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++)
+            if (ir->node[b->site[k].item[i].leaf].index == input) {
+                own &= is_own_read(ir, b->site[k].item[i].leaf);
+                reads++;
+            }
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < ir->mod[m].n_stages; s++)
+            for (int i = 0; i < b->stage[m][s].site.n; i++)
+                if (ir->node[b->stage[m][s].site.item[i].leaf].index == input)
+                    reads += 2; /* elements of a row are not added up first */
+    return own && reads == 1;
+}
+
+bool linear_back_has_sites(const struct ir *ir, const struct linear_back *b, enum mod which)
+{
+    bool any = false;
+    for (int s = 0; s < ir->mod[which].n_stages; s++)
+        any |= b->stage[which][s].site.n > 0;
+    return any;
+}

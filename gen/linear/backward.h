@@ -1,0 +1,37 @@
+/*
+ * backward.h: linear attention's backward pass as formulas that kernels compute: adjoints of the mods, and
+ * what inputs get from the functions of the recurrence.
+ */
+#ifndef LATHE_LINEAR_BACKWARD_H
+#define LATHE_LINEAR_BACKWARD_H
+
+#include "gen/heads/sites.h"
+#include "gen/ir/spec.h"
+
+/* As in templates/common/contract.cuh. */
+enum linear_function { OF_SCALE, OF_DECAY, OF_DELTA, OF_BONUS, LINEAR_FUNCTIONS };
+const struct ir_fn *linear_function_of(const struct ir *ir, enum linear_function which);
+
+struct linear_back {
+    struct site_list site[LINEAR_FUNCTIONS]; /* values from LEAF_DX, of a token or of a channel */
+    struct stage_back stage[MOD_COUNT][MAX_STAGES];
+    bool wanted[MAX_INPUTS]; /* gradients of inputs */
+};
+
+struct problem;
+struct signature;
+void linear_back_find_wanted(const struct ir *ir, const struct signature *sig, const struct problem *problem,
+                             struct linear_back *out);
+/* In ir's own pool, which grows. False: not expressible, and why (SITES_WHY_BYTES), or memory ran out. */
+bool linear_back_derive(struct ir *ir, struct linear_back *out, char *why);
+/* After rewriting: see sites_settle. */
+void linear_back_settle(const struct ir *ir, struct linear_back *b);
+/* f(root) for every formula of the derivatives. */
+void linear_back_each_root(struct linear_back *b, const struct ir *ir, void (*f)(void *context, int *root),
+                           void *context);
+/* Has each token, by batch and head, and each channel that the formula sees, an element of the input's
+   gradient of its own? */
+bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input);
+bool linear_back_has_sites(const struct ir *ir, const struct linear_back *b, enum mod which);
+
+#endif

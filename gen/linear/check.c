@@ -1,0 +1,157 @@
+/*
+ * check.c: rules of linear attention for a whole spec: what each slot may vary with, and which go together.
+ * In: traced IR. Out: the same, or diagnostics; and what the formulas say (linear.h).
+ */
+#include "gen/base/diag.h"
+#include "gen/ir/kind.h"
+#include "gen/ir/rules.h"
+#include "gen/linear/linear.h"
+
+#include <math.h>
+
+static bool is_zero(const struct ir *ir, int node)
+{
+    return ir->node[node].op == OP_CONST && ir->node[node].value == 0;
+}
+
+enum decay_form linear_decay_form(const struct ir *ir)
+{
+    const struct ir_fn *decay = &ir->linear.decay;
+    if (decay->n_roots == 0 || is_zero(ir, decay->root[0]))
+        return DECAY_NONE;
+    const struct ir_node *n = &ir->node[decay->root[0]];
+    if (n->span & SPAN_DIM)
+        return ir_depends_on(ir, decay->root[0], OP_AT, AT_J) ? DECAY_VALUE : DECAY_KEY;
+    return n->span & SPAN_Q ? DECAY_TOKEN : DECAY_HEAD;
+}
+
+const char *linear_decay_text(enum decay_form form)
+{
+    static const char *const text[] = {
+        [DECAY_NONE] = "none",           [DECAY_HEAD] = "per head",           [DECAY_TOKEN] = "per token",
+        [DECAY_KEY] = "per key channel", [DECAY_VALUE] = "per value channel",
+    };
+    return text[form];
+}
+
+bool linear_reads_key(const struct ir *ir)
+{
+    const struct ir_mod *key = &ir->mod[MOD_KEY];
+    bool read = true;
+    for (int s = 0; s < key->n_stages; s++) {
+        bool stage = key->stage[s].form != STAGE_ELEMENT; /* elements without a pair leave as they came */
+        for (int r = 0; r < key->stage[s].fn.n_roots; r++)
+            stage |= ir_depends_on(ir, key->stage[s].fn.root[r], OP_PARAM, LEAF_X);
+        read &= stage;
+    }
+    return read;
+}
+
+bool linear_wants_output(const struct ir *ir)
+{
+    return ir->mod[MOD_OUTPUT].n_stages == 0 &&
+           (ir->linear.normalise || linear_decay_form(ir) == DECAY_VALUE);
+}
+
+static void check_linear_mods(struct rule *r)
+{
+    static const char *const name[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
+            struct ir_stage *stage = &r->ir->mod[m].stage[s];
+            for (int i = 0; i < stage->fn.n_roots; i++)
+                rule_number(r, &stage->fn.root[i], SPAN_Q | SPAN_DIM, name[m],
+                            "must be one value per element");
+        }
+}
+
+static void check_decay(struct rule *r)
+{
+    struct ir_fn *decay = &r->ir->linear.decay;
+    if (decay->n_roots == 0)
+        return;
+    rule_number(r, &decay->root[0], SPAN_Q | SPAN_DIM, "decay", "must be one value per token or channel");
+    rule_no_reductions(r, decay->root[0], SPAN_DIM, "decay",
+                       "looks at one channel at a time; give what is summed over channels as an input");
+    if (ir_depends_on(r->ir, decay->root[0], OP_AT, AT_I) &&
+        ir_depends_on(r->ir, decay->root[0], OP_AT, AT_J))
+        rule_broken(r, decay->root[0],
+                    "varies with the key channel at.i and with the value channel at.j; it may with one of "
+                    "them, which scales the rows or the columns of the state",
+                    "decay");
+}
+
+static void check_delta_and_bonus(struct rule *r)
+{
+    struct ir_linear *linear = &r->ir->linear;
+    static const char one[] = "must be one value per token and head";
+    if (linear->delta.n_roots > 0) {
+        rule_number(r, &linear->delta.root[0], SPAN_Q, "delta", one);
+        rule_no_reductions(r, linear->delta.root[0], SPAN_DIM, "delta", one);
+    }
+    if (linear->bonus.n_roots > 0) {
+        rule_number(r, &linear->bonus.root[0], SPAN_DIM, "bonus",
+                    "must be one value per head and key channel");
+        rule_no_reductions(r, linear->bonus.root[0], SPAN_DIM, "bonus", "looks at one channel at a time");
+    }
+    rule_number(r, &r->ir->scale.root[0], 0, "scale",
+                "must be one value per head; it may use inputs indexed by at.b and at.h");
+}
+
+/* Slots that do not go together, at the place of the formula that is one too many. */
+static void refuse_pair(struct rule *r, const struct ir_fn *at, const char *who, const char *text)
+{
+    rule_broken(r, at->root[0], text, who);
+}
+
+static void check_together(struct rule *r)
+{
+    const struct ir_linear *linear = &r->ir->linear;
+    const bool delta = linear->delta.n_roots > 0;
+    const bool bonus = linear->bonus.n_roots > 0;
+    if (linear->all_tokens && linear->decay.n_roots > 0)
+        refuse_pair(r, &linear->decay, "decay",
+                    "goes with causal = true alone: without an order of tokens nothing is older");
+    if (linear->all_tokens && delta)
+        refuse_pair(r, &linear->delta, "delta",
+                    "goes with causal = true alone: it corrects what earlier tokens have left");
+    if (linear->all_tokens && bonus)
+        refuse_pair(r, &linear->bonus, "bonus",
+                    "goes with causal = true alone: it weighs the token's own pair beside the earlier");
+    if (delta && bonus)
+        refuse_pair(r, &linear->bonus, "bonus",
+                    "does not go with delta, whose state is read after the update");
+    if (delta && linear->normalise)
+        refuse_pair(r, &linear->delta, "delta",
+                    "does not go with normalise: corrected values have no weights "
+                    "whose sum could divide them");
+    if (linear->normalise && linear->decay.n_roots > 0 && linear_decay_form(r->ir) == DECAY_VALUE)
+        refuse_pair(r, &linear->decay, "decay",
+                    "does not go with normalise where it varies with the value channel at.j: the sum of "
+                    "keys has none");
+}
+
+/* An input that a slot gives as it is has the values that the slot may have. */
+static void take_range(struct ir *ir, const struct ir_fn *fn, double least, double most)
+{
+    const struct ir_node *n = fn->n_roots > 0 ? &ir->node[fn->root[0]] : NULL;
+    if (!n || (n->op != OP_LOAD && n->op != OP_SCALAR) || ir->input[n->index].range.declared ||
+        ir->input[n->index].range.real)
+        return;
+    ir->input[n->index].range.real = true;
+    ir->input[n->index].range.least = least;
+    ir->input[n->index].range.most = most;
+}
+
+bool check_linear(struct ir *ir, struct diag *diag)
+{
+    struct rule r = {ir, diag, true};
+    take_range(ir, &ir->linear.decay, -(double)INFINITY, 0);
+    take_range(ir, &ir->linear.delta, 0, 2);
+    check_linear_mods(&r);
+    check_decay(&r);
+    check_delta_and_bonus(&r);
+    check_together(&r);
+    rule_names(&r);
+    return r.ok;
+}

@@ -1,0 +1,67 @@
+/*
+ * emit.h: private to the emitters of linear attention.
+ */
+#ifndef LATHE_EMIT_LINEAR_H
+#define LATHE_EMIT_LINEAR_H
+
+#include "gen/emit/emit.h"
+
+struct linear_back;
+struct plan;
+struct text_buf;
+
+/* In the order of enum mod. */
+enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_COUNT };
+
+struct functions { /* of the recurrence, and the values that are kept for a head or a token */
+    struct emitter *e;
+    struct field_set head;
+    struct field_set row;
+};
+/* emit_functions.c. `more`: roots beside those of the functions. */
+bool linear_collect(struct functions *f, const int *more, int n_more);
+void emit_linear_functions(struct functions *f);
+void emit_linear_scope(struct functions *f); /* names for what is at hand in a function of head and row */
+
+/* ---- emit_launch.c: parameter structs into e->out, launches and buffers into out */
+
+struct place { /* where a tensor of [b, heads, t, dim] lives */
+    int arg;   /* signature argument, or -1: */
+    int buffer;
+    enum sym heads;
+    int dim;
+};
+struct layout {
+    bool moved[TENSOR_COUNT];         /* through the workspace: by a mod, or because rows are not aligned */
+    struct place outer[TENSOR_COUNT]; /* the arguments */
+    struct place inner[TENSOR_COUNT]; /* what the kernel reads and writes */
+};
+void linear_layout(struct emitter *e, struct layout *l, int n, struct source *out); /* of the first n */
+void linear_pointer(struct params *p, const char *type, const char *name, const struct place *t);
+void linear_strides(struct params *p, const char *name, const struct place *t);
+void linear_element_step(struct params *p, const char *name, const struct place *t);
+void linear_to_workspace(struct place *t, int element_bytes, const struct emitter *e, struct source *out);
+bool linear_has_unaligned_rows(const struct emitter *e);
+/* `text` gets struct mod_params. */
+void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct source *out,
+                    struct text_buf *text);
+/* A state, or a gradient of one, with `dims` dims; nullptr where there is no such argument. */
+void linear_state(struct params *p, const struct emitter *e, const char *type, const char *name, int dims);
+void linear_index(struct params *p, const struct emitter *e, const char *name);
+/* moved[m]: the tensor of mod m goes through the workspace. */
+void emit_linear_launches(struct emitter *e, const struct plan *plan, struct source *out,
+                          bool moved[MOD_COUNT]);
+
+/* ---- emit_backward.c: the whole variant of a backward pass, emit_backward_launch.c: its launches */
+
+bool emit_linear_backward(struct emitter *e, struct linear_back *b, const struct plan *plan,
+                          struct text_buf *config, struct source *out);
+struct back_runs { /* which kernels there are */
+    bool moved[TENSOR_COUNT];
+    bool mod[MOD_COUNT]; /* adjoints */
+};
+void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, const struct plan *plan,
+                               struct source *out, struct back_runs *runs);
+/* struct grads, and of what type the gradient of an input is on the way. */
+void emit_linear_grads(struct emitter *e, const struct linear_back *b);
+#endif

@@ -1,0 +1,144 @@
+/*
+ * emit_backward.c: variant.gen.cuh of linear attention's backward pass. In: a spec, a plan. Out: the struct
+ * `variant` of templates/contracts/linear.md, in e->out: beside the functions of the recurrence, adjoints of
+ * the mods and the sites of inputs.
+ */
+#include "gen/arguments/problem.h"
+#include "gen/base/text.h"
+#include "gen/linear/backward.h"
+#include "gen/linear/emit.h"
+#include "gen/linear/linear.h"
+#include "gen/plan/plan.h"
+#include "runtime/recipe/recipe.h"
+
+#include <stdio.h>
+
+#define AT_TOKEN "const inputs &x, const sizes &z, const head &h, const row &v, int i"
+
+enum { ROOTS_MAX = LINEAR_FUNCTIONS * 2 * MAX_SITES + MOD_COUNT * MAX_STAGES * (3 + 2 * MAX_SITES) };
+
+struct root_list {
+    int n;
+    int root[ROOTS_MAX];
+};
+
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of linear_back_each_root's function
+static void note_root(void *context, int *root)
+{
+    struct root_list *list = context;
+    list->root[list->n++] = *root;
+}
+
+/* Sites of all functions, one after the other. */
+static int site_roots(const struct linear_back *b, int *root)
+{
+    int n = 0;
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++) {
+            root[n++] = b->site[k].item[i].value;
+            root[n++] = b->site[k].item[i].leaf;
+        }
+    return n;
+}
+
+static void emit_site_tables(struct text_buf *out, const struct linear_back *b)
+{
+    static const char *const form[] = {"SITE_HEAD",     "SITE_ROW",     "SITE_COLUMN",
+                                       "SITE_DIAGONAL", "SITE_ELEMENT", "SITE_DIM"};
+    static const char *const of[] = {"OF_SCALE", "OF_DECAY", "OF_DELTA", "OF_BONUS"};
+    int n = 0;
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        n += b->site[k].n;
+    text_add(out, "    static constexpr int SITES = %d;\n    static constexpr bool WANTS[] = {", n);
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        text_add(out, "%s%s", k ? ", " : "", yes(b->site[k].n > 0));
+    text_add(out, "};\n    static constexpr int SITE_OF[] = {");
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++)
+            text_add(out, "%s, ", of[k]);
+    text_add(out, "FUNCTIONS};\n    static constexpr int SITE_FORM[] = {");
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++)
+            text_add(out, "%s, ", form[b->site[k].item[i].form]);
+    text_add(out, "SITE_HEAD};\n");
+}
+
+static void emit_sites(struct functions *f, const struct linear_back *b, bool addresses)
+{
+    struct text_buf *out = f->e->out;
+    int n = 0;
+    text_add(out, "    template <int G> DEV %s\n    {\n",
+             addresses ? "auto site_address(const grads &g, " AT_TOKEN ")"
+                       : "float site(" AT_TOKEN ", float seed)");
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++) {
+            text_add(out, "        %sif constexpr (G == %d) {\n", n > 0 ? "} else " : "", n);
+            n++;
+            emit_linear_scope(f);
+            scope_param(f->e, LEAF_DX, "seed");
+            if (addresses)
+                emit_address(f->e, b->site[k].item[i].leaf);
+            else
+                emit_return(f->e, b->site[k].item[i].value, NULL);
+        }
+    text_add(out, "%s    }\n", n > 0 ? "        }\n" : addresses ? "" : "        return 0.0f;\n");
+}
+
+static void emit_back_config(struct text_buf *t, const struct emitter *e, const struct linear_back *b,
+                             const struct back_runs *runs)
+{
+    bool skip = false;
+    for (int s = 0; s < e->w->mod[MOD_OUTPUT].n_stages; s++)
+        skip |= b->stage[MOD_OUTPUT][s].has_value;
+    text_add(t, "\nnamespace cfg { // of its backward pass\nconstexpr bool DECAY_GRADIENT = %s, SKIP = %s;\n",
+             yes(b->site[OF_DECAY].n > 0), yes(skip));
+    text_add(t, "constexpr bool DOUT_F32 = %s, DQ_F32 = %s, DK_F32 = %s, DV_F32 = %s;\n",
+             yes(runs->mod[MOD_OUTPUT]), yes(runs->mod[MOD_QUERY]), yes(runs->mod[MOD_KEY]),
+             yes(runs->mod[MOD_VALUE]));
+    text_add(t, "} // namespace cfg\n");
+}
+
+static void emit_variant_back(struct functions *f, const struct linear_back *b, const struct back_runs *runs)
+{
+    static const char *const mod[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
+    static const char *const back[MOD_COUNT] = {"query_back", "key_back", "value_back", "output_back"};
+    struct emitter *e = f->e;
+    text_add(e->out, "struct variant {\n");
+    for (int m = 0; m < MOD_COUNT; m++) {
+        const bool stages = e->w->mod[m].n_stages > 0;
+        emit_mod_struct(e, (enum mod)m, mod[m], m == MOD_OUTPUT ? stages : runs->moved[m]);
+        emit_mod_back(e, (enum mod)m, back[m], runs->mod[m] ? b->stage[m] : NULL);
+    }
+    emit_linear_functions(f);
+    emit_site_tables(e->out, b);
+    emit_sites(f, b, false);
+    emit_sites(f, b, true);
+    text_add(e->out, "};\n");
+}
+
+static void mark_roots(const struct emitter *e)
+{
+    for (int i = 0; i < e->n_more_roots; i++)
+        e->mark[e->more_roots[i]] = true;
+}
+
+bool emit_linear_backward(struct emitter *e, struct linear_back *b, const struct plan *plan,
+                          struct text_buf *config, struct source *out)
+{
+    int sites[LINEAR_FUNCTIONS * 2 * MAX_SITES];
+    struct root_list list = {0};
+    struct back_runs runs;
+    struct functions f = {.e = e};
+    linear_back_each_root(b, e->w, note_root, &list);
+    e->more_roots = list.root;
+    e->n_more_roots = list.n;
+    e->mark_more = mark_roots;
+    emit_inputs_struct(e);
+    emit_linear_grads(e, b);
+    emit_linear_back_launches(e, b, plan, out, &runs);
+    emit_back_config(config, e, b, &runs);
+    if (!linear_collect(&f, sites, site_roots(b, sites)))
+        return false;
+    emit_variant_back(&f, b, &runs);
+    return true;
+}

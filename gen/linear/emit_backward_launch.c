@@ -1,0 +1,488 @@
+/*
+ * emit_backward_launch.c: parameter structs and launch recipe of linear attention's backward pass. In:
+ * lowered formulas, a plan. Out: the structs as text, and the launches in the order of
+ * templates/contracts/linear.md, only those that the problem needs. What kernels hand to each other lives in
+ * the workspace.
+ */
+#include "gen/arguments/problem.h"
+#include "gen/base/text.h"
+#include "gen/linear/backward.h"
+#include "gen/linear/emit.h"
+#include "gen/linear/linear.h"
+#include "gen/plan/plan.h"
+#include "runtime/recipe/recipe.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { /* of the templates that they are named after */
+       BACK_MOD_THREADS = 256,
+       BACK_MOD_TOKENS = 64,
+       TOKEN_THREADS = 256,
+       TOKEN_TOKENS = 64,
+       INPUT_THREADS = 256,
+       EXACT_SUM_BYTES = 48,
+       TILE_STEP = 32
+};
+
+enum buffer_of { /* of the workspace; -1: there is none */
+                 AGAIN_O,
+                 DIVIDED,
+                 ERRORS,
+                 DX,
+                 DQ_HEAD,
+                 DK_HEAD,
+                 DK_READ,
+                 DLOG,
+                 CHUNKS,
+                 ENDS,
+                 OWN,
+                 SKIP,
+                 BUFFERS
+};
+static const char *const BUFFER_NAME[BUFFERS] = {"again_o", "divided", "errors", "dx",   "dq_head", "dk_head",
+                                                 "dk_read", "dlog",    "chunks", "ends", "own",     "skip"};
+
+struct recipe {
+    struct emitter *e;
+    const struct linear_back *b;
+    const struct plan *plan;
+    struct source *out;
+    struct text_buf none; /* of structs that are declared once */
+    struct layout l;
+    struct place dout;             /* what flows back to o: as given, or what an adjoint left */
+    struct place result[TENSOR_O]; /* dq, dk, dv */
+    struct place grad[TENSOR_O];   /* the same ahead of the adjoints of mods */
+    int buffer[BUFFERS];
+    int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
+    bool declared_params, declared_mod, declared_back, declared_input[2];
+};
+
+static const char *const GRADIENT[TENSOR_O] = {"dq", "dk", "dv"};
+
+/* ---- gradients of inputs --------------------------------------------------------------------------- */
+
+static int gradient_arg(const struct emitter *e, int input)
+{
+    char name[NAME_MAX_BYTES + 2];
+    snprintf(name, sizeof name, "d%s", e->w->input[input].name);
+    return lathe__arg_find(e->sig, name, 0);
+}
+
+static bool is_exact_sum(const struct emitter *e, const struct linear_back *b, int input)
+{
+    return !linear_back_is_own(e->w, b, input);
+}
+
+static void times(struct product *p, const struct sig_dim *dim, int tile)
+{
+    if (dim->literal > 0)
+        p->scale *= (dim->literal + tile - 1) / tile;
+    else
+        product_times(p, (enum sym)dim->sym, tile);
+}
+
+void emit_linear_grads(struct emitter *e, const struct linear_back *b)
+{
+    bool any = false;
+    text_add(e->out, "struct alignas(8) grads { // gradients of the spec's inputs\n");
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        if (!b->wanted[i])
+            continue;
+        any = true;
+        text_add(e->out, "    %s *d_%s;\n", is_exact_sum(e, b, i) ? "exact_sum" : "float",
+                 e->w->input[i].name);
+        for (int d = 0; d < e->w->input[i].n_dims; d++)
+            text_add(e->out, "    long long s%d_%s;\n", d, e->w->input[i].name);
+    }
+    text_add(e->out, "%s};\n\n", any ? "" : "    long long none;\n");
+}
+
+/* Rows of struct grads, which `p` has declared as one member. */
+static void grads_member(struct params *p, const struct recipe *r)
+{
+    static const char *const suffix[] = {""};
+    const struct emitter *e = r->e;
+    struct text_buf none = {0};
+    struct text_buf *out = p->out;
+    bool any = false;
+    text_add(out, "    grads g;\n");
+    p->out = &none;
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        const struct input *in = &e->w->input[i];
+        if (!r->b->wanted[i])
+            continue;
+        any = true;
+        params_pointer(p, "float", in->name, r->sum[i] >= 0 ? PARAM_WORK_DATA : PARAM_ARG_DATA,
+                       r->sum[i] >= 0 ? r->sum[i] : gradient_arg(e, i));
+        for (int d = 0; d < in->n_dims; d++) {
+            struct product compact = product_of(1);
+            for (int k = d + 1; k < in->n_dims; k++)
+                times(&compact, &in->dim[k], 1);
+            if (r->sum[i] >= 0)
+                params_product(p, in->name, &compact);
+            else
+                params_strides(p, in->name, suffix, gradient_arg(e, i), 1, d);
+        }
+    }
+    if (!any)
+        params_null(p, "char", "none");
+    text_fail_with(out, &none);
+    text_free(&none);
+    p->out = out;
+}
+
+/* heads/zero_and_sum.cuh: strides and sizes of a gradient, its dims the last of four. */
+static void shape_members(struct params *p, const struct recipe *r, int input)
+{
+    static const char *const stride[] = {"0", "1", "2", "3"};
+    const struct input *in = &r->e->w->input[input];
+    const int first = INPUT_DIMS - in->n_dims;
+    struct text_buf none = {0};
+    struct text_buf *out = p->out;
+    text_add(out, "    long long s0, s1, s2, s3, n0, n1, n2, n3;\n");
+    p->out = &none;
+    for (int k = 0; k < 2 * INPUT_DIMS; k++) {
+        const int d = k % INPUT_DIMS - first;
+        struct product size = product_of(k < INPUT_DIMS ? 0 : 1);
+        if (d >= 0 && k >= INPUT_DIMS)
+            times(&size, &in->dim[d], 1);
+        if (d >= 0 && k < INPUT_DIMS)
+            params_strides(p, "s", &stride[k], gradient_arg(r->e, input), 1, d);
+        else
+            params_product(p, "n", &size);
+    }
+    text_fail_with(out, &none);
+    text_free(&none);
+    p->out = out;
+}
+
+static void add_input_kernel(struct recipe *r, int input, bool exact)
+{
+    const char *type = exact ? "back_sum_params" : "back_zero_params";
+    const struct input *in = &r->e->w->input[input];
+    struct launch *launch = add_launch(r->out, r->e, exact ? "bwd_sum" : "bwd_zero", INPUT_THREADS);
+    struct params p;
+    launch->grid = product_of(1);
+    for (int d = 0; d < in->n_dims; d++)
+        times(&launch->grid, &in->dim[d], d == in->n_dims - 1 ? INPUT_THREADS : 1);
+    params_open(&p, r->declared_input[exact] ? &r->none : r->e->out, launch, type);
+    if (exact)
+        params_pointer(&p, "const exact_sum", "src", PARAM_WORK_DATA, r->sum[input]);
+    params_pointer(&p, "float", "dst", PARAM_ARG_DATA, gradient_arg(r->e, input));
+    shape_members(&p, r, input);
+    params_close(&p, type);
+    r->declared_input[exact] = true;
+}
+
+static void add_input_kernels(struct recipe *r, bool exact)
+{
+    for (int i = 0; i < r->e->w->n_inputs; i++)
+        if (r->b->wanted[i] && is_exact_sum(r->e, r->b, i) == exact)
+            add_input_kernel(r, i, exact);
+}
+
+/* heads/zero_and_sum.cuh names both structs, whichever of its kernels is launched. */
+static void declare_input_params(const struct recipe *r)
+{
+    static const char members[] = "float *dst;\n    long long s0, s1, s2, s3, n0, n1, n2, n3;\n};\n\n";
+    if (!r->declared_input[false])
+        text_add(r->e->out, "struct back_zero_params {\n    %s", members);
+    if (!r->declared_input[true])
+        text_add(r->e->out, "struct back_sum_params {\n    const exact_sum *src;\n    %s", members);
+}
+
+/* ---- where everything lives ------------------------------------------------------------------------ */
+
+static struct product lines(int64_t scale)
+{
+    struct product p = product_of(scale);
+    product_times(&p, SYM_B, 1);
+    product_times(&p, SYM_H, 1);
+    product_times(&p, SYM_T, 1);
+    return p;
+}
+
+static void place_tokens(struct recipe *r, bool has, enum buffer_of which, int floats)
+{
+    r->buffer[which] = has ? add_buffer(r->out, r->e, lines(4ll * floats)) : -1;
+}
+
+/* Of saved tiles: columns of the state where its decay varies by value channel, else rows. */
+static int64_t saved_bytes(const struct recipe *r, bool by_value)
+{
+    const int d = (int)r->e->problem->dim[SYM_D];
+    const int values = (int)r->e->problem->dim[SYM_D_V] + (r->e->spec->linear.normalise ? 1 : 0);
+    const int pad = ((by_value ? d : values) + TILE_STEP - 1) / TILE_STEP * TILE_STEP;
+    const int columns = pad > 128 ? 2 : 4;
+    const int slices = by_value ? r->plan->linear.slices : r->plan->linear.row_slices;
+    return 4ll * slices * (pad / TILE_STEP) * 4 * columns * 32 * r->plan->linear.warps;
+}
+
+static void place_saved(struct recipe *r, bool by_value)
+{
+    struct product chunks = product_of(saved_bytes(r, by_value));
+    struct product ends = chunks;
+    const struct emitter *e = r->e;
+    product_times(&chunks, SYM_B, 1);
+    product_times(&chunks, SYM_H, 1);
+    product_times(&chunks, SYM_T, r->plan->linear.chunk);
+    r->buffer[CHUNKS] = add_buffer(r->out, e, chunks);
+    if (!problem_has(e->problem, lathe__arg_find(e->sig, "dstate_out", 0)) &&
+        !problem_has(e->problem, lathe__arg_find(e->sig, "dnorm_out", 0)))
+        return;
+    product_times(&ends, SYM_SEQS, 1);
+    product_times(&ends, SYM_H, 1);
+    r->buffer[ENDS] = add_buffer(r->out, e, ends);
+}
+
+static bool has_skip(const struct recipe *r)
+{
+    bool any = false;
+    for (int s = 0; s < r->e->w->mod[MOD_OUTPUT].n_stages; s++)
+        any |= r->b->stage[MOD_OUTPUT][s].has_value;
+    return any;
+}
+
+static void place_workspace(struct recipe *r)
+{
+    const struct ir_linear *l = &r->e->spec->linear;
+    const int d = (int)r->e->problem->dim[SYM_D];
+    const int d_v = (int)r->e->problem->dim[SYM_D_V];
+    const bool delta = l->delta.n_roots > 0;
+    const enum decay_form form = linear_decay_form(r->e->spec);
+    const bool gradient = r->b->site[OF_DECAY].n > 0 && form != DECAY_NONE;
+    const bool by_value = form == DECAY_VALUE;
+    const bool outputs = l->normalise || (gradient && by_value) || r->e->w->mod[MOD_OUTPUT].n_stages > 0;
+    for (int k = 0; k < BUFFERS; k++)
+        r->buffer[k] = -1;
+    place_tokens(r, outputs, AGAIN_O, d_v);
+    place_tokens(r, l->normalise, DIVIDED, 2);
+    place_tokens(r, delta, ERRORS, d_v);
+    place_tokens(r, delta, DX, d_v);
+    place_tokens(r, true, DQ_HEAD, d);
+    place_tokens(r, true, DK_HEAD, d);
+    place_tokens(r, delta, DK_READ, d);
+    place_tokens(r, gradient, DLOG, by_value ? d_v : d);
+    place_tokens(r, l->bonus.n_roots > 0, OWN, 1);
+    place_tokens(r, has_skip(r), SKIP, d_v);
+    if (gradient)
+        place_saved(r, by_value);
+}
+
+static void place_sums(struct recipe *r)
+{
+    for (int i = 0; i < r->e->w->n_inputs; i++) {
+        struct product bytes = product_of(EXACT_SUM_BYTES);
+        r->sum[i] = -1;
+        if (!r->b->wanted[i] || !is_exact_sum(r->e, r->b, i))
+            continue;
+        for (int d = 0; d < r->e->w->input[i].n_dims; d++)
+            times(&bytes, &r->e->w->input[i].dim[d], 1);
+        r->sum[i] = add_buffer(r->out, r->e, bytes);
+        r->out->buffer[r->sum[i]].zero = true;
+    }
+}
+
+static void place_gradients(struct recipe *r, struct back_runs *runs)
+{
+    const struct emitter *e = r->e;
+    for (int t = 0; t < TENSOR_O; t++) {
+        const int arg = lathe__arg_find(e->sig, GRADIENT[t], 0);
+        r->result[t] = r->l.outer[t];
+        r->result[t].arg = arg;
+        const bool wanted = problem_has(e->problem, arg) || linear_back_has_sites(e->w, r->b, (enum mod)t);
+        runs->mod[t] = e->w->mod[t].n_stages > 0 && wanted;
+        r->grad[t] = r->result[t];
+        if (runs->mod[t])
+            linear_to_workspace(&r->grad[t], 4, e, r->out);
+    }
+    r->dout = r->l.outer[TENSOR_O];
+    r->dout.arg = lathe__arg_find(e->sig, "do", 0);
+    runs->mod[MOD_OUTPUT] = e->w->mod[MOD_OUTPUT].n_stages > 0 || arg_in(e->problem->unaligned, r->dout.arg);
+    if (runs->mod[MOD_OUTPUT])
+        linear_to_workspace(&r->dout, 4, e, r->out);
+}
+
+/* ---- launches ---------------------------------------------------------------------------------------- */
+
+/* dq where nobody takes it, dk that there may not be. */
+static void optional_place(struct params *p, const char *name, const struct place *t)
+{
+    if (t->arg < 0 && t->buffer < 0) {
+        static const char *const suffix[] = {"b", "h", "t"};
+        const struct product none = product_of(0);
+        params_null(p, "void", name);
+        for (int d = 0; d < 3; d++) {
+            char member[NAME_MAX_BYTES];
+            snprintf(member, sizeof member, "%s_%s", name, suffix[d]);
+            params_product(p, member, &none);
+        }
+        return;
+    }
+    linear_pointer(p, "void", name, t);
+    linear_strides(p, name, t);
+}
+
+static void add_back_params(struct recipe *r, struct launch *launch)
+{
+    static const char *const name[] = {"q", "k", "v"};
+    struct params p;
+    params_open(&p, r->declared_params ? &r->none : r->e->out, launch, "linear_back_params");
+    for (int t = 0; t < TENSOR_O; t++) {
+        linear_pointer(&p, "const void", name[t], &r->l.inner[t]);
+        linear_strides(&p, name[t], &r->l.inner[t]);
+    }
+    linear_pointer(&p, "const void", "dout", &r->dout);
+    linear_strides(&p, "dout", &r->dout);
+    for (int t = 0; t < TENSOR_O; t++)
+        optional_place(&p, GRADIENT[t], &r->grad[t]);
+    linear_state(&p, r->e, "const float", "state", 4);
+    linear_state(&p, r->e, "const float", "norm", 3);
+    linear_state(&p, r->e, "const float", "dstate_out", 4);
+    linear_state(&p, r->e, "const float", "dnorm_out", 3);
+    linear_state(&p, r->e, "float", "dstate", 4);
+    linear_state(&p, r->e, "float", "dnorm", 3);
+    for (int k = 0; k < BUFFERS; k++)
+        if (r->buffer[k] >= 0)
+            params_pointer(&p, "float", BUFFER_NAME[k], PARAM_WORK_DATA, r->buffer[k]);
+        else
+            params_null(&p, "float", BUFFER_NAME[k]);
+    linear_index(&p, r->e, "cu");
+    params_token_sizes(&p);
+    params_inputs(&p, r->e, "x");
+    grads_member(&p, r);
+    params_close(&p, "linear_back_params");
+    r->declared_params = true;
+}
+
+static void add_walk(struct recipe *r, const char *role, int slices)
+{
+    struct launch *launch = add_launch(r->out, r->e, role, 32 * r->plan->linear.warps);
+    launch->grid = product_of(slices);
+    product_times(&launch->grid, SYM_SEQS, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    add_back_params(r, launch);
+}
+
+static void add_tokens(struct recipe *r, const char *role, enum sym heads)
+{
+    struct launch *launch = add_launch(r->out, r->e, role, TOKEN_THREADS);
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, heads, 1);
+    product_times(&launch->grid, SYM_T, TOKEN_TOKENS);
+    add_back_params(r, launch);
+}
+
+static void add_adjoint(struct recipe *r, int t, const struct place *src, const struct place *grad,
+                        const struct place *dst)
+{
+    static const char *const role[] = {"bwd_q", "bwd_k", "bwd_v", "bwd_o"};
+    struct launch *launch = add_launch(r->out, r->e, role[t], BACK_MOD_THREADS);
+    struct params p;
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, grad->heads, 1);
+    product_times(&launch->grid, SYM_T, BACK_MOD_TOKENS);
+    params_open(&p, r->declared_back ? &r->none : r->e->out, launch, "back_mod_params");
+    linear_pointer(&p, "const void", "src", src);
+    linear_pointer(&p, "const void", "grad", grad);
+    linear_strides(&p, "src", src);
+    linear_strides(&p, "grad", grad);
+    optional_place(&p, "dst", dst);
+    if (r->buffer[SKIP] >= 0)
+        params_pointer(&p, "float", "skip", PARAM_WORK_DATA, r->buffer[SKIP]);
+    else
+        params_null(&p, "float", "skip");
+    params_sym(&p, "n_h", grad->heads);
+    params_sym(&p, "len", SYM_T);
+    params_start(&p, "pos0", false);
+    params_token_sizes(&p);
+    params_inputs(&p, r->e, "x");
+    grads_member(&p, r);
+    linear_element_step(&p, "src", src);
+    linear_element_step(&p, "grad", grad);
+    params_close(&p, "back_mod_params");
+    r->declared_back = true;
+}
+
+/* heads/vector_mod.cuh names the struct, whether or not a mod is launched. */
+static void declare_mod_params(struct recipe *r)
+{
+    struct source scrap = {.n_launches = 0};
+    if (!r->declared_mod)
+        linear_add_mod(r->e, &r->l, TENSOR_Q, &scrap, r->e->out);
+    for (int i = 0; i < scrap.n_launches; i++)
+        free((void *)(uintptr_t)scrap.launch[i].param);
+    r->declared_mod = true;
+}
+
+static void add_mods(struct recipe *r)
+{
+    for (int t = 0; t < TENSOR_O; t++)
+        if (r->l.moved[t]) {
+            linear_add_mod(r->e, &r->l, t, r->out, r->declared_mod ? &r->none : r->e->out);
+            r->declared_mod = true;
+        }
+    declare_mod_params(r);
+}
+
+/* What flows back to o: through the output mod, whose o was made again, or to rows that are aligned. */
+static void add_output_adjoint(struct recipe *r)
+{
+    struct place again = r->l.outer[TENSOR_O];
+    struct place given = again;
+    again.arg = -1;
+    again.buffer = r->buffer[AGAIN_O];
+    given.arg = lathe__arg_find(r->e->sig, "do", 0);
+    add_adjoint(r, TENSOR_O, again.buffer >= 0 ? &again : &given, &given, &r->dout);
+}
+
+static bool any_site(const struct linear_back *b)
+{
+    bool any = false;
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        any |= b->site[k].n > 0;
+    return any;
+}
+
+static void add_kernels(struct recipe *r, const struct back_runs *runs)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    const bool bonus = r->e->spec->linear.bonus.n_roots > 0;
+    if (r->buffer[AGAIN_O] >= 0 || r->buffer[ERRORS] >= 0)
+        add_walk(r, "bwd_again", plan->slices);
+    if (runs->mod[MOD_OUTPUT])
+        add_output_adjoint(r);
+    if (r->buffer[DIVIDED] >= 0)
+        add_tokens(r, "bwd_divisors", SYM_H);
+    add_walk(r, "bwd_columns", plan->slices);
+    add_walk(r, "bwd_queries", plan->row_slices);
+    add_walk(r, "bwd_keys", plan->row_slices);
+    if (any_site(r->b) || bonus)
+        add_tokens(r, "bwd_tokens", SYM_H);
+    add_tokens(r, "bwd_heads", SYM_H_K);
+    for (int t = 0; t < TENSOR_O; t++)
+        if (runs->mod[t])
+            add_adjoint(r, t, &r->l.outer[t], &r->grad[t], &r->result[t]);
+}
+
+void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, const struct plan *plan,
+                               struct source *out, struct back_runs *runs)
+{
+    struct recipe r = {.e = e, .b = b, .plan = plan, .out = out};
+    linear_layout(e, &r.l, TENSOR_O, out);
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        runs->moved[t] = r.l.moved[t];
+    place_gradients(&r, runs);
+    place_workspace(&r);
+    place_sums(&r);
+    add_input_kernels(&r, false);
+    add_mods(&r);
+    add_kernels(&r, runs);
+    add_input_kernels(&r, true);
+    declare_input_params(&r);
+    text_fail_with(e->out, &r.none);
+    text_free(&r.none);
+}

@@ -1,0 +1,205 @@
+/*
+ * emit_launch.c: parameter structs and launch recipe of linear attention. In: a lowered spec, a plan. Out:
+ * the structs as text, and the launches in order: query, key and value mods, the kernel, output mod; only
+ * those that the problem needs. Tensors that a mod or their alignment moves live in the workspace in between.
+ */
+#include "gen/linear/emit.h"
+#include "gen/arguments/problem.h"
+#include "gen/base/text.h"
+#include "gen/plan/plan.h"
+#include "runtime/recipe/recipe.h"
+
+#include <stdio.h>
+
+enum { MOD_BLOCK_TOKENS = 64, MOD_BLOCK_THREADS = 256 }; /* heads/vector_mod.cuh */
+
+static const char *const NAME[TENSOR_COUNT] = {"q", "k", "v", "o"};
+static const char *const BHT[] = {"b", "h", "t"};
+
+void linear_pointer(struct params *p, const char *type, const char *name, const struct place *t)
+{
+    params_pointer(p, type, name, t->arg >= 0 ? PARAM_ARG_DATA : PARAM_WORK_DATA,
+                   t->arg >= 0 ? t->arg : t->buffer);
+}
+
+void linear_strides(struct params *p, const char *name, const struct place *t)
+{
+    if (t->arg >= 0) {
+        params_strides(p, name, BHT, t->arg, 3, 0);
+        return;
+    }
+    for (int d = 0; d < 3; d++) {
+        char member[32];
+        struct product stride = product_of(t->dim);
+        if (d < 2)
+            product_times(&stride, SYM_T, 1);
+        if (d < 1)
+            product_times(&stride, t->heads, 1);
+        snprintf(member, sizeof member, "%s_%s", name, BHT[d]);
+        params_product(p, member, &stride);
+    }
+}
+
+void linear_to_workspace(struct place *t, int element_bytes, const struct emitter *e, struct source *out)
+{
+    struct product bytes = product_of((int64_t)t->dim * element_bytes);
+    product_times(&bytes, SYM_B, 1);
+    product_times(&bytes, t->heads, 1);
+    product_times(&bytes, SYM_T, 1);
+    t->arg = -1;
+    t->buffer = add_buffer(out, e, bytes);
+}
+
+/* A key that its mod makes of nothing but inputs is no argument, or is left out. */
+static bool is_absent(const struct emitter *e, const struct place *t)
+{
+    return t->arg < 0 || !problem_has(e->problem, t->arg);
+}
+
+void linear_layout(struct emitter *e, struct layout *l, int n, struct source *out)
+{
+    const int bytes = e->problem->dtype == LATHE_F32 ? 4 : 2;
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        const bool value = t == TENSOR_V || t == TENSOR_O;
+        const bool mod = e->w->mod[t].n_stages > 0;
+        l->outer[t] = (struct place){lathe__arg_find(e->sig, NAME[t], 0), -1, value ? SYM_H : SYM_H_K,
+                                     (int)e->problem->dim[value ? SYM_D_V : SYM_D]};
+        l->inner[t] = l->outer[t];
+        l->moved[t] = t < n && (mod || (t != TENSOR_O && arg_in(e->problem->unaligned, l->outer[t].arg)));
+        if (l->moved[t])
+            linear_to_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : bytes, e, out);
+    }
+    if (is_absent(e, &l->outer[TENSOR_K])) /* something of its shape is read and goes unused */
+        l->outer[TENSOR_K] = l->outer[TENSOR_Q];
+}
+
+bool linear_has_unaligned_rows(const struct emitter *e)
+{
+    bool any = false;
+    for (int t = 0; t < TENSOR_O; t++)
+        any |= arg_in(e->problem->unaligned, lathe__arg_find(e->sig, NAME[t], 0));
+    return any;
+}
+
+/* From one element of a row to the next. */
+void linear_element_step(struct params *p, const char *name, const struct place *t)
+{
+    static const char *const step[] = {"d"};
+    const struct product one = product_of(1);
+    char member[32];
+    snprintf(member, sizeof member, "%s_d", name);
+    if (t->arg >= 0)
+        params_strides(p, name, step, t->arg, 1, 3);
+    else
+        params_product(p, member, &one);
+}
+
+/* One struct mod_params serves all mods; the rows differ. */
+void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct source *out,
+                    struct text_buf *text)
+{
+    static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
+    const struct place *from = t == TENSOR_O ? &l->inner[t] : &l->outer[t];
+    const struct place *to = t == TENSOR_O ? &l->outer[t] : &l->inner[t];
+    struct launch *launch = add_launch(out, e, role[t], MOD_BLOCK_THREADS);
+    struct params p;
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, from->heads, 1);
+    product_times(&launch->grid, SYM_T, MOD_BLOCK_TOKENS);
+    params_open(&p, text, launch, "mod_params");
+    linear_pointer(&p, "const void", "src", from);
+    linear_pointer(&p, "void", "dst", to);
+    linear_strides(&p, "src", from);
+    linear_strides(&p, "dst", to);
+    params_sym(&p, "n_h", from->heads);
+    params_sym(&p, "len", SYM_T);
+    params_start(&p, "pos0", false);
+    params_token_sizes(&p);
+    params_inputs(&p, e, "x");
+    if (linear_has_unaligned_rows(e))
+        linear_element_step(&p, "src", from);
+    params_close(&p, "mod_params");
+}
+
+/* A state, or a gradient of one: [seqs or slots, h, d, d_v], and the sum of keys, without d_v. */
+void linear_state(struct params *p, const struct emitter *e, const char *type, const char *name, int dims)
+{
+    static const char *const suffix[] = {"b", "h", "i", "j"};
+    const int arg = lathe__arg_find(e->sig, name, 0);
+    if (arg >= 0) {
+        params_pointer(p, type, name, PARAM_ARG_DATA, arg);
+        params_strides(p, name, suffix, arg, dims, 0);
+        return;
+    }
+    params_null(p, type, name);
+    for (int d = 0; d < dims; d++) {
+        char member[NAME_MAX_BYTES];
+        const struct product none = product_of(0);
+        snprintf(member, sizeof member, "%s_%s", name, suffix[d]);
+        params_product(p, member, &none);
+    }
+}
+
+void linear_index(struct params *p, const struct emitter *e, const char *name)
+{
+    static const char *const suffix = "step";
+    const struct product none = product_of(0);
+    char member[NAME_MAX_BYTES];
+    const int arg = lathe__arg_find(e->sig, name, 0);
+    if (arg >= 0)
+        params_pointer(p, "const int", name, PARAM_ARG_DATA, arg);
+    else
+        params_null(p, "const int", name);
+    snprintf(member, sizeof member, "%s_step", name);
+    if (arg >= 0)
+        params_strides(p, name, &suffix, arg, 1, 0);
+    else
+        params_product(p, member, &none);
+}
+
+static void add_recurrent(struct emitter *e, const struct layout *l, const struct plan *plan,
+                          struct source *out)
+{
+    struct launch *launch =
+        add_launch(out, e, plan->linear.chunks ? "chunks" : "fwd", 32 * plan->linear.warps);
+    launch->smem_bytes = plan->linear.smem_bytes;
+    struct params p;
+    launch->grid = product_of(plan->linear.slices);
+    product_times(&launch->grid, SYM_SEQS, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    params_open(&p, e->out, launch, "linear_params");
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        linear_pointer(&p, t == TENSOR_O ? "void" : "const void", NAME[t], &l->inner[t]);
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        linear_strides(&p, NAME[t], &l->inner[t]);
+    linear_state(&p, e, "const float", "state", 4);
+    linear_state(&p, e, "float", "state_out", 4);
+    linear_state(&p, e, "const float", "norm", 3);
+    linear_state(&p, e, "float", "norm_out", 3);
+    linear_index(&p, e, "cu");
+    linear_index(&p, e, "state_index");
+    params_token_sizes(&p);
+    params_inputs(&p, e, "x");
+    params_close(&p, "linear_params");
+}
+
+void emit_linear_launches(struct emitter *e, const struct plan *plan, struct source *out,
+                          bool moved[MOD_COUNT])
+{
+    struct layout l;
+    struct text_buf again = {0}; /* structs that are declared already */
+    bool declared = false;
+    linear_layout(e, &l, TENSOR_COUNT, out);
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        moved[t] = l.moved[t];
+        if (t == TENSOR_O)
+            add_recurrent(e, &l, plan, out);
+        if (!l.moved[t])
+            continue;
+        linear_add_mod(e, &l, t, out, declared ? &again : e->out);
+        declared = true;
+    }
+    text_fail_with(e->out, &again);
+    text_free(&again);
+}

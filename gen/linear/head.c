@@ -1,0 +1,287 @@
+/*
+ * head.c: a head of one sequence on the host device: where it begins, which state it has, and its tokens
+ * after query_mod, key_mod and value_mod, with decays, betas and bonus. In: a bound call. Out: struct
+ * linear_head, which owns t * (2 d + 2 d_v + ...) doubles; linear_head_free.
+ */
+#include "gen/ir/tensor.h"
+#include "gen/linear/host.h"
+#include "runtime/recipe/bind.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sequences ----------------------------------------------------------------------------------- */
+
+static int64_t integer(const lathe_arg *arg, int64_t i)
+{
+    return (int64_t)dtype_load(arg->dtype, arg->data, i * tensor_stride(arg, 0));
+}
+
+/* Without cu every batch is a sequence, which begins at token 0 of it. */
+static lathe_status take_starts(struct linear_head *head, lathe_error *err)
+{
+    const lathe_arg *cu = host_arg(head->call, "cu");
+    const int64_t n = host_dim(head->call, SYM_SEQS);
+    const int64_t t = host_dim(head->call, SYM_T);
+    for (int64_t i = 0; cu && i <= n; i++) {
+        head->start[i] = integer(cu, i);
+        const int64_t before = i > 0 ? head->start[i - 1] : 0;
+        if (i == 0 && head->start[0] != 0)
+            return lathe__fail(err, LATHE_ARG, "argument 'cu': expected it to begin at 0, given %lld",
+                               (long long)head->start[0]);
+        if (head->start[i] < before)
+            return lathe__fail(err, LATHE_ARG,
+                               "argument 'cu': expected places that do not fall, given %lld behind %lld "
+                               "(sequence %lld)",
+                               (long long)head->start[i], (long long)before, (long long)i - 1);
+    }
+    if (cu && head->start[n] != t)
+        return lathe__fail(err, LATHE_ARG, "argument 'cu': expected it to end at t=%lld, given %lld",
+                           (long long)t, (long long)head->start[n]);
+    return LATHE_OK;
+}
+
+static lathe_status take_slots(struct linear_head *head, lathe_error *err)
+{
+    const lathe_arg *index = host_arg(head->call, "state_index");
+    const int64_t slots = host_dim(head->call, SYM_SLOTS);
+    for (int64_t i = 0; i < host_dim(head->call, SYM_SEQS); i++) {
+        head->slot[i] = index ? integer(index, i) : i;
+        if (head->slot[i] < -1 || head->slot[i] >= slots)
+            return lathe__fail(
+                err, LATHE_ARG,
+                "argument 'state_index': expected states from 0 to %lld, or -1, given %lld for "
+                "sequence %lld",
+                (long long)slots - 1, (long long)head->slot[i], (long long)i);
+        for (int64_t k = 0; index && k < i && head->slot[i] >= 0; k++)
+            if (head->slot[k] == head->slot[i])
+                return lathe__fail(err, LATHE_ARG,
+                                   "argument 'state_index': expected a state of its own for each sequence, "
+                                   "given %lld for sequences %lld and %lld",
+                                   (long long)head->slot[i], (long long)k, (long long)i);
+    }
+    return LATHE_OK;
+}
+
+/* ---- memory -------------------------------------------------------------------------------------- */
+
+/* Zero doubles are one, so that NULL means out of memory. */
+static double *doubles(int64_t n)
+{
+    return calloc((size_t)(n > 0 ? n : 1), sizeof(double));
+}
+
+static bool allocate(struct linear_head *head)
+{
+    struct linear_tokens *x = &head->x;
+    const struct ir_linear *linear = &head->call->ir->linear;
+    const int64_t t = host_dim(head->call, SYM_T);
+    const int64_t n = host_dim(head->call, SYM_SEQS);
+    head->start = calloc((size_t)n + 1, sizeof *head->start);
+    head->slot = calloc((size_t)n + 1, sizeof *head->slot);
+    head->s = doubles((int64_t)x->d * x->d_v);
+    head->z = doubles(x->d);
+    x->q = doubles(t * x->d);
+    x->k = doubles(t * x->d);
+    x->v = doubles(t * x->d_v);
+    x->decay = doubles(t * x->n_decay);
+    x->value = doubles(x->d_v);
+    x->beta = linear->delta.n_roots > 0 ? doubles(t) : NULL;
+    x->bonus = linear->bonus.n_roots > 0 ? doubles(x->d) : NULL;
+    return head->start && head->slot && head->s && head->z && x->q && x->k && x->v && x->decay && x->value &&
+           (x->beta || linear->delta.n_roots == 0) && (x->bonus || linear->bonus.n_roots == 0);
+}
+
+void linear_head_free(struct linear_head *head)
+{
+    double *const block[] = {head->s,       head->z,      head->x.q,     head->x.k,    head->x.v,
+                             head->x.decay, head->x.beta, head->x.bonus, head->x.value};
+    for (size_t i = 0; i < sizeof block / sizeof block[0]; i++)
+        free(block[i]);
+    free(head->start);
+    free(head->slot);
+    host_vectors_close(&head->vector);
+    memset(head, 0, sizeof *head);
+}
+
+static void take_form(struct linear_tokens *x, const struct ir *ir)
+{
+    x->form = linear_decay_form(ir);
+    x->n_decay = x->form == DECAY_NONE    ? 0
+                 : x->form == DECAY_KEY   ? x->d
+                 : x->form == DECAY_VALUE ? x->d_v
+                                          : 1;
+    x->normalise = ir->linear.normalise;
+    x->all_tokens = ir->linear.all_tokens;
+    x->reverse = ir->linear.reverse;
+}
+
+lathe_status linear_head_init(struct linear_head *head, const struct host_call *call, lathe_error *err)
+{
+    memset(head, 0, sizeof *head);
+    head->call = call;
+    host_view_make(&head->q_in, host_arg(call, "q"), 4);
+    host_view_make(&head->k_in, host_arg(call, "k"), 4);
+    host_view_make(&head->v_in, host_arg(call, "v"), 4);
+    host_view_make(&head->state, host_arg(call, "state"), 4);
+    host_view_make(&head->norm, host_arg(call, "norm"), 4);
+    head->x.d = (int)host_dim(call, SYM_D);
+    head->x.d_v = (int)host_dim(call, SYM_D_V);
+    take_form(&head->x, call->ir);
+    lathe_status status = host_vectors_open(&head->vector, call, head->x.d, head->x.d_v, err);
+    if (status == LATHE_OK && !allocate(head))
+        status = host_out_of_memory(err);
+    if (status == LATHE_OK)
+        status = take_starts(head, err);
+    if (status == LATHE_OK)
+        status = take_slots(head, err);
+    if (status != LATHE_OK)
+        linear_head_free(head);
+    return status;
+}
+
+/* ---- tokens -------------------------------------------------------------------------------------- */
+
+void linear_at(struct linear_head *head, int64_t t)
+{
+    double *at = head->vector.env.at;
+    at[AT_B] = (double)head->b;
+    at[AT_H] = (double)head->h;
+    at[AT_H_K] = (double)head->h_k;
+    at[AT_T] = (double)(head->first + t);
+    at[AT_POS] = (double)t;
+}
+
+/* A vector after its mod. `view` without data: k where key_mod makes it of inputs alone. */
+static lathe_status load_vector(struct linear_head *head, enum mod which, const struct host_view *view,
+                                int64_t tensor_head, int64_t t, int n, double *out, lathe_error *err)
+{
+    if (view->data)
+        host_view_load(view, head->b, tensor_head, head->first + t, n, head->vector.stage[0]);
+    const lathe_status status = host_mod(&head->vector, which, n, err);
+    if (status == LATHE_OK)
+        memcpy(out, head->vector.stage[head->call->ir->mod[which].n_stages], (size_t)n * sizeof *out);
+    return status;
+}
+
+/* A number that the formulas of a spec may not give: with the line, and where it came. */
+static lathe_status refuse(const struct linear_head *head, int node, int64_t t, const char *what,
+                           double value, const char *rule, lathe_error *err)
+{
+    const struct ir *ir = head->call->ir;
+    const struct ir_node *n = &ir->node[node];
+    if (!err)
+        return LATHE_SPEC;
+    *err = (lathe_error){.status = LATHE_SPEC, .line = n->line};
+    snprintf(err->file, sizeof err->file, "%s", ir->file[n->line ? n->file : 1]);
+    snprintf(err->text, sizeof err->text,
+             "%.200s:%d: %s: %s, given %g at token %lld of head %lld in batch %lld", err->file, n->line, what,
+             rule, value, (long long)(head->first + t), (long long)head->h, (long long)head->b);
+    return LATHE_SPEC;
+}
+
+/* A traced function of the token, n numbers. */
+static lathe_status eval_token(struct linear_head *head, const struct ir_fn *fn, int n, double *out,
+                               lathe_error *err)
+{
+    struct eval_env *env = &head->vector.env;
+    env->n = n;
+    env->at_axis[AT_I] = head->vector.index;
+    env->at_axis[AT_J] = head->vector.index;
+    const lathe_status status = host_eval(env, fn->root, 1, err);
+    if (status == LATHE_OK)
+        host_values(env, fn->root[0], n, out);
+    return status;
+}
+
+static lathe_status load_decay(struct linear_head *head, int64_t t, lathe_error *err)
+{
+    const struct ir_fn *fn = &head->call->ir->linear.decay;
+    double *g = head->x.decay + t * head->x.n_decay;
+    lathe_status status = LATHE_OK;
+    if (head->x.n_decay > 0)
+        status = eval_token(head, fn, head->x.n_decay, g, err);
+    for (int i = 0; i < head->x.n_decay && status == LATHE_OK; i++)
+        if (g[i] > 0)
+            status = refuse(head, fn->root[0], t, "decay", g[i],
+                            "expected the logarithm of a factor of at most 1, a number of at most 0", err);
+    return status;
+}
+
+static lathe_status load_beta(struct linear_head *head, int64_t t, lathe_error *err)
+{
+    const struct ir_fn *fn = &head->call->ir->linear.delta;
+    if (!head->x.beta)
+        return LATHE_OK;
+    const lathe_status status = eval_token(head, fn, 1, &head->x.beta[t], err);
+    if (status == LATHE_OK && (head->x.beta[t] < 0 || head->x.beta[t] > 2))
+        return refuse(head, fn->root[0], t, "delta", head->x.beta[t],
+                      "expected a number from 0 to 2, beyond which the state may grow without end", err);
+    return status;
+}
+
+static lathe_status load_token(struct linear_head *head, int64_t t, lathe_error *err)
+{
+    struct linear_tokens *x = &head->x;
+    linear_at(head, t);
+    lathe_status status = load_vector(head, MOD_QUERY, &head->q_in, head->h_k, t, x->d, x->q + t * x->d, err);
+    if (status == LATHE_OK)
+        status = load_vector(head, MOD_KEY, &head->k_in, head->h_k, t, x->d, x->k + t * x->d, err);
+    if (status == LATHE_OK)
+        status = load_vector(head, MOD_VALUE, &head->v_in, head->h, t, x->d_v, x->v + t * x->d_v, err);
+    if (status == LATHE_OK)
+        status = load_decay(head, t, err);
+    return status == LATHE_OK ? load_beta(head, t, err) : status;
+}
+
+/* ---- a head -------------------------------------------------------------------------------------- */
+
+static void load_state(struct linear_head *head)
+{
+    const struct linear_tokens *x = &head->x;
+    const int64_t slot = head->slot[head->sequence];
+    memset(head->s, 0, (size_t)x->d * (size_t)x->d_v * sizeof *head->s);
+    memset(head->z, 0, (size_t)x->d * sizeof *head->z);
+    for (int i = 0; i < x->d && head->state.data && slot >= 0; i++)
+        host_view_load(&head->state, slot, head->h, i, x->d_v, head->s + i * x->d_v);
+    if (head->norm.data && slot >= 0)
+        host_view_load(&head->norm, 0, slot, head->h, x->d, head->z);
+}
+
+static lathe_status load_scale_and_bonus(struct linear_head *head, lathe_error *err)
+{
+    const struct ir *ir = head->call->ir;
+    linear_at(head, 0);
+    lathe_status status = eval_token(head, &ir->scale, 1, &head->x.scale, err);
+    if (status == LATHE_OK && head->x.bonus)
+        status = eval_token(head, &ir->linear.bonus, head->x.d, head->x.bonus, err);
+    return status;
+}
+
+lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64_t h, lathe_error *err)
+{
+    const struct host_call *call = head->call;
+    const bool packed = host_arg(call, "cu") != NULL;
+    head->sequence = sequence;
+    head->b = packed ? 0 : sequence;
+    head->h = h;
+    head->h_k = h / (host_dim(call, SYM_H) / host_dim(call, SYM_H_K));
+    head->first = packed ? head->start[sequence] : 0;
+    head->x.n = packed ? head->start[sequence + 1] - head->first : host_dim(call, SYM_T);
+    load_state(head);
+    lathe_status status = load_scale_and_bonus(head, err);
+    for (int64_t t = 0; t < head->x.n && status == LATHE_OK; t++)
+        status = load_token(head, t, err);
+    return status;
+}
+
+lathe_status linear_output(struct linear_head *head, int64_t t, const double *o, double *v, lathe_error *err)
+{
+    const int n = head->x.d_v;
+    linear_at(head, t);
+    host_view_load(&head->v_in, head->b, head->h, head->first + t, n, v);
+    head->vector.env.param[LEAF_V] = v;
+    memcpy(head->vector.stage[0], o, (size_t)n * sizeof *o);
+    return host_mod(&head->vector, MOD_OUTPUT, n, err);
+}

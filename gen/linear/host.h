@@ -1,0 +1,90 @@
+/*
+ * host.h: what the two passes of linear attention share on the host device: a head of one sequence, its
+ * tokens after their mods, and one step of the recurrence. Everything is in double precision, token by token:
+ * never in chunks, which are judged by it.
+ */
+#ifndef LATHE_LINEAR_HOST_H
+#define LATHE_LINEAR_HOST_H
+
+#include "gen/host/vectors.h"
+#include "gen/linear/linear.h"
+
+struct linear_tokens { /* of one head of one sequence; numbers as the recurrence takes them */
+    int64_t n;
+    int d, d_v;
+    enum decay_form form;
+    int n_decay; /* numbers of the decay per token: 0, 1, d or d_v */
+    double scale;
+    double *q, *k; /* [n, d] */
+    double *v;     /* [n, d_v] */
+    double *decay; /* [n, n_decay]: logarithms */
+    double *beta;  /* [n]; NULL: no delta rule */
+    double *bonus; /* [d]; NULL: the state is read after the update */
+    double *value; /* [d_v]: scratch of a step */
+    bool normalise, all_tokens, reverse;
+};
+/* The token of step i: reverse goes from the last to the first. */
+static inline int64_t linear_token(const struct linear_tokens *x, int64_t i)
+{
+    return x->reverse ? x->n - 1 - i : i;
+}
+/* The parts of an update of S [d, d_v] and of the sum of keys z [d], which the caller has: D o S; what the
+   token adds under its key, into x->value: v, or by the delta rule beta (v - k S) of the decayed S; and that
+   it is added. */
+void linear_decay(const struct linear_tokens *x, int64_t t, double *s, double *z);
+void linear_value(const struct linear_tokens *x, int64_t t, const double *s);
+void linear_add(const struct linear_tokens *x, int64_t t, double *s, double *z);
+void linear_update(const struct linear_tokens *x, int64_t t, double *s, double *z);
+/* o [d_v] of a token, before output_mod, from the state that it reads: in a step with a bonus the one before
+   the update, else the one after it. Returns what o was divided by; 1 without `normalise`. */
+double linear_read(const struct linear_tokens *x, int64_t t, const double *s, const double *z, double *o);
+/* Both, in their order; all_tokens: neither. */
+void linear_step(const struct linear_tokens *x, int64_t t, double *s, double *z, double *o);
+
+/* Gradients of one head of one sequence, as the recurrence takes its numbers: step_back.c. */
+struct linear_back {
+    double *ds, *dz;      /* [d, d_v], [d]: of the state behind a step; a step makes it that before it */
+    double *dq, *dk, *dv; /* [d], [d], [d_v]: of one token; these three lines are overwritten */
+    double *decay;        /* [n_decay] */
+    double beta;
+    double *bonus; /* [d]: added up */
+    double scale;  /* added up */
+    double *s, *z; /* [d, d_v], [d]: scratch, as those below */
+    double *decayed, *z_decayed;
+    double *dnum, *dvalue; /* [d_v] */
+};
+/* One step backwards, from the state before it and the gradient dout [d_v] of what it gave. */
+void linear_step_back(const struct linear_tokens *x, int64_t t, const double *s, const double *z,
+                      const double *dout, struct linear_back *b);
+/* all_tokens, in two sweeps: every token's read of the sum over all, s and z, adds to ds and dz; then every
+   token's own part of that sum. The first gives dq, the second dk and dv. */
+void linear_all_read_back(const struct linear_tokens *x, int64_t t, const double *s, const double *z,
+                          const double *dout, struct linear_back *b);
+void linear_all_add_back(const struct linear_tokens *x, int64_t t, struct linear_back *b);
+
+struct linear_head { /* one call */
+    const struct host_call *call;
+    struct host_view q_in, k_in, v_in;
+    struct host_view state, norm; /* as [slot, h, channel, d_v] and [0, slot, h, d] */
+    struct host_vectors vector;
+    int64_t *start;         /* [seqs + 1]: where sequences begin among all tokens of their batch */
+    int64_t *slot;          /* [seqs]: the state of each; -1: the sequence is skipped */
+    struct linear_tokens x; /* of the head that was entered last, with room for all tokens */
+    /* the same: */
+    int64_t sequence, b, h, h_k;
+    int64_t first; /* its token 0 among those of the batch */
+    double *s;     /* [d, d_v]: the state it begins with, and scratch of the pass */
+    double *z;     /* [d] */
+};
+/* Errors ARG: sequences that fall or do not end at t, a state that there is not or that two have. */
+lathe_status linear_head_init(struct linear_head *head, const struct host_call *call, lathe_error *err);
+void linear_head_free(struct linear_head *head);
+/* Tokens after their mods, decays and betas, and the state that the sequence begins with. Errors SPEC: a
+   positive decay, a beta outside 0..2, with the line. */
+lathe_status linear_head_enter(struct linear_head *head, int64_t sequence, int64_t h, lathe_error *err);
+/* at[] of a token of the head for a mod, or for the decay; t counts from the sequence's first. */
+void linear_at(struct linear_head *head, int64_t t);
+/* stage[0] = o, LEAF_V = v as it was given (in v, d_v numbers of scratch), then output_mod. */
+lathe_status linear_output(struct linear_head *head, int64_t t, const double *o, double *v, lathe_error *err);
+
+#endif

@@ -1,0 +1,400 @@
+/*
+ * host_backward.c: the backward pass of linear attention on the host device, in double precision. In: a spec,
+ * and arguments as for host_backward. Out: gradients, overwritten. The recurrence goes backwards by
+ * step_back.c, from states that are kept at every root of n-th token and made again in between; the traced
+ * functions by diff(), in a copy of the spec's pool that dies with the call.
+ */
+#include "gen/base/diag.h"
+#include "gen/linear/host.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct linear_gradient { /* one call */
+    struct host_gradient g;
+    struct host_mod_graphs mods;
+    struct host_graph decay, delta, bonus, scale;
+    struct linear_head head;
+    struct host_view dout, dq, dk, dv, dstate_out, dnorm_out, dstate, dnorm;
+    struct linear_back back;
+    int64_t span;            /* tokens between two states that are kept */
+    double *kept, *kept_z;   /* [n / span + 1]: the states in front of them */
+    double *made, *made_z;   /* [span]: the states in front of the tokens of one span */
+    double *dq_sum, *dk_sum; /* [t, d]: of all heads that share them, before their mods */
+    double *skip;            /* [t, d_v]: what output_mod gives to v */
+    double *out;             /* [t, d_v]: o before output_mod, then its gradient */
+    double *v;               /* [d_v]: scratch */
+};
+
+/* ---- graphs ------------------------------------------------------------------------------------------ */
+
+/* A traced function of one root; its seed varies as the root does. */
+static bool make_graph(struct host_graph *g, struct ir *ir, const struct ir_fn *fn, struct diag *diag)
+{
+    if (fn->n_roots == 0)
+        return true;
+    const bool channels = (ir->node[fn->root[0]].span & SPAN_DIM) != 0;
+    const int seed = ir_param_of(ir, channels ? LEAF_DX : LEAF_DTOKEN);
+    return host_graph_make(g, ir, fn->root, &seed, 1, -1, diag);
+}
+
+static bool make_graphs(struct linear_gradient *a, struct diag *diag)
+{
+    struct ir *ir = a->g.ir;
+    return host_mod_graphs_make(&a->mods, ir, diag) && make_graph(&a->decay, ir, &ir->linear.decay, diag) &&
+           make_graph(&a->delta, ir, &ir->linear.delta, diag) &&
+           make_graph(&a->bonus, ir, &ir->linear.bonus, diag) && make_graph(&a->scale, ir, &ir->scale, diag);
+}
+
+static void free_graphs(struct linear_gradient *a)
+{
+    host_mod_graphs_free(&a->mods);
+    host_graph_free(&a->decay);
+    host_graph_free(&a->delta);
+    host_graph_free(&a->bonus);
+    host_graph_free(&a->scale);
+}
+
+/* Gradients of a function's inputs, from that of what it gives, n numbers, at the token that linear_at has
+   entered. */
+static lathe_status function_back(struct linear_gradient *a, const struct host_graph *g, int n,
+                                  const double *seed, lathe_error *err)
+{
+    struct eval_env *env = &a->head.vector.env;
+    if (g->adjoint.n == 0)
+        return LATHE_OK;
+    env->n = n;
+    env->at_axis[AT_I] = env->at_axis[AT_J] = a->head.vector.index;
+    env->param[LEAF_DX] = env->param[LEAF_DTOKEN] = seed;
+    const lathe_status status = host_eval(env, g->eval, g->n_eval, err);
+    return status == LATHE_OK ? host_scatter(&a->g, g, env, err) : status;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------ */
+
+static bool take_memory(struct linear_gradient *a)
+{
+    const struct linear_tokens *x = &a->head.x;
+    const int64_t t = host_dim(&a->g.call, SYM_T);
+    const int64_t state = (int64_t)x->d * x->d_v;
+    struct linear_back *b = &a->back;
+    a->span = (int64_t)ceil(sqrt((double)t)) + 1;
+    const struct {
+        double **to;
+        int64_t n;
+    } block[] = {
+        {&b->ds, state},
+        {&b->dz, x->d},
+        {&b->dq, x->d},
+        {&b->dk, x->d},
+        {&b->dv, x->d_v},
+        {&b->decay, x->n_decay},
+        {&b->bonus, x->d},
+        {&b->s, state},
+        {&b->z, x->d},
+        {&b->decayed, state},
+        {&b->z_decayed, x->d},
+        {&b->dnum, x->d_v},
+        {&b->dvalue, x->d_v},
+        {&a->kept, (t / a->span + 1) * state},
+        {&a->made, a->span * state},
+        {&a->kept_z, (t / a->span + 1) * x->d},
+        {&a->made_z, a->span * x->d},
+        {&a->dq_sum, t * x->d},
+        {&a->dk_sum, t * x->d},
+        {&a->skip, t * x->d_v},
+        {&a->out, t * x->d_v},
+        {&a->v, x->d_v},
+    };
+    bool all = true;
+    for (size_t i = 0; i < sizeof block / sizeof block[0]; i++)
+        all &= (*block[i].to = calloc((size_t)block[i].n + 1, sizeof(double))) != NULL;
+    return all;
+}
+
+static void free_memory(struct linear_gradient *a)
+{
+    struct linear_back *b = &a->back;
+    double *const block[] = {b->ds,     b->dz,   b->dq,   b->dk,      b->dv,        b->decay,
+                             b->bonus,  b->s,    b->z,    b->decayed, b->z_decayed, b->dnum,
+                             b->dvalue, a->kept, a->made, a->kept_z,  a->made_z,    a->dq_sum,
+                             a->dk_sum, a->skip, a->out,  a->v};
+    for (size_t i = 0; i < sizeof block / sizeof block[0]; i++)
+        free(block[i]);
+    linear_head_free(&a->head);
+}
+
+static void add(double *to, const double *from, int n)
+{
+    for (int i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
+/* ---- output_mod -------------------------------------------------------------------------------------- */
+
+static lathe_status output_stages_back(struct linear_gradient *a, double *grad, double *skip,
+                                       lathe_error *err)
+{
+    const struct ir_mod *mod = &a->g.ir->mod[MOD_OUTPUT];
+    struct host_vectors *vector = &a->head.vector;
+    const int n = a->head.x.d_v;
+    lathe_status status = LATHE_OK;
+    for (int s = mod->n_stages - 1; s >= 0 && status == LATHE_OK; s--) {
+        const struct host_graph *g = &a->mods.stage[MOD_OUTPUT][s];
+        status = host_stage_back(vector, &a->g, &mod->stage[s], g, n, vector->stage[s], grad, err);
+        if (status != LATHE_OK || mod->stage[s].form != STAGE_ELEMENT)
+            continue;
+        host_graph_values(g, &vector->env, LEAF_V, n, a->back.dnum); /* a->v is read by the stages before */
+        add(skip, a->back.dnum, n);
+    }
+    return status;
+}
+
+/* a->out of a token: o before output_mod becomes its gradient. */
+static lathe_status output_back(struct linear_gradient *a, int64_t t, lathe_error *err)
+{
+    struct linear_head *head = &a->head;
+    const int n = head->x.d_v;
+    double *grad = a->out + t * n;
+    double *skip = a->skip + t * n;
+    lathe_status status = linear_output(head, t, grad, a->v, err);
+    memset(skip, 0, (size_t)n * sizeof *skip);
+    host_view_load(&a->dout, head->b, head->h, head->first + t, n, grad);
+    return status == LATHE_OK ? output_stages_back(a, grad, skip, err) : status;
+}
+
+/* ---- the recurrence ---------------------------------------------------------------------------------- */
+
+static void copy_state(const struct linear_gradient *a, double *to, double *to_z)
+{
+    const struct linear_tokens *x = &a->head.x;
+    memcpy(to, a->head.s, (size_t)x->d * (size_t)x->d_v * sizeof *to);
+    memcpy(to_z, a->head.z, (size_t)x->d * sizeof *to_z);
+}
+
+/* o of all tokens before output_mod, and the states that are kept. */
+static void forward_again(struct linear_gradient *a)
+{
+    struct linear_head *head = &a->head;
+    const struct linear_tokens *x = &head->x;
+    const int64_t state = (int64_t)x->d * x->d_v;
+    for (int64_t i = 0; i < x->n; i++) {
+        const int64_t t = linear_token(x, i);
+        if (i % a->span == 0 && !x->all_tokens)
+            copy_state(a, a->kept + i / a->span * state, a->kept_z + i / a->span * x->d);
+        if (x->all_tokens)
+            linear_update(x, t, head->s, head->z);
+        else
+            linear_step(x, t, head->s, head->z, a->out + t * x->d_v);
+    }
+    for (int64_t t = 0; t < x->n && x->all_tokens; t++)
+        linear_read(x, t, head->s, head->z, a->out + t * x->d_v);
+}
+
+/* The states in front of `n` tokens from step `first` on. */
+static void make_states(struct linear_gradient *a, int64_t first, int64_t n)
+{
+    struct linear_head *head = &a->head;
+    const struct linear_tokens *x = &head->x;
+    const int64_t state = (int64_t)x->d * x->d_v;
+    memcpy(head->s, a->kept + first / a->span * state, (size_t)state * sizeof *head->s);
+    memcpy(head->z, a->kept_z + first / a->span * x->d, (size_t)x->d * sizeof *head->z);
+    for (int64_t i = 0; i < n; i++) {
+        copy_state(a, a->made + i * state, a->made_z + i * x->d);
+        linear_update(x, linear_token(x, first + i), head->s, head->z);
+    }
+}
+
+/* What a token's step gave goes on to the inputs, to v and to the sums of q and k. */
+static lathe_status token_out(struct linear_gradient *a, int64_t t, lathe_error *err)
+{
+    struct linear_head *head = &a->head;
+    const struct linear_tokens *x = &head->x;
+    struct linear_back *b = &a->back;
+    add(a->dq_sum + t * x->d, b->dq, x->d);
+    add(a->dk_sum + t * x->d, b->dk, x->d);
+    linear_at(head, t);
+    lathe_status status = function_back(a, &a->decay, x->n_decay, b->decay, err);
+    if (status == LATHE_OK)
+        status = function_back(a, &a->delta, 1, &b->beta, err);
+    if (status != LATHE_OK)
+        return status;
+    host_view_load(&head->v_in, head->b, head->h, head->first + t, x->d_v, head->vector.stage[0]);
+    status = host_mod(&head->vector, MOD_VALUE, x->d_v, err);
+    if (status == LATHE_OK)
+        status = host_mod_back(&head->vector, &a->g, &a->mods, MOD_VALUE, x->d_v, b->dv, err);
+    if (status == LATHE_OK && a->dv.data) {
+        add(b->dv, a->skip + t * x->d_v, x->d_v);
+        host_view_store(&a->dv, head->b, head->h, head->first + t, x->d_v, b->dv);
+    }
+    return status;
+}
+
+static lathe_status steps_back(struct linear_gradient *a, lathe_error *err)
+{
+    const struct linear_tokens *x = &a->head.x;
+    const int64_t state = (int64_t)x->d * x->d_v;
+    lathe_status status = LATHE_OK;
+    for (int64_t end = x->n; end > 0 && status == LATHE_OK;) {
+        const int64_t first = (end - 1) / a->span * a->span;
+        make_states(a, first, end - first);
+        for (int64_t i = end - 1; i >= first && status == LATHE_OK; i--) {
+            const int64_t t = linear_token(x, i);
+            linear_step_back(x, t, a->made + (i - first) * state, a->made_z + (i - first) * x->d,
+                             a->out + t * x->d_v, &a->back);
+            status = token_out(a, t, err);
+        }
+        end = first;
+    }
+    return status;
+}
+
+static lathe_status all_back(struct linear_gradient *a, lathe_error *err)
+{
+    const struct linear_tokens *x = &a->head.x;
+    lathe_status status = LATHE_OK;
+    for (int64_t t = 0; t < x->n; t++) {
+        linear_all_read_back(x, t, a->head.s, a->head.z, a->out + t * x->d_v, &a->back);
+        add(a->dq_sum + t * x->d, a->back.dq, x->d);
+    }
+    for (int64_t t = 0; t < x->n && status == LATHE_OK; t++) {
+        linear_all_add_back(x, t, &a->back);
+        status = token_out(a, t, err);
+    }
+    return status;
+}
+
+/* ---- a head ------------------------------------------------------------------------------------------ */
+
+/* The gradient of the state behind the last token; 0 where nobody gives it. */
+static void load_state_seeds(struct linear_gradient *a)
+{
+    const struct linear_head *head = &a->head;
+    const struct linear_tokens *x = &head->x;
+    struct linear_back *b = &a->back;
+    memset(b->ds, 0, (size_t)x->d * (size_t)x->d_v * sizeof *b->ds);
+    memset(b->dz, 0, (size_t)x->d * sizeof *b->dz);
+    memset(b->bonus, 0, (size_t)x->d * sizeof *b->bonus);
+    b->scale = 0;
+    for (int i = 0; i < x->d && a->dstate_out.data; i++)
+        host_view_load(&a->dstate_out, head->sequence, head->h, i, x->d_v, b->ds + i * x->d_v);
+    if (a->dnorm_out.data)
+        host_view_load(&a->dnorm_out, 0, head->sequence, head->h, x->d, b->dz);
+}
+
+static lathe_status head_out(struct linear_gradient *a, lathe_error *err)
+{
+    const struct linear_head *head = &a->head;
+    const struct linear_tokens *x = &head->x;
+    struct linear_back *b = &a->back;
+    for (int i = 0; i < x->d && a->dstate.data; i++)
+        host_view_store(&a->dstate, head->sequence, head->h, i, x->d_v, b->ds + i * x->d_v);
+    if (a->dnorm.data)
+        host_view_store(&a->dnorm, 0, head->sequence, head->h, x->d, b->dz);
+    linear_at(&a->head, 0);
+    const lathe_status status = function_back(a, &a->bonus, x->d, b->bonus, err);
+    return status == LATHE_OK ? function_back(a, &a->scale, 1, &b->scale, err) : status;
+}
+
+static lathe_status unit_back(struct linear_gradient *a, int64_t sequence, int64_t h, lathe_error *err)
+{
+    lathe_status status = linear_head_enter(&a->head, sequence, h, err);
+    if (status != LATHE_OK)
+        return status;
+    load_state_seeds(a);
+    forward_again(a);
+    for (int64_t t = 0; t < a->head.x.n && status == LATHE_OK; t++)
+        status = output_back(a, t, err);
+    if (status == LATHE_OK)
+        status = a->head.x.all_tokens ? all_back(a, err) : steps_back(a, err);
+    return status == LATHE_OK ? head_out(a, err) : status;
+}
+
+/* The sums of the heads that share q and k, through the mod, and out. */
+static lathe_status shared_out(struct linear_gradient *a, enum mod which, const struct host_view *in,
+                               const struct host_view *out, double *sum, lathe_error *err)
+{
+    struct linear_head *head = &a->head;
+    const int n = head->x.d;
+    lathe_status status = LATHE_OK;
+    for (int64_t t = 0; t < head->x.n && status == LATHE_OK; t++) {
+        linear_at(head, t);
+        if (in->data)
+            host_view_load(in, head->b, head->h_k, head->first + t, n, head->vector.stage[0]);
+        status = host_mod(&head->vector, which, n, err);
+        if (status == LATHE_OK)
+            status = host_mod_back(&head->vector, &a->g, &a->mods, which, n, sum + t * n, err);
+        if (status == LATHE_OK && out->data)
+            host_view_store(out, head->b, head->h_k, head->first + t, n, sum + t * n);
+    }
+    return status;
+}
+
+/* The heads of a sequence that share q and k, as far as they count. */
+static lathe_status group_back(struct linear_gradient *a, int64_t sequence, int64_t h_k, lathe_error *err)
+{
+    const struct host_call *call = &a->g.call;
+    const int64_t group = host_dim(call, SYM_H) / host_dim(call, SYM_H_K);
+    const int64_t base = sequence * host_dim(call, SYM_H);
+    const int64_t end = base + (h_k + 1) * group;
+    const size_t bytes = (size_t)(host_dim(call, SYM_T) * a->head.x.d) * sizeof(double);
+    int64_t unit = host_next_row(call, base + h_k * group, end);
+    if (unit >= end)
+        return LATHE_OK;
+    memset(a->dq_sum, 0, bytes);
+    memset(a->dk_sum, 0, bytes);
+    lathe_status status = LATHE_OK;
+    for (; unit < end && status == LATHE_OK; unit = host_next_row(call, unit + 1, end))
+        status = unit_back(a, sequence, unit - base, err);
+    if (status == LATHE_OK)
+        status = shared_out(a, MOD_QUERY, &a->head.q_in, &a->dq, a->dq_sum, err);
+    return status == LATHE_OK ? shared_out(a, MOD_KEY, &a->head.k_in, &a->dk, a->dk_sum, err) : status;
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------------- */
+
+static void open_views(struct linear_gradient *a)
+{
+    const struct host_call *call = &a->g.call;
+    host_view_make(&a->dout, host_arg(call, "do"), 4);
+    host_view_make(&a->dq, host_arg(call, "dq"), 4);
+    host_view_make(&a->dk, host_arg(call, "dk"), 4);
+    host_view_make(&a->dv, host_arg(call, "dv"), 4);
+    host_view_make(&a->dstate_out, host_arg(call, "dstate_out"), 4);
+    host_view_make(&a->dnorm_out, host_arg(call, "dnorm_out"), 4);
+    host_view_make(&a->dstate, host_arg(call, "dstate"), 4);
+    host_view_make(&a->dnorm, host_arg(call, "dnorm"), 4);
+}
+
+static lathe_status every_group(struct linear_gradient *a, lathe_error *err)
+{
+    const struct host_call *call = &a->g.call;
+    const int64_t n_h_k = host_dim(call, SYM_H_K);
+    lathe_status status = linear_head_init(&a->head, call, err);
+    open_views(a);
+    if (status == LATHE_OK && !take_memory(a))
+        status = host_out_of_memory(err);
+    for (int64_t i = 0; i < host_dim(call, SYM_SEQS) * n_h_k && status == LATHE_OK; i++)
+        status = group_back(a, i / n_h_k, i % n_h_k, err);
+    free_memory(a);
+    return status;
+}
+
+lathe_status host_linear_backward(const struct host_request *r, lathe_error *err)
+{
+    struct linear_gradient a = {.span = 1};
+    struct diag diag = {0};
+    lathe_status status = host_gradient_open(&a.g, r, err);
+    if (status == LATHE_OK && !make_graphs(&a, &diag))
+        status = host_refused(&diag, err);
+    if (status == LATHE_OK)
+        status = host_gradient_bind(&a.g, r, err);
+    if (status == LATHE_OK)
+        status = every_group(&a, err);
+    if (status == LATHE_OK)
+        host_gradient_store(&a.g);
+    free_graphs(&a);
+    host_gradient_close(&a.g);
+    return status;
+}

@@ -1,0 +1,66 @@
+/*
+ * lower.c: formulas of linear attention as kernels compute them. In: a request. Out: a rewritten clone, and
+ * in the backward pass what was derived in it.
+ */
+#include "gen/linear/lower.h"
+#include "gen/lower/rewrite.h"
+#include "gen/plan/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of linear_back_each_root's function
+static void rewrite_one(void *context, int *root)
+{
+    *root = rewrite_node(context, *root, -1);
+}
+
+static void rewrite_all(struct rewriter *r)
+{
+    struct ir *w = r->w;
+    for (int m = 0; m < MOD_COUNT; m++)
+        for (int s = 0; s < w->mod[m].n_stages; s++)
+            rewrite_fn(r, &w->mod[m].stage[s].fn, -1);
+    rewrite_fn(r, &w->scale, -1);
+    rewrite_fn(r, &w->linear.decay, -1);
+    rewrite_fn(r, &w->linear.delta, -1);
+    rewrite_fn(r, &w->linear.bonus, -1);
+}
+
+static bool derive(struct rewriter *r, const struct kernel_request *of, struct linear_back *back, char *why)
+{
+    linear_back_find_wanted(of->ir, of->sig, of->problem, back);
+    return linear_back_derive(r->w, back, why);
+}
+
+lathe_status linear_lower(struct kernel_request *r)
+{
+    struct rewriter rewriter;
+    char why[SITES_WHY_BYTES] = "";
+    r->linear = calloc(1, sizeof *r->linear);
+    if (!r->linear || !rewriter_open(&rewriter, r->ir, r->sig, r->problem))
+        return LATHE_MEMORY;
+    struct linear_back *back = &r->linear->back;
+    const bool backward = r->pass == LATHE_BACKWARD;
+    const bool derived = !backward || derive(&rewriter, r, back, why);
+    if (derived)
+        rewrite_all(&rewriter);
+    if (derived && backward) {
+        linear_back_each_root(back, rewriter.w, rewrite_one, &rewriter);
+        linear_back_settle(rewriter.w, back);
+    }
+    const lathe_status status = rewriter_close(&rewriter, &r->linear->w);
+    if (status != LATHE_OK || derived)
+        return request_settle(r, status);
+    ir_free(r->linear->w);
+    r->linear->w = NULL;
+    snprintf(r->refused, sizeof r->refused, "%s", why);
+    return why[0] ? LATHE_OK : LATHE_MEMORY;
+}
+
+void linear_release(struct kernel_request *r)
+{
+    if (r->linear)
+        ir_free(r->linear->w);
+    free(r->linear);
+}

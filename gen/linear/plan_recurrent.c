@@ -1,0 +1,126 @@
+/*
+ * plan_recurrent.c: the kernels of linear/recurrent.cuh and linear/backward, which serve every spec token by
+ * token. In: a request. Out: the plan, or why there is none.
+ */
+#include "gen/ir/spec.h"
+#include "gen/linear/linear.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/templates.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* shape of linear/tile.cuh: columns of a block's tile of so many rows. */
+static int columns_of(int rows, int warps)
+{
+    enum { COLUMN_LANES = 4, MANY_ROWS = 128 };
+    return warps * COLUMN_LANES * (round_up(rows, 32) > MANY_ROWS ? 2 : 4);
+}
+
+static int slices_of(int rows, int columns, int warps)
+{
+    const int each = columns_of(rows, warps);
+    return (columns + each - 1) / each;
+}
+
+static bool dim_ok(const struct kernel_request *r, enum sym sym, const char *name, char *why)
+{
+    const int64_t dim = r->problem->dim[sym];
+    if (dim >= ATTENTION_LEAST_DIM && dim <= ATTENTION_MOST_DIM && dim % ATTENTION_DIM_STEP == 0)
+        return true;
+    snprintf(why, REASON_BYTES,
+             "%s must be a multiple of %d from %d to %d, given %" PRId64 "; the host device takes any", name,
+             ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, ATTENTION_MOST_DIM, dim);
+    return false;
+}
+
+static bool plan_walks(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    enum { LEAST_SM = 80, MOST_WARPS = 4 };
+    struct linear_plan *to = &plan->linear;
+    if (!dim_ok(r, SYM_D, "d", why) || !dim_ok(r, SYM_D_V, "d_v", why))
+        return false;
+    if (r->device->sm < LEAST_SM) {
+        snprintf(why, REASON_BYTES, "needs compute capability 8.0 or newer");
+        return false;
+    }
+    const int d = (int)r->problem->dim[SYM_D];
+    const int d_v = (int)r->problem->dim[SYM_D_V];
+    const int values = d_v + (r->ir->linear.normalise ? 1 : 0);
+    to->warps = MOST_WARPS;
+    while (to->warps > 1 && columns_of(d, to->warps / 2) >= d_v && columns_of(values, to->warps / 2) >= d)
+        to->warps /= 2;
+    to->slices = slices_of(d, d_v, to->warps);
+    to->row_slices = slices_of(values, d, to->warps);
+    to->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
+    snprintf(plan->reason, sizeof plan->reason,
+             "decay %s%s: token by token, %d blocks a head and sequence, each with %d value channels of the "
+             "state in registers",
+             linear_decay_text(linear_decay_form(r->ir)),
+             r->ir->linear.delta.n_roots > 0 ? " with the delta rule" : "", to->slices,
+             columns_of(d, to->warps));
+    return true;
+}
+
+bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    return plan_walks(r, plan, why);
+}
+
+bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    enum { CHUNK = 64 };
+    const bool read_before = r->linear->back.site[OF_DECAY].n > 0 &&
+                             linear_decay_form(r->ir) == DECAY_VALUE && r->ir->linear.bonus.n_roots > 0;
+    plan->linear.chunk = CHUNK;
+    if (read_before)
+        snprintf(why, REASON_BYTES,
+                 "has no gradient of a decay by value channel beside a bonus; leave the inputs of the decay "
+                 "without grad = true, or let it vary with at.i");
+    return !read_before && plan_walks(r, plan, why);
+}
+
+/* linear/chunked.cuh. Why it does not serve a spec; NULL: it does. */
+static const char *why_not_by_chunk(const struct kernel_request *r)
+{
+    const struct ir_linear *l = &r->ir->linear;
+    const enum decay_form form = linear_decay_form(r->ir);
+    if (r->problem->dtype != LATHE_BF16)
+        return "keeps a copy of the state in the dtype of q, and serves bf16, which has the range of f32";
+    if (form == DECAY_KEY || form == DECAY_VALUE)
+        return "serves a decay per head or per token, not one per channel";
+    if (l->delta.n_roots > 0 || l->bonus.n_roots > 0 || l->normalise)
+        return "serves neither the delta rule, nor a bonus, nor a normaliser";
+    return l->all_tokens ? "serves causal = true" : NULL;
+}
+
+bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    enum { MOST_D = 128, WARPS = 4, COLUMNS = 64, CHUNK = 64, STEP = 64 };
+    const char *not = why_not_by_chunk(r);
+    if (not )
+        snprintf(why, REASON_BYTES, "%s", not );
+    else if (r->problem->dim[SYM_D] > MOST_D)
+        snprintf(why, REASON_BYTES, "serves d up to %d", MOST_D);
+    if (not || r->problem->dim[SYM_D] > MOST_D || !plan_walks(r, plan, why))
+        return false;
+    struct linear_plan *to = &plan->linear;
+    const int pad = round_up(r->problem->dim[SYM_D], STEP);
+    to->chunks = true;
+    to->warps = WARPS;
+    to->slices = slices_of((int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], WARPS);
+    to->smem_bytes = CHUNK * (6 * pad + 256) + 256; /* chunked_smem_bytes there */
+    if (to->smem_bytes > r->device->smem_bytes) {
+        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", to->smem_bytes,
+                 r->device->smem_bytes);
+        return false;
+    }
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "decay %s: %d tokens at a time, %d blocks a head and sequence, each with %d value channels; up to "
+        "16 tokens one by one",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->slices, COLUMNS);
+    return true;
+}

@@ -1,0 +1,80 @@
+/*
+ * recurrence.c: linear attention token by token, in double precision: the definition that every kernel and
+ * every chunked form is compared with. In: tokens after their mods. Out: states and o. Nothing is allocated.
+ */
+#include "gen/linear/host.h"
+
+#include <math.h>
+#include <string.h>
+
+/* z has the decay of the keys. */
+void linear_decay(const struct linear_tokens *x, int64_t t, double *s, double *z)
+{
+    const double *g = x->decay + t * x->n_decay;
+    const bool columns = x->form == DECAY_VALUE;
+    for (int j = 0; j < x->d_v && columns; j++)
+        x->value[j] = exp(g[j]);
+    for (int i = 0; i < x->d && x->n_decay > 0; i++) {
+        const double row = columns ? 1 : exp(g[x->form == DECAY_KEY ? i : 0]);
+        z[i] *= row;
+        for (int j = 0; j < x->d_v; j++)
+            s[i * x->d_v + j] *= columns ? x->value[j] : row;
+    }
+}
+
+void linear_value(const struct linear_tokens *x, int64_t t, const double *s)
+{
+    const double *k = x->k + t * x->d;
+    memcpy(x->value, x->v + t * x->d_v, (size_t)x->d_v * sizeof *x->value);
+    for (int i = 0; i < x->d && x->beta; i++)
+        for (int j = 0; j < x->d_v; j++)
+            x->value[j] -= k[i] * s[i * x->d_v + j];
+    for (int j = 0; j < x->d_v && x->beta; j++)
+        x->value[j] *= x->beta[t];
+}
+
+void linear_add(const struct linear_tokens *x, int64_t t, double *s, double *z)
+{
+    const double *k = x->k + t * x->d;
+    for (int i = 0; i < x->d; i++) {
+        z[i] += k[i];
+        for (int j = 0; j < x->d_v; j++)
+            s[i * x->d_v + j] += k[i] * x->value[j];
+    }
+}
+
+void linear_update(const struct linear_tokens *x, int64_t t, double *s, double *z)
+{
+    linear_decay(x, t, s, z);
+    linear_value(x, t, s);
+    linear_add(x, t, s, z);
+}
+
+double linear_read(const struct linear_tokens *x, int64_t t, const double *s, const double *z, double *o)
+{
+    static const double LEAST = 1e-10; /* keeps a sum of no keys apart from 0 */
+    const double *q = x->q + t * x->d;
+    const double *k = x->k + t * x->d;
+    double keys = 0; /* <q, z>, and <q, u k> of the token itself */
+    double own = 0;
+    memset(o, 0, (size_t)x->d_v * sizeof *o);
+    for (int i = 0; i < x->d; i++) {
+        keys += q[i] * z[i];
+        own += x->bonus ? q[i] * x->bonus[i] * k[i] : 0;
+        for (int j = 0; j < x->d_v; j++)
+            o[j] += x->scale * q[i] * s[i * x->d_v + j];
+    }
+    const double divisor = x->normalise ? x->scale * (keys + own) + LEAST : 1;
+    for (int j = 0; j < x->d_v; j++)
+        o[j] = (o[j] + x->scale * own * x->v[t * x->d_v + j]) / divisor;
+    return divisor;
+}
+
+void linear_step(const struct linear_tokens *x, int64_t t, double *s, double *z, double *o)
+{
+    if (x->bonus)
+        linear_read(x, t, s, z, o);
+    linear_update(x, t, s, z);
+    if (!x->bonus)
+        linear_read(x, t, s, z, o);
+}

@@ -1,0 +1,156 @@
+/*
+ * sign.c: which arguments linear attention takes: q, k, v, o, states, where packed sequences begin, which
+ * state each has, and the spec's inputs; backward also do, gradients, and those of states. Of what is
+ * optional each kernel has what is there: a state that nobody gives or takes costs nothing.
+ */
+#include "gen/arguments/sign.h"
+#include "gen/ir/kind.h"
+#include "gen/linear/linear.h"
+#include "runtime/recipe/bind.h"
+
+static const enum sym KEY[] = {SYM_B, SYM_H_K, SYM_T, SYM_D};
+static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_T, SYM_D_V};
+static const enum sym STATE[] = {SYM_SLOTS, SYM_H, SYM_D, SYM_D_V};
+
+/* Its rows are copied where they are not as kernels read them. */
+static void add_rows(struct signature *s, const char *name, const enum sym *syms)
+{
+    struct sig_arg *a = sign_main(s, ROLE_IN, name, syms, 4);
+    if (a)
+        a->any_last = true;
+}
+
+static struct sig_arg *add_rare(struct signature *s, enum arg_role role, const char *name, lathe_dtype dtype)
+{
+    struct sig_arg *a = sign_add(s, role, "", name);
+    if (!a)
+        return NULL;
+    a->dtype = (uint8_t)dtype;
+    a->optional = true;
+    a->rare = true;
+    return a;
+}
+
+/* S, or its gradient; with `normalise` the sum of keys beside it. */
+static void add_states(struct signature *s, const struct ir *ir, enum arg_role role, const char *state,
+                       const char *norm)
+{
+    struct sig_arg *a = add_rare(s, role, state, LATHE_F32);
+    if (a)
+        sign_dims(a, STATE, 4);
+    a = ir->linear.normalise ? add_rare(s, role, norm, LATHE_F32) : NULL;
+    if (a)
+        sign_dims(a, STATE, 3);
+}
+
+static void add_sequences(struct signature *s, bool backward)
+{
+    struct sig_arg *cu = add_rare(s, ROLE_IN, "cu", LATHE_I32);
+    if (cu) {
+        cu->ndim = 1;
+        cu->dim[0] = (struct sig_dim){.sym = SYM_SEQS, .plus = 1};
+    }
+    static const enum sym index[] = {SYM_SEQS};
+    struct sig_arg *a = backward ? NULL : add_rare(s, ROLE_IN, "state_index", LATHE_I32);
+    if (a)
+        sign_dims(a, index, 1);
+}
+
+static uint8_t number_of(const struct signature *s, const char *name)
+{
+    return (uint8_t)(1 + lathe__arg_find(s, name, 0));
+}
+
+/* Each batch is a sequence and each sequence has a state, but where `cu` and `state_index` say otherwise. */
+static void add_sizes(struct signature *s)
+{
+    const uint8_t cu = number_of(s, "cu");
+    const struct sig_size sizes[] = {
+        {.sym = SYM_B, .usual = 1, .packed_by = cu},
+        {.sym = SYM_H,
+         .same_as = SYM_H_K,
+         .usual = 8,
+         .multiple_of = SYM_H_K,
+         .positive = true,
+         .counted = true},
+        {.sym = SYM_H_K, .same_as = SYM_H, .positive = true},
+        {.sym = SYM_T, .usual = 1024, .below = SIZE_POSITIONS},
+        {.sym = SYM_SEQS,
+         .same_as = SYM_B,
+         .tied = true,
+         .by = cu,
+         .usual = 4,
+         .implied = true,
+         .counted = true},
+        {.sym = SYM_SLOTS,
+         .same_as = SYM_SEQS,
+         .tied = true,
+         .by = number_of(s, "state_index"),
+         .implied = true},
+        SIGN_HEAD_DIMS(ATTENTION_MOST_DIM),
+    };
+    static const struct sig_size free_size = {.named = true};
+    sign_sizes(s, sizes, sizeof sizes / sizeof sizes[0]);
+    sign_free_sizes(s, &free_size);
+}
+
+/* A block reads a state, or its gradient, before it writes the next one. */
+static void set_in_place(struct signature *s)
+{
+    static const char *const pair[][2] = {
+        {"state_out", "state"}, {"norm_out", "norm"}, {"dstate", "dstate_out"}, {"dnorm", "dnorm_out"}};
+    for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
+        const int result = lathe__arg_find(s, pair[i][0], 0);
+        if (result >= 0 && lathe__is_result(&s->arg[result]))
+            s->arg[result].over = number_of(s, pair[i][1]);
+    }
+}
+
+/* A state that is divided by a sum of keys goes on with that sum. */
+static void set_beside(struct signature *s)
+{
+    static const char *const pair[][2] = {{"state", "norm"}, {"state_out", "norm_out"}};
+    for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
+        const int state = lathe__arg_find(s, pair[i][0], 0);
+        const int norm = lathe__arg_find(s, pair[i][1], 0);
+        if (state < 0 || norm < 0)
+            continue;
+        s->arg[state].beside = (uint8_t)(1 + norm);
+        s->arg[norm].beside = (uint8_t)(1 + state);
+    }
+}
+
+void sign_linear(struct signature *s, const struct ir *ir, bool backward)
+{
+    add_rows(s, "q", KEY);
+    if (linear_reads_key(ir))
+        add_rows(s, "k", KEY);
+    add_rows(s, "v", OUTPUT);
+    struct sig_arg *o = !backward || linear_wants_output(ir)
+                            ? sign_main(s, backward ? ROLE_IN : ROLE_OUT, "o", OUTPUT, 4)
+                            : NULL;
+    if (o)
+        o->optional = backward; /* of the forward pass; recomputed where it is not given */
+    add_states(s, ir, ROLE_IN, "state", "norm");
+    if (!backward)
+        add_states(s, ir, ROLE_OUT_OPTIONAL, "state_out", "norm_out");
+    add_sequences(s, backward);
+    sign_inputs(s, ir);
+    s->builds_alignment = true;
+    if (backward) {
+        add_rows(s, "do", OUTPUT);
+        add_states(s, ir, ROLE_IN, "dstate_out", "dnorm_out");
+        sign_main(s, ROLE_OUT_OPTIONAL, "dq", KEY, 4);
+        if (linear_reads_key(ir))
+            sign_main(s, ROLE_OUT_OPTIONAL, "dk", KEY, 4);
+        sign_main(s, ROLE_OUT_OPTIONAL, "dv", OUTPUT, 4);
+        sign_input_gradients(s, ir);
+        add_states(s, ir, ROLE_OUT_OPTIONAL, "dstate", "dnorm");
+    }
+    s->builds_folded = true;
+    s->sharing = SHARING_NONE;
+    add_sizes(s);
+    set_in_place(s);
+    set_beside(s);
+    sign_presence_built(s);
+}

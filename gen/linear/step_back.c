@@ -1,0 +1,173 @@
+/*
+ * step_back.c: one step of linear attention backwards, in double precision: reverse mode of recurrence.c,
+ * written out. In: the state before the step, the gradient of the state behind it and of o. Out: gradients of
+ * the token's q, k, v, decay and beta as the recurrence takes them, and of the state before it. Nothing is
+ * allocated.
+ */
+#include "gen/linear/host.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Of q and of the state that was read. `own`: <q, u k>, which the bonus reads beside it. */
+static void read_state_back(const struct linear_tokens *x, int64_t t, const double *s, const double *z,
+                            const double *dnum, double ddivisor, struct linear_back *b)
+{
+    const double *q = x->q + t * x->d;
+    for (int i = 0; i < x->d; i++) {
+        double sum = ddivisor * z[i];
+        for (int j = 0; j < x->d_v; j++) {
+            sum += s[i * x->d_v + j] * dnum[j];
+            b->ds[i * x->d_v + j] += x->scale * q[i] * dnum[j];
+        }
+        b->dz[i] += x->scale * q[i] * ddivisor;
+        b->dq[i] += x->scale * sum;
+        b->scale += q[i] * sum;
+    }
+}
+
+static void read_own_back(const struct linear_tokens *x, int64_t t, const double *dnum, double ddivisor,
+                          struct linear_back *b)
+{
+    const double *q = x->q + t * x->d;
+    const double *k = x->k + t * x->d;
+    const double *v = x->v + t * x->d_v;
+    double own = 0;
+    double down = ddivisor; /* of own, over scale */
+    for (int i = 0; i < x->d; i++)
+        own += q[i] * x->bonus[i] * k[i];
+    for (int j = 0; j < x->d_v; j++) {
+        down += dnum[j] * v[j];
+        b->dv[j] += x->scale * own * dnum[j];
+    }
+    b->scale += own * down;
+    for (int i = 0; i < x->d; i++) {
+        b->dq[i] += x->scale * down * x->bonus[i] * k[i];
+        b->dk[i] += x->scale * down * x->bonus[i] * q[i];
+        b->bonus[i] += x->scale * down * q[i] * k[i];
+    }
+}
+
+/* Of a read of s and z, to ds and dz, q, and with a bonus k and v. */
+static void read_back(const struct linear_tokens *x, int64_t t, const double *s, const double *z,
+                      const double *dout, struct linear_back *b)
+{
+    const double divisor = linear_read(x, t, s, z, b->dnum); /* o for now */
+    double ddivisor = 0;
+    for (int j = 0; j < x->d_v; j++) {
+        ddivisor -= x->normalise ? dout[j] * b->dnum[j] / divisor : 0;
+        b->dnum[j] = dout[j] / divisor;
+    }
+    read_state_back(x, t, s, z, b->dnum, ddivisor, b);
+    if (x->bonus)
+        read_own_back(x, t, b->dnum, ddivisor, b);
+}
+
+/* Of the addition of x->value under the key: to dvalue and k. */
+static void add_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
+{
+    const double *k = x->k + t * x->d;
+    memset(b->dvalue, 0, (size_t)x->d_v * sizeof *b->dvalue);
+    for (int i = 0; i < x->d; i++) {
+        b->dk[i] += b->dz[i];
+        for (int j = 0; j < x->d_v; j++) {
+            b->dk[i] += b->ds[i * x->d_v + j] * x->value[j];
+            b->dvalue[j] += k[i] * b->ds[i * x->d_v + j];
+        }
+    }
+}
+
+/* The delta rule: value = beta (v - k S) of the decayed S. */
+static void delta_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
+{
+    const double *k = x->k + t * x->d;
+    for (int j = 0; j < x->d_v; j++) {
+        double error = x->v[t * x->d_v + j];
+        for (int i = 0; i < x->d; i++)
+            error -= k[i] * b->decayed[i * x->d_v + j];
+        b->beta += error * b->dvalue[j];
+        b->dvalue[j] *= x->beta[t];
+    }
+    for (int i = 0; i < x->d; i++)
+        for (int j = 0; j < x->d_v; j++) {
+            b->dk[i] -= b->decayed[i * x->d_v + j] * b->dvalue[j];
+            b->ds[i * x->d_v + j] -= k[i] * b->dvalue[j];
+        }
+}
+
+static void decay_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
+{
+    const double *g = x->decay + t * x->n_decay;
+    const bool columns = x->form == DECAY_VALUE;
+    for (int i = 0; i < x->d && x->n_decay > 0; i++) {
+        const int row = x->form == DECAY_KEY ? i : 0;
+        for (int j = 0; j < x->d_v; j++) {
+            const int at = columns ? j : row;
+            b->decay[at] += b->ds[i * x->d_v + j] * b->decayed[i * x->d_v + j];
+            b->ds[i * x->d_v + j] *= exp(g[at]);
+        }
+        if (columns)
+            continue;
+        b->decay[row] += b->dz[i] * b->z_decayed[i];
+        b->dz[i] *= exp(g[row]);
+    }
+}
+
+/* ds and dz become those of the state before the update, whose decayed one is in b. */
+static void update_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
+{
+    add_back(x, t, b);
+    if (x->beta)
+        delta_back(x, t, b);
+    for (int j = 0; j < x->d_v; j++)
+        b->dv[j] += b->dvalue[j];
+    decay_back(x, t, b);
+}
+
+static void begin_token(const struct linear_tokens *x, struct linear_back *b)
+{
+    memset(b->dq, 0, (size_t)x->d * sizeof *b->dq);
+    memset(b->dk, 0, (size_t)x->d * sizeof *b->dk);
+    memset(b->dv, 0, (size_t)x->d_v * sizeof *b->dv);
+    memset(b->decay, 0, (size_t)x->n_decay * sizeof *b->decay);
+    b->beta = 0;
+}
+
+static void copy_state(const struct linear_tokens *x, const double *s, const double *z, double *to_s,
+                       double *to_z)
+{
+    memcpy(to_s, s, (size_t)x->d * (size_t)x->d_v * sizeof *to_s);
+    memcpy(to_z, z, (size_t)x->d * sizeof *to_z);
+}
+
+void linear_step_back(const struct linear_tokens *x, int64_t t, const double *s, const double *z,
+                      const double *dout, struct linear_back *b)
+{
+    begin_token(x, b);
+    copy_state(x, s, z, b->decayed, b->z_decayed);
+    linear_decay(x, t, b->decayed, b->z_decayed);
+    linear_value(x, t, b->decayed);
+    if (!x->bonus) { /* the read is of the state behind the update */
+        copy_state(x, b->decayed, b->z_decayed, b->s, b->z);
+        linear_add(x, t, b->s, b->z);
+        read_back(x, t, b->s, b->z, dout, b);
+    }
+    update_back(x, t, b);
+    if (x->bonus)
+        read_back(x, t, s, z, dout, b);
+}
+
+void linear_all_read_back(const struct linear_tokens *x, int64_t t, const double *s, const double *z,
+                          const double *dout, struct linear_back *b)
+{
+    begin_token(x, b);
+    read_back(x, t, s, z, dout, b);
+}
+
+void linear_all_add_back(const struct linear_tokens *x, int64_t t, struct linear_back *b)
+{
+    begin_token(x, b);
+    linear_value(x, t, b->ds); /* v: nothing corrects it */
+    add_back(x, t, b);
+    memcpy(b->dv, b->dvalue, (size_t)x->d_v * sizeof *b->dv);
+}

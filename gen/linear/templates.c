@@ -1,0 +1,77 @@
+/*
+ * templates.c: the templates of linear attention, in the order in which they are preferred, and what each
+ * writes into the config. In: a plan. Out: constants, labels; which files have the kernels beside the main
+ * one.
+ */
+#include "gen/linear/templates.h"
+#include "gen/arguments/problem.h"
+#include "gen/base/text.h"
+#include "gen/emit/emit.h"
+#include "gen/plan/plan.h"
+
+#include <stdio.h>
+
+static void config_recurrent(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    text_add(t, "constexpr int D = %d, D_V = %d;\n", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V]);
+    text_add(t, "constexpr int WARPS = %d;\nconstexpr bool O_F32 = %s;\n", plan->linear.warps,
+             yes(plan->linear.o_f32));
+}
+
+static void config_recurrent_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_recurrent(t, problem, plan);
+    text_add(t, "constexpr int BACK_CHUNK = %d;\n", plan->linear.chunk);
+}
+
+static void label(const struct problem *problem, const struct plan *plan, char *out, size_t size)
+{
+    snprintf(out, size, "d%d_v%d_w%d", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V],
+             plan->linear.warps);
+}
+
+#define MODS                                                                                                 \
+    {"mod_q", "heads/vector_mod.cuh"}, {"mod_k", "heads/vector_mod.cuh"},                                    \
+    {                                                                                                        \
+        "mod_v", "heads/vector_mod.cuh"                                                                      \
+    }
+
+static const struct launch_file BESIDE[] = {MODS, {"mod_o", "heads/vector_mod.cuh"}, {NULL, NULL}};
+static const struct launch_file BESIDE_BACK[] = {{"bwd_zero", "heads/zero_and_sum.cuh"},
+                                                 {"bwd_sum", "heads/zero_and_sum.cuh"},
+                                                 MODS,
+                                                 {"bwd_columns", "linear/backward/columns.cuh"},
+                                                 {"bwd_divisors", "linear/backward/tokens.cuh"},
+                                                 {"bwd_tokens", "linear/backward/tokens.cuh"},
+                                                 {"bwd_heads", "linear/backward/tokens.cuh"},
+                                                 {"bwd_o", "linear/backward/adjoint.cuh"},
+                                                 {"bwd_q", "linear/backward/adjoint.cuh"},
+                                                 {"bwd_k", "linear/backward/adjoint.cuh"},
+                                                 {"bwd_v", "linear/backward/adjoint.cuh"},
+                                                 {NULL, NULL}};
+
+const struct template_row linear_templates[] = {{.name = "linear_chunked",
+                                                 .pass = LATHE_FORWARD,
+                                                 .form = PLAN_LINEAR,
+                                                 .file = "linear/chunked.cuh",
+                                                 .ok = plan_linear_chunked,
+                                                 .config = config_recurrent,
+                                                 .label = label,
+                                                 .beside = BESIDE},
+                                                {.name = "linear_recurrent",
+                                                 .pass = LATHE_FORWARD,
+                                                 .form = PLAN_LINEAR,
+                                                 .file = "linear/recurrent.cuh",
+                                                 .ok = plan_linear_recurrent,
+                                                 .config = config_recurrent,
+                                                 .label = label,
+                                                 .beside = BESIDE},
+                                                {.name = "linear_recurrent_bwd",
+                                                 .pass = LATHE_BACKWARD,
+                                                 .form = PLAN_LINEAR,
+                                                 .file = "linear/backward/rows.cuh",
+                                                 .ok = plan_linear_recurrent_bwd,
+                                                 .config = config_recurrent_bwd,
+                                                 .label = label,
+                                                 .beside = BESIDE_BACK},
+                                                {.name = NULL}};

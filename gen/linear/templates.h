@@ -1,0 +1,16 @@
+/*
+ * templates.h: the templates of linear attention, and what plans them.
+ */
+#ifndef LATHE_LINEAR_TEMPLATES_H
+#define LATHE_LINEAR_TEMPLATES_H
+
+#include "gen/plan/template.h"
+
+extern const struct template_row linear_templates[];
+
+/* Fill the plan, or say why not in `why` (REASON_BYTES). */
+bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why);
+
+#endif

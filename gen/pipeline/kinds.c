@@ -1,0 +1,103 @@
+/*
+ * kinds.c: the table of kinds. A new kind is a row here, and a folder with a file for each column that is
+ * its own.
+ */
+#include "gen/attention/kernel.h"
+#include "gen/elementwise/lower.h"
+#include "gen/attention/templates.h"
+#include "gen/rowwise/templates.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/templates.h"
+#include "gen/elementwise/templates.h"
+#include "gen/emit/emit.h"
+#include "gen/host/call.h"
+#include "gen/host/host.h"
+#include "gen/ir/kind.h"
+#include "gen/ir/rules.h"
+#include "gen/pipeline/source.h"
+#include "gen/rowwise/kernel.h"
+
+static const char *const ATTENTION_SLOTS[] = {"inputs",     "query_mod", "key_mod", "value_mod",
+                                              "mask_mod",   "score_mod", "scale",   "online_func",
+                                              "output_mod", NULL};
+static const char *const ROWWISE_SLOTS[] = {"inputs", "along", "forward", NULL};
+static const char *const ELEMENTWISE_SLOTS[] = {"inputs",  "over",    "list", "operands",
+                                                "results", "forward", NULL};
+static const char *const LINEAR_SLOTS[] = {"inputs", "query_mod",  "key_mod",   "value_mod", "decay",
+                                           "delta",  "bonus",      "normalise", "causal",    "reverse",
+                                           "scale",  "output_mod", NULL};
+
+const struct kind_row kinds[KIND_COUNT] = {
+    [KIND_ATTENTION] = {.name = "attention",
+                        .slots = ATTENTION_SLOTS,
+                        .operand = "q",
+                        .result = "o",
+                        .tiles = true,
+                        .no_scans = ": keys come in tiles of any order, so nothing is summed along them but "
+                                    "what online_fwd reduces (rowsum, rowmax)",
+                        .trace = trace_attention,
+                        .check = check_attention,
+                        .sign = sign_attention,
+                        .lower = attention_lower,
+                        .release = attention_release,
+                        .templates = attention_templates,
+                        .variant_includes = "",
+                        .emit = emit_attention,
+                        .host_units = host_attention_rows,
+                        .host_rows = attention_count_rows,
+                        .host_row_work = attention_row_work,
+                        .host_forward = host_attention_forward,
+                        .host_backward = host_attention_backward},
+    [KIND_ROWWISE] = {.name = "rowwise",
+                      .slots = ROWWISE_SLOTS,
+                      .operand = "x",
+                      .result = "y",
+                      .trace = trace_rowwise,
+                      .check = check_rowwise,
+                      .sign = sign_rowwise,
+                      .lower = rowwise_lower,
+                      .release = rowwise_release,
+                      .templates = rowwise_templates,
+                      .variant_includes = "",
+                      .emit = emit_rowwise,
+                      .host_units = host_rowwise_rows,
+                      .host_rows = rowwise_count_rows,
+                      .host_row_work = rowwise_row_work,
+                      .host_forward = host_rowwise_forward,
+                      .host_backward = host_rowwise_backward},
+    [KIND_ELEMENTWISE] = {.name = "elementwise",
+                          .slots = ELEMENTWISE_SLOTS,
+                          .many = true,
+                          .points = true,
+                          .no_scans = ": points come in any order",
+                          .trace = trace_elementwise,
+                          .check = check_elementwise,
+                          .sign = sign_elementwise,
+                          .lower = elementwise_lower,
+                          .release = elementwise_release,
+                          .templates = elementwise_templates,
+                          .variant_includes = "#include \"elementwise/parts.cuh\"\n",
+                          .emit = emit_elementwise,
+                          .host_units = host_elementwise_units,
+                          .host_forward = host_elementwise_forward,
+                          .host_backward = host_elementwise_backward},
+    [KIND_LINEAR] = {.name = "linear_attention",
+                     .slots = LINEAR_SLOTS,
+                     .operand = "q",
+                     .result = "o",
+                     .recurrent = true,
+                     .no_scans = ": tokens come in chunks, and nothing is summed along them but the state; "
+                                 "give the sums as an input",
+                     .trace = trace_linear,
+                     .check = check_linear,
+                     .sign = sign_linear,
+                     .lower = linear_lower,
+                     .release = linear_release,
+                     .templates = linear_templates,
+                     .variant_includes = "",
+                     .emit = emit_linear,
+                     .host_units = host_linear_units,
+                     .host_row_work = linear_work,
+                     .host_forward = host_linear_forward,
+                     .host_backward = host_linear_backward},
+};

@@ -1,0 +1,49 @@
+/*
+ * attention_plan.h: the numbers of attention's kernels, a part of struct plan.
+ */
+#ifndef LATHE_GEN_ATTENTION_PLAN_H
+#define LATHE_GEN_ATTENTION_PLAN_H
+
+#include <stdbool.h>
+
+struct back_plan { /* of the backward pass: its main kernel; what is beside it is of the forward kernel */
+    int bm, bn, warps, stages, split;
+    int dk, dv; /* columns of a tile in shared memory */
+    bool wgmma; /* tensor maps in front of the parameters, and a warpgroup more, which loads */
+    int smem_bytes;
+    int tables;  /* floats that a warp may have for sums into inputs that are read at computed places */
+    int v_steps; /* sm_90a: BACK_V_STEPS and BACK_EARLY_DV of templates/README.md */
+    bool early_dv;
+    bool dq_stored; /* BACK_DQ_STORED: dq' is not zeroed; thread blocks take blocks of keys from a counter */
+    int thread_blocks;
+    bool paired;  /* BACK_PAIRED: thread blocks go in clusters of two */
+    int pieces;   /* BACK_PIECES: places for dk', dv' of pieces of the last blocks of keys; 0: none is cut */
+    bool forward; /* the forward kernel runs first: for o, finals or row states */
+};
+/* Bytes of a tile behind its row values, which tell where its norms are, 16 for each 64 rows; sm_90 alone. */
+static inline int back_record_bytes(const struct back_plan *t)
+{
+    return t->wgmma ? t->bm / 64 * 16 : 0;
+}
+
+struct attention_plan { /* of the forward kernel, whether it is what is asked for or runs in front */
+    int bm, bn, stages, warps;
+    bool q_in_regs;
+    int d_pad, dv_pad;
+    int smem_bytes;
+    bool o_f32;
+    bool short_rows; /* as in struct attention_kernel */
+    bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it
+                      */
+    /* sm_90a */
+    bool tma;     /* a warpgroup that loads comes on top, and tensor maps in front of the parameters */
+    int blocks;   /* so many take query tiles in turn; 0: a block for each */
+    bool dynamic; /* they take them as they get done, from a counter in the workspace */
+    int q_stages; /* tiles of Q that a warpgroup has room for */
+    bool own_o;   /* o has a place in shared memory that is not Q's */
+    bool pack;    /* query heads of a key head may take turns in the rows of a tile */
+    struct back_plan back;
+    char rows[320]; /* for `lathe explain`: what becomes of the online function */
+};
+
+#endif

@@ -1,0 +1,19 @@
+/*
+ * linear_plan.h: the numbers of a kernel of linear attention.
+ */
+#ifndef LATHE_GEN_LINEAR_PLAN_H
+#define LATHE_GEN_LINEAR_PLAN_H
+
+#include <stdbool.h>
+
+struct linear_plan {
+    int warps;
+    int slices;     /* blocks of a head and sequence: each has some of the value channels */
+    int row_slices; /* backward: some of the key channels */
+    int chunk;      /* backward: tokens between states that are kept */
+    bool chunks;    /* of 64 tokens at a time, by mma.sync */
+    int smem_bytes;
+    bool o_f32; /* o goes to a workspace in f32, for an output mod */
+};
+
+#endif

@@ -1,0 +1,234 @@
+/*
+ * prove.h: what host_grad.c and the files of the prover share.
+ *
+ *  - struct prover: one run of `prove`: a copy of the spec (derived passes add nodes, and others read it),
+ *    its signatures, a stream of random numbers.
+ *  - struct data: random arguments for one set of sizes.
+ *  - struct row_bench: a row of attention with scores of its own, evaluated whole and in tiles.
+ */
+#ifndef LATHE_GEN_PROVE_H
+#define LATHE_GEN_PROVE_H
+
+#include <string.h>
+
+#include "gen/attention/whole_row.h"
+#include "gen/base/text.h"
+#include "gen/host/host.h"
+
+struct proof;
+struct prove_given;
+
+/* ---- reach.c: sizes and numbers that a spec's own constants ask for -------------------------------- */
+
+enum { CONSTANTS_MAX = 24 };
+struct reach {
+    int n;
+    int n_compared;
+    int n_nodes; /* of the spec's formulas */
+    int turn;
+    double constant[CONSTANTS_MAX]; /* of comparisons first; not 0 */
+    int64_t keys;                   /* so many that comparisons of positions take both sides */
+    int64_t heads;
+    int64_t head_dim;
+    bool by_index; /* a map compares its indices */
+    int64_t
+        table;   /* elements of dims that are no map's own, beyond what is compared; 0: as few as elsewhere */
+    int64_t row; /* length of a long row, or of a long dim of a map */
+};
+struct prover;
+/* False: out of memory. reach_close frees what it keeps. */
+bool reach_open(struct prover *p);
+void reach_close(struct prover *p);
+/* How many elements a formula may have at once: memory and time of an evaluation. */
+int64_t reach_affordable(const struct prover *p);
+/* Sizes of attention, from few keys to many. */
+enum reach_size { SIZE_SMALL, SIZE_MIDDLE, SIZE_LARGE, SIZE_COUNT };
+void reach_sizes(const struct prover *p, enum reach_size which, int64_t *dim);
+/* A position below n: the first, the last, beside a constant, or any. */
+int64_t reach_position(struct prover *p, int64_t n, int64_t start);
+/* 0, a constant or a number beside one, or a power of ten, of either sign: at most 65504. */
+double reach_number(struct prover *p);
+/* Some elements of an input become such numbers. */
+void reach_data(struct prover *p, const struct sig_arg *a, const lathe_arg *t);
+/* One entry for each side that no comparison or choice of the spec's own file took. Returns how many. */
+int reach_unseen(const struct prover *p, struct proof *out, int most);
+
+/* ---- data.c ------------------------------------------------------------------------------------ */
+
+struct prover {
+    struct ir *ir; /* a copy; float inputs are of any dtype in it, so that f64 serves */
+    struct signature forward;
+    struct signature backward;
+    struct row_graph row; /* attention */
+    uint64_t random;
+    unsigned seed;
+    const struct prove_given *given; /* NULL: nothing */
+    char tried[320];                 /* sizes, and integers that are made up, of the last data_make */
+    struct eval_mode mode;           /* of evaluations whose comparisons are watched */
+    double deadline;                 /* of the present proof, in seconds of this thread's processor time */
+    bool quick;                      /* a few rounds of each proof */
+    struct reach reach;
+};
+/* Sizes of a proof: what is given takes the place of what it chose. data_make does so, too. */
+void prover_sizes(const struct prover *p, int64_t *dim);
+
+enum { DATA_MAX = 2 * MAX_ARGS };
+struct data {
+    int n;
+    lathe_arg arg[DATA_MAX]; /* every argument of both passes (q_start where it is given); f64, i32 or u8 */
+    char name[DATA_MAX][NAME_MAX_BYTES];
+    int64_t shape[DATA_MAX][MAX_DIMS];
+};
+/* Random numbers: uniform in (0, 1), in 0 .. n - 1, and normal with deviation 1. */
+double random_unit(struct prover *p);
+int64_t random_below(struct prover *p, int64_t n);
+double random_normal(struct prover *p);
+/* dim: value of every symbol; free dims that are 0 become 16. False: out of memory; data_free either way. */
+bool data_make(struct data *out, struct prover *p, const int64_t *dim);
+void data_free(struct data *d);
+static inline const lathe_arg *data_find(const struct data *d, const char *name)
+{
+    for (int i = 0; i < d->n; i++)
+        if (strcmp(d->arg[i].name, name) == 0)
+            return &d->arg[i];
+    return NULL;
+}
+/* given.c: what the caller says of an argument; a copy in another dtype; p->tried for this data. */
+bool given_absent(const struct prover *p, const char *name);
+const lathe_arg *given_arg(const struct prover *p, const char *name);
+void given_copy(const lathe_arg *from, const lathe_arg *to);
+void given_say_tried(struct prover *p, const struct data *d);
+/* Those of the forward pass alone: reach.c. */
+bool data_make_forward(struct data *out, struct prover *p, const int64_t *dim);
+/* The arguments that a signature knows; returns how many. */
+int data_select(const struct data *d, const struct signature *sig, lathe_arg *out);
+
+/* ---- verdict.c ---------------------------------------------------------------------------------- */
+
+/* |a - b| over the larger of the two and `scale`; equal infinities are close, NaN is never. */
+double proof_distance(double a, double b, double scale);
+void proof_begin(struct proof *out, const char *what, double bound);
+/* Record an error; true where it is the first one beyond the bound: the caller says where. */
+bool proof_record(struct proof *out, double error);
+/* The same beside what rounding alone may make of it: an error beyond the bound, but not beyond that, tells
+   nothing. */
+bool proof_compare(struct proof *out, double error, double rounding);
+/* That rounding, of weights of scores of this size: a score is as wrong as its last digit. */
+enum { TOO_MANY_LOST = 90 /* percent */, ROUNDINGS = 16 };
+double proof_rounding(double largest_score);
+/* The largest score of a row that counts: of keys with a weight. */
+double proof_score_size(const double *score, const double *weight, int64_t n);
+/* Say what was lost; a proof of which nearly all is has failed. */
+void proof_say_lost(struct proof *out, int line);
+/* As it is to be printed. */
+static inline double proof_shown(double value)
+{
+    return number_shown(value);
+}
+void proof_blame(struct proof *out, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The evaluator refused: its sentence becomes the note. */
+void proof_refused(struct proof *out, const lathe_error *err);
+/* Line of a node in the spec's own file; where it has none, of what it is made of; else 0. */
+int proof_line(const struct ir *ir, int node);
+
+/* Processor time of this thread, in seconds. */
+double proof_clock(void);
+/* False: the proof has used up its time; *out says that something was left out, the first time after what. */
+bool proof_goes_on(const struct prover *p, struct proof *out, const char *what, int done);
+
+/* ---- row_bench.c: a row in tiles ---------------------------------------------------------------- */
+
+enum { BENCH_VALUES = 3, CUTS = 6, MAX_PARTS = 5 };
+struct part { /* keys j0 .. j0 + n - 1 of a row */
+    int j0;
+    int n;
+};
+struct cutting { /* of a row into tiles, in the order in which they are walked */
+    int n;
+    struct part *part;
+    const char *order;
+};
+/* What a way of computing a row gives. o_size is the sum of |weight * v|: what rounding is relative to. */
+struct row {
+    double o[BENCH_VALUES];
+    double o_size[BENCH_VALUES];
+    double final[MAX_STATE];
+    double state[MAX_STATE];
+};
+enum row_scores {               /* before score_mod */
+                  SCORES_NEAR,  /* of deviation 1 */
+                  SCORES_FAR,   /* of deviation 40 */
+                  SCORES_LOW,   /* about -200 */
+                  SCORES_HIGH,  /* about 200 */
+                  SCORES_REACH, /* numbers that the spec's constants ask for */
+                  SCORES_EQUAL, /* all 0, as where q is */
+                  SCORES_HUGE,  /* of deviation 20000 */
+                  SCORES_FLAT,  /* of deviation 0.1: sums grow with the keys */
+                  SCORES_KINDS
+};
+struct row_bench {
+    struct prover *p;
+    struct data data;
+    lathe_arg arg[DATA_MAX]; /* of the call */
+    struct host_call call;
+    struct host_head head;
+    struct eval_env split; /* axis SPLIT: combine */
+    int turn;              /* rows so far */
+    int n;                 /* live keys of the present row */
+    enum row_scores scores;
+    double *v;      /* [n, BENCH_VALUES] */
+    double *s;      /* scores after score_mod */
+    double *weight; /* of the row as one tile, with the epilogue's factor */
+    double *spare[2];
+    struct cutting tiles;
+    struct cutting parts;
+    struct row whole;
+};
+lathe_status bench_open(struct row_bench *b, struct prover *p, const int64_t *dim, lathe_error *err);
+void bench_close(struct row_bench *b);
+/* Some row of some head, with scores of that kind; n is 0 where the mask leaves no key. */
+lathe_status bench_row(struct row_bench *b, enum row_scores scores, lathe_error *err);
+lathe_status bench_scores(struct row_bench *b, double *out, lathe_error *err); /* score_mod once more */
+/* Cut it anew: tiles in ascending order, from the last, or in any, by `turn`; and parts. */
+void bench_cut(struct row_bench *b, int turn);
+/* The row in tiles. weight: NULL, or the weights of a row in one tile, with the epilogue's factor. */
+lathe_status bench_tiles(struct row_bench *b, const struct cutting *tiles, struct row *row, double *weight,
+                         lathe_error *err);
+lathe_status bench_whole(struct row_bench *b, struct row *row, double *weight, lathe_error *err);
+/* Weights by `forward` from these finals. */
+lathe_status bench_forward(struct row_bench *b, const double *final, double *weight, lathe_error *err);
+/* The parts one by one, merged by `combine`. none: as if no part had a key. */
+lathe_status bench_merge(struct row_bench *b, const struct cutting *parts, bool none, struct row *out,
+                         lathe_error *err);
+void bench_say(const struct cutting *c, char *out, size_t size);
+
+/* ---- f32.c: in f32 as in double ------------------------------------------------------------------- */
+
+void f32_begin(const struct prover *p, struct proof *out);
+/* exact: in double; single: in f32; moved: how far rounding what is read moves it; size: what one rounding is
+   a part of. True where it is the first that is too far. */
+bool f32_compare(struct proof *out, double exact, double single, double moved, double size);
+void f32_conclude(struct proof *out);
+/* Line of what left the range of f32 in the last evaluation, or of the root; and why f32 is wrong, in words.
+ */
+int f32_line(const struct prover *p, int root);
+const char *f32_cause(const struct prover *p, char *out, size_t size);
+/* The present row of a bench. */
+lathe_status prove_row_f32(struct row_bench *b, struct proof *out, lathe_error *err);
+/* Every result of the forward pass: values.c. */
+void prove_values(struct prover *p, struct proof *out);
+
+/* ---- the proofs -------------------------------------------------------------------------------- */
+
+void prove_rows(struct prover *p, struct proof *online, struct proof *forward, struct proof *combine,
+                struct proof *f32);
+void prove_gradients(struct prover *p, struct proof *out);
+void prove_mask(struct prover *p, struct proof *out);
+void prove_backward(struct prover *p, struct proof *out);
+void prove_own_backward(struct prover *p, struct proof *out);
+void prove_large(struct prover *p, struct proof *out); /* large.c */
+/* Linear attention: chunks.c. */
+void prove_chunks(struct prover *p, struct proof *out);
+void prove_parts(struct prover *p, struct proof *out);
+
+#endif

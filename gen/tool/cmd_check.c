@@ -1,0 +1,209 @@
+/*
+ * cmd_check.c: `lathe check`. In: specs, and what --problem, --input and --set say of their data. Out: one
+ * line per proof on standard output, with its largest error; what is wrong, with the spec's line and what it
+ * was tried on, on standard error. Exit code 1 where a spec is wrong or a proof fails, 2 where a spec cannot
+ * be read, 3 where memory ran out. Every spec is looked at, whatever the one before it did.
+ */
+#include "gen/prove/index_ranges.h"
+#include "gen/tool/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A spec is traced after the prelude: its own file is the last one. */
+static const char *own_file(const struct ir *ir, const char *name)
+{
+    return ir->n_files > 0 ? ir->file[ir->n_files - 1] : name;
+}
+
+/* A proof may fail without an error: what it compared tells nothing, or it could not be run. */
+static void print_verdict(const struct ir *ir, const char *name, const struct proof *p)
+{
+    const bool remark = p->passed && p->note[0];
+    printf("%-16s %-24s %-6s ", ir->name, p->what,
+           !p->passed     ? "FAILED"
+           : p->cut_short ? "part"
+           : p->warned    ? "warn"
+                          : "ok");
+    if (p->passed && p->bound == 0 && p->error == 0) { /* nothing is measured */
+        printf("%s", p->note);
+        if (p->warned && p->line > 0)
+            printf(" (%s:%d)", own_file(ir, name), p->line);
+        puts("");
+        return;
+    }
+    if (isinf(p->error) && p->status != LATHE_OK)
+        printf("not run to its end");
+    else if (!p->passed && p->error <= p->bound)
+        printf("tells nothing");
+    else
+        printf("error %.2e (bound %.1e)", number_shown(p->error), p->bound);
+    printf("%s%s\n", remark ? ": " : "", remark ? p->note : "");
+}
+
+/* A remark; with --strict a mistake. */
+static bool report_unseen(const struct ir *ir, const char *name, const struct proof *p, bool strict)
+{
+    if (p->line > 0)
+        printf("%-16s %-24s line %d: %s\n", ir->name, p->what, p->line, p->note);
+    else
+        printf("%-16s %-24s %s\n", ir->name, p->what, p->note);
+    fflush(stdout);
+    if (strict && p->line > 0)
+        fprintf(stderr, "%s:%d: %s: %s\n", own_file(ir, name), p->line, p->what, p->note);
+    return !strict;
+}
+
+static bool report(const struct ir *ir, const char *name, const struct proof *p, bool strict)
+{
+    if (p->unseen)
+        return report_unseen(ir, name, p, strict);
+    if (!p->applies) {
+        printf("%-16s %-24s nothing to prove%s%s\n", ir->name, p->what, p->note[0] ? ": " : "", p->note);
+        return true;
+    }
+    print_verdict(ir, name, p);
+    if (p->passed)
+        return !(strict && p->cut_short);
+    fflush(stdout);
+    fprintf(stderr, "%s", own_file(ir, name));
+    if (p->line > 0) /* else the formula is the prelude's */
+        fprintf(stderr, ":%d", p->line);
+    fprintf(stderr, ": %s: ", p->what);
+    if (!(p->error <= p->bound) && p->status == LATHE_OK) /* else it fails for what its note says */
+        fprintf(stderr, "error %.2e is above %.1e%s", number_shown(p->error), p->bound,
+                p->note[0] ? ": " : "");
+    fprintf(stderr, "%s\n", p->note);
+    if (p->tried[0])
+        fprintf(stderr, "  tried on %s\n", p->tried);
+    return false;
+}
+
+/* All of the folder specs/ can be checked at once: the prelude, which is no spec, is known by its bytes. */
+static bool is_prelude(const char *path)
+{
+    const struct embedded *prelude = embedded_find("specs/prelude.lua");
+    FILE *f = prelude ? fopen(path, "rb") : NULL;
+    size_t n = 0;
+    int c = EOF;
+    if (!f)
+        return false;
+    while ((c = getc(f)) != EOF && n < prelude->size && c == (unsigned char)prelude->data[n])
+        n++;
+    fclose(f);
+    return c == EOF && n == prelude->size;
+}
+
+/* ---- data -------------------------------------------------------------------------------------- */
+
+static int complain_zero(const struct run *run, const struct prove_given *given)
+{
+    static const enum sym main_syms[] = {SYM_B,   SYM_H,     SYM_H_KV,  SYM_Q,    SYM_KV, SYM_D,
+                                         SYM_D_V, SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};
+    double pairs;
+    double most;
+    for (size_t i = 0; i < sizeof main_syms / sizeof *main_syms; i++) {
+        if (given->dim[main_syms[i]] != 0)
+            continue;
+        tool_complain("problem: expected %s to be at least 1, of which something can be proved, given 0",
+                      sym_name(&run->sig, (int)main_syms[i]));
+        return CODE_USAGE;
+    }
+    if (prove_given_fits(given, &pairs, &most))
+        return CODE_OK;
+    tool_complain(
+        "problem: expected at most %.0f pairs of queries and keys over all heads, and kv at most %d, since "
+        "proofs evaluate each some hundred times, given %.0f",
+        most, PROVE_KEYS_MAX, pairs);
+    return CODE_USAGE;
+}
+
+/* What the options say, as `lathe run` reads them. */
+static int take_data(struct run *run, struct prove_given *given)
+{
+    prove_given_init(given);
+    int code = run_prepare_given(run);
+    if (code != CODE_OK)
+        return code;
+    memcpy(given->dim, run->problem.dim, sizeof given->dim);
+    for (int i = 0; i < run->n; i++) {
+        given->arg[given->n] = run->tensor[i].arg;
+        given->arg[given->n].shape = run->tensor[i].shape;
+        given->arg[given->n++].name = run->sig.arg[run->tensor[i].sig].name;
+    }
+    for (int i = 0; i < run->sig.n_args; i++)
+        if (run->sig.arg[i].optional && run->sig.arg[i].presence_built && !run->sig.arg[i].rare &&
+            !arg_in(run->problem.present, i))
+            snprintf(given->absent[given->n_absent++], NAME_MAX_BYTES, "%s", run->sig.arg[i].name);
+    return complain_zero(run, given);
+}
+
+/* ---- proofs ------------------------------------------------------------------------------------ */
+
+static int prove_one(struct ir *ir, const char *name, const struct options *o,
+                     const struct prove_given *given)
+{
+    struct proof proof[PROOF_MAX + 1] = {{0}};
+    struct progress progress;
+    int code = CODE_OK;
+    bool memory = ir->failed;
+    progress_start(&progress, "");
+    progress_text(&progress, "checking %s", name);
+    int n = prove_with(ir, o->seed, given, proof);
+    prove_ranges(ir, given, &proof[n++]);
+    progress_stop(&progress);
+    for (int i = 0; i < n; i++) {
+        memory |= proof[i].status == LATHE_MEMORY;
+        if (!report(ir, name, &proof[i], o->strict))
+            code = CODE_FAILED;
+    }
+    if (!memory)
+        return code;
+    tool_complain("%s: out of memory: it is neither proved nor refuted", name);
+    return CODE_ENVIRONMENT;
+}
+
+static int check_one(const char *name, const struct options *o)
+{
+    int code = CODE_OK;
+    if (!tool_spec_readable(name))
+        return CODE_USAGE;
+    if (is_prelude(name)) {
+        tool_complain(
+            "%s: this is the prelude, no spec; its functions are checked in the specs that use them", name);
+        return CODE_OK;
+    }
+    struct run *run = calloc(1, sizeof *run); /* large for a stack */
+    struct prove_given *given = calloc(1, sizeof *given);
+    if (!run || !given) {
+        free(run);
+        free(given);
+        tool_complain("%s: out of memory: it is neither proved nor refuted", name);
+        return CODE_ENVIRONMENT;
+    }
+    run->o = o;
+    run->ir = tool_spec(name, &code);
+    if (!run->ir)
+        code = code == CODE_USAGE ? CODE_FAILED : code;
+    else
+        code = take_data(run, given);
+    if (run->ir && code == CODE_OK)
+        code = prove_one(run->ir, name, o, given);
+    run_free(run);
+    ir_free(run->ir);
+    free(run);
+    free(given);
+    return code;
+}
+
+int cmd_check(const struct options *o)
+{
+    int code = CODE_OK;
+    for (int i = 0; i < o->n_operands; i++) {
+        const int one = check_one(o->operand[i], o);
+        code = one > code ? one : code;
+    }
+    return code;
+}

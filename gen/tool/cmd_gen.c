@@ -1,0 +1,326 @@
+/*
+ * cmd_gen.c: `lathe gen`, `lathe compile` and `lathe list`: a spec and a problem become a CUDA file or a
+ * fatbin. In: parsed options. Out: one file; a line about it on standard output.
+ */
+#include "gen/tool/tool.h"
+#include "runtime/base/environ.h"
+#include "runtime/compile/compile.h"
+#include "runtime/driver/driver.h"
+#include "runtime/recipe/bind.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct device *first_arch(const struct options *o, struct device *standard)
+{
+    if (o->n_archs)
+        return &o->arch[0];
+    return device_parse("sm_80", standard) ? standard : NULL;
+}
+
+bool tool_say_portable(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                       const struct device *device, bool given)
+{
+    struct device hopper = *device;
+    struct signature sig;
+    struct kernel_request request;
+    struct kernel_request on_hopper;
+    struct plan own;
+    struct plan portable;
+    if ((given && (device->sm != 90 || strcmp(device->arch, "sm_90") != 0)) ||
+        !device_parse("sm_90a", &hopper))
+        return false;
+    snprintf(hopper.template_name, sizeof hopper.template_name, "%s", device->template_name);
+    hopper.template_only = device->template_only;
+    signature_make(ir, pass, &sig);
+    if (kernel_open(&request, ir, pass, &sig, problem, device, NULL) != LATHE_OK)
+        return false;
+    on_hopper = request;
+    on_hopper.device = &hopper;
+    const bool differ = plan_pick(&on_hopper, &own, NULL) == LATHE_OK &&
+                        plan_pick(&request, &portable, NULL) == LATHE_OK &&
+                        strcmp(own.row->name, portable.row->name) != 0;
+    kernel_close(&request);
+    if (!differ)
+        return false;
+    tool_complain("%s and is the portable %s; --arch sm_90a gives a Hopper GPU its own, %s",
+                  given ? "--arch sm_90: such code runs on later GPUs, too,"
+                        : "no --arch is given: the code is for sm_80 and, through PTX, for later GPUs,",
+                  portable.row->name, own.row->name);
+    return true;
+}
+
+/* For every architecture that was named, but for one beside which sm_90a is named as well. A cache gets what
+   devices ask for: there sm_90 stands for sm_90a. */
+static void say_portable(const struct ir *ir, const struct options *o, const struct device *first)
+{
+    struct signature sig;
+    struct problem problem;
+    bool own = o->n_archs > 0 && !o->out;
+    signature_make(ir, o->pass, &sig);
+    if (problem_parse_of(ir, &sig, o->problem, &problem, NULL) != LATHE_OK)
+        return; /* said when it is planned */
+    for (int i = 0; i < o->n_archs; i++)
+        own = own || strcmp(o->arch[i].arch, "sm_90a") == 0;
+    for (int i = 0; i < (o->n_archs ? o->n_archs : 1) && !own; i++) {
+        const struct device wish = device_asked(o->n_archs ? &o->arch[i] : first, o);
+        (void)tool_say_portable(ir, o->pass, &problem, &wish, o->n_archs > 0);
+    }
+}
+
+bool tool_may_compile(const char *command)
+{
+    struct environment environment;
+    lathe__environment_read(&environment);
+    if (environment.offline)
+        tool_complain(
+            "%s: LATHE_OFFLINE is set, which forbids compiling; `env -u LATHE_OFFLINE lathe %s ...` compiles",
+            command, command);
+    return !environment.offline;
+}
+
+static bool has_out(const struct options *o, const char *command)
+{
+    if (!o->out)
+        tool_complain("%s: expected -o FILE%s", command,
+                      strcmp(command, "compile") == 0 ? " or --cache DIR" : "");
+    return o->out != NULL;
+}
+
+/* ---- gen --------------------------------------------------------------------------------------- */
+
+static void add_grid(struct text_buf *t, const struct signature *sig, const struct product *p)
+{
+    const char *times = "";
+    if (p->scale != 1 || p->n == 0) {
+        text_add(t, "%" PRId64, p->scale);
+        times = " * ";
+    }
+    for (int i = 0; i < p->n; i++, times = " * ") {
+        const int sym = p->factor[i].sym;
+        if (p->factor[i].tile == 1)
+            text_add(t, "%s%s", times, sym_name(sig, sym));
+        else if (p->factor[i].tile == INT32_MAX)
+            text_add(t, "%s(%s ? 1 : 0)", times, sym_name(sig, sym));
+        else
+            text_add(t, "%sceil(%s / %d)", times, sym_name(sig, sym), p->factor[i].tile);
+    }
+}
+
+static void add_opening(struct text_buf *t, const struct source *s, const struct ir *ir,
+                        const struct signature *sig, const struct device *device)
+{
+    text_add(t, "// %s\n// Made by lathe %s from the spec %s for %s.\n", s->label, lathe_version(), ir->name,
+             device->arch);
+    text_add(t, "// Compile: nvcc -cubin -std=c++20 -arch=%s FILE.cu\n// Launch, in order:\n", device->arch);
+    for (int i = 0; i < s->n_launches; i++) {
+        const struct launch *l = &s->launch[i];
+        text_add(t, "//   %s: blocks ", l->entry);
+        add_grid(t, sig, &l->grid);
+        if (l->grid_share > 1)
+            text_add(t, ", divided by %d and rounded up", l->grid_share);
+        text_add(t, "; %d threads, %d bytes of dynamic shared memory; %u bytes of parameters\n", l->threads,
+                 l->smem_bytes, l->param_bytes);
+    }
+    text_add(t, "#ifdef __NVCC__ // constants of the headers that this kernel leaves unused\n"
+                "#pragma nv_diag_suppress 177\n#endif\n");
+}
+
+static int write_text(const struct options *o, const struct source *source, const struct text_buf *text)
+{
+    if (text->failed) {
+        tool_complain("out of memory");
+        return CODE_ENVIRONMENT;
+    }
+    if (!write_file(o->out, text->data, text->size))
+        return CODE_USAGE;
+    if (strcmp(o->out, "-") != 0)
+        printf("%s: %s, %zu bytes\n", o->out, source->label, text->size);
+    return CODE_OK;
+}
+
+/* Of a problem that has been taken. */
+static void warn_ranges(const struct ir *ir, const struct options *o)
+{
+    struct signature sig;
+    struct problem problem;
+    signature_make(ir, o->pass, &sig);
+    if (problem_parse_of(ir, &sig, o->problem, &problem, NULL) == LATHE_OK)
+        tool_warn_ranges(ir, &problem);
+}
+
+int cmd_gen(const struct options *o)
+{
+    struct source source;
+    struct device standard;
+    struct signature sig;
+    struct text_buf text = {0};
+    const struct device *device = first_arch(o, &standard);
+    int code = CODE_USAGE;
+    if (!has_out(o, "gen") || !device)
+        return code;
+    if (o->n_archs > 1) {
+        tool_complain("gen: expected one --arch, given %d; `lathe compile` takes several", o->n_archs);
+        return code;
+    }
+    struct ir *ir = tool_spec(o->operand[0], &code);
+    if (!ir)
+        return code;
+    signature_make(ir, o->pass, &sig);
+    say_portable(ir, o, device);
+    code = tool_source(ir, o, device, &source);
+    if (code == CODE_OK) {
+        warn_ranges(ir, o);
+        tool_warn_proofs(ir);
+        add_opening(&text, &source, ir, &sig, device);
+        emit_inline(&source, &text);
+        code = write_text(o, &source, &text);
+    }
+    text_free(&text);
+    source_free(&source);
+    ir_free(ir);
+    return code;
+}
+
+/* ---- compile ----------------------------------------------------------------------------------- */
+
+/* Each architecture gets the kernel that is best for it; those whose texts are the same share one source. */
+struct kernels {
+    int n;
+    struct source source[MAX_ARCHS];
+    int n_jobs; /* one for each architecture */
+    struct compile_job job[MAX_ARCHS];
+};
+
+static int plan_kernels(const struct ir *ir, const struct options *o, const struct device *standard,
+                        struct kernels *out)
+{
+    const int n = o->n_archs ? o->n_archs : 1;
+    for (int i = 0; i < n; i++) {
+        const struct device *device = o->n_archs ? &o->arch[i] : standard;
+        int same = 0;
+        const int code = tool_source(ir, o, device, &out->source[out->n]);
+        if (code != CODE_OK)
+            return code;
+        while (same < out->n && !source_same(&out->source[same], &out->source[out->n]))
+            same++;
+        if (same < out->n)
+            source_free(&out->source[out->n]);
+        else
+            out->n++;
+        out->job[out->n_jobs++] = (struct compile_job){&out->source[same], device->arch};
+    }
+    warn_ranges(ir, o);
+    tool_warn_proofs(ir);
+    return CODE_OK;
+}
+
+static int write_image(const struct options *o, const struct kernels *k, const unsigned char *image,
+                       size_t size)
+{
+    if (!write_file(o->out, image, size))
+        return CODE_USAGE;
+    if (strcmp(o->out, "-") == 0)
+        return CODE_OK;
+    printf("%s: ", o->out);
+    if (k->n == 1)
+        printf("%s, ", k->source[0].label);
+    printf("%s for", lathe__image_kind(image, size));
+    for (int i = 0; i < k->n_jobs; i++)
+        printf(" %s", k->job[i].arch);
+    printf(", %zu bytes\n", size);
+    for (int i = 0; k->n > 1 && i < k->n_jobs; i++)
+        printf("  %-8s %s\n", k->job[i].arch, k->job[i].source->label);
+    return CODE_OK;
+}
+
+/* What registers and time it took is for `explain` and the cache; what is odd is for everybody. */
+static void complain_log(const char *log)
+{
+    for (const char *line = log; line && *line;) {
+        const int size = (int)strcspn(line, "\n");
+        const char *warning = strstr(line, "warning");
+        const char *bare = strstr(line, "neither nvFatbin");
+        if ((warning && warning < line + size) || (bare && bare < line + size))
+            tool_complain("%.*s", size, line);
+        line += size + (line[size] == '\n');
+    }
+}
+
+static int compile_kernels(const struct options *o, const struct kernels *k)
+{
+    struct environment environment;
+    struct compiler *compiler = NULL;
+    struct progress progress;
+    unsigned char *image = NULL;
+    char *log = NULL;
+    size_t size = 0;
+    lathe_error err = {0};
+    lathe__environment_read(&environment);
+    lathe_status status = lathe__compiler_open(&compiler, environment.cuda_home, 0, &err);
+    if (status == LATHE_OK) {
+        progress_start(&progress, "compiling");
+        progress_text(&progress, "compiling %.100s", k->source[0].label);
+        status = lathe__compile_jobs(k->job, k->n_jobs, &image, &size, &log, compiler, &err);
+        progress_stop(&progress);
+    }
+    complain_log(log);
+    const int code = status == LATHE_OK ? write_image(o, k, image, size) : complain_error(&err);
+    free(image);
+    free(log);
+    lathe__compiler_close(compiler);
+    return code;
+}
+
+static int compile_to_file(const struct ir *ir, const struct options *o, const struct device *standard)
+{
+    struct kernels *k = calloc(1, sizeof *k); /* large for a stack */
+    if (!k) {
+        tool_complain("out of memory");
+        return CODE_ENVIRONMENT;
+    }
+    int code = plan_kernels(ir, o, standard, k);
+    if (code == CODE_OK)
+        code = compile_kernels(o, k);
+    for (int i = 0; i < k->n; i++)
+        source_free(&k->source[i]);
+    free(k);
+    return code;
+}
+
+int cmd_compile(const struct options *o)
+{
+    struct device standard;
+    int code = CODE_USAGE;
+    const struct device *first = first_arch(o, &standard);
+    if (!first || (!o->cache && !has_out(o, "compile")))
+        return code;
+    if (!tool_may_compile("compile"))
+        return CODE_ENVIRONMENT;
+    struct ir *ir = tool_spec(o->operand[0], &code);
+    if (!ir)
+        return code;
+    say_portable(ir, o, first);
+    code = o->out ? compile_to_file(ir, o, first) : CODE_OK;
+    if (o->cache && code == CODE_OK)
+        code = tool_warm(ir, o, first);
+    ir_free(ir);
+    return code;
+}
+
+/* ---- list -------------------------------------------------------------------------------------- */
+
+int cmd_list(const struct options *o)
+{
+    (void)o;
+    for (const struct embedded *e = embedded_files; e->name; e++) {
+        const size_t size = strlen(e->name);
+        const bool spec =
+            strncmp(e->name, "specs/", 6) == 0 && size > 10 && strcmp(e->name + size - 4, ".lua") == 0;
+        if (spec && strcmp(e->name, "specs/prelude.lua") != 0)
+            printf("%.*s\n", (int)(size - 10), e->name + 6);
+    }
+    return CODE_OK;
+}

@@ -1,0 +1,177 @@
+/*
+ * run_rate.c: what a launch achieved: TFLOP/s of attention over the pairs that the mask leaves, TB/s of
+ * rowwise over the bytes in and out. In: a prepared run and seconds. Out: one line on standard output.
+ * Live pairs are counted tile by tile: the bounds of the mask decide most tiles, the evaluator the rest.
+ */
+#include "gen/ir/kind.h"
+#include "gen/tool/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TILE = 128 };
+static const int64_t MOST_EVALUATED = INT64_C(1) << 25; /* pairs: a second or two */
+
+struct counter {
+    const struct run *run;
+    struct eval_env env;
+    struct tile_at tile;
+    double *kv; /* 0, 1, 2, ... */
+    int64_t evaluated;
+    double live;
+};
+
+static void set_sizes(double at[AT_COUNT], const struct problem *p)
+{
+    at[AT_N_B] = (double)p->dim[SYM_B];
+    at[AT_N_H] = (double)p->dim[SYM_H];
+    at[AT_N_H_KV] = (double)p->dim[SYM_H_KV];
+    at[AT_LEN_Q] = (double)p->dim[SYM_Q];
+    at[AT_LEN_KV] = (double)p->dim[SYM_KV];
+    at[AT_D] = (double)p->dim[SYM_D];
+    at[AT_D_V] = (double)p->dim[SYM_D_V];
+    for (int k = 0; k < MAX_FREE_SYMS; k++)
+        at[AT_FREE0 + k] = p->dim[SYM_FREE + k] > 0 ? (double)p->dim[SYM_FREE + k] : 0;
+}
+
+static void set_head(double at[AT_COUNT], const struct problem *p, int64_t b, int64_t h)
+{
+    at[AT_B] = (double)b;
+    at[AT_H] = (double)h;
+    at[AT_H_KV] = (double)(h / (p->dim[SYM_H] / p->dim[SYM_H_KV]));
+}
+
+/* Element by element. False: too many pairs, or a read outside a tensor. */
+static bool count_tile(struct counter *c)
+{
+    const struct ir *ir = c->run->ir;
+    const int root = ir->mask.root[0];
+    const struct tile_at *t = &c->tile;
+    c->env.n = (int)(t->kv1 - t->kv0 + 1);
+    c->env.at_axis[AT_KV] = c->kv + t->kv0;
+    c->evaluated += (t->row1 - t->row0 + 1) * c->env.n;
+    for (int64_t row = t->row0; row <= t->row1; row++) {
+        c->env.at[AT_ROW] = (double)row;
+        c->env.at[AT_Q] = (double)(row + t->q_start);
+        if (c->evaluated > MOST_EVALUATED || !eval_run(&c->env, &root, 1))
+            return false;
+        const bool varies = ir->node[root].span & SPAN_KV;
+        for (int j = 0; j < c->env.n; j++)
+            c->live += c->env.value[root][varies ? j : 0] != 0.0;
+    }
+    return true;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool count_head(struct counter *c)
+{
+    const struct problem *p = &c->run->problem;
+    struct tile_at *t = &c->tile;
+    for (t->row0 = 0; t->row0 < p->dim[SYM_Q]; t->row0 += TILE) {
+        t->row1 = least(t->row0 + TILE, p->dim[SYM_Q]) - 1;
+        for (t->kv0 = 0; t->kv0 < p->dim[SYM_KV]; t->kv0 += TILE) {
+            t->kv1 = least(t->kv0 + TILE, p->dim[SYM_KV]) - 1;
+            const enum tile_class class = bounds_class(c->run->ir, t);
+            if (class == TILE_ALL)
+                c->live += (double)((t->row1 - t->row0 + 1) * (t->kv1 - t->kv0 + 1));
+            if (class == TILE_SOME && !count_tile(c))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool count_heads(struct counter *c)
+{
+    const struct run *run = c->run;
+    const struct problem *p = &run->problem;
+    const int root = run->ir->mask.root[0];
+    const bool by_head =
+        ir_depends_on(run->ir, root, OP_AT, AT_H) || ir_depends_on(run->ir, root, OP_AT, AT_H_KV);
+    const int64_t batches =
+        ir_depends_on(run->ir, root, OP_AT, AT_B) ? p->dim[SYM_B] : least(p->dim[SYM_B], 1);
+    const int64_t heads = by_head ? p->dim[SYM_H] : 1;
+    for (int64_t b = 0; b < batches; b++) {
+        for (int64_t h = 0; h < heads; h++) {
+            set_head(c->env.at, p, b, h);
+            set_head(c->tile.at, p, b, h);
+            if (!count_head(c))
+                return false;
+        }
+    }
+    if (batches > 0)
+        c->live *= (double)(p->dim[SYM_B] / batches * (p->dim[SYM_H] / heads));
+    return true;
+}
+
+static int64_t q_start(const struct run *run)
+{
+    const struct run_tensor *t = run_find(run, "q_start");
+    return t ? *(const int32_t *)t->host : run->problem.dim[SYM_KV] - run->problem.dim[SYM_Q];
+}
+
+bool run_live_pairs(const struct run *run, double *out)
+{
+    const struct problem *p = &run->problem;
+    const double all =
+        (double)p->dim[SYM_B] * (double)p->dim[SYM_H] * (double)p->dim[SYM_Q] * (double)p->dim[SYM_KV];
+    struct counter c = {.run = run, .env = {.ir = run->ir, .axis = SPAN_KV}};
+    lathe_arg args[MAX_ARGS];
+    *out = all;
+    if (run->ir->mask.n_roots == 0 || all == 0.0)
+        return true;
+    c.kv = calloc((size_t)p->dim[SYM_KV], sizeof *c.kv);
+    if (!c.kv)
+        return false;
+    for (int64_t j = 0; j < p->dim[SYM_KV]; j++)
+        c.kv[j] = (double)j;
+    run_args(run, args);
+    for (int i = 0; i < run->ir->n_inputs; i++) {
+        const struct run_tensor *t = run_find(run, run->ir->input[i].name);
+        c.env.input[i] = t ? &args[t - run->tensor] : NULL;
+    }
+    set_sizes(c.env.at, p);
+    set_sizes(c.tile.at, p);
+    c.tile.q_start = q_start(run);
+    c.tile.input = c.env.input;
+    const bool counted = count_heads(&c);
+    if (counted)
+        *out = c.live;
+    eval_free(&c.env);
+    free(c.kv);
+    return counted;
+}
+
+static void print_attention(const struct run *run, double seconds)
+{
+    double pairs = 0;
+    struct progress progress;
+    progress_start(&progress, "counting the pairs that the mask leaves");
+    const bool counted = run_live_pairs(run, &pairs);
+    progress_stop(&progress);
+    const double d = (double)run->problem.dim[SYM_D];
+    const double d_v = (double)run->problem.dim[SYM_D_V];
+    const bool backward = run_is_backward(run);
+    const double flop = 2.0 * pairs * (backward ? 3.0 * d + 2.0 * d_v : d + d_v);
+    const char *how = run->ir->mask.n_roots == 0 ? "all: there is no mask"
+                      : counted                  ? "that the mask leaves"
+                                                 : "all, dead ones too: too many to count under the mask";
+    printf("rate       %.4g TFLOP/s (%.4g flop: 2 * (%s) for each of %.4g pairs, %s)\n",
+           flop / seconds * 1e-12, flop, backward ? "3 d + 2 d_v" : "d + d_v", pairs, how);
+}
+
+void run_print_rate(const struct run *run, double seconds)
+{
+    double bytes = 0;
+    if (kinds[run->ir->kind].tiles) {
+        print_attention(run, seconds);
+        return;
+    }
+    for (int i = 0; i < run->n; i++)
+        bytes += (double)run->tensor[i].bytes;
+    printf("rate       %.4g TB/s (%.4g bytes, in and out)\n", bytes / seconds * 1e-12, bytes);
+}

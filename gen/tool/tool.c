@@ -1,0 +1,221 @@
+/*
+ * tool.c: the helpers of the tool's commands: messages, specs by path or name, architectures by name, the
+ * text of a problem, files. In: command-line words. Out: structs, or a sentence on standard error and false
+ * (or NULL). What is returned as a pointer is the caller's to free.
+ */
+#include "gen/tool/tool.h"
+#include "gen/prove/index_ranges.h"
+#include "gen/tool/output.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void tool_complain(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("lathe: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+}
+
+static int code_of(lathe_status status)
+{
+    switch (status) {
+    case LATHE_OK:
+        return CODE_OK;
+    case LATHE_UNSUPPORTED:
+    case LATHE_COMPILE:
+        return CODE_FAILED;
+    case LATHE_SPEC:
+    case LATHE_ARG:
+        return CODE_USAGE;
+    case LATHE_CACHE:
+    case LATHE_CUDA:
+    case LATHE_MEMORY:
+        break;
+    }
+    return CODE_ENVIRONMENT;
+}
+
+/* The text of a spec's mistakes already starts with its place. */
+int complain_error(const lathe_error *err)
+{
+    if (err->status == LATHE_SPEC)
+        fprintf(stderr, "%s\n", err->text);
+    else
+        tool_complain("%s", err->text);
+    return code_of(err->status);
+}
+
+static bool is_shipped(const char *name)
+{
+    char path[128];
+    if (strchr(name, '/') || strlen(name) > 80)
+        return false;
+    snprintf(path, sizeof path, "specs/%s.lua", name);
+    return embedded_find(path) != NULL;
+}
+
+void tool_warn_ranges(const struct ir *ir, const struct problem *problem)
+{
+    char text[512];
+    int line = 0;
+    if (!index_trouble(ir, problem->dim, text, sizeof text, &line))
+        return;
+    tool_complain("warning: %s:%d: at these sizes %s; `lathe check` says up to which sizes it holds",
+                  ir->file[ir->n_files - 1], line, text);
+}
+
+void tool_warn_proofs(const struct ir *ir)
+{
+    struct proof proof[PROOF_MAX];
+    const int n = prove_quickly(ir, 1, proof);
+    for (int i = 0; i < n; i++) {
+        const struct proof *p = &proof[i];
+        char place[DIAG_PLACE_BYTES];
+        if (p->passed || p->status != LATHE_OK) /* what was made up may not fit its tables */
+            continue;
+        diag_place(ir->file[ir->n_files - 1], p->line, place);
+        tool_complain("warning: %s%s does not hold: %s; `lathe check` says more", place, p->what, p->note);
+        return;
+    }
+}
+
+bool tool_spec_readable(const char *name)
+{
+    if (is_shipped(name) || access(name, R_OK) == 0)
+        return true;
+    const int reason = errno;
+    struct nearest nearest = {.word = name};
+    embedded_nearest(&nearest);
+    tool_complain(
+        "spec '%s': neither a shipped spec (`lathe list` names them) nor a file that can be read: %s%s", name,
+        strerror(reason), lathe__nearest_text(&nearest));
+    return false;
+}
+
+static struct ir *load(const char *name, struct diag *diag)
+{
+    char path[128];
+    if (!is_shipped(name))
+        return spec_load(name, NULL, 0, diag);
+    snprintf(path, sizeof path, "specs/%s.lua", name);
+    const struct embedded *file = embedded_find(path);
+    return spec_load(path, file->data, file->size, diag);
+}
+
+struct ir *tool_spec(const char *name, int *code)
+{
+    struct diag diag = {0};
+    lathe_error err = {0};
+    if (!tool_spec_readable(name)) {
+        *code = CODE_USAGE;
+        return NULL;
+    }
+    struct ir *ir = load(name, &diag);
+    if (ir)
+        return ir;
+    const bool memory =
+        diag.n > 0 && strcmp(diag.entry[diag.n < DIAG_MAX ? diag.n - 1 : 0].text, "out of memory") == 0;
+    diag_to_error(&diag, LATHE_SPEC, &err);
+    *code = complain_error(&err);
+    if (memory)
+        *code = CODE_ENVIRONMENT;
+    return NULL;
+}
+
+/* Numbers that planning needs where no device is at hand. Shared memory: the opt-in maximum of one block. */
+static const struct arch_row {
+    int sm;
+    int sm_count;
+    int smem_bytes;
+    const char *suffixes; /* letters that may follow the number */
+} ARCHS[] = {
+    {80, 108, 163 * 1024, ""},    {86, 84, 99 * 1024, ""},      {87, 16, 163 * 1024, ""},
+    {88, 16, 99 * 1024, ""},      {89, 128, 99 * 1024, ""},     {90, 132, 227 * 1024, "a"},
+    {100, 148, 227 * 1024, "af"}, {103, 148, 227 * 1024, "af"}, {110, 20, 227 * 1024, "af"},
+    {120, 170, 99 * 1024, "af"},  {121, 48, 99 * 1024, "af"},
+};
+
+bool device_parse(const char *text, struct device *out)
+{
+    char *end = NULL;
+    const char *digits = strncmp(text, "sm_", 3) == 0 ? text + 3 : "";
+    const long sm = *digits >= '1' && *digits <= '9' ? strtol(digits, &end, 10) : 0;
+    for (size_t i = 0; i < sizeof ARCHS / sizeof ARCHS[0]; i++) {
+        const struct arch_row *row = &ARCHS[i];
+        if (sm != row->sm || !end || (*end && (!strchr(row->suffixes, *end) || end[1])))
+            continue;
+        *out = (struct device){.sm = row->sm, .sm_count = row->sm_count, .smem_bytes = row->smem_bytes};
+        snprintf(out->arch, sizeof out->arch, "%.15s", text);
+        return true;
+    }
+    fprintf(stderr, "lathe: --arch: expected one of");
+    for (size_t i = 0; i < sizeof ARCHS / sizeof ARCHS[0]; i++) {
+        fprintf(stderr, " sm_%d", ARCHS[i].sm);
+        for (const char *s = ARCHS[i].suffixes; *s; s++)
+            fprintf(stderr, " sm_%d%c", ARCHS[i].sm, *s);
+    }
+    fprintf(stderr, "; given '%s'\n", text);
+    return false;
+}
+
+struct device device_asked(const struct device *device, const struct options *o)
+{
+    struct device d = *device;
+    if (o->template_name)
+        snprintf(d.template_name, sizeof d.template_name, "%s", o->template_name);
+    d.template_only = o->template_name != NULL;
+    return d;
+}
+
+bool write_file(const char *path, const void *data, size_t size)
+{
+    struct output out = {.file = stdout};
+    const bool to_stdout = strcmp(path, "-") == 0;
+    bool good = to_stdout || output_open(&out, path);
+    if (good) {
+        good = fwrite(data, 1, size, out.file) == size;
+        good = to_stdout ? fflush(stdout) == 0 && good : output_close(&out, good);
+    }
+    if (!good)
+        tool_complain("%s: cannot be written: %s", path, strerror(errno));
+    return good;
+}
+
+double tool_seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const char *tool_find_value(const struct name_values *list, const char *name)
+{
+    for (int i = 0; i < list->n; i++) {
+        if (strcmp(list->item[i].name, name) == 0)
+            return list->item[i].value;
+    }
+    return NULL;
+}
+
+int tool_source(const struct ir *ir, const struct options *o, const struct device *device, struct source *out)
+{
+    struct signature sig;
+    struct problem problem;
+    const struct device wish = device_asked(device, o);
+    lathe_error err = {0};
+    memset(out, 0, sizeof *out);
+    signature_make(ir, o->pass, &sig);
+    lathe_status status = problem_parse_of(ir, &sig, o->problem, &problem, &err);
+    if (status == LATHE_OK)
+        status = kernel_make_source(ir, o->pass, &sig, &problem, &wish, out, &err);
+    return status == LATHE_OK ? CODE_OK : complain_error(&err);
+}

@@ -1,0 +1,142 @@
+/*
+ * tool.h: what the files of the command-line tool `lathe` share: options, exit codes, messages, tensors.
+ * Results go to standard output, everything else to standard error.
+ */
+#ifndef LATHE_TOOL_H
+#define LATHE_TOOL_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "gen/gen.h"
+#include "lathe.h"
+
+/* Exit codes, documented by `lathe --help`. */
+enum exit_code {
+    CODE_OK = 0,
+    CODE_FAILED = 1,      /* a check or a verification failed, or no template serves the problem */
+    CODE_USAGE = 2,       /* wrong use, or bad input: a spec, a problem, a file */
+    CODE_ENVIRONMENT = 3, /* no compiler, no device, no cache, no memory */
+};
+
+enum { MAX_ARCHS = 8, MAX_PAIRS = 32 };
+
+struct name_value {
+    char name[NAME_MAX_BYTES];
+    const char *value;
+};
+
+struct name_values {
+    int n;
+    struct name_value item[MAX_PAIRS];
+};
+
+struct options {
+    int n_operands;
+    const char **operand; /* specs, or the action of `cache`; terminated by NULL */
+    lathe_pass pass;
+    int n_archs;
+    struct device arch[MAX_ARCHS];
+    const char *problem;       /* NULL: all defaults */
+    const char *template_name; /* NULL: any */
+    int n_problems;            /* of aot */
+    const char **problems;
+    bool both_passes; /* of aot: forward and backward */
+    const char *name;
+    const char *cc;  /* NULL: $CC, or cc */
+    int jobs;        /* 0: one for each core */
+    const char *out; /* NULL: not given */
+    int device;
+    unsigned seed;
+    bool verify;
+    bool strict; /* of check */
+    int repeat;
+    const char *cache_dir; /* NULL: the default */
+    const char *cache;     /* of compile: where its result goes too; NULL: not given */
+    bool texts;            /* of cache export: the readable sources too */
+    struct name_values set;
+    struct name_values input;
+    struct name_values output;
+};
+
+/* ---- tool.c ------------------------------------------------------------------------------------ */
+
+void tool_complain(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "lathe: ..." on stderr */
+/* Print the record; returns the exit code that goes with its status. */
+int complain_error(const lathe_error *err);
+/* Load a path or a shipped spec's name. NULL after complaining, with *code set. */
+struct ir *tool_spec(const char *name, int *code);
+/* Warn where a proof of a fraction of a second fails; the others are `lathe check`'s. */
+void tool_warn_proofs(const struct ir *ir);
+/* Say where the integers of a spec may leave 32 bits or read outside a tensor, at the sizes of a problem. */
+void tool_warn_ranges(const struct ir *ir, const struct problem *problem);
+/* The path that the public API should load for it: the same argument. */
+bool tool_spec_readable(const char *name);
+/* "sm_90a" -> numbers. False: complained. */
+bool device_parse(const char *text, struct device *out);
+/* The same device, with the template that was asked for. */
+struct device device_asked(const struct device *device, const struct options *o);
+/* kernel_make_source for a problem of the command line; source_free. */
+int tool_source(const struct ir *ir, const struct options *o, const struct device *device,
+                struct source *out);
+/* Write all bytes; "-" is standard output. False: complained. */
+bool write_file(const char *path, const void *data, size_t size);
+double tool_seconds_now(void);                                                 /* monotonic */
+const char *tool_find_value(const struct name_values *list, const char *name); /* NULL where absent */
+
+/* cmd_gen.c: where code for the device (sm_80, if no architecture was `given`) is made by a portable
+   template, and a Hopper GPU has one of its own, say so. True: said. */
+bool tool_say_portable(const struct ir *ir, lathe_pass pass, const struct problem *problem,
+                       const struct device *device, bool given);
+/* cmd_gen.c: false where LATHE_OFFLINE forbids compiling: complained. */
+bool tool_may_compile(const char *command);
+
+/* ---- progress.c: one line on a terminal for work over a second --------------------------------- */
+
+struct progress {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool running;
+    bool shown;
+    double start;
+    char text[160];
+};
+void progress_start(struct progress *p, const char *text);
+void progress_text(struct progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void progress_stop(struct progress *p); /* clears the line */
+
+/* ---- interrupt.c: cleaning up before a signal ends the tool -------------------------------------- */
+
+struct interrupt {
+    void (*clean)(void *user);
+    void *user;
+    pthread_t thread;
+    sigset_t before;
+    int signals;
+    int stop[2];
+    bool running;
+};
+void interrupt_start(struct interrupt *i, void (*clean)(void *user), void *user);
+void interrupt_stop(struct interrupt *i); /* does not return where a signal has come */
+
+/* ---- commands ---------------------------------------------------------------------------------- */
+
+int cmd_aot(const struct options *o);
+int cmd_check(const struct options *o);
+int cmd_gen(const struct options *o);
+int cmd_compile(const struct options *o);
+int cmd_run(const struct options *o);
+int cmd_tune(const struct options *o);
+int cmd_cache(const struct options *o);
+int cmd_explain(const struct options *o);
+int cmd_list(const struct options *o);
+
+/* cmd_warm.c: compile into the cache o->cache, for o->arch, or for `standard` where none is given. */
+int tool_warm(const struct ir *ir, const struct options *o, const struct device *standard);
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * bind.h: what the generator shares with launching: problems, products of sizes, sharing. No text is
+ * formatted but of failures.
+ */
+#ifndef LATHE_RT_BIND_H
+#define LATHE_RT_BIND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lathe.h"
+#include "runtime/base/base.h"
+#include "runtime/recipe/recipe.h"
+
+/* ---- source.c -------------------------------------------------------------------------------------- */
+
+void source_free(struct source *source); /* texts and parameter rows; the struct itself is the caller's */
+/* The same texts and the same recipe? Labels and rates are for reports, and may differ. */
+bool source_same(const struct source *a, const struct source *b);
+
+/* ---- bind.c ---------------------------------------------------------------------------------------- */
+
+/* Value of a product for a problem: saturates, and is 0 where a size is not bound. */
+int64_t lathe__product_value(const struct product *p, const struct problem *problem);
+int64_t lathe__buffer_bytes(const struct buffer *b, const struct problem *problem);
+/* How many query heads of a key head take turns in the rows of a tile of `rows` rows, in parts of 64 rows
+   each: all of them, where short queries fill tiles clearly better so, else 1. */
+int lathe__heads_packed(const struct problem *problem, int rows);
+/* So many keys that attention may take other tiles: the one thing about lengths that is compiled in. */
+bool lathe__many_keys(const struct problem *problem);
+/* Does TMA step through a dim of several elements by so many bytes? */
+bool lathe__tma_takes(int64_t stride_bytes);
+/* In elements, also where strides are NULL (compact). */
+int64_t lathe__tensor_stride(const lathe_arg *t, int dim);
+/* "h_kv", or the name of a free dim. */
+const char *lathe__sym_text(const struct signature *sig, int sym);
+/* A size that is not bound becomes the one that it is the same as; with `usual`, for a line of text, also
+   what it usually is, and a size of its own brings the argument that it belongs to. */
+void lathe__sizes_fill(const struct signature *sig, struct problem *p, bool usual);
+/* Does the value of a size follow from those before it? */
+bool lathe__size_follows(const struct signature *sig, const struct problem *p, int size);
+/* Is it another size, and no other? */
+bool lathe__size_is_tied(const struct sig_size *s, const struct problem *p);
+/* Product of the sizes that are counted. False: it does not fit. */
+bool lathe__count(const struct signature *sig, const struct problem *p, int64_t *out);
+/* The number of the argument of that name, -1: there is none. The search begins at number `from`. */
+int lathe__arg_find(const struct signature *sig, const char *name, int from);
+/* Elements along a dim of an argument; negative where it is not bound. */
+int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
+bool lathe__is_float(lathe_dtype dtype);
+/* The arguments whose presence is compiled in. */
+uint64_t lathe__built_presence(const struct signature *sig);
+/* Is the same compiled in for both problems, but for `unaligned`, `folded` and `deterministic`? */
+bool lathe__same_build(const struct signature *sig, const struct problem *a, const struct problem *b);
+enum { MAX_ELEMENTS_LOG2 = 44 }; /* of a tensor */
+/* The dtypes of what is absent. */
+void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p);
+void lathe__problem_clear(struct problem *p); /* nothing is bound, nothing present */
+/* Bind sizes and dtypes from arguments. Errors ARG: argument, expected, given. `need_data`: data pointers
+   must be there (launch), except for optional outputs. */
+lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_arg *args, int n,
+                                      bool need_data, struct problem *out, lathe_error *err);
+
+/* ---- overlap.c --------------------------------------------------------------------------------------- */
+
+/* A dim of a tensor with strides > 0 two of whose elements are, or may be, one
+ * place; -1: none. */
+int lathe__meeting_dim(const lathe_arg *t);
+/* Is every result where enum sharing has it? Errors ARG. */
+lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *args, int n,
+                                  lathe_error *err);
+
+/* ---- rules.c: what a problem must be whose sizes are bound, wherever it is from. Errors ARG --------------
+ */
+
+lathe_status lathe__problem_check(const struct signature *sig, const struct problem *p, lathe_error *err);
+
+#endif

@@ -1,0 +1,297 @@
+/*
+ * recipe.h: what crosses from gen/ to runtime/, as plain structs without pointers into either room.
+ *
+ *  - struct signature: the arguments a spec takes, with their shapes as symbols.
+ *  - struct problem:   the value of every symbol and the dtype of every argument.
+ *  - struct source:    the texts to compile, and the recipe that launches what comes out.
+ *
+ * A recipe is data: which kernels, with which grid, and what each byte of a parameter block holds.
+ * The launcher walks it without knowing what an operator is, from the JIT as from a static library.
+ */
+#ifndef LATHE_SOURCE_H
+#define LATHE_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lathe_types.h"
+
+enum {
+    NAME_MAX_BYTES = 48,
+    MAX_ARGS = 64, /* at most: a set of arguments is a uint64_t */
+    MAX_DIMS = 5,
+    MAX_FACTORS = 5,
+    MAX_PARAMS = 256,
+    MAX_LAUNCHES = 32,
+    MAX_BUFFERS = 32,
+    MAX_TEXTS = 96, /* every template and what is generated */
+    MAX_FREE_SYMS = 8,
+    MAX_SIZES = 8 + MAX_FREE_SYMS,
+    MAX_BUILT_SIZES = 2,
+    MAX_TENSOR_MAPS = 4,
+    MAX_COMPILED_PARTS = 9
+};
+
+/* Symbols: the sizes of a problem. SYM_FREE + k are dims that an input names for itself. */
+#define SYM_MAP(X)                                                                                           \
+    X(ONE, "1", "one")                                                                                       \
+    X(B, "b", "batch")                                                                                       \
+    X(H, "h", "query heads")                                                                                 \
+    X(H_KV, "h_kv", "key and value heads")                                                                   \
+    X(Q, "q", "query length")                                                                                \
+    X(KV, "kv", "key length")                                                                                \
+    X(D, "d", "head dim of q and k")                                                                         \
+    X(D_V, "d_v", "head dim of v and o")                                                                     \
+    X(ROWS0, "rows0", "outermost row dim")                                                                   \
+    X(ROWS1, "rows1", "middle row dim")                                                                      \
+    X(ROWS, "rows", "innermost row dim")                                                                     \
+    X(N, "n", "row length")                                                                                  \
+    X(TENSORS, "tensors", "tensors of a list")                                                               \
+    X(H_K, "h_k", "query and key heads of linear attention")                                                 \
+    X(T, "t", "tokens")                                                                                      \
+    X(SEQS, "seqs", "sequences")                                                                             \
+    X(SLOTS, "slots", "states of a pool")
+enum sym {
+#define SYM_ENUM(id, text, what) SYM_##id,
+    SYM_MAP(SYM_ENUM)
+#undef SYM_ENUM
+        SYM_FREE,
+    SYM_COUNT = SYM_FREE + MAX_FREE_SYMS
+};
+
+enum arg_role {
+    ROLE_IN,
+    ROLE_OUT,
+    ROLE_OUT_OPTIONAL,
+    ROLE_INPUT,
+    ROLE_SCALAR,
+    ROLE_Q_START,
+    ROLE_MASK_KEPT /* i32, not 0: the map of the mask's tiles is in the workspace, from an earlier launch */
+};
+
+struct sig_dim {
+    uint8_t sym;     /* enum sym; SYM_ONE with literal > 0: a fixed size */
+    int32_t literal; /* 0: the symbol's value */
+    uint8_t times;   /* 2: twice that, for pairs; 0: once */
+    uint8_t plus;    /* and so many more: of places between and around the symbol's elements */
+};
+
+struct sig_arg {
+    char name[NAME_MAX_BYTES];
+    uint8_t role;        /* enum arg_role */
+    uint8_t dtype;       /* lathe_dtype; NONE: any of f32 f16 bf16, compiled in */
+    bool problem_dtype;  /* its dtype is the problem's (q, k, v, o, x, y) */
+    bool unit_last;      /* last stride must be 1, or: */
+    bool any_last;       /* another makes its rows unaligned, which are copied */
+    bool optional;       /* may be left out; a scalar or tensor then reads default_value */
+    bool grad;           /* declared with grad = true */
+    bool presence_built; /* whether it is there is compiled in: optional tensors that change the code */
+    bool rare;           /* optional, and left out of a problem's line unless it is named there */
+    bool list;           /* data is an array of pointers to tensors, in memory that the device reads */
+    uint8_t alias;  /* 1 + number of the argument whose memory it may share, and has where it is absent */
+    uint8_t beside; /* the same, without which it may not be given */
+    uint8_t over;   /* the same, in whose place it may lie, since a block reads that before it writes */
+    uint8_t
+        points; /* elementwise: of tensors with another number, other points have the elements at a place */
+    double default_value;
+    uint8_t ndim; /* rowwise x and y: 4 with leading ROWS0, ROWS1 that may be left out by the caller */
+    bool leading_optional; /* leading dims may be absent (taken as 1) */
+    struct sig_dim dim[MAX_DIMS];
+};
+
+static inline bool lathe__is_result(const struct sig_arg *a)
+{
+    return a->role == ROLE_OUT || a->role == ROLE_OUT_OPTIONAL;
+}
+
+/* One number in host memory, and no tensor. */
+static inline bool lathe__is_host_value(const struct sig_arg *a)
+{
+    return a->role == ROLE_SCALAR || a->role == ROLE_Q_START || a->role == ROLE_MASK_KEPT;
+}
+
+/* A size that the calls of a spec have. A number of an argument counts from 1; 0: none. */
+struct sig_size {
+    uint8_t sym;         /* enum sym */
+    uint8_t same_as;     /* enum sym: the size that it is where nothing says its own; SYM_ONE: none */
+    uint8_t multiple_of; /* enum sym: of which it is a multiple; SYM_ONE: any */
+    bool tied;           /* it is same_as and no other, but beside the argument `by` */
+    uint8_t by;
+    uint8_t packed_by; /* beside this argument it is 1: what it counts lies one behind the other */
+    bool built;        /* compiled in */
+    bool named;        /* by a line of what is compiled in, too: a problem may need it */
+    bool implied;      /* not named by a line where it is what it would be anyway */
+    bool positive;     /* at least 1 */
+    bool counted;      /* kernels number what is counted by these together: fewer than 2^31 */
+    int32_t usual;     /* what it is in a line that does not say, where same_as does not either; 0: unknown */
+    int32_t below;     /* on a GPU, where positions along it are floats; 0: no limit */
+    int32_t least;     /* what kernels are made for, where `step` is not 0 */
+    int32_t most;
+    int32_t step;
+};
+
+/* Where a result may lie. */
+enum sharing {
+    SHARING_NONE, /* in memory of its own: blocks read what others write; or where `over` says */
+    SHARING_ROWS, /* or in the place of an operand with its elements, which are read before */
+    SHARING_ALIAS /* or in the place of the argument that it is declared for */
+};
+
+/* What differs between kinds of operators is said here, by the kind's sign.c: nobody asks for the kind. */
+struct signature {
+    char kind[24]; /* "attention", "rowwise", "elementwise", "linear_attention": for sentences */
+    bool backward;
+    bool builds_alignment; /* which tensors have rows that do not start at multiples of 16 bytes is compiled
+                              in */
+    bool builds_folded;    /* and so is which have strides that TMA does not take */
+    bool halves_only;      /* kernels take f16 and bf16, no f32 */
+    bool counts_points;    /* kernels number groups of four elements along the last dim of every tensor */
+    uint8_t sharing;       /* enum sharing */
+    int32_t most_counted;  /* of one launch on a GPU; 0: as many as there may be */
+    int n_sizes;
+    struct sig_size size[MAX_SIZES];
+    int n_args;
+    struct sig_arg arg[MAX_ARGS];
+    int n_free;
+    char free_name[MAX_FREE_SYMS][NAME_MAX_BYTES];
+};
+
+struct problem {
+    lathe_dtype dtype;           /* of q, k, v, o or x, y */
+    int64_t dim[SYM_COUNT];      /* -1: not bound */
+    uint8_t arg_dtype[MAX_ARGS]; /* lathe_dtype of each signature argument */
+    uint64_t present;            /* bit per signature argument */
+    uint64_t
+        unaligned; /* the same: rows that do not start at multiples of 16 bytes, where that is compiled in */
+    uint64_t folded; /* the same, where that is compiled in: a dim of several elements has a stride that TMA
+                        does not take: of 0, below it, or of 2^40 bytes and more */
+    bool deterministic; /* backward: the same bits from run to run; compiled in */
+};
+
+/* Argument i in a set of arguments: problem.present and its like. */
+static inline uint64_t arg_bit(int i)
+{
+    return UINT64_C(1) << i;
+}
+static inline bool arg_in(uint64_t set, int i)
+{
+    return (set >> i & 1) != 0;
+}
+
+/* Any float, whatever the problem's dtype: compiled in, and named in its line where it is another one. */
+static inline bool lathe__has_own_dtype(const struct sig_arg *a)
+{
+    return a->dtype == LATHE_NONE && !a->problem_dtype;
+}
+
+/* scale * product of ceil(dim[sym] / tile) + dim[plus] */
+struct product {
+    int64_t scale;
+    int n;
+    struct {
+        uint8_t sym;
+        int32_t tile; /* 1: the value itself */
+        uint8_t plus; /* enum sym; SYM_ONE: nothing more */
+    } factor[MAX_FACTORS];
+};
+
+enum param_kind {
+    PARAM_ARG_DATA,     /* pointer: data of argument `arg`, NULL where an optional one is absent */
+    PARAM_ARG_STRIDE,   /* i64: stride of dim `dim` of argument `arg`, in elements; 0 where absent or the dim
+                           has size 1 */
+    PARAM_ARG_STRIDE32, /* i32: the same; the launcher refuses (size - 1) * stride >= 2^31 */
+    PARAM_SYM,          /* i32: value of symbol `arg` */
+    PARAM_SCALAR_F32,   /* f32: value of scalar argument `arg`, or its default */
+    PARAM_SCALAR_I32,
+    PARAM_Q_START,   /* i32: q_start, or kv - q; with `arg`, where it is not given: Q_START_BY_LENGTH */
+    PARAM_WORK_DATA, /* pointer: workspace buffer `arg` */
+    PARAM_PRODUCT,   /* i64: `product` */
+    PARAM_PACK,      /* i32: lathe__heads_packed of tiles of `arg` rows; `arg` 0: 1 */
+    PARAM_COMPACT,   /* i32: 1 where every argument of the set product.scale that is there is compact, and
+                        starts at a multiple of 16 bytes */
+};
+
+enum { Q_START_BY_LENGTH = INT32_MIN }; /* each sequence's keys less its queries */
+
+struct param {
+    uint8_t kind; /* enum param_kind */
+    int16_t arg;
+    int16_t dim;
+    uint32_t offset; /* bytes into the block, naturally aligned */
+    struct product product;
+};
+
+/* A tensor map for TMA (sm_90): 128 bytes of the parameter block, made at launch of other fields of the same
+   block. A tensor of 16-bit elements [b, head, token, dim], of which a load takes a box of tokens x dims.
+   With `pack` the heads are cut into groups of that many: [b, group, token, head of the group, dim], and a
+   box takes all heads of a group, of fewer tokens. */
+enum { TENSOR_MAP_BYTES = 128 };
+struct tensor_map_row {
+    uint32_t offset;     /* of the map in the block: a multiple of 64 */
+    uint32_t data;       /* of the pointer */
+    uint32_t strides;    /* of three i64: b, head, token, in elements */
+    uint8_t dim[4];      /* enum sym: dim, token, head, b */
+    uint8_t dtype;       /* f16, bf16 */
+    uint8_t swizzle;     /* 32, 64 or 128 bytes: a box's row, and the pattern it is stored in */
+    uint16_t box_tokens; /* 1 to 256; with `pack`: divided by it */
+    uint32_t pack;       /* of an i32 in the block; 0: none */
+};
+
+struct launch { /* one kernel */
+    char entry[NAME_MAX_BYTES];
+    struct product grid; /* blocks, all in x; 0 blocks: the launch is skipped */
+    int grid_share;      /* of `grid`, so many to a block; 0: each is a block */
+    int threads;
+    int smem_bytes; /* dynamic */
+    int n_params;
+    uint32_t param_bytes;
+    const struct param *param; /* n_params rows; owned by the source, or static data of a library */
+    int n_maps;
+    int grid_limit; /* no more blocks than this: they take their work in turn; 0: as many as there are */
+    int cluster;    /* blocks of one, of which no more are started than run at once; 0: all are */
+    int part;       /* of the text, where its parts are compiled apart (n_parts) */
+    bool early; /* may begin while the launch before it still runs: its text waits where it needs its results
+                 */
+    bool kept;  /* it makes a map of the mask's tiles: skipped where ROLE_MASK_KEPT says that it is there */
+    struct tensor_map_row map[MAX_TENSOR_MAPS];
+};
+
+struct buffer { /* one piece of the workspace; each starts 256-byte aligned, in order */
+    struct product bytes;
+    bool zero;           /* all bytes are zeroed, in stream order, before the first kernel of a launch */
+    struct product most; /* and no more than this, where its scale is not 0 */
+};
+
+struct text { /* owned by the source */
+    char name[64];
+    char *data;
+    size_t size;
+};
+
+struct source {
+    char label[128]; /* readable: causal_attention_fwd_sm80_bf16_d128_m128n64s2 */
+    int n_texts;
+    int n_parts; /* that may be compiled apart, each as LATHE_PART, from 0 on; 0 or 1: in one go */
+    struct text text[MAX_TEXTS]; /* text[0] is the file to compile, the others its headers */
+    int n_launches;
+    struct launch launch[MAX_LAUNCHES];
+    int n_buffers;
+    struct buffer buffer[MAX_BUFFERS];
+    double flops_per_pair; /* for reports: 0 where time is bytes */
+};
+
+/* A device as planning sees it: numbers only, so planning runs without a GPU. */
+struct device {
+    int sm; /* 80, 90, ... compute capability major * 10 + minor */
+    int sm_count;
+    int smem_bytes;          /* opt-in maximum for one block */
+    char arch[16];           /* "sm_80", "sm_90a": what the compiler is told */
+    char template_name[256]; /* templates to plan with, which somebody asked for by name, with commas; "": any
+                              */
+    char
+        tile[24]; /* "128x64s2w4q": the one row of a template's tiles to plan with; "": the first that fits */
+    bool template_only; /* nothing else will do; else they count for the kind and pass that they compute */
+};
+
+#endif

@@ -1,0 +1,174 @@
+/*
+ * rules.c: what a problem must be, from arguments or from a line of text. In: a signature and a problem whose
+ * sizes are bound. Out: LATHE_OK, or one sentence with what was expected and what was given, status ARG. A
+ * problem that leaves here has every size in range, so that no later product of sizes can overflow 64 bits.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "runtime/recipe/bind.h"
+
+static const char *name_of(const struct signature *sig, int sym)
+{
+    return lathe__sym_text(sig, sym);
+}
+
+static lathe_status check_positive(const struct signature *sig, const struct sig_size *s,
+                                   const struct problem *p, lathe_error *err)
+{
+    if (!s->positive || p->dim[s->sym] >= 1)
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_ARG, "problem: expected %s >= 1, given %s=%" PRId64, name_of(sig, s->sym),
+                       name_of(sig, s->sym), p->dim[s->sym]);
+}
+
+/* Sizes that go with others; all that must be positive are. */
+static lathe_status check_relations(const struct signature *sig, const struct sig_size *s,
+                                    const struct problem *p, lathe_error *err)
+{
+    const int64_t value = p->dim[s->sym];
+    const char *name = name_of(sig, s->sym);
+    if (s->multiple_of != SYM_ONE && value % p->dim[s->multiple_of])
+        return lathe__fail(
+            err, LATHE_ARG,
+            "problem: expected %s to be a multiple of %s, given %s=%" PRId64 " and %s=%" PRId64, name,
+            name_of(sig, s->multiple_of), name, value, name_of(sig, s->multiple_of), p->dim[s->multiple_of]);
+    if (s->packed_by && arg_in(p->present, s->packed_by - 1) && value != 1)
+        return lathe__fail(err, LATHE_ARG,
+                           "argument '%s': expected %s=1, since packed sequences lie one behind the other in "
+                           "one batch, given %s=%" PRId64,
+                           sig->arg[s->packed_by - 1].name, name, name, value);
+    if (lathe__size_is_tied(s, p) && value != p->dim[s->same_as])
+        return lathe__fail(err, LATHE_ARG,
+                           "problem: expected %s to be %s%s%s%s, given %s=%" PRId64 " and %s=%" PRId64, name,
+                           name_of(sig, s->same_as), s->by ? " where there is no '" : "",
+                           s->by ? sig->arg[s->by - 1].name : "", s->by ? "'" : "", name, value,
+                           name_of(sig, s->same_as), p->dim[s->same_as]);
+    return LATHE_OK;
+}
+
+static lathe_status check_sizes(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    for (int i = 0; i < sig->n_sizes; i++)
+        TRY(check_positive(sig, &sig->size[i], p, err));
+    for (int i = 0; i < sig->n_sizes; i++)
+        TRY(check_relations(sig, &sig->size[i], p, err));
+    return LATHE_OK;
+}
+
+static lathe_status check_elements(const struct problem *p, const struct sig_arg *a, lathe_error *err)
+{
+    int64_t count = 1;
+    for (int i = 0; i < a->ndim; i++) {
+        const int64_t size = lathe__dim_value(p, a->dim[i]);
+        if (size < 0)
+            continue; /* of an optional argument that is not there */
+        if (__builtin_mul_overflow(count, size, &count) || count >> MAX_ELEMENTS_LOG2)
+            return lathe__fail(err, LATHE_ARG,
+                               "argument '%s': expected at most 2^%d elements, the problem makes it larger",
+                               a->name, MAX_ELEMENTS_LOG2);
+    }
+    return LATHE_OK;
+}
+
+/* Kernels number groups of at least four points along the last dim. */
+static lathe_status check_points(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    for (int i = 0; i < sig->n_args; i++) {
+        const struct sig_arg *a = &sig->arg[i];
+        int64_t groups = a->ndim > 0 ? (lathe__dim_value(p, a->dim[a->ndim - 1]) + 3) / 4 : 0;
+        bool too_many = false;
+        for (int d = 0; d + 1 < a->ndim && groups > 0; d++)
+            too_many |= __builtin_mul_overflow(groups, lathe__dim_value(p, a->dim[d]), &groups);
+        if (a->role <= ROLE_OUT_OPTIONAL && (too_many || groups > INT32_MAX))
+            return lathe__fail(err, LATHE_ARG,
+                               "argument '%s': expected fewer than 2^31 groups of four elements along its "
+                               "last dim, given more",
+                               a->name);
+    }
+    return LATHE_OK;
+}
+
+static lathe_status check_counted(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    struct phrase names = {{0}, 0};
+    int64_t count = 0;
+    if (sig->counts_points)
+        return check_points(sig, p, err);
+    if (lathe__count(sig, p, &count) && count <= INT32_MAX)
+        return LATHE_OK;
+    for (int i = 0; i < sig->n_sizes; i++)
+        if (sig->size[i].counted)
+            lathe__say(&names, "%s%s", names.size ? " * " : "", lathe__sym_text(sig, sig->size[i].sym));
+    return lathe__fail(err, LATHE_ARG, "problem: expected %s below 2^31, given more", names.text);
+}
+
+/* at.row counts all rows; an input with one value a row has one dim for them. */
+static lathe_status check_row_inputs(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    if (p->dim[SYM_ROWS0] < 0 || p->dim[SYM_ROWS0] * p->dim[SYM_ROWS1] == 1)
+        return LATHE_OK;
+    for (int i = 0; i < sig->n_args; i++)
+        for (int d = 0;
+             sig->arg[i].role == ROLE_INPUT && !sig->arg[i].leading_optional && d < sig->arg[i].ndim; d++)
+            if (sig->arg[i].dim[d].sym == SYM_ROWS && sig->arg[i].dim[d].literal == 0)
+                return lathe__fail(err, LATHE_ARG,
+                                   "problem: expected one leading dim beside the input '%s', whose dim "
+                                   "'rows' counts all rows, given rows0=%" PRId64 " and rows1=%" PRId64
+                                   "; give x as [rows, n]",
+                                   sig->arg[i].name, p->dim[SYM_ROWS0], p->dim[SYM_ROWS1]);
+    return LATHE_OK;
+}
+
+/* A backward pass that computes nothing is a mistake of who calls it. */
+static lathe_status check_wanted(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    struct phrase known = {{0}, 0};
+    if (!sig->backward)
+        return LATHE_OK;
+    for (int i = 0; i < sig->n_args; i++) {
+        if (!lathe__is_result(&sig->arg[i]))
+            continue;
+        if (arg_in(p->present, i))
+            return LATHE_OK;
+        lathe__say(&known, "%s%s", known.text[0] ? ", " : "", sig->arg[i].name);
+    }
+    return lathe__fail(err, LATHE_ARG,
+                       "problem: expected a gradient to compute, given none; this pass gives %s",
+                       known.text[0] ? known.text : "none");
+}
+
+/* Arguments that say nothing without another. */
+static lathe_status check_beside(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    for (int i = 0; i < sig->n_args; i++) {
+        const int other = sig->arg[i].beside - 1;
+        if (other >= 0 && arg_in(p->present, i) && !arg_in(p->present, other))
+            return lathe__fail(err, LATHE_ARG, "argument '%s': expected '%s' beside it, which is not given",
+                               sig->arg[i].name, sig->arg[other].name);
+    }
+    return LATHE_OK;
+}
+
+lathe_status lathe__problem_check(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    lathe_status status = check_sizes(sig, p, err);
+    if (status == LATHE_OK)
+        status = check_wanted(sig, p, err);
+    if (status == LATHE_OK)
+        status = check_beside(sig, p, err);
+    if (status == LATHE_OK)
+        status = check_counted(sig, p, err);
+    if (status == LATHE_OK)
+        status = check_row_inputs(sig, p, err);
+    for (int i = 0; i < sig->n_args && status == LATHE_OK; i++) {
+        const struct sig_arg *a = &sig->arg[i];
+        status = check_elements(p, a, err);
+        if (status == LATHE_OK && p->arg_dtype[i] == LATHE_F64 && a->dtype == LATHE_F32 &&
+            p->dtype != LATHE_F64)
+            status = lathe__fail(
+                err, LATHE_ARG,
+                "argument '%s': expected dtype f32, given f64; f64 goes with f64 tensors only", a->name);
+    }
+    return status;
+}

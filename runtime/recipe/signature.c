@@ -1,0 +1,193 @@
+/*
+ * signature.c: what a signature and a problem say, for whoever binds, checks, plans or launches: names and
+ * values of sizes, what is compiled in, products. Pure.
+ */
+#include <string.h>
+
+#include "runtime/recipe/bind.h"
+
+static const char *const SYM_TEXT[] = {
+#define SYM_TEXT_ROW(id, text, what) text,
+    SYM_MAP(SYM_TEXT_ROW)
+#undef SYM_TEXT_ROW
+};
+
+const char *lathe__sym_text(const struct signature *sig, int sym)
+{
+    return sym < SYM_FREE ? SYM_TEXT[sym] : sig->free_name[sym - SYM_FREE];
+}
+
+void lathe__problem_clear(struct problem *p)
+{
+    memset(p, 0, sizeof *p);
+    for (int i = 0; i < SYM_COUNT; i++)
+        p->dim[i] = -1;
+    p->dim[SYM_ONE] = 1;
+}
+
+uint64_t lathe__built_presence(const struct signature *sig)
+{
+    uint64_t set = 0;
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].presence_built)
+            set |= arg_bit(i);
+    return set;
+}
+
+bool lathe__same_build(const struct signature *sig, const struct problem *a, const struct problem *b)
+{
+    bool same = a->dtype == b->dtype && ((a->present ^ b->present) & lathe__built_presence(sig)) == 0 &&
+                memcmp(a->arg_dtype, b->arg_dtype, sizeof a->arg_dtype) == 0;
+    for (int i = 0; i < sig->n_sizes; i++)
+        same &= !sig->size[i].built || a->dim[sig->size[i].sym] == b->dim[sig->size[i].sym];
+    return same;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------- */
+
+static bool is_by(const struct problem *p, int number)
+{
+    return number > 0 && arg_in(p->present, number - 1);
+}
+
+bool lathe__size_is_tied(const struct sig_size *s, const struct problem *p)
+{
+    return s->tied && !is_by(p, s->by);
+}
+
+/* In a line, a value of its own stands for the argument that brings it. */
+static void fill_size(const struct sig_size *s, struct problem *p, bool usual)
+{
+    int64_t *const dim = &p->dim[s->sym];
+    if (usual && s->tied && s->by && *dim >= 0 && *dim != p->dim[s->same_as])
+        p->present |= arg_bit(s->by - 1);
+    const bool first = usual && s->usual > 0 && s->tied && is_by(p, s->by);
+    if (*dim < 0 && first)
+        *dim = s->usual;
+    if (*dim < 0 && s->same_as != SYM_ONE)
+        *dim = p->dim[s->same_as];
+    if (*dim < 0 && usual && s->usual > 0)
+        *dim = s->usual;
+}
+
+void lathe__sizes_fill(const struct signature *sig, struct problem *p, bool usual)
+{
+    for (int i = 0; i < sig->n_sizes; i++)
+        fill_size(&sig->size[i], p, usual);
+}
+
+bool lathe__size_follows(const struct signature *sig, const struct problem *p, int size)
+{
+    const struct sig_size *s = &sig->size[size];
+    if (s->same_as == SYM_ONE)
+        return s->usual > 0 && p->dim[s->sym] == s->usual;
+    bool said = false;
+    for (int i = 0; i < size; i++)
+        said |= sig->size[i].sym == s->same_as;
+    return said && p->dim[s->sym] == p->dim[s->same_as];
+}
+
+bool lathe__count(const struct signature *sig, const struct problem *p, int64_t *out)
+{
+    bool fits = true;
+    *out = 1;
+    for (int i = 0; i < sig->n_sizes; i++)
+        if (sig->size[i].counted)
+            fits &= !__builtin_mul_overflow(*out, p->dim[sig->size[i].sym], out);
+    return fits;
+}
+
+/* A size that is not bound (of an absent optional argument) counts as 0: there is nothing of it. */
+int64_t lathe__product_value(const struct product *p, const struct problem *problem)
+{
+    int64_t value = p->scale;
+    for (int i = 0; i < p->n; i++) {
+        const int64_t dim = problem->dim[p->factor[i].sym];
+        const int64_t tile = p->factor[i].tile > 1 ? p->factor[i].tile : 1;
+        const int64_t more = p->factor[i].plus ? problem->dim[p->factor[i].plus] : 0;
+        const int64_t count = (dim > 0 ? (dim - 1) / tile + 1 : 0) + (more > 0 ? more : 0);
+        if (count == 0)
+            return 0;
+        if (__builtin_mul_overflow(value, count, &value))
+            value = INT64_MAX;
+    }
+    return value;
+}
+
+int64_t lathe__buffer_bytes(const struct buffer *b, const struct problem *problem)
+{
+    const int64_t bytes = lathe__product_value(&b->bytes, problem);
+    const int64_t most = b->most.scale > 0 ? lathe__product_value(&b->most, problem) : bytes;
+    return bytes < most ? bytes : most;
+}
+
+int lathe__heads_packed(const struct problem *problem, int rows)
+{
+    enum { PART = 64 };
+    const int64_t q = problem->dim[SYM_Q];
+    const int64_t group = problem->dim[SYM_H_KV] > 0 ? problem->dim[SYM_H] / problem->dim[SYM_H_KV] : 0;
+    if (group < 2 || group > PART)
+        return 1;
+    const int64_t tokens = PART / group * (rows / PART);
+    const int64_t packed = (q + tokens - 1) / tokens;
+    const int64_t apart = group * ((q + rows - 1) / rows);
+    return 10 * packed <= 9 * apart ? (int)group : 1;
+}
+
+bool lathe__many_keys(const struct problem *problem)
+{
+    enum { MANY = 8192 };
+    return problem->dim[SYM_KV] >= MANY;
+}
+
+int64_t lathe__tensor_stride(const lathe_arg *t, int dim)
+{
+    if (t->strides)
+        return t->strides[dim];
+    int64_t stride = 1;
+    for (int i = dim + 1; i < t->ndim; i++)
+        stride *= t->shape[i];
+    return stride;
+}
+
+int lathe__arg_find(const struct signature *sig, const char *name, int from)
+{
+    for (int k = 0; k < sig->n_args; k++) {
+        const int i = from + k < sig->n_args ? from + k : from + k - sig->n_args;
+        if (strcmp(sig->arg[i].name, name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+bool lathe__is_float(lathe_dtype dtype)
+{
+    return dtype == LATHE_F32 || dtype == LATHE_F16 || dtype == LATHE_BF16 || dtype == LATHE_F64;
+}
+
+int64_t lathe__dim_value(const struct problem *p, struct sig_dim d)
+{
+    const int64_t value = d.literal > 0 ? d.literal : p->dim[d.sym];
+    return value < 0 ? value : value * (d.times == 2 ? 2 : 1) + d.plus;
+}
+
+/* The dtype that an argument has where nothing says otherwise. */
+static lathe_dtype default_dtype(const struct sig_arg *a, lathe_dtype problem_dtype)
+{
+    return a->problem_dtype || a->dtype == LATHE_NONE ? problem_dtype : (lathe_dtype)a->dtype;
+}
+
+/* Absent optional arguments still have a dtype: the plan may name it. */
+void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p)
+{
+    for (int i = 0; i < sig->n_args; i++) {
+        const struct sig_arg *a = &sig->arg[i];
+        if (p->arg_dtype[i] == LATHE_NONE)
+            p->arg_dtype[i] = a->alias ? p->arg_dtype[a->alias - 1] : (uint8_t)default_dtype(a, p->dtype);
+    }
+}
+
+bool lathe__tma_takes(int64_t stride_bytes)
+{
+    return stride_bytes > 0 && stride_bytes < (int64_t)1 << 40;
+}

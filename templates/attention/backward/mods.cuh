@@ -1,0 +1,250 @@
+// attention/backward/mods.cuh: kernels: adjoints of the query, key, value and output mods, on every row of a [b, h, token, dim] tensor; and
+// dq' from fp32 in the order of fragments to dq.
+//
+// Launch: n_b * n_h * ceil(len / MOD_TOKENS) blocks of MOD_THREADS threads (n_h and len of this tensor); no shared memory to ask
+// for. bwd_q: ceil(len / BACK_BM) instead, and back_q_smem_bytes() unless convert_dq() serves.
+//
+// Each row's way through the mod is computed again and what enters each stage kept in registers; then the stages' adjoints
+// run in reverse order, on the same vectors of the same threads as in heads/vector_mod.cuh.
+#pragma once
+#include "attention/backward/dq_layout.cuh"
+#include "heads/vector_adjoint.cuh"
+
+namespace back {
+
+constexpr int MOD_WARPS = MOD_THREADS / 32;
+constexpr int Q_STRIDE = DK + 8; // floats of a row of dq' in shared memory
+
+// As C, for the planner: bm * (dk + 8) * 4
+constexpr int back_q_smem_bytes() { return BM * Q_STRIDE * 4; }
+
+// Whether any block had some of the tile of this number.
+DEV bool has_dq(const back_mod_params &p, i64 line)
+{
+    if constexpr (cfg::BACK_DQ_STORED) {
+        return *order_word(p, line) != 0;
+    } else {
+        return true;
+    }
+}
+
+// dq' of a tile, from the order of fragments to rows in shared memory.
+DEV void stage_dq(u32 shared, const float *tile, bool some)
+{
+    using shape = dq_shape;
+#pragma unroll 4
+    for (int n = static_cast<int>(threadIdx.x) * 4; n < shape::FLOATS; n += MOD_THREADS * 4) {
+        float x[4] = {};
+        if (some) {
+            load_vec<4, float>(tile + n, x);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const shape::place at = shape::place_of(n + i);
+            store_shared(shared + static_cast<u32>((at.row * Q_STRIDE + at.column) * 4), x[i]);
+        }
+    }
+    __syncthreads();
+}
+
+template <int V> DEV void load_row(u32 from, float factor, float (&out)[V])
+{
+    static_assert(V % 4 == 0, "16 bytes at a time");
+#pragma unroll
+    for (int j = 0; j < V; j += 4) {
+        const uint4 four = load_shared16(from + static_cast<u32>(4 * j));
+        out[j] = __uint_as_float(four.x) * factor;
+        out[j + 1] = __uint_as_float(four.y) * factor;
+        out[j + 2] = __uint_as_float(four.z) * factor;
+        out[j + 3] = __uint_as_float(four.w) * factor;
+    }
+}
+
+// dq without a query mod, as attention/backward/sm90.cuh and its wide sibling leave it.
+DEV void convert_dq(const back_mod_params &p)
+{
+    constexpr int PIECES = (dq_piece::COUNT + MOD_WARPS - 1) / MOD_WARPS; // of a warp
+    constexpr int AT_ONCE = PIECES % 4 == 0 ? 4 : PIECES % 2 == 0 ? 2 : 1;
+    const int tiles = (p.len + BM - 1) / BM;
+    const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x); // what has been added last is still in L2
+    const int tile = block % tiles;
+    const int h = block / tiles % p.n_h;
+    const int b = block / tiles / p.n_h;
+    if (p.dst == nullptr) {
+        return;
+    }
+    const i64 line = tile_line(p.z, b, h) + tile;
+    const float *from = static_cast<const float *>(p.grad) + line * dq_shape::FLOATS;
+    const bool some = has_dq(p, line);
+    const dq_rows rows(static_cast<cfg::element *>(p.dst) + (b * p.dst_b + h * p.dst_h + tile * BM * p.dst_t), p.dst_t, p.len - tile * BM);
+    const float factor = variant::ds_factor(p.x, p.z, variant::make_head(p.x, p.z, b, h));
+    int number = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll 1
+    for (int i = 0; i < PIECES; i += AT_ONCE, number += AT_ONCE * MOD_WARPS) {
+        dq_piece piece[AT_ONCE] = {};
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            if (some && (dq_piece::COUNT % MOD_WARPS == 0 || number + k * MOD_WARPS < dq_piece::COUNT)) {
+                piece[k].load(from, number + k * MOD_WARPS);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            if (dq_piece::COUNT % MOD_WARPS == 0 || number + k * MOD_WARPS < dq_piece::COUNT) {
+                piece[k].store(rows, number + k * MOD_WARPS, factor);
+            }
+        }
+    }
+}
+
+// DQ: the gradient is back_params' dq, and still without ds_factor; `shared`: a place for BM rows of it.
+template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV void run(const back_mod_params &p, u32 shared)
+{
+    using s = mods::shape<DIM>;
+    using element = cfg::element;
+    constexpr int TOKENS = DQ ? BM : MOD_TOKENS; // of a block
+    const int tiles = (p.len + TOKENS - 1) / TOKENS;
+    const int block = static_cast<int>(blockIdx.x);
+    const int tile = block % tiles;
+    const int h = block / tiles % p.n_h;
+    const int b = block / tiles / p.n_h;
+    const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
+    const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h);
+    const GRAD *grad = static_cast<const GRAD *>(p.grad) + (DQ ? 0 : b * p.grad_b + h * p.grad_h);
+    element *dst = static_cast<element *>(p.dst) + (b * p.dst_b + h * p.dst_h);
+    const i64 step = mods::src_step(p);
+    const i64 grad_step = back::grad_step(p);
+    const bool src_aligned = step == 1 && rows_aligned(src, p.src_t, s::template MASK<SOURCE>);
+    const bool grad_aligned = grad_step == 1 && rows_aligned(grad, p.grad_t, s::template MASK<GRAD>);
+    const bool dst_aligned = rows_aligned(dst, p.dst_t, s::template MASK<element>);
+
+    float factor = 1.0f;
+    if constexpr (DQ) {
+        factor = variant::ds_factor(p.x, p.z, variant::make_head(p.x, p.z, b, h));
+        const i64 line = tile_line(p.z, b, h) + tile;
+        stage_dq(shared, grad + line * dq_shape::FLOATS, has_dq(p, line));
+    }
+    const typename BACK::head head = [&] {
+        if constexpr (BACK::STAGES > 0) {
+            return BACK::make_head(p.x, p.z, b, h);
+        } else {
+            return typename BACK::head{};
+        }
+    }();
+    mod_sums<BACK, DIM> sums = {};
+
+#pragma unroll 1
+    for (int first = 0; first < TOKENS; first += s::AT_ONCE) {
+        const int place = first + static_cast<int>(threadIdx.x) / s::TEAM; // in the block
+        const int token = tile * TOKENS + place;
+        if (tile * TOKENS + first >= p.len) {
+            break;
+        }
+        const bool exists = token < p.len && place < TOKENS;
+        mods::row_values<DIM> x[max_of(BACK::STAGES, 1)] = {}; // what enters each stage
+        mods::row_values<DIM> d = {};
+#pragma unroll
+        for (int k = 0; k < s::PER_THREAD; k++) {
+            const int vector = thread + k * s::TEAM;
+            if (!exists || vector >= s::VECTORS) {
+                continue;
+            }
+            if constexpr (BACK::STAGES > 0) {
+                const SOURCE *from = src + (token * p.src_t + vector * s::V * step);
+                mods::load<s::V, SOURCE>(from, src_aligned, step, x[0].low[k]);
+                mods::load<s::V, SOURCE>(from + s::HALF * step, src_aligned, step, x[0].high[k]);
+            }
+            if constexpr (DQ) {
+                const u32 from = shared + static_cast<u32>((place * Q_STRIDE + vector * s::V) * 4);
+                load_row(from, factor, d.low[k]);
+                load_row(from + s::HALF * 4, factor, d.high[k]);
+            } else {
+                const GRAD *from = grad + (token * p.grad_t + vector * s::V * grad_step);
+                mods::load<s::V, GRAD>(from, grad_aligned, grad_step, d.low[k]);
+                mods::load<s::V, GRAD>(from + s::HALF * grad_step, grad_aligned, grad_step, d.high[k]);
+            }
+        }
+        bool empty = false; // the forward kernel's mark is in the row's first element
+        if constexpr (sizeof(SOURCE) == 4) {
+            empty = __shfl_sync(ALL_LANES, __float_as_uint(x[0].low[0][0]), lane_id() - thread) == EMPTY_ROW;
+        }
+        if (empty) {
+            x[0] = {};
+            d = {};
+        }
+        if constexpr (BACK::STAGES > 0) {
+            const int at = min(token, p.len - 1);
+            const typename MOD::head mod_head = MOD::make_head(p.x, p.z, b, h);
+            const mod_params forward{nullptr, nullptr, 0, 0, 0, 0, 0, 0, p.n_h, p.len, p.pos0, p.z, p.x};
+            typename MOD::vals vals = {};
+            repeat<1, BACK::STAGES>([&]<int S>() {
+                x[S] = x[S - 1];
+                mods::run_stage<MOD, S - 1, DIM>(x[S], vals, forward, mod_head, thread, at);
+            });
+            repeat<0, BACK::STAGES>([&]<int R>() {
+                constexpr int S = BACK::STAGES - 1 - R;
+                run_adjoint<BACK, S, DIM>(x[S], d, sums, p, head, thread, at, exists && !empty);
+            });
+        }
+        if (empty) {
+            d = {};
+        }
+#pragma unroll
+        for (int k = 0; k < s::PER_THREAD; k++) {
+            const int vector = thread + k * s::TEAM;
+            if (exists && vector < s::VECTORS && p.dst != nullptr) {
+                element *to = dst + (token * p.dst_t + vector * s::V);
+                mods::store<s::V, element>(to, dst_aligned, d.low[k]);
+                mods::store<s::V, element>(to + s::HALF, dst_aligned, d.high[k]);
+            }
+        }
+    }
+    if constexpr (BACK::STAGES > 0) {
+        repeat<0, BACK::STAGES>([&]<int S>() {
+            repeat<0, BACK::template sites<S>()>([&]<int G>() { finish_site<BACK, S, G, DIM>(sums, p, head, thread); });
+        });
+    }
+}
+
+template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ = false>
+DEV void run_if_present(const back_mod_params &p, u32 shared = 0)
+{
+    if constexpr (BACK::PRESENT && DQ && BACK::STAGES == 0 && cfg::BACK_WGMMA) {
+        convert_dq(p);
+    } else if constexpr (BACK::PRESENT) {
+        run<BACK, MOD, SOURCE, GRAD, DIM, DQ>(p, shared);
+    }
+}
+
+} // namespace back
+
+// A kernel that is not present is empty and never launched.
+#if LATHE_COMPILED(bwd_q)
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_q)(const __grid_constant__ back_mod_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    back::run_if_present<variant::query_back, variant::query_mod, cfg::element, float, cfg::D, true>(
+        p, shared_address(shared_bytes));
+}
+#endif
+
+#if LATHE_COMPILED(bwd_k)
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_k)(const __grid_constant__ back_mod_params p)
+{
+    back::run_if_present<variant::key_back, variant::key_mod, cfg::element, float, cfg::D>(p);
+}
+#endif
+
+#if LATHE_COMPILED(bwd_v)
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_v)(const __grid_constant__ back_mod_params p)
+{
+    back::run_if_present<variant::value_back, variant::value_mod, cfg::element, float, cfg::D_V>(p);
+}
+#endif
+
+#if LATHE_COMPILED(bwd_o)
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_o)(const __grid_constant__ back_mod_params p)
+{
+    back::run_if_present<variant::output_back, variant::output_mod, float, cfg::element, cfg::D_V>(p);
+}
+#endif

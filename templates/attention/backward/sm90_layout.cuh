@@ -1,0 +1,80 @@
+// attention/backward/sm90_layout.cuh: attention_bwd_sm90: where everything lies in shared memory, and its barriers.
+#pragma once
+#include "attention/backward/sm90_rounds.cuh"
+
+static_assert(cfg::BACK_SPLIT == 1 && cfg::BACK_BN == 128, "cfg::BACK_SPLIT is 1, and cfg::BACK_BN 128: a warp owns 16 keys");
+static_assert(cfg::BACK_BM == 64 || cfg::BACK_BM == 128, "cfg::BACK_BM is 64 or 128");
+static_assert(cfg::BACK_STAGES == 2, "cfg::BACK_STAGES is 2");
+static_assert(cfg::BACK_V_STEPS >= 0 && 16 * cfg::BACK_V_STEPS <= round_up(cfg::D_V, 16),
+              "cfg::BACK_V_STEPS counts steps of 16 along a row of v");
+
+namespace back {
+
+constexpr int WARPGROUPS = WARPS / 4; // that compute: 64 keys each
+
+// Places in shared memory: for dq' of a tile on its way to memory, one for each warpgroup or one that they share; for K and V of two blocks of
+// keys, so that the next one's come in time, or of one.
+struct places {
+    int slabs, keys;
+};
+// Bytes of dynamic shared memory. As C, for the planner (dk, dv: D and D_V rounded up to 16; rows: bytes of the row values of a tile):
+//     256 * keys * (dk + dv) + 4 * bm * (dk + dv) + 2 * bm * 256 + 4 * slabs * bm * dk + 2 * rows + (diag ? 16 * (bm + 64) : 0) + 208
+__host__ __device__ constexpr int hopper_back_smem_bytes(int bm, int dk, int dv, int rows, bool diag, places n)
+{
+    return 256 * n.keys * (dk + dv) + 4 * bm * (dk + dv) + 2 * bm * 256 + 4 * n.slabs * bm * dk + 2 * rows +
+           (diag ? 16 * (bm + 64) : 0) + 208;
+}
+// What there is room for: keys are worth more than a slab (at D 64 and 1024 tokens 2 to 7 %).
+constexpr places PLACES[] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}};
+__host__ __device__ constexpr places find_places()
+{
+    int i = 0;
+    while (i < 3 && hopper_back_smem_bytes(BM, DK, DV, TILE_ROWS_BYTES, variant::BACK_DIAG, PLACES[i]) + SUMS_BYTES > BACK_SMEM_LIMIT) {
+        i++;
+    }
+    return PLACES[i];
+}
+constexpr places ROOM = find_places();
+constexpr u32 SLABS = ROOM.slabs;
+
+struct layout { // offsets in bytes
+    static constexpr int K_BYTES = BN * DK * 2;
+    static constexpr int V_BYTES = BN * DV * 2;
+    static constexpr int Q_BYTES = BM * DK * 2;
+    static constexpr int DO_BYTES = BM * DV * 2;
+    static constexpr int DS_BYTES = BM * BN * 2; // [query][key], as two panels of 64 keys: one of each warpgroup
+    static constexpr int SLAB_BYTES = BM * DK * 4;
+    static constexpr int ROWS_BYTES = TILE_ROWS_BYTES;
+    static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * (BM + 64) : 0; // of one table; a warpgroup has two
+    static constexpr int K = 0;
+    static constexpr int V = K + ROOM.keys * K_BYTES;
+    static constexpr int RING = V + ROOM.keys * V_BYTES;      // stages of Q, then dO
+    static constexpr int STAGE = Q_BYTES + DO_BYTES;
+    static constexpr int DS = RING + STAGES * STAGE; // two of them, by turns
+    static constexpr int SLAB = DS + 2 * DS_BYTES;   // dq of a tile, fp32, as it lies in memory
+    static constexpr int ROWS = SLAB + static_cast<int>(SLABS) * SLAB_BYTES;
+    static constexpr int TABLE = ROWS + STAGES * ROWS_BYTES;
+    static constexpr int POSITION = TABLE + WARPGROUPS * 2 * TABLE_BYTES; // of each stage: 8 bytes
+    static constexpr int BARRIERS = POSITION + 16;
+    static constexpr int ROUNDS = BARRIERS + ring_barriers<STAGES>::BYTES;
+    static constexpr int SUMS = hopper_back_smem_bytes(BM, DK, DV, TILE_ROWS_BYTES, variant::BACK_DIAG, ROOM);
+    static constexpr int BYTES = SUMS + SUMS_BYTES;
+    static_assert(ROUNDS + block_rounds::BYTES == SUMS, "places do not overlap");
+    static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
+    static_assert(Q_BYTES % 1024 == 0 && DO_BYTES % 1024 == 0, "tiles start on multiples of their pattern");
+};
+
+using place_in_ring = ring_place<STAGES>;
+
+DEV u32 position_place(u32 shared, u32 stage) { return shared + layout::POSITION + 8 * stage; }
+DEV ring_barriers<STAGES> ring_at(u32 shared) { return {shared + layout::BARRIERS}; }
+DEV block_rounds rounds_at(u32 shared) { return {shared + layout::ROUNDS}; }
+DEV round_place keys_of(u32 round) { return place_of_round<ROOM.keys>(round); }
+DEV u32 key_rows(u32 shared, u32 round) { return shared + layout::K + keys_of(round).stage * layout::K_BYTES; }
+DEV u32 value_rows_of(u32 shared, u32 round) { return shared + layout::V + keys_of(round).stage * layout::V_BYTES; }
+
+// Named barriers. SLAB_..: of each slab; DS_READY: of ds in the places 0 and 1; of a warpgroup: OF_GROUP + its number.
+enum named_barrier { ALL_WORKERS = 1, SLAB_EMPTY = 2, SLAB_FULL = 4, DS_READY = 6, OF_GROUP = 8 };
+constexpr u32 SLAB_THREADS = 128 + 32; // a warpgroup and the warp that adds
+
+} // namespace back

@@ -1,0 +1,208 @@
+// attention/fwd_sm90_layout.cuh: what attention kernels for sm_90a take, where everything lies in shared memory,
+// how many registers each role has, and which rows a warp works on.
+#pragma once
+#include "attention/key_tiles.cuh"
+#include "attention/scheduler_sm90.cuh"
+#include "common/tma_sm90.cuh"
+
+static_assert(
+    attention_variant<variant, inputs, attention_params>,
+    "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
+    "and the notes below name the first one that is missing");
+static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(cfg::D % 8 == 0 && cfg::D_V % 8 == 0,
+              "cfg::D and cfg::D_V are multiples of 8: TMA takes strides of 16 bytes");
+static_assert(cfg::D_PAD == round_up(cfg::D, 16),
+              "cfg::D_PAD is cfg::D rounded up to 16, the depth of one wgmma");
+static_assert(cfg::DV_PAD == round_up(cfg::D_V, cfg::D_V > 256 ? 128 : 16) && cfg::DV_PAD <= 512,
+              "cfg::DV_PAD is cfg::D_V rounded up to 16, beyond 256 to 128, and at most 512");
+static_assert(cfg::WARPS == 8 || cfg::WARPS == 12 || cfg::WARPS == 16,
+              "cfg::WARPS, those that compute, is 8, 12 or 16");
+static_assert(cfg::BM == (cfg::DV_PAD > 256 ? 8 : 16) * cfg::WARPS,
+              "cfg::BM is 16 cfg::WARPS: a warp owns 16 rows; beyond 256 columns of o two warps share them");
+static_assert(cfg::BN % 16 == 0 && cfg::BN >= 16 && cfg::BN <= 128,
+              "cfg::BN is a multiple of 16 in 16 .. 128");
+static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 5, "cfg::STAGES is 1 .. 5: shared_layout::ROUNDS query tiles are for no more");
+static_assert(cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2, "cfg::Q_STAGES is 1 or 2");
+static_assert(!cfg::PACK || (!variant::MAP && !variant::DIAG),
+              "cfg::PACK: rows of a tile that are one token each cannot share diagonals, nor a map's classes");
+
+struct hopper_params { // what the kernel takes; the maps are made of the rest at launch
+    tensor_map q, k, v, o; // o: where cfg::OWN_O and not cfg::O_F32
+    attention_params p;
+};
+
+// One wgmma holds at most 256 columns of o. Where there are more, two warpgroups have the same rows, and so the same
+// scores, and half of the columns each.
+constexpr int SHARERS = 16 * cfg::WARPS / cfg::BM;
+constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
+
+// ---- shared memory --------------------------------------------------------------------------------------
+
+// Bytes of dynamic shared memory. As C, for the planner:
+//     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
+//     tiles = groups * (q_stages * q + (own_o ? o : 0));
+//     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
+//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + 256 + (diag ? groups * 8 * (64 + bn) : 0);
+constexpr int SMEM_LIMIT = 232448;
+__host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int q_stages, bool own_o,
+                                                    int d_pad, int dv_pad, bool o_f32, bool diag)
+{
+    const int groups = warps / 4;
+    const int q = 64 * d_pad * 2;
+    const int o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
+    const int tiles = groups * (q_stages * q + (own_o ? o : 0));
+    const int k = round_up(stages * bn * d_pad * 2, 1024);
+    const int v = round_up(stages * bn * dv_pad * 2, 1024);
+    return tiles + k + v + 40 * stages + 16 * q_stages * groups + 256 + (diag ? groups * 8 * (64 + bn) : 0);
+}
+
+struct shared_layout {                            // offsets in bytes
+    static constexpr int GROUPS = cfg::WARPS / 4; // warpgroups that compute
+    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
+    static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * 2;
+    static constexpr int Q_BYTES = 64 * cfg::D_PAD * 2; // of a warpgroup
+    static constexpr int O_BYTES = cfg::OWN_O && !cfg::O_F32 ? 64 * O_COLUMNS * 2 : 0;
+    static constexpr int ROUNDS = 8; // query tiles, see round_place
+    static constexpr int BYTES = hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::Q_STAGES,
+                                                   cfg::OWN_O, cfg::D_PAD, cfg::DV_PAD, cfg::O_F32,
+                                                   variant::DIAG);
+    static constexpr int DIAG_BYTES = 4 * (64 + cfg::BN); // of one table; a warpgroup has two
+    static constexpr int O = cfg::Q_STAGES * Q_BYTES; // within a warpgroup's slab; Q is first
+    static constexpr int SLAB = O + O_BYTES;
+    static constexpr int K = GROUPS * SLAB; // stages, one after the other
+    static constexpr int V = K + round_up(cfg::STAGES * K_BYTES, 1024);
+    static constexpr int TILES = V + round_up(cfg::STAGES * V_BYTES, 1024); // of each stage of K: 8 bytes
+    static constexpr int K_RING = TILES + 8 * cfg::STAGES;
+    static constexpr int V_RING = K_RING + ring_barriers<cfg::STAGES>::BYTES;
+    static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES; // of each warpgroup
+    static constexpr int ROUND = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES; // 16 bytes each
+    static constexpr int TOLD = ROUND + 16 * ROUNDS; // two barriers each: it stands there, and its last K is next
+    static constexpr int DIAG = TOLD + 16 * ROUNDS;
+    static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && GROUPS <= 4 &&
+                      Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
+                  "places do not overlap");
+    static_assert(BYTES <= SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
+};
+
+constexpr int THREADS = 128 + cfg::WARPS * 32;
+constexpr int NB = cfg::BN / 8;
+constexpr int DB = O_COLUMNS / 8;
+
+// Of a thread, out of 64 K in all: what the loading warpgroup gives up goes to the others.
+constexpr int LOADER_REGISTERS = cfg::WARPS == 8 ? 40 : 32;
+constexpr int WORKER_REGISTERS = cfg::WARPS == 8 ? 232 : cfg::WARPS == 12 ? 160 : 112;
+
+// ---- which rows ----------------------------------------------------------------------------------------
+
+// Number of the thread's warpgroup among those that compute, as one register for the warp.
+DEV u32 worker_group()
+{
+    return __shfl_sync(ALL_LANES, fresh_thread() / 128 - 1, 0);
+}
+
+// Where a warp of those that compute works in a query tile: row i of a warpgroup's 64 is token i / heads of
+// head h + i % heads.
+struct hopper_place {
+    int b, h, heads;
+    int share; // share_of_head
+    int query_tile;
+    int row0;   // first token of the block's tile
+    int tokens; // of a warpgroup
+    int group, first; // the warpgroup among those with rows of their own; the thread's first row in it
+    int column0;      // of o
+    int lane, len_q;
+
+    __device__ __forceinline__ bool leads() const { return column0 == 0; } // of the warps with these rows
+    __device__ __forceinline__ int group_row0() const { return row0 + group * tokens; }
+    __device__ __forceinline__ int head(int r) const { return cfg::PACK ? h + first + 8 * r - token(r) * heads : h; }
+    // The token of the thread's row r: the warpgroup's n'th,
+    __device__ __forceinline__ int token(int r) const { return (first + 8 * r) * share >> SHARE_BITS; }
+    // and as a row; len_q where it is none's.
+    __device__ __forceinline__ int row(int r) const
+    {
+        if constexpr (cfg::PACK) {
+            return token(r) < tokens ? group_row0() + token(r) : len_q;
+        } else {
+            return group_row0() + first + 8 * r;
+        }
+    }
+};
+
+// share: share_of_head; warp: of those that compute.
+DEV hopper_place find_place(const attention_params &p, const query_tile &tile, int share, int warp)
+{
+    hopper_place at;
+    at.b = tile.b;
+    at.h = tile.h;
+    at.heads = packed_heads(p);
+    at.query_tile = tile.number;
+    at.share = share;
+    at.tokens = 64 * share >> SHARE_BITS;
+    at.row0 = at.query_tile * (cfg::BM / 64) * at.tokens;
+    at.group = warp / 4 / SHARERS;
+    at.column0 = warp / 4 % SHARERS * O_COLUMNS;
+    at.lane = lane_id();
+    at.first = warp % 4 * 16 + at.lane / 4;
+    at.len_q = p.z.len_q;
+    return at;
+}
+
+// ---- what the warps tell each other ----------------------------------------------------------------------
+
+using place = ring_place<cfg::STAGES>;
+using q_place = ring_place<cfg::Q_STAGES>;
+
+struct rings {
+    ring_barriers<cfg::STAGES> k, v;
+    DEV rings at(u32 shared) { return {{shared + shared_layout::K_RING}, {shared + shared_layout::V_RING}}; }
+    DEV ring_barriers<cfg::Q_STAGES> q(u32 shared, u32 group) // of a warpgroup
+    {
+        return {shared + shared_layout::Q_RING + ring_barriers<cfg::Q_STAGES>::BYTES * group};
+    }
+};
+
+// A key tile with what the mask leaves of it: KEY_TILE times its number, and two bits for each warpgroup (enum
+// tile_class), of which some are set. Beside each stage of K stands its tile, and then the one after it in the query
+// tile, so that those who read know what comes before they wait for it. NO_TILE comes after the last one, and takes a
+// stage where there is none at all.
+constexpr int KEY_TILE = 256;
+constexpr int NO_TILE = 0;
+constexpr int WHOLE_BITS = 0xaa; // of all warpgroups
+static_assert(TILE_NONE == 0 && TILE_SOME == 1 && TILE_ALL == 2 && TILE_CUT == 3, "two bits tell which");
+DEV u32 tile_words(u32 shared, u32 stage)
+{
+    return shared + shared_layout::TILES + 8 * stage;
+}
+
+// Where a query tile stands, of the block's n'th at ROUND, n % ROUNDS: number, head, batch and key head, by the warp that loads
+// Q. The one that loads K waits at the place's barrier; the others have learned of it when they have their Q, of which a query
+// tile NONE has no bytes. Which one is next is found out when of the one before the last K is about to be loaded, and not earlier:
+// blocks that are done sooner take more. A place is written again when all have left the Q of the one Q_STAGES + 1 before: 8 are enough.
+DEV u32 round_place(u32 shared, u32 round)
+{
+    return shared + shared_layout::ROUND + 16 * (round % shared_layout::ROUNDS);
+}
+DEV u32 told_barrier(u32 shared, u32 round)
+{
+    return shared + shared_layout::TOLD + 16 * (round % shared_layout::ROUNDS);
+}
+DEV u32 ending_barrier(u32 shared, u32 round) { return told_barrier(shared, round) + 8; }
+DEV void write_round(u32 shared, u32 round, const query_tile &tile, u32 h_kv)
+{
+    const u32 to = round_place(shared, round);
+    store_shared(to, static_cast<u32>(tile.number));
+    store_shared(to + 4, static_cast<u32>(tile.h));
+    store_shared(to + 8, static_cast<u32>(tile.b));
+    store_shared(to + 12, h_kv);
+}
+DEV u32 round_parity(u32 round) { return round / shared_layout::ROUNDS & 1u; }
+DEV int read_for_warp(u32 address) // as one register for the warp
+{
+    return static_cast<int>(__shfl_sync(ALL_LANES, __float_as_uint(load_shared(address)), 0));
+}
+DEV query_tile read_round(u32 shared, u32 round)
+{
+    const u32 from = round_place(shared, round);
+    return {read_for_warp(from), read_for_warp(from + 4), read_for_warp(from + 8)};
+}

@@ -1,0 +1,272 @@
+// linear/backward/tokens.cuh: kernels for each token by itself: the gradient of a normaliser, the gradients of inputs that the decay, beta, the bonus and the
+// scale are made of, and the gradients of q and k from those for each head of v.
+//
+// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads of k. No shared memory to ask for.
+#pragma once
+#include "heads/input_sums.cuh"
+#include "linear/backward/parts.cuh"
+
+namespace linear {
+
+using back::add_sum;
+
+constexpr int TOKEN_THREADS = 256, TOKEN_TOKENS = 64;
+constexpr int TOKEN_WARPS = TOKEN_THREADS / 32;
+
+struct token_block {
+    int b, h, first, left; // tokens
+
+    DEV token_block of_block(const sizes &z, int heads)
+    {
+        const int tiles = (z.len_q + TOKEN_TOKENS - 1) / TOKEN_TOKENS;
+        const int block = static_cast<int>(blockIdx.x);
+        const int first = block % tiles * TOKEN_TOKENS;
+        return {block / tiles / heads, block / tiles % heads, first, min(TOKEN_TOKENS, z.len_q - first)};
+    }
+};
+DEV i64 token_line(const sizes &z, int b, int h, int t) { return (static_cast<i64>(b) * z.n_h + h) * z.len_q + t; }
+
+// Sum over a warp's lanes of f(i), i < n.
+template <class F> DEV float warp_sum(int n, const F &f)
+{
+    float sum = 0.0f;
+    for (int i = lane_id(); i < n; i += 32) {
+        sum += f(i);
+    }
+    return lanes_sum<32>(sum);
+}
+
+// ---- a normaliser -------------------------------------------------------------------------------------------
+
+DEV void back_divisors(const linear_back_params &p)
+{
+    const token_block k = token_block::of_block(p.z, p.z.n_h);
+    for (int n = static_cast<int>(threadIdx.x) / 32; n < k.left; n += TOKEN_WARPS) {
+        const int t = k.first + n;
+        const i64 line = token_line(p.z, k.b, k.h, t);
+        const dout_element *out = static_cast<const dout_element *>(p.dout) + (k.b * p.dout_b + k.h * p.dout_h + t * p.dout_t);
+        const float sum = warp_sum(cfg::D_V, [&](int j) { return to_float(out[j]) * p.again_o[line * cfg::D_V + j]; });
+        if (lane_id() == 0) {
+            p.divided[2 * line + 1] = -sum * p.divided[2 * line];
+        }
+    }
+}
+
+// ---- gradients of inputs ------------------------------------------------------------------------------------
+
+constexpr int SLOTS = max_of(variant::SITES, 1);
+constexpr int CHANNELS = max_of(cfg::D, cfg::D_V), PER_LANE = (CHANNELS + 31) / 32;
+
+// Of one token, what flows to the functions of the recurrence.
+struct seeds {
+    float scale, decay, delta; // decay: of all channels, where it does not vary with them
+};
+
+struct site_sums { // over the tokens of a warp, as far as the address allows
+    float head[SLOTS];
+    float channel[SLOTS][PER_LANE];
+};
+
+template <int G> DEV constexpr bool has_channels() { return variant::SITE_OF[G] == OF_BONUS || (variant::SITE_OF[G] == OF_DECAY && (DECAY_BY_KEY || DECAY_BY_VALUE)); }
+
+struct token {
+    const linear_back_params &p;
+    int b, h, t;
+    i64 line;
+    variant::head head;
+    variant::row row;
+    float scale;
+
+    __device__ __forceinline__ const cfg::element *q() const { return elements(p.q, b * p.q_b + head.h_kv * p.q_h + t * p.q_t); }
+    __device__ __forceinline__ const cfg::element *k() const { return elements(p.k, b * p.k_b + head.h_kv * p.k_h + t * p.k_t); }
+    __device__ __forceinline__ const cfg::element *v() const { return elements(p.v, b * p.v_b + h * p.v_h + t * p.v_t); }
+    __device__ __forceinline__ const dout_element *out() const { return static_cast<const dout_element *>(p.dout) + (b * p.dout_b + h * p.dout_h + t * p.dout_t); }
+};
+
+// What weighs the token's own pair gets: v do.
+DEV float back_own(const token &at)
+{
+    return warp_sum(cfg::D_V, [&](int j) { return to_float(at.v()[j]) * to_float(at.out()[j]); });
+}
+
+DEV seeds seeds_of(const token &at, float own)
+{
+    seeds s = {};
+    const linear_back_params &p = at.p;
+    if constexpr (variant::WANTS[OF_SCALE]) {
+        s.scale = warp_sum(cfg::D, [&](int i) {
+            const float q = to_float(at.q()[i]);
+            const float pair = cfg::BONUS ? own * to_float(at.k()[i]) * variant::bonus(p.x, p.z, at.head, i) : 0.0f;
+            return q * (p.dq_head[at.line * cfg::D + i] + pair);
+        });
+    }
+    if constexpr (GRADIENT_BY_KEY && !DECAY_BY_KEY) {
+        s.decay = warp_sum(cfg::D, [&](int i) { return p.dlog[at.line * cfg::D + i]; });
+    }
+    if constexpr (variant::WANTS[OF_DELTA]) {
+        s.delta = warp_sum(cfg::D_V, [&](int j) { return p.errors[at.line * cfg::D_V + j] * p.dx[at.line * cfg::D_V + j]; });
+    }
+    return s;
+}
+
+// Of channel i.
+template <int G> DEV float channel_seed(const token &at, float own, int i)
+{
+    if constexpr (variant::SITE_OF[G] == OF_BONUS) {
+        return at.scale * to_float(at.q()[i]) * to_float(at.k()[i]) * own;
+    } else {
+        return at.p.dlog[at.line * (DECAY_BY_VALUE ? cfg::D_V : cfg::D) + i];
+    }
+}
+
+template <int G> DEV void take_site(site_sums &sums, const token &at, const seeds &s, float own)
+{
+    constexpr int FORM = variant::SITE_FORM[G];
+    constexpr int OF = variant::SITE_OF[G];
+    const linear_back_params &p = at.p;
+    if constexpr (has_channels<G>()) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < PER_LANE; n++) {
+            const int i = lane_id() + 32 * n;
+            if (i >= (OF == OF_DECAY && DECAY_BY_VALUE ? cfg::D_V : cfg::D)) {
+                continue;
+            }
+            const float value = variant::template site<G>(p.x, p.z, at.head, at.row, i, channel_seed<G>(at, own, i));
+            if constexpr (FORM == SITE_DIM) {
+                sums.channel[G][n] += value;
+            } else if constexpr (FORM == SITE_ELEMENT) {
+                add_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, i), value);
+            } else {
+                sum += value;
+            }
+        }
+        if constexpr (FORM == SITE_HEAD) {
+            sums.head[G] += sum;
+        } else if constexpr (FORM == SITE_ROW) {
+            sum = lanes_sum<32>(sum);
+            if (lane_id() == 0) {
+                add_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), sum);
+            }
+        }
+    } else {
+        const float seed = OF == OF_SCALE ? s.scale : OF == OF_DECAY ? s.decay : s.delta;
+        const float value = variant::template site<G>(p.x, p.z, at.head, at.row, 0, seed);
+        static_assert(FORM == SITE_HEAD || FORM == SITE_ROW, "a value per token is read by head or by token");
+        if (FORM == SITE_HEAD) {
+            sums.head[G] += lane_id() == 0 ? value : 0.0f;
+        } else if (lane_id() == 0) {
+            add_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), value);
+        }
+    }
+}
+
+template <int G> DEV void leave_site(const site_sums &sums, const linear_back_params &p, const variant::head &head)
+{
+    if constexpr (variant::SITE_FORM[G] == SITE_HEAD) {
+        const float sum = lanes_sum<32>(sums.head[G]);
+        if (lane_id() == 0) {
+            add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{}, 0), sum);
+        }
+    } else if constexpr (variant::SITE_FORM[G] == SITE_DIM) {
+        constexpr int N = variant::SITE_OF[G] == OF_DECAY && DECAY_BY_VALUE ? cfg::D_V : cfg::D;
+#pragma unroll
+        for (int n = 0; n < PER_LANE; n++) {
+            if (lane_id() + 32 * n < N) {
+                add_sum(variant::template site_address<G>(p.g, p.x, p.z, head, variant::row{}, lane_id() + 32 * n), sums.channel[G][n]);
+            }
+        }
+    }
+}
+
+DEV void back_tokens(const linear_back_params &p)
+{
+    const token_block k = token_block::of_block(p.z, p.z.n_h);
+    const variant::head head = variant::make_head(p.x, p.z, k.b, k.h);
+    const float scale = variant::scale(p.x, p.z, head);
+    site_sums sums = {};
+    for (int n = static_cast<int>(threadIdx.x) / 32; n < k.left; n += TOKEN_WARPS) {
+        const int t = k.first + n;
+        const token at{p, k.b, k.h, t, token_line(p.z, k.b, k.h, t), head, variant::make_row(p.x, p.z, head, t, packed_position(p.x.cu, p.x.cu_step, p.x.seqs, t)), scale};
+        float own = 0.0f;
+        if constexpr (cfg::BONUS) {
+            own = back_own(at);
+            if (lane_id() == 0) {
+                p.own[at.line] = own;
+            }
+        }
+        const seeds s = seeds_of(at, own);
+        repeat<0, variant::SITES>([&]<int G>() { take_site<G>(sums, at, s, own); });
+    }
+    repeat<0, variant::SITES>([&]<int G>() { leave_site<G>(sums, p, head); });
+}
+
+// ---- q and k ------------------------------------------------------------------------------------------------
+
+template <bool WIDE_RESULT> DEV void store_four(void *base, i64 place, const float (&x)[4])
+{
+    if constexpr (WIDE_RESULT) {
+        store_vec<4, float>(static_cast<float *>(base) + place, x);
+    } else {
+        store_any<4, cfg::element>(static_cast<cfg::element *>(base) + place, x);
+    }
+}
+
+DEV void back_heads(const linear_back_params &p)
+{
+    const token_block k = token_block::of_block(p.z, p.z.n_h_kv);
+    constexpr int VECTORS = cfg::D / 4;
+    const int group = p.z.group();
+    for (int n = static_cast<int>(threadIdx.x); n < k.left * VECTORS; n += TOKEN_THREADS) {
+        const int t = k.first + n / VECTORS;
+        const int i = n % VECTORS * 4;
+        float dq[4] = {};
+        float dk[4] = {};
+        float q[4] = {};
+        float key[4] = {};
+        if constexpr (cfg::BONUS) {
+            load_vec<4, cfg::element>(elements(p.q, k.b * p.q_b + k.h * p.q_h + t * p.q_t + i), q);
+            load_vec<4, cfg::element>(elements(p.k, k.b * p.k_b + k.h * p.k_h + t * p.k_t + i), key);
+        }
+        for (int h = k.h * group; h < (k.h + 1) * group; h++) {
+            const variant::head head = variant::make_head(p.x, p.z, k.b, h);
+            const float scale = variant::scale(p.x, p.z, head);
+            const i64 line = token_line(p.z, k.b, h, t);
+            float x[4];
+            float y[4];
+            float read[4] = {};
+            load_vec<4, float>(p.dq_head + (line * cfg::D + i), x);
+            load_vec<4, float>(p.dk_head + (line * cfg::D + i), y);
+            if constexpr (cfg::DELTA) {
+                load_vec<4, float>(p.dk_read + (line * cfg::D + i), read);
+            }
+            const float own = cfg::BONUS ? p.own[line] : 0.0f;
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const float u = cfg::BONUS ? own * variant::bonus(p.x, p.z, head, i + e) : 0.0f;
+                dq[e] += scale * (x[e] + u * key[e]);
+                dk[e] += y[e] + read[e] + scale * u * q[e];
+            }
+        }
+        if (p.dq != nullptr) {
+            store_four<cfg::DQ_F32>(p.dq, k.b * p.dq_b + k.h * p.dq_h + t * p.dq_t + i, dq);
+        }
+        if (p.dk != nullptr) {
+            store_four<cfg::DK_F32>(p.dk, k.b * p.dk_b + k.h * p.dk_h + t * p.dk_t + i, dk);
+        }
+    }
+}
+
+} // namespace linear
+
+#if LATHE_COMPILED(bwd_divisors)
+extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_divisors)(const __grid_constant__ linear_back_params p) { linear::back_divisors(p); }
+#endif
+
+#if LATHE_COMPILED(bwd_tokens)
+extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_tokens)(const __grid_constant__ linear_back_params p) { linear::back_tokens(p); }
+#endif
+
+#if LATHE_COMPILED(bwd_heads)
+extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_heads)(const __grid_constant__ linear_back_params p) { linear::back_heads(p); }
+#endif

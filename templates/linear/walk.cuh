@@ -1,0 +1,301 @@
+// linear/walk.cuh: walks along the tokens of a sequence with columns of the state, all rows of them: what o is read from.
+#pragma once
+#include "linear/tokens.cuh"
+
+static_assert(linear_variant<variant, inputs>, "variant.gen.cuh does not fill the slots of linear attention: "
+                                               "templates/contracts/linear.md lists them, and the notes below name the first one that is missing");
+
+namespace linear {
+
+// The sum of keys is one more column of the state, of values that are 1: each thread has it beside its own.
+constexpr int BESIDE = cfg::NORMALISE ? 1 : 0;
+using columns = shape<cfg::D>;
+constexpr int WIDE = columns::N + BESIDE;
+using state_tile = tile<cfg::D, WIDE>;
+
+DEV float normaliser(float sum) { return sum + 1e-10f; } // finite where the sum is 0
+
+struct batch { // of tokens, as the walk takes them
+    static constexpr int TOKENS = columns::TOKENS;
+    alignas(16) float q[TOKENS][columns::PAD];
+    alignas(16) float k[TOKENS][columns::PAD];
+    alignas(16) float v[TOKENS][columns::COLUMNS];
+    alignas(16) float keys[TOKENS][DECAY_BY_KEY ? columns::PAD : 4];         // what rows lose,
+    alignas(16) float values[TOKENS][DECAY_BY_VALUE ? columns::COLUMNS : 4]; // of columns,
+    float all[TOKENS];                                                       // the whole state
+    float beta[TOKENS];
+    float beside[TOKENS]; // the value of the column that is the sum of keys
+    alignas(16) float bonus[cfg::BONUS ? columns::PAD : 4]; // the same for all tokens
+};
+
+// What a block works on.
+struct work {
+    sequence s;
+    int h, h_kv, first, left; // columns of the block from `first` on, `left` of them exist
+    typename variant::head head;
+    float scale;
+
+    // SLICES blocks of COLUMNS of `of` columns for each head of each sequence.
+    template <int SLICES, int COLUMNS, class P> DEV work of_block(const P &p, int of)
+    {
+        const int block = static_cast<int>(blockIdx.x);
+        work w;
+        w.first = block % SLICES * COLUMNS;
+        w.left = of - w.first;
+        w.h = block / SLICES % p.z.n_h;
+        w.h_kv = p.z.key_head(w.h);
+        w.s = sequence_of(p.cu, p.cu_step, p.z, block / SLICES / p.z.n_h);
+        w.head = variant::make_head(p.x, p.z, w.s.batch, w.h);
+        w.scale = variant::scale(p.x, p.z, w.head);
+        return w;
+    }
+    // Places that do not exist have the row of one that does.
+    template <class P> __device__ __forceinline__ typename variant::row row(const P &p, int place) const
+    {
+        const int at = max(0, min(place, s.length - 1));
+        return variant::make_row(p.x, p.z, head, sequence::token(s, at), sequence::position(s, at));
+    }
+    __device__ __forceinline__ bool has(int place) const { return place < s.length; }
+    template <class P> __device__ __forceinline__ float all(const P &p, int place) const
+    {
+        return has(place) ? loss_of(variant::decay(p.x, p.z, head, row(p, place), 0)) : 0.0f;
+    }
+    template <class P> __device__ __forceinline__ float channel(const P &p, int place, int channel, int channels) const
+    {
+        return has(place) && channel < channels ? loss_of(variant::decay(p.x, p.z, head, row(p, place), channel)) : 0.0f;
+    }
+    template <class P> __device__ __forceinline__ float beta(const P &p, int place) const
+    {
+        return has(place) ? variant::delta(p.x, p.z, head, row(p, place)) : 0.0f;
+    }
+};
+constexpr int COLUMN_SLICES = (cfg::D_V + columns::COLUMNS - 1) / columns::COLUMNS;
+
+DEV const cfg::element *elements(const void *base, i64 offset) { return static_cast<const cfg::element *>(base) + offset; }
+
+// q, k and a vector along the columns, of T: v, or what flows back to o.
+template <class P, class T> struct column_loader {
+    static constexpr int TOKENS = batch::TOKENS;
+    const P &p;
+    const work &w;
+    const T *value;
+    i64 value_t;
+    fetcher<cfg::element, columns::PAD, TOKENS> q, k;
+    fetcher<T, columns::COLUMNS, TOKENS> v;
+
+    __device__ __forceinline__ column_loader(const P &params, const work &of, const T *values, i64 stride) : p(params), w(of), value(values), value_t(stride) {}
+    __device__ __forceinline__ void get(int place)
+    {
+        q.get(elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, cfg::D, w.s, place);
+        k.get(elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, cfg::D, w.s, place);
+        v.get(value, value_t, w.left, w.s, place);
+    }
+    // With what formulas say of the tokens.
+    __device__ __forceinline__ void put(batch &to, int place) const
+    {
+        q.put(to.q, [&](int) { return w.scale; });
+        k.put(to.k);
+        v.put(to.v);
+        each_of_batch<TOKENS, 1>(place, [&](int n, int at, int) {
+            if constexpr (cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN) {
+                to.all[n] = w.all(p, at);
+            }
+            if constexpr (cfg::DELTA) {
+                to.beta[n] = w.beta(p, at);
+            }
+        });
+        if constexpr (DECAY_BY_KEY) {
+            each_of_batch<TOKENS, columns::PAD>(place, [&](int n, int at, int i) { to.keys[n][i] = w.channel(p, at, i, cfg::D); });
+        }
+        if constexpr (DECAY_BY_VALUE) {
+            each_of_batch<TOKENS, columns::COLUMNS>(place, [&](int n, int at, int j) { to.values[n][j] = w.channel(p, at, w.first + j, cfg::D_V); });
+        }
+    }
+    __device__ __forceinline__ void put_bonus(batch &to) const
+    {
+        if constexpr (cfg::BONUS) {
+            each_of_batch<1, columns::PAD>(0, [&](int, int, int i) { to.bonus[i] = i < cfg::D ? variant::bonus(p.x, p.z, w.head, i) : 0.0f; });
+        }
+    }
+};
+
+DEV void decay_state(state_tile &state, const batch &b, int n)
+{
+    if constexpr (DECAY_BY_KEY) {
+        state.lose_rows(b.keys[n]);
+    } else if constexpr (DECAY_BY_VALUE) {
+        float own[columns::N];
+        float by[WIDE];
+        load_vec<columns::N, float>(&b.values[n][columns::column()], own);
+#pragma unroll
+        for (int i = 0; i < WIDE; i++) {
+            by[i] = own[min_of(i, columns::N - 1)]; // there is no sum of keys beside such a decay
+        }
+        state.lose_columns(by);
+    } else if constexpr (DECAYS) {
+        state.lose(b.all[n]);
+    }
+}
+// Of this thread's columns.
+DEV void load_value(const batch &b, int n, float beside, float (&value)[WIDE])
+{
+    float own[columns::N];
+    load_vec<columns::N, float>(&b.v[n][columns::column()], own);
+#pragma unroll
+    for (int i = 0; i < columns::N; i++) {
+        value[i] = own[i];
+    }
+    if constexpr (cfg::NORMALISE) {
+        value[columns::N] = beside;
+    }
+}
+
+// q (u k)', of this thread's rows: what weighs a token's own pair.
+DEV float own_weight(const batch &b, int n)
+{
+    float own = 0.0f;
+#pragma unroll
+    for (int g = 0; g < columns::GROUPS; g++) {
+        const int row = 4 * (lane_id() % ROW_LANES + ROW_LANES * g);
+        float q[4];
+        float k[4];
+        float u[4];
+        load_vec<4, float>(&b.q[n][row], q);
+        load_vec<4, float>(&b.k[n][row], k);
+        load_vec<4, float>(&b.bonus[row], u);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            own += q[e] * k[e] * u[e];
+        }
+    }
+    return own;
+}
+template <int W> DEV void add_times(float (&sum)[W], float factor, const float (&x)[W])
+{
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        sum[i] += factor * x[i];
+    }
+}
+
+// One token: `sum` gets what it reads, of this thread's rows. error(value) sees what the delta rule corrects by, before beta.
+template <bool READS, bool WRITES, class F> DEV void step(state_tile &state, const batch &b, int n, float (&sum)[WIDE], const F &error)
+{
+    float value[WIDE];
+    load_value(b, n, 1.0f, value);
+    if constexpr (READS && cfg::BONUS) {
+        state.read(b.q[n], sum);
+        add_times(sum, own_weight(b, n), value);
+    }
+    if constexpr (WRITES) {
+        decay_state(state, b, n);
+        if constexpr (cfg::DELTA) {
+            float seen[WIDE] = {};
+            state.read(b.k[n], seen);
+            sum_rows(seen);
+            add_times(value, -1.0f, seen);
+            error(value);
+#pragma unroll
+            for (int i = 0; i < WIDE; i++) {
+                value[i] *= b.beta[n];
+            }
+        }
+        state.add(b.k[n], value);
+    }
+    if constexpr (READS && !cfg::BONUS) {
+        state.read(b.q[n], sum);
+    }
+}
+
+// Along all tokens. out.store(place, o) gets what a token reads, out.error(place, error) what the delta rule corrects by; out.after(place, state) comes
+// behind each batch, of tokens up to `place`.
+template <bool READS, bool WRITES, class LOADER, class OUT> DEV void walk(batch (&shared)[2], LOADER &loader, state_tile &state, OUT &out)
+{
+    constexpr int TOKENS = batch::TOKENS;
+    static_assert(TOKENS % 4 == 0, "tokens are read out in fours");
+    const int length = loader.w.s.length;
+    __syncthreads();
+    loader.get(0);
+    loader.put(shared[0], 0);
+    loader.put_bonus(shared[0]);
+    loader.put_bonus(shared[1]);
+    __syncthreads();
+#pragma unroll 1
+    for (int place = 0, now = 0; place < length; place += TOKENS, now ^= 1) {
+        const bool more = place + TOKENS < length;
+        if (more) {
+            loader.get(place + TOKENS);
+        }
+        const batch &b = shared[now];
+#pragma unroll 1
+        for (int first = 0; first < TOKENS; first += 4) {
+            float part[4][WIDE] = {};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                step<READS, WRITES>(state, b, first + i, part[i], [&](const float(&error)[WIDE]) { out.error(place + first + i, error); });
+            }
+            if constexpr (READS) {
+                float o[WIDE];
+                sum_rows_of_four(part, o);
+                if (lane_id() % ROW_LANES < 4) {
+                    out.store(place + first + lane_id() % 4, o);
+                }
+            }
+        }
+        out.after(min(place + TOKENS, length), state);
+        if (more) {
+            loader.put(shared[now ^ 1], place + TOKENS);
+        }
+        __syncthreads();
+    }
+}
+
+// ---- states in memory ---------------------------------------------------------------------------------------
+
+// f(element, row, column of the block), of what is of the state itself and exists, `left` columns.
+template <class F> DEV void each_of_state(state_tile &state, int left, const F &f)
+{
+    state.each_place([&](float &a, int row, int n) {
+        if (n < columns::N && row < cfg::D && columns::column() + n < left) {
+            f(a, row, columns::column() + n);
+        }
+    });
+}
+// Of the sum of keys, which each thread has.
+template <class F> DEV void each_of_norm(state_tile &state, const F &f)
+{
+    state.each_place([&](float &a, int row, int n) {
+        if (n == columns::N && row < cfg::D) {
+            f(a, row);
+        }
+    });
+}
+DEV void load_state(state_tile &state, const work &w, const float *from, i64 s_i, i64 s_j)
+{
+    if (from != nullptr) {
+        each_of_state(state, w.left, [&](float &a, int row, int column) { a = from[row * s_i + (w.first + column) * s_j]; });
+    }
+}
+DEV void store_state(state_tile &state, const work &w, float *to, i64 s_i, i64 s_j)
+{
+    if (to != nullptr) {
+        each_of_state(state, w.left, [&](float &a, int row, int column) { to[row * s_i + (w.first + column) * s_j] = a; });
+    }
+}
+DEV void load_norm(state_tile &state, const float *from, i64 s_i)
+{
+    if (cfg::NORMALISE && from != nullptr) {
+        each_of_norm(state, [&](float &a, int row) { a = from[row * s_i]; });
+    }
+}
+// By the threads of a head that have its first column.
+DEV void store_norm(state_tile &state, const work &w, float *to, i64 s_i)
+{
+    if (cfg::NORMALISE && to != nullptr && w.first == 0 && columns::column() == 0) {
+        each_of_norm(state, [&](float &a, int row) { to[row * s_i] = a; });
+    }
+}
+// nullptr where there is none: of one head of a state.
+template <class T> DEV T *head_of(T *base, i64 offset) { return base == nullptr ? base : base + offset; }
+
+} // namespace linear

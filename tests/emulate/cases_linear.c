@@ -1,0 +1,162 @@
+/*
+ * cases_linear.c: the matrix of linear attention, both passes: every decay with what goes beside it, packed
+ * sequences, states, head groups, layouts.
+ *
+ * In: nothing. Out: cases at the end of the list; see cases.c.
+ */
+#include "cases.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+#define UNIT  "local function unit(v) return v * rsqrt(dimsum(v * v) + 1e-6) end\n"
+#define TOKEN "tensor('float', 'b', 'h', 't', { grad = true })"
+#define KEY   "tensor('float', 'b', 'h', 't', 'd', { grad = true })"
+#define VALUE "tensor('float', 'b', 'h', 't', 'd_v', { grad = true })"
+#define HEAD  "tensor('f32', 'h', { grad = true })"
+#define BETA  "delta = function(at, x) return sigmoid(x.r(at.b, at.h, at.t)) end"
+
+static const struct inline_spec SPECS[] = {
+    {"plain", SPEC_plain},
+    {"by_head", SPEC_by_head},
+    {"learned_head", "return linear_attention { inputs = { r = " HEAD " },\n"
+                     "  decay = function(at, x) return -exp(0.3 * x.r(at.h) - 2.0) end }\n"},
+    {"by_token", "return linear_attention { inputs = { g = " TOKEN " },\n"
+                 "  decay = function(at, x) return x.g(at.b, at.h, at.t) end }\n"},
+    {"by_key", "return linear_attention { inputs = { g = " KEY " },\n"
+               "  decay = function(at, x) return x.g(at.b, at.h, at.t, at.i) end }\n"},
+    {"by_value", "return linear_attention { inputs = { g = " VALUE " },\n"
+                 "  decay = function(at, x) return x.g(at.b, at.h, at.t, at.j) end }\n"},
+    {"delta_rule",
+     UNIT "return linear_attention { inputs = { r = " TOKEN " }, query_mod = unit, key_mod = unit,\n"
+          "  " BETA " }\n"},
+    {"gated_delta",
+     UNIT "return linear_attention { inputs = { r = " TOKEN ", u = " TOKEN ", a = " HEAD " },\n"
+          "  query_mod = unit, key_mod = unit, " BETA ",\n"
+          "  decay = function(at, x) return -exp(0.3 * x.a(at.h)) * log(1.0 + exp(x.u(at.b, at.h, at.t))) "
+          "end }\n"},
+    {"keyed_delta",
+     UNIT "return linear_attention { inputs = { r = " TOKEN ", g = " KEY ", a = " HEAD ",\n"
+          "    low = tensor('f32', 'h', 'd', { grad = true }) },\n"
+          "  query_mod = unit, key_mod = unit, " BETA ",\n"
+          "  decay = function(at, x) return exp(0.3 * x.a(at.h)) * x.g(at.b, at.h, at.t, at.i) - exp(0.2 * "
+          "x.low(at.h, at.i) - 3.0) end }\n"},
+    {"valued_delta",
+     UNIT "return linear_attention { inputs = { r = " TOKEN ", g = " VALUE " }, key_mod = unit,\n"
+          "  " BETA ", decay = function(at, x) return x.g(at.b, at.h, at.t, at.j) end }\n"},
+    {"with_bonus",
+     "return linear_attention { inputs = { g = " KEY ", u = tensor('float', 'h', 'd', { grad = true "
+     "}), s = " HEAD " },\n"
+     "  decay = function(at, x) return x.g(at.b, at.h, at.t, at.i) end,\n"
+     "  bonus = function(at, x) return 1.0 + x.u(at.h, at.i) end,\n"
+     "  scale = function(at, x) return 0.2 * exp(0.1 * x.s(at.h)) end }\n"},
+    {"bonus_alone", SPEC_bonus_alone},
+    {"normalised",
+     "local function phi(v) return exp(0.5 * v) end\n"
+     "return linear_attention { inputs = { g = " TOKEN " }, query_mod = phi, key_mod = phi, normalise "
+     "= true,\n"
+     "  decay = function(at, x) return x.g(at.b, at.h, at.t) end }\n"},
+    {"all_tokens",
+     "local function swish(v) return silu(v) end\n"
+     "return linear_attention { causal = false, query_mod = swish, key_mod = swish,\n"
+     "  inputs = { gate = " VALUE " },\n"
+     "  output_mod = function(o, at, x) return o * sigmoid(x.gate(at.b, at.h, at.t, at.i)) end }\n"},
+    {"all_normalised", SPEC_all_normalised},
+    {"backwards", /* and a skip, a mod of v, an rms norm of o */
+     "return linear_attention { reverse = true,\n"
+     "  inputs = { dt = " TOKEN ", a = " HEAD ", skip = " HEAD
+     ", w = tensor('f32', 'd_v', { grad = true }) },\n"
+     "  value_mod = function(v, at, x) return v * sigmoid(x.dt(at.b, at.h, at.t)) end,\n"
+     "  decay = function(at, x) return -exp(0.3 * x.a(at.h)) * sigmoid(x.dt(at.b, at.h, at.t)) end,\n"
+     "  output_mod = chain(function(o, at, x, v) return o + x.skip(at.h) * v end,\n"
+     "    function(o, at, x) return o * rsqrt(dimsum(o * o) / at.d_v + 1.0) * x.w(at.i) end) }\n"},
+    {"turned", SPEC_turned /* rotary by the place in the sequence, a key that is an input's */},
+};
+
+struct shape {
+    int b, h, h_k, t, seqs, slots;
+    enum layout layout;
+    const char *without; /* names between spaces */
+};
+
+/* Chunks of 64 tokens and beside them, states that are there or not, packed sequences of which some are
+   empty, a pool of states in which one sequence has none. */
+static const struct shape SHAPES[] = {
+    {2, 4, 2, 70, 2, 2, LAYOUT_COMPACT, " cu state_index "},
+    {1, 2, 1, 133, 1, 1, LAYOUT_PADDED,
+     " cu state_index state state_out norm norm_out dstate_out dnorm_out dstate dnorm "},
+    {1, 2, 2, 150, 5, 5, LAYOUT_SWAPPED, " state_index "},
+    {3, 2, 1, 1, 3, 5, LAYOUT_MISALIGNED, " cu "},
+    {1, 2, 1, 128, 1, 1, LAYOUT_SPREAD, " cu state_index state norm dstate_out dnorm_out "},
+};
+
+static void add(struct case_list *list, struct test_case c, const struct shape *s)
+{
+    c.dim[SYM_B] = s->b;
+    c.dim[SYM_H] = s->h;
+    c.dim[SYM_H_K] = s->h_k;
+    c.dim[SYM_T] = s->t;
+    c.dim[SYM_SEQS] = s->seqs;
+    c.dim[SYM_SLOTS] = c.pass == LATHE_BACKWARD ? s->seqs : s->slots;
+    c.layout = s->layout;
+    c.without = s->without;
+    case_add(list, &c);
+}
+
+static void add_spec(struct case_list *list, const struct inline_spec *spec, lathe_pass pass,
+                     lathe_dtype dtype, int d, int d_v, int sm)
+{
+    struct test_case c = case_of_attention("linear", spec->name, spec->text, dtype, d, d_v, sm);
+    c.group = pass == LATHE_BACKWARD ? "linear_gradients" : "linear";
+    c.pass = pass;
+    c.deterministic = pass == LATHE_BACKWARD;
+    for (int i = 0; i < COUNT(SHAPES); i++)
+        add(list, c, &SHAPES[i]);
+}
+
+/* What is shipped, by name, in two shapes each. */
+static void add_shipped(struct case_list *list, const char *name, lathe_pass pass, lathe_dtype dtype)
+{
+    const struct inline_spec spec = {name, NULL};
+    struct test_case c = case_of_attention("linear", spec.name, spec.text, dtype, 32, 16, 80);
+    c.group = pass == LATHE_BACKWARD ? "linear_gradients" : "linear";
+    c.pass = pass;
+    c.deterministic = pass == LATHE_BACKWARD;
+    c.dim[SYM_FREE] = 16; /* pairs of flao_lrpe */
+    add(list, c, &SHAPES[0]);
+    add(list, c, &SHAPES[2]);
+}
+
+/* linear/chunked.cuh: head dims whose tiles differ, parts of a tile, parts of a block's value channels. */
+static void add_chunked(struct case_list *list)
+{
+    static const char *const NAME[] = {"plain", "by_token", "backwards"};
+    static const int DIMS[][2] = {{128, 72}, {72, 128}};
+    for (int k = 0; k < COUNT(NAME); k++)
+        for (int i = 0; i < COUNT(SPECS); i++)
+            for (int d = 0; d < COUNT(DIMS) && strcmp(SPECS[i].name, NAME[k]) == 0; d++)
+                add_spec(list, &SPECS[i], LATHE_FORWARD, LATHE_BF16, DIMS[d][0], DIMS[d][1], d ? 90 : 86);
+}
+
+void group_linear(struct case_list *list, bool full)
+{
+    add_chunked(list);
+    static const char *const SHIPPED[] = {
+        "linear", "linear_elu", "retention_linear", "lightning",   "simple_gla", "mamba2", "gla",
+        "hgrn2",  "rwkv6",      "delta_rule",       "gated_delta", "kda",        "flao",   "flao_lrpe"};
+    for (int i = 0; i < COUNT(SHIPPED); i++)
+        for (int pass = 0; pass < 2; pass++)
+            add_shipped(list, SHIPPED[i], pass ? LATHE_BACKWARD : LATHE_FORWARD,
+                        i % 2 ? LATHE_BF16 : LATHE_F32);
+
+    static const int DIMS[][2] = {{32, 48}, {64, 16}, {136, 40}, {16, 256}};
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_BF16, LATHE_F16};
+    for (int i = 0; i < COUNT(SPECS); i++)
+        for (int pass = 0; pass < 2; pass++)
+            for (int k = 0; k < (full ? COUNT(DIMS) : 2); k++)
+                add_spec(list, &SPECS[i], pass ? LATHE_BACKWARD : LATHE_FORWARD,
+                         DTYPE[k == 0 ? 0 : 1 + (i + k) % 2], DIMS[(k + i) % COUNT(DIMS)][0],
+                         DIMS[(k + i) % COUNT(DIMS)][1], k % 2 ? 90 : 80);
+}

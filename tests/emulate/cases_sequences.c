@@ -1,0 +1,62 @@
+/*
+ * cases_sequences.c: packed sequences of attention, and batches of which not all keys are in use: lengths of
+ * 0, 1, a tile and one more, many short ones. In: nothing. Out: cases at the end of the list.
+ */
+#include "cases.h"
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+static const struct inline_spec SPECS[] = {
+    {"whole", "return attention {}\n"},
+    {"causal", "return attention { mask_mod = causal }\n"},
+    {"window",
+     "return attention { mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 20) end }\n"},
+    {"documents",
+     "return attention { inputs = { doc = tensor('i32', 'b', 'kv') }, mask_mod = function(at, x)\n"
+     "  return eq(x.doc(at.b, clamp(at.q, 0, at.len_kv - 1)), x.doc(at.b, at.kv)) end }\n"},
+    {"tables", /* over sequences, over tokens, and over distances along diagonals */
+     "return attention { inputs = { slope = tensor('f32', 'b', 'h'), bias = tensor('f32', 'h', 'kv'),\n"
+     "    lift = tensor('float', 'b', 'q') }, mask_mod = causal,\n"
+     "  score_mod = function(s, at, x)\n"
+     "    return s + x.slope(at.b, at.h) * 0.05 * (at.q - at.kv) + x.bias(at.h, at.kv) * (1 + x.lift(at.b, "
+     "at.row))\n"
+     "      + 0.01 * at.len_q - 0.01 * at.len_kv end }\n"},
+};
+static const char *const SHIPPED[] = {"retention", "sigmoid", "sinks", "softcap"};
+
+static const struct {
+    int seqs, h, h_kv, q, kv;
+    const char *without;
+} SHAPES[] = {
+    {7, 4, 2, 420, 430, " used_kv "},
+    {7, 2, 2, 420, 430, " _ "},
+    {30, 2, 1, 90, 90, " cu_kv used_kv "},
+    {3, 2, 1, 70, 100, " cu_q cu_kv "},
+};
+
+static void add(struct case_list *list, struct test_case c, int first, int n)
+{
+    for (int i = first; i < first + n; i++) {
+        c.without = SHAPES[i].without;
+        c.dim[SYM_SEQS] = SHAPES[i].seqs;
+        c.dim[SYM_B] = i == COUNT(SHAPES) - 1 ? SHAPES[i].seqs : 1;
+        c.dim[SYM_H] = SHAPES[i].h;
+        c.dim[SYM_H_KV] = SHAPES[i].h_kv;
+        c.dim[SYM_Q] = SHAPES[i].q;
+        c.dim[SYM_KV] = SHAPES[i].kv;
+        c.layout = i % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED;
+        case_add(list, &c);
+    }
+}
+
+void group_sequences(struct case_list *list, bool full)
+{
+    for (int i = 0; i < COUNT(SPECS); i++)
+        for (int d = 64; d <= (full || i == 1 ? 128 : 64); d += 64)
+            add(list,
+                case_of_attention("varlen", SPECS[i].name, SPECS[i].text, i % 2 ? LATHE_F16 : LATHE_BF16, d,
+                                  d, i % 2 ? 90 : 80),
+                0, COUNT(SHAPES));
+    for (int i = 0; i < COUNT(SHIPPED); i++)
+        add(list, case_of_attention("varlen", SHIPPED[i], NULL, LATHE_BF16, 64, 64, 80), i % 3, 1);
+}

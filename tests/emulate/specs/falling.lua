@@ -1,0 +1,1 @@
+return attention { score_mod = function(s, at) return s - 0.3 * at.kv end }

@@ -1,0 +1,1 @@
+return attention { score_mod = function(s, at) return s - where(gt(at.q - at.kv, 9), 1e9, tanh(0.1 * (at.q - at.kv))) - where(gt(at.kv, at.q), 1e9, 0.0) end }

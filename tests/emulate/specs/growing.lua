@@ -1,0 +1,1 @@
+return attention { score_mod = function(s, at) return s + 0.2 * at.kv end }

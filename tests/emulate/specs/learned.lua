@@ -1,0 +1,1 @@
+return attention { inputs = { t = tensor('f32', 'h', 'kv', { grad = true }) }, score_mod = function(s, at, x) return where(ge(at.q, at.kv), s + x.t(at.h, at.kv), -1e9) end }

@@ -1,0 +1,1 @@
+return attention { mask_mod = causal, scale = 0.1 }

@@ -1,0 +1,1 @@
+return attention { mask_mod = causal, scale = 70.0, score_mod = function(s) return min(s, 3e38) end }

@@ -1,0 +1,1 @@
+return attention { mask_mod = causal, score_mod = function(s, at) return s + 1.5 * at.kv end }

@@ -1,0 +1,1 @@
+return attention { inputs = { sink = tensor('f32', 'h', { grad = true }) }, score_mod = function(s, at) return where(ge(at.q, at.kv), s, -1e9) end, online_func = softmax_with_sink(function(at, x) return x.sink(at.h) - 1e9 end) }

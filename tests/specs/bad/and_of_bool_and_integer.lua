@@ -1,0 +1,3 @@
+return attention {
+  mask_mod = function(at) return ge(at.q, at.kv) & at.h end, -- error: &: takes two bools or two integers, got one of each
+}

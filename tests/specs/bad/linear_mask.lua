@@ -1,0 +1,1 @@
+return linear_attention { mask_mod = causal } -- error: unknown field 'mask_mod'

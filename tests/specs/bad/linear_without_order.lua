@@ -1,0 +1,3 @@
+return linear_attention { -- error: 'reverse' goes with causal = true alone
+  causal = false, reverse = true,
+}

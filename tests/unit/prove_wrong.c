@@ -1,0 +1,187 @@
+/*
+ * prove_wrong.c: specs that are wrong where proofs would not look of themselves, and specs that are right
+ * where they might complain. In: tests/specs/wrong/NAME.lua, each with a first line `-- fails: PROOF: part of
+ * its note`. Out: that proof fails with that note for several seeds; and the texts below pass every proof.
+ */
+#include "check.h"
+#include "gen/gen.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SEEDS = 3 };
+
+static const struct proof *find(const struct proof *proof, int n, const char *what)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(proof[i].what, what) == 0)
+            return &proof[i];
+    return NULL;
+}
+
+static struct ir *load(const char *name, const char *text)
+{
+    struct diag diag = {0};
+    struct ir *ir = spec_load(name, text, text ? strlen(text) : 0, &diag);
+    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
+    CHECK(ir != NULL);
+    return ir;
+}
+
+/* The first line of a wrong spec. */
+static void read_expected(const char *path, char *what, char *part)
+{
+    FILE *f = fopen(path, "r");
+    CHECK(f != NULL);
+    CHECK(fscanf(f, "-- fails: %63[^:]: %127[^\n]", what, part) == 2);
+    fclose(f);
+}
+
+static bool fails(const char *path, unsigned seed, const char *what, const char *part)
+{
+    struct proof proof[PROOF_MAX];
+    struct ir *ir = load(path, NULL);
+    const struct proof *p = find(proof, prove(ir, seed, proof), what);
+    CHECK(p != NULL);
+    const bool good = !p->passed && strstr(p->note, part);
+    if (!good)
+        printf("%s, seed %u: %s: '%s' instead of '%s'\n", path, seed, what, p->passed ? "ok" : p->note, part);
+    ir_free(ir);
+    return good;
+}
+
+TEST_TIMEOUT(wrong_specs_fail, 240)
+{
+    DIR *dir = opendir(check_source_path("tests/specs/wrong"));
+    int n = 0;
+    int n_good = 0;
+    CHECK(dir != NULL);
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        char path[512];
+        char what[64];
+        char part[128];
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", check_source_path("tests/specs/wrong"), entry->d_name);
+        read_expected(path, what, part);
+        for (unsigned seed = 1; seed <= SEEDS; seed++, n++)
+            n_good += fails(path, seed, what, part);
+    }
+    closedir(dir);
+    CHECK(n > 20 * SEEDS);
+    CHECK_EQ(n_good, n);
+}
+
+/* ---- right ones ---------------------------------------------------------------------------------- */
+
+static void expect_all_pass(const char *text)
+{
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        struct proof proof[PROOF_MAX];
+        struct ir *ir = load("right.lua", text);
+        const int n = prove(ir, seed, proof);
+        for (int i = 0; i < n; i++) {
+            if (!proof[i].passed)
+                printf("%s\nseed %u: %s: %s\n", text, seed, proof[i].what, proof[i].note);
+            CHECK(proof[i].passed);
+            CHECK(!proof[i].unseen);
+        }
+        ir_free(ir);
+    }
+}
+
+/* Large scores have no digit for what is small beside them: rounding them alone does the same. */
+TEST(digits_that_large_numbers_cannot_have_are_no_mistake)
+{
+    expect_all_pass("return attention { score_mod = function(s, at)\n"
+                    "  return s + where(ge(at.q, at.kv), 0.0, -1e9) end }");
+    expect_all_pass("return attention { score_mod = function(s, at)\n"
+                    "  return where(ge(at.q, at.kv), s, -1e9) end }");
+    expect_all_pass("return attention { mask_mod = causal, score_mod = function(s, at)\n"
+                    "  return s - 8.0 * (at.q - at.kv) end }");
+    expect_all_pass("return attention { mask_mod = causal, score_mod = function(s) return s * 1000.0 end }");
+}
+
+TEST(stable_formulas_pass)
+{
+    expect_all_pass("return attention { score_mod = function(s)\n"
+                    "  return max(s, 0.0) + log(1.0 + exp(-abs(s))) end }");
+    expect_all_pass("return elementwise { over = { 'n' }, operands = { x = tensor('float') },\n"
+                    "  results = { y = tensor('float') }, forward = function(v)\n"
+                    "    return max(v.x, 0.0) + log(1.0 + exp(-abs(v.x))) end }");
+    expect_all_pass("return rowwise { forward = function(x, at)\n"
+                    "  local mean = rowsum(x) / at.n\n"
+                    "  local d = x - mean\n"
+                    "  return d * rsqrt(rowsum(d * d) / at.n + 1e-5) end }");
+    expect_all_pass("return rowwise { forward = function(x)\n"
+                    "  local m = detach(rowmax(x))\n"
+                    "  return { lse = m + log(rowsum(exp(x - m))) } end }");
+}
+
+/* What is itself outside of f32's range is compared with nothing. */
+TEST(results_that_f32_does_not_hold_are_no_mistake)
+{
+    expect_all_pass("return attention { online_func = elementwise_weights(exp) }");
+    expect_all_pass("return elementwise { over = { 'n' }, operands = { x = tensor('float') },\n"
+                    "  results = { y = tensor('float') }, forward = function(v) return exp(v.x) end }");
+}
+
+/* ---- what was looked at -------------------------------------------------------------------------- */
+
+static const struct proof *find_unseen(const struct proof *proof, int n, int line)
+{
+    for (int i = 0; i < n; i++)
+        if (proof[i].unseen && proof[i].line == line)
+            return &proof[i];
+    return NULL;
+}
+
+/* A score is never above 1e30, a distance is: by the sizes that the constant asks for. */
+TEST(sides_that_were_not_taken_are_named)
+{
+    struct proof proof[PROOF_MAX];
+    struct ir *ir = load("sides.lua", "return attention { mask_mod = causal, score_mod = function(s, at)\n"
+                                      "  local a = where(gt(at.q - at.kv, 4000), s, 0.5 * s)\n"
+                                      "  local b = where(gt(at.kv, 60000), a, a + 1.0)\n"
+                                      "  local c = where(gt(at.h, 25), b, b + 1.0)\n"
+                                      "  local d = where(eq(s, 17.0), c, c + 1.0)\n"
+                                      "  local e = where(lt(s, -300.0), d, d + 1.0)\n"
+                                      "  return where(gt(e, 1e30), 0.0, e) end }");
+    const int n = prove(ir, 1, proof);
+    for (int line = 2; line <= 6; line++)
+        CHECK(!find_unseen(proof, n, line));
+    const struct proof *p = find_unseen(proof, n, 7);
+    CHECK(p != NULL);
+    CHECK_HAS(p->note, "gt was never true");
+    ir_free(ir);
+}
+
+TEST(sides_of_rows_and_maps)
+{
+    expect_all_pass(
+        "return rowwise { inputs = { mode = scalar('i32', { default = 0 }) }, forward = function(x, at, p)\n"
+        "  local a = where(gt(at.i, 3000), x, 0.5 * x)\n"
+        "  return where(eq(p.mode, 3), a, 2.0 * a) + where(gt(x, 77.0), 1.0, 0.0) end }");
+    expect_all_pass("return elementwise { over = { 'rows', 'n' }, operands = { x = tensor('float') },\n"
+                    "  results = { y = tensor('float') }, forward = function(v, at)\n"
+                    "    return where(gt(at.rows, 500) & lt(at.n, 300), v.x, 0.0) end }");
+}
+
+/* ---- time ---------------------------------------------------------------------------------------- */
+
+/* 1000 exponentials, one in the other: something is left out, and what is left is said. */
+TEST_TIMEOUT(proofs_of_any_text_end, 120)
+{
+    struct proof proof[PROOF_MAX];
+    struct ir *ir = load("chain.lua", "return attention { mask_mod = causal, score_mod = function(s)\n"
+                                      "  for i = 1, 1000 do s = s + 1e-4 * exp(-s) end\n"
+                                      "  return s end }");
+    const int n = prove(ir, 1, proof);
+    int cut_short = 0;
+    for (int i = 0; i < n; i++)
+        cut_short += proof[i].cut_short;
+    CHECK(cut_short > 0);
+    ir_free(ir);
+}
