@@ -48,6 +48,8 @@ enum fill {
     FILL_INTEGER,  /* low .. high, both included */
     FILL_DOCUMENT, /* ascending document numbers along the last dim */
     FILL_PREFIX,   /* 0 .. kv + 3 */
+    FILL_UNIFORM,  /* between low and high */
+    FILL_STARTS,   /* 0, then where sequences of t tokens end, some of them empty */
     FILL_PARTS     /* parts of a row of n: n of them up to 33, else 10, and some elements more */
 };
 

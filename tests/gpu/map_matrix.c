@@ -117,8 +117,26 @@ static void lists_of_spec(struct case_list *list, const struct map_spec *spec, b
     }
 }
 
+/* Layouts, optional arguments and determinism take turns; the host device's reference is of the same
+ * arguments. */
+static void linear_cases(struct case_list *list, lathe_pass pass, bool quick)
+{
+    for (int k = 0; k < linear_spec_count; k++) {
+        const struct map_spec *spec = &linear_specs[k];
+        for (int i = 0; spec->sizes[i] && (!quick || i < 2); i++) {
+            const struct map_case m = {.spec = spec, .sizes = spec->sizes[i]};
+            add_map(list, &m, pass, LATHE_BF16, k + i, (k + i) % 2 == 1);
+            add_map(list, &m, pass, LATHE_F32, k + i + 2, (k + i) % 2 == 0);
+        }
+    }
+}
+
 void cases_of_maps(struct case_list *list, const char *group, lathe_pass pass, bool quick)
 {
+    if (strcmp(group, "linear") == 0) {
+        linear_cases(list, pass, quick);
+        return;
+    }
     for (int i = 0; i < map_spec_count; i++) {
         const struct map_spec *spec = &map_specs[i];
         const bool maps =

@@ -41,6 +41,11 @@ static void draw_starts(double *value, int64_t ends, int64_t total, uint64_t *ra
 static void draw_packed(struct tensor *t, const struct test_case *c)
 {
     const int64_t ends = map_size(c->map->sizes, "ends");
+    if (t->row.fill == FILL_STARTS) {
+        uint64_t seed = c->seed;
+        draw_starts(t->value, ends, map_size(c->map->sizes, "t"), &seed);
+        return;
+    }
     const int64_t chunks = map_size(c->map->sizes, "chunks");
     const bool tokens = strcmp(t->row.name, "cu_seqlens") == 0 && chunks >= 0;
     uint64_t random = c->seed;
@@ -78,7 +83,7 @@ static void shape_of(struct tensor *t, const struct map_arg *arg)
 static bool values_of(struct tensor *t, const struct test_case *c)
 {
     const bool made = tensor_values(t, c);
-    if (made && c->map->spec->slow) {
+    if (made && (c->map->spec->slow || t->row.fill == FILL_STARTS)) {
         draw_packed(t, c);
     }
     return made;

@@ -7,7 +7,7 @@
 
 #include "cases.h"
 
-enum { MAP_ARGS = 10 };
+enum { MAP_ARGS = 14 };
 
 /* Dims of an argument may be a product, "b t h 2*i"; a result's role is ROLE_RESULT, an operand's
  * ROLE_TENSOR. */
@@ -29,6 +29,9 @@ struct map_spec {
 };
 extern const struct map_spec map_specs[];
 extern const int map_spec_count;
+/* Linear attention: its arguments are written down, and checked, as those of a map are. */
+extern const struct map_spec linear_specs[];
+extern const int linear_spec_count;
 
 enum memory {
     MEMORY_APART,   /* results have memory of their own */
@@ -68,7 +71,7 @@ void map_check(const struct bench *bench, const struct test_case *c, struct tall
 void list_check(const struct bench *bench, const struct test_case *c, struct tally *tally);
 /* "act_silu backward a=1,..." */
 void map_name(const struct test_case *c, const char *pass, char *out, size_t size);
-/* map_matrix.c: cases of "elementwise", "lists" and "packed". */
+/* map_matrix.c: cases of "elementwise", "lists", "packed" and "linear". */
 void cases_of_maps(struct case_list *list, const char *group, lathe_pass pass, bool quick);
 
 #endif

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""linear.py: linear attention, forward and backward, beside a device copy and flash-linear-attention.
+
+    python3 tests/bench/linear.py --library build/liblathe.so [--only gla,step] [--shapes B8,B4] [--peers] [--quick]
+
+Tensors are [b, t, h, d] in memory, as the peer has them. Bytes are the fewest that a pass must move: forward q, k, v, o and the
+gates; backward q, k, v, do, dq, dk, dv, the gates and their gradients. o of two heads is checked against a recurrence in float64,
+gradients too where t is at most 2048. Needs the GPU and torch (77: not here); --peers needs the package fla (fla-core).
+"""
+
+import argparse
+import concurrent.futures
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+try:
+    import torch
+    import torch.nn.functional as F
+except (ImportError, OSError) as missing:  # OSError: a library that torch needs
+    print(f"skipped: torch cannot be imported here ({str(missing).partition(chr(10))[0]})")
+    sys.exit(77)
+
+import lathe  # noqa: E402
+import timer  # noqa: E402
+
+ERROR_BOUND = 2e-2  # bf16, relative L2, through thousands of tokens
+CHECKED_TOKENS = 2048  # gradients in float64 keep every state
+D = 128
+SHAPES = {"B8T2048": (8, 16, 2048), "B4T8192": (4, 16, 8192), "B1T32768": (1, 16, 32768)}
+
+# spec -> which gates it has: g per token or per key channel, beta; whether q and k are made unit vectors
+SPECS = {
+    "linear": (None, False, False),
+    "retention_linear": (None, False, False),
+    "simple_gla": ("token", False, False),
+    "gla": ("channel", False, False),
+    "delta_rule": (None, True, True),
+    "gated_delta": ("token", True, True),
+    "kda": ("channel", True, True),
+}
+
+
+def retention_log(h, device):
+    return torch.log1p(-torch.exp2(-5.0 - torch.arange(h, device=device, dtype=torch.float64)))
+
+
+class Problem:
+    """Tensors of one spec and shape; in memory [b, t, h, d]."""
+
+    def __init__(self, name, shape, device="cuda"):
+        self.name, (self.b, self.h, self.t) = name, shape
+        decay, delta, self.unit = SPECS[name]
+        generator = torch.Generator(device=device).manual_seed(7)
+
+        def normal(*dims):
+            return torch.randn(dims, generator=generator, device=device, dtype=torch.float32)
+        wide = (self.b, self.t, self.h, D)
+        self.given = {n: normal(*wide).bfloat16() for n in ("q", "k", "v")}
+        self.do = normal(*wide).bfloat16()
+        if decay:
+            self.given["g"] = (F.logsigmoid(normal(*wide[:3 if decay == "token" else 4])) / 8.0).bfloat16()
+        if delta:
+            self.given["beta"] = torch.sigmoid(normal(*wide[:3])).bfloat16()
+
+    @staticmethod
+    def heads_first(x):
+        return x.transpose(1, 2)
+
+    def forward_arguments(self):
+        o = torch.empty_like(self.given["v"])
+        return o, dict({n: self.heads_first(x) for n, x in self.given.items()}, o=self.heads_first(o))
+
+    def backward_arguments(self):
+        # Gradients of inputs, gates among them, are f32.
+        grads = {"d" + n: torch.empty_like(x, dtype=x.dtype if n in "qkv" else torch.float32) for n, x in self.given.items()}
+        values = {**self.given, "do": self.do, **grads}
+        return grads, {n: self.heads_first(x) for n, x in values.items()}
+
+    def bytes(self, backward):
+        size = sum(x.numel() * x.element_size() for x in self.given.values())
+        one = self.do.numel() * self.do.element_size()
+        grads = sum(x.numel() * (x.element_size() if n in "qkv" else 4) for n, x in self.given.items())
+        return size + grads + one if backward else size + one
+
+    def log_decay(self, given):
+        if "g" in given:
+            return given["g"]
+        return retention_log(self.h, self.do.device).expand(self.b, self.t, self.h) if self.name == "retention_linear" else None
+
+    def peer(self, given):
+        """The same by flash-linear-attention."""
+        q, k, v, g, beta = (given.get(n) for n in ("q", "k", "v", "g", "beta"))
+        if self.name == "linear":
+            from fla.ops.linear_attn import chunk_linear_attn
+            return chunk_linear_attn(q, k, v, normalize=False)[0]
+        if self.name == "retention_linear":
+            from fla.ops.retention import chunk_retention
+            return chunk_retention(q, k, v)[0]
+        if self.name == "simple_gla":
+            from fla.ops.simple_gla import chunk_simple_gla
+            return chunk_simple_gla(q, k, v, g)[0]
+        if self.name == "gla":
+            from fla.ops.gla import chunk_gla
+            return chunk_gla(q, k, v, g)[0]
+        if self.name == "delta_rule":
+            from fla.ops.delta_rule import chunk_delta_rule
+            return chunk_delta_rule(q, k, v, beta, use_qk_l2norm_in_kernel=True)[0]
+        if self.name == "gated_delta":
+            from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+            return chunk_gated_delta_rule(q, k, v, g.float(), beta, use_qk_l2norm_in_kernel=True)[0]
+        from fla.ops.kda import chunk_kda
+        return chunk_kda(q, k, v, g.float(), beta, use_qk_l2norm_in_kernel=True)[0]
+
+
+def recurrence(problem, given):
+    """o [t, heads, d] of the first head of the first batch and the last of the last; given: float64 tensors of these."""
+    q, k, v = (given[n] for n in ("q", "k", "v"))
+    if problem.unit:
+        q, k = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (q, k))
+    decay = problem_decay(problem, given, q)
+    state = torch.zeros(q.shape[1], D, D, dtype=torch.float64, device=q.device)
+    rows = []
+    for t in range(q.shape[0]):
+        if decay is not None:
+            state = state * decay[t]
+        written = v[t]
+        if "beta" in given:
+            written = given["beta"][t, :, None] * (v[t] - torch.einsum("hi,hij->hj", k[t], state))
+        state = state + k[t, :, :, None] * written[:, None, :]
+        rows.append(torch.einsum("hi,hij->hj", q[t], state))
+    return torch.stack(rows) * D ** -0.5
+
+
+def problem_decay(problem, given, q):
+    """e^g [t, heads, 1 or d, 1]; None: no decay."""
+    if problem.name == "retention_linear":
+        ends = retention_log(problem.h, q.device)[[0, problem.h - 1]]
+        return torch.exp(ends).expand(q.shape[0], 2)[:, :, None, None]
+    if "g" not in given:
+        return None
+    g = torch.exp(given["g"])
+    return g[..., None] if g.dim() == 3 else g[..., None, None]
+
+
+def two_heads(x):
+    return torch.stack([x[0, :, 0], x[-1, :, -1]], 1)
+
+
+def relative(got, want):
+    return float((two_heads(got).double() - want).norm() / want.norm())
+
+
+def check(problem, o, grads):
+    """{"o": error, "dq": ...}"""
+    leaves = {n: two_heads(x).double().requires_grad_(grads is not None) for n, x in problem.given.items()}
+    want = recurrence(problem, leaves)
+    errors = {"o": relative(o, want.detach())}
+    if grads is not None:
+        want.backward(two_heads(problem.do).double())
+        errors.update({"d" + n: relative(grads["d" + n], x.grad) for n, x in leaves.items()})
+    return errors
+
+
+def copy_rate(clock):
+    """Bytes read and written each second by a device copy of 1 GiB."""
+    a = torch.randint(0, 255, (1 << 30,), dtype=torch.uint8, device="cuda")
+    b = torch.empty_like(a)
+    return 2e3 * a.numel() / clock.measure({"copy": lambda: b.copy_(a)})["copy"]["ms"]
+
+
+def peer_calls(problem):
+    leaves = {n: x.detach().clone().requires_grad_(True) for n, x in problem.given.items()}
+    with torch.enable_grad():
+        out = problem.peer(leaves)
+    wanted = [x for x in leaves.values()]
+
+    def forward():
+        with torch.no_grad():
+            return problem.peer(problem.given)
+    return forward, lambda: torch.autograd.grad(out, wanted, problem.do, retain_graph=True)
+
+
+class Bench:
+    def __init__(self, options):
+        self.ctx = lathe.Context(options.library, device=0, cache_dir=options.cache)
+        self.clock = timer.timers(options.quick)["burst"]
+        self.peers = options.peers
+        self.copy = copy_rate(self.clock)
+        self.right = True
+        print(f"{self.ctx.device_name}: copy {self.copy / 1e12:.2f} TB/s; bf16, d 128")
+
+    def report(self, title, ms, count, errors, note=""):
+        rate = count / ms * 1e3
+        wrong = [f"{n} {e:.1e}" for n, e in errors.items() if not e < ERROR_BOUND]
+        self.right &= not wrong
+        worst = max(errors.values()) if errors else float("nan")
+        print(f"{title:38} {ms:8.3f} ms {rate / 1e12:5.2f} TB/s  {rate / self.copy:5.3f} of copy  error {worst:.1e}"
+              f"{'  WRONG ' + ', '.join(wrong) if wrong else ''}{note}", flush=True)
+
+    def row(self, name, shape):
+        problem = Problem(name, SHAPES[shape])
+        o, forward_values = problem.forward_arguments()
+        grads, backward_values = problem.backward_arguments()
+        calls = {"forward": self.ctx.call(name, **forward_values)}
+        try:
+            calls["backward"] = self.ctx.call(name, backward=True, **backward_values)
+        except lathe.Error as refusal:
+            print(f"{name} {shape} backward: {refusal}")
+        for call in calls.values():
+            call()
+        with_grads = "backward" in calls and problem.t <= CHECKED_TOKENS
+        errors = check(problem, o, grads if with_grads else None)
+        timed = dict(calls)
+        if self.peers:
+            try:
+                timed["peer forward"], timed["peer backward"] = peer_calls(problem)
+                errors_of_peer = relative(timed["peer forward"](), recurrence(problem, {
+                    n: two_heads(x).double() for n, x in problem.given.items()}))
+                print(f"{name} {shape}: error of the peer's o {errors_of_peer:.1e}")
+            except Exception as failure:  # noqa: BLE001  a peer that fails is a figure that is missing
+                print(f"{name} {shape}: the peer failed: {failure}")
+        times = self.clock.measure(timed)
+        for way in calls:
+            beside = times.get("peer " + way)
+            note = f"  {beside['ms'] / times[way]['ms']:5.2f} x peer ({beside['ms']:.3f} ms)" if beside else ""
+            shown = {n: e for n, e in errors.items() if (n == "o") == (way == "forward")}
+            label = next((line.split()[-1] for line in calls[way].info.splitlines() if line.split()[:1] == ["label"]), "")
+            self.report(f"{name} {shape} {way}", times[way]["ms"], problem.bytes(way == "backward"), shown, note + "  " + label)
+        for call in calls.values():
+            call.close()
+
+    def step(self, b=64, h=32):
+        """One token for each of many sequences, the state updated where it is."""
+        for name in ("simple_gla", "gated_delta"):
+            decay, delta, _ = SPECS[name]
+            q, k, v, o = (torch.randn(b, h, 1, D, device="cuda").bfloat16() for _ in range(4))
+            state = torch.randn(b, h, D, D, device="cuda")
+            gates = {"g": -torch.rand(b, h, 1, device="cuda").bfloat16()} if decay else {}
+            if delta:
+                gates["beta"] = torch.rand(b, h, 1, device="cuda").bfloat16()
+            call = self.ctx.call(name, q=q, k=k, v=v, o=o, state=state, state_out=state, **gates)
+            ms = self.clock.measure({"step": call})["step"]["ms"]
+            self.report(f"{name} step {b} x {h}", ms, 2 * state.numel() * 4, {})
+
+    def packed(self):
+        """Sequences of mixed lengths beside the same tokens in equal ones."""
+        lengths = [64, 4096, 130, 2048, 1000, 3000, 512, 256, 77, 2113, 1024, 2064]
+        total = sum(lengths)
+        cu = torch.tensor([sum(lengths[:n]) for n in range(len(lengths) + 1)], dtype=torch.int32, device="cuda")
+        for name in ("simple_gla", "gated_delta"):
+            values = {}
+            for n, dims in (("q", 4), ("k", 4), ("v", 4), ("g", 3), ("beta", 3)):
+                if n != "beta" or SPECS[name][1]:
+                    x = torch.randn(1, total, 16, *([D] if dims == 4 else []), device="cuda")
+                    x = x if dims == 4 else torch.sigmoid(x) * (-0.2 if n == "g" else 1.0)
+                    values[n] = x.bfloat16().transpose(1, 2)
+            o = torch.empty_like(values["v"])
+            b = 8
+            equal = {n: x[:, :, :total // b * b].reshape(16, b, -1, *x.shape[3:]).transpose(0, 1).contiguous() for n, x in values.items()}
+            apart = self.ctx.call(name, o=torch.empty_like(equal["v"]), **equal)
+            mixed = self.ctx.call(name, o=o, cu=cu, **values)
+            times = self.clock.measure({"equal": apart, "packed": mixed})
+            print(f"{name} packed, 12 sequences of 64 to 4096: {times['packed']['ms']:.3f} ms, "
+                  f"{times['equal']['ms'] / times['packed']['ms']:.3f} of the same tokens in 8 equal sequences")
+
+
+def warm(bench, names, shapes):
+    """Kernels compile side by side into the context's cache."""
+    def compile_one(name, backward):
+        problem = Problem(name, (1, 16, 64))
+        values = problem.backward_arguments()[1] if backward else problem.forward_arguments()[1]
+        try:
+            bench.ctx.call(name, backward=backward, **values).close()
+        except lathe.Error:
+            pass  # told in its row
+    for name in names:
+        bench.ctx.spec(name)
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        list(pool.map(lambda pair: compile_one(*pair), [(n, way) for n in names for way in (False, True)]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default="build/liblathe.so")
+    parser.add_argument("--cache")
+    parser.add_argument("--only", default="", help="specs, step, packed; with commas")
+    parser.add_argument("--shapes", default="B8T2048,B4T8192", help="of " + ", ".join(SHAPES))
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: no GPU")
+        sys.exit(77)
+    wanted = [n for n in options.only.split(",") if n]
+    names = [n for n in SPECS if not wanted or n in wanted]
+    bench = Bench(options)
+    warm(bench, names, options.shapes.split(","))
+    for name in names:
+        for shape in options.shapes.split(","):
+            bench.row(name, shape)
+    for name in ("step", "packed"):
+        if not wanted or name in wanted:
+            getattr(bench, name)()
+    sys.exit(0 if bench.right else 1)
+
+
+if __name__ == "__main__":
+    main()
