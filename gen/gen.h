@@ -26,9 +26,11 @@
 #include "gen/elementwise/gradient.h"
 #include "gen/attention/mask_tiles.h"
 #include "gen/plan/plan.h"
+#include "gen/pipeline/devices.h"
 #include "gen/pipeline/kernel.h"
 #include "gen/pipeline/pick.h"
 #include "gen/pipeline/source.h"
+#include "gen/prove/index_ranges.h"
 #include "gen/prove/proof.h"
 
 #endif

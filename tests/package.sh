@@ -67,7 +67,7 @@ lib=${lib%/pkgconfig}
 shared=$([ -e "$first/$lib/liblathe.so" ] && echo yes)
 ok 'no path of this machine' sh -c '! grep -rIF -e "$1" -e "$2" -e "$3" "$4/cmake" "$4/pkgconfig" "$5/include"' sh "$here" "$build" "$work" \
     "$first/$lib" "$first"
-for file in lathe.h lathe_aot.h lathe_types.h; do
+for file in lathe.h lathe_aot.h lathe_inspect.h lathe_types.h; do
     ok "header $file" cmp "$here/include/$file" "$first/include/$file"
 done
 

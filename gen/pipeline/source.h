@@ -6,8 +6,11 @@
 
 #include "lathe_types.h"
 
+struct device;
+struct ir;
 struct kernel_request;
 struct plan;
+struct signature;
 struct source;
 struct text_buf;
 
@@ -17,5 +20,8 @@ lathe_status emit(const struct kernel_request *r, const struct plan *plan, struc
                   lathe_error *err);
 /* One self-contained file that nvcc compiles: every text inlined once, in order. */
 void emit_inline(const struct source *source, struct text_buf *out);
+/* The same behind an opening comment for people: what it is, how it is compiled and launched. */
+void emit_file(const struct source *source, const struct ir *ir, const struct signature *sig,
+               const struct device *device, struct text_buf *out);
 
 #endif

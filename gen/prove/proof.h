@@ -47,8 +47,8 @@ struct proof {
 };
 enum { PROOF_MAX = 20 };
 /* All that can be proved without a GPU. given: NULL, nothing. Returns how many were filled. */
-int prove(struct ir *ir, unsigned seed, struct proof *out);
-int prove_with(struct ir *ir, unsigned seed, const struct prove_given *given, struct proof *out);
+int prove(const struct ir *ir, unsigned seed, struct proof *out);
+int prove_with(const struct ir *ir, unsigned seed, const struct prove_given *given, struct proof *out);
 /* The same with a few rounds of each proof, without gradients: some hundredths of a second. */
 int prove_quickly(const struct ir *ir, unsigned seed, struct proof *out);
 

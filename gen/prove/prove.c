@@ -177,12 +177,12 @@ static int prove_within(const struct ir *ir, unsigned seed, const struct prove_g
     return n;
 }
 
-int prove(struct ir *ir, unsigned seed, struct proof *out)
+int prove(const struct ir *ir, unsigned seed, struct proof *out)
 {
     return prove_with(ir, seed, NULL, out);
 }
 
-int prove_with(struct ir *ir, unsigned seed, const struct prove_given *given, struct proof *out)
+int prove_with(const struct ir *ir, unsigned seed, const struct prove_given *given, struct proof *out)
 {
     return prove_within(ir, seed, given, false, out);
 }

@@ -91,43 +91,6 @@ static bool has_out(const struct options *o, const char *command)
 
 /* ---- gen --------------------------------------------------------------------------------------- */
 
-static void add_grid(struct text_buf *t, const struct signature *sig, const struct product *p)
-{
-    const char *times = "";
-    if (p->scale != 1 || p->n == 0) {
-        text_add(t, "%" PRId64, p->scale);
-        times = " * ";
-    }
-    for (int i = 0; i < p->n; i++, times = " * ") {
-        const int sym = p->factor[i].sym;
-        if (p->factor[i].tile == 1)
-            text_add(t, "%s%s", times, sym_name(sig, sym));
-        else if (p->factor[i].tile == INT32_MAX)
-            text_add(t, "%s(%s ? 1 : 0)", times, sym_name(sig, sym));
-        else
-            text_add(t, "%sceil(%s / %d)", times, sym_name(sig, sym), p->factor[i].tile);
-    }
-}
-
-static void add_opening(struct text_buf *t, const struct source *s, const struct ir *ir,
-                        const struct signature *sig, const struct device *device)
-{
-    text_add(t, "// %s\n// Made by lathe %s from the spec %s for %s.\n", s->label, lathe_version(), ir->name,
-             device->arch);
-    text_add(t, "// Compile: nvcc -cubin -std=c++20 -arch=%s FILE.cu\n// Launch, in order:\n", device->arch);
-    for (int i = 0; i < s->n_launches; i++) {
-        const struct launch *l = &s->launch[i];
-        text_add(t, "//   %s: blocks ", l->entry);
-        add_grid(t, sig, &l->grid);
-        if (l->grid_share > 1)
-            text_add(t, ", divided by %d and rounded up", l->grid_share);
-        text_add(t, "; %d threads, %d bytes of dynamic shared memory; %u bytes of parameters\n", l->threads,
-                 l->smem_bytes, l->param_bytes);
-    }
-    text_add(t, "#ifdef __NVCC__ // constants of the headers that this kernel leaves unused\n"
-                "#pragma nv_diag_suppress 177\n#endif\n");
-}
-
 static int write_text(const struct options *o, const struct source *source, const struct text_buf *text)
 {
     if (text->failed) {
@@ -174,8 +137,7 @@ int cmd_gen(const struct options *o)
     if (code == CODE_OK) {
         warn_ranges(ir, o);
         tool_warn_proofs(ir);
-        add_opening(&text, &source, ir, &sig, device);
-        emit_inline(&source, &text);
+        emit_file(&source, ir, &sig, device, &text);
         code = write_text(o, &source, &text);
     }
     text_free(&text);

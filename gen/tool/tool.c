@@ -131,40 +131,14 @@ struct ir *tool_spec(const char *name, int *code)
     return NULL;
 }
 
-/* Numbers that planning needs where no device is at hand. Shared memory: the opt-in maximum of one block. */
-static const struct arch_row {
-    int sm;
-    int sm_count;
-    int smem_bytes;
-    const char *suffixes; /* letters that may follow the number */
-} ARCHS[] = {
-    {80, 108, 163 * 1024, ""},    {86, 84, 99 * 1024, ""},      {87, 16, 163 * 1024, ""},
-    {88, 16, 99 * 1024, ""},      {89, 128, 99 * 1024, ""},     {90, 132, 227 * 1024, "a"},
-    {100, 148, 227 * 1024, "af"}, {103, 148, 227 * 1024, "af"}, {110, 20, 227 * 1024, "af"},
-    {120, 170, 99 * 1024, "af"},  {121, 48, 99 * 1024, "af"},
-};
-
 bool device_parse(const char *text, struct device *out)
 {
-    char *end = NULL;
-    const char *digits = strncmp(text, "sm_", 3) == 0 ? text + 3 : "";
-    const long sm = *digits >= '1' && *digits <= '9' ? strtol(digits, &end, 10) : 0;
-    for (size_t i = 0; i < sizeof ARCHS / sizeof ARCHS[0]; i++) {
-        const struct arch_row *row = &ARCHS[i];
-        if (sm != row->sm || !end || (*end && (!strchr(row->suffixes, *end) || end[1])))
-            continue;
-        *out = (struct device){.sm = row->sm, .sm_count = row->sm_count, .smem_bytes = row->smem_bytes};
-        snprintf(out->arch, sizeof out->arch, "%.15s", text);
-        return true;
-    }
-    fprintf(stderr, "lathe: --arch: expected one of");
-    for (size_t i = 0; i < sizeof ARCHS / sizeof ARCHS[0]; i++) {
-        fprintf(stderr, " sm_%d", ARCHS[i].sm);
-        for (const char *s = ARCHS[i].suffixes; *s; s++)
-            fprintf(stderr, " sm_%d%c", ARCHS[i].sm, *s);
-    }
-    fprintf(stderr, "; given '%s'\n", text);
-    return false;
+    struct text_buf known = {0};
+    const bool found = device_find(text, out, &known);
+    if (!found)
+        tool_complain("--arch: expected one of%s; given '%s'", known.data ? known.data : "", text);
+    text_free(&known);
+    return found;
 }
 
 struct device device_asked(const struct device *device, const struct options *o)

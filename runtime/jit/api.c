@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lathe_inspect.h"
 #include "runtime/base/environ.h"
 #include "runtime/jit/jit.h"
 
@@ -184,4 +185,9 @@ int lathe_ctx_device(const lathe_ctx *ctx)
 const char *lathe_ctx_device_name(const lathe_ctx *ctx)
 {
     return ctx ? ctx->name : "";
+}
+
+const char *lathe_ctx_arch(const lathe_ctx *ctx)
+{
+    return !ctx ? "" : ctx->ordinal == LATHE_DEVICE_HOST ? "host" : ctx->device.arch;
 }

@@ -1,0 +1,210 @@
+/*
+ * inspect.c: lathe_inspect.h: the arguments of a spec as data, the text of its kernels, its proofs.
+ */
+#include <string.h>
+
+#include "check.h"
+#include "lathe_inspect.h"
+
+static lathe_spec *parse(const char *text)
+{
+    lathe_spec *spec;
+    lathe_error err = {0};
+    if (lathe_spec_parse(&spec, "own.lua", text, strlen(text), &err) != LATHE_OK)
+        check_fail(__FILE__, __LINE__, err.text);
+    return spec;
+}
+
+static lathe_spec *shipped(const char *name)
+{
+    lathe_spec *spec;
+    lathe_error err = {0};
+    if (lathe_spec_load(&spec, name, &err) != LATHE_OK)
+        check_fail(__FILE__, __LINE__, err.text);
+    return spec;
+}
+
+static int arg_named(const lathe_spec *spec, lathe_pass pass, const char *name, lathe_arg_info *out)
+{
+    int i = 0;
+    while (lathe_spec_arg(spec, pass, i, out) && strcmp(out->name, name) != 0)
+        i++;
+    return lathe_spec_arg(spec, pass, i, out);
+}
+
+static void check_dim(lathe_dim dim, const char *name, int times, int plus)
+{
+    CHECK_STR(dim.name, name);
+    CHECK_EQ(dim.times, times);
+    CHECK_EQ(dim.plus, plus);
+}
+
+static const char OWN[] = "return attention { mask_mod = causal, inputs = {\n"
+                          "    table = tensor('float', 'h', 7, 'width', { grad = true }),\n"
+                          "    gain = scalar('f32', { default = 0.25 }) },\n"
+                          "  score_mod = function(s, at, x)\n"
+                          "    return s * x.gain + x.table(at.h, 0, 0)\n"
+                          "  end }\n";
+
+TEST(arguments_are_data)
+{
+    lathe_arg_info a;
+    lathe_spec *spec = parse(OWN);
+    CHECK_STR(lathe_spec_name(spec), "own");
+    CHECK_STR(lathe_spec_kind(spec), "attention");
+    CHECK(lathe_spec_arg(spec, LATHE_FORWARD, 0, &a));
+    CHECK_STR(a.name, "q");
+    CHECK_EQ(a.role, LATHE_ROLE_TENSOR);
+    CHECK_EQ(a.dtype, LATHE_NONE);
+    CHECK(a.shares_dtype && !a.optional && !a.is_input);
+    CHECK_EQ(a.ndim, 4);
+    check_dim(a.dim[1], "h", 1, 0);
+    check_dim(a.dim[3], "d", 1, 0);
+    CHECK(arg_named(spec, LATHE_FORWARD, "o", &a));
+    CHECK_EQ(a.role, LATHE_ROLE_RESULT);
+    CHECK(arg_named(spec, LATHE_FORWARD, "lse", &a));
+    CHECK(a.optional && a.role == LATHE_ROLE_RESULT && a.dtype == LATHE_F32);
+    CHECK(arg_named(spec, LATHE_FORWARD, "table", &a));
+    CHECK(a.is_input && !a.optional && a.dtype == LATHE_NONE && !a.shares_dtype);
+    check_dim(a.dim[0], "h", 1, 0);
+    check_dim(a.dim[1], "", 0, 7);
+    check_dim(a.dim[2], "width", 1, 0);
+    CHECK(arg_named(spec, LATHE_FORWARD, "gain", &a));
+    CHECK(a.is_input && a.optional && a.role == LATHE_ROLE_SCALAR && a.default_value == 0.25);
+    CHECK(arg_named(spec, LATHE_FORWARD, "cu_q", &a));
+    check_dim(a.dim[0], "seqs", 1, 1);
+    CHECK(arg_named(spec, LATHE_BACKWARD, "dtable", &a));
+    CHECK_EQ(a.role, LATHE_ROLE_RESULT);
+    CHECK(!arg_named(spec, LATHE_BACKWARD, "dgain", &a)); /* it was not declared with a gradient */
+    CHECK(!lathe_spec_arg(spec, LATHE_FORWARD, -1, &a));
+    CHECK(!lathe_spec_arg(NULL, LATHE_FORWARD, 0, &a));
+    lathe_spec_destroy(spec);
+}
+
+TEST(arguments_of_other_kinds)
+{
+    lathe_arg_info a;
+    lathe_spec *spec = shipped("adamw");
+    CHECK_STR(lathe_spec_kind(spec), "elementwise");
+    int results = 0;
+    for (int i = 0; lathe_spec_arg(spec, LATHE_FORWARD, i, &a); i++)
+        results += a.role == LATHE_ROLE_RESULT && a.alias[0];
+    CHECK_EQ(results, 3); /* the parameter and its two moments, each over its old value */
+    CHECK(!lathe_spec_arg(spec, LATHE_BACKWARD, 0, &a) || a.is_list == 0);
+    lathe_spec_destroy(spec);
+    spec = shipped("rms_norm");
+    CHECK_STR(lathe_spec_kind(spec), "rowwise");
+    CHECK(arg_named(spec, LATHE_FORWARD, "y", &a));
+    CHECK_EQ(a.ndim, 4);
+    CHECK(a.leading_optional);
+    lathe_spec_destroy(spec);
+}
+
+TEST(sizes_are_data)
+{
+    lathe_size_info s;
+    lathe_spec *spec = shipped("causal");
+    int compiled_in = 0;
+    for (int i = 0; lathe_spec_size(spec, LATHE_FORWARD, i, &s); i++) {
+        compiled_in += s.is_compiled_in;
+        if (strcmp(s.name, "h_kv") == 0)
+            CHECK_STR(s.same_as, "h");
+        if (strcmp(s.name, "d") == 0)
+            CHECK(s.is_compiled_in && s.least == 16 && s.most == 256 && s.step == 8);
+        if (strcmp(s.name, "b") == 0)
+            CHECK_STR(s.same_as, "");
+    }
+    CHECK_EQ(compiled_in, 2);
+    CHECK(!lathe_spec_size(spec, LATHE_FORWARD, 100, &s));
+    lathe_spec_destroy(spec);
+}
+
+static const int64_t SHAPE[4] = {1, 2, 64, 64};
+
+static int call_of(lathe_arg *arg, lathe_dtype dtype)
+{
+    static const char *const name[] = {"q", "k", "v", "o"};
+    for (int i = 0; i < 4; i++)
+        arg[i] = (lathe_arg){name[i], NULL, dtype, 4, SHAPE, NULL};
+    return 4;
+}
+
+TEST(the_file_of_a_kernel)
+{
+    char *text;
+    lathe_arg arg[4];
+    lathe_error err = {0};
+    lathe_spec *spec = shipped("softcap");
+    const int n = call_of(arg, LATHE_BF16);
+    CHECK_EQ(lathe_source(&text, spec, LATHE_FORWARD, "sm_80", arg, n, &err), LATHE_OK);
+    CHECK(strncmp(text, "// softcap_attention_fwd_sm80_bf16", 34) == 0);
+    CHECK(strstr(text, "extern \"C\" __global__") != NULL);
+    CHECK(strstr(text, "tanh") != NULL);
+    lathe_text_free(text);
+    lathe_spec_destroy(spec);
+}
+
+TEST(no_file_says_why)
+{
+    char *text;
+    lathe_arg arg[4];
+    lathe_error err = {0};
+    lathe_spec *spec = shipped("causal");
+    int n = call_of(arg, LATHE_F32);
+    CHECK_EQ(lathe_source(&text, spec, LATHE_FORWARD, "sm_80", arg, n, &err), LATHE_UNSUPPORTED);
+    CHECK(text == NULL && err.text[0]);
+    n = call_of(arg, LATHE_BF16);
+    CHECK_EQ(lathe_source(&text, spec, LATHE_FORWARD, "sm_81", arg, n, &err), LATHE_ARG);
+    CHECK(strstr(err.text, "sm_90a") && strstr(err.text, "given 'sm_81'"));
+    CHECK_EQ(lathe_source(&text, spec, LATHE_FORWARD, "sm_80", arg, 2, &err), LATHE_ARG);
+    CHECK(strstr(err.text, "argument 'v': missing") != NULL);
+    lathe_spec_destroy(spec);
+}
+
+struct verdicts {
+    int n;
+    int failed;
+    int line; /* of what failed */
+    int gradients;
+};
+
+static void take_verdict(void *user, const lathe_proof *proof)
+{
+    struct verdicts *v = user;
+    v->n++;
+    v->failed += !proof->passed;
+    if (!proof->passed)
+        v->line = proof->line;
+    v->gradients += proof->applies && proof->passed && strcmp(proof->name, "gradients") == 0;
+}
+
+TEST(proofs_of_a_sound_spec)
+{
+    struct verdicts v = {0};
+    lathe_error err = {0};
+    lathe_spec *spec = shipped("causal");
+    CHECK_EQ(lathe_prove(spec, 1, take_verdict, &v, &err), LATHE_OK);
+    CHECK(v.n >= 5);
+    CHECK_EQ(v.failed, 0);
+    CHECK_EQ(v.gradients, 1);
+    lathe_spec_destroy(spec);
+}
+
+TEST(proofs_of_a_wrong_spec)
+{
+    static const char WRONG[] = "return attention { online_func = online_func {\n"
+                                "  online_rowscales = { l = 0.0 },\n"
+                                "  online_fwd = function(s, r)\n"
+                                "    local p = exp(s)\n"
+                                "    return p, { l = rowsum(p) }, 1.0\n" /* what was before is forgotten */
+                                "  end,\n"
+                                "  online_fwd_epilogue = function(r) return 1.0 / r.l, { l = r.l } end,\n"
+                                "  forward = function(s, final) return exp(s) / final.l end } }\n";
+    struct verdicts v = {0};
+    lathe_error err = {0};
+    lathe_spec *spec = parse(WRONG);
+    CHECK_EQ(lathe_prove(spec, 1, take_verdict, &v, &err), LATHE_OK);
+    CHECK(v.failed > 0);
+    CHECK_EQ(lathe_prove(spec, 1, NULL, NULL, &err), LATHE_ARG);
+    lathe_spec_destroy(spec);
+}
