@@ -155,10 +155,6 @@ bool plan_attention_begin(const struct kernel_request *r, int most_dv, struct pl
 {
     if (!attention_dims_fit(r, most_dv, why))
         return false;
-    if (r->refused[0]) {
-        snprintf(why, REASON_BYTES, "%s", r->refused);
-        return false;
-    }
     plan->attention.short_rows = r->attention->short_rows;
     rescale_say(r->attention->forward, plan->attention.optimistic, plan->attention.rows,
                 sizeof plan->attention.rows);

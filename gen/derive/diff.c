@@ -495,8 +495,8 @@ bool diff(struct ir *ir, const int *root, const int *seed, int n_roots, struct d
     bool ruled = !ok || run_sweep(&s, root, seed, n_roots, diag);
     ok = ok && ruled && collect(&s, out);
     if (ruled && (!ok || ir->failed)) {
-        diag_add(diag, ir->file[1], 0, "the backward formula needs more than %d nodes, or memory ran out",
-                 IR_MAX_NODES);
+        if (ir->n_nodes >= IR_MAX_NODES)
+            diag_add(diag, ir->file[1], 0, "the backward formula needs more than %d nodes", IR_MAX_NODES);
         ok = false;
     }
     free(s.used);

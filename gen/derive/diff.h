@@ -20,7 +20,8 @@ struct diff_result {
     int n;
     struct adjoint *item; /* diff_free */
 };
-/* L = sum over roots of <seed, root>. False: an op without a derivative, with its line. */
+/* L = sum over roots of <seed, root>. False: an op without a derivative, with its line; with no words in
+ * diag: memory ran out. */
 bool diff(struct ir *ir, const int *root, const int *seed, int n_roots, struct diff_result *out,
           struct diag *diag);
 void diff_free(struct diff_result *r);

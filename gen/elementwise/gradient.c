@@ -276,5 +276,8 @@ bool gradient_make(struct ir *ir, struct diag *diag)
     for (int m = 0; m < ir->n_maps; m++)
         diff_free(&d.adjoint[m]);
     ir->gradient = d.g;
-    return d.ok && !d.g->failed;
+    const bool ok = d.ok && !d.g->failed;
+    if (!ok && diag->n == 0)
+        diag_add(diag, ir->file[1], 0, "out of memory");
+    return ok;
 }

@@ -54,8 +54,10 @@ static int without_reductions(struct ir *ir, int root)
     int operand[MOST];
     int n = 0;
     bool *used = calloc((size_t)ir->n_nodes, sizeof *used);
-    if (!used)
-        return -1;
+    if (!used) {
+        ir->failed = true;
+        return root;
+    }
     ir_mark(ir, &root, 1, used);
     for (int i = 0; i <= root && n <= MOST; i++) {
         if (!used[i] || !ir_op_is_reduction(ir->node[i].op))

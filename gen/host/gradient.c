@@ -181,6 +181,8 @@ void host_gradient_close(struct host_gradient *b)
 
 lathe_status host_refused(const struct diag *diag, lathe_error *err)
 {
+    if (diag->n == 0)
+        return host_out_of_memory(err);
     if (err)
         diag_to_error(diag, LATHE_SPEC, err);
     return LATHE_SPEC;

@@ -47,7 +47,8 @@ lathe_status linear_lower(struct kernel_request *r)
         rewrite_all(&rewriter);
     if (derived && backward) {
         linear_back_each_root(back, rewriter.w, rewrite_one, &rewriter);
-        linear_back_settle(rewriter.w, back);
+        if (!rewriter.w->failed)
+            linear_back_settle(rewriter.w, back);
     }
     const lathe_status status = rewriter_close(&rewriter, &r->linear->w);
     if (status != LATHE_OK || derived)

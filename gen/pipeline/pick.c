@@ -80,6 +80,8 @@ static bool row_ok(const struct template_row *t, const struct kernel_request *r,
         snprintf(why, REASON_BYTES, "%s",
                  t->pass == LATHE_FORWARD ? "computes the forward pass only"
                                           : "computes the backward pass only");
+    else if (r->refused[0])
+        snprintf(why, REASON_BYTES, "%s", r->refused);
     else if ((t->hopper && !plan_needs_hopper(r, why)) || !t->ok(r, out, why))
         return false;
     else if (t->unproven && !wish[0])

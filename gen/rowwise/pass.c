@@ -324,7 +324,9 @@ static bool derive(struct maker *m)
     int seed[1 + MAX_STATE];
     int n = take_seeds(m, root, seed);
     take_results(m);
-    if (!diff(m->w, root, seed, n, &adjoint, &diag)) {
+    if (!diff(m->w, root, seed, n, &adjoint, &diag) && diag.n == 0)
+        return false; /* memory ran out */
+    if (diag.n > 0) {
         char place[DIAG_PLACE_BYTES];
         diag_place(diag.entry[0].file, diag.entry[0].line, place);
         return refuse(m, "%.100s%.150s", place, diag.entry[0].text);
@@ -611,7 +613,8 @@ lathe_status row_pass_make(const struct ir *ir, lathe_pass which, const struct s
                             ? "no gradient is asked for: give dx or the d<input> of an input with grad = true"
                             : "no result is asked for: give a tensor for one of them");
     const bool full = m.w->failed && m.w->n_nodes >= IR_MAX_NODES;
-    lathe_status status = ok ? finish(&m) : m.w->failed && !full ? LATHE_MEMORY : LATHE_UNSUPPORTED;
+    const bool lost = !full && (m.w->failed || !why[0]);
+    lathe_status status = ok ? finish(&m) : lost ? LATHE_MEMORY : LATHE_UNSUPPORTED;
     ir_free(m.w);
     if (status != LATHE_OK)
         row_pass_free(out);

@@ -27,11 +27,7 @@ static bool is_served(const struct kernel_request *r, char *why)
 
 const struct row_pass *plan_row_pass(const struct kernel_request *r, char *why)
 {
-    if (!is_served(r, why))
-        return NULL;
-    if (r->refused[0])
-        snprintf(why, REASON_BYTES, "%s", r->refused);
-    return r->refused[0] ? NULL : &r->rows->pass;
+    return is_served(r, why) ? &r->rows->pass : NULL;
 }
 
 bool plan_is_half(const struct kernel_request *r, const struct ir *w, int node)

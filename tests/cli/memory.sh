@@ -77,6 +77,8 @@ same() {
 
 short "$LATHE" list
 short "$LATHE" explain document --problem dtype=bf16,d=64 --arch sm_90a --pass backward
+short "$LATHE" explain gated_delta --problem dtype=bf16,d=64 --pass backward
+short "$LATHE" explain mamba2 --problem dtype=bf16,d=64 --pass backward
 short "$LATHE" gen alibi --problem dtype=bf16,d=64 --arch sm_90a -o a.cu
 short "$LATHE" gen relative_bias --pass backward --problem dtype=bf16,d=64 --arch sm_90a -o a.cu
 short "$LATHE" gen layer_norm --pass backward --problem dtype=bf16,rows=64,n=1024 -o a.cu

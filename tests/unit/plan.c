@@ -511,3 +511,30 @@ TEST(plans_that_differ_for_many_keys_are_foretold)
     CHECK(!asks_keys(LATHE_FORWARD, "dtype=bf16,d=64", &A100));
     CHECK(!asks_keys(LATHE_BACKWARD, "dtype=bf16,d=64", &H100));
 }
+
+/* What lowering refuses no template of the kind plans for: there is nothing to plan from. */
+TEST(what_cannot_be_lowered_is_refused_by_every_template)
+{
+    static const char text[] =
+        "return linear_attention { inputs = { a = tensor('f32', 'h', 90, { grad = true }) },\n"
+        "  decay = function(at, x)\n"
+        "    local sum = 0.0\n"
+        "    for i = 0, 80 do sum = sum + x.a(at.h, i) end\n"
+        "    return -exp(sum)\n"
+        "  end }\n";
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct plan plan;
+    struct kernel_request request;
+    lathe_error err;
+    struct ir *ir = spec_load("many", text, strlen(text), &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_BACKWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,t=64,d=64", &problem, &err), LATHE_OK);
+    CHECK_EQ(kernel_open(&request, ir, LATHE_BACKWARD, &sig, &problem, &H100, &err), LATHE_OK);
+    CHECK_EQ(plan_pick(&request, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "inputs that want gradients are read in more than 12 places");
+    kernel_close(&request);
+    ir_free(ir);
+}
