@@ -1,0 +1,278 @@
+"""What a caller passes as a tensor: NumPy, torch, CuPy, anything with DLPack or `__cuda_array_interface__`.
+
+`describe` says where an array lies, its dtype, shape and strides in elements; a `Family` allocates beside it and
+knows its stream. Nothing is copied.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _library as c
+
+HOST = -1
+
+_NUMPY_DTYPES = {
+    np.dtype(np.float32): c.F32, np.dtype(np.float16): c.F16, np.dtype(np.float64): c.F64,
+    np.dtype(np.int32): c.I32, np.dtype(np.uint8): c.U8, np.dtype(np.bool_): c.U8,
+}  # fmt: skip
+_FROM_NUMPY_NAME = {
+    "float32": c.F32, "float16": c.F16, "float64": c.F64, "bfloat16": c.BF16, "int32": c.I32, "uint8": c.U8,
+    "bool": c.U8, "f32": c.F32, "f16": c.F16, "f64": c.F64, "bf16": c.BF16, "i32": c.I32, "u8": c.U8,
+}  # fmt: skip
+_TO_NUMPY_NAME = {c.F32: "float32", c.F16: "float16", c.F64: "float64", c.BF16: "bfloat16", c.I32: "int32",
+                  c.U8: "uint8"}  # fmt: skip
+
+
+class Array(NamedTuple):
+    """A tensor as the library sees it. device: HOST, or the number of a GPU; None: it has no data."""
+
+    pointer: int
+    dtype: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    device: int | None
+    owner: Any
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A tensor without data, for `explain` and `source`: `lathe.Shaped((1, 16, 4096, 128), "bf16")`."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def dtype_code(dtype: Any, name: str) -> int:
+    code = _NUMPY_DTYPES.get(dtype) if isinstance(dtype, np.dtype) else None
+    if code is None:
+        code = _FROM_NUMPY_NAME.get(getattr(dtype, "name", None) or str(dtype).rpartition(".")[2])
+    if code is None:
+        raise c.ArgumentError(f"argument '{name}': expected dtype f32, f16, bf16, f64, i32 or u8, given {dtype}")
+    return code
+
+
+def compact(shape) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+# ---- families: who allocates beside an array, and on which stream it works -----------------------------------
+
+
+class Numpy:
+    name = "numpy"
+
+    @staticmethod
+    def empty(shape, dtype: int, device: int):
+        wanted = _TO_NUMPY_NAME[dtype]
+        if wanted == "bfloat16":
+            import ml_dtypes  # where a bfloat16 array was given, it is there
+
+            return np.empty(shape, ml_dtypes.bfloat16)
+        return np.empty(shape, wanted)
+
+    @staticmethod
+    def stream(device: int) -> int:
+        return 0
+
+
+class Torch:
+    name = "torch"
+
+    @staticmethod
+    def dtypes():
+        torch = sys.modules["torch"]
+        return {c.F32: torch.float32, c.F16: torch.float16, c.BF16: torch.bfloat16, c.F64: torch.float64,
+                c.I32: torch.int32, c.U8: torch.uint8}  # fmt: skip
+
+    @staticmethod
+    def empty(shape, dtype: int, device: int):
+        torch = sys.modules["torch"]
+        where = "cpu" if device == HOST else torch.device("cuda", device)
+        return torch.empty(shape, dtype=Torch.dtypes()[dtype], device=where)
+
+    @staticmethod
+    def stream(device: int) -> int:
+        return 0 if device == HOST else sys.modules["torch"].cuda.current_stream(device).cuda_stream
+
+
+class Cupy:
+    name = "cupy"
+
+    @staticmethod
+    def empty(shape, dtype: int, device: int):
+        cupy = sys.modules["cupy"]
+        if dtype == c.BF16:
+            raise c.ArgumentError("results of dtype bf16 cannot be made by CuPy: pass the tensor, as in o=tensor")
+        with cupy.cuda.Device(device):
+            return cupy.empty(shape, _TO_NUMPY_NAME[dtype])
+
+    @staticmethod
+    def stream(device: int) -> int:
+        return sys.modules["cupy"].cuda.get_current_stream().ptr
+
+
+class Foreign:
+    """Arrays that are known by an interface alone: nothing can be allocated for them on a GPU."""
+
+    name = "foreign"
+
+    @staticmethod
+    def empty(shape, dtype: int, device: int):
+        if device == HOST:
+            return Numpy.empty(shape, dtype, device)
+        if "torch" in sys.modules:
+            return Torch.empty(shape, dtype, device)
+        if "cupy" in sys.modules:
+            return Cupy.empty(shape, dtype, device)
+        raise c.ArgumentError(
+            "results on a GPU are made by torch or CuPy, of which neither is imported: import one, or pass every "
+            "result as a tensor, as in o=tensor"
+        )
+
+    @staticmethod
+    def stream(device: int) -> int:
+        return 0
+
+
+def family_of(array: Any):
+    top = type(array).__module__.partition(".")[0]
+    if top == "torch" or _is_torch(array):
+        return Torch
+    return {"numpy": Numpy, "cupy": Cupy}.get(top, Foreign)
+
+
+def _is_torch(array: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+# ---- descriptions ----------------------------------------------------------------------------------------------
+
+
+def describe(array: Any, name: str) -> Array:
+    """Raises ArgumentError for what is no tensor."""
+    if isinstance(array, np.ndarray):
+        return _of_numpy(array, name)
+    if _is_torch(array):
+        return _of_torch(array, name)
+    if hasattr(array, "__cuda_array_interface__"):
+        return _of_interface(array, array.__cuda_array_interface__, name)
+    if hasattr(array, "__dlpack__"):
+        return _of_dlpack(array, name)
+    if hasattr(array, "shape") and hasattr(array, "dtype"):
+        return Array(0, dtype_code(array.dtype, name), tuple(array.shape), None, None, array)
+    raise c.ArgumentError(
+        f"argument '{name}': expected a tensor (NumPy, torch, DLPack or __cuda_array_interface__), given "
+        f"{type(array).__name__}"
+    )
+
+
+def check_writable(array: Any, name: str) -> None:
+    """Of a result."""
+    if isinstance(array, np.ndarray) and not array.flags.writeable:
+        raise c.ArgumentError(f"argument '{name}': expected an array that can be written, given one that is read-only")
+    if type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        raise c.ArgumentError(f"argument '{name}': arrays of JAX are not written in place; lathe.jax makes results")
+
+
+def _strides(shape, byte_strides, size: int, name: str) -> tuple[int, ...]:
+    if any(s % size for s in byte_strides):
+        raise c.ArgumentError(
+            f"argument '{name}': expected strides that are multiples of its element of {size} bytes, given "
+            f"{tuple(byte_strides)} bytes"
+        )
+    return tuple(s // size for s in byte_strides)
+
+
+def _of_numpy(array, name: str) -> Array:
+    code = dtype_code(array.dtype, name)
+    if not array.dtype.isnative:
+        raise c.ArgumentError(f"argument '{name}': expected this machine's order of bytes, given the other one")
+    strides = _strides(array.shape, array.strides, array.itemsize, name)
+    return Array(array.ctypes.data, code, array.shape, strides, HOST, array)
+
+
+def _of_torch(array, name: str) -> Array:
+    kind = array.device.type
+    if array.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise c.ArgumentError(
+            f"argument '{name}': requires a gradient, of which a call of lathe.Op knows nothing; lathe.torch.call(op, "
+            "...) has autograd, and under torch.no_grad() none is asked for"
+        )
+    code = dtype_code(array.dtype, name)
+    shape = tuple(array.shape)
+    if kind == "meta":
+        return Array(0, code, shape, tuple(array.stride()), None, array)
+    if kind not in ("cpu", "cuda"):
+        raise c.ArgumentError(f"argument '{name}': expected a tensor of a CPU or a CUDA device, given one of {kind}")
+    device = HOST if kind == "cpu" else array.device.index
+    return Array(array.data_ptr(), code, shape, tuple(array.stride()), device, array)
+
+
+_FROM_TYPESTR = {"f4": c.F32, "f2": c.F16, "f8": c.F64, "i4": c.I32, "u1": c.U8, "b1": c.U8}
+
+
+def _of_interface(array, interface, name: str) -> Array:
+    code = _FROM_TYPESTR.get(interface["typestr"].lstrip("<|="))
+    if code is None:
+        raise c.ArgumentError(f"argument '{name}': expected f32, f16, f64, i32 or u8, given {interface['typestr']}")
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides")
+    if strides is not None:
+        strides = _strides(shape, strides, c.DTYPE_BYTES[code], name)
+    device = getattr(getattr(array, "device", None), "id", 0)
+    return Array(interface["data"][0], code, shape, strides, device, array)
+
+
+# ---- DLPack ------------------------------------------------------------------------------------------------------
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_FROM_DLPACK = {(2, 32): c.F32, (2, 16): c.F16, (4, 16): c.BF16, (2, 64): c.F64, (0, 32): c.I32, (1, 8): c.U8,
+                (6, 8): c.U8}  # fmt: skip
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _of_dlpack(array, name: str) -> Array:
+    """The capsule stays ours and unused, so its own destructor gives the memory back."""
+    capsule = array.__dlpack__()
+    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    code = _FROM_DLPACK.get((tensor.code, tensor.bits))
+    if code is None or tensor.lanes != 1:
+        raise c.ArgumentError(
+            f"argument '{name}': expected dtype f32, f16, bf16, f64, i32 or u8, given DLPack code {tensor.code} of "
+            f"{tensor.bits} bits"
+        )
+    if tensor.device_type not in (1, 2, 3, 13):
+        raise c.ArgumentError(f"argument '{name}': expected memory of a CPU or of CUDA, given DLPack device "
+                              f"{tensor.device_type}")  # fmt: skip
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else None
+    device = tensor.device_id if tensor.device_type in (2, 13) else HOST
+    return Array((tensor.data or 0) + tensor.byte_offset, code, shape, strides, device, (array, capsule))

@@ -1,0 +1,139 @@
+"""What a pass of a spec takes, as Python data, and the shapes of results from those of operands.
+
+Sizes may be whatever behaves like an int: the shapes of a graph under torch.compile are symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
+
+from . import _library as c
+
+
+@dataclass(frozen=True)
+class Dim:
+    """Elements along a dim: times * (the size of that name) + plus."""
+
+    name: str
+    times: int
+    plus: int
+
+    def value(self, sizes: Mapping[str, Any]) -> Any:
+        if not self.name:
+            return self.plus
+        size = sizes.get(self.name)
+        return None if size is None else self.times * size + self.plus if self.times != 1 or self.plus else size
+
+    def __str__(self) -> str:
+        text = self.name or str(self.plus)
+        if self.times == 2:
+            text = f"2*{text}"
+        return f"{text}+{self.plus}" if self.name and self.plus else text
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a pass: as `lathe_arg_info`."""
+
+    name: str
+    role: int
+    dtype: int
+    shares_dtype: bool
+    optional: bool
+    leading_optional: bool
+    is_input: bool
+    is_list: bool
+    alias: str
+    default: float
+    dims: tuple[Dim, ...]
+
+    @property
+    def shape_text(self) -> str:
+        return "[" + ", ".join(map(str, self.dims)) + "]"
+
+    @property
+    def dtype_text(self) -> str:
+        return "float" if self.dtype == c.NONE else c.DTYPE_NAMES[self.dtype]
+
+    def __str__(self) -> str:
+        what = "scalar" if self.role == c.SCALAR else self.shape_text
+        return f"{self.name} {what} {self.dtype_text}{' optional' if self.optional else ''}"
+
+
+class Signature:
+    """The arguments of a pass, by name and in order, and how sizes follow from each other."""
+
+    def __init__(self, spec, which: int):
+        self.arguments = tuple(_arguments(spec, which))
+        self.by_name = {a.name: a for a in self.arguments}
+        self.same_as = dict(_same_as(spec, which))
+        self.tensors = tuple(a for a in self.arguments if a.role == c.TENSOR)
+        self.results = tuple(a for a in self.arguments if a.role == c.RESULT)
+        self.scalars = tuple(a for a in self.arguments if a.role == c.SCALAR)
+        # What a call may give without a name: operands and tensors of the spec that must be there.
+        self.positional = tuple(a.name for a in self.tensors if not a.optional)
+
+    def sizes(self, shapes: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Any], set[str]]:
+        """Sizes by name from the shapes of tensors, and the names of leading dims that were left out."""
+        sizes: dict[str, Any] = {}
+        absent: set[str] = set()
+        for name, shape in shapes.items():
+            argument = self.by_name[name]
+            skipped = len(argument.dims) - len(shape)
+            if skipped and (skipped < 0 or not argument.leading_optional):
+                continue  # the library refuses it, and says why
+            absent.update(d.name for d in argument.dims[:skipped])
+            for dim, given in zip(argument.dims[skipped:], shape):
+                if dim.name and dim.name not in sizes:
+                    sizes[dim.name] = (given - dim.plus) // dim.times if dim.times != 1 or dim.plus else given
+        for name, other in self.same_as.items():
+            if name not in sizes and other in sizes:
+                sizes[name] = sizes[other]
+        for name in absent:
+            sizes.setdefault(name, 1)
+        return sizes, absent
+
+    def result_shape(self, argument: Argument, sizes: Mapping[str, Any], absent: set[str]) -> tuple | None:
+        """None: a size is not known, since an operand is missing."""
+        dims = argument.dims
+        while argument.leading_optional and dims and dims[0].name in absent:
+            dims = dims[1:]
+        shape = tuple(d.value(sizes) for d in dims)
+        return None if any(s is None for s in shape) else shape
+
+    def result_dtype(self, argument: Argument, dtypes: Mapping[str, int]) -> int:
+        """In double precision, where the operands are, what is f32 otherwise is f64, too."""
+        shared = next((dtypes[a.name] for a in self.tensors if a.shares_dtype and a.name in dtypes), c.NONE)
+        if argument.shares_dtype and shared:
+            return shared
+        if argument.dtype != c.NONE:
+            exact = c.F64 in dtypes.values() and argument.dtype == c.F32
+            return c.F64 if exact else argument.dtype
+        of = argument.name[1:] if argument.name[:1] == "d" and argument.name[1:] in dtypes else argument.alias
+        if of in dtypes:
+            return dtypes[of]
+        floats = (dtypes[a.name] for a in self.tensors if a.dtype == c.NONE and a.name in dtypes)
+        return next(floats, c.F32)
+
+
+def _arguments(spec, which: int):
+    info = c.ArgInfo()
+    number = 0
+    while c.lib.lathe_spec_arg(spec, which, number, info):
+        dims = tuple(Dim(d.name.decode(), d.times, d.plus) for d in info.dim[: info.ndim])
+        yield Argument(
+            info.name.decode(), info.role, info.dtype, bool(info.shares_dtype), bool(info.optional),
+            bool(info.leading_optional), bool(info.is_input), bool(info.is_list), info.alias.decode(),
+            info.default_value, dims,
+        )  # fmt: skip
+        number += 1
+
+
+def _same_as(spec, which: int):
+    info = c.SizeInfo()
+    number = 0
+    while c.lib.lathe_spec_size(spec, which, number, info):
+        if info.same_as:
+            yield info.name.decode(), info.same_as.decode()
+        number += 1

@@ -1,0 +1,292 @@
+"""Ops on NumPy arrays: results, gradients, layouts, shapes of every kind, and what is refused."""
+
+import lathe
+import numpy as np
+import pytest
+from attention import attention, causal
+
+
+def near(given, wanted, error=2e-6):
+    np.testing.assert_allclose(given, wanted, rtol=error, atol=error)
+
+
+# ---- results -------------------------------------------------------------------------------------------------------
+
+
+def test_attention_of_a_shipped_spec(qkv):
+    o, lse = lathe.load("causal")(*qkv, lse=True)
+    wanted_o, wanted_lse = attention(*qkv, causal)
+    assert o.dtype == lse.dtype == np.float32
+    near(o, wanted_o)
+    near(lse, wanted_lse)
+
+
+def test_one_result_comes_alone_and_by_name(qkv):
+    q, k, v = qkv
+    op = lathe.load("causal")
+    near(op(q=q, v=v, k=k), op(q, k, v))
+
+
+def test_compile_from_text_with_inputs(qkv):
+    text = """return attention {
+      inputs = { slopes = tensor("f32", "h"), gain = scalar("f32", { default = 2.0 }) },
+      score_mod = function(s, at, x) return s * x.gain - x.slopes(at.h) * (at.q - at.kv) end,
+    }"""
+    q, k, v = qkv
+    slopes = np.array([0.5, 0.25, 0.125, 0.0], np.float32)
+    op = lathe.compile(text, "slopes.lua")
+    assert op.name == "slopes" and op.kind == "attention"
+    distance = (np.arange(9)[:, None] + 3 - np.arange(12)[None, :]).astype(np.float64)
+    for gain, given in ((2.0, {}), (0.5, {"gain": 0.5})):
+        kr, vr = np.repeat(k, 2, 1), np.repeat(v, 2, 1)
+        scores = np.float64(q) @ kr.swapaxes(2, 3) / 4 * gain - slopes[:, None, None] * distance
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        near(op(q, k, v, slopes=slopes, **given), weights / weights.sum(-1, keepdims=True) @ vr)
+
+
+def test_rowwise_takes_any_number_of_leading_dims(rng):
+    op = lathe.load("rms_norm")
+    for shape in ((24,), (5, 24), (3, 5, 24), (2, 3, 5, 24)):
+        x = rng.standard_normal(shape).astype(np.float32)
+        gain = rng.standard_normal(24).astype(np.float32)
+        names = [a.name for a in op.arguments]
+        given = {"weight": gain} if "weight" in names else {}
+        y = op(x, **given)
+        y = y if isinstance(y, np.ndarray) else y.y
+        assert y.shape == shape
+        plain = x / np.sqrt(np.mean(np.square(x, dtype=np.float64), -1, keepdims=True) + 1e-6)
+        near(y, plain * (gain if given else 1.0), 2e-5)
+
+
+def test_elementwise(rng):
+    gate, up = (rng.standard_normal((4, 6)).astype(np.float32) for _ in range(2))
+    near(lathe.load("glu")(gate, up), up / (1 + np.exp(-np.float64(gate))))
+
+
+IN_PLACE = """return elementwise {
+  over = { "rows", "n" }, inputs = { rate = scalar("f32") },
+  operands = { p = tensor("float"), g = tensor("float", "n") },
+  results = { p_new = tensor("float", { alias = "p" }) },
+  forward = function(v, at, x) return v.p - x.rate * v.g end,
+}"""
+
+
+def test_a_result_with_an_alias(rng):
+    op = lathe.compile(IN_PLACE)
+    p, g = rng.standard_normal((3, 5)).astype(np.float32), rng.standard_normal(5).astype(np.float32)
+    before = p.copy()
+    apart = op(p=p, g=g, rate=0.5, p_new=True)
+    near(p, before, 0)
+    near(apart, before - 0.5 * g)
+    assert op(p=p, g=g, rate=0.5) is p
+    near(p, apart, 0)
+
+
+def test_linear_attention(rng):
+    q, k, v = (rng.standard_normal((1, 2, 7, 16)).astype(np.float32) for _ in range(3))
+    near(
+        lathe.load("linear")(q, k, v),
+        np.tril(np.float64(q) @ k.swapaxes(2, 3)) @ v / 4,
+    )
+
+
+def test_packed_sequences(qkv):
+    q, k, v = (a[:1] for a in qkv)
+    cu = np.array([0, 4, 9], np.int32)
+    k, v = k[:, :, :9], v[:, :, :9]
+    o, lse = lathe.load("causal")(q, k, v, cu_q=cu, lse=True)
+    for first, last in ((0, 4), (4, 9)):
+        part = (a[:, :, first:last] for a in (q, k, v))
+        wanted, wanted_lse = attention(*part, causal)
+        near(o[:, :, first:last], wanted)
+        near(lse[:, :, first:last], wanted_lse)
+
+
+# ---- layouts -------------------------------------------------------------------------------------------------------
+
+
+def test_strides_are_free(qkv):
+    q, k, v = qkv
+    wanted = lathe.load("causal")(q, k, v)
+    turned = [np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2) for a in (q, k, v)]  # [b, s, h, d] in memory
+    assert not turned[0].flags.c_contiguous
+    near(lathe.load("causal")(*turned), wanted, 0)
+    wide = np.zeros((*q.shape[:3], 32), np.float32)
+    wide[..., ::2] = q
+    near(lathe.load("causal")(wide[..., ::2], k, v), wanted, 0)
+    one = np.broadcast_to(k[:, :1], k.shape)
+    near(lathe.load("causal")(q, one, v), lathe.load("causal")(q, one.copy(), v), 0)
+
+
+def test_results_are_written_where_they_are_given(qkv):
+    op = lathe.load("causal")
+    place = np.zeros((2, 9, 4, 16), np.float32).swapaxes(1, 2)
+    assert op(*qkv, o=place) is place
+    near(place, op(*qkv))
+    place.flags.writeable = False
+    with pytest.raises(lathe.ArgumentError, match="'o': expected an array that can be written"):
+        op(*qkv, o=place)
+
+
+def test_half_precision(qkv):
+    halves = [a.astype(np.float16) for a in qkv]
+    o = lathe.load("causal")(*halves)
+    assert o.dtype == np.float16
+    near(o, attention(*halves, causal)[0], 2e-3)
+
+
+class OnlyDLPack:
+    """An array that is known by its capsule alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **_):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack(qkv):
+    near(lathe.load("causal")(*map(OnlyDLPack, qkv)), lathe.load("causal")(*qkv), 0)
+
+
+def test_many_shapes_through_one_op(rng):
+    op = lathe.load("causal")
+    for n in (1, 3, 8, 3, 1):
+        q, k, v = (rng.standard_normal((1, 1, n, 8)).astype(np.float32) for _ in range(3))
+        near(op(q, k, v), attention(q, k, v, causal)[0])
+
+
+def test_threads_share_an_op(rng):
+    from concurrent.futures import ThreadPoolExecutor
+
+    op = lathe.load("causal")
+    sets = [[rng.standard_normal((1, 2, 6, 8)).astype(np.float32) for _ in range(3)] for _ in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        for given, o in zip(sets, pool.map(lambda s: op(*s), sets)):
+            near(o, attention(*given, causal)[0])
+
+
+# ---- gradients -------------------------------------------------------------------------------------------------------
+
+
+def test_gradients_against_differences(rng):
+    op = lathe.load("softcap")
+    q, k, v, seed = (rng.standard_normal((1, 1, 5, 8)) for _ in range(4))
+    dq, dk, dv = op.backward(q, k, v, do=seed)
+    step = 1e-6
+    for array, gradient in ((q, dq), (k, dk), (v, dv)):
+        place = (0, 0, 2, 3)
+        kept = array[place]
+        array[place] = kept + step
+        above = (op(q, k, v) * seed).sum()
+        array[place] = kept - step
+        below = (op(q, k, v) * seed).sum()
+        array[place] = kept
+        near(gradient[place], (above - below) / (2 * step), 1e-7)
+
+
+def test_only_the_gradients_that_are_wanted(qkv):
+    seed = np.ones((2, 4, 9, 16), np.float32)
+    op = lathe.load("causal")
+    dk = op.backward(*qkv, do=seed, dk=True)
+    near(dk, op.backward(*qkv, do=seed).dk)
+
+
+def test_gradient_of_an_input(qkv):
+    text = """return attention {
+      inputs = { slopes = tensor("f32", "h", { grad = true }) },
+      score_mod = function(s, at, x) return s + x.slopes(at.h) * (at.kv - at.q) end,
+    }"""
+    q, k, v = (a.astype(np.float64) for a in qkv)
+    op, slopes, seed = lathe.compile(text), np.array([0.3, 0.1, 0.0, 0.2]), np.ones((2, 4, 9, 16))
+    gradient = op.backward(q, k, v, slopes=slopes, do=seed, dslopes=True)
+    step = np.array([0, 1e-6, 0, 0])
+    wanted = (op(q, k, v, slopes=slopes + step) - op(q, k, v, slopes=slopes - step)).sum() / 2e-6
+    near(gradient[1], wanted, 1e-6)
+
+
+# ---- what it tells -----------------------------------------------------------------------------------------------------
+
+
+def test_check_tells_sound_from_wrong():
+    report = lathe.load("causal").check()
+    assert report.passed and any(p.name == "gradients" and p.applies for p in report)
+    assert "online = whole row" in str(report)
+    wrong = lathe.compile("""return attention { online_func = online_func {
+      online_rowscales = { l = 0.0 },
+      online_fwd = function(s, r) local p = exp(s) return p, { l = rowsum(p) }, 1.0 end,
+      online_fwd_epilogue = function(r) return 1.0 / r.l, { l = r.l } end,
+      forward = function(s, final) return exp(s) / final.l end } }""")
+    assert not wrong.check().passed
+
+
+def test_source_of_a_kernel():
+    op = lathe.load("softcap")
+    q = lathe.Shaped((1, 8, 128, 64), "bf16")
+    portable, hopper = op.source(q, q, q), op.source(q, q, q, arch="sm_90a")
+    assert portable.startswith("// softcap_attention_fwd_sm80_bf16_d64") and "tanh" in portable
+    assert "wgmma" in hopper and "wgmma" not in portable
+    assert "_bwd_" in op.source(q, q, q, do=q, dq=True, backward=True)
+
+
+def test_reference_is_in_double_precision(qkv):
+    halves = [a.astype(np.float16) for a in qkv]
+    o = lathe.load("causal").reference(*halves)
+    assert o.dtype == np.float64
+    near(o, attention(*halves, causal)[0], 1e-12)
+
+
+def test_arguments_as_data():
+    op = lathe.load("causal")
+    q = op.arguments[0]
+    assert (q.name, q.shape_text, q.dtype_text, q.optional) == ("q", "[b, h, q, d]", "float", False)
+    assert "[seqs+1]" in [a.shape_text for a in op.arguments if a.name == "cu_q"]
+    assert op.has_backward and [a.name for a in op.gradient.results] == ["dq", "dk", "dv"]
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------------
+
+
+def test_mistakes_of_a_spec_have_a_place():
+    with pytest.raises(lathe.SpecError, match="'if' cannot be traced") as caught:
+        lathe.compile("return attention {\n score_mod = function(s) if s then return s end end }", "mine.lua")
+    assert caught.value.line == 2 and caught.value.file == "mine.lua"
+    with pytest.raises(lathe.SpecError, match="did you mean 'causal'"):
+        lathe.load("causall")
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (lambda q, k, v: op_call(q, k), "argument 'v': missing; expected shape"),
+        (lambda q, k, v: op_call(q, k, v[:, :, :5]), "argument 'v': expected shape"),
+        (lambda q, k, v: op_call(q, k, v.astype(np.float16)), "argument 'v': expected dtype f32 as of 'q', given f16"),
+        (lambda q, k, v: op_call(q, k, v, slope=1.0), "argument 'slope': unknown name; causal takes q, k, v"),
+        (lambda q, k, v: op_call(q, k, v, q=q), "argument 'q': given twice"),
+        (lambda q, k, v: op_call(q, k, v, v), "at most 3 tensors by position"),
+        (lambda q, k, v: op_call(q, k, "v"), "argument 'v': expected a tensor"),
+        (lambda q, k, v: op_call(q, k, v.astype(np.int64)), "argument 'v': expected dtype"),
+        (lambda q, k, v: op_call(q[:, :, ::-1], k, v), "argument 'q': expected strides >= 0"),
+        (lambda q, k, v: op_call(q, k, v, q_start="here"), "argument 'q_start': expected a number"),
+        (lambda q, k, v: op_call(lathe.Shaped(q.shape, "f32"), k, v), "expected a tensor with data"),
+        (lambda q, k, v: lathe.Context("gpu"), "device: expected 'auto', 'host' or 'cuda:N'"),
+    ],
+)
+def test_calls_that_are_refused(qkv, change, sentence):
+    import re
+
+    with pytest.raises(lathe.ArgumentError, match=re.escape(sentence)):
+        change(*qkv)
+
+
+def op_call(*args, **named):
+    return lathe.load("causal")(*args, **named)
+
+
+def test_what_no_kernel_computes_says_why():
+    q = lathe.Shaped((1, 8, 128, 64), "f32")
+    with pytest.raises(lathe.UnsupportedError, match="attention_fwd_sm80"):
+        lathe.load("causal").source(q, q, q)

@@ -1,0 +1,23 @@
+#!/bin/sh
+# python.sh: the tests of the Python package on the host device, from the source tree and with the shared library of this build;
+# nothing is installed. LATHE_BUILD is the build folder, LATHE_PYTHON the interpreter (python3). Exit code 77: there is no Python
+# with NumPy and pytest; tests of torch, JAX and pictures are skipped, with the reason, where those are missing.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+build=$(cd "${LATHE_BUILD:-build}" && pwd) || exit 1
+python=${LATHE_PYTHON:-python3}
+
+skip() {
+    echo "python: skipped: $*"
+    exit 77
+}
+
+[ -e "$build/liblathe.so" ] || skip 'the shared library is not built (LATHE_SHARED)'
+command -v "$python" >/dev/null || skip "there is no $python"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || skip "$python is older than 3.10"
+for module in numpy pytest; do
+    "$python" -c "import $module" 2>/dev/null || skip "$python has no $module (pip install $module)"
+done
+export LATHE_LIBRARY="$build/liblathe.so" PYTHONPATH="$PWD/runtime/python:$PWD/runtime/python/tests" PYTHONDONTWRITEBYTECODE=1
+export LATHE_TOOL="$build/lathe" CUDA_VISIBLE_DEVICES=
+exec "$python" -m pytest -p no:cacheprovider -rs runtime/python/tests "$@"
