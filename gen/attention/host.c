@@ -433,7 +433,7 @@ static lathe_status forward_sequences(const struct sequences *s, struct sequence
     for (int64_t i = 0; i < n_rows && status == LATHE_OK; i++) {
         const int64_t flat = rows ? rows[i] : i;
         const int64_t number = sequence_of_row(s, flat);
-        if (number != entered) {
+        if (i == 0 || number != entered) {
             outputs_close(&head, &out);
             sequence_enter(one, s, number);
             status = outputs_open(&head, &out, &one->call, err);

@@ -7,6 +7,7 @@
 #include "gen/linear/host.h"
 #include "runtime/recipe/bind.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,8 +177,8 @@ static lathe_status refuse(const struct linear_head *head, int node, int64_t t, 
     *err = (lathe_error){.status = LATHE_SPEC, .line = n->line};
     snprintf(err->file, sizeof err->file, "%s", ir->file[n->line ? n->file : 1]);
     snprintf(err->text, sizeof err->text,
-             "%.200s:%d: %s: %s, given %g at token %lld of head %lld in batch %lld", err->file, n->line, what,
-             rule, value, (long long)(head->first + t), (long long)head->h, (long long)head->b);
+             "%.200s:%d: %s: %s, given %g at token %" PRId64 " of head %" PRId64 " in batch %" PRId64,
+             err->file, n->line, what, rule, value, head->first + t, head->h, head->b);
     return LATHE_SPEC;
 }
 

@@ -444,7 +444,7 @@ static void run_rounds(struct prover *p, struct proof *out, bool packs, trial_fn
     struct trial *b = calloc(1, sizeof *b);
     if (!b)
         status = host_out_of_memory(&err);
-    for (int i = 0; i < (p->quick ? QUICK_ROUNDS : ROUNDS) && status == LATHE_OK; i++) {
+    for (int i = 0; b && i < (p->quick ? QUICK_ROUNDS : ROUNDS) && status == LATHE_OK; i++) {
         if (!proof_goes_on(p, out, "rounds", i))
             break;
         b->p = p;

@@ -83,6 +83,7 @@ short "$LATHE" gen alibi --problem dtype=bf16,d=64 --arch sm_90a -o a.cu
 short "$LATHE" gen relative_bias --pass backward --problem dtype=bf16,d=64 --arch sm_90a -o a.cu
 short "$LATHE" gen layer_norm --pass backward --problem dtype=bf16,rows=64,n=1024 -o a.cu
 short "$LATHE" gen logcumsumexp --problem dtype=bf16,rows=64,n=70000 -o a.cu
+short "$LATHE" gen gla --pass backward --problem dtype=bf16,d=64 -o a.cu
 short "$LATHE" gen swiglu --pass backward --problem dtype=bf16 -o a.cu
 short_end "$LATHE" gen softmax --problem dtype=bf16,rows=64,n=1024 -o a.cu
 same a.cu "$LATHE" gen rms_norm --problem dtype=bf16,rows=64,n=8192 --arch sm_90a -o a.cu
