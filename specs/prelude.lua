@@ -26,15 +26,15 @@ function softmax_epilogue(r)                             -- factor for o, final_
   return inverse(r.l), { lse = finite(r.m) + log_of_sum(r.l) }
 end
 
-function softmax_combine(final)                          -- split-KV: factor of each split's o, merged finals
-  local m = detach(splitmax(final.lse))
-  local lse = finite(m) + log(splitsum(exp(final.lse - finite(m))))
-  return exp(final.lse - finite(lse)), { lse = lse }
+function softmax_combine(part)                           -- parts of a row computed apart: factor of each part's o, merged state
+  local m = detach(splitmax(part.m))
+  local a = exp(part.m - finite(m))
+  return a, { m = m, l = splitsum(part.l * a) }
 end
 softmax = online_func { online_rowscales = softmax_states, online_fwd = softmax_step, forward = softmax_weight,
                         online_fwd_epilogue = softmax_epilogue, combine = softmax_combine }
 
--- softmax with a logit sink(at, x) in the denominator, without a value. No `combine`: each part would count the sink.
+-- softmax with a logit sink(at, x) in the denominator, without a value. Parts are merged before the epilogue: it counts once.
 function softmax_with_sink(sink)
   return online_func {
     online_rowscales = softmax_states,
@@ -45,7 +45,7 @@ function softmax_with_sink(sink)
       local z = r.l * exp(r.m - m) + exp(c - m)
       return exp(r.m - m) / z, { lse = m + log(z) }
     end,
-    forward = softmax_weight,
+    forward = softmax_weight, combine = softmax_combine,
   }
 end
 

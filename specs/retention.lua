@@ -8,7 +8,7 @@ local normalise = online_func {
   end,
   online_fwd_epilogue = function(row) return 1.0, { n = max(row.r, 1.0) } end,
   forward = function(s, final) return s / detach(final.n) end,
+  combine = function(part) return max(part.r, 1.0) / max(splitsum(part.r), 1.0), { r = splitsum(part.r) } end,
 }
-local function log2_gamma(at) return log2(1.0 - exp2(-5.0 - at.h)) end
 return attention { mask_mod = causal, online_func = normalise,
-  score_mod = function(s, at) return s * exp2(log2_gamma(at) * (at.q - at.kv)) end }
+  score_mod = function(s, at) return s * exp2(log2(1.0 - exp2(-5.0 - at.h)) * (at.q - at.kv)) end }

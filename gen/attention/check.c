@@ -68,10 +68,10 @@ static void check_online(struct rule *r)
     }
     if (ir->combine.n_roots == 0)
         return;
-    rule_number(r, &ir->combine.root[0], SPAN_Q | SPAN_SPLIT, "combine", "must be one value per split");
-    for (int i = 0; i < ir->n_finals; i++)
+    rule_number(r, &ir->combine.root[0], SPAN_Q | SPAN_SPLIT, "combine", "must be one value per part");
+    for (int i = 0; i < ir->n_states; i++)
         rule_number(r, &ir->combine.root[1 + i], SPAN_Q, "combine",
-                    "a merged row value must not vary with the split; reduce with splitmax or splitsum");
+                    "a merged row state must not vary with the part; reduce with splitmax or splitsum");
 }
 
 bool check_attention(struct ir *ir, struct diag *diag)

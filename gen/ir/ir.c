@@ -265,9 +265,9 @@ int ir_leaf(struct ir *ir, enum ir_op op, int index, enum ir_type type, uint8_t 
 
 static uint8_t param_span(int param)
 {
-    if (param >= LEAF_STATE && param < LEAF_SPLIT_FINAL)
+    if (param >= LEAF_STATE && param < LEAF_SPLIT_STATE)
         return SPAN_Q;
-    if (param >= LEAF_SPLIT_FINAL && param < LEAF_DW)
+    if (param >= LEAF_SPLIT_STATE && param < LEAF_DW)
         return SPAN_Q | SPAN_SPLIT;
     if (((param >= LEAF_DFINAL && param < LEAF_DX) || param >= LEAF_DSTAT) && param != LEAF_V)
         return SPAN_Q;

@@ -110,9 +110,9 @@ enum param_leaf {
     LEAF_W,                                    /* the weight, in a spec's own `backward`; span Q|KV */
     LEAF_STATE,                                /* + k: online_rowscales before this tile; span Q */
     LEAF_FINAL = LEAF_STATE + MAX_STATE,       /* + k: final_rowscales; span Q */
-    LEAF_SPLIT_FINAL = LEAF_FINAL + MAX_STATE, /* + k: the same of each split; span Q|SPLIT */
+    LEAF_SPLIT_STATE = LEAF_FINAL + MAX_STATE, /* + k: the row state of each part; span Q|SPLIT */
     /* seeds of the backward pass: dL/d(root) */
-    LEAF_DW = LEAF_SPLIT_FINAL + MAX_STATE, /* of the weight; span Q|KV */
+    LEAF_DW = LEAF_SPLIT_STATE + MAX_STATE, /* of the weight; span Q|KV */
     LEAF_DFINAL,                            /* + k; span Q */
     LEAF_DX = LEAF_DFINAL + MAX_STATE,      /* of an element; span Q|DIM */
     LEAF_DLO,

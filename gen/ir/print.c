@@ -29,10 +29,10 @@ static void param_name(const struct ir *ir, int p, char *out, size_t size)
         snprintf(out, size, "%s", plain[p]);
     else if (p < LEAF_FINAL)
         snprintf(out, size, "state.%s", ir->state[p - LEAF_STATE].name);
-    else if (p < LEAF_SPLIT_FINAL)
+    else if (p < LEAF_SPLIT_STATE)
         snprintf(out, size, "final.%s", ir->final[p - LEAF_FINAL].name);
     else if (p < LEAF_DW)
-        snprintf(out, size, "split.%s", ir->final[p - LEAF_SPLIT_FINAL].name);
+        snprintf(out, size, "part.%s", ir->state[p - LEAF_SPLIT_STATE].name);
     else if (p >= LEAF_V)
         snprintf(out, size, "%s", p == LEAF_V ? "v" : "dtoken");
     else if (p >= LEAF_PLACE)

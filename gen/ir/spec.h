@@ -181,8 +181,8 @@ struct ir {
     struct ir_fn
         empty; /* of a lowered spec: the finals of a row without live pairs; where one is NaN, it is -inf */
     struct ir_fn forward;  /* root 0: the final weight; from LEAF_S and LEAF_FINAL */
-    struct ir_fn combine;  /* roots: factor of each split's o, then the merged finals; from LEAF_SPLIT_FINAL.
-                              May be empty */
+    struct ir_fn combine;  /* roots: factor of each part's o, then the merged row state, both before the
+                              epilogue; from LEAF_SPLIT_STATE. May be empty */
     struct ir_fn backward; /* root 0: dL/ds; from LEAF_DW, LEAF_W, LEAF_S, LEAF_DELTA and LEAF_FINAL. May
                               be empty; compared with the derived one, used nowhere else */
 

@@ -349,11 +349,11 @@ static void trace_online(struct tracer *t, int online)
     trace_online_field(t, online, "combine", SLOT_COMBINE,
                        (struct slot_call){.fn = &ir->combine,
                                           .n_values = 1,
-                                          .in = ir->final,
-                                          .n_in = ir->n_finals,
-                                          .in_param = LEAF_SPLIT_FINAL,
-                                          .out = ir->final,
-                                          .n_out = &ir->n_finals});
+                                          .in = ir->state,
+                                          .n_in = ir->n_states,
+                                          .in_param = LEAF_SPLIT_STATE,
+                                          .out = ir->state,
+                                          .n_out = &ir->n_states});
     trace_online_field(t, online, "backward", SLOT_BACKWARD,
                        (struct slot_call){.fn = &ir->backward,
                                           .leaf = pair,

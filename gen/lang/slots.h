@@ -67,7 +67,7 @@ struct slot_call {
     int n_values;                /* values returned first */
     const struct scale_name *in; /* a table of row values, passed after the leaves */
     int n_in;
-    int in_param;           /* LEAF_STATE, LEAF_FINAL, LEAF_SPLIT_FINAL */
+    int in_param;           /* LEAF_STATE, LEAF_FINAL, LEAF_SPLIT_STATE */
     struct scale_name *out; /* a table of row values returned after the first value */
     int *n_out;             /* NULL: no table is returned */
     bool out_is_new;        /* names are taken from the table; else they must match */

@@ -197,7 +197,8 @@ lathe_status bench_tiles(struct row_bench *b, const struct cutting *tiles, struc
 lathe_status bench_whole(struct row_bench *b, struct row *row, double *weight, lathe_error *err);
 /* Weights by `forward` from these finals. */
 lathe_status bench_forward(struct row_bench *b, const double *final, double *weight, lathe_error *err);
-/* The parts one by one, merged by `combine`. none: as if no part had a key. */
+/* The parts one by one, merged by `combine`, then the epilogue. none: as if no part had a key, and without
+   the epilogue. */
 lathe_status bench_merge(struct row_bench *b, const struct cutting *parts, bool none, struct row *out,
                          lathe_error *err);
 void bench_say(const struct cutting *c, char *out, size_t size);

@@ -264,31 +264,47 @@ static lathe_status run_tile(struct row_bench *b, struct part tile, struct row *
     return LATHE_OK;
 }
 
-lathe_status bench_tiles(struct row_bench *b, const struct cutting *tiles, struct row *row, double *weight,
-                         lathe_error *err)
+/* Row states and o as they are ahead of the epilogue. weight: room for a tile's. */
+static lathe_status walk_tiles(struct row_bench *b, const struct cutting *tiles, struct row *row,
+                               double *weight, lathe_error *err)
 {
     const struct ir *ir = b->p->ir;
-    struct eval_env *env = &b->head.pair;
     lathe_status status = LATHE_OK;
     memset(row, 0, sizeof *row);
     for (int i = 0; i < ir->n_states; i++)
         row->state[i] = ir->state[i].init;
     for (int t = 0; t < tiles->n && status == LATHE_OK; t++)
         if (tiles->part[t].n > 0) /* a tile without live pairs leaves the row as it is */
-            status = run_tile(b, tiles->part[t], row, weight ? weight : b->spare[0], err);
+            status = run_tile(b, tiles->part[t], row, weight, err);
+    return status;
+}
+
+static lathe_status end_row(struct row_bench *b, struct row *row, double *factor, lathe_error *err)
+{
+    const struct ir *ir = b->p->ir;
+    struct eval_env *env = &b->head.pair;
     for (int i = 0; i < ir->n_states; i++)
         env->param[LEAF_STATE + i] = &row->state[i];
-    if (status == LATHE_OK)
-        status = host_eval(env, ir->epilogue.root, ir->epilogue.n_roots, err);
+    const lathe_status status = host_eval(env, ir->epilogue.root, ir->epilogue.n_roots, err);
     if (status != LATHE_OK)
         return status;
-    const double factor = host_value(env, ir->epilogue.root[0], 0);
-    scale_values(b, row, factor);
-    for (int j = 0; weight && j < tiles->part[0].n; j++)
-        weight[j] *= factor;
+    *factor = host_value(env, ir->epilogue.root[0], 0);
+    scale_values(b, row, *factor);
     for (int i = 0; i < ir->n_finals; i++)
         row->final[i] = host_value(env, ir->epilogue.root[1 + i], 0);
     return LATHE_OK;
+}
+
+lathe_status bench_tiles(struct row_bench *b, const struct cutting *tiles, struct row *row, double *weight,
+                         lathe_error *err)
+{
+    double factor = 1;
+    lathe_status status = walk_tiles(b, tiles, row, weight ? weight : b->spare[0], err);
+    if (status == LATHE_OK)
+        status = end_row(b, row, &factor, err);
+    for (int j = 0; weight && j < tiles->part[0].n && status == LATHE_OK; j++)
+        weight[j] *= factor;
+    return status;
 }
 
 lathe_status bench_whole(struct row_bench *b, struct row *row, double *weight, lathe_error *err)
@@ -314,16 +330,17 @@ lathe_status bench_forward(struct row_bench *b, const double *final, double *wei
 
 /* ---- parts --------------------------------------------------------------------------------------- */
 
+/* Row states and o of all parts, ahead of the epilogue. */
 static lathe_status merge(struct row_bench *b, const struct row *part, int n_parts, struct row *out,
                           lathe_error *err)
 {
     const struct ir *ir = b->p->ir;
     struct eval_env *env = &b->split;
-    double final[MAX_STATE][MAX_PARTS];
-    for (int i = 0; i < ir->n_finals; i++) {
+    double state[MAX_STATE][MAX_PARTS];
+    for (int i = 0; i < ir->n_states; i++) {
         for (int s = 0; s < n_parts; s++)
-            final[i][s] = part[s].final[i];
-        env->param[LEAF_SPLIT_FINAL + i] = final[i];
+            state[i][s] = part[s].state[i];
+        env->param[LEAF_SPLIT_STATE + i] = state[i];
     }
     env->n = n_parts;
     memcpy(env->at, b->head.pair.at, sizeof env->at);
@@ -338,8 +355,8 @@ static lathe_status merge(struct row_bench *b, const struct row *part, int n_par
             out->o_size[e] += fabs(factor) * part[s].o_size[e];
         }
     }
-    for (int i = 0; i < ir->n_finals; i++)
-        out->final[i] = host_value(env, ir->combine.root[1 + i], 0);
+    for (int i = 0; i < ir->n_states; i++)
+        out->state[i] = host_value(env, ir->combine.root[1 + i], 0);
     return LATHE_OK;
 }
 
@@ -347,14 +364,14 @@ lathe_status bench_merge(struct row_bench *b, const struct cutting *parts, bool 
                          lathe_error *err)
 {
     struct row row[MAX_PARTS];
+    double factor;
     lathe_status status = LATHE_OK;
     for (int s = 0; s < parts->n && status == LATHE_OK; s++) {
-        const struct cutting one = {.n = 1, .part = &parts->part[s]};
-        memset(&row[s], 0, sizeof row[s]);
-        if (none || parts->part[s].n == 0)
-            host_empty_finals(b->p->ir, row[s].final);
-        else
-            status = bench_tiles(b, &one, &row[s], NULL, err);
+        struct part part = none ? (struct part){0, 0} : parts->part[s];
+        const struct cutting one = {.n = 1, .part = &part};
+        status = walk_tiles(b, &one, &row[s], b->spare[0], err);
     }
-    return status == LATHE_OK ? merge(b, row, parts->n, out, err) : status;
+    if (status == LATHE_OK)
+        status = merge(b, row, parts->n, out, err);
+    return status != LATHE_OK || none ? status : end_row(b, out, &factor, err);
 }

@@ -215,6 +215,21 @@ static lathe_status judge_forward(struct row_bench *b, struct proof *out, lathe_
     return LATHE_OK;
 }
 
+/* Which row state is not that of the whole row; the factor of o, where all are. */
+static int merge_culprit(const struct row_bench *b, const struct row *row, const char **what,
+                         const char **name)
+{
+    const struct ir *ir = ir_of(b);
+    for (int i = 0; i < ir->n_states; i++) {
+        if (proof_distance(row->state[i], b->whole.state[i], FLOOR) > BOUND) {
+            *what = "row value ";
+            *name = ir->state[i].name;
+            return ir->combine.root[1 + i];
+        }
+    }
+    return ir->combine.root[0];
+}
+
 static lathe_status judge_combine(struct row_bench *b, struct proof *out, lathe_error *err)
 {
     struct difference d;
@@ -226,30 +241,33 @@ static lathe_status judge_combine(struct row_bench *b, struct proof *out, lathe_
     const struct shown s = show(b, &row, final);
     if (blame_overflow(b, s, out))
         return LATHE_OK;
-    const int root = ir_of(b)->combine.root[final < 0 ? 0 : 1 + final];
-    proof_blame(out, proof_line(ir_of(b), root), "%s is %.6g from splits of %s, %.6g as a whole", s.name,
-                s.part, d.parts, s.whole);
+    const char *what = "";
+    const char *name = "the factor of o";
+    const int root = merge_culprit(b, &row, &what, &name);
+    proof_blame(out, proof_line(ir_of(b), root),
+                "%s is %.6g from parts of %s, %.6g as a whole; look at %s%s of combine", s.name, s.part,
+                d.parts, s.whole, what, name);
     return LATHE_OK;
 }
 
-/* Parts that all have no live key: o is 0, and finals are those of such a row. */
+/* Parts that all have no live key: o is 0, and the row state is what it starts as. */
 static lathe_status judge_empty(struct row_bench *b, struct proof *out, lathe_error *err)
 {
-    double empty[MAX_STATE];
     struct row row;
     const lathe_status status = bench_merge(b, &b->parts, true, &row, err);
     if (status != LATHE_OK)
         return status;
-    host_empty_finals(ir_of(b), empty);
     if (proof_record(out, proof_distance(row.o[0], 0, 1)))
         proof_blame(
             out, proof_line(ir_of(b), ir_of(b)->combine.root[0]),
             "where no part has a live key, the factor of o is infinite or NaN, and o = 0 becomes NaN");
-    for (int i = 0; i < ir_of(b)->n_finals; i++)
-        if (proof_record(out, proof_distance(row.final[i], empty[i], FLOOR)))
+    for (int i = 0; i < ir_of(b)->n_states; i++) {
+        const struct scale_name *state = &ir_of(b)->state[i];
+        if (proof_record(out, proof_distance(row.state[i], state->init, FLOOR)))
             proof_blame(out, proof_line(ir_of(b), ir_of(b)->combine.root[1 + i]),
-                        "where no part has a live key, %s is %.6g; a row without live keys has %.6g",
-                        ir_of(b)->final[i].name, proof_shown(row.final[i]), proof_shown(empty[i]));
+                        "where no part has a live key, row value %s is %.6g; it starts as %.6g", state->name,
+                        proof_shown(row.state[i]), proof_shown(state->init));
+    }
     return LATHE_OK;
 }
 

@@ -168,7 +168,7 @@ static void check_reduction(enum ir_op op)
     uint8_t axis = ir_op_axis((int)op);
     struct bench b;
     bench_open(&b, axis);
-    int leaf = param(&b, axis == SPAN_KV ? LEAF_S : axis == SPAN_DIM ? LEAF_X : LEAF_SPLIT_FINAL);
+    int leaf = param(&b, axis == SPAN_KV ? LEAF_S : axis == SPAN_DIM ? LEAF_X : LEAF_SPLIT_STATE);
     int root = ir1(b.ir, op, leaf);
     for (int j = 0; j < N; j++)
         b.value[b.ir->node[leaf].index][j] = uniform(&b, -2, 2);

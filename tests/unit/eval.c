@@ -500,12 +500,12 @@ TEST(unused_nodes_stay_out)
 TEST(splits_reduce)
 {
     struct ir *ir = new_ir();
-    const int lse = ir_param(ir, LEAF_SPLIT_FINAL, HERE);
+    const int lse = ir_param(ir, LEAF_SPLIT_STATE, HERE);
     const int max = make(ir, OP_SPLITMAX, lse, 0, 0);
     const int sum = make(ir, OP_SPLITSUM, make(ir, OP_EXP, make(ir, OP_SUB, lse, max, 0), 0, 0), 0, 0);
     const double values[] = {0.5, -(double)INFINITY, 2.0};
     struct eval_env env = {.ir = ir, .axis = SPAN_SPLIT, .n = 3};
-    env.param[LEAF_SPLIT_FINAL] = values;
+    env.param[LEAF_SPLIT_STATE] = values;
     CHECK(eval_run(&env, &sum, 1));
     CHECK_CLOSE(env.value[sum][0], 1.0 + exp(-1.5), 1e-15);
     eval_free(&env);

@@ -194,10 +194,10 @@ static void softmax_text(char *out, size_t size, const char *l, const char *o_sc
              "  forward = function(s, final)\n"
              "    return %s\n"
              "  end,\n"
-             "  combine = function(final)\n"
-             "    local m = finite(splitmax(final.lse))\n"
-             "    local lse = %s\n"
-             "    return exp(final.lse - finite(lse)), { lse = lse }\n"
+             "  combine = function(part)\n"
+             "    local m = splitmax(part.m)\n"
+             "    local a = %s\n"
+             "    return a, { m = m, l = splitsum(part.l * a) }\n"
              "  end,\n"
              "}\n"
              "return attention { mask_mod = causal, online_func = wrong }\n",
@@ -206,7 +206,7 @@ static void softmax_text(char *out, size_t size, const char *l, const char *o_sc
 
 static const char *const L = "r.l * a + rowsum(p)";
 static const char *const WEIGHT = "exp(s - final.lse)";
-static const char *const MERGED = "m + log(splitsum(exp(final.lse - m)))";
+static const char *const MERGED = "exp(part.m - finite(m))";
 
 TEST(the_frame_of_the_wrong_ones_is_right)
 {
@@ -241,8 +241,8 @@ TEST(forward_that_differs_from_online)
 TEST(combine_in_the_wrong_base)
 {
     char text[2048];
-    softmax_text(text, sizeof text, L, "a", WEIGHT, "m + log2(splitsum(exp2(final.lse - m)))");
-    expect_failure(text, "combine = whole", 17, "lse is");
+    softmax_text(text, sizeof text, L, "a", WEIGHT, "exp2(part.m - finite(m))");
+    expect_failure(text, "combine = whole", 18, "row value l of combine");
     expect_pass(text, "online = whole row");
 }
 
@@ -256,9 +256,9 @@ TEST(combine_that_adds_up_as_if_parts_were_alike)
         "  forward = function(s, f) return sigmoid(s) / f.n end,\n"
         "  combine = function(f)\n"
         "    local n = splitsum(f.n)\n"
-        "    return 1.0 + 0.0 * f.n, { n = n } end,\n"
+        "    return f.n / n, { n = n } end,\n"
         "} }\n",
-        "combine = whole", 8, "o is");
+        "combine = whole", 8, "the factor of o of combine");
 }
 
 /* ---- gradients --------------------------------------------------------------------------------- */

@@ -8,10 +8,10 @@ local wrong = online_func {
   end,
   online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l) } end,
   forward = function(s, final) return exp(s - final.lse) end,
-  combine = function(final)
-    local m = splitmax(final.lse)
-    local lse = m + log(splitsum(exp(final.lse - m)))
-    return exp(final.lse - lse), { lse = lse }
+  combine = function(part)
+    local m = splitmax(part.m)
+    local a = exp(part.m - m)
+    return a, { m = m, l = splitsum(part.l * a) }
   end,
 }
 return attention { mask_mod = causal, online_func = wrong }
