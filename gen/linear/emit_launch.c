@@ -158,17 +158,12 @@ void linear_index(struct params *p, const struct emitter *e, const char *name)
         params_product(p, member, &none);
 }
 
-static void add_recurrent(struct emitter *e, const struct layout *l, const struct plan *plan,
-                          struct source *out)
+/* linear_params, of every kernel of the recurrence. `inverse`: a buffer; -1: there is none. */
+static void add_params(struct emitter *e, struct launch *launch, const struct layout *l,
+                       const struct plan *plan, int inverse, struct text_buf *text)
 {
-    struct launch *launch =
-        add_launch(out, e, plan->linear.chunks ? "chunks" : "fwd", 32 * plan->linear.warps);
-    launch->smem_bytes = plan->linear.smem_bytes;
     struct params p;
-    launch->grid = product_of(plan->linear.slices);
-    product_times(&launch->grid, SYM_SEQS, 1);
-    product_times(&launch->grid, SYM_H, 1);
-    params_open(&p, e->out, launch, "linear_params");
+    params_open(&p, text, launch, "linear_params");
     for (int t = 0; t < TENSOR_COUNT; t++)
         linear_pointer(&p, t == TENSOR_O ? "void" : "const void", NAME[t], &l->inner[t]);
     for (int t = 0; t < TENSOR_COUNT; t++)
@@ -179,9 +174,48 @@ static void add_recurrent(struct emitter *e, const struct layout *l, const struc
     linear_state(&p, e, "float", "norm_out", 3);
     linear_index(&p, e, "cu");
     linear_index(&p, e, "state_index");
+    if (inverse >= 0)
+        params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, inverse);
+    else if (plan->linear.chunks)
+        params_null(&p, "void", "inverse");
     params_token_sizes(&p);
     params_inputs(&p, e, "x");
     params_close(&p, "linear_params");
+}
+
+/* As chunk_number of linear/chunk.cuh counts them. */
+static struct product chunks_of_all(const struct emitter *e, int64_t scale)
+{
+    struct product p = product_of(scale);
+    const bool packed = problem_has(e->problem, lathe__arg_find(e->sig, "cu", 0));
+    product_times(&p, SYM_B, 1);
+    product_times_sum(&p, SYM_T, LINEAR_CHUNK, packed ? SYM_SEQS : SYM_ONE);
+    product_times(&p, SYM_H, 1);
+    return p;
+}
+
+/* The recurrence; with the delta rule in chunks, what it needs of every chunk in front of it. */
+static void add_recurrence(struct emitter *e, const struct layout *l, const struct plan *plan,
+                           struct source *out)
+{
+    const struct linear_plan *to = &plan->linear;
+    struct text_buf again = {0}; /* the struct is declared already */
+    int inverse = -1;
+    if (to->inverse > 0) {
+        inverse = add_buffer(out, e, chunks_of_all(e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
+        struct launch *first = add_launch(out, e, "inverse", 32 * to->warps);
+        first->grid = chunks_of_all(e, 1);
+        first->smem_bytes = to->inverse;
+        add_params(e, first, l, plan, inverse, e->out);
+    }
+    struct launch *launch = add_launch(out, e, to->chunks ? "chunks" : "fwd", 32 * to->warps);
+    launch->smem_bytes = to->smem_bytes;
+    launch->grid = product_of(to->slices);
+    product_times(&launch->grid, SYM_SEQS, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    add_params(e, launch, l, plan, inverse, inverse >= 0 ? &again : e->out);
+    text_fail_with(e->out, &again);
+    text_free(&again);
 }
 
 void emit_linear_launches(struct emitter *e, const struct plan *plan, struct source *out,
@@ -194,7 +228,7 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
     for (int t = 0; t < TENSOR_COUNT; t++) {
         moved[t] = l.moved[t];
         if (t == TENSOR_O)
-            add_recurrent(e, &l, plan, out);
+            add_recurrence(e, &l, plan, out);
         if (!l.moved[t])
             continue;
         linear_add_mod(e, &l, t, out, declared ? &again : e->out);

@@ -91,14 +91,14 @@ static const char *why_not_by_chunk(const struct kernel_request *r)
         return "keeps a copy of the state in the dtype of q, and serves bf16, which has the range of f32";
     if (form == DECAY_KEY || form == DECAY_VALUE)
         return "serves a decay per head or per token, not one per channel";
-    if (l->delta.n_roots > 0 || l->bonus.n_roots > 0 || l->normalise)
-        return "serves neither the delta rule, nor a bonus, nor a normaliser";
+    if (l->bonus.n_roots > 0 || l->normalise)
+        return "serves neither a bonus nor a normaliser";
     return l->all_tokens ? "serves causal = true" : NULL;
 }
 
 bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    enum { MOST_D = 128, WARPS = 4, COLUMNS = 64, CHUNK = 64, STEP = 64 };
+    enum { MOST_D = 128, WARPS = 4, COLUMNS = 64, CHUNK = LINEAR_CHUNK, STEP = 64 };
     const char *not = why_not_by_chunk(r);
     if (not )
         snprintf(why, REASON_BYTES, "%s", not );
@@ -111,7 +111,9 @@ bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char
     to->chunks = true;
     to->warps = WARPS;
     to->slices = slices_of((int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], WARPS);
-    to->smem_bytes = CHUNK * (6 * pad + 256) + 256; /* chunked_smem_bytes there */
+    to->inverse = r->ir->linear.delta.n_roots > 0 ? 2 * CHUNK * (CHUNK + 4) * 4 + 8 * CHUNK
+                                                  : 0; /* linear/delta_inverse.cuh */
+    to->smem_bytes = CHUNK * (6 * pad + 256) + 256 + (to->inverse > 0 ? CHUNK * CHUNK * 2 : 0); /* as there */
     if (to->smem_bytes > r->device->smem_bytes) {
         snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", to->smem_bytes,
                  r->device->smem_bytes);
@@ -119,8 +121,9 @@ bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char
     }
     snprintf(
         plan->reason, sizeof plan->reason,
-        "decay %s: %d tokens at a time, %d blocks a head and sequence, each with %d value channels; up to "
+        "decay %s%s: %d tokens at a time, %d blocks a head and sequence, each with %d value channels; up to "
         "16 tokens one by one",
-        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->slices, COLUMNS);
+        linear_decay_text(linear_decay_form(r->ir)), to->inverse > 0 ? " with the delta rule" : "", CHUNK,
+        to->slices, COLUMNS);
     return true;
 }

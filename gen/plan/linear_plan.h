@@ -6,12 +6,15 @@
 
 #include <stdbool.h>
 
+enum { LINEAR_CHUNK = 64 }; /* tokens that are taken at a time, where they are not taken one by one */
+
 struct linear_plan {
     int warps;
     int slices;     /* blocks of a head and sequence: each has some of the value channels */
     int row_slices; /* backward: some of the key channels */
     int chunk;      /* backward: tokens between states that are kept */
     bool chunks;    /* of 64 tokens at a time, by mma.sync */
+    int inverse; /* shared memory of the kernel that inverts for the delta rule, a block a chunk; 0: none */
     int smem_bytes;
     bool o_f32; /* o goes to a workspace in f32, for an output mod */
 };

@@ -1,28 +1,28 @@
-// linear/chunked.cuh: kernel: linear attention of the additive family, with no decay or one number a token, in chunks of tokens by mma.sync.
+// linear/chunked.cuh: kernel: linear attention with no decay or one number a token, with the delta rule or without, in chunks of tokens by mma.sync.
 //
 // Launch: sequences * h * COLUMN_SLICES blocks of 128 threads, chunked_smem_bytes() of shared memory. A block has 64 columns of the state of one head, in
 // f32 fragments. In a chunk o = e^G q S + ((q k') Gamma) v, Gamma_ij = e^(G_i - G_j), with G the sum of the logarithms from the chunk's start on; then
-// S = e^(G_end) S + k' (e^(G_end - G) v). No exponent is above 0. Steps of a few tokens go one by one.
+// S = e^(G_end) S + k' (e^(G_end - G) v). With the delta rule T (v - e^G k S) stands in the place of v (linear/delta_inverse.cuh has T). No exponent is
+// above 0. Steps of a few tokens go one by one.
 #pragma once
-#include "common/mma_sm80.cuh"
+#include "linear/chunk.cuh"
 #include "linear/recurrent.cuh"
 
 namespace linear {
 
-constexpr int CHUNK_TOKENS = 64, CHUNK_COLUMNS = 64, FEW_TOKENS = 16;
-constexpr int CHUNK_PAD = round_up(cfg::D, 64);
-static_assert(WARPS == 4 && columns::COLUMNS == CHUNK_COLUMNS && CHUNK_PAD <= 128, "four warps, and head dims up to 128");
+static_assert(columns::COLUMNS == CHUNK_COLUMNS, "a block has the columns that a walk token by token would have");
 static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN, "a decay is one number a token");
-static_assert(!cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the additive family");
+static_assert(!cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the additive family and the delta rule");
 
 struct chunk_layout { // in shared memory, bytes
     static constexpr int Q = 0, K = Q + CHUNK_TOKENS * CHUNK_PAD * 2, V = K + CHUNK_TOKENS * CHUNK_PAD * 2;
     static constexpr int WRITTEN = V + CHUNK_TOKENS * CHUNK_COLUMNS * 2; // v as the state takes it up
     static constexpr int STATE = WRITTEN + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
-    static constexpr int SUMS = STATE + CHUNK_PAD * CHUNK_COLUMNS * 2; // G, to the base 2
+    static constexpr int INVERSE = STATE + CHUNK_PAD * CHUNK_COLUMNS * 2; // T, with the delta rule
+    static constexpr int SUMS = INVERSE + (cfg::DELTA ? CHUNK_TOKENS * CHUNK_TOKENS * 2 : 0); // G, to the base 2
     static constexpr int END = SUMS + CHUNK_TOKENS * 4;
 };
-// As C, for the planner: 64 * (6 * pad + 256) + 256
+// As C, for the planner: 64 * (6 * pad + 256) + 256, and 8192 with the delta rule
 constexpr int chunked_smem_bytes() { return chunk_layout::END; }
 static_assert(2 * sizeof(batch) <= static_cast<u64>(chunked_smem_bytes()), "tokens one by one have room, too");
 
@@ -54,46 +54,19 @@ struct chunk_walk {
     u32 shared;
     float *sums;
 
-    // Rows of a chunk, 64 of COLS; zeros beyond `rows` and `columns`.
-    template <int COLS> DEV void load(u32 tile, const element *from, i64 stride, int rows, int columns)
-    {
-        constexpr int CHUNKS = COLS / 8;
-#pragma unroll
-        for (int i = 0; i < CHUNK_TOKENS * CHUNKS / THREADS; i++) {
-            const int n = static_cast<int>(threadIdx.x) + i * THREADS;
-            const int row = n / CHUNKS;
-            const int chunk = n % CHUNKS;
-            const bool some = row < rows && chunk * 8 < columns;
-            copy16_async(tile + swizzle<COLS>::offset(row, chunk), some ? from + (row * stride + chunk * 8) : from, some ? 16 : 0);
-        }
-    }
     __device__ __forceinline__ void load_chunk(int place) const
     {
         const int rows = min(CHUNK_TOKENS, w.s.length - place);
         const i64 token = sequence::token(w.s, place);
         const i64 way = cfg::REVERSE ? -1 : 1;
-        load<CHUNK_PAD>(shared + chunk_layout::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t), way * p.q_t, rows, cfg::D);
-        load<CHUNK_PAD>(shared + chunk_layout::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t), way * p.k_t, rows, cfg::D);
-        load<CHUNK_COLUMNS>(shared + chunk_layout::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first), way * p.v_t, rows, w.left);
+        load_rows<CHUNK_PAD>(shared + chunk_layout::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t), way * p.q_t, rows, cfg::D);
+        load_rows<CHUNK_PAD>(shared + chunk_layout::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t), way * p.k_t, rows, cfg::D);
+        load_rows<CHUNK_COLUMNS>(shared + chunk_layout::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + token * p.v_t + w.first), way * p.v_t, rows, w.left);
+        if constexpr (cfg::DELTA) {
+            const i64 which = chunk_number(p, w.s, place) * p.z.n_h + w.h;
+            load_rows<CHUNK_TOKENS>(shared + chunk_layout::INVERSE, static_cast<const element *>(p.inverse) + which * INVERSE_ELEMENTS, CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS);
+        }
         copy_commit();
-    }
-    // By the first warp. A gate of -1e4 would cost the sums behind it their digits: 2^-100 is as good as 0.
-    __device__ __forceinline__ void sum_logs(int place) const
-    {
-        float log[2] = {};
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-            const int at = place + 2 * lane_id() + k;
-            log[k] = w.has(at) ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, at), 0) * 0x1.715476p0f, -100.0f) : 0.0f;
-        }
-        float sum = log[0] + log[1];
-#pragma unroll
-        for (int step = 1; step < 32; step *= 2) {
-            const float before = __shfl_up_sync(ALL_LANES, sum, static_cast<u32>(step));
-            sum += lane_id() >= step ? before : 0.0f;
-        }
-        sums[2 * lane_id()] = sum - log[1];
-        sums[2 * lane_id() + 1] = sum;
     }
     __device__ __forceinline__ void leave_state(chunk_state &state) const
     {
@@ -123,19 +96,55 @@ struct chunk_walk {
             }
         }
     }
+    // c += 16 rows of a tile of COLS, where this lane reads them, times a tile of COLS rows.
+    template <int COLS> DEV void multiply_rows(float (&c)[CHUNK_COLUMNS / 8][4], u32 rows, u32 tile)
+    {
+        const u32 other = tile + lane_offset_b_transposed<CHUNK_COLUMNS>(lane_id());
+#pragma unroll 2 // all of them at once would take the registers of the state
+        for (int k = 0; k < COLS / 16; k++) {
+            u32 a[1][4];
+            load_a<1, COLS>(a, rows, k);
+            multiply(c, a[0], other + static_cast<u32>(k * 16 * swizzle<CHUNK_COLUMNS>::ROW_BYTES));
+        }
+    }
+    // f(address in a tile of CHUNK_COLUMNS, two values), of this warp's 16 tokens.
+    template <class F> DEV void each_pair(float (&x)[CHUNK_COLUMNS / 8][4], const F &f)
+    {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int row = static_cast<int>(threadIdx.x) / 32 * 16 + lane_id() / 4 + 8 * r;
+#pragma unroll
+            for (int n = 0; n < CHUNK_COLUMNS / 8; n++) {
+                f(swizzle<CHUNK_COLUMNS>::offset(row, n) + static_cast<u32>(lane_id() % 4 * 4), row, x[n][2 * r], x[n][2 * r + 1]);
+            }
+        }
+    }
+    // v becomes T (v - e^G k S): what the delta rule writes.
+    __device__ __forceinline__ void correct() const
+    {
+        const int row0 = static_cast<int>(threadIdx.x) / 32 * 16;
+        float x[CHUNK_COLUMNS / 8][4] = {};
+        multiply_rows<CHUNK_PAD>(x, shared + chunk_layout::K + lane_offset_a<CHUNK_PAD>(lane_id(), row0), shared + chunk_layout::STATE);
+        each_pair(x, [&](u32 at, int row, float low, float high) {
+            const float by = DECAYS ? exp2_approx(sums[row]) : 1.0f;
+            float v_low;
+            float v_high;
+            unpack<element>(__float_as_uint(load_shared(shared + chunk_layout::V + at)), v_low, v_high);
+            store_shared(shared + chunk_layout::WRITTEN + at, pack<element>(v_low - by * low, v_high - by * high));
+        });
+        __syncthreads();
+        float y[CHUNK_COLUMNS / 8][4] = {};
+        multiply_rows<CHUNK_TOKENS>(y, shared + chunk_layout::INVERSE + lane_offset_a<CHUNK_TOKENS>(lane_id(), row0), shared + chunk_layout::WRITTEN);
+        each_pair(y, [&](u32 at, int, float low, float high) { store_shared(shared + chunk_layout::V + at, pack<element>(low, high)); });
+        __syncthreads();
+    }
     // o of this warp's 16 tokens.
     __device__ __forceinline__ void read(float (&o)[1][CHUNK_COLUMNS / 8][4]) const
     {
         const int lane = lane_id();
         const int row0 = static_cast<int>(threadIdx.x) / 32 * 16;
         const u32 q = shared + chunk_layout::Q + lane_offset_a<CHUNK_PAD>(lane, row0);
-        const u32 states = shared + chunk_layout::STATE + lane_offset_b_transposed<CHUNK_COLUMNS>(lane);
-#pragma unroll
-        for (int k = 0; k < CHUNK_PAD / 16; k++) {
-            u32 a[1][4];
-            load_a<1, CHUNK_PAD>(a, q, k);
-            multiply(o[0], a[0], states + static_cast<u32>(k * 16 * swizzle<CHUNK_COLUMNS>::ROW_BYTES));
-        }
+        multiply_rows<CHUNK_PAD>(o[0], q, shared + chunk_layout::STATE);
         float from[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -216,11 +225,14 @@ struct chunk_walk {
         for (int place = 0; place < w.s.length; place += CHUNK_TOKENS) {
             load_chunk(place);
             if (DECAYS && threadIdx.x < 32) {
-                sum_logs(place);
+                sum_logs(p, w, place, sums);
             }
             leave_state(state);
             copy_wait<0>();
             __syncthreads();
+            if constexpr (cfg::DELTA) {
+                correct();
+            }
             if constexpr (DECAYS) {
                 weigh_values();
             }

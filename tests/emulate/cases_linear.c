@@ -132,7 +132,7 @@ static void add_shipped(struct case_list *list, const char *name, lathe_pass pas
 /* linear/chunked.cuh: head dims whose tiles differ, parts of a tile, parts of a block's value channels. */
 static void add_chunked(struct case_list *list)
 {
-    static const char *const NAME[] = {"plain", "by_token", "backwards"};
+    static const char *const NAME[] = {"plain", "by_token", "backwards", "delta_rule", "gated_delta"};
     static const int DIMS[][2] = {{128, 72}, {72, 128}};
     for (int k = 0; k < COUNT(NAME); k++)
         for (int i = 0; i < COUNT(SPECS); i++)

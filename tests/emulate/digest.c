@@ -137,7 +137,7 @@ static void add_tensors(struct sha256 *digest, const struct scene *s)
 static void add_bounds(struct sha256 *digest, const struct scene *s)
 {
     const struct bounds b = case_bounds(s);
-    const double number[] = {b.row, b.final, b.gradient, b.spread, b.least};
+    const double number[] = {b.row, b.final, b.gradient, b.spread, b.mean, b.least};
     store_add(digest, number, sizeof number);
 }
 

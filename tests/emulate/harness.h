@@ -74,6 +74,7 @@ struct bounds {
     double gradient; /* attention backward: of a gradient in the Euclidean norm; of a row twice that, against
                         the mean row */
     double spread;   /* attention backward: deviation of the elements of q and k */
+    double mean;     /* of a row beside its own norm: a part of the error that the mean row may have */
     double least;    /* backward: of a gradient's element, what may be left where terms cancel */
 };
 /* NULL, or what is wrong with the results of an output, compact; `why` holds the sentence. */

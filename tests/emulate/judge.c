@@ -77,15 +77,16 @@ static struct norms row_norms(const double *result, const double *expected, int6
 }
 
 /* Rows of the problem's tensors: each by itself, and all of them. NaN fails every comparison. */
-static const char *judge_rows(const struct tensor *t, double bound, double least, const double *result,
-                              char *why, size_t size)
+static const char *judge_rows(const struct tensor *t, double bound, const struct bounds *b,
+                              const double *result, char *why, size_t size)
 {
+    const double least = b->least;
     const int64_t n = t->list ? t->count : t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
     const struct norms all = row_norms(result, t->value, t->count);
     const double rows = n > 0 && t->count > 0 ? (double)t->count / (double)n : 1.0;
     const double tiny =
         least * sqrt((double)n) +
-        /* sums along other rows that cancel in this one */ 0.02 * bound * sqrt(all.size / rows) +
+        /* sums along other rows that cancel in this one */ b->mean * bound * sqrt(all.size / rows) +
         (t->dtype == LATHE_F16 ? 6e-8 * (double)n : 1e-30); /* subnormal results have fewer digits */
     for (int64_t row = 0; n > 0 && row < t->count / n; row++) {
         const struct norms sum = row_norms(result + row * n, t->value + row * n, n);
@@ -143,7 +144,7 @@ const char *judge_results(const struct tensor *t, const struct bounds *b, const 
     if (b->gradient > 0.0)
         return judge_gradient(t, b->gradient, b->spread, result, why, size);
     if (rows)
-        return judge_rows(t, t->dtype == LATHE_F32 && b->least > 0.0 ? b->final : b->row, b->least, result,
-                          why, size);
+        return judge_rows(t, t->dtype == LATHE_F32 && b->least > 0.0 ? b->final : b->row, b, result, why,
+                          size);
     return judge_values(t, b->final, result, why, size);
 }

@@ -15,7 +15,8 @@ static bool is_taken(enum manner manner, double expected, double got, double oth
 {
     double value[] = {1.0, expected, 2.0, 3.0};
     const double result[] = {1.0, got, 2.0, other};
-    const struct bounds bounds = {.row = 1e-3, .final = 1e-3, .gradient = manner == GRADIENT ? 1e-3 : 0.0};
+    const struct bounds bounds = {
+        .row = 1e-3, .final = 1e-3, .mean = 0.02, .gradient = manner == GRADIENT ? 1e-3 : 0.0};
     char why[256] = "";
     struct tensor t;
     memset(&t, 0, sizeof t);

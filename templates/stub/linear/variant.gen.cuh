@@ -103,10 +103,11 @@ struct linear_params {
     long long cu_step;
     const int *state_index;
     long long state_index_step;
+    void *inverse;
     sizes z;
     inputs x;
 };
-static_assert(sizeof(linear_params) == 496, "host and device disagree about linear_params");
+static_assert(sizeof(linear_params) == 504, "host and device disagree about linear_params");
 
 struct linear_back_params {
     const void *q;

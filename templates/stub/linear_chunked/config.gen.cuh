@@ -1,4 +1,4 @@
-// Stub: what the generator writes for linear attention with a decay per token, bf16, d = d_v = 128.
+// Stub: what the generator writes for the delta rule behind a decay per token, bf16, d = d_v = 128.
 #pragma once
 #include "common/contract.cuh"
 
@@ -11,7 +11,7 @@ constexpr bool FAST_MATH = true;
 constexpr int D = 128, D_V = 128;
 constexpr int WARPS = 4;
 constexpr int DECAY = DECAY_TOKEN;
-constexpr bool DELTA = false, BONUS = false, NORMALISE = false, CAUSAL = true, REVERSE = false, PACKED = true;
+constexpr bool DELTA = true, BONUS = false, NORMALISE = false, CAUSAL = true, REVERSE = false, PACKED = true;
 constexpr bool O_F32 = true;
 constexpr int BACK_CHUNK = 64;
 constexpr bool DECAY_GRADIENT = true, SKIP = true;

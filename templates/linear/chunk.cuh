@@ -1,0 +1,57 @@
+// linear/chunk.cuh: what kernels share that take a chunk of 64 tokens at a time: where a chunk's numbers are, its rows, sums of its logarithms.
+#pragma once
+#include "common/mma_sm80.cuh"
+#include "linear/walk.cuh"
+
+namespace linear {
+
+constexpr int CHUNK_TOKENS = 64, CHUNK_COLUMNS = 64, FEW_TOKENS = 16; // up to so many go one by one
+constexpr int CHUNK_PAD = round_up(cfg::D, 64);
+constexpr int INVERSE_ELEMENTS = CHUNK_TOKENS * CHUNK_TOKENS; // of a chunk of a head (linear/delta_inverse.cuh)
+static_assert(WARPS == 4 && CHUNK_PAD <= 128, "four warps, and head dims up to 128");
+
+DEV int chunks_of(int tokens) { return (tokens + CHUNK_TOKENS - 1) / CHUNK_TOKENS; }
+
+// Which of all chunks, of all sequences, holds `place`, a chunk's first token. Packed sequences have one number more than they need where they begin inside
+// of 64 tokens: there are as many as chunks of all tokens, and as many again as sequences.
+template <class P> DEV i64 chunk_number(const P &p, const sequence &s, int place)
+{
+    const int before = cfg::PACKED ? s.first / CHUNK_TOKENS + s.number : s.number * chunks_of(p.z.len_q);
+    return before + place / CHUNK_TOKENS;
+}
+
+// Rows of a chunk, 64 of COLS; zeros beyond `rows` and `columns`.
+template <int COLS, class T> DEV void load_rows(u32 tile, const T *from, i64 stride, int rows, int columns)
+{
+    constexpr int CHUNKS = COLS / 8;
+#pragma unroll
+    for (int i = 0; i < CHUNK_TOKENS * CHUNKS / THREADS; i++) {
+        const int n = static_cast<int>(threadIdx.x) + i * THREADS;
+        const int row = n / CHUNKS;
+        const int chunk = n % CHUNKS;
+        const bool some = row < rows && chunk * 8 < columns;
+        copy16_async(tile + swizzle<COLS>::offset(row, chunk), some ? from + (row * stride + chunk * 8) : from, some ? 16 : 0);
+    }
+}
+
+// Sums of the logarithms from a chunk's start on, to the base 2, by the first warp. A gate of -1e4 would cost the sums behind it their digits: 2^-100 is as
+// good as 0.
+template <class P> DEV void sum_logs(const P &p, const work &w, int place, float *sums)
+{
+    float log[2] = {};
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const int at = place + 2 * lane_id() + k;
+        log[k] = w.has(at) ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, at), 0) * 0x1.715476p0f, -100.0f) : 0.0f;
+    }
+    float sum = log[0] + log[1];
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const float before = __shfl_up_sync(ALL_LANES, sum, static_cast<u32>(step));
+        sum += lane_id() >= step ? before : 0.0f;
+    }
+    sums[2 * lane_id()] = sum - log[1];
+    sums[2 * lane_id() + 1] = sum;
+}
+
+} // namespace linear

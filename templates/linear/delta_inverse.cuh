@@ -1,0 +1,190 @@
+// linear/delta_inverse.cuh: kernel: what the delta rule's tokens of a chunk take from each other: T = (1 + diag(beta) N)^-1 diag(beta), N the products of
+// keys below the diagonal, and T times e^(G_i - G_j) where there is a decay: with one number a token the decay commutes with the inverse.
+//
+// Launch: a block of 128 threads for each chunk of each head, inverse_smem_bytes() of shared memory. Diagonal blocks of 16 by forward substitution in f32, which holds
+// for keys that resemble each other, where powers of the matrix would cancel; blocks of 32 and 64 by T21 = -T22 M21 T11.
+#pragma once
+#include "linear/chunk.cuh"
+
+namespace linear {
+
+constexpr int MATRIX_PAD = CHUNK_TOKENS + 4;
+using matrix = float[CHUNK_TOKENS][MATRIX_PAD];
+
+struct inverse_layout { // in shared memory; keys lie where their products will
+    matrix products, inverse;
+    float beta[CHUNK_TOKENS], sums[CHUNK_TOKENS];
+};
+// As C, for the planner: 2 * 64 * 68 * 4 + 512
+constexpr int inverse_smem_bytes() { return static_cast<int>(sizeof(inverse_layout)); }
+static_assert(sizeof(matrix) >= static_cast<u64>(CHUNK_TOKENS * CHUNK_PAD * 2), "there is room for the keys");
+
+struct inverse_work {
+    work w;
+    int place; // the chunk's first token in its sequence; beyond the end: there is no such chunk
+};
+
+// The last sequence whose chunks begin at `number` or before.
+DEV int sequence_of_chunk(const linear_params &p, int number)
+{
+    int low = 0;
+    int high = p.x.seqs - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        const int begins = max(0, min(p.cu[middle * p.cu_step], p.z.len_q)) / CHUNK_TOKENS + middle;
+        low = begins <= number ? middle : low;
+        high = begins <= number ? high : middle - 1;
+    }
+    return low;
+}
+
+DEV inverse_work find_chunk(const linear_params &p)
+{
+    inverse_work at;
+    const int number = static_cast<int>(blockIdx.x) / p.z.n_h;
+    at.w.h = static_cast<int>(blockIdx.x) % p.z.n_h;
+    at.w.h_kv = p.z.key_head(at.w.h);
+    at.w.s = sequence_of(p.cu, p.cu_step, p.z, cfg::PACKED ? sequence_of_chunk(p, number) : number / chunks_of(p.z.len_q));
+    at.w.head = variant::make_head(p.x, p.z, at.w.s.batch, at.w.h);
+    at.place = (number - static_cast<int>(chunk_number(p, at.w.s, 0))) * CHUNK_TOKENS;
+    return at;
+}
+
+// m = diag(beta) N, in the place of the keys.
+DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
+{
+    const int row0 = static_cast<int>(threadIdx.x) / 32 * 16;
+    float s[1][CHUNK_TOKENS / 8][4];
+    const a_fragments<1, 1> none = {};
+    product_qk<cfg::element, 1, CHUNK_TOKENS / 8, CHUNK_PAD, false>(s, keys + lane_offset_a<CHUNK_PAD>(lane_id(), row0), none, keys + lane_offset_b<CHUNK_PAD>(lane_id()));
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < CHUNK_TOKENS / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int row = row0 + lane_id() / 4 + i / 2 * 8;
+            const int column = n * 8 + lane_id() % 4 * 2 + i % 2;
+            m[row][column] = column < row ? beta[row] * s[0][n][i] : 0.0f;
+        }
+    }
+}
+
+// A diagonal block of 16 of each warp, a column of each of its first lanes: row by row, t_i = 1_i - sum over l < i of m_il t_l.
+DEV void substitute(const matrix &m, matrix &t)
+{
+    constexpr int SIZE = 16;
+    const int first = static_cast<int>(threadIdx.x) / 32 * SIZE;
+    const int column = lane_id() % SIZE;
+    float x[SIZE];
+#pragma unroll
+    for (int i = 0; i < SIZE; i++) {
+        float sum = i == column ? 1.0f : 0.0f;
+#pragma unroll
+        for (int l = 0; l < i; l++) {
+            sum -= m[first + i][first + l] * x[l];
+        }
+        x[i] = sum;
+    }
+    if (lane_id() < SIZE) {
+#pragma unroll
+        for (int i = 0; i < SIZE; i++) {
+            t[first + i][first + column] = x[i];
+        }
+    }
+}
+
+// Below a pair of inverted blocks of SIZE on the diagonal: -T22 (M21 T11). What is in brackets lies above the diagonal of t for a while.
+template <int SIZE> DEV void merge(const matrix &m, matrix &t)
+{
+    constexpr int PAIRS = CHUNK_TOKENS / SIZE / 2;
+    constexpr int PER_THREAD = PAIRS * SIZE * SIZE / THREADS;
+    static_assert(PER_THREAD % 4 == 0, "a thread has vectors of four columns");
+    const int n = static_cast<int>(threadIdx.x) * PER_THREAD % (SIZE * SIZE);
+    const int first = static_cast<int>(threadIdx.x) * PER_THREAD / (SIZE * SIZE) * 2 * SIZE;
+    const int row = n / SIZE;
+    const int column = n % SIZE;
+    float sum[PER_THREAD] = {};
+    for (int l = column / 16 * 16; l < SIZE; l++) { // above the blocks of 16 on the diagonal t11 is zero, and has something else
+        const float by = m[first + SIZE + row][first + l];
+#pragma unroll
+        for (int k = 0; k < PER_THREAD; k++) {
+            sum[k] += by * t[first + l][first + column + k];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < PER_THREAD; k++) {
+        t[first + row][first + SIZE + column + k] = sum[k];
+        sum[k] = 0.0f;
+    }
+    __syncthreads();
+    for (int l = 0; l < row / 16 * 16 + 16; l++) {
+        const float by = t[first + SIZE + row][first + SIZE + l];
+#pragma unroll
+        for (int k = 0; k < PER_THREAD; k++) {
+            sum[k] -= by * t[first + l][first + SIZE + column + k];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < PER_THREAD; k++) {
+        t[first + SIZE + row][first + column + k] = sum[k];
+    }
+    __syncthreads();
+}
+
+DEV void store_inverse(cfg::element *to, const inverse_layout &s)
+{
+    constexpr int ACROSS = CHUNK_TOKENS / 8;
+#pragma unroll
+    for (int i = 0; i < CHUNK_TOKENS * ACROSS / THREADS; i++) {
+        const int n = static_cast<int>(threadIdx.x) + i * THREADS;
+        const int row = n / ACROSS;
+        const int column = n % ACROSS * 8;
+        float x[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            const bool below = column + k <= row;
+            const float by = s.beta[column + k] * (DECAYS ? exp2_approx(below ? s.sums[row] - s.sums[column + k] : 0.0f) : 1.0f);
+            x[k] = below ? by * s.inverse[row][column + k] : 0.0f;
+        }
+        store_vec<8, cfg::element>(to + row * CHUNK_TOKENS + column, x);
+    }
+}
+
+DEV void invert(const linear_params &p, unsigned char *bytes)
+{
+    inverse_layout &s = *reinterpret_cast<inverse_layout *>(bytes);
+    const u32 keys = shared_address(bytes);
+    const inverse_work at = find_chunk(p);
+    if (p.z.len_q <= FEW_TOKENS || at.place >= at.w.s.length) {
+        return;
+    }
+    const i64 way = cfg::REVERSE ? -1 : 1;
+    const i64 token = sequence::token(at.w.s, at.place);
+    load_rows<CHUNK_PAD>(keys, elements(p.k, at.w.s.batch * p.k_b + at.w.h_kv * p.k_h + token * p.k_t), way * p.k_t, at.w.s.length - at.place, cfg::D);
+    copy_commit();
+    if (threadIdx.x < CHUNK_TOKENS) {
+        s.beta[threadIdx.x] = at.w.beta(p, at.place + static_cast<int>(threadIdx.x));
+    } else if (DECAYS && threadIdx.x >= THREADS - 32) {
+        sum_logs(p, at.w, at.place, s.sums);
+    }
+    copy_wait<0>();
+    __syncthreads();
+    multiply_keys(keys, s.beta, s.products);
+    __syncthreads();
+    substitute(s.products, s.inverse);
+    __syncthreads();
+    merge<16>(s.products, s.inverse);
+    merge<32>(s.products, s.inverse);
+    const i64 which = chunk_number(p, at.w.s, at.place) * p.z.n_h + at.w.h;
+    store_inverse(static_cast<cfg::element *>(p.inverse) + which * INVERSE_ELEMENTS, s);
+}
+
+} // namespace linear
+
+#if LATHE_COMPILED(inverse)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(inverse)(const __grid_constant__ linear_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::invert(p, shared_bytes);
+}
+#endif
