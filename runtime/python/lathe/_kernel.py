@@ -37,6 +37,7 @@ class Context:
         handle = c_void_p()
         c.check(c.lib.lathe_ctx_create(byref(handle), byref(options), byref(err)), err)
         self.handle = handle
+        self.deterministic = deterministic
         self.device: int = c.lib.lathe_ctx_device(handle)
         self.name: str = c.lib.lathe_ctx_device_name(handle).decode()
         self.arch: str = c.lib.lathe_ctx_arch(handle).decode()
@@ -62,24 +63,27 @@ def _ordinal(device: str) -> int:
     return int(number)
 
 
-_contexts: dict[int, Context] = {}
+_contexts: dict[tuple[int, bool], Context] = {}
 _lock = threading.Lock()
 
 
-def context_of(device: int) -> Context:
+def context_of(device: int, deterministic: bool = False) -> Context:
     """The one that calls without a context of their own share: it lives as long as the program."""
-    found = _contexts.get(device)
+    found = _contexts.get((device, deterministic))
     if found is None:
         with _lock:
-            found = _contexts.get(device)
+            found = _contexts.get((device, deterministic))
             if found is None:
-                found = _contexts[device] = Context("host" if device == HOST else f"cuda:{device}")
+                name = "host" if device == HOST else f"cuda:{device}"
+                found = _contexts[device, deterministic] = Context(name, deterministic=deterministic)
     return found
 
 
 def set_context(context: Context) -> None:
     """Calls on this device use this context from now on, those of `lathe.torch` included."""
-    _contexts[context.device] = context
+    _contexts[context.device, False] = context
+    if context.deterministic:
+        _contexts[context.device, True] = context
 
 
 _CTYPE_OF_SCALAR = {c.F32: ctypes.c_float, c.I32: ctypes.c_int32, c.F64: ctypes.c_double}
@@ -101,7 +105,7 @@ class Records:
     """
 
     POINTER = 1
-    __slots__ = ("n", "array", "words", "scalars", "_keep")
+    __slots__ = ("n", "array", "address", "words", "scalars", "_keep")
 
     def __init__(self, tensors: Sequence[Tensor], scalars: Sequence[tuple[str, int]]):
         self.n = len(tensors) + len(scalars)
@@ -120,6 +124,7 @@ class Records:
             record.dtype = dtype
             record.data = ctypes.addressof(value)
             self.scalars.append(value)
+        self.address = ctypes.addressof(self.array)
         self.words = (c_int64 * (c.ARG_WORDS * max(self.n, 1))).from_buffer(self.array)
 
     def _numbers(self, values: Sequence[int]):
@@ -147,7 +152,7 @@ class Call:
         kernel = c_void_p()
         get = c.lib.lathe_kernel_get
         c.check(get(byref(kernel), context.handle, spec, which, records.array, records.n, byref(err)), err)
-        self.kernel = kernel
+        self.kernel = kernel.value
         size = c_size_t()
         c.check(c.lib.lathe_workspace_size(byref(size), kernel, records.array, records.n, byref(err)), err)
         self.workspace = size.value
@@ -179,22 +184,26 @@ class Call:
 
     def launch(self, pointers: Sequence[int], values: Sequence[float], workspace: int, stream: int) -> None:
         """Enqueue it; on the host device it is done when this returns. Raises what the library refuses."""
-        records = self.take()
+        try:
+            records = self.pool.pop()
+        except IndexError:
+            records = Records(self.tensors, self.scalars)
         words = records.words
         at = 1
         for pointer in pointers:
             words[at] = pointer
             at += 5
-        for place, value in zip(records.scalars, values):
-            place.value = value
-        if self._launch(self.kernel, records.array, records.n, workspace, stream, None):
+        if values:
+            for place, value in zip(records.scalars, values):
+                place.value = value
+        if self._launch(self.kernel, records.address, records.n, workspace, stream, None):
             self._explain(records, workspace, stream)
         self.pool.append(records)
 
     def _explain(self, records: Records, workspace: int, stream: int) -> None:
         """The sentence is asked for by a second call: the first one had no record for it."""
         err = c.Error()
-        c.check(self._launch(self.kernel, records.array, records.n, workspace, stream, byref(err)), err)
+        c.check(self._launch(self.kernel, records.address, records.n, workspace, stream, ctypes.addressof(err)), err)
 
 
 assert c.ARG_WORDS == 5, "`Call.launch` steps by the words of a record"

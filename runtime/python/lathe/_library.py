@@ -163,7 +163,7 @@ _PROTOTYPES = {
     "lathe_kernel_release": (None, [c_void_p]),
     "lathe_kernel_info": (c_char_p, [c_void_p]),
     "lathe_workspace_size": (c_int, [POINTER(c_size_t), c_void_p, *_ARGS, POINTER(Error)]),
-    "lathe_launch": (c_int, [c_void_p, *_ARGS, c_void_p, c_void_p, POINTER(Error)]),
+    "lathe_launch": (c_int, [c_void_p, c_void_p, c_int, c_void_p, c_void_p, c_void_p]),  # addresses: quicker
     "lathe_source": (c_int, [POINTER(c_void_p), c_void_p, c_int, c_char_p, *_ARGS, POINTER(Error)]),
     "lathe_text_free": (None, [c_void_p]),
     "lathe_prove": (c_int, [c_void_p, c_uint, PROOF_FN, c_void_p, POINTER(Error)]),

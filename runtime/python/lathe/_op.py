@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import hashlib
 import os
 from ctypes import byref, c_void_p
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -66,9 +67,11 @@ class Op:
     `__cuda_array_interface__` or DLPack: torch, CuPy, JAX. Strides are free: nothing is copied on the way.
     """
 
-    def __init__(self, handle: c_void_p, origin: str):
+    def __init__(self, handle: c_void_p, origin: str, text: str):
         self._handle = handle
         self.origin = origin
+        # What names it in graphs that outlive this process.
+        self.digest: str = hashlib.sha256(f"{c.VERSION}\n{origin}\n{text}".encode()).hexdigest()[:12]
         self.name: str = c.lib.lathe_spec_name(handle).decode()
         self.kind: str = c.lib.lathe_spec_kind(handle).decode()
         self.forward = Signature(handle, c.FORWARD)
@@ -421,7 +424,16 @@ def load(path: str | os.PathLike[str]) -> Op:
     handle = c_void_p()
     name = os.fspath(path)
     c.check(c.lib.lathe_spec_load(byref(handle), name.encode(), byref(err)), err)
-    return Op(handle, name)
+    return Op(handle, name, _text_of(name))
+
+
+def _text_of(path: str) -> str:
+    """A shipped spec is known by its name and the version."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def compile(text: str, name: str = "spec.lua") -> Op:
@@ -430,4 +442,4 @@ def compile(text: str, name: str = "spec.lua") -> Op:
     handle = c_void_p()
     data = text.encode()
     c.check(c.lib.lathe_spec_parse(byref(handle), name.encode(), data, len(data), byref(err)), err)
-    return Op(handle, name)
+    return Op(handle, name, text)

@@ -1,0 +1,410 @@
+"""Specs as functions of torch tensors, with gradients: eager, under torch.compile, with autocast and checkpoints.
+
+Eager calls of plain tensors take `torch.autograd.Function`, which costs little; whatever watches operators (a
+compiler, a mode, functorch, a subclass of Tensor) sees an operator of torch.library instead. Both run one `Pass`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from .. import _library as c
+from .._op import Op, load
+from ._passes import Layout, Pass
+from ._register import PLAIN, Operators
+
+_is_compiling = torch.compiler.is_compiling
+_is_grad_enabled = torch.is_grad_enabled
+_any_autocast = torch._C._is_any_autocast_enabled
+_modes = torch._C._len_torch_dispatch_stack
+_interpreters = torch._C._functorch.peek_interpreter_stack
+
+
+class Form:
+    """Which arguments of a function a call has: tensors, scalars with a gradient, which are tensors too, numbers."""
+
+    __slots__ = ("names", "operands", "n_operands", "learned", "numbers", "scalars", "sources", "routes", "refused")
+
+    def __init__(self, function: "Function", present: tuple[bool, ...], numbers: tuple[bool, ...]):
+        names = tuple(n for n, there in zip(function.names, present) if there)
+        self.names = names
+        self.operands = tuple(n for n in names if n not in function.learned)
+        self.n_operands = len(self.operands)
+        self.learned = names[self.n_operands :]
+        self.numbers = tuple(n for n, there in zip(function.numbers, numbers) if there)
+        self.scalars = tuple(a.name for a in function.op.forward.scalars if a.name in self.learned + self.numbers)
+        self.sources = tuple(
+            (True, self.learned.index(n)) if n in self.learned else (False, self.numbers.index(n))
+            for n in self.scalars
+        )
+        self.routes: dict = {}  # of Gradients
+        self.refused = [n for n in names if n not in function.has_gradient]
+
+
+class Function:
+    """A spec as a differentiable function of torch tensors: see `wrap`."""
+
+    def __init__(self, op: Op, layout: str, results: tuple[str, ...]):
+        self.op = op
+        self.layout = Layout(layout, op.kind)
+        self.has_gradient = {a.name for a in op.forward.arguments if "d" + a.name in op.gradient.by_name}
+        self._name_arguments(op)
+        own, wanted = self._name_results(op, results)
+        self.wanted = results or own
+        kept = {a.name for a in op.gradient.tensors}  # what the backward pass reads is made, asked for or not
+        with_kept = tuple(r.name for r in op.forward.results if r.name in wanted or r.name in kept)
+        self.plain = Variant(self, wanted)
+        self.training = Variant(self, with_kept) if self.has_gradient else self.plain
+        casts = op.kind in ("attention", "linear_attention")
+        self._cast = {a.name for a in op.forward.tensors if a.shares_dtype and casts}
+        self.__doc__ = self._describe()
+
+    def _name_arguments(self, op: Op) -> None:
+        forward = op.forward
+        self.tensors = tuple(a.name for a in forward.tensors)
+        # Scalars with a gradient come as tensors of one element in host memory, or as numbers.
+        self.learned = tuple(a.name for a in forward.scalars if "d" + a.name in op.gradient.by_name)
+        self.numbers = tuple(a.name for a in forward.scalars if a.name not in self.learned)
+        self.names = self.tensors + self.learned
+        self.positional = forward.positional
+        self._forms: dict[tuple, Form] = {}
+        # The usual call: every tensor that must be there, by position, and nothing else.
+        self._usual = self.form(tuple(n in self.positional for n in self.names), (False,) * len(self.numbers))
+        self._n_usual = len(self.positional) if self._usual.names == self.positional else -1
+
+    def _name_results(self, op: Op, results: tuple[str, ...]):
+        by_name = op.forward.by_name
+        for name in results:
+            if name not in by_name or by_name[name].role != c.RESULT:
+                known = ", ".join(r.name for r in op.forward.results)
+                raise c.ArgumentError(f"results: {op.name} has no result '{name}'; it has {known}")
+        own = tuple(r.name for r in op.forward.results if not r.optional or r.alias)
+        return own, tuple(r.name for r in op.forward.results if r.name in own or r.name in results)
+
+    def __repr__(self) -> str:
+        return f"<lathe.torch.Function {self.op.name}({', '.join(self.names)}) -> {', '.join(self.wanted)}>"
+
+    def _describe(self) -> str:
+        op = self.op
+        lines = [f"{op.name}: {op.kind}, layout {self.layout.name}.", ""]
+        lines += [f"    {a}" for a in op.arguments if a.role != c.RESULT]
+        lines += ["", "Returns " + ", ".join(str(op.forward.by_name[n]) for n in self.wanted) + "."]
+        return "\n".join(lines)
+
+    def form(self, present: tuple[bool, ...], numbers: tuple[bool, ...]) -> Form:
+        found = self._forms.get((present, numbers))
+        if found is None:
+            found = self._forms[present, numbers] = Form(self, present, numbers)
+        return found
+
+    def __call__(self, *args, **named):
+        if _is_compiling():
+            return self._traced(*self._bind(args, named))
+        if not named and len(args) == self._n_usual:
+            form, tensors, numbers = self._usual, args, ()
+        else:
+            tensors, numbers = self._bind(args, named)
+            form = self.form(tuple(t is not None for t in tensors), tuple(n is not None for n in numbers))
+            tensors = tuple(t for t in tensors if t is not None)
+            numbers = tuple(n for n in numbers if n is not None)
+        needs = False
+        for t in tensors:
+            if type(t) not in PLAIN:
+                return self._traced(*self._expand(form, tensors, numbers))
+            if t.requires_grad:
+                needs = True
+        if _any_autocast():
+            tensors = self._autocast(form.names, tensors)
+        if _interpreters() is not None:
+            self._check_gradients(form.names, tensors)
+            return self.training.pick(_Functional.apply(self.training, form, numbers, *tensors))
+        if _modes() or not tensors:
+            return self._traced(*self._expand(form, tensors, numbers))
+        if needs and _is_grad_enabled():
+            if form.refused:
+                self._check_gradients(form.names, tensors)
+            return self.training.pick(_Eager.apply(self.training, form, numbers, *tensors))
+        return self.plain.pick(self.plain.run(form, tensors, numbers))
+
+    # ---- arguments ---------------------------------------------------------------------------------------------
+
+    def _bind(self, args, named):
+        """Everything that the function takes, None where it is left out."""
+        if len(args) > len(self.positional):
+            raise c.ArgumentError(
+                f"{self.op.name}: expected at most {len(self.positional)} tensors by position "
+                f"({', '.join(self.positional)}), given {len(args)}; others are given by name"
+            )
+        given = dict(zip(self.positional, args))
+        for name, value in named.items():
+            if name in given:
+                raise c.ArgumentError(f"argument '{name}': given twice, by position and by name")
+            if name not in self.names and name not in self.numbers:
+                self._say_unknown(name)
+            given[name] = value
+        tensors = tuple(self._tensor(n, given.get(n)) for n in self.names)
+        return tensors, tuple(given.get(n) for n in self.numbers)
+
+    def _tensor(self, name: str, value):
+        """A number for a scalar that has a gradient becomes a tensor of one element."""
+        if value is None or isinstance(value, torch.Tensor):
+            return value
+        if name in self.tensors:
+            raise c.ArgumentError(f"argument '{name}': expected a tensor of torch, given {type(value).__name__}")
+        return torch.tensor(float(value), dtype=torch.float32)
+
+    def _expand(self, form: Form, tensors, numbers):
+        for name, t in zip(form.names, tensors):
+            self._tensor(name, t)
+        of_tensors, of_numbers = dict(zip(form.names, tensors)), dict(zip(form.numbers, numbers))
+        return tuple(of_tensors.get(n) for n in self.names), tuple(of_numbers.get(n) for n in self.numbers)
+
+    def _say_unknown(self, name: str):
+        by_name = self.op.forward.by_name
+        if name in by_name and by_name[name].role == c.RESULT:
+            raise c.ArgumentError(
+                f"argument '{name}': a result; lathe.torch.wrap(op, results=({name!r},)) makes a function that has it"
+            )
+        known = ", ".join(self.names + self.numbers)
+        raise c.ArgumentError(f"argument '{name}': unknown name; {self.op.name} takes {known}")
+
+    def _autocast(self, names, tensors):
+        """As torch's own attention: operands of the main dtype are cast to what autocast names."""
+        kind = next((t.device.type for t in tensors if t is not None), "cpu")
+        if not self._cast or not torch.is_autocast_enabled(kind):
+            return tensors
+        dtype = torch.get_autocast_dtype(kind)
+        return tuple(
+            t.to(dtype) if n in self._cast and t is not None and t.dtype not in (dtype, torch.float64) else t
+            for n, t in zip(names, tensors)
+        )
+
+    def _check_gradients(self, names, tensors) -> None:
+        for name, t in zip(names, tensors):
+            if name not in self.has_gradient and t is not None and t.requires_grad:
+                raise c.ArgumentError(
+                    f"argument '{name}': requires a gradient, and {self.op.name} has none for it; an input is declared "
+                    "with { grad = true } for one, or call .detach()"
+                )
+            if name == "state_index" and t is not None:
+                raise c.ArgumentError(
+                    "argument 'state_index': a pool of states has no backward pass; call it under torch.no_grad()"
+                )
+
+    # ---- where something watches ---------------------------------------------------------------------------------
+
+    def _traced(self, tensors, numbers):
+        tensors = self._autocast(self.names, tensors)
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+            self._check_gradients(self.names, tensors)
+            return self.training.pick(self.training.operator(*tensors, *numbers))
+        return self.plain.pick(self.plain.operator(*tensors, *numbers))
+
+
+class Variant:
+    """A function with the results that its forward pass makes."""
+
+    def __init__(self, function: Function, results: tuple[str, ...]):
+        self.function = function
+        self.op = op = function.op
+        self.results = results
+        self.forward = Pass(op, c.FORWARD, function.layout, results)
+        self._forms: dict[Form, tuple] = {}
+        self.chosen = tuple(results.index(n) for n in function.wanted)
+        self._only_one = self.chosen[0] if len(self.chosen) == 1 else None
+        self.gradients = Gradients(self) if function.has_gradient else None
+        self.operators = Operators(self)
+        self.operator = self.operators.forward
+
+    def pick(self, results):
+        """What the caller wants of all results."""
+        if self._only_one is not None:
+            return results if isinstance(results, torch.Tensor) else results[self._only_one]
+        return tuple(results[i] for i in self.chosen)
+
+    def run(self, form: Form, tensors, numbers):
+        given = self._forms.get(form)
+        if given is None:
+            given = self._forms[form] = self.forward.given(form.operands, form.scalars)
+        if not form.scalars:
+            return self.forward.run(given, tensors, ())
+        n = form.n_operands
+        return self.forward.run(given, tensors[:n], values_of(form, tensors[n:], numbers))
+
+
+def values_of(form: Form, learned, numbers) -> list:
+    """Scalars in the order of the signature."""
+    return [_number(learned[i]) if is_learned else numbers[i] for is_learned, i in form.sources]
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.device.type != "cpu":
+        raise c.ArgumentError(
+            f"a scalar is read in host memory at the launch, given a tensor on {value.device}; keep it on the CPU, or "
+            'declare it as tensor("f32", 1) in the spec'
+        )
+    return value.item()
+
+
+class Route:
+    """Where the operands of a backward pass come from, for one form of call and the gradients that came in."""
+
+    __slots__ = ("names", "places", "sources", "scalars")
+
+    KEPT, SEED, ZERO = range(3)
+
+    def __init__(self, variant: Variant, form: Form, came: tuple[bool, ...]):
+        signature = variant.op.gradient
+        kept = form.names + variant.results
+        seeds = {"d" + r: i for i, r in enumerate(variant.results)}
+        self.names, self.places, self.sources = [], [], []
+        for place, argument in enumerate(signature.tensors):
+            name = argument.name
+            if name in seeds:
+                there = came[seeds[name]]
+                if not there and argument.optional:
+                    continue
+                source = (self.SEED, seeds[name]) if there else (self.ZERO, len(form.names) + seeds[name])
+            elif name in kept:
+                source = (self.KEPT, kept.index(name))
+            else:
+                continue
+            self.names.append(name)
+            self.places.append(place)
+            self.sources.append(source)
+        self.names = tuple(self.names)
+        self.scalars = tuple(a.name for a in signature.scalars if a.name in form.scalars)
+
+    def operands(self, kept, seeds) -> list:
+        """A gradient that nobody gives is zero, where it cannot be left out."""
+        return [
+            kept[i] if kind == self.KEPT else seeds[i] if kind == self.SEED else torch.zeros_like(kept[i])
+            for kind, i in self.sources
+        ]
+
+
+class Gradients:
+    """The backward pass of a variant, for each set of gradients that is wanted."""
+
+    def __init__(self, variant: Variant):
+        self.variant = variant
+        self.signature = variant.op.gradient
+        self.differentiable = tuple("d" + r in self.signature.by_name for r in variant.results)
+        self.fixed = [i for i, d in enumerate(self.differentiable) if not d]
+        self._order = [r.name for r in self.signature.results]
+        self._passes: dict[tuple[str, ...], Pass] = {}
+
+    def wanted_of(self, names, needs) -> tuple[str, ...]:
+        """Names of gradients, in the order of the signature."""
+        has = self.variant.function.has_gradient
+        return tuple(sorted(("d" + n for n, need in zip(names, needs) if need and n in has), key=self._order.index))
+
+    def pass_of(self, wanted: tuple[str, ...]) -> Pass:
+        found = self._passes.get(wanted)
+        if found is None:
+            found = self._passes[wanted] = Pass(self.variant.op, c.BACKWARD, self.variant.function.layout, wanted)
+        return found
+
+    def route(self, form: Form, seeds) -> Route:
+        came = tuple(s is not None for s in seeds)
+        found = form.routes.get((self, came))
+        if found is None:
+            found = form.routes[self, came] = Route(self.variant, form, came)
+        return found
+
+    def run(self, form: Form, wanted, kept, numbers, seeds) -> dict:
+        """Gradients by the names of what they are of. kept: tensors of the form, then results."""
+        route, work = self.route(form, seeds), self.pass_of(wanted)
+        values = []
+        if route.scalars:
+            learned = kept[form.n_operands : len(form.names)]
+            by_name = dict(zip(form.scalars, values_of(form, learned, numbers)))
+            values = [by_name[n] for n in route.scalars]
+        made = work.run(work.given(route.names, route.scalars), route.operands(kept, seeds), values)
+        return {r.name[1:]: gradient for r, gradient in zip(work.results, made)}
+
+
+def _as_given(gradient, tensor):
+    return gradient if gradient.dtype == tensor.dtype else gradient.to(tensor.dtype)
+
+
+def _keep(ctx, variant, form, numbers, tensors, results) -> None:
+    ctx.of = (variant, form, numbers)
+    ctx.save_for_backward(*tensors, *results)
+    ctx.set_materialize_grads(False)
+    fixed = variant.gradients.fixed if variant.gradients else ()
+    if fixed:
+        ctx.mark_non_differentiable(*(results[i] for i in fixed))
+
+
+class _Eager(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, variant, form, numbers, *tensors):
+        results = variant.run(form, tensors, numbers)
+        _keep(ctx, variant, form, numbers, tensors, results)
+        return tuple(results)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *seeds):
+        variant, form, numbers = ctx.of
+        kept = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        if all(s is None for s in seeds):
+            return (None,) * len(needs)
+        wanted = variant.gradients.wanted_of(form.names, needs[3:])
+        made = variant.gradients.run(form, wanted, kept, numbers, seeds)
+        return None, None, None, *(_as_given(made[n], t) if n in made else None for n, t in zip(form.names, kept))
+
+
+class _Functional(torch.autograd.Function):
+    """The same for torch.func, which wants the context apart, and an operator for tensors that it has wrapped."""
+
+    @staticmethod
+    def forward(variant, form, numbers, *tensors):
+        return tuple(variant.run(form, tensors, numbers))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        variant, form, numbers, *tensors = inputs
+        _keep(ctx, variant, form, numbers, tensors, output)
+
+    @staticmethod
+    def backward(ctx, *seeds):
+        variant, form, numbers = ctx.of
+        needs = ctx.needs_input_grad
+        if all(s is None for s in seeds):
+            return (None,) * len(needs)
+        wanted = variant.gradients.wanted_of(form.names, needs[3:])
+        made = variant.operators.backward(form, wanted, ctx.saved_tensors, numbers, seeds)
+        return None, None, None, *(made.get(n) for n in form.names)
+
+
+def wrap(op: Op | str, *, layout: str = "bhsd", results: tuple[str, ...] = ()) -> Function:
+    """A spec as a function of torch tensors, with gradients.
+
+        attend = lathe.torch.wrap("causal")                       # an Op, or what lathe.load takes
+        o = attend(q, k, v)                                       # q, k, v [b, h, s, d]
+        attend = lathe.torch.wrap("causal", layout="bshd", results=("o", "lse"))
+
+    Required tensors go by position, everything by name. layout is that of q, k, v and o: "bhsd", "bshd", or "thd" for
+    packed sequences (with cu_q=). Nothing is copied for it. results: what a call returns, by name and in this order;
+    by default what the spec always makes. Works under torch.compile (make the function outside of what is compiled),
+    CUDA graphs, autocast, checkpoints and DDP. CPU tensors run on the host device, in double precision and slowly.
+    """
+    op = load(op) if isinstance(op, str) else op
+    key = f"torch {layout} {','.join(results)}"
+    found = op._extensions.get(key)
+    if found is None:
+        found = op._extensions[key] = Function(op, layout, tuple(results))
+    return found
+
+
+def call(op: Op, *args, **named):
+    """`wrap(op)(...)`."""
+    return wrap(op)(*args, **named)

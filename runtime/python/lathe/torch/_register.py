@@ -1,0 +1,154 @@
+"""Operators of torch.library for a spec: what compilers, modes and functorch see.
+
+One operator for the forward pass of a variant, one for each set of gradients that is asked for. Their names hold a
+digest of the spec, so that a graph which was cached in one process means the same in another.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _library as c
+
+try:
+    from torch._library.autograd import Info, make_autograd_impl
+except ImportError:  # another torch: its own way is taken
+    make_autograd_impl = None
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+_library = torch.library.Library("lathe", "FRAGMENT")
+_registered: dict[str, object] = {}
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+
+
+def _define(name: str, schema: str, run, fake):
+    """The overload of that name, made once in a process."""
+    if name not in _registered:
+        _library.define(name + schema, tags=_TAGS)
+        for key in ("CPU", "CUDA"):
+            _library.impl(name, run, key)
+        torch.library.register_fake(f"lathe::{name}", fake, lib=_library)
+        _registered[name] = getattr(torch.ops.lathe, name).default
+        return _registered[name], True
+    return _registered[name], False
+
+
+def _differentiate(name: str, run, backward, setup) -> None:
+    """Gradients of an operator. A compiled graph calls it where none are wanted any more: then the way through the
+    dispatcher is cut short, which is most of what such a call costs.
+    """
+    torch.library.register_autograd(f"lathe::{name}", backward, setup_context=setup, lib=_library)
+    if make_autograd_impl is None:
+        return
+    general = make_autograd_impl(getattr(torch.ops.lathe, name).default, Info(backward, setup))
+
+    def fast(keyset, *args):
+        if (torch._C.is_grad_enabled() and torch._C._any_requires_grad(*args)) or torch._C._len_torch_dispatch_stack():
+            return general(keyset, *args)
+        for a in args:
+            if isinstance(a, torch.Tensor) and type(a) not in PLAIN:
+                return general(keyset, *args)
+        return run(*args)
+
+    for key in ("AutogradCPU", "AutogradCUDA"):
+        _library.impl(name, fast, key, with_keyset=True)
+
+
+class Operators:
+    def __init__(self, variant):
+        self.variant = variant
+        self.function = function = variant.function
+        op = variant.op
+        self.stem = f"{op.name}_{op.digest}_{function.layout.name}_{'_'.join(variant.results)}"
+        self.n_tensors = len(function.names)
+        required = {a.name for a in op.forward.tensors if not a.optional}
+        types = {a.name: "float" if a.dtype == c.F32 else "SymInt" for a in op.forward.scalars}
+        parameters = [f"Tensor{'' if n in required else '?'} {n}" for n in function.names]
+        self.number_parameters = [f"{types[n]}? {n}" for n in function.numbers]
+        schema = _schema(parameters + self.number_parameters, variant.results)
+        self.forward, is_new = _define(self.stem, schema, self._run, self._fake)
+        self._forms: dict[tuple, tuple] = {}  # by what a call leaves out
+        if is_new and variant.gradients:
+            _differentiate(self.stem, self._run, self._backward, self._setup)
+
+    def _given(self, args):
+        """The form of a call of the operator, its tensors and numbers without what was left out."""
+        absent = tuple([a is None for a in args])
+        found = self._forms.get(absent)
+        if found is None:
+            there = [i for i, no in enumerate(absent) if not no]
+            present = tuple(not no for no in absent)
+            form = self.function.form(present[: self.n_tensors], present[self.n_tensors :])
+            tensors, numbers = ([i for i in there if i < self.n_tensors], [i for i in there if i >= self.n_tensors])
+            found = self._forms[absent] = (form, tensors, numbers)
+        form, tensors, numbers = found
+        return form, tuple([args[i] for i in tensors]), tuple([args[i] for i in numbers]) if numbers else ()
+
+    def _run(self, *args):
+        return _answer(self.variant.run(*self._given(args)))
+
+    def _fake(self, *args):
+        form, tensors, _ = self._given(args)
+        work = self.variant.forward
+        return _answer(work.fake(work.given(form.operands, form.scalars), tensors[: form.n_operands]))
+
+    # ---- gradients --------------------------------------------------------------------------------------------
+
+    def _setup(self, ctx, inputs, output):
+        ctx.form, tensors, ctx.numbers = self._given(inputs)
+        ctx.save_for_backward(*tensors, *(output if isinstance(output, tuple) else (output,)))
+        ctx.set_materialize_grads(False)
+
+    def _backward(self, ctx, *seeds):
+        needs = ctx.needs_input_grad
+        if all(s is None for s in seeds):
+            return (None,) * len(needs)
+        wanted = self.variant.gradients.wanted_of(self.function.names, needs)
+        made = self.backward(ctx.form, wanted, ctx.saved_tensors, ctx.numbers, seeds)
+        return (*(made.get(n) for n in self.function.names), *(None,) * len(self.function.numbers))
+
+    def backward(self, form, wanted: tuple[str, ...], kept, numbers, seeds) -> dict:
+        """Gradients by the names of what they are of, by an operator."""
+        gradients = self.variant.gradients
+        route = gradients.route(form, seeds)
+        operands = [None] * len(gradients.signature.tensors)
+        for place, tensor in zip(route.places, route.operands(kept, seeds)):
+            operands[place] = tensor
+        of_tensors, of_numbers = dict(zip(form.names, kept)), dict(zip(form.numbers, numbers))
+        learned = [of_tensors.get(n) for n in self.function.learned]
+        numbers = [of_numbers.get(n) for n in self.function.numbers]
+        results = self._backward_operator(wanted)(*operands, *learned, *numbers)
+        results = results if isinstance(results, (tuple, list)) else (results,)
+        return {name[1:]: g.to(of_tensors[name[1:]].dtype) for name, g in zip(wanted, results)}
+
+    def _backward_operator(self, wanted: tuple[str, ...]):
+        gradients, function = self.variant.gradients, self.function
+        work = gradients.pass_of(wanted)
+        tensors = gradients.signature.tensors
+        scalars = [a.name for a in gradients.signature.scalars]
+        n = len(tensors)
+
+        def given(args):
+            there = [(a.name, t) for a, t in zip(tensors, args) if t is not None]
+            values = dict(zip(function.learned + function.numbers, args[n:]))
+            names = tuple(m for m in scalars if values.get(m) is not None)
+            return work.given(tuple(m for m, _ in there), names), [t for _, t in there], [values[m] for m in names]
+
+        def run(*args):
+            found, operands, values = given(args)
+            return _answer(work.run(found, operands, [v.item() if hasattr(v, "item") else v for v in values]))
+
+        def fake(*args):
+            return _answer(work.fake(*given(args)[:2]))
+
+        parameters = [f"Tensor{'?' if a.optional else ''} {a.name}" for a in tensors]
+        parameters += [f"Tensor? {m}" for m in function.learned] + self.number_parameters
+        return _define(f"{self.stem}_backward_{'_'.join(wanted)}", _schema(parameters, wanted), run, fake)[0]
+
+
+def _schema(parameters, results) -> str:
+    return f"({', '.join(parameters)}) -> ({', '.join(['Tensor'] * len(results))})"
+
+
+def _answer(results):
+    return results[0] if len(results) == 1 else tuple(results)

@@ -1,0 +1,178 @@
+"""lathe.torch on a GPU: skipped where torch sees none. What is compared with is torch's own attention in f32."""
+
+import gc
+
+import lathe
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+if not torch.cuda.is_available():
+    pytest.skip("torch sees no GPU", allow_module_level=True)
+import lathe.torch  # noqa: E402
+from torch.nn.functional import scaled_dot_product_attention as sdpa  # noqa: E402
+
+
+@pytest.fixture
+def qkv():
+    torch.manual_seed(3)
+    return [torch.randn(2, 4, 200, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+
+
+def plain(q, k, v):
+    return sdpa(q.float(), k.float(), v.float(), is_causal=True).to(q.dtype)
+
+
+def same(given, wanted, error=2e-2):
+    torch.testing.assert_close(given.float(), wanted.float(), rtol=error, atol=error)
+
+
+def gradients(function, tensors):
+    out = function(*tensors)
+    seed = torch.linspace(-1, 1, out.numel(), device=out.device, dtype=torch.float32).view(out.shape).to(out.dtype)
+    return torch.autograd.grad((out * seed).sum(), tensors)
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_forward_and_backward(qkv, layout):
+    attend = lathe.torch.wrap("causal", layout=layout)
+    turn = (lambda t: t.transpose(1, 2)) if layout == "bshd" else (lambda t: t)
+    run = lambda q, k, v: turn(attend(turn(q), turn(k), turn(v)))
+    same(run(*qkv), plain(*qkv))
+    for given, wanted in zip(gradients(run, qkv), gradients(plain, qkv)):
+        same(given, wanted)
+
+
+def test_non_contiguous_and_expanded(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    attend = lathe.torch.wrap("causal")
+    one = k[:, :1].expand(-1, 4, -1, -1)
+    same(attend(q, one, v), plain(q, one, v))
+    every_other = torch.randn(2, 4, 200, 128, device="cuda", dtype=torch.bfloat16)[..., ::2]
+    same(attend(every_other, k, v), plain(every_other, k, v))
+    fused = torch.randn(2, 200, 3, 4, 64, device="cuda", dtype=torch.bfloat16)
+    parts = [p.transpose(1, 2) for p in fused.unbind(2)]
+    same(attend(*parts), plain(*parts))
+
+
+def test_opcheck(qkv):
+    attend = lathe.torch.wrap("causal")
+    nothing = (None,) * (len(attend.names) - 3 + len(attend.numbers))
+    for operator in (attend.plain.operator, attend.training.operator):
+        torch.library.opcheck(operator, (*qkv, *nothing))
+
+
+def test_compile(qkv):
+    attend = lathe.torch.wrap("causal")
+    block = lambda q, k, v: torch.tanh(attend(q * 2, k + 1, v))
+    right = lambda q, k, v: torch.tanh(plain(q * 2, k + 1, v))
+    compiled = torch.compile(block, fullgraph=True)
+    same(compiled(*qkv), right(*qkv))
+    for given, wanted in zip(gradients(compiled, qkv), gradients(right, qkv)):
+        same(given, wanted, 4e-2)
+
+
+def test_compile_with_cuda_graphs(qkv):
+    attend = lathe.torch.wrap("causal")
+    compiled = torch.compile(lambda q, k, v: attend(q, k, v) * 2, fullgraph=True, mode="reduce-overhead")
+    with torch.no_grad():
+        for _ in range(4):
+            o = compiled(*qkv).clone()
+    same(o, plain(*qkv) * 2)
+
+
+def test_cuda_graph(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    attend = lathe.torch.wrap("causal")
+    attend(q, k, v)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = attend(q, k, v)
+    q.copy_(torch.randn_like(q))
+    graph.replay()
+    same(o, plain(q, k, v))
+
+
+def test_autocast(qkv):
+    singles = [t.detach().float().requires_grad_() for t in qkv]
+    attend = lathe.torch.wrap("causal")
+    with torch.autocast("cuda", torch.bfloat16):
+        o = attend(*singles)
+    assert o.dtype == torch.bfloat16
+    same(o, plain(*singles))
+    assert [g.dtype for g in torch.autograd.grad(o.sum(), singles)] == [torch.float32] * 3
+
+
+def test_streams(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    attend = lathe.torch.wrap("causal")
+    wanted = plain(q, k, v)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(10_000_000)
+        slow = q * 1
+        o = attend(slow, k, v)
+    torch.cuda.current_stream().wait_stream(side)
+    same(o, wanted)
+
+
+def test_collecting_garbage_while_kernels_run(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    wanted = plain(q, k, v)
+    outs = []
+    for i in range(30):
+        attend = lathe.torch.wrap(lathe.compile("return attention { mask_mod = causal }", f"again{i % 3}.lua"))
+        torch.cuda._sleep(100_000)
+        outs.append(attend(q * 1, k * 1, v * 1))
+        del attend
+        gc.collect()
+    torch.cuda.synchronize()
+    for o in outs:
+        same(o, wanted)
+
+
+def test_an_op_takes_torch_tensors(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    o, lse = lathe.load("causal")(q, k, v, lse=True)
+    same(o, plain(q, k, v))
+    assert lse.dtype == torch.float32 and lse.device == q.device
+    reference = torch.from_numpy(lathe.load("causal").reference(q[:1, :1], k[:1, :1], v[:1, :1]))
+    same(o[:1, :1].cpu(), reference)
+
+
+def test_two_devices(qkv):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU")
+    attend = lathe.torch.wrap("causal")
+    other = [t.detach().to("cuda:1") for t in qkv]
+    same(attend(*other).cpu(), attend(*qkv).cpu(), 0)
+    with pytest.raises(lathe.ArgumentError, match="as the others are"):
+        attend(qkv[0], other[1], other[2])
+
+
+def test_deterministic(qkv):
+    attend = lathe.torch.wrap("causal")
+    torch.use_deterministic_algorithms(True)
+    try:
+        first, second = gradients(attend, qkv), gradients(attend, qkv)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(a, b) for a, b in zip(first, second))
+
+
+@pytest.mark.parametrize("name", ["AdamW", "Lion"])
+def test_optimizers_on_a_gpu_and_the_host(name):
+    torch.manual_seed(5)
+    first = [torch.nn.Parameter(torch.randn(n, device="cuda")) for n in (5, 64, 1000)]
+    second = [torch.nn.Parameter(p.detach().cpu()) for p in first]
+    ours = getattr(lathe.torch, name)
+    optimizers = [ours(ps, lr=0.01, weight_decay=0.1) for ps in (first, second)]
+    for step in range(3):
+        for p, twin in zip(first, second):
+            p.grad = torch.full_like(p, 0.3 * (step + 1))  # at another address in every step
+            twin.grad = p.grad.cpu()
+        for optimizer in optimizers:
+            optimizer.step()
+    for p, twin in zip(first, second):
+        torch.testing.assert_close(p.detach().cpu(), twin.detach(), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,330 @@
+"""lathe.torch on the host device: gradients in double precision, operators of torch.library, layouts, compilers."""
+
+import lathe
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import lathe.torch  # noqa: E402
+from torch.nn.functional import scaled_dot_product_attention as sdpa  # noqa: E402
+
+BIASED = """return attention {
+  mask_mod = causal,
+  inputs = { table = tensor("float", "h", { grad = true }), gain = scalar("f32", { default = 1.0, grad = true }),
+             shift = scalar("i32", { default = 0 }), doc = tensor("i32", "kv", { optional = true }) },
+  score_mod = function(s, at, x) return x.gain * s + x.table(at.h) * (at.kv - at.q - x.shift) end,
+}"""
+
+
+@pytest.fixture
+def qkv():
+    torch.manual_seed(3)
+    return [torch.randn(2, 2, 6, 8, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+
+
+def plain(q, k, v):
+    return sdpa(q, k, v, is_causal=True)
+
+
+def same(given, wanted, error=1e-10):
+    torch.testing.assert_close(given, wanted, rtol=error, atol=error)
+
+
+def gradients(function, tensors, seed=None):
+    out = function(*tensors)
+    return torch.autograd.grad((out * (torch.ones_like(out) if seed is None else seed)).sum(), tensors)
+
+
+# ---- results and gradients -------------------------------------------------------------------------------------------
+
+
+def test_forward_and_backward_are_those_of_torch(qkv):
+    attend = lathe.torch.wrap("causal")
+    same(attend(*qkv), plain(*qkv))
+    seed = torch.randn(2, 2, 6, 8, dtype=torch.float64)
+    for given, wanted in zip(gradients(attend, qkv, seed), gradients(plain, qkv, seed)):
+        same(given, wanted)
+
+
+@pytest.mark.parametrize("spec", ["causal", "softcap", "sinks", "sigmoid"])
+def test_gradcheck_of_attention(spec, qkv):
+    op = lathe.load(spec)
+    extra = {}
+    for a in op.arguments:
+        if a.is_input and not a.optional and a.shape_text == "[h]":
+            extra[a.name] = torch.randn(2, dtype=torch.float64, requires_grad="d" + a.name in op.gradient.by_name)
+        elif a.is_input and a.role == 2 and not a.optional:
+            extra[a.name] = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    attend = lathe.torch.wrap(op)
+    names = list(extra)
+    run = lambda q, k, v, *more: attend(q, k, v, **dict(zip(names, more)))
+    assert torch.autograd.gradcheck(run, (*qkv, *extra.values()), fast_mode=True)
+
+
+def test_gradcheck_of_inputs_and_scalars(qkv):
+    table = torch.randn(2, dtype=torch.float64, requires_grad=True)
+    gain = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    attend = lathe.torch.wrap(lathe.compile(BIASED))
+    run = lambda q, k, v, t, g: attend(q, k, v, table=t, gain=g, shift=1)
+    assert torch.autograd.gradcheck(run, (*qkv, table, gain))
+
+
+def test_gradcheck_of_other_kinds():
+    x = torch.randn(4, 8, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(8, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lathe.torch.wrap("rms_norm"), (x, w))
+    assert torch.autograd.gradcheck(lathe.torch.wrap("swiglu"), (x, x.detach().clone().requires_grad_()))
+    q, k, v = (torch.randn(1, 2, 5, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    assert torch.autograd.gradcheck(lathe.torch.wrap("linear"), (q, k, v), fast_mode=True)
+
+
+def test_several_results_and_their_gradients(qkv):
+    attend = lathe.torch.wrap("causal", results=("lse", "o"))
+    lse, o = attend(*qkv)
+    assert lse.shape == (2, 2, 6) and o.shape == (2, 2, 6, 8)
+    scores = qkv[0] @ qkv[1].transpose(2, 3) / 8**0.5
+    wanted = torch.logsumexp(scores.masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf), -1)
+    same(lse, wanted)
+    for a, b in zip(torch.autograd.grad(lse.sum(), qkv[:2]), torch.autograd.grad(wanted.sum(), qkv[:2])):
+        same(a, b)  # o has no gradient here: zeros take its place
+
+
+def test_only_what_requires_a_gradient_gets_one(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    k.requires_grad_()
+    (dk,) = torch.autograd.grad(lathe.torch.wrap("causal")(q, k, v).sum(), [k])
+    (wanted,) = torch.autograd.grad(plain(q, k, v).sum(), [k])
+    same(dk, wanted)
+
+
+def test_gradients_have_the_dtype_of_what_they_are_of(qkv):
+    table = torch.randn(2, dtype=torch.float16, requires_grad=True)
+    halves = [t.detach().half().requires_grad_() for t in qkv]
+    out = lathe.torch.wrap(lathe.compile(BIASED))(*halves, table=table)
+    made = torch.autograd.grad(out.float().sum(), [*halves, table])
+    assert [g.dtype for g in made] == [torch.float16] * 4
+
+
+# ---- layouts -----------------------------------------------------------------------------------------------------------
+
+
+def test_layout_bshd(qkv):
+    attend = lathe.torch.wrap("causal", layout="bshd")
+    turned = [t.detach().transpose(1, 2).contiguous().requires_grad_() for t in qkv]
+    o = attend(*turned)
+    assert o.shape == (2, 6, 2, 8) and o.is_contiguous()
+    same(o.transpose(1, 2), plain(*qkv))
+    for given, wanted in zip(gradients(attend, turned), gradients(plain, qkv)):
+        same(given.transpose(1, 2), wanted)
+
+
+def test_layout_thd_of_packed_sequences(qkv):
+    attend = lathe.torch.wrap("causal", layout="thd")
+    flat = [t.detach().transpose(1, 2).reshape(12, 2, 8) for t in qkv]
+    cu = torch.tensor([0, 6, 12], dtype=torch.int32)
+    same(attend(*flat, cu_q=cu).view(2, 6, 2, 8).transpose(1, 2), plain(*qkv))
+
+
+def test_strides_are_taken_as_they_are(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    attend = lathe.torch.wrap("causal")
+    one = k[:, :1].expand(-1, 2, -1, -1)
+    same(attend(q, one, v), plain(q, one, v))
+    wide = torch.randn(2, 2, 6, 16, dtype=torch.float64)[..., ::2]
+    same(attend(wide, k, v), plain(wide, k, v))
+    fused = torch.randn(2, 6, 3, 2, 8, dtype=torch.float64)
+    parts = [p.transpose(1, 2) for p in fused.unbind(2)]
+    same(attend(*parts), plain(*parts))
+    o = attend(q.requires_grad_(), k, v)
+    o.sum().backward()  # the gradient of a plain sum has strides of 0
+    assert q.grad is not None
+
+
+# ---- what watches --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_opcheck(qkv, layout):
+    attend = lathe.torch.wrap("causal", layout=layout, results=("o", "lse"))
+    nothing = (None,) * (len(attend.names) - 3 + len(attend.numbers))
+    for operator in (attend.plain.operator, attend.training.operator):
+        torch.library.opcheck(operator, (*qkv, *nothing))
+
+
+def test_opcheck_of_inputs(qkv):
+    attend = lathe.torch.wrap(lathe.compile(BIASED))
+    table = torch.randn(2, dtype=torch.float64, requires_grad=True)
+    gain = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    values = {"q": qkv[0], "k": qkv[1], "v": qkv[2], "table": table, "gain": gain, "shift": 2}
+    args = tuple(values.get(n) for n in attend.names + attend.numbers)
+    torch.library.opcheck(attend.training.operator, args)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile_without_graph_breaks(qkv, dynamic):
+    attend = lathe.torch.wrap("causal", layout="bshd")
+
+    def block(q, k, v):
+        return torch.tanh(attend(2 * q, k + 1, v))
+
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for n in (6, 7, 9):
+        turned = [torch.randn(2, n, 2, 8, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+        same(compiled(*turned), block(*turned))
+        for given, wanted in zip(gradients(compiled, turned), gradients(block, turned)):
+            same(given, wanted)
+
+
+def test_compile_with_inputs_and_no_grad(qkv):
+    attend = lathe.torch.wrap(lathe.compile(BIASED))
+    table = torch.randn(2, dtype=torch.float64, requires_grad=True)
+    run = lambda q, k, v, t: attend(q, k, v, table=t, shift=1)
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    for given, wanted in zip(gradients(compiled, [*qkv, table]), gradients(run, [*qkv, table])):
+        same(given, wanted)
+    with torch.no_grad():
+        same(compiled(*qkv, table), run(*qkv, table))
+
+
+def test_checkpoint(qkv):
+    from torch.utils.checkpoint import checkpoint
+
+    attend = lathe.torch.wrap("causal")
+    wanted = gradients(plain, qkv)
+    for given, right in zip(gradients(lambda *t: checkpoint(attend, *t, use_reentrant=False), qkv), wanted):
+        same(given, right)
+    checkpoint(attend, *qkv, use_reentrant=True).sum().backward()
+    for tensor, right in zip(qkv, wanted):
+        same(tensor.grad, right)
+
+
+def test_autocast(qkv):
+    attend = lathe.torch.wrap("causal")
+    singles = [t.detach().float().requires_grad_() for t in qkv]
+    with torch.autocast("cpu", torch.bfloat16):
+        o = attend(*singles)
+        compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")(*singles)
+    assert o.dtype == compiled.dtype == torch.bfloat16
+    same(o.float(), plain(*(t.bfloat16().float() for t in singles)), 2e-2)
+    same(compiled, o, 0)
+    assert [g.dtype for g in torch.autograd.grad(o.sum(), singles)] == [torch.float32] * 3
+
+
+def test_functorch_gradients(qkv):
+    attend = lathe.torch.wrap("causal")
+    q, k, v = (t.detach() for t in qkv)
+    same(torch.func.grad(lambda q: attend(q, k, v).sum())(q), torch.func.grad(lambda q: plain(q, k, v).sum())(q))
+
+
+def test_a_parameter_is_a_tensor(qkv):
+    q, k, v = (t.detach() for t in qkv)
+    p = torch.nn.Parameter(q)
+    lathe.torch.wrap("causal")(p, k, v).sum().backward()
+    (wanted,) = torch.autograd.grad(plain(p, k, v).sum(), [p])
+    same(p.grad, wanted)
+
+
+# ---- what is refused ------------------------------------------------------------------------------------------------------
+
+
+def test_refusals(qkv):
+    attend = lathe.torch.wrap("causal")
+    q, k, v = qkv
+    with pytest.raises(lathe.ArgumentError, match="'v': missing"):
+        attend(q, k)
+    with pytest.raises(lathe.ArgumentError, match="expected shape"):
+        attend(q, k, v[:, :, :3])
+    with pytest.raises(lathe.ArgumentError, match="makes a function that has it"):
+        attend(q, k, v, lse=True)
+    with pytest.raises(lathe.ArgumentError, match="has no result 'weights'"):
+        lathe.torch.wrap("causal", results=("weights",))
+    with pytest.raises(lathe.ArgumentError, match="layout: expected one of"):
+        lathe.torch.wrap("causal", layout="hbsd")
+    with pytest.raises(lathe.ArgumentError, match="no tensors of heads"):
+        lathe.torch.wrap("rms_norm", layout="bshd")
+    with pytest.raises(lathe.ArgumentError, match="lathe.torch.call"):
+        lathe.load("causal")(q, k, v)  # would have no gradient
+    with pytest.raises(lathe.ArgumentError, match="'cu_q': expected int32, given torch.int64"):
+        attend(q, k, v, cu_q=torch.tensor([0, 6]))  # int64
+
+
+def test_a_gradient_that_a_spec_has_not_is_refused(qkv):
+    text = """return attention {
+      inputs = { slopes = tensor("f32", "h") },
+      score_mod = function(s, at, x) return s + x.slopes(at.h) * at.kv end }"""
+    attend = lathe.torch.wrap(lathe.compile(text))
+    slopes = torch.zeros(2, dtype=torch.float64)
+    attend(*qkv, slopes=slopes)
+    with pytest.raises(lathe.ArgumentError, match="'slopes': requires a gradient"):
+        attend(*qkv, slopes=slopes.requires_grad_())
+
+
+# ---- optimizers -----------------------------------------------------------------------------------------------------------
+
+
+def model_and_twin():
+    torch.manual_seed(5)
+    make = lambda: torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)).double()
+    first, second = make(), make()
+    second.load_state_dict(first.state_dict())
+    return first, second
+
+
+def train(model, optimizer, steps=4):
+    torch.manual_seed(6)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (model(torch.randn(4, 7, dtype=torch.float64)) ** 2).sum().backward()
+        optimizer.step()
+
+
+def test_adamw_is_that_of_torch():
+    ours, theirs = model_and_twin()
+    options = dict(lr=0.05, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)
+    train(ours, lathe.torch.AdamW(ours.parameters(), **options))
+    train(theirs, torch.optim.AdamW(theirs.parameters(), **options))
+    for a, b in zip(ours.parameters(), theirs.parameters()):
+        same(a, b)
+
+
+def test_lion_by_its_formula():
+    ours, theirs = model_and_twin()
+    train(ours, lathe.torch.Lion(ours.parameters(), lr=0.01, weight_decay=0.1))
+    momenta = [torch.zeros_like(p) for p in theirs.parameters()]
+    torch.manual_seed(6)
+    for _ in range(4):
+        theirs.zero_grad()
+        (theirs(torch.randn(4, 7, dtype=torch.float64)) ** 2).sum().backward()
+        with torch.no_grad():
+            for p, m in zip(theirs.parameters(), momenta):
+                step = (0.9 * m + 0.1 * p.grad).sign()
+                p.mul_(1 - 0.01 * 0.1).sub_(0.01 * step)
+                m.mul_(0.99).add_(0.01 * p.grad)
+    for a, b in zip(ours.parameters(), theirs.parameters()):
+        same(a, b)
+
+
+def test_optimizers_keep_their_state_and_take_a_schedule():
+    ours, theirs = model_and_twin()
+    options = dict(lr=0.05, weight_decay=0.0)
+    first = lathe.torch.AdamW(ours.parameters(), **options)
+    second = torch.optim.AdamW(theirs.parameters(), **options)
+    for optimizer, model in ((first, ours), (second, theirs)):
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        train(model, optimizer, 2)
+        schedule.step()
+        train(model, optimizer, 2)
+    again = lathe.torch.AdamW(ours.parameters(), **options)
+    again.load_state_dict(first.state_dict())
+    train(ours, again, 1)
+    train(theirs, second, 1)
+    for a, b in zip(ours.parameters(), theirs.parameters()):
+        same(a, b)
+
+
+def test_moments_of_another_dtype():
+    p = torch.nn.Parameter(torch.ones(5, dtype=torch.bfloat16))
+    optimizer = lathe.torch.AdamW([p], lr=0.1, state_dtype=torch.float32, weight_decay=0.0)
+    p.grad = torch.full_like(p, 0.5)
+    optimizer.step()
+    assert optimizer.state[p]["exp_avg"].dtype == torch.float32
+    same(p.detach().float(), torch.full((5,), 0.8984375), 0)  # 1 - 0.1, in bf16
