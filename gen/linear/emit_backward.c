@@ -85,7 +85,7 @@ static void emit_sites(struct functions *f, const struct linear_back *b, bool ad
 }
 
 static void emit_back_config(struct text_buf *t, const struct emitter *e, const struct linear_back *b,
-                             const struct back_runs *runs)
+                             const struct plan *plan, const struct back_runs *runs)
 {
     bool skip = false;
     for (int s = 0; s < e->w->mod[MOD_OUTPUT].n_stages; s++)
@@ -93,8 +93,8 @@ static void emit_back_config(struct text_buf *t, const struct emitter *e, const 
     text_add(t, "\nnamespace cfg { // of its backward pass\nconstexpr bool DECAY_GRADIENT = %s, SKIP = %s;\n",
              yes(b->site[OF_DECAY].n > 0), yes(skip));
     text_add(t, "constexpr bool DOUT_F32 = %s, DQ_F32 = %s, DK_F32 = %s, DV_F32 = %s;\n",
-             yes(runs->mod[MOD_OUTPUT]), yes(runs->mod[MOD_QUERY]), yes(runs->mod[MOD_KEY]),
-             yes(runs->mod[MOD_VALUE]));
+             yes(runs->mod[MOD_OUTPUT] && !plan->linear.back_chunks), yes(runs->mod[MOD_QUERY]),
+             yes(runs->mod[MOD_KEY]), yes(runs->mod[MOD_VALUE]));
     text_add(t, "} // namespace cfg\n");
 }
 
@@ -136,7 +136,7 @@ bool emit_linear_backward(struct emitter *e, struct linear_back *b, const struct
     emit_inputs_struct(e);
     emit_linear_grads(e, b);
     emit_linear_back_launches(e, b, plan, out, &runs);
-    emit_back_config(config, e, b, &runs);
+    emit_back_config(config, e, b, plan, &runs);
     if (!linear_collect(&f, sites, site_roots(b, sites)))
         return false;
     emit_variant_back(&f, b, &runs);

@@ -20,6 +20,7 @@ enum { /* of the templates that they are named after */
        BACK_MOD_TOKENS = 64,
        TOKEN_THREADS = 256,
        TOKEN_TOKENS = 64,
+       CHUNK_THREADS = 384,
        INPUT_THREADS = 256,
        EXACT_SUM_BYTES = 48,
        TILE_STEP = 32
@@ -38,10 +39,13 @@ enum buffer_of { /* of the workspace; -1: there is none */
                  ENDS,
                  OWN,
                  SKIP,
+                 READS,
+                 WRITES,
                  BUFFERS
 };
-static const char *const BUFFER_NAME[BUFFERS] = {"again_o", "divided", "errors", "dx",   "dq_head", "dk_head",
-                                                 "dk_read", "dlog",    "chunks", "ends", "own",     "skip"};
+static const char *const BUFFER_NAME[BUFFERS] = {"again_o", "divided", "errors", "dx",     "dq_head",
+                                                 "dk_head", "dk_read", "dlog",   "chunks", "ends",
+                                                 "own",     "skip",    "reads",  "writes"};
 
 struct recipe {
     struct emitter *e;
@@ -236,6 +240,27 @@ static void place_saved(struct recipe *r, bool by_value)
     r->buffer[ENDS] = add_buffer(r->out, e, ends);
 }
 
+/* Of linear/backward/chunks_sm90.cuh: sums of a token's slices of channels, q dq and k dk, and the last
+   states' part of them; heads that share a head of k leave dq and dk each. */
+static void place_chunks(struct recipe *r, bool gradient)
+{
+    const int d = (int)r->e->problem->dim[SYM_D];
+    const int slices = r->plan->linear.row_slices;
+    struct product heads = lines(4ll * d);
+    struct product ends = product_of(4ll * slices);
+    heads.grouped = true;
+    r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
+    r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
+    place_tokens(r, gradient, DLOG, 1);
+    place_tokens(r, gradient, READS, slices);
+    place_tokens(r, gradient, WRITES, slices);
+    if (!gradient || !problem_has(r->e->problem, lathe__arg_find(r->e->sig, "dstate_out", 0)))
+        return;
+    product_times(&ends, SYM_SEQS, 1);
+    product_times(&ends, SYM_H, 1);
+    r->buffer[ENDS] = add_buffer(r->out, r->e, ends);
+}
+
 static bool has_skip(const struct recipe *r)
 {
     bool any = false;
@@ -257,6 +282,11 @@ static void place_workspace(struct recipe *r)
     for (int k = 0; k < BUFFERS; k++)
         r->buffer[k] = -1;
     place_tokens(r, outputs, AGAIN_O, d_v);
+    place_tokens(r, has_skip(r), SKIP, d_v);
+    if (r->plan->linear.back_chunks) {
+        place_chunks(r, gradient);
+        return;
+    }
     place_tokens(r, l->normalise, DIVIDED, 2);
     place_tokens(r, delta, ERRORS, d_v);
     place_tokens(r, delta, DX, d_v);
@@ -265,7 +295,6 @@ static void place_workspace(struct recipe *r)
     place_tokens(r, delta, DK_READ, d);
     place_tokens(r, gradient, DLOG, by_value ? d_v : d);
     place_tokens(r, l->bonus.n_roots > 0, OWN, 1);
-    place_tokens(r, has_skip(r), SKIP, d_v);
     if (gradient)
         place_saved(r, by_value);
 }
@@ -301,7 +330,7 @@ static void place_gradients(struct recipe *r, struct back_runs *runs)
     r->dout.arg = lathe__arg_find(e->sig, "do", 0);
     runs->mod[MOD_OUTPUT] = e->w->mod[MOD_OUTPUT].n_stages > 0 || arg_in(e->problem->unaligned, r->dout.arg);
     if (runs->mod[MOD_OUTPUT])
-        linear_to_workspace(&r->dout, 4, e, r->out);
+        linear_to_workspace(&r->dout, r->plan->linear.back_chunks ? 2 : 4, e, r->out);
 }
 
 /* ---- launches ---------------------------------------------------------------------------------------- */
@@ -365,10 +394,30 @@ static void add_walk(struct recipe *r, const char *role, int slices)
     add_back_params(r, launch);
 }
 
-static void add_tokens(struct recipe *r, const char *role, enum sym heads)
+static void add_chunks(struct recipe *r, const char *role, int units)
+{
+    struct launch *launch = add_launch(r->out, r->e, role, CHUNK_THREADS);
+    launch->grid = product_of(units);
+    product_times(&launch->grid, SYM_SEQS, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    launch->smem_bytes = r->plan->linear.smem_bytes;
+    add_back_params(r, launch);
+}
+
+static void add_sequences(struct recipe *r, const char *role)
 {
     struct launch *launch = add_launch(r->out, r->e, role, TOKEN_THREADS);
     launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_SEQS, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    add_back_params(r, launch);
+}
+
+static void add_tokens(struct recipe *r, const char *role, enum sym heads, bool grouped)
+{
+    struct launch *launch = add_launch(r->out, r->e, role, TOKEN_THREADS);
+    launch->grid = product_of(1);
+    launch->grid.grouped = grouped;
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, heads, 1);
     product_times(&launch->grid, SYM_T, TOKEN_TOKENS);
@@ -447,22 +496,37 @@ static bool any_site(const struct linear_back *b)
     return any;
 }
 
+/* What walks along the tokens, and what is summed beside it. */
+static void add_walks(struct recipe *r)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    if (r->buffer[DIVIDED] >= 0)
+        add_tokens(r, "bwd_divisors", SYM_H, false);
+    add_walk(r, "bwd_columns", plan->slices);
+    add_walk(r, "bwd_queries", plan->row_slices);
+    add_walk(r, "bwd_keys", plan->row_slices);
+}
+
 static void add_kernels(struct recipe *r, const struct back_runs *runs)
 {
     const struct linear_plan *plan = &r->plan->linear;
     const bool bonus = r->e->spec->linear.bonus.n_roots > 0;
-    if (r->buffer[AGAIN_O] >= 0 || r->buffer[ERRORS] >= 0)
+    const bool again = r->buffer[AGAIN_O] >= 0 || r->buffer[ERRORS] >= 0;
+    if (again && plan->back_chunks)
+        add_chunks(r, "bwd_again", 1);
+    else if (again)
         add_walk(r, "bwd_again", plan->slices);
     if (runs->mod[MOD_OUTPUT])
         add_output_adjoint(r);
-    if (r->buffer[DIVIDED] >= 0)
-        add_tokens(r, "bwd_divisors", SYM_H);
-    add_walk(r, "bwd_columns", plan->slices);
-    add_walk(r, "bwd_queries", plan->row_slices);
-    add_walk(r, "bwd_keys", plan->row_slices);
+    if (plan->back_chunks)
+        add_chunks(r, "bwd_chunks", plan->units);
+    else
+        add_walks(r);
+    if (plan->back_chunks && r->buffer[DLOG] >= 0)
+        add_sequences(r, "bwd_decay");
     if (any_site(r->b) || bonus)
-        add_tokens(r, "bwd_tokens", SYM_H);
-    add_tokens(r, "bwd_heads", SYM_H_K);
+        add_tokens(r, "bwd_tokens", SYM_H, false);
+    add_tokens(r, "bwd_heads", SYM_H_K, plan->back_chunks);
     for (int t = 0; t < TENSOR_O; t++)
         if (runs->mod[t])
             add_adjoint(r, t, &r->l.outer[t], &r->grad[t], &r->result[t]);

@@ -21,7 +21,22 @@ static void config_recurrent(struct text_buf *t, const struct problem *problem, 
 static void config_recurrent_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     config_recurrent(t, problem, plan);
-    text_add(t, "constexpr int BACK_CHUNK = %d;\n", plan->linear.chunk);
+    text_add(t, "constexpr int BACK_CHUNK = %d;\nconstexpr bool BY_CHUNK = %s;\n", plan->linear.chunk,
+             yes(plan->linear.back_chunks));
+}
+
+static void config_chunked_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_recurrent_bwd(t, problem, plan);
+    text_add(t, "constexpr int STAGES = %d;\nconstexpr bool BOUND_WAITS = %s;\n", plan->linear.stages,
+             yes(plan->bound_waits));
+}
+
+/* Products of scores, of a slice of a result, of a state. */
+static void define_widths(struct text_buf *t, const struct plan *plan)
+{
+    (void)plan;
+    text_add(t, "#define WGMMA_WIDTHS WGMMA_32 WGMMA_64 WGMMA_128\n");
 }
 
 static void label(const struct problem *problem, const struct plan *plan, char *out, size_t size)
@@ -51,6 +66,18 @@ static const struct launch_file BESIDE_BACK[] = {{"bwd_zero", "heads/zero_and_su
                                                  {"bwd_v", "linear/backward/adjoint.cuh"},
                                                  {NULL, NULL}};
 
+static const struct launch_file BESIDE_CHUNKS[] = {{"bwd_zero", "heads/zero_and_sum.cuh"},
+                                                   {"bwd_sum", "heads/zero_and_sum.cuh"},
+                                                   MODS,
+                                                   {"bwd_decay", "linear/backward/tokens.cuh"},
+                                                   {"bwd_tokens", "linear/backward/tokens.cuh"},
+                                                   {"bwd_heads", "linear/backward/tokens.cuh"},
+                                                   {"bwd_o", "linear/backward/adjoint.cuh"},
+                                                   {"bwd_q", "linear/backward/adjoint.cuh"},
+                                                   {"bwd_k", "linear/backward/adjoint.cuh"},
+                                                   {"bwd_v", "linear/backward/adjoint.cuh"},
+                                                   {NULL, NULL}};
+
 const struct template_row linear_templates[] = {{.name = "linear_chunked",
                                                  .pass = LATHE_FORWARD,
                                                  .form = PLAN_LINEAR,
@@ -67,6 +94,16 @@ const struct template_row linear_templates[] = {{.name = "linear_chunked",
                                                  .config = config_recurrent,
                                                  .label = label,
                                                  .beside = BESIDE},
+                                                {.name = "linear_chunked_bwd_sm90",
+                                                 .pass = LATHE_BACKWARD,
+                                                 .form = PLAN_LINEAR,
+                                                 .file = "linear/backward/chunks_sm90.cuh",
+                                                 .ok = plan_linear_chunked_bwd,
+                                                 .hopper = true,
+                                                 .define = define_widths,
+                                                 .config = config_chunked_bwd,
+                                                 .label = label,
+                                                 .beside = BESIDE_CHUNKS},
                                                 {.name = "linear_recurrent_bwd",
                                                  .pass = LATHE_BACKWARD,
                                                  .form = PLAN_LINEAR,

@@ -27,6 +27,8 @@ static void add_grid(struct text_buf *t, const struct signature *sig, const stru
         else
             text_add(t, "%sceil(%s / %d)", times, sym_name(sig, sym), p->factor[i].tile);
     }
+    if (p->grouped)
+        text_add(t, " where %s > %s", sym_name(sig, SYM_H), sym_name(sig, SYM_H_K));
 }
 
 static void add_opening(struct text_buf *t, const struct source *s, const struct ir *ir,

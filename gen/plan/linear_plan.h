@@ -15,6 +15,9 @@ struct linear_plan {
     int chunk;      /* backward: tokens between states that are kept */
     bool chunks;    /* of 64 tokens at a time, by mma.sync */
     int inverse; /* shared memory of the kernel that inverts for the delta rule, a block a chunk; 0: none */
+    bool back_chunks; /* backward: the same */
+    int units;        /* of which: blocks of a head and sequence */
+    int stages;       /* chunks that a block has room for */
     int smem_bytes;
     bool o_f32; /* o goes to a workspace in f32, for an output mod */
 };

@@ -20,7 +20,7 @@ static void write_product(FILE *f, const struct product *p)
     for (int i = 0; i < p->n; i++)
         fprintf(f, "%s{%d, %" PRId32 ", %d}", i ? ", " : "", p->factor[i].sym, p->factor[i].tile,
                 p->factor[i].plus);
-    fprintf(f, "%s}}", p->n ? "" : "{0, 0, 0}");
+    fprintf(f, "%s}, %d}", p->n ? "" : "{0, 0, 0}", p->grouped);
 }
 
 /* Exact. The tool keeps the C locale, so the point is a point. */

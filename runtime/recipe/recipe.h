@@ -194,6 +194,7 @@ struct product {
         int32_t tile; /* 1: the value itself */
         uint8_t plus; /* enum sym; SYM_ONE: nothing more */
     } factor[MAX_FACTORS];
+    bool grouped; /* of what is there where a head of k serves several of v (SYM_H_K, SYM_H): else 0 */
 };
 
 enum param_kind {

@@ -101,6 +101,8 @@ bool lathe__count(const struct signature *sig, const struct problem *p, int64_t 
 int64_t lathe__product_value(const struct product *p, const struct problem *problem)
 {
     int64_t value = p->scale;
+    if (p->grouped && problem->dim[SYM_H] == problem->dim[SYM_H_K])
+        return 0;
     for (int i = 0; i < p->n; i++) {
         const int64_t dim = problem->dim[p->factor[i].sym];
         const int64_t tile = p->factor[i].tile > 1 ? p->factor[i].tile : 1;

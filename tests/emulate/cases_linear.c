@@ -72,6 +72,11 @@ static const struct inline_spec SPECS[] = {
      "  decay = function(at, x) return -exp(0.3 * x.a(at.h)) * sigmoid(x.dt(at.b, at.h, at.t)) end,\n"
      "  output_mod = chain(function(o, at, x, v) return o + x.skip(at.h) * v end,\n"
      "    function(o, at, x) return o * rsqrt(dimsum(o * o) / at.d_v + 1.0) * x.w(at.i) end) }\n"},
+    {"with_resets", /* gates of 0, and some that leave nothing; mods of q and k */
+     UNIT "return linear_attention { inputs = { g = " TOKEN ", s = " HEAD " }, query_mod = unit,\n"
+          "  key_mod = chain(unit, function(k, at, x) return k * exp(0.3 * x.s(at.h_k)) end),\n"
+          "  decay = function(at, x) local g = x.g(at.b, at.h, at.t)\n"
+          "    return where(lt(g, -1.5), -1e4, where(gt(g, -0.4), 0.0, g)) end }\n"},
     {"turned", SPEC_turned /* rotary by the place in the sequence, a key that is an input's */},
 };
 
@@ -140,9 +145,48 @@ static void add_chunked(struct case_list *list)
                 add_spec(list, &SPECS[i], LATHE_FORWARD, LATHE_BF16, DIMS[d][0], DIMS[d][1], d ? 90 : 86);
 }
 
+/* Chunks of 64 tokens and places beside their ends, packed sequences of each such length, empty ones among
+   them; value groups, states or none of them. */
+static const struct shape CHUNKS[] = {
+    {1, 2, 2, 1, 1, 1, LAYOUT_COMPACT, " cu state_index "},
+    {2, 2, 1, 63, 2, 2, LAYOUT_PADDED, " cu state_index "},
+    {1, 2, 2, 64, 1, 1, LAYOUT_COMPACT, " cu state_index state norm dstate_out dnorm_out "},
+    {2, 4, 2, 65, 2, 2, LAYOUT_SWAPPED,
+     " cu state_index state state_out norm norm_out dstate_out dnorm_out dstate dnorm "},
+    {1, 2, 2, 200, 1, 1, LAYOUT_MISALIGNED, " cu state_index "},
+    {1, 2, 1, 260, 6, 6, LAYOUT_SPREAD, " state_index "},
+};
+
+/* linear/backward/chunks_sm90.cuh: decays that it serves, with what goes beside them; head dims of one slice
+   of channels and of two, whole ones and parts. */
+static void add_chunked_back(struct case_list *list)
+{
+    static const char *const NAME[] = {"plain",    "by_head",   "learned_head",
+                                       "by_token", "backwards", "with_resets"};
+    static const int DIMS[][2] = {{128, 128}, {64, 72}, {40, 128}, {128, 64}};
+    int n = 0;
+    for (int k = 0; k < COUNT(NAME); k++)
+        for (int i = 0; i < COUNT(SPECS); i++) {
+            if (strcmp(SPECS[i].name, NAME[k]) != 0)
+                continue;
+            for (int d = 0; d < 2; d++, n++) {
+                const int *dim = DIMS[d == 0 ? 0 : 1 + k % 3];
+                struct test_case c =
+                    case_of_attention("linear", SPECS[i].name, SPECS[i].text, LATHE_BF16, dim[0], dim[1], 90);
+                c.group = "linear_chunks";
+                c.pass = LATHE_BACKWARD;
+                c.deterministic = true;
+                c.template_name = "linear_chunked_bwd_sm90";
+                for (int s = 0; s < COUNT(CHUNKS); s++)
+                    add(list, c, &CHUNKS[s]);
+            }
+        }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_chunked(list);
+    add_chunked_back(list);
     static const char *const SHIPPED[] = {
         "linear", "linear_elu", "retention_linear", "lightning",   "simple_gla", "mamba2", "gla",
         "hgrn2",  "rwkv6",      "delta_rule",       "gated_delta", "kda",        "flao",   "flao_lrpe"};

@@ -211,9 +211,9 @@ static const struct aot_field FIELDS[] = {
     {FIELD_OPTIONAL_I32, offsetof(struct args, q_start)},
 };
 
-static const struct param ROWS[] = {{PARAM_ARG_DATA, ARG_Q, 0, 0, {0, 0, {{0, 0, 0}}}},
-                                    {PARAM_SCALAR_F32, ARG_GAIN, 0, 8, {0, 0, {{0, 0, 0}}}},
-                                    {PARAM_Q_START, 0, 0, 12, {0, 0, {{0, 0, 0}}}}};
+static const struct param ROWS[] = {{PARAM_ARG_DATA, ARG_Q, 0, 0, {0, 0, {{0, 0, 0}}, 0}},
+                                    {PARAM_SCALAR_F32, ARG_GAIN, 0, 8, {0, 0, {{0, 0, 0}}, 0}},
+                                    {PARAM_Q_START, 0, 0, 12, {0, 0, {{0, 0, 0}}, 0}}};
 #define RECIPE(name)                                                                                         \
     {                                                                                                        \
         .n_launches = 1,                                                                                     \

@@ -74,7 +74,7 @@ template <class BACK, int DIM, int STAGES> struct value_gradient {
 template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, skipping SKIP> DEV void run_adjoints(const back_mod_params &p)
 {
     using s = mods::shape<DIM>;
-    using target = typename pick<same_type<GRAD, cfg::element>, float, cfg::element>::type; // what flows back to o is read as it comes, and left in f32
+    using target = typename pick<same_type<GRAD, cfg::element> && cfg::DOUT_F32, float, cfg::element>::type; // what flows back to o is read as it comes
     const int tiles = (p.len + MOD_TOKENS - 1) / MOD_TOKENS;
     const int block = static_cast<int>(blockIdx.x);
     const int tile = block % tiles;

@@ -12,6 +12,7 @@ constexpr int CHUNK = cfg::BACK_CHUNK; // tokens
 static_assert(CHUNK % 8 == 0, "a chunk has whole batches of tokens");
 constexpr bool GRADIENT_BY_KEY = cfg::DECAY_GRADIENT && (cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN || cfg::DECAY == DECAY_KEY);
 constexpr bool GRADIENT_BY_VALUE = cfg::DECAY_GRADIENT && cfg::DECAY == DECAY_VALUE;
+constexpr int KEY_SLICES = (cfg::D + 63) / 64; // where the pass goes by chunks: of q and k, each with its part of a sum over channels
 using dout_element = typename pick<cfg::DOUT_F32, float, cfg::element>::type;
 
 // ---- shared memory ------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 // linear/backward/tokens.cuh: kernels for each token by itself: the gradient of a normaliser, the gradients of inputs that the decay, beta, the bonus and the
 // scale are made of, and the gradients of q and k from those for each head of v.
 //
-// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads of k. No shared memory to ask for.
+// Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads of k; of bwd_decay one for each sequence and
+// head of v. No shared memory to ask for.
 #pragma once
 #include "heads/input_sums.cuh"
 #include "linear/backward/parts.cuh"
@@ -49,6 +50,67 @@ DEV void back_divisors(const linear_back_params &p)
         if (lane_id() == 0) {
             p.divided[2 * line + 1] = -sum * p.divided[2 * line];
         }
+    }
+}
+
+// ---- decays, where the pass went by chunks ----------------------------------------------------------------------
+
+// Over the lanes behind this one.
+DEV float sum_behind(float x)
+{
+    const int lane = lane_id();
+    float sum = __shfl_down_sync(ALL_LANES, x, 1);
+    sum = lane < 31 ? sum : 0.0f;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const float more = __shfl_down_sync(ALL_LANES, sum, static_cast<u32>(step));
+        sum += lane + step < 32 ? more : 0.0f;
+    }
+    return sum;
+}
+
+// The gradient of a logarithm: what reads the state from its token on times its gradient, less what is written, and the last state times its gradient.
+DEV void back_decay(const linear_back_params &p)
+{
+    constexpr int EACH = 4, AT_ONCE = EACH * TOKEN_THREADS;
+    __shared__ float of_warp[TOKEN_WARPS];
+    const work w = work::of_block<1, 1>(p, 1);
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    float behind = 0.0f; // of all places that have been
+    for (int k = 0; k < KEY_SLICES && p.ends != nullptr; k++) {
+        behind += p.ends[(static_cast<i64>(w.s.number) * p.z.n_h + w.h) * KEY_SLICES + k];
+    }
+    for (int first = last_batch(w, AT_ONCE); first >= 0; first -= AT_ONCE) {
+        const int own = first + static_cast<int>(threadIdx.x) * EACH;
+        float sum[EACH + 1] = {};
+#pragma unroll
+        for (int e = EACH - 1; e >= 0; e--) {
+            float x = 0.0f;
+            for (int k = 0; k < KEY_SLICES && w.has(own + e); k++) {
+                const i64 at = line_of(p, w, own + e) * KEY_SLICES + k;
+                x += p.reads[at] - p.writes[at];
+            }
+            sum[e] = sum[e + 1] + x;
+        }
+        float later = sum_behind(sum[0]);
+        if (lane_id() == 0) {
+            of_warp[warp] = sum[0] + later;
+        }
+        __syncthreads();
+        float all = 0.0f;
+#pragma unroll
+        for (int k = TOKEN_WARPS - 1; k >= 0; k--) {
+            later += k > warp ? of_warp[k] : 0.0f;
+            all += of_warp[k];
+        }
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            if (w.has(own + e)) {
+                p.dlog[line_of(p, w, own + e)] = forgets(w.all(p, own + e)) ? 0.0f : behind + (later + sum[e]);
+            }
+        }
+        behind += all;
+        __syncthreads();
     }
 }
 
@@ -101,7 +163,7 @@ DEV seeds seeds_of(const token &at, float own)
         });
     }
     if constexpr (GRADIENT_BY_KEY && !DECAY_BY_KEY) {
-        s.decay = warp_sum(cfg::D, [&](int i) { return p.dlog[at.line * cfg::D + i]; });
+        s.decay = cfg::BY_CHUNK ? p.dlog[at.line] : warp_sum(cfg::D, [&](int i) { return p.dlog[at.line * cfg::D + i]; });
     }
     if constexpr (variant::WANTS[OF_DELTA]) {
         s.delta = warp_sum(cfg::D_V, [&](int j) { return p.errors[at.line * cfg::D_V + j] * p.dx[at.line * cfg::D_V + j]; });
@@ -230,7 +292,7 @@ DEV void back_heads(const linear_back_params &p)
         }
         for (int h = k.h * group; h < (k.h + 1) * group; h++) {
             const variant::head head = variant::make_head(p.x, p.z, k.b, h);
-            const float scale = variant::scale(p.x, p.z, head);
+            const float scale = cfg::BY_CHUNK ? 1.0f : variant::scale(p.x, p.z, head); // chunks have it in dq
             const i64 line = token_line(p.z, k.b, h, t);
             float x[4];
             float y[4];
@@ -261,6 +323,10 @@ DEV void back_heads(const linear_back_params &p)
 
 #if LATHE_COMPILED(bwd_divisors)
 extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_divisors)(const __grid_constant__ linear_back_params p) { linear::back_divisors(p); }
+#endif
+
+#if LATHE_COMPILED(bwd_decay)
+extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_decay)(const __grid_constant__ linear_back_params p) { linear::back_decay(p); }
 #endif
 
 #if LATHE_COMPILED(bwd_tokens)

@@ -14,6 +14,7 @@ constexpr int DECAY = DECAY_KEY;
 constexpr bool DELTA = true, BONUS = false, NORMALISE = false, CAUSAL = true, REVERSE = false, PACKED = true;
 constexpr bool O_F32 = true;
 constexpr int BACK_CHUNK = 64;
+constexpr bool BY_CHUNK = false;
 constexpr bool DECAY_GRADIENT = true, SKIP = true;
 constexpr bool DOUT_F32 = true, DQ_F32 = false, DK_F32 = true, DV_F32 = false;
 } // namespace cfg

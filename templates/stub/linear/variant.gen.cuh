@@ -177,13 +177,15 @@ struct linear_back_params {
     float *ends;
     float *own;
     float *skip;
+    float *reads;
+    float *writes;
     const int *cu;
     long long cu_step;
     sizes z;
     inputs x;
     grads g;
 };
-static_assert(sizeof(linear_back_params) == 856, "host and device disagree about linear_back_params");
+static_assert(sizeof(linear_back_params) == 872, "host and device disagree about linear_back_params");
 
 struct back_mod_params {
     const void *src;

@@ -1,0 +1,81 @@
+/*
+ * plan_chunked_bwd.c: linear/backward/chunks_sm90.cuh, the backward pass of the additive family in chunks of
+ * tokens. In: a request. Out: the plan, or why there is none.
+ */
+#include "gen/ir/spec.h"
+#include "gen/linear/linear.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/templates.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { CHUNK = 64, SLICE = 64, MOST_DIM = 128, WARPS = 4 };
+
+static const char *why_not_of_spec(const struct kernel_request *r)
+{
+    const struct ir_linear *l = &r->ir->linear;
+    const enum decay_form form = linear_decay_form(r->ir);
+    if (form == DECAY_KEY || form == DECAY_VALUE)
+        return "serves a decay per head or per token, not one per channel";
+    if (l->delta.n_roots > 0 || l->bonus.n_roots > 0 || l->normalise)
+        return "serves neither the delta rule, nor a bonus, nor a normaliser";
+    if (l->all_tokens)
+        return "serves causal = true";
+    return r->linear->back.site[OF_SCALE].n > 0
+               ? "gives no gradient of a scale; leave its inputs without grad = true"
+               : NULL;
+}
+
+static bool takes_dim(const struct kernel_request *r, enum sym sym, const char *name, char *why)
+{
+    const int64_t dim = r->problem->dim[sym];
+    if (dim >= ATTENTION_LEAST_DIM && dim <= MOST_DIM && dim % ATTENTION_DIM_STEP == 0)
+        return true;
+    snprintf(why, REASON_BYTES, "%s must be a multiple of %d from %d to %d, given %" PRId64, name,
+             ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, MOST_DIM, dim);
+    return false;
+}
+
+/* Of the kernel's constants: chunks_smem_bytes there. */
+static int smem_bytes(int stages, int pads)
+{
+    return stages * (CHUNK * 4 * pads + 272) + 34816;
+}
+
+bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    enum { MOST_STAGES = 4, LEAST_STAGES = 2 };
+    const char *not = why_not_of_spec(r);
+    if (!not &&r->problem->dtype != LATHE_BF16)
+        not = "keeps states in the dtype of q, and serves bf16, which has the range of f32";
+    if (not )
+        snprintf(why, REASON_BYTES, "%s", not );
+    if (not || !takes_dim(r, SYM_D, "d", why) || !takes_dim(r, SYM_D_V, "d_v", why))
+        return false;
+    struct linear_plan *to = &plan->linear;
+    const int d = round_up(r->problem->dim[SYM_D], SLICE);
+    const int d_v = round_up(r->problem->dim[SYM_D_V], SLICE);
+    to->back_chunks = true;
+    to->warps = WARPS;
+    to->chunk = CHUNK;
+    to->units = 1 + (d > d_v ? d : d_v) / SLICE;
+    to->row_slices = d / SLICE;
+    to->stages = MOST_STAGES;
+    while (to->stages > LEAST_STAGES && smem_bytes(to->stages, d + d_v) > r->device->smem_bytes)
+        to->stages--;
+    to->smem_bytes = smem_bytes(to->stages, d + d_v);
+    if (to->smem_bytes > r->device->smem_bytes) {
+        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", to->smem_bytes,
+                 r->device->smem_bytes);
+        return false;
+    }
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "decay %s: %d tokens at a time by wgmma, %d blocks a head and sequence: one walks forward for dq, "
+        "the others back for dk and dv, each with %d channels in a warpgroup; room for %d chunks",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->units, SLICE, to->stages);
+    return true;
+}

@@ -1,0 +1,236 @@
+// linear/backward/chunks_sm90.cuh: kernels: linear attention's backward pass in chunks of 64 tokens by wgmma, with no decay or one number a token.
+//
+// Launch of bwd_chunks: sequences * h * CHUNK_UNITS blocks, of bwd_again: sequences * h, each of CHUNK_THREADS threads, with chunks_smem_bytes() of shared memory.
+// A block walks once along a sequence. Its first four warps load tiles and sum the logarithms of decays, and two warpgroups compute, each 64 columns of a result
+// (chunk_walk.cuh): in the first block of a head dq, from the first token on; in the others dk and dv, from the last. bwd_again: o once more, in f32.
+#pragma once
+#include "common/tma_sm90.cuh"
+#include "linear/products_sm90.cuh"
+#include "linear/backward/chunk_walk.cuh"
+
+namespace linear {
+
+constexpr int CHUNK_THREADS = 384, LOADERS = 128;
+constexpr int CHUNK_UNITS = 1 + max_of(SLICES_D, SLICES_V);
+constexpr int STAGES = cfg::STAGES;
+static_assert(same_type<cfg::element, bf16>, "S in 16 bits has the range of f32");
+
+struct chunk_layout { // in shared memory, bytes
+    static constexpr int SCORES = STAGES * chunk_stage::BYTES, RESULTS = SCORES + 2 * PANEL;
+    static constexpr int LOGS = RESULTS + 2 * PANEL, PARTS = LOGS + STAGES * CHUNK_TOKENS * 4;
+    static constexpr int BARRIERS = PARTS + 2 * 4 * CHUNK_TOKENS * 4, END = BARRIERS + ring_barriers<STAGES>::BYTES;
+};
+// As C, for the planner: stages * (128 * (2 pad of d + 2 pad of d_v) + 272) + 34816
+constexpr int chunks_smem_bytes() { return chunk_layout::END; }
+static_assert(chunks_smem_bytes() == STAGES * (CHUNK_TOKENS * 4 * (PAD_D + PAD_V) + 272) + 34816, "the planner says the same");
+
+struct chunk_ring {
+    ring_barriers<STAGES> barriers;
+
+    DEV chunk_ring of(u32 shared) { return {{shared + chunk_layout::BARRIERS}}; }
+    // By one thread: `warps` of those that compute are there.
+    __device__ __forceinline__ void init(u32 warps) const
+    {
+#pragma unroll
+        for (u32 i = 0; i < STAGES; i++) {
+            mbarrier_init(barriers.full(i), LOADERS / 32);
+            mbarrier_init(barriers.empty(i), warps);
+        }
+        mbarrier_init_fence();
+    }
+    DEV ring_place<STAGES> nth(int n) { return ring_place<STAGES>::nth(static_cast<u32>(n)); }
+    DEV u32 tiles(u32 shared, int n) { return shared + nth(n).stage * chunk_stage::BYTES; }
+    DEV u32 logs(u32 shared, int n) { return shared + chunk_layout::LOGS + nth(n).stage * (CHUNK_TOKENS * 4); }
+    __device__ __forceinline__ void wait_full(int n) const { barriers.wait_full<cfg::BOUND_WAITS>(nth(n)); }
+    __device__ __forceinline__ void wait_empty(int n) const { barriers.wait_empty<cfg::BOUND_WAITS>(nth(n)); }
+    // A warp is done with the n-th chunk.
+    __device__ __forceinline__ void leave(int n) const
+    {
+        __syncwarp();
+        if (lane_id() == 0) {
+            mbarrier_arrive(barriers.empty(nth(n).stage));
+        }
+    }
+    // A loading warp's part of it is there.
+    __device__ __forceinline__ void fill(int n) const
+    {
+        fence_async_proxy();
+        __syncwarp();
+        if (lane_id() == 0) {
+            mbarrier_arrive(barriers.full(nth(n).stage));
+        }
+    }
+};
+
+// ---- the warps that load --------------------------------------------------------------------------------------
+
+// Tokens of a chunk from `place` on, in the order of places; zeros beyond the sequence and beyond DIM.
+template <int DIM> DEV void load_tokens(u32 tile, const cfg::element *from, i64 stride, const sequence &s, int place)
+{
+    constexpr int ACROSS = round_up(DIM, 64) / 8; // threads of a token
+    constexpr int STEP = LOADERS / ACROSS;
+    const int thread = static_cast<int>(fresh_thread());
+    const int chunk = thread % ACROSS;
+    const int row = thread / ACROSS;
+    const int left = chunk * 8 < DIM ? min(CHUNK_TOKENS, s.length - place) - row : 0;
+    const i64 step = cfg::REVERSE ? -STEP * stride : STEP * stride;
+    const cfg::element *source = from + (sequence::token(s, place + row) * stride + chunk * 8);
+    const u32 to = tile + static_cast<u32>(chunk / 8 * PANEL) + panel::offset<CHUNK_TOKENS>(row, chunk % 8);
+#pragma unroll
+    for (int i = 0; i < CHUNK_TOKENS / STEP; i++) {
+        copy16_async(to + static_cast<u32>(i * STEP * 128), i * STEP < left ? source : from, i * STEP < left ? 16 : 0);
+        source += step;
+    }
+}
+
+// By one warp: of the logarithms from the chunk's first token on, to the base 2. A gate of -1e4 would cost the sums behind it their digits: 2^-100 is as good as 0.
+DEV void sum_logs(const linear_back_params &p, const work &w, u32 to, int place)
+{
+    float log[2] = {};
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const int at = place + 2 * lane_id() + k;
+        log[k] = w.has(at) ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, at), 0) * 0x1.715476p0f, -100.0f) : 0.0f;
+    }
+    float sum = log[0] + log[1];
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const float before = __shfl_up_sync(ALL_LANES, sum, static_cast<u32>(step));
+        sum += lane_id() >= step ? before : 0.0f;
+    }
+    store_shared(to + static_cast<u32>(8 * lane_id()), sum - log[1]);
+    store_shared(to + static_cast<u32>(8 * lane_id() + 4), sum);
+}
+
+struct chunk_tiles { // which of them a block reads
+    bool q, k, v, dout;
+};
+
+template <bool BACK> DEV void load_chunks(const linear_back_params &p, const work &w, u32 shared, const chunk_tiles &wants)
+{
+    const chunk_ring ring = chunk_ring::of(shared);
+    const int chunks = chunks_of(w);
+#pragma unroll 1
+    for (int n = 0; n < chunks; n++) {
+        const int place = (BACK ? chunks - 1 - n : n) * CHUNK_TOKENS;
+        const u32 tiles = chunk_ring::tiles(shared, n);
+        ring.wait_empty(n);
+        if (wants.q) {
+            load_tokens<cfg::D>(tiles + chunk_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s, place);
+        }
+        if (wants.k) {
+            load_tokens<cfg::D>(tiles + chunk_stage::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s, place);
+        }
+        if (wants.v) {
+            load_tokens<cfg::D_V>(tiles + chunk_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h), p.v_t, w.s, place);
+        }
+        if (wants.dout) {
+            load_tokens<cfg::D_V>(tiles + chunk_stage::DOUT, elements(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h), p.dout_t, w.s, place);
+        }
+        copy_commit();
+        if (DECAYS && threadIdx.x < 32) {
+            sum_logs(p, w, chunk_ring::logs(shared, n), place);
+        }
+        if (n > 0) {
+            copy_wait<1>();
+            ring.fill(n - 1);
+        }
+    }
+    if (chunks > 0) {
+        copy_wait<0>();
+        ring.fill(chunks - 1);
+    }
+}
+
+// ---- a block ----------------------------------------------------------------------------------------------------
+
+template <chunk_result WHAT, bool SHARES> DEV void walk_chunks(const linear_back_params &p, const work &w, u32 shared, int slice)
+{
+    struct place {
+        u32 tiles, sums;
+    };
+    const int group = static_cast<int>(threadIdx.x - LOADERS) / 128;
+    const chunk_ring ring = chunk_ring::of(shared);
+    const chunk_walk<WHAT, SHARES> walk{p,
+                                        w,
+                                        group,
+                                        slice,
+                                        shared + chunk_layout::SCORES + (SHARES ? 0u : static_cast<u32>(group * PANEL)),
+                                        shared + chunk_layout::RESULTS + static_cast<u32>(group * PANEL),
+                                        shared + chunk_layout::PARTS + static_cast<u32>(group * 4 * CHUNK_TOKENS * 4)};
+    walk.run(
+        [&](int n) {
+            ring.wait_full(n);
+            return place{chunk_ring::tiles(shared, n), chunk_ring::logs(shared, n)};
+        },
+        [&](int n) { ring.leave(n); });
+}
+
+// Both warpgroups walk forward, with a slice of a result each, or only one of them.
+template <chunk_result WHAT, int SLICES> DEV void walk_forward(const linear_back_params &p, const work &w, u32 shared, const chunk_tiles &wants)
+{
+    const int group = static_cast<int>(threadIdx.x) / 128 - 1;
+    if (threadIdx.x == 0) {
+        chunk_ring::of(shared).init(4 * SLICES);
+    }
+    __syncthreads();
+    if (group < 0) {
+        registers_down<40>();
+        load_chunks<false>(p, w, shared, wants);
+    } else {
+        registers_up<232>();
+        if (group < SLICES) {
+            walk_chunks<WHAT, SLICES == 2>(p, w, shared, group);
+        }
+    }
+}
+// The first one has a slice of dk, the other of dv; of the last there may be one alone.
+DEV void walk_back(const linear_back_params &p, const work &w, u32 shared, int slice)
+{
+    const int group = static_cast<int>(threadIdx.x) / 128 - 1;
+    const bool keys = slice < SLICES_D;
+    const bool values = slice < SLICES_V;
+    if (threadIdx.x == 0) {
+        chunk_ring::of(shared).init(keys && values ? 8 : 4);
+    }
+    __syncthreads();
+    if (group < 0) {
+        registers_down<40>();
+        load_chunks<true>(p, w, shared, {true, values || SUMS_DECAY, keys, true});
+    } else {
+        registers_up<232>();
+        if (group == 0 && keys) {
+            walk_chunks<RESULT_KEY, false>(p, w, shared, slice);
+        } else if (group == 1 && values) {
+            walk_chunks<RESULT_VALUE, false>(p, w, shared, slice);
+        }
+    }
+}
+
+DEV void back_chunks(const linear_back_params &p, u32 shared)
+{
+    const work w = work::of_block<CHUNK_UNITS, 1>(p, CHUNK_UNITS);
+    if (w.first == 0) {
+        walk_forward<RESULT_QUERY, SLICES_D>(p, w, shared, {SUMS_DECAY, true, true, true});
+    } else {
+        walk_back(p, w, shared, w.first - 1);
+    }
+}
+
+} // namespace linear
+
+#if LATHE_COMPILED(bwd_chunks)
+extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 1) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::back_chunks(p, shared_address(shared_bytes));
+}
+#endif
+
+#if LATHE_COMPILED(bwd_again)
+extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 1) LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::walk_forward<linear::RESULT_OUTPUT, linear::SLICES_V>(p, linear::work::of_block<1, 1>(p, 1), shared_address(shared_bytes), {true, true, true, false});
+}
+#endif
