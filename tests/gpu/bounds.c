@@ -32,6 +32,9 @@ static const double ROW_FLOOR = 0.25;
 /* What roundings move (noise.c) is allowed so many times: of the whole, of one row. */
 static const double WHOLE_SPREAD = 3.0;
 static const double ROW_SPREAD = 10.0;
+/* Gradients along the tokens of linear attention: of inputs, which add up all of them, and of q, k, v. */
+static const double SUMS_GRADIENT = 8.0;
+static const double SUMS_RESULT = 2.0;
 enum { NEIGHBOURS = 8 }; /* on each side, with which a row's sample is averaged: it is of few draws */
 
 static struct bound bound_of(lathe_dtype dtype)
@@ -90,7 +93,7 @@ struct sums { /* squared */
 
 static double spread_of(const struct spread *spread, const double *expected, int64_t i)
 {
-    double sum = 0.0;
+    double sum = spread->least * spread->least;
     for (int s = 0; s < SAMPLES && spread->sample[s] && isfinite(expected[i]); s++) {
         const double moved = spread->size * (spread->sample[s][i] - expected[i]);
         sum += moved * moved / SAMPLES;
@@ -256,8 +259,9 @@ static const char *compare_result(const struct tensor *t, const double *expected
             const double got = dtype_get(t->dtype, t->bytes, tensor_element(t, bad));
             return say_element(t, bad, got, expected[bad], why, why_size);
         }
-        const double limit = ROW_FACTOR * bound * (sqrt(sums.expected) + ROW_FLOOR * typical) +
-                             ROW_SPREAD * spread_around(t, expected, spread, row, n);
+        const double limit =
+            ROW_FACTOR * bound * (sqrt(sums.expected) + ROW_FLOOR * typical) +
+            ROW_SPREAD * (spread_around(t, expected, spread, row, n) + spread->least * sqrt((double)n));
         if (!(sqrt(sums.error) <= limit)) {
             char place[96] = "";
             say_place(t, row * n, place, sizeof place);
@@ -299,7 +303,10 @@ const char *result_compare(const struct tensor *t, const double *expected, const
             return why;
         }
     }
-    const struct bound bound = bound_of(t->row.role == ROLE_RESULT ? t->dtype : c->run[0].dtype);
+    struct bound bound = bound_of(t->row.role == ROLE_RESULT && !c->sums ? t->dtype : c->run[0].dtype);
+    if (c->sums) { /* also of states, which are f32 beside q and k of 16 bits */
+        bound.grad *= t->row.role == ROLE_GRADIENT ? SUMS_GRADIENT : SUMS_RESULT;
+    }
     if (t->row.role == ROLE_GRADIENT) {
         return compare_gradient(t, expected, spread, bound.grad, worst, why, why_size);
     }

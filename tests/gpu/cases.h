@@ -130,6 +130,7 @@ struct test_case {
     bool infinite;   /* some biases are -inf, in head 0 all of them */
     bool broadcast;  /* k, v and inputs are equal along their first dim, given with stride 0 */
     bool absent;     /* optional inputs and finals are left out */
+    bool sums;       /* linear attention: results are sums along tokens, whose terms may cancel */
     bool may_refuse; /* an UNSUPPORTED answer with a reason passes */
     int n_runs;
     struct case_run run[CASE_RUNS];
@@ -207,6 +208,7 @@ struct spread { /* of one output */
     const double
         *sample[SAMPLES]; /* what the reference gives of moved values; NULL: no rounding on the way counts */
     double size;          /* one rounding of the run's, in those of the samples */
+    double least;         /* what may be left of an element where the terms of a sum cancel */
 };
 bool noise_matters(const struct test_case *c);
 double noise_size(const struct test_case *c, lathe_dtype dtype);

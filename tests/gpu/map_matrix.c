@@ -38,6 +38,7 @@ static void add_map(struct case_list *list, const struct map_case *m, lathe_pass
     struct test_case c;
     memset(&c, 0, sizeof c);
     c.map = &stored[n_stored++];
+    c.sums = m->spec >= linear_specs && m->spec < linear_specs + linear_spec_count;
     c.pass = pass;
     c.absent = absent;
     c.deterministic = pass == LATHE_BACKWARD && n_stored % 3 == 2;
