@@ -268,7 +268,7 @@ static const char *judge(const struct tensor *t, int number, const struct refere
 {
     struct test_case one = *c;
     one.run[0] = run;
-    struct spread spread = {{NULL}, noise_size(c, run.dtype)};
+    struct spread spread = {{NULL}, noise_size(c, run.dtype), 0.0};
     for (int s = 0; s < SAMPLES && references->has_moved; s++) {
         spread.sample[s] = numbers_of(&references->moved[s], number);
     }
