@@ -194,26 +194,56 @@ static struct product chunks_of_all(const struct emitter *e, int64_t scale)
     return p;
 }
 
-/* The recurrence; with the delta rule in chunks, what it needs of every chunk in front of it. */
+/* One kernel of the recurrence. */
+static struct launch *add_kernel(struct emitter *e, const struct layout *l, const struct plan *plan,
+                                 const char *role, int inverse, struct source *out, struct text_buf *text)
+{
+    struct launch *launch = add_launch(out, e, role, 32 * plan->linear.warps);
+    launch->grid = product_of(plan->linear.slices);
+    product_times(&launch->grid, SYM_SEQS, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    add_params(e, launch, l, plan, inverse, text);
+    return launch;
+}
+
+static void only_where(struct launch *launch, enum sym size, int32_t least, int32_t most)
+{
+    launch->when = (uint8_t)size;
+    launch->least = least;
+    launch->most = most;
+}
+
+/* By chunks, but one by one where tokens are few; with the delta rule what chunks need is made in front of
+ * them. */
+static void add_by_chunk(struct emitter *e, const struct layout *l, const struct plan *plan,
+                         struct source *out, struct text_buf *again)
+{
+    enum { FEW = 16 };
+    const struct linear_plan *to = &plan->linear;
+    int inverse = -1;
+    struct launch *launch = NULL;
+    if (to->inverse > 0)
+        inverse = add_buffer(out, e, chunks_of_all(e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
+    only_where(add_kernel(e, l, plan, "fwd", inverse, out, e->out), SYM_T, 0, FEW);
+    if (to->inverse > 0) {
+        launch = add_kernel(e, l, plan, "inverse", inverse, out, again);
+        launch->grid = chunks_of_all(e, 1);
+        launch->smem_bytes = to->inverse;
+        only_where(launch, SYM_T, FEW + 1, INT32_MAX);
+    }
+    launch = add_kernel(e, l, plan, "chunks", inverse, out, again);
+    launch->smem_bytes = to->smem_bytes;
+    only_where(launch, SYM_T, FEW + 1, INT32_MAX);
+}
+
 static void add_recurrence(struct emitter *e, const struct layout *l, const struct plan *plan,
                            struct source *out)
 {
-    const struct linear_plan *to = &plan->linear;
     struct text_buf again = {0}; /* the struct is declared already */
-    int inverse = -1;
-    if (to->inverse > 0) {
-        inverse = add_buffer(out, e, chunks_of_all(e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
-        struct launch *first = add_launch(out, e, "inverse", 32 * to->warps);
-        first->grid = chunks_of_all(e, 1);
-        first->smem_bytes = to->inverse;
-        add_params(e, first, l, plan, inverse, e->out);
-    }
-    struct launch *launch = add_launch(out, e, to->chunks ? "chunks" : "fwd", 32 * to->warps);
-    launch->smem_bytes = to->smem_bytes;
-    launch->grid = product_of(to->slices);
-    product_times(&launch->grid, SYM_SEQS, 1);
-    product_times(&launch->grid, SYM_H, 1);
-    add_params(e, launch, l, plan, inverse, inverse >= 0 ? &again : e->out);
+    if (plan->linear.chunks)
+        add_by_chunk(e, l, plan, out, &again);
+    else
+        (void)add_kernel(e, l, plan, "fwd", -1, out, e->out);
     text_fail_with(e->out, &again);
     text_free(&again);
 }

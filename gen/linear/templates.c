@@ -51,8 +51,11 @@ static void label(const struct problem *problem, const struct plan *plan, char *
         "mod_v", "heads/vector_mod.cuh"                                                                      \
     }
 
-static const struct launch_file BESIDE[] = {
-    MODS, {"mod_o", "heads/vector_mod.cuh"}, {"inverse", "linear/delta_inverse.cuh"}, {NULL, NULL}};
+static const struct launch_file BESIDE[] = {MODS,
+                                            {"mod_o", "heads/vector_mod.cuh"},
+                                            {"inverse", "linear/delta_inverse.cuh"},
+                                            {"fwd", "linear/recurrent.cuh"},
+                                            {NULL, NULL}};
 static const struct launch_file BESIDE_BACK[] = {{"bwd_zero", "heads/zero_and_sum.cuh"},
                                                  {"bwd_sum", "heads/zero_and_sum.cuh"},
                                                  MODS,

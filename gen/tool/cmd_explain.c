@@ -130,6 +130,8 @@ static void print_plan(const struct plan *plan)
 static int64_t blocks_of(const struct launch *l, const struct problem *p)
 {
     const int64_t share = l->grid_share > 1 ? l->grid_share : 1;
+    if (l->when != SYM_ONE && (p->dim[l->when] < l->least || p->dim[l->when] > l->most))
+        return 0;
     const int64_t blocks = (product_value(&l->grid, p) + share - 1) / share;
     return l->grid_limit > 0 && blocks > l->grid_limit ? l->grid_limit : blocks;
 }
@@ -138,9 +140,13 @@ static void print_source(const struct source *s, const struct problem *p)
 {
     printf("  label         %s\n  workspace     %" PRId64 " bytes\n", s->label, workspace_bytes(s, p));
     for (int i = 0; i < s->n_launches; i++)
-        printf("  kernel        %s: %" PRId64 " blocks of %d threads, %d bytes of dynamic shared memory\n",
-               s->launch[i].entry, blocks_of(&s->launch[i], p), s->launch[i].threads,
-               s->launch[i].smem_bytes);
+        if (s->launch[i].when != SYM_ONE && blocks_of(&s->launch[i], p) == 0)
+            printf("  kernel        %s: for other lengths\n", s->launch[i].entry);
+        else
+            printf("  kernel        %s: %" PRId64
+                   " blocks of %d threads, %d bytes of dynamic shared memory\n",
+                   s->launch[i].entry, blocks_of(&s->launch[i], p), s->launch[i].threads,
+                   s->launch[i].smem_bytes);
 }
 
 /* Of attention's main kernel: query tiles, or blocks of keys in the backward pass, of all heads. */

@@ -144,7 +144,7 @@ static void write_rows(FILE *f, const struct launch *l, int unit, int launch)
 _Static_assert(sizeof(struct param) == 16 + sizeof(struct product),
                "write_rows lacks a member of struct param");
 _Static_assert(sizeof(struct tensor_map_row) == 24, "write_maps lacks a member of struct tensor_map_row");
-_Static_assert(sizeof(struct launch) == NAME_MAX_BYTES + sizeof(struct product) + 48 +
+_Static_assert(sizeof(struct launch) == NAME_MAX_BYTES + sizeof(struct product) + 56 +
                                             MAX_TENSOR_MAPS * sizeof(struct tensor_map_row) +
                                             sizeof(struct param *),
                "write_launch lacks a member of struct launch");
@@ -170,9 +170,9 @@ static void write_launch(FILE *f, const struct launch *l, int unit, int launch)
     fprintf(f,
             ",\n         .threads = %d, .smem_bytes = %d, .n_params = %d, .param_bytes = %" PRIu32
             ", .n_maps = %d, .grid_share = %d, .grid_limit = %d, .cluster = %d,\n"
-            "         .early = %s, .kept = %s,\n",
+            "         .when = %d, .least = %d, .most = %d, .early = %s, .kept = %s,\n",
             l->threads, l->smem_bytes, l->n_params, l->param_bytes, l->n_maps, l->grid_share, l->grid_limit,
-            l->cluster, l->early ? "true" : "false", l->kept ? "true" : "false");
+            l->cluster, l->when, l->least, l->most, l->early ? "true" : "false", l->kept ? "true" : "false");
     write_maps(f, l);
     if (l->n_params > 0)
         fprintf(f, "         .param = rows_%d_%d},\n", unit, launch);

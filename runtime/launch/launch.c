@@ -327,6 +327,9 @@ lathe_status lathe__grid_size(const struct launch *launch, const struct problem 
         blocks = blocks / launch->grid_share + (blocks % launch->grid_share != 0);
     if (launch->grid_limit > 0 && blocks > launch->grid_limit)
         blocks = launch->grid_limit;
+    if (launch->when != SYM_ONE &&
+        (problem->dim[launch->when] < launch->least || problem->dim[launch->when] > launch->most))
+        blocks = 0;
     if (blocks > GRID_LIMIT)
         return lathe__fail(err, LATHE_ARG,
                            "problem: kernel %s would need %" PRId64 " blocks; a grid holds 2^31 - 1",

@@ -252,6 +252,8 @@ struct launch { /* one kernel */
     int grid_limit; /* no more blocks than this: they take their work in turn; 0: as many as there are */
     int cluster;    /* blocks of one, of which no more are started than run at once; 0: all are */
     int part;       /* of the text, where its parts are compiled apart (n_parts) */
+    int32_t least, most;
+    uint8_t when; /* enum sym: launched only where this size is from `least` to `most`; SYM_ONE: always */
     bool early; /* may begin while the launch before it still runs: its text waits where it needs its results
                  */
     bool kept;  /* it makes a map of the mask's tiles: skipped where ROLE_MASK_KEPT says that it is there */

@@ -51,7 +51,8 @@ static bool same_launch(const struct launch *a, const struct launch *b)
                 a->threads == b->threads && a->smem_bytes == b->smem_bytes && a->n_params == b->n_params &&
                 a->param_bytes == b->param_bytes && a->n_maps == b->n_maps &&
                 a->grid_share == b->grid_share && a->grid_limit == b->grid_limit &&
-                a->cluster == b->cluster && a->early == b->early && a->kept == b->kept;
+                a->cluster == b->cluster && a->when == b->when && a->least == b->least &&
+                a->most == b->most && a->early == b->early && a->kept == b->kept;
     for (int i = 0; same && i < a->n_params; i++)
         same = a->param[i].kind == b->param[i].kind && a->param[i].arg == b->param[i].arg &&
                a->param[i].dim == b->param[i].dim && a->param[i].offset == b->param[i].offset &&

@@ -5,7 +5,7 @@
 
 namespace linear {
 
-constexpr int CHUNK_TOKENS = 64, CHUNK_COLUMNS = 64, FEW_TOKENS = 16; // up to so many go one by one
+constexpr int CHUNK_TOKENS = 64, CHUNK_COLUMNS = 64;
 constexpr int CHUNK_PAD = round_up(cfg::D, 64);
 constexpr int INVERSE_ELEMENTS = CHUNK_TOKENS * CHUNK_TOKENS; // of a chunk of a head (linear/delta_inverse.cuh)
 static_assert(WARPS == 4 && CHUNK_PAD <= 128, "four warps, and head dims up to 128");

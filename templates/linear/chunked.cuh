@@ -3,10 +3,9 @@
 // Launch: sequences * h * COLUMN_SLICES blocks of 128 threads, chunked_smem_bytes() of shared memory. A block has 64 columns of the state of one head, in
 // f32 fragments. In a chunk o = e^G q S + ((q k') Gamma) v, Gamma_ij = e^(G_i - G_j), with G the sum of the logarithms from the chunk's start on; then
 // S = e^(G_end) S + k' (e^(G_end - G) v). With the delta rule T (v - e^G k S) stands in the place of v (linear/delta_inverse.cuh has T). No exponent is
-// above 0. Steps of a few tokens go one by one.
+// above 0. Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
 #include "linear/chunk.cuh"
-#include "linear/recurrent.cuh"
 
 namespace linear {
 
@@ -24,7 +23,6 @@ struct chunk_layout { // in shared memory, bytes
 };
 // As C, for the planner: 64 * (6 * pad + 256) + 256, and 8192 with the delta rule
 constexpr int chunked_smem_bytes() { return chunk_layout::END; }
-static_assert(2 * sizeof(batch) <= static_cast<u64>(chunked_smem_bytes()), "tokens one by one have room, too");
 
 struct chunk_state {
     static constexpr int MT = CHUNK_PAD / 64; // 16 rows each, of a warp
@@ -274,9 +272,7 @@ DEV void chunked(const linear_params &p, unsigned char *bytes)
     const work w = work::of_block<COLUMN_SLICES, columns::COLUMNS>(p, cfg::D_V);
     const i64 slot = p.state_index != nullptr ? p.state_index[w.s.number * p.state_index_step] : w.s.number;
     if (slot < 0) {
-        store_none(p, w);
-    } else if (p.z.len_q <= FEW_TOKENS) {
-        forward_by_token(p, w, slot, *reinterpret_cast<batch(*)[2]>(bytes));
+        store_none<CHUNK_COLUMNS, THREADS>(p, w);
     } else {
         forward_by_chunk(p, w, slot, bytes);
     }

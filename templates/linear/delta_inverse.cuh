@@ -155,7 +155,7 @@ DEV void invert(const linear_params &p, unsigned char *bytes)
     inverse_layout &s = *reinterpret_cast<inverse_layout *>(bytes);
     const u32 keys = shared_address(bytes);
     const inverse_work at = find_chunk(p);
-    if (p.z.len_q <= FEW_TOKENS || at.place >= at.w.s.length) {
+    if (at.place >= at.w.s.length) {
         return;
     }
     const i64 way = cfg::REVERSE ? -1 : 1;

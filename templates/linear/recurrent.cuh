@@ -29,20 +29,6 @@ struct outputs {
     DEV void after(int, const state_tile &) {}
 };
 
-// Of a sequence without a state: zeros, whatever an output mod makes of them.
-DEV void store_none(const linear_params &p, const work &w)
-{
-    for (int n = static_cast<int>(threadIdx.x); n < w.s.length * min(columns::COLUMNS, w.left); n += THREADS) {
-        const int wide = min(columns::COLUMNS, w.left);
-        const i64 at = w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, n / wide) * p.o_t + w.first + n % wide;
-        if constexpr (cfg::O_F32) {
-            static_cast<float *>(p.o)[at] = __uint_as_float(EMPTY_ROW);
-        } else {
-            static_cast<cfg::element *>(p.o)[at] = from_float<cfg::element>(0.0f);
-        }
-    }
-}
-
 DEV void forward_by_token(const linear_params &p, const work &w, i64 slot, batch (&shared)[2])
 {
     column_loader<linear_params, cfg::element> loader(p, w, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t);
@@ -67,7 +53,7 @@ DEV void forward(const linear_params &p)
     const work w = work::of_block<COLUMN_SLICES, columns::COLUMNS>(p, cfg::D_V);
     const i64 slot = p.state_index != nullptr ? p.state_index[w.s.number * p.state_index_step] : w.s.number;
     if (slot < 0) {
-        store_none(p, w);
+        store_none<columns::COLUMNS, THREADS>(p, w);
     } else {
         forward_by_token(p, w, slot, shared);
     }

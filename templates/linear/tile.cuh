@@ -63,6 +63,17 @@ template <int ROWS, int WIDE = shape<ROWS>::N> struct tile {
             }
         }
     }
+    // f(elements of adjacent columns, number of their row).
+    template <class F> __device__ __forceinline__ void each_row(const F &f)
+    {
+#pragma unroll
+        for (int g = 0; g < s::GROUPS; g++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                f(x[g][e], 4 * (lane_id() % ROW_LANES + ROW_LANES * g) + e);
+            }
+        }
+    }
     __device__ __forceinline__ void clear()
     {
         each_place([](float &a, int, int) { a = 0.0f; });

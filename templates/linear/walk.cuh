@@ -228,7 +228,7 @@ template <bool READS, bool WRITES, class LOADER, class OUT> DEV void walk(batch 
         }
         const batch &b = shared[now];
 #pragma unroll 1
-        for (int first = 0; first < TOKENS; first += 4) {
+        for (int first = 0; first < min(TOKENS, length - place); first += 4) {
             float part[4][WIDE] = {};
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -270,15 +270,43 @@ template <class F> DEV void each_of_norm(state_tile &state, const F &f)
         }
     });
 }
+// Are this thread's columns of all rows vectors of 16 or 8 bytes?
+DEV bool is_in_vectors(const work &w, const float *base, i64 s_i, i64 s_j)
+{
+    constexpr int N = columns::N;
+    return s_j == 1 && s_i % N == 0 && columns::column() + N <= w.left && is_aligned<4 * N>(base + w.first + columns::column());
+}
 DEV void load_state(state_tile &state, const work &w, const float *from, i64 s_i, i64 s_j)
 {
-    if (from != nullptr) {
+    if (from != nullptr && is_in_vectors(w, from, s_i, s_j)) {
+        state.each_row([&](float(&x)[WIDE], int row) {
+            float own[columns::N] = {};
+            if (row < cfg::D) {
+                load_vec<columns::N, float>(from + (row * s_i + w.first + columns::column()), own);
+            }
+#pragma unroll
+            for (int n = 0; n < columns::N; n++) {
+                x[n] = own[n];
+            }
+        });
+    } else if (from != nullptr) {
         each_of_state(state, w.left, [&](float &a, int row, int column) { a = from[row * s_i + (w.first + column) * s_j]; });
     }
 }
 DEV void store_state(state_tile &state, const work &w, float *to, i64 s_i, i64 s_j)
 {
-    if (to != nullptr) {
+    if (to != nullptr && is_in_vectors(w, to, s_i, s_j)) {
+        state.each_row([&](float(&x)[WIDE], int row) {
+            float own[columns::N];
+#pragma unroll
+            for (int n = 0; n < columns::N; n++) {
+                own[n] = x[n];
+            }
+            if (row < cfg::D) {
+                store_vec<columns::N, float>(to + (row * s_i + w.first + columns::column()), own);
+            }
+        });
+    } else if (to != nullptr) {
         each_of_state(state, w.left, [&](float &a, int row, int column) { to[row * s_i + (w.first + column) * s_j] = a; });
     }
 }
@@ -293,6 +321,19 @@ DEV void store_norm(state_tile &state, const work &w, float *to, i64 s_i)
 {
     if (cfg::NORMALISE && to != nullptr && w.first == 0 && columns::column() == 0) {
         each_of_norm(state, [&](float &a, int row) { to[row * s_i] = a; });
+    }
+}
+// Of a sequence without a state, by THREADS threads for COLUMNS columns: zeros, whatever an output mod makes of them.
+template <int COLUMNS, int THREADS> DEV void store_none(const linear_params &p, const work &w)
+{
+    const int wide = min(COLUMNS, w.left);
+    for (int n = static_cast<int>(threadIdx.x); n < w.s.length * wide; n += THREADS) {
+        const i64 at = w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, n / wide) * p.o_t + w.first + n % wide;
+        if constexpr (cfg::O_F32) {
+            static_cast<float *>(p.o)[at] = __uint_as_float(EMPTY_ROW);
+        } else {
+            static_cast<cfg::element *>(p.o)[at] = from_float<cfg::element>(0.0f);
+        }
     }
 }
 // nullptr where there is none: of one head of a state.

@@ -372,6 +372,18 @@ TEST(products_grids_and_workspace)
     c.problem.dim[SYM_H] = 2 * c.problem.dim[SYM_H] + 1;
     CHECK_EQ(lathe__grid_size(&shared, &c.problem, &blocks, &err), LATHE_OK);
     CHECK_EQ(blocks, (lathe__product_value(&shared.grid, &c.problem) + 4) / 5);
+    shared.when = SYM_Q;
+    shared.least = 128;
+    shared.most = 200;
+    CHECK_EQ(lathe__grid_size(&shared, &c.problem, &blocks, &err), LATHE_OK);
+    CHECK(blocks > 0);
+    shared.least = 129;
+    CHECK_EQ(lathe__grid_size(&shared, &c.problem, &blocks, &err), LATHE_OK);
+    CHECK_EQ(blocks, 0);
+    shared.least = 0;
+    shared.most = 127;
+    CHECK_EQ(lathe__grid_size(&shared, &c.problem, &blocks, &err), LATHE_OK);
+    CHECK_EQ(blocks, 0);
     c.problem.dim[SYM_H] = (int64_t)1 << 30;
     CHECK_EQ(lathe__grid_size(&c.source->launch[0], &c.problem, &blocks, &err), LATHE_ARG);
     CHECK_HAS(err.text, "2147483648 blocks");
