@@ -111,7 +111,7 @@ bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char
     to->chunks = true;
     to->warps = WARPS;
     to->slices = slices_of((int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], WARPS);
-    to->inverse = r->ir->linear.delta.n_roots > 0 ? 2 * CHUNK * (CHUNK + 4) * 4 + 8 * CHUNK
+    to->inverse = r->ir->linear.delta.n_roots > 0 ? 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK
                                                   : 0; /* linear/delta_inverse.cuh */
     to->smem_bytes = CHUNK * (6 * pad + 256) + 256 + (to->inverse > 0 ? CHUNK * CHUNK * 2 : 0); /* as there */
     if (to->smem_bytes > r->device->smem_bytes) {

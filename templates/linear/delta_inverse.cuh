@@ -1,21 +1,22 @@
 // linear/delta_inverse.cuh: kernel: what the delta rule's tokens of a chunk take from each other: T = (1 + diag(beta) N)^-1 diag(beta), N the products of
 // keys below the diagonal, and T times e^(G_i - G_j) where there is a decay: with one number a token the decay commutes with the inverse.
 //
-// Launch: a block of 128 threads for each chunk of each head, inverse_smem_bytes() of shared memory. Diagonal blocks of 16 by forward substitution in f32, which holds
-// for keys that resemble each other, where powers of the matrix would cancel; blocks of 32 and 64 by T21 = -T22 M21 T11.
+// Launch: a block of 128 threads for each chunk of each head, inverse_smem_bytes() of shared memory. Diagonal blocks of 16 by forward substitution in f32,
+// which holds for keys that resemble each other, where powers of the matrix would cancel; blocks of 32 and 64 by T21 = -T22 M21 T11, of three products in
+// bf16 each.
 #pragma once
 #include "linear/chunk.cuh"
 
 namespace linear {
 
-constexpr int MATRIX_PAD = CHUNK_TOKENS + 4;
+constexpr int MATRIX_PAD = CHUNK_TOKENS + 8; // four rows side by side are in different banks
 using matrix = float[CHUNK_TOKENS][MATRIX_PAD];
 
 struct inverse_layout { // in shared memory; keys lie where their products will
     matrix products, inverse;
     float beta[CHUNK_TOKENS], sums[CHUNK_TOKENS];
 };
-// As C, for the planner: 2 * 64 * 68 * 4 + 512
+// As C, for the planner: 2 * 64 * 72 * 4 + 512
 constexpr int inverse_smem_bytes() { return static_cast<int>(sizeof(inverse_layout)); }
 static_assert(sizeof(matrix) >= static_cast<u64>(CHUNK_TOKENS * CHUNK_PAD * 2), "there is room for the keys");
 
@@ -61,10 +62,11 @@ DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
 #pragma unroll
     for (int n = 0; n < CHUNK_TOKENS / 8; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int row = row0 + lane_id() / 4 + i / 2 * 8;
-            const int column = n * 8 + lane_id() % 4 * 2 + i % 2;
-            m[row][column] = column < row ? beta[row] * s[0][n][i] : 0.0f;
+        for (int r = 0; r < 2; r++) {
+            const int row = row0 + lane_id() / 4 + r * 8;
+            const int column = n * 8 + lane_id() % 4 * 2;
+            const float two[2] = {column < row ? beta[row] * s[0][n][2 * r] : 0.0f, column + 1 < row ? beta[row] * s[0][n][2 * r + 1] : 0.0f};
+            store_vec<2, float>(&m[row][column], two);
         }
     }
 }
@@ -75,13 +77,18 @@ DEV void substitute(const matrix &m, matrix &t)
     constexpr int SIZE = 16;
     const int first = static_cast<int>(threadIdx.x) / 32 * SIZE;
     const int column = lane_id() % SIZE;
-    float x[SIZE];
+    float x[SIZE] = {};
 #pragma unroll
     for (int i = 0; i < SIZE; i++) {
         float sum = i == column ? 1.0f : 0.0f;
 #pragma unroll
-        for (int l = 0; l < i; l++) {
-            sum -= m[first + i][first + l] * x[l];
+        for (int l = 0; l < i; l += 4) {
+            float by[4]; // zeros from the diagonal on
+            load_vec<4, float>(&m[first + i][first + l], by);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                sum -= by[k] * x[l + k];
+            }
         }
         x[i] = sum;
     }
@@ -93,41 +100,78 @@ DEV void substitute(const matrix &m, matrix &t)
     }
 }
 
-// Below a pair of inverted blocks of SIZE on the diagonal: -T22 (M21 T11). What is in brackets lies above the diagonal of t for a while.
+// Two numbers as what bf16 holds of them, and what it holds of the rest.
+struct split {
+    u32 high, low;
+    DEV split of(float x, float y)
+    {
+        split s;
+        float kept[2];
+        s.high = pack<bf16>(x, y);
+        unpack<bf16>(s.high, kept[0], kept[1]);
+        s.low = pack<bf16>(x - kept[0], y - kept[1]);
+        return s;
+    }
+};
+
+// c += a times b: 16 rows of 16 from a[row][k] on, 16 rows of 8 NB from b[k_b][column] on.
+template <int NB> DEV void multiply_split(float (&c)[NB][4], const matrix &a, int row, int k, const matrix &b, int k_b, int column)
+{
+    u32 high[4];
+    u32 low[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float two[2];
+        load_vec<2, float>(&a[row + lane_id() / 4 + i % 2 * 8][k + lane_id() % 4 * 2 + i / 2 * 8], two);
+        const split s = split::of(two[0], two[1]);
+        high[i] = s.high;
+        low[i] = s.low;
+    }
+#pragma unroll
+    for (int n = 0; n < NB; n++) {
+        const int at = column + 8 * n + lane_id() / 4;
+        const int from = k_b + lane_id() % 4 * 2;
+        const split b0 = split::of(b[from][at], b[from + 1][at]);
+        const split b1 = split::of(b[from + 8][at], b[from + 9][at]);
+        mma_bf16(c[n], low, b0.high, b1.high);
+        mma_bf16(c[n], high, b0.low, b1.low);
+        mma_bf16(c[n], high, b0.high, b1.high);
+    }
+}
+template <int NB> DEV void store_block(matrix &to, int row, int column, const float (&c)[NB][4], float sign)
+{
+#pragma unroll
+    for (int n = 0; n < NB; n++) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const float two[2] = {sign * c[n][2 * r], sign * c[n][2 * r + 1]};
+            store_vec<2, float>(&to[row + lane_id() / 4 + 8 * r][column + 8 * n + lane_id() % 4 * 2], two);
+        }
+    }
+}
+
+// Below a pair of inverted blocks of SIZE on the diagonal: -T22 (M21 T11). What is in brackets lies above the diagonal of t for a while, so blocks of 16
+// above the diagonal, which would be zero, are left out.
 template <int SIZE> DEV void merge(const matrix &m, matrix &t)
 {
-    constexpr int PAIRS = CHUNK_TOKENS / SIZE / 2;
-    constexpr int PER_THREAD = PAIRS * SIZE * SIZE / THREADS;
-    static_assert(PER_THREAD % 4 == 0, "a thread has vectors of four columns");
-    const int n = static_cast<int>(threadIdx.x) * PER_THREAD % (SIZE * SIZE);
-    const int first = static_cast<int>(threadIdx.x) * PER_THREAD / (SIZE * SIZE) * 2 * SIZE;
-    const int row = n / SIZE;
-    const int column = n % SIZE;
-    float sum[PER_THREAD] = {};
-    for (int l = column / 16 * 16; l < SIZE; l++) { // above the blocks of 16 on the diagonal t11 is zero, and has something else
-        const float by = m[first + SIZE + row][first + l];
-#pragma unroll
-        for (int k = 0; k < PER_THREAD; k++) {
-            sum[k] += by * t[first + l][first + column + k];
-        }
+    constexpr int EACH = WARPS * 2 * SIZE / CHUNK_TOKENS; // warps of a pair
+    constexpr int NB = SIZE * SIZE / EACH / 128;
+    constexpr int ACROSS = SIZE / (8 * NB);
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int first = warp / EACH * 2 * SIZE;
+    const int row = warp % EACH / ACROSS * 16;
+    const int column = warp % EACH % ACROSS * 8 * NB;
+    float inner[NB][4] = {};
+    for (int k = column / 16 * 16; k < SIZE; k += 16) {
+        multiply_split(inner, m, first + SIZE + row, first + k, t, first + k, first + column);
     }
-#pragma unroll
-    for (int k = 0; k < PER_THREAD; k++) {
-        t[first + row][first + SIZE + column + k] = sum[k];
-        sum[k] = 0.0f;
-    }
+    store_block(t, first + row, first + SIZE + column, inner, 1.0f);
     __syncthreads();
-    for (int l = 0; l < row / 16 * 16 + 16; l++) {
-        const float by = t[first + SIZE + row][first + SIZE + l];
-#pragma unroll
-        for (int k = 0; k < PER_THREAD; k++) {
-            sum[k] -= by * t[first + l][first + SIZE + column + k];
-        }
+    float outer[NB][4] = {};
+    for (int k = 0; k <= row; k += 16) {
+        multiply_split(outer, t, first + SIZE + row, first + SIZE + k, t, first + k, first + SIZE + column);
     }
-#pragma unroll
-    for (int k = 0; k < PER_THREAD; k++) {
-        t[first + SIZE + row][first + column + k] = sum[k];
-    }
+    store_block(t, first + SIZE + row, first + column, outer, -1.0f);
     __syncthreads();
 }
 
@@ -140,11 +184,13 @@ DEV void store_inverse(cfg::element *to, const inverse_layout &s)
         const int row = n / ACROSS;
         const int column = n % ACROSS * 8;
         float x[8];
+        load_vec<4, float>(&s.inverse[row][column], reinterpret_cast<float(&)[4]>(x[0]));
+        load_vec<4, float>(&s.inverse[row][column + 4], reinterpret_cast<float(&)[4]>(x[4]));
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             const bool below = column + k <= row;
             const float by = s.beta[column + k] * (DECAYS ? exp2_approx(below ? s.sums[row] - s.sums[column + k] : 0.0f) : 1.0f);
-            x[k] = below ? by * s.inverse[row][column + k] : 0.0f;
+            x[k] = below ? by * x[k] : 0.0f;
         }
         store_vec<8, cfg::element>(to + row * CHUNK_TOKENS + column, x);
     }
