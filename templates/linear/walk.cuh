@@ -324,7 +324,7 @@ DEV void store_norm(state_tile &state, const work &w, float *to, i64 s_i)
     }
 }
 // Of a sequence without a state, by THREADS threads for COLUMNS columns: zeros, whatever an output mod makes of them.
-template <int COLUMNS, int THREADS> DEV void store_none(const linear_params &p, const work &w)
+template <int COLUMNS, int THREADS, class P> DEV void store_none(const P &p, const work &w)
 {
     const int wide = min(COLUMNS, w.left);
     for (int n = static_cast<int>(threadIdx.x); n < w.s.length * wide; n += THREADS) {
