@@ -95,6 +95,19 @@ LATHE_API LATHE_CHECK lathe_status lathe_spec_parse(lathe_spec **out, const char
                                                     size_t size, lathe_error *err);
 LATHE_API void lathe_spec_destroy(lathe_spec *spec);
 
+/* A number in the place of the default of a spec's parameter: local W = param("W", 256). It is folded like
+   any constant. */
+typedef struct lathe_param {
+    const char *name;
+    double value;
+} lathe_param;
+
+/* Either of both with parameters. text NULL: a path or the name of a shipped spec, as lathe_spec_load takes
+   it. Errors: also SPEC, where the spec has no parameter of a name, or wants a whole number. */
+LATHE_API LATHE_CHECK lathe_status lathe_spec_open(lathe_spec **out, const char *name, const char *text,
+                                                   size_t size, const lathe_param *params, int n,
+                                                   lathe_error *err);
+
 /* Can these arguments be served? Data pointers may be NULL. Errors: ARG (name, expected, given),
    UNSUPPORTED (the reason of every template, a line each). Compiles nothing. */
 LATHE_API LATHE_CHECK lathe_status lathe_supported(lathe_ctx *ctx, const lathe_spec *spec, lathe_pass pass,

@@ -4,6 +4,7 @@
  *
  *     lathe_spec_arg        the arguments of a pass: names, dtypes, shapes as sizes by name
  *     lathe_spec_size       the sizes: which follow from others, which are compiled in
+ *     lathe_explain         which template serves a call, and why
  *     lathe_source          the CUDA file of a kernel, for any architecture, without a GPU
  *     lathe_prove           what `lathe check` proves
  *
@@ -65,6 +66,16 @@ typedef struct lathe_size_info {
 } lathe_size_info;
 LATHE_API int lathe_spec_size(const lathe_spec *spec, lathe_pass pass, int number, lathe_size_info *out);
 
+/* The parameters of a spec: as it was loaded, and by default. */
+typedef struct lathe_param_info {
+    const char *name;
+    double value;
+    double default_value;
+    int32_t is_integer;
+    int32_t line; /* of the spec */
+} lathe_param_info;
+LATHE_API int lathe_spec_param(const lathe_spec *spec, int number, lathe_param_info *out);
+
 /* "causal"; "attention", "rowwise", "elementwise" or "linear_attention". */
 LATHE_API const char *lathe_spec_name(const lathe_spec *spec);
 LATHE_API const char *lathe_spec_kind(const lathe_spec *spec);
@@ -77,6 +88,12 @@ LATHE_API const char *lathe_ctx_arch(const lathe_ctx *ctx);
 LATHE_API LATHE_CHECK lathe_status lathe_source(char **out, const lathe_spec *spec, lathe_pass pass,
                                                 const char *arch, const lathe_arg *args, int n,
                                                 lathe_error *err);
+/* Which template serves a call, with which numbers, and why the others do not: lines for people, or, with
+   json 1, one object of JSON. That no template serves it is said there, and is no error. Errors: ARG, MEMORY.
+ */
+LATHE_API LATHE_CHECK lathe_status lathe_explain(char **out, const lathe_spec *spec, lathe_pass pass,
+                                                 const char *arch, const lathe_arg *args, int n, int json,
+                                                 lathe_error *err);
 LATHE_API void lathe_text_free(char *text);
 
 /* One proof of `lathe check`. */

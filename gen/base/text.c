@@ -45,10 +45,15 @@ void text_add(struct text_buf *t, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
+    text_add_list(t, fmt, args);
+    va_end(args);
+}
+
+void text_add_list(struct text_buf *t, const char *fmt, va_list args)
+{
     va_list again;
     va_copy(again, args);
     int size = vsnprintf(NULL, 0, fmt, args);
-    va_end(args);
     if (size < 0)
         t->failed = true;
     else if (reserve(t, (size_t)size)) {

@@ -4,6 +4,7 @@
 #ifndef LATHE_GEN_TEXT_H
 #define LATHE_GEN_TEXT_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,6 +17,7 @@ struct text_buf {
     int most;
 };
 void text_add(struct text_buf *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void text_add_list(struct text_buf *t, const char *fmt, va_list args) __attribute__((format(printf, 2, 0)));
 void text_add_bytes(struct text_buf *t, const char *data, size_t size);
 void text_free(struct text_buf *t);
 /* What the text is about has more than `most` of those. The first failure counts. */

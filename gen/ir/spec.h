@@ -156,12 +156,24 @@ struct mask_box {
     int load;
 };
 
+/* A number that was given when the spec was loaded, or its default: folded, and kept for people. */
+enum { MAX_PARAMETERS = 16 };
+struct ir_param {
+    char name[NAME_MAX_BYTES];
+    int line;
+    bool is_integer;
+    double usual;
+    double value;
+};
+
 struct ir {
     enum kind kind;
     char name[NAME_MAX_BYTES]; /* from the file name: "causal" */
     int n_files;
     char file[8][256];
 
+    int n_params;
+    struct ir_param param[MAX_PARAMETERS];
     int n_inputs;
     struct input input[MAX_INPUTS];
     int n_free; /* names of free dims, in order of appearance: SYM_FREE + k */

@@ -280,6 +280,7 @@ void slots_vocabulary(lua_State *lua, int table)
         {"tensor", construct_tensor},
         {"scalar", construct_scalar},
         {"total", construct_total},
+        {"param", construct_param},
         {NULL, NULL},
     };
     static const char *const tags[] = {TAG_ONLINE, TAG_STAGES, TAG_INPUT, TAG_PAIRS, TAG_TOTAL};

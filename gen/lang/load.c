@@ -84,7 +84,8 @@ static bool is_fit_for_comments(const char *name)
     return true;
 }
 
-static struct ir *load_text(const char *name, const char *text, size_t size, struct diag *diag)
+static struct ir *load_text(const char *name, const char *text, size_t size, struct spec_params *params,
+                            struct diag *diag)
 {
     if (!is_fit_for_comments(name)) {
         diag_add(diag, name, 0,
@@ -98,7 +99,7 @@ static struct ir *load_text(const char *name, const char *text, size_t size, str
     }
     set_name(ir, name);
     const int before = diag->n;
-    trace_spec(ir, name, text, size, diag);
+    trace_spec(ir, name, text, size, params, diag);
     const bool good = !ir->failed && diag->n == before && check(ir, diag);
     if (ir->failed) { /* what came after the last operation is no mistake of the spec */
         diag->n = before;
@@ -115,15 +116,21 @@ static struct ir *load_text(const char *name, const char *text, size_t size, str
 
 struct ir *spec_load(const char *name, const char *text, size_t size, struct diag *diag)
 {
+    return spec_load_with(name, text, size, NULL, diag);
+}
+
+struct ir *spec_load_with(const char *name, const char *text, size_t size, struct spec_params *params,
+                          struct diag *diag)
+{
     if (text)
-        return load_text(name, text, size, diag);
+        return load_text(name, text, size, params, diag);
     char shipped[300];
     snprintf(shipped, sizeof shipped, "specs/%s.lua", name);
     const struct embedded *e = strchr(name, '/') || strchr(name, '.') ? NULL : embedded_find(shipped);
     if (e)
-        return load_text(shipped, e->data, e->size, diag);
+        return load_text(shipped, e->data, e->size, params, diag);
     char *data = read_file(name, &size, diag);
-    struct ir *ir = data ? load_text(name, data, size, diag) : NULL;
+    struct ir *ir = data ? load_text(name, data, size, params, diag) : NULL;
     free(data);
     return ir;
 }

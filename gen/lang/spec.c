@@ -53,6 +53,7 @@ static void trace_result(struct tracer *t)
     lua_getfield(lua, -1, "lathe.slots");
     sandbox_watch(t);
     kinds[t->ir->kind].trace(t, lua_gettop(lua));
+    lang_check_params(t);
     if (t->diag->n == 0) /* else dims may be missing for another reason */
         resolve_ranges(t);
 }
@@ -88,10 +89,11 @@ static void run_tracer(struct tracer *t)
     lua_close(lua);
 }
 
-void trace_spec(struct ir *ir, const char *name, const char *text, size_t size, struct diag *diag)
+void trace_spec(struct ir *ir, const char *name, const char *text, size_t size, struct spec_params *params,
+                struct diag *diag)
 {
     const struct embedded *prelude = embedded_find("specs/prelude.lua");
-    struct tracer t = {.ir = ir, .diag = diag};
+    struct tracer t = {.ir = ir, .diag = diag, .params = params};
     if (!prelude) {
         diag_add(diag, name, 0, "the prelude is missing from this build");
         return;

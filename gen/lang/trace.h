@@ -13,6 +13,7 @@
 struct diag;
 struct ir;
 struct ir_map;
+struct spec_params;
 
 enum { FILE_PRELUDE, FILE_SPEC, FILE_COUNT };
 
@@ -67,6 +68,7 @@ struct chunk {
 struct tracer {
     struct ir *ir;
     struct diag *diag;
+    struct spec_params *params; /* given by the caller; NULL: none */
     lua_State *lua;
     struct source_text file[FILE_COUNT];
     struct chunk chunk[FILE_COUNT];
@@ -146,6 +148,10 @@ void advice_running(lua_State *lua, const char *message, char *out, size_t size)
 void untraced_call(lua_State *lua, lua_Debug *call);
 /* Look at the instruction that comes next: a traced value as the key of a table is an error. */
 void untraced_key(lua_State *lua, lua_Debug *running);
+
+/* param.c: param(name, default) of the vocabulary; and what was given that the spec lacks is a mistake. */
+int construct_param(lua_State *lua);
+void lang_check_params(const struct tracer *t);
 
 /* declare_range.c: when all dims are known, what the ranges of inputs name. */
 void resolve_ranges(struct tracer *t);

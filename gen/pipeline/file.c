@@ -36,6 +36,9 @@ static void add_opening(struct text_buf *t, const struct source *s, const struct
 {
     text_add(t, "// %s\n// Made by lathe %s from the spec %s for %s.\n", s->label, LATHE_VERSION, ir->name,
              device->arch);
+    for (int i = 0; i < ir->n_params; i++)
+        text_add(t, "// Parameter: %s = %.17g (%s:%d)\n", ir->param[i].name, ir->param[i].value,
+                 ir->file[ir->n_files - 1], ir->param[i].line);
     text_add(t, "// Compile: nvcc -cubin -std=c++20 -arch=%s FILE.cu\n// Launch, in order:\n", device->arch);
     for (int i = 0; i < s->n_launches; i++) {
         const struct launch *l = &s->launch[i];

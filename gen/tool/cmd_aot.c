@@ -313,7 +313,7 @@ static int add_pass(struct aot_command *a, struct ir *ir, const char *operand, l
 static int add_spec(struct aot_command *a, const char *operand)
 {
     int code = CODE_OK;
-    struct ir *ir = tool_spec(operand, &code);
+    struct ir *ir = tool_spec(operand, a->o, &code);
     if (!ir)
         return code;
     tool_warn_proofs(ir);

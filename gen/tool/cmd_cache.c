@@ -4,6 +4,7 @@
  * and give exit code 1. Exit code 3 where the folder cannot be used.
  */
 #include "gen/tool/tool.h"
+#include "gen/base/facts.h"
 #include "runtime/base/environ.h"
 #include "runtime/cache/cache.h"
 #include "runtime/cache/pack.h"
@@ -22,32 +23,57 @@ static void log_line(void *user, int level, const char *text)
         tool_complain("%s", text);
 }
 
-static void print_item(const struct cache_item *item)
+static void add_item(struct facts *f, const struct cache_item *item)
 {
     char when[32] = "";
     struct tm tm;
     const time_t used = (time_t)item->used;
     if (localtime_r(&used, &tm))
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &tm);
-    printf("%.16s %9" PRIu64 " bytes  %s  %s%s\n", item->key, item->bytes, when,
-           item->label[0] ? item->label : "(no label)", item->broken ? "  BROKEN" : "");
+    facts_open(f, NULL, '{');
+    facts_string(f, "key", item->key);
+    facts_integer(f, "bytes", (int64_t)item->bytes);
+    facts_integer(f, "used", (int64_t)item->used);
+    facts_string(f, "label", item->label);
+    facts_bool(f, "broken", item->broken);
+    facts_close(f);
+    facts_line(f, "%.16s %9" PRIu64 " bytes  %s  %s%s\n", item->key, item->bytes, when,
+               item->label[0] ? item->label : "(no label)", item->broken ? "  BROKEN" : "");
 }
 
 static int info(struct cache *cache, const struct options *o)
 {
-    (void)o;
     struct cache_list list = {0};
+    struct facts f;
+    struct text_buf text = {0};
     lathe_error err = {0};
     if (lathe__cache_list(cache, &list, &err) != LATHE_OK)
         return complain_error(&err);
-    printf("%s: %d kernels, %" PRIu64 " of %" PRIu64 " bytes\n", cache->path, list.n, list.bytes,
-           cache->budget);
+    facts_begin(&f, &text, o->json);
+    facts_string(&f, "folder", cache->path);
+    facts_integer(&f, "bytes", (int64_t)list.bytes);
+    facts_integer(&f, "budget", (int64_t)cache->budget);
+    facts_line(&f, "%s: %d kernels, %" PRIu64 " of %" PRIu64 " bytes\n", cache->path, list.n, list.bytes,
+               cache->budget);
+    facts_open(&f, "kernels", '[');
     for (int i = 0; i < list.n; i++)
-        print_item(&list.item[i]);
+        add_item(&f, &list.item[i]);
+    facts_close(&f);
+    facts_integer(&f, "temporary_files", list.n_temporary);
     if (list.n_temporary)
-        printf("%d temporary files of writers that are at work, or died\n", list.n_temporary);
+        facts_line(&f, "%d temporary files of writers that are at work, or died\n", list.n_temporary);
+    facts_end(&f);
     lathe__cache_list_free(&list);
-    return CODE_OK;
+    return tool_print(&text) ? CODE_OK : CODE_ENVIRONMENT;
+}
+
+static void print_item(const struct cache_item *item)
+{
+    struct facts f;
+    struct text_buf text = {0};
+    facts_begin(&f, &text, false);
+    add_item(&f, item);
+    (void)tool_print(&text);
 }
 
 static int verify(struct cache *cache, const struct options *o)

@@ -184,7 +184,7 @@ static int check_one(const char *name, const struct options *o)
         return CODE_ENVIRONMENT;
     }
     run->o = o;
-    run->ir = tool_spec(name, &code);
+    run->ir = tool_spec(name, o, &code);
     if (!run->ir)
         code = code == CODE_USAGE ? CODE_FAILED : code;
     else

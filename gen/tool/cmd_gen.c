@@ -1,5 +1,5 @@
 /*
- * cmd_gen.c: `lathe gen`, `lathe compile` and `lathe list`: a spec and a problem become a CUDA file or a
+ * cmd_gen.c: `lathe gen` and `lathe compile`: a spec and a problem become a CUDA file or a
  * fatbin. In: parsed options. Out: one file; a line about it on standard output.
  */
 #include "gen/tool/tool.h"
@@ -128,7 +128,7 @@ int cmd_gen(const struct options *o)
         tool_complain("gen: expected one --arch, given %d; `lathe compile` takes several", o->n_archs);
         return code;
     }
-    struct ir *ir = tool_spec(o->operand[0], &code);
+    struct ir *ir = tool_spec(o->operand[0], o, &code);
     if (!ir)
         return code;
     signature_make(ir, o->pass, &sig);
@@ -261,7 +261,7 @@ int cmd_compile(const struct options *o)
         return code;
     if (!tool_may_compile("compile"))
         return CODE_ENVIRONMENT;
-    struct ir *ir = tool_spec(o->operand[0], &code);
+    struct ir *ir = tool_spec(o->operand[0], o, &code);
     if (!ir)
         return code;
     say_portable(ir, o, first);
@@ -270,19 +270,4 @@ int cmd_compile(const struct options *o)
         code = tool_warm(ir, o, first);
     ir_free(ir);
     return code;
-}
-
-/* ---- list -------------------------------------------------------------------------------------- */
-
-int cmd_list(const struct options *o)
-{
-    (void)o;
-    for (const struct embedded *e = embedded_files; e->name; e++) {
-        const size_t size = strlen(e->name);
-        const bool spec =
-            strncmp(e->name, "specs/", 6) == 0 && size > 10 && strcmp(e->name + size - 4, ".lua") == 0;
-        if (spec && strcmp(e->name, "specs/prelude.lua") != 0)
-            printf("%.*s\n", (int)(size - 10), e->name + 6);
-    }
-    return CODE_OK;
 }

@@ -24,6 +24,8 @@ struct session { /* the device side of a run */
     lathe_arg arg[MAX_ARGS]; /* device data */
     double kernel_seconds;
     struct progress progress;
+    struct text_buf text; /* the report, as far as it is not printed */
+    struct facts facts;   /* which writes it */
 };
 
 static void log_line(void *user, int level, const char *text)
@@ -33,6 +35,17 @@ static void log_line(void *user, int level, const char *text)
         tool_complain("%s", text);
     else if (level == 1)
         progress_text(&s->progress, "%.150s", text);
+}
+
+static lathe_status open_spec(struct session *s, const struct options *o, lathe_error *err)
+{
+    struct spec_params params;
+    lathe_param given[MAX_GIVEN_PARAMS];
+    if (!tool_params(o, &params)) /* it was read once before */
+        return lathe__fail(err, LATHE_ARG, "--param: expected numbers");
+    for (int i = 0; i < params.n; i++)
+        given[i] = (lathe_param){params.item[i].name, params.item[i].value};
+    return lathe_spec_open(&s->spec, o->operand[0], NULL, 0, given, params.n, err);
 }
 
 static lathe_status open_session(struct session *s, lathe_error *err)
@@ -48,7 +61,7 @@ static lathe_status open_session(struct session *s, lathe_error *err)
         snprintf(device->tile, sizeof device->tile, "%s", s->plan->tile);
     }
     s->driver = lathe_ctx_device(s->ctx) == LATHE_DEVICE_HOST ? NULL : s->ctx->driver;
-    TRY(lathe_spec_load(&s->spec, o->operand[0], err));
+    TRY(open_spec(s, o, err));
     run_args(s->run, s->arg);
     const double start = tool_seconds_now();
     s->ctx->deterministic = s->run->problem.deterministic;
@@ -246,39 +259,74 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print_time(const char *what, double seconds)
+static void time_text(double seconds, char *out, size_t size)
 {
     if (seconds < 1e-3)
-        printf("%s%.2f us", what, seconds * 1e6);
+        snprintf(out, size, "%.2f us", seconds * 1e6);
     else if (seconds < 1.0)
-        printf("%s%.3f ms", what, seconds * 1e3);
+        snprintf(out, size, "%.3f ms", seconds * 1e3);
     else
-        printf("%s%.3f s", what, seconds);
+        snprintf(out, size, "%.3f s", seconds);
 }
 
-static void print_report(const struct session *s, double *seconds)
+static void report_ready(const struct session *s, struct facts *f)
+{
+    char time[32];
+    const bool from_disk = s->kernel->module->from_disk;
+    time_text(s->kernel_seconds, time, sizeof time);
+    facts_number(f, "ready_seconds", s->kernel_seconds);
+    facts_bool(f, "from_cache", from_disk);
+    facts_line(f, "ready in   %s (%s)\n", time, from_disk ? "from the cache on disk" : "compiled");
+}
+
+static void report_time(const double *seconds, int n, double median, struct facts *f)
+{
+    char time[32];
+    char fastest[32];
+    char slowest[32];
+    time_text(median, time, sizeof time);
+    time_text(seconds[0], fastest, sizeof fastest);
+    time_text(seconds[n - 1], slowest, sizeof slowest);
+    facts_integer(f, "launches", n);
+    facts_number(f, "seconds", median);
+    facts_number(f, "fastest", seconds[0]);
+    facts_number(f, "slowest", seconds[n - 1]);
+    if (n > 1)
+        facts_line(f, "time       %s (median of %d launches, fastest %s, slowest %s)\n", time, n, fastest,
+                   slowest);
+    else
+        facts_line(f, "time       %s (one launch)\n", time);
+}
+
+static void report(const struct session *s, double *seconds)
 {
     const int n = s->run->o->repeat;
+    struct facts *f = s->run->facts;
     struct text_buf text = {0};
     const struct source *source = lathe__kernel_source(s->kernel);
+    const char *label = source ? source->label : s->run->ir->name;
     problem_text(&s->run->sig, &s->run->problem, &text);
-    printf("kernel     %s\ndevice     %s\nproblem    %s\n", source ? source->label : s->run->ir->name,
-           lathe_ctx_device_name(s->ctx), text.data ? text.data : "");
+    facts_string(f, "kernel", label);
+    facts_string(f, "device", lathe_ctx_device_name(s->ctx));
+    facts_string(f, "problem", text.data ? text.data : "");
+    facts_line(f, "kernel     %s\ndevice     %s\nproblem    %s\n", label, lathe_ctx_device_name(s->ctx),
+               text.data ? text.data : "");
     text_free(&text);
-    if (s->driver) {
-        print_time("ready in   ", s->kernel_seconds);
-        printf(" (%s)\n", s->kernel->module->from_disk ? "from the cache on disk" : "compiled");
-    }
+    if (s->driver)
+        report_ready(s, f);
     qsort(seconds, (size_t)n, sizeof *seconds, by_value);
     const double median = n % 2 ? seconds[n / 2] : 0.5 * (seconds[n / 2 - 1] + seconds[n / 2]);
-    print_time("time       ", median);
-    if (n > 1) {
-        printf(" (median of %d launches", n);
-        print_time(", fastest ", seconds[0]);
-        print_time(", slowest ", seconds[n - 1]);
-    }
-    puts(n > 1 ? ")" : " (one launch)");
-    run_print_rate(s->run, median);
+    report_time(seconds, n, median, f);
+    run_report_rate(s->run, median);
+}
+
+/* For people, what is there so far. */
+static void show(struct session *s)
+{
+    if (s->run->o->json)
+        return;
+    (void)tool_print(&s->text);
+    fflush(stdout);
 }
 
 /* Once more, with what the host has now, results included: what the kernel does not write shows. */
@@ -308,9 +356,10 @@ static int verify(struct session *s)
     }
     const int compared = run_verify(s->run);
     if (!s->driver) {
-        puts("verify     the host device was compared with itself: that its results come again, and not that "
-             "the "
-             "spec is right, which `lathe check` proves");
+        facts_line(s->run->facts,
+                   "verify     the host device was compared with itself: that its results come "
+                   "again, and not that the spec is right, which `lathe check` proves\n");
+        show(s);
         tool_warn_proofs(s->run->ir);
     }
     return compared > code ? compared : code;
@@ -318,10 +367,18 @@ static int verify(struct session *s)
 
 static int finish(struct session *s, double *seconds)
 {
-    print_report(s, seconds);
-    fflush(stdout);
-    const int written = run_write(s->run); /* before --verify uses the tensors for a sample */
-    const int code = s->run->o->verify ? verify(s) : CODE_OK;
+    struct run *run = s->run;
+    run->facts = &s->facts;
+    facts_begin(run->facts, &s->text, run->o->json);
+    report(s, seconds);
+    show(s);
+    const int written = run_write(run); /* before --verify uses the tensors for a sample */
+    facts_open(run->facts, "verify", '[');
+    const int code = run->o->verify ? verify(s) : CODE_OK;
+    facts_close(run->facts);
+    facts_bool(run->facts, "verified", run->o->verify && code == CODE_OK);
+    facts_end(run->facts);
+    (void)tool_print(&s->text);
     return written > code ? written : code;
 }
 
@@ -386,7 +443,7 @@ int cmd_run(const struct options *o)
         return code;
     }
     run->o = o;
-    run->ir = tool_spec(o->operand[0], &code);
+    run->ir = tool_spec(o->operand[0], o, &code);
     if (run->ir) {
         progress_start(&progress, "making tensors");
         code = run_prepare(run, o->verify);

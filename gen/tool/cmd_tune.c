@@ -163,7 +163,7 @@ int cmd_tune(const struct options *o)
     t->o = *o;
     t->o.repeat = o->repeat < LEAST_REPEAT ? LEAST_REPEAT : o->repeat;
     t->run.o = &t->o;
-    t->run.ir = tool_spec(o->operand[0], &code);
+    t->run.ir = tool_spec(o->operand[0], o, &code);
     if (t->run.ir)
         code = tune(t);
     free(t->seconds);

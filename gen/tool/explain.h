@@ -1,14 +1,14 @@
 /*
  * explain.h: the parts of `lathe explain`.
  */
-#ifndef LATHE_GEN_EXPLAIN_H
-#define LATHE_GEN_EXPLAIN_H
+#ifndef LATHE_TOOL_EXPLAIN_H
+#define LATHE_TOOL_EXPLAIN_H
 
 #include "gen/tool/tool.h"
 
-/* explain_mask.c: a line about the mask, where there is one. `set`: values of scalars. False: complained of
- * one. */
+/* explain_mask.c: a line about the mask, where there is one, without its end. `set`: values of scalars.
+ * False: complained of one. */
 bool explain_mask(const struct ir *ir, const struct problem *problem, const struct plan *plan,
-                  const struct source *source, const struct name_values *set);
+                  const struct source *source, const struct name_values *set, struct text_buf *out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * explain_mask.c: what `lathe explain` says of a mask: where tiles of it are told apart, what share of them
- * is, and why not more. In: a spec, a problem, the plan and its kernels. Out: a line on standard output.
+ * is, and why not more. In: a spec, a problem, the plan and its kernels. Out: a line of the caller's text.
  * Tiles are those of the plan, at most TILES of them, drawn at random where there are more; of those that the
  * bounds leave open some are looked at pair by pair.
  */
@@ -170,7 +170,7 @@ static double percent(double part, double whole)
     return whole > 0 ? 100 * part / whole : 0;
 }
 
-static void say_scalars(const struct survey *s)
+static void say_scalars(const struct survey *s, struct text_buf *out)
 {
     const char *word = "with";
     for (int i = 0; i < s->ir->n_inputs; i++) {
@@ -180,14 +180,14 @@ static void say_scalars(const struct survey *s)
         const double value = !s->input[i]             ? in->default_value
                              : in->dtype == LATHE_I32 ? (double)s->value[i].i
                                                       : (double)s->value[i].f;
-        printf("%s %s = %.9g", word, in->name, value);
+        text_add(out, "%s %s = %.9g", word, in->name, value);
         word = ",";
     }
-    printf("%s", word[0] == ',' ? ", " : "");
+    text_add(out, "%s", word[0] == ',' ? ", " : "");
 }
 
 /* Why tiles that are all live, or all dead, are not seen to be. */
-static void say_why_not(const struct survey *s)
+static void say_why_not(const struct survey *s, struct text_buf *out)
 {
     const struct ir *ir = s->ir;
     const struct ir_node *open = ir->open >= 0 ? &ir->node[ir->open] : NULL;
@@ -195,34 +195,34 @@ static void say_why_not(const struct survey *s)
     if (open)
         diag_place(ir->file[open->file], open->line, where);
     if (open)
-        printf("%snothing is known of '%s' on a tile", where, ir_op_name(open->op));
+        text_add(out, "%snothing is known of '%s' on a tile", where, ir_op_name(open->op));
     else
-        printf("the first and the last index of a tile do not tell more");
+        text_add(out, "the first and the last index of a tile do not tell more");
 }
 
 /* looks: the kernel looks at the pairs of a tile that its corners leave open. */
-static void say_shares(const struct survey *s, bool looks)
+static void say_shares(const struct survey *s, bool looks, struct text_buf *out)
 {
     const double open = s->looked > 0 ? (double)s->n_open * s->uniform / s->looked : 0;
     const double some = s->n_open - (looks ? open : 0);
     if (s->tiles == 0) {
-        printf("there is none");
+        text_add(out, "there is none");
         return;
     }
-    say_scalars(s);
-    printf("of the tiles %.0f %% are left out, %.0f %% need no mask, ", percent(s->none, s->tiles),
-           percent(s->all, s->tiles));
+    say_scalars(s, out);
+    text_add(out, "of the tiles %.0f %% are left out, %.0f %% need no mask, ", percent(s->none, s->tiles),
+             percent(s->all, s->tiles));
     if (open > 0 && looks)
-        printf("%.0f %% are one or the other by their pairs, ", percent(open, s->tiles));
-    printf("%.0f %% are masked pair by pair", percent(some, s->tiles));
+        text_add(out, "%.0f %% are one or the other by their pairs, ", percent(open, s->tiles));
+    text_add(out, "%.0f %% are masked pair by pair", percent(some, s->tiles));
     if (open > 0 && !looks) {
-        printf(", though %.0f %% are all live or all dead: ", percent(open, s->tiles));
-        say_why_not(s);
+        text_add(out, ", though %.0f %% are all live or all dead: ", percent(open, s->tiles));
+        say_why_not(s, out);
     }
 }
 
 bool explain_mask(const struct ir *ir, const struct problem *problem, const struct plan *plan,
-                  const struct source *source, const struct name_values *set)
+                  const struct source *source, const struct name_values *set, struct text_buf *out)
 {
     if (ir->mask.n_roots == 0)
         return true;
@@ -240,17 +240,15 @@ bool explain_mask(const struct ir *ir, const struct problem *problem, const stru
     s->random.state = 1;
     const bool ok = set_scalars(s, set);
     if (ok && kernel)
-        printf("  mask          each tile is judged once a launch, by %s: ", kernel);
+        text_add(out, "each tile is judged once a launch, by %s: ", kernel);
     else if (ok)
-        printf("  mask          each tile is judged by its corners, where the kernel meets it: ");
+        text_add(out, "each tile is judged by its corners, where the kernel meets it: ");
     if (ok && !reads_tables(ir)) {
         survey_tiles(s);
-        say_shares(s, kernel != NULL);
+        say_shares(s, kernel != NULL, out);
     } else if (ok) {
-        printf("the tables that the mask reads decide what is left out");
+        text_add(out, "the tables that the mask reads decide what is left out");
     }
-    if (ok)
-        printf("\n");
     free(s);
     return ok;
 }

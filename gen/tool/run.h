@@ -4,6 +4,7 @@
 #ifndef LATHE_GEN_RUN_H
 #define LATHE_GEN_RUN_H
 
+#include "gen/base/facts.h"
 #include "gen/tool/tool.h"
 
 struct run_tensor { /* one argument that the run passes; compact, row-major */
@@ -27,6 +28,7 @@ struct run {
     struct run_tensor tensor[MAX_ARGS];
     int64_t *seed_row; /* --verify: the rows whose seeds are left, ascending; NULL: all */
     int64_t n_seed_rows;
+    struct facts *facts; /* the report */
 };
 
 static inline bool run_is_backward(const struct run *run)
@@ -73,7 +75,7 @@ int run_verify_fits(const struct run *run);
 /* Pairs that the mask leaves, over all heads and batches. False: too many to look at; *out is all pairs. */
 bool run_live_pairs(const struct run *run, double *out);
 /* A line with TFLOP/s or TB/s for a launch that took `seconds`. */
-void run_print_rate(const struct run *run, double seconds);
+void run_report_rate(const struct run *run, double seconds);
 
 struct random { /* splitmix64 */
     uint64_t state;

@@ -1,6 +1,6 @@
 /*
  * run_rate.c: what a launch achieved: TFLOP/s of attention over the pairs that the mask leaves, TB/s of
- * rowwise over the bytes in and out. In: a prepared run and seconds. Out: one line on standard output.
+ * rowwise over the bytes in and out. In: a prepared run and seconds. Out: a line of the report.
  * Live pairs are counted tile by tile: the bounds of the mask decide most tiles, the evaluator the rest.
  */
 #include "gen/ir/kind.h"
@@ -146,7 +146,7 @@ bool run_live_pairs(const struct run *run, double *out)
     return counted;
 }
 
-static void print_attention(const struct run *run, double seconds)
+static void report_attention(const struct run *run, double seconds)
 {
     double pairs = 0;
     struct progress progress;
@@ -160,18 +160,22 @@ static void print_attention(const struct run *run, double seconds)
     const char *how = run->ir->mask.n_roots == 0 ? "all: there is no mask"
                       : counted                  ? "that the mask leaves"
                                                  : "all, dead ones too: too many to count under the mask";
-    printf("rate       %.4g TFLOP/s (%.4g flop: 2 * (%s) for each of %.4g pairs, %s)\n",
-           flop / seconds * 1e-12, flop, backward ? "3 d + 2 d_v" : "d + d_v", pairs, how);
+    facts_number(run->facts, "flop", flop);
+    facts_number(run->facts, "tflop_per_second", flop / seconds * 1e-12);
+    facts_line(run->facts, "rate       %.4g TFLOP/s (%.4g flop: 2 * (%s) for each of %.4g pairs, %s)\n",
+               flop / seconds * 1e-12, flop, backward ? "3 d + 2 d_v" : "d + d_v", pairs, how);
 }
 
-void run_print_rate(const struct run *run, double seconds)
+void run_report_rate(const struct run *run, double seconds)
 {
     double bytes = 0;
     if (kinds[run->ir->kind].tiles) {
-        print_attention(run, seconds);
+        report_attention(run, seconds);
         return;
     }
     for (int i = 0; i < run->n; i++)
         bytes += (double)run->tensor[i].bytes;
-    printf("rate       %.4g TB/s (%.4g bytes, in and out)\n", bytes / seconds * 1e-12, bytes);
+    facts_number(run->facts, "bytes", bytes);
+    facts_number(run->facts, "tb_per_second", bytes / seconds * 1e-12);
+    facts_line(run->facts, "rate       %.4g TB/s (%.4g bytes, in and out)\n", bytes / seconds * 1e-12, bytes);
 }

@@ -1,11 +1,11 @@
 /*
  * run_verify.c: outputs of a run against the evaluator. In: a run whose outputs are on the host. Out: a line
- * for each output with its largest absolute and its relative L2 error, exit code 1 beyond the bound.
- * The reference is computed from f32 copies of the tensors (exact for f16 and bf16), into f32, so that only
- * the run's own rounding counts; on all rows, or on a random ascending sample. Gradients sum over rows, so
- * all rows are looked at, with o and the finals computed anew; where that takes too long, the pass runs once
- * more with the seeds of a sample of rows alone, and all elements of its gradients are compared. Copies are
- * freed here.
+ * of the report for each output with its largest absolute and its relative L2 error, exit code 1 beyond the
+ * bound. The reference is computed from f32 copies of the tensors (exact for f16 and bf16), into f32, so that
+ * only the run's own rounding counts; on all rows, or on a random ascending sample. Gradients sum over rows,
+ * so all rows are looked at, with o and the finals computed anew; where that takes too long, the pass runs
+ * once more with the seeds of a sample of rows alone, and all elements of its gradients are compared. Copies
+ * are freed here.
  */
 #include "gen/ir/kind.h"
 #include "gen/tool/run.h"
@@ -186,23 +186,32 @@ static void compare(const struct run *run, int i, const struct reference *ref, s
 
 static bool report(const struct run *run, int i, const struct reference *ref)
 {
+    struct facts *f = run->facts;
+    const char *name = run->tensor[i].arg.name;
     struct difference d = {0};
     const double bound = bound_of(run->problem.dtype);
     compare(run, i, ref, &d);
     const double relative = d.size > 0.0 ? sqrt(d.sum / d.size) : sqrt(d.sum);
     const bool good = relative <= bound && d.wrong == 0 && d.nan == 0;
-    printf("verify     %s: max abs %.3e, relative L2 %.3e (bound %.0e), ", run->tensor[i].arg.name,
-           number_shown(d.largest), number_shown(relative), bound);
+    facts_open(f, NULL, '{');
+    facts_string(f, "result", name);
+    facts_number(f, "max_abs", d.largest);
+    facts_number(f, "relative_l2", relative);
+    facts_number(f, "bound", bound);
+    facts_bool(f, "ok", good);
+    facts_close(f);
+    facts_line(f, "verify     %s: max abs %.3e, relative L2 %.3e (bound %.0e), ", name,
+               number_shown(d.largest), number_shown(relative), bound);
     if (is_one(run))
-        printf("%" PRId64 " elements: %s\n", run->tensor[i].count, good ? "ok" : "FAILED");
+        facts_line(f, "%" PRId64 " elements: %s\n", run->tensor[i].count, good ? "ok" : "FAILED");
     else
-        printf("%" PRId64 " of %" PRId64 " rows: %s\n", ref->n_rows, ref->all_rows, good ? "ok" : "FAILED");
+        facts_line(f, "%" PRId64 " of %" PRId64 " rows: %s\n", ref->n_rows, ref->all_rows,
+                   good ? "ok" : "FAILED");
     if (d.wrong)
-        printf("verify     %s: %" PRId64 " values are NaN or infinite on one side alone\n",
-               run->tensor[i].arg.name, d.wrong);
+        facts_line(f, "verify     %s: %" PRId64 " values are NaN or infinite on one side alone\n", name,
+                   d.wrong);
     if (d.nan)
-        printf("verify     %s: %" PRId64 " NaN in rows that were not compared\n", run->tensor[i].arg.name,
-               d.nan);
+        facts_line(f, "verify     %s: %" PRId64 " NaN in rows that were not compared\n", name, d.nan);
     return good;
 }
 
@@ -340,8 +349,8 @@ static bool search_results(const struct run *run)
         for (int64_t k = 0; k < t->count; k++)
             nan += isnan(dtype_load(t->arg.dtype, t->host, k));
         if (nan > before)
-            printf("verify     %s: %" PRId64 " NaN with the seeds of all rows: FAILED\n", t->arg.name,
-                   nan - before);
+            facts_line(run->facts, "verify     %s: %" PRId64 " NaN with the seeds of all rows: FAILED\n",
+                       t->arg.name, nan - before);
         memset(t->host, 0xff, t->bytes);
     }
     return nan == 0;
@@ -360,9 +369,11 @@ int run_verify_sample(struct run *run)
         chosen[run->seed_row[i]] = true;
     drop_other_seeds(run, chosen, rows);
     free(chosen);
-    printf("verify     of a launch with the seeds of %" PRId64 " of %" PRId64
-           " rows, those of the others zero: all rows take the evaluator %.2g multiplications, above %.2g\n",
-           run->n_seed_rows, rows, work_of_all(run), MOST_WHOLE_WORK);
+    facts_line(
+        run->facts,
+        "verify     of a launch with the seeds of %" PRId64 " of %" PRId64
+        " rows, those of the others zero: all rows take the evaluator %.2g multiplications, above %.2g\n",
+        run->n_seed_rows, rows, work_of_all(run), MOST_WHOLE_WORK);
     return search_results(run) ? CODE_OK : CODE_FAILED;
 }
 

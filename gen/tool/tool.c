@@ -8,6 +8,7 @@
 #include "gen/tool/output.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,25 +102,42 @@ bool tool_spec_readable(const char *name)
     return false;
 }
 
-static struct ir *load(const char *name, struct diag *diag)
+static struct ir *load(const char *name, struct spec_params *params, struct diag *diag)
 {
     char path[128];
     if (!is_shipped(name))
-        return spec_load(name, NULL, 0, diag);
+        return spec_load_with(name, NULL, 0, params, diag);
     snprintf(path, sizeof path, "specs/%s.lua", name);
     const struct embedded *file = embedded_find(path);
-    return spec_load(path, file->data, file->size, diag);
+    return spec_load_with(path, file->data, file->size, params, diag);
 }
 
-struct ir *tool_spec(const char *name, int *code)
+bool tool_params(const struct options *o, struct spec_params *out)
+{
+    *out = (struct spec_params){.may_be_unknown = o->n_operands > 1};
+    for (int i = 0; i < o->param.n; i++) {
+        const struct name_value *p = &o->param.item[i];
+        char *end = NULL;
+        const double value = strtod(p->value, &end);
+        if (end == p->value || *end || !isfinite(value)) {
+            tool_complain("--param %s: expected a number, given '%s'", p->name, p->value);
+            return false;
+        }
+        out->item[out->n++] = (struct spec_param){.name = p->name, .value = value};
+    }
+    return true;
+}
+
+struct ir *tool_spec(const char *name, const struct options *o, int *code)
 {
     struct diag diag = {0};
+    struct spec_params params;
     lathe_error err = {0};
-    if (!tool_spec_readable(name)) {
+    if (!tool_spec_readable(name) || !tool_params(o, &params)) {
         *code = CODE_USAGE;
         return NULL;
     }
-    struct ir *ir = load(name, &diag);
+    struct ir *ir = load(name, &params, &diag);
     if (ir)
         return ir;
     const bool memory =
@@ -161,6 +179,17 @@ bool write_file(const char *path, const void *data, size_t size)
     }
     if (!good)
         tool_complain("%s: cannot be written: %s", path, strerror(errno));
+    return good;
+}
+
+bool tool_print(struct text_buf *text)
+{
+    const bool good = !text->failed;
+    if (!good)
+        tool_complain("out of memory");
+    else if (text->data)
+        fputs(text->data, stdout);
+    text_free(text);
     return good;
 }
 

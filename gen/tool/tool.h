@@ -35,6 +35,8 @@ struct name_values {
     struct name_value item[MAX_PAIRS];
 };
 
+struct tool_tables; /* commands.h */
+
 struct options {
     int n_operands;
     const char **operand; /* specs, or the action of `cache`; terminated by NULL */
@@ -61,6 +63,10 @@ struct options {
     struct name_values set;
     struct name_values input;
     struct name_values output;
+    struct name_values param; /* of specs */
+    bool json;
+    bool names; /* of list */
+    const struct tool_tables *tables;
 };
 
 /* ---- tool.c ------------------------------------------------------------------------------------ */
@@ -68,8 +74,11 @@ struct options {
 void tool_complain(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "lathe: ..." on stderr */
 /* Print the record; returns the exit code that goes with its status. */
 int complain_error(const lathe_error *err);
-/* Load a path or a shipped spec's name. NULL after complaining, with *code set. */
-struct ir *tool_spec(const char *name, int *code);
+/* Load a path or a shipped spec's name, with the parameters of the command line. NULL after complaining, with
+ *code set. */
+struct ir *tool_spec(const char *name, const struct options *o, int *code);
+/* Those parameters as numbers. False: complained. */
+bool tool_params(const struct options *o, struct spec_params *out);
 /* Warn where a proof of a fraction of a second fails; the others are `lathe check`'s. */
 void tool_warn_proofs(const struct ir *ir);
 /* Say where the integers of a spec may leave 32 bits or read outside a tensor, at the sizes of a problem. */
@@ -84,6 +93,8 @@ struct device device_asked(const struct device *device, const struct options *o)
 int tool_source(const struct ir *ir, const struct options *o, const struct device *device,
                 struct source *out);
 /* Write all bytes; "-" is standard output. False: complained. */
+/* A text that was made, on standard output; it is freed. False: complained. */
+bool tool_print(struct text_buf *text);
 bool write_file(const char *path, const void *data, size_t size);
 double tool_seconds_now(void);                                                 /* monotonic */
 const char *tool_find_value(const struct name_values *list, const char *name); /* NULL where absent */
@@ -135,6 +146,7 @@ int cmd_tune(const struct options *o);
 int cmd_cache(const struct options *o);
 int cmd_explain(const struct options *o);
 int cmd_list(const struct options *o);
+int cmd_show(const struct options *o);
 
 /* cmd_warm.c: compile into the cache o->cache, for o->arch, or for `standard` where none is given. */
 int tool_warm(const struct ir *ir, const struct options *o, const struct device *standard);

@@ -13,7 +13,7 @@
 
 _Static_assert((int)LATHE_MAX_DIMS == (int)MAX_DIMS, "arguments have as many dims as signatures");
 
-/* ---- arguments and sizes ------------------------------------------------------------------------------ */
+/* ---- arguments and sizes ----------------------------------------------------------------------- */
 
 static const struct signature *signature_of(const lathe_spec *spec, lathe_pass pass)
 {
@@ -76,6 +76,15 @@ int lathe_spec_size(const lathe_spec *spec, lathe_pass pass, int number, lathe_s
     return 1;
 }
 
+int lathe_spec_param(const lathe_spec *spec, int number, lathe_param_info *out)
+{
+    if (!spec || !out || number < 0 || number >= spec->ir->n_params)
+        return 0;
+    const struct ir_param *p = &spec->ir->param[number];
+    *out = (lathe_param_info){p->name, p->value, p->usual, p->is_integer, p->line};
+    return 1;
+}
+
 const char *lathe_spec_name(const lathe_spec *spec)
 {
     return spec ? spec->ir->name : "";
@@ -86,8 +95,7 @@ const char *lathe_spec_kind(const lathe_spec *spec)
     return spec ? spec->sig[LATHE_FORWARD].kind : "";
 }
 
-/* ---- texts ----------------------------------------------------------------------------------------------
- */
+/* ---- texts ------------------------------------------------------------------------------------- */
 
 static lathe_status give_text(char **out, struct text_buf *text, lathe_error *err)
 {
@@ -154,8 +162,57 @@ lathe_status lathe_source(char **out, const lathe_spec *spec, lathe_pass pass, c
     return status;
 }
 
-/* ---- proofs
- * ------------------------------------------------------------------------------------------------ */
+static lathe_status explain_kernel(struct facts *f, const struct kernel_request *r, lathe_error *err)
+{
+    struct plan plan;
+    lathe_error why = {0};
+    lathe_status status = plan_pick(r, &plan, &why);
+    if (status == LATHE_UNSUPPORTED) {
+        explain_unserved(f, why.text);
+        return LATHE_OK;
+    }
+    struct source *source = status == LATHE_OK ? calloc(1, sizeof *source) : NULL; /* large for a stack */
+    if (!source)
+        return lathe__fail_memory(err);
+    explain_plan(f, &plan);
+    explain_refusals(f, r);
+    status = emit(r, &plan, source, err);
+    if (status == LATHE_OK)
+        explain_kernels(f, r, &plan, source);
+    source_free(source);
+    free(source);
+    return status;
+}
+
+lathe_status lathe_explain(char **out, const lathe_spec *spec, lathe_pass pass, const char *arch,
+                           const lathe_arg *args, int n, int json, lathe_error *err)
+{
+    struct problem problem;
+    struct device device;
+    struct kernel_request request;
+    struct facts facts;
+    struct text_buf text = {0};
+    if (!out)
+        return lathe__fail(err, LATHE_ARG, "out: expected the address of a char pointer, given NULL");
+    *out = NULL;
+    lathe__error_clear(err);
+    TRY(bind_call(spec, pass, arch, args, n, &problem, &device, err));
+    const struct signature *sig = &spec->sig[pass];
+    TRY(kernel_open(&request, spec->ir, pass, sig, &problem, &device, err));
+    facts_begin(&facts, &text, json != 0);
+    explain_problem(&facts, spec->ir, pass, sig, &problem);
+    facts_string(&facts, "arch", device.arch);
+    facts_line(&facts, "%s\n", device.arch);
+    lathe_status status = explain_kernel(&facts, &request, err);
+    kernel_close(&request);
+    facts_end(&facts);
+    if (status == LATHE_OK)
+        return give_text(out, &text, err);
+    text_free(&text);
+    return status;
+}
+
+/* ---- proofs ------------------------------------------------------------------------------------ */
 
 static void tell(const struct proof *p, lathe_proof_fn *fn, void *user)
 {

@@ -169,6 +169,9 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
     if (plan_asks_keys(kernel->pass, &kernel->built, &kernel->ctx->device) &&
         lathe__many_keys(&kernel->built))
         text_add(&words, ",kv=%lld", (long long)kernel->built.dim[SYM_KV]);
+    for (int i = 0; i < ir->n_params; i++)
+        if (ir->param[i].value != ir->param[i].usual)
+            text_add(&words, " --param %s=%.17g", ir->param[i].name, ir->param[i].value);
     lathe__say(out, "%s --pass %s --arch %s", words.failed ? ir->name : words.data,
                kernel->pass == LATHE_BACKWARD ? "backward" : "forward", kernel->ctx->device.arch);
     text_free(&words);

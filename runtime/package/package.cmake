@@ -20,6 +20,14 @@ install(TARGETS ${shared_targets} EXPORT LatheTargets
     RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS lathe EXPORT LatheStaticTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+if(LATHE_TOOL AND NOT CMAKE_CROSSCOMPILING AND NOT LATHE_SANITIZE)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lathe.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lathe.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+        RENAME lathe)
+endif()
+# What messages point at: the language reference, the shipped specs, the licence.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/specs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/lathe/specs)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT LatheTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder})
 install(EXPORT LatheStaticTargets NAMESPACE Lathe:: DESTINATION ${cmake_folder})
 

@@ -10,7 +10,7 @@ for dtype in f32 f16 bf16 f64; do
     expect 0 '132 of 132 rows: ok' '' run causal --problem dtype=$dtype,$small --verify
     expect 0 '7 of 7 rows: ok' '*' run layer_norm --problem dtype=$dtype,rows=7,n=100 --verify
 done
-for spec in $("$LATHE" list); do
+for spec in $("$LATHE" list --names); do
     more=
     case $("$LATHE" explain "$spec" 2>/dev/null | head -n 1) in
     *'(attention, '*) problem=$small ;;

@@ -4,7 +4,7 @@
 
 # every shipped spec is listed, and no other file
 (cd "$here/specs" && for f in *.lua; do echo "${f%.lua}"; done | grep -vx prelude | sort) >wanted.txt
-"$LATHE" list | sort >given.txt
+"$LATHE" list --names | sort >given.txt
 expect 0 '' '' diff wanted.txt given.txt
 
 # check

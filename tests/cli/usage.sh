@@ -6,7 +6,7 @@ expect 0 'exit codes:' '' "$LATHE" --help
 expect 0 'exit codes:' '' "$LATHE" help
 expect 0 'exit codes:' '' "$LATHE" -h
 expect 0 'lathe 0.' '' "$LATHE" --version
-for command in check gen compile aot run cache explain list; do
+for command in check gen compile aot run cache explain list show manual completion; do
     expect 0 "usage: lathe $command" '' "$LATHE" help "$command"
     expect 0 "usage: lathe $command" '' "$LATHE" "$command" --help
     expect 2 '' "$command: unknown option '--nonsense'" "$LATHE" "$command" --nonsense
@@ -31,6 +31,35 @@ expect 2 '' "expected info, verify, clear, export or import, given 'polish'" "$L
 expect 2 '' "neither a shipped spec" "$LATHE" explain nowhere
 expect 2 '' "neither a shipped spec" "$LATHE" run ./nowhere.lua
 expect 2 '' "neither a shipped spec" "$LATHE" check -- --nowhere
+
+# what ships with the tool
+expect 0 'return attention' '' "$LATHE" show causal
+expect 2 '' "did you mean 'causal'?" "$LATHE" show casual
+expect 0 'softcap                causal, scores kept' '' "$LATHE" list
+expect 0 '.SS lathe explain' '' "$LATHE" manual
+expect 0 'complete -o filenames -F _lathe lathe' '' "$LATHE" completion bash
+expect 0 '#compdef lathe' '' "$LATHE" completion zsh
+expect 0 'complete -c lathe' '' "$LATHE" completion fish
+expect 2 '' "completion: expected bash, zsh or fish, given 'csh'" "$LATHE" completion csh
+
+# parameters of a spec
+expect 0 'CAP          param   20 (line 2; default 30)' '' "$LATHE" explain softcap --param CAP=20
+expect 2 '' "parameter 'GAP': this spec has none of that name; it has CAP; did you mean 'CAP'?" "$LATHE" explain softcap --param GAP=20
+expect 2 '' "--param CAP: expected a number, given 'x'" "$LATHE" explain softcap --param CAP=x
+expect 2 '' "--param: 'CAP' is given twice" "$LATHE" explain softcap --param CAP=1 --param CAP=2
+expect 0 '// Parameter: CAP = 20 (specs/softcap.lua:2)' '' "$LATHE" gen softcap --arch sm_80 --param CAP=20 -o -
+expect 0 'relative L2' '' "$LATHE" run softcap --device host --problem q=9,d=16,h=1 --param CAP=20 --verify
+
+# JSON: one object, whatever is asked
+if command -v python3 >/dev/null; then
+    json() { "$LATHE" "$@" --json >answer.json 2>err.txt; python3 -c 'import json, sys; json.load(open("answer.json"))' || echo "FAILED lathe $* --json"; }
+    [ -z "$(json list)" ] && [ -z "$(json explain causal --arch sm_80,sm_90a)" ] && [ -z "$(json explain causal --template attention_fwd_sm90)" ] &&
+        [ -z "$(json explain rms_norm --pass backward)" ] && [ -z "$(json run causal --device host --problem q=9,d=16 --verify)" ] &&
+        [ -z "$(json run causal --pass backward --device host --problem q=9,d=16 --verify)" ] && [ -z "$(mkdir -m 700 kernels; json cache info --cache-dir kernels)" ] || {
+        echo 'FAILED what --json prints is no JSON'
+        exit 1
+    }
+fi
 
 # values
 expect 2 '' "--arch: expected one of sm_80" "$LATHE" explain causal --arch sm_81

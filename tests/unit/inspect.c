@@ -161,6 +161,31 @@ TEST(no_file_says_why)
     lathe_spec_destroy(spec);
 }
 
+TEST(what_serves_a_call)
+{
+    char *text;
+    lathe_arg arg[4];
+    lathe_error err = {0};
+    lathe_spec *spec = shipped("causal");
+    const int n = call_of(arg, LATHE_BF16);
+    CHECK_EQ(lathe_explain(&text, spec, LATHE_FORWARD, "sm_80", arg, n, 0, &err), LATHE_OK);
+    CHECK_HAS(text, "causal (attention, forward)");
+    CHECK_HAS(text, "  template      attention_fwd_sm80");
+    CHECK_HAS(text, "  not chosen    attention_fwd_sm90");
+    lathe_text_free(text);
+    CHECK_EQ(lathe_explain(&text, spec, LATHE_FORWARD, "sm_90a", arg, n, 1, &err), LATHE_OK);
+    CHECK_HAS(text, "\"template\": \"attention_fwd_sm90\"");
+    CHECK_HAS(text, "\"served\": true");
+    lathe_text_free(text);
+    CHECK_EQ(lathe_explain(&text, spec, LATHE_FORWARD, "sm_80", arg, call_of(arg, LATHE_F32), 0, &err),
+             LATHE_OK);
+    CHECK_HAS(text, "  not served\nattention_fwd_sm90");
+    lathe_text_free(text);
+    CHECK_EQ(lathe_explain(&text, spec, LATHE_FORWARD, "sm_8", arg, n, 0, &err), LATHE_ARG);
+    CHECK(text == NULL);
+    lathe_spec_destroy(spec);
+}
+
 struct verdicts {
     int n;
     int failed;

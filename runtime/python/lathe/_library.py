@@ -128,6 +128,20 @@ class SizeInfo(ctypes.Structure):
     ]
 
 
+class Param(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("value", c_double)]
+
+
+class ParamInfo(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("value", c_double),
+        ("default_value", c_double),
+        ("is_integer", c_int32),
+        ("line", c_int32),
+    ]
+
+
 class ProofRecord(ctypes.Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -151,8 +165,6 @@ _PROTOTYPES = {
     "lathe_ctx_device": (c_int, [c_void_p]),
     "lathe_ctx_device_name": (c_char_p, [c_void_p]),
     "lathe_ctx_arch": (c_char_p, [c_void_p]),
-    "lathe_spec_load": (c_int, [POINTER(c_void_p), c_char_p, POINTER(Error)]),
-    "lathe_spec_parse": (c_int, [POINTER(c_void_p), c_char_p, c_char_p, c_size_t, POINTER(Error)]),
     "lathe_spec_destroy": (None, [c_void_p]),
     "lathe_spec_arg": (c_int, [c_void_p, c_int, c_int, POINTER(ArgInfo)]),
     "lathe_spec_size": (c_int, [c_void_p, c_int, c_int, POINTER(SizeInfo)]),
@@ -165,6 +177,12 @@ _PROTOTYPES = {
     "lathe_workspace_size": (c_int, [POINTER(c_size_t), c_void_p, *_ARGS, POINTER(Error)]),
     "lathe_launch": (c_int, [c_void_p, c_void_p, c_int, c_void_p, c_void_p, c_void_p]),  # addresses: quicker
     "lathe_source": (c_int, [POINTER(c_void_p), c_void_p, c_int, c_char_p, *_ARGS, POINTER(Error)]),
+    "lathe_explain": (c_int, [POINTER(c_void_p), c_void_p, c_int, c_char_p, *_ARGS, c_int, POINTER(Error)]),
+    "lathe_spec_open": (
+        c_int,
+        [POINTER(c_void_p), c_char_p, c_char_p, c_size_t, POINTER(Param), c_int, POINTER(Error)],
+    ),
+    "lathe_spec_param": (c_int, [c_void_p, c_int, POINTER(ParamInfo)]),
     "lathe_text_free": (None, [c_void_p]),
     "lathe_prove": (c_int, [c_void_p, c_uint, PROOF_FN, c_void_p, POINTER(Error)]),
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import json as _json
 import os
 from ctypes import byref, c_void_p
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -92,6 +93,15 @@ class Op:
         return self.forward.arguments
 
     @property
+    def params(self) -> dict[str, float]:
+        """The spec's parameters, as it was loaded: what `load(path, NAME=value)` sets."""
+        info = c.ParamInfo()
+        out: dict[str, float] = {}
+        while c.lib.lathe_spec_param(self._handle, len(out), info):
+            out[info.name.decode()] = int(info.value) if info.is_integer else info.value
+        return out
+
+    @property
     def has_backward(self) -> bool:
         return bool(self.gradient.results)
 
@@ -109,9 +119,14 @@ class Op:
         """
         if not self.has_backward:
             raise c.ArgumentError(f"{self.name}: this spec has no backward pass")
-        if not any(a.name in named for a in self.gradient.results):
-            named.update((a.name, True) for a in self.gradient.results if self._has_gradient_of(a, args, named))
-        return self._run(c.BACKWARD, args, named, stream, context)
+        return self._run(c.BACKWARD, args, self._with_gradients(args, named), stream, context)
+
+    def _with_gradients(self, args, named: dict) -> dict:
+        """Where no gradient is asked for, all of what is given."""
+        if any(a.name in named for a in self.gradient.results):
+            return named
+        wanted = (a for a in self.gradient.results if self._has_gradient_of(a, args, named))
+        return named | {a.name: True for a in wanted}
 
     def _has_gradient_of(self, argument: Argument, args, named) -> bool:
         given = set(self.gradient.positional[: len(args)]) | {n for n, v in named.items() if v is not None}
@@ -166,9 +181,21 @@ class Op:
         records, which, arch = self._described(args, named, backward, arch)
         return c.text_of(c.lib.lathe_source, self._handle, which, arch.encode(), records.array, records.n)
 
+    def explain(self, *args: Any, arch: str | None = None, backward: bool = False, json: bool = False, **named: Any):
+        """Which template serves these tensors, with which numbers, and why the others do not; they need no data.
+
+        A text for people, or, with json, a dict. arch: as of `source`.
+        """
+        records, which, arch = self._described(args, named, backward, arch)
+        text = c.text_of(
+            c.lib.lathe_explain, self._handle, which, arch.encode(), records.array, records.n, int(json)
+        )
+        return _json.loads(text) if json else text
+
     def kernel(self, *args: Any, backward: bool = False, context: Context | None = None, **named: Any) -> str:
         """Compile the kernel for these tensors, or take it from the cache, and tell about it: template, registers."""
         which = c.BACKWARD if backward else c.FORWARD
+        named = self._with_gradients(args, named) if backward else named
         bound = _bind(self, self.gradient if backward else self.forward, args, named, with_data=False)
         context = context or context_of(HOST if bound.device is None else bound.device)
         _complete(self, bound, which)
@@ -182,6 +209,7 @@ class Op:
 
     def _described(self, args, named, backward: bool, arch: str | None):
         which = c.BACKWARD if backward else c.FORWARD
+        named = self._with_gradients(args, named) if backward else named
         bound = _bind(self, self.gradient if backward else self.forward, args, named, with_data=False)
         _complete(self, bound, which)
         if arch is None:
@@ -418,13 +446,35 @@ def _to_double(value: Any):
 # ---- loading -------------------------------------------------------------------------------------------------------
 
 
-def load(path: str | os.PathLike[str]) -> Op:
-    """An op from a spec's file, or from the name of a shipped spec: `load("causal")`, `load("mine.lua")`."""
+def load(path: str | os.PathLike[str], **params: float) -> Op:
+    """An op from a spec's file, or from the name of a shipped spec: `load("causal")`, `load("mine.lua", W=128)`.
+
+    params: numbers in the place of defaults of the spec's parameters, `local W = param("W", 256)`.
+    """
+    name = os.fspath(path)
+    return _open(name, None, _text_of(name), params)
+
+
+def compile(text: str, name: str = "spec.lua", **params: float) -> Op:
+    """An op from the text of a spec; messages and generated code call it `name`. params: as of `load`."""
+    return _open(name, text, text, params)
+
+
+def _open(name: str, text: str | None, known_by: str, params: Mapping[str, float]) -> Op:
     err = c.Error()
     handle = c_void_p()
-    name = os.fspath(path)
-    c.check(c.lib.lathe_spec_load(byref(handle), name.encode(), byref(err)), err)
-    return Op(handle, name, _text_of(name))
+    given = (c.Param * max(len(params), 1))()
+    for place, (key, value) in zip(given, params.items()):
+        try:
+            place.name, place.value = key.encode(), float(value)
+        except (TypeError, ValueError):
+            raise c.ArgumentError(f"parameter '{key}': expected a number, given {type(value).__name__}") from None
+    data = None if text is None else text.encode()
+    size = 0 if data is None else len(data)
+    c.check(
+        c.lib.lathe_spec_open(byref(handle), name.encode(), data, size, given, len(params), byref(err)), err
+    )
+    return Op(handle, name, f"{sorted(params.items())}\n{known_by}")
 
 
 def _text_of(path: str) -> str:
@@ -434,12 +484,3 @@ def _text_of(path: str) -> str:
             return file.read()
     except OSError:
         return ""
-
-
-def compile(text: str, name: str = "spec.lua") -> Op:
-    """An op from the text of a spec; messages and generated code call it `name`."""
-    err = c.Error()
-    handle = c_void_p()
-    data = text.encode()
-    c.check(c.lib.lathe_spec_parse(byref(handle), name.encode(), data, len(data), byref(err)), err)
-    return Op(handle, name, text)

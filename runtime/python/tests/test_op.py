@@ -232,6 +232,33 @@ def test_source_of_a_kernel():
     assert "_bwd_" in op.source(q, q, q, do=q, dq=True, backward=True)
 
 
+def test_explain():
+    q = lathe.Shaped((1, 8, 128, 64), "bf16")
+    text = lathe.load("causal").explain(q, q, q, arch="sm_90a")
+    assert "template      attention_fwd_sm90" in text and "kernel" in text
+    facts = lathe.load("causal").explain(q, q, q, do=q, backward=True, json=True)
+    assert facts["pass"] == "backward" and facts["served"] and facts["template"] == "attention_bwd_sm80"
+    assert facts["kernels"][0]["threads"] > 0 and [a["name"] for a in facts["arguments"]][:3] == ["q", "k", "v"]
+    single = lathe.Shaped((1, 8, 128, 64), "f32")
+    refused = lathe.load("causal").explain(single, single, single, json=True)
+    assert not refused["served"] and any("attention_fwd_sm80" in line for line in refused["not_chosen"])
+
+
+def test_parameters_of_a_spec(qkv):
+    text = """local W = param("W", 4)
+    return attention { mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, W) end }"""
+    q, k, v = qkv
+    for op, width in ((lathe.compile(text), 4), (lathe.compile(text, W=2), 2)):
+        assert op.params == {"W": width}
+        near(op(q, k, v), attention(q, k, v, lambda i, j: (i >= j) & (i - j < width))[0])
+    assert lathe.load("softcap", CAP=20).params == {"CAP": 20.0}
+    assert lathe.compile(text).digest != lathe.compile(text, W=2).digest
+    with pytest.raises(lathe.SpecError, match="parameter 'V': this spec has none of that name; it has W"):
+        lathe.compile(text, V=2)
+    with pytest.raises(lathe.ArgumentError, match="parameter 'W': expected a number"):
+        lathe.compile(text, W="wide")
+
+
 def test_reference_is_in_double_precision(qkv):
     halves = [a.astype(np.float16) for a in qkv]
     o = lathe.load("causal").reference(*halves)

@@ -1,0 +1,299 @@
+/*
+ * explain.c: what would run for a problem, and why. In: a request, a plan, texts. Out: facts, for people or
+ * for programs.
+ */
+#include "gen/pipeline/explain.h"
+#include "gen/arguments/problem.h"
+#include "gen/base/facts.h"
+#include "gen/base/text.h"
+#include "gen/ir/spec.h"
+#include "gen/pipeline/pick.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/request.h"
+#include "runtime/recipe/bind.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the problem -------------------------------------------------------------------------------- */
+
+static const char *role_text(const struct sig_arg *a)
+{
+    switch ((enum arg_role)a->role) {
+    case ROLE_IN:
+        return "in";
+    case ROLE_OUT:
+    case ROLE_OUT_OPTIONAL:
+        return "out";
+    case ROLE_INPUT:
+        return "input";
+    case ROLE_SCALAR:
+    case ROLE_Q_START:
+    case ROLE_MASK_KEPT:
+        return "scalar";
+    }
+    return "";
+}
+
+static void dim_text(const struct signature *sig, struct sig_dim d, char *out, size_t size)
+{
+    char plus[16] = "";
+    if (d.plus > 0)
+        snprintf(plus, sizeof plus, "+%d", d.plus);
+    if (d.literal > 0)
+        snprintf(out, size, "%d%s", d.literal, plus);
+    else
+        snprintf(out, size, "%s%s%s", d.times == 2 ? "2*" : "", sym_name(sig, d.sym), plus);
+}
+
+static void explain_arg(struct facts *f, const struct signature *sig, const struct problem *p, int i)
+{
+    const struct sig_arg *a = &sig->arg[i];
+    char dim[NAME_MAX_BYTES + 16];
+    struct text_buf shape = {0};
+    const char *dtype = lathe_dtype_text((lathe_dtype)p->arg_dtype[i]);
+    facts_open(f, NULL, '{');
+    facts_string(f, "name", a->name);
+    facts_string(f, "role", role_text(a));
+    facts_string(f, "dtype", dtype);
+    facts_open(f, "shape", '[');
+    for (int d = 0; d < a->ndim; d++) {
+        dim_text(sig, a->dim[d], dim, sizeof dim);
+        facts_string(f, NULL, dim);
+        text_add(&shape, "%s%s", d ? "," : "", dim);
+    }
+    facts_close(f);
+    facts_bool(f, "optional", a->optional);
+    facts_bool(f, "grad", a->grad);
+    facts_bool(f, "given", arg_in(p->present, i));
+    facts_close(f);
+    facts_line(f, "  %-12s %-7s %-5s [%s]%s%s%s\n", a->name, role_text(a), dtype,
+               shape.data ? shape.data : "", a->optional ? " optional" : "", a->grad ? " grad" : "",
+               arg_in(p->present, i) ? "" : " (left out)");
+    text_free(&shape);
+}
+
+static void explain_params(struct facts *f, const struct ir *ir)
+{
+    facts_open(f, "parameters", '{');
+    for (int i = 0; i < ir->n_params; i++) {
+        facts_number(f, ir->param[i].name, ir->param[i].value);
+        facts_line(f, "  %-12s param   %.9g (line %d; default %.9g)\n", ir->param[i].name, ir->param[i].value,
+                   ir->param[i].line, ir->param[i].usual);
+    }
+    facts_close(f);
+}
+
+void explain_problem(struct facts *f, const struct ir *ir, lathe_pass pass, const struct signature *sig,
+                     const struct problem *p)
+{
+    const char *name = pass == LATHE_BACKWARD ? "backward" : "forward";
+    struct text_buf text = {0};
+    facts_string(f, "spec", ir->name);
+    facts_string(f, "kind", sig->kind);
+    facts_string(f, "pass", name);
+    facts_line(f, "%s (%s, %s)\n", ir->name, sig->kind, name);
+    explain_params(f, ir);
+    facts_open(f, "arguments", '[');
+    for (int i = 0; i < sig->n_args; i++)
+        explain_arg(f, sig, p, i);
+    facts_close(f);
+    problem_text(sig, p, &text);
+    facts_string(f, "problem", text.data ? text.data : "");
+    facts_line(f, "problem\n  %s\n", text.data ? text.data : "");
+    text_free(&text);
+}
+
+/* ---- the plan ------------------------------------------------------------------------------------ */
+
+static bool is_attention(const struct plan *plan)
+{
+    return plan->row->form == PLAN_ATTENTION || plan->row->form == PLAN_ATTENTION_BACK;
+}
+
+static void explain_reason(struct facts *f, const struct plan *plan)
+{
+    facts_string(f, "reason", plan->reason);
+    facts_line(f, "  reason        %s\n", plan->reason);
+}
+
+static void explain_tiles(struct facts *f, const struct plan *plan)
+{
+    const struct attention_plan *a = &plan->attention;
+    const struct back_plan *back = &a->back;
+    const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
+    const int bm = backward ? back->bm : a->bm;
+    const int bn = backward ? back->bn : a->bn;
+    const int stages = backward ? back->stages : a->stages;
+    const int warps = backward ? back->warps : a->warps;
+    const int smem = backward ? back->smem_bytes : a->smem_bytes;
+    facts_open(f, "tiles", '{');
+    facts_integer(f, "queries", bm);
+    facts_integer(f, "keys", bn);
+    facts_integer(f, "stages", stages);
+    facts_integer(f, "warps", warps);
+    facts_close(f);
+    facts_integer(f, "shared_memory", smem);
+    facts_line(
+        f, "  tiles         %d query rows x %d keys, %d stages, %d warps; head dims padded to %d and %d\n",
+        bm, bn, stages, warps, backward ? back->dk : a->d_pad, backward ? back->dv : a->dv_pad);
+    facts_line(f, "  shared memory %d bytes\n", smem);
+    explain_reason(f, plan);
+    if (!a->rows[0] || (backward && !back->forward))
+        return;
+    facts_string(f, "rows", a->rows);
+    facts_line(f, "  rows          %s\n", a->rows);
+}
+
+static void explain_block(struct facts *f, const struct plan *plan)
+{
+    const struct row_plan *rows = &plan->rows;
+    const struct map_plan *maps = &plan->maps;
+    const bool of_maps = plan->row->form == PLAN_MAPS;
+    facts_open(f, "block", '{');
+    facts_integer(f, "threads", of_maps ? maps->threads : rows->threads);
+    facts_integer(f, "vector", of_maps ? maps->vector : rows->vector);
+    facts_close(f);
+    facts_integer(f, "shared_memory", of_maps ? 0 : rows->smem_bytes);
+    if (of_maps)
+        facts_line(
+            f,
+            "  block         %d threads, each %d points of the last dim and %d steps or more along another\n",
+            maps->threads, maps->vector, maps->steps);
+    else
+        facts_line(f,
+                   "  block         %d threads for %d rows, vectors of %d elements, %d elements of a row in "
+                   "registers\n",
+                   rows->threads, rows->rows_per_block, rows->vector, rows->per_thread);
+    facts_line(f, "  shared memory %d bytes\n", of_maps ? 0 : rows->smem_bytes);
+    explain_reason(f, plan);
+}
+
+static void explain_state(struct facts *f, const struct plan *plan)
+{
+    const struct linear_plan *linear = &plan->linear;
+    facts_open(f, "state", '{');
+    facts_integer(f, "value_slices", linear->slices);
+    facts_integer(f, "warps", linear->warps);
+    facts_close(f);
+    facts_line(f, "  state         cut into %d slices of value channels", linear->slices);
+    if (linear->chunk > 0)
+        facts_line(f, " and %d of key channels, kept every %d tokens", linear->row_slices, linear->chunk);
+    facts_line(f, "; a block of %d warps for a slice of a head of a sequence\n", linear->warps);
+    explain_reason(f, plan);
+}
+
+void explain_plan(struct facts *f, const struct plan *plan)
+{
+    facts_bool(f, "served", true);
+    facts_string(f, "template", plan->row->name);
+    facts_string(f, "file", plan->row->file);
+    facts_string(f, "tile", plan->tile);
+    facts_line(f, "  template      %s (%s)\n", plan->row->name, plan->row->file);
+    if (is_attention(plan))
+        explain_tiles(f, plan);
+    else if (plan->row->form == PLAN_LINEAR)
+        explain_state(f, plan);
+    else
+        explain_block(f, plan);
+}
+
+/* Templates that come before the chosen one. */
+void explain_refusals(struct facts *f, const struct kernel_request *r)
+{
+    lathe_error why;
+    plan_refusals(r, &why);
+    facts_strings(f, "not_chosen", why.text);
+    for (const char *line = why.text; *line;) {
+        const int size = (int)strcspn(line, "\n");
+        facts_line(f, "  not chosen    %.*s\n", size, line);
+        line += size + (line[size] == '\n');
+    }
+}
+
+void explain_unserved(struct facts *f, const char *why)
+{
+    facts_bool(f, "served", false);
+    facts_strings(f, "not_chosen", why);
+    facts_line(f, "  not served\n%s\n", why);
+}
+
+/* ---- kernels ---------------------------------------------------------------------------------------- */
+
+static int64_t workspace_bytes(const struct source *s, const struct problem *p)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < s->n_buffers; i++)
+        bytes = (bytes + 255) / 256 * 256 + lathe__buffer_bytes(&s->buffer[i], p);
+    return bytes;
+}
+
+static int64_t blocks_of(const struct launch *l, const struct problem *p)
+{
+    const int64_t share = l->grid_share > 1 ? l->grid_share : 1;
+    if (l->when != SYM_ONE && (p->dim[l->when] < l->least || p->dim[l->when] > l->most))
+        return 0;
+    const int64_t blocks = (product_value(&l->grid, p) + share - 1) / share;
+    return l->grid_limit > 0 && blocks > l->grid_limit ? l->grid_limit : blocks;
+}
+
+static void explain_kernel(struct facts *f, const struct launch *l, const struct problem *p)
+{
+    facts_open(f, NULL, '{');
+    facts_string(f, "entry", l->entry);
+    facts_integer(f, "blocks", blocks_of(l, p));
+    facts_integer(f, "threads", l->threads);
+    facts_integer(f, "shared_memory", l->smem_bytes);
+    facts_close(f);
+    if (l->when != SYM_ONE && blocks_of(l, p) == 0)
+        facts_line(f, "  kernel        %s: for other lengths\n", l->entry);
+    else
+        facts_line(
+            f, "  kernel        %s: %" PRId64 " blocks of %d threads, %d bytes of dynamic shared memory\n",
+            l->entry, blocks_of(l, p), l->threads, l->smem_bytes);
+}
+
+/* Of attention's main kernel: query tiles, or blocks of keys in the backward pass, of all heads. */
+static int64_t parts_of_work(const struct plan *plan, const struct problem *p)
+{
+    const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
+    const int packed = !backward && plan->attention.pack ? lathe__heads_packed(p, plan->attention.bm) : 1;
+    const int64_t heads = p->dim[SYM_B] * p->dim[backward ? SYM_H_KV : SYM_H] / packed;
+    const int64_t step = backward ? (int64_t)plan->attention.back.bn * (plan->attention.back.paired ? 2 : 1)
+                         : packed > 1 ? (int64_t)(64 / packed) * (plan->attention.bm / 64)
+                                      : plan->attention.bm;
+    const int64_t tiles = (p->dim[backward ? SYM_KV : SYM_Q] + step - 1) / step;
+    return heads * tiles * (backward && plan->attention.back.paired ? 2 : 1);
+}
+
+/* A part of the work keeps one multiprocessor busy, at the least. */
+static void explain_busy(struct facts *f, const struct plan *plan, const struct problem *p,
+                         const struct device *device)
+{
+    if (!is_attention(plan) || device->sm_count <= 0)
+        return;
+    const int64_t parts = parts_of_work(plan, p);
+    const int64_t sms = device->sm_count;
+    const int64_t busy = parts < sms ? parts : sms;
+    facts_integer(f, "busy_multiprocessors", busy);
+    facts_integer(f, "multiprocessors", sms);
+    facts_line(
+        f, "  busy          %" PRId64 " of %" PRId64 " multiprocessors (%.0f %%): there %s %" PRId64 " %s\n",
+        busy, sms, 100.0 * (double)busy / (double)sms, parts == 1 ? "is" : "are", parts,
+        plan->row->form == PLAN_ATTENTION_BACK ? "blocks of keys" : "query tiles");
+}
+
+void explain_kernels(struct facts *f, const struct kernel_request *r, const struct plan *plan,
+                     const struct source *source)
+{
+    facts_string(f, "label", source->label);
+    facts_integer(f, "workspace", workspace_bytes(source, r->problem));
+    facts_line(f, "  label         %s\n  workspace     %" PRId64 " bytes\n", source->label,
+               workspace_bytes(source, r->problem));
+    facts_open(f, "kernels", '[');
+    for (int i = 0; i < source->n_launches; i++)
+        explain_kernel(f, &source->launch[i], r->problem);
+    facts_close(f);
+    explain_busy(f, plan, r->problem, r->device);
+}

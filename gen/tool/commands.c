@@ -1,0 +1,191 @@
+/*
+ * commands.c: the commands of the tool and their options, as two tables.
+ */
+#include "gen/tool/commands.h"
+
+#include <limits.h>
+#include <stddef.h>
+
+enum {
+    IN_CHECK = 1,
+    IN_GEN = 2,
+    IN_COMPILE = 4,
+    IN_RUN = 8,
+    IN_CACHE = 16,
+    IN_EXPLAIN = 32,
+    IN_LIST = 64,
+    IN_AOT = 128,
+    IN_TUNE = 256,
+    IN_SHOW = 512,
+    IN_MANUAL = 1024,
+    IN_COMPLETION = 2048
+};
+
+static const struct command COMMANDS[] = {
+    {"check", IN_CHECK, 1, INT_MAX, "SPEC...", "prove specs sound, without a GPU",
+     "Proves on random data in double precision: the online form equals the whole-row form in any order of "
+     "tiles,\n"
+     "combine equals the whole, derived gradients equal finite differences, tile bounds of the mask agree "
+     "with "
+     "the\n"
+     "mask; and that values in f32 are those of double precision, but for the digits that rounding what is "
+     "read "
+     "takes.\n"
+     "Prints one line per proof with its largest error, and \"not seen\" for each comparison of which a side "
+     "was "
+     "never\n"
+     "taken. A spec that takes seconds is proved in part, and its lines say so. Sizes, inputs and scalars "
+     "are "
+     "its\nown choice, inputs of integers within their declared range, unless --problem, --input and --set "
+     "say "
+     "otherwise;\ndtypes of the problem are those in which --input is read.\n",
+     cmd_check},
+    {"gen", IN_GEN, 1, 1, "SPEC -o FILE.cu", "write one self-contained CUDA file",
+     "The file compiles with `nvcc -cubin -std=c++20 -arch=ARCH`; its opening comment says how to launch "
+     "it.\n",
+     cmd_gen},
+    {"compile", IN_COMPILE, 1, 1, "SPEC -o FILE.fatbin", "compile a kernel for one or several architectures",
+     "Several --arch go into one fatbin, each with the kernel that is best for it, where nvFatbin or the "
+     "toolkit's "
+     "fatbinary\n"
+     "is installed.\n"
+     "--cache DIR, beside -o or instead of it, puts the kernels for these architectures into a kernel cache, "
+     "as a GPU\n"
+     "of each would: a package or an image ships it as /usr/share/lathe/cache, and no compiler is needed "
+     "there.\n",
+     cmd_compile},
+    {"aot", IN_AOT, 1, INT_MAX, "SPEC... -o DIR", "compile specs ahead of time into a static library",
+     "Writes libNAME.a, NAME.h (typed functions), NAME.pc (pkg-config) and NAME.manifest into DIR. Programs "
+     "link "
+     "with\n"
+     "libNAME.a and liblathe_rt alone: no Lua, no NVRTC, no file at run time. A problem is of every spec "
+     "that "
+     "knows its\n"
+     "names; only its dtypes, head dims (rowwise: n), absent inputs and unaligned tensors are compiled in, "
+     "and "
+     "whether\n"
+     "kv is 8192 or more where other tiles are faster there (names with _long). The same input gives the "
+     "same "
+     "bytes.\n"
+     "Needs NVRTC, a C compiler ($CC) and ar ($AR), and no GPU.\n",
+     cmd_aot},
+    {"run", IN_RUN, 1, 1, "SPEC [--problem P]", "run a kernel on random or given data, and time it",
+     "Tensors come from --input, or are random: normal values for floats, short runs of rising ids for i32, "
+     "0 and 1\n"
+     "for u8. Optional tensors are left out unless --input NAME=random or a file gives them. Scalars come "
+     "from\n"
+     "--set, their default, or are random. --verify compares with the evaluator in double precision, on all "
+     "rows\n"
+     "or on a sample of at most 2048. --pass backward runs the forward pass first, for o and the finals, and "
+     "times the\n"
+     "gradients alone: of every float tensor and of inputs declared grad = true; NAME=none in the problem "
+     "leaves one out.\n"
+     "They sum over all rows; where those are too many for the evaluator, --verify launches once more with "
+     "the "
+     "seeds of a\n"
+     "sample of rows, those of the others zero, and compares all of the gradients that come out.\n",
+     cmd_run},
+    {"tune", IN_TUNE, 1, 1, "SPEC [--problem P]",
+     "measure the plans that serve a problem, and keep the fastest",
+     "Every row of tiles that fits, of every template that takes the problem (--template: of those named, "
+     "also "
+     "where\n"
+     "they have not been run on a GPU yet), on the tensors of `lathe run`. The fastest is kept beside the "
+     "cache of\n"
+     "kernels, travels with `lathe cache export`, and is taken by programs and by `lathe run` for the same "
+     "spec, "
+     "device\n"
+     "and compiled-in facts, whatever the lengths; `lathe explain` names it. `lathe cache clear` forgets "
+     "it.\n",
+     cmd_tune},
+    {"cache", IN_CACHE, 1, 3, "info|verify|clear|...",
+     "look at, check, empty or move the cache of compiled kernels",
+     "  info                 its place, its size and its kernels\n"
+     "  verify               read every entry, remove what is damaged\n"
+     "  clear                remove all of them\n"
+     "  export FILE [DIR]    write all of it, or of the cache DIR, to one file; without the readable "
+     "sources\n"
+     "                       unless --texts is given\n"
+     "  import FILE [DIR]    add what the file holds and the cache lacks; a damaged file changes nothing. "
+     "The "
+     "kernels\n"
+     "                       are code that will run: import what you trust\n",
+     cmd_cache},
+    {"explain", IN_EXPLAIN, 1, 1, "SPEC [--problem P]", "which template serves a problem, and why",
+     "Prints the arguments, the problem, and the chosen template with tile sizes, shared memory and "
+     "workspace; or\n"
+     "every template's refusal (exit code 1).\n",
+     cmd_explain},
+    {"list", IN_LIST, 0, 0, "", "name the specs that ship with lathe", "Prints a line about each.\n",
+     cmd_list},
+    {"show", IN_SHOW, 1, 1, "NAME", "print a spec that ships with lathe",
+     "To begin a spec of your own: lathe show causal >mine.lua\n", cmd_show},
+    {"manual", IN_MANUAL, 0, 0, "", "print the manual page, lathe(1)", "As nroff -man reads it.\n",
+     cmd_manual},
+    {"completion", IN_COMPLETION, 1, 1, "bash|zsh|fish", "print completions for a shell",
+     "bash: source <(lathe completion bash). An installed lathe has them already.\n", cmd_completion},
+    {NULL, 0, 0, 0, NULL, NULL, NULL, NULL},
+};
+
+static const struct option_row OPTIONS[] = {
+    {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_RUN | IN_TUNE, "forward|backward",
+     "which pass (default: forward)"},
+    {"--pass", OPT_PASSES, IN_AOT, "forward[,backward]", "which passes (default: forward)"},
+    {"--arch", OPT_ARCH, IN_GEN | IN_COMPILE | IN_EXPLAIN, "sm_NN", "GPU architecture (default: sm_80)"},
+    {"--arch", OPT_ARCH, IN_AOT, "sm_NN,...", "GPU architectures, with commas or several times"},
+    {"--problem", OPT_PROBLEMS, IN_AOT, "P", "what is compiled in, as often as needed: dtype=bf16,d=128"},
+    {"--name", OPT_NAME, IN_AOT, "NAME", "of library, header and functions (default: kernels)"},
+    {"-j", OPT_JOBS, IN_AOT, "N", "kernels compiled at once (default, and at most: one for each core)"},
+    {"--cc", OPT_CC, IN_AOT, "PROGRAM", "the C compiler (default: $CC, or cc)"},
+    {"--problem", OPT_PROBLEM, IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN, "P",
+     "sizes and dtype: dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128\n"
+     "                        (rowwise: dtype=bf16,rows=16384,n=8192); what is left out has\n"
+     "                        a default. INPUT=none leaves an optional tensor out, INPUT=f16 is the\n"
+     "                        dtype of one declared \"float\", unaligned=q+k names tensors whose rows\n"
+     "                        are not 16-byte aligned or have no last stride of 1, folded=k+v those with "
+     "strides of 0; deterministic=1: "
+     "a backward pass that gives\n"
+     "                        the same bits from run to run"},
+    {"--param", OPT_PARAM, IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_AOT,
+     "NAME=NUMBER", "a parameter of the spec, local W = param(\"W\", 256), as often as needed"},
+    {"--json", OPT_JSON, IN_EXPLAIN | IN_RUN | IN_CACHE | IN_LIST, NULL, "for programs: one object of JSON"},
+    {"--names", OPT_NAMES, IN_LIST, NULL, "the names alone"},
+    {"--template", OPT_TEMPLATE, IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN, "NAME",
+     "plan with this template or none (default: the first that serves)"},
+    {"-o", OPT_OUT, IN_AOT, "DIR", "folder to write into, made if there is none"},
+    {"-o", OPT_OUT, IN_GEN | IN_COMPILE, "FILE", "where to write (- is standard output)"},
+    {"--device", OPT_DEVICE, IN_RUN | IN_TUNE, "auto|host|cuda:N",
+     "where to run (default: auto: a GPU, or else the host)"},
+    {"--seed", OPT_SEED, IN_RUN | IN_TUNE | IN_CHECK, "N", "of random data (default: 1)"},
+    {"--strict", OPT_STRICT, IN_CHECK, NULL,
+     "fail, too, where a side of a comparison was never taken or time ran out"},
+    {"--verify", OPT_VERIFY, IN_RUN, NULL, "compare with the evaluator; exit code 1 beyond the bound"},
+    {"--repeat", OPT_REPEAT, IN_RUN | IN_TUNE, "N",
+     "time N launches and report the median (default: 1; tune: 7)"},
+    {"--set", OPT_SET, IN_CHECK | IN_RUN | IN_TUNE | IN_EXPLAIN, "NAME=VALUE",
+     "value of a scalar, q_start included"},
+    {"--input", OPT_INPUT, IN_CHECK | IN_RUN | IN_TUNE, "NAME=FILE.npy",
+     "read a tensor; NAME=random for an optional one"},
+    {"--output", OPT_OUTPUT, IN_RUN, "NAME=FILE.npy", "write a result (bf16 as float32)"},
+    {"--cache-dir", OPT_CACHE_DIR, IN_RUN | IN_TUNE | IN_EXPLAIN | IN_CACHE, "DIR",
+     "the kernel cache (default: $LATHE_CACHE_DIR, ...)"},
+    {"--texts", OPT_TEXTS, IN_CACHE, NULL, "export the readable sources too, which nothing but people reads"},
+    {"--cache", OPT_CACHE, IN_COMPILE, "DIR", "a kernel cache to put the result into"},
+    {"--cache", OPT_CACHE, IN_AOT, "DIR",
+     "compile nothing that is there already; keep there what is compiled"},
+    {NULL, OPT_PASS, 0, NULL, NULL},
+};
+
+const struct tool_tables tool_tables = {
+    COMMANDS,
+    OPTIONS,
+    "A SPEC is a path, or the name of a shipped spec such as `causal`. `lathe "
+    "--version` prints the version.\n"
+    "Results go to standard output, everything else to standard error.\n",
+    "  0  success\n"
+    "  1  a check or verification failed (for `check` also a spec that does not "
+    "load), or the problem cannot\n"
+    "     be served\n"
+    "  2  wrong use, or bad input: a spec, a problem, a file\n"
+    "  3  the environment: a compiler, a device, the cache or memory is missing\n",
+};
