@@ -306,6 +306,7 @@ const char *result_compare(const struct tensor *t, const double *expected, const
     struct bound bound = bound_of(t->row.role == ROLE_RESULT && !c->sums ? t->dtype : c->run[0].dtype);
     if (c->sums) { /* also of states, which are f32 beside q and k of 16 bits */
         bound.grad *= t->row.role == ROLE_GRADIENT ? SUMS_GRADIENT : SUMS_RESULT;
+        bound.result *= SUMS_RESULT;
     }
     if (t->row.role == ROLE_GRADIENT) {
         return compare_gradient(t, expected, spread, bound.grad, worst, why, why_size);

@@ -292,7 +292,7 @@ static const char *judge(const struct placed *p, int i, const double *expected, 
     const char *wrong =
         t->dtype == LATHE_I32
             ? compare_whole(t, expected, why, size)
-            : result_compare(t, expected, &(const struct spread){.least = c->sums ? 4e-7 : 0.0}, &one, worst,
+            : result_compare(t, expected, &(const struct spread){.least = c->sums ? 1e-6 : 0.0}, &one, worst,
                              why, size);
     if (wrong) {
         return wrong;
