@@ -207,6 +207,15 @@ class Op:
         with_names = {n: _to_double(v) for n, v in named.items()}
         return self.backward(*exact, **with_names) if backward else self(*exact, **with_names)
 
+    def draw(self, length: int = 64, heads: int = 4, *, keys: int | None = None, **inputs: Any):
+        """A figure of matplotlib: what each query takes from each key, for each head; `.savefig(FILE)` writes it.
+
+        By the host device, for queries and keys of 0; inputs: the spec's own, for a batch of 1. See lathe.draw.
+        """
+        from . import draw
+
+        return draw.draw(self, length, heads, keys=keys, **inputs)
+
     def _described(self, args, named, backward: bool, arch: str | None):
         which = c.BACKWARD if backward else c.FORWARD
         named = self._with_gradients(args, named) if backward else named
