@@ -20,4 +20,7 @@ for module in numpy pytest; do
 done
 export LATHE_LIBRARY="$build/liblathe.so" PYTHONPATH="$PWD/runtime/python:$PWD/runtime/python/tests" PYTHONDONTWRITEBYTECODE=1
 export LATHE_TOOL="$build/lathe" CUDA_VISIBLE_DEVICES=
-exec "$python" -m pytest -p no:cacheprovider -rs runtime/python/tests "$@"
+XDG_CACHE_HOME=$(mktemp -d)
+export XDG_CACHE_HOME
+trap 'rm -rf "$XDG_CACHE_HOME"' EXIT
+"$python" -m pytest -p no:cacheprovider -rs runtime/python/tests "$@"
