@@ -218,7 +218,7 @@ static void only_where(struct launch *launch, enum sym size, int32_t least, int3
 static void add_by_chunk(struct emitter *e, const struct layout *l, const struct plan *plan,
                          struct source *out, struct text_buf *again)
 {
-    enum { FEW = 16 };
+    enum { FEW = 16, CHUNKED_THREADS = 256 };
     const struct linear_plan *to = &plan->linear;
     int inverse = -1;
     struct launch *launch = NULL;
@@ -232,6 +232,7 @@ static void add_by_chunk(struct emitter *e, const struct layout *l, const struct
         only_where(launch, SYM_T, FEW + 1, INT32_MAX);
     }
     launch = add_kernel(e, l, plan, "chunks", inverse, out, again);
+    launch->threads = CHUNKED_THREADS;
     launch->smem_bytes = to->smem_bytes;
     only_where(launch, SYM_T, FEW + 1, INT32_MAX);
 }

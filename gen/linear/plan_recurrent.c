@@ -96,6 +96,14 @@ static const char *why_not_by_chunk(const struct kernel_request *r)
     return l->all_tokens ? "serves causal = true" : NULL;
 }
 
+/* As there. */
+static int chunked_smem_bytes(const struct linear_plan *plan, int pad)
+{
+    enum { CHUNK = LINEAR_CHUNK };
+    const int inverse = plan->inverse > 0 ? CHUNK * CHUNK * 2 : 0;
+    return plan->stages * CHUNK * (4 * pad + 128) + CHUNK * (2 * pad + 128) + inverse + 8 * CHUNK;
+}
+
 bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char *why)
 {
     enum { MOST_D = 128, WARPS = 4, COLUMNS = 64, CHUNK = LINEAR_CHUNK, STEP = 64 };
@@ -113,7 +121,10 @@ bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char
     to->slices = slices_of((int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], WARPS);
     to->inverse = r->ir->linear.delta.n_roots > 0 ? 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK
                                                   : 0; /* linear/delta_inverse.cuh */
-    to->smem_bytes = CHUNK * (6 * pad + 256) + 256 + (to->inverse > 0 ? CHUNK * CHUNK * 2 : 0); /* as there */
+    to->stages = 2;
+    if (chunked_smem_bytes(to, pad) > r->device->smem_bytes)
+        to->stages = 1;
+    to->smem_bytes = chunked_smem_bytes(to, pad);
     if (to->smem_bytes > r->device->smem_bytes) {
         snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", to->smem_bytes,
                  r->device->smem_bytes);

@@ -18,6 +18,12 @@ static void config_recurrent(struct text_buf *t, const struct problem *problem, 
              yes(plan->linear.o_f32));
 }
 
+static void config_chunked(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_recurrent(t, problem, plan);
+    text_add(t, "constexpr int CHUNK_STAGES = %d;\n", plan->linear.stages);
+}
+
 static void config_recurrent_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     config_recurrent(t, problem, plan);
@@ -86,7 +92,7 @@ const struct template_row linear_templates[] = {{.name = "linear_chunked",
                                                  .form = PLAN_LINEAR,
                                                  .file = "linear/chunked.cuh",
                                                  .ok = plan_linear_chunked,
-                                                 .config = config_recurrent,
+                                                 .config = config_chunked,
                                                  .label = label,
                                                  .beside = BESIDE},
                                                 {.name = "linear_recurrent",

@@ -8,7 +8,7 @@ namespace linear {
 constexpr int CHUNK_TOKENS = 64, CHUNK_COLUMNS = 64;
 constexpr int CHUNK_PAD = round_up(cfg::D, 64);
 constexpr int INVERSE_ELEMENTS = CHUNK_TOKENS * CHUNK_TOKENS; // of a chunk of a head (linear/delta_inverse.cuh)
-static_assert(WARPS == 4 && CHUNK_PAD <= 128, "four warps, and head dims up to 128");
+static_assert(WARPS == 4 && CHUNK_PAD <= 128, "head dims up to 128");
 
 DEV int chunks_of(int tokens) { return (tokens + CHUNK_TOKENS - 1) / CHUNK_TOKENS; }
 
@@ -21,37 +21,57 @@ template <class P> DEV i64 chunk_number(const P &p, const sequence &s, int place
 }
 
 // Rows of a chunk, 64 of COLS; zeros beyond `rows` and `columns`.
-template <int COLS, class T> DEV void load_rows(u32 tile, const T *from, i64 stride, int rows, int columns)
+template <int COLS, int THREADS, class T> DEV void load_rows(u32 tile, const T *from, i64 stride, int rows, int columns)
 {
     constexpr int CHUNKS = COLS / 8;
+    constexpr int STEP = THREADS / CHUNKS;
+    static_assert(CHUNK_TOKENS % STEP == 0 && STEP % 8 == 0, "8, 16 .. rows at a time");
+    const int thread = static_cast<int>(fresh_thread()); // found again for each tile: registers less in between
+    const int chunk = thread % CHUNKS;
+    const int row = thread / CHUNKS;
+    const u32 to = tile + swizzle<COLS>::offset(row, chunk);
+    const i64 step = stride * static_cast<i64>(sizeof(T));
+    const char *base = reinterpret_cast<const char *>(from);
+    const char *source = base + (row * step + chunk * 16);
 #pragma unroll
-    for (int i = 0; i < CHUNK_TOKENS * CHUNKS / THREADS; i++) {
-        const int n = static_cast<int>(threadIdx.x) + i * THREADS;
-        const int row = n / CHUNKS;
-        const int chunk = n % CHUNKS;
-        const bool some = row < rows && chunk * 8 < columns;
-        copy16_async(tile + swizzle<COLS>::offset(row, chunk), some ? from + (row * stride + chunk * 8) : from, some ? 16 : 0);
+    for (int i = 0; i < CHUNK_TOKENS / STEP; i++) {
+        const bool some = row + i * STEP < rows && chunk * 8 < columns;
+        copy16_async(to + static_cast<u32>(i * STEP * swizzle<COLS>::ROW_BYTES), some ? source : base, some ? 16 : 0);
+        source += STEP * step;
+        keep(source);
     }
 }
 
 // Sums of the logarithms from a chunk's start on, to the base 2, by the first warp. A gate of -1e4 would cost the sums behind it their digits: 2^-100 is as
 // good as 0.
+struct logs {
+    float x[2];
+
+    template <class P> __device__ __forceinline__ void fetch(const P &p, const work &w, int place)
+    {
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const int at = place + 2 * lane_id() + k;
+            x[k] = w.has(at) ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, at), 0) * 0x1.715476p0f, -100.0f) : 0.0f;
+        }
+    }
+    __device__ __forceinline__ void sum(float *sums) const
+    {
+        float sum = x[0] + x[1];
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            const float before = __shfl_up_sync(ALL_LANES, sum, static_cast<u32>(step));
+            sum += lane_id() >= step ? before : 0.0f;
+        }
+        sums[2 * lane_id()] = sum - x[1];
+        sums[2 * lane_id() + 1] = sum;
+    }
+};
 template <class P> DEV void sum_logs(const P &p, const work &w, int place, float *sums)
 {
-    float log[2] = {};
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        const int at = place + 2 * lane_id() + k;
-        log[k] = w.has(at) ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, at), 0) * 0x1.715476p0f, -100.0f) : 0.0f;
-    }
-    float sum = log[0] + log[1];
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-        const float before = __shfl_up_sync(ALL_LANES, sum, static_cast<u32>(step));
-        sum += lane_id() >= step ? before : 0.0f;
-    }
-    sums[2 * lane_id()] = sum - log[1];
-    sums[2 * lane_id() + 1] = sum;
+    logs own;
+    own.fetch(p, w, place);
+    own.sum(sums);
 }
 
 } // namespace linear

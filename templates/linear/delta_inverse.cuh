@@ -206,7 +206,7 @@ DEV void invert(const linear_params &p, unsigned char *bytes)
     }
     const i64 way = cfg::REVERSE ? -1 : 1;
     const i64 token = sequence::token(at.w.s, at.place);
-    load_rows<CHUNK_PAD>(keys, elements(p.k, at.w.s.batch * p.k_b + at.w.h_kv * p.k_h + token * p.k_t), way * p.k_t, at.w.s.length - at.place, cfg::D);
+    load_rows<CHUNK_PAD, THREADS>(keys, elements(p.k, at.w.s.batch * p.k_b + at.w.h_kv * p.k_h + token * p.k_t), way * p.k_t, at.w.s.length - at.place, cfg::D);
     copy_commit();
     if (threadIdx.x < CHUNK_TOKENS) {
         s.beta[threadIdx.x] = at.w.beta(p, at.place + static_cast<int>(threadIdx.x));

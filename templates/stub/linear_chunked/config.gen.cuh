@@ -13,6 +13,7 @@ constexpr int WARPS = 4;
 constexpr int DECAY = DECAY_TOKEN;
 constexpr bool DELTA = true, BONUS = false, NORMALISE = false, CAUSAL = true, REVERSE = false, PACKED = true;
 constexpr bool O_F32 = true;
+constexpr int CHUNK_STAGES = 2;
 constexpr int BACK_CHUNK = 64;
 constexpr bool BY_CHUNK = true;
 constexpr int STAGES = 3;
