@@ -71,6 +71,11 @@ for file in lathe.h lathe_aot.h lathe_inspect.h lathe_types.h; do
     ok "header $file" cmp "$here/include/$file" "$first/include/$file"
 done
 
+for file in share/man/man1/lathe.1 share/bash-completion/completions/lathe share/lathe/specs/causal.lua share/lathe/specs/reference/attention.md \
+    share/doc/lathe/LICENSE; do
+    ok "installed $file" test -s "$first/$file"
+done
+
 # ---- programs ------------------------------------------------------------------------------------
 
 # A result on a GPU, or the sentence that says what is missing.
