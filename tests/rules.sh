@@ -52,7 +52,7 @@ awk '/^extern "C" __global__/ && before !~ /^#if LATHE_COMPILED\([a-z_]+\)$/ { p
 # Who may include whom: a folder, then the folders beside itself that its files include from. `include` is include/; a folder `gen` or
 # `runtime` alone is that of their doors, gen.h and rt.h. Folders without a row here, and rows without a folder, are mistakes, too.
 floor='runtime/base runtime/recipe include'
-below="gen/base gen/ir gen/derive gen/arguments gen/lower gen/plan gen/emit gen/heads gen/host $floor"
+below="gen/base gen/ir gen/derive gen/arguments gen/lower gen/plan gen/emit gen/heads gen/host gen/prove $floor"
 layers="
 gen/base: $floor
 gen/ir: gen/base $floor
@@ -63,14 +63,14 @@ gen/lower: gen/base gen/ir gen/arguments $floor
 gen/plan: gen/base gen/ir gen/arguments $floor
 gen/emit: gen/base gen/ir gen/arguments gen/plan $floor
 gen/host: gen/base gen/ir gen/arguments gen/derive $floor
+gen/prove: gen/base gen/ir gen/derive gen/arguments gen/host $floor
 gen/heads: gen/base gen/ir gen/derive gen/arguments gen/plan gen/emit $floor
 gen/attention: $below
 gen/rowwise: $below
 gen/elementwise: $below
 gen/linear: $below
 gen/pipeline: $below gen/lang gen/attention gen/rowwise gen/elementwise gen/linear
-gen/prove: $below gen/attention gen/rowwise gen/elementwise gen/linear gen/pipeline
-gen: $below gen/lang gen/attention gen/rowwise gen/elementwise gen/linear gen/pipeline gen/prove
+gen: $below gen/lang gen/attention gen/rowwise gen/elementwise gen/linear gen/pipeline
 gen/tool: gen gen/ir gen/prove gen/base gen/host runtime/driver runtime/compile runtime/cache runtime/aot runtime/jit $floor
 runtime/base: include
 runtime/recipe: runtime/base include
@@ -130,8 +130,8 @@ done | breach 'every row of the table of folders has files'
 # What differs between kinds of operators is said by struct signature (sizes, sharing, flags).
 grep -nE 'str(n?case|n)?cmp\([^,]*\bkind\b|lathe__is_(attention|rowwise|elementwise|linear)|KIND_' $runtime_c $runtime_h \
     $(find gen/arguments -name '*.[ch]') | breach 'runtime/ and gen/arguments/ ask for no kind of operator'
-# In gen/ its row in the table of kinds says it (gen/ir/kind.h). The prover is about the mathematics of each kind.
-grep -nE 'KIND_(ATTENTION|ROWWISE|ELEMENTWISE|LINEAR)' $(find gen/base gen/ir gen/derive gen/lower gen/plan gen/heads gen/host gen/pipeline gen/tool -name '*.[ch]') |
+# In gen/ its row in the table of kinds says it (gen/ir/kind.h, gen/prove/kind_proofs.h).
+grep -nE 'KIND_(ATTENTION|ROWWISE|ELEMENTWISE|LINEAR)' $(find gen/base gen/ir gen/derive gen/lower gen/plan gen/emit gen/heads gen/host gen/prove gen/pipeline gen/tool -name '*.[ch]') |
     grep -vE '^gen/(ir/(spec|kind)\.h|pipeline/kinds\.c):' | breach 'shared stages of gen/ ask the row of a kind, and not for the kind'
 
 # A name that is exported is nobody's static: neither grep nor a reader tells two functions of one name apart.

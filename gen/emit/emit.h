@@ -117,6 +117,8 @@ void params_open(struct params *p, struct text_buf *out, struct launch *launch, 
 /* The struct comes behind n tensor maps, as in hopper_params of attention/fwd_sm90.cuh. */
 void params_behind_maps(struct params *p, int n);
 void params_close(struct params *p, const char *type);
+/* A row alone, of a member whose text is the caller's. */
+struct param *params_row(struct params *p, enum param_kind kind, int arg, int dim, uint32_t bytes);
 void params_pointer(struct params *p, const char *type, const char *name, enum param_kind kind, int arg);
 void params_strides(struct params *p, const char *name, const char *const *suffix, int arg, int n,
                     int first_dim);

@@ -5,6 +5,7 @@
  */
 #include "gen/emit/emit.h"
 #include "gen/base/text.h"
+#include "gen/ir/kind.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -18,7 +19,7 @@
 static enum value_class classify_node(const struct emitter *e, const struct ir_node *n)
 {
     bool axis = (n->span & (SPAN_KV | SPAN_DIM)) != 0;
-    const int end = e->w->kind == KIND_ATTENTION ? LEAF_ROW0 : LEAF_FINAL; /* finals, seeds, delta */
+    const int end = kinds[e->w->kind].row_leaves;
     bool dynamic = n->phase > 0 || (n->op == OP_PARAM && n->index >= LEAF_STATE && n->index < end);
     bool element = n->op == OP_PARAM && axis;
     for (int k = 0; k < n->n_args; k++) {
@@ -39,18 +40,18 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* A bound on the absolute value; ANY_INTEGER where the text has to wrap around or nothing is known. Launches
-   of attention refuse sizes and positions from 2^24 on. */
+/* A bound on the absolute value; ANY_INTEGER where the text has to wrap around or nothing is known. */
 static double bound_of(const struct emitter *e, const struct ir_node *n)
 {
     const double a = n->n_args > 0 ? e->most[n->arg[0]] : ANY_INTEGER;
     const double b = n->n_args > 1 ? e->most[n->arg[1]] : ANY_INTEGER;
+    const double end = kinds[e->w->kind].positions_end;
     switch ((enum ir_op)n->op) {
     case OP_CONST:
         return fabs(n->value);
     case OP_AT:
     case OP_PARAM: /* corners of tiles */
-        return e->w->kind == KIND_ATTENTION && n->index < LEAF_READ ? 0x1p24 : ANY_INTEGER;
+        return end > 0 && n->index < LEAF_READ ? end : ANY_INTEGER;
     case OP_ADD:
     case OP_SUB:
         return a + b;
@@ -188,7 +189,6 @@ static const char *at_text(int field)
         [AT_H_KV] = "h.h_kv",
         [AT_Q] = "r.q",
         [AT_KV] = "c.kv",
-        [AT_ROW] = "r.row",
         [AT_I] = "i",
         [AT_POS] = "v.pos",
         [AT_N_B] = "z.n_b",
@@ -223,8 +223,8 @@ const char *node_text(struct emitter *e, int node, char *buf, size_t size)
         snprintf(buf, size, "(-2147483647 - 1)"); /* 2147483648 alone would be a long */
     else if (n->op == OP_CONST)
         snprintf(buf, size, n->value < 0 ? "(%d)" : "%d", (int)n->value);
-    else if (n->op == OP_AT && e->w->kind == KIND_ROWWISE && n->index == AT_ROW)
-        snprintf(buf, size, "v.row");
+    else if (n->op == OP_AT && n->index == AT_ROW)
+        snprintf(buf, size, "%s", kinds[e->w->kind].row_text);
     else if (ir_free_size(n) >= 0)
         snprintf(buf, size, "x.size_%s", e->w->free_name[ir_free_size(n)]);
     else if (n->op == OP_AT)

@@ -6,6 +6,7 @@
 #include "gen/emit/emit.h"
 #include "runtime/recipe/bind.h"
 #include "gen/base/text.h"
+#include "gen/ir/kind.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static void align_to(struct params *p, uint32_t bytes)
     p->offset = (p->offset + bytes - 1) / bytes * bytes;
 }
 
-static struct param *add_row(struct params *p, enum param_kind kind, int arg, int dim, uint32_t bytes)
+struct param *params_row(struct params *p, enum param_kind kind, int arg, int dim, uint32_t bytes)
 {
     align_to(p, bytes);
     uint32_t at = p->offset;
@@ -71,7 +72,7 @@ void params_close(struct params *p, const char *type)
 
 void params_pointer(struct params *p, const char *type, const char *name, enum param_kind kind, int arg)
 {
-    add_row(p, kind, arg, 0, 8);
+    params_row(p, kind, arg, 0, 8);
     text_add(p->out, "    %s *%s;\n", type, name);
 }
 
@@ -79,33 +80,33 @@ void params_strides(struct params *p, const char *name, const char *const *suffi
                     int first_dim)
 {
     for (int i = 0; i < n; i++) {
-        add_row(p, PARAM_ARG_STRIDE, arg, first_dim + i, 8);
+        params_row(p, PARAM_ARG_STRIDE, arg, first_dim + i, 8);
         text_add(p->out, "    long long %s_%s;\n", name, suffix[i]);
     }
 }
 
 void params_product(struct params *p, const char *name, const struct product *product)
 {
-    add_row(p, PARAM_PRODUCT, 0, 0, 8)->product = *product;
+    params_row(p, PARAM_PRODUCT, 0, 0, 8)->product = *product;
     text_add(p->out, "    long long %s;\n", name);
 }
 
 void params_sym(struct params *p, const char *name, enum sym sym)
 {
-    add_row(p, PARAM_SYM, (int)sym, 0, 4);
+    params_row(p, PARAM_SYM, (int)sym, 0, 4);
     text_add(p->out, "    int %s;\n", name);
 }
 
 void params_pack(struct params *p, const char *name, int rows)
 {
-    add_row(p, PARAM_PACK, rows, 0, 4);
+    params_row(p, PARAM_PACK, rows, 0, 4);
     text_add(p->out, "    int %s;\n", name);
 }
 
 void params_start(struct params *p, const char *name, bool is_query)
 {
     if (is_query)
-        add_row(p, PARAM_Q_START, 0, 0, 4);
+        params_row(p, PARAM_Q_START, 0, 0, 4);
     else
         p->offset += 4; /* keys start at 0, as everything that no row fills */
     text_add(p->out, "    int %s;\n", name);
@@ -122,8 +123,8 @@ static void sizes_of(struct params *p, enum sym batches, int by_length)
 {
     const enum sym order[] = {batches, SYM_H, SYM_H_KV, SYM_Q, SYM_KV};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        add_row(p, PARAM_SYM, (int)order[i], 0, 4);
-    add_row(p, PARAM_Q_START, by_length, 0, 4);
+        params_row(p, PARAM_SYM, (int)order[i], 0, 4);
+    params_row(p, PARAM_Q_START, by_length, 0, 4);
     text_add(p->out, "    sizes z;\n");
 }
 
@@ -150,7 +151,7 @@ void params_token_sizes(struct params *p)
 {
     static const enum sym order[] = {SYM_B, SYM_H, SYM_H_K, SYM_T, SYM_T};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        add_row(p, PARAM_SYM, (int)order[i], 0, 4);
+        params_row(p, PARAM_SYM, (int)order[i], 0, 4);
     p->offset += 4;
     text_add(p->out, "    sizes z;\n");
 }
@@ -159,7 +160,7 @@ void params_row_sizes(struct params *p)
 {
     static const enum sym order[] = {SYM_ROWS0, SYM_ROWS1, SYM_ROWS, SYM_N};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        add_row(p, PARAM_SYM, (int)order[i], 0, 4);
+        params_row(p, PARAM_SYM, (int)order[i], 0, 4);
     text_add(p->out, "    row_sizes z;\n");
 }
 
@@ -175,12 +176,12 @@ void params_rows(struct params *p, const struct signature *sig, const char *type
         const struct sig_arg *a = &sig->arg[arg[i]];
         const bool inner = columns && a->dim[2].sym == SYM_N;
         const int skip = LEADING - (a->ndim - columns);
-        add_row(p, PARAM_ARG_DATA, arg[i], 0, 8);
+        params_row(p, PARAM_ARG_DATA, arg[i], 0, 8);
         p->offset += 8 * (uint32_t)skip;
         for (int d = 0; d < LEADING - skip; d++)
-            add_row(p, PARAM_ARG_STRIDE, arg[i], inner && d == 2 ? 3 : d, 8);
+            params_row(p, PARAM_ARG_STRIDE, arg[i], inner && d == 2 ? 3 : d, 8);
         if (columns)
-            add_row(p, PARAM_ARG_STRIDE, arg[i], inner ? 2 : a->ndim - 1, 8);
+            params_row(p, PARAM_ARG_STRIDE, arg[i], inner ? 2 : a->ndim - 1, 8);
         else
             p->offset += 8;
     }
@@ -193,7 +194,7 @@ void params_buffers(struct params *p, const char *type, const char *name, const 
 {
     align_to(p, 8);
     for (int i = 0; i < n; i++)
-        add_row(p, PARAM_WORK_DATA, buffer[i], 0, 8);
+        params_row(p, PARAM_WORK_DATA, buffer[i], 0, 8);
     if (n == 0)
         p->offset += 8;
     text_add(p->out, "    %s *%s[%d];\n", type, name, n > 0 ? n : 1);
@@ -206,13 +207,13 @@ void params_scatter_targets(struct params *p, const struct signature *sig, const
     align_to(p, 8);
     for (int i = 0; i < n; i++) {
         const struct sig_arg *a = &sig->arg[arg[i]];
-        add_row(p, PARAM_WORK_DATA, buffer[i], 0, 8);
+        params_row(p, PARAM_WORK_DATA, buffer[i], 0, 8);
         for (int d = 0; d < INPUT_DIMS; d++) {
             const struct sig_dim *dim = d < a->ndim ? &a->dim[d] : NULL;
             struct product size = product_of(dim && dim->literal > 0 ? dim->literal : 1);
             if (dim && dim->literal == 0)
                 product_times(&size, (enum sym)dim->sym, 1);
-            add_row(p, PARAM_PRODUCT, 0, 0, 8)->product = size;
+            params_row(p, PARAM_PRODUCT, 0, 0, 8)->product = size;
         }
     }
     if (n == 0)
@@ -227,16 +228,16 @@ void params_gradients(struct params *p, const struct signature *sig, const char 
     for (int i = 0; i < n; i++) {
         const struct sig_arg *a = &sig->arg[arg[i]];
         const int skip = INPUT_DIMS - a->ndim;
-        add_row(p, PARAM_ARG_DATA, arg[i], 0, 8);
+        params_row(p, PARAM_ARG_DATA, arg[i], 0, 8);
         p->offset += 8 * (uint32_t)skip;
         for (int d = 0; d < a->ndim; d++)
-            add_row(p, PARAM_ARG_STRIDE, arg[i], d, 8);
+            params_row(p, PARAM_ARG_STRIDE, arg[i], d, 8);
         for (int d = 0; d < INPUT_DIMS; d++) {
             const struct sig_dim *dim = d >= skip ? &a->dim[d - skip] : NULL;
             struct product size = product_of(dim && dim->literal > 0 ? dim->literal : 1);
             if (dim && dim->literal == 0)
                 product_times(&size, (enum sym)dim->sym, 1);
-            add_row(p, PARAM_PRODUCT, 0, 0, 8)->product = size;
+            params_row(p, PARAM_PRODUCT, 0, 0, 8)->product = size;
         }
     }
     text_add(p->out, "    row_gradient %s[%d];\n", name, n);
@@ -249,20 +250,20 @@ void params_map_sizes(struct params *p, const char *name, const struct ir_map *m
     align_to(p, 8);
     const uint32_t start = p->offset;
     for (int k = 0; k < map->n_over && !map->list; k++)
-        add_row(p, PARAM_SYM, map->over[k], 0, 4);
+        params_row(p, PARAM_SYM, map->over[k], 0, 4);
     if (map->list)
-        add_row(p, PARAM_SYM, SYM_TENSORS, 0, 4);
+        params_row(p, PARAM_SYM, SYM_TENSORS, 0, 4);
     p->offset = start + MAX_OVER * 4;
-    add_row(p, PARAM_COMPACT, 0, 0, 4)->product.scale = (int64_t)flat;
+    params_row(p, PARAM_COMPACT, 0, 0, 4)->product.scale = (int64_t)flat;
     text_add(p->out, "    map_sizes %s;\n", name);
 }
 
 void params_map_tensor(struct params *p, const char *name, int arg, const int *dim, bool list)
 {
-    add_row(p, PARAM_ARG_DATA, arg, 0, 8);
+    params_row(p, PARAM_ARG_DATA, arg, 0, 8);
     for (int k = 0; k < MAX_OVER; k++) {
         if (dim[k] >= 0 && !list)
-            add_row(p, PARAM_ARG_STRIDE, arg, dim[k], 8);
+            params_row(p, PARAM_ARG_STRIDE, arg, dim[k], 8);
         else
             p->offset += 8;
     }
@@ -277,7 +278,7 @@ void params_map_counts(struct params *p, const char *name, const struct input *i
         struct product n = product_of(in->dim[d].literal > 0 ? in->dim[d].literal : 1);
         if (in->dim[d].literal == 0)
             product_times(&n, (enum sym)in->dim[d].sym, 1);
-        add_row(p, PARAM_PRODUCT, 0, 0, 8)->product = n;
+        params_row(p, PARAM_PRODUCT, 0, 0, 8)->product = n;
     }
     p->offset = start + INPUT_DIMS * 8;
     text_add(p->out, "    map_counts %s;\n", name);
@@ -380,23 +381,23 @@ static void tensor_members(struct params *p, struct emitter *e, int input, bool 
     const struct input *in = &e->w->input[input];
     int arg = lathe__arg_find(e->sig, in->name, 0);
     int by_row = in->rows == INPUT_VALUE ? e->sig->arg[arg].ndim : 0; /* its leading dims */
-    add_row(p, PARAM_ARG_DATA, arg, 0, 8);
+    params_row(p, PARAM_ARG_DATA, arg, 0, 8);
     if (text)
         text_add(p->out, "    const %s *in_%s;\n", element_type((lathe_dtype)e->problem->arg_dtype[arg]),
                  in->name);
     for (int d = 0; d < by_row; d++) {
-        add_row(p, PARAM_ARG_STRIDE, arg, d, 8);
+        params_row(p, PARAM_ARG_STRIDE, arg, d, 8);
         if (text)
             text_add(p->out, "    long long s%d_%s;\n", d, in->name);
     }
     for (int d = 0; d < in->n_dims && by_row == 0; d++) {
         bool wide = stride_is_wide(e, input, d);
-        add_row(p, wide ? PARAM_ARG_STRIDE : PARAM_ARG_STRIDE32, arg, d, wide ? 8 : 4);
+        params_row(p, wide ? PARAM_ARG_STRIDE : PARAM_ARG_STRIDE32, arg, d, wide ? 8 : 4);
         if (text)
             text_add(p->out, "    %s s%d_%s;\n", wide ? "long long" : "int", d, in->name);
         if (in->dim[d].sym < SYM_FREE)
             continue;
-        add_row(p, PARAM_SYM, in->dim[d].sym, 0, 4);
+        params_row(p, PARAM_SYM, in->dim[d].sym, 0, 4);
         if (text)
             text_add(p->out, "    int n%d_%s;\n", d, in->name);
     }
@@ -406,7 +407,7 @@ static void scalar_member(struct params *p, struct emitter *e, int input, bool t
 {
     const struct input *in = &e->w->input[input];
     bool integer = in->dtype == LATHE_I32;
-    add_row(p, integer ? PARAM_SCALAR_I32 : PARAM_SCALAR_F32, lathe__arg_find(e->sig, in->name, 0), 0, 4);
+    params_row(p, integer ? PARAM_SCALAR_I32 : PARAM_SCALAR_F32, lathe__arg_find(e->sig, in->name, 0), 0, 4);
     if (text)
         text_add(p->out, "    %s in_%s;\n", integer ? "int" : "float", in->name);
 }
@@ -422,28 +423,10 @@ static void size_members(struct params *p, struct emitter *e, bool text)
     for (int k = 0; k < MAX_FREE_SYMS; k++) {
         if (!used[k])
             continue;
-        add_row(p, PARAM_SYM, SYM_FREE + k, 0, 4);
+        params_row(p, PARAM_SYM, SYM_FREE + k, 0, 4);
         if (text)
             text_add(p->out, "    int size_%s;\n", e->w->free_name[k]);
     }
-}
-
-/* Of linear attention: v as it was given, which an output mod may read, and where sequences begin. */
-static void token_members(struct params *p, struct emitter *e, bool text)
-{
-    const int v = lathe__arg_find(e->sig, "v", 0);
-    const int cu = lathe__arg_find(e->sig, "cu", 0);
-    add_row(p, PARAM_ARG_DATA, v, 0, 8);
-    for (int d = 0; d < 4; d++)
-        add_row(p, PARAM_ARG_STRIDE, v, d, 8);
-    add_row(p, PARAM_ARG_DATA, cu, 0, 8);
-    add_row(p, PARAM_ARG_STRIDE, cu, 0, 8);
-    add_row(p, PARAM_SYM, SYM_SEQS, 0, 4);
-    if (text)
-        text_add(p->out,
-                 "    const %s *value;\n    long long value_b, value_h, value_t, value_d;\n"
-                 "    const int *cu;\n    long long cu_step;\n    int seqs;\n",
-                 element_type(e->problem->dtype));
 }
 
 /* Members of struct inputs, which starts and ends on 8 bytes. */
@@ -458,8 +441,8 @@ static void input_members(struct params *p, struct emitter *e, bool text)
             tensor_members(p, e, i, text);
     }
     size_members(p, e, text);
-    if (e->w->kind == KIND_LINEAR)
-        token_members(p, e, text);
+    if (kinds[e->w->kind].own_inputs)
+        kinds[e->w->kind].own_inputs(p, e, text);
 }
 
 void emit_inputs_struct(struct emitter *e)

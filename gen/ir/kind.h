@@ -8,7 +8,10 @@
 #include "gen/ir/spec.h"
 
 struct diag;
+struct emitter;
 struct kernel_request;
+struct kind_proofs;
+struct params;
 struct plan;
 struct template_row;
 struct text_buf;
@@ -38,6 +41,13 @@ struct kind_row {
     const struct template_row
         *templates;               /* in the order in which they are preferred, up to one without a name */
     const char *variant_includes; /* lines in front of struct variant */
+    /* What the text of formulas asks (gen/emit). */
+    const char *row_text; /* at.row; NULL: there is none */
+    int row_leaves;       /* leaves from LEAF_STATE up to this one are known when a row has been walked */
+    double
+        positions_end; /* launches refuse sizes and positions from here on; 0: they take what 32 bits hold */
+    void (*own_inputs)(struct params *p, struct emitter *e,
+                       bool text); /* behind those of struct inputs; NULL */
     /* The kind's part of the config, and struct variant, with the launches beside them. False: one of the
        texts has failed, or memory ran out. */
     bool (*emit)(const struct kernel_request *r, const struct plan *plan, struct text_buf *config,
@@ -51,6 +61,7 @@ struct kind_row {
     int64_t (*host_rows)(const struct problem *problem);
     double (*host_row_work)(const struct problem *problem);
     lathe_status (*host_backward)(const struct host_request *request, lathe_error *err);
+    const struct kind_proofs *proofs; /* gen/prove/kind_proofs.h */
 };
 extern const struct kind_row kinds[KIND_COUNT];
 

@@ -48,6 +48,9 @@ void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct sou
 /* A state, or a gradient of one, with `dims` dims; nullptr where there is no such argument. */
 void linear_state(struct params *p, const struct emitter *e, const char *type, const char *name, int dims);
 void linear_index(struct params *p, const struct emitter *e, const char *name);
+/* Behind the spec's own inputs: v as it was given, which an output mod may read, and where sequences begin.
+ */
+void emit_linear_inputs(struct params *p, struct emitter *e, bool text);
 /* moved[m]: the tensor of mod m goes through the workspace. */
 void emit_linear_launches(struct emitter *e, const struct plan *plan, struct source *out,
                           bool moved[MOD_COUNT]);

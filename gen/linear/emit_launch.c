@@ -7,7 +7,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"
 #include "gen/plan/plan.h"
-#include "runtime/recipe/recipe.h"
+#include "runtime/recipe/bind.h"
 
 #include <stdio.h>
 
@@ -15,6 +15,23 @@ enum { MOD_BLOCK_TOKENS = 64, MOD_BLOCK_THREADS = 256 }; /* heads/vector_mod.cuh
 
 static const char *const NAME[TENSOR_COUNT] = {"q", "k", "v", "o"};
 static const char *const BHT[] = {"b", "h", "t"};
+
+void emit_linear_inputs(struct params *p, struct emitter *e, bool text)
+{
+    const int v = lathe__arg_find(e->sig, "v", 0);
+    const int cu = lathe__arg_find(e->sig, "cu", 0);
+    params_row(p, PARAM_ARG_DATA, v, 0, 8);
+    for (int d = 0; d < 4; d++)
+        params_row(p, PARAM_ARG_STRIDE, v, d, 8);
+    params_row(p, PARAM_ARG_DATA, cu, 0, 8);
+    params_row(p, PARAM_ARG_STRIDE, cu, 0, 8);
+    params_row(p, PARAM_SYM, SYM_SEQS, 0, 4);
+    if (text)
+        text_add(p->out,
+                 "    const %s *value;\n    long long value_b, value_h, value_t, value_d;\n"
+                 "    const int *cu;\n    long long cu_step;\n    int seqs;\n",
+                 element_type(e->problem->dtype));
+}
 
 void linear_pointer(struct params *p, const char *type, const char *name, const struct place *t)
 {

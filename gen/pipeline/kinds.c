@@ -6,6 +6,7 @@
 #include "gen/elementwise/lower.h"
 #include "gen/attention/templates.h"
 #include "gen/rowwise/templates.h"
+#include "gen/linear/emit.h"
 #include "gen/linear/lower.h"
 #include "gen/linear/templates.h"
 #include "gen/elementwise/templates.h"
@@ -15,6 +16,7 @@
 #include "gen/ir/kind.h"
 #include "gen/ir/rules.h"
 #include "gen/pipeline/source.h"
+#include "gen/prove/kind_proofs.h"
 #include "gen/rowwise/kernel.h"
 
 static const char *const ATTENTION_SLOTS[] = {"inputs",     "query_mod", "key_mod", "value_mod",
@@ -42,12 +44,16 @@ const struct kind_row kinds[KIND_COUNT] = {
                         .release = attention_release,
                         .templates = attention_templates,
                         .variant_includes = "",
+                        .row_text = "r.row",
+                        .row_leaves = LEAF_ROW0,
+                        .positions_end = 0x1p24,
                         .emit = emit_attention,
                         .host_units = host_attention_rows,
                         .host_rows = attention_count_rows,
                         .host_row_work = attention_row_work,
                         .host_forward = host_attention_forward,
-                        .host_backward = host_attention_backward},
+                        .host_backward = host_attention_backward,
+                        .proofs = &attention_proofs},
     [KIND_ROWWISE] = {.name = "rowwise",
                       .slots = ROWWISE_SLOTS,
                       .operand = "x",
@@ -59,12 +65,15 @@ const struct kind_row kinds[KIND_COUNT] = {
                       .release = rowwise_release,
                       .templates = rowwise_templates,
                       .variant_includes = "",
+                      .row_text = "v.row",
+                      .row_leaves = LEAF_FINAL,
                       .emit = emit_rowwise,
                       .host_units = host_rowwise_rows,
                       .host_rows = rowwise_count_rows,
                       .host_row_work = rowwise_row_work,
                       .host_forward = host_rowwise_forward,
-                      .host_backward = host_rowwise_backward},
+                      .host_backward = host_rowwise_backward,
+                      .proofs = &rowwise_proofs},
     [KIND_ELEMENTWISE] = {.name = "elementwise",
                           .slots = ELEMENTWISE_SLOTS,
                           .many = true,
@@ -77,10 +86,12 @@ const struct kind_row kinds[KIND_COUNT] = {
                           .release = elementwise_release,
                           .templates = elementwise_templates,
                           .variant_includes = "#include \"elementwise/parts.cuh\"\n",
+                          .row_leaves = LEAF_FINAL,
                           .emit = emit_elementwise,
                           .host_units = host_elementwise_units,
                           .host_forward = host_elementwise_forward,
-                          .host_backward = host_elementwise_backward},
+                          .host_backward = host_elementwise_backward,
+                          .proofs = &elementwise_proofs},
     [KIND_LINEAR] = {.name = "linear_attention",
                      .slots = LINEAR_SLOTS,
                      .operand = "q",
@@ -95,9 +106,12 @@ const struct kind_row kinds[KIND_COUNT] = {
                      .release = linear_release,
                      .templates = linear_templates,
                      .variant_includes = "",
+                     .row_leaves = LEAF_FINAL,
+                     .own_inputs = emit_linear_inputs,
                      .emit = emit_linear,
                      .host_units = host_linear_units,
                      .host_row_work = linear_work,
                      .host_forward = host_linear_forward,
-                     .host_backward = host_linear_backward},
+                     .host_backward = host_linear_backward,
+                     .proofs = &linear_proofs},
 };

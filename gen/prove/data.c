@@ -8,10 +8,12 @@
 #include "gen/arguments/input_ranges.h"
 #include "gen/arguments/sequences.h"
 #include "gen/ir/tensor.h"
+#include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"
 #include "gen/prove/prove.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,14 +161,6 @@ static bool add(struct data *d, struct prover *p, const struct sig_arg *a, const
     return t->data != NULL;
 }
 
-/* Sequences of attention are batches: packed ones are calls of their own, in which nothing else is to prove.
- */
-static void fill_sequences(const struct prover *p, int64_t *dim)
-{
-    if (p->ir->kind == KIND_ATTENTION)
-        dim[SYM_SEQS] = dim[SYM_B];
-}
-
 bool data_make(struct data *out, struct prover *p, const int64_t *sizes)
 {
     int64_t dim[SYM_COUNT];
@@ -177,7 +171,8 @@ bool data_make(struct data *out, struct prover *p, const int64_t *sizes)
         dim[k] = dim[k] == 0 && !given ? FREE_DIM : dim[k];
     }
     index_fit_sizes(p->ir, dim, p->given ? p->given->dim : NULL);
-    fill_sequences(p, dim);
+    if (proofs_of(p->ir)->unpacked)
+        dim[SYM_SEQS] = dim[SYM_B];
     out->n = 0;
     bool ok = true;
     for (int i = 0; i < p->forward.n_args && ok; i++)
@@ -186,6 +181,13 @@ bool data_make(struct data *out, struct prover *p, const int64_t *sizes)
         ok = add(out, p, &p->backward.arg[i], dim);
     given_say_tried(p, out);
     return ok;
+}
+
+const lathe_arg *data_find_seed(const struct data *d, const char *name)
+{
+    char seed[NAME_MAX_BYTES + 2];
+    snprintf(seed, sizeof seed, "d%s", name);
+    return data_find(d, seed);
 }
 
 void data_free(struct data *d)

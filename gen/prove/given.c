@@ -6,6 +6,7 @@
 #include "gen/prove/prove.h"
 #include "gen/arguments/problem.h"
 #include "gen/ir/tensor.h"
+#include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"
 
 #include <math.h>
@@ -37,6 +38,8 @@ bool prove_given_fits(const struct prove_given *given, double *pairs, double *mo
 /* Heads are a multiple of those that are shared: one that is given alone decides about the other. */
 static void fit_heads(const int64_t *given, int shared, int64_t *dim)
 {
+    if (shared == SYM_ONE)
+        return;
     if (given[SYM_H] >= 0 && given[shared] < 0)
         dim[shared] = dim[shared] > 0 && dim[SYM_H] % dim[shared] == 0 ? dim[shared] : dim[SYM_H];
     else if (given[SYM_H] < 0 && given[shared] >= 0)
@@ -62,7 +65,7 @@ void prover_sizes(const struct prover *p, int64_t *dim)
     for (int i = 0; i < SYM_COUNT; i++)
         if (p->given->dim[i] >= 0)
             dim[i] = p->given->dim[i];
-    fit_heads(p->given->dim, p->ir->kind == KIND_LINEAR ? SYM_H_K : SYM_H_KV, dim);
+    fit_heads(p->given->dim, proofs_of(p->ir)->shared_heads, dim);
     fit_sequences(p->given->dim, dim);
 }
 

@@ -1,15 +1,14 @@
 /*
- * gradients.c: derived gradients against finite differences. L = <o, do> + sum of <final, dfinal> for random
- * seeds; the backward pass of the host gives dL by q, k, v (or x) and every input with grad; central
- * differences of the forward pass at two steps, extrapolated, give the same numbers independently.
- * What detach() gives is held at its first value, as the derived gradients do; the weights are those of
- * `forward`, which rows.c compares with the online form. Tensors and tape are freed here.
+ * gradients.c: derived gradients against finite differences. L = the sum of <result, seed> for random seeds;
+ * the backward pass of the host gives dL by q, k, v (or x) and every input with grad; central differences of
+ * the forward pass at two steps, extrapolated, give the same numbers independently. What detach() gives is
+ * held at its first value, as the derived gradients do. Tensors and tape are freed here.
  */
 #include "gen/prove/prove.h"
 #include "gen/host/call.h"
-#include "gen/host/vectors.h"
 #include "gen/ir/kind.h"
 #include "gen/ir/tensor.h"
+#include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"
 
 #include <float.h>
@@ -18,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRIES = 40, MOST_PAIRS = 1 << 21, TOO_MANY_KINKS = 10 /* percent */, MAIN_TENSORS = 5 };
+enum { ENTRIES = 40, MOST_PAIRS = 1 << 21, TOO_MANY_KINKS = 10 /* percent */ };
 static const double BOUND = 1e-6;
 static const double STEP = 1e-4;
 static const double KINK = 1e-6; /* the two steps disagree by more: the function has a corner between them */
@@ -54,17 +53,10 @@ struct variable { /* a tensor to differentiate by */
 
 /* ---- the objective ----------------------------------------------------------------------------- */
 
-static const lathe_arg *seed_of(const struct bench *b, const char *name)
-{
-    char seed_name[NAME_MAX_BYTES + 2];
-    snprintf(seed_name, sizeof seed_name, "d%s", name);
-    return data_find(&b->data, seed_name);
-}
-
 static double pair_with_seed(const struct bench *b, const char *name)
 {
     const lathe_arg *value = data_find(&b->data, name);
-    const lathe_arg *seed = seed_of(b, name);
+    const lathe_arg *seed = data_find_seed(&b->data, name);
     if (!value || !seed)
         return 0;
     double sum = 0;
@@ -75,16 +67,12 @@ static double pair_with_seed(const struct bench *b, const char *name)
     return sum;
 }
 
-/* What every spec of a kind gives. */
-static const char *const RESULTS[KIND_COUNT][4] = {
-    [KIND_ATTENTION] = {"o"}, [KIND_ROWWISE] = {"y"}, [KIND_LINEAR] = {"o", "state_out", "norm_out"}};
-
 /* By the outputs in memory. */
 static double pair_outputs(const struct bench *b)
 {
     const struct ir *ir = b->p->ir;
     double sum = 0;
-    for (const char *const *result = RESULTS[ir->kind]; *result; result++)
+    for (const char *const *result = proofs_of(ir)->results; *result; result++)
         sum += pair_with_seed(b, *result);
     for (int i = 0; i < ir->n_tensors; i++)
         sum += ir->tensor[i].use == USE_READ ? 0 : pair_with_seed(b, ir->tensor[i].name);
@@ -101,73 +89,6 @@ static lathe_status plain_objective(const struct bench *b, double *out, lathe_er
     return status;
 }
 
-/* One row by the weights of `forward`: its share of L is added to *out. */
-static lathe_status weigh_row(const struct bench *b, struct host_head *head, double *out, lathe_error *err)
-{
-    const struct ir *ir = b->p->ir;
-    const struct row_graph *g = &b->p->row;
-    int root[1 + MAX_STATE] = {g->forward};
-    memcpy(root + 1, g->final, sizeof g->final);
-    lathe_status status = host_eval(&head->pair, root, 1 + ir->n_finals, err);
-    if (status != LATHE_OK)
-        return status;
-    int64_t row = (head->b * host_dim(head->call, SYM_H) + head->h) * head->len_q + head->row;
-    for (int i = 0; i < ir->n_finals; i++) {
-        const lathe_arg *seed = seed_of(b, ir->final[i].name);
-        double weight = seed ? ((const double *)seed->data)[row] : 0;
-        *out += weight != 0 ? weight * host_value(&head->pair, g->final[i], 0) : 0;
-    }
-    double *o = head->vector.stage[0];
-    memset(o, 0, (size_t)head->d_v * sizeof *o);
-    for (int64_t j = 0; j < head->n_live; j++)
-        for (int e = 0; e < head->d_v; e++)
-            o[e] += host_value(&head->pair, g->forward, j) * head->v[head->live[j] * head->d_v + e];
-    host_mod_enter(head, MOD_OUTPUT, head->b, head->h, head->row);
-    status = host_mod(&head->vector, MOD_OUTPUT, head->d_v, err);
-    o = head->vector.stage[ir->mod[MOD_OUTPUT].n_stages];
-    const double *seed = (const double *)data_find(&b->data, "do")->data + row * head->d_v;
-    for (int e = 0; e < head->d_v; e++)
-        *out += seed[e] * o[e];
-    return status;
-}
-
-/* A row without live pairs: its finals alone. */
-static lathe_status weigh_empty_row(const struct bench *b, struct host_head *head, double *out,
-                                    lathe_error *err)
-{
-    double final[MAX_STATE] = {0};
-    const int64_t row = (head->b * host_dim(head->call, SYM_H) + head->h) * head->len_q + head->row;
-    const lathe_status status = host_row_empty(head, final, err);
-    for (int i = 0; i < b->p->ir->n_finals && status == LATHE_OK; i++) {
-        const lathe_arg *seed = seed_of(b, b->p->ir->final[i].name);
-        const double weight = seed ? ((const double *)seed->data)[row] : 0;
-        *out += weight != 0 ? weight * final[i] : 0; /* of what is infinite it is 0 */
-    }
-    return status;
-}
-
-static lathe_status weigh_rows(const struct bench *b, const struct host_call *call, double *out,
-                               lathe_error *err)
-{
-    struct host_head head;
-    int64_t n_h = host_dim(call, SYM_H);
-    int64_t n_heads = host_dim(call, SYM_B) * n_h;
-    lathe_status status = host_head_init(&head, call, err);
-    if (status != LATHE_OK)
-        return status;
-    for (int64_t i = 0; i < n_heads && status == LATHE_OK; i++) {
-        status = host_head_enter(&head, i / n_h, i % n_h, err);
-        for (int64_t row = 0; row < head.len_q && status == LATHE_OK; row++) {
-            status = host_row_enter(&head, row, err);
-            if (status == LATHE_OK)
-                status =
-                    head.n_live > 0 ? weigh_row(b, &head, out, err) : weigh_empty_row(b, &head, out, err);
-        }
-    }
-    host_head_free(&head);
-    return status;
-}
-
 /* The function that the derived gradients belong to. */
 static lathe_status objective(struct bench *b, double *out, lathe_error *err)
 {
@@ -178,8 +99,8 @@ static lathe_status objective(struct bench *b, double *out, lathe_error *err)
     call.tape = &b->tape;
     b->tape.at = 0;
     *out = 0;
-    if (b->p->ir->kind == KIND_ATTENTION)
-        return weigh_rows(b, &call, out, err);
+    if (proofs_of(b->p->ir)->objective)
+        return proofs_of(b->p->ir)->objective(b->p, &b->data, &call, out, err);
     const struct kind_row *kind = &kinds[b->p->ir->kind];
     status = kind->host_forward(&call, NULL, kind->host_units(&call), err);
     *out = pair_outputs(b);
@@ -189,7 +110,7 @@ static lathe_status objective(struct bench *b, double *out, lathe_error *err)
 static void drop_infinite(const struct bench *b, const char *name)
 {
     const lathe_arg *value = data_find(&b->data, name);
-    const lathe_arg *seed = seed_of(b, name);
+    const lathe_arg *seed = data_find_seed(&b->data, name);
     for (int64_t i = 0; value && seed && i < tensor_count(value); i++)
         if (isinf(((const double *)value->data)[i]))
             ((double *)seed->data)[i] = 0;
@@ -200,7 +121,7 @@ static void drop_infinite(const struct bench *b, const char *name)
 static void drop_infinite_outputs(const struct bench *b)
 {
     const struct ir *ir = b->p->ir;
-    for (const char *const *result = RESULTS[ir->kind]; *result; result++)
+    for (const char *const *result = proofs_of(ir)->results; *result; result++)
         drop_infinite(b, *result);
     for (int i = 0; i < ir->n_tensors; i++)
         if (ir->tensor[i].use != USE_READ)
@@ -266,22 +187,7 @@ static int culprit(const struct ir *ir, const char *name)
     for (int i = 0; i < ir->n_tensors; i++)
         if (strcmp(ir->tensor[i].name, name) == 0)
             return ir->tensor[i].line;
-    if (ir->kind == KIND_ELEMENTWISE)
-        return proof_line(ir, ir->map[0].fn.root[0]);
-    if (ir->kind == KIND_ROWWISE)
-        return proof_line(ir, ir->row.root[0]);
-    const struct ir_linear *linear = &ir->linear;
-    enum mod which = strcmp(name, "q") == 0 ? MOD_QUERY : strcmp(name, "k") == 0 ? MOD_KEY : MOD_VALUE;
-    if (ir->mod[which].n_stages > 0)
-        return proof_line(ir, ir->mod[which].stage[0].fn.root[0]);
-    if (ir->kind == KIND_LINEAR)
-        return linear->delta.n_roots > 0   ? proof_line(ir, linear->delta.root[0])
-               : linear->decay.n_roots > 0 ? proof_line(ir, linear->decay.root[0])
-                                           : 0;
-    int line = ir->score.n_roots ? proof_line(ir, ir->score.root[0]) : 0;
-    if (line == 0 && ir->forward.n_roots)
-        line = proof_line(ir, ir->forward.root[0]);
-    return line ? line : proof_line(ir, ir->online.root[0]);
+    return proofs_of(ir)->line_of(ir, name);
 }
 
 static void say_place(const struct variable *v, int64_t entry, char *out, size_t size)
@@ -434,10 +340,6 @@ static lathe_status check_variable(struct bench *b, const char *name, lathe_erro
 
 static lathe_status check_all(struct bench *b, lathe_error *err)
 {
-    static const char *const main_tensor[KIND_COUNT][MAIN_TENSORS] = {
-        [KIND_ATTENTION] = {"q", "k", "v"},
-        [KIND_ROWWISE] = {"x"},
-        [KIND_LINEAR] = {"q", "k", "v", "state", "norm"}};
     const struct ir *ir = b->p->ir;
     lathe_status status = plain_objective(b, &b->start, err);
     drop_infinite_outputs(b);
@@ -448,9 +350,8 @@ static lathe_status check_all(struct bench *b, lathe_error *err)
     b->tape.replay = true;
     if (status == LATHE_OK)
         status = host_backward(ir, &b->p->backward, b->backward, b->n_backward, err);
-    for (int i = 0; i < MAIN_TENSORS && status == LATHE_OK; i++)
-        if (main_tensor[ir->kind][i])
-            status = check_variable(b, main_tensor[ir->kind][i], err);
+    for (const char *const *t = proofs_of(ir)->tensors; *t && status == LATHE_OK; t++)
+        status = check_variable(b, *t, err);
     for (int i = 0; i < ir->n_tensors && status == LATHE_OK; i++)
         if (ir->tensor[i].grad)
             status = check_variable(b, ir->tensor[i].name, err);
@@ -460,8 +361,6 @@ static lathe_status check_all(struct bench *b, lathe_error *err)
     return status;
 }
 
-/* Sizes where some rows have no key in a causal mask come second; a spec that reads its inputs by at.q cannot
-   take them (at.q is negative there), which is no mistake. */
 static void check_sizes(struct bench *b, const int64_t *dim, bool may_refuse)
 {
     lathe_error err = {.status = LATHE_OK};
@@ -483,15 +382,16 @@ static void check_sizes(struct bench *b, const int64_t *dim, bool may_refuse)
 static void conclude(const struct bench *b)
 {
     struct proof *out = b->out;
+    const char *operand = kinds[b->p->ir->kind].operand;
     if (!out->passed || out->cut_short)
         return;
     if (b->n_kinks * 100 > b->n_tried * TOO_MANY_KINKS)
-        proof_blame(out, culprit(b->p->ir, b->p->ir->kind == KIND_ATTENTION ? "q" : "x"),
+        proof_blame(out, culprit(b->p->ir, operand ? operand : ""),
                     "%d of %d differences meet a corner of the function, or it bends too much within a "
                     "step of 1e-4: it has no derivative to compare",
                     b->n_kinks, b->n_tried);
     else if (b->n_lost * 100 > b->n_tried * TOO_MANY_LOST)
-        proof_blame(out, culprit(b->p->ir, b->p->ir->kind == KIND_ATTENTION ? "q" : "x"),
+        proof_blame(out, culprit(b->p->ir, operand ? operand : ""),
                     "%d of %d differences are of numbers so large that they tell nothing", b->n_lost,
                     b->n_tried);
     else if (b->detached > 0)
@@ -509,30 +409,19 @@ static void conclude(const struct bench *b)
 
 /* A few points along the dims of maps; dims of inputs alone are longer, as what is found in tables by data.
  */
-static const int64_t *map_sizes(const struct ir *ir, int64_t *dim)
+static void add_points(const struct ir *ir, int64_t *dim)
 {
     static const int64_t few[MAX_FREE_SYMS] = {2, 3, 4, 5, 2, 3, 2, 4};
     for (int m = 0; m < ir->n_maps; m++)
         for (int k = 0; k < ir->map[m].n_over; k++)
             dim[ir->map[m].over[k]] = few[ir->map[m].over[k] - SYM_FREE];
-    dim[SYM_ONE] = 1;
-    return dim;
 }
 
 void prove_gradients(struct prover *p, struct proof *out)
 {
-    int64_t sizes[SYM_COUNT] = {0};
-    static const int64_t wide[SYM_COUNT] = {
-        [SYM_ONE] = 1, [SYM_B] = 2,    [SYM_H] = 4,     [SYM_H_KV] = 2,  [SYM_Q] = 7,    [SYM_KV] = 11,
-        [SYM_D] = 8,   [SYM_D_V] = 12, [SYM_ROWS0] = 1, [SYM_ROWS1] = 1, [SYM_ROWS] = 6, [SYM_N] = 13,
-        [SYM_H_K] = 2, [SYM_T] = 7,    [SYM_SEQS] = 2,  [SYM_SLOTS] = 2};
-    static const int64_t tall[SYM_COUNT] = {[SYM_ONE] = 1, [SYM_B] = 1,  [SYM_H] = 2, [SYM_H_KV] = 1,
-                                            [SYM_Q] = 6,   [SYM_KV] = 4, [SYM_D] = 6, [SYM_D_V] = 4};
-    static const int64_t packed[SYM_COUNT] = {
-        [SYM_ONE] = 1, [SYM_B] = 1,   [SYM_H] = 2,    [SYM_H_K] = 1,  [SYM_T] = 9,
-        [SYM_D] = 6,   [SYM_D_V] = 4, [SYM_SEQS] = 4, [SYM_SLOTS] = 4};
+    const struct kind_proofs *proofs = proofs_of(p->ir);
     proof_begin(out, "gradients", BOUND);
-    if (p->ir->kind == KIND_ELEMENTWISE && !p->ir->gradient) {
+    if (kinds[p->ir->kind].points && !p->ir->gradient) {
         out->applies = false; /* lists have none */
         return;
     }
@@ -545,14 +434,12 @@ void prove_gradients(struct prover *p, struct proof *out)
     }
     b->p = p;
     b->out = out;
-    if (p->ir->kind == KIND_ELEMENTWISE)
-        check_sizes(b, map_sizes(p->ir, sizes), false);
-    else
-        check_sizes(b, wide, false);
-    if (p->ir->kind == KIND_ATTENTION)
-        check_sizes(b, tall, true);
-    if (p->ir->kind == KIND_LINEAR)
-        check_sizes(b, packed, false);
+    for (int i = 0; i < proofs->n_sizes; i++) {
+        int64_t dim[SYM_COUNT];
+        memcpy(dim, proofs->sizes[i].dim, sizeof dim);
+        add_points(p->ir, dim);
+        check_sizes(b, dim, proofs->sizes[i].may_refuse);
+    }
     conclude(b);
     free(b->tape.value);
     free(b);

@@ -8,6 +8,7 @@
 #include "gen/prove/index_ranges.h"
 #include "gen/arguments/problem.h"
 #include "gen/arguments/signature.h"
+#include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"
 #include "gen/prove/prove.h"
 
@@ -16,60 +17,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONTEXTS = 8 + MOD_COUNT * MAX_STAGES, SPECIMEN = 128, ROUNDS = 8 };
+enum { SPECIMEN = 128, ROUNDS = 8 };
 static const int64_t LENGTH_MAX = 1 << 24;
 static const int64_t SIZE_MAX_TRIED = 1 << 30;
 
 /* ---- functions of a spec ------------------------------------------------------------------------- */
 
-struct context { /* functions that are evaluated under one condition */
-    const struct ir_fn *fn[4];
-    int n_fns;
-    bool masked; /* for pairs that the mask leaves */
-    bool pairs;  /* at.i counts pairs */
-    int dim_sym; /* at.i is below it */
-    const struct ir_map *map;
-};
-
-static int list_mods(const struct ir *ir, struct context *out)
+int index_contexts_of_mods(const struct ir *ir, struct index_context *out)
 {
     int n = 0;
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < ir->mod[m].n_stages; s++)
-            out[n++] = (struct context){.fn = {&ir->mod[m].stage[s].fn},
-                                        .n_fns = 1,
-                                        .pairs = ir->mod[m].stage[s].form != STAGE_ELEMENT,
-                                        .dim_sym = m == MOD_QUERY || m == MOD_KEY ? SYM_D : SYM_D_V};
+            out[n++] = (struct index_context){.fn = {&ir->mod[m].stage[s].fn},
+                                              .n_fns = 1,
+                                              .pairs = ir->mod[m].stage[s].form != STAGE_ELEMENT,
+                                              .dim_sym = m == MOD_QUERY || m == MOD_KEY ? SYM_D : SYM_D_V};
     return n;
-}
-
-/* at.i of a decay is below d, at.j below d_v; a formula has one of them. */
-static int list_linear(const struct ir *ir, struct context *out)
-{
-    const struct ir_linear *l = &ir->linear;
-    const bool columns = l->decay.n_roots > 0 && ir_depends_on(ir, l->decay.root[0], OP_AT, AT_J);
-    out[0] = (struct context){.fn = {&ir->scale, &l->delta}, .n_fns = 2};
-    out[1] = (struct context){.fn = {&l->decay}, .n_fns = 1, .dim_sym = columns ? SYM_D_V : SYM_D};
-    out[2] = (struct context){.fn = {&l->bonus}, .n_fns = 1, .dim_sym = SYM_D};
-    return 3 + list_mods(ir, out + 3);
-}
-
-static int list_contexts(const struct ir *ir, struct context *out)
-{
-    int n = 0;
-    if (ir->kind == KIND_LINEAR)
-        return list_linear(ir, out);
-    if (ir->kind == KIND_ROWWISE)
-        out[n++] = (struct context){.fn = {&ir->row}, .n_fns = 1};
-    for (int m = 0; m < ir->n_maps; m++)
-        out[n++] = (struct context){.fn = {&ir->map[m].fn}, .n_fns = 1, .map = &ir->map[m]};
-    if (ir->kind != KIND_ATTENTION)
-        return n;
-    out[n++] = (struct context){.fn = {&ir->scale, &ir->mask}, .n_fns = 2};
-    out[n++] = (struct context){.fn = {&ir->score, &ir->online, &ir->epilogue, &ir->forward},
-                                .n_fns = 4,
-                                .masked = ir->mask.n_roots > 0};
-    return n + list_mods(ir, out + n);
 }
 
 /* ---- places of trouble --------------------------------------------------------------------------- */
@@ -86,7 +49,7 @@ struct trouble {
 struct search {
     const struct ir *ir;
     int n_contexts;
-    struct context context[CONTEXTS];
+    struct index_context context[INDEX_CONTEXTS];
     bool *used;
     bool *hashed; /* of nodes: only bit operations take what comes of it, so that wrapping around is meant */
     struct interval *value;
@@ -127,7 +90,7 @@ static bool search_open(struct search *s, const struct ir *ir)
     memset(s, 0, sizeof *s);
     s->ir = ir;
     s->unknown = -1;
-    s->n_contexts = list_contexts(ir, s->context);
+    s->n_contexts = proofs_of(ir)->contexts(ir, s->context);
     s->used = calloc((size_t)ir->n_nodes + 1, sizeof *s->used);
     s->value = calloc((size_t)ir->n_nodes + 1, sizeof *s->value);
     s->hashed = calloc((size_t)ir->n_nodes + 1, sizeof *s->hashed);
@@ -220,7 +183,7 @@ static bool reads_outside(struct search *s, int node, const int64_t *sizes, stru
     return false;
 }
 
-static int mark_context(struct search *s, const struct context *c)
+static int mark_context(struct search *s, const struct index_context *c)
 {
     int root[4 * MAX_ROOTS + 1];
     int n = 0;
@@ -243,7 +206,7 @@ static bool find_trouble(struct search *s, const int64_t *sizes, const struct tr
                          struct trouble *out)
 {
     for (int c = 0; c < s->n_contexts && !s->failed; c++) {
-        const struct context *context = &s->context[c];
+        const struct index_context *context = &s->context[c];
         if (wanted && wanted->context != c)
             continue;
         const int last = mark_context(s, context);
@@ -266,10 +229,14 @@ static bool find_trouble(struct search *s, const int64_t *sizes, const struct tr
 
 /* ---- sizes --------------------------------------------------------------------------------------- */
 
-static int64_t most_of(enum kind kind, int sym)
+static bool has_heads(const struct ir *ir)
 {
-    const bool heads = kind == KIND_ATTENTION || kind == KIND_LINEAR;
-    if (!heads || sym >= SYM_FREE)
+    return proofs_of(ir)->shared_heads != SYM_ONE;
+}
+
+static int64_t most_of(const struct ir *ir, int sym)
+{
+    if (!has_heads(ir) || sym >= SYM_FREE)
         return sym == SYM_ONE || sym == SYM_ROWS0 || sym == SYM_ROWS1 ? 1 : SIZE_MAX_TRIED;
     switch (sym) {
     case SYM_B:
@@ -297,18 +264,18 @@ struct limits { /* sizes grow up to those */
     bool one_row; /* q = 1, h_kv = 1, h_k = 1 */
 };
 
-/* Sizes that grow together, as lengths of what is trained and generated do. */
-static bool is_length(enum kind kind, int sym)
+static bool is_length(const struct ir *ir, int sym)
 {
-    return kind == KIND_ATTENTION ? sym == SYM_Q || sym == SYM_KV : kind == KIND_LINEAR && sym == SYM_T;
+    const int *length = proofs_of(ir)->length;
+    return sym != SYM_ONE && (sym == length[0] || sym == length[1]);
 }
 
 static void sizes_of(const struct search *s, const struct limits *l, int64_t *dim)
 {
     for (int sym = 0; sym < SYM_COUNT; sym++) {
-        const bool length = is_length(s->ir->kind, sym);
+        const bool length = is_length(s->ir, sym);
         const int64_t limit = length ? l->lengths : l->others;
-        const int64_t most = most_of(s->ir->kind, sym);
+        const int64_t most = most_of(s->ir, sym);
         dim[sym] = most < limit ? most : limit;
     }
     if (l->one_row)
@@ -321,7 +288,7 @@ static void sizes_of(const struct search *s, const struct limits *l, int64_t *di
 static bool trouble_within(struct search *s, struct limits l, const struct trouble *wanted,
                            struct trouble *out)
 {
-    for (int one = 0; one < (s->ir->kind == KIND_ATTENTION || s->ir->kind == KIND_LINEAR ? 2 : 1); one++) {
+    for (int one = 0; one < (has_heads(s->ir) ? 2 : 1); one++) {
         int64_t dim[SYM_COUNT];
         s->one_row = l.one_row = one == 1;
         sizes_of(s, &l, dim);
@@ -354,6 +321,14 @@ static int64_t holds_up_to(struct search *s, const struct trouble *place, bool l
 
 /* ---- sentences ----------------------------------------------------------------------------------- */
 
+/* As the forward pass calls it. */
+static void say_size(struct phrase *to, const struct ir *ir, int sym)
+{
+    struct signature sig;
+    signature_make(ir, LATHE_FORWARD, &sig);
+    lathe__say(to, "%s", sym_name(&sig, sym));
+}
+
 /* Names of the sizes that a value depends on. */
 static void add_sym(uint64_t *set, int sym)
 {
@@ -374,9 +349,9 @@ static void add_field(uint64_t *set, const struct ir *ir, const struct ir_map *m
     else if (field >= AT_INDEX0 && map)
         add_sym(set, map->over[field >= AT_SIZE0 ? field - AT_SIZE0 : field - AT_INDEX0]);
     else
-        add_sym(set, field == AT_ROW && ir->kind == KIND_ROWWISE  ? SYM_ROWS
-                     : field == AT_POS && ir->kind == KIND_LINEAR ? SYM_T
-                                                                  : sym[field]);
+        add_sym(set, field == AT_ROW   ? proofs_of(ir)->row
+                     : field == AT_POS ? proofs_of(ir)->position
+                                       : sym[field]);
 }
 
 static uint64_t sizes_below(struct search *s, const struct trouble *t)
@@ -406,11 +381,6 @@ static uint64_t sizes_below(struct search *s, const struct trouble *t)
     return set;
 }
 
-static int shared_heads(const struct ir *ir)
-{
-    return ir->kind == KIND_LINEAR ? SYM_H_K : SYM_H_KV;
-}
-
 static void say_sizes(struct phrase *to, struct search *s, const struct trouble *t, int64_t value,
                       bool lengths)
 {
@@ -421,9 +391,9 @@ static void say_sizes(struct phrase *to, struct search *s, const struct trouble 
     if (lengths && (set & (UINT64_C(1) << SYM_KV)))
         set |= UINT64_C(1) << SYM_Q;
     if (s->one_row)
-        set &= ~(UINT64_C(1) << (lengths ? SYM_Q : shared_heads(s->ir)));
+        set &= ~(UINT64_C(1) << (lengths ? SYM_Q : proofs_of(s->ir)->shared_heads));
     for (int sym = SYM_B; sym < SYM_COUNT; sym++) {
-        const bool length = is_length(s->ir->kind, sym);
+        const bool length = is_length(s->ir, sym);
         if (!(set >> sym & 1) || (lengths && !length))
             continue;
         lathe__say(to, "%s%s", first ? "" : ", ", sym_name(&sig, sym));
@@ -454,15 +424,18 @@ static void say_specimen(struct phrase *to, struct search *s, struct trouble *t,
     int64_t at = holds < SPECIMEN ? SPECIMEN : holds + 1;
     at = at > most ? most : at;
     struct trouble found = *t;
-    const bool attention = s->ir->kind == KIND_ATTENTION;
-    const char *shared = attention ? "h_kv = 1, " : s->ir->kind == KIND_LINEAR ? "h_k = 1, " : "";
+    const int one = lengths ? proofs_of(s->ir)->row : proofs_of(s->ir)->shared_heads;
     const struct limits l = {at < EVERYTHING.lengths ? at : EVERYTHING.lengths, at, false};
     if (!trouble_within(s, l, t, &found))
         found = *t;
     say_trouble(to, s, &found);
     if (t->kind != READS_OUTSIDE || s->fixed)
         return;
-    lathe__say(to, " at %s", !s->one_row ? "" : !lengths ? shared : attention ? "q = 1, " : "");
+    lathe__say(to, " at ");
+    if (s->one_row && one != SYM_ONE) {
+        say_size(to, s->ir, one);
+        lathe__say(to, " = 1, ");
+    }
     say_sizes(to, s, t, at, lengths);
 }
 
@@ -508,8 +481,7 @@ static struct hold find_hold(struct search *s, const struct trouble *t, struct l
 {
     struct trouble found;
     const struct limits shortest = {1, most.others, false};
-    const bool heads = s->ir->kind == KIND_ATTENTION || s->ir->kind == KIND_LINEAR;
-    const bool lengths = heads && !trouble_within(s, shortest, t, &found);
+    const bool lengths = has_heads(s->ir) && !trouble_within(s, shortest, t, &found);
     return (struct hold){holds_up_to(s, t, lengths, most), lengths};
 }
 
@@ -547,15 +519,32 @@ static void warn(struct search *s, struct trouble *t, struct proof *out)
     out->line = proof_line(s->ir, t->node);
 }
 
+/* That it holds everywhere. */
+static void say_all(struct phrase *to, const struct search *s)
+{
+    const int *length = proofs_of(s->ir)->length;
+    if (s->fixed) {
+        lathe__say(to, "holds for the sizes that are given, and the largest of others");
+        return;
+    }
+    lathe__say(to, "holds up to ");
+    for (int k = 0; k < 2 && length[k] != SYM_ONE; k++) {
+        lathe__say(to, "%s", k ? ", " : "");
+        say_size(to, s->ir, length[k]);
+    }
+    if (length[0] == SYM_ONE)
+        lathe__say(to, "sizes of 2^30");
+    else
+        lathe__say(to, " = %lld", (long long)LENGTH_MAX);
+}
+
 static void say_unknown(const struct search *s, struct proof *out)
 {
     char text[100];
     if (s->unknown < 0) {
-        snprintf(out->note, sizeof out->note, "%s",
-                 s->fixed ? "holds for the sizes that are given, and the largest of others"
-                 : s->ir->kind == KIND_ATTENTION ? "holds up to q, kv = 16777216"
-                 : s->ir->kind == KIND_LINEAR    ? "holds up to t = 16777216"
-                                                 : "holds up to sizes of 2^30");
+        struct phrase to = {{0}, 0};
+        say_all(&to, s);
+        snprintf(out->note, sizeof out->note, "%.*s", (int)sizeof out->note - 1, to.text);
         return;
     }
     expression_text(s->ir, s->context[s->unknown_context].map, s->unknown, text, sizeof text);

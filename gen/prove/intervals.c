@@ -8,6 +8,7 @@
 #include "gen/arguments/input_ranges.h"
 #include "gen/ir/scalar.h"
 #include "gen/ir/spec.h"
+#include "gen/prove/kind_proofs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -70,8 +71,9 @@ static struct interval of_field(const struct state *s, int field)
         [AT_N_H_K] = SYM_H_K, [AT_LEN_T] = SYM_T,
     };
     static const int index_sym[AT_COUNT] = {
-        [AT_B] = SYM_B,    [AT_H] = SYM_H,   [AT_H_KV] = SYM_H_KV, [AT_KV] = SYM_KV,
-        [AT_POS] = SYM_KV, [AT_COL] = SYM_N, [AT_H_K] = SYM_H_K,   [AT_T] = SYM_T};
+        [AT_B] = SYM_B,   [AT_H] = SYM_H,     [AT_H_KV] = SYM_H_KV, [AT_KV] = SYM_KV,
+        [AT_COL] = SYM_N, [AT_H_K] = SYM_H_K, [AT_T] = SYM_T};
+    const struct kind_proofs *proofs = proofs_of(s->ir);
     const int64_t start = size_of(s, SYM_KV) - size_of(s, SYM_Q);
     if (field >= AT_FREE0)
         return exactly((double)size_of(s, SYM_FREE + field - AT_FREE0));
@@ -81,8 +83,8 @@ static struct interval of_field(const struct state *s, int field)
         return below(size_of(s, map_sym(s, field - AT_INDEX0)));
     if (size_sym[field])
         return exactly((double)size_of(s, size_sym[field]));
-    if (field == AT_POS && s->ir->kind == KIND_LINEAR)
-        return below(size_of(s, SYM_T));
+    if (field == AT_POS)
+        return below(size_of(s, proofs->position));
     if (index_sym[field])
         return below(size_of(s, index_sym[field]));
     if (field == AT_I || field == AT_J)
@@ -90,7 +92,7 @@ static struct interval of_field(const struct state *s, int field)
     if (field == AT_N_ROWS)
         return exactly((double)all_rows(s));
     if (field == AT_ROW)
-        return below(s->ir->kind == KIND_ROWWISE ? all_rows(s) : size_of(s, SYM_Q));
+        return below(proofs->row == SYM_ROWS ? all_rows(s) : size_of(s, proofs->row));
     const struct interval row = below(size_of(s, SYM_Q)); /* at.q */
     return (struct interval){row.low + (double)start, row.high + (double)start};
 }
@@ -409,7 +411,8 @@ static bool make_form(const struct state *s, const struct ir_node *n, struct for
         return !isinf(n->value) && !isnan(n->value);
     }
     if (n->op == OP_AT) {
-        const int field = n->index == AT_ROW && s->ir->kind == KIND_ATTENTION ? AT_Q : n->index;
+        /* a row of queries is at.q less where they begin */
+        const int field = n->index == AT_ROW && proofs_of(s->ir)->row == SYM_Q ? AT_Q : n->index;
         const struct interval v = of_field(s, n->index);
         *f = v.low == v.high ? constant_form(v.low) : atom_form(-1 - field);
         if (field != n->index && v.low != v.high)

@@ -1,17 +1,17 @@
 /*
  * prove.c: the door of `lathe check`: everything about a spec that can be proved without a GPU, on random
  * data in double precision. In: a checked IR, which stays as it is, and a seed. Out: verdicts, the caller's.
- * The proofs are in rows.c, f32.c, values.c, gradients.c, backward_kernels.c and mask.c;
- * each works on a copy of the IR whose float inputs take any dtype, so that all arguments can be f64.
+ * values.c and gradients.c are proofs of every kind; what is one kind's own, and which proofs it has, stands
+ * in prove.c of its folder (kind_proofs.h). Each works on a copy of the IR whose float inputs take any dtype,
+ * so that all arguments can be f64.
  */
 #include "gen/prove/prove.h"
 #include "gen/arguments/signature.h"
-#include "gen/base/diag.h"
-#include "gen/elementwise/gradient.h"
+#include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"
 
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const double SECONDS = 6;
 static const double QUICK_SECONDS = 0.2;
@@ -35,17 +35,15 @@ static bool open_prover(struct prover *p, const struct ir *ir, unsigned seed, co
         if (t->dtype != LATHE_I32 && t->dtype != LATHE_U8)
             t->dtype = LATHE_NONE;
     }
-    struct diag ignored = {0};
-    if (p->ir->kind == KIND_ELEMENTWISE && !gradient_make(p->ir, &ignored))
+    const struct kind_proofs *proofs = proofs_of(p->ir);
+    if (proofs->derive && !proofs->derive(p))
         return false;
     for (int m = 0; m < p->ir->n_maps; m++)
         p->ir->map[m].list = false; /* a list of one tensor */
     signature_make(p->ir, LATHE_FORWARD, &p->forward);
     signature_make(p->ir, LATHE_BACKWARD, &p->backward);
-    if (!reach_open(p)) /* of the spec as it is */
+    if (!reach_open(p) || (proofs->open && !proofs->open(p)))
         return false;
-    if (p->ir->kind == KIND_ATTENTION)
-        row_graph_make(p->ir, &p->row);
     return !p->ir->failed;
 }
 
@@ -80,64 +78,20 @@ static void trying(struct proof *out, const char *text)
         out[i].trying = text;
 }
 
-/* Each proof may take what is left of all time up to its own share, so that none starves the ones behind it.
- */
-struct clock {
-    double start, seconds;
-};
-
-static void allow(struct prover *p, const struct clock *c, double share)
+void prover_allow(struct prover *p, double share)
 {
-    p->deadline = c->start + share * c->seconds;
+    p->deadline = p->start + share * p->seconds;
 }
 
-static int prove_attention(struct prover *p, const struct clock *c, struct proof *out)
+int prove_results(struct prover *p, struct proof *out)
 {
-    allow(p, c, p->quick ? 0.8 : 0.4);
-    prove_rows(p, &out[0], &out[1], &out[2], &out[3]);
-    allow(p, c, p->quick ? 1 : 0.5);
-    prove_values(p, &out[3]);
-    f32_conclude(&out[3]);
-    if (p->quick)
-        return 4;
-    allow(p, c, 0.75);
-    prove_gradients(p, &out[4]);
-    allow(p, c, 0.85);
-    prove_own_backward(p, &out[5]);
-    allow(p, c, 0.95);
-    prove_backward(p, &out[6]);
-    allow(p, c, 1);
-    prove_mask(p, &out[7]);
-    prove_large(p, &out[8]);
-    return 9;
-}
-
-static int prove_linear(struct prover *p, const struct clock *c, struct proof *out)
-{
-    allow(p, c, p->quick ? 0.6 : 0.25);
-    prove_chunks(p, &out[0]);
-    allow(p, c, p->quick ? 0.8 : 0.4);
-    prove_parts(p, &out[1]);
-    allow(p, c, p->quick ? 1 : 0.6);
-    f32_begin(p, &out[2]);
-    prove_values(p, &out[2]);
-    f32_conclude(&out[2]);
-    if (p->quick)
-        return 3;
-    allow(p, c, 1);
-    prove_gradients(p, &out[3]);
-    return 4;
-}
-
-static int prove_other(struct prover *p, const struct clock *c, struct proof *out)
-{
-    allow(p, c, p->quick ? 1 : 0.5);
+    prover_allow(p, p->quick ? 1 : 0.5);
     f32_begin(p, &out[0]);
     prove_values(p, &out[0]);
     f32_conclude(&out[0]);
     if (p->quick)
         return 1;
-    allow(p, c, 1);
+    prover_allow(p, 1);
     prove_gradients(p, &out[1]);
     return 2;
 }
@@ -163,16 +117,16 @@ static int prove_within(const struct ir *ir, unsigned seed, const struct prove_g
         out[n].status = p.ir && p.ir->n_nodes >= IR_MAX_NODES ? LATHE_SPEC : LATHE_MEMORY;
         proof_blame(&out[n++], 0, "out of memory, or the spec makes more than %d nodes", IR_MAX_NODES);
     } else {
-        const struct clock c = {proof_clock(), quick ? QUICK_SECONDS : SECONDS};
+        p.start = proof_clock();
+        p.seconds = quick ? QUICK_SECONDS : SECONDS;
         p.quick = quick;
         trying(out, p.tried);
-        n = ir->kind == KIND_ATTENTION ? prove_attention(&p, &c, out)
-            : ir->kind == KIND_LINEAR  ? prove_linear(&p, &c, out)
-                                       : prove_other(&p, &c, out);
+        n = proofs_of(ir)->run(&p, out);
         n += quick ? 0 : reach_unseen(&p, out + n, PROOF_MAX - n);
     }
     trying(out, NULL);
     reach_close(&p);
+    free(p.own);
     ir_free(p.ir);
     return n;
 }

@@ -1,17 +1,16 @@
 /*
- * prove.h: what host_grad.c and the files of the prover share.
+ * prove.h: what the files of the prover share, here and in the folder of each kind.
  *
  *  - struct prover: one run of `prove`: a copy of the spec (derived passes add nodes, and others read it),
  *    its signatures, a stream of random numbers.
  *  - struct data: random arguments for one set of sizes.
- *  - struct row_bench: a row of attention with scores of its own, evaluated whole and in tiles.
+ *  - struct kind_proofs: what of the proofs is a kind's own; its row in the table of kinds names it.
  */
 #ifndef LATHE_GEN_PROVE_H
 #define LATHE_GEN_PROVE_H
 
 #include <string.h>
 
-#include "gen/attention/whole_row.h"
 #include "gen/base/text.h"
 #include "gen/host/host.h"
 
@@ -59,16 +58,20 @@ struct prover {
     struct ir *ir; /* a copy; float inputs are of any dtype in it, so that f64 serves */
     struct signature forward;
     struct signature backward;
-    struct row_graph row; /* attention */
+    void *own; /* what `open` of the kind has made, a block of its own; freed behind the proofs */
     uint64_t random;
     unsigned seed;
     const struct prove_given *given; /* NULL: nothing */
     char tried[320];                 /* sizes, and integers that are made up, of the last data_make */
     struct eval_mode mode;           /* of evaluations whose comparisons are watched */
-    double deadline;                 /* of the present proof, in seconds of this thread's processor time */
+    double start, seconds;           /* of all proofs, in processor time of this thread */
+    double deadline;                 /* of the present one */
     bool quick;                      /* a few rounds of each proof */
     struct reach reach;
 };
+/* The present proof may take what is left of all time up to this share, so that none starves those behind it.
+ */
+void prover_allow(struct prover *p, double share);
 /* Sizes of a proof: what is given takes the place of what it chose. data_make does so, too. */
 void prover_sizes(const struct prover *p, int64_t *dim);
 
@@ -93,6 +96,8 @@ static inline const lathe_arg *data_find(const struct data *d, const char *name)
             return &d->arg[i];
     return NULL;
 }
+/* "dNAME": what results are weighed by. */
+const lathe_arg *data_find_seed(const struct data *d, const char *name);
 /* given.c: what the caller says of an argument; a copy in another dtype; p->tried for this data. */
 bool given_absent(const struct prover *p, const char *name);
 const lathe_arg *given_arg(const struct prover *p, const char *name);
@@ -136,75 +141,10 @@ double proof_clock(void);
 /* False: the proof has used up its time; *out says that something was left out, the first time after what. */
 bool proof_goes_on(const struct prover *p, struct proof *out, const char *what, int done);
 
-/* ---- row_bench.c: a row in tiles ---------------------------------------------------------------- */
-
-enum { BENCH_VALUES = 3, CUTS = 6, MAX_PARTS = 5 };
-struct part { /* keys j0 .. j0 + n - 1 of a row */
-    int j0;
-    int n;
-};
-struct cutting { /* of a row into tiles, in the order in which they are walked */
-    int n;
-    struct part *part;
-    const char *order;
-};
-/* What a way of computing a row gives. o_size is the sum of |weight * v|: what rounding is relative to. */
-struct row {
-    double o[BENCH_VALUES];
-    double o_size[BENCH_VALUES];
-    double final[MAX_STATE];
-    double state[MAX_STATE];
-};
-enum row_scores {               /* before score_mod */
-                  SCORES_NEAR,  /* of deviation 1 */
-                  SCORES_FAR,   /* of deviation 40 */
-                  SCORES_LOW,   /* about -200 */
-                  SCORES_HIGH,  /* about 200 */
-                  SCORES_REACH, /* numbers that the spec's constants ask for */
-                  SCORES_EQUAL, /* all 0, as where q is */
-                  SCORES_HUGE,  /* of deviation 20000 */
-                  SCORES_FLAT,  /* of deviation 0.1: sums grow with the keys */
-                  SCORES_KINDS
-};
-struct row_bench {
-    struct prover *p;
-    struct data data;
-    lathe_arg arg[DATA_MAX]; /* of the call */
-    struct host_call call;
-    struct host_head head;
-    struct eval_env split; /* axis SPLIT: combine */
-    int turn;              /* rows so far */
-    int n;                 /* live keys of the present row */
-    enum row_scores scores;
-    double *v;      /* [n, BENCH_VALUES] */
-    double *s;      /* scores after score_mod */
-    double *weight; /* of the row as one tile, with the epilogue's factor */
-    double *spare[2];
-    struct cutting tiles;
-    struct cutting parts;
-    struct row whole;
-};
-lathe_status bench_open(struct row_bench *b, struct prover *p, const int64_t *dim, lathe_error *err);
-void bench_close(struct row_bench *b);
-/* Some row of some head, with scores of that kind; n is 0 where the mask leaves no key. */
-lathe_status bench_row(struct row_bench *b, enum row_scores scores, lathe_error *err);
-lathe_status bench_scores(struct row_bench *b, double *out, lathe_error *err); /* score_mod once more */
-/* Cut it anew: tiles in ascending order, from the last, or in any, by `turn`; and parts. */
-void bench_cut(struct row_bench *b, int turn);
-/* The row in tiles. weight: NULL, or the weights of a row in one tile, with the epilogue's factor. */
-lathe_status bench_tiles(struct row_bench *b, const struct cutting *tiles, struct row *row, double *weight,
-                         lathe_error *err);
-lathe_status bench_whole(struct row_bench *b, struct row *row, double *weight, lathe_error *err);
-/* Weights by `forward` from these finals. */
-lathe_status bench_forward(struct row_bench *b, const double *final, double *weight, lathe_error *err);
-/* The parts one by one, merged by `combine`, then the epilogue. none: as if no part had a key, and without
-   the epilogue. */
-lathe_status bench_merge(struct row_bench *b, const struct cutting *parts, bool none, struct row *out,
-                         lathe_error *err);
-void bench_say(const struct cutting *c, char *out, size_t size);
-
 /* ---- f32.c: in f32 as in double ------------------------------------------------------------------- */
 
+/* What comes near the end of the range of f32 may leave it on the way. */
+static const double F32_LARGEST = 1e30;
 void f32_begin(const struct prover *p, struct proof *out);
 /* exact: in double; single: in f32; moved: how far rounding what is read moves it; size: what one rounding is
    a part of. True where it is the first that is too far. */
@@ -214,22 +154,14 @@ void f32_conclude(struct proof *out);
  */
 int f32_line(const struct prover *p, int root);
 const char *f32_cause(const struct prover *p, char *out, size_t size);
-/* The present row of a bench. */
-lathe_status prove_row_f32(struct row_bench *b, struct proof *out, lathe_error *err);
 /* Every result of the forward pass: values.c. */
 void prove_values(struct prover *p, struct proof *out);
 
-/* ---- the proofs -------------------------------------------------------------------------------- */
+/* ---- the proofs of every kind -------------------------------------------------------------------- */
 
-void prove_rows(struct prover *p, struct proof *online, struct proof *forward, struct proof *combine,
-                struct proof *f32);
+/* Derived gradients against finite differences: gradients.c. */
 void prove_gradients(struct prover *p, struct proof *out);
-void prove_mask(struct prover *p, struct proof *out);
-void prove_backward(struct prover *p, struct proof *out);
-void prove_own_backward(struct prover *p, struct proof *out);
-void prove_large(struct prover *p, struct proof *out); /* large.c */
-/* Linear attention: chunks.c. */
-void prove_chunks(struct prover *p, struct proof *out);
-void prove_parts(struct prover *p, struct proof *out);
+/* Both, for kinds that have no others; returns how many: prove.c. */
+int prove_results(struct prover *p, struct proof *out);
 
 #endif

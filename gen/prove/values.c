@@ -9,6 +9,7 @@
 #include "gen/host/call.h"
 #include "gen/ir/kind.h"
 #include "gen/ir/tensor.h"
+#include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"
 
 #include <float.h>
@@ -51,10 +52,7 @@ static void resize(struct bench *b, const struct sig_arg *a, const lathe_arg *t)
         x[i] = x[i] * factor[b->size] + (b->size == DATA_SHIFTED ? 3000 : 0);
         x[i] = fmax(fmin(x[i], 65504), -65504);
     }
-    /* Rows of attention, and sums over tokens, with numbers of any size beside each other lose digits in
-     * every formula. */
-    const bool sums = b->p->ir->kind == KIND_ATTENTION || b->p->ir->kind == KIND_LINEAR;
-    const bool in = a->role == ROLE_IN && !sums;
+    const bool in = a->role == ROLE_IN && !proofs_of(b->p->ir)->sums;
     if (b->size == DATA_REACH && (in || a->role == ROLE_INPUT || a->role == ROLE_SCALAR))
         reach_data(b->p, a, t);
 }
@@ -152,19 +150,7 @@ static int root_of(const struct ir *ir, const char *name)
             return ir->map[t->map].fn.root[root[t->map]];
         root[t->map] += t->form == STAGE_ELEMENT ? 1 : 2;
     }
-    const struct ir_linear *linear = &ir->linear;
-    if (ir->kind == KIND_LINEAR)
-        return ir->mod[MOD_OUTPUT].n_stages > 0 ? ir->mod[MOD_OUTPUT].stage[0].fn.root[0]
-               : linear->decay.n_roots > 0      ? linear->decay.root[0]
-               : linear->delta.n_roots > 0      ? linear->delta.root[0]
-                                                : ir->scale.root[0];
-    const struct ir_fn *fn = ir->kind == KIND_ROWWISE ? &ir->row : &ir->epilogue;
-    for (int i = 0; i < ir->n_finals; i++)
-        if (strcmp(ir->final[i].name, name) == 0)
-            return fn->root[1 + i];
-    if (ir->kind == KIND_ATTENTION && ir->mod[MOD_OUTPUT].n_stages > 0)
-        return ir->mod[MOD_OUTPUT].stage[0].fn.root[0];
-    return ir->kind == KIND_ATTENTION ? ir->online.root[0] : fn->root[0];
+    return proofs_of(ir)->root_of ? proofs_of(ir)->root_of(ir, name) : ir->map[0].fn.root[0];
 }
 
 static double largest_of(const double *value, int64_t n)
@@ -176,47 +162,25 @@ static double largest_of(const double *value, int64_t n)
     return largest;
 }
 
-/* What the rounding of a result is a part of, beside itself: of attention, the largest v, as sums of large
-   terms may cancel; of linear attention the largest result; else that, or the largest number that is read. */
+/* What the rounding of a result is a part of, beside itself. */
 static double size_of_terms(const struct bench *b, int result)
 {
+    const struct kind_proofs *proofs = proofs_of(b->p->ir);
+    const double made = largest_of(b->exact[result], tensor_count(&b->data.arg[result]));
     double read = 0;
     for (int i = 0; i < b->data.n; i++) {
         const lathe_arg *t = &b->data.arg[i];
-        const bool v = b->p->ir->kind != KIND_ATTENTION || strcmp(t->name, "v") == 0;
-        if (v && t->dtype == LATHE_F64 && !is_result(b, i))
+        const bool term = !proofs->terms || strcmp(t->name, proofs->terms) == 0;
+        if (term && t->dtype == LATHE_F64 && !is_result(b, i))
             read = fmax(read, largest_of(t->data, tensor_count(t)));
     }
-    if (b->p->ir->kind == KIND_ATTENTION)
-        return fmax(read, 1);
-    if (b->p->ir->kind == KIND_LINEAR)
-        return fmax(largest_of(b->exact[result], tensor_count(&b->data.arg[result])), 1);
-    return fmin(largest_of(b->exact[result], tensor_count(&b->data.arg[result])), read);
+    return proofs->size ? proofs->size(read, made) : fmin(made, read);
 }
 
-/* Of attention vector mods alone are judged here: the rest is f32.c's, which knows how large weights
- * are. */
-static bool is_of_mods(const struct ir *ir, int node)
-{
-    bool found = false;
-    bool *used = calloc((size_t)ir->n_nodes + 1, sizeof *used);
-    for (int m = 0; m < MOD_COUNT && used; m++)
-        for (int s = 0; s < ir->mod[m].n_stages; s++) {
-            ir_mark(ir, ir->mod[m].stage[s].fn.root, ir->mod[m].stage[s].fn.n_roots, used);
-            found |= node >= 0 && used[node];
-        }
-    free(used);
-    return found;
-}
-
-/* Or 0 times what a point of an unlikely map overflows with. */
 static bool says_nothing(const struct bench *b, double exact, double single)
 {
-    const struct prover *p = b->p;
-    if (isfinite(single))
-        return false;
-    return p->ir->kind == KIND_ATTENTION ? !is_of_mods(p->ir, p->mode.bad_node)
-                                         : p->ir->kind == KIND_ELEMENTWISE && exact == 0;
+    const struct kind_proofs *proofs = proofs_of(b->p->ir);
+    return !isfinite(single) && proofs->says_nothing && proofs->says_nothing(b->p, exact);
 }
 
 static void judge_result(struct bench *b, int i)
@@ -225,8 +189,7 @@ static void judge_result(struct bench *b, int i)
     const double *single = t->data;
     const int64_t n = tensor_count(t);
     const double size = size_of_terms(b, i);
-    /* Sums over tokens mix what moves them: the largest counts for all. */
-    const double moved = b->p->ir->kind == KIND_LINEAR ? largest_of(b->moved[i], n) : 0;
+    const double moved = proofs_of(b->p->ir)->mixes ? largest_of(b->moved[i], n) : 0;
     char why[80];
     for (int64_t k = 0; k < n; k++)
         if (!says_nothing(b, b->exact[i][k], single[k]) &&

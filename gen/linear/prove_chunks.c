@@ -1,16 +1,17 @@
 /*
- * chunks.c: linear attention in chunks against the recurrence, and parts of a sequence against the whole. In:
- * a prover. Out: the verdicts "chunks = recurrence" and "steps = whole". A chunk is computed as kernels do:
- * sums of decays within it, weights of pairs by their differences, the delta rule by substitution, a state
- * handed over; the whole goes token by token. Parts are calls of their own on slices of all tensors, with the
- * state of one given to the next. Scratch is freed here.
+ * prove_chunks.c: linear attention in chunks against the recurrence, and parts of a sequence against the
+ * whole. In: a prover. Out: the verdicts "chunks = recurrence" and "steps = whole". A chunk is computed as
+ * kernels do: sums of decays within it, weights of pairs by their differences, the delta rule by
+ * substitution, a state handed over; the whole goes token by token. Parts are calls of their own on slices of
+ * all tensors, with the state of one given to the next. Scratch is freed here.
  */
-#include "gen/prove/prove.h"
+#include "gen/linear/prove.h"
 #include "runtime/recipe/bind.h"
 #include "gen/host/call.h"
 #include "gen/ir/tensor.h"
 #include "gen/linear/host.h"
 #include "gen/prove/proof.h"
+#include "gen/prove/prove.h"
 
 #include <math.h>
 #include <stdio.h>

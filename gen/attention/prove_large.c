@@ -1,12 +1,11 @@
 /*
- * large.c: the proof of rows whose scores are all one large finite value, as where a mask value covers
+ * prove_large.c: the proof of rows whose scores are all one large finite value, as where a mask value covers
  * them whole. In: a prover's spec. Out: a verdict. o is linear in v: with the weights of the forward pass on
  * one side and those of the backward pass on the other, sum(o do) and sum(v dv) are one number, whatever the
  * online function is. Doubles lose log(l) beside 1e16, as f32 does beside 1e9: a final that cannot be taken
  * apart fails here as it would there.
  */
-#include "gen/prove/prove.h"
-#include "gen/host/call.h"
+#include "gen/attention/prove.h"
 #include "gen/ir/tensor.h"
 #include "gen/prove/proof.h"
 

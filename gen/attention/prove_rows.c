@@ -1,12 +1,12 @@
 /*
- * rows.c: the online function against the row as one tile. A row of random scores is evaluated whole,
+ * prove_rows.c: the online function against the row as one tile. A row of random scores is evaluated whole,
  * then in random tiles in any order (online = whole row), from its finals (forward = whole row), in random
- * parts that `combine` merges (combine = whole), and all of it in f32 (f32.c). In: a prover. Out: four
- * verdicts with lines. Scores have deviation 1 or 40, and parts may lie far apart, so that a wrong stabiliser
- * shows; then come scores that f32 or a constant of the spec makes interesting, and rows of many keys.
+ * parts that `combine` merges (combine = whole), and all of it in f32 (prove_row_f32.c). In: a prover. Out:
+ * four verdicts with lines. Scores have deviation 1 or 40, and parts may lie far apart, so that a wrong
+ * stabiliser shows; then come scores that f32 or a constant of the spec makes interesting, and rows of many
+ * keys.
  */
-#include "gen/prove/prove.h"
-#include "gen/host/call.h"
+#include "gen/attention/prove.h"
 #include "gen/prove/proof.h"
 
 #include <float.h>
@@ -364,7 +364,7 @@ void prove_rows(struct prover *p, struct proof *online, struct proof *forward, s
         status = rounds_of(p, (enum reach_size)size, &v, &err);
     if (status != LATHE_OK)
         proof_refused(online, &err);
-    const int line = proof_line(p->ir, p->row.score);
+    const int line = proof_line(p->ir, prover_row(p)->score);
     proof_say_lost(online, line);
     proof_say_lost(forward, line);
     proof_say_lost(combine, line);

@@ -1,10 +1,10 @@
 /*
- * mask.c: what bounds.c says about a tile against the mask itself, pair by pair. A tile called empty
+ * prove_mask.c: what bounds.c says about a tile against the mask itself, pair by pair. A tile called empty
  * must have no live pair, one called whole no dead pair; "some" is always right, only slower. In: a prover.
  * Out: a verdict that also counts how many of the uniform tiles were recognised. Tiles are placed at random,
  * along the diagonal, and where constants of the mask move its edge.
  */
-#include "gen/prove/prove.h"
+#include "gen/attention/prove.h"
 #include "gen/attention/mask_tiles.h"
 #include "gen/attention/tile_map.h"
 #include "gen/prove/proof.h"

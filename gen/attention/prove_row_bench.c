@@ -1,10 +1,9 @@
 /*
- * row_bench.c: one row of attention with scores of the prover's choice, evaluated as one tile, in tiles
+ * prove_row_bench.c: one row of attention with scores of the prover's choice, evaluated as one tile, in tiles
  * in any order, and in parts that `combine` merges. In: a prover and sizes. Out: rows, in the precision that
  * p->mode asks for. Memory is the bench's: bench_close frees it.
  */
-#include "gen/prove/prove.h"
-#include "gen/host/call.h"
+#include "gen/attention/prove.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /*
- * backward_kernels.c: the backward pass as kernels compute it (backward.c) against the derivative of the
+ * prove_backward.c: the backward pass as kernels compute it (backward.c) against the derivative of the
  * whole row that the host device takes (host/gradient.c): per row of random scores and seeds, the weights,
  * dL/d<q', k'> of every pair, and the gradient of every input. In: a prover. Out: a verdict. A spec that
  * kernels refuse is no mistake: the verdict says why they do.
  */
-#include "gen/prove/prove.h"
+#include "gen/attention/prove.h"
 #include "gen/attention/lower.h"
 #include "gen/attention/backward.h"
 #include "gen/base/diag.h"
@@ -382,7 +382,7 @@ static void conclude(struct prover *p, struct proof *out,
     b->p = p;
     if (rounds(b, out, &err) != LATHE_OK)
         proof_refused(out, &err);
-    proof_say_lost(out, proof_line(p->ir, p->row.score));
+    proof_say_lost(out, proof_line(p->ir, prover_row(p)->score));
     if (b->head.call)
         host_head_free(&b->head);
     diff_free(&b->whole);
