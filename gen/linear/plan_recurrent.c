@@ -101,7 +101,7 @@ static int chunked_smem_bytes(const struct linear_plan *plan, int pad)
 {
     enum { CHUNK = LINEAR_CHUNK };
     const int inverse = plan->inverse > 0 ? CHUNK * CHUNK * 2 : 0;
-    return plan->stages * CHUNK * (4 * pad + 128) + CHUNK * (2 * pad + 128) + inverse + 8 * CHUNK;
+    return plan->stages * CHUNK * (4 * pad + 128) + CHUNK * (2 * pad + 128) + inverse + 16 * CHUNK;
 }
 
 bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char *why)

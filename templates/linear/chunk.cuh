@@ -55,7 +55,7 @@ struct logs {
             x[k] = w.has(at) ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, at), 0) * 0x1.715476p0f, -100.0f) : 0.0f;
         }
     }
-    __device__ __forceinline__ void sum(float *sums) const
+    __device__ __forceinline__ float sum(float *sums) const // to this lane's second token
     {
         float sum = x[0] + x[1];
 #pragma unroll
@@ -65,6 +65,7 @@ struct logs {
         }
         sums[2 * lane_id()] = sum - x[1];
         sums[2 * lane_id() + 1] = sum;
+        return sum;
     }
 };
 template <class P> DEV void sum_logs(const P &p, const work &w, int place, float *sums)

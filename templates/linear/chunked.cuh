@@ -23,9 +23,10 @@ struct chunk_layout { // in shared memory, bytes; q, k and v of cfg::CHUNK_STAGE
     static constexpr int STATE = WRITTEN + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
     static constexpr int INVERSE = STATE + CHUNK_PAD * CHUNK_COLUMNS * 2; // T, with the delta rule
     static constexpr int SUMS = INVERSE + (cfg::DELTA ? CHUNK_TOKENS * CHUNK_TOKENS * 2 : 0); // G, to the base 2, of two chunks
-    static constexpr int END = SUMS + 2 * CHUNK_TOKENS * 4;
+    static constexpr int WEIGHTS = SUMS + 2 * CHUNK_TOKENS * 4; // of v, as the state takes it up
+    static constexpr int END = WEIGHTS + 2 * CHUNK_TOKENS * 4;
 };
-// As C, for the planner: stages * 64 * (4 * pad + 128) + 64 * (2 * pad + 128) + 512, and 8192 with the delta rule
+// As C, for the planner: stages * 64 * (4 * pad + 128) + 64 * (2 * pad + 128) + 1024, and 8192 with the delta rule
 constexpr int chunked_smem_bytes() { return chunk_layout::END; }
 
 DEV int row_group() { return static_cast<int>(threadIdx.x) / 32 % 4; }
@@ -92,15 +93,29 @@ struct chunk_walk {
             }
         });
     }
-    // e^(G_end - G) v
+    // By the first warp: sums, and e^(base - G).
+    __device__ __forceinline__ void put_logs(const logs &own, int number) const
+    {
+        float *at = all_sums + number % 2 * CHUNK_TOKENS;
+        const float last = own.sum(at);
+        const float base = base_of(__shfl_sync(ALL_LANES, last, 31));
+        float *weights = at + (chunk_layout::WEIGHTS - chunk_layout::SUMS) / 4;
+        weights[2 * lane_id()] = exp2_approx(base - (last - own.x[1]));
+        weights[2 * lane_id() + 1] = exp2_approx(base - last);
+    }
+    // A decay that is mild over the chunk is a product of a token's own factors, e^(G_i - base) e^(base - G_j) with the base halfway: no exponent for a pair.
+    DEV bool is_mild(float end) { return end > -80.0f; }
+    DEV float base_of(float end) { return is_mild(end) ? 0.5f * end : end; }
+    __device__ __forceinline__ float end() const { return DECAYS ? sum_to(CHUNK_TOKENS - 1) : 0.0f; }
+    __device__ __forceinline__ float weight_of(int token) const { return load_shared(logs_at + static_cast<u32>(chunk_layout::WEIGHTS - chunk_layout::SUMS + 4 * token)); }
+    // e^(base - G) v
     __device__ __forceinline__ void weigh_values() const
     {
-        const float end = sum_to(CHUNK_TOKENS - 1);
 #pragma unroll
         for (int i = 0; i < CHUNK_TOKENS * CHUNK_COLUMNS / 8 / CHUNK_THREADS; i++) {
             const int n = static_cast<int>(fresh_thread()) + i * CHUNK_THREADS;
             const u32 at = swizzle<CHUNK_COLUMNS>::offset(n / (CHUNK_COLUMNS / 8), n % (CHUNK_COLUMNS / 8));
-            const float by = exp2_approx(end - sum_to(n / (CHUNK_COLUMNS / 8)));
+            const float by = weight_of(n / (CHUNK_COLUMNS / 8));
             const uint4 four = load_shared16(stage + chunk_layout::V + at);
             const u32 word[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
@@ -163,16 +178,12 @@ struct chunk_walk {
         const int row0 = row_group() * 16;
         const u32 q = stage + chunk_layout::Q + lane_offset_a<CHUNK_PAD>(lane, row0);
         multiply_rows<CHUNK_PAD>(o[0], q, shared + chunk_layout::STATE);
-        float from[2];
+        const bool mild = is_mild(end());
+        float from[2] = {};
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
+        for (int r = 0; DECAYS && r < 2; r++) {
             from[r] = sum_to(row0 + lane / 4 + 8 * r);
-            const float by = DECAYS ? w.scale * exp2_approx(from[r]) : w.scale;
-#pragma unroll
-            for (int n = 0; n < OWN_COLUMNS / 8; n++) {
-                o[0][n][2 * r] *= by;
-                o[0][n][2 * r + 1] *= by;
-            }
+            scale_row(o[0], r, exp2_approx(mild ? base_of(end()) : from[r]));
         }
         constexpr int HALF = CHUNK_TOKENS / 2; // of the keys at a time: registers
 #pragma unroll 1
@@ -180,17 +191,42 @@ struct chunk_walk {
             float s[1][HALF / 8][4];
             const a_fragments<1, 1> none = {};
             product_qk<element, 1, HALF / 8, CHUNK_PAD, false>(s, q, none, stage + chunk_layout::K + lane_offset_b<CHUNK_PAD>(lane) + static_cast<u32>(first * swizzle<CHUNK_PAD>::ROW_BYTES));
-#pragma unroll
-            for (int n = 0; n < HALF / 8; n++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int to = first + n * 8 + lane % 4 * 2 + i % 2;
-                    const bool live = to <= row0 + lane / 4 + i / 2 * 8;
-                    const float by = DECAYS ? exp2_approx(live ? from[i / 2] - sum_to(to) : 0.0f) : 1.0f;
-                    s[0][n][i] = live ? s[0][n][i] * w.scale * by : 0.0f;
-                }
+            if (!DECAYS || mild) {
+                weigh<true>(s[0], from, first, row0);
+            } else {
+                weigh<false>(s[0], from, first, row0);
             }
             product_pv<element, 1, HALF / 8, OWN_COLUMNS / 8, CHUNK_COLUMNS>(o, s, own_columns(stage + chunk_layout::V) + static_cast<u32>(first * swizzle<CHUNK_COLUMNS>::ROW_BYTES));
+        }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            scale_row(o[0], r, DECAYS && mild ? w.scale * exp2_approx(from[r] - base_of(end())) : w.scale);
+        }
+    }
+    DEV void scale_row(float (&o)[OWN_COLUMNS / 8][4], int r, float by)
+    {
+#pragma unroll
+        for (int n = 0; n < OWN_COLUMNS / 8; n++) {
+            o[n][2 * r] *= by;
+            o[n][2 * r + 1] *= by;
+        }
+    }
+    // Products of q and k, of keys from `first` on, times what is left of the keys.
+    template <bool MILD, int NB> __device__ __forceinline__ void weigh(float (&s)[NB][4], const float (&from)[2], int first, int row0) const
+    {
+#pragma unroll
+        for (int n = 0; n < NB; n++) {
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const int to = first + n * 8 + lane_id() % 4 * 2 + c;
+                const float key = !DECAYS ? 1.0f : MILD ? weight_of(to) : sum_to(to);
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    const bool live = to <= row0 + lane_id() / 4 + r * 8;
+                    const float by = MILD ? key : exp2_approx(live ? from[r] - key : 0.0f);
+                    s[n][2 * r + c] = live ? s[n][2 * r + c] * by : 0.0f;
+                }
+            }
         }
     }
     // c += a times 16 rows of a tile of CHUNK_COLUMNS.
@@ -224,9 +260,9 @@ struct chunk_walk {
     __device__ __forceinline__ void write(chunk_state &state) const
     {
         const int lane = lane_id();
+        const float before = DECAYS ? exp2_approx(base_of(end())) : 1.0f;
         if constexpr (DECAYS) {
-            const float by = exp2_approx(sum_to(CHUNK_TOKENS - 1));
-            state.each([&](float &a, int, int) { a *= by; });
+            state.each([&](float &a, int, int) { a *= before; });
         }
         const u32 keys = stage + chunk_layout::K + lane_offset_b<CHUNK_PAD>(lane);
         const u32 values = own_columns(DECAYS ? shared + chunk_layout::WRITTEN : stage + chunk_layout::V);
@@ -238,6 +274,9 @@ struct chunk_walk {
                 load_matrix4_transposed(a, swizzle<CHUNK_PAD>::along(keys, 2 * (row_group() * chunk_state::MT + m)) + static_cast<u32>(k * 16 * swizzle<CHUNK_PAD>::ROW_BYTES));
                 multiply(state.x[m], a, values + static_cast<u32>(k * 16 * swizzle<CHUNK_COLUMNS>::ROW_BYTES));
             }
+        }
+        if (DECAYS && is_mild(end())) {
+            state.each([&](float &a, int, int) { a *= before; });
         }
     }
     // The chunk that the walk is in; its q, k and v have come.
@@ -272,7 +311,9 @@ struct chunk_walk {
             fetch(0);
         }
         if (DECAYS && threadIdx.x < 32) {
-            sum_logs(p, w, 0, all_sums);
+            logs own;
+            own.fetch(p, w, 0);
+            put_logs(own, 0);
         }
         leave_state(state);
 #pragma unroll 1
@@ -290,7 +331,7 @@ struct chunk_walk {
             }
             take(state, number, more);
             if (DECAYS && threadIdx.x < 32 && more) {
-                next.sum(all_sums + (number + 1) % 2 * CHUNK_TOKENS);
+                put_logs(next, number + 1);
             }
             leave_state(state);
             if (cfg::CHUNK_STAGES == 1 && more) {
