@@ -69,6 +69,7 @@ struct place {  /* where a tensor of [b, heads, len, dim] lives */
     enum sym heads;
     enum sym len;
     int dim;
+    bool one_batch; /* of a workspace buffer: packed sequences lie in one */
 };
 
 /* In the order of enum mod. */
@@ -94,6 +95,28 @@ void emit_place_pointer(struct params *p, const char *type, const char *name, co
 void emit_place_strides(struct params *p, const char *name, const struct place *t);
 /* Are batches sequences of their own lengths? Then nothing is moved, and there is no map. */
 bool has_sequences(const struct emitter *e);
+/* Do they lie one behind the other, in one batch? */
+bool is_packed(const struct emitter *e);
+void emit_times_tiles(struct product *grid, const struct emitter *e, enum sym heads, enum sym tokens,
+                      int rows);
+/* What attention/sequences.cuh asks of parameters: where sequences lie, and a function to begin with one. In
+   between: rows of a tensor, and floats of each row, that may be none. */
+void emit_enter(struct params *p, const struct emitter *e);
+void emit_enter_rows(const struct emitter *e, const char *type, const char *name, bool keys);
+void emit_enter_floats(const struct emitter *e, const char *name);
+void emit_enter_end(const struct emitter *e);
+/* The first n of q, k, v and do by those names; floats of each row by a numbered name, if they are there; and
+   what struct grads has for each token. */
+void emit_enter_operands(const struct emitter *e, const char *const *name, int n);
+void emit_enter_numbered(const struct emitter *e, const char *name, int number, bool there);
+void emit_enter_gradients(const struct emitter *e);
+/* Sizes of a call, whose batches may be sequences. */
+void emit_call_sizes(struct params *p, const struct emitter *e);
+void emit_enter_dq(struct params *p, const struct emitter *e);
+const struct sig_dim *gradient_dim(const struct emitter *e, int input, int d);
+/* The argument that an input's gradient is, and whether it is asked for. */
+int gradient_of_input(const struct emitter *e, int input);
+bool grad_wanted(const struct emitter *e, int input);
 /* NAME_d: from one element of a row to the next. */
 void emit_place_step(struct params *p, const char *name, const struct place *t);
 /* Need not all rows of q, k and v be aligned? Then mods read them element by element, however far apart. */

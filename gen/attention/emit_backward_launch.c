@@ -52,19 +52,6 @@ struct recipe {
 
 /* ---- gradients of inputs --------------------------------------------------------------------------- */
 
-static int gradient_of_input(const struct emitter *e, int input)
-{
-    char name[NAME_MAX_BYTES + 2];
-    snprintf(name, sizeof name, "d%s", e->w->input[input].name);
-    return lathe__arg_find(e->sig, name, 0);
-}
-
-static bool grad_wanted(const struct emitter *e, int input)
-{
-    const int arg = e->w->input[input].grad ? gradient_of_input(e, input) : -1;
-    return problem_has(e->problem, arg);
-}
-
 static bool is_exact(const struct emitter *e, int input)
 {
     return e->problem->deterministic && backward_shares_elements(e->w, e->back, input);
@@ -150,7 +137,7 @@ static void add_shape(struct params *p, const struct recipe *r, int input)
         struct product size = product_of(k < INPUT_DIMS ? 0 : 1);
         snprintf(name, sizeof name, "%c%d", k < INPUT_DIMS ? 's' : 'n', k % INPUT_DIMS);
         if (d >= 0 && k >= INPUT_DIMS)
-            times_dim(&size, &in->dim[d], 1);
+            times_dim(&size, gradient_dim(r->a.e, input, d), 1);
         if (d >= 0 && k < INPUT_DIMS) {
             struct params *q = p;
             struct text_buf none = {0};
@@ -175,7 +162,7 @@ static void add_input_kernel(struct recipe *r, int input, bool exact)
     struct params p;
     launch->grid = product_of(1);
     for (int d = 0; d < in->n_dims; d++)
-        times_dim(&launch->grid, &in->dim[d], d == in->n_dims - 1 ? INPUT_THREADS : 1);
+        times_dim(&launch->grid, gradient_dim(e, input, d), d == in->n_dims - 1 ? INPUT_THREADS : 1);
     params_open(&p, r->declared_input[exact] ? &r->none : e->out, launch, type);
     if (exact)
         params_pointer(&p, "const exact_sum", "src", PARAM_WORK_DATA, r->sum[input]);
@@ -237,9 +224,7 @@ static int add_zeroed(struct recipe *r, struct product bytes)
 static struct product query_tiles(const struct recipe *r, int64_t scale)
 {
     struct product p = product_of(scale);
-    product_times(&p, SYM_B, 1);
-    product_times(&p, SYM_H, 1);
-    product_times(&p, SYM_Q, r->plan->attention.back.bm);
+    emit_times_tiles(&p, r->a.e, SYM_H, SYM_Q, r->plan->attention.back.bm);
     return p;
 }
 
@@ -283,7 +268,7 @@ static void place_everything(struct recipe *r)
     if (r->rows_floats > 0 || norms > 0)
         r->rows = add_buffer(r->out, e, query_tiles(r, 4 * r->rows_floats * bm + norms));
     for (int k = 0; k < e->back->n_sums; k++) {
-        r->sums[k] = (struct place){-1, -1, SYM_H, SYM_Q, 1};
+        r->sums[k] = (struct place){-1, -1, SYM_H, SYM_Q, 1, false};
         emit_place_in_workspace(&r->sums[k], 4, e, r->out);
     }
     place_gradients(r);
@@ -333,7 +318,7 @@ static void add_row_values(struct params *p, const struct recipe *r)
         }
         if (e->back->seed[k]) {
             snprintf(name, sizeof name, "d%s", e->spec->final[k].name);
-            at = (struct place){lathe__arg_find(e->sig, name, 0), -1, SYM_H, SYM_Q, 1};
+            at = (struct place){lathe__arg_find(e->sig, name, 0), -1, SYM_H, SYM_Q, 1, false};
             snprintf(name, sizeof name, "dfinal%d", k);
             emit_place_pointer(p, "const float", name, &at);
             emit_place_strides(p, name, &at);
@@ -382,9 +367,7 @@ static void add_row_sums(struct recipe *r)
     launch->smem_bytes =
         (SUMS_ROWS + SUMS_KEYS) * columns * 2; /* row_sums::layout of attention/backward/row_sums.cuh */
     launch->grid = product_of(1);
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, SYM_H, 1);
-    product_times(&launch->grid, SYM_Q, SUMS_ROWS);
+    emit_times_tiles(&launch->grid, e, SYM_H, SYM_Q, SUMS_ROWS);
     params_open(&p, e->out, launch, "row_sums_params");
     for (int t = 0; t < TENSOR_COUNT; t++)
         emit_place_pointer(&p, "const void", name[t], t == TENSOR_O ? &dout : &r->forward.inner[t]);
@@ -392,7 +375,7 @@ static void add_row_sums(struct recipe *r)
         emit_place_strides(&p, name[t], t == TENSOR_O ? &dout : &r->forward.inner[t]);
     if (has_unaligned_do(r))
         emit_place_step(&p, "dout", &dout);
-    params_sizes(&p);
+    emit_call_sizes(&p, e);
     for (int k = 0; k < MAX_STATE; k++) {
         char member[NAME_MAX_BYTES];
         snprintf(member, sizeof member, "final%d", k);
@@ -407,6 +390,15 @@ static void add_row_sums(struct recipe *r)
         }
     }
     params_inputs(&p, e, "x");
+    if (has_sequences(e)) {
+        emit_enter(&p, e);
+        emit_enter_operands(e, name, TENSOR_COUNT);
+        for (int k = 0; k < MAX_STATE; k++) {
+            emit_enter_numbered(e, "final", k, e->back->sum_final[k]);
+            emit_enter_numbered(e, "rowsum", k, k < e->back->n_sums);
+        }
+        emit_enter_end(e);
+    }
     params_close(&p, "row_sums_params");
 }
 
@@ -418,6 +410,28 @@ static void add_split_operands(struct params *p, const struct recipe *r)
         emit_place_pointer(p, "const void", name[t], &r->forward.inner[t]);
         emit_place_strides(p, name[t], &r->forward.inner[t]);
     }
+}
+
+/* Moves what add_pre() has declared to a sequence. */
+static void enter_pre(struct params *p, const struct recipe *r, bool reads_o)
+{
+    static const char *const name[] = {"q", "k"};
+    const struct emitter *e = r->a.e;
+    emit_enter(p, e);
+    if (reads_o)
+        emit_enter_rows(e, r->plan->attention.back.forward ? "const float" : "const cfg::element", "o",
+                        false);
+    emit_enter_rows(e, "const cfg::element", "dout", false);
+    if (backward_splits(e->back))
+        emit_enter_operands(e, name, 2);
+    for (int k = 0; k < MAX_STATE; k++) {
+        emit_enter_numbered(e, "final", k, e->back->final[k]);
+        emit_enter_numbered(e, "dfinal", k, e->back->seed[k]);
+        emit_enter_numbered(e, "state", k, e->back->state[k]);
+        emit_enter_numbered(e, "rowsum", k, k < e->back->n_sums);
+    }
+    emit_enter_gradients(e);
+    emit_enter_end(e);
 }
 
 /* runs: else its struct is declared, which back_row() names. */
@@ -432,9 +446,7 @@ static void add_pre(struct recipe *r, bool runs)
     struct launch *launch = add_launch(runs ? r->out : &unused, e, "bwd_pre", BACK_PRE_THREADS);
     launch->smem_bytes = backward_splits(e->back) ? SPLIT_TABLE_BYTES : 0;
     launch->grid = product_of(1);
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, SYM_H, 1);
-    product_times(&launch->grid, SYM_Q, BACK_PRE_ROWS);
+    emit_times_tiles(&launch->grid, e, SYM_H, SYM_Q, BACK_PRE_ROWS);
     params_open(&p, e->out, launch, "back_pre_params");
     if (reads_o)
         emit_place_pointer(&p, "const void", "o", &r->forward.inner[TENSOR_O]);
@@ -451,7 +463,7 @@ static void add_pre(struct recipe *r, bool runs)
     if (has_unaligned_do(r))
         emit_place_step(&p, "dout", &from);
     optional_pointer(&p, "float", "rows", r->rows);
-    params_sizes(&p);
+    emit_call_sizes(&p, e);
     if (r->plan->attention.back.dq_stored)
         optional_pointer(&p, "unsigned", "order", r->order);
     if (r->plan->attention.back.pieces > 0)
@@ -459,6 +471,8 @@ static void add_pre(struct recipe *r, bool runs)
     add_row_values(&p, r);
     params_inputs(&p, e, "x");
     add_grads(&p, r);
+    if (has_sequences(e))
+        enter_pre(&p, r, reads_o);
     params_close(&p, "back_pre_params");
     source_free(&unused);
 }
@@ -483,6 +497,21 @@ static void add_map_of(struct launch *launch, const struct params *p, const stru
         .box_tokens = (uint16_t)(key ? plan->bn : plan->bm)};
 }
 
+/* Moves what add_main() has declared to a sequence; rows and dq lie in tiles, and the kernel finds them. */
+static void enter_main(struct params *p, const struct recipe *r)
+{
+    static const char *const in[] = {"q", "k", "v", "dout"};
+    static const char *const out[] = {NULL, "dk", "dv"};
+    const struct emitter *e = r->a.e;
+    emit_enter(p, e);
+    emit_enter_operands(e, in, TENSOR_COUNT);
+    for (int t = TENSOR_K; t < TENSOR_O; t++)
+        if (gradient_wanted(e, (enum mod)t))
+            emit_enter_rows(e, "cfg::element", out[t], true);
+    emit_enter_gradients(e);
+    emit_enter_end(e);
+}
+
 static void add_main(struct recipe *r)
 {
     static const char *const in[] = {"q", "k", "v"};
@@ -495,9 +524,7 @@ static void add_main(struct recipe *r)
     launch->smem_bytes = plan->smem_bytes;
     const int pair = plan->paired ? 2 : 1;
     launch->grid = product_of((plan->pieces > 0 ? MOST_PIECES : 1) * pair);
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, SYM_H_KV, 1);
-    product_times(&launch->grid, SYM_KV, pair * plan->bn);
+    emit_times_tiles(&launch->grid, e, SYM_H_KV, SYM_KV, pair * plan->bn);
     launch->grid_limit = plan->thread_blocks;
     launch->cluster = plan->paired ? 2 : 0;
     params_open(&p, e->out, launch, "back_params");
@@ -521,13 +548,15 @@ static void add_main(struct recipe *r)
     emit_place_strides(&p, "dout", &r->dout);
     for (int t = TENSOR_K; t < TENSOR_O; t++)
         emit_place_strides(&p, out[t], &r->grad[t]);
-    params_sizes(&p);
+    emit_call_sizes(&p, e);
     optional_pointer(&p, "const unsigned char", "map", r->map);
     optional_pointer(&p, "unsigned", "order", r->order);
     if (plan->wgmma)
         optional_pointer(&p, "float", "pieces", r->pieces);
     params_inputs(&p, e, "x");
     add_grads(&p, r);
+    if (has_sequences(e))
+        enter_main(&p, r);
     params_close(&p, "back_params");
 }
 
@@ -545,9 +574,8 @@ static void add_back_mod(struct recipe *r, int tensor, const struct place *src, 
         launch->smem_bytes = r->plan->attention.back.bm * (r->plan->attention.back.dk + 8) *
                              4; /* back_q_smem_bytes of attention/backward/mods.cuh */
     launch->grid = product_of(1);
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, dst->heads, 1);
-    product_times(&launch->grid, dst->len, fragments ? r->plan->attention.back.bm : BACK_MOD_TOKENS);
+    emit_times_tiles(&launch->grid, e, dst->heads, dst->len,
+                     fragments ? r->plan->attention.back.bm : BACK_MOD_TOKENS);
     params_open(&p, r->declared_back ? &r->none : e->out, launch, "back_mod_params");
     if (e->w->mod[tensor].n_stages > 0)
         emit_place_pointer(&p, "const void", "src", src);
@@ -567,9 +595,11 @@ static void add_back_mod(struct recipe *r, int tensor, const struct place *src, 
     params_sym(&p, "n_h", dst->heads);
     params_sym(&p, "len", dst->len);
     params_start(&p, "pos0", tensor == TENSOR_Q || tensor == TENSOR_O);
-    params_sizes(&p);
+    emit_call_sizes(&p, e);
     params_inputs(&p, e, "x");
     add_grads(&p, r);
+    if (has_sequences(e))
+        emit_enter_dq(&p, e);
     params_close(&p, "back_mod_params");
     r->declared_back = true;
 }

@@ -38,7 +38,7 @@ void emit_place_strides(struct params *p, const char *name, const struct place *
     }
     for (int d = 0; d < 3; d++) {
         char member[32];
-        struct product stride = compact_stride(t, d);
+        struct product stride = d == 0 && t->one_batch ? product_of(0) : compact_stride(t, d);
         snprintf(member, sizeof member, "%s_%s", name, BHT[d]);
         params_product(p, member, &stride);
     }
@@ -56,63 +56,20 @@ void emit_place_step(struct params *p, const char *name, const struct place *t)
         params_product(p, member, &one);
 }
 
-bool has_sequences(const struct emitter *e)
-{
-    return problem_has_named(e->sig, e->problem, "cu_q") || problem_has_named(e->sig, e->problem, "used_kv");
-}
-
-static bool is_packed(const struct emitter *e)
-{
-    return problem_has_named(e->sig, e->problem, "cu_q");
-}
-
-/* Tiles of a query head: packed ones may end in each sequence. */
-static void times_tiles(struct product *grid, const struct emitter *e, int rows)
-{
-    if (!is_packed(e)) {
-        product_times(grid, SYM_B, 1);
-        product_times(grid, SYM_H, 1);
-        product_times(grid, SYM_Q, rows);
-        return;
-    }
-    product_times(grid, SYM_H, 1);
-    product_times_sum(grid, SYM_Q, rows, SYM_SEQS);
-}
-
-static bool is_plain(const struct sig_dim *dim, enum sym sym)
-{
-    return dim->literal == 0 && dim->sym == sym && dim->times < 2 && dim->plus == 0;
-}
-
-/* Inputs with a place for each token begin with the sequence, too. */
-static void enter_inputs(const struct emitter *e, struct text_buf *out)
-{
-    for (int i = 0; i < e->w->n_inputs; i++) {
-        const struct input *in = &e->w->input[i];
-        for (int d = 0; d < in->n_dims && !in->is_scalar && input_used(e, i); d++)
-            if (is_plain(&in->dim[d], SYM_Q) || is_plain(&in->dim[d], SYM_KV))
-                text_add(out, "        x.in_%s += first_%s * x.s%d_%s;\n", in->name,
-                         is_plain(&in->dim[d], SYM_Q) ? "q" : "kv", d, in->name);
-    }
-}
-
 /* What attention/sequences.cuh asks of parameters: where sequences lie, and to begin with one. */
-static void add_sequences(struct params *p, struct emitter *e)
+static void add_sequences(struct params *p, const struct emitter *e, bool o_f32)
 {
-    static const char *const list[] = {"cu_q", "cu_kv", "used_kv"};
-    struct text_buf *out = e->out;
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-        params_list(p, e->sig, list[i]);
-    text_add(out, "    __device__ __forceinline__ void enter(long long first_q, long long first_kv)\n    {\n"
-                  "        q = static_cast<const cfg::element *>(q) + first_q * q_t;\n"
-                  "        k = static_cast<const cfg::element *>(k) + first_kv * k_t;\n"
-                  "        v = static_cast<const cfg::element *>(v) + first_kv * v_t;\n"
-                  "        o = static_cast<cfg::element *>(o) + first_q * o_t;\n");
-    for (int i = 0; i < e->w->n_finals; i++)
-        text_add(out, "        final%d = final%d == nullptr ? nullptr : final%d + first_q * final%d_t;\n", i,
-                 i, i, i);
-    enter_inputs(e, out);
-    text_add(out, "    }\n");
+    emit_enter(p, e);
+    emit_enter_rows(e, "const cfg::element", "q", false);
+    emit_enter_rows(e, "const cfg::element", "k", true);
+    emit_enter_rows(e, "const cfg::element", "v", true);
+    emit_enter_rows(e, o_f32 ? "float" : "cfg::element", "o", false);
+    for (int i = 0; i < e->w->n_finals; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "final%d", i);
+        emit_enter_floats(e, name);
+    }
+    emit_enter_end(e);
 }
 
 bool has_unaligned_rows(const struct emitter *e)
@@ -131,6 +88,7 @@ void emit_place_in_workspace(struct place *t, int element_bytes, const struct em
     product_times(&bytes, t->heads, 1);
     product_times(&bytes, t->len, 1);
     t->arg = -1;
+    t->one_batch = is_packed(e);
     t->buffer = add_buffer(out, e, bytes);
 }
 
@@ -138,7 +96,7 @@ static void place_finals(const struct launcher *a, struct layout *l)
 {
     for (int i = 0; i < a->e->w->n_finals; i++)
         l->final[i] =
-            (struct place){lathe__arg_find(a->e->sig, a->e->w->final[i].name, 0), -1, SYM_H, SYM_Q, 1};
+            (struct place){lathe__arg_find(a->e->sig, a->e->w->final[i].name, 0), -1, SYM_H, SYM_Q, 1, false};
 }
 
 void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out)
@@ -149,8 +107,12 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
     for (int t = 0; t < TENSOR_COUNT; t++) {
         bool key = t == TENSOR_K || t == TENSOR_V;
         int dim = (int)problem->dim[t < TENSOR_V ? SYM_D : SYM_D_V];
-        l->outer[t] = (struct place){lathe__arg_find(a->e->sig, name[t], 0), -1, key ? SYM_H_KV : SYM_H,
-                                     key ? SYM_KV : SYM_Q, dim};
+        l->outer[t] = (struct place){lathe__arg_find(a->e->sig, name[t], 0),
+                                     -1,
+                                     key ? SYM_H_KV : SYM_H,
+                                     key ? SYM_KV : SYM_Q,
+                                     dim,
+                                     false};
         l->inner[t] = l->outer[t];
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
         l->moved[t] = t < n_moved && (mod || arg_in(problem->unaligned, l->outer[t].arg));
@@ -299,7 +261,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
         add_launch(out, a->e, "fwd", plan->attention.warps * 32 + (plan->attention.tma ? LOADER_THREADS : 0));
     launch->smem_bytes = plan->attention.smem_bytes;
     launch->grid = product_of(1);
-    times_tiles(&launch->grid, a->e, plan->attention.bm);
+    emit_times_tiles(&launch->grid, a->e, SYM_H, SYM_Q, plan->attention.bm);
     if (plan->attention.blocks > 0)
         launch->grid = product_of(plan->attention.blocks);
     launch->early = a->map->needed; /* the launch before it makes the map, and has waited for all others */
@@ -335,7 +297,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
     }
     params_inputs(&p, a->e, "x");
     if (has_sequences(a->e))
-        add_sequences(&p, a->e);
+        add_sequences(&p, a->e, plan->attention.o_f32);
     params_close(&p, "attention_params");
 }
 

@@ -120,7 +120,7 @@ bool plan_no_sequences(const struct kernel_request *r, char *why)
         return true;
     snprintf(why, REASON_BYTES, "cu_q or used_kv is given, which %s",
              r->pass == LATHE_FORWARD ? "attention_fwd_sm80 and the host device take"
-                                      : "the host device alone takes in a backward pass");
+                                      : "attention_bwd_sm80 and the host device take");
     return false;
 }
 

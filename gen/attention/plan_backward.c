@@ -217,7 +217,7 @@ static bool plan_with(const struct kernel_request *r, struct plan *plan, char *w
                                    struct plan *plan))
 {
     const struct attention_kernel *k = r->attention;
-    if (!plan_no_sequences(r, why) || !plan_forward(r, plan, why))
+    if (!plan_forward(r, plan, why))
         return false;
     plan->attention.o_f32 = true;
     if (!take(r, &k->pair, plan)) {
@@ -232,9 +232,27 @@ static bool plan_with(const struct kernel_request *r, struct plan *plan, char *w
     return true;
 }
 
+/* Beside what plan_sequences_fit() asks, which the forward kernel's plan does. */
+static bool plan_sequences_back(const struct kernel_request *r, char *why)
+{
+    if (!attention_has_sequences(r))
+        return true;
+    if (r->problem->deterministic)
+        snprintf(why, REASON_BYTES,
+                 "cu_q or used_kv is given, whose sums in one order the host device alone keeps; leave out "
+                 "deterministic");
+    else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, "do", 0)))
+        snprintf(
+            why, REASON_BYTES,
+            "cu_q or used_kv is given, and rows of do do not start at multiples of 16 bytes; align them");
+    else
+        return true;
+    return false;
+}
+
 bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_with(r, plan, why, take_back_tile);
+    return plan_sequences_back(r, why) && plan_with(r, plan, why, take_back_tile);
 }
 
 bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why)
@@ -244,10 +262,10 @@ bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, 
                  "head dims of more than 128, for which attention_bwd_wide_sm90 has registers");
         return false;
     }
-    return plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
+    return plan_no_sequences(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
 }
 
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
+    return plan_no_sequences(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
 }

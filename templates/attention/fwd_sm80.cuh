@@ -175,7 +175,7 @@ template <class PARAMS> DEV bool find_work(PARAMS &p, work_place &at)
             if (p.z.n_b == 0) {
                 return false;
             }
-            const sequences::tile found = sequences::find<cfg::BM>(p, slots - 1 - static_cast<int>(block / n_h));
+            const sequences::tile found = sequences::find<cfg::BM>(sequences::queries(p), p.z.n_b, slots - 1 - static_cast<int>(block / n_h));
             const thread_place thread;
             at.b = found.b;
             at.h = static_cast<int>(block % n_h);

@@ -16,26 +16,40 @@ namespace sequences {
 
 DEV int place(const int *cu, i64 step, int i, int tokens) { return min(max(cu[i * step], 0), tokens); }
 
+// Where sequences begin among all queries, or all keys.
+struct places {
+    const int *cu;
+    i64 step;
+    int tokens;
+    __device__ __forceinline__ int at(int i) const { return place(cu, step, i, tokens); }
+};
+template <class PARAMS> DEV places queries(const PARAMS &p) { return {p.cu_q, p.cu_q_step, p.z.len_q}; }
+template <class PARAMS> DEV places keys(const PARAMS &p)
+{
+    const bool own = p.cu_kv != nullptr;
+    return {own ? p.cu_kv : p.cu_q, own ? p.cu_kv_step : p.cu_q_step, p.z.len_kv};
+}
+
 // The place of tile 0 of sequence i among the tiles of a head.
-template <int ROWS, class PARAMS> DEV int first_tile(const PARAMS &p, int i) { return place(p.cu_q, p.cu_q_step, i, p.z.len_q) / ROWS + i; }
+template <int ROWS> DEV int first_tile(const places &of, int i) { return of.at(i) / ROWS + i; }
 
 struct tile {
     int b, number;
 };
-template <int ROWS, class PARAMS> DEV tile find(const PARAMS &p, int slot)
+template <int ROWS> DEV tile find(const places &of, int n_b, int slot)
 {
     int low = 0;
-    int high = p.z.n_b - 1; // the last one that begins there or before
+    int high = n_b - 1; // the last one that begins there or before
 #pragma unroll 1
     while (low < high) {
         const int middle = low + (high - low + 1) / 2;
-        if (first_tile<ROWS>(p, middle) <= slot) {
+        if (first_tile<ROWS>(of, middle) <= slot) {
             low = middle;
         } else {
             high = middle - 1;
         }
     }
-    return {low, slot - first_tile<ROWS>(p, low)};
+    return {low, slot - first_tile<ROWS>(of, low)};
 }
 
 // Sequence b in the place of all.
@@ -44,18 +58,45 @@ template <class PARAMS> DEV void enter(PARAMS &p, int b)
     int first_q = 0;
     int first_kv = 0;
     if (p.cu_q != nullptr) {
-        const int *keys = p.cu_kv != nullptr ? p.cu_kv : p.cu_q;
-        const i64 step = p.cu_kv != nullptr ? p.cu_kv_step : p.cu_q_step;
-        first_q = place(p.cu_q, p.cu_q_step, b, p.z.len_q);
-        first_kv = place(keys, step, b, p.z.len_kv);
-        p.z.len_q = max(place(p.cu_q, p.cu_q_step, b + 1, p.z.len_q) - first_q, 0);
-        p.z.len_kv = max(place(keys, step, b + 1, p.z.len_kv) - first_kv, 0);
+        const places of_q = queries(p);
+        const places of_kv = keys(p);
+        first_q = of_q.at(b);
+        first_kv = of_kv.at(b);
+        p.z.len_q = max(of_q.at(b + 1) - first_q, 0);
+        p.z.len_kv = max(of_kv.at(b + 1) - first_kv, 0);
     }
     if (p.used_kv != nullptr) {
         p.z.len_kv = place(p.used_kv, p.used_kv_step, b, p.z.len_kv);
     }
     p.z.q_start = p.z.q_start == Q_START_BY_LENGTH ? p.z.len_kv - p.z.len_q : p.z.q_start;
     p.enter(first_q, first_kv);
+}
+
+// Tile number `slot` of a head: of packed sequences, or batch by batch. False: there is no sequence.
+template <int ROWS> DEV bool tile_of(const places &of, int n_b, int slot, tile &found)
+{
+    if (n_b == 0) {
+        return false;
+    }
+    if (of.cu != nullptr) {
+        found = find<ROWS>(of, n_b, slot);
+    } else {
+        const int tiles = max((of.tokens + ROWS - 1) / ROWS, 1);
+        found = {slot / tiles, slot % tiles};
+    }
+    return found.number >= 0;
+}
+
+// Where a buffer has tiles of ROWS queries, sequence by sequence: how many of a head are ahead of sequence b.
+template <int ROWS, class PARAMS> DEV i64 tiles_before(const PARAMS &p, int b)
+{
+    return p.cu_q != nullptr ? first_tile<ROWS>(queries(p), b) : b * ((p.z.len_q + ROWS - 1) / ROWS);
+}
+
+// Keys that sequence b has room for, of which fewer may be in use.
+template <class PARAMS> DEV int room(const PARAMS &p, int b)
+{
+    return p.cu_q != nullptr ? max(keys(p).at(b + 1) - keys(p).at(b), 0) : p.z.len_kv;
 }
 
 } // namespace sequences

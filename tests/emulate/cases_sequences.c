@@ -4,6 +4,8 @@
  */
 #include "cases.h"
 
+#include <string.h>
+
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
 static const struct inline_spec SPECS[] = {
@@ -21,16 +23,24 @@ static const struct inline_spec SPECS[] = {
      "    return s + x.slope(at.b, at.h) * 0.05 * (at.q - at.kv) + x.bias(at.h, at.kv) * (1 + x.lift(at.b, "
      "at.row))\n"
      "      + 0.01 * at.len_q - 0.01 * at.len_kv end }\n"},
+    {"learned", /* gradients of inputs over sequences, over tokens, and of all together */
+     "return attention { inputs = { slope = tensor('f32', 'b', 'h', { grad = true }), bias = tensor('f32', "
+     "'h', 'kv', "
+     "{ grad = true }),\n"
+     "    lift = tensor('f32', 'b', 'q', { grad = true }), gain = scalar('f32', { grad = true }) }, mask_mod "
+     "= causal,\n"
+     "  score_mod = function(s, at, x)\n"
+     "    return s * (1 + 0.1 * x.gain) + x.slope(at.b, at.h) * 0.05 * (at.q - at.kv) + x.bias(at.h, at.kv)\n"
+     "      + x.lift(at.b, at.row) end }\n"},
 };
-static const char *const SHIPPED[] = {"retention", "sigmoid", "sinks", "softcap"};
+static const char *const SHIPPED[] = {"retention", "sigmoid", "sinks", "softcap", "softmax_one", "relu"};
 
 static const struct {
     int seqs, h, h_kv, q, kv;
     const char *without;
 } SHAPES[] = {
-    {7, 4, 2, 420, 430, " used_kv "},
-    {7, 2, 2, 420, 430, " _ "},
-    {30, 2, 1, 90, 90, " cu_kv used_kv "},
+    {7, 4, 2, 420, 430, " used_kv "},      {7, 2, 2, 420, 430, " _ "},
+    {30, 2, 1, 90, 90, " cu_kv used_kv "}, {7, 2, 1, 420, 430, " o lse "}, /* the forward kernel runs first */
     {3, 2, 1, 70, 100, " cu_q cu_kv "},
 };
 
@@ -45,6 +55,10 @@ static void add(struct case_list *list, struct test_case c, int first, int n)
         c.dim[SYM_Q] = SHAPES[i].q;
         c.dim[SYM_KV] = SHAPES[i].kv;
         c.layout = i % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED;
+        c.pass = LATHE_FORWARD;
+        if (strstr(c.without, " o ") == NULL)
+            case_add(list, &c);
+        c.pass = LATHE_BACKWARD;
         case_add(list, &c);
     }
 }

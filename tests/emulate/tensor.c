@@ -106,18 +106,39 @@ static int64_t sequence_place(const struct test_case *c, bool keys, int64_t i)
     return i == seqs ? tokens : seqs == 7 ? place : tokens * i / seqs;
 }
 
-static bool sequence_value(const struct tensor *t, const struct test_case *c, int64_t flat, double *value)
+static int64_t keys_in_use(const struct test_case *c, int64_t i)
 {
     const bool packed = c->dim[SYM_SEQS] != c->dim[SYM_B];
     const int64_t room =
-        packed ? sequence_place(c, true, flat + 1) - sequence_place(c, true, flat) : c->dim[SYM_KV];
+        packed ? sequence_place(c, true, i + 1) - sequence_place(c, true, i) : c->dim[SYM_KV];
+    return packed ? (room > 3 * i ? room - 3 * i : 0) : room * ((2 - i) % 3) / 2;
+}
+
+static bool sequence_value(const struct tensor *t, const struct test_case *c, int64_t flat, double *value)
+{
     if (is(t, "cu_q") || is(t, "cu_kv"))
         *value = (double)sequence_place(c, is(t, "cu_kv"), flat);
     else if (is(t, "used_kv"))
-        *value = (double)(packed ? (room > 3 * flat ? room - 3 * flat : 0) : room * ((2 - flat) % 3) / 2);
+        *value = (double)keys_in_use(c, flat);
     else
         return false;
     return true;
+}
+
+/* Keys and values behind those in use are NaN: nothing may come of them. */
+static bool is_not_in_use(const struct tensor *t, const struct test_case *c, int64_t flat)
+{
+    if (strstr(c->group, "varlen") == NULL || (c->without && strstr(c->without, "used_kv")) ||
+        !(is(t, "k") || is(t, "v")))
+        return false;
+    const int64_t token = flat / t->shape[3] % t->shape[2];
+    const int64_t batch = flat / t->shape[3] / t->shape[2] / t->shape[1];
+    if (c->dim[SYM_SEQS] == c->dim[SYM_B])
+        return token >= keys_in_use(c, batch);
+    int64_t i = 0;
+    while (sequence_place(c, true, i + 1) <= token)
+        i++;
+    return token >= sequence_place(c, true, i) + keys_in_use(c, i);
 }
 
 /* What makes sense for the inputs of the shipped specs and of this test's own; others are normal. */
@@ -204,6 +225,8 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
 
 static double element_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
 {
+    if (is_not_in_use(t, c, flat))
+        return (double)NAN;
     if (t->role != ROLE_IN || t->dtype == LATHE_I32 || t->dtype == LATHE_U8 || is(t, "norm"))
         return input_value(t, c, flat, state);
     if (c->sizes && is(t, "s")) /* a mean of squares */

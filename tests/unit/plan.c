@@ -79,6 +79,31 @@ TEST(refusals_name_the_reason)
     CHECK_HAS(err.text, "1024 bytes of shared memory");
 }
 
+static void check_sequences_refused(const char *spec, const char *problem_text, const char *words)
+{
+    lathe_error err = {.status = LATHE_OK};
+    refusals_of(spec, LATHE_BACKWARD, problem_text, &H100, &err);
+    CHECK_HAS(err.text, words);
+}
+
+/* Kernels of both passes read the lists; what the backward pass has no way for is said. */
+TEST(packed_sequences_have_portable_kernels_alone)
+{
+    static const char text[] = "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3";
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick_pass("causal", LATHE_FORWARD, text, &H100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_fwd_sm80");
+    CHECK_EQ(pick_pass("causal", LATHE_BACKWARD, text, &H100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_bwd_sm80");
+    check_sequences_refused("causal", text, "which attention_bwd_sm80 and the host device take");
+    check_sequences_refused("causal", "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3,deterministic=1",
+                            "leave out deterministic");
+    check_sequences_refused("causal", "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3,unaligned=do",
+                            "rows of do do not start at multiples of 16 bytes; align them");
+    check_sequences_refused("qk_norm", text, "is given beside a mod of q");
+}
+
 /* Hopper's own comes first there; the portable one is for others, and for who asks for it. */
 TEST(a_device_has_its_own_template_and_others_by_name)
 {

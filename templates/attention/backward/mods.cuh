@@ -98,16 +98,25 @@ DEV void convert_dq(const back_mod_params &p)
 }
 
 // DQ: the gradient is back_params' dq, and still without ds_factor; `shared`: a place for BM rows of it.
-template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV void run(const back_mod_params &p, u32 shared)
+template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV void run(const back_mod_params &launched, u32 shared)
 {
     using s = mods::shape<DIM>;
     using element = cfg::element;
     constexpr int TOKENS = DQ ? BM : MOD_TOKENS; // of a block
-    const int tiles = (p.len + TOKENS - 1) / TOKENS;
-    const int block = static_cast<int>(blockIdx.x);
-    const int tile = block % tiles;
-    const int h = block / tiles % p.n_h;
-    const int b = block / tiles / p.n_h;
+    auto &&p = own_params(launched);
+    query_work work;
+    const auto dense = [&] {
+        const int tiles = (p.len + TOKENS - 1) / TOKENS;
+        const int block = static_cast<int>(blockIdx.x);
+        return query_work{block / tiles / p.n_h, block / tiles % p.n_h, block % tiles};
+    };
+    const auto move = [](auto &q, i64 tiles) { q.grad = static_cast<const float *>(q.grad) + tiles * dq_shape::FLOATS; };
+    if (!find_queries<TOKENS>(p, work, move, dense)) { // of sequences it is dq' alone: other mods take none
+        return;
+    }
+    const int b = work.b;
+    const int h = work.h;
+    const int tile = work.tile;
     const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
     const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h);
     const GRAD *grad = static_cast<const GRAD *>(p.grad) + (DQ ? 0 : b * p.grad_b + h * p.grad_h);
@@ -121,7 +130,7 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
     float factor = 1.0f;
     if constexpr (DQ) {
         factor = variant::ds_factor(p.x, p.z, variant::make_head(p.x, p.z, b, h));
-        const i64 line = tile_line(p.z, b, h) + tile;
+        const i64 line = tile_line(p.z, own_batch(p, b), h) + tile;
         stage_dq(shared, grad + line * dq_shape::FLOATS, has_dq(p, line));
     }
     const typename BACK::head head = [&] {

@@ -1,6 +1,7 @@
 // attention/backward/parts.cuh: what the kernels of attention backward have in common: the order in which dq lies between
 // them, sums into gradients of inputs, the walk over query tiles, and the order of blocks.
 #pragma once
+#include "attention/sequences.cuh"
 #include "common/concepts.cuh"
 #include "heads/input_sums.cuh"
 
@@ -100,6 +101,36 @@ DEV int row_place(int row) { return ROWS_BY_FOUR ? (row & ~15) | (row & 6) << 1 
 DEV i64 tile_line(const sizes &z, int b, int h) // number of query tile 0 of a head
 {
     return (static_cast<i64>(b) * z.n_h + h) * query_tiles(z);
+}
+
+// ---- sequences --------------------------------------------------------------------------------------------------
+//
+// What kernels hand to each other of a sequence's query tiles lies together, as of a launch of one batch: own_batch is
+// its number there, of own_batches.
+template <class PARAMS> DEV int own_batch(const PARAMS &, int b) { return HAS_SEQUENCES<PARAMS> ? 0 : b; }
+template <class PARAMS> DEV int own_batches(const PARAMS &p) { return HAS_SEQUENCES<PARAMS> ? 1 : p.z.n_b; }
+
+struct query_work {
+    int b, h, tile;
+};
+// The tile of ROWS queries of a block: what dense() says; or one of a sequence, which p is of from here on, with
+// move(p, query tiles of all heads that lie ahead of the sequence's) called before. False: the block has none.
+template <int ROWS, class PARAMS, class MOVE, class DENSE> DEV bool find_queries(PARAMS &p, query_work &at, const MOVE &move, const DENSE &dense)
+{
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        sequences::tile found;
+        const int block = static_cast<int>(blockIdx.x);
+        if (!sequences::tile_of<ROWS>(sequences::queries(p), p.z.n_b, block / p.z.n_h, found)) {
+            return false;
+        }
+        at = {found.b, block % p.z.n_h, found.number};
+        move(p, sequences::tiles_before<BM>(p, at.b) * p.z.n_h);
+        sequences::enter(p, at.b);
+        return at.tile * ROWS < p.z.len_q;
+    } else {
+        at = dense();
+        return true;
+    }
 }
 
 // ---- what weights are multiplied by in rows with large finals ----------------------------------------------

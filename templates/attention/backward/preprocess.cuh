@@ -18,7 +18,8 @@ using element = cfg::element;
 using o_type = pick<cfg::BACK_O_F32, float, cfg::element>::type;
 
 // Of an SM: what rows with large finals need of registers is not to take them from all others.
-constexpr int BLOCKS = LATHE_SPLITS ? 1536 / PRE_THREADS : 1; // threads that an SM of every architecture has
+constexpr int BLOCKS = LATHE_SPLITS ? (HAS_SEQUENCES<back_pre_params> ? 1024 : 1536) / PRE_THREADS : 1; // threads that an SM of every architecture
+                                                                                                  // has; a sequence takes registers, too
 constexpr int V = 8; // elements of a vector
 constexpr int VECTORS = cfg::D_V / V;
 
@@ -163,15 +164,22 @@ template <class PARAMS> DEV void leave_record(const PARAMS &p, const float *norm
 } // namespace pre
 
 #if LATHE_COMPILED(bwd_pre)
-extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS) LATHE_ENTRY(bwd_pre)(const __grid_constant__ back_pre_params p)
+extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS) LATHE_ENTRY(bwd_pre)(const __grid_constant__ back_pre_params launched)
 {
     using namespace pre;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    auto &&p = own_params(launched);
     const sizes &z = p.z;
+    back::query_work work{};
+    const auto move = [](auto &q, i64 tiles) { q.rows += tiles * (back::BM * back::ROW_VALUES); };
+    if (!back::find_queries<PRE_ROWS>(p, work, move, [] { return back::query_work{}; })) {
+        return;
+    }
+    constexpr bool FOUND = HAS_SEQUENCES<back_pre_params>;
     const int tiles = (z.len_q + PRE_ROWS - 1) / PRE_ROWS;
     const int block = static_cast<int>(blockIdx.x);
-    const int h = block / tiles % z.n_h;
-    const int b = block / tiles / z.n_h;
+    const int h = FOUND ? work.h : block / tiles % z.n_h;
+    const int b = FOUND ? work.b : block / tiles / z.n_h;
     const variant::head head = variant::make_head(p.x, z, b, h);
     const rows_of<o_type> o(p.o, b * p.o_b + h * p.o_h, p.o_t, 1);
     const rows_of<element> dout(p.dout, b * p.dout_b + h * p.dout_h, p.dout_t, back::dout_step(p));
@@ -179,12 +187,12 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS) LATHE_ENT
                                            : static_cast<element *>(p.dout_copy) +
                                                  (static_cast<i64>(b) * z.n_h + h) * z.len_q * cfg::D_V;
     const i64 line = static_cast<i64>(back::query_tiles(z)) * back::BM; // row values of a head
-    const i64 group = line * z.n_b * z.n_h;
-    float *values = p.rows + (static_cast<i64>(b) * z.n_h + h) * line;
+    const i64 group = line * back::own_batches(p) * z.n_h;
+    float *values = p.rows + (static_cast<i64>(back::own_batch(p, b)) * z.n_h + h) * line;
 
     __shared__ seen of_row;
     __shared__ split::parts finals;
-    const int row0 = block % tiles * PRE_ROWS;
+    const int row0 = FOUND ? work.tile * PRE_ROWS : block % tiles * PRE_ROWS;
     const int place = static_cast<int>(threadIdx.x);
     const int row = row0 + place;
     const bool has_row = place < PRE_ROWS && row < z.len_q;

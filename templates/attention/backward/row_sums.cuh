@@ -142,15 +142,24 @@ DEV span_of_keys keys_of_block(int (&ends)[2][THREADS / 32], const row_of_thread
 }
 
 // The kernel; a function of the namespace, as other kernels of the text have constants of the same names.
-DEV void add_up_rows(const row_sums_params &p, u32 shared)
+DEV void add_up_rows(const row_sums_params &launched, u32 shared)
 {
     __shared__ int ends[2][THREADS / 32];
+    auto &&p = own_params(launched);
     const sizes &z = p.z;
-    const u32 tiles = static_cast<u32>((z.len_q + ROWS - 1) / ROWS);
-    const u32 line = blockIdx.x / tiles;
-    const int b = static_cast<int>(line / static_cast<u32>(z.n_h));
-    const int h = static_cast<int>(line % static_cast<u32>(z.n_h));
-    const int row0 = static_cast<int>(blockIdx.x % tiles) * ROWS;
+    back::query_work work;
+    const auto dense = [&] {
+        const u32 tiles = static_cast<u32>((z.len_q + ROWS - 1) / ROWS);
+        const u32 line = blockIdx.x / tiles;
+        return back::query_work{static_cast<int>(line / static_cast<u32>(z.n_h)), static_cast<int>(line % static_cast<u32>(z.n_h)),
+                                static_cast<int>(blockIdx.x % tiles)};
+    };
+    if (!back::find_queries<ROWS>(p, work, [](auto &, i64) {}, dense)) {
+        return;
+    }
+    const int b = work.b;
+    const int h = work.h;
+    const int row0 = work.tile * ROWS;
     const int h_kv = z.key_head(h);
     const int lane = lane_id();
     const int warp = static_cast<int>(threadIdx.x) / 32;

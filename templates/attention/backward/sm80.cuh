@@ -243,8 +243,8 @@ DEV void load_rows(u32 to, const back_params &p, int b, int h, int tile)
 {
     constexpr int PIECES = BM / 4; // of 16 bytes
     const i64 rows = static_cast<i64>(query_tiles(p.z)) * BM;
-    const i64 stride = rows * p.z.n_b * p.z.n_h;
-    const float *from = p.rows + tile_line(p.z, b, h) * BM + tile * BM;
+    const i64 stride = rows * own_batches(p) * p.z.n_h;
+    const float *from = p.rows + tile_line(p.z, own_batch(p, b), h) * BM + tile * BM;
 #pragma unroll
     for (int first = 0; first < ROW_VALUES * PIECES; first += THREADS) {
         const int i = first + static_cast<int>(fresh_thread());
@@ -254,17 +254,50 @@ DEV void load_rows(u32 to, const back_params &p, int b, int h, int tile)
     }
 }
 
+// The key tile of the block of that number; of sequences, p is of its own from here on. False: it has none.
+template <class PARAMS> DEV bool find_keys(PARAMS &p, u32 number, key_block &at)
+{
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        const int n_h = p.z.n_h_kv;
+        sequences::tile found;
+        if (!sequences::tile_of<BN>(sequences::keys(p), p.z.n_b, static_cast<int>(number) / n_h, found)) {
+            return false;
+        }
+        at = {found.b, static_cast<int>(number) % n_h, found.number, found.number * BN, p.z.group()};
+        const bool some = at.kv0 < sequences::room(p, at.b);
+        const i64 tiles = sequences::tiles_before<BM>(p, at.b) * p.z.n_h;
+        p.rows += tiles * (BM * ROW_VALUES);
+        p.dq += tiles * dq_shape::FLOATS;
+        sequences::enter(p, at.b);
+        return some;
+    } else {
+        at = nth_block(p.z, number);
+        return true;
+    }
+}
+
+// Keys whose gradients a sequence has: also those that are not in use, of which they are 0.
+template <class PARAMS> DEV int keys_of(const PARAMS &launched, const sizes &z, int b)
+{
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        return sequences::room(launched, b);
+    } else {
+        return z.len_kv;
+    }
+}
+
 } // namespace back
 
 // ---- kernel -----------------------------------------------------------------------------------------------------
 
 #if LATHE_COMPILED(bwd)
-extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(const __grid_constant__ back_params p)
+extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(const __grid_constant__ back_params launched)
 {
     using namespace back;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const u32 shared = shared_address(shared_bytes);
 
+    auto &&p = own_params(launched);
     const sizes &z = p.z;
     u32 number = fresh_block();
     if constexpr (cfg::DETERMINISTIC) { // the order in which blocks begin: none waits for one that has not
@@ -303,7 +336,10 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
     walk tiles;
     int at_head = 0;
     {
-        const key_block at = nth_block(z, number);
+        key_block at;
+        if (!find_keys(p, number, at)) {
+            return;
+        }
         const tile_loader<BN, cfg::D, DK, THREADS> k_rows(
             static_cast<const element *>(p.k) + at.b * p.k_b + at.h_kv * p.k_h, p.k_t);
         const tile_loader<BN, cfg::D_V, DV, THREADS> v_rows(
@@ -446,7 +482,7 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
             const key_block at = kept_block(z, slots);
             const int h = at.h_kv * group + at_head;
             const int tile = kept_tile(slot);
-            const i64 line = tile_line(z, at.b, h) + tile;
+            const i64 line = tile_line(z, own_batch(p, at.b), h) + tile;
             if constexpr (cfg::DETERMINISTIC) {
                 if (place().warp == 0) {
                     const u32 before = turn_of(p, at, head, h, tile);
@@ -476,7 +512,7 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
     }
 
     const key_block at = kept_block(z, slots);
-    const int left = z.len_kv - at.kv0;
+    const int left = keys_of(launched, z, at.b) - at.kv0;
     copy_wait<0>();
     __syncthreads(); // K and V make place for dk' and dv'
     const auto sync = [] { __syncthreads(); };

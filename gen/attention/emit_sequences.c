@@ -1,0 +1,140 @@
+/*
+ * emit_sequences.c: what attention/sequences.cuh asks of a kernel's parameters: where sequences lie, and a
+ * function enter() that moves pointers to the first tokens of one. In: a lowered spec, its problem. Out:
+ * members of the struct that is being written.
+ */
+#include "gen/arguments/problem.h"
+#include "gen/attention/emit.h"
+#include "gen/base/text.h"
+
+#include <stdio.h>
+
+bool has_sequences(const struct emitter *e)
+{
+    return problem_has_named(e->sig, e->problem, "cu_q") || problem_has_named(e->sig, e->problem, "used_kv");
+}
+
+bool is_packed(const struct emitter *e)
+{
+    return problem_has_named(e->sig, e->problem, "cu_q");
+}
+
+/* Packed tiles may end in each sequence. */
+void emit_times_tiles(struct product *grid, const struct emitter *e, enum sym heads, enum sym tokens,
+                      int rows)
+{
+    if (!is_packed(e)) {
+        product_times(grid, SYM_B, 1);
+        product_times(grid, heads, 1);
+        product_times(grid, tokens, rows);
+        return;
+    }
+    product_times(grid, heads, 1);
+    product_times_sum(grid, tokens, rows, SYM_SEQS);
+}
+
+int gradient_of_input(const struct emitter *e, int input)
+{
+    char name[NAME_MAX_BYTES + 2];
+    snprintf(name, sizeof name, "d%s", e->w->input[input].name);
+    return lathe__arg_find(e->sig, name, 0);
+}
+
+bool grad_wanted(const struct emitter *e, int input)
+{
+    const int arg = e->w->input[input].grad ? gradient_of_input(e, input) : -1;
+    return problem_has(e->problem, arg);
+}
+
+static bool is_plain(const struct sig_dim *dim, enum sym sym)
+{
+    return dim->literal == 0 && dim->sym == sym && dim->times < 2 && dim->plus == 0;
+}
+
+/* Inputs with a place for each token begin with the sequence, too. */
+static void enter_inputs(const struct emitter *e, struct text_buf *out)
+{
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        const struct input *in = &e->w->input[i];
+        for (int d = 0; d < in->n_dims && !in->is_scalar && input_used(e, i); d++)
+            if (is_plain(&in->dim[d], SYM_Q) || is_plain(&in->dim[d], SYM_KV))
+                text_add(out, "        x.in_%s += first_%s * x.s%d_%s;\n", in->name,
+                         is_plain(&in->dim[d], SYM_Q) ? "q" : "kv", d, in->name);
+    }
+}
+
+void emit_enter(struct params *p, const struct emitter *e)
+{
+    static const char *const list[] = {"cu_q", "cu_kv", "used_kv"};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        params_list(p, e->sig, list[i]);
+    text_add(e->out,
+             "    __device__ __forceinline__ void enter(long long first_q, long long first_kv)\n    {\n");
+}
+
+void emit_enter_rows(const struct emitter *e, const char *type, const char *name, bool keys)
+{
+    text_add(e->out, "        %s = static_cast<%s *>(%s) + first_%s * %s_t;\n", name, type, name,
+             keys ? "kv" : "q", name);
+}
+
+void emit_enter_floats(const struct emitter *e, const char *name)
+{
+    text_add(e->out, "        %s = %s == nullptr ? nullptr : %s + first_q * %s_t;\n", name, name, name, name);
+}
+
+void emit_enter_end(const struct emitter *e)
+{
+    enter_inputs(e, e->out);
+    text_add(e->out, "    }\n");
+}
+
+void emit_call_sizes(struct params *p, const struct emitter *e)
+{
+    if (has_sequences(e))
+        params_sequence_sizes(p);
+    else
+        params_sizes(p);
+}
+
+/* Rows of q, k, v and do, and of the workspace's, of one sequence. */
+void emit_enter_operands(const struct emitter *e, const char *const *name, int n)
+{
+    for (int t = 0; t < n; t++)
+        emit_enter_rows(e, "const cfg::element", name[t], t == TENSOR_K || t == TENSOR_V);
+}
+
+void emit_enter_numbered(const struct emitter *e, const char *name, int number, bool there)
+{
+    char member[NAME_MAX_BYTES];
+    snprintf(member, sizeof member, "%s%d", name, number);
+    if (there)
+        emit_enter_floats(e, member);
+}
+
+/* Gradients of inputs with a place for each token, in struct grads. */
+void emit_enter_gradients(const struct emitter *e)
+{
+    for (int i = 0; i < e->w->n_inputs; i++) {
+        const struct input *in = &e->w->input[i];
+        for (int d = 0; d < in->n_dims && grad_wanted(e, i); d++)
+            if (is_plain(&in->dim[d], SYM_Q) || is_plain(&in->dim[d], SYM_KV))
+                text_add(e->out, "        g.d_%s += first_%s * g.s%d_%s;\n", in->name,
+                         in->dim[d].sym == SYM_Q ? "q" : "kv", d, in->name);
+    }
+}
+
+/* bwd_q alone runs: sequences have no mods. Its grad lies in tiles. */
+void emit_enter_dq(struct params *p, const struct emitter *e)
+{
+    emit_enter(p, e);
+    emit_enter_rows(e, "cfg::element", "dst", false);
+    text_add(e->out, "        len = z.len_q;\n");
+    emit_enter_end(e);
+}
+
+/* Of a gradient; what has none of tokens has one for each sequence, and not for each batch. */
+const struct sig_dim *gradient_dim(const struct emitter *e, int input, int d)
+{
+    return has_sequences(e) ? &e->sig->arg[gradient_of_input(e, input)].dim[d] : &e->w->input[input].dim[d];
+}
