@@ -116,7 +116,7 @@ every_stub() {
         templates/attention/backward/sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below
         templates/attention/backward/wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=120 ;; # learned slopes, in pairs
         templates/attention/backward/* | templates/heads/zero_and_sum.cuh) stub=templates/stub/backward ;;
-        templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked archs=sm_90a ;;
+        templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked_bwd archs=sm_90a ;;
         templates/linear/chunk*.cuh | templates/linear/delta_inverse.cuh) stub=templates/stub/linear_chunked spills=32 ;; # as below
         templates/linear/*) stub=templates/stub/linear ;;
         *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;
@@ -188,7 +188,7 @@ backward_files() {
 
 # Every decay with what goes beside it, in the dims whose tiles differ.
 linear_files() {
-    spills=32 # ptxas has registers left, and aims at more blocks on an SM
+    spills=64 # ptxas has registers left and aims at more blocks on an SM; the kernel of chunks is held to two of them
     for spec in $linear; do
         for dims in d=64 d=128 d=256,d_v=64 d=64,d_v=256; do
             for pass in forward backward; do
