@@ -12,7 +12,8 @@
  * The tensors are the problem: an argument is a name with data, dtype, shape and strides. Compiled in are
  * dtypes, head dims (rowwise: the length of a row), which optional inputs there are, and whether the rows
  * of q, k, v and o start at multiples of 16 bytes. Lengths, batch, strides and scalars are not: a new
- * sequence length never compiles anything, but for the first of 8192 keys and more where other tiles are
+ * sequence length never compiles anything, but for the first few queries against many keys (up to 64 rows of
+ * a key head, against 512 keys and more), and for the first of 8192 keys and more where other tiles are
  * faster there. A kernel serves all lengths, whichever it was asked for with.
  *
  * Rules that hold for every function:

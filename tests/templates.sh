@@ -106,6 +106,7 @@ every_stub() {
         spills=0
         case $template in
         templates/attention/fwd_sm80.cuh) spills=16 ;; # as below
+        templates/attention/decode.cuh) stub=templates/stub/decode ;;
         templates/rowwise/single.cuh) stub=templates/stub/rowwise ;;
         templates/rowwise/inner.cuh) stub=templates/stub/inner ;;
         templates/rowwise/inner_scan.cuh) stub=templates/stub/walk ;;
@@ -151,6 +152,15 @@ forward_files() {
             gen $spec dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
         done
         gen $spec dtype=f16,h=16,q=4096,d=128 sm_90a attention_fwd_sm90 # as many registers, but other conversions
+        gen $spec dtype=bf16,h=32,h_kv=8,q=1,kv=32768,d=128 sm_90a attention_decode
+    done
+}
+
+decode_files() {
+    spills=0
+    for dims in d=64 d=128 d=192,d_v=128 d=256; do
+        gen alibi dtype=f16,h=32,h_kv=8,q=1,kv=32768,$dims sm_80 attention_decode
+        gen causal dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,used_kv=i32 sm_90a attention_decode
     done
 }
 
@@ -235,7 +245,7 @@ attention=$(grep -l '^return attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 linear=$(grep -l '^return linear_attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 every_stub >"$temp/list"
 if [ -x "${LATHE:-}" ]; then
-    { forward_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
+    { forward_files; decode_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
 else
     echo "tests/templates.sh: skipped: generated files, since the tool lathe was not built" >&2
 fi

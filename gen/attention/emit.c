@@ -467,6 +467,8 @@ static bool emit_variant(struct emitter *e, const struct plan *plan, struct sour
         emit_online(&a);
     if (a.forward)
         emit_forward(&a);
+    if (plan->attention.parts && !emit_row_parts(&a))
+        return false;
     for (int m = 0; m < MOD_COUNT; m++)
         emit_mod_struct(e, (enum mod)m, mod_type[m], moved[m]);
     if (e->back)
@@ -490,15 +492,22 @@ static void mark_backward(const struct emitter *e)
     backward_each_root(&copy, e->w, mark_root, &same);
 }
 
+static void mark_combine(const struct emitter *e)
+{
+    for (int i = 0; i < e->w->combine.n_roots; i++)
+        e->mark[e->w->combine.root[i]] = true;
+}
+
 bool emit_attention(const struct kernel_request *r, const struct plan *plan, struct text_buf *config,
                     struct text_buf *variant, struct source *out)
 {
     const struct attention_kernel *k = r->attention;
     struct emitter e;
-    bool ok = emitter_open(&e, k->backward ? k->backward : k->forward, r->sig, r->problem, variant);
+    const struct ir *lowered = plan->attention.parts ? k->parts : k->backward ? k->backward : k->forward;
+    bool ok = emitter_open(&e, lowered, r->sig, r->problem, variant);
     e.spec = r->spec;
     e.back = k->backward ? &k->back : NULL;
-    e.mark_more = k->backward ? mark_backward : NULL;
+    e.mark_more = k->backward ? mark_backward : plan->attention.parts ? mark_combine : NULL;
     if (ok && k->backward)
         emit_backward_config(config, &e, plan);
     ok = ok && emit_variant(&e, plan, out);

@@ -61,6 +61,16 @@ void emit_mask(struct attention *a);
 void find_fused(struct attention *a, const struct plan *plan, struct step *step);
 void emit_fused(struct attention *a, const struct step *step);
 
+/* ---- emit_parts.c */
+
+struct launcher;
+struct layout;
+/* Of rows that are cut by keys: how states of parts become one. False: too many reductions, which is said. */
+bool emit_row_parts(struct attention *a);
+/* The two kernels, in the place of the one of whole rows; the struct's second text goes to `again`. */
+void add_parts(const struct launcher *a, const struct layout *l, const struct plan *plan, struct source *out,
+               struct text_buf *again);
+
 /* ---- emit_launch.c */
 
 struct place {  /* where a tensor of [b, heads, len, dim] lives */
@@ -128,6 +138,9 @@ int add_map(const struct launcher *a, const struct plan *plan, struct source *ou
 int add_back_map(const struct launcher *a, const struct back_plan *tile, struct source *out,
                  struct text_buf *text);
 void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out);
+/* Of a kernel's struct attention_params, what comes first and what comes last. */
+void params_tensors(struct params *p, const struct launcher *a, const struct layout *l);
+void params_end(struct params *p, const struct launcher *a, const struct layout *l, const struct plan *plan);
 void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
                  struct source *out);
 

@@ -1,8 +1,7 @@
 /*
- * emit_launch.c: parameter structs and launch recipe of attention. In: a lowered spec, a plan,
- * whether its mask needs a tile map. Out: the structs as text, and the launches in order: query, key and
- * value mods, tile map, the kernel, output mod; only those that the problem needs. Tensors that a mod or
- * their alignment moves live in the workspace in between.
+ * emit_launch.c: parameter structs and launches of attention. In: a lowered spec, a plan, whether its mask
+ * needs a tile map. Out: the structs as text, and launches: mods, tile map, the forward kernel; only those
+ * that the problem needs. Tensors that a mod or their alignment moves live in the workspace in between.
  */
 #include "gen/arguments/problem.h"
 #include "gen/attention/emit.h"
@@ -253,10 +252,32 @@ static void add_tensor_maps(struct launch *launch, const struct params *p, const
             add_tensor_map(launch, p, problem, t, plan, pack);
 }
 
+void params_tensors(struct params *p, const struct launcher *a, const struct layout *l)
+{
+    static const char *const name[] = {"q", "k", "v", "o"};
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        emit_place_pointer(p, t == TENSOR_O ? "void" : "const void", name[t], &l->inner[t]);
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        emit_place_strides(p, name[t], &l->inner[t]);
+    emit_call_sizes(p, a->e);
+}
+
+void params_end(struct params *p, const struct launcher *a, const struct layout *l, const struct plan *plan)
+{
+    for (int i = 0; i < a->e->w->n_finals; i++) {
+        char member[32];
+        snprintf(member, sizeof member, "final%d", i);
+        emit_place_pointer(p, "float", member, &l->final[i]);
+        emit_place_strides(p, member, &l->final[i]);
+    }
+    params_inputs(p, a->e, "x");
+    if (has_sequences(a->e))
+        add_sequences(p, a->e, plan->attention.o_f32);
+}
+
 void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,
                  struct source *out)
 {
-    static const char *const name[] = {"q", "k", "v", "o"};
     struct launch *launch =
         add_launch(out, a->e, "fwd", plan->attention.warps * 32 + (plan->attention.tma ? LOADER_THREADS : 0));
     launch->smem_bytes = plan->attention.smem_bytes;
@@ -269,14 +290,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
     params_open(&p, a->e->out, launch, "attention_params");
     if (plan->attention.tma)
         params_behind_maps(&p, TENSOR_COUNT);
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        emit_place_pointer(&p, t == TENSOR_O ? "void" : "const void", name[t], &l->inner[t]);
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        emit_place_strides(&p, name[t], &l->inner[t]);
-    if (has_sequences(a->e))
-        params_sequence_sizes(&p);
-    else
-        params_sizes(&p);
+    params_tensors(&p, a, l);
     if (a->map->needed)
         params_pointer(&p, "const unsigned char", "map", PARAM_WORK_DATA, l->map_buffer);
     else
@@ -289,41 +303,6 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
         params_pack(&p, "pack", plan->attention.pack ? plan->attention.bm : 0);
         add_tensor_maps(launch, &p, a->e->problem, plan, p.before + p.offset - 4);
     }
-    for (int i = 0; i < a->e->w->n_finals; i++) {
-        char member[32];
-        snprintf(member, sizeof member, "final%d", i);
-        emit_place_pointer(&p, "float", member, &l->final[i]);
-        emit_place_strides(&p, member, &l->final[i]);
-    }
-    params_inputs(&p, a->e, "x");
-    if (has_sequences(a->e))
-        add_sequences(&p, a->e, plan->attention.o_f32);
+    params_end(&p, a, l, plan);
     params_close(&p, "attention_params");
-}
-
-/* mod_params is written once; the structs of further mods go to a text that nobody reads. */
-void emit_attention_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan,
-                             struct source *out, bool moved[MOD_COUNT])
-{
-    const struct launcher a = {e, map};
-    struct layout l = {.map_buffer = -1, .counter_buffer = -1};
-    struct text_buf again = {0};
-    bool declared = false;
-    make_layout(&a, &l, TENSOR_COUNT, out);
-    if (plan->attention.dynamic)
-        l.counter_buffer = add_buffer(out, e, product_of(8));
-    for (int t = 0; t < TENSOR_COUNT; t++) {
-        moved[t] = l.moved[t];
-        if (t == TENSOR_O) {
-            if (map->needed)
-                l.map_buffer = add_map(&a, plan, out);
-            add_forward(&a, &l, plan, out);
-        }
-        if (!l.moved[t])
-            continue;
-        add_mod(&a, &l, t, out, declared ? &again : e->out);
-        declared = true;
-    }
-    text_fail_with(e->out, &again);
-    text_free(&again);
 }

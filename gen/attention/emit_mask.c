@@ -17,7 +17,8 @@ void find_map(struct attention *a, const struct plan *plan)
 {
     struct ir *w = a->e->w;
     const bool back = a->e->back != NULL;
-    a->map.needed = tile_map_wanted(w) && !has_sequences(a->e); /* their tiles are judged one by one */
+    /* Tiles of sequences, and of parts of rows, are judged one by one. */
+    a->map.needed = tile_map_wanted(w) && !has_sequences(a->e) && !plan->attention.parts;
     a->map.ranges = a->map.needed && tile_map_of_ranges(w) && plan->attention.tma && !back;
     a->map.look_heads =
         a->map.needed ? tile_map_look_heads(w, a->e->problem,

@@ -123,6 +123,20 @@ static lathe_status lower_forward(struct kernel_request *r, struct attention_ker
     return request_settle(r, lower_done(&k->forward));
 }
 
+/* For rows that are cut by keys; many specs are never asked to. */
+static lathe_status lower_parts(struct kernel_request *r, struct attention_kernel *k)
+{
+    if (r->ir->combine.n_roots == 0)
+        return LATHE_OK;
+    lathe_status status = attention_lower_parts(r->ir, r->sig, r->problem, &k->parts);
+    if (status == LATHE_OK)
+        status = run_passes(&k->parts, r->problem->dtype, true);
+    if (status == LATHE_OK)
+        snprintf(k->parts->rescale.why, sizeof k->parts->rescale.why,
+                 "combine merges the states that the spec has");
+    return request_settle(r, status);
+}
+
 static lathe_status measure_pairs(struct kernel_request *r, struct attention_kernel *k)
 {
     const lathe_status status = backward_measure(k->backward, r->sig, r->problem, &k->back, &k->pair);
@@ -159,8 +173,10 @@ lathe_status attention_lower(struct kernel_request *r)
     if (!r->attention)
         return LATHE_MEMORY;
     const lathe_status status = lower_forward(r, r->attention);
-    if (status != LATHE_OK || r->refused[0] || r->pass == LATHE_FORWARD)
+    if (status != LATHE_OK || r->refused[0])
         return status;
+    if (r->pass == LATHE_FORWARD)
+        return lower_parts(r, r->attention);
     return lower_backward(r, r->attention);
 }
 
@@ -168,6 +184,7 @@ void attention_release(struct kernel_request *r)
 {
     if (r->attention) {
         ir_free(r->attention->forward);
+        ir_free(r->attention->parts);
         ir_free(r->attention->backward);
     }
     free(r->attention);

@@ -21,7 +21,9 @@ enum register_need {
 };
 
 struct attention_kernel {
-    struct ir *forward;     /* the forward kernel, which may run in front of the backward one, too */
+    struct ir *forward; /* the forward kernel, which may run in front of the backward one, too */
+    struct ir *parts; /* the same for rows that are cut by keys: row states are the spec's, and its `combine`
+                         is there; NULL: it gives none, or the request is for the backward pass */
     struct ir *backward;    /* the backward pass; NULL: the request is for the forward one */
     struct backward back;   /* its formulas, in that pool, */
     struct pair_needs pair; /* what they want for a pair, */

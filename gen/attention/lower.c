@@ -53,6 +53,18 @@ lathe_status attention_lower_forward(const struct ir *ir, const struct signature
     return rewriter_close(&r, out);
 }
 
+lathe_status attention_lower_parts(const struct ir *ir, const struct signature *sig,
+                                   const struct problem *problem, struct ir **out)
+{
+    struct rewriter r;
+    if (!rewriter_open(&r, ir, sig, problem))
+        return LATHE_MEMORY;
+    toeplitz_gather(r.w);
+    rewrite_spec(&r);
+    rewrite_fn(&r, &r.w->combine, -1);
+    return rewriter_close(&r, out);
+}
+
 /* ---- the backward pass ------------------------------------------------------------------------- */
 
 static void rewrite_root(void *context, int *root)

@@ -17,6 +17,9 @@ struct signature;
  *out with ir_free. Else as rewriter_close of lower/rewrite.h. */
 lathe_status attention_lower_forward(const struct ir *ir, const struct signature *sig,
                                      const struct problem *problem, struct ir **out);
+/* The same, with `combine`, for kernels that cut rows by keys. */
+lathe_status attention_lower_parts(const struct ir *ir, const struct signature *sig,
+                                   const struct problem *problem, struct ir **out);
 /* The same, and the formulas of the backward pass. UNSUPPORTED: refused, and why (WHY_BYTES). */
 lathe_status attention_lower_backward(const struct ir *ir, const struct signature *sig,
                                       const struct problem *problem, struct ir **out, struct backward *back,

@@ -135,10 +135,10 @@ bool plan_needs_hopper(const struct kernel_request *r, char *why)
 }
 
 /* Dims are not padded here: a row's own are multiples of all that they are padded to. */
-bool attention_asks_keys(lathe_pass pass, const struct problem *problem, const struct device *device)
+bool attention_asks_keys(const struct problem *problem, const struct device *device)
 {
     bool asks = false;
-    if (pass != LATHE_FORWARD || !plan_for_hopper(device) || problem->dim[SYM_D] <= 0)
+    if (!plan_for_hopper(device) || problem->dim[SYM_D] <= 0)
         return false; /* dims of other kinds are not bound */
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++)
         asks =
@@ -155,7 +155,7 @@ static bool serves(const struct kernel_request *r, const struct row *row, const 
     if (row->table_mask && !r->attention->table_mask && !r->device->tile[0])
         return false;
     if (row->many_keys && !r->device->tile[0] &&
-        (!lathe__many_keys(r->problem) || r->attention->need == NEED_NONE))
+        (!(lathe__lengths(r->problem) & LENGTHS_MANY_KEYS) || r->attention->need == NEED_NONE))
         return false;
     return has_columns(row, plan->attention.d_pad, plan->attention.dv_pad) &&
            shared == (row->tile.max_dv > MAX_DIM) && (r->device->tile[0] || r->attention->need <= row->most);

@@ -38,7 +38,7 @@ void phases_name(struct emitter *e, const struct phases *p, int pass)
 
 static int reduction_kind(int op)
 {
-    return op == OP_ROWMAX || op == OP_DIMMAX ? 1 : op == OP_ROWMIN ? 2 : 0;
+    return op == OP_ROWMAX || op == OP_DIMMAX || op == OP_SPLITMAX ? 1 : op == OP_ROWMIN ? 2 : 0;
 }
 
 const char *reduction_name(int op)

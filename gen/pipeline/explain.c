@@ -258,6 +258,10 @@ static void explain_kernel(struct facts *f, const struct launch *l, const struct
 static int64_t parts_of_work(const struct plan *plan, const struct problem *p)
 {
     const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
+    const int rows = plan->attention.bm;
+    if (!backward && plan->attention.parts)
+        return p->dim[SYM_B] * p->dim[SYM_H_KV] * lathe__row_tiles(p, rows) *
+               lathe__key_parts(p, rows, plan->attention.part_blocks);
     const int packed = !backward && plan->attention.pack ? lathe__heads_packed(p, plan->attention.bm) : 1;
     const int64_t heads = p->dim[SYM_B] * p->dim[backward ? SYM_H_KV : SYM_H] / packed;
     const int64_t step = backward ? (int64_t)plan->attention.back.bn * (plan->attention.back.paired ? 2 : 1)
@@ -281,7 +285,9 @@ static void explain_busy(struct facts *f, const struct plan *plan, const struct 
     facts_line(
         f, "  busy          %" PRId64 " of %" PRId64 " multiprocessors (%.0f %%): there %s %" PRId64 " %s\n",
         busy, sms, 100.0 * (double)busy / (double)sms, parts == 1 ? "is" : "are", parts,
-        plan->row->form == PLAN_ATTENTION_BACK ? "blocks of keys" : "query tiles");
+        plan->row->form == PLAN_ATTENTION_BACK ? "blocks of keys"
+        : plan->attention.parts                ? "parts of query tiles"
+                                               : "query tiles");
 }
 
 void explain_kernels(struct facts *f, const struct kernel_request *r, const struct plan *plan,

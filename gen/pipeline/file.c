@@ -20,7 +20,11 @@ static void add_grid(struct text_buf *t, const struct signature *sig, const stru
     }
     for (int i = 0; i < p->n; i++, times = " * ") {
         const int sym = p->factor[i].sym;
-        if (p->factor[i].tile == 1)
+        if (sym == FACTOR_ROW_TILES)
+            text_add(t, "%stiles(of 16 or %d rows of a key head)", times, p->factor[i].plus);
+        else if (sym == FACTOR_KEY_PARTS)
+            text_add(t, "%sparts(of keys, for %d blocks)", times, p->factor[i].tile);
+        else if (p->factor[i].tile == 1)
             text_add(t, "%s%s", times, sym_name(sig, sym));
         else if (p->factor[i].tile == INT32_MAX)
             text_add(t, "%s(%s ? 1 : 0)", times, sym_name(sig, sym));

@@ -129,9 +129,9 @@ lathe_status plan_pick(const struct kernel_request *r, struct plan *out, lathe_e
     return status;
 }
 
-bool plan_asks_keys(lathe_pass pass, const struct problem *problem, const struct device *device)
+int plan_lengths(lathe_pass pass, const struct problem *problem, const struct device *device)
 {
-    return attention_asks_keys(pass, problem, device);
+    return attention_lengths(pass, problem, device);
 }
 
 bool plan_candidate(const struct kernel_request *r, int number, struct plan *out)

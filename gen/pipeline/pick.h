@@ -19,9 +19,9 @@ struct text_buf;
 /* The first template that takes the problem, or the one that device->template_name asks for. UNSUPPORTED
    lists every refusal, a line each. */
 lathe_status plan_pick(const struct kernel_request *r, struct plan *out, lathe_error *err);
-/* May plan_pick answer otherwise where lathe__many_keys? Cheap: asked at every call; true where only a whole
-   plan would tell. */
-bool plan_asks_keys(lathe_pass pass, const struct problem *problem, const struct device *device);
+/* Those of lathe__lengths by which plan_pick may answer otherwise than for other lengths. Cheap: asked at
+   every call; a bit is there where only a whole plan would tell. */
+int plan_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
 /* The plans that serve, numbered from 0 on in the order in which plan_pick prefers them: every row of tiles
    that fits, of every template that takes the problem. False: there are not so many. */
 bool plan_candidate(const struct kernel_request *r, int number, struct plan *out);

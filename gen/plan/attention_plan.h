@@ -33,6 +33,8 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     int smem_bytes;
     bool o_f32;
     bool short_rows; /* as in struct attention_kernel */
+    bool parts;      /* attention_decode: rows are cut by keys, and merged by `combine`, */
+    int part_blocks; /* for so many blocks that run at once */
     bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it
                       */
     /* sm_90a */

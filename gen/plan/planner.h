@@ -75,8 +75,11 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why);
 bool plan_tile_is_wanted(const struct kernel_request *r, const struct tile_row *t);
 void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool diag);
 
-/* attention/plan_sm90.c. The second: plan_asks_keys of pipeline/pick.h. */
+/* attention/plan_sm90.c. The second: does a row of its tiles ask whether keys are many? */
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why);
-bool attention_asks_keys(lathe_pass pass, const struct problem *problem, const struct device *device);
+bool attention_asks_keys(const struct problem *problem, const struct device *device);
+/* attention/plan_decode.c: attention_decode; and plan_lengths of pipeline/pick.h. */
+bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why);
+int attention_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
 
 #endif

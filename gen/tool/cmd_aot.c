@@ -185,17 +185,19 @@ static int emit_item(struct aot_command *a, const struct ir *ir, const struct ao
 static bool same_kernel(const struct signature *sig, const struct problem *a, const struct problem *b)
 {
     return lathe__same_build(sig, a, b) && a->unaligned == b->unaligned && a->folded == b->folded &&
-           a->deterministic == b->deterministic && lathe__many_keys(a) == lathe__many_keys(b);
+           a->deterministic == b->deterministic && lathe__lengths(a) == lathe__lengths(b);
 }
 
-/* Lengths are forgotten where no arch has other tiles for many keys: one kernel serves all of them. */
-static void forget_keys(const struct aot_command *a, lathe_pass pass, struct problem *problem)
+/* Lengths are forgotten where no arch has other kernels for them: one serves all. */
+static void forget_lengths(const struct aot_command *a, lathe_pass pass, struct problem *problem)
 {
-    bool asked = false;
+    int asked = 0;
     for (int i = 0; i < a->library.n_archs; i++)
-        asked = asked || plan_asks_keys(pass, problem, &a->device[i]);
-    if (!asked && lathe__many_keys(problem))
-        problem->dim[SYM_KV] = -1;
+        asked |= plan_lengths(pass, problem, &a->device[i]);
+    if (!(asked & LENGTHS_FEW_QUERIES) && (lathe__lengths(problem) & LENGTHS_FEW_QUERIES))
+        problem->dim[SYM_Q] = -1;
+    if (!(asked & LENGTHS_MANY_KEYS) && (lathe__lengths(problem) & LENGTHS_MANY_KEYS))
+        problem->dim[SYM_KV] = asked ? 1024 : -1;
 }
 
 /* Once for a library. */
@@ -217,7 +219,7 @@ static int add_problem(struct aot_command *a, const struct ir *ir, struct aot_sp
     if (status != LATHE_OK)
         return complain_kernel(spec, text, a->library.arch[0], &err);
     tool_warn_ranges(ir, &item->problem);
-    forget_keys(a, spec->pass, &item->problem);
+    forget_lengths(a, spec->pass, &item->problem);
     for (int i = 0; i < spec->n_items; i++)
         if (same_kernel(&spec->sig, &spec->item[i].problem, &item->problem))
             return CODE_OK;

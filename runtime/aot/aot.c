@@ -86,7 +86,9 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
         if (sig->size[i].built && !(sig->size[i].same_as != SYM_ONE && lathe__size_follows(sig, p, i)))
             lathe__say(out, ",%s=%lld", lathe__sym_text(sig, sig->size[i].sym),
                        (long long)p->dim[sig->size[i].sym]);
-    if (lathe__many_keys(p))
+    if (lathe__lengths(p) & LENGTHS_FEW_QUERIES)
+        lathe__say(out, ",q=1");
+    if (lathe__lengths(p))
         lathe__say(out, ",kv=%lld", (long long)p->dim[SYM_KV]);
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
@@ -227,19 +229,19 @@ static bool built_for(const struct signature *sig, const struct problem *built, 
 }
 
 /* Where several serve, the one that knows what is folded, and then the one that expects the least: rows that
-   are aligned need not be moved; last, the one whose tiles are for so many keys. A kernel that knows nothing
+   are aligned need not be moved; last, the one for such lengths. A kernel that knows nothing
    of what is folded may serve; its launch refuses what it cannot read. The kernel's number; -1: none fits. */
 static int find_kernel(const lathe_kernel_set *set, int wanted, const struct problem *given)
 {
     int best = -1;
-    int most = 2 * (MAX_ARGS + 1) * (MAX_ARGS + 1);
+    int most = 4 * (MAX_ARGS + 1) * (MAX_ARGS + 1);
     if (wanted != LATHE_ANY_KERNEL)
         return wanted;
     for (int i = 0; i < set->n_kernels; i++) {
         const struct problem *built = set->kernel[i].built;
         const int operands = __builtin_popcountll(built->folded ^ given->folded) * (MAX_ARGS + 1) +
                              __builtin_popcountll(built->unaligned);
-        const int cost = 2 * operands + (lathe__many_keys(built) != lathe__many_keys(given));
+        const int cost = 4 * operands + (lathe__lengths(built) ^ lathe__lengths(given));
         if (cost < most && built_for(set->sig, built, given)) {
             best = i;
             most = cost;

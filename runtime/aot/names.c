@@ -53,7 +53,8 @@ bool lathe__aot_suffix(const struct signature *sig, const struct problem *p, cha
     bool fits = append(out, &n, "%s", lathe_dtype_text(p->dtype));
     for (int i = 0; i < sig->n_sizes; i++)
         fits = fits && append_size(sig, p, i, out, &n);
-    fits = fits && (!lathe__many_keys(p) || append(out, &n, "_long"));
+    fits = fits && (!(lathe__lengths(p) & LENGTHS_FEW_QUERIES) || append(out, &n, "_few"));
+    fits = fits && (!(lathe__lengths(p) & LENGTHS_MANY_KEYS) || append(out, &n, "_long"));
     for (int i = 0; i < sig->n_args; i++)
         fits = fits && append_input(&sig->arg[i], p, i, out, &n);
     for (int i = 0; i < sig->n_args; i++)

@@ -56,7 +56,7 @@ struct fast_key {
     uint8_t pass;
     uint8_t deterministic;
     uint8_t dtype;
-    uint8_t many_keys;
+    uint8_t lengths;
     uint8_t arg_dtype[MAX_ARGS];
 };
 _Static_assert(sizeof(struct fast_key) <= FLIGHT_KEY_BYTES, "the table's keys are too short");
@@ -77,7 +77,7 @@ static void fast_key_make(const struct device *device, const struct lathe_spec *
     key.pass = (uint8_t)pass;
     key.deterministic = problem->deterministic;
     key.dtype = (uint8_t)problem->dtype;
-    key.many_keys = plan_asks_keys(pass, problem, device) && lathe__many_keys(problem);
+    key.lengths = (uint8_t)plan_lengths(pass, problem, device);
     memcpy(key.arg_dtype, problem->arg_dtype, sizeof key.arg_dtype);
     memset(out, 0, FLIGHT_KEY_BYTES);
     memcpy(out, &key, sizeof key);
@@ -166,8 +166,10 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
     struct text_buf words = {0};
     spec_words(kernel->spec->shipped ? ir->name : ir->file[ir->n_files - 1], kernel->sig, &kernel->built,
                &words);
-    if (plan_asks_keys(kernel->pass, &kernel->built, &kernel->ctx->device) &&
-        lathe__many_keys(&kernel->built))
+    const int lengths = plan_lengths(kernel->pass, &kernel->built, &kernel->ctx->device);
+    if (lengths & LENGTHS_FEW_QUERIES)
+        text_add(&words, ",q=1");
+    if (lengths)
         text_add(&words, ",kv=%lld", (long long)kernel->built.dim[SYM_KV]);
     for (int i = 0; i < ir->n_params; i++)
         if (ir->param[i].value != ir->param[i].usual)

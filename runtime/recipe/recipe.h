@@ -185,12 +185,16 @@ static inline bool lathe__has_own_dtype(const struct sig_arg *a)
     return a->dtype == LATHE_NONE && !a->problem_dtype;
 }
 
+/* In the place of a factor's symbol: what attention of few queries is cut into, lathe__row_tiles and
+   lathe__key_parts of tiles of `plus` rows and of `tile` blocks. */
+enum { FACTOR_ROW_TILES = SYM_COUNT, FACTOR_KEY_PARTS };
+
 /* scale * product of ceil(dim[sym] / tile) + dim[plus] */
 struct product {
     int64_t scale;
     int n;
     struct {
-        uint8_t sym;
+        uint8_t sym;  /* enum sym, or one of the above */
         int32_t tile; /* 1: the value itself */
         uint8_t plus; /* enum sym; SYM_ONE: nothing more */
     } factor[MAX_FACTORS];

@@ -98,16 +98,25 @@ bool lathe__count(const struct signature *sig, const struct problem *p, int64_t 
 }
 
 /* A size that is not bound (of an absent optional argument) counts as 0: there is nothing of it. */
+static int64_t factor_value(const struct product *p, int i, const struct problem *problem)
+{
+    if (p->factor[i].sym == FACTOR_ROW_TILES)
+        return lathe__row_tiles(problem, p->factor[i].plus);
+    if (p->factor[i].sym == FACTOR_KEY_PARTS)
+        return lathe__key_parts(problem, p->factor[i].plus, p->factor[i].tile);
+    const int64_t dim = problem->dim[p->factor[i].sym];
+    const int64_t tile = p->factor[i].tile > 1 ? p->factor[i].tile : 1;
+    const int64_t more = p->factor[i].plus ? problem->dim[p->factor[i].plus] : 0;
+    return (dim > 0 ? (dim - 1) / tile + 1 : 0) + (more > 0 ? more : 0);
+}
+
 int64_t lathe__product_value(const struct product *p, const struct problem *problem)
 {
     int64_t value = p->scale;
     if (p->grouped && problem->dim[SYM_H] == problem->dim[SYM_H_K])
         return 0;
     for (int i = 0; i < p->n; i++) {
-        const int64_t dim = problem->dim[p->factor[i].sym];
-        const int64_t tile = p->factor[i].tile > 1 ? p->factor[i].tile : 1;
-        const int64_t more = p->factor[i].plus ? problem->dim[p->factor[i].plus] : 0;
-        const int64_t count = (dim > 0 ? (dim - 1) / tile + 1 : 0) + (more > 0 ? more : 0);
+        const int64_t count = factor_value(p, i, problem);
         if (count == 0)
             return 0;
         if (__builtin_mul_overflow(value, count, &value))
@@ -136,10 +145,49 @@ int lathe__heads_packed(const struct problem *problem, int rows)
     return 10 * packed <= 9 * apart ? (int)group : 1;
 }
 
-bool lathe__many_keys(const struct problem *problem)
+/* Rows of a key head: the tokens of all query heads that share it. */
+static int64_t rows_of_keys(const struct problem *problem)
 {
-    enum { MANY = 8192 };
-    return problem->dim[SYM_KV] >= MANY;
+    const int64_t group = problem->dim[SYM_H_KV] > 0 ? problem->dim[SYM_H] / problem->dim[SYM_H_KV] : 0;
+    return problem->dim[SYM_Q] > 0 && group > 0 ? problem->dim[SYM_Q] * group : 0;
+}
+
+int64_t lathe__row_tiles(const struct problem *problem, int rows)
+{
+    enum { WARP_ROWS = 16 }; /* attention/decode_rows.cuh */
+    const int64_t all = rows_of_keys(problem);
+    return all <= WARP_ROWS ? all > 0 : (all - 1) / rows + 1;
+}
+
+int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks)
+{
+    enum {
+        LEAST_KEYS = 256, /* of a part: attention/decode_rows.cuh */
+        GOOD_KEYS = 1024, /* of one among several that a multiprocessor has in turn */
+        TURNS = 4,
+        MOST_PARTS = 128 /* attention/decode.cuh */
+    };
+    const int64_t kv = problem->dim[SYM_KV] > 0 ? problem->dim[SYM_KV] : 1;
+    const int64_t tiles = problem->dim[SYM_B] * problem->dim[SYM_H_KV] * lathe__row_tiles(problem, rows);
+    if (tiles <= 0)
+        return 1;
+    const int64_t once = blocks / tiles;
+    const int64_t turns = (TURNS * (int64_t)blocks - 1) / tiles + 1;
+    const int64_t good = (kv - 1) / GOOD_KEYS + 1;
+    const int64_t least = (kv - 1) / LEAST_KEYS + 1;
+    int64_t parts = good < turns ? good : turns;
+    parts = parts > once ? parts : once;
+    parts = parts < least ? parts : least;
+    return parts < 1 ? 1 : parts < MOST_PARTS ? parts : MOST_PARTS;
+}
+
+int lathe__lengths(const struct problem *problem)
+{
+    enum { MANY = 8192, FEW_ROWS = 64, KEYS = 512, KEYS_OF_QUERY = 16 };
+    const int64_t kv = problem->dim[SYM_KV];
+    const int64_t rows = rows_of_keys(problem);
+    const bool few = rows > 0 && rows <= FEW_ROWS && kv >= KEYS && kv >= KEYS_OF_QUERY * problem->dim[SYM_Q];
+    return (kv >= MANY ? LENGTHS_MANY_KEYS : 0) | (few ? LENGTHS_FEW_QUERIES : 0);
 }
 
 int64_t lathe__tensor_stride(const lathe_arg *t, int dim)

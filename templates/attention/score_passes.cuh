@@ -6,18 +6,20 @@
 #include "attention/logistic.cuh"
 #include "common/concepts.cuh"
 
-template <int MT> struct thread_rows {
-    variant::row row[2 * MT];
-    variant::state state[2 * MT];
+// V: whose rows, heads and columns these are; of attention/decode_rows.cuh where rows of several heads share a tile.
+template <int MT, class V = variant> struct thread_rows {
+    typename V::row row[2 * MT];
+    typename V::state state[2 * MT];
     u32 seen; // bit r: row r has had a live pair
 };
 
 // What the variant's functions may look at besides their row and column.
-struct at_head {
+template <class V> struct at_head_of {
     const inputs &x;
     const sizes &z;
-    const variant::head &head;
+    const typename V::head &head;
 };
+using at_head = at_head_of<variant>;
 
 // ---- values along diagonals -----------------------------------------------------------------------------
 
@@ -59,8 +61,8 @@ template <int MT> struct diagonals {
 // The columns that a mask is asked about, the thread's n'th of NB blocks. kv0: the thread's first one. Where their values take long to find,
 // each is found by one lane of the warp alone, and passed on.
 template <class V, int NB, bool SHARED = V::SHARED_COLS> struct tile_cols {
-    __device__ __forceinline__ tile_cols(const at_head &, int) {}
-    __device__ __forceinline__ typename V::col nth(const at_head &a, int kv0, int n) const
+    __device__ __forceinline__ tile_cols(const at_head_of<V> &, int) {}
+    __device__ __forceinline__ typename V::col nth(const at_head_of<V> &a, int kv0, int n) const
     {
         return V::make_col(a.x, a.z, a.head, kv0 + n / 2 * 8 + n % 2);
     }
@@ -69,7 +71,7 @@ template <class V, int NB> struct tile_cols<V, NB, true> {
     static constexpr int OWN = (8 * NB + 31) / 32;
     typename V::col own[OWN];
 
-    __device__ __forceinline__ tile_cols(const at_head &a, int kv0)
+    __device__ __forceinline__ tile_cols(const at_head_of<V> &a, int kv0)
     {
         const int first = kv0 - 2 * (lane_id() & 3);
 #pragma unroll
@@ -78,7 +80,7 @@ template <class V, int NB> struct tile_cols<V, NB, true> {
         }
     }
     // By all lanes, with the same n.
-    __device__ __forceinline__ typename V::col nth(const at_head &a, int kv0, int n) const
+    __device__ __forceinline__ typename V::col nth(const at_head_of<V> &a, int kv0, int n) const
     {
         return V::pass_col(a.x, a.z, a.head, own[n / 8], kv0 + n / 2 * 8 + n % 2, n / 2 * 8 % 32 + n % 2 + 2 * (lane_id() & 3));
     }
@@ -89,7 +91,7 @@ template <class V, int NB> struct tile_cols<V, NB, true> {
 // STEP: what becomes of a row: `variant` itself, or `variant::kept`.
 // BOTH: one body for whole tiles and others, where dead pairs can be told once: those of others are marked on the way.
 // LEAN: less text to compile, the same instructions for elements; a mask is asked about fewer columns at a time.
-template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, bool LEAN = false> struct score_tile {
+template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, bool LEAN = false, class V = variant> struct score_tile {
     static constexpr int ROWS = 2 * MT;
     static_assert(!BOTH || (STEP::DEAD_ONCE && !STEP::LOGISTIC && !WHOLE), "one body marks dead pairs once, and before it settles the others");
     static_assert(2 * NB <= 32,
@@ -98,8 +100,8 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
     static constexpr int COLS_AT_ONCE = LEAN ? 2 : BOTH ? 8 : 2 * NB; // to ask about: where BOTH, more would need registers that are not there
 
     float (&s)[MT][NB][4];
-    thread_rows<MT> &rows;
-    const at_head &a;
+    thread_rows<MT, V> &rows;
+    const at_head_of<V> &a;
     int kv0;   // the thread's first column, as a key
     u32 entry; // of the diagonals
     bool whole = WHOLE; // has no dead pair after all: the same for all lanes
@@ -120,7 +122,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
         }
     }
     template <int R, int P>
-    __device__ __forceinline__ void gather(int r, float e, const variant::col &col, float diag, bool pair)
+    __device__ __forceinline__ void gather(int r, float e, const typename V::col &col, float diag, bool pair)
     {
         if constexpr (R < STEP::REDUCTIONS) {
             if constexpr (STEP::REDUCE_PASS[R] == P) {
@@ -163,27 +165,27 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
         }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            const int first = variant::first_key(a.x, a.z, a.head, rows.row[r]);
-            const int last = variant::last_key(a.x, a.z, a.head, rows.row[r]);
+            const int first = V::first_key(a.x, a.z, a.head, rows.row[r]);
+            const int last = V::last_key(a.x, a.z, a.head, rows.row[r]);
             live[r] = columns_before(min(last, a.z.len_kv - 1) + 1) & ~columns_before(first);
         }
-        if (variant::SCATTERED && !cut) {
-            variant::row row[ROWS];
+        if (V::SCATTERED && !cut) {
+            typename V::row row[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 row[r] = rows.row[r];
                 if constexpr (BOTH) { // what else was read of the rows needs no registers from tile to tile
                     keep(row[r].row);
-                    row[r] = variant::make_row(a.x, a.z, a.head, row[r].row);
+                    row[r] = V::make_row(a.x, a.z, a.head, row[r].row);
                 }
             }
-            const tile_cols<variant, NB> cols(a, kv0);
+            const tile_cols<V, NB> cols(a, kv0);
 #pragma unroll(COLS_AT_ONCE)
             for (int c = 0; c < 2 * NB; c++) {
-                const variant::col col = cols.nth(a, kv0, c);
+                const typename V::col col = cols.nth(a, kv0, c);
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                    live[r] &= variant::among(a.x, a.z, a.head, row[r], col) ? ~0u : ~(1u << c);
+                    live[r] &= V::among(a.x, a.z, a.head, row[r], col) ? ~0u : ~(1u << c);
                 }
             }
         }
@@ -195,7 +197,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
 
     // SMALL: all products of the warp are, as attention/capped.cuh means it.
     template <int P, bool SMALL>
-    __device__ __forceinline__ void value(int r, int b, int j, const variant::col &col, float diag)
+    __device__ __forceinline__ void value(int r, int b, int j, const typename V::col &col, float diag)
     {
         float &e = s[r / 2][b][2 * (r % 2) + j];
         if constexpr (P == 0 && STEP::CAPPED) {
@@ -205,7 +207,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
     }
 
     template <int P>
-    __device__ __forceinline__ void settle(int r, int b, int j, const variant::col &col, float diag)
+    __device__ __forceinline__ void settle(int r, int b, int j, const typename V::col &col, float diag)
     {
         float &e = s[r / 2][b][2 * (r % 2) + j];
         const bool pair = WHOLE || (live[r] & 1u << (2 * b + j)) != 0;
@@ -227,16 +229,16 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
     {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            variant::col col{};
+            typename V::col col{};
             if constexpr (STEP::ELEMENT_COLS || !LEAN) {
-                col = variant::make_col(a.x, a.z, a.head, kv0 + 8 * b + j);
+                col = V::make_col(a.x, a.z, a.head, kv0 + 8 * b + j);
             } else { // what is read for the mask alone would be found to be needless, but takes its time to compile
                 col.kv = kv0 + 8 * b + j;
             }
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 float d = 0.0f;
-                if constexpr (P == 0 && variant::DIAG) {
+                if constexpr (P == 0 && V::DIAG) {
                     d = diag.value[r][j];
                 }
                 f(r, j, col, d);
@@ -272,10 +274,10 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
         diagonals<MT> diag;
 #pragma unroll
         for (int b = 0; b < NB; b++) {
-            if constexpr (P == 0 && variant::DIAG) {
+            if constexpr (P == 0 && V::DIAG) {
                 diagonals<MT>::load(diag, entry, b);
             }
-            for_each_of_block<P>(b, diag, [&](int r, int j, const variant::col &col, float d) {
+            for_each_of_block<P>(b, diag, [&](int r, int j, const typename V::col &col, float d) {
                 value<P, SMALL>(r, b, j, col, d);
                 if constexpr (!LATE) {
                     settle<P>(r, b, j, col, d);
@@ -293,7 +295,7 @@ template <bool WHOLE, int MT, int NB, class STEP = variant, bool BOTH = false, b
             }
 #pragma unroll
             for (int b = 0; b < NB; b++) {
-                for_each_of_block<P>(b, diag, [&](int r, int j, const variant::col &col, float d) {
+                for_each_of_block<P>(b, diag, [&](int r, int j, const typename V::col &col, float d) {
                     settle<P>(r, b, j, col, d);
                 });
             }

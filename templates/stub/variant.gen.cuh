@@ -17,6 +17,8 @@ struct attention_params {
     const unsigned char *map;
     unsigned long long *tile_counter; // this and the next: sm_90 alone
     int pack;
+    float *part_o, *part_rows; // and parts: attention/decode.cuh alone
+    long long parts;
     float *final0;
     long long final0_b, final0_h, final0_t;
     inputs x;
@@ -147,6 +149,31 @@ struct variant {
         }
     }
     DEV void empty_finals(float *finals, const inputs &, const sizes &, const head &, const row &) { finals[0] = -INF; }
+
+    static constexpr bool MASK_BY_HEAD = false;
+    static constexpr int STATES = 2;
+    struct merge {
+        static constexpr int PASSES = 2, REDUCTIONS = 2;
+        static constexpr int REDUCE_PASS[] = {0, 1};
+        static constexpr int REDUCE_OP[] = {RED_MAX, RED_SUM};
+        float red[2];
+        template <int R> DEV float operand(const state &s, const merge &t, const inputs &, const sizes &)
+        {
+            if constexpr (R == 0) {
+                return s.m;
+            } else {
+                return s.l * m_exp2(s.m - t.red[0]); // prelude.lua:32
+            }
+        }
+        DEV float factor(const state &s, const merge &t, const inputs &, const sizes &) { return m_exp2(s.m - t.red[0]); }
+        DEV state merged(const merge &t, const inputs &, const sizes &) { return {t.red[0], t.red[1]}; }
+        DEV void write(const state &s, float *to)
+        {
+            to[0] = s.m;
+            to[1] = s.l;
+        }
+        DEV state read(const float *from) { return {from[0], from[1]}; }
+    };
 
     using query_mod = no_mod;
     using key_mod = no_mod;

@@ -93,6 +93,7 @@ void group_scores(struct case_list *list, bool full);    /* cases_scores.c */
 void group_given(struct case_list *list);                /* cases_given.c */
 void group_linear(struct case_list *list, bool full);    /* cases_linear.c */
 void group_sequences(struct case_list *list, bool full); /* cases_sequences.c */
+void group_decode(struct case_list *list, bool full);    /* cases_decode.c */
 bool same_job(const struct test_case *a, const struct test_case *b);
 void case_name(const struct test_case *c, char *out, size_t size);
 struct device device_of(int sm);

@@ -492,7 +492,7 @@ TEST(candidates_are_of_every_template_that_serves)
     ir_free(ir);
 }
 
-static bool asks_keys(lathe_pass pass, const char *problem_text, const struct device *device)
+static int lengths_asked(lathe_pass pass, const char *problem_text, const struct device *device)
 {
     struct diag diag = {0};
     struct signature sig;
@@ -503,7 +503,7 @@ static bool asks_keys(lathe_pass pass, const char *problem_text, const struct de
     signature_make(ir, pass, &sig);
     CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
     ir_free(ir);
-    return plan_asks_keys(pass, &problem, device);
+    return plan_lengths(pass, &problem, device);
 }
 
 /* Kernels are told apart by lengths only where this is true. */
@@ -527,14 +527,66 @@ TEST(plans_that_differ_for_many_keys_are_foretold)
                     CHECK_EQ(pick_pass(specs[k], (lathe_pass)pass, text, devices[i], &many, &err), first);
                     if (first != LATHE_OK || strcmp(few.tile, many.tile) == 0)
                         continue;
-                    CHECK(asks_keys((lathe_pass)pass, text, devices[i]));
+                    CHECK_EQ(lengths_asked((lathe_pass)pass, text, devices[i]), LENGTHS_MANY_KEYS);
                     differ++;
                 }
     CHECK(differ > 0);
-    CHECK(asks_keys(LATHE_FORWARD, "dtype=bf16,d=64", &H100));
-    CHECK(!asks_keys(LATHE_FORWARD, "dtype=bf16,d=80", &H100));
-    CHECK(!asks_keys(LATHE_FORWARD, "dtype=bf16,d=64", &A100));
-    CHECK(!asks_keys(LATHE_BACKWARD, "dtype=bf16,d=64", &H100));
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=64,kv=8192", &H100), LENGTHS_MANY_KEYS);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=64,kv=8191", &H100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,kv=8192", &H100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=64,kv=8192", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_BACKWARD, "dtype=bf16,d=64,kv=8192", &H100), 0);
+}
+
+/* Few rows of a key head, and keys enough for them. */
+TEST(few_queries_are_foretold)
+{
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,h=8,h_kv=2,q=1,kv=512", &A100),
+             LENGTHS_FEW_QUERIES);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,h=8,h_kv=2,q=1,kv=511", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,h=8,h_kv=2,q=16,kv=1024", &A100),
+             LENGTHS_FEW_QUERIES);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,h=8,h_kv=2,q=17,kv=1024", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,h=2,q=64,kv=1023", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_BACKWARD, "dtype=bf16,d=80,h=8,h_kv=2,q=1,kv=512", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=64,h=8,h_kv=2,q=1,kv=8192", &H100),
+             LENGTHS_FEW_QUERIES | LENGTHS_MANY_KEYS);
+}
+
+static int64_t parts_of(const char *sizes, int rows, int blocks, int64_t *row_tiles)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    lathe_error err;
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, sizes, &problem, &err), LATHE_OK);
+    ir_free(ir);
+    *row_tiles = lathe__row_tiles(&problem, rows);
+    return lathe__key_parts(&problem, rows, blocks);
+}
+
+/* Blocks enough, in about four turns where keys are many, and parts neither too short nor too many. */
+TEST(keys_are_cut_into_parts)
+{
+    static const struct {
+        const char *sizes;
+        int64_t tiles, parts;
+    } row[] = {{"b=1,h=32,h_kv=8,q=1,kv=32768", 1, 33},  {"b=8,h=32,h_kv=8,q=1,kv=16384", 1, 16},
+               {"b=16,h=32,h_kv=8,q=1,kv=8192", 1, 8},   {"b=64,h=32,h_kv=8,q=1,kv=4096", 1, 3},
+               {"b=1,h=32,h_kv=8,q=1,kv=300", 1, 2},     {"b=1,h=8,h_kv=1,q=1,kv=1000000", 1, 128},
+               {"b=4096,h=32,h_kv=8,q=1,kv=1024", 1, 1}, {"b=1,h=32,h_kv=8,q=4,kv=32768", 1, 33},
+               {"b=1,h=32,h_kv=8,q=5,kv=32768", 1, 33},  {"b=1,h=32,h_kv=8,q=16,kv=32768", 1, 33},
+               {"b=1,h=32,h_kv=8,q=17,kv=32768", 2, 32}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        int64_t tiles = 0;
+        char text[96];
+        snprintf(text, sizeof text, "dtype=bf16,d=128,%s", row[i].sizes);
+        CHECK_EQ(parts_of(text, 64, 264, &tiles), row[i].parts);
+        CHECK_EQ(tiles, row[i].tiles);
+    }
 }
 
 /* What lowering refuses no template of the kind plans for: there is nothing to plan from. */

@@ -7,4 +7,5 @@ return attention { inputs = { g = tensor('f32', 'h', { grad = true }) }, mask_mo
     return p, { m = m, l = r.l * a + rowsum(p) }, a
   end,
   online_fwd_epilogue = function(r, at, x) return sigmoid(x.g(at.h)) / r.l, { lse = r.m + log(r.l), top = detach(r.m) } end,
-  forward = function(s, final, at, x) return exp(s - final.lse) * sigmoid(x.g(at.h)) end } }
+  forward = function(s, final, at, x) return exp(s - final.lse) * sigmoid(x.g(at.h)) end,
+  combine = softmax_combine } }

@@ -7,4 +7,9 @@ return attention { online_func = online_func {
     return p, { m = m, l = r.l * a + rowsum(p), l2 = r.l2 * a * a + rowsum(p * p) }, a
   end,
   online_fwd_epilogue = function(r) return 1.0 / r.l, { lse = r.m + log(r.l), n = r.l * r.l / r.l2 } end,
-  forward = function(s, final) return exp(s - final.lse) end } }
+  forward = function(s, final) return exp(s - final.lse) end,
+  combine = function(part)
+    local m = splitmax(part.m)
+    local a = exp(part.m - finite(m))
+    return a, { m = m, l = splitsum(part.l * a), l2 = splitsum(part.l2 * a * a) }
+  end } }

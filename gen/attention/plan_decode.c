@@ -1,0 +1,104 @@
+/*
+ * plan_decode.c: tiles of attention_decode, whose rows are cut by keys. In: a request and what plan.c has
+ * found out about the spec. Out: the plan, or why there is none; which lengths ask for it.
+ */
+#include "gen/arguments/problem.h"
+#include "gen/attention/kernel.h"
+#include "gen/ir/spec.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+#include "runtime/recipe/bind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* First fit by dims and shared memory, of which two blocks have room on a multiprocessor: one computes while
+   the other one begins or ends. BM: rows of a tile whose warps share their keys. As many bytes are under way
+   as latency times bandwidth asks for, some 40 KB a multiprocessor, three times over. */
+static const struct tile_row TILES[] = {
+    {64, 64, 64, 32, 3, 4, true, 90, 999},   {64, 64, 64, 32, 2, 4, true, 80, 999},
+    {128, 128, 64, 16, 3, 4, true, 90, 999}, {128, 128, 64, 16, 2, 4, true, 80, 999},
+    {256, 256, 32, 16, 3, 2, true, 90, 999}, {256, 256, 32, 16, 2, 2, true, 80, 999},
+};
+
+/* decode::layout of attention/decode.cuh. */
+static int smem_bytes(const struct tile_row *t, int d_pad, int dv_pad, int n_states)
+{
+    const int ring = t->warps * t->stages * t->bn * (d_pad + dv_pad) * 2;
+    return ring + t->warps * t->stages * 4 + 16 * t->warps * (n_states + 1) * 4;
+}
+
+/* Blocks of a multiprocessor, by shared memory; registers are for two. */
+static int resident(const struct device *device, int smem)
+{
+    enum { RESERVED = 1024, MOST = 2 };
+    const int n = (device->smem_bytes + RESERVED) / (smem + RESERVED);
+    return n < MOST ? n : MOST;
+}
+
+static bool is_asked_for(const struct kernel_request *r)
+{
+    return strstr(r->device->template_name, "attention_decode") != NULL;
+}
+
+static bool serves(const struct kernel_request *r, char *why)
+{
+    const struct problem *p = r->problem;
+    if (!is_asked_for(r) && !(lathe__lengths(p) & LENGTHS_FEW_QUERIES))
+        snprintf(
+            why, REASON_BYTES,
+            "it is for up to 64 rows of a key head (q * h / h_kv) against 512 keys and more, 16 for each "
+            "query");
+    else if (!r->attention->parts)
+        snprintf(why, REASON_BYTES,
+                 "the online function gives no combine, so the keys of a row cannot be shared out: one block "
+                 "reads all of them");
+    else if (problem_has_named(r->sig, p, "cu_q"))
+        snprintf(why, REASON_BYTES, "cu_q is given: queries of packed sequences are not cut by keys");
+    else if (problem_has_named(r->sig, p, "mask_kept"))
+        snprintf(why, REASON_BYTES, "mask_kept is given, and there is no map to keep");
+    else
+        return true;
+    return false;
+}
+
+static void take(const struct kernel_request *r, const struct tile_row *t, int smem, struct plan *plan)
+{
+    plan_take_tile(plan, t, smem, false);
+    plan->attention.parts = true;
+    plan->attention.part_blocks = resident(r->device, smem) * r->device->sm_count;
+    const size_t used = strlen(plan->reason);
+    snprintf(
+        plan->reason + used, sizeof plan->reason - used,
+        "; the keys of a row are cut into parts for %d blocks at a time, and merged by combine; up to 16 "
+        "rows of a key head are one tile, of which each warp has keys of its own",
+        plan->attention.part_blocks);
+    rescale_say(r->attention->parts, false, plan->attention.rows, sizeof plan->attention.rows);
+}
+
+bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (!serves(r, why) || !plan_attention_begin(r, MAX_DIM, plan, why) || !plan_sequences_fit(r, why))
+        return false;
+    for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
+        const struct tile_row *t = &TILES[i];
+        const int smem =
+            smem_bytes(t, plan->attention.d_pad, plan->attention.dv_pad, r->attention->parts->n_states);
+        if (plan->attention.d_pad > t->max_d || plan->attention.dv_pad > t->max_dv ||
+            smem > r->device->smem_bytes || r->device->sm < t->min_sm || r->device->sm > t->max_sm ||
+            !plan_tile_is_wanted(r, t))
+            continue;
+        take(r, t, smem, plan);
+        return true;
+    }
+    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
+             plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
+    return false;
+}
+
+int attention_lengths(lathe_pass pass, const struct problem *problem, const struct device *device)
+{
+    const int lengths = pass == LATHE_FORWARD ? lathe__lengths(problem) : 0;
+    const bool many = lengths & LENGTHS_MANY_KEYS && attention_asks_keys(problem, device);
+    return (lengths & LENGTHS_FEW_QUERIES) | (many ? LENGTHS_MANY_KEYS : 0);
+}

@@ -1,0 +1,271 @@
+// attention/decode_rows.cuh: which rows of queries and which keys a block of attention/decode.cuh has, and how row states of parts
+// become one.
+//
+// The rows of a key head are the tokens of all query heads of its group, heads fastest: row i is token i / group of head i %
+// group. Up to 16 of them make one tile, of which every warp has its own keys; more make tiles of 16 WARPS, whose warps share
+// their keys. The keys that the mask leaves to any of a tile's rows are cut into as many parts as the launch has for a tile, or
+// fewer, where they would have less than LEAST_KEYS each: how many follows from lengths that the device knows.
+#pragma once
+#include "attention/score_passes.cuh"
+#include "attention/sequences.cuh"
+
+// What parts of rows ask of a variant, beside what every kernel does.
+template <class V, class I, class P>
+concept parts_variant = requires(const I &x, const P &p, const sizes &z, const typename V::state &s, const typename V::merge &t, float *floats) {
+    p.part_o; p.part_rows; p.parts;
+    V::MASK_BY_HEAD && V::STATES >= 0;
+    V::merge::PASSES + V::merge::REDUCTIONS + V::merge::REDUCE_PASS[0] + V::merge::REDUCE_OP[0];
+    requires V::merge::REDUCTIONS == 0 || requires { { V::merge::template operand<0>(s, t, x, z) } -> gives<float>; };
+    { V::merge::factor(s, t, x, z) } -> gives<float>;
+    { V::merge::merged(t, x, z) } -> gives<typename V::state>;
+    V::merge::write(s, floats);
+    { V::merge::read(floats) } -> gives<typename V::state>;
+};
+
+namespace decode {
+
+constexpr int THREADS = cfg::WARPS * 32;
+constexpr int WARP_ROWS = 16;
+constexpr int LEAST_KEYS = 256; // of a part, in runtime/recipe/signature.c, too
+
+// ---- rows of several heads in a tile ----------------------------------------------------------------------------
+
+// The variant, with a head in each row, and columns that are known by their number alone.
+struct packed : variant {
+    struct head {
+    };
+    struct row {
+        variant::row at;
+        variant::head head;
+    };
+    struct col {
+        int kv;
+    };
+    static constexpr bool DIAG = false, SHARED_COLS = false, ELEMENT_COLS = true;
+    static __device__ __forceinline__ col make_col(const inputs &, const sizes &, const head &, int kv) { return {kv}; }
+    static __device__ __forceinline__ variant::col col_of(const inputs &x, const sizes &z, const row &r, const col &c)
+    {
+        return variant::make_col(x, z, r.head, c.kv);
+    }
+    static __device__ __forceinline__ int first_key(const inputs &x, const sizes &z, const head &, const row &r) { return variant::first_key(x, z, r.head, r.at); }
+    static __device__ __forceinline__ int last_key(const inputs &x, const sizes &z, const head &, const row &r) { return variant::last_key(x, z, r.head, r.at); }
+    static __device__ __forceinline__ bool among(const inputs &x, const sizes &z, const head &, const row &r, const col &c)
+    {
+        return variant::among(x, z, r.head, r.at, col_of(x, z, r, c));
+    }
+    static __device__ __forceinline__ void begin(tile &t, const state &s, const inputs &x, const sizes &z, const head &, const row &r, int kv0)
+    {
+        variant::begin(t, s, x, z, r.head, r.at, kv0);
+    }
+    template <int P> static __device__ __forceinline__ float diagonal(const inputs &x, const sizes &z, const row &r, const col &c)
+    {
+        if constexpr (P == 0 && variant::DIAG) {
+            return variant::make_diag(x, z, r.head, r.at.q - c.kv);
+        } else {
+            return 0.0f;
+        }
+    }
+    template <int P>
+    static __device__ __forceinline__ float element(float e, const inputs &x, const sizes &z, const head &, const row &r, const col &c, float, const tile &t)
+    {
+        return variant::template element<P>(e, x, z, r.head, r.at, col_of(x, z, r, c), diagonal<P>(x, z, r, c), t);
+    }
+    template <int R>
+    static __device__ __forceinline__ float operand(float e, const inputs &x, const sizes &z, const head &, const row &r, const col &c, float, const tile &t)
+    {
+        return variant::template operand<R>(e, x, z, r.head, r.at, col_of(x, z, r, c), diagonal<variant::REDUCE_PASS[R]>(x, z, r, c), t);
+    }
+    template <int P>
+    static __device__ __forceinline__ void update(tile &t, const state &s, const float *red, const inputs &x, const sizes &z, const head &, const row &r, int kv0)
+    {
+        variant::template update<P>(t, s, red, x, z, r.head, r.at, kv0);
+    }
+};
+using at_rows = at_head_of<packed>;
+
+// ---- what a block has ---------------------------------------------------------------------------------------------
+
+struct work {
+    int b, h_kv, group;
+    int row0, rows; // of the key head's rows: the first one, and how many
+    int part;
+    bool wide; // rows are shared out among the warps, and keys are not
+
+    __device__ __forceinline__ int token(int i) const { return static_cast<int>(static_cast<u32>(row0 + i) / static_cast<u32>(group)); }
+    __device__ __forceinline__ int head(int i) const { return h_kv * group + static_cast<int>(static_cast<u32>(row0 + i) % static_cast<u32>(group)); }
+    // Of all rows of the launch.
+    __device__ __forceinline__ i64 number(const sizes &z, int i) const { return (static_cast<i64>(b) * z.n_h + head(i)) * z.len_q + token(i); }
+    __device__ __forceinline__ packed::row row(const inputs &x, const sizes &z, int i) const
+    {
+        packed::row r;
+        r.head = variant::make_head(x, z, b, head(i));
+        r.at = variant::make_row(x, z, r.head, token(i));
+        return r;
+    }
+};
+
+// Parts of a tile of rows lie beside each other.
+DEV work find_work(const attention_params &p)
+{
+    const u32 parts = static_cast<u32>(p.parts);
+    const u32 rows = static_cast<u32>(p.z.len_q * p.z.group());
+    work w;
+    w.group = p.z.group();
+    w.wide = rows > WARP_ROWS;
+    const u32 of_tile = w.wide ? WARP_ROWS * cfg::WARPS : WARP_ROWS;
+    const u32 tiles = (rows + of_tile - 1) / of_tile;
+    const u32 block = blockIdx.x;
+    const u32 tile = block / parts;
+    const u32 head = tile / tiles;
+    w.part = static_cast<int>(block - tile * parts);
+    w.b = static_cast<int>(head / static_cast<u32>(p.z.n_h_kv));
+    w.h_kv = static_cast<int>(head % static_cast<u32>(p.z.n_h_kv));
+    const u32 row0 = (tile - head * tiles) * of_tile;
+    w.row0 = static_cast<int>(row0);
+    w.rows = static_cast<int>(min(of_tile, rows - row0));
+    return w;
+}
+
+struct key_tiles { // numbers last, last - 1 .. of tiles of BN keys
+    int last, n;
+};
+
+// The keys between the first and the last one that live in any of the rows, as this block's part of them.
+DEV key_tiles find_keys(const attention_params &p, const work &w)
+{
+    int first = 0;
+    int last = p.z.len_kv - 1;
+    if constexpr (variant::MASKED) {
+        first = p.z.len_kv;
+        last = -1;
+        for (int i = lane_id(); i < w.rows; i += 32) {
+            const packed::row r = w.row(p.x, p.z, i);
+            const int from = max(variant::first_key(p.x, p.z, r.head, r.at), 0);
+            const int to = min(variant::last_key(p.x, p.z, r.head, r.at), p.z.len_kv - 1);
+            first = from <= to ? min(first, from) : first;
+            last = from <= to ? max(last, to) : last;
+        }
+        first = warp_min(first);
+        last = warp_max(last);
+    }
+    if (first > last) {
+        return {0, 0};
+    }
+    const int end = last / cfg::BN;
+    const int tiles = end - first / cfg::BN + 1;
+    const int parts = static_cast<int>(p.parts);
+    const int each = max((tiles + parts - 1) / parts, LEAST_KEYS / cfg::BN);
+    const int before = w.part * each; // of the tiles, which are below 2^20
+    return {end - before, max(min(tiles - before, each), 0)};
+}
+
+// Walks those of a part's tiles that are one warp's: every WARPS'th, from the last down. All lanes get the same answers; each
+// classifies a tile ahead of the walk.
+struct warp_cursor {
+    static constexpr int END = -1;
+    key_tiles keys;
+    int next_turn; // the warp's tiles before the 32 at hand
+    u32 low, high; // bits of the classes of those that are still to come
+
+    __device__ __forceinline__ void start(const key_tiles &of)
+    {
+        keys = of;
+        next_turn = 0;
+        low = 0;
+        high = 0;
+    }
+    __device__ __forceinline__ int tile_of(int turn) const { return static_cast<int>(threadIdx.x / 32) + turn * cfg::WARPS; } // of the part's tiles
+
+    // For all rows of the block.
+    DEV int classify(const attention_params &p, const work &w, int tile)
+    {
+        const int kv0 = tile * cfg::BN;
+        const int left = p.z.len_kv - kv0;
+        int c = TILE_ALL;
+        if constexpr (variant::MASKED) {
+            const int kv1 = kv0 + min(cfg::BN, left) - 1;
+            const int heads = variant::MASK_BY_HEAD ? w.group : 1;
+            for (int h = 0; h < heads; h++) {
+                const variant::head head = variant::make_head(p.x, p.z, w.b, w.h_kv * w.group + h);
+                const int own = variant::classify(p.x, p.z, head, w.token(0), w.token(w.rows - 1), kv0, kv1);
+                c = h == 0 || c == own ? own : static_cast<int>(TILE_SOME);
+            }
+        }
+        return c == TILE_ALL && left < cfg::BN ? static_cast<int>(TILE_CUT) : c;
+    }
+
+    // Four times the next tile's number, plus its class; or END.
+    __device__ __forceinline__ int next(const attention_params &p, const work &w)
+    {
+#pragma unroll 1
+        while ((low | high) == 0) {
+            if (tile_of(next_turn) >= keys.n) {
+                return END;
+            }
+            const int mine = tile_of(next_turn + lane_id());
+            const u32 c = mine < keys.n ? static_cast<u32>(classify(p, w, keys.last - mine)) : 0u;
+            low = __ballot_sync(ALL_LANES, (c & 1u) != 0);
+            high = __ballot_sync(ALL_LANES, (c & 2u) != 0);
+            next_turn += 32;
+        }
+        const int bit = __ffs(static_cast<int>(low | high)) - 1;
+        const int tile = keys.last - tile_of(next_turn - 32 + bit);
+        const int code = 4 * tile + static_cast<int>((high >> bit & 1u) * 2 + (low >> bit & 1u));
+        low &= ~(1u << bit);
+        high &= ~(1u << bit);
+        return code;
+    }
+};
+
+// ---- row states of parts -------------------------------------------------------------------------------------------
+
+using merge = variant::merge;
+constexpr int RECORD = variant::STATES + 1; // floats of a row and part: its states, and whether it has had a live pair
+
+struct no_share {
+    template <int OP> DEV float over(float x) { return x; }
+};
+struct warp_share { // parts are lanes
+    template <int OP> DEV float over(float x) { return red_lanes<OP, 32>(x); }
+};
+
+template <int R, int P> DEV void reset(merge &t)
+{
+    if constexpr (R < merge::REDUCTIONS) {
+        if constexpr (merge::REDUCE_PASS[R] == P) {
+            t.red[R] = red_identity<merge::REDUCE_OP[R]>();
+        }
+        reset<R + 1, P>(t);
+    }
+}
+template <int R, int P> DEV void gather(merge &t, const variant::state &s, const inputs &x, const sizes &z)
+{
+    if constexpr (R < merge::REDUCTIONS) {
+        if constexpr (merge::REDUCE_PASS[R] == P) {
+            t.red[R] = red_combine<merge::REDUCE_OP[R]>(t.red[R], merge::operand<R>(s, t, x, z));
+        }
+        gather<R + 1, P>(t, s, x, z);
+    }
+}
+template <int R, int P, class SHARE> DEV void share(merge &t)
+{
+    if constexpr (R < merge::REDUCTIONS) {
+        if constexpr (merge::REDUCE_PASS[R] == P) {
+            t.red[R] = SHARE::template over<merge::REDUCE_OP[R]>(t.red[R]);
+        }
+        share<R + 1, P, SHARE>(t);
+    }
+}
+
+// What `combine` reduces of the parts that `each` hands to its argument: those that have had a live pair.
+template <class SHARE, int P = 0, class EACH> DEV void merge_states(merge &t, const EACH &each, const inputs &x, const sizes &z)
+{
+    if constexpr (P < merge::PASSES) {
+        reset<0, P>(t);
+        each([&](const variant::state &s) { gather<0, P>(t, s, x, z); });
+        share<0, P, SHARE>(t);
+        merge_states<SHARE, P + 1>(t, each, x, z);
+    }
+}
+
+} // namespace decode

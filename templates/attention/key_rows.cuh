@@ -1,0 +1,58 @@
+// attention/key_rows.cuh: rows of K and V that one warp copies into tiles of its own, of a tensor with a place for each key, or
+// of pages: key j then lies in page pages[b][j / page], at j % page of it. What the list says is clamped into the tensor.
+#pragma once
+#include "common/mma_sm80.cuh"
+
+template <class PARAMS> constexpr bool HAS_PAGES = requires(PARAMS p) { p.pages; };
+
+// Where a lane finds row `lane` of a tile: in which page, and where in it. Looked up ahead of the copies, for the list lies in
+// global memory.
+struct page_place {
+    int page, row;
+};
+
+template <class PARAMS> DEV page_place find_page(const PARAMS &p, int b, int key)
+{
+    if constexpr (HAS_PAGES<PARAMS>) {
+        const int number = static_cast<int>(static_cast<u32>(key) / static_cast<u32>(p.page));
+        const int most = static_cast<int>(p.most_pages) - 1;
+        const int page = p.pages[b * p.pages_b + min(number, most) * p.pages_step];
+        return {min(max(page, 0), p.n_pages - 1), key - number * p.page};
+    } else {
+        return {b, key};
+    }
+}
+
+template <int ROWS, int DIM, int COLS> struct warp_loader {
+    using shape = swizzle<COLS>;
+    static constexpr int ACROSS = shape::CHUNKS % 16 == 0 ? 16 : shape::W; // lanes of a row
+    static constexpr int STEP = 32 / ACROSS;                               // rows at a time
+    static_assert(ROWS % STEP == 0, "whole steps of rows");
+
+    // The first `left` rows, and zeros behind them. from: the head's first row; of pages, of page 0. first: the place of row 0, of
+    // pages the lane's own row's. Strides are in elements.
+    template <bool PAGED, class T>
+    DEV void load(u32 tile, const T *from, i64 of_page, i64 of_row, const page_place &first, int left)
+    {
+        const int lane = lane_id();
+        const int chunk = lane % ACROSS;
+        const int row = lane / ACROSS;
+        const T *source = from + (first.page * of_page + (first.row + row) * of_row + chunk * 8);
+#pragma unroll
+        for (int i = 0; i < ROWS / STEP; i++) {
+            const int own = row + i * STEP;
+            if constexpr (PAGED) {
+                const i64 page = __shfl_sync(ALL_LANES, first.page, own);
+                source = from + (page * of_page + __shfl_sync(ALL_LANES, first.row, own) * of_row + chunk * 8);
+            }
+#pragma unroll
+            for (int c = 0; c < shape::CHUNKS; c += ACROSS) {
+                const bool inside = own < left && (DIM == COLS || (chunk + c) * 8 < DIM);
+                copy16_async(tile + shape::offset(own, chunk + c), source + c * 8, inside ? 16 : 0);
+            }
+            if constexpr (!PAGED) {
+                source += STEP * of_row;
+            }
+        }
+    }
+};

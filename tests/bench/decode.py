@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""decode.py: few queries against many keys, beside a device copy and cuDNN.
+
+    python3 tests/bench/decode.py --library build/liblathe.so [--only plain,softcap] [--shapes B1,B8] [--queries 1,4] [--quick]
+
+bf16, heads 32/8, d 128, K and V [b, h_kv, kv, d]. Bytes are those of live K and V, once. Several sets of K and V take turns, so that
+none is in L2 when its turn comes. Rows of lists (`used`) have half of the buffer's keys in use. o is checked against a formula in
+float64. Needs the GPU and torch (77: not here).
+"""
+
+import argparse
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+try:
+    import torch
+except (ImportError, OSError) as missing:  # OSError: a library that torch needs
+    print(f"skipped: torch cannot be imported here ({str(missing).partition(chr(10))[0]})")
+    sys.exit(77)
+
+import lathe  # noqa: E402
+import linear  # noqa: E402
+import timer  # noqa: E402
+
+H, H_KV, D = 32, 8, 128
+WINDOW = 4096
+COLD_BYTES = 1 << 29  # of all sets: ten times the L2 of an H100
+ERROR_BOUND = 1e-2
+SHAPES = {"B1": (1, 32768), "B8": (8, 16384), "B16": (16, 8192), "B64": (64, 4096)}
+SPECS = {"plain": "causal", "softcap": "softcap", "alibi": "alibi", "window": "sliding_window", "sinks": "sinks", "used": "causal"}
+
+
+class Problem:
+    def __init__(self, name, shape, queries):
+        self.name, (self.b, self.kv), self.queries = name, shape, queries
+        generator = torch.Generator(device="cuda").manual_seed(5)
+
+        def normal(*dims):
+            return torch.randn(dims, generator=generator, device="cuda", dtype=torch.float32)
+        self.q = normal(self.b, H, queries, D).bfloat16()
+        one = self.b * H_KV * self.kv * D * 4
+        self.sets = [tuple(normal(self.b, H_KV, self.kv, D).bfloat16() for _ in range(2)) for _ in range(max(2, COLD_BYTES // one))]
+        self.o = torch.empty_like(self.q)
+        self.more = {}
+        if name == "window":
+            self.more["window"] = WINDOW
+        if name == "sinks":
+            self.more["sink"] = normal(H)
+        if name == "used":
+            self.more["used_kv"] = torch.full((self.b,), self.kv // 2, dtype=torch.int32, device="cuda")
+
+    def live_keys(self):
+        return min(WINDOW, self.kv) if self.name == "window" else self.kv // 2 if self.name == "used" else self.kv
+
+    def bytes(self):
+        return self.b * H_KV * self.live_keys() * D * 4
+
+    def expected(self):
+        """o of the last query, float64, of the first set."""
+        k, v = (x[:, :, :self.kv // 2 if self.name == "used" else self.kv].double() for x in self.sets[0])
+        q = self.q[:, :, -1].double().view(self.b, H_KV, H // H_KV, D)
+        s = torch.einsum("bgrd,bgkd->bgrk", q, k) * D ** -0.5
+        n = s.shape[-1]
+        distance = torch.arange(n - 1, -1, -1, device="cuda", dtype=torch.float64)
+        if self.name == "softcap":
+            s = 30.0 * torch.tanh(s / 30.0)
+        if self.name == "alibi":
+            slope = torch.exp2(-8.0 * torch.arange(1, H + 1, device="cuda", dtype=torch.float64) / H)
+            s = s - slope.view(1, H_KV, H // H_KV, 1) * distance
+        if self.name == "window":
+            s = s.masked_fill(distance >= WINDOW, float("-inf"))
+        top = s.amax(-1, keepdim=True)
+        w = torch.exp(s - top)
+        total = w.sum(-1, keepdim=True)
+        if self.name == "sinks":
+            total = total + torch.exp(self.more["sink"].double().view(1, H_KV, H // H_KV, 1) - top)
+        return torch.einsum("bgrk,bgkd->bgrd", w / total, v).reshape(self.b, H, D)
+
+    def error(self):
+        want = self.expected()
+        return float((self.o[:, :, -1].double() - want).norm() / want.norm())
+
+
+def in_turn(calls):
+    state = {"at": 0}
+
+    def call():
+        calls[state["at"]]()
+        state["at"] = (state["at"] + 1) % len(calls)
+    return call
+
+
+def cudnn(problem):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def one(k, v):
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(problem.q, k, v, enable_gqa=True)
+    one(*problem.sets[0])
+    return in_turn([lambda k=k, v=v: one(k, v) for k, v in problem.sets])
+
+
+class Bench:
+    def __init__(self, options):
+        self.ctx = lathe.Context(options.library, device=0, cache_dir=options.cache)
+        self.clock = timer.timers(options.quick)["burst"]
+        self.copy = linear.copy_rate(self.clock)
+        self.right = True
+        print(f"{self.ctx.device_name}: copy {self.copy / 1e12:.2f} TB/s; bf16, heads {H}/{H_KV}, d {D}")
+
+    def row(self, name, shape, queries):
+        problem = Problem(name, SHAPES[shape], queries)
+        calls = [self.ctx.call(SPECS[name], q=problem.q, k=k, v=v, o=problem.o, **problem.more) for k, v in problem.sets]
+        calls[0]()
+        torch.cuda.synchronize()
+        error = problem.error()
+        runs = {"lathe": in_turn(calls)}
+        note = ""
+        if name == "plain":
+            try:
+                runs["cudnn"] = cudnn(problem)
+            except RuntimeError as refused:
+                note = f"  cuDNN: {str(refused).partition(chr(10))[0][:60]}"
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for call in calls:
+                call.stream = torch.cuda.current_stream().cuda_stream
+                call()
+        runs["graph"] = graph.replay
+        times = self.clock.measure(runs)
+        wrong = not error < ERROR_BOUND
+        self.right &= not wrong
+        title = f"{name} {shape} kv {problem.kv} q {queries}"
+        for who, time in times.items():
+            ms = time["ms"] / (len(calls) if who == "graph" else 1)
+            rate = problem.bytes() / ms * 1e3
+            print(f"{title:30} {who:6} {ms * 1e3:8.1f} us {rate / 1e12:5.2f} TB/s  {rate / self.copy:5.3f} of copy"
+                  f"{f'  error {error:.1e}' if who == 'lathe' else ''}{'  WRONG' if wrong else ''}{note if who == 'lathe' else ''}", flush=True)
+        if name == "plain" and queries == 1:
+            print("    " + calls[0].info.splitlines()[0])
+        for call in calls:
+            call.close()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--cache")
+    parser.add_argument("--only", default=",".join(SPECS))
+    parser.add_argument("--shapes", default=",".join(SHAPES))
+    parser.add_argument("--queries", default="1")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: no GPU")
+        return 77
+    bench = Bench(options)
+    for name in options.only.split(","):
+        for shape in options.shapes.split(","):
+            for queries in options.queries.split(","):
+                bench.row(name, shape, int(queries))
+    bench.ctx.close()
+    return 0 if bench.right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
