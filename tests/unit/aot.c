@@ -224,7 +224,7 @@ static const struct param ROWS[] = {{PARAM_ARG_DATA, ARG_Q, 0, 0, {0, 0, {{0, 0,
                     .param_bytes = 16,                                                                       \
                     .param = ROWS}},                                                                         \
         .n_buffers = 1, .buffer = {                                                                          \
-            {.bytes = {4, 1, {{SYM_KV, 1, 0}}}}                                                              \
+            {.bytes = {4, 1, {{SYM_KV, 1, 0}}, false}}                                                       \
         }                                                                                                    \
     }
 static const struct source RECIPES[] = {RECIPE("plain"), RECIPE("with_bias"), RECIPE("moves_q")};
