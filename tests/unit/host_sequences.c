@@ -358,3 +358,29 @@ TEST(wrong_lists_are_refused)
     check_refused(2, used, 0, "cu_kv used_kv",
                   "argument 'cu_q': expected it to end at kv=11, given 9; give 'cu_kv'");
 }
+
+static double always_first(void *state)
+{
+    (void)state;
+    return 0.0;
+}
+
+/* What the list held before has no part in it: every sequence but the last is as empty as the one before. */
+TEST(random_lists_begin_at_0)
+{
+    static const char text[] = "return attention {}";
+    struct diag diag = {0};
+    struct signature sig;
+    int32_t list[4] = {-7, -7, -7, -7};
+    int64_t dim[SYM_COUNT] = {0};
+    int64_t shape = 4;
+    lathe_arg arg = {.name = "cu_q", .data = list, .dtype = LATHE_I32, .ndim = 1, .shape = &shape};
+    struct ir *ir = spec_load("text", text, sizeof text - 1, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    dim[SYM_Q] = 9;
+    CHECK(sequences_fill(&sig, dim, &arg, always_first, NULL));
+    CHECK(list[0] == 0 && list[1] == 0 && list[2] == 0);
+    CHECK_EQ(list[3], 9);
+    ir_free(ir);
+}
