@@ -157,8 +157,9 @@ forward_files() {
 }
 
 decode_files() {
-    spills=0
     for dims in d=64 d=128 d=192,d_v=128 d=256; do
+        spills=0
+        [ $dims != d=256 ] || spills=64 # o and Q of 16 rows are 192 registers of a thread
         gen alibi dtype=f16,h=32,h_kv=8,q=1,kv=32768,$dims sm_80 attention_decode
         gen causal dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,used_kv=i32 sm_90a attention_decode
     done

@@ -55,8 +55,6 @@ static bool serves(const struct kernel_request *r, char *why)
                  "reads all of them");
     else if (problem_has_named(r->sig, p, "cu_q"))
         snprintf(why, REASON_BYTES, "cu_q is given: queries of packed sequences are not cut by keys");
-    else if (problem_has_named(r->sig, p, "mask_kept"))
-        snprintf(why, REASON_BYTES, "mask_kept is given, and there is no map to keep");
     else
         return true;
     return false;
