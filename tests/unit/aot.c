@@ -218,7 +218,7 @@ static const struct param ROWS[] = {{PARAM_ARG_DATA, ARG_Q, 0, 0, {0, 0, {{0, 0,
     {                                                                                                        \
         .n_launches = 1,                                                                                     \
         .launch = {{.entry = name,                                                                           \
-                    .grid = {1, 1, {{SYM_B, 1, 0}}},                                                         \
+                    .grid = {1, 1, {{SYM_B, 1, 0}}, false},                                                  \
                     .threads = 128,                                                                          \
                     .n_params = 3,                                                                           \
                     .param_bytes = 16,                                                                       \
