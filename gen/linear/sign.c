@@ -94,16 +94,13 @@ static void add_sizes(struct signature *s)
     sign_free_sizes(s, &free_size);
 }
 
-/* A block reads a state, or its gradient, before it writes the next one. */
+/* A block reads its columns of a state before it writes them. Sums of keys and gradients of states have no
+   such place: other blocks, and later kernels, read what they lie over. */
 static void set_in_place(struct signature *s)
 {
-    static const char *const pair[][2] = {
-        {"state_out", "state"}, {"norm_out", "norm"}, {"dstate", "dstate_out"}, {"dnorm", "dnorm_out"}};
-    for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
-        const int result = lathe__arg_find(s, pair[i][0], 0);
-        if (result >= 0 && lathe__is_result(&s->arg[result]))
-            s->arg[result].over = number_of(s, pair[i][1]);
-    }
+    const int result = lathe__arg_find(s, "state_out", 0);
+    if (result >= 0 && lathe__is_result(&s->arg[result]))
+        s->arg[result].over = number_of(s, "state");
 }
 
 /* A state that is divided by a sum of keys goes on with that sum. */

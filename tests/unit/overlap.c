@@ -367,3 +367,51 @@ TEST(interleaved_outputs_of_any_size)
         CHECK_EQ(lathe__meeting_dim(&arg), cases[i].dim);
     }
 }
+
+/* ---- linear attention -------------------------------------------------------------------------------- */
+
+static lathe_status bind_linear(lathe_pass pass, const char *const *extra, const int *offset,
+                                lathe_error *err)
+{
+    enum { B = 1, H = 2, T = 3, D = 4, MOST = 12 };
+    static const char text[] = "return linear_attention { normalise = true }";
+    static const int64_t rows[] = {B, H, T, D};
+    static const int64_t state[] = {B, H, D, D};
+    static float memory_of[MOST][B * H * D * D];
+    const char *const forward[] = {"q", "k", "v", "o", NULL};
+    const char *const backward[] = {"q", "k", "v", "do", "dq", NULL};
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    lathe_arg args[MOST];
+    int n = 0;
+    struct ir *ir = spec_load("t.lua", text, sizeof text - 1, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, pass, &sig);
+    for (const char *const *name = pass == LATHE_BACKWARD ? backward : forward; *name; name++, n++)
+        args[n] = (lathe_arg){*name, memory_of[n], LATHE_F32, 4, rows, NULL};
+    for (int i = 0; extra[i]; i++, n++) /* pairs: the second where the first is, so many floats further on */
+        args[n] = (lathe_arg){extra[i],  i % 2 ? (float *)args[n - 1].data + offset[i / 2] : memory_of[n],
+                              LATHE_F32, strstr(extra[i], "norm") ? 3 : 4,
+                              state,     NULL};
+    const lathe_status status = problem_from_args(&sig, args, n, true, &problem, err);
+    ir_free(ir);
+    return status;
+}
+
+TEST(a_state_alone_goes_on_in_its_place)
+{
+    enum { APART = 2 * 4 * 4 };
+    static const char *const states[] = {"state", "state_out", "norm", "norm_out", NULL};
+    static const char *const gradients[] = {"dstate_out", "dstate", "dnorm_out", "dnorm", NULL};
+    lathe_error err = {0};
+    CHECK_EQ(bind_linear(LATHE_FORWARD, states, (int[]){0, APART}, &err), LATHE_OK);
+    CHECK_EQ(bind_linear(LATHE_FORWARD, states, (int[]){1, APART}, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "state_out");
+    CHECK_EQ(bind_linear(LATHE_FORWARD, states, (int[]){0, 0}, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "norm_out");
+    CHECK_EQ(bind_linear(LATHE_BACKWARD, gradients, (int[]){0, APART}, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "dstate");
+    CHECK_EQ(bind_linear(LATHE_BACKWARD, gradients, (int[]){APART, 0}, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "dnorm");
+}
