@@ -326,7 +326,7 @@ static void slice(const struct sig_arg *a, struct stretch part, lathe_arg *t, in
     t->strides = stride;
 }
 
-/* One part: it reads its state where it then writes it. */
+/* One part: it reads its state where it then writes it. The next sum of keys has memory of its own. */
 static lathe_status run_part(const struct trial *b, struct stretch part, double *state, double *norm,
                              lathe_error *err)
 {
@@ -338,12 +338,16 @@ static lathe_status run_part(const struct trial *b, struct stretch part, double 
         const int number = lathe__arg_find(&b->p->forward, arg[i].name, 0);
         if (strncmp(arg[i].name, "state", 5) == 0)
             arg[i].data = state;
-        else if (b->p->ir->linear.normalise && strncmp(arg[i].name, "norm", 4) == 0)
+        else if (strcmp(arg[i].name, "norm") == 0)
             arg[i].data = norm;
         else
             slice(&b->p->forward.arg[number], part, &arg[i], shape[i], stride[i]);
     }
-    return host_forward(b->p->ir, &b->p->forward, arg, b->n_args, NULL, 0, err);
+    const lathe_status status = host_forward(b->p->ir, &b->p->forward, arg, b->n_args, NULL, 0, err);
+    const lathe_arg *sum = data_find(&b->data, "norm_out");
+    if (status == LATHE_OK && sum)
+        memcpy(norm, sum->data, (size_t)tensor_count(sum) * sizeof *norm);
+    return status;
 }
 
 static double *copy_of(const struct trial *b, const char *name)

@@ -144,8 +144,8 @@ expect 1 'attention_fwd_sm80: attention_fwd_sm90 was asked for' '' "$LATHE" expl
 expect 0 'template' '' "$LATHE" explain rms_norm --problem rows=4096,n=8192
 expect 1 'not served' '' "$LATHE" explain causal --problem dtype=f64
 expect 0 'attention_bwd_sm80' '' "$LATHE" explain causal --pass backward
-expect 0 'busy          8 of 132 multiprocessors (6 %): there are 8 query tiles' '' "$LATHE" explain causal --arch sm_90a --problem h=8,q=1,kv=4096
-expect 0 'busy          2 of 132 multiprocessors (2 %): there are 2 query tiles' '' "$LATHE" explain full --arch sm_90a --problem h=64,h_kv=2,q=1,kv=4096
+expect 0 'busy          8 of 132 multiprocessors (6 %): there are 8 query tiles' '' "$LATHE" explain causal --arch sm_90a --template attention_fwd_sm90 --problem h=8,q=1,kv=4096
+expect 0 'busy          2 of 132 multiprocessors (2 %): there are 2 query tiles' '' "$LATHE" explain full --arch sm_90a --template attention_fwd_sm90 --problem h=64,h_kv=2,q=1,kv=4096
 expect 0 'busy          6 of 108 multiprocessors (6 %): there are 6 blocks of keys' '' "$LATHE" explain causal --problem h=6,h_kv=2,q=300 --pass backward
 expect 0 'where the kernel meets it: of the tiles 44 % are left out, 44 % need no mask, 12 % are masked pair by pair' '' "$LATHE" explain causal
 expect 0 'once a launch, by document_bf16_map: the tables that the mask reads decide what is left out' '' "$LATHE" explain document

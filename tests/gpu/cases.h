@@ -161,7 +161,7 @@ double dtype_get(lathe_dtype dtype, const void *data, int64_t element);
 
 uint64_t random_bits(uint64_t *state);
 int64_t random_between(uint64_t *state, int64_t low, int64_t high); /* both included */
-double random_normal(uint64_t *state);
+double random_gaussian(uint64_t *state);                            /* of mean 0 and deviation 1 */
 
 bool tensor_is_output(const struct tensor *t);
 void tensor_shape(struct tensor *t, const struct arg_row *row, const struct test_case *c);

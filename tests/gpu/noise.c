@@ -84,7 +84,7 @@ static void move_seed(struct case_data *noisy, int seed, const struct test_case 
             const double term = term_of(a, b, gain, n, row, i);
             squares += term * term;
         }
-        noisy->value[seed][row] += UNIT * sqrt(squares) * random_normal(random);
+        noisy->value[seed][row] += UNIT * sqrt(squares) * random_gaussian(random);
     }
 }
 
@@ -109,7 +109,7 @@ static bool move_argument(struct case_data *noisy, int i, const struct test_case
     const double deviation = UNIT * deviation_of(c, row);
     for (int64_t k = 0; k < t.count && data->value[i] && t.given; k++) {
         const double value = data->value[i][k];
-        noisy->value[i][k] = deviation > 0.0 ? value * (1.0 + deviation * random_normal(random)) : value;
+        noisy->value[i][k] = deviation > 0.0 ? value * (1.0 + deviation * random_gaussian(random)) : value;
     }
     if (is_moved_seed(c, row)) {
         move_seed(noisy, i, c, data, t.count, random);

@@ -30,7 +30,7 @@ int64_t random_between(uint64_t *state, int64_t low, int64_t high)
     return low + (int64_t)(random_bits(state) % width);
 }
 
-double random_normal(uint64_t *state)
+double random_gaussian(uint64_t *state)
 {
     const double u = ((double)(random_bits(state) >> 11) + 0.5) / 9007199254740992.0;
     const double w = (double)(random_bits(state) >> 11) / 9007199254740992.0;
@@ -220,7 +220,7 @@ static double draw(const struct tensor *t, const struct test_case *c, int64_t fl
     case FILL_PARTS:
         return c->dim[DIM_N] <= 33 ? (double)c->dim[DIM_N] : 10.0;
     default:
-        value = row->low + row->high * random_normal(random);
+        value = row->low + row->high * random_gaussian(random);
         break;
     }
     if (c->infinite && row->may_be_infinite && (flat < slice || random_between(random, 0, 9) < 3)) {
