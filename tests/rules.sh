@@ -71,7 +71,8 @@ gen/elementwise: $below
 gen/linear: $below
 gen/pipeline: $below gen/lang gen/attention gen/rowwise gen/elementwise gen/linear
 gen: $below gen/lang gen/attention gen/rowwise gen/elementwise gen/linear gen/pipeline
-gen/tool: gen gen/ir gen/prove gen/base gen/host runtime/driver runtime/compile runtime/cache runtime/aot runtime/jit $floor
+gen/picture:
+gen/tool: gen gen/ir gen/prove gen/base gen/host gen/picture runtime/driver runtime/compile runtime/cache runtime/aot runtime/jit $floor
 runtime/base: include
 runtime/recipe: runtime/base include
 runtime/driver: $floor

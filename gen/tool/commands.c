@@ -18,7 +18,9 @@ enum {
     IN_TUNE = 256,
     IN_SHOW = 512,
     IN_MANUAL = 1024,
-    IN_COMPLETION = 2048
+    IN_COMPLETION = 2048,
+    IN_DRAW = 4096,
+    IN_BENCH = 8192
 };
 
 static const struct command COMMANDS[] = {
@@ -116,6 +118,16 @@ static const struct command COMMANDS[] = {
      "workspace; or\n"
      "every template's refusal (exit code 1).\n",
      cmd_explain},
+    {"draw", IN_DRAW, 1, 1, "SPEC -o FILE.png", "draw what a spec does to pairs of tokens",
+     "Of attention: which pairs are live, how the tiles of the kernel are classed, how scores change, and "
+     "weights\n"
+     "where all scores are the same; of linear attention what is left of each token. A pixel of many pairs "
+     "has the "
+     "share or\n"
+     "mean of all of them, or says what it shows of them. Inputs are those of `lathe run`; sizes that the "
+     "problem\n"
+     "leaves open are h=4,q=512,d=64 (t=256), and of more than four heads four are drawn. Needs no GPU.\n",
+     cmd_draw},
     {"list", IN_LIST, 0, 0, "", "name the specs that ship with lathe", "Prints a line about each.\n",
      cmd_list},
     {"show", IN_SHOW, 1, 1, "NAME", "print a spec that ships with lathe",
@@ -128,16 +140,18 @@ static const struct command COMMANDS[] = {
 };
 
 static const struct option_row OPTIONS[] = {
-    {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_RUN | IN_TUNE, "forward|backward",
-     "which pass (default: forward)"},
+    {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_RUN | IN_TUNE | IN_DRAW | IN_BENCH,
+     "forward|backward", "which pass (default: forward)"},
     {"--pass", OPT_PASSES, IN_AOT, "forward[,backward]", "which passes (default: forward)"},
-    {"--arch", OPT_ARCH, IN_GEN | IN_COMPILE | IN_EXPLAIN, "sm_NN", "GPU architecture (default: sm_80)"},
+    {"--arch", OPT_ARCH, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_DRAW, "sm_NN",
+     "GPU architecture (default: sm_80)"},
     {"--arch", OPT_ARCH, IN_AOT, "sm_NN,...", "GPU architectures, with commas or several times"},
     {"--problem", OPT_PROBLEMS, IN_AOT, "P", "what is compiled in, as often as needed: dtype=bf16,d=128"},
     {"--name", OPT_NAME, IN_AOT, "NAME", "of library, header and functions (default: kernels)"},
     {"-j", OPT_JOBS, IN_AOT, "N", "kernels compiled at once (default, and at most: one for each core)"},
     {"--cc", OPT_CC, IN_AOT, "PROGRAM", "the C compiler (default: $CC, or cc)"},
-    {"--problem", OPT_PROBLEM, IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN, "P",
+    {"--problem", OPT_PROBLEM,
+     IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_DRAW | IN_BENCH, "P",
      "sizes and dtype: dtype=bf16,b=2,h=16,h_kv=4,q=1000,kv=1000,d=128,d_v=128\n"
      "                        (rowwise: dtype=bf16,rows=16384,n=8192); what is left out has\n"
      "                        a default. INPUT=none leaves an optional tensor out, INPUT=f16 is the\n"
@@ -146,29 +160,35 @@ static const struct option_row OPTIONS[] = {
      "strides of 0; deterministic=1: "
      "a backward pass that gives\n"
      "                        the same bits from run to run"},
-    {"--param", OPT_PARAM, IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_AOT,
+    {"--param", OPT_PARAM,
+     IN_CHECK | IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_AOT | IN_DRAW | IN_BENCH,
      "NAME=NUMBER", "a parameter of the spec, local W = param(\"W\", 256), as often as needed"},
-    {"--json", OPT_JSON, IN_EXPLAIN | IN_RUN | IN_CACHE | IN_LIST, NULL, "for programs: one object of JSON"},
+    {"--json", OPT_JSON, IN_EXPLAIN | IN_RUN | IN_CACHE | IN_LIST | IN_DRAW | IN_BENCH, NULL,
+     "for programs: one object of JSON"},
     {"--names", OPT_NAMES, IN_LIST, NULL, "the names alone"},
-    {"--template", OPT_TEMPLATE, IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN, "NAME",
-     "plan with this template or none (default: the first that serves)"},
+    {"--template", OPT_TEMPLATE, IN_GEN | IN_COMPILE | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_DRAW | IN_BENCH,
+     "NAME", "plan with this template or none (default: the first that serves)"},
     {"-o", OPT_OUT, IN_AOT, "DIR", "folder to write into, made if there is none"},
-    {"-o", OPT_OUT, IN_GEN | IN_COMPILE, "FILE", "where to write (- is standard output)"},
+    {"-o", OPT_OUT, IN_GEN | IN_COMPILE | IN_DRAW, "FILE", "where to write (- is standard output)"},
     {"--device", OPT_DEVICE, IN_RUN | IN_TUNE, "auto|host|cuda:N",
      "where to run (default: auto: a GPU, or else the host)"},
-    {"--seed", OPT_SEED, IN_RUN | IN_TUNE | IN_CHECK, "N", "of random data (default: 1)"},
+    {"--seed", OPT_SEED, IN_RUN | IN_TUNE | IN_CHECK | IN_DRAW | IN_BENCH, "N",
+     "of random data (default: 1)"},
     {"--strict", OPT_STRICT, IN_CHECK, NULL,
      "fail, too, where a side of a comparison was never taken or time ran out"},
     {"--verify", OPT_VERIFY, IN_RUN, NULL, "compare with the evaluator; exit code 1 beyond the bound"},
     {"--repeat", OPT_REPEAT, IN_RUN | IN_TUNE, "N",
      "time N launches and report the median (default: 1; tune: 7)"},
-    {"--set", OPT_SET, IN_CHECK | IN_RUN | IN_TUNE | IN_EXPLAIN, "NAME=VALUE",
+    {"--set", OPT_SET, IN_CHECK | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_DRAW | IN_BENCH, "NAME=VALUE",
      "value of a scalar, q_start included"},
-    {"--input", OPT_INPUT, IN_CHECK | IN_RUN | IN_TUNE, "NAME=FILE.npy",
+    {"--input", OPT_INPUT, IN_CHECK | IN_RUN | IN_TUNE | IN_DRAW, "NAME=FILE.npy",
      "read a tensor; NAME=random for an optional one"},
     {"--output", OPT_OUTPUT, IN_RUN, "NAME=FILE.npy", "write a result (bf16 as float32)"},
     {"--cache-dir", OPT_CACHE_DIR, IN_RUN | IN_TUNE | IN_EXPLAIN | IN_CACHE, "DIR",
      "the kernel cache (default: $LATHE_CACHE_DIR, ...)"},
+    {"--score", OPT_SCORE, IN_DRAW, "S",
+     "the score whose change and weights are drawn (default: 0; 1 where all of them are 0 there)"},
+    {"--pixels", OPT_PIXELS, IN_DRAW, "N", "the side of a panel (default: 256)"},
     {"--texts", OPT_TEXTS, IN_CACHE, NULL, "export the readable sources too, which nothing but people reads"},
     {"--cache", OPT_CACHE, IN_COMPILE, "DIR", "a kernel cache to put the result into"},
     {"--cache", OPT_CACHE, IN_AOT, "DIR",

@@ -42,7 +42,11 @@ enum option {
     OPT_TEMPLATE,
     OPT_PARAM,
     OPT_JSON,
-    OPT_NAMES
+    OPT_NAMES,
+    OPT_SCORE,
+    OPT_PIXELS,
+    OPT_LENGTHS,
+    OPT_PNG
 };
 
 struct option_row {

@@ -10,5 +10,7 @@
  * False: complained of one. */
 bool explain_mask(const struct ir *ir, const struct problem *problem, const struct plan *plan,
                   const struct source *source, const struct name_values *set, struct text_buf *out);
+/* The kernel that judges the tiles of a mask once a launch; NULL: none does. */
+const char *explain_map_kernel(const struct source *source);
 
 #endif

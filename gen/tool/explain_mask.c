@@ -154,7 +154,7 @@ static bool set_scalars(struct survey *s, const struct name_values *set)
 
 /* ---- the line --------------------------------------------------------------------------------------- */
 
-static const char *map_kernel(const struct source *source)
+const char *explain_map_kernel(const struct source *source)
 {
     for (int i = 0; i < source->n_launches; i++) {
         const char *entry = source->launch[i].entry;
@@ -228,7 +228,7 @@ bool explain_mask(const struct ir *ir, const struct problem *problem, const stru
         return true;
     struct survey *s = calloc(1, sizeof *s);
     const bool backward = plan->row->form == PLAN_ATTENTION_BACK;
-    const char *kernel = map_kernel(source);
+    const char *kernel = explain_map_kernel(source);
     const char *start = tool_find_value(set, "q_start");
     if (!s)
         return true; /* a line less */

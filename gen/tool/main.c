@@ -6,6 +6,7 @@
 #include "gen/tool/commands.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,6 +192,25 @@ static bool take_int(const char *option, const char *text, long least, int *out)
     return true;
 }
 
+static bool take_double(const char *option, const char *text, double *out)
+{
+    char *end = NULL;
+    *out = strtod(text, &end);
+    if (end != text && !*end && isfinite(*out))
+        return true;
+    tool_complain("%s: expected a number, given '%s'", option, text);
+    return false;
+}
+
+static bool take_pixels(const char *option, const char *text, struct options *o)
+{
+    long number = 0;
+    if (!take_number(option, text, 64, 1024, &number))
+        return false;
+    o->pixels = (int)number;
+    return true;
+}
+
 static bool take_option(const struct option_row *row, const char *text, struct options *o)
 {
     int seed = 0;
@@ -252,6 +272,14 @@ static bool take_option(const struct option_row *row, const char *text, struct o
         return take_pair(row->name, text, &o->param);
     case OPT_TEMPLATE:
         return take_template(text, o);
+    case OPT_SCORE:
+        return take_double(row->name, text, &o->score);
+    case OPT_PIXELS:
+        return take_pixels(row->name, text, o);
+    case OPT_LENGTHS:
+        return take_text(text, &o->lengths);
+    case OPT_PNG:
+        return take_text(text, &o->png);
     }
     return false;
 }
@@ -347,7 +375,12 @@ static bool wants_help(char **argv, int argc)
 
 static int run_command(const struct command *c, char **argv, int argc)
 {
-    struct options o = {.device = LATHE_DEVICE_AUTO, .seed = 1, .repeat = 1, .tables = &tool_tables};
+    struct options o = {.device = LATHE_DEVICE_AUTO,
+                        .seed = 1,
+                        .repeat = 1,
+                        .pixels = 256,
+                        .score = (double)NAN,
+                        .tables = &tool_tables};
     if (wants_help(argv, argc)) {
         print_command_help(c);
         return CODE_OK;

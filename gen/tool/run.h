@@ -29,6 +29,7 @@ struct run {
     int64_t *seed_row; /* --verify: the rows whose seeds are left, ascending; NULL: all */
     int64_t n_seed_rows;
     struct facts *facts; /* the report */
+    bool inputs_alone;   /* of the spec's own: no q, k, v and no results are made */
 };
 
 static inline bool run_is_backward(const struct run *run)
@@ -74,6 +75,10 @@ int run_verify_fits(const struct run *run);
 
 /* Pairs that the mask leaves, over all heads and batches. False: too many to look at; *out is all pairs. */
 bool run_live_pairs(const struct run *run, double *out);
+/* What a mask and a score_mod read of a call: its sizes; the place of a head; the position of row 0. */
+void run_set_sizes(double at[AT_COUNT], const struct problem *p);
+void run_set_head(double at[AT_COUNT], const struct problem *p, int64_t b, int64_t h);
+int64_t run_q_start(const struct run *run);
 /* A line with TFLOP/s or TB/s for a launch that took `seconds`. */
 void run_report_rate(const struct run *run, double seconds);
 

@@ -399,7 +399,7 @@ static int make_tensors(struct run *run, bool outputs)
         const struct sig_arg *a = &run->sig.arg[i];
         /* a stream of its own: a tensor does not change when another one comes from a file */
         struct random r = {run->o->seed * UINT64_C(0x100000001b3) + (uint64_t)i};
-        if (a->role == ROLE_MASK_KEPT)
+        if (a->role == ROLE_MASK_KEPT || (run->inputs_alone && !is_scalar_role(a) && a->role != ROLE_INPUT))
             continue;
         if (is_scalar_role(a))
             code = make_scalar(run, i, &r);
@@ -455,6 +455,8 @@ int run_prepare(struct run *run, bool outputs)
         code = check_results(run);
     if (code != CODE_OK)
         return code;
+    if (run->inputs_alone)
+        return check_ranges(run, &err);
     run_args(run, args);
     if (problem_from_args(&run->sig, args, run->n, true, &problem, &err) != LATHE_OK)
         return complain_error(&err);

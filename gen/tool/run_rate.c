@@ -21,7 +21,7 @@ struct counter {
     double live;
 };
 
-static void set_sizes(double at[AT_COUNT], const struct problem *p)
+void run_set_sizes(double at[AT_COUNT], const struct problem *p)
 {
     at[AT_N_B] = (double)p->dim[SYM_B];
     at[AT_N_H] = (double)p->dim[SYM_H];
@@ -34,7 +34,7 @@ static void set_sizes(double at[AT_COUNT], const struct problem *p)
         at[AT_FREE0 + k] = p->dim[SYM_FREE + k] > 0 ? (double)p->dim[SYM_FREE + k] : 0;
 }
 
-static void set_head(double at[AT_COUNT], const struct problem *p, int64_t b, int64_t h)
+void run_set_head(double at[AT_COUNT], const struct problem *p, int64_t b, int64_t h)
 {
     at[AT_B] = (double)b;
     at[AT_H] = (double)h;
@@ -97,8 +97,8 @@ static bool count_heads(struct counter *c)
     const int64_t heads = by_head ? p->dim[SYM_H] : 1;
     for (int64_t b = 0; b < batches; b++) {
         for (int64_t h = 0; h < heads; h++) {
-            set_head(c->env.at, p, b, h);
-            set_head(c->tile.at, p, b, h);
+            run_set_head(c->env.at, p, b, h);
+            run_set_head(c->tile.at, p, b, h);
             if (!count_head(c))
                 return false;
         }
@@ -108,7 +108,7 @@ static bool count_heads(struct counter *c)
     return true;
 }
 
-static int64_t q_start(const struct run *run)
+int64_t run_q_start(const struct run *run)
 {
     const struct run_tensor *t = run_find(run, "q_start");
     return t ? *(const int32_t *)t->host : run->problem.dim[SYM_KV] - run->problem.dim[SYM_Q];
@@ -134,9 +134,9 @@ bool run_live_pairs(const struct run *run, double *out)
         const struct run_tensor *t = run_find(run, run->ir->input[i].name);
         c.env.input[i] = t ? &args[t - run->tensor] : NULL;
     }
-    set_sizes(c.env.at, p);
-    set_sizes(c.tile.at, p);
-    c.tile.q_start = q_start(run);
+    run_set_sizes(c.env.at, p);
+    run_set_sizes(c.tile.at, p);
+    c.tile.q_start = run_q_start(run);
     c.tile.input = c.env.input;
     const bool counted = count_heads(&c);
     if (counted)

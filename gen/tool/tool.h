@@ -65,7 +65,11 @@ struct options {
     struct name_values output;
     struct name_values param; /* of specs */
     bool json;
-    bool names; /* of list */
+    bool names;   /* of list */
+    double score; /* of draw: where the change of scores is shown; NaN: at 0, or 1 where all are 0 there */
+    int pixels;   /* of draw: the side of a panel */
+    const char *lengths; /* of bench: with commas */
+    const char *png;     /* of bench; NULL: no picture */
     const struct tool_tables *tables;
 };
 
@@ -147,6 +151,8 @@ int cmd_cache(const struct options *o);
 int cmd_explain(const struct options *o);
 int cmd_list(const struct options *o);
 int cmd_show(const struct options *o);
+int cmd_draw(const struct options *o);
+int cmd_bench(const struct options *o);
 
 /* cmd_warm.c: compile into the cache o->cache, for o->arch, or for `standard` where none is given. */
 int tool_warm(const struct ir *ir, const struct options *o, const struct device *standard);

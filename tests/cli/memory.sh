@@ -98,5 +98,7 @@ short "$LATHE" run qk_norm --problem h=2,q=8,d=16 --device host --output o=o.npy
 short "$LATHE" run qk_norm --problem h=2,q=8,d=16 --device host --input q=o.npy
 short "$LATHE" run layer_norm --pass backward --problem rows=4,n=16 --device host --verify
 short "$LATHE" run rope_half --problem dtype=f32,b=1,t=4,h=2,i=8 --device host --verify
+short "$LATHE" draw alibi --problem h=2,q=40,d=16 -o a.png
+short "$LATHE" draw gla --problem h=2,t=40,d=16 --json
 short "$LATHE" cache info
 finish

@@ -1,5 +1,11 @@
 """lathe.draw: the numbers of pictures; the pictures themselves where matplotlib is installed."""
 
+import json
+import os
+import struct
+import subprocess
+import zlib
+
 import lathe
 import numpy as np
 import pytest
@@ -44,3 +50,42 @@ def test_a_picture(tmp_path):
     assert figure.get_suptitle() == "alibi: 408 of 768 pairs are live"
     figure.savefig(tmp_path / "alibi.png")
     assert (tmp_path / "alibi.png").read_bytes().startswith(b"\x89PNG")
+
+
+def png(path):
+    """The pixels [height, width, 3] of a PNG with a palette."""
+    data, at, idat, palette = path.read_bytes(), 8, b"", None
+    while at < len(data):
+        size, name = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + size]
+        if name == b"IHDR":
+            width, height, depth, kind = struct.unpack(">IIBB", body[:10])
+        palette = np.frombuffer(body, np.uint8).reshape(-1, 3) if name == b"PLTE" else palette
+        idat += body if name == b"IDAT" else b""
+        at += size + 12
+    assert (depth, kind) == (8, 3)
+    lines = np.frombuffer(zlib.decompress(idat), np.uint8).reshape(height, width + 1)
+    assert not lines[:, 0].any(), "rows are not filtered"
+    return palette[lines[:, 1:]]
+
+
+@pytest.mark.skipif("LATHE_TOOL" not in os.environ, reason="LATHE_TOOL does not name the tool lathe")
+def test_the_tool_draws_the_same(tmp_path):
+    tool = [os.environ["LATHE_TOOL"], "draw", "alibi", "--problem", "h=2,q=64,d=16"]
+    said = subprocess.run([*tool, "--json"], capture_output=True, text=True, check=True)
+    shown = [p for p in json.loads(said.stdout)["panels"] if p["form"] == "weights"]
+    w = draw.weights(lathe.load("alibi"), 64, 2)
+    assert len(shown) == 2
+    np.testing.assert_allclose([shown[0]["least"], shown[0]["most"]], [w[w != 0].min(), w.max()], rtol=1e-6)
+    drawn = subprocess.run([*tool, "-o", str(tmp_path / "alibi.png")], capture_output=True, text=True)
+    if "without libpng" in drawn.stderr:
+        pytest.skip("lathe was built without libpng")
+    picture = png(tmp_path / "alibi.png")
+    live = np.tril(np.ones((64, 64), bool))
+    for x, y, colours in ((74, 68, 1), (74 + 352, 68, None), (74, 68 + 386, None)):  # live pairs, tiles, scores
+        cells = picture[y + 1 : y + 257 : 4, x + 1 : x + 257 : 4]
+        if x > 74:  # a tile of 64 x 64 or more: some
+            assert (cells[live] == (222, 126, 32)).all() and (cells[~live] == (250, 222, 184)).all()
+        else:
+            assert (cells[~live] == 255).all() and (cells[live] != 255).any(-1).all()
+            assert colours is None or len(np.unique(cells[live], axis=0)) == colours

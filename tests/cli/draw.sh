@@ -1,0 +1,62 @@
+#!/bin/sh
+# draw.sh: `lathe draw`: the numbers of its panels against those that a formula gives, its pictures, and what it refuses. What its
+# pixels show is compared by runtime/python/tests/test_draw.py.
+. "$(dirname "$0")/common.sh"
+
+# The numbers without blanks and ends of lines, those within texts included.
+draw() {
+    "$LATHE" draw "$@" >numbers.txt
+    code=$?
+    tr -d ' \n' <numbers.txt
+    return $code
+}
+
+# Causal: (n + 1) / 2n of the pairs. Tiles of 128 x 64: in each of 4 rows of 8 tiles, 2 on the diagonal, and 0, 2, 4, 6 before it.
+expect 0 '"live":0.5009765625' '' draw causal --problem q=512,d=128 --json
+expect 0 '"none":0.375,"some":0.25,"all":0.375' '' draw causal --problem q=512,d=128 --json
+expect 0 '"note":"attention_fwd_sm90"' '' draw causal --problem q=512,d=128 --arch sm_90a --json
+expect 0 '"note":"attention_bwd_sm80"' '' draw causal --problem q=512,d=128 --pass backward --json
+# queries that are the last of the keys, and sizes that are no multiples of pixels: sum of 301 .. 1300, of 1000 x 1300
+expect 0 '"live":0.615769230769' '' draw causal --problem q=1000,kv=1300 --json
+expect 0 '"live":1' '' draw causal --problem q=1,kv=4096 --json
+# the window of 256 of sliding_window, of 2048: 2048 * 256 - 255 * 256 / 2
+expect 0 '"live":0.117218017578125' '' draw sliding_window --problem q=2048 --set window=256 --json
+expect 0 '"live":0.117218017578125' '' draw sliding_window --problem q=2048 --set window=256 --json --pixels 100
+# a mask that reads data is judged by pairs
+# scores: slopes 2^(-8 (h + 1) / n_h), the middle of pixels of 2 x 2: 511 - 1
+expect 0 '"title":"score_mod(s)-s,head0","form":"values","note":"ats=0,inthemiddleofapixel","rows":256,"columns":256,"head":0,"least":-127.5,"most":0' '' draw alibi --json
+expect 0 '"title":"score_mod(s)","form":"curve"' '' draw softcap --json
+expect 0 '"note":"ats=1,inthemiddleofapixel"' '' draw retention --json
+expect 0 '"note":"ats=2.5,inthemiddleofapixel"' '' draw alibi --score 2.5 --json
+# of 16 heads, four
+expect 0 '"title":"weights,head15"' '' draw alibi --problem h=16 --json
+# what is left of token 0 at token 255, of a decay of exp(-8 h / n_h) a token: head 1 of 2
+expect 0 'sweightati,head1"' '' draw lightning --problem h=2,t=4,d=16 --json
+expect 0 '"least":6.1442123533' '*' draw lightning --problem h=2,t=4,d=16 --json
+
+for spec in $("$LATHE" list --names); do
+    case $("$LATHE" explain "$spec" 2>/dev/null | head -n 1) in
+    *'(attention, '* | *'(linear_attention, '*) expect 0 '"panels":[{' '*' draw "$spec" --json --problem h=2 --seed 3 ;;
+    *) expect 2 '' 'it has no pairs of tokens. Pictures are of attention' draw "$spec" --json ;;
+    esac
+done
+
+expect 2 '' 'draw: expected -o FILE.png, or --json' draw causal
+expect 2 '' 'draw: packed sequences lie one behind the other' draw causal --problem seqs=3 --json
+expect 2 '' 'draw: the problem has no pair of tokens' draw causal --problem q=0 --json
+expect 2 '' "--pixels: expected a whole number from 64 to 1024, given '9'" draw causal --pixels 9 -o no.png
+expect 2 '' "--score: expected a number, given 'x'" draw causal --score x -o no.png
+expect 0 '*' 'draw: no tiles are drawn, since no kernel on sm_80 serves the problem' draw causal --problem d=300 --json
+expect 2 '' 'would take the host device minutes' draw alibi --problem h=4,q=1000000 --json
+
+if "$LATHE" draw causal -o first.png >out.txt 2>err.txt; then
+    expect 0 'livepairs' '' draw causal -o second.png
+    cmp -s first.png second.png || complain 'the same picture has other bytes'
+    [ "$(head -c 8 first.png | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || complain 'no PNG'
+    expect 2 '' '/nowhere/x.png: cannot be written' draw causal -o /nowhere/x.png
+    "$LATHE" draw causal -o - >third.png && cmp -s first.png third.png || complain '-o - is another picture'
+else
+    expect 3 '' 'built without libpng: install libpng-dev, build it again' draw causal -o first.png
+fi
+
+finish
