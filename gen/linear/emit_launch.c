@@ -213,10 +213,11 @@ static struct product chunks_of_all(const struct emitter *e, int64_t scale)
 
 /* One kernel of the recurrence. */
 static struct launch *add_kernel(struct emitter *e, const struct layout *l, const struct plan *plan,
-                                 const char *role, int inverse, struct source *out, struct text_buf *text)
+                                 const char *role, int slices, int inverse, struct source *out,
+                                 struct text_buf *text)
 {
     struct launch *launch = add_launch(out, e, role, 32 * plan->linear.warps);
-    launch->grid = product_of(plan->linear.slices);
+    launch->grid = product_of(slices);
     product_times(&launch->grid, SYM_SEQS, 1);
     product_times(&launch->grid, SYM_H, 1);
     add_params(e, launch, l, plan, inverse, text);
@@ -235,21 +236,21 @@ static void only_where(struct launch *launch, enum sym size, int32_t least, int3
 static void add_by_chunk(struct emitter *e, const struct layout *l, const struct plan *plan,
                          struct source *out, struct text_buf *again)
 {
-    enum { FEW = 16, CHUNKED_THREADS = 256 };
+    enum { FEW = 16 };
     const struct linear_plan *to = &plan->linear;
     int inverse = -1;
     struct launch *launch = NULL;
     if (to->inverse > 0)
         inverse = add_buffer(out, e, chunks_of_all(e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
-    only_where(add_kernel(e, l, plan, "fwd", inverse, out, e->out), SYM_T, 0, FEW);
+    only_where(add_kernel(e, l, plan, "fwd", to->slices, inverse, out, e->out), SYM_T, 0, FEW);
     if (to->inverse > 0) {
-        launch = add_kernel(e, l, plan, "inverse", inverse, out, again);
+        launch = add_kernel(e, l, plan, "inverse", to->slices, inverse, out, again);
         launch->grid = chunks_of_all(e, 1);
         launch->smem_bytes = to->inverse;
         only_where(launch, SYM_T, FEW + 1, INT32_MAX);
     }
-    launch = add_kernel(e, l, plan, "chunks", inverse, out, again);
-    launch->threads = CHUNKED_THREADS;
+    launch = add_kernel(e, l, plan, "chunks", to->chunk_slices, inverse, out, again);
+    launch->threads = to->chunk_threads;
     launch->smem_bytes = to->smem_bytes;
     only_where(launch, SYM_T, FEW + 1, INT32_MAX);
 }
@@ -261,7 +262,7 @@ static void add_recurrence(struct emitter *e, const struct layout *l, const stru
     if (plan->linear.chunks)
         add_by_chunk(e, l, plan, out, &again);
     else
-        (void)add_kernel(e, l, plan, "fwd", -1, out, e->out);
+        (void)add_kernel(e, l, plan, "fwd", plan->linear.slices, -1, out, e->out);
     text_fail_with(e->out, &again);
     text_free(&again);
 }

@@ -36,7 +36,7 @@ static bool dim_ok(const struct kernel_request *r, enum sym sym, const char *nam
     return false;
 }
 
-static bool plan_walks(const struct kernel_request *r, struct plan *plan, char *why)
+bool linear_plan_walks(const struct kernel_request *r, struct plan *plan, char *why)
 {
     enum { LEAST_SM = 80, MOST_WARPS = 4 };
     struct linear_plan *to = &plan->linear;
@@ -66,7 +66,7 @@ static bool plan_walks(const struct kernel_request *r, struct plan *plan, char *
 
 bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_walks(r, plan, why);
+    return linear_plan_walks(r, plan, why);
 }
 
 bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why)
@@ -79,7 +79,7 @@ bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan
         snprintf(why, REASON_BYTES,
                  "has no gradient of a decay by value channel beside a bonus; leave the inputs of the decay "
                  "without grad = true, or let it vary with at.i");
-    return !read_before && plan_walks(r, plan, why);
+    return !read_before && linear_plan_walks(r, plan, why);
 }
 
 /* linear/chunked.cuh. Why it does not serve a spec; NULL: it does. */
@@ -106,19 +106,21 @@ static int chunked_smem_bytes(const struct linear_plan *plan, int pad)
 
 bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    enum { MOST_D = 128, WARPS = 4, COLUMNS = 64, CHUNK = LINEAR_CHUNK, STEP = 64 };
+    enum { MOST_D = 128, WARPS = 4, THREADS = 256, COLUMNS = 64, CHUNK = LINEAR_CHUNK, STEP = 64 };
     const char *not = why_not_by_chunk(r);
     if (not )
         snprintf(why, REASON_BYTES, "%s", not );
     else if (r->problem->dim[SYM_D] > MOST_D)
         snprintf(why, REASON_BYTES, "serves d up to %d", MOST_D);
-    if (not || r->problem->dim[SYM_D] > MOST_D || !plan_walks(r, plan, why))
+    if (not || r->problem->dim[SYM_D] > MOST_D || !linear_plan_walks(r, plan, why))
         return false;
     struct linear_plan *to = &plan->linear;
     const int pad = round_up(r->problem->dim[SYM_D], STEP);
     to->chunks = true;
+    to->chunk_threads = THREADS;
     to->warps = WARPS;
     to->slices = slices_of((int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], WARPS);
+    to->chunk_slices = to->slices;
     to->inverse = r->ir->linear.delta.n_roots > 0 ? 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK
                                                   : 0; /* linear/delta_inverse.cuh */
     to->stages = 2;

@@ -24,6 +24,13 @@ static void config_chunked(struct text_buf *t, const struct problem *problem, co
     text_add(t, "constexpr int CHUNK_STAGES = %d;\n", plan->linear.stages);
 }
 
+static void config_additive(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_chunked(t, problem, plan);
+    text_add(t, "constexpr int CHUNK_STEPS = %d, COLUMN_WARPS = %d;\n", plan->linear.steps,
+             plan->linear.column_warps);
+}
+
 static void config_recurrent_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     config_recurrent(t, problem, plan);
@@ -62,6 +69,8 @@ static const struct launch_file BESIDE[] = {MODS,
                                             {"inverse", "linear/delta_inverse.cuh"},
                                             {"fwd", "linear/recurrent.cuh"},
                                             {NULL, NULL}};
+static const struct launch_file BESIDE_FORWARD[] = {
+    MODS, {"mod_o", "heads/vector_mod.cuh"}, {"fwd", "linear/recurrent.cuh"}, {NULL, NULL}};
 static const struct launch_file BESIDE_BACK[] = {{"bwd_zero", "heads/zero_and_sum.cuh"},
                                                  {"bwd_sum", "heads/zero_and_sum.cuh"},
                                                  MODS,
@@ -95,6 +104,14 @@ const struct template_row linear_templates[] = {{.name = "linear_chunked",
                                                  .config = config_chunked,
                                                  .label = label,
                                                  .beside = BESIDE},
+                                                {.name = "linear_additive",
+                                                 .pass = LATHE_FORWARD,
+                                                 .form = PLAN_LINEAR,
+                                                 .file = "linear/additive.cuh",
+                                                 .ok = plan_linear_additive,
+                                                 .config = config_additive,
+                                                 .label = label,
+                                                 .beside = BESIDE_FORWARD},
                                                 {.name = "linear_recurrent",
                                                  .pass = LATHE_FORWARD,
                                                  .form = PLAN_LINEAR,

@@ -10,8 +10,11 @@ extern const struct template_row linear_templates[];
 
 /* Fill the plan, or say why not in `why` (REASON_BYTES). */
 bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why);
+/* Of all: what they ask of dims and device, and the numbers of kernels that go token by token. */
+bool linear_plan_walks(const struct kernel_request *r, struct plan *plan, char *why);
 
 #endif

@@ -10,10 +10,14 @@ enum { LINEAR_CHUNK = 64 }; /* tokens that are taken at a time, where they are n
 
 struct linear_plan {
     int warps;
-    int slices;     /* blocks of a head and sequence: each has some of the value channels */
-    int row_slices; /* backward: some of the key channels */
-    int chunk;      /* backward: tokens between states that are kept */
-    bool chunks;    /* of 64 tokens at a time, by mma.sync */
+    int slices;        /* blocks of a head and sequence: each has some of the value channels */
+    int row_slices;    /* backward: some of the key channels */
+    int chunk;         /* backward: tokens between states that are kept */
+    bool chunks;       /* of 64 tokens at a time, by mma.sync */
+    int chunk_threads; /* of which: of a block, */
+    int chunk_slices;  /* and blocks of a head and sequence */
+    int steps;         /* linear/additive.cuh: steps of 16 tokens in a chunk, */
+    int column_warps;  /* and warps that have 16 columns of the state each */
     int inverse; /* shared memory of the kernel that inverts for the delta rule, a block a chunk; 0: none */
     bool back_chunks; /* backward: the same */
     int units;        /* of which: blocks of a head and sequence */

@@ -77,6 +77,26 @@ static const struct inline_spec SPECS[] = {
           "  key_mod = chain(unit, function(k, at, x) return k * exp(0.3 * x.s(at.h_k)) end),\n"
           "  decay = function(at, x) local g = x.g(at.b, at.h, at.t)\n"
           "    return where(lt(g, -1.5), -1e4, where(gt(g, -0.4), 0.0, g)) end }\n"},
+    {"mild_key", "return linear_attention { inputs = { g = " KEY " },\n"
+                 "  decay = function(at, x) return 0.1 * max(x.g(at.b, at.h, at.t, at.i), -3.0) end }\n"},
+    {"mixed_key", /* strong ones in some groups of 64 channels alone */
+     "return linear_attention { inputs = { g = " KEY " },\n"
+     "  decay = function(at, x) local g = x.g(at.b, at.h, at.t, at.i)\n"
+     "    return where(eq(at.i // 64, 1), 3.0 * g, max(0.2 * g, -2.0)) end }\n"},
+    {"mild_bonus", "return linear_attention { reverse = true, inputs = { g = " KEY
+                   ", u = tensor('float', 'h', 'd', { grad = "
+                   "true }) },\n"
+                   "  decay = function(at, x) return 0.3 * max(x.g(at.b, at.h, at.t, at.i), -2.0) end,\n"
+                   "  bonus = function(at, x) return 1.0 + x.u(at.h, at.i) end }\n"},
+    {"token_bonus",
+     "return linear_attention { inputs = { g = " TOKEN ", u = tensor('float', 'h', 'd', { grad = true }) },\n"
+     "  decay = function(at, x) return x.g(at.b, at.h, at.t) end,\n"
+     "  bonus = function(at, x) return 1.0 + x.u(at.h, at.i) end }\n"},
+    {"key_normalised",
+     "local function phi(v) return exp(0.5 * v) end\n"
+     "return linear_attention { inputs = { g = " KEY " }, query_mod = phi, key_mod = phi, normalise = true,\n"
+     "  decay = function(at, x) return 0.5 * x.g(at.b, at.h, at.t, at.i) end,\n"
+     "  output_mod = function(o, at, x) return 2.0 * o + 0.1 end }\n"},
     {"turned", SPEC_turned /* rotary by the place in the sequence, a key that is an input's */},
 };
 
@@ -183,8 +203,38 @@ static void add_chunked_back(struct case_list *list)
         }
 }
 
+/* linear/additive.cuh: every form that it serves; head dims of one group of 64 key channels to four, value
+   channels of one warp to several blocks. */
+static void add_additive(struct case_list *list)
+{
+    static const char *const NAME[] = {
+        "by_key",         "mild_key",     "mixed_key",  "with_bonus",     "mild_bonus", "bonus_alone",
+        "key_normalised", "normalised",   "all_tokens", "all_normalised", "plain",      "by_token",
+        "token_bonus",    "learned_head", "backwards",  "with_resets",    "turned"};
+    static const int DIMS[][2] = {{128, 72}, {64, 128}, {256, 40}, {40, 16}, {136, 256}, {16, 48}};
+    int n = 0;
+    for (int k = 0; k < COUNT(NAME); k++)
+        for (int i = 0; i < COUNT(SPECS); i++) {
+            if (strcmp(SPECS[i].name, NAME[k]) != 0)
+                continue;
+            for (int d = 0; d < 2; d++, n++) {
+                const int *dim = DIMS[d == 0 ? 0 : (k + 1) % COUNT(DIMS)];
+                struct test_case c =
+                    case_of_attention("linear", SPECS[i].name, SPECS[i].text,
+                                      (k + d) % 2 ? LATHE_BF16 : LATHE_F16, dim[0], dim[1], n % 3 ? 90 : 86);
+                c.group = "linear_steps";
+                c.template_name = "linear_additive";
+                for (int s = 1; s < COUNT(CHUNKS); s++)
+                    if ((s + n) % 3 == 0 || s == COUNT(CHUNKS) - 1)
+                        add(list, c, &CHUNKS[s]);
+                add(list, c, &SHAPES[n % COUNT(SHAPES)]);
+            }
+        }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
+    add_additive(list);
     add_chunked(list);
     add_chunked_back(list);
     static const char *const SHIPPED[] = {

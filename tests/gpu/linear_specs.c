@@ -27,12 +27,17 @@
 #define STATES  STATE("state", "seqs h d d_v"), OUT("state_out", LATHE_F32, "seqs h d d_v", true)
 
 /* The sequences of a batch, each its own; then packed ones of one batch, some of them empty. */
-static const char *const BATCHES[] = {
-    "b=2,h=4,h_k=2,t=130,d=64,d_v=64,seqs=2",  "b=2,h=2,h_k=1,t=17,d=40,d_v=24,seqs=2",
-    "b=3,h=3,h_k=1,t=1,d=128,d_v=128,seqs=3",  "b=1,h=2,h_k=2,t=64,d=128,d_v=128,seqs=1",
-    "b=1,h=2,h_k=2,t=321,d=128,d_v=64,seqs=1", "b=1,h=1,h_k=1,t=65,d=16,d_v=256,seqs=1",
-    "b=1,h=1,h_k=1,t=63,d=256,d_v=16,seqs=1",  "b=0,h=2,h_k=2,t=9,d=64,d_v=64,seqs=0",
-    "b=2,h=2,h_k=2,t=0,d=64,d_v=64,seqs=2",    NULL};
+static const char *const BATCHES[] = {"b=2,h=4,h_k=2,t=130,d=64,d_v=64,seqs=2",
+                                      "b=2,h=2,h_k=1,t=17,d=40,d_v=24,seqs=2",
+                                      "b=3,h=3,h_k=1,t=1,d=128,d_v=128,seqs=3",
+                                      "b=1,h=2,h_k=2,t=64,d=128,d_v=128,seqs=1",
+                                      "b=1,h=2,h_k=2,t=321,d=128,d_v=64,seqs=1",
+                                      "b=1,h=1,h_k=1,t=65,d=16,d_v=256,seqs=1",
+                                      "b=1,h=1,h_k=1,t=63,d=256,d_v=16,seqs=1",
+                                      "b=0,h=2,h_k=2,t=9,d=64,d_v=64,seqs=0",
+                                      "b=2,h=2,h_k=2,t=0,d=64,d_v=64,seqs=2",
+                                      "b=1,h=1,h_k=1,t=70,d=256,d_v=256,seqs=1",
+                                      NULL};
 static const char *const PACKED[] = {"b=1,h=4,h_k=2,t=200,d=64,d_v=64,seqs=5,ends=6",
                                      "b=1,h=2,h_k=1,t=7,d=64,d_v=128,seqs=9,ends=10",
                                      "b=1,h=2,h_k=2,t=333,d=128,d_v=128,seqs=3,ends=4", NULL};

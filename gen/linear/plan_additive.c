@@ -1,0 +1,90 @@
+/*
+ * plan_additive.c: linear/additive.cuh, the forward pass without the delta rule in steps of 16 tokens. In: a
+ * request. Out: the plan, or why there is none.
+ */
+#include "gen/ir/spec.h"
+#include "gen/linear/linear.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/templates.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+
+#include <stdio.h>
+
+enum { STEP = 16, WARP_COLUMNS = 16, MOST_COLUMN_WARPS = 4, KEY_STEP = 64 };
+
+static const char *why_not_of_spec(const struct kernel_request *r)
+{
+    const struct ir_linear *l = &r->ir->linear;
+    if (r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16)
+        return "serves bf16 and f16";
+    if (l->delta.n_roots > 0)
+        return "serves no delta rule";
+    return linear_decay_form(r->ir) == DECAY_VALUE ? "serves a decay per key channel, not per value channel"
+                                                   : NULL;
+}
+
+/* Of the kernel's constants: step_layout and additive_smem_bytes there. */
+static int smem_bytes(const struct kernel_request *r, const struct linear_plan *plan)
+{
+    const int pad = round_up(r->problem->dim[SYM_D], KEY_STEP);
+    const enum decay_form form = linear_decay_form(r->ir);
+    const int factors = form == DECAY_KEY ? 3 * pad + 4 : form == DECAY_NONE ? 4 : 2 * STEP + 4;
+    const int values = plan->column_warps * WARP_COLUMNS;
+    const int step = round_up(STEP * 2 * (2 * pad + values) + 512 + 4 * factors, 128);
+    const int divisors = r->ir->linear.normalise ? 2 * STEP * 4 : 0;
+    return plan->stages * plan->steps * step + divisors;
+}
+
+/* As many chunks as leave room for a second block on an SM, at least two; of fewer tokens where memory is
+ * small. */
+static bool choose_stages(const struct kernel_request *r, struct linear_plan *to)
+{
+    enum { MOST_STAGES = 3, LEAST_STAGES = 2, RESERVED = 1024 };
+    const int half = r->device->smem_bytes / 2 - RESERVED;
+    for (to->steps = 4; to->steps >= 2; to->steps /= 2) {
+        to->stages = MOST_STAGES;
+        while (to->stages > LEAST_STAGES && smem_bytes(r, to) > half)
+            to->stages--;
+        to->smem_bytes = smem_bytes(r, to);
+        if (to->smem_bytes <= r->device->smem_bytes)
+            return true;
+    }
+    return false;
+}
+
+/* A ninth warp, of the sum of keys, would leave a thread too few registers for the rows of a wide state. */
+static void choose_columns(const struct kernel_request *r, struct linear_plan *to)
+{
+    enum { WIDE = 128 };
+    const int warps = ((int)r->problem->dim[SYM_D_V] + WARP_COLUMNS - 1) / WARP_COLUMNS;
+    const bool few = r->ir->linear.normalise && r->problem->dim[SYM_D] > WIDE;
+    const int most = few ? MOST_COLUMN_WARPS - 1 : MOST_COLUMN_WARPS;
+    const int slices = (warps + most - 1) / most;
+    to->column_warps = (warps + slices - 1) / slices;
+    to->chunk_slices = (warps + to->column_warps - 1) / to->column_warps;
+}
+
+bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    struct linear_plan *to = &plan->linear;
+    const char *not = why_not_of_spec(r);
+    if (not )
+        snprintf(why, REASON_BYTES, "%s", not );
+    if (not || !linear_plan_walks(r, plan, why))
+        return false;
+    choose_columns(r, to);
+    if (!choose_stages(r, to)) {
+        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", smem_bytes(r, to),
+                 r->device->smem_bytes);
+        return false;
+    }
+    to->chunks = true;
+    to->chunk_threads = 32 * (to->steps + to->column_warps + (r->ir->linear.normalise ? 1 : 0));
+    snprintf(plan->reason, sizeof plan->reason,
+             "decay %s: steps of %d tokens, %d at a time in room for %d times as many, %d blocks a head and "
+             "sequence, each with %d value channels; up to 16 tokens one by one",
+             linear_decay_text(linear_decay_form(r->ir)), STEP, to->steps, to->stages, to->chunk_slices,
+             to->column_warps * WARP_COLUMNS);
+    return true;
+}

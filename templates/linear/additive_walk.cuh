@@ -1,0 +1,314 @@
+// linear/additive_walk.cuh: the second job of linear/additive.cuh: a warp has 16 columns of the state, all rows of them, in f32 fragments of mma.sync, and
+// goes with them from step to step: o = q S + pairs v, S += k' v.
+//
+// The state is kept with its columns as rows of the fragments: so what is rounded of it is the other operand of q S as it stands, and never leaves the
+// registers. In f16 it is multiplied by a power of two before, which brings its largest element near 2^13.
+#pragma once
+#include "linear/additive_tiles.cuh"
+
+namespace linear {
+
+struct state_columns {
+    static constexpr int BLOCKS = KEY_PAD / 8; // of 8 channels
+    float x[BLOCKS][4];                        // (channel 8 n + lane % 4 * 2 + i % 2, column lane / 4 + i / 2 * 8)
+
+    // f(element, channel, column of the warp).
+    template <class F> __device__ __forceinline__ void each(const F &f)
+    {
+#pragma unroll
+        for (int n = 0; n < BLOCKS; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                f(x[n][i], n * 8 + lane_id() % 4 * 2 + i % 2, lane_id() / 4 + i / 2 * 8);
+            }
+        }
+    }
+    __device__ __forceinline__ void scale(float by)
+    {
+        each([&](float &a, int, int) { a *= by; });
+    }
+    // By a factor of each channel, float[KEY_PAD] at `factors`.
+    __device__ __forceinline__ void scale_channels(u32 factors)
+    {
+#pragma unroll
+        for (int n = 0; n < BLOCKS; n++) {
+            const float2 by = load_shared8(factors + static_cast<u32>(4 * (n * 8 + lane_id() % 4 * 2)));
+            x[n][0] *= by.x;
+            x[n][1] *= by.y;
+            x[n][2] *= by.x;
+            x[n][3] *= by.y;
+        }
+    }
+    __device__ __forceinline__ float largest() const
+    {
+        float most = 0.0f;
+#pragma unroll
+        for (int n = 0; n < BLOCKS; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                most = fmaxf(most, fabsf(x[n][i]));
+            }
+        }
+        return __int_as_float(warp_max(__float_as_int(most)));
+    }
+};
+
+struct state_job {
+    using element = cfg::element;
+    const linear_params &p;
+    const work &w;
+    walk_plan walk;
+    u32 shared;
+    int own; // this warp's number; COLUMN_WARPS: of the sum of keys, whose values are 1
+
+    __device__ __forceinline__ bool is_sum() const { return cfg::NORMALISE && own == COLUMN_WARPS; }
+    __device__ __forceinline__ int first() const { return 16 * own; } // column of the block
+
+    // What the state is multiplied by before it is rounded: 1, or in f16 a power of two.
+    DEV float nearer(const state_columns &s)
+    {
+        if constexpr (same_type<element, f16>) {
+            const int exponent = __float_as_int(s.largest()) >> 23; // and 127
+            return __int_as_float((267 - min(max(exponent, 27), 240)) << 23);
+        }
+        return 1.0f;
+    }
+    // o = q S of a step
+    __device__ __forceinline__ void read(float (&o)[2][4], const state_columns &s, u32 step) const
+    {
+        constexpr bool SCALED = same_type<element, f16>;
+        const float by = nearer(s);
+        const u32 q = step + step_layout::Q + lane_offset_a<KEY_PAD>(lane_id(), 0);
+        float part[2][2][4] = {}; // of even and odd channels, 16 of them: chains of sums half as long
+#pragma unroll
+        for (int k = 0; k < KEY_PAD / 16; k++) {
+            u32 a[4];
+            u32 b[4];
+            load_matrix4(a, swizzle<KEY_PAD>::along(q, 2 * k));
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float *two = &s.x[2 * k + i % 2][i / 2 * 2];
+                b[i] = pack<element>(SCALED ? by * two[0] : two[0], SCALED ? by * two[1] : two[1]);
+            }
+            mma_16x8x16<element>(part[k % 2][0], a, b[0], b[1]);
+            mma_16x8x16<element>(part[k % 2][1], a, b[2], b[3]);
+        }
+        const float back = SCALED ? w.scale / by : w.scale;
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                o[n][i] = back * (part[0][n][i] + part[1][n][i]);
+            }
+        }
+    }
+    DEV void scale_tokens(float (&o)[2][4], u32 factors)
+    {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const float by = load_shared(factors + static_cast<u32>(4 * (lane_id() / 4 + 8 * r)));
+#pragma unroll
+            for (int n = 0; n < 2; n++) {
+                o[n][2 * r] *= by;
+                o[n][2 * r + 1] *= by;
+            }
+        }
+    }
+    // Values of the step: matrices of tokens 0 .. 7 and 8 .. 15 of 8 columns, then of the other 8.
+    __device__ __forceinline__ void load_values(u32 (&v)[4], u32 step) const
+    {
+        if (is_sum()) {
+            v[0] = v[1] = lane_id() < 4 ? pack<element>(1.0f, 1.0f) : 0u;
+            v[2] = v[3] = 0u;
+        } else {
+            load_matrix4_transposed(v, step + step_layout::V + swizzle<VALUE_PAD>::offset(lane_id() & 15, first() / 8 + (lane_id() >> 4)));
+        }
+    }
+    DEV void add_pairs(float (&o)[2][4], const u32 (&v)[4], u32 step)
+    {
+        const uint4 four = load_shared16(step + static_cast<u32>(step_layout::PAIRS + 16 * lane_id()));
+        const u32 a[4] = {four.x, four.y, four.z, four.w};
+        mma_16x8x16<element>(o[0], a, v[0], v[1]);
+        mma_16x8x16<element>(o[1], a, v[2], v[3]);
+    }
+    // Values as the state takes them up: by what is left of them at the step's end.
+    DEV void weigh_values(u32 (&v)[4], u32 step)
+    {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float2 by = load_shared8(factor_address(step, token_factors::WRITE + 8 * half + lane_id() % 4 * 2));
+#pragma unroll
+            for (int i = half; i < 4; i += 2) {
+                float low;
+                float high;
+                unpack<element>(v[i], low, high);
+                v[i] = pack<element>(low * by.x, high * by.y);
+            }
+        }
+    }
+    // S += k' v
+    DEV void write(state_columns &s, const u32 (&v)[4], u32 step)
+    {
+        const u32 a[4] = {v[0], v[2], v[1], v[3]};
+        const u32 k = step + step_layout::K + lane_offset_b_transposed<KEY_PAD>(lane_id());
+#pragma unroll
+        for (int n = 0; n < state_columns::BLOCKS; n += 2) {
+            u32 b[4];
+            load_matrix4_transposed(b, swizzle<KEY_PAD>::along(k, n));
+            mma_16x8x16<element>(s.x[n], a, b[0], b[1]);
+            mma_16x8x16<element>(s.x[n + 1], a, b[2], b[3]);
+        }
+    }
+    // With a normaliser: the warp of the sum of keys tells the others.
+    __device__ __forceinline__ void divide(float (&o)[2][4], int turn) const
+    {
+        const u32 divisors = shared + static_cast<u32>(DIVISORS + turn % 2 * STEP * 4);
+        if (is_sum() && lane_id() % 4 == 0) {
+            store_shared(divisors + static_cast<u32>(4 * (lane_id() / 4)), 1.0f / normaliser(o[0][0]));
+            store_shared(divisors + static_cast<u32>(4 * (lane_id() / 4 + 8)), 1.0f / normaliser(o[0][2]));
+        }
+        barrier_sync(DIVISORS_KNOWN, STATE_THREADS);
+        scale_tokens(o, divisors);
+    }
+    __device__ __forceinline__ i64 output_at(int place) const { return w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, place) * p.o_t + w.first; }
+    // o of a step: by way of where this warp's values were, or in f32 as it is.
+    __device__ __forceinline__ void store(const float (&o)[2][4], int place, u32 step) const
+    {
+        if constexpr (cfg::O_F32) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int row = lane_id() / 4 + i % 2 * 8;
+                const int column = first() + i / 2 * 8 + lane_id() % 4 * 2;
+                if (w.has(place + row) && column < w.left) {
+                    const float two[2] = {o[i / 2][i % 2 * 2], o[i / 2][i % 2 * 2 + 1]};
+                    store_any<2, float>(static_cast<float *>(p.o) + output_at(place + row) + column, two);
+                }
+            }
+        } else {
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const u32 at = swizzle<VALUE_PAD>::offset(lane_id() / 4 + i % 2 * 8, first() / 8 + i / 2) + static_cast<u32>(lane_id() % 4 * 4);
+                store_shared(step + step_layout::V + at, pack<element>(o[i / 2][i % 2 * 2], o[i / 2][i % 2 * 2 + 1]));
+            }
+            __syncwarp();
+            const int row = lane_id() / 2;
+            const int column = first() + lane_id() % 2 * 8;
+            const uint4 four = load_shared16(step + step_layout::V + swizzle<VALUE_PAD>::offset(row, column / 8));
+            if (w.has(place + row) && column < w.left) {
+                store_row(static_cast<element *>(p.o) + output_at(place + row) + column, four);
+            }
+        }
+    }
+    DEV void store_row(element *to, const uint4 &four)
+    {
+        const u32 word[4] = {four.x, four.y, four.z, four.w};
+        float x[8];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            unpack<element>(word[i], x[2 * i], x[2 * i + 1]);
+        }
+        store_any<8, element>(to, x);
+    }
+    // One step; `turn` counts them.
+    __device__ __forceinline__ void take(state_columns &s, int number, int place, u32 step, int turn) const
+    {
+        u32 v[4];
+        if constexpr (DECAY_BY_KEY) {
+            s.scale_channels(factor_address(step, channel_factors::IN));
+        }
+        if (walk.writes(number)) {
+            load_values(v, step);
+        }
+        if (walk.reads(number)) {
+            float o[2][4];
+            read(o, s, step);
+            if constexpr (DECAYS && !DECAY_BY_KEY) {
+                scale_tokens(o, factor_address(step, token_factors::READ));
+            }
+            if constexpr (cfg::CAUSAL) {
+                add_pairs(o, v, step);
+            }
+            if constexpr (cfg::NORMALISE) {
+                divide(o, turn);
+            }
+            if (!is_sum()) {
+                store(o, place, step);
+            }
+        }
+        if (walk.writes(number)) {
+            if constexpr (DECAY_BY_KEY) {
+                if (load_shared(factor_address(step, channel_factors::HAS_MIDDLE)) > 0.0f) {
+                    s.scale_channels(factor_address(step, channel_factors::MIDDLE));
+                }
+            } else if constexpr (DECAYS) {
+                weigh_values(v, step);
+                s.scale(load_shared(factor_address(step, token_factors::ALL)));
+            }
+            write(s, v, step);
+            if constexpr (DECAY_BY_KEY) {
+                s.scale_channels(factor_address(step, channel_factors::OUT));
+            }
+        }
+    }
+    // f(element of the state, its place in memory), of what exists; or of the sum of keys.
+    template <class F> __device__ __forceinline__ void each_of_memory(state_columns &s, i64 s_i, i64 s_j, const F &f) const
+    {
+        s.each([&](float &a, int channel, int column) {
+            if (channel < cfg::D && first() + column < w.left) {
+                f(a, channel * s_i + (w.first + first() + column) * s_j);
+            }
+        });
+    }
+    template <class F> DEV void each_of_sum(state_columns &s, i64 s_i, const F &f)
+    {
+        s.each([&](float &a, int channel, int column) {
+            if (channel < cfg::D && column == 0) {
+                f(a, channel * s_i);
+            }
+        });
+    }
+    __device__ __forceinline__ void load_state(state_columns &s, i64 slot) const
+    {
+        const float *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
+        const float *norm = head_of(p.norm, slot * p.norm_b + w.h * p.norm_h);
+        if (is_sum() && norm != nullptr) {
+            each_of_sum(s, p.norm_i, [&](float &a, i64 at) { a = norm[at]; });
+        } else if (!is_sum() && from != nullptr) {
+            each_of_memory(s, p.state_i, p.state_j, [&](float &a, i64 at) { a = from[at]; });
+        }
+    }
+    __device__ __forceinline__ void store_state(state_columns &s, i64 slot) const
+    {
+        float *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
+        float *norm = head_of(p.norm_out, slot * p.norm_out_b + w.h * p.norm_out_h);
+        if (is_sum() && norm != nullptr && w.first == 0) {
+            each_of_sum(s, p.norm_out_i, [&](float &a, i64 at) { norm[at] = a; });
+        } else if (!is_sum() && to != nullptr) {
+            each_of_memory(s, p.state_out_i, p.state_out_j, [&](float &a, i64 at) { to[at] = a; });
+        }
+    }
+    __device__ __forceinline__ void run(i64 slot) const
+    {
+        state_columns s = {};
+        load_state(s, slot);
+        const int count = walk.count();
+#pragma unroll 1
+        for (int number = 0, turn = 0; number < count; number++) {
+            barrier_sync(prepared(number), BLOCK_THREADS);
+#pragma unroll 1
+            for (int step = 0; step < STEPS; step++, turn++) {
+                const int place = walk.place(number, step);
+                if (place < w.s.length) {
+                    take(s, number, place, step_address(shared, number, step), turn);
+                }
+            }
+            if (number + STAGES < count) {
+                barrier_arrive(free_again(number), BLOCK_THREADS);
+            }
+        }
+        store_state(s, slot);
+    }
+};
+
+} // namespace linear

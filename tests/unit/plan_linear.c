@@ -1,0 +1,53 @@
+/*
+ * plan_linear.c: which kernel of linear attention serves what, with numbers that fit the device.
+ */
+#include "plan_pick.h"
+
+TEST(steps_serve_what_chunks_refuse)
+{
+    static const struct {
+        const char *spec, *problem, *template_name;
+    } row[] = {
+        {"gla", "dtype=bf16,h=16,t=4096,d=128", "linear_additive"},
+        {"gla", "dtype=f16,h=16,t=4096,d=256,d_v=64", "linear_additive"},
+        {"gla", "dtype=f32,h=16,t=4096,d=128", "linear_recurrent"},
+        {"hgrn2", "dtype=bf16,h=16,t=4096,d=64", "linear_additive"},
+        {"rwkv6", "dtype=bf16,h=16,t=4096,d=64", "linear_additive"},
+        {"linear_elu", "dtype=f16,h=16,t=4096,d=64", "linear_additive"},
+        {"flao", "dtype=bf16,h=16,t=4096,d=128", "linear_additive"},
+        {"simple_gla", "dtype=bf16,h=16,t=4096,d=128", "linear_chunked"},
+        {"simple_gla", "dtype=f16,h=16,t=4096,d=128", "linear_additive"},
+        {"simple_gla", "dtype=bf16,h=16,t=4096,d=256", "linear_additive"},
+        {"gated_delta", "dtype=bf16,h=16,t=4096,d=128", "linear_chunked"},
+        {"kda", "dtype=bf16,h=16,t=4096,d=128", "linear_recurrent"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        lathe_error err = {.status = LATHE_OK};
+        CHECK_EQ(pick_pass(row[i].spec, LATHE_FORWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.row->name, row[i].template_name);
+    }
+}
+
+/* Slices cover the value channels, and none of them is empty. */
+TEST(steps_fit_every_device)
+{
+    const struct device *const devices[] = {&A100, &RTX4090, &H100};
+    for (int i = 0; i < 3; i++)
+        for (int d = 16; d <= 256; d += 24)
+            for (int d_v = 16; d_v <= 256; d_v += 40) {
+                char text[96];
+                struct plan plan;
+                lathe_error err = {.status = LATHE_OK};
+                snprintf(text, sizeof text, "dtype=f16,b=1,h=2,t=64,d=%d,d_v=%d", d, d_v);
+                CHECK_EQ(
+                    pick_pass(i == 1 ? "rwkv6" : "linear_elu", LATHE_FORWARD, text, devices[i], &plan, &err),
+                    LATHE_OK);
+                const struct linear_plan *to = &plan.linear;
+                CHECK_STR(plan.row->name, "linear_additive");
+                CHECK(to->smem_bytes <= devices[i]->smem_bytes);
+                CHECK(to->column_warps >= 1 && to->column_warps <= 4);
+                CHECK(to->chunk_slices * to->column_warps * 16 >= d_v);
+                CHECK((to->chunk_slices - 1) * to->column_warps * 16 < d_v);
+            }
+}
