@@ -20,6 +20,7 @@ for spec in $("$LATHE" list --names); do
     esac
     case $spec in
     group_*) problem=rows=9,rows1=2,n=48,groups_of=3,channels_of=6 more='--set groups=3' ;; # dims that have no default
+    block_mask) problem=$small,q_blocks=1,kv_blocks=2 ;;
     md_lrpe_2d) more='--set n_2=4' ;;
     md_lrpe_3d) more='--set n_2=4 --set n_3=5' ;;
     lion | adamw | adamw_master) # lists of tensors

@@ -174,7 +174,7 @@ static void group_hopper(struct case_list *list, bool full)
     static const char *const SPEC[] = {"causal",    "softcap", "relative_bias", "document", "sinks",
                                        "retention", "qk_norm", "full",          "alibi",    "sliding_window",
                                        "prefix_lm", "sigmoid", "relu",          "rope",     "softmax_one",
-                                       "causal",    "dropout"};
+                                       "causal",    "dropout", "block_mask"};
     static const int DIMS[][2] = {{64, 64},   {128, 128}, {72, 40}, {192, 192},
                                   {256, 256}, {192, 128}, {24, 40}, {64, 64}};
     for (int i = 0; i < COUNT(SPEC) + COUNT(SPECS); i++) {
@@ -275,9 +275,9 @@ static void group_sharp(struct case_list *list)
 void group_backward(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {
-        "full",    "causal",        "alibi",   "sliding_window", "prefix_lm",   "document",
-        "softcap", "relative_bias", "sigmoid", "relu",           "retention",   "softmax_one",
-        "sinks",   "rope",          "qk_norm", "dropout",        "rope_partial"};
+        "full",    "causal",        "alibi",   "sliding_window", "prefix_lm",    "document",
+        "softcap", "relative_bias", "sigmoid", "relu",           "retention",    "softmax_one",
+        "sinks",   "rope",          "qk_norm", "dropout",        "rope_partial", "block_mask"};
     for (int i = 0; i < COUNT(SPEC); i++) {
         const int d = i % 2 ? 128 : 64;
         const struct test_case c =

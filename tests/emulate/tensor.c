@@ -158,7 +158,7 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return is(t, "grid_h") ? 5.0 : 7.0;
     if (is(t, "copy") || is(t, "part"))
         return is(t, "copy") ? 200.0 : 16.0;
-    if (is(t, "chosen"))
+    if (is(t, "chosen") || is(t, "live"))
         return uniform(state) < 0.3 ? 1.0 : 0.0;
     if (is(t, "prefix"))
         return (double)between(state, 0, c->dim[SYM_KV] + 3);
