@@ -33,7 +33,7 @@ bool plan_needs_hopper(const struct kernel_request *r, char *why);
 /* rowwise/plan_registers.c: rowwise/single.cuh and rowwise/registers.cuh. Fill the plan, or say why not in
  * `why` (REASON_BYTES). */
 bool plan_rowwise(const struct kernel_request *r, struct plan *plan, char *why);
-bool plan_rowwise_many(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_registers(const struct kernel_request *r, struct plan *plan, char *why);
 /* rowwise/plan.c. The pass that is asked for, where row-wise kernels take its dtype, device and length. NULL:
    why not. */
 struct row_pass;
@@ -52,7 +52,7 @@ void plan_reread(const struct kernel_request *r, const struct row_pass *pass, st
 bool plan_inner(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_staged(const struct kernel_request *r, struct plan *plan, char *why);
 /* rowwise/plan_scan.c: rowwise/inner_scan.cuh, and rowwise/inner_scan_lookback.cuh beside it. */
-bool plan_walk(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_inner_scan(const struct kernel_request *r, struct plan *plan, char *why);
 
 /* elementwise/plan.c: elementwise/map.cuh, for a spec and for its gradient. */
 bool plan_elementwise(const struct kernel_request *r, struct plan *plan, char *why);

@@ -1,5 +1,5 @@
 /*
- * emit.c: variant.gen.cuh of rowwise_many and its siblings. In: a row pass, a plan. Out: the struct
+ * emit.c: variant.gen.cuh of rowwise_registers and its siblings. In: a row pass, a plan. Out: the struct
  * `variant` of templates/README.md; emit_scans.c and emit_gradients.c have what scans and sums over rows
  * add to it, emit_launch.c the launch recipe.
  */

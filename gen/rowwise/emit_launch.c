@@ -1,5 +1,5 @@
 /*
- * emit_launch.c: the launch recipe of rowwise_many and its siblings: up to three launches, their
+ * emit_launch.c: the launch recipe of rowwise_registers and its siblings: up to three launches, their
  * parameters, and the workspace that sums over rows and scans go through. In: a row emitter, a plan. Out: the
  * parameter structs as text, launches and buffers.
  */
@@ -64,8 +64,8 @@ static void add_scatter_buffers(const struct row_emitter *r, struct work *work, 
     }
 }
 
-/* rowwise_walk: in slots (rowwise/inner_scan_tiles.cuh) of what each row hands on: of the batches of a row
- * for each warp of the grid, and one slot more, or for each strip of rows. */
+/* rowwise_inner_scan: in slots (rowwise/inner_scan_tiles.cuh) of what each row hands on: of the batches of a
+ * row for each warp of the grid, and one slot more, or for each strip of rows. */
 static struct product walk_carry_bytes(const struct row_pass *pass, const struct plan *plan)
 {
     enum { SLOT_PLACES = 512, BESIDE_BATCHES = 8 }; /* as there */
@@ -98,7 +98,7 @@ static struct product carry_bytes(const struct row_emitter *r, const struct plan
 
 /* rowwise/inner_scan_lookback.cuh: what is told of the parts of each group and of the group itself, 8 bytes a
  * row, behind 16 bytes of a counter: each group has them, so that there is room for one. Of no more strips
- * than are left to it. rowwise_walk clears it. */
+ * than are left to it. rowwise_inner_scan clears it. */
 static int add_lookback_buffer(const struct row_emitter *r, const struct plan *plan, struct source *out)
 {
     const int strip = 32 * plan->rows.vector;

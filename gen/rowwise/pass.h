@@ -129,7 +129,7 @@ bool row_pass_reduces(const struct row_pass *pass);    /* is there a reduction o
 bool row_pass_has_powers(const struct row_pass *pass); /* among its scans: weights with a reference */
 /* Tensors that the scans of the first `walks` walks are made of: a bit for each of pass->in. */
 int row_pass_reads(const struct row_pass *pass, int walks);
-/* rowwise_walk: words of a row that say where the walks but the last were. */
+/* rowwise_inner_scan: words of a row that say where the walks but the last were. */
 int row_pass_carried_words(const struct row_pass *pass);
 /* Why the forward pass of a spec is not one row in and one out (rowwise/single.cuh); NULL: it is. */
 const char *row_pass_reason(const struct ir *ir);

@@ -323,7 +323,7 @@ static void choose_shape(const struct kernel_request *r, const struct row_pass *
     share_rows(r, pass, plan);
 }
 
-bool plan_rowwise_many(const struct kernel_request *r, struct plan *plan, char *why)
+bool plan_registers(const struct kernel_request *r, struct plan *plan, char *why)
 {
     struct plan_again again;
     const struct row_pass *pass = plan_row_pass(r, why);

@@ -235,7 +235,7 @@ static bool shape(const struct kernel_request *r, const struct row_pass *pass, s
     return true;
 }
 
-bool plan_walk(const struct kernel_request *r, struct plan *plan, char *why)
+bool plan_inner_scan(const struct kernel_request *r, struct plan *plan, char *why)
 {
     const struct row_pass *pass = plan_row_pass(r, why);
     if (!pass)

@@ -89,8 +89,8 @@ static const struct launch_file BESIDE_SCAN[] = {{"lookback", "rowwise/inner_sca
                                                  {NULL, NULL}};
 
 #define SCAN                                                                                                 \
-    .form = PLAN_ROW_SCAN, .file = "rowwise/inner_scan.cuh", .ok = plan_walk, .define = define_cluster,      \
-    .config = config_scan, .label = label, .beside = BESIDE_SCAN
+    .form = PLAN_ROW_SCAN, .file = "rowwise/inner_scan.cuh", .ok = plan_inner_scan,                          \
+    .define = define_cluster, .config = config_scan, .label = label, .beside = BESIDE_SCAN
 #define INNER                                                                                                \
     .form = PLAN_ROW_INNER, .file = "rowwise/inner.cuh", .ok = plan_inner, .define = define_cluster,         \
     .config = config_inner, .label = label
@@ -98,11 +98,11 @@ static const struct launch_file BESIDE_SCAN[] = {{"lookback", "rowwise/inner_sca
     .form = PLAN_ROW_STAGED, .file = "rowwise/staged.cuh", .ok = plan_staged, .define = define_cluster,      \
     .config = config_staged, .label = label
 #define REGISTERS                                                                                            \
-    .form = PLAN_ROW_REGISTERS, .file = "rowwise/registers.cuh", .ok = plan_rowwise_many,                    \
+    .form = PLAN_ROW_REGISTERS, .file = "rowwise/registers.cuh", .ok = plan_registers,                       \
     .define = define_cluster, .config = config_registers, .label = label
 const struct template_row rowwise_templates[] = {
-    {.name = "rowwise_walk", .pass = LATHE_FORWARD, SCAN},
-    {.name = "rowwise_walk_bwd", .pass = LATHE_BACKWARD, SCAN},
+    {.name = "rowwise_inner_scan", .pass = LATHE_FORWARD, SCAN},
+    {.name = "rowwise_inner_scan_bwd", .pass = LATHE_BACKWARD, SCAN},
     {.name = "rowwise_inner", .pass = LATHE_FORWARD, INNER},
     {.name = "rowwise_inner_bwd", .pass = LATHE_BACKWARD, INNER},
     {.name = "rowwise_staged", .pass = LATHE_FORWARD, STAGED},
@@ -114,7 +114,7 @@ const struct template_row rowwise_templates[] = {
      .ok = plan_rowwise,
      .config = config_single,
      .label = label},
-    {.name = "rowwise_many", .pass = LATHE_FORWARD, REGISTERS},
+    {.name = "rowwise_registers", .pass = LATHE_FORWARD, REGISTERS},
     {.name = "rowwise_bwd", .pass = LATHE_BACKWARD, REGISTERS},
     {.name = NULL},
 };

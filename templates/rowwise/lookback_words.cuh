@@ -38,7 +38,7 @@ struct lookback {
     }
 };
 
-// By all threads of rowwise_walk: are the rows left?
+// By all threads of rowwise_inner_scan: are the rows left?
 DEV void leave_rows(const rows_params &p, bool left)
 {
     const lookback c(p);

@@ -55,7 +55,7 @@ TEST(what_is_too_large_is_said)
          "local inputs = {}\nfor k = 1, 7 do inputs['w' .. k] = tensor('float', 'rows', 'n') end\n"
          "return rowwise { inputs = inputs, forward = function(v, at, x)\n"
          "  " SUM(7, "x['w' .. k](at.row, at.i) * v") "  return y / rowsum(y * y) end }",
-         "rowwise_walk: the forward pass needs more than 6 tensors of rows that are read"},
+         "rowwise_inner_scan: the forward pass needs more than 6 tensors of rows that are read"},
         {LATHE_BACKWARD, "dtype=f32,rows=64,n=33",
          "return rowwise { forward = function(v)\n  local y = v\n"
          "  for k = 1, 5000 do y = y * 1.0001 + v end\n  return y end }",

@@ -296,7 +296,7 @@ TEST(packed_sums_fit_static_shared_memory)
     struct plan plan;
     lathe_error err = {0};
     CHECK_EQ(pick_pass(SPEC, LATHE_FORWARD, "dtype=bf16,rows=2048,n=4096", &H100, &plan, &err), LATHE_OK);
-    CHECK_EQ(strcmp(plan.row->name, "rowwise_walk"), 0);
+    CHECK_EQ(strcmp(plan.row->name, "rowwise_inner_scan"), 0);
     CHECK_EQ(plan.rows.threads, 256);
     CHECK(2 * plan.rows.threads * plan.rows.vector * 8 <= 48 * 1024);
     CHECK(plan.rows.scan.whole_warps * 32 <= plan.rows.threads);
@@ -329,7 +329,7 @@ TEST(plain_sums_hand_on_from_block_to_block)
             "'rows', 'n') },\n  forward = function(x, at, p) return %s end }",
             specs[i / 6].formula);
         CHECK_EQ(pick_pass(spec, LATHE_FORWARD, sizes[i % 2], device, &plan, &err), LATHE_OK);
-        CHECK_EQ(strcmp(plan.row->name, "rowwise_walk"), 0);
+        CHECK_EQ(strcmp(plan.row->name, "rowwise_inner_scan"), 0);
         CHECK_EQ(plan.rows.scan.lookback.threads > 0, specs[i / 6].chained);
         CHECK_EQ(strstr(plan.reason, "hand their sums on") != NULL, specs[i / 6].chained);
         if (!specs[i / 6].chained)
@@ -371,7 +371,7 @@ TEST(walks_along_an_inner_dim_fit_shared_memory)
         CHECK_EQ(
             pick_pass(spec, i % 2 ? LATHE_BACKWARD : LATHE_FORWARD, sizes[i / 2 % 2], device, &plan, &err),
             LATHE_OK);
-        CHECK_EQ(strncmp(plan.row->name, "rowwise_walk", strlen("rowwise_walk")), 0);
+        CHECK_EQ(strncmp(plan.row->name, "rowwise_inner_scan", strlen("rowwise_inner_scan")), 0);
         CHECK(plan.rows.stages >= 2);
         CHECK(plan.rows.scan.places >= 4);
         CHECK_EQ(plan.rows.smem_bytes %
