@@ -106,7 +106,7 @@ struct scale scale_around(double low, double high)
 {
     const double least = fmin(low, 0);
     const double span = high - least > 0 ? high - least : 1;
-    const double step = round_step(span, 5);
+    const double step = round_step(span, 8);
     return (struct scale){.low = floor(least / step) * step, .high = ceil((least + span) / step) * step};
 }
 

@@ -316,29 +316,18 @@ static int add_weights(struct drawing *d)
 
 /* ---- the command ----------------------------------------------------------------------------------- */
 
-static bool names_size(const char *text, const char *name)
-{
-    const size_t size = strlen(name);
-    for (const char *at = text; at; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, name, size) == 0 && at[size] == '=')
-            return true;
-    }
-    return false;
-}
-
 /* Sizes that a picture shows well, where the problem names none. */
 static void usual_sizes(const struct drawing *d, const char *given, struct text_buf *out)
 {
     text_add(out, "%s", given ? given : "");
     const char *comma = given && *given ? "," : "";
-    if (!names_size(given, "h") && !names_size(given, "h_kv") && !names_size(given, "h_k")) {
+    if (!tool_names_size(given, "h") && !tool_names_size(given, "h_kv") && !tool_names_size(given, "h_k")) {
         text_add(out, "%sh=4", comma);
         comma = ",";
     }
-    if (!names_size(given, d->linear ? "t" : "q"))
+    if (!tool_names_size(given, d->linear ? "t" : "q"))
         text_add(out, d->linear ? "%st=256" : "%sq=512", comma);
-    if (!names_size(given, "d"))
+    if (!tool_names_size(given, "d"))
         text_add(out, ",d=64");
 }
 

@@ -100,6 +100,15 @@ static const struct command COMMANDS[] = {
      "and compiled-in facts, whatever the lengths; `lathe explain` names it. `lathe cache clear` forgets "
      "it.\n",
      cmd_tune},
+    {"bench", IN_BENCH, 1, 1, "SPEC --lengths N,N,...", "measure the rate over lengths, and draw it",
+     "Each length takes the place of the size --over (attention: q, linear_attention: t, rowwise: n), with "
+     "the rest\n"
+     "of the problem as it is; a launch is timed as by `lathe run`, on tensors of its kind. Prints a line "
+     "for each;\n"
+     "--png draws them beside what the device's data sheet promises. Needs a GPU; --device host measures "
+     "the\n"
+     "host device, which says nothing about kernels.\n",
+     cmd_bench},
     {"cache", IN_CACHE, 1, 3, "info|verify|clear|...",
      "look at, check, empty or move the cache of compiled kernels",
      "  info                 its place, its size and its kernels\n"
@@ -170,22 +179,25 @@ static const struct option_row OPTIONS[] = {
      "NAME", "plan with this template or none (default: the first that serves)"},
     {"-o", OPT_OUT, IN_AOT, "DIR", "folder to write into, made if there is none"},
     {"-o", OPT_OUT, IN_GEN | IN_COMPILE | IN_DRAW, "FILE", "where to write (- is standard output)"},
-    {"--device", OPT_DEVICE, IN_RUN | IN_TUNE, "auto|host|cuda:N",
+    {"--device", OPT_DEVICE, IN_RUN | IN_TUNE | IN_BENCH, "auto|host|cuda:N",
      "where to run (default: auto: a GPU, or else the host)"},
     {"--seed", OPT_SEED, IN_RUN | IN_TUNE | IN_CHECK | IN_DRAW | IN_BENCH, "N",
      "of random data (default: 1)"},
     {"--strict", OPT_STRICT, IN_CHECK, NULL,
      "fail, too, where a side of a comparison was never taken or time ran out"},
     {"--verify", OPT_VERIFY, IN_RUN, NULL, "compare with the evaluator; exit code 1 beyond the bound"},
-    {"--repeat", OPT_REPEAT, IN_RUN | IN_TUNE, "N",
-     "time N launches and report the median (default: 1; tune: 7)"},
+    {"--repeat", OPT_REPEAT, IN_RUN | IN_TUNE | IN_BENCH, "N",
+     "time N launches and report the median (default: 1; tune, bench: 7)"},
     {"--set", OPT_SET, IN_CHECK | IN_RUN | IN_TUNE | IN_EXPLAIN | IN_DRAW | IN_BENCH, "NAME=VALUE",
      "value of a scalar, q_start included"},
     {"--input", OPT_INPUT, IN_CHECK | IN_RUN | IN_TUNE | IN_DRAW, "NAME=FILE.npy",
      "read a tensor; NAME=random for an optional one"},
     {"--output", OPT_OUTPUT, IN_RUN, "NAME=FILE.npy", "write a result (bf16 as float32)"},
-    {"--cache-dir", OPT_CACHE_DIR, IN_RUN | IN_TUNE | IN_EXPLAIN | IN_CACHE, "DIR",
+    {"--cache-dir", OPT_CACHE_DIR, IN_RUN | IN_TUNE | IN_EXPLAIN | IN_CACHE | IN_BENCH, "DIR",
      "the kernel cache (default: $LATHE_CACHE_DIR, ...)"},
+    {"--lengths", OPT_LENGTHS, IN_BENCH, "N,N,...", "lengths, rising: 512,1k,16k"},
+    {"--over", OPT_OVER, IN_BENCH, "SIZE", "the size of the problem that takes them"},
+    {"--png", OPT_PNG, IN_BENCH, "FILE", "draw them"},
     {"--score", OPT_SCORE, IN_DRAW, "S",
      "the score whose change and weights are drawn (default: 0; 1 where all of them are 0 there)"},
     {"--pixels", OPT_PIXELS, IN_DRAW, "N", "the side of a panel (default: 256)"},

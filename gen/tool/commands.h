@@ -46,7 +46,8 @@ enum option {
     OPT_SCORE,
     OPT_PIXELS,
     OPT_LENGTHS,
-    OPT_PNG
+    OPT_PNG,
+    OPT_OVER
 };
 
 struct option_row {

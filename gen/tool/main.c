@@ -280,6 +280,8 @@ static bool take_option(const struct option_row *row, const char *text, struct o
         return take_text(text, &o->lengths);
     case OPT_PNG:
         return take_text(text, &o->png);
+    case OPT_OVER:
+        return take_text(text, &o->over);
     }
     return false;
 }

@@ -79,6 +79,14 @@ bool run_live_pairs(const struct run *run, double *out);
 void run_set_sizes(double at[AT_COUNT], const struct problem *p);
 void run_set_head(double at[AT_COUNT], const struct problem *p, int64_t b, int64_t h);
 int64_t run_q_start(const struct run *run);
+/* What a launch does: arithmetic of attention, else bytes in and out. */
+struct run_work {
+    double amount; /* flop, or bytes */
+    bool is_flop;
+    bool counted; /* pairs: those that the mask leaves, and not all */
+    double pairs;
+};
+void run_count_work(const struct run *run, struct run_work *out);
 /* A line with TFLOP/s or TB/s for a launch that took `seconds`. */
 void run_report_rate(const struct run *run, double seconds);
 

@@ -74,24 +74,13 @@ static bool check_names(const struct run *run, const char *option, const struct 
     return true;
 }
 
-static bool text_names(const char *text, const char *name)
-{
-    const size_t size = strlen(name);
-    for (const char *at = text; at; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, name, size) == 0 && at[size] == '=')
-            return true;
-    }
-    return false;
-}
-
 static void add_sizes(struct run *run, const struct sig_arg *a, const struct npy *array,
                       struct text_buf *text)
 {
     const int skip = a->ndim - array->ndim;
     for (int i = skip < 0 ? a->ndim : skip; i < a->ndim; i++) {
         const char *name = sym_name(&run->sig, a->dim[i].sym);
-        if (a->dim[i].literal == 0 && !text_names(text->data ? text->data : "", name))
+        if (a->dim[i].literal == 0 && !tool_names_size(text->data ? text->data : "", name))
             text_add(text, "%s%s=%" PRId64, text->size ? "," : "", name,
                      (array->shape[i - skip] - a->dim[i].plus) / (a->dim[i].times == 2 ? 2 : 1));
     }

@@ -146,36 +146,40 @@ bool run_live_pairs(const struct run *run, double *out)
     return counted;
 }
 
-static void report_attention(const struct run *run, double seconds)
+static void count_attention(const struct run *run, struct run_work *out)
 {
-    double pairs = 0;
     struct progress progress;
     progress_start(&progress, "counting the pairs that the mask leaves");
-    const bool counted = run_live_pairs(run, &pairs);
+    out->counted = run_live_pairs(run, &out->pairs);
     progress_stop(&progress);
     const double d = (double)run->problem.dim[SYM_D];
     const double d_v = (double)run->problem.dim[SYM_D_V];
-    const bool backward = run_is_backward(run);
-    const double flop = 2.0 * pairs * (backward ? 3.0 * d + 2.0 * d_v : d + d_v);
-    const char *how = run->ir->mask.n_roots == 0 ? "all: there is no mask"
-                      : counted                  ? "that the mask leaves"
-                                                 : "all, dead ones too: too many to count under the mask";
-    facts_number(run->facts, "flop", flop);
-    facts_number(run->facts, "tflop_per_second", flop / seconds * 1e-12);
-    facts_line(run->facts, "rate       %.4g TFLOP/s (%.4g flop: 2 * (%s) for each of %.4g pairs, %s)\n",
-               flop / seconds * 1e-12, flop, backward ? "3 d + 2 d_v" : "d + d_v", pairs, how);
+    out->is_flop = true;
+    out->amount = 2.0 * out->pairs * (run_is_backward(run) ? 3.0 * d + 2.0 * d_v : d + d_v);
+}
+
+void run_count_work(const struct run *run, struct run_work *out)
+{
+    *out = (struct run_work){.counted = true};
+    if (kinds[run->ir->kind].tiles)
+        count_attention(run, out);
+    for (int i = 0; i < run->n && !out->is_flop; i++)
+        out->amount += (double)run->tensor[i].bytes;
 }
 
 void run_report_rate(const struct run *run, double seconds)
 {
-    double bytes = 0;
-    if (kinds[run->ir->kind].tiles) {
-        report_attention(run, seconds);
-        return;
-    }
-    for (int i = 0; i < run->n; i++)
-        bytes += (double)run->tensor[i].bytes;
-    facts_number(run->facts, "bytes", bytes);
-    facts_number(run->facts, "tb_per_second", bytes / seconds * 1e-12);
-    facts_line(run->facts, "rate       %.4g TB/s (%.4g bytes, in and out)\n", bytes / seconds * 1e-12, bytes);
+    struct run_work work;
+    run_count_work(run, &work);
+    const double rate = work.amount / seconds * 1e-12;
+    const char *how = run->ir->mask.n_roots == 0 ? "all: there is no mask"
+                      : work.counted             ? "that the mask leaves"
+                                                 : "all, dead ones too: too many to count under the mask";
+    facts_number(run->facts, work.is_flop ? "flop" : "bytes", work.amount);
+    facts_number(run->facts, work.is_flop ? "tflop_per_second" : "tb_per_second", rate);
+    if (work.is_flop)
+        facts_line(run->facts, "rate       %.4g TFLOP/s (%.4g flop: 2 * (%s) for each of %.4g pairs, %s)\n",
+                   rate, work.amount, run_is_backward(run) ? "3 d + 2 d_v" : "d + d_v", work.pairs, how);
+    else
+        facts_line(run->facts, "rate       %.4g TB/s (%.4g bytes, in and out)\n", rate, work.amount);
 }

@@ -193,6 +193,17 @@ bool tool_print(struct text_buf *text)
     return good;
 }
 
+bool tool_names_size(const char *text, const char *name)
+{
+    const size_t size = strlen(name);
+    for (const char *at = text; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, name, size) == 0 && at[size] == '=')
+            return true;
+    }
+    return false;
+}
+
 double tool_seconds_now(void)
 {
     struct timespec t;

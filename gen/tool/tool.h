@@ -69,6 +69,7 @@ struct options {
     double score; /* of draw: where the change of scores is shown; NaN: at 0, or 1 where all are 0 there */
     int pixels;   /* of draw: the side of a panel */
     const char *lengths; /* of bench: with commas */
+    const char *over;    /* of bench: a size; NULL: the kind's own */
     const char *png;     /* of bench; NULL: no picture */
     const struct tool_tables *tables;
 };
@@ -100,6 +101,8 @@ int tool_source(const struct ir *ir, const struct options *o, const struct devic
 /* A text that was made, on standard output; it is freed. False: complained. */
 bool tool_print(struct text_buf *text);
 bool write_file(const char *path, const void *data, size_t size);
+/* Does the line of a problem name this size? */
+bool tool_names_size(const char *text, const char *name);
 double tool_seconds_now(void);                                                 /* monotonic */
 const char *tool_find_value(const struct name_values *list, const char *name); /* NULL where absent */
 

@@ -24,6 +24,10 @@ expect 0 '1 kernels read, 0 broken' '*' "$LATHE" cache verify
 given_back
 # 2 * 8192 * 1024 bf16 in 2 ms
 expect 0 'rate       0.01678 TB/s' '*' run softmax --problem rows=8192,n=1024
+# the same over lengths; no data sheet has this device
+expect 0 '      1024            2 ms     0.016777  softmax_rowwise_bf16' 'no limit is drawn: what the data sheet of Fake GPU says' \
+    "$LATHE" bench softmax --lengths 512,1k --problem rows=8192 --device cuda:0
+expect 0 '"tflop_per_second": 8.59' '*' "$LATHE" bench causal --lengths 1k,2k --problem h=16,d=128 --device cuda:0 --json
 # kernels that write nothing leave NaN, and that is seen
 expect 1 'values are NaN or infinite on one side alone' '*' run softmax --problem rows=64,n=128 --verify
 expect 1 'NaN in rows that were not compared' '*' run softmax --problem rows=4096,n=128 --verify

@@ -1,5 +1,5 @@
 #!/bin/sh
-# draw.sh: `lathe draw`: the numbers of its panels against those that a formula gives, its pictures, and what it refuses. What its
+# draw.sh: `lathe draw`, and `lathe bench` on the host device: the numbers of its panels against those that a formula gives, its pictures, and what it refuses. What its
 # pixels show is compared by runtime/python/tests/test_draw.py.
 . "$(dirname "$0")/common.sh"
 
@@ -58,5 +58,23 @@ if "$LATHE" draw causal -o first.png >out.txt 2>err.txt; then
 else
     expect 3 '' 'built without libpng: install libpng-dev, build it again' draw causal -o first.png
 fi
+
+bench() { "$LATHE" bench "$@"; }
+expect 0 'host device' 'these are rates of the host device, which say nothing about kernels' bench causal --lengths 32,64 --problem h=1,d=16 --device host
+expect 0 '"length": 2048' '*' bench softmax --lengths 1024,2k --problem rows=8 --device host --json --repeat 2
+expect 0 '"over": "kv"' '*' bench causal --lengths 64,128 --over kv --problem h=1,q=8,d=16 --device host --json
+expect 2 '' 'bench: expected --lengths' bench causal
+expect 2 '' "expected whole numbers that rise, such as 512,1k,16k, given '2k,1k'" bench causal --lengths 2k,1k
+expect 2 '' "given '64,'" bench causal --lengths 64,
+expect 2 '' "given '1m'" bench causal --lengths 1m
+expect 2 '' "'q' is what --lengths are of" bench causal --lengths 64 --problem q=3 --device host
+expect 2 '' 'swiglu is elementwise, whose dims are its own' bench swiglu --lengths 64 --device host
+expect 2 '' "unknown name 'z'" bench causal --lengths 64 --over z --device host
+if [ -f first.png ]; then
+    expect 0 'TFLOP/s' '*' bench causal --lengths 32,64 --problem h=1,d=16 --device host --png rates.png
+    [ "$(head -c 8 rates.png | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || complain 'no PNG of rates'
+fi
+CUDA_VISIBLE_DEVICES='' "$LATHE" bench causal --lengths 64 >out.txt 2>err.txt
+[ $? = 3 ] && grep -q 'there is no GPU to measure on. --device host' err.txt || complain "bench without a GPU: $(cat err.txt)"
 
 finish
