@@ -91,6 +91,14 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     in memory that the device reads (device, or pinned host memory; on the host device plain memory), and
  *     so is `lengths`, i32 [tensors]: their elements.
  *
+ * Arguments of linear_attention (h_k heads of q and k, h % h_k == 0; t tokens; seqs sequences, as many as b
+ *     unless cu is given):
+ *     q, k [b,h_k,t,d]  v [b,h,t,d_v]  ->  o [b,h,t,d_v], the spec's inputs by their names, and optionally
+ *     state, state_out [seqs,h,d,d_v] f32: what is known in front of the first token, and behind the last;
+ *     norm, norm_out [seqs,h,d] f32 beside them where the spec has normalise = true; cu i32 [seqs+1]: packed
+ *     sequences, b = 1; state_index i32 [seqs]: states are a pool, -1 skips a sequence. state_out alone may
+ *     lie where state does.
+ *
  * Arguments of LATHE_BACKWARD: those of the forward pass, of which o and the finals (attention) or the
  *     statistics (rowwise; no y) may be left out; the gradients of its results: do (rowwise: dy), and
  *     optionally dlse and so on, f32; and, each of them optional, the gradients that are wanted: dq, dk, dv
@@ -100,6 +108,8 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     Elementwise: operands (those that no gradient reads may be left out) but no results; d<result> for
  * every result (where there are several, 0 where left out); d<operand> of the operand's shape, f32 where it
  * is a sum.
+ *     Linear attention: do, optionally dstate_out and dnorm_out; dq, dk, dv, dstate, dnorm, d<input>. Neither
+ *     a pool of states nor results of the forward pass, but o where the spec gains by it.
  */
 typedef struct lathe_arg {
     const char *name;

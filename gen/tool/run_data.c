@@ -325,6 +325,12 @@ static int make_input(struct run *run, int sig, struct random *r)
     return code == CODE_OK ? fill_random(run, t, r) : code;
 }
 
+static int complain_left_out(const char *name)
+{
+    tool_complain("--input %s: the problem leaves it out; bring it in by %s=DTYPE in --problem", name, name);
+    return CODE_USAGE;
+}
+
 /* An optional input of the operator itself: in the backward pass a result of the forward pass or, where it
    is no such thing, the gradient of one. */
 static int make_result(struct run *run, int sig, struct random *r)
@@ -332,7 +338,7 @@ static int make_result(struct run *run, int sig, struct random *r)
     const char *value = tool_find_value(&run->o->input, run->sig.arg[sig].name);
     struct signature forward;
     if (!arg_in(run->problem.present, sig))
-        return CODE_OK;
+        return value ? complain_left_out(run->sig.arg[sig].name) : CODE_OK;
     signature_make(run->ir, LATHE_FORWARD, &forward);
     struct run_tensor *t = add_tensor(run, sig);
     const int result = lathe__arg_find(&forward, run->sig.arg[sig].name,

@@ -43,6 +43,8 @@ done
 for spec in linear mamba2 kda; do
     expect 0 'dstate: max abs' '' run $spec --pass backward --problem dtype=f32,h=2,t=30,d=8,seqs=4,state=f32,dstate_out=f32,dstate=f32 --verify
 done
+expect 2 '' '--input cu_kv: the problem leaves it out; bring it in by cu_kv=DTYPE in --problem' run causal --problem $small --input cu_kv=random
+expect 2 '' '--input o: the problem leaves it out' run causal --pass backward --problem h=2,q=33,kv=40,d=16,o=none --input o=random
 expect 2 '' "argument 'state': expected 'norm' beside it" run linear_elu --problem h=1,t=4,d=8,state=f32
 expect 2 '' "expected b=1, since packed sequences lie one behind the other" run linear --problem b=2,h=1,t=4,d=8,cu=i32
 expect 2 '' 'expected h to be a multiple of h_k' run linear --problem h=3,h_k=2,t=4,d=8
