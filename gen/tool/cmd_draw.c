@@ -265,7 +265,7 @@ static int add_scores(struct drawing *d)
         code = draw_scores(d, d->head[i - first], d->panel[i].value);
     share_range(d, first);
     for (int i = first; i < d->n_panels; i++)
-        snprintf(d->panel[i].note, sizeof d->panel[i].note, "at s = %g, in the middle of a pixel", d->score);
+        snprintf(d->panel[i].note, sizeof d->panel[i].note, "s = %g, the middle of a pixel", d->score);
     return code;
 }
 
@@ -287,7 +287,7 @@ static void note_weights(struct drawing *d, int first)
         if (d->linear)
             snprintf(p->note, sizeof p->note, "equal q and k; log scale");
         else
-            snprintf(p->note, sizeof p->note, "where all scores are %g; log scale", d->score);
+            snprintf(p->note, sizeof p->note, "all scores %g; log scale", d->score);
     }
 }
 
@@ -302,7 +302,7 @@ static int add_weights(struct drawing *d)
         if (!p)
             return out_of_memory();
         value[i] = p->value;
-        name_panel(p, d->linear ? "token j's weight at i" : "weights");
+        name_panel(p, d->linear ? "weight of j at i" : "weights");
     }
     int code = draw_weights(d, n, value);
     share_range(d, first);
@@ -345,7 +345,10 @@ static int refuse_sizes(const struct drawing *d)
     const bool packed = problem_has_named(&run->sig, &run->problem, "cu_q") ||
                         problem_has_named(&run->sig, &run->problem, "cu_kv") ||
                         problem_has_named(&run->sig, &run->problem, "cu");
-    if (packed)
+    const bool paged = problem_has_named(&run->sig, &run->problem, "pages");
+    if (paged)
+        tool_complain("draw: pages say where keys lie, and pairs are the same without them: leave page= out");
+    else if (packed)
         tool_complain(
             "draw: packed sequences lie one behind the other and see only themselves: draw the sizes of one "
             "of them");

@@ -163,7 +163,7 @@ static void put_tile_legend(const struct drawing *d, struct canvas *c, const str
     int x = plot_swatch(c, at->x, y, BLUE, text);
     snprintf(text, sizeof text, "none %.3g %%", 100 * d->class_share[TILE_NONE]);
     plot_swatch(c, x, y, WHITE, text);
-    snprintf(text, sizeof text, "some %.3g %%: live, dead pairs", 100 * d->class_share[TILE_SOME]);
+    snprintf(text, sizeof text, "some %.3g %%: live, dead", 100 * d->class_share[TILE_SOME]);
     canvas_fill(c, at->x, y + FONT_ROWS + 4, FONT_ROWS - 2, FONT_ROWS - 2, PALE_ORANGE);
     x = plot_swatch(c, at->x, y + FONT_ROWS + 3, ORANGE, text);
     canvas_fill(c, at->x + 6, y + FONT_ROWS + 6, 4, FONT_ROWS - 5, PALE_ORANGE);
@@ -291,6 +291,12 @@ static int larger(int a, int b)
     return a > b ? a : b;
 }
 
+/* Where what is written of a panel ends. */
+static int text_end(const struct panel *p)
+{
+    return LEFT + larger(text_width(FONT_BOLD, p->title), text_width(FONT_PLAIN, p->note)) + MARGIN;
+}
+
 static bool paint(const struct drawing *d, struct canvas *c)
 {
     int column[DRAW_PANELS] = {0};
@@ -303,8 +309,10 @@ static bool paint(const struct drawing *d, struct canvas *c)
     for (int i = 0; i < d->n_panels; i++)
         columns = larger(columns, column[i] + 1);
     title_of(d, title, sizeof title);
-    if (!canvas_open(c, larger(columns * width, text_width(FONT_BOLD, title) + 2 * MARGIN),
-                     HEADER + (line[d->n_panels - 1] + 1) * height))
+    int across = larger(columns * width, text_width(FONT_BOLD, title) + 2 * MARGIN);
+    for (int i = 0; i < d->n_panels; i++)
+        across = larger(across, column[i] * width + text_end(&d->panel[i]));
+    if (!canvas_open(c, across, HEADER + (line[d->n_panels - 1] + 1) * height))
         return false;
     put_header(d, c, title);
     bool good = true;

@@ -24,22 +24,28 @@ expect 0 '"live":0.117218017578125' '' draw sliding_window --problem q=2048 --se
 expect 0 '"live":0.117218017578125' '' draw sliding_window --problem q=2048 --set window=256 --json --pixels 100
 # a mask that reads data is judged by pairs
 # scores: slopes 2^(-8 (h + 1) / n_h), the middle of pixels of 2 x 2: 511 - 1
-expect 0 '"title":"score_mod(s)-s,head0","form":"values","note":"ats=0,inthemiddleofapixel","rows":256,"columns":256,"head":0,"least":-127.5,"most":0' '' draw alibi --json
+expect 0 '"title":"score_mod(s)-s,head0","form":"values","note":"s=0,themiddleofapixel","rows":256,"columns":256,"head":0,"least":-127.5,"most":0' '' draw alibi --json
 expect 0 '"title":"score_mod(s)","form":"curve"' '' draw softcap --json
-expect 0 '"note":"ats=1,inthemiddleofapixel"' '' draw retention --json
-expect 0 '"note":"ats=2.5,inthemiddleofapixel"' '' draw alibi --score 2.5 --json
+expect 0 '"note":"s=1,themiddleofapixel"' '' draw retention --json
+expect 0 '"note":"s=2.5,themiddleofapixel"' '' draw alibi --score 2.5 --json
 # of 16 heads, four
 expect 0 '"title":"weights,head15"' '' draw alibi --problem h=16 --json
 # what is left of token 0 at token 255, of a decay of exp(-8 h / n_h) a token: head 1 of 2
-expect 0 'sweightati,head1"' '' draw lightning --problem h=2,t=4,d=16 --json
+expect 0 '"title":"weightofjati,head1"' '' draw lightning --problem h=2,t=4,d=16 --json
 expect 0 '"least":6.1442123533' '*' draw lightning --problem h=2,t=4,d=16 --json
 
-for spec in $("$LATHE" list --names); do
-    case $("$LATHE" explain "$spec" 2>/dev/null | head -n 1) in
-    *'(attention, '* | *'(linear_attention, '*) expect 0 '"panels":[{' '*' draw "$spec" --json --problem h=2 --seed 3 ;;
+"$LATHE" list --json | awk -F'"' '$2 == "name" { name = $4 } $2 == "kind" { print name, $4 }' >kinds.txt
+[ "$(wc -l <kinds.txt)" -gt 80 ] || complain "lathe list --json names $(wc -l <kinds.txt) specs"
+while read -r spec kind; do
+    case $kind in
+    attention | linear_attention)
+        more=
+        [ "$spec" != block_mask ] || more=,q_blocks=8,kv_blocks=8 # dims that have no default
+        expect 0 '"panels":[{' '*' draw "$spec" --json --problem "h=2$more" --seed 3
+        ;;
     *) expect 2 '' 'it has no pairs of tokens. Pictures are of attention' draw "$spec" --json ;;
     esac
-done
+done <kinds.txt
 
 expect 2 '' 'draw: expected -o FILE.png, or --json' draw causal
 expect 2 '' 'draw: packed sequences lie one behind the other' draw causal --problem seqs=3 --json

@@ -1,0 +1,87 @@
+#!/bin/sh
+# make.sh: the pages and pictures of the gallery, from the specs themselves: `sh specs/gallery/make.sh` writes all of it beside this
+# file, `sh specs/gallery/make.sh DIR` into DIR, and with --pages the pages alone, which is what tests/gallery.sh compares. LATHE is
+# the tool (build/lathe). Pictures differ in nothing but how zlib packs them.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+pictures=1
+[ "${1:-}" != --pages ] || { pictures= && shift; }
+out=${1:-$here}
+LATHE=${LATHE:-$root/build/lathe}
+mkdir -p "$out"
+
+kinds=$("$LATHE" list --json | awk -F'"' '$2 == "name" { name = $4 } $2 == "kind" { print name, $4 }')
+kind_of() { printf '%s\n' "$kinds" | sed -n "s/^$1 //p"; }
+
+# The first comment of a spec, as one line, without its name.
+formula_of() {
+    awk '!/^--/ { exit } { sub(/^-- */, ""); line = line (NR > 1 ? " " : "") $0 } END { print line }' "$root/specs/$1.lua" |
+        sed "s/^$1\.lua: //; s/|/\\\\|/g; s/\*/\\\\*/g"
+}
+
+draw() { # draw SPEC KIND
+    set -- "$1" "$2" h=2,q=512,d=64
+    [ "$2" = attention ] || set -- "$1" "$2" h=2,t=256,d=64
+    case $1 in
+    sliding_window) "$LATHE" draw "$1" --problem "$3" --set window=128 --pixels 192 -o "$out/$1.png" ;;
+    dropout) "$LATHE" draw "$1" --problem h=1,q=96,d=64 --set seed=1 --set p=0.25 --pixels 192 -o "$out/$1.png" ;;
+    block_mask) "$LATHE" draw "$1" --problem "$3,q_blocks=8,kv_blocks=8" --pixels 192 -o "$out/$1.png" ;;
+    *) "$LATHE" draw "$1" --problem "$3" --pixels 192 -o "$out/$1.png" ;;
+    esac >/dev/null 2>"$out/draw.txt" || { cat "$out/draw.txt" >&2; exit 1; }
+    rm -f "$out/draw.txt"
+}
+
+begin() { # begin PAGE TITLE TEXT
+    page=$out/$1
+    printf '# %s\n\nPart of [the gallery](README.md). %s\n' "$2" "$3" >"$page"
+}
+entry_with_picture() {
+    printf '\n## %s\n\n%s: [`specs/%s.lua`](../%s.lua)\n\n![%s](%s.png)\n' "$1" "$(formula_of "$1")" "$1" "$1" "$1" "$1" >>"$page"
+}
+entry() { printf '| [`%s`](../%s.lua) | %s |\n' "$1" "$1" "$(formula_of "$1")" >>"$page"; }
+
+# Group: what a name has in common with others.
+group_of() {
+    case $1 in
+    *lrpe* | rope*) echo 'Positions' ;;
+    *softmax* | logsumexp | cross_entropy) echo 'Softmax and losses' ;;
+    *norm*) echo 'Norms' ;;
+    *cumsum* | *cumsumexp*) echo 'Scans' ;;
+    mean_pool* | packed_*) echo 'Packed sequences and pooling' ;;
+    act_* | *glu) echo 'Activations and gates' ;;
+    *) echo 'Training: optimizers and embeddings' ;;
+    esac
+}
+groups='Softmax and losses
+Norms
+Scans
+Packed sequences and pooling
+Activations and gates
+Positions
+Training: optimizers and embeddings'
+
+names=$("$LATHE" list --names)
+begin attention.md Attention 'Live pairs, tiles of the kernel for sm_80, the change of scores, and weights where all scores are the same.'
+for name in $names; do
+    [ "$(kind_of "$name")" = attention ] || continue
+    entry_with_picture "$name"
+    [ -z "$pictures" ] || draw "$name" attention
+done
+begin linear_attention.md 'Linear attention' 'What is left of token j at token i, of equal queries and keys: decays and, with the delta rule, what is replaced.'
+for name in $names; do
+    [ "$(kind_of "$name")" = linear_attention ] || continue
+    entry_with_picture "$name"
+    [ -z "$pictures" ] || draw "$name" linear_attention
+done
+begin rows_and_points.md 'Rows and points' 'Operators on rows and on elements have no pairs of tokens to be drawn.'
+printf '%s\n' "$groups" | while IFS= read -r group; do
+    printf '\n## %s\n\n| spec | what it computes |\n|---|---|\n' "$group" >>"$page"
+    for name in $names; do
+        case $(kind_of "$name") in
+        rowwise | elementwise) [ "$(group_of "$name")" != "$group" ] || entry "$name" ;;
+        esac
+    done
+done
+# The picture of the README at the top: a head alone, so that all stands in one line.
+[ -z "$pictures" ] || "$LATHE" draw alibi --problem h=1,q=512,d=64 --pixels 192 -o "$out/alibi_one_head.png" >/dev/null
