@@ -341,7 +341,8 @@ static lathe_status check_free_dims(const struct signature *sig, struct problem 
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
         for (int k = 0; k < a->ndim; k++) {
-            if (!arg_in(p->present, i) || (a->dim[k].literal > 0 || p->dim[a->dim[k].sym] >= 0))
+            const struct sig_dim dim = lathe__dim_here(p, a->dim[k]);
+            if (!arg_in(p->present, i) || (dim.literal > 0 || p->dim[dim.sym] >= 0))
                 continue;
             if (!a->optional)
                 return lathe__fail(

@@ -1,5 +1,6 @@
 /*
- * sequences.c: random packed sequences and random states of a pool, for `lathe run`, the proofs and tests.
+ * sequences.c: random packed sequences, lengths, and states or pages of a pool, for `lathe run`, the proofs
+ * and tests.
  * In: sizes, a tensor of i32 in host memory. Out: numbers that attention takes. Nothing is kept.
  */
 #include "gen/arguments/sequences.h"
@@ -32,17 +33,36 @@ static void fill_places(int32_t *place, int64_t n, int64_t t, double (*unit)(voi
     qsort(place, (size_t)n + 1, sizeof *place, compare);
 }
 
+static void swap(int32_t *list, int64_t i, int64_t k)
+{
+    const int32_t mine = list[i];
+    list[i] = list[k];
+    list[k] = mine;
+}
+
+/* In any order, each page once where the pool has so many. */
+static void fill_pages(int32_t *page, int64_t n, int64_t pool, double (*unit)(void *state), void *state)
+{
+    for (int64_t i = 0; i < n; i++)
+        page[i] = (int32_t)(n <= pool ? i * pool / n : i % pool);
+    for (int64_t i = 0; i < n; i++)
+        swap(page, i, i + below(n - i, unit, state));
+}
+
+/* From none to all. */
+static void fill_lengths(int32_t *length, int64_t n, int64_t kv, double (*unit)(void *state), void *state)
+{
+    for (int64_t i = 0; i < n; i++)
+        length[i] = (int32_t)below(kv + 1, unit, state);
+}
+
 /* In any order: slot i changes places with one behind it, among those that are left. */
 static void fill_states(int32_t *index, int64_t n, int64_t slots, double (*unit)(void *state), void *state)
 {
     for (int64_t i = 0; i < n; i++)
         index[i] = i < slots ? (int32_t)i : -1;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t other = i + below(n - i, unit, state);
-        const int32_t mine = index[i];
-        index[i] = index[other];
-        index[other] = mine;
-    }
+    for (int64_t i = 0; i < n; i++)
+        swap(index, i, i + below(n - i, unit, state));
     for (int64_t i = 0; i < n; i++)
         index[i] = unit(state) < 0.125 ? -1 : index[i];
 }
@@ -59,6 +79,10 @@ bool sequences_fill(const struct signature *sig, const int64_t *dim, const lathe
         fill_places(t->data, t->shape[0] - 1, dim[SYM_Q], unit, state);
     else if (strcmp(t->name, "cu_kv") == 0)
         fill_places(t->data, t->shape[0] - 1, dim[SYM_KV], unit, state);
+    else if (strcmp(t->name, "pages") == 0)
+        fill_pages(t->data, t->shape[0] * t->shape[1], dim[SYM_POOL], unit, state);
+    else if (strcmp(t->name, "used_kv") == 0 && (dim[SYM_PAGE] >= 0 || dim[SYM_SEQS] == dim[SYM_B]))
+        fill_lengths(t->data, t->shape[0], dim[SYM_KV], unit, state);
     else if (strcmp(t->name, "state_index") == 0)
         fill_states(t->data, t->shape[0], dim[SYM_SLOTS], unit, state);
     else

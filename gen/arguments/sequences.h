@@ -1,6 +1,6 @@
 /*
- * sequences.h: data for the integers that linear attention takes beside its tensors: where packed sequences
- * begin, and which state each has.
+ * sequences.h: data for the integers that attention and linear attention take beside their tensors: where
+ * packed sequences begin, how many keys of each are in use, and which pages or which state each has.
  */
 #ifndef LATHE_SEQUENCES_H
 #define LATHE_SEQUENCES_H
@@ -13,8 +13,9 @@
 struct signature;
 
 /* Fill `cu` [seqs + 1] with places that rise from 0 to t, among them equal ones, or `state_index` [seqs] with
-   states of a pool, each once, and -1 for about one in eight; from uniform numbers in (0, 1). False: the
-   argument is neither, and nothing was written. */
+   states of a pool, each once, and -1 for about one in eight; or `pages` with those of a pool, each once
+   where it has so many, or `used_kv` where every sequence has room for the same number of keys; from uniform
+   numbers in (0, 1). False: the argument is none of them, and nothing was written. */
 bool sequences_fill(const struct signature *sig, const int64_t *dim, const lathe_arg *t,
                     double (*unit)(void *state), void *state);
 

@@ -105,6 +105,8 @@ void emit_place_pointer(struct params *p, const char *type, const char *name, co
 void emit_place_strides(struct params *p, const char *name, const struct place *t);
 /* Are batches sequences of their own lengths? Then nothing is moved, and there is no map. */
 bool has_sequences(const struct emitter *e);
+/* In pages, which k and v are pools of. */
+bool keys_have_pages(const struct emitter *e);
 /* Do they lie one behind the other, in one batch? */
 bool is_packed(const struct emitter *e);
 void emit_times_tiles(struct product *grid, const struct emitter *e, enum sym heads, enum sym tokens,

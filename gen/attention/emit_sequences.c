@@ -11,7 +11,12 @@
 
 bool has_sequences(const struct emitter *e)
 {
-    return problem_has_named(e->sig, e->problem, "cu_q") || problem_has_named(e->sig, e->problem, "used_kv");
+    return is_packed(e) || keys_have_pages(e) || problem_has_named(e->sig, e->problem, "used_kv");
+}
+
+bool keys_have_pages(const struct emitter *e)
+{
+    return e->problem->paged;
 }
 
 bool is_packed(const struct emitter *e)
@@ -51,16 +56,29 @@ static bool is_plain(const struct sig_dim *dim, enum sym sym)
     return dim->literal == 0 && dim->sym == sym && dim->times < 2 && dim->plus == 0;
 }
 
-/* Inputs with a place for each token begin with the sequence, too. */
+/* Inputs with a place for each token begin with the sequence, too; those with one for each key that a
+   sequence may have do not. */
 static void enter_inputs(const struct emitter *e, struct text_buf *out)
 {
     for (int i = 0; i < e->w->n_inputs; i++) {
         const struct input *in = &e->w->input[i];
         for (int d = 0; d < in->n_dims && !in->is_scalar && input_used(e, i); d++)
-            if (is_plain(&in->dim[d], SYM_Q) || is_plain(&in->dim[d], SYM_KV))
+            if (is_plain(&in->dim[d], SYM_Q) || (is_plain(&in->dim[d], SYM_KV) && !keys_have_pages(e)))
                 text_add(out, "        x.in_%s += first_%s * x.s%d_%s;\n", in->name,
                          is_plain(&in->dim[d], SYM_Q) ? "q" : "kv", d, in->name);
     }
+}
+
+/* What attention/key_rows.cuh asks of parameters. */
+static void add_pages(struct params *p, const struct emitter *e)
+{
+    static const char *const stride[] = {"b", "step"};
+    const int arg = lathe__arg_find(e->sig, "pages", 0);
+    params_pointer(p, "const int", "pages", PARAM_ARG_DATA, arg);
+    params_strides(p, "pages", stride, arg, 2, 0);
+    params_sym(p, "page", SYM_PAGE);
+    params_sym(p, "most_pages", SYM_MOST);
+    params_sym(p, "n_pages", SYM_POOL);
 }
 
 void emit_enter(struct params *p, const struct emitter *e)
@@ -68,12 +86,16 @@ void emit_enter(struct params *p, const struct emitter *e)
     static const char *const list[] = {"cu_q", "cu_kv", "used_kv"};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         params_list(p, e->sig, list[i]);
+    if (keys_have_pages(e))
+        add_pages(p, e);
     text_add(e->out,
              "    __device__ __forceinline__ void enter(long long first_q, long long first_kv)\n    {\n");
 }
 
 void emit_enter_rows(const struct emitter *e, const char *type, const char *name, bool keys)
 {
+    if (keys && keys_have_pages(e))
+        return;
     text_add(e->out, "        %s = static_cast<%s *>(%s) + first_%s * %s_t;\n", name, type, name,
              keys ? "kv" : "q", name);
 }

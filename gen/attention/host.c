@@ -64,6 +64,7 @@ lathe_status host_head_init(struct host_head *head, const struct host_call *call
     host_view_make(&head->v_in, host_arg(call, "v"), 4);
     head->len_q = host_dim(call, SYM_Q);
     head->len_kv = host_dim(call, SYM_KV);
+    head->page = call->problem.paged ? host_dim(call, SYM_PAGE) : 0;
     head->d = (int)host_dim(call, SYM_D);
     head->d_v = (int)host_dim(call, SYM_D_V);
     head->b = head->h = head->h_kv = head->row = -1;
@@ -101,6 +102,15 @@ void host_mod_enter(struct host_head *head, enum mod which, int64_t b, int64_t t
     }
 }
 
+/* A token as the tensor has it. */
+static void view_token(const struct host_head *head, enum mod which, const struct host_view *view, int64_t b,
+                       int64_t tensor_head, int64_t token, int n, double *out)
+{
+    const bool paged = head->page > 0 && (which == MOD_KEY || which == MOD_VALUE);
+    const int64_t first = paged ? host_page(head->call, head->call->sequence + b, token / head->page) : b;
+    host_view_load(view, first, tensor_head, paged ? token % head->page : token, n, out);
+}
+
 /* Token `token` of a tensor, after its mod. */
 static lathe_status load_token(struct host_head *head, enum mod which, const struct host_view *view,
                                int64_t b, int64_t tensor_head, int64_t token, int n, double *out,
@@ -108,10 +118,10 @@ static lathe_status load_token(struct host_head *head, enum mod which, const str
 {
     const int n_stages = head->call->ir->mod[which].n_stages;
     if (n_stages == 0) {
-        host_view_load(view, b, tensor_head, token, n, out);
+        view_token(head, which, view, b, tensor_head, token, n, out);
         return LATHE_OK;
     }
-    host_view_load(view, b, tensor_head, token, n, head->vector.stage[0]);
+    view_token(head, which, view, b, tensor_head, token, n, head->vector.stage[0]);
     host_mod_enter(head, which, b, tensor_head, token);
     const lathe_status status = host_mod(&head->vector, which, n, err);
     if (status == LATHE_OK)

@@ -111,15 +111,22 @@ bool plan_tma_takes(const struct kernel_request *r, char *why)
 
 bool attention_has_sequences(const struct kernel_request *r)
 {
-    return problem_has_named(r->sig, r->problem, "cu_q") || problem_has_named(r->sig, r->problem, "used_kv");
+    return r->problem->paged || problem_has_named(r->sig, r->problem, "cu_q") ||
+           problem_has_named(r->sig, r->problem, "used_kv");
+}
+
+/* Which of them a sentence names. */
+static const char *given_lists(const struct kernel_request *r)
+{
+    return r->problem->paged ? "pages are given" : "cu_q or used_kv is given";
 }
 
 bool plan_no_sequences(const struct kernel_request *r, char *why)
 {
     if (!attention_has_sequences(r))
         return true;
-    snprintf(why, REASON_BYTES, "cu_q or used_kv is given, which %s",
-             r->pass == LATHE_FORWARD ? "attention_fwd_sm80 and the host device take"
+    snprintf(why, REASON_BYTES, "%s, which %s", given_lists(r),
+             r->pass == LATHE_FORWARD ? "attention_fwd_sm80, attention_decode and the host device take"
                                       : "attention_bwd_sm80 and the host device take");
     return false;
 }
@@ -132,13 +139,14 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why)
     for (int m = 0; m < MOD_COUNT; m++) {
         if (r->ir->mod[m].n_stages > 0)
             snprintf(why, REASON_BYTES,
-                     "cu_q or used_kv is given beside a mod of %s; on a GPU such a spec takes dense tensors "
-                     "alone, and the host device takes both",
-                     name[m]);
+                     "%s beside a mod of %s; on a GPU such a spec takes dense tensors alone, and the host "
+                     "device takes both%s",
+                     given_lists(r), name[m],
+                     r->problem->paged ? "; or keep keys and values in pages as the mods have made them"
+                                       : "");
         else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name[m], 0)))
             snprintf(why, REASON_BYTES,
-                     "cu_q or used_kv is given, and rows of %s do not start at multiples of 16 bytes; align "
-                     "them",
+                     "%s, and rows of %s do not start at multiples of 16 bytes; align them", given_lists(r),
                      name[m]);
         else
             continue;
@@ -146,8 +154,7 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why)
     }
     if (!problem_has_named(r->sig, r->problem, "mask_kept"))
         return true;
-    snprintf(why, REASON_BYTES,
-             "cu_q or used_kv is given, and such a launch has no map for mask_kept to keep");
+    snprintf(why, REASON_BYTES, "%s, and such a launch has no map for mask_kept to keep", given_lists(r));
     return false;
 }
 

@@ -55,7 +55,7 @@ static lathe_status take_lengths(const struct sequences *s, lathe_error *err)
     const lathe_arg *used = host_arg(s->call, "used_kv");
     const int64_t *first = s->first + s->n + 1;
     for (int64_t i = 0; i < s->n; i++) {
-        const int64_t room = first[i + 1] - first[i];
+        const int64_t room = s->pages ? host_dim(s->call, SYM_KV) : first[i + 1] - first[i];
         s->length[i] = used ? integer(used, i) : room;
         if (s->length[i] < 0 || s->length[i] > room)
             return lathe__fail(
@@ -67,15 +67,36 @@ static lathe_status take_lengths(const struct sequences *s, lathe_error *err)
     return LATHE_OK;
 }
 
+/* Every page that a key in use lies in is one of the pool. */
+static lathe_status check_pages(const struct sequences *s, lathe_error *err)
+{
+    const int64_t page = host_dim(s->call, SYM_PAGE);
+    const int64_t pool = host_dim(s->call, SYM_POOL);
+    for (int64_t i = 0; i < s->n; i++)
+        for (int64_t first = 0; first < s->length[i]; first += page) {
+            const int64_t number = host_page(s->call, i, first / page);
+            const int64_t end = first + page < s->length[i] ? first + page : s->length[i];
+            if (number < 0 || number >= pool)
+                return lathe__fail(err, LATHE_ARG,
+                                   "argument 'pages': expected pages from 0 to %lld, given %lld for keys "
+                                   "%lld to %lld of sequence %lld",
+                                   (long long)pool - 1, (long long)number, (long long)first,
+                                   (long long)end - 1, (long long)i);
+        }
+    return LATHE_OK;
+}
+
 bool sequences_given(const struct host_call *call)
 {
-    return host_arg(call, "cu_q") || host_arg(call, "used_kv");
+    return host_arg(call, "cu_q") || host_arg(call, "used_kv") || host_arg(call, "pages");
 }
 
 lathe_status sequences_open(struct sequences *s, const struct host_call *call, lathe_error *err)
 {
-    *s = (struct sequences){
-        .call = call, .packed = host_arg(call, "cu_q") != NULL, .n = host_dim(call, SYM_SEQS)};
+    *s = (struct sequences){.call = call,
+                            .packed = host_arg(call, "cu_q") != NULL,
+                            .pages = call->problem.paged,
+                            .n = host_dim(call, SYM_SEQS)};
     const size_t n = (size_t)s->n + 1;
     s->first = calloc(2 * n, sizeof *s->first);
     s->length = calloc(n, sizeof *s->length);
@@ -85,11 +106,13 @@ lathe_status sequences_open(struct sequences *s, const struct host_call *call, l
     lathe_status status = LATHE_OK;
     if (s->packed)
         status = take_places(s, "cu_q", "q", host_dim(call, SYM_Q), s->first, err);
-    if (s->packed && status == LATHE_OK)
+    if (s->packed && !s->pages && status == LATHE_OK)
         status = take_places(s, keys, "kv", host_dim(call, SYM_KV), s->first + n, err);
     if (!s->packed)
         count_batches(s);
-    return status == LATHE_OK ? take_lengths(s, err) : status;
+    if (status == LATHE_OK)
+        status = take_lengths(s, err);
+    return status == LATHE_OK && s->pages ? check_pages(s, err) : status;
 }
 
 void sequences_close(struct sequences *s)
@@ -134,20 +157,22 @@ static void cut(const struct sequences *s, int64_t i, const struct sig_arg *a, s
 {
     const int64_t *keys = s->first + s->n + 1;
     const bool batches = !s->packed;
+    const struct problem *const p = &s->call->problem;
     int64_t skip = 0;
     for (int d = 0; d < t->ndim; d++) {
         shape[d] = t->shape[d];
         stride[d] = tensor_stride(t, d);
     }
     for (int d = 0; d < t->ndim; d++) {
-        if (is_plain(a->dim[d], SYM_B)) {
-            skip += batches ? i * stride[d] : 0;
+        const struct sig_dim dim = lathe__dim_here(p, a->dim[d]);
+        if (is_plain(a->dim[d], SYM_B) && (is_plain(dim, SYM_B) || is_plain(dim, SYM_SEQS))) {
+            skip += batches || dim.sym == SYM_SEQS ? i * stride[d] : 0;
             shape[d] = s->n;
             stride[d] = 0;
-        } else if (is_plain(a->dim[d], SYM_Q)) {
+        } else if (is_plain(dim, SYM_Q)) {
             skip += batches ? 0 : s->first[i] * stride[d];
             shape[d] = sequence_queries(s, i);
-        } else if (is_plain(a->dim[d], SYM_KV)) {
+        } else if (is_plain(dim, SYM_KV)) {
             skip += batches ? 0 : keys[i] * stride[d];
             shape[d] = s->length[i];
         }

@@ -10,6 +10,7 @@
 struct sequences {
     const struct host_call *call;
     bool packed;     /* one behind the other; else one in each batch */
+    bool pages;      /* keys lie in pages of a pool, and their places among all keys are 0 */
     int64_t n;       /* sequences */
     int64_t *first;  /* [2][n + 1]: of queries, of keys; the last is behind the last */
     int64_t *length; /* [n] keys in use */

@@ -43,7 +43,40 @@ static const enum sym KEY[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D};
 static const enum sym VALUE[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D_V};
 static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_Q, SYM_D_V};
 
-/* Where packed sequences lie, and how many keys of each are in use. */
+/* Beside `pages` k and v are pools of pages, and what has a place for each key of a batch has one for each
+   key that a sequence may have. */
+static void add_pages(struct signature *s)
+{
+    struct sig_arg *a = sign_add(s, ROLE_IN, "", "pages");
+    if (!a)
+        return;
+    a->dtype = LATHE_I32;
+    a->optional = true;
+    a->rare = true;
+    a->presence_built = true;
+    a->ndim = 2;
+    a->dim[0] = (struct sig_dim){.sym = SYM_SEQS};
+    a->dim[1] = (struct sig_dim){.sym = SYM_MOST};
+    s->paged_by = (uint8_t)s->n_args;
+    for (int i = 0; i < s->n_args; i++) {
+        const bool pool = strcmp(s->arg[i].name, "k") == 0 || strcmp(s->arg[i].name, "v") == 0;
+        bool queries = false;
+        bool keys = false;
+        for (int d = 0; d < s->arg[i].ndim; d++) {
+            queries |= s->arg[i].dim[d].sym == SYM_Q;
+            keys |= s->arg[i].dim[d].sym == SYM_KV;
+        }
+        for (int d = 0; d < s->arg[i].ndim && keys && !queries; d++) {
+            struct sig_dim *dim = &s->arg[i].dim[d];
+            if (dim->sym == SYM_B)
+                dim->paged = pool ? SYM_POOL : SYM_SEQS;
+            else if (dim->sym == SYM_KV && pool)
+                dim->paged = SYM_PAGE;
+        }
+    }
+}
+
+/* Where packed sequences lie, how many keys of each are in use, and in which pages. */
 static void add_sequences(struct signature *s)
 {
     static const struct {
@@ -63,6 +96,7 @@ static void add_sequences(struct signature *s)
         a->dim[0] = (struct sig_dim){.sym = SYM_SEQS, .plus = list[i].plus};
         a->beside = strcmp(list[i].name, "cu_kv") == 0 ? cu : 0;
     }
+    add_pages(s);
 }
 
 /* What has a place for each batch and none for tokens has one for each sequence. */
@@ -82,6 +116,7 @@ static void count_sequences(struct signature *s)
 static void add_sizes(struct signature *s)
 {
     const uint8_t cu = (uint8_t)(1 + lathe__arg_find(s, "cu_q", 0));
+    const uint8_t pages = s->paged_by;
     const struct sig_size sizes[] = {
         {.sym = SYM_B, .usual = 1, .packed_by = cu},
         {.sym = SYM_H,
@@ -100,6 +135,9 @@ static void add_sizes(struct signature *s)
          .usual = 4,
          .implied = true,
          .counted = true},
+        {.sym = SYM_PAGE, .beside = pages, .positive = true},
+        {.sym = SYM_MOST, .beside = pages},
+        {.sym = SYM_POOL, .beside = pages, .positive = true},
         SIGN_HEAD_DIMS(ATTENTION_MOST_DV),
     };
     static const struct sig_size free_size = {.named = true};

@@ -62,6 +62,8 @@ lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct 
 lathe_status host_check_rows(const int64_t *rows, int64_t n_rows, int64_t count, lathe_error *err);
 /* The argument of that name, NULL where it was not given. */
 const lathe_arg *host_arg(const struct host_call *call, const char *name);
+/* Page `number` of a sequence, as the list has it. */
+int64_t host_page(const struct host_call *call, int64_t sequence, int64_t number);
 /* Size of a symbol; 0 where it is not bound. */
 int64_t host_dim(const struct host_call *call, enum sym sym);
 /* An evaluation over `axis` for this call: sizes in at[], inputs bound. The caller frees it with eval_free.
@@ -103,6 +105,7 @@ struct host_head {
     const struct host_call *call;
     struct host_view q_in, k_in, v_in;
     int64_t len_q, len_kv;
+    int64_t page; /* keys of a page, which the views have in the place of a batch; 0: keys lie in batches */
     int d, d_v;
     struct eval_env pair; /* axis KV: mask, scale, score, online, epilogue. at[] holds b, h, h_kv, q, row of
                              the present row */

@@ -74,25 +74,35 @@ static bool check_names(const struct run *run, const char *option, const struct 
     return true;
 }
 
+static bool is_file(const char *value)
+{
+    return value && strcmp(value, "random") != 0;
+}
+
+/* Are shapes of files those of pools? */
+static bool has_pages(const struct run *run, const char *text)
+{
+    bool named = tool_names_size(text, "pages") || tool_names_size(text, "page") ||
+                 tool_names_size(text, "most") || tool_names_size(text, "pool");
+    return run->sig.paged_by && (named || is_file(tool_find_value(&run->o->input, "pages")));
+}
+
 static void add_sizes(struct run *run, const struct sig_arg *a, const struct npy *array,
                       struct text_buf *text)
 {
     const int skip = a->ndim - array->ndim;
+    const struct problem here = {.paged = has_pages(run, text->data ? text->data : "")};
     for (int i = skip < 0 ? a->ndim : skip; i < a->ndim; i++) {
-        const char *name = sym_name(&run->sig, a->dim[i].sym);
-        if (a->dim[i].literal == 0 && !tool_names_size(text->data ? text->data : "", name))
+        const struct sig_dim dim = lathe__dim_here(&here, a->dim[i]);
+        const char *name = sym_name(&run->sig, dim.sym);
+        if (dim.literal == 0 && !tool_names_size(text->data ? text->data : "", name))
             text_add(text, "%s%s=%" PRId64, text->size ? "," : "", name,
-                     (array->shape[i - skip] - a->dim[i].plus) / (a->dim[i].times == 2 ? 2 : 1));
+                     (array->shape[i - skip] - dim.plus) / (dim.times == 2 ? 2 : 1));
     }
 }
 
 typedef lathe_status problem_reader(const struct ir *ir, const struct signature *sig, const char *text,
                                     struct problem *out, lathe_error *err);
-
-static bool is_file(const char *value)
-{
-    return value && strcmp(value, "random") != 0;
-}
 
 /* Sizes that --problem leaves open are those of the files. */
 static int read_problem(struct run *run, problem_reader *parse)
@@ -462,9 +472,11 @@ int run_prepare(struct run *run, bool outputs)
 static int take_file(struct run *run, int sig, const char *path)
 {
     const struct sig_arg *a = &run->sig.arg[sig];
-    for (int i = 0; i < a->ndim; i++)
-        if (a->dim[i].literal == 0 && run->problem.dim[a->dim[i].sym] < 0)
-            run->problem.dim[a->dim[i].sym] = 1;
+    for (int i = 0; i < a->ndim; i++) {
+        const struct sig_dim dim = lathe__dim_here(&run->problem, a->dim[i]);
+        if (dim.literal == 0 && run->problem.dim[dim.sym] < 0)
+            run->problem.dim[dim.sym] = 1;
+    }
     return read_tensor(add_tensor(run, sig), path);
 }
 

@@ -65,22 +65,41 @@ static void write_opening(FILE *f, const struct aot_library *library)
 
 /* ---- one struct of arguments ---------------------------------------------------------------------- */
 
-/* "[b, h, q, d]"; a fixed size is itself. */
-static void write_shape(FILE *f, const struct signature *sig, const struct sig_arg *a)
+/* "[b, h, q, d]"; a fixed size is itself. Where keys lie in pages some dims are others. */
+static void write_dims(FILE *f, const struct signature *sig, const struct sig_arg *a, bool paged)
 {
+    const struct problem here = {.paged = paged};
     fprintf(f, "%s", a->leading_optional ? "[(" : "[");
     for (int i = 0; i < a->ndim; i++) {
-        fprintf(f, "%s%s", i ? ", " : "", a->dim[i].times == 2 ? "2 * " : "");
-        if (a->dim[i].literal > 0)
-            fprintf(f, "%" PRId32, a->dim[i].literal);
+        const struct sig_dim dim = lathe__dim_here(&here, a->dim[i]);
+        fprintf(f, "%s%s", i ? ", " : "", dim.times == 2 ? "2 * " : "");
+        if (dim.literal > 0)
+            fprintf(f, "%" PRId32, dim.literal);
         else
-            fprintf(f, "%s", lathe__sym_text(sig, a->dim[i].sym));
-        if (a->dim[i].plus > 0)
-            fprintf(f, " + %d", a->dim[i].plus);
+            fprintf(f, "%s", lathe__sym_text(sig, dim.sym));
+        if (dim.plus > 0)
+            fprintf(f, " + %d", dim.plus);
         if (a->leading_optional && i == a->ndim - 2)
             fprintf(f, ")");
     }
     fprintf(f, "]");
+}
+
+static bool changes_with_pages(const struct sig_arg *a)
+{
+    bool changes = false;
+    for (int i = 0; i < a->ndim; i++)
+        changes |= a->dim[i].paged != SYM_ONE;
+    return changes;
+}
+
+static void write_shape(FILE *f, const struct signature *sig, const struct sig_arg *a)
+{
+    write_dims(f, sig, a, false);
+    if (sig->backward || !changes_with_pages(a))
+        return;
+    fprintf(f, " or, beside %s, ", sig->arg[sig->paged_by - 1].name);
+    write_dims(f, sig, a, true);
 }
 
 /* The dtypes that an argument has in the kernels of a spec: "f16 or bf16". */
@@ -156,7 +175,7 @@ static void write_legend(FILE *f, const struct signature *sig)
     const char *comma = "";
     for (int i = 0; i < sig->n_args; i++)
         for (int d = 0; d < sig->arg[i].ndim; d++)
-            used[sig->arg[i].dim[d].sym] = true;
+            used[sig->arg[i].dim[d].sym] = used[sig->arg[i].dim[d].paged] = true;
     fprintf(f, "\n   Sizes, in elements: ");
     for (int sym = SYM_B; sym < SYM_FREE; sym++) {
         if (!used[sym])

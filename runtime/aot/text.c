@@ -51,9 +51,9 @@ static void write_arg(FILE *f, const struct sig_arg *a)
     write_double(f, a->default_value);
     fprintf(f, ", .ndim = %d, .leading_optional = %d, .dim = {", a->ndim, a->leading_optional);
     for (int i = 0; i < a->ndim; i++)
-        fprintf(f, "%s{%d, %" PRId32 ", %d, %d}", i ? ", " : "", a->dim[i].sym, a->dim[i].literal,
-                a->dim[i].times, a->dim[i].plus);
-    fprintf(f, "%s}},\n", a->ndim ? "" : "{0, 0, 0, 0}");
+        fprintf(f, "%s{%d, %" PRId32 ", %d, %d, %d}", i ? ", " : "", a->dim[i].sym, a->dim[i].literal,
+                a->dim[i].times, a->dim[i].plus, a->dim[i].paged);
+    fprintf(f, "%s}},\n", a->ndim ? "" : "{0, 0, 0, 0, 0}");
 }
 
 _Static_assert(sizeof(struct sig_size) == 12 + 5 * 4, "write_size lacks a member of struct sig_size");
@@ -63,11 +63,11 @@ static void write_size(FILE *f, const struct sig_size *s)
     fprintf(f,
             "    {.sym = %d, .same_as = %d, .multiple_of = %d, .tied = %d, .by = %d, .packed_by = %d, .built "
             "= %d,\n"
-            "     .named = %d, .implied = %d, .positive = %d, .counted = %d, .usual = %" PRId32
+            "     .named = %d, .implied = %d, .positive = %d, .counted = %d, .beside = %d, .usual = %" PRId32
             ", .below = %" PRId32 ",\n     .least = %" PRId32 ", .most = %" PRId32 ", .step = %" PRId32
             "},\n",
             s->sym, s->same_as, s->multiple_of, s->tied, s->by, s->packed_by, s->built, s->named, s->implied,
-            s->positive, s->counted, s->usual, s->below, s->least, s->most, s->step);
+            s->positive, s->counted, s->beside, s->usual, s->below, s->least, s->most, s->step);
 }
 
 _Static_assert(sizeof(struct signature) == 24 + 8 + 4 + 4 + MAX_SIZES * sizeof(struct sig_size) + 8 +
@@ -81,10 +81,10 @@ static void write_signature(FILE *f, const struct signature *sig)
             "static const struct signature signature = {\n"
             "    .kind = \"%s\", .backward = %d, .builds_alignment = %d, .builds_folded = %d, .halves_only = "
             "%d,\n"
-            "    .counts_points = %d, .sharing = %d, .most_counted = %" PRId32 ",\n"
+            "    .counts_points = %d, .sharing = %d, .paged_by = %d, .most_counted = %" PRId32 ",\n"
             "    .n_sizes = %d, .size = {\n",
             sig->kind, sig->backward, sig->builds_alignment, sig->builds_folded, sig->halves_only,
-            sig->counts_points, sig->sharing, sig->most_counted, sig->n_sizes);
+            sig->counts_points, sig->sharing, sig->paged_by, sig->most_counted, sig->n_sizes);
     for (int i = 0; i < sig->n_sizes; i++)
         write_size(f, &sig->size[i]);
     fprintf(f, "%s    },\n    .n_args = %d, .arg = {\n", sig->n_sizes ? "" : "    {0},\n", sig->n_args);
@@ -119,8 +119,8 @@ static void write_problem(FILE *f, const struct problem *p, int number)
     fprintf(f, "},\n    {");
     for (int i = 0; i < MAX_ARGS; i++)
         fprintf(f, "%s%d", i ? ", " : "", p->arg_dtype[i]);
-    fprintf(f, "},\n    UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), %d};\n",
-            p->present, p->unaligned, p->folded, p->deterministic);
+    fprintf(f, "},\n    UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), UINT64_C(%" PRIu64 "), %d, %d};\n",
+            p->present, p->unaligned, p->folded, p->deterministic, p->paged);
 }
 
 /* ---- recipes -------------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ static void say_expected(struct phrase *s, const struct signature *sig, const st
     const bool inner = a->ndim == 4 && a->dim[2].sym == SYM_N;
     const int lead = a->leading_optional ? a->ndim - 1 - inner : 0;
     for (int i = 0; i < a->ndim; i++) {
-        const struct sig_dim d = a->dim[i];
+        const struct sig_dim d = lathe__dim_here(p, a->dim[i]);
         lathe__say(s, "%s%s", i ? "," : "", d.times == 2 ? "2*" : "");
         if (d.literal > 0)
             lathe__say(s, "%d", d.literal);
@@ -111,7 +111,7 @@ static lathe_status bind_shape(const struct signature *sig, const struct sig_arg
     const int skip = a->ndim - t->ndim;
     for (int i = 0; i < a->ndim; i++) {
         const int64_t given = i < skip ? 1 : t->shape[i - skip];
-        const struct sig_dim d = a->dim[i];
+        const struct sig_dim d = lathe__dim_here(p, a->dim[i]);
         if (d.literal > 0 || d.sym == SYM_ONE) {
             if (given != (d.literal > 0 ? d.literal : 1))
                 return wrong_shape(sig, a, t, p, err);
@@ -327,11 +327,22 @@ static void find_layout(const struct signature *sig, int i, const lathe_arg *t, 
         out->folded |= arg_bit(i);
 }
 
+/* Are shapes those of pools? It has to be known before the first of them is looked at. */
+static bool has_pages(const struct signature *sig, const lathe_arg *args, int n, bool need_data)
+{
+    const char *name = sig->paged_by ? sig->arg[sig->paged_by - 1].name : "";
+    bool found = false;
+    for (int k = 0; k < n && name[0] && !found; k++)
+        found = args[k].name && strcmp(args[k].name, name) == 0 && (args[k].data || !need_data);
+    return found;
+}
+
 /* Callers mostly keep the order of the signature: each search begins where the last one ended. */
 static lathe_status bind_args(const struct signature *sig, const lathe_arg *args, int n, bool need_data,
                               struct problem *out, lathe_error *err)
 {
     int number = -1;
+    out->paged = has_pages(sig, args, n, need_data);
     for (int k = 0; k < n; k++) {
         number = number + 1 < sig->n_args ? number + 1 : 0;
         TRY(bind_arg(sig, &args[k], need_data, &number, out, err));

@@ -53,6 +53,12 @@ bool lathe__size_is_tied(const struct sig_size *s, const struct problem *p);
 bool lathe__count(const struct signature *sig, const struct problem *p, int64_t *out);
 /* The number of the argument of that name, -1: there is none. The search begins at number `from`. */
 int lathe__arg_find(const struct signature *sig, const char *name, int from);
+/* A dim as this problem has it: keys may lie in pages. */
+static inline struct sig_dim lathe__dim_here(const struct problem *p, struct sig_dim dim)
+{
+    dim.sym = p->paged && dim.paged != SYM_ONE ? dim.paged : dim.sym;
+    return dim;
+}
 /* Elements along a dim of an argument; negative where it is not bound. */
 int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim);
 bool lathe__is_float(lathe_dtype dtype);

@@ -27,7 +27,7 @@ enum {
     MAX_BUFFERS = 32,
     MAX_TEXTS = 160, /* every template and what is generated */
     MAX_FREE_SYMS = 8,
-    MAX_SIZES = 8 + MAX_FREE_SYMS,
+    MAX_SIZES = 11 + MAX_FREE_SYMS,
     MAX_BUILT_SIZES = 2,
     MAX_TENSOR_MAPS = 4,
     MAX_COMPILED_PARTS = 9
@@ -51,7 +51,10 @@ enum {
     X(H_K, "h_k", "query and key heads of linear attention")                                                 \
     X(T, "t", "tokens")                                                                                      \
     X(SEQS, "seqs", "sequences")                                                                             \
-    X(SLOTS, "slots", "states of a pool")
+    X(SLOTS, "slots", "states of a pool")                                                                    \
+    X(POOL, "pool", "pages of a pool of keys and values")                                                    \
+    X(PAGE, "page", "keys of a page")                                                                        \
+    X(MOST, "most", "pages that a sequence may have")
 enum sym {
 #define SYM_ENUM(id, text, what) SYM_##id,
     SYM_MAP(SYM_ENUM)
@@ -75,6 +78,7 @@ struct sig_dim {
     int32_t literal; /* 0: the symbol's value */
     uint8_t times;   /* 2: twice that, for pairs; 0: once */
     uint8_t plus;    /* and so many more: of places between and around the symbol's elements */
+    uint8_t paged;   /* enum sym: in its place where keys lie in pages; SYM_ONE: the same */
 };
 
 struct sig_arg {
@@ -124,6 +128,7 @@ struct sig_size {
     bool implied;      /* not named by a line where it is what it would be anyway */
     bool positive;     /* at least 1 */
     bool counted;      /* kernels number what is counted by these together: fewer than 2^31 */
+    uint8_t beside;    /* it is there beside this argument alone, which its name in a line brings */
     int32_t usual;     /* what it is in a line that does not say, where same_as does not either; 0: unknown */
     int32_t below;     /* on a GPU, where positions along it are floats; 0: no limit */
     int32_t least;     /* what kernels are made for, where `step` is not 0 */
@@ -148,6 +153,7 @@ struct signature {
     bool halves_only;      /* kernels take f16 and bf16, no f32 */
     bool counts_points;    /* kernels number groups of four elements along the last dim of every tensor */
     uint8_t sharing;       /* enum sharing */
+    uint8_t paged_by;      /* 1 + number of the argument beside which keys lie in pages; 0: they never do */
     int32_t most_counted;  /* of one launch on a GPU; 0: as many as there may be */
     int n_sizes;
     struct sig_size size[MAX_SIZES];
@@ -167,6 +173,7 @@ struct problem {
     uint64_t folded; /* the same, where that is compiled in: a dim of several elements has a stride that TMA
                         does not take: of 0, below it, or of 2^40 bytes and more */
     bool deterministic; /* backward: the same bits from run to run; compiled in */
+    bool paged;         /* keys lie in pages: dims take the size of sig_dim.paged */
 };
 
 /* Argument i in a set of arguments: problem.present and its like. */

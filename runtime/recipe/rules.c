@@ -13,10 +13,16 @@ static const char *name_of(const struct signature *sig, int sym)
     return lathe__sym_text(sig, sym);
 }
 
+/* Of what is not given: it is not bound. */
+static bool is_absent(const struct sig_size *s, const struct problem *p)
+{
+    return s->beside && !arg_in(p->present, s->beside - 1);
+}
+
 static lathe_status check_positive(const struct signature *sig, const struct sig_size *s,
                                    const struct problem *p, lathe_error *err)
 {
-    if (!s->positive || p->dim[s->sym] >= 1)
+    if (!s->positive || p->dim[s->sym] >= 1 || is_absent(s, p))
         return LATHE_OK;
     return lathe__fail(err, LATHE_ARG, "problem: expected %s >= 1, given %s=%" PRId64, name_of(sig, s->sym),
                        name_of(sig, s->sym), p->dim[s->sym]);
@@ -150,9 +156,47 @@ static lathe_status check_beside(const struct signature *sig, const struct probl
     return LATHE_OK;
 }
 
+/* Keys and values in pages. */
+static lathe_status check_pages(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    enum { MOST_KEYS = 256 };
+    const int cu_kv = lathe__arg_find(sig, "cu_kv", 0);
+    const int64_t *const dim = p->dim;
+    if (!p->paged)
+        return LATHE_OK;
+    const char *const name = sig->arg[sig->paged_by - 1].name;
+    if (sig->backward)
+        return lathe__fail(
+            err, LATHE_ARG,
+            "argument '%s': keys in pages have no backward pass; give k and v with a place for "
+            "each key",
+            name);
+    if (cu_kv >= 0 && arg_in(p->present, cu_kv))
+        return lathe__fail(err, LATHE_ARG,
+                           "argument 'cu_kv': keys in pages have no places among all keys; leave it out and "
+                           "say lengths by 'used_kv'");
+    if (dim[SYM_PAGE] > MOST_KEYS)
+        return lathe__fail(err, LATHE_ARG,
+                           "argument '%s': expected pages of 1 to %d keys, given page=%" PRId64, name,
+                           MOST_KEYS, dim[SYM_PAGE]);
+    if (dim[SYM_MOST] * dim[SYM_PAGE] > INT32_MAX)
+        return lathe__fail(err, LATHE_ARG,
+                           "argument '%s': expected most * page below 2^31, given most=%" PRId64
+                           " and page=%" PRId64,
+                           name, dim[SYM_MOST], dim[SYM_PAGE]);
+    if (dim[SYM_KV] == dim[SYM_MOST] * dim[SYM_PAGE])
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_ARG,
+                       "problem: expected kv to be most * page where there are '%s', given kv=%" PRId64
+                       ", most=%" PRId64 " and page=%" PRId64,
+                       name, dim[SYM_KV], dim[SYM_MOST], dim[SYM_PAGE]);
+}
+
 lathe_status lathe__problem_check(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
     lathe_status status = check_sizes(sig, p, err);
+    if (status == LATHE_OK)
+        status = check_pages(sig, p, err);
     if (status == LATHE_OK)
         status = check_wanted(sig, p, err);
     if (status == LATHE_OK)

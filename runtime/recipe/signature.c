@@ -70,10 +70,46 @@ static void fill_size(const struct sig_size *s, struct problem *p, bool usual)
         *dim = s->usual;
 }
 
-void lathe__sizes_fill(const struct signature *sig, struct problem *p, bool usual)
+/* Sizes of pages that a line names bring the pages. */
+static void bring_pages(const struct signature *sig, struct problem *p, bool usual)
 {
     for (int i = 0; i < sig->n_sizes; i++)
+        if (usual && sig->size[i].beside && p->dim[sig->size[i].sym] >= 0)
+            p->present |= arg_bit(sig->size[i].beside - 1);
+    p->paged = is_by(p, sig->paged_by);
+}
+
+/* As many keys as the pages of a sequence hold; in a line as many pages as the keys need. */
+static void fill_keys(struct problem *p, bool usual)
+{
+    enum { USUAL_PAGE = 16, USUAL_KEYS = 1024 };
+    int64_t *const dim = p->dim;
+    const int64_t keys = dim[SYM_KV] >= 0 ? dim[SYM_KV] : dim[SYM_Q] >= 0 ? dim[SYM_Q] : USUAL_KEYS;
+    if (usual && dim[SYM_PAGE] < 0)
+        dim[SYM_PAGE] = USUAL_PAGE;
+    if (usual && dim[SYM_MOST] < 0) /* pages of no keys are refused later */
+        dim[SYM_MOST] = dim[SYM_PAGE] > 0 ? (keys + dim[SYM_PAGE] - 1) / dim[SYM_PAGE] : 0;
+    if (dim[SYM_KV] < 0 && dim[SYM_MOST] >= 0 && dim[SYM_PAGE] >= 0)
+        dim[SYM_KV] = dim[SYM_MOST] * dim[SYM_PAGE];
+}
+
+/* A pool in which no two sequences share a page. */
+static void fill_pool(struct problem *p, bool usual)
+{
+    const int64_t pages = p->dim[SYM_SEQS] * p->dim[SYM_MOST];
+    if (usual && p->dim[SYM_POOL] < 0)
+        p->dim[SYM_POOL] = pages > 0 ? pages : 1;
+}
+
+void lathe__sizes_fill(const struct signature *sig, struct problem *p, bool usual)
+{
+    bring_pages(sig, p, usual);
+    if (p->paged)
+        fill_keys(p, usual);
+    for (int i = 0; i < sig->n_sizes; i++)
         fill_size(&sig->size[i], p, usual);
+    if (p->paged)
+        fill_pool(p, usual);
 }
 
 bool lathe__size_follows(const struct signature *sig, const struct problem *p, int size)
@@ -215,8 +251,9 @@ bool lathe__is_float(lathe_dtype dtype)
     return dtype == LATHE_F32 || dtype == LATHE_F16 || dtype == LATHE_BF16 || dtype == LATHE_F64;
 }
 
-int64_t lathe__dim_value(const struct problem *p, struct sig_dim d)
+int64_t lathe__dim_value(const struct problem *p, struct sig_dim dim)
 {
+    const struct sig_dim d = lathe__dim_here(p, dim);
     const int64_t value = d.literal > 0 ? d.literal : p->dim[d.sym];
     return value < 0 ? value : value * (d.times == 2 ? 2 : 1) + d.plus;
 }

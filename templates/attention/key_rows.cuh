@@ -1,9 +1,8 @@
-// attention/key_rows.cuh: rows of K and V that one warp copies into tiles of its own, of a tensor with a place for each key, or
-// of pages: key j then lies in page pages[b][j / page], at j % page of it. What the list says is clamped into the tensor.
+// attention/key_rows.cuh: rows of K and V that one warp copies into a tile, of a tensor with a place for each key, or of
+// pages: key j then lies in page pages[b][j / page], at j % page of it. What the list says is clamped into the tensor.
 #pragma once
+#include "attention/sequences.cuh"
 #include "common/mma_sm80.cuh"
-
-template <class PARAMS> constexpr bool HAS_PAGES = requires(PARAMS p) { p.pages; };
 
 // Where a lane finds row `lane` of a tile: in which page, and where in it. Looked up ahead of the copies, for the list lies in
 // global memory.
@@ -52,6 +51,52 @@ template <int ROWS, int DIM, int COLS> struct warp_loader {
             }
             if constexpr (!PAGED) {
                 source += STEP * of_row;
+            }
+        }
+    }
+};
+
+// A tile of pages that the warps of a block copy together: each has ROWS / WARPS rows that lie beside each other.
+template <int ROWS, int DIM, int COLS, int THREADS, class PARAMS> struct page_loader {
+    using shape = swizzle<COLS>;
+    static constexpr int OWN = ROWS / (THREADS / 32);
+    static constexpr int ACROSS = shape::CHUNKS % 16 == 0 ? 16 : shape::W; // lanes of a row
+    static constexpr int STEP = 32 / ACROSS;                               // rows at a time
+    static_assert(ROWS % (THREADS / 32) == 0 && OWN <= 32, "a lane looks up a row");
+
+    const PARAMS &p;
+    const char *from; // the head's first row of page 0
+    int b;
+    i64 page_bytes, row_bytes;
+
+    template <class T>
+    __device__ __forceinline__ page_loader(const PARAMS &params, const T *head, int sequence, i64 of_page, i64 of_row)
+        : p(params), from(reinterpret_cast<const char *>(head)), b(sequence), page_bytes(of_page * static_cast<i64>(sizeof(T))),
+          row_bytes(of_row * static_cast<i64>(sizeof(T)))
+    {
+    }
+
+    // Rows row0 .. row0 + ROWS - 1 of the sequence to the tile at `tile`; `left` of them exist.
+    __device__ __forceinline__ void load(u32 tile, int row0, int left) const
+    {
+        const u32 thread = fresh_thread();
+        const int lane = static_cast<int>(thread % 32);
+        const int first = static_cast<int>(thread / 32) * OWN;
+        const page_place place = find_page(p, b, row0 + first + lane % OWN);
+        const int chunk = lane % ACROSS;
+#pragma unroll
+        for (int i = 0; i < (OWN + STEP - 1) / STEP; i++) {
+            const int own = lane / ACROSS + i * STEP; // beyond OWN: some row, which is not copied
+            const i64 page = __shfl_sync(ALL_LANES, place.page, own % OWN);
+            const i64 row = __shfl_sync(ALL_LANES, place.row, own % OWN);
+            const char *source = from + (page * page_bytes + row * row_bytes + chunk * 16);
+            const u32 to = tile + shape::offset(first + own, chunk);
+#pragma unroll
+            for (int c = 0; c < shape::CHUNKS; c += ACROSS) {
+                const bool inside = first + own < left && (DIM == COLS || (chunk + c) * 8 < DIM);
+                if (OWN % STEP == 0 || own < OWN) {
+                    copy16_async(to + static_cast<u32>(c * 16), source + c * 16, inside ? 16 : 0);
+                }
             }
         }
     }

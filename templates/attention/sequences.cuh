@@ -4,13 +4,15 @@
 //
 // Nothing on the host knows lengths: a launch has as many tiles as there may be, floor(tokens / ROWS) + sequences of a
 // head. Sequence i has those from floor(cu[i] / ROWS) + i on, of which some may be left over. What the lists say is
-// clamped into the tensors, so wrong ones read and write nothing else.
+// clamped into the tensors, so wrong ones read and write nothing else. Keys in pages have places of their own for each
+// sequence, as many as its pages hold.
 #pragma once
 #include "common/contract.cuh"
 
 constexpr int Q_START_BY_LENGTH = -2147483647 - 1; // runtime/recipe/recipe.h
 
 template <class PARAMS> constexpr bool HAS_SEQUENCES = requires(PARAMS p) { p.cu_q; };
+template <class PARAMS> constexpr bool HAS_PAGES = requires(PARAMS p) { p.pages; }; // attention/key_rows.cuh
 
 namespace sequences {
 
@@ -61,9 +63,9 @@ template <class PARAMS> DEV void enter(PARAMS &p, int b)
         const places of_q = queries(p);
         const places of_kv = keys(p);
         first_q = of_q.at(b);
-        first_kv = of_kv.at(b);
+        first_kv = HAS_PAGES<PARAMS> ? 0 : of_kv.at(b);
         p.z.len_q = max(of_q.at(b + 1) - first_q, 0);
-        p.z.len_kv = max(of_kv.at(b + 1) - first_kv, 0);
+        p.z.len_kv = HAS_PAGES<PARAMS> ? p.z.len_kv : max(of_kv.at(b + 1) - first_kv, 0);
     }
     if (p.used_kv != nullptr) {
         p.z.len_kv = place(p.used_kv, p.used_kv_step, b, p.z.len_kv);

@@ -20,7 +20,8 @@ static bool is_left_out(const struct sig_arg *a, const struct test_case *c)
 /* Of attention. */
 static bool is_list_of_sequences(const struct sig_arg *a)
 {
-    return strcmp(a->name, "cu_q") == 0 || strcmp(a->name, "cu_kv") == 0 || strcmp(a->name, "used_kv") == 0;
+    return strcmp(a->name, "cu_q") == 0 || strcmp(a->name, "cu_kv") == 0 || strcmp(a->name, "used_kv") == 0 ||
+           strcmp(a->name, "pages") == 0;
 }
 
 static bool is_given(const struct signature *sig, int arg, const struct test_case *c)
@@ -31,7 +32,8 @@ static bool is_given(const struct signature *sig, int arg, const struct test_cas
         gradients += sig->arg[i].role == ROLE_OUT_OPTIONAL;
     if (is_left_out(a, c) || a->role == ROLE_MASK_KEPT)
         return false;
-    if (is_list_of_sequences(a) && strstr(c->group, "varlen") == NULL)
+    const bool pages = strcmp(a->name, "pages") == 0;
+    if (is_list_of_sequences(a) && !case_has_pages(c) && (pages || strstr(c->group, "varlen") == NULL))
         return false;
     if (c->pass == LATHE_BACKWARD && a->role == ROLE_OUT_OPTIONAL)
         return !(c->unwanted >> gradients & 1u);

@@ -62,6 +62,10 @@ struct test_case {
     bool hollow; /* an input that the spec reads has no elements, which the host device refuses: what a kernel
                     touches is judged, no value */
 };
+static inline bool case_has_pages(const struct test_case *c) /* of attention */
+{
+    return c->dim[SYM_PAGE] >= 0;
+}
 struct inline_spec { /* a spec of this test's own */
     const char *name;
     const char *text;
@@ -93,6 +97,7 @@ void group_scores(struct case_list *list, bool full);    /* cases_scores.c */
 void group_given(struct case_list *list);                /* cases_given.c */
 void group_linear(struct case_list *list, bool full);    /* cases_linear.c */
 void group_sequences(struct case_list *list, bool full); /* cases_sequences.c */
+void group_pages(struct case_list *list, bool full);     /* cases_pages.c */
 void group_decode(struct case_list *list, bool full);    /* cases_decode.c */
 bool same_job(const struct test_case *a, const struct test_case *b);
 void case_name(const struct test_case *c, char *out, size_t size);

@@ -106,8 +106,38 @@ static int64_t sequence_place(const struct test_case *c, bool keys, int64_t i)
     return i == seqs ? tokens : seqs == 7 ? place : tokens * i / seqs;
 }
 
+/* Of pages: none, one, all, one less; a tile and more, and beside the borders of pages. */
+static int64_t keys_in_pages(const struct test_case *c, int64_t i)
+{
+    const int64_t room = c->dim[SYM_KV];
+    const int64_t some[] = {
+        room - 1, 0, room / 2 + 1, 1, room, 65 % (room + 1), c->dim[SYM_PAGE] % (room + 1)};
+    return c->without && strstr(c->without, "used_kv") ? room : some[i % 7];
+}
+
+/* Which page of the pool holds page m of a sequence; places that no key in use needs are outside. */
+static int64_t page_of(const struct test_case *c, int64_t sequence, int64_t m)
+{
+    if (m * c->dim[SYM_PAGE] >= keys_in_pages(c, sequence))
+        return m % 2 ? -1 - m : c->dim[SYM_POOL] + m;
+    return c->dim[SYM_POOL] - 2 - (m * c->dim[SYM_SEQS] + sequence);
+}
+
+/* Does no sequence have a key there? */
+static bool is_free(const struct test_case *c, int64_t page, int64_t row)
+{
+    const int64_t turn = c->dim[SYM_POOL] - 2 - page;
+    if (turn < 0 || turn >= c->dim[SYM_SEQS] * c->dim[SYM_MOST])
+        return true;
+    const int64_t token = turn / c->dim[SYM_SEQS] * c->dim[SYM_PAGE] + row;
+    return token >= keys_in_pages(c, turn % c->dim[SYM_SEQS]);
+}
+
 static int64_t keys_in_use(const struct test_case *c, int64_t i)
 {
+    if (case_has_pages(c))
+        return keys_in_pages(c, i);
+
     const bool packed = c->dim[SYM_SEQS] != c->dim[SYM_B];
     const int64_t room =
         packed ? sequence_place(c, true, i + 1) - sequence_place(c, true, i) : c->dim[SYM_KV];
@@ -120,6 +150,8 @@ static bool sequence_value(const struct tensor *t, const struct test_case *c, in
         *value = (double)sequence_place(c, is(t, "cu_kv"), flat);
     else if (is(t, "used_kv"))
         *value = (double)keys_in_use(c, flat);
+    else if (is(t, "pages"))
+        *value = (double)page_of(c, flat / c->dim[SYM_MOST], flat % c->dim[SYM_MOST]);
     else
         return false;
     return true;
@@ -128,6 +160,8 @@ static bool sequence_value(const struct tensor *t, const struct test_case *c, in
 /* Keys and values behind those in use are NaN: nothing may come of them. */
 static bool is_not_in_use(const struct tensor *t, const struct test_case *c, int64_t flat)
 {
+    if (case_has_pages(c) && (is(t, "k") || is(t, "v")))
+        return is_free(c, flat / t->shape[3] / t->shape[2] / t->shape[1], flat / t->shape[3] % t->shape[2]);
     if (strstr(c->group, "varlen") == NULL || (c->without && strstr(c->without, "used_kv")) ||
         !(is(t, "k") || is(t, "v")))
         return false;
@@ -309,7 +343,8 @@ static void set_shape(struct tensor *t, const struct sig_arg *a, const struct te
     t->ndim = a->ndim - skip;
     t->count = 1;
     for (int i = 0; i < t->ndim; i++) {
-        const struct sig_dim d = a->dim[i + skip];
+        const struct problem here = {.paged = case_has_pages(c)};
+        const struct sig_dim d = lathe__dim_here(&here, a->dim[i + skip]);
         t->shape[i] = d.sym == SYM_ONE ? (d.literal > 0 ? d.literal : 1) : c->dim[d.sym];
         t->shape[i] = t->shape[i] * (d.times == 2 ? 2 : 1) + d.plus;
         t->count *= t->shape[i];

@@ -1,0 +1,114 @@
+/*
+ * cases_pages.c: keys and values in pages: of 1 to 256 keys, heads or tokens first, NaN in pages that no key
+ * in use lies in and beside the last key; dense and packed queries, rows that are cut by keys. In: nothing.
+ * Out: cases at the end of the list.
+ */
+#include "cases.h"
+
+#include <string.h>
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+static const struct inline_spec SPECS[] = {
+    {"whole", "return attention {}\n"},
+    {"causal", "return attention { mask_mod = causal }\n"},
+    {"window",
+     "return attention { mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 20) end }\n"},
+    {"documents",
+     "return attention { inputs = { doc = tensor('i32', 'b', 'kv') }, mask_mod = function(at, x)\n"
+     "  return eq(x.doc(at.b, clamp(at.q, 0, at.len_kv - 1)) // 9, x.doc(at.b, at.kv) // 9) end }\n"},
+    {"tables", /* over sequences, over queries, over keys of all sequences and of each, and over distances */
+     "return attention { inputs = { slope = tensor('f32', 'b', 'h'), bias = tensor('f32', 'h', 'kv'),\n"
+     "    lift = tensor('float', 'b', 'q'), own = tensor('f32', 'b', 'kv'), near = tensor('f32', 'h', 64) "
+     "},\n"
+     "  mask_mod = causal,\n"
+     "  score_mod = function(s, at, x)\n"
+     "    return s + x.slope(at.b, at.h) * 0.05 * (at.q - at.kv) + x.bias(at.h, at.kv) * (1 + x.lift(at.b, "
+     "at.row))\n"
+     "      + x.own(at.b, at.kv) + x.near(at.h, clamp(at.q - at.kv, 0, 63)) + 0.01 * at.len_q - 0.01 * "
+     "at.len_kv end }\n"},
+};
+static const char *const SHIPPED[] = {"retention", "sigmoid", "sinks", "softcap", "dropout", "relu"};
+static const struct {
+    int page, most;
+} PAGES[] = {{1, 200}, {3, 67}, {16, 13}, {64, 4}, {256, 1}};
+
+/* Of queries: in batches, or packed. */
+static const struct {
+    int seqs, h, h_kv, q;
+    const char *without;
+} SHAPES[] = {
+    {3, 4, 2, 70, " cu_q cu_kv "}, {7, 4, 2, 420, " cu_kv "}, {3, 2, 1, 33, " cu_q cu_kv used_kv "}};
+static const struct {
+    int b, h, h_kv, q;
+} FEW[] = {{3, 8, 2, 1}, {3, 4, 4, 5}, {3, 8, 1, 3}, {3, 4, 2, 33}};
+
+static void set_pages(struct test_case *c, int pages, int times, int seqs)
+{
+    c->dim[SYM_SEQS] = seqs;
+    c->dim[SYM_PAGE] = PAGES[pages].page;
+    c->dim[SYM_MOST] = PAGES[pages].most * times;
+    c->dim[SYM_KV] = c->dim[SYM_PAGE] * c->dim[SYM_MOST];
+    c->dim[SYM_POOL] = seqs * c->dim[SYM_MOST] + 3;
+    c->layout = pages % 2 ? LAYOUT_SWAPPED : pages == 2 ? LAYOUT_PADDED : LAYOUT_COMPACT;
+}
+
+static void add(struct case_list *list, struct test_case c, int shape, int pages)
+{
+    c.without = SHAPES[shape].without;
+    set_pages(&c, pages, 1, SHAPES[shape].seqs);
+    c.dim[SYM_B] = strstr(c.without, "cu_q") ? SHAPES[shape].seqs : 1;
+    c.dim[SYM_H] = SHAPES[shape].h;
+    c.dim[SYM_H_KV] = SHAPES[shape].h_kv;
+    c.dim[SYM_Q] = SHAPES[shape].q;
+    case_add(list, &c);
+}
+
+static void add_few(struct case_list *list, struct test_case c, int shape, int pages)
+{
+    c.template_name = "attention_decode";
+    c.without = " cu_q cu_kv ";
+    set_pages(&c, pages, 3, FEW[shape].b);
+    c.dim[SYM_B] = FEW[shape].b;
+    c.dim[SYM_H] = FEW[shape].h;
+    c.dim[SYM_H_KV] = FEW[shape].h_kv;
+    c.dim[SYM_Q] = FEW[shape].q;
+    case_add(list, &c);
+}
+
+static void add_dims(struct case_list *list)
+{
+    static const int DIMS[][2] = {{128, 128}, {96, 96},   {80, 40}, {256, 256},
+                                  {16, 24},   {192, 128}, {64, 128}};
+    static const int SM[] = {90, 80, 86};
+    for (int i = 0; i < COUNT(DIMS); i++) {
+        add(list,
+            case_of_attention("paged", SPECS[1].name, SPECS[1].text, i % 2 ? LATHE_F16 : LATHE_BF16,
+                              DIMS[i][0], DIMS[i][1], SM[i % 3]),
+            0, i % COUNT(PAGES));
+        add_few(list,
+                case_of_attention("decode_paged", SPECS[1].name, SPECS[1].text,
+                                  i % 2 ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1], SM[(i + 1) % 3]),
+                i % COUNT(FEW), (i + 2) % COUNT(PAGES));
+    }
+}
+
+void group_pages(struct case_list *list, bool full)
+{
+    for (int i = 0; i < COUNT(SPECS); i++)
+        for (int k = 0; k < (full ? COUNT(PAGES) : 3); k++) {
+            add(list, case_of_attention("paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 64, 64, 80),
+                (i + k) % COUNT(SHAPES), (i + 2 * k) % COUNT(PAGES));
+            add_few(list,
+                    case_of_attention("decode_paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 64, 64,
+                                      k % 2 ? 80 : 90),
+                    (i + k) % COUNT(FEW), (i + 2 * k) % COUNT(PAGES));
+        }
+    for (int i = 0; i < COUNT(SHIPPED); i++) {
+        add(list, case_of_attention("paged", SHIPPED[i], NULL, LATHE_F16, 64, 64, 80), i % COUNT(SHAPES),
+            i % COUNT(PAGES));
+        add_few(list, case_of_attention("decode_paged", SHIPPED[i], NULL, LATHE_F16, 64, 64, 90),
+                i % COUNT(FEW), (i + 1) % COUNT(PAGES));
+    }
+    add_dims(list);
+}

@@ -1,0 +1,360 @@
+/*
+ * host_pages.c: keys and values in pages, on the host device: bit for bit what a tensor with a place for each
+ * key gives, whatever lies in pages that are not in use and beside the last key. Wrong lists get their
+ * sentence, and nothing is written.
+ */
+#include "check.h"
+#include "gen/base/text.h"
+#include "gen/gen.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQS = 3, H = 4, H_KV = 2, Q = 5, D = 8, KEYS = 64, POOL_NUMBERS = 40000 };
+static const char TEXT[] =
+    "local function same(at, x) return eq(x.doc(at.b, clamp(at.q, 0, at.len_kv - 1)) // 40, x.doc(at.b, "
+    "at.kv) // 40) end\n"
+    "return attention {\n"
+    "  inputs = { doc = tensor('i32', 'b', 'kv'), slope = tensor('f32', 'b', 'h'), bias = tensor('f32', 'h', "
+    "'kv'),\n"
+    "             gain = tensor('f32', 'b', 'q') },\n"
+    "  mask_mod = both(causal, same),\n"
+    "  key_mod = function(k, at) return k * (1 + 0.01 * at.pos) end,\n"
+    "  score_mod = function(s, at, x)\n"
+    "    return s * x.gain(at.b, at.row) + x.slope(at.b, at.h) * (at.q - at.kv) + x.bias(at.h, at.kv) +\n"
+    "           0.01 * at.len_q + 0.02 * at.len_kv + 0.1 * at.n_b\n"
+    "  end,\n"
+    "}\n";
+
+/* Arguments of a call, with the same keys in both forms. */
+struct bench {
+    struct ir *ir;
+    struct signature sig;
+    int64_t page, most, kv, pool;
+    bool by_token; /* tokens before heads */
+    double q[SEQS * H * Q * D], gain[SEQS * Q], slope[SEQS * H], bias[H * 300];
+    double k[2][SEQS * H_KV * 300 * D]; /* of k and v */
+    double paged[2][POOL_NUMBERS];
+    int32_t doc[SEQS * 300], used[SEQS], pages[SEQS * 300];
+    double o[SEQS * H * Q * D], lse[SEQS * H * Q];
+    int64_t shape[16][4], stride[16][4];
+    lathe_arg arg[16];
+    int n;
+    lathe_error err;
+};
+
+static lathe_arg *add(struct bench *b, const char *name, void *data, lathe_dtype dtype, int ndim,
+                      const int64_t *shape)
+{
+    lathe_arg *a = &b->arg[b->n];
+    memcpy(b->shape[b->n], shape, (size_t)ndim * sizeof *shape);
+    *a = (lathe_arg){name, data, dtype, ndim, b->shape[b->n], NULL};
+    b->n++;
+    return a;
+}
+
+static int64_t place(const struct bench *b, int64_t page, int64_t h, int64_t row)
+{
+    return ((page * (b->by_token ? b->page : H_KV) + (b->by_token ? row : h)) *
+                (b->by_token ? H_KV : b->page) +
+            (b->by_token ? h : row)) *
+           D;
+}
+
+/* Pages of all sequences take turns; those that hold no key in use are no pages at all. */
+static void fill_pages(struct bench *b)
+{
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < POOL_NUMBERS; i++)
+            b->paged[t][i] = (double)NAN;
+    for (int64_t s = 0; s < SEQS; s++)
+        for (int64_t m = 0; m < b->most; m++) {
+            const int64_t number = (m * SEQS + SEQS - 1 - s + 1) % b->pool;
+            b->pages[s * b->most + m] = m * b->page < b->used[s] ? (int32_t)number : -77;
+        }
+    for (int64_t i = 0; i < (int64_t)SEQS * H_KV * b->kv; i++) {
+        const int64_t token = i % b->kv;
+        const int64_t h = i / b->kv % H_KV;
+        const int64_t s = i / b->kv / H_KV;
+        const int64_t to = place(b, b->pages[s * b->most + token / b->page], h, token % b->page);
+        for (int t = 0; t < 2 && token < b->used[s]; t++)
+            memcpy(&b->paged[t][to], &b->k[t][i * D], D * sizeof(double));
+    }
+}
+
+static void open_bench(struct bench *b, int64_t page, bool by_token)
+{
+    struct diag diag = {0};
+    memset(b, 0, sizeof *b);
+    b->ir = spec_load("t.lua", TEXT, strlen(TEXT), &diag);
+    CHECK_STR(diag.n > 0 ? diag.entry[0].text : "", "");
+    CHECK(b->ir != NULL);
+    signature_make(b->ir, LATHE_FORWARD, &b->sig);
+    b->page = page;
+    b->most = (KEYS + page - 1) / page;
+    b->kv = b->most * page;
+    b->pool = SEQS * b->most + 2;
+    b->by_token = by_token;
+    b->used[0] = (int32_t)(b->kv - 1); /* the last page has a place left */
+    b->used[2] = (int32_t)(b->kv / 2 + 1);
+    for (size_t i = 0; i < sizeof b->q / sizeof *b->q; i++)
+        b->q[i] = sin(0.7 * (double)i);
+    for (int t = 0; t < 2; t++)
+        for (int64_t i = 0; i < (int64_t)SEQS * H_KV * b->kv * D; i++)
+            b->k[t][i] = sin(1.3 * (double)i + t);
+    for (int i = 0; i < SEQS * Q; i++)
+        b->gain[i] = 1 + 0.1 * i;
+    for (int i = 0; i < H * 300; i++)
+        b->bias[i] = cos((double)i);
+    for (int i = 0; i < SEQS * H; i++)
+        b->slope[i] = 0.01 * i;
+    for (int i = 0; i < SEQS * 300; i++)
+        b->doc[i] = i;
+    fill_pages(b);
+}
+
+enum form { DENSE, PAGED, PACKED };
+
+/* Of sequences first .. first + n - 1. */
+static void set_args(struct bench *b, enum form form, int64_t first, int64_t n)
+{
+    const int64_t rows = form == PACKED ? 1 : n;
+    const int64_t tokens = form == PACKED ? n * Q : Q;
+    const int64_t keys = n * 0 + b->kv;
+    b->n = 0;
+    add(b, "q", b->q + first * H * Q * D, LATHE_F64, 4, (int64_t[]){rows, H, tokens, D});
+    for (int t = 0; t < 2; t++) {
+        const char *name = t ? "v" : "k";
+        if (form == DENSE) {
+            add(b, name, b->k[t] + first * H_KV * b->kv * D, LATHE_F64, 4, (int64_t[]){n, H_KV, keys, D});
+            continue;
+        }
+        lathe_arg *a = add(b, name, b->paged[t], LATHE_F64, 4, (int64_t[]){b->pool, H_KV, b->page, D});
+        const int64_t stride[4] = {H_KV * b->page * D, b->by_token ? D : b->page * D,
+                                   b->by_token ? H_KV * D : D, 1};
+        memcpy(b->stride[b->n - 1], stride, sizeof stride);
+        a->strides = b->stride[b->n - 1];
+    }
+    add(b, "o", b->o + first * H * Q * D, LATHE_F64, 4, (int64_t[]){rows, H, tokens, D});
+    add(b, "lse", b->lse + first * H * Q, LATHE_F64, 3, (int64_t[]){rows, H, tokens});
+    add(b, "doc", b->doc + first * b->kv, LATHE_I32, 2, (int64_t[]){n, keys});
+    add(b, "slope", b->slope + first * H, LATHE_F64, 2, (int64_t[]){n, H});
+    add(b, "bias", b->bias, LATHE_F64, 2, (int64_t[]){H, keys});
+    add(b, "gain", b->gain + first * Q, LATHE_F64, 2, (int64_t[]){rows, tokens});
+    add(b, "used_kv", b->used + first, LATHE_I32, 1, (int64_t[]){n});
+    if (form != DENSE)
+        add(b, "pages", b->pages + first * b->most, LATHE_I32, 2, (int64_t[]){n, b->most});
+}
+
+static lathe_status run(struct bench *b)
+{
+    b->err = (lathe_error){0};
+    return host_forward(b->ir, &b->sig, b->arg, b->n, NULL, 0, &b->err);
+}
+
+static void run_well(struct bench *b)
+{
+    const lathe_status status = run(b);
+    CHECK_STR(b->err.text, "");
+    CHECK_EQ(status, LATHE_OK);
+}
+
+static void compare(int64_t page, bool by_token)
+{
+    static struct bench b;
+    static double o[SEQS * H * Q * D], lse[SEQS * H * Q];
+    open_bench(&b, page, by_token);
+    set_args(&b, DENSE, 0, SEQS);
+    run_well(&b);
+    memcpy(o, b.o, sizeof o);
+    memcpy(lse, b.lse, sizeof lse);
+    memset(b.o, 0xff, sizeof b.o);
+    set_args(&b, PAGED, 0, SEQS);
+    run_well(&b);
+    CHECK(memcmp(o, b.o, sizeof o) == 0 && memcmp(lse, b.lse, sizeof lse) == 0);
+    CHECK(o[0] != 0 && o[H * Q * D] == 0); /* sequence 1 has no keys */
+    ir_free(b.ir);
+}
+
+TEST(pages_of_any_size_give_what_keys_in_a_row_give)
+{
+    static const int64_t size[] = {1, 3, 16, 64, 256};
+    for (int i = 0; i < 5; i++) {
+        compare(size[i], false);
+        compare(size[i], true);
+    }
+}
+
+/* Packed: q [1, h, tokens, d], so rows of a head are those of all sequences. */
+TEST(packed_queries_have_pages_too)
+{
+    static const int32_t cu[SEQS + 1] = {0, 5, 5, 15}; /* of which sequence 1 has none */
+    static struct bench b;
+    static double packed[SEQS * H * Q * D];
+    open_bench(&b, 3, false);
+    set_args(&b, PACKED, 0, SEQS);
+    add(&b, "cu_q", (void *)cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
+    run_well(&b);
+    memcpy(packed, b.o, sizeof packed);
+    for (int64_t s = 0; s < SEQS; s += 2) {
+        const int64_t tokens = cu[s + 1] - cu[s];
+        static double o[H * 10 * D];
+        static int64_t stride[4] = {0, SEQS * Q * D, D, 1};
+        set_args(&b, PAGED, s, 1);
+        for (int i = 0; i < b.n; i++)
+            if (strcmp(b.arg[i].name, "q") == 0) {
+                b.arg[i].data = b.q + cu[s] * D;
+                b.arg[i].strides = stride;
+                b.shape[i][2] = tokens;
+            } else if (strcmp(b.arg[i].name, "o") == 0) {
+                b.arg[i].data = o;
+                b.shape[i][2] = tokens;
+            } else if (strcmp(b.arg[i].name, "lse") == 0) {
+                b.shape[i][2] = tokens;
+            } else if (strcmp(b.arg[i].name, "gain") == 0) {
+                b.arg[i].data = b.gain + cu[s];
+                b.shape[i][1] = tokens;
+            } else if (strcmp(b.arg[i].name, "slope") == 0 || strcmp(b.arg[i].name, "doc") == 0) {
+                b.shape[i][0] = 1;
+            }
+        b.arg[0].strides = stride;
+        const lathe_status status = run(&b);
+        CHECK_STR(b.err.text, "");
+        CHECK_EQ(status, LATHE_OK);
+        for (int h = 0; h < H; h++)
+            for (int64_t r = 0; r < tokens; r++) /* at.n_b differs, which moves all scores alike */
+                for (int d = 0; d < D; d++)
+                    CHECK(fabs(o[(h * tokens + r) * D + d] - packed[(h * SEQS * Q + cu[s] + r) * D + d]) <
+                          1e-12);
+    }
+    ir_free(b.ir);
+}
+
+static lathe_arg *arg_of(struct bench *b, const char *name)
+{
+    for (int i = 0; i < b->n; i++)
+        if (strcmp(b->arg[i].name, name) == 0)
+            return &b->arg[i];
+    CHECK(false);
+    return NULL;
+}
+
+static void check_refused(struct bench *b, const char *sentence)
+{
+    memset(b->o, 0xff, sizeof b->o);
+    CHECK_EQ(run(b), LATHE_ARG);
+    CHECK_HAS(b->err.text, sentence);
+    for (size_t i = 0; i < sizeof b->o / sizeof *b->o; i++)
+        CHECK(isnan(b->o[i]));
+}
+
+TEST(wrong_pages_are_refused)
+{
+    static const int32_t cu[SEQS + 1] = {0, 1, 2, 15};
+    static const int64_t two[2] = {2, 4};
+    static struct bench b;
+    open_bench(&b, 16, false);
+    set_args(&b, PAGED, 0, SEQS);
+    b.pages[3] = 14;
+    check_refused(&b,
+                  "argument 'pages': expected pages from 0 to 13, given 14 for keys 48 to 62 of sequence 0");
+    b.pages[3] = -1;
+    check_refused(&b,
+                  "argument 'pages': expected pages from 0 to 13, given -1 for keys 48 to 62 of sequence 0");
+    b.pages[3] = 0;
+    b.used[1] = 65;
+    check_refused(&b, "argument 'used_kv': expected lengths from 0 to the 64 keys of sequence 1, given 65");
+    b.used[1] = 0;
+    arg_of(&b, "pages")->shape = two;
+    check_refused(&b, "argument 'pages': expected shape [seqs=3,most], given [2,4]");
+    set_args(&b, PAGED, 0, SEQS);
+    arg_of(&b, "pages")->dtype = LATHE_F32;
+    check_refused(&b, "argument 'pages': expected dtype i32, given f32");
+    set_args(&b, PAGED, 0, SEQS);
+    arg_of(&b, "pages")->data = NULL;
+    check_refused(&b, "argument 'k': expected shape");
+    set_args(&b, PACKED, 0, SEQS);
+    add(&b, "cu_q", (void *)cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
+    add(&b, "cu_kv", (void *)cu, LATHE_I32, 1, (int64_t[]){SEQS + 1});
+    check_refused(&b, "argument 'cu_kv': keys in pages have no places among all keys");
+    set_args(&b, PAGED, 0, SEQS);
+    memcpy(arg_of(&b, "k")->data, b.paged[0], 0);
+    b.shape[1][2] = b.shape[2][2] = 300;
+    arg_of(&b, "k")->strides = arg_of(&b, "v")->strides = NULL;
+    check_refused(&b, "argument 'pages': expected pages of 1 to 256 keys, given page=300");
+    b.shape[1][2] = b.shape[2][2] = 0;
+    check_refused(&b, "problem: expected page >= 1, given page=0");
+    b.shape[1][2] = b.shape[2][2] = 16;
+    b.shape[1][0] = b.shape[2][0] = 0;
+    check_refused(&b, "problem: expected pool >= 1, given pool=0");
+    b.shape[1][0] = b.shape[2][0] = b.pool;
+    b.shape[2][2] = 15;
+    check_refused(&b, "argument 'v': expected shape [pool=14,h_kv=2,page=16,d_v], given [14,2,15,8]");
+    ir_free(b.ir);
+}
+
+TEST(a_backward_pass_takes_no_pages)
+{
+    static struct bench b;
+    lathe_arg args[20];
+    int n = 0;
+    static double grad[SEQS * H * Q * D];
+    open_bench(&b, 16, false);
+    signature_make(b.ir, LATHE_BACKWARD, &b.sig);
+    set_args(&b, PAGED, 0, SEQS);
+    for (int i = 0; i < b.n; i++)
+        args[n++] = b.arg[i];
+    args[n] = args[0];
+    args[n++].name = "do";
+    args[n] = args[0];
+    args[n].data = grad;
+    args[n++].name = "dq";
+    CHECK_EQ(host_backward(b.ir, &b.sig, args, n, &b.err), LATHE_ARG);
+    CHECK_HAS(b.err.text, "argument 'pages': keys in pages have no backward pass; give k and v with a place");
+    ir_free(b.ir);
+}
+
+TEST(a_line_needs_the_size_of_a_page_alone)
+{
+    static const struct {
+        const char *line;
+        const char *text; /* problem_text, or: */
+        const char *refused;
+    } row[] = {
+        {"pages=i32,b=2,q=1,kv=100", NULL,
+         "problem: expected kv to be most * page where there are 'pages', given kv=100, most=7 and page=16"},
+        {"page=3,b=2,q=1,kv=99", "dtype=bf16,b=2,h=8,h_kv=8,q=1,kv=99,page=3,most=33,pool=66,d=128,d_v=128",
+         NULL},
+        {"page=64,q=100", "dtype=bf16,b=1,h=8,h_kv=8,q=100,kv=128,page=64,most=2,pool=2,d=128,d_v=128", NULL},
+        {"most=4,seqs=3,q=9",
+         "dtype=bf16,b=1,h=8,h_kv=8,q=9,kv=64,seqs=3,page=16,most=4,pool=12,d=128,d_v=128", NULL},
+        {"q=1,kv=64", "dtype=bf16,b=1,h=8,h_kv=8,q=1,kv=64,d=128,d_v=128", NULL},
+        {"page=257", NULL, "argument 'pages': expected pages of 1 to 256 keys, given page=257"},
+        {"page=0", NULL, "problem: expected page >= 1, given page=0"},
+        {"page=256,most=9000000", NULL, "argument 'pages': expected most * page below 2^31"},
+    };
+    struct diag diag = {0};
+    struct signature sig;
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        struct problem p;
+        struct text_buf text = {0};
+        lathe_error err = {.status = LATHE_OK};
+        const lathe_status status = problem_parse(&sig, row[i].line, &p, &err);
+        if (row[i].refused)
+            CHECK_HAS(err.text, row[i].refused);
+        CHECK_EQ(status, row[i].text ? LATHE_OK : LATHE_ARG);
+        if (!row[i].text)
+            continue;
+        problem_text(&sig, &p, &text);
+        CHECK_STR(text.data, row[i].text);
+        CHECK_EQ(problem_has_named(&sig, &p, "pages"), p.dim[SYM_PAGE] >= 0);
+        text_free(&text);
+    }
+    ir_free(ir);
+}
