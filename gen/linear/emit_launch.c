@@ -175,9 +175,14 @@ void linear_index(struct params *p, const struct emitter *e, const char *name)
         params_product(p, member, &none);
 }
 
-/* linear_params, of every kernel of the recurrence. `inverse`: a buffer; -1: there is none. */
+struct beside { /* buffers of the recurrence; -1: there is none */
+    int inverse, parts;
+    int pieces; /* of a sequence, in this launch */
+};
+
+/* linear_params, of every kernel of the recurrence. */
 static void add_params(struct emitter *e, struct launch *launch, const struct layout *l,
-                       const struct plan *plan, int inverse, struct text_buf *text)
+                       const struct plan *plan, const struct beside *beside, struct text_buf *text)
 {
     struct params p;
     params_open(&p, text, launch, "linear_params");
@@ -191,10 +196,15 @@ static void add_params(struct emitter *e, struct launch *launch, const struct la
     linear_state(&p, e, "float", "norm_out", 3);
     linear_index(&p, e, "cu");
     linear_index(&p, e, "state_index");
-    if (inverse >= 0)
-        params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, inverse);
+    if (beside->inverse >= 0)
+        params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, beside->inverse);
     else if (plan->linear.chunks)
         params_null(&p, "void", "inverse");
+    if (beside->parts >= 0) {
+        const struct product pieces = product_of(beside->pieces);
+        params_pointer(&p, "float", "parts", PARAM_WORK_DATA, beside->parts);
+        params_product(&p, "pieces", &pieces);
+    }
     params_token_sizes(&p);
     params_inputs(&p, e, "x");
     params_close(&p, "linear_params");
@@ -213,14 +223,14 @@ static struct product chunks_of_all(const struct emitter *e, int64_t scale)
 
 /* One kernel of the recurrence. */
 static struct launch *add_kernel(struct emitter *e, const struct layout *l, const struct plan *plan,
-                                 const char *role, int slices, int inverse, struct source *out,
-                                 struct text_buf *text)
+                                 const char *role, int slices, const struct beside *beside,
+                                 struct source *out, struct text_buf *text)
 {
     struct launch *launch = add_launch(out, e, role, 32 * plan->linear.warps);
     launch->grid = product_of(slices);
     product_times(&launch->grid, SYM_SEQS, 1);
     product_times(&launch->grid, SYM_H, 1);
-    add_params(e, launch, l, plan, inverse, text);
+    add_params(e, launch, l, plan, beside, text);
     return launch;
 }
 
@@ -231,6 +241,34 @@ static void only_where(struct launch *launch, enum sym size, int32_t least, int3
     launch->most = most;
 }
 
+/* Of a whole sequence a block; or of a piece, behind what each piece adds to the state. */
+static void add_pieces(struct emitter *e, const struct layout *l, const struct plan *plan,
+                       struct beside beside, struct source *out, struct text_buf *again)
+{
+    static const char *const role[] = {"states", "chunks"};
+    const struct linear_plan *to = &plan->linear;
+    beside.pieces = to->pieces;
+    for (int i = 0; i < 2; i++) {
+        struct launch *launch = add_kernel(e, l, plan, role[i], to->chunk_slices, &beside, out, again);
+        launch->grid.scale *= to->pieces;
+        launch->grid_limit = to->piece_blocks;
+        launch->threads = to->chunk_threads;
+        launch->smem_bytes = to->smem_bytes;
+        only_where(launch, SYM_T, to->pieces_from, INT32_MAX);
+    }
+}
+
+/* part_layout of linear/additive_tiles.cuh: of the blocks that there are at most, and one a sequence. */
+static int add_part_buffer(const struct emitter *e, const struct linear_plan *to, struct source *out)
+{
+    struct product bytes = product_of((int64_t)to->part_bytes * (to->pieces + 1) * to->chunk_slices);
+    product_times(&bytes, SYM_SEQS, 1);
+    product_times(&bytes, SYM_H, 1);
+    const int buffer = add_buffer(out, e, bytes);
+    out->buffer[buffer].most = product_of(2ll * to->part_bytes * to->piece_blocks);
+    return buffer;
+}
+
 /* By chunks, but one by one where tokens are few; with the delta rule what chunks need is made in front of
  * them. */
 static void add_by_chunk(struct emitter *e, const struct layout *l, const struct plan *plan,
@@ -238,18 +276,22 @@ static void add_by_chunk(struct emitter *e, const struct layout *l, const struct
 {
     enum { FEW = 16 };
     const struct linear_plan *to = &plan->linear;
-    int inverse = -1;
+    struct beside beside = {-1, -1, 1};
     struct launch *launch = NULL;
     if (to->inverse > 0)
-        inverse = add_buffer(out, e, chunks_of_all(e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
-    only_where(add_kernel(e, l, plan, "fwd", to->slices, inverse, out, e->out), SYM_T, 0, FEW);
+        beside.inverse = add_buffer(out, e, chunks_of_all(e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
+    if (to->pieces > 0)
+        beside.parts = add_part_buffer(e, to, out);
+    only_where(add_kernel(e, l, plan, "fwd", to->slices, &beside, out, e->out), SYM_T, 0, FEW);
     if (to->inverse > 0) {
-        launch = add_kernel(e, l, plan, "inverse", to->slices, inverse, out, again);
+        launch = add_kernel(e, l, plan, "inverse", to->slices, &beside, out, again);
         launch->grid = chunks_of_all(e, 1);
         launch->smem_bytes = to->inverse;
         only_where(launch, SYM_T, FEW + 1, INT32_MAX);
     }
-    launch = add_kernel(e, l, plan, "chunks", to->chunk_slices, inverse, out, again);
+    if (to->pieces > 0)
+        add_pieces(e, l, plan, beside, out, again);
+    launch = add_kernel(e, l, plan, "chunks", to->chunk_slices, &beside, out, again);
     launch->threads = to->chunk_threads;
     launch->smem_bytes = to->smem_bytes;
     only_where(launch, SYM_T, FEW + 1, INT32_MAX);
@@ -259,10 +301,11 @@ static void add_recurrence(struct emitter *e, const struct layout *l, const stru
                            struct source *out)
 {
     struct text_buf again = {0}; /* the struct is declared already */
+    const struct beside none = {-1, -1, 1};
     if (plan->linear.chunks)
         add_by_chunk(e, l, plan, out, &again);
     else
-        (void)add_kernel(e, l, plan, "fwd", plan->linear.slices, -1, out, e->out);
+        (void)add_kernel(e, l, plan, "fwd", plan->linear.slices, &none, out, e->out);
     text_fail_with(e->out, &again);
     text_free(&again);
 }

@@ -29,7 +29,7 @@ static int smem_bytes(const struct kernel_request *r, const struct linear_plan *
 {
     const int pad = round_up(r->problem->dim[SYM_D], KEY_STEP);
     const enum decay_form form = linear_decay_form(r->ir);
-    const int factors = form == DECAY_KEY ? 3 * pad + 4 : form == DECAY_NONE ? 4 : 2 * STEP + 4;
+    const int factors = form == DECAY_KEY ? 2 * pad + 4 : form == DECAY_NONE ? 4 : 2 * STEP + 4;
     const int values = plan->column_warps * WARP_COLUMNS;
     const int step = round_up(STEP * 2 * (2 * pad + values) + 512 + 4 * factors, 128);
     const int divisors = r->ir->linear.normalise ? 2 * STEP * 4 : 0;
@@ -65,6 +65,20 @@ static void choose_columns(const struct kernel_request *r, struct linear_plan *t
     to->chunk_slices = (warps + to->column_warps - 1) / to->column_warps;
 }
 
+/* As many blocks as run at once. */
+static void choose_pieces(const struct kernel_request *r, struct linear_plan *to)
+{
+    enum { MOST_PIECES = 16, FROM = 2304, NARROW = 128, TWO = 256 };
+    const int pad = round_up(r->problem->dim[SYM_D], KEY_STEP);
+    const int warps = to->column_warps + (r->ir->linear.normalise ? 1 : 0);
+    const int logs = linear_decay_form(r->ir) == DECAY_NONE ? 0 : to->steps * pad;
+    const bool two = pad <= NARROW && to->chunk_threads <= TWO && 2 * to->smem_bytes < r->device->smem_bytes;
+    to->pieces = MOST_PIECES;
+    to->pieces_from = FROM;
+    to->piece_blocks = r->device->sm_count * (two ? 2 : 1);
+    to->part_bytes = 4 * (warps * WARP_COLUMNS * pad + logs);
+}
+
 bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, char *why)
 {
     struct linear_plan *to = &plan->linear;
@@ -81,10 +95,12 @@ bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, cha
     }
     to->chunks = true;
     to->chunk_threads = 32 * (to->steps + to->column_warps + (r->ir->linear.normalise ? 1 : 0));
+    choose_pieces(r, to);
     snprintf(plan->reason, sizeof plan->reason,
              "decay %s: steps of %d tokens, %d at a time in room for %d times as many, %d blocks a head and "
-             "sequence, each with %d value channels; up to 16 tokens one by one",
+             "sequence, each with %d value channels; few sequences of %d tokens and more in up to %d pieces; "
+             "up to 16 tokens one by one",
              linear_decay_text(linear_decay_form(r->ir)), STEP, to->steps, to->stages, to->chunk_slices,
-             to->column_warps * WARP_COLUMNS);
+             to->column_warps * WARP_COLUMNS, to->pieces_from, to->pieces);
     return true;
 }

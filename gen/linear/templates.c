@@ -29,6 +29,8 @@ static void config_additive(struct text_buf *t, const struct problem *problem, c
     config_chunked(t, problem, plan);
     text_add(t, "constexpr int CHUNK_STEPS = %d, COLUMN_WARPS = %d;\n", plan->linear.steps,
              plan->linear.column_warps);
+    text_add(t, "constexpr int PIECES = %d, PIECES_FROM = %d, PIECE_BLOCKS = %d;\n", plan->linear.pieces,
+             plan->linear.pieces_from, plan->linear.piece_blocks);
 }
 
 static void config_recurrent_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)

@@ -18,6 +18,10 @@ struct linear_plan {
     int chunk_slices;  /* and blocks of a head and sequence */
     int steps;         /* linear/additive.cuh: steps of 16 tokens in a chunk, */
     int column_warps;  /* and warps that have 16 columns of the state each */
+    int pieces;        /* of a sequence at most, where sequences are few and long; 0: always whole */
+    int pieces_from;   /* tokens */
+    int piece_blocks;  /* at most */
+    int part_bytes;    /* of what a block's piece adds to the state */
     int inverse; /* shared memory of the kernel that inverts for the delta rule, a block a chunk; 0: none */
     bool back_chunks; /* backward: the same */
     int units;        /* of which: blocks of a head and sequence */

@@ -100,7 +100,7 @@ DEV void sum_pairs(u32 step, u32 sums, float (&left)[STEP][2], int group, bool f
 }
 
 // q and k in their places become what reads and what writes.
-DEV void weigh_channels(u32 step, const channel_logs &logs, int g, bool mild)
+template <bool STATES> DEV void weigh_channels(u32 step, const channel_logs &logs, int g, bool mild)
 {
     float reads_from[2];
     float writes_to[2];
@@ -113,17 +113,14 @@ DEV void weigh_channels(u32 step, const channel_logs &logs, int g, bool mild)
     for (int i = 0; i < STEP; i++) {
         const u32 q_at = pair_address(step + step_layout::Q, i, g);
         const u32 k_at = pair_address(step + step_layout::K, i, g);
-        float q[2];
         float k[2];
-        load_pair(q_at, q[0], q[1]);
         load_pair(k_at, k[0], k[1]);
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-            q[c] *= exp2_approx(logs.read(g, i, c) - reads_from[c]);
-            k[c] *= exp2_approx(writes_to[c] - logs.x[g][i][c]);
+        store_shared(k_at, pack<cfg::element>(k[0] * exp2_approx(writes_to[0] - logs.x[g][i][0]), k[1] * exp2_approx(writes_to[1] - logs.x[g][i][1])));
+        if constexpr (!STATES) {
+            float q[2];
+            load_pair(q_at, q[0], q[1]);
+            store_shared(q_at, pack<cfg::element>(q[0] * exp2_approx(logs.read(g, i, 0) - reads_from[0]), q[1] * exp2_approx(logs.read(g, i, 1) - reads_from[1])));
         }
-        store_shared(q_at, pack<cfg::element>(q[0], q[1]));
-        store_shared(k_at, pack<cfg::element>(k[0], k[1]));
     }
 }
 
@@ -146,9 +143,8 @@ DEV void leave_factors(u32 step, const channel_logs &logs, u32 mild)
             all[c] = some ? 1.0f : exp2_approx(logs.end(g, c));
         }
         const int channel = g * 64 + 2 * lane_id();
-        store_two(factor_address(step, channel_factors::IN + channel), half[0], half[1]);
+        store_two(factor_address(step, channel_factors::HALF + channel), half[0], half[1]);
         store_two(factor_address(step, channel_factors::MIDDLE + channel), all[0], all[1]);
-        store_two(factor_address(step, channel_factors::OUT + channel), half[0], half[1]);
     }
     if (lane_id() == 0) {
         store_shared(factor_address(step, channel_factors::HAS_MIDDLE), mild == (1u << KEY_GROUPS) - 1u ? 0.0f : 1.0f);

@@ -23,12 +23,12 @@ struct token_logs { // one number a token: lane l has token l % 16
     }
 };
 
-struct pair_job {
+template <bool STATES> struct pair_job {
     using element = cfg::element;
     using logs_type = typename pick<DECAY_BY_KEY, channel_logs, token_logs>::type;
     const linear_params &p;
     const work &w;
-    walk_plan walk;
+    walk_plan<STATES> walk;
     u32 shared;
     int own; // the step of each chunk that this warp has
 
@@ -104,6 +104,45 @@ struct pair_job {
             }
         }
     }
+    // Of a step that is only taken up: keys and factors; `all` gets the logarithms of what it leaves.
+    __device__ __forceinline__ void weigh_keys(u32 step, channel_logs &logs, float (&all)[KEY_GROUPS][2]) const
+    {
+        u32 mild = 0;
+#pragma unroll
+        for (int g = 0; g < KEY_GROUPS; g++) {
+            const bool some = logs.is_mild(g);
+            mild |= some ? 1u << g : 0u;
+            logs.sum(g);
+            weigh_channels<STATES>(step, logs, g, some);
+            all[g][0] += logs.end(g, 0);
+            all[g][1] += logs.end(g, 1);
+        }
+        leave_factors(step, logs, mild);
+    }
+    __device__ __forceinline__ void weigh_keys(u32 step, token_logs &logs, float (&all)[KEY_GROUPS][2]) const
+    {
+        if constexpr (DECAYS) {
+            logs.sum();
+            const float end = leave_token_factors(step, logs, 0.0f);
+#pragma unroll
+            for (int g = 0; g < KEY_GROUPS; g++) {
+                all[g][0] += end;
+                all[g][1] += end;
+            }
+        }
+    }
+    // Returns the logarithm of what the step leaves.
+    DEV float leave_token_factors(u32 step, const token_logs &logs, float reads)
+    {
+        const float all = __shfl_sync(ALL_LANES, logs.x, STEP - 1);
+        if (lane_id() < STEP) {
+            store_shared(factor_address(step, token_factors::READ + lane_id()), exp2_approx(reads));
+            store_shared(factor_address(step, token_factors::WRITE + lane_id()), exp2_approx(all - logs.x));
+        } else if (lane_id() == STEP) {
+            store_shared(factor_address(step, token_factors::ALL), exp2_approx(all));
+        }
+        return all;
+    }
     // Products of q and k, and what is left of keys when a query reads.
     __device__ __forceinline__ void pairs_of(float (&s)[2][4], u32 step, channel_logs &logs) const
     {
@@ -117,7 +156,7 @@ struct pair_job {
             }
             mild |= some ? 1u << g : 0u;
             logs.sum(g);
-            weigh_channels(step, logs, g, some);
+            weigh_channels<STATES>(step, logs, g, some);
         }
         __syncwarp();
 #pragma unroll
@@ -140,19 +179,13 @@ struct pair_job {
         }
         if constexpr (DECAYS) {
             logs.sum();
-            const float all = __shfl_sync(ALL_LANES, logs.x, STEP - 1);
             const float before = __shfl_up_sync(ALL_LANES, logs.x, 1, STEP);
             const float reads = !cfg::BONUS ? logs.x : lane_id() % STEP > 0 ? before : 0.0f;
             each_pair(s, [&](float &x, int row, int column) {
                 const float log = __shfl_sync(ALL_LANES, reads, row) - __shfl_sync(ALL_LANES, logs.x, column);
                 x *= exp2_approx(column < row || (column == row && !cfg::BONUS) ? log : 0.0f);
             });
-            if (lane_id() < STEP) {
-                store_shared(factor_address(step, token_factors::READ + lane_id()), exp2_approx(reads));
-                store_shared(factor_address(step, token_factors::WRITE + lane_id()), exp2_approx(all - logs.x));
-            } else if (lane_id() == STEP) {
-                store_shared(factor_address(step, token_factors::ALL), exp2_approx(all));
-            }
+            (void)leave_token_factors(step, logs, reads);
         }
     }
     // q, k and v of the step have come.
@@ -178,8 +211,18 @@ struct pair_job {
             store_shared(to + static_cast<u32>(4 * i), pack<element>(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1]));
         }
     }
-    __device__ __forceinline__ void run() const
+    // By how much the piece decays what was there.
+    DEV void store_logs(const float (&all)[KEY_GROUPS][2], float *to)
     {
+#pragma unroll
+        for (int g = 0; DECAYS && g < KEY_GROUPS; g++) {
+            store_vec<2, float>(to + g * 64 + 2 * lane_id(), all[g]);
+        }
+    }
+    // to: of what STATES leaves, this piece's part.
+    __device__ __forceinline__ void run(float *to) const
+    {
+        float all[KEY_GROUPS][2] = {};
         const int count = walk.count();
 #pragma unroll
         for (int number = 0; number < STAGES - 1; number++) {
@@ -191,14 +234,18 @@ struct pair_job {
 #pragma unroll 1
         for (int number = 0; number < count; number++) {
             const int place = walk.place(number, own);
-            const bool pairs = cfg::CAUSAL && place < w.s.length;
+            const bool some = cfg::CAUSAL && place < w.s.length;
             logs_type logs;
-            if (pairs) {
+            if (some) {
                 logs.fetch(p, w, place);
             }
             copy_wait<STAGES - 2>();
             __syncwarp();
-            if (pairs) {
+            if constexpr (STATES) {
+                if (some) {
+                    weigh_keys(step_address(shared, number, own), logs, all);
+                }
+            } else if (some) {
                 prepare(number, logs);
             }
             barrier_arrive(prepared(number), BLOCK_THREADS);
@@ -210,6 +257,9 @@ struct pair_job {
                 load(next);
             }
             copy_commit();
+        }
+        if constexpr (STATES) {
+            store_logs(all, to + part_layout::LOGS + own * KEY_PAD);
         }
     }
 };

@@ -20,19 +20,20 @@ static_assert(!cfg::DELTA && !DECAY_BY_VALUE, "the additive family, with no deca
 static_assert(cfg::CAUSAL || (!DECAYS && !cfg::BONUS), "over all tokens nothing is older");
 static_assert(STEPS == 2 || STEPS == 4, "cfg::CHUNK_STEPS is 2 or 4");
 static_assert(STAGES >= 2 && STAGES <= 4, "cfg::CHUNK_STAGES is 2 to 4: a named barrier for what is prepared and one for what is read, each");
+static_assert(cfg::PIECES >= 1 && cfg::PIECES_FROM >= 256, "cfg::PIECES of sequences of at least cfg::PIECES_FROM tokens");
 static_assert(COLUMN_WARPS >= 1 && COLUMN_WARPS <= 8, "cfg::COLUMN_WARPS is 1 to 8");
 
 struct step_layout { // bytes; tiles have 16 rows
     static constexpr int Q = 0, K = Q + STEP * KEY_PAD * 2, V = K + STEP * KEY_PAD * 2;
     static constexpr int PAIRS = V + STEP * VALUE_PAD * 2;      // A's fragments of the pairs within the step, 16 bytes a lane
     static constexpr int FACTORS = PAIRS + 512;                 // floats: of channels or of tokens, see below
-    static constexpr int COUNT = DECAY_BY_KEY ? 3 * KEY_PAD + 4 : DECAYS ? 2 * STEP + 4 : 4;
+    static constexpr int COUNT = DECAY_BY_KEY ? 2 * KEY_PAD + 4 : DECAYS ? 2 * STEP + 4 : 4;
     static constexpr int END = round_up(FACTORS + 4 * COUNT, 128);
 };
 // Where pairs are summed up one by one, before pairs and factors are there: 16 rows of 16 floats.
 static_assert(!DECAY_BY_KEY || step_layout::END - step_layout::PAIRS >= 4 * STEP * STEP, "pairs and factors have room for sums");
-struct channel_factors { // of a decay by key channel: the state is multiplied by IN, read, by MIDDLE, added to, and by OUT
-    static constexpr int IN = 0, MIDDLE = KEY_PAD, OUT = 2 * KEY_PAD, HAS_MIDDLE = 3 * KEY_PAD;
+struct channel_factors { // of a decay by key channel: the state is multiplied by HALF, read, by MIDDLE, added to, and by HALF again
+    static constexpr int HALF = 0, MIDDLE = KEY_PAD, HAS_MIDDLE = 2 * KEY_PAD;
 };
 struct token_factors { // of one number a token: of what a token reads, of what it writes, of the state
     static constexpr int READ = 0, WRITE = STEP, ALL = 2 * STEP;
@@ -47,18 +48,54 @@ DEV u32 prepared(int number) { return static_cast<u32>(1 + number % STAGES); }
 DEV u32 free_again(int number) { return static_cast<u32>(1 + STAGES + number % STAGES); }
 constexpr u32 DIVISORS_KNOWN = 1 + 2 * STAGES;
 
-// A block walks the chunks of its sequence once; twice where all tokens read the sum over all: then it writes first.
-struct walk_plan {
-    int length, chunks;
-    DEV walk_plan of(int length)
+// Few long sequences are cut into pieces, of which each is a block's: a first launch (STATES) has what each adds to the state, a second one begins with what
+// those before have added. How many pieces there are is the same for all blocks of a launch.
+struct pieces {
+    int units, most; // heads of sequences, slices of them apart; pieces of a sequence, at most
+    DEV pieces of(const linear_params &p)
     {
-        return {length, (length + STEP * STEPS - 1) / (STEP * STEPS)};
+        const int units = p.x.seqs * p.z.n_h * VALUE_SLICES;
+        const int room = cfg::PIECE_BLOCKS / max(units, 1);
+        return {units, p.z.len_q < cfg::PIECES_FROM || room < 3 ? 1 : min(room, cfg::PIECES)}; // two would not gain what the first launch costs
     }
-    __device__ __forceinline__ int count() const { return cfg::CAUSAL ? chunks : 2 * chunks; }
-    __device__ __forceinline__ bool reads(int number) const { return cfg::CAUSAL || number >= chunks; }
-    __device__ __forceinline__ bool writes(int number) const { return cfg::CAUSAL || number < chunks; }
+};
+struct piece {
+    static constexpr int LEAST_TOKENS = 256;
+    int number, count, begin, length; // of a sequence, `count` pieces; tokens
+    DEV piece of(int number, int most, int tokens)
+    {
+        const int each = max(LEAST_TOKENS, (tokens + 64 * most - 1) / (64 * most) * 64); // whole chunks
+        const int begin = min(number * each, tokens);
+        return {number, most == 1 ? 1 : max(1, (tokens + each - 1) / each), begin, most == 1 ? tokens : min(each, tokens - begin)};
+    }
+    __device__ __forceinline__ bool exists() const { return number < count; }
+    __device__ __forceinline__ bool is_last() const { return number == count - 1; }
+};
+
+// A block walks the chunks of its piece once; twice where all tokens read the sum over all: then it writes first.
+template <bool STATES> struct walk_plan {
+    int begin, chunks, writing; // places; chunks, and how many of them are walked to write alone, in front
+    DEV walk_plan of(const piece &of, bool cut)
+    {
+        const int chunks = (of.length + STEP * STEPS - 1) / (STEP * STEPS);
+        return {of.begin, chunks, cfg::CAUSAL || cut ? 0 : chunks};
+    }
+    __device__ __forceinline__ int count() const { return cfg::CAUSAL || STATES ? chunks : writing + chunks; }
+    __device__ __forceinline__ bool reads(int number) const { return !STATES && (cfg::CAUSAL || number >= writing); }
+    __device__ __forceinline__ bool writes(int number) const { return STATES || cfg::CAUSAL || number < writing; }
     // The first token of a step.
-    __device__ __forceinline__ int place(int number, int step) const { return ((cfg::CAUSAL || number < chunks ? number : number - chunks) * STEPS + step) * STEP; }
+    __device__ __forceinline__ int place(int number, int step) const
+    {
+        const int chunk = cfg::CAUSAL || STATES || number < writing ? number : number - writing;
+        return begin + (chunk * STEPS + step) * STEP;
+    }
+};
+
+// What a piece adds to the state, in the order of its fragments, and by how much it decays what was there: logarithms of the steps of each warp.
+struct part_layout { // floats
+    static constexpr int WARP = 16 * KEY_PAD, LOGS = STATE_WARPS * WARP, END = LOGS + (DECAYS ? STEPS * KEY_PAD : 0);
+    // The state that was given, 0, or what piece `part` - 1 has added.
+    DEV float *of(const linear_params &p, const pieces &all, int unit, int part) { return p.parts + (static_cast<i64>(unit) * (all.most + 1) + part) * END; }
 };
 DEV u32 step_address(u32 shared, int number, int step) { return shared + static_cast<u32>(number % STAGES * CHUNK_BYTES + step * step_layout::END); }
 DEV u32 factor_address(u32 step, int factor) { return step + static_cast<u32>(step_layout::FACTORS + 4 * factor); }

@@ -53,11 +53,11 @@ struct state_columns {
     }
 };
 
-struct state_job {
+template <bool STATES> struct state_job {
     using element = cfg::element;
     const linear_params &p;
     const work &w;
-    walk_plan walk;
+    walk_plan<STATES> walk;
     u32 shared;
     int own; // this warp's number; COLUMN_WARPS: of the sum of keys, whose values are 1
 
@@ -215,7 +215,7 @@ struct state_job {
     {
         u32 v[4];
         if constexpr (DECAY_BY_KEY) {
-            s.scale_channels(factor_address(step, channel_factors::IN));
+            s.scale_channels(factor_address(step, channel_factors::HALF));
         }
         if (walk.writes(number)) {
             load_values(v, step);
@@ -247,7 +247,7 @@ struct state_job {
             }
             write(s, v, step);
             if constexpr (DECAY_BY_KEY) {
-                s.scale_channels(factor_address(step, channel_factors::OUT));
+                s.scale_channels(factor_address(step, channel_factors::HALF));
             }
         }
     }
@@ -288,10 +288,61 @@ struct state_job {
             each_of_memory(s, p.state_out_i, p.state_out_j, [&](float &a, i64 at) { to[at] = a; });
         }
     }
-    __device__ __forceinline__ void run(i64 slot) const
+    // f(element of the state, what this lane has of a part).
+    template <class F> DEV void each_of_part(state_columns &s, const float *part, const F &f)
     {
-        state_columns s = {};
-        load_state(s, slot);
+#pragma unroll
+        for (int n = 0; n < state_columns::BLOCKS; n++) {
+            float four[4];
+            load_vec<4, float>(part + (n * 32 + lane_id()) * 4, four);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                f(s.x[n][i], four[i]);
+            }
+        }
+    }
+    DEV void store_part(const state_columns &s, float *part)
+    {
+#pragma unroll
+        for (int n = 0; n < state_columns::BLOCKS; n++) {
+            store_vec<4, float>(part + (n * 32 + lane_id()) * 4, s.x[n]);
+        }
+    }
+    // What a piece leaves of the state.
+    DEV void decay(state_columns &s, const float *logs)
+    {
+#pragma unroll
+        for (int n = 0; DECAYS && n < state_columns::BLOCKS; n++) {
+            float sum[2] = {};
+#pragma unroll
+            for (int i = 0; i < STEPS; i++) {
+                float two[2];
+                load_vec<2, float>(logs + i * KEY_PAD + n * 8 + lane_id() % 4 * 2, two);
+                sum[0] += two[0];
+                sum[1] += two[1];
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                s.x[n][i] *= exp2_approx(sum[i % 2]);
+            }
+        }
+    }
+    __device__ __forceinline__ bool has_first() const { return is_sum() ? p.norm != nullptr : p.state != nullptr; }
+    // The state ahead of a piece, of the parts of `before` pieces, END floats each, behind the state that was given.
+    __device__ __forceinline__ void gather(state_columns &s, const float *parts, int before) const
+    {
+        if (has_first()) {
+            each_of_part(s, parts + own * part_layout::WARP, [](float &a, float x) { a = x; });
+        }
+#pragma unroll 1
+        for (int i = 1; i <= before; i++) {
+            const float *part = parts + static_cast<i64>(i) * part_layout::END;
+            decay(s, part + part_layout::LOGS);
+            each_of_part(s, part + own * part_layout::WARP, [](float &a, float x) { a += x; });
+        }
+    }
+    __device__ __forceinline__ void run(state_columns &s) const
+    {
         const int count = walk.count();
 #pragma unroll 1
         for (int number = 0, turn = 0; number < count; number++) {
@@ -307,7 +358,6 @@ struct state_job {
                 barrier_arrive(free_again(number), BLOCK_THREADS);
             }
         }
-        store_state(s, slot);
     }
 };
 

@@ -36,9 +36,9 @@ struct work {
     float scale;
 
     // SLICES blocks of COLUMNS of `of` columns for each head of each sequence.
-    template <int SLICES, int COLUMNS, class P> DEV work of_block(const P &p, int of)
+    template <int SLICES, int COLUMNS, class P> DEV work of_block(const P &p, int of) { return of_number<SLICES, COLUMNS>(p, of, static_cast<int>(blockIdx.x)); }
+    template <int SLICES, int COLUMNS, class P> DEV work of_number(const P &p, int of, int block)
     {
-        const int block = static_cast<int>(blockIdx.x);
         work w;
         w.first = block % SLICES * COLUMNS;
         w.left = of - w.first;

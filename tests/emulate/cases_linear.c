@@ -232,9 +232,50 @@ static void add_additive(struct case_list *list)
         }
 }
 
+/* The same where sequences are few and long: in pieces, of which the last one is shorter; packed ones of
+   which one is empty and one is a piece; a pool of states. */
+static const struct shape PIECES[] = {
+    {1, 2, 1, 2330, 1, 1, LAYOUT_COMPACT, " cu state_index "},
+    {1, 2, 2, 2400, 5, 5, LAYOUT_PADDED, " state_index "},
+    {2, 1, 1, 2304, 2, 3, LAYOUT_COMPACT, " cu "},
+};
+
+/* Decays that leave something of a piece. */
+static const struct inline_spec WEAK[] = {
+    {"weak_key", "return linear_attention { inputs = { g = " KEY " },\n"
+                 "  decay = function(at, x) return 0.004 * max(x.g(at.b, at.h, at.t, at.i), -3.0) end }\n"},
+    {"weak_token",
+     "return linear_attention { normalise = true, inputs = { g = " TOKEN " },\n"
+     "  query_mod = function(q) return exp(0.5 * q) end, key_mod = function(k) return exp(0.5 * k) end,\n"
+     "  decay = function(at, x) return 0.004 * max(x.g(at.b, at.h, at.t), -3.0) end }\n"},
+};
+
+static void add_in_pieces(struct case_list *list, const struct inline_spec *spec, int k)
+{
+    struct test_case c = case_of_attention("linear", spec->name, spec->text, k % 2 ? LATHE_BF16 : LATHE_F16,
+                                           k % 3 ? 72 : 64, 16, k % 2 ? 80 : 90);
+    c.group = "linear_steps";
+    c.template_name = "linear_additive";
+    add(list, c, &PIECES[k % COUNT(PIECES)]);
+    add(list, c, &PIECES[(k + 1) % COUNT(PIECES)]);
+}
+
+static void add_pieces(struct case_list *list)
+{
+    static const char *const NAME[] = {"plain",          "mild_key",   "mixed_key",      "with_bonus",
+                                       "key_normalised", "all_tokens", "all_normalised", "backwards"};
+    for (int k = 0; k < COUNT(NAME); k++)
+        for (int i = 0; i < COUNT(SPECS); i++)
+            if (strcmp(SPECS[i].name, NAME[k]) == 0)
+                add_in_pieces(list, &SPECS[i], k);
+    for (int k = 0; k < COUNT(WEAK); k++)
+        add_in_pieces(list, &WEAK[k], k);
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_additive(list);
+    add_pieces(list);
     add_chunked(list);
     add_chunked_back(list);
     static const char *const SHIPPED[] = {

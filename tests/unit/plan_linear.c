@@ -29,6 +29,19 @@ TEST(steps_serve_what_chunks_refuse)
     }
 }
 
+/* Pieces are no more blocks than run at once. */
+TEST(few_long_sequences_are_cut_into_pieces)
+{
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick_pass("gla", LATHE_FORWARD, "dtype=bf16,h=2,t=32768,d=128", &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(plan.linear.piece_blocks, 264);
+    CHECK_EQ(plan.linear.part_bytes, 4 * (64 * 128 + 4 * 128));
+    CHECK_EQ(pick_pass("gla", LATHE_FORWARD, "dtype=bf16,h=2,t=32768,d=256", &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(plan.linear.piece_blocks, 132);
+    CHECK_HAS(plan.reason, "in up to 16 pieces");
+}
+
 /* Slices cover the value channels, and none of them is empty. */
 TEST(steps_fit_every_device)
 {

@@ -104,10 +104,12 @@ struct linear_params {
     const int *state_index;
     long long state_index_step;
     void *inverse;
+    float *parts;
+    long long pieces;
     sizes z;
     inputs x;
 };
-static_assert(sizeof(linear_params) == 504, "host and device disagree about linear_params");
+static_assert(sizeof(linear_params) == 520, "host and device disagree about linear_params");
 
 struct linear_back_params {
     const void *q;

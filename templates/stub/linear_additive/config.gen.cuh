@@ -14,6 +14,7 @@ constexpr int DECAY = DECAY_KEY;
 constexpr bool DELTA = false, BONUS = false, NORMALISE = false, CAUSAL = true, REVERSE = false, PACKED = true;
 constexpr bool O_F32 = true;
 constexpr int CHUNK_STAGES = 2, CHUNK_STEPS = 4, COLUMN_WARPS = 4;
+constexpr int PIECES = 16, PIECES_FROM = 2304, PIECE_BLOCKS = 264;
 constexpr int BACK_CHUNK = 64;
 constexpr bool BY_CHUNK = false;
 constexpr bool DECAY_GRADIENT = true, SKIP = true;
