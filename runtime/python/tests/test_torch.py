@@ -88,6 +88,24 @@ def test_several_results_and_their_gradients(qkv):
         same(a, b)  # o has no gradient here: zeros take its place
 
 
+@pytest.mark.parametrize("spec", ["rope_half", "rope_interleaved", "rms_norm", "swiglu", "causal"])
+def test_only_what_the_backward_pass_reads_is_kept(spec, qkv):
+    """rope turns gradients by angles alone: q and k are not kept, nor is y of a norm. Attention keeps q, k, v and o."""
+    function = lathe.torch.wrap(spec)
+    of_rope = [(1, 5, 2, 8), (1, 5, 1, 8)]
+    shapes = {"rope_half": of_rope, "rope_interleaved": of_rope, "rms_norm": [(4, 8), (8,)], "swiglu": [(1, 1, 4, 8)] * 2}
+    given = qkv if spec == "causal" else [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes[spec]]
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
+        outs = function(*given)
+    outs = outs if isinstance(outs, tuple) else (outs,)
+    kept = {"rope_half": 0, "rope_interleaved": 0, "rms_norm": 2, "swiglu": 2, "causal": 4}[spec]
+    assert sum(t.data_ptr() in saved for t in (*given, *outs)) == kept
+    assert torch.autograd.gradcheck(function, tuple(given), fast_mode=True)
+    first = lambda *tensors: function(*tensors)[0] if len(outs) > 1 else function(*tensors)  # a seed that nobody gives
+    assert torch.autograd.gradcheck(first, tuple(given[:1]) + tuple(t.detach() for t in given[1:]), fast_mode=True)
+
+
 def test_only_what_requires_a_gradient_gets_one(qkv):
     q, k, v = (t.detach() for t in qkv)
     k.requires_grad_()

@@ -213,6 +213,7 @@ class Variant:
         self.results = results
         self.forward = Pass(op, c.FORWARD, function.layout, results)
         self._forms: dict[Form, tuple] = {}
+        self._kept: dict[Form, Kept] = {}
         self.chosen = tuple(results.index(n) for n in function.wanted)
         self._only_one = self.chosen[0] if len(self.chosen) == 1 else None
         self.gradients = Gradients(self) if function.has_gradient else None
@@ -224,6 +225,12 @@ class Variant:
         if self._only_one is not None:
             return results if isinstance(results, torch.Tensor) else results[self._only_one]
         return tuple(results[i] for i in self.chosen)
+
+    def kept(self, form: Form) -> "Kept":
+        found = self._kept.get(form)
+        if found is None:
+            found = self._kept[form] = Kept(self, form)
+        return found
 
     def run(self, form: Form, tensors, numbers):
         given = self._forms.get(form)
@@ -251,6 +258,43 @@ def _number(value: Any) -> float:
     return value.item()
 
 
+def _reads(op: Op, name: str) -> bool:
+    """Does the backward pass read what the forward pass took or gave under this name?
+
+    Of an element-wise spec its gradient may leave out operands that the call itself must have: those no formula reads.
+    """
+    there = op.gradient.by_name.get(name)
+    if there is None or there.role == c.RESULT:
+        return False
+    before = op.forward.by_name[name]
+    return not (op.kind == "elementwise" and there.optional and not before.optional and before.role == c.TENSOR)
+
+
+class Kept:
+    """What a call keeps for its backward pass: the operands and results that this reads. Of the others it keeps what
+    they were like: results for gradients that nobody gives, operands for the dtypes of theirs."""
+
+    __slots__ = ("places", "n")
+
+    def __init__(self, variant: Variant, form: Form):
+        names = form.names + variant.results
+        self.n = len(names)
+        self.places = tuple(i for i, n in enumerate(names) if n in form.learned or _reads(variant.op, n))
+
+    def save(self, ctx, tensors, results) -> None:
+        every = (*tensors, *results)
+        ctx.save_for_backward(*[every[i] for i in self.places])
+        ctx.dtypes = [t.dtype for t in tensors]
+        ctx.results = [(t.shape, t.dtype, t.device) for t in results]
+
+    def all_of(self, ctx) -> list:
+        """Operands, then results, with None in the place of what was not kept."""
+        every: list = [None] * self.n
+        for i, t in zip(self.places, ctx.saved_tensors):
+            every[i] = t
+        return every
+
+
 class Route:
     """Where the operands of a backward pass come from, for one form of call and the gradients that came in."""
 
@@ -262,15 +306,17 @@ class Route:
         signature = variant.op.gradient
         kept = form.names + variant.results
         seeds = {"d" + r: i for i, r in enumerate(variant.results)}
+        # Sizes follow from operands; where those are not kept, from the gradients of all results.
+        all_seeds = any(n in signature.by_name and not _reads(variant.op, n) for n in form.operands)
         self.names, self.places, self.sources = [], [], []
         for place, argument in enumerate(signature.tensors):
             name = argument.name
             if name in seeds:
                 there = came[seeds[name]]
-                if not there and argument.optional:
+                if not there and argument.optional and not all_seeds:
                     continue
-                source = (self.SEED, seeds[name]) if there else (self.ZERO, len(form.names) + seeds[name])
-            elif name in kept:
+                source = (self.SEED if there else self.ZERO, seeds[name])
+            elif name in kept and _reads(variant.op, name):
                 source = (self.KEPT, kept.index(name))
             else:
                 continue
@@ -280,12 +326,16 @@ class Route:
         self.names = tuple(self.names)
         self.scalars = tuple(a.name for a in signature.scalars if a.name in form.scalars)
 
-    def operands(self, kept, seeds) -> list:
+    def operands(self, kept, results, seeds) -> list:
         """A gradient that nobody gives is zero, where it cannot be left out."""
         return [
-            kept[i] if kind == self.KEPT else seeds[i] if kind == self.SEED else torch.zeros_like(kept[i])
+            kept[i] if kind == self.KEPT else seeds[i] if kind == self.SEED else _zeros(*results[i])
             for kind, i in self.sources
         ]
+
+
+def _zeros(shape, dtype, device):
+    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 class Gradients:
@@ -317,25 +367,26 @@ class Gradients:
             found = form.routes[self, came] = Route(self.variant, form, came)
         return found
 
-    def run(self, form: Form, wanted, kept, numbers, seeds) -> dict:
-        """Gradients by the names of what they are of. kept: tensors of the form, then results."""
+    def run(self, form: Form, wanted, kept, results, numbers, seeds) -> dict:
+        """Gradients by the names of what they are of. kept: tensors of the form, then results, None where it is not
+        read; results: what they are like."""
         route, work = self.route(form, seeds), self.pass_of(wanted)
         values = []
         if route.scalars:
             learned = kept[form.n_operands : len(form.names)]
             by_name = dict(zip(form.scalars, values_of(form, learned, numbers)))
             values = [by_name[n] for n in route.scalars]
-        made = work.run(work.given(route.names, route.scalars), route.operands(kept, seeds), values)
+        made = work.run(work.given(route.names, route.scalars), route.operands(kept, results, seeds), values)
         return {r.name[1:]: gradient for r, gradient in zip(work.results, made)}
 
 
-def _as_given(gradient, tensor):
-    return gradient if gradient.dtype == tensor.dtype else gradient.to(tensor.dtype)
+def _as_given(gradient, dtype):
+    return gradient if gradient.dtype == dtype else gradient.to(dtype)
 
 
 def _keep(ctx, variant, form, numbers, tensors, results) -> None:
     ctx.of = (variant, form, numbers)
-    ctx.save_for_backward(*tensors, *results)
+    variant.kept(form).save(ctx, tensors, results)
     ctx.set_materialize_grads(False)
     fixed = variant.gradients.fixed if variant.gradients else ()
     if fixed:
@@ -353,13 +404,14 @@ class _Eager(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, *seeds):
         variant, form, numbers = ctx.of
-        kept = ctx.saved_tensors
         needs = ctx.needs_input_grad
         if all(s is None for s in seeds):
             return (None,) * len(needs)
         wanted = variant.gradients.wanted_of(form.names, needs[3:])
-        made = variant.gradients.run(form, wanted, kept, numbers, seeds)
-        return None, None, None, *(_as_given(made[n], t) if n in made else None for n, t in zip(form.names, kept))
+        kept = variant.kept(form).all_of(ctx)
+        made = variant.gradients.run(form, wanted, kept, ctx.results, numbers, seeds)
+        named = zip(form.names, ctx.dtypes)
+        return None, None, None, *(_as_given(made[n], dtype) if n in made else None for n, dtype in named)
 
 
 class _Functional(torch.autograd.Function):
@@ -381,7 +433,7 @@ class _Functional(torch.autograd.Function):
         if all(s is None for s in seeds):
             return (None,) * len(needs)
         wanted = variant.gradients.wanted_of(form.names, needs[3:])
-        made = variant.operators.backward(form, wanted, ctx.saved_tensors, numbers, seeds)
+        made = variant.operators.backward(form, wanted, ctx, numbers, seeds)
         return None, None, None, *(made.get(n) for n in form.names)
 
 

@@ -96,7 +96,8 @@ class Operators:
 
     def _setup(self, ctx, inputs, output):
         ctx.form, tensors, ctx.numbers = self._given(inputs)
-        ctx.save_for_backward(*tensors, *(output if isinstance(output, tuple) else (output,)))
+        results = output if isinstance(output, (tuple, list)) else (output,)
+        self.variant.kept(ctx.form).save(ctx, tensors, results)
         ctx.set_materialize_grads(False)
 
     def _backward(self, ctx, *seeds):
@@ -104,22 +105,24 @@ class Operators:
         if all(s is None for s in seeds):
             return (None,) * len(needs)
         wanted = self.variant.gradients.wanted_of(self.function.names, needs)
-        made = self.backward(ctx.form, wanted, ctx.saved_tensors, ctx.numbers, seeds)
+        made = self.backward(ctx.form, wanted, ctx, ctx.numbers, seeds)
         return (*(made.get(n) for n in self.function.names), *(None,) * len(self.function.numbers))
 
-    def backward(self, form, wanted: tuple[str, ...], kept, numbers, seeds) -> dict:
+    def backward(self, form, wanted: tuple[str, ...], ctx, numbers, seeds) -> dict:
         """Gradients by the names of what they are of, by an operator."""
+        kept = self.variant.kept(form).all_of(ctx)
+        dtypes = dict(zip(form.names, ctx.dtypes))
         gradients = self.variant.gradients
         route = gradients.route(form, seeds)
         operands = [None] * len(gradients.signature.tensors)
-        for place, tensor in zip(route.places, route.operands(kept, seeds)):
+        for place, tensor in zip(route.places, route.operands(kept, ctx.results, seeds)):
             operands[place] = tensor
         of_tensors, of_numbers = dict(zip(form.names, kept)), dict(zip(form.numbers, numbers))
         learned = [of_tensors.get(n) for n in self.function.learned]
         numbers = [of_numbers.get(n) for n in self.function.numbers]
         results = self._backward_operator(wanted)(*operands, *learned, *numbers)
         results = results if isinstance(results, (tuple, list)) else (results,)
-        return {name[1:]: g.to(of_tensors[name[1:]].dtype) for name, g in zip(wanted, results)}
+        return {name[1:]: g.to(dtypes[name[1:]]) for name, g in zip(wanted, results)}
 
     def _backward_operator(self, wanted: tuple[str, ...]):
         gradients, function = self.variant.gradients, self.function
