@@ -53,10 +53,6 @@ typedef struct lathe_ctx lathe_ctx;       /* one device and its cache */
 typedef struct lathe_spec lathe_spec;     /* a checked spec */
 typedef struct lathe_kernel lathe_kernel; /* spec x head dims x dtypes x device */
 
-/* A message of the library: level 0 is a warning, 1 progress ("compiling ..."), 2 detail. Called by whichever
-   thread has called the library, perhaps by several at once. */
-typedef void lathe_log_fn(void *user, int level, const char *text);
-
 #define LATHE_DEVICE_AUTO (-2) /* the first GPU, or the host where there is none */
 #define LATHE_DEVICE_HOST (-1) /* evaluates in double precision; slow and exact */
 
@@ -83,6 +79,14 @@ typedef struct lathe_options {
    works), MEMORY. */
 LATHE_API LATHE_CHECK lathe_status lathe_ctx_create(lathe_ctx **out, const lathe_options *options,
                                                     lathe_error *err);
+/* The same for a record of `size` bytes, sizeof(lathe_options) where the caller was compiled: a program goes
+   on working with a library whose record has grown behind its end, where fields that it does not know are 0;
+   of a record that is longer than this library's, what is behind must be 0. lathe_ctx_create reads the fields
+   that are there today and no later one, for its callers cannot say what they have: lathe_options has no room
+   ahead of them that old callers would have set. Errors: also ARG (a size that holds no device, a field of a
+   later library that is set). */
+LATHE_API LATHE_CHECK lathe_status lathe_ctx_open(lathe_ctx **out, const lathe_options *options, size_t size,
+                                                  lathe_error *err);
 LATHE_API void lathe_ctx_destroy(lathe_ctx *ctx);
 LATHE_API int lathe_ctx_device(const lathe_ctx *ctx); /* CUDA ordinal or LATHE_DEVICE_HOST */
 LATHE_API const char *lathe_ctx_device_name(const lathe_ctx *ctx);

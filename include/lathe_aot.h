@@ -45,6 +45,24 @@ typedef struct lathe_optional_i32 {
 /* The kernels of one spec, inside a generated library. */
 typedef struct lathe_kernel_set lathe_kernel_set;
 
+/* One kernel of a set, for lists and reports: strings are the library's, or in the record. */
+typedef struct lathe_set_kernel {
+    const char *library;  /* NAME */
+    const char *function; /* "NAME_alibi_bf16_d128_forward" */
+    lathe_pass pass;
+    char problem[512]; /* what is compiled in, as a line of --problem: "dtype=bf16,d=128" */
+    char archs[256];   /* what there is code for: "sm_80, PTX for sm_80, sm_90a" */
+} lathe_set_kernel;
+/* Fill *out with kernel `number` of a set, from 0; a generated header has a function FUNCTION_set beside each
+   dispatcher. 1: filled; 0: there are not so many, or the set is of another format. */
+LATHE_API int lathe_set_kernel_at(const lathe_kernel_set *set, int number, lathe_set_kernel *out);
+
+/* From now on, say when code is loaded into a context (level 1), and when it is PTX, which the driver
+   compiles for seconds (level 0, with the `lathe aot` line that would add code of its own). For the whole
+   process, and every library in it; NULL: silent, as it is at first. Called under the lock of loading, so
+   `log` launches nothing. */
+LATHE_API void lathe_aot_log(lathe_log_fn *log, void *user);
+
 #define LATHE_ANY_KERNEL (-1) /* the first whose dtypes, head dims and inputs are those of the arguments */
 
 /* What the generated functions call. `args` is the generated struct of arguments. */

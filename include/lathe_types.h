@@ -66,6 +66,10 @@ typedef enum lathe_dtype {
 
 typedef enum lathe_pass { LATHE_FORWARD = 0, LATHE_BACKWARD = 1 } lathe_pass;
 
+/* A message of the library: level 0 is a warning, 1 progress ("compiling ..."), 2 detail. Called by whichever
+   thread has called the library, perhaps by several at once. */
+typedef void lathe_log_fn(void *user, int level, const char *text);
+
 typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream_t; NULL: default stream */
 
 /*

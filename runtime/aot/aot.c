@@ -181,6 +181,23 @@ static lathe_status no_variant(const lathe_kernel_set *set, const struct aot_ker
         set->command, device->arch, set->options);
 }
 
+/* ---- the list ------------------------------------------------------------------------------------- */
+
+int lathe_set_kernel_at(const lathe_kernel_set *set, int number, lathe_set_kernel *out)
+{
+    struct phrase problem = {{0}, 0};
+    struct phrase archs = {{0}, 0};
+    if (!set || !out || set->format != AOT_FORMAT || number < 0 || number >= set->n_kernels)
+        return 0;
+    const struct aot_kernel *k = &set->kernel[number];
+    lathe__aot_problem_text(set->sig, k->built, &problem);
+    say_archs(&archs, k);
+    *out = (lathe_set_kernel){.library = set->library, .function = k->function, .pass = set->pass};
+    snprintf(out->problem, sizeof out->problem, "%s", problem.text);
+    snprintf(out->archs, sizeof out->archs, "%s", archs.text);
+    return 1;
+}
+
 /* ---- the struct of arguments ---------------------------------------------------------------------- */
 
 /* Scalars are read through pointers into the caller's struct. */
@@ -314,7 +331,41 @@ static struct {
     pthread_mutex_t lock;
     _Atomic(struct driver *) driver;
     _Atomic(struct CUctx_st *) primary; /* of device 0, retained; NULL: not needed so far */
+    lathe_log_fn *log;                  /* under the lock */
+    void *log_user;
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void lathe_aot_log(lathe_log_fn *log, void *user)
+{
+    pthread_mutex_lock(&process.lock);
+    process.log = log;
+    process.log_user = user;
+    pthread_mutex_unlock(&process.lock);
+}
+
+/* Which piece of a variant a device takes is the driver's choice, and it takes none before PTX. */
+static bool is_ptx_alone(const struct aot_variant *v, const struct device *device)
+{
+    for (int i = 0; i < v->n_archs; i++)
+        if (!v->arch[i].ptx && arch_rank(&v->arch[i], device->sm) > 0)
+            return false;
+    return true;
+}
+
+static void say_loaded(const lathe_kernel_set *set, const struct aot_kernel *kernel,
+                       const struct aot_variant *v, const struct device *device)
+{
+    struct phrase text = {{0}, 0};
+    if (!process.log)
+        return;
+    const bool ptx = is_ptx_alone(v, device);
+    lathe__say(&text, "%s: loading for compute capability %d.%d", kernel->function, device->sm / 10,
+               device->sm % 10);
+    if (ptx)
+        lathe__say(&text, ", from PTX, which the driver compiles; `%s,%s%s` would add code of its own",
+                   set->command, device->arch, set->options);
+    process.log(process.log_user, ptx ? 0 : 1, text.text);
+}
 
 static lathe_status process_driver(const struct driver **out, lathe_error *err)
 {
@@ -387,6 +438,7 @@ static lathe_status load_variant(const struct driver *d, const lathe_kernel_set 
     out->variant = lathe__aot_pick_variant(kernel, &device);
     if (!out->variant)
         return no_variant(set, kernel, &device, err);
+    say_loaded(set, kernel, out->variant, &device);
     const struct image image = {.data = out->variant->image};
     return lathe__module_load(&out->module, d, &image, 1, out->variant->source, err);
 }

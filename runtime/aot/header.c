@@ -226,6 +226,8 @@ static void write_functions(FILE *f, const struct aot_library *library, const st
     fprintf(f,
             "lathe_status %s_workspace(size_t *out, const %s_%s_args *args, lathe_error *err) LATHE_CHECK;\n",
             name, library->name, spec->stem);
+    if (!item)
+        fprintf(f, "const lathe_kernel_set *%s_set(void); /* for lathe_set_kernel_at */\n", name);
 }
 
 void lathe__aot_write_header(FILE *f, const struct aot_library *library)

@@ -282,6 +282,8 @@ static void write_functions(FILE *f, const struct aot_library *library, const st
     char name[AOT_FUNCTION_BYTES];
     char number[32] = "LATHE_ANY_KERNEL";
     lathe__aot_function(library, spec, item, name);
+    if (!item)
+        fprintf(f, "const lathe_kernel_set *%s_set(void)\n{\n    return &set;\n}\n\n", name);
     if (item)
         snprintf(number, sizeof number, "%d", (int)(item - spec->item));
     fprintf(

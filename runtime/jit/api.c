@@ -122,13 +122,9 @@ static void open_caches(struct lathe_ctx *ctx, const lathe_options *o, const str
     ctx->offline = o->offline == 1 || environment->offline;
 }
 
-lathe_status lathe_ctx_create(lathe_ctx **out, const lathe_options *options, lathe_error *err)
+static lathe_status make_context(lathe_ctx **out, const lathe_options *options, lathe_error *err)
 {
     struct environment environment;
-    if (!out)
-        return lathe__fail(err, LATHE_ARG, "out: expected the address of a lathe_ctx pointer, given NULL");
-    *out = NULL;
-    lathe__error_clear(err);
     TRY(check_options(options, err));
     struct lathe_ctx *ctx = calloc(1, sizeof *ctx);
     if (!ctx)
@@ -150,6 +146,45 @@ lathe_status lathe_ctx_create(lathe_ctx **out, const lathe_options *options, lat
     lathe__flight_init(&ctx->modules);
     *out = ctx;
     return LATHE_OK;
+}
+
+/* What a caller has of the record; fields that it does not know are 0. */
+static lathe_status take_options(lathe_options *out, const lathe_options *options, size_t size,
+                                 lathe_error *err)
+{
+    const unsigned char *byte = (const unsigned char *)options;
+    memset(out, 0, sizeof *out);
+    if (!options)
+        return check_options(options, err);
+    if (size < sizeof out->device)
+        return lathe__fail(err, LATHE_ARG, "size: expected sizeof(lathe_options), given %zu", size);
+    for (size_t i = sizeof *out; i < size; i++)
+        if (byte[i])
+            return lathe__fail(
+                err, LATHE_ARG,
+                "options: a field at byte %zu is set, which liblathe %s does not know: it knows %zu "
+                "bytes",
+                i, LATHE_VERSION, sizeof *out);
+    memcpy(out, options, size < sizeof *out ? size : sizeof *out);
+    return LATHE_OK;
+}
+
+lathe_status lathe_ctx_open(lathe_ctx **out, const lathe_options *options, size_t size, lathe_error *err)
+{
+    lathe_options taken;
+    if (!out)
+        return lathe__fail(err, LATHE_ARG, "out: expected the address of a lathe_ctx pointer, given NULL");
+    *out = NULL;
+    lathe__error_clear(err);
+    TRY(take_options(&taken, options, size, err));
+    return make_context(out, &taken, err);
+}
+
+/* Up to the last field of 0.1, whatever is behind it now. */
+lathe_status lathe_ctx_create(lathe_ctx **out, const lathe_options *options, lathe_error *err)
+{
+    return lathe_ctx_open(out, options,
+                          offsetof(lathe_options, deterministic) + sizeof options->deterministic, err);
 }
 
 void lathe__ctx_release(struct lathe_ctx *ctx)

@@ -154,6 +154,12 @@ expect 0 'workspace ' '' ./product typed
 expect 0 '' '' ./product threads
 launches 27 # 3 kernels, 1 + 8 times
 
+# what it holds, and what it says when it loads: code of its own, or PTX
+expect 0 'demo_rope_bf16_d64_forward: dtype=bf16,d=64 (sm_80, PTX for sm_80, sm_90a)' '' ./product list
+expect 0 '' 'log 1: demo_rope_bf16_d64_forward: loading for compute capability 8.0' ./product log
+expect 0 '' 'log 0: demo_rope_bf16_d64_forward: loading for compute capability 12.0, from PTX, which the driver compiles; `lathe aot rope rms_norm --pass forward --arch sm_80,sm_90a,sm_120' \
+    env FAKE_CUDA_SM=120 ./product log
+
 # which device runs it: exact, a generation's older code, PTX
 for sm in 80 86 89 90 100 120; do
     expect 0 '*' '' env FAKE_CUDA_SM=$sm ./product attention
@@ -191,7 +197,7 @@ for name in train_causal_forward train_causal_backward train_causal_backward_wor
     train_rms_norm_bf16_n256_backward 'typedef struct train_causal_backward_args' 'lathe_tensor do_;' 'lathe_tensor dweight;'; do
     grep -q "$name" train/train.h || complain "train.h lacks $name"
 done
-grep -o 'lathe_status train_[a-z0-9_]*' train/train.h | cut -d' ' -f2 | sort -u >declared.txt
+sed -n 's/^lathe_status \(train_[a-z0-9_]*\).*/\1/p; s/^const lathe_kernel_set \*\(train_[a-z0-9_]*\).*/\1/p' train/train.h | sort -u >declared.txt
 nm train/libtrain.a 2>/dev/null | awk '$2 == "T" { print $3 }' | sort >defined.txt
 expect 0 '' '' cmp declared.txt defined.txt # each function once, of both passes
 printf '#include "train.h"\nint main(void) { lathe_error e; train_causal_backward_args a = {0}; return train_causal_backward(&a, NULL, NULL, &e) == LATHE_ARG ? 0 : 1; }\n' >train.c

@@ -4,7 +4,7 @@
  * arguments. The fake libcuda records what arrives: both must be the same. Pointers are numbers that nothing
  * follows, but for the workspace, whose counters are set to zero.
  *
- *     aot_program attention|typed|norm|defaults|workspace|odd|wrong|unaligned|null|threads
+ *     aot_program attention|typed|norm|defaults|workspace|odd|wrong|unaligned|null|threads|list|log
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -169,11 +169,32 @@ static int run_attention(const char *what)
     return done(demo_rope_forward(&a, strcmp(what, "workspace") == 0 ? NULL : WORKSPACE, STREAM, &err), &err);
 }
 
+static int list(void)
+{
+    lathe_set_kernel k;
+    for (int i = 0; lathe_set_kernel_at(demo_rope_forward_set(), i, &k); i++)
+        printf("%s: %s (%s)\n", k.function, k.problem, k.archs);
+    return 0;
+}
+
+static void hear(void *user, int level, const char *text)
+{
+    (void)user;
+    fprintf(stderr, "log %d: %s\n", level, text);
+}
+
 static int run(const char *what)
 {
     lathe_error err = {0};
     if (strcmp(what, "threads") == 0)
         return threads();
+    if (strcmp(what, "list") == 0)
+        return list();
+    if (strcmp(what, "log") == 0) {
+        const demo_rope_args a = attention();
+        lathe_aot_log(hear, NULL);
+        return done(demo_rope_forward(&a, WORKSPACE, STREAM, &err), &err);
+    }
     if (strcmp(what, "norm") != 0 && strcmp(what, "defaults") != 0)
         return run_attention(what);
     const demo_rms_norm_args r = norm(strcmp(what, "defaults") == 0);

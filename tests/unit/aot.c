@@ -505,6 +505,64 @@ TEST(code_is_loaded_once_for_each_context)
     CHECK_EQ(seen.launches, 5);
 }
 
+TEST(a_library_lists_its_kernels)
+{
+    static struct library l;
+    lathe_set_kernel k;
+    make_library(&l);
+    CHECK_EQ(lathe_set_kernel_at(&l.set, 1, &k), 1);
+    CHECK_STR(k.library, "lib");
+    CHECK_STR(k.function, "lib_spec_one");
+    CHECK_STR(k.problem, "dtype=bf16,d=64");
+    CHECK_STR(k.archs, "PTX for sm_80");
+    CHECK_EQ(k.pass, LATHE_FORWARD);
+    CHECK_EQ(lathe_set_kernel_at(&l.set, 3, &k), 0);
+    CHECK_EQ(lathe_set_kernel_at(&l.set, -1, &k), 0);
+    CHECK_EQ(lathe_set_kernel_at(NULL, 0, &k), 0);
+    l.set.format++;
+    CHECK_EQ(lathe_set_kernel_at(&l.set, 0, &k), 0);
+}
+
+static struct {
+    int lines, level;
+    char text[512];
+} said;
+
+static void hear(void *user, int level, const char *text)
+{
+    CHECK(user == &said);
+    said.lines++;
+    said.level = level;
+    snprintf(said.text, sizeof said.text, "%s", text);
+}
+
+TEST(loading_is_said_once)
+{
+    static struct library l;
+    static const struct aot_variant code = {&RECIPES[0], &IMAGES[0], 1, {{90, 0, false}}};
+    lathe_error err;
+    const struct args a = make_args();
+    make_library(&l);
+    l.kernel[0].variant = &code;
+    seen.context = 7;
+    lathe_aot_log(hear, &said);
+    for (int i = 0; i < 2; i++)
+        CHECK_EQ(launch(&l, LATHE_ANY_KERNEL, &a, &err), LATHE_OK);
+    CHECK_EQ(said.lines, 1);
+    CHECK_EQ(said.level, 1);
+    CHECK_STR(said.text, "lib_spec_one: loading for compute capability 9.0");
+    l.kernel[0].variant = &VARIANTS[0]; /* PTX */
+    seen.context = 8;
+    CHECK_EQ(launch(&l, LATHE_ANY_KERNEL, &a, &err), LATHE_OK);
+    CHECK_EQ(said.level, 0);
+    CHECK_HAS(said.text,
+              "from PTX, which the driver compiles; `lathe aot spec --arch sm_80,sm_90a --name lib`");
+    lathe_aot_log(NULL, NULL);
+    seen.context = 9;
+    CHECK_EQ(launch(&l, LATHE_ANY_KERNEL, &a, &err), LATHE_OK);
+    CHECK_EQ(said.lines, 2);
+}
+
 static void *first_call(void *library)
 {
     const struct args a = make_args();

@@ -132,6 +132,33 @@ TEST(options_that_are_wrong)
     refuse_options(&o, "options.offline: expected 0 or 1, given -1");
 }
 
+TEST(options_of_other_sizes)
+{
+    struct {
+        lathe_options o;
+        int later;
+    } longer = {LATHE_OPTIONS_INIT, 0};
+    const size_t before = offsetof(lathe_options, offline); /* of a program whose record ended there */
+    lathe_ctx *ctx = NULL;
+    lathe_error err = {0};
+    longer.o.device = LATHE_DEVICE_HOST;
+    longer.o.deterministic = longer.o.offline = 7; /* what lay behind it in memory */
+    CHECK_EQ(lathe_ctx_open(&ctx, &longer.o, before, &err), LATHE_OK);
+    CHECK_EQ(lathe_ctx_device(ctx), LATHE_DEVICE_HOST);
+    lathe_ctx_destroy(ctx);
+    CHECK_EQ(lathe_ctx_open(&ctx, &longer.o, sizeof longer.o, &err), LATHE_ARG);
+    longer.o.deterministic = longer.o.offline = 0;
+    CHECK_EQ(lathe_ctx_open(&ctx, &longer.o, sizeof longer, &err), LATHE_OK);
+    lathe_ctx_destroy(ctx);
+    longer.later = 1;
+    check_refused(lathe_ctx_open(&ctx, &longer.o, sizeof longer, &err), LATHE_ARG, &err, "does not know");
+    check_refused(lathe_ctx_open(&ctx, &longer.o, 3, &err), LATHE_ARG, &err,
+                  "size: expected sizeof(lathe_options)");
+    check_refused(lathe_ctx_open(&ctx, NULL, sizeof longer, &err), LATHE_ARG, &err, "options");
+    CHECK_EQ(lathe_ctx_create(&ctx, &longer.o, &err), LATHE_OK); /* and what is behind is not read */
+    lathe_ctx_destroy(ctx);
+}
+
 TEST(specs_that_cannot_be_loaded)
 {
     static const char text[] = "return attention {}";
