@@ -10,6 +10,7 @@
 
 #include "lathe_types.h"
 
+struct ir;
 struct signature;
 
 /* Fill `cu` [seqs + 1] with places that rise from 0 to t, among them equal ones, or `state_index` [seqs] with
@@ -18,5 +19,14 @@ struct signature;
    numbers in (0, 1). False: the argument is none of them, and nothing was written. */
 bool sequences_fill(const struct signature *sig, const int64_t *dim, const lathe_arg *t,
                     double (*unit)(void *state), void *state);
+
+/* Elementwise: has this result a slot, so that not all of its elements are written? */
+bool slots_has(const struct ir *ir, const char *result);
+/* Do results find their slots by this operand? */
+bool slots_are(const struct ir *ir, const char *operand);
+/* Fill an operand by which results find their slots: each slot once, and -1 for about one in eight. False: it
+   is no such operand, and nothing was written. */
+bool slots_fill(const struct ir *ir, const int64_t *dim, const lathe_arg *t, double (*unit)(void *state),
+                void *state);
 
 #endif

@@ -33,7 +33,8 @@ static bool same_tensor(const struct emitter *e, int a, int b)
     const struct map_tensor *t = &e->w->tensor[a];
     const struct map_tensor *u = &e->w->tensor[b];
     bool same = t->use == u->use && t->form == u->form && t->dtype == u->dtype && t->n_dims == u->n_dims &&
-                t->dither == u->dither && operand_used(e, a) == operand_used(e, b) && same_type(e, a, b);
+                t->dither == u->dither && !t->slot && !u->slot && operand_used(e, a) == operand_used(e, b) &&
+                same_type(e, a, b);
     for (int d = 0; d < t->n_dims && same; d++)
         same = t->dim[d] == u->dim[d];
     return same && t->use != USE_SUM && t->use != USE_SCATTER;

@@ -151,11 +151,16 @@ static void tensor_param(struct params *p, struct emitter *e, int tensor)
     int dim[MAX_OVER] = {-1, -1, -1, -1, -1};
     char name[16];
     for (int d = 0; d < t->n_dims && !scattered; d++)
-        dim[t->dim[d]] = d;
+        dim[t->dim[d]] = d + (t->slot ? 1 : 0);
+    if (t->slot)
+        dim[map_slot_dim(e->w->tensor, t)] = 0;
     for (int d = 0; scattered && d < e->w->input[t->input].n_dims; d++)
         dim[d] = d;
     snprintf(name, sizeof name, "t%d", tensor);
     params_map_tensor(p, name, lathe__arg_find(e->sig, t->name, 0), dim, e->w->map[t->map].list);
+    snprintf(name, sizeof name, "slots%d", tensor);
+    if (t->slot)
+        params_sym(p, name, t->slots);
 }
 
 /* The arguments that points of map m read and write. */

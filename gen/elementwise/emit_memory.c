@@ -25,6 +25,12 @@ static bool in_steps(const struct map_emitter *me, int tensor)
            map_uses(me, tensor, USE_STORE);
 }
 
+/* Does its place move with the loop? What has a slot does not along the dims that the slot is found by. */
+static bool moves(const struct map_emitter *me, int tensor)
+{
+    return me->loop >= 0 && me->loop != map_slot_dim(me->e->w->tensor, map_tensor(me, tensor));
+}
+
 enum last_dim { LAST_LEFT_OUT, LAST_BY_STRIDE, LAST_OF_LANES };
 
 /* at.at[0] * p.t0.s[0] + ..., and of the last dim: lanes, where there are several, are adjacent. */
@@ -51,7 +57,7 @@ static void emit_advance(struct map_emitter *me)
         char step[48] = "0";
         if (!in_steps(me, i))
             continue;
-        if (me->loop >= 0)
+        if (moves(me, i))
             snprintf(step, sizeof step, "steps * p.t%d.s[%d]", i, me->loop);
         text_add(out, "        b.t%d += FLAT ? static_cast<i64>(steps) * LINE : %s;\n", i, step);
     }
@@ -128,7 +134,10 @@ static void pointer_text(struct map_emitter *me, int tensor, bool write)
     else
         text_add(out, "static_cast<%s%s *>(p.t%d.data)", constant, type, tensor);
     text_add(out, " + (b.t%d", tensor);
-    if (me->loop >= 0)
+    if (map_tensor(me, tensor)->slot)
+        text_add(out, " + place * p.t%d.s[%d]", tensor,
+                 map_slot_dim(me->e->w->tensor, map_tensor(me, tensor)));
+    if (moves(me, tensor))
         text_add(out, " + (FLAT ? u * LINE : u * p.t%d.s[%d]));\n", tensor, me->loop);
     else
         text_add(out, " + (FLAT ? u * LINE : 0));\n");
@@ -289,7 +298,16 @@ void emit_map_lanes(struct map_emitter *me)
     }
 }
 
-void emit_map_store(struct map_emitter *me, int tensor)
+/* A result with a slot is stored where there is one; others in a scope alike. */
+static void open_slot(struct map_emitter *me, int tensor)
+{
+    const int operand = map_tensor(me, tensor)->slot - 1;
+    if (operand >= 0)
+        text_add(me->e->out, "        if (const i64 place = %s.p%d; place >= 0 && place < p.slots%d) {\n",
+                 is_operand(me, 2 * operand, CLASS_ROW) ? "r" : "h", 2 * operand, tensor);
+}
+
+static void store_lanes(struct map_emitter *me, int tensor)
 {
     const struct map_tensor *t = map_tensor(me, tensor);
     struct text_buf *out = me->e->out;
@@ -305,4 +323,12 @@ void emit_map_store(struct map_emitter *me, int tensor)
     text_add(out, "        store_lanes<W, %s>(q%d, y%d);\n", streams, tensor, 2 * tensor);
     if (t->form == STAGE_HALF)
         text_add(out, "        store_lanes<W, %s>(q%d + %s, y%d);\n", streams, tensor, hi, 2 * tensor + 1);
+}
+
+void emit_map_store(struct map_emitter *me, int tensor)
+{
+    open_slot(me, tensor);
+    store_lanes(me, tensor);
+    if (map_tensor(me, tensor)->slot)
+        text_add(me->e->out, "        }\n");
 }

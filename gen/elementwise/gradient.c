@@ -265,6 +265,8 @@ bool gradient_make(struct ir *ir, struct diag *diag)
         any |= is_float_result(&ir->tensor[i]);
     for (int m = 0; m < ir->n_maps; m++)
         any &= !ir->map[m].list; /* optimizers: nobody asks */
+    for (int i = 0; i < ir->n_tensors; i++)
+        any &= !ir->tensor[i].slot; /* caches: who reads a slot is not known here */
     if (!any)
         return true;
     struct deriving d = {.g = ir_clone(ir), .diag = diag, .ok = true};

@@ -20,6 +20,7 @@ struct place {                /* where a tensor's elements lie */
     double *sum;              /* SUM, SCATTER: compact, row-major */
     int64_t sum_stride[MAX_OVER];
     int64_t sum_hi;
+    int64_t slots, slot_stride; /* of a result with a slot: its first dim */
 };
 
 struct elementwise { /* one call */
@@ -49,7 +50,7 @@ static void place_strides(struct elementwise *e, int k)
     struct place *p = &e->place[k];
     int64_t compact = 1;
     for (int d = t->n_dims - 1; d >= 0; d--) {
-        const int from = d - (t->n_dims - p->arg->ndim); /* leading dims may be left out */
+        const int from = d + p->arg->ndim - t->n_dims; /* leading dims may be left out, or be slots */
         const int64_t stride = map->list ? 1 : from >= 0 ? tensor_stride(p->arg, from) : 0;
         const int64_t n = size_of(e, map, t->dim[d]);
         const bool pairs = t->form != STAGE_ELEMENT && d == t->n_dims - 1;
@@ -60,6 +61,8 @@ static void place_strides(struct elementwise *e, int k)
         p->sum_hi = pairs ? (next ? 1 : n) : p->sum_hi;
         compact *= pairs ? 2 * n : n;
     }
+    p->slots = t->slot ? p->arg->shape[0] : 0;
+    p->slot_stride = t->slot ? tensor_stride(p->arg, 0) : 0;
 }
 
 static lathe_status open_tensors(struct elementwise *e, lathe_error *err)
@@ -198,17 +201,41 @@ struct line { /* of points along the last dim */
     int64_t at[MAX_OVER];
 };
 
+/* Where the elements of a line go along a result's slots; < 0: nowhere. */
+static int64_t slot_of(const struct elementwise *e, const struct map_tensor *t)
+{
+    return t->slot ? (int64_t)e->value[2 * (t->slot - 1)][0] : 0;
+}
+
+static lathe_status check_slots(const struct elementwise *e, const struct line *l, lathe_error *err)
+{
+    for (int k = 0; k < e->ir->n_tensors; k++) {
+        const struct map_tensor *t = &e->ir->tensor[k];
+        if (t->map != l->m || !t->slot || !e->place[k].arg || slot_of(e, t) < e->place[k].slots)
+            continue;
+        return lathe__fail(
+            err, LATHE_ARG,
+            "argument '%s': expected places below %s=%lld of '%s' (or less than 0: none), given "
+            "%lld",
+            e->ir->tensor[t->slot - 1].name, e->ir->free_name[t->slots - SYM_FREE],
+            (long long)e->place[k].slots, t->name, (long long)slot_of(e, t));
+    }
+    return LATHE_OK;
+}
+
 static void store_value(struct elementwise *e, const struct line *l, const struct map_tensor *t, int tensor,
                         int half, int root, int n)
 {
     const struct ir_map *map = &e->ir->map[l->m];
     const struct place *p = &e->place[tensor];
     const int last = map->n_over - 1;
-    const int64_t first = first_of(map, p->sum ? p->sum_stride : p->stride, l->at) + (!half    ? 0
-                                                                                      : p->sum ? p->sum_hi
-                                                                                               : p->hi);
+    const int64_t first = first_of(map, p->sum ? p->sum_stride : p->stride, l->at) +
+                          (!half    ? 0
+                           : p->sum ? p->sum_hi
+                                    : p->hi) +
+                          slot_of(e, t) * p->slot_stride;
     const int32_t seed = t->dither >= 0 ? seed_of(e, t->dither) : 0;
-    for (int j = 0; j < n && p->arg; j++) {
+    for (int j = 0; j < n && p->arg && slot_of(e, t) >= 0; j++) {
         double value = host_value(&e->env, root, j);
         if (p->sum) {
             p->sum[first + j * p->sum_stride[last]] += value;
@@ -258,6 +285,7 @@ static lathe_status run_stretch(struct elementwise *e, const struct line *l, int
         e->index[j] = (double)(l->at[last] + j);
     e->env.at_axis[AT_INDEX0 + last] = e->index;
     load_stretch(e, l->m, l->at, n);
+    TRY(check_slots(e, l, err));
     lathe_status status = host_eval(&e->env, e->eval[l->m], e->n_eval[l->m], err);
     int root = 0;
     for (int k = 0; k < e->ir->n_tensors && status == LATHE_OK; k++) {
@@ -358,7 +386,9 @@ lathe_status host_elementwise_backward(const struct host_request *r, lathe_error
     if (status != LATHE_OK)
         return status;
     if (!r->ir->gradient)
-        return lathe__fail(err, LATHE_UNSUPPORTED,
-                           "%s: lists of tensors and integer results have no backward pass", r->ir->name);
+        return lathe__fail(
+            err, LATHE_UNSUPPORTED,
+            "%s: lists of tensors, integer results and results with a slot have no backward pass",
+            r->ir->name);
     return run(&call, r->ir->gradient, NULL, host_elementwise_units(&call), err);
 }

@@ -410,7 +410,8 @@ bool plan_elementwise_gather(const struct kernel_request *r, struct plan *plan, 
     if (r->problem->deterministic)
         snprintf(why, REASON_BYTES, "lines of points come in any order; it takes no deterministic=1");
     else if (!ir)
-        snprintf(why, REASON_BYTES, "lists of tensors and integer results have no backward pass");
+        snprintf(why, REASON_BYTES,
+                 "lists of tensors, integer results and results with a slot have no backward pass");
     if (r->problem->deterministic || !to || !plan_maps(r, ir, plan, why))
         return false;
     const int arg = lathe__arg_find(r->sig, ir->tensor[to->tensor].name, 0);
@@ -439,6 +440,7 @@ bool plan_elementwise_bwd(const struct kernel_request *r, struct plan *plan, cha
 {
     if (r->ir->gradient)
         return plan_maps(r, r->ir->gradient, plan, why);
-    snprintf(why, REASON_BYTES, "lists of tensors and integer results have no backward pass");
+    snprintf(why, REASON_BYTES,
+             "lists of tensors, integer results and results with a slot have no backward pass");
     return false;
 }

@@ -11,15 +11,18 @@
 static void set_map_dims(struct sig_arg *a, const struct ir_map *map, const struct map_tensor *t)
 {
     bool whole = t->n_dims == map->n_over && t->n_dims > 1;
+    const int first = t->slot ? 1 : 0;
     a->list = map->list;
-    a->ndim = (uint8_t)t->n_dims;
+    a->ndim = (uint8_t)(t->n_dims + first);
+    if (t->slot)
+        a->dim[0].sym = t->slots;
     if (map->list) {
         a->dim[0].sym = SYM_TENSORS;
         return;
     }
     for (int d = 0; d < t->n_dims; d++) {
         const bool pairs = t->form != STAGE_ELEMENT && d == t->n_dims - 1;
-        a->dim[d] = (struct sig_dim){.sym = map->over[t->dim[d]], .times = pairs ? 2 : 0};
+        a->dim[first + d] = (struct sig_dim){.sym = map->over[t->dim[d]], .times = pairs ? 2 : 0};
         whole &= t->dim[d] == d;
     }
     a->leading_optional = whole;

@@ -324,6 +324,9 @@ static void mark_all(const struct emitter *e)
 
 bool operand_used(const struct emitter *e, int tensor)
 {
+    for (int i = 0; i < e->w->n_tensors; i++)
+        if (e->w->tensor[i].use == USE_STORE && e->w->tensor[i].slot == tensor + 1)
+            return true;
     mark_all(e);
     for (int i = 0; i < e->w->n_nodes; i++) {
         const struct ir_node *n = &e->w->node[i];

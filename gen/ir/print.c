@@ -206,6 +206,8 @@ static void print_tensor(struct text_buf *out, const struct ir *ir, const struct
     static const char *const form[] = {"", " half", " interleaved"};
     text_add(out, "  %s %s %s", use[t->use], t->name,
              t->dtype == LATHE_NONE ? "float" : lathe_dtype_text(t->dtype));
+    if (t->slot)
+        text_add(out, " %s at %s", ir->free_name[t->slots - SYM_FREE], ir->tensor[t->slot - 1].name);
     for (int d = 0; d < t->n_dims; d++)
         text_add(out, " %s", ir->free_name[ir->map[t->map].over[t->dim[d]] - SYM_FREE]);
     text_add(out, "%s%s%s", form[t->form], t->grad ? " grad" : "", t->optional ? " optional" : "");

@@ -120,8 +120,16 @@ struct map_tensor { /* of an elementwise map */
     int alias;            /* a result that may be written where this operand lies; -1: none */
     int dither; /* a result that is rounded at random, with this scalar input as the seed; -1: to nearest */
     int input;  /* SCATTER: the input whose shape it has */
+    uint8_t
+        slot; /* a result: 1 + the i32 operand that says where along its first dim; 0: points have places */
+    uint8_t slots; /* enum sym: that dim, which stands in the place of the operand's dims and not in dim[] */
     int line;
 };
+/* The dim of the map in whose place the parameters have the stride of a result's slots. */
+static inline int map_slot_dim(const struct map_tensor *all, const struct map_tensor *t)
+{
+    return t->slot ? all[t->slot - 1].dim[0] : -1;
+}
 struct map_scatter { /* at tensor(index...) += value */
     int tensor;
     int value; /* nodes */

@@ -172,16 +172,52 @@ static void check_dither(lua_State *lua, const struct map_tensor *t)
                    t->name, lathe_dtype_text(t->dtype));
 }
 
+static int find_slot(lua_State *lua, const struct ir_map *map, const struct map_tensor *t, const char *name)
+{
+    const struct ir *ir = tracer_of(lua)->ir;
+    for (int i = 0; i < ir->n_tensors; i++) {
+        const struct map_tensor *o = &ir->tensor[i];
+        if (o->map != map - ir->map || o->use != USE_READ || strcmp(o->name, name) != 0)
+            continue;
+        if (o->dtype != LATHE_I32 || o->optional || memchr(o->dim, map->n_over - 1, (size_t)o->n_dims))
+            luaL_error(lua,
+                       "result '%s': slot '%s' must be an i32 operand without a default and without the last "
+                       "dim of 'over'",
+                       t->name, name);
+        return i;
+    }
+    luaL_error(lua, "result '%s': slot '%s' is no operand of this map", t->name, name);
+    return -1;
+}
+
+/* Every dim of 'over' is the slot's or the result's own. */
+static void check_slot(lua_State *lua, const struct ir_map *map, const struct map_tensor *t)
+{
+    const struct map_tensor *o = &tracer_of(lua)->ir->tensor[t->slot - 1];
+    bool apart = o->n_dims + t->n_dims == map->n_over;
+    for (int d = 0; d < o->n_dims; d++)
+        apart = apart && !memchr(t->dim, o->dim[d], (size_t)t->n_dims);
+    if (!apart || map->list || t->alias >= 0)
+        luaL_error(lua,
+                   "result '%s': with a slot its dims are a name for the slots, then all of 'over' that '%s' "
+                   "lacks; no alias, and no list",
+                   t->name, o->name);
+}
+
 static void result_options(lua_State *lua, const struct ir_map *map, struct map_tensor *t, int table)
 {
-    static const char *const options[] = {"alias", "dither", NULL};
+    static const char *const options[] = {"alias", "dither", "slot", NULL};
     const char *unknown = unlisted_field(lua, table, options);
     if (unknown)
-        luaL_error(lua, "result '%s': unknown option '%s' (alias dither)", t->name, unknown);
-    for (int i = 0; i < 2; i++) {
+        luaL_error(lua, "result '%s': unknown option '%s' (alias dither slot)", t->name, unknown);
+    for (int i = 2; i >= 0; i--) { /* what has a slot is no sum */
         const int type = lua_getfield(lua, table, options[i]);
         if (type != LUA_TNIL && type != LUA_TSTRING)
             luaL_error(lua, "result '%s': option '%s' is a name", t->name, options[i]);
+        if (type == LUA_TSTRING && i == 2) {
+            t->slot = (uint8_t)(1 + find_slot(lua, map, t, lua_tostring(lua, -1)));
+            t->use = USE_STORE;
+        }
         if (type == LUA_TSTRING && i == 0)
             t->alias = find_alias(lua, map, t, lua_tostring(lua, -1));
         if (type == LUA_TSTRING && i == 1) {
@@ -190,9 +226,24 @@ static void result_options(lua_State *lua, const struct ir_map *map, struct map_
         }
         lua_pop(lua, 1);
     }
+    if (t->slot)
+        check_slot(lua, map, t);
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------- */
+
+/* The first dim of a result with a slot has a name of its own. */
+static void declare_slots(lua_State *lua, const struct ir_map *map, struct map_tensor *t, int table)
+{
+    lua_rawgeti(lua, table, 2);
+    const char *name = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "";
+    const int sym =
+        is_identifier(name) && find_over(lua, map, name) < 0 ? dim_sym(tracer_of(lua)->ir, name) : -1;
+    if (sym < 0)
+        luaL_error(lua, "result '%s': with a slot its first dim is a name that 'over' has not", t->name);
+    t->slots = (uint8_t)sym;
+    lua_pop(lua, 1);
+}
 
 /* The tagged table is on top of the stack. */
 static void declare_tensor(lua_State *lua, struct ir_map *map, const char *name, bool is_result)
@@ -235,12 +286,15 @@ static void declare_tensor(lua_State *lua, struct ir_map *map, const char *name,
     const int last = lua_gettop(lua);
     const bool options = n > 1 && lua_istable(lua, last) && !has_tag(lua, last, TAG_PAIRS);
     n -= options;
-    for (int i = 2; i <= n; i++) {
+    const bool slots = options && is_result && lua_getfield(lua, last, "slot") == LUA_TSTRING;
+    if (slots)
+        declare_slots(lua, map, t, table);
+    for (int i = slots ? 3 : 2; i <= n; i++) {
         lua_rawgeti(lua, table, i);
         declare_dim(lua, map, t, i == n);
         lua_pop(lua, 1);
     }
-    for (int k = 0; n == 1 && k < map->n_over; k++)
+    for (int k = 0; n == 1 && !slots && k < map->n_over; k++)
         t->dim[t->n_dims++] = (uint8_t)k;
     if (is_result && t->n_dims < map->n_over)
         t->use = USE_SUM;

@@ -4,6 +4,7 @@
  * after the proofs, what was never taken, with its line. Formulas of the prelude are not listed: they are
  * everybody's.
  */
+#include "gen/arguments/sequences.h"
 #include "gen/prove/prove.h"
 #include "gen/arguments/input_ranges.h"
 #include "gen/ir/tensor.h"
@@ -328,7 +329,7 @@ static bool has_range(const struct ir *ir, const char *name)
 
 void reach_data(struct prover *p, const struct sig_arg *a, const lathe_arg *t)
 {
-    if (given_arg(p, a->name) || has_range(p->ir, a->name))
+    if (given_arg(p, a->name) || has_range(p->ir, a->name) || slots_are(p->ir, a->name))
         return;
     const int64_t n = tensor_count(t);
     const int64_t share = a->role == ROLE_IN ? 2 : 4;

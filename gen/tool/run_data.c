@@ -219,7 +219,8 @@ static int fill_random(const struct run *run, struct run_tensor *t, struct rando
     const struct input *in = input_of(run, t);
     if (in && input_fill(in, run->problem.dim, &t->arg, unit_of, r))
         return CODE_OK;
-    if (sequences_fill(&run->sig, run->problem.dim, &t->arg, unit_of, r))
+    if (sequences_fill(&run->sig, run->problem.dim, &t->arg, unit_of, r) ||
+        slots_fill(run->ir, run->problem.dim, &t->arg, unit_of, r))
         return CODE_OK;
     if (t->arg.dtype == LATHE_I32)
         fill_ids(t, r);

@@ -125,7 +125,8 @@ static bool copy_tensor(const struct run *run, int i, struct reference *ref)
     c->host = calloc((size_t)t->count + 1, lathe_dtype_size(dtype));
     if (!c->host)
         return false;
-    if (output && run->sig.arg[t->sig].rare) /* as the run's own: a state of no sequence stays as it is */
+    /* As the run's own: a state of no sequence stays as it is, and a slot of no point. */
+    if (output && (run->sig.arg[t->sig].rare || slots_has(run->ir, run->sig.arg[t->sig].name)))
         memset(c->host, 0xff, (size_t)t->count * lathe_dtype_size(dtype));
     ref->arg[i].dtype = dtype;
     ref->arg[i].data = c->host;

@@ -204,6 +204,8 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return (double)between(state, 0, 60);
     if (is(t, "n_2") || is(t, "n_3") || is(t, "l")) /* a grid */
         return (double)between(state, 1, 4);
+    if (is(t, "slot")) /* each once, from the last down, and one that is none */
+        return flat == 1 ? -1.0 : (double)(named_size(c->sizes, "slots") - 1 - flat);
     if (is(t, "e"))
         return 0.0;
     if (is(t, "id"))
