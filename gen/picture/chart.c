@@ -4,6 +4,7 @@
  */
 #include "gen/picture/chart.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -40,21 +41,20 @@ void plot_cells(struct canvas *c, const struct plot *p, int rows, int columns, c
 }
 
 /* Quarters where they are whole, as those of powers of two are. */
-static double count_step(int64_t n)
+static int64_t count_step(int64_t n)
 {
     if (n >= 4 && n % 4 == 0)
-        return (double)n / 4;
-    const double step = n > 0 ? round_step((double)n, 5) : 1;
-    return step < 1 ? 1 : step;
+        return n / 4;
+    return n > 5 ? (int64_t)round_step((double)n, 5) : 1;
 }
 
 void plot_count_across(struct canvas *c, const struct plot *p, int64_t n, const char *label)
 {
     const int below = p->y + p->height;
-    for (double at = 0; at <= (double)n; at += count_step(n)) {
-        const int x = p->x + (int)lround(at / (double)(n > 0 ? n : 1) * p->width);
+    for (int64_t at = 0; at <= n; at += count_step(n)) {
+        const int x = p->x + (int)lround((double)at / (double)n * p->width);
         char text[24];
-        snprintf(text, sizeof text, "%.0f", at);
+        snprintf(text, sizeof text, "%" PRId64, at);
         canvas_fill(c, x, below, 1, TICK, BLACK);
         canvas_text_middle(c, x, below + TICK + GAP, FONT_PLAIN, BLACK, text);
     }
@@ -64,10 +64,10 @@ void plot_count_across(struct canvas *c, const struct plot *p, int64_t n, const 
 void plot_count_down(struct canvas *c, const struct plot *p, int64_t n, const char *label)
 {
     int widest = 0;
-    for (double at = 0; at <= (double)n; at += count_step(n)) {
-        const int y = p->y + (int)lround(at / (double)(n > 0 ? n : 1) * p->height);
+    for (int64_t at = 0; at <= n; at += count_step(n)) {
+        const int y = p->y + (int)lround((double)at / (double)n * p->height);
         char text[24];
-        snprintf(text, sizeof text, "%.0f", at);
+        snprintf(text, sizeof text, "%" PRId64, at);
         canvas_fill(c, p->x - TICK, y, TICK, 1, BLACK);
         canvas_text_end(c, p->x - TICK - GAP, y - FONT_ROWS / 2, FONT_PLAIN, BLACK, text);
         widest = text_width(FONT_PLAIN, text) > widest ? text_width(FONT_PLAIN, text) : widest;
@@ -127,6 +127,17 @@ static void tick_across(struct canvas *c, const struct plot *p, int x, const cha
     canvas_text_middle(c, x, p->y + p->height + TICK + GAP, FONT_PLAIN, BLACK, text);
 }
 
+/* Numbers of the steps within a scale. */
+static int64_t first_tick(const struct scale *s, double step)
+{
+    return (int64_t)ceil(s->low / step - 1e-6);
+}
+
+static int64_t last_tick(const struct scale *s, double step)
+{
+    return (int64_t)floor(s->high / step + 1e-6);
+}
+
 static void ticks_across(struct canvas *c, const struct plot *p, const struct scale *s, const double *ticks,
                          int n)
 {
@@ -136,9 +147,9 @@ static void ticks_across(struct canvas *c, const struct plot *p, const struct sc
         chart_length(ticks[i], text);
         tick_across(c, p, across_at(p, s, ticks[i]), text);
     }
-    for (double at = ceil(s->low / step) * step; at <= s->high + step / 1e6 && !ticks; at += step) {
-        chart_number(fabs(at) < step / 2 ? 0 : at, text);
-        tick_across(c, p, across_at(p, s, at), text);
+    for (int64_t i = first_tick(s, step); i <= last_tick(s, step) && !ticks; i++) {
+        chart_number((double)i * step, text);
+        tick_across(c, p, across_at(p, s, (double)i * step), text);
     }
 }
 
@@ -148,10 +159,10 @@ void plot_axes(struct canvas *c, const struct plot *p, const struct scale *acros
     const double step = round_step(up->high - up->low, 6);
     int widest = 0;
     ticks_across(c, p, across, ticks, n);
-    for (double at = ceil(up->low / step) * step; at <= up->high + step / 1e6; at += step) {
+    for (int64_t i = first_tick(up, step); i <= last_tick(up, step); i++) {
         char text[24];
-        const int y = up_at(p, up, at);
-        chart_number(fabs(at) < step / 2 ? 0 : at, text);
+        const int y = up_at(p, up, (double)i * step);
+        chart_number((double)i * step, text);
         canvas_fill(c, p->x, y, p->width, 1, PALE_GREY);
         canvas_fill(c, p->x - TICK, y, TICK, 1, BLACK);
         canvas_text_end(c, p->x - TICK - GAP, y - FONT_ROWS / 2, FONT_PLAIN, BLACK, text);

@@ -160,12 +160,12 @@ static void put_tile_legend(const struct drawing *d, struct canvas *c, const str
 {
     char text[64];
     snprintf(text, sizeof text, "all %.3g %%", 100 * d->class_share[TILE_ALL]);
-    int x = plot_swatch(c, at->x, y, BLUE, text);
+    const int x = plot_swatch(c, at->x, y, BLUE, text);
     snprintf(text, sizeof text, "none %.3g %%", 100 * d->class_share[TILE_NONE]);
     plot_swatch(c, x, y, WHITE, text);
     snprintf(text, sizeof text, "some %.3g %%: live, dead", 100 * d->class_share[TILE_SOME]);
     canvas_fill(c, at->x, y + FONT_ROWS + 4, FONT_ROWS - 2, FONT_ROWS - 2, PALE_ORANGE);
-    x = plot_swatch(c, at->x, y + FONT_ROWS + 3, ORANGE, text);
+    plot_swatch(c, at->x, y + FONT_ROWS + 3, ORANGE, text);
     canvas_fill(c, at->x + 6, y + FONT_ROWS + 6, 4, FONT_ROWS - 5, PALE_ORANGE);
 }
 

@@ -30,7 +30,7 @@ static bool is_of_keys(int sym)
     return sym == SYM_KV || sym == SYM_T;
 }
 
-static void add_tensor(struct call *c, const char *name, double *data)
+static void add_tensor(struct call *c, const char *name, void *data)
 {
     const int sig = lathe__arg_find(&c->d->run.sig, name, 0);
     if (sig < 0)
