@@ -49,6 +49,7 @@ done <kinds.txt
 
 expect 2 '' 'draw: expected -o FILE.png, or --json' draw causal
 expect 2 '' 'draw: packed sequences lie one behind the other' draw causal --problem seqs=3 --json
+expect 2 '' 'draw: pages say where keys lie' draw causal --problem q=64,page=16 --json
 expect 2 '' 'draw: the problem has no pair of tokens' draw causal --problem q=0 --json
 expect 2 '' "--pixels: expected a whole number from 64 to 1024, given '9'" draw causal --pixels 9 -o no.png
 expect 2 '' "--score: expected a number, given 'x'" draw causal --score x -o no.png

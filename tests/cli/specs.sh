@@ -169,7 +169,10 @@ expect 1 '*' '*' grep -n '#include "' causal.cu
 expect 0 'softmax.cu: ' '' "$LATHE" gen "$here/specs/softmax.lua" --problem dtype=f32,n=100 -o softmax.cu
 for spec in $(cat wanted.txt); do
     sizes=
-    case $spec in group_*) sizes='--problem rows=64,n=512,groups_of=4,channels_of=8' ;; esac # dims that have no default
+    case $spec in # dims that have no default
+    group_*) sizes='--problem rows=64,n=512,groups_of=4,channels_of=8' ;;
+    block_mask) sizes='--problem q_blocks=16,kv_blocks=16' ;;
+    esac
     expect 0 "$spec" '' "$LATHE" gen "$spec" $sizes --arch sm_80 -o "$spec.cu"
 done
 
