@@ -40,17 +40,48 @@ static bool is_given(const struct signature *sig, int arg, const struct test_cas
     return a->role == ROLE_Q_START ? c->has_q_start : !(a->optional && c->absent);
 }
 
+/* The tensor in whose place this argument is to lie; NULL: it has its own. */
+static struct tensor *place_of(struct scene *s, int arg)
+{
+    const int over = s->c->in_place ? s->sig.arg[arg].over : 0;
+    for (int k = 0; over > 0 && k < s->n; k++)
+        if (s->which[k] + 1 == over)
+            return &s->tensor[k];
+    return NULL;
+}
+
+/* A result over an operand: the kernel's memory is the operand's, and what comes to lie there is judged by
+ * its name. The host device has memory for both; elements that nothing is written to stay what they were. */
+static bool open_over(struct tensor *t, const char *name, struct tensor *place)
+{
+    const size_t bytes = ((size_t)place->count + 1) * sizeof *t->value;
+    *t = *place;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->block = (struct block){.pages = NULL};
+    t->value = malloc(bytes);
+    if (t->value)
+        memcpy(t->value, place->value, bytes - sizeof *t->value);
+    place->in_place = true;
+    return t->value != NULL;
+}
+
+static bool open_argument(struct scene *s, int arg, uint64_t seed)
+{
+    struct tensor *const place = place_of(s, arg);
+    s->which[s->n] = arg;
+    struct tensor *t = &s->tensor[s->n++];
+    if (place ? !open_over(t, s->sig.arg[arg].name, place) : !tensor_open(t, &s->sig, arg, s->c, seed))
+        return false;
+    s->arg[s->n - 1] = tensor_arg(place ? place : t);
+    s->arg[s->n - 1].name = t->name;
+    return true;
+}
+
 static bool scene_open(struct scene *s, uint64_t seed)
 {
-    for (int i = 0; i < s->sig.n_args; i++) {
-        if (!is_given(&s->sig, i, s->c))
-            continue;
-        s->which[s->n] = i;
-        struct tensor *t = &s->tensor[s->n++];
-        if (!tensor_open(t, &s->sig, i, s->c, seed * 64 + (uint64_t)i))
+    for (int i = 0; i < s->sig.n_args; i++)
+        if (is_given(&s->sig, i, s->c) && !open_argument(s, i, seed * 64 + (uint64_t)i))
             return false;
-        s->arg[s->n - 1] = tensor_arg(t);
-    }
     for (int i = 0; i < s->sig.n_args; i++)
         for (int k = 0; k < s->n; k++)
             if (s->sig.arg[i].alias == s->which[k] + 1 && !is_given(&s->sig, i, s->c))
@@ -104,14 +135,29 @@ static lathe_status fill_results(struct scene *s, lathe_error *err)
     return status;
 }
 
+/* What the host device has written beside an operand is what the kernel is to leave in its place. */
+static void judge_in_place(struct scene *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        struct tensor *const place = place_of(s, s->which[i]);
+        if (place)
+            memcpy(place->value, s->tensor[i].value, (size_t)place->count * sizeof *place->value);
+    }
+}
+
 static lathe_status make_reference(struct scene *s, lathe_error *err)
 {
     lathe_arg arg[MAX_ARGS];
-    for (int i = 0; i < s->n; i++)
-        arg[i] = tensor_reference(&s->tensor[i], &s->sig.arg[s->which[i]]);
+    for (int i = 0; i < s->n; i++) {
+        struct tensor *const t = &s->tensor[i];
+        arg[i] = place_of(s, s->which[i])
+                     ? (lathe_arg){t->name, t->value, t->expects, t->ndim, t->shape, NULL}
+                     : tensor_reference(t, &s->sig.arg[s->which[i]]);
+    }
     const lathe_status status = s->c->pass == LATHE_BACKWARD
                                     ? host_backward(s->plain, &s->sig, arg, s->n, err)
                                     : host_forward(s->plain, &s->sig, arg, s->n, NULL, 0, err);
+    judge_in_place(s);
     for (int i = 0; i < s->n; i++)
         tensor_widen(&s->tensor[i]);
     return status;

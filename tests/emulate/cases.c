@@ -170,6 +170,8 @@ void case_name(const struct test_case *c, char *out, size_t size)
         snprintf(to + strlen(to), size - strlen(to), " without%s", c->without);
     if (c->beside)
         snprintf(to + strlen(to), size - strlen(to), " %d beside", c->beside);
+    if (c->in_place)
+        snprintf(to + strlen(to), size - strlen(to), " in place");
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */

@@ -59,6 +59,7 @@ struct test_case {
     bool may_refuse;
     const char *without; /* backward: names of arguments that are left out, between spaces; NULL: none */
     bool deterministic;
+    bool in_place; /* linear attention: last states lie over the first ones */
     bool hollow; /* an input that the spec reads has no elements, which the host device refuses: what a kernel
                     touches is judged, no value */
 };

@@ -250,6 +250,14 @@ static const struct inline_spec WEAK[] = {
      "  decay = function(at, x) return 0.004 * max(x.g(at.b, at.h, at.t), -3.0) end }\n"},
 };
 
+static const char *text_of(const char *name)
+{
+    for (int i = 0; i < COUNT(SPECS); i++)
+        if (strcmp(SPECS[i].name, name) == 0)
+            return SPECS[i].text;
+    return strcmp(WEAK[0].name, name) == 0 ? WEAK[0].text : WEAK[1].text;
+}
+
 static void add_in_pieces(struct case_list *list, const struct inline_spec *spec, int k)
 {
     struct test_case c = case_of_attention("linear", spec->name, spec->text, k % 2 ? LATHE_BF16 : LATHE_F16,
@@ -272,8 +280,43 @@ static void add_pieces(struct case_list *list)
         add_in_pieces(list, &WEAK[k], k);
 }
 
+/* A first state and the last one in one memory: a step, steps, chunks and pieces; a pool of states, of which
+   some are nobody's and stay. */
+static const struct shape OVER[] = {
+    {3, 2, 1, 1, 3, 5, LAYOUT_PADDED, " cu "},
+    {2, 4, 2, 70, 2, 2, LAYOUT_COMPACT, " cu state_index "},
+    {1, 2, 2, 150, 5, 7, LAYOUT_SWAPPED, " "},
+    {1, 2, 1, 2330, 1, 1, LAYOUT_COMPACT, " cu state_index "}, /* in pieces where the kernel has them */
+};
+
+static void add_over(struct case_list *list)
+{
+    static const struct {
+        const char *name, *template_name;
+        int shapes;
+    } ROW[] = {
+        {"plain", "linear_recurrent", 3},     {"keyed_delta", "linear_recurrent", 3},
+        {"by_value", "linear_recurrent", 3},  {"all_tokens", "linear_recurrent", 3},
+        {"by_token", "linear_chunked", 3},    {"gated_delta", "linear_chunked", 3},
+        {"backwards", "linear_chunked", 3},   {"by_key", "linear_additive", 4},
+        {"weak_token", "linear_additive", 4}, {"with_bonus", "linear_additive", 3},
+    };
+    for (int k = 0; k < COUNT(ROW); k++) {
+        const lathe_dtype dtype =
+            k % 2 || strcmp(ROW[k].template_name, "linear_chunked") == 0 ? LATHE_BF16 : LATHE_F16;
+        struct test_case c =
+            case_of_attention("linear", ROW[k].name, text_of(ROW[k].name), dtype, k % 3 ? 64 : 40, 72, 80);
+        c.group = "linear";
+        c.template_name = ROW[k].template_name;
+        c.in_place = true;
+        for (int s = 0; s < ROW[k].shapes; s++)
+            add(list, c, &OVER[s]);
+    }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
+    add_over(list);
     add_additive(list);
     add_pieces(list);
     add_chunked(list);
