@@ -42,6 +42,44 @@ def test_forward_and_backward(qkv, layout):
         same(given, wanted)
 
 
+@pytest.mark.parametrize("page", [1, 3, 16, 64, 256])
+@pytest.mark.parametrize("queries", [1, 4, 70])
+def test_keys_in_pages(page, queries):
+    """One to a few queries go to attention_decode, more to attention_fwd_sm80; unused places are NaN."""
+    torch.manual_seed(page)
+    n, h, h_kv, d, used = 3, 8, 2, 128, [1024, 513, 777]
+    most = -(-1024 // page)
+    table = torch.randperm(n * most + 5, device="cuda")[: n * most].to(torch.int32).view(n, most)
+    pools = [torch.full((n * most + 5, page, h_kv, d), float("nan"), device="cuda").bfloat16() for _ in "kv"]
+    dense = [torch.randn(n, h_kv, 1024, d, device="cuda").bfloat16() for _ in "kv"]
+    q = torch.randn(n, h, queries, d, device="cuda").bfloat16()
+    for pool, a in zip(pools, dense):
+        for b, length in enumerate(used):
+            j = torch.arange(length, device="cuda")
+            pool[table[b, j // page].long(), j % page] = a[b, :, :length].transpose(0, 1)
+    lengths = torch.tensor(used, dtype=torch.int32, device="cuda")
+    o = lathe.load("causal")(q, *(p.transpose(1, 2) for p in pools), pages=table, used_kv=lengths)
+    for b, length in enumerate(used):
+        k, v = (a[b : b + 1, :, :length].repeat_interleave(h // h_kv, 1).float() for a in dense)
+        mask = torch.ones(queries, length, dtype=torch.bool, device="cuda").tril(length - queries)
+        same(o[b : b + 1], sdpa(q[b : b + 1].float(), k, v, attn_mask=mask))
+
+
+def test_tokens_go_to_their_slots():
+    torch.manual_seed(5)
+    q, k, v = (torch.randn(4, 3, heads, 64, device="cuda").bfloat16() for heads in (8, 2, 2))
+    slot = torch.tensor([[5, 0, -1], [9, 3, 100], [7, -5, 1], [2, 4, 6]], dtype=torch.int32, device="cuda")
+    caches = [torch.full((10, 2, 64), float("nan"), device="cuda").bfloat16() for _ in "kv"]
+    lathe.load("rope_append")(q=q, q_out=True, k=k, v=v, slot=slot, k_cache=caches[0], v_cache=caches[1])
+    k_out = torch.empty_like(k)
+    lathe.load("rope_half")(q=q, q_out=True, k=k, k_out=k_out)
+    for cache, given in zip(caches, (k_out, v)):
+        wanted = torch.full_like(cache, float("nan"))
+        inside = (slot >= 0) & (slot < 10)
+        wanted[slot[inside].long()] = given[inside]
+        torch.testing.assert_close(cache, wanted, rtol=2e-2, atol=2e-2, equal_nan=True)
+
+
 def test_non_contiguous_and_expanded(qkv):
     q, k, v = (t.detach() for t in qkv)
     attend = lathe.torch.wrap("causal")

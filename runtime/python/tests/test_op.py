@@ -102,6 +102,26 @@ def test_packed_sequences(qkv):
         near(lse[:, :, first:last], wanted_lse)
 
 
+def test_keys_in_pages(qkv):
+    q, k, v = qkv
+    n, h_kv, kv, d = k.shape
+    page, used = 4, np.array([kv, kv - 3] * n, np.int32)[:n]
+    most = -(-kv // page)
+    table = np.arange(n * most, dtype=np.int32)[::-1].reshape(n, most).copy()
+    pools = [np.full((n * most + 1, page, h_kv, d), np.nan, k.dtype) for _ in range(2)]  # tokens before heads
+    for pool, a in zip(pools, (k, v)):
+        for b in range(n):
+            for j in range(used[b]):
+                pool[table[b, j // page], j % page] = a[b, :, j]
+    pools = [p.transpose(0, 2, 1, 3) for p in pools]
+    o = lathe.load("causal")(q, *pools, pages=table, used_kv=used)
+    for b in range(n):
+        part = (a[b : b + 1, :, : used[b]] for a in (k, v))
+        near(o[b : b + 1], attention(q[b : b + 1], *part, causal)[0])
+    with pytest.raises(lathe.ArgumentError, match="'pages': expected pages from 0 to"):
+        lathe.load("causal")(q, *pools, pages=table + 2, used_kv=used)
+
+
 # ---- layouts -------------------------------------------------------------------------------------------------------
 
 
