@@ -100,7 +100,7 @@ static const struct command COMMANDS[] = {
      "and compiled-in facts, whatever the lengths; `lathe explain` names it. `lathe cache clear` forgets "
      "it.\n",
      cmd_tune},
-    {"bench", IN_BENCH, 1, 1, "SPEC --lengths N,N,...", "measure the rate over lengths, and draw it",
+    {"bench", IN_BENCH, 1, 1, "SPEC --lengths N,...", "measure the rate over lengths, and draw it",
      "Each length takes the place of the size --over (attention: q, linear_attention: t, rowwise: n), with "
      "the rest\n"
      "of the problem as it is; a launch is timed as by `lathe run`, on tensors of its kind. Prints a line "
