@@ -11,93 +11,15 @@
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
-#define UNIT  "local function unit(v) return v * rsqrt(dimsum(v * v) + 1e-6) end\n"
-#define TOKEN "tensor('float', 'b', 'h', 't', { grad = true })"
-#define KEY   "tensor('float', 'b', 'h', 't', 'd', { grad = true })"
-#define VALUE "tensor('float', 'b', 'h', 't', 'd_v', { grad = true })"
-#define HEAD  "tensor('f32', 'h', { grad = true })"
-#define BETA  "delta = function(at, x) return sigmoid(x.r(at.b, at.h, at.t)) end"
+#define SPEC(name) #name, SPEC_##name /* tests/emulate/specs/NAME.lua */
 
 static const struct inline_spec SPECS[] = {
-    {"plain", SPEC_plain},
-    {"by_head", SPEC_by_head},
-    {"learned_head", "return linear_attention { inputs = { r = " HEAD " },\n"
-                     "  decay = function(at, x) return -exp(0.3 * x.r(at.h) - 2.0) end }\n"},
-    {"by_token", "return linear_attention { inputs = { g = " TOKEN " },\n"
-                 "  decay = function(at, x) return x.g(at.b, at.h, at.t) end }\n"},
-    {"by_key", "return linear_attention { inputs = { g = " KEY " },\n"
-               "  decay = function(at, x) return x.g(at.b, at.h, at.t, at.i) end }\n"},
-    {"by_value", "return linear_attention { inputs = { g = " VALUE " },\n"
-                 "  decay = function(at, x) return x.g(at.b, at.h, at.t, at.j) end }\n"},
-    {"delta_rule",
-     UNIT "return linear_attention { inputs = { r = " TOKEN " }, query_mod = unit, key_mod = unit,\n"
-          "  " BETA " }\n"},
-    {"gated_delta",
-     UNIT "return linear_attention { inputs = { r = " TOKEN ", u = " TOKEN ", a = " HEAD " },\n"
-          "  query_mod = unit, key_mod = unit, " BETA ",\n"
-          "  decay = function(at, x) return -exp(0.3 * x.a(at.h)) * log(1.0 + exp(x.u(at.b, at.h, at.t))) "
-          "end }\n"},
-    {"keyed_delta",
-     UNIT "return linear_attention { inputs = { r = " TOKEN ", g = " KEY ", a = " HEAD ",\n"
-          "    low = tensor('f32', 'h', 'd', { grad = true }) },\n"
-          "  query_mod = unit, key_mod = unit, " BETA ",\n"
-          "  decay = function(at, x) return exp(0.3 * x.a(at.h)) * x.g(at.b, at.h, at.t, at.i) - exp(0.2 * "
-          "x.low(at.h, at.i) - 3.0) end }\n"},
-    {"valued_delta",
-     UNIT "return linear_attention { inputs = { r = " TOKEN ", g = " VALUE " }, key_mod = unit,\n"
-          "  " BETA ", decay = function(at, x) return x.g(at.b, at.h, at.t, at.j) end }\n"},
-    {"with_bonus",
-     "return linear_attention { inputs = { g = " KEY ", u = tensor('float', 'h', 'd', { grad = true "
-     "}), s = " HEAD " },\n"
-     "  decay = function(at, x) return x.g(at.b, at.h, at.t, at.i) end,\n"
-     "  bonus = function(at, x) return 1.0 + x.u(at.h, at.i) end,\n"
-     "  scale = function(at, x) return 0.2 * exp(0.1 * x.s(at.h)) end }\n"},
-    {"bonus_alone", SPEC_bonus_alone},
-    {"normalised",
-     "local function phi(v) return exp(0.5 * v) end\n"
-     "return linear_attention { inputs = { g = " TOKEN " }, query_mod = phi, key_mod = phi, normalise "
-     "= true,\n"
-     "  decay = function(at, x) return x.g(at.b, at.h, at.t) end }\n"},
-    {"all_tokens",
-     "local function swish(v) return silu(v) end\n"
-     "return linear_attention { causal = false, query_mod = swish, key_mod = swish,\n"
-     "  inputs = { gate = " VALUE " },\n"
-     "  output_mod = function(o, at, x) return o * sigmoid(x.gate(at.b, at.h, at.t, at.i)) end }\n"},
-    {"all_normalised", SPEC_all_normalised},
-    {"backwards", /* and a skip, a mod of v, an rms norm of o */
-     "return linear_attention { reverse = true,\n"
-     "  inputs = { dt = " TOKEN ", a = " HEAD ", skip = " HEAD
-     ", w = tensor('f32', 'd_v', { grad = true }) },\n"
-     "  value_mod = function(v, at, x) return v * sigmoid(x.dt(at.b, at.h, at.t)) end,\n"
-     "  decay = function(at, x) return -exp(0.3 * x.a(at.h)) * sigmoid(x.dt(at.b, at.h, at.t)) end,\n"
-     "  output_mod = chain(function(o, at, x, v) return o + x.skip(at.h) * v end,\n"
-     "    function(o, at, x) return o * rsqrt(dimsum(o * o) / at.d_v + 1.0) * x.w(at.i) end) }\n"},
-    {"with_resets", /* gates of 0, and some that leave nothing; mods of q and k */
-     UNIT "return linear_attention { inputs = { g = " TOKEN ", s = " HEAD " }, query_mod = unit,\n"
-          "  key_mod = chain(unit, function(k, at, x) return k * exp(0.3 * x.s(at.h_k)) end),\n"
-          "  decay = function(at, x) local g = x.g(at.b, at.h, at.t)\n"
-          "    return where(lt(g, -1.5), -1e4, where(gt(g, -0.4), 0.0, g)) end }\n"},
-    {"mild_key", "return linear_attention { inputs = { g = " KEY " },\n"
-                 "  decay = function(at, x) return 0.1 * max(x.g(at.b, at.h, at.t, at.i), -3.0) end }\n"},
-    {"mixed_key", /* strong ones in some groups of 64 channels alone */
-     "return linear_attention { inputs = { g = " KEY " },\n"
-     "  decay = function(at, x) local g = x.g(at.b, at.h, at.t, at.i)\n"
-     "    return where(eq(at.i // 64, 1), 3.0 * g, max(0.2 * g, -2.0)) end }\n"},
-    {"mild_bonus", "return linear_attention { reverse = true, inputs = { g = " KEY
-                   ", u = tensor('float', 'h', 'd', { grad = "
-                   "true }) },\n"
-                   "  decay = function(at, x) return 0.3 * max(x.g(at.b, at.h, at.t, at.i), -2.0) end,\n"
-                   "  bonus = function(at, x) return 1.0 + x.u(at.h, at.i) end }\n"},
-    {"token_bonus",
-     "return linear_attention { inputs = { g = " TOKEN ", u = tensor('float', 'h', 'd', { grad = true }) },\n"
-     "  decay = function(at, x) return x.g(at.b, at.h, at.t) end,\n"
-     "  bonus = function(at, x) return 1.0 + x.u(at.h, at.i) end }\n"},
-    {"key_normalised",
-     "local function phi(v) return exp(0.5 * v) end\n"
-     "return linear_attention { inputs = { g = " KEY " }, query_mod = phi, key_mod = phi, normalise = true,\n"
-     "  decay = function(at, x) return 0.5 * x.g(at.b, at.h, at.t, at.i) end,\n"
-     "  output_mod = function(o, at, x) return 2.0 * o + 0.1 end }\n"},
-    {"turned", SPEC_turned /* rotary by the place in the sequence, a key that is an input's */},
+    {SPEC(plain)},       {SPEC(by_head)},        {SPEC(learned_head)},   {SPEC(by_token)},
+    {SPEC(by_key)},      {SPEC(by_value)},       {SPEC(delta_rule)},     {SPEC(gated_delta)},
+    {SPEC(keyed_delta)}, {SPEC(valued_delta)},   {SPEC(with_bonus)},     {SPEC(bonus_alone)},
+    {SPEC(normalised)},  {SPEC(all_tokens)},     {SPEC(all_normalised)}, {SPEC(backwards)},
+    {SPEC(with_resets)}, {SPEC(mild_key)},       {SPEC(mixed_key)},      {SPEC(mild_bonus)},
+    {SPEC(token_bonus)}, {SPEC(key_normalised)}, {SPEC(turned)},
 };
 
 struct shape {
@@ -241,14 +163,7 @@ static const struct shape PIECES[] = {
 };
 
 /* Decays that leave something of a piece. */
-static const struct inline_spec WEAK[] = {
-    {"weak_key", "return linear_attention { inputs = { g = " KEY " },\n"
-                 "  decay = function(at, x) return 0.004 * max(x.g(at.b, at.h, at.t, at.i), -3.0) end }\n"},
-    {"weak_token",
-     "return linear_attention { normalise = true, inputs = { g = " TOKEN " },\n"
-     "  query_mod = function(q) return exp(0.5 * q) end, key_mod = function(k) return exp(0.5 * k) end,\n"
-     "  decay = function(at, x) return 0.004 * max(x.g(at.b, at.h, at.t), -3.0) end }\n"},
-};
+static const struct inline_spec WEAK[] = {{SPEC(weak_key)}, {SPEC(weak_token)}};
 
 static const char *text_of(const char *name)
 {
