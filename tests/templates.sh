@@ -163,6 +163,7 @@ decode_files() {
         [ $dims != d=256 ] || spills=64 # o and Q of 16 rows are 192 registers of a thread
         gen alibi dtype=f16,h=32,h_kv=8,q=1,kv=32768,$dims sm_80 attention_decode
         gen causal dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,used_kv=i32 sm_90a attention_decode
+        gen causal dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,page=16,used_kv=i32 sm_90a attention_decode
     done
 }
 
@@ -213,7 +214,7 @@ linear_files() {
 
 map_files() {
     spills=0
-    for spec in act_silu swiglu rope_half rope_interleaved rope_table lrpe md_lrpe_3d; do
+    for spec in act_silu swiglu rope_half rope_append rope_interleaved rope_table lrpe md_lrpe_3d; do
         for pass in forward backward; do
             gen $spec dtype=bf16 sm_90a '' $pass
             gen $spec dtype=f32 sm_80 '' $pass

@@ -15,6 +15,7 @@ enum { B = 2, T = 3, H = 4, H_KV = 2, PAIRS = 4, D = 2 * PAIRS, SLOTS = 9 };
 static double q[B * T * H * D], k[B * T * H_KV * D], v[B * T * H_KV * D];
 static double q_out[B * T * H * D], k_out[B * T * H_KV * D];
 static double cache[2][SLOTS * H_KV * D];
+static int32_t pos[B * T] = {0, 1, 2, 0, 1, 2};
 static int32_t slot[B * T] = {4, 0, -1, 8, 2, -7};
 
 static struct ir *load(const char *name, struct signature *sig)
@@ -47,10 +48,11 @@ static lathe_status append(lathe_error *err)
                               {"k", k, LATHE_F64, 4, keys, NULL},
                               {"v", v, LATHE_F64, 4, keys, NULL},
                               {"slot", slot, LATHE_I32, 2, places, NULL},
+                              {"pos", pos, LATHE_I32, 2, places, NULL},
                               {"k_cache", cache[0], LATHE_F64, 3, slots, turned},
                               {"v_cache", cache[1], LATHE_F64, 3, slots, NULL}};
     *err = (lathe_error){0};
-    const lathe_status status = host_forward(ir, &sig, args, 7, NULL, 0, err);
+    const lathe_status status = host_forward(ir, &sig, args, 8, NULL, 0, err);
     ir_free(ir);
     return status;
 }

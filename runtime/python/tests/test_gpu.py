@@ -70,7 +70,9 @@ def test_tokens_go_to_their_slots():
     q, k, v = (torch.randn(4, 3, heads, 64, device="cuda").bfloat16() for heads in (8, 2, 2))
     slot = torch.tensor([[5, 0, -1], [9, 3, 100], [7, -5, 1], [2, 4, 6]], dtype=torch.int32, device="cuda")
     caches = [torch.full((10, 2, 64), float("nan"), device="cuda").bfloat16() for _ in "kv"]
-    lathe.load("rope_append")(q=q, q_out=True, k=k, v=v, slot=slot, k_cache=caches[0], v_cache=caches[1])
+    pos = torch.arange(3, dtype=torch.int32, device="cuda").expand(4, 3).contiguous()
+    results = {"q_out": True, "k_cache": caches[0], "v_cache": caches[1]}
+    lathe.load("rope_append")(q=q, k=k, v=v, slot=slot, pos=pos, **results)
     k_out = torch.empty_like(k)
     lathe.load("rope_half")(q=q, q_out=True, k=k, k_out=k_out)
     for cache, given in zip(caches, (k_out, v)):
