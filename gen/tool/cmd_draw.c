@@ -41,8 +41,8 @@ static void name_panel(struct panel *p, const char *what)
 /* Values of the panels from number `first` on, as one range. */
 static void share_range(struct drawing *d, int first)
 {
-    double low = INFINITY;
-    double high = -INFINITY;
+    double low = HUGE_VAL;
+    double high = -HUGE_VAL;
     for (int i = first; i < d->n_panels; i++)
         for (int64_t k = 0; k < (int64_t)d->panel[i].grid.rows * d->panel[i].grid.cols; k++) {
             const double value = d->panel[i].value[k];
