@@ -154,6 +154,8 @@ forward_files() {
         done
         gen $spec dtype=f16,h=16,q=4096,d=128 sm_90a attention_fwd_sm90 # as many registers, but other conversions
         gen $spec dtype=bf16,h=32,h_kv=8,q=1,kv=32768,d=128 sm_90a attention_decode
+        gen $spec dtype=f32,h=16,q=4096,d=64 sm_80
+        gen $spec dtype=f32,h=16,q=4096,d=128 sm_90a
     done
 }
 

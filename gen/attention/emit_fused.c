@@ -101,11 +101,11 @@ static int capped_of(struct ir *w, struct step *step)
 }
 
 /* The portable kernel, and those of the backward pass, have formulas of elements alone but for the logistic
- * ones. */
+ * ones, which are exact enough for 16 bits. */
 void find_fused(struct attention *a, const struct plan *plan, struct step *step)
 {
     const bool hopper = plan->attention.tma && !a->e->back;
-    step->logistic = logistic_of(a->e->w, step);
+    step->logistic = a->e->problem->dtype == LATHE_F32 ? -1 : logistic_of(a->e->w, step);
     step->relu = hopper ? relu_of(a->e->w, step) : -1;
     step->capped = hopper ? capped_of(a->e->w, step) : -1;
 }

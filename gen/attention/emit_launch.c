@@ -103,6 +103,7 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
     static const char *const name[] = {"q", "k", "v", "o"};
     static const enum mod mod_of[] = {MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT};
     const struct problem *problem = a->e->problem;
+    const int element = (int)lathe_dtype_size(problem->dtype);
     for (int t = 0; t < TENSOR_COUNT; t++) {
         bool key = t == TENSOR_K || t == TENSOR_V;
         int dim = (int)problem->dim[t < TENSOR_V ? SYM_D : SYM_D_V];
@@ -116,7 +117,7 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
         l->moved[t] = t < n_moved && (mod || arg_in(problem->unaligned, l->outer[t].arg));
         if (l->moved[t])
-            emit_place_in_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : 2, a->e, out);
+            emit_place_in_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : element, a->e, out);
     }
     place_finals(a, l);
 }

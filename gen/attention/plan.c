@@ -39,9 +39,8 @@ static bool attention_dims_fit(const struct kernel_request *r, int most_dv, char
 {
     int64_t d = r->problem->dim[SYM_D];
     int64_t dv = r->problem->dim[SYM_D_V];
-    if (r->problem->dtype != LATHE_F16 && r->problem->dtype != LATHE_BF16)
-        snprintf(why, REASON_BYTES, "dtype %s; it takes f16 and bf16 (f32 and f64 run on the host device)",
-                 lathe_dtype_text(r->problem->dtype));
+    if (r->problem->dtype == LATHE_F64)
+        snprintf(why, REASON_BYTES, "dtype f64; it takes f16, bf16 and f32 (f64 runs on the host device)");
     else if (d < ATTENTION_LEAST_DIM || d > ATTENTION_MOST_DIM || d % ATTENTION_DIM_STEP != 0)
         snprintf(why, REASON_BYTES, "d = %lld; it takes multiples of %d from %d to %d", (long long)d,
                  ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, ATTENTION_MOST_DIM);
@@ -53,6 +52,15 @@ static bool attention_dims_fit(const struct kernel_request *r, int most_dv, char
                  r->device->sm / 10, r->device->sm % 10);
     else
         return half_mod_fits(r, why);
+    return false;
+}
+
+bool plan_halves_alone(const struct kernel_request *r, const char *instead, char *why)
+{
+    if (r->problem->dtype == LATHE_F16 || r->problem->dtype == LATHE_BF16)
+        return true;
+    snprintf(why, REASON_BYTES, "dtype %s; it takes f16 and bf16 (%s)", lathe_dtype_text(r->problem->dtype),
+             instead);
     return false;
 }
 

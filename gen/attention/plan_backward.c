@@ -217,7 +217,7 @@ static bool plan_with(const struct kernel_request *r, struct plan *plan, char *w
                                    struct plan *plan))
 {
     const struct attention_kernel *k = r->attention;
-    if (!plan_forward(r, plan, why))
+    if (!plan_halves_alone(r, "the host device takes f32 too", why) || !plan_forward(r, plan, why))
         return false;
     plan->attention.o_f32 = true;
     if (!take(r, &k->pair, plan)) {

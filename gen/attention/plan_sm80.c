@@ -7,6 +7,7 @@
 #include "gen/plan/planner.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* First fit by dims, compute capability and shared memory. */
 static const struct tile_row TILES[] = {
@@ -26,34 +27,65 @@ static const struct tile_row SHORT_TILES[] = {
     {128, 128, 64, 64, 1, 2, false, 90, 999},
 };
 
+/* Of f32: one block of 16 rows a warp, since halves of operands take registers beside o and scores. */
+static const struct tile_row F32_TILES[] = {
+    {64, 64, 64, 64, 1, 4, false, 80, 999},   {128, 128, 128, 64, 1, 8, false, 80, 999},
+    {128, 128, 64, 32, 1, 4, false, 80, 999}, {192, 256, 128, 32, 1, 8, false, 80, 999},
+    {256, 256, 64, 32, 1, 4, false, 80, 999}, {256, 256, 32, 32, 1, 2, false, 80, 999},
+    {256, 256, 32, 16, 1, 2, false, 80, 999},
+};
+
 /* attention_smem_bytes of attention/fwd_sm80.cuh. */
-static int attention_smem(const struct tile_row *t, int d_pad, int dv_pad, bool o_f32, bool diag)
+static int attention_smem(const struct tile_row *t, int d_pad, int dv_pad, int element, bool o_f32, bool diag)
 {
-    int q = t->bm * d_pad * 2;
-    int ring = t->stages * t->bn * (d_pad + dv_pad) * 2;
-    int o = o_f32 ? 0 : t->bm * dv_pad * 2;
+    int q = t->bm * d_pad * element;
+    int ring = t->stages * t->bn * (d_pad + dv_pad) * element;
+    int o = o_f32 || element == 4 ? 0 : t->bm * dv_pad * 2;
     int body = t->q_in_regs ? (q > ring ? q : ring) : q + ring;
     return (body > o ? body : o) + (diag ? 8 * (t->bm + t->bn) : 0);
+}
+
+static bool take_tile(const struct kernel_request *r, const struct tile_row *t, struct plan *plan)
+{
+    const bool diag = r->attention->diagonal >= 0;
+    const int d_pad = plan->attention.d_pad;
+    const int dv_pad = plan->attention.dv_pad;
+    const int smem = attention_smem(t, d_pad, dv_pad, (int)lathe_dtype_size(r->problem->dtype),
+                                    plan->attention.o_f32, diag);
+    if (d_pad > t->max_d || dv_pad > t->max_dv || smem > r->device->smem_bytes || r->device->sm < t->min_sm ||
+        r->device->sm > t->max_sm || !plan_tile_is_wanted(r, t))
+        return false;
+    plan_take_tile(plan, t, smem, diag);
+    return true;
+}
+
+static bool take_f32_tile(const struct kernel_request *r, struct plan *plan)
+{
+    for (size_t i = 0; i < sizeof F32_TILES / sizeof *F32_TILES; i++)
+        if (take_tile(r, &F32_TILES[i], plan)) {
+            const size_t used = strlen(plan->reason);
+            snprintf(plan->reason + used, sizeof plan->reason - used, "; %s", PLAN_F32_PRODUCTS);
+            return true;
+        }
+    return false;
+}
+
+static bool take_half_tile(const struct kernel_request *r, struct plan *plan)
+{
+    const size_t n_short = sizeof SHORT_TILES / sizeof *SHORT_TILES;
+    const bool wide = !plan->attention.short_rows && !r->device->tile[0];
+    for (size_t i = wide ? n_short : 0; i < n_short + sizeof TILES / sizeof *TILES; i++)
+        if (take_tile(r, i < n_short ? &SHORT_TILES[i] : &TILES[i - n_short], plan))
+            return true;
+    return false;
 }
 
 bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char *why)
 {
     if (!plan_attention_begin(r, MAX_DIM, plan, why) || !plan_sequences_fit(r, why))
         return false;
-    const bool diag = r->attention->diagonal >= 0;
-    const size_t n_short = sizeof SHORT_TILES / sizeof *SHORT_TILES;
-    const bool wide = !plan->attention.short_rows && !r->device->tile[0];
-    for (size_t i = wide ? n_short : 0; i < n_short + sizeof TILES / sizeof *TILES; i++) {
-        const struct tile_row *t = i < n_short ? &SHORT_TILES[i] : &TILES[i - n_short];
-        int smem =
-            attention_smem(t, plan->attention.d_pad, plan->attention.dv_pad, plan->attention.o_f32, diag);
-        if (plan->attention.d_pad > t->max_d || plan->attention.dv_pad > t->max_dv ||
-            smem > r->device->smem_bytes || r->device->sm < t->min_sm || r->device->sm > t->max_sm ||
-            !plan_tile_is_wanted(r, t))
-            continue;
-        plan_take_tile(plan, t, smem, diag);
+    if (r->problem->dtype == LATHE_F32 ? take_f32_tile(r, plan) : take_half_tile(r, plan))
         return true;
-    }
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
              plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
     return false;

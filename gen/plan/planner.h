@@ -66,6 +66,13 @@ bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, 
 
 /* attention/plan.c: what every attention template asks and fills in. */
 bool plan_attention_begin(const struct kernel_request *r, int most_dv, struct plan *plan, char *why);
+/* Of a template without products of f32: are its tensors f16 or bf16? instead: what takes f32. */
+bool plan_halves_alone(const struct kernel_request *r, const char *instead, char *why);
+/* What common/mma_f32.cuh does, for `lathe explain`. */
+#define PLAN_F32_PRODUCTS                                                                                    \
+    "products of f32 are three of bf16 each (hi hi + hi lo + lo hi, f32 sums), off by less than 2^-16; "     \
+    "tf32 "                                                                                                  \
+    "is not used"
 /* Of the tensors that the kernel reads and writes where they are: does TMA take them? */
 bool plan_tma_takes(const struct kernel_request *r, char *why);
 /* Of attention: no packed sequences and no lengths of batches; or those that attention_fwd_sm80 takes. */

@@ -8,14 +8,15 @@
 #pragma once
 #include "attention/key_rows.cuh"
 #include "attention/key_tiles.cuh"
-#include "common/mma_sm80.cuh"
+#include "common/mma_f32.cuh"
 #include "attention/score_passes.cuh"
 
 static_assert(
     attention_variant<variant, inputs, attention_params>,
     "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
     "and the notes below name the first one that is missing");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16> || same_type<cfg::element, float>,
+              "cfg::element is f16, bf16 or float");
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0,
               "cfg::D is a multiple of 8: rows are copied 16 bytes at a time");
 static_assert(cfg::D_V >= 8 && cfg::D_V % 8 == 0,
@@ -37,14 +38,14 @@ static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 8, "cfg::STAGES is 1 .. 8");
 // ---- shared memory --------------------------------------------------------------------------------------
 
 // Bytes of dynamic shared memory. As C, for the planner (every argument an int):
-//     q = bm * d_pad * 2; ring = stages * bn * (d_pad + dv_pad) * 2; o = o_f32 ? 0 : bm * dv_pad * 2;
+//     q = bm * d_pad * element; ring = stages * bn * (d_pad + dv_pad) * element; o = o_f32 || element == 4 ? 0 : bm * dv_pad * 2;
 //     body = q_in_regs ? max(q, ring) : q + ring;  smem = max(body, o) + (diag ? 8 * (bm + bn) : 0);
-__host__ __device__ constexpr int attention_smem_bytes(int bm, int bn, int stages, int d_pad, int dv_pad,
+__host__ __device__ constexpr int attention_smem_bytes(int bm, int bn, int stages, int d_pad, int dv_pad, int element,
                                                        bool q_in_regs, bool o_f32, bool diag)
 {
-    const int q = bm * d_pad * 2;
-    const int ring = stages * bn * (d_pad + dv_pad) * 2;
-    const int o = o_f32 ? 0 : bm * dv_pad * 2;
+    const int q = bm * d_pad * element;
+    const int ring = stages * bn * (d_pad + dv_pad) * element;
+    const int o = o_f32 || element == 4 ? 0 : bm * dv_pad * 2;
     const int body = q_in_regs ? max_of(q, ring) : q + ring;
     return max_of(body, o) + (diag ? 8 * (bm + bn) : 0);
 }
@@ -81,15 +82,20 @@ __host__ __device__ constexpr int attention_smem_bytes(int bm, int bn, int stage
 // 128 x 64 with 2 stages (D_PAD + DV_PAD < 256, or one block an SM anyway), 128 x 64 with 1, 64 x 64 with 4 warps, 64 x 32.
 // clang-format on
 
+constexpr bool IN_F32 = same_type<cfg::element, float>;
+constexpr int ELEMENT = IN_F32 ? 4 : 2; // bytes
+constexpr int HALVES = ELEMENT / 2;     // of 16 bits: tiles of f32 lie as tiles of twice as many columns
+static_assert(!IN_F32 || !cfg::Q_IN_REGS, "Q of f32 is split anew for each tile: hi and lo of it would take too many registers");
+
 struct shared_layout { // offsets in bytes; o takes the place of everything but the diagonals at the end
-    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * 2;
-    static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * 2;
+    static constexpr int K_BYTES = cfg::BN * cfg::D_PAD * ELEMENT;
+    static constexpr int V_BYTES = cfg::BN * cfg::DV_PAD * ELEMENT;
     static constexpr int Q = 0;
-    static constexpr int K = cfg::Q_IN_REGS ? 0 : cfg::BM * cfg::D_PAD * 2; // stages, one after the other
+    static constexpr int K = cfg::Q_IN_REGS ? 0 : cfg::BM * cfg::D_PAD * ELEMENT; // stages, one after the other
     static constexpr int V = K + cfg::STAGES * K_BYTES;
     static constexpr int O = 0;
     static constexpr int BYTES = attention_smem_bytes(cfg::BM, cfg::BN, cfg::STAGES, cfg::D_PAD, cfg::DV_PAD,
-                                                      cfg::Q_IN_REGS, cfg::O_F32, variant::DIAG);
+                                                      ELEMENT, cfg::Q_IN_REGS, cfg::O_F32, variant::DIAG);
     static constexpr int DIAG_BYTES = variant::DIAG ? 4 * (cfg::BM + cfg::BN) : 0; // two of them
     static constexpr int DIAG = BYTES - 2 * DIAG_BYTES;
 };
@@ -132,7 +138,7 @@ DEV u32 section_log(const sizes &z, u32 heads)
     if constexpr (cfg::SHORT_ROWS) {
         return static_cast<u32>(most);
     }
-    const i64 bytes = static_cast<i64>(z.len_kv) * z.n_h_kv * (2 * (cfg::D + cfg::D_V)); // of a batch: n_h heads
+    const i64 bytes = static_cast<i64>(z.len_kv) * z.n_h_kv * (ELEMENT * (cfg::D + cfg::D_V)); // of a batch: n_h heads
     const int log = SECTION_BITS + 31 - __clz(z.n_h) - (64 - __clzll(bytes));
     return static_cast<u32>(min(max(log, SECTION_HEADS), most));
 }
@@ -244,10 +250,16 @@ constexpr bool ONE_BODY =
 DEV void score(warp_work &w, float (&s)[MT][NB][4], u32 shared, int stage)
 {
     const thread_place at_k; // addresses are found anew for each product: fewer registers in between
-    product_qk<cfg::element, MT, NB, cfg::D_PAD, cfg::Q_IN_REGS>(
-        s, shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(at_k.lane, at_k.warp_row), w.q,
-        shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
-            lane_offset_b<cfg::D_PAD>(at_k.lane));
+    if constexpr (IN_F32) {
+        product_qk_f32<MT, NB, cfg::D_PAD>(s, shared + shared_layout::Q + lane_offset_a<HALVES * cfg::D_PAD>(at_k.lane, at_k.warp_row),
+                                           shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
+                                               lane_offset_b<HALVES * cfg::D_PAD>(at_k.lane));
+    } else {
+        product_qk<cfg::element, MT, NB, cfg::D_PAD, cfg::Q_IN_REGS>(
+            s, shared + shared_layout::Q + lane_offset_a<cfg::D_PAD>(at_k.lane, at_k.warp_row), w.q,
+            shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES) +
+                lane_offset_b<cfg::D_PAD>(at_k.lane));
+    }
 }
 
 // Scores become weights, and o gathers V by them. tile: as the cursor gives it.
@@ -260,16 +272,18 @@ DEV void gather(warp_work &w, float (&s)[MT][NB][4], const at_head &a, u32 share
     } else {
         weigh<false, false>(w, s, a, shared, tile, diag_table);
     }
-    product_pv<cfg::element, MT, NB, DB, cfg::DV_PAD>(
-        w.o, s,
-        shared + static_cast<u32>(shared_layout::V + stage * shared_layout::V_BYTES) +
-            lane_offset_b_transposed<cfg::DV_PAD>(thread_place().lane));
+    const u32 v = shared + static_cast<u32>(shared_layout::V + stage * shared_layout::V_BYTES);
+    if constexpr (IN_F32) {
+        product_pv_f32<MT, NB, DB, cfg::DV_PAD>(w.o, s, v, thread_place().lane);
+    } else {
+        product_pv<cfg::element, MT, NB, DB, cfg::DV_PAD>(w.o, s, v + lane_offset_b_transposed<cfg::DV_PAD>(thread_place().lane));
+    }
 }
 
 // ---- kernel ---------------------------------------------------------------------------------------------
 
 #if LATHE_COMPILED(fwd)
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all registers that it asks for, or a few spill
     LATHE_ENTRY(fwd)(const __grid_constant__ attention_params launched)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
@@ -303,10 +317,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     tile_cursor cursor;
     cursor.start(a, map_row, row0, row1);
 
-    const tile_loader<cfg::BM, cfg::D, cfg::D_PAD, THREADS> q_rows(
+    const tile_loader<cfg::BM, HALVES * cfg::D, HALVES * cfg::D_PAD, THREADS> q_rows(
         static_cast<const element *>(p.q) + at.b * p.q_b + at.h * p.q_h, p.q_t);
-    const key_rows<cfg::BN, cfg::D, cfg::D_PAD> k_rows(p, p.k, at.b, p.k_b, h_kv, p.k_h, p.k_t);
-    const key_rows<cfg::BN, cfg::D_V, cfg::DV_PAD> v_rows(p, p.v, at.b, p.v_b, h_kv, p.v_h, p.v_t);
+    const key_rows<cfg::BN, HALVES * cfg::D, HALVES * cfg::D_PAD> k_rows(p, p.k, at.b, p.k_b, h_kv, p.k_h, p.k_t);
+    const key_rows<cfg::BN, HALVES * cfg::D_V, HALVES * cfg::DV_PAD> v_rows(p, p.v, at.b, p.v_b, h_kv, p.v_h, p.v_t);
     const auto load_k = [&](int tile, int stage) {
         k_rows.load(shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES),
                     tile * cfg::BN, p.z.len_kv - tile * cfg::BN);
@@ -432,7 +446,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const work_place end = cfg::SHORT_ROWS || HAS_SEQUENCES<attention_params> ? at : find_place(p.z); // found again where registers are dear
     finish_rows(w.rows, w.o, p, a, end);
     const i64 o_head = end.b * p.o_b + end.h * p.o_h;
-    if constexpr (cfg::O_F32) {
+    if constexpr (cfg::O_F32 || IN_F32) {
         store_o_f32(w.o, p, end);
     } else {
         if constexpr (K_ONCE && !cfg::Q_IN_REGS && cfg::D_PAD == cfg::DV_PAD) { // a warp's rows of o lie where its rows of Q did

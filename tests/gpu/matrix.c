@@ -16,6 +16,7 @@ const char *const matrix_groups[] = {"lengths",
                                      "heads",
                                      "dims",
                                      "layouts",
+                                     "f32",
                                      "data",
                                      "masks",
                                      GRAD "masks",
@@ -211,6 +212,26 @@ static void group_layouts(struct case_list *list, const struct spec_row *spec, b
     }
 }
 
+/* Products of f32 are three of bf16: values with all of their digits. */
+static void group_f32(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    static const int SIZE[][4] = {
+        /* q, kv, d, d_v */ {100, 150, 64, 64}, {130, 130, 128, 128}, {65, 200, 72, 256}};
+    for (int i = 0; i < (quick ? 1 : 3); i++) {
+        struct test_case c = attention(spec);
+        c.rounding = LATHE_F32;
+        c.dim[DIM_Q] = SIZE[i][0];
+        c.dim[DIM_KV] = SIZE[i][1];
+        c.dim[DIM_D] = SIZE[i][2];
+        c.dim[DIM_D_V] = SIZE[i][3];
+        struct test_case *added = sizes_fit(&c) ? case_add(list, &c) : NULL;
+        if (added) {
+            add_run(added, LATHE_F32, list->n % REGULAR_LAYOUTS);
+            add_run(added, LATHE_F32, LAYOUT_MISALIGNED);
+        }
+    }
+}
+
 static bool has_infinite(const struct spec_row *spec)
 {
     for (int i = 0; i < spec->n_args; i++) {
@@ -345,10 +366,11 @@ static void forward_cases(struct case_list *list, const char *group, bool quick)
         const char *name;
         bool rowwise;
         void (*add)(struct case_list *, const struct spec_row *, bool);
-    } GROUPS[] = {
-        {"lengths", false, group_lengths}, {"unequal", false, group_unequal}, {"heads", false, group_heads},
-        {"dims", false, group_dims},       {"layouts", false, group_layouts}, {"data", false, group_data},
-        {"q_start", false, group_q_start}, {"rowwise", true, group_rowwise},  {"masks", false, group_masks}};
+    } GROUPS[] = {{"lengths", false, group_lengths}, {"unequal", false, group_unequal},
+                  {"heads", false, group_heads},     {"dims", false, group_dims},
+                  {"layouts", false, group_layouts}, {"data", false, group_data},
+                  {"q_start", false, group_q_start}, {"rowwise", true, group_rowwise},
+                  {"masks", false, group_masks},     {"f32", false, group_f32}};
     for (size_t g = 0; g < sizeof GROUPS / sizeof GROUPS[0]; g++) {
         for (int i = 0; i < spec_row_count && strcmp(GROUPS[g].name, group) == 0; i++) {
             const bool masks = mask_text(spec_rows[i].name) != NULL;

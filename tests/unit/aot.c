@@ -448,11 +448,11 @@ TEST(what_is_not_there_is_said)
               "--arch sm_80 --name lib --problem dtype=f16,d=64,bias=none` would add it; it holds "
               "dtype=bf16,d=64,bias=none; dtype=bf16,d=64; dtype=bf16,d=64,bias=none,unaligned=q");
     CHECK_EQ(lathe_set_workspace(&bytes, &l.set, LATHE_ANY_KERNEL, &a, &err), LATHE_UNSUPPORTED);
-    a.q.dtype = a.k.dtype = a.v.dtype = a.o.dtype = LATHE_F32; /* no line that would be refused */
+    a.q.dtype = a.k.dtype = a.v.dtype = a.o.dtype = LATHE_F64; /* no line that would be refused */
     CHECK_EQ(launch(&l, LATHE_ANY_KERNEL, &a, &err), LATHE_UNSUPPORTED);
     CHECK_STR(err.text,
-              "lib_spec_forward: liblib has no kernel for dtype=f32,d=64,bias=none, and none can be made: "
-              "kernels of attention take f16 and bf16; it holds dtype=bf16,d=64,bias=none; "
+              "lib_spec_forward: liblib has no kernel for dtype=f64,d=64,bias=none, and none can be made: "
+              "kernels of attention take f32, f16 and bf16; it holds dtype=bf16,d=64,bias=none; "
               "dtype=bf16,d=64; dtype=bf16,d=64,bias=none,unaligned=q");
     static const int64_t odd[4] = {3, 2, 10, 20};
     a = make_args();

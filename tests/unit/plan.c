@@ -59,6 +59,34 @@ TEST(what_runs_on_more_than_hopper_is_portable)
     }
 }
 
+/* Of every dim and device, by the portable kernel, in tiles that fit. */
+TEST(attention_of_f32_has_a_plan)
+{
+    static const int DIMS[][2] = {{16, 16}, {64, 64}, {128, 128}, {192, 256}, {256, 256}};
+    const struct device *const device[] = {&A100, &RTX4090, &H100};
+    struct plan plan;
+    lathe_error err;
+    for (int d = 0; d < 3; d++)
+        for (int i = 0; i < 5; i++) {
+            char problem[80];
+            snprintf(problem, sizeof problem, "dtype=f32,b=1,h=1,q=8,kv=600,d=%d,d_v=%d", DIMS[i][0],
+                     DIMS[i][1]);
+            CHECK_EQ(pick("causal", problem, device[d], &plan, &err), LATHE_OK);
+            CHECK_STR(plan.row->name, "attention_fwd_sm80");
+            CHECK(plan.attention.smem_bytes <= device[d]->smem_bytes);
+            CHECK_EQ(plan.attention.smem_bytes,
+                     4 * (plan.attention.bm * plan.attention.d_pad +
+                          plan.attention.bn * (plan.attention.d_pad + plan.attention.dv_pad)));
+            CHECK_EQ(plan.attention.bm, 16 * plan.attention.warps);
+            CHECK_HAS(plan.reason, "products of f32 are three of bf16 each");
+        }
+    refusals_of("causal", LATHE_FORWARD, "dtype=f32,b=1,h=1,q=8,kv=600,d=64", &H100, &err);
+    CHECK_HAS(err.text,
+              "attention_fwd_sm90: dtype f32; it takes f16 and bf16 (attention_fwd_sm80 takes f32 too)");
+    CHECK_HAS(err.text,
+              "attention_decode: dtype f32; it takes f16 and bf16 (attention_fwd_sm80 takes f32 too)");
+}
+
 TEST(refusals_name_the_reason)
 {
     struct plan plan;
@@ -69,8 +97,8 @@ TEST(refusals_name_the_reason)
     CHECK_HAS(err.text, "d = 20");
     CHECK_EQ(pick("causal", "dtype=bf16,b=1,h=1,q=8,d=64,d_v=512", &A100, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "d_v = 512");
-    CHECK_EQ(pick("causal", "dtype=f32,b=1,h=1,q=8,d=64", &H100, &plan, &err), LATHE_UNSUPPORTED);
-    CHECK_HAS(err.text, "dtype f32");
+    CHECK_EQ(pick("causal", "dtype=f64,b=1,h=1,q=8,d=64", &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "dtype f64; it takes f16, bf16 and f32 (f64 runs on the host device)");
     const struct device turing = {.sm = 75, .sm_count = 68, .smem_bytes = 65536, .arch = "sm_75"};
     CHECK_EQ(pick("causal", "dtype=f16,b=1,h=1,q=8,d=64", &turing, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "compute capability 7.5");

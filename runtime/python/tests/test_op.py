@@ -260,7 +260,10 @@ def test_explain():
     assert facts["pass"] == "backward" and facts["served"] and facts["template"] == "attention_bwd_sm80"
     assert facts["kernels"][0]["threads"] > 0 and [a["name"] for a in facts["arguments"]][:3] == ["q", "k", "v"]
     single = lathe.Shaped((1, 8, 128, 64), "f32")
-    refused = lathe.load("causal").explain(single, single, single, json=True)
+    facts = lathe.load("causal").explain(single, single, single, json=True)
+    assert facts["served"] and facts["template"] == "attention_fwd_sm80"
+    double = lathe.Shaped((1, 8, 128, 64), "f64")
+    refused = lathe.load("causal").explain(double, double, double, json=True)
     assert not refused["served"] and any("attention_fwd_sm80" in line for line in refused["not_chosen"])
 
 
