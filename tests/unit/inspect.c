@@ -150,7 +150,7 @@ TEST(no_file_says_why)
     lathe_arg arg[4];
     lathe_error err = {0};
     lathe_spec *spec = shipped("causal");
-    int n = call_of(arg, LATHE_F32);
+    int n = call_of(arg, LATHE_F64);
     CHECK_EQ(lathe_source(&text, spec, LATHE_FORWARD, "sm_80", arg, n, &err), LATHE_UNSUPPORTED);
     CHECK(text == NULL && err.text[0]);
     n = call_of(arg, LATHE_BF16);
@@ -177,7 +177,7 @@ TEST(what_serves_a_call)
     CHECK_HAS(text, "\"template\": \"attention_fwd_sm90\"");
     CHECK_HAS(text, "\"served\": true");
     lathe_text_free(text);
-    CHECK_EQ(lathe_explain(&text, spec, LATHE_FORWARD, "sm_80", arg, call_of(arg, LATHE_F32), 0, &err),
+    CHECK_EQ(lathe_explain(&text, spec, LATHE_FORWARD, "sm_80", arg, call_of(arg, LATHE_F64), 0, &err),
              LATHE_OK);
     CHECK_HAS(text, "  not served\nattention_decode");
     lathe_text_free(text);
