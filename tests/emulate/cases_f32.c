@@ -63,7 +63,7 @@ static void add_dims(struct case_list *list)
             list, case_of_attention("f32", "causal", NULL, LATHE_F32, DIMS[i][0], DIMS[i][1], DIMS[i][2]), 3);
 }
 
-/* Packed sequences, of which some are empty. */
+/* Packed sequences, of which some are empty; keys in pages. */
 static void add_packed(struct case_list *list)
 {
     struct test_case c = case_of_attention("f32", "causal", NULL, LATHE_F32, 64, 64, 90);
@@ -74,6 +74,14 @@ static void add_packed(struct case_list *list)
     c.dim[SYM_KV] = 230;
     c.dim[SYM_SEQS] = 5;
     c.without = " used_kv ";
+    case_add(list, &c);
+    c.dim[SYM_B] = c.dim[SYM_SEQS] = 3;
+    c.dim[SYM_Q] = 70;
+    c.dim[SYM_PAGE] = 16;
+    c.dim[SYM_MOST] = 13;
+    c.dim[SYM_KV] = 208;
+    c.dim[SYM_POOL] = 42;
+    c.without = " cu_q cu_kv ";
     case_add(list, &c);
 }
 
