@@ -59,7 +59,7 @@ static void explain_arg(struct facts *f, const struct signature *sig, const stru
     facts_string(f, "dtype", dtype);
     facts_open(f, "shape", '[');
     for (int d = 0; d < a->ndim; d++) {
-        dim_text(sig, a->dim[d], dim, sizeof dim);
+        dim_text(sig, lathe__dim_here(p, a->dim[d]), dim, sizeof dim);
         facts_string(f, NULL, dim);
         text_add(&shape, "%s%s", d ? "," : "", dim);
     }

@@ -43,6 +43,16 @@ done
 for spec in linear mamba2 kda; do
     expect 0 'dstate: max abs' '' run $spec --pass backward --problem dtype=f32,h=2,t=30,d=8,seqs=4,state=f32,dstate_out=f32,dstate=f32 --verify
 done
+# keys in pages, of which the table is drawn; tokens that go to slots of a cache
+for problem in page=16,q=1,kv=64,used_kv=i32 page=3,b=3,q=5,kv=33,used_kv=i32 page=1,seqs=3,q=9,used_kv=i32; do
+    for spec in causal rope sinks; do
+        expect 0 'rows: ok' '' run $spec --problem h=4,h_kv=2,d=16,$problem --verify
+    done
+done
+expect 2 '' "'pages': keys in pages have no backward pass" run causal --pass backward --problem page=16,kv=64,q=4,h=2,d=16
+expect 2 '' 'expected kv to be most' run causal --problem page=16,kv=65,q=4,h=2,d=16
+expect 2 '' 'expected pages of 1 to 256 keys' run causal --problem page=257,q=4,h=2,d=16
+expect 0 'k_cache: max abs' '' run rope_append --problem dtype=f32,b=3,t=4,h=4,h_kv=2,i=8,slots=20 --verify
 expect 2 '' '--input cu_kv: the problem leaves it out; bring it in by cu_kv=DTYPE in --problem' run causal --problem $small --input cu_kv=random
 expect 2 '' '--input o: the problem leaves it out' run causal --pass backward --problem h=2,q=33,kv=40,d=16,o=none --input o=random
 expect 2 '' "argument 'state': expected 'norm' beside it" run linear_elu --problem h=1,t=4,d=8,state=f32
