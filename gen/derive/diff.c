@@ -370,7 +370,8 @@ static int (*const RULES[OP_COUNT])(struct ir *ir, const struct use *u, int k) =
     [OP_CUMSUM] = rule_scan,       [OP_REVCUMSUM] = rule_scan,
     [OP_SPLITMAX] = rule_extremum, [OP_SPLITSUM] = rule_sum,
     [OP_LOGCUMSUMEXP] = rule_scan, [OP_REVLOGCUMSUMEXP] = rule_scan,
-    [OP_CUMEXPSUM] = rule_scan,    [OP_REVCUMEXPSUM] = rule_scan,
+    [OP_RANK] = rule_zero,         [OP_CUMEXPSUM] = rule_scan,
+    [OP_REVCUMEXPSUM] = rule_scan,
 };
 
 bool diff_has_rule(enum ir_op op)

@@ -351,6 +351,36 @@ static double pair_value(const struct eval_env *env, int node, enum scan_form fo
                                                                       : all.sum * exp(all.top + shift);
 }
 
+struct ranked {
+    double value;
+    int place;
+};
+
+/* In falling order, equal ones as they lie. */
+static int compare_ranked(const void *left, const void *right)
+{
+    const struct ranked *a = left;
+    const struct ranked *b = right;
+    return a->value > b->value || (a->value == b->value && a->place < b->place) ? -1 : 1;
+}
+
+/* NaN counts as -inf: it is behind all numbers. */
+static bool run_rank(struct eval_env *env, int node)
+{
+    struct ranked *row = malloc(((size_t)env->n + 1) * sizeof *row);
+    if (!row)
+        return fail(env, -1, "out of memory for the order of %d elements", env->n);
+    for (int j = 0; j < env->n; j++) {
+        const double x = operand_at(env, node, 0, j);
+        row[j] = (struct ranked){isnan(x) ? -(double)INFINITY : x, j};
+    }
+    qsort(row, (size_t)env->n, sizeof *row, compare_ranked);
+    for (int k = 0; k < env->n; k++)
+        env->value[node][row[k].place] = k;
+    free(row);
+    return true;
+}
+
 /* Of the elements up to each, or from each on, within segments that begin where the last operand is not 0. */
 static bool run_scan(struct eval_env *env, int node)
 {
@@ -361,6 +391,8 @@ static bool run_scan(struct eval_env *env, int node)
     struct pair all = none;
     if (env->axis != SPAN_KV)
         return fail(env, node, "%s runs along a row", ir_op_name(n->op));
+    if (form == SCAN_RANK)
+        return run_rank(env, node);
     for (int k = 0; k < env->n; k++) {
         const int j = reverse ? env->n - 1 - k : k;
         const int edge = reverse ? j + 1 : j; /* where the segment of what was summed so far begins */

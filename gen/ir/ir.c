@@ -83,7 +83,12 @@ enum scan_form ir_scan_form(int op)
 {
     const bool log = op == OP_LOGCUMSUMEXP || op == OP_REVLOGCUMSUMEXP;
     const bool weighted = op == OP_CUMEXPSUM || op == OP_REVCUMEXPSUM;
-    return log ? SCAN_LOG : weighted ? SCAN_WEIGHTED : SCAN_SUM;
+    return op == OP_RANK ? SCAN_RANK : log ? SCAN_LOG : weighted ? SCAN_WEIGHTED : SCAN_SUM;
+}
+
+int ir_scan_start(const struct ir_node *scan)
+{
+    return scan->op == OP_RANK ? -1 : scan->arg[scan->n_args - 1];
 }
 
 bool ir_scan_is_reverse(int op)

@@ -172,16 +172,19 @@ const char *ir_op_cuda(int op);     /* text with %0 %1 ...; NULL for leaves and 
 int ir_op_arity(int op);
 bool ir_op_commutes(int op); /* its two operands may change places */
 bool ir_op_is_reduction(int op);
-bool ir_op_is_scan(int op); /* along a row; the last operand is not 0 where a segment begins */
+bool ir_op_is_scan(int op); /* along a row, in segments but for OP_RANK */
 /* What a scan gives for element i of (v, ...), from the elements j up to it, or from it on, of its segment.
    The same names are in templates/common/contract.cuh. */
 enum scan_form {
-    SCAN_SUM,     /* sum of v_j */
-    SCAN_LOG,     /* log sum of e^v_j */
-    SCAN_WEIGHTED /* (v, r, b): sum of v_j e^(r_j + b_i); 0 where an exponent is -inf */
+    SCAN_SUM,      /* sum of v_j */
+    SCAN_LOG,      /* log sum of e^v_j */
+    SCAN_WEIGHTED, /* (v, r, b): sum of v_j e^(r_j + b_i); 0 where an exponent is -inf */
+    SCAN_RANK      /* how many of the row are in front of v_i in falling order, equal ones as they lie; i32 */
 };
 enum scan_form ir_scan_form(int op);
-bool ir_scan_is_reverse(int op);                          /* from each element on */
+int ir_scan_start(
+    const struct ir_node *scan); /* the operand that says where segments begin; -1: it has none */
+bool ir_scan_is_reverse(int op); /* from each element on */
 enum ir_op ir_scan_reversed(int op, enum scan_form form); /* of that form, in the other direction */
 uint8_t ir_op_axis(int op);                               /* the span bit a reduction removes; 0 for others */
 const char *ir_type_name(int type);

@@ -392,6 +392,8 @@ static struct interval of_op(struct state *s, const struct ir_node *n, const str
         return (struct interval){-1, 1};
     case OP_I32:
         return whole(a[0]);
+    case OP_RANK:
+        return below(size_of(s, SYM_N));
     case OP_ROWMAX:
     case OP_ROWMIN:
     case OP_DIMMAX:

@@ -17,7 +17,8 @@ static void name_elements(struct row_emitter *r)
     for (int k = 0; k < pass->n_in; k++)
         scope_set(r->e, pass->in[k].node, "e[%d]", k);
     for (int k = 0; k < pass->n_scans; k++)
-        scope_set(r->e, pass->scan[k], "q[%d]", k);
+        scope_set(r->e, pass->scan[k],
+                  r->e->w->node[pass->scan[k]].type == TYPE_I32 ? "static_cast<int>(q[%d])" : "q[%d]", k);
     for (int k = 0; k < pass->n_given; k++)
         scope_set(r->e, pass->given[k].node, "v.given[%d]", k);
     for (int k = 0; k < pass->n_norms; k++) {

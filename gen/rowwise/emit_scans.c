@@ -41,7 +41,7 @@ static int scan_start_of(const struct row_emitter *r, int k)
     const struct ir_node *scan = &node[r->pass->scan[k]];
     for (int l = 0; l < k; l++) {
         const struct ir_node *other = &node[r->pass->scan[l]];
-        if (other->arg[other->n_args - 1] == scan->arg[scan->n_args - 1])
+        if (ir_scan_start(other) == ir_scan_start(scan))
             return l;
     }
     return k;
@@ -56,7 +56,7 @@ static bool reads_columns(const struct row_emitter *r)
     ir_mark(w, w->row.root, w->row.n_roots, used);
     for (int i = 0; i < w->n_nodes; i++) {
         const struct ir_node *n = &w->node[i];
-        const int n_args = n->n_args - (ir_op_is_scan(n->op) ? 1 : 0);
+        const int n_args = n->n_args - (ir_op_is_scan(n->op) && ir_scan_start(n) >= 0 ? 1 : 0);
         for (int k = 0; used[i] && n->span != SPAN_KV && k < n_args; k++)
             reads |= w->node[n->arg[k]].span == SPAN_KV;
     }
@@ -107,6 +107,7 @@ void row_emit_scans(struct row_emitter *r, const struct plan *plan)
         [SCAN_SUM] = {"value", "start"},
         [SCAN_LOG] = {"power", "start"},
         [SCAN_WEIGHTED] = {"value", "power", "shift", "start"},
+        [SCAN_RANK] = {"value"},
     };
     const struct row_pass *pass = r->pass;
     struct text_buf *out = r->e->out;
@@ -121,7 +122,8 @@ void row_emit_scans(struct row_emitter *r, const struct plan *plan)
         emit_values(r->e, n.arg, n.n_args);
         for (int a = 0; a < n.n_args; a++)
             text_add(out, "        to.%s = %s%s;\n", FIELD[ir_scan_form(n.op)][a],
-                     node_text(r->e, n.arg[a], text, sizeof text), a + 1 == n.n_args ? " != 0.0f" : "");
+                     node_text(r->e, n.arg[a], text, sizeof text),
+                     n.arg[a] == ir_scan_start(&n) && a + 1 == n.n_args ? " != 0.0f" : "");
         text_add(out, "        }\n");
     }
     text_add(out, "    }\n");

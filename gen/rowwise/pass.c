@@ -257,6 +257,12 @@ static bool is_compared(const struct ir *w, const struct ir_node *n)
     return extremum && w->node[n->arg[0]].op != OP_PARAM && w->node[n->arg[0]].op != OP_LOAD;
 }
 
+/* A row of integers, which the dtype of rows may round: it is made once more. */
+static bool is_whole(const struct ir *w, const struct ir_node *n)
+{
+    return n->type != TYPE_F32 || (n->op == OP_F32 && w->node[n->arg[0]].type != TYPE_F32);
+}
+
 static bool has_scans(const struct ir *w)
 {
     bool any = false;
@@ -307,7 +313,7 @@ static void take_results(struct maker *m)
         int formula = m->w->row.root[1 + i];
         const struct ir_node *n = &m->w->node[formula];
         if (!problem_has(m->problem, find_arg(m->sig, "", m->w->final[i].name)) || m->w->final[i].total ||
-            (row ? n->n_args == 0 : n->phase == 0) || is_compared(m->w, n))
+            (row ? n->n_args == 0 || is_whole(m->w, n) : n->phase == 0) || is_compared(m->w, n))
             continue;
         if (m->problem->dtype != LATHE_F32 && !row) /* f32 would be less exact */
             take_log(m, i, formula);
@@ -638,12 +644,22 @@ bool row_pass_reduces(const struct row_pass *pass)
     return any;
 }
 
-bool row_pass_has_powers(const struct row_pass *pass)
+static bool has_form(const struct row_pass *pass, enum scan_form form)
 {
     bool any = false;
     for (int i = 0; i < pass->n_scans; i++)
-        any |= ir_scan_form(pass->ir->node[pass->scan[i]].op) != SCAN_SUM;
+        any |= ir_scan_form(pass->ir->node[pass->scan[i]].op) == form;
     return any;
+}
+
+bool row_pass_has_powers(const struct row_pass *pass)
+{
+    return has_form(pass, SCAN_LOG) || has_form(pass, SCAN_WEIGHTED);
+}
+
+bool row_pass_has_ranks(const struct row_pass *pass)
+{
+    return has_form(pass, SCAN_RANK);
 }
 
 int row_pass_reads(const struct row_pass *pass, int walks)

@@ -69,7 +69,9 @@ enum scan_starts { STARTS_NEVER, STARTS_BY_COLUMN, STARTS_ANYWHERE };
 static inline enum scan_starts row_scan_starts(const struct row_pass *pass, int k)
 {
     const struct ir_node *scan = &pass->ir->node[pass->scan[k]];
-    const struct ir_node *start = &pass->ir->node[scan->arg[scan->n_args - 1]];
+    if (ir_scan_start(scan) < 0)
+        return STARTS_NEVER;
+    const struct ir_node *start = &pass->ir->node[ir_scan_start(scan)];
     if (start->op == OP_CONST && start->value == 0.0)
         return STARTS_NEVER;
     return (start->span & SPAN_Q) || !(start->span & SPAN_KV) ? STARTS_ANYWHERE : STARTS_BY_COLUMN;
@@ -127,6 +129,7 @@ lathe_status row_lower(const struct ir *ir, const struct signature *sig, const s
                        struct ir **out);
 bool row_pass_reduces(const struct row_pass *pass);    /* is there a reduction of the row? */
 bool row_pass_has_powers(const struct row_pass *pass); /* among its scans: weights with a reference */
+bool row_pass_has_ranks(const struct row_pass *pass);  /* among its scans: places in falling order */
 /* Tensors that the scans of the first `walks` walks are made of: a bit for each of pass->in. */
 int row_pass_reads(const struct row_pass *pass, int walks);
 /* rowwise_inner_scan: words of a row that say where the walks but the last were. */

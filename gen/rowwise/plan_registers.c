@@ -119,14 +119,16 @@ static int at_once_of(const struct row_pass *pass, int vector)
     return vector == 1 ? 8 : count_values(pass->ir) > LONG ? 1 : 2;
 }
 
-/* Scans: the results of all but the last walk are held, too, and of those with a reference what each element
- * adds. */
+/* Scans: the results of all but the last walk are held, too, of those with a reference what each element
+ * adds, and ranks with what they compare. */
 static void add_scans(const struct row_pass *pass, int vector, struct piece *p)
 {
     p->powers = row_pass_has_powers(pass);
     p->sums += p->powers ? vector : 0;
     for (int k = 0; k < pass->n_scans; k++)
-        p->sums += pass->walk[k] + 1 < pass->n_walks ? vector : 0;
+        p->sums += ir_scan_form(pass->ir->node[pass->scan[k]].op) == SCAN_RANK ? 2 * vector
+                   : pass->walk[k] + 1 < pass->n_walks                         ? vector
+                                                                               : 0;
 }
 
 static struct piece piece_of(const struct row_pass *pass, const struct problem *problem, int vector)
@@ -323,6 +325,14 @@ static void choose_shape(const struct kernel_request *r, const struct row_pass *
     share_rows(r, pass, plan);
 }
 
+/* What is ranked stands in shared memory, where each element is compared with all. */
+enum { RANKED_WORDS = 8192 };
+static bool holds_ranks(const struct plan *plan)
+{
+    return plan->rows.per_thread > 0 && !plan->rows.inner &&
+           plan->rows.per_thread * plan->rows.threads <= RANKED_WORDS;
+}
+
 bool plan_registers(const struct kernel_request *r, struct plan *plan, char *why)
 {
     struct plan_again again;
@@ -332,6 +342,14 @@ bool plan_registers(const struct kernel_request *r, struct plan *plan, char *why
     plan_reread(r, pass, &again);
     choose_shape(r, pass, &again, plan);
     many_reason(r, pass, plan);
+    if (row_pass_has_ranks(pass) && !holds_ranks(plan)) {
+        snprintf(
+            why, REASON_BYTES,
+            "rank in rows of %lld%s; a kernel counts in rows along the last dim that fit registers and %d "
+            "words of shared memory (the host device takes any)",
+            (long long)r->problem->dim[SYM_N], plan->rows.inner ? " along an inner dim" : "", RANKED_WORDS);
+        return false;
+    }
     const bool ok = plan->rows.per_thread > 0 || pass->n_scans == 0 || pass->n_columns == 0;
     if (!ok)
         snprintf(why, REASON_BYTES,

@@ -26,6 +26,7 @@ static const char *reason_apart(const struct kernel_request *r, const struct row
 {
     return !r->ir->inner                                              ? "rows along the last dim"
            : pass->n_scans == 0                                       ? "no scans"
+           : row_pass_has_ranks(pass)                                 ? "ranks of a row"
            : row_pass_has_powers(pass) && pass->n_scans > MOST_POWERS ? "more than two scans with powers"
            : pass->n_sites > 0                                        ? "sums over rows"
            : row_pass_reduces(pass)                                   ? "reductions of rows beside scans"

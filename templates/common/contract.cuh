@@ -78,7 +78,8 @@ enum reduction { RED_SUM, RED_MAX, RED_MIN };
 enum scan_form {
     SCAN_SUM,     // the sum of value_j
     SCAN_LOG,     // log of the sum of e^power_j
-    SCAN_WEIGHTED // the sum of value_j e^(power_j + shift_i); 0 where an exponent is -inf
+    SCAN_WEIGHTED, // the sum of value_j e^(power_j + shift_i); 0 where an exponent is -inf
+    SCAN_RANK      // how many of the row are in front of value_i in falling order, equal ones as they lie; NaN counts as -inf
 };
 struct scan_input { // one element
     float value, power, shift;

@@ -112,7 +112,7 @@ constexpr bool HAS_LEAD = has_lead();
 
 // Scans with powers have few instructions to spare: where a row lies in the tensors is found once, and where there is one row of each outer dim
 // without these.
-constexpr bool FOUND_ONCE = BY_WARP && variant::SCAN_FORM[0] != SCAN_SUM;
+constexpr bool FOUND_ONCE = BY_WARP && (variant::SCAN_FORM[0] == SCAN_LOG || variant::SCAN_FORM[0] == SCAN_WEIGHTED);
 constexpr bool LAST_AGAIN = FOUND_ONCE && WHOLE_BLOCK; // behind the last row it is asked for once more, and nothing is asked about it
 
 struct place { // a row

@@ -447,6 +447,46 @@ DEV void scan_by_warp(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], piec
     }
 }
 
+// Ranks of a row in registers: what is ranked stands in shared memory, and each element is compared with all of them.
+template <int S>
+DEV void rank_row(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const rows_params &p, const variant::head &head, const variant::vals &vals,
+                  const place &row, int first, float *ranked)
+{
+    float own[VECTORS][V];
+    recall(held, row);
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        const int i = first + v * STEP;
+        const bool in_row = is_in_row(row, i, p.z.n);
+        variant::col c[V] = {};
+        make_columns(p, head, in_row, i, c);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            scan_input x = {};
+            aggregate one;
+            scan_takes<S>(x, one, q[v], held[v], p, head, vals, c[j], in_row, i, j);
+            own[v][j] = x.value == x.value ? x.value : -INF;
+            q[v][S][j] = 0.0f;
+            if (in_row && i + j < p.z.n) {
+                ranked[i + j] = own[v][j];
+            }
+        }
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int k = 0; k < p.z.n; k++) {
+        const float other = ranked[k];
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                q[v][S][j] += other > own[v][j] || (other == own[v][j] && k < first + v * STEP + j) ? 1.0f : 0.0f;
+            }
+        }
+    }
+    __syncthreads(); // it is read, before others are written
+}
+
 // The same of a chunk; with TALL at once.
 template <int W>
 DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], aggregate (&carry)[SCANS], piece (&held)[VECTORS], const rows_params &p,
@@ -455,7 +495,9 @@ DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], aggreg
     const int first = base + own_first();
     if constexpr (BY_WARP) {
         repeat<0, variant::SCANS>([&]<int S>() {
-            if constexpr (variant::SCAN_WALK[S] == W) {
+            if constexpr (variant::SCAN_WALK[S] == W && variant::SCAN_FORM[S] == SCAN_RANK) {
+                rank_row<S>(q, held, p, head, vals, row, first, ranked_of(shared));
+            } else if constexpr (variant::SCAN_WALK[S] == W) {
                 scan_by_warp<S>(q, known, held, p, head, vals, row, first, shared.part[turn][S]);
             }
         });

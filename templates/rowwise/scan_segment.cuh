@@ -8,10 +8,20 @@
 namespace many {
 
 constexpr int WALKS = max_of(variant::WALKS, 1);
+__host__ __device__ constexpr bool is_with_powers(int form) { return form == SCAN_LOG || form == SCAN_WEIGHTED; }
 constexpr bool any_tops()
 {
     for (int s = 0; s < variant::SCANS; s++) {
-        if (variant::SCAN_FORM[s] != SCAN_SUM) {
+        if (is_with_powers(variant::SCAN_FORM[s])) {
+            return true;
+        }
+    }
+    return false;
+}
+constexpr bool any_ranks()
+{
+    for (int s = 0; s < variant::SCANS; s++) {
+        if (variant::SCAN_FORM[s] == SCAN_RANK) {
             return true;
         }
     }
@@ -45,7 +55,7 @@ template <class T> DEV void set_top(T &x, float top)
         x.top = top;
     }
 }
-template <int S> __host__ __device__ constexpr bool has_top() { return variant::SCAN_FORM[S] != SCAN_SUM; }
+template <int S> __host__ __device__ constexpr bool has_top() { return is_with_powers(variant::SCAN_FORM[S]); }
 // Are all scans that may be made of S beside it? Then its logarithms are for the output alone.
 template <int S> __host__ __device__ constexpr bool is_lazy()
 {
@@ -173,8 +183,21 @@ template <bool REVERSE, class T, int N> DEV void move_on(T (&x)[N])
 }
 
 constexpr int SCAN_PARTS = variant::SCANS > 0 ? (INNER ? cfg::THREADS : WARPS) : 1;
-struct scan_scratch {
+template <bool> struct ranked_elements {
+};
+template <> struct ranked_elements<true> { // what is ranked, of the rows of a block
+    float ranked[cfg::ROWS_PER_BLOCK][max_of(VECTORS * TEAM * V, 1)];
+};
+struct scan_scratch : ranked_elements<any_ranks()> {
     aggregate part[2][SCANS][SCAN_PARTS];
 };
+template <class T> DEV float *ranked_of(T &scratch) // of this thread's row; a template: without ranks there is no member
+{
+    if constexpr (any_ranks()) {
+        return scratch.ranked[team_of_thread()];
+    } else {
+        return nullptr;
+    }
+}
 
 } // namespace many

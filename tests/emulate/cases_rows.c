@@ -69,14 +69,17 @@ static void group_rowwise(struct case_list *list, bool full)
  * rows read. */
 static const struct inline_spec GRADIENT_SPECS[] = {
     {"noise", SPEC_noise /* dropout of a row, and numbers that a hash of its place chooses */},
-    {"peaks", SPEC_peaks /* given extrema of values that are computed: not those that a kernel would compare with */},
-    {"sums", SPEC_sums},
-    {"constant", SPEC_constant /* and gradients that are zero, in every shape */},
+    {"peaks",
+     SPEC_peaks /* given extrema of values that are computed: not those that a kernel would compare with */},
+    {"sums", SPEC_sums}, {"constant", SPEC_constant /* and gradients that are zero, in every shape */},
     {"scatter", SPEC_scatter /* by data, by row, by column; two reads of one input */},
     {"own_sizes", SPEC_rows_own_sizes /* of a dim that an input names for itself */},
-    {"inner_gates", SPEC_inner_gates /* h_i = gate_i h_(i-1) + x_i, by scans of a scan; the gates are rows along an inner dim,
-                       too */},
-};
+    {"inner_gates",
+     SPEC_inner_gates /* h_i = gate_i h_(i-1) + x_i, by scans of a scan; the gates are rows along an inner dim,
+                       too */}
+,
+}
+;
 
 static void add_backward(struct case_list *list, const char *spec, const char *text, lathe_dtype dtype,
                          int64_t n, bool full)
@@ -474,6 +477,38 @@ static void group_scans(struct case_list *list)
     }
 }
 
+/* Places in falling order, among equal elements, -inf and NaN; beside a reduction, a
+sum up to each and a gradient of another row. */
+static const char RANKS[] =
+    "return rowwise { inputs = { b = tensor('float', 'rows', 'n', { grad = true }) },\n"
+    "  forward = function(x, at, p)\n"
+    "    local s = floor(4.0 * (x - rowmax(x)))\n"
+    "    s = where(eq(at.i % 5, 3), -inf, where(eq(at.i % 7, 2), log(-1.0 - abs(x)), s))\n"
+    "    local r = rank(s)\n"
+    "    local y = where(lt(r, 9) & gt(s, -inf), x * p.b(at.row, at.i), 0.0) + 0.01 * cumsum(x, 0.0)\n"
+    "    return y, { place = r, low = f32(r % 128), back = rank(f32(r)) }\n  end }\n";
+
+static void group_ranks(struct case_list *list)
+{
+    static const int N[] = {1, 7, 32, 33, 257, 512, 1024, 1025, 2048, 8192};
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
+    static const enum layout LAYOUT[] = {LAYOUT_COMPACT, LAYOUT_PADDED, LAYOUT_MISALIGNED};
+    for (int i = 0; i < COUNT(N) * 4; i++) {
+        const int n = N[i / 4];
+        struct test_case c = case_of_attention("scans", i % 2 ? "ranks" : "largest", i % 2 ? RANKS : NULL,
+                                               DTYPE[i / 2 % 3], -1, -1, i % 3 ? 90 : 80);
+        c.pass = i / 2 % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.dim[SYM_ROWS0] = 1;
+        c.dim[SYM_ROWS1] = i % 3 ? 2 : 1;
+        c.dim[SYM_ROWS] = n > 1024 ? 1 : 5;
+        c.dim[SYM_N] = n;
+        c.leading = i % 3 ? 2 : 1;
+        c.layout = LAYOUT[i / 4 % 3];
+        c.may_refuse = n > 4096; /* more tensors than a thread has registers for */
+        case_add(list, &c);
+    }
+}
+
 /* h_i = gate_i h_(i-1) + x_i along an inner dim: a scan of a scan. */
 static const char DECAYS[] =
     "return rowwise { along = -2, inputs = { gate = tensor('float', 'rows', 'n', { grad = true }) },\n"
@@ -627,5 +662,6 @@ void group_rows(struct case_list *list, bool full)
     group_neighbours(list, full);
     group_ops(list, full);
     group_scans(list);
+    group_ranks(list);
     group_walks(list);
 }

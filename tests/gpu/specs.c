@@ -155,6 +155,7 @@ const struct spec_row spec_rows[] = {
     {"l2_norm", true, false, 0.0, "drnorm", 2, {STAT("rnorm"), EPS}},
     {"cumsum", true, false, 0.0, NULL, 0, {{.name = ""}}},
     {"revcumsum", true, false, 0.0, NULL, 0, {{.name = ""}}},
+    {"largest", true, false, 0.0, NULL, 0, {{.name = ""}}},
     {"logcumsumexp", true, false, 0.0, NULL, 0, {{.name = ""}}},
     {"revlogcumsumexp", true, false, 0.0, NULL, 0, {{.name = ""}}},
     {"group_norm",
