@@ -55,15 +55,24 @@ stub() {
     cat $5 </dev/null | compile "$unit" "$3" "$4" -I "$2" -I templates/stub -I templates
 }
 
+# sizes SPEC PROBLEM: with dims that have no default
+sizes() {
+    case $1 in
+    block_mask) echo "$2,q_blocks=32,kv_blocks=256" ;;
+    *) echo "$2" ;;
+    esac
+}
+
 # generate SPEC PROBLEM ARCH TEMPLATE PASS SPILLS: as one file. It holds every helper of the headers, used or not, and says itself that this is right.
 generate() {
     unit=$temp/$1.$3.$5.$(echo "$2$4" | tr -c 'a-z0-9\n' _).cu
     template=$4
     [ "$template" != - ] || template=
-    if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$2" ${template:+--template "$template"} --pass "$5" -o "$unit" >"$unit.log" 2>&1; then
+    problem=$(sizes "$1" "$2")
+    if "$LATHE" gen "specs/$1.lua" --arch "$3" --problem "$problem" ${template:+--template "$template"} --pass "$5" -o "$unit" >"$unit.log" 2>&1; then
         compile "$unit" "$3" "$6" <"$unit"
     else
-        echo "FAILED lathe gen specs/$1.lua --arch $3 --problem $2:"
+        echo "FAILED lathe gen specs/$1.lua --arch $3 --problem $problem:"
         cat "$unit.log"
     fi
 }
@@ -71,17 +80,18 @@ generate() {
 # jit SPEC PROBLEM: through NVRTC, for the oldest and the newest architecture.
 jit() {
     out=$temp/jit.$1
+    problem=$(sizes "$1" "$2")
     for arch in sm_80 sm_90a; do
-        "$LATHE" gen "specs/$1.lua" --arch $arch --problem "$2" -o "$out.$arch.cu" >"$out.log" 2>&1 || { cat "$out.log"; echo "FAILED lathe gen specs/$1.lua"; return; }
+        "$LATHE" gen "specs/$1.lua" --arch $arch --problem "$problem" -o "$out.$arch.cu" >"$out.log" 2>&1 || { cat "$out.log"; echo "FAILED lathe gen specs/$1.lua"; return; }
     done
     key=$(cat "$out.sm_80.cu" "$out.sm_90a.cu" | stamp_key nvrtc)
     stamp_known "$key" && return
-    "$LATHE" compile "specs/$1.lua" --arch sm_80 --arch sm_90a --problem "$2" -o "$out.fatbin" >"$out.log" 2>&1
+    "$LATHE" compile "specs/$1.lua" --arch sm_80 --arch sm_90a --problem "$problem" -o "$out.fatbin" >"$out.log" 2>&1
     code=$?
     if [ $code -eq 3 ]; then # no compiler here
         echo "SKIP lathe compile: $(tail -n 1 "$out.log")"
     elif [ $code -ne 0 ] || [ ! -s "$out.fatbin" ]; then
-        echo "FAILED lathe compile specs/$1.lua --problem $2:"
+        echo "FAILED lathe compile specs/$1.lua --problem $problem:"
         head -n 3 "$out.log" | cut -c 1-300
     else
         stamp_add "$key"
