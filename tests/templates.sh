@@ -128,6 +128,7 @@ every_stub() {
         templates/attention/backward/wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=120 ;; # learned slopes, in pairs
         templates/attention/backward/* | templates/heads/zero_and_sum.cuh) stub=templates/stub/backward ;;
         templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked_bwd archs=sm_90a ;;
+        templates/linear/backward/delta*.cuh) stub=templates/stub/linear_delta_bwd ;;
         templates/linear/chunk*.cuh | templates/linear/delta_inverse.cuh) stub=templates/stub/linear_chunked spills=32 ;; # as below
         templates/linear/additive*.cuh) stub=templates/stub/linear_additive spills=96 ;; # logarithms of 16 tokens of all channels stay in registers
         templates/linear/*) stub=templates/stub/linear ;;
@@ -221,6 +222,15 @@ linear_files() {
             done
         done
         gen $spec dtype=f32,h=16,t=4096,d=128 sm_80 '' forward
+    done
+    for spec in delta_rule gated_delta; do
+        for arch in sm_80 sm_90a; do
+            spills=0
+            gen $spec dtype=bf16,h=16,t=4096,d=64 $arch linear_delta_bwd backward
+            gen $spec dtype=bf16,h=16,t=4096,d=128 $arch linear_delta_bwd backward
+            spills=16 # in place of one block on an SM
+            gen $spec dtype=bf16,h=16,t=4096,d=128,d_v=64 $arch linear_delta_bwd backward
+        done
     done
 }
 

@@ -48,6 +48,8 @@ void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct sou
 /* A state, or a gradient of one, with `dims` dims; nullptr where there is no such argument. */
 void linear_state(struct params *p, const struct emitter *e, const char *type, const char *name, int dims);
 void linear_index(struct params *p, const struct emitter *e, const char *name);
+/* `scale` for each chunk of each head, as chunk_number of linear/chunk.cuh counts them. */
+struct product linear_chunks(const struct emitter *e, int64_t scale);
 /* Behind the spec's own inputs: v as it was given, which an output mod may read, and where sequences begin.
  */
 void emit_linear_inputs(struct params *p, struct emitter *e, bool text);

@@ -21,6 +21,9 @@ enum { /* of the templates that they are named after */
        TOKEN_THREADS = 256,
        TOKEN_TOKENS = 64,
        CHUNK_THREADS = 384,
+       DELTA_THREADS = 256,
+       INVERSE_THREADS = 128,
+       SLICE = 64,
        INPUT_THREADS = 256,
        EXACT_SUM_BYTES = 48,
        TILE_STEP = 32
@@ -41,11 +44,20 @@ enum buffer_of { /* of the workspace; -1: there is none */
                  SKIP,
                  READS,
                  WRITES,
+                 BUFFERS_OF_ALL, /* the others are of the delta rule in chunks alone */
+                 INVERSE = BUFFERS_OF_ALL,
+                 STATES,
+                 DSTATES,
+                 WRITTEN,
+                 DWRITTEN,
+                 SUMS,
+                 DBETA,
                  BUFFERS
 };
-static const char *const BUFFER_NAME[BUFFERS] = {"again_o", "divided", "errors", "dx",     "dq_head",
-                                                 "dk_head", "dk_read", "dlog",   "chunks", "ends",
-                                                 "own",     "skip",    "reads",  "writes"};
+static const char *const BUFFER_NAME[BUFFERS] = {
+    "again_o", "divided", "errors",  "dx",      "dq_head",  "dk_head", "dk_read",
+    "dlog",    "chunks",  "ends",    "own",     "skip",     "reads",   "writes",
+    "inverse", "states",  "dstates", "written", "dwritten", "sums",    "dbeta"};
 
 struct recipe {
     struct emitter *e;
@@ -261,6 +273,28 @@ static void place_chunks(struct recipe *r, bool gradient)
     r->buffer[ENDS] = add_buffer(r->out, r->e, ends);
 }
 
+/* Of linear/backward/delta_walk.cuh: of each chunk of each head the inverse, the state in front of it and the
+   gradient of that behind it; of each token what the state takes up, its gradient, and that of beta. */
+static void place_delta(struct recipe *r, bool gradient)
+{
+    const int d = (int)r->e->problem->dim[SYM_D];
+    const int d_v = (int)r->e->problem->dim[SYM_D_V];
+    const int64_t state = 2ll * SLICE * SLICE * r->plan->linear.row_slices * r->plan->linear.slices;
+    struct product heads = lines(4ll * d);
+    heads.grouped = true;
+    r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
+    r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
+    r->buffer[INVERSE] = add_buffer(r->out, r->e, linear_chunks(r->e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
+    r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
+    r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
+    r->buffer[WRITTEN] = add_buffer(r->out, r->e, lines(2ll * d_v));
+    r->buffer[DWRITTEN] = add_buffer(r->out, r->e, lines(2ll * d_v));
+    if (linear_decay_form(r->e->spec) != DECAY_NONE)
+        r->buffer[SUMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * LINEAR_CHUNK));
+    place_tokens(r, true, DBETA, 1);
+    place_tokens(r, gradient, DLOG, 1);
+}
+
 static bool has_skip(const struct recipe *r)
 {
     bool any = false;
@@ -283,6 +317,10 @@ static void place_workspace(struct recipe *r)
         r->buffer[k] = -1;
     place_tokens(r, outputs, AGAIN_O, d_v);
     place_tokens(r, has_skip(r), SKIP, d_v);
+    if (r->plan->linear.back_delta) {
+        place_delta(r, gradient);
+        return;
+    }
     if (r->plan->linear.back_chunks) {
         place_chunks(r, gradient);
         return;
@@ -372,11 +410,13 @@ static void add_back_params(struct recipe *r, struct launch *launch)
     linear_state(&p, r->e, "const float", "dnorm_out", 3);
     linear_state(&p, r->e, "float", "dstate", 4);
     linear_state(&p, r->e, "float", "dnorm", 3);
-    for (int k = 0; k < BUFFERS; k++)
+    for (int k = 0; k < (r->plan->linear.back_delta ? BUFFERS : BUFFERS_OF_ALL); k++) {
+        const char *type = k >= BUFFERS_OF_ALL && k < SUMS ? "void" : "float";
         if (r->buffer[k] >= 0)
-            params_pointer(&p, "float", BUFFER_NAME[k], PARAM_WORK_DATA, r->buffer[k]);
+            params_pointer(&p, type, BUFFER_NAME[k], PARAM_WORK_DATA, r->buffer[k]);
         else
-            params_null(&p, "float", BUFFER_NAME[k]);
+            params_null(&p, type, BUFFER_NAME[k]);
+    }
     linear_index(&p, r->e, "cu");
     params_token_sizes(&p);
     params_inputs(&p, r->e, "x");
@@ -496,6 +536,26 @@ static bool any_site(const struct linear_back *b)
     return any;
 }
 
+/* Of the delta rule in chunks: a block for each chunk of each head, */
+static void add_delta_chunks(struct recipe *r, const char *role, int threads, int smem_bytes)
+{
+    struct launch *launch = add_launch(r->out, r->e, role, threads);
+    launch->grid = linear_chunks(r->e, 1);
+    launch->smem_bytes = smem_bytes;
+    add_back_params(r, launch);
+}
+
+/* or for 64 value channels of each head and sequence. */
+static void add_delta_walk(struct recipe *r, const char *role, int smem_bytes)
+{
+    struct launch *launch = add_launch(r->out, r->e, role, DELTA_THREADS);
+    launch->grid = product_of(r->plan->linear.slices);
+    product_times(&launch->grid, SYM_SEQS, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    launch->smem_bytes = smem_bytes;
+    add_back_params(r, launch);
+}
+
 /* What walks along the tokens, and what is summed beside it. */
 static void add_walks(struct recipe *r)
 {
@@ -507,23 +567,46 @@ static void add_walks(struct recipe *r)
     add_walk(r, "bwd_keys", plan->row_slices);
 }
 
+/* The forward pass as far as the way back needs it. */
+static void add_again(struct recipe *r)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    const bool again = r->buffer[AGAIN_O] >= 0 || r->buffer[ERRORS] >= 0;
+    if (plan->back_delta) {
+        add_delta_chunks(r, "bwd_inverse", INVERSE_THREADS, plan->inverse);
+        add_delta_walk(r, "bwd_states", plan->again_bytes);
+    }
+    if (again && plan->back_delta)
+        add_delta_chunks(r, "bwd_again", DELTA_THREADS, plan->smem_bytes);
+    else if (again && plan->back_chunks)
+        add_chunks(r, "bwd_again", 1);
+    else if (again)
+        add_walk(r, "bwd_again", plan->slices);
+}
+
+static void add_back(struct recipe *r)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    if (plan->back_delta) {
+        add_delta_walk(r, "bwd_back", plan->walk_bytes);
+        add_delta_chunks(r, "bwd_chunks", DELTA_THREADS, plan->smem_bytes);
+    } else if (plan->back_chunks) {
+        add_chunks(r, "bwd_chunks", plan->units);
+        if (r->buffer[DLOG] >= 0)
+            add_sequences(r, "bwd_decay");
+    } else {
+        add_walks(r);
+    }
+}
+
 static void add_kernels(struct recipe *r, const struct back_runs *runs)
 {
     const struct linear_plan *plan = &r->plan->linear;
     const bool bonus = r->e->spec->linear.bonus.n_roots > 0;
-    const bool again = r->buffer[AGAIN_O] >= 0 || r->buffer[ERRORS] >= 0;
-    if (again && plan->back_chunks)
-        add_chunks(r, "bwd_again", 1);
-    else if (again)
-        add_walk(r, "bwd_again", plan->slices);
+    add_again(r);
     if (runs->mod[MOD_OUTPUT])
         add_output_adjoint(r);
-    if (plan->back_chunks)
-        add_chunks(r, "bwd_chunks", plan->units);
-    else
-        add_walks(r);
-    if (plan->back_chunks && r->buffer[DLOG] >= 0)
-        add_sequences(r, "bwd_decay");
+    add_back(r);
     if (any_site(r->b) || bonus)
         add_tokens(r, "bwd_tokens", SYM_H, false);
     add_tokens(r, "bwd_heads", SYM_H_K, plan->back_chunks);

@@ -210,8 +210,7 @@ static void add_params(struct emitter *e, struct launch *launch, const struct la
     params_close(&p, "linear_params");
 }
 
-/* As chunk_number of linear/chunk.cuh counts them. */
-static struct product chunks_of_all(const struct emitter *e, int64_t scale)
+struct product linear_chunks(const struct emitter *e, int64_t scale)
 {
     struct product p = product_of(scale);
     const bool packed = problem_has(e->problem, lathe__arg_find(e->sig, "cu", 0));
@@ -279,13 +278,13 @@ static void add_by_chunk(struct emitter *e, const struct layout *l, const struct
     struct beside beside = {-1, -1, 1};
     struct launch *launch = NULL;
     if (to->inverse > 0)
-        beside.inverse = add_buffer(out, e, chunks_of_all(e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
+        beside.inverse = add_buffer(out, e, linear_chunks(e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
     if (to->pieces > 0)
         beside.parts = add_part_buffer(e, to, out);
     only_where(add_kernel(e, l, plan, "fwd", to->slices, &beside, out, e->out), SYM_T, 0, FEW);
     if (to->inverse > 0) {
         launch = add_kernel(e, l, plan, "inverse", to->slices, &beside, out, again);
-        launch->grid = chunks_of_all(e, 1);
+        launch->grid = linear_chunks(e, 1);
         launch->smem_bytes = to->inverse;
         only_where(launch, SYM_T, FEW + 1, INT32_MAX);
     }

@@ -47,6 +47,13 @@ static void config_chunked_bwd(struct text_buf *t, const struct problem *problem
              yes(plan->bound_waits));
 }
 
+static void config_delta_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_recurrent_bwd(t, problem, plan);
+    text_add(t, "constexpr int CHUNK_STAGES = %d, CHUNK_BLOCKS = %d;\n", plan->linear.stages,
+             plan->linear.chunk_blocks);
+}
+
 /* Products of scores, of a slice of a result, of a state. */
 static void define_widths(struct text_buf *t, const struct plan *plan)
 {
@@ -131,6 +138,15 @@ const struct template_row linear_templates[] = {{.name = "linear_chunked",
                                                  .define = define_widths,
                                                  .config = config_chunked_bwd,
                                                  .label = label,
+                                                 .beside = BESIDE_CHUNKS},
+                                                {.name = "linear_delta_bwd",
+                                                 .pass = LATHE_BACKWARD,
+                                                 .form = PLAN_LINEAR,
+                                                 .file = "linear/backward/delta_chunks.cuh",
+                                                 .ok = plan_linear_delta_bwd,
+                                                 .config = config_delta_bwd,
+                                                 .label = label,
+                                                 .unproven = "it has run on the emulator alone",
                                                  .beside = BESIDE_CHUNKS},
                                                 {.name = "linear_recurrent_bwd",
                                                  .pass = LATHE_BACKWARD,

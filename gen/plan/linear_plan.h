@@ -24,6 +24,10 @@ struct linear_plan {
     int part_bytes;    /* of what a block's piece adds to the state */
     int inverse; /* shared memory of the kernel that inverts for the delta rule, a block a chunk; 0: none */
     bool back_chunks; /* backward: the same */
+    bool back_delta;  /* of which: with the delta rule */
+    int chunk_blocks; /* of these chunks: blocks that a multiprocessor has room for, 1 or 2 */
+    int again_bytes;  /* and what of shared memory its walks forward and back need, */
+    int walk_bytes;   /* smem_bytes being its chunks' */
     int units;        /* of which: blocks of a head and sequence */
     int stages;       /* chunks that a block has room for */
     int smem_bytes;

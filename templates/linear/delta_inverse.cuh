@@ -26,7 +26,7 @@ struct inverse_work {
 };
 
 // The last sequence whose chunks begin at `number` or before.
-DEV int sequence_of_chunk(const linear_params &p, int number)
+template <class P> DEV int sequence_of_chunk(const P &p, int number)
 {
     int low = 0;
     int high = p.x.seqs - 1;
@@ -39,7 +39,7 @@ DEV int sequence_of_chunk(const linear_params &p, int number)
     return low;
 }
 
-DEV inverse_work find_chunk(const linear_params &p)
+template <class P> DEV inverse_work find_chunk(const P &p)
 {
     inverse_work at;
     const int number = static_cast<int>(blockIdx.x) / p.z.n_h;
@@ -196,7 +196,8 @@ DEV void store_inverse(cfg::element *to, const inverse_layout &s)
     }
 }
 
-DEV void invert(const linear_params &p, unsigned char *bytes)
+// weight(beta): what stands in the place of a token's beta; leave(number of the chunk of the head, layout) comes last.
+template <class P, class F, class G> DEV void invert(const P &p, unsigned char *bytes, const F &weight, const G &leave)
 {
     inverse_layout &s = *reinterpret_cast<inverse_layout *>(bytes);
     const u32 keys = shared_address(bytes);
@@ -209,7 +210,7 @@ DEV void invert(const linear_params &p, unsigned char *bytes)
     load_rows<CHUNK_PAD, THREADS>(keys, elements(p.k, at.w.s.batch * p.k_b + at.w.h_kv * p.k_h + token * p.k_t), way * p.k_t, at.w.s.length - at.place, cfg::D);
     copy_commit();
     if (threadIdx.x < CHUNK_TOKENS) {
-        s.beta[threadIdx.x] = at.w.beta(p, at.place + static_cast<int>(threadIdx.x));
+        s.beta[threadIdx.x] = weight(at.w.beta(p, at.place + static_cast<int>(threadIdx.x)));
     } else if (DECAYS && threadIdx.x >= THREADS - 32) {
         sum_logs(p, at.w, at.place, s.sums);
     }
@@ -223,6 +224,7 @@ DEV void invert(const linear_params &p, unsigned char *bytes)
     merge<32>(s.products, s.inverse);
     const i64 which = chunk_number(p, at.w.s, at.place) * p.z.n_h + at.w.h;
     store_inverse(static_cast<cfg::element *>(p.inverse) + which * INVERSE_ELEMENTS, s);
+    leave(which, s);
 }
 
 } // namespace linear
@@ -231,6 +233,6 @@ DEV void invert(const linear_params &p, unsigned char *bytes)
 extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(inverse)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::invert(p, shared_bytes);
+    linear::invert(p, shared_bytes, [](float beta) { return beta; }, [](i64, const linear::inverse_layout &) {});
 }
 #endif

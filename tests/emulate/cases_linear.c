@@ -14,12 +14,13 @@
 #define SPEC(name) #name, SPEC_##name /* tests/emulate/specs/NAME.lua */
 
 static const struct inline_spec SPECS[] = {
-    {SPEC(plain)},       {SPEC(by_head)},        {SPEC(learned_head)},   {SPEC(by_token)},
-    {SPEC(by_key)},      {SPEC(by_value)},       {SPEC(delta_rule)},     {SPEC(gated_delta)},
-    {SPEC(keyed_delta)}, {SPEC(valued_delta)},   {SPEC(with_bonus)},     {SPEC(bonus_alone)},
-    {SPEC(normalised)},  {SPEC(all_tokens)},     {SPEC(all_normalised)}, {SPEC(backwards)},
-    {SPEC(with_resets)}, {SPEC(mild_key)},       {SPEC(mixed_key)},      {SPEC(mild_bonus)},
-    {SPEC(token_bonus)}, {SPEC(key_normalised)}, {SPEC(turned)},
+    {SPEC(plain)},           {SPEC(by_head)},        {SPEC(learned_head)},   {SPEC(by_token)},
+    {SPEC(by_key)},          {SPEC(by_value)},       {SPEC(delta_rule)},     {SPEC(gated_delta)},
+    {SPEC(keyed_delta)},     {SPEC(valued_delta)},   {SPEC(with_bonus)},     {SPEC(bonus_alone)},
+    {SPEC(normalised)},      {SPEC(all_tokens)},     {SPEC(all_normalised)}, {SPEC(backwards)},
+    {SPEC(with_resets)},     {SPEC(mild_key)},       {SPEC(mixed_key)},      {SPEC(mild_bonus)},
+    {SPEC(token_bonus)},     {SPEC(key_normalised)}, {SPEC(delta_by_head)},  {SPEC(delta_with_resets)},
+    {SPEC(delta_backwards)}, {SPEC(turned)},
 };
 
 struct shape {
@@ -229,6 +230,31 @@ static void add_over(struct case_list *list)
     }
 }
 
+/* linear/backward/delta_chunks.cuh: with a decay and without, gates that leave nothing, betas of 0, from the
+   last token to the first, an output mod that reads v; head dims of one slice of channels and of two. */
+static void add_delta_back(struct case_list *list)
+{
+    static const char *const NAME[] = {"delta_rule", "gated_delta", "delta_by_head", "delta_with_resets",
+                                       "delta_backwards"};
+    static const int DIMS[][2] = {{128, 128}, {64, 72}, {40, 128}, {128, 64}};
+    for (int k = 0; k < COUNT(NAME); k++)
+        for (int i = 0; i < COUNT(SPECS); i++) {
+            if (strcmp(SPECS[i].name, NAME[k]) != 0)
+                continue;
+            for (int d = 0; d < 2; d++) {
+                const int *dim = DIMS[d == 0 ? 0 : 1 + k % 3];
+                struct test_case c = case_of_attention("linear", SPECS[i].name, SPECS[i].text, LATHE_BF16,
+                                                       dim[0], dim[1], k % 2 ? 90 : 80);
+                c.group = "linear_delta";
+                c.pass = LATHE_BACKWARD;
+                c.deterministic = true;
+                c.template_name = "linear_delta_bwd";
+                for (int s = 0; s < COUNT(CHUNKS); s++)
+                    add(list, c, &CHUNKS[s]);
+            }
+        }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_over(list);
@@ -236,6 +262,7 @@ void group_linear(struct case_list *list, bool full)
     add_pieces(list);
     add_chunked(list);
     add_chunked_back(list);
+    add_delta_back(list);
     static const char *const SHIPPED[] = {
         "linear", "linear_elu", "retention_linear", "lightning",   "simple_gla", "mamba2", "gla",
         "hgrn2",  "rwkv6",      "delta_rule",       "gated_delta", "kda",        "flao",   "flao_lrpe"};

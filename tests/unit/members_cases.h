@@ -37,6 +37,14 @@ static const struct contract LINEAR_BACK = {"attention.md attention_backward.md 
                                             "linear_variant linear_back_params",
                                             MODS BACKS " SITES SITE_OF SITE_FORM WANTS site site_address"};
 
+/* Asked by name for a template that is not taken otherwise. */
+static const struct device BY_CHUNKS = {.sm = 90,
+                                        .sm_count = 132,
+                                        .smem_bytes = 232448,
+                                        .arch = "sm_90a",
+                                        .template_name = "linear_delta_bwd",
+                                        .template_only = true};
+
 struct members_case {
     const struct contract *contract;
     const struct device *device;
@@ -140,6 +148,10 @@ static const struct members_case CASES[] = {
     {&LINEAR_BACK, &H100, "mamba2", B, "dtype=bf16",
      "back_mod_params.skip variant.value_back.value variant.output_back.value"},
     {&LINEAR_BACK, &A100, "gated_delta", B, "dtype=bf16", "variant.query_back.value variant.key_back.value"},
+    {&LINEAR_BACK, &BY_CHUNKS, "gated_delta", B, "dtype=bf16,d=64",
+     "variant.query_back.value variant.key_back.value linear_back_params.inverse linear_back_params.states "
+     "linear_back_params.dstates linear_back_params.written linear_back_params.dwritten "
+     "linear_back_params.sums linear_back_params.dbeta"},
     {&LINEAR_BACK, &H100, "rwkv6", B, "dtype=bf16", ""},
     {&LINEAR_BACK, &H100, "linear_elu", B, "dtype=bf16", ""},
 };

@@ -64,3 +64,40 @@ TEST(steps_fit_every_device)
                 CHECK((to->chunk_slices - 1) * to->column_warps * 16 < d_v);
             }
 }
+
+/* The delta rule goes back in chunks on every device that has room for them, where it is asked for. */
+TEST(the_delta_rule_goes_back_in_chunks)
+{
+    static const struct {
+        const struct device *device;
+        const char *spec, *problem, *refusal;
+        int stages, blocks;
+    } row[] = {
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, 2, 2},
+        {&A100, "delta_rule", "dtype=bf16,t=64,d=128,d_v=128", NULL, 2, 1},
+        {&RTX4090, "gated_delta", "dtype=bf16,t=64,d=64", NULL, 1, 1},
+        {&RTX4090, "gated_delta", "dtype=bf16,t=64,d=128", "needs 114976 bytes of shared memory", 0, 0},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", 0, 0},
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128,d_v=136", "d_v must be a multiple of 8 from 16 to 128",
+         0, 0},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", 0, 0},
+        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const struct device wish = asking_for(row[i].device, "linear_delta_bwd");
+        struct plan plan;
+        lathe_error err = {.status = LATHE_OK};
+        const lathe_status status =
+            pick_pass(row[i].spec, LATHE_BACKWARD, row[i].problem, &wish, &plan, &err);
+        CHECK_EQ(status, row[i].refusal ? LATHE_UNSUPPORTED : LATHE_OK);
+        if (row[i].refusal) {
+            CHECK_HAS(err.text, row[i].refusal);
+            continue;
+        }
+        CHECK_STR(plan.row->name, "linear_delta_bwd");
+        CHECK_EQ(plan.linear.stages, row[i].stages);
+        CHECK_EQ(plan.linear.chunk_blocks, row[i].blocks);
+        CHECK(plan.linear.smem_bytes <= row[i].device->smem_bytes);
+        CHECK(plan.linear.walk_bytes <= row[i].device->smem_bytes);
+    }
+}

@@ -15,6 +15,9 @@ constexpr bool GRADIENT_BY_VALUE = cfg::DECAY_GRADIENT && cfg::DECAY == DECAY_VA
 constexpr int KEY_SLICES = (cfg::D + 63) / 64; // where the pass goes by chunks: of q and k, each with its part of a sum over channels
 using dout_element = typename pick<cfg::DOUT_F32, float, cfg::element>::type;
 
+// Where the pass goes by chunks, the gradient of beta is a sum divided by beta^2: what would be 0 / 0 is the limit of it.
+DEV float kept_beta(float beta) { return fabsf(beta) < 0x1p-40f ? 0x1p-40f : beta; }
+
 // ---- shared memory ------------------------------------------------------------------------------------------
 
 constexpr int VALUES = cfg::D_V + BESIDE;

@@ -151,6 +151,18 @@ DEV float back_own(const token &at)
     return warp_sum(cfg::D_V, [&](int j) { return to_float(at.v()[j]) * to_float(at.out()[j]); });
 }
 
+// The gradient of beta: chunks have left it times beta^2; else it is what corrects times its gradient.
+template <class P> DEV float delta_seed(const P &p, const token &at)
+{
+    const i64 line = at.line;
+    if constexpr (cfg::BY_CHUNK) {
+        const float beta = kept_beta(variant::delta(p.x, p.z, at.head, at.row));
+        return p.dbeta[line] / (beta * beta);
+    } else {
+        return warp_sum(cfg::D_V, [&](int j) { return p.errors[line * cfg::D_V + j] * p.dx[line * cfg::D_V + j]; });
+    }
+}
+
 DEV seeds seeds_of(const token &at, float own)
 {
     seeds s = {};
@@ -166,7 +178,7 @@ DEV seeds seeds_of(const token &at, float own)
         s.decay = cfg::BY_CHUNK ? p.dlog[at.line] : warp_sum(cfg::D, [&](int i) { return p.dlog[at.line * cfg::D + i]; });
     }
     if constexpr (variant::WANTS[OF_DELTA]) {
-        s.delta = warp_sum(cfg::D_V, [&](int j) { return p.errors[at.line * cfg::D_V + j] * p.dx[at.line * cfg::D_V + j]; });
+        s.delta = delta_seed(p, at);
     }
     return s;
 }
@@ -299,7 +311,7 @@ DEV void back_heads(const linear_back_params &p)
             float read[4] = {};
             load_vec<4, float>(p.dq_head + (line * cfg::D + i), x);
             load_vec<4, float>(p.dk_head + (line * cfg::D + i), y);
-            if constexpr (cfg::DELTA) {
+            if constexpr (cfg::DELTA && !cfg::BY_CHUNK) {
                 load_vec<4, float>(p.dk_read + (line * cfg::D + i), read);
             }
             const float own = cfg::BONUS ? p.own[line] : 0.0f;

@@ -181,13 +181,20 @@ struct linear_back_params {
     float *skip;
     float *reads;
     float *writes;
+    void *inverse;
+    void *states;
+    void *dstates;
+    void *written;
+    void *dwritten;
+    float *sums;
+    float *dbeta;
     const int *cu;
     long long cu_step;
     sizes z;
     inputs x;
     grads g;
 };
-static_assert(sizeof(linear_back_params) == 872, "host and device disagree about linear_back_params");
+static_assert(sizeof(linear_back_params) == 928, "host and device disagree about linear_back_params");
 
 struct back_mod_params {
     const void *src;

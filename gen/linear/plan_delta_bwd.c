@@ -1,0 +1,105 @@
+/*
+ * plan_delta_bwd.c: linear/backward/delta_chunks.cuh, the backward pass of the delta rule in chunks of
+ * tokens, by mma.sync. In: a request. Out: the plan, or why there is none.
+ */
+#include "gen/ir/spec.h"
+#include "gen/linear/linear.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/templates.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { CHUNK = LINEAR_CHUNK, SLICE = 64, MOST_DIM = 128, WARPS = 4, LEAST_SM = 80 };
+
+static const char *why_not_of_spec(const struct kernel_request *r)
+{
+    const struct ir_linear *l = &r->ir->linear;
+    const enum decay_form form = linear_decay_form(r->ir);
+    if (l->delta.n_roots == 0)
+        return "serves the delta rule";
+    if (form == DECAY_KEY || form == DECAY_VALUE)
+        return "serves a decay per head or per token, not one per channel";
+    if (l->bonus.n_roots > 0 || l->normalise)
+        return "serves neither a bonus nor a normaliser";
+    if (l->all_tokens)
+        return "serves causal = true";
+    if (r->linear->back.site[OF_SCALE].n > 0)
+        return "gives no gradient of a scale; leave its inputs without grad = true";
+    return r->problem->dtype != LATHE_BF16
+               ? "keeps states in the dtype of q, and serves bf16, which has the range of f32"
+               : NULL;
+}
+
+static bool takes_dim(const struct kernel_request *r, enum sym sym, const char *name, char *why)
+{
+    const int64_t dim = r->problem->dim[sym];
+    if (dim >= ATTENTION_LEAST_DIM && dim <= MOST_DIM && dim % ATTENTION_DIM_STEP == 0)
+        return true;
+    snprintf(why, REASON_BYTES, "%s must be a multiple of %d from %d to %d, given %" PRId64, name,
+             ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, MOST_DIM, dim);
+    return false;
+}
+
+/* Of the kernels' constants: delta_walk_smem_bytes and delta_chunks_smem_bytes there. */
+static int walk_bytes(int stages, int d)
+{
+    return stages * 128 * (2 * d + 128) + 128 * d + 33280;
+}
+static int again_bytes(int stages, int d)
+{
+    return stages * 128 * (d + 128) + 128 * d + 25088;
+}
+static int chunks_bytes(int d, int d_v)
+{
+    const int scores = 4 * CHUNK * CHUNK;
+    return 256 * (d + d_v) + (128 * d_v > scores ? 128 * d_v : scores) + 2 * d * d_v + 288;
+}
+
+/* A multiprocessor has as much shared memory as the largest block of it, and what it keeps for that. */
+enum { OF_A_BLOCK = 1024 };
+
+static bool fits(const struct kernel_request *r, struct linear_plan *to, char *why)
+{
+    const int d = round_up(r->problem->dim[SYM_D], SLICE);
+    const int d_v = round_up(r->problem->dim[SYM_D_V], SLICE);
+    to->stages = 2;
+    if (walk_bytes(to->stages, d) > r->device->smem_bytes)
+        to->stages = 1;
+    to->slices = d_v / SLICE;
+    to->row_slices = d / SLICE;
+    to->inverse = 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK; /* linear/delta_inverse.cuh */
+    to->walk_bytes = walk_bytes(to->stages, d);
+    to->again_bytes = again_bytes(to->stages, d);
+    to->smem_bytes = chunks_bytes(d, d_v);
+    to->chunk_blocks = 2 * (to->smem_bytes + OF_A_BLOCK) <= r->device->smem_bytes + OF_A_BLOCK ? 2 : 1;
+    const int most = to->walk_bytes > to->smem_bytes ? to->walk_bytes : to->smem_bytes;
+    if (most > r->device->smem_bytes)
+        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", most,
+                 r->device->smem_bytes);
+    return most <= r->device->smem_bytes;
+}
+
+bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    const char *not = why_not_of_spec(r);
+    struct linear_plan *to = &plan->linear;
+    if (!not &&r->device->sm < LEAST_SM)
+        not = "needs compute capability 8.0 or newer";
+    if (not )
+        snprintf(why, REASON_BYTES, "%s", not );
+    if (not || !takes_dim(r, SYM_D, "d", why) || !takes_dim(r, SYM_D_V, "d_v", why) || !fits(r, to, why))
+        return false;
+    to->back_chunks = true;
+    to->back_delta = true;
+    to->warps = WARPS;
+    to->chunk = CHUNK;
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "decay %s with the delta rule: %d tokens at a time by mma.sync; two walks along the chunks, of %d "
+        "blocks a head and sequence with %d value channels each, then a block for each chunk",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->slices, SLICE);
+    return true;
+}
