@@ -37,6 +37,7 @@ static const char *const BATCHES[] = {"b=2,h=4,h_k=2,t=130,d=64,d_v=64,seqs=2",
                                       "b=0,h=2,h_k=2,t=9,d=64,d_v=64,seqs=0",
                                       "b=2,h=2,h_k=2,t=0,d=64,d_v=64,seqs=2",
                                       "b=1,h=1,h_k=1,t=70,d=256,d_v=256,seqs=1",
+                                      "b=1,h=2,h_k=1,t=2400,d=64,d_v=32,seqs=1", /* in pieces */
                                       NULL};
 static const char *const PACKED[] = {"b=1,h=4,h_k=2,t=200,d=64,d_v=64,seqs=5,ends=6",
                                      "b=1,h=2,h_k=1,t=7,d=64,d_v=128,seqs=9,ends=10",
