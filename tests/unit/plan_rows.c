@@ -445,3 +445,28 @@ TEST(sums_of_the_longest_rows_stay_in_shared_memory)
     CHECK(plan.rows.staged.columns_shared);
     CHECK_EQ(plan.rows.stages, 1);
 }
+
+/* Each element is compared with its whole row, which registers and shared memory hold. */
+TEST(ranks_are_of_rows_that_fit)
+{
+    static const char INNER[] =
+        "return rowwise { along = -2, forward = function(x) return f32(rank(x)) end }";
+    static const struct {
+        const char *spec, *problem;
+        bool served;
+    } cases[] = {{"largest", "dtype=f32,rows=64,n=8192", true},
+                 {"largest", "dtype=bf16,rows=64,n=1", true},
+                 {"largest", "dtype=bf16,rows=64,n=9000", false},
+                 {"largest", "dtype=f32,rows=64,n=65537", false},
+                 {INNER, "dtype=f32,rows=64,n=100", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan plan;
+        lathe_error err = {0};
+        CHECK_EQ(pick_pass(cases[i].spec, LATHE_FORWARD, cases[i].problem, &H100, &plan, &err),
+                 cases[i].served ? LATHE_OK : LATHE_UNSUPPORTED);
+        if (cases[i].served)
+            CHECK(plan.rows.per_thread * plan.rows.threads <= 8192);
+        else
+            CHECK_HAS(err.text, "the host device takes any");
+    }
+}
