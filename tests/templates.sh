@@ -197,6 +197,7 @@ backward_files() {
     for spec in $attention; do
         spills=0
         [ $spec != dropout ] || spills=64 # as above
+        [ $spec != block_mask ] || spills=160 # a pair's block is found by two divisions beside all else that it needs
         gen $spec dtype=bf16,h=16,q=4096,d=128 sm_80 '' backward
     done
     for spec in causal document qk_norm relative_bias; do
