@@ -224,6 +224,11 @@ linear_files() {
         done
         gen $spec dtype=f32,h=16,t=4096,d=128 sm_80 '' forward
     done
+    for spec in gla hgrn2 rwkv6 linear_elu flao simple_gla; do # as above
+        gen $spec dtype=bf16,h=16,t=4096,d=64 sm_80 linear_additive forward
+        gen $spec dtype=f16,h=16,t=4096,d=128 sm_90a linear_additive forward
+        gen $spec dtype=bf16,h=16,t=4096,d=256,d_v=64 sm_90a linear_additive forward
+    done
     for spec in delta_rule gated_delta; do
         for arch in sm_80 sm_90a; do
             spills=0

@@ -37,13 +37,20 @@ static const struct contract LINEAR_BACK = {"attention.md attention_backward.md 
                                             "linear_variant linear_back_params",
                                             MODS BACKS " SITES SITE_OF SITE_FORM WANTS site site_address"};
 
-/* Asked by name for a template that is not taken otherwise. */
+/* Asked by name for templates that are not taken otherwise. */
 static const struct device BY_CHUNKS = {.sm = 90,
                                         .sm_count = 132,
                                         .smem_bytes = 232448,
                                         .arch = "sm_90a",
                                         .template_name = "linear_delta_bwd",
                                         .template_only = true};
+
+static const struct device BY_STEPS = {.sm = 90,
+                                       .sm_count = 132,
+                                       .smem_bytes = 232448,
+                                       .arch = "sm_90a",
+                                       .template_name = "linear_additive",
+                                       .template_only = true};
 
 struct members_case {
     const struct contract *contract;
@@ -139,8 +146,9 @@ static const struct members_case CASES[] = {
      "map_params.longs map0.shift map0.target_rows map0.target map0.target_whole map0.sum_of map0.target_row "
      "map0.put"},
     {&LINEAR, &H100, "mamba2", F, "dtype=bf16", "linear_params.inverse"},
-    {&LINEAR, &H100, "gla", F, "dtype=bf16", "linear_params.parts linear_params.pieces"},
-    {&LINEAR, &H100, "rwkv6", F, "dtype=bf16", ""},
+    {&LINEAR, &BY_STEPS, "gla", F, "dtype=bf16", "linear_params.parts linear_params.pieces"},
+    {&LINEAR, &BY_STEPS, "rwkv6", F, "dtype=bf16", ""},
+    {&LINEAR, &H100, "gla", F, "dtype=bf16", ""},
     {&LINEAR, &A100, "kda", F, "dtype=bf16", ""},
     {&LINEAR, &A100, "gated_delta", F, "dtype=bf16", ""},
     {&LINEAR, &A100, "delta_rule", F, "dtype=bf16,cu=i32,seqs=3,state=f32,state_out=f32,d=256,d_v=256", ""},
