@@ -119,9 +119,9 @@ every_stub() {
         templates/attention/decode.cuh) stub=templates/stub/decode ;;
         templates/rowwise/single.cuh) stub=templates/stub/rowwise ;;
         templates/rowwise/inner.cuh) stub=templates/stub/inner ;;
-        templates/rowwise/inner_scan.cuh) stub=templates/stub/walk ;;
-        templates/rowwise/inner_scan_lookback.cuh) stub=templates/stub/chain ;;
-        templates/rowwise/*) stub=templates/stub/many ;;
+        templates/rowwise/inner_scan.cuh) stub=templates/stub/inner_scan ;;
+        templates/rowwise/inner_scan_lookback.cuh) stub=templates/stub/inner_scan_lookback ;;
+        templates/rowwise/*) stub=templates/stub/registers ;;
         templates/elementwise/gather.cuh) stub=templates/stub/gather ;;
         templates/elementwise/*) stub=templates/stub/elementwise ;;
         templates/attention/backward/sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below
