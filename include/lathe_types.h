@@ -88,15 +88,20 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     Sequences of their own lengths: cu_q, cu_kv i32 [seqs + 1] (packed: b = 1, tokens one behind the other)
  *     and used_kv i32 [seqs] (keys in use). Forward: with pages i32 [seqs, most], k [pool,h_kv,page,d] and
  *     v [pool,h_kv,page,d_v] are pools, of any strides, and key j of a sequence is row j % page of page
- *     pages[sequence][j / page]; a page has 1 to 256 keys, kv is most * page. See
- * specs/reference/sequences.md. Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims,
- * optional results by their names (rows [..., n], or one value per row: [...] f32), the spec's inputs, of
- * which those read by row have the same leading dims. Arguments of elementwise: its operands and results by
- * their names, of any strides; a result with an alias may be left out and is then written over that operand;
- * the spec's inputs. A result has no element in common with another tensor, but that its alias may lie at the
- * same address with the same strides. With list = true every operand and result is an array of pointers to
- * compact tensors, shape [tensors], in memory that the device reads (device, or pinned host memory; on the
- * host device plain memory), and so is `lengths`, i32 [tensors]: their elements.
+ *     pages[sequence][j / page]; a page has 1 to 256 keys, kv is most * page
+ *     (specs/reference/sequences.md).
+ *
+ * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional results by
+ *     their names (rows [..., n], or one value per row: [...] f32), the spec's inputs, of which those read by
+ *     row have the same leading dims.
+ *
+ * Arguments of elementwise: its operands and results by their names, of any strides; a result with an alias
+ *     may be left out and is then written over that operand; the spec's inputs. A result has no element in
+ *     common with another tensor, but that its alias may lie at the same address with the same strides. A
+ *     result with a slot [slots, ...] is written where its i32 operand says, and kept elsewhere.
+ *     With list = true every operand and result is an array of pointers to compact tensors, shape [tensors],
+ *     in memory that the device reads (device, or pinned host memory; on the host device plain memory), and
+ *     so is `lengths`, i32 [tensors]: their elements.
  *
  * Arguments of linear_attention (h_k heads of q and k, h % h_k == 0; t tokens; seqs sequences, as many as b
  *     unless cu is given):

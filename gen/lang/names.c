@@ -92,6 +92,22 @@ int dim_find(const struct ir *ir, const char *name)
     return -1;
 }
 
+bool dim_is_taken(const struct ir *ir, const char *name)
+{
+    static const struct {
+        const char *name;
+        enum kind kind;
+    } TAKEN[] = {{"seqs", KIND_ATTENTION},
+                 {"page", KIND_ATTENTION},
+                 {"most", KIND_ATTENTION},
+                 {"pool", KIND_ATTENTION},
+                 {"slots", KIND_LINEAR}};
+    for (size_t i = 0; i < sizeof TAKEN / sizeof *TAKEN; i++)
+        if (TAKEN[i].kind == ir->kind && strcmp(TAKEN[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 int dim_sym(struct ir *ir, const char *name)
 {
     const int known = dim_find(ir, name);
