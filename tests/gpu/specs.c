@@ -57,7 +57,7 @@ const struct spec_row spec_rows[] = {
      "dlse",
      2,
      {FINAL("lse"),
-      {"live", ROLE_INPUT, LATHE_U8, "b h 80 80", FILL_INTEGER, 0.0, 1.0, false, false, false}}},
+      {"live", ROLE_INPUT, LATHE_I32, "b h 80 80", FILL_INTEGER, 0.0, 1.0, false, false, false}}},
     {"softcap", false, false, 2.0, "dlse", 1, {FINAL("lse")}},
     {"relative_bias",
      false,

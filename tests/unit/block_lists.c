@@ -59,13 +59,13 @@ static void make_live(int32_t *live, int most)
     if (!blocks)
         abort();
     make_lists(counts, blocks, most);
-    const int64_t lines[] = {1, H, QUERY_BLOCKS};
-    const int64_t lists[] = {1, H, QUERY_BLOCKS, most};
-    const int64_t table[] = {1, H, QUERY_BLOCKS, KEY_BLOCKS};
+    const int64_t lines[] = {LINES};
+    const int64_t lists[] = {LINES, most};
+    const int64_t table[] = {LINES, KEY_BLOCKS};
     run(NULL, "block_lists",
-        (lathe_arg[]){{"counts", counts, LATHE_I32, 3, lines, NULL},
-                      {"blocks", blocks, LATHE_I32, 4, lists, NULL},
-                      {"live", live, LATHE_I32, 4, table, NULL}},
+        (lathe_arg[]){{"counts", counts, LATHE_I32, 1, lines, NULL},
+                      {"blocks", blocks, LATHE_I32, 2, lists, NULL},
+                      {"live", live, LATHE_I32, 2, table, NULL}},
         3);
     free(blocks);
 }
