@@ -160,10 +160,6 @@ static const struct map_case MAPS[] = {
     {"rope_half", NULL, "b=2,t=5,h=3,h_kv=0,i=24", 0, LAYOUT_SWAPPED, true, true, NULL, false},
     {"rope_interleaved", NULL, "b=2,t=5,h=3,h_kv=2,i=16", 0, LAYOUT_SWAPPED, true, true, NULL, false},
     {"rope_interleaved", NULL, "b=1,t=5,h=3,h_kv=2,i=33", 0, LAYOUT_MISALIGNED, false, true, NULL, false},
-    {"rope_append", NULL, "b=2,t=5,h=3,h_kv=2,i=32,slots=23", 0, LAYOUT_COMPACT, false, false, NULL, false},
-    {"rope_append", NULL, "b=7,t=1,h=4,h_kv=1,i=64,slots=7", 0, LAYOUT_SWAPPED, true, false, NULL, false},
-    {"rope_append", NULL, "b=3,t=4,h=2,h_kv=4,i=17,slots=40", 0, LAYOUT_PADDED, true, false, NULL, false},
-    {"rope_append", NULL, "b=2,t=3,h=2,h_kv=2,i=24,slots=9", 0, LAYOUT_MISALIGNED, true, false, NULL, false},
     {"rope_table", NULL, "b=2,t=5,h=3,h_kv=2,i=32", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"lrpe", NULL, "b=2,h=3,n=37,d=16", 0, LAYOUT_COMPACT, false, true, NULL, false},
     {"lrpe_silu", NULL, "b=1,h=3,n=37,d=33", 0, LAYOUT_PADDED, true, true, NULL, false},
@@ -189,8 +185,6 @@ static const struct map_case MAPS[] = {
     {"line", LINE, "n=33", 0, LAYOUT_MISALIGNED, true, true, NULL, false},
     {"line", LINE, "n=4096", 0, LAYOUT_COMPACT, true, true, NULL, false},
     {"line", LINE, "n=0", 0, LAYOUT_COMPACT, false, true, NULL, false},
-    {"block_lists", NULL, "lines=28,kv_blocks=21,most=7", 0, LAYOUT_COMPACT, false, false, NULL, false},
-    {"block_lists", NULL, "lines=12,kv_blocks=33,most=7", 0, LAYOUT_MISALIGNED, false, false, NULL, false},
     {"packed_tokens", NULL, "tokens=30,ends=12", 0, LAYOUT_COMPACT, false, false, NULL, false},
     {"packed_tokens", NULL, "tokens=8,ends=5", 0, LAYOUT_MISALIGNED, false, false, NULL, false},
     {"packed_chunks", NULL, "chunks=25,ends=12", 0, LAYOUT_COMPACT, false, false, NULL, false},
@@ -221,6 +215,12 @@ static const struct map_case MAPS[] = {
     {"embedding rows", ROWS_OF_ROWS, "b=1,t=80,d=21,heads=2,words=44", 0, LAYOUT_PADDED, false, true, NULL,
      false},
     {"angles", ANGLES, "n=100", 0, LAYOUT_COMPACT, false, false, NULL, false},
+    {"rope_append", NULL, "b=2,t=5,h=3,h_kv=2,i=32,slots=23", 0, LAYOUT_COMPACT, false, false, NULL, false},
+    {"rope_append", NULL, "b=7,t=1,h=4,h_kv=1,i=64,slots=7", 0, LAYOUT_SWAPPED, true, false, NULL, false},
+    {"rope_append", NULL, "b=3,t=4,h=2,h_kv=4,i=17,slots=40", 0, LAYOUT_PADDED, true, false, NULL, false},
+    {"rope_append", NULL, "b=2,t=3,h=2,h_kv=2,i=24,slots=9", 0, LAYOUT_MISALIGNED, true, false, NULL, false},
+    {"block_lists", NULL, "lines=28,kv_blocks=21,most=7", 0, LAYOUT_COMPACT, false, false, NULL, false},
+    {"block_lists", NULL, "lines=12,kv_blocks=33,most=7", 0, LAYOUT_MISALIGNED, false, false, NULL, false},
 };
 
 static void add_map(struct case_list *list, const struct map_case *m, lathe_dtype dtype, lathe_pass pass)
