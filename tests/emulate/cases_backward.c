@@ -174,7 +174,7 @@ static void group_hopper(struct case_list *list, bool full)
     static const char *const SPEC[] = {"causal",    "softcap", "relative_bias", "document", "sinks",
                                        "retention", "qk_norm", "full",          "alibi",    "sliding_window",
                                        "prefix_lm", "sigmoid", "relu",          "rope",     "softmax_one",
-                                       "causal",    "dropout", "block_mask"};
+                                       "causal",    "dropout"};
     static const int DIMS[][2] = {{64, 64},   {128, 128}, {72, 40}, {192, 192},
                                   {256, 256}, {192, 128}, {24, 40}, {64, 64}};
     for (int i = 0; i < COUNT(SPEC) + COUNT(SPECS); i++) {
@@ -184,6 +184,7 @@ static void group_hopper(struct case_list *list, bool full)
                    dtype_of(own ? SPECS[i - COUNT(SPEC)].text : NULL, i % 2), DIMS[i % COUNT(DIMS)],
                    i == 0 || i == 4, full); /* of either kernel one with no queries, no keys */
     }
+    add_hopper(list, "block_mask", NULL, LATHE_BF16, DIMS[1], false, full);
     add_hopper(list, "document", NULL, LATHE_BF16, DIMS[0], false, full); /* not the wide kernel, as above */
     /* shared memory for one slab of dq: both warpgroups take turns at it */
     add_hopper(list, "relative_bias", NULL, LATHE_BF16, DIMS[1], true, full);
