@@ -337,6 +337,6 @@ def op_call(*args, **named):
 
 
 def test_what_no_kernel_computes_says_why():
-    q = lathe.Shaped((1, 8, 128, 64), "f32")
+    q = lathe.Shaped((1, 8, 128, 64), "f64")
     with pytest.raises(lathe.UnsupportedError, match="attention_fwd_sm80"):
         lathe.load("causal").source(q, q, q)
