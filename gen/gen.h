@@ -22,6 +22,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/arguments/input_ranges.h"
 #include "gen/arguments/sequences.h"
+#include "gen/arguments/slots.h"
 #include "gen/lang/load.h"
 #include "gen/host/call.h"
 #include "gen/elementwise/gradient.h"

@@ -4,7 +4,6 @@
  * In: sizes, a tensor of i32 in host memory. Out: numbers that attention takes. Nothing is kept.
  */
 #include "gen/arguments/sequences.h"
-#include "gen/ir/spec.h"
 #include "gen/ir/tensor.h"
 #include "runtime/recipe/bind.h"
 
@@ -57,8 +56,8 @@ static void fill_lengths(int32_t *length, int64_t n, int64_t kv, double (*unit)(
         length[i] = (int32_t)below(kv + 1, unit, state);
 }
 
-/* In any order: slot i changes places with one behind it, among those that are left. */
-static void fill_states(int32_t *index, int64_t n, int64_t slots, double (*unit)(void *state), void *state)
+/* Slot i changes places with one behind it, among those that are left. */
+void sequences_draw_slots(int32_t *index, int64_t n, int64_t slots, double (*unit)(void *state), void *state)
 {
     for (int64_t i = 0; i < n; i++)
         index[i] = i < slots ? (int32_t)i : -1;
@@ -85,41 +84,8 @@ bool sequences_fill(const struct signature *sig, const int64_t *dim, const lathe
     else if (strcmp(t->name, "used_kv") == 0 && (dim[SYM_PAGE] >= 0 || dim[SYM_SEQS] == dim[SYM_B]))
         fill_lengths(t->data, t->shape[0], dim[SYM_KV], unit, state);
     else if (strcmp(t->name, "state_index") == 0)
-        fill_states(t->data, t->shape[0], dim[SYM_SLOTS], unit, state);
+        sequences_draw_slots(t->data, t->shape[0], dim[SYM_SLOTS], unit, state);
     else
         return false;
     return true;
-}
-
-bool slots_has(const struct ir *ir, const char *result)
-{
-    bool found = false;
-    for (int i = 0; i < ir->n_tensors; i++)
-        found |= ir->tensor[i].slot && strcmp(ir->tensor[i].name, result) == 0;
-    return found;
-}
-
-bool slots_are(const struct ir *ir, const char *operand)
-{
-    bool found = false;
-    for (int i = 0; i < ir->n_tensors; i++)
-        found |= ir->tensor[i].slot && strcmp(ir->tensor[ir->tensor[i].slot - 1].name, operand) == 0;
-    return found;
-}
-
-bool slots_fill(const struct ir *ir, const int64_t *dim, const lathe_arg *t, double (*unit)(void *state),
-                void *state)
-{
-    int64_t slots = INT32_MAX;
-    bool found = false;
-    for (int i = 0; i < ir->n_tensors; i++) {
-        const struct map_tensor *to = &ir->tensor[i];
-        if (!to->slot || strcmp(ir->tensor[to->slot - 1].name, t->name) != 0)
-            continue;
-        found = true;
-        slots = dim[to->slots] < slots ? dim[to->slots] : slots;
-    }
-    if (found)
-        fill_states(t->data, tensor_count(t), slots, unit, state);
-    return found;
 }

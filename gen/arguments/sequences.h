@@ -10,7 +10,6 @@
 
 #include "lathe_types.h"
 
-struct ir;
 struct signature;
 
 /* Fill `cu` [seqs + 1] with places that rise from 0 to t, among them equal ones, or `state_index` [seqs] with
@@ -20,13 +19,8 @@ struct signature;
 bool sequences_fill(const struct signature *sig, const int64_t *dim, const lathe_arg *t,
                     double (*unit)(void *state), void *state);
 
-/* Elementwise: has this result a slot, so that not all of its elements are written? */
-bool slots_has(const struct ir *ir, const char *result);
-/* Do results find their slots by this operand? */
-bool slots_are(const struct ir *ir, const char *operand);
-/* Fill an operand by which results find their slots: each slot once, and -1 for about one in eight. False: it
-   is no such operand, and nothing was written. */
-bool slots_fill(const struct ir *ir, const int64_t *dim, const lathe_arg *t, double (*unit)(void *state),
-                void *state);
+/* Fill a list with slots of a pool in any order, each once, and -1 for about one in eight and for what is
+ * left. */
+void sequences_draw_slots(int32_t *index, int64_t n, int64_t slots, double (*unit)(void *state), void *state);
 
 #endif

@@ -7,6 +7,7 @@
 #include "gen/prove/index_ranges.h"
 #include "gen/arguments/input_ranges.h"
 #include "gen/arguments/sequences.h"
+#include "gen/arguments/slots.h"
 #include "gen/ir/tensor.h"
 #include "gen/prove/kind_proofs.h"
 #include "gen/prove/proof.h"

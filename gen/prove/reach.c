@@ -4,7 +4,7 @@
  * after the proofs, what was never taken, with its line. Formulas of the prelude are not listed: they are
  * everybody's.
  */
-#include "gen/arguments/sequences.h"
+#include "gen/arguments/slots.h"
 #include "gen/prove/prove.h"
 #include "gen/arguments/input_ranges.h"
 #include "gen/ir/tensor.h"

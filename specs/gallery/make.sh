@@ -20,6 +20,8 @@ formula_of() {
         sed "s/^$1\.lua: //; s/|/\\\\|/g; s/\*/\\\\*/g"
 }
 
+wrapped() { fold -s -w 116 | sed 's/ $//'; }
+
 draw() { # draw SPEC KIND
     set -- "$1" "$2" h=2,q=512,d=64
     [ "$2" = attention ] || set -- "$1" "$2" h=2,t=256,d=64
@@ -34,12 +36,16 @@ draw() { # draw SPEC KIND
 
 begin() { # begin PAGE TITLE TEXT
     page=$out/$1
-    printf '# %s\n\nPart of [the gallery](README.md). %s\n' "$2" "$3" >"$page"
+    printf '# %s\n\nPart of [the gallery](README.md). %s\n' "$2" "$3" | wrapped >"$page"
 }
 entry_with_picture() {
-    printf '\n## %s\n\n%s: [`specs/%s.lua`](../%s.lua)\n\n![%s](%s.png)\n' "$1" "$(formula_of "$1")" "$1" "$1" "$1" "$1" >>"$page"
+    printf '\n## %s\n\n' "$1" >>"$page"
+    printf '%s: [`specs/%s.lua`](../%s.lua)\n' "$(formula_of "$1")" "$1" "$1" | wrapped >>"$page"
+    printf '\n![%s](%s.png)\n' "$1" "$1" >>"$page"
 }
-entry() { printf '| [`%s`](../%s.lua) | %s |\n' "$1" "$1" "$(formula_of "$1")" >>"$page"; }
+entry() {
+    printf '* [`%s`](../%s.lua): %s\n' "$1" "$1" "$(formula_of "$1")" | wrapped | sed '2,$s/^/  /' >>"$page"
+}
 
 # Group: what a name has in common with others.
 group_of() {
@@ -48,6 +54,7 @@ group_of() {
     *softmax* | logsumexp | cross_entropy) echo 'Softmax and losses' ;;
     *norm*) echo 'Norms' ;;
     *cumsum* | *cumsumexp*) echo 'Scans' ;;
+    block_lists | largest) echo 'Selection' ;;
     mean_pool* | packed_*) echo 'Packed sequences and pooling' ;;
     act_* | *glu) echo 'Activations and gates' ;;
     *) echo 'Training: optimizers and embeddings' ;;
@@ -56,6 +63,7 @@ group_of() {
 groups='Softmax and losses
 Norms
 Scans
+Selection
 Packed sequences and pooling
 Activations and gates
 Positions
@@ -76,7 +84,7 @@ for name in $names; do
 done
 begin rows_and_points.md 'Rows and points' 'Operators on rows and on elements have no pairs of tokens to be drawn.'
 printf '%s\n' "$groups" | while IFS= read -r group; do
-    printf '\n## %s\n\n| spec | what it computes |\n|---|---|\n' "$group" >>"$page"
+    printf '\n## %s\n\n' "$group" >>"$page"
     for name in $names; do
         case $(kind_of "$name") in
         rowwise | elementwise) [ "$(group_of "$name")" != "$group" ] || entry "$name" ;;

@@ -175,6 +175,25 @@ static bool is_not_in_use(const struct tensor *t, const struct test_case *c, int
     return token >= sequence_place(c, true, i) + keys_in_use(c, i);
 }
 
+/* Of chunks of up to 4 tokens, and their steps; and lists of rising numbers, some of them empty, in tensors
+ * of 7. */
+static bool list_value(const struct tensor *t, int64_t flat, int64_t last, double *value)
+{
+    if (is(t, "first"))
+        *value = 4.0 * (double)flat;
+    else if (is(t, "length"))
+        *value = (double)(1 + 7 * flat % 4);
+    else if (is(t, "place"))
+        *value = (double)flat;
+    else if (is(t, "counts"))
+        *value = (double)(flat * 5 % 8);
+    else if (is(t, "blocks"))
+        *value = (double)(flat % last * 3 + flat / last % 3);
+    else
+        return false;
+    return true;
+}
+
 /* What makes sense for the inputs of the shipped specs and of this test's own; others are normal. */
 static double input_value(const struct tensor *t, const struct test_case *c, int64_t flat, uint64_t *state)
 {
@@ -183,6 +202,8 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
     if (c->dim[SYM_T] >= 0 && linear_value(t, c, flat, state, &linear))
         return linear;
     if (c->dim[SYM_Q] >= 0 && sequence_value(t, c, flat, &linear))
+        return linear;
+    if (list_value(t, flat, last, &linear))
         return linear;
     if (is(t, "doc")) /* ascending, a new document every 37 tokens or so */
         return (double)((flat % last + 11 * (flat / last)) / 37);
@@ -194,8 +215,6 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return is(t, "copy") ? 200.0 : 16.0;
     if (is(t, "chosen") || is(t, "live"))
         return uniform(state) < 0.3 ? 1.0 : 0.0;
-    if (is(t, "counts") || is(t, "blocks")) /* lists of rising numbers, some of them empty, in tensors of 7 */
-        return is(t, "counts") ? (double)(flat * 5 % 8) : (double)(flat % last * 3 + flat / last % 3);
     if (is(t, "prefix"))
         return (double)between(state, 0, c->dim[SYM_KV] + 3);
     if (is(t, "window"))
@@ -234,11 +253,6 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return place_in_sequence(flat);
     if (is(t, "long_since")) /* the same, all sequences 37 times as long */
         return place_in_sequence(flat / 37) * 37.0 + (double)(flat % 37);
-    if (is(t, "first") || is(t, "length") ||
-        is(t, "place")) /* of chunks of up to 4 tokens, and their steps */
-        return is(t, "first")    ? 4.0 * (double)flat
-               : is(t, "length") ? (double)(1 + 7 * flat % 4)
-                                 : (double)flat;
     if (is(t, "groups"))
         return 7.0;
     if (is(t, "channels")) /* a place of its own for each element, or for many */
