@@ -161,9 +161,12 @@ OPERATORS = [
 ]
 # shipped specs beside those of maps.py that have no row, and why
 WITHOUT_ROW = {
+    "block_lists": "integers only, a megabyte or so: a table of blocks for attention, bound by the launch",
+    "largest": "each element is compared with all of its row: no copy of bytes is a measure of it",
     "packed_chunks": "integers only, a few kilobytes: bookkeeping of packed sequences, bound by the launch",
     "packed_offsets": "integers only, a few kilobytes: bookkeeping of packed sequences, bound by the launch",
     "packed_tokens": "integers only, 8 bytes a token: bookkeeping of packed sequences, bound by the launch",
+    "rope_append": "the rotary of rope_half, and one token's keys and values for each sequence: bound by the launch",
 }
 BY_SPEC = {op.spec: op for op in OPERATORS}
 NO_GRADIENT = ("target", "since")
