@@ -116,7 +116,8 @@ every_stub() {
         spills=0
         case $template in
         templates/attention/fwd_sm80.cuh) spills=16 ;; # as below
-        templates/attention/decode.cuh) stub=templates/stub/decode ;;
+        templates/attention/decode.cuh | templates/attention/decode_merge.cuh) stub=templates/stub/decode ;;
+        templates/attention/mla.cuh) stub=templates/stub/mla ;;
         templates/rowwise/single.cuh) stub=templates/stub/rowwise ;;
         templates/rowwise/inner.cuh) stub=templates/stub/inner ;;
         templates/rowwise/inner_scan.cuh) stub=templates/stub/inner_scan ;;
@@ -180,6 +181,15 @@ decode_files() {
     done
 }
 
+mla_files() {
+    spills=0
+    for spec in mla alibi sinks; do
+        gen $spec dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512 sm_90a attention_mla
+        gen $spec dtype=f16,h=128,h_kv=1,q=4,kv=8192,d=576,d_v=512,page=64,used_kv=i32 sm_80 attention_mla
+        gen $spec dtype=bf16,h=16,h_kv=1,q=1,kv=8192,d=576,d_v=512 sm_86 attention_mla
+    done
+}
+
 backward_files() {
     # A row that stays in registers takes all that its bound leaves, and a word more with a given lse.
     # tests/spills.sh looks at more lengths.
@@ -195,6 +205,7 @@ backward_files() {
         gen causal dtype=f16,h=16,q=4096,$dims sm_86 '' backward
     done
     for spec in $attention; do
+        [ $spec != mla ] || continue # no kernel adds what values give to keys
         spills=0
         [ $spec != dropout ] || spills=64 # as above
         [ $spec != block_mask ] || spills=160 # a pair's block is found by two divisions beside all else that it needs
@@ -277,7 +288,7 @@ attention=$(grep -l '^return attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 linear=$(grep -l '^return linear_attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 every_stub >"$temp/list"
 if [ -x "${LATHE:-}" ]; then
-    { forward_files; decode_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
+    { forward_files; decode_files; mla_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
 else
     echo "tests/templates.sh: skipped: generated files, since the tool lathe was not built" >&2
 fi

@@ -11,14 +11,14 @@
 
 enum { SIZE_POSITIONS = 1 << 24 }; /* integers below it are exact in f32 */
 /* d and d_v, which kernels are made for. */
-#define SIGN_HEAD_DIMS(most_d_v)                                                                             \
+#define SIGN_HEAD_DIMS(most_d, most_d_v)                                                                     \
     {.sym = SYM_D,                                                                                           \
      .same_as = SYM_D_V,                                                                                     \
      .usual = 128,                                                                                           \
      .built = true,                                                                                          \
      .positive = true,                                                                                       \
      .least = ATTENTION_LEAST_DIM,                                                                           \
-     .most = ATTENTION_MOST_DIM,                                                                             \
+     .most = (most_d),                                                                                       \
      .step = ATTENTION_DIM_STEP},                                                                            \
     {                                                                                                        \
         .sym = SYM_D_V, .same_as = SYM_D, .built = true, .positive = true, .least = ATTENTION_LEAST_DIM,     \

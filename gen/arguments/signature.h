@@ -9,8 +9,15 @@
 struct signature;
 struct ir;
 
-/* What kernels of attention take, whatever the spec: head dims, in steps. */
-enum { ATTENTION_LEAST_DIM = 16, ATTENTION_MOST_DIM = 256, ATTENTION_MOST_DV = 512, ATTENTION_DIM_STEP = 8 };
+/* What kernels of attention take, whatever the spec: head dims, in steps; of q and k, of which one template
+   takes wider ones, and of v. */
+enum {
+    ATTENTION_LEAST_DIM = 16,
+    ATTENTION_MOST_DIM = 256,
+    ATTENTION_WIDEST_DIM = 576,
+    ATTENTION_MOST_DV = 512,
+    ATTENTION_DIM_STEP = 8
+};
 
 /* The arguments of a pass of a spec, and the sizes of its calls. */
 void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out);

@@ -71,12 +71,17 @@ static void add_sequences(struct params *p, const struct emitter *e, bool o_f32)
     emit_enter_end(e);
 }
 
+static bool is_unaligned(const struct emitter *e, int arg)
+{
+    return arg >= 0 && arg_in(e->problem->unaligned, arg);
+}
+
 bool has_unaligned_rows(const struct emitter *e)
 {
     static const char *const name[] = {"q", "k", "v"};
     bool any = false;
     for (int t = 0; t < TENSOR_O; t++)
-        any |= arg_in(e->problem->unaligned, lathe__arg_find(e->sig, name[t], 0));
+        any |= is_unaligned(e, lathe__arg_find(e->sig, name[t], 0));
     return any;
 }
 
@@ -114,8 +119,12 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
                                      dim,
                                      false};
         l->inner[t] = l->outer[t];
+        if (t == TENSOR_V && a->e->w->v_is_k) { /* it is where K is, after its copy */
+            l->inner[t] = l->inner[TENSOR_K];
+            continue;
+        }
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
-        l->moved[t] = t < n_moved && (mod || arg_in(problem->unaligned, l->outer[t].arg));
+        l->moved[t] = t < n_moved && (mod || is_unaligned(a->e, l->outer[t].arg));
         if (l->moved[t])
             emit_place_in_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : element, a->e, out);
     }

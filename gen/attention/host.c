@@ -61,7 +61,7 @@ lathe_status host_head_init(struct host_head *head, const struct host_call *call
     head->call = call;
     host_view_make(&head->q_in, host_arg(call, "q"), 4);
     host_view_make(&head->k_in, host_arg(call, "k"), 4);
-    host_view_make(&head->v_in, host_arg(call, "v"), 4);
+    host_view_make(&head->v_in, host_arg(call, call->ir->v_is_k ? "k" : "v"), 4);
     head->len_q = host_dim(call, SYM_Q);
     head->len_kv = host_dim(call, SYM_KV);
     head->page = call->problem.paged ? host_dim(call, SYM_PAGE) : 0;

@@ -254,6 +254,15 @@ static lathe_status keys_out(struct row_gradient *a, enum mod which, const struc
     return status;
 }
 
+/* Values that are the first elements of keys give their gradient to them. */
+static void values_to_keys(const struct row_gradient *a)
+{
+    const struct host_head *head = &a->head;
+    for (int64_t token = 0; token < head->len_kv; token++)
+        for (int e = 0; e < head->d_v; e++)
+            a->dk_sum[token * head->d + e] += a->dv_sum[token * head->d_v + e];
+}
+
 static lathe_status key_head(struct row_gradient *a, int64_t batch, int64_t h_kv, int64_t group,
                              lathe_error *err)
 {
@@ -263,6 +272,8 @@ static lathe_status key_head(struct row_gradient *a, int64_t batch, int64_t h_kv
     lathe_status status = LATHE_OK;
     for (int64_t i = 0; i < group && status == LATHE_OK; i++)
         status = query_head(a, batch, h_kv * group + i, err);
+    if (a->call->ir->v_is_k)
+        values_to_keys(a);
     if (status == LATHE_OK)
         status = keys_out(a, MOD_KEY, &head->k_in, &a->dk, head->d, a->dk_sum, err);
     if (status == LATHE_OK)

@@ -35,15 +35,15 @@ static bool half_mod_fits(const struct kernel_request *r, char *why)
     return true;
 }
 
-static bool attention_dims_fit(const struct kernel_request *r, int most_dv, char *why)
+static bool attention_dims_fit(const struct kernel_request *r, int most_d, int most_dv, char *why)
 {
     int64_t d = r->problem->dim[SYM_D];
     int64_t dv = r->problem->dim[SYM_D_V];
     if (r->problem->dtype == LATHE_F64)
         snprintf(why, REASON_BYTES, "dtype f64; it takes f16, bf16 and f32 (f64 runs on the host device)");
-    else if (d < ATTENTION_LEAST_DIM || d > ATTENTION_MOST_DIM || d % ATTENTION_DIM_STEP != 0)
+    else if (d < ATTENTION_LEAST_DIM || d > most_d || d % ATTENTION_DIM_STEP != 0)
         snprintf(why, REASON_BYTES, "d = %lld; it takes multiples of %d from %d to %d", (long long)d,
-                 ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, ATTENTION_MOST_DIM);
+                 ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, most_d);
     else if (dv < ATTENTION_LEAST_DIM || dv > most_dv || dv % ATTENTION_DIM_STEP != 0)
         snprintf(why, REASON_BYTES, "d_v = %lld; it takes multiples of %d from %d to %d", (long long)dv,
                  ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, most_dv);
@@ -145,6 +145,7 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why)
     if (!attention_has_sequences(r))
         return true;
     for (int m = 0; m < MOD_COUNT; m++) {
+        const int arg = lathe__arg_find(r->sig, name[m], 0);
         if (r->ir->mod[m].n_stages > 0)
             snprintf(why, REASON_BYTES,
                      "%s beside a mod of %s; on a GPU such a spec takes dense tensors alone, and the host "
@@ -152,7 +153,7 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why)
                      given_lists(r), name[m],
                      r->problem->paged ? "; or keep keys and values in pages as the mods have made them"
                                        : "");
-        else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name[m], 0)))
+        else if (arg >= 0 && arg_in(r->problem->unaligned, arg))
             snprintf(why, REASON_BYTES,
                      "%s, and rows of %s do not start at multiples of 16 bytes; align them", given_lists(r),
                      name[m]);
@@ -166,9 +167,10 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why)
     return false;
 }
 
-bool plan_attention_begin(const struct kernel_request *r, int most_dv, struct plan *plan, char *why)
+bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_dv, struct plan *plan,
+                          char *why)
 {
-    if (!attention_dims_fit(r, most_dv, why))
+    if (!attention_dims_fit(r, most_d, most_dv, why))
         return false;
     plan->attention.short_rows = r->attention->short_rows;
     rescale_say(r->attention->forward, plan->attention.optimistic, plan->attention.rows,

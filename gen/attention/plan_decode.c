@@ -76,7 +76,7 @@ static void take(const struct kernel_request *r, const struct tile_row *t, int s
 
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (!serves(r, why) || !plan_attention_begin(r, MAX_DIM, plan, why) ||
+    if (!serves(r, why) || !plan_attention_begin(r, MAX_DIM, MAX_DIM, plan, why) ||
         !plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_sequences_fit(r, why))
         return false;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {

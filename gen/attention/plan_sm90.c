@@ -165,7 +165,7 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
 {
     plan->attention.optimistic =
         r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */
-    if (!plan_attention_begin(r, MOST_DV, plan, why))
+    if (!plan_attention_begin(r, MAX_DIM, MOST_DV, plan, why))
         return false;
     if (!plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_no_sequences(r, why) ||
         !plan_tma_takes(r, why))

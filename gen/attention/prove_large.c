@@ -88,7 +88,7 @@ void prove_large(struct prover *p, struct proof *out)
     struct data d;
     lathe_error err = {.status = LATHE_OK};
     proof_begin(out, "large scores", BOUND);
-    out->applies = p->ir->forward.n_roots > 0;
+    out->applies = p->ir->forward.n_roots > 0 && !p->ir->v_is_k; /* whose dk is of scores, too */
     if (!out->applies)
         return;
     lathe_status status = data_make(&d, p, dim) ? LATHE_OK : host_out_of_memory(&err);

@@ -113,7 +113,7 @@ static void count_sequences(struct signature *s)
 }
 
 /* Each batch is a sequence, but where `cu_q` says otherwise. */
-static void add_sizes(struct signature *s)
+static void add_sizes(struct signature *s, const struct ir *ir, bool backward)
 {
     const uint8_t cu = (uint8_t)(1 + lathe__arg_find(s, "cu_q", 0));
     const uint8_t pages = s->paged_by;
@@ -138,10 +138,11 @@ static void add_sizes(struct signature *s)
         {.sym = SYM_PAGE, .beside = pages, .positive = true},
         {.sym = SYM_MOST, .beside = pages},
         {.sym = SYM_POOL, .beside = pages, .positive = true},
-        SIGN_HEAD_DIMS(ATTENTION_MOST_DV),
+        SIGN_HEAD_DIMS(backward ? ATTENTION_MOST_DIM : ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV),
     };
     static const struct sig_size free_size = {.named = true};
     sign_sizes(s, sizes, sizeof sizes / sizeof sizes[0]);
+    s->size[s->n_sizes - 1].within = ir->v_is_k ? SYM_D : SYM_ONE;
     sign_free_sizes(s, &free_size);
 }
 
@@ -151,7 +152,8 @@ static void add_gradients(struct signature *s, const struct ir *ir)
     add_seeds(s, ir, QUERY, false);
     sign_main(s, ROLE_OUT_OPTIONAL, "dq", QUERY, 4);
     sign_main(s, ROLE_OUT_OPTIONAL, "dk", KEY, 4);
-    sign_main(s, ROLE_OUT_OPTIONAL, "dv", VALUE, 4);
+    if (!ir->v_is_k) /* else it is in dk */
+        sign_main(s, ROLE_OUT_OPTIONAL, "dv", VALUE, 4);
     sign_input_gradients(s, ir);
     sign_presence_built(s);
 }
@@ -160,7 +162,8 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
 {
     add_read(s, "q", QUERY);
     add_read(s, "k", KEY);
-    add_read(s, "v", VALUE);
+    if (!ir->v_is_k)
+        add_read(s, "v", VALUE);
     struct sig_arg *o = sign_main(s, backward ? ROLE_IN : ROLE_OUT, "o", OUTPUT, 4);
     if (o)
         o->optional = backward; /* of the forward pass; recomputed where it is not given */
@@ -185,5 +188,5 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
     if (backward)
         add_gradients(s, ir);
     count_sequences(s);
-    add_sizes(s);
+    add_sizes(s, ir, backward);
 }

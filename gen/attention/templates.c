@@ -29,6 +29,13 @@ static void config_sm80(struct text_buf *t, const struct problem *problem, const
     text_add(t, "constexpr bool O_F32 = %s;\n", yes(plan->attention.o_f32));
 }
 
+static void config_mla(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    emit_tiles(t, problem, plan);
+    text_add(t, "constexpr bool V_IS_K = %s, O_F32 = %s;\n", yes(plan->attention.v_is_k),
+             yes(plan->attention.o_f32));
+}
+
 static void config_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     emit_tiles(t, problem, plan);
@@ -113,6 +120,12 @@ const struct template_row attention_templates[] = {
      .hopper = true,
      .define = define_widths,
      .config = config_sm90,
+     FORWARD},
+    {.name = "attention_mla",
+     .file = "attention/mla.cuh",
+     .ok = plan_attention_mla,
+     .config = config_mla,
+     .unproven = "it has run on the emulator alone",
      FORWARD},
     {.name = "attention_fwd_sm80",
      .file = "attention/fwd_sm80.cuh",

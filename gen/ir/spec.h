@@ -217,6 +217,8 @@ struct ir {
     bool inner; /* x is [..., n, rows]: rows run along the dim before the last */
     bool no_y;  /* root 0 is a constant that nobody takes */
 
+    bool v_is_k; /* attention: v is the first d_v elements of k, and no argument */
+
     struct rescale rescale; /* of a lowered spec */
     int n_key_strides;
     struct key_stride key_stride[MAX_KEY_STRIDES]; /* the same, see attention/key_strides.c */

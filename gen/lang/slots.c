@@ -382,6 +382,20 @@ static void trace_online_slot(struct tracer *t, int slots)
     lua_pop(lua, 1);
 }
 
+/* v = "k": one memory, which mods would make two of. */
+static void read_values(struct tracer *t, int slots)
+{
+    struct ir *ir = t->ir;
+    const int kind = lua_getfield(t->lua, slots, "v");
+    ir->v_is_k = kind == LUA_TSTRING && strcmp(lua_tostring(t->lua, -1), "k") == 0;
+    if (kind != LUA_TNIL && !ir->v_is_k)
+        slot_mistake(t, "'v' may be \"k\", whose first d_v elements are then the values; else leave it out");
+    if (ir->v_is_k && (ir->mod[MOD_KEY].n_stages > 0 || ir->mod[MOD_VALUE].n_stages > 0))
+        slot_mistake(t, "v = \"k\" goes without key_mod and value_mod, which would make two tensors of one "
+                        "memory; modify keys before they are stored, or leave v out and pass it");
+    lua_pop(t->lua, 1);
+}
+
 void trace_attention(struct tracer *t, int slots)
 {
     static const int score[] = {LEAF_S};
@@ -391,6 +405,7 @@ void trace_attention(struct tracer *t, int slots)
     trace_mod(t, slots, "query_mod", MOD_QUERY, SLOT_QUERY);
     trace_mod(t, slots, "key_mod", MOD_KEY, SLOT_KEY);
     trace_mod(t, slots, "value_mod", MOD_VALUE, SLOT_VALUE);
+    read_values(t, slots);
     trace_scale(t, slots, SLOT_SCALE);
     trace_function(t, slots, "score_mod", SLOT_SCORE,
                    (struct slot_call){.fn = &ir->score, .leaf = score, .n_leaves = 1, .n_values = 1});

@@ -65,7 +65,8 @@ bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, 
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why);
 
 /* attention/plan.c: what every attention template asks and fills in. */
-bool plan_attention_begin(const struct kernel_request *r, int most_dv, struct plan *plan, char *why);
+bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_dv, struct plan *plan,
+                          char *why);
 /* Of a template without products of f32: are its tensors f16 or bf16? instead: what takes f32. */
 bool plan_halves_alone(const struct kernel_request *r, const char *instead, char *why);
 /* What common/mma_f32.cuh does, for `lathe explain`. */
@@ -85,6 +86,8 @@ void plan_take_tile(struct plan *plan, const struct tile_row *t, int smem, bool 
 /* attention/plan_sm90.c. The second: does a row of its tiles ask whether keys are many? */
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 bool attention_asks_keys(const struct problem *problem, const struct device *device);
+/* attention/plan_mla.c */
+bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why);
 /* attention/plan_decode.c: attention_decode; and plan_lengths of pipeline/pick.h. */
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why);
 int attention_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);

@@ -448,8 +448,10 @@ int cmd_draw(const struct options *o)
     d->run.o = &d->o;
     d->run.inputs_alone = true;
     d->run.ir = tool_spec(o->operand[0], o, &code);
-    if (d->run.ir)
+    if (d->run.ir) {
+        d->run.ir->v_is_k = false; /* v then tells weights apart, which are the same whatever it is */
         code = draw_spec(d);
+    }
     for (int i = 0; i < d->n_panels; i++)
         free(d->panel[i].value);
     run_free(&d->run);

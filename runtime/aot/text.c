@@ -56,21 +56,21 @@ static void write_arg(FILE *f, const struct sig_arg *a)
     fprintf(f, "%s}},\n", a->ndim ? "" : "{0, 0, 0, 0, 0}");
 }
 
-_Static_assert(sizeof(struct sig_size) == 12 + 5 * 4, "write_size lacks a member of struct sig_size");
+_Static_assert(sizeof(struct sig_size) == 16 + 5 * 4, "write_size lacks a member of struct sig_size");
 
 static void write_size(FILE *f, const struct sig_size *s)
 {
     fprintf(f,
             "    {.sym = %d, .same_as = %d, .multiple_of = %d, .tied = %d, .by = %d, .packed_by = %d, .built "
             "= %d,\n"
-            "     .named = %d, .implied = %d, .positive = %d, .counted = %d, .beside = %d, .usual = %" PRId32
-            ", .below = %" PRId32 ",\n     .least = %" PRId32 ", .most = %" PRId32 ", .step = %" PRId32
-            "},\n",
+            "     .named = %d, .implied = %d, .positive = %d, .counted = %d, .within = %d, .beside = %d, "
+            ".usual = %" PRId32 ", .below = %" PRId32 ",\n     .least = %" PRId32 ", .most = %" PRId32
+            ", .step = %" PRId32 "},\n",
             s->sym, s->same_as, s->multiple_of, s->tied, s->by, s->packed_by, s->built, s->named, s->implied,
-            s->positive, s->counted, s->beside, s->usual, s->below, s->least, s->most, s->step);
+            s->positive, s->counted, s->within, s->beside, s->usual, s->below, s->least, s->most, s->step);
 }
 
-_Static_assert(sizeof(struct signature) == 24 + 8 + 4 + 4 + MAX_SIZES * sizeof(struct sig_size) + 8 +
+_Static_assert(sizeof(struct signature) == 24 + 8 + 4 + 4 + MAX_SIZES * sizeof(struct sig_size) + 4 +
                                                MAX_ARGS * sizeof(struct sig_arg) + 8 +
                                                MAX_FREE_SYMS * NAME_MAX_BYTES,
                "write_signature lacks a member of struct signature");

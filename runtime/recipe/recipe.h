@@ -128,6 +128,7 @@ struct sig_size {
     bool implied;      /* not named by a line where it is what it would be anyway */
     bool positive;     /* at least 1 */
     bool counted;      /* kernels number what is counted by these together: fewer than 2^31 */
+    uint8_t within;    /* enum sym: of which it is no more; SYM_ONE: any */
     uint8_t beside;    /* it is there beside this argument alone, which its name in a line brings */
     int32_t usual;     /* what it is in a line that does not say, where same_as does not either; 0: unknown */
     int32_t below;     /* on a GPU, where positions along it are floats; 0: no limit */

@@ -39,6 +39,12 @@ static lathe_status check_relations(const struct signature *sig, const struct si
             err, LATHE_ARG,
             "problem: expected %s to be a multiple of %s, given %s=%" PRId64 " and %s=%" PRId64, name,
             name_of(sig, s->multiple_of), name, value, name_of(sig, s->multiple_of), p->dim[s->multiple_of]);
+    if (s->within != SYM_ONE && value > p->dim[s->within])
+        return lathe__fail(
+            err, LATHE_ARG,
+            "problem: expected %s <= %s, of whose elements it takes the first, given %s=%" PRId64
+            " and %s=%" PRId64,
+            name, name_of(sig, s->within), name, value, name_of(sig, s->within), p->dim[s->within]);
     if (s->packed_by && arg_in(p->present, s->packed_by - 1) && value != 1)
         return lathe__fail(err, LATHE_ARG,
                            "argument '%s': expected %s=1, since packed sequences lie one behind the other in "

@@ -104,15 +104,15 @@ struct work {
     }
 };
 
-// Parts of a tile of rows lie beside each other.
-DEV work find_work(const attention_params &p)
+// BY_WARPS: a tile has 16 rows, or 16 of each warp; else cfg::BM. Parts of a tile of rows lie beside each other.
+template <bool BY_WARPS = true> DEV work find_work(const attention_params &p)
 {
     const u32 parts = static_cast<u32>(p.parts);
     const u32 rows = static_cast<u32>(p.z.len_q * p.z.group());
     work w;
     w.group = p.z.group();
     w.wide = rows > WARP_ROWS;
-    const u32 of_tile = w.wide ? WARP_ROWS * cfg::WARPS : WARP_ROWS;
+    const u32 of_tile = !BY_WARPS ? cfg::BM : w.wide ? WARP_ROWS * cfg::WARPS : WARP_ROWS;
     const u32 tiles = (rows + of_tile - 1) / of_tile;
     const u32 block = blockIdx.x;
     const u32 tile = block / parts;
@@ -159,12 +159,12 @@ DEV key_tiles find_keys(const attention_params &p, const work &w)
     return {end - before, max(min(tiles - before, each), 0)};
 }
 
-// Walks those of a part's tiles that are one warp's: every WARPS'th, from the last down. All lanes get the same answers; each
-// classifies a tile ahead of the walk.
-struct warp_cursor {
+// Walks those of a part's tiles that are one walker's: every WALKERS'th, from the last down. Walkers are the warps of a block, or
+// one, which all warps are. All lanes get the same answers; each classifies a tile ahead of the walk.
+template <int WALKERS> struct part_cursor {
     static constexpr int END = -1;
     key_tiles keys;
-    int next_turn; // the warp's tiles before the 32 at hand
+    int next_turn; // the walker's tiles before the 32 at hand
     u32 low, high; // bits of the classes of those that are still to come
 
     __device__ __forceinline__ void start(const key_tiles &of)
@@ -174,7 +174,10 @@ struct warp_cursor {
         low = 0;
         high = 0;
     }
-    __device__ __forceinline__ int tile_of(int turn) const { return static_cast<int>(threadIdx.x / 32) + turn * cfg::WARPS; } // of the part's tiles
+    __device__ __forceinline__ int tile_of(int turn) const // of the part's tiles
+    {
+        return (WALKERS > 1 ? static_cast<int>(threadIdx.x / 32) : 0) + turn * WALKERS;
+    }
 
     // For all rows of the block.
     DEV int classify(const attention_params &p, const work &w, int tile)
@@ -216,6 +219,7 @@ struct warp_cursor {
         return code;
     }
 };
+using warp_cursor = part_cursor<cfg::WARPS>;
 
 // ---- row states of parts -------------------------------------------------------------------------------------------
 

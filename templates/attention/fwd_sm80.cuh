@@ -202,21 +202,7 @@ template <class PARAMS> DEV bool find_work(PARAMS &p, work_place &at)
     }
 }
 
-// Rows of a key head of batch b, or of sequence b in its pages.
-template <int ROWS, int DIM, int COLS> struct key_rows : tile_loader<ROWS, DIM, COLS, THREADS> {
-    __device__ __forceinline__ key_rows(const attention_params &, const void *all, int b, i64 of_batch, int h, i64 of_head, i64 of_row)
-        : tile_loader<ROWS, DIM, COLS, THREADS>(static_cast<const cfg::element *>(all) + b * of_batch + h * of_head, of_row)
-    {
-    }
-};
-template <int ROWS, int DIM, int COLS>
-    requires HAS_PAGES<attention_params>
-struct key_rows<ROWS, DIM, COLS> : page_loader<ROWS, DIM, COLS, THREADS, attention_params> {
-    __device__ __forceinline__ key_rows(const attention_params &p, const void *all, int b, i64 of_page, int h, i64 of_head, i64 of_row)
-        : page_loader<ROWS, DIM, COLS, THREADS, attention_params>(p, static_cast<const cfg::element *>(all) + h * of_head, b, of_page, of_row)
-    {
-    }
-};
+template <int DIM, int COLS> using key_rows = block_rows<cfg::BN, DIM, COLS, THREADS, attention_params>;
 
 // ---- one tile -------------------------------------------------------------------------------------------
 
@@ -319,8 +305,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, IN_F32 ? 1 : 0) // 1: all 
 
     const tile_loader<cfg::BM, HALVES * cfg::D, HALVES * cfg::D_PAD, THREADS> q_rows(
         static_cast<const element *>(p.q) + at.b * p.q_b + at.h * p.q_h, p.q_t);
-    const key_rows<cfg::BN, HALVES * cfg::D, HALVES * cfg::D_PAD> k_rows(p, p.k, at.b, p.k_b, h_kv, p.k_h, p.k_t);
-    const key_rows<cfg::BN, HALVES * cfg::D_V, HALVES * cfg::DV_PAD> v_rows(p, p.v, at.b, p.v_b, h_kv, p.v_h, p.v_t);
+    const key_rows<HALVES * cfg::D, HALVES * cfg::D_PAD> k_rows(p, static_cast<const element *>(p.k), at.b, p.k_b, h_kv, p.k_h, p.k_t);
+    const key_rows<HALVES * cfg::D_V, HALVES * cfg::DV_PAD> v_rows(p, static_cast<const element *>(p.v), at.b, p.v_b, h_kv, p.v_h, p.v_t);
     const auto load_k = [&](int tile, int stage) {
         k_rows.load(shared + static_cast<u32>(shared_layout::K + stage * shared_layout::K_BYTES),
                     tile * cfg::BN, p.z.len_kv - tile * cfg::BN);

@@ -101,3 +101,21 @@ template <int ROWS, int DIM, int COLS, int THREADS, class PARAMS> struct page_lo
         }
     }
 };
+
+// Rows of a key head of batch b, or of sequence b in its pages.
+template <int ROWS, int DIM, int COLS, int THREADS, class PARAMS> struct block_rows : tile_loader<ROWS, DIM, COLS, THREADS> {
+    template <class T>
+    __device__ __forceinline__ block_rows(const PARAMS &, const T *all, int b, i64 of_batch, int h, i64 of_head, i64 of_row)
+        : tile_loader<ROWS, DIM, COLS, THREADS>(all + b * of_batch + h * of_head, of_row)
+    {
+    }
+};
+template <int ROWS, int DIM, int COLS, int THREADS, class PARAMS>
+    requires HAS_PAGES<PARAMS>
+struct block_rows<ROWS, DIM, COLS, THREADS, PARAMS> : page_loader<ROWS, DIM, COLS, THREADS, PARAMS> {
+    template <class T>
+    __device__ __forceinline__ block_rows(const PARAMS &p, const T *all, int b, i64 of_page, int h, i64 of_head, i64 of_row)
+        : page_loader<ROWS, DIM, COLS, THREADS, PARAMS>(p, all + h * of_head, b, of_page, of_row)
+    {
+    }
+};

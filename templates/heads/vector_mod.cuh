@@ -15,7 +15,7 @@ static_assert(vector_mod<variant::query_mod, inputs> && vector_mod<variant::key_
               "and the notes below name the first one that is missing");
 static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16> || same_type<cfg::element, float>,
               "cfg::element is f16, bf16 or float");
-static_assert(cfg::D % 8 == 0 && cfg::D >= 8 && cfg::D <= 512, "cfg::D is a multiple of 8 from 8 to 512");
+static_assert(cfg::D % 8 == 0 && cfg::D >= 8 && cfg::D <= 576, "cfg::D is a multiple of 8 from 8 to 576");
 static_assert(cfg::D_V % 8 == 0 && cfg::D_V >= 8 && cfg::D_V <= 512, "cfg::D_V is a multiple of 8 from 8 to 512");
 
 constexpr int MOD_THREADS = 256;

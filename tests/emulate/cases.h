@@ -100,6 +100,7 @@ void group_linear(struct case_list *list, bool full);    /* cases_linear.c */
 void group_sequences(struct case_list *list, bool full); /* cases_sequences.c */
 void group_pages(struct case_list *list, bool full);     /* cases_pages.c */
 void group_decode(struct case_list *list, bool full);    /* cases_decode.c */
+void group_mla(struct case_list *list, bool full);       /* cases_mla.c */
 void group_f32(struct case_list *list, bool full);       /* cases_f32.c */
 bool same_job(const struct test_case *a, const struct test_case *b);
 void case_name(const struct test_case *c, char *out, size_t size);

@@ -93,6 +93,9 @@ const char *mask_reference(const char *name);
 lathe_status spec_open(lathe_spec **out, const struct spec_row *row, lathe_error *err);
 /* Rowwise: is some gradient added up by atomics? Only where it is asked for has it the same bits again. */
 bool spec_scatters(const struct spec_row *spec);
+/* Attention: is v no argument, but the first elements of k? Only the host device has a backward pass of it.
+ */
+bool spec_values_in_keys(const struct spec_row *spec);
 /* Arguments of a pass of a spec: those of its kind, its own, seeds and gradients. Returns how many; at most
    CASE_ARGS. */
 int spec_arguments(const struct spec_row *spec, lathe_pass pass, struct arg_row *out);

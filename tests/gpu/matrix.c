@@ -11,32 +11,15 @@
 #include <string.h>
 
 #define GRAD "grad_"
-const char *const matrix_groups[] = {"lengths",
-                                     "unequal",
-                                     "heads",
-                                     "dims",
-                                     "layouts",
-                                     "f32",
-                                     "data",
-                                     "masks",
-                                     GRAD "masks",
-                                     "q_start",
-                                     "rowwise",
-                                     "linear",
-                                     GRAD "linear",
-                                     GRAD "lengths",
-                                     GRAD "unequal",
-                                     GRAD "heads",
-                                     GRAD "dims",
-                                     GRAD "layouts",
-                                     GRAD "data",
-                                     GRAD "q_start",
-                                     GRAD "rowwise",
-                                     "elementwise",
-                                     GRAD "elementwise",
-                                     "lists",
-                                     "packed",
-                                     NULL};
+const char *const matrix_groups[] = {"lengths",      "unequal",     "heads",
+                                     "dims",         "layouts",     "f32",
+                                     "mla",          "data",        "masks",
+                                     GRAD "masks",   "q_start",     "rowwise",
+                                     "linear",       GRAD "linear", GRAD "lengths",
+                                     GRAD "unequal", GRAD "heads",  GRAD "dims",
+                                     GRAD "layouts", GRAD "data",   GRAD "q_start",
+                                     GRAD "rowwise", "elementwise", GRAD "elementwise",
+                                     "lists",        "packed",      NULL};
 
 struct test_case *case_add(struct case_list *list, const struct test_case *c)
 {
@@ -81,6 +64,9 @@ static struct test_case attention(const struct spec_row *spec)
 
 static bool sizes_fit(const struct test_case *c)
 {
+    if (spec_values_in_keys(c->spec) && c->dim[DIM_D_V] > c->dim[DIM_D]) {
+        return false;
+    }
     const int64_t start = c->has_q_start ? c->q_start : c->dim[DIM_KV] - c->dim[DIM_Q];
     return !c->spec->rows_are_keys || (start >= 0 && start + c->dim[DIM_Q] <= c->dim[DIM_KV]);
 }
@@ -297,6 +283,29 @@ static void group_masks(struct case_list *list, const struct spec_row *spec, boo
     }
 }
 
+/* Latent attention: absorbed, of 1 to 4 tokens; parts, and narrower ones of which no part is a whole slice.
+ */
+static void group_mla(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    static const int SIZE[][7] = {/* b, h, h_kv, q, kv, d, d_v */
+                                  {2, 16, 1, 1, 700, 576, 512}, {1, 128, 1, 4, 300, 576, 512},
+                                  {3, 32, 1, 2, 65, 576, 512},  {2, 12, 2, 3, 1300, 288, 256},
+                                  {1, 4, 1, 70, 150, 320, 24},  {1, 6, 1, 1, 0, 576, 512},
+                                  {1, 64, 1, 1, 5000, 576, 512}};
+    for (int i = 0; i < (spec_values_in_keys(spec) ? quick ? 3 : 7 : 0); i++) {
+        struct test_case c = attention(spec);
+        c.dim[DIM_B] = SIZE[i][0];
+        c.dim[DIM_H] = SIZE[i][1];
+        c.dim[DIM_H_KV] = SIZE[i][2];
+        c.dim[DIM_Q] = SIZE[i][3];
+        c.dim[DIM_KV] = SIZE[i][4];
+        c.dim[DIM_D] = SIZE[i][5];
+        c.dim[DIM_D_V] = SIZE[i][6];
+        c.may_refuse = true; /* but where attention_mla is asked for */
+        add_pair(list, &c);
+    }
+}
+
 /* ---- rowwise --------------------------------------------------------------------------------------- */
 
 static void add_rowwise(struct case_list *list, const struct spec_row *spec, int64_t n, int leading,
@@ -357,6 +366,7 @@ static void turn_backward(struct case_list *list)
 {
     for (int i = 0; i < list->n; i++) {
         list->item[i].pass = LATHE_BACKWARD;
+        list->item[i].may_refuse |= list->item[i].spec && spec_values_in_keys(list->item[i].spec);
         list->item[i].deterministic = i % 3 == 2;
     }
 }
@@ -367,11 +377,11 @@ static void forward_cases(struct case_list *list, const char *group, bool quick)
         const char *name;
         bool rowwise;
         void (*add)(struct case_list *, const struct spec_row *, bool);
-    } GROUPS[] = {{"lengths", false, group_lengths}, {"unequal", false, group_unequal},
-                  {"heads", false, group_heads},     {"dims", false, group_dims},
-                  {"layouts", false, group_layouts}, {"data", false, group_data},
-                  {"q_start", false, group_q_start}, {"rowwise", true, group_rowwise},
-                  {"masks", false, group_masks},     {"f32", false, group_f32}};
+    } GROUPS[] = {
+        {"lengths", false, group_lengths}, {"unequal", false, group_unequal}, {"heads", false, group_heads},
+        {"dims", false, group_dims},       {"layouts", false, group_layouts}, {"data", false, group_data},
+        {"q_start", false, group_q_start}, {"rowwise", true, group_rowwise},  {"masks", false, group_masks},
+        {"f32", false, group_f32},         {"mla", false, group_mla}};
     for (size_t g = 0; g < sizeof GROUPS / sizeof GROUPS[0]; g++) {
         for (int i = 0; i < spec_row_count && strcmp(GROUPS[g].name, group) == 0; i++) {
             const bool masks = mask_text(spec_rows[i].name) != NULL;

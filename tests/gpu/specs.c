@@ -196,6 +196,7 @@ const struct spec_row spec_rows[] = {
     MASK("added_1e9"),
     MASK("added_1e30"),
     MASK("added_lowest"),
+    {"mla", false, false, 0.0, "dlse", 1, {FINAL("lse")}},
 #undef MASK
 #undef FINAL
 #undef STAT
@@ -273,11 +274,20 @@ static const struct arg_row INNER[] = {
     {"y", ROLE_RESULT, LATHE_NONE, "rows0 rows1 n rows", FILL_NORMAL, 0.0, 0.0, false, false, false},
 };
 
+bool spec_values_in_keys(const struct spec_row *spec)
+{
+    return strcmp(spec->name, "mla") == 0;
+}
+
 static int forward_arguments(const struct spec_row *spec, struct arg_row *out)
 {
     const struct arg_row *common = spec->rowwise == ROWS_INNER ? INNER : spec->rowwise ? ROWWISE : ATTENTION;
-    const int n = spec->rowwise ? 2 : 4;
+    int n = spec->rowwise ? 2 : 4;
     memcpy(out, common, (size_t)n * sizeof *out);
+    if (spec_values_in_keys(spec)) {
+        out[2] = out[3];
+        n = 3;
+    }
     memcpy(out + n, spec->arg, (size_t)spec->n_args * sizeof *out);
     return n + spec->n_args;
 }

@@ -460,7 +460,7 @@ TEST(what_is_not_there_is_said)
     CHECK_EQ(launch(&l, LATHE_ANY_KERNEL, &a, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "has no kernel for dtype=bf16,d=20,bias=none,unaligned=q+k+v+o, and none can be "
                         "made: kernels of attention take "
-                        "d from 16 to 256 in steps of 8, d_v from 16 to 512 in steps of 8; it holds");
+                        "d from 16 to 576 in steps of 8, d_v from 16 to 512 in steps of 8; it holds");
     a = make_args();
     a.q.data = NULL; /* for a size, pointers are not needed */
     CHECK_EQ(lathe_set_workspace(&bytes, &l.set, LATHE_ANY_KERNEL, &a, &err), LATHE_OK);

@@ -1,0 +1,112 @@
+/*
+ * plan_mla.c: tiles of attention_mla: wide head dims, and V that is a part of K. In: a request and what
+ * plan.c has found out about the spec. Out: the plan, or why there is none.
+ */
+#include "gen/arguments/problem.h"
+#include "gen/attention/kernel.h"
+#include "gen/ir/spec.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+#include "runtime/recipe/bind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WARP_ROWS = 16, MOST_COLUMNS = 256 }; /* of o, that a warp has registers for */
+
+/* First fit by shared memory. Two or four warps share 16 rows; the more rows a block has, the less often keys
+   are read again, and the more keys a tile has, the less often Q is. */
+static const struct tile_row TILES[] = {
+    {576, 512, 64, 32, 3, 8, false, 80, 999}, {576, 512, 64, 32, 2, 8, false, 80, 999},
+    {576, 512, 64, 16, 2, 8, false, 80, 999}, {576, 512, 32, 32, 2, 8, false, 80, 999},
+    {576, 512, 32, 16, 2, 4, false, 80, 999}, {576, 512, 16, 32, 2, 4, false, 80, 999},
+    {576, 512, 16, 16, 2, 4, false, 80, 999},
+};
+
+static int slices_of(const struct tile_row *t)
+{
+    return t->warps / (t->bm / WARP_ROWS);
+}
+
+/* mla::layout of attention/mla.cuh. */
+static int smem_bytes(const struct tile_row *t, const struct plan *plan)
+{
+    const int d_pad = plan->attention.d_pad;
+    const int stage = t->bn * (d_pad + (plan->attention.v_is_k ? 0 : plan->attention.dv_pad)) * 2;
+    return t->bm * d_pad * 2 + t->stages * stage + (slices_of(t) > 1 ? t->warps * t->bn * 64 : 0);
+}
+
+static bool is_needed(const struct kernel_request *r, char *why)
+{
+    const int64_t d = r->problem->dim[SYM_D];
+    const int64_t dv = r->problem->dim[SYM_D_V];
+    const bool wide =
+        d > MAX_DIM || (dv > MAX_DIM && (!plan_for_hopper(r->device) || attention_has_sequences(r)));
+    const bool asked = strstr(r->device->template_name, "attention_mla") != NULL;
+    if (!wide && !r->ir->v_is_k && !asked)
+        snprintf(
+            why, REASON_BYTES,
+            "it is for head dims beyond %d, and for specs whose v is \"k\"; other templates are for narrower "
+            "ones",
+            MAX_DIM);
+    else if (!r->attention->parts)
+        snprintf(why, REASON_BYTES,
+                 "the online function gives no combine, so the keys of a row cannot be shared out");
+    else if (problem_has_named(r->sig, r->problem, "cu_q"))
+        snprintf(why, REASON_BYTES, "cu_q is given: queries of packed sequences are not cut by keys");
+    else
+        return true;
+    return false;
+}
+
+/* Blocks of a multiprocessor: registers are for 8 warps. */
+static int resident(const struct device *device, const struct tile_row *t, int smem)
+{
+    enum { RESERVED = 1024, WARPS = 8 };
+    const int by_memory = (device->smem_bytes + RESERVED) / (smem + RESERVED);
+    return by_memory < WARPS / t->warps ? by_memory : WARPS / t->warps;
+}
+
+static void take(const struct kernel_request *r, const struct tile_row *t, int smem, struct plan *plan)
+{
+    plan_take_tile(plan, t, smem, false);
+    plan->attention.parts = true;
+    plan->attention.part_blocks = resident(r->device, t, smem) * r->device->sm_count;
+    const size_t used = strlen(plan->reason);
+    snprintf(plan->reason + used, sizeof plan->reason - used,
+             "; %d warps share 16 rows: each has every %d'th 16 of the head dim and of the columns of o%s; "
+             "the keys "
+             "of a row are cut into parts for %d blocks at a time, and merged by combine",
+             slices_of(t), slices_of(t), plan->attention.v_is_k ? "; v is read with k" : "",
+             plan->attention.part_blocks);
+    rescale_say(r->attention->parts, false, plan->attention.rows, sizeof plan->attention.rows);
+}
+
+static bool take_tile(const struct kernel_request *r, const struct tile_row *t, struct plan *plan)
+{
+    const int step = WARP_ROWS * slices_of(t);
+    plan->attention.d_pad = round_up(r->problem->dim[SYM_D], step);
+    plan->attention.dv_pad = round_up(r->problem->dim[SYM_D_V], step);
+    const int smem = smem_bytes(t, plan);
+    if (plan->attention.dv_pad / slices_of(t) > MOST_COLUMNS || smem > r->device->smem_bytes ||
+        !plan_tile_is_wanted(r, t))
+        return false;
+    take(r, t, smem, plan);
+    return true;
+}
+
+bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (!is_needed(r, why) || !plan_attention_begin(r, ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, plan, why) ||
+        !plan_halves_alone(r, "the host device takes f32, too, and attention_fwd_sm80 head dims to 256 of it",
+                           why) ||
+        !plan_sequences_fit(r, why))
+        return false;
+    plan->attention.v_is_k = r->ir->v_is_k;
+    for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++)
+        if (take_tile(r, &TILES[i], plan))
+            return true;
+    snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
+             (int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], r->device->smem_bytes);
+    return false;
+}

@@ -1,0 +1,146 @@
+/*
+ * cases_mla.c: wide head dims, and values that are the first elements of keys: every row of tiles, groups of
+ * query heads, masks, tables and online functions of every kind, keys in pages, parts without a live key. In:
+ * nothing. Out: cases at the end of the list.
+ */
+#include "cases.h"
+
+#include <string.h>
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+#define V_IS_K      "v = 'k', scale = 0.05, "
+
+static const char MLA[] = "attention_mla";
+static const struct inline_spec SPECS[] = {
+    {"whole", "return attention { " V_IS_K "}\n"},
+    {"causal", "return attention { " V_IS_K "mask_mod = causal }\n"},
+    {"apart", "return attention { mask_mod = causal }\n"},
+    {"window", /* most parts have nothing */
+     "return attention { " V_IS_K
+     "mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 40) end }\n"},
+    {"by_head",
+     "return attention { " V_IS_K
+     "mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 40 + 30 * at.h) end,\n"
+     "  score_mod = function(s, at) return s - exp2(-8.0 * (at.h + 1) / at.n_h) * (at.q - at.kv) end }\n"},
+    {"documents",
+     "return attention { " V_IS_K "inputs = { doc = tensor('i32', 'b', 'kv') }, mask_mod = function(at, x)\n"
+     "  return eq(x.doc(at.b, clamp(at.q, 0, at.len_kv - 1)) // 9, x.doc(at.b, at.kv) // 9) end }\n"},
+    {"tables", "return attention { " V_IS_K
+               "inputs = { slope = tensor('f32', 'b', 'h'), bias = tensor('f32', 'h', 'kv'),\n"
+               "    near = tensor('f32', 'h', 64) }, mask_mod = causal,\n"
+               "  score_mod = function(s, at, x)\n"
+               "    return s + x.slope(at.b, at.h) * 0.01 * (at.q - at.kv) + x.bias(at.h, at.kv)\n"
+               "      + x.near(at.h, clamp(at.q - at.kv, 0, 63)) + 0.01 * at.len_q end }\n"},
+    {"holes", /* no row sees any of the first half, and row 0 nothing at all */
+     "return attention { " V_IS_K "mask_mod = function(at)\n"
+     "  return ge(at.kv * 2, at.len_kv) & ne(at.kv % 3, 0) & gt(at.row, 0) end }\n"},
+    {"mods", /* of what is no key: through the workspace */
+     "return attention { " V_IS_K "query_mod = function(x) return 0.5 * x end,\n"
+     "  output_mod = function(o) return o + 0.5 end }\n"},
+};
+static const struct inline_spec OWN[] = {{"gate", SPEC_gate}, {"squares", SPEC_squares}};
+static const char *const SHIPPED[] = {"mla", "sigmoid", "sinks", "softcap", "retention"};
+
+static const struct {
+    int b, h, h_kv, q, kv;
+} SHAPES[] = {
+    {2, 16, 1, 1, 300}, {1, 20, 1, 4, 130}, {1, 6, 2, 3, 97},
+    {1, 70, 1, 1, 40},  {1, 2, 1, 33, 65},  {1, 3, 1, 2, 0},
+};
+/* Of keys in pages. */
+static const struct {
+    int page, most;
+} PAGES[] = {{64, 5}, {16, 13}, {1, 150}, {3, 40}};
+
+static void set_shape(struct test_case *c, int shape)
+{
+    c->template_name = MLA;
+    c->dim[SYM_B] = SHAPES[shape].b;
+    c->dim[SYM_H] = SHAPES[shape].h;
+    c->dim[SYM_H_KV] = SHAPES[shape].h_kv;
+    c->dim[SYM_Q] = SHAPES[shape].q;
+    c->dim[SYM_KV] = SHAPES[shape].kv;
+    c->layout = shape % 3 == 0 ? LAYOUT_COMPACT : shape % 3 == 1 ? LAYOUT_SWAPPED : LAYOUT_PADDED;
+}
+
+static void add(struct case_list *list, struct test_case c, int shape)
+{
+    set_shape(&c, shape);
+    case_add(list, &c);
+}
+
+/* Of a batch, some of whose keys are in use. */
+static void add_paged(struct case_list *list, struct test_case c, int shape, int pages)
+{
+    set_shape(&c, shape);
+    c.dim[SYM_B] = c.dim[SYM_SEQS] = 3;
+    c.without = " cu_q cu_kv ";
+    if (pages >= 0) {
+        c.dim[SYM_PAGE] = PAGES[pages].page;
+        c.dim[SYM_MOST] = PAGES[pages].most;
+        c.dim[SYM_KV] = c.dim[SYM_PAGE] * c.dim[SYM_MOST];
+        c.dim[SYM_POOL] = 3 * c.dim[SYM_MOST] + 3;
+    }
+    case_add(list, &c);
+}
+
+/* Widths of swizzles, with V in K and apart. */
+static void add_dims(struct case_list *list)
+{
+    static const int DIMS[][2] = {{576, 512}, {576, 512}, {272, 272}, {320, 24},  {512, 512},
+                                  {80, 40},   {128, 512}, {24, 16},   {400, 136}, {264, 264}};
+    static const int SM[] = {90, 80, 86};
+    for (int i = 0; i < COUNT(DIMS); i++) {
+        const int sm = SM[i % COUNT(SM)];
+        const lathe_dtype dtype = i % 2 ? LATHE_F16 : LATHE_BF16;
+        if (DIMS[i][1] <= DIMS[i][0])
+            add(list,
+                case_of_attention("mla", SPECS[1].name, SPECS[1].text, dtype, DIMS[i][0], DIMS[i][1], sm),
+                i % COUNT(SHAPES));
+        add(list, case_of_attention("mla", SPECS[2].name, SPECS[2].text, dtype, DIMS[i][0], DIMS[i][1], sm),
+            (i + 1) % COUNT(SHAPES));
+    }
+}
+
+static void add_tiles(struct case_list *list)
+{
+    static const char *const tile[] = {"64x32s3w8", "64x32s2w8", "64x16s2w8", "32x32s2w8",
+                                       "32x16s2w4", "16x32s2w4", "16x16s2w4"};
+    for (int i = 0; i < COUNT(tile); i++) {
+        struct test_case c =
+            case_of_attention("mla", SPECS[1].name, SPECS[1].text, LATHE_BF16, 160, 128, i % 2 ? 80 : 90);
+        c.tile = tile[i];
+        add(list, c, i % 4);
+    }
+}
+
+void group_mla(struct case_list *list, bool full)
+{
+    for (int i = 0; i < COUNT(SPECS); i++)
+        for (int k = 0; k < (full ? COUNT(SHAPES) : 2); k++)
+            add(list,
+                case_of_attention("mla", SPECS[i].name, SPECS[i].text, LATHE_BF16, 192, 128, k % 2 ? 80 : 90),
+                (i + k) % COUNT(SHAPES));
+    for (int i = 0; i < COUNT(SHIPPED); i++)
+        add(list, case_of_attention("mla", SHIPPED[i], NULL, LATHE_F16, i ? 288 : 576, i ? 64 : 512, 90),
+            i % COUNT(SHAPES));
+    for (int i = 0; i < COUNT(OWN); i++)
+        add(list, case_of_attention("mla", OWN[i].name, OWN[i].text, LATHE_F16, 272, 48, 86), i);
+    add_dims(list);
+    add_tiles(list);
+    for (int i = 0; i < COUNT(SPECS) - 1; i++)
+        add_paged(list,
+                  case_of_attention("mla_paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 144, 128, 90),
+                  i % 5, i % COUNT(PAGES));
+    add_paged(list, case_of_attention("mla_paged", "mla", NULL, LATHE_BF16, 576, 512, 80), 1, 0);
+    add_paged(list, case_of_attention("mla_paged", SPECS[1].name, SPECS[1].text, LATHE_F16, 96, 64, 90), 0,
+              -1);
+    struct test_case c = case_of_attention("mla", SPECS[0].name, SPECS[0].text, LATHE_BF16, 144, 128, 90);
+    add(list, c, 0);
+    list->item[list->n - 1].layout = LAYOUT_MISALIGNED; /* K is copied, and V is in the copy */
+    /* What other templates make of a v that is k. */
+    c.template_name = "attention_fwd_sm80";
+    set_shape(&c, 4);
+    c.template_name = "attention_fwd_sm80";
+    case_add(list, &c);
+}

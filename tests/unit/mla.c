@@ -1,0 +1,136 @@
+/*
+ * mla.c: values that are the first elements of keys, and wide head dims: on the host device what a v that
+ * lies in k gives, gradients too; what kernels there are, and the sentences where there are none.
+ */
+#include "check.h"
+#include "gen/base/diag.h"
+#include "gen/gen.h"
+#include "gen/plan/plan.h"
+#include "plan_pick.h"
+
+#include <string.h>
+
+enum { B = 2, H = 6, H_KV = 2, Q = 5, KV = 9, D = 12, D_V = 8 };
+enum { N_Q = B * H * Q * D, N_K = B * H_KV * KV * D, N_O = B * H * Q * D_V, N_V = B * H_KV * KV * D_V };
+static const int64_t Q_SHAPE[] = {B, H, Q, D};
+static const int64_t K_SHAPE[] = {B, H_KV, KV, D};
+static const int64_t V_SHAPE[] = {B, H_KV, KV, D_V};
+static const int64_t V_STRIDES[] = {H_KV * KV * D, KV *D, D, 1};
+static const int64_t O_SHAPE[] = {B, H, Q, D_V};
+
+struct tensors {
+    double q[N_Q], k[N_K], o[N_O], dout[N_O], dq[N_Q], dk[N_K], dv[N_V];
+};
+
+static void fill(double *to, int n, unsigned seed)
+{
+    for (int i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        to[i] = (double)(seed >> 8) / (1 << 23) - 1;
+    }
+}
+
+static struct ir *load(const char *text)
+{
+    struct diag diag = {0};
+    lathe_error err = {0};
+    struct ir *ir = spec_load("t.lua", text, strlen(text), &diag);
+    diag_to_error(&diag, LATHE_SPEC, &err);
+    CHECK_STR(err.text, "");
+    return ir;
+}
+
+/* Both passes. in_k: v is no argument. */
+static void run(const char *text, bool in_k, struct tensors *t)
+{
+    struct signature sig;
+    lathe_error err = {0};
+    struct ir *ir = load(text);
+    lathe_arg arg[8] = {{"q", t->q, LATHE_F64, 4, Q_SHAPE, NULL},
+                        {"k", t->k, LATHE_F64, 4, K_SHAPE, NULL},
+                        {"o", t->o, LATHE_F64, 4, O_SHAPE, NULL},
+                        {"v", t->k, LATHE_F64, 4, V_SHAPE, V_STRIDES}};
+    fill(t->q, N_Q, 1);
+    fill(t->k, N_K, 2);
+    fill(t->dout, N_O, 3);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(host_forward(ir, &sig, arg, in_k ? 3 : 4, NULL, 0, &err), LATHE_OK);
+    CHECK_STR(err.text, "");
+    arg[2] = (lathe_arg){"do", t->dout, LATHE_F64, 4, O_SHAPE, NULL};
+    arg[in_k ? 3 : 4] = (lathe_arg){"dq", t->dq, LATHE_F64, 4, Q_SHAPE, NULL};
+    arg[in_k ? 4 : 5] = (lathe_arg){"dk", t->dk, LATHE_F64, 4, K_SHAPE, NULL};
+    arg[6] = (lathe_arg){"dv", t->dv, LATHE_F64, 4, V_SHAPE, NULL};
+    signature_make(ir, LATHE_BACKWARD, &sig);
+    CHECK_EQ(host_backward(ir, &sig, arg, in_k ? 5 : 7, &err), LATHE_OK);
+    CHECK_STR(err.text, "");
+    ir_free(ir);
+}
+
+TEST(values_in_keys_are_what_a_v_that_lies_there_gives)
+{
+    static struct tensors own, apart;
+    run("return attention { v = 'k', mask_mod = causal, scale = 0.7 }", true, &own);
+    run("return attention { mask_mod = causal, scale = 0.7 }", false, &apart);
+    for (int i = 0; i < N_O; i++)
+        CHECK_CLOSE(own.o[i], apart.o[i], 1e-14);
+    for (int i = 0; i < N_Q; i++)
+        CHECK_CLOSE(own.dq[i], apart.dq[i], 1e-13);
+    for (int i = 0; i < N_K; i++)
+        CHECK_CLOSE(own.dk[i], apart.dk[i] + (i % D < D_V ? apart.dv[i / D * D_V + i % D] : 0), 1e-13);
+}
+
+static const char MLA[] = "return attention { v = 'k', mask_mod = causal, scale = 0.07 }";
+
+static lathe_status asked(const char *text, lathe_pass pass, const struct device *device, const char *line,
+                          struct plan *plan, lathe_error *err)
+{
+    const struct device by_name = asking_for(device, "attention_mla");
+    *err = (lathe_error){0};
+    return pick_pass(text, pass, line, &by_name, plan, err);
+}
+
+TEST(latent_attention_has_a_kernel_on_every_gpu)
+{
+    static const struct {
+        const struct device *device;
+        const char *tile;
+    } GIVEN[] = {{&H100, "64x32s3w8"}, {&A100, "64x32s2w8"}, {&RTX4090, "32x16s2w4"}};
+    struct plan plan;
+    lathe_error err;
+    for (size_t i = 0; i < sizeof GIVEN / sizeof *GIVEN; i++) {
+        CHECK_EQ(asked(MLA, LATHE_FORWARD, GIVEN[i].device,
+                       "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", &plan, &err),
+                 LATHE_OK);
+        CHECK_STR(err.text, "");
+        CHECK_STR(plan.row->name, "attention_mla");
+        CHECK_STR(plan.tile, GIVEN[i].tile);
+        CHECK(plan.attention.v_is_k);
+    }
+    CHECK_EQ(
+        asked("return attention {}", LATHE_FORWARD, &H100, "dtype=f16,h=4,q=8,d=576,d_v=512", &plan, &err),
+        LATHE_OK);
+    CHECK_STR(plan.tile, "64x32s2w8");
+    CHECK(!plan.attention.v_is_k);
+}
+
+TEST(what_latent_attention_lacks_is_said)
+{
+    struct plan plan;
+    lathe_error err;
+    struct signature sig;
+    struct problem problem;
+    struct ir *ir = load(MLA);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, "dtype=bf16,h=4,q=8,d=64,d_v=128", &problem, &err), LATHE_ARG);
+    ir_free(ir);
+    CHECK_HAS(err.text, "expected d_v <= d, of whose elements it takes the first, given d_v=128 and d=64");
+    CHECK_EQ(asked(MLA, LATHE_FORWARD, &H100, "dtype=f32,h=4,q=8,d=576,d_v=512", &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_mla: dtype f32; it takes f16 and bf16");
+    CHECK_EQ(asked(MLA, LATHE_FORWARD, &H100, "dtype=bf16,h=4,q=8,d=584,d_v=512", &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_mla: d = 584; it takes multiples of 8 from 16 to 576");
+    CHECK_EQ(pick_pass(MLA, LATHE_BACKWARD, "dtype=bf16,h=4,q=8,d=64", &H100, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "v is k's memory, and no kernel adds what v gives to dk");
+}
