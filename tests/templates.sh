@@ -210,7 +210,15 @@ backward_files() {
         [ $spec != dropout ] || spills=64 # as above
         [ $spec != block_mask ] || spills=160 # a pair's block is found by two divisions beside all else that it needs
         gen $spec dtype=bf16,h=16,q=4096,d=128 sm_80 '' backward
+        gen $spec dtype=f32,h=16,q=4096,d=64 sm_80 '' backward
+        gen $spec dtype=f32,h=16,q=4096,d=128 sm_90a '' backward
     done
+    spills=16 # 128 columns of dk, dv and dq a warp: a place or two is forgiven
+    gen causal dtype=f32,h=16,q=4096,d=256 sm_90a '' backward
+    gen causal dtype=f32,h=16,q=4096,d=256 sm_80 '' backward
+    spills=0
+    gen causal dtype=f32,h=16,q=4096,d=128 sm_86 '' backward
+    gen causal dtype=f32,h=16,q=4096,d=192 sm_86 '' backward
     for spec in causal document qk_norm relative_bias; do
         spills=0
         gen $spec dtype=bf16,h=16,q=4096,d=64 sm_90a attention_bwd_sm80 backward

@@ -257,7 +257,7 @@ static void place_everything(struct recipe *r)
     r->dout = l->outer[TENSOR_O];
     r->dout.arg = lathe__arg_find(e->sig, "do", 0);
     if (mod || arg_in(e->problem->unaligned, r->dout.arg))
-        emit_place_in_workspace(&r->dout, 2, e, r->out);
+        emit_place_in_workspace(&r->dout, (int)lathe_dtype_size(e->problem->dtype), e, r->out);
     if (r->plan->attention.back.forward) {
         emit_place_in_workspace(&l->inner[TENSOR_O], 4, e, r->out);
         for (int k = 0; k < e->w->n_finals; k++)
@@ -365,7 +365,8 @@ static void add_row_sums(struct recipe *r)
         ((int)e->problem->dim[SYM_D] + 15) / 16 * 16 + ((int)e->problem->dim[SYM_D_V] + 15) / 16 * 16;
     struct launch *launch = add_launch(r->out, e, "bwd_rows", SUMS_THREADS);
     launch->smem_bytes =
-        (SUMS_ROWS + SUMS_KEYS) * columns * 2; /* row_sums::layout of attention/backward/row_sums.cuh */
+        (SUMS_ROWS + SUMS_KEYS) * columns *
+        (int)lathe_dtype_size(e->problem->dtype); /* row_sums::layout of attention/backward/row_sums.cuh */
     launch->grid = product_of(1);
     emit_times_tiles(&launch->grid, e, SYM_H, SYM_Q, SUMS_ROWS);
     params_open(&p, e->out, launch, "row_sums_params");

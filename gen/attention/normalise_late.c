@@ -163,9 +163,9 @@ static bool is_held(const struct deferral *d, lathe_dtype dtype)
 {
     static const double MOST_F16 = 32768;
     static const double LEAST_F16 = 0x1p-14;
-    struct range *range = dtype == LATHE_BF16 ? NULL : calloc((size_t)d->w->n_nodes, sizeof *range);
+    struct range *range = dtype != LATHE_F16 ? NULL : calloc((size_t)d->w->n_nodes, sizeof *range);
     if (!range)
-        return dtype == LATHE_BF16;
+        return dtype != LATHE_F16;
     ranges_of_all(d->w, d->own, range);
     const struct range own = range[d->own];
     free(range);

@@ -28,12 +28,21 @@ static const struct back_tile BACK_TILES[] = {
     {256, 256, 32, 32, 4, 2, 1, KB_99},   {256, 256, 32, 32, 4, 2, 1, 0},
 };
 
+/* Of f32: a warp has 16 keys, since hi and lo of w and ds take the registers of more. The last one is that of
+ * 99 KB. */
+static const struct back_tile F32_TILES[] = {
+    {64, 64, 64, 128, 8, 1, 2, KB_163},  {64, 64, 64, 64, 4, 1, 1, KB_99},
+    {128, 128, 64, 64, 8, 2, 2, KB_163}, {128, 128, 64, 64, 8, 2, 1, KB_163},
+    {128, 128, 32, 32, 4, 2, 1, KB_99},  {256, 256, 32, 64, 8, 2, 1, KB_163},
+    {256, 256, 32, 32, 4, 2, 1, KB_99},  {256, 256, 32, 16, 2, 2, 1, 0},
+};
+
 /* back_smem_bytes of attention/backward/sm80.cuh, of rows in shared memory of dk and dv columns. */
-static int back_smem(const struct back_tile *t, int dk, int dv, int rows, bool diag)
+static int back_smem(const struct back_tile *t, int dk, int dv, int element, int rows, bool diag)
 {
     const int both = dk + dv;
-    return t->stages * (t->bm * both * 2 + rows * t->bm * 4) + t->bn * both * 2 +
-           t->bn * t->bm * 2 * (t->split > 1 ? 2 : 1) + (diag ? 8 * (t->bm + t->bn) : 0) + 32;
+    return t->stages * (t->bm * both * element + rows * t->bm * 4) + t->bn * both * element +
+           t->bn * t->bm * element * (t->split > 1 ? 2 : 1) + (diag ? 8 * (t->bm + t->bn) : 0) + 32;
 }
 
 /* Tables take what a tile leaves; a site for which that is too little is added to in global memory. */
@@ -57,7 +66,8 @@ static bool tile_fits(const struct kernel_request *r, const struct back_tile *t,
     out->split = t->split;
     out->dk = round_up(d, 16 * (t->split > down ? t->split : down));
     out->dv = round_up(dv, 16 * t->split);
-    out->smem_bytes = back_smem(t, out->dk, out->dv, pair->rows + (pair->norm ? 1 : 0), pair->diag);
+    out->smem_bytes = back_smem(t, out->dk, out->dv, (int)lathe_dtype_size(r->problem->dtype),
+                                pair->rows + (pair->norm ? 1 : 0), pair->diag);
     take_tables(pair, r->device->smem_bytes - out->smem_bytes, out);
     return d <= t->max_d && dv <= t->max_dv && r->device->smem_bytes >= t->min_smem &&
            out->smem_bytes <= r->device->smem_bytes;
@@ -77,12 +87,20 @@ static bool is_wanted(const struct kernel_request *r, struct plan *plan)
     return false;
 }
 
-static bool take_back_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
+static bool take_first(const struct kernel_request *r, const struct pair_needs *pair,
+                       const struct back_tile *tiles, size_t n, struct plan *plan)
 {
-    for (size_t i = 0; i < sizeof BACK_TILES / sizeof *BACK_TILES; i++)
-        if (tile_fits(r, &BACK_TILES[i], pair, &plan->attention.back) && is_wanted(r, plan))
+    for (size_t i = 0; i < n; i++)
+        if (tile_fits(r, &tiles[i], pair, &plan->attention.back) && is_wanted(r, plan))
             return true;
     return false;
+}
+
+static bool take_back_tile(const struct kernel_request *r, const struct pair_needs *pair, struct plan *plan)
+{
+    return r->problem->dtype == LATHE_F32
+               ? take_first(r, pair, F32_TILES, sizeof F32_TILES / sizeof *F32_TILES, plan)
+               : take_first(r, pair, BACK_TILES, sizeof BACK_TILES / sizeof *BACK_TILES, plan);
 }
 
 /* ---- Hopper ---------------------------------------------------------------------------------------- */
@@ -187,18 +205,20 @@ static void say_backward(const struct kernel_request *r, const struct backward *
                          struct plan *plan)
 {
     const struct back_plan *t = &plan->attention.back;
-    snprintf(plan->reason, sizeof plan->reason,
-             "tiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory; a row brings "
-             "%d float%s%s%s%s%s; "
-             "gradients of inputs are added in %d place%s of a pair and %d of a row; %s",
-             t->bm, t->bn, t->warps, t->stages, t->stages == 1 ? "" : "s", t->smem_bytes, rows,
-             rows == 1 ? "" : "s", b->delta ? ", made of delta = sum o do" : "",
-             t->forward ? "; the forward kernel runs first" : "",
-             t->paired ? "; thread blocks go in pairs, which share dq" : "",
-             t->pieces > 0 ? "; the last blocks of keys go in pieces" : "", b->pair.n,
-             b->pair.n == 1 ? "" : "s", b->row.n,
-             r->problem->deterministic ? "sums keep one order: the same bits from run to run"
-                                       : "dq and gradients of inputs are summed by fp32 atomics");
+    const bool single = r->problem->dtype == LATHE_F32;
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "%s%stiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory; a row brings "
+        "%d float%s%s%s%s%s; "
+        "gradients of inputs are added in %d place%s of a pair and %d of a row; %s",
+        single ? PLAN_F32_PRODUCTS : "", single ? "; " : "", t->bm, t->bn, t->warps, t->stages,
+        t->stages == 1 ? "" : "s", t->smem_bytes, rows, rows == 1 ? "" : "s",
+        b->delta ? ", made of delta = sum o do" : "", t->forward ? "; the forward kernel runs first" : "",
+        t->paired ? "; thread blocks go in pairs, which share dq" : "",
+        t->pieces > 0 ? "; the last blocks of keys go in pieces" : "", b->pair.n, b->pair.n == 1 ? "" : "s",
+        b->row.n,
+        r->problem->deterministic ? "sums keep one order: the same bits from run to run"
+                                  : "dq and gradients of inputs are summed by fp32 atomics");
 }
 
 /* Of the forward kernel, which may have to run first; choices of tiles are those of the main kernel. */
@@ -217,12 +237,13 @@ static bool plan_with(const struct kernel_request *r, struct plan *plan, char *w
                                    struct plan *plan))
 {
     const struct attention_kernel *k = r->attention;
-    if (!plan_halves_alone(r, "the host device takes f32 too", why) || !plan_forward(r, plan, why))
+    if (!plan_forward(r, plan, why))
         return false;
     plan->attention.o_f32 = true;
     if (!take(r, &k->pair, plan)) {
-        snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
-                 plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
+        snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory%s",
+                 plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes,
+                 r->problem->dtype == LATHE_F32 ? " in f32; f16 and bf16 take half of it" : "");
         return false;
     }
     plan->attention.back.forward = k->runs_forward;
@@ -250,6 +271,8 @@ static bool plan_sequences_back(const struct kernel_request *r, char *why)
     return false;
 }
 
+static const char TAKES_F32[] = "attention_bwd_sm80 takes f32 too";
+
 bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why)
 {
     return plan_sequences_back(r, why) && plan_with(r, plan, why, take_back_tile);
@@ -262,10 +285,12 @@ bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, 
                  "head dims of more than 128, for which attention_bwd_wide_sm90 has registers");
         return false;
     }
-    return plan_no_sequences(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
+    return plan_halves_alone(r, TAKES_F32, why) && plan_no_sequences(r, why) && plan_tma_takes(r, why) &&
+           plan_with(r, plan, why, take_hopper_tile);
 }
 
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_no_sequences(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
+    return plan_halves_alone(r, TAKES_F32, why) && plan_no_sequences(r, why) && plan_tma_takes(r, why) &&
+           plan_with(r, plan, why, take_wide_tile);
 }

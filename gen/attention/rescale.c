@@ -392,15 +392,15 @@ static int find_watch(const struct search *s, const struct ir_fn *kept)
    bits hold. False: the scores may be too far apart. */
 static bool find_constant(struct search *s, lathe_dtype dtype, double *out)
 {
-    static const double BF16_SPAN = 120; /* in powers of 2: weights of 2^-60 to 2^60 */
+    static const double BF16_SPAN = 120; /* in powers of 2: weights of 2^-60 to 2^60; also of f32 */
     static const double F16_SPAN = 22;   /* 2^-14 to 2^8 */
     ranges_of_all(s->w, s->found, s->range);
     const struct range r = s->range[s->found];
     double span = (r.high - r.low) / LN_2;
     s->w->rescale.low = r.low;
     s->w->rescale.high = r.high;
-    *out = dtype == LATHE_BF16 ? (r.low + r.high) / 2 : r.high - LAZY_STEP;
-    if (span <= (dtype == LATHE_BF16 ? BF16_SPAN : F16_SPAN))
+    *out = dtype != LATHE_F16 ? (r.low + r.high) / 2 : r.high - LAZY_STEP;
+    if (span <= (dtype != LATHE_F16 ? BF16_SPAN : F16_SPAN))
         return true;
     if (isfinite(span))
         return refuse(s, "scores of %g to %g are too far apart for weights in %s", r.low, r.high,

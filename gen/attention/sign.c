@@ -183,7 +183,6 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
     add_sequences(s);
     s->builds_alignment = true;
     s->builds_folded = true;
-    s->halves_only = backward;
     s->sharing = SHARING_NONE;
     if (backward)
         add_gradients(s, ir);

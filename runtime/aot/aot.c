@@ -129,8 +129,8 @@ static bool say_never(struct phrase *out, const struct signature *sig, const str
 {
     bool made = true;
     bool first = true;
-    if (given->dtype == LATHE_F64 || (sig->halves_only && given->dtype == LATHE_F32)) {
-        lathe__say(out, "kernels of %s take %sf16 and bf16", sig->kind, sig->halves_only ? "" : "f32, ");
+    if (given->dtype == LATHE_F64) {
+        lathe__say(out, "kernels of %s take f32, f16 and bf16", sig->kind);
         return true;
     }
     for (int i = 0; i < sig->n_sizes; i++)

@@ -79,12 +79,11 @@ static void write_signature(FILE *f, const struct signature *sig)
 {
     fprintf(f,
             "static const struct signature signature = {\n"
-            "    .kind = \"%s\", .backward = %d, .builds_alignment = %d, .builds_folded = %d, .halves_only = "
-            "%d,\n"
+            "    .kind = \"%s\", .backward = %d, .builds_alignment = %d, .builds_folded = %d,\n"
             "    .counts_points = %d, .sharing = %d, .paged_by = %d, .most_counted = %" PRId32 ",\n"
             "    .n_sizes = %d, .size = {\n",
-            sig->kind, sig->backward, sig->builds_alignment, sig->builds_folded, sig->halves_only,
-            sig->counts_points, sig->sharing, sig->paged_by, sig->most_counted, sig->n_sizes);
+            sig->kind, sig->backward, sig->builds_alignment, sig->builds_folded, sig->counts_points,
+            sig->sharing, sig->paged_by, sig->most_counted, sig->n_sizes);
     for (int i = 0; i < sig->n_sizes; i++)
         write_size(f, &sig->size[i]);
     fprintf(f, "%s    },\n    .n_args = %d, .arg = {\n", sig->n_sizes ? "" : "    {0},\n", sig->n_args);

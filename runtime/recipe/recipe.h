@@ -151,7 +151,6 @@ struct signature {
     bool builds_alignment; /* which tensors have rows that do not start at multiples of 16 bytes is compiled
                               in */
     bool builds_folded;    /* and so is which have strides that TMA does not take */
-    bool halves_only;      /* kernels take f16 and bf16, no f32 */
     bool counts_points;    /* kernels number groups of four elements along the last dim of every tensor */
     uint8_t sharing;       /* enum sharing */
     uint8_t paged_by;      /* 1 + number of the argument beside which keys lie in pages; 0: they never do */

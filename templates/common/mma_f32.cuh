@@ -12,12 +12,23 @@
 #include "common/mma_sm80.cuh"
 
 // Two f32 as two registers, each of two bf16.
+struct split_two {
+    u32 hi, lo;
+    DEV split_two of(float x, float y)
+    {
+        split_two s;
+        float kept[2];
+        s.hi = pack<bf16>(x, y);
+        unpack<bf16>(s.hi, kept[0], kept[1]);
+        s.lo = pack<bf16>(x - kept[0], y - kept[1]);
+        return s;
+    }
+};
 DEV void split_f32(float x, float y, u32 &hi, u32 &lo)
 {
-    float high_x, high_y;
-    hi = pack<bf16>(x, y);
-    unpack<bf16>(hi, high_x, high_y);
-    lo = pack<bf16>(x - high_x, y - high_y);
+    const split_two s = split_two::of(x, y);
+    hi = s.hi;
+    lo = s.lo;
 }
 DEV void split_f32(u32 x, u32 y, u32 &hi, u32 &lo) { split_f32(__uint_as_float(x), __uint_as_float(y), hi, lo); }
 
@@ -145,6 +156,80 @@ template <int MT, int NB, int DB, int COLS> DEV void product_pv_f32(float (&o)[M
 #pragma unroll
             for (int i = 0; i < 2 * MT; i++) {
                 mma_split(o[i % MT][2 * n + i / MT], a, i % MT, b, i / MT);
+            }
+        }
+    }
+}
+
+// ---- tiles that are split once ------------------------------------------------------------------------------
+//
+// A tile that many products read is split where it lies: of 8 columns first 16 bytes of hi, then 16 of lo. From there on
+// hi and lo come by ldmatrix as tiles of bf16 do, and lo is one bit of the address away from hi.
+
+template <int COLS> DEV u32 split_offset_a(int lane, int row0) { return swizzle<2 * COLS>::offset(row0 + (lane & 15), lane >> 4 << 1); }
+template <int COLS> DEV u32 split_offset_b(int lane)
+{
+    return swizzle<2 * COLS>::offset((lane & 7) + (lane >> 4) * 8, (lane >> 3 & 1) * 2);
+}
+
+// Splits what this thread has copied with tile_loader<ROWS, .., 2 * COLS, THREADS>, behind its wait: neighbours have the two
+// halves of 8 columns. By whole warps.
+template <int ROWS, int COLS, int THREADS> DEV void split_tile(u32 tile)
+{
+    using loader = tile_loader<ROWS, 2 * COLS, 2 * COLS, THREADS>;
+    using shape = typename loader::shape;
+    const u32 thread = fresh_thread();
+    const int row = static_cast<int>(thread / loader::ACROSS);
+    const bool low = thread % 2 != 0;
+    const u32 first = tile + shape::offset(row, static_cast<int>(thread % loader::ACROSS));
+#pragma unroll
+    for (int i = 0; i < (ROWS + loader::STEP - 1) / loader::STEP; i++) {
+        if (ROWS % loader::STEP == 0 || row < ROWS - i * loader::STEP) {
+#pragma unroll
+            for (int c = 0; c < shape::CHUNKS; c += loader::ACROSS) {
+                const u32 place = first + static_cast<u32>(i * loader::STEP * shape::ROW_BYTES + c * 16);
+                const uint4 x = load_shared16(place);
+                u32 hi[2], lo[2];
+                split_f32(x.x, x.y, hi[0], lo[0]);
+                split_f32(x.z, x.w, hi[1], lo[1]);
+                const u32 other0 = __shfl_xor_sync(ALL_LANES, low ? hi[0] : lo[0], 1);
+                const u32 other1 = __shfl_xor_sync(ALL_LANES, low ? hi[1] : lo[1], 1);
+                const float four[4] = {__uint_as_float(low ? other0 : hi[0]), __uint_as_float(low ? other1 : hi[1]),
+                                       __uint_as_float(low ? lo[0] : other0), __uint_as_float(low ? lo[1] : other1)};
+                store_shared16(place, four);
+            }
+        }
+    }
+}
+
+// s = Q K^T as product_qk_f32, of tiles that are split.
+template <int MT, int NB, int COLS> DEV void product_qk_split(float (&s)[MT][NB][4], u32 q_address, u32 k_address)
+{
+    static_assert(NB % 2 == 0, "keys in multiples of 16");
+    using shape = swizzle<2 * COLS>;
+#pragma unroll
+    for (int i = 0; i < MT * NB * 4; i++) {
+        s[i / 4 / NB][i / 4 % NB][i % 4] = 0.0f;
+    }
+#pragma unroll
+    for (int k = 0; k < COLS / 16; k++) {
+        split_a<MT> a;
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            const u32 at = shape::along(q_address, 4 * k) + static_cast<u32>(m * 16 * shape::ROW_BYTES);
+            load_matrix4(a.hi[m], at);
+            load_matrix4(a.lo[m], at ^ 16);
+        }
+#pragma unroll
+        for (int n = 0; n < NB / 2; n++) {
+            const u32 at = shape::along(k_address, 4 * k) + static_cast<u32>(n * 16 * shape::ROW_BYTES);
+            u32 hi[4], lo[4];
+            load_matrix4(hi, at);
+            load_matrix4(lo, at ^ 16);
+            const split_b b = {{{hi[0], hi[1]}, {hi[2], hi[3]}}, {{lo[0], lo[1]}, {lo[2], lo[3]}}};
+#pragma unroll
+            for (int i = 0; i < 2 * MT; i++) {
+                mma_split(s[i % MT][2 * n + i / MT], a, i % MT, b, i / MT);
             }
         }
     }

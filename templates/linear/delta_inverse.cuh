@@ -5,6 +5,7 @@
 // which holds for keys that resemble each other, where powers of the matrix would cancel; blocks of 32 and 64 by T21 = -T22 M21 T11, of three products in
 // bf16 each.
 #pragma once
+#include "common/mma_f32.cuh"
 #include "linear/chunk.cuh"
 
 namespace linear {
@@ -100,20 +101,6 @@ DEV void substitute(const matrix &m, matrix &t)
     }
 }
 
-// Two numbers as what bf16 holds of them, and what it holds of the rest.
-struct split {
-    u32 high, low;
-    DEV split of(float x, float y)
-    {
-        split s;
-        float kept[2];
-        s.high = pack<bf16>(x, y);
-        unpack<bf16>(s.high, kept[0], kept[1]);
-        s.low = pack<bf16>(x - kept[0], y - kept[1]);
-        return s;
-    }
-};
-
 // c += a times b: 16 rows of 16 from a[row][k] on, 16 rows of 8 NB from b[k_b][column] on.
 template <int NB> DEV void multiply_split(float (&c)[NB][4], const matrix &a, int row, int k, const matrix &b, int k_b, int column)
 {
@@ -123,19 +110,19 @@ template <int NB> DEV void multiply_split(float (&c)[NB][4], const matrix &a, in
     for (int i = 0; i < 4; i++) {
         float two[2];
         load_vec<2, float>(&a[row + lane_id() / 4 + i % 2 * 8][k + lane_id() % 4 * 2 + i / 2 * 8], two);
-        const split s = split::of(two[0], two[1]);
-        high[i] = s.high;
-        low[i] = s.low;
+        const split_two s = split_two::of(two[0], two[1]);
+        high[i] = s.hi;
+        low[i] = s.lo;
     }
 #pragma unroll
     for (int n = 0; n < NB; n++) {
         const int at = column + 8 * n + lane_id() / 4;
         const int from = k_b + lane_id() % 4 * 2;
-        const split b0 = split::of(b[from][at], b[from + 1][at]);
-        const split b1 = split::of(b[from + 8][at], b[from + 9][at]);
-        mma_bf16(c[n], low, b0.high, b1.high);
-        mma_bf16(c[n], high, b0.low, b1.low);
-        mma_bf16(c[n], high, b0.high, b1.high);
+        const split_two b0 = split_two::of(b[from][at], b[from + 1][at]);
+        const split_two b1 = split_two::of(b[from + 8][at], b[from + 9][at]);
+        mma_bf16(c[n], low, b0.hi, b1.hi);
+        mma_bf16(c[n], high, b0.lo, b1.lo);
+        mma_bf16(c[n], high, b0.hi, b1.hi);
     }
 }
 template <int NB> DEV void store_block(matrix &to, int row, int column, const float (&c)[NB][4], float sign)

@@ -502,6 +502,7 @@ bool cases_make(struct case_list *list, bool full)
     group_deterministic_maps(list);
     group_hollow(list);
     group_backward(list, full);
+    group_f32_backward(list, full);
     sort_by_job(list);
     return list->capacity > 0;
 }

@@ -88,20 +88,21 @@ void case_add(struct case_list *list, const struct test_case *c);
 /* Without sizes but head dims; free dims are 40. */
 struct test_case case_of_attention(const char *group, const char *spec, const char *text, lathe_dtype dtype,
                                    int d, int d_v, int sm);
-void group_backward(struct case_list *list, bool full);  /* cases_backward.c */
-void group_rows(struct case_list *list, bool full);      /* cases_rows.c */
-void group_clusters(struct case_list *list, bool full);  /* cases_clusters.c */
-void group_beside(struct case_list *list, bool full);    /* cases_beside.c */
-void group_pairs(struct case_list *list, bool full);     /* cases_pairs.c */
-void group_masks(struct case_list *list, bool full);     /* cases_masks.c */
-void group_scores(struct case_list *list, bool full);    /* cases_scores.c */
-void group_given(struct case_list *list);                /* cases_given.c */
-void group_linear(struct case_list *list, bool full);    /* cases_linear.c */
-void group_sequences(struct case_list *list, bool full); /* cases_sequences.c */
-void group_pages(struct case_list *list, bool full);     /* cases_pages.c */
-void group_decode(struct case_list *list, bool full);    /* cases_decode.c */
-void group_mla(struct case_list *list, bool full);       /* cases_mla.c */
-void group_f32(struct case_list *list, bool full);       /* cases_f32.c */
+void group_backward(struct case_list *list, bool full);     /* cases_backward.c */
+void group_rows(struct case_list *list, bool full);         /* cases_rows.c */
+void group_clusters(struct case_list *list, bool full);     /* cases_clusters.c */
+void group_beside(struct case_list *list, bool full);       /* cases_beside.c */
+void group_pairs(struct case_list *list, bool full);        /* cases_pairs.c */
+void group_masks(struct case_list *list, bool full);        /* cases_masks.c */
+void group_scores(struct case_list *list, bool full);       /* cases_scores.c */
+void group_given(struct case_list *list);                   /* cases_given.c */
+void group_linear(struct case_list *list, bool full);       /* cases_linear.c */
+void group_sequences(struct case_list *list, bool full);    /* cases_sequences.c */
+void group_pages(struct case_list *list, bool full);        /* cases_pages.c */
+void group_decode(struct case_list *list, bool full);       /* cases_decode.c */
+void group_mla(struct case_list *list, bool full);          /* cases_mla.c */
+void group_f32(struct case_list *list, bool full);          /* cases_f32.c */
+void group_f32_backward(struct case_list *list, bool full); /* cases_backward.c */
 bool same_job(const struct test_case *a, const struct test_case *b);
 void case_name(const struct test_case *c, char *out, size_t size);
 struct device device_of(int sm);

@@ -273,6 +273,65 @@ static void group_sharp(struct case_list *list)
     }
 }
 
+/* ---- f32 -------------------------------------------------------------------------------------------------
+ */
+
+/* Every row of tiles: those of sm_86 are the small ones. */
+static void f32_dims(struct case_list *list, bool full)
+{
+    static const int DIMS[][3] = {{16, 16, 80},   {24, 40, 90},   {64, 64, 86},   {72, 96, 80},
+                                  {128, 128, 80}, {128, 128, 90}, {128, 128, 86}, {192, 128, 90},
+                                  {256, 256, 90}, {256, 256, 80}, {192, 192, 86}, {64, 256, 86}};
+    for (int i = 0; i < COUNT(DIMS); i++) {
+        struct test_case c = backward("causal", NULL, LATHE_F32, DIMS[i][0], DIMS[i][1], DIMS[i][2]);
+        c.group = "f32_backward";
+        add_shapes(list, c, SHAPES, 2);
+        if (full)
+            add_shapes(list, c, MORE_SHAPES, COUNT(MORE_SHAPES));
+    }
+}
+
+/* Packed sequences, of which some are empty; lengths of batches; what the forward pass gives left out. */
+static void f32_sequences(struct case_list *list)
+{
+    static const char *const WITHOUT[] = {" used_kv ", " o lse used_kv ", " cu_q cu_kv "};
+    for (int i = 0; i < COUNT(WITHOUT); i++) {
+        struct test_case c = backward("causal", NULL, LATHE_F32, 64, 64, 90);
+        c.group = "f32_backward";
+        c.dim[SYM_SEQS] = i == 2 ? 3 : 7;
+        c.dim[SYM_B] = i == 2 ? 3 : 1;
+        c.dim[SYM_H] = 2;
+        c.dim[SYM_H_KV] = 1;
+        c.dim[SYM_Q] = i == 2 ? 70 : 420;
+        c.dim[SYM_KV] = i == 2 ? 100 : 430;
+        c.layout = i % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED;
+        c.without = WITHOUT[i];
+        case_add(list, &c);
+    }
+}
+
+/* Products of three of bf16 each: bounds are such that one of bf16, or of tf32, fails. */
+void group_f32_backward(struct case_list *list, bool full)
+{
+    static const char *const SPEC[] = {"full",      "causal",   "alibi",       "sliding_window",
+                                       "prefix_lm", "document", "softcap",     "relative_bias",
+                                       "sigmoid",   "relu",     "sinks",       "retention",
+                                       "rope",      "qk_norm",  "softmax_one", "dropout"};
+    for (int i = 0; i < COUNT(SPEC); i++) {
+        struct test_case c = backward(SPEC[i], NULL, LATHE_F32, 64, 64, i % 2 ? 90 : 80);
+        c.group = "f32_backward";
+        add_shapes(list, c, SHAPES, full || i < 2 ? COUNT(SHAPES) : 5);
+    }
+    for (int i = 0; i < COUNT(SPECS); i++) {
+        struct test_case c =
+            backward(SPECS[i].name, SPECS[i].text, LATHE_F32, 64, i % 3 == 1 ? 40 : 64, i % 2 ? 90 : 86);
+        c.group = "f32_backward";
+        add_shapes(list, c, SHAPES, full ? COUNT(SHAPES) : 6);
+    }
+    f32_dims(list, full);
+    f32_sequences(list);
+}
+
 void group_backward(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {

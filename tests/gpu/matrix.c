@@ -11,15 +11,34 @@
 #include <string.h>
 
 #define GRAD "grad_"
-const char *const matrix_groups[] = {"lengths",      "unequal",     "heads",
-                                     "dims",         "layouts",     "f32",
-                                     "mla",          "data",        "masks",
-                                     GRAD "masks",   "q_start",     "rowwise",
-                                     "linear",       GRAD "linear", GRAD "lengths",
-                                     GRAD "unequal", GRAD "heads",  GRAD "dims",
-                                     GRAD "layouts", GRAD "data",   GRAD "q_start",
-                                     GRAD "rowwise", "elementwise", GRAD "elementwise",
-                                     "lists",        "packed",      NULL};
+const char *const matrix_groups[] = {"lengths",
+                                     "unequal",
+                                     "heads",
+                                     "dims",
+                                     "layouts",
+                                     "f32",
+                                     "mla",
+                                     "data",
+                                     "masks",
+                                     GRAD "masks",
+                                     "q_start",
+                                     "rowwise",
+                                     "linear",
+                                     GRAD "linear",
+                                     GRAD "lengths",
+                                     GRAD "unequal",
+                                     GRAD "heads",
+                                     GRAD "dims",
+                                     GRAD "layouts",
+                                     GRAD "f32",
+                                     GRAD "data",
+                                     GRAD "q_start",
+                                     GRAD "rowwise",
+                                     "elementwise",
+                                     GRAD "elementwise",
+                                     "lists",
+                                     "packed",
+                                     NULL};
 
 struct test_case *case_add(struct case_list *list, const struct test_case *c)
 {

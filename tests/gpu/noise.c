@@ -8,8 +8,9 @@
  *
  * Moved is what a kernel rounds, or something with the same effect: query and key where the spec's mods make
  * them anew, or its score function is approximate; value and do for the rounded weights and slopes; the
- * gradient of lse for delta = sum o do with a rounded o; row-wise, x, dy and the weight for sums in fp32, and
- * the gradient of the statistic for the sum that stands behind it.
+ * gradient of lse for delta = sum o do with a rounded o; of f32, whose products are rounded, query and key of
+ * every spec; row-wise, x, dy and the weight for sums in fp32, and the gradient of the statistic for the sum
+ * that stands behind it.
  */
 #include "cases.h"
 
@@ -21,8 +22,17 @@
  */
 static const double UNIT = 0x1p-9;
 
+/* Attention of f32, whose cases have no run of 16 bits: products of bf16 (templates/common/mma_f32.cuh). */
+static bool has_products(const struct test_case *c)
+{
+    return !c->spec->rowwise && !c->sums && c->run[0].dtype == LATHE_F32;
+}
+
 double noise_size(const struct test_case *c, lathe_dtype dtype)
 {
+    if (has_products(c)) {
+        return 0x1p-17 / UNIT; /* of a product: one lo that is rounded, of either factor */
+    }
     if (c->spec->rowwise || dtype == LATHE_F32) {
         return 0x1p-23 / UNIT; /* several roundings of fp32, and an approximate root */
     }
@@ -42,7 +52,8 @@ static double deviation_of(const struct test_case *c, const struct arg_row *row)
     if (c->spec->rowwise) {
         return row->role == ROLE_TENSOR || row->role == ROLE_INPUT ? 1.0 : 0.0;
     }
-    return scores ? c->spec->score_noise : (weights && c->pass == LATHE_BACKWARD ? 1.0 : 0.0);
+    const double score = has_products(c) ? fmax(c->spec->score_noise, 1.0) : c->spec->score_noise;
+    return scores ? score : (weights && c->pass == LATHE_BACKWARD ? 1.0 : 0.0);
 }
 
 static const double *value_of(const struct case_data *data, const char *name, int64_t *count,

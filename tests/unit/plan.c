@@ -87,6 +87,49 @@ TEST(attention_of_f32_has_a_plan)
               "attention_decode: dtype f32; it takes f16 and bf16 (attention_fwd_sm80 takes f32 too)");
 }
 
+/* back_smem_bytes of attention/backward/sm80.cuh, for lse, delta and a norm a row, and no diagonals. */
+static int f32_back_bytes(const struct back_plan *b)
+{
+    return b->stages * (4 * b->bm * (b->dk + b->dv) + 12 * b->bm) + 4 * b->bn * (b->dk + b->dv) +
+           4 * b->bn * b->bm * (b->split > 1 ? 2 : 1) + 32;
+}
+
+/* Back, as far as shared memory goes. */
+TEST(gradients_of_f32_attention_have_a_plan)
+{
+    static const int DIMS[][2] = {{16, 16},   {64, 64},   {96, 80},  {128, 128},
+                                  {192, 192}, {224, 224}, {256, 256}};
+    const struct device *const device[] = {&A100, &RTX4090, &H100};
+    struct plan plan;
+    lathe_error err;
+    for (int d = 0; d < 3; d++)
+        for (int i = 0; i < 7; i++) {
+            char problem[80];
+            snprintf(problem, sizeof problem, "dtype=f32,b=1,h=1,q=80,kv=600,d=%d,d_v=%d", DIMS[i][0],
+                     DIMS[i][1]);
+            const lathe_status status = pick_pass("causal", LATHE_BACKWARD, problem, device[d], &plan, &err);
+            if (DIMS[i][0] == 256 && device[d] == &RTX4090) {
+                CHECK_EQ(status, LATHE_UNSUPPORTED);
+                CHECK_HAS(err.text, "attention_bwd_sm80: no tile of head dims 256, 256 fits 101376 bytes of "
+                                    "shared memory in f32; f16 and bf16 take half of it");
+                continue;
+            }
+            CHECK_EQ(status, LATHE_OK);
+            CHECK_STR(plan.row->name, "attention_bwd_sm80");
+            const struct back_plan *b = &plan.attention.back;
+            CHECK_EQ(b->smem_bytes, f32_back_bytes(b));
+            CHECK(b->smem_bytes <= device[d]->smem_bytes);
+            CHECK_EQ(b->bn * b->split, 16 * b->warps); /* of a warp 16 keys */
+            CHECK_HAS(plan.reason, "products of f32 are three of bf16 each");
+        }
+    refusals_of("causal", LATHE_BACKWARD, "dtype=f32,b=1,h=1,q=8,kv=600,d=64", &H100, &err);
+    CHECK_HAS(err.text,
+              "attention_bwd_sm90: dtype f32; it takes f16 and bf16 (attention_bwd_sm80 takes f32 too)");
+    refusals_of("causal", LATHE_BACKWARD, "dtype=f32,b=1,h=1,q=8,kv=600,d=256", &H100, &err);
+    CHECK_HAS(err.text,
+              "attention_bwd_wide_sm90: dtype f32; it takes f16 and bf16 (attention_bwd_sm80 takes f32 too)");
+}
+
 TEST(refusals_name_the_reason)
 {
     struct plan plan;

@@ -28,7 +28,6 @@ static inline void take_sizes(struct signature *s, const char *spec)
     signature_make(ir, LATHE_FORWARD, &of);
     ir_free(ir);
     s->builds_folded = of.builds_folded;
-    s->halves_only = of.halves_only;
     s->counts_points = of.counts_points;
     s->sharing = of.sharing;
     s->most_counted = of.most_counted;

@@ -262,6 +262,8 @@ def test_explain():
     single = lathe.Shaped((1, 8, 128, 64), "f32")
     facts = lathe.load("causal").explain(single, single, single, json=True)
     assert facts["served"] and facts["template"] == "attention_fwd_sm80"
+    facts = lathe.load("causal").explain(single, single, single, do=single, backward=True, json=True)
+    assert facts["served"] and facts["template"] == "attention_bwd_sm80"
     double = lathe.Shaped((1, 8, 128, 64), "f64")
     refused = lathe.load("causal").explain(double, double, double, json=True)
     assert not refused["served"] and any("attention_fwd_sm80" in line for line in refused["not_chosen"])

@@ -5,7 +5,7 @@
 namespace back {
 
 // Eight elements that are not aligned: a short text, for there are many of them.
-DEV void store_one_by_one(cfg::element *to, uint4 eight)
+template <class T> DEV void store_one_by_one(T *to, uint4 eight)
 {
 #pragma unroll 1
     for (int k = 0; k < 8; k++) {
@@ -17,12 +17,12 @@ DEV void store_one_by_one(cfg::element *to, uint4 eight)
     }
 }
 
-struct dq_rows { // of a tile
-    cfg::element *first;
+template <class T> struct dq_rows { // of a tile, in 16 bits
+    T *first;
     i64 stride;
     int left;     // of them
     bool aligned; // 16 bytes at a time
-    __device__ __forceinline__ dq_rows(cfg::element *to, i64 row_stride, int rows)
+    __device__ __forceinline__ dq_rows(T *to, i64 row_stride, int rows)
         : first(to), stride(row_stride), left(rows), aligned(((reinterpret_cast<u64>(to) | static_cast<u64>(row_stride) * 2) & 15) == 0)
     {
     }
@@ -32,7 +32,7 @@ struct dq_rows { // of a tile
         if (row >= left || column >= cfg::D) {
             return;
         }
-        cfg::element *const to = first + row * stride + column;
+        T *const to = first + row * stride + column;
         if (aligned) {
             *reinterpret_cast<uint4 *>(to) = eight;
         } else {
@@ -60,7 +60,7 @@ struct dq_piece {
         }
     }
 
-    __device__ __forceinline__ void store(const dq_rows &rows, int number, float factor) const
+    template <class T> __device__ __forceinline__ void store(const dq_rows<T> &rows, int number, float factor) const
     {
         const int lane = lane_id();
         const int column = (number % ACROSS * 4 + lane % 4) * 8;
@@ -69,7 +69,7 @@ struct dq_piece {
             u32 word[4];
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                word[j] = pack<cfg::element>(x[j][2 * half] * factor, x[j][2 * half + 1] * factor);
+                word[j] = pack<T>(x[j][2 * half] * factor, x[j][2 * half + 1] * factor);
             }
             rows.put_eight(number / ACROSS * 16 + 8 * half + lane / 4, column, transpose_four(word, lane));
         }

@@ -61,7 +61,7 @@ template <int V> DEV void load_row(u32 from, float factor, float (&out)[V])
 }
 
 // dq without a query mod, as attention/backward/sm90.cuh and its wide sibling leave it.
-DEV void convert_dq(const back_mod_params &p)
+template <class T> DEV void convert_dq(const back_mod_params &p)
 {
     constexpr int PIECES = (dq_piece::COUNT + MOD_WARPS - 1) / MOD_WARPS; // of a warp
     constexpr int AT_ONCE = PIECES % 4 == 0 ? 4 : PIECES % 2 == 0 ? 2 : 1;
@@ -76,7 +76,7 @@ DEV void convert_dq(const back_mod_params &p)
     const i64 line = tile_line(p.z, b, h) + tile;
     const float *from = static_cast<const float *>(p.grad) + line * dq_shape::FLOATS;
     const bool some = has_dq(p, line);
-    const dq_rows rows(static_cast<cfg::element *>(p.dst) + (b * p.dst_b + h * p.dst_h + tile * BM * p.dst_t), p.dst_t, p.len - tile * BM);
+    const dq_rows<T> rows(static_cast<T *>(p.dst) + (b * p.dst_b + h * p.dst_h + tile * BM * p.dst_t), p.dst_t, p.len - tile * BM);
     const float factor = variant::ds_factor(p.x, p.z, variant::make_head(p.x, p.z, b, h));
     int number = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll 1
@@ -174,7 +174,7 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
             }
         }
         bool empty = false; // the forward kernel's mark is in the row's first element
-        if constexpr (sizeof(SOURCE) == 4) {
+        if constexpr (sizeof(SOURCE) == 4 && same_type<MOD, variant::output_mod>) {
             empty = __shfl_sync(ALL_LANES, __float_as_uint(x[0].low[0][0]), lane_id() - thread) == EMPTY_ROW;
         }
         if (empty) {
@@ -219,7 +219,7 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ = fa
 DEV void run_if_present(const back_mod_params &p, u32 shared = 0)
 {
     if constexpr (BACK::PRESENT && DQ && BACK::STAGES == 0 && cfg::BACK_WGMMA) {
-        convert_dq(p);
+        convert_dq<cfg::element>(p);
     } else if constexpr (BACK::PRESENT) {
         run<BACK, MOD, SOURCE, GRAD, DIM, DQ>(p, shared);
     }

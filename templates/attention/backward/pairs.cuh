@@ -173,6 +173,17 @@ DEV key_block kept_block(const sizes &z, u32 slots)
 
 // ---- the end ------------------------------------------------------------------------------------------------
 
+// ANYWHERE: in a tensor of the caller's, whose rows may start at any float.
+template <bool ANYWHERE> DEV void store_two(float *to, float x, float y)
+{
+    if (!ANYWHERE || (reinterpret_cast<u64>(to) & 7) == 0) {
+        *reinterpret_cast<float2 *>(to) = make_float2(x, y);
+    } else {
+        to[0] = x;
+        to[1] = y;
+    }
+}
+
 // dk' or dv' of the block, times `factor`. `staging`: BN rows of COLUMNS elements that no one reads any more; sync():
 // a barrier of the threads that compute.
 template <bool F32, int DIM, int COLUMNS, int DB, class SYNC>
@@ -189,30 +200,30 @@ DEV void store_keys(const float (&x)[MT][DB][4], float factor, u32 staging, void
             for (int d = 0; d < DB; d++) {
                 const int column = at.part() * 8 * DB + 8 * d + 2 * (at.lane % 4);
                 if (row < left && column < DIM) {
-                    *reinterpret_cast<float2 *>(to + column) =
-                        make_float2(x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor);
+                    store_two<sizeof(element) == 4>(to + column, x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor);
                 }
             }
         }
     } else {
         using shape = swizzle<COLUMNS>;
+        using half = typename pick<F32, bf16, element>::type; // element, where this is compiled
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
 #pragma unroll
             for (int d = 0; d < DB; d++) {
                 store_shared(staging + shape::offset(at.key() + 8 * c, at.part() * DB + d) +
                                  static_cast<u32>(4 * (at.lane % 4)),
-                             pack<element>(x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor));
+                             pack<half>(x[c / 2][d][2 * (c % 2)] * factor, x[c / 2][d][2 * (c % 2) + 1] * factor));
             }
         }
         sync();
         constexpr int PIECES = DIM / 8;
-        element *to = static_cast<element *>(out);
+        half *to = static_cast<half *>(out);
         const bool aligned = ((reinterpret_cast<u64>(to) | static_cast<u64>(row_stride) * 2) & 15) == 0;
         for (int i = static_cast<int>(fresh_thread()) - FIRST_THREAD; i < min(BN, left) * PIECES; i += THREADS) {
             const int row = i / PIECES;
             const uint4 piece = load_shared16(staging + shape::offset(row, i % PIECES));
-            element *place = to + row * row_stride + i % PIECES * 8;
+            half *place = to + row * row_stride + i % PIECES * 8;
             if (aligned) {
                 *reinterpret_cast<uint4 *>(place) = piece;
             } else {

@@ -13,6 +13,8 @@ using element = cfg::element;
 constexpr int THREADS = 128;
 constexpr int ROWS = 64; // of a block: 16 of each warp
 constexpr int KEYS = 32; // of a tile
+constexpr int ELEMENT = static_cast<int>(sizeof(element)); // bytes
+constexpr int HALVES = ELEMENT / 2;                         // of 16 bits: tiles of f32 lie as tiles of twice as many columns
 constexpr int DK = round_up(cfg::D, 16);
 constexpr int DV = round_up(cfg::D_V, 16);
 constexpr int NB = KEYS / 8;
@@ -20,25 +22,35 @@ constexpr int FLOATS = max_of(variant::SUM_ROWS, 1); // row values that a pair r
 
 struct layout { // offsets in bytes
     static constexpr int Q = 0;
-    static constexpr int DO = Q + ROWS * DK * 2;
-    static constexpr int K = DO + ROWS * DV * 2;
-    static constexpr int V = K + KEYS * DK * 2;
-    static constexpr int BYTES = V + KEYS * DV * 2;
+    static constexpr int DO = Q + ROWS * DK * ELEMENT;
+    static constexpr int K = DO + ROWS * DV * ELEMENT;
+    static constexpr int V = K + KEYS * DK * ELEMENT;
+    static constexpr int BYTES = V + KEYS * DV * ELEMENT;
 };
+
+// The 4 bytes at `at`: one f32, or two elements of 16 bits that are `step` apart.
+template <class T> DEV u32 four_bytes(const T *at, i64 step)
+{
+    if constexpr (sizeof(T) == 4) {
+        return __float_as_uint(at[0]);
+    } else {
+        return static_cast<u32>(at[0].bits) | static_cast<u32>(at[step].bits) << 16;
+    }
+}
 
 // Rows of do' that do not start at multiples of 16 bytes, by single elements, `step` apart.
 DEV void load_unaligned(u32 tile, const element *from, i64 stride, i64 step, int left)
 {
-    using shape = swizzle<DV>;
+    using shape = swizzle<HALVES * DV>;
+    constexpr int CHUNK = 8 / HALVES; // elements
     for (int i = static_cast<int>(threadIdx.x); i < ROWS * shape::CHUNKS; i += THREADS) {
         const int row = i / shape::CHUNKS;
         const int chunk = i % shape::CHUNKS;
 #pragma unroll
         for (int pair = 0; pair < 4; pair++) {
             u32 two = 0;
-            if (row < left && chunk * 8 < cfg::D_V) { // D_V is a multiple of 8
-                const element *at = from + row * stride + (chunk * 8 + 2 * pair) * step;
-                two = static_cast<u32>(at[0].bits) | static_cast<u32>(at[step].bits) << 16;
+            if (row < left && chunk * CHUNK < cfg::D_V) { // D_V is a multiple of 8
+                two = four_bytes(from + row * stride + (chunk * CHUNK + 2 / HALVES * pair) * step, step);
             }
             store_shared(tile + shape::offset(row, chunk) + static_cast<u32>(4 * pair), two);
         }
@@ -141,6 +153,19 @@ DEV span_of_keys keys_of_block(int (&ends)[2][THREADS / 32], const row_of_thread
     return {first, last};
 }
 
+// s = X Y^T for 16 rows of the tile at x, from row0 on, and the KEYS rows of the one at y.
+template <class T, int COLUMNS> DEV void multiply(float (&s)[1][NB][4], u32 x, u32 y, int row0)
+{
+    const u32 x_address = x + lane_offset_a<HALVES * COLUMNS>(lane_id(), row0);
+    const u32 y_address = y + lane_offset_b<HALVES * COLUMNS>(lane_id());
+    if constexpr (same_type<T, float>) {
+        product_qk_f32<1, NB, COLUMNS>(s, x_address, y_address);
+    } else {
+        const a_fragments<1, 1> none{};
+        product_qk<T, 1, NB, COLUMNS, false>(s, x_address, none, y_address);
+    }
+}
+
 // The kernel; a function of the namespace, as other kernels of the text have constants of the same names.
 DEV void add_up_rows(const row_sums_params &launched, u32 shared)
 {
@@ -172,13 +197,13 @@ DEV void add_up_rows(const row_sums_params &launched, u32 shared)
     const span_of_keys keys = keys_of_block(ends, rows);
 
     const element *dout = static_cast<const element *>(p.dout) + b * p.dout_b + h * p.dout_h + row0 * p.dout_t;
-    const tile_loader<ROWS, cfg::D, DK, THREADS> q_rows(static_cast<const element *>(p.q) + b * p.q_b + h * p.q_h, p.q_t);
-    const tile_loader<ROWS, cfg::D_V, DV, THREADS> do_rows(dout, p.dout_t);
-    const tile_loader<KEYS, cfg::D, DK, THREADS> k_rows(static_cast<const element *>(p.k) + b * p.k_b + h_kv * p.k_h, p.k_t);
-    const tile_loader<KEYS, cfg::D_V, DV, THREADS> v_rows(static_cast<const element *>(p.v) + b * p.v_b + h_kv * p.v_h, p.v_t);
+    const tile_loader<ROWS, HALVES * cfg::D, HALVES * DK, THREADS> q_rows(static_cast<const element *>(p.q) + b * p.q_b + h * p.q_h, p.q_t);
+    const tile_loader<ROWS, HALVES * cfg::D_V, HALVES * DV, THREADS> do_rows(dout, p.dout_t);
+    const tile_loader<KEYS, HALVES * cfg::D, HALVES * DK, THREADS> k_rows(static_cast<const element *>(p.k) + b * p.k_b + h_kv * p.k_h, p.k_t);
+    const tile_loader<KEYS, HALVES * cfg::D_V, HALVES * DV, THREADS> v_rows(static_cast<const element *>(p.v) + b * p.v_b + h_kv * p.v_h, p.v_t);
     q_rows.load(shared + layout::Q, row0, z.len_q - row0);
     const i64 step = back::dout_step(p);
-    if (step == 1 && ((reinterpret_cast<u64>(dout) | static_cast<u64>(p.dout_t) * 2) & 15) == 0) {
+    if (step == 1 && ((reinterpret_cast<u64>(dout) | static_cast<u64>(p.dout_t) * ELEMENT) & 15) == 0) {
         do_rows.load(shared + layout::DO, 0, z.len_q - row0);
     } else {
         load_unaligned(shared + layout::DO, dout, p.dout_t, step, z.len_q - row0);
@@ -191,13 +216,10 @@ DEV void add_up_rows(const row_sums_params &launched, u32 shared)
         copy_commit();
         copy_wait<0>();
         __syncthreads();
-        const a_fragments<1, 1> none{};
         float s[1][NB][4];
         float dw[1][NB][4];
-        product_qk<element, 1, NB, DK, false>(s, shared + layout::Q + lane_offset_a<DK>(lane, warp * 16), none,
-                                              shared + layout::K + lane_offset_b<DK>(lane));
-        product_qk<element, 1, NB, DV, false>(dw, shared + layout::DO + lane_offset_a<DV>(lane, warp * 16), none,
-                                              shared + layout::V + lane_offset_b<DV>(lane));
+        multiply<element, DK>(s, shared + layout::Q, shared + layout::K, warp * 16);
+        multiply<element, DV>(dw, shared + layout::DO, shared + layout::V, warp * 16);
         add_pairs(rows, s, dw, p, head, kv0 + 2 * (lane % 4));
     }
     copy_commit(); // where there was no key: nothing may be under way at the end

@@ -10,18 +10,19 @@
 // Two stages: Q, dO and row values of the next tile come while one is computed; two barriers a tile. One stage: they
 // come under dq'; three barriers where warps share keys.
 #pragma once
-#include "attention/backward/pairs.cuh"
+#include "attention/backward/sm80_products.cuh"
 
 static_assert(backward_variant<variant, inputs, back_params, grads>,
               "variant.gen.cuh does not fill the slots of attention backward: templates/README.md lists them, "
               "and the notes below name the first one that is missing");
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "cfg::element is f16 or bf16");
+static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16> || same_type<cfg::element, float>,
+              "cfg::element is f16, bf16 or float");
 static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 == 0,
               "cfg::D and cfg::D_V are multiples of 8: rows are copied 16 bytes at a time");
 
 // Bytes of dynamic shared memory. As C, for the planner (every argument an int):
 //     dk = round_up(d, 16 * max(split, 16 * warps / bm)); dv = round_up(d_v, 16 * split);
-//     smem = stages * (bm * (dk + dv) * 2 + rows * bm * 4) + bn * (dk + dv) * 2 + bn * bm * 2 * (split > 1 ? 2 : 1)
+//     smem = stages * (bm * (dk + dv) * element + rows * bm * 4) + bn * (dk + dv) * element + bn * bm * element * (split > 1 ? 2 : 1)
 //         + (diag ? 8 * (bm + bn) : 0) + 32;
 //
 // What to choose: the first that fits. Bytes are for two row values and no diagonals; registers those of the causal softmax
@@ -42,201 +43,43 @@ static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 ==
 //     256, 256    64 x 64     8      4      1     148000   254 / 254   163 KB
 //     192, 192    32 x 64     8      2      1      82208   178 / 178   99 KB
 //     256, 256    32 x 32     4      2      1      69920   255 / 244   99 KB
-__host__ __device__ constexpr int back_smem_bytes(int bm, int bn, int stages, int split, int dk, int dv, int rows,
-                                                  bool diag)
+//
+// Of f32, with 16 keys a warp, since hi and lo of weights and slopes take the registers of more (the causal softmax):
+//
+//      64,  64    64 x 128    8      1      2     164896   186 / 186   163 KB
+//      64,  64    64 x 64     4      1      1      82464   170         99 KB
+//     128, 128    64 x 64     8      2      2     230432       / 182   227 KB
+//     128, 128    64 x 64     8      2      1     164384   182         163 KB
+//     128, 128    32 x 32     4      2      1      74016   162         99 KB
+//     256, 256    32 x 64     8      2      1     213280       / 255   227 KB; spills one word
+//     256, 256    32 x 32     4      2      1     139552   255         163 KB
+//     224, 224    32 x 16     2      2      1      90400   255         99 KB; spills one word
+__host__ __device__ constexpr int back_smem_bytes(int bm, int bn, int stages, int split, int dk, int dv, int element,
+                                                  int rows, bool diag)
 {
-    return stages * (bm * (dk + dv) * 2 + rows * bm * 4) + bn * (dk + dv) * 2 +
-           bn * bm * 2 * (split > 1 ? 2 : 1) + (diag ? 8 * (bm + bn) : 0) + 32;
+    return stages * (bm * (dk + dv) * element + rows * bm * 4) + bn * (dk + dv) * element +
+           bn * bm * element * (split > 1 ? 2 : 1) + (diag ? 8 * (bm + bn) : 0) + 32;
 }
 
 namespace back {
 
 struct layout { // offsets in bytes
     static constexpr int K = 0;
-    static constexpr int V = K + BN * DK * 2;
-    static constexpr int RING = V + BN * DV * 2;
+    static constexpr int V = K + BN * DK * ELEMENT;
+    static constexpr int RING = V + BN * DV * ELEMENT;
     static constexpr int Q = 0; // within a stage
-    static constexpr int DO = Q + BM * DK * 2;
-    static constexpr int ROWS = DO + BM * DV * 2;
+    static constexpr int DO = Q + BM * DK * ELEMENT;
+    static constexpr int ROWS = DO + BM * DV * ELEMENT;
     static constexpr int STAGE = ROWS + ROW_VALUES * BM * 4;
     static constexpr int DS = RING + STAGES * STAGE;
-    static constexpr int W = DS + BN * BM * 2;
+    static constexpr int W = DS + BN * BM * ELEMENT;
     static constexpr int TABLE_BYTES = variant::BACK_DIAG ? 4 * (BM + BN) : 0; // two of them
-    static constexpr int TABLE = W + (SPLIT > 1 ? BN * BM * 2 : 0);
-    static constexpr int SUMS = back_smem_bytes(BM, BN, STAGES, SPLIT, DK, DV, ROW_VALUES, variant::BACK_DIAG);
+    static constexpr int TABLE = W + (SPLIT > 1 ? BN * BM * ELEMENT : 0);
+    static constexpr int SUMS = back_smem_bytes(BM, BN, STAGES, SPLIT, DK, DV, ELEMENT, ROW_VALUES, variant::BACK_DIAG);
     static constexpr int BYTES = SUMS + SUMS_BYTES;
     static constexpr int POSITIONS = TABLE + 2 * TABLE_BYTES; // of the tile at hand and the next, 16 bytes each
     static_assert(SUMS == POSITIONS + 32);
 };
-
-// ---- products through shared memory -------------------------------------------------------------------------
-
-// Columns of a tile in pieces of CHUNKS chunks (of 8 columns), a warp having one of them.
-template <int COLUMNS, int CHUNKS> struct piece_of_columns {
-    using shape = swizzle<COLUMNS>;
-    // The start of the piece may be worked into the lane's address ahead: further steps touch other bits of it.
-    static constexpr bool AHEAD = CHUNKS % shape::W == 0 || (CHUNKS < shape::W && (CHUNKS & (CHUNKS - 1)) == 0);
-    u32 address;
-    int chunk0;
-    __device__ __forceinline__ piece_of_columns(u32 lane_address, int piece)
-        : address(AHEAD ? shape::along(lane_address, piece * CHUNKS) : lane_address), chunk0(AHEAD ? 0 : piece * CHUNKS)
-    {
-    }
-    __device__ __forceinline__ u32 at(int chunks) const { return shape::along(address, chunk0 + chunks); }
-};
-
-// o += A B, 16 KSTEPS deep. load_a(k, a) gives the operands of a step; `b_piece`: 16 KSTEPS rows of B, stored [k][n], and the
-// warp's columns of it.
-template <int KSTEPS, int B_COLS, int M, int N, class LOAD>
-DEV void multiply(float (&o)[M][N][4], const LOAD &load_a, const piece_of_columns<B_COLS, N> &b_piece)
-{
-    constexpr int B_ROW = swizzle<B_COLS>::ROW_BYTES;
-    constexpr int PAIRS = N / 2; // ldmatrix gives 16 columns of B
-    constexpr int LOADS = KSTEPS * PAIRS;
-    u32 a[2][M][4];
-    u32 b[2][4];
-    load_a(0, a[0]);
-    load_matrix4_transposed(b[0], b_piece.at(0));
-#pragma unroll
-    for (int i = 0; i < LOADS; i++) {
-        const int k = i / PAIRS;
-        const int d = i % PAIRS;
-        if (i + 1 < LOADS) {
-            load_matrix4_transposed(b[(i + 1) & 1], b_piece.at(2 * ((i + 1) % PAIRS)) +
-                                                        static_cast<u32>((i + 1) / PAIRS * 16 * B_ROW));
-        }
-        if (d == 0 && k + 1 < KSTEPS) {
-            load_a(k + 1, a[(k + 1) & 1]);
-        }
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-#pragma unroll
-            for (int m = 0; m < M; m++) {
-                mma_16x8x16<element>(o[m][2 * d + n], a[k & 1][m], b[i & 1][2 * n], b[i & 1][2 * n + 1]);
-            }
-        }
-    }
-}
-
-// ---- one tile -----------------------------------------------------------------------------------------------
-
-struct warp_sums {
-    float dk[MT][DBK][4];
-    float dv[MT][DBV][4];
-};
-
-// A warp's part of w^T or ds^T, rounded: 16 queries a step.
-struct turned {
-    static constexpr int STEPS = NB / 2;
-    u32 step[STEPS][MT][4];
-
-    __device__ __forceinline__ explicit turned(const float (&x)[MT][NB][4])
-    {
-#pragma unroll
-        for (int k = 0; k < STEPS; k++) {
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const float (&two)[4] = x[m][2 * k + i / 2];
-                    step[k][m][i] = pack<element>(two[2 * (i % 2)], two[2 * (i % 2) + 1]);
-                }
-            }
-        }
-    }
-    // To the tile [key][query] at `tile`.
-    __device__ __forceinline__ void store(u32 tile) const
-    {
-        using shape = swizzle<BM>;
-        const place at;
-        const u32 to = tile + static_cast<u32>(4 * (at.lane % 4));
-#pragma unroll
-        for (int c = 0; c < COLS; c++) {
-#pragma unroll
-            for (int b = 0; b < NB; b++) {
-                store_shared(to + shape::offset(at.key() + 8 * c, at.part() * NB + b),
-                             step[b / 2][c / 2][c % 2 + b % 2 * 2]);
-            }
-        }
-    }
-};
-
-// out += X^T Y for this warp's keys and columns. Y: the BM rows at `tile`. First with the warp's own queries, then, after a
-// barrier, with those whose X^T other warps have brought to the tile at `x`.
-template <int COLUMNS, int DB> DEV void add_own(float (&out)[MT][DB][4], const turned &x, u32 tile)
-{
-    const place at;
-    const u32 rows = tile + static_cast<u32>(at.query0() * swizzle<COLUMNS>::ROW_BYTES);
-    const piece_of_columns<COLUMNS, DB> b(rows + lane_offset_b_transposed<COLUMNS>(at.lane), at.part());
-    multiply<turned::STEPS>(
-        out,
-        [&](int k, u32(&a)[MT][4]) {
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    a[m][i] = x.step[k][m][i];
-                }
-            }
-        },
-        b);
-}
-template <int COLUMNS, int DB> DEV void add_others(float (&out)[MT][DB][4], u32 x, u32 tile)
-{
-    const place at;
-#pragma unroll
-    for (int other = 1; other < SPLIT; other++) {
-        const int part = at.part() ^ other;
-        const u32 rows = tile + static_cast<u32>(part * 8 * NB * swizzle<COLUMNS>::ROW_BYTES);
-        const piece_of_columns<COLUMNS, DB> b(rows + lane_offset_b_transposed<COLUMNS>(at.lane), at.part());
-        const piece_of_columns<BM, NB> keys(x + lane_offset_a<BM>(at.lane, at.key0()), part);
-        multiply<turned::STEPS>(
-            out,
-            [&](int k, u32(&a)[MT][4]) {
-#pragma unroll
-                for (int m = 0; m < MT; m++) {
-                    load_matrix4(a[m], keys.at(2 * k) + static_cast<u32>(m * 16 * swizzle<BM>::ROW_BYTES));
-                }
-            },
-            b);
-    }
-}
-
-// dq' of the tile: this warp's piece of ds K, added to global memory.
-DEV void add_dq(u32 turned, u32 keys, float *tile)
-{
-    using shape = dq_shape;
-    const place at;
-    float dq[shape::MT][shape::DB][4];
-    clear(dq);
-    const piece_of_columns<BM, 2 * shape::MT> a(turned + lane_offset_b<BM>(at.lane), at.warp / shape::ACROSS);
-    const piece_of_columns<DK, shape::DB> b(keys + lane_offset_b_transposed<DK>(at.lane), at.warp % shape::ACROSS);
-    multiply<BN / 16>(
-        dq,
-        [&](int k, u32(&to)[shape::MT][4]) {
-#pragma unroll
-            for (int m = 0; m < shape::MT; m++) {
-                load_matrix4_transposed(to[m], a.at(2 * m) + static_cast<u32>(k * 16 * swizzle<BM>::ROW_BYTES));
-            }
-        },
-        b);
-    float *to = tile + at.warp * 32 * shape::REGISTERS;
-#pragma unroll
-    for (int m = 0; m < shape::MT; m++) {
-#pragma unroll
-        for (int d = 0; d < shape::DB; d++) {
-            float *place = to + shape::offset((m * shape::DB + d) * 4, at.lane);
-            if constexpr (ADD_WIDTH == 4) {
-                add_global4(place, dq[m][d]);
-            } else {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    add_global(place + 32 * i, dq[m][d][i]);
-                }
-            }
-        }
-    }
-}
 
 // Row values of a query tile, which lie padded to whole tiles.
 DEV void load_rows(u32 to, const back_params &p, int b, int h, int tile)
@@ -315,9 +158,9 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
     const auto load = [&](const key_block &at, const position &to, u32 stage) {
         const int h = at.h_kv * group + to.head;
         const u32 ring = shared + layout::RING + stage * layout::STAGE;
-        const tile_loader<BM, cfg::D, DK, THREADS> q_rows(static_cast<const element *>(p.q) + at.b * p.q_b + h * p.q_h,
+        const tile_loader<BM, PARTS * cfg::D, PARTS * DK, THREADS> q_rows(static_cast<const element *>(p.q) + at.b * p.q_b + h * p.q_h,
                                                           p.q_t);
-        const tile_loader<BM, cfg::D_V, DV, THREADS> do_rows(
+        const tile_loader<BM, PARTS * cfg::D_V, PARTS * DV, THREADS> do_rows(
             static_cast<const element *>(p.dout) + at.b * p.dout_b + h * p.dout_h, p.dout_t);
         q_rows.load(ring + layout::Q, to.tile * BM, z.len_q - to.tile * BM);
         do_rows.load(ring + layout::DO, to.tile * BM, z.len_q - to.tile * BM);
@@ -340,9 +183,9 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
         if (!find_keys(p, number, at)) {
             return;
         }
-        const tile_loader<BN, cfg::D, DK, THREADS> k_rows(
+        const tile_loader<BN, PARTS * cfg::D, PARTS * DK, THREADS> k_rows(
             static_cast<const element *>(p.k) + at.b * p.k_b + at.h_kv * p.k_h, p.k_t);
-        const tile_loader<BN, cfg::D_V, DV, THREADS> v_rows(
+        const tile_loader<BN, PARTS * cfg::D_V, PARTS * DV, THREADS> v_rows(
             static_cast<const element *>(p.v) + at.b * p.v_b + at.h_kv * p.v_h, p.v_t);
         k_rows.load(shared + layout::K, at.kv0, z.len_kv - at.kv0);
         v_rows.load(shared + layout::V, at.kv0, z.len_kv - at.kv0);
@@ -357,6 +200,11 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
             keep_block(slots, at);
         }
         at_head = begin.head;
+    }
+    if constexpr (IN_F32) {
+        copy_wait<0>();
+        split_tile<BN, DK, THREADS>(shared + layout::K);
+        split_tile<BN, DV, THREADS>(shared + layout::V);
     }
     __syncthreads();
 
@@ -384,10 +232,14 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
 #pragma unroll 1
     while (at_head < group) {
         copy_wait<0>();
+        const u32 ring = shared + layout::RING + (STAGES == 2 ? turn * layout::STAGE : 0u);
+        if constexpr (IN_F32) {
+            split_tile<BM, DK, THREADS>(ring + layout::Q);
+            split_tile<BM, DV, THREADS>(ring + layout::DO);
+        }
         __syncthreads(); // the tile at hand is there for all; no one reads what is written next
         const u32 slot = slots + turn * 16;
         const u32 next_slot = slots + (turn ^ 1) * 16;
-        const u32 ring = shared + layout::RING + (STAGES == 2 ? turn * layout::STAGE : 0u);
         const auto prepare = [&] { // the next tile
             const key_block at = kept_block(z, slots);
             const position next = tiles.next({at_head, kept_tile(slot), false}, p, at);
@@ -412,15 +264,12 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
         float dw[MT][NB][4];
         {
             const place here;
-            const a_fragments<MT, 1> none{};
             const int rows = here.query0();
-            product_qk<element, MT, NB, DK, false>(
-                s, shared + layout::K + lane_offset_a<DK>(here.lane, here.key0()), none,
-                ring + static_cast<u32>(layout::Q + rows * DK * 2) + lane_offset_b<DK>(here.lane));
+            multiply_rows<element, DK>(s, shared + layout::K + offset_a<DK>(here.lane, here.key0()),
+                                       ring + static_cast<u32>(layout::Q + rows * DK * ELEMENT) + offset_b<DK>(here.lane));
             if constexpr (WANT_DW) {
-                product_qk<element, MT, NB, DV, false>(
-                    dw, shared + layout::V + lane_offset_a<DV>(here.lane, here.key0()), none,
-                    ring + static_cast<u32>(layout::DO + rows * DV * 2) + lane_offset_b<DV>(here.lane));
+                multiply_rows<element, DV>(dw, shared + layout::V + offset_a<DV>(here.lane, here.key0()),
+                                           ring + static_cast<u32>(layout::DO + rows * DV * ELEMENT) + offset_b<DV>(here.lane));
             } else {
                 clear(dw);
             }
@@ -518,13 +367,13 @@ extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(con
     const auto sync = [] { __syncthreads(); };
     if constexpr (cfg::WANT_DK) {
         using out = typename pick<cfg::DK_F32, float, element>::type;
-        store_keys<cfg::DK_F32, cfg::D, DK>(sums.dk, variant::ds_factor(p.x, z, variant::make_head(p.x, z, at.b, at.h_kv * group)), shared + layout::K,
+        store_keys<cfg::DK_F32 || IN_F32, cfg::D, DK>(sums.dk, variant::ds_factor(p.x, z, variant::make_head(p.x, z, at.b, at.h_kv * group)), shared + layout::K,
                                             static_cast<out *>(p.dk) + at.b * p.dk_b + at.h_kv * p.dk_h + at.kv0 * p.dk_t,
                                             p.dk_t, left, sync);
     }
     if constexpr (cfg::WANT_DV) {
         using out = typename pick<cfg::DV_F32, float, element>::type;
-        store_keys<cfg::DV_F32, cfg::D_V, DV>(sums.dv, 1.0f, shared + layout::V,
+        store_keys<cfg::DV_F32 || IN_F32, cfg::D_V, DV>(sums.dv, 1.0f, shared + layout::V,
                                               static_cast<out *>(p.dv) + at.b * p.dv_b + at.h_kv * p.dv_h + at.kv0 * p.dv_t,
                                               p.dv_t, left, sync);
     }

@@ -1,4 +1,4 @@
-// attention/backward/split.cuh: rows whose finals are large, before attention's backward pass. Beside an m of 2^12 and more, m + log(l) has few digits of
+// attention/backward/split.cuh: rows whose finals are large, before attention's backward pass. Beside an m of 2^12 and more (f32: 2^8), m + log(l) has few digits of
 // log(l) left, and beside 1e9 none: exp(s - final) is wrong by a factor that the whole row shares. Such a row goes through the online
 // function once more, and its weights become exp(s - high) norm, with high = m and norm = 1 / l, say. In all other rows high is the
 // final as it is given, and norm is 1.
@@ -9,7 +9,7 @@
 //
 // LATHE_SPLITS says how many finals a row has that may be so large; 0: everything here is empty.
 #include "attention/backward/parts.cuh"
-#include "common/mma_sm80.cuh"
+#include "common/mma_f32.cuh"
 #if LATHE_SPLITS
 #include "attention/score_passes.cuh"
 #endif
@@ -22,7 +22,8 @@ constexpr int ROWS = 64; // of a block
 
 using element = cfg::element;
 
-constexpr float FROM = 4096.0f;  // f32 has 2^-12 of a weight left here: as much as f16 rounds
+// f32 has 2^-12 of a weight left at 4096, as much as f16 rounds; and 2^-16 at 256, as much as products of f32 are off by.
+constexpr float FROM = same_type<element, float> ? 256.0f : 4096.0f;
 constexpr float SAME = 0x1p-20f; // of a final: what rounding may make of it on different ways
 constexpr int KEYS = 32;         // of a tile
 constexpr int NB = KEYS / 8;
@@ -62,7 +63,25 @@ template <class PARAMS> DEV void take_given(parts &to, const PARAMS &p, const va
 DEV bool some_is_large(const parts &of) { return (of.large[0] | of.large[1]) != 0; }
 DEV bool row_is_large(const parts &of, int place) { return (of.large[place / 32] >> place % 32 & 1u) != 0; }
 
-DEV u32 two_elements(const element *at) { return *reinterpret_cast<const u32 *>(at); } // tokens start at multiples of 16 bytes
+// Two elements of a row as mma takes them; of f32, split. Tokens start at multiples of 16 bytes.
+using two = pick<same_type<element, float>, split_two, u32>::type;
+DEV u32 two_elements(const void *at, u32) { return *static_cast<const u32 *>(at); }
+DEV split_two two_elements(const void *at, split_two)
+{
+    const float2 x = *static_cast<const float2 *>(at);
+    return split_two::of(x.x, x.y);
+}
+DEV two two_elements(const element *at) { return two_elements(at, two{}); }
+
+template <class T> DEV void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_16x8x16<T>(c, a, b0, b1); }
+template <class T> DEV void multiply_add(float (&c)[4], const split_two (&a)[4], split_two b0, split_two b1)
+{
+    const u32 hi[4] = {a[0].hi, a[1].hi, a[2].hi, a[3].hi};
+    const u32 lo[4] = {a[0].lo, a[1].lo, a[2].lo, a[3].lo};
+    mma_bf16(c, lo, b0.hi, b1.hi);
+    mma_bf16(c, hi, b0.lo, b1.lo);
+    mma_bf16(c, hi, b0.hi, b1.hi);
+}
 
 // <q', k'> of 16 rows and KEYS keys; q: the thread's two rows, k: the head's keys.
 DEV void products(float (&s)[1][NB][4], const element *const (&q)[2], const element *k, i64 k_t, int kv0, int len_kv)
@@ -78,12 +97,12 @@ DEV void products(float (&s)[1][NB][4], const element *const (&q)[2], const elem
 #pragma unroll 1
     for (int c = column; c < cfg::D; c += 16) {
         const bool more = c - column + 8 < cfg::D; // D is a multiple of 8
-        const u32 a[4] = {two_elements(q[0] + c), two_elements(q[1] + c), more ? two_elements(q[0] + c + 8) : 0u,
-                          more ? two_elements(q[1] + c + 8) : 0u};
+        const two a[4] = {two_elements(q[0] + c), two_elements(q[1] + c), more ? two_elements(q[0] + c + 8) : two{},
+                          more ? two_elements(q[1] + c + 8) : two{}};
 #pragma unroll
         for (int b = 0; b < NB; b++) {
             const element *key = k + min(kv0 + 8 * b + lane_id() / 4, len_kv - 1) * k_t + c;
-            mma_16x8x16<element>(s[0][b], a, two_elements(key), more ? two_elements(key + 8) : 0u);
+            multiply_add<element>(s[0][b], a, two_elements(key), more ? two_elements(key + 8) : two{});
         }
     }
 }
