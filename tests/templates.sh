@@ -218,6 +218,7 @@ backward_files() {
     gen causal dtype=f32,h=16,q=4096,d=256 sm_80 '' backward
     spills=0
     gen causal dtype=f32,h=16,q=4096,d=128 sm_86 '' backward
+    gen causal dtype=f32,h=16,q=4096,d=96 sm_90a '' backward
     gen causal dtype=f32,h=16,q=4096,d=192 sm_86 '' backward
     for spec in causal document qk_norm relative_bias; do
         spills=0

@@ -46,11 +46,11 @@ static_assert(cfg::D >= 8 && cfg::D % 8 == 0 && cfg::D_V >= 8 && cfg::D_V % 8 ==
 //
 // Of f32, with 16 keys a warp, since hi and lo of weights and slopes take the registers of more (the causal softmax):
 //
-//      64,  64    64 x 128    8      1      2     164896   186 / 186   163 KB
-//      64,  64    64 x 64     4      1      1      82464   170         99 KB
-//     128, 128    64 x 64     8      2      2     230432       / 182   227 KB
-//     128, 128    64 x 64     8      2      1     164384   182         163 KB
-//     128, 128    32 x 32     4      2      1      74016   162         99 KB
+//      64,  64    64 x 128    8      1      2     164896   254 / 255   163 KB
+//      64,  64    64 x 64     4      1      1      82464   224         99 KB
+//     128, 128    64 x 64     8      2      2     230432       / 241   227 KB
+//     128, 128    64 x 64     8      2      1     164384   189         163 KB
+//     128, 128    32 x 32     4      2      1      74016   170         99 KB
 //     256, 256    32 x 64     8      2      1     213280       / 255   227 KB; spills one word
 //     256, 256    32 x 32     4      2      1     139552   255         163 KB
 //     224, 224    32 x 16     2      2      1      90400   255         99 KB; spills one word
@@ -134,7 +134,8 @@ template <class PARAMS> DEV int keys_of(const PARAMS &launched, const sizes &z, 
 // ---- kernel -----------------------------------------------------------------------------------------------------
 
 #if LATHE_COMPILED(bwd)
-extern "C" __global__ void __launch_bounds__(back::THREADS) LATHE_ENTRY(bwd)(const __grid_constant__ back_params launched)
+extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0) // 1: all registers that it asks for, or a few spill
+    LATHE_ENTRY(bwd)(const __grid_constant__ back_params launched)
 {
     using namespace back;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
