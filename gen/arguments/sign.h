@@ -11,7 +11,7 @@
 
 enum { SIZE_POSITIONS = 1 << 24 }; /* integers below it are exact in f32 */
 /* d and d_v, which kernels are made for. */
-#define SIGN_HEAD_DIMS(most_d, most_d_v)                                                                     \
+#define SIGN_HEAD_DIMS(most_d, most_d_v, every)                                                              \
     {.sym = SYM_D,                                                                                           \
      .same_as = SYM_D_V,                                                                                     \
      .usual = 128,                                                                                           \
@@ -19,10 +19,10 @@ enum { SIZE_POSITIONS = 1 << 24 }; /* integers below it are exact in f32 */
      .positive = true,                                                                                       \
      .least = ATTENTION_LEAST_DIM,                                                                           \
      .most = (most_d),                                                                                       \
-     .step = ATTENTION_DIM_STEP},                                                                            \
+     .step = (every)},                                                                                       \
     {                                                                                                        \
         .sym = SYM_D_V, .same_as = SYM_D, .built = true, .positive = true, .least = ATTENTION_LEAST_DIM,     \
-        .most = (most_d_v), .step = ATTENTION_DIM_STEP                                                       \
+        .most = (most_d_v), .step = (every)                                                                  \
     }
 /* Appends the sizes of a kind. */
 void sign_sizes(struct signature *s, const struct sig_size *size, int n);

@@ -6,6 +6,8 @@
 
 #include "lathe_types.h"
 
+#include <stdint.h>
+
 struct signature;
 struct ir;
 
@@ -18,6 +20,11 @@ enum {
     ATTENTION_MOST_DV = 512,
     ATTENTION_DIM_STEP = 8
 };
+/* Elements of a row as kernels see it: one of another length is copied. */
+static inline int attention_row(int64_t dim)
+{
+    return (int)((dim + ATTENTION_DIM_STEP - 1) / ATTENTION_DIM_STEP * ATTENTION_DIM_STEP);
+}
 
 /* The arguments of a pass of a spec, and the sizes of its calls. */
 void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out);

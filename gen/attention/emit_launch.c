@@ -4,6 +4,7 @@
  * that the problem needs. Tensors that a mod or their alignment moves live in the workspace in between.
  */
 #include "gen/arguments/problem.h"
+#include "gen/arguments/signature.h"
 #include "gen/attention/emit.h"
 #include "runtime/recipe/bind.h"
 #include "gen/base/text.h"
@@ -123,10 +124,12 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
             l->inner[t] = l->inner[TENSOR_K];
             continue;
         }
+        l->inner[t].dim = attention_row(dim);
+        const bool odd = l->inner[t].dim != dim;
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
-        l->moved[t] = t < n_moved && (mod || is_unaligned(a->e, l->outer[t].arg));
+        l->moved[t] = t < n_moved && (mod || odd || is_unaligned(a->e, l->outer[t].arg));
         if (l->moved[t])
-            emit_place_in_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : element, a->e, out);
+            emit_place_in_workspace(&l->inner[t], t == TENSOR_O && (mod || odd) ? 4 : element, a->e, out);
     }
     place_finals(a, l);
 }

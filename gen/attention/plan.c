@@ -35,21 +35,68 @@ static bool half_mod_fits(const struct kernel_request *r, char *why)
     return true;
 }
 
-static bool attention_dims_fit(const struct kernel_request *r, int most_d, int most_dv, char *why)
+static bool is_odd(int64_t dim)
 {
+    return dim % ATTENTION_DIM_STEP != 0;
+}
+
+static bool in_range(int64_t dim, int most, int step)
+{
+    return dim >= ATTENTION_LEAST_DIM && dim <= most && dim % step == 0;
+}
+
+static void say_range(const char *name, int64_t dim, int most, int step, char *why)
+{
+    char multiples[24] = "";
+    if (step > 1)
+        snprintf(multiples, sizeof multiples, "multiples of %d from ", step);
+    snprintf(why, REASON_BYTES, "%s = %lld; it takes %s%d to %d", name, (long long)dim, multiples,
+             ATTENTION_LEAST_DIM, most);
+}
+
+/* Copies of rows with zeros behind them have no room for what else could become of them. */
+static bool odd_dims_fit(const struct kernel_request *r, char *why)
+{
+    bool mods = false;
+    bool sized = false;
+    for (int m = 0; m < MOD_COUNT; m++)
+        mods |= r->ir->mod[m].n_stages > 0;
+    for (int i = 0; i < r->ir->n_inputs; i++)
+        for (int d = 0; d < r->ir->input[i].n_dims; d++)
+            sized |= r->ir->input[i].dim[d].sym == SYM_D || r->ir->input[i].dim[d].sym == SYM_D_V;
+    if (r->pass == LATHE_BACKWARD)
+        snprintf(
+            why, REASON_BYTES,
+            "a head dim is no multiple of %d, which the forward pass alone takes; pad it, or the host device",
+            ATTENTION_DIM_STEP);
+    else if (mods || sized || attention_has_sequences(r))
+        snprintf(why, REASON_BYTES,
+                 "a head dim is no multiple of %d, and there are %s; pad it, or the host device",
+                 ATTENTION_DIM_STEP,
+                 mods    ? "mods of q, k, v or o"
+                 : sized ? "inputs with a head dim"
+                         : "packed sequences, keys in use or pages");
+    else
+        return true;
+    return false;
+}
+
+static bool attention_dims_fit(const struct kernel_request *r, int most_d, int most_dv, bool odd, char *why)
+{
+    const int step = odd ? 1 : ATTENTION_DIM_STEP;
     int64_t d = r->problem->dim[SYM_D];
     int64_t dv = r->problem->dim[SYM_D_V];
     if (r->problem->dtype == LATHE_F64)
         snprintf(why, REASON_BYTES, "dtype f64; it takes f16, bf16 and f32 (f64 runs on the host device)");
-    else if (d < ATTENTION_LEAST_DIM || d > most_d || d % ATTENTION_DIM_STEP != 0)
-        snprintf(why, REASON_BYTES, "d = %lld; it takes multiples of %d from %d to %d", (long long)d,
-                 ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, most_d);
-    else if (dv < ATTENTION_LEAST_DIM || dv > most_dv || dv % ATTENTION_DIM_STEP != 0)
-        snprintf(why, REASON_BYTES, "d_v = %lld; it takes multiples of %d from %d to %d", (long long)dv,
-                 ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, most_dv);
+    else if (!in_range(d, most_d, step))
+        say_range("d", d, most_d, step, why);
+    else if (!in_range(dv, most_dv, step))
+        say_range("d_v", dv, most_dv, step, why);
     else if (r->device->sm < 80)
         snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0 (cp.async, bf16 mma)",
                  r->device->sm / 10, r->device->sm % 10);
+    else if (is_odd(d) || is_odd(dv))
+        return odd_dims_fit(r, why);
     else
         return half_mod_fits(r, why);
     return false;
@@ -170,7 +217,7 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why)
 bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_dv, struct plan *plan,
                           char *why)
 {
-    if (!attention_dims_fit(r, most_d, most_dv, why))
+    if (!attention_dims_fit(r, most_d, most_dv, plan->attention.copies, why))
         return false;
     plan->attention.short_rows = r->attention->short_rows;
     rescale_say(r->attention->forward, plan->attention.optimistic, plan->attention.rows,
@@ -178,6 +225,6 @@ bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_d
     plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 16);
     plan->attention.dv_pad =
         round_up(r->problem->dim[SYM_D_V], r->problem->dim[SYM_D_V] > MAX_DIM ? 128 : 16);
-    plan->attention.o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
+    plan->attention.o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0 || is_odd(r->problem->dim[SYM_D_V]);
     return true;
 }

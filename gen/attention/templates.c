@@ -15,7 +15,8 @@
 
 static void emit_tiles(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
-    text_add(t, "constexpr int D = %d, D_V = %d;\n", (int)problem->dim[SYM_D], (int)problem->dim[SYM_D_V]);
+    text_add(t, "constexpr int D = %d, D_V = %d;\n", attention_row(problem->dim[SYM_D]),
+             attention_row(problem->dim[SYM_D_V]));
     text_add(t, "constexpr int D_PAD = %d, DV_PAD = %d;\n", plan->attention.d_pad, plan->attention.dv_pad);
     text_add(t, "constexpr int BM = %d, BN = %d, WARPS = %d, STAGES = %d;\n", plan->attention.bm,
              plan->attention.bn, plan->attention.warps, plan->attention.stages);

@@ -13,6 +13,7 @@
 
 struct mod_emitter {
     struct emitter *e;
+    int row; /* elements of a row of its tensor */
     const struct ir_mod *mod;
     const struct stage_back *back; /* per stage; NULL: the mod itself */
     int n_roots[MAX_STAGES];
@@ -78,10 +79,13 @@ static bool collect(struct mod_emitter *m)
 
 static void emit_tables(struct mod_emitter *m)
 {
+    enum { STEP = 8 }; /* of the elements of a row that kernels have */
     static const char *const form[] = {"FORM_ELEMENT", "FORM_HALF", "FORM_INTERLEAVED"};
     struct text_buf *out = m->e->out;
     int n = m->mod->n_stages;
     text_add(out, "        static constexpr bool PRESENT = true;\n");
+    if (m->row % STEP != 0 && !m->back)
+        text_add(out, "        static constexpr int ROW = %d;\n", m->row);
     text_add(out, "        static constexpr int STAGES = %d;\n        static constexpr int FORM[] = {", n);
     for (int s = 0; s < n; s++)
         text_add(out, "%s%s", s ? ", " : "", form[m->mod->stage[s].form]);
@@ -320,6 +324,7 @@ static void emit_parts(struct mod_emitter *m, const char *type, bool key_side)
 static void emit_either(struct emitter *e, enum mod which, const char *type, const struct stage_back *back)
 {
     struct mod_emitter m = {.e = e, .mod = &e->w->mod[which], .back = back};
+    m.row = (int)e->problem->dim[which < MOD_VALUE ? SYM_D : SYM_D_V];
     find_roots(&m);
     if (collect(&m))
         emit_parts(&m, type,

@@ -87,7 +87,7 @@ static void add_sizes(struct signature *s)
          .tied = true,
          .by = number_of(s, "state_index"),
          .implied = true},
-        SIGN_HEAD_DIMS(ATTENTION_MOST_DIM, ATTENTION_MOST_DIM),
+        SIGN_HEAD_DIMS(ATTENTION_MOST_DIM, ATTENTION_MOST_DIM, ATTENTION_DIM_STEP),
     };
     static const struct sig_size free_size = {.named = true};
     sign_sizes(s, sizes, sizeof sizes / sizeof sizes[0]);

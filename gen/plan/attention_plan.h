@@ -32,6 +32,7 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     int d_pad, dv_pad;
     int smem_bytes;
     bool o_f32;
+    bool copies; /* the template takes head dims that are no multiple of 8: rows are copied to wider ones */
     bool short_rows; /* as in struct attention_kernel */
     bool parts;      /* attention_decode: rows are cut by keys, and merged by `combine`, */
     int part_blocks; /* for so many blocks that run at once */

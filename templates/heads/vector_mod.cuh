@@ -274,6 +274,34 @@ template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p)
     }
 }
 
+// MOD::ROW elements of rows of DIM, which zeros fill up; where WIDE, rows of DIM floats that attention has left become rows of ROW.
+template <class MOD, class SOURCE, int DIM, bool WIDE> DEV void copy_rows(const mod_params &p)
+{
+    static_assert(MOD::STAGES == 0, "rows of another length are copied as they are");
+    constexpr int COLUMNS = WIDE ? MOD::ROW : DIM;
+    const int tiles = (p.len + MOD_TOKENS - 1) / MOD_TOKENS;
+    const int block = static_cast<int>(blockIdx.x);
+    const int tile = block % tiles;
+    const int h = block / tiles % p.n_h;
+    const int b = block / tiles / p.n_h;
+    const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h);
+    cfg::element *dst = static_cast<cfg::element *>(p.dst) + (b * p.dst_b + h * p.dst_h);
+#pragma unroll 1
+    for (int n = static_cast<int>(threadIdx.x); n < MOD_TOKENS * COLUMNS; n += MOD_THREADS) {
+        const int token = tile * MOD_TOKENS + n / COLUMNS;
+        const int i = n % COLUMNS;
+        if (token >= p.len) {
+            break;
+        }
+        const SOURCE *row = src + token * p.src_t;
+        float x = i < MOD::ROW ? to_float(row[i * src_step(p)]) : 0.0f;
+        if constexpr (WIDE) {
+            x = __float_as_uint(row[0]) == EMPTY_ROW ? 0.0f : x;
+        }
+        dst[token * p.dst_t + i] = from_float<cfg::element>(x);
+    }
+}
+
 template <bool WIDE> struct source_of { // what a mod reads: o is float where the attention kernel left it so
     using type = cfg::element;
 };
@@ -283,7 +311,11 @@ template <> struct source_of<true> {
 
 template <class MOD, int DIM, bool WIDE = false> DEV void run_if_present(const mod_params &p)
 {
-    if constexpr (MOD::PRESENT) {
+    if constexpr (!MOD::PRESENT) {
+        return;
+    } else if constexpr (requires { MOD::ROW; }) {
+        copy_rows<MOD, typename source_of<WIDE>::type, DIM, WIDE>(p);
+    } else {
         run<MOD, typename source_of<WIDE>::type, DIM>(p);
     }
 }

@@ -276,7 +276,7 @@ refused 2 '--arch: sm_80 is given twice' causal --arch sm_80,sm_80 -o no
 refused 2 "specs 'rope' and './rope.lua' are both called rope in the library" rope ./rope.lua --problem d=64 -o no
 refused 1 "spec 'causal', problem 'dtype=f64,d=64', sm_80: no template serves it:" causal --problem dtype=f64,d=64 -o no
 refused 1 'attention_fwd_sm80: dtype f64' causal --problem dtype=f64,d=64 -o no
-refused 1 'attention_fwd_sm80: d = 20' causal --problem d=20 -o no
+refused 1 'attention_fwd_sm80: d = 12' causal --problem d=12 -o no
 refused 2 "spec 'causal', problem 'h=3,h_kv=2', sm_80: problem: expected h to be a multiple" causal --problem h=3,h_kv=2 -o no
 refused 2 "--problem 'q=5,z=3' is of none of the specs: problem: unknown name 'z'" causal --problem d=64 --problem q=5,z=3 -o no
 refused 2 "spec 'softmax': no --problem knows its names; it takes dtype=bf16,n=1024" causal softmax --problem d=64 -o no

@@ -114,6 +114,31 @@ static void add_tiles(struct case_list *list)
     }
 }
 
+/* Head dims that are no multiple of 8: tensors are copied to rows that are. */
+static void add_odd(struct case_list *list)
+{
+    static const int DIMS[][2] = {{100, 100}, {100, 64}, {64, 50}, {17, 33}, {250, 255}};
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F16, LATHE_F32};
+    static const int SM[] = {80, 90, 86};
+    static const char *const SPEC[] = {"causal", "alibi", "document"};
+    for (int i = 0; i < COUNT(DIMS); i++)
+        for (int k = 0; k < 3; k++) {
+            struct test_case c = case_of_attention("odd", SPEC[(i + k) % 3], NULL, DTYPE[k], DIMS[i][0],
+                                                   DIMS[i][1], SM[i % 3]);
+            c.dim[SYM_B] = 2;
+            c.dim[SYM_H] = 4;
+            c.dim[SYM_H_KV] = 2;
+            c.dim[SYM_Q] = 1 + 35 * k;
+            c.dim[SYM_KV] = 97;
+            c.template_name = "attention_fwd_sm80";
+            c.layout = (enum layout)((i + k) % LAYOUT_COUNT);
+            case_add(list, &c);
+            c.dim[SYM_KV] = 20; /* rows without keys */
+            if (strcmp(c.spec, "causal") == 0)
+                case_add(list, &c);
+        }
+}
+
 void group_mla(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -128,6 +153,7 @@ void group_mla(struct case_list *list, bool full)
         add(list, case_of_attention("mla", OWN[i].name, OWN[i].text, LATHE_F16, 272, 48, 86), i);
     add_dims(list);
     add_tiles(list);
+    add_odd(list);
     for (int i = 0; i < COUNT(SPECS) - 1; i++)
         add_paged(list,
                   case_of_attention("mla_paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 144, 128, 90),

@@ -113,6 +113,25 @@ TEST(latent_attention_has_a_kernel_on_every_gpu)
     CHECK(!plan.attention.v_is_k);
 }
 
+TEST(odd_head_dims_are_copied_by_the_portable_template)
+{
+    struct plan plan;
+    lathe_error err = {0};
+    CHECK_EQ(pick("causal", "dtype=bf16,h=4,q=8,d=100,d_v=33", &H100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_fwd_sm80");
+    CHECK_HAS(plan.reason, "a head dim is no multiple of 8, so its tensors are copied");
+    CHECK(plan.attention.o_f32);
+    CHECK_EQ(pick("rope", "dtype=bf16,h=4,q=8,d=100", &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text,
+              "attention_fwd_sm80: a head dim is no multiple of 8, and there are mods of q, k, v or o");
+    CHECK_EQ(pick("causal", "dtype=bf16,h=4,q=8,d=100,used_kv=i32", &A100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_fwd_sm80: a head dim is no multiple of 8, and there are packed sequences");
+    CHECK_EQ(pick_pass("causal", LATHE_BACKWARD, "dtype=bf16,h=4,q=8,d=100", &A100, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text,
+              "attention_bwd_sm80: a head dim is no multiple of 8, which the forward pass alone takes");
+}
+
 TEST(what_latent_attention_lacks_is_said)
 {
     struct plan plan;
