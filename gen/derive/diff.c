@@ -335,6 +335,13 @@ static int rule_scan(struct ir *ir, const struct use *u, int k)
     return k == 0 ? of_value : times(ir, of_value, arg[0]);
 }
 
+/* What an element gave comes back to it. */
+static int rule_places(struct ir *ir, const struct use *u, int k)
+{
+    const enum ir_op back = u->node.op == OP_PLACED ? OP_TAKEN : OP_PLACED;
+    return k == 0 ? ir2(ir, back, u->g, u->node.arg[1]) : ZERO;
+}
+
 /* ---- the table --------------------------------------------------------------------------------- */
 
 /* The contribution to operand k, or ZERO. */
@@ -371,7 +378,8 @@ static int (*const RULES[OP_COUNT])(struct ir *ir, const struct use *u, int k) =
     [OP_SPLITMAX] = rule_extremum, [OP_SPLITSUM] = rule_sum,
     [OP_LOGCUMSUMEXP] = rule_scan, [OP_REVLOGCUMSUMEXP] = rule_scan,
     [OP_RANK] = rule_zero,         [OP_CUMEXPSUM] = rule_scan,
-    [OP_REVCUMEXPSUM] = rule_scan,
+    [OP_REVCUMEXPSUM] = rule_scan, [OP_PLACED] = rule_places,
+    [OP_TAKEN] = rule_places,
 };
 
 bool diff_has_rule(enum ir_op op)

@@ -155,6 +155,7 @@ lathe_status host_elementwise_forward(const struct host_call *call, const int64_
 lathe_status host_elementwise_backward(const struct host_request *r, lathe_error *err);
 /* rowwise/host.c */
 int64_t host_rowwise_rows(const struct host_call *call);
+int64_t host_row_most(const struct host_call *call); /* elements: of a row, or of a result that is longer */
 lathe_status host_rowwise_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
                                   lathe_error *err);
 lathe_status host_rowwise_backward(const struct host_request *r, lathe_error *err);

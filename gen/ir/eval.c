@@ -381,6 +381,16 @@ static bool run_rank(struct eval_env *env, int node)
     return true;
 }
 
+/* Elements go to their ranks, or come from there. */
+static void run_places(struct eval_env *env, int node, enum scan_form form)
+{
+    for (int j = 0; j < env->n; j++) {
+        const int place = (int)operand_at(env, node, 1, j);
+        env->value[node][form == SCAN_PLACED ? place : j] =
+            operand_at(env, node, 0, form == SCAN_PLACED ? j : place);
+    }
+}
+
 /* Of the elements up to each, or from each on, within segments that begin where the last operand is not 0. */
 static bool run_scan(struct eval_env *env, int node)
 {
@@ -393,6 +403,10 @@ static bool run_scan(struct eval_env *env, int node)
         return fail(env, node, "%s runs along a row", ir_op_name(n->op));
     if (form == SCAN_RANK)
         return run_rank(env, node);
+    if (form == SCAN_PLACED || form == SCAN_TAKEN) {
+        run_places(env, node, form);
+        return true;
+    }
     for (int k = 0; k < env->n; k++) {
         const int j = reverse ? env->n - 1 - k : k;
         const int edge = reverse ? j + 1 : j; /* where the segment of what was summed so far begins */

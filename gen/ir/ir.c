@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum in_rule { IN_N, IN_F, IN_L, IN_I, IN_C };
+enum in_rule { IN_N, IN_F, IN_L, IN_I, IN_C, IN_P };
 enum out_rule { OUT_S, OUT_F, OUT_I, OUT_B };
 enum { COMM = 1, RED = 2, SCAN = 4 };
 
@@ -83,12 +83,14 @@ enum scan_form ir_scan_form(int op)
 {
     const bool log = op == OP_LOGCUMSUMEXP || op == OP_REVLOGCUMSUMEXP;
     const bool weighted = op == OP_CUMEXPSUM || op == OP_REVCUMEXPSUM;
-    return op == OP_RANK ? SCAN_RANK : log ? SCAN_LOG : weighted ? SCAN_WEIGHTED : SCAN_SUM;
+    if (op == OP_RANK || op == OP_PLACED || op == OP_TAKEN)
+        return op == OP_RANK ? SCAN_RANK : op == OP_PLACED ? SCAN_PLACED : SCAN_TAKEN;
+    return log ? SCAN_LOG : weighted ? SCAN_WEIGHTED : SCAN_SUM;
 }
 
 int ir_scan_start(const struct ir_node *scan)
 {
-    return scan->op == OP_RANK ? -1 : scan->arg[scan->n_args - 1];
+    return ir_scan_form(scan->op) >= SCAN_RANK ? -1 : scan->arg[scan->n_args - 1];
 }
 
 bool ir_scan_is_reverse(int op)
@@ -385,6 +387,8 @@ const char *ir_type_error(const struct ir *ir, enum ir_op op, const int *arg)
         return NULL;
     if (row->in == IN_I || row->in == IN_L)
         return bits_error(ir, row, arg);
+    if (row->in == IN_P && ir->node[arg[1]].op != OP_RANK)
+        return "takes a rank second, as in placed(v, rank(s)): no two elements may have one place";
     for (int i = 0; i < row->arity; i++) {
         bool is_bool = ir->node[arg[i]].type == TYPE_BOOL;
         bool want_bool = row->in == IN_C && i == 0;
@@ -399,8 +403,8 @@ const char *ir_type_error(const struct ir *ir, enum ir_op op, const int *arg)
 static bool wants_float(const struct ir *ir, enum ir_op op, const int *arg)
 {
     const struct op_row *row = &ROWS[op];
-    if (row->in == IN_F)
-        return true;
+    if (row->in == IN_F || row->in == IN_P)
+        return row->in == IN_F;
     int first = row->in == IN_C ? 1 : 0;
     bool any_float = false;
     for (int i = first; i < row->arity; i++)

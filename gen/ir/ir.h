@@ -172,14 +172,16 @@ const char *ir_op_cuda(int op);     /* text with %0 %1 ...; NULL for leaves and 
 int ir_op_arity(int op);
 bool ir_op_commutes(int op); /* its two operands may change places */
 bool ir_op_is_reduction(int op);
-bool ir_op_is_scan(int op); /* along a row, in segments but for OP_RANK */
+bool ir_op_is_scan(int op); /* along a row; in segments, or of the whole row at once */
 /* What a scan gives for element i of (v, ...), from the elements j up to it, or from it on, of its segment.
    The same names are in templates/common/contract.cuh. */
 enum scan_form {
     SCAN_SUM,      /* sum of v_j */
     SCAN_LOG,      /* log sum of e^v_j */
     SCAN_WEIGHTED, /* (v, r, b): sum of v_j e^(r_j + b_i); 0 where an exponent is -inf */
-    SCAN_RANK      /* how many of the row are in front of v_i in falling order, equal ones as they lie; i32 */
+    SCAN_RANK,     /* how many of the row are in front of v_i in falling order, equal ones as they lie; i32 */
+    SCAN_PLACED,   /* (v, r), r the rank of some value: v_j of the element whose r_j is i */
+    SCAN_TAKEN     /* the same: v_j of element j = r_i. Each undoes the other */
 };
 enum scan_form ir_scan_form(int op);
 int ir_scan_start(

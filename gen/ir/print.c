@@ -263,8 +263,14 @@ void ir_print(const struct ir *ir, struct text_buf *out)
         print_number(out, ir->state[i].init);
         text_add(out, "\n");
     }
-    for (int i = 0; i < ir->n_finals; i++)
-        text_add(out, "final %s%s\n", ir->final[i].name, ir->final[i].total ? ", a total" : "");
+    for (int i = 0; i < ir->n_finals; i++) {
+        text_add(out, "final %s%s", ir->final[i].name, ir->final[i].total ? ", a total" : "");
+        if (ir->final[i].first > 0) {
+            text_add(out, ", the first %d, else ", ir->final[i].first);
+            print_number(out, ir->final[i].fill);
+        }
+        text_add(out, "\n");
+    }
     print_mods(out, ir);
     print_fn(out, ir, "scale", &ir->scale);
     print_fn(out, ir, "mask", &ir->mask);

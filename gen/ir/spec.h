@@ -70,6 +70,8 @@ struct scale_name { /* a row state or a final */
     char name[NAME_MAX_BYTES];
     double init; /* states only */
     bool total;  /* rowwise results: added up over all rows */
+    int first;   /* so many elements of the row, and */
+    double fill; /* this for those that it lacks; 0: all of them */
 };
 
 /* How the row state of a lowered online function goes from tile to tile: attention/rescale.c. */
@@ -268,6 +270,11 @@ static inline const struct ir_fn *ir_results(const struct ir *ir)
 static inline bool ir_result_is_row(const struct ir *ir, int k)
 {
     return (ir->node[ir->row.root[1 + k]].span & SPAN_KV) != 0;
+}
+/* rowwise: is it the first elements of a row of integers? */
+static inline bool ir_result_is_whole(const struct ir *ir, int k)
+{
+    return ir->final[k].first > 0 && ir->node[ir->row.root[1 + k]].type == TYPE_I32;
 }
 /* How many of n elements the pairs of a stage are made of. */
 int ir_stage_paired(const struct ir_stage *stage, int n);

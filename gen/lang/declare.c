@@ -245,6 +245,25 @@ static int construct_total(lua_State *lua)
     return 1;
 }
 
+/* first(value, k, fill): a result that is the first k elements of a row. */
+static int construct_first(lua_State *lua)
+{
+    enum { MOST = 8192 };
+    const lua_Integer k = lua_isinteger(lua, 2) ? lua_tointeger(lua, 2) : 0;
+    if (lua_gettop(lua) != 3 || lua_type(lua, 3) != LUA_TNUMBER || k < 1 || k > MOST)
+        return luaL_error(lua,
+                          "first takes what is placed, how many elements of it, 1 to %d, and what stands in "
+                          "the place of those that a shorter row lacks: first(placed(v, rank(s)), 8, -inf)",
+                          MOST);
+    lua_newtable(lua);
+    for (int i = 1; i <= 3; i++) {
+        lua_pushvalue(lua, i);
+        lua_rawseti(lua, -2, i);
+    }
+    luaL_setmetatable(lua, TAG_FIRST);
+    return 1;
+}
+
 /* softmax(s), softmax - softmax: what an online function is taken for. */
 static int refuse_online(lua_State *lua)
 {
@@ -280,10 +299,11 @@ void slots_vocabulary(lua_State *lua, int table)
         {"tensor", construct_tensor},
         {"scalar", construct_scalar},
         {"total", construct_total},
+        {"first", construct_first},
         {"param", construct_param},
         {NULL, NULL},
     };
-    static const char *const tags[] = {TAG_ONLINE, TAG_STAGES, TAG_INPUT, TAG_PAIRS, TAG_TOTAL};
+    static const char *const tags[] = {TAG_ONLINE, TAG_STAGES, TAG_INPUT, TAG_PAIRS, TAG_TOTAL, TAG_FIRST};
     for (int kind = 0; kind < KIND_COUNT; kind++) {
         lua_pushinteger(lua, kind);
         lua_pushcclosure(lua, construct, 1);

@@ -99,6 +99,23 @@ static void require_same_names(lua_State *lua, const struct slot_call *c, const 
     }
 }
 
+/* total(value) or first(value, k, fill) on top of the stack: its value stands there instead. */
+static void open_result(lua_State *lua, struct scale_name *out)
+{
+    out->total = has_tag(lua, -1, TAG_TOTAL);
+    if (has_tag(lua, -1, TAG_FIRST)) {
+        lua_rawgeti(lua, -1, 2);
+        lua_rawgeti(lua, -2, 3);
+        out->first = (int)lua_tointeger(lua, -2);
+        out->fill = lua_tonumber(lua, -1);
+        lua_pop(lua, 2);
+    }
+    if (out->total || out->first > 0) {
+        lua_rawgeti(lua, -1, 1);
+        lua_remove(lua, -2);
+    }
+}
+
 static void take_table(lua_State *lua, const struct slot_call *c, int table)
 {
     struct scale_name given[MAX_STATE];
@@ -113,11 +130,8 @@ static void take_table(lua_State *lua, const struct slot_call *c, int table)
     require_same_names(lua, c, given, n);
     for (int i = 0; i < n; i++) {
         lua_getfield(lua, table, given[i].name);
-        if (tracer_of(lua)->slot == SLOT_ROW && has_tag(lua, -1, TAG_TOTAL)) {
-            c->out[i].total = true;
-            lua_rawgeti(lua, -1, 1);
-            lua_remove(lua, -2);
-        }
+        if (tracer_of(lua)->slot == SLOT_ROW)
+            open_result(lua, &c->out[i]);
         c->fn->root[c->fn->n_roots++] = lift(lua, -1, c->who);
         lua_pop(lua, 1);
     }

@@ -89,6 +89,7 @@ enum { STAGE_FORMS = 4, STAGE_PAIRED_MAX = 4096 };
 #define TAG_ONLINE "lathe.online"
 #define TAG_STAGES "lathe.stages"
 #define TAG_TOTAL  "lathe.total" /* total(value) */
+#define TAG_FIRST  "lathe.first" /* first(value, k, fill) */
 #define TAG_INPUT  "lathe.input"
 #define TAG_PAIRS  "lathe.pairs" /* half("i"), interleaved("i") */
 

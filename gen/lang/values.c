@@ -75,6 +75,9 @@ static const char *lua_kind(lua_State *lua, int index)
         return "the inputs (write x.name)";
     if (has_tag(lua, index, TAG_TOTAL))
         return "total(value), which stands in the table of results of rowwise: { sum = total(value) }";
+    if (has_tag(lua, index, TAG_FIRST))
+        return "first(value, k, fill), which stands in the table of results of rowwise: { values = "
+               "first(...) }";
     if (luaL_getmetafield(lua, index, PAIR_NAME) != LUA_TNIL) {
         const char *name = lua_tostring(lua, -1);
         return lua_pushfstring(lua, "the pair v.%s (write v.%s.lo or v.%s.hi)", name, name, name);

@@ -394,6 +394,9 @@ static struct interval of_op(struct state *s, const struct ir_node *n, const str
         return whole(a[0]);
     case OP_RANK:
         return below(size_of(s, SYM_N));
+    case OP_PLACED:
+    case OP_TAKEN:
+        return a[0];
     case OP_ROWMAX:
     case OP_ROWMIN:
     case OP_DIMMAX:

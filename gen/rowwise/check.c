@@ -28,15 +28,32 @@ static enum input_rows rows_of(const struct ir *ir, int input)
     return row ? INPUT_ROW : INPUT_VALUE;
 }
 
+/* Is result i the first elements of a row? They are of a row that is in order; integers stay what they are.
+ */
+static bool check_first(struct rule *r, int i)
+{
+    const struct ir *ir = r->ir;
+    const int root = ir->row.root[1 + i];
+    if (ir->final[i].first == 0)
+        return false;
+    if (ir->node[root].op != OP_PLACED)
+        rule_broken(r, root, "first takes what is placed in an order: first(placed(v, rank(s)), 8, -inf)",
+                    "forward (results)");
+    return true;
+}
+
 static void check_row(struct rule *r)
 {
     struct ir *ir = r->ir;
     if (ir->row.n_roots == 0)
         return;
     rule_number(r, &ir->row.root[0], SPAN_Q | SPAN_KV, "forward", "must be one value per element");
-    for (int i = 0; i < ir->n_finals; i++)
+    for (int i = 0; i < ir->n_finals; i++) {
+        if (check_first(r, i))
+            continue;
         rule_number(r, &ir->row.root[1 + i], ir->final[i].total ? SPAN_Q : SPAN_Q | SPAN_KV,
                     "forward (results)", "total adds up one value per row; reduce with rowsum first");
+    }
     for (int i = 0; i < ir->n_inputs; i++)
         ir->input[i].rows = (uint8_t)rows_of(ir, i);
 }

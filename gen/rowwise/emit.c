@@ -10,6 +10,20 @@
 #include "gen/rowwise/kernel.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* Ranks are numbers in f32; integers that go from place to place keep their bits. */
+static void name_scan(struct row_emitter *r, int k)
+{
+    const int scan = r->pass->scan[k];
+    const struct ir_node *n = &r->e->w->node[scan];
+    if (n->type != TYPE_I32)
+        scope_set(r->e, scan, "q[%d]", k);
+    else if (n->op == OP_RANK)
+        scope_set(r->e, scan, "static_cast<int>(q[%d])", k);
+    else
+        scope_set(r->e, scan, "__float_as_int(q[%d])", k);
+}
 
 static void name_elements(struct row_emitter *r)
 {
@@ -17,8 +31,7 @@ static void name_elements(struct row_emitter *r)
     for (int k = 0; k < pass->n_in; k++)
         scope_set(r->e, pass->in[k].node, "e[%d]", k);
     for (int k = 0; k < pass->n_scans; k++)
-        scope_set(r->e, pass->scan[k],
-                  r->e->w->node[pass->scan[k]].type == TYPE_I32 ? "static_cast<int>(q[%d])" : "q[%d]", k);
+        name_scan(r, k);
     for (int k = 0; k < pass->n_given; k++)
         scope_set(r->e, pass->given[k].node, "v.given[%d]", k);
     for (int k = 0; k < pass->n_norms; k++) {
@@ -39,6 +52,41 @@ static void emit_types(struct row_emitter *r, const char *name, const struct row
     text_add(r->e->out, "%s>;\n", n == 0 ? "float" : "");
 }
 
+static int bits_of(double value, bool whole)
+{
+    const float number = (float)value;
+    int bits = (int)value;
+    if (!whole)
+        memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+
+/* Of what has the first elements of a row alone: how many, and the bits of what those are that a row lacks.
+ */
+static void emit_first(struct row_emitter *r)
+{
+    const struct row_pass *pass = r->pass;
+    const struct signature *sig = r->e->sig;
+    int in[ROW_STREAMS];
+    int out[ROW_STREAMS];
+    int fill[ROW_STREAMS] = {0};
+    if (!row_pass_has_first(pass, sig))
+        return;
+    for (int k = 0; k < pass->n_in; k++)
+        in[k] = row_first(sig, pass->in[k].arg);
+    for (int k = 0; k < pass->n_out; k++) {
+        const struct sig_arg *arg = &sig->arg[pass->out[k].arg];
+        out[k] = row_first(sig, pass->out[k].arg);
+        for (int i = 0; out[k] > 0 && i < r->e->w->n_finals; i++)
+            if (strcmp(r->e->w->final[i].name, arg->name) == 0)
+                fill[k] = bits_of(r->e->w->final[i].fill, arg->dtype == LATHE_I32);
+    }
+    if (pass->n_in > 0)
+        row_emit_list(r->e->out, "int", "IN_FIRST", in, pass->n_in);
+    row_emit_list(r->e->out, "int", "OUT_FIRST", out, pass->n_out);
+    row_emit_list(r->e->out, "int", "OUT_FILL", fill, pass->n_out);
+}
+
 static void emit_streams(struct row_emitter *r)
 {
     const struct row_pass *pass = r->pass;
@@ -47,6 +95,7 @@ static void emit_streams(struct row_emitter *r)
              pass->n_kept);
     emit_types(r, "in_types", pass->in, pass->n_in);
     emit_types(r, "out_types", pass->out, pass->n_out);
+    emit_first(r);
 }
 
 /* Tensors that the reductions of a pass, and of those before, are made of, as bits. */
@@ -128,8 +177,11 @@ static void emit_output(struct row_emitter *r)
                         ", const col &c, const vals &v, const float *q, float *y, float *site)\n    {\n");
     row_name_all(r, true, true);
     emit_values(r->e, root, n);
-    for (int k = 0; k < n; k++)
-        text_add(r->e->out, "        %s = %s;\n", to[k], node_text(r->e, root[k], text, sizeof text));
+    for (int k = 0; k < n; k++) {
+        const bool bits = k < pass->n_out && r->e->sig->arg[pass->out[k].arg].dtype == LATHE_I32;
+        text_add(r->e->out, "        %s = %s%s%s;\n", to[k], bits ? "__int_as_float(" : "",
+                 node_text(r->e, root[k], text, sizeof text), bits ? ")" : "");
+    }
     text_add(r->e->out, "    }\n");
 }
 

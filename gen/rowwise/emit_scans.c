@@ -108,6 +108,8 @@ void row_emit_scans(struct row_emitter *r, const struct plan *plan)
         [SCAN_LOG] = {"power", "start"},
         [SCAN_WEIGHTED] = {"value", "power", "shift", "start"},
         [SCAN_RANK] = {"value"},
+        [SCAN_PLACED] = {"value", "shift"},
+        [SCAN_TAKEN] = {"value", "shift"},
     };
     const struct row_pass *pass = r->pass;
     struct text_buf *out = r->e->out;
@@ -120,10 +122,15 @@ void row_emit_scans(struct row_emitter *r, const struct plan *plan)
         text_add(out, "        if constexpr (S == %d) {\n", k);
         row_name_all(r, true, true);
         emit_values(r->e, n.arg, n.n_args);
-        for (int a = 0; a < n.n_args; a++)
-            text_add(out, "        to.%s = %s%s;\n", FIELD[ir_scan_form(n.op)][a],
-                     node_text(r->e, n.arg[a], text, sizeof text),
-                     n.arg[a] == ir_scan_start(&n) && a + 1 == n.n_args ? " != 0.0f" : "");
+        for (int a = 0; a < n.n_args; a++) {
+            const bool start = n.arg[a] == ir_scan_start(&n) && a + 1 == n.n_args;
+            const bool bits = n.type == TYPE_I32 && n.op != OP_RANK && a == 0;
+            text_add(out, "        to.%s = %s%s%s;\n", FIELD[ir_scan_form(n.op)][a],
+                     bits ? "__int_as_float(" : "", node_text(r->e, n.arg[a], text, sizeof text),
+                     bits    ? ")"
+                     : start ? " != 0.0f"
+                             : "");
+        }
         text_add(out, "        }\n");
     }
     text_add(out, "    }\n");

@@ -18,9 +18,18 @@ struct scratch {
     double *column; /* 0, 1, 2, ...: at.i */
 };
 
+int64_t host_row_most(const struct host_call *call)
+{
+    int64_t n = host_dim(call, SYM_N);
+    for (int i = 0; i < call->ir->n_finals; i++)
+        if (call->ir->final[i].first > n)
+            n = call->ir->final[i].first;
+    return n;
+}
+
 static lathe_status scratch_init(struct scratch *s, const struct host_call *call, lathe_error *err)
 {
-    const size_t n = (size_t)host_dim(call, SYM_N) + 1;
+    const size_t n = 1 + (size_t)host_row_most(call);
     *s = (struct scratch){.row = malloc(n * sizeof(double)),
                           .result = malloc(n * sizeof(double)),
                           .column = malloc(n * sizeof(double))};
@@ -76,9 +85,12 @@ static lathe_status forward_row(struct scratch *s, const struct host_call *call,
             s->total[i] += host_value(&s->env, fn->root[1 + i], 0);
             continue;
         }
+        const int first = call->ir->final[i].first;
         const int count = ir_result_is_row(call->ir, i) ? n : 1;
         host_values(&s->env, fn->root[1 + i], count, s->result);
-        host_view_store(&s->other[i], i0, i1, i2, count, s->result);
+        for (int k = count; k < first; k++)
+            s->result[k] = call->ir->final[i].fill;
+        host_view_store(&s->other[i], i0, i1, i2, first > 0 ? first : count, s->result);
     }
     return LATHE_OK;
 }

@@ -51,7 +51,7 @@ static bool rows_open(struct rows *r, const struct rowwise_gradient *b)
             host_view_make(&r->dresult[i], host_arg(call, name), 3);
     }
     r->n = host_dim(call, SYM_N);
-    size_t n = (size_t)r->n + 1;
+    const size_t n = 1 + (size_t)host_row_most(call);
     for (int i = 0; i < b->g.ir->n_finals; i++) {
         r->seeds[i] = calloc(n, sizeof(double));
         if (!r->seeds[i])
@@ -84,6 +84,12 @@ static void rows_close(struct rows *r)
     eval_free(&r->env);
 }
 
+/* Elements of a row of result k. What is beyond the first ones has no gradient. */
+static int64_t count_of(const struct ir *ir, int k, int64_t n)
+{
+    return ir->final[k].first > 0 ? ir->final[k].first : ir_result_is_row(ir, k) ? n : 1;
+}
+
 static lathe_status one_row(struct rows *r, struct rowwise_gradient *b, int64_t flat, lathe_error *err)
 {
     int64_t inner = host_dim(&b->g.call, SYM_ROWS);
@@ -94,8 +100,7 @@ static lathe_status one_row(struct rows *r, struct rowwise_gradient *b, int64_t 
         host_view_load(&r->dy, i[0], i[1], i[2], r->n, r->seed);
     for (int k = 0; k < b->g.ir->n_finals; k++)
         if (r->dresult[k].data)
-            host_view_load(&r->dresult[k], i[0], i[1], i[2], ir_result_is_row(b->g.ir, k) ? r->n : 1,
-                           r->seeds[k]);
+            host_view_load(&r->dresult[k], i[0], i[1], i[2], count_of(b->g.ir, k, r->n), r->seeds[k]);
     r->env.at[AT_ROW] = (double)flat;
     lathe_status status = host_eval(&r->env, b->row.eval, b->row.n_eval, err);
     if (status == LATHE_OK)

@@ -662,6 +662,16 @@ bool row_pass_has_ranks(const struct row_pass *pass)
     return has_form(pass, SCAN_RANK);
 }
 
+bool row_pass_has_first(const struct row_pass *pass, const struct signature *sig)
+{
+    bool any = false;
+    for (int k = 0; k < pass->n_in; k++)
+        any |= row_first(sig, pass->in[k].arg) > 0;
+    for (int k = 0; k < pass->n_out; k++)
+        any |= row_first(sig, pass->out[k].arg) > 0;
+    return any;
+}
+
 int row_pass_reads(const struct row_pass *pass, int walks)
 {
     bool used[IR_MAX_NODES];

@@ -7,6 +7,7 @@
 #define LATHE_ROW_PASS_H
 
 #include "gen/ir/spec.h"
+#include "runtime/recipe/recipe.h"
 
 enum { ROW_STREAMS = 6, ROW_VALUES = 2 * MAX_STATE, ROW_SITES = 12, ROW_SCANS = 4, ROW_WALKS = 4 };
 
@@ -76,6 +77,16 @@ static inline enum scan_starts row_scan_starts(const struct row_pass *pass, int 
         return STARTS_NEVER;
     return (start->span & SPAN_Q) || !(start->span & SPAN_KV) ? STARTS_ANYWHERE : STARTS_BY_COLUMN;
 }
+
+/* How many elements of a row an argument has: 0: all. */
+static inline int row_first(const struct signature *sig, int arg)
+{
+    int first = 0;
+    for (int d = 0; d < sig->arg[arg].ndim; d++)
+        first += sig->arg[arg].dim[d].literal;
+    return first;
+}
+bool row_pass_has_first(const struct row_pass *pass, const struct signature *sig); /* of any tensor of rows */
 
 /* ---- shared_reads.c */
 

@@ -120,15 +120,17 @@ static int at_once_of(const struct row_pass *pass, int vector)
 }
 
 /* Scans: the results of all but the last walk are held, too, of those with a reference what each element
- * adds, and ranks with what they compare. */
+ * adds; ranks and what goes to them, with what each of these compares or moves in its turn. */
 static void add_scans(const struct row_pass *pass, int vector, struct piece *p)
 {
     p->powers = row_pass_has_powers(pass);
     p->sums += p->powers ? vector : 0;
+    p->sums += row_pass_has_ranks(pass) ? vector : 0;
     for (int k = 0; k < pass->n_scans; k++)
-        p->sums += ir_scan_form(pass->ir->node[pass->scan[k]].op) == SCAN_RANK ? 2 * vector
-                   : pass->walk[k] + 1 < pass->n_walks                         ? vector
-                                                                               : 0;
+        p->sums +=
+            ir_scan_form(pass->ir->node[pass->scan[k]].op) >= SCAN_RANK || pass->walk[k] + 1 < pass->n_walks
+                ? vector
+                : 0;
 }
 
 static struct piece piece_of(const struct row_pass *pass, const struct problem *problem, int vector)
@@ -348,6 +350,13 @@ bool plan_registers(const struct kernel_request *r, struct plan *plan, char *why
             "rank in rows of %lld%s; a kernel counts in rows along the last dim that fit registers and %d "
             "words of shared memory (the host device takes any)",
             (long long)r->problem->dim[SYM_N], plan->rows.inner ? " along an inner dim" : "", RANKED_WORDS);
+        return false;
+    }
+    if (row_pass_has_first(pass, r->sig) && row_pass_has_powers(pass)) {
+        snprintf(
+            why, REASON_BYTES,
+            "the first elements of a row beside logcumsumexp or its like (the host device computes them; "
+            "two specs, one behind the other, run on kernels)");
         return false;
     }
     const bool ok = plan->rows.per_thread > 0 || pass->n_scans == 0 || pass->n_columns == 0;

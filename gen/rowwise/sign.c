@@ -44,12 +44,16 @@ static struct sig_arg *add_row_result(struct signature *s, const struct ir *ir, 
     if (!a)
         return NULL;
     const bool row = ir_result_is_row(ir, k);
-    a->dtype = row ? LATHE_NONE : LATHE_F32;
-    a->problem_dtype = row;
+    const bool whole = ir_result_is_whole(ir, k);
+    a->dtype = whole ? LATHE_I32 : row ? LATHE_NONE : LATHE_F32;
+    a->problem_dtype = row && !whole;
     a->unit_last = row;
     a->optional = true;
     a->leading_optional = !ir->final[k].total;
     sign_row_dims(a, ir, ir->final[k].total ? 0 : row ? 4 : 3);
+    for (int d = 0; d < a->ndim && ir->final[k].first > 0; d++)
+        if (a->dim[d].sym == SYM_N)
+            a->dim[d] = (struct sig_dim){.sym = SYM_ONE, .literal = ir->final[k].first};
     return a;
 }
 
@@ -58,6 +62,8 @@ static void add_backward(struct signature *s, const struct ir *ir)
     if (!ir->no_y)
         add_rows(s, ir, ROLE_IN, "dy");
     for (int i = 0; i < ir->n_finals; i++) {
+        if (ir_result_is_whole(ir, i))
+            continue; /* it has no gradient */
         struct sig_arg *seed = add_row_result(s, ir, i, ROLE_IN, "d");
         if (seed)
             seed->rare = !ir->no_y;
@@ -102,7 +108,7 @@ void sign_rowwise(struct signature *s, const struct ir *ir, bool backward)
     if (!backward && !ir->no_y)
         add_rows(s, ir, ROLE_OUT, "y");
     for (int i = 0; i < ir->n_finals; i++)
-        if (!backward || !ir->final[i].total)
+        if (!backward || !(ir->final[i].total || ir->final[i].first > 0))
             add_row_result(s, ir, i, backward ? ROLE_IN : ROLE_OUT_OPTIONAL, "");
     sign_inputs(s, ir);
     if (backward)

@@ -54,7 +54,7 @@ group_of() {
     *softmax* | logsumexp | cross_entropy) echo 'Softmax and losses' ;;
     *norm*) echo 'Norms' ;;
     *cumsum* | *cumsumexp*) echo 'Scans' ;;
-    block_lists | largest) echo 'Selection' ;;
+    block_lists | largest | topk) echo 'Selection' ;;
     mean_pool* | packed_*) echo 'Packed sequences and pooling' ;;
     act_* | *glu) echo 'Activations and gates' ;;
     *) echo 'Training: optimizers and embeddings' ;;

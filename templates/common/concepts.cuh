@@ -201,6 +201,32 @@ template <class VARIANT, int P> __host__ __device__ constexpr int reads_of_pass(
         return -1;
     }
 }
+// Of tensor K that is read or written: it has so many elements of each row; 0: all.
+template <class VARIANT, int K> __host__ __device__ constexpr int first_of_in()
+{
+    if constexpr (requires { VARIANT::IN_FIRST[K]; }) {
+        return VARIANT::IN_FIRST[K];
+    } else {
+        return 0;
+    }
+}
+template <class VARIANT, int K> __host__ __device__ constexpr int first_of_out()
+{
+    if constexpr (requires { VARIANT::OUT_FIRST[K]; }) {
+        return VARIANT::OUT_FIRST[K];
+    } else {
+        return 0;
+    }
+}
+// The bits of what those elements are that a row is too short for.
+template <class VARIANT, int K> __host__ __device__ constexpr int fill_of_out()
+{
+    if constexpr (requires { VARIANT::OUT_FILL[K]; }) {
+        return VARIANT::OUT_FILL[K];
+    } else {
+        return 0;
+    }
+}
 // The tensor whose elements themselves reduction R compares; -1: another reduction.
 template <class VARIANT, int R> __host__ __device__ constexpr int compared_tensor()
 {

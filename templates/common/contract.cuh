@@ -79,7 +79,9 @@ enum scan_form {
     SCAN_SUM,     // the sum of value_j
     SCAN_LOG,     // log of the sum of e^power_j
     SCAN_WEIGHTED, // the sum of value_j e^(power_j + shift_i); 0 where an exponent is -inf
-    SCAN_RANK      // how many of the row are in front of value_i in falling order, equal ones as they lie; NaN counts as -inf
+    SCAN_RANK,     // how many of the row are in front of value_i in falling order, equal ones as they lie; NaN counts as -inf
+    SCAN_PLACED,   // value_j of the element whose shift_j, a rank, is i
+    SCAN_TAKEN     // value_j of element j = shift_i
 };
 struct scan_input { // one element
     float value, power, shift;

@@ -143,6 +143,19 @@ DEV void walk_row(const rows_params &p, const variant::head &head, const variant
     }
 }
 
+// What a row is too short for, of tensors that have its first elements alone.
+DEV void fill_first(const rows_params &p, const place &row)
+{
+    repeat<0, variant::OUT>([&]<int K>() {
+        if constexpr (first_of_out<variant, K>() > 0) {
+#pragma unroll 1
+            for (int i = p.z.n + lane_in_team(); row.here && i < first_of_out<variant, K>(); i += TEAM) {
+                store_element(row_written<K>(p, row) + i, __int_as_float(fill_of_out<variant, K>()));
+            }
+        }
+    });
+}
+
 // One row of each team, which is in `held` where it fits registers.
 DEV void run(const rows_params &p, const variant::head &head, variant::vals &vals, const place &row, piece (&held)[VECTORS],
              totals &total, scratch &shared, scan_scratch &scans, int &turn)
@@ -173,6 +186,7 @@ DEV void run(const rows_params &p, const variant::head &head, variant::vals &val
         variant::update<P>(vals, red, p.x, p.z, head);
     });
     repeat<IN_REGISTERS ? WALKS - 1 : 0, WALKS>([&]<int W>() { walk_row<W>(p, head, vals, row, held, total, scans, turn); });
+    fill_first(p, row);
     leave_row(p, head, vals, row, total.sum);
     if (row.here && lane == 0) {
         if constexpr (variant::COLUMNS > 0 && !IN_REGISTERS) {
@@ -196,7 +210,7 @@ DEV void prefetch_rows(const rows_params &p, const place &row)
             constexpr int LINE = 128 / static_cast<int>(sizeof(in_type<K>));
             const in_type<K> *from = row_of<in_type<K>>(p.in[K], next);
 #pragma unroll 1
-            for (int i = lane_in_team() * LINE; i < p.z.n; i += TEAM * LINE) {
+            for (int i = lane_in_team() * LINE; i < (first_of_in<variant, K>() > 0 ? first_of_in<variant, K>() : p.z.n); i += TEAM * LINE) {
                 prefetch_line(from + i);
             }
         });

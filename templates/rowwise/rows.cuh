@@ -225,6 +225,26 @@ template <int K, reading HOW> DEV void load_piece(piece &to, const in_type<K> *p
     }
 }
 
+// The same of element i, of a tensor that has the first COUNT elements of a row alone; zeros come in the place of the others.
+template <int K, int COUNT> DEV void load_first(piece &to, const in_type<K> *row, int i)
+{
+    constexpr int FIRST = first_word<K>();
+#pragma unroll
+    for (int k = 0; k < words_of<K>(); k++) {
+        to.word[FIRST + k] = 0;
+    }
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        if (i + j < COUNT) {
+            if constexpr (V == 1 || sizeof(in_type<K>) == 4) {
+                to.word[FIRST + j] = __float_as_uint(m_load(row, i + j));
+            } else {
+                to.word[FIRST + j / 2] |= static_cast<u32>(row[i + j].bits) << (16 * (j % 2));
+            }
+        }
+    }
+}
+
 // What element j of a piece is in every tensor.
 DEV void unpack_piece(const piece &from, float (&e)[max_of(variant::IN, 1)], int j)
 {
@@ -264,6 +284,25 @@ template <int K> DEV void store_piece(out_type<K> *p, const float (&y)[V]) // st
             } else {
                 __stcs(reinterpret_cast<u32 *>(p) + part, w[0]);
             }
+        }
+    }
+}
+
+// Elements i .. i + V - 1 of a row, of a tensor that has its first COUNT ones alone; of integers y has the bits.
+template <class T> DEV void store_element(T *p, float y)
+{
+    if constexpr (sizeof(T) == 4) {
+        *reinterpret_cast<u32 *>(p) = __float_as_uint(y);
+    } else {
+        *p = from_float<T>(y);
+    }
+}
+template <int K, int COUNT> DEV void store_first(out_type<K> *row, const float (&y)[V], int i, int n)
+{
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        if (i + j < min(COUNT, n)) {
+            store_element(row + i + j, y[j]);
         }
     }
 }
@@ -332,7 +371,9 @@ template <int COUNT, int STEP, reading HOW, int READS = -1> DEV void load_pieces
 #pragma unroll
         for (int v = 0; v < COUNT; v++) {
             const int i = first + v * STEP;
-            if ((row.here || LAST_AGAIN) && (FULL || i < p.z.n)) {
+            if constexpr (first_of_in<variant, K>() > 0) {
+                load_first<K, first_of_in<variant, K>()>(held[v], from, row.here ? i : first_of_in<variant, K>());
+            } else if ((row.here || LAST_AGAIN) && (FULL || i < p.z.n)) {
                 load_piece<K, HOW>(held[v], from + along(p.in[K], i));
             } else {
 #pragma unroll

@@ -487,6 +487,44 @@ DEV void rank_row(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const r
     __syncthreads(); // it is read, before others are written
 }
 
+// Elements go to their ranks, or come from there, through shared memory.
+template <int S>
+DEV void move_row(float (&q)[VECTORS][SCANS][V], piece (&held)[VECTORS], const rows_params &p, const variant::head &head, const variant::vals &vals,
+                  const place &row, int first, float *shared_row)
+{
+    constexpr bool PLACED = variant::SCAN_FORM[S] == SCAN_PLACED;
+    int from[VECTORS][V];
+    recall(held, row);
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        const int i = first + v * STEP;
+        const bool in_row = is_in_row(row, i, p.z.n);
+        variant::col c[V] = {};
+        make_columns(p, head, in_row, i, c);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            scan_input x = {};
+            aggregate one;
+            scan_takes<S>(x, one, q[v], held[v], p, head, vals, c[j], in_row, i, j);
+            const int rank = static_cast<int>(x.shift);
+            from[v][j] = PLACED ? i + j : rank;
+            if (in_row && i + j < p.z.n) {
+                shared_row[PLACED ? rank : i + j] = x.value;
+            }
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        const bool in_row = is_in_row(row, first + v * STEP, p.z.n);
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            q[v][S][j] = in_row && from[v][j] < p.z.n ? shared_row[from[v][j]] : 0.0f;
+        }
+    }
+    __syncthreads(); // it is read, before others are written
+}
+
 // The same of a chunk; with TALL at once.
 template <int W>
 DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], aggregate (&carry)[SCANS], piece (&held)[VECTORS], const rows_params &p,
@@ -497,6 +535,8 @@ DEV void scan_chunk(float (&q)[VECTORS][SCANS][V], below (&known)[SCANS], aggreg
         repeat<0, variant::SCANS>([&]<int S>() {
             if constexpr (variant::SCAN_WALK[S] == W && variant::SCAN_FORM[S] == SCAN_RANK) {
                 rank_row<S>(q, held, p, head, vals, row, first, ranked_of(shared));
+            } else if constexpr (variant::SCAN_WALK[S] == W && is_of_whole_row(variant::SCAN_FORM[S])) {
+                move_row<S>(q, held, p, head, vals, row, first, ranked_of(shared));
             } else if constexpr (variant::SCAN_WALK[S] == W) {
                 scan_by_warp<S>(q, known, held, p, head, vals, row, first, shared.part[turn][S]);
             }

@@ -18,10 +18,11 @@ constexpr bool any_tops()
     }
     return false;
 }
-constexpr bool any_ranks()
+__host__ __device__ constexpr bool is_of_whole_row(int form) { return form == SCAN_RANK || form == SCAN_PLACED || form == SCAN_TAKEN; }
+__host__ __device__ constexpr bool any_ranks()
 {
     for (int s = 0; s < variant::SCANS; s++) {
-        if (variant::SCAN_FORM[s] == SCAN_RANK) {
+        if (is_of_whole_row(variant::SCAN_FORM[s])) {
             return true;
         }
     }

@@ -286,7 +286,13 @@ DEV float finish_piece(const piece &held, const variant::col (&c)[V], const floa
     }
     if constexpr (variant::OUT > 0) {
         if (in_row) {
-            repeat<0, variant::OUT>([&]<int K>() { store_piece<K>(row_written<K>(p, row) + along(p.out[K], i), out[K]); });
+            repeat<0, variant::OUT>([&]<int K>() {
+                if constexpr (first_of_out<variant, K>() > 0) {
+                    store_first<K, first_of_out<variant, K>()>(row_written<K>(p, row), out[K], i, p.z.n);
+                } else {
+                    store_piece<K>(row_written<K>(p, row) + along(p.out[K], i), out[K]);
+                }
+            });
         }
     }
     return variant::OUT > 0 ? out[0][V - 1] : column[0][V - 1];

@@ -509,6 +509,38 @@ static void group_ranks(struct case_list *list)
     }
 }
 
+/* Rows in the order of other values, and back again; more first elements than a row may have, and fewer. */
+static const char ORDERS[] =
+    "return rowwise { inputs = { b = tensor('float', 'rows', 'n', { grad = true }) },\n"
+    "  forward = function(x, at, p)\n"
+    "    local b = p.b(at.row, at.i)\n"
+    "    local s = where(eq(at.i % 7, 2), log(-1.0 - abs(x)), floor(4.0 * (x - rowmax(x))))\n"
+    "    local r = rank(s)\n"
+    "    local order = placed(x * b, r)\n"
+    "    return 0.5 * order + taken(x, r), { values = first(order, 33, 2.5), few = first(order, 3, -inf),\n"
+    "      places = first(placed(1 - at.i * 70000, r), 37, -7) }\n  end }\n";
+
+static void group_orders(struct case_list *list)
+{
+    static const int N[] = {1, 7, 32, 33, 257, 512, 1024, 1025, 2048, 4096};
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
+    static const enum layout LAYOUT[] = {LAYOUT_COMPACT, LAYOUT_PADDED, LAYOUT_MISALIGNED};
+    for (int i = 0; i < COUNT(N) * 4; i++) {
+        const int n = N[i / 4];
+        struct test_case c = case_of_attention("scans", i % 2 ? "orders" : "topk", i % 2 ? ORDERS : NULL,
+                                               DTYPE[i / 2 % 3], -1, -1, i % 3 ? 90 : 80);
+        c.pass = i / 2 % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.dim[SYM_ROWS0] = 1;
+        c.dim[SYM_ROWS1] = i % 3 ? 2 : 1;
+        c.dim[SYM_ROWS] = n > 1024 ? 1 : 5;
+        c.dim[SYM_N] = n;
+        c.leading = i % 3 ? 2 : 1;
+        c.layout = LAYOUT[i / 4 % 3];
+        c.may_refuse = n > 1024 && i % 2; /* more tensors than a thread has registers for */
+        case_add(list, &c);
+    }
+}
+
 /* h_i = gate_i h_(i-1) + x_i along an inner dim: a scan of a scan. */
 static const char DECAYS[] =
     "return rowwise { along = -2, inputs = { gate = tensor('float', 'rows', 'n', { grad = true }) },\n"
@@ -664,4 +696,5 @@ void group_rows(struct case_list *list, bool full)
     group_scans(list);
     group_ranks(list);
     group_walks(list);
+    group_orders(list);
 }

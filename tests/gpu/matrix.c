@@ -339,7 +339,8 @@ static void add_rowwise(struct case_list *list, const struct spec_row *spec, int
     c.dim[DIM_N] = n;
     c.leading = leading;
     c.absent = list->n % 5 == 4;
-    c.may_refuse = strcmp(spec->name, "largest") == 0 && n > 4096; /* ranks: rows that fit registers */
+    c.may_refuse = (strcmp(spec->name, "largest") == 0 || strcmp(spec->name, "topk") == 0) &&
+                   n > 4096; /* ranks: rows that fit registers */
     c.rounding = LATHE_BF16;
     struct test_case *shared = case_add(list, &c);
     if (shared) {

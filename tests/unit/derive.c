@@ -82,6 +82,8 @@ static const struct pattern PATTERNS[OP_COUNT] = {
     [OP_LOGCUMSUMEXP] = {NULL, "logcumsumexp(A - sin(B), where(eq(at.i % 4, 2), 1.0, 0.0))", NULL},
     [OP_REVLOGCUMSUMEXP] = {NULL, "(A + 0.1 * revlogcumsumexp(V * sin(B), 0.0))", NULL},
     [OP_RANK] = {NULL, "(A + 0.01 * rank(V))", NULL},
+    [OP_PLACED] = {NULL, "(A + placed(sin(B), rank(V)))", NULL},
+    [OP_TAKEN] = {NULL, "(A + 0.5 * taken(B * tanh(A), rank(V)))", NULL},
     [OP_CUMEXPSUM] = {NULL, "(A + 0.1 * cumexpsum(A, sin(B), sin(V), where(eq(at.i % 4, 2), 1.0, 0.0)))",
                       NULL},
     [OP_REVCUMEXPSUM] = {NULL, "(A + 0.1 * revcumexpsum(sin(A), sin(V * B), sin(B), 0.0))", NULL},

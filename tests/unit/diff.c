@@ -130,6 +130,8 @@ static int operand_of(struct ir *ir, enum ir_op op, int k, int leaf)
 {
     if (is_logic(op) || (op == OP_WHERE && k == 0))
         return ir2(ir, OP_LT, leaf, ir_const(ir, 0.3, TYPE_F32));
+    if ((op == OP_PLACED || op == OP_TAKEN) && k == 1)
+        return ir1(ir, OP_RANK, leaf);
     return op == OP_SHL || op == OP_SHR || op == OP_RANDOM ? ir1(ir, OP_I32, leaf) : leaf;
 }
 

@@ -454,11 +454,11 @@ TEST(ranks_are_of_rows_that_fit)
     static const struct {
         const char *spec, *problem;
         bool served;
-    } cases[] = {{"largest", "dtype=f32,rows=64,n=8192", true},
-                 {"largest", "dtype=bf16,rows=64,n=1", true},
-                 {"largest", "dtype=bf16,rows=64,n=9000", false},
-                 {"largest", "dtype=f32,rows=64,n=65537", false},
-                 {INNER, "dtype=f32,rows=64,n=100", false}};
+    } cases[] = {
+        {"largest", "dtype=f32,rows=64,n=8192", true},   {"largest", "dtype=bf16,rows=64,n=1", true},
+        {"largest", "dtype=bf16,rows=64,n=9000", false}, {"largest", "dtype=f32,rows=64,n=65537", false},
+        {"topk", "dtype=f32,rows=64,n=4096", true},      {"topk", "dtype=bf16,rows=64,n=4", true},
+        {"topk", "dtype=bf16,rows=64,n=9000", false},    {INNER, "dtype=f32,rows=64,n=100", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct plan plan;
         lathe_error err = {0};

@@ -356,3 +356,57 @@ TEST(the_largest_of_a_row_are_kept_and_equal_ones_by_their_place)
     }
     close_call(&c);
 }
+
+/* ---- first elements ---------------------------------------------------------------------------------- */
+
+enum { ORDERED = 3, SHORT = 5 };
+
+/* The places of a row's elements in falling order. */
+static void order_of(const double *x, int n, int *place)
+{
+    for (int i = 0; i < n; i++) {
+        int before = 0;
+        for (int k = 0; k < n; k++)
+            before += k != i && is_in_front(x, k, i);
+        place[before] = i;
+    }
+}
+
+static void check_first(struct call *c, int n)
+{
+    const double *x = rows(c, "x", GIVEN, ORDERED, n);
+    const double *values = rows(c, "values", RESULT, ORDERED, CHOSEN);
+    const int32_t *places = (const int32_t *)(const void *)rows(c, "places", RESULT, ORDERED, CHOSEN);
+    c->arg[c->n - 1].dtype = LATHE_I32;
+    const double *dvalues = rows(c, "dvalues", SEED, ORDERED, CHOSEN);
+    const double *dx = rows(c, "dx", GRADIENT, ORDERED, n);
+    ((double *)c->data[0])[1] = (double)NAN;
+    ((double *)c->data[0])[n + 1] = ((double *)c->data[0])[n + 3] = 7.0;
+    run(c, LATHE_FORWARD);
+    c->is_gradient[1] = c->is_gradient[2] = false;
+    run(c, LATHE_BACKWARD);
+    for (int r = 0; r < ORDERED; r++) {
+        int place[RANKED];
+        double want[RANKED] = {0};
+        order_of(x + r * n, n, place);
+        for (int k = 0; k < CHOSEN; k++) {
+            const double value = k < n ? x[r * n + place[k]] : -(double)INFINITY;
+            CHECK(values[r * CHOSEN + k] == value || (isnan(value) && isnan(values[r * CHOSEN + k])));
+            CHECK_EQ(places[r * CHOSEN + k], k < n ? place[k] : -1);
+            if (k < n)
+                want[place[k]] = dvalues[r * CHOSEN + k];
+        }
+        same(dx + r * n, want, n);
+    }
+}
+
+TEST(the_first_of_an_order_are_results_of_their_own_length)
+{
+    static const int LENGTH[] = {RANKED, CHOSEN, SHORT};
+    for (size_t i = 0; i < sizeof LENGTH / sizeof *LENGTH; i++) {
+        struct call c;
+        open_call(&c, "topk");
+        check_first(&c, LENGTH[i]);
+        close_call(&c);
+    }
+}
