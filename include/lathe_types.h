@@ -64,7 +64,8 @@ typedef enum lathe_dtype {
 #undef LATHE_DTYPE_ENUM
 } lathe_dtype;
 
-typedef enum lathe_pass { LATHE_FORWARD = 0, LATHE_BACKWARD = 1 } lathe_pass;
+/* COMBINE: parts of rows of attention, computed apart, become rows. */
+typedef enum lathe_pass { LATHE_FORWARD = 0, LATHE_BACKWARD = 1, LATHE_COMBINE = 2 } lathe_pass;
 
 /* A message of the library: level 0 is a warning, 1 progress ("compiling ..."), 2 detail. Called by whichever
    thread has called the library, perhaps by several at once. */
@@ -90,6 +91,17 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     v [pool,h_kv,page,d_v] are pools, of any strides, and key j of a sequence is row j % page of page
  *     pages[sequence][j / page]; a page has 1 to 256 keys, kv is most * page
  *     (specs/reference/sequences.md).
+ *
+ *     Forward, of an online function with a combine: in the place of o and the finals part_o [b,h,q,d_v] and
+ *     part_rows [b,h,q,states+1], f32: what these keys are to the rows, ahead of online_fwd_epilogue and
+ *     output_mod. part_o is o without its factor; part_rows has the row states of online_rowscales, by their
+ *     names in alphabetical order, and 1, or 0 for a row without a live pair: the rest of it says nothing.
+ *
+ * Arguments of LATHE_COMBINE (attention): part_o [parts,b,h,q,d_v] and part_rows [parts,b,h,q,states+1] of
+ *     keys apart, in any number and order, those inputs of the spec that combine, online_fwd_epilogue or
+ *     output_mod reads, and, where one of these reads at.q or at.pos, q_start  ->  o and optional finals, as
+ *     of one forward pass over all keys. What follows a row, as a sink, counts once. Keys count from 0 in
+ * each part: a part's own q_start says how far its queries are from them.
  *
  * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional results by
  *     their names (rows [..., n], or one value per row: [...] f32), the spec's inputs, of which those read by

@@ -78,6 +78,8 @@ static lathe_status unknown_item(const struct signature *sig, const struct item 
     char word[NAME_MAX_BYTES];
     struct nearest nearest = {.word = word};
     snprintf(word, sizeof word, "%.*s", item->name_size, item->name);
+    if (sig->no_parts[0] && (item_is(item, "part_o") || item_is(item, "part_rows")))
+        return lathe__fail(err, LATHE_ARG, "problem: this spec makes no parts of rows: %s", sig->no_parts);
     lathe__say(&known, "dtype");
     lathe__nearest_try(&nearest, "dtype");
     for (int i = 0; i < sig->n_sizes; i++) {
@@ -363,14 +365,25 @@ static uint64_t usual_args(const struct signature *sig)
     return set;
 }
 
+/* What has no place beside other results that the line brings. */
+static void leave_out(const struct signature *sig, struct problem *p)
+{
+    for (int i = 0; i < sig->n_args; i++)
+        if (sig->arg[i].unless && arg_in(p->present, sig->arg[i].unless - 1))
+            p->present &= ~arg_bit(i);
+}
+
 static lathe_status parse_whole(const struct reader *of, const char *text, struct problem *out,
                                 lathe_error *err)
 {
     lathe__problem_clear(out);
     out->present = usual_args(of->sig);
-    lathe_status status = split_items(of, text ? text : "", out, err);
+    lathe_status status = lathe__pass_check(of->sig, err);
+    if (status == LATHE_OK)
+        status = split_items(of, text ? text : "", out, err);
     if (status != LATHE_OK)
         return status;
+    leave_out(of->sig, out);
     fill_sizes(of->sig, out);
     lathe__problem_fill_dtypes(of->sig, out);
     status = check_free_dims(of->sig, out, err);
@@ -409,6 +422,7 @@ lathe_status problem_named_of(const struct ir *ir, const struct signature *sig, 
         return status;
     if (out->dtype == LATHE_NONE)
         out->dtype = LATHE_F64;
+    leave_out(sig, out);
     lathe__problem_fill_dtypes(sig, out);
     whole = *out;
     fill_sizes(sig, &whole);

@@ -35,6 +35,7 @@ void sign_row_dims(struct sig_arg *a, const struct ir *ir, int n);
 /* A tensor of the problem's dtype whose last dim is contiguous. */
 struct sig_arg *sign_main(struct signature *s, enum arg_role role, const char *name, const enum sym *syms,
                           int n);
+void sign_input(struct signature *s, const struct ir *ir, const struct input *in);
 void sign_inputs(struct signature *s, const struct ir *ir);
 void sign_input_gradients(struct signature *s, const struct ir *ir);
 /* Last: whether an optional argument is there is compiled in. A backward pass has code for what is given and

@@ -80,7 +80,7 @@ static void set_input_dims(struct sig_arg *a, const struct ir *ir, const struct 
     sign_row_dims(a, ir, in->rows == INPUT_ROW ? 4 : 3);
 }
 
-static void add_input(struct signature *s, const struct ir *ir, const struct input *in)
+void sign_input(struct signature *s, const struct ir *ir, const struct input *in)
 {
     struct sig_arg *a = sign_add(s, in->is_scalar ? ROLE_SCALAR : ROLE_INPUT, "", in->name);
     if (!a)
@@ -109,7 +109,7 @@ static void add_input_gradient(struct signature *s, const struct ir *ir, const s
 void sign_inputs(struct signature *s, const struct ir *ir)
 {
     for (int i = 0; i < ir->n_inputs; i++)
-        add_input(s, ir, &ir->input[i]);
+        sign_input(s, ir, &ir->input[i]);
 }
 
 void sign_input_gradients(struct signature *s, const struct ir *ir)
@@ -138,5 +138,12 @@ void signature_make(const struct ir *ir, lathe_pass pass, struct signature *out)
     snprintf(out->kind, sizeof out->kind, "%s", kinds[ir->kind].name);
     out->n_free = ir->n_free;
     memcpy(out->free_name, ir->free_name, sizeof out->free_name);
-    kinds[ir->kind].sign(out, ir, backward);
+    out->combine = pass == LATHE_COMBINE;
+    if (!out->combine)
+        kinds[ir->kind].sign(out, ir, backward);
+    else if (kinds[ir->kind].sign_combine)
+        kinds[ir->kind].sign_combine(out, ir);
+    else
+        snprintf(out->no_parts, sizeof out->no_parts,
+                 "it puts parts of rows of attention together, and this is %s", out->kind);
 }

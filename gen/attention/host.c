@@ -4,6 +4,7 @@
  * Keys and values are converted and modified once per (b, h_kv): 8 * len_kv * (d + d_v) bytes, owned by
  * struct host_head and freed by host_head_free. Products run over live pairs only.
  */
+#include "gen/attention/host_parts.h"
 #include "gen/attention/sequences.h"
 #include "gen/host/vectors.h"
 #include "runtime/base/base.h"
@@ -250,75 +251,24 @@ lathe_status host_row_enter(struct host_head *head, int64_t row, lathe_error *er
     return status;
 }
 
-lathe_status host_row_online(struct host_head *head, double *weight, double *factor, double *finals,
-                             lathe_error *err)
-{
-    const struct ir *ir = head->call->ir;
-    struct eval_env *env = &head->pair;
-    double state[MAX_STATE];
-    for (int i = 0; i < ir->n_states; i++)
-        env->param[LEAF_STATE + i] = &ir->state[i].init;
-    lathe_status status = host_eval(env, ir->online.root, ir->online.n_roots, err);
-    if (status != LATHE_OK)
-        return status;
-    host_values(env, ir->online.root[0], head->n_live, weight);
-    for (int i = 0; i < ir->n_states; i++) {
-        state[i] = host_value(env, ir->online.root[2 + i], 0);
-        env->param[LEAF_STATE + i] = &state[i];
-    }
-    status = host_eval(env, ir->epilogue.root, ir->epilogue.n_roots, err);
-    for (int i = 0; i < ir->n_states; i++)
-        env->param[LEAF_STATE + i] = NULL; /* not beyond the life of `state` */
-    if (status != LATHE_OK)
-        return status;
-    *factor = host_value(env, ir->epilogue.root[0], 0);
-    for (int i = 0; i < ir->n_finals; i++)
-        finals[i] = host_value(env, ir->epilogue.root[1 + i], 0);
-    return LATHE_OK;
-}
-
-lathe_status host_row_empty(struct host_head *head, double *finals, lathe_error *err)
-{
-    const struct ir *ir = head->call->ir;
-    struct eval_env *env = &head->pair;
-    if (ir->n_finals == 0)
-        return LATHE_OK;
-    for (int i = 0; i < ir->n_states; i++)
-        env->param[LEAF_STATE + i] = &ir->state[i].init;
-    const lathe_status status = host_eval(env, ir->epilogue.root + 1, ir->n_finals, err);
-    for (int i = 0; i < ir->n_states; i++)
-        env->param[LEAF_STATE + i] = NULL;
-    for (int i = 0; i < ir->n_finals && status == LATHE_OK; i++) {
-        finals[i] = host_value(env, ir->epilogue.root[1 + i], 0);
-        finals[i] = isnan(finals[i]) ? -HUGE_VAL : finals[i];
-    }
-    return status;
-}
-
 /* ---- the pass -------------------------------------------------------------------------------- */
 
 struct outputs {
     struct host_view o;
     struct host_view final[MAX_STATE]; /* as [b, h, q, 1] */
-    double *weight;                    /* [len_kv] */
+    struct host_part_views part;
+    double *weight; /* [len_kv] */
 };
 
-/* o += sum of weight * value over the live keys, four keys a sweep. */
-static void add_values(double *o, const struct host_head *head, const double *weight)
+lathe_status host_row_output(struct host_head *head, double factor, double **o, lathe_error *err)
 {
-    const int n = head->d_v;
-    int64_t j = 0;
-    for (; j + 4 <= head->n_live; j += 4) {
-        const double *v[4];
-        for (int k = 0; k < 4; k++)
-            v[k] = head->v + head->live[j + k] * n;
-        for (int c = 0; c < n; c++)
-            o[c] += weight[j] * v[0][c] + weight[j + 1] * v[1][c] + weight[j + 2] * v[2][c] +
-                    weight[j + 3] * v[3][c];
-    }
-    for (; j < head->n_live; j++)
-        for (int c = 0; c < n; c++)
-            o[c] += weight[j] * head->v[head->live[j] * n + c];
+    *o = head->vector.stage[0];
+    for (int c = 0; c < head->d_v; c++)
+        (*o)[c] *= factor;
+    host_mod_enter(head, MOD_OUTPUT, head->b, head->h, head->row);
+    const lathe_status status = host_mod(&head->vector, MOD_OUTPUT, head->d_v, err);
+    *o = head->vector.stage[head->call->ir->mod[MOD_OUTPUT].n_stages];
+    return status;
 }
 
 /* o of the row that was entered, into head->vector.stage[0]: 0 where no pair is live, whatever the output mod
@@ -335,19 +285,16 @@ static lathe_status row_output(struct host_head *head, double **o, double *weigh
     lathe_status status = host_row_online(head, weight, &factor, finals, err);
     if (status != LATHE_OK)
         return status;
-    add_values(*o, head, weight);
-    for (int c = 0; c < head->d_v; c++)
-        (*o)[c] *= factor;
-    host_mod_enter(head, MOD_OUTPUT, head->b, head->h, head->row);
-    status = host_mod(&head->vector, MOD_OUTPUT, head->d_v, err);
-    *o = head->vector.stage[head->call->ir->mod[MOD_OUTPUT].n_stages];
-    return status;
+    host_row_values(*o, head, weight);
+    return host_row_output(head, factor, o, err);
 }
 
 static lathe_status forward_row(struct host_head *head, struct outputs *out, int64_t row, lathe_error *err)
 {
     double finals[MAX_STATE];
     lathe_status status = host_row_enter(head, row, err);
+    if (out->part.o.data)
+        return status == LATHE_OK ? host_part_row(head, &out->part, out->weight, err) : status;
     double *o = NULL;
     if (status == LATHE_OK && head->n_live == 0)
         status = host_row_empty(head, finals, err);
@@ -400,6 +347,8 @@ static lathe_status outputs_open(struct host_head *head, struct outputs *out, co
     if (status != LATHE_OK)
         return status;
     host_view_make(&out->o, host_arg(call, "o"), 4);
+    host_view_make(&out->part.o, host_arg(call, "part_o"), 4);
+    host_view_make(&out->part.rows, host_arg(call, "part_rows"), 4);
     for (int i = 0; i < call->ir->n_finals; i++)
         host_view_make(&out->final[i], host_arg(call, call->ir->final[i].name), 3);
     out->weight = doubles(head->len_kv);

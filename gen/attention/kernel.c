@@ -181,6 +181,11 @@ lathe_status attention_lower(struct kernel_request *r)
     const lathe_status status = lower_forward(r, r->attention);
     if (status != LATHE_OK || r->refused[0])
         return status;
+    if (r->pass == LATHE_COMBINE || problem_has_named(r->sig, r->problem, "part_o"))
+        snprintf(r->refused, sizeof r->refused,
+                 "parts of rows are made and put together on the host device alone");
+    if (r->refused[0])
+        return LATHE_OK;
     if (r->pass == LATHE_FORWARD)
         return lower_parts(r, r->attention);
     return lower_backward(r, r->attention);

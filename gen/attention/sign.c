@@ -3,6 +3,7 @@
  * map of the mask's tiles, and where sequences lie; backward also do, seeds and gradients.
  */
 #include "gen/arguments/sign.h"
+#include "gen/attention/sign_parts.h"
 #include "gen/attention/tile_map.h"
 #include "gen/ir/kind.h"
 #include "runtime/recipe/bind.h"
@@ -182,6 +183,8 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
         kept->optional = true;
     }
     add_sequences(s);
+    if (!backward)
+        sign_parts(s, ir);
     s->builds_alignment = true;
     s->builds_folded = true;
     s->sharing = SHARING_NONE;

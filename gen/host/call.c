@@ -259,5 +259,6 @@ lathe_status host_forward(const struct ir *ir, const struct signature *sig, cons
         return status;
     if (!rows)
         n_rows = count;
-    return kinds[ir->kind].host_forward(&call, rows, n_rows, err);
+    return (sig->combine ? kinds[ir->kind].host_combine : kinds[ir->kind].host_forward)(&call, rows, n_rows,
+                                                                                        err);
 }

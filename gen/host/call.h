@@ -9,9 +9,10 @@
 struct signature;
 struct ir;
 
-/* Forward on the host: args as for lathe_launch, host pointers. Outputs not given are not computed.
-   rows: NULL, or a sorted list of flat row numbers ((b * h + head) * q + row, or the rowwise row) to
-   evaluate; the others are left alone, and totals are of these. Errors: ARG, SPEC (a read outside a tensor).
+/* Forward, or the combine pass by its signature, on the host: args as for lathe_launch, host pointers.
+   Outputs not given are not computed. rows: NULL, or a sorted list of flat row numbers ((b * h + head) * q +
+   row, or the rowwise row) to evaluate; the others are left alone, and totals are of these. Errors: ARG, SPEC
+   (a read outside a tensor).
  */
 lathe_status host_forward(const struct ir *ir, const struct signature *sig, const lathe_arg *args, int n,
                           const int64_t *rows, int64_t n_rows, lathe_error *err);

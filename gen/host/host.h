@@ -140,6 +140,14 @@ lathe_status host_row_enter(struct host_head *head, int64_t row, lathe_error *er
    (n_live == 0) must not come here: its o is 0 and its finals are those of host_row_empty. */
 lathe_status host_row_online(struct host_head *head, double *weight, double *factor, double *finals,
                              lathe_error *err);
+/* The two halves of it: weights and row states; factor and finals. */
+lathe_status host_row_states(struct host_head *head, double *weight, double *state, lathe_error *err);
+lathe_status host_row_end(struct host_head *head, const double *state, double *factor, double *finals,
+                          lathe_error *err);
+/* o += sum of weight * value over the live keys; and o in head->vector.stage[0], times factor, through its
+   mod: *o is where that leaves it. */
+void host_row_values(double *o, const struct host_head *head, const double *weight);
+lathe_status host_row_output(struct host_head *head, double factor, double **o, lathe_error *err);
 /* The finals of the row that was entered, had it no live pair: the epilogue of the starting state, -inf where
    that is NaN. */
 lathe_status host_row_empty(struct host_head *head, double *finals, lathe_error *err);
@@ -167,6 +175,8 @@ lathe_status host_linear_backward(const struct host_request *r, lathe_error *err
 /* attention/host.c */
 int64_t host_attention_rows(const struct host_call *call);
 lathe_status host_attention_forward(const struct host_call *call, const int64_t *rows, int64_t n_rows,
+                                    lathe_error *err);
+lathe_status host_attention_combine(const struct host_call *call, const int64_t *rows, int64_t n_rows,
                                     lathe_error *err);
 lathe_status host_attention_backward(const struct host_request *r, lathe_error *err);
 

@@ -34,6 +34,7 @@ struct kind_row {
     /* Rules of the model for a whole spec: false with diagnostics. */
     bool (*check)(struct ir *ir, struct diag *diag);
     void (*sign)(struct signature *s, const struct ir *ir, bool backward); /* appends arguments */
+    void (*sign_combine)(struct signature *s, const struct ir *ir);        /* of that pass; NULL: none */
     /* The spec lowered for a request, into its part of the union there, and what is freed of it. What no
        kernel computes is a refusal in the request; MEMORY is the one failure. */
     lathe_status (*lower)(struct kernel_request *r);
@@ -60,6 +61,8 @@ struct kind_row {
        the multiplications of one (NULL: a matter of how many elements there are). */
     int64_t (*host_rows)(const struct problem *problem);
     double (*host_row_work)(const struct problem *problem);
+    lathe_status (*host_combine)(const struct host_call *call, const int64_t *rows, int64_t n_rows,
+                                 lathe_error *err); /* NULL: there is no such pass */
     lathe_status (*host_backward)(const struct host_request *request, lathe_error *err);
     const struct kind_proofs *proofs; /* gen/prove/kind_proofs.h */
 };
@@ -75,6 +78,7 @@ bool check_rowwise(struct ir *ir, struct diag *diag);
 bool check_elementwise(struct ir *ir, struct diag *diag);
 bool check_linear(struct ir *ir, struct diag *diag);
 void sign_attention(struct signature *s, const struct ir *ir, bool backward);
+void sign_attention_combine(struct signature *s, const struct ir *ir);
 void sign_rowwise(struct signature *s, const struct ir *ir, bool backward);
 void sign_elementwise(struct signature *s, const struct ir *ir, bool backward);
 void sign_linear(struct signature *s, const struct ir *ir, bool backward);

@@ -88,7 +88,7 @@ static void explain_params(struct facts *f, const struct ir *ir)
 void explain_problem(struct facts *f, const struct ir *ir, lathe_pass pass, const struct signature *sig,
                      const struct problem *p)
 {
-    const char *name = pass == LATHE_BACKWARD ? "backward" : "forward";
+    const char *name = lathe__pass_text(pass);
     struct text_buf text = {0};
     facts_string(f, "spec", ir->name);
     facts_string(f, "kind", sig->kind);

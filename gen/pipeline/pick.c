@@ -76,10 +76,13 @@ static bool row_ok(const struct template_row *t, const struct kernel_request *r,
         snprintf(why, REASON_BYTES, "%s was measured", r->only);
     else if (wish[0] && !is_named(wish, t->name))
         snprintf(why, REASON_BYTES, "%s was asked for", wish);
+    else if (r->pass == LATHE_COMBINE && r->refused[0])
+        snprintf(why, REASON_BYTES, "%s", r->refused);
     else if (t->pass != r->pass)
         snprintf(why, REASON_BYTES, "%s",
-                 t->pass == LATHE_FORWARD ? "computes the forward pass only"
-                                          : "computes the backward pass only");
+                 t->pass == LATHE_FORWARD    ? "computes the forward pass only"
+                 : t->pass == LATHE_BACKWARD ? "computes the backward pass only"
+                                             : "puts parts of rows together only");
     else if (r->refused[0])
         snprintf(why, REASON_BYTES, "%s", r->refused);
     else if ((t->hopper && !plan_needs_hopper(r, why)) || !t->ok(r, out, why))

@@ -12,7 +12,7 @@ void tuning_text(const struct kernel_request *r, struct text_buf *out)
 {
     const struct device *device = r->device;
     text_add(out, "lathe %s\nsm %d, %d of them, %d bytes of shared memory\n%s\n", LATHE_VERSION, device->sm,
-             device->sm_count, device->smem_bytes, r->pass == LATHE_BACKWARD ? "backward" : "forward");
+             device->sm_count, device->smem_bytes, lathe__pass_text(r->pass));
     problem_built_text(r->sig, r->problem, out);
     text_add(out, "\nby name: "); /* measured among these alone */
     plan_names(r->ir, r->pass, device, out);

@@ -140,6 +140,16 @@ static bool is_of_packed(const struct sig_arg *a, const int64_t *dim)
     return by == SYM_SEQS && (a->dim[0].plus == 0 || dim[SYM_SEQS] == dim[SYM_B]);
 }
 
+/* It comes in the place of other results, which are proved. */
+static bool is_instead(const struct signature *sig, int arg)
+{
+    bool found = false;
+    for (int i = 0; i < sig->n_args; i++)
+        found |= sig->arg[i].unless == 1 + arg ||
+                 (sig->arg[i].unless > 0 && sig->arg[arg].beside == sig->arg[i].unless);
+    return found;
+}
+
 static bool add(struct data *d, struct prover *p, const struct sig_arg *a, const int64_t *dim)
 {
     if (is_of_packed(a, dim) || a->role == ROLE_MASK_KEPT ||
@@ -178,7 +188,7 @@ bool data_make(struct data *out, struct prover *p, const int64_t *sizes)
     out->n = 0;
     bool ok = true;
     for (int i = 0; i < p->forward.n_args && ok; i++)
-        ok = add(out, p, &p->forward.arg[i], dim);
+        ok = is_instead(&p->forward, i) || add(out, p, &p->forward.arg[i], dim);
     for (int i = 0; i < p->backward.n_args && ok; i++)
         ok = add(out, p, &p->backward.arg[i], dim);
     given_say_tried(p, out);

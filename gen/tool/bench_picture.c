@@ -30,7 +30,7 @@ static struct scale across_of(const struct bench *b)
 static void put_header(struct canvas *c, const struct bench *b)
 {
     char text[256];
-    snprintf(text, sizeof text, "%s, %s", b->ir->name, b->o.pass == LATHE_BACKWARD ? "backward" : "forward");
+    snprintf(text, sizeof text, "%s, %s", b->ir->name, lathe__pass_text(b->o.pass));
     canvas_text(c, MARGIN, MARGIN, FONT_BOLD, BLACK, text);
     snprintf(text, sizeof text, "%.60s; %.100s", b->device,
              b->is_host ? "these rates say nothing about kernels" : b->point[b->n - 1].label);

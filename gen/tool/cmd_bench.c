@@ -161,7 +161,7 @@ static void report(struct bench *b, struct facts *f)
 {
     const char *unit = b->is_flop ? "TFLOP/s" : "TB/s";
     facts_string(f, "spec", b->ir->name);
-    facts_string(f, "pass", b->o.pass == LATHE_BACKWARD ? "backward" : "forward");
+    facts_string(f, "pass", lathe__pass_text(b->o.pass));
     facts_string(f, "device", b->device);
     facts_string(f, "problem", b->problem);
     facts_string(f, "over", b->over);

@@ -85,7 +85,9 @@ static const struct command COMMANDS[] = {
      "They sum over all rows; where those are too many for the evaluator, --verify launches once more with "
      "the "
      "seeds of a\n"
-     "sample of rows, those of the others zero, and compares all of the gradients that come out.\n",
+     "sample of rows, those of the others zero, and compares all of the gradients that come out.\n"
+     "--pass combine puts parts of rows together, which a forward pass gives whose problem says "
+     "part_o=f32,part_rows=f32.\n",
      cmd_run},
     {"tune", IN_TUNE, 1, 1, "SPEC [--problem P]",
      "measure the plans that serve a problem, and keep the fastest",
@@ -150,7 +152,7 @@ static const struct command COMMANDS[] = {
 
 static const struct option_row OPTIONS[] = {
     {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_RUN | IN_TUNE | IN_DRAW | IN_BENCH,
-     "forward|backward", "which pass (default: forward)"},
+     "forward|backward|combine", "which pass (default: forward)"},
     {"--pass", OPT_PASSES, IN_AOT, "forward[,backward]", "which passes (default: forward)"},
     {"--arch", OPT_ARCH, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_DRAW, "sm_NN",
      "GPU architecture (default: sm_80)"},

@@ -67,10 +67,12 @@ static bool take_number(const char *option, const char *text, long least, long m
 
 static bool take_pass(const char *text, struct options *o)
 {
-    o->pass = strcmp(text, "backward") == 0 ? LATHE_BACKWARD : LATHE_FORWARD;
-    if (o->pass == LATHE_BACKWARD || strcmp(text, "forward") == 0)
-        return true;
-    tool_complain("--pass: expected forward or backward, given '%s'", text);
+    for (int pass = LATHE_FORWARD; pass <= LATHE_COMBINE; pass++) {
+        o->pass = (lathe_pass)pass;
+        if (strcmp(text, lathe__pass_text(o->pass)) == 0)
+            return true;
+    }
+    tool_complain("--pass: expected forward, backward or combine, given '%s'", text);
     return false;
 }
 

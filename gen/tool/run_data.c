@@ -383,11 +383,15 @@ static int check_results(const struct run *run)
 static int make_output(struct run *run, int sig, bool outputs)
 {
     const struct sig_arg *a = &run->sig.arg[sig];
-    const bool wanted = arg_in(run->problem.present, sig) &&
-                        (run_is_backward(run) || outputs || tool_find_value(&run->o->output, a->name));
+    const bool present = arg_in(run->problem.present, sig);
+    const bool instead = a->rare && a->beside; /* of what the problem then leaves out */
+    const bool wanted =
+        present && (run_is_backward(run) || outputs || instead || tool_find_value(&run->o->output, a->name));
+    if (a->unless && !present && !tool_find_value(&run->o->output, a->name))
+        return CODE_OK;
     if (a->role == ROLE_OUT_OPTIONAL && !wanted && !tool_find_value(&run->o->output, a->name))
         return CODE_OK;
-    if (a->role == ROLE_OUT_OPTIONAL && !wanted) {
+    if (!wanted && (a->role == ROLE_OUT_OPTIONAL || (a->unless && !present))) {
         tool_complain("--output %s: the problem leaves it out (%s=none)", a->name, a->name);
         return CODE_USAGE;
     }

@@ -161,7 +161,7 @@ static void count_attention(const struct run *run, struct run_work *out)
 void run_count_work(const struct run *run, struct run_work *out)
 {
     *out = (struct run_work){.counted = true};
-    if (kinds[run->ir->kind].tiles)
+    if (kinds[run->ir->kind].tiles && !run->sig.combine)
         count_attention(run, out);
     for (int i = 0; i < run->n && !out->is_flop; i++)
         out->amount += (double)run->tensor[i].bytes;

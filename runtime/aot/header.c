@@ -189,7 +189,9 @@ static void write_legend(FILE *f, const struct signature *sig)
 static void write_struct(FILE *f, const struct aot_library *library, const struct aot_spec *spec)
 {
     fprintf(f, "/* Arguments of %s (%s%s). All zero: left out, or its default.", spec->shown, spec->sig.kind,
-            spec->pass == LATHE_BACKWARD ? ", backward" : "");
+            spec->pass == LATHE_BACKWARD  ? ", backward"
+            : spec->pass == LATHE_COMBINE ? ", combine"
+                                          : "");
     write_legend(f, &spec->sig);
     fprintf(f, " */\ntypedef struct %s_%s_args {\n", library->name, spec->stem);
     for (int i = 0; i < spec->sig.n_args; i++)

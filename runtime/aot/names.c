@@ -113,7 +113,7 @@ void lathe__aot_member(const char *argument, char out[NAME_MAX_BYTES + 2])
 void lathe__aot_function(const struct aot_library *library, const struct aot_spec *spec,
                          const struct aot_item *item, char out[AOT_FUNCTION_BYTES])
 {
-    const char *pass = spec->pass == LATHE_BACKWARD ? "backward" : "forward";
+    const char *pass = lathe__pass_text(spec->pass);
     if (item)
         snprintf(out, AOT_FUNCTION_BYTES, "%s_%s_%s_%s", library->name, spec->name, item->suffix, pass);
     else

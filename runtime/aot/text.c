@@ -43,11 +43,12 @@ static void write_arg(FILE *f, const struct sig_arg *a)
             "    {.name = \"%s\", .role = %d, .dtype = %d, .problem_dtype = %d, .unit_last = %d, .any_last = "
             "%d, .optional = "
             "%d, .grad = "
-            "%d, .presence_built = %d, .rare = %d, .list = %d, .alias = %d, .beside = %d, .over = %d, "
+            "%d, .presence_built = %d, .rare = %d, .list = %d, .alias = %d, .beside = %d, .unless = %d, "
+            ".over = %d, "
             ".points = %d, "
             ".default_value = ",
             a->name, a->role, a->dtype, a->problem_dtype, a->unit_last, a->any_last, a->optional, a->grad,
-            a->presence_built, a->rare, a->list, a->alias, a->beside, a->over, a->points);
+            a->presence_built, a->rare, a->list, a->alias, a->beside, a->unless, a->over, a->points);
     write_double(f, a->default_value);
     fprintf(f, ", .ndim = %d, .leading_optional = %d, .dim = {", a->ndim, a->leading_optional);
     for (int i = 0; i < a->ndim; i++)
@@ -70,20 +71,22 @@ static void write_size(FILE *f, const struct sig_size *s)
             s->positive, s->counted, s->within, s->beside, s->usual, s->below, s->least, s->most, s->step);
 }
 
-_Static_assert(sizeof(struct signature) == 24 + 8 + 4 + 4 + MAX_SIZES * sizeof(struct sig_size) + 4 +
+_Static_assert(sizeof(struct signature) == 24 + 12 + 4 + 4 + MAX_SIZES * sizeof(struct sig_size) + 4 +
                                                MAX_ARGS * sizeof(struct sig_arg) + 8 +
-                                               MAX_FREE_SYMS * NAME_MAX_BYTES,
+                                               MAX_FREE_SYMS * NAME_MAX_BYTES + NO_PARTS_BYTES,
                "write_signature lacks a member of struct signature");
 
 static void write_signature(FILE *f, const struct signature *sig)
 {
     fprintf(f,
             "static const struct signature signature = {\n"
-            "    .kind = \"%s\", .backward = %d, .builds_alignment = %d, .builds_folded = %d,\n"
+            "    .kind = \"%s\", .backward = %d, .combine = %d, .parts_by_token = %d, .parts_by_key = %d,\n"
+            "    .builds_alignment = %d, .builds_folded = %d,\n"
             "    .counts_points = %d, .sharing = %d, .paged_by = %d, .most_counted = %" PRId32 ",\n"
             "    .n_sizes = %d, .size = {\n",
-            sig->kind, sig->backward, sig->builds_alignment, sig->builds_folded, sig->counts_points,
-            sig->sharing, sig->paged_by, sig->most_counted, sig->n_sizes);
+            sig->kind, sig->backward, sig->combine, sig->parts_by_token, sig->parts_by_key,
+            sig->builds_alignment, sig->builds_folded, sig->counts_points, sig->sharing, sig->paged_by,
+            sig->most_counted, sig->n_sizes);
     for (int i = 0; i < sig->n_sizes; i++)
         write_size(f, &sig->size[i]);
     fprintf(f, "%s    },\n    .n_args = %d, .arg = {\n", sig->n_sizes ? "" : "    {0},\n", sig->n_args);
@@ -92,7 +95,7 @@ static void write_signature(FILE *f, const struct signature *sig)
     fprintf(f, "    },\n    .n_free = %d, .free_name = {", sig->n_free);
     for (int i = 0; i < sig->n_free; i++)
         fprintf(f, "%s\"%s\"", i ? ", " : "", sig->free_name[i]);
-    fprintf(f, "%s}};\n\n", sig->n_free ? "" : "\"\"");
+    fprintf(f, "%s}, .no_parts = \"%s\"};\n\n", sig->n_free ? "" : "\"\"", sig->no_parts);
 }
 
 static void write_fields(FILE *f, const struct aot_library *library, const struct aot_spec *spec)

@@ -17,7 +17,7 @@ _Static_assert((int)LATHE_MAX_DIMS == (int)MAX_DIMS, "arguments have as many dim
 
 static const struct signature *signature_of(const lathe_spec *spec, lathe_pass pass)
 {
-    return spec && (pass == LATHE_FORWARD || pass == LATHE_BACKWARD) ? &spec->sig[pass] : NULL;
+    return spec && pass >= LATHE_FORWARD && pass <= LATHE_COMBINE ? &spec->sig[pass] : NULL;
 }
 
 static const char *size_name(const struct signature *sig, int sym)
@@ -131,7 +131,7 @@ static lathe_status bind_call(const lathe_spec *spec, lathe_pass pass, const cha
     const struct signature *sig = signature_of(spec, pass);
     if (!sig)
         return lathe__fail(err, LATHE_ARG, "%s",
-                           spec ? "pass: expected LATHE_FORWARD or LATHE_BACKWARD"
+                           spec ? "pass: expected LATHE_FORWARD, LATHE_BACKWARD or LATHE_COMBINE"
                                 : "spec: expected an object, given NULL");
     TRY(find_arch(arch, device, err));
     return problem_from_args(sig, args, n, false, problem, err);

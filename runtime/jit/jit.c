@@ -25,8 +25,9 @@ static lathe_status check_call(const struct lathe_ctx *ctx, const lathe_spec *sp
 {
     if (!ctx || !spec)
         return lathe__fail(err, LATHE_ARG, "%s: expected an object, given NULL", ctx ? "spec" : "ctx");
-    if (pass != LATHE_FORWARD && pass != LATHE_BACKWARD)
-        return lathe__fail(err, LATHE_ARG, "pass: expected LATHE_FORWARD or LATHE_BACKWARD, given %d",
+    if (pass < LATHE_FORWARD || pass > LATHE_COMBINE)
+        return lathe__fail(err, LATHE_ARG,
+                           "pass: expected LATHE_FORWARD, LATHE_BACKWARD or LATHE_COMBINE, given %d",
                            (int)pass);
     return LATHE_OK;
 }
@@ -175,7 +176,7 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
         if (ir->param[i].value != ir->param[i].usual)
             text_add(&words, " --param %s=%.17g", ir->param[i].name, ir->param[i].value);
     lathe__say(out, "%s --pass %s --arch %s", words.failed ? ir->name : words.data,
-               kernel->pass == LATHE_BACKWARD ? "backward" : "forward", kernel->ctx->device.arch);
+               lathe__pass_text(kernel->pass), kernel->ctx->device.arch);
     text_free(&words);
 }
 
@@ -308,7 +309,7 @@ static lathe_status build_host_kernel(struct lathe_kernel **out, struct lathe_ct
     struct lathe_kernel *kernel = lathe__kernel_new(ctx, spec, pass, problem);
     *out = NULL;
     text_add(&text, "kernel: %s, %s\ndevice: host (double precision)\n", spec->ir->name,
-             pass == LATHE_FORWARD ? "forward" : "backward");
+             lathe__pass_text(pass));
     if (!kernel || text.failed) {
         text_free(&text);
         lathe__kernel_drop(kernel);
@@ -411,7 +412,7 @@ lathe_status lathe_workspace_size(size_t *out, const lathe_kernel *kernel, const
 
 static lathe_status launch_host(const lathe_kernel *kernel, const lathe_arg *args, int n, lathe_error *err)
 {
-    if (kernel->pass == LATHE_FORWARD)
+    if (kernel->pass != LATHE_BACKWARD)
         return host_forward(kernel->spec->ir, kernel->sig, args, n, NULL, 0, err);
     return host_backward(kernel->spec->ir, kernel->sig, args, n, err);
 }

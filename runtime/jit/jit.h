@@ -64,8 +64,8 @@ void lathe__ctx_release(struct lathe_ctx *ctx);
 struct lathe_spec {        /* spec.c */
     atomic_int references; /* the user's, and one of every kernel */
     struct ir *ir;
-    struct signature sig[2]; /* by pass */
-    uint64_t presence[2];    /* by pass: lathe__built_presence */
+    struct signature sig[LATHE_COMBINE + 1]; /* by pass */
+    uint64_t presence[LATHE_COMBINE + 1];    /* by pass: lathe__built_presence */
     bool shipped;
 };
 void lathe__spec_release(struct lathe_spec *spec);

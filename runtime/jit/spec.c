@@ -42,6 +42,7 @@ static lathe_status load(lathe_spec **out, const char *name, const char *text, s
     }
     describe_pass(spec, LATHE_FORWARD);
     describe_pass(spec, LATHE_BACKWARD);
+    describe_pass(spec, LATHE_COMBINE);
     *out = spec;
     return LATHE_OK;
 }

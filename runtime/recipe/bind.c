@@ -219,6 +219,9 @@ static lathe_status unknown_argument(const struct signature *sig, const char *na
 {
     struct phrase known = {{0}, 0};
     struct nearest nearest = {.word = name ? name : ""};
+    if (sig->no_parts[0] && name && (strcmp(name, "part_o") == 0 || strcmp(name, "part_rows") == 0))
+        return lathe__fail(err, LATHE_ARG, "argument '%s': this spec makes no parts of rows: %s", name,
+                           sig->no_parts);
     if (sig->backward && name && name[0] == 'd' && lathe__arg_find(sig, name + 1, 0) >= 0)
         return lathe__fail(
             err, LATHE_ARG,
@@ -282,7 +285,7 @@ static lathe_status check_missing(const struct signature *sig, const struct prob
 {
     for (int i = 0; i < sig->n_args; i++) {
         const struct sig_arg *a = &sig->arg[i];
-        if (a->optional || arg_in(p->present, i))
+        if (a->optional || arg_in(p->present, i) || (a->unless && arg_in(p->present, a->unless - 1)))
             continue;
         struct phrase expected = {{0}, 0};
         say_expected(&expected, sig, a, p);
@@ -359,6 +362,7 @@ lathe_status lathe__problem_from_args(const struct signature *sig, const lathe_a
     if (n < 0 || (n > 0 && !args))
         return lathe__fail(err, LATHE_ARG, "arguments: expected a list of n >= 0 records, given n=%d at %p",
                            n, (const void *)args);
+    TRY(lathe__pass_check(sig, err));
     TRY(bind_args(sig, args, n, need_data, out, err));
     take_dtype(sig, out);
     lathe_status status = check_missing(sig, out, err);

@@ -40,6 +40,8 @@ int lathe__lengths(const struct problem *problem);
 bool lathe__tma_takes(int64_t stride_bytes);
 /* In elements, also where strides are NULL (compact). */
 int64_t lathe__tensor_stride(const lathe_arg *t, int dim);
+/* "forward" */
+const char *lathe__pass_text(lathe_pass pass);
 /* "h_kv", or the name of a free dim. */
 const char *lathe__sym_text(const struct signature *sig, int sym);
 /* A size that is not bound becomes the one that it is the same as; with `usual`, for a line of text, also
@@ -87,6 +89,8 @@ lathe_status lathe__check_sharing(const struct signature *sig, const lathe_arg *
 /* ---- rules.c: what a problem must be whose sizes are bound, wherever it is from. Errors ARG --------------
  */
 
+/* Is there such a pass at all? */
+lathe_status lathe__pass_check(const struct signature *sig, lathe_error *err);
 lathe_status lathe__problem_check(const struct signature *sig, const struct problem *p, lathe_error *err);
 
 #endif

@@ -27,10 +27,11 @@ enum {
     MAX_BUFFERS = 32,
     MAX_TEXTS = 160, /* every template and what is generated */
     MAX_FREE_SYMS = 8,
-    MAX_SIZES = 11 + MAX_FREE_SYMS,
+    MAX_SIZES = 12 + MAX_FREE_SYMS,
     MAX_BUILT_SIZES = 2,
     MAX_TENSOR_MAPS = 4,
-    MAX_COMPILED_PARTS = 9
+    MAX_COMPILED_PARTS = 9,
+    NO_PARTS_BYTES = 192
 };
 
 /* Symbols: the sizes of a problem. SYM_FREE + k are dims that an input names for itself. */
@@ -54,7 +55,8 @@ enum {
     X(SLOTS, "slots", "states of a pool")                                                                    \
     X(POOL, "pool", "pages of a pool of keys and values")                                                    \
     X(PAGE, "page", "keys of a page")                                                                        \
-    X(MOST, "most", "pages that a sequence may have")
+    X(MOST, "most", "pages that a sequence may have")                                                        \
+    X(PARTS, "parts", "parts of a row")
 enum sym {
 #define SYM_ENUM(id, text, what) SYM_##id,
     SYM_MAP(SYM_ENUM)
@@ -95,6 +97,7 @@ struct sig_arg {
     bool list;           /* data is an array of pointers to tensors, in memory that the device reads */
     uint8_t alias;  /* 1 + number of the argument whose memory it may share, and has where it is absent */
     uint8_t beside; /* the same, without which it may not be given */
+    uint8_t unless; /* the same, beside which it is left out, and its like */
     uint8_t over;   /* the same, in whose place it may lie, since a block reads that before it writes */
     uint8_t
         points; /* elementwise: of tensors with another number, other points have the elements at a place */
@@ -148,6 +151,9 @@ enum sharing {
 struct signature {
     char kind[24]; /* "attention", "rowwise", "elementwise", "linear_attention": for sentences */
     bool backward;
+    bool combine;        /* it takes parts of rows */
+    bool parts_by_token; /* what ends a row reads its place among all tokens, and must find it there again */
+    bool parts_by_key;   /* or its place among the keys */
     bool builds_alignment; /* which tensors have rows that do not start at multiples of 16 bytes is compiled
                               in */
     bool builds_folded;    /* and so is which have strides that TMA does not take */
@@ -161,6 +167,7 @@ struct signature {
     struct sig_arg arg[MAX_ARGS];
     int n_free;
     char free_name[MAX_FREE_SYMS][NAME_MAX_BYTES];
+    char no_parts[NO_PARTS_BYTES]; /* why there are no parts of rows; "": there may be, or nobody asks */
 };
 
 struct problem {

@@ -162,6 +162,47 @@ static lathe_status check_beside(const struct signature *sig, const struct probl
     return LATHE_OK;
 }
 
+lathe_status lathe__pass_check(const struct signature *sig, lathe_error *err)
+{
+    if (!sig->combine || !sig->no_parts[0])
+        return LATHE_OK;
+    return lathe__fail(err, LATHE_ARG, "pass: this spec has no combine pass: %s", sig->no_parts);
+}
+
+static bool is_given(const struct signature *sig, const struct problem *p, const char *name)
+{
+    const int i = lathe__arg_find(sig, name, 0);
+    return i >= 0 && arg_in(p->present, i);
+}
+
+/* Parts of rows are results of their own, and what ends a row must find its place again. */
+static lathe_status check_parts(const struct signature *sig, const struct problem *p, lathe_error *err)
+{
+    for (int i = 0; i < sig->n_args; i++) {
+        const int part = sig->arg[i].unless - 1;
+        if (part >= 0 && arg_in(p->present, i) && arg_in(p->present, part))
+            return lathe__fail(err, LATHE_ARG,
+                               "argument '%s': expected it to be left out beside '%s', of which the combine "
+                               "pass makes it",
+                               sig->arg[i].name, sig->arg[part].name);
+    }
+    const bool packed = is_given(sig, p, "cu_q");
+    const bool listed = packed || p->paged || is_given(sig, p, "used_kv");
+    const bool by_key = sig->parts_by_key && listed && !is_given(sig, p, "q_start");
+    if (sig->combine || !is_given(sig, p, "part_o") ||
+        !(by_key || (packed && (sig->parts_by_token || sig->parts_by_key))))
+        return LATHE_OK;
+    return lathe__fail(
+        err, LATHE_ARG,
+        "argument 'part_o': what ends a row of this spec reads %s, which the combine pass does "
+        "not find again beside '%s'; give %s",
+        packed ? "its sequence or its place in it" : "its position among the keys",
+        packed     ? "cu_q"
+        : p->paged ? "pages"
+                   : "used_kv",
+        packed ? "each sequence a batch of its own" : "q_start");
+}
+
 /* Keys and values in pages. */
 static lathe_status check_pages(const struct signature *sig, const struct problem *p, lathe_error *err)
 {
@@ -207,6 +248,8 @@ lathe_status lathe__problem_check(const struct signature *sig, const struct prob
         status = check_wanted(sig, p, err);
     if (status == LATHE_OK)
         status = check_beside(sig, p, err);
+    if (status == LATHE_OK)
+        status = check_parts(sig, p, err);
     if (status == LATHE_OK)
         status = check_counted(sig, p, err);
     if (status == LATHE_OK)

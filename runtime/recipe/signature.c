@@ -12,6 +12,11 @@ static const char *const SYM_TEXT[] = {
 #undef SYM_TEXT_ROW
 };
 
+const char *lathe__pass_text(lathe_pass pass)
+{
+    return pass == LATHE_BACKWARD ? "backward" : pass == LATHE_COMBINE ? "combine" : "forward";
+}
+
 const char *lathe__sym_text(const struct signature *sig, int sym)
 {
     return sym < SYM_FREE ? SYM_TEXT[sym] : sig->free_name[sym - SYM_FREE];

@@ -49,6 +49,13 @@ for problem in page=16,q=1,kv=64,used_kv=i32 page=3,b=3,q=5,kv=33,used_kv=i32 pa
         expect 0 'rows: ok' '' run $spec --problem h=4,h_kv=2,d=16,$problem --verify
     done
 done
+# parts of rows, and what puts them together
+expect 0 'part_rows: max abs' '' run sinks --problem $small,part_o=f32,part_rows=f32 --verify
+expect 0 'part_rows: max abs' '' run causal --problem b=3,h=4,h_kv=2,d=16,page=16,q=1,kv=64,used_kv=i32,part_o=f32,part_rows=f32 --verify
+expect 0 'lse: max abs' '' run sinks --pass combine --problem parts=3,h=2,q=8,d_v=16 --verify
+expect 2 '' "'part_o': expected 'part_rows' beside it" run sinks --problem $small,part_o=f32
+expect 2 '' '--output o: the problem leaves it out' run sinks --problem $small,part_o=f32,part_rows=f32 --output o=o.npy
+expect 2 '' 'this spec has no combine pass: it puts parts of rows of attention together, and this is rowwise' run rms_norm --pass combine
 expect 2 '' "'pages': keys in pages have no backward pass" run causal --pass backward --problem page=16,kv=64,q=4,h=2,d=16
 expect 2 '' 'expected kv to be most' run causal --problem page=16,kv=65,q=4,h=2,d=16
 expect 2 '' 'expected pages of 1 to 256 keys' run causal --problem page=257,q=4,h=2,d=16

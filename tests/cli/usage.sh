@@ -74,7 +74,7 @@ expect 2 '' 'aot: expected -o DIR' "$LATHE" aot causal
 expect 2 '' "--cc is given twice" "$LATHE" aot causal --cc a --cc b
 expect 2 '' 'compile: expected -o FILE or --cache DIR' "$LATHE" compile causal
 expect 2 '' '-o is given twice' "$LATHE" gen causal -o a -o b
-expect 2 '' "--pass: expected forward or backward, given 'sideways'" "$LATHE" explain causal --pass sideways
+expect 2 '' "--pass: expected forward, backward or combine, given 'sideways'" "$LATHE" explain causal --pass sideways
 for name in attention attention_fwd_sm80, rowwise,nonsense ''; do
     expect 2 '' "--template: expected one of attention_decode attention_fwd_sm90 " "$LATHE" explain causal --template "$name"
 done

@@ -222,12 +222,12 @@ TEST(objects_that_are_not_there)
     check_refused(lathe_supported(NULL, spec, LATHE_FORWARD, a, c.n, &err), LATHE_ARG, &err,
                   "ctx: expected an object, given NULL");
     check_refused(lathe_supported(ctx, NULL, LATHE_FORWARD, a, c.n, &err), LATHE_ARG, &err, "spec");
-    check_refused(lathe_supported(ctx, spec, (lathe_pass)2, a, c.n, &err), LATHE_ARG, &err, "pass");
+    check_refused(lathe_supported(ctx, spec, (lathe_pass)3, a, c.n, &err), LATHE_ARG, &err, "pass");
     check_refused(lathe_kernel_get(NULL, ctx, spec, LATHE_FORWARD, a, c.n, &err), LATHE_ARG, &err, "out");
     check_refused(lathe_kernel_get(&kernel, NULL, spec, LATHE_FORWARD, a, c.n, &err), LATHE_ARG, &err, "ctx");
     CHECK(kernel == NULL);
     check_refused(lathe_kernel_get(&kernel, ctx, spec, (lathe_pass)-1, a, c.n, &err), LATHE_ARG, &err,
-                  "pass: expected LATHE_FORWARD or LATHE_BACKWARD, given -1");
+                  "pass: expected LATHE_FORWARD, LATHE_BACKWARD or LATHE_COMBINE, given -1");
     check_refused(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, NULL, c.n, &err), LATHE_ARG, &err,
                   "expected a list");
     check_refused(lathe_kernel_get(&kernel, ctx, spec, LATHE_FORWARD, a, -1, &err), LATHE_ARG, &err, "n=-1");

@@ -1,0 +1,13 @@
+/*
+ * sign_parts.h: parts of a row as results of the forward pass of attention.
+ */
+#ifndef LATHE_ATTENTION_SIGN_PARTS_H
+#define LATHE_ATTENTION_SIGN_PARTS_H
+
+struct ir;
+struct signature;
+
+/* Behind o, the finals and all that the forward pass takes; or why there are none. */
+void sign_parts(struct signature *s, const struct ir *ir);
+
+#endif
