@@ -130,7 +130,7 @@ every_stub() {
         templates/attention/backward/* | templates/heads/zero_and_sum.cuh) stub=templates/stub/backward ;;
         templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked_bwd archs=sm_90a ;;
         templates/linear/backward/delta*.cuh) stub=templates/stub/linear_delta_bwd ;;
-        templates/linear/chunk*.cuh | templates/linear/delta_inverse.cuh) stub=templates/stub/linear_chunked spills=32 ;; # as below
+        templates/linear/chunk.cuh | templates/linear/delta*.cuh) stub=templates/stub/linear_delta spills=32 ;; # as below
         templates/linear/additive*.cuh) stub=templates/stub/linear_additive spills=96 ;; # logarithms of 16 tokens of all channels stay in registers
         templates/linear/*) stub=templates/stub/linear ;;
         *_sm90.cuh) stub=templates/stub/sm90 archs=sm_90a ;;

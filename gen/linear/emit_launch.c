@@ -196,6 +196,7 @@ static void add_params(struct emitter *e, struct launch *launch, const struct la
     linear_state(&p, e, "float", "norm_out", 3);
     linear_index(&p, e, "cu");
     linear_index(&p, e, "state_index");
+    params_sym(&p, "slots", SYM_SLOTS);
     if (beside->inverse >= 0)
         params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, beside->inverse);
     else if (plan->linear.chunks)

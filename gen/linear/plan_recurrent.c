@@ -82,11 +82,13 @@ bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan
     return !read_before && linear_plan_walks(r, plan, why);
 }
 
-/* linear/chunked.cuh. Why it does not serve a spec; NULL: it does. */
-static const char *why_not_by_chunk(const struct kernel_request *r)
+/* linear/delta_chunks.cuh. Why it does not serve a spec; NULL: it does. */
+static const char *why_not_delta(const struct kernel_request *r)
 {
     const struct ir_linear *l = &r->ir->linear;
     const enum decay_form form = linear_decay_form(r->ir);
+    if (l->delta.n_roots == 0)
+        return "serves the delta rule";
     if (r->problem->dtype != LATHE_BF16)
         return "keeps a copy of the state in the dtype of q, and serves bf16, which has the range of f32";
     if (form == DECAY_KEY || form == DECAY_VALUE)
@@ -97,17 +99,17 @@ static const char *why_not_by_chunk(const struct kernel_request *r)
 }
 
 /* As there. */
-static int chunked_smem_bytes(const struct linear_plan *plan, int pad)
+static int delta_smem_bytes(const struct linear_plan *plan, int pad)
 {
     enum { CHUNK = LINEAR_CHUNK };
-    const int inverse = plan->inverse > 0 ? CHUNK * CHUNK * 2 : 0;
+    const int inverse = CHUNK * CHUNK * 2;
     return plan->stages * CHUNK * (4 * pad + 128) + CHUNK * (2 * pad + 128) + inverse + 16 * CHUNK;
 }
 
-bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char *why)
+bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *why)
 {
     enum { MOST_D = 128, WARPS = 4, THREADS = 256, COLUMNS = 64, CHUNK = LINEAR_CHUNK, STEP = 64 };
-    const char *not = why_not_by_chunk(r);
+    const char *not = why_not_delta(r);
     if (not )
         snprintf(why, REASON_BYTES, "%s", not );
     else if (r->problem->dim[SYM_D] > MOST_D)
@@ -121,22 +123,19 @@ bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char
     to->warps = WARPS;
     to->slices = slices_of((int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], WARPS);
     to->chunk_slices = to->slices;
-    to->inverse = r->ir->linear.delta.n_roots > 0 ? 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK
-                                                  : 0; /* linear/delta_inverse.cuh */
+    to->inverse = 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK; /* linear/delta_inverse.cuh */
     to->stages = 2;
-    if (chunked_smem_bytes(to, pad) > r->device->smem_bytes)
+    if (delta_smem_bytes(to, pad) > r->device->smem_bytes)
         to->stages = 1;
-    to->smem_bytes = chunked_smem_bytes(to, pad);
+    to->smem_bytes = delta_smem_bytes(to, pad);
     if (to->smem_bytes > r->device->smem_bytes) {
         snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", to->smem_bytes,
                  r->device->smem_bytes);
         return false;
     }
-    snprintf(
-        plan->reason, sizeof plan->reason,
-        "decay %s%s: %d tokens at a time, %d blocks a head and sequence, each with %d value channels; up to "
-        "16 tokens one by one",
-        linear_decay_text(linear_decay_form(r->ir)), to->inverse > 0 ? " with the delta rule" : "", CHUNK,
-        to->slices, COLUMNS);
+    snprintf(plan->reason, sizeof plan->reason,
+             "decay %s with the delta rule: %d tokens at a time, %d blocks a head and sequence, each with %d "
+             "value channels; up to 16 tokens one by one",
+             linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->slices, COLUMNS);
     return true;
 }

@@ -18,7 +18,7 @@ static void config_recurrent(struct text_buf *t, const struct problem *problem, 
              yes(plan->linear.o_f32));
 }
 
-static void config_chunked(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+static void config_chunks(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     config_recurrent(t, problem, plan);
     text_add(t, "constexpr int CHUNK_STAGES = %d;\n", plan->linear.stages);
@@ -26,7 +26,7 @@ static void config_chunked(struct text_buf *t, const struct problem *problem, co
 
 static void config_additive(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
-    config_chunked(t, problem, plan);
+    config_chunks(t, problem, plan);
     text_add(t, "constexpr int CHUNK_STEPS = %d, COLUMN_WARPS = %d;\n", plan->linear.steps,
              plan->linear.column_warps);
     text_add(t, "constexpr int PIECES = %d, PIECES_FROM = %d, PIECE_BLOCKS = %d;\n", plan->linear.pieces,
@@ -105,23 +105,22 @@ static const struct launch_file BESIDE_CHUNKS[] = {{"bwd_zero", "heads/zero_and_
                                                    {"bwd_v", "linear/backward/adjoint.cuh"},
                                                    {NULL, NULL}};
 
-const struct template_row linear_templates[] = {{.name = "linear_chunked",
-                                                 .pass = LATHE_FORWARD,
-                                                 .form = PLAN_LINEAR,
-                                                 .file = "linear/chunked.cuh",
-                                                 .ok = plan_linear_chunked,
-                                                 .config = config_chunked,
-                                                 .label = label,
-                                                 .beside = BESIDE},
-                                                {.name = "linear_additive",
+const struct template_row linear_templates[] = {{.name = "linear_additive",
                                                  .pass = LATHE_FORWARD,
                                                  .form = PLAN_LINEAR,
                                                  .file = "linear/additive.cuh",
                                                  .ok = plan_linear_additive,
                                                  .config = config_additive,
                                                  .label = label,
-                                                 .unproven = "it has run on the emulator alone",
                                                  .beside = BESIDE_FORWARD},
+                                                {.name = "linear_delta",
+                                                 .pass = LATHE_FORWARD,
+                                                 .form = PLAN_LINEAR,
+                                                 .file = "linear/delta_chunks.cuh",
+                                                 .ok = plan_linear_delta,
+                                                 .config = config_chunks,
+                                                 .label = label,
+                                                 .beside = BESIDE},
                                                 {.name = "linear_recurrent",
                                                  .pass = LATHE_FORWARD,
                                                  .form = PLAN_LINEAR,
@@ -147,7 +146,6 @@ const struct template_row linear_templates[] = {{.name = "linear_chunked",
                                                  .ok = plan_linear_delta_bwd,
                                                  .config = config_delta_bwd,
                                                  .label = label,
-                                                 .unproven = "it has run on the emulator alone",
                                                  .beside = BESIDE_CHUNKS},
                                                 {.name = "linear_recurrent_bwd",
                                                  .pass = LATHE_BACKWARD,

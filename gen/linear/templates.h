@@ -11,7 +11,7 @@ extern const struct template_row linear_templates[];
 /* Fill the plan, or say why not in `why` (REASON_BYTES). */
 bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, char *why);
-bool plan_linear_chunked(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why);

@@ -25,7 +25,7 @@ struct additive_block {
         b.all = pieces::of(p);
         b.unit = block % max(b.all.units, 1);
         b.w = work::of_number<VALUE_SLICES, VALUE_PAD>(p, cfg::D_V, b.unit);
-        b.slot = p.state_index != nullptr ? p.state_index[b.w.s.number * p.state_index_step] : b.w.s.number;
+        b.slot = slot_of(p, b.w.s);
         b.own = piece::of(block / max(b.all.units, 1), b.all.most, b.w.s.length);
         return b;
     }

@@ -51,7 +51,7 @@ DEV void forward(const linear_params &p)
 {
     __shared__ batch shared[2];
     const work w = work::of_block<COLUMN_SLICES, columns::COLUMNS>(p, cfg::D_V);
-    const i64 slot = p.state_index != nullptr ? p.state_index[w.s.number * p.state_index_step] : w.s.number;
+    const i64 slot = slot_of(p, w.s);
     if (slot < 0) {
         store_none<columns::COLUMNS, THREADS>(p, w);
     } else {

@@ -28,6 +28,16 @@ struct batch { // of tokens, as the walk takes them
     alignas(16) float bonus[cfg::BONUS ? columns::PAD : 4]; // the same for all tokens
 };
 
+// Which state a sequence has; below 0: none.
+template <class P> DEV i64 slot_of(const P &p, const sequence &s)
+{
+    if (p.state_index == nullptr) {
+        return s.number;
+    }
+    const i64 slot = p.state_index[s.number * p.state_index_step];
+    return slot < p.slots ? slot : -1;
+}
+
 // What a block works on.
 struct work {
     sequence s;

@@ -77,7 +77,8 @@ static void add_shipped(struct case_list *list, const char *name, lathe_pass pas
     add(list, c, &SHAPES[2]);
 }
 
-/* linear/chunked.cuh: head dims whose tiles differ, parts of a tile, parts of a block's value channels. */
+/* linear/delta_chunks.cuh: head dims whose tiles differ, parts of a tile, parts of a block's value channels.
+ */
 static void add_chunked(struct case_list *list)
 {
     static const char *const NAME[] = {"plain", "by_token", "backwards", "delta_rule", "gated_delta"};
@@ -213,13 +214,13 @@ static void add_over(struct case_list *list)
     } ROW[] = {
         {"plain", "linear_recurrent", 3},     {"keyed_delta", "linear_recurrent", 3},
         {"by_value", "linear_recurrent", 3},  {"all_tokens", "linear_recurrent", 3},
-        {"by_token", "linear_chunked", 3},    {"gated_delta", "linear_chunked", 3},
-        {"backwards", "linear_chunked", 3},   {"by_key", "linear_additive", 4},
+        {"by_token", "linear_additive", 3},   {"gated_delta", "linear_delta", 3},
+        {"backwards", "linear_additive", 3},  {"by_key", "linear_additive", 4},
         {"weak_token", "linear_additive", 4}, {"with_bonus", "linear_additive", 3},
     };
     for (int k = 0; k < COUNT(ROW); k++) {
         const lathe_dtype dtype =
-            k % 2 || strcmp(ROW[k].template_name, "linear_chunked") == 0 ? LATHE_BF16 : LATHE_F16;
+            k % 2 || strcmp(ROW[k].template_name, "linear_delta") == 0 ? LATHE_BF16 : LATHE_F16;
         struct test_case c =
             case_of_attention("linear", ROW[k].name, text_of(ROW[k].name), dtype, k % 3 ? 64 : 40, 72, 80);
         c.group = "linear";

@@ -289,9 +289,21 @@ static bool right_in_every_order(const struct workshop *w, struct scene *s, cons
     return !s->c->deterministic || judge_all(s, why, size);
 }
 
+/* A state beyond those that there are is none, as the -1 is that the reference has seen. */
+static void lose_states(struct scene *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        const struct tensor *t = &s->tensor[i];
+        for (int64_t k = 0; k < t->count && strcmp(t->name, "state_index") == 0; k++)
+            if (s->c->in_place && t->value[k] < 0.0)
+                dtype_store(t->dtype, t->block.data, tensor_place(t, k), (double)(s->c->dim[SYM_SLOTS] + 4));
+    }
+}
+
 bool scene_run(const struct workshop *w, struct scene *s, const struct kernel *k, uint64_t seed, char *why,
                size_t size)
 {
+    lose_states(s);
     if (s->c->beside > 0)
         return right_in_every_order(w, s, k, seed, why, size);
     bool good = launch_all(w, s, k, seed, why, size);

@@ -38,20 +38,6 @@ static const struct contract LINEAR_BACK = {"attention.md attention_backward.md 
                                             MODS BACKS " SITES SITE_OF SITE_FORM WANTS site site_address"};
 
 /* Asked by name for templates that are not taken otherwise. */
-static const struct device BY_CHUNKS = {.sm = 90,
-                                        .sm_count = 132,
-                                        .smem_bytes = 232448,
-                                        .arch = "sm_90a",
-                                        .template_name = "linear_delta_bwd",
-                                        .template_only = true};
-
-static const struct device BY_STEPS = {.sm = 90,
-                                       .sm_count = 132,
-                                       .smem_bytes = 232448,
-                                       .arch = "sm_90a",
-                                       .template_name = "linear_additive",
-                                       .template_only = true};
-
 static const struct device BY_SLICES = {.sm = 90,
                                         .sm_count = 132,
                                         .smem_bytes = 232448,
@@ -156,18 +142,19 @@ static const struct members_case CASES[] = {
      "map_params.counts map_params.totals map_params.begins map_params.ranks map_params.list "
      "map_params.longs map0.shift map0.target_rows map0.target map0.target_whole map0.sum_of map0.target_row "
      "map0.put"},
-    {&LINEAR, &H100, "mamba2", F, "dtype=bf16", "linear_params.inverse"},
-    {&LINEAR, &BY_STEPS, "gla", F, "dtype=bf16", "linear_params.parts linear_params.pieces"},
-    {&LINEAR, &BY_STEPS, "rwkv6", F, "dtype=bf16", ""},
-    {&LINEAR, &H100, "gla", F, "dtype=bf16", ""},
+    {&LINEAR, &H100, "mamba2", F, "dtype=bf16",
+     "linear_params.inverse linear_params.parts linear_params.pieces"},
+    {&LINEAR, &H100, "gla", F, "dtype=bf16", "linear_params.parts linear_params.pieces"},
+    {&LINEAR, &H100, "rwkv6", F, "dtype=bf16", ""},
+    {&LINEAR, &H100, "gla", F, "dtype=f32", ""},
     {&LINEAR, &A100, "kda", F, "dtype=bf16", ""},
     {&LINEAR, &A100, "gated_delta", F, "dtype=bf16", ""},
     {&LINEAR, &A100, "delta_rule", F, "dtype=bf16,cu=i32,seqs=3,state=f32,state_out=f32,d=256,d_v=256", ""},
     {&LINEAR_BACK, &H100, "gla", B, "dtype=bf16,cu=i32,seqs=3,dstate=f32,state=f32", ""},
     {&LINEAR_BACK, &H100, "mamba2", B, "dtype=bf16",
      "back_mod_params.skip variant.value_back.value variant.output_back.value"},
-    {&LINEAR_BACK, &A100, "gated_delta", B, "dtype=bf16", "variant.query_back.value variant.key_back.value"},
-    {&LINEAR_BACK, &BY_CHUNKS, "gated_delta", B, "dtype=bf16,d=64",
+    {&LINEAR_BACK, &A100, "gated_delta", B, "dtype=f16", "variant.query_back.value variant.key_back.value"},
+    {&LINEAR_BACK, &H100, "gated_delta", B, "dtype=bf16,d=64",
      "variant.query_back.value variant.key_back.value linear_back_params.inverse linear_back_params.states "
      "linear_back_params.dstates linear_back_params.written linear_back_params.dwritten "
      "linear_back_params.sums linear_back_params.dbeta"},

@@ -3,7 +3,7 @@
  */
 #include "plan_pick.h"
 
-TEST(steps_serve_what_chunks_refuse)
+TEST(each_form_has_its_kernel)
 {
     static const struct {
         const char *spec, *problem, *template_name;
@@ -15,19 +15,17 @@ TEST(steps_serve_what_chunks_refuse)
         {"rwkv6", "dtype=bf16,h=16,t=4096,d=64", "linear_additive"},
         {"linear_elu", "dtype=f16,h=16,t=4096,d=64", "linear_additive"},
         {"flao", "dtype=bf16,h=16,t=4096,d=128", "linear_additive"},
-        {"simple_gla", "dtype=bf16,h=16,t=4096,d=128", "linear_chunked"},
+        {"simple_gla", "dtype=bf16,h=16,t=4096,d=128", "linear_additive"},
         {"simple_gla", "dtype=f16,h=16,t=4096,d=128", "linear_additive"},
         {"simple_gla", "dtype=bf16,h=16,t=4096,d=256", "linear_additive"},
-        {"gated_delta", "dtype=bf16,h=16,t=4096,d=128", "linear_chunked"},
+        {"gated_delta", "dtype=bf16,h=16,t=4096,d=128", "linear_delta"},
+        {"gated_delta", "dtype=f16,h=16,t=4096,d=128", "linear_recurrent"},
         {"kda", "dtype=bf16,h=16,t=4096,d=128", "linear_recurrent"},
     };
-    const struct device wish = asking_for(&H100, "linear_additive");
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
         lathe_error err = {.status = LATHE_OK};
-        const bool steps = strcmp(row[i].template_name, "linear_additive") == 0;
-        CHECK_EQ(pick_pass(row[i].spec, LATHE_FORWARD, row[i].problem, steps ? &wish : &H100, &plan, &err),
-                 LATHE_OK);
+        CHECK_EQ(pick_pass(row[i].spec, LATHE_FORWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);
         CHECK_STR(plan.row->name, row[i].template_name);
     }
 }
@@ -35,13 +33,12 @@ TEST(steps_serve_what_chunks_refuse)
 /* Pieces are no more blocks than run at once. */
 TEST(few_long_sequences_are_cut_into_pieces)
 {
-    const struct device wish = asking_for(&H100, "linear_additive");
     struct plan plan;
     lathe_error err = {.status = LATHE_OK};
-    CHECK_EQ(pick_pass("gla", LATHE_FORWARD, "dtype=bf16,h=2,t=32768,d=128", &wish, &plan, &err), LATHE_OK);
+    CHECK_EQ(pick_pass("gla", LATHE_FORWARD, "dtype=bf16,h=2,t=32768,d=128", &H100, &plan, &err), LATHE_OK);
     CHECK_EQ(plan.linear.piece_blocks, 264);
     CHECK_EQ(plan.linear.part_bytes, 4 * (64 * 128 + 4 * 128));
-    CHECK_EQ(pick_pass("gla", LATHE_FORWARD, "dtype=bf16,h=2,t=32768,d=256", &wish, &plan, &err), LATHE_OK);
+    CHECK_EQ(pick_pass("gla", LATHE_FORWARD, "dtype=bf16,h=2,t=32768,d=256", &H100, &plan, &err), LATHE_OK);
     CHECK_EQ(plan.linear.piece_blocks, 132);
     CHECK_HAS(plan.reason, "in up to 16 pieces");
 }
@@ -54,12 +51,12 @@ TEST(steps_fit_every_device)
         for (int d = 16; d <= 256; d += 24)
             for (int d_v = 16; d_v <= 256; d_v += 40) {
                 char text[96];
-                const struct device wish = asking_for(devices[i], "linear_additive");
                 struct plan plan;
                 lathe_error err = {.status = LATHE_OK};
                 snprintf(text, sizeof text, "dtype=f16,b=1,h=2,t=64,d=%d,d_v=%d", d, d_v);
-                CHECK_EQ(pick_pass(i == 1 ? "rwkv6" : "linear_elu", LATHE_FORWARD, text, &wish, &plan, &err),
-                         LATHE_OK);
+                CHECK_EQ(
+                    pick_pass(i == 1 ? "rwkv6" : "linear_elu", LATHE_FORWARD, text, devices[i], &plan, &err),
+                    LATHE_OK);
                 const struct linear_plan *to = &plan.linear;
                 CHECK_STR(plan.row->name, "linear_additive");
                 CHECK(to->smem_bytes <= devices[i]->smem_bytes);
@@ -69,7 +66,7 @@ TEST(steps_fit_every_device)
             }
 }
 
-/* The delta rule goes back in chunks on every device that has room for them, where it is asked for. */
+/* The delta rule goes back in chunks on every device that has room for them. */
 TEST(the_delta_rule_goes_back_in_chunks)
 {
     static const struct {

@@ -103,6 +103,7 @@ struct linear_params {
     long long cu_step;
     const int *state_index;
     long long state_index_step;
+    int slots;
     void *inverse;
     float *parts;
     long long pieces;

@@ -1,8 +1,8 @@
-// linear/chunked.cuh: kernel: linear attention with no decay or one number a token, with the delta rule or without, in chunks of tokens by mma.sync.
+// linear/delta_chunks.cuh: kernel: the delta rule with no decay or one number a token, in chunks of tokens by mma.sync.
 //
-// Launch: sequences * h * CHUNK_SLICES blocks of 256 threads, chunked_smem_bytes() of shared memory. A block has 64 columns of the state of one head, in f32
+// Launch: sequences * h * CHUNK_SLICES blocks of 256 threads, delta_smem_bytes() of shared memory. A block has 64 columns of the state of one head, in f32
 // fragments of its warps, while the chunk that follows is on its way. In a chunk o = e^G q S + ((q k') Gamma) v, Gamma_ij = e^(G_i - G_j), with G the sum of the logarithms from the chunk's start on; then
-// S = e^(G_end) S + k' (e^(G_end - G) v). With the delta rule T (v - e^G k S) stands in the place of v (linear/delta_inverse.cuh has T). No exponent is
+// S = e^(G_end) S + k' (e^(G_end - G) v), where T (v - e^G k S) stands in the place of v (linear/delta_inverse.cuh has T). No exponent is
 // above 0. Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
 #include "linear/chunk.cuh"
@@ -10,7 +10,7 @@
 namespace linear {
 
 static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN, "a decay is one number a token");
-static_assert(!cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the additive family and the delta rule");
+static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
 
 constexpr int CHUNK_WARPS = 8, CHUNK_THREADS = 32 * CHUNK_WARPS;
 constexpr int OWN_COLUMNS = CHUNK_COLUMNS / 2; // of a warp, with a quarter of the tokens, and of the rows of the state
@@ -21,13 +21,13 @@ struct chunk_layout { // in shared memory, bytes; q, k and v of cfg::CHUNK_STAGE
     static constexpr int STAGE = V + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
     static constexpr int WRITTEN = STAGE * cfg::CHUNK_STAGES; // v as the state takes it up
     static constexpr int STATE = WRITTEN + CHUNK_TOKENS * CHUNK_COLUMNS * 2;
-    static constexpr int INVERSE = STATE + CHUNK_PAD * CHUNK_COLUMNS * 2; // T, with the delta rule
-    static constexpr int SUMS = INVERSE + (cfg::DELTA ? CHUNK_TOKENS * CHUNK_TOKENS * 2 : 0); // G, to the base 2, of two chunks
+    static constexpr int INVERSE = STATE + CHUNK_PAD * CHUNK_COLUMNS * 2; // T
+    static constexpr int SUMS = INVERSE + CHUNK_TOKENS * CHUNK_TOKENS * 2; // G, to the base 2, of two chunks
     static constexpr int WEIGHTS = SUMS + 2 * CHUNK_TOKENS * 4; // of v, as the state takes it up
     static constexpr int END = WEIGHTS + 2 * CHUNK_TOKENS * 4;
 };
-// As C, for the planner: stages * 64 * (4 * pad + 128) + 64 * (2 * pad + 128) + 1024, and 8192 with the delta rule
-constexpr int chunked_smem_bytes() { return chunk_layout::END; }
+// As C, for the planner: stages * 64 * (4 * pad + 128) + 64 * (2 * pad + 128) + 8192 + 1024
+constexpr int delta_smem_bytes() { return chunk_layout::END; }
 
 DEV int row_group() { return static_cast<int>(threadIdx.x) / 32 % 4; }
 DEV int column_half() { return static_cast<int>(threadIdx.x) / 128; }
@@ -282,11 +282,9 @@ struct chunk_walk {
     // The chunk that the walk is in; its q, k and v have come.
     __device__ __forceinline__ void take(chunk_state &state, int number, bool more) const
     {
-        if constexpr (cfg::DELTA) {
-            correct();
-            if (cfg::CHUNK_STAGES > 1 && more) {
-                load_inverse(number + 1); // in the place of what has just been used
-            }
+        correct();
+        if (cfg::CHUNK_STAGES > 1 && more) {
+            load_inverse(number + 1); // in the place of what has just been used
         }
         if constexpr (DECAYS) {
             weigh_values();
@@ -300,9 +298,7 @@ struct chunk_walk {
     __device__ __forceinline__ void fetch(int number) const
     {
         load_chunk(number);
-        if constexpr (cfg::DELTA) {
-            load_inverse(number);
-        }
+        load_inverse(number);
     }
     __device__ __forceinline__ void run(chunk_state &state)
     {
@@ -368,7 +364,7 @@ DEV void forward_by_chunk(const linear_params &p, const work &w, i64 slot, unsig
 DEV void chunked(const linear_params &p, unsigned char *bytes)
 {
     const work w = work::of_block<CHUNK_SLICES, CHUNK_COLUMNS>(p, cfg::D_V);
-    const i64 slot = p.state_index != nullptr ? p.state_index[w.s.number * p.state_index_step] : w.s.number;
+    const i64 slot = slot_of(p, w.s);
     if (slot < 0) {
         store_none<CHUNK_COLUMNS, CHUNK_THREADS>(p, w);
     } else {
