@@ -4,7 +4,8 @@
     python3 tests/bench/decode.py --library build/liblathe.so [--only plain,softcap] [--shapes B1,B8] [--queries 1,4] [--quick]
 
 bf16, heads 32/8, d 128, K and V [b, h_kv, kv, d]. Bytes are those of live K and V, once. Several sets of K and V take turns, so that
-none is in L2 when its turn comes. Rows of lists (`used`) have half of the buffer's keys in use. o is checked against a formula in
+none is in L2 when its turn comes. Rows of lists (`used`) have half of the buffer's keys in use; `pages16` and `pages64` have pages of so
+many keys, [pages, h_kv, page, d], in random order. o is checked against a formula in
 float64. Needs the GPU and torch (77: not here).
 """
 
@@ -29,7 +30,8 @@ WINDOW = 4096
 COLD_BYTES = 1 << 29  # of all sets: ten times the L2 of an H100
 ERROR_BOUND = 1e-2
 SHAPES = {"B1": (1, 32768), "B8": (8, 16384), "B16": (16, 8192), "B64": (64, 4096)}
-SPECS = {"plain": "causal", "softcap": "softcap", "alibi": "alibi", "window": "sliding_window", "sinks": "sinks", "used": "causal"}
+SPECS = {"plain": "causal", "softcap": "softcap", "alibi": "alibi", "window": "sliding_window", "sinks": "sinks", "used": "causal",
+         "pages16": "causal", "pages64": "causal"}
 
 
 class Problem:
@@ -48,8 +50,24 @@ class Problem:
             self.more["window"] = WINDOW
         if name == "sinks":
             self.more["sink"] = normal(H)
+        if name.startswith("pages"):
+            self.lay_pages(int(name[len("pages"):]), generator)
         if name == "used":
             self.more["used_kv"] = torch.full((self.b,), self.kv // 2, dtype=torch.int32, device="cuda")
+
+    def lay_pages(self, page, generator):
+        """Each set also as a pool of pages."""
+        most = self.kv // page
+        order = torch.randperm(self.b * most, generator=generator, device="cuda")
+        self.more["pages"] = order.view(self.b, most).to(torch.int32)
+
+        def pool(x):
+            pages = x.view(self.b, H_KV, most, page, D).transpose(1, 2).reshape(self.b * most, H_KV, page, D)
+            out = torch.empty_like(pages)
+            out[order] = pages
+            return out
+        self.whole = self.sets[0]
+        self.sets = [tuple(pool(x) for x in pair) for pair in self.sets]
 
     def live_keys(self):
         return min(WINDOW, self.kv) if self.name == "window" else self.kv // 2 if self.name == "used" else self.kv
@@ -59,7 +77,8 @@ class Problem:
 
     def expected(self):
         """o of the last query, float64, of the first set."""
-        k, v = (x[:, :, :self.kv // 2 if self.name == "used" else self.kv].double() for x in self.sets[0])
+        whole = self.whole if self.name.startswith("pages") else self.sets[0]
+        k, v = (x[:, :, :self.kv // 2 if self.name == "used" else self.kv].double() for x in whole)
         q = self.q[:, :, -1].double().view(self.b, H_KV, H // H_KV, D)
         s = torch.einsum("bgrd,bgkd->bgrk", q, k) * D ** -0.5
         n = s.shape[-1]
