@@ -126,7 +126,6 @@ const struct template_row attention_templates[] = {
      .file = "attention/mla.cuh",
      .ok = plan_attention_mla,
      .config = config_mla,
-     .unproven = "it has run on the emulator alone",
      FORWARD},
     {.name = "attention_fwd_sm80",
      .file = "attention/fwd_sm80.cuh",

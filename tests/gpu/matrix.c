@@ -320,7 +320,6 @@ static void group_mla(struct case_list *list, const struct spec_row *spec, bool 
         c.dim[DIM_KV] = SIZE[i][4];
         c.dim[DIM_D] = SIZE[i][5];
         c.dim[DIM_D_V] = SIZE[i][6];
-        c.may_refuse = true; /* but where attention_mla is asked for */
         add_pair(list, &c);
     }
 }

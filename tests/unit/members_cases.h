@@ -37,14 +37,6 @@ static const struct contract LINEAR_BACK = {"attention.md attention_backward.md 
                                             "linear_variant linear_back_params",
                                             MODS BACKS " SITES SITE_OF SITE_FORM WANTS site site_address"};
 
-/* Asked by name for templates that are not taken otherwise. */
-static const struct device BY_SLICES = {.sm = 90,
-                                        .sm_count = 132,
-                                        .smem_bytes = 232448,
-                                        .arch = "sm_90a",
-                                        .template_name = "attention_mla",
-                                        .template_only = true};
-
 struct members_case {
     const struct contract *contract;
     const struct device *device;
@@ -81,7 +73,7 @@ static const struct members_case CASES[] = {
     {&FORWARD, &A100, "causal", F, "dtype=bf16,h=8,h_kv=2,q=1,d=128,pages=i32",
      "attention_params.pages attention_params.pages_b attention_params.pages_step attention_params.page "
      "attention_params.most_pages attention_params.n_pages"},
-    {&DECODE, &BY_SLICES, "mla", F, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", ""},
+    {&DECODE, &H100, "mla", F, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", ""},
     {&DECODE, &A100, "alibi", F, "dtype=bf16,h=8,h_kv=2,q=1,kv=8192,d=128,used_kv=i32", ""},
     {&BACKWARD_SPLIT, &H100, "causal", B, "dtype=bf16,h=2,q=64,d=128",
      PLACE("back_pre_params.q") PLACE("back_pre_params.k")

@@ -84,9 +84,8 @@ static const char MLA[] = "return attention { v = 'k', mask_mod = causal, scale 
 static lathe_status asked(const char *text, lathe_pass pass, const struct device *device, const char *line,
                           struct plan *plan, lathe_error *err)
 {
-    const struct device by_name = asking_for(device, "attention_mla");
     *err = (lathe_error){0};
-    return pick_pass(text, pass, line, &by_name, plan, err);
+    return pick_pass(text, pass, line, device, plan, err);
 }
 
 TEST(latent_attention_has_a_kernel_on_every_gpu)
