@@ -110,7 +110,7 @@ struct linear_params {
     sizes z;
     inputs x;
 };
-static_assert(sizeof(linear_params) == 520, "host and device disagree about linear_params");
+static_assert(sizeof(linear_params) == 528, "host and device disagree about linear_params");
 
 struct linear_back_params {
     const void *q;
