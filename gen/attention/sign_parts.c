@@ -121,7 +121,7 @@ void sign_parts(struct signature *s, const struct ir *ir)
     const int part = s->n_args;
     struct sig_arg *const arg[] = {add_f32(s, ROLE_OUT_OPTIONAL, "part_o", 1),
                                    add_rows(s, ir, ROLE_OUT_OPTIONAL, 1)};
-    for (int i = 0; i < 2 && arg[1]; i++) {
+    for (int i = 0; i < 2 && arg[0] && arg[1]; i++) {
         arg[i]->optional = true;
         arg[i]->rare = true;
         arg[i]->presence_built = true;
