@@ -37,7 +37,7 @@ static bool end_reads_one(const struct ir *ir, const enum at_field *field, int n
 {
     bool found = false;
     for (int i = 0; i < n; i++)
-        found = found || end_reads(ir, OP_AT, field[i]);
+        found = found || end_reads(ir, OP_AT, (int)field[i]);
     return found;
 }
 
@@ -60,7 +60,7 @@ static bool find_reason(const struct ir *ir, char out[NO_PARTS_BYTES])
         return true;
     }
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        if (end_reads(ir, OP_AT, unknown[i].field)) {
+        if (end_reads(ir, OP_AT, (int)unknown[i].field)) {
             snprintf(out, NO_PARTS_BYTES,
                      "its combine, online_fwd_epilogue or output_mod reads at.%s, which parts of rows do not "
                      "tell; give it as a scalar input",
