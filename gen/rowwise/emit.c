@@ -54,10 +54,11 @@ static void emit_types(struct row_emitter *r, const char *name, const struct row
 
 static int bits_of(double value, bool whole)
 {
+    if (whole)
+        return (int)value;
     const float number = (float)value;
-    int bits = (int)value;
-    if (!whole)
-        memcpy(&bits, &number, sizeof bits);
+    int bits;
+    memcpy(&bits, &number, sizeof bits);
     return bits;
 }
 
