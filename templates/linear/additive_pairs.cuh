@@ -54,8 +54,8 @@ template <bool STATES> struct pair_job {
     {
         float all = 0.0f;
 #pragma unroll 1
-        for (int first = 0; first < STEP; first += HALF) {
-            float sum[HALF] = {};
+        for (int first = 0; first < STEP; first += HALF_STEP) {
+            float sum[HALF_STEP] = {};
 #pragma unroll 1
             for (int g = 0; g < KEY_GROUPS; g++) {
                 float u[2];
@@ -65,7 +65,7 @@ template <bool STATES> struct pair_job {
                     u[c] = channel < cfg::D ? variant::bonus(p.x, p.z, w.head, channel) : 0.0f;
                 }
 #pragma unroll
-                for (int i = 0; i < HALF; i++) {
+                for (int i = 0; i < HALF_STEP; i++) {
                     float q[2];
                     float k[2];
                     load_pair(pair_address(step + step_layout::Q, first + i, g), q[0], q[1]);
@@ -74,7 +74,7 @@ template <bool STATES> struct pair_job {
                 }
             }
             const float one = sum_of_half(sum);
-            all = first == 0 || (lane_id() & HALF) != 0 ? one : all;
+            all = first == 0 || (lane_id() & HALF_STEP) != 0 ? one : all;
         }
         return all;
     }
@@ -152,7 +152,7 @@ template <bool STATES> struct pair_job {
         for (int g = 0; g < KEY_GROUPS; g++) {
             const bool some = logs.is_mild(g);
             if (!some) {
-                sum_pairs(step, sums, logs.x[g], g, mild == (1u << g) - 1u);
+                sum_pairs(step + step_layout::Q, step + step_layout::K, sums, logs.x[g], g, mild == (1u << g) - 1u);
             }
             mild |= some ? 1u << g : 0u;
             logs.sum(g);

@@ -1,21 +1,17 @@
 // linear/additive_tiles.cuh: what the two jobs of linear/additive.cuh hand to each other: steps of 16 tokens in shared memory, in a ring of chunks of
 // cfg::CHUNK_STEPS of them, and the named barriers in between.
 #pragma once
-#include "common/mma_sm80.cuh"
-#include "linear/walk.cuh"
+#include "linear/steps.cuh"
 
 namespace linear {
 
-constexpr int STEP = 16; // tokens
 constexpr int STEPS = cfg::CHUNK_STEPS, STAGES = cfg::CHUNK_STAGES;
 constexpr int COLUMN_WARPS = cfg::COLUMN_WARPS;                 // 16 columns of the state each
 constexpr int STATE_WARPS = COLUMN_WARPS + BESIDE;              // the last one has the sum of keys
 constexpr int PAIR_THREADS = 32 * STEPS, STATE_THREADS = 32 * STATE_WARPS;
 constexpr int BLOCK_THREADS = PAIR_THREADS + STATE_THREADS;
-constexpr int KEY_PAD = round_up(cfg::D, 64), KEY_GROUPS = KEY_PAD / 64; // a lane has two adjacent channels of each group
 constexpr int VALUE_PAD = 16 * COLUMN_WARPS;
 constexpr int VALUE_SLICES = (cfg::D_V + VALUE_PAD - 1) / VALUE_PAD;
-static_assert(same_type<cfg::element, f16> || same_type<cfg::element, bf16>, "mma.sync takes f16 or bf16");
 static_assert(!cfg::DELTA && !DECAY_BY_VALUE, "the additive family, with no decay by value channel");
 static_assert(cfg::CAUSAL || (!DECAYS && !cfg::BONUS), "over all tokens nothing is older");
 static_assert(STEPS == 2 || STEPS == 4, "cfg::CHUNK_STEPS is 2 or 4");
@@ -99,44 +95,5 @@ struct part_layout { // floats
 };
 DEV u32 step_address(u32 shared, int number, int step) { return shared + static_cast<u32>(number % STAGES * CHUNK_BYTES + step * step_layout::END); }
 DEV u32 factor_address(u32 step, int factor) { return step + static_cast<u32>(step_layout::FACTORS + 4 * factor); }
-
-// Rows of a step, 16 of COLS, by a warp; zeros beyond `rows`, of which there is one, and `columns`.
-template <int COLS, class T> DEV void load_step(u32 tile, const T *from, i64 stride, int rows, int columns)
-{
-    constexpr int ACROSS = COLS / 8;
-#pragma unroll
-    for (int i = 0; i < STEP * ACROSS / 32; i++) {
-        const int n = lane_id() + 32 * i;
-        const int row = n / ACROSS;
-        const int chunk = n % ACROSS;
-        const bool some = row < rows && chunk * 8 < columns;
-        copy16_async(tile + swizzle<COLS>::offset(row, chunk), some ? from + (row * stride + chunk * 8) : from, some ? 16 : 0);
-    }
-}
-
-// What lanes have of 8 numbers, of as many tokens, a sum over all lanes: lane l gets number l % 8.
-constexpr int HALF = STEP / 2; // more at a time would take registers of the logarithms
-template <int N> DEV float sum_of_half(const float (&x)[N])
-{
-    if constexpr (N == 1) {
-        const float sum = x[0] + __shfl_xor_sync(ALL_LANES, x[0], HALF);
-        return sum + __shfl_xor_sync(ALL_LANES, sum, 2 * HALF);
-    } else {
-        const bool upper = (lane_id() & (N / 2)) != 0;
-        float half[N / 2];
-#pragma unroll
-        for (int i = 0; i < N / 2; i++) {
-            half[i] = (upper ? x[i + N / 2] : x[i]) + __shfl_xor_sync(ALL_LANES, upper ? x[i] : x[i + N / 2], N / 2);
-        }
-        return sum_of_half(half);
-    }
-}
-
-// Of a tile of keys: this lane's two channels of a group, of a row. The row counts, and may be a variable.
-DEV u32 pair_address(u32 tile, int row, int group)
-{
-    return tile + swizzle<KEY_PAD>::offset(row, group * 8 + lane_id() / 4) + static_cast<u32>(lane_id() % 4 * 4);
-}
-DEV void load_pair(u32 address, float &low, float &high) { unpack<cfg::element>(__float_as_uint(load_shared(address)), low, high); }
 
 } // namespace linear

@@ -1,57 +1,10 @@
 // linear/additive_walk.cuh: the second job of linear/additive.cuh: a warp has 16 columns of the state, all rows of them, in f32 fragments of mma.sync, and
 // goes with them from step to step: o = q S + pairs v, S += k' v.
-//
-// The state is kept with its columns as rows of the fragments: so what is rounded of it is the other operand of q S as it stands, and never leaves the
-// registers. In f16 it is multiplied by a power of two before, which brings its largest element near 2^13.
 #pragma once
 #include "linear/additive_tiles.cuh"
+#include "linear/state_columns.cuh"
 
 namespace linear {
-
-struct state_columns {
-    static constexpr int BLOCKS = KEY_PAD / 8; // of 8 channels
-    float x[BLOCKS][4];                        // (channel 8 n + lane % 4 * 2 + i % 2, column lane / 4 + i / 2 * 8)
-
-    // f(element, channel, column of the warp).
-    template <class F> __device__ __forceinline__ void each(const F &f)
-    {
-#pragma unroll
-        for (int n = 0; n < BLOCKS; n++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                f(x[n][i], n * 8 + lane_id() % 4 * 2 + i % 2, lane_id() / 4 + i / 2 * 8);
-            }
-        }
-    }
-    __device__ __forceinline__ void scale(float by)
-    {
-        each([&](float &a, int, int) { a *= by; });
-    }
-    // By a factor of each channel, float[KEY_PAD] at `factors`.
-    __device__ __forceinline__ void scale_channels(u32 factors)
-    {
-#pragma unroll
-        for (int n = 0; n < BLOCKS; n++) {
-            const float2 by = load_shared8(factors + static_cast<u32>(4 * (n * 8 + lane_id() % 4 * 2)));
-            x[n][0] *= by.x;
-            x[n][1] *= by.y;
-            x[n][2] *= by.x;
-            x[n][3] *= by.y;
-        }
-    }
-    __device__ __forceinline__ float largest() const
-    {
-        float most = 0.0f;
-#pragma unroll
-        for (int n = 0; n < BLOCKS; n++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                most = fmaxf(most, fabsf(x[n][i]));
-            }
-        }
-        return __int_as_float(warp_max(__float_as_int(most)));
-    }
-};
 
 template <bool STATES> struct state_job {
     using element = cfg::element;
@@ -64,20 +17,10 @@ template <bool STATES> struct state_job {
     __device__ __forceinline__ bool is_sum() const { return cfg::NORMALISE && own == COLUMN_WARPS; }
     __device__ __forceinline__ int first() const { return 16 * own; } // column of the block
 
-    // What the state is multiplied by before it is rounded: 1, or in f16 a power of two.
-    DEV float nearer(const state_columns &s)
-    {
-        if constexpr (same_type<element, f16>) {
-            const int exponent = __float_as_int(s.largest()) >> 23; // and 127
-            return __int_as_float((267 - min(max(exponent, 27), 240)) << 23);
-        }
-        return 1.0f;
-    }
     // o = q S of a step
     __device__ __forceinline__ void read(float (&o)[2][4], const state_columns &s, u32 step) const
     {
-        constexpr bool SCALED = same_type<element, f16>;
-        const float by = nearer(s);
+        const float by = s.nearer();
         const u32 q = step + step_layout::Q + lane_offset_a<KEY_PAD>(lane_id(), 0);
         float part[2][2][4] = {}; // of even and odd channels, 16 of them: chains of sums half as long
 #pragma unroll
@@ -85,15 +28,11 @@ template <bool STATES> struct state_job {
             u32 a[4];
             u32 b[4];
             load_matrix4(a, swizzle<KEY_PAD>::along(q, 2 * k));
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float *two = &s.x[2 * k + i % 2][i / 2 * 2];
-                b[i] = pack<element>(SCALED ? by * two[0] : two[0], SCALED ? by * two[1] : two[1]);
-            }
+            s.pack_rows(b, k, by);
             mma_16x8x16<element>(part[k % 2][0], a, b[0], b[1]);
             mma_16x8x16<element>(part[k % 2][1], a, b[2], b[3]);
         }
-        const float back = SCALED ? w.scale / by : w.scale;
+        const float back = state_columns::SCALED ? w.scale / by : w.scale;
 #pragma unroll
         for (int n = 0; n < 2; n++) {
 #pragma unroll
@@ -251,15 +190,7 @@ template <bool STATES> struct state_job {
             }
         }
     }
-    // f(element of the state, its place in memory), of what exists; or of the sum of keys.
-    template <class F> __device__ __forceinline__ void each_of_memory(state_columns &s, i64 s_i, i64 s_j, const F &f) const
-    {
-        s.each([&](float &a, int channel, int column) {
-            if (channel < cfg::D && first() + column < w.left) {
-                f(a, channel * s_i + (w.first + first() + column) * s_j);
-            }
-        });
-    }
+    // f(element, its place in memory), of the sum of keys.
     template <class F> DEV void each_of_sum(state_columns &s, i64 s_i, const F &f)
     {
         s.each([&](float &a, int channel, int column) {
@@ -275,7 +206,7 @@ template <bool STATES> struct state_job {
         if (is_sum() && norm != nullptr) {
             each_of_sum(s, p.norm_i, [&](float &a, i64 at) { a = norm[at]; });
         } else if (!is_sum() && from != nullptr) {
-            each_of_memory(s, p.state_i, p.state_j, [&](float &a, i64 at) { a = from[at]; });
+            s.each_of_memory(p.state_i, p.state_j, w.first + first(), w.left - first(), [&](float &a, i64 at) { a = from[at]; });
         }
     }
     __device__ __forceinline__ void store_state(state_columns &s, i64 slot) const
@@ -285,7 +216,7 @@ template <bool STATES> struct state_job {
         if (is_sum() && norm != nullptr && w.first == 0) {
             each_of_sum(s, p.norm_out_i, [&](float &a, i64 at) { norm[at] = a; });
         } else if (!is_sum() && to != nullptr) {
-            each_of_memory(s, p.state_out_i, p.state_out_j, [&](float &a, i64 at) { to[at] = a; });
+            s.each_of_memory(p.state_out_i, p.state_out_j, w.first + first(), w.left - first(), [&](float &a, i64 at) { to[at] = a; });
         }
     }
     // f(element of the state, what this lane has of a part).

@@ -1,4 +1,4 @@
-// linear/chunk.cuh: what kernels share that take a chunk of 64 tokens at a time: where a chunk's numbers are, its rows, sums of its logarithms.
+// linear/chunk.cuh: what kernels share that take a chunk of 64 tokens at a time: where a chunk's numbers are, which chunk a block has, rows, sums of logarithms.
 #pragma once
 #include "common/mma_sm80.cuh"
 #include "linear/walk.cuh"
@@ -8,7 +8,7 @@ namespace linear {
 constexpr int CHUNK_TOKENS = 64, CHUNK_COLUMNS = 64;
 constexpr int CHUNK_PAD = round_up(cfg::D, 64);
 constexpr int INVERSE_ELEMENTS = CHUNK_TOKENS * CHUNK_TOKENS; // of a chunk of a head (linear/delta_inverse.cuh)
-static_assert(WARPS == 4 && CHUNK_PAD <= 128, "head dims up to 128");
+static_assert(WARPS == 4, "the planner says the same");
 
 DEV int chunks_of(int tokens) { return (tokens + CHUNK_TOKENS - 1) / CHUNK_TOKENS; }
 
@@ -18,6 +18,37 @@ template <class P> DEV i64 chunk_number(const P &p, const sequence &s, int place
 {
     const int before = cfg::PACKED ? s.first / CHUNK_TOKENS + s.number : s.number * chunks_of(p.z.len_q);
     return before + place / CHUNK_TOKENS;
+}
+
+struct inverse_work {
+    work w;
+    int place; // the chunk's first token in its sequence; beyond the end: there is no such chunk
+};
+
+// The last sequence whose chunks begin at `number` or before.
+template <class P> DEV int sequence_of_chunk(const P &p, int number)
+{
+    int low = 0;
+    int high = p.x.seqs - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        const int begins = max(0, min(p.cu[middle * p.cu_step], p.z.len_q)) / CHUNK_TOKENS + middle;
+        low = begins <= number ? middle : low;
+        high = begins <= number ? high : middle - 1;
+    }
+    return low;
+}
+
+template <class P> DEV inverse_work find_chunk(const P &p)
+{
+    inverse_work at;
+    const int number = static_cast<int>(blockIdx.x) / p.z.n_h;
+    at.w.h = static_cast<int>(blockIdx.x) % p.z.n_h;
+    at.w.h_kv = p.z.key_head(at.w.h);
+    at.w.s = sequence_of(p.cu, p.cu_step, p.z, cfg::PACKED ? sequence_of_chunk(p, number) : number / chunks_of(p.z.len_q));
+    at.w.head = variant::make_head(p.x, p.z, at.w.s.batch, at.w.h);
+    at.place = (number - static_cast<int>(chunk_number(p, at.w.s, 0))) * CHUNK_TOKENS;
+    return at;
 }
 
 // Rows of a chunk, 64 of COLS; zeros beyond `rows` and `columns`.

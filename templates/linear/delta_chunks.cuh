@@ -10,6 +10,7 @@
 namespace linear {
 
 static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN, "a decay is one number a token");
+static_assert(CHUNK_PAD <= 128, "head dims up to 128");
 static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
 
 constexpr int CHUNK_WARPS = 8, CHUNK_THREADS = 32 * CHUNK_WARPS;

@@ -1,17 +1,11 @@
 // linear/delta_inverse.cuh: kernel: what the delta rule's tokens of a chunk take from each other: T = (1 + diag(beta) N)^-1 diag(beta), N the products of
 // keys below the diagonal, and T times e^(G_i - G_j) where there is a decay: with one number a token the decay commutes with the inverse.
 //
-// Launch: a block of 128 threads for each chunk of each head, inverse_smem_bytes() of shared memory. Diagonal blocks of 16 by forward substitution in f32,
-// which holds for keys that resemble each other, where powers of the matrix would cancel; blocks of 32 and 64 by T21 = -T22 M21 T11, of three products in
-// bf16 each.
+// Launch: a block of 128 threads for each chunk of each head, inverse_smem_bytes() of shared memory.
 #pragma once
-#include "common/mma_f32.cuh"
-#include "linear/chunk.cuh"
+#include "linear/triangle.cuh"
 
 namespace linear {
-
-constexpr int MATRIX_PAD = CHUNK_TOKENS + 8; // four rows side by side are in different banks
-using matrix = float[CHUNK_TOKENS][MATRIX_PAD];
 
 struct inverse_layout { // in shared memory; keys lie where their products will
     matrix products, inverse;
@@ -19,38 +13,7 @@ struct inverse_layout { // in shared memory; keys lie where their products will
 };
 // As C, for the planner: 2 * 64 * 72 * 4 + 512
 constexpr int inverse_smem_bytes() { return static_cast<int>(sizeof(inverse_layout)); }
-static_assert(sizeof(matrix) >= static_cast<u64>(CHUNK_TOKENS * CHUNK_PAD * 2), "there is room for the keys");
-
-struct inverse_work {
-    work w;
-    int place; // the chunk's first token in its sequence; beyond the end: there is no such chunk
-};
-
-// The last sequence whose chunks begin at `number` or before.
-template <class P> DEV int sequence_of_chunk(const P &p, int number)
-{
-    int low = 0;
-    int high = p.x.seqs - 1;
-    while (low < high) {
-        const int middle = (low + high + 1) / 2;
-        const int begins = max(0, min(p.cu[middle * p.cu_step], p.z.len_q)) / CHUNK_TOKENS + middle;
-        low = begins <= number ? middle : low;
-        high = begins <= number ? high : middle - 1;
-    }
-    return low;
-}
-
-template <class P> DEV inverse_work find_chunk(const P &p)
-{
-    inverse_work at;
-    const int number = static_cast<int>(blockIdx.x) / p.z.n_h;
-    at.w.h = static_cast<int>(blockIdx.x) % p.z.n_h;
-    at.w.h_kv = p.z.key_head(at.w.h);
-    at.w.s = sequence_of(p.cu, p.cu_step, p.z, cfg::PACKED ? sequence_of_chunk(p, number) : number / chunks_of(p.z.len_q));
-    at.w.head = variant::make_head(p.x, p.z, at.w.s.batch, at.w.h);
-    at.place = (number - static_cast<int>(chunk_number(p, at.w.s, 0))) * CHUNK_TOKENS;
-    return at;
-}
+static_assert(CHUNK_PAD <= 128 && sizeof(matrix) >= static_cast<u64>(CHUNK_TOKENS * CHUNK_PAD * 2), "there is room for the keys");
 
 // m = diag(beta) N, in the place of the keys.
 DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
@@ -70,96 +33,6 @@ DEV void multiply_keys(u32 keys, const float *beta, matrix &m)
             store_vec<2, float>(&m[row][column], two);
         }
     }
-}
-
-// A diagonal block of 16 of each warp, a column of each of its first lanes: row by row, t_i = 1_i - sum over l < i of m_il t_l.
-DEV void substitute(const matrix &m, matrix &t)
-{
-    constexpr int SIZE = 16;
-    const int first = static_cast<int>(threadIdx.x) / 32 * SIZE;
-    const int column = lane_id() % SIZE;
-    float x[SIZE] = {};
-#pragma unroll
-    for (int i = 0; i < SIZE; i++) {
-        float sum = i == column ? 1.0f : 0.0f;
-#pragma unroll
-        for (int l = 0; l < i; l += 4) {
-            float by[4]; // zeros from the diagonal on
-            load_vec<4, float>(&m[first + i][first + l], by);
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                sum -= by[k] * x[l + k];
-            }
-        }
-        x[i] = sum;
-    }
-    if (lane_id() < SIZE) {
-#pragma unroll
-        for (int i = 0; i < SIZE; i++) {
-            t[first + i][first + column] = x[i];
-        }
-    }
-}
-
-// c += a times b: 16 rows of 16 from a[row][k] on, 16 rows of 8 NB from b[k_b][column] on.
-template <int NB> DEV void multiply_split(float (&c)[NB][4], const matrix &a, int row, int k, const matrix &b, int k_b, int column)
-{
-    u32 high[4];
-    u32 low[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float two[2];
-        load_vec<2, float>(&a[row + lane_id() / 4 + i % 2 * 8][k + lane_id() % 4 * 2 + i / 2 * 8], two);
-        const split_two s = split_two::of(two[0], two[1]);
-        high[i] = s.hi;
-        low[i] = s.lo;
-    }
-#pragma unroll
-    for (int n = 0; n < NB; n++) {
-        const int at = column + 8 * n + lane_id() / 4;
-        const int from = k_b + lane_id() % 4 * 2;
-        const split_two b0 = split_two::of(b[from][at], b[from + 1][at]);
-        const split_two b1 = split_two::of(b[from + 8][at], b[from + 9][at]);
-        mma_bf16(c[n], low, b0.hi, b1.hi);
-        mma_bf16(c[n], high, b0.lo, b1.lo);
-        mma_bf16(c[n], high, b0.hi, b1.hi);
-    }
-}
-template <int NB> DEV void store_block(matrix &to, int row, int column, const float (&c)[NB][4], float sign)
-{
-#pragma unroll
-    for (int n = 0; n < NB; n++) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const float two[2] = {sign * c[n][2 * r], sign * c[n][2 * r + 1]};
-            store_vec<2, float>(&to[row + lane_id() / 4 + 8 * r][column + 8 * n + lane_id() % 4 * 2], two);
-        }
-    }
-}
-
-// Below a pair of inverted blocks of SIZE on the diagonal: -T22 (M21 T11). What is in brackets lies above the diagonal of t for a while, so blocks of 16
-// above the diagonal, which would be zero, are left out.
-template <int SIZE> DEV void merge(const matrix &m, matrix &t)
-{
-    constexpr int EACH = WARPS * 2 * SIZE / CHUNK_TOKENS; // warps of a pair
-    constexpr int NB = SIZE * SIZE / EACH / 128;
-    constexpr int ACROSS = SIZE / (8 * NB);
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int first = warp / EACH * 2 * SIZE;
-    const int row = warp % EACH / ACROSS * 16;
-    const int column = warp % EACH % ACROSS * 8 * NB;
-    float inner[NB][4] = {};
-    for (int k = column / 16 * 16; k < SIZE; k += 16) {
-        multiply_split(inner, m, first + SIZE + row, first + k, t, first + k, first + column);
-    }
-    store_block(t, first + row, first + SIZE + column, inner, 1.0f);
-    __syncthreads();
-    float outer[NB][4] = {};
-    for (int k = 0; k <= row; k += 16) {
-        multiply_split(outer, t, first + SIZE + row, first + SIZE + k, t, first + k, first + SIZE + column);
-    }
-    store_block(t, first + SIZE + row, first + column, outer, -1.0f);
-    __syncthreads();
 }
 
 DEV void store_inverse(cfg::element *to, const inverse_layout &s)
@@ -205,10 +78,7 @@ template <class P, class F, class G> DEV void invert(const P &p, unsigned char *
     __syncthreads();
     multiply_keys(keys, s.beta, s.products);
     __syncthreads();
-    substitute(s.products, s.inverse);
-    __syncthreads();
-    merge<16>(s.products, s.inverse);
-    merge<32>(s.products, s.inverse);
+    invert_triangle(s.products, s.inverse);
     const i64 which = chunk_number(p, at.w.s, at.place) * p.z.n_h + at.w.h;
     store_inverse(static_cast<cfg::element *>(p.inverse) + which * INVERSE_ELEMENTS, s);
     leave(which, s);

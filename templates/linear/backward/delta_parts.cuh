@@ -17,7 +17,7 @@ static_assert(same_type<cfg::element, bf16>, "states in 16 bits have the range o
 
 constexpr int DELTA_THREADS = 256; // eight warps: a quarter of the tokens and half of the columns each
 constexpr int PAD_D = CHUNK_PAD, PAD_V = round_up(cfg::D_V, 64), SLICES_V = PAD_V / 64;
-static_assert(PAD_V <= 128, "head dims up to 128");
+static_assert(PAD_D <= 128 && PAD_V <= 128, "head dims up to 128");
 constexpr int STATE_ELEMENTS = PAD_D * PAD_V; // of a state that is left for a chunk of a head
 constexpr int HALF = 32;                      // columns of a warp, of 64
 constexpr int MATRIX_BYTES = CHUNK_TOKENS * CHUNK_TOKENS * 2;
