@@ -188,6 +188,7 @@ mla_files() {
         gen $spec dtype=f16,h=128,h_kv=1,q=4,kv=8192,d=576,d_v=512,page=64,used_kv=i32 sm_80 attention_mla
         gen $spec dtype=bf16,h=16,h_kv=1,q=1,kv=8192,d=576,d_v=512 sm_86 attention_mla
     done
+    gen causal dtype=bf16,h=16,q=4096,d=100 sm_80 attention_bwd_sm80 backward
 }
 
 backward_files() {

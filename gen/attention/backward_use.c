@@ -3,6 +3,7 @@
  * not; a signature and a problem. Out: which row values are read, what the addresses of sites depend on,
  * which gradients are compiled in.
  */
+#include "gen/arguments/signature.h"
 #include "gen/attention/backward.h"
 #include "gen/arguments/problem.h"
 #include "runtime/recipe/recipe.h"
@@ -237,7 +238,9 @@ bool backward_runs_forward(const struct ir *ir, const struct signature *sig, con
                            const struct backward *b)
 {
     const bool reads_o = b->delta || b->row.n > 0;
-    bool runs = ir->mod[MOD_OUTPUT].n_stages > 0 || (reads_o && !problem_has_named(sig, problem, "o"));
+    const bool odd = problem->dim[SYM_D_V] % ATTENTION_DIM_STEP != 0; /* whose rows bwd_pre does not read */
+    bool runs =
+        ir->mod[MOD_OUTPUT].n_stages > 0 || (reads_o && (odd || !problem_has_named(sig, problem, "o")));
     for (int k = 0; k < ir->n_finals; k++)
         runs |= (b->final[k] || b->sum_final[k]) && !problem_has_named(sig, problem, ir->final[k].name);
     for (int k = 0; k < ir->n_states; k++)

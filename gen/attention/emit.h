@@ -131,10 +131,16 @@ int gradient_of_input(const struct emitter *e, int input);
 bool grad_wanted(const struct emitter *e, int input);
 /* NAME_d: from one element of a row to the next. */
 void emit_place_step(struct params *p, const char *name, const struct place *t);
-/* Need not all rows of q, k and v be aligned? Then mods read them element by element, however far apart. */
+/* Is its head dim no multiple of 8? Then kernels have copies of its rows, with zeros behind them. */
+bool is_odd_row(const struct emitter *e, int tensor);
+/* Need not all rows of q, k and v be aligned, nor those of do where they are copied? Then mods read them
+ * element by element, however far apart. */
 bool has_unaligned_rows(const struct emitter *e);
 void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
              struct text_buf *text);
+/* Rows of do with zeros behind them, where d_v is no multiple of 8. */
+void add_copy_of_do(const struct launcher *a, const struct place *from, const struct place *to,
+                    struct source *out, struct text_buf *text);
 /* Both return the buffer; the struct map_params is written, too: by the second to `text`. */
 int add_map(const struct launcher *a, const struct plan *plan, struct source *out);
 int add_back_map(const struct launcher *a, const struct back_plan *tile, struct source *out,
@@ -180,6 +186,8 @@ void emit_grads_struct(struct emitter *e);
 const char *grad_type(const struct emitter *e, int input); /* "float", "exact_sum" */
 /* dq, dk or dv: given, or on the way to the gradient of an input. */
 bool gradient_wanted(const struct emitter *e, enum mod which);
+/* Of k or v: does the main kernel leave it in the workspace, for bwd_k or bwd_v to write the result from? */
+bool gradient_in_floats(const struct emitter *e, enum mod which);
 /* Is bwd_q, bwd_k, bwd_v or bwd_o launched? */
 bool back_mod_runs(const struct emitter *e, enum mod which);
 void emit_backward_config(struct text_buf *t, const struct emitter *e, const struct plan *plan);

@@ -372,8 +372,8 @@ void emit_backward_config(struct text_buf *t, const struct emitter *e, const str
     text_add(t, "constexpr bool WANT_DQ = %s, WANT_DK = %s, WANT_DV = %s;\n",
              yes(gradient_wanted(e, MOD_QUERY)), yes(gradient_wanted(e, MOD_KEY)),
              yes(gradient_wanted(e, MOD_VALUE)));
-    text_add(t, "constexpr bool DK_F32 = %s, DV_F32 = %s;\n", yes(e->w->mod[MOD_KEY].n_stages > 0),
-             yes(e->w->mod[MOD_VALUE].n_stages > 0));
+    text_add(t, "constexpr bool DK_F32 = %s, DV_F32 = %s;\n", yes(gradient_in_floats(e, MOD_KEY)),
+             yes(gradient_in_floats(e, MOD_VALUE)));
     text_add(t,
              "constexpr bool DETERMINISTIC = %s, BACK_DQ_STORED = %s;\nconstexpr int BACK_PIECES = "
              "%d;\nconstexpr bool BACK_PAIRED = %s;\n",

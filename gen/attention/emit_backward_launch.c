@@ -3,7 +3,7 @@
  * formulas, a plan. Out: the structs as text, and the launches in the order of templates/README.md, only
  * those that the problem needs. What kernels hand to each other lives in the workspace.
  */
-#include "gen/attention/emit.h"
+#include "gen/attention/emit_back_recipe.h"
 #include "gen/arguments/problem.h"
 #include "runtime/recipe/recipe.h"
 #include "gen/attention/backward.h"
@@ -17,7 +17,6 @@ enum { /* of the templates that they are named after */
        BACK_MOD_TOKENS = 64,
        BACK_PRE_THREADS = 256,
        BACK_PRE_ROWS = 64,
-       INPUT_THREADS = 256,
        EXACT_SUM_BYTES = 48,
        LOADER_THREADS = 128,
        MOST_PIECES = 16,
@@ -28,167 +27,6 @@ enum { /* of the templates that they are named after */
 };
 
 static const char *const GRADIENT[] = {"dq", "dk", "dv", "do"};
-
-struct recipe {
-    struct launcher a;
-    const struct plan *plan;
-    struct source *out;
-    struct text_buf none; /* of structs that are declared once */
-    struct layout forward;
-    struct place dout; /* do' */
-    struct place
-        grad[TENSOR_O]; /* dq', dk', dv': where the main kernel leaves them. dq' has an order of its own */
-    struct place result[TENSOR_O]; /* dq, dk, dv */
-    struct place sums[MAX_STATE];  /* of rows */
-    int rows;                      /* buffers; -1: none */
-    int order;
-    int map;
-    int pieces;
-    int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
-    int rows_floats;
-    bool declared_mod, declared_back, declared_map;
-    bool declared_input[2]; /* back_zero_params, back_sum_params */
-};
-
-/* ---- gradients of inputs --------------------------------------------------------------------------- */
-
-static bool is_exact(const struct emitter *e, int input)
-{
-    return e->problem->deterministic && backward_shares_elements(e->w, e->back, input);
-}
-
-const char *grad_type(const struct emitter *e, int input)
-{
-    return is_exact(e, input) ? "exact_sum" : "float";
-}
-
-static void times_dim(struct product *p, const struct sig_dim *dim, int tile)
-{
-    if (dim->literal > 0)
-        p->scale *= (dim->literal + tile - 1) / tile;
-    else
-        product_times(p, (enum sym)dim->sym, tile);
-}
-
-static struct product compact_stride_of(const struct input *in, int d)
-{
-    struct product p = product_of(1);
-    for (int k = d + 1; k < in->n_dims; k++)
-        times_dim(&p, &in->dim[k], 1);
-    return p;
-}
-
-void emit_grads_struct(struct emitter *e)
-{
-    bool any = false;
-    text_add(e->out, "struct alignas(8) grads { // gradients of the spec's inputs\n");
-    for (int i = 0; i < e->w->n_inputs; i++) {
-        if (!grad_wanted(e, i))
-            continue;
-        any = true;
-        text_add(e->out, "    %s *d_%s;\n", grad_type(e, i), e->w->input[i].name);
-        for (int d = 0; d < e->w->input[i].n_dims; d++)
-            text_add(e->out, "    long long s%d_%s;\n", d, e->w->input[i].name);
-    }
-    text_add(e->out, "%s};\n\n", any ? "" : "    long long none;\n");
-}
-
-/* Rows of struct grads, which `p` has declared as one member. */
-static void add_grads(struct params *p, const struct recipe *r)
-{
-    const struct emitter *e = r->a.e;
-    struct text_buf none = {0};
-    struct text_buf *out = p->out;
-    const uint32_t start = p->offset;
-    text_add(out, "    grads g;\n");
-    p->out = &none;
-    for (int i = 0; i < e->w->n_inputs; i++) {
-        const struct input *in = &e->w->input[i];
-        if (!grad_wanted(e, i))
-            continue;
-        const int arg = gradient_of_input(e, i);
-        params_pointer(p, "float", in->name, r->sum[i] >= 0 ? PARAM_WORK_DATA : PARAM_ARG_DATA,
-                       r->sum[i] >= 0 ? r->sum[i] : arg);
-        for (int d = 0; d < in->n_dims; d++) {
-            static const char *const suffix[] = {""};
-            const struct product compact = compact_stride_of(in, d);
-            if (r->sum[i] >= 0)
-                params_product(p, in->name, &compact);
-            else
-                params_strides(p, in->name, suffix, arg, 1, d);
-        }
-    }
-    if (p->offset == start)
-        params_null(p, "char", "none");
-    text_fail_with(out, &none);
-    text_free(&none);
-    p->out = out;
-}
-
-/* bwd_zero and bwd_sum: strides and sizes of a gradient, its dims the last of four. */
-static void add_shape(struct params *p, const struct recipe *r, int input)
-{
-    static const char *const suffix[] = {""};
-    const struct input *in = &r->a.e->w->input[input];
-    const int first = INPUT_DIMS - in->n_dims;
-    for (int k = 0; k < 2 * INPUT_DIMS; k++) {
-        const int d = k % INPUT_DIMS - first;
-        char name[8];
-        struct product size = product_of(k < INPUT_DIMS ? 0 : 1);
-        snprintf(name, sizeof name, "%c%d", k < INPUT_DIMS ? 's' : 'n', k % INPUT_DIMS);
-        if (d >= 0 && k >= INPUT_DIMS)
-            times_dim(&size, gradient_dim(r->a.e, input, d), 1);
-        if (d >= 0 && k < INPUT_DIMS) {
-            struct params *q = p;
-            struct text_buf none = {0};
-            struct text_buf *out = p->out;
-            text_add(out, "    long long %s;\n", name);
-            q->out = &none;
-            params_strides(q, name, suffix, gradient_of_input(r->a.e, input), 1, d);
-            q->out = out;
-            text_free(&none);
-        } else {
-            params_product(p, name, &size);
-        }
-    }
-}
-
-static void add_input_kernel(struct recipe *r, int input, bool exact)
-{
-    const char *type = exact ? "back_sum_params" : "back_zero_params";
-    const struct emitter *e = r->a.e;
-    const struct input *in = &e->w->input[input];
-    struct launch *launch = add_launch(r->out, e, exact ? "bwd_sum" : "bwd_zero", INPUT_THREADS);
-    struct params p;
-    launch->grid = product_of(1);
-    for (int d = 0; d < in->n_dims; d++)
-        times_dim(&launch->grid, gradient_dim(e, input, d), d == in->n_dims - 1 ? INPUT_THREADS : 1);
-    params_open(&p, r->declared_input[exact] ? &r->none : e->out, launch, type);
-    if (exact)
-        params_pointer(&p, "const exact_sum", "src", PARAM_WORK_DATA, r->sum[input]);
-    params_pointer(&p, "float", "dst", PARAM_ARG_DATA, gradient_of_input(e, input));
-    add_shape(&p, r, input);
-    params_close(&p, type);
-    r->declared_input[exact] = true;
-}
-
-static void add_input_kernels(struct recipe *r, bool exact)
-{
-    for (int i = 0; i < r->a.e->w->n_inputs; i++)
-        if (grad_wanted(r->a.e, i) && is_exact(r->a.e, i) == exact)
-            add_input_kernel(r, i, exact);
-}
-
-/* heads/zero_and_sum.cuh names both structs, whichever of its kernels is launched. */
-static void declare_input_params(const struct recipe *r)
-{
-    static const char members[] = "float *dst;\n    long long s0, s1, s2, s3, n0, n1, n2, n3;\n};\n\n";
-    struct text_buf *out = r->a.e->out;
-    if (!r->declared_input[false])
-        text_add(out, "struct back_zero_params {\n    %s", members);
-    if (!r->declared_input[true])
-        text_add(out, "struct back_sum_params {\n    const exact_sum *src;\n    %s", members);
-}
 
 /* ---- what is wanted ---------------------------------------------------------------------------------- */
 
@@ -209,7 +47,14 @@ bool gradient_wanted(const struct emitter *e, enum mod which)
 bool back_mod_runs(const struct emitter *e, enum mod which)
 {
     const bool stages = e->w->mod[which].n_stages > 0;
-    return which == MOD_OUTPUT ? stages : gradient_wanted(e, which) && (stages || which == MOD_QUERY);
+    return which == MOD_OUTPUT
+               ? stages
+               : gradient_wanted(e, which) && (stages || which == MOD_QUERY || is_odd_row(e, (int)which));
+}
+
+bool gradient_in_floats(const struct emitter *e, enum mod which)
+{
+    return e->w->mod[which].n_stages > 0 || is_odd_row(e, (int)which);
 }
 
 /* ---- where everything lives ---------------------------------------------------------------------------- */
@@ -242,7 +87,8 @@ static void place_gradients(struct recipe *r)
             r->grad[t].arg = -1;
             const struct product bytes = query_tiles(r, 4ll * plan->bm * plan->dk);
             r->grad[t].buffer = plan->dq_stored ? add_buffer(r->out, e, bytes) : add_zeroed(r, bytes);
-        } else if (e->w->mod[t].n_stages > 0) {
+        } else if (gradient_in_floats(e, (enum mod)t)) {
+            r->grad[t].dim = r->forward.inner[t].dim;
             emit_place_in_workspace(&r->grad[t], 4, e, r->out);
         }
     }
@@ -256,7 +102,8 @@ static void place_everything(struct recipe *r)
     const bool mod = e->w->mod[MOD_OUTPUT].n_stages > 0;
     r->dout = l->outer[TENSOR_O];
     r->dout.arg = lathe__arg_find(e->sig, "do", 0);
-    if (mod || arg_in(e->problem->unaligned, r->dout.arg))
+    r->dout.dim = l->inner[TENSOR_O].dim;
+    if (mod || is_odd_row(e, TENSOR_O) || arg_in(e->problem->unaligned, r->dout.arg))
         emit_place_in_workspace(&r->dout, (int)lathe_dtype_size(e->problem->dtype), e, r->out);
     if (r->plan->attention.back.forward) {
         emit_place_in_workspace(&l->inner[TENSOR_O], 4, e, r->out);
@@ -283,10 +130,10 @@ static void place_everything(struct recipe *r)
     for (int i = 0; i < e->w->n_inputs; i++) {
         struct product bytes = product_of(EXACT_SUM_BYTES);
         r->sum[i] = -1;
-        if (!grad_wanted(e, i) || !is_exact(e, i))
+        if (!grad_wanted(e, i) || !input_is_exact(e, i))
             continue;
         for (int d = 0; d < e->w->input[i].n_dims; d++)
-            times_dim(&bytes, &e->w->input[i].dim[d], 1);
+            product_times_dim(&bytes, &e->w->input[i].dim[d], 1);
         r->sum[i] = add_zeroed(r, bytes);
     }
 }
@@ -337,11 +184,18 @@ static void add_row_values(struct params *p, const struct recipe *r)
     }
 }
 
+/* Does bwd_pre copy rows of do to where they are aligned? Of another length they have been copied before. */
+static bool pre_copies(const struct recipe *r)
+{
+    const struct emitter *e = r->a.e;
+    return r->dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0 && !is_odd_row(e, TENSOR_O);
+}
+
 /* do' as it is before bwd_pre copies it. */
 static struct place first_dout(const struct recipe *r, bool *copies)
 {
     const struct emitter *e = r->a.e;
-    *copies = r->dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0;
+    *copies = pre_copies(r);
     struct place from = *copies ? r->forward.outer[TENSOR_O] : r->dout;
     if (*copies)
         from.arg = lathe__arg_find(e->sig, "do", 0);
@@ -471,7 +325,7 @@ static void add_pre(struct recipe *r, bool runs)
         optional_pointer(&p, "float", "pieces", r->pieces);
     add_row_values(&p, r);
     params_inputs(&p, e, "x");
-    add_grads(&p, r);
+    back_add_grads(&p, r);
     if (has_sequences(e))
         enter_pre(&p, r, reads_o);
     params_close(&p, "back_pre_params");
@@ -555,7 +409,7 @@ static void add_main(struct recipe *r)
     if (plan->wgmma)
         optional_pointer(&p, "float", "pieces", r->pieces);
     params_inputs(&p, e, "x");
-    add_grads(&p, r);
+    back_add_grads(&p, r);
     if (has_sequences(e))
         enter_main(&p, r);
     params_close(&p, "back_params");
@@ -598,7 +452,7 @@ static void add_back_mod(struct recipe *r, int tensor, const struct place *src, 
     params_start(&p, "pos0", tensor == TENSOR_Q || tensor == TENSOR_O);
     emit_call_sizes(&p, e);
     params_inputs(&p, e, "x");
-    add_grads(&p, r);
+    back_add_grads(&p, r);
     if (has_sequences(e))
         emit_enter_dq(&p, e);
     params_close(&p, "back_mod_params");
@@ -622,7 +476,7 @@ static void add_before(struct recipe *r, bool moved[MOD_COUNT])
     struct emitter *e = r->a.e;
     struct layout *l = &r->forward;
     const bool mapped = r->a.map->needed;
-    add_input_kernels(r, false);
+    back_add_input_kernels(r, false);
     for (int t = 0; t < TENSOR_O; t++) {
         moved[t] = l->moved[t];
         if (!l->moved[t])
@@ -648,8 +502,8 @@ static void add_after(struct recipe *r)
     for (int t = 0; t < TENSOR_O; t++)
         if (back_mod_runs(e, (enum mod)t))
             add_back_mod(r, t, &r->forward.outer[t], &r->grad[t], &r->result[t]);
-    add_input_kernels(r, true);
-    declare_input_params(r);
+    back_add_input_kernels(r, true);
+    back_declare_input_params(r);
 }
 
 void emit_backward_launches(struct emitter *e, const struct tile_map *map, const struct plan *plan, int rows,
@@ -673,10 +527,12 @@ void emit_backward_launches(struct emitter *e, const struct tile_map *map, const
     dout.arg = lathe__arg_find(e->sig, "do", 0);
     if (e->w->mod[MOD_OUTPUT].n_stages > 0)
         add_back_mod(&r, TENSOR_O, &r.forward.inner[TENSOR_O], &dout, &r.dout);
+    if (is_odd_row(e, TENSOR_O))
+        add_copy_of_do(&r.a, &dout, &r.dout, out, &r.none);
     if (e->back->n_sums > 0)
         add_row_sums(&r);
     add_pre(&r, rows > 0 || back_has_norm(e) || e->back->row.n > 0 || plan->attention.back.dq_stored ||
-                    (r.dout.arg < 0 && e->w->mod[MOD_OUTPUT].n_stages == 0));
+                    pre_copies(&r));
     if (map->needed)
         r.map = add_back_map(&r.a, &plan->attention.back, out, r.declared_map ? &r.none : e->out);
     add_main(&r);

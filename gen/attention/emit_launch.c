@@ -77,13 +77,19 @@ static bool is_unaligned(const struct emitter *e, int arg)
     return arg >= 0 && arg_in(e->problem->unaligned, arg);
 }
 
+bool is_odd_row(const struct emitter *e, int tensor)
+{
+    const int64_t dim = e->problem->dim[tensor < TENSOR_V ? SYM_D : SYM_D_V];
+    return attention_row(dim) != dim;
+}
+
 bool has_unaligned_rows(const struct emitter *e)
 {
     static const char *const name[] = {"q", "k", "v"};
     bool any = false;
     for (int t = 0; t < TENSOR_O; t++)
         any |= is_unaligned(e, lathe__arg_find(e->sig, name[t], 0));
-    return any;
+    return any || (is_odd_row(e, TENSOR_O) && is_unaligned(e, lathe__arg_find(e->sig, "do", 0)));
 }
 
 void emit_place_in_workspace(struct place *t, int element_bytes, const struct emitter *e, struct source *out)
@@ -125,7 +131,7 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
             continue;
         }
         l->inner[t].dim = attention_row(dim);
-        const bool odd = l->inner[t].dim != dim;
+        const bool odd = is_odd_row(a->e, t);
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
         l->moved[t] = t < n_moved && (mod || odd || is_unaligned(a->e, l->outer[t].arg));
         if (l->moved[t])
@@ -145,14 +151,11 @@ enum {
     LOADER_THREADS = 128
 }; /* attention/fwd_sm90.cuh: rows of a warpgroup, and who loads */
 
-/* One struct mod_params serves all mods; the rows differ. */
-void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
-             struct text_buf *text)
+/* One struct mod_params serves all mods; the rows differ. queries: of them, and not of keys. */
+static void add_rows(const struct launcher *a, const char *role, const struct place *from,
+                     const struct place *to, bool queries, struct source *out, struct text_buf *text)
 {
-    static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
-    const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
-    const struct place *to = tensor == TENSOR_O ? &l->outer[tensor] : &l->inner[tensor];
-    struct launch *launch = add_launch(out, a->e, role[tensor], MOD_BLOCK_THREADS);
+    struct launch *launch = add_launch(out, a->e, role, MOD_BLOCK_THREADS);
     launch->grid = product_of(1);
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, from->heads, 1);
@@ -165,12 +168,27 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
     emit_place_strides(&p, "dst", to);
     params_sym(&p, "n_h", from->heads);
     params_sym(&p, "len", from->len);
-    params_start(&p, "pos0", tensor == TENSOR_Q || tensor == TENSOR_O);
+    params_start(&p, "pos0", queries);
     params_sizes(&p);
     params_inputs(&p, a->e, "x");
     if (has_unaligned_rows(a->e)) /* the last member: attention/backward/mods.cuh fills those before it */
         emit_place_step(&p, "src", from);
     params_close(&p, "mod_params");
+}
+
+void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
+             struct text_buf *text)
+{
+    static const char *const role[] = {"mod_q", "mod_k", "mod_v", "mod_o"};
+    const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
+    const struct place *to = tensor == TENSOR_O ? &l->outer[tensor] : &l->inner[tensor];
+    add_rows(a, role[tensor], from, to, tensor == TENSOR_Q || tensor == TENSOR_O, out, text);
+}
+
+void add_copy_of_do(const struct launcher *a, const struct place *from, const struct place *to,
+                    struct source *out, struct text_buf *text)
+{
+    add_rows(a, "mod_do", from, to, true, out, text);
 }
 
 /* Batches and heads whose masks differ. */

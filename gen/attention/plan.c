@@ -54,6 +54,16 @@ static void say_range(const char *name, int64_t dim, int most, int step, char *w
              ATTENTION_LEAST_DIM, most);
 }
 
+void plan_say_copies(const struct kernel_request *r, struct plan *plan)
+{
+    const size_t used = strlen(plan->reason);
+    if (is_odd(r->problem->dim[SYM_D]) || is_odd(r->problem->dim[SYM_D_V]))
+        snprintf(plan->reason + used, sizeof plan->reason - used,
+                 "; a head dim is no multiple of %d, so its tensors are copied to rows that are, and results "
+                 "from such rows, which costs their bytes twice",
+                 ATTENTION_DIM_STEP);
+}
+
 /* Copies of rows with zeros behind them have no room for what else could become of them. */
 static bool odd_dims_fit(const struct kernel_request *r, char *why)
 {
@@ -64,12 +74,7 @@ static bool odd_dims_fit(const struct kernel_request *r, char *why)
     for (int i = 0; i < r->ir->n_inputs; i++)
         for (int d = 0; d < r->ir->input[i].n_dims; d++)
             sized |= r->ir->input[i].dim[d].sym == SYM_D || r->ir->input[i].dim[d].sym == SYM_D_V;
-    if (r->pass == LATHE_BACKWARD)
-        snprintf(
-            why, REASON_BYTES,
-            "a head dim is no multiple of %d, which the forward pass alone takes; pad it, or the host device",
-            ATTENTION_DIM_STEP);
-    else if (mods || sized || attention_has_sequences(r))
+    if (mods || sized || attention_has_sequences(r))
         snprintf(why, REASON_BYTES,
                  "a head dim is no multiple of %d, and there are %s; pad it, or the host device",
                  ATTENTION_DIM_STEP,

@@ -250,6 +250,7 @@ static bool plan_with(const struct kernel_request *r, struct plan *plan, char *w
     if (plan->attention.back.dq_stored && k->backward->mask.n_roots == 0 && !r->problem->deterministic)
         plan->attention.back.pieces = 2 * plan->attention.back.thread_blocks;
     say_backward(r, &k->back, k->pair.rows + (k->pair.norm ? 1 : 0), plan);
+    plan_say_copies(r, plan);
     return true;
 }
 
@@ -271,6 +272,17 @@ static bool plan_sequences_back(const struct kernel_request *r, char *why)
     return false;
 }
 
+/* Of the kernels for Hopper, whose stores are of whole vectors. */
+static bool plan_whole_vectors(const struct kernel_request *r, char *why)
+{
+    if (r->problem->dim[SYM_D] % ATTENTION_DIM_STEP == 0 &&
+        r->problem->dim[SYM_D_V] % ATTENTION_DIM_STEP == 0)
+        return true;
+    snprintf(why, REASON_BYTES, "a head dim is no multiple of %d, which attention_bwd_sm80 takes",
+             ATTENTION_DIM_STEP);
+    return false;
+}
+
 static const char TAKES_F32[] = "attention_bwd_sm80 takes f32 too";
 
 bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why)
@@ -285,12 +297,12 @@ bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, 
                  "head dims of more than 128, for which attention_bwd_wide_sm90 has registers");
         return false;
     }
-    return plan_halves_alone(r, TAKES_F32, why) && plan_no_sequences(r, why) && plan_tma_takes(r, why) &&
-           plan_with(r, plan, why, take_hopper_tile);
+    return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_no_sequences(r, why) &&
+           plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
 }
 
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_halves_alone(r, TAKES_F32, why) && plan_no_sequences(r, why) && plan_tma_takes(r, why) &&
-           plan_with(r, plan, why, take_wide_tile);
+    return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_no_sequences(r, why) &&
+           plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
 }

@@ -73,12 +73,12 @@ static void take(const struct kernel_request *r, const struct tile_row *t, int s
     plan->attention.parts = true;
     plan->attention.part_blocks = resident(r->device, t, smem) * r->device->sm_count;
     const size_t used = strlen(plan->reason);
-    snprintf(plan->reason + used, sizeof plan->reason - used,
-             "; %d warps share 16 rows: each has every %d'th 16 of the head dim and of the columns of o%s; "
-             "the keys "
-             "of a row are cut into parts for %d blocks at a time, and merged by combine",
-             slices_of(t), slices_of(t), plan->attention.v_is_k ? "; v is read with k" : "",
-             plan->attention.part_blocks);
+    snprintf(
+        plan->reason + used, sizeof plan->reason - used,
+        "; %d warps share 16 rows: each has every %d'th 16 of the head dim and of the columns of o%s; the "
+        "keys of a row are cut into parts for %d blocks at a time, and merged by combine",
+        slices_of(t), slices_of(t), plan->attention.v_is_k ? "; v is read with k" : "",
+        plan->attention.part_blocks);
     rescale_say(r->attention->parts, false, plan->attention.rows, sizeof plan->attention.rows);
 }
 

@@ -80,25 +80,13 @@ static bool take_half_tile(const struct kernel_request *r, struct plan *plan)
     return false;
 }
 
-static void say_copies(const struct kernel_request *r, struct plan *plan)
-{
-    const size_t used = strlen(plan->reason);
-    if (r->problem->dim[SYM_D] % ATTENTION_DIM_STEP != 0 ||
-        r->problem->dim[SYM_D_V] % ATTENTION_DIM_STEP != 0)
-        snprintf(
-            plan->reason + used, sizeof plan->reason - used,
-            "; a head dim is no multiple of %d, so its tensors are copied to rows that are, and o from such "
-            "rows, which costs their bytes twice",
-            ATTENTION_DIM_STEP);
-}
-
 bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char *why)
 {
     plan->attention.copies = true;
     if (!plan_attention_begin(r, MAX_DIM, MAX_DIM, plan, why) || !plan_sequences_fit(r, why))
         return false;
     if (r->problem->dtype == LATHE_F32 ? take_f32_tile(r, plan) : take_half_tile(r, plan)) {
-        say_copies(r, plan);
+        plan_say_copies(r, plan);
         return true;
     }
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",

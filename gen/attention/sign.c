@@ -139,8 +139,7 @@ static void add_sizes(struct signature *s, const struct ir *ir, bool backward)
         {.sym = SYM_PAGE, .beside = pages, .positive = true},
         {.sym = SYM_MOST, .beside = pages},
         {.sym = SYM_POOL, .beside = pages, .positive = true},
-        SIGN_HEAD_DIMS(backward ? ATTENTION_MOST_DIM : ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV,
-                       backward ? ATTENTION_DIM_STEP : 1),
+        SIGN_HEAD_DIMS(backward ? ATTENTION_MOST_DIM : ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, 1),
     };
     static const struct sig_size free_size = {.named = true};
     sign_sizes(s, sizes, sizeof sizes / sizeof sizes[0]);

@@ -91,6 +91,7 @@ static void label_backward(const struct problem *problem, const struct plan *pla
 static const struct launch_file BESIDE_FORWARD[] = {BESIDE_BOTH, {NULL, NULL}};
 static const struct launch_file BESIDE_BACKWARD[] = {
     BESIDE_BOTH,
+    {"mod_do", "heads/vector_mod.cuh"},
     {"fwd", "attention/fwd_sm80.cuh"},
     {"bwd_pre", "attention/backward/preprocess.cuh"},
     {"bwd_map", "attention/backward/query_lists.cuh"},

@@ -320,6 +320,16 @@ template <class MOD, int DIM, bool WIDE = false> DEV void run_if_present(const m
     }
 }
 
+// Elements of a row that the caller has, of the DIM that kernels have.
+template <class MOD, int DIM> DEV constexpr int row_of()
+{
+    if constexpr (requires { MOD::ROW; }) {
+        return MOD::ROW;
+    } else {
+        return DIM;
+    }
+}
+
 } // namespace mods
 
 // A kernel that is not present is empty and never launched. One without stages copies: rows that do not start at
@@ -349,5 +359,13 @@ extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_v)(con
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_o)(const __grid_constant__ mod_params p)
 {
     mods::run_if_present<variant::output_mod, cfg::D_V, cfg::O_F32>(p);
+}
+#endif
+
+// Rows of do, which are as long as those of v.
+#if LATHE_COMPILED(mod_do)
+extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(mod_do)(const __grid_constant__ mod_params p)
+{
+    mods::run_if_present<variant::value_mod, cfg::D_V>(p);
 }
 #endif

@@ -139,6 +139,34 @@ static void add_odd(struct case_list *list)
         }
 }
 
+/* The same backward: copies of do, too, and gradients that come from wider rows; o that is given is not read.
+ */
+static void add_odd_backward(struct case_list *list)
+{
+    static const int DIMS[][2] = {{100, 100}, {100, 64}, {64, 50}, {17, 33}, {250, 255}};
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F16, LATHE_F32};
+    static const int SM[] = {80, 90, 86};
+    static const struct inline_spec SPEC[] = {{"causal", NULL}, {"slopes", SPEC_slopes}, {"document", NULL}};
+    static const char *const WITHOUT[] = {"", " o lse ", " dq dv ", " dk "};
+    for (int i = 0; i < COUNT(DIMS); i++)
+        for (int k = 0; k < 3; k++) {
+            const struct inline_spec *spec = &SPEC[(i + k) % 3];
+            struct test_case c = case_of_attention("odd_back", spec->name, spec->text, DTYPE[k], DIMS[i][0],
+                                                   DIMS[i][1], SM[(i + k) % 3]);
+            c.pass = LATHE_BACKWARD;
+            c.dim[SYM_B] = 2;
+            c.dim[SYM_H] = 4;
+            c.dim[SYM_H_KV] = 2;
+            c.dim[SYM_Q] = 1 + 35 * k;
+            c.dim[SYM_KV] = 97 - 70 * (k == 2);
+            c.template_name = "attention_bwd_sm80";
+            c.layout = (enum layout)((i + k) % LAYOUT_COUNT);
+            c.without = WITHOUT[(i + k) % COUNT(WITHOUT)];
+            c.deterministic = i % 2;
+            case_add(list, &c);
+        }
+}
+
 void group_mla(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -154,6 +182,7 @@ void group_mla(struct case_list *list, bool full)
     add_dims(list);
     add_tiles(list);
     add_odd(list);
+    add_odd_backward(list);
     for (int i = 0; i < COUNT(SPECS) - 1; i++)
         add_paged(list,
                   case_of_attention("mla_paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 144, 128, 90),

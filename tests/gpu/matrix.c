@@ -11,34 +11,13 @@
 #include <string.h>
 
 #define GRAD "grad_"
-const char *const matrix_groups[] = {"lengths",
-                                     "unequal",
-                                     "heads",
-                                     "dims",
-                                     "layouts",
-                                     "f32",
-                                     "mla",
-                                     "data",
-                                     "masks",
-                                     GRAD "masks",
-                                     "q_start",
-                                     "rowwise",
-                                     "linear",
-                                     GRAD "linear",
-                                     GRAD "lengths",
-                                     GRAD "unequal",
-                                     GRAD "heads",
-                                     GRAD "dims",
-                                     GRAD "layouts",
-                                     GRAD "f32",
-                                     GRAD "data",
-                                     GRAD "q_start",
-                                     GRAD "rowwise",
-                                     "elementwise",
-                                     GRAD "elementwise",
-                                     "lists",
-                                     "packed",
-                                     NULL};
+const char *const matrix_groups[] = {
+    "lengths",      "unequal",      "heads",        "dims",         "layouts",
+    "f32",          "mla",          "data",         "masks",        GRAD "masks",
+    "q_start",      "rowwise",      "linear",       GRAD "linear",  GRAD "lengths",
+    GRAD "unequal", GRAD "heads",   GRAD "dims",    GRAD "layouts", GRAD "f32",
+    GRAD "data",    GRAD "q_start", GRAD "rowwise", "elementwise",  GRAD "elementwise",
+    "lists",        "packed",       "odd",          GRAD "odd",     NULL};
 
 struct test_case *case_add(struct case_list *list, const struct test_case *c)
 {
@@ -324,6 +303,33 @@ static void group_mla(struct case_list *list, const struct spec_row *spec, bool 
     }
 }
 
+/* Head dims that are no multiple of 8, which specs with mods refuse. */
+static void group_odd(struct case_list *list, const struct spec_row *spec, bool quick)
+{
+    static const char *const NAME[] = {"full", "causal", "alibi", "document", "relative_bias", "sinks"};
+    static const int SIZE[][4] = {/* q, kv, d, d_v */
+                                  {130, 130, 100, 100},
+                                  {65, 200, 100, 64},
+                                  {70, 30, 64, 50},
+                                  {33, 300, 250, 255}};
+    for (size_t i = 0; i < sizeof NAME / sizeof *NAME; i++)
+        for (int k = 0; k < (quick ? 1 : 4) && strcmp(NAME[i], spec->name) == 0; k++) {
+            struct test_case c = attention(spec);
+            c.dim[DIM_Q] = SIZE[k][0];
+            c.dim[DIM_KV] = SIZE[k][1];
+            c.dim[DIM_D] = SIZE[k][2];
+            c.dim[DIM_D_V] = SIZE[k][3];
+            c.absent = k == 2;
+            struct test_case *added = sizes_fit(&c) ? case_add(list, &c) : NULL;
+            for (int layout = k % 2; added && layout < LAYOUT_COUNT; layout += 2)
+                add_run(added, layout % 3 ? LATHE_BF16 : LATHE_F16, layout);
+            c.rounding = LATHE_F32;
+            added = sizes_fit(&c) && k < 2 ? case_add(list, &c) : NULL;
+            if (added)
+                add_run(added, LATHE_F32, k ? LAYOUT_MISALIGNED : LAYOUT_COMPACT);
+        }
+}
+
 /* ---- rowwise --------------------------------------------------------------------------------------- */
 
 static void add_rowwise(struct case_list *list, const struct spec_row *spec, int64_t n, int leading,
@@ -400,7 +406,7 @@ static void forward_cases(struct case_list *list, const char *group, bool quick)
         {"lengths", false, group_lengths}, {"unequal", false, group_unequal}, {"heads", false, group_heads},
         {"dims", false, group_dims},       {"layouts", false, group_layouts}, {"data", false, group_data},
         {"q_start", false, group_q_start}, {"rowwise", true, group_rowwise},  {"masks", false, group_masks},
-        {"f32", false, group_f32},         {"mla", false, group_mla}};
+        {"f32", false, group_f32},         {"mla", false, group_mla},         {"odd", false, group_odd}};
     for (size_t g = 0; g < sizeof GROUPS / sizeof GROUPS[0]; g++) {
         for (int i = 0; i < spec_row_count && strcmp(GROUPS[g].name, group) == 0; i++) {
             const bool masks = mask_text(spec_rows[i].name) != NULL;

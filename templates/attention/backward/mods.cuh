@@ -98,6 +98,17 @@ template <class T> DEV void convert_dq(const back_mod_params &p)
 }
 
 // DQ: the gradient is back_params' dq, and still without ds_factor; `shared`: a place for BM rows of it.
+// Elements of a vector from `first` on that a row of LENGTH has, one by one.
+template <int LENGTH, int V, class T> DEV void store_within(T *row, int first, const float (&in)[V])
+{
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        if (first + i < LENGTH) {
+            row[first + i] = from_float<T>(in[i]);
+        }
+    }
+}
+
 template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV void run(const back_mod_params &launched, u32 shared)
 {
     using s = mods::shape<DIM>;
@@ -202,9 +213,16 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
         for (int k = 0; k < s::PER_THREAD; k++) {
             const int vector = thread + k * s::TEAM;
             if (exists && vector < s::VECTORS && p.dst != nullptr) {
-                element *to = dst + (token * p.dst_t + vector * s::V);
-                mods::store<s::V, element>(to, dst_aligned, d.low[k]);
-                mods::store<s::V, element>(to + s::HALF, dst_aligned, d.high[k]);
+                constexpr int LENGTH = mods::row_of<MOD, DIM>();
+                element *row = dst + token * p.dst_t;
+                if constexpr (LENGTH != DIM) {
+                    store_within<LENGTH>(row, vector * s::V, d.low[k]);
+                    store_within<LENGTH>(row, vector * s::V + s::HALF, d.high[k]);
+                } else {
+                    element *to = row + vector * s::V;
+                    mods::store<s::V, element>(to, dst_aligned, d.low[k]);
+                    mods::store<s::V, element>(to + s::HALF, dst_aligned, d.high[k]);
+                }
             }
         }
     }
