@@ -192,6 +192,19 @@ def test_compile_without_graph_breaks(qkv, dynamic):
             same(given, wanted)
 
 
+def test_inductor_is_told_of_operators_before_it_meets_them(qkv):
+    """What Inductor has to find out by itself it prints first, which is exponential in the depth of a model."""
+    lowering = pytest.importorskip("torch._inductor.lowering")
+    attend = lathe.torch.wrap(lathe.compile(BIASED))
+    table = torch.randn(2, dtype=torch.float64, requires_grad=True)
+    run = lambda q, k, v, t: attend(q, k, v, table=t, shift=1)
+    gradients(torch.compile(run, fullgraph=True, backend="aot_eager"), [*qkv, table])
+    told = {str(f).partition(".")[2] for f in lowering.lowerings if str(f).startswith("lathe.")}
+    forward = attend.training.operators.stem
+    assert any(name.startswith(forward + ".") for name in told), told
+    assert any(name.startswith(forward + "_backward_") for name in told), told
+
+
 def test_compile_with_inputs_and_no_grad(qkv):
     attend = lathe.torch.wrap(lathe.compile(BIASED))
     table = torch.randn(2, dtype=torch.float64, requires_grad=True)

@@ -6,6 +6,8 @@ digest of the spec, so that a graph which was cached in one process means the sa
 
 from __future__ import annotations
 
+import sys
+
 import torch
 
 from .. import _library as c
@@ -21,13 +23,27 @@ _registered: dict[str, object] = {}
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
 
+def _tell_inductor(overload) -> None:
+    """Inductor calls the operator as it is. It would find that out by itself; but torch 2.11, when it meets an operator
+    for the first time, prints its operands with all that they are made of, which takes hours behind a dozen layers.
+    """
+    lowering = sys.modules.get("torch._inductor.lowering")  # there wherever Inductor compiles
+    if hasattr(lowering, "make_fallback") and overload not in lowering.lowerings:
+        lowering.make_fallback(overload, lowering.constrain_to_fx_strides, warn=False)
+
+
 def _define(name: str, schema: str, run, fake):
     """The overload of that name, made once in a process."""
+
+    def traced(*args):
+        _tell_inductor(_registered[name])
+        return fake(*args)
+
     if name not in _registered:
         _library.define(name + schema, tags=_TAGS)
         for key in ("CPU", "CUDA"):
             _library.impl(name, run, key)
-        torch.library.register_fake(f"lathe::{name}", fake, lib=_library)
+        torch.library.register_fake(f"lathe::{name}", traced, lib=_library)
         _registered[name] = getattr(torch.ops.lathe, name).default
         return _registered[name], True
     return _registered[name], False
