@@ -6,6 +6,8 @@
 #include "gen/ir/kind.h"
 #include "gen/ir/rules.h"
 
+#include <math.h>
+
 static bool is_dim(struct sig_dim dim, int sym)
 {
     return dim.literal == 0 && dim.sym == sym;
@@ -28,8 +30,13 @@ static enum input_rows rows_of(const struct ir *ir, int input)
     return row ? INPUT_ROW : INPUT_VALUE;
 }
 
-/* Is result i the first elements of a row? They are of a row that is in order; integers stay what they are.
- */
+static bool is_int32(double value)
+{
+    return value >= (double)INT32_MIN && value <= (double)INT32_MAX && value == floor(value);
+}
+
+/* Is result i the first elements of a row? They are of a row that is in order; integers stay what they are,
+ * so that what stands for those that a row lacks is one, too. */
 static bool check_first(struct rule *r, int i)
 {
     const struct ir *ir = r->ir;
@@ -39,6 +46,11 @@ static bool check_first(struct rule *r, int i)
     if (ir->node[root].op != OP_PLACED)
         rule_broken(r, root, "first takes what is placed in an order: first(placed(v, rank(s)), 8, -inf)",
                     "forward (results)");
+    else if (ir->node[root].type == TYPE_I32 && !is_int32(ir->final[i].fill))
+        rule_broken(
+            r, root,
+            "first fills a row of integers with an integer, such as -1: first(placed(at.i, r), 8, -1)",
+            "forward (results)");
     return true;
 }
 
