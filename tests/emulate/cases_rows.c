@@ -488,14 +488,20 @@ static const char RANKS[] =
     "    local y = where(lt(r, 9) & gt(s, -inf), x * p.b(at.row, at.i), 0.0) + 0.01 * cumsum(x, 0.0)\n"
     "    return y, { place = r, low = f32(r % 128), back = rank(f32(r)) }\n  end }\n";
 
-static void group_ranks(struct case_list *list)
+/* A spec that is shipped and one of here in turn, both passes, over lengths of rows. */
+struct in_turn {
+    const char *shipped, *name, *text;
+    int longest, most, most_of_text; /* beyond these, more tensors than a thread has registers for: refused */
+};
+
+static void add_in_turn(struct case_list *list, const struct in_turn *t)
 {
-    static const int N[] = {1, 7, 32, 33, 257, 512, 1024, 1025, 2048, 8192};
+    static const int N[] = {1, 7, 32, 33, 257, 512, 1024, 1025, 2048};
     static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
     static const enum layout LAYOUT[] = {LAYOUT_COMPACT, LAYOUT_PADDED, LAYOUT_MISALIGNED};
-    for (int i = 0; i < COUNT(N) * 4; i++) {
-        const int n = N[i / 4];
-        struct test_case c = case_of_attention("scans", i % 2 ? "ranks" : "largest", i % 2 ? RANKS : NULL,
+    for (int i = 0; i < (COUNT(N) + 1) * 4; i++) {
+        const int n = i / 4 < COUNT(N) ? N[i / 4] : t->longest;
+        struct test_case c = case_of_attention("scans", i % 2 ? t->name : t->shipped, i % 2 ? t->text : NULL,
                                                DTYPE[i / 2 % 3], -1, -1, i % 3 ? 90 : 80);
         c.pass = i / 2 % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
         c.dim[SYM_ROWS0] = 1;
@@ -504,9 +510,14 @@ static void group_ranks(struct case_list *list)
         c.dim[SYM_N] = n;
         c.leading = i % 3 ? 2 : 1;
         c.layout = LAYOUT[i / 4 % 3];
-        c.may_refuse = n > 4096; /* more tensors than a thread has registers for */
+        c.may_refuse = n > (i % 2 ? t->most_of_text : t->most);
         case_add(list, &c);
     }
+}
+
+static void group_ranks(struct case_list *list)
+{
+    add_in_turn(list, &(struct in_turn){"largest", "ranks", RANKS, 8192, 4096, 4096});
 }
 
 /* Rows in the order of other values, and back again; more first elements than a row may have, and fewer. */
@@ -522,23 +533,7 @@ static const char ORDERS[] =
 
 static void group_orders(struct case_list *list)
 {
-    static const int N[] = {1, 7, 32, 33, 257, 512, 1024, 1025, 2048, 4096};
-    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
-    static const enum layout LAYOUT[] = {LAYOUT_COMPACT, LAYOUT_PADDED, LAYOUT_MISALIGNED};
-    for (int i = 0; i < COUNT(N) * 4; i++) {
-        const int n = N[i / 4];
-        struct test_case c = case_of_attention("scans", i % 2 ? "orders" : "topk", i % 2 ? ORDERS : NULL,
-                                               DTYPE[i / 2 % 3], -1, -1, i % 3 ? 90 : 80);
-        c.pass = i / 2 % 2 ? LATHE_BACKWARD : LATHE_FORWARD;
-        c.dim[SYM_ROWS0] = 1;
-        c.dim[SYM_ROWS1] = i % 3 ? 2 : 1;
-        c.dim[SYM_ROWS] = n > 1024 ? 1 : 5;
-        c.dim[SYM_N] = n;
-        c.leading = i % 3 ? 2 : 1;
-        c.layout = LAYOUT[i / 4 % 3];
-        c.may_refuse = n > 1024 && i % 2; /* more tensors than a thread has registers for */
-        case_add(list, &c);
-    }
+    add_in_turn(list, &(struct in_turn){"topk", "orders", ORDERS, 4096, 4096, 1024});
 }
 
 /* h_i = gate_i h_(i-1) + x_i along an inner dim: a scan of a scan. */

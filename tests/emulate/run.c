@@ -289,14 +289,16 @@ static bool right_in_every_order(const struct workshop *w, struct scene *s, cons
     return !s->c->deterministic || judge_all(s, why, size);
 }
 
-/* A state beyond those that there are is none, as the -1 is that the reference has seen. */
+/* A state beyond those that there are is none, as the -1 is that the reference has seen. The first of those
+ * and one that is further off take turns. */
 static void lose_states(struct scene *s)
 {
     for (int i = 0; i < s->n; i++) {
         const struct tensor *t = &s->tensor[i];
         for (int64_t k = 0; k < t->count && strcmp(t->name, "state_index") == 0; k++)
             if (s->c->in_place && t->value[k] < 0.0)
-                dtype_store(t->dtype, t->block.data, tensor_place(t, k), (double)(s->c->dim[SYM_SLOTS] + 4));
+                dtype_store(t->dtype, t->block.data, tensor_place(t, k),
+                            (double)(s->c->dim[SYM_SLOTS] + (k % 2 ? 4 : 0)));
     }
 }
 
