@@ -103,6 +103,8 @@ static bool collect_structs(struct attention *a)
     bool ok = fields_collect(a->e, &a->head, CLASS_HEAD, root, n);
     ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->bounds.root, a->e->w->bounds.n_roots);
     ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->read_bounds.root, a->e->w->read_bounds.n_roots);
+    ok &= fields_collect(a->e, &a->head, CLASS_HEAD, a->e->w->blocks.bounds.root,
+                         a->e->w->blocks.bounds.n_roots);
     drop_corner_values(a->e->w, &a->head);
     ok &= fields_collect(a->e, &a->row, CLASS_ROW, root, n);
     ok &= fields_collect(a->e, &a->col, CLASS_COL, root, n);

@@ -214,8 +214,9 @@ static void add_map_params(const struct launcher *a, struct launch *launch, int 
 
 int add_map(const struct launcher *a, const struct plan *plan, struct source *out)
 {
-    enum { RANGE_BYTES = 8, MAP_WORD = 4, TILES_OF_WARP = 4 };   /* MAP_WORD: of common/contract.cuh */
+    enum { RANGE_BYTES = 8, MAP_WORD = 4 };                      /* MAP_WORD: of common/contract.cuh */
     const bool many_warps = a->map->ranges || a->map->look_cols; /* that wait for memory */
+    const int tiles_of_warp = a->map->blocks ? 32 : many_warps ? 1 : 4;
     struct product tiles = map_lines(a->map);
     if (!a->map->ranges)
         product_times(&tiles, SYM_Q, a->map->rows);
@@ -225,8 +226,7 @@ int add_map(const struct launcher *a, const struct plan *plan, struct source *ou
     const int buffer = add_buffer(out, a->e, bytes);
     struct launch *launch = add_launch(out, a->e, "map", MAP_BLOCK_THREADS);
     launch->grid = tiles;
-    product_times(&launch->grid, SYM_KV,
-                  plan->attention.bn * MAP_BLOCK_THREADS / 32 * (many_warps ? 1 : TILES_OF_WARP));
+    product_times(&launch->grid, SYM_KV, plan->attention.bn * MAP_BLOCK_THREADS / 32 * tiles_of_warp);
     launch->kept = true;
     add_map_params(a, launch, buffer, a->e->out);
     return buffer;

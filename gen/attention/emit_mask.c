@@ -12,6 +12,18 @@
 
 enum { WARPGROUP_ROWS = 64 }; /* MAP_ROWS of attention/fwd_sm90_load.cuh */
 
+/* Do all tiles that are judged lie within blocks for which the mask is the same? */
+static bool tiles_hold(const struct ir *w, const struct plan *plan, bool back, int rows)
+{
+    const struct back_plan *t = &plan->attention.back;
+    const bool forward = mask_blocks_hold(w, rows, plan->attention.bn);
+    if (!back)
+        return forward;
+    /* ROWS and KEYS of attention/backward/query_lists.cuh */
+    return (forward || !t->forward) && mask_blocks_hold(w, t->bm / (t->wgmma && t->split == 2 ? 2 : 1),
+                                                        t->bn / (t->wgmma && t->split == 1 ? 2 : 1));
+}
+
 /* Does any part of a mask that is judged once a launch vary with the batch or the head? */
 void find_map(struct attention *a, const struct plan *plan)
 {
@@ -25,7 +37,8 @@ void find_map(struct attention *a, const struct plan *plan)
                                             back ? plan->attention.back.wgmma : plan->attention.tma, back)
                       : 1;
     a->map.rows = plan->attention.tma ? WARPGROUP_ROWS : plan->attention.bm;
-    a->shares = plan->attention.tma;
+    a->map.blocks = a->map.needed && !a->map.ranges && tiles_hold(w, plan, back, a->map.rows);
+    a->shares = plan->attention.tma && !a->map.blocks;
     a->shares_rows = back && plan->attention.back.wgmma;
     a->map.look_cols = a->map.needed && tile_map_reads_pairs(w);
     a->map.per_batch = a->map.needed && ir_depends_on(w, w->mask.root[0], OP_AT, AT_B);
@@ -121,14 +134,16 @@ static void emit_end(struct attention *a, const char *head, int root)
     text_add(a->e->out, "    }\n");
 }
 
+/* Where classes lie within blocks, the forward kernel never asks about a pair; kernels of the backward pass
+   may do so without a class at hand. */
 static void emit_key_interval(struct attention *a)
 {
     const struct ir *w = a->e->w;
+    const bool scattered = w->keys_left.n_roots > 0 && (!a->map.blocks || a->e->back);
     emit_end(a, "int first_key(" AT_PAIR ", const row &r)", w->key_interval.root[0]);
     emit_end(a, "int last_key(" AT_PAIR ", const row &r)", w->key_interval.root[1]);
-    text_add(a->e->out, "    static constexpr bool SCATTERED = %s;\n", yes(w->keys_left.n_roots > 0));
-    emit_end(a, "bool among(" AT_PAIR ", const row &r, const col &c)",
-             w->keys_left.n_roots ? w->keys_left.root[0] : -1);
+    text_add(a->e->out, "    static constexpr bool SCATTERED = %s;\n", yes(scattered));
+    emit_end(a, "bool among(" AT_PAIR ", const row &r, const col &c)", scattered ? w->keys_left.root[0] : -1);
     emit_shared_cols(a);
     if (a->e->back)
         emit_shared_rows(a);
@@ -144,8 +159,9 @@ static void emit_live(struct attention *a)
     emit_return(e, mask->n_roots > 0 ? mask->root[0] : -1, "true");
     text_add(e->out, "    }\n");
     emit_key_interval(a);
-    text_add(e->out, "    static constexpr bool MAP = %s, MAP_PER_BATCH = %s, MAP_PER_HEAD = %s;\n",
-             yes(a->map.needed), yes(a->map.per_batch), yes(a->map.per_head));
+    text_add(e->out,
+             "    static constexpr bool MAP = %s, MAP_PER_BATCH = %s, MAP_PER_HEAD = %s, MAP_BLOCKS = %s;\n",
+             yes(a->map.needed), yes(a->map.per_batch), yes(a->map.per_head), yes(a->map.blocks));
     if (a->map.needed)
         text_add(e->out,
                  "    static constexpr int MAP_LOOK_HEADS = %d, MAP_ROWS = %d;\n"
@@ -208,6 +224,15 @@ static void emit_classify(struct attention *a)
     text_add(e->out, "\n");
 }
 
+/* The same of a tile within a block for which the mask is the same, but for the ends of rows. */
+static void emit_classify_block(struct attention *a)
+{
+    text_add(a->e->out,
+             "    DEV int classify_block(" AT_PAIR ", int row0, int row1, int kv0, int kv1)\n    {\n");
+    emit_class_of(a, &a->e->w->blocks.bounds);
+    text_add(a->e->out, "\n");
+}
+
 /* What the mask reads by row (or by column), of one row. */
 static void emit_reads_of(struct attention *a, bool rows)
 {
@@ -263,8 +288,9 @@ static void emit_boxes(struct attention *a)
 static void emit_reads(struct attention *a)
 {
     struct emitter *e = a->e;
-    int n = a->map.needed ? e->w->n_reads : 0;
-    const int boxes = a->map.needed ? e->w->n_boxes : 0;
+    const bool asked = a->map.needed && !a->map.blocks;
+    const int n = asked ? e->w->n_reads : 0;
+    const int boxes = asked ? e->w->n_boxes : 0;
     text_add(e->out, "    static constexpr int READS = %d;\n    static constexpr bool READ_RANGES = %s;\n", n,
              yes(a->map.ranges));
     if (a->map.needed)
@@ -289,5 +315,7 @@ void emit_mask(struct attention *a)
 {
     emit_live(a);
     emit_classify(a);
+    if (a->map.blocks)
+        emit_classify_block(a);
     emit_reads(a);
 }

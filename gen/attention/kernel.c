@@ -47,12 +47,13 @@ static void find_reads(const struct ir *w, const struct ir_fn *fn, int diagonal,
     }
 }
 
-/* The keys that the mask leaves to a row end on one side, and all of those are left. */
-static bool has_one_end(const struct ir *w)
+/* The keys that the mask leaves to a row end on one side, and all of those are left; or, in blocks, all that
+   are left of a tile. */
+static bool has_one_end(const struct ir *w, bool blocks)
 {
     const bool first = w->node[w->key_interval.root[0]].op != OP_CONST;
     const bool last = w->node[w->key_interval.root[1]].op != OP_CONST;
-    return w->keys_left.n_roots == 0 && !(first && last);
+    return (blocks || w->keys_left.n_roots == 0) && !(first && last);
 }
 
 /* Does the mask read by row and column, and nothing else? */
@@ -65,10 +66,11 @@ static bool has_table_mask(const struct ir *w, int diagonal)
     return !by_pair && w->mask.n_roots > 0 && tile_map_reads_pairs(w);
 }
 
-/* How many registers a thread needs besides scores, weights and o. */
-static enum register_need need_of(const struct ir *w, int diagonal)
+/* How many registers a thread needs besides scores, weights and o. blocks: where no pair's mask is asked for.
+ */
+static enum register_need need_of(const struct ir *w, int diagonal, bool blocks)
 {
-    const struct ir_fn *const fn[] = {&w->mask, &w->online, &w->epilogue};
+    const struct ir_fn *const fn[] = {blocks ? &w->key_interval : &w->mask, &w->online, &w->epilogue};
     const bool own_rows = w->rescale.path == ROWS_EXACT && w->n_states > 0;
     bool by_one = diagonal >= 0 || w->mod[MOD_OUTPUT].n_stages > 0 || own_rows;
     bool by_pair = own_rows && w->n_states > 1;
@@ -82,7 +84,7 @@ static enum register_need need_of(const struct ir *w, int diagonal)
         return NEED_NONE;
     if (w->mask.n_roots == 0)
         return NEED_LEAST;
-    return has_one_end(w) ? NEED_FEW : NEED_SOME;
+    return has_one_end(w, blocks) ? NEED_FEW : NEED_SOME;
 }
 
 /* ---- the two passes ------------------------------------------------------------------------------- */
@@ -96,6 +98,7 @@ static lathe_status run_passes(struct ir **w, lathe_dtype dtype, bool saves_stat
     key_strides_pass(*w);
     masked_once_pass(*w);
     key_interval_pass(*w);
+    mask_blocks_pass(*w);
     bounds_build_reads(*w);
     return lower_done(w);
 }
@@ -117,9 +120,10 @@ static lathe_status lower_forward(struct kernel_request *r, struct attention_ker
     }
     k->diagonal = s.diag;
     k->why_apart = why_not_packed(k->forward, s.diag >= 0);
-    k->need = need_of(k->forward, s.diag);
+    k->need = need_of(k->forward, s.diag, false);
+    k->block_need = need_of(k->forward, s.diag, true);
     k->table_mask = has_table_mask(k->forward, s.diag);
-    k->short_rows = k->forward->mask.n_roots > 0 && !has_one_end(k->forward);
+    k->short_rows = k->forward->mask.n_roots > 0 && !has_one_end(k->forward, false);
     return request_settle(r, lower_done(&k->forward));
 }
 

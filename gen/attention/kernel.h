@@ -30,7 +30,8 @@ struct attention_kernel {
     bool runs_forward;      /* and whether the forward kernel must run: for o, finals or row states */
     int diagonal;           /* node that the forward kernel keeps for each diagonal of a tile; -1: none */
     enum register_need need;
-    bool table_mask;       /* pairs read for the mask alone, by row and column: often blocks of 64 */
+    enum register_need block_need; /* the same of tiles within blocks for which the mask is the same */
+    bool table_mask;               /* pairs read for the mask alone, by row and column: often blocks of 64 */
     bool short_rows;       /* the mask may leave rows little, wherever they are: edges of tiles count */
     const char *why_apart; /* why query heads of a key head may not share a tile; NULL: they may */
 };

@@ -53,6 +53,13 @@ void toeplitz_gather(struct ir *w);
 /* After every other pass over a lowered spec of attention: fills w->key_interval and w->keys_left. */
 void key_interval_pass(struct ir *w);
 
+/* ---- attention/mask_blocks.c -------------------------------------------------------------------- */
+
+/* After key_interval_pass: fills w->blocks. */
+void mask_blocks_pass(struct ir *w);
+/* Do aligned tiles of rows x keys lie within blocks for which keys_left is the same? */
+bool mask_blocks_hold(const struct ir *w, int rows, int keys);
+
 /* ---- attention/rescale.c: how a row's state goes from tile to tile ------------------------------ */
 
 /* Of the forward pass: find the path, rewrite the online function and the epilogue for it,

@@ -25,6 +25,7 @@ struct bounder {
     struct range *range; /* of every node of the mask */
     double *most;        /* of every integer: its largest magnitude, where nothing wraps around */
     bool reads;          /* what the mask reads on a tile has bounds, too */
+    const bool *same;    /* of every node: it has one value on the tile; NULL: nothing is known of that */
     int fits;            /* node: no integer can wrap around, no divisor be 0; -1: none can anyhow */
     int unbounded;       /* the first node without a range whose operands have one; -1: there is none */
     int open;            /* the one of which a comparison came out undecided; -1: none did */
@@ -451,6 +452,16 @@ static struct range made_range(struct bounder *b, int node, const struct ir_node
     return n->op == OP_WHERE ? choice(b->ir, a) : number_range(b, n, a);
 }
 
+/* The value that a node has at the first row and key of the tile. */
+static int at_corner(struct ir *ir, int node)
+{
+    const struct ir_at nowhere = {0, 0};
+    const int from[3] = {ir_at_field(ir, AT_ROW, nowhere), ir_at_field(ir, AT_Q, nowhere),
+                         ir_at_field(ir, AT_KV, nowhere)};
+    const int to[3] = {corner(ir, LEAF_ROW0), corner(ir, LEAF_Q0), corner(ir, LEAF_KV0)};
+    return ir_substitute(ir, node, from, to, 3);
+}
+
 static struct range node_range(struct bounder *b, int node)
 {
     const struct ir_node n = b->ir->node[node]; /* a copy: the pool grows below */
@@ -459,6 +470,10 @@ static struct range node_range(struct bounder *b, int node)
     b->most[node] = fmin(most_of(b, &n), ANY_INTEGER);
     if (n.span == 0)
         return (struct range){node, node};
+    if (b->same && b->same[node]) {
+        const int value = at_corner(b->ir, node);
+        return (struct range){value, value};
+    }
     for (int i = 0; i < n.n_args; i++) {
         a[i] = b->range[n.arg[i]];
         all &= bounded(a[i]);
@@ -484,14 +499,14 @@ static struct ir_fn finish(struct bounder *b, const int *root, int n_roots)
     return bounds;
 }
 
-/* *open: what leaves a comparison undecided; -1: nothing does. */
-static struct ir_fn build(struct ir *ir, bool reads, int *open)
+/* same: as of struct bounder. *open: what leaves a comparison undecided; -1: nothing does. */
+static struct ir_fn build(struct ir *ir, bool reads, const bool *same, int *open)
 {
     struct ir_fn bounds = {0};
     const bool has_rest = reads && ir->keys_left.n_roots > 0;
     const int root[2] = {ir->mask.root[0], has_rest ? ir->keys_left.root[0] : 0};
     const int last = root[0] > root[1] ? root[0] : root[1];
-    struct bounder b = {.ir = ir, .reads = reads, .fits = -1, .unbounded = -1, .open = -1};
+    struct bounder b = {.ir = ir, .reads = reads, .same = same, .fits = -1, .unbounded = -1, .open = -1};
     b.range = calloc((size_t)last + 1, sizeof *b.range);
     b.most = calloc((size_t)last + 1, sizeof *b.most);
     bool *used = calloc((size_t)ir->n_nodes, sizeof *used);
@@ -514,16 +529,25 @@ static struct ir_fn build(struct ir *ir, bool reads, int *open)
 void bounds_build(struct ir *ir)
 {
     ir->open = -1;
-    ir->bounds = ir->mask.n_roots > 0 ? build(ir, false, &ir->open) : (struct ir_fn){0};
+    ir->bounds = ir->mask.n_roots > 0 ? build(ir, false, NULL, &ir->open) : (struct ir_fn){0};
 }
 
 void bounds_build_reads(struct ir *ir)
 {
     ir->n_reads = ir->n_boxes = 0;
     ir->read_open = -1;
-    ir->read_bounds = ir->mask.n_roots > 0 ? build(ir, true, &ir->read_open) : (struct ir_fn){0};
+    ir->read_bounds = ir->mask.n_roots > 0 ? build(ir, true, NULL, &ir->read_open) : (struct ir_fn){0};
     if (ir->n_reads + ir->n_boxes == 0)
         ir->read_bounds.n_roots = 0;
+}
+
+struct ir_fn bounds_of_block(struct ir *ir, const bool *same)
+{
+    int open = -1;
+    struct ir_fn bounds = build(ir, false, same, &open);
+    if (bounds.n_roots > 1) /* said apart: the tile is asked about no more, however the mask is made of it */
+        bounds.root[1] = ir2(ir, OP_AND, bounds.root[1], at_corner(ir, ir->keys_left.root[0]));
+    return bounds;
 }
 
 enum tile_class bounds_class(const struct ir *ir, const struct tile_at *t)

@@ -7,6 +7,8 @@
 #include "gen/ir/ir.h"
 #include "lathe_types.h"
 
+#include <stdbool.h>
+
 struct ir;
 
 enum tile_class { TILE_NONE, TILE_SOME, TILE_ALL };
@@ -23,6 +25,8 @@ struct tile_at {
 void bounds_build(struct ir *ir);
 /* Of a lowered spec: ir->read_bounds from ir->mask, and from ir->keys_left where that is there already. */
 void bounds_build_reads(struct ir *ir);
+/* Of a lowered spec with keys_left, from the corners of a tile on which same[i] nodes have one value. */
+struct ir_fn bounds_of_block(struct ir *ir, const bool *same);
 enum tile_class bounds_class(const struct ir *ir, const struct tile_at *t);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_DV = ATTENTION_MOST_DV };
+enum { MOST_DV = ATTENTION_MOST_DV, WARPGROUP_ROWS = 64 };
 
 /* Warps that compute; stages of K and V each. First fit by dims, registers and shared memory. Registers of a
    thread: BN / 2 scores, BN / 4 weights and DV_PAD / 2 of o (half of that beyond 256), of 232 (8 warps), 160
@@ -70,28 +70,33 @@ static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool di
            (diag ? groups * 8 * (64 + t->bn) : 0);
 }
 
-static void say_more(const struct kernel_request *r, struct plan *plan, bool many_keys)
+static void say_more(const struct kernel_request *r, struct plan *plan, bool many_keys, bool blocks)
 {
     static const char *const need[] = {
         "no running maximum", "a running maximum", "a running maximum and a mask that cuts rows on one side",
         "a mask that cuts rows on both sides or in between, values by distance, row or column, or o in f32",
         "values read for each pair, or an online function whose rows have states of their own"};
-    const size_t used = strlen(plan->reason);
-    snprintf(
-        plan->reason + used, sizeof plan->reason - used,
-        "%s; a thread has registers for %s; a warpgroup loads, %d compute%s with room for %d tile%s of "
-        "Q each; o "
-        "is stored %s; blocks take query tiles %s; %s%s",
-        many_keys ? ", longer steps than for fewer than 8192 keys" : "", need[r->attention->need],
-        plan->attention.warps / 4, plan->attention.dv_pad > MAX_DIM ? ", half of the columns of o each," : "",
-        plan->attention.q_stages, plan->attention.q_stages == 1 ? "" : "s",
-        plan->attention.o_f32   ? "in f32"
-        : plan->attention.own_o ? "by TMA"
-                                : "straight from registers, for want of shared memory",
-        plan->attention.dynamic ? "from a counter, since some take longer than others" : "in turn",
-        r->attention->why_apart ? "a tile has rows of one query head, since "
-                                : "where there are few queries, the query heads of a key head share a tile",
-        r->attention->why_apart ? r->attention->why_apart : "");
+    size_t used = strlen(plan->reason);
+    if (blocks)
+        used += (size_t)snprintf(
+            plan->reason + used, sizeof plan->reason - used,
+            "; within blocks for which the mask is the same, so that no pair is asked about");
+    snprintf(plan->reason + used, sizeof plan->reason - used,
+             "%s; a thread has registers for %s; a warpgroup loads, %d compute%s with room for %d tile%s of "
+             "Q each; o "
+             "is stored %s; blocks take query tiles %s; %s%s",
+             many_keys ? ", longer steps than for fewer than 8192 keys" : "",
+             need[blocks ? r->attention->block_need : r->attention->need], plan->attention.warps / 4,
+             plan->attention.dv_pad > MAX_DIM ? ", half of the columns of o each," : "",
+             plan->attention.q_stages, plan->attention.q_stages == 1 ? "" : "s",
+             plan->attention.o_f32   ? "in f32"
+             : plan->attention.own_o ? "by TMA"
+                                     : "straight from registers, for want of shared memory",
+             plan->attention.dynamic ? "from a counter, since some take longer than others" : "in turn",
+             r->attention->why_apart
+                 ? "a tile has rows of one query head, since "
+                 : "where there are few queries, the query heads of a key head share a tile",
+             r->attention->why_apart ? r->attention->why_apart : "");
     const size_t end = strlen(plan->reason);
     if (!r->attention->why_apart && r->problem->dim[SYM_Q] > 0)
         snprintf(plan->reason + end, sizeof plan->reason - end, " (%d of them at this length)",
@@ -146,19 +151,49 @@ bool attention_asks_keys(const struct problem *problem, const struct device *dev
     return asks;
 }
 
-/* A row that is asked for by its name may spill. */
-static bool serves(const struct kernel_request *r, const struct row *row, const struct plan *plan)
+/* Do tiles lie within blocks for which the mask is the same, and a whole number of either one in the other? A
+   warpgroup passes over tiles that have nothing for its rows, but K and V of these are read all the same. */
+static bool is_of_blocks(const struct kernel_request *r, const struct tile_row *t)
 {
+    const struct ir *w = r->attention->forward;
+    const int rows = w->blocks.rows;
+    return mask_blocks_hold(w, WARPGROUP_ROWS, t->bn) &&
+           (rows == 0 || rows % t->bm == 0 || t->bm % rows == 0);
+}
+
+/* A row that is asked for by its name may spill. */
+static bool serves(const struct kernel_request *r, const struct row *row, const struct plan *plan,
+                   bool blocks)
+{
+    const enum register_need need = blocks ? r->attention->block_need : r->attention->need;
     const bool shared = plan->attention.dv_pad > MAX_DIM; /* columns of o by two warpgroups */
     if (row->short_rows && !plan->attention.short_rows && !r->device->tile[0])
         return false;
     if (row->table_mask && !r->attention->table_mask && !r->device->tile[0])
         return false;
     if (row->many_keys && !r->device->tile[0] &&
-        (!(lathe__lengths(r->problem) & LENGTHS_MANY_KEYS) || r->attention->need == NEED_NONE))
+        (!(lathe__lengths(r->problem) & LENGTHS_MANY_KEYS) || need == NEED_NONE))
         return false;
     return has_columns(row, plan->attention.d_pad, plan->attention.dv_pad) &&
-           shared == (row->tile.max_dv > MAX_DIM) && (r->device->tile[0] || r->attention->need <= row->most);
+           shared == (row->tile.max_dv > MAX_DIM) && (r->device->tile[0] || need <= row->most);
+}
+
+/* The first row that serves, of those whose tiles lie within blocks of the mask, or of the others. */
+static bool take_row(const struct kernel_request *r, bool blocks, struct plan *plan)
+{
+    const bool diag = r->attention->diagonal >= 0;
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        const struct tile_row *t = &ROWS[i].tile;
+        if (is_of_blocks(r, t) != blocks || !serves(r, &ROWS[i], plan, blocks) ||
+            !find_room(r, t, diag, plan) || !plan_tile_is_wanted(r, t))
+            continue;
+        /* Query tiles of one length need no balance, but tall ones are often cut short at the end. */
+        plan->attention.dynamic = r->ir->mask.n_roots > 0 || t->bm > 128;
+        plan_take_tile(plan, t, plan->attention.smem_bytes, diag);
+        say_more(r, plan, ROWS[i].many_keys, blocks);
+        return true;
+    }
+    return false;
 }
 
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why)
@@ -170,20 +205,11 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
     if (!plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_no_sequences(r, why) ||
         !plan_tma_takes(r, why))
         return false;
-    const bool diag = r->attention->diagonal >= 0;
     plan->attention.tma = true;
     plan->attention.pack = !r->attention->why_apart;
     plan->attention.blocks = r->device->sm_count;
-    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
-        const struct tile_row *t = &ROWS[i].tile;
-        if (!serves(r, &ROWS[i], plan) || !find_room(r, t, diag, plan) || !plan_tile_is_wanted(r, t))
-            continue;
-        /* Query tiles of one length need no balance, but tall ones are often cut short at the end. */
-        plan->attention.dynamic = r->ir->mask.n_roots > 0 || t->bm > 128;
-        plan_take_tile(plan, t, plan->attention.smem_bytes, diag);
-        say_more(r, plan, ROWS[i].many_keys);
+    if (take_row(r, true, plan) || take_row(r, false, plan))
         return true;
-    }
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
              plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
     return false;

@@ -181,6 +181,7 @@ struct tile_map { /* tile_map.c: one for each batch, each head? */
     int look_heads;
     int rows;       /* of a class, in the forward kernel's map */
     bool look_cols; /* pairs are looked at with a column a lane */
+    bool blocks;    /* classes lie within blocks for which the mask is the same: attention/mask_blocks.c */
 };
 /* Parameter structs into e->out, launches and buffers into out; moved[m]: the tensor of mod m goes through
  * the workspace. */

@@ -166,6 +166,13 @@ struct mask_box {
     int load;
 };
 
+/* A mask's keys_left is the same on aligned blocks of so many rows and keys; 0: of any number. bounds: as
+   `bounds`, of a tile within such a block; where some pair may be live, keys_left holds on all of it. */
+struct mask_blocks {
+    int rows, keys;
+    struct ir_fn bounds; /* empty: there are no such blocks */
+};
+
 /* A number that was given when the spec was loaded, or its default: folded, and kept for people. */
 enum { MAX_PARAMETERS = 16 };
 struct ir_param {
@@ -237,6 +244,8 @@ struct ir {
     int n_boxes;
     struct mask_box
         box[MAX_MASK_BOXES]; /* reads of integers by both, of whose indices the tile tells the ends */
+
+    struct mask_blocks blocks; /* of a lowered spec, see attention/mask_blocks.c */
 
     /* linear attention, with mod[] and scale as attention has them; what kernels and reports ask about it:
        gen/linear/linear.h */

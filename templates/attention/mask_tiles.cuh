@@ -3,7 +3,7 @@
 // Launch: MAP_THREADS threads, no shared memory to ask for, and blocks = b' * h' * ceil(len_q / BM) * m for any m >= 1, where
 // b' is n_b or, unless MAP_PER_BATCH, 1 and h' likewise; m blocks share the key tiles of a query tile. The
 // result does not depend on m; with several tiles a warp, rows are looked at less often, and half of the tiles of a causal mask are told by
-// their corners.
+// their corners. Under MAP_BLOCKS a tile is one pair, and a thread's.
 // Out: map[b'][h'][query tile][key tile], one tile_class in a byte each; lines are whole multiples of ALIGN bytes, whose last
 // ones are not written. Pairs beyond the lengths do not count.
 #pragma once
@@ -261,6 +261,55 @@ template <class V, int BN> DEV void write_ranges(const map_params &p)
     }
 }
 
+// A line of the map, and which of its tiles are the block's: a share of those that `sharing` blocks have.
+struct map_line {
+    u32 number, share, sharing;
+    int b, h;
+    int row0, row1; // inclusive
+    bool exists;
+};
+template <int BM> DEV map_line find_line(const sizes &z)
+{
+    const u32 n_heads = variant::MAP_PER_HEAD ? static_cast<u32>(z.n_h) : 1;
+    const u32 n_batches = variant::MAP_PER_BATCH ? static_cast<u32>(z.n_b) : 1;
+    const u32 query_tiles = (static_cast<u32>(z.len_q) + BM - 1) / BM; // unsigned: divided sooner
+    const u32 lines = n_batches * n_heads * query_tiles; // of the map, each of all key tiles
+    map_line line{};
+    line.sharing = max(gridDim.x / lines, 1u);
+    line.number = blockIdx.x / line.sharing;
+    line.share = blockIdx.x - line.number * line.sharing;
+    line.exists = line.number < lines;
+    const u32 above = line.number / query_tiles;
+    line.row0 = static_cast<int>(line.number - above * query_tiles) * BM;
+    line.row1 = min(line.row0 + BM, z.len_q) - 1;
+    line.h = static_cast<int>(above % n_heads);
+    line.b = static_cast<int>(above / n_heads);
+    return line;
+}
+
+// Of a mask that is the same on blocks which tiles lie within: a tile a thread.
+template <class V, int BM, int BN, int ALIGN, bool BLOCKS = V::MAP_BLOCKS> struct block_classes {
+    DEV void write(const map_params &) {}
+};
+template <class V, int BM, int BN, int ALIGN> struct block_classes<V, BM, BN, ALIGN, true> {
+    DEV void write(const map_params &p)
+    {
+        const sizes &z = p.z;
+        const int key_tiles = static_cast<int>((static_cast<u32>(z.len_kv) + BN - 1) / BN);
+        const map_line line = find_line<BM>(z);
+        if (!line.exists) {
+            return;
+        }
+        const variant::head head = V::make_head(p.x, z, line.b, line.h);
+        unsigned char *out = p.map + static_cast<i64>(line.number) * round_up(key_tiles, ALIGN);
+        for (int tile = static_cast<int>(line.share * MAP_THREADS + threadIdx.x); tile < key_tiles; tile += static_cast<int>(line.sharing) * MAP_THREADS) {
+            const int kv0 = tile * BN;
+            out[tile] = static_cast<unsigned char>(
+                V::classify_block(p.x, z, head, line.row0, line.row1, kv0, min(kv0 + BN, z.len_kv) - 1));
+        }
+    }
+};
+
 // CUT: tiles may be TILE_CUT.
 template <int BM, int BN, int ALIGN = 1, bool CUT = false> DEV void write_classes(const map_params &p)
 {
@@ -270,25 +319,16 @@ template <int BM, int BN, int ALIGN = 1, bool CUT = false> DEV void write_classe
     __shared__ variant::col cols[BY_COLUMN ? 1 : MAP_WARPS][BN];
     __shared__ variant::row row_table[BY_COLUMN ? BM : 1];
     const sizes &z = p.z;
-    const u32 n_heads = variant::MAP_PER_HEAD ? static_cast<u32>(z.n_h) : 1;
-    const u32 n_batches = variant::MAP_PER_BATCH ? static_cast<u32>(z.n_b) : 1;
-    const u32 query_tiles = (static_cast<u32>(z.len_q) + BM - 1) / BM; // unsigned: divided sooner
     const int key_tiles = static_cast<int>((static_cast<u32>(z.len_kv) + BN - 1) / BN);
-    const u32 lines = n_batches * n_heads * query_tiles; // of the map, each key_tiles long
-    const u32 sharing = max(gridDim.x / lines, 1u);
-    const u32 line = blockIdx.x / sharing;
-    const u32 share = blockIdx.x - line * sharing;
-    if (line >= lines) {
+    const map_line line = find_line<BM>(z);
+    if (!line.exists) {
         return;
     }
-    const u32 above = line / query_tiles;
-    const int row0 = static_cast<int>(line - above * query_tiles) * BM;
-    const int row1 = min(row0 + BM, z.len_q) - 1;
-    const int h = static_cast<int>(above % n_heads);
-    const int b = static_cast<int>(above / n_heads);
+    const int row0 = line.row0;
+    const int row1 = line.row1;
     const int warp = static_cast<int>(threadIdx.x) / 32;
 
-    const variant::head head = variant::make_head(p.x, z, b, h);
+    const variant::head head = variant::make_head(p.x, z, line.b, line.h);
     const tile_rows<BM> rows = make_rows<BM>(p, head, row0);
     if constexpr (BY_COLUMN) {
         for (int i = static_cast<int>(threadIdx.x); i <= row1 - row0; i += MAP_THREADS) {
@@ -297,8 +337,8 @@ template <int BM, int BN, int ALIGN = 1, bool CUT = false> DEV void write_classe
         __syncthreads();
     }
     guess<variant, BM, BN> known(p, head, rows);
-    unsigned char *out = p.map + static_cast<i64>(line) * round_up(key_tiles, ALIGN);
-    for (int tile = static_cast<int>(share) * MAP_WARPS + warp; tile < key_tiles; tile += static_cast<int>(sharing) * MAP_WARPS) {
+    unsigned char *out = p.map + static_cast<i64>(line.number) * round_up(key_tiles, ALIGN);
+    for (int tile = static_cast<int>(line.share) * MAP_WARPS + warp; tile < key_tiles; tile += static_cast<int>(line.sharing) * MAP_WARPS) {
         const int kv0 = tile * BN;
         const int kv1 = min(kv0 + BN, z.len_kv) - 1;
         int answer = known.classify(p, head, row0, row1, kv0, kv1);

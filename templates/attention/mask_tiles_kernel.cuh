@@ -14,6 +14,8 @@ extern "C" __global__ void __launch_bounds__(MAP_THREADS) LATHE_ENTRY(map)(const
     let_next_begin();
     if constexpr (variant::READ_RANGES) {
         tilemap::write_ranges<variant, cfg::BN>(p);
+    } else if constexpr (variant::MAP_BLOCKS) {
+        tilemap::block_classes<variant, variant::MAP_ROWS, cfg::BN, MAP_WORD>::write(p);
     } else {
         tilemap::write_classes<variant::MAP_ROWS, cfg::BN, MAP_WORD, true>(p);
     }

@@ -26,7 +26,7 @@ concept attention_variant = requires(const I &x, const P &p, const sizes &z, con
     p.q; p.k; p.v; p.o; p.map; p.x;
     p.q_b + p.q_h + p.q_t + p.k_b + p.k_h + p.k_t + p.v_b + p.v_h + p.v_t + p.o_b + p.o_h + p.o_t;
     { p.z } -> gives<sizes>;
-    V::DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::RESCALE && V::KEEPS && V::READ_RANGES && V::READS >= 0 && V::REDUCE_LAZY[0];
+    V::DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::MAP_BLOCKS && V::RESCALE && V::KEEPS && V::READ_RANGES && V::READS >= 0 && V::REDUCE_LAZY[0];
     V::DEAD_ONCE && V::dead() < e && V::SHARED_COLS;
     static_cast<bool>(V::LOGISTIC && V::RELU_WAITS && V::CAPPED && V::ELEMENT_COLS);
     V::PASSES + V::REDUCTIONS + V::FINALS + V::REDUCE_PASS[0] + V::REDUCE_OP[0];
@@ -69,7 +69,7 @@ concept backward_variant = requires(const I &x, const P &p, const G &g, const si
     p.q_b + p.q_h + p.q_t + p.k_b + p.k_h + p.k_t + p.v_b + p.v_h + p.v_t + p.dout_b + p.dout_h + p.dout_t + p.dk_b + p.dk_h + p.dk_t + p.dv_b +
         p.dv_h + p.dv_t;
     { p.z } -> gives<sizes>;
-    V::BACK_DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::DELTA && V::EMPTY_BY_O;
+    V::BACK_DIAG && V::MASKED && V::MAP && V::MAP_PER_BATCH && V::MAP_PER_HEAD && V::MAP_BLOCKS && V::DELTA && V::EMPTY_BY_O;
     V::SHARED_ROWS || true;
     V::BACK_ROWS + V::SITES + V::ROW_SITES + V::SITE_FORM[0] + V::ROW_SITE_FORM[0];
     V::NORM || true;

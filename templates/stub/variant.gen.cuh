@@ -69,7 +69,7 @@ struct variant {
     DEV int last_key(const inputs &, const sizes &, const head &, const row &r) { return r.q; }
     static constexpr bool SCATTERED = false;
     DEV bool among(const inputs &, const sizes &, const head &, const row &, const col &) { return true; }
-    static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
+    static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false, MAP_BLOCKS = false;
     static constexpr int MAP_LOOK_HEADS = 1, MAP_ROWS = 64, BOXES = 0;
     static constexpr bool MAP_LOOK_COLS = false, SHARED_COLS = false;
     DEV int classify(const inputs &, const sizes &z, const head &, int row0, int row1, int kv0, int kv1)

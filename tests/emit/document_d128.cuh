@@ -125,7 +125,7 @@ struct variant {
         c.f0 = __shfl_sync(ALL_LANES, from.f0, lane);
         return c;
     }
-    static constexpr bool MAP = true, MAP_PER_BATCH = true, MAP_PER_HEAD = false;
+    static constexpr bool MAP = true, MAP_PER_BATCH = true, MAP_PER_HEAD = false, MAP_BLOCKS = false;
     static constexpr int MAP_LOOK_HEADS = 1, MAP_ROWS = 64;
     static constexpr bool MAP_LOOK_COLS = false;
     DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)

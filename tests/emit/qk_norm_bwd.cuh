@@ -230,7 +230,7 @@ struct variant {
     }
     static constexpr bool SHARED_COLS = false;
     static constexpr bool SHARED_ROWS = false;
-    static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false;
+    static constexpr bool MAP = false, MAP_PER_BATCH = false, MAP_PER_HEAD = false, MAP_BLOCKS = false;
     DEV int classify(const inputs &x, const sizes &z, const head &h, int row0, int row1, int kv0, int kv1)
     {
         [[maybe_unused]] const int q0 = row0 + z.q_start;

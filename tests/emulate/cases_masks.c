@@ -38,6 +38,26 @@ static const char STEPS[] =
     "0))\n"
     "end }\n";
 
+/* Blocks that tiles lie within, beside a mask that cuts rows; the end of the tensors cuts blocks. */
+static const char CUT_BLOCKS[] = "return attention { inputs = { chosen = tensor('u8', 'b', 'h', 'tall', "
+                                 "'wide') }, mask_mod = function(at, x)\n"
+                                 "  local block = x.chosen(at.b, at.h, min(at.row // 128, at.n_tall - 1), "
+                                 "min(at.kv // 2 // 32, at.n_wide - 1))\n"
+                                 "  return gt(block % 3, 0) & ge(at.q + 40, at.kv) & lt(at.q - at.kv, 333)\n"
+                                 "end }\n";
+
+/* Tiles of 128 keys fit into these. */
+static const char WIDE_BLOCKS[] =
+    "return attention { inputs = { chosen = tensor('u8', 'tall', 'wide') }, mask_mod = function(at, x)\n"
+    "  return gt(x.chosen(min(at.row // 128, at.n_tall - 1), min(at.kv // 128, at.n_wide - 1)) % 3, 0)\n"
+    "end }\n";
+
+/* No tile fits into these. */
+static const char ODD_BLOCKS[] =
+    "return attention { inputs = { chosen = tensor('u8', 'h', 'tall', 'wide') }, mask_mod = function(at, x)\n"
+    "  return gt(x.chosen(at.h, min(at.row // 48, at.n_tall - 1), min(at.kv // 40, at.n_wide - 1)) % 3, 0)\n"
+    "end }\n";
+
 /* Warpgroups of sm_90a pass over tiles that have nothing for their 64 rows, and lanes find values of columns
    and rows for each other. */
 static const struct {
@@ -59,6 +79,20 @@ static const struct {
     {"steps", STEPS, "attention_fwd_sm90", LATHE_FORWARD, 90, 192},
     {"steps", STEPS, "attention_bwd_sm90", LATHE_BACKWARD, 90, 64},
     {"steps", STEPS, "attention_bwd_wide_sm90", LATHE_BACKWARD, 90, 128},
+    {"cut_blocks", CUT_BLOCKS, "attention_fwd_sm90", LATHE_FORWARD, 90, 64},
+    {"cut_blocks", CUT_BLOCKS, "attention_fwd_sm90", LATHE_FORWARD, 90, 128},
+    {"cut_blocks", CUT_BLOCKS, NULL, LATHE_FORWARD, 80, 64},
+    {"cut_blocks", CUT_BLOCKS, "attention_bwd_sm90", LATHE_BACKWARD, 90, 64},
+    {"cut_blocks", CUT_BLOCKS, "attention_bwd_sm90", LATHE_BACKWARD, 90, 128},
+    {"cut_blocks", CUT_BLOCKS, "attention_bwd_wide_sm90", LATHE_BACKWARD, 90, 136},
+    {"cut_blocks", CUT_BLOCKS, NULL, LATHE_BACKWARD, 80, 64},
+    {"wide_blocks", WIDE_BLOCKS, "attention_fwd_sm90", LATHE_FORWARD, 90, 128},
+    {"wide_blocks", WIDE_BLOCKS, "attention_fwd_sm90", LATHE_FORWARD, 90, 256},
+    {"wide_blocks", WIDE_BLOCKS, NULL, LATHE_FORWARD, 80, 128},
+    {"wide_blocks", WIDE_BLOCKS, "attention_bwd_sm90", LATHE_BACKWARD, 90, 128},
+    {"wide_blocks", WIDE_BLOCKS, NULL, LATHE_BACKWARD, 80, 128},
+    {"odd_blocks", ODD_BLOCKS, "attention_fwd_sm90", LATHE_FORWARD, 90, 128},
+    {"odd_blocks", ODD_BLOCKS, "attention_bwd_sm90", LATHE_BACKWARD, 90, 128},
 };
 
 /* Few columns make a look at pairs dear: of fewer heads the "selected" ones are not looked at. */

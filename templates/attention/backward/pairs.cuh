@@ -126,7 +126,7 @@ DEV void pairs(float (&s)[MT][NB][4], float (&dw)[MT][NB][4], const back_params 
                 bool live = true;
                 if constexpr (!WHOLE) {
                     live = kv0 + 8 * c >= first_key && kv0 + 8 * c <= last_key;
-                    if constexpr (variant::SCATTERED) {
+                    if constexpr (variant::SCATTERED && !variant::MAP_BLOCKS) {
                         live = live & variant::among(p.x, p.z, head, row, col[c]);
                     }
                 }

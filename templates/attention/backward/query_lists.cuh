@@ -152,6 +152,32 @@ struct key_tile { // of the block
     }
 };
 
+// The same of a mask that is the same on blocks which parts lie within: by a thread. No part is TILE_CUT, but of a tile with live pairs in the
+// neighbour of a pair alone.
+template <class V, bool BLOCKS = V::MAP_BLOCKS> struct block_words {
+    DEV u32 word_of(const map_params &, const variant::head &, int, int) { return 0; }
+};
+template <class V> struct block_words<V, true> {
+    DEV u32 word_of(const map_params &p, const variant::head &head, int kv0, int tile)
+    {
+        const sizes &z = p.z;
+        u32 both = 0;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int part = min(i, key_tile::PARTS - 1); // both halves are the one part's
+            const int row0 = tile * BM + key_tile::row_part(part) * ROWS;
+            const int first = kv0 + key_tile::key_part(part) * KEYS;
+            int c = TILE_NONE;
+            if (row0 < z.len_q && first < z.len_kv) {
+                c = static_cast<int>(V::classify_block(p.x, z, head, row0, min(row0 + ROWS, z.len_q) - 1, first, min(first + KEYS, z.len_kv) - 1));
+                c = c == TILE_ALL && (row0 + ROWS > z.len_q || first + KEYS > z.len_kv) ? static_cast<int>(TILE_SOME) : c;
+            }
+            both |= static_cast<u32>(c) << (2 * i);
+        }
+        return both == 0 ? 0 : static_cast<u32>(tile) << 4 | both;
+    }
+};
+
 // Words of this round that are not 0, one a thread, to the list behind the n that are there. Returns how many there are then.
 DEV int append(u32 word, u32 *list, int n, int *counts)
 {
@@ -193,17 +219,20 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
     const i64 words = static_cast<i64>(blockIdx.x) * tiles;
     const int thread = static_cast<int>(threadIdx.x);
     const variant::head head = variant::make_head(p.x, z, b, h);
-    for (int i = thread; i < min(BN, z.len_kv - kv0); i += BACK_MAP_THREADS) {
+    constexpr bool BLOCKS = variant::MAP_BLOCKS; // no pair is looked at
+    for (int i = thread; !BLOCKS && i < min(BN, z.len_kv - kv0); i += BACK_MAP_THREADS) {
         cols[i] = variant::make_col(p.x, z, head, kv0 + i);
     }
-    for (int i = thread; back::PAIRED && i < min(BN, z.len_kv - (kv0 ^ BN)); i += BACK_MAP_THREADS) {
+    for (int i = thread; !BLOCKS && back::PAIRED && i < min(BN, z.len_kv - (kv0 ^ BN)); i += BACK_MAP_THREADS) {
         cols[(back::PAIR - 1) * BN + i] = variant::make_col(p.x, z, head, (kv0 ^ BN) + i);
     }
     __syncthreads();
     key_tile keys{p, head, cols, kv0, {}};
-    keys.take_keys();
+    if constexpr (!BLOCKS) {
+        keys.take_keys();
+    }
     key_tile others{p, head, cols + (back::PAIR - 1) * BN, kv0 ^ BN, {}}; // of the other block of a pair, which walks the same tiles
-    if constexpr (back::PAIRED) {
+    if constexpr (!BLOCKS && back::PAIRED) {
         others.take_keys();
     }
 
@@ -211,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
     unsigned char *classes = p.map + back::list_bytes(z) + words;
     const int start = back::first_tile(z, kv0);
     rows_of_tile ahead;
-    if (tiles > 0) {
+    if (!BLOCKS && tiles > 0) {
         ahead.load(p, head, tile_at(thread / 32, start, tiles));
     }
     int n = 0;
@@ -219,9 +248,20 @@ extern "C" __global__ void __launch_bounds__(BACK_MAP_THREADS) LATHE_ENTRY(bwd_m
     for (int first = 0; first < tiles; first += BACK_MAP_THREADS) {
         const int end = min(first + BACK_MAP_THREADS, tiles);
         found[thread] = 0;
+        if (BLOCKS && first + thread < end) {
+            const int tile = tile_at(first + thread, start, tiles);
+            u32 word = block_words<variant>::word_of(p, head, kv0, tile);
+            if (back::PAIRED && word == 0 && block_words<variant>::word_of(p, head, kv0 ^ BN, tile) != 0) {
+                word = static_cast<u32>(tile) << 4 | TILE_CUT | TILE_CUT << 2;
+            }
+            found[thread] = word;
+            if constexpr (cfg::DETERMINISTIC) {
+                classes[tile] = word != 0 ? TILE_SOME : TILE_NONE;
+            }
+        }
         __syncthreads(); // and what the round before has left is read
 #pragma unroll 1
-        for (int i = first + thread / 32; i < end; i += WARPS) {
+        for (int i = first + thread / 32; !BLOCKS && i < end; i += WARPS) {
             const int tile = tile_at(i, start, tiles);
             const rows_of_tile rows = ahead;
             ahead.load(p, head, tile_at(i + WARPS, start, tiles)); // memory is slow to answer

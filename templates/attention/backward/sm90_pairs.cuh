@@ -129,13 +129,18 @@ struct tile_pairs {
             for (int i = 0; i < NB / 8; i++) {
                 live.bits[i] = ~0u;
             }
-        } else if (CUTS && seen == TILE_CUT) {
+        } else if (variant::MAP_BLOCKS && seen != TILE_SOME) { // TILE_CUT: only the neighbour has some
+#pragma unroll
+            for (int i = 0; i < NB / 8; i++) {
+                live.bits[i] = 0;
+            }
+        } else if (variant::MAP_BLOCKS || (CUTS && seen == TILE_CUT)) {
             look<true>(live);
         } else {
-            look<false>(live);
+            look<variant::MAP_BLOCKS>(live);
         }
     }
-    // CUT: what the mask reads is not asked for.
+    // CUT: what the mask reads is not asked for; where blocks are judged, never.
     static constexpr bool CUTS = variant::MAP && variant::READS > 0;
     template <bool CUT> __device__ __forceinline__ void look(live_pairs &live) const
     {
