@@ -100,12 +100,30 @@ int lift(lua_State *lua, int index, const char *who)
     return luaL_error(lua, "%s takes numbers and traced values, got %s", who, lua_kind(lua, index));
 }
 
+/* An integer divided by 0, or by a parameter below: what whoever loads the spec gave, and no spec means. */
+static void check_divisor(lua_State *lua, enum ir_op op, const int *arg)
+{
+    const struct ir *ir = tracer_of(lua)->ir;
+    const struct ir_node *n = &ir->node[arg[1]];
+    const bool integers = n->type == TYPE_I32 && ir->node[arg[0]].type == TYPE_I32;
+    if ((op != OP_IDIV && op != OP_MOD) || n->op != OP_CONST || !integers || n->value > 0)
+        return;
+    for (int i = 0; i < ir->n_params; i++)
+        if (ir->param[i].is_integer && ir->param[i].value == n->value)
+            luaL_error(lua, "%s by parameter '%s', which is %d: give it a number of at least 1",
+                       ir_op_name((int)op), ir->param[i].name, (int)n->value);
+    if (n->value == 0)
+        luaL_error(lua, "%s by 0 has no value: divide by another number", ir_op_name((int)op));
+}
+
 static int make(lua_State *lua, enum ir_op op, const int *arg)
 {
     struct ir *ir = tracer_of(lua)->ir;
     const char *why = ir_type_error(ir, op, arg);
     if (why)
         return luaL_error(lua, "%s: %s", ir_op_name((int)op), why);
+    if (ir_op_arity((int)op) == 2)
+        check_divisor(lua, op, arg);
     push_value(lua, ir_make(ir, op, arg, trace_place(lua)));
     return 1;
 }
