@@ -215,6 +215,10 @@ struct spread { /* of one output */
 };
 bool noise_matters(const struct test_case *c);
 double noise_size(const struct test_case *c, lathe_dtype dtype);
+/* Linear attention: one rounding of a dtype, in those of the samples; and an operand whose roundings count,
+ * moved. */
+double sums_noise_size(lathe_dtype dtype);
+void sums_noise(double *moved, const double *value, int64_t count, const char *name, uint64_t *random);
 /* The values of `data`, moved. False: out of memory. case_data_close either way. */
 bool noise_data_open(struct case_data *noisy, const struct test_case *c, const struct case_data *data,
                      int sample);

@@ -39,6 +39,23 @@ double noise_size(const struct test_case *c, lathe_dtype dtype)
     return dtype == LATHE_F16 ? 0x1p-12 / UNIT : 1.0;
 }
 
+double sums_noise_size(lathe_dtype dtype)
+{
+    return dtype == LATHE_F32 ? 0x1p-23 / UNIT : dtype == LATHE_F16 ? 0x1p-12 / UNIT : 1.0;
+}
+
+void sums_noise(double *moved, const double *value, int64_t count, const char *name, uint64_t *random)
+{
+    static const char *const ROUNDED[] = {"q", "k", "v", "do"};
+    bool is_rounded = false;
+    for (size_t i = 0; i < sizeof ROUNDED / sizeof *ROUNDED; i++) {
+        is_rounded |= strcmp(name, ROUNDED[i]) == 0;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        moved[i] = is_rounded ? value[i] * (1.0 + UNIT * random_gaussian(random)) : value[i];
+    }
+}
+
 bool noise_matters(const struct test_case *c)
 {
     return c->pass == LATHE_BACKWARD || c->spec->score_noise > 0.0;
