@@ -20,6 +20,20 @@ formula_of() {
         sed "s/^$1\.lua: //; s/|/\\\\|/g; s/\*/\\\\*/g"
 }
 
+# How fast beside whom, where that was measured.
+speed_of() {
+    awk -F'\t' -v name="$1" '$1 == name {
+        printf " %s: %s times %s%s (%s, %s).", $4 == "-" ? "Speed" : "Speed forward", $3, $2, $4 == "-" ? "" : ", backward " $4, $5, $6
+    }' "$root/tests/bench/peers.tsv"
+}
+
+full_stop() { # TEXT, with a full stop where a sentence follows
+    case $1 in
+    *.) printf '%s' "$1" ;;
+    *) printf '%s.' "$1" ;;
+    esac
+}
+
 wrapped() { fold -s -w 116 | sed 's/ $//'; }
 
 draw() { # draw SPEC KIND
@@ -40,11 +54,14 @@ begin() { # begin PAGE TITLE TEXT
 }
 entry_with_picture() {
     printf '\n## %s\n\n' "$1" >>"$page"
-    printf '%s: [`specs/%s.lua`](../%s.lua)\n' "$(formula_of "$1")" "$1" "$1" | wrapped >>"$page"
+    formula=$(formula_of "$1")
+    printf '%s: [`specs/%s.lua`](../%s.lua)\n' "${formula%.}" "$1" "$1" | wrapped >>"$page"
+    speed=$(speed_of "$1")
+    [ -z "$speed" ] || printf '\n%s\n' "${speed# }" >>"$page"
     printf '\n![%s](%s.png)\n' "$1" "$1" >>"$page"
 }
 entry() {
-    printf '* [`%s`](../%s.lua): %s\n' "$1" "$1" "$(formula_of "$1")" | wrapped | sed '2,$s/^/  /' >>"$page"
+    printf '* [`%s`](../%s.lua): %s\n' "$1" "$1" "$(full_stop "$(formula_of "$1")")$(speed_of "$1")" | wrapped | sed '2,$s/^/  /' >>"$page"
 }
 
 # Group: what a name has in common with others.
