@@ -278,7 +278,7 @@ every_jit() {
         if grep -q '^return rowwise' "$file"; then
             case $spec in
             group_*) echo "jit $spec dtype=bf16,rows=16384,n=8192,groups_of=32,channels_of=8" ;;
-            topk) echo "jit $spec dtype=bf16,rows=16384,n=1024" ;; # ranks are counted in registers
+            topk | nsa_select) echo "jit $spec dtype=bf16,rows=16384,n=1024" ;; # ranks are counted in registers
             *) echo "jit $spec dtype=bf16,rows=16384,n=8192" ;;
             esac
         elif grep -q '^return linear_attention' "$file"; then

@@ -71,9 +71,9 @@ group_of() {
     *softmax* | logsumexp | cross_entropy) echo 'Softmax and losses' ;;
     *norm*) echo 'Norms' ;;
     *cumsum* | *cumsumexp*) echo 'Scans' ;;
-    block_lists | largest | topk) echo 'Selection' ;;
+    block_lists | largest | nsa_select | topk) echo 'Selection' ;;
     mean_pool* | packed_*) echo 'Packed sequences and pooling' ;;
-    act_* | *glu) echo 'Activations and gates' ;;
+    act_* | *glu | nsa_gates) echo 'Activations and gates' ;;
     *) echo 'Training: optimizers and embeddings' ;;
     esac
 }

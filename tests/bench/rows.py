@@ -163,6 +163,8 @@ OPERATORS = [
 WITHOUT_ROW = {
     "block_lists": "integers only, a megabyte or so: a table of blocks for attention, bound by the launch",
     "largest": "each element is compared with all of its row: no copy of bytes is a measure of it",
+    "nsa_gates": "sums of products, as swiglu, which has a row: bound by the bytes",
+    "nsa_select": "each element is compared with all of its row: no copy of bytes is a measure of it",
     "topk": "each element is compared with all of its row: no copy of bytes is a measure of it",
     "packed_chunks": "integers only, a few kilobytes: bookkeeping of packed sequences, bound by the launch",
     "packed_offsets": "integers only, a few kilobytes: bookkeeping of packed sequences, bound by the launch",

@@ -249,10 +249,11 @@ static void add_attention(struct case_list *list, const struct test_case *c, boo
 
 static void group_specs(struct case_list *list, bool full)
 {
-    static const char *const SPEC[] = {
-        "full",    "causal",        "alibi",   "sliding_window", "prefix_lm",    "document",
-        "softcap", "relative_bias", "sigmoid", "relu",           "retention",    "softmax_one",
-        "sinks",   "rope",          "qk_norm", "dropout",        "rope_partial", "block_mask"};
+    static const char *const SPEC[] = {"full",         "causal",     "alibi",          "sliding_window",
+                                       "prefix_lm",    "document",   "softcap",        "relative_bias",
+                                       "sigmoid",      "relu",       "retention",      "softmax_one",
+                                       "sinks",        "rope",       "qk_norm",        "dropout",
+                                       "rope_partial", "block_mask", "nsa_compressed", "nsa_selected"};
     for (int i = 0; i < COUNT(SPEC); i++) {
         for (int wide = 0; wide < 2; wide++) {
             if (!full && wide != i % 2)
@@ -321,9 +322,9 @@ static const char HOPPER[] = "attention_fwd_sm90";
 static void group_hopper(struct case_list *list, bool full)
 {
     static const char *const SPEC[] = {
-        "causal",  "full",      "alibi",   "sliding_window", "document",  "relative_bias",
-        "sigmoid", "retention", "softcap", "prefix_lm",      "relu",      "softmax_one",
-        "sinks",   "rope",      "qk_norm", "dropout",        "block_mask"};
+        "causal",    "full",    "alibi",      "sliding_window", "document",    "relative_bias", "sigmoid",
+        "retention", "softcap", "prefix_lm",  "relu",           "softmax_one", "sinks",         "rope",
+        "qk_norm",   "dropout", "block_mask", "nsa_compressed", "nsa_selected"};
     static const int DIMS[][2] = {{64, 64},   {96, 96},   {192, 192}, {256, 256}, {192, 128},
                                   {128, 256}, {64, 256},  {72, 40},   {24, 80},   {128, 128},
                                   {64, 512},  {128, 320}, {200, 264}};

@@ -334,14 +334,16 @@ void group_f32_backward(struct case_list *list, bool full)
 
 void group_backward(struct case_list *list, bool full)
 {
-    static const char *const SPEC[] = {
-        "full",    "causal",        "alibi",   "sliding_window", "prefix_lm",    "document",
-        "softcap", "relative_bias", "sigmoid", "relu",           "retention",    "softmax_one",
-        "sinks",   "rope",          "qk_norm", "dropout",        "rope_partial", "block_mask"};
+    static const char *const SPEC[] = {"full",         "causal",     "alibi",          "sliding_window",
+                                       "prefix_lm",    "document",   "softcap",        "relative_bias",
+                                       "sigmoid",      "relu",       "retention",      "softmax_one",
+                                       "sinks",        "rope",       "qk_norm",        "dropout",
+                                       "rope_partial", "block_mask", "nsa_compressed", "nsa_selected"};
     for (int i = 0; i < COUNT(SPEC); i++) {
         const int d = i % 2 ? 128 : 64;
-        const struct test_case c =
+        struct test_case c =
             backward(SPEC[i], NULL, i % 3 ? LATHE_BF16 : LATHE_F16, d, d, i % 3 == 1 ? 90 : 80);
+        c.may_refuse = strcmp(SPEC[i], "nsa_compressed") == 0; /* heads that add to one element, in order */
         const struct test_case other = backward(SPEC[i], NULL, i % 3 ? LATHE_F16 : LATHE_BF16, 64, 64, 80);
         add_all(list, &c, full);
         if (full)

@@ -221,6 +221,8 @@ static const struct map_case MAPS[] = {
     {"rope_append", NULL, "b=2,t=3,h=2,h_kv=2,i=24,slots=9", 0, LAYOUT_MISALIGNED, true, false, NULL, false},
     {"block_lists", NULL, "lines=28,kv_blocks=21,most=7", 0, LAYOUT_COMPACT, false, false, NULL, false},
     {"block_lists", NULL, "lines=12,kv_blocks=33,most=7", 0, LAYOUT_MISALIGNED, false, false, NULL, false},
+    {"nsa_gates", NULL, "b=2,h=3,n=21,d=40", 0, LAYOUT_COMPACT, false, true, NULL, false},
+    {"nsa_gates", NULL, "b=1,h=2,n=35,d=33", 0, LAYOUT_PADDED, false, true, NULL, false},
 };
 
 static void add_map(struct case_list *list, const struct map_case *m, lathe_dtype dtype, lathe_pass pass)

@@ -536,6 +536,25 @@ static void group_orders(struct case_list *list)
     add_in_turn(list, &(struct in_turn){"topk", "orders", ORDERS, 4096, 4096, 1024});
 }
 
+/* Blocks that are forced, of the future, of another sequence; more places than blocks. */
+static void group_selections(struct case_list *list)
+{
+    static const int N[] = {1, 7, 33, 257, 1024, 4096};
+    static const lathe_dtype DTYPE[] = {LATHE_F32, LATHE_F16, LATHE_BF16};
+    static const enum layout LAYOUT[] = {LAYOUT_COMPACT, LAYOUT_PADDED, LAYOUT_MISALIGNED};
+    for (int i = 0; i < COUNT(N) * 2; i++) {
+        struct test_case c =
+            case_of_attention("scans", "nsa_select", NULL, DTYPE[(i + i / 2) % 3], -1, -1, i % 3 ? 90 : 80);
+        c.dim[SYM_ROWS0] = 1;
+        c.dim[SYM_ROWS1] = 2;
+        c.dim[SYM_ROWS] = 7;
+        c.dim[SYM_N] = N[i / 2];
+        c.leading = 2;
+        c.layout = LAYOUT[i % 3];
+        case_add(list, &c);
+    }
+}
+
 /* h_i = gate_i h_(i-1) + x_i along an inner dim: a scan of a scan. */
 static const char DECAYS[] =
     "return rowwise { along = -2, inputs = { gate = tensor('float', 'rows', 'n', { grad = true }) },\n"
@@ -692,4 +711,5 @@ void group_rows(struct case_list *list, bool full)
     group_ranks(list);
     group_walks(list);
     group_orders(list);
+    group_selections(list);
 }

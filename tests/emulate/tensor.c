@@ -175,6 +175,26 @@ static bool is_not_in_use(const struct tensor *t, const struct test_case *c, int
     return token >= sequence_place(c, true, i) + keys_in_use(c, i);
 }
 
+/* Blocks of 64 keys that a query reads, in no order and none twice; columns of rows of blocks. */
+static bool selection_value(const struct tensor *t, const struct test_case *c, int64_t flat, int64_t last,
+                            uint64_t *state, double *value)
+{
+    const int64_t blocks = (c->dim[SYM_KV] + 63) / 64;
+    const int64_t turn = blocks + 1 > last ? blocks + 1 : last;
+    if (is(t, "blocks") && c->dim[SYM_Q] >= 0) {
+        const int64_t block = (flat / last * 3 + flat % last * 5) % (turn % 5 == 0 ? turn + 1 : turn);
+        *value = block < blocks ? (double)block : -1.0;
+    } else if (is(t, "past"))
+        *value = (double)between(state, 0, 130);
+    else if (is(t, "own"))
+        *value = (double)between(state, 0, c->dim[SYM_N] - 1);
+    else if (is(t, "first") && !c->sizes)
+        *value = (double)(flat % 3 == 0 ? 0 : between(state, 0, c->dim[SYM_N] - 1) / 2);
+    else
+        return false;
+    return true;
+}
+
 /* Of chunks of up to 4 tokens, and their steps; and lists of rising numbers, some of them empty, in tensors
  * of 7. */
 static bool list_value(const struct tensor *t, int64_t flat, int64_t last, double *value)
@@ -203,7 +223,7 @@ static double input_value(const struct tensor *t, const struct test_case *c, int
         return linear;
     if (c->dim[SYM_Q] >= 0 && sequence_value(t, c, flat, &linear))
         return linear;
-    if (list_value(t, flat, last, &linear))
+    if (selection_value(t, c, flat, last, state, &linear) || list_value(t, flat, last, &linear))
         return linear;
     if (is(t, "doc")) /* ascending, a new document every 37 tokens or so */
         return (double)((flat % last + 11 * (flat / last)) / 37);

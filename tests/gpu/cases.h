@@ -48,6 +48,7 @@ enum fill {
     FILL_INTEGER,  /* low .. high, both included */
     FILL_DOCUMENT, /* ascending document numbers along the last dim */
     FILL_PREFIX,   /* 0 .. kv + 3 */
+    FILL_BLOCK,    /* a block of 64 keys, or -1 */
     FILL_UNIFORM,  /* between low and high */
     FILL_STARTS,   /* 0, then where sequences of t tokens end, some of them empty */
     FILL_PARTS     /* parts of a row of n: n of them up to 33, else 10, and some elements more */
@@ -93,6 +94,8 @@ const char *mask_reference(const char *name);
 lathe_status spec_open(lathe_spec **out, const struct spec_row *row, lathe_error *err);
 /* Rowwise: is some gradient added up by atomics? Only where it is asked for has it the same bits again. */
 bool spec_scatters(const struct spec_row *spec);
+/* Has an input an element for each pair, to which the heads of a group add? Their order is not to be had. */
+bool spec_adds_by_head(const struct spec_row *spec);
 /* Attention: is v no argument, but the first elements of k? Only the host device has a backward pass of it.
  */
 bool spec_values_in_keys(const struct spec_row *spec);

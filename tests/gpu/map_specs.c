@@ -263,6 +263,15 @@ const struct map_spec map_specs[] = {
       LIST("s", LATHE_F32, 1.0, 0.1), LIST_OUT("p_new", LATHE_F32, "p"), LIST_OUT("m_new", LATHE_F32, "m"),
       LIST_OUT("s_new", LATHE_F32, "s"), LIST_OUT("w", LATHE_NONE, NULL), FACTOR("lr", 0.05, 0.0, false),
       END}},
+    {"nsa_gates",
+     HEADS,
+     0,
+     false,
+     false,
+     false,
+     {IN("o_cmp", "b h n d"), IN("o_slc", "b h n d"), IN("o_swa", "b h n d"),
+      LEARNED("g_cmp", "b h n", 1.0, false), LEARNED("g_slc", "b h n", 1.0, false),
+      LEARNED("g_swa", "b h n", 1.0, false), OUT("o", "b h n d", NULL), END}},
 };
 const int map_spec_count = (int)(sizeof map_specs / sizeof map_specs[0]);
 

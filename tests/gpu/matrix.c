@@ -392,7 +392,7 @@ static void turn_backward(struct case_list *list)
     for (int i = 0; i < list->n; i++) {
         list->item[i].pass = LATHE_BACKWARD;
         list->item[i].may_refuse |= list->item[i].spec && spec_values_in_keys(list->item[i].spec);
-        list->item[i].deterministic = i % 3 == 2;
+        list->item[i].deterministic = i % 3 == 2 && !spec_adds_by_head(list->item[i].spec);
     }
 }
 

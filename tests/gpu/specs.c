@@ -197,6 +197,23 @@ const struct spec_row spec_rows[] = {
     MASK("added_1e30"),
     MASK("added_lowest"),
     {"mla", false, false, 0.0, "dlse", 1, {FINAL("lse")}},
+    {"nsa_compressed",
+     false,
+     false,
+     0.0,
+     "dlse",
+     3,
+     {FINAL("lse"),
+      {"past", ROLE_INPUT, LATHE_I32, "b", FILL_INTEGER, 0.0, 300.0, false, true, false},
+      {"importance", ROLE_INPUT, LATHE_F32, "b h_kv q kv", FILL_NORMAL, 0.0, 1.0, false, true, true}}},
+    {"nsa_selected",
+     false,
+     false,
+     0.0,
+     "dlse",
+     2,
+     {FINAL("lse"),
+      {"blocks", ROLE_INPUT, LATHE_I32, "b h_kv q 16", FILL_BLOCK, 0.0, 0.0, false, false, false}}},
 #undef MASK
 #undef FINAL
 #undef STAT
@@ -256,6 +273,11 @@ bool spec_scatters(const struct spec_row *spec)
         any |= spec->arg[i].grad && spec->arg[i].role == ROLE_INPUT && strcmp(spec->arg[i].dims, "n") != 0;
     }
     return any;
+}
+
+bool spec_adds_by_head(const struct spec_row *spec)
+{
+    return spec && strcmp(spec->name, "nsa_compressed") == 0;
 }
 
 static const struct arg_row ATTENTION[] = {

@@ -215,6 +215,8 @@ static double draw(const struct tensor *t, const struct test_case *c, int64_t fl
         return (double)random_between(random, (int64_t)row->low, (int64_t)row->high);
     case FILL_PREFIX:
         return (double)random_between(random, 0, c->dim[DIM_KV] + 3);
+    case FILL_BLOCK:
+        return (double)random_between(random, -1, c->dim[DIM_KV] / 64);
     case FILL_UNIFORM:
         return row->low + (row->high - row->low) * (double)random_between(random, 0, 1 << 20) / (1 << 20);
     case FILL_PARTS:
