@@ -127,6 +127,7 @@ every_stub() {
         templates/elementwise/*) stub=templates/stub/elementwise ;;
         templates/attention/backward/sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below
         templates/attention/backward/wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=120 ;; # learned slopes, in pairs
+        templates/attention/backward/slices.cuh) stub=templates/stub/backward_slices ;;
         templates/attention/backward/* | templates/heads/zero_and_sum.cuh) stub=templates/stub/backward ;;
         templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked_bwd archs=sm_90a ;;
         templates/linear/backward/delta*.cuh) stub=templates/stub/linear_delta_bwd ;;
@@ -189,6 +190,10 @@ mla_files() {
         gen $spec dtype=bf16,h=16,h_kv=1,q=1,kv=8192,d=576,d_v=512 sm_86 attention_mla
     done
     gen causal dtype=bf16,h=16,q=4096,d=100 sm_80 attention_bwd_sm80 backward
+    for spec in mla relative_bias sinks; do
+        gen $spec dtype=bf16,h=16,h_kv=1,q=4096,d=576,d_v=512 sm_90a attention_bwd_slices backward
+        gen $spec dtype=f16,h=16,h_kv=1,q=4096,d=576,d_v=512 sm_86 attention_bwd_slices backward
+    done
 }
 
 backward_files() {
@@ -206,7 +211,7 @@ backward_files() {
         gen causal dtype=f16,h=16,q=4096,$dims sm_86 '' backward
     done
     for spec in $attention; do
-        [ $spec != mla ] || continue # no kernel adds what values give to keys
+        [ $spec != mla ] || continue # has a template of its own
         spills=0
         [ $spec != dropout ] || spills=64 # as above
         [ $spec != block_mask ] || spills=160 # a pair's block is found by two divisions beside all else that it needs

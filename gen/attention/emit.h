@@ -187,9 +187,9 @@ const char *grad_type(const struct emitter *e, int input); /* "float", "exact_su
 /* dq, dk or dv: given, or on the way to the gradient of an input. */
 bool gradient_wanted(const struct emitter *e, enum mod which);
 /* Of k or v: does the main kernel leave it in the workspace, for bwd_k or bwd_v to write the result from? */
-bool gradient_in_floats(const struct emitter *e, enum mod which);
+bool gradient_in_floats(const struct emitter *e, const struct plan *plan, enum mod which);
 /* Is bwd_q, bwd_k, bwd_v or bwd_o launched? */
-bool back_mod_runs(const struct emitter *e, enum mod which);
+bool back_mod_runs(const struct emitter *e, const struct plan *plan, enum mod which);
 void emit_backward_config(struct text_buf *t, const struct emitter *e, const struct plan *plan);
 
 /* ---- emit_split.c */

@@ -348,7 +348,8 @@ void emit_backward(struct attention *a, const struct plan *plan)
     emit_addresses(a, "", &e->back->pair, ", const col &c, int delta");
     emit_meeting_sites(a, plan);
     for (int m = 0; m < MOD_COUNT; m++)
-        emit_mod_back(e, (enum mod)m, type[m], back_mod_runs(e, (enum mod)m) ? e->back->stage[m] : NULL);
+        emit_mod_back(e, (enum mod)m, type[m],
+                      back_mod_runs(e, plan, (enum mod)m) ? e->back->stage[m] : NULL);
 }
 
 /* ---- config.gen.cuh --------------------------------------------------------------------------------- */
@@ -372,8 +373,8 @@ void emit_backward_config(struct text_buf *t, const struct emitter *e, const str
     text_add(t, "constexpr bool WANT_DQ = %s, WANT_DK = %s, WANT_DV = %s;\n",
              yes(gradient_wanted(e, MOD_QUERY)), yes(gradient_wanted(e, MOD_KEY)),
              yes(gradient_wanted(e, MOD_VALUE)));
-    text_add(t, "constexpr bool DK_F32 = %s, DV_F32 = %s;\n", yes(gradient_in_floats(e, MOD_KEY)),
-             yes(gradient_in_floats(e, MOD_VALUE)));
+    text_add(t, "constexpr bool DK_F32 = %s, DV_F32 = %s;\n", yes(gradient_in_floats(e, plan, MOD_KEY)),
+             yes(gradient_in_floats(e, plan, MOD_VALUE)));
     text_add(t,
              "constexpr bool DETERMINISTIC = %s, BACK_DQ_STORED = %s;\nconstexpr int BACK_PIECES = "
              "%d;\nconstexpr bool BACK_PAIRED = %s;\n",

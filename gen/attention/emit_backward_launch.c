@@ -40,21 +40,24 @@ static int n_mod_sites(const struct emitter *e, enum mod which)
 
 bool gradient_wanted(const struct emitter *e, enum mod which)
 {
+    if (which == MOD_VALUE && e->w->v_is_k)
+        return gradient_wanted(e, MOD_KEY); /* it is a part of it */
     const int arg = lathe__arg_find(e->sig, GRADIENT[which], 0);
     return arg_in(e->problem->present, arg) || n_mod_sites(e, which) > 0;
 }
 
-bool back_mod_runs(const struct emitter *e, enum mod which)
+bool gradient_in_floats(const struct emitter *e, const struct plan *plan, enum mod which)
 {
-    const bool stages = e->w->mod[which].n_stages > 0;
-    return which == MOD_OUTPUT
-               ? stages
-               : gradient_wanted(e, which) && (stages || which == MOD_QUERY || is_odd_row(e, (int)which));
+    return e->w->mod[which].n_stages > 0 || plan->attention.back.slices || is_odd_row(e, (int)which);
 }
 
-bool gradient_in_floats(const struct emitter *e, enum mod which)
+bool back_mod_runs(const struct emitter *e, const struct plan *plan, enum mod which)
 {
-    return e->w->mod[which].n_stages > 0 || is_odd_row(e, (int)which);
+    if (which == MOD_OUTPUT)
+        return e->w->mod[which].n_stages > 0;
+    if (which == MOD_VALUE && e->w->v_is_k)
+        return false;
+    return gradient_wanted(e, which) && (which == MOD_QUERY || gradient_in_floats(e, plan, which));
 }
 
 /* ---- where everything lives ---------------------------------------------------------------------------- */
@@ -87,9 +90,12 @@ static void place_gradients(struct recipe *r)
             r->grad[t].arg = -1;
             const struct product bytes = query_tiles(r, 4ll * plan->bm * plan->dk);
             r->grad[t].buffer = plan->dq_stored ? add_buffer(r->out, e, bytes) : add_zeroed(r, bytes);
-        } else if (gradient_in_floats(e, (enum mod)t)) {
+        } else if (t == TENSOR_V && e->w->v_is_k) {
+            r->grad[t] = r->grad[TENSOR_K];
+        } else if (gradient_in_floats(e, r->plan, (enum mod)t)) {
             r->grad[t].dim = r->forward.inner[t].dim;
             emit_place_in_workspace(&r->grad[t], 4, e, r->out);
+            r->out->buffer[r->grad[t].buffer].zero = plan->slices;
         }
     }
 }
@@ -500,7 +506,7 @@ static void add_after(struct recipe *r)
 {
     const struct emitter *e = r->a.e;
     for (int t = 0; t < TENSOR_O; t++)
-        if (back_mod_runs(e, (enum mod)t))
+        if (back_mod_runs(e, r->plan, (enum mod)t))
             add_back_mod(r, t, &r->forward.outer[t], &r->grad[t], &r->result[t]);
     back_add_input_kernels(r, true);
     back_declare_input_params(r);

@@ -155,12 +155,6 @@ static lathe_status lower_backward(struct kernel_request *r, struct attention_ke
 {
     struct backward_wanted wish;
     bool saves_states = false;
-    if (r->ir->v_is_k) {
-        snprintf(r->refused, sizeof r->refused,
-                 "v is k's memory, and no kernel adds what v gives to dk; the host device does (--device "
-                 "host), and so does a spec without v = \"k\" whose dk and dv the caller adds");
-        return LATHE_OK;
-    }
     lathe_status status =
         attention_lower_backward(r->ir, r->sig, r->problem, &k->backward, &k->back, r->refused);
     if (status != LATHE_OK)

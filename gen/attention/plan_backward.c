@@ -4,6 +4,8 @@
  */
 #include "gen/attention/backward.h"
 #include "gen/attention/kernel.h"
+#include "gen/attention/plan_back.h"
+#include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
 #include "gen/plan/planner.h"
 
@@ -45,8 +47,7 @@ static int back_smem(const struct back_tile *t, int dk, int dv, int element, int
            t->bn * t->bm * element * (t->split > 1 ? 2 : 1) + (diag ? 8 * (t->bm + t->bn) : 0) + 32;
 }
 
-/* Tables take what a tile leaves; a site for which that is too little is added to in global memory. */
-static void take_tables(const struct pair_needs *pair, int spare, struct back_plan *out)
+void plan_take_tables(const struct pair_needs *pair, int spare, struct back_plan *out)
 {
     int room[MAX_SITES];
     out->tables = spare > 0 ? spare / (4 * out->warps) : 0;
@@ -68,7 +69,7 @@ static bool tile_fits(const struct kernel_request *r, const struct back_tile *t,
     out->dv = round_up(dv, 16 * t->split);
     out->smem_bytes = back_smem(t, out->dk, out->dv, (int)lathe_dtype_size(r->problem->dtype),
                                 pair->rows + (pair->norm ? 1 : 0), pair->diag);
-    take_tables(pair, r->device->smem_bytes - out->smem_bytes, out);
+    plan_take_tables(pair, r->device->smem_bytes - out->smem_bytes, out);
     return d <= t->max_d && dv <= t->max_dv && r->device->smem_bytes >= t->min_smem &&
            out->smem_bytes <= r->device->smem_bytes;
 }
@@ -164,7 +165,7 @@ static bool take_hopper_tile(const struct kernel_request *r, const struct pair_n
         const int rows = tile_rows_bytes(&plan->attention.back, pair);
         const int least = hopper_smem_of(&plan->attention.back, rows, pair->diag, 1, 1);
         plan->attention.back.smem_bytes = 0;
-        take_tables(pair, BACK_SMEM_LIMIT - least, &plan->attention.back);
+        plan_take_tables(pair, BACK_SMEM_LIMIT - least, &plan->attention.back);
         plan->attention.back.smem_bytes =
             hopper_smem(&plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
         if (d <= 128 && dv <= 128 && plan->attention.back.smem_bytes <= r->device->smem_bytes &&
@@ -192,7 +193,7 @@ static bool take_wide_tile(const struct kernel_request *r, const struct pair_nee
             plan->attention.back.paired ? r->device->sm_count / 2 * 2 : r->device->sm_count;
         plan->attention.back.smem_bytes =
             wide_smem(&plan->attention.back, tile_rows_bytes(&plan->attention.back, pair), pair->diag);
-        take_tables(pair, BACK_SMEM_LIMIT - plan->attention.back.smem_bytes, &plan->attention.back);
+        plan_take_tables(pair, BACK_SMEM_LIMIT - plan->attention.back.smem_bytes, &plan->attention.back);
         if (plan->attention.back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
             return true;
     }
@@ -201,8 +202,7 @@ static bool take_wide_tile(const struct kernel_request *r, const struct pair_nee
 
 /* ---- what all of them ask -------------------------------------------------------------------------- */
 
-static void say_backward(const struct kernel_request *r, const struct backward *b, int rows,
-                         struct plan *plan)
+void plan_say_backward(const struct kernel_request *r, const struct backward *b, int rows, struct plan *plan)
 {
     const struct back_plan *t = &plan->attention.back;
     const bool single = r->problem->dtype == LATHE_F32;
@@ -232,6 +232,15 @@ static bool plan_forward(const struct kernel_request *r, struct plan *plan, char
     return plan_attention_sm80(&forward, plan, why);
 }
 
+/* Only attention_bwd_slices adds what v gives to dk. */
+static bool plan_own_values(const struct kernel_request *r, char *why)
+{
+    if (!r->ir->v_is_k)
+        return true;
+    snprintf(why, REASON_BYTES, "v is k's memory, of which attention_bwd_slices has gradients");
+    return false;
+}
+
 static bool plan_with(const struct kernel_request *r, struct plan *plan, char *why,
                       bool (*take)(const struct kernel_request *r, const struct pair_needs *pair,
                                    struct plan *plan))
@@ -249,7 +258,7 @@ static bool plan_with(const struct kernel_request *r, struct plan *plan, char *w
     plan->attention.back.forward = k->runs_forward;
     if (plan->attention.back.dq_stored && k->backward->mask.n_roots == 0 && !r->problem->deterministic)
         plan->attention.back.pieces = 2 * plan->attention.back.thread_blocks;
-    say_backward(r, &k->back, k->pair.rows + (k->pair.norm ? 1 : 0), plan);
+    plan_say_backward(r, &k->back, k->pair.rows + (k->pair.norm ? 1 : 0), plan);
     plan_say_copies(r, plan);
     return true;
 }
@@ -287,7 +296,7 @@ static const char TAKES_F32[] = "attention_bwd_sm80 takes f32 too";
 
 bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_sequences_back(r, why) && plan_with(r, plan, why, take_back_tile);
+    return plan_own_values(r, why) && plan_sequences_back(r, why) && plan_with(r, plan, why, take_back_tile);
 }
 
 bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why)
@@ -297,12 +306,12 @@ bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, 
                  "head dims of more than 128, for which attention_bwd_wide_sm90 has registers");
         return false;
     }
-    return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_no_sequences(r, why) &&
-           plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
+    return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_own_values(r, why) &&
+           plan_no_sequences(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
 }
 
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_no_sequences(r, why) &&
-           plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
+    return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_own_values(r, why) &&
+           plan_no_sequences(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
 }

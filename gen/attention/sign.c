@@ -114,7 +114,7 @@ static void count_sequences(struct signature *s)
 }
 
 /* Each batch is a sequence, but where `cu_q` says otherwise. */
-static void add_sizes(struct signature *s, const struct ir *ir, bool backward)
+static void add_sizes(struct signature *s, const struct ir *ir)
 {
     const uint8_t cu = (uint8_t)(1 + lathe__arg_find(s, "cu_q", 0));
     const uint8_t pages = s->paged_by;
@@ -139,7 +139,7 @@ static void add_sizes(struct signature *s, const struct ir *ir, bool backward)
         {.sym = SYM_PAGE, .beside = pages, .positive = true},
         {.sym = SYM_MOST, .beside = pages},
         {.sym = SYM_POOL, .beside = pages, .positive = true},
-        SIGN_HEAD_DIMS(backward ? ATTENTION_MOST_DIM : ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, 1),
+        SIGN_HEAD_DIMS(ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, 1),
     };
     static const struct sig_size free_size = {.named = true};
     sign_sizes(s, sizes, sizeof sizes / sizeof sizes[0]);
@@ -190,5 +190,5 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
     if (backward)
         add_gradients(s, ir);
     count_sequences(s);
-    add_sizes(s, ir, backward);
+    add_sizes(s, ir);
 }

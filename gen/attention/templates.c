@@ -145,5 +145,9 @@ const struct template_row attention_templates[] = {
      .define = define_pair,
      BACKWARD},
     {.name = "attention_bwd_sm80", .file = "attention/backward/sm80.cuh", .ok = plan_attention_bwd, BACKWARD},
+    {.name = "attention_bwd_slices",
+     .file = "attention/backward/slices.cuh",
+     .ok = plan_attention_bwd_slices,
+     BACKWARD},
     {.name = NULL},
 };

@@ -63,6 +63,8 @@ bool plan_attention_sm80(const struct kernel_request *r, struct plan *plan, char
 bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why);
+/* attention/plan_slices.c */
+bool plan_attention_bwd_slices(const struct kernel_request *r, struct plan *plan, char *why);
 
 /* attention/plan.c: what every attention template asks and fills in. */
 bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_dv, struct plan *plan,

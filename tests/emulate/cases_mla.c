@@ -167,6 +167,65 @@ static void add_odd_backward(struct case_list *list)
         }
 }
 
+/* Gradients of wide head dims, and of values that lie in keys. */
+static void add_wide_backward(struct case_list *list)
+{
+    static const struct inline_spec SPEC[] = {{"mla", NULL},
+                                              {"apart", "return attention { mask_mod = causal }\n"},
+                                              {"slopes", SPEC_slopes} /* a gradient of an input */,
+                                              {"relative_bias", NULL},
+                                              {"rope", NULL},
+                                              {"document", NULL},
+                                              {"tokens", SPEC_tokens},
+                                              {"sinks", NULL}};
+    static const int DIMS[][2] = {{576, 512}, {320, 24}, {264, 272}, {288, 512}, {272, 272}, {400, 136}};
+    static const char *const WITHOUT[] = {"", " dlse ", " dq dv ", " dk ", " dv dlse "};
+    static const int SM[] = {90, 80, 86};
+    for (int i = 0; i < COUNT(SPEC); i++)
+        for (int k = 0; k < (i < 2 ? 4 : 2); k++) {
+            const int *dim = DIMS[i == 0 ? 0 : (i + k) % COUNT(DIMS)];
+            struct test_case c =
+                case_of_attention("wide_back", SPEC[i].name, SPEC[i].text, k % 2 ? LATHE_F16 : LATHE_BF16,
+                                  dim[0], dim[1], SM[(i + k) % 3]);
+            c.pass = LATHE_BACKWARD;
+            c.dim[SYM_B] = 1 + k % 2;
+            c.dim[SYM_H] = 4;
+            c.dim[SYM_H_KV] = k % 2 + 1;
+            c.dim[SYM_Q] = 20 + 55 * k;
+            c.dim[SYM_KV] = 97 - 60 * (k == 2);
+            c.template_name = "attention_bwd_slices";
+            c.layout = (enum layout)((i + k) % LAYOUT_COUNT);
+            c.without = WITHOUT[(i + k) % COUNT(WITHOUT)];
+            c.deterministic = i % 2 == k % 2;
+            c.skewed = (i + k) % 4 == 3;
+            case_add(list, &c);
+        }
+}
+
+/* The same of head dims that other templates have, which runs the forward kernel first where it is asked to.
+ */
+static void add_values_in_keys(struct case_list *list)
+{
+    static const char *const WITHOUT[] = {"", " o lse ", " dlse ", " dq "};
+    for (int i = 0; i < COUNT(SPECS); i++)
+        for (int k = 0; k < 2; k++) {
+            struct test_case c =
+                case_of_attention("wide_back", SPECS[i].name, SPECS[i].text, k ? LATHE_F16 : LATHE_BF16,
+                                  k ? 72 : 192, k ? 40 : 128, k ? 80 : 90);
+            c.pass = LATHE_BACKWARD;
+            c.dim[SYM_B] = 2;
+            c.dim[SYM_H] = 6;
+            c.dim[SYM_H_KV] = 2;
+            c.dim[SYM_Q] = k ? 33 : 70;
+            c.dim[SYM_KV] = k ? 20 : 130;
+            c.template_name = "attention_bwd_slices";
+            c.tile = k ? "32x64w4p1s2" : NULL;
+            c.layout = (enum layout)((i + k) % LAYOUT_COUNT);
+            c.without = WITHOUT[(i + k) % COUNT(WITHOUT)];
+            case_add(list, &c);
+        }
+}
+
 void group_mla(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -183,6 +242,8 @@ void group_mla(struct case_list *list, bool full)
     add_tiles(list);
     add_odd(list);
     add_odd_backward(list);
+    add_wide_backward(list);
+    add_values_in_keys(list);
     for (int i = 0; i < COUNT(SPECS) - 1; i++)
         add_paged(list,
                   case_of_attention("mla_paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 144, 128, 90),

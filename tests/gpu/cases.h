@@ -96,8 +96,7 @@ lathe_status spec_open(lathe_spec **out, const struct spec_row *row, lathe_error
 bool spec_scatters(const struct spec_row *spec);
 /* Has an input an element for each pair, to which the heads of a group add? Their order is not to be had. */
 bool spec_adds_by_head(const struct spec_row *spec);
-/* Attention: is v no argument, but the first elements of k? Only the host device has a backward pass of it.
- */
+/* Attention: is v no argument, but the first elements of k? */
 bool spec_values_in_keys(const struct spec_row *spec);
 /* Arguments of a pass of a spec: those of its kind, its own, seeds and gradients. Returns how many; at most
    CASE_ARGS. */

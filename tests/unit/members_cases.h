@@ -73,6 +73,7 @@ static const struct members_case CASES[] = {
     {&FORWARD, &A100, "causal", F, "dtype=bf16,h=8,h_kv=2,q=1,d=128,pages=i32",
      "attention_params.pages attention_params.pages_b attention_params.pages_step attention_params.page "
      "attention_params.most_pages attention_params.n_pages"},
+    {&BACKWARD, &A100, "mla", B, "dtype=bf16,h=4,h_kv=1,q=64,d=576,d_v=512", ""},
     {&DECODE, &H100, "mla", F, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", ""},
     {&DECODE, &A100, "alibi", F, "dtype=bf16,h=8,h_kv=2,q=1,kv=8192,d=128,used_kv=i32", ""},
     {&BACKWARD_SPLIT, &H100, "causal", B, "dtype=bf16,h=2,q=64,d=128",

@@ -156,7 +156,53 @@ TEST(what_latent_attention_lacks_is_said)
     CHECK_EQ(asked(MLA, LATHE_FORWARD, &H100, "dtype=bf16,h=4,q=8,d=584,d_v=512", &plan, &err),
              LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_mla: d = 584; it takes multiples of 8 from 16 to 576");
-    CHECK_EQ(pick_pass(MLA, LATHE_BACKWARD, "dtype=bf16,h=4,q=8,d=64", &H100, &plan, &err),
+}
+
+TEST(wide_head_dims_and_values_in_keys_have_gradients_on_every_gpu)
+{
+    static const struct device *const DEVICE[] = {&H100, &A100, &RTX4090};
+    static const char *const TILE[] = {"64x64w4p1s2", "64x64w4p1s2", "32x64w4p1s2"};
+    struct plan plan;
+    lathe_error err;
+    for (size_t i = 0; i < sizeof DEVICE / sizeof *DEVICE; i++) {
+        CHECK_EQ(
+            asked(MLA, LATHE_BACKWARD, DEVICE[i], "dtype=bf16,h=16,h_kv=1,q=512,d=576,d_v=512", &plan, &err),
+            LATHE_OK);
+        CHECK_STR(err.text, "");
+        CHECK_STR(plan.row->name, "attention_bwd_slices");
+        CHECK_STR(plan.tile, TILE[i]);
+        CHECK_HAS(plan.reason, "head dims go in slices of 64 columns");
+        CHECK_HAS(plan.reason, "what v gives is added to dk");
+    }
+    CHECK_EQ(asked("causal", LATHE_BACKWARD, &H100, "dtype=f16,h=4,q=8,d=264,d_v=512", &plan, &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_bwd_slices");
+    CHECK(!strstr(plan.reason, "what v gives"));
+    CHECK_EQ(asked("causal", LATHE_BACKWARD, &H100, "dtype=f16,h=4,q=8,d=192,d_v=128", &plan, &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_bwd_wide_sm90");
+    CHECK_EQ(asked(MLA, LATHE_BACKWARD, &H100, "dtype=bf16,h=4,q=8,d=64,o=none", &plan, &err), LATHE_OK);
+    CHECK_HAS(plan.reason, "the forward kernel runs first");
+}
+
+TEST(gradients_that_wide_head_dims_lack_are_said)
+{
+    struct plan plan;
+    lathe_error err;
+    CHECK_EQ(asked("causal", LATHE_BACKWARD, &H100, "dtype=bf16,h=4,q=8,d=512,o=none", &plan, &err),
              LATHE_UNSUPPORTED);
-    CHECK_HAS(err.text, "v is k's memory, and no kernel adds what v gives to dk");
+    CHECK_HAS(err.text,
+              "attention_bwd_slices: no forward kernel for head dims beyond 256 runs in front of it: give "
+              "o and the finals");
+    CHECK_EQ(asked("causal", LATHE_BACKWARD, &H100, "dtype=f32,h=4,q=8,d=512", &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_bwd_slices: dtype f32; it takes f16 and bf16");
+    CHECK_EQ(asked("causal", LATHE_BACKWARD, &H100, "dtype=bf16,h=4,q=8,d=512,used_kv=i32", &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text,
+              "attention_bwd_slices: cu_q, used_kv or pages are given, beside which the host device alone");
+    CHECK_EQ(asked(MLA, LATHE_BACKWARD, &H100, "dtype=bf16,h=4,q=8,d=64", &plan, &err), LATHE_OK);
+    CHECK_EQ(asked("causal", LATHE_BACKWARD, &H100, "dtype=bf16,h=4,q=8,d=100,d_v=300", &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_bwd_slices: d = 100; it takes multiples of 8 from 16 to 576");
 }

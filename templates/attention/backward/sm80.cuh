@@ -81,22 +81,6 @@ struct layout { // offsets in bytes
     static_assert(SUMS == POSITIONS + 32);
 };
 
-// Row values of a query tile, which lie padded to whole tiles.
-DEV void load_rows(u32 to, const back_params &p, int b, int h, int tile)
-{
-    constexpr int PIECES = BM / 4; // of 16 bytes
-    const i64 rows = static_cast<i64>(query_tiles(p.z)) * BM;
-    const i64 stride = rows * own_batches(p) * p.z.n_h;
-    const float *from = p.rows + tile_line(p.z, own_batch(p, b), h) * BM + tile * BM;
-#pragma unroll
-    for (int first = 0; first < ROW_VALUES * PIECES; first += THREADS) {
-        const int i = first + static_cast<int>(fresh_thread());
-        if (i < ROW_VALUES * PIECES) {
-            copy16_async(to + static_cast<u32>(i * 16), from + i / PIECES * stride + i % PIECES * 4, 16);
-        }
-    }
-}
-
 // The key tile of the block of that number; of sequences, p is of its own from here on. False: it has none.
 template <class PARAMS> DEV bool find_keys(PARAMS &p, u32 number, key_block &at)
 {

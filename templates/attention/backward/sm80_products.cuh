@@ -212,6 +212,35 @@ template <class T, int COLUMNS> DEV void multiply_rows(float (&s)[MT][NB][4], u3
     }
 }
 
+// Row values of a query tile, which lie padded to whole tiles.
+DEV void load_rows(u32 to, const back_params &p, int b, int h, int tile)
+{
+    constexpr int PIECES = BM / 4; // of 16 bytes
+    const i64 rows = static_cast<i64>(query_tiles(p.z)) * BM;
+    const i64 stride = rows * own_batches(p) * p.z.n_h;
+    const float *from = p.rows + tile_line(p.z, own_batch(p, b), h) * BM + tile * BM;
+#pragma unroll
+    for (int first = 0; first < ROW_VALUES * PIECES; first += THREADS) {
+        const int i = first + static_cast<int>(fresh_thread());
+        if (i < ROW_VALUES * PIECES) {
+            copy16_async(to + static_cast<u32>(i * 16), from + i / PIECES * stride + i % PIECES * 4, 16);
+        }
+    }
+}
+
+// Of a lane, to where dq_shape::offset has the first one.
+DEV void add_fragment(float *place, const float (&x)[4])
+{
+    if constexpr (ADD_WIDTH == 4) {
+        add_global4(place, x);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            add_global(place + 32 * i, x[i]);
+        }
+    }
+}
+
 // dq' of the tile: this warp's piece of ds K, added to global memory.
 DEV void add_dq(u32 turned, u32 keys, float *tile)
 {
@@ -235,15 +264,7 @@ DEV void add_dq(u32 turned, u32 keys, float *tile)
     for (int m = 0; m < shape::MT; m++) {
 #pragma unroll
         for (int d = 0; d < shape::DB; d++) {
-            float *place = to + shape::offset((m * shape::DB + d) * 4, at.lane);
-            if constexpr (ADD_WIDTH == 4) {
-                add_global4(place, dq[m][d]);
-            } else {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    add_global(place + 32 * i, dq[m][d][i]);
-                }
-            }
+            add_fragment(to + shape::offset((m * shape::DB + d) * 4, at.lane), dq[m][d]);
         }
     }
 }

@@ -1,0 +1,19 @@
+/*
+ * plan_back.h: what the planners of attention's backward pass share.
+ */
+#ifndef LATHE_ATTENTION_PLAN_BACK_H
+#define LATHE_ATTENTION_PLAN_BACK_H
+
+struct back_plan;
+struct backward;
+struct kernel_request;
+struct pair_needs;
+struct plan;
+
+/* Tables of sums take what a tile leaves; a site for which that is too little is added to in global memory.
+ */
+void plan_take_tables(const struct pair_needs *pair, int spare, struct back_plan *out);
+/* plan->reason. rows: floats that a row brings. */
+void plan_say_backward(const struct kernel_request *r, const struct backward *b, int rows, struct plan *plan);
+
+#endif
