@@ -153,10 +153,10 @@ static lathe_status check_real(const struct ir *ir, const struct input *in, cons
     for (int64_t i = 0; i < count; i++) {
         struct phrase place = {{0}, 0};
         int64_t index[MAX_DIMS] = {0};
-        tensor_index(t, i, index);
-        const double value = tensor_get(t, index);
+        const double value = tensor_nth(t, i);
         if (!(value < in->range.least || value > in->range.most))
             continue;
+        tensor_index(t, i, index);
         say_place(&place, t, index);
         return lathe__fail(err, LATHE_ARG,
                            "argument '%s': expected values from %g to %g (its range, %.100s:%d), given %g%s",
@@ -175,14 +175,18 @@ lathe_status input_range_check(const struct ir *ir, int input, const lathe_arg *
         return check_real(ir, in, t, err);
     const bool ranged = input_range(in, dim, &r);
     const int64_t count = ranged || in->range.sorted ? tensor_count(t) : 0;
+    const int64_t line = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
     double before = 0;
     for (int64_t i = 0; i < count; i++) {
+        const double value = tensor_nth(t, i);
+        const bool outside = ranged && !(value >= (double)r.low && value < (double)r.high);
+        const bool falls = in->range.sorted && i % line > 0 && value < before;
         int64_t index[MAX_DIMS] = {0};
-        tensor_index(t, i, index);
-        const double value = tensor_get(t, index);
-        if (ranged && !(value >= (double)r.low && value < (double)r.high))
+        if (outside || falls)
+            tensor_index(t, i, index);
+        if (outside)
             return fail_range(ir, in, t, value, &r, index, err);
-        if (in->range.sorted && t->ndim > 0 && index[t->ndim - 1] > 0 && value < before)
+        if (falls)
             return fail_sorted(ir, in, t, before, value, index, err);
         before = value;
     }

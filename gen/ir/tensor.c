@@ -146,6 +146,18 @@ void tensor_index(const lathe_arg *t, int64_t number, int64_t *index)
     }
 }
 
+double tensor_nth(const lathe_arg *t, int64_t number)
+{
+    if (!t->strides)
+        return dtype_load(t->dtype, t->data, number);
+    int64_t element = 0;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        element += number % t->shape[d] * t->strides[d];
+        number /= t->shape[d];
+    }
+    return dtype_load(t->dtype, t->data, element);
+}
+
 void tensor_set_all(const lathe_arg *t, const double *value)
 {
     const int64_t count = tensor_count(t);

@@ -10,9 +10,10 @@
 double tensor_get(const lathe_arg *t, const int64_t *index);
 void tensor_set(const lathe_arg *t, const int64_t *index, double value);
 /* Its elements in the order of rows, the last dim fastest, whatever the strides: how many, where one is, and
-   all of them at once. */
+   its value, and all of them at once. */
 int64_t tensor_count(const lathe_arg *t);
 void tensor_index(const lathe_arg *t, int64_t number, int64_t *index);
+double tensor_nth(const lathe_arg *t, int64_t number);
 void tensor_set_all(const lathe_arg *t, const double *value);
 static inline int64_t tensor_stride(const lathe_arg *t,
                                     int dim) /* in elements, also where strides are NULL */

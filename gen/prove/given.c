@@ -139,8 +139,9 @@ static void say_input(struct prover *p, const struct input *in, const lathe_arg 
     double low = (double)INFINITY;
     double high = -(double)INFINITY;
     for (int64_t i = 0; i < count; i++) {
-        low = fmin(low, dtype_load(t->dtype, t->data, i));
-        high = fmax(high, dtype_load(t->dtype, t->data, i));
+        const double value = dtype_load(t->dtype, t->data, i);
+        low = value < low ? value : low;
+        high = value > high ? value : high;
     }
     if (in->is_scalar)
         say(p, "; %s = %g", in->name, low);
