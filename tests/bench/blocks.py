@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """blocks.py: attention over lists of live key blocks (block_mask, block_lists) beside the plain kernel.
 
-    python3 tests/bench/blocks.py --library build/liblathe.so [--lengths 4096,16384] [--density 0.125] [--quick]
+    python3 tests/bench/blocks.py --library build/liblathe.so [--lengths 4096,16384] [--density 0.125] [--blocks 64,128] [--kernels] [--quick]
 
 bf16, b 1, h 16, d 128, not causal; each query block of 64 or 128 tokens sees a random share of the key blocks. Milliseconds of the
-forward and backward pass, and the rate on the live part as a share of the plain kernel's: density * plain / ours. o of one head is
-checked against float64. Needs the GPU and torch (77: not here).
+forward and backward pass, and the rate on the live part as a share of the plain kernel's: density * plain / ours; "kept" is a launch
+that finds the map of an earlier one in its workspace, and "map" the difference of the two. --kernels: the time of each kernel, too, as
+torch.profiler has it. o and dq of one head are checked against float64. Needs the GPU and torch (77: not here).
 """
 
 import argparse
 import os
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -21,11 +23,14 @@ except (ImportError, OSError) as missing:  # OSError: a library that torch needs
     sys.exit(77)
 
 import lathe  # noqa: E402
+import masks  # noqa: E402
 import timer  # noqa: E402
 
 H, D = 16, 128
 CHECKED_ROWS = 512
 ERROR_BOUND = 1e-2
+LAUNCHES = 5  # with a profiler
+WAYS = "forward", "backward"
 SPEC = """local BLOCK = {block}
 return attention {{
   inputs = {{ live = tensor("i32", "b", "h", "q_blocks", "kv_blocks", {{ range = {{ 0, 2 }} }}) }},
@@ -47,27 +52,57 @@ class Bench:
     def __init__(self, options):
         self.ctx = lathe.Context(options.library, device=0, cache_dir=options.cache)
         self.clock = timer.timers(options.quick)["burst"]
+        self.options = options
         self.density = options.density
         self.right = True
+        self.folder = tempfile.TemporaryDirectory()
         print(f"{self.ctx.device_name}: b 1, h {H}, d {D}, bf16, {self.density} of the key blocks live")
 
-    def calls(self, spec, tensors, more):
-        q, k, v, o, lse, do, grads = tensors
-        return (self.ctx.call(spec, q=q, k=k, v=v, o=o, lse=lse, **more),
-                self.ctx.call(spec, backward=True, q=q, k=k, v=v, o=o, lse=lse, do=do, **grads, **more))
+    def spec(self, block):
+        path = os.path.join(self.folder.name, f"blocks_{block}.lua")
+        if not os.path.exists(path):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(SPEC.format(block=block))
+        return path
 
-    def error(self, tensors, live, block):
-        q, k, v, o = (x[0, 1].double() for x in tensors[:4])
-        mask = live[0, 1].bool().repeat_interleave(block, 0).repeat_interleave(block, 1)[:CHECKED_ROWS]
-        s = (q[:CHECKED_ROWS] @ k.T * D ** -0.5).masked_fill(~mask, float("-inf"))
+    def calls(self, spec, tensors, more, kept=False):
+        q, k, v, o, lse, do, grads = tensors
+        more = dict(more, mask_kept=0) if kept else more
+        forward = dict(q=q, k=k, v=v, o=o, lse=lse, **more)
+        backward = dict(q=q, k=k, v=v, o=o, lse=lse, do=do, **grads, **more)
+        calls = self.ctx.call(spec, **forward), self.ctx.call(spec, backward=True, **backward)
+        if kept:
+            masks.keep(calls[0], list(forward))
+            masks.keep(calls[1], list(backward))
+        return calls
+
+    def print_kernels(self, way, call):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            for _ in range(LAUNCHES):
+                call()
+            torch.cuda.synchronize()
+        times = {}
+        for event in profile.events():
+            times.setdefault(event.name, []).append(event.device_time)
+        print(f"  {way}: " + "; ".join(f"{name} {sum(t) / LAUNCHES:.1f} us" for name, t in times.items()), flush=True)
+
+    def errors(self, tensors, live, block):
+        """Of some rows of o, and of dq."""
+        q, k, v, o, lse, do, grads = tensors
+        q, k, v, do = (x[0, 1].double() for x in (q, k, v, do))
+        q, do = q[:CHECKED_ROWS].requires_grad_(True), do[:CHECKED_ROWS]
+        mask = live[0, 1].bool().repeat_interleave(block, 0).repeat_interleave(block, 1)[:CHECKED_ROWS, :k.shape[0]]
+        s = (q @ k.T * D ** -0.5).masked_fill(~mask, float("-inf"))
         want = torch.softmax(s, -1) @ v
-        return float((o[:CHECKED_ROWS] - want).norm() / want.norm())
+        want.backward(do)
+        return [float((got[0, 1, :CHECKED_ROWS].double() - x.detach()).norm() / x.detach().norm())
+                for got, x in ((o, want), (grads["dq"], q.grad))]
 
     def row(self, length, block):
         q, k, v, do = (torch.randn(1, H, length, D, device="cuda").bfloat16() for _ in range(4))
         tensors = (q, k, v, torch.empty_like(q), torch.empty(1, H, length, device="cuda"), do,
                    {n: torch.empty_like(q) for n in ("dq", "dk", "dv")})
-        n = length // block
+        n = -(-length // block)
         live = (torch.rand(1, H, n, n, device="cuda") < self.density).to(torch.int32)
         live[..., 0] = 1
         share = float(live.double().mean())
@@ -76,22 +111,28 @@ class Bench:
         lists = self.ctx.call("block_lists", counts=counts, blocks=blocks, live=table.view(-1, n))
         lists()
         assert torch.equal(table, live), "block_lists"
-        path = os.path.join("/tmp", f"blocks_{block}.lua")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(SPEC.format(block=block))
         plain = self.calls("full", tensors, {})
-        ours = self.calls(path, tensors, {"live": table})
-        for call in plain + ours:
+        ours = self.calls(self.spec(block), tensors, {"live": table})
+        kept = self.calls(self.spec(block), tensors, {"live": table}, kept=True)
+        if self.options.info:
+            print("".join(call.info for call in ours))
+        for call in plain + kept + ours:
             call()
         ours[0]()
-        error = self.error(tensors, live, block)
-        times = self.clock.measure({"forward": ours[0], "backward": ours[1], "plain forward": plain[0],
-                                    "plain backward": plain[1], "lists": lists})
-        self.right &= error < ERROR_BOUND
-        print(f"{length} tokens, blocks of {block}, {share:.3f} live: lists {times['lists']['ms'] * 1e3:.1f} us; " + "; ".join(
-            f"{way} {times[way]['ms']:.3f} ms (plain {times['plain ' + way]['ms']:.3f}), "
-            f"{share * times['plain ' + way]['ms'] / times[way]['ms']:.3f} of its rate" for way in ("forward", "backward")) +
-            f"; error {error:.1e}{'' if error < ERROR_BOUND else '  WRONG'}", flush=True)
+        ours[1]()
+        errors = self.errors(tensors, live, block)
+        times = self.clock.measure({"lists": lists, **{
+            f"{kind}{way}": calls[i] for i, way in enumerate(WAYS) for kind, calls in (("", ours), ("kept ", kept), ("plain ", plain))}})
+        ms = {name: t["ms"] for name, t in times.items()}
+        self.right &= max(errors) < ERROR_BOUND
+        print(f"{length} tokens, blocks of {block}, {share:.3f} live: lists {ms['lists'] * 1e3:.1f} us; error "
+              f"{errors[0]:.1e} {errors[1]:.1e}{'' if max(errors) < ERROR_BOUND else '  WRONG'}")
+        for i, way in enumerate(WAYS):
+            each, once, whole = ms[way], ms["kept " + way], ms["plain " + way]
+            print(f"  {way}: plain {whole:.3f} ms; map each time {each:.3f} ms, {share * whole / each:.3f} of its rate; kept "
+                  f"{once:.3f} ms, {share * whole / once:.3f}; map {(each - once) * 1e3:.1f} us", flush=True)
+            if self.options.kernels:
+                self.print_kernels(way, ours[i])
 
 
 def main():
@@ -100,6 +141,9 @@ def main():
     parser.add_argument("--cache")
     parser.add_argument("--lengths", default="4096,16384")
     parser.add_argument("--density", type=float, default=0.125)
+    parser.add_argument("--blocks", default="64,128")
+    parser.add_argument("--kernels", action="store_true")
+    parser.add_argument("--info", action="store_true", help="templates and tiles")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -107,8 +151,8 @@ def main():
         return 77
     bench = Bench(options)
     for length in options.lengths.split(","):
-        for block in (64, 128):
-            bench.row(int(length), block)
+        for block in options.blocks.split(","):
+            bench.row(int(length), int(block))
     return 0 if bench.right else 1
 
 
