@@ -58,6 +58,15 @@ static const char ODD_BLOCKS[] =
     "  return gt(x.chosen(at.h, min(at.row // 48, at.n_tall - 1), min(at.kv // 40, at.n_wide - 1)) % 3, 0)\n"
     "end }\n";
 
+/* The first keys are seen by all queries, others by few: their block is long, and comes first. */
+static const char HOT_BLOCKS[] =
+    "return attention { inputs = { chosen = tensor('u8', 'b', 'h', 'tall', "
+    "'wide') }, mask_mod = function(at, x)\n"
+    "  local block = x.chosen(at.b, at.h, min(at.row // 64, at.n_tall - 1), "
+    "min(at.kv // 64, at.n_wide - 1))\n"
+    "  return lt(at.kv // 64, 1) | eq((block + 5 * (at.row // 64) + 3 * (at.kv // 64)) % 32, 0)\n"
+    "end }\n";
+
 /* Warpgroups of sm_90a pass over tiles that have nothing for their 64 rows, and lanes find values of columns
    and rows for each other. */
 static const struct {
@@ -93,6 +102,16 @@ static const struct {
     {"wide_blocks", WIDE_BLOCKS, NULL, LATHE_BACKWARD, 80, 128},
     {"odd_blocks", ODD_BLOCKS, "attention_fwd_sm90", LATHE_FORWARD, 90, 128},
     {"odd_blocks", ODD_BLOCKS, "attention_bwd_sm90", LATHE_BACKWARD, 90, 128},
+};
+
+/* Of three heads two make a section of those that are at work at a time. */
+static const struct {
+    const char *template_name;
+    int b, h, h_kv, d;
+} HOT[] = {
+    {"attention_bwd_sm90", 1, 3, 3, 64},
+    {"attention_bwd_sm90", 3, 2, 1, 128},
+    {"attention_bwd_wide_sm90", 1, 3, 3, 192},
 };
 
 /* Few columns make a look at pairs dear: of fewer heads the "selected" ones are not looked at. */
@@ -153,5 +172,17 @@ void group_masks(struct case_list *list, bool full)
         c.pass = BY_WARPGROUP[i].pass;
         c.template_name = BY_WARPGROUP[i].template_name;
         add_sizes(list, &c, full);
+    }
+    for (int i = 0; i < COUNT(HOT); i++) {
+        const int d = HOT[i].d;
+        struct test_case c = case_of_attention("masks", "hot_blocks", HOT_BLOCKS, LATHE_BF16, d, d, 90);
+        c.pass = LATHE_BACKWARD;
+        c.template_name = HOT[i].template_name;
+        c.dim[SYM_B] = HOT[i].b;
+        c.dim[SYM_H] = HOT[i].h;
+        c.dim[SYM_H_KV] = HOT[i].h_kv;
+        c.dim[SYM_Q] = 450;
+        c.dim[SYM_KV] = 1100;
+        case_add(list, &c);
     }
 }

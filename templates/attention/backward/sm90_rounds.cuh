@@ -3,7 +3,7 @@
 // tile of dq.
 #pragma once
 #include "attention/backward/wide_sm90_peer.cuh"
-#include "attention/backward/sm90_split_tail.cuh"
+#include "attention/backward/sm90_long_lists.cuh"
 
 namespace back {
 
@@ -97,32 +97,51 @@ DEV void tell_block(const block_rounds &rounds, u32 round, bool exists, const ke
     }
     mbarrier_arrive(rounds.told().full(at.stage));
 }
-// left: what of a share is left for the round; taken: numbers so far.
+// By a warp: the block of the next round; false: there is none any more. found: what find_long_lists tells, once numbers are taken.
+DEV bool next_by_length(const back_params &p, const block_rounds &rounds, u32 round, bool leader, u32 &found, u32 &taken, key_block &block)
+{
+    if (round == 0) {
+        found = find_long_lists(p);
+    }
+    const int lead = __ffs(static_cast<int>(__ballot_sync(ALL_LANES, leader))) - 1;
+#pragma unroll 1
+    for (u32 from = round;; from++) { // the first number is the thread block's own, all others are taken from a counter
+        const u32 number = __shfl_sync(ALL_LANES, leader ? next_number(p, rounds, from, taken++) : 0, lead);
+        if (number < long_ones(found)) {
+            block = nth_long_block(p, found, number);
+            return true;
+        }
+        if (!is_block(p.z, number - long_ones(found))) {
+            return false;
+        }
+        block = nth_block(p.z, number - long_ones(found));
+        order_by_length(p, block);
+        if (!is_long(p, found, block)) {
+            return true;
+        }
+    }
+}
+// left: what of a share is left for the round, or what find_long_lists tells; taken: numbers so far.
 DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round, bool leader, u32 &left, u32 &taken)
 {
-    u32 number = leader && left == 0 ? next_number(p, rounds, round, taken++) : 0;
-    if constexpr (CUTS) {
+    if constexpr (BY_LENGTH) {
+        key_block block{};
+        const bool exists = next_by_length(p, rounds, round, leader, left, taken, block);
         if (leader) {
+            tell_block(rounds, round, exists, block);
+        }
+    } else if (leader) {
+        const u32 number = left == 0 ? next_number(p, rounds, round, taken++) : 0;
+        if constexpr (CUTS) {
             walk_part part{};
             const key_block block = find_part(p.z, number_of_blocks(p.z), number, left, part);
             rounds.told().template wait_empty<cfg::BOUND_WAITS>(round_place::nth(round), "place of a round");
             put_part(rounds.part(round), part);
             tell_block(rounds, round, block.group > 0, block);
+        } else {
+            const bool exists = is_block(p.z, number);
+            tell_block(rounds, round, exists, exists ? nth_block(p.z, number) : key_block{});
         }
-    } else if constexpr (BY_LENGTH) {
-        number = __shfl_sync(ALL_LANES, number, __ffs(static_cast<int>(__ballot_sync(ALL_LANES, leader))) - 1);
-        const bool exists = is_block(p.z, number);
-        key_block block{};
-        if (exists) {
-            block = nth_block(p.z, number);
-            order_by_length(p, block);
-        }
-        if (leader) {
-            tell_block(rounds, round, exists, block);
-        }
-    } else if (leader) {
-        const bool exists = is_block(p.z, number);
-        tell_block(rounds, round, exists, exists ? nth_block(p.z, number) : key_block{});
     }
     __syncwarp();
 }
