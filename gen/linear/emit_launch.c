@@ -279,12 +279,12 @@ static void add_by_chunk(struct emitter *e, const struct layout *l, const struct
     struct beside beside = {-1, -1, 1};
     struct launch *launch = NULL;
     if (to->inverse > 0)
-        beside.inverse = add_buffer(out, e, linear_chunks(e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
+        beside.inverse = add_buffer(out, e, linear_chunks(e, to->chunk_bytes));
     if (to->pieces > 0)
         beside.parts = add_part_buffer(e, to, out);
     only_where(add_kernel(e, l, plan, "fwd", to->slices, &beside, out, e->out), SYM_T, 0, FEW);
     if (to->inverse > 0) {
-        launch = add_kernel(e, l, plan, "inverse", to->slices, &beside, out, again);
+        launch = add_kernel(e, l, plan, to->keyed ? "prepare" : "inverse", to->slices, &beside, out, again);
         launch->grid = linear_chunks(e, 1);
         launch->smem_bytes = to->inverse;
         only_where(launch, SYM_T, FEW + 1, INT32_MAX);

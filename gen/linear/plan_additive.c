@@ -54,7 +54,7 @@ static bool choose_stages(const struct kernel_request *r, struct linear_plan *to
 }
 
 /* A ninth warp, of the sum of keys, would leave a thread too few registers for the rows of a wide state. */
-static void choose_columns(const struct kernel_request *r, struct linear_plan *to)
+void linear_plan_columns(const struct kernel_request *r, struct linear_plan *to)
 {
     enum { WIDE = 128 };
     const int warps = ((int)r->problem->dim[SYM_D_V] + WARP_COLUMNS - 1) / WARP_COLUMNS;
@@ -87,7 +87,7 @@ bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, cha
         snprintf(why, REASON_BYTES, "%s", not );
     if (not || !linear_plan_walks(r, plan, why))
         return false;
-    choose_columns(r, to);
+    linear_plan_columns(r, to);
     if (!choose_stages(r, to)) {
         snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", smem_bytes(r, to),
                  r->device->smem_bytes);

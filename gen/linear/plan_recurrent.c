@@ -64,6 +64,12 @@ bool linear_plan_walks(const struct kernel_request *r, struct plan *plan, char *
     return true;
 }
 
+void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to)
+{
+    to->warps = 4;
+    to->slices = slices_of((int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], to->warps);
+}
+
 bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, char *why)
 {
     return linear_plan_walks(r, plan, why);
@@ -108,7 +114,7 @@ static int delta_smem_bytes(const struct linear_plan *plan, int pad)
 
 bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    enum { MOST_D = 128, WARPS = 4, THREADS = 256, COLUMNS = 64, CHUNK = LINEAR_CHUNK, STEP = 64 };
+    enum { MOST_D = 128, THREADS = 256, COLUMNS = 64, CHUNK = LINEAR_CHUNK, STEP = 64 };
     const char *not = why_not_delta(r);
     if (not )
         snprintf(why, REASON_BYTES, "%s", not );
@@ -120,10 +126,10 @@ bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *
     const int pad = round_up(r->problem->dim[SYM_D], STEP);
     to->chunks = true;
     to->chunk_threads = THREADS;
-    to->warps = WARPS;
-    to->slices = slices_of((int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], WARPS);
+    linear_plan_four_warps(r, to);
     to->chunk_slices = to->slices;
     to->inverse = 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK; /* linear/delta_inverse.cuh */
+    to->chunk_bytes = 2 * CHUNK * CHUNK;
     to->stages = 2;
     if (delta_smem_bytes(to, pad) > r->device->smem_bytes)
         to->stages = 1;

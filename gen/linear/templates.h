@@ -6,16 +6,23 @@
 
 #include "gen/plan/template.h"
 
+struct linear_plan;
+
 extern const struct template_row linear_templates[];
 
 /* Fill the plan, or say why not in `why` (REASON_BYTES). */
 bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_keyed_delta(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 /* Of all: what they ask of dims and device, and the numbers of kernels that go token by token. */
 bool linear_plan_walks(const struct kernel_request *r, struct plan *plan, char *why);
+/* Then: of those whose blocks have four warps for a chunk of tokens. */
+void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *to);
+/* And of those whose warps have 16 value channels each: how many a block has. */
+void linear_plan_columns(const struct kernel_request *r, struct linear_plan *to);
 
 #endif

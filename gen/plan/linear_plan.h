@@ -23,6 +23,8 @@ struct linear_plan {
     int piece_blocks;  /* at most */
     int part_bytes;    /* of what a block's piece adds to the state */
     int inverse; /* shared memory of the kernel that inverts for the delta rule, a block a chunk; 0: none */
+    int chunk_bytes;  /* what it leaves of a chunk of a head */
+    bool keyed;       /* and it is that of linear/keyed_delta.cuh */
     bool back_chunks; /* backward: the same */
     bool back_delta;  /* of which: with the delta rule */
     int chunk_blocks; /* of these chunks: blocks that a multiprocessor has room for, 1 or 2 */

@@ -139,16 +139,6 @@ template <bool STATES> struct state_job {
             }
         }
     }
-    DEV void store_row(element *to, const uint4 &four)
-    {
-        const u32 word[4] = {four.x, four.y, four.z, four.w};
-        float x[8];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            unpack<element>(word[i], x[2 * i], x[2 * i + 1]);
-        }
-        store_any<8, element>(to, x);
-    }
     // One step; `turn` counts them.
     __device__ __forceinline__ void take(state_columns &s, int number, int place, u32 step, int turn) const
     {

@@ -25,6 +25,18 @@ template <int COLS, class T> DEV void load_step(u32 tile, const T *from, i64 str
     }
 }
 
+// Eight elements of a row that need not be aligned.
+    DEV void store_row(cfg::element *to, const uint4 &four)
+    {
+        const u32 word[4] = {four.x, four.y, four.z, four.w};
+        float x[8];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            unpack<cfg::element>(word[i], x[2 * i], x[2 * i + 1]);
+        }
+        store_any<8, cfg::element>(to, x);
+    }
+
 // What lanes have of 8 numbers, of as many tokens, a sum over all lanes: lane l gets number l % 8.
 constexpr int HALF_STEP = STEP / 2; // more at a time would take registers of the logarithms
 template <int N> DEV float sum_of_half(const float (&x)[N])

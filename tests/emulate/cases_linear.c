@@ -256,6 +256,37 @@ static void add_delta_back(struct case_list *list)
         }
 }
 
+/* linear/keyed_delta.cuh: gates that are mild and steep ones, that leave nothing, keys that are alike; head
+   dims of one group of 64 key channels to four, value channels of one warp to several blocks. */
+static const struct inline_spec KEYED[] = {
+    {SPEC(keyed_delta)}, {SPEC(keyed_resets)}, {SPEC(keyed_alike)}, {SPEC(keyed_backwards)}, {"kda", NULL}};
+
+static const struct shape KEYED_SHAPES[] = {
+    {1, 2, 1, 145, 1, 1, LAYOUT_PADDED, " cu state_index "},
+    {1, 4, 2, 200, 6, 7, LAYOUT_COMPACT, " "},
+};
+
+static void add_keyed(struct case_list *list)
+{
+    static const int DIMS[][2] = {{128, 72}, {64, 128}, {256, 40}, {40, 16}, {136, 200}, {16, 48}};
+    for (int k = 0, n = 0; k < COUNT(KEYED); k++)
+        for (int d = 0; d < 2; d++, n++) {
+            const int *dim = DIMS[d == 0 ? k % 2 : 1 + k];
+            struct test_case c =
+                case_of_attention("linear", KEYED[k].name, KEYED[k].text, n % 2 ? LATHE_F16 : LATHE_BF16,
+                                  dim[0], dim[1], n % 3 ? 90 : 80);
+            c.group = "linear_keys";
+            c.template_name = "linear_keyed_delta";
+            for (int s = 0; s < COUNT(CHUNKS); s++)
+                if ((s + n) % 2 == 0 || s == COUNT(CHUNKS) - 1)
+                    add(list, c, &CHUNKS[s]);
+            add(list, c, &SHAPES[n % COUNT(SHAPES)]);
+            add(list, c, &KEYED_SHAPES[n % COUNT(KEYED_SHAPES)]);
+            c.in_place = true;
+            add(list, c, &OVER[n % 3]);
+        }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_over(list);
@@ -264,6 +295,7 @@ void group_linear(struct case_list *list, bool full)
     add_chunked(list);
     add_chunked_back(list);
     add_delta_back(list);
+    add_keyed(list);
     static const char *const SHIPPED[] = {
         "linear", "linear_elu", "retention_linear", "lightning",   "simple_gla", "mamba2", "gla",
         "hgrn2",  "rwkv6",      "delta_rule",       "gated_delta", "kda",        "flao",   "flao_lrpe"};

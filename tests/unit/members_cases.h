@@ -37,6 +37,14 @@ static const struct contract LINEAR_BACK = {"attention.md attention_backward.md 
                                             "linear_variant linear_back_params",
                                             MODS BACKS " SITES SITE_OF SITE_FORM WANTS site site_address"};
 
+/* What is taken by its name alone. */
+static const struct device BY_KEYS = {.sm = 90,
+                                      .sm_count = 132,
+                                      .smem_bytes = 232448,
+                                      .arch = "sm_90a",
+                                      .template_name = "linear_keyed_delta",
+                                      .template_only = true};
+
 struct members_case {
     const struct contract *contract;
     const struct device *device;
@@ -141,6 +149,7 @@ static const struct members_case CASES[] = {
     {&LINEAR, &H100, "rwkv6", F, "dtype=bf16", ""},
     {&LINEAR, &H100, "gla", F, "dtype=f32", ""},
     {&LINEAR, &A100, "kda", F, "dtype=bf16", ""},
+    {&LINEAR, &BY_KEYS, "kda", F, "dtype=f16", ""},
     {&LINEAR, &A100, "gated_delta", F, "dtype=bf16", ""},
     {&LINEAR, &A100, "delta_rule", F, "dtype=bf16,cu=i32,seqs=3,state=f32,state_out=f32,d=256,d_v=256", ""},
     {&LINEAR_BACK, &H100, "gla", B, "dtype=bf16,cu=i32,seqs=3,dstate=f32,state=f32", ""},

@@ -66,6 +66,40 @@ TEST(steps_fit_every_device)
             }
 }
 
+/* Behind a decay by key channel the delta rule goes in chunks where that is asked for by name. */
+TEST(the_delta_rule_by_key_channel_goes_in_chunks)
+{
+    static const struct {
+        const struct device *device;
+        const char *spec, *problem, *refusal;
+        int slices, column_warps, smem_bytes;
+    } row[] = {
+        {&H100, "kda", "dtype=bf16,t=64,d=128", NULL, 2, 4, 388 * 128 + 10240 + 8192},
+        {&A100, "kda", "dtype=f16,t=64,d=256,d_v=40", NULL, 1, 3, 388 * 256 + 10240 + 6144},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=72,d_v=16", NULL, 1, 1, 388 * 128 + 10240 + 2048},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=256", "needs 117760 bytes of shared memory", 0, 0, 0},
+        {&H100, "kda", "dtype=f32,t=64,d=128", "serves bf16 and f16", 0, 0, 0},
+        {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0},
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", "serves a decay per key channel", 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const struct device wish = asking_for(row[i].device, "linear_keyed_delta");
+        struct plan plan;
+        lathe_error err = {.status = LATHE_OK};
+        const lathe_status status = pick_pass(row[i].spec, LATHE_FORWARD, row[i].problem, &wish, &plan, &err);
+        CHECK_EQ(status, row[i].refusal ? LATHE_UNSUPPORTED : LATHE_OK);
+        if (row[i].refusal) {
+            CHECK_HAS(err.text, row[i].refusal);
+            continue;
+        }
+        CHECK_STR(plan.row->name, "linear_keyed_delta");
+        CHECK_EQ(plan.linear.chunk_slices, row[i].slices);
+        CHECK_EQ(plan.linear.column_warps, row[i].column_warps);
+        CHECK_EQ(plan.linear.smem_bytes, row[i].smem_bytes);
+        CHECK(plan.linear.inverse <= row[i].device->smem_bytes);
+    }
+}
+
 /* The delta rule goes back in chunks on every device that has room for them. */
 TEST(the_delta_rule_goes_back_in_chunks)
 {

@@ -1,0 +1,33 @@
+// linear/keyed_delta_parts.cuh: what one kernel of the delta rule behind a decay by key channel leaves for the other, of each chunk of 64 tokens of each head.
+//
+// With G the sums of a channel's logarithms from the chunk's start on: q and k as they read, q e^G and k e^G, k as it writes, k e^(G_end - G), e^G_end; and of
+// the pairs of tokens A_ij = q_i (e^(G_i - G_j) k_j)', T = (1 + diag(beta) N)^-1 diag(beta) with N of keys in the place of q. No exponent is above 0.
+#pragma once
+#include "linear/chunk.cuh"
+#include "linear/steps.cuh"
+
+namespace linear {
+
+static_assert(DECAY_BY_KEY, "a decay by key channel");
+static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
+
+constexpr int CHUNK_STEPS = CHUNK_TOKENS / STEP;
+
+// In both memories the same bytes: tiles as swizzle has them, blocks of 16 x 16 pairs in the order in which lanes hold operands of mma.sync. In two parts, of
+// which the walk needs the first one first.
+struct prepared {
+    static constexpr int TILE = CHUNK_TOKENS * KEY_PAD * 2;
+    static constexpr int BLOCK = 32 * 16, BLOCKS = CHUNK_STEPS * (CHUNK_STEPS + 1) / 2 * BLOCK; // on the diagonal and below it
+    static constexpr int READ_K = 0, INVERSE = READ_K + TILE, FIRST = INVERSE + BLOCKS;         // k e^G, T
+    static constexpr int READ_Q = FIRST, WRITE_K = READ_Q + TILE, PAIRS = WRITE_K + TILE, FACTORS = PAIRS + BLOCKS;
+    static constexpr int END = FACTORS + 4 * KEY_PAD, SECOND = END - FIRST;
+    DEV int block(int i, int j) { return (i * (i + 1) / 2 + j) * BLOCK; } // j <= i
+    DEV unsigned char *of(const linear_params &p, const sequence &s, int h, int place)
+    {
+        return static_cast<unsigned char *>(p.inverse) + (chunk_number(p, s, place) * p.z.n_h + h) * END;
+    }
+};
+// As C, for the planner: 388 pad + 10240
+static_assert(prepared::END == 388 * KEY_PAD + 10240, "the planner says the same");
+
+} // namespace linear

@@ -1,0 +1,321 @@
+// linear/keyed_delta_prepare.cuh: kernel: what of the delta rule behind a decay by key channel is of a chunk of 64 tokens alone (struct prepared).
+//
+// Launch: a block of 128 threads for each chunk of each head, keyed_smem_bytes() of shared memory. A warp has a step of 16 tokens. With c the sums of a
+// channel's logarithms from its step's start on and L all that the step loses, its tokens read with e^(c - b) and write with e^(L - b - c), where b is 0, or
+// half of L in a group of 64 channels that is mild (linear/channel_logs.cuh). Pairs of one step are products of these in mild groups, for the two exponents are
+// c_i - c_j then, and sums one by one in others. Pairs of two steps are products with what is between them in the middle, e^(b + .. + b), which is e^0 at most.
+#pragma once
+#include "linear/channel_logs.cuh"
+#include "linear/keyed_delta_parts.cuh"
+#include "linear/triangle.cuh"
+
+namespace linear {
+
+struct keyed_layout { // in shared memory, bytes; where tiles were the matrices will be
+    static constexpr int READ_Q = 0, READ_K = READ_Q + prepared::TILE, WRITE_K = READ_K + prepared::TILE;
+    static constexpr int MATRICES = 0, MATRIX = static_cast<int>(sizeof(matrix));
+    static constexpr int BETA = max_of(WRITE_K + prepared::TILE, 2 * MATRIX);
+    static constexpr int ENDS = BETA + 4 * CHUNK_TOKENS;               // L of each step and channel,
+    static constexpr int BEGINS = ENDS + 4 * CHUNK_STEPS * KEY_PAD;    // b,
+    static constexpr int BETWEEN = BEGINS + 4 * CHUNK_STEPS * KEY_PAD; // and what is between two steps
+    static constexpr int END = BETWEEN + 4 * (CHUNK_STEPS * (CHUNK_STEPS - 1) / 2) * KEY_PAD;
+};
+// As C, for the planner: max(384 pad, 36864) + 256 + 56 pad
+constexpr int keyed_smem_bytes() { return keyed_layout::END; }
+static_assert(keyed_layout::END == max_of(384 * KEY_PAD, 36864) + 256 + 56 * KEY_PAD, "the planner says the same");
+// Where pairs are summed up one by one, before what writes is there: 16 rows of 16 floats, twice.
+static_assert(STEP * KEY_PAD * 2 >= 2 * 4 * STEP * STEP, "a step of a tile has room for sums");
+
+struct keyed_chunk {
+    using element = cfg::element;
+    using layout = keyed_layout;
+    static constexpr u32 EVERY_GROUP = (1u << KEY_GROUPS) - 1u;
+    const linear_params &p;
+    const work &w;
+    int place; // of the chunk
+    unsigned char *bytes, *to;
+    u32 shared;
+
+    DEV int own() { return static_cast<int>(threadIdx.x) / 32; } // the step of this warp
+    __device__ __forceinline__ u32 rows(int tile, int step) const { return shared + static_cast<u32>(tile + step * STEP * swizzle<KEY_PAD>::ROW_BYTES); }
+    __device__ __forceinline__ float *numbers(int which) const { return reinterpret_cast<float *>(bytes + which); }
+    __device__ __forceinline__ matrix &matrix_of(int which) const { return *reinterpret_cast<matrix *>(bytes + layout::MATRICES + which * layout::MATRIX); }
+
+    // Tokens that do not exist are zeros.
+    __device__ __forceinline__ void load() const
+    {
+        const int left = max(w.s.length - place - STEP * own(), 0);
+        const i64 token = sequence::token(w.s, left > 0 ? place + STEP * own() : place);
+        const i64 way = cfg::REVERSE ? -1 : 1;
+        load_step<KEY_PAD>(rows(layout::READ_Q, own()), elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + token * p.q_t), way * p.q_t, left, cfg::D);
+        load_step<KEY_PAD>(rows(layout::READ_K, own()), elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + token * p.k_t), way * p.k_t, left, cfg::D);
+        copy_commit();
+    }
+    // f(sum of A, sum of N, row, column), of all pairs of a block.
+    template <class F> DEV void each_pair(float (&a)[2][4], float (&n)[2][4], const F &f)
+    {
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                f(a[b][i], n[b][i], lane_id() / 4 + i / 2 * 8, b * 8 + lane_id() % 4 * 2 + i % 2);
+            }
+        }
+    }
+    // Pairs of this warp's step, of groups that are not mild; returns a bit for each that is. q and k are as they came.
+    __device__ __forceinline__ u32 sum_steep(channel_logs &logs, float (&a)[2][4], float (&n)[2][4]) const
+    {
+        const u32 q = rows(layout::READ_Q, own());
+        const u32 k = rows(layout::READ_K, own());
+        const u32 sums = rows(layout::WRITE_K, own());
+        u32 mild = 0;
+#pragma unroll
+        for (int g = 0; g < KEY_GROUPS; g++) {
+            const bool some = logs.is_mild(g);
+            if (!some) {
+                const bool first = mild == (1u << g) - 1u;
+                sum_pairs(q, k, sums, logs.x[g], g, first);
+                sum_pairs(k, k, sums + 4 * STEP * STEP, logs.x[g], g, first);
+            }
+            mild |= some ? 1u << g : 0u;
+        }
+        if (mild != EVERY_GROUP) {
+            __syncwarp();
+            each_pair(a, n, [&](float &x, float &y, int row, int column) {
+                x = load_shared(sums + static_cast<u32>(4 * (row * STEP + column)));
+                y = load_shared(sums + static_cast<u32>(4 * (STEP * STEP + row * STEP + column)));
+            });
+            __syncwarp();
+        }
+        return mild;
+    }
+    // For the other warps: L and b of this one's step.
+    __device__ __forceinline__ void tell(channel_logs &logs, u32 mild) const
+    {
+#pragma unroll
+        for (int g = 0; g < KEY_GROUPS; g++) {
+            logs.sum(g);
+            const float begin = (mild >> g & 1u) != 0 ? 0.5f : 0.0f;
+            const int at = own() * KEY_PAD + g * 64 + 2 * lane_id();
+            const float ends[2] = {logs.end(g, 0), logs.end(g, 1)};
+            const float begins[2] = {begin * ends[0], begin * ends[1]};
+            store_vec<2, float>(numbers(layout::ENDS) + at, ends);
+            store_vec<2, float>(numbers(layout::BEGINS) + at, begins);
+        }
+    }
+    // Sum of L of the steps from `first` on, ahead of `last`.
+    __device__ __forceinline__ float sum_of_ends(int first, int last, int channel) const
+    {
+        float sum = 0.0f;
+#pragma unroll
+        for (int step = 0; step < CHUNK_STEPS; step++) {
+            sum += step >= first && step < last ? numbers(layout::ENDS)[step * KEY_PAD + channel] : 0.0f;
+        }
+        return sum;
+    }
+    __device__ __forceinline__ float begin(int step, int channel) const { return numbers(layout::BEGINS)[step * KEY_PAD + channel]; }
+    // What is between each two steps, and e^G_end.
+    __device__ __forceinline__ void fill_between() const
+    {
+        for (int n = static_cast<int>(threadIdx.x); n < KEY_PAD; n += THREADS) {
+#pragma unroll
+            for (int i = 1; i < CHUNK_STEPS; i++) {
+#pragma unroll
+                for (int j = 0; j < i; j++) {
+                    numbers(layout::BETWEEN)[between(i, j) + n] = exp2_approx(begin(i, n) + sum_of_ends(j + 1, i, n) + begin(j, n));
+                }
+            }
+            reinterpret_cast<float *>(to + prepared::FACTORS)[n] = exp2_approx(sum_of_ends(0, CHUNK_STEPS, n));
+        }
+    }
+    DEV int between(int i, int j) { return (i * (i - 1) / 2 + j) * KEY_PAD; }
+    // q and k in their places become what reads, and beside them what writes; the same from the chunk's start and to its end goes to memory.
+    __device__ __forceinline__ void weigh(const channel_logs &logs) const
+    {
+#pragma unroll
+        for (int g = 0; g < KEY_GROUPS; g++) {
+            float from[2];   // b
+            float behind[2]; // L - b
+            float before[2]; // all that the chunk has lost ahead of b,
+            float after[2];  // and loses from L - b on
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const int channel = g * 64 + 2 * lane_id() + c;
+                from[c] = begin(own(), channel);
+                behind[c] = logs.end(g, c) - from[c];
+                before[c] = exp2_approx(sum_of_ends(0, own(), channel) + from[c]);
+                after[c] = exp2_approx(sum_of_ends(own() + 1, CHUNK_STEPS, channel) + from[c]);
+            }
+#pragma unroll
+            for (int i = 0; i < STEP; i++) {
+                const u32 at = pair_address(static_cast<u32>(own() * STEP * swizzle<KEY_PAD>::ROW_BYTES), i, g);
+                float q[2];
+                float k[2];
+                float x[2];
+                load_pair(shared + layout::READ_Q + at, q[0], q[1]);
+                load_pair(shared + layout::READ_K + at, k[0], k[1]);
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const float reads = exp2_approx(logs.x[g][i][c] - from[c]);
+                    x[c] = k[c] * exp2_approx(behind[c] - logs.x[g][i][c]);
+                    q[c] *= reads;
+                    k[c] *= reads;
+                }
+                put(layout::READ_Q, prepared::READ_Q, at, q, before);
+                put(layout::READ_K, prepared::READ_K, at, k, before);
+                put(layout::WRITE_K, prepared::WRITE_K, at, x, after);
+            }
+        }
+    }
+    __device__ __forceinline__ void put(int tile, int which, u32 at, const float (&x)[2], const float (&by)[2]) const
+    {
+        store_shared(shared + static_cast<u32>(tile) + at, pack<element>(x[0], x[1]));
+        *reinterpret_cast<u32 *>(to + which + at) = pack<element>(x[0] * by[0], x[1] * by[1]);
+    }
+    // Keys of another step as they write, times what is between it and this warp's.
+    DEV void pass(u32 (&b)[4], const float *factors)
+    {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float by[2];
+            load_vec<2, float>(factors + 8 * half + lane_id() % 4 * 2, by);
+#pragma unroll
+            for (int i = half; i < 4; i += 2) {
+                float low;
+                float high;
+                unpack<element>(b[i], low, high);
+                b[i] = pack<element>(low * by[0], high * by[1]);
+            }
+        }
+    }
+    // a += q k' and n += k k', of this warp's step and step j; of the same step, the channels of mild groups.
+    __device__ __forceinline__ void multiply(float (&a)[2][4], float (&n)[2][4], int j, u32 mild) const
+    {
+        const u32 q = rows(layout::READ_Q, own()) + lane_offset_a<KEY_PAD>(lane_id(), 0);
+        const u32 k = rows(layout::READ_K, own()) + lane_offset_a<KEY_PAD>(lane_id(), 0);
+        const u32 x = rows(layout::WRITE_K, j) + lane_offset_b<KEY_PAD>(lane_id());
+        const float *factors = numbers(layout::BETWEEN) + between(own(), j);
+#pragma unroll
+        for (int i = 0; i < KEY_PAD / 16; i++) {
+            if (j == own() && (mild >> i / 4 & 1u) == 0) {
+                continue;
+            }
+            u32 of_q[4];
+            u32 of_k[4];
+            u32 b[4];
+            load_matrix4(of_q, swizzle<KEY_PAD>::along(q, 2 * i));
+            load_matrix4(of_k, swizzle<KEY_PAD>::along(k, 2 * i));
+            load_matrix4(b, swizzle<KEY_PAD>::along(x, 2 * i));
+            if (j != own()) {
+                pass(b, factors + 16 * i);
+            }
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                mma_16x8x16<element>(a[c], of_q, b[2 * c], b[2 * c + 1]);
+                mma_16x8x16<element>(n[c], of_k, b[2 * c], b[2 * c + 1]);
+            }
+        }
+    }
+    // A of a block, as the first operand.
+    __device__ __forceinline__ void store_pairs(const float (&a)[2][4], int j) const
+    {
+        *reinterpret_cast<uint4 *>(to + prepared::PAIRS + prepared::block(own(), j) + 16 * lane_id()) = make_uint4(pack<element>(a[0][0], a[0][1]), pack<element>(a[0][2], a[0][3]), pack<element>(a[1][0], a[1][1]), pack<element>(a[1][2], a[1][3]));
+    }
+    // diag(beta) N, where nobody needs the tiles any more.
+    __device__ __forceinline__ void store_products(const float (&n)[CHUNK_STEPS][2][4], const float *beta) const
+    {
+#pragma unroll
+        for (int j = 0; j < CHUNK_STEPS; j++) {
+#pragma unroll
+            for (int b = 0; b < 2; b++) {
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    const int row = own() * STEP + lane_id() / 4 + 8 * r;
+                    const int column = j * STEP + 8 * b + lane_id() % 4 * 2;
+                    const float two[2] = {column < row ? beta[row] * n[j][b][2 * r] : 0.0f, column + 1 < row ? beta[row] * n[j][b][2 * r + 1] : 0.0f};
+                    store_vec<2, float>(&matrix_of(0)[row][column], two);
+                }
+            }
+        }
+    }
+    // T, as the second operand; this warp's steps of rows are those of its number, so that each has blocks of every length.
+    __device__ __forceinline__ void store_inverse(const float *beta) const
+    {
+        const matrix &t = matrix_of(1);
+#pragma unroll
+        for (int i = 0; i < CHUNK_STEPS; i++) {
+            for (int j = own(); j <= i; j += CHUNK_STEPS) {
+                u32 word[4];
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    const int row = i * STEP + lane_id() / 4 + n / 2 * 8;
+                    const int column = j * STEP + lane_id() % 4 * 2 + n % 2 * 8;
+                    float two[2];
+                    load_vec<2, float>(&t[row][column], two);
+                    word[n] = pack<element>(column <= row ? beta[column] * two[0] : 0.0f, column + 1 <= row ? beta[column + 1] * two[1] : 0.0f);
+                }
+                *reinterpret_cast<uint4 *>(to + prepared::INVERSE + prepared::block(i, j) + 16 * lane_id()) = make_uint4(word[0], word[1], word[2], word[3]);
+            }
+        }
+    }
+    __device__ __forceinline__ void run() const
+    {
+        float *beta = numbers(layout::BETA);
+        float a[2][4] = {};
+        float n[CHUNK_STEPS][2][4] = {};
+        float diagonal[2][4] = {};
+        u32 mild;
+        load();
+        {
+            channel_logs logs;
+            logs.fetch(p, w, place + STEP * own());
+            if (threadIdx.x < CHUNK_TOKENS) {
+                beta[threadIdx.x] = w.beta(p, place + static_cast<int>(threadIdx.x));
+            }
+            copy_wait<0>();
+            __syncwarp();
+            mild = sum_steep(logs, a, diagonal);
+            tell(logs, mild);
+            __syncthreads();
+            weigh(logs);
+            fill_between();
+        }
+        __syncthreads();
+        multiply(a, diagonal, own(), mild);
+        each_pair(a, diagonal, [&](float &x, float &, int row, int column) { x = column <= row ? x : 0.0f; });
+        store_pairs(a, own());
+#pragma unroll
+        for (int j = 0; j < CHUNK_STEPS; j++) {
+            if (j < own()) {
+                float other[2][4] = {};
+                multiply(other, n[j], j, 0);
+                store_pairs(other, j);
+            } else if (j == own()) {
+                each_pair(n[j], diagonal, [](float &x, float &y, int, int) { x = y; });
+            }
+        }
+        __syncthreads();
+        store_products(n, beta);
+        __syncthreads();
+        invert_triangle(matrix_of(0), matrix_of(1));
+        store_inverse(beta);
+    }
+};
+
+DEV void prepare_keyed(const linear_params &p, unsigned char *bytes)
+{
+    const inverse_work at = find_chunk(p);
+    if (at.place < at.w.s.length) {
+        keyed_chunk{p, at.w, at.place, bytes, prepared::of(p, at.w.s, at.w.h, at.place), shared_address(bytes)}.run();
+    }
+}
+
+} // namespace linear
+
+#if LATHE_COMPILED(prepare)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::prepare_keyed(p, shared_bytes);
+}
+#endif
