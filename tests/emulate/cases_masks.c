@@ -102,6 +102,7 @@ static const struct {
     {"wide_blocks", WIDE_BLOCKS, NULL, LATHE_BACKWARD, 80, 128},
     {"odd_blocks", ODD_BLOCKS, "attention_fwd_sm90", LATHE_FORWARD, 90, 128},
     {"odd_blocks", ODD_BLOCKS, "attention_bwd_sm90", LATHE_BACKWARD, 90, 128},
+    {"cut_blocks", CUT_BLOCKS, "attention_bwd_slices", LATHE_BACKWARD, 80, 264},
 };
 
 /* Of three heads two make a section of those that are at work at a time. */
