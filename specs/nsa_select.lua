@@ -1,5 +1,5 @@
 -- nsa_select.lua: which blocks of keys a token reads (Yuan et al. 2025), by what compressed blocks weigh, x: its own one, the FIRST first
--- and the LOCAL latest ones, then the largest. None is of the future, -1 behind the last; -inf and NaN are chosen where forced alone
+-- and the LOCAL latest ones, then the largest. None is of the future, -1 behind the last; -inf is chosen where forced alone, NaN as +inf
 local BLOCKS, FIRST, LOCAL = param("BLOCKS", 16), param("FIRST", 1), param("LOCAL", 2)
 return rowwise {
   inputs = { own = tensor("i32", "rows", { range = { 0, "n" } }), first = tensor("i32", "rows", { optional = true, range = { 0, "n" } }),

@@ -116,7 +116,7 @@ every_stub() {
         spills=0
         case $template in
         templates/attention/fwd_sm80.cuh) spills=16 ;; # as below
-        templates/attention/decode.cuh | templates/attention/decode_merge.cuh) stub=templates/stub/decode ;;
+        templates/attention/decode.cuh | templates/attention/decode_merge.cuh | templates/attention/selected.cuh) stub=templates/stub/decode ;;
         templates/attention/mla.cuh) stub=templates/stub/mla ;;
         templates/rowwise/single.cuh) stub=templates/stub/rowwise ;;
         templates/rowwise/inner.cuh) stub=templates/stub/inner ;;
@@ -180,6 +180,15 @@ decode_files() {
         gen alibi dtype=f16,h=32,h_kv=8,q=1,kv=32768,$dims sm_80 attention_decode
         gen causal dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,used_kv=i32 sm_90a attention_decode
         gen causal dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,page=16,used_kv=i32 sm_90a attention_decode
+    done
+}
+
+selected_files() {
+    for dims in d=64 d=128 d=192,d_v=128 d=256; do
+        spills=0
+        [ $dims != d=256 ] || spills=64 # as above
+        gen nsa_selected dtype=bf16,h=64,h_kv=4,q=4096,$dims sm_80 attention_selected
+        gen nsa_selected dtype=f16,h=64,h_kv=4,q=4096,$dims,cu_q=i32,cu_kv=i32 sm_90a attention_selected
     done
 }
 
@@ -313,7 +322,7 @@ attention=$(grep -l '^return attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 linear=$(grep -l '^return linear_attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 every_stub >"$temp/list"
 if [ -x "${LATHE:-}" ]; then
-    { forward_files; decode_files; mla_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
+    { forward_files; decode_files; selected_files; mla_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
 else
     echo "tests/templates.sh: skipped: generated files, since the tool lathe was not built" >&2
 fi

@@ -469,7 +469,7 @@ static bool emit_variant(struct emitter *e, const struct plan *plan, struct sour
         emit_online(&a);
     if (a.forward)
         emit_forward(&a);
-    if (plan->attention.parts && !emit_row_parts(&a))
+    if ((plan->attention.parts || plan->attention.selected) && !emit_row_parts(&a))
         return false;
     for (int m = 0; m < MOD_COUNT; m++)
         emit_mod_struct(e, (enum mod)m, mod_type[m], moved[m]);
@@ -505,11 +505,12 @@ bool emit_attention(const struct kernel_request *r, const struct plan *plan, str
 {
     const struct attention_kernel *k = r->attention;
     struct emitter e;
-    const struct ir *lowered = plan->attention.parts ? k->parts : k->backward ? k->backward : k->forward;
+    const bool merged = plan->attention.parts || plan->attention.selected;
+    const struct ir *lowered = merged ? k->parts : k->backward ? k->backward : k->forward;
     bool ok = emitter_open(&e, lowered, r->sig, r->problem, variant);
     e.spec = r->spec;
     e.back = k->backward ? &k->back : NULL;
-    e.mark_more = k->backward ? mark_backward : plan->attention.parts ? mark_combine : NULL;
+    e.mark_more = k->backward ? mark_backward : merged ? mark_combine : NULL;
     if (ok && k->backward)
         emit_backward_config(config, &e, plan);
     ok = ok && emit_variant(&e, plan, out);

@@ -37,6 +37,7 @@ struct attention {
     struct field_set row;
     struct field_set col;
     struct tile_map map;
+    bool selected;    /* kernels walk lists of blocks, and ask about no pair */
     bool shares;      /* the forward kernel's lanes find values of columns for each other */
     bool shares_rows; /* the backward kernel's those of rows */
 };

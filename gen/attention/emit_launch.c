@@ -313,7 +313,10 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
         add_launch(out, a->e, "fwd", plan->attention.warps * 32 + (plan->attention.tma ? LOADER_THREADS : 0));
     launch->smem_bytes = plan->attention.smem_bytes;
     launch->grid = product_of(1);
-    emit_times_tiles(&launch->grid, a->e, SYM_H, SYM_Q, plan->attention.bm);
+    if (plan->attention.selected)
+        emit_times_tiles(&launch->grid, a->e, SYM_H_KV, SYM_Q, 1);
+    else
+        emit_times_tiles(&launch->grid, a->e, SYM_H, SYM_Q, plan->attention.bm);
     if (plan->attention.blocks > 0)
         launch->grid = product_of(plan->attention.blocks);
     launch->early = a->map->needed; /* the launch before it makes the map, and has waited for all others */

@@ -30,7 +30,9 @@ void find_map(struct attention *a, const struct plan *plan)
     struct ir *w = a->e->w;
     const bool back = a->e->back != NULL;
     /* Tiles of sequences, and of parts of rows, are judged one by one. */
-    a->map.needed = tile_map_wanted(w) && !has_sequences(a->e) && !plan->attention.parts;
+    a->selected = plan->attention.selected;
+    a->map.needed =
+        tile_map_wanted(w) && !has_sequences(a->e) && !plan->attention.parts && !plan->attention.selected;
     a->map.ranges = a->map.needed && tile_map_of_ranges(w) && plan->attention.tma && !back;
     a->map.look_heads =
         a->map.needed ? tile_map_look_heads(w, a->e->problem,
@@ -139,7 +141,7 @@ static void emit_end(struct attention *a, const char *head, int root)
 static void emit_key_interval(struct attention *a)
 {
     const struct ir *w = a->e->w;
-    const bool scattered = w->keys_left.n_roots > 0 && (!a->map.blocks || a->e->back);
+    const bool scattered = w->keys_left.n_roots > 0 && (!a->map.blocks || a->e->back) && !a->selected;
     emit_end(a, "int first_key(" AT_PAIR ", const row &r)", w->key_interval.root[0]);
     emit_end(a, "int last_key(" AT_PAIR ", const row &r)", w->key_interval.root[1]);
     text_add(a->e->out, "    static constexpr bool SCATTERED = %s;\n", yes(scattered));
@@ -311,6 +313,20 @@ static void emit_reads(struct attention *a)
     emit_class_of(a, &e->w->read_bounds);
 }
 
+/* The lists of attention/selected.cuh. */
+static void emit_selected(struct attention *a)
+{
+    const struct selected_blocks *of = &a->e->w->selected;
+    text_add(a->e->out,
+             "    static constexpr int SELECTED = %d, SELECTED_KEYS = %d;\n"
+             "    DEV int selected(" AT_PAIR ", const row &r, int i0)\n    {\n",
+             of->n, of->keys);
+    name_static(a, true, false);
+    scope_param(a->e, LEAF_PLACE, "i0");
+    emit_return(a->e, of->entry, NULL);
+    text_add(a->e->out, "    }\n");
+}
+
 void emit_mask(struct attention *a)
 {
     emit_live(a);
@@ -318,4 +334,6 @@ void emit_mask(struct attention *a)
     if (a->map.blocks)
         emit_classify_block(a);
     emit_reads(a);
+    if (a->selected)
+        emit_selected(a);
 }

@@ -99,6 +99,7 @@ static lathe_status run_passes(struct ir **w, lathe_dtype dtype, bool saves_stat
     masked_once_pass(*w);
     key_interval_pass(*w);
     mask_blocks_pass(*w);
+    selected_pass(*w);
     bounds_build_reads(*w);
     return lower_done(w);
 }

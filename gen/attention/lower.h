@@ -60,6 +60,11 @@ void mask_blocks_pass(struct ir *w);
 /* Do aligned tiles of rows x keys lie within blocks for which keys_left is the same? */
 bool mask_blocks_hold(const struct ir *w, int rows, int keys);
 
+/* ---- attention/selected.c ----------------------------------------------------------------------- */
+
+/* After key_interval_pass: fills w->selected. */
+void selected_pass(struct ir *w);
+
 /* ---- attention/rescale.c: how a row's state goes from tile to tile ------------------------------ */
 
 /* Of the forward pass: find the path, rewrite the online function and the epilogue for it,

@@ -173,6 +173,14 @@ struct mask_blocks {
     struct ir_fn bounds; /* empty: there are no such blocks */
 };
 
+/* A mask that leaves a row, of its interval, the keys of n listed blocks of `keys` each, and nothing else.
+   entry: node, the block at LEAF_PLACE of the list. */
+struct selected_blocks {
+    int n; /* 0: the mask is another one */
+    int keys;
+    int entry;
+};
+
 /* A number that was given when the spec was loaded, or its default: folded, and kept for people. */
 enum { MAX_PARAMETERS = 16 };
 struct ir_param {
@@ -245,7 +253,8 @@ struct ir {
     struct mask_box
         box[MAX_MASK_BOXES]; /* reads of integers by both, of whose indices the tile tells the ends */
 
-    struct mask_blocks blocks; /* of a lowered spec, see attention/mask_blocks.c */
+    struct mask_blocks blocks;       /* of a lowered spec, see attention/mask_blocks.c */
+    struct selected_blocks selected; /* the same, see attention/selected.c */
 
     /* linear attention, with mod[] and scale as attention has them; what kernels and reports ask about it:
        gen/linear/linear.h */

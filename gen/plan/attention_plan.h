@@ -37,6 +37,7 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool short_rows; /* as in struct attention_kernel */
     bool parts;      /* attention_decode: rows are cut by keys, and merged by `combine`, */
     int part_blocks; /* for so many blocks that run at once */
+    bool selected;   /* attention_selected: a block of threads for each token and key head */
     bool v_is_k;     /* attention_mla: V is columns of K's tile */
     bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it
                       */

@@ -92,6 +92,8 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
 bool attention_asks_keys(const struct problem *problem, const struct device *device);
 /* attention/plan_mla.c */
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why);
+/* attention/plan_selected.c */
+bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, char *why);
 /* attention/plan_decode.c: attention_decode; and plan_lengths of pipeline/pick.h. */
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why);
 int attention_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);

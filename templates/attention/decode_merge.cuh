@@ -10,11 +10,6 @@ namespace decode {
 
 // ---- the end of a part ------------------------------------------------------------------------------------------------
 
-DEV void write_record(float *to, const variant::state &s, bool seen)
-{
-    merge::write(s, to);
-    to[variant::STATES] = seen ? 1.0f : 0.0f;
-}
 DEV float *record_of(const attention_params &p, const work &w, int i)
 {
     const i64 rows = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
@@ -103,22 +98,6 @@ DEV void add_parts(float4 (&sum)[OWN_PIECES], const lane_parts &own, const float
                 sum[c].w += x.w * f;
             }
         }
-    }
-}
-
-DEV void store_piece(const attention_params &p, i64 to, const float (&x)[4], float factor, bool seen)
-{
-    if constexpr (cfg::O_F32) {
-        float *out = static_cast<float *>(p.o) + to;
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            out[j] = seen ? x[j] * factor : __uint_as_float(EMPTY_ROW);
-        }
-    } else {
-        uint2 out;
-        out.x = seen ? pack<cfg::element>(x[0] * factor, x[1] * factor) : 0u;
-        out.y = seen ? pack<cfg::element>(x[2] * factor, x[3] * factor) : 0u;
-        *reinterpret_cast<uint2 *>(static_cast<cfg::element *>(p.o) + to) = out;
     }
 }
 

@@ -9,10 +9,9 @@
 #include "attention/score_passes.cuh"
 #include "attention/sequences.cuh"
 
-// What parts of rows ask of a variant, beside what every kernel does.
-template <class V, class I, class P>
-concept parts_variant = requires(const I &x, const P &p, const sizes &z, const typename V::state &s, const typename V::merge &t, float *floats) {
-    p.part_o; p.part_rows; p.parts;
+// What parts of a row ask of a variant, beside what every kernel does.
+template <class V, class I>
+concept merged_variant = requires(const I &x, const sizes &z, const typename V::state &s, const typename V::merge &t, float *floats) {
     V::MASK_BY_HEAD && V::STATES >= 0;
     V::merge::PASSES + V::merge::REDUCTIONS + V::merge::REDUCE_PASS[0] + V::merge::REDUCE_OP[0];
     requires V::merge::REDUCTIONS == 0 || requires { { V::merge::template operand<0>(s, t, x, z) } -> gives<float>; };
@@ -20,6 +19,11 @@ concept parts_variant = requires(const I &x, const P &p, const sizes &z, const t
     { V::merge::merged(t, x, z) } -> gives<typename V::state>;
     V::merge::write(s, floats);
     { V::merge::read(floats) } -> gives<typename V::state>;
+};
+// And parts that are merged by another kernel.
+template <class V, class I, class P>
+concept parts_variant = merged_variant<V, I> && requires(const P &p) {
+    p.part_o; p.part_rows; p.parts;
 };
 
 namespace decode {
@@ -105,7 +109,7 @@ struct work {
 };
 
 // BY_WARPS: a tile has 16 rows, or 16 of each warp; else cfg::BM. Parts of a tile of rows lie beside each other.
-template <bool BY_WARPS = true> DEV work find_work(const attention_params &p)
+template <bool BY_WARPS = true, class PARAMS> DEV work find_work(const PARAMS &p)
 {
     const u32 parts = static_cast<u32>(p.parts);
     const u32 rows = static_cast<u32>(p.z.len_q * p.z.group());
@@ -131,7 +135,7 @@ struct key_tiles { // numbers last, last - 1 .. of tiles of BN keys
 };
 
 // The keys between the first and the last one that live in any of the rows, as this block's part of them.
-DEV key_tiles find_keys(const attention_params &p, const work &w)
+template <class PARAMS> DEV key_tiles find_keys(const PARAMS &p, const work &w)
 {
     int first = 0;
     int last = p.z.len_kv - 1;
@@ -269,6 +273,29 @@ template <class SHARE, int P = 0, class EACH> DEV void merge_states(merge &t, co
         each([&](const variant::state &s) { gather<0, P>(t, s, x, z); });
         share<0, P, SHARE>(t);
         merge_states<SHARE, P + 1>(t, each, x, z);
+    }
+}
+
+DEV void write_record(float *to, const variant::state &s, bool seen)
+{
+    merge::write(s, to);
+    to[variant::STATES] = seen ? 1.0f : 0.0f;
+}
+
+// Four columns of a row of o, as they are stored. to: in elements.
+DEV void store_piece(const attention_params &p, i64 to, const float (&x)[4], float factor, bool seen)
+{
+    if constexpr (cfg::O_F32) {
+        float *out = static_cast<float *>(p.o) + to;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            out[j] = seen ? x[j] * factor : __uint_as_float(EMPTY_ROW);
+        }
+    } else {
+        uint2 out;
+        out.x = seen ? pack<cfg::element>(x[0] * factor, x[1] * factor) : 0u;
+        out.y = seen ? pack<cfg::element>(x[2] * factor, x[3] * factor) : 0u;
+        *reinterpret_cast<uint2 *>(static_cast<cfg::element *>(p.o) + to) = out;
     }
 }
 

@@ -52,6 +52,9 @@ struct variant {
     };
     DEV row make_row(const inputs &, const sizes &z, const head &, int row) { return {row + z.q_start}; }
 
+    static constexpr int SELECTED = 16, SELECTED_KEYS = 64; // and selected(): attention/selected.cuh alone
+    DEV int selected(const inputs &, const sizes &, const head &, const row &r, int i0) { return r.q / 64 - i0; }
+
     struct col {
         int kv;
     };

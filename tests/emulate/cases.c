@@ -498,6 +498,7 @@ bool cases_make(struct case_list *list, bool full)
     group_decode(list, full);
     group_f32(list, full);
     group_mla(list, full);
+    group_selected(list, full);
     group_elementwise(list, full);
     group_rows_beside(list);
     group_deterministic_maps(list);

@@ -99,6 +99,7 @@ void group_given(struct case_list *list);                   /* cases_given.c */
 void group_linear(struct case_list *list, bool full);       /* cases_linear.c */
 void group_sequences(struct case_list *list, bool full);    /* cases_sequences.c */
 void group_pages(struct case_list *list, bool full);        /* cases_pages.c */
+void group_selected(struct case_list *list, bool full);     /* cases_selected.c */
 void group_decode(struct case_list *list, bool full);       /* cases_decode.c */
 void group_mla(struct case_list *list, bool full);          /* cases_mla.c */
 void group_f32(struct case_list *list, bool full);          /* cases_f32.c */

@@ -20,6 +20,9 @@ static const struct contract FORWARD = {"attention.md", "attention_variant atten
 static const struct contract DECODE = {"attention.md attention_decode.md",
                                        "attention_variant attention_params",
                                        MODS " MASK_BY_HEAD STATES merge"};
+static const struct contract SELECTED = {"attention.md attention_selected.md",
+                                         "attention_variant attention_params",
+                                         MODS " MASK_BY_HEAD STATES merge SELECTED SELECTED_KEYS selected"};
 static const struct contract BACKWARD = {"attention.md attention_backward.md", "backward_variant back_params",
                                          MODS BACKS BACK_ROWS};
 static const struct contract BACKWARD_SPLIT = {
@@ -60,6 +63,8 @@ struct members_case {
     x ".cu_q " x ".cu_q_step " x ".cu_kv " x ".cu_kv_step " x ".used_kv " x ".used_kv_step " x ".enter "
 #define F LATHE_FORWARD
 #define B LATHE_BACKWARD
+static const struct device LISTS = {
+    .sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a", .template_name = "attention_selected"};
 static const struct members_case CASES[] = {
     {&FORWARD, &H100, "causal", F, "dtype=bf16,h=2,q=64,d=128",
      "attention_params.tile_counter attention_params.pack " PLACE("attention_params.final0") " variant.kept"},
@@ -84,6 +89,7 @@ static const struct members_case CASES[] = {
     {&BACKWARD, &A100, "mla", B, "dtype=bf16,h=4,h_kv=1,q=64,d=576,d_v=512", ""},
     {&DECODE, &H100, "mla", F, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", ""},
     {&DECODE, &A100, "alibi", F, "dtype=bf16,h=8,h_kv=2,q=1,kv=8192,d=128,used_kv=i32", ""},
+    {&SELECTED, &LISTS, "nsa_selected", F, "dtype=bf16,h=64,h_kv=4,q=64,d=128", ""},
     {&BACKWARD_SPLIT, &H100, "causal", B, "dtype=bf16,h=2,q=64,d=128",
      PLACE("back_pre_params.q") PLACE("back_pre_params.k")
          PLACE("back_pre_params.final0") "back_pre_params.order back_params.pieces back_mod_params.order "
