@@ -19,7 +19,7 @@ struct memory { /* NULL functions: host memory */
     int (*to_host)(void *to, uint64_t from, size_t bytes);
 };
 
-static int memory_entry(void *library, const char *name, void *function)
+static inline int memory_entry(void *library, const char *name, void *function)
 {
     void *address = dlsym(library, name);
     memcpy(function, &address, sizeof address);
@@ -27,7 +27,7 @@ static int memory_entry(void *library, const char *name, void *function)
 }
 
 /* For a context's lathe_ctx_device. 0: the driver lacks something. */
-static int memory_open(struct memory *m, int ordinal)
+static inline int memory_open(struct memory *m, int ordinal)
 {
     void *context = NULL;
     int (*retain)(void **context, int device) = NULL;
@@ -45,7 +45,7 @@ static int memory_open(struct memory *m, int ordinal)
            set_current(context) == 0;
 }
 
-static void *memory_allocate(const struct memory *m, size_t bytes)
+static inline void *memory_allocate(const struct memory *m, size_t bytes)
 {
     uint64_t device = 0;
     if (!m->alloc)
@@ -53,7 +53,7 @@ static void *memory_allocate(const struct memory *m, size_t bytes)
     return m->alloc(&device, bytes) == 0 ? (void *)(uintptr_t)device : NULL;
 }
 
-static void memory_release(const struct memory *m, void *data)
+static inline void memory_release(const struct memory *m, void *data)
 {
     if (!m->free)
         free(data);
@@ -61,7 +61,7 @@ static void memory_release(const struct memory *m, void *data)
         m->free((uint64_t)(uintptr_t)data);
 }
 
-static int memory_upload(const struct memory *m, void *to, const void *from, size_t bytes)
+static inline int memory_upload(const struct memory *m, void *to, const void *from, size_t bytes)
 {
     if (m->to_device)
         return m->to_device((uint64_t)(uintptr_t)to, from, bytes) == 0;
@@ -70,7 +70,7 @@ static int memory_upload(const struct memory *m, void *to, const void *from, siz
 }
 
 /* Waits for the kernels that were launched before. */
-static int memory_download(const struct memory *m, void *to, const void *from, size_t bytes)
+static inline int memory_download(const struct memory *m, void *to, const void *from, size_t bytes)
 {
     if (m->to_host)
         return m->to_host(to, (uint64_t)(uintptr_t)from, bytes) == 0;
