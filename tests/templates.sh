@@ -269,6 +269,7 @@ linear_files() {
         spills=0
         gen kda dtype=bf16,h=16,t=4096,d=64 $arch linear_keyed_delta forward
         gen kda dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
+        gen gated_delta dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
         spills=16 # logarithms of 16 tokens of 256 channels stay in registers
         gen kda dtype=f16,h=16,t=4096,d=256 $arch linear_keyed_delta forward
         gen kda dtype=bf16,h=16,t=4096,d=256,d_v=64 $arch linear_keyed_delta forward

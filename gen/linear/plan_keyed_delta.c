@@ -1,6 +1,6 @@
 /*
  * plan_keyed_delta.c: linear/keyed_delta.cuh, the delta rule behind a decay by key channel in chunks of
- * tokens. In: a request. Out: the plan, or why there is none.
+ * tokens, or behind any other that is left to it. In: a request. Out: the plan, or why there is none.
  */
 #include "gen/ir/spec.h"
 #include "gen/linear/linear.h"
@@ -18,8 +18,8 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     const struct ir_linear *l = &r->ir->linear;
     if (l->delta.n_roots == 0)
         return "serves the delta rule";
-    if (linear_decay_form(r->ir) != DECAY_KEY)
-        return "serves a decay per key channel";
+    if (linear_decay_form(r->ir) == DECAY_VALUE)
+        return "serves a decay per key channel, not per value channel";
     if (r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16)
         return "serves bf16 and f16";
     if (l->bonus.n_roots > 0 || l->normalise)

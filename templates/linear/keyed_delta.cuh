@@ -1,4 +1,5 @@
-// linear/keyed_delta.cuh: kernel: the delta rule behind a decay by key channel, in chunks of 64 tokens by mma.sync: f16 and bf16, head dims up to 256.
+// linear/keyed_delta.cuh: kernel: the delta rule behind a decay by key channel, in chunks of 64 tokens by mma.sync: f16 and bf16, head dims up to 256; also
+// behind one that is the same for all channels, or none, where linear/delta_chunks.cuh does not serve the dtype or the head dim.
 //
 // Launch: sequences * h * VALUE_SLICES blocks of KEYED_THREADS threads, keyed_walk_smem_bytes() of shared memory, behind `prepare`
 // (linear/keyed_delta_prepare.cuh), which leaves T, A and the keys and queries as they read and write. A warp has 16 columns of the state and goes with them

@@ -1,4 +1,4 @@
-// linear/keyed_delta_parts.cuh: what one kernel of the delta rule behind a decay by key channel leaves for the other, of each chunk of 64 tokens of each head.
+// linear/keyed_delta_parts.cuh: what one kernel of linear/keyed_delta.cuh leaves for the other, of each chunk of 64 tokens of each head.
 //
 // With G the sums of a channel's logarithms from the chunk's start on: q and k as they read, q e^G and k e^G, k as it writes, k e^(G_end - G), e^G_end; and of
 // the pairs of tokens A_ij = q_i (e^(G_i - G_j) k_j)', T = (1 + diag(beta) N)^-1 diag(beta) with N of keys in the place of q. No exponent is above 0.
@@ -8,7 +8,7 @@
 
 namespace linear {
 
-static_assert(DECAY_BY_KEY, "a decay by key channel");
+static_assert(!DECAY_BY_VALUE, "a decay by key channel, or one that is the same for all of them, or none");
 static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
 
 constexpr int CHUNK_STEPS = CHUNK_TOKENS / STEP;

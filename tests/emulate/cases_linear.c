@@ -266,6 +266,23 @@ static const struct shape KEYED_SHAPES[] = {
     {1, 4, 2, 200, 6, 7, LAYOUT_COMPACT, " "},
 };
 
+/* Other decays, and none, where linear/delta_chunks.cuh serves neither dtype nor head dim. */
+static void add_keyed_beside(struct case_list *list)
+{
+    static const char *const NAME[] = {"delta_rule", "gated_delta", "delta_by_head", "delta_backwards"};
+    static const int DIMS[][2] = {{256, 40}, {128, 72}, {64, 128}, {136, 16}};
+    for (int k = 0; k < COUNT(NAME); k++) {
+        struct test_case c =
+            case_of_attention("linear", NAME[k], text_of(NAME[k]), k % 3 ? LATHE_F16 : LATHE_BF16, DIMS[k][0],
+                              DIMS[k][1], k % 2 ? 90 : 80);
+        c.group = "linear_keys";
+        c.template_name = "linear_keyed_delta";
+        add(list, c, &CHUNKS[1 + k]);
+        add(list, c, &CHUNKS[COUNT(CHUNKS) - 1]);
+        add(list, c, &KEYED_SHAPES[k % COUNT(KEYED_SHAPES)]);
+    }
+}
+
 static void add_keyed(struct case_list *list)
 {
     static const int DIMS[][2] = {{128, 72}, {64, 128}, {256, 40}, {40, 16}, {136, 200}, {16, 48}};
@@ -296,6 +313,7 @@ void group_linear(struct case_list *list, bool full)
     add_chunked_back(list);
     add_delta_back(list);
     add_keyed(list);
+    add_keyed_beside(list);
     static const char *const SHIPPED[] = {
         "linear", "linear_elu", "retention_linear", "lightning",   "simple_gla", "mamba2", "gla",
         "hgrn2",  "rwkv6",      "delta_rule",       "gated_delta", "kda",        "flao",   "flao_lrpe"};

@@ -66,6 +66,11 @@ TEST(steps_fit_every_device)
             }
 }
 
+static const char BY_VALUE[] =
+    "return linear_attention { inputs = { r = tensor('float', 'b', 'h', 't'), g = tensor('float', 'b', 'h', "
+    "'t', 'd_v') }, delta = function(at, x) return x.r(at.b, at.h, at.t) end, decay = function(at, x) return "
+    "x.g(at.b, at.h, at.t, at.j) end }";
+
 /* Behind a decay by key channel the delta rule goes in chunks where that is asked for by name. */
 TEST(the_delta_rule_by_key_channel_goes_in_chunks)
 {
@@ -80,7 +85,9 @@ TEST(the_delta_rule_by_key_channel_goes_in_chunks)
         {&RTX4090, "kda", "dtype=bf16,t=64,d=256", "needs 117760 bytes of shared memory", 0, 0, 0},
         {&H100, "kda", "dtype=f32,t=64,d=128", "serves bf16 and f16", 0, 0, 0},
         {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0},
-        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", "serves a decay per key channel", 0, 0, 0},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", NULL, 2, 4, 388 * 128 + 10240 + 8192},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=256,d_v=128", NULL, 2, 4, 388 * 256 + 10240 + 8192},
+        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "not per value channel", 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         const struct device wish = asking_for(row[i].device, "linear_keyed_delta");
