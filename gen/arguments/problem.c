@@ -365,11 +365,22 @@ static uint64_t usual_args(const struct signature *sig)
     return set;
 }
 
-/* What has no place beside other results that the line brings. */
+/* Launches with sequences have no map of the mask's tiles to keep. */
+static bool has_map(const struct signature *sig, const struct problem *p)
+{
+    static const char *const list[] = {"cu_q", "used_kv", "pages"};
+    bool any = false;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        any |= problem_has_named(sig, p, list[i]);
+    return !any;
+}
+
+/* What has no place beside other arguments that the line brings. */
 static void leave_out(const struct signature *sig, struct problem *p)
 {
     for (int i = 0; i < sig->n_args; i++)
-        if (sig->arg[i].unless && arg_in(p->present, sig->arg[i].unless - 1))
+        if ((sig->arg[i].unless && arg_in(p->present, sig->arg[i].unless - 1)) ||
+            (sig->arg[i].role == ROLE_MASK_KEPT && !has_map(sig, p)))
             p->present &= ~arg_bit(i);
 }
 

@@ -230,6 +230,10 @@ TEST(masks_that_are_lists_and_an_interval_are_taken)
                  LATHE_UNSUPPORTED);
         CHECK_HAS(err.text, "the mask is not an interval of keys and a list of up to 128 blocks of them");
     }
+    static const char packed[] = "dtype=bf16,h=8,h_kv=2,q=256,d=128,seqs=3,cu_q=i32";
+    CHECK_EQ(pick("nsa_selected", packed, &device, &plan, &err), LATHE_OK);
+    CHECK_EQ(pick("nsa_selected", packed, &H100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_fwd_sm80");
     CHECK_EQ(pick(LISTS("1", "24", "chosen"), SIZES, &device, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "blocks are of multiples of 16 keys");
 }
