@@ -111,6 +111,46 @@ bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int in
     return own && reads == 1;
 }
 
+static bool is_axis(const struct ir *ir, int node, const struct sig_dim *dim)
+{
+    static const struct {
+        int field;
+        enum sym sym;
+    } axis[] = {{AT_B, SYM_B}, {AT_H, SYM_H}, {AT_T, SYM_T}, {AT_I, SYM_D}, {AT_J, SYM_D_V}};
+    for (size_t k = 0; k < sizeof axis / sizeof *axis; k++)
+        if (dim->literal <= 0 && (enum sym)dim->sym == axis[k].sym && ir_is_at(ir, node, axis[k].field))
+            return true;
+    return false;
+}
+
+/* The only read of an input that is own. */
+static const struct ir_node *own_read(const struct ir *ir, const struct linear_back *b, int input)
+{
+    for (int k = 0; k < LINEAR_FUNCTIONS; k++)
+        for (int i = 0; i < b->site[k].n; i++)
+            if (ir->node[b->site[k].item[i].leaf].index == input)
+                return &ir->node[b->site[k].item[i].leaf];
+    return NULL;
+}
+
+bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input)
+{
+    const struct ir_node *read = linear_back_is_own(ir, b, input) ? own_read(ir, b, input) : NULL;
+    bool whole = read != NULL && read->n_args == ir->input[input].n_dims;
+    for (int k = 0; whole && k < read->n_args; k++)
+        whole = is_axis(ir, read->arg[k], &ir->input[input].dim[k]);
+    return whole;
+}
+
+bool linear_back_gives_decay(const struct linear_back *b)
+{
+    const struct site_list *sites = &b->site[OF_DECAY];
+    bool all = sites->n > 0;
+    for (int i = 0; i < sites->n; i++)
+        all &= sites->item[i].form == ADDRESS_ELEMENT;
+    return all;
+}
+
 bool linear_back_has_sites(const struct ir *ir, const struct linear_back *b, enum mod which)
 {
     bool any = false;

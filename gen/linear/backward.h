@@ -32,6 +32,10 @@ void linear_back_each_root(struct linear_back *b, const struct ir *ir, void (*f)
 /* Has each token, by batch and head, and each channel that the formula sees, an element of the input's
    gradient of its own? */
 bool linear_back_is_own(const struct ir *ir, const struct linear_back *b, int input);
+/* And is that all of it? Then nothing need be zero before. */
+bool linear_back_is_whole(const struct ir *ir, const struct linear_back *b, int input);
+/* Has each channel of a token elements of its own of all that the decay is made of? */
+bool linear_back_gives_decay(const struct linear_back *b);
 bool linear_back_has_sites(const struct ir *ir, const struct linear_back *b, enum mod which);
 
 #endif

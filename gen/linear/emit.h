@@ -67,6 +67,8 @@ struct back_runs { /* which kernels there are */
 };
 void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, const struct plan *plan,
                                struct source *out, struct back_runs *runs);
+/* What an output mod's adjoint leaves has 16 bits, as kernels that go by mma.sync or wgmma take it. */
+bool linear_back_is_narrow(const struct plan *plan);
 /* struct grads, and of what type the gradient of an input is on the way. */
 void emit_linear_grads(struct emitter *e, const struct linear_back *b);
 #endif

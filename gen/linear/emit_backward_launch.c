@@ -44,7 +44,7 @@ enum buffer_of { /* of the workspace; -1: there is none */
                  SKIP,
                  READS,
                  WRITES,
-                 BUFFERS_OF_ALL, /* the others are of the delta rule in chunks alone */
+                 BUFFERS_OF_ALL, /* the others are of kernels in chunks by mma.sync alone */
                  INVERSE = BUFFERS_OF_ALL,
                  STATES,
                  DSTATES,
@@ -194,7 +194,8 @@ static void add_input_kernel(struct recipe *r, int input, bool exact)
 static void add_input_kernels(struct recipe *r, bool exact)
 {
     for (int i = 0; i < r->e->w->n_inputs; i++)
-        if (r->b->wanted[i] && is_exact_sum(r->e, r->b, i) == exact)
+        if (r->b->wanted[i] && is_exact_sum(r->e, r->b, i) == exact &&
+            !linear_back_is_whole(r->e->w, r->b, i))
             add_input_kernel(r, i, exact);
 }
 
@@ -295,6 +296,29 @@ static void place_delta(struct recipe *r, bool gradient)
     place_tokens(r, gradient, DLOG, 1);
 }
 
+/* Do bwd_tokens or bwd_heads read dq and dk of a head of v once more? Else they go by a workspace only where
+   heads share one of k. */
+static bool keeps_heads(const struct recipe *r)
+{
+    return !r->plan->linear.back_blocks || r->e->spec->linear.bonus.n_roots > 0 || r->b->site[OF_SCALE].n > 0;
+}
+
+/* Of linear/backward/additive.cuh: of each chunk of each head the state in front of it and the gradient of
+   that behind it; the gradient of each channel's logarithm. */
+static void place_blocks(struct recipe *r, bool gradient)
+{
+    const int d = (int)r->e->problem->dim[SYM_D];
+    const int64_t state = 2ll * SLICE * SLICE * r->plan->linear.row_slices * r->plan->linear.chunk_slices;
+    struct product heads = lines(4ll * d);
+    heads.grouped = !keeps_heads(r);
+    r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
+    r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
+    r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
+    r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
+    place_tokens(r, gradient && !linear_back_gives_decay(r->b), DLOG, d);
+    place_tokens(r, r->e->spec->linear.bonus.n_roots > 0, OWN, 1);
+}
+
 static bool has_skip(const struct recipe *r)
 {
     bool any = false;
@@ -325,6 +349,10 @@ static void place_workspace(struct recipe *r)
         place_chunks(r, gradient);
         return;
     }
+    if (r->plan->linear.back_blocks) {
+        place_blocks(r, gradient);
+        return;
+    }
     place_tokens(r, l->normalise, DIVIDED, 2);
     place_tokens(r, delta, ERRORS, d_v);
     place_tokens(r, delta, DX, d_v);
@@ -351,6 +379,11 @@ static void place_sums(struct recipe *r)
     }
 }
 
+bool linear_back_is_narrow(const struct plan *plan)
+{
+    return plan->linear.back_chunks || plan->linear.back_blocks;
+}
+
 static void place_gradients(struct recipe *r, struct back_runs *runs)
 {
     const struct emitter *e = r->e;
@@ -368,7 +401,7 @@ static void place_gradients(struct recipe *r, struct back_runs *runs)
     r->dout.arg = lathe__arg_find(e->sig, "do", 0);
     runs->mod[MOD_OUTPUT] = e->w->mod[MOD_OUTPUT].n_stages > 0 || arg_in(e->problem->unaligned, r->dout.arg);
     if (runs->mod[MOD_OUTPUT])
-        linear_to_workspace(&r->dout, r->plan->linear.back_chunks ? 2 : 4, e, r->out);
+        linear_to_workspace(&r->dout, linear_back_is_narrow(r->plan) ? 2 : 4, e, r->out);
 }
 
 /* ---- launches ---------------------------------------------------------------------------------------- */
@@ -410,7 +443,8 @@ static void add_back_params(struct recipe *r, struct launch *launch)
     linear_state(&p, r->e, "const float", "dnorm_out", 3);
     linear_state(&p, r->e, "float", "dstate", 4);
     linear_state(&p, r->e, "float", "dnorm", 3);
-    for (int k = 0; k < (r->plan->linear.back_delta ? BUFFERS : BUFFERS_OF_ALL); k++) {
+    const bool more = r->plan->linear.back_delta || r->plan->linear.back_blocks;
+    for (int k = 0; k < (more ? BUFFERS : BUFFERS_OF_ALL); k++) {
         const char *type = k >= BUFFERS_OF_ALL && k < SUMS ? "void" : "float";
         if (r->buffer[k] >= 0)
             params_pointer(&p, type, BUFFER_NAME[k], PARAM_WORK_DATA, r->buffer[k]);
@@ -528,11 +562,13 @@ static void add_output_adjoint(struct recipe *r)
     add_adjoint(r, TENSOR_O, again.buffer >= 0 ? &again : &given, &given, &r->dout);
 }
 
-static bool any_site(const struct linear_back *b)
+/* That bwd_tokens is for. */
+static bool any_site(const struct recipe *r)
 {
+    const bool given = r->plan->linear.back_blocks && linear_back_gives_decay(r->b);
     bool any = false;
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
-        any |= b->site[k].n > 0;
+        any |= r->b->site[k].n > 0 && !(given && k == OF_DECAY);
     return any;
 }
 
@@ -554,6 +590,19 @@ static void add_delta_walk(struct recipe *r, const char *role, int smem_bytes)
     product_times(&launch->grid, SYM_H, 1);
     launch->smem_bytes = smem_bytes;
     add_back_params(r, launch);
+}
+
+/* Of linear/backward/additive.cuh: walks along the chunks both ways, then a block for each chunk. */
+static void add_blocks(struct recipe *r)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    struct launch *launch = add_launch(r->out, r->e, "bwd_states", DELTA_THREADS);
+    launch->grid = product_of(2 * plan->chunk_slices);
+    product_times(&launch->grid, SYM_SEQS, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    launch->smem_bytes = plan->walk_bytes;
+    add_back_params(r, launch);
+    add_delta_chunks(r, "bwd_chunks", plan->chunk_threads, plan->smem_bytes);
 }
 
 /* What walks along the tokens, and what is summed beside it. */
@@ -594,6 +643,8 @@ static void add_back(struct recipe *r)
         add_chunks(r, "bwd_chunks", plan->units);
         if (r->buffer[DLOG] >= 0)
             add_sequences(r, "bwd_decay");
+    } else if (plan->back_blocks) {
+        add_blocks(r);
     } else {
         add_walks(r);
     }
@@ -607,9 +658,9 @@ static void add_kernels(struct recipe *r, const struct back_runs *runs)
     if (runs->mod[MOD_OUTPUT])
         add_output_adjoint(r);
     add_back(r);
-    if (any_site(r->b) || bonus)
+    if (any_site(r) || bonus)
         add_tokens(r, "bwd_tokens", SYM_H, false);
-    add_tokens(r, "bwd_heads", SYM_H_K, plan->back_chunks);
+    add_tokens(r, "bwd_heads", SYM_H_K, plan->back_chunks || !keeps_heads(r));
     for (int t = 0; t < TENSOR_O; t++)
         if (runs->mod[t])
             add_adjoint(r, t, &r->l.outer[t], &r->grad[t], &r->result[t]);

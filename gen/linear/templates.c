@@ -60,6 +60,12 @@ static void config_delta_bwd(struct text_buf *t, const struct problem *problem, 
              plan->linear.chunk_blocks);
 }
 
+static void config_additive_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_recurrent_bwd(t, problem, plan);
+    text_add(t, "constexpr int CHUNK_STAGES = %d;\n", plan->linear.stages);
+}
+
 /* Products of scores, of a slice of a result, of a state. */
 static void define_widths(struct text_buf *t, const struct plan *plan)
 {
@@ -108,6 +114,18 @@ static const struct launch_file BESIDE_CHUNKS[] = {{"bwd_zero", "heads/zero_and_
                                                    {"bwd_sum", "heads/zero_and_sum.cuh"},
                                                    MODS,
                                                    {"bwd_decay", "linear/backward/tokens.cuh"},
+                                                   {"bwd_tokens", "linear/backward/tokens.cuh"},
+                                                   {"bwd_heads", "linear/backward/tokens.cuh"},
+                                                   {"bwd_o", "linear/backward/adjoint.cuh"},
+                                                   {"bwd_q", "linear/backward/adjoint.cuh"},
+                                                   {"bwd_k", "linear/backward/adjoint.cuh"},
+                                                   {"bwd_v", "linear/backward/adjoint.cuh"},
+                                                   {NULL, NULL}};
+
+static const struct launch_file BESIDE_BLOCKS[] = {{"bwd_zero", "heads/zero_and_sum.cuh"},
+                                                   {"bwd_sum", "heads/zero_and_sum.cuh"},
+                                                   MODS,
+                                                   {"bwd_again", "linear/backward/columns.cuh"},
                                                    {"bwd_tokens", "linear/backward/tokens.cuh"},
                                                    {"bwd_heads", "linear/backward/tokens.cuh"},
                                                    {"bwd_o", "linear/backward/adjoint.cuh"},
@@ -168,6 +186,15 @@ const struct template_row linear_templates[] = {
      .config = config_delta_bwd,
      .label = label,
      .beside = BESIDE_CHUNKS},
+    {.name = "linear_additive_bwd",
+     .pass = LATHE_BACKWARD,
+     .form = PLAN_LINEAR,
+     .file = "linear/backward/additive.cuh",
+     .unproven = "is new to hardware, and taken by its name alone",
+     .ok = plan_linear_additive_bwd,
+     .config = config_additive_bwd,
+     .label = label,
+     .beside = BESIDE_BLOCKS},
     {.name = "linear_recurrent_bwd",
      .pass = LATHE_BACKWARD,
      .form = PLAN_LINEAR,

@@ -304,6 +304,29 @@ static void add_keyed(struct case_list *list)
         }
 }
 
+/* linear/backward/additive.cuh: every form that it serves; head dims of one group of channels and of two,
+   whole ones and parts. */
+static void add_additive_back(struct case_list *list)
+{
+    static const char *const NAME[] = {"by_key",      "mild_key", "mixed_key",    "with_bonus", "mild_bonus",
+                                       "bonus_alone", "plain",    "learned_head", "backwards",  "with_resets",
+                                       "turned",      "by_token", "token_bonus"};
+    static const int DIMS[][2] = {{128, 128}, {64, 72}, {40, 128}, {128, 64}};
+    for (int k = 0; k < COUNT(NAME); k++)
+        for (int d = 0; d < 2; d++) {
+            const int *dim = DIMS[d == 0 ? 0 : 1 + k % 3];
+            struct test_case c = case_of_attention("linear", NAME[k], text_of(NAME[k]), LATHE_BF16, dim[0],
+                                                   dim[1], k % 2 ? 90 : 80);
+            c.group = "linear_blocks";
+            c.pass = LATHE_BACKWARD;
+            c.deterministic = true;
+            c.template_name = "linear_additive_bwd";
+            for (int s = 0; s < COUNT(CHUNKS); s++)
+                if (k < 3 || (s + k + d) % 2 == 0 || s == COUNT(CHUNKS) - 1)
+                    add(list, c, &CHUNKS[s]);
+        }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_over(list);
@@ -334,4 +357,5 @@ void group_linear(struct case_list *list, bool full)
                          DTYPE[k == 0 ? 0 : 1 + (i + k) % 2], DIMS[(k + i) % COUNT(DIMS)][0],
                          DIMS[(k + i) % COUNT(DIMS)][1], k % 2 ? 90 : 80);
             }
+    add_additive_back(list);
 }

@@ -48,6 +48,13 @@ static const struct device BY_KEYS = {.sm = 90,
                                       .template_name = "linear_keyed_delta",
                                       .template_only = true};
 
+static const struct device BY_BLOCKS = {.sm = 90,
+                                        .sm_count = 132,
+                                        .smem_bytes = 232448,
+                                        .arch = "sm_90a",
+                                        .template_name = "linear_additive_bwd",
+                                        .template_only = true};
+
 struct members_case {
     const struct contract *contract;
     const struct device *device;
@@ -167,6 +174,9 @@ static const struct members_case CASES[] = {
      "linear_back_params.dstates linear_back_params.written linear_back_params.dwritten "
      "linear_back_params.sums linear_back_params.dbeta"},
     {&LINEAR_BACK, &H100, "rwkv6", B, "dtype=bf16", ""},
+    {&LINEAR_BACK, &BY_BLOCKS, "gla", B, "dtype=bf16,cu=i32,seqs=3,dstate=f32,state=f32",
+     "linear_back_params.states linear_back_params.dstates"},
+    {&LINEAR_BACK, &BY_BLOCKS, "mamba2", B, "dtype=bf16", ""},
     {&LINEAR_BACK, &H100, "linear_elu", B, "dtype=bf16", ""},
 };
 #undef F

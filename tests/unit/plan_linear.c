@@ -143,3 +143,41 @@ TEST(the_delta_rule_goes_back_in_chunks)
         CHECK(plan.linear.walk_bytes <= row[i].device->smem_bytes);
     }
 }
+
+/* All but the delta rule and a normaliser go back in chunks, too, where asked for by name. */
+TEST(a_decay_by_channel_goes_back_in_chunks)
+{
+    static const struct {
+        const struct device *device;
+        const char *spec, *problem, *refusal;
+        int threads, states, bytes;
+    } row[] = {
+        {&H100, "gla", "dtype=bf16,t=64,d=128", NULL, 512, 2, 199232},
+        {&A100, "rwkv6", "dtype=bf16,t=64,d=128,d_v=128", NULL, 512, 1, 166464},
+        {&RTX4090, "hgrn2", "dtype=bf16,t=64,d=64", NULL, 256, 1, 83264},
+        {&RTX4090, "gla", "dtype=bf16,t=64,d=128", "needs 166464 bytes of shared memory", 0, 0, 0},
+        {&H100, "simple_gla", "dtype=bf16,t=64,d=40,d_v=72", NULL, 256, 1, 107840},
+        {&H100, "rwkv6", "dtype=bf16,t=64,d=64", NULL, 256, 2, 91456},
+        {&H100, "gla", "dtype=f16,t=64,d=128", "serves bf16", 0, 0, 0},
+        {&H100, "gla", "dtype=bf16,t=64,d=256,d_v=64", "d must be a multiple of 8 from 16 to 128", 0, 0, 0},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "serves neither the delta rule nor a normaliser", 0, 0, 0},
+        {&H100, "flao", "dtype=bf16,t=64,d=128", "serves causal = true", 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const struct device wish = asking_for(row[i].device, "linear_additive_bwd");
+        struct plan plan;
+        lathe_error err = {.status = LATHE_OK};
+        const lathe_status status =
+            pick_pass(row[i].spec, LATHE_BACKWARD, row[i].problem, &wish, &plan, &err);
+        CHECK_EQ(status, row[i].refusal ? LATHE_UNSUPPORTED : LATHE_OK);
+        if (row[i].refusal) {
+            CHECK_HAS(err.text, row[i].refusal);
+            continue;
+        }
+        CHECK_STR(plan.row->name, "linear_additive_bwd");
+        CHECK_EQ(plan.linear.chunk_threads, row[i].threads);
+        CHECK_EQ(plan.linear.stages, row[i].states);
+        CHECK_EQ(plan.linear.smem_bytes, row[i].bytes);
+        CHECK(plan.linear.walk_bytes <= row[i].device->smem_bytes);
+    }
+}

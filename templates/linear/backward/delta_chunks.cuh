@@ -1,6 +1,6 @@
 // linear/backward/delta_chunks.cuh: kernels: what of the delta rule's backward pass is of a chunk of 64 tokens alone, from what the walks have left.
 //
-// Launch: a block of DELTA_THREADS threads for each chunk of each head, delta_chunks_smem_bytes() of shared memory. bwd_again: o once more, in f32. bwd_chunks,
+// Launch: a block of WALK_THREADS threads for each chunk of each head, delta_chunks_smem_bytes() of shared memory. bwd_again: o once more, in f32. bwd_chunks,
 // with the formulas and names of delta_parts.cuh, and dA = scale (do X') Gamma from the diagonal on, dN = -(dv X') Gamma below it:
 //     dq = scale e^G do S' + dA k,    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + dA' q + dN' k,    dbeta = dv X / beta^2
 // The gradient of a decay's logarithm is a sum over all paths that cross it: from state to state, from state to the outputs behind it, from the keys ahead of it
@@ -51,7 +51,7 @@ struct delta_chunk {
         const element *from = state_of(base, p, w, place);
 #pragma unroll
         for (int i = 0; i < PAD_D / CHUNK_TOKENS; i++) {
-            load_rows<PAD_V, DELTA_THREADS>(tile(layout::STATE) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<PAD_V>::ROW_BYTES), from + i * CHUNK_TOKENS * PAD_V, PAD_V, CHUNK_TOKENS, PAD_V);
+            load_rows<PAD_V, WALK_THREADS>(tile(layout::STATE) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<PAD_V>::ROW_BYTES), from + i * CHUNK_TOKENS * PAD_V, PAD_V, CHUNK_TOKENS, PAD_V);
         }
     }
     // The state in front of the chunk in the place of the gradient of that behind it; returns the sum of their products, of this thread's elements.
@@ -60,8 +60,8 @@ struct delta_chunk {
         const element *from = state_of(p.states, p, w, place);
         float sum = 0.0f;
 #pragma unroll 2
-        for (int i = 0; i < STATE_ELEMENTS / 8 / DELTA_THREADS; i++) {
-            const int n = static_cast<int>(threadIdx.x) + i * DELTA_THREADS;
+        for (int i = 0; i < STATE_ELEMENTS / 8 / WALK_THREADS; i++) {
+            const int n = static_cast<int>(threadIdx.x) + i * WALK_THREADS;
             const u32 at = tile(layout::STATE) + swizzle<PAD_V>::offset(n / (PAD_V / 8), n % (PAD_V / 8));
             const uint4 x = *reinterpret_cast<const uint4 *>(from + n * 8);
             const uint4 y = load_shared16(at);
@@ -313,7 +313,7 @@ struct delta_chunk {
         const parts &from = *reinterpret_cast<const parts *>(bytes + layout::QUERIES);
         float state = 0.0f;
 #pragma unroll
-        for (int k = 0; k < DELTA_THREADS / 32; k++) {
+        for (int k = 0; k < WALK_THREADS / 32; k++) {
             state += numbers(layout::ENDS)[k];
         }
         state *= logs().from_start(CHUNK_TOKENS - 1);
@@ -448,7 +448,7 @@ template <bool AGAIN> DEV void run_chunk(const linear_back_params &p, unsigned c
 } // namespace linear
 
 #if LATHE_COMPILED(bwd_chunks)
-extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, cfg::CHUNK_BLOCKS) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BLOCKS) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::run_chunk<false>(p, shared_bytes);
@@ -456,7 +456,7 @@ extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, cfg::CHUNK_B
 #endif
 
 #if LATHE_COMPILED(bwd_again)
-extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, cfg::CHUNK_BLOCKS) LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BLOCKS) LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::run_chunk<true>(p, shared_bytes);

@@ -1,7 +1,7 @@
 // linear/backward/delta_walk.cuh: kernels: the two walks of the delta rule's backward pass along the chunks of a sequence, with 64 columns of the state, or of its
 // gradient, in f32 fragments (delta_parts.cuh has the formulas).
 //
-// Launch of bwd_states and bwd_back: sequences * h * SLICES_V blocks of DELTA_THREADS threads, delta_walk_smem_bytes() of shared memory; of bwd_inverse as in
+// Launch of bwd_states and bwd_back: sequences * h * SLICES_V blocks of WALK_THREADS threads, delta_walk_smem_bytes() of shared memory; of bwd_inverse as in
 // linear/delta_inverse.cuh; it leaves the sums of logarithms, too. bwd_states leaves the state in front of each chunk, and X; bwd_back the gradient of the state behind each chunk, and dv.
 #pragma once
 #include "linear/backward/delta_parts.cuh"
@@ -21,55 +21,6 @@ template <bool BACK> struct walk_layout { // in shared memory, bytes
 template <bool BACK> constexpr int delta_walk_smem_bytes() { return walk_layout<BACK>::END; }
 static_assert(delta_walk_smem_bytes<false>() == cfg::CHUNK_STAGES * 128 * (PAD_D + 128) + 128 * PAD_D + 25088, "the planner says the same");
 static_assert(delta_walk_smem_bytes<true>() == cfg::CHUNK_STAGES * 128 * (2 * PAD_D + 128) + 128 * PAD_D + 33280, "the planner says the same");
-
-struct walked_state { // PAD_D rows of 64 columns, in the registers of a block
-    static constexpr int MT = PAD_D / 64; // 16 rows each, of a warp
-    float x[MT][HALF / 8][4];
-
-    DEV int row0(int m) { return (quarter() * MT + m) * 16; }
-    // f(row, column of the block, two adjacent elements).
-    template <class F> __device__ __forceinline__ void each(const F &f)
-    {
-#pragma unroll
-        for (int m = 0; m < MT; m++) {
-            each_pair(x[m], row0(m), half_of() * HALF, f);
-        }
-    }
-    __device__ __forceinline__ void decay(float by)
-    {
-        each([&](int, int, int, float &a, float &b) {
-            a *= by;
-            b *= by;
-        });
-    }
-    // += left' right, of 64 tokens: a tile of keys or queries, a tile of 64 columns.
-    __device__ __forceinline__ void add(u32 keys, u32 values)
-    {
-#pragma unroll
-        for (int m = 0; m < MT; m++) {
-            add_product<CHUNK_TOKENS>(x[m], left_columns<PAD_D>::of(keys, row0(m)), right_columns<CHUNK_COLUMNS>::of(values, half_of() * HALF));
-        }
-    }
-    __device__ __forceinline__ void load(const work &w, const float *from, i64 s_i, i64 s_j)
-    {
-        each([&](int, int row, int column, float &a, float &b) {
-            const bool some = from != nullptr && row < cfg::D;
-            a = some && column < w.left ? from[row * s_i + (w.first + column) * s_j] : 0.0f;
-            b = some && column + 1 < w.left ? from[row * s_i + (w.first + column + 1) * s_j] : 0.0f;
-        });
-    }
-    __device__ __forceinline__ void store(const work &w, float *to, i64 s_i, i64 s_j)
-    {
-        each([&](int, int row, int column, float &a, float &b) {
-            if (row < cfg::D && column < w.left) {
-                to[row * s_i + (w.first + column) * s_j] = a;
-            }
-            if (row < cfg::D && column + 1 < w.left) {
-                to[row * s_i + (w.first + column + 1) * s_j] = b;
-            }
-        });
-    }
-};
 
 template <bool BACK> struct delta_walk {
     using element = cfg::element;
@@ -99,7 +50,7 @@ template <bool BACK> struct delta_walk {
             load_tokens<CHUNK_COLUMNS>(to + layout::VALUES, w, place, p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first, p.v_t, w.left);
         }
         const element *inverse = static_cast<const element *>(p.inverse) + chunk_of_head(p, w, place) * INVERSE_ELEMENTS;
-        load_rows<CHUNK_TOKENS, DELTA_THREADS>(to + layout::INVERSE, inverse, CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS);
+        load_rows<CHUNK_TOKENS, WALK_THREADS>(to + layout::INVERSE, inverse, CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS);
         load_sums(sums_of(n), p, w, place);
         copy_commit();
     }
@@ -112,8 +63,8 @@ template <bool BACK> struct delta_walk {
     {
         element *to = static_cast<element *>(BACK ? p.dstates : p.states) + chunk_of_head(p, w, place) * STATE_ELEMENTS + w.first;
 #pragma unroll
-        for (int i = 0; i < PAD_D * 8 / DELTA_THREADS; i++) {
-            const int n = static_cast<int>(threadIdx.x) + i * DELTA_THREADS;
+        for (int i = 0; i < PAD_D * 8 / WALK_THREADS; i++) {
+            const int n = static_cast<int>(threadIdx.x) + i * WALK_THREADS;
             *reinterpret_cast<uint4 *>(to + n / 8 * PAD_V + n % 8 * 8) = load_shared16(tile(layout::STATE) + swizzle<CHUNK_COLUMNS>::offset(n / 8, n % 8));
         }
     }
@@ -121,8 +72,8 @@ template <bool BACK> struct delta_walk {
     __device__ __forceinline__ void store_tokens(u32 from, int place, element *base, i64 stride) const
     {
 #pragma unroll
-        for (int i = 0; i < CHUNK_TOKENS * 8 / DELTA_THREADS; i++) {
-            const int n = static_cast<int>(threadIdx.x) + i * DELTA_THREADS;
+        for (int i = 0; i < CHUNK_TOKENS * 8 / WALK_THREADS; i++) {
+            const int n = static_cast<int>(threadIdx.x) + i * WALK_THREADS;
             if (w.has(place + n / 8) && n % 8 * 8 < w.left) {
                 const uint4 x = load_shared16(from + swizzle<CHUNK_COLUMNS>::offset(n / 8, n % 8));
                 element *at = base + (sequence::token(w.s, place + n / 8) * stride + n % 8 * 8);
@@ -214,8 +165,8 @@ template <bool BACK> struct delta_walk {
     __device__ __forceinline__ void weigh_outputs() const
     {
 #pragma unroll
-        for (int i = 0; i < CHUNK_TOKENS * 8 / DELTA_THREADS; i++) {
-            const int n = static_cast<int>(threadIdx.x) + i * DELTA_THREADS;
+        for (int i = 0; i < CHUNK_TOKENS * 8 / WALK_THREADS; i++) {
+            const int n = static_cast<int>(threadIdx.x) + i * WALK_THREADS;
             const u32 at = stage + layout::VALUES + swizzle<CHUNK_COLUMNS>::offset(n / 8, n % 8);
             const float by = w.scale * logs.from_start(n / 8);
             const uint4 four = load_shared16(at);
@@ -329,7 +280,7 @@ extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(bwd_in
 #endif
 
 #if LATHE_COMPILED(bwd_states)
-extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 2) LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, 2) LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::walk_delta<false>(p, shared_bytes);
@@ -337,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 2) LATHE_ENT
 #endif
 
 #if LATHE_COMPILED(bwd_back)
-extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENTRY(bwd_back)(const __grid_constant__ linear_back_params p)
+extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, 1) LATHE_ENTRY(bwd_back)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     linear::walk_delta<true>(p, shared_bytes);

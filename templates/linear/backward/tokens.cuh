@@ -10,6 +10,7 @@
 namespace linear {
 
 using back::add_sum;
+using back::give_sum;
 
 constexpr int TOKEN_THREADS = 256, TOKEN_TOKENS = 64;
 constexpr int TOKEN_WARPS = TOKEN_THREADS / 32;
@@ -198,7 +199,9 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
     constexpr int FORM = variant::SITE_FORM[G];
     constexpr int OF = variant::SITE_OF[G];
     const linear_back_params &p = at.p;
-    if constexpr (has_channels<G>()) {
+    if constexpr (OF == OF_DECAY && cfg::GIVES_DECAY) {
+        return; // bwd_chunks has
+    } else if constexpr (has_channels<G>()) {
         float sum = 0.0f;
 #pragma unroll
         for (int n = 0; n < PER_LANE; n++) {
@@ -210,7 +213,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
             if constexpr (FORM == SITE_DIM) {
                 sums.channel[G][n] += value;
             } else if constexpr (FORM == SITE_ELEMENT) {
-                add_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, i), value);
+                give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, i), value);
             } else {
                 sum += value;
             }
@@ -220,7 +223,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
         } else if constexpr (FORM == SITE_ROW) {
             sum = lanes_sum<32>(sum);
             if (lane_id() == 0) {
-                add_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), sum);
+                give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), sum);
             }
         }
     } else {
@@ -230,7 +233,7 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
         if (FORM == SITE_HEAD) {
             sums.head[G] += lane_id() == 0 ? value : 0.0f;
         } else if (lane_id() == 0) {
-            add_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), value);
+            give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), value);
         }
     }
 }

@@ -1,0 +1,92 @@
+/*
+ * plan_additive_bwd.c: linear/backward/additive.cuh, the backward pass of the additive family in chunks of
+ * tokens by mma.sync, a decay by key channel among it. In: a request. Out: the plan, or why there is none.
+ */
+#include "gen/ir/spec.h"
+#include "gen/linear/linear.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/templates.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { CHUNK = LINEAR_CHUNK, SLICE = 64, MOST_DIM = 128, LEAST_SM = 80, OF_WARP = 16 };
+
+static const char *why_not_of_spec(const struct kernel_request *r)
+{
+    const struct ir_linear *l = &r->ir->linear;
+    if (linear_decay_form(r->ir) == DECAY_VALUE)
+        return "serves a decay per key channel, not per value channel";
+    if (l->delta.n_roots > 0 || l->normalise)
+        return "serves neither the delta rule nor a normaliser";
+    if (l->all_tokens)
+        return "serves causal = true";
+    return r->problem->dtype != LATHE_BF16
+               ? "keeps states in the dtype of q, and serves bf16, which has the range of f32"
+               : NULL;
+}
+
+static bool takes_dim(const struct kernel_request *r, enum sym sym, const char *name, char *why)
+{
+    const int64_t dim = r->problem->dim[sym];
+    if (dim >= ATTENTION_LEAST_DIM && dim <= MOST_DIM && dim % ATTENTION_DIM_STEP == 0)
+        return true;
+    snprintf(why, REASON_BYTES, "%s must be a multiple of %d from %d to %d, given %" PRId64, name,
+             ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, MOST_DIM, dim);
+    return false;
+}
+
+/* Of the kernels' constants: additive_chunks_smem_bytes there. `states`: that there is room for. */
+static int chunks_bytes(int states, int d, int d_v)
+{
+    return 660 * d + 256 * d_v + states * 2 * d * d_v + 16448;
+}
+
+/* Both of a chunk where that leaves room for as many blocks on a multiprocessor as threads do. */
+static int room_for_states(const struct kernel_request *r, int threads, int d, int d_v)
+{
+    enum { MOST_THREADS = 512, OF_A_BLOCK = 1024 };
+    const int blocks = MOST_THREADS / threads;
+    const int room = (r->device->smem_bytes + OF_A_BLOCK) / blocks - OF_A_BLOCK;
+    return chunks_bytes(2, d, d_v) <= room ? 2 : 1;
+}
+
+static bool fits(const struct kernel_request *r, struct linear_plan *to, char *why)
+{
+    const int d = round_up(r->problem->dim[SYM_D], SLICE);
+    const int d_v = round_up(r->problem->dim[SYM_D_V], SLICE);
+    to->chunk_slices = d_v / SLICE;
+    to->row_slices = d / SLICE;
+    to->chunk_threads = 2 * 32 * d / OF_WARP;
+    to->walk_bytes = 288 * d + 16384;
+    to->stages = room_for_states(r, to->chunk_threads, d, d_v);
+    to->smem_bytes = chunks_bytes(to->stages, d, d_v);
+    const int most = to->walk_bytes > to->smem_bytes ? to->walk_bytes : to->smem_bytes;
+    if (most > r->device->smem_bytes)
+        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", most,
+                 r->device->smem_bytes);
+    return most <= r->device->smem_bytes;
+}
+
+bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    const char *not = why_not_of_spec(r);
+    struct linear_plan *to = &plan->linear;
+    if (!not &&r->device->sm < LEAST_SM)
+        not = "needs compute capability 8.0 or newer";
+    if (not )
+        snprintf(why, REASON_BYTES, "%s", not );
+    if (not || !takes_dim(r, SYM_D, "d", why) || !takes_dim(r, SYM_D_V, "d_v", why) || !fits(r, to, why))
+        return false;
+    to->back_blocks = true;
+    linear_plan_four_warps(r, to);
+    to->chunk = CHUNK;
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "decay %s: %d tokens at a time by mma.sync; walks along the chunks, forward and back, of %d blocks "
+        "a head and sequence with %d value channels each, then a block for each chunk",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->chunk_slices, SLICE);
+    return true;
+}

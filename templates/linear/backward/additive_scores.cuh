@@ -1,0 +1,144 @@
+// linear/backward/additive_scores.cuh: pairs of the tokens of a chunk in the backward pass of the additive family, in blocks of 16 x 16: A, which dv is made of, and
+// dA, which dq and dk are made of.
+#pragma once
+#include "linear/backward/additive_tiles.cuh"
+
+namespace linear {
+
+struct chunk_pairs : chunk_tiles {
+    // What is left of a channel from the end of block c to the start of block r; of one block, the other way.
+    __device__ __forceinline__ float2 between(int r, int c, int channel) const
+    {
+        float2 sum = {0.0f, 0.0f};
+        for (int b = c + 1; b < r; b++) {
+            const float2 two = end(b, channel);
+            sum.x += two.x;
+            sum.y += two.y;
+        }
+        if (r == c) {
+            const float2 two = end(r, channel);
+            sum.x = -two.x;
+            sum.y = -two.y;
+        }
+        return {exp2_approx(sum.x), exp2_approx(sum.y)};
+    }
+    // s += readers of block r times writers of block c.
+    __device__ __forceinline__ void add_pairs(float (&s)[2][4], int r, int c, bool weighed) const
+    {
+        const auto left = left_rows<PAD_D>::of(tile(layout::READS), BLOCK * r);
+        const auto right = right_rows<PAD_D>::of(tile(layout::WRITES), BLOCK * c);
+#pragma unroll 2
+        for (int k = 0; k < PAD_D / 16; k++) {
+            u32 a[4];
+            u32 b[4];
+            left.load(a, k);
+            right.load(b, 0, k);
+#pragma unroll
+            for (int half = 0; weighed && half < 2; half++) {
+                const float2 by = between(r, c, 16 * k + 8 * half + lane_id() % 4 * 2);
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    float x;
+                    float y;
+                    unpack<element>(a[2 * half + i], x, y);
+                    a[2 * half + i] = pack<element>(x * by.x, y * by.y);
+                }
+            }
+            mma_16x8x16<element>(s[0], a, b[0], b[1]);
+            mma_16x8x16<element>(s[1], a, b[2], b[3]);
+        }
+    }
+    // f(row, column) says which of a block stay.
+    template <class F> DEV void keep_pairs(float (&s)[2][4], const F &f)
+    {
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            const int row = lane_id() / 4 + e % 4 / 2 * 8;
+            const int column = e / 4 * 8 + lane_id() % 4 * 2 + e % 2;
+            s[e / 4][e % 4] = f(row, column) ? s[e / 4][e % 4] : 0.0f;
+        }
+    }
+    DEV bool is_older(int row, int column) { return column < row || (!cfg::BONUS && column == row); }
+    __device__ __forceinline__ void leave_pairs(const float (&s)[2][4], int to, int r, int c) const
+    {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            store_pair<CHUNK_TOKENS>(tile(to), BLOCK * r + lane_id() / 4 + 8 * (e % 2), BLOCK * c + 8 * (e / 2) + lane_id() % 4 * 2, s[e / 2][e % 2 * 2], s[e / 2][e % 2 * 2 + 1]);
+        }
+    }
+    // To the pairs of block `number`, of which readers and writers are there.
+    __device__ __forceinline__ void add_level(float (&diagonal)[2][4], int half) const
+    {
+        if (number < BLOCKS) {
+            float s[2][4] = {};
+            add_pairs(s, number, number, false);
+            keep_pairs(s, [&](int row, int column) { return meets(row, column, half); });
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                diagonal[e / 4][e % 4] += s[e / 4][e % 4];
+            }
+        }
+    }
+    // Pairs within blocks, as far as they are not taken from products over the whole block.
+    __device__ __forceinline__ void make_levels(float (&diagonal)[2][4], bool strong) const
+    {
+#pragma unroll 1
+        for (int half = 8; strong && half > 0; half /= 2) {
+            weigh_readers(half);
+            weigh_writers(half);
+            __syncthreads();
+            add_level(diagonal, half);
+            __syncthreads();
+        }
+        if (strong || cfg::BONUS) {
+            weigh_readers(0);
+            if constexpr (cfg::BONUS) {
+                weigh_bonus();
+            } else {
+                weigh_writers(0);
+            }
+            __syncthreads();
+            add_level(diagonal, 0);
+            __syncthreads();
+        }
+    }
+    __device__ __forceinline__ void make_block_of_pairs(float (&diagonal)[2][4], bool strong) const
+    {
+        if (number < BLOCKS) {
+            float s[2][4] = {};
+            if (!strong) {
+                add_pairs(s, number, number, DECAYS);
+                keep_pairs(s, is_older);
+            }
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                s[e / 4][e % 4] += diagonal[e / 4][e % 4];
+            }
+            leave_pairs(s, layout::PAIRS, number, number);
+        }
+    }
+    // The others, 6 of A and 10 of dA; those who have had no block first.
+    __device__ __forceinline__ void make_pairs() const
+    {
+        constexpr int BELOW = BLOCKS * (BLOCKS - 1) / 2;
+        constexpr int ALL = BELOW + BELOW + BLOCKS;
+#pragma unroll 1
+        for (int item = OWN_THREADS / 32 - 1 - number; item < ALL; item += OWN_THREADS / 32) {
+            const bool back = item >= BELOW;
+            const int n = back ? item - BELOW : item; // (1, 0), (2, 0), (2, 1), ..; behind them (0, 0), (1, 1), ..
+            const int r = n >= BELOW ? n - BELOW : n < 1 ? 1 : n < 3 ? 2 : 3;
+            const int c = n >= BELOW ? r : n - r * (r - 1) / 2;
+            float s[2][4] = {};
+            if (back) {
+                add_product<PAD_V>(s, left_rows<PAD_V>::of(tile(layout::DO), BLOCK * r), right_rows<PAD_V>::of(tile(layout::V), BLOCK * c));
+                keep_pairs(s, [&](int row, int column) { return r > c || is_older(row, column); });
+                leave_pairs(s, layout::BACK, r, c);
+            } else {
+                add_pairs(s, r, c, DECAYS && r > c + 1);
+                leave_pairs(s, layout::PAIRS, r, c);
+            }
+        }
+    }
+};
+
+} // namespace linear
