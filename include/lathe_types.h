@@ -101,7 +101,7 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     keys apart, in any number and order, those inputs of the spec that combine, online_fwd_epilogue or
  *     output_mod reads, and, where one of these reads at.q or at.pos, q_start  ->  o and optional finals, as
  *     of one forward pass over all keys. What follows a row, as a sink, counts once. Keys count from 0 in
- * each part: a part's own q_start says how far its queries are from them.
+ *     each part: a part's own q_start says how far its queries are from them.
  *
  * Arguments of rowwise: x [..., n] -> y [..., n] with up to three leading dims, optional results by
  *     their names (rows [..., n], or one value per row: [...] f32), the spec's inputs, of which those read by
@@ -130,8 +130,8 @@ typedef struct CUstream_st *lathe_stream; /* the type of CUstream and cudaStream
  *     Attention: a lse that is given stands as it is, of more keys than these too, but where it is above 4096
  *     in size and within a part of 2^-20 of these keys' own: what f32 has lost of it there is found again.
  *     Elementwise: operands (those that no gradient reads may be left out) but no results; d<result> for
- * every result (where there are several, 0 where left out); d<operand> of the operand's shape, f32 where it
- * is a sum.
+ *     every result (where there are several, 0 where left out); d<operand> of the operand's shape, f32 where
+ *     it is a sum.
  *     Linear attention: do, optionally dstate_out and dnorm_out; dq, dk, dv, dstate, dnorm, d<input>. Neither
  *     a pool of states nor results of the forward pass, but o where the spec gains by it.
  */

@@ -95,10 +95,11 @@ struct sig_arg {
     bool presence_built; /* whether it is there is compiled in: optional tensors that change the code */
     bool rare;           /* optional, and left out of a problem's line unless it is named there */
     bool list;           /* data is an array of pointers to tensors, in memory that the device reads */
-    uint8_t alias;  /* 1 + number of the argument whose memory it may share, and has where it is absent */
-    uint8_t beside; /* the same, without which it may not be given */
-    uint8_t unless; /* the same, beside which it is left out, and its like */
-    uint8_t over;   /* the same, in whose place it may lie, since a block reads that before it writes */
+    /* Each is 1 + the number of another argument; 0: there is none. */
+    uint8_t alias;  /* the one whose memory this may share, and has where this is left out */
+    uint8_t beside; /* the one without which this may not be given */
+    uint8_t unless; /* the one in whose presence this is left out, whether it is optional or not */
+    uint8_t over;   /* the one in whose place this may lie, since a block reads that before it writes */
     uint8_t
         points; /* elementwise: of tensors with another number, other points have the elements at a place */
     double default_value;
