@@ -10,8 +10,6 @@
 #include "gen/plan/plan.h"
 #include "gen/plan/request.h"
 
-#include <math.h>
-
 #define ELEMENT_ARGS                                                                                         \
     "const inputs &x, const sizes &z, const head &h, const row &r, const col &c, float diag, const tile &t"
 
@@ -360,56 +358,6 @@ static void emit_join(struct attention *a)
     text_add(out, "    }\n");
 }
 
-/* Of a row without live pairs. A state that is saved for the backward pass may have any value there. */
-static void emit_empty_finals(struct attention *a)
-{
-    struct emitter *e = a->e;
-    const struct ir_fn *empty = &e->w->empty;
-    char text[128];
-    text_add(e->out, "    DEV void empty_finals(float *finals, " AT_PAIR ", const row &r)\n    {\n");
-    name_static(a, true, false);
-    emit_values(e, empty->root, empty->n_roots);
-    for (int i = 0; i < e->w->n_finals; i++) {
-        const struct ir_node *n = i < empty->n_roots ? &e->w->node[empty->root[i]] : NULL;
-        const bool computed = n && n->op != OP_CONST;
-        if (computed)
-            node_text(e, empty->root[i], text, sizeof text);
-        else
-            float_text(!n ? 0 : isnan(n->value) ? -HUGE_VAL : n->value, text, sizeof text);
-        text_add(e->out,
-                 computed ? "        finals[%d] = not_nan(%s, -INF);\n" : "        finals[%d] = %s;\n", i,
-                 text);
-    }
-}
-
-static void emit_finish(struct attention *a)
-{
-    const struct ir *w = a->e->w;
-    struct emitter *e = a->e;
-    char text[128];
-    text_add(
-        e->out,
-        "    static constexpr int FINALS = %d;\n    DEV float finish(const state &s, float *finals, " AT_PAIR
-        ", const row &r)\n    {\n",
-        w->n_finals);
-    name_static(a, true, false);
-    name_states(a);
-    emit_values(e, w->epilogue.root, w->epilogue.n_roots);
-    for (int i = 0; i < w->n_finals; i++)
-        text_add(e->out, "        finals[%d] = %s; // %s\n", i,
-                 node_text(e, w->epilogue.root[1 + i], text, sizeof text), w->final[i].name);
-    text_add(e->out, "        return %s;\n    }\n", node_text(e, w->epilogue.root[0], text, sizeof text));
-    emit_empty_finals(a);
-    text_add(e->out, "    }\n    DEV void store_finals(const attention_params &p, int b, int h, int row, "
-                     "const float *finals)\n    {\n");
-    for (int i = 0; i < w->n_finals; i++)
-        text_add(e->out,
-                 "        if (p.final%d) {\n            p.final%d[b * p.final%d_b + h * p.final%d_h + row * "
-                 "p.final%d_t] = finals[%d];\n        }\n",
-                 i, i, i, i, i, i);
-    text_add(e->out, "    }\n");
-}
-
 /* The kept step is worth its text where one pass gives the weights and the sum that is watched. */
 static bool make_steps(struct attention *a, const struct plan *plan)
 {
@@ -440,12 +388,6 @@ static void emit_online(struct attention *a)
     emit_join(a);
 }
 
-/* What the forward kernel needs beyond that. */
-static void emit_forward(struct attention *a)
-{
-    emit_finish(a);
-}
-
 static bool emit_variant(struct emitter *e, const struct plan *plan, struct source *out)
 {
     static const char *const mod_type[] = {"query_mod", "key_mod", "value_mod", "output_mod"};
@@ -468,7 +410,7 @@ static bool emit_variant(struct emitter *e, const struct plan *plan, struct sour
     if (a.online)
         emit_online(&a);
     if (a.forward)
-        emit_forward(&a);
+        emit_finish(&a);
     if ((plan->attention.parts || plan->attention.selected) && !emit_row_parts(&a))
         return false;
     for (int m = 0; m < MOD_COUNT; m++)

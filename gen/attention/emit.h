@@ -62,6 +62,13 @@ void emit_mask(struct attention *a);
 void find_fused(struct attention *a, const struct plan *plan, struct step *step);
 void emit_fused(struct attention *a, const struct step *step);
 
+/* ---- emit_finish.c */
+
+/* finish(), empty_finals() and store_finals(). */
+void emit_finish(struct attention *a);
+/* Does a row end as a part of it: its states, and o as it was gathered? */
+bool ends_as_part(const struct emitter *e);
+
 /* ---- emit_parts.c */
 
 struct launcher;
@@ -91,6 +98,7 @@ struct layout {
     struct place outer[TENSOR_COUNT]; /* the arguments */
     struct place inner[TENSOR_COUNT]; /* what the kernel reads and writes: arguments, or what mods made */
     struct place final[MAX_STATE];
+    struct place ends; /* of rows that end as parts, in the place of the finals */
     int map_buffer;
     int counter_buffer; /* of query tiles taken */
 };

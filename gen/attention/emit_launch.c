@@ -64,11 +64,13 @@ static void add_sequences(struct params *p, const struct emitter *e, bool o_f32)
     emit_enter_rows(e, "const cfg::element", "k", true);
     emit_enter_rows(e, "const cfg::element", "v", true);
     emit_enter_rows(e, o_f32 ? "float" : "cfg::element", "o", false);
-    for (int i = 0; i < e->w->n_finals; i++) {
+    for (int i = 0; i < e->w->n_finals && !ends_as_part(e); i++) {
         char name[32];
         snprintf(name, sizeof name, "final%d", i);
         emit_enter_floats(e, name);
     }
+    if (ends_as_part(e))
+        emit_enter_floats(e, "ends");
     emit_enter_end(e);
 }
 
@@ -105,6 +107,7 @@ void emit_place_in_workspace(struct place *t, int element_bytes, const struct em
 
 static void place_finals(const struct launcher *a, struct layout *l)
 {
+    l->ends = (struct place){lathe__arg_find(a->e->sig, "part_rows", 0), -1, SYM_H, SYM_Q, 1, false};
     for (int i = 0; i < a->e->w->n_finals; i++)
         l->final[i] =
             (struct place){lathe__arg_find(a->e->sig, a->e->w->final[i].name, 0), -1, SYM_H, SYM_Q, 1, false};
@@ -112,7 +115,7 @@ static void place_finals(const struct launcher *a, struct layout *l)
 
 void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out)
 {
-    static const char *const name[] = {"q", "k", "v", "o"};
+    const char *const name[] = {"q", "k", "v", ends_as_part(a->e) ? "part_o" : "o"};
     static const enum mod mod_of[] = {MOD_QUERY, MOD_KEY, MOD_VALUE, MOD_OUTPUT};
     const struct problem *problem = a->e->problem;
     const int element = (int)lathe_dtype_size(problem->dtype);
@@ -295,7 +298,11 @@ void params_tensors(struct params *p, const struct launcher *a, const struct lay
 
 void params_end(struct params *p, const struct launcher *a, const struct layout *l, const struct plan *plan)
 {
-    for (int i = 0; i < a->e->w->n_finals; i++) {
+    if (ends_as_part(a->e)) {
+        emit_place_pointer(p, "float", "ends", &l->ends);
+        emit_place_strides(p, "ends", &l->ends);
+    }
+    for (int i = 0; i < a->e->w->n_finals && !ends_as_part(a->e); i++) {
         char member[32];
         snprintf(member, sizeof member, "final%d", i);
         emit_place_pointer(p, "float", member, &l->final[i]);

@@ -4,6 +4,7 @@
  */
 #include "gen/attention/kernel.h"
 #include "gen/attention/mask_tiles.h"
+#include "gen/attention/sign_parts.h"
 #include "gen/attention/tile_map.h"
 #include "gen/arguments/problem.h"
 #include "gen/ir/spec.h"
@@ -68,11 +69,11 @@ static bool has_table_mask(const struct ir *w, int diagonal)
 
 /* How many registers a thread needs besides scores, weights and o. blocks: where no pair's mask is asked for.
  */
-static enum register_need need_of(const struct ir *w, int diagonal, bool blocks)
+static enum register_need need_of(const struct ir *w, int diagonal, bool o_f32, bool blocks)
 {
     const struct ir_fn *const fn[] = {blocks ? &w->key_interval : &w->mask, &w->online, &w->epilogue};
     const bool own_rows = w->rescale.path == ROWS_EXACT && w->n_states > 0;
-    bool by_one = diagonal >= 0 || w->mod[MOD_OUTPUT].n_stages > 0 || own_rows;
+    bool by_one = diagonal >= 0 || o_f32 || own_rows;
     bool by_pair = own_rows && w->n_states > 1;
     for (size_t f = 0; f < sizeof fn / sizeof *fn; f++)
         find_reads(w, fn[f], diagonal, &by_one, &by_pair);
@@ -121,8 +122,9 @@ static lathe_status lower_forward(struct kernel_request *r, struct attention_ker
     }
     k->diagonal = s.diag;
     k->why_apart = why_not_packed(k->forward, s.diag >= 0);
-    k->need = need_of(k->forward, s.diag, false);
-    k->block_need = need_of(k->forward, s.diag, true);
+    const bool o_f32 = k->forward->mod[MOD_OUTPUT].n_stages > 0 || makes_parts(r->sig, r->problem);
+    k->need = need_of(k->forward, s.diag, o_f32, false);
+    k->block_need = need_of(k->forward, s.diag, o_f32, true);
     k->table_mask = has_table_mask(k->forward, s.diag);
     k->short_rows = k->forward->mask.n_roots > 0 && !has_one_end(k->forward, false);
     return request_settle(r, lower_done(&k->forward));
@@ -180,11 +182,10 @@ lathe_status attention_lower(struct kernel_request *r)
     const lathe_status status = lower_forward(r, r->attention);
     if (status != LATHE_OK || r->refused[0])
         return status;
-    if (r->pass == LATHE_COMBINE || problem_has_named(r->sig, r->problem, "part_o"))
-        snprintf(r->refused, sizeof r->refused,
-                 "parts of rows are made and put together on the host device alone");
-    if (r->refused[0])
+    if (r->pass == LATHE_COMBINE) {
+        snprintf(r->refused, sizeof r->refused, "parts of rows are put together on the host device alone");
         return LATHE_OK;
+    }
     if (r->pass == LATHE_FORWARD)
         return lower_parts(r, r->attention);
     return lower_backward(r, r->attention);

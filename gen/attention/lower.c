@@ -5,6 +5,7 @@
 #include "gen/attention/lower.h"
 #include "gen/attention/backward.h"
 #include "gen/attention/mask_tiles.h"
+#include "gen/attention/sign_parts.h"
 #include "gen/ir/spec.h"
 #include "gen/lower/rewrite.h"
 
@@ -22,6 +23,31 @@ static void make_empty(struct ir *w)
     w->empty.n_roots = w->n_finals;
     for (int i = 0; i < w->n_finals; i++)
         w->empty.root[i] = ir_substitute(w, w->epilogue.root[1 + i], from, to, w->n_states);
+}
+
+/* Ahead of the epilogue a row is its states, and o as it has been gathered; mods of o come later. */
+static void end_as_part(struct ir *w)
+{
+    w->epilogue.n_roots = 1 + w->n_states;
+    w->epilogue.root[0] = ir_const(w, 1.0, TYPE_F32);
+    w->n_finals = w->n_states;
+    for (int k = 0; k < w->n_states; k++) {
+        w->final[k] = w->state[k];
+        w->epilogue.root[1 + k] = ir_param(w, LEAF_STATE + k, (struct ir_at){0, 0});
+    }
+    w->mod[MOD_OUTPUT].n_stages = 0;
+}
+
+/* The clone that is rewritten, of a forward pass. */
+static bool open_forward(struct rewriter *r, const struct ir *ir, const struct signature *sig,
+                         const struct problem *problem)
+{
+    if (!rewriter_open(r, ir, sig, problem))
+        return false;
+    if (makes_parts(sig, problem))
+        end_as_part(r->w);
+    toeplitz_gather(r->w);
+    return true;
 }
 
 static void rewrite_spec(struct rewriter *r)
@@ -46,9 +72,8 @@ lathe_status attention_lower_forward(const struct ir *ir, const struct signature
                                      const struct problem *problem, struct ir **out)
 {
     struct rewriter r;
-    if (!rewriter_open(&r, ir, sig, problem))
+    if (!open_forward(&r, ir, sig, problem))
         return LATHE_MEMORY;
-    toeplitz_gather(r.w);
     rewrite_spec(&r);
     return rewriter_close(&r, out);
 }
@@ -57,9 +82,8 @@ lathe_status attention_lower_parts(const struct ir *ir, const struct signature *
                                    const struct problem *problem, struct ir **out)
 {
     struct rewriter r;
-    if (!rewriter_open(&r, ir, sig, problem))
+    if (!open_forward(&r, ir, sig, problem))
         return LATHE_MEMORY;
-    toeplitz_gather(r.w);
     rewrite_spec(&r);
     rewrite_fn(&r, &r.w->combine, -1);
     return rewriter_close(&r, out);

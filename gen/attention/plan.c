@@ -5,6 +5,7 @@
  */
 #include "gen/arguments/problem.h"
 #include "gen/attention/kernel.h"
+#include "gen/attention/sign_parts.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
 #include "gen/plan/planner.h"
@@ -74,13 +75,14 @@ static bool odd_dims_fit(const struct kernel_request *r, char *why)
     for (int i = 0; i < r->ir->n_inputs; i++)
         for (int d = 0; d < r->ir->input[i].n_dims; d++)
             sized |= r->ir->input[i].dim[d].sym == SYM_D || r->ir->input[i].dim[d].sym == SYM_D_V;
-    if (mods || sized || attention_has_sequences(r))
+    if (mods || sized || makes_parts(r->sig, r->problem) || attention_has_sequences(r))
         snprintf(why, REASON_BYTES,
                  "a head dim is no multiple of %d, and there are %s; pad it, or the host device",
                  ATTENTION_DIM_STEP,
-                 mods    ? "mods of q, k, v or o"
-                 : sized ? "inputs with a head dim"
-                         : "packed sequences, keys in use or pages");
+                 mods                              ? "mods of q, k, v or o"
+                 : sized                           ? "inputs with a head dim"
+                 : makes_parts(r->sig, r->problem) ? "parts of rows"
+                                                   : "packed sequences, keys in use or pages");
     else
         return true;
     return false;
@@ -198,6 +200,8 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why)
         return true;
     for (int m = 0; m < MOD_COUNT; m++) {
         const int arg = lathe__arg_find(r->sig, name[m], 0);
+        if (m == MOD_OUTPUT && makes_parts(r->sig, r->problem)) /* the mod comes later, and there is no o */
+            continue;
         if (r->ir->mod[m].n_stages > 0)
             snprintf(why, REASON_BYTES,
                      "%s beside a mod of %s; on a GPU such a spec takes dense tensors alone, and the host "
@@ -219,10 +223,20 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why)
     return false;
 }
 
+/* Parts are written where they are to lie, two floats at a time. */
+static bool parts_fit(const struct kernel_request *r, char *why)
+{
+    if (!makes_parts(r->sig, r->problem) ||
+        !arg_in(r->problem->unaligned, lathe__arg_find(r->sig, "part_o", 0)))
+        return true;
+    snprintf(why, REASON_BYTES, "rows of part_o do not start at multiples of 16 bytes; align them");
+    return false;
+}
+
 bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_dv, struct plan *plan,
                           char *why)
 {
-    if (!attention_dims_fit(r, most_d, most_dv, plan->attention.copies, why))
+    if (!attention_dims_fit(r, most_d, most_dv, plan->attention.copies, why) || !parts_fit(r, why))
         return false;
     plan->attention.short_rows = r->attention->short_rows;
     rescale_say(r->attention->forward, plan->attention.optimistic, plan->attention.rows,
@@ -230,6 +244,8 @@ bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_d
     plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 16);
     plan->attention.dv_pad =
         round_up(r->problem->dim[SYM_D_V], r->problem->dim[SYM_D_V] > MAX_DIM ? 128 : 16);
-    plan->attention.o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0 || is_odd(r->problem->dim[SYM_D_V]);
+    plan->attention.part_end = makes_parts(r->sig, r->problem);
+    plan->attention.o_f32 =
+        plan->attention.part_end || r->ir->mod[MOD_OUTPUT].n_stages > 0 || is_odd(r->problem->dim[SYM_D_V]);
     return true;
 }

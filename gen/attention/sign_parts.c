@@ -3,6 +3,7 @@
  * the finals, and what the pass that puts them together takes. In: a checked spec. Out: arguments and sizes
  * in a signature, or why there are none.
  */
+#include "gen/arguments/problem.h"
 #include "gen/arguments/sign.h"
 #include "gen/attention/sign_parts.h"
 #include "gen/ir/kind.h"
@@ -132,6 +133,11 @@ void sign_parts(struct signature *s, const struct ir *ir)
         leave_out_beside(s, ir->final[i].name, part);
     s->parts_by_token = end_reads_one(ir, token, 4);
     s->parts_by_key = reads_position(ir);
+}
+
+bool makes_parts(const struct signature *sig, const struct problem *problem)
+{
+    return !sig->combine && problem_has_named(sig, problem, "part_o");
 }
 
 /* ---- the pass that puts them together -------------------------------------------------------------- */

@@ -4,10 +4,15 @@
 #ifndef LATHE_ATTENTION_SIGN_PARTS_H
 #define LATHE_ATTENTION_SIGN_PARTS_H
 
+#include <stdbool.h>
+
 struct ir;
+struct problem;
 struct signature;
 
 /* Behind o, the finals and all that the forward pass takes; or why there are none. */
 void sign_parts(struct signature *s, const struct ir *ir);
+/* Does a forward pass give parts of its rows, in the place of o and the finals? */
+bool makes_parts(const struct signature *sig, const struct problem *problem);
 
 #endif

@@ -15,6 +15,8 @@
 
 static void emit_tiles(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
+    text_add(t, "constexpr bool O_F32 = %s, O_MARKED = %s;\n", yes(plan->attention.o_f32),
+             yes(plan->attention.o_f32 && !plan->attention.part_end));
     text_add(t, "constexpr int D = %d, D_V = %d;\n", attention_row(problem->dim[SYM_D]),
              attention_row(problem->dim[SYM_D_V]));
     text_add(t, "constexpr int D_PAD = %d, DV_PAD = %d;\n", plan->attention.d_pad, plan->attention.dv_pad);
@@ -27,14 +29,12 @@ static void config_sm80(struct text_buf *t, const struct problem *problem, const
     emit_tiles(t, problem, plan);
     text_add(t, "constexpr bool Q_IN_REGS = %s, SHORT_ROWS = %s;\n", yes(plan->attention.q_in_regs),
              yes(plan->attention.short_rows));
-    text_add(t, "constexpr bool O_F32 = %s;\n", yes(plan->attention.o_f32));
 }
 
 static void config_mla(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     emit_tiles(t, problem, plan);
-    text_add(t, "constexpr bool V_IS_K = %s, O_F32 = %s;\n", yes(plan->attention.v_is_k),
-             yes(plan->attention.o_f32));
+    text_add(t, "constexpr bool V_IS_K = %s;\n", yes(plan->attention.v_is_k));
 }
 
 static void config_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
@@ -45,7 +45,6 @@ static void config_sm90(struct text_buf *t, const struct problem *problem, const
              "constexpr bool BOUND_WAITS = %s;\n",
              plan->attention.q_stages, yes(plan->attention.own_o), yes(plan->attention.dynamic),
              yes(plan->attention.pack), yes(plan->bound_waits));
-    text_add(t, "constexpr bool O_F32 = %s;\n", yes(plan->attention.o_f32));
 }
 
 /* The forward kernel of Hopper has products of two widths: scores, and the columns of o of a warpgroup. */

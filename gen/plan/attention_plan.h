@@ -32,8 +32,9 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool q_in_regs;
     int d_pad, dv_pad;
     int smem_bytes;
-    bool o_f32;
-    bool copies; /* the template takes head dims that are no multiple of 8: rows are copied to wider ones */
+    bool o_f32;    /* o is written in f32: for what comes behind the kernel, or */
+    bool part_end; /* as a part of its row, with row states in the place of the finals */
+    bool copies;   /* the template takes head dims that are no multiple of 8: rows are copied to wider ones */
     bool short_rows; /* as in struct attention_kernel */
     bool parts;      /* attention_decode: rows are cut by keys, and merged by `combine`, */
     int part_blocks; /* for so many blocks that run at once */

@@ -289,7 +289,7 @@ DEV void store_piece(const attention_params &p, i64 to, const float (&x)[4], flo
         float *out = static_cast<float *>(p.o) + to;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            out[j] = seen ? x[j] * factor : __uint_as_float(EMPTY_ROW);
+            out[j] = seen ? x[j] * factor : cfg::O_MARKED ? __uint_as_float(EMPTY_ROW) : 0.0f;
         }
     } else {
         uint2 out;

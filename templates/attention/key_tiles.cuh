@@ -149,7 +149,7 @@ DEV void finish_rows(thread_rows<MT> &rows, float (&o)[MT][DB][4], const attenti
 #pragma unroll
     for (int i = 0; i < MT * DB * 4; i++) { // rows without a live pair, whatever they gathered
         float &x = o[i / (DB * 4)][i / 4 % DB][i % 4];
-        x = (rows.seen >> (i / (DB * 4) * 2 + i % 4 / 2) & 1u) != 0 ? x : cfg::O_F32 ? __uint_as_float(EMPTY_ROW) : 0.0f;
+        x = (rows.seen >> (i / (DB * 4) * 2 + i % 4 / 2) & 1u) != 0 ? x : cfg::O_MARKED ? __uint_as_float(EMPTY_ROW) : 0.0f;
     }
 }
 

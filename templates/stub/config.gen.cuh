@@ -12,7 +12,7 @@ constexpr int D = 128, D_V = 128;
 constexpr int D_PAD = 128, DV_PAD = 128;
 constexpr int BM = 128, BN = 64, WARPS = 4, STAGES = 1;
 constexpr bool Q_IN_REGS = false, SHORT_ROWS = false;
-constexpr bool O_F32 = false;
+constexpr bool O_F32 = false, O_MARKED = false;
 constexpr bool BOUND_WAITS = false;
 constexpr int THREADS = 256, VECTOR = 8;
 constexpr int PER_THREAD = 32;

@@ -172,6 +172,8 @@ void case_name(const struct test_case *c, char *out, size_t size)
         snprintf(to + strlen(to), size - strlen(to), " %d beside", c->beside);
     if (c->in_place)
         snprintf(to + strlen(to), size - strlen(to), " in place");
+    if (c->parts)
+        snprintf(to + strlen(to), size - strlen(to), " as parts");
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */
@@ -499,6 +501,7 @@ bool cases_make(struct case_list *list, bool full)
     group_f32(list, full);
     group_mla(list, full);
     group_selected(list, full);
+    group_row_parts(list);
     group_elementwise(list, full);
     group_rows_beside(list);
     group_deterministic_maps(list);

@@ -59,6 +59,7 @@ struct test_case {
     bool may_refuse;
     const char *without; /* backward: names of arguments that are left out, between spaces; NULL: none */
     bool deterministic;
+    bool parts;    /* attention: parts of rows in the place of o and the finals */
     bool in_place; /* linear attention: last states lie over the first ones */
     bool hollow; /* an input that the spec reads has no elements, which the host device refuses: what a kernel
                     touches is judged, no value */
@@ -102,6 +103,7 @@ void group_pages(struct case_list *list, bool full);        /* cases_pages.c */
 void group_selected(struct case_list *list, bool full);     /* cases_selected.c */
 void group_decode(struct case_list *list, bool full);       /* cases_decode.c */
 void group_mla(struct case_list *list, bool full);          /* cases_mla.c */
+void group_row_parts(struct case_list *list);               /* cases_parts.c */
 void group_f32(struct case_list *list, bool full);          /* cases_f32.c */
 void group_f32_backward(struct case_list *list, bool full); /* cases_backward.c */
 bool same_job(const struct test_case *a, const struct test_case *b);

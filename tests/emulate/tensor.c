@@ -394,7 +394,7 @@ static int64_t padding(const struct tensor *t, const struct sig_arg *a, enum lay
     const int64_t size = (int64_t)lathe_dtype_size(t->dtype);
     if (layout == LAYOUT_MISALIGNED)
         return between(state, 0, 2) * 2 + 1;
-    const bool aligned = a->problem_dtype || a->dtype == LATHE_NONE;
+    const bool aligned = a->problem_dtype || a->dtype == LATHE_NONE || is(t, "part_o");
     return aligned ? 16 / size * between(state, 1, 3) : between(state, 1, 3);
 }
 
@@ -498,7 +498,7 @@ bool tensor_open(struct tensor *t, const struct signature *sig, int arg, const s
     memset(t, 0, sizeof *t);
     snprintf(t->name, sizeof t->name, "%s", a->name);
     t->role = a->role;
-    t->by_rows = c->sizes != NULL || c->dim[SYM_T] >= 0;
+    t->by_rows = c->sizes != NULL || c->dim[SYM_T] >= 0 || is(t, "part_o");
     t->dtype = a->problem_dtype || a->dtype == LATHE_NONE ? c->dtype : (lathe_dtype)a->dtype;
     if (a->role == ROLE_INPUT && a->dtype == LATHE_NONE && c->layout == LAYOUT_SWAPPED)
         t->dtype = LATHE_F32; /* an input whose dtype is open may also be wider than the problem's */

@@ -13,7 +13,7 @@ constexpr int D = 128, D_V = 128;
 constexpr int D_PAD = 128, DV_PAD = 128;
 constexpr int BM = 128, BN = 64, WARPS = 4, STAGES = 1;
 constexpr bool Q_IN_REGS = false;
-constexpr bool O_F32 = false;
+constexpr bool O_F32 = false, O_MARKED = false;
 constexpr bool BOUND_WAITS = false;
 constexpr int BACK_BM = 64, BACK_BN = 128, BACK_WARPS = 8, BACK_STAGES = 2, BACK_SPLIT = 1;
 constexpr bool BACK_WGMMA = true;

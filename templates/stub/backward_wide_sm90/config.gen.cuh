@@ -14,7 +14,7 @@ constexpr int D = 256, D_V = 256;
 constexpr int D_PAD = 256, DV_PAD = 256;
 constexpr int BM = 128, BN = 64, WARPS = 4, STAGES = 1;
 constexpr bool Q_IN_REGS = false;
-constexpr bool O_F32 = false;
+constexpr bool O_F32 = false, O_MARKED = false;
 constexpr bool BOUND_WAITS = false;
 constexpr int BACK_BM = 128, BACK_BN = 64, BACK_WARPS = 8, BACK_STAGES = 1, BACK_SPLIT = 2;
 constexpr bool BACK_WGMMA = true;

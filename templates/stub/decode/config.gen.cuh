@@ -11,7 +11,7 @@ constexpr bool FAST_MATH = true;
 constexpr int D = 128, D_V = 128;
 constexpr int D_PAD = 128, DV_PAD = 128;
 constexpr int BM = 64, BN = 16, WARPS = 4, STAGES = 3;
-constexpr bool O_F32 = false;
+constexpr bool O_F32 = false, O_MARKED = false;
 constexpr bool BOUND_WAITS = false;
 constexpr int THREADS = 256, VECTOR = 8;
 constexpr int PER_THREAD = 32;
