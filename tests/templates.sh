@@ -118,6 +118,7 @@ every_stub() {
         templates/attention/fwd_sm80.cuh) spills=16 ;; # as below
         templates/attention/decode.cuh | templates/attention/decode_merge.cuh | templates/attention/selected.cuh) stub=templates/stub/decode ;;
         templates/attention/mla.cuh) stub=templates/stub/mla ;;
+        templates/attention/combine.cuh) stub=templates/stub/combine ;;
         templates/rowwise/single.cuh) stub=templates/stub/rowwise ;;
         templates/rowwise/inner.cuh) stub=templates/stub/inner ;;
         templates/rowwise/inner_scan.cuh) stub=templates/stub/inner_scan ;;
@@ -191,6 +192,19 @@ selected_files() {
         [ $dims != d=256 ] || spills=64 # as above
         gen nsa_selected dtype=bf16,h=64,h_kv=4,q=4096,$dims sm_80 attention_selected
         gen nsa_selected dtype=f16,h=64,h_kv=4,q=4096,$dims,cu_q=i32,cu_kv=i32 sm_90a attention_selected
+    done
+}
+
+parts_files() { # rows that end as parts, and parts that become rows
+    for spec in causal sinks retention sigmoid; do
+        spills=16 # as above
+        gen $spec dtype=bf16,h=16,q=4096,d=128,part_o=f32,part_rows=f32 sm_80
+        spills=0
+        gen $spec dtype=bf16,h=16,q=4096,d=128,part_o=f32,part_rows=f32 sm_90a attention_fwd_sm90
+        gen $spec dtype=f16,h=16,q=4096,d=64,part_o=f32,part_rows=f32 sm_90a attention_fwd_sm90
+        gen $spec dtype=bf16,h=32,h_kv=8,q=1,kv=32768,d=128,part_o=f32,part_rows=f32 sm_90a attention_decode
+        gen $spec dtype=bf16,parts=4,h=16,q=4096,d_v=128 sm_90a '' combine
+        gen $spec dtype=f32,parts=4,h=16,q=4096,d_v=512,unaligned=part_o+o sm_80 '' combine
     done
 }
 
@@ -333,7 +347,7 @@ attention=$(grep -l '^return attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 linear=$(grep -l '^return linear_attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 every_stub >"$temp/list"
 if [ -x "${LATHE:-}" ]; then
-    { forward_files; decode_files; selected_files; mla_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
+    { forward_files; decode_files; selected_files; parts_files; mla_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
 else
     echo "tests/templates.sh: skipped: generated files, since the tool lathe was not built" >&2
 fi

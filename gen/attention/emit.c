@@ -393,20 +393,27 @@ static bool emit_variant(struct emitter *e, const struct plan *plan, struct sour
     static const char *const mod_type[] = {"query_mod", "key_mod", "value_mod", "output_mod"};
     struct attention a = {.e = e, .forward = !e->back || plan->attention.back.forward};
     bool moved[MOD_COUNT];
-    a.online = a.forward || backward_splits(e->back);
+    const bool scores = !e->sig->combine; /* else rows have been through the online function */
+    a.online = scores && (a.forward || backward_splits(e->back));
     if ((a.online && !make_steps(&a, plan)) || !collect_structs(&a))
         return false;
-    find_map(&a, plan);
+    if (scores)
+        find_map(&a, plan);
     emit_inputs_struct(e);
     if (e->back)
         emit_backward_launches(e, &a.map, plan, back_row_count(e), out, moved);
-    else
+    else if (scores)
         emit_attention_launches(e, &a.map, plan, out, moved);
+    else
+        emit_combine_launches(e, plan, out, moved);
     text_add(e->out, "struct variant {\n");
     emit_makers(&a);
     if (a.online)
         emit_diag(&a);
-    emit_mask(&a);
+    if (scores)
+        emit_mask(&a);
+    else
+        emit_state(&a);
     if (a.online)
         emit_online(&a);
     if (a.forward)

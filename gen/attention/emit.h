@@ -79,6 +79,12 @@ bool emit_row_parts(struct attention *a);
 void add_parts(const struct launcher *a, const struct layout *l, const struct plan *plan, struct source *out,
                struct text_buf *again);
 
+/* ---- emit_combine.c */
+
+/* Of the pass that puts parts together: emit_attention_launches of emit/emit.h. */
+void emit_combine_launches(struct emitter *e, const struct plan *plan, struct source *out,
+                           bool moved[MOD_COUNT]);
+
 /* ---- emit_launch.c */
 
 struct place {  /* where a tensor of [b, heads, len, dim] lives */

@@ -64,8 +64,9 @@ static void emit_end(struct attention *a)
 /* Finals are tensors of their own, which may be left out; of a part they are neighbours in one. */
 static void emit_store(const struct emitter *e)
 {
-    text_add(e->out, "    DEV void store_finals(const attention_params &p, int b, int h, int row, "
-                     "const float *finals)\n    {\n");
+    text_add(e->out,
+             "    DEV void store_finals(const %s &p, int b, int h, int row, const float *finals)\n    {\n",
+             e->sig->combine ? "combine_params" : "attention_params");
     if (ends_as_part(e)) {
         text_add(e->out, "        float *to = p.ends + (b * p.ends_b + h * p.ends_h + row * p.ends_t);\n");
         for (int i = 0; i <= e->w->n_finals; i++)

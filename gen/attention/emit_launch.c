@@ -133,10 +133,11 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
             l->inner[t] = l->inner[TENSOR_K];
             continue;
         }
-        l->inner[t].dim = attention_row(dim);
-        const bool odd = is_odd_row(a->e, t);
+        const bool any = a->e->sig->combine; /* that pass stores rows of any length, wherever they start */
+        l->inner[t].dim = any ? dim : attention_row(dim);
+        const bool odd = !any && is_odd_row(a->e, t);
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
-        l->moved[t] = t < n_moved && (mod || odd || is_unaligned(a->e, l->outer[t].arg));
+        l->moved[t] = t < n_moved && (mod || odd || (!any && is_unaligned(a->e, l->outer[t].arg)));
         if (l->moved[t])
             emit_place_in_workspace(&l->inner[t], t == TENSOR_O && (mod || odd) ? 4 : element, a->e, out);
     }

@@ -179,13 +179,11 @@ lathe_status attention_lower(struct kernel_request *r)
     r->attention = calloc(1, sizeof *r->attention);
     if (!r->attention)
         return LATHE_MEMORY;
+    if (r->pass == LATHE_COMBINE)
+        return request_settle(r, attention_lower_combine(r->ir, r->sig, r->problem, &r->attention->parts));
     const lathe_status status = lower_forward(r, r->attention);
     if (status != LATHE_OK || r->refused[0])
         return status;
-    if (r->pass == LATHE_COMBINE) {
-        snprintf(r->refused, sizeof r->refused, "parts of rows are put together on the host device alone");
-        return LATHE_OK;
-    }
     if (r->pass == LATHE_FORWARD)
         return lower_parts(r, r->attention);
     return lower_backward(r, r->attention);

@@ -23,7 +23,8 @@ enum register_need {
 struct attention_kernel {
     struct ir *forward; /* the forward kernel, which may run in front of the backward one, too */
     struct ir *parts; /* the same for rows that are cut by keys: row states are the spec's, and its `combine`
-                         is there; NULL: it gives none, or the request is for the backward pass */
+                         is there; NULL: it gives none, or the request is for the backward pass. Of the
+                         combine pass, which has no `forward`, what is left of a spec there */
     struct ir *backward;    /* the backward pass; NULL: the request is for the forward one */
     struct backward back;   /* its formulas, in that pool, */
     struct pair_needs pair; /* what they want for a pair, */

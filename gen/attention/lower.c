@@ -50,12 +50,18 @@ static bool open_forward(struct rewriter *r, const struct ir *ir, const struct s
     return true;
 }
 
-static void rewrite_spec(struct rewriter *r)
+static void rewrite_mods(struct rewriter *r)
 {
     struct ir *w = r->w;
     for (int m = 0; m < MOD_COUNT; m++)
         for (int s = 0; s < w->mod[m].n_stages; s++)
             rewrite_fn(r, &w->mod[m].stage[s].fn, -1);
+}
+
+static void rewrite_spec(struct rewriter *r)
+{
+    struct ir *w = r->w;
+    rewrite_mods(r);
     rewrite_fn(r, &w->mask, -1);
     bounds_build(w);
     rewrite_fn(r, &w->scale, -1);
@@ -85,6 +91,28 @@ lathe_status attention_lower_parts(const struct ir *ir, const struct signature *
     if (!open_forward(&r, ir, sig, problem))
         return LATHE_MEMORY;
     rewrite_spec(&r);
+    rewrite_fn(&r, &r.w->combine, -1);
+    return rewriter_close(&r, out);
+}
+
+/* Of a pass whose rows have been through the online function: what comes before is gone. */
+static void drop_scores(struct ir *w)
+{
+    for (int m = 0; m < MOD_COUNT; m++)
+        w->mod[m].n_stages = m == MOD_OUTPUT ? w->mod[m].n_stages : 0;
+    w->scale.n_roots = w->mask.n_roots = w->score.n_roots = w->online.n_roots = 0;
+}
+
+lathe_status attention_lower_combine(const struct ir *ir, const struct signature *sig,
+                                     const struct problem *problem, struct ir **out)
+{
+    struct rewriter r;
+    if (!rewriter_open(&r, ir, sig, problem))
+        return LATHE_MEMORY;
+    drop_scores(r.w);
+    rewrite_mods(&r);
+    rewrite_fn(&r, &r.w->epilogue, -1);
+    make_empty(r.w);
     rewrite_fn(&r, &r.w->combine, -1);
     return rewriter_close(&r, out);
 }

@@ -20,7 +20,10 @@ lathe_status attention_lower_forward(const struct ir *ir, const struct signature
 /* The same, with `combine`, for kernels that cut rows by keys. */
 lathe_status attention_lower_parts(const struct ir *ir, const struct signature *sig,
                                    const struct problem *problem, struct ir **out);
-/* The same, and the formulas of the backward pass. UNSUPPORTED: refused, and why (WHY_BYTES). */
+/* What puts parts of rows together and ends them: `combine`, the epilogue and the mod of o, and no more. */
+lathe_status attention_lower_combine(const struct ir *ir, const struct signature *sig,
+                                     const struct problem *problem, struct ir **out);
+/* A forward pass, and the formulas of the backward pass. UNSUPPORTED: refused, and why (WHY_BYTES). */
 lathe_status attention_lower_backward(const struct ir *ir, const struct signature *sig,
                                       const struct problem *problem, struct ir **out, struct backward *back,
                                       char *why);

@@ -14,10 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool half_mod_fits(const struct kernel_request *r, char *why)
+bool plan_mods_fit(const struct kernel_request *r, enum mod first, char *why)
 {
     static const char *const name[MOD_COUNT] = {"query_mod", "key_mod", "value_mod", "output_mod"};
-    for (int m = 0; m < MOD_COUNT; m++)
+    for (int m = (int)first; m < MOD_COUNT; m++)
         for (int s = 0; s < r->ir->mod[m].n_stages; s++) {
             int64_t dim = r->problem->dim[m < MOD_VALUE ? SYM_D : SYM_D_V];
             const struct ir_stage *stage = &r->ir->mod[m].stage[s];
@@ -105,7 +105,7 @@ static bool attention_dims_fit(const struct kernel_request *r, int most_d, int m
     else if (is_odd(d) || is_odd(dv))
         return odd_dims_fit(r, why);
     else
-        return half_mod_fits(r, why);
+        return plan_mods_fit(r, MOD_QUERY, why);
     return false;
 }
 

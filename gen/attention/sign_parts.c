@@ -171,7 +171,7 @@ void sign_attention_combine(struct signature *s, const struct ir *ir)
 {
     const struct sig_size sizes[] = {
         {.sym = SYM_PARTS, .usual = 2, .positive = true},
-        {.sym = SYM_B, .usual = 1},
+        {.sym = SYM_B, .usual = 1, .counted = true},
         {.sym = SYM_H, .usual = 8, .positive = true, .counted = true},
         {.sym = SYM_H_KV, .same_as = SYM_H, .positive = true, .implied = true},
         {.sym = SYM_Q, .usual = 1024, .below = SIZE_POSITIONS, .counted = true},

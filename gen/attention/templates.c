@@ -47,6 +47,16 @@ static void config_sm90(struct text_buf *t, const struct problem *problem, const
              yes(plan->attention.pack), yes(plan->bound_waits));
 }
 
+static void config_combine(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    const int dv = (int)problem->dim[SYM_D_V]; /* q and k are behind it: a mod of o names D, too */
+    text_add(t, "constexpr int D = %d, D_V = %d, WARPS = %d;\n", dv, dv, plan->attention.warps);
+    text_add(t, "constexpr bool PARTS_ALIGNED = %s, O_ALIGNED = %s;\n", yes(plan->attention.parts_aligned),
+             yes(plan->attention.o_aligned));
+    text_add(t, "constexpr bool O_F32 = %s, O_MARKED = %s;\n", yes(plan->attention.o_f32),
+             yes(plan->attention.o_f32));
+}
+
 /* The forward kernel of Hopper has products of two widths: scores, and the columns of o of a warpgroup. */
 static void define_widths(struct text_buf *t, const struct plan *plan)
 {
@@ -79,6 +89,11 @@ static void label_backward(const struct problem *problem, const struct plan *pla
              back->bm, back->bn, back->stages, back->warps);
 }
 
+static void label_combine(const struct problem *problem, const struct plan *plan, char *out, size_t size)
+{
+    snprintf(out, size, "v%dw%d", (int)problem->dim[SYM_D_V], plan->attention.warps);
+}
+
 /* ---- the table --------------------------------------------------------------------------------- */
 
 #define BESIDE_BOTH                                                                                          \
@@ -103,6 +118,8 @@ static const struct launch_file BESIDE_BACKWARD[] = {
     {"bwd_rows", "attention/backward/row_sums.cuh"},
     {NULL, NULL},
 };
+
+static const struct launch_file BESIDE_COMBINE[] = {{"mod_o", "heads/vector_mod.cuh"}, {NULL, NULL}};
 
 #define FORWARD                                                                                              \
     .form = PLAN_ATTENTION, .pass = LATHE_FORWARD, .label = label_forward, .beside = BESIDE_FORWARD
@@ -153,5 +170,13 @@ const struct template_row attention_templates[] = {
      .file = "attention/backward/slices.cuh",
      .ok = plan_attention_bwd_slices,
      BACKWARD},
+    {.name = "attention_combine",
+     .file = "attention/combine.cuh",
+     .form = PLAN_COMBINE,
+     .pass = LATHE_COMBINE,
+     .ok = plan_attention_combine,
+     .config = config_combine,
+     .label = label_combine,
+     .beside = BESIDE_COMBINE},
     {.name = NULL},
 };

@@ -195,6 +195,8 @@ void explain_plan(struct facts *f, const struct plan *plan)
         explain_tiles(f, plan);
     else if (plan->row->form == PLAN_LINEAR)
         explain_state(f, plan);
+    else if (plan->row->form == PLAN_COMBINE)
+        explain_reason(f, plan);
     else
         explain_block(f, plan);
 }

@@ -76,8 +76,6 @@ static bool row_ok(const struct template_row *t, const struct kernel_request *r,
         snprintf(why, REASON_BYTES, "%s was measured", r->only);
     else if (wish[0] && !is_named(wish, t->name))
         snprintf(why, REASON_BYTES, "%s was asked for", wish);
-    else if (r->pass == LATHE_COMBINE && r->refused[0])
-        snprintf(why, REASON_BYTES, "%s", r->refused);
     else if (t->pass != r->pass)
         snprintf(why, REASON_BYTES, "%s",
                  t->pass == LATHE_FORWARD    ? "computes the forward pass only"

@@ -6,10 +6,10 @@
 #define LATHE_GEN_PLANNER_H
 
 #include "gen/arguments/signature.h"
+#include "gen/ir/spec.h"
 #include "gen/plan/request.h"
 #include "runtime/recipe/bind.h"
 
-struct ir;
 struct plan;
 
 struct tile_row {
@@ -69,6 +69,8 @@ bool plan_attention_bwd_slices(const struct kernel_request *r, struct plan *plan
 /* attention/plan.c: what every attention template asks and fills in. */
 bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_dv, struct plan *plan,
                           char *why);
+/* Have head dims the pairs that mods of this tensor, and of those behind it, work on? */
+bool plan_mods_fit(const struct kernel_request *r, enum mod first, char *why);
 /* Of a template without products of f32: are its tensors f16 or bf16? instead: what takes f32. */
 bool plan_halves_alone(const struct kernel_request *r, const char *instead, char *why);
 /* What common/mma_f32.cuh does, for `lathe explain`. */
@@ -96,6 +98,8 @@ bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char 
 bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, char *why);
 /* attention/plan_decode.c: attention_decode; and plan_lengths of pipeline/pick.h. */
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why);
+/* attention/plan_combine.c */
+bool plan_attention_combine(const struct kernel_request *r, struct plan *plan, char *why);
 int attention_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
 
 #endif

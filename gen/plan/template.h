@@ -30,7 +30,8 @@ enum plan_form {
     PLAN_ROW_INNER,
     PLAN_ROW_SCAN,
     PLAN_MAPS,
-    PLAN_LINEAR
+    PLAN_LINEAR,
+    PLAN_COMBINE /* of attention: rows of which there are parts */
 };
 
 struct template_row {

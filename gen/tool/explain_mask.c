@@ -224,7 +224,7 @@ static void say_shares(const struct survey *s, bool looks, struct text_buf *out)
 bool explain_mask(const struct ir *ir, const struct problem *problem, const struct plan *plan,
                   const struct source *source, const struct name_values *set, struct text_buf *out)
 {
-    if (ir->mask.n_roots == 0)
+    if (ir->mask.n_roots == 0 || plan->row->form == PLAN_COMBINE) /* whose keys are behind it */
         return true;
     struct survey *s = calloc(1, sizeof *s);
     const bool backward = plan->row->form == PLAN_ATTENTION_BACK;

@@ -1,24 +1,18 @@
-// attention/decode_rows.cuh: which rows of queries and which keys a block of attention/decode.cuh has, and how row states of parts
-// become one.
+// attention/decode_rows.cuh: which rows of queries and which keys a block of attention/decode.cuh has.
 //
 // The rows of a key head are the tokens of all query heads of its group, heads fastest: row i is token i / group of head i %
 // group. Up to 16 of them make one tile, of which every warp has its own keys; more make tiles of 16 WARPS, whose warps share
 // their keys. The keys that the mask leaves to any of a tile's rows are cut into as many parts as the launch has for a tile, or
 // fewer, where they would have less than LEAST_KEYS each: how many follows from lengths that the device knows.
 #pragma once
+#include "attention/row_states.cuh"
 #include "attention/score_passes.cuh"
 #include "attention/sequences.cuh"
 
 // What parts of a row ask of a variant, beside what every kernel does.
 template <class V, class I>
-concept merged_variant = requires(const I &x, const sizes &z, const typename V::state &s, const typename V::merge &t, float *floats) {
-    V::MASK_BY_HEAD && V::STATES >= 0;
-    V::merge::PASSES + V::merge::REDUCTIONS + V::merge::REDUCE_PASS[0] + V::merge::REDUCE_OP[0];
-    requires V::merge::REDUCTIONS == 0 || requires { { V::merge::template operand<0>(s, t, x, z) } -> gives<float>; };
-    { V::merge::factor(s, t, x, z) } -> gives<float>;
-    { V::merge::merged(t, x, z) } -> gives<typename V::state>;
-    V::merge::write(s, floats);
-    { V::merge::read(floats) } -> gives<typename V::state>;
+concept merged_variant = row_states_variant<V, I> && requires {
+    static_cast<bool>(V::MASK_BY_HEAD);
 };
 // And parts that are merged by another kernel.
 template <class V, class I, class P>
@@ -27,6 +21,8 @@ concept parts_variant = merged_variant<V, I> && requires(const P &p) {
 };
 
 namespace decode {
+
+using namespace row_states;
 
 constexpr int THREADS = cfg::WARPS * 32;
 constexpr int WARP_ROWS = 16;
@@ -225,56 +221,7 @@ template <int WALKERS> struct part_cursor {
 };
 using warp_cursor = part_cursor<cfg::WARPS>;
 
-// ---- row states of parts -------------------------------------------------------------------------------------------
-
-using merge = variant::merge;
-constexpr int RECORD = variant::STATES + 1; // floats of a row and part: its states, and whether it has had a live pair
-
-struct no_share {
-    template <int OP> DEV float over(float x) { return x; }
-};
-struct warp_share { // parts are lanes
-    template <int OP> DEV float over(float x) { return red_lanes<OP, 32>(x); }
-};
-
-template <int R, int P> DEV void reset(merge &t)
-{
-    if constexpr (R < merge::REDUCTIONS) {
-        if constexpr (merge::REDUCE_PASS[R] == P) {
-            t.red[R] = red_identity<merge::REDUCE_OP[R]>();
-        }
-        reset<R + 1, P>(t);
-    }
-}
-template <int R, int P> DEV void gather(merge &t, const variant::state &s, const inputs &x, const sizes &z)
-{
-    if constexpr (R < merge::REDUCTIONS) {
-        if constexpr (merge::REDUCE_PASS[R] == P) {
-            t.red[R] = red_combine<merge::REDUCE_OP[R]>(t.red[R], merge::operand<R>(s, t, x, z));
-        }
-        gather<R + 1, P>(t, s, x, z);
-    }
-}
-template <int R, int P, class SHARE> DEV void share(merge &t)
-{
-    if constexpr (R < merge::REDUCTIONS) {
-        if constexpr (merge::REDUCE_PASS[R] == P) {
-            t.red[R] = SHARE::template over<merge::REDUCE_OP[R]>(t.red[R]);
-        }
-        share<R + 1, P, SHARE>(t);
-    }
-}
-
-// What `combine` reduces of the parts that `each` hands to its argument: those that have had a live pair.
-template <class SHARE, int P = 0, class EACH> DEV void merge_states(merge &t, const EACH &each, const inputs &x, const sizes &z)
-{
-    if constexpr (P < merge::PASSES) {
-        reset<0, P>(t);
-        each([&](const variant::state &s) { gather<0, P>(t, s, x, z); });
-        share<0, P, SHARE>(t);
-        merge_states<SHARE, P + 1>(t, each, x, z);
-    }
-}
+// ---- what is written ----------------------------------------------------------------------------------------------
 
 DEV void write_record(float *to, const variant::state &s, bool seen)
 {

@@ -123,8 +123,9 @@ void case_name(const struct test_case *c, char *out, size_t size)
 {
     static const char *const LAYOUT[LAYOUT_COUNT] = {"compact", "swapped", "padded", "misaligned", "spread"};
     const int64_t *d = c->dim;
-    int used = snprintf(out, size, "%s%s %s sm_%d", c->spec, c->pass == LATHE_BACKWARD ? " backward" : "",
-                        lathe_dtype_text(c->dtype), c->sm);
+    static const char *const PASS[] = {"", " backward", " combine"};
+    int used =
+        snprintf(out, size, "%s%s %s sm_%d", c->spec, PASS[c->pass], lathe_dtype_text(c->dtype), c->sm);
     char *to = out + used;
     size -= (size_t)used;
     if (c->sizes)
@@ -174,6 +175,8 @@ void case_name(const struct test_case *c, char *out, size_t size)
         snprintf(to + strlen(to), size - strlen(to), " in place");
     if (c->parts)
         snprintf(to + strlen(to), size - strlen(to), " as parts");
+    if (c->pass == LATHE_COMBINE)
+        snprintf(to + strlen(to), size - strlen(to), " of %" PRId64 " parts", d[SYM_PARTS]);
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------- */

@@ -1,11 +1,14 @@
 /*
- * cases_parts.c: parts of rows of attention: by every template of the forward pass, of online functions with
- * and without row states, with mods and masks that leave rows without a live pair. In: nothing. Out: cases at
- * the end of the list.
+ * cases_parts.c: parts of rows of attention, and parts put together: by every template of the forward pass,
+ * of online functions with and without row states, with mods and masks that leave rows without a live pair.
+ * In: nothing. Out: cases at the end of the list.
  */
 #include "cases.h"
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+/* ---- rows end as parts ----------------------------------------------------------------------------------
+ */
 
 static const struct inline_spec SPECS[] = {
     {"softmax", "return attention {}\n"},
@@ -95,6 +98,59 @@ static void add_wide(struct case_list *list)
     case_add(list, &c);
 }
 
+/* ---- parts become rows ------------------------------------------------------------------------------- */
+
+/* Fewer parts than a warp has lanes, as many, and more; d_v of one lane, of all, of several turns, and of
+   rows that end within four elements. */
+static const struct {
+    int parts, b, h, q, d_v;
+    enum layout layout;
+} JOINED[] = {{2, 2, 3, 5, 128, LAYOUT_COMPACT}, {1, 1, 2, 7, 8, LAYOUT_SWAPPED},
+              {5, 2, 2, 3, 64, LAYOUT_PADDED},   {32, 1, 2, 3, 256, LAYOUT_SWAPPED},
+              {37, 1, 2, 5, 40, LAYOUT_PADDED},  {70, 1, 1, 5, 512, LAYOUT_COMPACT}},
+  ODD[] = {{3, 2, 2, 5, 64, LAYOUT_MISALIGNED},
+           {4, 1, 2, 5, 33, LAYOUT_COMPACT},
+           {3, 1, 3, 5, 130, LAYOUT_PADDED}};
+
+static void add_joined(struct case_list *list, const char *name, const char *text, lathe_dtype dtype,
+                       int shape, bool odd)
+{
+    const int d_v = odd ? ODD[shape].d_v : JOINED[shape].d_v;
+    struct test_case c = case_of_attention("combine", name, text, dtype, d_v, d_v, shape % 2 ? 80 : 90);
+    c.template_name = "attention_combine";
+    c.pass = LATHE_COMBINE;
+    c.dim[SYM_PARTS] = odd ? ODD[shape].parts : JOINED[shape].parts;
+    c.dim[SYM_B] = odd ? ODD[shape].b : JOINED[shape].b;
+    c.dim[SYM_H] = c.dim[SYM_H_KV] = odd ? ODD[shape].h : JOINED[shape].h;
+    c.dim[SYM_Q] = c.dim[SYM_KV] = odd ? ODD[shape].q : JOINED[shape].q;
+    c.layout = odd ? ODD[shape].layout : JOINED[shape].layout;
+    case_add(list, &c);
+}
+
+static const char TURNED[] = /* the mod of o knows where its rows are */
+    "return attention { output_mod = half(function(a, b, at)\n"
+    "  local w = 0.1 * at.pos\n"
+    "  return a * cos(w) - b * sin(w), a * sin(w) + b * cos(w) end) }\n";
+
+static void group_combine(struct case_list *list)
+{
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F16, LATHE_F32};
+    static const char *const ENDS[] = {"retention", "sinks", "softmax_one", "sigmoid"};
+    for (int shape = 0; shape < COUNT(JOINED); shape++) {
+        for (int i = 0; i < COUNT(ENDS); i++)
+            add_joined(list, ENDS[i], NULL, DTYPE[(i + shape) % 3], shape, false);
+        add_joined(list, SPECS[0].name, SPECS[0].text, DTYPE[shape % 3], shape, false);
+        add_joined(list, SPECS[2].name, SPECS[2].text, DTYPE[(shape + 1) % 3], shape, false);
+        add_joined(list, SPECS[3].name, SPECS[3].text, DTYPE[(shape + 2) % 3], shape, false);
+    }
+    for (int shape = 0; shape < COUNT(ODD); shape++)
+        for (int k = 0; k < 3; k++)
+            add_joined(list, SPECS[0].name, SPECS[0].text, DTYPE[k], shape, true);
+    add_joined(list, "turned", TURNED, LATHE_BF16, 0, false);
+    list->item[list->n - 1].has_q_start = true;
+    list->item[list->n - 1].q_start = 11;
+}
+
 void group_row_parts(struct case_list *list)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -103,4 +159,5 @@ void group_row_parts(struct case_list *list)
         add_spec(list, SHIPPED[i], NULL, i + 1);
     add_used(list);
     add_wide(list);
+    group_combine(list);
 }

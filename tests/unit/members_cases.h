@@ -23,6 +23,9 @@ static const struct contract DECODE = {"attention.md attention_decode.md",
 static const struct contract SELECTED = {"attention.md attention_selected.md",
                                          "attention_variant attention_params",
                                          MODS " MASK_BY_HEAD STATES merge SELECTED SELECTED_KEYS selected"};
+static const struct contract COMBINE = {
+    "attention.md attention_decode.md attention_combine.md", "",
+    "head make_head row make_row state init FINALS finish empty_finals store_finals STATES merge output_mod"};
 static const struct contract BACKWARD = {"attention.md attention_backward.md", "backward_variant back_params",
                                          MODS BACKS BACK_ROWS};
 static const struct contract BACKWARD_SPLIT = {
@@ -97,6 +100,11 @@ static const struct members_case CASES[] = {
     {&DECODE, &H100, "mla", F, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", ""},
     {&DECODE, &A100, "alibi", F, "dtype=bf16,h=8,h_kv=2,q=1,kv=8192,d=128,used_kv=i32", ""},
     {&SELECTED, &LISTS, "nsa_selected", F, "dtype=bf16,h=64,h_kv=4,q=64,d=128", ""},
+    {&FORWARD, &H100, "sinks", F, "dtype=bf16,h=2,q=64,d=128,part_o=f32,part_rows=f32",
+     PLACE("attention_params.ends")},
+    {&COMBINE, &A100, "sinks", LATHE_COMBINE, "dtype=bf16,parts=3,h=2,q=64,d_v=128",
+     PLACE("combine_params.final0")},
+    {&COMBINE, &H100, "sigmoid", LATHE_COMBINE, "dtype=f16,parts=3,h=2,q=64,d_v=128", ""},
     {&BACKWARD_SPLIT, &H100, "causal", B, "dtype=bf16,h=2,q=64,d=128",
      PLACE("back_pre_params.q") PLACE("back_pre_params.k")
          PLACE("back_pre_params.final0") "back_pre_params.order back_params.pieces back_mod_params.order "

@@ -1,0 +1,53 @@
+/*
+ * plan_combine.c: attention_combine, which puts parts of rows together. In: a request of that pass. Out: the
+ * plan, or why there is none.
+ */
+#include "gen/attention/kernel.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+#include "runtime/recipe/bind.h"
+
+#include <stdio.h>
+
+enum { WARPS = 4 };
+
+static bool is_aligned(const struct kernel_request *r, const char *name)
+{
+    return !arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name, 0));
+}
+
+static bool serves(const struct kernel_request *r, char *why)
+{
+    const int64_t dv = r->problem->dim[SYM_D_V];
+    if (r->problem->dtype == LATHE_F64)
+        snprintf(why, REASON_BYTES, "dtype f64; it takes f16, bf16 and f32 (f64 runs on the host device)");
+    else if (r->device->sm < 80)
+        snprintf(why, REASON_BYTES, "compute capability %d.%d; it needs 8.0 (conversions of bf16)",
+                 r->device->sm / 10, r->device->sm % 10);
+    else if (dv > ATTENTION_MOST_DV)
+        snprintf(why, REASON_BYTES, "d_v = %lld; it takes up to %d", (long long)dv, ATTENTION_MOST_DV);
+    else if (r->ir->mod[MOD_OUTPUT].n_stages > 0 && dv % ATTENTION_DIM_STEP != 0)
+        snprintf(why, REASON_BYTES,
+                 "d_v is no multiple of %d, and there is a mod of o; pad it, or the host device",
+                 ATTENTION_DIM_STEP);
+    else
+        return plan_mods_fit(r, MOD_OUTPUT, why);
+    return false;
+}
+
+bool plan_attention_combine(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (!serves(r, why))
+        return false;
+    struct attention_plan *const a = &plan->attention;
+    a->warps = WARPS;
+    a->parts = true;
+    a->o_f32 = r->ir->mod[MOD_OUTPUT].n_stages > 0;
+    a->parts_aligned = is_aligned(r, "part_o");
+    a->o_aligned = a->o_f32 || is_aligned(r, "o");
+    snprintf(plan->reason, sizeof plan->reason, "a warp for each row, %d to a block, reads part_o once, %s",
+             WARPS,
+             a->parts_aligned ? "16 bytes a lane"
+                              : "4 bytes a lane, since its rows do not start at multiples of 16 bytes");
+    return true;
+}
