@@ -74,17 +74,33 @@ static int take_archs(struct aot_command *a)
     return CODE_OK;
 }
 
+static bool has_pass(const struct options *o, int pass)
+{
+    return o->passes ? (o->passes >> pass & 1) != 0 : pass == LATHE_FORWARD;
+}
+
+static int n_passes(const struct options *o)
+{
+    int n = 0;
+    for (int pass = LATHE_FORWARD; pass <= LATHE_COMBINE; pass++)
+        n += has_pass(o, pass);
+    return n;
+}
+
 /* What `lathe aot` would take again, without folders of this machine. */
 static void write_command(struct aot_command *a)
 {
-    const char *passes = a->o->both_passes              ? "forward,backward"
-                         : a->o->pass == LATHE_BACKWARD ? "backward"
-                                                        : "forward";
+    const char *comma = "";
     text_add(&a->command, "lathe aot");
-    for (int i = 0; i < a->library.n_specs; i++)
-        if (!a->o->both_passes || a->library.spec[i].pass == LATHE_FORWARD) /* each spec once */
-            text_add(&a->command, " %s", a->library.spec[i].shown);
-    text_add(&a->command, " --pass %s --arch ", passes);
+    for (int i = 0; i < a->library.n_specs; i += n_passes(a->o)) /* each spec once */
+        text_add(&a->command, " %s", a->library.spec[i].shown);
+    text_add(&a->command, " --pass ");
+    for (int pass = LATHE_FORWARD; pass <= LATHE_COMBINE; pass++)
+        if (has_pass(a->o, pass)) {
+            text_add(&a->command, "%s%s", comma, lathe__pass_text((lathe_pass)pass));
+            comma = ",";
+        }
+    text_add(&a->command, " --arch ");
     for (int i = 0; i < a->library.n_archs; i++)
         text_add(&a->command, "%s%s", i ? "," : "", a->library.arch[i]);
     for (int i = 0; i < a->o->n_problems; i++)
@@ -281,8 +297,8 @@ static const char *without_folders(const char *path)
 static void name_spec(struct ir *ir, const char *operand, struct aot_spec *spec)
 {
     snprintf(spec->name, sizeof spec->name, "%s", ir->name);
-    snprintf(spec->stem, sizeof spec->stem, "%s%s", ir->name,
-             spec->pass == LATHE_BACKWARD ? "_backward" : "");
+    snprintf(spec->stem, sizeof spec->stem, "%s%s%s", ir->name, spec->pass == LATHE_FORWARD ? "" : "_",
+             spec->pass == LATHE_FORWARD ? "" : lathe__pass_text(spec->pass));
     snprintf(spec->shown, sizeof spec->shown, "%.100s", without_folders(operand));
     for (char *c = spec->shown; *c; c++) {
         const bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9');
@@ -319,10 +335,9 @@ static int add_spec(struct aot_command *a, const char *operand)
     if (!ir)
         return code;
     tool_warn_proofs(ir);
-    if (a->o->both_passes || a->o->pass == LATHE_FORWARD)
-        code = add_pass(a, ir, operand, LATHE_FORWARD);
-    if (code == CODE_OK && (a->o->both_passes || a->o->pass == LATHE_BACKWARD))
-        code = add_pass(a, ir, operand, LATHE_BACKWARD);
+    for (int pass = LATHE_FORWARD; pass <= LATHE_COMBINE && code == CODE_OK; pass++)
+        if (has_pass(a->o, pass))
+            code = add_pass(a, ir, operand, (lathe_pass)pass);
     ir_free(ir);
     return code;
 }
@@ -330,7 +345,7 @@ static int add_spec(struct aot_command *a, const char *operand)
 static int add_specs(struct aot_command *a)
 {
     const struct options *o = a->o;
-    a->library.spec = calloc((size_t)o->n_operands * 2, sizeof *a->library.spec); /* two passes */
+    a->library.spec = calloc((size_t)o->n_operands * (size_t)n_passes(o), sizeof *a->library.spec);
     a->used = calloc((size_t)o->n_problems + 1, sizeof *a->used);
     if (!a->library.spec || !a->used)
         return out_of_memory();
@@ -424,7 +439,7 @@ static int report(const struct aot_command *a)
         size--;
     text_add(&path, "%.*s/lib%s.a", (int)size, a->o->out, l->name);
     const long long bytes = path.data && stat(path.data, &status) == 0 ? (long long)status.st_size : 0;
-    const int n_specs = l->n_specs / (a->o->both_passes ? 2 : 1);
+    const int n_specs = l->n_specs / n_passes(a->o);
     printf("%s: %d kernel%s of %d spec%s for", path.data ? path.data : l->name, n, n == 1 ? "" : "s", n_specs,
            n_specs == 1 ? "" : "s");
     for (int i = 0; i < l->n_archs; i++)

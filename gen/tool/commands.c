@@ -153,7 +153,8 @@ static const struct command COMMANDS[] = {
 static const struct option_row OPTIONS[] = {
     {"--pass", OPT_PASS, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_RUN | IN_TUNE | IN_DRAW | IN_BENCH,
      "forward|backward|combine", "which pass (default: forward)"},
-    {"--pass", OPT_PASSES, IN_AOT, "forward[,backward]", "which passes (default: forward)"},
+    {"--pass", OPT_PASSES, IN_AOT, "forward,backward,combine",
+     "which passes, one or several (default: forward)"},
     {"--arch", OPT_ARCH, IN_GEN | IN_COMPILE | IN_EXPLAIN | IN_DRAW, "sm_NN",
      "GPU architecture (default: sm_80)"},
     {"--arch", OPT_ARCH, IN_AOT, "sm_NN,...", "GPU architectures, with commas or several times"},

@@ -65,13 +65,22 @@ static bool take_number(const char *option, const char *text, long least, long m
     return true;
 }
 
-static bool take_pass(const char *text, struct options *o)
+/* Of one pass, whose name has `size` bytes. */
+static bool find_pass(const char *text, size_t size, lathe_pass *out)
 {
     for (int pass = LATHE_FORWARD; pass <= LATHE_COMBINE; pass++) {
-        o->pass = (lathe_pass)pass;
-        if (strcmp(text, lathe__pass_text(o->pass)) == 0)
+        const char *name = lathe__pass_text((lathe_pass)pass);
+        *out = (lathe_pass)pass;
+        if (strlen(name) == size && strncmp(text, name, size) == 0)
             return true;
     }
+    return false;
+}
+
+static bool take_pass(const char *text, struct options *o)
+{
+    if (find_pass(text, strlen(text), &o->pass))
+        return true;
     tool_complain("--pass: expected forward, backward or combine, given '%s'", text);
     return false;
 }
@@ -79,16 +88,19 @@ static bool take_pass(const char *text, struct options *o)
 /* Order does not matter; each once. */
 static bool take_passes(const char *text, struct options *o)
 {
-    o->both_passes = strcmp(text, "forward,backward") == 0 || strcmp(text, "backward,forward") == 0;
-    if (o->both_passes || strcmp(text, "forward") == 0) {
-        o->pass = LATHE_FORWARD;
-        return true;
+    o->passes = 0;
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        lathe_pass pass;
+        const bool known = find_pass(at, strcspn(at, ","), &pass);
+        if (!known || (o->passes >> pass & 1)) {
+            tool_complain("--pass: expected forward, backward, combine or several of them with commas, each "
+                          "once, given '%s'",
+                          text);
+            return false;
+        }
+        o->passes |= 1u << pass;
     }
-    o->pass = LATHE_BACKWARD;
-    if (strcmp(text, "backward") == 0)
-        return true;
-    tool_complain("--pass: expected forward, backward or forward,backward, given '%s'", text);
-    return false;
+    return true;
 }
 
 static bool take_device(const char *text, struct options *o)

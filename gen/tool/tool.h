@@ -47,7 +47,7 @@ struct options {
     const char *template_name; /* NULL: any */
     int n_problems;            /* of aot */
     const char **problems;
-    bool both_passes; /* of aot: forward and backward */
+    unsigned passes; /* of aot: a bit for each lathe_pass */
     const char *name;
     const char *cc;  /* NULL: $CC, or cc */
     int jobs;        /* 0: one for each core */

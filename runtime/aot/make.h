@@ -34,10 +34,11 @@ struct aot_item { /* one kernel */
     struct aot_unit *unit; /* n_units */
 };
 
-struct aot_spec {                   /* one pass of a spec */
-    char name[NAME_MAX_BYTES];      /* a C identifier */
-    char stem[NAME_MAX_BYTES + 16]; /* of struct and data: the name; of a backward pass NAME_backward */
-    char shown[128];                /* as the user named it, without folders */
+struct aot_spec {              /* one pass of a spec */
+    char name[NAME_MAX_BYTES]; /* a C identifier */
+    char
+        stem[NAME_MAX_BYTES + 16]; /* of struct and data: the name; of other passes NAME_backward and so on */
+    char shown[128];               /* as the user named it, without folders */
     lathe_pass pass;
     struct signature sig;
     int n_items;

@@ -4,7 +4,7 @@
 #       SPECS    alibi.lua causal      files (relative to this folder), or names of shipped specs
 #       ARCHS    sm_80 sm_90a          GPU architectures
 #       PROBLEMS dtype=bf16,d=128 ...  what is compiled in; each spec is compiled for each of them
-#       [PASSES  forward backward]     default: forward
+#       [PASSES  forward backward combine]     default: forward
 #       [NAME    name]                 of library, header and functions; default: the target's name
 #       [DEPENDS file ...])            what the kernels are to be rebuilt for besides the specs and the tool
 #

@@ -203,6 +203,16 @@ expect 0 '' '' cmp declared.txt defined.txt # each function once, of both passes
 printf '#include "train.h"\nint main(void) { lathe_error e; train_causal_backward_args a = {0}; return train_causal_backward(&a, NULL, NULL, &e) == LATHE_ARG ? 0 : 1; }\n' >train.c
 cc -std=c11 $sanitizer -I"$here/include" -Itrain -o trained train.c train/libtrain.a "$runtime" -ldl -lpthread -lm 2>err.txt && ./trained || complain "the backward functions of a library: $(head -n 3 err.txt)"
 
+# parts of rows, and the pass that puts them together
+expect 0 '3 kernels of 1 spec' '*' aot sinks --pass combine,forward --problem dtype=bf16,d=64 --problem dtype=bf16,d=64,part_o=f32,part_rows=f32 \
+    --problem dtype=bf16,parts=2,d_v=64 --name whole -o whole
+expect 0 '*' '' grep -q '^command lathe aot sinks --pass forward,combine --arch' whole/whole.manifest
+for name in whole_sinks_forward whole_sinks_combine 'typedef struct whole_sinks_combine_args' 'lathe_tensor part_rows; /. in .parts, b, h, q, 3.' 'left out beside part_o'; do
+    grep -q "$name" whole/whole.h || complain "whole.h lacks $name"
+done
+printf '#include "whole.h"\nint main(void) { lathe_error e; whole_sinks_combine_args a = {0}; return whole_sinks_combine(&a, NULL, NULL, &e) == LATHE_ARG ? 0 : 1; }\n' >whole.c
+cc -std=c11 $sanitizer -I"$here/include" -Iwhole -o joined whole.c whole/libwhole.a "$runtime" -ldl -lpthread -lm 2>err.txt && ./joined || complain "the combine functions of a library: $(head -n 3 err.txt)"
+
 # A workspace's size has its function, whatever the architectures of the library: code stays as it is.
 for archs in sm_80 sm_80,sm_90a; do
     expect 0 '1 kernel of 1 spec' '*' aot causal --arch $archs --problem dtype=bf16,d=64 --name sized -o sized
@@ -280,7 +290,9 @@ refused 1 'attention_fwd_sm80: d = 12' causal --problem d=12 -o no
 refused 2 "spec 'causal', problem 'h=3,h_kv=2', sm_80: problem: expected h to be a multiple" causal --problem h=3,h_kv=2 -o no
 refused 2 "--problem 'q=5,z=3' is of none of the specs: problem: unknown name 'z'" causal --problem d=64 --problem q=5,z=3 -o no
 refused 2 "spec 'softmax': no --problem knows its names; it takes dtype=bf16,n=1024" causal softmax --problem d=64 -o no
-refused 2 "--pass: expected forward, backward or forward,backward, given 'sideways'" causal --pass sideways -o no
+refused 2 "--pass: expected forward, backward, combine or several of them with commas, each once, given 'sideways'" causal --pass sideways -o no
+refused 2 "given 'forward,forward'" causal --pass forward,forward -o no
+refused 2 'this spec has no combine pass' rms_norm --pass combine -o no
 for name in 9lives a-b '' lathe lathe_x "it's" _x very_long_names_are_not_taken_here; do
     refused 2 '--name: expected' causal --name "$name" -o no
 done

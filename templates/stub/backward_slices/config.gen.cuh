@@ -13,7 +13,7 @@ constexpr int D = 576, D_V = 512;
 constexpr int D_PAD = 576, DV_PAD = 512;
 constexpr int BM = 128, BN = 64, WARPS = 4, STAGES = 1;
 constexpr bool Q_IN_REGS = false;
-constexpr bool O_F32 = false;
+constexpr bool O_F32 = false, O_MARKED = false;
 constexpr bool BOUND_WAITS = false;
 constexpr int BACK_BM = 32, BACK_BN = 64, BACK_WARPS = 4, BACK_STAGES = 2, BACK_SPLIT = 1;
 constexpr bool BACK_WGMMA = false;
