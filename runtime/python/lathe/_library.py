@@ -11,7 +11,7 @@ import os
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
 from pathlib import Path
 
-FORWARD, BACKWARD = 0, 1
+FORWARD, BACKWARD, COMBINE = 0, 1, 2
 DEVICE_AUTO, DEVICE_HOST = -2, -1
 TENSOR, RESULT, SCALAR = 0, 1, 2
 MAX_DIMS = 5

@@ -77,6 +77,7 @@ class Op:
         self.kind: str = c.lib.lathe_spec_kind(handle).decode()
         self.forward = Signature(handle, c.FORWARD)
         self.gradient = Signature(handle, c.BACKWARD)
+        self.joining = Signature(handle, c.COMBINE)  # without arguments where parts of rows cannot be put together
         self._calls: dict[tuple, Call] = {}
         self._extensions: dict[str, Any] = {}  # of lathe.torch and lathe.jax
 
@@ -121,6 +122,33 @@ class Op:
             raise c.ArgumentError(f"{self.name}: this spec has no backward pass")
         return self._run(c.BACKWARD, args, self._with_gradients(args, named), stream, context)
 
+    def parts(self, *args: Any, stream: Any = None, context: Context | None = None, **named: Any):
+        """What some of the keys are to the rows of attention: `part_o` and `part_rows`, for `combine`.
+
+        The arguments of a call, k and v with those keys alone; q_start: where query 0 stands among them.
+        """
+        if "part_o" not in self.forward.by_name:
+            self._refuse_parts()
+        instead = {a.name: a.name in ("part_o", "part_rows") for a in self.forward.results}
+        return self._run(c.FORWARD, args, instead | named, stream, context)
+
+    def combine(self, *args: Any, stream: Any = None, context: Context | None = None, **named: Any):
+        """Put parts of rows together: part_o and part_rows of `parts`, stacked along a new first dim, in any order.
+
+        Gives o, and finals that are asked for, as of one call with all keys; o is f32 unless it is given as a
+        tensor. Inputs are those that end a row: a sink, say, which counts once.
+        """
+        if not self.joining.arguments:
+            self._refuse_parts()
+        return self._run(c.COMBINE, args, named, stream, context)
+
+    def _refuse_parts(self):
+        records, err = Records([], []), c.Error()
+        host = context_of(HOST)
+        c.check(
+            c.lib.lathe_supported(host.handle, self._handle, c.COMBINE, records.array, 0, byref(err)), err
+        )
+
     def _with_gradients(self, args, named: dict) -> dict:
         """Where no gradient is asked for, all of what is given."""
         if any(a.name in named for a in self.gradient.results):
@@ -133,7 +161,7 @@ class Op:
         return argument.name[1:] in given
 
     def _run(self, which: int, args, named, stream, context):
-        signature = self.gradient if which else self.forward
+        signature = (self.forward, self.gradient, self.joining)[which]
         bound = _bind(self, signature, args, named, with_data=True)
         context = context or context_of(bound.device)
         if context.device != bound.device:
@@ -300,7 +328,7 @@ def _bind(op: Op, signature: Signature, args, named, *, with_data: bool) -> _Bou
             bound.tensors[argument.name] = _arrays.describe(value, argument.name)
     asked = {a.name for a in bound.wanted} | set(bound.tensors)
     for argument in signature.results:
-        if not argument.optional and argument.name not in asked:
+        if not argument.optional and argument.name not in asked and given.get(argument.name) is not False:
             bound.wanted.append(argument)
     bound.wanted.sort(key=signature.arguments.index)
     _find_device(op, bound, with_data)

@@ -107,6 +107,8 @@ class Signature:
         shared = next((dtypes[a.name] for a in self.tensors if a.shares_dtype and a.name in dtypes), c.NONE)
         if argument.shares_dtype and shared:
             return shared
+        if argument.shares_dtype and c.F64 in dtypes.values():
+            return c.F64
         if argument.dtype != c.NONE:
             exact = c.F64 in dtypes.values() and argument.dtype == c.F32
             return c.F64 if exact else argument.dtype

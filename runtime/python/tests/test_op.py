@@ -27,6 +27,32 @@ def test_one_result_comes_alone_and_by_name(qkv):
     near(op(q=q, v=v, k=k), op(q, k, v))
 
 
+def test_parts_of_rows_are_one_call_over_all_keys(qkv, rng):
+    op = lathe.load("sinks")
+    for dtype in (np.float32, np.float64):
+        q, k, v = (x.astype(dtype) for x in qkv)
+        sink = rng.standard_normal(4).astype(np.float32)
+        whole = op(q, k, v, sink=sink, lse=True)
+        cuts = [(5, 12), (5, 5), (0, 5)]
+        parts = [op.parts(q, k[:, :, a:b], v[:, :, a:b], sink=sink, q_start=3 - a) for a, b in cuts]
+        assert parts[0].part_o.shape == q.shape and parts[0].part_rows.shape == (*q.shape[:3], 3)
+        assert not parts[1].part_rows[..., 2].any()  # of no keys
+        joined = op.combine(np.stack([p.part_o for p in parts]), np.stack([p.part_rows for p in parts]), sink, lse=True)
+        assert joined.o.dtype == dtype
+        near(joined.o, whole.o)
+        near(joined.lse, whole.lse)
+
+
+def test_what_has_no_parts_says_why():
+    x = np.ones((2, 8), np.float32)
+    with pytest.raises(lathe.ArgumentError, match="no combine pass: it puts parts of rows of attention together"):
+        lathe.load("rms_norm").combine(x, x)
+    with pytest.raises(lathe.ArgumentError, match="no combine pass"):
+        lathe.load("rms_norm").parts(x)
+    with pytest.raises(lathe.ArgumentError, match="argument 'part_o': expected shape"):
+        lathe.load("causal").combine(np.ones((1, 2, 3, 4), np.float32), np.ones((1, 1, 2, 3, 3), np.float32))
+
+
 def test_compile_from_text_with_inputs(qkv):
     text = """return attention {
       inputs = { slopes = tensor("f32", "h"), gain = scalar("f32", { default = 2.0 }) },
