@@ -28,6 +28,30 @@ static lathe_status check_positive(const struct signature *sig, const struct sig
                        name_of(sig, s->sym), p->dim[s->sym]);
 }
 
+/* The first argument that is there with a dim of that size; NULL: a line of text has brought it. */
+static const struct sig_arg *who_has(const struct signature *sig, const struct problem *p, int sym)
+{
+    for (int i = 0; i < sig->n_args; i++)
+        for (int d = 0; d < sig->arg[i].ndim && arg_in(p->present, i); d++)
+            if (lathe__dim_here(p, sig->arg[i].dim[d]).sym == sym)
+                return &sig->arg[i];
+    return NULL;
+}
+
+static lathe_status check_tied(const struct signature *sig, const struct sig_size *s, const struct problem *p,
+                               lathe_error *err)
+{
+    const char *name = name_of(sig, s->sym);
+    const struct sig_arg *has = who_has(sig, p, s->sym);
+    if (!lathe__size_is_tied(s, p) || p->dim[s->sym] == p->dim[s->same_as])
+        return LATHE_OK;
+    return lathe__fail(
+        err, LATHE_ARG, "%s%s%s: expected %s to be %s%s%s%s, given %s=%" PRId64 " and %s=%" PRId64,
+        has ? "argument '" : "problem", has ? has->name : "", has ? "'" : "", name, name_of(sig, s->same_as),
+        s->by ? " where there is no '" : "", s->by ? sig->arg[s->by - 1].name : "", s->by ? "'" : "", name,
+        p->dim[s->sym], name_of(sig, s->same_as), p->dim[s->same_as]);
+}
+
 /* Sizes that go with others; all that must be positive are. */
 static lathe_status check_relations(const struct signature *sig, const struct sig_size *s,
                                     const struct problem *p, lathe_error *err)
@@ -50,13 +74,7 @@ static lathe_status check_relations(const struct signature *sig, const struct si
                            "argument '%s': expected %s=1, since packed sequences lie one behind the other in "
                            "one batch, given %s=%" PRId64,
                            sig->arg[s->packed_by - 1].name, name, name, value);
-    if (lathe__size_is_tied(s, p) && value != p->dim[s->same_as])
-        return lathe__fail(err, LATHE_ARG,
-                           "problem: expected %s to be %s%s%s%s, given %s=%" PRId64 " and %s=%" PRId64, name,
-                           name_of(sig, s->same_as), s->by ? " where there is no '" : "",
-                           s->by ? sig->arg[s->by - 1].name : "", s->by ? "'" : "", name, value,
-                           name_of(sig, s->same_as), p->dim[s->same_as]);
-    return LATHE_OK;
+    return check_tied(sig, s, p, err);
 }
 
 static lathe_status check_sizes(const struct signature *sig, const struct problem *p, lathe_error *err)

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -294,6 +295,34 @@ TEST(wrong_pages_are_refused)
     b.shape[2][2] = 15;
     check_refused(&b, "argument 'v': expected shape [pool=14,h_kv=2,page=16,d_v], given [14,2,15,8]");
     ir_free(b.ir);
+}
+
+/* Of a spec without inputs, whose first list of sequences is the one that differs from the batches. */
+TEST(a_wrong_number_of_sequences_is_blamed_on_its_list)
+{
+    static const int64_t q[] = {3, 2, 1, 8}, k[] = {14, 2, 16, 8}, dense[] = {3, 2, 16, 8}, two[] = {2, 4};
+    static const char *const name[] = {"pages", "used_kv"};
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    for (int i = 0; i < 2; i++) {
+        char sentence[128];
+        lathe_error err = {.status = LATHE_OK};
+        const lathe_arg arg[] = {{"q", NULL, LATHE_F32, 4, q, NULL},
+                                 {"k", NULL, LATHE_F32, 4, i ? dense : k, NULL},
+                                 {"v", NULL, LATHE_F32, 4, i ? dense : k, NULL},
+                                 {"o", NULL, LATHE_F32, 4, q, NULL},
+                                 {name[i], NULL, LATHE_I32, 2 - i, two, NULL}};
+        snprintf(sentence, sizeof sentence,
+                 "argument '%s': expected seqs to be b where there is no 'cu_q', given seqs=2 and b=3",
+                 name[i]);
+        CHECK_EQ(problem_from_args(&sig, arg, 5, false, &problem, &err), LATHE_ARG);
+        CHECK_HAS(err.text, sentence);
+    }
+    ir_free(ir);
 }
 
 TEST(a_backward_pass_takes_no_pages)

@@ -354,8 +354,9 @@ TEST(wrong_lists_are_refused)
     check_refused(2, below, 4, "",
                   "argument 'used_kv': expected lengths from 0 to the 3 keys of sequence 1, given -1");
     check_refused(0, NULL, 0, "cu_q cu_kv used_kv",
-                  "problem: expected seqs to be b where there is no 'cu_q'");
-    check_refused(2, used, 0, "cu_q used_kv", "problem: expected seqs to be b where there is no 'cu_q'");
+                  "argument 'slope': expected seqs to be b where there is no 'cu_q'");
+    check_refused(2, used, 0, "cu_q used_kv",
+                  "argument 'slope': expected seqs to be b where there is no 'cu_q'");
     check_refused(2, used, 0, "cu_kv used_kv",
                   "argument 'cu_q': expected it to end at kv=11, given 9; give 'cu_kv'");
 }
