@@ -214,12 +214,26 @@ static const struct input *input_of(const struct run *run, const struct run_tens
     return NULL;
 }
 
+/* States as an online function may leave them, maxima and sums, and a live pair in three parts of four. */
+static bool fill_row_states(const struct run *run, struct run_tensor *t, struct random *r)
+{
+    const int64_t width = t->shape[t->arg.ndim - 1];
+    if (!run->sig.combine || strcmp(t->arg.name, "part_rows") != 0)
+        return false;
+    for (int64_t i = 0; i < t->count; i++) {
+        const bool flag = i % width == width - 1;
+        const double value = flag ? (double)(random_next(r) % 4 != 0) : 0.5 + fabs(normal(r));
+        dtype_store(t->arg.dtype, t->host, i, value);
+    }
+    return true;
+}
+
 static int fill_random(const struct run *run, struct run_tensor *t, struct random *r)
 {
     const struct input *in = input_of(run, t);
     if (in && input_fill(in, run->problem.dim, &t->arg, unit_of, r))
         return CODE_OK;
-    if (sequences_fill(&run->sig, run->problem.dim, &t->arg, unit_of, r) ||
+    if (fill_row_states(run, t, r) || sequences_fill(&run->sig, run->problem.dim, &t->arg, unit_of, r) ||
         slots_fill(run->ir, run->problem.dim, &t->arg, unit_of, r))
         return CODE_OK;
     if (t->arg.dtype == LATHE_I32)
