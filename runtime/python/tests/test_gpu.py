@@ -56,6 +56,25 @@ def test_f32(qkv):
         same(given, wanted, 2e-4)
 
 
+@pytest.mark.parametrize("spec", ["causal", "sinks", "retention", "softcap"])
+@pytest.mark.parametrize("queries", [1, 70, 300])
+def test_parts_of_rows(spec, queries):
+    """By attention_decode and by kernels of whole rows; one part has no keys, and the finals come with o."""
+    torch.manual_seed(queries)
+    op, n, d = lathe.load(spec), 2048, 128
+    q = torch.randn(2, 8, queries, d, device="cuda").bfloat16()
+    k, v = (torch.randn(2, 2, n, d, device="cuda").bfloat16() for _ in "kv")
+    inputs = {"sink": torch.randn(8, device="cuda")} if spec == "sinks" else {}
+    cuts = [(1024, n), (600, 600), (0, 600), (600, 1024)]
+    parts = [op.parts(q, k[:, :, a:b], v[:, :, a:b], q_start=n - queries - a, **inputs) for a, b in cuts]
+    finals = {r.name: True for r in op.joining.results if r.name != "o"}
+    part_o, part_rows = (torch.stack([getattr(p, name) for p in parts]) for name in ("part_o", "part_rows"))
+    joined = op.combine(part_o, part_rows, o=torch.empty_like(q), **inputs, **finals)
+    whole = op.reference(q, k, v, **inputs, **finals)
+    for name in ("o", *finals):
+        same(getattr(joined, name).cpu(), torch.from_numpy(getattr(whole, name)))
+
+
 @pytest.mark.parametrize("page", [1, 3, 16, 64, 256])
 @pytest.mark.parametrize("queries", [1, 4, 70])
 def test_keys_in_pages(page, queries):
