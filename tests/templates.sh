@@ -65,7 +65,7 @@ sizes() {
 
 # generate SPEC PROBLEM ARCH TEMPLATE PASS SPILLS: as one file. It holds every helper of the headers, used or not, and says itself that this is right.
 generate() {
-    unit=$temp/$1.$3.$5.$(echo "$2$4" | tr -c 'a-z0-9\n' _).cu
+    unit=$temp/$(basename "$1").$3.$5.$(echo "$2$4" | tr -c 'a-z0-9\n' _).cu
     template=$4
     [ "$template" != - ] || template=
     problem=$(sizes "$1" "$2")
@@ -215,6 +215,9 @@ mla_files() {
         gen $spec dtype=f16,h=128,h_kv=1,q=4,kv=8192,d=576,d_v=512,page=64,used_kv=i32 sm_80 attention_mla
         gen $spec dtype=bf16,h=16,h_kv=1,q=1,kv=8192,d=576,d_v=512 sm_86 attention_mla
     done
+    gen ../tests/emulate/specs/second_pair dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512 sm_90a attention_mla
+    gen ../tests/emulate/specs/second_pair dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512,page=64,used_kv=i32 sm_80 attention_mla
+    gen ../tests/emulate/specs/second_pair dtype=f16,h=16,q=4096,d=128,d2=64,d_v=128 sm_80 attention_fwd_sm80
     gen causal dtype=bf16,h=16,q=4096,d=100 sm_80 attention_bwd_sm80 backward
     for spec in mla relative_bias sinks; do
         gen $spec dtype=bf16,h=16,h_kv=1,q=4096,d=576,d_v=512 sm_90a attention_bwd_slices backward

@@ -112,6 +112,8 @@ struct layout {
 struct launcher {
     struct emitter *e;
     const struct tile_map *map;
+    int d2; /* columns that the kernel reads from q2 and k2; 0: those are copied behind q and k, or not there
+             */
 };
 
 /* A compact [b, heads, len, dim] in the workspace, in the place's stead. */
@@ -153,6 +155,10 @@ bool is_odd_row(const struct emitter *e, int tensor);
 bool has_unaligned_rows(const struct emitter *e);
 void add_mod(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
              struct text_buf *text);
+/* Are rows of this tensor, q or k, copied with those of q2 or k2 behind them? In the place of a mod. */
+bool is_copied_pair(const struct launcher *a, int tensor);
+void add_pair(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
+              struct text_buf *text);
 /* Rows of do with zeros behind them, where d_v is no multiple of 8. */
 void add_copy_of_do(const struct launcher *a, const struct place *from, const struct place *to,
                     struct source *out, struct text_buf *text);

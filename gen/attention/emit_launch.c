@@ -57,13 +57,18 @@ void emit_place_step(struct params *p, const char *name, const struct place *t)
 }
 
 /* What attention/sequences.cuh asks of parameters: where sequences lie, and to begin with one. */
-static void add_sequences(struct params *p, const struct emitter *e, bool o_f32)
+static void add_sequences(struct params *p, const struct launcher *a, bool o_f32)
 {
+    const struct emitter *e = a->e;
     emit_enter(p, e);
     emit_enter_rows(e, "const cfg::element", "q", false);
     emit_enter_rows(e, "const cfg::element", "k", true);
     emit_enter_rows(e, "const cfg::element", "v", true);
     emit_enter_rows(e, o_f32 ? "float" : "cfg::element", "o", false);
+    if (a->d2 > 0) {
+        emit_enter_rows(e, "const cfg::element", "q2", false);
+        emit_enter_rows(e, "const cfg::element", "k2", true);
+    }
     for (int i = 0; i < e->w->n_finals && !ends_as_part(e); i++) {
         char name[32];
         snprintf(name, sizeof name, "final%d", i);
@@ -113,6 +118,18 @@ static void place_finals(const struct launcher *a, struct layout *l)
             (struct place){lathe__arg_find(a->e->sig, a->e->w->final[i].name, 0), -1, SYM_H, SYM_Q, 1, false};
 }
 
+bool is_copied_pair(const struct launcher *a, int tensor)
+{
+    return a->e->w->qk2 && tensor < TENSOR_V && a->d2 == 0;
+}
+
+static struct place second_of(const struct emitter *e, const struct layout *l, int tensor)
+{
+    struct place second = l->outer[tensor];
+    second.arg = lathe__arg_find(e->sig, tensor == TENSOR_Q ? "q2" : "k2", 0);
+    return second;
+}
+
 void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out)
 {
     const char *const name[] = {"q", "k", "v", ends_as_part(a->e) ? "part_o" : "o"};
@@ -138,6 +155,8 @@ void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct
         const bool odd = !any && is_odd_row(a->e, t);
         bool mod = a->e->w->mod[mod_of[t]].n_stages > 0;
         l->moved[t] = t < n_moved && (mod || odd || (!any && is_unaligned(a->e, l->outer[t].arg)));
+        if (a->e->w->qk2 && t < TENSOR_V)
+            l->moved[t] = is_copied_pair(a, t);
         if (l->moved[t])
             emit_place_in_workspace(&l->inner[t], t == TENSOR_O && (mod || odd) ? 4 : element, a->e, out);
     }
@@ -187,6 +206,33 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
     const struct place *from = tensor == TENSOR_O ? &l->inner[tensor] : &l->outer[tensor];
     const struct place *to = tensor == TENSOR_O ? &l->outer[tensor] : &l->inner[tensor];
     add_rows(a, role[tensor], from, to, tensor == TENSOR_Q || tensor == TENSOR_O, out, text);
+}
+
+void add_pair(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
+              struct text_buf *text)
+{
+    const struct place *from = &l->outer[tensor];
+    const struct place second = second_of(a->e, l, tensor);
+    struct launch *launch =
+        add_launch(out, a->e, tensor == TENSOR_Q ? "pair_q" : "pair_k", MOD_BLOCK_THREADS);
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, from->heads, 1);
+    product_times(&launch->grid, from->len, MOD_BLOCK_TOKENS);
+    struct params p;
+    params_open(&p, text, launch, "pair_params");
+    emit_place_pointer(&p, "const void", "src", from);
+    emit_place_pointer(&p, "const void", "second", &second);
+    emit_place_pointer(&p, "void", "dst", &l->inner[tensor]);
+    emit_place_strides(&p, "src", from);
+    emit_place_step(&p, "src", from);
+    emit_place_strides(&p, "second", &second);
+    emit_place_step(&p, "second", &second);
+    emit_place_strides(&p, "dst", &l->inner[tensor]);
+    params_sym(&p, "n_h", from->heads);
+    params_sym(&p, "len", from->len);
+    params_sym(&p, "d1", SYM_D);
+    params_close(&p, "pair_params");
 }
 
 void add_copy_of_do(const struct launcher *a, const struct place *from, const struct place *to,
@@ -309,9 +355,14 @@ void params_end(struct params *p, const struct launcher *a, const struct layout 
         emit_place_pointer(p, "float", member, &l->final[i]);
         emit_place_strides(p, member, &l->final[i]);
     }
+    for (int t = TENSOR_Q; a->d2 > 0 && t <= TENSOR_K; t++) {
+        const struct place second = second_of(a->e, l, t);
+        emit_place_pointer(p, "const void", t == TENSOR_Q ? "q2" : "k2", &second);
+        emit_place_strides(p, t == TENSOR_Q ? "q2" : "k2", &second);
+    }
     params_inputs(p, a->e, "x");
     if (has_sequences(a->e))
-        add_sequences(p, a->e, plan->attention.o_f32);
+        add_sequences(p, a, plan->attention.o_f32);
 }
 
 void add_forward(const struct launcher *a, const struct layout *l, const struct plan *plan,

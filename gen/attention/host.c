@@ -66,7 +66,13 @@ lathe_status host_head_init(struct host_head *head, const struct host_call *call
     head->len_q = host_dim(call, SYM_Q);
     head->len_kv = host_dim(call, SYM_KV);
     head->page = call->problem.paged ? host_dim(call, SYM_PAGE) : 0;
-    head->d = (int)host_dim(call, SYM_D);
+    head->d1 = (int)host_dim(call, SYM_D);
+    head->d = head->d1;
+    if (call->ir->qk2) {
+        host_view_make(&head->q2_in, host_arg(call, "q2"), 4);
+        host_view_make(&head->k2_in, host_arg(call, "k2"), 4);
+        head->d += (int)host_dim(call, SYM_D2);
+    }
     head->d_v = (int)host_dim(call, SYM_D_V);
     head->b = head->h = head->h_kv = head->row = -1;
     host_env_init(&head->pair, call, SPAN_KV);
@@ -130,13 +136,26 @@ static lathe_status load_token(struct host_head *head, enum mod which, const str
     return status;
 }
 
+/* Of q or k, whose elements q2 or k2 may go on with; such a spec has no mods of them. */
+static lathe_status load_pair(struct host_head *head, enum mod which, int64_t b, int64_t tensor_head,
+                              int64_t token, double *out, lathe_error *err)
+{
+    const bool key = which == MOD_KEY;
+    const lathe_status status =
+        load_token(head, which, key ? &head->k_in : &head->q_in, b, tensor_head, token, head->d1, out, err);
+    if (head->d > head->d1)
+        view_token(head, which, key ? &head->k2_in : &head->q2_in, b, tensor_head, token, head->d - head->d1,
+                   out + head->d1);
+    return status;
+}
+
 /* ---- a head ---------------------------------------------------------------------------------- */
 
 static lathe_status load_keys(struct host_head *head, int64_t b, int64_t h_kv, lathe_error *err)
 {
     lathe_status status = LATHE_OK;
     for (int64_t j = 0; j < head->len_kv && status == LATHE_OK; j++) {
-        status = load_token(head, MOD_KEY, &head->k_in, b, h_kv, j, head->d, head->k + j * head->d, err);
+        status = load_pair(head, MOD_KEY, b, h_kv, j, head->k + j * head->d, err);
         if (status == LATHE_OK)
             status =
                 load_token(head, MOD_VALUE, &head->v_in, b, h_kv, j, head->d_v, head->v + j * head->d_v, err);
@@ -242,8 +261,7 @@ lathe_status host_row_enter(struct host_head *head, int64_t row, lathe_error *er
     head->row = row;
     head->pair.at[AT_ROW] = (double)row;
     head->pair.at[AT_Q] = (double)(row + head->call->q_start);
-    lathe_status status =
-        load_token(head, MOD_QUERY, &head->q_in, head->b, head->h, row, head->d, head->q, err);
+    lathe_status status = load_pair(head, MOD_QUERY, head->b, head->h, row, head->q, err);
     if (status == LATHE_OK)
         status = find_live(head, err);
     if (status == LATHE_OK)

@@ -63,6 +63,7 @@ struct row_gradient { /* one call */
     const struct host_call *call;
     struct host_head head;
     struct host_view dout, dq, dk, dv;
+    struct host_view dq2, dk2;
     struct host_view dfinal[MAX_STATE];
     int64_t d_max;
     double *dk_sum, *dv_sum;  /* [len_kv, d] and [len_kv, d_v] of one key head, after its mods */
@@ -205,7 +206,7 @@ static lathe_status live_row(struct row_gradient *a, int64_t row, lathe_error *e
     if (status != LATHE_OK)
         return status;
     pair_products(a);
-    host_view_load(&head->q_in, head->b, head->h, row, head->d, head->vector.stage[0]);
+    host_view_load(&head->q_in, head->b, head->h, row, head->d1, head->vector.stage[0]);
     return mod_backward(a, MOD_QUERY, head->h, row, head->d, a->grad, err);
 }
 
@@ -221,7 +222,9 @@ static lathe_status query_row(struct row_gradient *a, int64_t row, lathe_error *
     else if (a->b->empty.adjoint.n > 0)
         status = empty_row(a, row, err);
     if (status == LATHE_OK && a->dq.data)
-        host_view_store(&a->dq, head->b, head->h, row, head->d, a->grad);
+        host_view_store(&a->dq, head->b, head->h, row, head->d1, a->grad);
+    if (status == LATHE_OK && a->dq2.data)
+        host_view_store(&a->dq2, head->b, head->h, row, head->d - head->d1, a->grad + head->d1);
     return status;
 }
 
@@ -246,12 +249,22 @@ static lathe_status keys_out(struct row_gradient *a, enum mod which, const struc
     lathe_status status = LATHE_OK;
     for (int64_t token = 0; token < head->len_kv && status == LATHE_OK; token++) {
         double *grad = sum + token * n;
-        host_view_load(in, head->b, head->h_kv, token, n, head->vector.stage[0]);
+        host_view_load(in, head->b, head->h_kv, token, which == MOD_KEY ? head->d1 : n,
+                       head->vector.stage[0]);
         status = mod_backward(a, which, head->h_kv, token, n, grad, err);
         if (status == LATHE_OK && out->data)
-            host_view_store(out, head->b, head->h_kv, token, n, grad);
+            host_view_store(out, head->b, head->h_kv, token, which == MOD_KEY ? head->d1 : n, grad);
     }
     return status;
+}
+
+/* What k2 gets, behind what k does. */
+static void second_keys_out(const struct row_gradient *a)
+{
+    const struct host_head *head = &a->head;
+    for (int64_t token = 0; token < head->len_kv && a->dk2.data; token++)
+        host_view_store(&a->dk2, head->b, head->h_kv, token, head->d - head->d1,
+                        a->dk_sum + token * head->d + head->d1);
 }
 
 /* Values that are the first elements of keys give their gradient to them. */
@@ -277,6 +290,8 @@ static lathe_status key_head(struct row_gradient *a, int64_t batch, int64_t h_kv
     if (status == LATHE_OK)
         status = keys_out(a, MOD_KEY, &head->k_in, &a->dk, head->d, a->dk_sum, err);
     if (status == LATHE_OK)
+        second_keys_out(a);
+    if (status == LATHE_OK)
         status = keys_out(a, MOD_VALUE, &head->v_in, &a->dv, head->d_v, a->dv_sum, err);
     return status;
 }
@@ -289,6 +304,8 @@ static bool attention_open(struct row_gradient *a)
     host_view_make(&a->dq, host_arg(call, "dq"), 4);
     host_view_make(&a->dk, host_arg(call, "dk"), 4);
     host_view_make(&a->dv, host_arg(call, "dv"), 4);
+    host_view_make(&a->dq2, host_arg(call, "dq2"), 4);
+    host_view_make(&a->dk2, host_arg(call, "dk2"), 4);
     for (int i = 0; i < call->ir->n_finals; i++) {
         char name[NAME_MAX_BYTES + 2];
         snprintf(name, sizeof name, "d%s", call->ir->final[i].name);

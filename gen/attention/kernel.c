@@ -158,6 +158,13 @@ static lathe_status lower_backward(struct kernel_request *r, struct attention_ke
 {
     struct backward_wanted wish;
     bool saves_states = false;
+    if (r->ir->qk2) {
+        snprintf(r->refused, sizeof r->refused,
+                 "no kernel has gradients of a second pair of q and k; the host device does (--device host), "
+                 "and so "
+                 "does a spec without qk2 whose caller passes q and q2, k and k2 in one tensor each");
+        return LATHE_OK;
+    }
     lathe_status status =
         attention_lower_backward(r->ir, r->sig, r->problem, &k->backward, &k->back, r->refused);
     if (status != LATHE_OK)
@@ -181,6 +188,11 @@ lathe_status attention_lower(struct kernel_request *r)
         return LATHE_MEMORY;
     if (r->pass == LATHE_COMBINE)
         return request_settle(r, attention_lower_combine(r->ir, r->sig, r->problem, &r->attention->parts));
+    if (r->ir->qk2) { /* what follows knows one head dim, of which q and k have the first part */
+        r->attention->whole = *r->problem;
+        r->attention->whole.dim[SYM_D] += r->problem->dim[SYM_D2];
+        r->problem = &r->attention->whole;
+    }
     const lathe_status status = lower_forward(r, r->attention);
     if (status != LATHE_OK || r->refused[0])
         return status;

@@ -7,6 +7,7 @@
 
 #include "gen/attention/backward.h"
 #include "gen/attention/lower.h"
+#include "gen/arguments/problem.h"
 
 struct kernel_request;
 
@@ -21,7 +22,8 @@ enum register_need {
 };
 
 struct attention_kernel {
-    struct ir *forward; /* the forward kernel, which may run in front of the backward one, too */
+    struct problem whole; /* the request's, where d is that of both pairs together */
+    struct ir *forward;   /* the forward kernel, which may run in front of the backward one, too */
     struct ir *parts; /* the same for rows that are cut by keys: row states are the spec's, and its `combine`
                          is there; NULL: it gives none, or the request is for the backward pass. Of the
                          combine pass, which has no `forward`, what is left of a spec there */

@@ -65,6 +65,19 @@ void plan_say_copies(const struct kernel_request *r, struct plan *plan)
                  ATTENTION_DIM_STEP);
 }
 
+void plan_say_pair(const struct kernel_request *r, struct plan *plan)
+{
+    const size_t used = strlen(plan->reason);
+    if (r->ir->qk2)
+        snprintf(
+            plan->reason + used, sizeof plan->reason - used,
+            plan->attention.d2 > 0
+                ? "; the last %d columns of q and k are read from q2 and k2"
+                : "; the last %d columns of q and k are those of q2 and k2, copied behind them, which costs "
+                  "the bytes of both twice",
+            (int)r->problem->dim[SYM_D2]);
+}
+
 /* Copies of rows with zeros behind them have no room for what else could become of them. */
 static bool odd_dims_fit(const struct kernel_request *r, char *why)
 {
@@ -233,10 +246,44 @@ static bool parts_fit(const struct kernel_request *r, char *why)
     return false;
 }
 
+/* Is a tensor of q and k to be copied because its rows are not aligned? */
+static bool pair_is_unaligned(const struct kernel_request *r)
+{
+    static const char *const name[] = {"q", "k", "q2", "k2"};
+    bool any = false;
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
+        any |= arg_in(r->problem->unaligned, lathe__arg_find(r->sig, name[i], 0));
+    return any;
+}
+
+static bool pair_fits(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    const int d2 = r->ir->qk2 ? (int)r->problem->dim[SYM_D2] : 0;
+    plan->attention.d2 = plan->attention.pair == PAIR_READ && !pair_is_unaligned(r) ? d2 : 0;
+    if (!r->ir->qk2)
+        return true;
+    if (plan->attention.pair == PAIR_NONE)
+        snprintf(why, REASON_BYTES,
+                 "qk2 = true: q2 and k2 are read by attention_mla, and copied behind q and k for "
+                 "attention_fwd_sm80");
+    else if (is_odd(d2) || is_odd(r->problem->dim[SYM_D] - d2) || is_odd(r->problem->dim[SYM_D_V]))
+        snprintf(why, REASON_BYTES,
+                 "a head dim is no multiple of %d, beside q2 and k2; the host device takes it",
+                 ATTENTION_DIM_STEP);
+    else if (plan->attention.d2 == 0 && attention_has_sequences(r))
+        snprintf(why, REASON_BYTES,
+                 "q2 and k2 would be copied behind q and k, which packed sequences, keys in use and pages do "
+                 "not go with; attention_mla reads them where their rows are aligned");
+    else
+        return true;
+    return false;
+}
+
 bool plan_attention_begin(const struct kernel_request *r, int most_d, int most_dv, struct plan *plan,
                           char *why)
 {
-    if (!attention_dims_fit(r, most_d, most_dv, plan->attention.copies, why) || !parts_fit(r, why))
+    if (!attention_dims_fit(r, most_d, most_dv, plan->attention.copies, why) || !parts_fit(r, why) ||
+        !pair_fits(r, plan, why))
         return false;
     plan->attention.short_rows = r->attention->short_rows;
     rescale_say(r->attention->forward, plan->attention.optimistic, plan->attention.rows,

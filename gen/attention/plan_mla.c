@@ -43,12 +43,13 @@ static bool is_needed(const struct kernel_request *r, char *why)
     const bool wide =
         d > MAX_DIM || (dv > MAX_DIM && (!plan_for_hopper(r->device) || attention_has_sequences(r)));
     const bool asked = strstr(r->device->template_name, "attention_mla") != NULL;
-    if (!wide && !r->ir->v_is_k && !asked)
-        snprintf(
-            why, REASON_BYTES,
-            "it is for head dims beyond %d, and for specs whose v is \"k\"; other templates are for narrower "
-            "ones",
-            MAX_DIM);
+    const bool decodes = r->ir->qk2 && (lathe__lengths(r->problem) & LENGTHS_FEW_QUERIES) != 0;
+    if (!wide && !r->ir->v_is_k && !decodes && !asked)
+        snprintf(why, REASON_BYTES,
+                 "it is for head dims beyond %d, for specs whose v is \"k\", and for few queries beside q2 "
+                 "and k2; other "
+                 "templates are for narrower ones",
+                 MAX_DIM);
     else if (!r->attention->parts)
         snprintf(why, REASON_BYTES,
                  "the online function gives no combine, so the keys of a row cannot be shared out");
@@ -79,6 +80,7 @@ static void take(const struct kernel_request *r, const struct tile_row *t, int s
         "keys of a row are cut into parts for %d blocks at a time, and merged by combine",
         slices_of(t), slices_of(t), plan->attention.v_is_k ? "; v is read with k" : "",
         plan->attention.part_blocks);
+    plan_say_pair(r, plan);
     rescale_say(r->attention->parts, false, plan->attention.rows, sizeof plan->attention.rows);
 }
 
@@ -97,6 +99,7 @@ static bool take_tile(const struct kernel_request *r, const struct tile_row *t, 
 
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why)
 {
+    plan->attention.pair = PAIR_READ;
     if (!is_needed(r, why) || !plan_attention_begin(r, ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, plan, why) ||
         !plan_halves_alone(r, "the host device takes f32, too, and attention_fwd_sm80 head dims to 256 of it",
                            why) ||

@@ -287,8 +287,9 @@ static lathe_status one_round(struct bench *b, int round, struct proof *out, lat
 
 static lathe_status open_rows(struct bench *b, lathe_error *err)
 {
-    static const int64_t dim[SYM_COUNT] = {[SYM_ONE] = 1,   [SYM_B] = 2,       [SYM_H] = 4, [SYM_H_KV] = 2,
-                                           [SYM_Q] = LEN_Q, [SYM_KV] = LEN_KV, [SYM_D] = 8, [SYM_D_V] = 8};
+    static const int64_t dim[SYM_COUNT] = {
+        [SYM_ONE] = 1,     [SYM_B] = 2, [SYM_H] = 4,  [SYM_H_KV] = 2, [SYM_Q] = LEN_Q,
+        [SYM_KV] = LEN_KV, [SYM_D] = 8, [SYM_D2] = 8, [SYM_D_V] = 8};
     if (!data_make(&b->data, b->p, dim))
         return host_out_of_memory(err);
     int n = data_select(&b->data, &b->p->forward, b->arg);

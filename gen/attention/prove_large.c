@@ -83,8 +83,9 @@ static lathe_status try_score(struct prover *p, const struct data *d, double sco
 
 void prove_large(struct prover *p, struct proof *out)
 {
-    static const int64_t dim[SYM_COUNT] = {[SYM_ONE] = 1, [SYM_B] = 1,  [SYM_H] = 2, [SYM_H_KV] = 1,
-                                           [SYM_Q] = 7,   [SYM_KV] = 5, [SYM_D] = 8, [SYM_D_V] = 8};
+    static const int64_t dim[SYM_COUNT] = {
+        [SYM_ONE] = 1, [SYM_B] = 1, [SYM_H] = 2,  [SYM_H_KV] = 1, [SYM_Q] = 7,
+        [SYM_KV] = 5,  [SYM_D] = 8, [SYM_D2] = 8, [SYM_D_V] = 8};
     struct data d;
     lathe_error err = {.status = LATHE_OK};
     proof_begin(out, "large scores", BOUND);

@@ -150,8 +150,8 @@ static lathe_status one_tile(struct bench *b, struct sizes z, lathe_error *err)
 
 static lathe_status one_size(struct bench *b, struct sizes z, lathe_error *err)
 {
-    int64_t dim[SYM_COUNT] = {[SYM_ONE] = 1, [SYM_B] = 2,     [SYM_H] = 4, [SYM_H_KV] = 2,
-                              [SYM_Q] = z.q, [SYM_KV] = z.kv, [SYM_D] = 2, [SYM_D_V] = 2};
+    int64_t dim[SYM_COUNT] = {[SYM_ONE] = 1,   [SYM_B] = 2, [SYM_H] = 4,  [SYM_H_KV] = 2, [SYM_Q] = z.q,
+                              [SYM_KV] = z.kv, [SYM_D] = 2, [SYM_D2] = 2, [SYM_D_V] = 2};
     lathe_arg arg[DATA_MAX];
     prover_sizes(b->p, dim);
     z = (struct sizes){dim[SYM_Q], dim[SYM_KV]};

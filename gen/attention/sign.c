@@ -41,6 +41,8 @@ static void add_read(struct signature *s, const char *name, const enum sym *syms
 
 static const enum sym QUERY[] = {SYM_B, SYM_H, SYM_Q, SYM_D};
 static const enum sym KEY[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D};
+static const enum sym QUERY2[] = {SYM_B, SYM_H, SYM_Q, SYM_D2};
+static const enum sym KEY2[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D2};
 static const enum sym VALUE[] = {SYM_B, SYM_H_KV, SYM_KV, SYM_D_V};
 static const enum sym OUTPUT[] = {SYM_B, SYM_H, SYM_Q, SYM_D_V};
 
@@ -60,7 +62,8 @@ static void add_pages(struct signature *s)
     a->dim[1] = (struct sig_dim){.sym = SYM_MOST};
     s->paged_by = (uint8_t)s->n_args;
     for (int i = 0; i < s->n_args; i++) {
-        const bool pool = strcmp(s->arg[i].name, "k") == 0 || strcmp(s->arg[i].name, "v") == 0;
+        const char *name = s->arg[i].name;
+        const bool pool = strcmp(name, "k") == 0 || strcmp(name, "v") == 0 || strcmp(name, "k2") == 0;
         bool queries = false;
         bool keys = false;
         for (int d = 0; d < s->arg[i].ndim; d++) {
@@ -141,9 +144,18 @@ static void add_sizes(struct signature *s, const struct ir *ir)
         {.sym = SYM_POOL, .beside = pages, .positive = true},
         SIGN_HEAD_DIMS(ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, 1),
     };
+    static const struct sig_size second = {.sym = SYM_D2,
+                                           .usual = 64,
+                                           .built = true,
+                                           .positive = true,
+                                           .least = ATTENTION_DIM_STEP,
+                                           .most = ATTENTION_WIDEST_DIM - ATTENTION_LEAST_DIM,
+                                           .step = ATTENTION_DIM_STEP};
     static const struct sig_size free_size = {.named = true};
     sign_sizes(s, sizes, sizeof sizes / sizeof sizes[0]);
     s->size[s->n_sizes - 1].within = ir->v_is_k ? SYM_D : SYM_ONE;
+    if (ir->qk2)
+        sign_sizes(s, &second, 1);
     sign_free_sizes(s, &free_size);
 }
 
@@ -155,6 +167,10 @@ static void add_gradients(struct signature *s, const struct ir *ir)
     sign_main(s, ROLE_OUT_OPTIONAL, "dk", KEY, 4);
     if (!ir->v_is_k) /* else it is in dk */
         sign_main(s, ROLE_OUT_OPTIONAL, "dv", VALUE, 4);
+    if (ir->qk2) {
+        sign_main(s, ROLE_OUT_OPTIONAL, "dq2", QUERY2, 4);
+        sign_main(s, ROLE_OUT_OPTIONAL, "dk2", KEY2, 4);
+    }
     sign_input_gradients(s, ir);
     sign_presence_built(s);
 }
@@ -165,6 +181,10 @@ void sign_attention(struct signature *s, const struct ir *ir, bool backward)
     add_read(s, "k", KEY);
     if (!ir->v_is_k)
         add_read(s, "v", VALUE);
+    if (ir->qk2) {
+        add_read(s, "q2", QUERY2);
+        add_read(s, "k2", KEY2);
+    }
     struct sig_arg *o = sign_main(s, backward ? ROLE_IN : ROLE_OUT, "o", OUTPUT, 4);
     if (o)
         o->optional = backward; /* of the forward pass; recomputed where it is not given */

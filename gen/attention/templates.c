@@ -35,6 +35,7 @@ static void config_mla(struct text_buf *t, const struct problem *problem, const 
 {
     emit_tiles(t, problem, plan);
     text_add(t, "constexpr bool V_IS_K = %s;\n", yes(plan->attention.v_is_k));
+    text_add(t, "constexpr int D2 = %d;\n", plan->attention.d2);
 }
 
 static void config_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
@@ -102,7 +103,8 @@ static void label_combine(const struct problem *problem, const struct plan *plan
     {                                                                                                        \
         "mod_o", "heads/vector_mod.cuh"                                                                      \
     }
-static const struct launch_file BESIDE_FORWARD[] = {BESIDE_BOTH, {NULL, NULL}};
+static const struct launch_file BESIDE_FORWARD[] = {
+    BESIDE_BOTH, {"pair_q", "heads/pair_rows.cuh"}, {"pair_k", "heads/pair_rows.cuh"}, {NULL, NULL}};
 static const struct launch_file BESIDE_BACKWARD[] = {
     BESIDE_BOTH,
     {"mod_do", "heads/vector_mod.cuh"},

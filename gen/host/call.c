@@ -162,7 +162,7 @@ void host_env_init(struct eval_env *env, const struct host_call *call, uint8_t a
     env->at[AT_N_H_KV] = (double)host_dim(call, SYM_H_KV);
     env->at[AT_LEN_Q] = (double)host_dim(call, SYM_Q);
     env->at[AT_LEN_KV] = (double)host_dim(call, SYM_KV);
-    env->at[AT_D] = (double)host_dim(call, SYM_D);
+    env->at[AT_D] = (double)(host_dim(call, SYM_D) + (call->ir->qk2 ? host_dim(call, SYM_D2) : 0));
     env->at[AT_D_V] = (double)host_dim(call, SYM_D_V);
     env->at[AT_N_H_K] = (double)host_dim(call, SYM_H_K);
     env->at[AT_LEN_T] = (double)host_dim(call, SYM_T);

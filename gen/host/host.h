@@ -104,9 +104,11 @@ struct host_vectors {              /* vectors of one call and their mods: vector
 struct host_head {
     const struct host_call *call;
     struct host_view q_in, k_in, v_in;
+    struct host_view q2_in, k2_in; /* what q and k go on with, from element d1 on */
     int64_t len_q, len_kv;
     int64_t page; /* keys of a page, which the views have in the place of a batch; 0: keys lie in batches */
     int d, d_v;
+    int d1;               /* elements of q and k themselves: d, but beside q2 and k2 */
     struct eval_env pair; /* axis KV: mask, scale, score, online, epilogue. at[] holds b, h, h_kv, q, row of
                              the present row */
     struct host_vectors vector;

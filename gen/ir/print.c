@@ -257,6 +257,8 @@ void ir_print(const struct ir *ir, struct text_buf *out)
         text_add(out, "along -2\n");
     if (ir->v_is_k)
         text_add(out, "v = k\n");
+    if (ir->qk2)
+        text_add(out, "q2, k2\n");
     print_inputs(out, ir);
     for (int i = 0; i < ir->n_states; i++) {
         text_add(out, "state %s = ", ir->state[i].name);

@@ -234,6 +234,7 @@ struct ir {
     bool inner; /* x is [..., n, rows]: rows run along the dim before the last */
     bool no_y;  /* root 0 is a constant that nobody takes */
 
+    bool qk2;    /* attention: q2 and k2 are what q and k go on with, in memory of their own */
     bool v_is_k; /* attention: v is the first d_v elements of k, and no argument */
 
     struct rescale rescale; /* of a lowered spec */

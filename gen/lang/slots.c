@@ -410,6 +410,35 @@ static void read_values(struct tracer *t, int slots)
     lua_pop(t->lua, 1);
 }
 
+static bool is_of_pair(const struct input *in)
+{
+    static const char *const NAME[] = {"q2", "k2", "dq2", "dk2"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof NAME / sizeof *NAME; i++)
+        found |= strcmp(in->name, NAME[i]) == 0;
+    for (int d = 0; d < in->n_dims; d++)
+        found |= in->dim[d].sym == SYM_D;
+    return found;
+}
+
+/* qk2 = true: q2 and k2, of which mods and inputs by element would have to say whose elements they mean. */
+static void read_pair(struct tracer *t, int slots)
+{
+    struct ir *ir = t->ir;
+    const int kind = lua_getfield(t->lua, slots, "qk2");
+    ir->qk2 = kind == LUA_TBOOLEAN && lua_toboolean(t->lua, -1);
+    if (kind != LUA_TNIL && !ir->qk2)
+        slot_mistake(t, "'qk2' may be true, for a second pair of arguments, q2 and k2; else leave it out");
+    if (ir->qk2 && (ir->mod[MOD_QUERY].n_stages > 0 || ir->mod[MOD_KEY].n_stages > 0))
+        slot_mistake(t,
+                     "qk2 = true goes without query_mod and key_mod; modify q, k, q2 and k2 before the call");
+    for (int i = 0; ir->qk2 && i < ir->n_inputs; i++)
+        if (is_of_pair(&ir->input[i]))
+            slot_mistake(t, "qk2 = true goes without the input '%s', whose name or dim 'd' is that of a pair",
+                         ir->input[i].name);
+    lua_pop(t->lua, 1);
+}
+
 void trace_attention(struct tracer *t, int slots)
 {
     static const int score[] = {LEAF_S};
@@ -420,6 +449,7 @@ void trace_attention(struct tracer *t, int slots)
     trace_mod(t, slots, "key_mod", MOD_KEY, SLOT_KEY);
     trace_mod(t, slots, "value_mod", MOD_VALUE, SLOT_VALUE);
     read_values(t, slots);
+    read_pair(t, slots);
     trace_scale(t, slots, SLOT_SCALE);
     trace_function(t, slots, "score_mod", SLOT_SCORE,
                    (struct slot_call){.fn = &ir->score, .leaf = score, .n_leaves = 1, .n_values = 1});

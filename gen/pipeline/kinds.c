@@ -21,7 +21,7 @@
 
 static const char *const ATTENTION_SLOTS[] = {"inputs",     "query_mod", "key_mod", "value_mod",
                                               "mask_mod",   "score_mod", "scale",   "online_func",
-                                              "output_mod", "v",         NULL};
+                                              "output_mod", "v",         "qk2",     NULL};
 static const char *const ROWWISE_SLOTS[] = {"inputs", "along", "forward", NULL};
 static const char *const ELEMENTWISE_SLOTS[] = {"inputs",  "over",    "list", "operands",
                                                 "results", "forward", NULL};

@@ -27,6 +27,13 @@ static inline int back_record_bytes(const struct back_plan *t)
     return t->wgmma ? t->bm / 64 * 16 : 0;
 }
 
+enum second_pair { /* what a template does with q2 and k2: it has none, they are copied behind q and k, or
+                      read */
+                   PAIR_NONE,
+                   PAIR_COPIED,
+                   PAIR_READ
+};
+
 struct attention_plan { /* of the forward kernel, whether it is what is asked for or runs in front */
     int bm, bn, stages, warps;
     bool q_in_regs;
@@ -41,6 +48,8 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool selected;                 /* attention_selected: a block of threads for each token and key head */
     bool v_is_k;                   /* attention_mla: V is columns of K's tile */
     bool parts_aligned, o_aligned; /* attention_combine: rows of part_o, of o start at 16 bytes */
+    enum second_pair pair;
+    int d2; /* columns of q2 and k2 where the kernel reads them; 0: there are none, or they are copied */
     bool optimistic; /* whole tiles try the running maximum at hand first, where the online function allows it
                       */
     /* sm_90a */

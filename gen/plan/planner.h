@@ -82,6 +82,8 @@ bool plan_halves_alone(const struct kernel_request *r, const char *instead, char
 bool plan_tma_takes(const struct kernel_request *r, char *why);
 /* Of tensors whose head dims are no multiples of 8: what it costs, behind plan->reason. */
 void plan_say_copies(const struct kernel_request *r, struct plan *plan);
+/* Of a second pair of q and k: whether it is read or copied, behind plan->reason. */
+void plan_say_pair(const struct kernel_request *r, struct plan *plan);
 /* Of attention: no packed sequences and no lengths of batches; or those that attention_fwd_sm80 takes. */
 bool plan_no_sequences(const struct kernel_request *r, char *why);
 bool plan_sequences_fit(const struct kernel_request *r, char *why);

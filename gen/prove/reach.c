@@ -227,7 +227,7 @@ static void enlarge(const struct prover *p, enum reach_size which, int64_t *dim)
     dim[SYM_H] = which == SIZE_MIDDLE ? 8 : p->reach.heads;
     dim[SYM_KV] = which == SIZE_MIDDLE && p->reach.keys > 600 ? 600 : p->reach.keys;
     dim[SYM_Q] = dim[SYM_KV];
-    dim[SYM_D] = dim[SYM_D_V] = 2;
+    dim[SYM_D] = dim[SYM_D_V] = dim[SYM_D2] = 2;
     while (elements(&p->forward, dim) > MOST_ELEMENTS && dim[SYM_Q] > 4)
         dim[SYM_Q] /= 2;
     while (elements(&p->forward, dim) > MOST_ELEMENTS && dim[SYM_H] > 4)
@@ -239,8 +239,9 @@ static void enlarge(const struct prover *p, enum reach_size which, int64_t *dim)
 
 void reach_sizes(const struct prover *p, enum reach_size which, int64_t *dim)
 {
-    static const int64_t small[SYM_COUNT] = {[SYM_ONE] = 1, [SYM_B] = 2,   [SYM_H] = 4, [SYM_H_KV] = 2,
-                                             [SYM_Q] = 9,   [SYM_KV] = 40, [SYM_D] = 8, [SYM_D_V] = 8};
+    static const int64_t small[SYM_COUNT] = {
+        [SYM_ONE] = 1, [SYM_B] = 2, [SYM_H] = 4,  [SYM_H_KV] = 2, [SYM_Q] = 9,
+        [SYM_KV] = 40, [SYM_D] = 8, [SYM_D2] = 8, [SYM_D_V] = 8};
     memcpy(dim, small, sizeof small);
     if (which != SIZE_SMALL)
         enlarge(p, which, dim);

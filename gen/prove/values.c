@@ -268,7 +268,7 @@ static void sizes(const struct prover *p, int layout, int64_t *dim)
     dim[SYM_H_K] = 2;
     dim[SYM_T] = 9;
     dim[SYM_SEQS] = dim[SYM_SLOTS] = 1;
-    dim[SYM_D] = dim[SYM_D_V] = layout == 0 ? 8 : p->reach.head_dim;
+    dim[SYM_D] = dim[SYM_D2] = dim[SYM_D_V] = layout == 0 ? 8 : p->reach.head_dim;
     dim[SYM_ROWS] = layout == 0 ? 6 : 2;
     dim[SYM_N] = layout == 0 ? 13 : p->reach.row;
     for (int m = 0; m < p->ir->n_maps; m++)

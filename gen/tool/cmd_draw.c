@@ -450,6 +450,7 @@ int cmd_draw(const struct options *o)
     d->run.ir = tool_spec(o->operand[0], o, &code);
     if (d->run.ir) {
         d->run.ir->v_is_k = false; /* v then tells weights apart, which are the same whatever it is */
+        d->run.ir->qk2 = false;    /* q and k are of the drawing alone, of any width */
         code = draw_spec(d);
     }
     for (int i = 0; i < d->n_panels; i++)

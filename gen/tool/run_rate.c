@@ -152,7 +152,7 @@ static void count_attention(const struct run *run, struct run_work *out)
     progress_start(&progress, "counting the pairs that the mask leaves");
     out->counted = run_live_pairs(run, &out->pairs);
     progress_stop(&progress);
-    const double d = (double)run->problem.dim[SYM_D];
+    const double d = (double)(run->problem.dim[SYM_D] + (run->ir->qk2 ? run->problem.dim[SYM_D2] : 0));
     const double d_v = (double)run->problem.dim[SYM_D_V];
     out->is_flop = true;
     out->amount = 2.0 * out->pairs * (run_is_backward(run) ? 3.0 * d + 2.0 * d_v : d + d_v);

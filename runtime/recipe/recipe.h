@@ -56,7 +56,8 @@ enum {
     X(POOL, "pool", "pages of a pool of keys and values")                                                    \
     X(PAGE, "page", "keys of a page")                                                                        \
     X(MOST, "most", "pages that a sequence may have")                                                        \
-    X(PARTS, "parts", "parts of a row")
+    X(PARTS, "parts", "parts of a row")                                                                      \
+    X(D2, "d2", "head dim of q2 and k2")
 enum sym {
 #define SYM_ENUM(id, text, what) SYM_##id,
     SYM_MAP(SYM_ENUM)

@@ -28,6 +28,10 @@ namespace mla {
 
 using namespace decode;
 
+constexpr int D1 = cfg::D - cfg::D2; // columns of q and k; the rest are those of q2 and k2
+static_assert(D1 % 8 == 0 && cfg::D2 >= 0, "16 bytes are of one tensor");
+static_assert(!cfg::V_IS_K || cfg::D_V <= D1, "V is a part of k, and not of k2");
+
 constexpr int GROUPS = cfg::BM / WARP_ROWS;
 constexpr int SLICES = cfg::WARPS / GROUPS;
 static_assert(cfg::WARPS % GROUPS == 0 && (SLICES == 1 || SLICES == 2 || SLICES == 4), "1, 2 or 4 warps share 16 rows");
@@ -194,6 +198,17 @@ DEV void add_sums(float (&s)[1][NB][4], u32 shared, const place &at)
 
 // ---- rows and tiles -------------------------------------------------------------------------------------------------
 
+// Of a row of Q, or of q2 where the columns are beyond D1.
+template <class PARAMS> DEV const cfg::element *query_columns(const PARAMS &p, const work &w, int row, int column)
+{
+    if constexpr (requires { p.q2; }) {
+        if (column >= D1) {
+            return static_cast<const cfg::element *>(p.q2) + w.b * p.q2_b + w.head(row) * p.q2_h + w.token(row) * p.q2_t + (column - D1);
+        }
+    }
+    return static_cast<const cfg::element *>(p.q) + w.b * p.q_b + w.head(row) * p.q_h + w.token(row) * p.q_t + column;
+}
+
 // Rows of all heads of the tile; those that are not there are zeros.
 DEV void load_queries(const attention_params &p, const work &w, u32 shared)
 {
@@ -203,8 +218,7 @@ DEV void load_queries(const attention_params &p, const work &w, u32 shared)
         const int chunk = i % shape::CHUNKS;
         const bool inside = row < w.rows && (cfg::D == cfg::D_PAD || chunk * 8 < cfg::D);
         const int from = inside ? row : 0;
-        const cfg::element *source = static_cast<const cfg::element *>(p.q) + w.b * p.q_b + w.head(from) * p.q_h + w.token(from) * p.q_t;
-        copy16_async(shared + shape::offset(row, chunk), source + (inside ? chunk * 8 : 0), inside ? 16 : 0);
+        copy16_async(shared + shape::offset(row, chunk), query_columns(p, w, from, inside ? chunk * 8 : 0), inside ? 16 : 0);
     }
 }
 
@@ -225,11 +239,34 @@ DEV void begin_rows(warp_rows &own, const attention_params &p, const work &w, in
 using key_loader = block_rows<cfg::BN, cfg::D, cfg::D_PAD, THREADS, attention_params>;
 using value_loader = block_rows<cfg::BN, cfg::D_V, cfg::DV_PAD, THREADS, attention_params>;
 
+// Rows of k with those of k2 behind them; of pages, both lie at the same place of theirs.
+template <class PARAMS> DEV void load_keys(const PARAMS &p, const work &w, u32 stage, int kv0)
+{
+    if constexpr (requires { p.k2; }) {
+        using shape = swizzle<cfg::D_PAD>;
+        const cfg::element *k = static_cast<const cfg::element *>(p.k) + w.h_kv * p.k_h;
+        const cfg::element *k2 = static_cast<const cfg::element *>(p.k2) + w.h_kv * p.k2_h;
+        for (int i = static_cast<int>(threadIdx.x); i < cfg::BN * shape::CHUNKS; i += THREADS) {
+            const int row = i / shape::CHUNKS;
+            const int column = i % shape::CHUNKS * 8;
+            const bool inside = kv0 + row < p.z.len_kv && column < cfg::D;
+            const cfg::element *source = k;
+            if (inside) {
+                const page_place at = find_page(p, w.b, kv0 + row);
+                source = column < D1 ? k + (at.page * p.k_b + at.row * p.k_t + column) : k2 + (at.page * p.k2_b + at.row * p.k2_t + (column - D1));
+            }
+            copy16_async(stage + shape::offset(row, column / 8), source, inside ? 16 : 0);
+        }
+    } else {
+        key_loader(p, static_cast<const cfg::element *>(p.k), w.b, p.k_b, w.h_kv, p.k_h, p.k_t).load(stage, kv0, p.z.len_kv - kv0);
+    }
+}
+
 DEV void load_tile(const attention_params &p, const work &w, u32 stage, int code)
 {
     if (code >= 0) {
         const int kv0 = tile_cursor::number(code) * cfg::BN;
-        key_loader(p, static_cast<const cfg::element *>(p.k), w.b, p.k_b, w.h_kv, p.k_h, p.k_t).load(stage, kv0, p.z.len_kv - kv0);
+        load_keys(p, w, stage, kv0);
         if constexpr (!cfg::V_IS_K) {
             value_loader(p, static_cast<const cfg::element *>(p.v), w.b, p.v_b, w.h_kv, p.v_h, p.v_t)
                 .load(stage + layout::K_BYTES, kv0, p.z.len_kv - kv0);

@@ -23,6 +23,13 @@ struct attention_params {
     long long final0_b, final0_h, final0_t;
     inputs x;
 };
+struct pair_params {
+    const void *src;
+    const void *second;
+    void *dst;
+    long long src_b, src_h, src_t, src_d, second_b, second_h, second_t, second_d, dst_b, dst_h, dst_t;
+    int n_h, len, d1;
+};
 struct map_params {
     unsigned char *map;
     sizes z;

@@ -226,6 +226,47 @@ static void add_values_in_keys(struct case_list *list)
         }
 }
 
+/* A second pair of q and k: read where keys are cut into parts, also of pages; copied for whole rows. */
+static void add_pairs(struct case_list *list)
+{
+    static const struct inline_spec PAIRS[] = {
+        {"pair", SPEC_second_pair},
+        {"pair_apart",
+         "return attention { qk2 = true, mask_mod = causal }\n"}, /* of all elements is the scale made */
+        {"pair_window", "return attention { qk2 = true, v = 'k', scale = 0.05, output_mod = function(o) "
+                        "return o + 0.5 end,\n"
+                        "  mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 40) end,\n"
+                        "  score_mod = function(s, at) return s - exp2(-8.0 * (at.h + 1) / at.n_h) * (at.q - "
+                        "at.kv) / at.d end }\n"}};
+    static const int DIMS[][3] = {{512, 64, 512}, {128, 64, 128}, {40, 8, 24}, {64, 72, 64}, {24, 40, 16}};
+    static const int SM[] = {90, 80, 86};
+    for (int i = 0; i < COUNT(PAIRS); i++)
+        for (int k = 0; k < COUNT(DIMS); k++) {
+            struct test_case c =
+                case_of_attention("second_pair", PAIRS[i].name, PAIRS[i].text, k % 2 ? LATHE_F16 : LATHE_BF16,
+                                  DIMS[k][0], DIMS[k][2], SM[(i + k) % 3]);
+            c.dim[SYM_D2] = DIMS[k][1];
+            add(list, c, (i + k) % COUNT(SHAPES));
+            c.layout = LAYOUT_MISALIGNED; /* copied here, too */
+            set_shape(&c, (i + k) % 5);
+            c.layout = k % 2 ? LAYOUT_MISALIGNED : LAYOUT_SPREAD;
+            case_add(list, &c);
+            if (k > 0) {
+                set_shape(&c, (i + k) % 5);
+                c.template_name = "attention_fwd_sm80";
+                case_add(list, &c);
+            }
+            if (i < 2 && k < 3)
+                add_paged(list, c, i, k - 1);
+        }
+    struct test_case c =
+        case_of_attention("second_pair", PAIRS[1].name, PAIRS[1].text, LATHE_F32, 64, 32, 80);
+    c.dim[SYM_D2] = 16;
+    set_shape(&c, 4);
+    c.template_name = "attention_fwd_sm80";
+    case_add(list, &c);
+}
+
 void group_mla(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -244,6 +285,7 @@ void group_mla(struct case_list *list, bool full)
     add_odd_backward(list);
     add_wide_backward(list);
     add_values_in_keys(list);
+    add_pairs(list);
     for (int i = 0; i < COUNT(SPECS) - 1; i++)
         add_paged(list,
                   case_of_attention("mla_paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 144, 128, 90),

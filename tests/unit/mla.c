@@ -206,3 +206,90 @@ TEST(gradients_that_wide_head_dims_lack_are_said)
              LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_bwd_slices: d = 100; it takes multiples of 8 from 16 to 576");
 }
+
+enum { D1 = 8, D2 = D - D1 };
+
+/* Both passes of a pair of pairs that lie in one tensor each, or are two arguments. */
+static void run_pair(bool apart, struct tensors *t)
+{
+    static const int64_t q1[] = {B, H, Q, D1};
+    static const int64_t q2[] = {B, H, Q, D2};
+    static const int64_t k1[] = {B, H_KV, KV, D1};
+    static const int64_t k2[] = {B, H_KV, KV, D2};
+    static const int64_t q_strides[] = {H * Q * D, Q * D, D, 1};
+    struct signature sig;
+    lathe_error err = {0};
+    struct ir *ir = load(apart ? "return attention { v = 'k', qk2 = true, mask_mod = causal }"
+                               : "return attention { v = 'k', mask_mod = causal }");
+    lathe_arg arg[7] = {{"q", t->q, LATHE_F64, 4, apart ? q1 : Q_SHAPE, q_strides},
+                        {"k", t->k, LATHE_F64, 4, apart ? k1 : K_SHAPE, V_STRIDES},
+                        {"o", t->o, LATHE_F64, 4, O_SHAPE, NULL},
+                        {"q2", t->q + D1, LATHE_F64, 4, q2, q_strides},
+                        {"k2", t->k + D1, LATHE_F64, 4, k2, V_STRIDES}};
+    fill(t->q, N_Q, 1);
+    fill(t->k, N_K, 2);
+    fill(t->dout, N_O, 3);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(host_forward(ir, &sig, arg, apart ? 5 : 3, NULL, 0, &err), LATHE_OK);
+    CHECK_STR(err.text, "");
+    lathe_arg back[9] = {arg[0],
+                         arg[1],
+                         {"do", t->dout, LATHE_F64, 4, O_SHAPE, NULL},
+                         {"dq", t->dq, LATHE_F64, 4, arg[0].shape, q_strides},
+                         {"dk", t->dk, LATHE_F64, 4, arg[1].shape, V_STRIDES},
+                         arg[3],
+                         arg[4],
+                         {"dq2", t->dq + D1, LATHE_F64, 4, q2, q_strides},
+                         {"dk2", t->dk + D1, LATHE_F64, 4, k2, V_STRIDES}};
+    signature_make(ir, LATHE_BACKWARD, &sig);
+    CHECK_EQ(host_backward(ir, &sig, back, apart ? 9 : 5, &err), LATHE_OK);
+    CHECK_STR(err.text, "");
+    ir_free(ir);
+}
+
+TEST(a_second_pair_is_what_one_wide_pair_gives)
+{
+    static struct tensors apart, whole;
+    run_pair(true, &apart);
+    run_pair(false, &whole);
+    for (int i = 0; i < N_O; i++)
+        CHECK_CLOSE(apart.o[i], whole.o[i], 1e-14);
+    for (int i = 0; i < N_Q; i++)
+        CHECK_CLOSE(apart.dq[i], whole.dq[i], 1e-13);
+    for (int i = 0; i < N_K; i++)
+        CHECK_CLOSE(apart.dk[i], whole.dk[i], 1e-13);
+}
+
+TEST(a_second_pair_is_read_where_keys_are_cut_and_copied_elsewhere)
+{
+    static const char PAIR[] = "return attention { qk2 = true, v = 'k', mask_mod = causal, scale = 0.07 }";
+    static const char APART[] = "return attention { qk2 = true, mask_mod = causal }";
+    struct plan plan;
+    lathe_error err;
+    CHECK_EQ(asked(PAIR, LATHE_FORWARD, &H100, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512",
+                   &plan, &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_mla");
+    CHECK_EQ(plan.attention.d2, 64);
+    CHECK_EQ(plan.attention.d_pad, 576);
+    CHECK_HAS(plan.reason, "the last 64 columns of q and k are read from q2 and k2");
+    CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=32,h_kv=8,q=1,kv=8192,d=128,d2=64,d_v=128",
+                   &plan, &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_mla");
+    CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=16,q=2048,d=128,d2=64,d_v=128", &plan, &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_fwd_sm80");
+    CHECK_EQ(plan.attention.d2, 0);
+    CHECK_HAS(plan.reason, "those of q2 and k2, copied behind them");
+    CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=16,q=64,d=128,d2=60,d_v=128", &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_fwd_sm90: ");
+    CHECK_HAS(err.text, "attention_fwd_sm80: a head dim is no multiple of 8");
+    CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=16,q=64,d=128,d2=64,used_kv=i32", &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_fwd_sm80: q2 and k2 would be copied behind q and k");
+    CHECK_EQ(asked(PAIR, LATHE_BACKWARD, &H100, "dtype=bf16,h=4,q=8,d=64,d2=16", &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "no kernel has gradients of a second pair of q and k");
+}

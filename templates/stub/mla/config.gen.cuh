@@ -11,6 +11,7 @@ constexpr bool FAST_MATH = true;
 constexpr int D = 576, D_V = 512;
 constexpr int D_PAD = 576, DV_PAD = 512;
 constexpr int BM = 64, BN = 32, WARPS = 8, STAGES = 2;
+constexpr int D2 = 0;
 constexpr bool V_IS_K = true;
 constexpr bool O_F32 = false, O_MARKED = false;
 constexpr bool BOUND_WAITS = false;
