@@ -132,8 +132,6 @@ static void write_tensor(FILE *f, const struct aot_spec *spec, int arg)
     write_dtypes(f, spec, arg);
     if (a->list)
         fprintf(f, "; an array of pointers to tensors, in memory that the device reads");
-    if (a->unless)
-        fprintf(f, "; left out beside %s", spec->sig.arg[a->unless - 1].name);
     if (a->alias)
         fprintf(f, "; may be %s, and is where it is left out", spec->sig.arg[a->alias - 1].name);
     if (a->unit_last && !a->any_last)
@@ -144,6 +142,8 @@ static void write_tensor(FILE *f, const struct aot_spec *spec, int arg)
         fprintf(f, "; optional");
     if (a->optional && a->role == ROLE_INPUT)
         fprintf(f, ": reads %g where left out", a->default_value);
+    if (a->unless)
+        fprintf(f, "; left out beside %s", spec->sig.arg[a->unless - 1].name);
     fprintf(f, " */\n");
 }
 

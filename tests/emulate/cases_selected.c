@@ -111,6 +111,16 @@ static void add_sequences(struct case_list *list)
     }
 }
 
+/* Rows end as parts of themselves. */
+static void add_as_parts(struct case_list *list)
+{
+    for (int i = 0; i < COUNT(SPECS); i++) {
+        struct test_case c = of("selected", i, i % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, i % 2 ? 80 : 90);
+        c.parts = true;
+        add(list, c, i % COUNT(SHAPES));
+    }
+}
+
 void group_selected(struct case_list *list, bool full)
 {
     for (int i = -1; i < COUNT(SPECS); i++)
@@ -119,4 +129,5 @@ void group_selected(struct case_list *list, bool full)
                 (2 * i + 2 + k) % COUNT(SHAPES));
     add_dims(list);
     add_sequences(list);
+    add_as_parts(list);
 }
