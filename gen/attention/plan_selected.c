@@ -28,9 +28,7 @@ static int smem_bytes(const struct tile_row *t, int d_pad, int dv_pad, const str
 static bool serves(const struct kernel_request *r, char *why)
 {
     const struct ir *parts = r->attention->parts;
-    if (!strstr(r->device->template_name, "attention_selected"))
-        snprintf(why, REASON_BYTES, "it is taken by name alone, until a GPU has run it");
-    else if (!parts)
+    if (!parts)
         snprintf(why, REASON_BYTES,
                  "the online function gives no combine, by which what warps have of a row becomes one");
     else if (parts->selected.n == 0)

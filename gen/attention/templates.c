@@ -129,14 +129,14 @@ static const struct launch_file BESIDE_COMBINE[] = {{"mod_o", "heads/vector_mod.
     .form = PLAN_ATTENTION_BACK, .pass = LATHE_BACKWARD, .config = config_sm80, .label = label_backward,     \
     .beside = BESIDE_BACKWARD
 const struct template_row attention_templates[] = {
-    {.name = "attention_decode",
-     .file = "attention/decode.cuh",
-     .ok = plan_attention_decode,
-     .config = config_sm80,
-     FORWARD},
     {.name = "attention_selected",
      .file = "attention/selected.cuh",
      .ok = plan_attention_selected,
+     .config = config_sm80,
+     FORWARD},
+    {.name = "attention_decode",
+     .file = "attention/decode.cuh",
+     .ok = plan_attention_decode,
      .config = config_sm80,
      FORWARD},
     {.name = "attention_fwd_sm90",

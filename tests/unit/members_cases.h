@@ -43,21 +43,6 @@ static const struct contract LINEAR_BACK = {"attention.md attention_backward.md 
                                             "linear_variant linear_back_params",
                                             MODS BACKS " SITES SITE_OF SITE_FORM WANTS site site_address"};
 
-/* What is taken by its name alone. */
-static const struct device BY_KEYS = {.sm = 90,
-                                      .sm_count = 132,
-                                      .smem_bytes = 232448,
-                                      .arch = "sm_90a",
-                                      .template_name = "linear_keyed_delta",
-                                      .template_only = true};
-
-static const struct device BY_BLOCKS = {.sm = 90,
-                                        .sm_count = 132,
-                                        .smem_bytes = 232448,
-                                        .arch = "sm_90a",
-                                        .template_name = "linear_additive_bwd",
-                                        .template_only = true};
-
 struct members_case {
     const struct contract *contract;
     const struct device *device;
@@ -170,10 +155,10 @@ static const struct members_case CASES[] = {
     {&LINEAR, &H100, "rwkv6", F, "dtype=bf16", ""},
     {&LINEAR, &H100, "gla", F, "dtype=f32", ""},
     {&LINEAR, &A100, "kda", F, "dtype=bf16", ""},
-    {&LINEAR, &BY_KEYS, "kda", F, "dtype=f16", ""},
+    {&LINEAR, &H100, "kda", F, "dtype=f16", ""},
     {&LINEAR, &A100, "gated_delta", F, "dtype=bf16", ""},
     {&LINEAR, &A100, "delta_rule", F, "dtype=bf16,cu=i32,seqs=3,state=f32,state_out=f32,d=256,d_v=256", ""},
-    {&LINEAR_BACK, &H100, "gla", B, "dtype=bf16,cu=i32,seqs=3,dstate=f32,state=f32", ""},
+    {&LINEAR_BACK, &H100, "gla", B, "dtype=f16,cu=i32,seqs=3,dstate=f32,state=f32", ""},
     {&LINEAR_BACK, &H100, "mamba2", B, "dtype=bf16",
      "back_mod_params.skip variant.value_back.value variant.output_back.value"},
     {&LINEAR_BACK, &A100, "gated_delta", B, "dtype=f16", "variant.query_back.value variant.key_back.value"},
@@ -182,9 +167,9 @@ static const struct members_case CASES[] = {
      "linear_back_params.dstates linear_back_params.written linear_back_params.dwritten "
      "linear_back_params.sums linear_back_params.dbeta"},
     {&LINEAR_BACK, &H100, "rwkv6", B, "dtype=bf16", ""},
-    {&LINEAR_BACK, &BY_BLOCKS, "gla", B, "dtype=bf16,cu=i32,seqs=3,dstate=f32,state=f32",
+    {&LINEAR_BACK, &H100, "gla", B, "dtype=bf16,cu=i32,seqs=3,dstate=f32,state=f32",
      "linear_back_params.states linear_back_params.dstates"},
-    {&LINEAR_BACK, &BY_BLOCKS, "mamba2", B, "dtype=bf16", ""},
+    {&LINEAR_BACK, &A100, "mamba2", B, "dtype=bf16", ""},
     {&LINEAR_BACK, &H100, "linear_elu", B, "dtype=bf16", ""},
 };
 #undef F

@@ -19,8 +19,8 @@ TEST(each_form_has_its_kernel)
         {"simple_gla", "dtype=f16,h=16,t=4096,d=128", "linear_additive"},
         {"simple_gla", "dtype=bf16,h=16,t=4096,d=256", "linear_additive"},
         {"gated_delta", "dtype=bf16,h=16,t=4096,d=128", "linear_delta"},
-        {"gated_delta", "dtype=f16,h=16,t=4096,d=128", "linear_recurrent"},
-        {"kda", "dtype=bf16,h=16,t=4096,d=128", "linear_recurrent"},
+        {"gated_delta", "dtype=f16,h=16,t=4096,d=128", "linear_keyed_delta"},
+        {"kda", "dtype=bf16,h=16,t=4096,d=128", "linear_keyed_delta"},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
@@ -71,7 +71,7 @@ static const char BY_VALUE[] =
     "'t', 'd_v') }, delta = function(at, x) return x.r(at.b, at.h, at.t) end, decay = function(at, x) return "
     "x.g(at.b, at.h, at.t, at.j) end }";
 
-/* Behind a decay by key channel the delta rule goes in chunks where that is asked for by name. */
+/* Behind a decay by key channel the delta rule goes in chunks. */
 TEST(the_delta_rule_by_key_channel_goes_in_chunks)
 {
     static const struct {
@@ -144,7 +144,7 @@ TEST(the_delta_rule_goes_back_in_chunks)
     }
 }
 
-/* All but the delta rule and a normaliser go back in chunks, too, where asked for by name. */
+/* All but the delta rule and a normaliser go back in chunks, too. */
 TEST(a_decay_by_channel_goes_back_in_chunks)
 {
     static const struct {
