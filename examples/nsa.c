@@ -220,6 +220,9 @@ static void weigh(struct call *c, const struct nsa *n, const struct nsa_tensors 
     branch(c, n, t, COMPRESSED);
     add(c, "do", n->buffer[ZERO], n->s.dtype, 4, rows, one_row);
     add(c, "dlse", n->buffer[ONE], wide(n), 3, rows, one);
+    const int64_t all[4] = {1, n->s.h_kv, n->tokens, n->chunks};
+    const int64_t one_zero[4] = {0, 0, 0, 0};
+    add(c, "importance", n->buffer[ZERO], wide(n), 4, all, one_zero);
     add_weights(c, "dimportance", n);
 }
 

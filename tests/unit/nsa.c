@@ -197,6 +197,20 @@ TEST(what_weighs_nothing_at_all_is_not_chosen_and_equal_ones_come_as_they_lie)
         CHECK_EQ(chosen[i], wanted[i]);
 }
 
+/* On a GPU a table that is left out is a constant; its gradient is refused, and not zero in silence. */
+TEST(gradients_of_what_is_left_out_are_refused)
+{
+    struct plan plan;
+    lathe_error err;
+    CHECK_EQ(pick_pass("nsa_compressed", LATHE_BACKWARD,
+                       "dtype=f32,h=4,h_kv=2,q=64,kv=4,d=16,importance=none", &H100, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "dimportance is asked for and importance is left out");
+    CHECK_EQ(pick_pass("nsa_compressed", LATHE_BACKWARD, "dtype=f32,h=4,h_kv=2,q=64,kv=4,d=16", &H100, &plan,
+                       &err),
+             LATHE_OK);
+}
+
 /* ---- which masks are lists --------------------------------------------------------------------------------
  */
 
