@@ -84,7 +84,7 @@ static int n_passes(const struct options *o)
     int n = 0;
     for (int pass = LATHE_FORWARD; pass <= LATHE_COMBINE; pass++)
         n += has_pass(o, pass);
-    return n;
+    return n > 0 ? n : 1; /* never 0: options name passes alone that there are */
 }
 
 /* What `lathe aot` would take again, without folders of this machine. */
