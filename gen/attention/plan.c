@@ -258,10 +258,12 @@ static bool pair_is_unaligned(const struct kernel_request *r)
 
 static bool pair_fits(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    const int d2 = r->ir->qk2 ? (int)r->problem->dim[SYM_D2] : 0;
-    plan->attention.d2 = plan->attention.pair == PAIR_READ && !pair_is_unaligned(r) ? d2 : 0;
+    plan->attention.d2 = 0;
     if (!r->ir->qk2)
         return true;
+    const int d2 = (int)r->problem->dim[SYM_D2];
+    if (plan->attention.pair == PAIR_READ && !pair_is_unaligned(r))
+        plan->attention.d2 = d2;
     if (plan->attention.pair == PAIR_NONE)
         snprintf(why, REASON_BYTES,
                  "qk2 = true: q2 and k2 are read by attention_mla, and copied behind q and k for "
