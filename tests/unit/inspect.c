@@ -179,7 +179,7 @@ TEST(what_serves_a_call)
     lathe_text_free(text);
     CHECK_EQ(lathe_explain(&text, spec, LATHE_FORWARD, "sm_80", arg, call_of(arg, LATHE_F64), 0, &err),
              LATHE_OK);
-    CHECK_HAS(text, "  not served\nattention_decode");
+    CHECK_HAS(text, "  not served\nattention_selected");
     lathe_text_free(text);
     CHECK_EQ(lathe_explain(&text, spec, LATHE_FORWARD, "sm_8", arg, n, 0, &err), LATHE_ARG);
     CHECK(text == NULL);
