@@ -88,11 +88,8 @@ bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, cha
     if (not || !linear_plan_walks(r, plan, why))
         return false;
     linear_plan_columns(r, to);
-    if (!choose_stages(r, to)) {
-        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", smem_bytes(r, to),
-                 r->device->smem_bytes);
-        return false;
-    }
+    if (!choose_stages(r, to))
+        return linear_has_room(r, to->smem_bytes, why);
     to->chunks = true;
     to->chunk_threads = 32 * (to->steps + to->column_warps + (r->ir->linear.normalise ? 1 : 0));
     choose_pieces(r, to);

@@ -9,7 +9,6 @@
 #include "gen/plan/plan.h"
 #include "gen/plan/planner.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 enum { CHUNK = LINEAR_CHUNK, SLICE = 64, MOST_DIM = 128, LEAST_SM = 80, OF_WARP = 16 };
@@ -26,16 +25,6 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     return r->problem->dtype != LATHE_BF16
                ? "keeps states in the dtype of q, and serves bf16, which has the range of f32"
                : NULL;
-}
-
-static bool takes_dim(const struct kernel_request *r, enum sym sym, const char *name, char *why)
-{
-    const int64_t dim = r->problem->dim[sym];
-    if (dim >= ATTENTION_LEAST_DIM && dim <= MOST_DIM && dim % ATTENTION_DIM_STEP == 0)
-        return true;
-    snprintf(why, REASON_BYTES, "%s must be a multiple of %d from %d to %d, given %" PRId64, name,
-             ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, MOST_DIM, dim);
-    return false;
 }
 
 /* Of the kernels' constants: additive_chunks_smem_bytes there. `states`: that there is room for. */
@@ -64,10 +53,7 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     to->stages = room_for_states(r, to->chunk_threads, d, d_v);
     to->smem_bytes = chunks_bytes(to->stages, d, d_v);
     const int most = to->walk_bytes > to->smem_bytes ? to->walk_bytes : to->smem_bytes;
-    if (most > r->device->smem_bytes)
-        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", most,
-                 r->device->smem_bytes);
-    return most <= r->device->smem_bytes;
+    return linear_has_room(r, most, why);
 }
 
 bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan, char *why)
@@ -78,7 +64,7 @@ bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan,
         not = "needs compute capability 8.0 or newer";
     if (not )
         snprintf(why, REASON_BYTES, "%s", not );
-    if (not || !takes_dim(r, SYM_D, "d", why) || !takes_dim(r, SYM_D_V, "d_v", why) || !fits(r, to, why))
+    if (not || !linear_takes_dims(r, MOST_DIM, why) || !fits(r, to, why))
         return false;
     to->back_blocks = true;
     linear_plan_four_warps(r, to);

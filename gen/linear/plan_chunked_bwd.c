@@ -9,7 +9,6 @@
 #include "gen/plan/plan.h"
 #include "gen/plan/planner.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 enum { CHUNK = 64, SLICE = 64, MOST_DIM = 128, WARPS = 4 };
@@ -29,16 +28,6 @@ static const char *why_not_of_spec(const struct kernel_request *r)
                : NULL;
 }
 
-static bool takes_dim(const struct kernel_request *r, enum sym sym, const char *name, char *why)
-{
-    const int64_t dim = r->problem->dim[sym];
-    if (dim >= ATTENTION_LEAST_DIM && dim <= MOST_DIM && dim % ATTENTION_DIM_STEP == 0)
-        return true;
-    snprintf(why, REASON_BYTES, "%s must be a multiple of %d from %d to %d, given %" PRId64, name,
-             ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, MOST_DIM, dim);
-    return false;
-}
-
 /* Of the kernel's constants: chunks_smem_bytes there. */
 static int smem_bytes(int stages, int pads)
 {
@@ -53,7 +42,7 @@ bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, 
         not = "keeps states in the dtype of q, and serves bf16, which has the range of f32";
     if (not )
         snprintf(why, REASON_BYTES, "%s", not );
-    if (not || !takes_dim(r, SYM_D, "d", why) || !takes_dim(r, SYM_D_V, "d_v", why))
+    if (not || !linear_takes_dims(r, MOST_DIM, why))
         return false;
     struct linear_plan *to = &plan->linear;
     const int d = round_up(r->problem->dim[SYM_D], SLICE);
@@ -67,11 +56,8 @@ bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, 
     while (to->stages > LEAST_STAGES && smem_bytes(to->stages, d + d_v) > r->device->smem_bytes)
         to->stages--;
     to->smem_bytes = smem_bytes(to->stages, d + d_v);
-    if (to->smem_bytes > r->device->smem_bytes) {
-        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", to->smem_bytes,
-                 r->device->smem_bytes);
+    if (!linear_has_room(r, to->smem_bytes, why))
         return false;
-    }
     snprintf(
         plan->reason, sizeof plan->reason,
         "decay %s: %d tokens at a time by wgmma, %d blocks a head and sequence: one walks forward for dq, "

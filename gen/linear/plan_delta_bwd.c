@@ -9,7 +9,6 @@
 #include "gen/plan/plan.h"
 #include "gen/plan/planner.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 enum { CHUNK = LINEAR_CHUNK, SLICE = 64, MOST_DIM = 128, WARPS = 4, LEAST_SM = 80 };
@@ -31,16 +30,6 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     return r->problem->dtype != LATHE_BF16
                ? "keeps states in the dtype of q, and serves bf16, which has the range of f32"
                : NULL;
-}
-
-static bool takes_dim(const struct kernel_request *r, enum sym sym, const char *name, char *why)
-{
-    const int64_t dim = r->problem->dim[sym];
-    if (dim >= ATTENTION_LEAST_DIM && dim <= MOST_DIM && dim % ATTENTION_DIM_STEP == 0)
-        return true;
-    snprintf(why, REASON_BYTES, "%s must be a multiple of %d from %d to %d, given %" PRId64, name,
-             ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, MOST_DIM, dim);
-    return false;
 }
 
 /* Of the kernels' constants: delta_walk_smem_bytes and delta_chunks_smem_bytes there. */
@@ -76,10 +65,7 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
     to->smem_bytes = chunks_bytes(d, d_v);
     to->chunk_blocks = 2 * (to->smem_bytes + OF_A_BLOCK) <= r->device->smem_bytes + OF_A_BLOCK ? 2 : 1;
     const int most = to->walk_bytes > to->smem_bytes ? to->walk_bytes : to->smem_bytes;
-    if (most > r->device->smem_bytes)
-        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", most,
-                 r->device->smem_bytes);
-    return most <= r->device->smem_bytes;
+    return linear_has_room(r, most, why);
 }
 
 bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why)
@@ -90,7 +76,7 @@ bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, ch
         not = "needs compute capability 8.0 or newer";
     if (not )
         snprintf(why, REASON_BYTES, "%s", not );
-    if (not || !takes_dim(r, SYM_D, "d", why) || !takes_dim(r, SYM_D_V, "d_v", why) || !fits(r, to, why))
+    if (not || !linear_takes_dims(r, MOST_DIM, why) || !fits(r, to, why))
         return false;
     to->back_chunks = true;
     to->back_delta = true;

@@ -49,11 +49,8 @@ bool plan_linear_keyed_delta(const struct kernel_request *r, struct plan *plan, 
     linear_plan_columns(r, to);
     fill_bytes(to, round_up(r->problem->dim[SYM_D], KEY_STEP));
     const int most = to->smem_bytes > to->inverse ? to->smem_bytes : to->inverse;
-    if (most > r->device->smem_bytes) {
-        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", most,
-                 r->device->smem_bytes);
+    if (!linear_has_room(r, most, why))
         return false;
-    }
     to->chunks = true;
     to->keyed = true;
     to->chunk_threads = 32 * to->column_warps;

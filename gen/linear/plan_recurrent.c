@@ -134,11 +134,8 @@ bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *
     if (delta_smem_bytes(to, pad) > r->device->smem_bytes)
         to->stages = 1;
     to->smem_bytes = delta_smem_bytes(to, pad);
-    if (to->smem_bytes > r->device->smem_bytes) {
-        snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", to->smem_bytes,
-                 r->device->smem_bytes);
+    if (!linear_has_room(r, to->smem_bytes, why))
         return false;
-    }
     snprintf(plan->reason, sizeof plan->reason,
              "decay %s with the delta rule: %d tokens at a time, %d blocks a head and sequence, each with %d "
              "value channels; up to 16 tokens one by one",

@@ -1,0 +1,33 @@
+/*
+ * plan_room.c: what several planners of linear attention ask alike. In: a request. Out: yes, or a sentence.
+ */
+#include "gen/linear/templates.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static bool takes_dim(const struct kernel_request *r, enum sym sym, const char *name, int most, char *why)
+{
+    const int64_t dim = r->problem->dim[sym];
+    if (dim >= ATTENTION_LEAST_DIM && dim <= most && dim % ATTENTION_DIM_STEP == 0)
+        return true;
+    snprintf(why, REASON_BYTES, "%s must be a multiple of %d from %d to %d, given %" PRId64, name,
+             ATTENTION_DIM_STEP, ATTENTION_LEAST_DIM, most, dim);
+    return false;
+}
+
+bool linear_takes_dims(const struct kernel_request *r, int most, char *why)
+{
+    return takes_dim(r, SYM_D, "d", most, why) && takes_dim(r, SYM_D_V, "d_v", most, why);
+}
+
+bool linear_has_room(const struct kernel_request *r, int bytes, char *why)
+{
+    if (bytes <= r->device->smem_bytes)
+        return true;
+    snprintf(why, REASON_BYTES, "needs %d bytes of shared memory, and there are %d", bytes,
+             r->device->smem_bytes);
+    return false;
+}
