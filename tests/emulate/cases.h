@@ -89,8 +89,13 @@ void case_add(struct case_list *list, const struct test_case *c);
 /* Without sizes but head dims; free dims are 40. */
 struct test_case case_of_attention(const char *group, const char *spec, const char *text, lathe_dtype dtype,
                                    int d, int d_v, int sm);
-void group_backward(struct case_list *list, bool full);     /* cases_backward.c */
-void group_rows(struct case_list *list, bool full);         /* cases_rows.c */
+void group_backward(struct case_list *list, bool full); /* cases_backward.c */
+void group_rows(struct case_list *list, bool full);     /* cases_rows.c */
+/* cases_selection.c: rows in an order. group_rows() has other cases between them, by whose places dtypes go.
+ */
+void group_ranks(struct case_list *list);
+void group_orders(struct case_list *list);
+void group_selections(struct case_list *list);
 void group_clusters(struct case_list *list, bool full);     /* cases_clusters.c */
 void group_beside(struct case_list *list, bool full);       /* cases_beside.c */
 void group_pairs(struct case_list *list, bool full);        /* cases_pairs.c */
