@@ -4,8 +4,6 @@
 #ifndef LATHE_ATTENTION_PLAN_BACK_H
 #define LATHE_ATTENTION_PLAN_BACK_H
 
-#include <stdbool.h>
-
 struct back_plan;
 struct backward;
 struct kernel_request;
@@ -15,8 +13,6 @@ struct plan;
 /* Tables of sums take what a tile leaves; a site for which that is too little is added to in global memory.
  */
 void plan_take_tables(const struct pair_needs *pair, int spare, struct back_plan *out);
-/* Is each input there whose gradient is asked for? */
-bool plan_inputs_back(const struct kernel_request *r, char *why);
 /* plan->reason. rows: floats that a row brings. */
 void plan_say_backward(const struct kernel_request *r, const struct backward *b, int rows, struct plan *plan);
 

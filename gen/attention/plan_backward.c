@@ -232,25 +232,6 @@ static bool plan_forward(const struct kernel_request *r, struct plan *plan, char
     return plan_attention_sm80(&forward, plan, why);
 }
 
-/* An input that is left out is a constant by then, which has no gradient. */
-bool plan_inputs_back(const struct kernel_request *r, char *why)
-{
-    for (int i = 0; i < r->ir->n_inputs; i++) {
-        const struct input *in = &r->ir->input[i];
-        char gradient[NAME_MAX_BYTES + 2];
-        snprintf(gradient, sizeof gradient, "d%s", in->name);
-        if (!in->grad || in->is_scalar || problem_has_named(r->sig, r->problem, in->name) ||
-            !problem_has_named(r->sig, r->problem, gradient))
-            continue;
-        snprintf(why, REASON_BYTES,
-                 "%s is asked for and %s is left out; give %s its default, a tensor of one number whose "
-                 "strides are 0",
-                 gradient, in->name, in->name);
-        return false;
-    }
-    return true;
-}
-
 /* Only attention_bwd_slices adds what v gives to dk. */
 static bool plan_own_values(const struct kernel_request *r, char *why)
 {
@@ -265,7 +246,7 @@ static bool plan_with(const struct kernel_request *r, struct plan *plan, char *w
                                    struct plan *plan))
 {
     const struct attention_kernel *k = r->attention;
-    if (!plan_inputs_back(r, why) || !plan_forward(r, plan, why))
+    if (!plan_gradients_exist(r, why) || !plan_forward(r, plan, why))
         return false;
     plan->attention.o_f32 = true;
     if (!take(r, &k->pair, plan)) {

@@ -61,7 +61,7 @@ static bool plan_forward(const struct kernel_request *r, struct plan *plan, char
 static bool plan_before(const struct kernel_request *r, struct plan *plan, char *why)
 {
     static const struct tile_row NONE = {576, 512, 64, 16, 1, 4, false, 80, 999};
-    if (!plan_inputs_back(r, why))
+    if (!plan_gradients_exist(r, why))
         return false;
     if (r->attention->runs_forward && !is_wide(r->problem))
         return plan_forward(r, plan, why);

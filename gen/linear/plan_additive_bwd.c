@@ -64,7 +64,7 @@ bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan,
         not = "needs compute capability 8.0 or newer";
     if (not )
         snprintf(why, REASON_BYTES, "%s", not );
-    if (not || !linear_takes_dims(r, MOST_DIM, why) || !fits(r, to, why))
+    if (not || !plan_gradients_exist(r, why) || !linear_takes_dims(r, MOST_DIM, why) || !fits(r, to, why))
         return false;
     to->back_blocks = true;
     linear_plan_four_warps(r, to);

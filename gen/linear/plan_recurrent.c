@@ -85,7 +85,7 @@ bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan
         snprintf(why, REASON_BYTES,
                  "has no gradient of a decay by value channel beside a bonus; leave the inputs of the decay "
                  "without grad = true, or let it vary with at.i");
-    return !read_before && linear_plan_walks(r, plan, why);
+    return !read_before && plan_gradients_exist(r, why) && linear_plan_walks(r, plan, why);
 }
 
 /* linear/delta_chunks.cuh. Why it does not serve a spec; NULL: it does. */

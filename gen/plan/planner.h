@@ -30,6 +30,9 @@ static inline int round_up(int64_t n, int to)
    sm_90, whose code runs on later devices, too. */
 bool plan_for_hopper(const struct device *device);
 bool plan_needs_hopper(const struct kernel_request *r, char *why);
+/* gradients.c: of attention and linear attention, where an input that is left out is a constant once formulas
+   are lowered: is each there whose gradient is asked for? */
+bool plan_gradients_exist(const struct kernel_request *r, char *why);
 /* rowwise/plan_registers.c: rowwise/single.cuh and rowwise/registers.cuh. Fill the plan, or say why not in
  * `why` (REASON_BYTES). */
 bool plan_rowwise(const struct kernel_request *r, struct plan *plan, char *why);

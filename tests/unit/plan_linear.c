@@ -181,3 +181,21 @@ TEST(a_decay_by_channel_goes_back_in_chunks)
         CHECK(plan.linear.walk_bytes <= row[i].device->smem_bytes);
     }
 }
+
+/* A gate that is left out is a constant once formulas are lowered. */
+TEST(gradients_of_gates_that_are_left_out_are_refused)
+{
+    static const char GATE[] = "return linear_attention { inputs = { g = tensor('f32', 'b', 'h', 't', { grad "
+                               "= true, optional = true }) }, "
+                               "decay = function(at, x) return min(x.g(at.b, at.h, at.t), 0.0) end }";
+    static const char *const problem[] = {"dtype=bf16,t=64,d=64,g=none", "dtype=f32,t=64,d=64,g=none"};
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(pick_pass(GATE, LATHE_BACKWARD, problem[i], &H100, &plan, &err), LATHE_UNSUPPORTED);
+        CHECK_HAS(err.text, "dg is asked for and g is left out");
+    }
+    CHECK_EQ(pick_pass(GATE, LATHE_BACKWARD, "dtype=bf16,t=64,d=64", &H100, &plan, &err), LATHE_OK);
+    CHECK_EQ(pick_pass(GATE, LATHE_BACKWARD, "dtype=bf16,t=64,d=64,g=none,dg=none", &H100, &plan, &err),
+             LATHE_OK);
+}
