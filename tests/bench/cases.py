@@ -130,15 +130,20 @@ VARIANTS = {
 class Problem:
     """Sizes of an attention call, its random tensors, and what they are worth in floating-point operations."""
 
-    def __init__(self, variant, b, h, s, d, h_kv=None, d_v=None):
-        self.name = variant
+    def __init__(self, variant, b, h, s, d, h_kv=None, d_v=None, dtype=torch.bfloat16):
+        self.name, self.dtype = variant, dtype
         self.variant = VARIANTS[variant]
         self.b, self.h, self.h_kv, self.q, self.kv, self.d, self.d_v = b, h, h_kv or h, s, s, d, d_v or d
 
     def title(self):
         heads = f"{self.h}" if self.h == self.h_kv else f"{self.h}/{self.h_kv}"
         dims = f"{self.d}" if self.d == self.d_v else f"{self.d}/{self.d_v}"
-        return f"{self.name} B{self.b} H{heads} S{self.q} D{dims}"
+        precise = " f32" if self.dtype == torch.float32 else ""
+        return f"{self.name} B{self.b} H{heads} S{self.q} D{dims}{precise}"
+
+    def exact(self, bound):
+        """The error that is allowed: in f32 one that products of tf32 would miss, else what the row's pass is given."""
+        return 1e-4 if self.dtype == torch.float32 else bound
 
     def spec(self):
         """As the library takes it: the name of a shipped spec, or a file beside this one."""
@@ -147,7 +152,7 @@ class Problem:
 
     def allocate(self, seed):
         torch.manual_seed(seed)
-        options = {"dtype": torch.bfloat16, "device": "cuda"}
+        options = {"dtype": self.dtype, "device": "cuda"}
         self.tensors = {
             "q": torch.randn(self.b, self.h, self.q, self.d, **options),
             "k": torch.randn(self.b, self.h_kv, self.kv, self.d, **options),
@@ -161,7 +166,8 @@ class Problem:
         """The live part by itself: the same tensors as causal attention over shorter sequences, without a mask that says so.
         A part of a head is a head there."""
         parts = self.variant.parts
-        short = Problem("causal", self.b, self.h * parts, self.q // parts, self.d, self.h_kv * parts, self.d_v)
+        short = Problem("causal", self.b, self.h * parts, self.q // parts, self.d, self.h_kv * parts, self.d_v,
+                        self.dtype)
         short.tensors = {name: t.reshape(self.b, -1, short.q, t.shape[-1]) for name, t in self.tensors.items()}
         short.out, short.inputs = torch.empty_like(self.out).reshape(self.b, short.h, short.q, self.d_v), {}
         return short

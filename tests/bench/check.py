@@ -89,8 +89,8 @@ def check_rows(options, folder):
     rows = {row["name"]: row for row in result["rows"]}
     expect(code == 0, "all rows run and are right")
     groups = [row["group"] for row in result["rows"]]
-    names = ("plain", "mods", "gqa", "dims", "rowwise", "grad", "grad_mods", "grad_rows", "rows_all", "rows_lengths")
-    expect([groups.count(g) for g in names] == [18, 9, 1, 10, 3, 18, 6, 3, 2 * len(rows_module.OPERATORS), 18], f"the rows: {groups}")
+    names = ("plain", "mods", "gqa", "dims", "f32", "rowwise", "grad", "grad_mods", "grad_rows", "rows_all", "rows_lengths")
+    expect([groups.count(g) for g in names] == [18, 9, 1, 10, 8, 3, 18, 6, 3, 2 * len(rows_module.OPERATORS), 18], f"the rows: {groups}")
     for name, row in rows.items():
         expect("failed" not in row and row["error"] < 5e-3, f"{name}: {row.get('failed', row.get('error'))}")
         expect(set(row["modes"]) == {"burst", "sustained"}, f"{name}: both modes")
@@ -98,8 +98,8 @@ def check_rows(options, folder):
             expect(error < 5e-3, f"{name}: {peer} computes the same ({error})")
     seen = {(c["peer"], c["bar"]) for row in result["rows"] for c in row["checks"]}
     expect({("cudnn", 1.05), ("cudnn", 1.15), ("plain", 0.9), ("plain", 0.75), ("plain", 0.8), ("plain", 1.03),
-            ("plain", 0.95), ("flex", 1.8), ("flex", 2.5), ("copy", 0.92), ("cudnn", 1.08), ("cudnn", 1.0), ("flex", 1.5),
-            ("atomics", 0.78), ("copy", 0.85), ("copy", 0.88), ("copy", 0.8), ("torch.compile", 1.0), ("torch.compile", 1.4),
+            ("plain", 0.95), ("flex", 1.8), ("flex", 2.5), ("copy", 0.92), ("cudnn", 1.08), ("cudnn", 1.0),
+            ("flex", 1.0), ("flex", 1.5), ("atomics", 0.78), ("copy", 0.85), ("copy", 0.88), ("copy", 0.8), ("torch.compile", 1.0), ("torch.compile", 1.4),
             ("torch.compile", 2.0)} == seen, f"the bars: {seen}")
     learned = {name for row in result["rows"] if "backward" in row["name"] for name in row.get("errors", ())}
     expect({"dq", "dk", "dv", "dslopes", "dtable", "dx", "dweight", "dbias", "dresidual", "dgate"} == learned, f"gradients: {learned}")

@@ -126,7 +126,7 @@ class Bench:
         opened = [calls["ours"]]
         work = {"ours": problem.flops() / 1e9}
         if plain:
-            base = cases.Problem(plain, problem.b, problem.h, problem.q, problem.d, problem.h_kv, problem.d_v)
+            base = cases.Problem(plain, problem.b, problem.h, problem.q, problem.d, problem.h_kv, problem.d_v, problem.dtype)
             base.tensors, base.out, base.inputs = problem.tensors, torch.empty_like(problem.out), {}
             calls["plain"], work["plain"] = self.ours(base), base.flops() / 1e9
             opened.append(calls["plain"])
@@ -148,7 +148,7 @@ class Bench:
         row["peer_errors"] = {name: problem.error(call()) for name, call in calls.items() if name in peers_of}
         if "alone" in calls:
             row["peer_errors"]["alone"] = problem.error(short.out.reshape(*problem.out.shape))
-        self.finish(row, bars)
+        self.finish(row, bars, row["error"] <= problem.exact(ERROR_BOUND))
         for call in opened:
             call.close()
 
@@ -243,6 +243,16 @@ def shape_rows(bench):
             add(bench, "dims", problem, peers.fused(problem), {"cudnn": 1.05})
 
 
+def f32_rows(bench):
+    """Tensors in f32 beside FlexAttention, which multiplies them as f32 too: torch allows no tf32 unless it is asked to."""
+    flex = not bench.options.no_flex
+    for d in (64, 128):
+        for variant in ("causal", "alibi"):
+            problem = cases.Problem(variant, *size(bench.options, 2, 16, 4096), d, dtype=torch.float32)
+            add(bench, "f32", problem, {"flex": lambda p=problem: peers.flex(p)} if flex else {}, {"flex": 1.0})
+            grads.add(bench, "f32", problem, {"flex": peers.flex_grad} if flex else {}, {"flex": 1.0})
+
+
 def rowwise_rows(bench):
     rows, n = (16384, 8192) if bench.options.shrink == 1 else (32, 96)
     for spec in ("softmax", "rms_norm", "layer_norm"):
@@ -263,6 +273,7 @@ def main(arguments=None):
         plain_rows(bench)
         shape_rows(bench)
         mod_rows(bench)
+        f32_rows(bench)
         rowwise_rows(bench)
         grads.all_rows(bench, PLAIN_SIZES, size)
         rows.all_rows(bench)
