@@ -346,16 +346,17 @@ static void add_map_of(struct launch *launch, const struct params *p, const stru
     const bool key = which == TENSOR_K || which == TENSOR_V;
     const bool value = which == TENSOR_V || which == TENSOR_O;
     const int row_bytes = 2 * (value ? plan->dv : plan->dk) / plan->split;
-    launch->map[launch->n_maps++] = (struct tensor_map_row){
-        .offset = (uint32_t)which * TENSOR_MAP_BYTES,
-        .data = p->before + (uint32_t)which * 8,
-        .strides = p->before + 2 * TENSOR_COUNT * 8 + (uint32_t)which * 24,
-        .dim = {value ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
-        .dtype = (uint8_t)r->a.e->problem->dtype,
-        .swizzle = row_bytes % 128 == 0  ? 128
-                   : row_bytes % 64 == 0 ? 64
-                                         : 32,
-        .box_tokens = (uint16_t)(key ? plan->bn : plan->bm)};
+    launch->map[launch->n_maps++] =
+        (struct tensor_map_row){.offset = (uint32_t)which * TENSOR_MAP_BYTES,
+                                .data = p->before + (uint32_t)which * 8,
+                                .strides = p->before + 2 * TENSOR_COUNT * 8 + (uint32_t)which * 24,
+                                .columns = (uint16_t)r->a.e->problem->dim[value ? SYM_D_V : SYM_D],
+                                .dim = {key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
+                                .dtype = (uint8_t)r->a.e->problem->dtype,
+                                .swizzle = row_bytes % 128 == 0  ? 128
+                                           : row_bytes % 64 == 0 ? 64
+                                                                 : 32,
+                                .box_tokens = (uint16_t)(key ? plan->bn : plan->bm)};
 }
 
 /* Moves what add_main() has declared to a sequence; rows and dq lie in tiles, and the kernel finds them. */

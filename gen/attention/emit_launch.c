@@ -311,17 +311,17 @@ static void add_tensor_map(struct launch *launch, const struct params *p, const 
     const bool value = which == TENSOR_V || which == TENSOR_O;
     const int row_bytes = 2 * (value ? plan->attention.dv_pad : plan->attention.d_pad);
     struct tensor_map_row *m = &launch->map[launch->n_maps++];
-    *m = (struct tensor_map_row){
-        .offset = (uint32_t)which * TENSOR_MAP_BYTES,
-        .data = p->before + (uint32_t)which * 8,
-        .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
-        .dim = {value ? SYM_D_V : SYM_D, key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
-        .dtype = (uint8_t)problem->dtype,
-        .swizzle = row_bytes % 128 == 0  ? 128
-                   : row_bytes % 64 == 0 ? 64
-                                         : 32,
-        .box_tokens = (uint16_t)(key ? plan->attention.bn : HOPPER_ROWS),
-        .pack = plan->attention.pack && !key ? pack : 0};
+    *m = (struct tensor_map_row){.offset = (uint32_t)which * TENSOR_MAP_BYTES,
+                                 .data = p->before + (uint32_t)which * 8,
+                                 .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
+                                 .columns = (uint16_t)problem->dim[value ? SYM_D_V : SYM_D],
+                                 .dim = {key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
+                                 .dtype = (uint8_t)problem->dtype,
+                                 .swizzle = row_bytes % 128 == 0  ? 128
+                                            : row_bytes % 64 == 0 ? 64
+                                                                  : 32,
+                                 .box_tokens = (uint16_t)(key ? plan->attention.bn : HOPPER_ROWS),
+                                 .pack = plan->attention.pack && !key ? pack : 0};
 }
 
 /* What the kernel's maps are made of stands at fixed places behind them. */

@@ -145,7 +145,7 @@ static void write_rows(FILE *f, const struct launch *l, int unit, int launch)
 /* A member without a value here would be 0 in every library: whoever adds one writes it, and counts it. */
 _Static_assert(sizeof(struct param) == 16 + sizeof(struct product),
                "write_rows lacks a member of struct param");
-_Static_assert(sizeof(struct tensor_map_row) == 24, "write_maps lacks a member of struct tensor_map_row");
+_Static_assert(sizeof(struct tensor_map_row) == 28, "write_maps lacks a member of struct tensor_map_row");
 _Static_assert(sizeof(struct launch) == NAME_MAX_BYTES + sizeof(struct product) + 56 +
                                             MAX_TENSOR_MAPS * sizeof(struct tensor_map_row) +
                                             sizeof(struct param *),
@@ -157,9 +157,9 @@ static void write_maps(FILE *f, const struct launch *l)
         const struct tensor_map_row *m = &l->map[i];
         fprintf(f,
                 "         .map[%d] = {.offset = %" PRIu32 ", .data = %" PRIu32 ", .strides = %" PRIu32
-                ", .dim = {%d, %d, %d, %d}, .dtype = %d, .swizzle = %d, .box_tokens = %d, .pack = %" PRIu32
-                "},\n",
-                i, m->offset, m->data, m->strides, m->dim[0], m->dim[1], m->dim[2], m->dim[3], m->dtype,
+                ", .columns = %d, .dim = {%d, %d, %d}, .dtype = %d, .swizzle = %d, .box_tokens = %d, .pack = "
+                "%" PRIu32 "},\n",
+                i, m->offset, m->data, m->strides, m->columns, m->dim[0], m->dim[1], m->dim[2], m->dtype,
                 m->swizzle, m->box_tokens, m->pack);
     }
 }

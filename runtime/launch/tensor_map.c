@@ -51,26 +51,26 @@ static bool read_tensor(const struct tensor_map_row *row, const struct problem *
 {
     enum { BATCH, HEAD, TOKEN };
     int64_t stride[3];
-    int64_t dim[4];
+    int64_t dim[3];
     int32_t pack = 1;
     memcpy((void *)&out->data, block + row->data, sizeof out->data);
     memcpy(stride, block + row->strides, sizeof stride);
     if (row->pack)
         memcpy(&pack, block + row->pack, sizeof pack);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         dim[i] = problem->dim[row->dim[i]];
         if (dim[i] <= 0)
             return false;
     }
     out->rank = 1;
     out->taken = true;
-    out->dim[0] = (uint64_t)dim[0];
+    out->dim[0] = row->columns;
     out->box[0] = (uint32_t)row->swizzle / ELEMENT_BYTES;
     if (row->pack)
         add_dim(out, pack, stride[HEAD], pack);
-    add_dim(out, dim[1], stride[TOKEN], row->box_tokens / pack);
-    add_dim(out, dim[2] / pack, stride[HEAD] * pack, 1);
-    add_dim(out, dim[3], stride[BATCH], 1);
+    add_dim(out, dim[0], stride[TOKEN], row->box_tokens / pack);
+    add_dim(out, dim[1] / pack, stride[HEAD] * pack, 1);
+    add_dim(out, dim[2], stride[BATCH], 1);
     return true;
 }
 

@@ -252,7 +252,8 @@ struct tensor_map_row {
     uint32_t offset;     /* of the map in the block: a multiple of 64 */
     uint32_t data;       /* of the pointer */
     uint32_t strides;    /* of three i64: b, head, token, in elements */
-    uint8_t dim[4];      /* enum sym: dim, token, head, b */
+    uint16_t columns;    /* elements of a row */
+    uint8_t dim[3];      /* enum sym: token, head, b */
     uint8_t dtype;       /* f16, bf16 */
     uint8_t swizzle;     /* 32, 64 or 128 bytes: a box's row, and the pattern it is stored in */
     uint16_t box_tokens; /* 1 to 256; with `pack`: divided by it */

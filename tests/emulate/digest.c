@@ -44,8 +44,8 @@ static void add_maps(struct sha256 *digest, const struct launch *l)
 {
     for (int i = 0; i < l->n_maps; i++) {
         const struct tensor_map_row *m = &l->map[i];
-        const int64_t number[] = {m->offset, m->data,  m->strides, m->dim[0],     m->dim[1], m->dim[2],
-                                  m->dim[3], m->dtype, m->swizzle, m->box_tokens, m->pack};
+        const int64_t number[] = {m->offset, m->data,  m->strides, m->columns,    m->dim[0], m->dim[1],
+                                  m->dim[2], m->dtype, m->swizzle, m->box_tokens, m->pack};
         store_add(digest, number, sizeof number);
     }
 }

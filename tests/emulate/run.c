@@ -90,12 +90,12 @@ static void make_maps(const struct launch *l, const struct problem *problem, uns
         memcpy(stride, block + row->strides, sizeof stride);
         if (row->pack)
             memcpy(&pack, block + row->pack, sizeof pack);
-        add_dim(&m, problem->dim[row->dim[0]], 1, row->swizzle / m.element_bytes);
+        add_dim(&m, row->columns, 1, row->swizzle / m.element_bytes);
         if (row->pack)
             add_dim(&m, pack, stride[1], (unsigned)pack);
-        add_dim(&m, problem->dim[row->dim[1]], stride[2], (unsigned)(row->box_tokens / pack));
-        add_dim(&m, problem->dim[row->dim[2]] / pack, stride[1] * pack, 1);
-        add_dim(&m, problem->dim[row->dim[3]], stride[0], 1);
+        add_dim(&m, problem->dim[row->dim[0]], stride[2], (unsigned)(row->box_tokens / pack));
+        add_dim(&m, problem->dim[row->dim[1]] / pack, stride[1] * pack, 1);
+        add_dim(&m, problem->dim[row->dim[2]], stride[0], 1);
         if (m.rank < 5)
             m.dim[4] = 1;
         m.swizzle = row->swizzle == 128 ? 3 : row->swizzle == 64 ? 2 : 1;

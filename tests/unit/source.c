@@ -84,7 +84,8 @@ TEST(tensor_maps_of_which_a_field_differs_are_not_the_same)
     CHECK_TOLD_APART(m->offset++);
     CHECK_TOLD_APART(m->data++);
     CHECK_TOLD_APART(m->strides++);
-    CHECK_TOLD_APART(m->dim[3]++);
+    CHECK_TOLD_APART(m->columns++);
+    CHECK_TOLD_APART(m->dim[2]++);
     CHECK_TOLD_APART(m->dtype++);
     CHECK_TOLD_APART(m->swizzle++);
     CHECK_TOLD_APART(m->box_tokens++);
