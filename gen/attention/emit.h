@@ -159,6 +159,9 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
 bool is_copied_pair(const struct launcher *a, int tensor);
 void add_pair(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
               struct text_buf *text);
+/* From gradients of such rows to dq and dq2, or to dk and dk2. */
+void add_pair_back(const struct launcher *a, int tensor, const struct place *both, struct source *out,
+                   struct text_buf *text);
 /* Rows of do with zeros behind them, where d_v is no multiple of 8. */
 void add_copy_of_do(const struct launcher *a, const struct place *from, const struct place *to,
                     struct source *out, struct text_buf *text);

@@ -43,7 +43,10 @@ bool gradient_wanted(const struct emitter *e, enum mod which)
     if (which == MOD_VALUE && e->w->v_is_k)
         return gradient_wanted(e, MOD_KEY); /* it is a part of it */
     const int arg = lathe__arg_find(e->sig, GRADIENT[which], 0);
-    return arg_in(e->problem->present, arg) || n_mod_sites(e, which) > 0;
+    const int second =
+        e->w->qk2 && which < MOD_VALUE ? lathe__arg_find(e->sig, which == MOD_QUERY ? "dq2" : "dk2", 0) : -1;
+    return arg_in(e->problem->present, arg) || arg_in(e->problem->present, second) ||
+           n_mod_sites(e, which) > 0;
 }
 
 bool gradient_in_floats(const struct emitter *e, const struct plan *plan, enum mod which)
@@ -83,6 +86,8 @@ static void place_gradients(struct recipe *r)
     for (int t = 0; t < TENSOR_O; t++) {
         r->result[t] = r->forward.outer[t];
         r->result[t].arg = lathe__arg_find(e->sig, GRADIENT[t], 0);
+        if (gradient_wanted(e, (enum mod)t) && is_copied_pair(&r->a, t))
+            emit_place_in_workspace(&r->result[t], (int)lathe_dtype_size(e->problem->dtype), e, r->out);
         r->grad[t] = r->result[t];
         if (!gradient_wanted(e, (enum mod)t))
             continue;
@@ -485,8 +490,10 @@ static void add_before(struct recipe *r, bool moved[MOD_COUNT])
     const bool mapped = r->a.map->needed;
     back_add_input_kernels(r, false);
     for (int t = 0; t < TENSOR_O; t++) {
-        moved[t] = l->moved[t];
-        if (!l->moved[t])
+        moved[t] = l->moved[t] && !is_copied_pair(&r->a, t);
+        if (is_copied_pair(&r->a, t))
+            add_pair(&r->a, l, t, r->out, t == TENSOR_Q ? e->out : &r->none);
+        if (!moved[t])
             continue;
         add_mod(&r->a, l, t, r->out, r->declared_mod ? &r->none : e->out);
         r->declared_mod = true;
@@ -509,6 +516,9 @@ static void add_after(struct recipe *r)
     for (int t = 0; t < TENSOR_O; t++)
         if (back_mod_runs(e, r->plan, (enum mod)t))
             add_back_mod(r, t, &r->forward.outer[t], &r->grad[t], &r->result[t]);
+    for (int t = 0; t < TENSOR_O; t++)
+        if (is_copied_pair(&r->a, t) && gradient_wanted(e, (enum mod)t))
+            add_pair_back(&r->a, t, &r->result[t], r->out, &r->none);
     back_add_input_kernels(r, true);
     back_declare_input_params(r);
 }

@@ -123,11 +123,16 @@ bool is_copied_pair(const struct launcher *a, int tensor)
     return a->e->w->qk2 && tensor < TENSOR_V && a->d2 == 0;
 }
 
+static struct place place_beside(const struct emitter *e, const struct place *first, const char *name)
+{
+    struct place second = *first;
+    second.arg = lathe__arg_find(e->sig, name, 0);
+    return second;
+}
+
 static struct place second_of(const struct emitter *e, const struct layout *l, int tensor)
 {
-    struct place second = l->outer[tensor];
-    second.arg = lathe__arg_find(e->sig, tensor == TENSOR_Q ? "q2" : "k2", 0);
-    return second;
+    return place_beside(e, &l->outer[tensor], tensor == TENSOR_Q ? "q2" : "k2");
 }
 
 void make_layout(const struct launcher *a, struct layout *l, int n_moved, struct source *out)
@@ -208,31 +213,48 @@ void add_mod(const struct launcher *a, const struct layout *l, int tensor, struc
     add_rows(a, role[tensor], from, to, tensor == TENSOR_Q || tensor == TENSOR_O, out, text);
 }
 
+/* One struct pair_params serves all of them. */
+static void add_pair_rows(const struct launcher *a, const char *role, const struct place *first,
+                          const struct place *second, const struct place *both, struct source *out,
+                          struct text_buf *text)
+{
+    struct launch *launch = add_launch(out, a->e, role, MOD_BLOCK_THREADS);
+    launch->grid = product_of(1);
+    product_times(&launch->grid, SYM_B, 1);
+    product_times(&launch->grid, first->heads, 1);
+    product_times(&launch->grid, first->len, MOD_BLOCK_TOKENS);
+    struct params p;
+    params_open(&p, text, launch, "pair_params");
+    emit_place_pointer(&p, "void", "first", first);
+    emit_place_pointer(&p, "void", "second", second);
+    emit_place_pointer(&p, "void", "both", both);
+    emit_place_strides(&p, "first", first);
+    emit_place_step(&p, "first", first);
+    emit_place_strides(&p, "second", second);
+    emit_place_step(&p, "second", second);
+    emit_place_strides(&p, "both", both);
+    params_sym(&p, "n_h", first->heads);
+    params_sym(&p, "len", first->len);
+    params_sym(&p, "d1", SYM_D);
+    params_close(&p, "pair_params");
+}
+
 void add_pair(const struct launcher *a, const struct layout *l, int tensor, struct source *out,
               struct text_buf *text)
 {
-    const struct place *from = &l->outer[tensor];
     const struct place second = second_of(a->e, l, tensor);
-    struct launch *launch =
-        add_launch(out, a->e, tensor == TENSOR_Q ? "pair_q" : "pair_k", MOD_BLOCK_THREADS);
-    launch->grid = product_of(1);
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, from->heads, 1);
-    product_times(&launch->grid, from->len, MOD_BLOCK_TOKENS);
-    struct params p;
-    params_open(&p, text, launch, "pair_params");
-    emit_place_pointer(&p, "const void", "src", from);
-    emit_place_pointer(&p, "const void", "second", &second);
-    emit_place_pointer(&p, "void", "dst", &l->inner[tensor]);
-    emit_place_strides(&p, "src", from);
-    emit_place_step(&p, "src", from);
-    emit_place_strides(&p, "second", &second);
-    emit_place_step(&p, "second", &second);
-    emit_place_strides(&p, "dst", &l->inner[tensor]);
-    params_sym(&p, "n_h", from->heads);
-    params_sym(&p, "len", from->len);
-    params_sym(&p, "d1", SYM_D);
-    params_close(&p, "pair_params");
+    add_pair_rows(a, tensor == TENSOR_Q ? "pair_q" : "pair_k", &l->outer[tensor], &second, &l->inner[tensor],
+                  out, text);
+}
+
+void add_pair_back(const struct launcher *a, int tensor, const struct place *both, struct source *out,
+                   struct text_buf *text)
+{
+    const bool query = tensor == TENSOR_Q;
+    struct place first = *both;
+    first.arg = lathe__arg_find(a->e->sig, query ? "dq" : "dk", 0);
+    const struct place second = place_beside(a->e, &first, query ? "dq2" : "dk2");
+    add_pair_rows(a, query ? "bwd_pair_q" : "bwd_pair_k", &first, &second, both, out, text);
 }
 
 void add_copy_of_do(const struct launcher *a, const struct place *from, const struct place *to,

@@ -147,7 +147,7 @@ static lathe_status lower_parts(struct kernel_request *r, struct attention_kerne
 static lathe_status measure_pairs(struct kernel_request *r, struct attention_kernel *k)
 {
     const lathe_status status = backward_measure(k->backward, r->sig, r->problem, &k->back, &k->pair);
-    k->pair.dq = problem_has_named(r->sig, r->problem, "dq");
+    k->pair.dq = problem_has_named(r->sig, r->problem, "dq") || problem_has_named(r->sig, r->problem, "dq2");
     if (status != LATHE_UNSUPPORTED)
         return status;
     snprintf(r->refused, sizeof r->refused, "a pair reads too many values of its row");
@@ -158,13 +158,6 @@ static lathe_status lower_backward(struct kernel_request *r, struct attention_ke
 {
     struct backward_wanted wish;
     bool saves_states = false;
-    if (r->ir->qk2) {
-        snprintf(r->refused, sizeof r->refused,
-                 "no kernel has gradients of a second pair of q and k; the host device does (--device host), "
-                 "and so "
-                 "does a spec without qk2 whose caller passes q and q2, k and k2 in one tensor each");
-        return LATHE_OK;
-    }
     lathe_status status =
         attention_lower_backward(r->ir, r->sig, r->problem, &k->backward, &k->back, r->refused);
     if (status != LATHE_OK)

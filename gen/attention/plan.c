@@ -69,13 +69,13 @@ void plan_say_pair(const struct kernel_request *r, struct plan *plan)
 {
     const size_t used = strlen(plan->reason);
     if (r->ir->qk2)
-        snprintf(
-            plan->reason + used, sizeof plan->reason - used,
-            plan->attention.d2 > 0
-                ? "; the last %d columns of q and k are read from q2 and k2"
-                : "; the last %d columns of q and k are those of q2 and k2, copied behind them, which costs "
-                  "the bytes of both twice",
-            (int)r->problem->dim[SYM_D2]);
+        snprintf(plan->reason + used, sizeof plan->reason - used,
+                 plan->attention.d2 > 0 ? "; the last %d columns of q and k are read from q2 and k2"
+                                        : "; the last %d columns of q and k are those of q2 and k2, copied "
+                                          "behind them%s, which costs "
+                                          "the bytes of both twice",
+                 (int)r->problem->dim[SYM_D2],
+                 r->pass == LATHE_BACKWARD ? ", and their gradients back to dq, dq2, dk and dk2" : "");
 }
 
 /* Copies of rows with zeros behind them have no room for what else could become of them. */
@@ -171,7 +171,8 @@ bool plan_tma_takes(const struct kernel_request *r, char *why)
     static const char *const name[] = {"q", "k", "v", "o", "do"};
     for (size_t t = 0; t < sizeof name / sizeof *name; t++) {
         const int arg = lathe__arg_find(r->sig, name[t], 0);
-        const bool moved = t < MOD_COUNT && r->ir->mod[t].n_stages > 0; /* tensors are in the order of mods */
+        const bool moved = /* tensors are in the order of mods */
+            (t < MOD_COUNT && r->ir->mod[t].n_stages > 0) || (r->ir->qk2 && t <= MOD_KEY);
         if (arg < 0 || moved || !arg_in(r->problem->folded & ~r->problem->unaligned, arg))
             continue;
         snprintf(
@@ -266,8 +267,8 @@ static bool pair_fits(const struct kernel_request *r, struct plan *plan, char *w
         plan->attention.d2 = d2;
     if (plan->attention.pair == PAIR_NONE)
         snprintf(why, REASON_BYTES,
-                 "qk2 = true: q2 and k2 are read by attention_mla, and copied behind q and k for "
-                 "attention_fwd_sm80");
+                 "qk2 = true: q2 and k2 are read by attention_mla, and copied behind q and k for templates "
+                 "of whole rows");
     else if (is_odd(d2) || is_odd(r->problem->dim[SYM_D] - d2) || is_odd(r->problem->dim[SYM_D_V]))
         snprintf(why, REASON_BYTES,
                  "a head dim is no multiple of %d, beside q2 and k2; the host device takes it",

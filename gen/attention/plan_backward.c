@@ -260,6 +260,7 @@ static bool plan_with(const struct kernel_request *r, struct plan *plan, char *w
         plan->attention.back.pieces = 2 * plan->attention.back.thread_blocks;
     plan_say_backward(r, &k->back, k->pair.rows + (k->pair.norm ? 1 : 0), plan);
     plan_say_copies(r, plan);
+    plan_say_pair(r, plan);
     return true;
 }
 

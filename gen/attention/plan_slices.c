@@ -65,6 +65,7 @@ static bool plan_before(const struct kernel_request *r, struct plan *plan, char 
         return false;
     if (r->attention->runs_forward && !is_wide(r->problem))
         return plan_forward(r, plan, why);
+    plan->attention.pair = PAIR_COPIED;
     if (!plan_attention_begin(r, ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, plan, why))
         return false;
     plan_take_tile(plan, &NONE, 0, false);
@@ -132,6 +133,7 @@ static void say(const struct kernel_request *r, struct plan *plan)
         "; head dims go in slices of %d columns, which are read twice for each tile, and dk and dv are added "
         "up in memory: right at any width, and no fast kernel%s",
         SLICE, r->ir->v_is_k ? "; what v gives is added to dk" : "");
+    plan_say_pair(r, plan);
 }
 
 bool plan_attention_bwd_slices(const struct kernel_request *r, struct plan *plan, char *why)

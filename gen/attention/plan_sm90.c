@@ -196,20 +196,33 @@ static bool take_row(const struct kernel_request *r, bool blocks, struct plan *p
     return false;
 }
 
+/* Of few queries the copies would be most of the time. */
+static bool plan_no_copied_keys(const struct kernel_request *r, char *why)
+{
+    if (!r->ir->qk2 || !r->attention->parts || !(lathe__lengths(r->problem) & LENGTHS_FEW_QUERIES))
+        return true;
+    snprintf(why, REASON_BYTES,
+             "few queries beside q2 and k2, whose keys attention_mla reads where this template copies them");
+    return false;
+}
+
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why)
 {
     plan->attention.optimistic =
         r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */
+    plan->attention.pair = PAIR_COPIED;
     if (!plan_attention_begin(r, MAX_DIM, MOST_DV, plan, why))
         return false;
     if (!plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_no_sequences(r, why) ||
-        !plan_tma_takes(r, why))
+        !plan_tma_takes(r, why) || !plan_no_copied_keys(r, why))
         return false;
     plan->attention.tma = true;
     plan->attention.pack = !r->attention->why_apart;
     plan->attention.blocks = r->device->sm_count;
-    if (take_row(r, true, plan) || take_row(r, false, plan))
+    if (take_row(r, true, plan) || take_row(r, false, plan)) {
+        plan_say_pair(r, plan);
         return true;
+    }
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
              plan->attention.d_pad, plan->attention.dv_pad, r->device->smem_bytes);
     return false;

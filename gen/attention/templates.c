@@ -100,11 +100,11 @@ static void label_combine(const struct problem *problem, const struct plan *plan
 #define BESIDE_BOTH                                                                                          \
     {"map", "attention/mask_tiles_kernel.cuh"}, {"mod_q", "heads/vector_mod.cuh"},                           \
         {"mod_k", "heads/vector_mod.cuh"}, {"mod_v", "heads/vector_mod.cuh"},                                \
+        {"pair_q", "heads/pair_rows.cuh"}, {"pair_k", "heads/pair_rows.cuh"},                                \
     {                                                                                                        \
         "mod_o", "heads/vector_mod.cuh"                                                                      \
     }
-static const struct launch_file BESIDE_FORWARD[] = {
-    BESIDE_BOTH, {"pair_q", "heads/pair_rows.cuh"}, {"pair_k", "heads/pair_rows.cuh"}, {NULL, NULL}};
+static const struct launch_file BESIDE_FORWARD[] = {BESIDE_BOTH, {NULL, NULL}};
 static const struct launch_file BESIDE_BACKWARD[] = {
     BESIDE_BOTH,
     {"mod_do", "heads/vector_mod.cuh"},
@@ -118,6 +118,8 @@ static const struct launch_file BESIDE_BACKWARD[] = {
     {"bwd_zero", "heads/zero_and_sum.cuh"},
     {"bwd_sum", "heads/zero_and_sum.cuh"},
     {"bwd_rows", "attention/backward/row_sums.cuh"},
+    {"bwd_pair_q", "heads/pair_rows.cuh"},
+    {"bwd_pair_k", "heads/pair_rows.cuh"},
     {NULL, NULL},
 };
 

@@ -1,4 +1,5 @@
-// heads/pair_rows.cuh: kernels: rows of q (of k) with those of q2 (of k2) behind them, as one tensor of [b, h, token, D].
+// heads/pair_rows.cuh: kernels: rows of q (of k) with those of q2 (of k2) behind them, as one tensor of [b, h, token, D]; and gradients of such rows
+// on their way back to the two tensors.
 //
 // Launch of each: n_b * n_h * ceil(len / PAIR_TOKENS) blocks of PAIR_THREADS threads (n_h and len of this tensor); no shared memory.
 #pragma once
@@ -12,11 +13,15 @@ constexpr int PAIR_THREADS = 256;
 constexpr int PAIR_TOKENS = 64;
 constexpr int V = 8; // elements of a vector, which are all of one tensor
 
-// Elements of rows that may start anywhere, `step` apart.
-DEV void load(const cfg::element *from, i64 step, float (&x)[V])
+using element = cfg::element;
+
+// Of rows that may start anywhere, elements `step` apart.
+DEV bool in_vectors(const element *row, i64 step) { return step == 1 && (reinterpret_cast<u64>(row) & 15) == 0; }
+
+DEV void load(const element *from, i64 step, float (&x)[V])
 {
-    if (step == 1 && (reinterpret_cast<u64>(from) & 15) == 0) {
-        load_vec<V, cfg::element>(from, x);
+    if (in_vectors(from, step)) {
+        load_vec<V, element>(from, x);
     } else {
 #pragma unroll
         for (int i = 0; i < V; i++) {
@@ -25,7 +30,20 @@ DEV void load(const cfg::element *from, i64 step, float (&x)[V])
     }
 }
 
-DEV void copy(const pair_params &p)
+DEV void store(element *to, i64 step, const float (&x)[V])
+{
+    if (in_vectors(to, step)) {
+        store_vec<V, element>(to, x);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            to[i * step] = from_float<element>(x[i]);
+        }
+    }
+}
+
+// BACK: from rows of both to the tensors that are there.
+template <bool BACK> DEV void copy(const pair_params &p)
 {
     constexpr int VECTORS = cfg::D / V;
     const int tiles = (p.len + PAIR_TOKENS - 1) / PAIR_TOKENS;
@@ -33,9 +51,9 @@ DEV void copy(const pair_params &p)
     const int tile = block % tiles;
     const int h = block / tiles % p.n_h;
     const int b = block / tiles / p.n_h;
-    const cfg::element *src = static_cast<const cfg::element *>(p.src) + (b * p.src_b + h * p.src_h);
-    const cfg::element *second = static_cast<const cfg::element *>(p.second) + (b * p.second_b + h * p.second_h);
-    cfg::element *dst = static_cast<cfg::element *>(p.dst) + (b * p.dst_b + h * p.dst_h);
+    element *first = static_cast<element *>(p.first) + (b * p.first_b + h * p.first_h);
+    element *second = static_cast<element *>(p.second) + (b * p.second_b + h * p.second_h);
+    element *both = static_cast<element *>(p.both) + (b * p.both_b + h * p.both_h);
 #pragma unroll 1
     for (int n = static_cast<int>(threadIdx.x); n < PAIR_TOKENS * VECTORS; n += PAIR_THREADS) {
         const int token = tile * PAIR_TOKENS + n / VECTORS;
@@ -43,13 +61,20 @@ DEV void copy(const pair_params &p)
         if (token >= p.len) {
             break;
         }
+        const bool in_first = column < p.d1;
+        const i64 step = in_first ? p.first_d : p.second_d;
+        element *apart = in_first ? first + (token * p.first_t + column * step) : second + (token * p.second_t + (column - p.d1) * step);
+        element *joined = both + (token * p.both_t + column);
         float x[V];
-        if (column < p.d1) {
-            load(src + (token * p.src_t + column * p.src_d), p.src_d, x);
+        if constexpr (BACK) {
+            if ((in_first ? p.first : p.second) != nullptr) {
+                load_vec<V, element>(joined, x);
+                store(apart, step, x);
+            }
         } else {
-            load(second + (token * p.second_t + (column - p.d1) * p.second_d), p.second_d, x);
+            load(apart, step, x);
+            store_vec<V, element>(joined, x);
         }
-        store_vec<V, cfg::element>(dst + token * p.dst_t + column, x);
     }
 }
 
@@ -58,13 +83,27 @@ DEV void copy(const pair_params &p)
 #if LATHE_COMPILED(pair_q)
 extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS) LATHE_ENTRY(pair_q)(const __grid_constant__ pair_params p)
 {
-    pair_rows::copy(p);
+    pair_rows::copy<false>(p);
 }
 #endif
 
 #if LATHE_COMPILED(pair_k)
 extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS) LATHE_ENTRY(pair_k)(const __grid_constant__ pair_params p)
 {
-    pair_rows::copy(p);
+    pair_rows::copy<false>(p);
+}
+#endif
+
+#if LATHE_COMPILED(bwd_pair_q)
+extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS) LATHE_ENTRY(bwd_pair_q)(const __grid_constant__ pair_params p)
+{
+    pair_rows::copy<true>(p);
+}
+#endif
+
+#if LATHE_COMPILED(bwd_pair_k)
+extern "C" __global__ void __launch_bounds__(pair_rows::PAIR_THREADS) LATHE_ENTRY(bwd_pair_k)(const __grid_constant__ pair_params p)
+{
+    pair_rows::copy<true>(p);
 }
 #endif

@@ -24,10 +24,10 @@ struct attention_params {
     inputs x;
 };
 struct pair_params {
-    const void *src;
-    const void *second;
-    void *dst;
-    long long src_b, src_h, src_t, src_d, second_b, second_h, second_t, second_d, dst_b, dst_h, dst_t;
+    void *first;
+    void *second;
+    void *both;
+    long long first_b, first_h, first_t, first_d, second_b, second_h, second_t, second_d, both_b, both_h, both_t;
     int n_h, len, d1;
 };
 struct map_params {

@@ -267,6 +267,59 @@ static void add_pairs(struct case_list *list)
     case_add(list, &c);
 }
 
+/* Gradients of both pairs, of which some may not be asked for. */
+static void add_pairs_backward(struct case_list *list)
+{
+    static const struct inline_spec SPEC[] = {
+        {"pair", SPEC_second_pair},
+        {"pair_apart", "return attention { qk2 = true, mask_mod = causal }\n"},
+        {"pair_slopes",
+         "return attention { qk2 = true, inputs = { slope = tensor('f32', 'h', { grad = true }) },\n"
+         "  mask_mod = function(at) return ge(at.q, at.kv) & lt(at.q - at.kv, 40) end,\n"
+         "  score_mod = function(s, at, x) return s - x.slope(at.h) * (at.q - at.kv) / at.d end,\n"
+         "  output_mod = function(o) return o + 0.5 end }\n"}};
+    static const int DIMS[][3] = {{128, 64, 128}, {40, 8, 24}, {64, 72, 64}, {24, 40, 16}, {512, 64, 512}};
+    static const char *const TEMPLATE[] = {"attention_bwd_sm80", "attention_bwd_slices", "attention_bwd_sm90",
+                                           "attention_bwd_wide_sm90"};
+    static const char *const WITHOUT[] = {"",      " dq2 ",    " dk dv ", " dq dlse ",
+                                          " dk2 ", " dq dq2 ", " o lse "};
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F16, LATHE_F32};
+    for (int i = 0; i < COUNT(SPEC); i++)
+        for (int k = 0; k < COUNT(DIMS); k++)
+            for (int t = 0; t < COUNT(TEMPLATE); t++) {
+                const bool hopper = t > 1;
+                const bool wide = DIMS[k][0] > 256;
+                const bool in_keys = i == 0;
+                if ((in_keys || wide) != (t == 1) || (t == 2 && DIMS[k][0] + DIMS[k][1] > 128) ||
+                    (wide && i == 2))
+                    continue;
+                struct test_case c = case_of_attention("second_pair_back", SPEC[i].name, SPEC[i].text,
+                                                       DTYPE[t == 0 ? (i + k) % 3 : k % 2], DIMS[k][0],
+                                                       DIMS[k][2], hopper ? 90 : 80 + 6 * (k % 2));
+                c.pass = LATHE_BACKWARD;
+                c.dim[SYM_D2] = DIMS[k][1];
+                c.dim[SYM_B] = 2;
+                c.dim[SYM_H] = 4;
+                c.dim[SYM_H_KV] = 1 + k % 2;
+                c.dim[SYM_Q] = 20 + 35 * (k % 3);
+                c.dim[SYM_KV] = 97 - 70 * (k == 3);
+                c.template_name = TEMPLATE[t];
+                c.layout = (enum layout)((i + k + t) % LAYOUT_COUNT);
+                c.without = wide ? "" : WITHOUT[(i + k + t) % COUNT(WITHOUT)];
+                c.deterministic = (k + t) % 3 == 0;
+                case_add(list, &c);
+            }
+    for (int k = 0; k < COUNT(DIMS) - 1; k++) { /* whole rows for Hopper */
+        struct test_case c = case_of_attention("second_pair", SPEC[2].name, SPEC[2].text,
+                                               k % 2 ? LATHE_F16 : LATHE_BF16, DIMS[k][0], DIMS[k][2], 90);
+        c.dim[SYM_D2] = DIMS[k][1];
+        set_shape(&c, 4 - k % 2);
+        c.template_name = "attention_fwd_sm90";
+        c.layout = (enum layout)(k % LAYOUT_COUNT);
+        case_add(list, &c);
+    }
+}
+
 void group_mla(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -301,4 +354,5 @@ void group_mla(struct case_list *list, bool full)
     set_shape(&c, 4);
     c.template_name = "attention_fwd_sm80";
     case_add(list, &c);
+    add_pairs_backward(list);
 }

@@ -46,7 +46,7 @@ double sums_noise_size(lathe_dtype dtype)
 
 void sums_noise(double *moved, const double *value, int64_t count, const char *name, uint64_t *random)
 {
-    static const char *const ROUNDED[] = {"q", "k", "v", "do"};
+    static const char *const ROUNDED[] = {"q", "k", "q2", "k2", "v", "do"};
     bool is_rounded = false;
     for (size_t i = 0; i < sizeof ROUNDED / sizeof *ROUNDED; i++) {
         is_rounded |= strcmp(name, ROUNDED[i]) == 0;
@@ -64,7 +64,8 @@ bool noise_matters(const struct test_case *c)
 /* Relative deviation of an argument's elements, in roundings. */
 static double deviation_of(const struct test_case *c, const struct arg_row *row)
 {
-    const bool scores = strcmp(row->name, "q") == 0 || strcmp(row->name, "k") == 0;
+    const bool scores = strcmp(row->name, "q") == 0 || strcmp(row->name, "k") == 0 ||
+                        strcmp(row->name, "q2") == 0 || strcmp(row->name, "k2") == 0;
     const bool weights = strcmp(row->name, "v") == 0 || strcmp(row->name, "do") == 0;
     if (c->spec->rowwise) {
         return row->role == ROLE_TENSOR || row->role == ROLE_INPUT ? 1.0 : 0.0;

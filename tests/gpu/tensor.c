@@ -291,8 +291,10 @@ static void storage_order(const struct tensor *t, enum layout layout, int *order
         order[i] = i;
     }
     const char *const name = t->row.name;
-    const bool any_last =
-        strcmp(name, "q") == 0 || strcmp(name, "k") == 0 || strcmp(name, "v") == 0 || strcmp(name, "do") == 0;
+    static const char *const ANY_LAST[] = {"q", "k", "q2", "k2", "v", "do"};
+    bool any_last = false;
+    for (size_t i = 0; i < sizeof ANY_LAST / sizeof *ANY_LAST; i++)
+        any_last |= strcmp(name, ANY_LAST[i]) == 0;
     if (layout == LAYOUT_COLUMNS && any_last && t->ndim == 4) {
         order[2] = 3;
         order[3] = 2;

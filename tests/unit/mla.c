@@ -279,7 +279,7 @@ TEST(a_second_pair_is_read_where_keys_are_cut_and_copied_elsewhere)
     CHECK_STR(plan.row->name, "attention_mla");
     CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=16,q=2048,d=128,d2=64,d_v=128", &plan, &err),
              LATHE_OK);
-    CHECK_STR(plan.row->name, "attention_fwd_sm80");
+    CHECK_STR(plan.row->name, "attention_fwd_sm90");
     CHECK_EQ(plan.attention.d2, 0);
     CHECK_HAS(plan.reason, "those of q2 and k2, copied behind them");
     CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=16,q=64,d=128,d2=60,d_v=128", &plan, &err),
@@ -289,7 +289,34 @@ TEST(a_second_pair_is_read_where_keys_are_cut_and_copied_elsewhere)
     CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=16,q=64,d=128,d2=64,used_kv=i32", &plan, &err),
              LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_fwd_sm80: q2 and k2 would be copied behind q and k");
-    CHECK_EQ(asked(PAIR, LATHE_BACKWARD, &H100, "dtype=bf16,h=4,q=8,d=64,d2=16", &plan, &err),
+}
+
+TEST(gradients_of_a_second_pair_have_a_kernel_on_every_gpu)
+{
+    static const char PAIR[] = "return attention { qk2 = true, v = 'k', mask_mod = causal, scale = 0.07 }";
+    static const char APART[] = "return attention { qk2 = true, mask_mod = causal }";
+    static const struct {
+        const char *text;
+        const struct device *device;
+        const char *line, *template_name;
+    } GIVEN[] = {
+        {APART, &H100, "dtype=bf16,h=16,q=2048,d=128,d2=64,d_v=128", "attention_bwd_wide_sm90"},
+        {APART, &H100, "dtype=f16,h=16,q=2048,d=64,d2=64,d_v=64", "attention_bwd_sm90"},
+        {APART, &H100, "dtype=f32,h=16,q=2048,d=64,d2=64,d_v=64", "attention_bwd_sm80"},
+        {APART, &A100, "dtype=bf16,h=16,q=2048,d=128,d2=64,d_v=128", "attention_bwd_sm80"},
+        {APART, &RTX4090, "dtype=f16,h=16,q=2048,d=512,d2=64,d_v=512", "attention_bwd_slices"},
+        {PAIR, &H100, "dtype=bf16,h=16,h_kv=1,q=2048,d=512,d2=64,d_v=512", "attention_bwd_slices"},
+    };
+    struct plan plan;
+    lathe_error err;
+    for (size_t i = 0; i < sizeof GIVEN / sizeof *GIVEN; i++) {
+        CHECK_EQ(asked(GIVEN[i].text, LATHE_BACKWARD, GIVEN[i].device, GIVEN[i].line, &plan, &err), LATHE_OK);
+        CHECK_STR(err.text, "");
+        CHECK_STR(plan.row->name, GIVEN[i].template_name);
+        CHECK_HAS(plan.reason, "64 columns of q and k are those of q2 and k2, copied behind them, and their "
+                               "gradients back to dq, dq2, dk and dk2");
+    }
+    CHECK_EQ(asked(APART, LATHE_BACKWARD, &H100, "dtype=bf16,h=4,q=8,d=64,d2=12", &plan, &err),
              LATHE_UNSUPPORTED);
-    CHECK_HAS(err.text, "no kernel has gradients of a second pair of q and k");
+    CHECK_HAS(err.text, "attention_bwd_sm80: a head dim is no multiple of 8, beside q2 and k2");
 }
