@@ -48,13 +48,11 @@ static bool serves(const struct kernel_request *r, char *why)
         snprintf(
             why, REASON_BYTES,
             "it is for up to 64 rows of a key head (q * h / h_kv) against 512 keys and more, 16 for each "
-            "query");
+            "query; of packed sequences on average");
     else if (!r->attention->parts)
         snprintf(why, REASON_BYTES,
                  "the online function gives no combine, so the keys of a row cannot be shared out: one block "
                  "reads all of them");
-    else if (problem_has_named(r->sig, p, "cu_q"))
-        snprintf(why, REASON_BYTES, "cu_q is given: queries of packed sequences are not cut by keys");
     else
         return true;
     return false;

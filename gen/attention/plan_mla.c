@@ -53,8 +53,6 @@ static bool is_needed(const struct kernel_request *r, char *why)
     else if (!r->attention->parts)
         snprintf(why, REASON_BYTES,
                  "the online function gives no combine, so the keys of a row cannot be shared out");
-    else if (problem_has_named(r->sig, r->problem, "cu_q"))
-        snprintf(why, REASON_BYTES, "cu_q is given: queries of packed sequences are not cut by keys");
     else
         return true;
     return false;

@@ -205,15 +205,17 @@ static bool same_kernel(const struct signature *sig, const struct problem *a, co
 }
 
 /* Lengths are forgotten where no arch has other kernels for them: one serves all. */
-static void forget_lengths(const struct aot_command *a, lathe_pass pass, struct problem *problem)
+static void forget_lengths(const struct aot_command *a, lathe_pass pass, const struct signature *sig,
+                           struct problem *problem)
 {
+    const int64_t seqs = lathe__packed(sig, problem);
     int asked = 0;
     for (int i = 0; i < a->library.n_archs; i++)
         asked |= plan_lengths(pass, problem, &a->device[i]);
     if (!(asked & LENGTHS_FEW_QUERIES) && (lathe__lengths(problem) & LENGTHS_FEW_QUERIES))
         problem->dim[SYM_Q] = -1;
     if (!(asked & LENGTHS_MANY_KEYS) && (lathe__lengths(problem) & LENGTHS_MANY_KEYS))
-        problem->dim[SYM_KV] = asked ? 1024 : -1;
+        problem->dim[SYM_KV] = asked ? 1024 * (seqs > 0 && !problem->paged ? seqs : 1) : -1;
 }
 
 /* Once for a library. */
@@ -235,7 +237,7 @@ static int add_problem(struct aot_command *a, const struct ir *ir, struct aot_sp
     if (status != LATHE_OK)
         return complain_kernel(spec, text, a->library.arch[0], &err);
     tool_warn_ranges(ir, &item->problem);
-    forget_lengths(a, spec->pass, &item->problem);
+    forget_lengths(a, spec->pass, &spec->sig, &item->problem);
     for (int i = 0; i < spec->n_items; i++)
         if (same_kernel(&spec->sig, &spec->item[i].problem, &item->problem))
             return CODE_OK;

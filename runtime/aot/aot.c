@@ -86,8 +86,12 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
         if (sig->size[i].built && !(sig->size[i].same_as != SYM_ONE && lathe__size_follows(sig, p, i)))
             lathe__say(out, ",%s=%lld", lathe__sym_text(sig, sig->size[i].sym),
                        (long long)p->dim[sig->size[i].sym]);
-    if (lathe__lengths(p) & LENGTHS_FEW_QUERIES)
-        lathe__say(out, ",q=1");
+    const bool few = lathe__lengths(p) & LENGTHS_FEW_QUERIES;
+    const int64_t seqs = lathe__packed(sig, p);
+    if (few)
+        lathe__say(out, ",q=%lld", (long long)(seqs > 0 ? seqs : 1));
+    if (few && seqs > 0)
+        lathe__say(out, ",seqs=%lld", (long long)seqs);
     if (lathe__lengths(p))
         lathe__say(out, ",kv=%lld", (long long)p->dim[SYM_KV]);
     for (int i = 0; i < sig->n_args; i++) {

@@ -168,8 +168,11 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
     spec_words(kernel->spec->shipped ? ir->name : ir->file[ir->n_files - 1], kernel->sig, &kernel->built,
                &words);
     const int lengths = plan_lengths(kernel->pass, &kernel->built, &kernel->ctx->device);
+    const int64_t seqs = lathe__packed(kernel->sig, &kernel->built);
     if (lengths & LENGTHS_FEW_QUERIES)
-        text_add(&words, ",q=1");
+        text_add(&words, ",q=%lld", (long long)(seqs > 0 ? seqs : 1));
+    if (lengths & LENGTHS_FEW_QUERIES && seqs > 0)
+        text_add(&words, ",seqs=%lld", (long long)seqs);
     if (lengths)
         text_add(&words, ",kv=%lld", (long long)kernel->built.dim[SYM_KV]);
     for (int i = 0; i < ir->n_params; i++)

@@ -27,15 +27,18 @@ int64_t lathe__buffer_bytes(const struct buffer *b, const struct problem *proble
    each: all of them, where short queries fill tiles clearly better so, else 1. */
 int lathe__heads_packed(const struct problem *problem, int rows);
 /* Of attention of few queries: tiles of the rows of a key head, which are its tokens and query heads: one of
-   up to 16 rows, or as many of `rows` rows as there have to be; and parts of the keys of each tile: as many
-   as make `blocks` blocks of all, or, where keys are many, some times more, so that none waits long for
-   another. It follows from the sizes of tensors alone, not from lengths that only the device knows. */
+   up to 16 rows, or as many of `rows` rows as there have to be, of packed sequences at most; and parts of the
+   keys of each tile: as many as make `blocks` blocks of all, or, where keys are many, some times more, so
+   that none waits long for another. It follows from the sizes of tensors alone, of packed sequences from
+   their average, not from lengths that only the device knows. */
 int64_t lathe__row_tiles(const struct problem *problem, int rows);
 int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks);
 /* What of lengths is compiled in, as bits: so many keys that attention may take other tiles; so few rows of a
    key head, and so many keys, that these are cut into parts. */
 enum { LENGTHS_MANY_KEYS = 1, LENGTHS_FEW_QUERIES = 2 };
 int lathe__lengths(const struct problem *problem);
+/* How many sequences `cu_q` packs; 0: it is not given. */
+int64_t lathe__packed(const struct signature *sig, const struct problem *problem);
 /* Does TMA step through a dim of several elements by so many bytes? */
 bool lathe__tma_takes(int64_t stride_bytes);
 /* In elements, also where strides are NULL (compact). */

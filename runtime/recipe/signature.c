@@ -186,18 +186,51 @@ int lathe__heads_packed(const struct problem *problem, int rows)
     return 10 * packed <= 9 * apart ? (int)group : 1;
 }
 
-/* Rows of a key head: the tokens of all query heads that share it. */
-static int64_t rows_of_keys(const struct problem *problem)
+/* A batch, or, of packed sequences, one as long as they are on average: how long each is the host does not
+   know. */
+struct sequence {
+    int64_t n, q, kv;
+};
+
+static int64_t share(int64_t of, int64_t parts)
+{
+    return of > 0 ? (of - 1) / parts + 1 : of;
+}
+
+static bool packs_sequences(const struct problem *problem)
+{
+    return problem->dim[SYM_SEQS] > 0 && problem->dim[SYM_SEQS] != problem->dim[SYM_B];
+}
+
+static struct sequence sequence_of(const struct problem *problem)
+{
+    const int64_t *const dim = problem->dim;
+    struct sequence s = {dim[SYM_B], dim[SYM_Q], dim[SYM_KV]};
+    if (packs_sequences(problem)) {
+        s.n = dim[SYM_SEQS];
+        s.q = share(s.q, s.n);
+        s.kv = problem->paged ? s.kv : share(s.kv, s.n);
+    }
+    return s;
+}
+
+/* Of so many tokens, those of a key head: of all query heads that share it. */
+static int64_t rows_of_keys(const struct problem *problem, int64_t q)
 {
     const int64_t group = problem->dim[SYM_H_KV] > 0 ? problem->dim[SYM_H] / problem->dim[SYM_H_KV] : 0;
-    return problem->dim[SYM_Q] > 0 && group > 0 ? problem->dim[SYM_Q] * group : 0;
+    return q > 0 && group > 0 ? q * group : 0;
+}
+
+static int64_t tiles_of_rows(int64_t all, int rows)
+{
+    enum { WARP_ROWS = 16 }; /* attention/decode_rows.cuh */
+    return all <= WARP_ROWS ? all > 0 : (all - 1) / rows + 1;
 }
 
 int64_t lathe__row_tiles(const struct problem *problem, int rows)
 {
-    enum { WARP_ROWS = 16 }; /* attention/decode_rows.cuh */
-    const int64_t all = rows_of_keys(problem);
-    return all <= WARP_ROWS ? all > 0 : (all - 1) / rows + 1;
+    const int64_t all = rows_of_keys(problem, problem->dim[SYM_Q]);
+    return packs_sequences(problem) ? all / rows + problem->dim[SYM_SEQS] : tiles_of_rows(all, rows);
 }
 
 int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks)
@@ -208,8 +241,9 @@ int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks)
         TURNS = 4,
         MOST_PARTS = 128 /* attention/decode.cuh */
     };
-    const int64_t kv = problem->dim[SYM_KV] > 0 ? problem->dim[SYM_KV] : 1;
-    const int64_t tiles = problem->dim[SYM_B] * problem->dim[SYM_H_KV] * lathe__row_tiles(problem, rows);
+    const struct sequence s = sequence_of(problem);
+    const int64_t kv = s.kv > 0 ? s.kv : 1;
+    const int64_t tiles = s.n * problem->dim[SYM_H_KV] * tiles_of_rows(rows_of_keys(problem, s.q), rows);
     if (tiles <= 0)
         return 1;
     const int64_t once = blocks / tiles;
@@ -225,10 +259,16 @@ int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks)
 int lathe__lengths(const struct problem *problem)
 {
     enum { MANY = 8192, FEW_ROWS = 64, KEYS = 512, KEYS_OF_QUERY = 16 };
-    const int64_t kv = problem->dim[SYM_KV];
-    const int64_t rows = rows_of_keys(problem);
-    const bool few = rows > 0 && rows <= FEW_ROWS && kv >= KEYS && kv >= KEYS_OF_QUERY * problem->dim[SYM_Q];
-    return (kv >= MANY ? LENGTHS_MANY_KEYS : 0) | (few ? LENGTHS_FEW_QUERIES : 0);
+    const struct sequence s = sequence_of(problem);
+    const int64_t rows = rows_of_keys(problem, s.q);
+    const bool few = rows > 0 && rows <= FEW_ROWS && s.kv >= KEYS && s.kv >= KEYS_OF_QUERY * s.q;
+    return (s.kv >= MANY ? LENGTHS_MANY_KEYS : 0) | (few ? LENGTHS_FEW_QUERIES : 0);
+}
+
+int64_t lathe__packed(const struct signature *sig, const struct problem *problem)
+{
+    const int cu = lathe__arg_find(sig, "cu_q", 0);
+    return cu >= 0 && arg_in(problem->present, cu) ? problem->dim[SYM_SEQS] : 0;
 }
 
 int64_t lathe__tensor_stride(const lathe_arg *t, int dim)

@@ -8,7 +8,7 @@
 //
 // `merge` of attention/decode_merge.cuh ends the rows.
 //
-// Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads.
+// Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads; of packed sequences (rows / BM + sequences) * n_h_kv * parts.
 #pragma once
 #include "attention/decode_merge.cuh"
 #include "attention/decode_warp.cuh"
@@ -87,9 +87,9 @@ extern "C" __global__ void __launch_bounds__(decode::THREADS) LATHE_ENTRY(decode
     const u32 shared = shared_address(shared_bytes);
     auto &&p = own_params(launched);
     let_next_begin();
-    const work w = find_work(p);
-    if constexpr (HAS_SEQUENCES<attention_params>) {
-        sequences::enter(p, w.b);
+    work w;
+    if (!find_work(p, w)) {
+        return;
     }
     const key_tiles keys = find_keys(p, w);
     if (keys.n == 0) {

@@ -12,13 +12,11 @@ namespace decode {
 
 DEV float *record_of(const attention_params &p, const work &w, int i)
 {
-    const i64 rows = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
-    return p.part_rows + (w.part * rows + w.number(p.z, i)) * RECORD;
+    return p.part_rows + (w.part * w.all.n() + w.number(i)) * RECORD;
 }
 DEV float *o_of(const attention_params &p, const work &w, int i)
 {
-    const i64 rows = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
-    return p.part_o + (w.part * rows + w.number(p.z, i)) * cfg::D_V;
+    return p.part_o + (w.part * w.all.n() + w.number(i)) * cfg::D_V;
 }
 
 // No row has a live pair in this part.
@@ -101,6 +99,21 @@ DEV void add_parts(float4 (&sum)[OWN_PIECES], const lane_parts &own, const float
     }
 }
 
+// p becomes that of the token's sequence, and a packed token is counted within it. False: no sequence has it.
+template <class PARAMS> DEV bool enter_sequence(PARAMS &p, int &b, int &token)
+{
+    if (is_packed(p)) {
+        if (p.z.n_b == 0) {
+            return false;
+        }
+        const sequences::places of = sequences::queries(p);
+        b = sequences::last_from(p.z.n_b, token, [&](int i) { return of.at(i); });
+        token -= of.at(b);
+    }
+    sequences::enter(p, b);
+    return token >= 0 && token < p.z.len_q;
+}
+
 } // namespace decode
 
 // ---- kernel -------------------------------------------------------------------------------------------------------------
@@ -111,14 +124,18 @@ extern "C" __global__ void __launch_bounds__(decode::MERGE_THREADS) LATHE_ENTRY(
     using namespace decode;
     __shared__ float partial[MERGE_WARPS][PIECES][4];
     auto &&p = own_params(launched);
-    const i64 rows = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
+    const row_places all = places_of_rows(p);
+    const i64 rows = all.n();
     const u32 row = blockIdx.x;
-    const u32 head_number = row / static_cast<u32>(p.z.len_q);
-    const int token = static_cast<int>(row - head_number * static_cast<u32>(p.z.len_q));
-    const int b = static_cast<int>(head_number / static_cast<u32>(p.z.n_h));
-    const int h = static_cast<int>(head_number - static_cast<u32>(b) * static_cast<u32>(p.z.n_h));
+    const u32 head_number = row / static_cast<u32>(all.tokens);
+    int token = static_cast<int>(row - head_number * static_cast<u32>(all.tokens));
+    int b = static_cast<int>(head_number / static_cast<u32>(all.n_h));
+    const int h = static_cast<int>(head_number - static_cast<u32>(b) * static_cast<u32>(all.n_h));
     if constexpr (HAS_SEQUENCES<attention_params>) {
-        sequences::enter(p, b);
+        if (!enter_sequence(p, b, token)) {
+            wait_for_launch_before();
+            return;
+        }
     }
     const variant::head head = variant::make_head(p.x, p.z, b, h);
     const variant::row at = variant::make_row(p.x, p.z, head, token);

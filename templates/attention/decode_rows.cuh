@@ -2,7 +2,7 @@
 //
 // The rows of a key head are the tokens of all query heads of its group, heads fastest: row i is token i / group of head i %
 // group. Up to 16 of them make one tile, of which every warp has its own keys; more make tiles of 16 WARPS, whose warps share
-// their keys. The keys that the mask leaves to any of a tile's rows are cut into as many parts as the launch has for a tile, or
+// their keys. Of packed sequences each has tiles of its own, however many tokens it has. The keys that the mask leaves to any of a tile's rows are cut into as many parts as the launch has for a tile, or
 // fewer, where they would have less than LEAST_KEYS each: how many follows from lengths that the device knows.
 #pragma once
 #include "attention/row_states.cuh"
@@ -85,16 +85,35 @@ using at_rows = at_head_of<packed>;
 
 // ---- what a block has ---------------------------------------------------------------------------------------------
 
+// All rows of the launch, in each of its parts: those of tensors, of which packed sequences are one batch.
+struct row_places {
+    int batches, n_h, tokens;
+    __device__ __forceinline__ i64 n() const { return static_cast<i64>(batches) * n_h * tokens; }
+    __device__ __forceinline__ i64 number(int batch, int h, int token) const { return (static_cast<i64>(batch) * n_h + h) * tokens + token; }
+};
+template <class PARAMS> DEV bool is_packed(const PARAMS &p)
+{
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        return p.cu_q != nullptr;
+    }
+    return false;
+}
+template <class PARAMS> DEV row_places places_of_rows(const PARAMS &launched)
+{
+    return {is_packed(launched) ? 1 : launched.z.n_b, launched.z.n_h, launched.z.len_q};
+}
+
 struct work {
     int b, h_kv, group;
     int row0, rows; // of the key head's rows: the first one, and how many
     int part;
     bool wide; // rows are shared out among the warps, and keys are not
+    row_places all;
+    int batch, first; // of token 0 among all rows
 
     __device__ __forceinline__ int token(int i) const { return static_cast<int>(static_cast<u32>(row0 + i) / static_cast<u32>(group)); }
     __device__ __forceinline__ int head(int i) const { return h_kv * group + static_cast<int>(static_cast<u32>(row0 + i) % static_cast<u32>(group)); }
-    // Of all rows of the launch.
-    __device__ __forceinline__ i64 number(const sizes &z, int i) const { return (static_cast<i64>(b) * z.n_h + head(i)) * z.len_q + token(i); }
+    __device__ __forceinline__ i64 number(int i) const { return all.number(batch, head(i), first + token(i)); } // of all rows
     __device__ __forceinline__ packed::row row(const inputs &x, const sizes &z, int i) const
     {
         packed::row r;
@@ -104,26 +123,58 @@ struct work {
     }
 };
 
-// BY_WARPS: a tile has 16 rows, or 16 of each warp; else cfg::BM. Parts of a tile of rows lie beside each other.
-template <bool BY_WARPS = true, class PARAMS> DEV work find_work(const PARAMS &p)
+// Of packed sequences: the slot's tile of one, if there is one.
+template <class PARAMS> DEV int find_packed(const PARAMS &p, work &w, u32 tile)
 {
+    sequences::places of = sequences::queries(p);
+    of.rows = w.group;
+    const sequences::tile found = sequences::find<cfg::BM>(of, p.z.n_b, static_cast<int>(tile / static_cast<u32>(p.z.n_h_kv)));
+    w.b = found.b;
+    w.h_kv = static_cast<int>(tile % static_cast<u32>(p.z.n_h_kv));
+    w.batch = 0;
+    w.first = of.at(w.b);
+    return found.number;
+}
+
+// BY_WARPS: a tile has 16 rows, or 16 of each warp; else cfg::BM. Parts of a tile of rows lie beside each other. p becomes that of
+// the sequence. False: there are no rows, since nothing on the host knows where packed sequences end.
+template <bool BY_WARPS = true, class PARAMS> DEV bool find_work(PARAMS &p, work &w)
+{
+    static_assert(!BY_WARPS || cfg::BM == WARP_ROWS * cfg::WARPS, "tiles of packed sequences are counted by cfg::BM");
+    const auto of_tile = [](u32 rows) { return static_cast<u32>(!BY_WARPS || rows > WARP_ROWS ? cfg::BM : WARP_ROWS); };
     const u32 parts = static_cast<u32>(p.parts);
-    const u32 rows = static_cast<u32>(p.z.len_q * p.z.group());
-    work w;
+    const u32 tile = blockIdx.x / parts;
+    w.part = static_cast<int>(blockIdx.x - tile * parts);
     w.group = p.z.group();
+    w.all = places_of_rows(p);
+    int number = 0;
+    bool packed = false;
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        packed = is_packed(p);
+        if (packed && p.z.n_b == 0) {
+            return false;
+        }
+        number = packed ? find_packed(p, w, tile) : 0;
+    }
+    if (!packed) {
+        const u32 all = static_cast<u32>(p.z.len_q * w.group);
+        const u32 tiles = (all + of_tile(all) - 1) / of_tile(all);
+        const u32 head = tile / tiles;
+        w.b = static_cast<int>(head / static_cast<u32>(p.z.n_h_kv));
+        w.h_kv = static_cast<int>(head % static_cast<u32>(p.z.n_h_kv));
+        w.batch = w.b;
+        w.first = 0;
+        number = static_cast<int>(tile - head * tiles);
+    }
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        sequences::enter(p, w.b);
+    }
+    const u32 rows = static_cast<u32>(p.z.len_q * w.group);
+    const u32 row0 = static_cast<u32>(number) * of_tile(rows);
     w.wide = rows > WARP_ROWS;
-    const u32 of_tile = !BY_WARPS ? cfg::BM : w.wide ? WARP_ROWS * cfg::WARPS : WARP_ROWS;
-    const u32 tiles = (rows + of_tile - 1) / of_tile;
-    const u32 block = blockIdx.x;
-    const u32 tile = block / parts;
-    const u32 head = tile / tiles;
-    w.part = static_cast<int>(block - tile * parts);
-    w.b = static_cast<int>(head / static_cast<u32>(p.z.n_h_kv));
-    w.h_kv = static_cast<int>(head % static_cast<u32>(p.z.n_h_kv));
-    const u32 row0 = (tile - head * tiles) * of_tile;
     w.row0 = static_cast<int>(row0);
-    w.rows = static_cast<int>(min(of_tile, rows - row0));
-    return w;
+    w.rows = static_cast<int>(min(of_tile(rows), rows - row0));
+    return !packed || (number >= 0 && row0 < rows);
 }
 
 struct key_tiles { // numbers last, last - 1 .. of tiles of BN keys

@@ -7,7 +7,7 @@
 // SLICES'th 16 columns of o. So o of 512 columns has room in registers, scores are computed once, and where V_IS_K a tile is
 // read once for both products. `merge` of attention/decode_merge.cuh ends the rows.
 //
-// Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads.
+// Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads; of packed sequences (rows / BM + sequences) * n_h_kv * parts.
 #pragma once
 #include "attention/decode_merge.cuh"
 #include "attention/key_rows.cuh"
@@ -396,9 +396,9 @@ extern "C" __global__ void __launch_bounds__(decode::THREADS) LATHE_ENTRY(decode
     const u32 shared = shared_address(shared_bytes);
     auto &&p = own_params(launched);
     let_next_begin();
-    const work w = find_work<false>(p);
-    if constexpr (HAS_SEQUENCES<attention_params>) {
-        sequences::enter(p, w.b);
+    work w;
+    if (!find_work<false>(p, w)) {
+        return;
     }
     const key_tiles keys = find_keys(p, w);
     if (keys.n == 0) {

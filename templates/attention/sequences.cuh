@@ -18,11 +18,12 @@ namespace sequences {
 
 DEV int place(const int *cu, i64 step, int i, int tokens) { return min(max(cu[i * step], 0), tokens); }
 
-// Where sequences begin among all queries, or all keys.
+// Where sequences begin among all queries, or all keys, and how many rows of a tile a token has.
 struct places {
     const int *cu;
     i64 step;
     int tokens;
+    int rows = 1;
     __device__ __forceinline__ int at(int i) const { return place(cu, step, i, tokens); }
 };
 template <class PARAMS> DEV places queries(const PARAMS &p) { return {p.cu_q, p.cu_q_step, p.z.len_q}; }
@@ -33,25 +34,31 @@ template <class PARAMS> DEV places keys(const PARAMS &p)
 }
 
 // The place of tile 0 of sequence i among the tiles of a head.
-template <int ROWS> DEV int first_tile(const places &of, int i) { return of.at(i) / ROWS + i; }
+template <int ROWS> DEV int first_tile(const places &of, int i) { return of.at(i) * of.rows / ROWS + i; }
 
 struct tile {
     int b, number;
 };
-template <int ROWS> DEV tile find(const places &of, int n_b, int slot)
+// The last sequence that begins at `slot` or before. begin(i): where the i'th does.
+template <class F> DEV int last_from(int n_b, int slot, const F &begin)
 {
     int low = 0;
-    int high = n_b - 1; // the last one that begins there or before
+    int high = n_b - 1;
 #pragma unroll 1
     while (low < high) {
         const int middle = low + (high - low + 1) / 2;
-        if (first_tile<ROWS>(of, middle) <= slot) {
+        if (begin(middle) <= slot) {
             low = middle;
         } else {
             high = middle - 1;
         }
     }
-    return {low, slot - first_tile<ROWS>(of, low)};
+    return low;
+}
+template <int ROWS> DEV tile find(const places &of, int n_b, int slot)
+{
+    const int b = last_from(n_b, slot, [&](int i) { return first_tile<ROWS>(of, i); });
+    return {b, slot - first_tile<ROWS>(of, b)};
 }
 
 // Sequence b in the place of all.

@@ -5,6 +5,8 @@
  */
 #include "cases.h"
 
+#include <string.h>
+
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
 static const char DECODE[] = "attention_decode";
@@ -100,6 +102,46 @@ static void add_used(struct case_list *list)
     }
 }
 
+/* Queries of their own number in each sequence: none, fewer rows than a warp has, as many, and several tiles.
+ */
+static const struct {
+    int seqs, h, h_kv, q, kv;
+    const char *without;
+} PACKED[] = {{6, 8, 2, 31, 1400, " used_kv "}, {6, 5, 1, 31, 1400, " _ "}, {5, 4, 4, 12, 2000, " used_kv "}};
+
+static void add_packed(struct case_list *list, struct test_case c, int shape)
+{
+    add(list, c, shape);
+    c = list->item[--list->n];
+    c.without = PACKED[shape].without;
+    c.dim[SYM_B] = 1;
+    c.dim[SYM_SEQS] = PACKED[shape].seqs;
+    c.dim[SYM_H] = PACKED[shape].h;
+    c.dim[SYM_H_KV] = PACKED[shape].h_kv;
+    c.dim[SYM_Q] = PACKED[shape].q;
+    c.dim[SYM_KV] = PACKED[shape].kv;
+    case_add(list, &c);
+}
+
+static void add_all_packed(struct case_list *list)
+{
+    static const int DIMS[][2] = {{128, 128}, {80, 40}, {256, 256}};
+    for (int i = 0; i < COUNT(SPECS); i++)
+        if (strcmp(SPECS[i].name, "tree") != 0) /* has a table of pairs */
+            add_packed(list,
+                       case_of_attention("decode_varlen", SPECS[i].name, SPECS[i].text, LATHE_BF16, 64, 64,
+                                         i % 2 ? 80 : 90),
+                       i % COUNT(PACKED));
+    for (int i = 0; i < COUNT(SHIPPED); i++)
+        add_packed(list, case_of_attention("decode_varlen", SHIPPED[i], NULL, LATHE_F16, 64, 64, 90),
+                   i % COUNT(PACKED));
+    for (int i = 0; i < COUNT(DIMS); i++)
+        add_packed(list,
+                   case_of_attention("decode_varlen", SPECS[1].name, SPECS[1].text, LATHE_F16, DIMS[i][0],
+                                     DIMS[i][1], i % 2 ? 80 : 90),
+                   i);
+}
+
 void group_decode(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -116,4 +158,5 @@ void group_decode(struct case_list *list, bool full)
     add_dims(list);
     add_mods(list);
     add_used(list);
+    add_all_packed(list);
 }

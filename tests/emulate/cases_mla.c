@@ -84,6 +84,21 @@ static void add_paged(struct case_list *list, struct test_case c, int shape, int
     case_add(list, &c);
 }
 
+/* Packed queries of few tokens each, against keys in pages or beside each other. */
+static void add_packed(struct case_list *list, struct test_case c, bool pages)
+{
+    add_paged(list, c, 0, pages ? 1 : -1);
+    c = list->item[--list->n];
+    c.without = pages ? " cu_kv " : " used_kv ";
+    c.dim[SYM_B] = 1;
+    c.dim[SYM_SEQS] = 6;
+    c.dim[SYM_H] = 8;
+    c.dim[SYM_Q] = 31;
+    c.dim[SYM_KV] = pages ? c.dim[SYM_KV] : 1400;
+    c.dim[SYM_POOL] = pages ? 6 * c.dim[SYM_MOST] + 3 : -1;
+    case_add(list, &c);
+}
+
 /* Widths of swizzles, with V in K and apart. */
 static void add_dims(struct case_list *list)
 {
@@ -355,4 +370,10 @@ void group_mla(struct case_list *list, bool full)
     c.template_name = "attention_fwd_sm80";
     case_add(list, &c);
     add_pairs_backward(list);
+    for (int i = 1; i < 3; i++)
+        for (int pages = 0; pages < 2; pages++)
+            add_packed(list,
+                       case_of_attention(pages ? "mla_paged" : "decode_varlen", SPECS[i].name, SPECS[i].text,
+                                         LATHE_BF16, 144, 128, 90),
+                       pages);
 }

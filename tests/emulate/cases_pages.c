@@ -76,6 +76,19 @@ static void add_few(struct case_list *list, struct test_case c, int shape, int p
     case_add(list, &c);
 }
 
+/* Packed queries of few tokens each. */
+static void add_few_packed(struct case_list *list, struct test_case c, int pages, const char *without)
+{
+    c.template_name = "attention_decode";
+    c.without = without;
+    set_pages(&c, pages, 3, 6);
+    c.dim[SYM_B] = 1;
+    c.dim[SYM_H] = 8;
+    c.dim[SYM_H_KV] = 2;
+    c.dim[SYM_Q] = 31;
+    case_add(list, &c);
+}
+
 static void add_dims(struct case_list *list)
 {
     static const int DIMS[][2] = {{128, 128}, {96, 96},   {80, 40}, {256, 256},
@@ -111,4 +124,8 @@ void group_pages(struct case_list *list, bool full)
                 i % COUNT(FEW), (i + 1) % COUNT(PAGES));
     }
     add_dims(list);
+    for (int i = 0; i < COUNT(SPECS); i++)
+        add_few_packed(
+            list, case_of_attention("decode_paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 64, 64, 90),
+            (i + 2) % COUNT(PAGES), i == 1 ? " cu_kv used_kv " : " cu_kv ");
 }

@@ -93,17 +93,19 @@ static bool linear_value(const struct tensor *t, const struct test_case *c, int6
     return true;
 }
 
-/* Of packed sequences of attention: none, one, a tile, one more, and what is left; or many of the same
- * length. */
+/* Of packed sequences of attention: none, one, a tile, one more, and what is left; the same of few queries
+ * against many keys; or many of the same length. */
 static int64_t sequence_place(const struct test_case *c, bool keys, int64_t i)
 {
     static const int64_t LENGTH[2][6] = {{0, 1, 128, 129, 5, 64}, {3, 0, 130, 64, 129, 40}};
+    static const int64_t FEW[2][6] = {{0, 1, 4, 17, 0}, {5, 300, 0, 700, 64}};
     const int64_t seqs = c->dim[SYM_SEQS];
     const int64_t tokens = c->dim[keys ? SYM_KV : SYM_Q];
+    const bool listed = seqs == 6 || seqs == 7;
     int64_t place = 0;
-    for (int64_t k = 0; seqs == 7 && k < i && k < 6; k++)
-        place += LENGTH[keys][k];
-    return i == seqs ? tokens : seqs == 7 ? place : tokens * i / seqs;
+    for (int64_t k = 0; listed && k < i && k < 6; k++)
+        place += (seqs == 7 ? LENGTH : FEW)[keys][k];
+    return i == seqs ? tokens : listed ? place : tokens * i / seqs;
 }
 
 /* Of pages: none, one, all, one less; a tile and more, and beside the borders of pages. */

@@ -1,0 +1,124 @@
+/*
+ * plan_lengths.c: what of lengths decides which kernel serves, and how many parts keys are cut into.
+ */
+#include "plan_pick.h"
+
+static int lengths_asked(lathe_pass pass, const char *problem_text, const struct device *device)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    lathe_error err;
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, pass, &sig);
+    CHECK_EQ(problem_parse(&sig, problem_text, &problem, &err), LATHE_OK);
+    ir_free(ir);
+    return plan_lengths(pass, &problem, device);
+}
+
+/* Kernels are told apart by lengths only where this is true. */
+TEST(plans_that_differ_for_many_keys_are_foretold)
+{
+    static const char *const specs[] = {"full", "causal", "sliding_window", "sigmoid", "relative_bias"};
+    const struct device *const devices[] = {&A100, &H100};
+    int differ = 0;
+    for (int i = 0; i < 2; i++)
+        for (int d = 16; d <= 256; d += 16)
+            for (int pass = 0; pass < 2; pass++)
+                for (size_t k = 0; k < sizeof specs / sizeof *specs; k++) {
+                    struct plan few;
+                    struct plan many;
+                    lathe_error err;
+                    char text[64];
+                    snprintf(text, sizeof text, "dtype=bf16,q=1024,kv=1024,d=%d", d);
+                    const lathe_status first =
+                        pick_pass(specs[k], (lathe_pass)pass, text, devices[i], &few, &err);
+                    snprintf(text, sizeof text, "dtype=bf16,q=16384,kv=16384,d=%d", d);
+                    CHECK_EQ(pick_pass(specs[k], (lathe_pass)pass, text, devices[i], &many, &err), first);
+                    if (first != LATHE_OK || strcmp(few.tile, many.tile) == 0)
+                        continue;
+                    CHECK_EQ(lengths_asked((lathe_pass)pass, text, devices[i]), LENGTHS_MANY_KEYS);
+                    differ++;
+                }
+    CHECK(differ > 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=64,kv=8192", &H100), LENGTHS_MANY_KEYS);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=64,kv=8191", &H100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,kv=8192", &H100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=64,kv=8192", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_BACKWARD, "dtype=bf16,d=64,kv=8192", &H100), 0);
+}
+
+/* Few rows of a key head, and keys enough for them. */
+TEST(few_queries_are_foretold)
+{
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,h=8,h_kv=2,q=1,kv=512", &A100),
+             LENGTHS_FEW_QUERIES);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,h=8,h_kv=2,q=1,kv=511", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,h=8,h_kv=2,q=16,kv=1024", &A100),
+             LENGTHS_FEW_QUERIES);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,h=8,h_kv=2,q=17,kv=1024", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=80,h=2,q=64,kv=1023", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_BACKWARD, "dtype=bf16,d=80,h=8,h_kv=2,q=1,kv=512", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, "dtype=bf16,d=64,h=8,h_kv=2,q=1,kv=8192", &H100),
+             LENGTHS_FEW_QUERIES | LENGTHS_MANY_KEYS);
+}
+
+/* Of packed sequences on average: 16 tokens each are few, against pages or keys of their own. */
+TEST(few_packed_queries_are_foretold)
+{
+#define PACKED "dtype=bf16,d=80,b=1,seqs=8,h=8,h_kv=2,"
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, PACKED "q=128,page=16,kv=512", &A100), LENGTHS_FEW_QUERIES);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, PACKED "q=129,page=16,kv=512", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, PACKED "q=128,page=16,kv=496", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, PACKED "q=128,kv=4096", &A100), LENGTHS_FEW_QUERIES);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, PACKED "q=128,kv=4088", &A100), 0);
+    CHECK_EQ(lengths_asked(LATHE_FORWARD, PACKED "q=4096,kv=4096", &A100), 0);
+#undef PACKED
+}
+
+static int64_t parts_of(const char *sizes, int rows, int blocks, int64_t *row_tiles)
+{
+    struct diag diag = {0};
+    struct signature sig;
+    struct problem problem;
+    lathe_error err;
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    CHECK_EQ(problem_parse(&sig, sizes, &problem, &err), LATHE_OK);
+    ir_free(ir);
+    *row_tiles = lathe__row_tiles(&problem, rows);
+    return lathe__key_parts(&problem, rows, blocks);
+}
+
+/* Blocks enough, in about four turns where keys are many, and parts neither too short nor too many. */
+TEST(keys_are_cut_into_parts)
+{
+    static const struct {
+        const char *sizes;
+        int64_t tiles, parts;
+    } row[] = {{"b=1,h=32,h_kv=8,q=1,kv=32768", 1, 33},
+               {"b=8,h=32,h_kv=8,q=1,kv=16384", 1, 16},
+               {"b=16,h=32,h_kv=8,q=1,kv=8192", 1, 8},
+               {"b=64,h=32,h_kv=8,q=1,kv=4096", 1, 3},
+               {"b=1,h=32,h_kv=8,q=1,kv=300", 1, 2},
+               {"b=1,h=8,h_kv=1,q=1,kv=1000000", 1, 128},
+               {"b=4096,h=32,h_kv=8,q=1,kv=1024", 1, 1},
+               {"b=1,h=32,h_kv=8,q=4,kv=32768", 1, 33},
+               {"b=1,h=32,h_kv=8,q=5,kv=32768", 1, 33},
+               {"b=1,h=32,h_kv=8,q=16,kv=32768", 1, 33},
+               {"b=1,h=32,h_kv=8,q=17,kv=32768", 2, 32},
+               /* packed: as of batches of as many tokens; tiles that may end in each sequence */
+               {"b=1,seqs=8,h=32,h_kv=8,q=8,page=16,kv=16384", 8, 16},
+               {"b=1,seqs=8,h=32,h_kv=8,q=8,kv=131072", 8, 16},
+               {"b=1,seqs=64,h=32,h_kv=8,q=256,page=64,kv=4096", 80, 3},
+               {"b=1,seqs=1,h=32,h_kv=8,q=17,page=16,kv=32768", 2, 32}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        int64_t tiles = 0;
+        char text[96];
+        snprintf(text, sizeof text, "dtype=bf16,d=128,%s", row[i].sizes);
+        CHECK_EQ(parts_of(text, 64, 264, &tiles), row[i].parts);
+        CHECK_EQ(tiles, row[i].tiles);
+    }
+}
