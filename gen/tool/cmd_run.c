@@ -252,55 +252,18 @@ static void close_session(struct session *s)
 
 /* ---- report ------------------------------------------------------------------------------------ */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void time_text(double seconds, char *out, size_t size)
-{
-    if (seconds < 1e-3)
-        snprintf(out, size, "%.2f us", seconds * 1e6);
-    else if (seconds < 1.0)
-        snprintf(out, size, "%.3f ms", seconds * 1e3);
-    else
-        snprintf(out, size, "%.3f s", seconds);
-}
-
 static void report_ready(const struct session *s, struct facts *f)
 {
     char time[32];
     const bool from_disk = s->kernel->module->from_disk;
-    time_text(s->kernel_seconds, time, sizeof time);
+    run_time_text(s->kernel_seconds, time, sizeof time);
     facts_number(f, "ready_seconds", s->kernel_seconds);
     facts_bool(f, "from_cache", from_disk);
     facts_line(f, "ready in   %s (%s)\n", time, from_disk ? "from the cache on disk" : "compiled");
 }
 
-static void report_time(const double *seconds, int n, double median, struct facts *f)
-{
-    char time[32];
-    char fastest[32];
-    char slowest[32];
-    time_text(median, time, sizeof time);
-    time_text(seconds[0], fastest, sizeof fastest);
-    time_text(seconds[n - 1], slowest, sizeof slowest);
-    facts_integer(f, "launches", n);
-    facts_number(f, "seconds", median);
-    facts_number(f, "fastest", seconds[0]);
-    facts_number(f, "slowest", seconds[n - 1]);
-    if (n > 1)
-        facts_line(f, "time       %s (median of %d launches, fastest %s, slowest %s)\n", time, n, fastest,
-                   slowest);
-    else
-        facts_line(f, "time       %s (one launch)\n", time);
-}
-
 static void report(const struct session *s, double *seconds)
 {
-    const int n = s->run->o->repeat;
     struct facts *f = s->run->facts;
     struct text_buf text = {0};
     const struct source *source = lathe__kernel_source(s->kernel);
@@ -314,10 +277,7 @@ static void report(const struct session *s, double *seconds)
     text_free(&text);
     if (s->driver)
         report_ready(s, f);
-    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
-    const double median = n % 2 ? seconds[n / 2] : 0.5 * (seconds[n / 2 - 1] + seconds[n / 2]);
-    report_time(seconds, n, median, f);
-    run_report_rate(s->run, median);
+    run_report_rate(s->run, run_report_time(f, seconds, s->run->o->repeat));
 }
 
 /* For people, what is there so far. */
@@ -404,7 +364,7 @@ lathe_status run_measure(struct run *run, const struct plan *plan, double *secon
     if (status == LATHE_OK)
         snprintf(label, 128, "%s",
                  lathe__kernel_source(s.kernel) ? lathe__kernel_source(s.kernel)->label : "");
-    qsort(seconds, (size_t)run->o->repeat, sizeof *seconds, by_value);
+    run_sort_seconds(seconds, run->o->repeat);
     close_session(&s);
     for (int i = 0; i < run->n; i++)
         run->tensor[i].device = NULL;
@@ -435,6 +395,8 @@ static int run_session(struct run *run)
 
 int cmd_run(const struct options *o)
 {
+    if (strcmp(o->operand[0], "nsa") == 0) /* no spec: several in order */
+        return run_nsa(o);
     struct run *run = calloc(1, sizeof *run); /* large for a stack */
     struct progress progress;
     int code = CODE_ENVIRONMENT;

@@ -87,7 +87,11 @@ static const struct command COMMANDS[] = {
      "seeds of a\n"
      "sample of rows, those of the others zero, and compares all of the gradients that come out.\n"
      "--pass combine puts parts of rows together, which a forward pass gives whose problem says "
-     "part_o=f32,part_rows=f32.\n",
+     "part_o=f32,part_rows=f32.\n"
+     "`lathe run nsa` runs no spec but several in order, native sparse attention (lathe_nsa.h): its problem "
+     "knows\n"
+     "dtype=bf16,h=8,h_kv=1,t=512,seqs=1,d=64,d_v=64,block=32,blocks=8,window=128, t being the tokens of all "
+     "sequences.\n",
      cmd_run},
     {"tune", IN_TUNE, 1, 1, "SPEC [--problem P]",
      "measure the plans that serve a problem, and keep the fastest",

@@ -37,6 +37,11 @@ static inline bool run_is_backward(const struct run *run)
     return run->sig.backward;
 }
 
+struct random { /* splitmix64 */
+    uint64_t state;
+};
+uint64_t random_next(struct random *r);
+
 /* ---- run_data.c --------------------------------------------------------------------------------- */
 
 /* Read the problem (sizes that it does not name come from the files of --input), then make every tensor.
@@ -46,6 +51,8 @@ int run_prepare(struct run *run, bool outputs);
    nobody does), run->tensor what they give, of the forward pass. */
 int run_prepare_given(struct run *run);
 void run_free(struct run *run);
+/* Normal values. Exit code, having complained. */
+int run_fill_floats(struct run_tensor *t, struct random *r);
 const struct run_tensor *run_find(const struct run *run, const char *name);
 bool run_is_output(const struct run *run, const struct run_tensor *t);
 /* Host arguments, in the order of run->tensor. */
@@ -61,6 +68,8 @@ lathe_status run_measure(struct run *run, const struct plan *plan, double *secon
 
 /* ---- run_verify.c ------------------------------------------------------------------------------- */
 
+/* Relative L2 error that rounding and reordering may cause, by the dtype of the problem. */
+double run_bound(lathe_dtype dtype);
 /* Compare the outputs on the host with the evaluator; a line each on standard output. Exit code. */
 int run_verify(const struct run *run);
 /* Gradients sum over more rows than the evaluator can look at: true. Then run_verify_sample leaves the seeds
@@ -89,10 +98,15 @@ struct run_work {
 void run_count_work(const struct run *run, struct run_work *out);
 /* A line with TFLOP/s or TB/s for a launch that took `seconds`. */
 void run_report_rate(const struct run *run, double seconds);
+void run_sort_seconds(double *seconds, int n);
+/* "1.234 ms" */
+void run_time_text(double seconds, char *out, size_t size);
+/* Lines with the time of n launches, which it sorts; returns their median. */
+double run_report_time(struct facts *f, double *seconds, int n);
 
-struct random { /* splitmix64 */
-    uint64_t state;
-};
-uint64_t random_next(struct random *r);
+/* ---- run_nsa.c ---------------------------------------------------------------------------------- */
+
+/* `lathe run nsa`. Exit code. */
+int run_nsa(const struct options *o);
 
 #endif

@@ -164,7 +164,7 @@ static int allocate(struct run_tensor *t)
     return CODE_ENVIRONMENT;
 }
 
-static int fill_floats(struct run_tensor *t, struct random *r)
+int run_fill_floats(struct run_tensor *t, struct random *r)
 {
     const size_t size = lathe_dtype_size(t->arg.dtype);
     char *table = malloc(NORMALS * size);
@@ -242,7 +242,7 @@ static int fill_random(const struct run *run, struct run_tensor *t, struct rando
         for (int64_t i = 0; i < t->count; i++)
             ((uint8_t *)t->host)[i] = random_next(r) % 8 != 0;
     else
-        return fill_floats(t, r);
+        return run_fill_floats(t, r);
     return CODE_OK;
 }
 

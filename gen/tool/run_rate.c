@@ -1,6 +1,7 @@
 /*
  * run_rate.c: what a launch achieved: TFLOP/s of attention over the pairs that the mask leaves, TB/s of
- * rowwise over the bytes in and out. In: a prepared run and seconds. Out: a line of the report.
+ * rowwise over the bytes in and out; and what times are written like. In: a prepared run and seconds. Out:
+ * lines of the report.
  * Live pairs are counted tile by tile: the bounds of the mask decide most tiles, the evaluator the rest.
  */
 #include "gen/ir/kind.h"
@@ -182,4 +183,50 @@ void run_report_rate(const struct run *run, double seconds)
                    rate, work.amount, run_is_backward(run) ? "3 d + 2 d_v" : "d + d_v", work.pairs, how);
     else
         facts_line(run->facts, "rate       %.4g TB/s (%.4g bytes, in and out)\n", rate, work.amount);
+}
+
+/* ---- times ------------------------------------------------------------------------------------------ */
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void run_sort_seconds(double *seconds, int n)
+{
+    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
+}
+
+void run_time_text(double seconds, char *out, size_t size)
+{
+    if (seconds < 1e-3)
+        snprintf(out, size, "%.2f us", seconds * 1e6);
+    else if (seconds < 1.0)
+        snprintf(out, size, "%.3f ms", seconds * 1e3);
+    else
+        snprintf(out, size, "%.3f s", seconds);
+}
+
+double run_report_time(struct facts *f, double *seconds, int n)
+{
+    run_sort_seconds(seconds, n);
+    const double median = n % 2 ? seconds[n / 2] : 0.5 * (seconds[n / 2 - 1] + seconds[n / 2]);
+    char time[32];
+    char fastest[32];
+    char slowest[32];
+    run_time_text(median, time, sizeof time);
+    run_time_text(seconds[0], fastest, sizeof fastest);
+    run_time_text(seconds[n - 1], slowest, sizeof slowest);
+    facts_integer(f, "launches", n);
+    facts_number(f, "seconds", median);
+    facts_number(f, "fastest", seconds[0]);
+    facts_number(f, "slowest", seconds[n - 1]);
+    if (n > 1)
+        facts_line(f, "time       %s (median of %d launches, fastest %s, slowest %s)\n", time, n, fastest,
+                   slowest);
+    else
+        facts_line(f, "time       %s (one launch)\n", time);
+    return median;
 }

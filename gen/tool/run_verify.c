@@ -30,8 +30,7 @@ struct reference {
     int64_t all_rows;
 };
 
-/* Relative L2 error that rounding and reordering may cause, by the dtype of the problem. */
-static double bound_of(lathe_dtype dtype)
+double run_bound(lathe_dtype dtype)
 {
     switch (dtype) {
     case LATHE_F16:
@@ -149,7 +148,7 @@ static bool is_too_large(lathe_dtype dtype, double wanted, double got)
     double rounded = 0; /* room for one element of any dtype */
     if (!isinf(got) || !isfinite(wanted))
         return false;
-    dtype_store(dtype, &rounded, 0, wanted * (1.0 + bound_of(dtype)));
+    dtype_store(dtype, &rounded, 0, wanted * (1.0 + run_bound(dtype)));
     return dtype_load(dtype, &rounded, 0) == got;
 }
 
@@ -190,7 +189,7 @@ static bool report(const struct run *run, int i, const struct reference *ref)
     struct facts *f = run->facts;
     const char *name = run->tensor[i].arg.name;
     struct difference d = {0};
-    const double bound = bound_of(run->problem.dtype);
+    const double bound = run_bound(run->problem.dtype);
     compare(run, i, ref, &d);
     const double relative = d.size > 0.0 ? sqrt(d.sum / d.size) : sqrt(d.sum);
     const bool good = relative <= bound && d.wrong == 0 && d.nan == 0;

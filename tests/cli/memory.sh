@@ -97,6 +97,7 @@ short "$LATHE" run sinks --pass backward --problem h=2,q=8,d=16 --device host --
 short "$LATHE" run qk_norm --problem h=2,q=8,d=16 --device host --output o=o.npy
 short "$LATHE" run qk_norm --problem h=2,q=8,d=16 --device host --input q=o.npy
 short "$LATHE" run layer_norm --pass backward --problem rows=4,n=16 --device host --verify
+short "$LATHE" run nsa --problem dtype=f64,h=1,t=20,d=8,block=4,blocks=2,window=5 --device host --verify
 short "$LATHE" run rope_half --problem dtype=f32,b=1,t=4,h=2,i=8 --device host --verify
 short "$LATHE" draw alibi --problem h=2,q=40,d=16 -o a.png
 short "$LATHE" draw gla --problem h=2,t=40,d=16 --json

@@ -53,6 +53,15 @@ done
 expect 0 'part_rows: max abs' '' run sinks --problem $small,part_o=f32,part_rows=f32 --verify
 expect 0 'part_rows: max abs' '' run causal --problem b=3,h=4,h_kv=2,d=16,page=16,q=1,kv=64,used_kv=i32,part_o=f32,part_rows=f32 --verify
 expect 0 'lse: max abs' '' run sinks --pass combine --problem parts=3,h=2,q=8,d_v=16 --verify
+# several specs in order
+expect 0 'blocks: 100.00 %' '' run nsa --problem dtype=f32,h=4,h_kv=2,t=100,seqs=3,d=16,block=16,blocks=3,window=20 --verify
+expect 0 'dg_swa: relative error' '' run nsa --pass backward --problem dtype=f16,h=4,h_kv=2,t=90,d=16,d_v=24,block=16,blocks=3,window=20 --verify
+expect 0 '"verified": true' '' run nsa --problem dtype=f64,h=1,t=33,d=8,block=4,blocks=2,window=5 --verify --json
+expect 2 '' "problem: unknown name 'q'; nsa knows dtype, h, h_kv, d, d_v, t, seqs, block, blocks, window" run nsa --problem q=7
+expect 2 '' "problem: t: expected a number from 1 to 1048576, given '0'" run nsa --problem t=0
+expect 2 '' 'nsa: h: expected a multiple of h_kv, 2, given 3' run nsa --problem h=3,h_kv=2
+expect 2 '' 'run nsa: --set is of a single spec' run nsa --set window=3
+expect 2 '' '--verify would take the host device too long' run nsa --problem t=100000 --verify
 expect 2 '' "'part_o': expected 'part_rows' beside it" run sinks --problem $small,part_o=f32
 expect 2 '' '--output o: the problem leaves it out' run sinks --problem $small,part_o=f32,part_rows=f32 --output o=o.npy
 expect 2 '' 'this spec has no combine pass: it puts parts of rows of attention together, and this is rowwise' run rms_norm --pass combine
