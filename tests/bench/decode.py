@@ -5,7 +5,8 @@
 
 bf16, heads 32/8, d 128, K and V [b, h_kv, kv, d]. Bytes are those of live K and V, once. Several sets of K and V take turns, so that
 none is in L2 when its turn comes. Rows of lists (`used`) have half of the buffer's keys in use; `pages16` and `pages64` have pages of so
-many keys, [pages, h_kv, page, d], in random order. o is checked against a formula in
+many keys, [pages, h_kv, page, d], in random order; `packed64` is that with the queries of all sequences one behind the other, and
+`packed` has keys so, too. o is checked against a formula in
 float64. Needs the GPU and torch (77: not here).
 """
 
@@ -31,7 +32,7 @@ COLD_BYTES = 1 << 29  # of all sets: ten times the L2 of an H100
 ERROR_BOUND = 1e-2
 SHAPES = {"B1": (1, 32768), "B8": (8, 16384), "B16": (16, 8192), "B64": (64, 4096)}
 SPECS = {"plain": "causal", "softcap": "softcap", "alibi": "alibi", "window": "sliding_window", "sinks": "sinks", "used": "causal",
-         "pages16": "causal", "pages64": "causal"}
+         "pages16": "causal", "pages64": "causal", "packed64": "causal", "packed": "causal"}
 
 
 class Problem:
@@ -45,13 +46,20 @@ class Problem:
         one = self.b * H_KV * self.kv * D * 4
         self.sets = [tuple(normal(self.b, H_KV, self.kv, D).bfloat16() for _ in range(2)) for _ in range(max(2, COLD_BYTES // one))]
         self.o = torch.empty_like(self.q)
+        self.q_given = self.q
         self.more = {}
         if name == "window":
             self.more["window"] = WINDOW
         if name == "sinks":
             self.more["sink"] = normal(H)
-        if name.startswith("pages"):
-            self.lay_pages(int(name[len("pages"):]), generator)
+        self.whole = self.sets[0]
+        if name.startswith("pages") or name == "packed64":
+            self.lay_pages(int(name[-2:]), generator)
+        if name.startswith("packed"):
+            self.pack_queries()
+        if name == "packed":
+            self.more["cu_kv"] = self.places(self.kv)
+            self.sets = [tuple(self.pack(x) for x in pair) for pair in self.sets]
         if name == "used":
             self.more["used_kv"] = torch.full((self.b,), self.kv // 2, dtype=torch.int32, device="cuda")
 
@@ -66,8 +74,19 @@ class Problem:
             out = torch.empty_like(pages)
             out[order] = pages
             return out
-        self.whole = self.sets[0]
         self.sets = [tuple(pool(x) for x in pair) for pair in self.sets]
+
+    @staticmethod
+    def pack(x):
+        """[b, heads, n, d] as [1, heads, b n, d]."""
+        return x.permute(1, 0, 2, 3).reshape(1, x.shape[1], -1, D).contiguous()
+
+    def places(self, tokens):
+        return torch.arange(0, (self.b + 1) * tokens, tokens, dtype=torch.int32, device="cuda")
+
+    def pack_queries(self):
+        self.more["cu_q"] = self.places(self.queries)
+        self.q_given, self.o = self.pack(self.q), self.pack(self.o)
 
     def live_keys(self):
         return min(WINDOW, self.kv) if self.name == "window" else self.kv // 2 if self.name == "used" else self.kv
@@ -77,8 +96,7 @@ class Problem:
 
     def expected(self):
         """o of the last query, float64, of the first set."""
-        whole = self.whole if self.name.startswith("pages") else self.sets[0]
-        k, v = (x[:, :, :self.kv // 2 if self.name == "used" else self.kv].double() for x in whole)
+        k, v = (x[:, :, :self.kv // 2 if self.name == "used" else self.kv].double() for x in self.whole)
         q = self.q[:, :, -1].double().view(self.b, H_KV, H // H_KV, D)
         s = torch.einsum("bgrd,bgkd->bgrk", q, k) * D ** -0.5
         n = s.shape[-1]
@@ -99,7 +117,8 @@ class Problem:
 
     def error(self):
         want = self.expected()
-        return float((self.o[:, :, -1].double() - want).norm() / want.norm())
+        o = self.o if self.o.shape[0] == self.b else self.o.view(H, self.b, self.queries, D).permute(1, 0, 2, 3)
+        return float((o[:, :, -1].double() - want).norm() / want.norm())
 
 
 def in_turn(calls):
@@ -131,7 +150,7 @@ class Bench:
 
     def row(self, name, shape, queries):
         problem = Problem(name, SHAPES[shape], queries)
-        calls = [self.ctx.call(SPECS[name], q=problem.q, k=k, v=v, o=problem.o, **problem.more) for k, v in problem.sets]
+        calls = [self.ctx.call(SPECS[name], q=problem.q_given, k=k, v=v, o=problem.o, **problem.more) for k, v in problem.sets]
         calls[0]()
         torch.cuda.synchronize()
         error = problem.error()

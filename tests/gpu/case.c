@@ -6,6 +6,7 @@
  * values out in memory, launches twice, and every element, every byte of padding and the two results are
  * compared.
  */
+#include "forms.h"
 #include "maps.h"
 
 #include <inttypes.h>
@@ -205,6 +206,10 @@ void case_name(const struct test_case *c, char *out, size_t size)
                                                 : " backward";
     if (c->map) {
         map_name(c, pass, out, size);
+        return;
+    }
+    if (c->forms) {
+        forms_name(c, out, size);
         return;
     }
     if (c->spec->rowwise) {
@@ -494,6 +499,10 @@ void case_check(const struct bench *bench, const struct test_case *c, struct tal
 {
     if (c->map) {
         (c->map->spec->list ? list_check : map_check)(bench, c, tally);
+        return;
+    }
+    if (c->forms) {
+        forms_check(bench, c, tally);
         return;
     }
     struct case_data data;

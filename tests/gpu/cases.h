@@ -118,11 +118,13 @@ struct case_run {
     enum layout layout;
 };
 
-struct map_case; /* maps.h */
+struct map_case;  /* maps.h */
+struct form_case; /* forms.c */
 
 struct test_case {
-    const struct spec_row *spec; /* NULL where it is element-wise */
-    const struct map_case *map;  /* element-wise: what takes the place of spec and dim */
+    const struct spec_row *spec;   /* NULL where it is element-wise */
+    const struct map_case *map;    /* element-wise: what takes the place of spec and dim */
+    const struct form_case *forms; /* the same, of attention in several forms of a call */
     lathe_pass pass;
     bool deterministic; /* backward: the same bits from both launches */
     int64_t dim[DIM_COUNT];

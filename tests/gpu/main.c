@@ -115,7 +115,7 @@ static bool wanted(const struct options *options, const char *group)
 static bool sees_faults(const char *group)
 {
     return !strstr(group, "elementwise") && !strstr(group, "lists") && !strstr(group, "packed") &&
-           !strstr(group, "linear");
+           !strstr(group, "linear") && !strstr(group, "forms");
 }
 
 static void run_groups(const struct bench *bench, const struct request *request, struct totals *totals)

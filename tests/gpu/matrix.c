@@ -5,19 +5,44 @@
  * (bf16 and f16) take turns over the layouts, so that every spec meets many of them in both dtypes
  * while a reference, which is the slow part, is computed once. `quick` keeps a part of each group.
  */
+#include "forms.h"
 #include "maps.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define GRAD "grad_"
-const char *const matrix_groups[] = {
-    "lengths",      "unequal",      "heads",        "dims",         "layouts",
-    "f32",          "mla",          "data",         "masks",        GRAD "masks",
-    "q_start",      "rowwise",      "linear",       GRAD "linear",  GRAD "lengths",
-    GRAD "unequal", GRAD "heads",   GRAD "dims",    GRAD "layouts", GRAD "f32",
-    GRAD "data",    GRAD "q_start", GRAD "rowwise", "elementwise",  GRAD "elementwise",
-    "lists",        "packed",       "odd",          GRAD "odd",     NULL};
+const char *const matrix_groups[] = {"lengths",
+                                     "unequal",
+                                     "heads",
+                                     "dims",
+                                     "layouts",
+                                     "f32",
+                                     "mla",
+                                     "data",
+                                     "masks",
+                                     GRAD "masks",
+                                     "q_start",
+                                     "rowwise",
+                                     "linear",
+                                     GRAD "linear",
+                                     GRAD "lengths",
+                                     GRAD "unequal",
+                                     GRAD "heads",
+                                     GRAD "dims",
+                                     GRAD "layouts",
+                                     GRAD "f32",
+                                     GRAD "data",
+                                     GRAD "q_start",
+                                     GRAD "rowwise",
+                                     "elementwise",
+                                     GRAD "elementwise",
+                                     "lists",
+                                     "forms",
+                                     "packed",
+                                     "odd",
+                                     GRAD "odd",
+                                     NULL};
 
 struct test_case *case_add(struct case_list *list, const struct test_case *c)
 {
@@ -443,6 +468,7 @@ void cases_of_group(struct case_list *list, const char *group, bool quick, bool 
     }
     cases_of_maps(list, backward ? group + strlen(GRAD) : group, backward ? LATHE_BACKWARD : LATHE_FORWARD,
                   quick || dry);
+    cases_of_forms(list, group, quick);
     if (dry)
         shorten(list);
 }
