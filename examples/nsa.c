@@ -64,7 +64,7 @@ int main(void)
                                .lengths = host ? shorter : longer,
                                .dtype = dtype,
                                .backward = 1};
-    const size_t tokens = (size_t)(s.lengths[0] + s.lengths[1]);
+    const size_t tokens = (size_t)s.lengths[0] + (size_t)s.lengths[1];
     const size_t q = tokens * (size_t)(s.h * s.d);
     const size_t k = tokens * (size_t)(s.h_kv * s.d);
     const size_t v = tokens * (size_t)(s.h_kv * s.d_v);

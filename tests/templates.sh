@@ -218,6 +218,7 @@ mla_files() {
     gen ../tests/emulate/specs/second_pair dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512 sm_90a attention_mla
     gen ../tests/emulate/specs/second_pair dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512,page=64,used_kv=i32 sm_80 attention_mla
     gen ../tests/emulate/specs/second_pair dtype=f16,h=16,q=4096,d=128,d2=64,d_v=128 sm_80 attention_fwd_sm80
+    gen ../tests/emulate/specs/second_pair dtype=bf16,h=128,h_kv=1,q=256,kv=8192,d=512,d2=64,d_v=512,seqs=64,page=64,cu_q=i32 sm_90a attention_mla
     gen ../tests/emulate/specs/second_pair dtype=bf16,h=16,q=4096,d=128,d2=64,d_v=128 sm_90a attention_fwd_sm90
     gen ../tests/emulate/specs/second_pair dtype=bf16,h=16,q=4096,d=512,d2=64,d_v=512 sm_80 attention_bwd_slices backward
     gen causal dtype=bf16,h=16,q=4096,d=100 sm_80 attention_bwd_sm80 backward

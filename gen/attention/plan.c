@@ -223,7 +223,8 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why)
                      given_lists(r), name[m],
                      r->problem->paged ? "; or keep keys and values in pages as the mods have made them"
                                        : "");
-        else if (arg >= 0 && arg_in(r->problem->unaligned, arg))
+        else if (arg >= 0 && arg_in(r->problem->unaligned, arg) &&
+                 !(r->ir->qk2 && m <= MOD_KEY)) /* else copied with the second pair */
             snprintf(why, REASON_BYTES,
                      "%s, and rows of %s do not start at multiples of 16 bytes; align them", given_lists(r),
                      name[m]);
@@ -273,10 +274,11 @@ static bool pair_fits(const struct kernel_request *r, struct plan *plan, char *w
         snprintf(why, REASON_BYTES,
                  "a head dim is no multiple of %d, beside q2 and k2; the host device takes it",
                  ATTENTION_DIM_STEP);
-    else if (plan->attention.d2 == 0 && attention_has_sequences(r))
-        snprintf(why, REASON_BYTES,
-                 "q2 and k2 would be copied behind q and k, which packed sequences, keys in use and pages do "
-                 "not go with; attention_mla reads them where their rows are aligned");
+    else if (plan->attention.d2 == 0 && r->problem->paged)
+        snprintf(
+            why, REASON_BYTES,
+            "q2 and k2 would be copied behind q and k, which keys in pages do not go with; attention_mla "
+            "reads them where their rows are aligned");
     else
         return true;
     return false;

@@ -44,11 +44,12 @@ static bool is_needed(const struct kernel_request *r, char *why)
         d > MAX_DIM || (dv > MAX_DIM && (!plan_for_hopper(r->device) || attention_has_sequences(r)));
     const bool asked = strstr(r->device->template_name, "attention_mla") != NULL;
     const bool decodes = r->ir->qk2 && (lathe__lengths(r->problem) & LENGTHS_FEW_QUERIES) != 0;
-    if (!wide && !r->ir->v_is_k && !decodes && !asked)
+    const bool cached = r->ir->qk2 && (r->problem->paged || problem_has_named(r->sig, r->problem, "used_kv"));
+    if (!wide && !r->ir->v_is_k && !decodes && !cached && !asked)
         snprintf(why, REASON_BYTES,
-                 "it is for head dims beyond %d, for specs whose v is \"k\", and for few queries beside q2 "
-                 "and k2; other "
-                 "templates are for narrower ones",
+                 "it is for head dims beyond %d, for specs whose v is \"k\", and beside q2 and k2 for few "
+                 "queries and "
+                 "for keys of a cache; other templates are for narrower ones",
                  MAX_DIM);
     else if (!r->attention->parts)
         snprintf(why, REASON_BYTES,

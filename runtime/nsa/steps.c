@@ -108,7 +108,7 @@ static void branch(struct nsa_call *c, const struct lathe_nsa *n, const lathe_ns
 {
     const bool means = of == COMPRESSED;
     const int64_t keys = means ? n->chunks : n->tokens;
-    const int which = of == COMPRESSED ? 0 : of == SELECTED ? 1 : 2;
+    const unsigned which = of == COMPRESSED ? 0 : of == SELECTED ? 1 : 2;
     add_queries(c, "q", n, t->q);
     add_heads(c, "k", means ? in_workspace(n, K_MEAN) : t->k, n->s.dtype, keys, n->s.h_kv, n->s.d);
     add_heads(c, "v", means ? in_workspace(n, V_MEAN) : t->v, n->s.dtype, keys, n->s.h_kv, n->s.d_v);
@@ -128,7 +128,7 @@ static void branch_back(struct nsa_call *c, const struct lathe_nsa *n, const lat
 {
     const bool means = of == COMPRESSED;
     const int64_t keys = means ? n->chunks : n->tokens;
-    const int which = of == COMPRESSED ? 0 : of == SELECTED ? 1 : 2;
+    const unsigned which = of == COMPRESSED ? 0 : of == SELECTED ? 1 : 2;
     branch(c, n, t, of);
     add_outputs(c, "do", n, in_workspace(n, DO_CMP + which));
     add_queries(c, "dq", n, in_workspace(n, DQ_CMP + which));
@@ -178,7 +178,7 @@ static void gates(struct nsa_call *c, const struct lathe_nsa *n, const lathe_nsa
     void *const gate_back[] = {t->dg_cmp, t->dg_slc, t->dg_swa};
     const int64_t shape[3] = {1, n->s.h, n->tokens};
     const int64_t stride[3] = {n->s.h * n->tokens, 1, n->s.h};
-    for (int i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         add_outputs(c, o[i], n, in_workspace(n, O_CMP + i));
         add(c, g[i], gate[i], n->s.dtype, 3, shape, stride);
         if (backward) {

@@ -335,6 +335,54 @@ static void add_pairs_backward(struct case_list *list)
     }
 }
 
+/* Packed queries beside a second pair, keys of a cache, and both: copied but for pages. */
+static void add_packed_pairs(struct case_list *list)
+{
+    static const struct inline_spec SPEC[] = {
+        {"pair", SPEC_second_pair}, {"pair_apart", "return attention { qk2 = true, mask_mod = causal }\n"}};
+    static const struct {
+        const char *template_name, *without;
+        int seqs, q, kv;
+    } SHAPE[] = {{"attention_fwd_sm80", " used_kv ", 7, 120, 130},
+                 {"attention_fwd_sm80", " cu_kv used_kv ", 9, 90, 90},
+                 {"attention_fwd_sm80", " cu_q cu_kv ", 3, 40, 100},
+                 {"attention_bwd_sm80", " used_kv ", 7, 120, 130},
+                 {"attention_bwd_sm80", " cu_kv dq2 ", 9, 90, 90},
+                 {"attention_bwd_sm80", " o lse used_kv ", 4, 70, 100},
+                 {"attention_bwd_sm80", " cu_q cu_kv dk ", 3, 40, 100}};
+    for (int i = 0; i < COUNT(SPEC); i++)
+        for (int k = 0; k < 2; k++) {
+            struct test_case c =
+                case_of_attention("second_pair", SPEC[i].name, SPEC[i].text, k ? LATHE_F16 : LATHE_BF16,
+                                  k ? 96 : 512, k ? 64 : 512, k ? 80 : 90);
+            c.dim[SYM_D2] = k ? 32 : 64;
+            add_packed(list, c, k == i);
+            if (k)
+                add_packed(list, c, k != i);
+        }
+    for (int i = 0; i < COUNT(SHAPE); i++) {
+        const bool backward = strstr(SHAPE[i].template_name, "_bwd_") != NULL;
+        struct test_case c =
+            case_of_attention(backward ? "second_pair_back" : "second_pair", SPEC[1].name, SPEC[1].text,
+                              i % 3 == 2 ? LATHE_F32
+                              : i % 3    ? LATHE_F16
+                                         : LATHE_BF16,
+                              48, 40, 80);
+        c.pass = backward ? LATHE_BACKWARD : LATHE_FORWARD;
+        c.template_name = SHAPE[i].template_name;
+        c.without = SHAPE[i].without;
+        c.dim[SYM_D2] = 16;
+        c.dim[SYM_SEQS] = SHAPE[i].seqs;
+        c.dim[SYM_B] = strstr(c.without, "cu_q") ? SHAPE[i].seqs : 1;
+        c.dim[SYM_H] = 4;
+        c.dim[SYM_H_KV] = 2;
+        c.dim[SYM_Q] = SHAPE[i].q;
+        c.dim[SYM_KV] = SHAPE[i].kv;
+        c.layout = i % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED;
+        case_add(list, &c);
+    }
+}
+
 void group_mla(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -376,4 +424,5 @@ void group_mla(struct case_list *list, bool full)
                        case_of_attention(pages ? "mla_paged" : "decode_varlen", SPECS[i].name, SPECS[i].text,
                                          LATHE_BF16, 144, 128, 90),
                        pages);
+    add_packed_pairs(list);
 }

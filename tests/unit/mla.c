@@ -286,9 +286,38 @@ TEST(a_second_pair_is_read_where_keys_are_cut_and_copied_elsewhere)
              LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "attention_fwd_sm90: ");
     CHECK_HAS(err.text, "attention_fwd_sm80: a head dim is no multiple of 8");
-    CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=16,q=64,d=128,d2=64,used_kv=i32", &plan, &err),
+}
+
+TEST(a_second_pair_of_a_cache_is_read_and_that_of_packed_sequences_copied)
+{
+    static const char APART[] = "return attention { qk2 = true, mask_mod = causal }";
+    static const struct {
+        lathe_pass pass;
+        const char *line, *template_name;
+        int d2;
+    } GIVEN[] = {
+        {LATHE_FORWARD, "dtype=bf16,b=2,h=16,q=64,kv=4096,d=128,d2=64,used_kv=i32", "attention_mla", 64},
+        {LATHE_FORWARD, "dtype=bf16,b=2,h=16,q=64,kv=4096,d=128,d2=64,page=64", "attention_mla", 64},
+        {LATHE_FORWARD, "dtype=bf16,h=16,q=900,kv=4096,d=128,d2=64,seqs=4,page=64,cu_q=i32", "attention_mla",
+         64},
+        {LATHE_FORWARD, "dtype=bf16,h=16,q=4096,d=128,d2=64,seqs=4", "attention_fwd_sm80", 0},
+        {LATHE_FORWARD, "dtype=f32,b=2,h=16,q=64,kv=4096,d=128,d2=64,used_kv=i32", "attention_fwd_sm80", 0},
+        {LATHE_BACKWARD, "dtype=bf16,h=16,q=4096,d=128,d2=64,seqs=4", "attention_bwd_sm80", 0},
+    };
+    struct plan plan;
+    lathe_error err;
+    for (size_t i = 0; i < sizeof GIVEN / sizeof *GIVEN; i++) {
+        CHECK_EQ(asked(APART, GIVEN[i].pass, &H100, GIVEN[i].line, &plan, &err), LATHE_OK);
+        CHECK_STR(err.text, "");
+        CHECK_STR(plan.row->name, GIVEN[i].template_name);
+        CHECK_EQ(plan.attention.d2, GIVEN[i].d2);
+    }
+    CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=f32,b=2,h=16,q=64,kv=4096,d=128,d2=64,page=64", &plan,
+                   &err),
              LATHE_UNSUPPORTED);
-    CHECK_HAS(err.text, "attention_fwd_sm80: q2 and k2 would be copied behind q and k");
+    CHECK_HAS(
+        err.text,
+        "attention_fwd_sm80: q2 and k2 would be copied behind q and k, which keys in pages do not go with");
 }
 
 TEST(gradients_of_a_second_pair_have_a_kernel_on_every_gpu)

@@ -176,6 +176,7 @@ static void draw_all(void)
 }
 
 /* The blocks of o are left in `blocks`, or taken from there. */
+// NOLINTNEXTLINE(readability-non-const-parameter): they are written to
 static lathe_nsa *run(lathe_ctx *ctx, double *o, int32_t *blocks, bool given)
 {
     const lathe_nsa_sizes s = sizes(1);
@@ -197,7 +198,9 @@ static lathe_nsa *run(lathe_ctx *ctx, double *o, int32_t *blocks, bool given)
 
 TEST_TIMEOUT(o_and_gradients_are_those_of_plain_c, 120)
 {
-    static double o[MOST], wanted[MOST], moved[MOST];
+    static double o[MOST];
+    static double wanted[MOST];
+    static double moved[MOST];
     const double small = 1e-4;
     lathe_ctx *ctx = host();
     draw_all();
@@ -220,7 +223,9 @@ TEST_TIMEOUT(o_and_gradients_are_those_of_plain_c, 120)
 
 TEST_TIMEOUT(blocks_that_are_given_are_read_and_not_chosen, 120)
 {
-    static double o[MOST], again[MOST], kept[H_KV * D * TOKENS];
+    static double o[MOST];
+    static double again[MOST];
+    static double kept[H_KV * D * TOKENS];
     static int32_t blocks[H_KV * TOKENS * BLOCKS];
     lathe_ctx *ctx = host();
     draw_all();
