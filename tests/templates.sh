@@ -129,6 +129,7 @@ every_stub() {
         templates/attention/backward/sm90.cuh) stub=templates/stub/backward_sm90 archs=sm_90a spills=64 ;; # see below
         templates/attention/backward/wide_sm90.cuh) stub=templates/stub/backward_wide_sm90 archs=sm_90a spills=120 ;; # learned slopes, in pairs
         templates/attention/backward/slices.cuh) stub=templates/stub/backward_slices ;;
+        templates/attention/backward/selected*.cuh) stub=templates/stub/backward_selected spills=16 ;; # a word or two beside dk' and dv'
         templates/attention/backward/* | templates/heads/zero_and_sum.cuh) stub=templates/stub/backward ;;
         templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked_bwd archs=sm_90a ;;
         templates/linear/backward/additive*.cuh | templates/linear/backward/products.cuh) stub=templates/stub/linear_additive_bwd spills=96 ;; # held to 512 threads on an SM
@@ -192,6 +193,9 @@ selected_files() {
         [ $dims != d=256 ] || spills=64 # as above
         gen nsa_selected dtype=bf16,h=64,h_kv=4,q=4096,$dims sm_80 attention_selected
         gen nsa_selected dtype=f16,h=64,h_kv=4,q=4096,$dims,cu_q=i32,cu_kv=i32 sm_90a attention_selected
+        spills=16 # as of its stub
+        gen nsa_selected dtype=bf16,h=64,h_kv=4,q=4096,$dims sm_90a attention_bwd_selected backward
+        gen nsa_selected dtype=f16,h=64,h_kv=4,q=4096,$dims sm_80 attention_bwd_selected backward
     done
 }
 

@@ -20,7 +20,8 @@ struct recipe {
     struct place sums[MAX_STATE];  /* of rows */
     int rows;                      /* buffers; -1: none */
     int order;
-    int map;
+    int map;    /* or ends of lists, */
+    int tokens; /* which have these */
     int pieces;
     int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
     int rows_floats;

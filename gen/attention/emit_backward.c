@@ -377,7 +377,9 @@ void emit_backward_config(struct text_buf *t, const struct emitter *e, const str
              yes(gradient_in_floats(e, plan, MOD_VALUE)));
     text_add(t,
              "constexpr bool DETERMINISTIC = %s, BACK_DQ_STORED = %s;\nconstexpr int BACK_PIECES = "
-             "%d;\nconstexpr bool BACK_PAIRED = %s;\n",
-             yes(e->problem->deterministic), yes(b->dq_stored), b->pieces, yes(b->paired));
+             "%d;\nconstexpr bool BACK_PAIRED = %s, BACK_BY_ROWS = %s;\n",
+             yes(e->problem->deterministic), yes(b->dq_stored), b->pieces, yes(b->paired), yes(b->selected));
+    if (b->selected)
+        text_add(t, "constexpr int BACK_BLOCKS = %d;\n", b->blocks);
     text_add(t, "} // namespace cfg\n");
 }

@@ -18,6 +18,9 @@ enum { /* of the templates that they are named after */
        BACK_PRE_THREADS = 256,
        BACK_PRE_ROWS = 64,
        EXACT_SUM_BYTES = 48,
+       LIST_RANGE = 1024,
+       LIST_THREADS = 1024,
+       LIST_WORD_BYTES = 4,
        LOADER_THREADS = 128,
        MOST_PIECES = 16,
        SUMS_THREADS = 128,
@@ -51,7 +54,8 @@ bool gradient_wanted(const struct emitter *e, enum mod which)
 
 bool gradient_in_floats(const struct emitter *e, const struct plan *plan, enum mod which)
 {
-    return e->w->mod[which].n_stages > 0 || plan->attention.back.slices || is_odd_row(e, (int)which);
+    const struct back_plan *back = &plan->attention.back;
+    return e->w->mod[which].n_stages > 0 || back->slices || back->selected || is_odd_row(e, (int)which);
 }
 
 bool back_mod_runs(const struct emitter *e, const struct plan *plan, enum mod which)
@@ -100,7 +104,7 @@ static void place_gradients(struct recipe *r)
         } else if (gradient_in_floats(e, r->plan, (enum mod)t)) {
             r->grad[t].dim = r->forward.inner[t].dim;
             emit_place_in_workspace(&r->grad[t], 4, e, r->out);
-            r->out->buffer[r->grad[t].buffer].zero = plan->slices;
+            r->out->buffer[r->grad[t].buffer].zero = plan->slices || plan->selected;
         }
     }
 }
@@ -379,6 +383,35 @@ static void enter_main(struct params *p, const struct recipe *r)
     emit_enter_end(e);
 }
 
+/* attention/backward/selected_lists.cuh: of each range of tokens a word for each block of keys, and the
+ * lists. */
+static void add_lists(struct recipe *r)
+{
+    struct emitter *e = r->a.e;
+    const struct selected_blocks *of = &e->w->selected;
+    struct params p;
+    struct product ranges = product_of(1);
+    product_times(&ranges, SYM_B, 1);
+    product_times(&ranges, SYM_H_KV, 1);
+    product_times(&ranges, SYM_Q, LIST_RANGE);
+    struct product ends = ranges;
+    product_times(&ends, SYM_KV, of->keys);
+    ends.scale *= LIST_WORD_BYTES;
+    struct product tokens = ranges;
+    tokens.scale *= (int64_t)LIST_WORD_BYTES * LIST_RANGE * of->n;
+    r->map = add_buffer(r->out, e, ends);
+    r->tokens = add_buffer(r->out, e, tokens);
+    struct launch *launch = add_launch(r->out, e, "bwd_lists", LIST_THREADS);
+    launch->grid = ranges;
+    launch->kept = true;
+    params_open(&p, e->out, launch, "list_params");
+    params_pointer(&p, "unsigned", "ends", PARAM_WORK_DATA, r->map);
+    params_pointer(&p, "unsigned", "tokens", PARAM_WORK_DATA, r->tokens);
+    params_sizes(&p);
+    params_inputs(&p, e, "x");
+    params_close(&p, "list_params");
+}
+
 static void add_main(struct recipe *r)
 {
     static const char *const in[] = {"q", "k", "v"};
@@ -392,6 +425,8 @@ static void add_main(struct recipe *r)
     const int pair = plan->paired ? 2 : 1;
     launch->grid = product_of((plan->pieces > 0 ? MOST_PIECES : 1) * pair);
     emit_times_tiles(&launch->grid, e, SYM_H_KV, SYM_KV, pair * plan->bn);
+    if (plan->selected)
+        product_times(&launch->grid, SYM_Q, LIST_RANGE);
     launch->grid_limit = plan->thread_blocks;
     launch->cluster = plan->paired ? 2 : 0;
     params_open(&p, e->out, launch, "back_params");
@@ -417,6 +452,8 @@ static void add_main(struct recipe *r)
         emit_place_strides(&p, out[t], &r->grad[t]);
     emit_call_sizes(&p, e);
     optional_pointer(&p, "const unsigned char", "map", r->map);
+    if (plan->selected)
+        optional_pointer(&p, "const unsigned", "tokens", r->tokens);
     optional_pointer(&p, "unsigned", "order", r->order);
     if (plan->wgmma)
         optional_pointer(&p, "float", "pieces", r->pieces);
@@ -532,6 +569,7 @@ void emit_backward_launches(struct emitter *e, const struct tile_map *map, const
                        .rows = -1,
                        .order = -1,
                        .map = -1,
+                       .tokens = -1,
                        .pieces = -1,
                        .rows_floats = rows};
     struct place dout;
@@ -552,6 +590,8 @@ void emit_backward_launches(struct emitter *e, const struct tile_map *map, const
                     pre_copies(&r));
     if (map->needed)
         r.map = add_back_map(&r.a, &plan->attention.back, out, r.declared_map ? &r.none : e->out);
+    if (plan->attention.back.selected)
+        add_lists(&r);
     add_main(&r);
     add_after(&r);
     text_fail_with(e->out, &r.none);

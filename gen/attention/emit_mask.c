@@ -30,9 +30,8 @@ void find_map(struct attention *a, const struct plan *plan)
     struct ir *w = a->e->w;
     const bool back = a->e->back != NULL;
     /* Tiles of sequences, and of parts of rows, are judged one by one. */
-    a->selected = plan->attention.selected;
-    a->map.needed =
-        tile_map_wanted(w) && !has_sequences(a->e) && !plan->attention.parts && !plan->attention.selected;
+    a->selected = back ? plan->attention.back.selected : plan->attention.selected;
+    a->map.needed = tile_map_wanted(w) && !has_sequences(a->e) && !plan->attention.parts && !a->selected;
     a->map.ranges = a->map.needed && tile_map_of_ranges(w) && plan->attention.tma && !back;
     a->map.look_heads =
         a->map.needed ? tile_map_look_heads(w, a->e->problem,
@@ -136,12 +135,12 @@ static void emit_end(struct attention *a, const char *head, int root)
     text_add(a->e->out, "    }\n");
 }
 
-/* Where classes lie within blocks, the forward kernel never asks about a pair; kernels of the backward pass
-   may do so without a class at hand. */
+/* Where classes lie within blocks, or rows have lists, the forward kernel never asks about a pair; kernels of
+   the backward pass may do so without a class or a list at hand. */
 static void emit_key_interval(struct attention *a)
 {
     const struct ir *w = a->e->w;
-    const bool scattered = w->keys_left.n_roots > 0 && (!a->map.blocks || a->e->back) && !a->selected;
+    const bool scattered = w->keys_left.n_roots > 0 && ((!a->map.blocks && !a->selected) || a->e->back);
     emit_end(a, "int first_key(" AT_PAIR ", const row &r)", w->key_interval.root[0]);
     emit_end(a, "int last_key(" AT_PAIR ", const row &r)", w->key_interval.root[1]);
     text_add(a->e->out, "    static constexpr bool SCATTERED = %s;\n", yes(scattered));

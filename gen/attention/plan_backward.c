@@ -74,8 +74,7 @@ static bool tile_fits(const struct kernel_request *r, const struct back_tile *t,
            out->smem_bytes <= r->device->smem_bytes;
 }
 
-/* Asked for by name, or past those that `lathe tune` has seen. */
-static bool is_wanted(const struct kernel_request *r, struct plan *plan)
+bool plan_back_tile_is_wanted(const struct kernel_request *r, struct plan *plan)
 {
     const struct back_plan *t = &plan->attention.back;
     snprintf(plan->tile, sizeof plan->tile, "%dx%dw%dp%ds%d%s", t->bm, t->bn, t->warps, t->split, t->stages,
@@ -92,7 +91,7 @@ static bool take_first(const struct kernel_request *r, const struct pair_needs *
                        const struct back_tile *tiles, size_t n, struct plan *plan)
 {
     for (size_t i = 0; i < n; i++)
-        if (tile_fits(r, &tiles[i], pair, &plan->attention.back) && is_wanted(r, plan))
+        if (tile_fits(r, &tiles[i], pair, &plan->attention.back) && plan_back_tile_is_wanted(r, plan))
             return true;
     return false;
 }
@@ -169,7 +168,7 @@ static bool take_hopper_tile(const struct kernel_request *r, const struct pair_n
         plan->attention.back.smem_bytes =
             hopper_smem(&plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
         if (d <= 128 && dv <= 128 && plan->attention.back.smem_bytes <= r->device->smem_bytes &&
-            is_wanted(r, plan))
+            plan_back_tile_is_wanted(r, plan))
             return true;
     }
     return false;
@@ -194,7 +193,7 @@ static bool take_wide_tile(const struct kernel_request *r, const struct pair_nee
         plan->attention.back.smem_bytes =
             wide_smem(&plan->attention.back, tile_rows_bytes(&plan->attention.back, pair), pair->diag);
         plan_take_tables(pair, BACK_SMEM_LIMIT - plan->attention.back.smem_bytes, &plan->attention.back);
-        if (plan->attention.back.smem_bytes <= r->device->smem_bytes && is_wanted(r, plan))
+        if (plan->attention.back.smem_bytes <= r->device->smem_bytes && plan_back_tile_is_wanted(r, plan))
             return true;
     }
     return false;
@@ -241,9 +240,9 @@ static bool plan_own_values(const struct kernel_request *r, char *why)
     return false;
 }
 
-static bool plan_with(const struct kernel_request *r, struct plan *plan, char *why,
-                      bool (*take)(const struct kernel_request *r, const struct pair_needs *pair,
-                                   struct plan *plan))
+bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why,
+                    bool (*take)(const struct kernel_request *r, const struct pair_needs *pair,
+                                 struct plan *plan))
 {
     const struct attention_kernel *k = r->attention;
     if (!plan_gradients_exist(r, why) || !plan_forward(r, plan, why))
@@ -297,7 +296,8 @@ static const char TAKES_F32[] = "attention_bwd_sm80 takes f32 too";
 
 bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return plan_own_values(r, why) && plan_sequences_back(r, why) && plan_with(r, plan, why, take_back_tile);
+    return plan_own_values(r, why) && plan_sequences_back(r, why) &&
+           plan_back_with(r, plan, why, take_back_tile);
 }
 
 bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why)
@@ -308,11 +308,13 @@ bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, 
         return false;
     }
     return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_own_values(r, why) &&
-           plan_no_sequences(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_hopper_tile);
+           plan_no_sequences(r, why) && plan_tma_takes(r, why) &&
+           plan_back_with(r, plan, why, take_hopper_tile);
 }
 
 bool plan_attention_bwd_wide(const struct kernel_request *r, struct plan *plan, char *why)
 {
     return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_own_values(r, why) &&
-           plan_no_sequences(r, why) && plan_tma_takes(r, why) && plan_with(r, plan, why, take_wide_tile);
+           plan_no_sequences(r, why) && plan_tma_takes(r, why) &&
+           plan_back_with(r, plan, why, take_wide_tile);
 }

@@ -101,6 +101,8 @@ bool attention_asks_keys(const struct problem *problem, const struct device *dev
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why);
 /* attention/plan_selected.c */
 bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, char *why);
+/* attention/plan_selected_bwd.c */
+bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *plan, char *why);
 /* attention/plan_decode.c: attention_decode; and plan_lengths of pipeline/pick.h. */
 bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, char *why);
 /* attention/plan_combine.c */

@@ -36,14 +36,18 @@ static const struct inline_spec SPECS[] = {
                "  output_mod = function(o) return o + 0.5 end }\n"},
 };
 
+static const char TWO_PAIRS[] = CHOICE(
+    "4", "64") "return attention { inputs = { near = near }, mask_mod = both(causal, chosen), qk2 = true }\n";
+
 static const struct {
     int b, h, h_kv, q, kv;
-} SHAPES[] = {{1, 16, 1, 9, 300},  {2, 4, 2, 33, 130}, {1, 5, 5, 17, 17},
-              {1, 34, 2, 5, 1030}, {2, 32, 1, 3, 63},  {1, 2, 1, 70, 40}};
+} SHAPES[] = {{1, 16, 1, 9, 300}, {2, 4, 2, 33, 130}, {1, 5, 5, 17, 17},  {1, 34, 2, 5, 1030},
+              {2, 32, 1, 3, 63},  {1, 2, 1, 70, 40},  {1, 2, 2, 1030, 40}};
+enum { FEW = 6 }; /* of them: the others are for more queries than a list of the backward pass has */
 
 static void add(struct case_list *list, struct test_case c, int shape)
 {
-    c.template_name = "attention_selected";
+    c.template_name = c.pass == LATHE_BACKWARD ? "attention_bwd_selected" : "attention_selected";
     c.dim[SYM_B] = SHAPES[shape].b;
     c.dim[SYM_H] = SHAPES[shape].h;
     c.dim[SYM_H_KV] = SHAPES[shape].h_kv;
@@ -69,7 +73,7 @@ static void add_dims(struct case_list *list)
             add(list,
                 of("selected", k ? 2 : -1, i % 2 == k ? LATHE_F16 : LATHE_BF16, DIMS[i][0], DIMS[i][1],
                    SM[(i + k) % 3]),
-                (i + 2 * k) % COUNT(SHAPES));
+                (i + 2 * k) % FEW);
 }
 
 /* Packed; of batches the first keys alone; in pages. */
@@ -117,17 +121,53 @@ static void add_as_parts(struct case_list *list)
     for (int i = 0; i < COUNT(SPECS); i++) {
         struct test_case c = of("selected", i, i % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, i % 2 ? 80 : 90);
         c.parts = true;
-        add(list, c, i % COUNT(SHAPES));
+        add(list, c, i % FEW);
     }
+}
+
+/* Gradients: of every head dim that tiles are chosen by, of tokens in two ranges (LIST_RANGE of
+   attention/backward/selected_lists.cuh), with some of them not asked for, and with the forward kernel in
+   front. */
+static void add_gradients(struct case_list *list, bool full)
+{
+    static const int DIMS[][2] = {{64, 64}, {128, 128}, {80, 40}, {192, 256}, {16, 24}};
+    static const char *const WITHOUT[] = {" dlse ",    "",          " dlse dq ",
+                                          " dk dlse ", " dv dlse ", " o lse dlse "};
+    static const char *const TILES[] = {"64x64w4p2s1"};
+    static const int SM[] = {90, 80, 86};
+    for (int i = -1; i < COUNT(SPECS); i++)
+        for (int k = 0; k < (full ? 6 : 4); k++) {
+            const int *dim = DIMS[(i + 1 + 2 * k) % COUNT(DIMS)];
+            struct test_case c =
+                of("selected_back", i, k % 2 ? LATHE_F16 : LATHE_BF16, dim[0], dim[1], SM[k % 3]);
+            c.pass = LATHE_BACKWARD;
+            c.without = WITHOUT[(i + 1 + k) % COUNT(WITHOUT)];
+            c.skewed = (i + k) % 4 == 3;
+            add(list, c, (i + 1 + k) % FEW);
+        }
+    for (int i = 0; i < COUNT(TILES); i++) {
+        struct test_case c = of("selected_back", -1, LATHE_BF16, 128, 128, 90);
+        c.pass = LATHE_BACKWARD;
+        c.tile = TILES[i];
+        add(list, c, i % FEW);
+    }
+    struct test_case c = of("selected_back", 3, LATHE_BF16, 32, 32, 90);
+    c.pass = LATHE_BACKWARD;
+    add(list, c, FEW);
+    c = case_of_attention("selected_back", "two pairs", TWO_PAIRS, LATHE_BF16, 64, 64, 90);
+    c.pass = LATHE_BACKWARD;
+    c.dim[SYM_D2] = 16;
+    add(list, c, 1);
 }
 
 void group_selected(struct case_list *list, bool full)
 {
     for (int i = -1; i < COUNT(SPECS); i++)
-        for (int k = 0; k < (full ? COUNT(SHAPES) : 3); k++)
+        for (int k = 0; k < (full ? FEW : 3); k++)
             add(list, of("selected", i, k % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, k == 1 ? 80 : 90),
-                (2 * i + 2 + k) % COUNT(SHAPES));
+                (2 * i + 2 + k) % FEW);
     add_dims(list);
     add_sequences(list);
     add_as_parts(list);
+    add_gradients(list, full);
 }

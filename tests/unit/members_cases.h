@@ -23,6 +23,9 @@ static const struct contract DECODE = {"attention.md attention_decode.md",
 static const struct contract SELECTED = {"attention.md attention_selected.md",
                                          "attention_variant attention_params",
                                          MODS " MASK_BY_HEAD STATES merge SELECTED SELECTED_KEYS selected"};
+static const struct contract SELECTED_BACK = {"attention.md attention_backward.md attention_selected.md",
+                                              "backward_variant back_params",
+                                              MODS BACKS BACK_ROWS " SELECTED SELECTED_KEYS selected"};
 static const struct contract COMBINE = {
     "attention.md attention_decode.md attention_combine.md", "",
     "head make_head row make_row state init FINALS finish empty_finals store_finals STATES merge output_mod"};
@@ -60,6 +63,11 @@ struct members_case {
 #define B LATHE_BACKWARD
 static const struct device LISTS = {
     .sm = 90, .sm_count = 132, .smem_bytes = 232448, .arch = "sm_90a", .template_name = "attention_selected"};
+static const struct device LISTS_BACK = {.sm = 90,
+                                         .sm_count = 132,
+                                         .smem_bytes = 232448,
+                                         .arch = "sm_90a",
+                                         .template_name = "attention_bwd_selected"};
 static const struct members_case CASES[] = {
     {&FORWARD, &H100, "causal", F, "dtype=bf16,h=2,q=64,d=128",
      "attention_params.tile_counter attention_params.pack " PLACE("attention_params.final0") " variant.kept"},
@@ -85,6 +93,8 @@ static const struct members_case CASES[] = {
     {&DECODE, &H100, "mla", F, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", ""},
     {&DECODE, &A100, "alibi", F, "dtype=bf16,h=8,h_kv=2,q=1,kv=8192,d=128,used_kv=i32", ""},
     {&SELECTED, &LISTS, "nsa_selected", F, "dtype=bf16,h=64,h_kv=4,q=64,d=128", ""},
+    {&SELECTED_BACK, &LISTS_BACK, "nsa_selected", B, "dtype=bf16,h=64,h_kv=4,q=64,d=128",
+     "back_params.tokens list_params.ends list_params.tokens list_params.z list_params.x"},
     {&FORWARD, &H100, "sinks", F, "dtype=bf16,h=2,q=64,d=128,part_o=f32,part_rows=f32",
      PLACE("attention_params.ends")},
     {&COMBINE, &A100, "sinks", LATHE_COMBINE, "dtype=bf16,parts=3,h=2,q=64,d_v=128",

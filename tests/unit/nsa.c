@@ -250,3 +250,41 @@ TEST(masks_that_are_lists_and_an_interval_are_taken)
     CHECK_EQ(pick(LISTS("1", "24", "chosen"), SIZES, &device, &plan, &err), LATHE_UNSUPPORTED);
     CHECK_HAS(err.text, "blocks are of multiples of 16 keys");
 }
+
+TEST(gradients_of_lists_have_a_kernel_of_their_own)
+{
+    static const char SIZES[] = "dtype=bf16,h=8,h_kv=2,q=256,d=128";
+    static const char LEARNED[] =
+        "local function chosen(at, x) return eq(x.blocks(at.b, at.h_kv, at.row, 0), at.kv // 64) end\n"
+        "return attention { mask_mod = chosen, inputs = { blocks = tensor('i32', 'b', 'h_kv', 'q', 1),\n"
+        "  slope = tensor('f32', 'h', { grad = true }) },\n"
+        "  score_mod = function(s, at, x) return s - x.slope(at.h) * (at.q - at.kv) end }\n";
+    static const struct {
+        const char *spec, *problem, *why;
+    } refused[] = {
+        {"causal", SIZES, "the mask is not an interval of keys and a list of up to 128 blocks of them"},
+        {LISTS("1", "24", "chosen"), SIZES, "blocks are of 24 keys; it takes multiples of 16"},
+        {LEARNED, SIZES, "pairs add to gradients of inputs"},
+        {"nsa_selected", "dtype=bf16,h=8,h_kv=2,q=256,d=128,deterministic=1",
+         "other templates keep one order"},
+        {"nsa_selected", "dtype=bf16,h=8,h_kv=2,q=256,d=128,seqs=3,cu_q=i32",
+         "which attention_bwd_sm80 takes"},
+        {"nsa_selected", "dtype=f32,h=8,h_kv=2,q=256,d=128", "attention_bwd_sm80 takes f32 too"},
+    };
+    static const char *const taken[] = {"nsa_selected", LISTS("1", "16", "both(causal, chosen)"),
+                                        LISTS("1", "160", "chosen")};
+    static const int keys[] = {64, 16, 32}; /* of a tile */
+    const struct device device = asking_for(&H100, "attention_bwd_selected");
+    struct plan plan;
+    lathe_error err;
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        CHECK_EQ(pick_pass(taken[i], LATHE_BACKWARD, SIZES, &device, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.row->name, "attention_bwd_selected");
+        CHECK_EQ(plan.attention.back.bn, keys[i]);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        CHECK_EQ(pick_pass(refused[i].spec, LATHE_BACKWARD, refused[i].problem, &device, &plan, &err),
+                 LATHE_UNSUPPORTED);
+        CHECK_HAS(err.text, refused[i].why);
+    }
+}

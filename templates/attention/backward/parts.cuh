@@ -89,7 +89,23 @@ struct dq_of_wgmma {
     }
 };
 
-using dq_shape = pick<cfg::BACK_WGMMA, dq_of_wgmma, dq_of_mma>::type;
+// Of attention/backward/selected.cuh, whose tiles have rows of several heads and tokens: each row for itself, and in it what a lane has of two blocks of
+// 8 columns together.
+struct dq_of_rows : dq_of_mma {
+    // Of a lane's four floats of blocks `block` and block + 1, from the start of the row.
+    DEV constexpr int offset(int block, int lane) { return block * 8 + lane % 4 * 4; }
+
+    struct place {
+        int row, column;
+    };
+    DEV place place_of(int n)
+    {
+        const int i = n % DK;
+        return {n / DK, i / 16 * 16 + i % 4 / 2 * 8 + i % 16 / 4 * 2 + i % 2};
+    }
+};
+
+using dq_shape = pick<cfg::BACK_WGMMA, dq_of_wgmma, pick<cfg::BACK_BY_ROWS, dq_of_rows, dq_of_mma>::type>::type;
 
 DEV int query_tiles(const sizes &z) { return (z.len_q + BM - 1) / BM; }
 DEV int key_tiles(const sizes &z) { return (z.len_kv + BN - 1) / BN; }

@@ -241,12 +241,11 @@ DEV void add_fragment(float *place, const float (&x)[4])
     }
 }
 
-// dq' of the tile: this warp's piece of ds K, added to global memory.
-DEV void add_dq(u32 turned, u32 keys, float *tile)
+// dq' of the tile: this warp's piece of ds K.
+DEV void multiply_dq(float (&dq)[dq_shape::MT][dq_shape::DB][4], u32 turned, u32 keys)
 {
     using shape = dq_shape;
     const place at;
-    float dq[shape::MT][shape::DB][4];
     clear(dq);
     const piece_of_columns<BM, 2 * shape::MT> a(turned + offset_b<BM>(at.lane), at.warp / shape::ACROSS);
     const piece_of_columns<DK, shape::DB> b(keys + offset_b_transposed<DK>(at.lane), at.warp % shape::ACROSS);
@@ -259,6 +258,15 @@ DEV void add_dq(u32 turned, u32 keys, float *tile)
             }
         },
         b);
+}
+
+// The same, added to global memory.
+DEV void add_dq(u32 turned, u32 keys, float *tile)
+{
+    using shape = dq_shape;
+    const place at;
+    float dq[shape::MT][shape::DB][4];
+    multiply_dq(dq, turned, keys);
     float *to = tile + at.warp * 32 * shape::REGISTERS;
 #pragma unroll
     for (int m = 0; m < shape::MT; m++) {

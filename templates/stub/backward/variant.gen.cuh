@@ -67,6 +67,7 @@ struct back_params {
     long long q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, dout_b, dout_h, dout_t, dk_b, dk_h, dk_t, dv_b, dv_h, dv_t;
     sizes z;
     const unsigned char *map;
+    const unsigned *tokens;
     unsigned *order;
     float *pieces;
     inputs x;

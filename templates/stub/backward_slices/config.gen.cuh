@@ -18,6 +18,7 @@ constexpr bool BOUND_WAITS = false;
 constexpr int BACK_BM = 32, BACK_BN = 64, BACK_WARPS = 4, BACK_STAGES = 2, BACK_SPLIT = 1;
 constexpr bool BACK_WGMMA = false;
 constexpr int BACK_PIECES = 0;
+constexpr bool BACK_BY_ROWS = false;
 constexpr bool BACK_PAIRED = false;
 constexpr bool BACK_O_F32 = false;
 constexpr bool WANT_DQ = true, WANT_DK = true, WANT_DV = true;

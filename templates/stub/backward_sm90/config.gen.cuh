@@ -20,6 +20,7 @@ constexpr bool BACK_WGMMA = true;
 constexpr int BACK_V_STEPS = 0;
 constexpr bool BACK_EARLY_DV = true;
 constexpr int BACK_PIECES = 0;
+constexpr bool BACK_BY_ROWS = false;
 constexpr bool BACK_PAIRED = false;
 constexpr bool BACK_O_F32 = false;
 constexpr bool WANT_DQ = true, WANT_DK = true, WANT_DV = true;
