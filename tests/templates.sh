@@ -133,6 +133,7 @@ every_stub() {
         templates/attention/backward/* | templates/heads/zero_and_sum.cuh) stub=templates/stub/backward ;;
         templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked_bwd archs=sm_90a ;;
         templates/linear/backward/additive*.cuh | templates/linear/backward/products.cuh) stub=templates/stub/linear_additive_bwd spills=96 ;; # held to 512 threads on an SM
+        templates/linear/backward/keyed*.cuh) stub=templates/stub/linear_keyed_delta_bwd spills=96 ;; # as above
         templates/linear/backward/delta*.cuh) stub=templates/stub/linear_delta_bwd ;;
         templates/linear/chunk.cuh | templates/linear/delta*.cuh) stub=templates/stub/linear_delta spills=32 ;; # as below
         templates/linear/keyed_delta*.cuh) stub=templates/stub/linear_keyed_delta spills=128 ;; # as below: of 256
@@ -308,6 +309,10 @@ linear_files() {
         gen $spec dtype=bf16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
         gen $spec dtype=bf16,h=16,t=4096,d=64,d_v=128 sm_90a linear_additive_bwd backward
     done
+    spills=48 # as above
+    gen kda dtype=bf16,h=16,t=4096,d=64 sm_80 linear_keyed_delta_bwd backward
+    gen kda dtype=bf16,h=16,t=4096,d=128 sm_90a linear_keyed_delta_bwd backward
+    gen kda dtype=bf16,h=16,t=4096,d=64,d_v=128 sm_90a linear_keyed_delta_bwd backward
     for spec in delta_rule gated_delta; do
         for arch in sm_80 sm_90a; do
             spills=0

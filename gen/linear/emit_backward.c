@@ -6,7 +6,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"
 #include "gen/linear/backward.h"
-#include "gen/linear/emit.h"
+#include "gen/linear/emit_recipe.h"
 #include "gen/linear/linear.h"
 #include "gen/plan/plan.h"
 #include "runtime/recipe/recipe.h"
@@ -92,8 +92,7 @@ static void emit_back_config(struct text_buf *t, const struct emitter *e, const 
         skip |= b->stage[MOD_OUTPUT][s].has_value;
     text_add(t, "\nnamespace cfg { // of its backward pass\nconstexpr bool DECAY_GRADIENT = %s, SKIP = %s;\n",
              yes(b->site[OF_DECAY].n > 0), yes(skip));
-    text_add(t, "constexpr bool GIVES_DECAY = %s;\n",
-             yes(plan->linear.back_blocks && linear_back_gives_decay(b)));
+    text_add(t, "constexpr bool GIVES_DECAY = %s;\n", yes(linear_back_gives(plan, b)));
     text_add(t, "constexpr bool DOUT_F32 = %s, DQ_F32 = %s, DK_F32 = %s, DV_F32 = %s;\n",
              yes(runs->mod[MOD_OUTPUT] && !linear_back_is_narrow(plan)), yes(runs->mod[MOD_QUERY]),
              yes(runs->mod[MOD_KEY]), yes(runs->mod[MOD_VALUE]));

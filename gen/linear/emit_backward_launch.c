@@ -7,8 +7,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"
 #include "gen/linear/backward.h"
-#include "gen/linear/emit.h"
-#include "gen/linear/linear.h"
+#include "gen/linear/emit_recipe.h"
 #include "gen/plan/plan.h"
 #include "runtime/recipe/recipe.h"
 
@@ -23,56 +22,13 @@ enum { /* of the templates that they are named after */
        CHUNK_THREADS = 384,
        DELTA_THREADS = 256,
        INVERSE_THREADS = 128,
-       SLICE = 64,
-       INPUT_THREADS = 256,
-       EXACT_SUM_BYTES = 48,
-       TILE_STEP = 32
+       INPUT_THREADS = 256
 };
 
-enum buffer_of { /* of the workspace; -1: there is none */
-                 AGAIN_O,
-                 DIVIDED,
-                 ERRORS,
-                 DX,
-                 DQ_HEAD,
-                 DK_HEAD,
-                 DK_READ,
-                 DLOG,
-                 CHUNKS,
-                 ENDS,
-                 OWN,
-                 SKIP,
-                 READS,
-                 WRITES,
-                 BUFFERS_OF_ALL, /* the others are of kernels in chunks by mma.sync alone */
-                 INVERSE = BUFFERS_OF_ALL,
-                 STATES,
-                 DSTATES,
-                 WRITTEN,
-                 DWRITTEN,
-                 SUMS,
-                 DBETA,
-                 BUFFERS
-};
 static const char *const BUFFER_NAME[BUFFERS] = {
     "again_o", "divided", "errors",  "dx",      "dq_head",  "dk_head", "dk_read",
     "dlog",    "chunks",  "ends",    "own",     "skip",     "reads",   "writes",
     "inverse", "states",  "dstates", "written", "dwritten", "sums",    "dbeta"};
-
-struct recipe {
-    struct emitter *e;
-    const struct linear_back *b;
-    const struct plan *plan;
-    struct source *out;
-    struct text_buf none; /* of structs that are declared once */
-    struct layout l;
-    struct place dout;             /* what flows back to o: as given, or what an adjoint left */
-    struct place result[TENSOR_O]; /* dq, dk, dv */
-    struct place grad[TENSOR_O];   /* the same ahead of the adjoints of mods */
-    int buffer[BUFFERS];
-    int sum[MAX_INPUTS]; /* exact sums of gradients of inputs */
-    bool declared_params, declared_mod, declared_back, declared_input[2];
-};
 
 static const char *const GRADIENT[TENSOR_O] = {"dq", "dk", "dv"};
 
@@ -85,19 +41,6 @@ static int gradient_arg(const struct emitter *e, int input)
     return lathe__arg_find(e->sig, name, 0);
 }
 
-static bool is_exact_sum(const struct emitter *e, const struct linear_back *b, int input)
-{
-    return !linear_back_is_own(e->w, b, input);
-}
-
-static void times(struct product *p, const struct sig_dim *dim, int tile)
-{
-    if (dim->literal > 0)
-        p->scale *= (dim->literal + tile - 1) / tile;
-    else
-        product_times(p, (enum sym)dim->sym, tile);
-}
-
 void emit_linear_grads(struct emitter *e, const struct linear_back *b)
 {
     bool any = false;
@@ -106,7 +49,7 @@ void emit_linear_grads(struct emitter *e, const struct linear_back *b)
         if (!b->wanted[i])
             continue;
         any = true;
-        text_add(e->out, "    %s *d_%s;\n", is_exact_sum(e, b, i) ? "exact_sum" : "float",
+        text_add(e->out, "    %s *d_%s;\n", linear_back_is_sum(e, b, i) ? "exact_sum" : "float",
                  e->w->input[i].name);
         for (int d = 0; d < e->w->input[i].n_dims; d++)
             text_add(e->out, "    long long s%d_%s;\n", d, e->w->input[i].name);
@@ -134,7 +77,7 @@ static void grads_member(struct params *p, const struct recipe *r)
         for (int d = 0; d < in->n_dims; d++) {
             struct product compact = product_of(1);
             for (int k = d + 1; k < in->n_dims; k++)
-                times(&compact, &in->dim[k], 1);
+                linear_back_times(&compact, &in->dim[k], 1);
             if (r->sum[i] >= 0)
                 params_product(p, in->name, &compact);
             else
@@ -162,7 +105,7 @@ static void shape_members(struct params *p, const struct recipe *r, int input)
         const int d = k % INPUT_DIMS - first;
         struct product size = product_of(k < INPUT_DIMS ? 0 : 1);
         if (d >= 0 && k >= INPUT_DIMS)
-            times(&size, &in->dim[d], 1);
+            linear_back_times(&size, &in->dim[d], 1);
         if (d >= 0 && k < INPUT_DIMS)
             params_strides(p, "s", &stride[k], gradient_arg(r->e, input), 1, d);
         else
@@ -181,7 +124,7 @@ static void add_input_kernel(struct recipe *r, int input, bool exact)
     struct params p;
     launch->grid = product_of(1);
     for (int d = 0; d < in->n_dims; d++)
-        times(&launch->grid, &in->dim[d], d == in->n_dims - 1 ? INPUT_THREADS : 1);
+        linear_back_times(&launch->grid, &in->dim[d], d == in->n_dims - 1 ? INPUT_THREADS : 1);
     params_open(&p, r->declared_input[exact] ? &r->none : r->e->out, launch, type);
     if (exact)
         params_pointer(&p, "const exact_sum", "src", PARAM_WORK_DATA, r->sum[input]);
@@ -194,7 +137,7 @@ static void add_input_kernel(struct recipe *r, int input, bool exact)
 static void add_input_kernels(struct recipe *r, bool exact)
 {
     for (int i = 0; i < r->e->w->n_inputs; i++)
-        if (r->b->wanted[i] && is_exact_sum(r->e, r->b, i) == exact &&
+        if (r->b->wanted[i] && linear_back_is_sum(r->e, r->b, i) == exact &&
             !linear_back_is_whole(r->e->w, r->b, i))
             add_input_kernel(r, i, exact);
 }
@@ -207,201 +150,6 @@ static void declare_input_params(const struct recipe *r)
         text_add(r->e->out, "struct back_zero_params {\n    %s", members);
     if (!r->declared_input[true])
         text_add(r->e->out, "struct back_sum_params {\n    const exact_sum *src;\n    %s", members);
-}
-
-/* ---- where everything lives ------------------------------------------------------------------------ */
-
-static struct product lines(int64_t scale)
-{
-    struct product p = product_of(scale);
-    product_times(&p, SYM_B, 1);
-    product_times(&p, SYM_H, 1);
-    product_times(&p, SYM_T, 1);
-    return p;
-}
-
-static void place_tokens(struct recipe *r, bool has, enum buffer_of which, int floats)
-{
-    r->buffer[which] = has ? add_buffer(r->out, r->e, lines(4ll * floats)) : -1;
-}
-
-/* Of saved tiles: columns of the state where its decay varies by value channel, else rows. */
-static int64_t saved_bytes(const struct recipe *r, bool by_value)
-{
-    const int d = (int)r->e->problem->dim[SYM_D];
-    const int values = (int)r->e->problem->dim[SYM_D_V] + (r->e->spec->linear.normalise ? 1 : 0);
-    const int pad = ((by_value ? d : values) + TILE_STEP - 1) / TILE_STEP * TILE_STEP;
-    const int columns = pad > 128 ? 2 : 4;
-    const int slices = by_value ? r->plan->linear.slices : r->plan->linear.row_slices;
-    return 4ll * slices * (pad / TILE_STEP) * 4 * columns * 32 * r->plan->linear.warps;
-}
-
-static void place_saved(struct recipe *r, bool by_value)
-{
-    struct product chunks = product_of(saved_bytes(r, by_value));
-    struct product ends = chunks;
-    const struct emitter *e = r->e;
-    product_times(&chunks, SYM_B, 1);
-    product_times(&chunks, SYM_H, 1);
-    product_times(&chunks, SYM_T, r->plan->linear.chunk);
-    r->buffer[CHUNKS] = add_buffer(r->out, e, chunks);
-    if (!problem_has(e->problem, lathe__arg_find(e->sig, "dstate_out", 0)) &&
-        !problem_has(e->problem, lathe__arg_find(e->sig, "dnorm_out", 0)))
-        return;
-    product_times(&ends, SYM_SEQS, 1);
-    product_times(&ends, SYM_H, 1);
-    r->buffer[ENDS] = add_buffer(r->out, e, ends);
-}
-
-/* Of linear/backward/chunks_sm90.cuh: sums of a token's slices of channels, q dq and k dk, and the last
-   states' part of them; heads that share a head of k leave dq and dk each. */
-static void place_chunks(struct recipe *r, bool gradient)
-{
-    const int d = (int)r->e->problem->dim[SYM_D];
-    const int slices = r->plan->linear.row_slices;
-    struct product heads = lines(4ll * d);
-    struct product ends = product_of(4ll * slices);
-    heads.grouped = true;
-    r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
-    place_tokens(r, gradient, DLOG, 1);
-    place_tokens(r, gradient, READS, slices);
-    place_tokens(r, gradient, WRITES, slices);
-    if (!gradient || !problem_has(r->e->problem, lathe__arg_find(r->e->sig, "dstate_out", 0)))
-        return;
-    product_times(&ends, SYM_SEQS, 1);
-    product_times(&ends, SYM_H, 1);
-    r->buffer[ENDS] = add_buffer(r->out, r->e, ends);
-}
-
-/* Of linear/backward/delta_walk.cuh: of each chunk of each head the inverse, the state in front of it and the
-   gradient of that behind it; of each token what the state takes up, its gradient, and that of beta. */
-static void place_delta(struct recipe *r, bool gradient)
-{
-    const int d = (int)r->e->problem->dim[SYM_D];
-    const int d_v = (int)r->e->problem->dim[SYM_D_V];
-    const int64_t state = 2ll * SLICE * SLICE * r->plan->linear.row_slices * r->plan->linear.slices;
-    struct product heads = lines(4ll * d);
-    heads.grouped = true;
-    r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[INVERSE] = add_buffer(r->out, r->e, linear_chunks(r->e, 2ll * LINEAR_CHUNK * LINEAR_CHUNK));
-    r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
-    r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
-    r->buffer[WRITTEN] = add_buffer(r->out, r->e, lines(2ll * d_v));
-    r->buffer[DWRITTEN] = add_buffer(r->out, r->e, lines(2ll * d_v));
-    if (linear_decay_form(r->e->spec) != DECAY_NONE)
-        r->buffer[SUMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * LINEAR_CHUNK));
-    place_tokens(r, true, DBETA, 1);
-    place_tokens(r, gradient, DLOG, 1);
-}
-
-/* Do bwd_tokens or bwd_heads read dq and dk of a head of v once more? Else they go by a workspace only where
-   heads share one of k. */
-static bool keeps_heads(const struct recipe *r)
-{
-    return !r->plan->linear.back_blocks || r->e->spec->linear.bonus.n_roots > 0 || r->b->site[OF_SCALE].n > 0;
-}
-
-/* Of linear/backward/additive.cuh: of each chunk of each head the state in front of it and the gradient of
-   that behind it; the gradient of each channel's logarithm. */
-static void place_blocks(struct recipe *r, bool gradient)
-{
-    const int d = (int)r->e->problem->dim[SYM_D];
-    const int64_t state = 2ll * SLICE * SLICE * r->plan->linear.row_slices * r->plan->linear.chunk_slices;
-    struct product heads = lines(4ll * d);
-    heads.grouped = !keeps_heads(r);
-    r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[DK_HEAD] = add_buffer(r->out, r->e, heads);
-    r->buffer[STATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
-    r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
-    place_tokens(r, gradient && !linear_back_gives_decay(r->b), DLOG, d);
-    place_tokens(r, r->e->spec->linear.bonus.n_roots > 0, OWN, 1);
-}
-
-static bool has_skip(const struct recipe *r)
-{
-    bool any = false;
-    for (int s = 0; s < r->e->w->mod[MOD_OUTPUT].n_stages; s++)
-        any |= r->b->stage[MOD_OUTPUT][s].has_value;
-    return any;
-}
-
-static void place_workspace(struct recipe *r)
-{
-    const struct ir_linear *l = &r->e->spec->linear;
-    const int d = (int)r->e->problem->dim[SYM_D];
-    const int d_v = (int)r->e->problem->dim[SYM_D_V];
-    const bool delta = l->delta.n_roots > 0;
-    const enum decay_form form = linear_decay_form(r->e->spec);
-    const bool gradient = r->b->site[OF_DECAY].n > 0 && form != DECAY_NONE;
-    const bool by_value = form == DECAY_VALUE;
-    const bool outputs = l->normalise || (gradient && by_value) || r->e->w->mod[MOD_OUTPUT].n_stages > 0;
-    for (int k = 0; k < BUFFERS; k++)
-        r->buffer[k] = -1;
-    place_tokens(r, outputs, AGAIN_O, d_v);
-    place_tokens(r, has_skip(r), SKIP, d_v);
-    if (r->plan->linear.back_delta) {
-        place_delta(r, gradient);
-        return;
-    }
-    if (r->plan->linear.back_chunks) {
-        place_chunks(r, gradient);
-        return;
-    }
-    if (r->plan->linear.back_blocks) {
-        place_blocks(r, gradient);
-        return;
-    }
-    place_tokens(r, l->normalise, DIVIDED, 2);
-    place_tokens(r, delta, ERRORS, d_v);
-    place_tokens(r, delta, DX, d_v);
-    place_tokens(r, true, DQ_HEAD, d);
-    place_tokens(r, true, DK_HEAD, d);
-    place_tokens(r, delta, DK_READ, d);
-    place_tokens(r, gradient, DLOG, by_value ? d_v : d);
-    place_tokens(r, l->bonus.n_roots > 0, OWN, 1);
-    if (gradient)
-        place_saved(r, by_value);
-}
-
-static void place_sums(struct recipe *r)
-{
-    for (int i = 0; i < r->e->w->n_inputs; i++) {
-        struct product bytes = product_of(EXACT_SUM_BYTES);
-        r->sum[i] = -1;
-        if (!r->b->wanted[i] || !is_exact_sum(r->e, r->b, i))
-            continue;
-        for (int d = 0; d < r->e->w->input[i].n_dims; d++)
-            times(&bytes, &r->e->w->input[i].dim[d], 1);
-        r->sum[i] = add_buffer(r->out, r->e, bytes);
-        r->out->buffer[r->sum[i]].zero = true;
-    }
-}
-
-bool linear_back_is_narrow(const struct plan *plan)
-{
-    return plan->linear.back_chunks || plan->linear.back_blocks;
-}
-
-static void place_gradients(struct recipe *r, struct back_runs *runs)
-{
-    const struct emitter *e = r->e;
-    for (int t = 0; t < TENSOR_O; t++) {
-        const int arg = lathe__arg_find(e->sig, GRADIENT[t], 0);
-        r->result[t] = r->l.outer[t];
-        r->result[t].arg = arg;
-        const bool wanted = problem_has(e->problem, arg) || linear_back_has_sites(e->w, r->b, (enum mod)t);
-        runs->mod[t] = e->w->mod[t].n_stages > 0 && wanted;
-        r->grad[t] = r->result[t];
-        if (runs->mod[t])
-            linear_to_workspace(&r->grad[t], 4, e, r->out);
-    }
-    r->dout = r->l.outer[TENSOR_O];
-    r->dout.arg = lathe__arg_find(e->sig, "do", 0);
-    runs->mod[MOD_OUTPUT] = e->w->mod[MOD_OUTPUT].n_stages > 0 || arg_in(e->problem->unaligned, r->dout.arg);
-    if (runs->mod[MOD_OUTPUT])
-        linear_to_workspace(&r->dout, linear_back_is_narrow(r->plan) ? 2 : 4, e, r->out);
 }
 
 /* ---- launches ---------------------------------------------------------------------------------------- */
@@ -565,7 +313,7 @@ static void add_output_adjoint(struct recipe *r)
 /* That bwd_tokens is for. */
 static bool any_site(const struct recipe *r)
 {
-    const bool given = r->plan->linear.back_blocks && linear_back_gives_decay(r->b);
+    const bool given = linear_back_gives(r->plan, r->b);
     bool any = false;
     for (int k = 0; k < LINEAR_FUNCTIONS; k++)
         any |= r->b->site[k].n > 0 && !(given && k == OF_DECAY);
@@ -592,11 +340,13 @@ static void add_delta_walk(struct recipe *r, const char *role, int smem_bytes)
     add_back_params(r, launch);
 }
 
-/* Of linear/backward/additive.cuh: walks along the chunks both ways, then a block for each chunk. */
+/* Of linear/backward/additive.cuh and keyed_delta.cuh: walks along the chunks both ways, then a block for
+   each chunk. */
 static void add_blocks(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
-    struct launch *launch = add_launch(r->out, r->e, "bwd_states", DELTA_THREADS);
+    const int threads = plan->keyed ? 32 * plan->column_warps : DELTA_THREADS;
+    struct launch *launch = add_launch(r->out, r->e, "bwd_states", threads);
     launch->grid = product_of(2 * plan->chunk_slices);
     product_times(&launch->grid, SYM_SEQS, 1);
     product_times(&launch->grid, SYM_H, 1);
@@ -621,11 +371,15 @@ static void add_again(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
     const bool again = r->buffer[AGAIN_O] >= 0 || r->buffer[ERRORS] >= 0;
-    if (plan->back_delta) {
+    if (plan->keyed) {
+        add_delta_chunks(r, "bwd_prepare", INVERSE_THREADS, plan->inverse);
+    } else if (plan->back_delta) {
         add_delta_chunks(r, "bwd_inverse", INVERSE_THREADS, plan->inverse);
         add_delta_walk(r, "bwd_states", plan->again_bytes);
     }
-    if (again && plan->back_delta)
+    if (again && plan->keyed)
+        add_walk(r, "bwd_again", plan->slices);
+    else if (again && plan->back_delta)
         add_delta_chunks(r, "bwd_again", DELTA_THREADS, plan->smem_bytes);
     else if (again && plan->back_chunks)
         add_chunks(r, "bwd_again", 1);
@@ -636,15 +390,15 @@ static void add_again(struct recipe *r)
 static void add_back(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
-    if (plan->back_delta) {
+    if (plan->keyed || plan->back_blocks) {
+        add_blocks(r);
+    } else if (plan->back_delta) {
         add_delta_walk(r, "bwd_back", plan->walk_bytes);
         add_delta_chunks(r, "bwd_chunks", DELTA_THREADS, plan->smem_bytes);
     } else if (plan->back_chunks) {
         add_chunks(r, "bwd_chunks", plan->units);
         if (r->buffer[DLOG] >= 0)
             add_sequences(r, "bwd_decay");
-    } else if (plan->back_blocks) {
-        add_blocks(r);
     } else {
         add_walks(r);
     }
@@ -660,7 +414,7 @@ static void add_kernels(struct recipe *r, const struct back_runs *runs)
     add_back(r);
     if (any_site(r) || bonus)
         add_tokens(r, "bwd_tokens", SYM_H, false);
-    add_tokens(r, "bwd_heads", SYM_H_K, plan->back_chunks || !keeps_heads(r));
+    add_tokens(r, "bwd_heads", SYM_H_K, plan->back_chunks || !linear_back_keeps_heads(r));
     for (int t = 0; t < TENSOR_O; t++)
         if (runs->mod[t])
             add_adjoint(r, t, &r->l.outer[t], &r->grad[t], &r->result[t]);
@@ -673,9 +427,7 @@ void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, c
     linear_layout(e, &r.l, TENSOR_O, out);
     for (int t = 0; t < TENSOR_COUNT; t++)
         runs->moved[t] = r.l.moved[t];
-    place_gradients(&r, runs);
-    place_workspace(&r);
-    place_sums(&r);
+    linear_back_place(&r, runs);
     add_input_kernels(&r, false);
     add_mods(&r);
     add_kernels(&r, runs);

@@ -60,6 +60,13 @@ static void config_delta_bwd(struct text_buf *t, const struct problem *problem, 
              plan->linear.chunk_blocks);
 }
 
+static void config_keyed_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_recurrent_bwd(t, problem, plan);
+    text_add(t, "constexpr int CHUNK_STAGES = %d, COLUMN_WARPS = %d;\n", plan->linear.stages,
+             plan->linear.column_warps);
+}
+
 static void config_additive_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     config_recurrent_bwd(t, problem, plan);
@@ -184,6 +191,15 @@ const struct template_row linear_templates[] = {{.name = "linear_additive",
                                                  .config = config_delta_bwd,
                                                  .label = label,
                                                  .beside = BESIDE_CHUNKS},
+                                                {.name = "linear_keyed_delta_bwd",
+                                                 .pass = LATHE_BACKWARD,
+                                                 .form = PLAN_LINEAR,
+                                                 .file = "linear/backward/keyed_delta.cuh",
+                                                 .ok = plan_linear_keyed_delta_bwd,
+                                                 .config = config_keyed_bwd,
+                                                 .label = label,
+                                                 .unproven = "no GPU has judged it yet",
+                                                 .beside = BESIDE_BLOCKS},
                                                 {.name = "linear_additive_bwd",
                                                  .pass = LATHE_BACKWARD,
                                                  .form = PLAN_LINEAR,

@@ -17,6 +17,7 @@ bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *
 bool plan_linear_keyed_delta(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_keyed_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 /* Are d and d_v what kernels of whole vectors take, up to `most`? */

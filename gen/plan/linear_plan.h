@@ -24,7 +24,7 @@ struct linear_plan {
     int part_bytes;    /* of what a block's piece adds to the state */
     int inverse; /* shared memory of the kernel that inverts for the delta rule, a block a chunk; 0: none */
     int chunk_bytes;  /* what it leaves of a chunk of a head */
-    bool keyed;       /* and it is that of linear/keyed_delta.cuh */
+    bool keyed;       /* and it is that of linear/keyed_delta.cuh, backward too */
     bool back_chunks; /* backward: the same */
     bool back_delta;  /* of which: with the delta rule */
     bool back_blocks; /* backward: in chunks by linear/backward/additive.cuh, whose dq_head has no scale */

@@ -21,10 +21,12 @@ struct prepared {
     static constexpr int READ_K = 0, INVERSE = READ_K + TILE, FIRST = INVERSE + BLOCKS;         // k e^G, T
     static constexpr int READ_Q = FIRST, WRITE_K = READ_Q + TILE, PAIRS = WRITE_K + TILE, FACTORS = PAIRS + BLOCKS;
     static constexpr int END = FACTORS + 4 * KEY_PAD, SECOND = END - FIRST;
+    static constexpr int INVERSE_BACK = END, END_BACK = INVERSE_BACK + BLOCKS; // backward, too: T as an operand whose rows are the depth, and so A is there, with the scale in it
     DEV int block(int i, int j) { return (i * (i + 1) / 2 + j) * BLOCK; } // j <= i
-    DEV unsigned char *of(const linear_params &p, const sequence &s, int h, int place)
+    // BYTES: END or END_BACK.
+    template <int BYTES, class P> DEV unsigned char *of(const P &p, const sequence &s, int h, int place)
     {
-        return static_cast<unsigned char *>(p.inverse) + (chunk_number(p, s, place) * p.z.n_h + h) * END;
+        return static_cast<unsigned char *>(p.inverse) + (chunk_number(p, s, place) * p.z.n_h + h) * BYTES;
     }
 };
 // As C, for the planner: 388 pad + 10240

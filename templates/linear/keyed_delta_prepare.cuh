@@ -19,6 +19,7 @@ struct keyed_layout { // in shared memory, bytes; where tiles were the matrices 
     static constexpr int BEGINS = ENDS + 4 * CHUNK_STEPS * KEY_PAD;    // b,
     static constexpr int BETWEEN = BEGINS + 4 * CHUNK_STEPS * KEY_PAD; // and what is between two steps
     static constexpr int END = BETWEEN + 4 * (CHUNK_STEPS * (CHUNK_STEPS - 1) / 2) * KEY_PAD;
+    static constexpr int TURNED = END, END_BACK = TURNED + CHUNK_STEPS * prepared::BLOCK; // backward: a block of A of each warp, which is turned around
 };
 // As C, for the planner: max(384 pad, 36864) + 256 + 56 pad
 constexpr int keyed_smem_bytes() { return keyed_layout::END; }
@@ -26,17 +27,19 @@ static_assert(keyed_layout::END == max_of(384 * KEY_PAD, 36864) + 256 + 56 * KEY
 // Where pairs are summed up one by one, before what writes is there: 16 rows of 16 floats, twice.
 static_assert(STEP * KEY_PAD * 2 >= 2 * 4 * STEP * STEP, "a step of a tile has room for sums");
 
-struct keyed_chunk {
+// BACK: q and A have the scale in them.
+template <bool BACK, class P> struct keyed_chunk {
     using element = cfg::element;
     using layout = keyed_layout;
     static constexpr u32 EVERY_GROUP = (1u << KEY_GROUPS) - 1u;
-    const linear_params &p;
+    const P &p;
     const work &w;
     int place; // of the chunk
     unsigned char *bytes, *to;
     u32 shared;
 
     DEV int own() { return static_cast<int>(threadIdx.x) / 32; } // the step of this warp
+    __device__ __forceinline__ float q_scale() const { return BACK ? w.scale : 1.0f; }
     __device__ __forceinline__ u32 rows(int tile, int step) const { return shared + static_cast<u32>(tile + step * STEP * swizzle<KEY_PAD>::ROW_BYTES); }
     __device__ __forceinline__ float *numbers(int which) const { return reinterpret_cast<float *>(bytes + which); }
     __device__ __forceinline__ matrix &matrix_of(int which) const { return *reinterpret_cast<matrix *>(bytes + layout::MATRICES + which * layout::MATRIX); }
@@ -82,7 +85,7 @@ struct keyed_chunk {
         if (mild != EVERY_GROUP) {
             __syncwarp();
             each_pair(a, n, [&](float &x, float &y, int row, int column) {
-                x = load_shared(sums + static_cast<u32>(4 * (row * STEP + column)));
+                x = q_scale() * load_shared(sums + static_cast<u32>(4 * (row * STEP + column)));
                 y = load_shared(sums + static_cast<u32>(4 * (STEP * STEP + row * STEP + column)));
             });
             __syncwarp();
@@ -158,7 +161,7 @@ struct keyed_chunk {
                 for (int c = 0; c < 2; c++) {
                     const float reads = exp2_approx(logs.x[g][i][c] - from[c]);
                     x[c] = k[c] * exp2_approx(behind[c] - logs.x[g][i][c]);
-                    q[c] *= reads;
+                    q[c] *= q_scale() * reads;
                     k[c] *= reads;
                 }
                 put(layout::READ_Q, prepared::READ_Q, at, q, before);
@@ -216,10 +219,25 @@ struct keyed_chunk {
             }
         }
     }
-    // A of a block, as the first operand.
+    // A of a block, as the first operand; backward as the second one.
     __device__ __forceinline__ void store_pairs(const float (&a)[2][4], int j) const
     {
-        *reinterpret_cast<uint4 *>(to + prepared::PAIRS + prepared::block(own(), j) + 16 * lane_id()) = make_uint4(pack<element>(a[0][0], a[0][1]), pack<element>(a[0][2], a[0][3]), pack<element>(a[1][0], a[1][1]), pack<element>(a[1][2], a[1][3]));
+        u32 word[4] = {pack<element>(a[0][0], a[0][1]), pack<element>(a[0][2], a[0][3]), pack<element>(a[1][0], a[1][1]), pack<element>(a[1][2], a[1][3])};
+        if constexpr (BACK) {
+            turn(word);
+        }
+        *reinterpret_cast<uint4 *>(to + prepared::PAIRS + prepared::block(own(), j) + 16 * lane_id()) = make_uint4(word[0], word[1], word[2], word[3]);
+    }
+    __device__ __forceinline__ void turn(u32 (&word)[4]) const
+    {
+        const u32 room = shared + static_cast<u32>(layout::TURNED + own() * prepared::BLOCK);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            store_shared(room + swizzle<STEP>::offset(lane_id() / 4 + i % 2 * 8, i / 2) + static_cast<u32>(lane_id() % 4 * 4), word[i]);
+        }
+        __syncwarp();
+        load_matrix4_transposed(word, room + lane_offset_b_transposed<STEP>(lane_id()));
     }
     // diag(beta) N, where nobody needs the tiles any more.
     __device__ __forceinline__ void store_products(const float (&n)[CHUNK_STEPS][2][4], const float *beta) const
@@ -258,7 +276,28 @@ struct keyed_chunk {
             }
         }
     }
-    __device__ __forceinline__ void run() const
+    // T, as the second operand where its rows are the depth.
+    __device__ __forceinline__ void store_inverse_back(const float *beta) const
+    {
+        const matrix &t = matrix_of(1);
+#pragma unroll
+        for (int i = 0; i < CHUNK_STEPS; i++) {
+            for (int j = own(); j <= i; j += CHUNK_STEPS) {
+                u32 word[4];
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    const int row = i * STEP + lane_id() % 4 * 2 + n % 2 * 8;
+                    const int column = j * STEP + lane_id() / 4 + n / 2 * 8;
+                    const float low = column <= row ? t[row][column] : 0.0f;
+                    const float high = column <= row + 1 ? t[row + 1][column] : 0.0f;
+                    word[n] = pack<element>(beta[column] * low, beta[column] * high);
+                }
+                *reinterpret_cast<uint4 *>(to + prepared::INVERSE_BACK + prepared::block(i, j) + 16 * lane_id()) = make_uint4(word[0], word[1], word[2], word[3]);
+            }
+        }
+    }
+    // weight(beta): what stands in the place of a token's beta.
+    template <class F> __device__ __forceinline__ void run(const F &weight) const
     {
         float *beta = numbers(layout::BETA);
         float a[2][4] = {};
@@ -270,7 +309,7 @@ struct keyed_chunk {
             channel_logs logs;
             logs.fetch(p, w, place + STEP * own());
             if (threadIdx.x < CHUNK_TOKENS) {
-                beta[threadIdx.x] = w.beta(p, place + static_cast<int>(threadIdx.x));
+                beta[threadIdx.x] = weight(w.beta(p, place + static_cast<int>(threadIdx.x)));
             }
             copy_wait<0>();
             __syncwarp();
@@ -299,15 +338,23 @@ struct keyed_chunk {
         __syncthreads();
         invert_triangle(matrix_of(0), matrix_of(1));
         store_inverse(beta);
+        if constexpr (BACK) {
+            store_inverse_back(beta);
+        }
     }
 };
 
-DEV void prepare_keyed(const linear_params &p, unsigned char *bytes)
+template <bool BACK, class P, class F> DEV void prepare_keyed(const P &p, unsigned char *bytes, const F &weight)
 {
-    const inverse_work at = find_chunk(p);
-    if (at.place < at.w.s.length) {
-        keyed_chunk{p, at.w, at.place, bytes, prepared::of(p, at.w.s, at.w.h, at.place), shared_address(bytes)}.run();
+    inverse_work at = find_chunk(p);
+    if (at.place >= at.w.s.length) {
+        return;
     }
+    if constexpr (BACK) {
+        at.w.scale = variant::scale(p.x, p.z, at.w.head);
+    }
+    unsigned char *to = prepared::of<BACK ? prepared::END_BACK : prepared::END>(p, at.w.s, at.w.h, at.place);
+    keyed_chunk<BACK, P>{p, at.w, at.place, bytes, to, shared_address(bytes)}.run(weight);
 }
 
 } // namespace linear
@@ -316,6 +363,6 @@ DEV void prepare_keyed(const linear_params &p, unsigned char *bytes)
 extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(prepare)(const __grid_constant__ linear_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::prepare_keyed(p, shared_bytes);
+    linear::prepare_keyed<false>(p, shared_bytes, [](float beta) { return beta; });
 }
 #endif

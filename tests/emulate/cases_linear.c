@@ -327,6 +327,25 @@ static void add_additive_back(struct case_list *list)
         }
 }
 
+/* linear/backward/keyed_delta.cuh: gates as forward; head dims of one slice of channels and of two. */
+static void add_keyed_back(struct case_list *list)
+{
+    static const int DIMS[][2] = {{128, 128}, {64, 72}, {40, 128}, {128, 64}};
+    for (int k = 0; k < COUNT(KEYED); k++)
+        for (int d = 0; d < 2; d++) {
+            const int *dim = DIMS[d == 0 ? 0 : 1 + k % 3];
+            struct test_case c = case_of_attention("linear", KEYED[k].name, KEYED[k].text, LATHE_BF16, dim[0],
+                                                   dim[1], d == 1 && k % 2 ? 80 : 90);
+            c.group = "linear_keyed";
+            c.pass = LATHE_BACKWARD;
+            c.deterministic = true;
+            c.template_name = "linear_keyed_delta_bwd";
+            for (int s = 0; s < COUNT(CHUNKS); s++)
+                if ((s + k + d) % 2 == 0 || s == COUNT(CHUNKS) - 1)
+                    add(list, c, &CHUNKS[s]);
+        }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_over(list);
@@ -358,4 +377,5 @@ void group_linear(struct case_list *list, bool full)
                          DIMS[(k + i) % COUNT(DIMS)][1], k % 2 ? 90 : 80);
             }
     add_additive_back(list);
+    add_keyed_back(list);
 }

@@ -182,6 +182,45 @@ TEST(a_decay_by_channel_goes_back_in_chunks)
     }
 }
 
+/* And where it goes with the delta rule. */
+TEST(the_delta_rule_by_key_channel_goes_back_in_chunks)
+{
+    static const struct {
+        const struct device *device;
+        const char *spec, *problem, *refusal;
+        int threads, slices, bytes;
+    } row[] = {
+        {&H100, "kda", "dtype=bf16,t=64,d=128", NULL, 512, 2, 218688},
+        {&H100, "kda", "dtype=bf16,t=64,d=40,d_v=72", NULL, 256, 2, 142144},
+        {&A100, "kda", "dtype=bf16,t=64,d=128,d_v=64", NULL, 512, 1, 161344},
+        {&RTX4090, "kda", "dtype=bf16,t=64,d=64", NULL, 256, 1, 101184},
+        {&A100, "kda", "dtype=bf16,t=64,d=128", "needs 218688 bytes of shared memory", 0, 0, 0},
+        {&H100, "kda", "dtype=f16,t=64,d=128", "serves bf16", 0, 0, 0},
+        {&H100, "kda", "dtype=bf16,t=64,d=256,d_v=64", "d must be a multiple of 8 from 16 to 128", 0, 0, 0},
+        {&H100, "gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0},
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", "serves a decay per key channel", 0, 0, 0},
+        {&H100, BY_VALUE, "dtype=bf16,t=64,d=128", "serves a decay per key channel", 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        const struct device wish = asking_for(row[i].device, "linear_keyed_delta_bwd");
+        struct plan plan;
+        lathe_error err = {.status = LATHE_OK};
+        const lathe_status status =
+            pick_pass(row[i].spec, LATHE_BACKWARD, row[i].problem, &wish, &plan, &err);
+        CHECK_EQ(status, row[i].refusal ? LATHE_UNSUPPORTED : LATHE_OK);
+        if (row[i].refusal) {
+            CHECK_HAS(err.text, row[i].refusal);
+            continue;
+        }
+        CHECK_STR(plan.row->name, "linear_keyed_delta_bwd");
+        CHECK_EQ(plan.linear.chunk_threads, row[i].threads);
+        CHECK_EQ(plan.linear.chunk_slices, row[i].slices);
+        CHECK_EQ(plan.linear.smem_bytes, row[i].bytes);
+        CHECK(plan.linear.walk_bytes <= row[i].device->smem_bytes);
+        CHECK(plan.linear.inverse <= row[i].device->smem_bytes);
+    }
+}
+
 /* A gate that is left out is a constant once formulas are lowered. */
 TEST(gradients_of_gates_that_are_left_out_are_refused)
 {

@@ -7,14 +7,46 @@
 // Launch of bwd_chunks: a block of OWN_THREADS threads for each chunk of each head, additive_chunks_smem_bytes() of shared memory. A warp has 16 key channels of
 // two blocks of 16 tokens; of A and dA it has blocks of 16 x 16, of dv 16 columns.
 #pragma once
-#include "heads/input_sums.cuh"
 #include "linear/backward/additive_scores.cuh"
 
 namespace linear {
 
 struct additive_chunk : chunk_pairs {
-    fragments flow; // to the logarithms: q dq less k dk
-
+    // Sums over each row of the state in front of the chunk times the gradient of that behind it; where there is room for one alone, it becomes the first.
+    __device__ __forceinline__ void change_state() const
+    {
+        constexpr int ACROSS = PAD_V / 8;
+        const element *from = state_of(p.states, p, w, place);
+#pragma unroll 2
+        for (int i = 0; i < STATE_ELEMENTS / 8 / OWN_THREADS; i++) {
+            const int n = static_cast<int>(threadIdx.x) + i * OWN_THREADS;
+            const u32 at = swizzle<PAD_V>::offset(n / ACROSS, n % ACROSS);
+            const uint4 x = cfg::CHUNK_STAGES > 1 ? load_shared16(tile(layout::FRONT) + at) : *reinterpret_cast<const uint4 *>(from + n * 8);
+            const float sum = lanes_sum<ACROSS>(product(x, load_shared16(tile(layout::BEHIND) + at)));
+            if (cfg::CHUNK_STAGES == 1) {
+                const float word[4] = {__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z), __uint_as_float(x.w)};
+                store_shared16(tile(layout::FRONT) + at, word);
+            }
+            if (lane_id() % ACROSS == 0) {
+                store_shared(tile(layout::CROSS + 4 * (n / ACROSS)), sum);
+            }
+        }
+    }
+    DEV float product(const uint4 &x, const uint4 &y)
+    {
+        const u32 mine[4] = {x.x, x.y, x.z, x.w};
+        const u32 other[4] = {y.x, y.y, y.z, y.w};
+        float sum = 0.0f;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float a[2];
+            float b[2];
+            unpack<element>(mine[e], a[0], a[1]);
+            unpack<element>(other[e], b[0], b[1]);
+            sum += a[0] * b[0] + a[1] * b[1];
+        }
+        return sum;
+    }
     __device__ __forceinline__ void give_values() const
     {
 #pragma unroll 1
@@ -45,339 +77,38 @@ struct additive_chunk : chunk_pairs {
             store_values(x, first);
         }
     }
-    template <class LEFT> DEV void multiply(float (&x)[2][4], const LEFT &left, int k, const u32 (&b)[4])
-    {
-        u32 a[4];
-        left.load(a, k);
-        mma_16x8x16<element>(x[0], a, b[0], b[1]);
-        mma_16x8x16<element>(x[1], a, b[2], b[3]);
-    }
-    // Tokens of a tile of values times the transposed state, of this warp's channels.
-    __device__ __forceinline__ void read_state(fragments &x, int which, int values) const
-    {
-        const auto state = right_rows<PAD_V>::of(tile(which), 16 * own);
-#pragma unroll 2
-        for (int k = 0; k < PAD_V / 16; k++) {
-            u32 b[4];
-            state.load(b, 0, k);
-#pragma unroll
-            for (int m = 0; m < OWN_BLOCKS; m++) {
-                multiply(x[m], left_rows<PAD_V>::of(tile(values), BLOCK * block(m)), k, b);
-            }
-        }
-    }
-    struct end_factors { // of this warp's channels
-        float x[2][2];
-    };
-    // e^end of a block, or its inverse.
-    __device__ __forceinline__ end_factors of_end(int which, float sign) const
-    {
-        end_factors by = {};
-#pragma unroll
-        for (int n = 0; DECAYS && n < 2; n++) {
-            const float2 log = end(which, channel(n));
-            by.x[n][0] = exp2_approx(sign * log.x);
-            by.x[n][1] = exp2_approx(sign * log.y);
-        }
-        return by;
-    }
-    DEV void scale_by(float (&x)[2][4], const end_factors &by)
-    {
-#pragma unroll
-        for (int e = 0; DECAYS && e < 8; e++) {
-            x[e / 4][e % 4] *= by.x[e / 4][e % 2];
-        }
-    }
-    // Pairs of one block where no channel is strong: readers and writers lie e^end apart.
-    template <bool BACK> __device__ __forceinline__ void add_own_blocks(fragments &x) const
-    {
-        const auto tokens = right_columns<PAD_D>::of(tile(BACK ? layout::READS : layout::WRITES), 16 * own);
-#pragma unroll
-        for (int m = 0; m < OWN_BLOCKS; m++) {
-            u32 b[4];
-            float s[2][4] = {};
-            tokens.load(b, 0, block(m));
-            multiply_back<BACK>(s, block(m), block(m), b);
-            scale_by(s, of_end(block(m), -1.0f));
-#pragma unroll
-            for (int e = 0; e < 8; e++) {
-                x[m][e / 4][e % 4] += s[e / 4][e % 4];
-            }
-        }
-    }
-    // x += block (r, c) of dA, or c of its transpose, times 16 tokens.
-    template <bool BACK> __device__ __forceinline__ void multiply_back(float (&x)[2][4], int row, int depth, const u32 (&b)[4]) const
-    {
-        if constexpr (BACK) {
-            multiply(x, left_columns<CHUNK_TOKENS>::of(tile(layout::BACK), BLOCK * row), depth, b);
-        } else {
-            multiply(x, left_rows<CHUNK_TOKENS>::of(tile(layout::BACK), BLOCK * row), depth, b);
-        }
-    }
-    // Where some are: level by level.
-    template <bool BACK> __device__ __forceinline__ void add_levels(fragments &x) const
-    {
-        const auto tokens = right_columns<PAD_D>::of(tile(BACK ? layout::READS : layout::WRITES), 16 * own);
-#pragma unroll 1
-        for (int level = 0; level < (cfg::BONUS ? 4 : 5); level++) {
-            const int half = 8 >> level;
-            __syncwarp();
-            if constexpr (BACK) {
-                weigh_readers(half);
-            } else {
-                weigh_writers(half);
-            }
-            __syncwarp();
-#pragma unroll
-            for (int m = 0; m < OWN_BLOCKS; m++) {
-                u32 a[4];
-                u32 b[4];
-                float s[2][4] = {};
-                tokens.load(b, 0, block(m));
-                if constexpr (BACK) {
-                    left_columns<CHUNK_TOKENS>::of(tile(layout::BACK), BLOCK * block(m)).load(a, block(m));
-                } else {
-                    left_rows<CHUNK_TOKENS>::of(tile(layout::BACK), BLOCK * block(m)).load(a, block(m));
-                }
-                keep_level<BACK>(a, half);
-                mma_16x8x16<element>(s[0], a, b[0], b[1]);
-                mma_16x8x16<element>(s[1], a, b[2], b[3]);
-                add_weighed<BACK>(x, s, m, half);
-            }
-        }
-    }
-    template <bool BACK> __device__ __forceinline__ void add_weighed(fragments &x, const float (&s)[2][4], int m, int half) const
-    {
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            const int n = e / 4;
-            const int i = e % 4;
-            const float by = half == 0 ? 1.0f : BACK ? logs.writer(m, n, i, half) : logs.reader(m, n, i, half);
-            x[m][n][i] += by * s[n][i];
-        }
-    }
-    // dk; e^(end - c), which all but the levels are multiplied by, comes last.
     __device__ __forceinline__ void give_keys(bool strong)
     {
         fragments x = {};
-        read_state(x, layout::BEHIND, layout::V);
+        read_state(x, right_rows<PAD_V>::of(tile(layout::BEHIND), 16 * own), [&](int block) { return left_rows<PAD_V>::of(tile(layout::V), BLOCK * block); });
         if constexpr (GRADIENT_BY_KEY) {
             leave_crossings(x);
         }
-        const auto readers = right_columns<PAD_D>::of(tile(layout::READS), 16 * own);
-#pragma unroll
-        for (int r = BLOCKS - 1; r > 0; r--) {
-            u32 b[4];
-            readers.load(b, 0, r);
-            const end_factors by = of_end(r, 1.0f);
-#pragma unroll
-            for (int m = 0; m < OWN_BLOCKS; m++) {
-                if (block(m) < r) {
-                    scale_by(x[m], by);
-                    multiply_back<true>(x[m], block(m), r, b);
-                }
-            }
-        }
-        if (!strong) {
-            add_own_blocks<true>(x);
-        }
-        weigh_keys(x);
-        if (strong) {
-            __syncthreads(); // the other warp of these channels has read what levels take the place of
-            add_levels<true>(x);
-        }
+        const pair_sum queries[1] = {{layout::BACK, layout::READS, layout::Q, w.scale}};
+        sum_readers(x, queries, strong);
         if constexpr (GRADIENT_BY_KEY) {
-            each_two([&](int m, int n, int r) {
-                float k[2];
-                load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
-                flow[m][n][2 * r] = -k[0] * x[m][n][2 * r];
-                flow[m][n][2 * r + 1] = -k[1] * x[m][n][2 * r + 1];
-            });
+            add_flow(x, -1.0f);
         }
         store_keys<cfg::DK_F32>(x, 1.0f, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
-    }
-    __device__ __forceinline__ void weigh_keys(fragments &x) const
-    {
-        const key_ends of = own_ends();
-#pragma unroll
-        for (int e = 0; DECAYS && e < 8 * OWN_BLOCKS; e++) {
-            x[e / 8][e / 4 % 2][e % 4] *= exp2_approx(of.x[e / 8][e / 4 % 2][e % 2] - logs.x[e / 8][e / 4 % 2][e % 4]);
-        }
-    }
-    // Keys times what they get from the state behind the chunk, whose part is in x, over this warp's tokens.
-    __device__ __forceinline__ void leave_crossings(const fragments &x) const
-    {
-        float sum[2][2] = {};
-        const key_ends left = ends_behind();
-        each_two([&](int m, int n, int r) {
-            float k[2];
-            load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                sum[n][e] += k[e] * exp2_approx(left.x[m][n][e] - logs.x[m][n][2 * r + e]) * x[m][n][2 * r + e];
-            }
-        });
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const float all = sum_of_eight(sum[e / 2][e % 2]);
-            if (lane_id() < 4) {
-                store_shared(tile(layout::KEYS_CROSS + 4 * ((inner ? PAD_D : 0) + channel(e / 2) + e % 2)), all);
-            }
-        }
-    }
-    DEV float sum_of_eight(float x)
-    {
-#pragma unroll
-        for (int step = 4; step < 32; step *= 2) {
-            x += __shfl_xor_sync(ALL_LANES, x, step);
-        }
-        return x;
-    }
-    // dq without its scale.
-    __device__ __forceinline__ void give_queries(bool strong)
-    {
-        fragments x = {};
-        read_state(x, layout::FRONT, layout::DO);
-        const auto writers = right_columns<PAD_D>::of(tile(layout::WRITES), 16 * own);
-#pragma unroll
-        for (int c = 0; c < BLOCKS - 1; c++) {
-            u32 b[4];
-            writers.load(b, 0, c);
-            const end_factors by = of_end(c, 1.0f);
-#pragma unroll
-            for (int m = 0; m < OWN_BLOCKS; m++) {
-                if (block(m) > c) {
-                    scale_by(x[m], by);
-                    multiply_back<false>(x[m], block(m), c, b);
-                }
-            }
-        }
-        if (!strong) {
-            add_own_blocks<false>(x);
-        }
-#pragma unroll
-        for (int e = 0; DECAYS && e < 8 * OWN_BLOCKS; e++) {
-            x[e / 8][e / 4 % 2][e % 4] *= exp2_approx(logs.read(e / 8, e / 4 % 2, e % 4));
-        }
-        if (strong) {
-            __syncthreads(); // the other warp of these channels has read what levels take the place of
-            add_levels<false>(x);
-        }
-        if constexpr (GRADIENT_BY_KEY) {
-            sum_blocks(x);
-        }
-        store_keys<cfg::DQ_F32>(x, w.scale, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
-    }
-
-    // ---- logarithms -----------------------------------------------------------------------------------------------------
-
-    // Of eight tokens, from each of them on.
-    DEV float sum_behind(float x)
-    {
-#pragma unroll
-        for (int step = 4; step < 32; step *= 2) {
-            const float behind = __shfl_down_sync(ALL_LANES, x, static_cast<u32>(step));
-            x += lane_id() + step < 32 ? behind : 0.0f;
-        }
-        return x;
-    }
-    DEV float first_of_eight(float x) { return __shfl_sync(ALL_LANES, x, lane_id() % 4); }
-    // What reads times its gradient, of a token.
-    __device__ __forceinline__ float reads(const fragments &x, int m, int n, int i) const
-    {
-        float q[2];
-        load_pair<PAD_D>(tile(layout::Q), token(m, i / 2), channel(n), q[0], q[1]);
-        return w.scale * q[i % 2] * x[m][n][i];
-    }
-    // Sums over the tokens of a block from each on; what a block has in all to shared memory.
-    __device__ __forceinline__ void sum_blocks(const fragments &x)
-    {
-#pragma unroll
-        for (int k = 0; k < 4 * OWN_BLOCKS; k++) {
-            const int m = k / 4;
-            const int n = k / 2 % 2;
-            const int e = k % 2;
-            float read[2] = {reads(x, m, n, e), reads(x, m, n, 2 + e)};
-            float first = 0.0f;
-            if constexpr (cfg::BONUS) { // a token reads before its own decay
-                first = first_of_eight(read[0]);
-                const float half = first_of_eight(read[1]);
-                const float low = __shfl_down_sync(ALL_LANES, read[0], 4);
-                const float high = __shfl_down_sync(ALL_LANES, read[1], 4);
-                read[0] = lane_id() < 28 ? low : half;
-                read[1] = lane_id() < 28 ? high : 0.0f;
-            }
-            const float upper = sum_behind(flow[m][n][2 + e] + read[1]);
-            const float lower = sum_behind(flow[m][n][e] + read[0]) + first_of_eight(upper);
-            flow[m][n][2 + e] = upper;
-            flow[m][n][e] = lower;
-            if (lane_id() < 4) {
-                store_shared(tile(layout::FLOWS + 4 * (block(m) * PAD_D + channel(n) + e)), lower + first);
-            }
-        }
-    }
-    // What crosses the chunk's end, and the blocks behind this warp's.
-    __device__ __forceinline__ void give_decays()
-    {
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const int at = channel(k / 2) + k % 2;
-            float log = 0.0f;
-#pragma unroll
-            for (int b = 0; b < BLOCKS; b++) {
-                log += load_shared(tile(layout::ENDS + 4 * (b * PAD_D + at)));
-            }
-            const float keys = load_shared(tile(layout::KEYS_CROSS + 4 * at)) + load_shared(tile(layout::KEYS_CROSS + 4 * (PAD_D + at)));
-            float behind = keys + exp2_approx(log) * load_shared(tile(layout::CROSS + 4 * at));
-#pragma unroll
-            for (int b = BLOCKS - 1; b >= 0; b--) {
-#pragma unroll
-                for (int m = 0; m < OWN_BLOCKS; m++) {
-                    if (b == block(m)) {
-                        end_block(behind, m, k / 2, k % 2);
-                    }
-                }
-                behind += load_shared(tile(layout::FLOWS + 4 * (b * PAD_D + at)));
-            }
-        }
-        each_two([&](int m, int n, int r) {
-            const int at = place + token(m, r);
-            if (!w.has(at) || channel(n) >= cfg::D) {
-                return;
-            }
-            const float two[2] = {flow[m][n][2 * r], flow[m][n][2 * r + 1]};
-            if constexpr (cfg::GIVES_DECAY) {
-                give_inputs(at, channel(n), two);
-            } else {
-                store_vec<2, float>(p.dlog + (line_of(p, w, at) * cfg::D + channel(n)), two);
-            }
-        });
-    }
-    // To the inputs that the logarithms of two channels are made of.
-    __device__ __forceinline__ void give_inputs(int at, int channel, const float (&x)[2]) const
-    {
-        const typename variant::row row = w.row(p, at);
-        repeat<0, variant::SITES>([&]<int G>() {
-            if constexpr (variant::SITE_OF[G] == OF_DECAY) {
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    const float value = variant::template site<G>(p.x, p.z, w.head, row, channel + e, x[e]);
-                    back::give_sum(variant::template site_address<G>(p.g, p.x, p.z, w.head, row, channel + e), value);
-                }
-            }
-        });
-    }
-    __device__ __forceinline__ void end_block(float behind, int m, int n, int e)
-    {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float &x = flow[m][n][2 * r + e];
-            x = logs.is_forgotten(m, n, r, e) ? 0.0f : x + behind;
-        }
     }
 
     // ---- the chunk ------------------------------------------------------------------------------------------------------
 
+    __device__ __forceinline__ void fetch()
+    {
+        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h, p.q_t, cfg::D);
+        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t, cfg::D);
+        load<PAD_V>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, cfg::D_V);
+        load<PAD_V>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
+        load_state<PAD_D, PAD_V>(layout::BEHIND, p.dstates);
+        copy_commit();
+        if (cfg::CHUNK_STAGES > 1) {
+            load_state<PAD_D, PAD_V>(layout::FRONT, p.states);
+        }
+        copy_commit();
+        logs.fetch(p, w, place, *this, channel(0));
+        logs.sum();
+    }
     __device__ __forceinline__ void run()
     {
         fetch();
@@ -407,7 +138,9 @@ struct additive_chunk : chunk_pairs {
         if (cfg::CHUNK_STAGES == 1) {
             __syncthreads();
         }
-        give_queries(strong);
+        fragments x = {};
+        read_state(x, right_rows<PAD_V>::of(tile(layout::FRONT), 16 * own), [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
+        give_queries(x, strong);
         if constexpr (GRADIENT_BY_KEY) {
             __syncthreads();
             give_decays();
@@ -423,7 +156,7 @@ DEV void additive_chunks(const linear_back_params &p, unsigned char *bytes)
     }
     at.w.scale = variant::scale(p.x, p.z, at.w.head);
     const int number = static_cast<int>(threadIdx.x) / 32;
-    additive_chunk chunk{{{{number >= OWN_WARPS}, p, at.w, at.place, shared_address(bytes), number, number % OWN_WARPS, {}}}, {}};
+    additive_chunk chunk{{{{{number >= OWN_WARPS}, p, at.w, at.place, shared_address(bytes), number, number % OWN_WARPS, {}}, {}}}};
     chunk.run();
 }
 

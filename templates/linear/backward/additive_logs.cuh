@@ -2,18 +2,18 @@
 //
 // A chunk has four blocks of 16 tokens. With c the sum of a channel's logarithms from a block's start on and L its end, a token reads with e^c and writes with
 // e^(L - c): over blocks in between their e^L is all that is left to multiply by, and no exponent is above 0. Of a pair within one block the product of the two
-// is e^L too small: where no channel loses more than MILD over a block, it is divided by that. Elsewhere pairs of a block are taken apart into levels: tokens of
+// is e^L too small: where no channel loses more than MILD_BLOCK over a block, it is divided by that. Elsewhere pairs of a block are taken apart into levels: tokens of
 // the upper half of 16, 8, 4 or 2 read what those of its lower half have written, both from the border in between, and no exponent is above 0 again.
 #pragma once
 #include "linear/backward/products.cuh"
+#include "linear/steps.cuh"
 
 namespace linear {
 
 constexpr int BLOCK = 16, BLOCKS = CHUNK_TOKENS / BLOCK;
 constexpr int OWN_WARPS = PAD_D / 16; // 16 channels each, of two blocks of tokens: the outer or the inner ones, which have as many pairs
 constexpr int OWN_BLOCKS = BLOCKS / 2;
-constexpr float MILD = -60.0f;        // to the base 2
-constexpr float LEAST_LOG = -100.0f;  // 2^-100 is as good as 0, and sums behind it keep their digits
+constexpr float MILD_BLOCK = -60.0f;  // to the base 2
 constexpr float FORGETS = -25.0f;     // what is left is beyond the digits of what was there: see forgets
 
 // Of two blocks of tokens and 16 channels or columns, of a lane: token lane / 4 + i / 2 * 8 of block m, column 8 n + lane % 4 * 2 + i % 2 is x[m][n][i].

@@ -1,11 +1,43 @@
 // linear/backward/additive_scores.cuh: pairs of the tokens of a chunk in the backward pass of the additive family, in blocks of 16 x 16: A, which dv is made of, and
 // dA, which dq and dk are made of.
 #pragma once
-#include "linear/backward/additive_tiles.cuh"
+#include "linear/backward/additive_states.cuh"
+#include "linear/backward/channel_chunk.cuh"
 
 namespace linear {
 
-struct chunk_pairs : chunk_tiles {
+struct chunk_pairs : channel_chunk {
+    DEV bool is_older(int row, int column) { return column < row || (!cfg::BONUS && column == row); }
+    // From a block's start, to its end, to the chunk's end.
+    __device__ __forceinline__ void weigh_blocks() const
+    {
+        const key_ends of = own_ends();
+        const key_ends left = ends_behind();
+        weigh(layout::READS, layout::Q, [&](int m, int n, int i) { return w.scale * exp2_approx(logs.read(m, n, i)); });
+        each_two([&](int m, int n, int r) {
+            float k[2];
+            float last[2];
+            load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const float x = logs.x[m][n][2 * r + e];
+                last[e] = k[e] * exp2_approx(left.x[m][n][e] - x);
+                k[e] *= exp2_approx(of.x[m][n][e] - x);
+            }
+            store_pair<PAD_D>(tile(layout::WRITES), token(m, r), channel(n), k[0], k[1]);
+            store_pair<PAD_D>(tile(layout::LASTS), token(m, r), channel(n), last[0], last[1]);
+        });
+    }
+    // A token's own pair is weighed by the bonus.
+    __device__ __forceinline__ void weigh_bonus() const
+    {
+        float u[2][2] = {};
+#pragma unroll
+        for (int e = 0; cfg::BONUS && e < 4; e++) {
+            u[e / 2][e % 2] = channel(e / 2) < cfg::D ? variant::bonus(p.x, p.z, w.head, channel(e / 2) + e % 2) : 0.0f;
+        }
+        weigh(layout::WRITES, layout::K, [&](int, int n, int i) { return u[n][i % 2]; });
+    }
     // What is left of a channel from the end of block c to the start of block r; of one block, the other way.
     __device__ __forceinline__ float2 between(int r, int c, int channel) const
     {
@@ -48,24 +80,6 @@ struct chunk_pairs : chunk_tiles {
             mma_16x8x16<element>(s[1], a, b[2], b[3]);
         }
     }
-    // f(row, column) says which of a block stay.
-    template <class F> DEV void keep_pairs(float (&s)[2][4], const F &f)
-    {
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            const int row = lane_id() / 4 + e % 4 / 2 * 8;
-            const int column = e / 4 * 8 + lane_id() % 4 * 2 + e % 2;
-            s[e / 4][e % 4] = f(row, column) ? s[e / 4][e % 4] : 0.0f;
-        }
-    }
-    DEV bool is_older(int row, int column) { return column < row || (!cfg::BONUS && column == row); }
-    __device__ __forceinline__ void leave_pairs(const float (&s)[2][4], int to, int r, int c) const
-    {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            store_pair<CHUNK_TOKENS>(tile(to), BLOCK * r + lane_id() / 4 + 8 * (e % 2), BLOCK * c + 8 * (e / 2) + lane_id() % 4 * 2, s[e / 2][e % 2 * 2], s[e / 2][e % 2 * 2 + 1]);
-        }
-    }
     // To the pairs of block `number`, of which readers and writers are there.
     __device__ __forceinline__ void add_level(float (&diagonal)[2][4], int half) const
     {
@@ -84,14 +98,14 @@ struct chunk_pairs : chunk_tiles {
     {
 #pragma unroll 1
         for (int half = 8; strong && half > 0; half /= 2) {
-            weigh_readers(half);
+            weigh_readers(layout::READS, layout::Q, w.scale, half);
             weigh_writers(half);
             __syncthreads();
             add_level(diagonal, half);
             __syncthreads();
         }
         if (strong || cfg::BONUS) {
-            weigh_readers(0);
+            weigh_readers(layout::READS, layout::Q, w.scale, 0);
             if constexpr (cfg::BONUS) {
                 weigh_bonus();
             } else {

@@ -1,7 +1,7 @@
-// linear/backward/additive_tiles.cuh: tiles of a chunk of 64 tokens in the backward pass of the additive family, on their way from and to global memory: q, k, v, do,
-// the states in front and behind, and what of q and k reads and is written under the decays (additive_logs.cuh).
+// linear/backward/additive_tiles.cuh: tiles of a chunk of 64 tokens in the backward pass with a decay by key channel, on their way from and to global memory: q, k,
+// v, do, the states in front and behind, and what of q and k reads and is written under the decays (additive_logs.cuh); of the additive family, and of the delta rule.
 #pragma once
-#include "linear/backward/additive_states.cuh"
+#include "linear/backward/additive_logs.cuh"
 
 namespace linear {
 
@@ -17,14 +17,25 @@ struct additive_layout { // in shared memory, bytes
     static constexpr int ENDS = BACK + MATRIX_BYTES, CROSS = ENDS + BLOCKS * PAD_D * 4, STRONG = CROSS + PAD_D * 4, END = STRONG + 64;
     static constexpr int KEYS_CROSS = LASTS, FLOWS = KEYS_CROSS + 2 * PAD_D * 4; // behind dv
 };
+// With the delta rule v is what tokens write, keys read as queries do, and pairs have two gradients. V, Z and states have value channels as rows.
+struct keyed_layout_back {
+    static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * PAD_V * 2;
+    static constexpr int Q = 0, K = Q + KEY_BYTES, READS = K + KEY_BYTES, KEYS_READ = READS + KEY_BYTES, WRITES = KEYS_READ + KEY_BYTES;
+    static constexpr int V = WRITES + KEY_BYTES, DO = V + VALUE_BYTES, Z = DO + VALUE_BYTES; // X, do, dv
+    static constexpr int BEHIND = Z + VALUE_BYTES, FRONT = BEHIND + STATE_ELEMENTS * 2;     // dS', S
+    static constexpr int BACK = FRONT + STATE_ELEMENTS * 2, KEYS_BACK = BACK + MATRIX_BYTES;       // dA, dN
+    static constexpr int ENDS = KEYS_BACK + MATRIX_BYTES, CROSS = ENDS + BLOCKS * PAD_D * 4, STRONG = CROSS + PAD_D * 4;
+    static constexpr int KEYS_CROSS = STRONG + 64, FLOWS = KEYS_CROSS + 2 * PAD_D * 4, END = FLOWS + BLOCKS * PAD_D * 4;
+};
 static_assert(cfg::CHUNK_STAGES == 1 || cfg::CHUNK_STAGES == 2, "cfg::CHUNK_STAGES is 1 or 2: states that there is room for");
 // As C, for the planner: 660 pad of d + 256 pad of d_v + stages * 2 pad of d * pad of d_v + 16448
 constexpr int additive_chunks_smem_bytes() { return additive_layout::END; }
 static_assert(additive_chunks_smem_bytes() == 660 * PAD_D + 256 * PAD_V + cfg::CHUNK_STAGES * 2 * PAD_D * PAD_V + 16448, "the planner says the same");
 
+
 struct chunk_tiles : own_blocks {
     using element = cfg::element;
-    using layout = additive_layout;
+    using layout = typename pick<cfg::DELTA, keyed_layout_back, additive_layout>::type;
     const linear_back_params &p;
     const work &w;
     int place;
@@ -42,48 +53,14 @@ struct chunk_tiles : own_blocks {
     {
         load_tokens<COLS, OWN_THREADS>(tile(to), w, place, base, offset, stride, columns);
     }
-    __device__ __forceinline__ void load_state(int to, const void *base) const
+    // ROWS of COLS.
+    template <int ROWS, int COLS> __device__ __forceinline__ void load_state(int to, const void *base) const
     {
         const element *from = state_of(base, p, w, place);
 #pragma unroll
-        for (int i = 0; i < PAD_D / CHUNK_TOKENS; i++) {
-            load_rows<PAD_V, OWN_THREADS>(tile(to) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<PAD_V>::ROW_BYTES), from + i * CHUNK_TOKENS * PAD_V, PAD_V, CHUNK_TOKENS, PAD_V);
+        for (int i = 0; i < ROWS / CHUNK_TOKENS; i++) {
+            load_rows<COLS, OWN_THREADS>(tile(to) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<COLS>::ROW_BYTES), from + i * CHUNK_TOKENS * COLS, COLS, CHUNK_TOKENS, COLS);
         }
-    }
-    // Sums over each row of the state in front of the chunk times the gradient of that behind it; where there is room for one alone, it becomes the first.
-    __device__ __forceinline__ void change_state() const
-    {
-        constexpr int ACROSS = PAD_V / 8;
-        const element *from = state_of(p.states, p, w, place);
-#pragma unroll 2
-        for (int i = 0; i < STATE_ELEMENTS / 8 / OWN_THREADS; i++) {
-            const int n = static_cast<int>(threadIdx.x) + i * OWN_THREADS;
-            const u32 at = swizzle<PAD_V>::offset(n / ACROSS, n % ACROSS);
-            const uint4 x = cfg::CHUNK_STAGES > 1 ? load_shared16(tile(layout::FRONT) + at) : *reinterpret_cast<const uint4 *>(from + n * 8);
-            const float sum = lanes_sum<ACROSS>(product(x, load_shared16(tile(layout::BEHIND) + at)));
-            if (cfg::CHUNK_STAGES == 1) {
-                const float word[4] = {__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z), __uint_as_float(x.w)};
-                store_shared16(tile(layout::FRONT) + at, word);
-            }
-            if (lane_id() % ACROSS == 0) {
-                store_shared(tile(layout::CROSS + 4 * (n / ACROSS)), sum);
-            }
-        }
-    }
-    DEV float product(const uint4 &x, const uint4 &y)
-    {
-        const u32 mine[4] = {x.x, x.y, x.z, x.w};
-        const u32 other[4] = {y.x, y.y, y.z, y.w};
-        float sum = 0.0f;
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            float a[2];
-            float b[2];
-            unpack<element>(mine[e], a[0], a[1]);
-            unpack<element>(other[e], b[0], b[1]);
-            sum += a[0] * b[0] + a[1] * b[1];
-        }
-        return sum;
     }
     // 16 columns of this warp's tokens, from `first` on, to rows of T: f32 or 16 bits.
     template <class T> __device__ __forceinline__ void store_columns(const fragments &x, T *base, i64 stride, int first, int columns) const
@@ -128,17 +105,18 @@ struct chunk_tiles : own_blocks {
             to[e].bits = static_cast<u16>(mine[e / 2] >> (16 * (e % 2)));
         }
     }
-    // To `part` for bwd_heads, dq without its scale; or `whole`, by `scale`.
+    // To `part` for bwd_heads, dq of the additive family without its scale; or `whole`, by `scale`.
     template <bool WIDE_RESULT> __device__ __forceinline__ void store_keys(fragments &x, float scale, float *part, void *whole, i64 s_b, i64 s_h, i64 s_t) const
     {
         using target = typename pick<WIDE_RESULT, float, element>::type;
-        if (KEEPS_HEADS || p.z.n_h != p.z.n_h_kv) {
+        const bool apart = KEEPS_HEADS || p.z.n_h != p.z.n_h_kv;
+        each_two([&](int m, int n, int r) {
+            x[m][n][2 * r] *= apart && !cfg::BY_CHUNK ? 1.0f : scale;
+            x[m][n][2 * r + 1] *= apart && !cfg::BY_CHUNK ? 1.0f : scale;
+        });
+        if (apart) {
             store_columns<float>(x, part + first_line(p, w) * cfg::D, cfg::D, 16 * own, cfg::D);
         } else if (whole != nullptr) {
-            each_two([&](int m, int n, int r) {
-                x[m][n][2 * r] *= scale;
-                x[m][n][2 * r + 1] *= scale;
-            });
             store_columns<target>(x, static_cast<target *>(whole) + (w.s.batch * s_b + w.h * s_h), s_t, 16 * own, cfg::D);
         }
     }
@@ -204,62 +182,18 @@ struct chunk_tiles : own_blocks {
         }
         return left;
     }
-    // From a block's start, to its end, to the chunk's end.
-    __device__ __forceinline__ void weigh_blocks() const
+    // Of a level; from which tile, to which, by what beside.
+    __device__ __forceinline__ void weigh_readers(int to, int from, float by, int half) const
     {
-        const key_ends of = own_ends();
-        const key_ends left = ends_behind();
-        weigh(layout::READS, layout::Q, [&](int m, int n, int i) { return w.scale * exp2_approx(logs.read(m, n, i)); });
-        each_two([&](int m, int n, int r) {
-            float k[2];
-            float last[2];
-            load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const float x = logs.x[m][n][2 * r + e];
-                last[e] = k[e] * exp2_approx(left.x[m][n][e] - x);
-                k[e] *= exp2_approx(of.x[m][n][e] - x);
-            }
-            store_pair<PAD_D>(tile(layout::WRITES), token(m, r), channel(n), k[0], k[1]);
-            store_pair<PAD_D>(tile(layout::LASTS), token(m, r), channel(n), last[0], last[1]);
-        });
-    }
-    __device__ __forceinline__ void weigh_readers(int half) const
-    {
-        weigh(layout::READS, layout::Q, [&](int m, int n, int i) { return w.scale * (half == 0 ? 1.0f : logs.reader(m, n, i, half)); });
+        weigh(to, from, [&](int m, int n, int i) { return by * (half == 0 ? 1.0f : logs.reader(m, n, i, half)); });
     }
     __device__ __forceinline__ void weigh_writers(int half) const
     {
         weigh(layout::WRITES, layout::K, [&](int m, int n, int i) { return half == 0 ? 1.0f : logs.writer(m, n, i, half); });
     }
-    // A token's own pair is weighed by the bonus.
-    __device__ __forceinline__ void weigh_bonus() const
-    {
-        float u[2][2] = {};
-#pragma unroll
-        for (int e = 0; cfg::BONUS && e < 4; e++) {
-            u[e / 2][e % 2] = channel(e / 2) < cfg::D ? variant::bonus(p.x, p.z, w.head, channel(e / 2) + e % 2) : 0.0f;
-        }
-        weigh(layout::WRITES, layout::K, [&](int, int n, int i) { return u[n][i % 2]; });
-    }
 
     // ---- the chunk ------------------------------------------------------------------------------------------------------
 
-    __device__ __forceinline__ void fetch()
-    {
-        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h, p.q_t, cfg::D);
-        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t, cfg::D);
-        load<PAD_V>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, cfg::D_V);
-        load<PAD_V>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
-        load_state(layout::BEHIND, p.dstates);
-        copy_commit();
-        if (cfg::CHUNK_STAGES > 1) {
-            load_state(layout::FRONT, p.states);
-        }
-        copy_commit();
-        logs.fetch(p, w, place, *this, channel(0));
-        logs.sum();
-    }
     // Ends of blocks, and whether some of this warp's channels are strong.
     __device__ __forceinline__ void leave_ends() const
     {
@@ -272,7 +206,7 @@ struct chunk_tiles : own_blocks {
             }
             least = fminf(least, log);
         }
-        const bool strong = __any_sync(ALL_LANES, least < MILD) != 0;
+        const bool strong = __any_sync(ALL_LANES, least < MILD_BLOCK) != 0;
         if (lane_id() == 0) {
             store_shared(tile(layout::STRONG + 4 * number), strong ? 1.0f : 0.0f);
         }

@@ -1,0 +1,75 @@
+/*
+ * plan_keyed_delta_bwd.c: linear/backward/keyed_delta.cuh, the backward pass of the delta rule behind a decay
+ * by key channel in chunks of tokens, by mma.sync. In: a request. Out: the plan, or why there is none.
+ */
+#include "gen/ir/spec.h"
+#include "gen/linear/linear.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/templates.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+
+#include <stdio.h>
+
+enum { CHUNK = LINEAR_CHUNK, SLICE = 64, MOST_DIM = 128, COLUMN_WARPS = 4, LEAST_SM = 80, OF_WARP = 16 };
+
+static const char *why_not_of_spec(const struct kernel_request *r)
+{
+    const struct ir_linear *l = &r->ir->linear;
+    if (l->delta.n_roots == 0)
+        return "serves the delta rule";
+    if (linear_decay_form(r->ir) != DECAY_KEY)
+        return "serves a decay per key channel";
+    if (l->bonus.n_roots > 0 || l->normalise)
+        return "serves neither a bonus nor a normaliser";
+    if (l->all_tokens)
+        return "serves causal = true";
+    if (r->linear->back.site[OF_SCALE].n > 0)
+        return "gives no gradient of a scale; leave its inputs without grad = true";
+    return r->problem->dtype != LATHE_BF16
+               ? "keeps states in the dtype of q, and serves bf16, which has the range of f32"
+               : NULL;
+}
+
+/* Of the kernels' constants: keyed_chunks_smem_bytes, keyed_states_smem_bytes and
+   keyed_prepare_back_smem_bytes there. */
+static bool fits(const struct kernel_request *r, struct linear_plan *to, char *why)
+{
+    const int d = round_up(r->problem->dim[SYM_D], SLICE);
+    const int d_v = round_up(r->problem->dim[SYM_D_V], SLICE);
+    const int matrices = 2 * CHUNK * (CHUNK + 8) * 4; /* in the place of tiles */
+    const int tiles = 6 * CHUNK * d;
+    to->row_slices = d / SLICE;
+    to->column_warps = COLUMN_WARPS;
+    to->chunk_slices = d_v / SLICE;
+    to->chunk_threads = 2 * 32 * d / OF_WARP;
+    to->chunk_bytes = 388 * d + 15360;
+    to->inverse = (tiles > matrices ? tiles : matrices) + 56 * d + 2304;
+    to->walk_bytes = 388 * d + 23552;
+    to->stages = 2;
+    to->smem_bytes = 684 * d + 384 * d_v + 4 * d * d_v + 16448;
+    return linear_has_room(r, to->smem_bytes, why);
+}
+
+bool plan_linear_keyed_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    const char *not = why_not_of_spec(r);
+    struct linear_plan *to = &plan->linear;
+    if (!not &&r->device->sm < LEAST_SM)
+        not = "needs compute capability 8.0 or newer";
+    if (not )
+        snprintf(why, REASON_BYTES, "%s", not );
+    if (not || !plan_gradients_exist(r, why) || !linear_takes_dims(r, MOST_DIM, why) || !fits(r, to, why))
+        return false;
+    to->back_chunks = true;
+    to->back_delta = true;
+    to->keyed = true;
+    linear_plan_four_warps(r, to);
+    to->chunk = CHUNK;
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "decay %s with the delta rule: %d tokens at a time by mma.sync; walks along the chunks, forward and "
+        "back, of %d blocks a head and sequence with %d value channels each, then a block for each chunk",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->chunk_slices, SLICE);
+    return true;
+}

@@ -1,0 +1,257 @@
+// linear/backward/keyed_delta.cuh: kernel: what of the delta rule's backward pass behind a decay by key channel is of a chunk of 64 tokens alone, from what the walks
+// have left (keyed_states.cuh, which has the names). With dA = do X' from the diagonal on and dN = -(dv X') below it, each pair of tokens weighed in each channel by
+// what the decays between them leave:
+//     dq = scale (e^G do S' + dA k),    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + scale dA' q + dN' k,    dbeta = dv X / beta^2
+// Gradients of logarithms are those of channel_chunk.cuh.
+//
+// Launch of bwd_chunks: a block of OWN_THREADS threads for each chunk of each head, keyed_chunks_smem_bytes() of shared memory. A warp has 16 key channels of two
+// blocks of 16 tokens; of dA and dN it has blocks of 16 x 16, of dv 16 columns.
+#pragma once
+#include "linear/backward/channel_chunk.cuh"
+#include "linear/backward/keyed_states.cuh"
+
+namespace linear {
+
+// As C, for the planner: 684 pad of d + 384 pad of d_v + 4 pad of d * pad of d_v + 16448
+constexpr int keyed_chunks_smem_bytes() { return keyed_layout_back::END; }
+static_assert(keyed_chunks_smem_bytes() == 684 * PAD_D + 384 * PAD_V + 4 * PAD_D * PAD_V + 16448, "the planner says the same");
+
+struct keyed_gradients : channel_chunk {
+    // X or dv, PAD_V rows of 64 tokens.
+    __device__ __forceinline__ void load_values(int to, const void *base) const
+    {
+        const element *from = static_cast<const element *>(base) + chunk_of_head(p, w, place) * PAD_V * CHUNK_TOKENS;
+#pragma unroll
+        for (int i = 0; i < PAD_V; i += CHUNK_TOKENS) {
+            load_rows<CHUNK_TOKENS, OWN_THREADS>(tile(to) + static_cast<u32>(i * swizzle<CHUNK_TOKENS>::ROW_BYTES), from + i * CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS, CHUNK_TOKENS);
+        }
+    }
+    __device__ __forceinline__ void fetch()
+    {
+        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h, p.q_t, cfg::D);
+        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t, cfg::D);
+        load<PAD_V>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
+        load_values(layout::V, p.written);
+        load_values(layout::Z, p.dwritten);
+        copy_commit();
+        load_state<PAD_V, PAD_D>(layout::BEHIND, p.dstates);
+        load_state<PAD_V, PAD_D>(layout::FRONT, p.states);
+        copy_commit();
+        logs.fetch(p, w, place, *this, channel(0));
+        logs.sum();
+    }
+    // Readers from the start of a block, writers to its end.
+    __device__ __forceinline__ void weigh_blocks() const
+    {
+        each_two([&](int m, int n, int r) {
+            float q[2];
+            float k[2];
+            float x[2];
+            const float2 of = end(block(m), channel(n));
+            load_pair<PAD_D>(tile(layout::Q), token(m, r), channel(n), q[0], q[1]);
+            load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const float log = logs.x[m][n][2 * r + e];
+                const float reads = exp2_approx(log);
+                x[e] = k[e] * exp2_approx((e == 0 ? of.x : of.y) - log);
+                q[e] *= w.scale * reads;
+                k[e] *= reads;
+            }
+            store_pair<PAD_D>(tile(layout::READS), token(m, r), channel(n), q[0], q[1]);
+            store_pair<PAD_D>(tile(layout::KEYS_READ), token(m, r), channel(n), k[0], k[1]);
+            store_pair<PAD_D>(tile(layout::WRITES), token(m, r), channel(n), x[0], x[1]);
+        });
+    }
+    // Where levels have taken their place.
+    __device__ __forceinline__ void weigh_writers_again() const
+    {
+        const key_ends of = own_ends();
+        __syncwarp();
+        weigh(layout::WRITES, layout::K, [&](int m, int n, int i) { return exp2_approx(of.x[m][n][i % 2] - logs.x[m][n][i]); });
+    }
+
+    // ---- pairs of tokens ------------------------------------------------------------------------------------------------
+
+    // dv X of a token is the gradient of beta times beta^2.
+    __device__ __forceinline__ void store_betas(const float (&s)[2][4], int r) const
+    {
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            const int row = lane_id() / 4 + e % 4 / 2 * 8;
+            const int at = place + BLOCK * r + row;
+            if (row == e / 4 * 8 + lane_id() % 4 * 2 + e % 2 && w.has(at)) {
+                p.dbeta[line_of(p, w, at)] = s[e / 4][e % 4];
+            }
+        }
+    }
+    // 10 blocks of dA and as many of dN.
+    __device__ __forceinline__ void make_pairs() const
+    {
+        constexpr int EACH = BLOCKS * (BLOCKS + 1) / 2;
+#pragma unroll 1
+        for (int item = number; item < 2 * EACH; item += OWN_THREADS / 32) {
+            const int n = item % EACH; // (0, 0), (1, 0), (1, 1), ..
+            const int r = n < 1 ? 0 : n < 3 ? 1 : n < 6 ? 2 : 3;
+            const int c = n - r * (r + 1) / 2;
+            const auto written = right_columns<CHUNK_TOKENS>::of(tile(layout::V), BLOCK * c);
+            float s[2][4] = {};
+            if (item < EACH) {
+                add_product<PAD_V>(s, left_rows<PAD_V>::of(tile(layout::DO), BLOCK * r), written);
+                keep_pairs(s, [&](int row, int column) { return r > c || column <= row; });
+                leave_pairs(s, layout::BACK, r, c);
+            } else {
+                add_product<PAD_V>(s, left_columns<CHUNK_TOKENS>::of(tile(layout::Z), BLOCK * r), written);
+                if (r == c) {
+                    store_betas(s, r);
+                }
+#pragma unroll
+                for (int e = 0; e < 8; e++) {
+                    s[e / 4][e % 4] = -s[e / 4][e % 4];
+                }
+                keep_pairs(s, [&](int row, int column) { return r > c || column < row; });
+                leave_pairs(s, layout::KEYS_BACK, r, c);
+            }
+        }
+    }
+
+    // ---- gradients --------------------------------------------------------------------------------------------------------
+
+    // dv as it lies in shared memory.
+    __device__ __forceinline__ void give_values() const
+    {
+#pragma unroll 1
+        for (int first = 16 * own; first < cfg::D_V; first += 16 * OWN_WARPS) {
+            fragments x;
+#pragma unroll
+            for (int m = 0; m < OWN_BLOCKS; m++) {
+                u32 a[4];
+                left_columns<CHUNK_TOKENS>::of(tile(layout::Z), BLOCK * block(m)).load(a, first / 16);
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    float *two = &x[m][i / 2][i % 2 * 2];
+                    unpack<element>(a[i], two[0], two[1]);
+                }
+            }
+            store_values(x, first);
+        }
+    }
+    __device__ __forceinline__ auto state(int which) const { return right_columns<PAD_D>::of(tile(which), 16 * own); }
+    __device__ __forceinline__ void read_columns(fragments &x, int which, int values) const
+    {
+        read_state(x, state(which), [&](int block) { return left_columns<CHUNK_TOKENS>::of(tile(values), BLOCK * block); });
+    }
+    // Of keys as they write.
+    __device__ __forceinline__ void make_writers(fragments &x, bool strong)
+    {
+        read_columns(x, layout::BEHIND, layout::V);
+        if constexpr (GRADIENT_BY_KEY) {
+            leave_crossings(x);
+        }
+        const pair_sum readers[2] = {{layout::BACK, layout::READS, layout::Q, w.scale}, {layout::KEYS_BACK, layout::KEYS_READ, layout::K, 1.0f}};
+        sum_readers(x, readers, strong);
+        if constexpr (GRADIENT_BY_KEY) {
+            add_flow(x, -1.0f);
+        }
+    }
+    // And with what they get as they read.
+    __device__ __forceinline__ void give_keys(fragments &dk, bool strong)
+    {
+        fragments x = {};
+        read_columns(x, layout::FRONT, layout::Z);
+#pragma unroll
+        for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
+            x[e / 8][e / 4 % 2][e % 4] = -x[e / 8][e / 4 % 2][e % 4];
+        }
+        sum_writers(x, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f}, strong);
+        if constexpr (GRADIENT_BY_KEY) {
+            add_flow(x, 1.0f);
+        }
+#pragma unroll
+        for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
+            dk[e / 8][e / 4 % 2][e % 4] += x[e / 8][e / 4 % 2][e % 4];
+        }
+        store_keys<cfg::DK_F32>(dk, 1.0f, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
+    }
+    // Sums over the columns of each channel of the state in front of the chunk times the gradient of that behind it, of eight channels a warp.
+    __device__ __forceinline__ void cross_states() const
+    {
+        float sum[8] = {};
+#pragma unroll 2
+        for (int row = lane_id(); row < PAD_V; row += 32) {
+            const u32 at = swizzle<PAD_D>::offset(row, number);
+            const uint4 x = load_shared16(tile(layout::FRONT) + at);
+            const uint4 y = load_shared16(tile(layout::BEHIND) + at);
+            const u32 mine[4] = {x.x, x.y, x.z, x.w};
+            const u32 other[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float a[2];
+                float b[2];
+                unpack<element>(mine[e], a[0], a[1]);
+                unpack<element>(other[e], b[0], b[1]);
+                sum[2 * e] += a[0] * b[0];
+                sum[2 * e + 1] += a[1] * b[1];
+            }
+        }
+        const float all = sum_of_half(sum);
+        if (lane_id() < 8) {
+            store_shared(tile(layout::CROSS + 4 * (8 * number + lane_id())), all);
+        }
+    }
+
+    // ---- the chunk ------------------------------------------------------------------------------------------------------
+
+    __device__ __forceinline__ void run()
+    {
+        fetch();
+        leave_ends();
+        copy_wait<1>();
+        __syncthreads();
+        const bool strong = is_strong();
+        weigh_blocks();
+        make_pairs();
+        give_values();
+        copy_wait<0>();
+        __syncthreads();
+        fragments dk = {};
+        make_writers(dk, strong);
+        if constexpr (GRADIENT_BY_KEY) {
+            cross_states();
+        }
+        give_keys(dk, strong);
+        if (strong) {
+            weigh_writers_again();
+            __syncthreads();
+        }
+        fragments dq = {};
+        read_state(dq, state(layout::FRONT), [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
+        give_queries(dq, strong);
+        if constexpr (GRADIENT_BY_KEY) {
+            __syncthreads();
+            give_decays();
+        }
+    }
+};
+
+DEV void keyed_chunks(const linear_back_params &p, unsigned char *bytes)
+{
+    inverse_work at = find_chunk(p);
+    if (at.place >= at.w.s.length) {
+        return;
+    }
+    at.w.scale = variant::scale(p.x, p.z, at.w.head);
+    const int number = static_cast<int>(threadIdx.x) / 32;
+    keyed_gradients chunk{{{{number >= OWN_WARPS}, p, at.w, at.place, shared_address(bytes), number, number % OWN_WARPS, {}}, {}}};
+    chunk.run();
+}
+
+} // namespace linear
+
+#if LATHE_COMPILED(bwd_chunks)
+extern "C" __global__ void __launch_bounds__(linear::OWN_THREADS, 512 / linear::OWN_THREADS) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::keyed_chunks(p, shared_bytes);
+}
+#endif

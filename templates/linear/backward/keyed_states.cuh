@@ -1,0 +1,253 @@
+// linear/backward/keyed_states.cuh: kernels: the two walks of the backward pass along the chunks of a sequence, of the delta rule behind a decay by key channel, and
+// what they take of each chunk.
+//
+// With the names of linear/keyed_delta_parts.cuh, reads q e^G and k e^G, writes k e^(G_end - G), X what the tokens of a chunk write, S the state in front of it and
+// S' that behind it:
+//     X = T (v - reads_k S),                     S' = e^G_end S + writes' X
+//     dv = T' (scale A' do + writes dS'),        dS = e^G_end dS' + scale reads_q' do - reads_k' dv
+// They leave S and X, dS' and dv of each chunk, with value channels as rows. Where beta is 0, T has what is next to it, so that X / beta is a number.
+//
+// Launch of bwd_prepare: as of linear/keyed_delta_prepare.cuh, keyed_prepare_back_smem_bytes() of shared memory; of bwd_states 2 * sequences * h * SLICES_V blocks of
+// KEYED_THREADS threads, an odd one goes back, keyed_states_smem_bytes() of shared memory.
+#pragma once
+#include "linear/backward/products.cuh"
+#include "linear/keyed_delta_prepare.cuh"
+#include "linear/keyed_delta_walk.cuh"
+
+namespace linear {
+
+static_assert(same_type<cfg::element, bf16>, "states in 16 bits have the range of f32");
+static_assert(VALUE_PAD == CHUNK_COLUMNS && KEY_PAD == PAD_D, "blocks have all columns of what they leave between them");
+
+using back_walk = keyed_walk<linear_back_params, prepared::END_BACK>;
+// As C, for the planner: 388 pad of d + 23552, and max(384 pad of d, 36864) + 56 pad of d + 2304
+constexpr int keyed_states_smem_bytes() { return back_walk::END; }
+constexpr int keyed_prepare_back_smem_bytes() { return keyed_layout::END_BACK; }
+static_assert(keyed_states_smem_bytes() == 388 * PAD_D + 23552, "the planner says the same");
+static_assert(keyed_prepare_back_smem_bytes() == max_of(384 * PAD_D, 36864) + 56 * PAD_D + 2304, "the planner says the same");
+
+struct keyed_states : back_walk {
+    // 16 bytes a lane: eight channels of a column.
+    __device__ __forceinline__ void leave_state(const state_columns &s, void *base, int number) const
+    {
+        const i64 at = chunk_of_head(p, w, number * CHUNK_TOKENS) * STATE_ELEMENTS;
+        element *to = static_cast<element *>(base) + at + (w.first + first() + lane_id() / 4) * PAD_D + lane_id() % 4 * 8;
+#pragma unroll
+        for (int n = 0; n < state_columns::BLOCKS; n += 4) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                u32 word[4];
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    word[e] = pack<element>(s.x[n + e][2 * r], s.x[n + e][2 * r + 1]);
+                }
+                *reinterpret_cast<uint4 *>(to + 8 * r * PAD_D + 8 * n) = transpose_four(word, lane_id());
+            }
+        }
+    }
+    // The same: eight tokens of a column.
+    __device__ __forceinline__ void leave_values(const u32 (&x)[CHUNK_STEPS][4], void *base, int number) const
+    {
+        const i64 at = chunk_of_head(p, w, number * CHUNK_TOKENS) * PAD_V;
+        element *to = static_cast<element *>(base) + (at + w.first + first() + lane_id() / 4) * CHUNK_TOKENS + lane_id() % 4 * 8;
+#pragma unroll
+        for (int t = 0; t < CHUNK_STEPS; t += 2) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                u32 word[4] = {x[t][r], x[t][2 + r], x[t + 1][r], x[t + 1][2 + r]};
+                *reinterpret_cast<uint4 *>(to + 8 * r * CHUNK_TOKENS + STEP * t) = transpose_four(word, lane_id());
+            }
+        }
+    }
+
+    // ---- forward ------------------------------------------------------------------------------------------------
+
+    __device__ __forceinline__ void load_forward(int number) const
+    {
+        copy<prepared::READ_K, prepared::FIRST>(number);
+        load_values(p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, number);
+        copy_commit();
+    }
+    __device__ __forceinline__ void load_writers(int number) const
+    {
+        copy<prepared::WRITE_K, prepared::TILE>(number);
+        copy<prepared::FACTORS, 4 * KEY_PAD>(number);
+        copy_commit();
+    }
+    __device__ __forceinline__ void go_forward(state_columns &s) const
+    {
+        const int chunks = chunks_of(w.s.length);
+        if (chunks == 0) {
+            return;
+        }
+        load_forward(0);
+        load_writers(0);
+        copy_wait<1>();
+        __syncthreads();
+#pragma unroll 1
+        for (int number = 0; number < chunks; number++) {
+            const bool more = number + 1 < chunks;
+            u32 x[CHUNK_STEPS][4];
+            leave_state(s, p.states, number);
+            correct(x, s, 1.0f);
+            solve(x);
+            leave_values(x, p.written, number);
+            copy_wait<0>();
+            __syncthreads();
+            if (more) {
+                load_forward(number + 1);
+            }
+            s.scale_channels(tile(prepared::FACTORS, 0));
+            add(s, x, prepared::WRITE_K);
+            copy_wait<0>();
+            __syncthreads();
+            if (more) {
+                load_writers(number + 1);
+            }
+        }
+    }
+
+    // ---- back -----------------------------------------------------------------------------------------------------
+
+    __device__ __forceinline__ void load_back(int number) const
+    {
+        static_assert(prepared::PAIRS == prepared::WRITE_K + prepared::TILE, "A lies behind what writes");
+        copy<prepared::WRITE_K, prepared::TILE + prepared::BLOCKS>(number);
+        copy<prepared::INVERSE_BACK, prepared::BLOCKS>(number);
+        load_values(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, number);
+        copy_commit();
+    }
+    __device__ __forceinline__ void load_readers(int number) const
+    {
+        copy<prepared::READ_K, prepared::TILE>(number);
+        copy<prepared::READ_Q, prepared::TILE>(number);
+        copy<prepared::FACTORS, 4 * KEY_PAD>(number);
+        copy_commit();
+    }
+    // What flows back to o, of this warp's columns, as an operand.
+    __device__ __forceinline__ void load_outputs(u32 (&out)[CHUNK_STEPS][4]) const
+    {
+#pragma unroll
+        for (int t = 0; t < CHUNK_STEPS; t++) {
+            u32 v[4];
+            load_own(v, t);
+            out[t][0] = v[0];
+            out[t][1] = v[2];
+            out[t][2] = v[1];
+            out[t][3] = v[3];
+        }
+    }
+    // x += blocks (i, t)' of a triangle, i from t on, times y, of 16 tokens.
+    __device__ __forceinline__ void add_column(float (&x)[4], float (&y)[4], const u32 (&of)[CHUNK_STEPS][4], int which, int t) const
+    {
+#pragma unroll
+        for (int i = t; i < CHUNK_STEPS; i++) {
+            const uint4 b = load_shared16(block(which, i, t));
+            mma_16x8x16<element>(x, of[i], b.x, b.y);
+            mma_16x8x16<element>(y, of[i], b.z, b.w);
+        }
+    }
+    // dv.
+    __device__ __forceinline__ void solve_back(u32 (&z)[CHUNK_STEPS][4], const u32 (&out)[CHUNK_STEPS][4], const state_columns &s) const
+    {
+        float x[2 * CHUNK_STEPS][4] = {};
+#pragma unroll
+        for (int t = 0; t < CHUNK_STEPS; t++) {
+            add_column(x[2 * t], x[2 * t + 1], out, prepared::PAIRS, t);
+        }
+        multiply_state(x, s, 1.0f, prepared::WRITE_K);
+#pragma unroll
+        for (int t = 0; t < CHUNK_STEPS; t++) {
+            round(z[t], x[2 * t], x[2 * t + 1]);
+        }
+#pragma unroll
+        for (int t = 0; t < CHUNK_STEPS; t++) { // the first ones are needed no more
+            float y[2][4] = {};
+            add_column(y[0], y[1], z, prepared::INVERSE_BACK, t);
+            round(z[t], y[0], y[1]);
+        }
+    }
+    __device__ __forceinline__ void go_back(state_columns &s) const
+    {
+        const int chunks = chunks_of(w.s.length);
+        if (chunks == 0) {
+            return;
+        }
+        load_back(chunks - 1);
+        load_readers(chunks - 1);
+        copy_wait<1>();
+        __syncthreads();
+#pragma unroll 1
+        for (int number = chunks - 1; number >= 0; number--) {
+            u32 out[CHUNK_STEPS][4];
+            u32 z[CHUNK_STEPS][4];
+            leave_state(s, p.dstates, number);
+            load_outputs(out);
+            solve_back(z, out, s);
+            leave_values(z, p.dwritten, number);
+            copy_wait<0>();
+            __syncthreads();
+            if (number > 0) {
+                load_back(number - 1);
+            }
+            s.scale_channels(tile(prepared::FACTORS, 0));
+            add(s, out, prepared::READ_Q);
+#pragma unroll
+            for (int e = 0; e < 4 * CHUNK_STEPS; e++) {
+                z[e / 4][e % 4] ^= 0x80008000u; // the sign of both
+            }
+            add(s, z, prepared::READ_K);
+            copy_wait<0>();
+            __syncthreads();
+            if (number > 0) {
+                load_readers(number - 1);
+            }
+        }
+    }
+};
+
+DEV void walk_keyed(const linear_back_params &p, unsigned char *bytes)
+{
+    const int number = static_cast<int>(blockIdx.x);
+    const bool back = number % 2 != 0;
+    const work w = work::of_number<VALUE_SLICES, VALUE_PAD>(p, cfg::D_V, number / 2);
+    const keyed_states walk{{p, w, shared_address(bytes)}};
+    const int column = w.first + keyed_states::first();
+    const int left = w.left - keyed_states::first();
+    state_columns s = {};
+    if (back) {
+        const float *from = head_of(p.dstate_out, w.s.number * p.dstate_out_b + w.h * p.dstate_out_h);
+        float *to = head_of(p.dstate, w.s.number * p.dstate_b + w.h * p.dstate_h);
+        if (from != nullptr) {
+            s.each_of_memory(p.dstate_out_i, p.dstate_out_j, column, left, [&](float &a, i64 at) { a = from[at]; });
+        }
+        walk.go_back(s);
+        if (to != nullptr) {
+            s.each_of_memory(p.dstate_i, p.dstate_j, column, left, [&](float &a, i64 at) { to[at] = a; });
+        }
+    } else {
+        const float *from = head_of(p.state, w.s.number * p.state_b + w.h * p.state_h);
+        if (from != nullptr) {
+            s.each_of_memory(p.state_i, p.state_j, column, left, [&](float &a, i64 at) { a = from[at]; });
+        }
+        walk.go_forward(s);
+    }
+}
+
+} // namespace linear
+
+#if LATHE_COMPILED(bwd_prepare)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(bwd_prepare)(const __grid_constant__ linear_back_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::prepare_keyed<true>(p, shared_bytes, [](float beta) { return linear::kept_beta(beta); });
+}
+#endif
+
+#if LATHE_COMPILED(bwd_states)
+extern "C" __global__ void __launch_bounds__(linear::KEYED_THREADS, linear::KEYED_BLOCKS) LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::walk_keyed(p, shared_bytes);
+}
+#endif
