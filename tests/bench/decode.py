@@ -4,7 +4,8 @@
     python3 tests/bench/decode.py --library build/liblathe.so [--only plain,softcap] [--shapes B1,B8] [--queries 1,4] [--quick]
 
 bf16, heads 32/8, d 128, K and V [b, h_kv, kv, d]. Bytes are those of live K and V, once. Several sets of K and V take turns, so that
-none is in L2 when its turn comes. Rows of lists (`used`) have half of the buffer's keys in use; `pages16` and `pages64` have pages of so
+none is in L2 when its turn comes. Rows of lists (`used`) have half of the buffer's keys in use, those of
+`started` the other half, by a mask that reads each sequence's first live key; `pages16` and `pages64` have pages of so
 many keys, [pages, h_kv, page, d], in random order; `packed64` is that with the queries of all sequences one behind the other, and
 `packed` has keys so, too. o is checked against a formula in
 float64. Needs the GPU and torch (77: not here).
@@ -32,7 +33,9 @@ COLD_BYTES = 1 << 29  # of all sets: ten times the L2 of an H100
 ERROR_BOUND = 1e-2
 SHAPES = {"B1": (1, 32768), "B8": (8, 16384), "B16": (16, 8192), "B64": (64, 4096)}
 SPECS = {"plain": "causal", "softcap": "softcap", "alibi": "alibi", "window": "sliding_window", "sinks": "sinks", "used": "causal",
-         "pages16": "causal", "pages64": "causal", "packed64": "causal", "packed": "causal"}
+         "pages16": "causal", "pages64": "causal", "packed64": "causal", "packed": "causal",
+         "started": os.path.join(os.path.dirname(os.path.abspath(__file__)), "left_padded.lua")}
+HALF = ("used", "started")
 
 
 class Problem:
@@ -60,6 +63,8 @@ class Problem:
         if name == "packed":
             self.more["cu_kv"] = self.places(self.kv)
             self.sets = [tuple(self.pack(x) for x in pair) for pair in self.sets]
+        if name == "started":
+            self.more["start"] = torch.full((self.b,), self.kv // 2, dtype=torch.int32, device="cuda")
         if name == "used":
             self.more["used_kv"] = torch.full((self.b,), self.kv // 2, dtype=torch.int32, device="cuda")
 
@@ -89,14 +94,16 @@ class Problem:
         self.q_given, self.o = self.pack(self.q), self.pack(self.o)
 
     def live_keys(self):
-        return min(WINDOW, self.kv) if self.name == "window" else self.kv // 2 if self.name == "used" else self.kv
+        return min(WINDOW, self.kv) if self.name == "window" else self.kv // 2 if self.name in HALF else self.kv
 
     def bytes(self):
         return self.b * H_KV * self.live_keys() * D * 4
 
     def expected(self):
         """o of the last query, float64, of the first set."""
-        k, v = (x[:, :, :self.kv // 2 if self.name == "used" else self.kv].double() for x in self.whole)
+        half = self.kv // 2
+        live = {"used": slice(0, half), "started": slice(half, self.kv)}.get(self.name, slice(0, self.kv))
+        k, v = (x[:, :, live].double() for x in self.whole)
         q = self.q[:, :, -1].double().view(self.b, H_KV, H // H_KV, D)
         s = torch.einsum("bgrd,bgkd->bgrk", q, k) * D ** -0.5
         n = s.shape[-1]

@@ -36,6 +36,9 @@ static const struct inline_spec SPECS[] = {
     {"holes", /* no row sees any of the first half, and row 0 nothing at all */
      "return attention { mask_mod = function(at)\n"
      "  return ge(at.kv * 2, at.len_kv) & ne(at.kv % 3, 0) & gt(at.row, 0) end }\n"},
+    {"left_padded", /* tiles ahead of a sequence's first key are not read: NaN is in them */
+     "return attention { inputs = { live_from = tensor('i32', 'b') }, mask_mod = function(at, x)\n"
+     "  return ge(at.kv, x.live_from(at.b)) & ge(at.q, at.kv) end }\n"},
 };
 static const char *const SHIPPED[] = {"retention", "sigmoid", "sinks", "softcap", "dropout", "relu"};
 static const struct inline_spec OWN[] = {

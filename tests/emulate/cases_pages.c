@@ -27,6 +27,9 @@ static const struct inline_spec SPECS[] = {
      "at.row))\n"
      "      + x.own(at.b, at.kv) + x.near(at.h, clamp(at.q - at.kv, 0, 63)) + 0.01 * at.len_q - 0.01 * "
      "at.len_kv end }\n"},
+    {"left_padded", /* tiles ahead of a sequence's first key are not read: NaN is in them */
+     "return attention { inputs = { live_from = tensor('i32', 'b') }, mask_mod = function(at, x)\n"
+     "  return ge(at.kv, x.live_from(at.b)) & ge(at.q, at.kv) end }\n"},
 };
 static const char *const SHIPPED[] = {"retention", "sigmoid", "sinks", "softcap", "dropout", "relu"};
 static const struct {

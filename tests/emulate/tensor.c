@@ -125,16 +125,6 @@ static int64_t page_of(const struct test_case *c, int64_t sequence, int64_t m)
     return c->dim[SYM_POOL] - 2 - (m * c->dim[SYM_SEQS] + sequence);
 }
 
-/* Does no sequence have a key there? */
-static bool is_free(const struct test_case *c, int64_t page, int64_t row)
-{
-    const int64_t turn = c->dim[SYM_POOL] - 2 - page;
-    if (turn < 0 || turn >= c->dim[SYM_SEQS] * c->dim[SYM_MOST])
-        return true;
-    const int64_t token = turn / c->dim[SYM_SEQS] * c->dim[SYM_PAGE] + row;
-    return token >= keys_in_pages(c, turn % c->dim[SYM_SEQS]);
-}
-
 static int64_t keys_in_use(const struct test_case *c, int64_t i)
 {
     if (case_has_pages(c))
@@ -144,6 +134,32 @@ static int64_t keys_in_use(const struct test_case *c, int64_t i)
     const int64_t room =
         packed ? sequence_place(c, true, i + 1) - sequence_place(c, true, i) : c->dim[SYM_KV];
     return packed ? (room > 3 * i ? room - 3 * i : 0) : room * ((2 - i) % 3) / 2;
+}
+
+/* The first key that a spec with such an input looks at: the first, one in the middle, the last, none. */
+static int64_t first_live(const struct test_case *c, int64_t i)
+{
+    const bool listed = case_has_pages(c) || strstr(c->group, "varlen") != NULL;
+    const int64_t keys = listed ? keys_in_use(c, i) : c->dim[SYM_KV];
+    const int64_t some[] = {keys / 2 + 5, 0, keys - 1, keys};
+    return some[i % 4] > 0 ? some[i % 4] : 0;
+}
+
+/* A tile of up to 64 keys ahead of it is dead as a whole. */
+static bool is_ahead(const struct test_case *c, int64_t sequence, int64_t token)
+{
+    return c->text && strstr(c->text, "live_from") && token < first_live(c, sequence) / 64 * 64;
+}
+
+/* Does no sequence have a key there? */
+static bool is_free(const struct test_case *c, int64_t page, int64_t row)
+{
+    const int64_t turn = c->dim[SYM_POOL] - 2 - page;
+    if (turn < 0 || turn >= c->dim[SYM_SEQS] * c->dim[SYM_MOST])
+        return true;
+    const int64_t token = turn / c->dim[SYM_SEQS] * c->dim[SYM_PAGE] + row;
+    const int64_t sequence = turn % c->dim[SYM_SEQS];
+    return token >= keys_in_pages(c, sequence) || is_ahead(c, sequence, token);
 }
 
 /* Of parts of rows: states that any online function may have had, and which rows have had a live pair in the
@@ -171,6 +187,8 @@ static bool sequence_value(const struct tensor *t, const struct test_case *c, in
         *value = (double)sequence_place(c, is(t, "cu_kv"), flat);
     else if (is(t, "used_kv"))
         *value = (double)keys_in_use(c, flat);
+    else if (is(t, "live_from"))
+        *value = (double)first_live(c, flat);
     else if (is(t, "pages"))
         *value = (double)page_of(c, flat / c->dim[SYM_MOST], flat % c->dim[SYM_MOST]);
     else
@@ -183,17 +201,18 @@ static bool is_not_in_use(const struct tensor *t, const struct test_case *c, int
 {
     if (case_has_pages(c) && (is(t, "k") || is(t, "v")))
         return is_free(c, flat / t->shape[3] / t->shape[2] / t->shape[1], flat / t->shape[3] % t->shape[2]);
-    if (strstr(c->group, "varlen") == NULL || (c->without && strstr(c->without, "used_kv")) ||
-        !(is(t, "k") || is(t, "v")))
+    if (!(is(t, "k") || is(t, "v")))
         return false;
+    const bool used = strstr(c->group, "varlen") && !(c->without && strstr(c->without, "used_kv"));
     const int64_t token = flat / t->shape[3] % t->shape[2];
     const int64_t batch = flat / t->shape[3] / t->shape[2] / t->shape[1];
-    if (c->dim[SYM_SEQS] == c->dim[SYM_B])
-        return token >= keys_in_use(c, batch);
+    if (c->dim[SYM_SEQS] < 0 || c->dim[SYM_SEQS] == c->dim[SYM_B])
+        return (used && token >= keys_in_use(c, batch)) || is_ahead(c, batch, token);
     int64_t i = 0;
     while (sequence_place(c, true, i + 1) <= token)
         i++;
-    return token >= sequence_place(c, true, i) + keys_in_use(c, i);
+    const int64_t place = token - sequence_place(c, true, i);
+    return (used && place >= keys_in_use(c, i)) || is_ahead(c, i, place);
 }
 
 /* Blocks of 64 keys that a query reads, in no order and none twice; columns of rows of blocks. */
