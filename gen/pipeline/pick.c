@@ -94,7 +94,8 @@ static bool row_ok(const struct template_row *t, const struct kernel_request *r,
     return false;
 }
 
-/* Is there a template for the pass? Then those of the other one are no refusals worth listing. */
+/* Is there a template for the pass? Then those of the other one are no refusals worth listing, unless
+   somebody asks for one. */
 static bool has_pass(enum kind kind, lathe_pass pass)
 {
     bool found = false;
@@ -112,7 +113,7 @@ static lathe_status pick(const struct kernel_request *r, struct plan *out, lathe
                  kinds[r->ir->kind].name);
     for (const struct template_row *t = kinds[r->ir->kind].templates; t->name; t++) {
         char why[REASON_BYTES] = "";
-        if (t->pass != r->pass && has_pass(r->ir->kind, r->pass))
+        if (t->pass != r->pass && has_pass(r->ir->kind, r->pass) && !is_named(names_asked(r), t->name))
             continue;
         if (row_ok(t, r, out, why))
             return LATHE_OK;

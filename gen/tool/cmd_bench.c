@@ -197,6 +197,8 @@ static int bench(struct bench *b)
     struct text_buf text = {0};
     struct facts facts;
     int code = find_size(b);
+    if (code == CODE_OK && b->o.png && !file_is_writable(b->o.png))
+        code = CODE_USAGE;
     if (code == CODE_OK)
         code = find_device(b);
     if (code == CODE_OK)

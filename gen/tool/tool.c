@@ -168,6 +168,20 @@ struct device device_asked(const struct device *device, const struct options *o)
     return d;
 }
 
+bool file_is_writable(const char *path)
+{
+    struct output out;
+    bool good = strcmp(path, "-") == 0;
+    if (!good && output_open(&out, path)) {
+        errno = ECANCELED; /* nothing of it is left */
+        (void)output_close(&out, false);
+        good = true;
+    }
+    if (!good)
+        tool_complain("%s: cannot be written: %s", path, strerror(errno));
+    return good;
+}
+
 bool write_file(const char *path, const void *data, size_t size)
 {
     struct output out = {.file = stdout};

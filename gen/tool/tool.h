@@ -97,10 +97,12 @@ struct device device_asked(const struct device *device, const struct options *o)
 /* kernel_make_source for a problem of the command line; source_free. */
 int tool_source(const struct ir *ir, const struct options *o, const struct device *device,
                 struct source *out);
-/* Write all bytes; "-" is standard output. False: complained. */
 /* A text that was made, on standard output; it is freed. False: complained. */
 bool tool_print(struct text_buf *text);
+/* Write all bytes; "-" is standard output. False: complained. */
 bool write_file(const char *path, const void *data, size_t size);
+/* Could it, ahead of work that would be in vain? Complains, too. */
+bool file_is_writable(const char *path);
 /* Does the line of a problem name this size? */
 bool tool_names_size(const char *text, const char *name);
 double tool_seconds_now(void);                                                 /* monotonic */

@@ -81,6 +81,8 @@ if [ -f first.png ]; then
     expect 0 'TFLOP/s' '*' bench causal --lengths 32,64 --problem h=1,d=16 --device host --png rates.png
     [ "$(head -c 8 rates.png | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || complain 'no PNG of rates'
 fi
+expect 2 '' 'none/rates.png: cannot be written: ' bench causal --lengths 32 --problem h=1,d=16 --device host --png none/rates.png
+[ ! -s out.txt ] || complain 'rates were measured for a picture that cannot be written'
 CUDA_VISIBLE_DEVICES='' "$LATHE" bench causal --lengths 64 >out.txt 2>err.txt
 [ $? = 3 ] && grep -q 'there is no GPU to measure on. --device host' err.txt || complain "bench without a GPU: $(cat err.txt)"
 

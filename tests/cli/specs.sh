@@ -141,6 +141,8 @@ expect 0 'template      attention_fwd_sm90' '' "$LATHE" explain causal --arch sm
 expect 0 'not chosen    attention_fwd_sm90: compute capability 8.0; it needs 9.0' '' "$LATHE" explain causal --arch sm_80
 expect 0 'template      attention_fwd_sm80' '' "$LATHE" explain causal --arch sm_90a --template attention_fwd_sm80
 expect 1 'attention_fwd_sm80: attention_fwd_sm90 was asked for' '' "$LATHE" explain causal --template attention_fwd_sm90
+expect 1 'attention_bwd_sm80: computes the backward pass only' '' "$LATHE" explain causal --template attention_bwd_sm80
+expect 1 'attention_fwd_sm80: computes the forward pass only' '' "$LATHE" explain causal --pass backward --template attention_fwd_sm80
 expect 0 'template' '' "$LATHE" explain rms_norm --problem rows=4096,n=8192
 expect 1 'not served' '' "$LATHE" explain causal --problem dtype=f64
 expect 0 'attention_bwd_sm80' '' "$LATHE" explain causal --pass backward
