@@ -165,6 +165,7 @@ forward_files() {
         gen relative_bias dtype=bf16,h=16,q=4096,$dims sm_90a attention_fwd_sm90
     done
     for spec in $attention; do
+        [ $spec != mla_decoupled ] || continue # d2 comes on top of these; below
         spills=0
         [ $spec != dropout ] || spills=192 # ptxas keeps what calls of the generator share for as long as it can
         [ $spec != nsa_selected ] || spills=48 # a row has 16 entries
@@ -220,12 +221,12 @@ mla_files() {
         gen $spec dtype=f16,h=128,h_kv=1,q=4,kv=8192,d=576,d_v=512,page=64,used_kv=i32 sm_80 attention_mla
         gen $spec dtype=bf16,h=16,h_kv=1,q=1,kv=8192,d=576,d_v=512 sm_86 attention_mla
     done
-    gen ../tests/emulate/specs/second_pair dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512 sm_90a attention_mla
-    gen ../tests/emulate/specs/second_pair dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512,page=64,used_kv=i32 sm_80 attention_mla
-    gen ../tests/emulate/specs/second_pair dtype=f16,h=16,q=4096,d=128,d2=64,d_v=128 sm_80 attention_fwd_sm80
-    gen ../tests/emulate/specs/second_pair dtype=bf16,h=128,h_kv=1,q=256,kv=8192,d=512,d2=64,d_v=512,seqs=64,page=64,cu_q=i32 sm_90a attention_mla
-    gen ../tests/emulate/specs/second_pair dtype=bf16,h=16,q=4096,d=128,d2=64,d_v=128 sm_90a attention_fwd_sm90
-    gen ../tests/emulate/specs/second_pair dtype=bf16,h=16,q=4096,d=512,d2=64,d_v=512 sm_80 attention_bwd_slices backward
+    gen mla_decoupled dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512 sm_90a attention_mla
+    gen mla_decoupled dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512,page=64,used_kv=i32 sm_80 attention_mla
+    gen mla_decoupled dtype=f16,h=16,q=4096,d=128,d2=64,d_v=128 sm_80 attention_fwd_sm80
+    gen mla_decoupled dtype=bf16,h=128,h_kv=1,q=256,kv=8192,d=512,d2=64,d_v=512,seqs=64,page=64,cu_q=i32 sm_90a attention_mla
+    gen mla_decoupled dtype=bf16,h=16,q=4096,d=128,d2=64,d_v=128 sm_90a attention_fwd_sm90
+    gen mla_decoupled dtype=bf16,h=16,q=4096,d=512,d2=64,d_v=512 sm_80 attention_bwd_slices backward
     gen causal dtype=bf16,h=16,q=4096,d=100 sm_80 attention_bwd_sm80 backward
     for spec in mla relative_bias sinks; do
         gen $spec dtype=bf16,h=16,h_kv=1,q=4096,d=576,d_v=512 sm_90a attention_bwd_slices backward
@@ -248,7 +249,7 @@ backward_files() {
         gen causal dtype=f16,h=16,q=4096,$dims sm_86 '' backward
     done
     for spec in $attention; do
-        [ $spec != mla ] || continue # has a template of its own
+        [ ${spec%_decoupled} != mla ] || continue # has a template of its own
         spills=0
         [ $spec != dropout ] || spills=64 # as above
         [ $spec != block_mask ] || spills=160 # a pair's block is found by two divisions beside all else that it needs

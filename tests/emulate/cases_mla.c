@@ -245,7 +245,7 @@ static void add_values_in_keys(struct case_list *list)
 static void add_pairs(struct case_list *list)
 {
     static const struct inline_spec PAIRS[] = {
-        {"pair", SPEC_second_pair},
+        {"mla_decoupled", NULL},
         {"pair_apart",
          "return attention { qk2 = true, mask_mod = causal }\n"}, /* of all elements is the scale made */
         {"pair_window", "return attention { qk2 = true, v = 'k', scale = 0.05, output_mod = function(o) "
@@ -286,7 +286,7 @@ static void add_pairs(struct case_list *list)
 static void add_pairs_backward(struct case_list *list)
 {
     static const struct inline_spec SPEC[] = {
-        {"pair", SPEC_second_pair},
+        {"mla_decoupled", NULL},
         {"pair_apart", "return attention { qk2 = true, mask_mod = causal }\n"},
         {"pair_slopes",
          "return attention { qk2 = true, inputs = { slope = tensor('f32', 'h', { grad = true }) },\n"
@@ -339,7 +339,7 @@ static void add_pairs_backward(struct case_list *list)
 static void add_packed_pairs(struct case_list *list)
 {
     static const struct inline_spec SPEC[] = {
-        {"pair", SPEC_second_pair}, {"pair_apart", "return attention { qk2 = true, mask_mod = causal }\n"}};
+        {"mla_decoupled", NULL}, {"pair_apart", "return attention { qk2 = true, mask_mod = causal }\n"}};
     static const struct {
         const char *template_name, *without;
         int seqs, q, kv;

@@ -323,7 +323,8 @@ static void group_mla(struct case_list *list, const struct spec_row *spec, bool 
         c.dim[DIM_H_KV] = SIZE[i][2];
         c.dim[DIM_Q] = SIZE[i][3];
         c.dim[DIM_KV] = SIZE[i][4];
-        c.dim[DIM_D] = SIZE[i][5] - (strcmp(spec->name, "latent_pair") == 0 ? 64 : 0); /* its second pair's */
+        c.dim[DIM_D] =
+            SIZE[i][5] - (strcmp(spec->name, "mla_decoupled") == 0 ? 64 : 0); /* its second pair's */
         c.dim[DIM_D_V] = SIZE[i][6];
         add_pair(list, &c);
     }

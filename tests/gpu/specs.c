@@ -220,7 +220,7 @@ const struct spec_row spec_rows[] = {
         "k2", ROLE_TENSOR, LATHE_NONE, "b h_kv kv " width, FILL_NORMAL, 0.0, 1.0, false, false, false        \
     }
     {"second_pair", false, false, 0.0, "dlse", 3, {FINAL("lse"), PAIR("16")}},
-    {"latent_pair", false, false, 0.0, "dlse", 3, {FINAL("lse"), PAIR("64")}},
+    {"mla_decoupled", false, false, 0.0, "dlse", 3, {FINAL("lse"), PAIR("64")}},
 #undef PAIR
 #undef MASK
 #undef FINAL
@@ -253,7 +253,6 @@ static const struct {
      "return attention { inputs = { chosen = tensor('i32', 'h_kv', 40, 40) }, mask_mod = function(at, x)\n"
      "  return ne(x.chosen(at.h_kv, clamp(at.row // 32, 0, 39), clamp(at.kv // 64, 0, 39)), 0) end }\n"},
     {"second_pair", "return attention { qk2 = true, mask_mod = causal }\n"},
-    {"latent_pair", "return attention { qk2 = true, v = 'k', mask_mod = causal, scale = 192 ^ -0.5 }\n"},
 };
 
 lathe_status spec_open(lathe_spec **out, const struct spec_row *row, lathe_error *err)
@@ -308,7 +307,7 @@ static const struct arg_row INNER[] = {
 
 bool spec_values_in_keys(const struct spec_row *spec)
 {
-    return strcmp(spec->name, "mla") == 0 || strcmp(spec->name, "latent_pair") == 0;
+    return strcmp(spec->name, "mla") == 0 || strcmp(spec->name, "mla_decoupled") == 0;
 }
 
 static int forward_arguments(const struct spec_row *spec, struct arg_row *out)

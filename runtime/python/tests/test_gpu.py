@@ -42,6 +42,23 @@ def test_forward_and_backward(qkv, layout):
         same(given, wanted)
 
 
+def test_latents_beside_a_second_pair():
+    """q and q2, latents and rotary keys of one head, which are values, too; gradients through both."""
+    torch.manual_seed(4)
+    make = lambda h, d: torch.randn(2, h, 200, d, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    tensors = make(4, 128), make(1, 128), make(4, 64), make(1, 64)
+
+    def whole(q, k, q2, k2):
+        keys = torch.cat([k, k2], -1).expand(2, 4, 200, 192).float()
+        values = k.expand(2, 4, 200, 128).float()
+        return sdpa(torch.cat([q, q2], -1).float(), keys, values, is_causal=True, scale=192**-0.5).to(q.dtype)
+
+    attend = lathe.torch.wrap("mla_decoupled")
+    same(attend(*tensors), whole(*tensors))
+    for given, wanted in zip(gradients(attend, tensors), gradients(whole, tensors)):
+        same(given, wanted, 5e-2)
+
+
 def test_f32(qkv):
     """Products of three of bf16 each, forward and backward; beside f64."""
     singles = [t.detach().float().requires_grad_() for t in qkv]

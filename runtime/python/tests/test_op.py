@@ -128,6 +128,21 @@ def test_packed_sequences(qkv):
         near(lse[:, :, first:last], wanted_lse)
 
 
+def test_a_second_pair_goes_on_where_the_first_ends(qkv, rng):
+    q, k, v = (x.astype(np.float64) for x in qkv)
+    cut = q.shape[-1] // 2
+    whole, apart = lathe.load("causal"), lathe.compile("return attention { qk2 = true, mask_mod = causal }")
+    near(apart(q[..., :cut], k[..., :cut], v, q[..., cut:], k[..., cut:]), whole(q, k, v))
+    do = rng.standard_normal(whole(q, k, v).shape)
+    given = apart.backward(q[..., :cut], k[..., :cut], v, q2=q[..., cut:], k2=k[..., cut:], do=do)
+    wanted = whole.backward(q, k, v, do=do)
+    near(np.concatenate([given.dq, given.dq2], -1), wanted.dq)
+    near(np.concatenate([given.dk, given.dk2], -1), wanted.dk)
+    near(given.dv, wanted.dv)
+    latent = lathe.load("mla_decoupled")(q[..., :cut], k[..., :cut], q[..., cut:], k[..., cut:])
+    assert latent.shape == (*q.shape[:3], cut)
+
+
 def test_keys_in_pages(qkv):
     q, k, v = qkv
     n, h_kv, kv, d = k.shape

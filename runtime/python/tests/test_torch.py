@@ -45,6 +45,35 @@ def test_forward_and_backward_are_those_of_torch(qkv):
         same(given, wanted)
 
 
+def test_a_second_pair_has_gradients(qkv):
+    torch.manual_seed(5)
+    q, k, v = qkv
+    q2, k2 = (torch.randn(2, 2, 6, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    whole = lambda q, k, v, q2, k2: sdpa(torch.cat([q, q2], -1), torch.cat([k, k2], -1), v, is_causal=True)
+    tensors = (q, k, v, q2, k2)
+    attend = lathe.torch.wrap(lathe.compile("return attention { qk2 = true, mask_mod = causal }"))
+    same(attend(*tensors), whole(*tensors))
+    for given, wanted in zip(gradients(attend, tensors), gradients(whole, tensors)):
+        same(given, wanted)
+
+
+def test_latents_are_values_beside_a_second_pair(qkv):
+    """One head of latents for all query heads, tokens first: o has their width, and dk what they give as values."""
+    torch.manual_seed(6)
+    shapes = (1, 6, 4, 8), (1, 6, 1, 8), (1, 6, 4, 4), (1, 6, 1, 4)
+    tensors = [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in shapes]
+
+    def whole(q, k, q2, k2):
+        keys, turn = torch.cat([k, k2], -1).expand(1, 6, 4, 12), lambda t: t.transpose(1, 2)
+        o = sdpa(turn(torch.cat([q, q2], -1)), turn(keys), turn(k.expand(1, 6, 4, 8)), is_causal=True, scale=192**-0.5)
+        return turn(o)
+
+    attend = lathe.torch.wrap("mla_decoupled", layout="bshd")
+    same(attend(*tensors), whole(*tensors))
+    for given, wanted in zip(gradients(attend, tensors), gradients(whole, tensors)):
+        same(given, wanted)
+
+
 @pytest.mark.parametrize("spec", ["causal", "softcap", "sinks", "sigmoid"])
 def test_gradcheck_of_attention(spec, qkv):
     op = lathe.load(spec)
