@@ -162,7 +162,6 @@ const struct template_row attention_templates[] = {
     {.name = "attention_bwd_selected",
      .file = "attention/backward/selected.cuh",
      .ok = plan_attention_bwd_selected,
-     .unproven = "it has not run on a GPU yet",
      BACKWARD},
     {.name = "attention_bwd_sm90",
      .file = "attention/backward/sm90.cuh",

@@ -4,8 +4,8 @@
     python3 tests/bench/nsa.py --library build/liblathe.so [--lengths 8192,32768] [--peers] [--quick]
 
 bf16, b 1, 64 query heads on 4, d 128; each token reads 16 blocks of 64 keys: its own, the first and random earlier ones. Tensors are
-[b, t, h, d] in memory, as the peer has them. o and dq of some tokens are checked against float64. Needs the GPU and torch (77: not
-here); --peers needs the package fla (fla-core).
+[b, t, h, d] in memory, as the peer has them. o and dq of some tokens, dk and dv of a block are checked against float64. Needs the GPU
+and torch (77: not here); --peers needs the package fla (fla-core).
 """
 
 import argparse
@@ -59,6 +59,20 @@ def errors(t, blocks):
             for n, x in (("o", want), ("dq", q.grad))]
 
 
+def key_errors(t, blocks, block):
+    """Of dk and dv, of the keys of a block, from the o and lse that the forward pass left."""
+    key_head, group = 1, HEADS // KEY_HEADS
+    heads, keys = slice(key_head * group, (key_head + 1) * group), slice(block * BLOCK, (block + 1) * BLOCK)
+    rows = (blocks[0, :, key_head] == block).any(1).nonzero()[:, 0]
+    q, do, o = (t[n][0, heads][:, rows].double() for n in ("q", "do", "o"))
+    k, v = (t[n][0, key_head, keys].double() for n in ("k", "v"))
+    at = torch.arange(block * BLOCK, (block + 1) * BLOCK, device="cuda")
+    p = torch.exp(q @ k.T * D ** -0.5 - t["lse"][0, heads][:, rows, None].double()).masked_fill(at > rows[:, None], 0.0)
+    ds = p * (do @ v.T - (o * do).sum(-1, keepdim=True))
+    want = torch.einsum("hrk,hrd->kd", ds, q) * D ** -0.5, torch.einsum("hrk,hrd->kd", p, do)
+    return [float((t[n][0, key_head, keys].double() - x).norm() / x.norm()) for n, x in zip(("dk", "dv"), want)]
+
+
 class Bench:
     def __init__(self, options):
         self.ctx = lathe.Context(options.library, device=0, cache_dir=options.cache)
@@ -90,7 +104,7 @@ class Bench:
         calls["forward"]()
         calls["backward"] = self.ctx.call("nsa_selected", backward=True, **t)
         calls["backward"]()
-        wrong = errors(t, blocks)
+        wrong = errors(t, blocks) + key_errors(t, blocks, length // BLOCK // 3)
         self.right &= max(wrong) < ERROR_BOUND
         if options.info:
             print("".join(call.info for call in calls.values()))
@@ -98,7 +112,7 @@ class Bench:
             calls |= self.peer(t, blocks)
         ms = {name: x["ms"] for name, x in self.clock.measure(calls).items()}
         print(f"{length} tokens: " + "; ".join(f"{name} {x:.3f} ms" for name, x in ms.items())
-              + f"; error {wrong[0]:.1e} {wrong[1]:.1e}{'' if max(wrong) < ERROR_BOUND else '  WRONG'}", flush=True)
+              + f"; errors {' '.join(f'{x:.1e}' for x in wrong)}{'' if max(wrong) < ERROR_BOUND else '  WRONG'}", flush=True)
 
 
 def main():
