@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SEQS = 6, TENSORS = 12, PAGED = 1, PACKED = 2, PARTS = 4, FORMS = 8, PARTS_OF_ROW = 2 };
+enum { MOST_SEQS = 6, TENSORS = 14, PAGED = 1, PACKED = 2, PARTS = 4, FORMS = 8, PARTS_OF_ROW = 2 };
 
 struct form_case {
     const char *name;
@@ -24,17 +24,21 @@ struct form_case {
     bool few;     /* queries: the keys of a row are cut into parts, as many as sizes of tensors ask for */
     int n, q[MOST_SEQS], kv[MOST_SEQS];
     int h, h_kv, d, page, most;
+    int d2; /* of a second pair of q and k; 0: there is none */
 };
 
 #define STARTED                                                                                              \
     "return attention { inputs = { start = tensor('i32', 'b') },\n"                                          \
     "  mask_mod = function(at, x) return ge(at.kv, x.start(at.b)) & ge(at.q, at.kv) end }"
+/* q2 and k2 are read where they are, or copied: tiles differ. */
+#define PAIR "return attention { qk2 = true }"
 #define SPECS(id, even, few, n, q, kv, h, h_kv, d, page, most)                                               \
-    {"full " id, "full", NULL, "lse", 2, false, even, few, n, q, kv, h, h_kv, d, page, most},                \
-        {"causal " id, "causal", NULL, "lse", 0, false, even, few, n, q, kv, h, h_kv, d, page, most},        \
-        {"started " id, "started", STARTED, "lse", 0, true, even, few, n, q, kv, h, h_kv, d, page, most},    \
+    {"full " id, "full", NULL, "lse", 2, false, even, few, n, q, kv, h, h_kv, d, page, most, 0},             \
+        {"causal " id, "causal", NULL, "lse", 0, false, even, few, n, q, kv, h, h_kv, d, page, most, 0},     \
+        {"started " id, "started", STARTED, "lse", 0, true, even, few, n, q, kv, h, h_kv, d, page, most, 0}, \
+        {"pair " id, "pair", PAIR, "lse", 2, false, false, few, n, q, kv, h, h_kv, d, page, most, 16},       \
     {                                                                                                        \
-        "retention " id, "retention", NULL, "n", 0, false, even, few, n, q, kv, h, h_kv, d, page, most       \
+        "retention " id, "retention", NULL, "n", 0, false, even, few, n, q, kv, h, h_kv, d, page, most, 0    \
     }
 #define LIST(...)                                                                                            \
     {                                                                                                        \
@@ -52,7 +56,7 @@ static const struct form_case CASES[] = {
 /* ---- values -------------------------------------------------------------------------------------------- */
 
 struct values { /* of all sequences, one behind the other, [tokens, heads, d] */
-    double *q, *k, *v, *o, *final;
+    double *q, *k, *v, *q2, *k2, *o, *final;
     int first_q[MOST_SEQS + 1], first_kv[MOST_SEQS + 1];
     int most_q;
     int32_t start[MOST_SEQS];
@@ -82,9 +86,11 @@ static bool values_open(struct values *x, const struct form_case *c, uint64_t se
     x->q = draw(rows * c->d, &random);
     x->k = draw(key_rows * c->d, &random);
     x->v = draw(key_rows * c->d, &random);
+    x->q2 = draw(rows * c->d2, &random);
+    x->k2 = draw(key_rows * c->d2, &random);
     x->o = draw(rows * c->d, NULL);
     x->final = draw(rows, NULL);
-    return x->q && x->k && x->v && x->o && x->final;
+    return x->q && x->k && x->v && x->q2 && x->k2 && x->o && x->final;
 }
 
 static void values_close(struct values *x)
@@ -92,6 +98,8 @@ static void values_close(struct values *x)
     free(x->q);
     free(x->k);
     free(x->v);
+    free(x->q2);
+    free(x->k2);
     free(x->o);
     free(x->final);
 }
@@ -206,6 +214,10 @@ static lathe_status run_reference(const struct bench *bench, lathe_spec *spec, c
         add_rows(&call, "v", LATHE_F64, 1, c->h_kv, c->kv[i], c->d)->data = x->v + key_row * c->d;
         add_rows(&call, "o", LATHE_F64, 1, c->h, c->q[i], c->d)->data = x->o + row * c->d;
         add_rows(&call, c->final, LATHE_F64, 1, c->h, c->q[i], 0)->data = x->final + row;
+        if (c->d2 > 0) {
+            add_rows(&call, "q2", LATHE_F64, 1, c->h, c->q[i], c->d2)->data = x->q2 + row * c->d2;
+            add_rows(&call, "k2", LATHE_F64, 1, c->h_kv, c->kv[i], c->d2)->data = x->k2 + key_row * c->d2;
+        }
         if (c->started) {
             add(&call, "start", LATHE_I32, 1, one)->data = &x->start[i];
         }
@@ -300,7 +312,7 @@ static bool fill_rows(struct call *call, const struct form *f, const double *val
     return good;
 }
 
-static bool add_keys(struct call *call, const struct form *f, const char *name, const double *value)
+static bool add_keys(struct call *call, const struct form *f, const char *name, int d, const double *value)
 {
     const struct form_case *c = f->c;
     const bool paged = f->form & PAGED;
@@ -313,7 +325,7 @@ static bool add_keys(struct call *call, const struct form *f, const char *name, 
              paged    ? c->page
              : packed ? f->x->first_kv[c->n]
                       : (int64_t)c->page * c->most,
-             c->d);
+             d);
     return fill_rows(call, f, value, true, 0xFF);
 }
 
@@ -324,6 +336,15 @@ static int find(const struct call *call, const char *name)
         i++;
     }
     return i;
+}
+
+static bool add_second_pair(struct call *call, const struct form *f)
+{
+    if (f->c->d2 == 0) {
+        return true;
+    }
+    add_rows(call, "q2", f->dtype, query_batches(f), f->c->h, query_tokens(f), f->c->d2);
+    return fill_rows(call, f, f->x->q2, false, 0) && add_keys(call, f, "k2", f->c->d2, f->x->k2);
 }
 
 /* All but the results. */
@@ -343,8 +364,9 @@ static bool add_operands(struct call *call, const struct form *f)
         }
     }
     add_rows(call, "q", f->dtype, query_batches(f), c->h, query_tokens(f), c->d);
-    return fill_rows(call, f, f->x->q, false, 0) && add_keys(call, f, "k", f->x->k) &&
-           add_keys(call, f, "v", f->x->v) && (!packed || add_list(call, "cu_q", cu_q, c->n + 1, 0)) &&
+    return fill_rows(call, f, f->x->q, false, 0) && add_keys(call, f, "k", c->d, f->x->k) &&
+           add_keys(call, f, "v", c->d, f->x->v) && add_second_pair(call, f) &&
+           (!packed || add_list(call, "cu_q", cu_q, c->n + 1, 0)) &&
            (!packed || paged || add_list(call, "cu_kv", cu_kv, c->n + 1, 0)) &&
            ((packed && !paged) || add_list(call, "used_kv", used, c->n, 0)) &&
            (!paged || add_list(call, "pages", f->pages, c->n, c->most)) &&
@@ -373,8 +395,8 @@ static bool cut_keys(struct call *call, const struct form *f, int part)
         const int64_t first = c->kv[i] < half ? c->kv[i] : half;
         used[i] = (int32_t)(part == 0 ? first : c->kv[i] - first);
     }
-    static const char *const NAME[] = {"k", "v"};
-    for (int k = 0; k < 2 && !(f->form & PAGED); k++) {
+    static const char *const NAME[] = {"k", "v", "k2"};
+    for (int k = 0; k < (c->d2 > 0 ? 3 : 2) && !(f->form & PAGED); k++) {
         const int i = find(call, NAME[k]);
         call->shape[i][2] = (part == 0 ? before : c->most - before) * c->page;
         call->arg[i].data = (char *)call->memory[i] + (part == 0 ? 0 : before) * c->page *
