@@ -355,6 +355,26 @@ static void add_tensor_maps(struct launch *launch, const struct params *p, const
             add_tensor_map(launch, p, problem, t, plan, pack);
 }
 
+/* Those of q2 and k2, behind the others: as of q and k, which then have fewer columns. Strides stand behind a
+   pointer. */
+static void add_second_maps(struct launch *launch, const struct params *p, const struct launcher *a)
+{
+    for (int t = TENSOR_Q; t <= TENSOR_K; t++) {
+        struct tensor_map_row *first = &launch->map[t];
+        struct tensor_map_row *second = &launch->map[launch->n_maps++];
+        const int arg = lathe__arg_find(a->e->sig, t == TENSOR_Q ? "q2" : "k2", 0);
+        *second = *first;
+        second->offset = (uint32_t)(TENSOR_COUNT + t) * TENSOR_MAP_BYTES;
+        second->columns = (uint16_t)a->d2;
+        first->columns = (uint16_t)(first->columns - a->d2);
+        for (int i = 0; i < p->n; i++)
+            if (p->row[i].kind == PARAM_ARG_DATA && p->row[i].arg == arg) {
+                second->data = p->row[i].offset;
+                second->strides = second->data + 8;
+            }
+    }
+}
+
 void params_tensors(struct params *p, const struct launcher *a, const struct layout *l)
 {
     static const char *const name[] = {"q", "k", "v", "o"};
@@ -404,7 +424,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
     struct params p;
     params_open(&p, a->e->out, launch, "attention_params");
     if (plan->attention.tma)
-        params_behind_maps(&p, TENSOR_COUNT);
+        params_behind_maps(&p, TENSOR_COUNT + (a->d2 > 0 ? 2 : 0));
     params_tensors(&p, a, l);
     if (a->map->needed)
         params_pointer(&p, "const unsigned char", "map", PARAM_WORK_DATA, l->map_buffer);
@@ -419,5 +439,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
         add_tensor_maps(launch, &p, a->e->problem, plan, p.before + p.offset - 4);
     }
     params_end(&p, a, l, plan);
+    if (plan->attention.tma && a->d2 > 0)
+        add_second_maps(launch, &p, a);
     params_close(&p, "attention_params");
 }

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_DV = ATTENTION_MOST_DV, WARPGROUP_ROWS = 64 };
+enum { MOST_DV = ATTENTION_MOST_DV, WARPGROUP_ROWS = 64, PANEL = 64 };
 
 /* Warps that compute; stages of K and V each. First fit by dims, registers and shared memory. Registers of a
    thread: BN / 2 scores, BN / 4 weights and DV_PAD / 2 of o (half of that beyond 256), of 232 (8 warps), 160
@@ -196,13 +196,24 @@ static bool take_row(const struct kernel_request *r, bool blocks, struct plan *p
     return false;
 }
 
-/* Of few queries the copies would be most of the time. */
-static bool plan_no_copied_keys(const struct kernel_request *r, char *why)
+/* Panels of 64 columns are of one tensor each. */
+static bool has_panels_of_pair(const struct kernel_request *r)
+{
+    static const char *const name[] = {"q", "k", "q2", "k2"};
+    const int64_t d2 = r->problem->dim[SYM_D2];
+    bool folded = false;
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
+        folded |= arg_in(r->problem->folded, lathe__arg_find(r->sig, name[i], 0));
+    return r->ir->qk2 && d2 % PANEL == 0 && (r->problem->dim[SYM_D] - d2) % PANEL == 0 && !folded;
+}
+
+/* Rows that few read are cut by keys, and not copied. */
+static bool plan_no_few_queries(const struct kernel_request *r, char *why)
 {
     if (!r->ir->qk2 || !r->attention->parts || !(lathe__lengths(r->problem) & LENGTHS_FEW_QUERIES))
         return true;
     snprintf(why, REASON_BYTES,
-             "few queries beside q2 and k2, whose keys attention_mla reads where this template copies them");
+             "few queries beside q2 and k2, whose keys attention_mla shares out to the whole GPU");
     return false;
 }
 
@@ -210,11 +221,11 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
 {
     plan->attention.optimistic =
         r->problem->dim[SYM_D_V] <= 128; /* more columns of o leave no registers for another step */
-    plan->attention.pair = PAIR_COPIED;
+    plan->attention.pair = has_panels_of_pair(r) ? PAIR_READ : PAIR_COPIED;
     if (!plan_attention_begin(r, MAX_DIM, MOST_DV, plan, why))
         return false;
     if (!plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_no_sequences(r, why) ||
-        !plan_tma_takes(r, why) || !plan_no_copied_keys(r, why))
+        !plan_tma_takes(r, why) || !plan_no_few_queries(r, why))
         return false;
     plan->attention.tma = true;
     plan->attention.pack = !r->attention->why_apart;

@@ -42,10 +42,10 @@ static void config_sm90(struct text_buf *t, const struct problem *problem, const
 {
     emit_tiles(t, problem, plan);
     text_add(t,
-             "constexpr int Q_STAGES = %d;\nconstexpr bool OWN_O = %s, DYNAMIC = %s, PACK = %s;\n"
+             "constexpr int Q_STAGES = %d, D2 = %d;\nconstexpr bool OWN_O = %s, DYNAMIC = %s, PACK = %s;\n"
              "constexpr bool BOUND_WAITS = %s;\n",
-             plan->attention.q_stages, yes(plan->attention.own_o), yes(plan->attention.dynamic),
-             yes(plan->attention.pack), yes(plan->bound_waits));
+             plan->attention.q_stages, plan->attention.d2, yes(plan->attention.own_o),
+             yes(plan->attention.dynamic), yes(plan->attention.pack), yes(plan->bound_waits));
 }
 
 static void config_combine(struct text_buf *t, const struct problem *problem, const struct plan *plan)

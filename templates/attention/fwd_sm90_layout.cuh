@@ -27,10 +27,20 @@ static_assert(cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2, "cfg::Q_STAGES is 1 or 2
 static_assert(!cfg::PACK || (!variant::MAP && !variant::DIAG),
               "cfg::PACK: rows of a tile that are one token each cannot share diagonals, nor a map's classes");
 
-struct hopper_params { // what the kernel takes; the maps are made of the rest at launch
+static_assert(cfg::D2 == 0 || (cfg::D2 % 64 == 0 && (cfg::D - cfg::D2) % 64 == 0), "a panel of Q and K is of one tensor");
+
+// What the kernel takes; the maps are made of the rest at launch.
+template <class PARAMS> struct behind_maps {
     tensor_map q, k, v, o; // o: where cfg::OWN_O and not cfg::O_F32
-    attention_params p;
+    PARAMS p;
 };
+template <class PARAMS>
+    requires requires(PARAMS p) { p.q2; }
+struct behind_maps<PARAMS> { // the last cfg::D2 columns of q and k are tensors of their own
+    tensor_map q, k, v, o, q2, k2;
+    PARAMS p;
+};
+using hopper_params = behind_maps<attention_params>;
 
 // One wgmma holds at most 256 columns of o. Where there are more, two warpgroups have the same rows, and so the same
 // scores, and half of the columns each.

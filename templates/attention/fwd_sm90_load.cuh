@@ -227,6 +227,34 @@ struct key_tiles {
     }
 };
 
+// Rows of K, which are those of k, or with those of k2 behind them: panels of both.
+template <class PARAMS> DEV void load_key_rows(u32 to, const PARAMS &params, u32 full, int token, int h_kv, int b)
+{
+    constexpr int D1 = cfg::D_PAD - cfg::D2;
+    load_tile<cfg::BN, D1>(to, &params.k, full, token, h_kv, b, L2_KEEP);
+    if constexpr (requires { params.k2; }) {
+        load_tile<cfg::BN, cfg::D2>(to + cfg::BN * D1 * 2, &params.k2, full, token, h_kv, b, L2_KEEP);
+    }
+}
+
+// Rows of Q, likewise. head: where rows of several take turns, the number of their group.
+template <class PARAMS> DEV void load_query_rows(u32 to, const PARAMS &params, u32 full, int token, int head, int b)
+{
+    constexpr int D1 = cfg::D_PAD - cfg::D2;
+    if constexpr (cfg::PACK) {
+        load_packed_tile<64, D1>(to, &params.q, full, token, head, b, L2_STREAM);
+    } else {
+        load_tile<64, D1>(to, &params.q, full, token, head, b, L2_STREAM);
+    }
+    if constexpr (requires { params.q2; }) {
+        if constexpr (cfg::PACK) {
+            load_packed_tile<64, cfg::D2>(to + 64 * D1 * 2, &params.q2, full, token, head, b, L2_STREAM);
+        } else {
+            load_tile<64, cfg::D2>(to + 64 * D1 * 2, &params.q2, full, token, head, b, L2_STREAM);
+        }
+    }
+}
+
 struct loader { // of the warp that loads K and V; one of its threads, the leader, writes and waits
     const hopper_params &params;
     u32 shared;
@@ -245,8 +273,7 @@ struct loader { // of the warp that loads K and V; one of its threads, the leade
             mbarrier_arrive(full);
         } else {
             mbarrier_arrive_expect(full, shared_layout::K_BYTES);
-            load_tile<cfg::BN, cfg::D_PAD>(shared + shared_layout::K + k.stage * shared_layout::K_BYTES,
-                                           &params.k, full, tile / KEY_TILE * cfg::BN, h_kv, b, L2_KEEP);
+            load_key_rows(shared + shared_layout::K + k.stage * shared_layout::K_BYTES, params, full, tile / KEY_TILE * cfg::BN, h_kv, b);
         }
         k = k.next();
     }
@@ -371,10 +398,10 @@ DEV void load_queries(const hopper_params &params, u32 shared, const first_round
                 mbarrier_arrive(full);
             } else if constexpr (cfg::PACK) {
                 mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * 2));
-                load_packed_tile<64, cfg::D_PAD>(q, &params.q, full, token, static_cast<int>(group), at.b, L2_STREAM);
+                load_query_rows(q, params, full, token, static_cast<int>(group), at.b);
             } else {
                 mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
-                load_tile<64, cfg::D_PAD>(q, &params.q, full, token, at.h, at.b, L2_STREAM);
+                load_query_rows(q, params, full, token, at.h, at.b);
             }
         }
         if (none) {

@@ -335,6 +335,36 @@ static void add_pairs_backward(struct case_list *list)
     }
 }
 
+/* Pairs that Hopper's kernel reads by panels of 64 columns, or copies where their rows are not aligned. */
+static void add_panels(struct case_list *list)
+{
+    static const struct inline_spec SPEC[] = {
+        {"pair_apart", "return attention { qk2 = true, mask_mod = causal }\n"},
+        {"pair_head", "return attention { qk2 = true, score_mod = function(s, at) return s - 0.01 * at.h * "
+                      "(at.q - at.kv) end }\n"},
+        {"mla_decoupled", NULL}};
+    static const int DIMS[][3] = {{128, 64, 128}, {64, 64, 64}, {64, 128, 64}, {128, 128, 128}};
+    static const int SHAPE[][5] = {{2, 4, 2, 70, 130}, {1, 6, 2, 33, 300}, {1, 3, 1, 200, 90}};
+    for (int i = 0; i < COUNT(DIMS); i++)
+        for (int k = 0; k < COUNT(SHAPE); k++) {
+            const struct inline_spec *spec = &SPEC[(i + k) % COUNT(SPEC)];
+            if (DIMS[i][2] > DIMS[i][0] && spec->text == NULL)
+                continue;
+            struct test_case c =
+                case_of_attention("second_pair", spec->name, spec->text, k % 2 ? LATHE_F16 : LATHE_BF16,
+                                  DIMS[i][0], DIMS[i][2], 90);
+            c.dim[SYM_D2] = DIMS[i][1];
+            c.dim[SYM_B] = SHAPE[k][0];
+            c.dim[SYM_H] = SHAPE[k][1];
+            c.dim[SYM_H_KV] = SHAPE[k][2];
+            c.dim[SYM_Q] = SHAPE[k][3];
+            c.dim[SYM_KV] = SHAPE[k][4];
+            c.template_name = "attention_fwd_sm90";
+            c.layout = (enum layout)((i + k) % LAYOUT_COUNT);
+            case_add(list, &c);
+        }
+}
+
 /* Packed queries beside a second pair, keys of a cache, and both: copied but for pages. */
 static void add_packed_pairs(struct case_list *list)
 {
@@ -425,4 +455,5 @@ void group_mla(struct case_list *list, bool full)
                                          LATHE_BF16, 144, 128, 90),
                        pages);
     add_packed_pairs(list);
+    add_panels(list);
 }

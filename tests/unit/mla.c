@@ -280,6 +280,11 @@ TEST(a_second_pair_is_read_where_keys_are_cut_and_copied_elsewhere)
     CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=16,q=2048,d=128,d2=64,d_v=128", &plan, &err),
              LATHE_OK);
     CHECK_STR(plan.row->name, "attention_fwd_sm90");
+    CHECK_EQ(plan.attention.d2, 64);
+    CHECK_HAS(plan.reason, "the last 64 columns of q and k are read from q2 and k2");
+    CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=16,q=2048,d=128,d2=32,d_v=128", &plan, &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_fwd_sm90");
     CHECK_EQ(plan.attention.d2, 0);
     CHECK_HAS(plan.reason, "those of q2 and k2, copied behind them");
     CHECK_EQ(asked(APART, LATHE_FORWARD, &H100, "dtype=bf16,h=16,q=64,d=128,d2=60,d_v=128", &plan, &err),

@@ -12,6 +12,7 @@ constexpr bool FAST_MATH = true;
 constexpr int D = 128, D_V = 128;
 constexpr int D_PAD = 128, DV_PAD = 128;
 constexpr int BM = 128, BN = 128, WARPS = 8, STAGES = 2, Q_STAGES = 2;
+constexpr int D2 = 0;
 constexpr bool OWN_O = true, DYNAMIC = true, PACK = true;
 constexpr bool O_F32 = false, O_MARKED = false;
 constexpr bool BOUND_WAITS = false;
