@@ -59,7 +59,8 @@ typedef struct lathe_nsa_tensors {
 } lathe_nsa_tensors;
 
 /* Builds or fetches the kernels. Errors: ARG (a size: which, expected, given), and those of
-   lathe_kernel_get. */
+   lathe_kernel_get: on GPUs UNSUPPORTED, too, of a context with deterministic = 1, for weights of blocks are
+   sums over heads in no order. */
 LATHE_API LATHE_CHECK lathe_status lathe_nsa_create(lathe_nsa **out, lathe_ctx *ctx,
                                                     const lathe_nsa_sizes *sizes, lathe_error *err);
 LATHE_API void lathe_nsa_destroy(lathe_nsa *nsa);
