@@ -452,6 +452,7 @@ static lathe_status run_parts(struct call *call, struct call *out, const struct 
  */
 
 /* A sequence's rows in a result. */
+// NOLINTNEXTLINE(readability-non-const-parameter): what struct tensor has may be written
 static struct tensor rows_of(const struct form *f, const struct call *call, int arg, unsigned char *bytes,
                              int i)
 {

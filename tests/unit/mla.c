@@ -68,7 +68,8 @@ static void run(const char *text, bool in_k, struct tensors *t)
 
 TEST(values_in_keys_are_what_a_v_that_lies_there_gives)
 {
-    static struct tensors own, apart;
+    static struct tensors own;
+    static struct tensors apart;
     run("return attention { v = 'k', mask_mod = causal, scale = 0.7 }", true, &own);
     run("return attention { mask_mod = causal, scale = 0.7 }", false, &apart);
     for (int i = 0; i < N_O; i++)
@@ -249,7 +250,8 @@ static void run_pair(bool apart, struct tensors *t)
 
 TEST(a_second_pair_is_what_one_wide_pair_gives)
 {
-    static struct tensors apart, whole;
+    static struct tensors apart;
+    static struct tensors whole;
     run_pair(true, &apart);
     run_pair(false, &whole);
     for (int i = 0; i < N_O; i++)
