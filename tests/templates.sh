@@ -118,6 +118,7 @@ every_stub() {
         templates/attention/fwd_sm80.cuh) spills=16 ;; # as below
         templates/attention/decode.cuh | templates/attention/decode_merge.cuh | templates/attention/selected.cuh) stub=templates/stub/decode ;;
         templates/attention/mla.cuh) stub=templates/stub/mla ;;
+        templates/attention/mla_sm90.cuh) stub=templates/stub/mla_sm90 archs=sm_90a ;;
         templates/attention/combine.cuh) stub=templates/stub/combine ;;
         templates/rowwise/single.cuh) stub=templates/stub/rowwise ;;
         templates/rowwise/inner.cuh) stub=templates/stub/inner ;;
@@ -227,6 +228,9 @@ mla_files() {
     gen mla_decoupled dtype=bf16,h=128,h_kv=1,q=256,kv=8192,d=512,d2=64,d_v=512,seqs=64,page=64,cu_q=i32 sm_90a attention_mla
     gen mla_decoupled dtype=bf16,h=16,q=4096,d=128,d2=64,d_v=128 sm_90a attention_fwd_sm90
     gen mla_decoupled dtype=bf16,h=16,q=4096,d=512,d2=64,d_v=512 sm_80 attention_bwd_slices backward
+    gen mla dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512 sm_90a attention_mla_sm90
+    gen mla dtype=f16,h=128,h_kv=1,q=4,kv=8192,d=576,d_v=512,page=64,used_kv=i32 sm_90a attention_mla_sm90
+    gen mla_decoupled dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512 sm_90a attention_mla_sm90
     gen causal dtype=bf16,h=16,q=4096,d=100 sm_80 attention_bwd_sm80 backward
     for spec in mla relative_bias sinks; do
         gen $spec dtype=bf16,h=16,h_kv=1,q=4096,d=576,d_v=512 sm_90a attention_bwd_slices backward

@@ -110,7 +110,7 @@ bool emit_row_parts(struct attention *a)
 
 static void times_parts(struct product *p, const struct plan *plan)
 {
-    p->factor[p->n].sym = FACTOR_KEY_PARTS;
+    p->factor[p->n].sym = plan->attention.parts_even ? FACTOR_EVEN_KEY_PARTS : FACTOR_KEY_PARTS;
     p->factor[p->n].tile = plan->attention.part_blocks;
     p->factor[p->n++].plus = (uint8_t)plan->attention.bm;
 }

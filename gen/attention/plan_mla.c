@@ -1,6 +1,6 @@
 /*
- * plan_mla.c: tiles of attention_mla: wide head dims, and V that is a part of K. In: a request and what
- * plan.c has found out about the spec. Out: the plan, or why there is none.
+ * plan_mla.c: tiles of attention_mla and attention_mla_sm90: wide head dims, and V that is a part of K. In: a
+ * request and what plan.c has found out about the spec. Out: the plan, or why there is none.
  */
 #include "gen/arguments/problem.h"
 #include "gen/attention/kernel.h"
@@ -67,18 +67,17 @@ static int resident(const struct device *device, const struct tile_row *t, int s
     return by_memory < WARPS / t->warps ? by_memory : WARPS / t->warps;
 }
 
-static void take(const struct kernel_request *r, const struct tile_row *t, int smem, struct plan *plan)
+/* blocks: of a multiprocessor; how: which warps share rows, for `lathe explain`. */
+static void take(const struct kernel_request *r, const struct tile_row *t, int smem, int blocks,
+                 const char *how, struct plan *plan)
 {
     plan_take_tile(plan, t, smem, false);
     plan->attention.parts = true;
-    plan->attention.part_blocks = resident(r->device, t, smem) * r->device->sm_count;
+    plan->attention.part_blocks = blocks * r->device->sm_count;
     const size_t used = strlen(plan->reason);
-    snprintf(
-        plan->reason + used, sizeof plan->reason - used,
-        "; %d warps share 16 rows: each has every %d'th 16 of the head dim and of the columns of o%s; the "
-        "keys of a row are cut into parts for %d blocks at a time, and merged by combine",
-        slices_of(t), slices_of(t), plan->attention.v_is_k ? "; v is read with k" : "",
-        plan->attention.part_blocks);
+    snprintf(plan->reason + used, sizeof plan->reason - used,
+             "; %s%s; the keys of a row are cut into parts for %d blocks at a time, and merged by combine",
+             how, plan->attention.v_is_k ? "; v is read with k" : "", plan->attention.part_blocks);
     plan_say_pair(r, plan);
     rescale_say(r->attention->parts, false, plan->attention.rows, sizeof plan->attention.rows);
 }
@@ -92,23 +91,70 @@ static bool take_tile(const struct kernel_request *r, const struct tile_row *t, 
     if (plan->attention.dv_pad / slices_of(t) > MOST_COLUMNS || smem > r->device->smem_bytes ||
         !plan_tile_is_wanted(r, t))
         return false;
-    take(r, t, smem, plan);
+    char how[128];
+    snprintf(how, sizeof how,
+             "%d warps share 16 rows: each has every %d'th 16 of the head dim and of the columns of o",
+             slices_of(t), slices_of(t));
+    take(r, t, smem, resident(r->device, t, smem), how, plan);
     return true;
+}
+
+static bool begin(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    plan->attention.pair = PAIR_READ;
+    plan->attention.v_is_k = r->ir->v_is_k;
+    return is_needed(r, why) && plan_attention_begin(r, ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, plan, why) &&
+           plan_halves_alone(
+               r, "the host device takes f32, too, and attention_fwd_sm80 head dims to 256 of it", why) &&
+           plan_sequences_fit(r, why);
 }
 
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    plan->attention.pair = PAIR_READ;
-    if (!is_needed(r, why) || !plan_attention_begin(r, ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, plan, why) ||
-        !plan_halves_alone(r, "the host device takes f32, too, and attention_fwd_sm80 head dims to 256 of it",
-                           why) ||
-        !plan_sequences_fit(r, why))
+    if (!begin(r, plan, why))
         return false;
-    plan->attention.v_is_k = r->ir->v_is_k;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++)
         if (take_tile(r, &TILES[i], plan))
             return true;
     snprintf(why, REASON_BYTES, "no tile of head dims %d, %d fits %d bytes of shared memory",
              (int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], r->device->smem_bytes);
+    return false;
+}
+
+/* ---- sm_90a ---------------------------------------------------------------------------------------------
+ */
+
+/* mla::layout of attention/mla_sm90.cuh. */
+static int wgmma_smem_bytes(const struct tile_row *t, const struct plan *plan)
+{
+    return (t->bm + t->stages * t->bn) * plan->attention.d_pad * 2 + 64 * 64 * 2 + 512;
+}
+
+bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    static const struct tile_row TILE = {576, 512, 64, 64, 2, 12, false, 90, 90};
+    if (!begin(r, plan, why))
+        return false;
+    plan->attention.d_pad = round_up(r->problem->dim[SYM_D], 64);
+    plan->attention.dv_pad = round_up(r->problem->dim[SYM_D_V], 128);
+    const int smem = wgmma_smem_bytes(&TILE, plan);
+    if (!r->ir->v_is_k)
+        snprintf(why, REASON_BYTES, "v has memory of its own; attention_mla takes it");
+    else if (plan->attention.dv_pad > plan->attention.d_pad)
+        snprintf(
+            why, REASON_BYTES,
+            "d = %d, d_v = %d: d_v, rounded up to 128 columns, is beyond the columns of k; attention_mla "
+            "takes them",
+            (int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V]);
+    else if (smem > r->device->smem_bytes || !plan_tile_is_wanted(r, &TILE))
+        snprintf(why, REASON_BYTES, "its one tile asks for %d bytes of shared memory", smem);
+    else {
+        plan->attention.parts_even = true;
+        take(r, &TILE, smem, 1,
+             "a warpgroup brings tiles of keys, one weighs scores and has the left half of o, one the right "
+             "half",
+             plan);
+        return true;
+    }
     return false;
 }

@@ -38,6 +38,12 @@ static void config_mla(struct text_buf *t, const struct problem *problem, const 
     text_add(t, "constexpr int D2 = %d;\n", plan->attention.d2);
 }
 
+static void config_mla_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_mla(t, problem, plan);
+    text_add(t, "constexpr bool BOUND_WAITS = %s;\n", yes(plan->bound_waits));
+}
+
 static void config_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     emit_tiles(t, problem, plan);
@@ -58,15 +64,25 @@ static void config_combine(struct text_buf *t, const struct problem *problem, co
              yes(plan->attention.o_f32));
 }
 
-/* The forward kernel of Hopper has products of two widths: scores, and the columns of o of a warpgroup. */
-static void define_widths(struct text_buf *t, const struct plan *plan)
+/* Forward kernels of Hopper have products of two widths: scores, and the columns of o of a warpgroup. */
+static void add_widths(struct text_buf *t, const struct plan *plan, int columns)
 {
-    enum { WIDEST = 256 };
-    const int columns = plan->attention.dv_pad > WIDEST ? plan->attention.dv_pad / 2 : plan->attention.dv_pad;
     text_add(t, "#define WGMMA_WIDTHS WGMMA_%d", columns);
     if (plan->attention.bn != columns)
         text_add(t, " WGMMA_%d", plan->attention.bn);
     text_add(t, "\n");
+}
+
+static void define_widths(struct text_buf *t, const struct plan *plan)
+{
+    enum { WIDEST = 256 };
+    add_widths(t, plan,
+               plan->attention.dv_pad > WIDEST ? plan->attention.dv_pad / 2 : plan->attention.dv_pad);
+}
+
+static void define_halves(struct text_buf *t, const struct plan *plan)
+{
+    add_widths(t, plan, plan->attention.dv_pad / 2);
 }
 
 static void define_pair(struct text_buf *t, const struct plan *plan)
@@ -148,6 +164,13 @@ const struct template_row attention_templates[] = {
      .hopper = true,
      .define = define_widths,
      .config = config_sm90,
+     FORWARD},
+    {.name = "attention_mla_sm90",
+     .file = "attention/mla_sm90.cuh",
+     .ok = plan_attention_mla_sm90,
+     .hopper = true,
+     .define = define_halves,
+     .config = config_mla_sm90,
      FORWARD},
     {.name = "attention_mla",
      .file = "attention/mla.cuh",

@@ -263,7 +263,8 @@ static int64_t parts_of_work(const struct plan *plan, const struct problem *p)
     const int rows = plan->attention.bm;
     if (!backward && plan->attention.parts)
         return p->dim[SYM_B] * p->dim[SYM_H_KV] * lathe__row_tiles(p, rows) *
-               lathe__key_parts(p, rows, plan->attention.part_blocks);
+               (plan->attention.parts_even ? lathe__even_key_parts(p, rows, plan->attention.part_blocks)
+                                           : lathe__key_parts(p, rows, plan->attention.part_blocks));
     const int packed = !backward && plan->attention.pack ? lathe__heads_packed(p, plan->attention.bm) : 1;
     const int64_t heads = p->dim[SYM_B] * p->dim[backward ? SYM_H_KV : SYM_H] / packed;
     const int64_t step = backward ? (int64_t)plan->attention.back.bn * (plan->attention.back.paired ? 2 : 1)

@@ -46,7 +46,8 @@ struct attention_plan { /* of the forward kernel, whether it is what is asked fo
     bool copies;   /* the template takes head dims that are no multiple of 8: rows are copied to wider ones */
     bool short_rows;               /* as in struct attention_kernel */
     bool parts;                    /* attention_decode: rows are cut by keys, and merged by `combine`, */
-    int part_blocks;               /* for so many blocks that run at once */
+    int part_blocks;               /* for so many blocks that run at once, */
+    bool parts_even;               /* by lathe__even_key_parts */
     bool selected;                 /* attention_selected: a block of threads for each token and key head */
     bool v_is_k;                   /* attention_mla: V is columns of K's tile */
     bool parts_aligned, o_aligned; /* attention_combine: rows of part_o, of o start at 16 bytes */

@@ -99,6 +99,7 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
 bool attention_asks_keys(const struct problem *problem, const struct device *device);
 /* attention/plan_mla.c */
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_attention_mla_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 /* attention/plan_selected.c */
 bool plan_attention_selected(const struct kernel_request *r, struct plan *plan, char *why);
 /* attention/plan_selected_bwd.c */

@@ -33,6 +33,9 @@ int lathe__heads_packed(const struct problem *problem, int rows);
    their average, not from lengths that only the device knows. */
 int64_t lathe__row_tiles(const struct problem *problem, int rows);
 int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks);
+/* The same where a part is dear, for o of it is long: as many parts as end first where `blocks` blocks at a
+   time take turns, and each has its part of the keys and the end of its rows. */
+int64_t lathe__even_key_parts(const struct problem *problem, int rows, int blocks);
 /* What of lengths is compiled in, as bits: so many keys that attention may take other tiles; so few rows of a
    key head, and so many keys, that these are cut into parts. */
 enum { LENGTHS_MANY_KEYS = 1, LENGTHS_FEW_QUERIES = 2 };

@@ -201,9 +201,9 @@ static inline bool lathe__has_own_dtype(const struct sig_arg *a)
     return a->dtype == LATHE_NONE && !a->problem_dtype;
 }
 
-/* In the place of a factor's symbol: what attention of few queries is cut into, lathe__row_tiles and
-   lathe__key_parts of tiles of `plus` rows and of `tile` blocks. */
-enum { FACTOR_ROW_TILES = SYM_COUNT, FACTOR_KEY_PARTS };
+/* In the place of a factor's symbol: what attention of few queries is cut into, lathe__row_tiles,
+   lathe__key_parts and lathe__even_key_parts of tiles of `plus` rows and of `tile` blocks. */
+enum { FACTOR_ROW_TILES = SYM_COUNT, FACTOR_KEY_PARTS, FACTOR_EVEN_KEY_PARTS };
 
 /* scale * product of ceil(dim[sym] / tile) + dim[plus] */
 struct product {

@@ -145,6 +145,8 @@ static int64_t factor_value(const struct product *p, int i, const struct problem
         return lathe__row_tiles(problem, p->factor[i].plus);
     if (p->factor[i].sym == FACTOR_KEY_PARTS)
         return lathe__key_parts(problem, p->factor[i].plus, p->factor[i].tile);
+    if (p->factor[i].sym == FACTOR_EVEN_KEY_PARTS)
+        return lathe__even_key_parts(problem, p->factor[i].plus, p->factor[i].tile);
     const int64_t dim = problem->dim[p->factor[i].sym];
     const int64_t tile = p->factor[i].tile > 1 ? p->factor[i].tile : 1;
     const int64_t more = p->factor[i].plus ? problem->dim[p->factor[i].plus] : 0;
@@ -233,13 +235,35 @@ int64_t lathe__row_tiles(const struct problem *problem, int rows)
     return packs_sequences(problem) ? all / rows + problem->dim[SYM_SEQS] : tiles_of_rows(all, rows);
 }
 
+enum {
+    LEAST_KEYS = 256, /* of a part: attention/decode_rows.cuh */
+    MOST_PARTS = 128  /* attention/decode_merge.cuh */
+};
+
+int64_t lathe__even_key_parts(const struct problem *problem, int rows, int blocks)
+{
+    enum { END_KEYS = 384 }; /* in whose time a block begins, ends its rows, and they are merged */
+    const struct sequence s = sequence_of(problem);
+    const int64_t kv = s.kv > 0 ? s.kv : 1;
+    const int64_t tiles = s.n * problem->dim[SYM_H_KV] * tiles_of_rows(rows_of_keys(problem, s.q), rows);
+    int64_t best = 1;
+    int64_t least = INT64_MAX;
+    for (int64_t parts = 1; parts <= MOST_PARTS && tiles > 0 && tiles < INT32_MAX; parts++) {
+        const int64_t keys = (kv - 1) / parts + 1;
+        const int64_t time = ((tiles * parts - 1) / blocks + 1) * (keys + END_KEYS);
+        if (parts > 1 && keys < LEAST_KEYS)
+            break;
+        best = time < least ? parts : best;
+        least = time < least ? time : least;
+    }
+    return best;
+}
+
 int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks)
 {
     enum {
-        LEAST_KEYS = 256, /* of a part: attention/decode_rows.cuh */
         GOOD_KEYS = 1024, /* of one among several that a multiprocessor has in turn */
-        TURNS = 4,
-        MOST_PARTS = 128 /* attention/decode.cuh */
+        TURNS = 4
     };
     const struct sequence s = sequence_of(problem);
     const int64_t kv = s.kv > 0 ? s.kv : 1;

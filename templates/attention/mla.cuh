@@ -10,8 +10,8 @@
 // Launch: n_b * n_h_kv * tiles * parts blocks of THREADS threads; of packed sequences (rows / BM + sequences) * n_h_kv * parts.
 #pragma once
 #include "attention/decode_merge.cuh"
-#include "attention/key_rows.cuh"
 #include "attention/key_tiles.cuh"
+#include "attention/latent_rows.cuh"
 
 static_assert(attention_variant<variant, inputs, attention_params>,
               "variant.gen.cuh does not fill the slots of an attention kernel: templates/README.md lists them, "
@@ -27,10 +27,6 @@ static_assert(!variant::MAP, "tiles are judged by the blocks that meet them");
 namespace mla {
 
 using namespace decode;
-
-constexpr int D1 = cfg::D - cfg::D2; // columns of q and k; the rest are those of q2 and k2
-static_assert(D1 % 8 == 0 && cfg::D2 >= 0, "16 bytes are of one tensor");
-static_assert(!cfg::V_IS_K || cfg::D_V <= D1, "V is a part of k, and not of k2");
 
 constexpr int GROUPS = cfg::BM / WARP_ROWS;
 constexpr int SLICES = cfg::WARPS / GROUPS;
@@ -198,17 +194,6 @@ DEV void add_sums(float (&s)[1][NB][4], u32 shared, const place &at)
 
 // ---- rows and tiles -------------------------------------------------------------------------------------------------
 
-// Of a row of Q, or of q2 where the columns are beyond D1.
-template <class PARAMS> DEV const cfg::element *query_columns(const PARAMS &p, const work &w, int row, int column)
-{
-    if constexpr (requires { p.q2; }) {
-        if (column >= D1) {
-            return static_cast<const cfg::element *>(p.q2) + w.b * p.q2_b + w.head(row) * p.q2_h + w.token(row) * p.q2_t + (column - D1);
-        }
-    }
-    return static_cast<const cfg::element *>(p.q) + w.b * p.q_b + w.head(row) * p.q_h + w.token(row) * p.q_t + column;
-}
-
 // Rows of all heads of the tile; those that are not there are zeros.
 DEV void load_queries(const attention_params &p, const work &w, u32 shared)
 {
@@ -244,18 +229,12 @@ template <class PARAMS> DEV void load_keys(const PARAMS &p, const work &w, u32 s
 {
     if constexpr (requires { p.k2; }) {
         using shape = swizzle<cfg::D_PAD>;
-        const cfg::element *k = static_cast<const cfg::element *>(p.k) + w.h_kv * p.k_h;
-        const cfg::element *k2 = static_cast<const cfg::element *>(p.k2) + w.h_kv * p.k2_h;
         for (int i = static_cast<int>(threadIdx.x); i < cfg::BN * shape::CHUNKS; i += THREADS) {
             const int row = i / shape::CHUNKS;
             const int column = i % shape::CHUNKS * 8;
-            const bool inside = kv0 + row < p.z.len_kv && column < cfg::D;
-            const cfg::element *source = k;
-            if (inside) {
-                const page_place at = find_page(p, w.b, kv0 + row);
-                source = column < D1 ? k + (at.page * p.k_b + at.row * p.k_t + column) : k2 + (at.page * p.k2_b + at.row * p.k2_t + (column - D1));
-            }
-            copy16_async(stage + shape::offset(row, column / 8), source, inside ? 16 : 0);
+            const key_columns source(p, w, kv0 + row);
+            const bool inside = source.inside(column);
+            copy16_async(stage + shape::offset(row, column / 8), source.at(inside ? column : 0), inside ? 16 : 0);
         }
     } else {
         key_loader(p, static_cast<const cfg::element *>(p.k), w.b, p.k_b, w.h_kv, p.k_h, p.k_t).load(stage, kv0, p.z.len_kv - kv0);

@@ -47,6 +47,11 @@ DEV void mbarrier_arrive_expect(u32 barrier, u32 bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+// Arrives once all that this thread has copied by copy16_async so far is there; who waits fences ahead of wgmma (fence_async_proxy).
+DEV void mbarrier_arrive_copies(u32 barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 // Until the phase of this parity is over: 0 for the first phase. Parity 1 passes at once on a fresh barrier.
 DEV void mbarrier_wait(u32 barrier, u32 parity)
 {

@@ -413,6 +413,48 @@ static void add_packed_pairs(struct case_list *list)
     }
 }
 
+/* By wgmma, three warpgroups: every spec whose v lies in k, dims with and without columns beyond them, rows
+   in one tile and in two, keys in pages of every size, a second pair. */
+static void add_wgmma(struct case_list *list, bool full)
+{
+    static const char *const BY_WGMMA = "attention_mla_sm90";
+    static const int DIMS[][2] = {{192, 128}, {576, 512}, {144, 128}, {320, 256}, {512, 512}, {200, 72}};
+    static const struct inline_spec PAIR = {"mla_decoupled", NULL};
+    const int first = list->n;
+    for (int i = 0; i < COUNT(SPECS); i++)
+        for (int k = 0; k < (full ? COUNT(SHAPES) : 2); k++)
+            if (strcmp(SPECS[i].name, "apart") != 0)
+                add(list,
+                    case_of_attention("mla_sm90", SPECS[i].name, SPECS[i].text,
+                                      k % 2 ? LATHE_F16 : LATHE_BF16,
+                                      DIMS[k == 0 ? 0 : (i + k) % COUNT(DIMS)][0],
+                                      DIMS[k == 0 ? 0 : (i + k) % COUNT(DIMS)][1], 90),
+                    (i + k) % COUNT(SHAPES));
+    add(list, case_of_attention("mla_sm90", "mla", NULL, LATHE_BF16, 576, 512, 90), 0);
+    for (int i = 0; i < COUNT(SPECS) - 1; i++)
+        if (strcmp(SPECS[i].name, "apart") != 0)
+            add_paged(list,
+                      case_of_attention("mla_sm90", SPECS[i].name, SPECS[i].text, LATHE_BF16, 144, 128, 90),
+                      i % 5, i % COUNT(PAGES));
+    add_paged(list, case_of_attention("mla_sm90", SPECS[1].name, SPECS[1].text, LATHE_F16, 192, 128, 90), 0,
+              -1);
+    struct test_case c = case_of_attention("mla_sm90", PAIR.name, PAIR.text, LATHE_BF16, 128, 128, 90);
+    c.dim[SYM_D2] = 64;
+    add(list, c, 0);
+    add_paged(list, c, 1, 1);
+    c.dim[SYM_D2] = 72;
+    add(list, c, 3);
+    c = case_of_attention("mla_sm90", SPECS[0].name, SPECS[0].text, LATHE_BF16, 144, 128, 90);
+    add(list, c, 0);
+    list->item[list->n - 1].layout = LAYOUT_MISALIGNED; /* K is copied, and V is in the copy */
+    for (int pages = 0; pages < 2; pages++)
+        add_packed(list,
+                   case_of_attention("mla_sm90", SPECS[1].name, SPECS[1].text, LATHE_BF16, 144, 128, 90),
+                   pages);
+    for (int i = first; i < list->n; i++)
+        list->item[i].template_name = BY_WGMMA;
+}
+
 void group_mla(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -456,4 +498,5 @@ void group_mla(struct case_list *list, bool full)
                        pages);
     add_packed_pairs(list);
     add_panels(list);
+    add_wgmma(list, full);
 }

@@ -96,6 +96,7 @@ static const struct members_case CASES[] = {
      "attention_params.most_pages attention_params.n_pages"},
     {&BACKWARD, &A100, "mla", B, "dtype=bf16,h=4,h_kv=1,q=64,d=576,d_v=512", ""},
     {&DECODE, &H100, "mla", F, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", ""},
+    {&DECODE, &A100, "mla", F, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", ""},
     {&DECODE, &A100, "alibi", F, "dtype=bf16,h=8,h_kv=2,q=1,kv=8192,d=128,used_kv=i32", ""},
     {&SELECTED, &LISTS, "nsa_selected", F, "dtype=bf16,h=64,h_kv=4,q=64,d=128", ""},
     {&SELECTED_BACK, &LISTS_BACK, "nsa_selected", B, "dtype=bf16,h=64,h_kv=4,q=64,d=128",

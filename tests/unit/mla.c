@@ -93,8 +93,10 @@ TEST(latent_attention_has_a_kernel_on_every_gpu)
 {
     static const struct {
         const struct device *device;
-        const char *tile;
-    } GIVEN[] = {{&H100, "64x32s3w8"}, {&A100, "64x32s2w8"}, {&RTX4090, "32x16s2w4"}};
+        const char *name, *tile;
+    } GIVEN[] = {{&H100, "attention_mla_sm90", "64x64s2w12"},
+                 {&A100, "attention_mla", "64x32s2w8"},
+                 {&RTX4090, "attention_mla", "32x16s2w4"}};
     struct plan plan;
     lathe_error err;
     for (size_t i = 0; i < sizeof GIVEN / sizeof *GIVEN; i++) {
@@ -102,7 +104,7 @@ TEST(latent_attention_has_a_kernel_on_every_gpu)
                        "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", &plan, &err),
                  LATHE_OK);
         CHECK_STR(err.text, "");
-        CHECK_STR(plan.row->name, "attention_mla");
+        CHECK_STR(plan.row->name, GIVEN[i].name);
         CHECK_STR(plan.tile, GIVEN[i].tile);
         CHECK(plan.attention.v_is_k);
     }
@@ -111,6 +113,31 @@ TEST(latent_attention_has_a_kernel_on_every_gpu)
         LATHE_OK);
     CHECK_STR(plan.tile, "64x32s2w8");
     CHECK(!plan.attention.v_is_k);
+}
+
+TEST(latent_attention_by_wgmma_wants_values_in_keys)
+{
+    static const char APART[] = "return attention {}";
+    struct plan plan;
+    lathe_error err;
+    struct device wish = H100;
+    snprintf(wish.template_name, sizeof wish.template_name, "attention_mla_sm90");
+    CHECK_EQ(asked(MLA, LATHE_FORWARD, &wish, "dtype=bf16,b=64,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", &plan,
+                   &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_mla_sm90");
+    CHECK_STR(plan.tile, "64x64s2w12");
+    CHECK(plan.attention.v_is_k && plan.attention.parts_even);
+    CHECK_EQ(plan.attention.part_blocks, H100.sm_count);
+    CHECK(plan.attention.smem_bytes <= H100.smem_bytes);
+    CHECK_EQ(
+        asked(APART, LATHE_FORWARD, &wish, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512", &plan, &err),
+        LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_mla_sm90: v has memory of its own; attention_mla takes it");
+    CHECK_EQ(
+        asked(MLA, LATHE_FORWARD, &wish, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=320,d_v=264", &plan, &err),
+        LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "is beyond the columns of k; attention_mla takes them");
 }
 
 TEST(odd_head_dims_are_copied_by_the_portable_template)
@@ -271,7 +298,7 @@ TEST(a_second_pair_is_read_where_keys_are_cut_and_copied_elsewhere)
     CHECK_EQ(asked(PAIR, LATHE_FORWARD, &H100, "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=512,d2=64,d_v=512",
                    &plan, &err),
              LATHE_OK);
-    CHECK_STR(plan.row->name, "attention_mla");
+    CHECK_STR(plan.row->name, "attention_mla_sm90");
     CHECK_EQ(plan.attention.d2, 64);
     CHECK_EQ(plan.attention.d_pad, 576);
     CHECK_HAS(plan.reason, "the last 64 columns of q and k are read from q2 and k2");

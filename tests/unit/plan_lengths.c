@@ -77,7 +77,7 @@ TEST(few_packed_queries_are_foretold)
 #undef PACKED
 }
 
-static int64_t parts_of(const char *sizes, int rows, int blocks, int64_t *row_tiles)
+static int64_t parts_of(const char *sizes, int rows, int blocks, bool even, int64_t *row_tiles)
 {
     struct diag diag = {0};
     struct signature sig;
@@ -89,7 +89,26 @@ static int64_t parts_of(const char *sizes, int rows, int blocks, int64_t *row_ti
     CHECK_EQ(problem_parse(&sig, sizes, &problem, &err), LATHE_OK);
     ir_free(ir);
     *row_tiles = lathe__row_tiles(&problem, rows);
-    return lathe__key_parts(&problem, rows, blocks);
+    return even ? lathe__even_key_parts(&problem, rows, blocks) : lathe__key_parts(&problem, rows, blocks);
+}
+
+/* Whole turns of all blocks, in as few parts as make them. */
+TEST(dear_parts_of_keys_fill_whole_turns)
+{
+    static const struct {
+        const char *sizes;
+        int64_t tiles, parts;
+    } row[] = {{"b=64,h=128,q=1,kv=8192", 2, 1}, {"b=16,h=128,q=1,kv=8192", 2, 4},
+               {"b=1,h=128,q=1,kv=8192", 2, 32}, {"b=48,h=128,q=1,kv=8192", 2, 4},
+               {"b=128,h=16,q=1,kv=8192", 1, 1}, {"b=1,h=128,q=1,kv=1000000", 2, 66},
+               {"b=1,h=16,q=1,kv=300", 1, 1},    {"b=1,h=16,q=1,kv=0", 1, 1}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        int64_t tiles = 0;
+        char text[96];
+        snprintf(text, sizeof text, "dtype=bf16,d=128,h_kv=1,%s", row[i].sizes);
+        CHECK_EQ(parts_of(text, 64, 132, true, &tiles), row[i].parts);
+        CHECK_EQ(tiles, row[i].tiles);
+    }
 }
 
 /* Blocks enough, in about four turns where keys are many, and parts neither too short nor too many. */
@@ -118,7 +137,7 @@ TEST(keys_are_cut_into_parts)
         int64_t tiles = 0;
         char text[96];
         snprintf(text, sizeof text, "dtype=bf16,d=128,%s", row[i].sizes);
-        CHECK_EQ(parts_of(text, 64, 264, &tiles), row[i].parts);
+        CHECK_EQ(parts_of(text, 64, 264, false, &tiles), row[i].parts);
         CHECK_EQ(tiles, row[i].tiles);
     }
 }

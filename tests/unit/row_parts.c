@@ -33,7 +33,7 @@ TEST(every_template_leaves_the_states_of_the_spec)
     check_plan("sigmoid", "dtype=bf16,h=8,q=4096,d=128" PARTS, &H100, "attention_fwd_sm90", "stateless: ");
     check_plan("causal", "dtype=bf16,h=8,h_kv=2,q=1,kv=8192,d=128" PARTS, &H100, "attention_decode",
                "exact: ");
-    check_plan("mla", "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512" PARTS, &H100, "attention_mla",
+    check_plan("mla", "dtype=bf16,h=128,h_kv=1,q=1,kv=8192,d=576,d_v=512" PARTS, &H100, "attention_mla_sm90",
                "exact: ");
 }
 

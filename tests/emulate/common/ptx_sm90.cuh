@@ -19,6 +19,13 @@ DEV void mbarrier_init(u32 barrier, u32 arrivals, EMULATE_PLACE) { emulate_mbarr
 DEV void mbarrier_init_fence() { emulate_mbarrier_init_fence(); }
 DEV void mbarrier_arrive(u32 barrier, EMULATE_PLACE) { emulate_mbarrier_arrive(barrier, 0, EMULATE_HERE); }
 DEV void mbarrier_arrive_expect(u32 barrier, u32 bytes, EMULATE_PLACE) { emulate_mbarrier_arrive(barrier, bytes, EMULATE_HERE); }
+DEV void mbarrier_arrive_copies(u32 barrier, EMULATE_PLACE) // at once, with the fence of the one who waits
+{
+    emulate_copy_commit();
+    emulate_copy_wait(0);
+    emulate_fence_async_proxy();
+    emulate_mbarrier_arrive(barrier, 0, EMULATE_HERE);
+}
 DEV void mbarrier_wait(u32 barrier, u32 parity, EMULATE_PLACE) { emulate_mbarrier_wait(barrier, parity, EMULATE_HERE); }
 DEV void wait_turn_bounded(const u32 *p, u32 turn, const char *, EMULATE_PLACE) { emulate_wait_turn(p, turn, EMULATE_HERE); }
 DEV void mbarrier_wait_bounded(u32 barrier, u32 parity, const char *, EMULATE_PLACE) { emulate_mbarrier_wait(barrier, parity, EMULATE_HERE); }
