@@ -187,6 +187,7 @@ decode_files() {
         gen alibi dtype=f16,h=32,h_kv=8,q=1,kv=32768,$dims sm_80 attention_decode
         gen causal dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,used_kv=i32 sm_90a attention_decode
         gen causal dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,page=16,used_kv=i32 sm_90a attention_decode
+        gen causal dtype=bf16,h=32,h_kv=8,seqs=8,q=8,kv=32768,$dims,page=16,used_kv=i32 sm_90a attention_decode
     done
 }
 
