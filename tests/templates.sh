@@ -314,7 +314,10 @@ linear_files() {
         gen $spec dtype=bf16,h=16,t=4096,d=64 sm_80 linear_additive_bwd backward
         gen $spec dtype=bf16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
         gen $spec dtype=bf16,h=16,t=4096,d=64,d_v=128 sm_90a linear_additive_bwd backward
+        gen $spec dtype=bf16,h=16,t=4096,d=256 sm_90a linear_additive_bwd backward
+        gen $spec dtype=f16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
     done
+    gen linear_elu dtype=bf16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
     spills=48 # as above
     gen kda dtype=bf16,h=16,t=4096,d=64 sm_80 linear_keyed_delta_bwd backward
     gen kda dtype=bf16,h=16,t=4096,d=128 sm_90a linear_keyed_delta_bwd backward

@@ -26,9 +26,9 @@ enum { /* of the templates that they are named after */
 };
 
 static const char *const BUFFER_NAME[BUFFERS] = {
-    "again_o", "divided", "errors",  "dx",      "dq_head",  "dk_head", "dk_read",
-    "dlog",    "chunks",  "ends",    "own",     "skip",     "reads",   "writes",
-    "inverse", "states",  "dstates", "written", "dwritten", "sums",    "dbeta"};
+    "again_o",  "divided",     "errors", "dx",    "dq_head",  "dk_head", "dk_read", "dlog",    "chunks",
+    "ends",     "own",         "skip",   "reads", "writes",   "inverse", "states",  "dstates", "written",
+    "dwritten", "divided_out", "sums",   "dbeta", "dv_parts", "norms",   "dnorms"};
 
 static const char *const GRADIENT[TENSOR_O] = {"dq", "dk", "dv"};
 
@@ -207,32 +207,27 @@ static void add_back_params(struct recipe *r, struct launch *launch)
     r->declared_params = true;
 }
 
+/* Blocks for each head of each sequence: */
+static void add_of_heads(struct recipe *r, const char *role, int blocks, int threads, int smem_bytes)
+{
+    struct launch *launch = add_launch(r->out, r->e, role, threads);
+    launch->grid = product_of(blocks);
+    product_times(&launch->grid, SYM_SEQS, 1);
+    product_times(&launch->grid, SYM_H, 1);
+    launch->smem_bytes = smem_bytes;
+    add_back_params(r, launch);
+}
+
+/* token by token, */
 static void add_walk(struct recipe *r, const char *role, int slices)
 {
-    struct launch *launch = add_launch(r->out, r->e, role, 32 * r->plan->linear.warps);
-    launch->grid = product_of(slices);
-    product_times(&launch->grid, SYM_SEQS, 1);
-    product_times(&launch->grid, SYM_H, 1);
-    add_back_params(r, launch);
+    add_of_heads(r, role, slices, 32 * r->plan->linear.warps, 0);
 }
 
+/* or chunk by chunk. */
 static void add_chunks(struct recipe *r, const char *role, int units)
 {
-    struct launch *launch = add_launch(r->out, r->e, role, CHUNK_THREADS);
-    launch->grid = product_of(units);
-    product_times(&launch->grid, SYM_SEQS, 1);
-    product_times(&launch->grid, SYM_H, 1);
-    launch->smem_bytes = r->plan->linear.smem_bytes;
-    add_back_params(r, launch);
-}
-
-static void add_sequences(struct recipe *r, const char *role)
-{
-    struct launch *launch = add_launch(r->out, r->e, role, TOKEN_THREADS);
-    launch->grid = product_of(1);
-    product_times(&launch->grid, SYM_SEQS, 1);
-    product_times(&launch->grid, SYM_H, 1);
-    add_back_params(r, launch);
+    add_of_heads(r, role, units, CHUNK_THREADS, r->plan->linear.smem_bytes);
 }
 
 static void add_tokens(struct recipe *r, const char *role, enum sym heads, bool grouped)
@@ -320,11 +315,11 @@ static bool any_site(const struct recipe *r)
     return any;
 }
 
-/* Of the delta rule in chunks: a block for each chunk of each head, */
-static void add_delta_chunks(struct recipe *r, const char *role, int threads, int smem_bytes)
+/* Of the delta rule in chunks: blocks for each chunk of each head, */
+static void add_delta_chunks(struct recipe *r, const char *role, int threads, int smem_bytes, int blocks)
 {
     struct launch *launch = add_launch(r->out, r->e, role, threads);
-    launch->grid = linear_chunks(r->e, 1);
+    launch->grid = linear_chunks(r->e, blocks);
     launch->smem_bytes = smem_bytes;
     add_back_params(r, launch);
 }
@@ -332,27 +327,29 @@ static void add_delta_chunks(struct recipe *r, const char *role, int threads, in
 /* or for 64 value channels of each head and sequence. */
 static void add_delta_walk(struct recipe *r, const char *role, int smem_bytes)
 {
-    struct launch *launch = add_launch(r->out, r->e, role, DELTA_THREADS);
-    launch->grid = product_of(r->plan->linear.slices);
-    product_times(&launch->grid, SYM_SEQS, 1);
-    product_times(&launch->grid, SYM_H, 1);
-    launch->smem_bytes = smem_bytes;
-    add_back_params(r, launch);
+    add_of_heads(r, role, r->plan->linear.slices, DELTA_THREADS, smem_bytes);
 }
 
-/* Of linear/backward/additive.cuh and keyed_delta.cuh: walks along the chunks both ways, then a block for
-   each chunk. */
+/* Of linear/backward/keyed_delta.cuh: walks along the chunks both ways, then a block for each chunk. */
+static void add_keyed(struct recipe *r)
+{
+    const struct linear_plan *plan = &r->plan->linear;
+    add_of_heads(r, "bwd_states", 2 * plan->chunk_slices, 32 * plan->column_warps, plan->walk_bytes);
+    add_delta_chunks(r, "bwd_chunks", plan->chunk_threads, plan->smem_bytes, 1);
+}
+
+/* Of linear/backward/additive.cuh: the same, with 64 rows of the state in a walk's block. */
 static void add_blocks(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
-    const int threads = plan->keyed ? 32 * plan->column_warps : DELTA_THREADS;
-    struct launch *launch = add_launch(r->out, r->e, "bwd_states", threads);
-    launch->grid = product_of(2 * plan->chunk_slices);
-    product_times(&launch->grid, SYM_SEQS, 1);
-    product_times(&launch->grid, SYM_H, 1);
-    launch->smem_bytes = plan->walk_bytes;
-    add_back_params(r, launch);
-    add_delta_chunks(r, "bwd_chunks", plan->chunk_threads, plan->smem_bytes);
+    if (r->buffer[DIVIDED] >= 0) {
+        add_tokens(r, "bwd_divisors", SYM_H, false);
+        r->dout = r->divided;
+    }
+    add_of_heads(r, "bwd_states", 2 * plan->row_slices * plan->chunk_slices, DELTA_THREADS, plan->walk_bytes);
+    add_delta_chunks(r, "bwd_chunks", plan->chunk_threads, plan->smem_bytes, plan->key_parts);
+    if (plan->key_parts > 1)
+        add_tokens(r, "bwd_values", SYM_H, false);
 }
 
 /* What walks along the tokens, and what is summed beside it. */
@@ -372,15 +369,15 @@ static void add_again(struct recipe *r)
     const struct linear_plan *plan = &r->plan->linear;
     const bool again = r->buffer[AGAIN_O] >= 0 || r->buffer[ERRORS] >= 0;
     if (plan->keyed) {
-        add_delta_chunks(r, "bwd_prepare", INVERSE_THREADS, plan->inverse);
+        add_delta_chunks(r, "bwd_prepare", INVERSE_THREADS, plan->inverse, 1);
     } else if (plan->back_delta) {
-        add_delta_chunks(r, "bwd_inverse", INVERSE_THREADS, plan->inverse);
+        add_delta_chunks(r, "bwd_inverse", INVERSE_THREADS, plan->inverse, 1);
         add_delta_walk(r, "bwd_states", plan->again_bytes);
     }
     if (again && plan->keyed)
         add_walk(r, "bwd_again", plan->slices);
     else if (again && plan->back_delta)
-        add_delta_chunks(r, "bwd_again", DELTA_THREADS, plan->smem_bytes);
+        add_delta_chunks(r, "bwd_again", DELTA_THREADS, plan->smem_bytes, 1);
     else if (again && plan->back_chunks)
         add_chunks(r, "bwd_again", 1);
     else if (again)
@@ -390,15 +387,17 @@ static void add_again(struct recipe *r)
 static void add_back(struct recipe *r)
 {
     const struct linear_plan *plan = &r->plan->linear;
-    if (plan->keyed || plan->back_blocks) {
+    if (plan->keyed) {
+        add_keyed(r);
+    } else if (plan->back_blocks) {
         add_blocks(r);
     } else if (plan->back_delta) {
         add_delta_walk(r, "bwd_back", plan->walk_bytes);
-        add_delta_chunks(r, "bwd_chunks", DELTA_THREADS, plan->smem_bytes);
+        add_delta_chunks(r, "bwd_chunks", DELTA_THREADS, plan->smem_bytes, 1);
     } else if (plan->back_chunks) {
         add_chunks(r, "bwd_chunks", plan->units);
         if (r->buffer[DLOG] >= 0)
-            add_sequences(r, "bwd_decay");
+            add_of_heads(r, "bwd_decay", 1, TOKEN_THREADS, 0);
     } else {
         add_walks(r);
     }

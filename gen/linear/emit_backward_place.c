@@ -126,11 +126,14 @@ bool linear_back_gives(const struct plan *plan, const struct linear_back *b)
 }
 
 /* Of linear/backward/additive.cuh: of each chunk of each head the state in front of it and the gradient of
-   that behind it; the gradient of each channel's logarithm. */
+   that behind it, in f16 with 16 bytes for the scale of 64 rows and columns; the gradient of each channel's
+   logarithm; dv of each part of the key channels. */
 static void place_blocks(struct recipe *r, bool gradient)
 {
     const int d = (int)r->e->problem->dim[SYM_D];
-    const int64_t state = 2ll * SLICE * SLICE * r->plan->linear.row_slices * r->plan->linear.chunk_slices;
+    const struct linear_plan *plan = &r->plan->linear;
+    const int scale = r->e->problem->dtype == LATHE_F16 ? 16 : 0;
+    const int64_t state = plan->chunk_slices * plan->row_slices * (2ll * SLICE * SLICE + scale);
     struct product heads = lines(4ll * d);
     heads.grouped = !linear_back_keeps_heads(r);
     r->buffer[DQ_HEAD] = add_buffer(r->out, r->e, heads);
@@ -139,6 +142,20 @@ static void place_blocks(struct recipe *r, bool gradient)
     r->buffer[DSTATES] = add_buffer(r->out, r->e, linear_chunks(r->e, state));
     place_tokens(r, gradient && !linear_back_gives(r->plan, r->b), DLOG, d);
     place_tokens(r, r->e->spec->linear.bonus.n_roots > 0, OWN, 1);
+    place_tokens(r, plan->key_parts > 1, DV_PARTS, plan->key_parts * (int)r->e->problem->dim[SYM_D_V]);
+}
+
+/* And with a normaliser: of each token 1 / divisor, what flows back to that, and do divided; of each chunk
+   the sum of keys in front of it and the gradient of that behind it. */
+static void place_divisors(struct recipe *r)
+{
+    const int d = (int)r->e->problem->dim[SYM_D];
+    r->divided = r->dout;
+    linear_to_workspace(&r->divided, 2, r->e, r->out);
+    r->buffer[DIVIDED_OUT] = r->divided.buffer;
+    place_tokens(r, true, DIVIDED, 2);
+    r->buffer[NORMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * d));
+    r->buffer[DNORMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * d));
 }
 
 static bool has_skip(const struct recipe *r)
@@ -173,6 +190,8 @@ static void place_workspace(struct recipe *r)
     }
     if (r->plan->linear.back_blocks) {
         place_blocks(r, gradient);
+        if (l->normalise)
+            place_divisors(r);
         return;
     }
     place_tokens(r, l->normalise, DIVIDED, 2);

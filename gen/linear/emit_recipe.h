@@ -30,8 +30,12 @@ enum buffer_of { /* of the workspace; -1: there is none */
                  DSTATES,
                  WRITTEN,
                  DWRITTEN,
+                 DIVIDED_OUT,
                  SUMS,
                  DBETA,
+                 DV_PARTS,
+                 NORMS,
+                 DNORMS,
                  BUFFERS
 };
 struct recipe {
@@ -42,6 +46,7 @@ struct recipe {
     struct text_buf none; /* of structs that are declared once */
     struct layout l;
     struct place dout;             /* what flows back to o: as given, or what an adjoint left */
+    struct place divided;          /* that by the divisors of a normaliser */
     struct place result[TENSOR_O]; /* dq, dk, dv */
     struct place grad[TENSOR_O];   /* the same ahead of the adjoints of mods */
     int buffer[BUFFERS];

@@ -11,20 +11,25 @@
 
 #include <stdio.h>
 
-enum { CHUNK = LINEAR_CHUNK, SLICE = 64, MOST_DIM = 128, LEAST_SM = 80, OF_WARP = 16 };
+enum { CHUNK = LINEAR_CHUNK, SLICE = 64, PART = 128, MOST_DIM = 256, LEAST_SM = 80, OF_WARP = 16 };
+enum { WALK_BYTES = 36896 }; /* additive_states_smem_bytes of the kernels */
 
 static const char *why_not_of_spec(const struct kernel_request *r)
 {
     const struct ir_linear *l = &r->ir->linear;
     if (linear_decay_form(r->ir) == DECAY_VALUE)
         return "serves a decay per key channel, not per value channel";
-    if (l->delta.n_roots > 0 || l->normalise)
-        return "serves neither the delta rule nor a normaliser";
+    if (l->delta.n_roots > 0)
+        return "serves no delta rule";
+    if (l->normalise && r->problem->dtype == LATHE_F16)
+        return "divides what flows back to o by sums of keys, and serves a normaliser in bf16, which has the "
+               "range "
+               "of f32";
+    if (l->normalise && l->bonus.n_roots > 0)
+        return "serves no bonus beside a normaliser";
     if (l->all_tokens)
         return "serves causal = true";
-    return r->problem->dtype != LATHE_BF16
-               ? "keeps states in the dtype of q, and serves bf16, which has the range of f32"
-               : NULL;
+    return r->problem->dtype != LATHE_BF16 && r->problem->dtype != LATHE_F16 ? "serves bf16 and f16" : NULL;
 }
 
 /* Of the kernels' constants: additive_chunks_smem_bytes there. `states`: that there is room for. */
@@ -42,14 +47,18 @@ static int room_for_states(const struct kernel_request *r, int threads, int d, i
     return chunks_bytes(2, d, d_v) <= room ? 2 : 1;
 }
 
+/* Beyond 128 key channels blocks share them. */
 static bool fits(const struct kernel_request *r, struct linear_plan *to, char *why)
 {
-    const int d = round_up(r->problem->dim[SYM_D], SLICE);
-    const int d_v = round_up(r->problem->dim[SYM_D_V], SLICE);
+    const int channels = (int)r->problem->dim[SYM_D];
+    const int values = (int)r->problem->dim[SYM_D_V];
+    const int d = channels > PART ? PART : round_up(channels, SLICE);
+    const int d_v = values > PART ? MOST_DIM : round_up(values, SLICE);
+    to->key_parts = channels > PART ? 2 : 1;
     to->chunk_slices = d_v / SLICE;
-    to->row_slices = d / SLICE;
+    to->row_slices = to->key_parts * d / SLICE;
     to->chunk_threads = 2 * 32 * d / OF_WARP;
-    to->walk_bytes = 288 * d + 16384;
+    to->walk_bytes = WALK_BYTES;
     to->stages = room_for_states(r, to->chunk_threads, d, d_v);
     to->smem_bytes = chunks_bytes(to->stages, d, d_v);
     const int most = to->walk_bytes > to->smem_bytes ? to->walk_bytes : to->smem_bytes;
@@ -72,7 +81,8 @@ bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan,
     snprintf(
         plan->reason, sizeof plan->reason,
         "decay %s: %d tokens at a time by mma.sync; walks along the chunks, forward and back, of %d blocks "
-        "a head and sequence with %d value channels each, then a block for each chunk",
-        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->chunk_slices, SLICE);
+        "a head and sequence with %d channels of both each, then %s for each chunk",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->row_slices * to->chunk_slices, SLICE,
+        to->key_parts > 1 ? "two blocks that share the key channels" : "a block");
     return true;
 }

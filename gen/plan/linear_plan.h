@@ -28,6 +28,7 @@ struct linear_plan {
     bool back_chunks; /* backward: the same */
     bool back_delta;  /* of which: with the delta rule */
     bool back_blocks; /* backward: in chunks by linear/backward/additive.cuh, whose dq_head has no scale */
+    int key_parts;    /* of which: blocks of a chunk that share the key channels */
     int chunk_blocks; /* of these chunks: blocks that a multiprocessor has room for, 1 or 2 */
     int again_bytes;  /* and what of shared memory its walks forward and back need, */
     int walk_bytes;   /* smem_bytes being its chunks' */

@@ -39,11 +39,11 @@ template <class P> DEV int sequence_of_chunk(const P &p, int number)
     return low;
 }
 
-template <class P> DEV inverse_work find_chunk(const P &p)
+template <class P> DEV inverse_work find_chunk(const P &p, int block = static_cast<int>(blockIdx.x))
 {
     inverse_work at;
-    const int number = static_cast<int>(blockIdx.x) / p.z.n_h;
-    at.w.h = static_cast<int>(blockIdx.x) % p.z.n_h;
+    const int number = block / p.z.n_h;
+    at.w.h = block % p.z.n_h;
     at.w.h_kv = p.z.key_head(at.w.h);
     at.w.s = sequence_of(p.cu, p.cu_step, p.z, cfg::PACKED ? sequence_of_chunk(p, number) : number / chunks_of(p.z.len_q));
     at.w.head = variant::make_head(p.x, p.z, at.w.s.batch, at.w.h);

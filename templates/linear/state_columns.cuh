@@ -1,14 +1,14 @@
 // linear/state_columns.cuh: 16 columns of the state, all rows of them, in f32 fragments of mma.sync of a warp.
 //
 // The columns are rows of the fragments: so what is rounded of the state is an operand of products as it stands, and never leaves the registers. In f16 it is
-// multiplied by a power of two before, which brings its largest element near 2^13.
+// scaled before (state_scale of walk.cuh).
 #pragma once
 #include "linear/steps.cuh"
 
 namespace linear {
 
 struct state_columns {
-    static constexpr bool SCALED = same_type<cfg::element, f16>;
+    static constexpr bool SCALED = STATE_SCALED;
     static constexpr int BLOCKS = KEY_PAD / 8; // of 8 channels
     float x[BLOCKS][4];                        // (channel 8 n + lane % 4 * 2 + i % 2, column lane / 4 + i / 2 * 8)
 
@@ -55,8 +55,7 @@ struct state_columns {
     __device__ __forceinline__ float nearer() const
     {
         if constexpr (SCALED) {
-            const int exponent = __float_as_int(largest()) >> 23; // and 127
-            return __int_as_float((267 - min(max(exponent, 27), 240)) << 23);
+            return state_scale::of(largest()).by;
         }
         return 1.0f;
     }

@@ -15,6 +15,17 @@ using state_tile = tile<cfg::D, WIDE>;
 
 DEV float normaliser(float sum) { return sum + 1e-10f; } // finite where the sum is 0
 
+// In f16 a state is multiplied by a power of two before it is rounded, which brings its largest element near 2^13; and what undoes that.
+constexpr bool STATE_SCALED = same_type<cfg::element, f16>;
+struct state_scale {
+    float by, back;
+    DEV state_scale of(float largest)
+    {
+        const int exponent = min(max(__float_as_int(largest) >> 23, 27), 240); // and 127
+        return {__int_as_float((267 - exponent) << 23), __int_as_float((exponent - 13) << 23)};
+    }
+};
+
 struct batch { // of tokens, as the walk takes them
     static constexpr int TOKENS = columns::TOKENS;
     alignas(16) float q[TOKENS][columns::PAD];

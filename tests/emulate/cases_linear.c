@@ -346,6 +346,41 @@ static void add_keyed_back(struct case_list *list)
         }
 }
 
+/* linear/backward/additive.cuh of f16, whose states are scaled, of head dims beyond 128, whose key channels
+   two blocks share, and with a normaliser. */
+static void add_additive_back_beside(struct case_list *list)
+{
+    static const struct {
+        const char *name;
+        lathe_dtype dtype;
+        int d, d_v;
+    } ROW[] = {
+        {"by_key", LATHE_F16, 128, 128},     {"mild_key", LATHE_F16, 64, 72},
+        {"mixed_key", LATHE_F16, 40, 128},   {"with_bonus", LATHE_F16, 128, 64},
+        {"mild_bonus", LATHE_F16, 64, 16},   {"plain", LATHE_F16, 128, 72},
+        {"by_token", LATHE_F16, 64, 128},    {"backwards", LATHE_F16, 16, 40},
+        {"turned", LATHE_F16, 64, 64},       {"weak_key", LATHE_F16, 64, 128},
+        {"with_resets", LATHE_F16, 40, 40},  {"by_key", LATHE_BF16, 256, 40},
+        {"mild_key", LATHE_BF16, 136, 256},  {"mixed_key", LATHE_BF16, 192, 136},
+        {"with_bonus", LATHE_BF16, 256, 64}, {"turned", LATHE_BF16, 200, 72},
+        {"backwards", LATHE_BF16, 64, 200},  {"by_token", LATHE_BF16, 256, 72},
+        {"weak_key", LATHE_F16, 256, 256},   {"learned_head", LATHE_F16, 144, 48},
+        {"normalised", LATHE_BF16, 64, 64},  {"key_normalised", LATHE_BF16, 128, 72},
+        {"normalised", LATHE_BF16, 200, 40}, {"key_normalised", LATHE_BF16, 40, 128},
+    };
+    for (int k = 0; k < COUNT(ROW); k++) {
+        struct test_case c = case_of_attention("linear", ROW[k].name, text_of(ROW[k].name), ROW[k].dtype,
+                                               ROW[k].d, ROW[k].d_v, 90);
+        c.group = "linear_blocks";
+        c.pass = LATHE_BACKWARD;
+        c.deterministic = true;
+        c.template_name = "linear_additive_bwd";
+        add(list, c, &CHUNKS[1 + k % 4]);
+        add(list, c, &CHUNKS[COUNT(CHUNKS) - 1]);
+        add(list, c, &SHAPES[k % COUNT(SHAPES)]);
+    }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_over(list);
@@ -378,4 +413,5 @@ void group_linear(struct case_list *list, bool full)
             }
     add_additive_back(list);
     add_keyed_back(list);
+    add_additive_back_beside(list);
 }

@@ -187,9 +187,11 @@ static const struct members_case CASES[] = {
      "linear_back_params.written linear_back_params.dwritten linear_back_params.dbeta"},
     {&LINEAR_BACK, &H100, "rwkv6", B, "dtype=bf16", ""},
     {&LINEAR_BACK, &H100, "gla", B, "dtype=bf16,cu=i32,seqs=3,dstate=f32,state=f32",
-     "linear_back_params.states linear_back_params.dstates"},
+     "linear_back_params.states linear_back_params.dstates linear_back_params.dv_parts"},
     {&LINEAR_BACK, &A100, "mamba2", B, "dtype=bf16", ""},
-    {&LINEAR_BACK, &H100, "linear_elu", B, "dtype=bf16", ""},
+    {&LINEAR_BACK, &H100, "linear_elu", B, "dtype=bf16",
+     "linear_back_params.divided_out linear_back_params.norms linear_back_params.dnorms"},
+    {&LINEAR_BACK, &A100, "linear_elu", B, "dtype=f32", ""},
 };
 #undef F
 #undef B

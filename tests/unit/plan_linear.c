@@ -158,9 +158,14 @@ TEST(a_decay_by_channel_goes_back_in_chunks)
         {&RTX4090, "gla", "dtype=bf16,t=64,d=128", "needs 166464 bytes of shared memory", 0, 0, 0},
         {&H100, "simple_gla", "dtype=bf16,t=64,d=40,d_v=72", NULL, 256, 1, 107840},
         {&H100, "rwkv6", "dtype=bf16,t=64,d=64", NULL, 256, 2, 91456},
-        {&H100, "gla", "dtype=f16,t=64,d=128", "serves bf16", 0, 0, 0},
-        {&H100, "gla", "dtype=bf16,t=64,d=256,d_v=64", "d must be a multiple of 8 from 16 to 128", 0, 0, 0},
-        {&H100, "kda", "dtype=bf16,t=64,d=128", "serves neither the delta rule nor a normaliser", 0, 0, 0},
+        {&H100, "gla", "dtype=f16,t=64,d=128", NULL, 512, 2, 199232},
+        {&H100, "gla", "dtype=bf16,t=64,d=256,d_v=64", NULL, 512, 2, 150080},
+        {&H100, "gla", "dtype=f16,t=64,d=256", NULL, 512, 1, 232000},
+        {&A100, "gla", "dtype=f16,t=64,d=256", "needs 232000 bytes of shared memory", 0, 0, 0},
+        {&H100, "gla", "dtype=f32,t=64,d=128", "serves bf16 and f16", 0, 0, 0},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "serves no delta rule", 0, 0, 0},
+        {&H100, "linear_elu", "dtype=bf16,t=64,d=64", NULL, 256, 2, 91456},
+        {&H100, "linear_elu", "dtype=f16,t=64,d=64", "serves a normaliser in bf16", 0, 0, 0},
         {&H100, "flao", "dtype=bf16,t=64,d=128", "serves causal = true", 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

@@ -4,7 +4,7 @@
 // The gradient of a decay's logarithm is the sum, over the tokens from it on to the chunk's end, of what reads times its gradient less what is written times its
 // gradient, and of all paths that cross the chunk's end: from the state, e^G_end S dS', and from the keys, k times the first part of dk.
 //
-// Launch of bwd_chunks: a block of OWN_THREADS threads for each chunk of each head, additive_chunks_smem_bytes() of shared memory. A warp has 16 key channels of
+// Launch of bwd_chunks: KEY_PARTS blocks of OWN_THREADS threads for each chunk of each head, additive_chunks_smem_bytes() of shared memory. A warp has 16 key channels of
 // two blocks of 16 tokens; of A and dA it has blocks of 16 x 16, of dv 16 columns.
 #pragma once
 #include "linear/backward/additive_scores.cuh"
@@ -12,23 +12,71 @@
 namespace linear {
 
 struct additive_chunk : chunk_pairs {
+    // What undoes the scale of a state's 64 rows and columns.
+    __device__ __forceinline__ float unscaled(const void *base, int row, int column) const
+    {
+        return *reinterpret_cast<const float *>(state_of(base, p, w, place, part) + scale_place(row, column));
+    }
+    // x += products of DEPTH rows or columns of a state: add(to, the first step of 16, steps) makes some; scale(row or column) is what undoes the state's.
+    template <int DEPTH, class ADD, class SCALE> DEV void each_scale(fragments &x, const ADD &add, const SCALE &scale)
+    {
+        if constexpr (STATE_SCALED) {
+#pragma unroll 1
+            for (int n = 0; n < DEPTH / 64; n++) {
+                fragments scaled = {};
+                add(scaled, 4 * n, 4);
+                const float by = scale(64 * n);
+#pragma unroll
+                for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
+                    x[e / 8][e / 4 % 2][e % 4] += by * scaled[e / 8][e / 4 % 2][e % 4];
+                }
+            }
+        } else {
+            add(x, 0, DEPTH / 16);
+        }
+    }
+    // Of the sum of keys in front, or the gradient of that behind: of a channel.
+    __device__ __forceinline__ float norm(const float *norms, int channel) const
+    {
+        const int i = first_channel() + channel;
+        return cfg::NORMALISE && i < cfg::D ? norms[norm_place(p, w, place, i)] : 0.0f;
+    }
+    __device__ __forceinline__ float norm_product(int channel) const { return cfg::NORMALISE ? norm(p.norms, channel) * norm(p.dnorms, channel) : 0.0f; }
+    // x += what a tile of values, whose tokens have value(token) beside them, gets from a state at `base`, in shared memory at `which`, and from a sum of keys.
+    template <class F> __device__ __forceinline__ void add_state(fragments &x, int which, const void *base, int values, const float *norms, const F &value) const
+    {
+        const auto state = right_rows<PAD_V>::of(tile(which), 16 * own);
+        const auto left = [&](int block) { return left_rows<PAD_V>::of(tile(values), BLOCK * block); };
+        each_scale<PAD_V>(x, [&](fragments &to, int first, int steps) { read_state(to, state, left, first, steps); }, [&](int column) { return unscaled(base, 16 * own, column); });
+        if constexpr (cfg::NORMALISE) {
+            each_two([&](int m, int n, int r) {
+                const float by = value(token(m, r));
+                x[m][n][2 * r] += by * norm(norms, channel(n));
+                x[m][n][2 * r + 1] += by * norm(norms, channel(n) + 1);
+            });
+        }
+    }
     // Sums over each row of the state in front of the chunk times the gradient of that behind it; where there is room for one alone, it becomes the first.
     __device__ __forceinline__ void change_state() const
     {
         constexpr int ACROSS = PAD_V / 8;
-        const element *from = state_of(p.states, p, w, place);
+        const element *from = state_of(p.states, p, w, place, part);
 #pragma unroll 2
         for (int i = 0; i < STATE_ELEMENTS / 8 / OWN_THREADS; i++) {
             const int n = static_cast<int>(threadIdx.x) + i * OWN_THREADS;
             const u32 at = swizzle<PAD_V>::offset(n / ACROSS, n % ACROSS);
             const uint4 x = cfg::CHUNK_STAGES > 1 ? load_shared16(tile(layout::FRONT) + at) : *reinterpret_cast<const uint4 *>(from + n * 8);
-            const float sum = lanes_sum<ACROSS>(product(x, load_shared16(tile(layout::BEHIND) + at)));
+            float own = product(x, load_shared16(tile(layout::BEHIND) + at));
+            if constexpr (STATE_SCALED) {
+                own *= unscaled(p.states, n / ACROSS, n % ACROSS * 8) * unscaled(p.dstates, n / ACROSS, n % ACROSS * 8);
+            }
+            const float sum = lanes_sum<ACROSS>(own);
             if (cfg::CHUNK_STAGES == 1) {
                 const float word[4] = {__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z), __uint_as_float(x.w)};
                 store_shared16(tile(layout::FRONT) + at, word);
             }
             if (lane_id() % ACROSS == 0) {
-                store_shared(tile(layout::CROSS + 4 * (n / ACROSS)), sum);
+                store_shared(tile(layout::CROSS + 4 * (n / ACROSS)), sum + norm_product(n / ACROSS));
             }
         }
     }
@@ -54,15 +102,18 @@ struct additive_chunk : chunk_pairs {
             fragments x = {};
             const auto state = right_columns<PAD_V>::of(tile(layout::BEHIND), first);
             const auto out = right_columns<PAD_V>::of(tile(layout::DO), first);
+            const auto add = [&](fragments &to, int from, int steps) {
 #pragma unroll 2
-            for (int k = 0; k < PAD_D / 16; k++) {
-                u32 b[4];
-                state.load(b, 0, k);
+                for (int k = from; k < from + steps; k++) {
+                    u32 b[4];
+                    state.load(b, 0, k);
 #pragma unroll
-                for (int m = 0; m < OWN_BLOCKS; m++) {
-                    multiply(x[m], left_rows<PAD_D>::of(tile(layout::LASTS), BLOCK * block(m)), k, b);
+                    for (int m = 0; m < OWN_BLOCKS; m++) {
+                        multiply(to[m], left_rows<PAD_D>::of(tile(layout::LASTS), BLOCK * block(m)), k, b);
+                    }
                 }
-            }
+            };
+            each_scale<PAD_D>(x, add, [&](int row) { return unscaled(p.dstates, row, first); });
 #pragma unroll
             for (int r = 0; r < BLOCKS; r++) {
                 u32 b[4];
@@ -80,7 +131,7 @@ struct additive_chunk : chunk_pairs {
     __device__ __forceinline__ void give_keys(bool strong)
     {
         fragments x = {};
-        read_state(x, right_rows<PAD_V>::of(tile(layout::BEHIND), 16 * own), [&](int block) { return left_rows<PAD_V>::of(tile(layout::V), BLOCK * block); });
+        add_state(x, layout::BEHIND, p.dstates, layout::V, p.dnorms, [&](int) { return 1.0f; });
         if constexpr (GRADIENT_BY_KEY) {
             leave_crossings(x);
         }
@@ -94,35 +145,38 @@ struct additive_chunk : chunk_pairs {
 
     // ---- the chunk ------------------------------------------------------------------------------------------------------
 
+    // What is needed first is asked for first: q, k and gates, then v and do, then the states.
     __device__ __forceinline__ void fetch()
     {
-        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h, p.q_t, cfg::D);
-        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h, p.k_t, cfg::D);
+        load<PAD_D>(layout::Q, p.q, w.s.batch * p.q_b + w.h_kv * p.q_h + first_channel(), p.q_t, cfg::D - first_channel());
+        load<PAD_D>(layout::K, p.k, w.s.batch * p.k_b + w.h_kv * p.k_h + first_channel(), p.k_t, cfg::D - first_channel());
+        copy_commit();
+        logs.fetch(p, w, place, *this, first_channel() + channel(0));
         load<PAD_V>(layout::V, p.v, w.s.batch * p.v_b + w.h * p.v_h, p.v_t, cfg::D_V);
         load<PAD_V>(layout::DO, p.dout, w.s.batch * p.dout_b + w.h * p.dout_h, p.dout_t, cfg::D_V);
-        load_state<PAD_D, PAD_V>(layout::BEHIND, p.dstates);
         copy_commit();
+        load_state<PAD_D, PAD_V>(layout::BEHIND, p.dstates);
         if (cfg::CHUNK_STAGES > 1) {
             load_state<PAD_D, PAD_V>(layout::FRONT, p.states);
         }
         copy_commit();
-        logs.fetch(p, w, place, *this, channel(0));
         logs.sum();
     }
     __device__ __forceinline__ void run()
     {
         fetch();
         leave_ends();
-        copy_wait<1>();
+        copy_wait<2>(); // q and k
         __syncthreads();
         const bool strong = is_strong();
         float diagonal[2][4] = {};
         make_levels(diagonal, strong);
         weigh_blocks();
+        copy_wait<1>(); // v and do
         __syncthreads();
         make_block_of_pairs(diagonal, strong);
         make_pairs();
-        copy_wait<0>();
+        copy_wait<0>(); // states
         __syncthreads();
         give_values();
         if constexpr (GRADIENT_BY_KEY) { // whose sums take the place of a tile of it
@@ -139,7 +193,7 @@ struct additive_chunk : chunk_pairs {
             __syncthreads();
         }
         fragments x = {};
-        read_state(x, right_rows<PAD_V>::of(tile(layout::FRONT), 16 * own), [&](int block) { return left_rows<PAD_V>::of(tile(layout::DO), BLOCK * block); });
+        add_state(x, layout::FRONT, p.states, layout::DO, p.norms, [&](int token) { return divisor_gradient(p, w, place + token); });
         give_queries(x, strong);
         if constexpr (GRADIENT_BY_KEY) {
             __syncthreads();
@@ -150,13 +204,14 @@ struct additive_chunk : chunk_pairs {
 
 DEV void additive_chunks(const linear_back_params &p, unsigned char *bytes)
 {
-    inverse_work at = find_chunk(p);
+    const int block = static_cast<int>(blockIdx.x);
+    inverse_work at = find_chunk(p, block / KEY_PARTS);
     if (at.place >= at.w.s.length) {
         return;
     }
     at.w.scale = variant::scale(p.x, p.z, at.w.head);
     const int number = static_cast<int>(threadIdx.x) / 32;
-    additive_chunk chunk{{{{{number >= OWN_WARPS}, p, at.w, at.place, shared_address(bytes), number, number % OWN_WARPS, {}}, {}}}};
+    additive_chunk chunk{{{{{number >= OWN_WARPS}, p, at.w, at.place, block % KEY_PARTS, shared_address(bytes), number, number % OWN_WARPS, {}}, {}}}};
     chunk.run();
 }
 

@@ -13,7 +13,7 @@ namespace linear {
 constexpr int BLOCK = 16, BLOCKS = CHUNK_TOKENS / BLOCK;
 constexpr int OWN_WARPS = PAD_D / 16; // 16 channels each, of two blocks of tokens: the outer or the inner ones, which have as many pairs
 constexpr int OWN_BLOCKS = BLOCKS / 2;
-constexpr float MILD_BLOCK = -60.0f;  // to the base 2
+constexpr float MILD_BLOCK = STATE_SCALED ? -6.0f : -60.0f; // to the base 2; f16 would lose the digits of 2^-60
 constexpr float FORGETS = -25.0f;     // what is left is beyond the digits of what was there: see forgets
 
 // Of two blocks of tokens and 16 channels or columns, of a lane: token lane / 4 + i / 2 * 8 of block m, column 8 n + lane % 4 * 2 + i % 2 is x[m][n][i].
@@ -53,10 +53,19 @@ template <bool BACK> DEV void keep_level(u32 (&a)[4], int half)
     }
 }
 
+// The logarithm of a decay to the base 2; 0 where there is no such token or channel. It is read all the same, from the row of one that there is: behind a
+// branch each load would be waited for ahead of the next one.
+DEV float log_of(const linear_back_params &p, const work &w, int place, int channel)
+{
+    const float log = DECAYS ? fmaxf(variant::decay(p.x, p.z, w.head, w.row(p, place), channel) * 0x1.715476p0f, LEAST_LOG) : 0.0f;
+    return w.has(place) && channel < cfg::D ? log : 0.0f;
+}
+
 struct channel_sums {
     fragments x; // to the base 2: of tokens; after sum(), from the block's start on
     u32 forgets; // a bit for each
 
+    // Of the spec's channels from `channel` on.
     __device__ __forceinline__ void fetch(const linear_back_params &p, const work &w, int place, const own_blocks &tokens, int channel)
     {
         forgets = 0;
@@ -65,13 +74,11 @@ struct channel_sums {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 const int at = place + tokens.token(m, r);
-                const typename variant::row row = w.row(p, at);
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    const int i = channel + e / 2 * 8 + e % 2;
-                    const float log = DECAYS && w.has(at) && i < cfg::D ? variant::decay(p.x, p.z, w.head, row, i) * 0x1.715476p0f : 0.0f;
+                    const float log = log_of(p, w, at, channel + e / 2 * 8 + e % 2);
                     forgets |= log <= FORGETS ? 1u << (8 * m + 4 * r + e) : 0u;
-                    x[m][e / 2][2 * r + e % 2] = fmaxf(log, LEAST_LOG);
+                    x[m][e / 2][2 * r + e % 2] = log;
                 }
             }
         }

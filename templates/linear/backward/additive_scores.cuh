@@ -34,7 +34,8 @@ struct chunk_pairs : channel_chunk {
         float u[2][2] = {};
 #pragma unroll
         for (int e = 0; cfg::BONUS && e < 4; e++) {
-            u[e / 2][e % 2] = channel(e / 2) < cfg::D ? variant::bonus(p.x, p.z, w.head, channel(e / 2) + e % 2) : 0.0f;
+            const int i = first_channel() + channel(e / 2);
+            u[e / 2][e % 2] = i < cfg::D ? variant::bonus(p.x, p.z, w.head, i + e % 2) : 0.0f;
         }
         weigh(layout::WRITES, layout::K, [&](int, int n, int i) { return u[n][i % 2]; });
     }
@@ -131,6 +132,18 @@ struct chunk_pairs : channel_chunk {
             leave_pairs(s, layout::PAIRS, number, number);
         }
     }
+    // What flows back to the divisors of block r's tokens comes to each of their pairs.
+    __device__ __forceinline__ void add_divisors(float (&s)[2][4], int r) const
+    {
+#pragma unroll
+        for (int half = 0; cfg::NORMALISE && half < 2; half++) {
+            const float x = divisor_gradient(p, w, place + BLOCK * r + lane_id() / 4 + 8 * half);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                s[e / 2][2 * half + e % 2] += x;
+            }
+        }
+    }
     // The others, 6 of A and 10 of dA; those who have had no block first.
     __device__ __forceinline__ void make_pairs() const
     {
@@ -145,6 +158,7 @@ struct chunk_pairs : channel_chunk {
             float s[2][4] = {};
             if (back) {
                 add_product<PAD_V>(s, left_rows<PAD_V>::of(tile(layout::DO), BLOCK * r), right_rows<PAD_V>::of(tile(layout::V), BLOCK * c));
+                add_divisors(s, r);
                 keep_pairs(s, [&](int row, int column) { return r > c || is_older(row, column); });
                 leave_pairs(s, layout::BACK, r, c);
             } else {

@@ -39,11 +39,13 @@ struct chunk_tiles : own_blocks {
     const linear_back_params &p;
     const work &w;
     int place;
+    int part; // of the key channels
     u32 shared;
-    int number, own; // this warp, and of which channels
+    int number, own; // this warp, and of which of the part's channels
     channel_sums logs;
 
     __device__ __forceinline__ u32 tile(int which) const { return shared + static_cast<u32>(which); }
+    __device__ __forceinline__ int first_channel() const { return part * PAD_D; }
     __device__ __forceinline__ int channel(int n) const { return 16 * own + 8 * n + lane_id() % 4 * 2; }
     __device__ __forceinline__ float2 end(int block, int channel) const { return load_shared8(tile(layout::ENDS + 4 * (block * PAD_D + channel))); }
 
@@ -56,7 +58,7 @@ struct chunk_tiles : own_blocks {
     // ROWS of COLS.
     template <int ROWS, int COLS> __device__ __forceinline__ void load_state(int to, const void *base) const
     {
-        const element *from = state_of(base, p, w, place);
+        const element *from = state_of(base, p, w, place, part);
 #pragma unroll
         for (int i = 0; i < ROWS / CHUNK_TOKENS; i++) {
             load_rows<COLS, OWN_THREADS>(tile(to) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<COLS>::ROW_BYTES), from + i * CHUNK_TOKENS * COLS, COLS, CHUNK_TOKENS, COLS);
@@ -105,8 +107,8 @@ struct chunk_tiles : own_blocks {
             to[e].bits = static_cast<u16>(mine[e / 2] >> (16 * (e % 2)));
         }
     }
-    // To `part` for bwd_heads, dq of the additive family without its scale; or `whole`, by `scale`.
-    template <bool WIDE_RESULT> __device__ __forceinline__ void store_keys(fragments &x, float scale, float *part, void *whole, i64 s_b, i64 s_h, i64 s_t) const
+    // To `head` for bwd_heads, dq of the additive family without its scale; or `whole`, by `scale`.
+    template <bool WIDE_RESULT> __device__ __forceinline__ void store_keys(fragments &x, float scale, float *head, void *whole, i64 s_b, i64 s_h, i64 s_t) const
     {
         using target = typename pick<WIDE_RESULT, float, element>::type;
         const bool apart = KEEPS_HEADS || p.z.n_h != p.z.n_h_kv;
@@ -115,14 +117,19 @@ struct chunk_tiles : own_blocks {
             x[m][n][2 * r + 1] *= apart && !cfg::BY_CHUNK ? 1.0f : scale;
         });
         if (apart) {
-            store_columns<float>(x, part + first_line(p, w) * cfg::D, cfg::D, 16 * own, cfg::D);
+            store_columns<float>(x, head + (first_line(p, w) * cfg::D + first_channel()), cfg::D, 16 * own, cfg::D - first_channel());
         } else if (whole != nullptr) {
-            store_columns<target>(x, static_cast<target *>(whole) + (w.s.batch * s_b + w.h * s_h), s_t, 16 * own, cfg::D);
+            store_columns<target>(x, static_cast<target *>(whole) + (w.s.batch * s_b + w.h * s_h + first_channel()), s_t, 16 * own, cfg::D - first_channel());
         }
     }
     __device__ __forceinline__ void store_values(fragments &x, int first) const
     {
         using target = typename pick<cfg::DV_F32, float, element>::type;
+        if constexpr (KEY_PARTS > 1) { // bwd_values sums what parts have
+            const i64 lines = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
+            store_columns<float>(x, p.dv_parts + (part * lines + first_line(p, w)) * cfg::D_V, cfg::D_V, first, cfg::D_V);
+            return;
+        }
         if (cfg::SKIP && !cfg::DV_F32) { // what comes to v through the output mod
             each_two([&](int m, int n, int r) {
                 const int at = place + token(m, r);

@@ -22,11 +22,11 @@ struct channel_chunk : chunk_tiles {
         mma_16x8x16<element>(x[0], a, b[0], b[1]);
         mma_16x8x16<element>(x[1], a, b[2], b[3]);
     }
-    // Tokens of a tile of values, left(block), times the transposed state, of this warp's channels.
-    template <class STATE, class F> __device__ __forceinline__ void read_state(fragments &x, const STATE &state, const F &left) const
+    // Tokens of a tile of values, left(block), times the transposed state, of this warp's channels; 16 value channels a step.
+    template <class STATE, class F> __device__ __forceinline__ void read_state(fragments &x, const STATE &state, const F &left, int first = 0, int steps = PAD_V / 16) const
     {
 #pragma unroll 2
-        for (int k = 0; k < PAD_V / 16; k++) {
+        for (int k = first; k < first + steps; k++) {
             u32 b[4];
             state.load(b, 0, k);
 #pragma unroll
@@ -346,14 +346,15 @@ struct channel_chunk : chunk_tiles {
         }
         each_two([&](int m, int n, int r) {
             const int at = place + token(m, r);
-            if (!w.has(at) || channel(n) >= cfg::D) {
+            const int i = first_channel() + channel(n);
+            if (!w.has(at) || i >= cfg::D) {
                 return;
             }
             const float two[2] = {flow[m][n][2 * r], flow[m][n][2 * r + 1]};
             if constexpr (cfg::GIVES_DECAY) {
-                give_inputs(at, channel(n), two);
+                give_inputs(at, i, two);
             } else {
-                store_vec<2, float>(p.dlog + (line_of(p, w, at) * cfg::D + channel(n)), two);
+                store_vec<2, float>(p.dlog + (line_of(p, w, at) * cfg::D + i), two);
             }
         });
     }

@@ -14,6 +14,7 @@ namespace linear {
 static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN, "a decay is one number a token");
 static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
 static_assert(same_type<cfg::element, bf16>, "states in 16 bits have the range of f32");
+static_assert(KEY_PARTS == 1 && PAD_V <= 128, "head dims up to 128");
 
 // ---- a chunk --------------------------------------------------------------------------------------------------
 

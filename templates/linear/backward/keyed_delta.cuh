@@ -242,7 +242,7 @@ DEV void keyed_chunks(const linear_back_params &p, unsigned char *bytes)
     }
     at.w.scale = variant::scale(p.x, p.z, at.w.head);
     const int number = static_cast<int>(threadIdx.x) / 32;
-    keyed_gradients chunk{{{{number >= OWN_WARPS}, p, at.w, at.place, shared_address(bytes), number, number % OWN_WARPS, {}}, {}}};
+    keyed_gradients chunk{{{{number >= OWN_WARPS}, p, at.w, at.place, 0, shared_address(bytes), number, number % OWN_WARPS, {}}, {}}};
     chunk.run();
 }
 

@@ -7,9 +7,12 @@
 namespace linear {
 
 constexpr int WALK_THREADS = 256; // of a block that walks, eight warps: a quarter of the tokens and half of the columns each
-constexpr int PAD_D = CHUNK_PAD, PAD_V = round_up(cfg::D_V, 64), SLICES_V = PAD_V / 64;
-static_assert(PAD_D <= 128 && PAD_V <= 128, "head dims up to 128");
-constexpr int STATE_ELEMENTS = PAD_D * PAD_V; // of a state that is left for a chunk of a head
+constexpr int KEY_PARTS = CHUNK_PAD > 128 ? 2 : 1; // blocks that share the key channels
+constexpr int PAD_D = KEY_PARTS > 1 ? 128 : CHUNK_PAD, PAD_V = cfg::D_V > 128 ? 256 : round_up(cfg::D_V, 64), SLICES_V = PAD_V / 64;
+static_assert(cfg::D <= 256 && cfg::D_V <= 256, "head dims up to 256");
+constexpr int STATE_ELEMENTS = PAD_D * PAD_V; // of a state that is left for a chunk of a head, or of its part
+// Behind them, where they are scaled: what undoes it, an f32 in 16 bytes for each 64 rows of 64 columns.
+constexpr int STATE_PITCH = STATE_ELEMENTS + (STATE_SCALED ? 8 * PAD_D / 64 * SLICES_V : 0);
 constexpr int HALF = 32;                      // columns of a warp, of 64
 constexpr int MATRIX_BYTES = CHUNK_TOKENS * CHUNK_TOKENS * 2;
 
@@ -103,10 +106,17 @@ template <int COLS> DEV void store_pair(u32 tile, int row, int column, float x, 
 
 // The number of a chunk of this head among all that are left.
 DEV i64 chunk_of_head(const linear_back_params &p, const work &w, int place) { return chunk_number(p, w.s, place) * p.z.n_h + w.h; }
-DEV const cfg::element *state_of(const void *base, const linear_back_params &p, const work &w, int place)
+DEV i64 state_place(const linear_back_params &p, const work &w, int place, int part = 0)
 {
-    return static_cast<const cfg::element *>(base) + chunk_of_head(p, w, place) * STATE_ELEMENTS;
+    return (chunk_of_head(p, w, place) * KEY_PARTS + part) * STATE_PITCH;
 }
+DEV const cfg::element *state_of(const void *base, const linear_back_params &p, const work &w, int place, int part = 0)
+{
+    return static_cast<const cfg::element *>(base) + state_place(p, w, place, part);
+}
+
+// Where a state of 16 bits has the scale of the 64 rows and columns from these on.
+DEV int scale_place(int row, int column) { return STATE_ELEMENTS + (row / 64 * SLICES_V + column / 64) * 8; }
 
 // 64 rows of COLS elements of a tensor [b, h, t, d] from `place` on.
 template <int COLS, int OF_BLOCK = WALK_THREADS> DEV void load_tokens(u32 tile, const work &w, int place, const void *base, i64 offset, i64 stride, int columns)
@@ -115,8 +125,8 @@ template <int COLS, int OF_BLOCK = WALK_THREADS> DEV void load_tokens(u32 tile, 
     load_rows<COLS, OF_BLOCK>(tile, elements(base, offset + sequence::token(w.s, place) * stride), WAY * stride, w.s.length - place, columns);
 }
 
-struct walked_state { // PAD_D rows of 64 columns, in the registers of a block
-    static constexpr int MT = PAD_D / 64; // 16 rows each, of a warp
+template <int ROWS> struct walked_rows { // of 64 columns, in the registers of a block
+    static constexpr int MT = ROWS / 64; // 16 rows each, of a warp
     float x[MT][HALF / 8][4];
 
     DEV int row0(int m) { return (quarter() * MT + m) * 16; }
@@ -140,28 +150,39 @@ struct walked_state { // PAD_D rows of 64 columns, in the registers of a block
     {
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-            add_product<CHUNK_TOKENS>(x[m], left_columns<PAD_D>::of(keys, row0(m)), right_columns<CHUNK_COLUMNS>::of(values, half_of() * HALF));
+            add_product<CHUNK_TOKENS>(x[m], left_columns<ROWS>::of(keys, row0(m)), right_columns<CHUNK_COLUMNS>::of(values, half_of() * HALF));
         }
     }
-    __device__ __forceinline__ void load(const work &w, const float *from, i64 s_i, i64 s_j)
+    // Of a tensor's rows from `first_row` on.
+    __device__ __forceinline__ void load(const work &w, const float *from, i64 s_i, i64 s_j, int first_row = 0)
     {
         each([&](int, int row, int column, float &a, float &b) {
-            const bool some = from != nullptr && row < cfg::D;
-            a = some && column < w.left ? from[row * s_i + (w.first + column) * s_j] : 0.0f;
-            b = some && column + 1 < w.left ? from[row * s_i + (w.first + column + 1) * s_j] : 0.0f;
+            const int i = first_row + row;
+            const bool some = from != nullptr && i < cfg::D;
+            a = some && column < w.left ? from[i * s_i + (w.first + column) * s_j] : 0.0f;
+            b = some && column + 1 < w.left ? from[i * s_i + (w.first + column + 1) * s_j] : 0.0f;
         });
     }
-    __device__ __forceinline__ void store(const work &w, float *to, i64 s_i, i64 s_j)
+    __device__ __forceinline__ void store(const work &w, float *to, i64 s_i, i64 s_j, int first_row = 0)
     {
         each([&](int, int row, int column, float &a, float &b) {
-            if (row < cfg::D && column < w.left) {
-                to[row * s_i + (w.first + column) * s_j] = a;
+            const int i = first_row + row;
+            if (i < cfg::D && column < w.left) {
+                to[i * s_i + (w.first + column) * s_j] = a;
             }
-            if (row < cfg::D && column + 1 < w.left) {
-                to[row * s_i + (w.first + column + 1) * s_j] = b;
+            if (i < cfg::D && column + 1 < w.left) {
+                to[i * s_i + (w.first + column + 1) * s_j] = b;
             }
         });
+    }
+    // The largest element that this warp has.
+    __device__ __forceinline__ float largest()
+    {
+        float most = 0.0f;
+        each([&](int, int, int, float &a, float &b) { most = fmaxf(most, fmaxf(fabsf(a), fabsf(b))); });
+        return __int_as_float(warp_max(__float_as_int(most)));
     }
 };
+using walked_state = walked_rows<PAD_D>;
 
 } // namespace linear

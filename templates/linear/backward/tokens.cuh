@@ -1,5 +1,5 @@
 // linear/backward/tokens.cuh: kernels for each token by itself: the gradient of a normaliser, the gradients of inputs that the decay, beta, the bonus and the
-// scale are made of, and the gradients of q and k from those for each head of v.
+// scale are made of, the gradients of q and k from those for each head of v, and that of v from parts.
 //
 // Launch of each: ceil(t / TOKEN_TOKENS) blocks of TOKEN_THREADS threads for each batch and head: of v, in bwd_heads of k; of bwd_decay one for each sequence and
 // head of v. No shared memory to ask for.
@@ -40,7 +40,8 @@ template <class F> DEV float warp_sum(int n, const F &f)
 
 // ---- a normaliser -------------------------------------------------------------------------------------------
 
-DEV void back_divisors(const linear_back_params &p)
+// Where the pass goes by chunks of the additive family, what flows back to o is divided at once.
+template <class P> DEV void back_divisors(const P &p)
 {
     const token_block k = token_block::of_block(p.z, p.z.n_h);
     for (int n = static_cast<int>(threadIdx.x) / 32; n < k.left; n += TOKEN_WARPS) {
@@ -48,8 +49,14 @@ DEV void back_divisors(const linear_back_params &p)
         const i64 line = token_line(p.z, k.b, k.h, t);
         const dout_element *out = static_cast<const dout_element *>(p.dout) + (k.b * p.dout_b + k.h * p.dout_h + t * p.dout_t);
         const float sum = warp_sum(cfg::D_V, [&](int j) { return to_float(out[j]) * p.again_o[line * cfg::D_V + j]; });
+        const float factor = p.divided[2 * line];
         if (lane_id() == 0) {
-            p.divided[2 * line + 1] = -sum * p.divided[2 * line];
+            p.divided[2 * line + 1] = -sum * factor;
+        }
+        if constexpr (requires { p.divided_out; }) {
+            for (int j = lane_id(); j < cfg::D_V; j += 32) {
+                static_cast<cfg::element *>(p.divided_out)[line * cfg::D_V + j] = from_float<cfg::element>(factor * to_float(out[j]));
+            }
         }
     }
 }
@@ -334,6 +341,42 @@ DEV void back_heads(const linear_back_params &p)
     }
 }
 
+// ---- v ------------------------------------------------------------------------------------------------------
+
+// dv from what blocks with a part of the key channels each have left.
+template <int PARTS, class P> DEV void back_values(const P &p)
+{
+    const token_block k = token_block::of_block(p.z, p.z.n_h);
+    constexpr int VECTORS = cfg::D_V / 4;
+    const i64 lines = static_cast<i64>(p.z.n_b) * p.z.n_h * p.z.len_q;
+    for (int n = static_cast<int>(threadIdx.x); n < k.left * VECTORS; n += TOKEN_THREADS) {
+        const int t = k.first + n / VECTORS;
+        const int j = n % VECTORS * 4;
+        const i64 line = token_line(p.z, k.b, k.h, t);
+        float dv[4] = {};
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            float x[4];
+            load_vec<4, float>(p.dv_parts + ((part * lines + line) * cfg::D_V + j), x);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                dv[e] += x[e];
+            }
+        }
+        if constexpr (cfg::SKIP && !cfg::DV_F32) { // what comes to v through the output mod
+            float x[4];
+            load_vec<4, float>(p.skip + (line * cfg::D_V + j), x);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                dv[e] += x[e];
+            }
+        }
+        if (p.dv != nullptr) {
+            store_four<cfg::DV_F32>(p.dv, k.b * p.dv_b + k.h * p.dv_h + t * p.dv_t + j, dv);
+        }
+    }
+}
+
 } // namespace linear
 
 #if LATHE_COMPILED(bwd_divisors)
@@ -346,6 +389,13 @@ extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(
 
 #if LATHE_COMPILED(bwd_tokens)
 extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_tokens)(const __grid_constant__ linear_back_params p) { linear::back_tokens(p); }
+#endif
+
+#if LATHE_COMPILED(bwd_values)
+extern "C" __global__ void __launch_bounds__(linear::TOKEN_THREADS) LATHE_ENTRY(bwd_values)(const __grid_constant__ linear_back_params p)
+{
+    linear::back_values<(cfg::D + 127) / 128>(p);
+}
 #endif
 
 #if LATHE_COMPILED(bwd_heads)

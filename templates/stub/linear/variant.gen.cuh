@@ -187,8 +187,12 @@ struct linear_back_params {
     void *dstates;
     void *written;
     void *dwritten;
+    void *divided_out;
     float *sums;
     float *dbeta;
+    float *dv_parts;
+    float *norms;
+    float *dnorms;
     const int *cu;
     long long cu_step;
     sizes z;
