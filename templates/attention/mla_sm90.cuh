@@ -37,8 +37,8 @@ constexpr int NB = cfg::BN / 8;
 constexpr int DB = COLUMNS / 8;
 constexpr int GROUP = 128; // threads of a warpgroup
 
-constexpr int LOADER_REGISTERS = 40; // of a thread, out of 64 K in all
-constexpr int WORKER_REGISTERS = 232;
+constexpr int LOADER_REGISTERS = 56; // of a thread, out of 64 K in all; addresses of rows of two tensors take more than 40
+constexpr int WORKER_REGISTERS = 224;
 
 // ---- shared memory --------------------------------------------------------------------------------------------------
 
