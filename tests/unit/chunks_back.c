@@ -53,11 +53,16 @@ static void fill(struct problem *p)
 static double loss(const struct problem *p, int moved)
 {
     static const double STEP = 1e-30;
-    static double complex x[NUMBERS], s[D][V];
+    static double complex x[NUMBERS];
+    static double complex s[D][V];
     double complex sum = 0;
     for (int n = 0; n < NUMBERS; n++)
         x[n] = CMPLX(((const double *)&p->x)[n], n == moved ? STEP : 0);
-    const double complex *q = x, *k = q + T * D, *v = k + T * D, *g = v + T * V, *beta = g + T * D;
+    const double complex *q = x;
+    const double complex *k = q + T * D;
+    const double complex *v = k + T * D;
+    const double complex *g = v + T * V;
+    const double complex *beta = g + T * D;
     memcpy(s, beta + T, sizeof s);
     for (int t = 0; t < T; t++)
         for (int j = 0; j < V; j++) {
