@@ -40,7 +40,8 @@ typedef struct lathe_nsa_sizes {
     int32_t block, blocks;  /* keys of a block (on GPUs a multiple of 16); how many are chosen */
     int32_t window;         /* keys */
     int32_t sequences;      /* they lie one behind the other */
-    const int32_t *lengths; /* [sequences], in host memory: tokens of each, 0 among them; copied */
+    const int32_t *lengths; /* [sequences], in host memory: tokens of each, 0 among them; copied. Those of one
+                               length are computed as a batch, for which there are faster kernels */
     lathe_dtype dtype;      /* f16, bf16 or f32; on the host device also f64 */
     int32_t backward;       /* 1: kernels and memory of lathe_nsa_backward, too */
 } lathe_nsa_sizes;

@@ -35,10 +35,13 @@ static lathe_status check_sizes(const lathe_nsa_sizes *s, lathe_error *err)
 
 static lathe_status count_tokens(struct lathe_nsa *n, const int32_t *lengths, lathe_error *err)
 {
+    n->batch = n->s.sequences > 0 ? n->s.sequences : 1;
     for (int i = 0; i < n->s.sequences; i++) {
         if (lengths[i] < 0)
             return lathe__fail(err, LATHE_ARG, "nsa: lengths: expected entry %d to be 0 or more, given %d", i,
                                lengths[i]);
+        if (lengths[i] != lengths[0])
+            n->batch = 1;
         n->tokens += lengths[i];
         n->chunks += ((int64_t)lengths[i] + n->s.block - 1) / n->s.block;
     }

@@ -75,6 +75,8 @@ struct lathe_nsa {
     lathe_nsa_sizes s; /* lengths NULL */
     lathe_ctx *ctx;
     int64_t tokens, chunks;
+    int64_t batch; /* sequences of one length are a batch, which kernels of every kind serve; else 1, and
+                      lists say where each begins */
     lathe_kernel *kernel[STEPS];
     void *list[LISTS];      /* in host memory */
     size_t offset[BUFFERS]; /* in the workspace */

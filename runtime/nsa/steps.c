@@ -34,13 +34,14 @@ static void add(struct nsa_call *c, const char *name, void *data, lathe_dtype dt
     c->arg[i] = (lathe_arg){name, data, dtype, ndim, c->shape[i], stride ? c->stride[i] : NULL};
 }
 
-/* [tokens, heads, d], as attention takes it. */
-static void add_heads(struct nsa_call *c, const char *name, void *data, lathe_dtype dtype, int64_t tokens,
-                      int heads, int d)
+/* [tokens, heads, d], as attention takes it: of each sequence of the batch. */
+static void add_heads(struct nsa_call *c, const char *name, const struct lathe_nsa *n, void *data,
+                      int64_t tokens, int heads, int d)
 {
-    const int64_t shape[4] = {1, heads, tokens, d};
-    const int64_t stride[4] = {tokens * heads * d, d, (int64_t)heads * d, 1};
-    add(c, name, data, dtype, 4, shape, stride);
+    const int64_t each = tokens / n->batch;
+    const int64_t shape[4] = {n->batch, heads, each, d};
+    const int64_t stride[4] = {each * heads * d, d, (int64_t)heads * d, 1};
+    add(c, name, data, n->s.dtype, 4, shape, stride);
 }
 
 static void add_list(struct nsa_call *c, const char *name, const struct lathe_nsa *n, enum nsa_buffer of,
@@ -59,30 +60,37 @@ static void add_rows(struct nsa_call *c, const char *name, const struct lathe_ns
 
 static void add_queries(struct nsa_call *c, const char *name, const struct lathe_nsa *n, void *data)
 {
-    add_heads(c, name, data, n->s.dtype, n->tokens, n->s.h, n->s.d);
+    add_heads(c, name, n, data, n->tokens, n->s.h, n->s.d);
 }
 
 static void add_outputs(struct nsa_call *c, const char *name, const struct lathe_nsa *n, void *data)
 {
-    add_heads(c, name, data, n->s.dtype, n->tokens, n->s.h, n->s.d_v);
+    add_heads(c, name, n, data, n->tokens, n->s.h, n->s.d_v);
 }
 
+/* Those of a sequence's tokens for its own chunks, out of [h_kv, tokens, chunks]. */
 static void add_weights(struct nsa_call *c, const char *name, const struct lathe_nsa *n)
 {
-    const int64_t shape[4] = {1, n->s.h_kv, n->tokens, n->chunks};
-    add(c, name, in_workspace(n, WEIGHT), lathe__nsa_wide(n), 4, shape, NULL);
+    const int64_t t = n->tokens / n->batch;
+    const int64_t own = n->chunks / n->batch;
+    const int64_t shape[4] = {n->batch, n->s.h_kv, t, own};
+    const int64_t stride[4] = {t * n->chunks + own, n->tokens * n->chunks, n->chunks, 1};
+    add(c, name, in_workspace(n, WEIGHT), lathe__nsa_wide(n), 4, shape, stride);
 }
 
 static void add_lse(struct nsa_call *c, const struct lathe_nsa *n, enum nsa_buffer of)
 {
-    const int64_t shape[3] = {1, n->s.h, n->tokens};
+    const int64_t t = n->tokens / n->batch;
+    const int64_t shape[3] = {n->batch, n->s.h, t};
     add(c, "lse", in_workspace(n, of), lathe__nsa_wide(n), 3, shape, NULL);
 }
 
 static void add_blocks(struct nsa_call *c, const struct lathe_nsa *n, const lathe_nsa_tensors *t)
 {
-    const int64_t shape[4] = {1, n->s.h_kv, n->tokens, n->s.blocks};
-    add(c, "blocks", chosen_blocks(n, t), LATHE_I32, 4, shape, NULL);
+    const int64_t each = n->tokens / n->batch;
+    const int64_t shape[4] = {n->batch, n->s.h_kv, each, n->s.blocks};
+    const int64_t stride[4] = {each * n->s.blocks, n->tokens * n->s.blocks, n->s.blocks, 1};
+    add(c, "blocks", chosen_blocks(n, t), LATHE_I32, 4, shape, stride);
 }
 
 /* ---- the steps ------------------------------------------------------------------------------------- */
@@ -110,12 +118,13 @@ static void branch(struct nsa_call *c, const struct lathe_nsa *n, const lathe_ns
     const int64_t keys = means ? n->chunks : n->tokens;
     const unsigned which = of == COMPRESSED ? 0 : of == SELECTED ? 1 : 2;
     add_queries(c, "q", n, t->q);
-    add_heads(c, "k", means ? in_workspace(n, K_MEAN) : t->k, n->s.dtype, keys, n->s.h_kv, n->s.d);
-    add_heads(c, "v", means ? in_workspace(n, V_MEAN) : t->v, n->s.dtype, keys, n->s.h_kv, n->s.d_v);
+    add_heads(c, "k", n, means ? in_workspace(n, K_MEAN) : t->k, keys, n->s.h_kv, n->s.d);
+    add_heads(c, "v", n, means ? in_workspace(n, V_MEAN) : t->v, keys, n->s.h_kv, n->s.d_v);
     add_outputs(c, "o", n, in_workspace(n, O_CMP + which));
     add_lse(c, n, (enum nsa_buffer)(LSE_CMP + which));
-    add_list(c, "cu_q", n, CU, n->s.sequences + 1);
-    if (means)
+    if (n->batch != n->s.sequences)
+        add_list(c, "cu_q", n, CU, n->s.sequences + 1);
+    if (n->batch != n->s.sequences && means)
         add_list(c, "cu_kv", n, CHUNK, n->s.sequences + 1);
     if (of == SELECTED)
         add_blocks(c, n, t);
@@ -132,27 +141,22 @@ static void branch_back(struct nsa_call *c, const struct lathe_nsa *n, const lat
     branch(c, n, t, of);
     add_outputs(c, "do", n, in_workspace(n, DO_CMP + which));
     add_queries(c, "dq", n, in_workspace(n, DQ_CMP + which));
-    add_heads(c, "dk",
-              in_workspace(n, means        ? DK_MEAN
-                              : which == 1 ? DK_SLC
-                                           : DK_SWA),
-              n->s.dtype, keys, n->s.h_kv, n->s.d);
-    add_heads(c, "dv",
-              in_workspace(n, means        ? DV_MEAN
-                              : which == 1 ? DV_SLC
-                                           : DV_SWA),
-              n->s.dtype, keys, n->s.h_kv, n->s.d_v);
+    const enum nsa_buffer dk = which == 0 ? DK_MEAN : which == 1 ? DK_SLC : DK_SWA;
+    const enum nsa_buffer dv = which == 0 ? DV_MEAN : which == 1 ? DV_SLC : DV_SWA;
+    add_heads(c, "dk", n, in_workspace(n, dk), keys, n->s.h_kv, n->s.d);
+    add_heads(c, "dv", n, in_workspace(n, dv), keys, n->s.h_kv, n->s.d_v);
 }
 
 static void weigh(struct nsa_call *c, const struct lathe_nsa *n, const lathe_nsa_tensors *t)
 {
-    const int64_t rows[4] = {1, n->s.h, n->tokens, n->s.d_v};
+    const int64_t each = n->tokens / n->batch;
+    const int64_t rows[4] = {n->batch, n->s.h, each, n->s.d_v};
     const int64_t one_row[4] = {0, 0, 0, 1};
     const int64_t one[3] = {0, 0, 0};
     branch(c, n, t, COMPRESSED);
     add(c, "do", in_workspace(n, ZERO), n->s.dtype, 4, rows, one_row);
     add(c, "dlse", in_workspace(n, ONE), lathe__nsa_wide(n), 3, rows, one);
-    const int64_t all[4] = {1, n->s.h_kv, n->tokens, n->chunks};
+    const int64_t all[4] = {n->batch, n->s.h_kv, each, n->chunks / n->batch};
     const int64_t one_zero[4] = {0, 0, 0, 0};
     add(c, "importance", in_workspace(n, ZERO), lathe__nsa_wide(n), 4, all, one_zero);
     add_weights(c, "dimportance", n);
@@ -176,8 +180,9 @@ static void gates(struct nsa_call *c, const struct lathe_nsa *n, const lathe_nsa
     static const char *const dg[] = {"dg_cmp", "dg_slc", "dg_swa"};
     void *const gate[] = {t->g_cmp, t->g_slc, t->g_swa};
     void *const gate_back[] = {t->dg_cmp, t->dg_slc, t->dg_swa};
-    const int64_t shape[3] = {1, n->s.h, n->tokens};
-    const int64_t stride[3] = {n->s.h * n->tokens, 1, n->s.h};
+    const int64_t each = n->tokens / n->batch;
+    const int64_t shape[3] = {n->batch, n->s.h, each};
+    const int64_t stride[3] = {n->s.h * each, 1, n->s.h};
     for (unsigned i = 0; i < 3; i++) {
         add_outputs(c, o[i], n, in_workspace(n, O_CMP + i));
         add(c, g[i], gate[i], n->s.dtype, 3, shape, stride);

@@ -11,9 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { H = 4, H_KV = 2, D = 16, D_V = 24, BLOCK = 16, BLOCKS = 5, WINDOW = 20, SEQUENCES = 5, TOKENS = 264 };
-enum { CHUNKS = 11 }; /* of the longest sequence */
-static const int32_t LENGTH[SEQUENCES] = {70, 0, 33, 1, 160};
+enum { H = 4, H_KV = 2, D = 16, D_V = 24, BLOCK = 16, BLOCKS = 5, WINDOW = 20, TOKENS = 264 };
+enum { CHUNKS = 11 };         /* of the longest sequence */
+static const struct lengths { /* TOKENS in all */
+    int n;
+    int32_t of[5];
+} UNLIKE = {5, {70, 0, 33, 1, 160}}, ALIKE = {2, {132, 132}};
 
 enum input { Q, K, V, G_CMP, G_SLC, G_SWA, INPUTS };
 static const int WIDTH[INPUTS] = {H * D, H_KV *D, H_KV *D_V, H, H, H};
@@ -124,12 +127,12 @@ static void token(struct place p, double step, bool first_time, double *o)
 }
 
 /* sum(o dout) */
-static double reference(double step, bool first_time, double *o)
+static double reference(const struct lengths *length, double step, bool first_time, double *o)
 {
     double sum = 0;
     int first = 0;
-    for (int s = 0; s < SEQUENCES; first += LENGTH[s++])
-        for (int t = 0; t < LENGTH[s]; t++)
+    for (int s = 0; s < length->n; first += length->of[s++])
+        for (int t = 0; t < length->of[s]; t++)
             for (int kv = 0; kv < H_KV; kv++)
                 token((struct place){first, t, kv * (H / H_KV)}, step, first_time, o);
     for (int i = 0; i < MOST; i++)
@@ -139,7 +142,7 @@ static double reference(double step, bool first_time, double *o)
 
 /* ---- the call -------------------------------------------------------------------------------------- */
 
-static lathe_nsa_sizes sizes(int backward)
+static lathe_nsa_sizes sizes(const struct lengths *length, int backward)
 {
     return (lathe_nsa_sizes){.h = H,
                              .h_kv = H_KV,
@@ -148,8 +151,8 @@ static lathe_nsa_sizes sizes(int backward)
                              .block = BLOCK,
                              .blocks = BLOCKS,
                              .window = WINDOW,
-                             .sequences = SEQUENCES,
-                             .lengths = LENGTH,
+                             .sequences = length->n,
+                             .lengths = length->of,
                              .dtype = LATHE_F64,
                              .backward = backward};
 }
@@ -177,9 +180,9 @@ static void draw_all(void)
 
 /* The blocks of o are left in `blocks`, or taken from there. */
 // NOLINTNEXTLINE(readability-non-const-parameter): they are written to
-static lathe_nsa *run(lathe_ctx *ctx, double *o, int32_t *blocks, bool given)
+static lathe_nsa *run(lathe_ctx *ctx, const struct lengths *length, double *o, int32_t *blocks, bool given)
 {
-    const lathe_nsa_sizes s = sizes(1);
+    const lathe_nsa_sizes s = sizes(length, 1);
     const lathe_nsa_tensors t = {x[Q],           x[K],        x[V],        x[G_CMP],        x[G_SLC],
                                  x[G_SWA],       o,           blocks,      given,           dout,
                                  gradient[Q],    gradient[K], gradient[V], gradient[G_CMP], gradient[G_SLC],
@@ -196,7 +199,7 @@ static lathe_nsa *run(lathe_ctx *ctx, double *o, int32_t *blocks, bool given)
     return nsa;
 }
 
-TEST_TIMEOUT(o_and_gradients_are_those_of_plain_c, 120)
+static void compare_with_plain_c(const struct lengths *length)
 {
     static double o[MOST];
     static double wanted[MOST];
@@ -204,11 +207,12 @@ TEST_TIMEOUT(o_and_gradients_are_those_of_plain_c, 120)
     const double small = 1e-4;
     lathe_ctx *ctx = host();
     draw_all();
-    lathe_nsa *nsa = run(ctx, o, NULL, false);
-    reference(0, true, wanted);
+    lathe_nsa *nsa = run(ctx, length, o, NULL, false);
+    reference(length, 0, true, wanted);
     for (int i = 0; i < MOST; i++)
         CHECK_CLOSE(o[i], wanted[i], 1e-12);
-    const double change = (reference(small, false, moved) - reference(-small, false, moved)) / (2 * small);
+    const double change =
+        (reference(length, small, false, moved) - reference(length, -small, false, moved)) / (2 * small);
     double along = 0;
     double parts = 0;
     for (int i = 0; i < INPUTS; i++)
@@ -221,6 +225,17 @@ TEST_TIMEOUT(o_and_gradients_are_those_of_plain_c, 120)
     lathe_ctx_destroy(ctx);
 }
 
+TEST_TIMEOUT(o_and_gradients_are_those_of_plain_c, 120)
+{
+    compare_with_plain_c(&UNLIKE);
+}
+
+/* They are a batch, and no lists say where they begin. */
+TEST_TIMEOUT(so_are_those_of_sequences_of_one_length, 120)
+{
+    compare_with_plain_c(&ALIKE);
+}
+
 TEST_TIMEOUT(blocks_that_are_given_are_read_and_not_chosen, 120)
 {
     static double o[MOST];
@@ -229,16 +244,16 @@ TEST_TIMEOUT(blocks_that_are_given_are_read_and_not_chosen, 120)
     static int32_t blocks[H_KV * TOKENS * BLOCKS];
     lathe_ctx *ctx = host();
     draw_all();
-    lathe_nsa *nsa = run(ctx, o, blocks, false);
+    lathe_nsa *nsa = run(ctx, &UNLIKE, o, blocks, false);
     const int last = TOKENS - 1; /* of the last sequence, of 160 tokens */
     CHECK_EQ(blocks[last * BLOCKS], 159 / BLOCK);
     CHECK_EQ(blocks[last * BLOCKS + 1], 0);
     CHECK_EQ(blocks[last * BLOCKS + 2], 159 / BLOCK - 1);
     memcpy(kept, gradient[K], sizeof kept);
-    CHECK_EQ(run(ctx, again, blocks, true) != NULL, 1);
+    CHECK_EQ(run(ctx, &UNLIKE, again, blocks, true) != NULL, 1);
     CHECK(memcmp(o, again, sizeof o) == 0 && memcmp(kept, gradient[K], sizeof kept) == 0);
     blocks[last * BLOCKS + 4] = -1; /* one less */
-    CHECK_EQ(run(ctx, again, blocks, true) != NULL, 1);
+    CHECK_EQ(run(ctx, &UNLIKE, again, blocks, true) != NULL, 1);
     CHECK(memcmp(o + last * H * D_V, again + last * H * D_V, D_V * sizeof *o) != 0);
     CHECK(memcmp(o, again, (size_t)last * H * D_V * sizeof *o) == 0);
     lathe_nsa_destroy(nsa);
@@ -258,23 +273,23 @@ static void refused(lathe_ctx *ctx, lathe_nsa_sizes s, lathe_status status, cons
 
 TEST(sizes_that_are_wrong_are_said)
 {
-    static const int32_t negative[SEQUENCES] = {3, -1};
-    static const int32_t many[SEQUENCES] = {INT32_MAX, 1};
+    static const int32_t negative[5] = {3, -1};
+    static const int32_t many[5] = {INT32_MAX, 1};
     lathe_ctx *ctx = host();
-    lathe_nsa_sizes s = sizes(0);
+    lathe_nsa_sizes s = sizes(&UNLIKE, 0);
     s.h = 3;
     refused(ctx, s, LATHE_ARG, "nsa: h: expected a multiple of h_kv, 2, given 3");
-    s = sizes(0);
+    s = sizes(&UNLIKE, 0);
     s.blocks = 0;
     refused(ctx, s, LATHE_ARG, "nsa: blocks: expected 1 or more, given 0");
-    s = sizes(0);
+    s = sizes(&UNLIKE, 0);
     s.lengths = NULL;
     refused(ctx, s, LATHE_ARG, "nsa: lengths: expected the tokens of 5 sequences, given NULL");
     s.lengths = negative;
     refused(ctx, s, LATHE_ARG, "nsa: lengths: expected entry 1 to be 0 or more, given -1");
     s.lengths = many;
     refused(ctx, s, LATHE_ARG, "nsa: lengths: expected fewer than 2^31 tokens in all, given 2147483648");
-    s = sizes(0);
+    s = sizes(&UNLIKE, 0);
     s.dtype = LATHE_I32;
     refused(ctx, s, LATHE_ARG, "expected");
     lathe_ctx_destroy(ctx);
@@ -282,7 +297,7 @@ TEST(sizes_that_are_wrong_are_said)
 
 TEST(calls_that_lack_something_are_refused)
 {
-    const lathe_nsa_sizes s = sizes(0);
+    const lathe_nsa_sizes s = sizes(&UNLIKE, 0);
     lathe_nsa_tensors t = {.q = x[Q]};
     lathe_ctx *ctx = host();
     lathe_error err = {0};
@@ -306,9 +321,9 @@ TEST(calls_that_lack_something_are_refused)
 
 TEST(no_tokens_are_no_work)
 {
-    static const int32_t empty[SEQUENCES] = {0};
+    static const int32_t empty[5] = {0};
     const lathe_nsa_tensors t = {.q = NULL};
-    lathe_nsa_sizes s = sizes(1);
+    lathe_nsa_sizes s = sizes(&UNLIKE, 1);
     lathe_ctx *ctx = host();
     lathe_error err = {0};
     lathe_nsa *nsa = NULL;
