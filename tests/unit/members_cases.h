@@ -68,11 +68,6 @@ static const struct device LISTS_BACK = {.sm = 90,
                                          .smem_bytes = 232448,
                                          .arch = "sm_90a",
                                          .template_name = "attention_bwd_selected"};
-static const struct device H100_KEYED = {.sm = 90,
-                                         .sm_count = 132,
-                                         .smem_bytes = 232448,
-                                         .arch = "sm_90a",
-                                         .template_name = "linear_keyed_delta_bwd"};
 static const struct members_case CASES[] = {
     {&FORWARD, &H100, "causal", F, "dtype=bf16,h=2,q=64,d=128",
      "attention_params.tile_counter attention_params.pack " PLACE("attention_params.final0") " variant.kept"},
@@ -182,7 +177,7 @@ static const struct members_case CASES[] = {
      "variant.query_back.value variant.key_back.value linear_back_params.inverse linear_back_params.states "
      "linear_back_params.dstates linear_back_params.written linear_back_params.dwritten "
      "linear_back_params.sums linear_back_params.dbeta"},
-    {&LINEAR_BACK, &H100_KEYED, "kda", B, "dtype=bf16",
+    {&LINEAR_BACK, &H100, "kda", B, "dtype=bf16",
      "linear_back_params.inverse linear_back_params.states linear_back_params.dstates "
      "linear_back_params.written linear_back_params.dwritten linear_back_params.dbeta"},
     {&LINEAR_BACK, &H100, "rwkv6", B, "dtype=bf16", ""},
