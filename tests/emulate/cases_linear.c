@@ -14,13 +14,13 @@
 #define SPEC(name) #name, SPEC_##name /* tests/emulate/specs/NAME.lua */
 
 static const struct inline_spec SPECS[] = {
-    {SPEC(plain)},           {SPEC(by_head)},        {SPEC(learned_head)},   {SPEC(by_token)},
-    {SPEC(by_key)},          {SPEC(by_value)},       {SPEC(delta_rule)},     {SPEC(gated_delta)},
-    {SPEC(keyed_delta)},     {SPEC(valued_delta)},   {SPEC(with_bonus)},     {SPEC(bonus_alone)},
-    {SPEC(normalised)},      {SPEC(all_tokens)},     {SPEC(all_normalised)}, {SPEC(backwards)},
-    {SPEC(with_resets)},     {SPEC(mild_key)},       {SPEC(mixed_key)},      {SPEC(mild_bonus)},
-    {SPEC(token_bonus)},     {SPEC(key_normalised)}, {SPEC(delta_by_head)},  {SPEC(delta_with_resets)},
-    {SPEC(delta_backwards)}, {SPEC(turned)},
+    {SPEC(plain)},           {SPEC(by_head)},        {SPEC(learned_head)},     {SPEC(by_token)},
+    {SPEC(by_key)},          {SPEC(by_value)},       {SPEC(delta_rule)},       {SPEC(gated_delta)},
+    {SPEC(keyed_delta)},     {SPEC(valued_delta)},   {SPEC(with_bonus)},       {SPEC(bonus_alone)},
+    {SPEC(normalised)},      {SPEC(all_tokens)},     {SPEC(all_normalised)},   {SPEC(backwards)},
+    {SPEC(with_resets)},     {SPEC(mild_key)},       {SPEC(mixed_key)},        {SPEC(mild_bonus)},
+    {SPEC(token_bonus)},     {SPEC(key_normalised)}, {SPEC(delta_by_head)},    {SPEC(delta_with_resets)},
+    {SPEC(delta_backwards)}, {SPEC(turned)},         {SPEC(normalised_bonus)},
 };
 
 struct shape {

@@ -153,10 +153,11 @@ struct token {
     __device__ __forceinline__ const dout_element *out() const { return static_cast<const dout_element *>(p.dout) + (b * p.dout_b + h * p.dout_h + t * p.dout_t); }
 };
 
-// What weighs the token's own pair gets: v do.
+// What weighs the token's own pair gets: v do; with a normaliser, in which the pair is, too, v do by the divisor and what flows back to that.
 DEV float back_own(const token &at)
 {
-    return warp_sum(cfg::D_V, [&](int j) { return to_float(at.v()[j]) * to_float(at.out()[j]); });
+    const float sum = warp_sum(cfg::D_V, [&](int j) { return to_float(at.v()[j]) * to_float(at.out()[j]); });
+    return cfg::NORMALISE ? at.p.divided[2 * at.line] * sum + at.p.divided[2 * at.line + 1] : sum;
 }
 
 // The gradient of beta: chunks have left it times beta^2; else it is what corrects times its gradient.
