@@ -23,7 +23,7 @@ judge() {
         cat "$4"
     elif awk -v most="$3" '
         /Compiling entry function/ { seldom = /_bwd_(pre|rows)/ } # rows with large finals, hardly ever, in few registers (attention/backward/preprocess.cuh)
-        /bytes spill stores/ { for (i = 1; i < NF; i++) if ($(i + 2) == "spill" && $i > (seldom && most < 512 ? 512 : most)) bad = 1 }
+        /bytes spill stores/ { for (i = 1; i < NF; i++) if ($(i + 2) == "spill" && $i > (seldom && most < 960 ? 960 : most)) bad = 1 }
         END { exit !bad }' "$4"; then
         grep -E '[1-9][0-9]* bytes spill' "$4"
         echo "FAILED $1, $2: ptxas spills registers"
@@ -185,6 +185,8 @@ decode_files() {
         spills=0
         [ $dims != d=256 ] || spills=64 # o and Q of 16 rows are 192 registers of a thread
         gen alibi dtype=f16,h=32,h_kv=8,q=1,kv=32768,$dims sm_80 attention_decode
+        spills=16 # as above: a place or two
+        [ $dims != d=256 ] || spills=112
         gen causal dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,used_kv=i32 sm_90a attention_decode
         gen causal dtype=bf16,h=32,h_kv=8,q=1,kv=32768,$dims,page=16,used_kv=i32 sm_90a attention_decode
         gen causal dtype=bf16,h=32,h_kv=8,seqs=8,q=8,kv=32768,$dims,page=16,used_kv=i32 sm_90a attention_decode
@@ -258,6 +260,7 @@ backward_files() {
         spills=0
         [ $spec != dropout ] || spills=64 # as above
         [ $spec != block_mask ] || spills=160 # a pair's block is found by two divisions beside all else that it needs
+        [ $spec != alibi ] || spills=32 # in f32 a place or two, as above
         [ $spec != nsa_compressed ] || spills=192 # a gradient for each pair, at an address of 64 bits
         [ $spec != nsa_selected ] || spills=960 # a row has 16 entries, which each pair asks about; most of it in rows with large finals, hardly ever
         gen $spec dtype=bf16,h=16,q=4096,d=128 sm_80 '' backward
@@ -310,7 +313,7 @@ linear_files() {
         gen kda dtype=bf16,h=16,t=4096,d=256,d_v=64 $arch linear_keyed_delta forward
     done
     for spec in gla hgrn2 rwkv6 simple_gla mamba2; do
-        spills=48 # held to 512 threads on an SM
+        spills=96 # held to 512 threads on an SM, as its stub
         gen $spec dtype=bf16,h=16,t=4096,d=64 sm_80 linear_additive_bwd backward
         gen $spec dtype=bf16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
         gen $spec dtype=bf16,h=16,t=4096,d=64,d_v=128 sm_90a linear_additive_bwd backward

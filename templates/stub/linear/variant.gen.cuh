@@ -199,7 +199,7 @@ struct linear_back_params {
     inputs x;
     grads g;
 };
-static_assert(sizeof(linear_back_params) == 928, "host and device disagree about linear_back_params");
+static_assert(sizeof(linear_back_params) == 960, "host and device disagree about linear_back_params");
 
 struct back_mod_params {
     const void *src;
