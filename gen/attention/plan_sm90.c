@@ -202,9 +202,11 @@ static bool has_panels_of_pair(const struct kernel_request *r)
     static const char *const name[] = {"q", "k", "q2", "k2"};
     const int64_t d2 = r->problem->dim[SYM_D2];
     bool folded = false;
+    if (!r->ir->qk2)
+        return false;
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
         folded |= arg_in(r->problem->folded, lathe__arg_find(r->sig, name[i], 0));
-    return r->ir->qk2 && d2 % PANEL == 0 && (r->problem->dim[SYM_D] - d2) % PANEL == 0 && !folded;
+    return d2 % PANEL == 0 && (r->problem->dim[SYM_D] - d2) % PANEL == 0 && !folded;
 }
 
 /* Rows that few read are cut by keys, and not copied. */

@@ -28,7 +28,8 @@ static void add(struct nsa_call *c, const char *name, void *data, lathe_dtype dt
                 const int64_t *shape, const int64_t *stride)
 {
     const int i = c->n++;
-    memcpy(c->shape[i], shape, (size_t)ndim * sizeof *shape);
+    if (ndim > 0)
+        memcpy(c->shape[i], shape, (size_t)ndim * sizeof *shape);
     if (stride)
         memcpy(c->stride[i], stride, (size_t)ndim * sizeof *stride);
     c->arg[i] = (lathe_arg){name, data, dtype, ndim, c->shape[i], stride ? c->stride[i] : NULL};

@@ -57,7 +57,8 @@ static double loss(const struct problem *p, int moved)
     static double complex s[D][V];
     double complex sum = 0;
     for (int n = 0; n < NUMBERS; n++)
-        x[n] = CMPLX(((const double *)&p->x)[n], n == moved ? STEP : 0);
+        x[n] = ((const double *)&p->x)[n] +
+               (n == moved ? STEP : 0) * (double complex)I; /* CMPLX is not in every clang */
     const double complex *q = x;
     const double complex *k = q + T * D;
     const double complex *v = k + T * D;
