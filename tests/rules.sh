@@ -225,6 +225,11 @@ tracked | grep '\.md$' | grep -v '^tests/bench/log/' | while IFS= read -r file; 
     awk '/^```/ { code = !code } !code && !/^([|#]|    )/ && length > 120 && $0 !~ /\]\(/ { print FILENAME ":" FNR }' "$file"
 done | breach 'prose in READMEs has at most 120 columns'
 
+# What a run leaves behind is committed easily; `git rm` it, or give it a folder.
+git ls-files 2>/dev/null | cut -d/ -f1 | sort -u |
+    grep -vxE '\..*|CMakeLists\.txt|LICENSE|README\.md|examples|gen|include|runtime|specs|templates|tests' |
+    breach "the top level has nothing but its folders, CMakeLists.txt, README.md and LICENSE"
+
 if [ -s "$broken" ]; then
     printf '%s rules broken\n' "$(wc -l <"$broken")"
     exit 1
