@@ -68,14 +68,18 @@ void plan_say_copies(const struct kernel_request *r, struct plan *plan)
 void plan_say_pair(const struct kernel_request *r, struct plan *plan)
 {
     const size_t used = strlen(plan->reason);
-    if (r->ir->qk2)
-        snprintf(plan->reason + used, sizeof plan->reason - used,
-                 plan->attention.d2 > 0 ? "; the last %d columns of q and k are read from q2 and k2"
-                                        : "; the last %d columns of q and k are those of q2 and k2, copied "
-                                          "behind them%s, which costs "
-                                          "the bytes of both twice",
-                 (int)r->problem->dim[SYM_D2],
-                 r->pass == LATHE_BACKWARD ? ", and their gradients back to dq, dq2, dk and dk2" : "");
+    const int d2 = (int)r->problem->dim[SYM_D2];
+    char *to = plan->reason + used;
+    if (!r->ir->qk2)
+        return;
+    if (plan->attention.d2 > 0)
+        snprintf(to, sizeof plan->reason - used, "; the last %d columns of q and k are read from q2 and k2",
+                 d2);
+    else
+        snprintf(to, sizeof plan->reason - used,
+                 "; the last %d columns of q and k are those of q2 and k2, copied behind them%s, which costs "
+                 "the bytes of both twice",
+                 d2, r->pass == LATHE_BACKWARD ? ", and their gradients back to dq, dq2, dk and dk2" : "");
 }
 
 /* Copies of rows with zeros behind them have no room for what else could become of them. */

@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-enum { CHUNK = LINEAR_CHUNK, SLICE = 64, PART = 128, MOST_DIM = 256, LEAST_SM = 80, OF_WARP = 16 };
+enum { CHUNK = LINEAR_CHUNK, SLICE = 64, PART = 128, MOST_DIM = 256, OF_WARP = 16 };
 enum { WALK_BYTES = 36896 }; /* additive_states_smem_bytes of the kernels */
 
 static const char *why_not_of_spec(const struct kernel_request *r)
@@ -22,9 +22,8 @@ static const char *why_not_of_spec(const struct kernel_request *r)
     if (l->delta.n_roots > 0)
         return "serves no delta rule";
     if (l->normalise && r->problem->dtype == LATHE_F16)
-        return "divides what flows back to o by sums of keys, and serves a normaliser in bf16, which has the "
-               "range "
-               "of f32";
+        return "has a normaliser in bf16, whose range is that of f32: o's gradient is divided by sums of "
+               "keys";
     if (l->normalise && l->bonus.n_roots > 0)
         return "serves no bonus beside a normaliser";
     if (l->all_tokens)
@@ -67,13 +66,8 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
 
 bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    const char *not = why_not_of_spec(r);
     struct linear_plan *to = &plan->linear;
-    if (!not &&r->device->sm < LEAST_SM)
-        not = "needs compute capability 8.0 or newer";
-    if (not )
-        snprintf(why, REASON_BYTES, "%s", not );
-    if (not || !plan_gradients_exist(r, why) || !linear_takes_dims(r, MOST_DIM, why) || !fits(r, to, why))
+    if (!linear_goes_back(r, why_not_of_spec(r), MOST_DIM, why) || !fits(r, to, why))
         return false;
     to->back_blocks = true;
     linear_plan_four_warps(r, to);

@@ -40,9 +40,7 @@ bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, 
     const char *not = why_not_of_spec(r);
     if (!not &&r->problem->dtype != LATHE_BF16)
         not = "keeps states in the dtype of q, and serves bf16, which has the range of f32";
-    if (not )
-        snprintf(why, REASON_BYTES, "%s", not );
-    if (not || !plan_gradients_exist(r, why) || !linear_takes_dims(r, MOST_DIM, why))
+    if (!linear_goes_back(r, not, MOST_DIM, why))
         return false;
     struct linear_plan *to = &plan->linear;
     const int d = round_up(r->problem->dim[SYM_D], SLICE);

@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-enum { CHUNK = LINEAR_CHUNK, SLICE = 64, MOST_DIM = 128, COLUMN_WARPS = 4, LEAST_SM = 80, OF_WARP = 16 };
+enum { CHUNK = LINEAR_CHUNK, SLICE = 64, MOST_DIM = 128, COLUMN_WARPS = 4, OF_WARP = 16 };
 
 static const char *why_not_of_spec(const struct kernel_request *r)
 {
@@ -53,13 +53,8 @@ static bool fits(const struct kernel_request *r, struct linear_plan *to, char *w
 
 bool plan_linear_keyed_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    const char *not = why_not_of_spec(r);
     struct linear_plan *to = &plan->linear;
-    if (!not &&r->device->sm < LEAST_SM)
-        not = "needs compute capability 8.0 or newer";
-    if (not )
-        snprintf(why, REASON_BYTES, "%s", not );
-    if (not || !plan_gradients_exist(r, why) || !linear_takes_dims(r, MOST_DIM, why) || !fits(r, to, why))
+    if (!linear_goes_back(r, why_not_of_spec(r), MOST_DIM, why) || !fits(r, to, why))
         return false;
     to->back_chunks = true;
     to->back_delta = true;

@@ -22,6 +22,9 @@ bool plan_linear_additive_bwd(const struct kernel_request *r, struct plan *plan,
 bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 /* Are d and d_v what kernels of whole vectors take, up to `most`? */
 bool linear_takes_dims(const struct kernel_request *r, int most, char *why);
+/* What gradients by chunks ask of all: that the spec is served (why_not NULL), the device, that every
+   gradient exists, dims up to `most`. */
+bool linear_goes_back(const struct kernel_request *r, const char *why_not, int most, char *why);
 /* Has a block of the device so many bytes of shared memory? */
 bool linear_has_room(const struct kernel_request *r, int bytes, char *why);
 /* Of all: what they ask of dims and device, and the numbers of kernels that go token by token. */
