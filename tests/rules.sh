@@ -224,6 +224,8 @@ tracked | grep '\(^\|/\)README\.md$' | while IFS= read -r file; do long_files 10
 tracked | grep '\.md$' | grep -v '^tests/bench/log/' | while IFS= read -r file; do
     awk '/^```/ { code = !code } !code && !/^([|#]|    )/ && length > 120 && $0 !~ /\]\(/ { print FILENAME ":" FNR }' "$file"
 done | breach 'prose in READMEs has at most 120 columns'
+awk '/^```/ { code = /^```cpp/; next } code && length > 120 { print FILENAME ":" FNR }' templates/contracts/*.md |
+    breach 'code in contracts has at most 120 columns: what is said of a member stands above it'
 
 # What a run leaves behind is committed easily; `git rm` it, or give it a folder.
 git ls-files 2>/dev/null | cut -d/ -f1 | sort -u |

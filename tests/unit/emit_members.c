@@ -286,12 +286,14 @@ TEST(members_are_read)
     static const char text[] =
         "#include <a>\nstruct alignas(8) one { // a; b\n    const float *p, *q[2]; // where it is\n"
         "    long long s0; ...\n};\nusing two = one;\n"
-        "struct three {\n    // Only there:\n    static constexpr int N[] = {4, 5}, M = 7;\n\n"
+        "struct three {\n    // Optional: this one\n    // alone.\n    int above;\n    int below; // is "
+        "here\n\n"
+        "    // Only there:\n    static constexpr int N[] = {4, 5}, M = 7;\n\n"
         "    template <int P, class A> DEV float get(const A (&a)[P]) { return a[0]; }\n"
         "    struct inner { bool b; };\n    struct { int u; } part[2];\n};\n";
-    static const char *const paths[] = {"one",           "one.p",   "one.q",     "one.s0",    "two",
-                                        "three",         "three.N", "three.M",   "three.get", "three.inner",
-                                        "three.inner.b", "three.u", "three.part"};
+    static const char *const paths[] = {"one",       "one.p",       "one.q",         "one.s0",  "two",
+                                        "three",     "three.above", "three.below",   "three.N", "three.M",
+                                        "three.get", "three.inner", "three.inner.b", "three.u", "three.part"};
     enum { N = sizeof paths / sizeof *paths };
     struct members *const m = calloc(1, sizeof *m);
     CHECK(m != NULL);
@@ -300,11 +302,12 @@ TEST(members_are_read)
     for (int i = 0; i < N; i++)
         CHECK_STR(m->list[i].path, paths[i]);
     CHECK(m->list[1].sometimes && m->list[2].sometimes && !m->list[3].sometimes);
-    CHECK(m->list[6].sometimes && m->list[7].sometimes && !m->list[8].sometimes);
-    CHECK_EQ(m->list[6].value, 4);
-    CHECK_EQ(m->list[7].value, 7);
-    CHECK_EQ(m->list[8].value, -1);
-    CHECK(m->list[5].is_struct && m->list[9].is_struct && !m->list[4].is_struct);
+    CHECK(m->list[6].sometimes && !m->list[7].sometimes);
+    CHECK(m->list[8].sometimes && m->list[9].sometimes && !m->list[10].sometimes);
+    CHECK_EQ(m->list[8].value, 4);
+    CHECK_EQ(m->list[9].value, 7);
+    CHECK_EQ(m->list[10].value, -1);
+    CHECK(m->list[5].is_struct && m->list[11].is_struct && !m->list[4].is_struct);
     free(m);
 }
 

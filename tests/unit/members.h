@@ -3,8 +3,9 @@
  *
  * Read are struct, using, template, functions and lists of variables, as generated texts have them; bodies
  * and initialisers are passed over. The contracts of templates/contracts are read by the same rules; there a
- * member is not always there whose line has a comment with "where", "only", "alone", "optional" or
- * "backward:", nor what stands below a line of comment that ends with ':', up to the next empty line.
+ * member is not always there whose line has a comment with "where", "only", "alone" or "optional", in the
+ * same line or in the lines above it, nor what stands below a line of comment that ends with ':', up to the
+ * next empty line.
  */
 #ifndef LATHE_TESTS_MEMBERS_H
 #define LATHE_TESTS_MEMBERS_H
@@ -29,7 +30,7 @@ struct members {
 };
 
 struct member_reader {
-    const char *at, *end;
+    const char *start, *at, *end;
     struct members *out;
     bool sometimes; /* below a line of comment that says so */
 };
@@ -57,6 +58,13 @@ static inline bool member_is_type(const char *name, size_t size)
     return false;
 }
 
+/* Whether a line begins here that is a comment and nothing else. */
+static inline bool member_is_comment_line(const char *line)
+{
+    line += strspn(line, " ");
+    return line[0] == '/' && line[1] == '/';
+}
+
 /* Over spaces, comments and lines of the preprocessor. */
 static inline void member_skip(struct member_reader *r)
 {
@@ -72,8 +80,7 @@ static inline void member_skip(struct member_reader *r)
         } else if (*r->at == '#' || (r->at[0] == '/' && r->at[1] == '/')) {
             const char *stop = memchr(r->at, '\n', (size_t)(r->end - r->at));
             stop = stop ? stop : r->end;
-            if (line)
-                r->sometimes = stop[-1] == ':';
+            r->sometimes = r->sometimes || (line && stop[-1] == ':' && !member_is_comment_line(stop + 1));
             r->at = stop;
         } else {
             return;
@@ -98,22 +105,45 @@ static inline void member_skip_brackets(struct member_reader *r)
     r->at += r->at < r->end;
 }
 
-/* Whether the comment of the line at hand says that a member is not always there. */
+/* Whether what stands from `at` to `stop` has a word that says that a member is not always there. */
+static inline bool member_has_sometimes(const char *at, const char *stop)
+{
+    static const char *const words[] = {"where", "Where", "only", "Only", "alone", "optional", "Optional"};
+    for (; at < stop; at++)
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+            const size_t size = strlen(words[i]);
+            if ((size_t)(stop - at) >= size && strncmp(at, words[i], size) == 0 && !member_is_name(at[-1]) &&
+                !member_is_name(at[size]))
+                return true;
+        }
+    return false;
+}
+
+/* Whether the comment of the line at hand, or the lines of comment above it, say that of its members. */
 static inline bool member_line_is_sometimes(const struct member_reader *r)
 {
-    static const char *const words[] = {"where", "Where", "only", "alone", "optional", "backward:"};
     const char *stop = memchr(r->at, '\n', (size_t)(r->end - r->at));
     stop = stop ? stop : r->end;
     const char *comment = r->at;
     while (comment < stop && (comment[0] != '/' || comment[1] != '/'))
         comment++;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        const size_t size = strlen(words[i]);
-        for (const char *at = comment; at + size <= stop; at++)
-            if (strncmp(at, words[i], size) == 0 && !member_is_name(at[-1]) && !member_is_name(at[size]))
-                return true;
+    if (member_has_sometimes(comment, stop))
+        return true;
+    const char *line = r->at;
+    for (;;) {
+        while (line > r->start && line[-1] != '\n')
+            line--;
+        if (line == r->start)
+            return false;
+        stop = line - 1;
+        line = stop;
+        while (line > r->start && line[-1] != '\n')
+            line--;
+        if (!member_is_comment_line(line))
+            return false;
+        if (member_has_sometimes(line, stop))
+            return true;
     }
-    return false;
 }
 
 static inline void member_add(struct member_reader *r, const char *scope, const char *name, size_t size,
@@ -263,7 +293,7 @@ static inline void member_read_scope(struct member_reader *r, const char *scope)
 
 static inline void members_read(struct members *out, const char *text, size_t size)
 {
-    struct member_reader r = {.at = text, .end = text + size, .out = out};
+    struct member_reader r = {.start = text, .at = text, .end = text + size, .out = out};
     while (r.at < r.end)
         member_read_scope(&r, "");
 }
