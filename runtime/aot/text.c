@@ -157,10 +157,10 @@ static void write_maps(FILE *f, const struct launch *l)
         const struct tensor_map_row *m = &l->map[i];
         fprintf(f,
                 "         .map[%d] = {.offset = %" PRIu32 ", .data = %" PRIu32 ", .strides = %" PRIu32
-                ", .columns = %d, .dim = {%d, %d, %d}, .dtype = %d, .swizzle = %d, .box_tokens = %d, .pack = "
-                "%" PRIu32 "},\n",
+                ", .columns = %d, .dim = {%d, %d, %d}, .dtype = %d, .swizzle = %d, .box_tokens = %d, .packed "
+                "= %s, .pack = %" PRIu32 "},\n",
                 i, m->offset, m->data, m->strides, m->columns, m->dim[0], m->dim[1], m->dim[2], m->dtype,
-                m->swizzle, m->box_tokens, m->pack);
+                m->swizzle, m->box_tokens, m->packed ? "true" : "false", m->pack);
     }
 }
 

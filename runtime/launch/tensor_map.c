@@ -19,6 +19,7 @@
 /* Of cuda.h. */
 enum { TENSOR_F16 = 6, TENSOR_BF16 = 9, SWIZZLE_32B = 1, SWIZZLE_64B = 2, SWIZZLE_128B = 3, L2_256B = 3 };
 enum { ELEMENT_BYTES = 2, MAX_RANK = 5, KEY_WORDS = 2 * MAX_RANK - 1, MAP_WORDS = TENSOR_MAP_BYTES / 8 };
+enum { BATCH, HEAD, TOKEN }; /* strides in the block */
 
 struct tensor {
     void *data;
@@ -27,6 +28,7 @@ struct tensor {
     uint64_t dim[MAX_RANK];        /* the innermost first */
     uint64_t stride[MAX_RANK - 1]; /* bytes, of dims 1 and on */
     uint32_t box[MAX_RANK];
+    uint64_t given[3]; /* strides in bytes, for messages */
 };
 
 struct map_slot {
@@ -45,11 +47,21 @@ static void add_dim(struct tensor *t, int64_t size, int64_t stride, int box)
     t->taken &= size <= 1 || lathe__tma_takes(ELEMENT_BYTES * stride);
 }
 
+/* Of packed sequences: runtime/recipe/recipe.h. */
+static void add_ragged_dims(struct tensor *t, int64_t tokens, int64_t heads, const int64_t stride[3], int box)
+{
+    const int64_t step = tokens > 1 ? stride[TOKEN] : 16 / ELEMENT_BYTES;
+    add_dim(t, RAGGED_ROWS, step, box);
+    add_dim(t, heads, stride[HEAD], 1);
+    add_dim(t, RAGGED_ROWS + 1, step, 1);
+    add_dim(t, RAGGED_ROWS + 1, ((int64_t)1 << 34) - step, 1);
+    t->taken &= tokens <= RAGGED_ROWS;
+}
+
 /* False: the tensor is empty, and no kernel loads from it. */
 static bool read_tensor(const struct tensor_map_row *row, const struct problem *problem,
                         const unsigned char *block, struct tensor *out)
 {
-    enum { BATCH, HEAD, TOKEN };
     int64_t stride[3];
     int64_t dim[3];
     int32_t pack = 1;
@@ -59,6 +71,7 @@ static bool read_tensor(const struct tensor_map_row *row, const struct problem *
         memcpy(&pack, block + row->pack, sizeof pack);
     for (int i = 0; i < 3; i++) {
         dim[i] = problem->dim[row->dim[i]];
+        out->given[i] = ELEMENT_BYTES * (uint64_t)stride[i];
         if (dim[i] <= 0)
             return false;
     }
@@ -66,6 +79,10 @@ static bool read_tensor(const struct tensor_map_row *row, const struct problem *
     out->taken = true;
     out->dim[0] = row->columns;
     out->box[0] = (uint32_t)row->swizzle / ELEMENT_BYTES;
+    if (row->packed) {
+        add_ragged_dims(out, dim[0], dim[1], stride, row->box_tokens);
+        return true;
+    }
     if (row->pack)
         add_dim(out, pack, stride[HEAD], pack);
     add_dim(out, dim[0], stride[TOKEN], row->box_tokens / pack);
@@ -161,9 +178,10 @@ lathe_status lathe__maps_fill(const struct driver *driver, const struct launch *
             make_map(driver, row, &t, slots ? &slots[i] : NULL, block + row->offset) != CU_SUCCESS)
             return lathe__fail(
                 err, LATHE_ARG,
-                "kernel %s: expected a tensor that TMA takes (strides of 16 to 2^40 bytes), given "
-                "strides of %" PRIu64 ", %" PRIu64 " and %" PRIu64 " bytes; get a kernel for these arguments",
-                launch->entry, t.stride[t.rank - 2], t.stride[t.rank - 3], t.stride[t.rank - 4]);
+                "kernel %s: expected a tensor that TMA takes (strides of 16 to 2^40 bytes, at most 2^30 "
+                "tokens of packed sequences), given strides of %" PRIu64 ", %" PRIu64 " and %" PRIu64
+                " bytes; get a kernel for these arguments",
+                launch->entry, t.given[BATCH], t.given[HEAD], t.given[TOKEN]);
     }
     return LATHE_OK;
 }

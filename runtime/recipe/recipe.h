@@ -246,8 +246,13 @@ struct param {
 /* A tensor map for TMA (sm_90): 128 bytes of the parameter block, made at launch of other fields of the same
    block. A tensor of 16-bit elements [b, head, token, dim], of which a load takes a box of tokens x dims.
    With `pack` the heads are cut into groups of that many: [b, group, token, head of the group, dim], and a
-   box takes all heads of a group, of fewer tokens. */
-enum { TENSOR_MAP_BYTES = 128 };
+   box takes all heads of a group, of fewer tokens.
+   With `packed` there is no b: the tokens are of sequences one behind the other, and what a box takes beyond
+   the end of its own is 0, or left out. For this the map is [back, end, head, token, dim] with RAGGED_ROWS
+   tokens, whatever there are; `end` goes on by a token, too, and one step of `back` takes RAGGED_ROWS tokens
+   away, modulo 2^64: token RAGGED_ROWS - length + i of end first + length and back RAGGED_ROWS is token i of
+   a sequence, and none of it from i = length on (templates/common/tma_sm90.cuh). */
+enum { TENSOR_MAP_BYTES = 128, RAGGED_ROWS = 1 << 30 };
 struct tensor_map_row {
     uint32_t offset;     /* of the map in the block: a multiple of 64 */
     uint32_t data;       /* of the pointer */
@@ -257,6 +262,7 @@ struct tensor_map_row {
     uint8_t dtype;       /* f16, bf16 */
     uint8_t swizzle;     /* 32, 64 or 128 bytes: a box's row, and the pattern it is stored in */
     uint16_t box_tokens; /* 1 to 256; with `pack`: divided by it */
+    bool packed;         /* not beside `pack` */
     uint32_t pack;       /* of an i32 in the block; 0: none */
 };
 

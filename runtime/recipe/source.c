@@ -42,7 +42,8 @@ static bool same_map(const struct tensor_map_row *a, const struct tensor_map_row
 {
     return a->offset == b->offset && a->data == b->data && a->strides == b->strides &&
            a->columns == b->columns && memcmp(a->dim, b->dim, sizeof a->dim) == 0 && a->dtype == b->dtype &&
-           a->swizzle == b->swizzle && a->box_tokens == b->box_tokens && a->pack == b->pack;
+           a->swizzle == b->swizzle && a->box_tokens == b->box_tokens && a->packed == b->packed &&
+           a->pack == b->pack;
 }
 
 static bool same_launch(const struct launch *a, const struct launch *b)

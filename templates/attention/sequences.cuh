@@ -61,25 +61,36 @@ template <int ROWS> DEV tile find(const places &of, int n_b, int slot)
     return {b, slot - first_tile<ROWS>(of, b)};
 }
 
-// Sequence b in the place of all.
-template <class PARAMS> DEV void enter(PARAMS &p, int b)
+// Where the tokens of a sequence begin, and how many there are: of keys, those in use.
+struct extent {
+    int first_q, first_kv, len_q, len_kv;
+};
+template <class PARAMS> DEV extent find_extent(const PARAMS &p, int b)
 {
-    int first_q = 0;
-    int first_kv = 0;
+    extent e = {0, 0, p.z.len_q, p.z.len_kv};
     if (p.cu_q != nullptr) {
         const places of_q = queries(p);
         const places of_kv = keys(p);
-        first_q = of_q.at(b);
-        first_kv = HAS_PAGES<PARAMS> ? 0 : of_kv.at(b);
-        p.z.len_q = max(of_q.at(b + 1) - first_q, 0);
-        p.z.len_kv = HAS_PAGES<PARAMS> ? p.z.len_kv : max(of_kv.at(b + 1) - first_kv, 0);
+        e.first_q = of_q.at(b);
+        e.first_kv = HAS_PAGES<PARAMS> ? 0 : of_kv.at(b);
+        e.len_q = max(of_q.at(b + 1) - e.first_q, 0);
+        e.len_kv = HAS_PAGES<PARAMS> ? p.z.len_kv : max(of_kv.at(b + 1) - e.first_kv, 0);
     }
     if (p.used_kv != nullptr) {
-        p.z.len_kv = place(p.used_kv, p.used_kv_step, b, p.z.len_kv);
+        e.len_kv = place(p.used_kv, p.used_kv_step, b, e.len_kv);
     }
-    p.z.q_start = p.z.q_start == Q_START_BY_LENGTH ? p.z.len_kv - p.z.len_q : p.z.q_start;
-    p.enter(first_q, first_kv);
+    return e;
 }
+
+// That sequence in the place of all.
+template <class PARAMS> DEV void enter(PARAMS &p, const extent &e)
+{
+    p.z.len_q = e.len_q;
+    p.z.len_kv = e.len_kv;
+    p.z.q_start = p.z.q_start == Q_START_BY_LENGTH ? e.len_kv - e.len_q : p.z.q_start;
+    p.enter(e.first_q, e.first_kv);
+}
+template <class PARAMS> DEV void enter(PARAMS &p, int b) { enter(p, find_extent(p, b)); }
 
 // Tile number `slot` of a head: of packed sequences, or batch by batch. False: there is no sequence.
 template <int ROWS> DEV bool tile_of(const places &of, int n_b, int slot, tile &found)

@@ -76,6 +76,35 @@ DEV void load_packed_tile(u32 to, const tensor_map *map, u32 barrier, int token,
     }
 }
 
+// Rows of one of many sequences that lie one behind the other: those from `token` on, of `length` behind the first `first` of all. The
+// map is `packed` (runtime/recipe/recipe.h): rows beyond the sequence's end are 0, whatever lies there.
+struct sequence_rows {
+    int first, length;
+};
+constexpr int RAGGED_ROWS = 1 << 30;
+template <int ROWS, int COLS>
+DEV void load_tile(u32 to, const tensor_map *map, u32 barrier, int token, int head, const sequence_rows &of, u64 l2)
+{
+    using shape = panels<COLS>;
+#pragma unroll
+    for (int i = 0; i < shape::COUNT; i++) {
+        tma_load5(to + static_cast<u32>(i * ROWS * shape::SPAN), map, barrier, i * shape::SPAN / 2, RAGGED_ROWS - of.length + token, head,
+                  of.first + of.length, RAGGED_ROWS, l2);
+    }
+}
+// And back: rows beyond the end are left out.
+template <int ROWS, int COLS>
+DEV void store_tile(const tensor_map *map, u32 from, int column, int token, int head, const sequence_rows &of)
+{
+    using shape = panels<COLS>;
+#pragma unroll
+    for (int i = 0; i < shape::COUNT; i++) {
+        tma_store5(map, from + static_cast<u32>(i * ROWS * shape::SPAN), column + i * shape::SPAN / 2, RAGGED_ROWS - of.length + token, head,
+                   of.first + of.length, RAGGED_ROWS);
+    }
+    tma_commit();
+}
+
 // Both ways back, by one thread; rows and columns outside of the tensor are left out.
 template <int ROWS, int COLS> DEV void store_tile(const tensor_map *map, u32 from, int column, int token, int head, int batch)
 {

@@ -45,7 +45,7 @@ static void add_maps(struct sha256 *digest, const struct launch *l)
     for (int i = 0; i < l->n_maps; i++) {
         const struct tensor_map_row *m = &l->map[i];
         const int64_t number[] = {m->offset, m->data,  m->strides, m->columns,    m->dim[0], m->dim[1],
-                                  m->dim[2], m->dtype, m->swizzle, m->box_tokens, m->pack};
+                                  m->dim[2], m->dtype, m->swizzle, m->box_tokens, m->packed, m->pack};
         store_add(digest, number, sizeof number);
     }
 }

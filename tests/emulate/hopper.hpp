@@ -156,20 +156,20 @@ unsigned swizzled(unsigned address, unsigned bits) // bits: how many of them are
     return address ^ ((address >> 7 & ((1u << bits) - 1u)) << 4);
 }
 
-// Offset of a box's row in the tensor, but for its first dim; -1: it is outside.
+// Offset of a box's row in the tensor, but for its first dim; -1: it is outside. Modulo 2^64, which packed sequences rely on.
 long long row_offset(const transfer &t, unsigned row)
 {
     const emulate_tensor_map &m = t.map;
     const long long place[5] = {t.at[0], t.at[1] + static_cast<long long>(row % m.box[1]), t.at[2] + static_cast<long long>(row / m.box[1]), t.at[3],
                                 t.at[4]};
-    long long offset = 0;
+    unsigned long long offset = 0;
     for (unsigned i = 1; i < 5; i++) {
         if (place[i] < 0 || place[i] >= m.dim[i]) {
             return -1;
         }
-        offset += place[i] * m.stride[i];
+        offset += static_cast<unsigned long long>(place[i]) * static_cast<unsigned long long>(m.stride[i]);
     }
-    return offset;
+    return static_cast<long long>(offset);
 }
 
 // Calls f(place in the tensor, element of the row) for what is inside.

@@ -93,9 +93,15 @@ static void make_maps(const struct launch *l, const struct problem *problem, uns
         add_dim(&m, row->columns, 1, row->swizzle / m.element_bytes);
         if (row->pack)
             add_dim(&m, pack, stride[1], (unsigned)pack);
-        add_dim(&m, problem->dim[row->dim[0]], stride[2], (unsigned)(row->box_tokens / pack));
+        add_dim(&m, row->packed ? RAGGED_ROWS : problem->dim[row->dim[0]], stride[2],
+                (unsigned)(row->box_tokens / pack));
         add_dim(&m, problem->dim[row->dim[1]] / pack, stride[1] * pack, 1);
-        add_dim(&m, problem->dim[row->dim[2]], stride[0], 1);
+        if (row->packed) {
+            add_dim(&m, RAGGED_ROWS + 1, stride[2], 1);
+            add_dim(&m, RAGGED_ROWS + 1, ((int64_t)1 << 34) - stride[2], 1);
+        } else {
+            add_dim(&m, problem->dim[row->dim[2]], stride[0], 1);
+        }
         if (m.rank < 5)
             m.dim[4] = 1;
         m.swizzle = row->swizzle == 128 ? 3 : row->swizzle == 64 ? 2 : 1;

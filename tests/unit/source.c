@@ -89,6 +89,7 @@ TEST(tensor_maps_of_which_a_field_differs_are_not_the_same)
     CHECK_TOLD_APART(m->dtype++);
     CHECK_TOLD_APART(m->swizzle++);
     CHECK_TOLD_APART(m->box_tokens++);
+    CHECK_TOLD_APART(m->packed = !m->packed);
     CHECK_TOLD_APART(m->pack++);
 }
 

@@ -122,6 +122,58 @@ TEST(tensor_maps_of_packed_heads)
         CHECK_EQ(b.map[i], alone[i]);
 }
 
+/* Token i of a sequence of `length` behind the first `first`, as a kernel asks for it. */
+static uint64_t ragged_place(const uint64_t *dim, const uint64_t *stride, uint64_t first, uint64_t length,
+                             uint64_t i)
+{
+    const uint64_t at[4] = {RAGGED_ROWS - length + i, 1, first + length, RAGGED_ROWS};
+    uint64_t place = 0;
+    for (int k = 0; k < 4; k++) {
+        if (at[k] >= dim[1 + k])
+            return UINT64_MAX;
+        place += at[k] * stride[k];
+    }
+    return place;
+}
+
+/* A map of packed sequences ends wherever one of them does. */
+TEST(tensor_maps_of_packed_sequences)
+{
+    const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode};
+    const struct launch l = {.entry = "fwd",
+                             .n_maps = 1,
+                             .map[0] = {.data = offsetof(struct map_block, q),
+                                        .strides = offsetof(struct map_block, stride),
+                                        .columns = 64,
+                                        .dim = {SYM_Q, SYM_H, SYM_B},
+                                        .dtype = LATHE_BF16,
+                                        .swizzle = 128,
+                                        .box_tokens = 64,
+                                        .packed = true}};
+    struct map_block b = {.q = memory, .stride = {0, 64, 256}};
+    struct problem p = make_problem();
+    lathe_error err;
+    pretend_result = 0;
+    p.dim[SYM_B] = 1;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_OK);
+    CHECK_EQ(b.map[9], 64064001);
+    for (int i = 0; i < 4; i++) /* strides are multiples of 16 below 2^40 */
+        CHECK(b.map[5 + i] % 16 == 0 && b.map[5 + i] < (uint64_t)1 << 40);
+    CHECK_EQ(ragged_place(b.map, b.map + 5, 100, 7, 0), 128 + 100 * 512);
+    CHECK_EQ(ragged_place(b.map, b.map + 5, 100, 7, 6), 128 + 106 * 512);
+    CHECK_EQ(ragged_place(b.map, b.map + 5, 100, 7, 7), UINT64_MAX);
+    CHECK_EQ(ragged_place(b.map, b.map + 5, 0, 300, 299), 128 + 299 * 512);
+    CHECK_EQ(ragged_place(b.map, b.map + 5, 300, 0, 0), UINT64_MAX);
+    p.dim[SYM_Q] = 1; /* its stride says nothing */
+    b.stride[2] = 0;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_OK);
+    CHECK_EQ(ragged_place(b.map, b.map + 5, 0, 1, 0), 128);
+    p.dim[SYM_Q] = RAGGED_ROWS + 1;
+    b.stride[2] = 64;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "at most 2^30 tokens of packed sequences");
+}
+
 static atomic_int n_encoded;
 
 /* 16 words of the sizes and strides, and the address. */
