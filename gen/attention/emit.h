@@ -139,9 +139,12 @@ void emit_enter_end(const struct emitter *e);
 void emit_enter_operands(const struct emitter *e, const char *const *name, int n);
 void emit_enter_numbered(const struct emitter *e, const char *name, int number, bool there);
 void emit_enter_gradients(const struct emitter *e);
+/* Of rows that mods work on: of queries, or of keys; the kernel itself adds up where they begin. */
+void emit_enter_rows_of(struct params *p, const struct emitter *e, bool queries);
 /* Sizes of a call, whose batches may be sequences. */
 void emit_call_sizes(struct params *p, const struct emitter *e);
-void emit_enter_dq(struct params *p, const struct emitter *e);
+/* The same of their gradients. */
+void emit_enter_dq(struct params *p, const struct emitter *e, bool queries);
 const struct sig_dim *gradient_dim(const struct emitter *e, int input, int d);
 /* The argument that an input's gradient is, and whether it is asked for. */
 int gradient_of_input(const struct emitter *e, int input);

@@ -378,7 +378,8 @@ static void enter_main(struct params *p, const struct recipe *r)
     emit_enter_operands(e, in, TENSOR_COUNT);
     for (int t = TENSOR_K; t < TENSOR_O; t++)
         if (gradient_wanted(e, (enum mod)t))
-            emit_enter_rows(e, "cfg::element", out[t], true);
+            emit_enter_rows(e, gradient_in_floats(e, r->plan, (enum mod)t) ? "float" : "cfg::element", out[t],
+                            true);
     emit_enter_gradients(e);
     emit_enter_end(e);
 }
@@ -503,7 +504,7 @@ static void add_back_mod(struct recipe *r, int tensor, const struct place *src, 
     params_inputs(&p, e, "x");
     back_add_grads(&p, r);
     if (has_sequences(e))
-        emit_enter_dq(&p, e);
+        emit_enter_dq(&p, e, tensor == TENSOR_Q || tensor == TENSOR_O);
     params_close(&p, "back_mod_params");
     r->declared_back = true;
 }

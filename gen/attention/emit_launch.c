@@ -185,9 +185,7 @@ static void add_rows(const struct launcher *a, const char *role, const struct pl
 {
     struct launch *launch = add_launch(out, a->e, role, MOD_BLOCK_THREADS);
     launch->grid = product_of(1);
-    product_times(&launch->grid, SYM_B, 1);
-    product_times(&launch->grid, from->heads, 1);
-    product_times(&launch->grid, from->len, MOD_BLOCK_TOKENS);
+    emit_times_tiles(&launch->grid, a->e, from->heads, from->len, MOD_BLOCK_TOKENS);
     struct params p;
     params_open(&p, text, launch, "mod_params");
     emit_place_pointer(&p, "const void", "src", from);
@@ -197,10 +195,12 @@ static void add_rows(const struct launcher *a, const char *role, const struct pl
     params_sym(&p, "n_h", from->heads);
     params_sym(&p, "len", from->len);
     params_start(&p, "pos0", queries);
-    params_sizes(&p);
+    emit_call_sizes(&p, a->e);
     params_inputs(&p, a->e, "x");
-    if (has_unaligned_rows(a->e)) /* the last member: attention/backward/mods.cuh fills those before it */
+    if (has_unaligned_rows(a->e)) /* behind the members that attention/backward/mods.cuh fills */
         emit_place_step(&p, "src", from);
+    if (has_sequences(a->e))
+        emit_enter_rows_of(&p, a->e, queries);
     params_close(&p, "mod_params");
 }
 

@@ -88,7 +88,7 @@ void emit_enter(struct params *p, const struct emitter *e)
         params_list(p, e->sig, list[i]);
     if (keys_have_pages(e))
         add_pages(p, e);
-    text_add(e->out,
+    text_add(p->out,
              "    __device__ __forceinline__ void enter(long long first_q, long long first_kv)\n    {\n");
 }
 
@@ -135,24 +135,51 @@ void emit_enter_numbered(const struct emitter *e, const char *name, int number, 
 }
 
 /* Gradients of inputs with a place for each token, in struct grads. */
-void emit_enter_gradients(const struct emitter *e)
+static void enter_gradients(const struct emitter *e, struct text_buf *out)
 {
     for (int i = 0; i < e->w->n_inputs; i++) {
         const struct input *in = &e->w->input[i];
         for (int d = 0; d < in->n_dims && grad_wanted(e, i); d++)
             if (is_plain(&in->dim[d], SYM_Q) || is_plain(&in->dim[d], SYM_KV))
-                text_add(e->out, "        g.d_%s += first_%s * g.s%d_%s;\n", in->name,
+                text_add(out, "        g.d_%s += first_%s * g.s%d_%s;\n", in->name,
                          in->dim[d].sym == SYM_Q ? "q" : "kv", d, in->name);
     }
 }
 
-/* bwd_q alone runs: sequences have no mods. Its grad lies in tiles. */
-void emit_enter_dq(struct params *p, const struct emitter *e)
+void emit_enter_gradients(const struct emitter *e)
 {
+    enter_gradients(e, e->out);
+}
+
+static void say_whose(struct params *p, bool queries)
+{
+    const struct product flag = product_of(queries);
+    params_product(p, "of_queries", &flag);
+}
+
+void emit_enter_rows_of(struct params *p, const struct emitter *e, bool queries)
+{
+    say_whose(p, queries);
     emit_enter(p, e);
-    emit_enter_rows(e, "cfg::element", "dst", false);
-    text_add(e->out, "        len = z.len_q;\n");
-    emit_enter_end(e);
+    text_add(p->out, "        static_cast<void>(first_q + first_kv);\n");
+    enter_inputs(e, p->out);
+    text_add(p->out, "    }\n");
+}
+
+void emit_enter_dq(struct params *p, const struct emitter *e, bool queries)
+{
+    const struct product none = product_of(0);
+    say_whose(p, queries);
+    params_product(p, "first", &none); /* where the sequence's rows begin, once it is entered */
+    emit_enter(p, e);
+    text_add(p->out,
+             "        first = of_queries != 0 ? first_q : first_kv;\n"
+             "        dst = dst == nullptr ? nullptr : static_cast<cfg::element *>(dst) + first * dst_t;\n"
+             "        len = of_queries != 0 ? z.len_q : z.len_kv;\n"
+             "        pos0 = of_queries != 0 ? z.q_start : 0;\n");
+    enter_inputs(e, p->out);
+    enter_gradients(e, p->out);
+    text_add(p->out, "    }\n");
 }
 
 /* Of a gradient; what has none of tokens has one for each sequence, and not for each batch. */

@@ -92,14 +92,14 @@ static bool odd_dims_fit(const struct kernel_request *r, char *why)
     for (int i = 0; i < r->ir->n_inputs; i++)
         for (int d = 0; d < r->ir->input[i].n_dims; d++)
             sized |= r->ir->input[i].dim[d].sym == SYM_D || r->ir->input[i].dim[d].sym == SYM_D_V;
-    if (mods || sized || makes_parts(r->sig, r->problem) || attention_has_sequences(r))
+    if (mods || sized || makes_parts(r->sig, r->problem) || r->problem->paged)
         snprintf(why, REASON_BYTES,
                  "a head dim is no multiple of %d, and there are %s; pad it, or the host device",
                  ATTENTION_DIM_STEP,
                  mods                              ? "mods of q, k, v or o"
                  : sized                           ? "inputs with a head dim"
                  : makes_parts(r->sig, r->problem) ? "parts of rows"
-                                                   : "packed sequences, keys in use or pages");
+                                                   : "keys in pages");
     else
         return true;
     return false;
@@ -216,21 +216,17 @@ bool plan_sequences_fit(const struct kernel_request *r, char *why)
     static const char *const name[MOD_COUNT] = {"q", "k", "v", "o"};
     if (!attention_has_sequences(r))
         return true;
-    for (int m = 0; m < MOD_COUNT; m++) {
+    for (int m = MOD_KEY; m <= MOD_VALUE && r->problem->paged; m++) { /* the others' rows are moved */
         const int arg = lathe__arg_find(r->sig, name[m], 0);
-        if (m == MOD_OUTPUT && makes_parts(r->sig, r->problem)) /* the mod comes later, and there is no o */
-            continue;
         if (r->ir->mod[m].n_stages > 0)
+            snprintf(
+                why, REASON_BYTES,
+                "pages are given beside a mod of %s, which is not made anew of a whole pool; keep them in "
+                "pages as the mod has made them, or the host device takes both",
+                name[m]);
+        else if (arg >= 0 && arg_in(r->problem->unaligned, arg))
             snprintf(why, REASON_BYTES,
-                     "%s beside a mod of %s; on a GPU such a spec takes dense tensors alone, and the host "
-                     "device takes both%s",
-                     given_lists(r), name[m],
-                     r->problem->paged ? "; or keep keys and values in pages as the mods have made them"
-                                       : "");
-        else if (arg >= 0 && arg_in(r->problem->unaligned, arg) &&
-                 !(r->ir->qk2 && m <= MOD_KEY)) /* else copied with the second pair */
-            snprintf(why, REASON_BYTES,
-                     "%s, and rows of %s do not start at multiples of 16 bytes; align them", given_lists(r),
+                     "pages are given, and rows of %s do not start at multiples of 16 bytes; align them",
                      name[m]);
         else
             continue;

@@ -272,7 +272,9 @@ static bool plan_sequences_back(const struct kernel_request *r, char *why)
         snprintf(why, REASON_BYTES,
                  "cu_q or used_kv is given, whose sums in one order the host device alone keeps; leave out "
                  "deterministic");
-    else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, "do", 0)))
+    else if (arg_in(r->problem->unaligned, lathe__arg_find(r->sig, "do", 0)) &&
+             r->ir->mod[MOD_OUTPUT].n_stages == 0 &&
+             r->problem->dim[SYM_D_V] % ATTENTION_DIM_STEP == 0) /* else they are moved */
         snprintf(
             why, REASON_BYTES,
             "cu_q or used_kv is given, and rows of do do not start at multiples of 16 bytes; align them");

@@ -130,3 +130,21 @@ template <class PARAMS> DEV decltype(auto) own_params(const PARAMS &launched)
         return (launched);
     }
 }
+
+// Of the kernels of vector mods: where a block's rows lie. p becomes the sequence's. False: it has none.
+template <int ROWS, class PARAMS, class PLACE> DEV bool enter_rows(PARAMS &p, PLACE &at)
+{
+    const bool queries = p.of_queries != 0;
+    const sequences::places of = queries ? sequences::queries(p) : sequences::keys(p);
+    const int block = static_cast<int>(blockIdx.x);
+    sequences::tile found;
+    if (!sequences::tile_of<ROWS>(of, p.z.n_b, block / p.n_h, found)) {
+        return false;
+    }
+    const int keys = HAS_PAGES<PARAMS> ? 0 : sequences::room(p, found.b); // of pages nothing is moved
+    sequences::enter(p, found.b);
+    p.len = queries ? p.z.len_q : p.z.len_kv;
+    p.pos0 = queries ? p.z.q_start : 0;
+    at = {found.b, block % p.n_h, found.number, of.cu != nullptr ? of.at(found.b) : 0, queries ? p.len : keys};
+    return found.number * ROWS < at.room;
+}

@@ -216,19 +216,30 @@ DEV void run_stage(row_values<DIM> &x, typename MOD::vals &vals, const mod_param
     }
 }
 
+// The rows of a block.
+struct rows {
+    int b, h, tile; // tile: of MOD_TOKENS of them
+    i64 first;      // where row 0 lies: where batches are sequences, not in front of all others
+    int room;       // rows that there are: of keys, more than are in use
+};
+DEV rows rows_of_batch(const mod_params &p)
+{
+    const int tiles = (p.len + MOD_TOKENS - 1) / MOD_TOKENS;
+    const int block = static_cast<int>(blockIdx.x);
+    return {block / tiles / p.n_h, block / tiles % p.n_h, block % tiles, 0, p.len};
+}
+
 // Every thread of a warp comes along to the end, since reductions shuffle: rows beyond the last are computed from zeros.
-template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p)
+template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p, const rows &at)
 {
     using s = shape<DIM>;
     using element = cfg::element;
-    const int tiles = (p.len + MOD_TOKENS - 1) / MOD_TOKENS;
-    const int block = static_cast<int>(blockIdx.x);
-    const int tile = block % tiles;
-    const int h = block / tiles % p.n_h;
-    const int b = block / tiles / p.n_h;
+    const int tile = at.tile;
+    const int h = at.h;
+    const int b = at.b;
     const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
-    const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h);
-    element *dst = static_cast<element *>(p.dst) + (b * p.dst_b + h * p.dst_h);
+    const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h + at.first * p.src_t);
+    element *dst = static_cast<element *>(p.dst) + (b * p.dst_b + h * p.dst_h + at.first * p.dst_t);
     const i64 step = src_step(p);
     const bool src_aligned = step == 1 && ((reinterpret_cast<u64>(src) | static_cast<u64>(p.src_t) * sizeof(SOURCE)) & s::template MASK<SOURCE>) == 0;
     const bool dst_aligned = ((reinterpret_cast<u64>(dst) | static_cast<u64>(p.dst_t) * sizeof(element)) & s::template MASK<element>) == 0;
@@ -275,20 +286,15 @@ template <class MOD, class SOURCE, int DIM> DEV void run(const mod_params &p)
 }
 
 // MOD::ROW elements of rows of DIM, which zeros fill up; where WIDE, rows of DIM floats that attention has left become rows of ROW.
-template <class MOD, class SOURCE, int DIM, bool WIDE> DEV void copy_rows(const mod_params &p)
+template <class MOD, class SOURCE, int DIM, bool WIDE> DEV void copy_rows(const mod_params &p, const rows &at)
 {
     static_assert(MOD::STAGES == 0, "rows of another length are copied as they are");
     constexpr int COLUMNS = WIDE ? MOD::ROW : DIM;
-    const int tiles = (p.len + MOD_TOKENS - 1) / MOD_TOKENS;
-    const int block = static_cast<int>(blockIdx.x);
-    const int tile = block % tiles;
-    const int h = block / tiles % p.n_h;
-    const int b = block / tiles / p.n_h;
-    const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h);
-    cfg::element *dst = static_cast<cfg::element *>(p.dst) + (b * p.dst_b + h * p.dst_h);
+    const SOURCE *src = static_cast<const SOURCE *>(p.src) + (at.b * p.src_b + at.h * p.src_h + at.first * p.src_t);
+    cfg::element *dst = static_cast<cfg::element *>(p.dst) + (at.b * p.dst_b + at.h * p.dst_h + at.first * p.dst_t);
 #pragma unroll 1
     for (int n = static_cast<int>(threadIdx.x); n < MOD_TOKENS * COLUMNS; n += MOD_THREADS) {
-        const int token = tile * MOD_TOKENS + n / COLUMNS;
+        const int token = at.tile * MOD_TOKENS + n / COLUMNS;
         const int i = n % COLUMNS;
         if (token >= p.len) {
             break;
@@ -309,14 +315,27 @@ template <> struct source_of<true> {
     using type = float;
 };
 
-template <class MOD, int DIM, bool WIDE = false> DEV void run_if_present(const mod_params &p)
+template <class MOD, int DIM, bool WIDE> DEV void run_rows(const mod_params &p, const rows &at)
+{
+    if constexpr (requires { MOD::ROW; }) {
+        copy_rows<MOD, typename source_of<WIDE>::type, DIM, WIDE>(p, at);
+    } else {
+        run<MOD, typename source_of<WIDE>::type, DIM>(p, at);
+    }
+}
+
+template <class MOD, int DIM, bool WIDE = false, class PARAMS> DEV void run_if_present(const PARAMS &launched)
 {
     if constexpr (!MOD::PRESENT) {
         return;
-    } else if constexpr (requires { MOD::ROW; }) {
-        copy_rows<MOD, typename source_of<WIDE>::type, DIM, WIDE>(p);
+    } else if constexpr (requires { launched.cu_q; }) { // batches are sequences: attention/sequences.cuh finds that of a block
+        PARAMS p = launched;
+        rows at;
+        if (enter_rows<MOD_TOKENS>(p, at)) {
+            run_rows<MOD, DIM, WIDE>(p, at);
+        }
     } else {
-        run<MOD, typename source_of<WIDE>::type, DIM>(p);
+        run_rows<MOD, DIM, WIDE>(launched, rows_of_batch(launched));
     }
 }
 

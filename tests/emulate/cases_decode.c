@@ -138,6 +138,8 @@ static void add_all_packed(struct case_list *list)
     for (int i = 0; i < COUNT(SHIPPED); i++)
         add_packed(list, case_of_attention("decode_varlen", SHIPPED[i], NULL, LATHE_F16, 64, 64, 90),
                    i % COUNT(PACKED));
+    add_packed(list, case_of_attention("decode_varlen", "rope", NULL, LATHE_BF16, 64, 64, 80), 0);
+    add_packed(list, case_of_attention("decode_varlen", "qk_norm", NULL, LATHE_F16, 64, 64, 90), 1);
     for (int i = 0; i < COUNT(DIMS); i++)
         add_packed(list,
                    case_of_attention("decode_varlen", SPECS[1].name, SPECS[1].text, LATHE_F16, DIMS[i][0],

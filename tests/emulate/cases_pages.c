@@ -31,6 +31,12 @@ static const struct inline_spec SPECS[] = {
      "return attention { inputs = { live_from = tensor('i32', 'b') }, mask_mod = function(at, x)\n"
      "  return ge(at.kv, x.live_from(at.b)) & ge(at.q, at.kv) end }\n"},
 };
+/* Mods of q and o: keys and values lie in pages as they are. */
+static const char ENDS[] =
+    "return attention { query_mod = half(function(a, b, at)\n"
+    "    return a * cos(0.1 * at.pos) - b, b * cos(0.1 * at.pos) + a end),\n"
+    "  output_mod = function(o, at) return o + 0.01 * at.pos + 0.1 * at.b end, mask_mod = "
+    "causal }\n";
 static const char *const SHIPPED[] = {"retention", "sigmoid", "sinks", "softcap", "dropout", "relu"};
 static const struct {
     int page, most;
@@ -127,6 +133,12 @@ void group_pages(struct case_list *list, bool full)
                 i % COUNT(FEW), (i + 1) % COUNT(PAGES));
     }
     add_dims(list);
+    for (int i = 0; i < 2; i++) {
+        add(list, case_of_attention("paged", "ends", ENDS, LATHE_BF16, 64, 64, 80), i, i + 1);
+        add_few(list, case_of_attention("decode_paged", "ends", ENDS, LATHE_F16, 64, 64, 90), i + 1, i);
+    }
+    add_few_packed(list, case_of_attention("decode_paged", "ends", ENDS, LATHE_BF16, 64, 64, 90), 2,
+                   " cu_kv ");
     for (int i = 0; i < COUNT(SPECS); i++)
         add_few_packed(
             list, case_of_attention("decode_paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 64, 64, 90),

@@ -63,6 +63,59 @@ static void add(struct case_list *list, struct test_case c, int first, int n)
     }
 }
 
+/* Mods of q, k, v and o: by position, by sequence and by token, with gradients of what they read. */
+static const struct inline_spec MODS[] = {
+    {"rope", NULL},
+    {"qk_norm", NULL},
+    {"all mods",
+     "local function turn(a, b, at)\n"
+     "  local w = 0.1 * at.pos + at.i\n"
+     "  return a * cos(w) - b * sin(w), a * sin(w) + b * cos(w)\n"
+     "end\n"
+     "return attention { inputs = { of_token = tensor('f32', 'b', 'q', { grad = true }),\n"
+     "    of_key = tensor('f32', 'b', 'kv', { grad = true }), of_sequence = tensor('f32', 'b', 'h', { grad = "
+     "true }),\n"
+     "    of_column = tensor('f32', 'd_v', { grad = true }) },\n"
+     "  query_mod = chain(half(turn), function(v, at, x) return v * (1 + 0.2 * x.of_token(at.b, at.q - "
+     "at.len_kv + at.len_q)) end),\n"
+     "  key_mod = chain(function(v, at, x) return v * rsqrt(dimsum(v * v) / at.d + 1e-6) end, half(turn)),\n"
+     "  value_mod = function(v, at, x) return v * (1 + 0.2 * x.of_key(at.b, at.kv)) end,\n"
+     "  output_mod = function(o, at, x) return o * x.of_column(at.i) + 0.1 * x.of_sequence(at.b, at.h) end,\n"
+     "  mask_mod = causal }\n"},
+    {"ends", /* of q and o alone: beside pages, too */
+     "return attention { query_mod = half(function(a, b, at)\n"
+     "    return a * cos(0.1 * at.pos) - b, b * cos(0.1 * at.pos) + a end),\n"
+     "  output_mod = function(o, at) return o + 0.01 * at.pos + 0.1 * at.b end, mask_mod = causal }\n"},
+};
+
+static void add_mods(struct case_list *list)
+{
+    for (int i = 0; i < COUNT(MODS); i++)
+        for (int k = 0; k < COUNT(SHAPES); k++)
+            if (i > 0 || k > 2)
+                add(list,
+                    case_of_attention("varlen_mods", MODS[i].name, MODS[i].text,
+                                      (i + k) % 2 ? LATHE_F16 : LATHE_BF16, 64, 64, k % 2 ? 90 : 80),
+                    k, 1);
+}
+
+/* Rows that are copied: of head dims that are no multiple of 8, and such as are not aligned. */
+static void add_copies(struct case_list *list)
+{
+    static const int DIMS[][2] = {{100, 100}, {64, 50}, {17, 33}, {64, 64}};
+    static const lathe_dtype DTYPE[] = {LATHE_BF16, LATHE_F16, LATHE_F32};
+    for (int i = 0; i < COUNT(SHAPES); i++) {
+        const int first = list->n;
+        add(list,
+            case_of_attention("varlen_mods", SPECS[1].name, SPECS[1].text, DTYPE[i % 3], DIMS[i % 4][0],
+                              DIMS[i % 4][1], i % 2 ? 80 : 90),
+            i, 1);
+        for (int k = first; k < list->n && i % 4 % 3 == 0; k++)
+            list->item[k].layout = LAYOUT_MISALIGNED;
+        list->n -= i % 4 == 3; /* gradients of rows of do that are not aligned are refused */
+    }
+}
+
 void group_sequences(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -73,4 +126,6 @@ void group_sequences(struct case_list *list, bool full)
                 0, COUNT(SHAPES));
     for (int i = 0; i < COUNT(SHIPPED); i++)
         add(list, case_of_attention("varlen", SHIPPED[i], NULL, LATHE_BF16, 64, 64, 80), i % 3, 1);
+    add_mods(list);
+    add_copies(list);
 }

@@ -109,6 +109,16 @@ template <int LENGTH, int V, class T> DEV void store_within(T *row, int first, c
     }
 }
 
+// Where row 0 lies of what a mod reads: of a sequence, not in front of all others.
+template <class PARAMS> DEV i64 first_row(const PARAMS &p)
+{
+    if constexpr (requires { p.first; }) {
+        return p.first;
+    } else {
+        return 0;
+    }
+}
+
 template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV void run(const back_mod_params &launched, u32 shared)
 {
     using s = mods::shape<DIM>;
@@ -122,15 +132,27 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
         return query_work{block / tiles / p.n_h, block / tiles % p.n_h, block % tiles};
     };
     const auto move = [](auto &q, i64 tiles) { q.grad = static_cast<const float *>(q.grad) + tiles * dq_shape::FLOATS; };
-    if (!find_queries<TOKENS>(p, work, move, dense)) { // of sequences it is dq' alone: other mods take none
-        return;
+    int room = 0; // rows that there are, of which keys may be not in use: their gradients are 0
+    if constexpr (HAS_SEQUENCES<back_mod_params> && !DQ) {
+        mods::rows at;
+        if (!enter_rows<TOKENS>(p, at)) {
+            return;
+        }
+        work = {at.b, at.h, at.tile};
+        room = at.room;
+    } else {
+        if (!find_queries<TOKENS>(p, work, move, dense)) {
+            return;
+        }
+        room = p.len;
     }
+    const i64 first = first_row(p);
     const int b = work.b;
     const int h = work.h;
     const int tile = work.tile;
     const int thread = static_cast<int>(threadIdx.x) % s::TEAM;
-    const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h);
-    const GRAD *grad = static_cast<const GRAD *>(p.grad) + (DQ ? 0 : b * p.grad_b + h * p.grad_h);
+    const SOURCE *src = static_cast<const SOURCE *>(p.src) + (b * p.src_b + h * p.src_h + first * p.src_t);
+    const GRAD *grad = static_cast<const GRAD *>(p.grad) + (DQ ? 0 : b * p.grad_b + h * p.grad_h + first * p.grad_t);
     element *dst = static_cast<element *>(p.dst) + (b * p.dst_b + h * p.dst_h);
     const i64 step = mods::src_step(p);
     const i64 grad_step = back::grad_step(p);
@@ -154,10 +176,10 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
     mod_sums<BACK, DIM> sums = {};
 
 #pragma unroll 1
-    for (int first = 0; first < TOKENS; first += s::AT_ONCE) {
-        const int place = first + static_cast<int>(threadIdx.x) / s::TEAM; // in the block
+    for (int turn = 0; turn < TOKENS; turn += s::AT_ONCE) {
+        const int place = turn + static_cast<int>(threadIdx.x) / s::TEAM; // in the block
         const int token = tile * TOKENS + place;
-        if (tile * TOKENS + first >= p.len) {
+        if (tile * TOKENS + turn >= room) {
             break;
         }
         const bool exists = token < p.len && place < TOKENS;
@@ -193,7 +215,7 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
             d = {};
         }
         if constexpr (BACK::STAGES > 0) {
-            const int at = min(token, p.len - 1);
+            const int at = max(min(token, p.len - 1), 0);
             const typename MOD::head mod_head = MOD::make_head(p.x, p.z, b, h);
             const mod_params forward{nullptr, nullptr, 0, 0, 0, 0, 0, 0, p.n_h, p.len, p.pos0, p.z, p.x};
             typename MOD::vals vals = {};
@@ -206,13 +228,13 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
                 run_adjoint<BACK, S, DIM>(x[S], d, sums, p, head, thread, at, exists && !empty);
             });
         }
-        if (empty) {
+        if (empty || !exists) {
             d = {};
         }
 #pragma unroll
         for (int k = 0; k < s::PER_THREAD; k++) {
             const int vector = thread + k * s::TEAM;
-            if (exists && vector < s::VECTORS && p.dst != nullptr) {
+            if (token < room && place < TOKENS && vector < s::VECTORS && p.dst != nullptr) {
                 constexpr int LENGTH = mods::row_of<MOD, DIM>();
                 element *row = dst + token * p.dst_t;
                 if constexpr (LENGTH != DIM) {
