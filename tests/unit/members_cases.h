@@ -83,6 +83,8 @@ static const struct members_case CASES[] = {
      SEQUENCES("attention_params")},
     {&FORWARD, &A100, "causal", F, "dtype=bf16,h=2,q=64,d=128", ""},
     {&FORWARD, &A100, "qk_norm", F, "dtype=bf16,h=2,q=64,d=64", ""},
+    {&FORWARD, &A100, "qk_norm", F, "dtype=bf16,h=2,q=64,d=64,cu_q=i32,cu_kv=i32",
+     "mod_params.of_queries " SEQUENCES("mod_params")},
     {&FORWARD, &A100, "document", F, "dtype=bf16,h=2,q=64,d=128,unaligned=q", "mod_params.src_d"},
     {&DECODE, &H100, "causal", F, "dtype=bf16,h=8,h_kv=2,q=1,kv=8192,d=128",
      "attention_params.part_rows attention_params.parts"},
@@ -110,7 +112,8 @@ static const struct members_case CASES[] = {
      "back_pre_params.pieces " PLACE("back_pre_params.dfinal0")},
     {&BACKWARD_SPLIT, &H100, "rope", B, "dtype=bf16,h=2,q=64,d=192", ""},
     {&BACKWARD, &H100, "softmax_one", B, "dtype=bf16,h=2,q=64,d=128,cu_q=i32,cu_kv=i32",
-     SEQUENCES("back_pre_params") SEQUENCES("back_params") SEQUENCES("back_mod_params")},
+     SEQUENCES("back_pre_params") SEQUENCES("back_params")
+         SEQUENCES("back_mod_params") "back_mod_params.of_queries back_mod_params.first"},
     {&BACKWARD, &H100, "tests/emulate/specs/parts.lua", B, "dtype=bf16,h=2,q=64,d=64,unaligned=do",
      PLACE("row_sums_params.final0") PLACE("row_sums_params.rowsum0") PLACE("back_pre_params.state0")
          PLACE("back_pre_params.rowsum0") "back_mod_params.grad_d row_sums_params.dout_d "

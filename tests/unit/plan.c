@@ -172,7 +172,37 @@ TEST(packed_sequences_have_portable_kernels_alone)
                             "leave out deterministic");
     check_sequences_refused("causal", "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3,unaligned=do",
                             "rows of do do not start at multiples of 16 bytes; align them");
-    check_sequences_refused("qk_norm", text, "is given beside a mod of q");
+    for (int pass = 0; pass < 2; pass++) { /* mods know of sequences, and rows that are copied do */
+        static const enum lathe_pass PASS[] = {LATHE_FORWARD, LATHE_BACKWARD};
+        const char *const own = pass ? "attention_bwd_sm80" : "attention_fwd_sm80";
+        CHECK_EQ(pick_pass("qk_norm", PASS[pass], text, &H100, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.row->name, own);
+        CHECK_EQ(
+            pick_pass("causal", PASS[pass], "dtype=f16,h=2,q=100,kv=100,d=100,seqs=3", &H100, &plan, &err),
+            LATHE_OK);
+        CHECK_STR(plan.row->name, own);
+    }
+    CHECK_EQ(pick_pass("causal", LATHE_FORWARD, "dtype=f16,h=2,q=100,kv=100,d=64,seqs=3,unaligned=q+k+v",
+                       &H100, &plan, &err),
+             LATHE_OK);
+}
+
+/* A pool of pages is not made anew: what is refused of it is said. */
+TEST(pages_are_read_as_they_are)
+{
+    static const char text[] = "dtype=bf16,b=2,h=2,q=100,kv=96,d=64,page=16";
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    CHECK_EQ(pick("qk_norm", text, &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_fwd_sm80: pages are given beside a mod of k, which is not made anew");
+    CHECK_EQ(pick("causal", "dtype=bf16,b=2,h=2,q=100,kv=96,d=64,page=16,unaligned=v", &H100, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "pages are given, and rows of v do not start at multiples of 16 bytes; align them");
+    CHECK_EQ(pick("causal", "dtype=bf16,b=2,h=2,q=100,kv=96,d=64,page=16,unaligned=q", &H100, &plan, &err),
+             LATHE_OK);
+    CHECK_EQ(pick("causal", "dtype=bf16,b=2,h=2,q=100,kv=96,d=100,page=16", &H100, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "a head dim is no multiple of 8, and there are keys in pages; pad it");
 }
 
 /* Hopper's own comes first there; the portable one is for others, and for who asks for it. */
