@@ -114,11 +114,11 @@ static void label_combine(const struct problem *problem, const struct plan *plan
 /* ---- the table --------------------------------------------------------------------------------- */
 
 #define BESIDE_BOTH                                                                                          \
-    {"map", "attention/mask_tiles_kernel.cuh"}, {"mod_q", "attention/vector_mods.cuh"},                           \
-        {"mod_k", "attention/vector_mods.cuh"}, {"mod_v", "attention/vector_mods.cuh"},                                \
+    {"map", "attention/mask_tiles_kernel.cuh"}, {"mod_q", "attention/vector_mods.cuh"},                      \
+        {"mod_k", "attention/vector_mods.cuh"}, {"mod_v", "attention/vector_mods.cuh"},                      \
         {"pair_q", "heads/pair_rows.cuh"}, {"pair_k", "heads/pair_rows.cuh"},                                \
     {                                                                                                        \
-        "mod_o", "attention/vector_mods.cuh"                                                                      \
+        "mod_o", "attention/vector_mods.cuh"                                                                 \
     }
 static const struct launch_file BESIDE_FORWARD[] = {BESIDE_BOTH, {NULL, NULL}};
 static const struct launch_file BESIDE_BACKWARD[] = {
