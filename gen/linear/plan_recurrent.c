@@ -11,6 +11,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 /* shape of linear/tile.cuh: columns of a block's tile of so many rows. */
 static int columns_of(int rows, int warps)
@@ -70,9 +71,21 @@ void linear_plan_four_warps(const struct kernel_request *r, struct linear_plan *
     to->slices = slices_of((int)r->problem->dim[SYM_D], (int)r->problem->dim[SYM_D_V], to->warps);
 }
 
+/* What serves every spec costs something: of kda and gla in 16 bits, both passes, tests/bench/RESULTS.md has
+ * it. */
+static bool plan_walks(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    if (!linear_plan_walks(r, plan, why))
+        return false;
+    const size_t used = strlen(plan->reason);
+    snprintf(plan->reason + used, sizeof plan->reason - used,
+             "; long sequences take 2 to 7 times as long as by a template that goes in chunks");
+    return true;
+}
+
 bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    return linear_plan_walks(r, plan, why);
+    return plan_walks(r, plan, why);
 }
 
 bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan, char *why)
@@ -85,7 +98,7 @@ bool plan_linear_recurrent_bwd(const struct kernel_request *r, struct plan *plan
         snprintf(why, REASON_BYTES,
                  "has no gradient of a decay by value channel beside a bonus; leave the inputs of the decay "
                  "without grad = true, or let it vary with at.i");
-    return !read_before && plan_gradients_exist(r, why) && linear_plan_walks(r, plan, why);
+    return !read_before && plan_gradients_exist(r, why) && plan_walks(r, plan, why);
 }
 
 /* linear/delta_chunks.cuh. Why it does not serve a spec; NULL: it does. */

@@ -73,6 +73,8 @@ expect 2 '' '--input cu_kv: the problem leaves it out; bring it in by cu_kv=DTYP
 expect 2 '' '--input o: the problem leaves it out' run causal --pass backward --problem h=2,q=33,kv=40,d=16,o=none --input o=random
 expect 2 '' "argument 'state': expected 'norm' beside it" run linear_elu --problem h=1,t=4,d=8,state=f32
 expect 2 '' "expected b=1, since packed sequences lie one behind the other" run linear --problem b=2,h=1,t=4,d=8,cu=i32
+expect 2 '' "argument 'cu': expected a sequence that has the t=4 tokens, given none" run linear --problem h=1,t=4,d=8,seqs=0
+expect 0 'dstate: max abs' '' run gated_delta --pass backward --problem h=2,t=0,d=8,seqs=3,state=f32,dstate_out=f32,dstate=f32 --verify
 expect 2 '' 'expected h to be a multiple of h_k' run linear --problem h=3,h_k=2,t=4,d=8
 expect 2 '' "unknown name 'q'; this spec knows dtype, " run linear --problem q=7
 printf 'return linear_attention { inputs = { g = tensor("f32", "b", "h", "t") },\n decay = function(at, x) return -2.0 * x.g(at.b, at.h, at.t) end }\n' >any_sign.lua

@@ -231,3 +231,24 @@ TEST(gradients_of_gates_that_are_left_out_are_refused)
     CHECK_EQ(pick_pass(GATE, LATHE_BACKWARD, "dtype=bf16,t=64,d=64,g=none,dg=none", &H100, &plan, &err),
              LATHE_OK);
 }
+
+/* What no template in chunks serves goes token by token, and says what that costs. */
+TEST(token_by_token_says_what_it_costs)
+{
+    static const struct {
+        const struct device *device;
+        const char *spec, *problem;
+    } row[] = {
+        {&H100, "kda", "dtype=f16,t=4096,d=128"},        {&H100, "kda", "dtype=bf16,t=4096,d=256"},
+        {&H100, "linear_elu", "dtype=f16,t=4096,d=128"}, {&H100, "gated_delta", "dtype=f16,t=4096,d=128"},
+        {&A100, "gla", "dtype=bf16,t=4096,d=256"},       {&H100, "gla", "dtype=f32,t=4096,d=128"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        lathe_error err = {.status = LATHE_OK};
+        CHECK_EQ(pick_pass(row[i].spec, LATHE_BACKWARD, row[i].problem, row[i].device, &plan, &err),
+                 LATHE_OK);
+        CHECK_STR(plan.row->name, "linear_recurrent_bwd");
+        CHECK_HAS(plan.reason, "2 to 7 times as long as by a template that goes in chunks");
+    }
+}
