@@ -189,6 +189,16 @@ LD_LIBRARY_PATH=$plain ./product attention >out.txt 2>err.txt
 grep -q 'host device' err.txt && complain "a program without the host device is told to use it: $(cat err.txt)"
 mv hidden libcuda.so.1
 
+# linear attention: a pool of states of packed sequences; both passes
+expect 0 '2 kernels of 1 spec' '' aot gated_delta --pass forward,backward --arch sm_80 --problem dtype=bf16,d=16 --name pairs -o linear
+expect 0 '1 kernel of 1 spec' '' aot gated_delta --arch sm_80 --problem dtype=bf16,d=16,state=f32,state_out=f32,slots=9,seqs=3 --name pool -o linear
+for name in 'lathe_tensor state; /. in \[slots, h, d, d_v\], f32; optional' 'lathe_tensor state_index; /. in \[seqs\], i32; optional' \
+    pool_gated_delta_bf16_d16_state_state_out_cu_state_index_forward; do
+    grep -q "$name" linear/pool.h || complain "pool.h lacks $name"
+done
+grep -q 'lathe_tensor dbeta; /. out \[b, h, t\], f32; optional' linear/pairs.h || complain 'pairs.h lacks dbeta'
+expect 0 '' '' cc -std=c11 $warnings -I"$here/include" -fsyntax-only -x c linear/pool.h
+
 # both passes of a spec are two sets of functions with arguments of their own
 expect 0 '5 kernels of 2 specs' '*' aot rms_norm causal --pass forward,backward --problem dtype=bf16,d=64 \
     --problem dtype=bf16,d=64,deterministic=1 --problem dtype=bf16,n=256 --name train -o train

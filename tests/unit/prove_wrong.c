@@ -185,3 +185,33 @@ TEST_TIMEOUT(proofs_of_any_text_end, 120)
     CHECK(cut_short > 0);
     ir_free(ir);
 }
+
+/* ---- linear attention ------------------------------------------------------------------------------ */
+
+static void check_growth(const char *text, bool grows)
+{
+    struct proof proof[PROOF_MAX];
+    struct ir *ir = load("growth.lua", text);
+    const struct proof *p = find(proof, prove(ir, 1, proof), "chunks = recurrence");
+    CHECK(p != NULL);
+    CHECK(p->passed);
+    CHECK_EQ(p->warned, grows);
+    if (grows) {
+        CHECK_EQ(p->line, 3);
+        CHECK_HAS(p->note, "beyond 2 the state grows with every token; key_mod = unit keeps it");
+    }
+    ir_free(ir);
+}
+
+/* Where beta |k|^2 is beyond 2 a chunk's inverse grows with its length, and so does the state. */
+TEST(a_delta_rule_that_grows_is_named)
+{
+    static const char HEAD[] = "return linear_attention {\n"
+                               "  inputs = { beta = tensor('f32', 'b', 'h', 't') },\n"
+                               "  delta  = function(at, x) return x.beta(at.b, at.h, at.t) end,\n";
+    char text[512];
+    snprintf(text, sizeof text, "%s}", HEAD);
+    check_growth(text, true);
+    snprintf(text, sizeof text, "%s  key_mod = unit }", HEAD);
+    check_growth(text, false);
+}
