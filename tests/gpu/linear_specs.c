@@ -38,10 +38,13 @@ static const char *const BATCHES[] = {"b=2,h=4,h_k=2,t=130,d=64,d_v=64,seqs=2",
                                       "b=2,h=2,h_k=2,t=0,d=64,d_v=64,seqs=2",
                                       "b=1,h=1,h_k=1,t=70,d=256,d_v=256,seqs=1",
                                       "b=1,h=2,h_k=1,t=2400,d=64,d_v=32,seqs=1", /* in pieces */
+                                      "b=1,h=1,h_k=1,t=4095,d=64,d_v=64,seqs=1",
+                                      "b=1,h=1,h_k=1,t=32768,d=64,d_v=16,seqs=1",
                                       NULL};
 static const char *const PACKED[] = {"b=1,h=4,h_k=2,t=200,d=64,d_v=64,seqs=5,ends=6",
                                      "b=1,h=2,h_k=1,t=7,d=64,d_v=128,seqs=9,ends=10",
-                                     "b=1,h=2,h_k=2,t=333,d=128,d_v=128,seqs=3,ends=4", NULL};
+                                     "b=1,h=2,h_k=2,t=333,d=128,d_v=128,seqs=3,ends=4",
+                                     "b=1,h=1,h_k=1,t=1500,d=64,d_v=16,seqs=1000,ends=1001", NULL};
 
 #define BOTH(name, ...)                                                                                      \
     {name, BATCHES, 0, false, false, false, {__VA_ARGS__, END}},                                             \
