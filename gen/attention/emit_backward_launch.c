@@ -392,9 +392,7 @@ static void add_lists(struct recipe *r)
     const struct selected_blocks *of = &e->w->selected;
     struct params p;
     struct product ranges = product_of(1);
-    product_times(&ranges, SYM_B, 1);
-    product_times(&ranges, SYM_H_KV, 1);
-    product_times(&ranges, SYM_Q, LIST_RANGE);
+    emit_times_tiles(&ranges, e, SYM_H_KV, SYM_Q, LIST_RANGE);
     struct product ends = ranges;
     product_times(&ends, SYM_KV, of->keys);
     ends.scale *= LIST_WORD_BYTES;
@@ -408,8 +406,13 @@ static void add_lists(struct recipe *r)
     params_open(&p, e->out, launch, "list_params");
     params_pointer(&p, "unsigned", "ends", PARAM_WORK_DATA, r->map);
     params_pointer(&p, "unsigned", "tokens", PARAM_WORK_DATA, r->tokens);
-    params_sizes(&p);
+    emit_call_sizes(&p, e);
     params_inputs(&p, e, "x");
+    if (has_sequences(e)) {
+        emit_enter(&p, e);
+        text_add(e->out, "        static_cast<void>(first_q + first_kv);\n");
+        emit_enter_end(e);
+    }
     params_close(&p, "list_params");
 }
 

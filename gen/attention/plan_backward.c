@@ -263,8 +263,7 @@ bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why
     return true;
 }
 
-/* Beside what plan_sequences_fit() asks, which the forward kernel's plan does. */
-static bool plan_sequences_back(const struct kernel_request *r, char *why)
+bool plan_sequences_back(const struct kernel_request *r, char *why)
 {
     if (!attention_has_sequences(r))
         return true;

@@ -79,8 +79,6 @@ static bool serves(const struct kernel_request *r, char *why)
             "take them");
     else if (r->problem->deterministic)
         snprintf(why, REASON_BYTES, "it sums dq, dk and dv by fp32 atomics; other templates keep one order");
-    else if (attention_has_sequences(r))
-        snprintf(why, REASON_BYTES, "cu_q, used_kv or pages are given, which attention_bwd_sm80 takes");
     else if (r->ir->v_is_k)
         snprintf(why, REASON_BYTES, "v is k's memory, of which attention_bwd_slices has gradients");
     else
@@ -90,7 +88,8 @@ static bool serves(const struct kernel_request *r, char *why)
 
 bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *plan, char *why)
 {
-    if (!serves(r, why) || !plan_halves_alone(r, "attention_bwd_sm80 takes f32 too", why) ||
+    if (!serves(r, why) || !plan_sequences_back(r, why) ||
+        !plan_halves_alone(r, "attention_bwd_sm80 takes f32 too", why) ||
         !plan_back_with(r, plan, why, take))
         return false;
     const struct selected_blocks *of = &r->attention->backward->selected;

@@ -76,6 +76,13 @@ static void add_dims(struct case_list *list)
                 (i + 2 * k) % FEW);
 }
 
+static void add_back(struct case_list *list, struct test_case c)
+{
+    c.pass = LATHE_BACKWARD;
+    c.template_name = "attention_bwd_selected";
+    case_add(list, &c);
+}
+
 /* Packed; of batches the first keys alone; in pages. */
 static void add_sequences(struct case_list *list)
 {
@@ -95,6 +102,7 @@ static void add_sequences(struct case_list *list)
         c.dim[SYM_KV] = CALLS[i / 3].kv;
         c.layout = i % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED;
         case_add(list, &c);
+        add_back(list, c);
     }
     for (int i = 0; i < 3; i++) {
         struct test_case c = of("selected_varlen", i - 1, LATHE_F16, 64, 64, 90);
@@ -112,7 +120,15 @@ static void add_sequences(struct case_list *list)
             c.dim[SYM_POOL] = 3 * c.dim[SYM_MOST] + 3;
         }
         case_add(list, &c);
+        if (i == 0)
+            add_back(list, c);
     }
+    struct test_case c = of("selected_varlen", 3, LATHE_BF16, 32, 32, 90); /* a sequence of two ranges */
+    c.without = " cu_kv used_kv ";
+    c.dim[SYM_B] = c.dim[SYM_SEQS] = 1;
+    c.dim[SYM_H] = c.dim[SYM_H_KV] = 2;
+    c.dim[SYM_Q] = c.dim[SYM_KV] = 1030;
+    add_back(list, c);
 }
 
 /* Rows end as parts of themselves. */

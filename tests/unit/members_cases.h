@@ -98,6 +98,8 @@ static const struct members_case CASES[] = {
     {&SELECTED, &LISTS, "nsa_selected", F, "dtype=bf16,h=64,h_kv=4,q=64,d=128", ""},
     {&SELECTED_BACK, &LISTS_BACK, "nsa_selected", B, "dtype=bf16,h=64,h_kv=4,q=64,d=128",
      "back_params.tokens list_params.ends list_params.tokens list_params.z list_params.x"},
+    {&SELECTED_BACK, &LISTS_BACK, "nsa_selected", B, "dtype=bf16,h=64,h_kv=4,q=64,d=128,cu_q=i32,cu_kv=i32",
+     SEQUENCES("list_params")},
     {&FORWARD, &H100, "sinks", F, "dtype=bf16,h=2,q=64,d=128,part_o=f32,part_rows=f32",
      PLACE("attention_params.ends")},
     {&COMBINE, &A100, "sinks", LATHE_COMBINE, "dtype=bf16,parts=3,h=2,q=64,d_v=128",

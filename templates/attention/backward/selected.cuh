@@ -9,7 +9,8 @@
 //
 // Which rows a tile has is known two tiles ahead, so that copies of the next tile need not wait for it.
 //
-// Launch: n_b * n_h_kv * ceil(len_q / LIST_RANGE) * ceil(len_kv / BN) blocks. dk', dv' and dq' are 0 before.
+// Launch: n_b * n_h_kv * ceil(len_q / LIST_RANGE) * ceil(len_kv / BN) blocks; of packed sequences n_h_kv * ceil(tokens / LIST_RANGE) *
+// (floor(keys / BN) + sequences), as a sequence has no more ranges than all of them. dk', dv' and dq' are 0 before.
 #pragma once
 #include "attention/backward/selected_lists.cuh"
 #include "attention/backward/sm80_products.cuh"
@@ -67,24 +68,68 @@ struct selected_work {
     __device__ __forceinline__ int tiles() const { return (rows + BM - 1) / BM; }
     __device__ __forceinline__ int kv0() const { return tile * BN; }
 };
-DEV selected_work find_selected(const back_params &p)
+// Which tile of keys a block has, and which range of tokens.
+struct selected_tile {
+    int b, h_kv, range, tile;
+};
+template <class PARAMS> DEV bool find_tile(const PARAMS &p, selected_tile &at)
 {
     const sizes &z = p.z;
+    const u32 ranges = static_cast<u32>(lists::ranges(z));
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        if (z.n_b == 0) {
+            return false;
+        }
+        if (p.cu_q != nullptr) {
+            const u32 slots = gridDim.x / (ranges * static_cast<u32>(z.n_h_kv)); // of tiles of keys
+            const u32 line = fresh_block() / slots;
+            const sequences::tile found = sequences::find<BN>(sequences::keys(p), z.n_b, static_cast<int>(fresh_block() - line * slots));
+            at = {found.b, static_cast<int>(line / ranges), static_cast<int>(line % ranges), found.number};
+            return at.tile >= 0;
+        }
+    }
     const u32 tiles = static_cast<u32>(key_tiles(z));
     const u32 list = fresh_block() / tiles; // of those of a range of a key head
-    const u32 line = list / static_cast<u32>(lists::ranges(z));
-    const int n = lists::key_blocks(z);
-    selected_work own;
-    own.tile = static_cast<int>(fresh_block() - list * tiles);
-    own.b = static_cast<int>(line / static_cast<u32>(z.n_h_kv));
-    own.h_kv = static_cast<int>(line) - own.b * z.n_h_kv;
-    own.group = z.group();
+    const u32 line = list / ranges;
+    at.tile = static_cast<int>(fresh_block() - list * tiles);
+    at.range = static_cast<int>(list - line * ranges);
+    at.b = static_cast<int>(line / static_cast<u32>(z.n_h_kv));
+    at.h_kv = static_cast<int>(line) - at.b * z.n_h_kv;
+    return true;
+}
+// To the sequence's values of rows, and its dq.
+template <class PARAMS> DEV void enter_selected(PARAMS &p, int b)
+{
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        const i64 tiles = sequences::tiles_before<BM>(p, b) * p.z.n_h;
+        p.rows += tiles * (BM * ROW_VALUES);
+        p.dq += tiles * dq_shape::FLOATS;
+        sequences::enter(p, b);
+    }
+}
+// p becomes that of the block's sequence. False: it has nothing to do.
+template <class PARAMS> DEV bool find_selected(PARAMS &p, selected_work &own)
+{
+    selected_tile at;
+    if (!find_tile(p, at)) {
+        return false;
+    }
+    const int n = lists::key_blocks(p.z);
+    const u32 list = lists::list_of(p, at.b, at.h_kv, at.range);
+    own.tile = at.tile;
+    own.b = at.b;
+    own.h_kv = at.h_kv;
+    own.group = p.z.group();
+    enter_selected(p, at.b);
+    if (HAS_SEQUENCES<PARAMS> && (at.range * LIST_RANGE >= p.z.len_q || own.kv0() >= p.z.len_kv)) {
+        return false;
+    }
     const u32 *ends = reinterpret_cast<const u32 *>(p.map) + static_cast<i64>(list) * n;
     const int block = own.tile / (variant::SELECTED_KEYS / BN);
     const u32 begin = block == 0 ? 0 : ends[block - 1];
     own.tokens = p.tokens + static_cast<i64>(list) * lists::ROOM + begin;
     own.rows = static_cast<int>(ends[block] - begin) * own.group;
-    return own;
+    return own.rows > 0;
 }
 
 // ---- which rows -------------------------------------------------------------------------------------------------
@@ -149,11 +194,11 @@ DEV void gather(const back_params &p, const selected_work &own, u32 stage, u32 o
         const owner of = load_owner(owners, row);
         const bool exists = of.token >= 0;
         const i64 length = static_cast<i64>(query_tiles(p.z)) * BM;
-        const float *from = p.rows + (exists ? (static_cast<i64>(own.b) * p.z.n_h + of.head) * length + of.token / 4 * 4 : 0);
+        const float *from = p.rows + (exists ? (static_cast<i64>(own_batch(p, own.b)) * p.z.n_h + of.head) * length + of.token / 4 * 4 : 0);
 #pragma unroll
         for (int k = 0; k < ROW_VALUES; k++) {
             copy16_async(stage + static_cast<u32>(selected_layout::ROWS + (k * BM + row) * VALUE_BYTES),
-                         from + (exists ? k * length * p.z.n_b * p.z.n_h : 0), exists ? 16 : 0);
+                         from + (exists ? k * length * own_batches(p) * p.z.n_h : 0), exists ? 16 : 0);
         }
     }
 }
@@ -251,7 +296,7 @@ DEV void add_selected_dq(const back_params &p, const selected_work &own, u32 tur
         if (of.token < 0) {
             continue;
         }
-        float *row = p.dq + (tile_line(p.z, own.b, of.head) * BM + of.token) * DK;
+        float *row = p.dq + (tile_line(p.z, own_batch(p, own.b), of.head) * BM + of.token) * DK;
 #pragma unroll
         for (int d = 0; d < shape::DB; d += 2) {
             const float(&x)[4] = dq[c / 2][d];
@@ -296,14 +341,15 @@ template <int DIM, int DB> DEV void add_keys_of(const float (&x)[MT][DB][4], flo
 // ---- kernel -----------------------------------------------------------------------------------------------------
 
 #if LATHE_COMPILED(bwd)
-extern "C" __global__ void __launch_bounds__(back::THREADS, cfg::BACK_BLOCKS) LATHE_ENTRY(bwd)(const __grid_constant__ back_params p)
+extern "C" __global__ void __launch_bounds__(back::THREADS, cfg::BACK_BLOCKS) LATHE_ENTRY(bwd)(const __grid_constant__ back_params launched)
 {
     using namespace back;
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const u32 shared = shared_address(shared_bytes);
+    auto &&p = own_params(launched);
     const sizes &z = p.z;
-    const selected_work own = find_selected(p);
-    if (own.rows == 0) {
+    selected_work own;
+    if (!find_selected(p, own)) {
         return;
     }
     const auto owners_of = [&](int tile) { return shared + static_cast<u32>(selected_layout::OWNERS + tile % 3 * selected_layout::OWNERS_BYTES); };

@@ -4,7 +4,8 @@
 // The tokens of a sequence are cut into ranges of LIST_RANGE, and a block of keys has a list of each: what a range's tokens bring fits L2, so
 // all blocks of keys go through one range before the next, and a block that every token has chosen is shared out. A list names a token once.
 //
-// Launch: n_b * n_h_kv * ceil(len_q / LIST_RANGE) blocks of LIST_THREADS threads, each of which makes the lists of its range.
+// Launch: n_b * n_h_kv * ceil(len_q / LIST_RANGE) blocks of LIST_THREADS threads, each of which makes the lists of its range; of packed sequences
+// n_h_kv * (floor(tokens / LIST_RANGE) + sequences).
 #pragma once
 #include "attention/backward/parts.cuh"
 
@@ -21,7 +22,7 @@ DEV int key_blocks(const sizes &z) { return (z.len_kv + variant::SELECTED_KEYS -
 
 // Of a range of a key head, which its first query head stands for: the tokens' choices.
 struct choices {
-    const list_params &p;
+    const list_params &p; // of the sequence
     variant::head head;
     int first_token, count; // of entries
 
@@ -41,6 +42,48 @@ struct choices {
         return again || block < 0 || block >= key_blocks(p.z) ? -1 : block;
     }
 };
+
+// Whose a block's range is.
+struct range {
+    int b, h_kv;
+    int first; // token
+};
+// p becomes that of the range's sequence. False: there are no such tokens.
+template <class PARAMS> DEV bool find_range(PARAMS &p, range &at)
+{
+    const int block = static_cast<int>(blockIdx.x);
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        if (p.z.n_b == 0) {
+            return false;
+        }
+        if (p.cu_q != nullptr) {
+            const sequences::tile found = sequences::find<LIST_RANGE>(sequences::queries(p), p.z.n_b, block / p.z.n_h_kv);
+            at = {found.b, block % p.z.n_h_kv, found.number * LIST_RANGE};
+            sequences::enter(p, at.b);
+            return at.first >= 0 && at.first < p.z.len_q;
+        }
+    }
+    const int line = block / ranges(p.z);
+    at.b = line / p.z.n_h_kv;
+    at.h_kv = line - at.b * p.z.n_h_kv;
+    at.first = (block - line * ranges(p.z)) * LIST_RANGE;
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        sequences::enter(p, at.b);
+    }
+    return true;
+}
+
+// Which list range number `range` of a sequence's key head has: that of the block that made it. launched: not of one sequence.
+template <class PARAMS> DEV u32 list_of(const PARAMS &launched, int b, int h_kv, int range)
+{
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        if (launched.cu_q != nullptr) {
+            const int slot = sequences::first_tile<LIST_RANGE>(sequences::queries(launched), b) + range;
+            return static_cast<u32>(slot * launched.z.n_h_kv + h_kv);
+        }
+    }
+    return static_cast<u32>((b * launched.z.n_h_kv + h_kv) * ranges(launched.z) + range);
+}
 
 // Counts to where lists begin, in place. By all threads.
 DEV void add_up(u32 *counts, int n)
@@ -81,19 +124,22 @@ DEV void add_up(u32 *counts, int n)
 // ---- kernel -----------------------------------------------------------------------------------------------------
 
 #if LATHE_COMPILED(bwd_lists)
-extern "C" __global__ void __launch_bounds__(LIST_THREADS) LATHE_ENTRY(bwd_lists)(const __grid_constant__ list_params p)
+extern "C" __global__ void __launch_bounds__(LIST_THREADS) LATHE_ENTRY(bwd_lists)(const __grid_constant__ list_params launched)
 {
     using namespace lists;
+    auto &&p = own_params(launched);
     const sizes &z = p.z;
-    const int n = key_blocks(z);
-    const int line = static_cast<int>(blockIdx.x) / ranges(z);
-    const int first = (static_cast<int>(blockIdx.x) - line * ranges(z)) * LIST_RANGE;
-    const int b = line / z.n_h_kv;
-    const choices of{p, variant::make_head(p.x, z, b, (line - b * z.n_h_kv) * z.group()), first, min(LIST_RANGE, z.len_q - first) * variant::SELECTED};
+    const int n = key_blocks(z); // of all keys: so many ends each list has
+    range at;
+    if (!find_range(p, at)) {
+        return;
+    }
+    const choices of{p, variant::make_head(p.x, z, at.b, at.h_kv * z.group()), at.first, min(LIST_RANGE, z.len_q - at.first) * variant::SELECTED};
     u32 *ends = p.ends + static_cast<i64>(blockIdx.x) * n;
     u32 *tokens = p.tokens + static_cast<i64>(blockIdx.x) * ROOM;
+    const int own = key_blocks(z);
     const int thread = static_cast<int>(threadIdx.x);
-    for (int i = thread; i < n; i += LIST_THREADS) {
+    for (int i = thread; i < own; i += LIST_THREADS) {
         ends[i] = 0;
     }
     __syncthreads();
@@ -105,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(LIST_THREADS) LATHE_ENTRY(bwd_lists
         }
     }
     __syncthreads();
-    add_up(ends, n);
+    add_up(ends, own);
     __syncthreads();
 #pragma unroll 1
     for (int i = thread; i < of.count; i += LIST_THREADS) { // then a list's end stands where its begin stood
