@@ -89,8 +89,7 @@ static bool serves(const struct kernel_request *r, char *why)
 bool plan_attention_bwd_selected(const struct kernel_request *r, struct plan *plan, char *why)
 {
     if (!serves(r, why) || !plan_sequences_back(r, why) ||
-        !plan_halves_alone(r, "attention_bwd_sm80 takes f32 too", why) ||
-        !plan_back_with(r, plan, why, take))
+        !plan_halves_alone(r, "attention_bwd_sm80 takes f32 too", why) || !plan_back_with(r, plan, why, take))
         return false;
     const struct selected_blocks *of = &r->attention->backward->selected;
     const size_t used = strlen(plan->reason);

@@ -267,8 +267,8 @@ TEST(gradients_of_lists_have_a_kernel_of_their_own)
         {LEARNED, SIZES, "pairs add to gradients of inputs"},
         {"nsa_selected", "dtype=bf16,h=8,h_kv=2,q=256,d=128,deterministic=1",
          "other templates keep one order"},
-        {"nsa_selected", "dtype=bf16,h=8,h_kv=2,q=256,d=128,seqs=3,cu_q=i32",
-         "which attention_bwd_sm80 takes"},
+        {"nsa_selected", "dtype=bf16,h=8,h_kv=2,q=256,d=128,seqs=3,cu_q=i32,unaligned=do",
+         "rows of do do not start at multiples of 16 bytes; align them"},
         {"nsa_selected", "dtype=f32,h=8,h_kv=2,q=256,d=128", "attention_bwd_sm80 takes f32 too"},
     };
     static const char *const taken[] = {"nsa_selected", LISTS("1", "16", "both(causal, chosen)"),
@@ -282,6 +282,10 @@ TEST(gradients_of_lists_have_a_kernel_of_their_own)
         CHECK_STR(plan.row->name, "attention_bwd_selected");
         CHECK_EQ(plan.attention.back.bn, keys[i]);
     }
+    CHECK_EQ(pick_pass("nsa_selected", LATHE_BACKWARD, "dtype=bf16,h=8,h_kv=2,q=256,d=128,seqs=3,cu_q=i32",
+                       &H100, &plan, &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_bwd_selected");
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         CHECK_EQ(pick_pass(refused[i].spec, LATHE_BACKWARD, refused[i].problem, &device, &plan, &err),
                  LATHE_UNSUPPORTED);
