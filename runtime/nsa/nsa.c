@@ -114,6 +114,11 @@ static lathe_status make_lists(struct lathe_nsa *n, const int32_t *lengths, lath
 
 /* ---- the workspace --------------------------------------------------------------------------------- */
 
+static bool is_of_means(enum nsa_buffer b)
+{
+    return b == K_MEAN || b == V_MEAN || b == DK_MEAN || b == DV_MEAN || b == DK_CMP || b == DV_CMP;
+}
+
 static size_t bytes_of(const struct lathe_nsa *n, enum nsa_buffer b)
 {
     const size_t tokens = (size_t)n->tokens;
@@ -124,6 +129,8 @@ static size_t bytes_of(const struct lathe_nsa *n, enum nsa_buffer b)
     const size_t d = (size_t)n->s.d;
     const size_t dv = (size_t)n->s.d_v;
     if (b >= DO_CMP && b < KERNELS && !n->s.backward)
+        return 0;
+    if (n->s.compressed && is_of_means(b))
         return 0;
     switch (b) {
     case K_MEAN:
@@ -210,8 +217,13 @@ static const char SUM[] = "return elementwise { over = { 'rows', 'n' },\n"
                           "  results = { y = tensor('float') },\n"
                           "  forward = function(v) return v.a + v.b + v.c end }\n";
 
+static const char SUM_OF_TWO[] = "return elementwise { over = { 'rows', 'n' },\n"
+                                 "  operands = { b = tensor('float'), c = tensor('float') },\n"
+                                 "  results = { y = tensor('float') },\n"
+                                 "  forward = function(v) return v.b + v.c end }\n";
+
 static const struct nsa_row {
-    const char *spec; /* NULL: SUM */
+    const char *spec; /* NULL: a sum */
     int first, n;     /* parameters, of BLOCK and BLOCKS */
     bool backward;    /* the pass */
 } STEP[STEPS] = {
@@ -224,18 +236,33 @@ static const struct nsa_row {
     [POOL_K_BACK] = {"mean_pool_packed", 0, 0, true}, [POOL_V_BACK] = {"mean_pool_packed", 0, 0, true},
 };
 
+/* Steps that a caller who compresses has none of. */
+static bool is_left_out(const struct lathe_nsa *n, enum nsa_step step)
+{
+    return n->s.compressed &&
+           (step == POOL_K || step == POOL_V || step == POOL_K_BACK || step == POOL_V_BACK);
+}
+
+static lathe_status open_spec(const struct lathe_nsa *n, enum nsa_step step, lathe_spec **spec,
+                              lathe_error *err)
+{
+    const struct nsa_row *row = &STEP[step];
+    const lathe_param param[] = {{"BLOCK", n->s.block}, {"BLOCKS", n->s.blocks}};
+    const bool two = n->s.compressed && step != SUM_Q;
+    const char *const text = two ? SUM_OF_TWO : SUM;
+    return row->spec ? lathe_spec_open(spec, row->spec, NULL, 0, param + row->first, row->n, err)
+                     : lathe_spec_parse(spec, "nsa_sum", text, strlen(text), err);
+}
+
 static lathe_status get_kernel(struct lathe_nsa *n, enum nsa_step step, lathe_error *err)
 {
     static const lathe_nsa_tensors none = {.q = NULL};
     const struct nsa_row *row = &STEP[step];
-    const lathe_param param[] = {{"BLOCK", n->s.block}, {"BLOCKS", n->s.blocks}};
     struct nsa_call c;
     lathe_spec *spec = NULL;
     size_t size = 0;
     lathe__nsa_arguments(&c, n, &none, step);
-    lathe_status status = row->spec
-                              ? lathe_spec_open(&spec, row->spec, NULL, 0, param + row->first, row->n, err)
-                              : lathe_spec_parse(&spec, "nsa_sum", SUM, sizeof SUM - 1, err);
+    lathe_status status = open_spec(n, step, &spec, err);
     if (status == LATHE_OK)
         status = lathe_kernel_get(&n->kernel[step], n->ctx, spec,
                                   row->backward ? LATHE_BACKWARD : LATHE_FORWARD, c.arg, c.n, err);
@@ -252,7 +279,8 @@ static lathe_status build(struct lathe_nsa *n, const int32_t *lengths, lathe_err
     TRY(make_lists(n, lengths, err));
     const int steps = n->tokens == 0 ? 0 : n->s.backward ? STEPS : GATES_BACK;
     for (int step = 0; step < steps; step++)
-        TRY(get_kernel(n, (enum nsa_step)step, err));
+        if (!is_left_out(n, (enum nsa_step)step))
+            TRY(get_kernel(n, (enum nsa_step)step, err));
     place_buffers(n);
     return LATHE_OK;
 }
@@ -303,6 +331,11 @@ static lathe_status check_tensors(const struct lathe_nsa *n, const lathe_nsa_ten
                 {"g_swa", t->g_swa, true},
                 {"o", t->o, !backward},
                 {"blocks", t->blocks, t->blocks_given != 0},
+                {"counts", t->counts, n->s.counts && !t->blocks_given && !backward},
+                {"k_cmp", t->k_cmp, n->s.compressed != 0},
+                {"v_cmp", t->v_cmp, n->s.compressed != 0},
+                {"dk_cmp", t->dk_cmp, backward && n->s.compressed},
+                {"dv_cmp", t->dv_cmp, backward && n->s.compressed},
                 {"dout", t->dout, backward},
                 {"dq", t->dq, backward},
                 {"dk", t->dk, backward},
@@ -329,7 +362,7 @@ static lathe_status run(struct lathe_nsa *n, const lathe_nsa_tensors *t, enum ns
     TRY(check_tensors(n, t, from > GATES, err));
     for (unsigned step = from; step < to; step++) {
         struct nsa_call c;
-        if (t->blocks_given && (step == WEIGHTS || step == SELECT))
+        if (is_left_out(n, (enum nsa_step)step) || (t->blocks_given && (step == WEIGHTS || step == SELECT)))
             continue;
         lathe__nsa_arguments(&c, n, t, (enum nsa_step)step);
         TRY(lathe_launch(n->kernel[step], c.arg, c.n, n->workspace + n->offset[KERNELS], stream, err));

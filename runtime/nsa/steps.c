@@ -23,6 +23,17 @@ static void *chosen_blocks(const struct lathe_nsa *n, const lathe_nsa_tensors *t
     return t->blocks ? t->blocks : in_workspace(n, BLOCKS);
 }
 
+/* A key, or a value, of each block: means, or what the caller has made. */
+static void *key_of_blocks(const struct lathe_nsa *n, const lathe_nsa_tensors *t)
+{
+    return n->s.compressed ? t->k_cmp : in_workspace(n, K_MEAN);
+}
+
+static void *value_of_blocks(const struct lathe_nsa *n, const lathe_nsa_tensors *t)
+{
+    return n->s.compressed ? t->v_cmp : in_workspace(n, V_MEAN);
+}
+
 /* stride NULL: compact. */
 static void add(struct nsa_call *c, const char *name, void *data, lathe_dtype dtype, int ndim,
                 const int64_t *shape, const int64_t *stride)
@@ -119,8 +130,8 @@ static void branch(struct nsa_call *c, const struct lathe_nsa *n, const lathe_ns
     const int64_t keys = means ? n->chunks : n->tokens;
     const unsigned which = of == COMPRESSED ? 0 : of == SELECTED ? 1 : 2;
     add_queries(c, "q", n, t->q);
-    add_heads(c, "k", n, means ? in_workspace(n, K_MEAN) : t->k, keys, n->s.h_kv, n->s.d);
-    add_heads(c, "v", n, means ? in_workspace(n, V_MEAN) : t->v, keys, n->s.h_kv, n->s.d_v);
+    add_heads(c, "k", n, means ? key_of_blocks(n, t) : t->k, keys, n->s.h_kv, n->s.d);
+    add_heads(c, "v", n, means ? value_of_blocks(n, t) : t->v, keys, n->s.h_kv, n->s.d_v);
     add_outputs(c, "o", n, in_workspace(n, O_CMP + which));
     add_lse(c, n, (enum nsa_buffer)(LSE_CMP + which));
     if (n->batch != n->s.sequences)
@@ -144,8 +155,9 @@ static void branch_back(struct nsa_call *c, const struct lathe_nsa *n, const lat
     add_queries(c, "dq", n, in_workspace(n, DQ_CMP + which));
     const enum nsa_buffer dk = which == 0 ? DK_MEAN : which == 1 ? DK_SLC : DK_SWA;
     const enum nsa_buffer dv = which == 0 ? DV_MEAN : which == 1 ? DV_SLC : DV_SWA;
-    add_heads(c, "dk", n, in_workspace(n, dk), keys, n->s.h_kv, n->s.d);
-    add_heads(c, "dv", n, in_workspace(n, dv), keys, n->s.h_kv, n->s.d_v);
+    const bool own = means && n->s.compressed;
+    add_heads(c, "dk", n, own ? t->dk_cmp : in_workspace(n, dk), keys, n->s.h_kv, n->s.d);
+    add_heads(c, "dv", n, own ? t->dv_cmp : in_workspace(n, dv), keys, n->s.h_kv, n->s.d_v);
 }
 
 static void weigh(struct nsa_call *c, const struct lathe_nsa *n, const lathe_nsa_tensors *t)
@@ -170,6 +182,8 @@ static void choose(struct nsa_call *c, const struct lathe_nsa *n, const lathe_ns
     add(c, "x", in_workspace(n, WEIGHT), lathe__nsa_wide(n), 3, weights, NULL);
     add_rows(c, "own", n, OWN);
     add_rows(c, "first", n, OWN_FIRST);
+    if (n->s.counts)
+        add(c, "counts", t->counts, LATHE_I32, 2, chosen, NULL);
     add(c, "blocks", chosen_blocks(n, t), LATHE_I32, 3, chosen, NULL);
 }
 
@@ -195,12 +209,13 @@ static void gates(struct nsa_call *c, const struct lathe_nsa *n, const lathe_nsa
     add_outputs(c, backward ? "do" : "o", n, backward ? t->dout : t->o);
 }
 
-/* The three branches' gradients of q, k or v. */
+/* The branches' gradients of q, k or v; where the caller compresses, the first has none of k and v. */
 static void sum(struct nsa_call *c, const struct lathe_nsa *n, int width, enum nsa_buffer first,
                 lathe_dtype of_first, void *to)
 {
     const int64_t shape[2] = {n->tokens, width};
-    add(c, "a", in_workspace(n, first), of_first, 2, shape, NULL);
+    if (first == DQ_CMP || !n->s.compressed)
+        add(c, "a", in_workspace(n, first), of_first, 2, shape, NULL);
     add(c, "b", in_workspace(n, first + 1), n->s.dtype, 2, shape, NULL);
     add(c, "c", in_workspace(n, first + 2), n->s.dtype, 2, shape, NULL);
     add(c, "y", to, n->s.dtype, 2, shape, NULL);

@@ -178,15 +178,32 @@ static void draw_all(void)
         dout[i] = draw();
 }
 
+static lathe_nsa_tensors all_tensors(double *o, int32_t *blocks)
+{
+    return (lathe_nsa_tensors){.q = x[Q],
+                               .k = x[K],
+                               .v = x[V],
+                               .g_cmp = x[G_CMP],
+                               .g_slc = x[G_SLC],
+                               .g_swa = x[G_SWA],
+                               .o = o,
+                               .blocks = blocks,
+                               .dout = dout,
+                               .dq = gradient[Q],
+                               .dk = gradient[K],
+                               .dv = gradient[V],
+                               .dg_cmp = gradient[G_CMP],
+                               .dg_slc = gradient[G_SLC],
+                               .dg_swa = gradient[G_SWA]};
+}
+
 /* The blocks of o are left in `blocks`, or taken from there. */
 // NOLINTNEXTLINE(readability-non-const-parameter): they are written to
 static lathe_nsa *run(lathe_ctx *ctx, const struct lengths *length, double *o, int32_t *blocks, bool given)
 {
     const lathe_nsa_sizes s = sizes(length, 1);
-    const lathe_nsa_tensors t = {x[Q],           x[K],        x[V],        x[G_CMP],        x[G_SLC],
-                                 x[G_SWA],       o,           blocks,      given,           dout,
-                                 gradient[Q],    gradient[K], gradient[V], gradient[G_CMP], gradient[G_SLC],
-                                 gradient[G_SWA]};
+    lathe_nsa_tensors t = all_tensors(o, blocks);
+    t.blocks_given = given;
     lathe_error err = {0};
     lathe_nsa *nsa = NULL;
     CHECK_EQ(lathe_nsa_create(&nsa, ctx, &s, &err), LATHE_OK);
@@ -262,6 +279,113 @@ TEST_TIMEOUT(blocks_that_are_given_are_read_and_not_chosen, 120)
     lathe_ctx_destroy(ctx);
 }
 
+/* ---- what a caller may say of its own ---------------------------------------------------------------- */
+
+static void run_both(lathe_ctx *ctx, const lathe_nsa_sizes *s, const lathe_nsa_tensors *t)
+{
+    lathe_error err = {0};
+    lathe_nsa *nsa = NULL;
+    CHECK_EQ(lathe_nsa_create(&nsa, ctx, s, &err), LATHE_OK);
+    void *workspace = malloc(lathe_nsa_workspace_size(nsa));
+    CHECK_EQ(lathe_nsa_attach(nsa, workspace, &err), LATHE_OK);
+    CHECK_EQ(lathe_nsa_forward(nsa, t, NULL, &err), LATHE_OK);
+    CHECK_EQ(lathe_nsa_backward(nsa, t, NULL, &err), LATHE_OK);
+    CHECK_STR(err.text, "");
+    free(workspace);
+    lathe_nsa_destroy(nsa);
+}
+
+/* The first of those that are chosen without counts, and o as of the shorter lists. */
+TEST(counts_cut_lists_short)
+{
+    static double o[MOST];
+    static double again[MOST];
+    static double kept[H_KV * D * TOKENS];
+    static int32_t blocks[H_KV * TOKENS * BLOCKS];
+    static int32_t fewer[H_KV * TOKENS * BLOCKS];
+    static int32_t counts[H_KV * TOKENS];
+    lathe_ctx *ctx = host();
+    draw_all();
+    lathe_nsa_destroy(run(ctx, &UNLIKE, o, blocks, false));
+    for (int i = 0; i < H_KV * TOKENS; i++) {
+        counts[i] = i * 5 % (BLOCKS + 1);
+        for (int k = counts[i]; k < BLOCKS; k++)
+            blocks[i * BLOCKS + k] = -1;
+    }
+    lathe_nsa_destroy(run(ctx, &UNLIKE, o, blocks, true));
+    memcpy(kept, gradient[K], sizeof kept);
+    lathe_nsa_sizes s = sizes(&UNLIKE, 1);
+    s.counts = 1;
+    lathe_nsa_tensors t = all_tensors(again, fewer);
+    t.counts = counts;
+    run_both(ctx, &s, &t);
+    CHECK(memcmp(blocks, fewer, sizeof blocks) == 0);
+    CHECK(memcmp(o, again, sizeof o) == 0 && memcmp(kept, gradient[K], sizeof kept) == 0);
+    lathe_ctx_destroy(ctx);
+}
+
+enum { ALL_CHUNKS = 5 + 0 + 3 + 1 + 10 }; /* of UNLIKE */
+
+/* Means that the caller has made give what the call's own give; their gradients lie apart. */
+static void compress(const struct lengths *length, double *k_cmp, double *v_cmp)
+{
+    int first = 0;
+    int chunk = 0;
+    for (int s = 0; s < length->n; first += length->of[s++])
+        for (int from = 0; from < length->of[s]; from += BLOCK, chunk++) {
+            const int to = from + BLOCK < length->of[s] ? from + BLOCK : length->of[s];
+            for (int i = 0; i < H_KV * D; i++)
+                k_cmp[chunk * H_KV * D + i] = mean(K, 0, first, from, to, i);
+            for (int i = 0; i < H_KV * D_V; i++)
+                v_cmp[chunk * H_KV * D_V + i] = mean(V, 0, first, from, to, i);
+        }
+    CHECK_EQ(chunk, ALL_CHUNKS);
+}
+
+static void add_back(const struct lengths *length, const double *of_chunks, double *of_tokens, int width)
+{
+    int first = 0;
+    int chunk = 0;
+    for (int s = 0; s < length->n; first += length->of[s++])
+        for (int from = 0; from < length->of[s]; from += BLOCK, chunk++) {
+            const int to = from + BLOCK < length->of[s] ? from + BLOCK : length->of[s];
+            for (int t = from; t < to; t++)
+                for (int i = 0; i < width; i++)
+                    of_tokens[(first + t) * width + i] += of_chunks[chunk * width + i] / (to - from);
+        }
+}
+
+TEST(blocks_may_be_compressed_by_the_caller)
+{
+    static double o[MOST];
+    static double again[MOST];
+    static double kept[2][MOST];
+    static double k_cmp[ALL_CHUNKS * H_KV * D];
+    static double v_cmp[ALL_CHUNKS * H_KV * D_V];
+    static double dk_cmp[ALL_CHUNKS * H_KV * D];
+    static double dv_cmp[ALL_CHUNKS * H_KV * D_V];
+    lathe_ctx *ctx = host();
+    draw_all();
+    lathe_nsa_destroy(run(ctx, &UNLIKE, o, NULL, false));
+    memcpy(kept[0], gradient[K], sizeof kept[0]);
+    memcpy(kept[1], gradient[V], sizeof kept[1]);
+    compress(&UNLIKE, k_cmp, v_cmp);
+    lathe_nsa_sizes s = sizes(&UNLIKE, 1);
+    s.compressed = 1;
+    lathe_nsa_tensors t = all_tensors(again, NULL);
+    t.k_cmp = k_cmp, t.v_cmp = v_cmp, t.dk_cmp = dk_cmp, t.dv_cmp = dv_cmp;
+    run_both(ctx, &s, &t);
+    add_back(&UNLIKE, dk_cmp, gradient[K], H_KV * D);
+    add_back(&UNLIKE, dv_cmp, gradient[V], H_KV * D_V);
+    for (int i = 0; i < MOST; i++)
+        CHECK_CLOSE(again[i], o[i], 1e-12);
+    for (int i = 0; i < TOKENS * H_KV * D; i++)
+        CHECK_CLOSE(gradient[K][i], kept[0][i], 1e-12);
+    for (int i = 0; i < TOKENS * H_KV * D_V; i++)
+        CHECK_CLOSE(gradient[V][i], kept[1][i], 1e-12);
+    lathe_ctx_destroy(ctx);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------------- */
 
 static void refused(lathe_ctx *ctx, lathe_nsa_sizes s, lathe_status status, const char *why)
@@ -315,6 +439,22 @@ TEST(calls_that_lack_something_are_refused)
     CHECK_STR(err.text, "nsa: k: expected a tensor, given NULL");
     CHECK_EQ(lathe_nsa_backward(nsa, &t, NULL, &err), LATHE_ARG);
     CHECK_STR(err.text, "nsa: expected backward = 1 in its sizes, given 0");
+    lathe_nsa_destroy(nsa);
+    free(workspace);
+    lathe_nsa_sizes own = sizes(&UNLIKE, 0);
+    own.counts = own.compressed = 1;
+    CHECK_EQ(lathe_nsa_create(&nsa, ctx, &own, &err), LATHE_OK);
+    workspace = malloc(lathe_nsa_workspace_size(nsa));
+    CHECK_EQ(lathe_nsa_attach(nsa, workspace, &err), LATHE_OK);
+    static double o[MOST];
+    t = all_tensors(o, NULL);
+    memset(o, 0xff, sizeof o);
+    CHECK_EQ(lathe_nsa_forward(nsa, &t, NULL, &err), LATHE_ARG);
+    CHECK_STR(err.text, "nsa: counts: expected a tensor, given NULL");
+    t.blocks_given = 1, t.blocks = o;
+    CHECK_EQ(lathe_nsa_forward(nsa, &t, NULL, &err), LATHE_ARG);
+    CHECK_STR(err.text, "nsa: k_cmp: expected a tensor, given NULL");
+    CHECK(isnan(o[0]));
     lathe_nsa_destroy(nsa);
     free(workspace);
     lathe_nsa_destroy(NULL);
