@@ -3,6 +3,7 @@
  * `combine`, a plan. Out: of struct variant, how row states of parts become one; the two launches, and the
  * buffers between them.
  */
+#include "gen/arguments/signature.h"
 #include "gen/attention/emit.h"
 #include "gen/base/text.h"
 #include "gen/plan/plan.h"
@@ -145,8 +146,9 @@ static void add_params(const struct launcher *a, const struct layout *l, const s
 void add_parts(const struct launcher *a, const struct layout *l, const struct plan *plan, struct source *out,
                struct text_buf *again)
 {
-    const int buffer[2] = {add_buffer(out, a->e, floats_of_parts(plan, (int)a->e->problem->dim[SYM_D_V])),
-                           add_buffer(out, a->e, floats_of_parts(plan, a->e->w->n_states + 1))};
+    const int buffer[2] = {
+        add_buffer(out, a->e, floats_of_parts(plan, attention_row(a->e->problem->dim[SYM_D_V]))),
+        add_buffer(out, a->e, floats_of_parts(plan, a->e->w->n_states + 1))};
     struct launch *decode = add_launch(out, a->e, "decode", plan->attention.warps * 32);
     decode->smem_bytes = plan->attention.smem_bytes;
     decode->grid = product_of(1);

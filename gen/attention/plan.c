@@ -278,7 +278,7 @@ static bool pair_fits(const struct kernel_request *r, struct plan *plan, char *w
         snprintf(
             why, REASON_BYTES,
             "q2 and k2 would be copied behind q and k, which keys in pages do not go with; attention_mla "
-            "reads them where their rows are aligned");
+            "reads them, of f16 and bf16, where their rows are aligned, and the host device takes both");
     else
         return true;
     return false;

@@ -40,8 +40,9 @@ static bool is_needed(const struct kernel_request *r, char *why)
 {
     const int64_t d = r->problem->dim[SYM_D];
     const int64_t dv = r->problem->dim[SYM_D_V];
+    const bool odd = d % ATTENTION_DIM_STEP != 0 || dv % ATTENTION_DIM_STEP != 0;
     const bool wide =
-        d > MAX_DIM || (dv > MAX_DIM && (!plan_for_hopper(r->device) || attention_has_sequences(r)));
+        d > MAX_DIM || (dv > MAX_DIM && (odd || !plan_for_hopper(r->device) || attention_has_sequences(r)));
     const bool asked = strstr(r->device->template_name, "attention_mla") != NULL;
     const bool decodes = r->ir->qk2 && (lathe__lengths(r->problem) & LENGTHS_FEW_QUERIES) != 0;
     const bool cached = r->ir->qk2 && (r->problem->paged || problem_has_named(r->sig, r->problem, "used_kv"));
@@ -96,6 +97,7 @@ static bool take_tile(const struct kernel_request *r, const struct tile_row *t, 
              "%d warps share 16 rows: each has every %d'th 16 of the head dim and of the columns of o",
              slices_of(t), slices_of(t));
     take(r, t, smem, resident(r->device, t, smem), how, plan);
+    plan_say_copies(r, plan);
     return true;
 }
 
@@ -111,6 +113,7 @@ static bool begin(const struct kernel_request *r, struct plan *plan, char *why)
 
 bool plan_attention_mla(const struct kernel_request *r, struct plan *plan, char *why)
 {
+    plan->attention.copies = !r->ir->v_is_k; /* those of k would have v's columns where v has others */
     if (!begin(r, plan, why))
         return false;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++)

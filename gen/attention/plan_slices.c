@@ -66,11 +66,20 @@ static bool plan_before(const struct kernel_request *r, struct plan *plan, char 
     if (r->attention->runs_forward && !is_wide(r->problem))
         return plan_forward(r, plan, why);
     plan->attention.pair = PAIR_COPIED;
+    plan->attention.copies = !r->ir->v_is_k;
     if (!plan_attention_begin(r, ATTENTION_WIDEST_DIM, ATTENTION_MOST_DV, plan, why))
         return false;
     plan_take_tile(plan, &NONE, 0, false);
     if (!r->attention->runs_forward)
         return true;
+    if (r->problem->dim[SYM_D_V] % ATTENTION_DIM_STEP != 0) {
+        snprintf(
+            why, REASON_BYTES,
+            "d_v = %d is no multiple of %d, so the forward kernel would run first, and none for head dims "
+            "beyond %d does; pad v, o and do, or the host device",
+            (int)r->problem->dim[SYM_D_V], ATTENTION_DIM_STEP, MAX_DIM);
+        return false;
+    }
     snprintf(
         why, REASON_BYTES,
         "no forward kernel for head dims beyond %d runs in front of it: give o and the finals of the forward "
@@ -133,6 +142,7 @@ static void say(const struct kernel_request *r, struct plan *plan)
         "; head dims go in slices of %d columns, which are read twice for each tile, and dk and dv are added "
         "up in memory: right at any width, and no fast kernel%s",
         SLICE, r->ir->v_is_k ? "; what v gives is added to dk" : "");
+    plan_say_copies(r, plan);
     plan_say_pair(r, plan);
 }
 

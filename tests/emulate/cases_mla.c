@@ -154,6 +154,31 @@ static void add_odd(struct case_list *list)
         }
 }
 
+/* Beyond 256, and no multiple of 8. */
+static void add_odd_wide(struct case_list *list)
+{
+    static const int DIMS[][2] = {{300, 300}, {300, 64}, {576, 510}, {100, 301}, {300, 264}};
+    static const char *const SPEC[] = {"causal", "alibi", "sinks"};
+    for (int i = 0; i < COUNT(DIMS); i++) {
+        struct test_case c = case_of_attention("odd", SPEC[i % 3], NULL, i % 2 ? LATHE_F16 : LATHE_BF16,
+                                               DIMS[i][0], DIMS[i][1], i % 2 ? 80 : 90);
+        c.dim[SYM_B] = 2;
+        c.dim[SYM_H] = 4;
+        c.dim[SYM_H_KV] = 2;
+        c.dim[SYM_Q] = 1 + 16 * i;
+        c.dim[SYM_KV] = 97;
+        c.template_name = "attention_mla";
+        c.layout = (enum layout)(i % LAYOUT_COUNT);
+        case_add(list, &c);
+        c.group = "odd_back";
+        c.pass = LATHE_BACKWARD;
+        c.template_name = "attention_bwd_slices";
+        c.dim[SYM_Q] = 20;
+        if (DIMS[i][1] % 8 == 0)
+            case_add(list, &c);
+    }
+}
+
 /* The same backward: copies of do, too, and gradients that come from wider rows; o that is given is not read.
  */
 static void add_odd_backward(struct case_list *list)
@@ -470,6 +495,7 @@ void group_mla(struct case_list *list, bool full)
     add_dims(list);
     add_tiles(list);
     add_odd(list);
+    add_odd_wide(list);
     add_odd_backward(list);
     add_wide_backward(list);
     add_values_in_keys(list);

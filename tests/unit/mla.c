@@ -166,6 +166,28 @@ TEST(odd_head_dims_are_copied_by_the_portable_template)
               "attention_bwd_sm80: a head dim is no multiple of 8, and there are mods of q, k, v or o");
 }
 
+/* Beyond 256 columns, too; where v lies in k there would be no place for its own copies. */
+TEST(wide_odd_head_dims_are_copied_for_latent_attention)
+{
+    struct plan plan;
+    lathe_error err = {0};
+    CHECK_EQ(pick("causal", "dtype=bf16,h=4,q=8,d=300", &A100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_mla");
+    CHECK_HAS(plan.reason, "a head dim is no multiple of 8, so its tensors are copied");
+    CHECK_EQ(pick("causal", "dtype=f16,h=4,q=800,d=100,d_v=300", &H100, &plan, &err), LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_mla");
+    CHECK_EQ(pick("mla", "dtype=bf16,h=4,h_kv=1,q=8,d=300,d_v=100", &H100, &plan, &err), LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text, "attention_mla: d = 300; it takes multiples of 8 from 16 to 576");
+    CHECK_EQ(pick_pass("causal", LATHE_BACKWARD, "dtype=bf16,h=4,q=8,d=300,d_v=128", &H100, &plan, &err),
+             LATHE_OK);
+    CHECK_STR(plan.row->name, "attention_bwd_slices");
+    CHECK_HAS(plan.reason, "a head dim is no multiple of 8, so its tensors are copied");
+    CHECK_EQ(pick_pass("causal", LATHE_BACKWARD, "dtype=bf16,h=4,q=8,d=300", &H100, &plan, &err),
+             LATHE_UNSUPPORTED);
+    CHECK_HAS(err.text,
+              "attention_bwd_slices: d_v = 300 is no multiple of 8, so the forward kernel would run first");
+}
+
 TEST(what_latent_attention_lacks_is_said)
 {
     struct plan plan;
@@ -231,7 +253,7 @@ TEST(gradients_that_wide_head_dims_lack_are_said)
     CHECK_EQ(asked(MLA, LATHE_BACKWARD, &H100, "dtype=bf16,h=4,q=8,d=64", &plan, &err), LATHE_OK);
     CHECK_EQ(asked("causal", LATHE_BACKWARD, &H100, "dtype=bf16,h=4,q=8,d=100,d_v=300", &plan, &err),
              LATHE_UNSUPPORTED);
-    CHECK_HAS(err.text, "attention_bwd_slices: d = 100; it takes multiples of 8 from 16 to 576");
+    CHECK_HAS(err.text, "attention_bwd_slices: d_v = 300 is no multiple of 8, so the forward kernel");
 }
 
 enum { D1 = 8, D2 = D - D1 };
