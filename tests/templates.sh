@@ -284,6 +284,9 @@ backward_files() {
         gen $spec dtype=f16,h=16,q=4096,d=64 sm_90a attention_bwd_sm90 backward
         gen $spec dtype=bf16,h=16,q=4096,d=256 sm_90a attention_bwd_wide_sm90 backward # in pairs of thread blocks, which dq=none is not
         gen $spec dtype=bf16,h=16,q=4096,d=256,dq=none sm_90a attention_bwd_wide_sm90 backward
+        spills=80 # a sequence is found, too
+        [ $spec != document ] || continue # has mask_kept, beside which there are no sequences
+        gen $spec dtype=bf16,h=16,q=4096,d=128,seqs=8 sm_90a attention_bwd_sm90 backward
     done
 }
 

@@ -366,9 +366,10 @@ void emit_backward_config(struct text_buf *t, const struct emitter *e, const str
     text_add(t, "constexpr bool BACK_WGMMA = %s;\n", yes(b->wgmma));
     if (b->wgmma)
         text_add(t,
-                 "constexpr int BACK_V_STEPS = %d;\nconstexpr bool BACK_EARLY_DV = %s;\n"
+                 "constexpr int BACK_V_STEPS = %d, BACK_SEQUENCE_BYTES = %d;\nconstexpr bool BACK_EARLY_DV = "
+                 "%s;\n"
                  "constexpr bool BOUND_WAITS = %s;\n",
-                 b->v_steps, yes(b->early_dv), yes(plan->bound_waits));
+                 b->v_steps, b->sequence_bytes, yes(b->early_dv), yes(plan->bound_waits));
     text_add(t, "constexpr bool BACK_O_F32 = %s;\n", yes(b->forward));
     text_add(t, "constexpr bool WANT_DQ = %s, WANT_DK = %s, WANT_DV = %s;\n",
              yes(gradient_wanted(e, MOD_QUERY)), yes(gradient_wanted(e, MOD_KEY)),

@@ -134,7 +134,9 @@ static void place_everything(struct recipe *r)
         emit_place_in_workspace(&r->sums[k], 4, e, r->out);
     }
     place_gradients(r);
-    if (plan->dq_stored)
+    if (plan->dq_stored && has_sequences(e))
+        r->order = add_zeroed(r, query_tiles(r, 3 * 4));
+    else if (plan->dq_stored)
         r->order = add_buffer(r->out, e, query_tiles(r, (plan->paired ? 4 : 3) * 4)); /* bwd_pre sets it */
     else if (e->problem->deterministic)
         r->order = add_zeroed(r, query_tiles(r, 2 * 4));
@@ -362,6 +364,7 @@ static void add_map_of(struct launch *launch, const struct params *p, const stru
                                 .columns = (uint16_t)r->a.e->problem->dim[value ? SYM_D_V : SYM_D],
                                 .dim = {key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
                                 .dtype = (uint8_t)r->a.e->problem->dtype,
+                                .packed = has_sequences(r->a.e),
                                 .swizzle = row_bytes % 128 == 0  ? 128
                                            : row_bytes % 64 == 0 ? 64
                                                                  : 32,

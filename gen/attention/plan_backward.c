@@ -120,13 +120,24 @@ static int hopper_smem_of(const struct back_plan *t, int rows, bool diag, int sl
 
 enum { BACK_SMEM_LIMIT = 232448 }; /* of attention/backward/sm90_common.cuh */
 
+/* What attention/backward/sm90_sequences.cuh declares, or a little more: parameters of two rounds. As the
+ * compiler gives it out, in front of shared memory that starts at a multiple of as much. */
+static int sequence_bytes(const struct kernel_request *r)
+{
+    enum { ROUND = 392, TENSOR = 32, DIM = 20, CURSOR = 16, STEP = 1024 };
+    int bytes = ROUND;
+    for (int i = 0; i < r->ir->n_inputs; i++)
+        bytes += TENSOR + DIM * r->ir->input[i].n_dims;
+    return attention_has_sequences(r) ? round_up(2 * bytes + CURSOR, STEP) : 0;
+}
+
 static int hopper_smem(const struct back_plan *t, int rows, bool diag, int tables)
 {
     static const int PLACES[][2] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}}; /* of the same file */
     int bytes = 0;
     for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
         bytes = hopper_smem_of(t, rows, diag, PLACES[i][0], PLACES[i][1]) + tables;
-        if (bytes <= BACK_SMEM_LIMIT)
+        if (bytes <= BACK_SMEM_LIMIT - t->sequence_bytes)
             break;
     }
     return bytes;
@@ -160,14 +171,17 @@ static bool take_hopper_tile(const struct kernel_request *r, const struct pair_n
         plan->attention.back.early_dv = bm == 64; /* 128: no registers for it */
         plan->attention.back.dq_stored = true;
         plan->attention.back.thread_blocks = r->device->sm_count;
+        plan->attention.back.sequence_bytes = sequence_bytes(r);
         /* K and V of two blocks of keys, and two slabs, are worth less than tables */
         const int rows = tile_rows_bytes(&plan->attention.back, pair);
         const int least = hopper_smem_of(&plan->attention.back, rows, pair->diag, 1, 1);
         plan->attention.back.smem_bytes = 0;
-        plan_take_tables(pair, BACK_SMEM_LIMIT - least, &plan->attention.back);
+        const int limit = BACK_SMEM_LIMIT - plan->attention.back.sequence_bytes;
+        plan_take_tables(pair, limit - least, &plan->attention.back);
         plan->attention.back.smem_bytes =
             hopper_smem(&plan->attention.back, rows, pair->diag, plan->attention.back.smem_bytes);
-        if (d <= 128 && dv <= 128 && plan->attention.back.smem_bytes <= r->device->smem_bytes &&
+        if (d <= 128 && dv <= 128 && plan->attention.back.smem_bytes <= limit &&
+            plan->attention.back.smem_bytes <= r->device->smem_bytes - BACK_SMEM_LIMIT + limit &&
             plan_back_tile_is_wanted(r, plan))
             return true;
     }
@@ -208,14 +222,15 @@ void plan_say_backward(const struct kernel_request *r, const struct backward *b,
     snprintf(
         plan->reason, sizeof plan->reason,
         "%s%stiles of %d queries x %d keys, %d warps, %d stage%s, %d bytes of shared memory; a row brings "
-        "%d float%s%s%s%s%s; "
+        "%d float%s%s%s%s%s%s; "
         "gradients of inputs are added in %d place%s of a pair and %d of a row; %s",
         single ? PLAN_F32_PRODUCTS : "", single ? "; " : "", t->bm, t->bn, t->warps, t->stages,
         t->stages == 1 ? "" : "s", t->smem_bytes, rows, rows == 1 ? "" : "s",
         b->delta ? ", made of delta = sum o do" : "", t->forward ? "; the forward kernel runs first" : "",
         t->paired ? "; thread blocks go in pairs, which share dq" : "",
-        t->pieces > 0 ? "; the last blocks of keys go in pieces" : "", b->pair.n, b->pair.n == 1 ? "" : "s",
-        b->row.n,
+        t->pieces > 0 ? "; the last blocks of keys go in pieces" : "",
+        t->sequence_bytes > 0 ? "; sequences with the most queries come first" : "", b->pair.n,
+        b->pair.n == 1 ? "" : "s", b->row.n,
         r->problem->deterministic ? "sums keep one order: the same bits from run to run"
                                   : "dq and gradients of inputs are summed by fp32 atomics");
 }
@@ -255,7 +270,8 @@ bool plan_back_with(const struct kernel_request *r, struct plan *plan, char *why
         return false;
     }
     plan->attention.back.forward = k->runs_forward;
-    if (plan->attention.back.dq_stored && k->backward->mask.n_roots == 0 && !r->problem->deterministic)
+    if (plan->attention.back.dq_stored && k->backward->mask.n_roots == 0 && !r->problem->deterministic &&
+        !attention_has_sequences(r))
         plan->attention.back.pieces = 2 * plan->attention.back.thread_blocks;
     plan_say_backward(r, &k->back, k->pair.rows + (k->pair.norm ? 1 : 0), plan);
     plan_say_copies(r, plan);
@@ -293,6 +309,16 @@ static bool plan_whole_vectors(const struct kernel_request *r, char *why)
     return false;
 }
 
+/* Tensor maps of many sequences have no batches. */
+static bool plan_packed(const struct kernel_request *r, char *why)
+{
+    if (!attention_has_sequences(r) || problem_has_named(r->sig, r->problem, "cu_q"))
+        return true;
+    snprintf(why, REASON_BYTES,
+             "used_kv is given without cu_q, which attention_bwd_sm80 takes; packed sequences go here");
+    return false;
+}
+
 static const char TAKES_F32[] = "attention_bwd_sm80 takes f32 too";
 
 bool plan_attention_bwd(const struct kernel_request *r, struct plan *plan, char *why)
@@ -309,7 +335,7 @@ bool plan_attention_bwd_sm90(const struct kernel_request *r, struct plan *plan, 
         return false;
     }
     return plan_halves_alone(r, TAKES_F32, why) && plan_whole_vectors(r, why) && plan_own_values(r, why) &&
-           plan_no_sequences(r, why) && plan_tma_takes(r, why) &&
+           plan_sequences_back(r, why) && plan_packed(r, why) && plan_tma_takes(r, why) &&
            plan_back_with(r, plan, why, take_hopper_tile);
 }
 

@@ -16,12 +16,14 @@ struct back_plan { /* of the backward pass: its main kernel; what is beside it i
     bool early_dv;
     bool dq_stored; /* BACK_DQ_STORED: dq' is not zeroed; thread blocks take blocks of keys from a counter */
     int thread_blocks;
-    bool paired;   /* BACK_PAIRED: thread blocks go in clusters of two */
-    int pieces;    /* BACK_PIECES: places for dk', dv' of pieces of the last blocks of keys; 0: none is cut */
-    bool forward;  /* the forward kernel runs first: for o, finals or row states */
-    bool slices;   /* of head dims: dk' and dv' are added up in memory, in floats; */
-    bool selected; /* so they are of keys that stand in lists of rows: attention_bwd_selected, */
-    int blocks;    /* of which so many run on a multiprocessor */
+    bool paired; /* BACK_PAIRED: thread blocks go in clusters of two */
+    int pieces;  /* BACK_PIECES: places for dk', dv' of pieces of the last blocks of keys; 0: none is cut */
+    int sequence_bytes; /* BACK_SEQUENCE_BYTES: of shared memory that the kernel declares, beside smem_bytes
+                         */
+    bool forward;       /* the forward kernel runs first: for o, finals or row states */
+    bool slices;        /* of head dims: dk' and dv' are added up in memory, in floats; */
+    bool selected;      /* so they are of keys that stand in lists of rows: attention_bwd_selected, */
+    int blocks;         /* of which so many run on a multiprocessor */
 };
 /* Bytes of a tile behind its row values, which tell where its norms are, 16 for each 64 rows; sm_90 alone. */
 static inline int back_record_bytes(const struct back_plan *t)

@@ -158,7 +158,7 @@ static void check_sequences_refused(const char *spec, const char *problem_text, 
 }
 
 /* Kernels of both passes read the lists; what the backward pass has no way for is said. */
-TEST(packed_sequences_have_portable_kernels_alone)
+TEST(packed_sequences_have_kernels)
 {
     static const char text[] = "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3";
     struct plan plan;
@@ -166,8 +166,12 @@ TEST(packed_sequences_have_portable_kernels_alone)
     CHECK_EQ(pick_pass("causal", LATHE_FORWARD, text, &H100, &plan, &err), LATHE_OK);
     CHECK_STR(plan.row->name, "attention_fwd_sm80");
     CHECK_EQ(pick_pass("causal", LATHE_BACKWARD, text, &H100, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.row->name, "attention_bwd_sm80");
-    check_sequences_refused("causal", text, "which attention_bwd_sm80 and the host device take");
+    CHECK_STR(plan.row->name, "attention_bwd_sm90");
+    CHECK_HAS(plan.reason, "sequences with the most queries come first");
+    check_sequences_refused("causal", "dtype=bf16,h=2,q=100,kv=100,d=256,seqs=3",
+                            "which attention_bwd_sm80 and the host device take");
+    check_sequences_refused("causal", "dtype=bf16,b=2,h=2,q=100,kv=100,d=64,used_kv=i32",
+                            "used_kv is given without cu_q, which attention_bwd_sm80 takes");
     check_sequences_refused("causal", "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3,deterministic=1",
                             "leave out deterministic");
     check_sequences_refused("causal", "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3,unaligned=do",
@@ -176,7 +180,7 @@ TEST(packed_sequences_have_portable_kernels_alone)
         static const enum lathe_pass PASS[] = {LATHE_FORWARD, LATHE_BACKWARD};
         const char *const own = pass ? "attention_bwd_sm80" : "attention_fwd_sm80";
         CHECK_EQ(pick_pass("qk_norm", PASS[pass], text, &H100, &plan, &err), LATHE_OK);
-        CHECK_STR(plan.row->name, own);
+        CHECK_STR(plan.row->name, pass ? "attention_bwd_sm90" : own);
         CHECK_EQ(
             pick_pass("causal", PASS[pass], "dtype=f16,h=2,q=100,kv=100,d=100,seqs=3", &H100, &plan, &err),
             LATHE_OK);
@@ -376,7 +380,11 @@ TEST(backward_has_a_template)
                {&H100, "dtype=bf16,b=1,h=1,q=8,d=64", "attention_bwd_sm90"},
                {&H100, "dtype=bf16,b=1,h=1,q=8,d=64,d_v=136", "attention_bwd_wide_sm90"},
                {&H100, "dtype=bf16,b=1,h=1,q=8,d=256", "attention_bwd_wide_sm90"},
-               {&H100, "dtype=bf16,b=1,h=1,q=8,d=64,folded=k", "attention_bwd_sm80"}};
+               {&H100, "dtype=bf16,b=1,h=1,q=8,d=64,folded=k", "attention_bwd_sm80"},
+               {&H100, "dtype=bf16,h=1,q=80,d=64,seqs=3", "attention_bwd_sm90"},
+               {&H100, "dtype=bf16,h=1,q=80,d=128,seqs=3,cu_kv=i32,used_kv=i32", "attention_bwd_sm90"},
+               {&H100, "dtype=bf16,b=2,h=1,q=80,d=128,used_kv=i32", "attention_bwd_sm80"},
+               {&H100, "dtype=bf16,h=1,q=80,d=256,seqs=3", "attention_bwd_sm80"}};
     struct diag diag = {0};
     struct signature sig;
     struct problem problem;
@@ -390,6 +398,10 @@ TEST(backward_has_a_template)
         CHECK_EQ(plan_of(ir, LATHE_BACKWARD, &problem, row[i].device, &plan, &err), LATHE_OK);
         CHECK_STR(plan.row->name, row[i].template_name);
         CHECK(!plan.attention.back.forward); /* o and lse are given */
+        CHECK(plan.attention.back.smem_bytes + plan.attention.back.sequence_bytes <=
+              row[i].device->smem_bytes);
+        CHECK_EQ(plan.attention.back.sequence_bytes > 0,
+                 strstr(row[i].problem, "seqs") && row[i].template_name[16] == '9');
     }
     ir_free(ir);
 }

@@ -60,20 +60,34 @@ template <int V> DEV void load_row(u32 from, float factor, float (&out)[V])
     }
 }
 
+// To a sequence's tiles of dq', behind `tiles` of others.
+template <class PARAMS> DEV void enter_dq(PARAMS &p, i64 tiles)
+{
+    p.grad = static_cast<const float *>(p.grad) + tiles * dq_shape::FLOATS;
+    if constexpr (cfg::BACK_DQ_STORED) {
+        enter_order(p, tiles);
+    }
+}
+
 // dq without a query mod, as attention/backward/sm90.cuh and its wide sibling leave it.
-template <class T> DEV void convert_dq(const back_mod_params &p)
+template <class T> DEV void convert_dq(const back_mod_params &launched)
 {
     constexpr int PIECES = (dq_piece::COUNT + MOD_WARPS - 1) / MOD_WARPS; // of a warp
     constexpr int AT_ONCE = PIECES % 4 == 0 ? 4 : PIECES % 2 == 0 ? 2 : 1;
-    const int tiles = (p.len + BM - 1) / BM;
-    const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x); // what has been added last is still in L2
-    const int tile = block % tiles;
-    const int h = block / tiles % p.n_h;
-    const int b = block / tiles / p.n_h;
-    if (p.dst == nullptr) {
+    auto &&p = own_params(launched);
+    query_work work;
+    const auto dense = [&] {
+        const int tiles = (p.len + BM - 1) / BM;
+        const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x); // what has been added last is still in L2
+        return query_work{block / tiles / p.n_h, block / tiles % p.n_h, block % tiles};
+    };
+    if (p.dst == nullptr || !find_queries<BM>(p, work, [](auto &q, i64 tiles) { enter_dq(q, tiles); }, dense)) {
         return;
     }
-    const i64 line = tile_line(p.z, b, h) + tile;
+    const int tile = work.tile;
+    const int h = work.h;
+    const int b = work.b;
+    const i64 line = tile_line(p.z, own_batch(p, b), h) + tile;
     const float *from = static_cast<const float *>(p.grad) + line * dq_shape::FLOATS;
     const bool some = has_dq(p, line);
     const dq_rows<T> rows(static_cast<T *>(p.dst) + (b * p.dst_b + h * p.dst_h + tile * BM * p.dst_t), p.dst_t, p.len - tile * BM);
@@ -131,7 +145,7 @@ template <class BACK, class MOD, class SOURCE, class GRAD, int DIM, bool DQ> DEV
         const int block = static_cast<int>(blockIdx.x);
         return query_work{block / tiles / p.n_h, block / tiles % p.n_h, block % tiles};
     };
-    const auto move = [](auto &q, i64 tiles) { q.grad = static_cast<const float *>(q.grad) + tiles * dq_shape::FLOATS; };
+    const auto move = [](auto &q, i64 tiles) { enter_dq(q, tiles); };
     int room = 0; // rows that there are, of which keys may be not in use: their gradients are 0
     if constexpr (HAS_SEQUENCES<back_mod_params> && !DQ) {
         mods::rows at;

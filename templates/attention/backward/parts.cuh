@@ -162,6 +162,8 @@ constexpr bool NORM_RECORDS = variant::NORM && cfg::BACK_WGMMA;
 constexpr int RECORD_BYTES = 16;
 // Of a tile in shared memory, on sm_90.
 constexpr int TILE_ROWS_BYTES = variant::BACK_ROWS * BM * 4 + (NORM_RECORDS ? BM / NORM_ROWS * RECORD_BYTES : 0);
+// Of a tile in p.rows.
+constexpr int TILE_ROWS_FLOATS = ROW_VALUES * BM + (NORM_RECORDS ? BM / NORM_ROWS * (RECORD_BYTES / 4) : 0);
 
 DEV uint4 norm_record(bool large, const float *norms)
 {
@@ -195,11 +197,24 @@ DEV bool tile_is_large(u32 rows)
 // stores it, the others add. bwd_pre sets the words to 0: under DETERMINISTIC how many blocks have added, else how many have come; then
 // whether the first has stored, unless DETERMINISTIC; behind them all, how many blocks of keys have been begun. Without BACK_DQ_STORED only
 // under DETERMINISTIC, 0 at first: how many blocks have added, and behind them a ticket.
-template <class PARAMS> DEV u32 *block_counter(const PARAMS &p) { return p.order + (cfg::BACK_DQ_STORED ? 2 : 1) * tile_line(p.z, p.z.n_b, 0); }
+//
+// Of sequences, whose tiles together nobody counts here, that number comes first, of the parameters as they were launched, and then both words of
+// each tile; p.order of a sequence begins with those of its own tiles. All are 0 before: lists may leave out tiles that bwd_pre would have to set.
+template <class PARAMS> DEV u32 *block_counter(const PARAMS &p)
+{
+    return HAS_SEQUENCES<PARAMS> ? p.order : p.order + (cfg::BACK_DQ_STORED ? 2 : 1) * tile_line(p.z, p.z.n_b, 0);
+}
+template <class PARAMS> DEV void enter_order(PARAMS &p, i64 tiles) { p.order += 1 + 2 * tiles; } // before a sequence: query tiles of all heads
+// The word of a tile that counts who has come.
+template <class PARAMS> DEV auto ticket_word(const PARAMS &p, i64 line) { return p.order + (HAS_SEQUENCES<PARAMS> ? 2 * line : line); }
 // The word of a tile that is 0 until it has been stored; where PAIRED, half of its columns: rank 1's words lie behind block_counter.
 template <class PARAMS> DEV auto order_word(const PARAMS &p, i64 line)
 {
-    return p.order + (cfg::DETERMINISTIC ? line : line + tile_line(p.z, p.z.n_b, 0));
+    if constexpr (HAS_SEQUENCES<PARAMS>) {
+        return ticket_word(p, line) + 1;
+    } else {
+        return p.order + (cfg::DETERMINISTIC ? line : line + tile_line(p.z, p.z.n_b, 0));
+    }
 }
 template <class PARAMS> DEV auto order_word(const PARAMS &p, i64 line, u32 rank)
 {

@@ -171,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS) LATHE_ENT
     auto &&p = own_params(launched);
     const sizes &z = p.z;
     back::query_work work{};
-    const auto move = [](auto &q, i64 tiles) { q.rows += tiles * (back::BM * back::ROW_VALUES); };
+    const auto move = [](auto &q, i64 tiles) { q.rows += tiles * back::TILE_ROWS_FLOATS; };
     if (!back::find_queries<PRE_ROWS>(p, work, move, [] { return back::query_work{}; })) {
         return;
     }
@@ -198,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(PRE_THREADS, pre::BLOCKS) LATHE_ENT
     const bool has_row = place < PRE_ROWS && row < z.len_q;
     static_assert(PRE_ROWS == split::ROWS && PRE_ROWS == back::NORM_ROWS, "finals of a block's rows");
     split::take_given(finals, p, head, row0);
-    if constexpr (cfg::BACK_DQ_STORED) {
+    if constexpr (cfg::BACK_DQ_STORED && !FOUND) {
         if (threadIdx.x == 0 && row0 % back::BM == 0) {
             begin_tile(p, back::tile_line(z, b, h) + row0 / back::BM);
         }

@@ -310,11 +310,11 @@ struct worker {
     }
 };
 
-// dk' and dv' of a warp's keys, straight to memory: what follows K and V in shared memory is on its way.
-DEV void store_sums(const back_params &p, const key_sums &sums, const key_block &at)
+// dk' and dv' of a warp's keys, straight to memory: what follows K and V in shared memory is on its way. keys: that have such.
+DEV void store_sums(const back_params &p, const key_sums &sums, const key_block &at, int keys)
 {
     const int warp_key = place().key0();
-    const int left = p.z.len_kv - at.kv0 - warp_key;
+    const int left = keys - at.kv0 - warp_key;
     if constexpr (cfg::WANT_DV) {
         store_warp_keys<cfg::DV_F32>(sums.dv, 1.0f, warp_key, p.dv, at.b * p.dv_b + at.h_kv * p.dv_h, p.dv_t, at.kv0, left, cfg::D_V);
     }
@@ -327,7 +327,6 @@ DEV void store_sums(const back_params &p, const key_sums &sums, const key_block 
 
 DEV void compute_all(const hopper_back_params &params, u32 shared)
 {
-    const back_params &p = params.p;
     const block_rounds rounds = rounds_at(shared);
     place_in_ring from{0, 0};
 #pragma unroll 1
@@ -336,6 +335,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
         if (rounds.block(round).group == 0) {
             break;
         }
+        const back_params &p = params_of_round(params.p, round);
         key_sums sums;
         clear(sums.dk);
         clear(sums.dv);
@@ -353,7 +353,7 @@ DEV void compute_all(const hopper_back_params &params, u32 shared)
             barrier_sync(ALL_WORKERS, THREADS); // a turn has been left out: no one comes to a barrier twice before another has been there
         }
         if (is_whole(p, sums, rounds, round)) {
-            store_sums(p, sums, rounds.block(round));
+            store_sums(p, sums, rounds.block(round), keys_of_round(p, round));
         }
         rounds.leave(round);
     }

@@ -84,14 +84,15 @@ DEV key_block find_block(u32 place)
 // Row values of a tile to `to`, announced at `full`.
 DEV void load_rows(const back_params &p, u32 to, u32 full, int b, int h, int tile)
 {
-    const i64 stride = static_cast<i64>(query_tiles(p.z)) * BM * p.z.n_b * p.z.n_h;
-    const float *from = p.rows + (tile_line(p.z, b, h) + tile) * BM;
+    const i64 stride = static_cast<i64>(query_tiles(p.z)) * BM * own_batches(p) * p.z.n_h;
+    const i64 line = tile_line(p.z, own_batch(p, b), h) + tile;
+    const float *from = p.rows + line * BM;
 #pragma unroll
     for (int k = 0; k < variant::BACK_ROWS; k++) {
         tma_load_line(to + static_cast<u32>(k * BM * 4), from + k * stride, BM * 4, full);
     }
     if constexpr (NORM_RECORDS) {
-        const float *records = p.rows + ROW_VALUES * stride + (tile_line(p.z, b, h) + tile) * (BM / NORM_ROWS * (RECORD_BYTES / 4));
+        const float *records = p.rows + ROW_VALUES * stride + line * (BM / NORM_ROWS * (RECORD_BYTES / 4));
         tma_load_line(record_place(to, 0), records, BM / NORM_ROWS * RECORD_BYTES, full);
     }
 }

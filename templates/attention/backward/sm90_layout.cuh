@@ -29,7 +29,7 @@ constexpr places PLACES[] = {{2, 2}, {1, 2}, {2, 1}, {1, 1}};
 __host__ __device__ constexpr places find_places()
 {
     int i = 0;
-    while (i < 3 && hopper_back_smem_bytes(BM, DK, DV, TILE_ROWS_BYTES, variant::BACK_DIAG, PLACES[i]) + SUMS_BYTES > BACK_SMEM_LIMIT) {
+    while (i < 3 && hopper_back_smem_bytes(BM, DK, DV, TILE_ROWS_BYTES, variant::BACK_DIAG, PLACES[i]) + SUMS_BYTES > BACK_SMEM_LIMIT - cfg::BACK_SEQUENCE_BYTES) {
         i++;
     }
     return PLACES[i];
@@ -60,7 +60,7 @@ struct layout { // offsets in bytes
     static constexpr int SUMS = hopper_back_smem_bytes(BM, DK, DV, TILE_ROWS_BYTES, variant::BACK_DIAG, ROOM);
     static constexpr int BYTES = SUMS + SUMS_BYTES;
     static_assert(ROUNDS + block_rounds::BYTES == SUMS, "places do not overlap");
-    static_assert(BYTES <= BACK_SMEM_LIMIT, "a block has at most 227 KiB of shared memory");
+    static_assert(BYTES <= BACK_SMEM_LIMIT - cfg::BACK_SEQUENCE_BYTES, "a block has at most 227 KiB of shared memory");
     static_assert(Q_BYTES % 1024 == 0 && DO_BYTES % 1024 == 0, "tiles start on multiples of their pattern");
 };
 

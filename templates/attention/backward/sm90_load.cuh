@@ -17,6 +17,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     __device__ __forceinline__ void skip() { to = to.next(); } // a round without a tile
     // Read again where it is needed: the warp has few registers.
     __device__ __forceinline__ key_block place() const { return rounds.block(round); }
+    __device__ __forceinline__ const back_params &own() const { return params_of_round(params.p, round); }
 
     __device__ __forceinline__ void load_keys() const
     {
@@ -24,8 +25,8 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const u32 full = rounds.keys().full(keys_of(round).stage);
         rounds.keys().wait_empty(keys_of(round));
         mbarrier_arrive_expect(full, layout::K_BYTES + layout::V_BYTES);
-        load_tile<BN, DK>(key_rows(shared, round), &params.k, full, at.kv0, at.h_kv, at.b, L2_STREAM);
-        load_tile<BN, DV>(value_rows_of(shared, round), &params.v, full, at.kv0, at.h_kv, at.b, L2_STREAM);
+        load_keys_of<BN, DK>(key_rows(shared, round), &params.k, full, round, at, L2_STREAM);
+        load_keys_of<BN, DV>(value_rows_of(shared, round), &params.v, full, round, at, L2_STREAM);
     }
 
     // No query tile is for these keys.
@@ -41,7 +42,8 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
     // What a tile has for the 64 keys of a warpgroup.
     __device__ __forceinline__ int part_class(const position &now, const key_block &at, int h, int first_key) const
     {
-        const sizes &z = params.p.z;
+        const back_params &p = own();
+        const sizes &z = p.z;
         const int last_key = min(first_key + 64, z.len_kv) - 1;
         if (last_key < first_key) {
             return TILE_NONE;
@@ -49,7 +51,7 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const int row0 = now.tile * BM;
         int c = TILE_ALL;
         if constexpr (variant::MASKED) {
-            c = static_cast<int>(variant::classify(params.p.x, z, variant::make_head(params.p.x, z, at.b, h), row0,
+            c = static_cast<int>(variant::classify(p.x, z, variant::make_head(p.x, z, at.b, h), row0,
                                                    min(row0 + BM, z.len_q) - 1, first_key, last_key));
         }
         return c == TILE_ALL && (row0 + BM > z.len_q || first_key + 64 > z.len_kv) ? static_cast<int>(TILE_SOME) : c;
@@ -73,9 +75,9 @@ struct loader { // of the warp that loads; one of its threads, the leader, write
         const int h = at.head(now.head);
         put_position(position_place(shared, to.stage), now, classes_of(now, at, h), last);
         mbarrier_arrive_expect(full, layout::STAGE + layout::ROWS_BYTES);
-        load_tile<BM, DK>(tile, &params.q, full, now.tile * BM, h, at.b, L2_KEEP);
-        load_rows(params.p, shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
-        load_tile<BM, DV>(tile + layout::Q_BYTES, &params.dout, full, now.tile * BM, h, at.b, L2_KEEP);
+        load_queries_of<BM, DK>(tile, &params.q, full, round, now.tile * BM, h, at.b, L2_KEEP);
+        load_rows(own(), shared + layout::ROWS + to.stage * layout::ROWS_BYTES, full, at.b, h, now.tile);
+        load_queries_of<BM, DV>(tile + layout::Q_BYTES, &params.dout, full, round, now.tile * BM, h, at.b, L2_KEEP);
     }
     __device__ __forceinline__ void load_first(const position &now, bool last) const
     {
@@ -93,7 +95,7 @@ DEV void load_all(const hopper_back_params &params, u32 shared)
 // Adds dq' of tiles from a slab to memory, as soon as a warpgroup has filled it: the first block that has some of a tile stores it.
 // That a tile is there is said when the next one has to be waited for anyway. By one warp; its leader writes and waits.
 struct adder {
-    const back_params &p;
+    const back_params &launched;
     u32 shared;
     block_rounds rounds;
     bool leader;
@@ -101,7 +103,7 @@ struct adder {
     int stored = -1; // line of the tile for which others may wait
 
     __device__ __forceinline__ void skip() { slab ^= 1u; } // a round without a tile
-    __device__ __forceinline__ void finish_last()
+    __device__ __forceinline__ void finish_last(const back_params &p)
     {
         if (stored >= 0) {
             tma_wait<0>();
@@ -111,13 +113,13 @@ struct adder {
         }
     }
 
-    __device__ __forceinline__ void add(const key_block &at, const position &now)
+    __device__ __forceinline__ void add(const back_params &p, const key_block &at, const position &now)
     {
         const int h = at.head(now.head);
-        const int line = static_cast<int>(tile_line(p.z, at.b, h)) + now.tile;
+        const int line = static_cast<int>(tile_line(p.z, own_batch(p, at.b), h)) + now.tile;
         const u32 turn = find_turn(p, at, h, now, line, leader);
         if (leader) {
-            finish_last();
+            finish_last(p);
             wait_for_turn(p, line, turn);
         }
         __syncwarp();

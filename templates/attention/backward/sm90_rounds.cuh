@@ -4,6 +4,7 @@
 #pragma once
 #include "attention/backward/wide_sm90_peer.cuh"
 #include "attention/backward/sm90_long_lists.cuh"
+#include "attention/backward/sm90_sequences.cuh"
 
 namespace back {
 
@@ -124,7 +125,15 @@ DEV bool next_by_length(const back_params &p, const block_rounds &rounds, u32 ro
 // left: what of a share is left for the round, or what find_long_lists tells; taken: numbers so far.
 DEV void tell_round(const back_params &p, const block_rounds &rounds, u32 round, bool leader, u32 &left, u32 &taken)
 {
-    if constexpr (BY_LENGTH) {
+    if constexpr (HAS_SEQUENCES<back_params>) {
+        const int lead = __ffs(static_cast<int>(__ballot_sync(ALL_LANES, leader))) - 1;
+        const u32 number = __shfl_sync(ALL_LANES, leader ? next_number(p, rounds, round, taken++) : 0, lead);
+        const block_in_sequence found = nth_of_sequences(p, number, round, leader);
+        if (leader) {
+            rounds.told().template wait_empty<cfg::BOUND_WAITS>(round_place::nth(round), "place of a round");
+            tell_block(rounds, round, found.b >= 0, found.b >= 0 ? enter_sequence(p, round, found) : key_block{});
+        }
+    } else if constexpr (BY_LENGTH) {
         key_block block{};
         const bool exists = next_by_length(p, rounds, round, leader, left, taken, block);
         if (leader) {
@@ -161,12 +170,12 @@ DEV auto begin_walk(const block_rounds &rounds, u32 round)
 // leader load_queries, load_first (with keys), load_nothing (no query tile is for these keys) and, for all, to the next place.
 template <class LOADER> DEV void load_rounds(LOADER &l)
 {
-    const back_params &p = l.params.p;
     u32 left = 0, taken = 0;
 #pragma unroll 1
     while (true) {
-        tell_round(p, l.rounds, l.round, l.leader, left, taken);
+        tell_round(l.params.p, l.rounds, l.round, l.leader, left, taken);
         l.rounds.told().template wait_full<cfg::BOUND_WAITS>(round_place::nth(l.round), "round, loader");
+        const back_params &p = params_of_round(l.params.p, l.round);
         const int group = l.rounds.block(l.round).group;
         if (group == 0) {
             break;
@@ -220,7 +229,7 @@ DEV u32 find_turn(const back_params &p, const key_block &at, int h, const positi
     if constexpr (cfg::DETERMINISTIC) {
         return turn_of(p, at, variant::make_head(p.x, p.z, at.b, h), h, now.tile);
     } else {
-        return leader ? take_ticket(p.order + line) : 0;
+        return leader ? take_ticket(ticket_word(p, line)) : 0;
     }
 }
 // The word that tells about a tile of dq, or this block's columns of it.
@@ -244,8 +253,8 @@ DEV void wait_for_turn(const back_params &p, int line, u32 turn)
     }
 }
 
-// ADDER: p, rounds, leader; add one tile, or skip a round without one; and finish_last, of what has not been told yet: no block may have to
-// wait for it until this one has another tile.
+// ADDER: launched, rounds, leader; add one tile, or skip a round without one; and finish_last, of what has not been told yet: no block may have
+// to wait for it until this one has another tile.
 template <class ADDER> DEV void add_rounds(ADDER &a)
 {
     const block_rounds rounds = a.rounds;
@@ -256,18 +265,19 @@ template <class ADDER> DEV void add_rounds(ADDER &a)
         if (at.group == 0) {
             break;
         }
+        const back_params &p = params_of_round(a.launched, round);
         walk_of_round tiles = begin_walk(rounds, round);
-        position now = tiles.next({0, -32, false}, a.p, at);
+        position now = tiles.next({0, -32, false}, p, at);
         if (now.head >= at.group) {
             a.skip();
         }
 #pragma unroll 1
         while (now.head < at.group) {
-            a.add(at, now);
-            now = tiles.next(now, a.p, at);
+            a.add(p, at, now);
+            now = tiles.next(now, p, at);
         }
         if (a.leader) {
-            a.finish_last();
+            a.finish_last(p);
         }
         rounds.leave(round);
     }

@@ -232,7 +232,7 @@ DEV void load_all(const hopper_back_params &params, u32 shared)
 // Tells the others when it is the block's turn at dq of a tile, and whether it is the first of all: then they store it. By one warp; its
 // leader writes and waits.
 struct adder {
-    const back_params &p;
+    const back_params &launched;
     u32 shared;
     block_rounds rounds;
     bool leader;
@@ -240,7 +240,7 @@ struct adder {
     int stored = -1; // line of the tile for which others may wait
 
     __device__ __forceinline__ void skip() {}
-    __device__ __forceinline__ void finish_last()
+    __device__ __forceinline__ void finish_last(const back_params &p)
     {
         if (stored >= 0) {
             dq_ring(shared).template wait_empty<cfg::BOUND_WAITS>(single_place::nth(count), "additions, to tell");
@@ -250,14 +250,14 @@ struct adder {
         }
     }
 
-    __device__ __forceinline__ void add(const key_block &at, const position &now)
+    __device__ __forceinline__ void add(const back_params &p, const key_block &at, const position &now)
     {
         const int h = at.head(now.head);
         const int line = static_cast<int>(tile_line(p.z, at.b, h)) + now.tile;
         const bool asked = PAIRED && !cfg::DETERMINISTIC; // of rank 0, by both
         u32 turn = asked ? 0 : find_turn(p, at, h, now, line, leader);
         if (leader) {
-            finish_last();
+            finish_last(p);
             if constexpr (asked) {
                 turn = peer_at(shared).turn().exchange(count, [&] { return take_ticket(p.order + line); });
             }

@@ -18,6 +18,7 @@ constexpr bool O_F32 = false, O_MARKED = false;
 constexpr bool BOUND_WAITS = false;
 constexpr int BACK_BM = 128, BACK_BN = 64, BACK_WARPS = 8, BACK_STAGES = 1, BACK_SPLIT = 2;
 constexpr bool BACK_WGMMA = true;
+constexpr int BACK_SEQUENCE_BYTES = 0;
 constexpr int BACK_V_STEPS = 0;
 constexpr bool BACK_EARLY_DV = true;
 constexpr int BACK_PIECES = 0;
