@@ -29,6 +29,10 @@ enum layout {
 
 #define SKEWED_SPREAD 6.3
 
+enum {
+    SEQUENCES_ALONE = 8
+}; /* so many packed sequences of attention: some have queries or keys alone, full of NaN */
+
 struct test_case {
     int place; /* in the order in which groups made their cases */
     const char *group;

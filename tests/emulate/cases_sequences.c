@@ -44,6 +44,16 @@ static const struct {
     {3, 2, 1, 70, 100, " cu_q cu_kv "},
 };
 
+/* Of the kernels for Hopper. */
+static const struct {
+    int seqs, h, h_kv, q, kv;
+    const char *without;
+} PACKED[] = {
+    {7, 4, 2, 420, 430, " used_kv "},        {7, 2, 2, 420, 430, " _ "},
+    {30, 2, 1, 90, 90, " cu_kv used_kv "},   {SEQUENCES_ALONE, 2, 1, 420, 400, " used_kv o lse "},
+    {45, 2, 2, 600, 600, " cu_kv used_kv "},
+};
+
 static void add(struct case_list *list, struct test_case c, int first, int n)
 {
     for (int i = first; i < first + n; i++) {
@@ -116,6 +126,27 @@ static void add_copies(struct case_list *list)
     }
 }
 
+static void add_hopper_gradients(struct case_list *list, struct test_case c, bool mods)
+{
+    c.pass = LATHE_BACKWARD;
+    c.template_name = "attention_bwd_sm90";
+    for (int i = 0; i < COUNT(PACKED); i++) {
+        if (mods && PACKED[i].seqs == SEQUENCES_ALONE)
+            continue; /* a mod makes NaN of no gradient where its row is NaN */
+        c.without = PACKED[i].without;
+        c.dim[SYM_SEQS] = PACKED[i].seqs;
+        c.dim[SYM_B] = 1;
+        c.dim[SYM_H] = PACKED[i].h;
+        c.dim[SYM_H_KV] = PACKED[i].h_kv;
+        c.dim[SYM_Q] = PACKED[i].q;
+        c.dim[SYM_KV] = PACKED[i].kv;
+        c.layout = i % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED;
+        c.beside = i == 0 ? 4 : 0;
+        case_add(list, &c);
+        c.beside = 0;
+    }
+}
+
 void group_sequences(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -128,4 +159,25 @@ void group_sequences(struct case_list *list, bool full)
         add(list, case_of_attention("varlen", SHIPPED[i], NULL, LATHE_BF16, 64, 64, 80), i % 3, 1);
     add_mods(list);
     add_copies(list);
+    for (int i = 0; i < COUNT(SPECS); i++)
+        for (int d = 64; d <= (full || i == 1 ? 128 : 64); d += 64)
+            add_hopper_gradients(list,
+                                 case_of_attention("varlen_hopper_gradients", SPECS[i].name, SPECS[i].text,
+                                                   i % 2 ? LATHE_F16 : LATHE_BF16, d, d, 90),
+                                 false);
+    for (int i = 0; i < COUNT(SHIPPED); i++)
+        add_hopper_gradients(list,
+                             case_of_attention("varlen_hopper_gradients", SHIPPED[i], NULL, LATHE_BF16,
+                                               i % 2 ? 128 : 72, i % 2 ? 128 : 72, 90),
+                             false);
+    for (int i = 1; i < COUNT(MODS); i++)
+        add_hopper_gradients(list,
+                             case_of_attention("varlen_hopper_gradients", MODS[i].name, MODS[i].text,
+                                               i % 2 ? LATHE_F16 : LATHE_BF16, i % 2 ? 128 : 64,
+                                               i % 2 ? 128 : 64, 90),
+                             true);
+    struct test_case pair = case_of_attention("varlen_hopper_gradients", "pair",
+                                              "return attention { qk2 = true }\n", LATHE_F16, 64, 40, 90);
+    pair.dim[SYM_D2] = 16;
+    add_hopper_gradients(list, pair, false);
 }

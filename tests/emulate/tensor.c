@@ -99,12 +99,14 @@ static int64_t sequence_place(const struct test_case *c, bool keys, int64_t i)
 {
     static const int64_t LENGTH[2][6] = {{0, 1, 128, 129, 5, 64}, {3, 0, 130, 64, 129, 40}};
     static const int64_t FEW[2][6] = {{0, 1, 4, 17, 0}, {5, 300, 0, 700, 64}};
+    /* Queries without keys and keys without queries behind those of others: is_alone. */
+    static const int64_t ALONE[2][6] = {{70, 9, 0, 130, 33, 1}, {50, 0, 20, 140, 0, 64}};
     const int64_t seqs = c->dim[SYM_SEQS];
     const int64_t tokens = c->dim[keys ? SYM_KV : SYM_Q];
-    const bool listed = seqs == 6 || seqs == 7;
+    const bool listed = seqs == 6 || seqs == 7 || (seqs == SEQUENCES_ALONE && strstr(c->group, "varlen"));
     int64_t place = 0;
     for (int64_t k = 0; listed && k < i && k < 6; k++)
-        place += (seqs == 7 ? LENGTH : FEW)[keys][k];
+        place += (seqs == 7 ? LENGTH : seqs == 6 ? FEW : ALONE)[keys][k];
     return i == seqs ? tokens : listed ? place : tokens * i / seqs;
 }
 
@@ -196,11 +198,28 @@ static bool sequence_value(const struct tensor *t, const struct test_case *c, in
     return true;
 }
 
-/* Keys and values behind those in use are NaN: nothing may come of them. */
+/* Queries of a sequence without keys, and keys of one without queries, are NaN: nothing may come of them,
+ * neither there nor in the sequence before, whose last tile goes on over them. */
+static bool is_alone(const struct tensor *t, const struct test_case *c, int64_t flat)
+{
+    const bool keys = is(t, "k") || is(t, "v");
+    if (!strstr(c->group, "varlen") || c->dim[SYM_SEQS] != SEQUENCES_ALONE ||
+        !(keys || is(t, "q") || is(t, "do")))
+        return false;
+    const int64_t token = flat / t->shape[3] % t->shape[2];
+    int64_t i = 0;
+    while (sequence_place(c, keys, i + 1) <= token)
+        i++;
+    return sequence_place(c, !keys, i) == sequence_place(c, !keys, i + 1);
+}
+
+/* Keys and values behind those in use are NaN, too. */
 static bool is_not_in_use(const struct tensor *t, const struct test_case *c, int64_t flat)
 {
     if (case_has_pages(c) && (is(t, "k") || is(t, "v")))
         return is_free(c, flat / t->shape[3] / t->shape[2] / t->shape[1], flat / t->shape[3] % t->shape[2]);
+    if (is_alone(t, c, flat))
+        return true;
     if (!(is(t, "k") || is(t, "v")))
         return false;
     const bool used = strstr(c->group, "varlen") && !(c->without && strstr(c->without, "used_kv"));

@@ -273,6 +273,7 @@ void forms_check(const struct bench *bench, const struct test_case *whole, struc
                 check_form(bench, whole, &f, spec, bits, tally);
             }
         }
+        forms_check_gradients(bench, whole, &f, &x, spec, tally);
     } else {
         case_fail(tally, whole, "reference", err.text[0] ? err.text : "out of host memory");
     }

@@ -76,4 +76,8 @@ lathe_status form_run_parts(struct call *call, struct call *out, const struct fo
 lathe_status form_run_graph(const struct call *call, const struct form *f, lathe_spec *spec,
                             lathe_error *err);
 
+/* forms_gradients.c: of the packed form; changes values that nothing comes of. */
+void forms_check_gradients(const struct bench *bench, const struct test_case *whole, struct form *f,
+                           struct values *x, lathe_spec *spec, struct tally *tally);
+
 #endif
