@@ -381,6 +381,29 @@ static void add_additive_back_beside(struct case_list *list)
     }
 }
 
+/* Gates so strong that most of what their gradient is a difference of is there twice: within 5e-3 and 8e-3 of
+   it, if both times it has been rounded alike. */
+static void add_strong_back(struct case_list *list)
+{
+    static const struct {
+        struct inline_spec spec;
+        const char *group, *template_name;
+        double exact;
+    } ROW[] = {{{SPEC(strong_key)}, "linear_blocks", "linear_additive_bwd", 0.25},
+               {{SPEC(strong_keyed)}, "linear_keyed", "linear_keyed_delta_bwd", 0.2}};
+    for (int k = 0; k < COUNT(ROW); k++) {
+        struct test_case c =
+            case_of_attention("linear", ROW[k].spec.name, ROW[k].spec.text, LATHE_BF16, 128, 128, 90);
+        c.group = ROW[k].group;
+        c.pass = LATHE_BACKWARD;
+        c.deterministic = true;
+        c.template_name = ROW[k].template_name;
+        c.exact = ROW[k].exact;
+        add(list, c, &CHUNKS[2]);
+        add(list, c, &CHUNKS[4]);
+    }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_over(list);
@@ -414,4 +437,5 @@ void group_linear(struct case_list *list, bool full)
     add_additive_back(list);
     add_keyed_back(list);
     add_additive_back_beside(list);
+    add_strong_back(list);
 }

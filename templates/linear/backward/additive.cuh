@@ -137,9 +137,7 @@ struct additive_chunk : chunk_pairs {
         }
         const pair_sum queries[1] = {{layout::BACK, layout::READS, layout::Q, w.scale}};
         sum_readers(x, queries, strong);
-        if constexpr (GRADIENT_BY_KEY) {
-            add_flow(x, -1.0f);
-        }
+        add_own_pairs(x, layout::Q, w.scale);
         store_keys<cfg::DK_F32>(x, 1.0f, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
     }
 

@@ -159,7 +159,10 @@ struct chunk_pairs : channel_chunk {
             if (back) {
                 add_product<PAD_V>(s, left_rows<PAD_V>::of(tile(layout::DO), BLOCK * r), right_rows<PAD_V>::of(tile(layout::V), BLOCK * c));
                 add_divisors(s, r);
-                keep_pairs(s, [&](int row, int column) { return r > c || is_older(row, column); });
+                if (r == c) {
+                    leave_own_pairs(s, r);
+                }
+                keep_pairs(s, [&](int row, int column) { return r > c || column < row; });
                 leave_pairs(s, layout::BACK, r, c);
             } else {
                 add_pairs(s, r, c, DECAYS && r > c + 1);

@@ -5,6 +5,9 @@
 // of a decay's logarithm is the sum, over the tokens from it on to the chunk's end, of what reads times its gradient less what writes times its gradient, and of all
 // paths that cross the chunk's end: from the state, e^G_end S dS', and from the keys, k times the part of their gradient that comes from dS'.
 //
+// In that difference most terms are there twice, above all where decays are strong: what reads and what writes enter it as the products have them, weighed and
+// rounded, so that a term is the same number both times. A token's pair with itself is left out of the products and comes to dq and dk in f32.
+//
 // A warp has 16 key channels of two blocks of 16 tokens.
 #pragma once
 #include "heads/input_sums.cuh"
@@ -13,7 +16,7 @@
 namespace linear {
 
 struct channel_chunk : chunk_tiles {
-    fragments flow; // to the logarithms: of what reads, times its gradient, less the same of what writes
+    fragments flow; // to the logarithms: of what reads, times its gradient, less the same of what writes; with a bonus queries come later
 
     template <class LEFT> DEV void multiply(float (&x)[2][4], const LEFT &left, int k, const u32 (&b)[4])
     {
@@ -61,6 +64,10 @@ struct channel_chunk : chunk_tiles {
         int pairs, tokens, from;
         float by;
     };
+    struct side { // which tokens get something, and by what beside their weights they are in the products
+        int from;
+        float by;
+    };
     // Pairs of one block where no channel is strong: readers and writers lie e^end apart.
     template <bool BACK> __device__ __forceinline__ void add_own_blocks(fragments &x, const pair_sum &of) const
     {
@@ -96,12 +103,11 @@ struct channel_chunk : chunk_tiles {
         mma_16x8x16<element>(x[1], a, b[2], b[3]);
     }
     // Where some are: level by level.
-    template <bool BACK> __device__ __forceinline__ void add_levels(fragments &x, const pair_sum &of) const
+    template <bool BACK> __device__ __forceinline__ void add_levels(fragments &x, fragments &to, const side &as, const pair_sum &of) const
     {
         const auto tokens = right_columns<PAD_D>::of(tile(of.tokens), 16 * own);
 #pragma unroll 1
-        for (int level = 0; level < (cfg::BONUS ? 4 : 5); level++) {
-            const int half = 8 >> level;
+        for (int half = 8; half > 0; half /= 2) {
             __syncwarp();
             if constexpr (BACK) {
                 weigh_readers(of.tokens, of.from, of.by, half);
@@ -109,32 +115,38 @@ struct channel_chunk : chunk_tiles {
                 weigh_writers(half);
             }
             __syncwarp();
+            fragments s = {};
 #pragma unroll
             for (int m = 0; m < OWN_BLOCKS; m++) {
                 u32 a[4];
                 u32 b[4];
-                float s[2][4] = {};
                 tokens.load(b, 0, block(m));
                 load_back<BACK>(a, of.pairs, block(m), block(m));
                 keep_level<BACK>(a, half);
-                mma_16x8x16<element>(s[0], a, b[0], b[1]);
-                mma_16x8x16<element>(s[1], a, b[2], b[3]);
-                add_weighed<BACK>(x, s, m, half);
+                mma_16x8x16<element>(s[m][0], a, b[0], b[1]);
+                mma_16x8x16<element>(s[m][1], a, b[2], b[3]);
             }
+            add_weighed(x, to, BACK ? -1.0f : 1.0f, as, s, [&](int m, int n, int i) { return BACK ? logs.writer(m, n, i, half) : logs.reader(m, n, i, half); });
         }
     }
-    template <bool BACK> __device__ __forceinline__ void add_weighed(fragments &x, const float (&s)[2][4], int m, int half) const
+    // x += s by weight(m, n, i); to += sign times tokens, weighed as in the products, times s.
+    template <class F> __device__ __forceinline__ void add_weighed(fragments &x, fragments &to, float sign, const side &as, const fragments &s, const F &weight) const
     {
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            const int n = e / 4;
-            const int i = e % 4;
-            const float by = half == 0 ? 1.0f : BACK ? logs.writer(m, n, i, half) : logs.reader(m, n, i, half);
-            x[m][n][i] += by * s[n][i];
-        }
+        each_two([&](int m, int n, int r) {
+            const float by[2] = {weight(m, n, 2 * r), weight(m, n, 2 * r + 1)};
+            if constexpr (GRADIENT_BY_KEY) {
+                float two[2];
+                load_pair<PAD_D>(tile(as.from), token(m, r), channel(n), two[0], two[1]);
+                unpack<element>(pack<element>(two[0] * (as.by * by[0]), two[1] * (as.by * by[1])), two[0], two[1]);
+                to[m][n][2 * r] += sign * two[0] * s[m][n][2 * r];
+                to[m][n][2 * r + 1] += sign * two[1] * s[m][n][2 * r + 1];
+            }
+            x[m][n][2 * r] += by[0] * s[m][n][2 * r];
+            x[m][n][2 * r + 1] += by[1] * s[m][n][2 * r + 1];
+        });
     }
     // What writers get from readers behind them, of one kind or more; e^(end - c), which all but the levels are multiplied by, comes last.
-    template <int N> __device__ __forceinline__ void sum_readers(fragments &x, const pair_sum (&of)[N], bool strong) const
+    template <int N> __device__ __forceinline__ void sum_readers(fragments &x, const pair_sum (&of)[N], bool strong)
     {
 #pragma unroll
         for (int r = BLOCKS - 1; r > 0; r--) {
@@ -158,17 +170,17 @@ struct channel_chunk : chunk_tiles {
         for (int n = 0; n < N && !strong; n++) {
             add_own_blocks<true>(x, of[n]);
         }
-        weigh_keys(x);
+        weigh_all(x, flow, -1.0f, {layout::K, 1.0f}, key_weights());
         if (strong) {
             __syncthreads(); // the other warp of these channels has read what levels take the place of
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                add_levels<true>(x, of[n]);
+                add_levels<true>(x, flow, {layout::K, 1.0f}, of[n]);
             }
         }
     }
-    // What readers get from writers ahead of them.
-    __device__ __forceinline__ void sum_writers(fragments &x, const pair_sum &of, bool strong) const
+    // What readers get from writers ahead of them; what of it flows to the logarithms.
+    __device__ __forceinline__ void sum_writers(fragments &x, fragments &to, const side &as, const pair_sum &of, bool strong) const
     {
         const auto writers = right_columns<PAD_D>::of(tile(of.tokens), 16 * own);
 #pragma unroll
@@ -187,44 +199,54 @@ struct channel_chunk : chunk_tiles {
         if (!strong) {
             add_own_blocks<false>(x, of);
         }
-#pragma unroll
-        for (int e = 0; DECAYS && e < 8 * OWN_BLOCKS; e++) {
-            x[e / 8][e / 4 % 2][e % 4] *= exp2_approx(logs.read(e / 8, e / 4 % 2, e % 4));
-        }
+        weigh_all(x, to, 1.0f, as, [&](int m, int n, int i) { return exp2_approx(logs.read(m, n, i)); });
         if (strong) {
             __syncthreads(); // as above
-            add_levels<false>(x, of);
+            add_levels<false>(x, to, as, of);
         }
     }
-    // To the logarithms: keys times what they get, as readers or, with -1, as writers.
-    __device__ __forceinline__ void add_flow(const fragments &x, float sign)
+    // x, that of all products but the levels', by weight(m, n, i).
+    template <class F> __device__ __forceinline__ void weigh_all(fragments &x, fragments &to, float sign, const side &as, const F &weight) const
+    {
+        if constexpr (DECAYS) {
+            fragments all = {};
+            add_weighed(all, to, sign, as, x, weight);
+            each_two([&](int m, int n, int r) {
+                x[m][n][2 * r] = all[m][n][2 * r];
+                x[m][n][2 * r + 1] = all[m][n][2 * r + 1];
+            });
+        }
+    }
+    struct key_weight { // e^(end - c) of this warp's blocks
+        const channel_chunk &of;
+        key_ends ends;
+        __device__ __forceinline__ float operator()(int m, int n, int i) const { return exp2_approx(ends.x[m][n][i % 2] - of.logs.x[m][n][i]); }
+    };
+    __device__ __forceinline__ key_weight key_weights() const { return {*this, own_ends()}; }
+    // What tokens get from their pairs with themselves: of keys, or by the scale of queries.
+    __device__ __forceinline__ void add_own_pairs(fragments &x, int from, float by) const
     {
         each_two([&](int m, int n, int r) {
-            float k[2];
-            load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
-            flow[m][n][2 * r] += sign * k[0] * x[m][n][2 * r];
-            flow[m][n][2 * r + 1] += sign * k[1] * x[m][n][2 * r + 1];
+            float two[2];
+            const float own = cfg::BONUS ? 0.0f : by * load_shared(own_pair(token(m, r)));
+            load_pair<PAD_D>(tile(from), token(m, r), channel(n), two[0], two[1]);
+            x[m][n][2 * r] += own * two[0];
+            x[m][n][2 * r + 1] += own * two[1];
         });
-    }
-    __device__ __forceinline__ void weigh_keys(fragments &x) const
-    {
-        const key_ends of = own_ends();
-#pragma unroll
-        for (int e = 0; DECAYS && e < 8 * OWN_BLOCKS; e++) {
-            x[e / 8][e / 4 % 2][e % 4] *= exp2_approx(of.x[e / 8][e / 4 % 2][e % 2] - logs.x[e / 8][e / 4 % 2][e % 4]);
-        }
     }
     // Keys times what they get from the state behind the chunk, whose part is in x, over this warp's tokens.
     __device__ __forceinline__ void leave_crossings(const fragments &x) const
     {
         float sum[2][2] = {};
         const key_ends left = ends_behind();
+        const key_weight weight = key_weights();
         each_two([&](int m, int n, int r) {
             float k[2];
             load_pair<PAD_D>(tile(layout::K), token(m, r), channel(n), k[0], k[1]);
+            unpack<element>(pack<element>(k[0] * weight(m, n, 2 * r), k[1] * weight(m, n, 2 * r + 1)), k[0], k[1]);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                sum[n][e] += k[e] * exp2_approx(left.x[m][n][e] - logs.x[m][n][2 * r + e]) * x[m][n][2 * r + e];
+                sum[n][e] += k[e] * exp2_approx(left.x[m][n][e] - weight.ends.x[m][n][e]) * x[m][n][2 * r + e];
             }
         });
 #pragma unroll
@@ -246,10 +268,12 @@ struct channel_chunk : chunk_tiles {
     // dq without its scale, from what the state in front gives.
     __device__ __forceinline__ void give_queries(fragments &x, bool strong)
     {
-        sum_writers(x, {layout::BACK, layout::WRITES, layout::K, 1.0f}, strong);
+        fragments read = {}; // with a bonus
+        sum_writers(x, cfg::BONUS ? read : flow, {layout::Q, w.scale}, {layout::BACK, layout::WRITES, layout::K, 1.0f}, strong);
         if constexpr (GRADIENT_BY_KEY) {
-            sum_blocks(x);
+            sum_blocks(read);
         }
+        add_own_pairs(x, layout::K, 1.0f);
         store_keys<cfg::DQ_F32>(x, w.scale, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
     }
 
@@ -263,6 +287,17 @@ struct channel_chunk : chunk_tiles {
             const int row = lane_id() / 4 + e % 4 / 2 * 8;
             const int column = e / 4 * 8 + lane_id() % 4 * 2 + e % 2;
             s[e / 4][e % 4] = f(row, column) ? s[e / 4][e % 4] : 0.0f;
+        }
+    }
+    // Pairs of tokens of block r with themselves; with a bonus bwd_heads has them.
+    __device__ __forceinline__ void leave_own_pairs(const float (&s)[2][4], int r) const
+    {
+#pragma unroll
+        for (int e = 0; !cfg::BONUS && e < 8; e++) {
+            const int row = lane_id() / 4 + e % 4 / 2 * 8;
+            if (row == e / 4 * 8 + lane_id() % 4 * 2 + e % 2) {
+                store_shared(own_pair(BLOCK * r + row), s[e / 4][e % 4]);
+            }
         }
     }
     __device__ __forceinline__ void leave_pairs(const float (&s)[2][4], int to, int r, int c) const
@@ -286,22 +321,15 @@ struct channel_chunk : chunk_tiles {
         return x;
     }
     DEV float first_of_eight(float x) { return __shfl_sync(ALL_LANES, x, lane_id() % 4); }
-    // What reads times its gradient, of a token.
-    __device__ __forceinline__ float reads(const fragments &x, int m, int n, int i) const
-    {
-        float q[2];
-        load_pair<PAD_D>(tile(layout::Q), token(m, i / 2), channel(n), q[0], q[1]);
-        return w.scale * q[i % 2] * x[m][n][i];
-    }
     // Sums over the tokens of a block from each on; what a block has in all to shared memory.
-    __device__ __forceinline__ void sum_blocks(const fragments &x)
+    __device__ __forceinline__ void sum_blocks(const fragments &queries)
     {
 #pragma unroll
         for (int k = 0; k < 4 * OWN_BLOCKS; k++) {
             const int m = k / 4;
             const int n = k / 2 % 2;
             const int e = k % 2;
-            float read[2] = {reads(x, m, n, e), reads(x, m, n, 2 + e)};
+            float read[2] = {queries[m][n][e], queries[m][n][2 + e]};
             float first = 0.0f;
             if constexpr (cfg::BONUS) { // a token reads before its own decay
                 first = first_of_eight(read[0]);

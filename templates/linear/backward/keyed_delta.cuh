@@ -98,7 +98,10 @@ struct keyed_gradients : channel_chunk {
             float s[2][4] = {};
             if (item < EACH) {
                 add_product<PAD_V>(s, left_rows<PAD_V>::of(tile(layout::DO), BLOCK * r), written);
-                keep_pairs(s, [&](int row, int column) { return r > c || column <= row; });
+                if (r == c) {
+                    leave_own_pairs(s, r);
+                }
+                keep_pairs(s, [&](int row, int column) { return r > c || column < row; });
                 leave_pairs(s, layout::BACK, r, c);
             } else {
                 add_product<PAD_V>(s, left_columns<CHUNK_TOKENS>::of(tile(layout::Z), BLOCK * r), written);
@@ -150,9 +153,7 @@ struct keyed_gradients : channel_chunk {
         }
         const pair_sum readers[2] = {{layout::BACK, layout::READS, layout::Q, w.scale}, {layout::KEYS_BACK, layout::KEYS_READ, layout::K, 1.0f}};
         sum_readers(x, readers, strong);
-        if constexpr (GRADIENT_BY_KEY) {
-            add_flow(x, -1.0f);
-        }
+        add_own_pairs(x, layout::Q, w.scale);
     }
     // And with what they get as they read.
     __device__ __forceinline__ void give_keys(fragments &dk, bool strong)
@@ -163,10 +164,7 @@ struct keyed_gradients : channel_chunk {
         for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
             x[e / 8][e / 4 % 2][e % 4] = -x[e / 8][e / 4 % 2][e % 4];
         }
-        sum_writers(x, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f}, strong);
-        if constexpr (GRADIENT_BY_KEY) {
-            add_flow(x, 1.0f);
-        }
+        sum_writers(x, flow, {layout::K, 1.0f}, {layout::KEYS_BACK, layout::WRITES, layout::K, 1.0f}, strong);
 #pragma unroll
         for (int e = 0; e < 8 * OWN_BLOCKS; e++) {
             dk[e / 8][e / 4 % 2][e % 4] += x[e / 8][e / 4 % 2][e % 4];
