@@ -134,7 +134,7 @@ every_stub() {
         templates/attention/backward/* | templates/heads/zero_and_sum.cuh) stub=templates/stub/backward ;;
         templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked_bwd archs=sm_90a ;;
         templates/linear/backward/additive*.cuh | templates/linear/backward/products.cuh) stub=templates/stub/linear_additive_bwd spills=96 ;; # held to 512 threads on an SM
-        templates/linear/backward/keyed*.cuh) stub=templates/stub/linear_keyed_delta_bwd spills=96 ;; # as above
+        templates/linear/backward/keyed*.cuh) stub=templates/stub/linear_keyed_delta_bwd spills=128 ;; # as above
         templates/linear/backward/delta*.cuh) stub=templates/stub/linear_delta_bwd ;;
         templates/linear/chunk.cuh | templates/linear/delta*.cuh) stub=templates/stub/linear_delta spills=32 ;; # as below
         templates/linear/keyed_delta*.cuh) stub=templates/stub/linear_keyed_delta spills=128 ;; # as below: of 256
@@ -324,7 +324,7 @@ linear_files() {
         gen $spec dtype=f16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
     done
     gen linear_elu dtype=bf16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
-    spills=48 # as above
+    spills=112 # as above
     gen kda dtype=bf16,h=16,t=4096,d=64 sm_80 linear_keyed_delta_bwd backward
     gen kda dtype=bf16,h=16,t=4096,d=128 sm_90a linear_keyed_delta_bwd backward
     gen kda dtype=bf16,h=16,t=4096,d=64,d_v=128 sm_90a linear_keyed_delta_bwd backward
