@@ -180,6 +180,18 @@ forward_files() {
     done
 }
 
+packed_files() {
+    spills=0
+    for dims in d=64 d=128 d=192,d_v=128 d=256 d=64,d_v=512; do
+        for spec in causal full relative_bias; do
+            gen $spec dtype=bf16,h=16,q=16384,seqs=12,$dims sm_90a attention_fwd_sm90
+        done
+    done
+    for spec in alibi softcap sliding_window sinks retention sigmoid; do
+        gen $spec dtype=f16,h=16,q=16384,seqs=12,d=128,cu_kv=i32,used_kv=i32 sm_90a attention_fwd_sm90
+    done
+}
+
 decode_files() {
     for dims in d=64 d=128 d=192,d_v=128 d=256; do
         spills=0
@@ -377,7 +389,7 @@ attention=$(grep -l '^return attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 linear=$(grep -l '^return linear_attention' specs/*.lua | sed 's|.*/||; s|\.lua$||')
 every_stub >"$temp/list"
 if [ -x "${LATHE:-}" ]; then
-    { forward_files; decode_files; selected_files; parts_files; mla_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
+    { forward_files; packed_files; decode_files; selected_files; parts_files; mla_files; backward_files; map_files; linear_files; every_jit; } >>"$temp/list"
 else
     echo "tests/templates.sh: skipped: generated files, since the tool lathe was not built" >&2
 fi

@@ -326,9 +326,10 @@ int add_back_map(const struct launcher *a, const struct back_plan *tile, struct 
 
 /* The largest power of two that divides a row is the box's row, up to 128 bytes: panels of
    common/wgmma_sm90.cuh. pack: where the parameter of that name is. */
-static void add_tensor_map(struct launch *launch, const struct params *p, const struct problem *problem,
-                           int which, const struct plan *plan, uint32_t pack)
+static void add_tensor_map(struct launch *launch, const struct params *p, const struct emitter *e, int which,
+                           const struct plan *plan, uint32_t pack)
 {
+    const struct problem *problem = e->problem;
     const bool key = which == TENSOR_K || which == TENSOR_V;
     const bool value = which == TENSOR_V || which == TENSOR_O;
     const int row_bytes = 2 * (value ? plan->attention.dv_pad : plan->attention.d_pad);
@@ -343,16 +344,17 @@ static void add_tensor_map(struct launch *launch, const struct params *p, const 
                                             : row_bytes % 64 == 0 ? 64
                                                                   : 32,
                                  .box_tokens = (uint16_t)(key ? plan->attention.bn : HOPPER_ROWS),
+                                 .packed = is_packed(e),
                                  .pack = plan->attention.pack && !key ? pack : 0};
 }
 
 /* What the kernel's maps are made of stands at fixed places behind them. */
-static void add_tensor_maps(struct launch *launch, const struct params *p, const struct problem *problem,
+static void add_tensor_maps(struct launch *launch, const struct params *p, const struct emitter *e,
                             const struct plan *plan, uint32_t pack)
 {
     for (int t = 0; t < TENSOR_COUNT; t++)
         if (t != TENSOR_O || (plan->attention.own_o && !plan->attention.o_f32))
-            add_tensor_map(launch, p, problem, t, plan, pack);
+            add_tensor_map(launch, p, e, t, plan, pack);
 }
 
 /* Those of q2 and k2, behind the others: as of q and k, which then have fewer columns. Strides stand behind a
@@ -436,7 +438,7 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
         params_null(&p, "unsigned long long", "tile_counter");
     if (plan->attention.tma) {
         params_pack(&p, "pack", plan->attention.pack ? plan->attention.bm : 0);
-        add_tensor_maps(launch, &p, a->e->problem, plan, p.before + p.offset - 4);
+        add_tensor_maps(launch, &p, a->e, plan, p.before + p.offset - 4);
     }
     params_end(&p, a, l, plan);
     if (plan->attention.tma && a->d2 > 0)

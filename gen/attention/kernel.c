@@ -121,7 +121,8 @@ static lathe_status lower_forward(struct kernel_request *r, struct attention_ker
         return request_settle(r, status);
     }
     k->diagonal = s.diag;
-    k->why_apart = why_not_packed(k->forward, s.diag >= 0);
+    k->why_apart = attention_has_sequences(r) ? "sequences have lengths of their own"
+                                              : why_not_packed(k->forward, s.diag >= 0);
     const bool o_f32 = k->forward->mod[MOD_OUTPUT].n_stages > 0 || makes_parts(r->sig, r->problem);
     k->need = need_of(k->forward, s.diag, o_f32, false);
     k->block_need = need_of(k->forward, s.diag, o_f32, true);

@@ -198,7 +198,9 @@ bool attention_has_sequences(const struct kernel_request *r)
 /* Which of them a sentence names. */
 static const char *given_lists(const struct kernel_request *r)
 {
-    return r->problem->paged ? "pages are given" : "cu_q or used_kv is given";
+    return r->problem->paged                               ? "pages are given"
+           : problem_has_named(r->sig, r->problem, "cu_q") ? "cu_q is given"
+                                                           : "used_kv is given";
 }
 
 bool plan_no_sequences(const struct kernel_request *r, char *why)

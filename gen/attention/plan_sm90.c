@@ -4,6 +4,7 @@
  * be spilled, and of shared memory. Sizes follow those of a hand-written kernel for plain softmax; on an H200
  * they were timed for plain softmax at 64, 128 and 256 dims.
  */
+#include "gen/arguments/problem.h"
 #include "gen/attention/kernel.h"
 #include "gen/ir/spec.h"
 #include "gen/plan/plan.h"
@@ -56,8 +57,9 @@ static const struct row {
 };
 
 /* hopper_smem_bytes of attention/fwd_sm90_layout.cuh. */
-static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool diag)
+static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool diag, bool packed)
 {
+    enum { TOLD_BYTES = 256, TOLD_PACKED_BYTES = 400 };
     const int groups = t->warps / 4;
     const int q = 64 * plan->attention.d_pad * 2;
     const int o = plan->attention.o_f32
@@ -66,8 +68,8 @@ static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool di
     const int tiles = groups * (plan->attention.q_stages * q + (plan->attention.own_o ? o : 0));
     const int k = round_up((int64_t)t->stages * t->bn * plan->attention.d_pad * 2, 1024);
     const int v = round_up((int64_t)t->stages * t->bn * plan->attention.dv_pad * 2, 1024);
-    return tiles + k + v + 40 * t->stages + 16 * plan->attention.q_stages * groups + 256 +
-           (diag ? groups * 8 * (64 + t->bn) : 0);
+    return tiles + k + v + 40 * t->stages + 16 * plan->attention.q_stages * groups +
+           (packed ? TOLD_PACKED_BYTES : TOLD_BYTES) + (diag ? groups * 8 * (64 + t->bn) : 0);
 }
 
 static void say_more(const struct kernel_request *r, struct plan *plan, bool many_keys, bool blocks)
@@ -109,7 +111,7 @@ static bool find_room(const struct kernel_request *r, const struct tile_row *t, 
     for (int room = 2; room >= 0; room--) {
         plan->attention.q_stages = room > 1 ? 2 : 1;
         plan->attention.own_o = room > 0;
-        plan->attention.smem_bytes = smem_bytes(t, plan, diag);
+        plan->attention.smem_bytes = smem_bytes(t, plan, diag, attention_has_sequences(r));
         if (plan->attention.smem_bytes <= r->device->smem_bytes)
             return true;
     }
@@ -188,7 +190,7 @@ static bool take_row(const struct kernel_request *r, bool blocks, struct plan *p
             !find_room(r, t, diag, plan) || !plan_tile_is_wanted(r, t))
             continue;
         /* Query tiles of one length need no balance, but tall ones are often cut short at the end. */
-        plan->attention.dynamic = r->ir->mask.n_roots > 0 || t->bm > 128;
+        plan->attention.dynamic = r->ir->mask.n_roots > 0 || t->bm > 128 || attention_has_sequences(r);
         plan_take_tile(plan, t, plan->attention.smem_bytes, diag);
         say_more(r, plan, ROWS[i].many_keys, blocks);
         return true;
@@ -219,6 +221,14 @@ static bool plan_no_few_queries(const struct kernel_request *r, char *why)
     return false;
 }
 
+/* TMA reads each packed sequence within bounds of its own, which takes two of a map's five dims: batches with
+   keys in use, or pages, have none left for these. */
+static bool plan_packed(const struct kernel_request *r, char *why)
+{
+    const bool packed = problem_has_named(r->sig, r->problem, "cu_q") && !r->problem->paged;
+    return packed ? plan_sequences_fit(r, why) : plan_no_sequences(r, why);
+}
+
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why)
 {
     plan->attention.optimistic =
@@ -226,7 +236,7 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
     plan->attention.pair = has_panels_of_pair(r) ? PAIR_READ : PAIR_COPIED;
     if (!plan_attention_begin(r, MAX_DIM, MOST_DV, plan, why))
         return false;
-    if (!plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_no_sequences(r, why) ||
+    if (!plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_packed(r, why) ||
         !plan_tma_takes(r, why) || !plan_no_few_queries(r, why))
         return false;
     plan->attention.tma = true;

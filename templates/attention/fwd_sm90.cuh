@@ -100,7 +100,7 @@ DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
 
 DEV void compute_round(const hopper_params &params, warp_work &w, tile_reader &reader, const query_tile &tile)
 {
-    const attention_params &p = params.p;
+    auto &&p = tokens_at::read(reader.shared, reader.round).enter(params.p);
     const int warp = static_cast<int>(fresh_thread() / 32) - 4;
     const hopper_place at = find_place(p, tile, reader.share, warp);
     const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
@@ -162,9 +162,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     const u32 shared = shared_address(shared_bytes);
     const u32 warp = __shfl_sync(ALL_LANES, threadIdx.x / 32, 0); // the same for a whole warp, as the compiler sees
-    first_round begin = {};
+    using queries = query_stream<attention_params>;
+    queries begin = {};
     if (warp == 1) {
-        begin = find_first_round(params.p, shared);
+        begin = queries::start(params.p, shared);
     }
     if (threadIdx.x == 0) {
         const rings ring = rings::at(shared);
@@ -189,8 +190,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         registers_down<LOADER_REGISTERS>();
         if (warp == 0) {
             load_keys(params, shared);
-        } else if (warp == 1 && elect_one()) {
-            load_queries(params, shared, begin);
+        } else if (warp == 1 && queries::takes_part()) {
+            queries::load(params, shared, begin);
         }
     } else {
         registers_up<WORKER_REGISTERS>();

@@ -3,6 +3,7 @@
 #pragma once
 #include "attention/key_tiles.cuh"
 #include "attention/scheduler_sm90.cuh"
+#include "attention/sequences.cuh"
 #include "common/tma_sm90.cuh"
 
 static_assert(
@@ -26,6 +27,9 @@ static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 5, "cfg::STAGES is 1 .. 5: shar
 static_assert(cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2, "cfg::Q_STAGES is 1 or 2");
 static_assert(!cfg::PACK || (!variant::MAP && !variant::DIAG),
               "cfg::PACK: rows of a tile that are one token each cannot share diagonals, nor a map's classes");
+constexpr bool PACKED = HAS_SEQUENCES<attention_params>; // the tensors are of sequences one behind the other
+static_assert(!PACKED || (!HAS_PAGES<attention_params> && !cfg::PACK && !variant::MAP && cfg::DYNAMIC),
+              "packed sequences have no pages here, tiles of one head each, no map, and tiles of all lengths");
 
 static_assert(cfg::D2 == 0 || (cfg::D2 % 64 == 0 && (cfg::D - cfg::D2) % 64 == 0), "a panel of Q and K is of one tensor");
 
@@ -53,10 +57,10 @@ constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
 //     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
 //     tiles = groups * (q_stages * q + (own_o ? o : 0));
 //     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
-//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + 256 + (diag ? groups * 8 * (64 + bn) : 0);
+//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + (packed ? 400 : 256) + (diag ? groups * 8 * (64 + bn) : 0);
 constexpr int SMEM_LIMIT = 232448;
 __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int q_stages, bool own_o,
-                                                    int d_pad, int dv_pad, bool o_f32, bool diag)
+                                                    int d_pad, int dv_pad, bool o_f32, bool diag, bool packed)
 {
     const int groups = warps / 4;
     const int q = 64 * d_pad * 2;
@@ -64,7 +68,7 @@ __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stage
     const int tiles = groups * (q_stages * q + (own_o ? o : 0));
     const int k = round_up(stages * bn * d_pad * 2, 1024);
     const int v = round_up(stages * bn * dv_pad * 2, 1024);
-    return tiles + k + v + 40 * stages + 16 * q_stages * groups + 256 + (diag ? groups * 8 * (64 + bn) : 0);
+    return tiles + k + v + 40 * stages + 16 * q_stages * groups + (packed ? 400 : 256) + (diag ? groups * 8 * (64 + bn) : 0);
 }
 
 struct shared_layout {                            // offsets in bytes
@@ -76,7 +80,7 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int ROUNDS = 8; // query tiles, see round_place
     static constexpr int BYTES = hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::Q_STAGES,
                                                    cfg::OWN_O, cfg::D_PAD, cfg::DV_PAD, cfg::O_F32,
-                                                   variant::DIAG);
+                                                   variant::DIAG, PACKED);
     static constexpr int DIAG_BYTES = 4 * (64 + cfg::BN); // of one table; a warpgroup has two
     static constexpr int O = cfg::Q_STAGES * Q_BYTES; // within a warpgroup's slab; Q is first
     static constexpr int SLAB = O + O_BYTES;
@@ -88,7 +92,9 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES; // of each warpgroup
     static constexpr int ROUND = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES; // 16 bytes each
     static constexpr int TOLD = ROUND + 16 * ROUNDS; // two barriers each: it stands there, and its last K is next
-    static constexpr int DIAG = TOLD + 16 * ROUNDS;
+    static constexpr int TOKENS = TOLD + 16 * ROUNDS; // where PACKED: 16 bytes each, as ROUND
+    static constexpr int ORDER = TOKENS + (PACKED ? 16 * ROUNDS : 0); // attention/sequence_tiles_sm90.cuh
+    static constexpr int DIAG = ORDER + (PACKED ? 16 : 0);
     static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && GROUPS <= 4 &&
                       Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
                   "places do not overlap");
@@ -216,3 +222,42 @@ DEV query_tile read_round(u32 shared, u32 round)
     const u32 from = round_place(shared, round);
     return {read_for_warp(from), read_for_warp(from + 4), read_for_warp(from + 8)};
 }
+
+// Where the tokens of a query tile's batch are. Of dense tensors: all of that batch, and parameters are those of the launch.
+template <class PARAMS, bool HERE = HAS_SEQUENCES<PARAMS>> struct round_tokens {
+    using rows = int; // of a tensor, as TMA is told
+    DEV round_tokens read(u32, u32) { return {}; }
+    __device__ __forceinline__ void write(u32, u32) const {}
+    __device__ __forceinline__ const PARAMS &enter(const PARAMS &launched) const { return launched; }
+    __device__ __forceinline__ rows queries(int b) const { return b; }
+    __device__ __forceinline__ rows keys(int b) const { return b; }
+};
+// Of packed sequences: found by the warp that loads Q, told beside the query tile, and parameters are as of a dense launch of that
+// sequence alone.
+template <class PARAMS> struct round_tokens<PARAMS, true> {
+    using rows = sequence_rows;
+    sequences::extent at;
+    DEV u32 place(u32 shared, u32 round) { return shared + shared_layout::TOKENS + 16 * (round % shared_layout::ROUNDS); }
+    DEV round_tokens read(u32 shared, u32 round)
+    {
+        const u32 from = place(shared, round);
+        return {{read_for_warp(from), read_for_warp(from + 4), read_for_warp(from + 8), read_for_warp(from + 12)}};
+    }
+    __device__ __forceinline__ void write(u32 shared, u32 round) const
+    {
+        const u32 to = place(shared, round);
+        store_shared(to, static_cast<u32>(at.first_q));
+        store_shared(to + 4, static_cast<u32>(at.first_kv));
+        store_shared(to + 8, static_cast<u32>(at.len_q));
+        store_shared(to + 12, static_cast<u32>(at.len_kv));
+    }
+    __device__ __forceinline__ PARAMS enter(const PARAMS &launched) const
+    {
+        PARAMS p = launched;
+        sequences::enter(p, at);
+        return p;
+    }
+    __device__ __forceinline__ rows queries(int) const { return {at.first_q, at.len_q}; }
+    __device__ __forceinline__ rows keys(int) const { return {at.first_kv, at.len_kv}; }
+};
+using tokens_at = round_tokens<attention_params>;

@@ -2,6 +2,7 @@
 // takes and loads Q, the other which key tiles the mask leaves of each, and loads K and V.
 #pragma once
 #include "attention/fwd_sm90_layout.cuh"
+#include "attention/sequence_tiles_sm90.cuh"
 #include "attention/tile_counter_sm90.cuh"
 
 constexpr int MAP_ROWS = 64; // of a class: a warpgroup's, which passes over what has nothing for its own rows
@@ -228,7 +229,7 @@ struct key_tiles {
 };
 
 // Rows of K, which are those of k, or with those of k2 behind them: panels of both.
-template <class PARAMS> DEV void load_key_rows(u32 to, const PARAMS &params, u32 full, int token, int h_kv, int b)
+template <class PARAMS> DEV void load_key_rows(u32 to, const PARAMS &params, u32 full, int token, int h_kv, const tokens_at::rows &b)
 {
     constexpr int D1 = cfg::D_PAD - cfg::D2;
     load_tile<cfg::BN, D1>(to, &params.k, full, token, h_kv, b, L2_KEEP);
@@ -238,19 +239,19 @@ template <class PARAMS> DEV void load_key_rows(u32 to, const PARAMS &params, u32
 }
 
 // Rows of Q, likewise. head: where rows of several take turns, the number of their group.
-template <class PARAMS> DEV void load_query_rows(u32 to, const PARAMS &params, u32 full, int token, int head, int b)
+template <class PARAMS> DEV void load_query_rows(u32 to, const PARAMS &params, u32 full, int token, int head, int b, const tokens_at &of)
 {
     constexpr int D1 = cfg::D_PAD - cfg::D2;
     if constexpr (cfg::PACK) {
         load_packed_tile<64, D1>(to, &params.q, full, token, head, b, L2_STREAM);
     } else {
-        load_tile<64, D1>(to, &params.q, full, token, head, b, L2_STREAM);
+        load_tile<64, D1>(to, &params.q, full, token, head, of.queries(b), L2_STREAM);
     }
     if constexpr (requires { params.q2; }) {
         if constexpr (cfg::PACK) {
             load_packed_tile<64, cfg::D2>(to + 64 * D1 * 2, &params.q2, full, token, head, b, L2_STREAM);
         } else {
-            load_tile<64, cfg::D2>(to + 64 * D1 * 2, &params.q2, full, token, head, b, L2_STREAM);
+            load_tile<64, cfg::D2>(to + 64 * D1 * 2, &params.q2, full, token, head, of.queries(b), L2_STREAM);
         }
     }
 }
@@ -262,7 +263,7 @@ struct loader { // of the warp that loads K and V; one of its threads, the leade
     place k, v;
 
     // after: the tile after it. h_kv: the key head.
-    __device__ __forceinline__ void load_k(int tile, int after, int h_kv, int b)
+    __device__ __forceinline__ void load_k(int tile, int after, int h_kv, const tokens_at::rows &b)
     {
         const ring_barriers<cfg::STAGES> ring = rings::at(shared).k;
         const u32 full = ring.full(k.stage);
@@ -278,7 +279,7 @@ struct loader { // of the warp that loads K and V; one of its threads, the leade
         k = k.next();
     }
 
-    __device__ __forceinline__ void load_v(int tile, int h_kv, int b)
+    __device__ __forceinline__ void load_v(int tile, int h_kv, const tokens_at::rows &b)
     {
         if (tile != NO_TILE) {
             const ring_barriers<cfg::STAGES> ring = rings::at(shared).v;
@@ -296,12 +297,11 @@ struct loader { // of the warp that loads K and V; one of its threads, the leade
 // tile. The way from tile to tile is kept short: this warp has a quarter of a scheduler at best, and the others wait for it.
 DEV void load_keys(const hopper_params &params, u32 shared)
 {
-    const attention_params &p = params.p;
-    const int share = share_of_head(p);
+    const int share = share_of_head(params.p);
     loader l = {params, shared, elect_one(), {0, 0}, {0, 0}};
     int before = NO_TILE; // the key tile whose V comes next, its key head and its batch
     int before_h = 0;
-    int before_b = 0;
+    tokens_at::rows before_b = {};
     if constexpr (variant::MAP) {
         wait_for_launch_before();
     }
@@ -313,6 +313,8 @@ DEV void load_keys(const hopper_params &params, u32 shared)
             break;
         }
         const int h_kv = read_for_warp(round_place(shared, round) + 12);
+        const tokens_at of = tokens_at::read(shared, round);
+        auto &&p = of.enter(params.p);
         const hopper_place at = find_place(p, query, share, 0);
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
         const at_head a{p.x, p.z, head};
@@ -329,12 +331,12 @@ DEV void load_keys(const hopper_params &params, u32 shared)
                     if (after == NO_TILE) {
                         mbarrier_arrive(ending_barrier(shared, round));
                     }
-                    l.load_k(tile, after, h_kv, at.b);
+                    l.load_k(tile, after, h_kv, of.keys(at.b));
                     l.load_v(before, before_h, before_b);
                 }
                 before = tile;
                 before_h = h_kv;
-                before_b = at.b;
+                before_b = of.keys(at.b);
                 __syncwarp();
                 if (after == NO_TILE) {
                     break;
@@ -348,67 +350,136 @@ DEV void load_keys(const hopper_params &params, u32 shared)
     }
 }
 
-// What the warp that loads Q starts with: found while another one sets the barriers up.
-struct first_round {
-    tile_order order;
-    query_tile query;
-};
-DEV first_round find_first_round(const attention_params &p, u32 shared)
-{
-    first_round r;
-    r.order = find_order(p);
-    r.query = nth_query_tile(p, r.order, fresh_block());
-    keep(r.order.tiles); // here, and not where it is used
-    keep(r.order.of_section);
-    keep(r.query.number);
-    if (lane_id() == 0) {
-        write_round(shared, 0, r.query, static_cast<u32>(r.query.h) / r.order.of_key_head);
-    }
-    return r;
-}
-
-// Which query tiles there are, and Q of each, by one thread: each warpgroup gives its Q back at a time of its own, for which
-// the loads of keys need not wait.
-DEV void load_queries(const hopper_params &params, u32 shared, const first_round &begin)
+// Tells of the block's n'th query tile, and loads its Q. By one thread.
+DEV void load_round(const hopper_params &params, u32 shared, u32 round, const query_tile &query, const tokens_at &of, int share)
 {
     const attention_params &p = params.p;
-    const tile_order order = begin.order;
-    const int share = share_of_head(p);
-    const tile_counter counter = tile_counter::find(p, order);
-    u32 number = fresh_block();
-    query_tile query = begin.query;
+    const bool none = query.number == query_tile::NONE;
+    mbarrier_arrive(told_barrier(shared, round));
+    const hopper_place at = find_place(p, query, share, 0);
+    const u32 group = static_cast<u32>(query.h) / static_cast<u32>(packed_heads(p));
+    const q_place to = q_place::nth(round);
 #pragma unroll 1
-    for (u32 round = 0;; round++) {
-        const bool none = query.number == query_tile::NONE;
-        if (round > 0) {
-            write_round(shared, round, query, static_cast<u32>(query.h) / order.of_key_head);
-        }
-        mbarrier_arrive(told_barrier(shared, round));
-        const hopper_place at = find_place(p, query, share, 0);
-        const u32 group = static_cast<u32>(query.h) / static_cast<u32>(packed_heads(p));
-        const q_place to = q_place::nth(round);
-#pragma unroll 1
-        for (u32 i = 0; i < shared_layout::GROUPS; i++) {
-            const ring_barriers<cfg::Q_STAGES> ring = rings::q(shared, i);
-            const u32 full = ring.full(to.stage);
-            ring.wait_empty(to);
-            const u32 q = shared + i * shared_layout::SLAB + to.stage * shared_layout::Q_BYTES;
-            const int token = at.row0 + at.tokens * static_cast<int>(i / SHARERS);
-            if (none) {
-                mbarrier_arrive(full);
-            } else if constexpr (cfg::PACK) {
-                mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * 2));
-                load_query_rows(q, params, full, token, static_cast<int>(group), at.b);
-            } else {
-                mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
-                load_query_rows(q, params, full, token, at.h, at.b);
-            }
-        }
+    for (u32 i = 0; i < shared_layout::GROUPS; i++) {
+        const ring_barriers<cfg::Q_STAGES> ring = rings::q(shared, i);
+        const u32 full = ring.full(to.stage);
+        ring.wait_empty(to);
+        const u32 q = shared + i * shared_layout::SLAB + to.stage * shared_layout::Q_BYTES;
+        const int token = at.row0 + at.tokens * static_cast<int>(i / SHARERS);
         if (none) {
-            return;
+            mbarrier_arrive(full);
+        } else if constexpr (cfg::PACK) {
+            mbarrier_arrive_expect(full, static_cast<u32>(at.tokens * at.heads * cfg::D_PAD * 2));
+            load_query_rows(q, params, full, token, static_cast<int>(group), at.b, of);
+        } else {
+            mbarrier_arrive_expect(full, shared_layout::Q_BYTES);
+            load_query_rows(q, params, full, token, at.h, at.b, of);
         }
-        mbarrier_wait(ending_barrier(shared, round), round_parity(round));
-        number = counter.take(counter.ask(), number);
-        query = nth_query_tile(p, order, number);
     }
 }
+
+// Which query tiles there are, and Q of each: each warpgroup gives its Q back at a time of its own, for which the loads of keys
+// need not wait. What its warp starts with is found while another one sets the barriers up.
+template <class PARAMS, bool HERE = HAS_SEQUENCES<PARAMS>> struct query_stream {
+    tile_order order;
+    query_tile query;
+
+    DEV query_stream start(const PARAMS &p, u32 shared)
+    {
+        query_stream r;
+        r.order = find_order(p);
+        r.query = nth_query_tile(p, r.order, fresh_block());
+        keep(r.order.tiles); // here, and not where it is used
+        keep(r.order.of_section);
+        keep(r.query.number);
+        if (lane_id() == 0) {
+            write_round(shared, 0, r.query, static_cast<u32>(r.query.h) / r.order.of_key_head);
+        }
+        return r;
+    }
+    DEV bool takes_part() { return elect_one(); }
+
+    DEV void load(const hopper_params &params, u32 shared, const query_stream &begin)
+    {
+        const PARAMS &p = params.p;
+        const tile_order order = begin.order;
+        const int share = share_of_head(p);
+        const tile_counter counter = tile_counter::find(p, order);
+        u32 number = fresh_block();
+        query_tile query = begin.query;
+#pragma unroll 1
+        for (u32 round = 0;; round++) {
+            if (round > 0) {
+                write_round(shared, round, query, static_cast<u32>(query.h) / order.of_key_head);
+            }
+            load_round(params, shared, round, query, {}, share);
+            if (query.number == query_tile::NONE) {
+                return;
+            }
+            mbarrier_wait(ending_barrier(shared, round), round_parity(round));
+            number = counter.take(counter.ask(), number);
+            query = nth_query_tile(p, order, number);
+        }
+    }
+};
+
+// Of packed sequences: the whole warp finds out.
+template <class PARAMS> struct query_stream<PARAMS, true> {
+    sequence_tiles<PARAMS> tiles;
+    query_tile query;
+    tokens_at of;
+
+    DEV u32 words(u32 shared) { return shared + shared_layout::ORDER; }
+    __device__ __forceinline__ void find(const PARAMS &p, u32 shared, u32 number)
+    {
+        query = tiles.find(p, words(shared), number);
+        of = {};
+        if (query.number != query_tile::NONE) {
+            of = {sequences::find_extent(p, query.b)};
+        }
+    }
+    __device__ __forceinline__ void write(const PARAMS &p, u32 shared, u32 round) const
+    {
+        write_round(shared, round, query, static_cast<u32>(query.h) / static_cast<u32>(p.z.group()));
+        of.write(shared, round);
+    }
+    DEV query_stream start(const PARAMS &p, u32 shared)
+    {
+        query_stream r;
+        r.tiles = sequence_tiles<PARAMS>::start(p, words(shared));
+        r.find(p, shared, fresh_block());
+        if (lane_id() == 0) {
+            r.write(p, shared, 0);
+        }
+        return r;
+    }
+    DEV bool takes_part() { return true; }
+
+    DEV void load(const hopper_params &params, u32 shared, const query_stream &begin)
+    {
+        const PARAMS &p = params.p;
+        query_stream at = begin;
+        u32 number = fresh_block();
+#pragma unroll 1
+        for (u32 round = 0;; round++) {
+            if (lane_id() == 0) {
+                if (round > 0) {
+                    at.write(p, shared, round);
+                }
+                load_round(params, shared, round, at.query, at.of, share_of_head(p));
+            }
+            __syncwarp();
+            if (at.query.number == query_tile::NONE) {
+                return;
+            }
+            mbarrier_wait(ending_barrier(shared, round), round_parity(round));
+            if (lane_id() == 0) {
+                const tile_counter counter = {
+                    {p.tile_counter, static_cast<u32>(sequence_tiles<PARAMS>::read(words(shared), sequence_tiles<PARAMS>::ITEMS))}};
+                number = counter.take(counter.ask(), number);
+            }
+            number = __shfl_sync(ALL_LANES, number, 0);
+            at.find(p, shared, number);
+        }
+    }
+};

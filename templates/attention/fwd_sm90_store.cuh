@@ -17,7 +17,7 @@ DEV void wait_for_stores()
 }
 
 // By the whole warpgroup: its slab is written, and then read by one thread's stores until the next query tile.
-DEV void store_o_tma(const float (&o)[1][DB][4], const hopper_params &params, u32 slab, const hopper_place &at)
+DEV void store_o_tma(const float (&o)[1][DB][4], const hopper_params &params, u32 slab, const hopper_place &at, const tokens_at &of)
 {
     const u32 to = slab + shared_layout::O;
     const u32 barrier = 1 + worker_group();
@@ -38,7 +38,7 @@ DEV void store_o_tma(const float (&o)[1][DB][4], const hopper_params &params, u3
         if constexpr (cfg::PACK) {
             store_packed_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h / at.heads, at.b);
         } else {
-            store_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h, at.b);
+            store_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h, of.queries(at.b));
         }
     }
 }
@@ -71,7 +71,8 @@ DEV void store_o_direct(const float (&o)[1][DB][4], const attention_params &p, c
 DEV void store_rows(warp_work &w, const hopper_params &params, tile_reader &reader)
 {
     // Found again, so that nothing of it stays in registers meanwhile.
-    const attention_params &p = params.p;
+    const tokens_at of = tokens_at::read(reader.shared, reader.round);
+    auto &&p = of.enter(params.p);
     const hopper_place at = find_place(p, reader.query(), reader.share, static_cast<int>(fresh_thread() / 32) - 4);
     const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
 #pragma unroll
@@ -82,7 +83,7 @@ DEV void store_rows(warp_work &w, const hopper_params &params, tile_reader &read
     if constexpr (cfg::O_F32) {
         store_o_f32(w.o, p, at);
     } else if constexpr (STORE_BY_TMA) {
-        store_o_tma(w.o, params, reader.slab(), at);
+        store_o_tma(w.o, params, reader.slab(), at, of);
     } else {
         store_o_direct(w.o, p, at);
     }

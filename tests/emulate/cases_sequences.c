@@ -147,6 +147,65 @@ static void add_hopper_gradients(struct case_list *list, struct test_case c, boo
     }
 }
 
+/* On Hopper tiles are read and written within the bounds of one sequence, and found by lanes that look at one
+   each: more sequences than lanes, lengths of keys that are not those of queries, more tiles than blocks. */
+static const struct {
+    int seqs, h, h_kv, q, kv;
+    const char *without;
+} HOPPER_SHAPES[] = {
+    {7, 4, 2, 420, 430, " used_kv "},      {7, 2, 2, 420, 430, " _ "},
+    {30, 2, 1, 90, 90, " cu_kv used_kv "}, {5, 2, 1, 1500, 1500, " cu_kv used_kv "},
+    {70, 1, 1, 300, 310, " _ "},
+};
+
+static void add_hopper(struct case_list *list, struct test_case c, int first, int n)
+{
+    c.template_name = "attention_fwd_sm90";
+    c.pass = LATHE_FORWARD;
+    c.dim[SYM_B] = 1;
+    for (int i = first; i < first + n; i++) {
+        c.without = HOPPER_SHAPES[i].without;
+        c.dim[SYM_SEQS] = HOPPER_SHAPES[i].seqs;
+        c.dim[SYM_H] = HOPPER_SHAPES[i].h;
+        c.dim[SYM_H_KV] = HOPPER_SHAPES[i].h_kv;
+        c.dim[SYM_Q] = HOPPER_SHAPES[i].q;
+        c.dim[SYM_KV] = HOPPER_SHAPES[i].kv;
+        c.layout = i % 2 ? LAYOUT_PADDED : LAYOUT_SWAPPED;
+        c.blocks = i % 2 ? 3 : 0;
+        c.beside = i == 1 ? 3 : 0;
+        case_add(list, &c);
+    }
+}
+
+static void group_hopper(struct case_list *list, bool full)
+{
+    static const int DIMS[][2] = {{256, 256}, {192, 128}, {96, 96}, {80, 40}};
+    for (int i = 0; i < COUNT(SPECS) - 1; i++)
+        for (int d = 64; d <= 128; d += 64)
+            add_hopper(list,
+                       case_of_attention("varlen_sm90", SPECS[i].name, SPECS[i].text,
+                                         i % 2 ? LATHE_F16 : LATHE_BF16, d, d, 90),
+                       (i + d / 64) % 2, full || i == 1 ? COUNT(HOPPER_SHAPES) - (i + d / 64) % 2 : 2);
+    for (int i = 0; i < COUNT(SHIPPED); i++)
+        add_hopper(list, case_of_attention("varlen_sm90", SHIPPED[i], NULL, LATHE_BF16, 64, 64, 90), i % 3,
+                   1);
+    for (int i = 0; i < COUNT(DIMS); i++)
+        add_hopper(list,
+                   case_of_attention("varlen_sm90", SPECS[1].name, SPECS[1].text, LATHE_F16, DIMS[i][0],
+                                     DIMS[i][1], 90),
+                   1, 1);
+    for (int i = 1; i < COUNT(MODS); i++)
+        add_hopper(list, case_of_attention("varlen_sm90", MODS[i].name, MODS[i].text, LATHE_BF16, 64, 64, 90),
+                   i % 2, 1);
+    for (int d2 = 32; d2 <= 64; d2 += 32) { /* copied, read */
+        struct test_case c =
+            case_of_attention("varlen_sm90", "pair", "return attention { qk2 = true, mask_mod = causal }\n",
+                              LATHE_BF16, 64 + d2, 64, 90);
+        c.dim[SYM_D2] = d2;
+        add_hopper(list, c, 1, 1);
+    }
+}
+
 void group_sequences(struct case_list *list, bool full)
 {
     for (int i = 0; i < COUNT(SPECS); i++)
@@ -180,4 +239,5 @@ void group_sequences(struct case_list *list, bool full)
                                               "return attention { qk2 = true }\n", LATHE_F16, 64, 40, 90);
     pair.dim[SYM_D2] = 16;
     add_hopper_gradients(list, pair, false);
+    group_hopper(list, full);
 }

@@ -343,7 +343,7 @@ TEST(a_second_pair_is_read_where_keys_are_cut_and_copied_elsewhere)
     CHECK_HAS(err.text, "attention_fwd_sm80: a head dim is no multiple of 8");
 }
 
-TEST(a_second_pair_of_a_cache_is_read_and_that_of_packed_sequences_copied)
+TEST(a_second_pair_of_a_cache_and_of_packed_sequences_is_read)
 {
     static const char APART[] = "return attention { qk2 = true, mask_mod = causal }";
     static const struct {
@@ -355,7 +355,8 @@ TEST(a_second_pair_of_a_cache_is_read_and_that_of_packed_sequences_copied)
         {LATHE_FORWARD, "dtype=bf16,b=2,h=16,q=64,kv=4096,d=128,d2=64,page=64", "attention_mla", 64},
         {LATHE_FORWARD, "dtype=bf16,h=16,q=900,kv=4096,d=128,d2=64,seqs=4,page=64,cu_q=i32", "attention_mla",
          64},
-        {LATHE_FORWARD, "dtype=bf16,h=16,q=4096,d=128,d2=64,seqs=4", "attention_fwd_sm80", 0},
+        {LATHE_FORWARD, "dtype=bf16,h=16,q=4096,d=128,d2=64,seqs=4", "attention_fwd_sm90", 64},
+        {LATHE_FORWARD, "dtype=f32,h=16,q=4096,d=128,d2=64,seqs=4", "attention_fwd_sm80", 0},
         {LATHE_FORWARD, "dtype=f32,b=2,h=16,q=64,kv=4096,d=128,d2=64,used_kv=i32", "attention_fwd_sm80", 0},
         {LATHE_BACKWARD, "dtype=bf16,h=16,q=4096,d=128,d2=64,seqs=4", "attention_bwd_sm80", 0},
     };

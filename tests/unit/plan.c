@@ -157,14 +157,33 @@ static void check_sequences_refused(const char *spec, const char *problem_text, 
     CHECK_HAS(err.text, words);
 }
 
-/* Kernels of both passes read the lists; what the backward pass has no way for is said. */
-TEST(packed_sequences_have_kernels)
+/* Hopper's kernel reads sequences that lie one behind the other, and no part of a batch, nor pages. */
+TEST(packed_sequences_have_a_kernel_of_hopper)
+{
+    static const struct {
+        const char *problem, *name;
+    } CASE[] = {{"dtype=bf16,h=4,h_kv=1,q=100,kv=100,d=64,seqs=3", "attention_fwd_sm90"},
+                {"dtype=bf16,h=4,h_kv=1,q=9,kv=100,d=64,seqs=3,cu_kv=i32,used_kv=i32", "attention_fwd_sm90"},
+                {"dtype=f32,h=2,q=100,kv=100,d=64,seqs=3", "attention_fwd_sm80"},
+                {"dtype=bf16,b=3,h=2,q=100,kv=100,d=64,used_kv=i32", "attention_fwd_sm80"},
+                {"dtype=bf16,h=2,q=100,kv=128,d=64,seqs=3,page=16", "attention_fwd_sm80"}};
+    struct plan plan;
+    lathe_error err = {.status = LATHE_OK};
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        CHECK_EQ(pick_pass("causal", LATHE_FORWARD, CASE[i].problem, &H100, &plan, &err), LATHE_OK);
+        CHECK_STR(plan.row->name, CASE[i].name);
+    }
+    CHECK_EQ(pick_pass("full", LATHE_FORWARD, CASE[0].problem, &H100, &plan, &err), LATHE_OK);
+    CHECK(plan.attention.dynamic && !plan.attention.pack);
+    CHECK_HAS(plan.reason, "a tile has rows of one query head, since sequences have lengths of their own");
+}
+
+/* Kernels of the backward pass read the lists; what it has no way for is said. */
+TEST(packed_sequences_have_gradients)
 {
     static const char text[] = "dtype=bf16,h=2,q=100,kv=100,d=64,seqs=3";
     struct plan plan;
     lathe_error err = {.status = LATHE_OK};
-    CHECK_EQ(pick_pass("causal", LATHE_FORWARD, text, &H100, &plan, &err), LATHE_OK);
-    CHECK_STR(plan.row->name, "attention_fwd_sm80");
     CHECK_EQ(pick_pass("causal", LATHE_BACKWARD, text, &H100, &plan, &err), LATHE_OK);
     CHECK_STR(plan.row->name, "attention_bwd_sm90");
     CHECK_HAS(plan.reason, "sequences with the most queries come first");
@@ -180,7 +199,7 @@ TEST(packed_sequences_have_kernels)
         static const enum lathe_pass PASS[] = {LATHE_FORWARD, LATHE_BACKWARD};
         const char *const own = pass ? "attention_bwd_sm80" : "attention_fwd_sm80";
         CHECK_EQ(pick_pass("qk_norm", PASS[pass], text, &H100, &plan, &err), LATHE_OK);
-        CHECK_STR(plan.row->name, pass ? "attention_bwd_sm90" : own);
+        CHECK_STR(plan.row->name, pass ? "attention_bwd_sm90" : "attention_fwd_sm90");
         CHECK_EQ(
             pick_pass("causal", PASS[pass], "dtype=f16,h=2,q=100,kv=100,d=100,seqs=3", &H100, &plan, &err),
             LATHE_OK);

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""packed.py: attention of packed sequences beside the same tokens in a batch, and beside other templates.
+
+    python3 tests/bench/packed.py --library build/liblathe.so [--specs causal,full] [--backward] [--quick]
+
+bf16, 16 heads, d 128; q, k, v and o are [tokens, h, d]. `mixed` is 12 sequences of 64 to 4096 tokens, `equal` 8 of 2048; `dense` is
+the latter in a batch, [b, t, h, d], `documents` the former as a mask over one row of all tokens. TFLOP/s are of live pairs. o is
+compared with float32 attention of each sequence by itself. Needs the GPU and torch (77: not here).
+"""
+
+import argparse
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+try:
+    import torch
+except (ImportError, OSError) as missing:  # OSError: a library that torch needs
+    print(f"skipped: torch cannot be imported here ({str(missing).partition(chr(10))[0]})")
+    sys.exit(77)
+
+import lathe  # noqa: E402
+import timer  # noqa: E402
+
+H, D = 16, 128
+ERROR_BOUND = 1e-2
+LENGTHS = {"mixed": [64, 4096, 130, 2048, 1000, 3000, 512, 256, 77, 2113, 1024, 2064], "equal": [2048] * 8,
+           "short": [16 + 17 * i % 240 for i in range(128)], "tiny": [16] * 1024}
+PORTABLE = {False: "attention_fwd_sm80", True: "attention_bwd_sm80"}
+
+
+def pairs(spec, n):
+    return n * (n + 1) // 2 if spec == "causal" else n * n
+
+
+class Problem:
+    def __init__(self, lengths, backward):
+        self.lengths = lengths
+        generator = torch.Generator(device="cuda").manual_seed(3)
+        total = sum(lengths)
+        names = ("q", "k", "v", "do") if backward else ("q", "k", "v")
+        self.given = {n: torch.randn(1, total, H, D, generator=generator, device="cuda").bfloat16().transpose(1, 2) for n in names}
+        self.results = {n: torch.empty_like(self.given["q"]) for n in (("dq", "dk", "dv") if backward else ("o",))}
+        places = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
+        self.cu = torch.tensor(places, dtype=torch.int32, device="cuda")
+
+    def batch(self):
+        """The same tensors as a batch, where the sequences are of one length."""
+        n = len(self.lengths)
+
+        def cut(x):
+            return x.transpose(1, 2).reshape(n, -1, H, D).transpose(1, 2)
+        return {name: cut(x) for name, x in {**self.given, **self.results}.items()}
+
+    def error(self, spec):
+        """Of the forward pass: the longest and the shortest sequence."""
+        worst = 0.0
+        for i in {self.lengths.index(max(self.lengths)), self.lengths.index(min(self.lengths))}:
+            part = slice(int(self.cu[i]), int(self.cu[i + 1]))
+            q, k, v = (self.given[n][:, :, part].float() for n in "qkv")
+            want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=spec == "causal")
+            worst = max(worst, float((self.results["o"][:, :, part].float() - want).norm() / want.norm()))
+        return worst
+
+
+def context(options, template):
+    """Templates are read from the environment when a context is made."""
+    os.environ.pop("LATHE_TEMPLATE", None)
+    if template:
+        os.environ["LATHE_TEMPLATE"] = template
+    made = lathe.Context(options.library, device=0, cache_dir=options.cache)
+    os.environ.pop("LATHE_TEMPLATE", None)
+    return made
+
+
+def backward_inputs(ctx, spec, problem, more):
+    """o and the finals of the forward pass."""
+    o = torch.empty_like(problem.given["q"])
+    lse = torch.empty(o.shape[:3], dtype=torch.float32, device="cuda")
+    ctx.call(spec, **{n: problem.given[n] for n in "qkv"}, o=o, lse=lse, **more)()
+    return {"o": o, "lse": lse}
+
+
+def row(options, contexts, spec, name, clock):
+    problem = Problem(LENGTHS[name], options.backward)
+    more = {"cu_q": problem.cu}
+    values = {**problem.given, **problem.results}
+    if options.backward:
+        values.update(backward_inputs(contexts["planned"], spec, problem, more))
+    calls = {who: ctx.call(spec, backward=options.backward, **values, **more) for who, ctx in contexts.items()}
+    flops = (10 if options.backward else 4) * sum(pairs(spec, n) for n in problem.lengths) * H * D
+    right = True
+    errors = {}
+    for who, call in calls.items():
+        call()
+        errors[who] = 0.0 if options.backward else problem.error(spec)
+        right &= errors[who] < ERROR_BOUND
+    infos = {who: call.info.splitlines()[0] for who, call in calls.items()}
+    if name == "equal" and not options.backward:
+        calls["dense"] = contexts["planned"].call(spec, **problem.batch())
+    if name == "mixed" and spec == "causal":
+        which = torch.repeat_interleave(torch.arange(len(problem.lengths), device="cuda"),
+                                        torch.tensor(problem.lengths, device="cuda")).to(torch.int32)[None]
+        calls["documents"] = contexts["planned"].call("document", backward=options.backward, **values, doc=which)
+    for who, time in clock.measure(calls).items():
+        print(f"{spec} {name:6} {who:10} {time['ms'] * 1e3:8.1f} us {flops / time['ms'] / 1e9:6.1f} TFLOP/s"
+              f"{f'  error {errors[who]:.1e}' if who in errors and not options.backward else ''}  {infos.get(who, '')[:70]}", flush=True)
+    for call in calls.values():
+        call.close()
+    return right
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--cache")
+    parser.add_argument("--specs", default="causal,full")
+    parser.add_argument("--lengths", default=",".join(LENGTHS))
+    parser.add_argument("--template", default="", help="another one than is planned, beside it")
+    parser.add_argument("--backward", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: no GPU")
+        return 77
+    contexts = {"planned": context(options, ""), "portable": context(options, PORTABLE[options.backward])}
+    if options.template:
+        contexts["wished"] = context(options, options.template)
+    clock = timer.timers(options.quick)["burst"]
+    print(f"{contexts['planned'].device_name}: bf16, {H} heads, d {D}, {'backward' if options.backward else 'forward'}")
+    right = True
+    for spec in options.specs.split(","):
+        for name in options.lengths.split(","):
+            right &= row(options, contexts, spec, name, clock)
+    for ctx in contexts.values():
+        ctx.close()
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
