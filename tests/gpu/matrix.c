@@ -445,18 +445,25 @@ static void forward_cases(struct case_list *list, const char *group, bool quick)
     }
 }
 
-/* The host device takes one head after the other, a pair at a time: of long rows one group of heads is enough
-   for it. */
+/* The host device takes one head after the other, a pair at a time, and knows no tiles: of long rows a piece
+   is enough for it, of many heads one group. */
 static void shorten(struct case_list *list)
 {
-    enum { LONG = 100000 };
+    enum { LONG = 100000, MOST_PAIRS = 40000 };
     for (int i = 0; i < list->n; i++) {
+        const struct test_case *c = &list->item[i];
         int64_t *dim = list->item[i].dim;
-        if (list->item[i].map || list->item[i].spec->rowwise || dim[DIM_Q] * dim[DIM_KV] < LONG)
+        if (c->map || c->spec->rowwise)
             continue;
-        dim[DIM_B] = dim[DIM_B] > 1 ? 1 : dim[DIM_B];
-        dim[DIM_H] /= dim[DIM_H_KV];
-        dim[DIM_H_KV] = 1;
+        if (dim[DIM_Q] * dim[DIM_KV] >= LONG) {
+            dim[DIM_B] = dim[DIM_B] > 1 ? 1 : dim[DIM_B];
+            dim[DIM_H] /= dim[DIM_H_KV];
+            dim[DIM_H_KV] = 1;
+        }
+        while (!c->has_q_start && dim[DIM_B] * dim[DIM_H] * dim[DIM_Q] * dim[DIM_KV] > MOST_PAIRS) {
+            dim[DIM_Q] = (dim[DIM_Q] + 1) / 2;
+            dim[DIM_KV] = (dim[DIM_KV] + 1) / 2;
+        }
     }
 }
 
