@@ -2,7 +2,7 @@
  * case.c: one case, from its problem to a verdict: the kernels that the generator and the launcher make of it
  * are run by the emulator and compared with the host device. All memory is freed here.
  */
-#include "harness.h"
+#include "budget.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -361,12 +361,18 @@ static enum verdict run_scene(struct workshop *w, struct scene *s, uint64_t seed
             free(source);
             return VERDICT_PASSED;
         }
+        if (!budget_begin()) {
+            source_free(source);
+            free(source);
+            return (enum verdict)VERDICT_NOT_RUN;
+        }
         w->hopper = s->c->sm >= 90;
         const struct kernel *k = workshop_kernel(w, source, why, size);
         if (k && scene_run(w, s, k, seed, why, size)) {
             verdict = VERDICT_PASSED;
             store_passed(&w->store, s->c->group, hex);
         }
+        budget_end();
     } else {
         snprintf(why, size, "%s", err.text);
         verdict = is_right_to_refuse(s, status, err.text) ? VERDICT_REFUSED : VERDICT_FAILED;

@@ -2,7 +2,7 @@
  * digest_test.c: is a case known where nothing that decides its verdict has changed, and nowhere else?
  * In: nothing; the case, its kernel and its lists are made here. Every test owns what it makes.
  */
-#include "harness.h"
+#include "budget.h"
 #include "check.h"
 
 #include <math.h>
@@ -170,4 +170,16 @@ TEST(a_list_speaks_for_what_it_names_alone)
     CHECK(!has_passed(&s, "maps", "a case", hex));
     s.known = false; /* --fresh, LATHE_TEST_FULL */
     CHECK(!has_passed(&s, "rows", "a case", hex));
+}
+
+TEST(cases_that_are_not_known_run_while_there_is_time)
+{
+    CHECK(budget_begin() && !budget_is_limited());
+    CHECK(budget_open(1e-9) && budget_is_limited());
+    CHECK(budget_begin()); /* the first one */
+    budget_end();
+    CHECK(!budget_begin());
+    CHECK(budget_open(1000.0) && budget_begin());
+    budget_end();
+    CHECK(budget_begin());
 }

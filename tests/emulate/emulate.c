@@ -10,7 +10,7 @@
  * writes its verdicts to a pipe, one byte a case, and a line per failure to standard output. Exit code 77: no
  * C++ compiler.
  */
-#include "harness.h"
+#include "budget.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -37,11 +37,13 @@ struct options {
     uint64_t seed;
     unsigned orders; /* of blocks side by side */
     unsigned first_order;
+    double budget;    /* seconds for cases that have not passed before; 0: no limit */
+    const char *draw; /* which of them come first, where there is a limit */
 };
 
 struct tally {
     const char *group;
-    int passed, refused, failed;
+    int passed, refused, failed, not_run;
 };
 
 struct job {
@@ -99,6 +101,7 @@ static void count(struct run *r, const struct job *j, enum verdict v)
     t->passed += v == VERDICT_PASSED;
     t->refused += v == VERDICT_REFUSED;
     t->failed += v == VERDICT_FAILED;
+    t->not_run += (int)v == VERDICT_NOT_RUN;
 }
 
 static void say_failure(const struct run *r, const struct job *j, int i, const char *why)
@@ -138,15 +141,24 @@ static void report(const struct run *r, const struct job *j, int i, enum verdict
         _exit(3);
 }
 
+static uint64_t hash(uint64_t h, const char *text) /* FNV-1a */
+{
+    for (const char *at = text; *at; at++)
+        h = (h ^ (unsigned char)*at) * 0x100000001b3u;
+    return h;
+}
+
+static uint64_t hash_of_name(uint64_t h, const struct test_case *c)
+{
+    char name[300];
+    case_name(c, name, sizeof name);
+    return hash(h, name);
+}
+
 /* By name, so that other cases may come and go, and one that runs alone has the data of the whole run. */
 static uint64_t case_seed(const struct run *r, const struct test_case *c)
 {
-    char name[300];
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    case_name(c, name, sizeof name);
-    for (const char *at = name; *at; at++)
-        h = (h ^ (unsigned char)*at) * 0x100000001b3u;
-    return h + r->options.seed;
+    return hash_of_name(0xcbf29ce484222325u, c) + r->options.seed;
 }
 
 static void run_job(struct run *r, const struct job *j)
@@ -282,40 +294,87 @@ static int compare_groups(const struct run *r)
     return missing > 0;
 }
 
+struct span { /* the cases of a job */
+    int first, n;
+    uint64_t draw;
+};
+
+static int compare_spans(const void *a, const void *b)
+{
+    const struct span *x = a;
+    const struct span *y = b;
+    return x->draw != y->draw ? (x->draw > y->draw) - (x->draw < y->draw)
+                              : (x->first > y->first) - (x->first < y->first);
+}
+
+/* In their order; where there may not be time for all of them in one that is drawn, so that another change
+ * runs other cases. */
+static struct span *make_spans(const struct run *r, int *count)
+{
+    struct span *span = calloc((size_t)r->cases.n + 1, sizeof *span);
+    int n = 0;
+    if (span && wants_broken(&r->options))
+        span[n++] = (struct span){BROKEN_JOB, broken_count() + hopper_count, 0};
+    for (int i = 0; span && i < r->cases.n; i += span[n++].n) {
+        span[n] = (struct span){i, 1, 1};
+        while (i + span[n].n < r->cases.n && same_job(&r->cases.item[i], &r->cases.item[i + span[n].n]))
+            span[n].n++;
+        if (budget_is_limited())
+            span[n].draw = hash_of_name(hash(0xcbf29ce484222325u, r->options.draw), &r->cases.item[i]) | 1;
+    }
+    if (span)
+        qsort(span, (size_t)n, sizeof *span, compare_spans);
+    *count = n;
+    return span;
+}
+
 static void run_all(struct run *r)
 {
-    int next = wants_broken(&r->options) ? BROKEN_JOB : 0;
-    while (next < r->cases.n || r->n_jobs > 0) {
-        while (next < r->cases.n && r->n_jobs < r->options.jobs) {
-            int n = next == BROKEN_JOB ? broken_count() + hopper_count : 1;
-            while (next >= 0 && next + n < r->cases.n &&
-                   same_job(&r->cases.item[next], &r->cases.item[next + n]))
-                n++;
-            if (!start_job(r, next, n)) {
+    int n = 0;
+    int next = 0;
+    struct span *const span = make_spans(r, &n);
+    while (next < n || r->n_jobs > 0) {
+        for (; next < n && r->n_jobs < r->options.jobs; next++)
+            if (!start_job(r, span[next].first, span[next].n)) {
                 perror("lathe_emulate: fork");
                 exit(1);
             }
-            next = next == BROKEN_JOB ? 0 : next + n;
-        }
         read_verdicts(r);
     }
+    free(span);
 }
 
 static int summarise(const struct run *r, double seconds)
 {
     int passed = 0;
     int failed = 0;
+    int not_run = 0;
     for (int i = 0; i < r->n_tallies; i++) {
         const struct tally *t = &r->tally[i];
         printf("%-8s %5d passed, %d of them refused with a reason, %d failed\n", t->group,
                t->passed + t->refused, t->refused, t->failed);
+        if (t->not_run > 0)
+            printf("%-8s %5d not run: not known to pass, and the %g seconds for such cases were spent\n",
+                   t->group, t->not_run, r->options.budget);
         passed += t->passed + t->refused;
         failed += t->failed;
+        not_run += t->not_run;
     }
-    if (passed + failed == 0)
+    if (passed + failed + not_run == 0)
         printf("FAILED: no case is chosen by --group and --only; --list prints them\n");
     printf("%d passed, %d failed (%.0f s)\n", passed, failed, seconds);
-    return failed > 0 || passed == 0;
+    return failed > 0 || passed == 0; /* one case is run at least */
+}
+
+/* Who asks for all of them, or for some by their name, gets them. */
+static void take_budget(struct options *o)
+{
+    const char *budget = getenv("LATHE_TEST_BUDGET");
+    const char *full = getenv("LATHE_TEST_FULL");
+    const char *draw = getenv("LATHE_TEST_DRAW");
+    const bool all = o->full || o->fresh || o->renew || o->only || o->specs || (full && *full);
+    o->budget = budget && !all ? strtod(budget, NULL) : 0.0;
+    o->draw = draw ? draw : "";
 }
 
 static bool parse(struct options *o, int argc, char **argv)
@@ -355,6 +414,7 @@ static bool parse(struct options *o, int argc, char **argv)
         else
             return false;
     }
+    take_budget(o);
     o->jobs = o->jobs < 1 ? 1 : o->jobs > MAX_JOBS ? MAX_JOBS : o->jobs;
     return true;
 }
@@ -380,6 +440,10 @@ static int run_and_sum(struct run *r)
     struct workshop *w = &r->workshop;
     snprintf(renewed, sizeof renewed, "%s/renewed", w->folder);
     w->store.renewed = r->options.renew ? renewed : NULL;
+    if (r->options.budget > 0.0 && !budget_open(r->options.budget)) {
+        fprintf(stderr, "out of memory\n");
+        return 1;
+    }
     clock_gettime(CLOCK_MONOTONIC, &from);
     run_all(r);
     clock_gettime(CLOCK_MONOTONIC, &to);
