@@ -23,6 +23,7 @@ enum { /* of the templates that they are named after */
        LIST_WORD_BYTES = 4,
        LOADER_THREADS = 128,
        MOST_PIECES = 16,
+       PART_TILES = 32,
        SUMS_THREADS = 128,
        SUMS_ROWS = 64,
        SUMS_KEYS = 32,
@@ -419,6 +420,16 @@ static void add_lists(struct recipe *r)
     params_close(&p, "list_params");
 }
 
+/* Of attention_bwd_sm80: has each query head thread blocks of its own? APART of attention/backward/sm80.cuh.
+ */
+static bool queries_are_apart(const struct recipe *r)
+{
+    const struct emitter *e = r->a.e;
+    const struct back_plan *plan = &r->plan->attention.back;
+    return !plan->wgmma && !plan->slices && !plan->selected && !r->a.map->needed &&
+           !e->problem->deterministic && !gradient_wanted(e, MOD_KEY) && !gradient_wanted(e, MOD_VALUE);
+}
+
 static void add_main(struct recipe *r)
 {
     static const char *const in[] = {"q", "k", "v"};
@@ -431,7 +442,10 @@ static void add_main(struct recipe *r)
     launch->smem_bytes = plan->smem_bytes;
     const int pair = plan->paired ? 2 : 1;
     launch->grid = product_of((plan->pieces > 0 ? MOST_PIECES : 1) * pair);
-    emit_times_tiles(&launch->grid, e, SYM_H_KV, SYM_KV, pair * plan->bn);
+    const bool apart = queries_are_apart(r);
+    emit_times_tiles(&launch->grid, e, apart ? SYM_H : SYM_H_KV, SYM_KV, pair * plan->bn);
+    if (apart)
+        product_times(&launch->grid, SYM_Q, PART_TILES * plan->bm);
     if (plan->selected)
         product_times(&launch->grid, SYM_Q, LIST_RANGE);
     launch->grid_limit = plan->thread_blocks;

@@ -273,6 +273,36 @@ static void group_sharp(struct case_list *list)
     }
 }
 
+/* Neither dk nor dv is wanted: query heads, and every 32 query tiles, have thread blocks of their own. */
+static void group_apart(struct case_list *list)
+{
+    static const struct inline_spec SPEC[] = {{"relative_bias", NULL},
+                                              {"nsa_compressed", NULL},
+                                              {"tokens", SPEC_tokens},
+                                              {"causal", NULL},
+                                              {"document", NULL}};
+    static const struct shape SOME[] = {{1, 4, 2, 1100, 40, LAYOUT_COMPACT, " dk dv ", false},
+                                        {2, 4, 1, 1030, 20, LAYOUT_PADDED, " dq dk dv ", false},
+                                        {1, 2, 1, 0, 17, LAYOUT_COMPACT, " dk dv ", false},
+                                        {1, 2, 1, 150, 140, LAYOUT_COMPACT, " dk dv ", true}};
+    for (int i = 0; i < COUNT(SPEC); i++) {
+        struct test_case c = backward(SPEC[i].name, SPEC[i].text, i % 2 ? LATHE_F16 : LATHE_BF16, 64, 40, 80);
+        c.group = "queries_apart";
+        c.may_refuse = i == 1; /* heads that add to one element, in order */
+        add_shapes(list, c, SOME, COUNT(SOME));
+    }
+    struct test_case c = backward("causal", NULL, LATHE_BF16, 64, 64, 80);
+    c.group = "queries_apart";
+    c.without = " dk dv used_kv ";
+    c.dim[SYM_SEQS] = 5;
+    c.dim[SYM_B] = 1;
+    c.dim[SYM_H] = 2;
+    c.dim[SYM_H_KV] = 1;
+    c.dim[SYM_Q] = 2300;
+    c.dim[SYM_KV] = 60;
+    case_add(list, &c);
+}
+
 /* ---- f32 -------------------------------------------------------------------------------------------------
  */
 
@@ -366,4 +396,5 @@ void group_backward(struct case_list *list, bool full)
     group_sharp(list);
     group_tables(list);
     group_spread(list);
+    group_apart(list);
 }

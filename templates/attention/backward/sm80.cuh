@@ -1,7 +1,7 @@
 // attention/backward/sm80.cuh: portable attention backward, sm_80 and up: dk', dv' of a key tile and what it adds to dq'.
 //
 // A block takes BN keys of one key head and walks the query tiles that the mask leaves, of every query head of the
-// group, so dk' and dv' stay in registers. Products are turned: s^T = K Q^T and dw^T = V dO^T, so that a thread's keys
+// group, so dk' and dv' stay in registers; where neither is wanted, a part of them (APART below). Products are turned: s^T = K Q^T and dw^T = V dO^T, so that a thread's keys
 // are the same for the whole kernel and weights are the A operand of dv' += w^T dO as they stand. SPLIT warps share
 // the same keys: each has its part of the queries of a tile and of the columns of dk' and dv', and they hand w^T and
 // ds^T to each other through shared memory (SPLIT == 1: only ds^T goes there, for dq' = ds K). A warp's own part of the
@@ -80,6 +80,52 @@ struct layout { // offsets in bytes
     static constexpr int POSITIONS = TABLE + 2 * TABLE_BYTES; // of the tile at hand and the next, 16 bytes each
     static_assert(SUMS == POSITIONS + 32);
 };
+
+// Where neither dk nor dv is wanted, nothing joins the queries of a block of keys: there are thread blocks for each of its
+// query heads, and for each PART_TILES of its query tiles. Few keys of many queries, as the weights of compressed blocks are
+// found of, would leave most multiprocessors idle else.
+constexpr bool APART = !cfg::WANT_DK && !cfg::WANT_DV && !variant::MAP && !cfg::DETERMINISTIC;
+constexpr int PART_TILES = 32;
+
+// The query tiles of such a thread block, one a lane.
+struct query_part {
+    int head;  // of the group
+    int first; // tile
+    int mine = TILE_NONE;
+
+    // Of the part of this number, out of those of a block of keys.
+    __device__ __forceinline__ query_part(u32 number, u32 of_head)
+        : head(static_cast<int>(number / of_head)), first(static_cast<int>(number % of_head) * PART_TILES)
+    {
+    }
+    __device__ __forceinline__ position next(const position &last, const back_params &p, const key_block &at)
+    {
+        const int h = at.head(head);
+        if (last.tile < 0) {
+            mine = classify(p, at.b, h, variant::make_head(p.x, p.z, at.b, h), first + lane_id(), at.tile);
+        }
+        const u32 some = __ballot_sync(ALL_LANES, mine != TILE_NONE && first + lane_id() > last.tile);
+        if (some == 0) {
+            return {at.group, 0, false};
+        }
+        const int lane = __ffs(static_cast<int>(some)) - 1;
+        return {head, first + lane, ((__ballot_sync(ALL_LANES, mine == TILE_ALL) >> lane) & 1u) != 0};
+    }
+};
+
+// What the thread block of this number walks, and the number of its block of keys.
+DEV auto begin_walk(const sizes &launched, u32 &number)
+{
+    if constexpr (APART) {
+        const u32 of_head = static_cast<u32>((query_tiles(launched) + PART_TILES - 1) / PART_TILES);
+        const u32 of_block = static_cast<u32>(launched.group()) * of_head;
+        const u32 part = number % of_block;
+        number /= of_block;
+        return query_part{part, of_head};
+    } else {
+        return walk{};
+    }
+}
 
 // The key tile of the block of that number; of sequences, p is of its own from here on. False: it has none.
 template <class PARAMS> DEV bool find_keys(PARAMS &p, u32 number, key_block &at)
@@ -161,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(back::THREADS, back::IN_F32 ? 1 : 0
         }
     };
 
-    walk tiles;
+    auto tiles = begin_walk(launched.z, number);
     int at_head = 0;
     {
         key_block at;
