@@ -22,7 +22,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "memory.h"
+#include "call.h"
 
 struct sizes {
     int sequences, h, h_kv, d;
@@ -36,16 +36,8 @@ struct sizes {
 static const struct sizes SMALL = {3, 4, 2, 16, 4, 6, 3, 2, 1, LATHE_F32, 1e-5};
 static const struct sizes LARGE = {64, 32, 8, 128, 16, 512, 16, 8, 200, LATHE_BF16, 4e-3};
 
-enum { STATES = 2, MOST_ARGUMENTS = 8 }; /* of softmax: the maximum, and the sum */
+enum { STATES = 2 }; /* of softmax: the maximum, and the sum */
 enum { Q, O, CACHE, SINK, OWN_PAGES, OWN_USED, ALL_PAGES, ALL_USED, PART_O, PART_ROWS, DATA_COUNT };
-
-struct call { /* a kernel with its arguments, made once */
-    lathe_kernel *kernel;
-    lathe_arg arg[MOST_ARGUMENTS];
-    int64_t shape[MOST_ARGUMENTS][5], stride[MOST_ARGUMENTS][5];
-    int n;
-    void *workspace;
-};
 
 struct program {
     struct sizes s;
@@ -57,47 +49,8 @@ struct program {
     struct call whole, prefix, own, join;
 };
 
-static void give_up(const char *what, const char *why)
-{
-    fprintf(stderr, "%s: %s\n", what, why);
-    exit(1);
-}
-
-static void check(lathe_status status, const char *what, const lathe_error *err)
-{
-    if (status != LATHE_OK)
-        give_up(what, err->text);
-}
-
-static unsigned draw(unsigned *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return *state >> 8;
-}
-
 /* ---- tensors ----------------------------------------------------------------------------------------------
  */
-
-/* Number i; bf16 is the upper half of a float. */
-static void put(const struct program *p, void *tensor, size_t i, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (p->s.dtype == LATHE_F32)
-        ((float *)tensor)[i] = value;
-    else
-        ((uint16_t *)tensor)[i] = (uint16_t)(bits >> 16);
-}
-
-static float get(const struct program *p, const void *tensor, size_t i)
-{
-    if (p->s.dtype == LATHE_F32)
-        return ((const float *)tensor)[i];
-    const uint32_t bits = (uint32_t)((const uint16_t *)tensor)[i] << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 static void *allocate(const struct program *p, size_t bytes)
 {
@@ -125,7 +78,7 @@ static void *numbers(const struct program *p, size_t n, int floats, unsigned see
         if (floats)
             ((float *)host)[i] = value;
         else
-            put(p, host, i, value);
+            element_put(p->s.dtype, host, i, value);
     }
     return upload(p, host, n * (floats ? sizeof(float) : lathe_dtype_size(p->s.dtype)));
 }
@@ -174,25 +127,6 @@ static void make_tensors(struct program *p)
 /* ---- calls ------------------------------------------------------------------------------------------------
  */
 
-static void add(struct call *c, const char *name, void *data, lathe_dtype dtype, int ndim,
-                const int64_t *shape, const int64_t *stride)
-{
-    memcpy(c->shape[c->n], shape, (size_t)ndim * sizeof *shape);
-    if (stride)
-        memcpy(c->stride[c->n], stride, (size_t)ndim * sizeof *stride);
-    c->arg[c->n] = (lathe_arg){name, data, dtype, ndim, c->shape[c->n], stride ? c->stride[c->n] : NULL};
-    c->n++;
-}
-
-static void compile(struct program *p, struct call *c, lathe_pass pass)
-{
-    lathe_error err;
-    size_t size = 0;
-    check(lathe_kernel_get(&c->kernel, p->ctx, p->spec, pass, c->arg, c->n, &err), "sinks", &err);
-    check(lathe_workspace_size(&size, c->kernel, c->arg, c->n, &err), "sinks", &err);
-    c->workspace = size ? allocate(p, size) : NULL;
-}
-
 /* k and v of the pool, in which the tokens of a page come before its heads; keys first, then values. */
 static void add_pool(struct program *p, struct call *c)
 {
@@ -200,24 +134,24 @@ static void add_pool(struct program *p, struct call *c)
     const int64_t n = s->prefix + (int64_t)s->sequences * s->most, token = (int64_t)s->h_kv * s->d;
     const int64_t shape[] = {n, s->h_kv, s->page, s->d}, stride[] = {s->page * token, s->d, token, 1};
     char *const v = (char *)p->data[CACHE] + (size_t)(n * s->page * token) * lathe_dtype_size(s->dtype);
-    add(c, "k", p->data[CACHE], s->dtype, 4, shape, stride);
-    add(c, "v", v, s->dtype, 4, shape, stride);
+    call_add(c, "k", p->data[CACHE], s->dtype, 4, shape, stride);
+    call_add(c, "v", v, s->dtype, 4, shape, stride);
 }
 
 static void add_sequences(struct program *p, struct call *c, int all)
 {
     const int64_t most = p->s.most + (all ? p->s.prefix : 0);
     const int64_t shape[] = {p->s.sequences, most}, heads[] = {p->s.h};
-    add(c, "pages", p->data[all ? ALL_PAGES : OWN_PAGES], LATHE_I32, 2, shape, NULL);
-    add(c, "used_kv", p->data[all ? ALL_USED : OWN_USED], LATHE_I32, 1, shape, NULL);
-    add(c, "sink", p->data[SINK], LATHE_F32, 1, heads, NULL);
+    call_add(c, "pages", p->data[all ? ALL_PAGES : OWN_PAGES], LATHE_I32, 2, shape, NULL);
+    call_add(c, "used_kv", p->data[all ? ALL_USED : OWN_USED], LATHE_I32, 1, shape, NULL);
+    call_add(c, "sink", p->data[SINK], LATHE_F32, 1, heads, NULL);
 }
 
 /* Of a call whose batches are the sequences: [sequences, heads, 1 token, ...]. */
 static void add_row(struct program *p, struct call *c, const char *name, void *data, lathe_dtype dtype, int n)
 {
     const int64_t shape[] = {p->s.sequences, p->s.h, 1, n};
-    add(c, name, data, dtype, 4, shape, NULL);
+    call_add(c, name, data, dtype, 4, shape, NULL);
 }
 
 static void make_whole(struct program *p, struct call *c)
@@ -226,7 +160,7 @@ static void make_whole(struct program *p, struct call *c)
     add_pool(p, c);
     add_row(p, c, "o", p->data[O], p->s.dtype, p->s.d);
     add_sequences(p, c, 1);
-    compile(p, c, LATHE_FORWARD);
+    call_compile(c, p->ctx, &p->memory, p->spec, LATHE_FORWARD, "sinks");
 }
 
 /* 1. [pieces, heads, sequences as tokens, ...] */
@@ -240,14 +174,14 @@ static void make_prefix(struct program *p, struct call *c)
     const int64_t k[] = {s->pieces, s->h_kv, keys, s->d}, k_stride[] = {keys * token, s->d, token, 1};
     const int64_t rows[] = {s->pieces, s->h, s->sequences, STATES + 1}, heads[] = {s->h};
     char *const v = (char *)p->data[CACHE] + (size_t)pool * lathe_dtype_size(s->dtype);
-    add(c, "q", p->data[Q], s->dtype, 4, q, q_stride);
-    add(c, "k", p->data[CACHE], s->dtype, 4, k, k_stride);
-    add(c, "v", v, s->dtype, 4, k, k_stride);
-    add(c, "q_start", &p->start, LATHE_I32, 0, NULL, NULL);
-    add(c, "sink", p->data[SINK], LATHE_F32, 1, heads, NULL); /* which a part does not read */
-    add(c, "part_o", p->data[PART_O], LATHE_F32, 4, q, NULL);
-    add(c, "part_rows", p->data[PART_ROWS], LATHE_F32, 4, rows, NULL);
-    compile(p, c, LATHE_FORWARD);
+    call_add(c, "q", p->data[Q], s->dtype, 4, q, q_stride);
+    call_add(c, "k", p->data[CACHE], s->dtype, 4, k, k_stride);
+    call_add(c, "v", v, s->dtype, 4, k, k_stride);
+    call_add(c, "q_start", &p->start, LATHE_I32, 0, NULL, NULL);
+    call_add(c, "sink", p->data[SINK], LATHE_F32, 1, heads, NULL); /* which a part does not read */
+    call_add(c, "part_o", p->data[PART_O], LATHE_F32, 4, q, NULL);
+    call_add(c, "part_rows", p->data[PART_ROWS], LATHE_F32, 4, rows, NULL);
+    call_compile(c, p->ctx, &p->memory, p->spec, LATHE_FORWARD, "sinks");
 }
 
 /* 2. and 3.: parts as the first launch has left them, and one more behind; n floats of each row. */
@@ -257,7 +191,7 @@ static void add_part(struct program *p, struct call *c, const char *name, int wh
     const int64_t row = n, head = s->sequences * row, part = s->h * head;
     const int64_t shape[] = {s->pieces + 1, s->sequences, s->h, 1, n}, stride[] = {part, row, head, row, 1};
     float *const first = (float *)p->data[which] + (all ? 0 : s->pieces * part);
-    add(c, name, first, LATHE_F32, all ? 5 : 4, all ? shape : shape + 1, all ? stride : stride + 1);
+    call_add(c, name, first, LATHE_F32, all ? 5 : 4, all ? shape : shape + 1, all ? stride : stride + 1);
 }
 
 static void make_own(struct program *p, struct call *c)
@@ -267,7 +201,7 @@ static void make_own(struct program *p, struct call *c)
     add_sequences(p, c, 0);
     add_part(p, c, "part_o", PART_O, p->s.d, 0);
     add_part(p, c, "part_rows", PART_ROWS, STATES + 1, 0);
-    compile(p, c, LATHE_FORWARD);
+    call_compile(c, p->ctx, &p->memory, p->spec, LATHE_FORWARD, "sinks");
 }
 
 static void make_join(struct program *p, struct call *c)
@@ -276,8 +210,8 @@ static void make_join(struct program *p, struct call *c)
     add_part(p, c, "part_o", PART_O, p->s.d, 1);
     add_part(p, c, "part_rows", PART_ROWS, STATES + 1, 1);
     add_row(p, c, "o", p->data[O], p->s.dtype, p->s.d);
-    add(c, "sink", p->data[SINK], LATHE_F32, 1, heads, NULL);
-    compile(p, c, LATHE_COMBINE);
+    call_add(c, "sink", p->data[SINK], LATHE_F32, 1, heads, NULL);
+    call_compile(c, p->ctx, &p->memory, p->spec, LATHE_COMBINE, "sinks");
 }
 
 /* ---- both ways --------------------------------------------------------------------------------------------
@@ -366,7 +300,8 @@ int main(void)
            p.s.most * p.s.page);
     const double one = run(&p, 0, whole), three = run(&p, 1, cascade);
     for (size_t i = 0; i < n; i++)
-        largest = fmax(largest, fabs((double)get(&p, whole, i) - (double)get(&p, cascade, i)));
+        largest = fmax(largest, fabs((double)element_get(p.s.dtype, whole, i) -
+                                     (double)element_get(p.s.dtype, cascade, i)));
     const int wrong = !(largest <= p.s.bound);
     printf("a step: %.1f us in one launch, %.1f us in three; o differs by %.1e%s\n", 1e6 * one, 1e6 * three,
            largest, wrong ? ": WRONG" : "");

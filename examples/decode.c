@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "memory.h"
+#include "call.h"
 
 struct sizes {
     int lanes, h, h_kv, d;            /* a batch; heads and head dim */
@@ -32,24 +32,12 @@ struct sizes {
 static const struct sizes SMALL = {3, 4, 2, 16, 4, 8, 14, 7, 12, 16, 1, LATHE_F32, 1e-5};
 static const struct sizes LARGE = {64, 32, 8, 128, 16, 128, 6000, 256, 1024, 512, 32, LATHE_BF16, 4e-3};
 
-static void give_up(const char *what, const char *why)
-{
-    fprintf(stderr, "%s: %s\n", what, why);
-    exit(1);
-}
-
 static void *zeros(size_t n, size_t size)
 {
     void *data = calloc(n ? n : 1, size);
     if (!data)
         give_up("memory", "there is not enough of it");
     return data;
-}
-
-static void check(lathe_status status, const char *what, const lathe_error *err)
-{
-    if (status != LATHE_OK)
-        give_up(what, err->text);
 }
 
 /* ---- a stream and a graph: nothing on the host device, which works at once ------------------------------
@@ -83,15 +71,7 @@ static void graph_open(struct graph *g, int ordinal)
 /* ---- the program ------------------------------------------------------------------------------------------
  */
 
-enum { TABLE = 251, MOST_ARGUMENTS = 12 }; /* ids of tokens */
-
-struct call { /* a kernel with its arguments, made once */
-    lathe_kernel *kernel;
-    lathe_arg arg[MOST_ARGUMENTS];
-    int64_t shape[MOST_ARGUMENTS][4], stride[MOST_ARGUMENTS][4];
-    int n;
-    void *workspace;
-};
+enum { TABLE = 251 }; /* ids of tokens */
 
 struct sequence {
     int prompt, length; /* tokens at first, and in the end */
@@ -145,27 +125,6 @@ static size_t element_bytes(const struct program *p)
     return lathe_dtype_size(p->s.dtype);
 }
 
-/* Number i of a tensor on the host; bf16 is the upper half of a float. */
-static void put(const struct program *p, void *tensor, size_t i, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (p->s.dtype == LATHE_F32)
-        ((float *)tensor)[i] = value;
-    else
-        ((uint16_t *)tensor)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float get(const struct program *p, const void *tensor, size_t i)
-{
-    if (p->s.dtype == LATHE_F32)
-        return ((const float *)tensor)[i];
-    const uint32_t bits = (uint32_t)((const uint16_t *)tensor)[i] << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* q, k and v of token `id`, as token number `to` of those tensors. */
 static void look_up(const struct program *p, int id, size_t to)
 {
@@ -176,7 +135,7 @@ static void look_up(const struct program *p, int id, size_t to)
     for (int t = 0; t < 3; t++) {
         const size_t n = (size_t)(heads[t] * s->d);
         for (size_t i = 0; i < n; i++)
-            put(p, tensor[t], to * n + i, from[i]);
+            element_put(p->s.dtype, tensor[t], to * n + i, from[i]);
         from += n;
     }
 }
@@ -184,28 +143,12 @@ static void look_up(const struct program *p, int id, size_t to)
 /* ---- calls ------------------------------------------------------------------------------------------------
  */
 
-/* strides NULL: compact. */
-static void add(struct call *c, const char *name, void *data, lathe_dtype dtype, int ndim,
-                const int64_t *shape, const int64_t *stride)
-{
-    memcpy(c->shape[c->n], shape, (size_t)ndim * sizeof *shape);
-    if (stride)
-        memcpy(c->stride[c->n], stride, (size_t)ndim * sizeof *stride);
-    c->arg[c->n] = (lathe_arg){name, data, dtype, ndim, c->shape[c->n], stride ? c->stride[c->n] : NULL};
-    c->n++;
-}
-
 static void compile(struct program *p, struct call *c, const char *name)
 {
     lathe_spec *spec = NULL;
     lathe_error err;
-    size_t size = 0;
     check(lathe_spec_load(&spec, name, &err), name, &err);
-    check(lathe_kernel_get(&c->kernel, p->ctx, spec, LATHE_FORWARD, c->arg, c->n, &err), name, &err);
-    check(lathe_workspace_size(&size, c->kernel, c->arg, c->n, &err), name, &err);
-    c->workspace = size ? memory_allocate(&p->memory, size) : NULL;
-    if (size && !c->workspace)
-        give_up(name, "there is no memory for its workspace");
+    call_compile(c, p->ctx, &p->memory, spec, LATHE_FORWARD, name);
     lathe_spec_destroy(spec);
 }
 
@@ -221,13 +164,13 @@ static void make_append(struct program *p, struct call *c, int n, const int whic
     const struct sizes *s = &p->s;
     const int64_t q[4] = {n, 1, s->h, s->d}, k[4] = {n, 1, s->h_kv, s->d}, list[2] = {n, 1};
     const int64_t cache[3] = {(int64_t)s->pool * s->page, s->h_kv, s->d};
-    add(c, "q", p->device[which[0]], s->dtype, 4, q, NULL); /* rotated in place */
-    add(c, "k", p->device[which[1]], s->dtype, 4, k, NULL);
-    add(c, "v", p->device[which[2]], s->dtype, 4, k, NULL);
-    add(c, "slot", p->device[which[3]], LATHE_I32, 2, list, NULL);
-    add(c, "pos", p->device[which[4]], LATHE_I32, 2, list, NULL);
-    add(c, "k_cache", p->device[K_CACHE], s->dtype, 3, cache, NULL);
-    add(c, "v_cache", p->device[V_CACHE], s->dtype, 3, cache, NULL);
+    call_add(c, "q", p->device[which[0]], s->dtype, 4, q, NULL); /* rotated in place */
+    call_add(c, "k", p->device[which[1]], s->dtype, 4, k, NULL);
+    call_add(c, "v", p->device[which[2]], s->dtype, 4, k, NULL);
+    call_add(c, "slot", p->device[which[3]], LATHE_I32, 2, list, NULL);
+    call_add(c, "pos", p->device[which[4]], LATHE_I32, 2, list, NULL);
+    call_add(c, "k_cache", p->device[K_CACHE], s->dtype, 3, cache, NULL);
+    call_add(c, "v_cache", p->device[V_CACHE], s->dtype, 3, cache, NULL);
     compile(p, c, "rope_append");
 }
 
@@ -238,23 +181,17 @@ static void make_attend(struct program *p, struct call *c)
     const int64_t q[4] = {s->lanes, s->h, 1, s->d}, list[2] = {s->lanes, s->most};
     const int64_t pool[4] = {s->pool, s->h_kv, s->page, s->d};
     const int64_t stride[4] = {(int64_t)s->page * s->h_kv * s->d, s->d, (int64_t)s->h_kv * s->d, 1};
-    add(c, "q", p->device[Q], s->dtype, 4, q, NULL);
-    add(c, "k", p->device[K_CACHE], s->dtype, 4, pool, stride);
-    add(c, "v", p->device[V_CACHE], s->dtype, 4, pool, stride);
-    add(c, "o", p->device[O], s->dtype, 4, q, NULL);
-    add(c, "used_kv", p->device[USED], LATHE_I32, 1, list, NULL);
-    add(c, "pages", p->device[PAGES], LATHE_I32, 2, list, NULL);
+    call_add(c, "q", p->device[Q], s->dtype, 4, q, NULL);
+    call_add(c, "k", p->device[K_CACHE], s->dtype, 4, pool, stride);
+    call_add(c, "v", p->device[V_CACHE], s->dtype, 4, pool, stride);
+    call_add(c, "o", p->device[O], s->dtype, 4, q, NULL);
+    call_add(c, "used_kv", p->device[USED], LATHE_I32, 1, list, NULL);
+    call_add(c, "pages", p->device[PAGES], LATHE_I32, 2, list, NULL);
     compile(p, c, "causal");
 }
 
 /* ---- setting up -------------------------------------------------------------------------------------------
  */
-
-static unsigned draw(unsigned *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return *state >> 8;
-}
 
 static void make_sequences(struct program *p)
 {
@@ -413,7 +350,8 @@ static double error_of(const struct program *p, const struct sequence *one, int 
     check(lathe_kernel_get(&kernel, p->host, spec, LATHE_FORWARD, arg, 4, &err), "rope", &err);
     check(lathe_launch(kernel, arg, 4, NULL, NULL, &err), "rope", &err);
     for (size_t i = 0; i < of_q; i++)
-        error = fmax(error, fabs((double)o[i] - (double)get(p, p->o, (size_t)lane * of_q + i)));
+        error =
+            fmax(error, fabs((double)o[i] - (double)element_get(p->s.dtype, p->o, (size_t)lane * of_q + i)));
     lathe_kernel_release(kernel);
     lathe_spec_destroy(spec);
     free(keys);
@@ -492,7 +430,8 @@ static int choose(const struct program *p, int lane)
     const int n = p->s.h * p->s.d;
     int best = 0;
     for (int i = 1; i < n; i++)
-        if (get(p, p->o, (size_t)(lane * n + i)) > get(p, p->o, (size_t)(lane * n + best)))
+        if (element_get(p->s.dtype, p->o, (size_t)(lane * n + i)) >
+            element_get(p->s.dtype, p->o, (size_t)(lane * n + best)))
             best = i;
     return best % TABLE;
 }
