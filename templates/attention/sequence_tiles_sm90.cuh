@@ -55,13 +55,13 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
         return x;
     }
 
-    // Bytes of K and V of one key head and one token. Without a mask one key head after the other is best, as of dense tensors.
+    // Bytes of K and V of one key head and one token.
     static constexpr i64 TOKEN_BYTES = 2 * (cfg::D + cfg::D_V);
     DEV int heads_of_section(const PARAMS &p)
     {
         int heads = p.z.group();
         i64 bytes = 2 * p.z.len_kv * TOKEN_BYTES;
-        while (variant::MASKED && bytes <= SECTION_BYTES && heads * 2 <= p.z.n_h) {
+        while (bytes <= SECTION_BYTES && heads * 2 <= p.z.n_h) {
             heads *= 2;
             bytes *= 2;
         }
