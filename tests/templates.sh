@@ -136,6 +136,7 @@ every_stub() {
         templates/linear/backward/additive*.cuh | templates/linear/backward/products.cuh) stub=templates/stub/linear_additive_bwd spills=96 ;; # held to 512 threads on an SM
         templates/linear/backward/keyed*.cuh) stub=templates/stub/linear_keyed_delta_bwd spills=128 ;; # as above
         templates/linear/backward/delta*.cuh) stub=templates/stub/linear_delta_bwd ;;
+        templates/linear/delta_sm90.cuh) stub=templates/stub/linear_delta_sm90 archs=sm_90a spills=16 ;; # a word or two of 208 registers
         templates/linear/chunk.cuh | templates/linear/delta*.cuh) stub=templates/stub/linear_delta spills=32 ;; # as below
         templates/linear/keyed_delta*.cuh) stub=templates/stub/linear_keyed_delta spills=128 ;; # as below: of 256
         templates/linear/additive*.cuh) stub=templates/stub/linear_additive spills=96 ;; # logarithms of 16 tokens of all channels stay in registers

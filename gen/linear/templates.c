@@ -53,6 +53,13 @@ static void config_chunked_bwd(struct text_buf *t, const struct problem *problem
              yes(plan->bound_waits));
 }
 
+static void config_delta_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_recurrent(t, problem, plan);
+    text_add(t, "constexpr int STAGES = %d, VALUE_GROUPS = %d;\nconstexpr bool BOUND_WAITS = %s;\n",
+             plan->linear.stages, plan->linear.groups, yes(plan->bound_waits));
+}
+
 static void config_delta_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     config_recurrent_bwd(t, problem, plan);
@@ -151,6 +158,16 @@ const struct template_row linear_templates[] = {{.name = "linear_additive",
                                                  .config = config_additive,
                                                  .label = label,
                                                  .beside = BESIDE_FORWARD},
+                                                {.name = "linear_delta_sm90",
+                                                 .pass = LATHE_FORWARD,
+                                                 .form = PLAN_LINEAR,
+                                                 .file = "linear/delta_sm90.cuh",
+                                                 .ok = plan_linear_delta_sm90,
+                                                 .hopper = true,
+                                                 .define = define_widths,
+                                                 .config = config_delta_sm90,
+                                                 .label = label,
+                                                 .beside = BESIDE},
                                                 {.name = "linear_delta",
                                                  .pass = LATHE_FORWARD,
                                                  .form = PLAN_LINEAR,

@@ -14,6 +14,7 @@ extern const struct template_row linear_templates[];
 bool plan_linear_recurrent(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_additive(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *why);
+bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_keyed_delta(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_chunked_bwd(const struct kernel_request *r, struct plan *plan, char *why);
 bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why);

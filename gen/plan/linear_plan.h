@@ -18,6 +18,7 @@ struct linear_plan {
     int chunk_slices;  /* and blocks of a head and sequence */
     int steps;         /* linear/additive.cuh: steps of 16 tokens in a chunk, */
     int column_warps;  /* and warps that have 16 columns of the state each */
+    int groups;        /* linear/delta_sm90.cuh: warpgroups of a block with 64 columns of the state each */
     int pieces;        /* of a sequence at most, where sequences are few and long; 0: always whole */
     int pieces_from;   /* tokens */
     int piece_blocks;  /* at most */

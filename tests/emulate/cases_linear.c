@@ -404,6 +404,27 @@ static void add_strong_back(struct case_list *list)
     }
 }
 
+/* linear/delta_sm90.cuh: as backward, and value channels of a block and a part of one; the last state in the
+   place of the first one. */
+static void add_delta_sm90(struct case_list *list)
+{
+    static const char *const NAME[] = {"delta_rule", "gated_delta", "delta_by_head", "delta_backwards"};
+    static const int DIMS[][2] = {{128, 128}, {64, 72}, {40, 128}, {128, 16}};
+    for (int k = 0; k < COUNT(NAME); k++)
+        for (int d = 0; d < 2; d++) {
+            const int *dim = DIMS[d == 0 ? 0 : 1 + k % 3];
+            struct test_case c =
+                case_of_attention("linear", NAME[k], text_of(NAME[k]), LATHE_BF16, dim[0], dim[1], 90);
+            c.group = "linear_delta";
+            c.template_name = "linear_delta_sm90";
+            for (int s = 1; s < COUNT(CHUNKS); s++)
+                add(list, c, &CHUNKS[s]);
+            add(list, c, &SHAPES[2]);
+            c.in_place = true;
+            add(list, c, &OVER[1 + d]);
+        }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_over(list);
@@ -438,4 +459,5 @@ void group_linear(struct case_list *list, bool full)
     add_keyed_back(list);
     add_additive_back_beside(list);
     add_strong_back(list);
+    add_delta_sm90(list);
 }

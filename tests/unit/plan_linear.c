@@ -18,7 +18,7 @@ TEST(each_form_has_its_kernel)
         {"simple_gla", "dtype=bf16,h=16,t=4096,d=128", "linear_additive"},
         {"simple_gla", "dtype=f16,h=16,t=4096,d=128", "linear_additive"},
         {"simple_gla", "dtype=bf16,h=16,t=4096,d=256", "linear_additive"},
-        {"gated_delta", "dtype=bf16,h=16,t=4096,d=128", "linear_delta"},
+        {"gated_delta", "dtype=bf16,h=16,t=4096,d=128", "linear_delta_sm90"},
         {"gated_delta", "dtype=f16,h=16,t=4096,d=128", "linear_keyed_delta"},
         {"kda", "dtype=bf16,h=16,t=4096,d=128", "linear_keyed_delta"},
     };
@@ -113,6 +113,34 @@ TEST(the_delta_rule_by_key_channel_goes_in_chunks)
         CHECK_EQ(plan.linear.column_warps, row[i].column_warps);
         CHECK_EQ(plan.linear.smem_bytes, row[i].smem_bytes);
         CHECK(plan.linear.inverse <= row[i].device->smem_bytes);
+    }
+}
+
+/* And on Hopper by wgmma, where it does not depend on the channel. */
+TEST(the_delta_rule_goes_by_wgmma)
+{
+    static const struct {
+        const struct device *device;
+        const char *spec, *problem, *refusal;
+        int slices, stages, smem_bytes;
+    } row[] = {
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, 2, 4, 207952},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=128,d_v=64", NULL, 1, 4, 207952},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=136", NULL, 3, 4, 142416},
+        {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", 0, 0, 0},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", 0, 0, 0},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=136", "serves d up to 128", 0, 0, 0},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", 0, 0, 0},
+        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        if (!serves("linear_delta_sm90", LATHE_FORWARD, row[i].device, row[i].spec, row[i].problem,
+                    row[i].refusal, &plan))
+            continue;
+        CHECK_EQ(plan.linear.chunk_slices, row[i].slices);
+        CHECK_EQ(plan.linear.stages, row[i].stages);
+        CHECK_EQ(plan.linear.smem_bytes, row[i].smem_bytes);
     }
 }
 

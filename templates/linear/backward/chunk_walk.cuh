@@ -20,6 +20,7 @@ enum chunk_result { RESULT_OUTPUT, RESULT_QUERY, RESULT_KEY, RESULT_VALUE };
 
 constexpr int PAD_D = round_up(cfg::D, 64), PAD_V = round_up(cfg::D_V, 64);
 constexpr int SLICES_D = KEY_SLICES, SLICES_V = PAD_V / 64;
+constexpr int CHUNK_TOKENS = PANEL_ROWS;
 static_assert(PAD_D <= 128 && PAD_V <= 128, "head dims up to 128");
 static_assert(!DECAY_BY_KEY && !DECAY_BY_VALUE, "a decay is one number a token");
 static_assert(!cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the additive family");
@@ -63,7 +64,7 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
     u32 result; // and of the result, PANEL bytes each;
     u32 parts;  // a float for each warp and token
 
-    __device__ __forceinline__ int warp() const { return static_cast<int>(threadIdx.x) / 32 % 4; }
+    DEV int warp() { return product_warp(); }
     __device__ __forceinline__ int row() const { return warp() * 16 + lane_id() / 4; } // and 8 further on
     __device__ __forceinline__ int column() const { return lane_id() % 4 * 2; }
     __device__ __forceinline__ void meet() const { barrier_sync(static_cast<u32>(1 + group), 128); }
@@ -150,28 +151,12 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
             }
         }
     }
-    __device__ __forceinline__ void leave_scores(u32 tile, const float (&s)[SCORES / 8][4]) const
-    {
-        const int lane = lane_id();
-#pragma unroll
-        for (int b = 0; b < SCORES / 8; b += 2) {
-            const int chunk = (SHARES ? group * SCORES / 8 : 0) + b + lane / 16;
-            const u32 four[4] = {pack<element>(s[b][0], s[b][1]), pack<element>(s[b][2], s[b][3]), pack<element>(s[b + 1][0], s[b + 1][1]), pack<element>(s[b + 1][2], s[b + 1][3])};
-            store_matrix4(tile + panel::offset<CHUNK_TOKENS>(warp() * 16 + lane % 16, chunk), four);
-        }
-    }
-    // Where this lane reads or writes transposed fragments of a panel: of its warp's 16 channels and of 16 tokens.
-    __device__ __forceinline__ u32 place_of_tokens(int token) const
-    {
-        const int lane = lane_id();
-        return panel::offset<CHUNK_TOKENS>(token + lane % 8 + lane / 16 * 8, warp() * 2 + lane / 8 % 2);
-    }
     // z as the state takes it up.
     __device__ __forceinline__ void load_written(u32 (&z)[CHUNK_TOKENS / 16][4], u32 tile, u32 sums, float end) const
     {
 #pragma unroll
         for (int k = 0; k < CHUNK_TOKENS / 16; k++) {
-            load_matrix4_transposed(z[k], tile + place_of_tokens(16 * k));
+            load_matrix4_transposed(z[k], tile + place_of_rows(16 * k));
             if constexpr (DECAYS || BACK) {
                 float by[4] = {};
 #pragma unroll
@@ -215,7 +200,7 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
     // q or k of the result's channels, as fragments like those of o: tokens 8 b .. 8 b + 15, b even.
     __device__ __forceinline__ void load_own(u32 (&own)[4], u32 tiles, int b) const
     {
-        load_matrix4_transposed(own, tiles + operands::OWN + static_cast<u32>(slice * PANEL) + place_of_tokens(8 * b));
+        load_matrix4_transposed(own, tiles + operands::OWN + static_cast<u32>(slice * PANEL) + place_of_rows(8 * b));
     }
     DEV void own_pair(const u32 (&own)[4], int b, int r, float (&x)[2]) { unpack<element>(own[b % 2 * 2 + r], x[0], x[1]); }
 
@@ -317,14 +302,6 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
             }
         }
     }
-    __device__ __forceinline__ void leave_result(const float (&o)[8][4]) const
-    {
-#pragma unroll
-        for (int b = 0; b < 8; b += 2) {
-            const u32 four[4] = {pack<element>(o[b][0], o[b][1]), pack<element>(o[b][2], o[b][3]), pack<element>(o[b + 1][0], o[b + 1][1]), pack<element>(o[b + 1][2], o[b + 1][3])};
-            store_matrix4_transposed(result + place_of_tokens(8 * b), four);
-        }
-    }
     __device__ __forceinline__ void store_result(int place) const
     {
         const target to = target_of();
@@ -379,7 +356,7 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
         commit_products();
         wait_products<1>(s);
         weigh_scores(s, sums);
-        leave_scores(tile, s);
+        leave_scores<element>(tile, s, SHARES ? group * SCORES / 8 : 0);
         fence_written();
         u32 written[CHUNK_TOKENS / 16][4];
         load_written(written, z, sums, end);
@@ -429,13 +406,13 @@ template <chunk_result WHAT, bool SHARES> struct chunk_walk {
             leave_sums(sum);
         }
         if constexpr (!IN_FLOATS && !ADDS_SKIP) {
-            leave_result(o);
+            leave_transposed<element>(result, o);
         }
         wait_products<0>(state); // what branches comes behind it
         release();
         if constexpr (ADDS_SKIP) {
             add_skip(o, place);
-            leave_result(o);
+            leave_transposed<element>(result, o);
         }
         meet(); // for what was left, and for the tile of scores, which is the next chunk's, too
         if constexpr (SUMS) {

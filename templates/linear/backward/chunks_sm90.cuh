@@ -4,19 +4,18 @@
 // A block walks once along a sequence. Its first four warps load tiles and sum the logarithms of decays, and two warpgroups compute, each 64 columns of a result
 // (chunk_walk.cuh): in the first block of a head dq, from the first token on; in the others dk and dv, from the last. bwd_again: o once more, in f32.
 #pragma once
-#include "common/tma_sm90.cuh"
-#include "linear/products_sm90.cuh"
+#include "linear/loader_sm90.cuh"
 #include "linear/backward/chunk_walk.cuh"
 
 namespace linear {
 
-constexpr int CHUNK_THREADS = 384, LOADERS = 128;
+constexpr int CHUNK_THREADS = 3 * LOADERS;
 constexpr int CHUNK_UNITS = 1 + max_of(SLICES_D, SLICES_V);
-constexpr int STAGES = cfg::STAGES;
 static_assert(same_type<cfg::element, bf16>, "S in 16 bits has the range of f32");
 
 struct chunk_layout { // in shared memory, bytes
-    static constexpr int SCORES = STAGES * chunk_stage::BYTES, RESULTS = SCORES + 2 * PANEL;
+    static constexpr int STAGE = chunk_stage::BYTES;
+    static constexpr int SCORES = STAGES * STAGE, RESULTS = SCORES + 2 * PANEL;
     static constexpr int LOGS = RESULTS + 2 * PANEL, PARTS = LOGS + STAGES * CHUNK_TOKENS * 4;
     static constexpr int BARRIERS = PARTS + 2 * 4 * CHUNK_TOKENS * 4, END = BARRIERS + ring_barriers<STAGES>::BYTES;
 };
@@ -24,64 +23,9 @@ struct chunk_layout { // in shared memory, bytes
 constexpr int chunks_smem_bytes() { return chunk_layout::END; }
 static_assert(chunks_smem_bytes() == STAGES * (CHUNK_TOKENS * 4 * (PAD_D + PAD_V) + 272) + 34816, "the planner says the same");
 
-struct chunk_ring {
-    ring_barriers<STAGES> barriers;
-
-    DEV chunk_ring of(u32 shared) { return {{shared + chunk_layout::BARRIERS}}; }
-    // By one thread: `warps` of those that compute are there.
-    __device__ __forceinline__ void init(u32 warps) const
-    {
-#pragma unroll
-        for (u32 i = 0; i < STAGES; i++) {
-            mbarrier_init(barriers.full(i), LOADERS / 32);
-            mbarrier_init(barriers.empty(i), warps);
-        }
-        mbarrier_init_fence();
-    }
-    DEV ring_place<STAGES> nth(int n) { return ring_place<STAGES>::nth(static_cast<u32>(n)); }
-    DEV u32 tiles(u32 shared, int n) { return shared + nth(n).stage * chunk_stage::BYTES; }
-    DEV u32 logs(u32 shared, int n) { return shared + chunk_layout::LOGS + nth(n).stage * (CHUNK_TOKENS * 4); }
-    __device__ __forceinline__ void wait_full(int n) const { barriers.wait_full<cfg::BOUND_WAITS>(nth(n)); }
-    __device__ __forceinline__ void wait_empty(int n) const { barriers.wait_empty<cfg::BOUND_WAITS>(nth(n)); }
-    // A warp is done with the n-th chunk.
-    __device__ __forceinline__ void leave(int n) const
-    {
-        __syncwarp();
-        if (lane_id() == 0) {
-            mbarrier_arrive(barriers.empty(nth(n).stage));
-        }
-    }
-    // A loading warp's part of it is there.
-    __device__ __forceinline__ void fill(int n) const
-    {
-        fence_async_proxy();
-        __syncwarp();
-        if (lane_id() == 0) {
-            mbarrier_arrive(barriers.full(nth(n).stage));
-        }
-    }
-};
+using chunk_ring = loader_ring<chunk_layout>;
 
 // ---- the warps that load --------------------------------------------------------------------------------------
-
-// Tokens of a chunk from `place` on, in the order of places; zeros beyond the sequence and beyond DIM.
-template <int DIM> DEV void load_tokens(u32 tile, const cfg::element *from, i64 stride, const sequence &s, int place)
-{
-    constexpr int ACROSS = round_up(DIM, 64) / 8; // threads of a token
-    constexpr int STEP = LOADERS / ACROSS;
-    const int thread = static_cast<int>(fresh_thread());
-    const int chunk = thread % ACROSS;
-    const int row = thread / ACROSS;
-    const int left = chunk * 8 < DIM ? min(CHUNK_TOKENS, s.length - place) - row : 0;
-    const i64 step = cfg::REVERSE ? -STEP * stride : STEP * stride;
-    const cfg::element *source = from + (sequence::token(s, place + row) * stride + chunk * 8);
-    const u32 to = tile + static_cast<u32>(chunk / 8 * PANEL) + panel::offset<CHUNK_TOKENS>(row, chunk % 8);
-#pragma unroll
-    for (int i = 0; i < CHUNK_TOKENS / STEP; i++) {
-        copy16_async(to + static_cast<u32>(i * STEP * 128), i * STEP < left ? source : from, i * STEP < left ? 16 : 0);
-        source += step;
-    }
-}
 
 // By one warp: of the logarithms from the chunk's first token on, to the base 2. A gate of -1e4 would cost the sums behind it their digits: 2^-100 is as good as 0.
 DEV void sum_logs(const linear_back_params &p, const work &w, u32 to, int place)
@@ -116,16 +60,16 @@ template <bool BACK> DEV void load_chunks(const linear_back_params &p, const wor
         const u32 tiles = chunk_ring::tiles(shared, n);
         ring.wait_empty(n);
         if (wants.q) {
-            load_tokens<cfg::D>(tiles + chunk_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s, place);
+            load_tokens<PAD_D>(tiles + chunk_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s, place, cfg::D);
         }
         if (wants.k) {
-            load_tokens<cfg::D>(tiles + chunk_stage::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s, place);
+            load_tokens<PAD_D>(tiles + chunk_stage::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s, place, cfg::D);
         }
         if (wants.v) {
-            load_tokens<cfg::D_V>(tiles + chunk_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h), p.v_t, w.s, place);
+            load_tokens<PAD_V>(tiles + chunk_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h), p.v_t, w.s, place, cfg::D_V);
         }
         if (wants.dout) {
-            load_tokens<cfg::D_V>(tiles + chunk_stage::DOUT, elements(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h), p.dout_t, w.s, place);
+            load_tokens<PAD_V>(tiles + chunk_stage::DOUT, elements(p.dout, w.s.batch * p.dout_b + w.h * p.dout_h), p.dout_t, w.s, place, cfg::D_V);
         }
         copy_commit();
         if (DECAYS && threadIdx.x < 32) {

@@ -1,0 +1,107 @@
+/*
+ * plan_delta.c: linear/delta_chunks.cuh and linear/delta_sm90.cuh, the delta rule with no decay or one number
+ * a token in chunks of tokens. In: a request. Out: the plan, or why there is none.
+ */
+#include "gen/ir/spec.h"
+#include "gen/linear/linear.h"
+#include "gen/linear/lower.h"
+#include "gen/linear/templates.h"
+#include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
+
+#include <stdio.h>
+
+enum { CHUNK = LINEAR_CHUNK, COLUMNS = 64, STEP = 64 };
+
+/* Why they do not serve a spec; NULL: they do. */
+static const char *why_not_delta(const struct kernel_request *r)
+{
+    const struct ir_linear *l = &r->ir->linear;
+    const enum decay_form form = linear_decay_form(r->ir);
+    if (l->delta.n_roots == 0)
+        return "serves the delta rule";
+    if (r->problem->dtype != LATHE_BF16)
+        return "keeps a copy of the state in the dtype of q, and serves bf16, which has the range of f32";
+    if (form == DECAY_KEY || form == DECAY_VALUE)
+        return "serves a decay per head or per token, not one per channel";
+    if (l->bonus.n_roots > 0 || l->normalise)
+        return "serves neither a bonus nor a normaliser";
+    return l->all_tokens ? "serves causal = true" : NULL;
+}
+
+/* What both ask, and what both have: T of each chunk in front. */
+static bool plan_chunks(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    enum { MOST_D = 128, THREADS = 256 };
+    struct linear_plan *to = &plan->linear;
+    const char *not = why_not_delta(r);
+    if (not )
+        snprintf(why, REASON_BYTES, "%s", not );
+    else if (r->problem->dim[SYM_D] > MOST_D)
+        snprintf(why, REASON_BYTES, "serves d up to %d", MOST_D);
+    if (not || r->problem->dim[SYM_D] > MOST_D || !linear_plan_walks(r, plan, why))
+        return false;
+    to->chunks = true;
+    to->chunk_threads = THREADS;
+    linear_plan_four_warps(r, to);
+    to->chunk_slices = ((int)r->problem->dim[SYM_D_V] + COLUMNS - 1) / COLUMNS;
+    to->inverse = 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK; /* linear/delta_inverse.cuh */
+    to->chunk_bytes = 2 * CHUNK * CHUNK;
+    to->stages = 2;
+    return true;
+}
+
+static void tell(const struct kernel_request *r, struct plan *plan, const char *how, int columns)
+{
+    snprintf(
+        plan->reason, sizeof plan->reason,
+        "decay %s with the delta rule: %d tokens at a time%s, %d blocks a head and sequence, each with %d "
+        "value channels; up to 16 tokens one by one",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, how, plan->linear.chunk_slices, columns);
+}
+
+/* As in linear/delta_chunks.cuh. */
+static int chunks_smem_bytes(int stages, int pad)
+{
+    const int inverse = CHUNK * CHUNK * 2;
+    return stages * CHUNK * (4 * pad + 128) + CHUNK * (2 * pad + 128) + inverse + 16 * CHUNK;
+}
+
+/* delta_smem_bytes of linear/delta_sm90.cuh. */
+static int sm90_smem_bytes(const struct linear_plan *to, int pad)
+{
+    return to->stages * (256 * pad + 8192 * to->groups + 8976) + 8208;
+}
+
+bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    struct linear_plan *to = &plan->linear;
+    if (!plan_chunks(r, plan, why))
+        return false;
+    const int pad = round_up(r->problem->dim[SYM_D], STEP);
+    if (chunks_smem_bytes(to->stages, pad) > r->device->smem_bytes)
+        to->stages = 1;
+    to->smem_bytes = chunks_smem_bytes(to->stages, pad);
+    tell(r, plan, "", COLUMNS);
+    return linear_has_room(r, to->smem_bytes, why);
+}
+
+/* As many chunks as there is room for, up to four. A warpgroup a block fills the device with half as many
+ * heads as two, which share what they load. */
+bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    enum { MOST_STAGES = 4, LEAST_STAGES = 2, GROUP = 128 };
+    struct linear_plan *to = &plan->linear;
+    if (!plan_chunks(r, plan, why))
+        return false;
+    const int pad = round_up(r->problem->dim[SYM_D], STEP);
+    to->groups = 1;
+    to->chunk_threads = GROUP * (1 + to->groups);
+    to->chunk_slices = ((int)r->problem->dim[SYM_D_V] + to->groups * COLUMNS - 1) / (to->groups * COLUMNS);
+    to->stages = MOST_STAGES;
+    while (to->stages > LEAST_STAGES && sm90_smem_bytes(to, pad) > r->device->smem_bytes)
+        to->stages--;
+    to->smem_bytes = sm90_smem_bytes(to, pad);
+    tell(r, plan, " by wgmma", to->groups * COLUMNS);
+    return linear_has_room(r, to->smem_bytes, why);
+}

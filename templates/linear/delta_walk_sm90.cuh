@@ -1,0 +1,240 @@
+// linear/delta_walk_sm90.cuh: the walk of a warpgroup along the chunks of a sequence for linear/delta_sm90.cuh, with 64 columns of the state of a head.
+//
+// X = T (v - e^G k S), o = scale e^G q S + pairs X, S = e^G_end S + k' (e^(G_end - G) X). All of it is kept with columns as rows, in f32 fragments of wgmma: what
+// one product leaves is, rounded, an operand of the next as it stands, and the state never leaves the registers. No exponent is above 0.
+#pragma once
+#include "linear/chunk.cuh"
+#include "linear/loader_sm90.cuh"
+
+namespace linear {
+
+static_assert(cfg::DECAY == DECAY_NONE || cfg::DECAY == DECAY_HEAD || cfg::DECAY == DECAY_TOKEN, "a decay is one number a token");
+static_assert(CHUNK_PAD <= 128, "head dims up to 128");
+static_assert(cfg::DELTA && !cfg::BONUS && !cfg::NORMALISE && cfg::CAUSAL, "the delta rule");
+static_assert(same_type<cfg::element, bf16>, "S in 16 bits has the range of f32");
+static_assert(PANEL_ROWS == CHUNK_TOKENS && CHUNK_COLUMNS == 64 && STAGES >= 2, "a chunk has the rows of a product");
+
+constexpr int GROUPS = cfg::VALUE_GROUPS; // warpgroups of a block with CHUNK_COLUMNS columns of the state each
+constexpr int BLOCK_COLUMNS = GROUPS * CHUNK_COLUMNS;
+constexpr int BLOCK_SLICES = (cfg::D_V + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
+static_assert(GROUPS == 1 || GROUPS == 2, "cfg::VALUE_GROUPS is 1 or 2");
+
+struct delta_stage { // of the tokens of a chunk, bytes; o takes the place of v
+    static constexpr int K = 0, Q = K + CHUNK_PAD / 64 * PANEL, V = Q + CHUNK_PAD / 64 * PANEL, INVERSE = V + GROUPS * PANEL, BYTES = INVERSE + PANEL;
+};
+struct delta_factors { // floats, of a stage: G, to the base 2, what is left of the state at a token, and of what a token writes at the chunk's end
+    static constexpr int SUMS = 0, READ = CHUNK_TOKENS, WRITE = 2 * CHUNK_TOKENS, COUNT = 3 * CHUNK_TOKENS;
+};
+struct delta_layout { // in shared memory, bytes
+    static constexpr int STAGE = delta_stage::BYTES, PAIRS = STAGES * STAGE, FACTORS = PAIRS + PANEL;
+    static constexpr int BARRIERS = FACTORS + STAGES * delta_factors::COUNT * 4, MADE = BARRIERS + ring_barriers<STAGES>::BYTES;
+    static constexpr int END = MADE + ring_barriers<1>::BYTES;
+};
+using delta_ring = loader_ring<delta_layout>;
+DEV u32 factors_of(u32 shared, int n) { return shared + delta_layout::FACTORS + delta_ring::nth(n).stage * (delta_factors::COUNT * 4); }
+
+// Of the tile of pairs: there is one.
+struct pairs_barriers {
+    ring_barriers<1> barriers;
+    DEV pairs_barriers of(u32 shared) { return {{shared + delta_layout::MADE}}; }
+    __device__ __forceinline__ void init() const
+    {
+        mbarrier_init(barriers.full(0), 4);
+        mbarrier_init(barriers.empty(0), 4 * GROUPS);
+    }
+    __device__ __forceinline__ void wait_made(int n) const { barriers.template wait_full<cfg::BOUND_WAITS>(ring_place<1>::nth(static_cast<u32>(n))); }
+    __device__ __forceinline__ void wait_taken(int n) const { barriers.template wait_empty<cfg::BOUND_WAITS>(ring_place<1>::nth(static_cast<u32>(n))); }
+    // By each lane of a warp.
+    __device__ __forceinline__ void made() const
+    {
+        fence_async_proxy();
+        __syncwarp();
+        if (lane_id() == 0) {
+            mbarrier_arrive(barriers.full(0));
+        }
+    }
+    __device__ __forceinline__ void taken() const
+    {
+        __syncwarp();
+        if (lane_id() == 0) {
+            mbarrier_arrive(barriers.empty(0));
+        }
+    }
+};
+
+struct delta_walk {
+    using element = cfg::element;
+    static constexpr int DEPTH = CHUNK_PAD, STEPS = CHUNK_TOKENS / 16;
+    const linear_params &p;
+    const work &w;
+    u32 shared;
+
+    DEV int group() { return GROUPS == 1 ? 0 : static_cast<int>(threadIdx.x) / 128 - 1; }
+    DEV int row() { return group() * CHUNK_COLUMNS + product_warp() * 16 + lane_id() / 4; } // and 8 further on: columns of the block
+    DEV int column() { return lane_id() % 4 * 2; }
+    // f(element, place in memory), of what exists of the state.
+    template <class F> DEV void each_in_memory(float (&state)[DEPTH / 8][4], const work &w, i64 s_i, i64 s_j, const F &f)
+    {
+#pragma unroll
+        for (int b = 0; b < DEPTH / 8; b++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int channel = b * 8 + column() + i % 2;
+                const int own = row() + i / 2 * 8;
+                if (channel < cfg::D && own < w.left) {
+                    f(state[b][i], channel * s_i + (w.first + own) * s_j);
+                }
+            }
+        }
+    }
+    // Factors of two tokens, of 8 b + column() and the next.
+    DEV float2 pair_of(u32 factors, int which, int b) { return load_shared8(factors + static_cast<u32>(4 * (which + 8 * b + column()))); }
+
+    // x becomes v - e^G x, rounded.
+    DEV void correct(u32 (&z)[STEPS][4], const float (&x)[8][4], u32 values, u32 factors)
+    {
+#pragma unroll
+        for (int k = 0; k < STEPS; k++) {
+            load_matrix4_transposed(z[k], values + place_of_rows(16 * k));
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int b = 2 * k + half;
+                const float2 by = DECAYS ? pair_of(factors, delta_factors::READ, b) : float2{1.0f, 1.0f};
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    u32 &word = z[k][2 * half + r];
+                    float low;
+                    float high;
+                    unpack<element>(word, low, high);
+                    word = pack<element>(low - by.x * x[b][2 * r], high - by.y * x[b][2 * r + 1]);
+                }
+            }
+        }
+    }
+    // By a factor of each token.
+    DEV void weigh(float (&x)[8][4], u32 factors, int which, float scale)
+    {
+#pragma unroll
+        for (int b = 0; b < 8; b++) {
+            const float2 by = DECAYS ? pair_of(factors, which, b) : float2{1.0f, 1.0f};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                x[b][i] *= (i % 2 ? by.y : by.x) * scale;
+            }
+        }
+    }
+    __device__ __forceinline__ i64 output_at(int place) const { return w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, place) * p.o_t + w.first; }
+    __device__ __forceinline__ void store_floats(const float (&o)[8][4], int place) const
+    {
+#pragma unroll
+        for (int b = 0; b < 8; b++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int at = place + 8 * b + column() + i % 2;
+                const int own = row() + i / 2 * 8;
+                if (w.has(at) && own < w.left) {
+                    static_cast<float *>(p.o)[output_at(at) + own] = o[b][i];
+                }
+            }
+        }
+    }
+    // By way of where this warp's values were.
+    __device__ __forceinline__ void store(const float (&o)[8][4], int place, u32 values) const
+    {
+        leave_transposed<element>(values, o);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < CHUNK_TOKENS / 16; i++) {
+            const int token = lane_id() / 2 + 16 * i;
+            const int eight = product_warp() * 2 + lane_id() % 2;
+            const int own = group() * CHUNK_COLUMNS + eight * 8;
+            if (w.has(place + token) && own < w.left) {
+                const uint4 x = load_shared16(values + panel::offset<PANEL_ROWS>(token, eight));
+                element *to = static_cast<element *>(p.o) + output_at(place + token) + own;
+                if (is_aligned<16>(to)) {
+                    *reinterpret_cast<uint4 *>(to) = x;
+                } else {
+                    const u32 word[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+                    for (int e = 0; e < 8; e++) {
+                        to[e].bits = static_cast<u16>(word[e / 2] >> (16 * (e % 2)));
+                    }
+                }
+            }
+        }
+    }
+    __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], const delta_ring &ring, int n) const
+    {
+        const u32 tiles = delta_ring::tiles(shared, n);
+        const u32 values = tiles + delta_stage::V + static_cast<u32>(group() * PANEL);
+        const u32 factors = factors_of(shared, n);
+        const pairs_barriers pairs = pairs_barriers::of(shared);
+        u32 a[DEPTH / 16][4];
+        u32 x[STEPS][4];
+        u32 written[STEPS][4];
+        float y[8][4];
+        float o[8][4];
+        pack_weights<element, DEPTH / 8>(a, state);
+        ring.wait_full(n);
+        fence_products(y);
+        add_inter<element, DEPTH>(y, a, tiles + delta_stage::K, 0);
+        commit_products();
+        wait_products<0>(y);
+        correct(x, y, values, factors);
+        fence_products(y);
+        add_inter<element, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE, 0);
+        commit_products();
+        wait_products<0>(y);
+        pack_weights<element, 8>(x, y);
+        if constexpr (DECAYS) {
+            weigh(y, factors, delta_factors::WRITE, 1.0f);
+            const float end = load_shared(factors + static_cast<u32>(4 * (delta_factors::READ + CHUNK_TOKENS - 1)));
+#pragma unroll
+            for (int b = 0; b < DEPTH / 8; b++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    state[b][i] *= end;
+                }
+            }
+        }
+        pack_weights<element, 8>(written, y);
+        fence_products(o);
+        add_inter<element, DEPTH>(o, a, tiles + delta_stage::Q, 0);
+        commit_products();
+        wait_products<0>(o); // both results under way would take more registers than there are
+        weigh(o, factors, delta_factors::READ, w.scale);
+        pairs.wait_made(n);
+        start_update<element, DEPTH>(state, written, tiles + delta_stage::K);
+        fence_products(o);
+        add_inter<element, CHUNK_TOKENS>(o, x, shared + delta_layout::PAIRS, 1);
+        commit_products();
+        wait_products<0>(state);
+        wait_products<0>(o);
+        pairs.taken();
+        if constexpr (cfg::O_F32) {
+            store_floats(o, n * CHUNK_TOKENS);
+        } else {
+            store(o, n * CHUNK_TOKENS, values);
+        }
+        ring.leave(n);
+    }
+    __device__ __forceinline__ void run(const delta_ring &ring, i64 slot) const
+    {
+        const float *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
+        float *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
+        const int chunks = chunks_of(w.s.length);
+        float state[DEPTH / 8][4] = {};
+        if (from != nullptr) {
+            each_in_memory(state, w, p.state_i, p.state_j, [&](float &a, i64 at) { a = from[at]; });
+        }
+#pragma unroll 1
+        for (int n = 0; n < chunks; n++) {
+            step(state, ring, n);
+        }
+        if (to != nullptr) {
+            each_in_memory(state, w, p.state_out_i, p.state_out_j, [&](float &a, i64 at) { to[at] = a; });
+        }
+    }
+};
+
+} // namespace linear
