@@ -90,8 +90,10 @@ static void emit_back_config(struct text_buf *t, const struct emitter *e, const 
     bool skip = false;
     for (int s = 0; s < e->w->mod[MOD_OUTPUT].n_stages; s++)
         skip |= b->stage[MOD_OUTPUT][s].has_value;
-    text_add(t, "\nnamespace cfg { // of its backward pass\nconstexpr bool DECAY_GRADIENT = %s, SKIP = %s;\n",
-             yes(b->site[OF_DECAY].n > 0), yes(skip));
+    text_add(t,
+             "\nnamespace cfg { // of its backward pass\nconstexpr bool DECAY_GRADIENT = %s, SKIP = %s, "
+             "READS_O = %s;\n",
+             yes(b->site[OF_DECAY].n > 0), yes(skip), yes(linear_back_reads_output(e->w, b)));
     text_add(t, "constexpr bool GIVES_DECAY = %s;\n", yes(linear_back_gives(plan, b)));
     text_add(t, "constexpr bool DOUT_F32 = %s, DQ_F32 = %s, DK_F32 = %s, DV_F32 = %s;\n",
              yes(runs->mod[MOD_OUTPUT] && !linear_back_is_narrow(plan)), yes(runs->mod[MOD_QUERY]),

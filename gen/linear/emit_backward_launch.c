@@ -294,7 +294,8 @@ static void add_mods(struct recipe *r)
     declare_mod_params(r);
 }
 
-/* What flows back to o: through the output mod, whose o was made again, or to rows that are aligned. */
+/* What flows back to o: through the output mod, whose o was made again if a formula reads it, or to rows that
+   are aligned. */
 static void add_output_adjoint(struct recipe *r)
 {
     struct place again = r->l.outer[TENSOR_O];
@@ -302,7 +303,7 @@ static void add_output_adjoint(struct recipe *r)
     again.arg = -1;
     again.buffer = r->buffer[AGAIN_O];
     given.arg = lathe__arg_find(r->e->sig, "do", 0);
-    add_adjoint(r, TENSOR_O, again.buffer >= 0 ? &again : &given, &given, &r->dout);
+    add_adjoint(r, TENSOR_O, linear_back_reads_output(r->e->w, r->b) ? &again : &given, &given, &r->dout);
 }
 
 /* That bwd_tokens is for. */

@@ -158,6 +158,25 @@ static void place_divisors(struct recipe *r)
     r->buffer[DNORMS] = add_buffer(r->out, r->e, linear_chunks(r->e, 4ll * d));
 }
 
+static bool reads_element(const struct ir *w, int root)
+{
+    return ir_depends_on(w, root, OP_PARAM, LEAF_X) || ir_depends_on(w, root, OP_PARAM, LEAF_LO) ||
+           ir_depends_on(w, root, OP_PARAM, LEAF_HI);
+}
+
+bool linear_back_reads_output(const struct ir *w, const struct linear_back *b)
+{
+    bool reads = false;
+    for (int s = 0; s < w->mod[MOD_OUTPUT].n_stages; s++) {
+        const struct stage_back *stage = &b->stage[MOD_OUTPUT][s];
+        reads |= reads_element(w, stage->root[0]) || reads_element(w, stage->root[1]) ||
+                 reads_element(w, stage->value);
+        for (int i = 0; i < stage->site.n; i++)
+            reads |= reads_element(w, stage->site.item[i].value);
+    }
+    return reads;
+}
+
 static bool has_skip(const struct recipe *r)
 {
     bool any = false;
@@ -175,7 +194,7 @@ static void place_workspace(struct recipe *r)
     const enum decay_form form = linear_decay_form(r->e->spec);
     const bool gradient = r->b->site[OF_DECAY].n > 0 && form != DECAY_NONE;
     const bool by_value = form == DECAY_VALUE;
-    const bool outputs = l->normalise || (gradient && by_value) || r->e->w->mod[MOD_OUTPUT].n_stages > 0;
+    const bool outputs = l->normalise || (gradient && by_value) || linear_back_reads_output(r->e->w, r->b);
     for (int k = 0; k < BUFFERS; k++)
         r->buffer[k] = -1;
     place_tokens(r, outputs, AGAIN_O, d_v);

@@ -51,6 +51,31 @@ struct mod_params {
 };
 static_assert(sizeof(mod_params) == 248, "host and device disagree about mod_params");
 
+struct back_mod_params {
+    const void *src;
+    const void *grad;
+    long long src_b;
+    long long src_h;
+    long long src_t;
+    long long grad_b;
+    long long grad_h;
+    long long grad_t;
+    void *dst;
+    long long dst_b;
+    long long dst_h;
+    long long dst_t;
+    float *skip;
+    int n_h;
+    int len;
+    int pos0;
+    sizes z;
+    inputs x;
+    grads g;
+    long long src_d;
+    long long grad_d;
+};
+static_assert(sizeof(back_mod_params) == 384, "host and device disagree about back_mod_params");
+
 struct linear_back_params {
     const void *q;
     long long q_b;
@@ -128,31 +153,6 @@ struct linear_back_params {
     grads g;
 };
 static_assert(sizeof(linear_back_params) == 816, "host and device disagree about linear_back_params");
-
-struct back_mod_params {
-    const void *src;
-    const void *grad;
-    long long src_b;
-    long long src_h;
-    long long src_t;
-    long long grad_b;
-    long long grad_h;
-    long long grad_t;
-    void *dst;
-    long long dst_b;
-    long long dst_h;
-    long long dst_t;
-    float *skip;
-    int n_h;
-    int len;
-    int pos0;
-    sizes z;
-    inputs x;
-    grads g;
-    long long src_d;
-    long long grad_d;
-};
-static_assert(sizeof(back_mod_params) == 384, "host and device disagree about back_mod_params");
 
 struct back_sum_params {
     const exact_sum *src;

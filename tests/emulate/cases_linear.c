@@ -101,6 +101,12 @@ static const struct shape CHUNKS[] = {
     {1, 2, 1, 260, 6, 6, LAYOUT_SPREAD, " state_index "},
 };
 
+/* And longer ones, whose sums along the tokens cancel. */
+static const struct shape LONG[] = {
+    {1, 1, 1, 1100, 1, 1, LAYOUT_COMPACT, " cu state_index state dstate "},
+    {1, 2, 1, 1300, 3, 3, LAYOUT_SPREAD, " state_index "},
+};
+
 /* linear/backward/chunks_sm90.cuh: decays that it serves, with what goes beside them; head dims of one slice
    of channels and of two, whole ones and parts. */
 static void add_chunked_back(struct case_list *list)
@@ -123,6 +129,8 @@ static void add_chunked_back(struct case_list *list)
                 c.template_name = "linear_chunked_bwd_sm90";
                 for (int s = 0; s < COUNT(CHUNKS); s++)
                     add(list, c, &CHUNKS[s]);
+                for (int s = 0; s < COUNT(LONG) && k > 0 && d == k % 2; s++)
+                    add(list, c, &LONG[s]);
             }
         }
 }

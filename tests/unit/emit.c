@@ -94,14 +94,21 @@ static int number_in(const char *text, const char *name)
     return atoi(at + strlen(key));
 }
 
-static const struct launch *launch_named(const struct source *s, const char *role)
+static const struct launch *find_launch(const struct source *s, const char *role)
 {
     for (int i = 0; i < s->n_launches; i++) {
         const size_t size = strlen(s->launch[i].entry);
         if (size > strlen(role) && strcmp(s->launch[i].entry + size - strlen(role), role) == 0)
             return &s->launch[i];
     }
-    check_fail(__FILE__, __LINE__, role);
+    return NULL;
+}
+static const struct launch *launch_named(const struct source *s, const char *role)
+{
+    const struct launch *l = find_launch(s, role);
+    if (!l)
+        check_fail(__FILE__, __LINE__, role);
+    return l;
 }
 
 TEST(recipes_have_the_numbers_of_the_templates)
@@ -223,6 +230,23 @@ TEST(lengths_do_not_change_the_text)
         CHECK_STR(a.text[i].data, b.text[i].data);
     source_free(&a);
     source_free(&b);
+}
+
+/* A skip's adjoint needs no o, that of a gate does. */
+TEST(o_is_made_again_where_an_adjoint_reads_it)
+{
+    static const struct {
+        const char *spec, *problem;
+        bool again;
+    } row[] = {{"mamba2", "dtype=bf16,h=2,t=64,d=64", false},
+               {"flao_lrpe", "dtype=bf16,h=2,t=64,d=64", true}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct source s;
+        make_pass(row[i].spec, LATHE_BACKWARD, row[i].problem, &s);
+        CHECK(launch_named(&s, "bwd_o") != NULL);
+        CHECK_EQ(find_launch(&s, "bwd_again") != NULL, row[i].again);
+        source_free(&s);
+    }
 }
 
 TEST(one_file_has_no_includes_left)

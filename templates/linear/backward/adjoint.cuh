@@ -188,6 +188,7 @@ extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_v)(con
 #if LATHE_COMPILED(bwd_o)
 extern "C" __global__ void __launch_bounds__(MOD_THREADS) LATHE_ENTRY(bwd_o)(const __grid_constant__ back_mod_params p)
 {
-    linear::run_adjoints_if_present<variant::output_back, variant::output_mod, float, cfg::element, cfg::D_V, cfg::SKIP ? linear::SKIP_LEFT : linear::SKIP_NONE>(p);
+    using source = pick<cfg::READS_O, float, cfg::element>::type; // o made again, or what nobody looks at
+    linear::run_adjoints_if_present<variant::output_back, variant::output_mod, source, cfg::element, cfg::D_V, cfg::SKIP ? linear::SKIP_LEFT : linear::SKIP_NONE>(p);
 }
 #endif

@@ -15,7 +15,7 @@ constexpr bool DELTA = true, BONUS = false, NORMALISE = false, CAUSAL = true, RE
 constexpr bool O_F32 = true;
 constexpr int BACK_CHUNK = 64;
 constexpr bool BY_CHUNK = false;
-constexpr bool DECAY_GRADIENT = true, SKIP = true;
+constexpr bool DECAY_GRADIENT = true, SKIP = true, READS_O = true;
 constexpr bool GIVES_DECAY = false;
 constexpr bool DOUT_F32 = true, DQ_F32 = false, DK_F32 = true, DV_F32 = false;
 } // namespace cfg

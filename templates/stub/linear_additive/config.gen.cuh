@@ -17,7 +17,7 @@ constexpr int CHUNK_STAGES = 2, CHUNK_STEPS = 4, COLUMN_WARPS = 4;
 constexpr int PIECES = 16, PIECES_FROM = 2304, PIECE_BLOCKS = 264;
 constexpr int BACK_CHUNK = 64;
 constexpr bool BY_CHUNK = false;
-constexpr bool DECAY_GRADIENT = true, SKIP = true;
+constexpr bool DECAY_GRADIENT = true, SKIP = true, READS_O = true;
 constexpr bool GIVES_DECAY = false;
 constexpr bool DOUT_F32 = true, DQ_F32 = false, DK_F32 = true, DV_F32 = false;
 } // namespace cfg

@@ -18,7 +18,7 @@ constexpr int BACK_CHUNK = 64;
 constexpr bool BY_CHUNK = true;
 constexpr int STAGES = 3;
 constexpr bool BOUND_WAITS = false;
-constexpr bool DECAY_GRADIENT = true, SKIP = true;
+constexpr bool DECAY_GRADIENT = true, SKIP = true, READS_O = true;
 constexpr bool GIVES_DECAY = false;
 constexpr bool DOUT_F32 = false, DQ_F32 = false, DK_F32 = true, DV_F32 = false;
 } // namespace cfg

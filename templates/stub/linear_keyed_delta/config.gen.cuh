@@ -16,6 +16,6 @@ constexpr bool O_F32 = true;
 constexpr int COLUMN_WARPS = 4;
 constexpr int BACK_CHUNK = 64;
 constexpr bool BY_CHUNK = false;
-constexpr bool DECAY_GRADIENT = true, SKIP = true;
+constexpr bool DECAY_GRADIENT = true, SKIP = true, READS_O = true;
 constexpr bool DOUT_F32 = false, DQ_F32 = false, DK_F32 = true, DV_F32 = false;
 } // namespace cfg

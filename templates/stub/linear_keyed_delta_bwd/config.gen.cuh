@@ -16,7 +16,7 @@ constexpr bool O_F32 = true;
 constexpr int CHUNK_STAGES = 2, COLUMN_WARPS = 4;
 constexpr int BACK_CHUNK = 64;
 constexpr bool BY_CHUNK = true;
-constexpr bool DECAY_GRADIENT = true, SKIP = true;
+constexpr bool DECAY_GRADIENT = true, SKIP = true, READS_O = true;
 constexpr bool GIVES_DECAY = false;
 constexpr bool DOUT_F32 = false, DQ_F32 = false, DK_F32 = true, DV_F32 = false;
 } // namespace cfg
