@@ -2,7 +2,8 @@
 //
 // Launch of bwd_chunks: sequences * h * CHUNK_UNITS blocks, of bwd_again: sequences * h, each of CHUNK_THREADS threads, with chunks_smem_bytes() of shared memory.
 // A block walks once along a sequence. Its first four warps load tiles and sum the logarithms of decays, and two warpgroups compute, each 64 columns of a result
-// (chunk_walk.cuh): in the first block of a head dq, from the first token on; in the others dk and dv, from the last. bwd_again: o once more, in f32.
+// (chunk_walk.cuh): in the first block of a head dq, from the first token on; in the others dk and dv, from the last, in one where head dims are up to 64.
+// bwd_again: o once more, in f32.
 #pragma once
 #include "linear/loader_sm90.cuh"
 #include "linear/backward/chunk_walk.cuh"
@@ -110,8 +111,8 @@ template <chunk_result WHAT, bool SHARES> DEV void walk_chunks(const linear_back
         [&](int n) { ring.leave(n); });
 }
 
-// Both warpgroups walk forward, with a slice of a result each, or only one of them.
-template <chunk_result WHAT, int SLICES> DEV void walk_forward(const linear_back_params &p, const work &w, u32 shared, const chunk_tiles &wants)
+// Both warpgroups walk with a slice of the same result each, or only one of them: they share scores and run one code.
+template <chunk_result WHAT, int SLICES> DEV void walk_slices(const linear_back_params &p, const work &w, u32 shared, const chunk_tiles &wants)
 {
     const int group = static_cast<int>(threadIdx.x) / 128 - 1;
     if (threadIdx.x == 0) {
@@ -120,7 +121,7 @@ template <chunk_result WHAT, int SLICES> DEV void walk_forward(const linear_back
     __syncthreads();
     if (group < 0) {
         registers_down<40>();
-        load_chunks<false>(p, w, shared, wants);
+        load_chunks<chunk_operands<WHAT>::BACK>(p, w, shared, wants);
     } else {
         registers_up<232>();
         if (group < SLICES) {
@@ -128,36 +129,42 @@ template <chunk_result WHAT, int SLICES> DEV void walk_forward(const linear_back
         }
     }
 }
-// The first one has a slice of dk, the other of dv; of the last there may be one alone.
-DEV void walk_back(const linear_back_params &p, const work &w, u32 shared, int slice)
+// Of head dims up to 64 the first one has dk, the other dv.
+DEV void walk_back(const linear_back_params &p, const work &w, u32 shared)
 {
     const int group = static_cast<int>(threadIdx.x) / 128 - 1;
-    const bool keys = slice < SLICES_D;
-    const bool values = slice < SLICES_V;
     if (threadIdx.x == 0) {
-        chunk_ring::of(shared).init(keys && values ? 8 : 4);
+        chunk_ring::of(shared).init(8);
     }
     __syncthreads();
     if (group < 0) {
         registers_down<40>();
-        load_chunks<true>(p, w, shared, {true, values || SUMS_DECAY, keys, true});
+        load_chunks<true>(p, w, shared, {true, true, true, true});
     } else {
         registers_up<232>();
-        if (group == 0 && keys) {
-            walk_chunks<RESULT_KEY, false>(p, w, shared, slice);
-        } else if (group == 1 && values) {
-            walk_chunks<RESULT_VALUE, false>(p, w, shared, slice);
+        if (group == 0) {
+            walk_chunks<RESULT_KEY, false>(p, w, shared, 0);
+        } else {
+            walk_chunks<RESULT_VALUE, false>(p, w, shared, 0);
         }
     }
 }
 
 DEV void back_chunks(const linear_back_params &p, u32 shared)
 {
-    const work w = work::of_block<CHUNK_UNITS, 1>(p, CHUNK_UNITS);
-    if (w.first == 0) {
-        walk_forward<RESULT_QUERY, SLICES_D>(p, w, shared, {SUMS_DECAY, true, true, true});
+    // Blocks that read the same at the same time are neighbours; walks of the other direction come last.
+    const int block = static_cast<int>(blockIdx.x);
+    const int heads = static_cast<int>(gridDim.x) / CHUNK_UNITS;
+    const bool back = block < heads * (CHUNK_UNITS - 1);
+    const work w = work::of_number<1, 1>(p, 1, back ? block / (CHUNK_UNITS - 1) : block - heads * (CHUNK_UNITS - 1));
+    if (!back) {
+        walk_slices<RESULT_QUERY, SLICES_D>(p, w, shared, {SUMS_DECAY, true, true, true});
+    } else if constexpr (CHUNK_UNITS == 2) {
+        walk_back(p, w, shared);
+    } else if (block % 2 == 0) {
+        walk_slices<RESULT_KEY, SLICES_D>(p, w, shared, {true, SUMS_DECAY, true, true});
     } else {
-        walk_back(p, w, shared, w.first - 1);
+        walk_slices<RESULT_VALUE, SLICES_V>(p, w, shared, {true, true, false, true});
     }
 }
 
@@ -175,6 +182,6 @@ extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 1) LATHE_ENT
 extern "C" __global__ void __launch_bounds__(linear::CHUNK_THREADS, 1) LATHE_ENTRY(bwd_again)(const __grid_constant__ linear_back_params p)
 {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::walk_forward<linear::RESULT_OUTPUT, linear::SLICES_V>(p, linear::work::of_block<1, 1>(p, 1), shared_address(shared_bytes), {true, true, true, false});
+    linear::walk_slices<linear::RESULT_OUTPUT, linear::SLICES_V>(p, linear::work::of_block<1, 1>(p, 1), shared_address(shared_bytes), {true, true, true, false});
 }
 #endif

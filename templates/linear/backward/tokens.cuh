@@ -77,6 +77,18 @@ DEV float sum_behind(float x)
     return sum;
 }
 
+// q dq less k dk of a token, where it exists: all are loaded ahead of the first that is waited for.
+DEV float read_less_written(const linear_back_params &p, const work &w, int place)
+{
+    const i64 at = line_of(p, w, min(place, w.s.length - 1)) * KEY_SLICES;
+    float x = 0.0f;
+#pragma unroll
+    for (int k = 0; k < KEY_SLICES; k++) {
+        x += p.reads[at + k] - p.writes[at + k];
+    }
+    return w.has(place) ? x : 0.0f;
+}
+
 // The gradient of a logarithm: what reads the state from its token on times its gradient, less what is written, and the last state times its gradient.
 DEV void back_decay(const linear_back_params &p)
 {
@@ -88,17 +100,18 @@ DEV void back_decay(const linear_back_params &p)
     for (int k = 0; k < KEY_SLICES && p.ends != nullptr; k++) {
         behind += p.ends[(static_cast<i64>(w.s.number) * p.z.n_h + w.h) * KEY_SLICES + k];
     }
-    for (int first = last_batch(w, AT_ONCE); first >= 0; first -= AT_ONCE) {
+    for (int first = last_batch(w, AT_ONCE); first >= 0 && w.s.length > 0; first -= AT_ONCE) {
         const int own = first + static_cast<int>(threadIdx.x) * EACH;
         float sum[EACH + 1] = {};
+        float loss[EACH];
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            sum[e] = read_less_written(p, w, own + e);
+            loss[e] = loss_of(variant::decay(p.x, p.z, w.head, w.row(p, own + e), 0));
+        }
 #pragma unroll
         for (int e = EACH - 1; e >= 0; e--) {
-            float x = 0.0f;
-            for (int k = 0; k < KEY_SLICES && w.has(own + e); k++) {
-                const i64 at = line_of(p, w, own + e) * KEY_SLICES + k;
-                x += p.reads[at] - p.writes[at];
-            }
-            sum[e] = sum[e + 1] + x;
+            sum[e] += sum[e + 1];
         }
         float later = sum_behind(sum[0]);
         if (lane_id() == 0) {
@@ -114,7 +127,7 @@ DEV void back_decay(const linear_back_params &p)
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
             if (w.has(own + e)) {
-                p.dlog[line_of(p, w, own + e)] = forgets(w.all(p, own + e)) ? 0.0f : behind + (later + sum[e]);
+                p.dlog[line_of(p, w, own + e)] = forgets(loss[e]) ? 0.0f : behind + (later + sum[e]);
             }
         }
         behind += all;
@@ -131,6 +144,11 @@ constexpr int CHANNELS = max_of(cfg::D, cfg::D_V), PER_LANE = (CHANNELS + 31) / 
 struct seeds {
     float scale, decay, delta; // decay: of all channels, where it does not vary with them
 };
+
+// Does a site or a seed need sums over channels? Else a token is one thread's work, not a warp's.
+constexpr bool SITES_HAVE_CHANNELS = !cfg::BY_CHUNK || cfg::BONUS || variant::WANTS[OF_SCALE] || (variant::WANTS[OF_DECAY] && (DECAY_BY_KEY || DECAY_BY_VALUE));
+constexpr int TOKEN_LANES = SITES_HAVE_CHANNELS ? 32 : 1;
+DEV bool leads_token() { return lane_id() % TOKEN_LANES == 0; }
 
 struct site_sums { // over the tokens of a warp, as far as the address allows
     float head[SLOTS];
@@ -239,8 +257,8 @@ template <int G> DEV void take_site(site_sums &sums, const token &at, const seed
         const float value = variant::template site<G>(p.x, p.z, at.head, at.row, 0, seed);
         static_assert(FORM == SITE_HEAD || FORM == SITE_ROW, "a value per token is read by head or by token");
         if (FORM == SITE_HEAD) {
-            sums.head[G] += lane_id() == 0 ? value : 0.0f;
-        } else if (lane_id() == 0) {
+            sums.head[G] += leads_token() ? value : 0.0f;
+        } else if (leads_token()) {
             give_sum(variant::template site_address<G>(p.g, p.x, p.z, at.head, at.row, 0), value);
         }
     }
@@ -270,7 +288,7 @@ DEV void back_tokens(const linear_back_params &p)
     const variant::head head = variant::make_head(p.x, p.z, k.b, k.h);
     const float scale = variant::scale(p.x, p.z, head);
     site_sums sums = {};
-    for (int n = static_cast<int>(threadIdx.x) / 32; n < k.left; n += TOKEN_WARPS) {
+    for (int n = static_cast<int>(threadIdx.x) / TOKEN_LANES; n < k.left; n += TOKEN_THREADS / TOKEN_LANES) {
         const int t = k.first + n;
         const token at{p, k.b, k.h, t, token_line(p.z, k.b, k.h, t), head, variant::make_row(p.x, p.z, head, t, packed_position(p.x.cu, p.x.cu_step, p.x.seqs, t)), scale};
         float own = 0.0f;
