@@ -7,6 +7,7 @@
 #include "gen/arguments/problem.h"
 #include "gen/base/text.h"
 #include "gen/plan/plan.h"
+#include "gen/plan/planner.h"
 #include "runtime/recipe/bind.h"
 
 #include <stdio.h>
@@ -241,21 +242,40 @@ static void only_where(struct launch *launch, enum sym size, int32_t least, int3
     launch->most = most;
 }
 
-/* Of a whole sequence a block; or of a piece, behind what each piece adds to the state. */
+/* Of pieces of few long sequences. */
+static struct launch *add_of_pieces(struct emitter *e, const struct layout *l, const struct plan *plan,
+                                    const char *role, int slices, const struct beside *beside,
+                                    struct source *out, struct text_buf *again)
+{
+    const struct linear_plan *to = &plan->linear;
+    struct launch *launch = add_kernel(e, l, plan, role, slices, beside, out, again);
+    launch->grid.scale *= to->pieces;
+    launch->grid_limit = to->piece_blocks / to->chunk_slices * slices;
+    launch->threads = to->chunk_threads;
+    launch->smem_bytes = to->smem_bytes;
+    only_where(launch, SYM_T, to->pieces_from, INT32_MAX);
+    return launch;
+}
+
+/* Of a whole sequence a block; or of a piece, behind what each piece adds to the state. With the delta rule a
+   piece also has a matrix by which it multiplies what was there, and a scan gives all first states. */
 static void add_pieces(struct emitter *e, const struct layout *l, const struct plan *plan,
                        struct beside beside, struct source *out, struct text_buf *again)
 {
-    static const char *const role[] = {"states", "chunks"};
+    enum { SCAN_THREADS = 128, SCAN_COLUMNS = 16 }; /* linear/delta_sm90.cuh */
     const struct linear_plan *to = &plan->linear;
+    const int columns = LINEAR_CHUNK * to->groups;
+    const int pad = round_up(e->problem->dim[SYM_D], LINEAR_CHUNK);
+    const int matrix = columns > 0 ? (pad + columns - 1) / columns : 0;
     beside.pieces = to->pieces;
-    for (int i = 0; i < 2; i++) {
-        struct launch *launch = add_kernel(e, l, plan, role[i], to->chunk_slices, &beside, out, again);
-        launch->grid.scale *= to->pieces;
-        launch->grid_limit = to->piece_blocks;
-        launch->threads = to->chunk_threads;
-        launch->smem_bytes = to->smem_bytes;
-        only_where(launch, SYM_T, to->pieces_from, INT32_MAX);
+    (void)add_of_pieces(e, l, plan, "states", to->chunk_slices + matrix, &beside, out, again);
+    if (matrix > 0) {
+        struct launch *scan =
+            add_kernel(e, l, plan, "scan", to->chunk_slices * columns / SCAN_COLUMNS, &beside, out, again);
+        scan->threads = SCAN_THREADS;
+        only_where(scan, SYM_T, to->pieces_from, INT32_MAX);
     }
+    (void)add_of_pieces(e, l, plan, "chunks", to->chunk_slices, &beside, out, again);
 }
 
 /* part_layout of linear/additive_tiles.cuh: of the blocks that there are at most, and one a sequence. */

@@ -86,6 +86,16 @@ bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *
     return linear_has_room(r, to->smem_bytes, why);
 }
 
+/* As many blocks as run at once; delta_parts there. */
+static void choose_pieces(const struct kernel_request *r, struct linear_plan *to, int pad)
+{
+    enum { MOST_PIECES = 16, FROM = 2304 };
+    to->pieces = MOST_PIECES;
+    to->pieces_from = FROM;
+    to->piece_blocks = r->device->sm_count;
+    to->part_bytes = 4 * pad * (COLUMNS * to->groups + pad);
+}
+
 /* As many chunks as there is room for, up to four. A warpgroup a block fills the device with half as many
  * heads as two, which share what they load. */
 bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, char *why)
@@ -102,6 +112,7 @@ bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, c
     while (to->stages > LEAST_STAGES && sm90_smem_bytes(to, pad) > r->device->smem_bytes)
         to->stages--;
     to->smem_bytes = sm90_smem_bytes(to, pad);
-    tell(r, plan, " by wgmma", to->groups * COLUMNS);
+    choose_pieces(r, to, pad);
+    tell(r, plan, " by wgmma, few long sequences in pieces", to->groups * COLUMNS);
     return linear_has_room(r, to->smem_bytes, why);
 }

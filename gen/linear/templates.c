@@ -30,13 +30,18 @@ static void config_keyed(struct text_buf *t, const struct problem *problem, cons
     text_add(t, "constexpr int COLUMN_WARPS = %d;\n", plan->linear.column_warps);
 }
 
+static void config_pieces(struct text_buf *t, const struct plan *plan)
+{
+    text_add(t, "constexpr int PIECES = %d, PIECES_FROM = %d, PIECE_BLOCKS = %d;\n", plan->linear.pieces,
+             plan->linear.pieces_from, plan->linear.piece_blocks);
+}
+
 static void config_additive(struct text_buf *t, const struct problem *problem, const struct plan *plan)
 {
     config_chunks(t, problem, plan);
     text_add(t, "constexpr int CHUNK_STEPS = %d, COLUMN_WARPS = %d;\n", plan->linear.steps,
              plan->linear.column_warps);
-    text_add(t, "constexpr int PIECES = %d, PIECES_FROM = %d, PIECE_BLOCKS = %d;\n", plan->linear.pieces,
-             plan->linear.pieces_from, plan->linear.piece_blocks);
+    config_pieces(t, plan);
 }
 
 static void config_recurrent_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
@@ -58,6 +63,7 @@ static void config_delta_sm90(struct text_buf *t, const struct problem *problem,
     config_recurrent(t, problem, plan);
     text_add(t, "constexpr int STAGES = %d, VALUE_GROUPS = %d;\nconstexpr bool BOUND_WAITS = %s;\n",
              plan->linear.stages, plan->linear.groups, yes(plan->bound_waits));
+    config_pieces(t, plan);
 }
 
 static void config_delta_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)

@@ -22,7 +22,7 @@ struct additive_block {
     {
         additive_block b;
         const int block = static_cast<int>(blockIdx.x);
-        b.all = pieces::of(p);
+        b.all = pieces::of<VALUE_SLICES, 3>(p);
         b.unit = block % max(b.all.units, 1);
         b.w = work::of_number<VALUE_SLICES, VALUE_PAD>(p, cfg::D_V, b.unit);
         b.slot = slot_of(p, b.w.s);

@@ -1,6 +1,7 @@
 // linear/additive_tiles.cuh: what the two jobs of linear/additive.cuh hand to each other: steps of 16 tokens in shared memory, in a ring of chunks of
 // cfg::CHUNK_STEPS of them, and the named barriers in between.
 #pragma once
+#include "linear/pieces.cuh"
 #include "linear/steps.cuh"
 
 namespace linear {
@@ -16,7 +17,6 @@ static_assert(!cfg::DELTA && !DECAY_BY_VALUE, "the additive family, with no deca
 static_assert(cfg::CAUSAL || (!DECAYS && !cfg::BONUS), "over all tokens nothing is older");
 static_assert(STEPS == 2 || STEPS == 4, "cfg::CHUNK_STEPS is 2 or 4");
 static_assert(STAGES >= 2 && STAGES <= 4, "cfg::CHUNK_STAGES is 2 to 4: a named barrier for what is prepared and one for what is read, each");
-static_assert(cfg::PIECES >= 1 && cfg::PIECES_FROM >= 256, "cfg::PIECES of sequences of at least cfg::PIECES_FROM tokens");
 static_assert(COLUMN_WARPS >= 1 && COLUMN_WARPS <= 8, "cfg::COLUMN_WARPS is 1 to 8");
 
 struct step_layout { // bytes; tiles have 16 rows
@@ -43,30 +43,6 @@ constexpr int additive_smem_bytes() { return DIVISORS + (cfg::NORMALISE ? 2 * ST
 DEV u32 prepared(int number) { return static_cast<u32>(1 + number % STAGES); }
 DEV u32 free_again(int number) { return static_cast<u32>(1 + STAGES + number % STAGES); }
 constexpr u32 DIVISORS_KNOWN = 1 + 2 * STAGES;
-
-// Few long sequences are cut into pieces, of which each is a block's: a first launch (STATES) has what each adds to the state, a second one begins with what
-// those before have added. How many pieces there are is the same for all blocks of a launch.
-struct pieces {
-    int units, most; // heads of sequences, slices of them apart; pieces of a sequence, at most
-    DEV pieces of(const linear_params &p)
-    {
-        const int units = p.x.seqs * p.z.n_h * VALUE_SLICES;
-        const int room = cfg::PIECE_BLOCKS / max(units, 1);
-        return {units, p.z.len_q < cfg::PIECES_FROM || room < 3 ? 1 : min(room, cfg::PIECES)}; // two would not gain what the first launch costs
-    }
-};
-struct piece {
-    static constexpr int LEAST_TOKENS = 256;
-    int number, count, begin, length; // of a sequence, `count` pieces; tokens
-    DEV piece of(int number, int most, int tokens)
-    {
-        const int each = max(LEAST_TOKENS, (tokens + 64 * most - 1) / (64 * most) * 64); // whole chunks
-        const int begin = min(number * each, tokens);
-        return {number, most == 1 ? 1 : max(1, (tokens + each - 1) / each), begin, most == 1 ? tokens : min(each, tokens - begin)};
-    }
-    __device__ __forceinline__ bool exists() const { return number < count; }
-    __device__ __forceinline__ bool is_last() const { return number == count - 1; }
-};
 
 // A block walks the chunks of its piece once; twice where all tokens read the sum over all: then it writes first.
 template <bool STATES> struct walk_plan {

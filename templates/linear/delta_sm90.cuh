@@ -1,7 +1,7 @@
 // linear/delta_sm90.cuh: kernel: the delta rule with no decay or one number a token, in chunks of 64 tokens by wgmma.
 //
 // Launch: sequences * h * BLOCK_SLICES blocks of DELTA_THREADS threads, delta_smem_bytes() of shared memory, behind `inverse` (linear/delta_inverse.cuh), which
-// leaves T. A block has BLOCK_COLUMNS columns of the state of one head. Its first warpgroup loads chunks and makes what their tokens see of each other, the
+// leaves T; or up to cfg::PIECES times as many, of pieces of few long sequences, behind `states` and `scan`. A block has BLOCK_COLUMNS columns of the state of one head. Its first warpgroup loads chunks and makes what their tokens see of each other, the
 // pairs scale (q k') e^(G_i - G_j), with G the sum of the logarithms from the chunk's start on; the others go with 64 columns of the state each from chunk to
 // chunk (linear/delta_walk_sm90.cuh). Of few tokens linear/recurrent.cuh takes one by one.
 #pragma once
@@ -11,25 +11,31 @@ namespace linear {
 
 constexpr int DELTA_THREADS = (1 + GROUPS) * LOADERS;
 constexpr int LOADER_REGISTERS = 88, WALK_REGISTERS = 208; // of 168; two warpgroups have as many as they want
+constexpr int LEAST_PIECES = 4; // fewer would not gain what it costs to know how each begins
+constexpr int SCAN_THREADS = 128, SCAN_COLUMNS = 16;
 // As C, for the planner: stages * (256 * pad + 8192 * groups + 8976) + 8208
 constexpr int delta_smem_bytes() { return delta_layout::END; }
 static_assert(delta_smem_bytes() == STAGES * (256 * CHUNK_PAD + 8192 * GROUPS + 8976) + 8208, "the planner says the same");
 
-struct delta_loader {
+template <bool STATES> struct delta_loader { // STATES: what the state alone needs
     using element = cfg::element;
     const linear_params &p;
     const work &w;
+    delta_span span;
+    int columns; // of v; 0: zeros in their place
     u32 shared;
     unsigned char *bytes;
 
     __device__ __forceinline__ void load(int n) const
     {
         const u32 tiles = delta_ring::tiles(shared, n);
-        const int place = n * CHUNK_TOKENS;
+        const int place = (span.first + n) * CHUNK_TOKENS;
         load_tokens<CHUNK_PAD>(tiles + delta_stage::K, elements(p.k, w.s.batch * p.k_b + w.h_kv * p.k_h), p.k_t, w.s, place, cfg::D);
-        load_tokens<BLOCK_COLUMNS>(tiles + delta_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t, w.s, place, w.left);
-        load_inverse(tiles + delta_stage::INVERSE, n);
-        load_tokens<CHUNK_PAD>(tiles + delta_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s, place, cfg::D);
+        load_tokens<BLOCK_COLUMNS>(tiles + delta_stage::V, elements(p.v, w.s.batch * p.v_b + w.h * p.v_h + w.first), p.v_t, w.s, place, columns);
+        load_inverse(tiles + delta_stage::INVERSE, span.first + n);
+        if constexpr (!STATES) {
+            load_tokens<CHUNK_PAD>(tiles + delta_stage::Q, elements(p.q, w.s.batch * p.q_b + w.h_kv * p.q_h), p.q_t, w.s, place, cfg::D);
+        }
     }
     __device__ __forceinline__ void load_inverse(u32 tile, int n) const
     {
@@ -113,13 +119,13 @@ struct delta_loader {
     }
     __device__ __forceinline__ void run(const delta_ring &ring) const
     {
-        const int chunks = chunks_of(w.s.length);
+        const int chunks = span.count;
         const bool sums = DECAYS && threadIdx.x < 32;
         logs own = {};
 #pragma unroll 1
         for (int n = 0; n < STAGES; n++) {
             if (sums && n < chunks) {
-                own.fetch(p, w, n * CHUNK_TOKENS);
+                own.fetch(p, w, (span.first + n) * CHUNK_TOKENS);
             }
             start(own, n, chunks, sums);
         }
@@ -128,14 +134,16 @@ struct delta_loader {
 #pragma unroll 1
         for (int n = 0; n < chunks; n++) {
             const int next = n + STAGES;
-            leave_pairs(ring, n);
+            if constexpr (!STATES) {
+                leave_pairs(ring, n);
+            }
             copy_wait<STAGES - 2>();
             if (n + 1 < chunks) {
                 ring.fill(n + 1);
             }
             if (next < chunks) { // its gates are on their way while the place is still in use
                 if (sums) {
-                    own.fetch(p, w, next * CHUNK_TOKENS);
+                    own.fetch(p, w, (span.first + next) * CHUNK_TOKENS);
                 }
                 ring.wait_empty(next);
             }
@@ -144,7 +152,8 @@ struct delta_loader {
     }
 };
 
-DEV void delta_by_chunk(const linear_params &p, const work &w, i64 slot, unsigned char *bytes)
+// f(ring): what the warpgroups do that go with the state.
+template <bool STATES, class F> DEV void delta_block(const linear_params &p, const work &w, const delta_span &span, int columns, unsigned char *bytes, const F &f)
 {
     const u32 shared = shared_address(bytes);
     const delta_ring ring = delta_ring::of(shared);
@@ -158,27 +167,156 @@ DEV void delta_by_chunk(const linear_params &p, const work &w, i64 slot, unsigne
         if constexpr (GROUPS > 1) {
             registers_down<LOADER_REGISTERS>();
         }
-        delta_loader{p, w, shared, bytes}.run(ring);
+        delta_loader<STATES>{p, w, span, columns, shared, bytes}.run(ring);
     } else {
         if constexpr (GROUPS > 1) {
             registers_up<WALK_REGISTERS>();
         }
-        delta_walk{p, w, shared}.run(ring, slot);
+        f(ring, shared);
     }
 }
 
+// Of a whole sequence, or of a piece, which begins with what `scan` has left. A launch whose blocks are not as many as there are pieces is not meant.
 DEV void delta_chunked(const linear_params &p, unsigned char *bytes)
 {
-    const work w = work::of_block<BLOCK_SLICES, BLOCK_COLUMNS>(p, cfg::D_V);
+    const pieces all = pieces::of<BLOCK_SLICES, LEAST_PIECES>(p);
+    const int unit = static_cast<int>(blockIdx.x) % max(all.units, 1);
+    const work w = work::of_number<BLOCK_SLICES, BLOCK_COLUMNS>(p, cfg::D_V, unit);
+    const piece own = piece::of(static_cast<int>(blockIdx.x) / max(all.units, 1), all.most, w.s.length);
     const i64 slot = slot_of(p, w.s);
+    const bool cut = all.most > 1;
+    if (cut != (p.pieces > 1) || !own.exists()) {
+        return;
+    }
     if (slot < 0) {
-        store_none<BLOCK_COLUMNS, DELTA_THREADS>(p, w);
-    } else {
-        delta_by_chunk(p, w, slot, bytes);
+        if (own.number == 0) {
+            store_none<BLOCK_COLUMNS, DELTA_THREADS>(p, w);
+        }
+        return;
+    }
+    const delta_span span = delta_span::of(own);
+    delta_block<false>(p, w, span, w.left, bytes, [&](const delta_ring &ring, u32 shared) {
+        using walker = delta_walk<false>;
+        const walker walk{p, w, shared};
+        float state[walker::DEPTH / 8][4] = {};
+        if (!cut) {
+            walk.load_state(state, slot);
+        } else if (own.number > 0 || p.state != nullptr) {
+            const float *from = delta_parts::of(p, all, unit / BLOCK_SLICES, own.number) + w.first * CHUNK_PAD;
+            walker::each_of_part(state, [&](float &a, int at) { a = from[at]; });
+        }
+        walk.walk(state, ring, span);
+        if (own.is_last()) {
+            walk.store_state(state, slot);
+        }
+    });
+}
+
+// What a piece makes of the state in front of it: the first one of the state that was given, which is also kept, as what comes out may lie where it was; the others,
+// but the last one, of none, and the matrix by which they multiply what was there.
+DEV void delta_states(const linear_params &p, unsigned char *bytes)
+{
+    constexpr int SLICES = BLOCK_SLICES + MATRIX_SLICES;
+    const pieces all = pieces::of<BLOCK_SLICES, LEAST_PIECES>(p);
+    const int heads = max(p.x.seqs * p.z.n_h, 1);
+    const int slice = static_cast<int>(blockIdx.x) % SLICES;
+    const int head = static_cast<int>(blockIdx.x) / SLICES % heads;
+    const bool matrix = slice >= BLOCK_SLICES;
+    const int first = (matrix ? slice - BLOCK_SLICES : slice) * BLOCK_COLUMNS;
+    const work w = work::of_number<BLOCK_SLICES, BLOCK_COLUMNS>(p, cfg::D_V, head * BLOCK_SLICES + (matrix ? 0 : slice));
+    const piece own = piece::of(static_cast<int>(blockIdx.x) / SLICES / heads, all.most, w.s.length);
+    const i64 slot = slot_of(p, w.s);
+    const bool adds = !own.is_last();
+    const bool keeps = !matrix && own.number == 0 && p.state != nullptr;
+    if (all.most == 1 || !own.exists() || slot < 0 || (matrix ? !adds || own.number == 0 : !adds && !keeps)) {
+        return;
+    }
+    const delta_span span = adds ? delta_span::of(own) : delta_span{0, 0};
+    delta_block<true>(p, w, span, matrix ? 0 : w.left, bytes, [&](const delta_ring &ring, u32 shared) {
+        using walker = delta_walk<true>;
+        const walker walk{p, w, shared};
+        float state[walker::DEPTH / 8][4] = {};
+        if (matrix) {
+            walker::each_of_part(state, [&](float &a, int at) { a = at / CHUNK_PAD + first == at % CHUNK_PAD ? 1.0f : 0.0f; });
+        } else if (keeps) {
+            walk.load_state(state, slot);
+            walker::store_part(state, delta_parts::of(p, all, head, 0) + first * CHUNK_PAD);
+        }
+        walk.walk(state, ring, span);
+        if (adds && (!matrix || first + walker::row() < CHUNK_PAD)) {
+            walker::store_part(state, delta_parts::of(p, all, head, matrix ? own.number : own.number + 1) + (matrix ? delta_parts::STATE : 0) + first * CHUNK_PAD);
+        }
+    });
+}
+
+// The state in front of each piece from the second on: S = M S + what the piece before has made of none. A block has SCAN_COLUMNS columns of a head's state, a
+// thread one channel of them.
+DEV void delta_scan(const linear_params &p)
+{
+    __shared__ __align__(16) float before[CHUNK_PAD][SCAN_COLUMNS];
+    constexpr int SLICES = delta_parts::COLUMNS / SCAN_COLUMNS;
+    const pieces all = pieces::of<BLOCK_SLICES, LEAST_PIECES>(p);
+    const int head = static_cast<int>(blockIdx.x) / SLICES;
+    const int first = static_cast<int>(blockIdx.x) % SLICES * SCAN_COLUMNS;
+    const sequence s = sequence_of(p.cu, p.cu_step, p.z, head / p.z.n_h);
+    const int count = piece::of(0, all.most, s.length).count;
+    const int channel = static_cast<int>(threadIdx.x);
+    if (all.most == 1 || count < 3 || slot_of(p, s) < 0) {
+        return;
+    }
+    float x[SCAN_COLUMNS];
+    for (int n = 1; n < count; n++) {
+        float *part = delta_parts::of(p, all, head, n) + first * CHUNK_PAD + channel;
+        float sum[SCAN_COLUMNS];
+#pragma unroll
+        for (int k = 0; k < SCAN_COLUMNS; k++) {
+            sum[k] = channel < CHUNK_PAD ? part[k * CHUNK_PAD] : 0.0f;
+        }
+        if (n > 1) {
+            __syncthreads();
+            if (channel < CHUNK_PAD) {
+#pragma unroll
+                for (int k = 0; k < SCAN_COLUMNS; k++) {
+                    before[channel][k] = x[k];
+                }
+            }
+            __syncthreads();
+            const float *matrix = delta_parts::of(p, all, head, n - 1) + delta_parts::STATE + min(channel, CHUNK_PAD - 1);
+#pragma unroll 8
+            for (int c = 0; c < CHUNK_PAD; c++) {
+                const float by = matrix[c * CHUNK_PAD];
+#pragma unroll
+                for (int k = 0; k < SCAN_COLUMNS; k++) {
+                    sum[k] += by * before[c][k];
+                }
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < SCAN_COLUMNS; k++) {
+            x[k] = sum[k];
+            if (n > 1 && channel < CHUNK_PAD) {
+                part[k * CHUNK_PAD] = x[k];
+            }
+        }
     }
 }
 
 } // namespace linear
+
+#if LATHE_COMPILED(states)
+extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENTRY(states)(const __grid_constant__ linear_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::delta_states(p, shared_bytes);
+}
+#endif
+
+#if LATHE_COMPILED(scan)
+extern "C" __global__ void __launch_bounds__(linear::SCAN_THREADS) LATHE_ENTRY(scan)(const __grid_constant__ linear_params p)
+{
+    linear::delta_scan(p);
+}
+#endif
 
 #if LATHE_COMPILED(chunks)
 extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENTRY(chunks)(const __grid_constant__ linear_params p)

@@ -5,6 +5,7 @@
 #pragma once
 #include "linear/chunk.cuh"
 #include "linear/loader_sm90.cuh"
+#include "linear/pieces.cuh"
 
 namespace linear {
 
@@ -32,6 +33,23 @@ struct delta_layout { // in shared memory, bytes
 };
 using delta_ring = loader_ring<delta_layout>;
 DEV u32 factors_of(u32 shared, int n) { return shared + delta_layout::FACTORS + delta_ring::nth(n).stage * (delta_factors::COUNT * 4); }
+
+// What pieces of a sequence hand on, floats, of a head: the state in front of each piece, as [column][channel], at first what the piece before it makes of none;
+// and what each piece makes of the state in front of it, as [column][channel] of a matrix that it is multiplied by from the left.
+struct delta_parts {
+    static constexpr int COLUMNS = BLOCK_SLICES * BLOCK_COLUMNS;
+    static constexpr int STATE = COLUMNS * CHUNK_PAD, MATRIX = CHUNK_PAD * CHUNK_PAD, EACH = STATE + MATRIX;
+    DEV float *of(const linear_params &p, const pieces &all, int head, int piece) { return p.parts + (static_cast<i64>(head) * all.most + piece) * EACH; }
+};
+constexpr int MATRIX_SLICES = (CHUNK_PAD + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS; // of the matrix: blocks
+static_assert(MATRIX_SLICES * BLOCK_COLUMNS == CHUNK_PAD || GROUPS == 2, "a column of a matrix is a warpgroup's");
+
+// The chunks of a block, and what it is to find out.
+enum delta_task { DELTA_OUTPUT, DELTA_STATE, DELTA_MATRIX };
+struct delta_span {
+    int first, count; // chunks of the sequence
+    DEV delta_span of(const piece &own) { return {own.begin / CHUNK_TOKENS, chunks_of(own.length)}; }
+};
 
 // Of the tile of pairs: there is one.
 struct pairs_barriers {
@@ -62,7 +80,7 @@ struct pairs_barriers {
     }
 };
 
-struct delta_walk {
+template <bool STATES> struct delta_walk { // STATES: nothing but the state
     using element = cfg::element;
     static constexpr int DEPTH = CHUNK_PAD, STEPS = CHUNK_TOKENS / 16;
     const linear_params &p;
@@ -163,29 +181,30 @@ struct delta_walk {
             }
         }
     }
-    __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], const delta_ring &ring, int n) const
+    DEV u32 values_of(u32 tiles) { return tiles + delta_stage::V + static_cast<u32>(group() * PANEL); }
+    // Chunk n of this walk, whose first token is at `place`.
+    __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], const delta_ring &ring, int n, int place) const
     {
         const u32 tiles = delta_ring::tiles(shared, n);
-        const u32 values = tiles + delta_stage::V + static_cast<u32>(group() * PANEL);
         const u32 factors = factors_of(shared, n);
-        const pairs_barriers pairs = pairs_barriers::of(shared);
         u32 a[DEPTH / 16][4];
         u32 x[STEPS][4];
         u32 written[STEPS][4];
         float y[8][4];
-        float o[8][4];
         pack_weights<element, DEPTH / 8>(a, state);
         ring.wait_full(n);
         fence_products(y);
         add_inter<element, DEPTH>(y, a, tiles + delta_stage::K, 0);
         commit_products();
         wait_products<0>(y);
-        correct(x, y, values, factors);
+        correct(x, y, values_of(tiles), factors);
         fence_products(y);
         add_inter<element, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE, 0);
         commit_products();
         wait_products<0>(y);
-        pack_weights<element, 8>(x, y);
+        if constexpr (!STATES) {
+            pack_weights<element, 8>(x, y);
+        }
         if constexpr (DECAYS) {
             weigh(y, factors, delta_factors::WRITE, 1.0f);
             const float end = load_shared(factors + static_cast<u32>(4 * (delta_factors::READ + CHUNK_TOKENS - 1)));
@@ -198,11 +217,25 @@ struct delta_walk {
             }
         }
         pack_weights<element, 8>(written, y);
+        if constexpr (STATES) {
+            start_update<element, DEPTH>(state, written, tiles + delta_stage::K);
+            wait_products<0>(state);
+        } else {
+            read(state, a, x, written, n, place);
+        }
+        ring.leave(n);
+    }
+    // o, and beside it what the state takes up.
+    __device__ __forceinline__ void read(float (&state)[DEPTH / 8][4], const u32 (&a)[DEPTH / 16][4], const u32 (&x)[STEPS][4], const u32 (&written)[STEPS][4], int n, int place) const
+    {
+        const u32 tiles = delta_ring::tiles(shared, n);
+        const pairs_barriers pairs = pairs_barriers::of(shared);
+        float o[8][4];
         fence_products(o);
         add_inter<element, DEPTH>(o, a, tiles + delta_stage::Q, 0);
         commit_products();
         wait_products<0>(o); // both results under way would take more registers than there are
-        weigh(o, factors, delta_factors::READ, w.scale);
+        weigh(o, factors_of(shared, n), delta_factors::READ, w.scale);
         pairs.wait_made(n);
         start_update<element, DEPTH>(state, written, tiles + delta_stage::K);
         fence_products(o);
@@ -212,25 +245,43 @@ struct delta_walk {
         wait_products<0>(o);
         pairs.taken();
         if constexpr (cfg::O_F32) {
-            store_floats(o, n * CHUNK_TOKENS);
+            store_floats(o, place);
         } else {
-            store(o, n * CHUNK_TOKENS, values);
+            store(o, place, values_of(tiles));
         }
-        ring.leave(n);
     }
-    __device__ __forceinline__ void run(const delta_ring &ring, i64 slot) const
+    // f(element, place in a part).
+    template <class F> DEV void each_of_part(float (&state)[DEPTH / 8][4], const F &f)
+    {
+#pragma unroll
+        for (int b = 0; b < DEPTH / 8; b++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                f(state[b][i], (row() + i / 2 * 8) * DEPTH + b * 8 + column() + i % 2);
+            }
+        }
+    }
+    DEV void store_part(float (&state)[DEPTH / 8][4], float *to)
+    {
+        each_of_part(state, [&](float &a, int at) { to[at] = a; });
+    }
+    __device__ __forceinline__ void walk(float (&state)[DEPTH / 8][4], const delta_ring &ring, const delta_span &span) const
+    {
+#pragma unroll 1
+        for (int n = 0; n < span.count; n++) {
+            step(state, ring, n, (span.first + n) * CHUNK_TOKENS);
+        }
+    }
+    __device__ __forceinline__ void load_state(float (&state)[DEPTH / 8][4], i64 slot) const
     {
         const float *from = head_of(p.state, slot * p.state_b + w.h * p.state_h);
-        float *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
-        const int chunks = chunks_of(w.s.length);
-        float state[DEPTH / 8][4] = {};
         if (from != nullptr) {
             each_in_memory(state, w, p.state_i, p.state_j, [&](float &a, i64 at) { a = from[at]; });
         }
-#pragma unroll 1
-        for (int n = 0; n < chunks; n++) {
-            step(state, ring, n);
-        }
+    }
+    __device__ __forceinline__ void store_state(float (&state)[DEPTH / 8][4], i64 slot) const
+    {
+        float *to = head_of(p.state_out, slot * p.state_out_b + w.h * p.state_out_h);
         if (to != nullptr) {
             each_in_memory(state, w, p.state_out_i, p.state_out_j, [&](float &a, i64 at) { to[at] = a; });
         }

@@ -430,6 +430,11 @@ static void add_delta_sm90(struct case_list *list)
             add(list, c, &SHAPES[2]);
             c.in_place = true;
             add(list, c, &OVER[1 + d]);
+            if (k == 1 || d == 1) { /* and in pieces */
+                add(list, c, &OVER[3]);
+                c.in_place = false;
+                add(list, c, &PIECES[k % COUNT(PIECES)]);
+            }
         }
 }
 

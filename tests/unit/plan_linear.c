@@ -122,16 +122,16 @@ TEST(the_delta_rule_goes_by_wgmma)
     static const struct {
         const struct device *device;
         const char *spec, *problem, *refusal;
-        int slices, stages, smem_bytes;
+        int slices, stages, smem_bytes, part_bytes;
     } row[] = {
-        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, 2, 4, 207952},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=128,d_v=64", NULL, 1, 4, 207952},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=136", NULL, 3, 4, 142416},
-        {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", 0, 0, 0},
-        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", 0, 0, 0},
-        {&H100, "delta_rule", "dtype=bf16,t=64,d=136", "serves d up to 128", 0, 0, 0},
-        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", 0, 0, 0},
-        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0},
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, 2, 4, 207952, 4 * 128 * (64 + 128)},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=128,d_v=64", NULL, 1, 4, 207952, 4 * 128 * (64 + 128)},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=136", NULL, 3, 4, 142416, 4 * 64 * (64 + 64)},
+        {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", 0, 0, 0, 0},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", 0, 0, 0, 0},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=136", "serves d up to 128", 0, 0, 0, 0},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", 0, 0, 0, 0},
+        {&H100, "simple_gla", "dtype=bf16,t=64,d=128", "serves the delta rule", 0, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
@@ -141,6 +141,8 @@ TEST(the_delta_rule_goes_by_wgmma)
         CHECK_EQ(plan.linear.chunk_slices, row[i].slices);
         CHECK_EQ(plan.linear.stages, row[i].stages);
         CHECK_EQ(plan.linear.smem_bytes, row[i].smem_bytes);
+        CHECK_EQ(plan.linear.part_bytes, row[i].part_bytes);
+        CHECK_EQ(plan.linear.piece_blocks, 132);
     }
 }
 

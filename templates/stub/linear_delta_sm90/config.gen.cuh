@@ -13,6 +13,7 @@ constexpr int WARPS = 4;
 constexpr int DECAY = DECAY_TOKEN;
 constexpr bool DELTA = true, BONUS = false, NORMALISE = false, CAUSAL = true, REVERSE = false, PACKED = true;
 constexpr bool O_F32 = false;
+constexpr int PIECES = 16, PIECES_FROM = 2304, PIECE_BLOCKS = 132;
 constexpr int BACK_CHUNK = 64;
 constexpr bool BY_CHUNK = true;
 constexpr int STAGES = 4, VALUE_GROUPS = 1;
