@@ -17,11 +17,12 @@
 #define STARTED                                                                                              \
     "return attention { inputs = { start = tensor('i32', 'b') },\n"                                          \
     "  mask_mod = function(at, x) return ge(at.kv, x.start(at.b)) & ge(at.q, at.kv) end }"
-/* Mods of q and o, which know where a row is; a part of a row has no o. */
+/* Mods of q and o, which know where a row is; a part of a row has no o. That of q changes signs and halves
+   alone: kernels round what a mod gives, which finals do not allow for. */
 #define ENDS                                                                                                 \
     "return attention { mask_mod = causal,\n"                                                                \
-    "  query_mod = half(function(a, b, at) return a * cos(0.1 * at.pos) - b, b + a * sin(0.1 * at.pos) "     \
-    "end),\n"                                                                                                \
+    "  query_mod = half(function(a, b, at)\n"                                                                \
+    "    return where(eq(at.pos % 2, 0), -b, 0.5 * a), where(eq(at.pos % 3, 0), a, -b) end),\n"              \
     "  output_mod = function(o, at) return o * (1 + 0.01 * at.i) end }"
 /* q2 and k2 are read where they are, or copied: tiles differ. */
 #define PAIR "return attention { qk2 = true }"

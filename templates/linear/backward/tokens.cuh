@@ -40,7 +40,8 @@ template <class F> DEV float warp_sum(int n, const F &f)
 
 // ---- a normaliser -------------------------------------------------------------------------------------------
 
-// Where the pass goes by chunks of the additive family, what flows back to o is divided at once.
+// Where the pass goes by chunks of the additive family, what flows back to o is divided at once, and rounded. What flows back to
+// a divisor is then of the rounded numbers, too: a score gets the difference of both, which is 0 where a token sees itself alone.
 template <class P> DEV void back_divisors(const P &p)
 {
     const token_block k = token_block::of_block(p.z, p.z.n_h);
@@ -48,15 +49,20 @@ template <class P> DEV void back_divisors(const P &p)
         const int t = k.first + n;
         const i64 line = token_line(p.z, k.b, k.h, t);
         const dout_element *out = static_cast<const dout_element *>(p.dout) + (k.b * p.dout_b + k.h * p.dout_h + t * p.dout_t);
-        const float sum = warp_sum(cfg::D_V, [&](int j) { return to_float(out[j]) * p.again_o[line * cfg::D_V + j]; });
         const float factor = p.divided[2 * line];
-        if (lane_id() == 0) {
-            p.divided[2 * line + 1] = -sum * factor;
-        }
-        if constexpr (requires { p.divided_out; }) {
-            for (int j = lane_id(); j < cfg::D_V; j += 32) {
-                static_cast<cfg::element *>(p.divided_out)[line * cfg::D_V + j] = from_float<cfg::element>(factor * to_float(out[j]));
+        const auto divided = [&](int j) {
+            const float x = factor * to_float(out[j]);
+            if constexpr (requires { p.divided_out; }) {
+                const cfg::element rounded = from_float<cfg::element>(x);
+                static_cast<cfg::element *>(p.divided_out)[line * cfg::D_V + j] = rounded;
+                return to_float(rounded);
+            } else {
+                return x;
             }
+        };
+        const float sum = warp_sum(cfg::D_V, [&](int j) { return divided(j) * p.again_o[line * cfg::D_V + j]; });
+        if (lane_id() == 0) {
+            p.divided[2 * line + 1] = -sum;
         }
     }
 }
