@@ -1,7 +1,7 @@
 -- block_lists.lua: live(line, key block) of block_mask, 1 or 0, from lists: the live key blocks of a line (a query block of a
 -- head of a batch) are the first counts(line), up to 8192, of blocks(line), rising. FlexAttention's kv_num_blocks, kv_indices.
 local lists = { counts = tensor("i32", "lines", { range = { 0, 8193 } }),
-                blocks = tensor("i32", "lines", "most", { range = { 0, "kv_blocks" } }) }
+                blocks = tensor("i32", "lines", "most", { range = { 0, "kv_blocks" }, sorted = "counts" }) }
 local function live(v, at, x)
   local n, low = x.counts(at.lines), 0
   local function block(i) return x.blocks(at.lines, min(i, at.n_most - 1)) end

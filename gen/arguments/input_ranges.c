@@ -141,9 +141,10 @@ static lathe_status fail_sorted(const struct ir *ir, const struct input *in, con
     say_place(&place, t, index);
     return lathe__fail(
         err, LATHE_ARG,
-        "argument '%s': expected values that do not fall along the last dim (sorted, %.100s:%d), "
+        "argument '%s': expected values that do not fall along the last dim (sorted%s%s, %.100s:%d), "
         "given %.0f behind %.0f%s",
-        in->name, ir->file[ir->n_files - 1], in->line, value, before, place.text);
+        in->name, in->range.sorted_by[0] ? " by " : "", in->range.sorted_by, ir->file[ir->n_files - 1],
+        in->line, value, before, place.text);
 }
 
 static lathe_status check_real(const struct ir *ir, const struct input *in, const lathe_arg *t,
@@ -166,8 +167,14 @@ static lathe_status check_real(const struct ir *ir, const struct input *in, cons
     return LATHE_OK;
 }
 
-lathe_status input_range_check(const struct ir *ir, int input, const lathe_arg *t, const int64_t *dim,
-                               lathe_error *err)
+/* How many values of a line are sorted. */
+static int64_t sorted_of(const lathe_arg *many, int64_t number, int64_t line)
+{
+    return many && number < tensor_count(many) ? (int64_t)tensor_nth(many, number) : line;
+}
+
+lathe_status input_range_check(const struct ir *ir, int input, const lathe_arg *t, const lathe_arg *many,
+                               const int64_t *dim, lathe_error *err)
 {
     const struct input *in = &ir->input[input];
     struct value_range r;
@@ -180,7 +187,8 @@ lathe_status input_range_check(const struct ir *ir, int input, const lathe_arg *
     for (int64_t i = 0; i < count; i++) {
         const double value = tensor_nth(t, i);
         const bool outside = ranged && !(value >= (double)r.low && value < (double)r.high);
-        const bool falls = in->range.sorted && i % line > 0 && value < before;
+        const bool falls =
+            in->range.sorted && i % line > 0 && value < before && i % line < sorted_of(many, i / line, line);
         int64_t index[MAX_DIMS] = {0};
         if (outside || falls)
             tensor_index(t, i, index);

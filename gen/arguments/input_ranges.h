@@ -33,8 +33,9 @@ bool input_fill(const struct input *in, const int64_t *dim, const lathe_arg *t, 
                 void *state);
 bool input_has_range(const struct input *in);
 
-/* Does the data keep to what is declared? Errors ARG: the argument, its range, the element. */
-lathe_status input_range_check(const struct ir *ir, int input, const lathe_arg *t, const int64_t *dim,
-                               lathe_error *err);
+/* Does the data keep to what is declared? many: of an input that is sorted by another, that one; NULL: it is
+   not given, and lines are sorted whole. Errors ARG: the argument, its range, the element. */
+lathe_status input_range_check(const struct ir *ir, int input, const lathe_arg *t, const lathe_arg *many,
+                               const int64_t *dim, lathe_error *err);
 
 #endif

@@ -99,9 +99,11 @@ lathe_status host_bind(struct host_call *out, const struct ir *ir, const struct 
             status = take_q_start(out, out->arg[i], err);
     }
     for (int i = 0; i < ir->n_inputs; i++) {
+        const struct input_range *range = &ir->input[i].range;
+        const lathe_arg *many = range->sorted_by[0] ? host_arg(out, range->sorted_by) : NULL;
         out->input[i] = host_arg(out, ir->input[i].name);
         if (out->input[i] && status == LATHE_OK)
-            status = input_range_check(ir, i, out->input[i], out->problem.dim, err);
+            status = input_range_check(ir, i, out->input[i], many, out->problem.dim, err);
         if (out->input[i] && ir->inner && ir->input[i].rows == INPUT_ROW)
             out->input[i] = host_turn(&out->turned[i], out->input[i]);
     }

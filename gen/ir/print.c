@@ -193,8 +193,9 @@ static void print_inputs(struct text_buf *out, const struct ir *ir)
                 text_add(out, " %s",
                          in->dim[d].sym >= SYM_FREE ? ir->free_name[in->dim[d].sym - SYM_FREE]
                                                     : sym[in->dim[d].sym]);
-        text_add(out, "%s%s%s", in->grad ? " grad" : "", in->optional ? " optional" : "",
-                 in->range.sorted ? " sorted" : "");
+        text_add(out, "%s%s%s%s%s", in->grad ? " grad" : "", in->optional ? " optional" : "",
+                 in->range.sorted ? " sorted" : "", in->range.sorted_by[0] ? " by " : "",
+                 in->range.sorted_by);
         print_range(out, &in->range);
         text_add(out, "\n");
     }

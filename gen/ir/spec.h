@@ -16,9 +16,10 @@ struct range_end {
 };
 struct input_range {
     bool declared;
-    bool sorted;                /* values along the last dim do not fall */
-    struct range_end low, high; /* low <= value < high */
-    bool real;                  /* floats: least <= value <= most, either of which may be infinite */
+    bool sorted;                    /* values along the last dim do not fall */
+    char sorted_by[NAME_MAX_BYTES]; /* of a line only so many as this input says; "": all of them */
+    struct range_end low, high;     /* low <= value < high */
+    bool real;                      /* floats: least <= value <= most, either of which may be infinite */
     double least, most;
 };
 

@@ -98,8 +98,13 @@ void declare_range(lua_State *lua, struct input *in, int table)
 {
     const int type = lua_getfield(lua, table, "range");
     const int sorted = lua_getfield(lua, table, "sorted");
-    if (sorted != LUA_TNIL && sorted != LUA_TBOOLEAN)
-        luaL_error(lua, "input '%s': option 'sorted' is true or false", in->name);
+    if (sorted == LUA_TSTRING && lua_rawlen(lua, -1) > 0 && lua_rawlen(lua, -1) < NAME_MAX_BYTES)
+        snprintf(in->range.sorted_by, sizeof in->range.sorted_by, "%s", lua_tostring(lua, -1));
+    else if (sorted != LUA_TNIL && sorted != LUA_TBOOLEAN)
+        luaL_error(lua,
+                   "input '%s': option 'sorted' is true, false, or the name of the input that says how many "
+                   "values of a line are",
+                   in->name);
     in->range.sorted = lua_toboolean(lua, -1) != 0;
     lua_pop(lua, 1);
     const bool integer = in->dtype == LATHE_I32 || in->dtype == LATHE_U8;
@@ -142,10 +147,29 @@ static void resolve_end(struct tracer *t, const struct input *in, struct range_e
              "input '%s': its range names '%s', which is no dim here (%s)", in->name, end->dim, known);
 }
 
+/* The input that says how many values of a line are sorted has all dims but the last. */
+static void resolve_sorted(struct tracer *t, const struct input *in)
+{
+    const struct ir *ir = t->ir;
+    const struct input *many = NULL;
+    for (int i = 0; i < ir->n_inputs; i++)
+        if (strcmp(ir->input[i].name, in->range.sorted_by) == 0)
+            many = &ir->input[i];
+    bool fits = many && many->dtype == LATHE_I32 && !many->is_scalar && many->n_dims == in->n_dims - 1;
+    for (int d = 0; fits && d < many->n_dims; d++)
+        fits = many->dim[d].sym == in->dim[d].sym && many->dim[d].literal == in->dim[d].literal;
+    if (!fits)
+        diag_add(t->diag, t->file[FILE_SPEC].name, in->line,
+                 "input '%s': sorted by '%s', which is no i32 input of its dims without the last", in->name,
+                 in->range.sorted_by);
+}
+
 void resolve_ranges(struct tracer *t)
 {
     for (int i = 0; i < t->ir->n_inputs; i++) {
         struct input *in = &t->ir->input[i];
+        if (in->range.sorted_by[0])
+            resolve_sorted(t, in);
         if (!in->range.declared)
             continue;
         resolve_end(t, in, &in->range.low);

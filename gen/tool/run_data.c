@@ -442,7 +442,9 @@ static int check_ranges(const struct run *run, lathe_error *err)
 {
     for (int i = 0; i < run->ir->n_inputs; i++) {
         const struct run_tensor *t = run_find(run, run->ir->input[i].name);
-        if (t && input_range_check(run->ir, i, &t->arg, run->problem.dim, err) != LATHE_OK)
+        const struct run_tensor *many = run_find(run, run->ir->input[i].range.sorted_by);
+        if (t && input_range_check(run->ir, i, &t->arg, many ? &many->arg : NULL, run->problem.dim, err) !=
+                     LATHE_OK)
             return complain_error(err);
     }
     return CODE_OK;

@@ -10,12 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void run(const char *text, const char *spec, const lathe_arg *args, int n)
+static lathe_status launch(const char *text, const char *spec, const lathe_arg *args, int n, lathe_error *err)
 {
     char path[64];
     struct diag diag = {0};
     struct signature sig;
-    lathe_error err = {0};
     snprintf(path, sizeof path, "specs/%s.lua", spec ? spec : "");
     const struct embedded *file = spec ? embedded_find(path) : NULL;
     if (spec && !file)
@@ -23,10 +22,17 @@ static void run(const char *text, const char *spec, const lathe_arg *args, int n
     struct ir *ir = spec_load("t.lua", file ? file->data : text, file ? file->size : strlen(text), &diag);
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
-    const lathe_status status = host_forward(ir, &sig, args, n, NULL, 0, &err);
+    const lathe_status status = host_forward(ir, &sig, args, n, NULL, 0, err);
+    ir_free(ir);
+    return status;
+}
+
+static void run(const char *text, const char *spec, const lathe_arg *args, int n)
+{
+    lathe_error err = {0};
+    const lathe_status status = launch(text, spec, args, n, &err);
     CHECK_STR(err.text, "");
     CHECK_EQ(status, LATHE_OK);
-    ir_free(ir);
 }
 
 enum { H = 2, QUERY_BLOCKS = 3, KEY_BLOCKS = 5, LINES = H * QUERY_BLOCKS };
@@ -68,6 +74,27 @@ static void make_live(int32_t *live, int most)
                       {"live", live, LATHE_I32, 2, table, NULL}},
         3);
     free(blocks);
+}
+
+/* What is live is found by halves, so a list that falls would lose blocks in silence. */
+TEST(a_list_that_falls_is_refused)
+{
+    const int64_t lines[] = {2}, lists[] = {2, 4}, table[] = {2, KEY_BLOCKS};
+    int32_t counts[] = {4, 3};
+    int32_t blocks[] = {0, 1, 3, 4, 1, 3, 2, 0};
+    int32_t live[2 * KEY_BLOCKS];
+    lathe_error err = {0};
+    memset(live, 77, sizeof live);
+    const lathe_arg args[] = {{"counts", counts, LATHE_I32, 1, lines, NULL},
+                              {"blocks", blocks, LATHE_I32, 2, lists, NULL},
+                              {"live", live, LATHE_I32, 2, table, NULL}};
+    CHECK_EQ(launch(NULL, "block_lists", args, 3, &err), LATHE_ARG);
+    CHECK_HAS(err.text,
+              "argument 'blocks': expected values that do not fall along the last dim (sorted by counts");
+    CHECK_HAS(err.text, "given 2 behind 3 at [1,2]");
+    CHECK_EQ(live[0], 77 * 0x01010101);
+    counts[1] = 2; /* what is behind the count may fall */
+    CHECK_EQ(launch(NULL, "block_lists", args, 3, &err), LATHE_OK);
 }
 
 TEST(lists_become_a_table)

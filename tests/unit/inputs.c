@@ -171,7 +171,9 @@ TEST(ranges_that_are_none)
     refuse("tensor('f32', 'b', { range = { 2, 2 } })", "option 'range' of floats is { least, most }");
     refuse("tensor('f32', 'b', { sorted = true })", "option 'sorted' is of integers");
     refuse("scalar('i32', { sorted = true })", "option 'sorted' is of tensors");
-    refuse("tensor('i32', 'b', { sorted = 1 })", "option 'sorted' is true or false");
+    refuse("tensor('i32', 'b', { sorted = 1 })", "option 'sorted' is true, false, or the name of the input");
+    refuse("tensor('i32', 'b', 'q', { sorted = 'many' })",
+           "sorted by 'many', which is no i32 input of its dims");
 }
 
 /* The size of a dim that only another input has; of dims of the map, in elementwise. */
