@@ -1,6 +1,5 @@
 /*
- * input_ranges.h: what an input says about its values: `range = { low, high }` and, of integers, `sorted =
- * true`.
+ * input_ranges.h: what an input says about its values: `range = { low, high }` and, of integers, `sorted`.
  * Declared by declare_range.c. Data of `lathe run` and of the proofs is drawn from it (input_ranges.c), the
  * host device holds what it is given against it, and `lathe check` takes it for what reads may find
  * (index_ranges.c).
