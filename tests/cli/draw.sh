@@ -53,7 +53,7 @@ expect 2 '' 'draw: pages say where keys lie' draw causal --problem q=64,page=16 
 expect 2 '' 'draw: the problem has no pair of tokens' draw causal --problem q=0 --json
 expect 2 '' "--pixels: expected a whole number from 64 to 1024, given '9'" draw causal --pixels 9 -o no.png
 expect 2 '' "--score: expected a number, given 'x'" draw causal --score x -o no.png
-expect 0 '*' 'draw: no tiles are drawn, since no kernel on sm_80 serves the problem' draw causal --problem d=300 --json
+expect 0 '*' 'draw: no tiles are drawn, since no kernel on sm_80 serves the problem' draw causal --problem dtype=f32,d=300 --json
 expect 2 '' 'would take the host device minutes' draw alibi --problem h=4,q=1000000 --json
 
 if "$LATHE" draw causal -o first.png >out.txt 2>err.txt; then
