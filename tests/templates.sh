@@ -134,7 +134,7 @@ every_stub() {
         templates/attention/backward/* | templates/heads/zero_and_sum.cuh) stub=templates/stub/backward ;;
         templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked_bwd archs=sm_90a spills=8 ;; # a word
         templates/linear/backward/additive*.cuh | templates/linear/backward/products.cuh) stub=templates/stub/linear_additive_bwd spills=96 ;; # held to 512 threads on an SM
-        templates/linear/backward/keyed*.cuh) stub=templates/stub/linear_keyed_delta_bwd spills=128 ;; # as above
+        templates/linear/backward/keyed*.cuh) stub=templates/stub/linear_keyed_delta_bwd spills=144 ;; # as above
         templates/linear/backward/delta*.cuh) stub=templates/stub/linear_delta_bwd ;;
         templates/linear/delta_sm90.cuh) stub=templates/stub/linear_delta_sm90 archs=sm_90a spills=16 ;; # a word or two of 208 registers
         templates/linear/chunk.cuh | templates/linear/delta*.cuh) stub=templates/stub/linear_delta spills=32 ;; # as below
@@ -305,8 +305,9 @@ backward_files() {
 
 # Every decay with what goes beside it, in the dims whose tiles differ.
 linear_files() {
-    spills=64 # ptxas has registers left and aims at more blocks on an SM; the kernel of chunks is held to two of them
     for spec in $linear; do
+        spills=64 # ptxas has registers left and aims at more blocks on an SM; the kernel of chunks is held to two of them
+        [ $spec != kda ] || spills=80 # as its stub
         for dims in d=64 d=128 d=256,d_v=64 d=64,d_v=256; do
             for pass in forward backward; do
                 gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a '' $pass
@@ -314,7 +315,8 @@ linear_files() {
         done
         gen $spec dtype=f32,h=16,t=4096,d=128 sm_80 '' forward
     done
-    for spec in gla hgrn2 rwkv6 linear_elu flao simple_gla; do # as above
+    spills=64 # as above
+    for spec in gla hgrn2 rwkv6 linear_elu flao simple_gla; do
         gen $spec dtype=bf16,h=16,t=4096,d=64 sm_80 linear_additive forward
         gen $spec dtype=f16,h=16,t=4096,d=128 sm_90a linear_additive forward
         gen $spec dtype=bf16,h=16,t=4096,d=256,d_v=64 sm_90a linear_additive forward
@@ -337,7 +339,7 @@ linear_files() {
         gen $spec dtype=f16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
     done
     gen linear_elu dtype=bf16,h=16,t=4096,d=128 sm_90a linear_additive_bwd backward
-    spills=112 # as above
+    spills=120 # as above
     gen kda dtype=bf16,h=16,t=4096,d=64 sm_80 linear_keyed_delta_bwd backward
     gen kda dtype=bf16,h=16,t=4096,d=128 sm_90a linear_keyed_delta_bwd backward
     gen kda dtype=bf16,h=16,t=4096,d=64,d_v=128 sm_90a linear_keyed_delta_bwd backward
