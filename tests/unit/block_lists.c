@@ -79,7 +79,9 @@ static void make_live(int32_t *live, int most)
 /* What is live is found by halves, so a list that falls would lose blocks in silence. */
 TEST(a_list_that_falls_is_refused)
 {
-    const int64_t lines[] = {2}, lists[] = {2, 4}, table[] = {2, KEY_BLOCKS};
+    const int64_t lines[] = {2};
+    const int64_t lists[] = {2, 4};
+    const int64_t table[] = {2, KEY_BLOCKS};
     int32_t counts[] = {4, 3};
     int32_t blocks[] = {0, 1, 3, 4, 1, 3, 2, 0};
     int32_t live[2 * KEY_BLOCKS];
