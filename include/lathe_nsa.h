@@ -4,14 +4,17 @@
  * order by one call, forward and backward.
  *
  * With n(t) = (t + 1) / block complete blocks at token t of its sequence, and scores divided by sqrt(d):
- *     o_cmp = attention of q to the means of k and v over the first n(t) blocks, or to what the caller has
- * made of these blocks; none: 0 the token's own block, the first one, the one before it, and those that weigh
- * most in o_cmp, added up over the query heads of a key head, are chosen: `blocks` of them o_slc = attention
- * to the keys up to t of the blocks that were chosen o_swa = attention to the last `window` keys up to t o =
- * g_cmp o_cmp + g_slc o_slc + g_swa o_swa The choice is a constant of the backward pass. Blocks whose weights
- * differ by less than rounding may change places from run to run, for several heads add to a weight, in no
- * order: who runs a forward pass twice, as with checkpoints of activations, keeps the blocks and hands them
- * to the second.
+ *     o_cmp = attention of q to the means of k and v over each of the first n(t) blocks; none: 0. In their
+ *         place the caller may give a key and a value of each block
+ *     the token's own block, the first one, the one before it, and those that weigh most in o_cmp, added up
+ *         over the query heads of a key head, are chosen: `blocks` of them
+ *     o_slc = attention to the keys up to t of the blocks that were chosen
+ *     o_swa = attention to the last `window` keys up to t
+ *     o = g_cmp o_cmp + g_slc o_slc + g_swa o_swa
+ *
+ * The choice is a constant of the backward pass. Blocks whose weights differ by less than rounding may change
+ * places from run to run, for several heads add to a weight, in no order: who runs a forward pass twice, as
+ * with checkpoints of activations, keeps the blocks and hands them to the second.
  *
  *     lathe_nsa_create           the kernels, for sequences of these lengths
  *     lathe_nsa_workspace_size   bytes of device memory that the caller gives
@@ -60,9 +63,9 @@ typedef struct lathe_nsa_tensors {
     void *dg_cmp, *dg_slc, *dg_swa; /* [tokens, h], f32 (f64 beside f64) */
     void *counts; /* [h_kv, tokens] i32, from 0 to `blocks`: the first so many of those that a token would
                      choose, its own one ahead of all; not read where blocks are given, which end by -1 */
-    void *k_cmp,
-        *v_cmp; /* [chunks, h_kv, d] [chunks, h_kv, d_v]: what the caller has made of each block of keys,
-                   by a spec of its own: of a sequence ceil(length / block), one sequence behind the other */
+    /* [chunks, h_kv, d] and [chunks, h_kv, d_v]: what the caller has made of each block of keys, by a spec of
+       its own; a sequence has ceil(length / block) of them, one sequence behind the other */
+    void *k_cmp, *v_cmp;
     void *dk_cmp, *dv_cmp; /* as these: of lathe_nsa_backward, whose dk and dv are then without what comes by
                               way of them */
 } lathe_nsa_tensors;

@@ -420,8 +420,7 @@ static void add_lists(struct recipe *r)
     params_close(&p, "list_params");
 }
 
-/* Of attention_bwd_sm80: has each query head thread blocks of its own? APART of attention/backward/sm80.cuh.
- */
+/* Has each query head thread blocks of its own? APART of attention/backward/sm80.cuh. */
 static bool queries_are_apart(const struct recipe *r)
 {
     const struct emitter *e = r->a.e;

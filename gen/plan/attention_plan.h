@@ -18,8 +18,7 @@ struct back_plan { /* of the backward pass: its main kernel; what is beside it i
     int thread_blocks;
     bool paired; /* BACK_PAIRED: thread blocks go in clusters of two */
     int pieces;  /* BACK_PIECES: places for dk', dv' of pieces of the last blocks of keys; 0: none is cut */
-    int sequence_bytes; /* BACK_SEQUENCE_BYTES: of shared memory that the kernel declares, beside smem_bytes
-                         */
+    int sequence_bytes; /* BACK_SEQUENCE_BYTES: declared by the kernel, beside smem_bytes */
     bool forward;       /* the forward kernel runs first: for o, finals or row states */
     bool slices;        /* of head dims: dk' and dv' are added up in memory, in floats; */
     bool selected;      /* so they are of keys that stand in lists of rows: attention_bwd_selected, */
