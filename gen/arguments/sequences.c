@@ -49,11 +49,14 @@ static void fill_pages(int32_t *page, int64_t n, int64_t pool, double (*unit)(vo
         swap(page, i, i + below(n - i, unit, state));
 }
 
-/* From none to all. */
-static void fill_lengths(int32_t *length, int64_t n, int64_t kv, double (*unit)(void *state), void *state)
+/* From none to all: of `kv` keys, or of those between two places. */
+static void fill_lengths(int32_t *length, int64_t n, int64_t kv, const int32_t *place,
+                         double (*unit)(void *state), void *state)
 {
-    for (int64_t i = 0; i < n; i++)
-        length[i] = (int32_t)below(kv + 1, unit, state);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t room = place ? (int64_t)place[i + 1] - place[i] : kv;
+        length[i] = room > 0 ? (int32_t)below(room + 1, unit, state) : 0;
+    }
 }
 
 /* Slot i changes places with one behind it, among those that are left. */
@@ -68,7 +71,7 @@ void sequences_draw_slots(int32_t *index, int64_t n, int64_t slots, double (*uni
 }
 
 bool sequences_fill(const struct signature *sig, const int64_t *dim, const lathe_arg *t,
-                    double (*unit)(void *state), void *state)
+                    const lathe_arg *keys, double (*unit)(void *state), void *state)
 {
     const int arg = lathe__arg_find(sig, t->name, 0);
     if (arg < 0 || sig->arg[arg].role != ROLE_IN || t->dtype != LATHE_I32)
@@ -81,8 +84,9 @@ bool sequences_fill(const struct signature *sig, const int64_t *dim, const lathe
         fill_places(t->data, t->shape[0] - 1, dim[SYM_KV], unit, state);
     else if (strcmp(t->name, "pages") == 0)
         fill_pages(t->data, t->shape[0] * t->shape[1], dim[SYM_POOL], unit, state);
-    else if (strcmp(t->name, "used_kv") == 0 && (dim[SYM_PAGE] >= 0 || dim[SYM_SEQS] == dim[SYM_B]))
-        fill_lengths(t->data, t->shape[0], dim[SYM_KV], unit, state);
+    else if (strcmp(t->name, "used_kv") == 0 && (keys || dim[SYM_PAGE] >= 0 || dim[SYM_SEQS] == dim[SYM_B]))
+        fill_lengths(t->data, t->shape[0], dim[SYM_KV], keys && dim[SYM_PAGE] < 0 ? keys->data : NULL, unit,
+                     state);
     else if (strcmp(t->name, "state_index") == 0)
         sequences_draw_slots(t->data, t->shape[0], dim[SYM_SLOTS], unit, state);
     else

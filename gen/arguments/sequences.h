@@ -14,10 +14,11 @@ struct signature;
 
 /* Fill `cu` [seqs + 1] with places that rise from 0 to t, among them equal ones, or `state_index` [seqs] with
    states of a pool, each once, and -1 for about one in eight; or `pages` with those of a pool, each once
-   where it has so many, or `used_kv` where every sequence has room for the same number of keys; from uniform
-   numbers in (0, 1). False: the argument is none of them, and nothing was written. */
+   where it has so many, or `used_kv` with no more than there is room for; from uniform numbers in (0, 1).
+   `keys`: where those of packed sequences begin, as filled before; NULL: every sequence has room for as many,
+   or `used_kv` is not filled. False: the argument is none of them, and nothing was written. */
 bool sequences_fill(const struct signature *sig, const int64_t *dim, const lathe_arg *t,
-                    double (*unit)(void *state), void *state);
+                    const lathe_arg *keys, double (*unit)(void *state), void *state);
 
 /* Fill a list with slots of a pool in any order, each once, and -1 for about one in eight and for what is
  * left. */

@@ -115,7 +115,7 @@ static void fill(struct prover *p, const struct sig_arg *a, const lathe_arg *t, 
     double deviation = a->role == ROLE_INPUT ? 0.3 : 1.0;
     if (given) {
         given_copy(given, t);
-    } else if (fill_range(p, a, t, dim) || sequences_fill(&p->forward, dim, t, unit_of, p) ||
+    } else if (fill_range(p, a, t, dim) || sequences_fill(&p->forward, dim, t, NULL, unit_of, p) ||
                slots_fill(p->ir, dim, t, unit_of, p)) {
         return;
     } else if (a->role == ROLE_SCALAR) {

@@ -228,13 +228,22 @@ static bool fill_row_states(const struct run *run, struct run_tensor *t, struct 
     return true;
 }
 
+/* An argument stands behind those that say what may be in it. */
+static bool fill_integers(const struct run *run, struct run_tensor *t, struct random *r)
+{
+    const struct run_tensor *own = run_find(run, "cu_kv");
+    const struct run_tensor *keys = own ? own : run_find(run, "cu_q");
+    const int64_t *dim = run->problem.dim;
+    return sequences_fill(&run->sig, dim, &t->arg, keys ? &keys->arg : NULL, unit_of, r) ||
+           slots_fill(run->ir, dim, &t->arg, unit_of, r);
+}
+
 static int fill_random(const struct run *run, struct run_tensor *t, struct random *r)
 {
     const struct input *in = input_of(run, t);
     if (in && input_fill(in, run->problem.dim, &t->arg, unit_of, r))
         return CODE_OK;
-    if (fill_row_states(run, t, r) || sequences_fill(&run->sig, run->problem.dim, &t->arg, unit_of, r) ||
-        slots_fill(run->ir, run->problem.dim, &t->arg, unit_of, r))
+    if (fill_row_states(run, t, r) || fill_integers(run, t, r))
         return CODE_OK;
     if (t->arg.dtype == LATHE_I32)
         fill_ids(t, r);

@@ -49,6 +49,10 @@ for problem in page=16,q=1,kv=64,used_kv=i32 page=3,b=3,q=5,kv=33,used_kv=i32 pa
         expect 0 'rows: ok' '' run $spec --problem h=4,h_kv=2,d=16,$problem --verify
     done
 done
+# packed sequences of which not all keys are in use: no more than each has
+for problem in cu_kv=i32,used_kv=i32,q=90,kv=130 used_kv=i32,q=90,kv=90; do
+    expect 0 'rows: ok' '' run full --problem h=2,d=16,seqs=7,cu_q=i32,$problem --verify
+done
 # parts of rows, and what puts them together
 expect 0 'part_rows: max abs' '' run sinks --problem $small,part_o=f32,part_rows=f32 --verify
 expect 0 'part_rows: max abs' '' run causal --problem b=3,h=4,h_kv=2,d=16,page=16,q=1,kv=64,used_kv=i32,part_o=f32,part_rows=f32 --verify

@@ -381,7 +381,7 @@ TEST(random_lists_begin_at_0)
     CHECK(ir != NULL);
     signature_make(ir, LATHE_FORWARD, &sig);
     dim[SYM_Q] = 9;
-    CHECK(sequences_fill(&sig, dim, &arg, always_first, NULL));
+    CHECK(sequences_fill(&sig, dim, &arg, NULL, always_first, NULL));
     CHECK(list[0] == 0 && list[1] == 0 && list[2] == 0);
     CHECK_EQ(list[3], 9);
     ir_free(ir);
