@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """packed.py: attention of packed sequences beside the same tokens in a batch, and beside other templates.
 
-    python3 tests/bench/packed.py --library build/liblathe.so [--specs causal,full] [--backward] [--quick]
+    python3 tests/bench/packed.py --library build/liblathe.so [--specs causal,full] [--backward] [--peers] [--quick]
 
 bf16, 16 heads, d 128; q, k, v and o are [tokens, h, d]. `mixed` is 12 sequences of 64 to 4096 tokens, `equal` 8 of 2048; `dense` is
 the latter in a batch, [b, t, h, d], `documents` the former as a mask over one row of all tokens. TFLOP/s are of live pairs. o is
-compared with float32 attention of each sequence by itself. Needs the GPU and torch (77: not here).
+compared with float32 attention of each sequence by itself. --peers needs FlashAttention-4 (`flash_attn.cute`). Needs the GPU and
+torch (77: not here).
 """
 
 import argparse
@@ -82,6 +83,23 @@ def backward_inputs(ctx, spec, problem, more):
     return {"o": o, "lse": lse}
 
 
+def fa4(problem, spec, backward):
+    """FlashAttention-4's kernels for sequences of several lengths; backward its gradients of one forward pass."""
+    from flash_attn.cute.interface import flash_attn_varlen_func
+    given = {n: x.transpose(1, 2)[0].detach().requires_grad_(backward) for n, x in problem.given.items()}
+    q, k, v = (given[n] for n in "qkv")
+    longest = max(problem.lengths)
+
+    def attend():
+        o = flash_attn_varlen_func(q, k, v, cu_seqlens_q=problem.cu, cu_seqlens_k=problem.cu, max_seqlen_q=longest,
+                                   max_seqlen_k=longest, causal=spec == "causal")
+        return o[0] if isinstance(o, tuple) else o
+    if not backward:
+        return attend
+    o = attend()
+    return lambda: torch.autograd.grad(o, (q, k, v), given["do"].detach(), retain_graph=True)
+
+
 def row(options, contexts, spec, name, clock):
     problem = Problem(LENGTHS[name], options.backward)
     more = {"cu_q": problem.cu}
@@ -96,17 +114,20 @@ def row(options, contexts, spec, name, clock):
         call()
         errors[who] = 0.0 if options.backward else problem.error(spec)
         right &= errors[who] < ERROR_BOUND
-    infos = {who: call.info.splitlines()[0] for who, call in calls.items()}
     if name == "equal" and not options.backward:
         calls["dense"] = contexts["planned"].call(spec, **problem.batch())
     if name == "mixed" and spec == "causal":
         which = torch.repeat_interleave(torch.arange(len(problem.lengths), device="cuda"),
                                         torch.tensor(problem.lengths, device="cuda")).to(torch.int32)[None]
         calls["documents"] = contexts["planned"].call("document", backward=options.backward, **values, doc=which)
+    infos = {who: call.info.splitlines()[0] for who, call in calls.items()}
+    ours = list(calls.values())
+    if options.peers:
+        calls["fa4"] = fa4(problem, spec, options.backward)
     for who, time in clock.measure(calls).items():
         print(f"{spec} {name:6} {who:10} {time['ms'] * 1e3:8.1f} us {flops / time['ms'] / 1e9:6.1f} TFLOP/s"
               f"{f'  error {errors[who]:.1e}' if who in errors and not options.backward else ''}  {infos.get(who, '')[:70]}", flush=True)
-    for call in calls.values():
+    for call in ours:
         call.close()
     return right
 
@@ -119,6 +140,7 @@ def main():
     parser.add_argument("--lengths", default=",".join(LENGTHS))
     parser.add_argument("--template", default="", help="another one than is planned, beside it")
     parser.add_argument("--backward", action="store_true")
+    parser.add_argument("--peers", action="store_true", help="FlashAttention-4 beside them")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():

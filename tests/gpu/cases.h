@@ -275,7 +275,7 @@ void one_line(char *text); /* line ends become '|'; a compiler's log is cut */
 const char *result_compare(const struct tensor *t, const double *expected, const struct spread *spread,
                            const struct test_case *c, double *worst, char *why, size_t why_size);
 
-/* ---- matrix.c, random.c, group.c, system.c ---------------------------------------------------------- */
+/* ---- matrix.c, random.c, group.c, system.c, nsa.c --------------------------------------------------- */
 
 struct case_list {
     struct test_case *item;
@@ -314,5 +314,7 @@ void group_run(const char *name, struct case_list *list, const struct bench *sha
                const struct options *options, struct totals *totals);
 /* Threads, graphs, times and races: what is about the library, not about one kernel. */
 void system_run(const struct bench *shared, const struct options *options, struct totals *totals);
+/* Native sparse attention by lathe_nsa.h. */
+void nsa_run(const struct bench *shared, struct totals *totals);
 
 #endif

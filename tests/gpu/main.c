@@ -21,7 +21,7 @@ static const char USAGE[] =
     "  --quick    a part of each group, for compute-sanitizer\n"
     "  --strict   a missed time bar is a failure\n"
     "  --only     groups whose name contains GROUP: lengths unequal heads dims layouts data q_start rowwise\n"
-    "             random system; with commas between several; =dims is dims and not grad_dims\n"
+    "             random nsa system; with commas between several; =dims is dims and not grad_dims\n"
     "  --random   how many random problems (default 400; 40 with --quick or --dry)\n"
     "  --cache    folder for compiled kernels, kept (default: a temporary one)\n"
     "  --fault    scale or key: references with a fault, which every group must find\n"
@@ -132,6 +132,9 @@ static void run_groups(const struct bench *bench, const struct request *request,
     if (wanted(options, "random") && !options->fault) {
         cases_random(&list, (int)request->random, options->seed);
         group_run("random", &list, bench, options, totals);
+    }
+    if (wanted(options, "nsa") && !options->fault) {
+        nsa_run(bench, totals);
     }
     if (wanted(options, "system") && !options->fault) {
         system_run(bench, options, totals);
