@@ -93,8 +93,8 @@ DEV void sum_pairs(u32 readers, u32 keys, u32 sums, float (&left)[STEP][2], int 
     }
 #pragma unroll
     for (int i = 0; i < STEP; i++) {
-        left[i][0] = log2_approx(left[i][0]);
-        left[i][1] = log2_approx(left[i][1]);
+        left[i][0] = fmaxf(log2_approx(left[i][0]), LEAST_LOG);
+        left[i][1] = fmaxf(log2_approx(left[i][1]), LEAST_LOG);
     }
 }
 

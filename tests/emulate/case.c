@@ -320,8 +320,9 @@ struct bounds case_bounds(const struct scene *s)
         b.row *= rounds ? 30.0 : 8.0;
         b.final *= rounds ? 30.0 : 8.0;
     }
+    b.row *= c->exact > 0.0 ? c->exact : 1.0;
     if (c->pass == LATHE_BACKWARD && (s->ir->kind == KIND_ATTENTION || s->ir->kind == KIND_LINEAR))
-        b.gradient = b.row * (c->exact > 0 ? c->exact : 1.0);
+        b.gradient = b.row;
     return b;
 }
 

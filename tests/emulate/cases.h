@@ -65,7 +65,8 @@ struct test_case {
     bool deterministic;
     bool parts;    /* attention: parts of rows in the place of o and the finals */
     bool in_place; /* linear attention: last states lie over the first ones */
-    double exact;  /* backward: of what gradients may be off by, the part that they are allowed; 0: all */
+    double exact;  /* of 16 bits: of what rows and gradients may be off by, the part that they are allowed; 0:
+                      all */
     bool hollow; /* an input that the spec reads has no elements, which the host device refuses: what a kernel
                     touches is judged, no value */
 };

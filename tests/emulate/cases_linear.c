@@ -175,12 +175,23 @@ static const struct shape PIECES[] = {
 /* Decays that leave something of a piece. */
 static const struct inline_spec WEAK[] = {{SPEC(weak_key)}, {SPEC(weak_token)}};
 
+/* Keys that resemble each other, which powers of a triangle would not stand. */
+static const struct inline_spec ALIKE[] = {{SPEC(delta_alike)}, {SPEC(gated_alike)}, {SPEC(keyed_alike)}};
+
+static const char *text_among(const struct inline_spec *spec, int n, const char *name)
+{
+    const char *text = NULL;
+    for (int i = 0; i < n; i++)
+        if (strcmp(spec[i].name, name) == 0)
+            text = spec[i].text;
+    return text;
+}
+
 static const char *text_of(const char *name)
 {
-    for (int i = 0; i < COUNT(SPECS); i++)
-        if (strcmp(SPECS[i].name, name) == 0)
-            return SPECS[i].text;
-    return strcmp(WEAK[0].name, name) == 0 ? WEAK[0].text : WEAK[1].text;
+    const char *text = text_among(SPECS, COUNT(SPECS), name);
+    text = text ? text : text_among(WEAK, COUNT(WEAK), name);
+    return text ? text : text_among(ALIKE, COUNT(ALIKE), name);
 }
 
 static void add_in_pieces(struct case_list *list, const struct inline_spec *spec, int k)
@@ -438,6 +449,39 @@ static void add_delta_sm90(struct case_list *list)
         }
 }
 
+/* What is hard on the delta rule, by every kernel of it: keys that resemble each other, where betas are near
+   1 and near 2; gates of 0 and gates that leave nothing beside betas of 0, whose o is 0. */
+static void add_delta_stress(struct case_list *list)
+{
+    static const char *const NAME[] = {"delta_alike", "gated_alike", "delta_with_resets"};
+    static const struct {
+        const char *group, *template_name;
+        lathe_pass pass;
+        lathe_dtype dtype;
+        int d, d_v, sm;
+    } ROW[] = {
+        {"linear_delta", "linear_delta_sm90", LATHE_FORWARD, LATHE_BF16, 128, 72, 90},
+        {"linear_delta", "linear_delta", LATHE_FORWARD, LATHE_BF16, 64, 40, 80},
+        {"linear_keys", "linear_keyed_delta", LATHE_FORWARD, LATHE_F16, 128, 40, 80},
+        {"linear", "linear_recurrent", LATHE_FORWARD, LATHE_F16, 64, 16, 80},
+        {"linear_delta", "linear_delta_bwd", LATHE_BACKWARD, LATHE_BF16, 128, 72, 90},
+        {"linear_gradients", "linear_recurrent_bwd", LATHE_BACKWARD, LATHE_BF16, 64, 16, 80},
+    };
+    for (int k = 0; k < COUNT(ROW); k++)
+        for (int n = 0; n < COUNT(NAME); n++) {
+            struct test_case c = case_of_attention("linear", NAME[n], text_of(NAME[n]), ROW[k].dtype,
+                                                   ROW[k].d, ROW[k].d_v, ROW[k].sm);
+            c.group = ROW[k].group;
+            c.pass = ROW[k].pass;
+            c.deterministic = c.pass == LATHE_BACKWARD;
+            c.template_name = ROW[k].template_name;
+            c.exact = c.pass == LATHE_FORWARD && n < 2 ? 2.5 : 0.0;
+            add(list, c, &CHUNKS[(k + n) % 5]);
+            add(list, c, &KEYED_SHAPES[0]);
+            add(list, c, &CHUNKS[COUNT(CHUNKS) - 1]);
+        }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_over(list);
@@ -461,9 +505,6 @@ void group_linear(struct case_list *list, bool full)
     for (int i = 0; i < COUNT(SPECS); i++)
         for (int pass = 0; pass < 2; pass++)
             for (int k = 0; k < (full ? COUNT(DIMS) : 2); k++) {
-                /* In chunks a state that -1e4 has ended is 1e-31 of what it was, where o is 0: not judged. */
-                if (k > 0 && pass == 0 && strcmp(SPECS[i].name, "delta_with_resets") == 0)
-                    continue;
                 add_spec(list, &SPECS[i], pass ? LATHE_BACKWARD : LATHE_FORWARD,
                          DTYPE[k == 0 ? 0 : 1 + (i + k) % 2], DIMS[(k + i) % COUNT(DIMS)][0],
                          DIMS[(k + i) % COUNT(DIMS)][1], k % 2 ? 90 : 80);
@@ -473,4 +514,5 @@ void group_linear(struct case_list *list, bool full)
     add_additive_back_beside(list);
     add_strong_back(list);
     add_delta_sm90(list);
+    add_delta_stress(list);
 }
