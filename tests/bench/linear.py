@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """linear.py: linear attention, forward and backward, beside a device copy and flash-linear-attention.
 
-    python3 tests/bench/linear.py --library build/liblathe.so [--only gla,step] [--shapes B8T2048] [--gates 8] [--peers] [--quick]
+    python3 tests/bench/linear.py --library build/liblathe.so [--only gla,step] [--shapes B8T2048] [--gates 8] [--peers] [--errors] [--quick]
 
 Tensors are [b, t, h, d] in memory, as the peer has them. Bytes are the fewest that a pass must move: forward q, k, v, o and the
 gates; backward q, k, v, do, dq, dk, dv, the gates and their gradients. o of two heads is checked against a recurrence in float64,
@@ -30,7 +30,7 @@ ERROR_BOUNDS = {"o": (5e-3, 7e-3), "dq": (5e-3, 7e-3), "dk": (5e-3, 7e-3), "dv":
 PEER_BOUND = 1.5  # an error, of the peer's on the same data
 CHECKED_TOKENS = 2048  # gradients in float64 keep every state
 D = 128
-SHAPES = {"B8T2048": (8, 16, 2048), "B4T8192": (4, 16, 8192), "B1T32768": (1, 16, 32768)}
+SHAPES = {"B2T512": (2, 16, 512), "B8T2048": (8, 16, 2048), "B4T8192": (4, 16, 8192), "B1T32768": (1, 16, 32768)}
 
 # spec -> which gates it has: g per token or per key channel, beta; whether q and k are made unit vectors
 SPECS = {
@@ -175,6 +175,26 @@ def copy_rate(clock):
     return 2e3 * a.numel() / clock.measure({"copy": lambda: b.copy_(a)})["copy"]["ms"]
 
 
+def untuned():
+    """The peer's kernels run as the first configuration that fits: seconds in place of minutes, and times that say nothing."""
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.errors import OutOfResources
+    tuned = Autotuner.run
+
+    def run(self, *args, **kwargs):
+        given = self.configs
+        for n in range(len(given)):
+            self.configs = given[n:n + 1]
+            try:
+                return tuned(self, *args, **kwargs)
+            except OutOfResources:
+                if n + 1 == len(given):
+                    raise
+            finally:
+                self.configs = given
+    Autotuner.run = run
+
+
 def peer_calls(problem):
     """Forward, and backward, which gives {"dq": ...}. Beside the delta rule the peer wants g in f32, as its layers give it."""
     wide = problem.unit
@@ -197,7 +217,8 @@ class Bench:
         self.clock = timer.timers(options.quick)["burst"]
         self.peers = options.peers
         self.gates = options.gates
-        self.copy = copy_rate(self.clock)
+        self.errors = options.errors
+        self.copy = float("nan") if self.errors else copy_rate(self.clock)
         self.right = True
         print(f"{self.ctx.device_name}: copy {self.copy / 1e12:.2f} TB/s; bf16, d 128")
 
@@ -242,7 +263,7 @@ class Bench:
         timed = dict(calls)
         if self.peers:
             self.beside(f"{name} {shape}", problem, want, errors, timed)
-        times = self.clock.measure(timed)
+        times = {n: {"ms": float("nan")} for n in calls} if self.errors else self.clock.measure(timed)
         for way in calls:
             beside = times.get("peer " + way)
             note = f"  {beside['ms'] / times[way]['ms']:5.2f} x peer ({beside['ms']:.3f} ms)" if beside else ""
@@ -310,8 +331,11 @@ def main():
     parser.add_argument("--shapes", default="B8T2048,B4T8192", help="of " + ", ".join(SHAPES))
     parser.add_argument("--gates", type=float, default=8.0, help="what the logarithms of decays, of sigmoids of normal numbers, are divided by")
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--errors", action="store_true", help="errors and no times; the peer's kernels are not tuned")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
+    if options.errors and options.peers:
+        untuned()
     if not torch.cuda.is_available():
         print("skipped: no GPU")
         sys.exit(77)
