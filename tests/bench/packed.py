@@ -54,6 +54,22 @@ class Problem:
             return x.transpose(1, 2).reshape(n, -1, H, D).transpose(1, 2)
         return {name: cut(x) for name, x in {**self.given, **self.results}.items()}
 
+    def paged(self, page):
+        """Keys and values in pages in random order, NaN beside and behind those in use."""
+        counts = [-(-n // page) for n in self.lengths]
+        order = torch.randperm(sum(counts) + 1, device="cuda").to(torch.int32)
+        table = torch.full((len(counts), max(counts)), -1, dtype=torch.int32, device="cuda")
+        pools = {n: torch.full((len(order), H, page, D), float("nan"), device="cuda").bfloat16() for n in "kv"}
+        for i, count in enumerate(counts):
+            mine = order[sum(counts[:i]):sum(counts[:i + 1])]
+            table[i, :count] = mine
+            for name, pool in pools.items():
+                rows = torch.full((H, count * page, D), float("nan"), device="cuda").bfloat16()
+                rows[:, :self.lengths[i]] = self.given[name][0, :, int(self.cu[i]):int(self.cu[i + 1])]
+                pool[mine.long()] = rows.view(H, count, page, D).transpose(0, 1)
+        used = torch.tensor(self.lengths, dtype=torch.int32, device="cuda")
+        return {"q": self.given["q"], "o": self.results["o"], "cu_q": self.cu, "used_kv": used, "pages": table, **pools}
+
     def error(self, spec):
         """Of the forward pass: the longest and the shortest sequence."""
         worst = 0.0
@@ -110,7 +126,14 @@ def row(options, contexts, spec, name, clock):
     flops = (10 if options.backward else 4) * sum(pairs(spec, n) for n in problem.lengths) * H * D
     right = True
     errors = {}
+    for page in [] if options.backward else [int(n) for n in options.pages.split(",") if n]:
+        values_here = problem.paged(page)
+        calls[f"pages{page}"] = contexts.get("wished", contexts["planned"]).call(spec, **values_here)
+        if page == 64:
+            calls["portable64"] = contexts["portable"].call(spec, **values_here)
     for who, call in calls.items():
+        if not options.backward:
+            problem.results["o"].fill_(float("nan"))
         call()
         errors[who] = 0.0 if options.backward else problem.error(spec)
         right &= errors[who] < ERROR_BOUND
@@ -139,6 +162,7 @@ def main():
     parser.add_argument("--specs", default="causal,full")
     parser.add_argument("--lengths", default=",".join(LENGTHS))
     parser.add_argument("--template", default="", help="another one than is planned, beside it")
+    parser.add_argument("--pages", default="16,64,256", help="keys of a page, of those beside it")
     parser.add_argument("--backward", action="store_true")
     parser.add_argument("--peers", action="store_true", help="FlashAttention-4 beside them")
     parser.add_argument("--quick", action="store_true")

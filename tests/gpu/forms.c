@@ -44,10 +44,12 @@ static const struct form_case CASES[] = {
     SPECS("four tokens", true, true, 4, LIST(4, 4, 4, 4), LIST(90, 640, 333, 4), 6, 1, 64, 64, 10),
     SPECS("uneven", false, true, 6, LIST(0, 1, 4, 17, 0, 9), LIST(50, 600, 256, 1000, 0, 70), 8, 2, 64, 3,
           334),
-    SPECS("many tokens", true, false, 3, LIST(70, 70, 70), LIST(70, 150, 200), 4, 2, 64, 40, 5),
+    SPECS("many tokens", true, false, 3, LIST(70, 70, 70), LIST(70, 150, 200), 4, 2, 64, 32, 7),
     SPECS("uneven many", false, false, 4, LIST(130, 0, 1, 64), LIST(130, 9, 200, 65), 4, 2, 64, 256, 1),
     SPECS("long", false, false, 6, LIST(700, 64, 0, 333, 1025, 200), LIST(700, 64, 90, 400, 1025, 0), 4, 2,
           128, 256, 5),
+    SPECS("small pages", false, false, 4, LIST(300, 0, 64, 130), LIST(500, 20, 0, 900), 4, 2, 128, 16, 57),
+    SPECS("odd pages", false, false, 3, LIST(70, 5, 130), LIST(100, 90, 1), 4, 2, 64, 40, 3),
 };
 
 /* ---- values -------------------------------------------------------------------------------------------- */
