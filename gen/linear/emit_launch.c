@@ -262,7 +262,7 @@ static struct launch *add_of_pieces(struct emitter *e, const struct layout *l, c
 static void add_pieces(struct emitter *e, const struct layout *l, const struct plan *plan,
                        struct beside beside, struct source *out, struct text_buf *again)
 {
-    enum { SCAN_THREADS = 128, SCAN_COLUMNS = 16 }; /* linear/delta_sm90.cuh */
+    enum { SCAN_THREADS = 512, SCAN_COLUMNS = 8 }; /* linear/delta_sm90.cuh */
     const struct linear_plan *to = &plan->linear;
     const int columns = LINEAR_CHUNK * to->groups;
     const int pad = round_up(e->problem->dim[SYM_D], LINEAR_CHUNK);
@@ -273,6 +273,7 @@ static void add_pieces(struct emitter *e, const struct layout *l, const struct p
         struct launch *scan =
             add_kernel(e, l, plan, "scan", to->chunk_slices * columns / SCAN_COLUMNS, &beside, out, again);
         scan->threads = SCAN_THREADS;
+        scan->smem_bytes = 4 * SCAN_COLUMNS * (pad + SCAN_THREADS);
         only_where(scan, SYM_T, to->pieces_from, INT32_MAX);
     }
     (void)add_of_pieces(e, l, plan, "chunks", to->chunk_slices, &beside, out, again);

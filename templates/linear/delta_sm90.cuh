@@ -12,7 +12,13 @@ namespace linear {
 constexpr int DELTA_THREADS = (1 + GROUPS) * LOADERS;
 constexpr int LOADER_REGISTERS = 88, WALK_REGISTERS = 208; // of 168; two warpgroups have as many as they want
 constexpr int LEAST_PIECES = 4; // fewer would not gain what it costs to know how each begins
-constexpr int SCAN_THREADS = 128, SCAN_COLUMNS = 16;
+constexpr int SCAN_THREADS = 512, SCAN_COLUMNS = 8;
+constexpr int SCAN_SHARES = SCAN_THREADS / CHUNK_PAD, SCAN_EACH = CHUNK_PAD / SCAN_SHARES;
+constexpr int SCAN_OWN = CHUNK_PAD * SCAN_COLUMNS / SCAN_THREADS; // elements of a thread
+struct scan_layout { // in shared memory
+    float before[CHUNK_PAD][SCAN_COLUMNS], sums[SCAN_SHARES][SCAN_COLUMNS][CHUNK_PAD];
+};
+static_assert(sizeof(scan_layout) == 32 * CHUNK_PAD + 16384, "the planner says the same");
 // As C, for the planner: stages * (256 * pad + 8192 * groups + 8976) + 8208
 constexpr int delta_smem_bytes() { return delta_layout::END; }
 static_assert(delta_smem_bytes() == STAGES * (256 * CHUNK_PAD + 8192 * GROUPS + 8976) + 8208, "the planner says the same");
@@ -249,54 +255,77 @@ DEV void delta_states(const linear_params &p, unsigned char *bytes)
     });
 }
 
-// The state in front of each piece from the second on: S = M S + what the piece before has made of none. A block has SCAN_COLUMNS columns of a head's state, a
-// thread one channel of them.
-DEV void delta_scan(const linear_params &p)
+// The state in front of each piece from the second on: S = M S + what the piece before has made of none. A block has
+// SCAN_COLUMNS columns of a head's state. Threads of a channel have shares of the sum over all channels, and their
+// part of the next matrix is under way meanwhile.
+DEV void delta_scan(const linear_params &p, unsigned char *bytes)
 {
-    __shared__ __align__(16) float before[CHUNK_PAD][SCAN_COLUMNS];
+    scan_layout &shared = *reinterpret_cast<scan_layout *>(bytes);
     constexpr int SLICES = delta_parts::COLUMNS / SCAN_COLUMNS;
     const pieces all = pieces::of<BLOCK_SLICES, LEAST_PIECES>(p);
     const int head = static_cast<int>(blockIdx.x) / SLICES;
     const int first = static_cast<int>(blockIdx.x) % SLICES * SCAN_COLUMNS;
     const sequence s = sequence_of(p.cu, p.cu_step, p.z, head / p.z.n_h);
     const int count = piece::of(0, all.most, s.length).count;
-    const int channel = static_cast<int>(threadIdx.x);
+    const int channel = static_cast<int>(threadIdx.x) % CHUNK_PAD;
+    const int share = static_cast<int>(threadIdx.x) / CHUNK_PAD; // also the first of its own columns
     if (all.most == 1 || count < 3 || slot_of(p, s) < 0) {
         return;
     }
-    float x[SCAN_COLUMNS];
-    for (int n = 1; n < count; n++) {
-        float *part = delta_parts::of(p, all, head, n) + first * CHUNK_PAD + channel;
-        float sum[SCAN_COLUMNS];
+    const auto part_of = [&](int n) { return delta_parts::of(p, all, head, n) + (first + share) * CHUNK_PAD + channel; };
+    const auto fetch = [&](float (&m)[SCAN_EACH], int n) {
+        const float *matrix = delta_parts::of(p, all, head, n) + delta_parts::STATE + share * SCAN_EACH * CHUNK_PAD + channel;
+#pragma unroll
+        for (int c = 0; c < SCAN_EACH; c++) {
+            m[c] = matrix[c * CHUNK_PAD];
+        }
+    };
+    float next[SCAN_EACH];
+    float x[SCAN_OWN];
+    fetch(next, 1);
+#pragma unroll
+    for (int i = 0; i < SCAN_OWN; i++) {
+        x[i] = part_of(1)[i * SCAN_SHARES * CHUNK_PAD];
+    }
+#pragma unroll 1
+    for (int n = 2; n < count; n++) {
+        float *part = part_of(n);
+        float by[SCAN_EACH];
+        float own[SCAN_OWN];
+        float sum[SCAN_COLUMNS] = {};
+#pragma unroll
+        for (int i = 0; i < SCAN_OWN; i++) {
+            shared.before[channel][share + i * SCAN_SHARES] = x[i];
+            own[i] = part[i * SCAN_SHARES * CHUNK_PAD];
+        }
+#pragma unroll
+        for (int c = 0; c < SCAN_EACH; c++) {
+            by[c] = next[c];
+        }
+        if (n + 1 < count) {
+            fetch(next, n);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int c = 0; c < SCAN_EACH; c++) {
+#pragma unroll
+            for (int k = 0; k < SCAN_COLUMNS; k++) {
+                sum[k] += by[c] * shared.before[share * SCAN_EACH + c][k];
+            }
+        }
 #pragma unroll
         for (int k = 0; k < SCAN_COLUMNS; k++) {
-            sum[k] = channel < CHUNK_PAD ? part[k * CHUNK_PAD] : 0.0f;
+            shared.sums[share][k][channel] = sum[k];
         }
-        if (n > 1) {
-            __syncthreads();
-            if (channel < CHUNK_PAD) {
+        __syncthreads();
 #pragma unroll
-                for (int k = 0; k < SCAN_COLUMNS; k++) {
-                    before[channel][k] = x[k];
-                }
-            }
-            __syncthreads();
-            const float *matrix = delta_parts::of(p, all, head, n - 1) + delta_parts::STATE + min(channel, CHUNK_PAD - 1);
-#pragma unroll 8
-            for (int c = 0; c < CHUNK_PAD; c++) {
-                const float by = matrix[c * CHUNK_PAD];
+        for (int i = 0; i < SCAN_OWN; i++) {
+            x[i] = own[i];
 #pragma unroll
-                for (int k = 0; k < SCAN_COLUMNS; k++) {
-                    sum[k] += by * before[c][k];
-                }
+            for (int j = 0; j < SCAN_SHARES; j++) {
+                x[i] += shared.sums[j][share + i * SCAN_SHARES][channel];
             }
-        }
-#pragma unroll
-        for (int k = 0; k < SCAN_COLUMNS; k++) {
-            x[k] = sum[k];
-            if (n > 1 && channel < CHUNK_PAD) {
-                part[k * CHUNK_PAD] = x[k];
-            }
+            part[i * SCAN_SHARES * CHUNK_PAD] = x[i];
         }
     }
 }
@@ -314,7 +343,8 @@ extern "C" __global__ void __launch_bounds__(linear::DELTA_THREADS, 1) LATHE_ENT
 #if LATHE_COMPILED(scan)
 extern "C" __global__ void __launch_bounds__(linear::SCAN_THREADS) LATHE_ENTRY(scan)(const __grid_constant__ linear_params p)
 {
-    linear::delta_scan(p);
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::delta_scan(p, shared_bytes);
 }
 #endif
 
