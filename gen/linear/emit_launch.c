@@ -83,6 +83,7 @@ void linear_layout(struct emitter *e, struct layout *l, int n, struct source *ou
         l->outer[t] = (struct place){lathe__arg_find(e->sig, NAME[t], 0), -1, value ? SYM_H : SYM_H_K,
                                      (int)e->problem->dim[value ? SYM_D_V : SYM_D]};
         l->inner[t] = l->outer[t];
+        l->prepared[t] = false;
         l->moved[t] = t < n && (mod || (t != TENSOR_O && arg_in(e->problem->unaligned, l->outer[t].arg)));
         if (l->moved[t])
             linear_to_workspace(&l->inner[t], t == TENSOR_O && mod ? 4 : bytes, e, out);
@@ -176,6 +177,29 @@ void linear_index(struct params *p, const struct emitter *e, const char *name)
         params_product(p, member, &none);
 }
 
+static bool is_prepared(const struct layout *l)
+{
+    return l->prepared[TENSOR_Q] || l->prepared[TENSOR_K];
+}
+
+/* q or k as it was given, where linear/delta_prepare.cuh applies its mod. */
+static void add_given(struct params *p, const struct layout *l, int t)
+{
+    static const char *const given[] = {"given_q", "given_k"};
+    if (l->prepared[t]) {
+        linear_pointer(p, "const void", given[t], &l->outer[t]);
+        linear_strides(p, given[t], &l->outer[t]);
+        return;
+    }
+    params_null(p, "const void", given[t]);
+    for (int d = 0; d < 3; d++) {
+        char member[32];
+        const struct product none = product_of(0);
+        snprintf(member, sizeof member, "%s_%s", given[t], BHT[d]);
+        params_product(p, member, &none);
+    }
+}
+
 struct beside { /* buffers of the recurrence; -1: there is none */
     int inverse, parts;
     int pieces; /* of a sequence, in this launch */
@@ -202,6 +226,8 @@ static void add_params(struct emitter *e, struct launch *launch, const struct la
         params_pointer(&p, "void", "inverse", PARAM_WORK_DATA, beside->inverse);
     else if (plan->linear.chunks)
         params_null(&p, "void", "inverse");
+    for (int t = TENSOR_Q; t <= TENSOR_K && is_prepared(l); t++)
+        add_given(&p, l, t);
     if (beside->parts >= 0) {
         const struct product pieces = product_of(beside->pieces);
         params_pointer(&p, "float", "parts", PARAM_WORK_DATA, beside->parts);
@@ -290,12 +316,13 @@ static int add_part_buffer(const struct emitter *e, const struct linear_plan *to
     return buffer;
 }
 
+enum { FEW = 16 }; /* tokens that are taken one by one where others are taken by chunks */
+
 /* By chunks, but one by one where tokens are few; with the delta rule what chunks need is made in front of
  * them. */
 static void add_by_chunk(struct emitter *e, const struct layout *l, const struct plan *plan,
                          struct source *out, struct text_buf *again)
 {
-    enum { FEW = 16 };
     const struct linear_plan *to = &plan->linear;
     struct beside beside = {-1, -1, 1};
     struct launch *launch = NULL;
@@ -305,7 +332,8 @@ static void add_by_chunk(struct emitter *e, const struct layout *l, const struct
         beside.parts = add_part_buffer(e, to, out);
     only_where(add_kernel(e, l, plan, "fwd", to->slices, &beside, out, e->out), SYM_T, 0, FEW);
     if (to->inverse > 0) {
-        launch = add_kernel(e, l, plan, to->keyed ? "prepare" : "inverse", to->slices, &beside, out, again);
+        launch = add_kernel(e, l, plan, to->keyed || is_prepared(l) ? "prepare" : "inverse", to->slices,
+                            &beside, out, again);
         launch->grid = linear_chunks(e, 1);
         launch->smem_bytes = to->inverse;
         only_where(launch, SYM_T, FEW + 1, INT32_MAX);
@@ -331,6 +359,15 @@ static void add_recurrence(struct emitter *e, const struct layout *l, const stru
     text_free(&again);
 }
 
+/* Where a kernel ahead of chunks reads q or k anyway, its mod has no launch but for few tokens. */
+static void choose_prepared(const struct emitter *e, const struct plan *plan, struct layout *l)
+{
+    const struct linear_plan *to = &plan->linear;
+    for (int t = TENSOR_Q; t <= TENSOR_K; t++)
+        l->prepared[t] = to->inverse > 0 && !to->keyed && e->w->mod[t].n_stages > 0 &&
+                         !arg_in(e->problem->unaligned, l->outer[t].arg);
+}
+
 void emit_linear_launches(struct emitter *e, const struct plan *plan, struct source *out,
                           bool moved[MOD_COUNT])
 {
@@ -338,6 +375,7 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
     struct text_buf again = {0}; /* structs that are declared already */
     bool declared = false;
     linear_layout(e, &l, TENSOR_COUNT, out);
+    choose_prepared(e, plan, &l);
     for (int t = 0; t < TENSOR_COUNT; t++) {
         moved[t] = l.moved[t];
         if (t == TENSOR_O)
@@ -345,6 +383,8 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
         if (!l.moved[t])
             continue;
         linear_add_mod(e, &l, t, out, declared ? &again : e->out);
+        if (l.prepared[t])
+            only_where(&out->launch[out->n_launches - 1], SYM_T, 0, FEW);
         declared = true;
     }
     text_fail_with(e->out, &again);

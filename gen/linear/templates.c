@@ -108,6 +108,7 @@ static void label(const struct problem *problem, const struct plan *plan, char *
 static const struct launch_file BESIDE[] = {MODS,
                                             {"mod_o", "heads/vector_mod.cuh"},
                                             {"inverse", "linear/delta_inverse.cuh"},
+                                            {"prepare", "linear/delta_prepare.cuh"},
                                             {"fwd", "linear/recurrent.cuh"},
                                             {NULL, NULL}};
 static const struct launch_file BESIDE_KEYED[] = {MODS,

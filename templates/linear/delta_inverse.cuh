@@ -56,18 +56,28 @@ DEV void store_inverse(cfg::element *to, const inverse_layout &s)
     }
 }
 
+// Rows of a chunk of a head of k, on their way into a tile in shared memory.
+template <class P> DEV void load_chunk(const P &p, const inverse_work &at, u32 tile, const void *base, i64 stride_b, i64 stride_h, i64 stride_t)
+{
+    const i64 way = cfg::REVERSE ? -1 : 1;
+    const i64 token = sequence::token(at.w.s, at.place);
+    load_rows<CHUNK_PAD, THREADS>(tile, elements(base, at.w.s.batch * stride_b + at.w.h_kv * stride_h + token * stride_t), way * stride_t, at.w.s.length - at.place, cfg::D);
+}
+struct given_keys { // as the kernels behind this one read them
+    template <class P> DEV void load(const P &p, const inverse_work &at, unsigned char *bytes) { load_chunk(p, at, shared_address(bytes), p.k, p.k_b, p.k_h, p.k_t); }
+    template <class P> DEV void finish(const P &, const inverse_work &, unsigned char *) {}
+};
+
+// KEYS: load: on their way to where layouts begin; finish, by all threads: what is left to do where they have come.
 // weight(beta): what stands in the place of a token's beta; leave(number of the chunk of the head, layout) comes last.
-template <class P, class F, class G> DEV void invert(const P &p, unsigned char *bytes, const F &weight, const G &leave)
+template <class KEYS = given_keys, class P, class F, class G> DEV void invert(const P &p, unsigned char *bytes, const F &weight, const G &leave)
 {
     inverse_layout &s = *reinterpret_cast<inverse_layout *>(bytes);
-    const u32 keys = shared_address(bytes);
     const inverse_work at = find_chunk(p);
     if (at.place >= at.w.s.length) {
         return;
     }
-    const i64 way = cfg::REVERSE ? -1 : 1;
-    const i64 token = sequence::token(at.w.s, at.place);
-    load_rows<CHUNK_PAD, THREADS>(keys, elements(p.k, at.w.s.batch * p.k_b + at.w.h_kv * p.k_h + token * p.k_t), way * p.k_t, at.w.s.length - at.place, cfg::D);
+    KEYS::load(p, at, bytes);
     copy_commit();
     if (threadIdx.x < CHUNK_TOKENS) {
         s.beta[threadIdx.x] = weight(at.w.beta(p, at.place + static_cast<int>(threadIdx.x)));
@@ -76,7 +86,8 @@ template <class P, class F, class G> DEV void invert(const P &p, unsigned char *
     }
     copy_wait<0>();
     __syncthreads();
-    multiply_keys(keys, s.beta, s.products);
+    KEYS::finish(p, at, bytes);
+    multiply_keys(shared_address(bytes), s.beta, s.products);
     __syncthreads();
     invert_triangle(s.products, s.inverse);
     const i64 which = chunk_number(p, at.w.s, at.place) * p.z.n_h + at.w.h;

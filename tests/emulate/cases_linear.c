@@ -482,6 +482,25 @@ static void add_delta_stress(struct case_list *list)
         }
 }
 
+/* linear/delta_prepare.cuh: mods that read zeros, tokens and heads, that need other places, of q alone; heads
+   of v that share one of k, from rows that are aligned and that are not. */
+static void add_delta_mods(struct case_list *list)
+{
+    static const struct inline_spec MODDED[] = {{SPEC(delta_mods)}, {SPEC(delta_queries)}};
+    static const int DIMS[][2] = {{128, 72}, {40, 16}};
+    for (int k = 0; k < COUNT(MODDED); k++)
+        for (int i = 0; i < 2; i++) {
+            struct test_case c = case_of_attention("linear", MODDED[k].name, MODDED[k].text, LATHE_BF16,
+                                                   DIMS[i][0], DIMS[i][1], i == k ? 90 : 80);
+            c.group = "linear_delta";
+            c.template_name = i == k ? "linear_delta_sm90" : "linear_delta";
+            add(list, c, &SHAPES[0]);
+            add(list, c, &CHUNKS[0]);
+            add(list, c, &CHUNKS[4]);
+            add(list, c, &CHUNKS[5]);
+        }
+}
+
 void group_linear(struct case_list *list, bool full)
 {
     add_over(list);
@@ -514,5 +533,6 @@ void group_linear(struct case_list *list, bool full)
     add_additive_back_beside(list);
     add_strong_back(list);
     add_delta_sm90(list);
+    add_delta_mods(list);
     add_delta_stress(list);
 }

@@ -173,7 +173,9 @@ static const struct members_case CASES[] = {
     {&LINEAR, &A100, "kda", F, "dtype=bf16", ""},
     {&LINEAR, &H100, "kda", F, "dtype=f16", ""},
     {&LINEAR, &A100, "gated_delta", F, "dtype=bf16", ""},
-    {&LINEAR, &H100, "gated_delta", F, "dtype=bf16", "linear_params.parts linear_params.pieces"},
+    {&LINEAR, &H100, "gated_delta", F, "dtype=bf16",
+     "linear_params.parts linear_params.pieces " PLACE("linear_params.given_q")
+         PLACE("linear_params.given_k")},
     {&LINEAR, &A100, "delta_rule", F, "dtype=bf16,cu=i32,seqs=3,state=f32,state_out=f32,d=256,d_v=256", ""},
     {&LINEAR_BACK, &H100, "gla", B, "dtype=f16,cu=i32,seqs=3,dstate=f32,state=f32", ""},
     {&LINEAR_BACK, &H100, "mamba2", B, "dtype=bf16",

@@ -105,12 +105,20 @@ struct linear_params {
     long long state_index_step;
     int slots;
     void *inverse;
+    const void *given_q;
+    long long given_q_b;
+    long long given_q_h;
+    long long given_q_t;
+    const void *given_k;
+    long long given_k_b;
+    long long given_k_h;
+    long long given_k_t;
     float *parts;
     long long pieces;
     sizes z;
     inputs x;
 };
-static_assert(sizeof(linear_params) == 528, "host and device disagree about linear_params");
+static_assert(sizeof(linear_params) == 592, "host and device disagree about linear_params");
 
 struct linear_back_params {
     const void *q;
