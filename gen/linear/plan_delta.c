@@ -8,6 +8,7 @@
 #include "gen/linear/templates.h"
 #include "gen/plan/plan.h"
 #include "gen/plan/planner.h"
+#include "runtime/recipe/bind.h"
 
 #include <stdio.h>
 
@@ -86,18 +87,54 @@ bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *
     return linear_has_room(r, to->smem_bytes, why);
 }
 
+enum { MOST_PIECES = 16, PIECES_FROM = 2304 }; /* of linear/delta_sm90.cuh, whose LEAST_PIECES this is: */
+enum { LEAST_PIECES = 4 };
+
 /* As many blocks as run at once; delta_parts there. */
 static void choose_pieces(const struct kernel_request *r, struct linear_plan *to, int pad)
 {
-    enum { MOST_PIECES = 16, FROM = 2304 };
     to->pieces = MOST_PIECES;
-    to->pieces_from = FROM;
+    to->pieces_from = PIECES_FROM;
     to->piece_blocks = r->device->sm_count;
     to->part_bytes = 4 * pad * (COLUMNS * to->groups + pad);
 }
 
-/* As many chunks as there is room for, up to four. A warpgroup a block fills the device with half as many
- * heads as two, which share what they load. */
+static int slices_of(int64_t d_v, int groups)
+{
+    return ((int)d_v + groups * COLUMNS - 1) / (groups * COLUMNS);
+}
+
+/* How long the chunks of a sequence take, in 2304ths of what a block of one warpgroup takes for all of them:
+   blocks take turns on multiprocessors that have room for one. Pieces of a sequence go through their chunks
+   twice. */
+static int64_t time_of(const struct problem *p, const struct device *device, int groups)
+{
+    enum { UNIT = 2304, ONE = 20, TWO = 29 }; /* 2.0 and 2.9 us a chunk (tests/bench/log, 2026-11-28) */
+    const int64_t blocks = p->dim[SYM_SEQS] * p->dim[SYM_H] * slices_of(p->dim[SYM_D_V], groups);
+    const int64_t room = blocks > 0 ? device->sm_count / blocks : 0;
+    const int64_t chunk = (int64_t)UNIT * (groups == 1 ? ONE : TWO) / ONE;
+    if (p->dim[SYM_T] >= PIECES_FROM && room >= LEAST_PIECES)
+        return 2 * chunk / (room < MOST_PIECES ? room : MOST_PIECES);
+    return chunk * ((blocks + device->sm_count - 1) / device->sm_count);
+}
+
+/* Two share what they load, and take half as many multiprocessors for 1.45 times as long. */
+static int groups_of(const struct problem *p, const struct device *device)
+{
+    const bool known = p->dim[SYM_T] > 0 && p->dim[SYM_SEQS] > 0 && p->dim[SYM_H] > 0;
+    if (!known || p->dim[SYM_D_V] <= COLUMNS)
+        return 1;
+    return time_of(p, device, 2) < time_of(p, device, 1) ? 2 : 1;
+}
+
+int linear_lengths(lathe_pass pass, const struct problem *p, const struct device *device)
+{
+    enum { HOPPER = 90 };
+    const bool asks = pass == LATHE_FORWARD && device->sm == HOPPER && p->dtype == LATHE_BF16;
+    return asks && groups_of(p, device) == 2 ? LENGTHS_MANY_BLOCKS : 0;
+}
+
+/* As many chunks as there is room for, up to four. */
 bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, char *why)
 {
     enum { MOST_STAGES = 4, LEAST_STAGES = 2, GROUP = 128 };
@@ -105,9 +142,9 @@ bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, c
     if (!plan_chunks(r, plan, why))
         return false;
     const int pad = round_up(r->problem->dim[SYM_D], STEP);
-    to->groups = 1;
+    to->groups = groups_of(r->problem, r->device);
     to->chunk_threads = GROUP * (1 + to->groups);
-    to->chunk_slices = ((int)r->problem->dim[SYM_D_V] + to->groups * COLUMNS - 1) / (to->groups * COLUMNS);
+    to->chunk_slices = slices_of(r->problem->dim[SYM_D_V], to->groups);
     to->stages = MOST_STAGES;
     while (to->stages > LEAST_STAGES && sm90_smem_bytes(to, pad) > r->device->smem_bytes)
         to->stages--;

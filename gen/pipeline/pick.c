@@ -133,7 +133,7 @@ lathe_status plan_pick(const struct kernel_request *r, struct plan *out, lathe_e
 
 int plan_lengths(lathe_pass pass, const struct problem *problem, const struct device *device)
 {
-    return attention_lengths(pass, problem, device);
+    return attention_lengths(pass, problem, device) | linear_lengths(pass, problem, device);
 }
 
 bool plan_candidate(const struct kernel_request *r, int number, struct plan *out)

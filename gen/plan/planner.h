@@ -109,5 +109,7 @@ bool plan_attention_decode(const struct kernel_request *r, struct plan *plan, ch
 /* attention/plan_combine.c */
 bool plan_attention_combine(const struct kernel_request *r, struct plan *plan, char *why);
 int attention_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
+/* linear/plan_delta.c: the same of linear attention. */
+int linear_lengths(lathe_pass pass, const struct problem *problem, const struct device *device);
 
 #endif

@@ -173,7 +173,13 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
         text_add(&words, ",q=%lld", (long long)(seqs > 0 ? seqs : 1));
     if (lengths & LENGTHS_FEW_QUERIES && seqs > 0)
         text_add(&words, ",seqs=%lld", (long long)seqs);
-    if (lengths)
+    if (lengths & LENGTHS_MANY_BLOCKS) {
+        const int64_t *dim = kernel->built.dim;
+        text_add(&words, ",b=%lld,h=%lld,t=%lld", (long long)dim[SYM_B], (long long)dim[SYM_H],
+                 (long long)dim[SYM_T]);
+        if (dim[SYM_SEQS] != dim[SYM_B])
+            text_add(&words, ",seqs=%lld", (long long)dim[SYM_SEQS]);
+    } else if (lengths)
         text_add(&words, ",kv=%lld", (long long)kernel->built.dim[SYM_KV]);
     for (int i = 0; i < ir->n_params; i++)
         if (ir->param[i].value != ir->param[i].usual)

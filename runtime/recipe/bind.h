@@ -37,8 +37,9 @@ int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks);
    time take turns, and each has its part of the keys and the end of its rows. */
 int64_t lathe__even_key_parts(const struct problem *problem, int rows, int blocks);
 /* What of lengths is compiled in, as bits: so many keys that attention may take other tiles; so few rows of a
-   key head, and so many keys, that these are cut into parts. */
-enum { LENGTHS_MANY_KEYS = 1, LENGTHS_FEW_QUERIES = 2 };
+   key head, and so many keys, that these are cut into parts. And of linear attention, where the device says
+   so (plan_lengths): so many heads of sequences, or so long ones in pieces, that a block has more of each. */
+enum { LENGTHS_MANY_KEYS = 1, LENGTHS_FEW_QUERIES = 2, LENGTHS_MANY_BLOCKS = 4 };
 int lathe__lengths(const struct problem *problem);
 /* How many sequences `cu_q` packs; 0: it is not given. */
 int64_t lathe__packed(const struct signature *sig, const struct problem *problem);

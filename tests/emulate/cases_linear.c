@@ -482,6 +482,23 @@ static void add_delta_stress(struct case_list *list)
         }
 }
 
+/* And with two warpgroups of 64 columns a block, which the plan takes for so many heads, and for such pieces.
+ */
+static void add_delta_groups(struct case_list *list)
+{
+    static const struct shape SHAPE[] = {
+        {17, 4, 2, 70, 17, 17, LAYOUT_COMPACT, " cu state_index "},
+        {1, 8, 4, 2310, 1, 1, LAYOUT_PADDED, " cu state_index "},
+    };
+    for (int i = 0; i < COUNT(SHAPE); i++) {
+        struct test_case c = case_of_attention("linear", "gated_delta", text_of("gated_delta"), LATHE_BF16,
+                                               i ? 128 : 64, i ? 128 : 72, 90);
+        c.group = "linear_delta";
+        c.template_name = "linear_delta_sm90";
+        add(list, c, &SHAPE[i]);
+    }
+}
+
 /* linear/delta_prepare.cuh: mods that read zeros, tokens and heads, that need other places, of q alone; heads
    of v that share one of k, from rows that are aligned and that are not. */
 static void add_delta_mods(struct case_list *list)
@@ -534,5 +551,6 @@ void group_linear(struct case_list *list, bool full)
     add_strong_back(list);
     add_delta_sm90(list);
     add_delta_mods(list);
+    add_delta_groups(list);
     add_delta_stress(list);
 }

@@ -146,6 +146,40 @@ TEST(the_delta_rule_goes_by_wgmma)
     }
 }
 
+/* A block has 64 value channels or 128, as blocks are many or few for the device; and what decides it is
+ * foretold. */
+TEST(blocks_of_the_delta_rule_fit_the_device)
+{
+    static const struct {
+        const char *problem;
+        int groups;
+    } row[] = {
+        {"dtype=bf16,b=8,h=16,t=2048,d=128", 2},  {"dtype=bf16,b=4,h=16,t=8192,d=128", 1},
+        {"dtype=bf16,b=1,h=32,t=32768,d=128", 2}, {"dtype=bf16,b=1,h=4,t=32768,d=128", 1},
+        {"dtype=bf16,b=1,h=32,t=2303,d=128", 1},  {"dtype=bf16,b=1,h=66,t=512,d=128", 1},
+        {"dtype=bf16,b=1,h=67,t=512,d=128", 2},   {"dtype=bf16,b=8,h=16,t=2048,d=128,d_v=64", 1},
+        {"dtype=bf16,b=0,h=16,t=2048,d=128", 1},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        struct diag diag = {0};
+        struct signature sig;
+        struct problem problem;
+        lathe_error err = {.status = LATHE_OK};
+        struct ir *ir = spec_load("gated_delta", NULL, 0, &diag);
+        CHECK(ir != NULL);
+        signature_make(ir, LATHE_FORWARD, &sig);
+        CHECK_EQ(problem_parse(&sig, row[i].problem, &problem, &err), LATHE_OK);
+        ir_free(ir);
+        CHECK_EQ(pick_pass("gated_delta", LATHE_FORWARD, row[i].problem, &H100, &plan, &err), LATHE_OK);
+        CHECK_EQ(plan.linear.groups, row[i].groups);
+        CHECK_EQ(plan.linear.chunk_threads, 128 * (1 + row[i].groups));
+        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &H100), row[i].groups == 2 ? LENGTHS_MANY_BLOCKS : 0);
+        CHECK_EQ(plan_lengths(LATHE_BACKWARD, &problem, &H100), 0);
+        CHECK_EQ(plan_lengths(LATHE_FORWARD, &problem, &A100), 0);
+    }
+}
+
 /* The delta rule goes back in chunks on every device that has room for them. */
 TEST(the_delta_rule_goes_back_in_chunks)
 {
