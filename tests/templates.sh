@@ -322,8 +322,9 @@ linear_files() {
         gen $spec dtype=bf16,h=16,t=4096,d=256,d_v=64 sm_90a linear_additive forward
     done
     for arch in sm_80 sm_90a; do
-        spills=0
+        spills=8 # a word
         gen kda dtype=bf16,h=16,t=4096,d=64 $arch linear_keyed_delta forward
+        spills=0
         gen kda dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
         gen gated_delta dtype=f16,h=16,t=4096,d=128 $arch linear_keyed_delta forward
         spills=16 # logarithms of 16 tokens of 256 channels stay in registers
