@@ -5,14 +5,20 @@
 
 Tensors are [b, t, h, d] in memory, as the peer has them. Bytes are the fewest that a pass must move: forward q, k, v, o and the
 gates; backward q, k, v, do, dq, dk, dv, the gates and their gradients. o of two heads is checked against a recurrence in float64,
-gradients too where t is at most 2048. Needs the GPU and torch (77: not here); --peers needs the package fla (fla-core).
+gradients too where t is at most 2048. Needs the GPU and torch (77: not here); --peers needs the package fla (fla-core). With
+--errors each spec has a process of its own, as most of the time goes into compiling; stderr says what takes how long.
 """
 
 import argparse
 import concurrent.futures
+import contextlib
+import importlib
 import os
+import subprocess
 import sys
+import time
 
+STARTED = time.monotonic()
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 try:
@@ -42,6 +48,15 @@ SPECS = {
     "gated_delta": ("token", True, True),
     "kda": ("channel", True, True),
 }
+
+
+@contextlib.contextmanager
+def phase(what):
+    """How long a part takes, on stderr, since when and by whom: many of these processes may run at a time."""
+    began = time.monotonic()
+    print(f"{began - STARTED:6.1f} s: {what}", file=sys.stderr, flush=True)
+    yield
+    print(f"{time.monotonic() - STARTED:6.1f} s: {what}: took {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
 
 
 def retention_log(h, device):
@@ -85,11 +100,6 @@ class Problem:
         one = self.do.numel() * self.do.element_size()
         grads = sum(x.numel() * (x.element_size() if n in "qkv" else 4) for n, x in self.given.items())
         return size + grads + one if backward else size + one
-
-    def log_decay(self, given):
-        if "g" in given:
-            return given["g"]
-        return retention_log(self.h, self.do.device).expand(self.b, self.t, self.h) if self.name == "retention_linear" else None
 
     def peer(self, given):
         """The same by flash-linear-attention."""
@@ -176,7 +186,11 @@ def copy_rate(clock):
 
 
 def untuned():
-    """The peer's kernels run as the first configuration that fits: seconds in place of minutes, and times that say nothing."""
+    """The peer's kernels run as the first configuration that fits: seconds in place of minutes, and times that say nothing.
+
+    The peer refuses gated backward passes on Hopper under Triton 3.4 to 3.7.0, whose code for them is wrong in places. Here
+    they are run, since a wrong result shows in its errors.
+    """
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.errors import OutOfResources
     tuned = Autotuner.run
@@ -193,6 +207,11 @@ def untuned():
             finally:
                 self.configs = given
     Autotuner.run = run
+    try:
+        chunk_o = importlib.import_module("fla.ops.common.chunk_o")
+    except ImportError:
+        return  # told in the rows
+    chunk_o.TRITON_ABOVE_3_7_1 = True
 
 
 def peer_calls(problem):
@@ -232,14 +251,14 @@ class Bench:
 
     def beside(self, title, problem, want, errors, timed):
         """The peer's calls into timed, and its errors beside ours."""
+        theirs = {}
         try:
             timed["peer forward"], backward = peer_calls(problem)
-            theirs = errors_of({"o": timed["peer forward"]()}, want)
+            theirs.update(errors_of({"o": timed["peer forward"]()}, want))
             theirs.update(errors_of(backward(), want))
             timed["peer backward"] = backward
         except Exception as failure:  # noqa: BLE001  a peer that fails is a figure that is missing
             print(f"{title}: the peer failed: {failure}")
-            theirs = errors_of({"o": timed["peer forward"]()}, want) if "peer forward" in timed else {}
         for n, error in theirs.items():
             worse = n in errors and not errors[n] <= PEER_BOUND * error
             self.right &= not worse
@@ -255,14 +274,18 @@ class Bench:
             calls["backward"] = self.ctx.call(name, backward=True, **backward_values)
         except lathe.Error as refusal:
             print(f"{name} {shape} backward: {refusal}")
-        for call in calls.values():
-            call()
+        with phase(f"{name} {shape}: runs"):
+            for call in calls.values():
+                call()
+            torch.cuda.synchronize()
         with_grads = "backward" in calls and problem.t <= CHECKED_TOKENS
-        want = reference(problem, with_grads)
+        with phase(f"{name} {shape}: reference"):
+            want = reference(problem, with_grads)
         errors = errors_of({"o": o, **grads}, want)
         timed = dict(calls)
         if self.peers:
-            self.beside(f"{name} {shape}", problem, want, errors, timed)
+            with phase(f"{name} {shape}: peer"):
+                self.beside(f"{name} {shape}", problem, want, errors, timed)
         times = {n: {"ms": float("nan")} for n in calls} if self.errors else self.clock.measure(timed)
         for way in calls:
             beside = times.get("peer " + way)
@@ -308,7 +331,13 @@ class Bench:
                   f"{times['equal']['ms'] / times['packed']['ms']:.3f} of the same tokens in 8 equal sequences")
 
 
-def warm(bench, names, shapes):
+def side_by_side(names):
+    """The same for each spec in a process of its own; the worst of their exit codes."""
+    runs = [subprocess.Popen([sys.executable, *sys.argv, "--only", name]) for name in names]
+    return max(abs(run.wait()) for run in runs)
+
+
+def warm(bench, names):
     """Kernels compile side by side into the context's cache."""
     def compile_one(name, backward):
         problem = Problem(name, (1, 16, 64))
@@ -331,23 +360,29 @@ def main():
     parser.add_argument("--shapes", default="B8T2048,B4T8192", help="of " + ", ".join(SHAPES))
     parser.add_argument("--gates", type=float, default=8.0, help="what the logarithms of decays, of sigmoids of normal numbers, are divided by")
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--errors", action="store_true", help="errors and no times; the peer's kernels are not tuned")
+    parser.add_argument("--errors", action="store_true", help="errors of specs and no times; the peer's kernels are not tuned")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    if options.errors and options.peers:
-        untuned()
+    sys.stdout.reconfigure(line_buffering=True)
     if not torch.cuda.is_available():
         print("skipped: no GPU")
         sys.exit(77)
     wanted = [n for n in options.only.split(",") if n]
     names = [n for n in SPECS if not wanted or n in wanted]
-    bench = Bench(options)
-    warm(bench, names, options.shapes.split(","))
+    if options.errors and len(names) > 1:
+        sys.exit(side_by_side(names))
+    with phase("opens the device"):
+        bench = Bench(options)
+    with phase(f"compiles {','.join(names)}"):
+        warm(bench, names)
+    if options.errors and options.peers:
+        with phase("imports the peer"):
+            untuned()
     for name in names:
         for shape in options.shapes.split(","):
             bench.row(name, shape)
     for name in ("step", "packed"):
-        if not wanted or name in wanted:
+        if not options.errors and (not wanted or name in wanted):
             getattr(bench, name)()
     sys.exit(0 if bench.right else 1)
 
