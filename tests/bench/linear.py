@@ -239,7 +239,8 @@ class Bench:
         self.errors = options.errors
         self.copy = float("nan") if self.errors else copy_rate(self.clock)
         self.right = True
-        print(f"{self.ctx.device_name}: copy {self.copy / 1e12:.2f} TB/s; bf16, d 128")
+        copied = "" if self.errors else f"copy {self.copy / 1e12:.2f} TB/s; "
+        print(f"{self.ctx.device_name}: {copied}bf16, d {D}")
 
     def report(self, title, ms, count, errors, note="", delta=False):
         rate = count / ms * 1e3
