@@ -135,6 +135,7 @@ every_stub() {
         templates/linear/backward/chunks_sm90.cuh) stub=templates/stub/linear_chunked_bwd archs=sm_90a spills=24 ;; # a word, read a few times
         templates/linear/backward/additive*.cuh | templates/linear/backward/products.cuh) stub=templates/stub/linear_additive_bwd spills=96 ;; # held to 512 threads on an SM
         templates/linear/backward/keyed*.cuh) stub=templates/stub/linear_keyed_delta_bwd spills=144 ;; # as above
+        templates/linear/backward/delta_sm90.cuh) stub=templates/stub/linear_delta_bwd_sm90 archs=sm_90a ;;
         templates/linear/backward/delta*.cuh) stub=templates/stub/linear_delta_bwd ;;
         templates/linear/delta_sm90.cuh) stub=templates/stub/linear_delta_sm90 archs=sm_90a spills=16 ;; # a word or two of 208 registers
         templates/linear/chunk.cuh | templates/linear/delta*.cuh) stub=templates/stub/linear_delta spills=32 ;; # as below
@@ -348,9 +349,13 @@ linear_files() {
         for arch in sm_80 sm_90a; do
             spills=0
             gen $spec dtype=bf16,h=16,t=4096,d=64 $arch linear_delta_bwd backward
-            gen $spec dtype=bf16,h=16,t=4096,d=128 $arch linear_delta_bwd backward
             spills=16 # in place of one block on an SM
+            gen $spec dtype=bf16,h=16,t=4096,d=128 $arch linear_delta_bwd backward
             gen $spec dtype=bf16,h=16,t=4096,d=128,d_v=64 $arch linear_delta_bwd backward
+        done
+        spills=16 # of 128 registers, for two blocks on an SM
+        for dims in d=64 d=128 d=128,d_v=64; do
+            gen $spec dtype=bf16,h=16,t=4096,$dims sm_90a linear_delta_bwd_sm90 backward
         done
     done
 }

@@ -32,8 +32,8 @@ struct place { /* where a tensor of [b, heads, t, dim] lives */
     int dim;
 };
 struct layout {
-    bool moved[TENSOR_COUNT];         /* through the workspace: by a mod, or because rows are not aligned */
-    bool prepared[TENSOR_COUNT];      /* of which: by linear/delta_prepare.cuh where tokens are many */
+    bool moved[TENSOR_COUNT];    /* through the workspace: by a mod, or because rows are not aligned */
+    bool prepared[TENSOR_COUNT]; /* of which: by linear/delta_prepare.cuh, forward where tokens are many */
     struct place outer[TENSOR_COUNT]; /* the arguments */
     struct place inner[TENSOR_COUNT]; /* what the kernel reads and writes */
 };
@@ -46,6 +46,10 @@ bool linear_has_unaligned_rows(const struct emitter *e);
 /* `text` gets struct mod_params. */
 void linear_add_mod(struct emitter *e, const struct layout *l, int t, struct source *out,
                     struct text_buf *text);
+/* Where a kernel ahead of chunks reads q or k anyway, it applies its mod, too. */
+void linear_choose_prepared(const struct emitter *e, const struct plan *plan, struct layout *l);
+/* given_q or given_k: as it was given, where it is prepared. */
+void linear_given(struct params *p, const struct layout *l, int t);
 /* A state, or a gradient of one, with `dims` dims; nullptr where there is no such argument. */
 void linear_state(struct params *p, const struct emitter *e, const char *type, const char *name, int dims);
 void linear_index(struct params *p, const struct emitter *e, const char *name);
@@ -65,6 +69,8 @@ bool emit_linear_backward(struct emitter *e, struct linear_back *b, const struct
 struct back_runs { /* which kernels there are */
     bool moved[TENSOR_COUNT];
     bool mod[MOD_COUNT]; /* adjoints */
+    /* Of which those of q and k by bwd_chunks, unless heads share one of k. */
+    bool in_chunks[MOD_COUNT];
 };
 void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, const struct plan *plan,
                                struct source *out, struct back_runs *runs);

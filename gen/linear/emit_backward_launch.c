@@ -172,6 +172,17 @@ static void optional_place(struct params *p, const char *name, const struct plac
     linear_strides(p, name, t);
 }
 
+/* q and k as they were given, and their gradients, where bwd_chunks makes these of what it has. */
+static void given_members(struct params *p, const struct recipe *r)
+{
+    static const char *const result[] = {"result_q", "result_k"};
+    const struct place none = {-1, -1, SYM_H_K, 0};
+    for (int t = 0; t < TENSOR_V; t++) {
+        linear_given(p, &r->l, t);
+        optional_place(p, result[t], r->in_chunks[t] ? &r->result[t] : &none);
+    }
+}
+
 static void add_back_params(struct recipe *r, struct launch *launch)
 {
     static const char *const name[] = {"q", "k", "v"};
@@ -199,6 +210,8 @@ static void add_back_params(struct recipe *r, struct launch *launch)
         else
             params_null(&p, type, BUFFER_NAME[k]);
     }
+    if (r->plan->linear.back_delta && !r->plan->linear.keyed)
+        given_members(&p, r);
     linear_index(&p, r->e, "cu");
     params_token_sizes(&p);
     params_inputs(&p, r->e, "x");
@@ -248,6 +261,7 @@ static void add_adjoint(struct recipe *r, int t, const struct place *src, const 
     struct launch *launch = add_launch(r->out, r->e, role[t], BACK_MOD_THREADS);
     struct params p;
     launch->grid = product_of(1);
+    launch->grid.grouped = t != TENSOR_O && r->in_chunks[t];
     product_times(&launch->grid, SYM_B, 1);
     product_times(&launch->grid, grad->heads, 1);
     product_times(&launch->grid, SYM_T, BACK_MOD_TOKENS);
@@ -284,10 +298,24 @@ static void declare_mod_params(struct recipe *r)
     r->declared_mod = true;
 }
 
+/* linear/backward/chunk_adjoint.cuh names that of adjoints. */
+static void declare_adjoint_params(struct recipe *r)
+{
+    struct source scrap = {.n_launches = 0};
+    struct source *out = r->out;
+    if (r->declared_back || !r->plan->linear.back_delta)
+        return;
+    r->out = &scrap;
+    add_adjoint(r, TENSOR_O, &r->l.outer[TENSOR_O], &r->l.outer[TENSOR_O], &r->dout);
+    r->out = out;
+    for (int i = 0; i < scrap.n_launches; i++)
+        free((void *)(uintptr_t)scrap.launch[i].param);
+}
+
 static void add_mods(struct recipe *r)
 {
     for (int t = 0; t < TENSOR_O; t++)
-        if (r->l.moved[t]) {
+        if (r->l.moved[t] && !r->l.prepared[t]) {
             linear_add_mod(r->e, &r->l, t, r->out, r->declared_mod ? &r->none : r->e->out);
             r->declared_mod = true;
         }
@@ -325,10 +353,17 @@ static void add_delta_chunks(struct recipe *r, const char *role, int threads, in
     add_back_params(r, launch);
 }
 
-/* or for 64 value channels of each head and sequence. */
-static void add_delta_walk(struct recipe *r, const char *role, int smem_bytes)
+/* or for some value channels of each head and sequence, `ways` of going along its chunks. */
+static void add_delta_walk(struct recipe *r, const char *role, int ways, int smem_bytes)
 {
-    add_of_heads(r, role, r->plan->linear.slices, DELTA_THREADS, smem_bytes);
+    add_of_heads(r, role, ways * r->plan->linear.chunk_slices, r->plan->linear.chunk_threads, smem_bytes);
+}
+
+/* Both walks in one launch, which fills the device with half as many heads: if nothing in between makes what
+   the way back reads of what the other leaves. */
+static bool walks_at_once(const struct recipe *r)
+{
+    return r->plan->linear.walks_at_once && r->buffer[AGAIN_O] < 0;
 }
 
 /* Of linear/backward/keyed_delta.cuh: walks along the chunks both ways, then a block for each chunk. */
@@ -373,7 +408,8 @@ static void add_again(struct recipe *r)
         add_delta_chunks(r, "bwd_prepare", INVERSE_THREADS, plan->inverse, 1);
     } else if (plan->back_delta) {
         add_delta_chunks(r, "bwd_inverse", INVERSE_THREADS, plan->inverse, 1);
-        add_delta_walk(r, "bwd_states", plan->again_bytes);
+        if (!walks_at_once(r))
+            add_delta_walk(r, "bwd_states", 1, plan->again_bytes);
     }
     if (again && plan->keyed)
         add_walk(r, "bwd_again", plan->slices);
@@ -393,7 +429,10 @@ static void add_back(struct recipe *r)
     } else if (plan->back_blocks) {
         add_blocks(r);
     } else if (plan->back_delta) {
-        add_delta_walk(r, "bwd_back", plan->walk_bytes);
+        if (walks_at_once(r))
+            add_delta_walk(r, "bwd_states", 2, plan->walk_bytes);
+        else
+            add_delta_walk(r, "bwd_back", 1, plan->walk_bytes);
         add_delta_chunks(r, "bwd_chunks", DELTA_THREADS, plan->smem_bytes, 1);
     } else if (plan->back_chunks) {
         add_chunks(r, "bwd_chunks", plan->units);
@@ -418,6 +457,7 @@ static void add_kernels(struct recipe *r, const struct back_runs *runs)
     for (int t = 0; t < TENSOR_O; t++)
         if (runs->mod[t])
             add_adjoint(r, t, &r->l.outer[t], &r->grad[t], &r->result[t]);
+    declare_adjoint_params(r);
 }
 
 void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, const struct plan *plan,
@@ -425,6 +465,7 @@ void emit_linear_back_launches(struct emitter *e, const struct linear_back *b, c
 {
     struct recipe r = {.e = e, .b = b, .plan = plan, .out = out};
     linear_layout(e, &r.l, TENSOR_O, out);
+    linear_choose_prepared(e, plan, &r.l);
     for (int t = 0; t < TENSOR_COUNT; t++)
         runs->moved[t] = r.l.moved[t];
     linear_back_place(&r, runs);

@@ -244,6 +244,22 @@ bool linear_back_is_narrow(const struct plan *plan)
     return plan->linear.back_chunks || plan->linear.back_blocks;
 }
 
+/* Of a mod of q or k whose stages take elements by themselves and have no sites:
+   linear/backward/chunk_adjoint.cuh has room for the rows where there are as many value channels as key
+   channels. */
+static bool adjoins_in_chunks(const struct recipe *r, int t)
+{
+    const struct emitter *e = r->e;
+    const struct linear_plan *plan = &r->plan->linear;
+    const struct ir_mod *mod = &e->w->mod[t];
+    bool fits = r->l.prepared[t] && plan->slices >= plan->row_slices &&
+                problem_has(e->problem, r->result[t].arg) &&
+                !linear_back_has_sites(e->w, r->b, (enum mod)t) && !linear_has_unaligned_rows(e);
+    for (int s = 0; s < mod->n_stages; s++)
+        fits = fits && mod->stage[s].form == STAGE_ELEMENT;
+    return fits;
+}
+
 static void place_gradients(struct recipe *r, struct back_runs *runs)
 {
     const struct emitter *e = r->e;
@@ -256,7 +272,11 @@ static void place_gradients(struct recipe *r, struct back_runs *runs)
         r->grad[t] = r->result[t];
         if (runs->mod[t])
             linear_to_workspace(&r->grad[t], 4, e, r->out);
+        r->in_chunks[t] = runs->in_chunks[t] = runs->mod[t] && adjoins_in_chunks(r, t);
+        if (r->in_chunks[t])
+            r->out->buffer[r->grad[t].buffer].bytes.grouped = true;
     }
+    runs->in_chunks[MOD_OUTPUT] = false;
     r->dout = r->l.outer[TENSOR_O];
     r->dout.arg = lathe__arg_find(e->sig, "do", 0);
     runs->mod[MOD_OUTPUT] = e->w->mod[MOD_OUTPUT].n_stages > 0 || arg_in(e->problem->unaligned, r->dout.arg);

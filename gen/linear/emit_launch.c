@@ -183,7 +183,7 @@ static bool is_prepared(const struct layout *l)
 }
 
 /* q or k as it was given, where linear/delta_prepare.cuh applies its mod. */
-static void add_given(struct params *p, const struct layout *l, int t)
+void linear_given(struct params *p, const struct layout *l, int t)
 {
     static const char *const given[] = {"given_q", "given_k"};
     if (l->prepared[t]) {
@@ -227,7 +227,7 @@ static void add_params(struct emitter *e, struct launch *launch, const struct la
     else if (plan->linear.chunks)
         params_null(&p, "void", "inverse");
     for (int t = TENSOR_Q; t <= TENSOR_K && is_prepared(l); t++)
-        add_given(&p, l, t);
+        linear_given(&p, l, t);
     if (beside->parts >= 0) {
         const struct product pieces = product_of(beside->pieces);
         params_pointer(&p, "float", "parts", PARAM_WORK_DATA, beside->parts);
@@ -359,8 +359,7 @@ static void add_recurrence(struct emitter *e, const struct layout *l, const stru
     text_free(&again);
 }
 
-/* Where a kernel ahead of chunks reads q or k anyway, its mod has no launch but for few tokens. */
-static void choose_prepared(const struct emitter *e, const struct plan *plan, struct layout *l)
+void linear_choose_prepared(const struct emitter *e, const struct plan *plan, struct layout *l)
 {
     const struct linear_plan *to = &plan->linear;
     for (int t = TENSOR_Q; t <= TENSOR_K; t++)
@@ -375,7 +374,7 @@ void emit_linear_launches(struct emitter *e, const struct plan *plan, struct sou
     struct text_buf again = {0}; /* structs that are declared already */
     bool declared = false;
     linear_layout(e, &l, TENSOR_COUNT, out);
-    choose_prepared(e, plan, &l);
+    linear_choose_prepared(e, plan, &l);
     for (int t = 0; t < TENSOR_COUNT; t++) {
         moved[t] = l.moved[t];
         if (t == TENSOR_O)

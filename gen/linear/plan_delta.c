@@ -68,12 +68,6 @@ static int chunks_smem_bytes(int stages, int pad)
     return stages * CHUNK * (4 * pad + 128) + CHUNK * (2 * pad + 128) + inverse + 16 * CHUNK;
 }
 
-/* delta_smem_bytes of linear/delta_sm90.cuh. */
-static int sm90_smem_bytes(const struct linear_plan *to, int pad)
-{
-    return to->stages * (256 * pad + 8192 * to->groups + 8976) + 8208;
-}
-
 bool plan_linear_delta(const struct kernel_request *r, struct plan *plan, char *why)
 {
     struct linear_plan *to = &plan->linear;
@@ -104,18 +98,20 @@ static int slices_of(int64_t d_v, int groups)
     return ((int)d_v + groups * COLUMNS - 1) / (groups * COLUMNS);
 }
 
-/* How long the chunks of a sequence take, in 2304ths of what a block of one warpgroup takes for all of them:
-   blocks take turns on multiprocessors that have room for one. Pieces of a sequence go through their chunks
-   twice. */
+/* How long the chunks of a sequence take, in tenths of us by tests/bench/log, 2026-11-28: blocks take turns
+   on multiprocessors that have room for one, and begin with what takes as long as some chunks: pieces of few
+   of them gain little. Pieces of a sequence go through their chunks twice. */
 static int64_t time_of(const struct problem *p, const struct device *device, int groups)
 {
-    enum { UNIT = 2304, ONE = 20, TWO = 29 }; /* 2.0 and 2.9 us a chunk (tests/bench/log, 2026-11-28) */
+    enum { ONE = 20, TWO = 29, BEGIN = 12 };
     const int64_t blocks = p->dim[SYM_SEQS] * p->dim[SYM_H] * slices_of(p->dim[SYM_D_V], groups);
     const int64_t room = blocks > 0 ? device->sm_count / blocks : 0;
-    const int64_t chunk = (int64_t)UNIT * (groups == 1 ? ONE : TWO) / ONE;
+    const int64_t chunks = (p->dim[SYM_T] + CHUNK - 1) / CHUNK;
+    const int64_t pieces = room < MOST_PIECES ? room : MOST_PIECES;
+    const int64_t chunk = groups == 1 ? ONE : TWO;
     if (p->dim[SYM_T] >= PIECES_FROM && room >= LEAST_PIECES)
-        return 2 * chunk / (room < MOST_PIECES ? room : MOST_PIECES);
-    return chunk * ((blocks + device->sm_count - 1) / device->sm_count);
+        return 2 * chunk * ((chunks + pieces - 1) / pieces + BEGIN);
+    return chunk * (chunks + BEGIN) * ((blocks + device->sm_count - 1) / device->sm_count);
 }
 
 /* Two share what they load, and take half as many multiprocessors for 1.45 times as long. */
@@ -134,21 +130,27 @@ int linear_lengths(lathe_pass pass, const struct problem *p, const struct device
     return asks && groups_of(p, device) == 2 ? LENGTHS_MANY_BLOCKS : 0;
 }
 
-/* As many chunks as there is room for, up to four. */
-bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+int linear_plan_delta_walk(const struct kernel_request *r, struct linear_plan *to, int groups)
 {
     enum { MOST_STAGES = 4, LEAST_STAGES = 2, GROUP = 128 };
+    const int pad = round_up(r->problem->dim[SYM_D], STEP);
+    to->groups = groups;
+    to->chunk_threads = GROUP * (1 + to->groups);
+    to->chunk_slices = slices_of(r->problem->dim[SYM_D_V], to->groups);
+    for (to->stages = MOST_STAGES;; to->stages--) { /* delta_smem_bytes of linear/delta_loader_sm90.cuh */
+        const int bytes = to->stages * (256 * pad + 8192 * to->groups + 8976) + 8208;
+        if (to->stages == LEAST_STAGES || bytes <= r->device->smem_bytes)
+            return bytes;
+    }
+}
+
+bool plan_linear_delta_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
     struct linear_plan *to = &plan->linear;
     if (!plan_chunks(r, plan, why))
         return false;
     const int pad = round_up(r->problem->dim[SYM_D], STEP);
-    to->groups = groups_of(r->problem, r->device);
-    to->chunk_threads = GROUP * (1 + to->groups);
-    to->chunk_slices = slices_of(r->problem->dim[SYM_D_V], to->groups);
-    to->stages = MOST_STAGES;
-    while (to->stages > LEAST_STAGES && sm90_smem_bytes(to, pad) > r->device->smem_bytes)
-        to->stages--;
-    to->smem_bytes = sm90_smem_bytes(to, pad);
+    to->smem_bytes = linear_plan_delta_walk(r, to, groups_of(r->problem, r->device));
     choose_pieces(r, to, pad);
     tell(r, plan, " by wgmma, few long sequences in pieces", to->groups * COLUMNS);
     return linear_has_room(r, to->smem_bytes, why);

@@ -1,6 +1,6 @@
 /*
- * plan_delta_bwd.c: linear/backward/delta_chunks.cuh, the backward pass of the delta rule in chunks of
- * tokens, by mma.sync. In: a request. Out: the plan, or why there is none.
+ * plan_delta_bwd.c: linear/backward/delta_walk.cuh and linear/backward/delta_sm90.cuh, the backward pass of
+ * the delta rule in chunks of tokens. In: a request. Out: the plan, or why there is none.
  */
 #include "gen/ir/spec.h"
 #include "gen/linear/linear.h"
@@ -50,37 +50,66 @@ static int chunks_bytes(int d, int d_v)
 /* A multiprocessor has as much shared memory as the largest block of it, and what it keeps for that. */
 enum { OF_A_BLOCK = 1024 };
 
-static bool fits(const struct kernel_request *r, struct linear_plan *to, char *why)
+/* What both have: the inverse of each chunk, and the kernel behind the walks. */
+static bool plan_chunks(const struct kernel_request *r, struct linear_plan *to, char *why)
 {
     const int d = round_up(r->problem->dim[SYM_D], SLICE);
     const int d_v = round_up(r->problem->dim[SYM_D_V], SLICE);
-    to->stages = 2;
-    if (walk_bytes(to->stages, d) > r->device->smem_bytes)
-        to->stages = 1;
-    to->slices = d_v / SLICE;
-    to->row_slices = d / SLICE;
-    to->inverse = 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK; /* linear/delta_inverse.cuh */
-    to->walk_bytes = walk_bytes(to->stages, d);
-    to->again_bytes = again_bytes(to->stages, d);
-    to->smem_bytes = chunks_bytes(d, d_v);
-    to->chunk_blocks = 2 * (to->smem_bytes + OF_A_BLOCK) <= r->device->smem_bytes + OF_A_BLOCK ? 2 : 1;
-    const int most = to->walk_bytes > to->smem_bytes ? to->walk_bytes : to->smem_bytes;
-    return linear_has_room(r, most, why);
-}
-
-bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why)
-{
-    struct linear_plan *to = &plan->linear;
-    if (!linear_goes_back(r, why_not_of_spec(r), MOST_DIM, why) || !fits(r, to, why))
+    if (!linear_goes_back(r, why_not_of_spec(r), MOST_DIM, why))
         return false;
     to->back_chunks = true;
     to->back_delta = true;
     to->warps = WARPS;
     to->chunk = CHUNK;
+    to->slices = d_v / SLICE;
+    to->row_slices = d / SLICE;
+    to->inverse = 2 * CHUNK * (CHUNK + 8) * 4 + 8 * CHUNK; /* linear/delta_inverse.cuh */
+    to->smem_bytes = chunks_bytes(d, d_v);
+    to->chunk_blocks = 2 * (to->smem_bytes + OF_A_BLOCK) <= r->device->smem_bytes + OF_A_BLOCK ? 2 : 1;
+    return true;
+}
+
+static bool has_room(const struct kernel_request *r, const struct linear_plan *to, char *why)
+{
+    return linear_has_room(r, to->walk_bytes > to->smem_bytes ? to->walk_bytes : to->smem_bytes, why);
+}
+
+static void tell(const struct kernel_request *r, struct plan *plan, const char *how)
+{
     snprintf(
         plan->reason, sizeof plan->reason,
-        "decay %s with the delta rule: %d tokens at a time by mma.sync; two walks along the chunks, of %d "
-        "blocks a head and sequence with %d value channels each, then a block for each chunk",
-        linear_decay_text(linear_decay_form(r->ir)), CHUNK, to->slices, SLICE);
-    return true;
+        "decay %s with the delta rule: %d tokens at a time; two walks along the chunks%s, of %d blocks a "
+        "head and sequence with %d value channels each, then a block for each chunk by mma.sync",
+        linear_decay_text(linear_decay_form(r->ir)), CHUNK, how, plan->linear.chunk_slices,
+        SLICE * plan->linear.slices / plan->linear.chunk_slices);
+}
+
+bool plan_linear_delta_bwd(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    enum { THREADS = 256 };
+    struct linear_plan *to = &plan->linear;
+    if (!plan_chunks(r, to, why))
+        return false;
+    const int d = SLICE * to->row_slices;
+    to->stages = 2;
+    if (walk_bytes(to->stages, d) > r->device->smem_bytes)
+        to->stages = 1;
+    to->walk_bytes = walk_bytes(to->stages, d);
+    to->again_bytes = again_bytes(to->stages, d);
+    to->chunk_threads = THREADS;
+    to->chunk_slices = to->slices;
+    tell(r, plan, "");
+    return has_room(r, to, why);
+}
+
+/* The walks by wgmma. */
+bool plan_linear_delta_bwd_sm90(const struct kernel_request *r, struct plan *plan, char *why)
+{
+    struct linear_plan *to = &plan->linear;
+    if (!plan_chunks(r, to, why))
+        return false;
+    to->walks_at_once = true;
+    to->walk_bytes = to->again_bytes = linear_plan_delta_walk(r, to, 1);
+    tell(r, plan, " by wgmma");
+    return has_room(r, to, why);
 }

@@ -71,6 +71,15 @@ static void config_delta_bwd(struct text_buf *t, const struct problem *problem, 
     config_recurrent_bwd(t, problem, plan);
     text_add(t, "constexpr int CHUNK_STAGES = %d, CHUNK_BLOCKS = %d;\n", plan->linear.stages,
              plan->linear.chunk_blocks);
+    text_add(t, "constexpr bool STATE_BY_COLUMN = false;\n");
+}
+
+static void config_delta_bwd_sm90(struct text_buf *t, const struct problem *problem, const struct plan *plan)
+{
+    config_chunked_bwd(t, problem, plan);
+    text_add(t, "constexpr int VALUE_GROUPS = %d, CHUNK_BLOCKS = %d;\n", plan->linear.groups,
+             plan->linear.chunk_blocks);
+    text_add(t, "constexpr bool STATE_BY_COLUMN = true;\n");
 }
 
 static void config_keyed_bwd(struct text_buf *t, const struct problem *problem, const struct plan *plan)
@@ -209,10 +218,20 @@ const struct template_row linear_templates[] = {{.name = "linear_additive",
                                                  .config = config_chunked_bwd,
                                                  .label = label,
                                                  .beside = BESIDE_CHUNKS},
+                                                {.name = "linear_delta_bwd_sm90",
+                                                 .pass = LATHE_BACKWARD,
+                                                 .form = PLAN_LINEAR,
+                                                 .file = "linear/backward/delta_sm90.cuh",
+                                                 .ok = plan_linear_delta_bwd_sm90,
+                                                 .hopper = true,
+                                                 .define = define_widths,
+                                                 .config = config_delta_bwd_sm90,
+                                                 .label = label,
+                                                 .beside = BESIDE_CHUNKS},
                                                 {.name = "linear_delta_bwd",
                                                  .pass = LATHE_BACKWARD,
                                                  .form = PLAN_LINEAR,
-                                                 .file = "linear/backward/delta_chunks.cuh",
+                                                 .file = "linear/backward/delta_walk.cuh",
                                                  .ok = plan_linear_delta_bwd,
                                                  .config = config_delta_bwd,
                                                  .label = label,

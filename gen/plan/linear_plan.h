@@ -24,17 +24,18 @@ struct linear_plan {
     int piece_blocks;  /* at most */
     int part_bytes;    /* of what a block's piece adds to the state */
     int inverse; /* shared memory of the kernel that inverts for the delta rule, a block a chunk; 0: none */
-    int chunk_bytes;  /* what it leaves of a chunk of a head */
-    bool keyed;       /* and it is that of linear/keyed_delta.cuh, backward too */
-    bool back_chunks; /* backward: the same */
-    bool back_delta;  /* of which: with the delta rule */
-    bool back_blocks; /* backward: in chunks by linear/backward/additive.cuh, whose dq_head has no scale */
-    int key_parts;    /* of which: blocks of a chunk that share the key channels */
-    int chunk_blocks; /* of these chunks: blocks that a multiprocessor has room for, 1 or 2 */
-    int again_bytes;  /* and what of shared memory its walks forward and back need, */
-    int walk_bytes;   /* smem_bytes being its chunks' */
-    int units;        /* of which: blocks of a head and sequence */
-    int stages;       /* chunks that a block has room for */
+    int chunk_bytes;    /* what it leaves of a chunk of a head */
+    bool keyed;         /* and it is that of linear/keyed_delta.cuh, backward too */
+    bool back_chunks;   /* backward: the same */
+    bool back_delta;    /* of which: with the delta rule */
+    bool back_blocks;   /* backward: in chunks by linear/backward/additive.cuh, whose dq_head has no scale */
+    int key_parts;      /* of which: blocks of a chunk that share the key channels */
+    int chunk_blocks;   /* of these chunks: blocks that a multiprocessor has room for, 1 or 2 */
+    bool walks_at_once; /* backward: both ways along the chunks in one launch */
+    int again_bytes;    /* and what of shared memory its walks forward and back need, */
+    int walk_bytes;     /* smem_bytes being its chunks' */
+    int units;          /* of which: blocks of a head and sequence */
+    int stages;         /* chunks that a block has room for */
     int smem_bytes;
     bool o_f32; /* o goes to a workspace in f32, for an output mod */
 };

@@ -1,11 +1,10 @@
-// linear/delta_walk_sm90.cuh: the walk of a warpgroup along the chunks of a sequence for linear/delta_sm90.cuh, with 64 columns of the state of a head.
+// linear/delta_walk_sm90.cuh: the walk of a warpgroup along the chunks of a sequence, with 64 columns of the state of a head; backward/delta_sm90.cuh walks so, too.
 //
 // X = T (v - e^G k S), o = scale e^G q S + pairs X, S = e^G_end S + k' (e^(G_end - G) X). All of it is kept with columns as rows, in f32 fragments of wgmma: what
 // one product leaves is, rounded, an operand of the next as it stands, and the state never leaves the registers. No exponent is above 0.
 #pragma once
 #include "linear/chunk.cuh"
 #include "linear/loader_sm90.cuh"
-#include "linear/pieces.cuh"
 
 namespace linear {
 
@@ -34,21 +33,12 @@ struct delta_layout { // in shared memory, bytes
 using delta_ring = loader_ring<delta_layout>;
 DEV u32 factors_of(u32 shared, int n) { return shared + delta_layout::FACTORS + delta_ring::nth(n).stage * (delta_factors::COUNT * 4); }
 
-// What pieces of a sequence hand on, floats, of a head: the state in front of each piece, as [column][channel], at first what the piece before it makes of none;
-// and what each piece makes of the state in front of it, as [column][channel] of a matrix that it is multiplied by from the left.
-struct delta_parts {
-    static constexpr int COLUMNS = BLOCK_SLICES * BLOCK_COLUMNS;
-    static constexpr int STATE = COLUMNS * CHUNK_PAD, MATRIX = CHUNK_PAD * CHUNK_PAD, EACH = STATE + MATRIX;
-    DEV float *of(const linear_params &p, const pieces &all, int head, int piece) { return p.parts + (static_cast<i64>(head) * all.most + piece) * EACH; }
-};
-constexpr int MATRIX_SLICES = (CHUNK_PAD + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS; // of the matrix: blocks
-static_assert(MATRIX_SLICES * BLOCK_COLUMNS == CHUNK_PAD || GROUPS == 2, "a column of a matrix is a warpgroup's");
-
-// The chunks of a block, and what it is to find out.
-enum delta_task { DELTA_OUTPUT, DELTA_STATE, DELTA_MATRIX };
+// What a block is to find out: o, the state alone, or the gradient of the state, from the last chunk to the first.
+enum delta_task { DELTA_OUTPUT, DELTA_STATE, DELTA_GRADIENT };
 struct delta_span {
     int first, count; // chunks of the sequence
-    DEV delta_span of(const piece &own) { return {own.begin / CHUNK_TOKENS, chunks_of(own.length)}; }
+    // The n-th one of a walk.
+    template <delta_task TASK> __device__ __forceinline__ int nth(int n) const { return TASK == DELTA_GRADIENT ? first + count - 1 - n : first + n; }
 };
 
 // Of the tile of pairs: there is one.
@@ -80,10 +70,15 @@ struct pairs_barriers {
     }
 };
 
-template <bool STATES> struct delta_walk { // STATES: nothing but the state
+struct leave_nothing {
+    template <int STEPS> __device__ __forceinline__ void state(const u32 (&)[STEPS][4], int) const {}
+    template <int STEPS> __device__ __forceinline__ void written(const u32 (&)[STEPS][4], u32, int) const {}
+};
+
+template <class P, delta_task TASK> struct delta_walk {
     using element = cfg::element;
     static constexpr int DEPTH = CHUNK_PAD, STEPS = CHUNK_TOKENS / 16;
-    const linear_params &p;
+    const P &p;
     const work &w;
     u32 shared;
 
@@ -141,8 +136,8 @@ template <bool STATES> struct delta_walk { // STATES: nothing but the state
             }
         }
     }
-    __device__ __forceinline__ i64 output_at(int place) const { return w.s.batch * p.o_b + w.h * p.o_h + sequence::token(w.s, place) * p.o_t + w.first; }
-    __device__ __forceinline__ void store_floats(const float (&o)[8][4], int place) const
+    // f(element, place of its token, column of the block), of what exists of a result.
+    template <class F> __device__ __forceinline__ void each_of_tokens(const float (&o)[8][4], int place, const F &f) const
     {
 #pragma unroll
         for (int b = 0; b < 8; b++) {
@@ -151,16 +146,28 @@ template <bool STATES> struct delta_walk { // STATES: nothing but the state
                 const int at = place + 8 * b + column() + i % 2;
                 const int own = row() + i / 2 * 8;
                 if (w.has(at) && own < w.left) {
-                    static_cast<float *>(p.o)[output_at(at) + own] = o[b][i];
+                    f(o[b][i], at, own);
                 }
             }
         }
     }
-    // By way of where this warp's values were.
-    __device__ __forceinline__ void store(const float (&o)[8][4], int place, u32 values) const
+    // A result, rounded, to lines of `base`, one a token, by way of where this warp's values were.
+    __device__ __forceinline__ void store_tokens(const u32 (&o)[STEPS][4], int place, u32 values, element *base, i64 stride) const
     {
-        leave_transposed<element>(values, o);
+        put_tokens(o, values);
+        copy_tokens(place, values, base, stride);
+    }
+    DEV void put_tokens(const u32 (&o)[STEPS][4], u32 values)
+    {
+        __syncwarp(); // values have been read
+#pragma unroll
+        for (int k = 0; k < STEPS; k++) {
+            store_matrix4_transposed(values + place_of_rows(16 * k), o[k]);
+        }
         __syncwarp();
+    }
+    __device__ __forceinline__ void copy_tokens(int place, u32 values, element *base, i64 stride) const
+    {
 #pragma unroll
         for (int i = 0; i < CHUNK_TOKENS / 16; i++) {
             const int token = lane_id() / 2 + 16 * i;
@@ -168,7 +175,7 @@ template <bool STATES> struct delta_walk { // STATES: nothing but the state
             const int own = group() * CHUNK_COLUMNS + eight * 8;
             if (w.has(place + token) && own < w.left) {
                 const uint4 x = load_shared16(values + panel::offset<PANEL_ROWS>(token, eight));
-                element *to = static_cast<element *>(p.o) + output_at(place + token) + own;
+                element *to = base + (sequence::token(w.s, place + token) * stride + own);
                 if (is_aligned<16>(to)) {
                     *reinterpret_cast<uint4 *>(to) = x;
                 } else {
@@ -182,8 +189,8 @@ template <bool STATES> struct delta_walk { // STATES: nothing but the state
         }
     }
     DEV u32 values_of(u32 tiles) { return tiles + delta_stage::V + static_cast<u32>(group() * PANEL); }
-    // Chunk n of this walk, whose first token is at `place`.
-    __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], const delta_ring &ring, int n, int place) const
+    // Chunk n of this walk, whose first token is at `place`; leave.state(S in front of it, rounded), leave.written(X).
+    template <class LEAVE> __device__ __forceinline__ void step(float (&state)[DEPTH / 8][4], const delta_ring &ring, int n, int place, const LEAVE &leave) const
     {
         const u32 tiles = delta_ring::tiles(shared, n);
         const u32 factors = factors_of(shared, n);
@@ -196,34 +203,38 @@ template <bool STATES> struct delta_walk { // STATES: nothing but the state
         fence_products(y);
         add_inter<element, DEPTH>(y, a, tiles + delta_stage::K, 0);
         commit_products();
+        leave.state(a, place);
         wait_products<0>(y);
         correct(x, y, values_of(tiles), factors);
         fence_products(y);
         add_inter<element, CHUNK_TOKENS>(y, x, tiles + delta_stage::INVERSE, 0);
         commit_products();
         wait_products<0>(y);
-        if constexpr (!STATES) {
-            pack_weights<element, 8>(x, y);
-        }
+        pack_weights<element, 8>(x, y);
         if constexpr (DECAYS) {
             weigh(y, factors, delta_factors::WRITE, 1.0f);
-            const float end = load_shared(factors + static_cast<u32>(4 * (delta_factors::READ + CHUNK_TOKENS - 1)));
-#pragma unroll
-            for (int b = 0; b < DEPTH / 8; b++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    state[b][i] *= end;
-                }
-            }
+            decay(state, factors);
         }
         pack_weights<element, 8>(written, y);
-        if constexpr (STATES) {
+        if constexpr (TASK == DELTA_STATE) {
             start_update<element, DEPTH>(state, written, tiles + delta_stage::K);
+            leave.written(x, values_of(tiles), place);
             wait_products<0>(state);
         } else {
             read(state, a, x, written, n, place);
         }
         ring.leave(n);
+    }
+    DEV void decay(float (&state)[DEPTH / 8][4], u32 factors)
+    {
+        const float end = load_shared(factors + static_cast<u32>(4 * (delta_factors::READ + CHUNK_TOKENS - 1)));
+#pragma unroll
+        for (int b = 0; b < DEPTH / 8; b++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                state[b][i] *= end;
+            }
+        }
     }
     // o, and beside it what the state takes up.
     __device__ __forceinline__ void read(float (&state)[DEPTH / 8][4], const u32 (&a)[DEPTH / 16][4], const u32 (&x)[STEPS][4], const u32 (&written)[STEPS][4], int n, int place) const
@@ -244,10 +255,13 @@ template <bool STATES> struct delta_walk { // STATES: nothing but the state
         wait_products<0>(state);
         wait_products<0>(o);
         pairs.taken();
+        const i64 first = w.s.batch * p.o_b + w.h * p.o_h + w.first;
         if constexpr (cfg::O_F32) {
-            store_floats(o, place);
+            each_of_tokens(o, place, [&](float x, int at, int own) { static_cast<float *>(p.o)[first + sequence::token(w.s, at) * p.o_t + own] = x; });
         } else {
-            store(o, place, values_of(tiles));
+            u32 rounded[STEPS][4];
+            pack_weights<element, 8>(rounded, o);
+            store_tokens(rounded, place, values_of(tiles), static_cast<element *>(p.o) + first, p.o_t);
         }
     }
     // f(element, place in a part).
@@ -265,11 +279,12 @@ template <bool STATES> struct delta_walk { // STATES: nothing but the state
     {
         each_of_part(state, [&](float &a, int at) { to[at] = a; });
     }
-    __device__ __forceinline__ void walk(float (&state)[DEPTH / 8][4], const delta_ring &ring, const delta_span &span) const
+    template <class LEAVE = leave_nothing>
+    __device__ __forceinline__ void walk(float (&state)[DEPTH / 8][4], const delta_ring &ring, const delta_span &span, const LEAVE &leave = {}) const
     {
 #pragma unroll 1
         for (int n = 0; n < span.count; n++) {
-            step(state, ring, n, (span.first + n) * CHUNK_TOKENS);
+            step(state, ring, n, span.nth<TASK>(n) * CHUNK_TOKENS, leave);
         }
     }
     __device__ __forceinline__ void load_state(float (&state)[DEPTH / 8][4], i64 slot) const

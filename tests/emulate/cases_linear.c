@@ -250,9 +250,10 @@ static void add_over(struct case_list *list)
     }
 }
 
-/* linear/backward/delta_chunks.cuh: with a decay and without, gates that leave nothing, betas of 0, from the
-   last token to the first, an output mod that reads v; head dims of one slice of channels and of two. */
-static void add_delta_back(struct case_list *list)
+/* linear/backward/delta_walk.cuh and delta_sm90.cuh: with a decay and without, gates that leave nothing,
+   betas of 0, from the last token to the first, an output mod that reads v; head dims of one slice of
+   channels and of two. */
+static void add_delta_back(struct case_list *list, const char *template_name, bool hopper)
 {
     static const char *const NAME[] = {"delta_rule", "gated_delta", "delta_by_head", "delta_with_resets",
                                        "delta_backwards"};
@@ -264,11 +265,11 @@ static void add_delta_back(struct case_list *list)
             for (int d = 0; d < 2; d++) {
                 const int *dim = DIMS[d == 0 ? 0 : 1 + k % 3];
                 struct test_case c = case_of_attention("linear", SPECS[i].name, SPECS[i].text, LATHE_BF16,
-                                                       dim[0], dim[1], k % 2 ? 90 : 80);
+                                                       dim[0], dim[1], hopper || k % 2 ? 90 : 80);
                 c.group = "linear_delta";
                 c.pass = LATHE_BACKWARD;
                 c.deterministic = true;
-                c.template_name = "linear_delta_bwd";
+                c.template_name = template_name;
                 for (int s = 0; s < COUNT(CHUNKS); s++)
                     add(list, c, &CHUNKS[s]);
             }
@@ -525,7 +526,7 @@ void group_linear(struct case_list *list, bool full)
     add_pieces(list);
     add_chunked(list);
     add_chunked_back(list);
-    add_delta_back(list);
+    add_delta_back(list, "linear_delta_bwd", false);
     add_keyed(list);
     add_keyed_beside(list);
     static const char *const SHIPPED[] = {
@@ -553,4 +554,5 @@ void group_linear(struct case_list *list, bool full)
     add_delta_mods(list);
     add_delta_groups(list);
     add_delta_stress(list);
+    add_delta_back(list, "linear_delta_bwd_sm90", true);
 }

@@ -57,6 +57,10 @@ struct members_case {
 
 /* A pointer with its strides, and what tells sequences apart. */
 #define PLACE(x) x " " x "_b " x "_h " x "_t "
+#define GIVEN_BACK                                                                                           \
+    PLACE("linear_back_params.given_q")                                                                      \
+    PLACE("linear_back_params.given_k")                                                                      \
+    PLACE("linear_back_params.result_q") PLACE("linear_back_params.result_k")
 #define SEQUENCES(x)                                                                                         \
     x ".cu_q " x ".cu_q_step " x ".cu_kv " x ".cu_kv_step " x ".used_kv " x ".used_kv_step " x ".enter "
 #define F LATHE_FORWARD
@@ -68,6 +72,11 @@ static const struct device LISTS_BACK = {.sm = 90,
                                          .smem_bytes = 232448,
                                          .arch = "sm_90a",
                                          .template_name = "attention_bwd_selected"};
+static const struct device H100_DELTA_BACK = {.sm = 90,
+                                              .sm_count = 132,
+                                              .smem_bytes = 232448,
+                                              .arch = "sm_90a",
+                                              .template_name = "linear_delta_bwd_sm90"};
 static const struct members_case CASES[] = {
     {&FORWARD, &H100, "causal", F, "dtype=bf16,h=2,q=64,d=128",
      "attention_params.tile_counter attention_params.pack " PLACE("attention_params.final0") " variant.kept"},
@@ -181,10 +190,14 @@ static const struct members_case CASES[] = {
     {&LINEAR_BACK, &H100, "mamba2", B, "dtype=bf16",
      "back_mod_params.skip variant.value_back.value variant.output_back.value"},
     {&LINEAR_BACK, &A100, "gated_delta", B, "dtype=f16", "variant.query_back.value variant.key_back.value"},
-    {&LINEAR_BACK, &H100, "gated_delta", B, "dtype=bf16,d=64",
+    {&LINEAR_BACK, &H100_DELTA_BACK, "gated_delta", B, "dtype=bf16,d=64",
      "variant.query_back.value variant.key_back.value linear_back_params.inverse linear_back_params.states "
      "linear_back_params.dstates linear_back_params.written linear_back_params.dwritten "
-     "linear_back_params.sums linear_back_params.dbeta"},
+     "linear_back_params.sums linear_back_params.dbeta " GIVEN_BACK},
+    {&LINEAR_BACK, &A100, "gated_delta", B, "dtype=bf16,d=64",
+     "variant.query_back.value variant.key_back.value linear_back_params.inverse linear_back_params.states "
+     "linear_back_params.dstates linear_back_params.written linear_back_params.dwritten "
+     "linear_back_params.sums linear_back_params.dbeta " GIVEN_BACK},
     {&LINEAR_BACK, &H100, "kda", B, "dtype=bf16",
      "linear_back_params.inverse linear_back_params.states linear_back_params.dstates "
      "linear_back_params.written linear_back_params.dwritten linear_back_params.dbeta"},

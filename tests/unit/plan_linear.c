@@ -158,7 +158,7 @@ TEST(blocks_of_the_delta_rule_fit_the_device)
         {"dtype=bf16,b=1,h=32,t=32768,d=128", 2}, {"dtype=bf16,b=1,h=4,t=32768,d=128", 1},
         {"dtype=bf16,b=1,h=32,t=2303,d=128", 1},  {"dtype=bf16,b=1,h=66,t=512,d=128", 1},
         {"dtype=bf16,b=1,h=67,t=512,d=128", 2},   {"dtype=bf16,b=8,h=16,t=2048,d=128,d_v=64", 1},
-        {"dtype=bf16,b=0,h=16,t=2048,d=128", 1},
+        {"dtype=bf16,b=0,h=16,t=2048,d=128", 1},  {"dtype=bf16,b=4,h=4,t=4096,d=128", 1},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct plan plan;
@@ -207,6 +207,32 @@ TEST(the_delta_rule_goes_back_in_chunks)
         CHECK_EQ(plan.linear.chunk_blocks, row[i].blocks);
         CHECK(plan.linear.smem_bytes <= row[i].device->smem_bytes);
         CHECK(plan.linear.walk_bytes <= row[i].device->smem_bytes);
+    }
+}
+
+/* Its walks by wgmma on Hopper. */
+TEST(the_delta_rule_goes_back_by_wgmma)
+{
+    static const struct {
+        const struct device *device;
+        const char *spec, *problem, *refusal;
+        int blocks, stages, bytes;
+    } row[] = {
+        {&H100, "gated_delta", "dtype=bf16,t=64,d=128", NULL, 2, 4, 207952},
+        {&H100, "delta_rule", "dtype=bf16,t=64,d=40,d_v=128", NULL, 2, 4, 142416},
+        {&A100, "gated_delta", "dtype=bf16,t=64,d=128", "it needs 9.0", 0, 0, 0},
+        {&H100, "gated_delta", "dtype=f16,t=64,d=128", "serves bf16", 0, 0, 0},
+        {&H100, "kda", "dtype=bf16,t=64,d=128", "not one per channel", 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        if (!serves("linear_delta_bwd_sm90", LATHE_BACKWARD, row[i].device, row[i].spec, row[i].problem,
+                    row[i].refusal, &plan))
+            continue;
+        CHECK_EQ(plan.linear.chunk_slices, row[i].blocks);
+        CHECK_EQ(plan.linear.stages, row[i].stages);
+        CHECK_EQ(plan.linear.walk_bytes, row[i].bytes);
+        CHECK_EQ(plan.linear.again_bytes, row[i].bytes);
     }
 }
 

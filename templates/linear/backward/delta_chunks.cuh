@@ -1,19 +1,22 @@
 // linear/backward/delta_chunks.cuh: kernels: what of the delta rule's backward pass is of a chunk of 64 tokens alone, from what the walks have left.
 //
-// Launch: a block of WALK_THREADS threads for each chunk of each head, delta_chunks_smem_bytes() of shared memory. bwd_again: o once more, in f32. bwd_chunks,
+// Launch: a block of WALK_THREADS threads for each chunk of each head, delta_chunks_smem_bytes() of shared memory; of bwd_inverse, ahead of the walks, as in
+// linear/delta_inverse.cuh; it leaves the sums of logarithms, too. bwd_again: o once more, in f32. bwd_chunks,
 // with the formulas and names of delta_parts.cuh, and dA = scale (do X') Gamma from the diagonal on, dN = -(dv X') Gamma below it:
 //     dq = scale e^G do S' + dA k,    dk = -e^G dv S' + dN k + e^(G_end - G) X dS'' + dA' q + dN' k,    dbeta = dv X / beta^2
 // The gradient of a decay's logarithm is a sum over all paths that cross it: from state to state, from state to the outputs behind it, from the keys ahead of it
 // to the state, and from keys to outputs, the sum of dA A + dN N over the pairs on both sides of it. So nothing is added that is taken away again.
 #pragma once
-#include "linear/backward/delta_walk.cuh"
+#include "linear/backward/chunk_adjoint.cuh"
+#include "linear/backward/delta_parts.cuh"
 
 namespace linear {
 
 constexpr bool SUMS_DECAY = cfg::DECAY_GRADIENT && DECAYS;
 constexpr int OWN_D = PAD_D / 2; // key channels of a warp
+constexpr int STATE_ROWS = cfg::STATE_BY_COLUMN ? PAD_V : PAD_D, STATE_COLUMNS = cfg::STATE_BY_COLUMN ? PAD_D : PAD_V; // of what the walks have left
 
-struct delta_layout { // in shared memory, bytes
+struct delta_chunk_layout { // in shared memory, bytes
     static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * PAD_V * 2;
     static constexpr int QUERIES = 0, KEYS = QUERIES + KEY_BYTES, OUTPUTS = KEYS + KEY_BYTES, VALUES = OUTPUTS + VALUE_BYTES; // q, k, do, dv
     static constexpr int WRITTEN = VALUES + VALUE_BYTES, SCORES = WRITTEN; // X, then dA and dN
@@ -21,12 +24,12 @@ struct delta_layout { // in shared memory, bytes
     static constexpr int SUMS = STATE + STATE_ELEMENTS * 2, ENDS = SUMS + CHUNK_TOKENS * 4, END = ENDS + 32;
 };
 // As C, for the planner: 256 (pad of d + pad of d_v) + max(128 pad of d_v, 16384) + 2 pad of d * pad of d_v + 288
-constexpr int delta_chunks_smem_bytes() { return delta_layout::END; }
+constexpr int delta_chunks_smem_bytes() { return delta_chunk_layout::END; }
 static_assert(delta_chunks_smem_bytes() == 256 * (PAD_D + PAD_V) + max_of(128 * PAD_V, 16384) + 2 * PAD_D * PAD_V + 288, "the planner says the same");
 
 struct delta_chunk {
     using element = cfg::element;
-    using layout = delta_layout;
+    using layout = delta_chunk_layout;
     const linear_back_params &p;
     const work &w;
     int place;
@@ -50,8 +53,9 @@ struct delta_chunk {
     {
         const element *from = state_of(base, p, w, place);
 #pragma unroll
-        for (int i = 0; i < PAD_D / CHUNK_TOKENS; i++) {
-            load_rows<PAD_V, WALK_THREADS>(tile(layout::STATE) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<PAD_V>::ROW_BYTES), from + i * CHUNK_TOKENS * PAD_V, PAD_V, CHUNK_TOKENS, PAD_V);
+        for (int i = 0; i < STATE_ROWS / CHUNK_TOKENS; i++) {
+            load_rows<STATE_COLUMNS, WALK_THREADS>(tile(layout::STATE) + static_cast<u32>(i * CHUNK_TOKENS * swizzle<STATE_COLUMNS>::ROW_BYTES),
+                                                   from + i * CHUNK_TOKENS * STATE_COLUMNS, STATE_COLUMNS, CHUNK_TOKENS, STATE_COLUMNS);
         }
     }
     // The state in front of the chunk in the place of the gradient of that behind it; returns the sum of their products, of this thread's elements.
@@ -59,10 +63,10 @@ struct delta_chunk {
     {
         const element *from = state_of(p.states, p, w, place);
         float sum = 0.0f;
-#pragma unroll 2
+#pragma unroll 4
         for (int i = 0; i < STATE_ELEMENTS / 8 / WALK_THREADS; i++) {
             const int n = static_cast<int>(threadIdx.x) + i * WALK_THREADS;
-            const u32 at = tile(layout::STATE) + swizzle<PAD_V>::offset(n / (PAD_V / 8), n % (PAD_V / 8));
+            const u32 at = tile(layout::STATE) + swizzle<STATE_COLUMNS>::offset(n / (STATE_COLUMNS / 8), n % (STATE_COLUMNS / 8));
             const uint4 x = *reinterpret_cast<const uint4 *>(from + n * 8);
             const uint4 y = load_shared16(at);
             const u32 own[4] = {x.x, x.y, x.z, x.w};
@@ -131,12 +135,44 @@ struct delta_chunk {
             row[channel + e].bits = static_cast<u16>(mine[e / 2] >> (16 * (e % 2)));
         }
     }
-    // Heads of v that share one of q and k leave their parts apart.
-    template <bool WIDE_RESULT> __device__ __forceinline__ void store_keys(float (&x)[OWN_D / 8][4], float *part, void *whole, i64 s_b, i64 s_h, i64 s_t) const
+    struct adjoint_of_queries {
+        static constexpr bool RUNS = cfg::ADJOINT_Q;
+        template <class CHUNK> DEV void run(const CHUNK &own, float (&x)[OWN_D / 8][4])
+        {
+            if constexpr (RUNS) {
+                own.template adjoin<variant::query_back, variant::query_mod>(x, own.head(own.p.given_q, own.p.given_q_b, own.p.given_q_h, own.p.given_q_t),
+                                                                             own.head(own.p.result_q, own.p.result_q_b, own.p.result_q_h, own.p.result_q_t));
+            }
+        }
+    };
+    struct adjoint_of_keys {
+        static constexpr bool RUNS = cfg::ADJOINT_K;
+        template <class CHUNK> DEV void run(const CHUNK &own, float (&x)[OWN_D / 8][4])
+        {
+            if constexpr (RUNS) {
+                own.template adjoin<variant::key_back, variant::key_mod>(x, own.head(own.p.given_k, own.p.given_k_b, own.p.given_k_h, own.p.given_k_t),
+                                                                         own.head(own.p.result_k, own.p.result_k_b, own.p.result_k_h, own.p.result_k_t));
+            }
+        }
+    };
+    __device__ __forceinline__ adjoint_tensor head(const void *base, i64 s_b, i64 s_h, i64 s_t) const
+    {
+        return {static_cast<element *>(const_cast<void *>(base)) + (w.s.batch * s_b + w.h_kv * s_h), s_t};
+    }
+    // Where dv was, which nobody reads any more.
+    template <class BACK, class MOD> __device__ __forceinline__ void adjoin(float (&x)[OWN_D / 8][4], const adjoint_tensor &given, const adjoint_tensor &result) const
+    {
+        static_assert(!BACK::PRESENT || ADJOINT_BYTES <= layout::VALUE_BYTES, "the planner says the same");
+        chunk_adjoint<BACK, MOD>{p, w, place, tile(layout::VALUES)}.run(x, channel0(), given, result);
+    }
+    // Heads of v that share one of q and k leave their parts apart; else ADJOINT finishes the gradient, or another kernel.
+    template <bool WIDE_RESULT, class ADJOINT> __device__ __forceinline__ void store_keys(float (&x)[OWN_D / 8][4], float *part, void *whole, i64 s_b, i64 s_h, i64 s_t) const
     {
         using target = typename pick<WIDE_RESULT, float, element>::type;
         if (p.z.n_h != p.z.n_h_kv) {
             store_gradient<float>(x, part + first_line(p, w) * cfg::D, cfg::D);
+        } else if constexpr (ADJOINT::RUNS) {
+            ADJOINT::run(*this, x);
         } else if (whole != nullptr) {
             store_gradient<target>(x, static_cast<target *>(whole) + (w.s.batch * s_b + w.h * s_h), s_t);
         }
@@ -255,7 +291,12 @@ struct delta_chunk {
     // queries takes.
     template <int NB> __device__ __forceinline__ void add_state(float (&x)[NB][4], float (&sum)[2], int first, int values, int keys, const row_pair &by) const
     {
-        add_product<PAD_V>(x, left_rows<PAD_V>::of(tile(values), row0()), right_rows<PAD_V>::of(tile(layout::STATE), first));
+        const auto tokens = left_rows<PAD_V>::of(tile(values), row0());
+        if constexpr (cfg::STATE_BY_COLUMN) {
+            add_product<PAD_V>(x, tokens, right_columns<PAD_D>::of(tile(layout::STATE), first));
+        } else {
+            add_product<PAD_V>(x, tokens, right_rows<PAD_V>::of(tile(layout::STATE), first));
+        }
         scale_rows(x, by);
         if constexpr (SUMS_DECAY) {
             each_pair(x, row0(), first, [&](int r, int row, int channel, float a, float b) {
@@ -349,6 +390,29 @@ struct delta_chunk {
 
     // ---- the chunk ----------------------------------------------------------------------------------------------------------
 
+    // What is read one by one later is in L2 by then: the state in front, and q and k as they were given.
+    __device__ __forceinline__ void ask_ahead() const
+    {
+        constexpr int LINE = 64; // elements
+        const int n = static_cast<int>(threadIdx.x);
+        if (n < STATE_ELEMENTS / LINE) {
+            prefetch_line(state_of(p.states, p, w, place) + n * LINE);
+        }
+        if constexpr (cfg::ADJOINT_Q) {
+            ask_for_rows(head(p.given_q, p.given_q_b, p.given_q_h, p.given_q_t), n);
+        }
+        if constexpr (cfg::ADJOINT_K) {
+            ask_for_rows(head(p.given_k, p.given_k_b, p.given_k_h, p.given_k_t), n - WALK_THREADS / 2);
+        }
+    }
+    __device__ __forceinline__ void ask_for_rows(const adjoint_tensor &given, int n) const
+    {
+        constexpr int LINES = PAD_D / 64;
+        const int at = place + n / LINES;
+        if (p.z.n_h == p.z.n_h_kv && n >= 0 && n < CHUNK_TOKENS * LINES && w.has(at) && n % LINES * 64 < cfg::D) {
+            prefetch_line(static_cast<const element *>(given.head) + (sequence::token(w.s, at) * given.stride + n % LINES * 64));
+        }
+    }
     __device__ __forceinline__ void fetch() const
     {
         load_queries();
@@ -359,6 +423,7 @@ struct delta_chunk {
         load_state(p.dstates);
         load_sums(tile(layout::SUMS), p, w, place);
         copy_commit();
+        ask_ahead();
         copy_wait<0>();
         __syncthreads();
     }
@@ -379,11 +444,11 @@ struct delta_chunk {
         __syncthreads();
         add_pairs_of_keys(dk);
         add_readers(dk, sums.reads);
-        store_keys<cfg::DK_F32>(dk, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
+        store_keys<cfg::DK_F32, adjoint_of_keys>(dk, p.dk_head, p.dk, p.dk_b, p.dk_h, p.dk_t);
         float dq[OWN_D / 8][4] = {};
         add_state(dq, sums.reads, channel0(), layout::OUTPUTS, layout::QUERIES, logs().rows_from_start(row0(), w.scale));
         add_product<CHUNK_TOKENS>(dq, left_rows<CHUNK_TOKENS>::of(tile(layout::SCORES), row0()), right_columns<PAD_D>::of(tile(layout::KEYS), channel0()));
-        store_keys<cfg::DQ_F32>(dq, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
+        store_keys<cfg::DQ_F32, adjoint_of_queries>(dq, p.dq_head, p.dq, p.dq_b, p.dq_h, p.dq_t);
         if constexpr (SUMS_DECAY) {
             __syncthreads();
             leave_sums(sums);
@@ -417,7 +482,12 @@ struct delta_chunk {
             store_pair<CHUNK_TOKENS>(tile(layout::OUTPUTS), row, column, x, y); // which nothing else is in
         });
         float o[OWN_V / 8][4] = {};
-        add_product<PAD_D>(o, left_rows<PAD_D>::of(tile(layout::QUERIES), row0()), right_columns<PAD_V>::of(tile(layout::STATE), first));
+        const auto queries = left_rows<PAD_D>::of(tile(layout::QUERIES), row0());
+        if constexpr (cfg::STATE_BY_COLUMN) {
+            add_product<PAD_D>(o, queries, right_rows<PAD_D>::of(tile(layout::STATE), first));
+        } else {
+            add_product<PAD_D>(o, queries, right_columns<PAD_V>::of(tile(layout::STATE), first));
+        }
         scale_rows(o, logs().rows_from_start(row0(), 1.0f));
         __syncthreads();
         add_product<CHUNK_TOKENS>(o, left_rows<CHUNK_TOKENS>::of(tile(layout::OUTPUTS), row0()), right_columns<PAD_V>::of(tile(layout::WRITTEN), first));
@@ -446,6 +516,20 @@ template <bool AGAIN> DEV void run_chunk(const linear_back_params &p, unsigned c
 }
 
 } // namespace linear
+
+#if LATHE_COMPILED(bwd_inverse)
+extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS, 6) LATHE_ENTRY(bwd_inverse)(const __grid_constant__ linear_back_params p)
+{
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    linear::invert<linear::prepared_keys>(
+        p, shared_bytes, [](float beta) { return linear::kept_beta(beta); },
+        [&](i64 which, const linear::inverse_layout &s) {
+            if (linear::DECAYS && threadIdx.x < linear::CHUNK_TOKENS) {
+                p.sums[which * linear::CHUNK_TOKENS + threadIdx.x] = s.sums[threadIdx.x];
+            }
+        });
+}
+#endif
 
 #if LATHE_COMPILED(bwd_chunks)
 extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, cfg::CHUNK_BLOCKS) LATHE_ENTRY(bwd_chunks)(const __grid_constant__ linear_back_params p)

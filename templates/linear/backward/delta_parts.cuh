@@ -7,7 +7,7 @@
 // These two walk along the chunks (delta_walk.cuh), and leave S, dS', X and dv of each. What is left is of a chunk alone (delta_chunks.cuh).
 #pragma once
 #include "linear/backward/products.cuh"
-#include "linear/delta_inverse.cuh"
+#include "linear/delta_prepare.cuh"
 
 namespace linear {
 

@@ -1,12 +1,14 @@
 // linear/backward/delta_walk.cuh: kernels: the two walks of the delta rule's backward pass along the chunks of a sequence, with 64 columns of the state, or of its
 // gradient, in f32 fragments (delta_parts.cuh has the formulas).
 //
-// Launch of bwd_states and bwd_back: sequences * h * SLICES_V blocks of WALK_THREADS threads, delta_walk_smem_bytes() of shared memory; of bwd_inverse as in
-// linear/delta_inverse.cuh; it leaves the sums of logarithms, too. bwd_states leaves the state in front of each chunk, and X; bwd_back the gradient of the state behind each chunk, and dv.
+// Launch of bwd_states and bwd_back: sequences * h * SLICES_V blocks of WALK_THREADS threads, delta_walk_smem_bytes() of shared memory. bwd_states
+// leaves the state in front of each chunk, and X; bwd_back the gradient of the state behind each chunk, and dv.
 #pragma once
-#include "linear/backward/delta_parts.cuh"
+#include "linear/backward/delta_chunks.cuh"
 
 namespace linear {
+
+static_assert(!cfg::STATE_BY_COLUMN, "these leave states as [key channel][value channel]");
 
 template <bool BACK> struct walk_layout { // in shared memory, bytes
     static constexpr int KEY_BYTES = CHUNK_TOKENS * PAD_D * 2, VALUE_BYTES = CHUNK_TOKENS * CHUNK_COLUMNS * 2;
@@ -264,20 +266,6 @@ template <bool BACK> DEV void walk_delta(const linear_back_params &p, unsigned c
 }
 
 } // namespace linear
-
-#if LATHE_COMPILED(bwd_inverse)
-extern "C" __global__ void __launch_bounds__(32 * cfg::WARPS) LATHE_ENTRY(bwd_inverse)(const __grid_constant__ linear_back_params p)
-{
-    extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    linear::invert(
-        p, shared_bytes, [](float beta) { return linear::kept_beta(beta); },
-        [&](i64 which, const linear::inverse_layout &s) {
-            if (linear::DECAYS && threadIdx.x < linear::CHUNK_TOKENS) {
-                p.sums[which * linear::CHUNK_TOKENS + threadIdx.x] = s.sums[threadIdx.x];
-            }
-        });
-}
-#endif
 
 #if LATHE_COMPILED(bwd_states)
 extern "C" __global__ void __launch_bounds__(linear::WALK_THREADS, 2) LATHE_ENTRY(bwd_states)(const __grid_constant__ linear_back_params p)

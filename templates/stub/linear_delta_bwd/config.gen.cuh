@@ -14,9 +14,11 @@ constexpr int DECAY = DECAY_TOKEN;
 constexpr bool DELTA = true, BONUS = false, NORMALISE = false, CAUSAL = true, REVERSE = false, PACKED = true;
 constexpr bool O_F32 = true;
 constexpr int CHUNK_STAGES = 2, CHUNK_BLOCKS = 1;
+constexpr bool STATE_BY_COLUMN = false;
 constexpr int BACK_CHUNK = 64;
 constexpr bool BY_CHUNK = true;
 constexpr bool DECAY_GRADIENT = true, SKIP = true, READS_O = true;
 constexpr bool GIVES_DECAY = false;
+constexpr bool ADJOINT_Q = false, ADJOINT_K = false;
 constexpr bool DOUT_F32 = false, DQ_F32 = false, DK_F32 = true, DV_F32 = false;
 } // namespace cfg
