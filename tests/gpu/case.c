@@ -254,6 +254,22 @@ void case_fail(struct tally *tally, const struct test_case *c, const char *where
     one_line(tally->first);
 }
 
+void case_judged(const struct bench *bench, struct tally *tally, const struct test_case *c, const char *where,
+                 double worst, const char *wrong)
+{
+    tally->worst = worst > tally->worst ? worst : tally->worst;
+    if (bench->verbose) {
+        char name[256];
+        case_name(c, name, sizeof name);
+        (void)printf("  %.3f of its bound: %s, %s\n", worst, name, where);
+    }
+    if (wrong) {
+        case_fail(tally, c, where, wrong);
+    } else {
+        tally->passed++;
+    }
+}
+
 /* The references of a case: of its values, and of values moved by roundings. */
 struct references {
     struct ready exact;
@@ -315,17 +331,7 @@ static void check_outputs(const struct bench *bench, const struct ready *r,
         (void)snprintf(why, sizeof why, "%s: a second launch gave other bits", differs);
         wrong = why;
     }
-    tally->worst = worst > tally->worst ? worst : tally->worst;
-    if (bench->verbose) {
-        char name[256];
-        case_name(c, name, sizeof name);
-        (void)printf("  %.3f of its bound: %s, %s\n", worst, name, where);
-    }
-    if (wrong) {
-        case_fail(tally, c, where, wrong);
-    } else {
-        tally->passed++;
-    }
+    case_judged(bench, tally, c, where, worst, wrong);
 }
 
 /* Refusals that pass, with their sentence: sizes that no template takes, or none of those that were asked
@@ -382,6 +388,7 @@ static lathe_status save_results(struct case_data *data, const struct bench *ben
     for (int i = 0; i < data->n && status == LATHE_OK; i++) {
         for (int k = 0; k < r.n_tensors && data->row[i].role == ROLE_SAVED; k++) {
             if (r.tensor[k].given && strcmp(r.tensor[k].row.name, data->row[i].name) == 0) {
+                free(data->value[i]);
                 data->value[i] = copy_numbers(&r.tensor[k]);
             }
         }

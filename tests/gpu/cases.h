@@ -266,6 +266,9 @@ struct tally {
 void case_check(const struct bench *bench, const struct test_case *c, struct tally *tally);
 void case_name(const struct test_case *c, char *out, size_t size);
 void case_fail(struct tally *tally, const struct test_case *c, const char *where, const char *why);
+/* A run that was compared: `worst` of what is allowed, and NULL or what is wrong. */
+void case_judged(const struct bench *bench, struct tally *tally, const struct test_case *c, const char *where,
+                 double worst, const char *wrong);
 void one_line(char *text); /* line ends become '|'; a compiler's log is cut */
 
 /* ---- bounds.c: compare, with every bound in one table -------------------------------------------- */
@@ -305,9 +308,10 @@ struct options {
     bool strict; /* a missed time bar counts as a failure */
     int threads;
     uint64_t seed;
-    const char *only;  /* run groups whose name contains this */
-    const char *cache; /* kernel cache of the matrix; NULL: a temporary folder */
-    const char *self;  /* path of this binary, for child processes */
+    const char *only;   /* run groups whose name contains this */
+    const char *chosen; /* cases whose names contain this; NULL: all */
+    const char *cache;  /* kernel cache of the matrix; NULL: a temporary folder */
+    const char *self;   /* path of this binary, for child processes */
 };
 
 void group_run(const char *name, struct case_list *list, const struct bench *shared,

@@ -17,15 +17,39 @@ enum { MAX_THREADS = 64, MAX_FAILURE_LINES = 25 };
 struct work {
     const struct bench *shared;
     const struct case_list *list;
+    const char *chosen; /* what the name of a case that runs contains; NULL: all run */
     pthread_mutex_t lock;
     int next;
     int lines;
     struct tally total;
 };
 
+/* Does a text of `chosen`, between bars, stand in the case's name, as a failure's line begins with it? With
+ * the comma behind it, so that "seed 7," is not that of 77. */
+static bool is_chosen(const struct work *work, int number)
+{
+    char name[256];
+    char line[sizeof name + 1];
+    char part[128];
+    case_name(&work->list->item[number], name, sizeof name);
+    (void)snprintf(line, sizeof line, "%s,", name);
+    const char *text = work->chosen;
+    bool found = !text;
+    for (; text && *text && !found; text += strspn(text, "|")) {
+        const size_t length = strcspn(text, "|");
+        (void)snprintf(part, sizeof part, "%.*s", (int)length, text);
+        found = strstr(line, part) != NULL;
+        text += length;
+    }
+    return found;
+}
+
 static int take(struct work *work)
 {
     (void)pthread_mutex_lock(&work->lock);
+    while (work->next < work->list->n && !is_chosen(work, work->next)) {
+        work->next++;
+    }
     const int mine = work->next < work->list->n ? work->next++ : -1;
     (void)pthread_mutex_unlock(&work->lock);
     return mine;
@@ -101,6 +125,7 @@ void group_run(const char *name, struct case_list *list, const struct bench *sha
     memset(&work, 0, sizeof work);
     work.shared = shared;
     work.list = list;
+    work.chosen = options->chosen;
     (void)pthread_mutex_init(&work.lock, NULL);
     const double start = seconds_now();
     run_threads(&work, options->threads);

@@ -14,14 +14,16 @@
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SKIPPED = 77, MAX_SPECS = 64 };
 
 static const char USAGE[] =
-    "usage: lathe_gpu_tests [--dry] [--quick] [--strict] [--only GROUP] [--random N] [--seed N] [--threads "
-    "N]\n"
-    "                       [--cache DIR] [--verbose] [--fault F]\n"
+    "usage: lathe_gpu_tests [--dry] [--quick] [--strict] [--only GROUP] [--case TEXT] [--random N] "
+    "[--seed N]\n"
+    "                       [--threads N] [--cache DIR] [--verbose] [--fault F]\n"
     "  --dry      the host device in place of the GPU: checks the tests themselves\n"
     "  --quick    a part of each group, for compute-sanitizer\n"
     "  --strict   a missed time bar is a failure\n"
     "  --only     groups whose name contains GROUP: lengths unequal heads dims layouts data q_start rowwise\n"
     "             random nsa system; with commas between several; =dims is dims and not grad_dims\n"
+    "  --case     of these groups the cases whose line of a failure has this text: \"seed 7920,\"; or one of "
+    "these: \"t=1,|t=2,\"\n"
     "  --random   how many random problems (default 400; 40 with --quick or --dry)\n"
     "  --cache    folder for compiled kernels, kept (default: a temporary one)\n"
     "  --fault    scale or key: references with a fault, which every group must find\n"
@@ -51,6 +53,8 @@ static bool parse_text(struct request *r, int argc, char **argv, int *i)
     }
     if (strcmp(word, "--only") == 0) {
         r->options.only = argv[++*i];
+    } else if (strcmp(word, "--case") == 0) {
+        r->options.chosen = argv[++*i];
     } else if (strcmp(word, "--fault") == 0) {
         r->options.fault = strcmp(argv[++*i], "scale") == 0 ? FAULT_SCALE : FAULT_KEY;
     } else if (strcmp(word, "--cache") == 0) {
