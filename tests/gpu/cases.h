@@ -223,6 +223,9 @@ double noise_size(const struct test_case *c, lathe_dtype dtype);
  * moved. */
 double sums_noise_size(lathe_dtype dtype);
 void sums_noise(double *moved, const double *value, int64_t count, const char *name, uint64_t *random);
+/* What may be left of the gradient of a decay's input as a whole. In: the norm of all products q dq, k dk and
+ * v dv; the tokens of a sequence; whether each token has elements of its own. */
+double sums_left(double products, int64_t tokens, bool each);
 /* The values of `data`, moved. False: out of memory. case_data_close either way. */
 bool noise_data_open(struct case_data *noisy, const struct test_case *c, const struct case_data *data,
                      int sample);

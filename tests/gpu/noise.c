@@ -21,6 +21,8 @@
 /* Half of the largest relative rounding error of bf16: samples are of this size whatever the run's dtype is.
  */
 static const double UNIT = 0x1p-9;
+static const double SINGLE = 0x1p-23; /* a few roundings of fp32 */
+enum { CHUNK = 64 }; /* tokens, behind which kernels of linear attention begin a gradient's sum anew */
 
 /* Attention of f32, whose cases have no run of 16 bits: products of bf16 (templates/common/mma_f32.cuh). */
 static bool has_products(const struct test_case *c)
@@ -34,14 +36,14 @@ double noise_size(const struct test_case *c, lathe_dtype dtype)
         return 0x1p-17 / UNIT; /* of a product: one lo that is rounded, of either factor */
     }
     if (c->spec->rowwise || dtype == LATHE_F32) {
-        return 0x1p-23 / UNIT; /* several roundings of fp32, and an approximate root */
+        return SINGLE / UNIT; /* several roundings of fp32, and an approximate root */
     }
     return dtype == LATHE_F16 ? 0x1p-12 / UNIT : 1.0;
 }
 
 double sums_noise_size(lathe_dtype dtype)
 {
-    return dtype == LATHE_F32 ? 0x1p-23 / UNIT : dtype == LATHE_F16 ? 0x1p-12 / UNIT : 1.0;
+    return dtype == LATHE_F32 ? SINGLE / UNIT : dtype == LATHE_F16 ? 0x1p-12 / UNIT : 1.0;
 }
 
 void sums_noise(double *moved, const double *value, int64_t count, const char *name, uint64_t *random)
@@ -54,6 +56,19 @@ void sums_noise(double *moved, const double *value, int64_t count, const char *n
     for (int64_t i = 0; i < count; i++) {
         moved[i] = is_rounded ? value[i] * (1.0 + UNIT * random_gaussian(random)) : value[i];
     }
+}
+
+/* The gradient of a decay's logarithm is what reads the state from its token on, q dq, less what writes it, k
+ * dk, of its chunk. Most of their products q k v do are there twice and cancel, as those of a token with
+ * itself always do, but each side adds them up in another order: what is left is a part of the products, of a
+ * few roundings of fp32, and not of their difference. No value that is moved shows it, for then both sides
+ * move alike. All tokens ahead of a product in its chunk have its error, so that an element to which all of
+ * them add has it as often; where elements are of a token each has it once. An input of these specs moves a
+ * logarithm by at most about as much as it is moved itself. */
+double sums_left(double products, int64_t tokens, bool each)
+{
+    const double shared = tokens < CHUNK ? (double)tokens : (double)CHUNK;
+    return SINGLE * products * (each ? sqrt(shared) : shared);
 }
 
 bool noise_matters(const struct test_case *c)
