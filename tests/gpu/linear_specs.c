@@ -55,6 +55,22 @@ static const char *const PACKED[] = {"b=1,h=4,h_k=2,t=200,d=64,d_v=64,seqs=5,end
         }                                                                                                    \
     }
 
+/* Keys that resemble each other, by 0.9, where betas are up to 2 or beside 1; gates that leave nothing beside
+   weak ones. Lengths beside a chunk's. */
+static const char *const HARD[] = {"b=1,h=2,h_k=1,t=145,d=128,d_v=64,seqs=1",
+                                   "b=2,h=2,h_k=2,t=63,d=64,d_v=128,seqs=2",
+                                   "b=1,h=2,h_k=1,t=65,d=128,d_v=128,seqs=1", NULL};
+#define ALIKE                                                                                                \
+    QUERIES, ARG("k", ROLE_TENSOR, LATHE_NONE, "b h_k t d", FILL_NORMAL, 3.0, 1.0, false, true), VALUES,     \
+        STATES
+#define HARDER(name, ...)                                                                                    \
+    {                                                                                                        \
+        name, HARD, 0, false, false, false,                                                                  \
+        {                                                                                                    \
+            __VA_ARGS__, END                                                                                 \
+        }                                                                                                    \
+    }
+
 const struct map_spec linear_specs[] = {
     BOTH("linear", TOKENS, STATES),
     BOTH("retention_linear", TOKENS, STATES),
@@ -73,5 +89,11 @@ const struct map_spec linear_specs[] = {
     BOTH("flao", TOKENS, GATE("gate", "b h t d_v", -1.0, 1.0)),
     BOTH("flao_lrpe", TOKENS, GATE("gate", "b h t d_v", -1.0, 1.0),
          ARG("offset", ROLE_SCALAR, LATHE_I32, "", FILL_INTEGER, -10.0, 60.0, true, false)),
+    HARDER("delta_rule", ALIKE, GATE("beta", "b h t", 1.5, 2.0)),
+    HARDER("delta_rule", ALIKE, GATE("beta", "b h t", 0.9, 1.0)),
+    HARDER("gated_delta", ALIKE, GATE("beta", "b h t", 1.5, 2.0), GATE("g", "b h t", -0.05, 0.0)),
+    HARDER("gated_delta", TOKENS, STATES, GATE("beta", "b h t", 0.0, 1.5), GATE("g", "b h t", -400.0, 0.0)),
+    HARDER("kda", ALIKE, GATE("beta", "b h t", 1.5, 2.0), GATE("g", "b h t d", -0.05, 0.0)),
+    HARDER("kda", TOKENS, STATES, GATE("beta", "b h t", 0.0, 1.5), GATE("g", "b h t d", -400.0, 0.0)),
 };
 const int linear_spec_count = (int)(sizeof linear_specs / sizeof linear_specs[0]);
