@@ -332,19 +332,23 @@ static void add_tensor_map(struct launch *launch, const struct params *p, const 
     const struct problem *problem = e->problem;
     const bool key = which == TENSOR_K || which == TENSOR_V;
     const bool value = which == TENSOR_V || which == TENSOR_O;
+    const bool pages = key && keys_have_pages(e);
     const int row_bytes = 2 * (value ? plan->attention.dv_pad : plan->attention.d_pad);
     struct tensor_map_row *m = &launch->map[launch->n_maps++];
     *m = (struct tensor_map_row){.offset = (uint32_t)which * TENSOR_MAP_BYTES,
                                  .data = p->before + (uint32_t)which * 8,
                                  .strides = p->before + TENSOR_COUNT * 8 + (uint32_t)which * 24,
                                  .columns = (uint16_t)problem->dim[value ? SYM_D_V : SYM_D],
-                                 .dim = {key ? SYM_KV : SYM_Q, key ? SYM_H_KV : SYM_H, SYM_B},
+                                 .dim = {pages ? SYM_PAGE
+                                         : key ? SYM_KV
+                                               : SYM_Q,
+                                         key ? SYM_H_KV : SYM_H, pages ? SYM_POOL : SYM_B},
                                  .dtype = (uint8_t)problem->dtype,
                                  .swizzle = row_bytes % 128 == 0  ? 128
                                             : row_bytes % 64 == 0 ? 64
                                                                   : 32,
                                  .box_tokens = (uint16_t)(key ? plan->attention.bn : HOPPER_ROWS),
-                                 .packed = is_packed(e),
+                                 .packed = has_sequences(e),
                                  .pack = plan->attention.pack && !key ? pack : 0};
 }
 
@@ -375,6 +379,30 @@ static void add_second_maps(struct launch *launch, const struct params *p, const
                 second->strides = second->data + 8;
             }
     }
+}
+
+/* How many tokens of it the batches, or pages, of a tensor lie apart. */
+static void add_apart(struct params *p, const struct place *t)
+{
+    struct product compact = product_of(t->one_batch ? 0 : 1);
+    product_times(&compact, t->heads, 1);
+    product_times(&compact, t->len, 1);
+    if (t->arg >= 0)
+        params_row(p, PARAM_APART, t->arg, 0, 8);
+    else
+        params_row(p, PARAM_PRODUCT, 0, 0, 8)->product = compact;
+}
+
+/* In the order of the maps. */
+static void add_all_apart(struct params *p, const struct launcher *a, const struct layout *l)
+{
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        add_apart(p, &l->inner[t]);
+    for (int t = TENSOR_Q; a->d2 > 0 && t <= TENSOR_K; t++) {
+        const struct place second = second_of(a->e, l, t);
+        add_apart(p, &second);
+    }
+    text_add(p->out, "    long long apart[%d];\n", TENSOR_COUNT + (a->d2 > 0 ? 2 : 0));
 }
 
 void params_tensors(struct params *p, const struct launcher *a, const struct layout *l)
@@ -439,6 +467,8 @@ void add_forward(const struct launcher *a, const struct layout *l, const struct 
     if (plan->attention.tma) {
         params_pack(&p, "pack", plan->attention.pack ? plan->attention.bm : 0);
         add_tensor_maps(launch, &p, a->e, plan, p.before + p.offset - 4);
+        if (keys_have_pages(a->e) || (has_sequences(a->e) && !is_packed(a->e)))
+            add_all_apart(&p, a, l);
     }
     params_end(&p, a, l, plan);
     if (plan->attention.tma && a->d2 > 0)

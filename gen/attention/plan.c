@@ -182,7 +182,7 @@ bool plan_tma_takes(const struct kernel_request *r, char *why)
         snprintf(
             why, REASON_BYTES,
             "%s is folded: a dim of several elements has a stride of 0, below it, or of 2^40 bytes and more, "
-            "which TMA does not take",
+            "or sequences do not lie whole tokens apart, which TMA does not take",
             name[t]);
         return false;
     }

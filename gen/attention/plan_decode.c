@@ -97,5 +97,6 @@ int attention_lengths(lathe_pass pass, const struct problem *problem, const stru
 {
     const int lengths = pass == LATHE_FORWARD ? lathe__lengths(problem) : 0;
     const bool many = lengths & LENGTHS_MANY_KEYS && attention_asks_keys(problem, device);
-    return (lengths & LENGTHS_FEW_QUERIES) | (many ? LENGTHS_MANY_KEYS : 0);
+    const bool odd = lengths & LENGTHS_ODD_PAGES && plan_for_hopper(device);
+    return (lengths & LENGTHS_FEW_QUERIES) | (many ? LENGTHS_MANY_KEYS : 0) | (odd ? LENGTHS_ODD_PAGES : 0);
 }

@@ -11,6 +11,7 @@
 #include "gen/plan/planner.h"
 #include "runtime/recipe/bind.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,9 +58,9 @@ static const struct row {
 };
 
 /* hopper_smem_bytes of attention/fwd_sm90_layout.cuh. */
-static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool diag, bool packed)
+static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool diag, bool sequences)
 {
-    enum { TOLD_BYTES = 256, TOLD_PACKED_BYTES = 400 };
+    enum { TOLD_BYTES = 256, TOLD_OF_SEQUENCES_BYTES = 400 };
     const int groups = t->warps / 4;
     const int q = 64 * plan->attention.d_pad * 2;
     const int o = plan->attention.o_f32
@@ -69,7 +70,7 @@ static int smem_bytes(const struct tile_row *t, const struct plan *plan, bool di
     const int k = round_up((int64_t)t->stages * t->bn * plan->attention.d_pad * 2, 1024);
     const int v = round_up((int64_t)t->stages * t->bn * plan->attention.dv_pad * 2, 1024);
     return tiles + k + v + 40 * t->stages + 16 * plan->attention.q_stages * groups +
-           (packed ? TOLD_PACKED_BYTES : TOLD_BYTES) + (diag ? groups * 8 * (64 + t->bn) : 0);
+           (sequences ? TOLD_OF_SEQUENCES_BYTES : TOLD_BYTES) + (diag ? groups * 8 * (64 + t->bn) : 0);
 }
 
 static void say_more(const struct kernel_request *r, struct plan *plan, bool many_keys, bool blocks)
@@ -169,7 +170,7 @@ static bool serves(const struct kernel_request *r, const struct row *row, const 
 {
     const enum register_need need = blocks ? r->attention->block_need : r->attention->need;
     const bool shared = plan->attention.dv_pad > MAX_DIM; /* columns of o by two warpgroups */
-    if (row->short_rows && !plan->attention.short_rows && !r->device->tile[0])
+    if (row->short_rows && !plan->attention.short_rows && !r->problem->paged && !r->device->tile[0])
         return false;
     if (row->table_mask && !r->attention->table_mask && !r->device->tile[0])
         return false;
@@ -180,13 +181,20 @@ static bool serves(const struct kernel_request *r, const struct row *row, const 
            shared == (row->tile.max_dv > MAX_DIM) && (r->device->tile[0] || need <= row->most);
 }
 
-/* The first row that serves, of those whose tiles lie within blocks of the mask, or of the others. */
-static bool take_row(const struct kernel_request *r, bool blocks, struct plan *plan)
+/* Is a tile of whole pages, or a page of whole tiles? Else it takes several boxes of few rows. */
+static bool is_of_pages(const struct tile_row *t)
+{
+    return (t->bn & (t->bn - 1)) == 0;
+}
+
+/* The first row that serves, of those whose tiles lie within blocks of the mask, or of the others; any: of
+   pages, whether it is of whole ones or not. */
+static bool take_row(const struct kernel_request *r, bool blocks, bool any, struct plan *plan)
 {
     const bool diag = r->attention->diagonal >= 0;
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
         const struct tile_row *t = &ROWS[i].tile;
-        if (is_of_blocks(r, t) != blocks || !serves(r, &ROWS[i], plan, blocks) ||
+        if (is_of_blocks(r, t) != blocks || (!any && !is_of_pages(t)) || !serves(r, &ROWS[i], plan, blocks) ||
             !find_room(r, t, diag, plan) || !plan_tile_is_wanted(r, t))
             continue;
         /* Query tiles of one length need no balance, but tall ones are often cut short at the end. */
@@ -221,12 +229,14 @@ static bool plan_no_few_queries(const struct kernel_request *r, char *why)
     return false;
 }
 
-/* TMA reads each packed sequence within bounds of its own, which takes two of a map's five dims: batches with
-   keys in use, or pages, have none left for these. */
-static bool plan_packed(const struct kernel_request *r, char *why)
+/* TMA reads pages in boxes, which begin at a multiple of 8 rows of a tile. */
+static bool plan_pages_fit(const struct kernel_request *r, char *why)
 {
-    const bool packed = problem_has_named(r->sig, r->problem, "cu_q") && !r->problem->paged;
-    return packed ? plan_sequences_fit(r, why) : plan_no_sequences(r, why);
+    if (!(lathe__lengths(r->problem) & LENGTHS_ODD_PAGES))
+        return true;
+    snprintf(why, REASON_BYTES, "pages of %" PRId64 " keys; TMA reads those of 16, 32, 64, 128 and 256",
+             r->problem->dim[SYM_PAGE]);
+    return false;
 }
 
 bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char *why)
@@ -236,13 +246,15 @@ bool plan_attention_sm90(const struct kernel_request *r, struct plan *plan, char
     plan->attention.pair = has_panels_of_pair(r) ? PAIR_READ : PAIR_COPIED;
     if (!plan_attention_begin(r, MAX_DIM, MOST_DV, plan, why))
         return false;
-    if (!plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_packed(r, why) ||
-        !plan_tma_takes(r, why) || !plan_no_few_queries(r, why))
+    if (!plan_halves_alone(r, "attention_fwd_sm80 takes f32 too", why) || !plan_sequences_fit(r, why) ||
+        !plan_pages_fit(r, why) || !plan_tma_takes(r, why) || !plan_no_few_queries(r, why))
         return false;
     plan->attention.tma = true;
     plan->attention.pack = !r->attention->why_apart;
     plan->attention.blocks = r->device->sm_count;
-    if (take_row(r, true, plan) || take_row(r, false, plan)) {
+    const bool any = !r->problem->paged;
+    if (take_row(r, true, any, plan) || take_row(r, false, any, plan) ||
+        (!any && (take_row(r, true, true, plan) || take_row(r, false, true, plan)))) {
         plan_say_pair(r, plan);
         return true;
     }

@@ -214,6 +214,8 @@ static void forget_lengths(const struct aot_command *a, lathe_pass pass, const s
         asked |= plan_lengths(pass, problem, &a->device[i]);
     if (!(asked & LENGTHS_FEW_QUERIES) && (lathe__lengths(problem) & LENGTHS_FEW_QUERIES))
         problem->dim[SYM_Q] = -1;
+    if (!(asked & LENGTHS_ODD_PAGES) && (lathe__lengths(problem) & LENGTHS_ODD_PAGES))
+        problem->dim[SYM_PAGE] = -1;
     if (!(asked & LENGTHS_MANY_KEYS) && (lathe__lengths(problem) & LENGTHS_MANY_KEYS))
         problem->dim[SYM_KV] = asked ? 1024 * (seqs > 0 && !problem->paged ? seqs : 1) : -1;
 }

@@ -92,6 +92,8 @@ void lathe__aot_problem_text(const struct signature *sig, const struct problem *
         lathe__say(out, ",q=%lld", (long long)(seqs > 0 ? seqs : 1));
     if (few && seqs > 0)
         lathe__say(out, ",seqs=%lld", (long long)seqs);
+    if (lathe__lengths(p) & LENGTHS_ODD_PAGES)
+        lathe__say(out, ",page=%lld", (long long)p->dim[SYM_PAGE]);
     if (lathe__lengths(p))
         lathe__say(out, ",kv=%lld", (long long)p->dim[SYM_KV]);
     for (int i = 0; i < sig->n_args; i++) {
@@ -255,14 +257,14 @@ static bool built_for(const struct signature *sig, const struct problem *built, 
 static int find_kernel(const lathe_kernel_set *set, int wanted, const struct problem *given)
 {
     int best = -1;
-    int most = 4 * (MAX_ARGS + 1) * (MAX_ARGS + 1);
+    int most = 8 * (MAX_ARGS + 1) * (MAX_ARGS + 1);
     if (wanted != LATHE_ANY_KERNEL)
         return wanted;
     for (int i = 0; i < set->n_kernels; i++) {
         const struct problem *built = set->kernel[i].built;
         const int operands = __builtin_popcountll(built->folded ^ given->folded) * (MAX_ARGS + 1) +
                              __builtin_popcountll(built->unaligned);
-        const int cost = 4 * operands + (lathe__lengths(built) ^ lathe__lengths(given));
+        const int cost = 8 * operands + (lathe__lengths(built) ^ lathe__lengths(given));
         if (cost < most && built_for(set->sig, built, given)) {
             best = i;
             most = cost;

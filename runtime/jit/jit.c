@@ -173,6 +173,8 @@ static void say_command(const struct lathe_kernel *kernel, struct phrase *out)
         text_add(&words, ",q=%lld", (long long)(seqs > 0 ? seqs : 1));
     if (lengths & LENGTHS_FEW_QUERIES && seqs > 0)
         text_add(&words, ",seqs=%lld", (long long)seqs);
+    if (lengths & LENGTHS_ODD_PAGES)
+        text_add(&words, ",page=%lld", (long long)kernel->built.dim[SYM_PAGE]);
     if (lengths & LENGTHS_MANY_BLOCKS) {
         const int64_t *dim = kernel->built.dim;
         text_add(&words, ",b=%lld,h=%lld,t=%lld", (long long)dim[SYM_B], (long long)dim[SYM_H],

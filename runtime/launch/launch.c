@@ -296,6 +296,11 @@ static lathe_status fill_param(const struct fill *f, const struct param *p, unsi
     case PARAM_PACK:
         fill_i32(p->arg > 0 ? lathe__heads_packed(f->problem, p->arg) : 1, to);
         return LATHE_OK;
+    case PARAM_APART:
+        fill_i64(lathe__arg_stride(f->sig, f->bound, p->arg, 0) /
+                     lathe__token_stride(lathe__arg_stride(f->sig, f->bound, p->arg, 2)),
+                 to);
+        return LATHE_OK;
     case PARAM_COMPACT:
         fill_compact(f, (uint64_t)p->product.scale, to);
         return LATHE_OK;

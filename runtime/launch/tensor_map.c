@@ -47,15 +47,18 @@ static void add_dim(struct tensor *t, int64_t size, int64_t stride, int box)
     t->taken &= size <= 1 || lathe__tma_takes(ELEMENT_BYTES * stride);
 }
 
-/* Of packed sequences: runtime/recipe/recipe.h. */
-static void add_ragged_dims(struct tensor *t, int64_t tokens, int64_t heads, const int64_t stride[3], int box)
+/* Of sequences, whose tokens are all counted together: runtime/recipe/recipe.h. */
+static void add_ragged_dims(struct tensor *t, const int64_t dim[3], const int64_t stride[3], int box)
 {
-    const int64_t step = tokens > 1 ? stride[TOKEN] : 16 / ELEMENT_BYTES;
+    const int64_t step = lathe__token_stride(stride[TOKEN]);
+    const int64_t apart = dim[2] > 1 ? stride[BATCH] / step : 0;
     add_dim(t, RAGGED_ROWS, step, box);
-    add_dim(t, heads, stride[HEAD], 1);
+    add_dim(t, dim[1], stride[HEAD], 1);
     add_dim(t, RAGGED_ROWS + 1, step, 1);
     add_dim(t, RAGGED_ROWS + 1, ((int64_t)1 << 34) - step, 1);
-    t->taken &= tokens <= RAGGED_ROWS;
+    t->taken &= dim[0] == 1 || stride[TOKEN] != 0;
+    t->taken &= dim[2] == 1 || (apart > 0 && stride[BATCH] % step == 0);
+    t->taken &= dim[0] <= RAGGED_ROWS && apart <= (RAGGED_ROWS - dim[0]) / dim[2];
 }
 
 /* False: the tensor is empty, and no kernel loads from it. */
@@ -80,7 +83,9 @@ static bool read_tensor(const struct tensor_map_row *row, const struct problem *
     out->dim[0] = row->columns;
     out->box[0] = (uint32_t)row->swizzle / ELEMENT_BYTES;
     if (row->packed) {
-        add_ragged_dims(out, dim[0], dim[1], stride, row->box_tokens);
+        const bool pages = row->dim[0] == SYM_PAGE;
+        add_ragged_dims(out, dim, stride, pages ? lathe__page_box(dim[0], row->box_tokens) : row->box_tokens);
+        out->taken &= !pages || lathe__tma_takes_page(dim[0]);
         return true;
     }
     if (row->pack)
@@ -179,7 +184,8 @@ lathe_status lathe__maps_fill(const struct driver *driver, const struct launch *
             return lathe__fail(
                 err, LATHE_ARG,
                 "kernel %s: expected a tensor that TMA takes (strides of 16 to 2^40 bytes, at most 2^30 "
-                "tokens of packed sequences), given strides of %" PRIu64 ", %" PRIu64 " and %" PRIu64
+                "tokens of sequences, which lie whole tokens apart, pages of 16, 32, 64, 128 or 256 keys), "
+                "given strides of %" PRIu64 ", %" PRIu64 " and %" PRIu64
                 " bytes; get a kernel for these arguments",
                 launch->entry, t.given[BATCH], t.given[HEAD], t.given[TOKEN]);
     }

@@ -311,29 +311,32 @@ static bool rows_aligned(const lathe_arg *t)
     return aligned;
 }
 
-static bool is_folded(const lathe_arg *t)
+/* sequences: of batches, or pages, which TMA then reads as if their tokens were of one tensor. */
+static bool is_folded(const lathe_arg *t, bool sequences)
 {
     const int64_t size = (int64_t)lathe_dtype_size(t->dtype);
     bool folded = false;
     for (int i = 0; i < t->ndim - 1; i++)
         folded |= t->shape[i] > 1 && !lathe__tma_takes(lathe__tensor_stride(t, i) * size);
+    if (!folded && sequences && t->ndim == 4 && t->shape[0] > 1 && t->shape[2] > 1)
+        folded = lathe__tensor_stride(t, 0) % lathe__tensor_stride(t, 2) != 0;
     return folded;
 }
 
-static void find_layout(const struct signature *sig, int i, const lathe_arg *t, struct problem *out)
+static void find_layout(const struct signature *sig, int i, const lathe_arg *t, bool sequences,
+                        struct problem *out)
 {
     if (!sig->arg[i].unit_last)
         return;
     if (!rows_aligned(t))
         out->unaligned |= arg_bit(i);
-    if (sig->builds_folded && is_folded(t))
+    if (sig->builds_folded && is_folded(t, sequences))
         out->folded |= arg_bit(i);
 }
 
 /* Are shapes those of pools? It has to be known before the first of them is looked at. */
-static bool has_pages(const struct signature *sig, const lathe_arg *args, int n, bool need_data)
+static bool has_named(const char *name, const lathe_arg *args, int n, bool need_data)
 {
-    const char *name = sig->paged_by ? sig->arg[sig->paged_by - 1].name : "";
     bool found = false;
     for (int k = 0; k < n && name[0] && !found; k++)
         found = args[k].name && strcmp(args[k].name, name) == 0 && (args[k].data || !need_data);
@@ -345,12 +348,13 @@ static lathe_status bind_args(const struct signature *sig, const lathe_arg *args
                               struct problem *out, lathe_error *err)
 {
     int number = -1;
-    out->paged = has_pages(sig, args, n, need_data);
+    out->paged = sig->paged_by && has_named(sig->arg[sig->paged_by - 1].name, args, n, need_data);
+    const bool sequences = out->paged || has_named("used_kv", args, n, need_data);
     for (int k = 0; k < n; k++) {
         number = number + 1 < sig->n_args ? number + 1 : 0;
         TRY(bind_arg(sig, &args[k], need_data, &number, out, err));
         if (sig->builds_alignment)
-            find_layout(sig, number, &args[k], out);
+            find_layout(sig, number, &args[k], sequences, out);
     }
     return LATHE_OK;
 }

@@ -37,12 +37,20 @@ int64_t lathe__key_parts(const struct problem *problem, int rows, int blocks);
    time take turns, and each has its part of the keys and the end of its rows. */
 int64_t lathe__even_key_parts(const struct problem *problem, int rows, int blocks);
 /* What of lengths is compiled in, as bits: so many keys that attention may take other tiles; so few rows of a
-   key head, and so many keys, that these are cut into parts. And of linear attention, where the device says
-   so (plan_lengths): so many heads of sequences, or so long ones in pieces, that a block has more of each. */
-enum { LENGTHS_MANY_KEYS = 1, LENGTHS_FEW_QUERIES = 2, LENGTHS_MANY_BLOCKS = 4 };
+   key head, and so many keys, that these are cut into parts; pages that TMA does not read. And of linear
+   attention, where the device says so (plan_lengths): so many heads of sequences, or so long ones in pieces,
+   that a block has more of each. */
+enum { LENGTHS_MANY_KEYS = 1, LENGTHS_FEW_QUERIES = 2, LENGTHS_ODD_PAGES = 4, LENGTHS_MANY_BLOCKS = 8 };
 int lathe__lengths(const struct problem *problem);
 /* How many sequences `cu_q` packs; 0: it is not given. */
 int64_t lathe__packed(const struct signature *sig, const struct problem *problem);
+/* Does TMA read pages of so many keys, boxes of which are whole patterns of a tile's swizzle? How many tokens
+   of a tile of `tokens` a box then has: as many as lie within a page and divide both. */
+bool lathe__tma_takes_page(int64_t page);
+int lathe__page_box(int64_t page, int tokens);
+/* Of 16-bit elements [b, head, token, dim], as sequences are read by TMA: the stride of a token, 0 where
+   there is one alone. */
+int64_t lathe__token_stride(int64_t stride);
 /* Does TMA step through a dim of several elements by so many bytes? */
 bool lathe__tma_takes(int64_t stride_bytes);
 /* In elements, also where strides are NULL (compact). */

@@ -180,7 +180,8 @@ struct problem {
     uint64_t
         unaligned; /* the same: rows that do not start at multiples of 16 bytes, where that is compiled in */
     uint64_t folded; /* the same, where that is compiled in: a dim of several elements has a stride that TMA
-                        does not take: of 0, below it, or of 2^40 bytes and more */
+                        does not take: of 0, below it, or of 2^40 bytes and more; or batches with keys in use,
+                        or pages, do not lie whole tokens apart */
     bool deterministic; /* backward: the same bits from run to run; compiled in */
     bool paged;         /* keys lie in pages: dims take the size of sig_dim.paged */
 };
@@ -229,6 +230,7 @@ enum param_kind {
     PARAM_WORK_DATA, /* pointer: workspace buffer `arg` */
     PARAM_PRODUCT,   /* i64: `product` */
     PARAM_PACK,      /* i32: lathe__heads_packed of tiles of `arg` rows; `arg` 0: 1 */
+    PARAM_APART,     /* i64: stride of dim 0 of argument `arg`, of [b, head, token, dim], in tokens: below */
     PARAM_COMPACT,   /* i32: 1 where every argument of the set product.scale that is there is compact, and
                         starts at a multiple of 16 bytes */
 };
@@ -247,11 +249,14 @@ struct param {
    block. A tensor of 16-bit elements [b, head, token, dim], of which a load takes a box of tokens x dims.
    With `pack` the heads are cut into groups of that many: [b, group, token, head of the group, dim], and a
    box takes all heads of a group, of fewer tokens.
-   With `packed` there is no b: the tokens are of sequences one behind the other, and what a box takes beyond
-   the end of its own is 0, or left out. For this the map is [back, end, head, token, dim] with RAGGED_ROWS
+   With `packed` there is no b: the tokens are of sequences one behind the other, or of batches, or pages,
+   that lie whole tokens apart (PARAM_APART; a token by itself has 16 bytes), and what a box takes beyond the
+   end of its own is 0, or left out. For this the map is [back, end, head, token, dim] with RAGGED_ROWS
    tokens, whatever there are; `end` goes on by a token, too, and one step of `back` takes RAGGED_ROWS tokens
    away, modulo 2^64: token RAGGED_ROWS - length + i of end first + length and back RAGGED_ROWS is token i of
-   a sequence, and none of it from i = length on (templates/common/tma_sm90.cuh). */
+   a sequence, and none of it from i = length on (templates/common/tma_sm90.cuh). TMA reads at a map's address
+   where a box is beyond it, so that is the tensor's, and not RAGGED_ROWS tokens before it. A page is read in
+   boxes that lie within it and within the tile of which they are a part: of gcd(page, box_tokens) tokens. */
 enum { TENSOR_MAP_BYTES = 128, RAGGED_ROWS = 1 << 30 };
 struct tensor_map_row {
     uint32_t offset;     /* of the map in the block: a multiple of 64 */

@@ -286,7 +286,22 @@ int lathe__lengths(const struct problem *problem)
     const struct sequence s = sequence_of(problem);
     const int64_t rows = rows_of_keys(problem, s.q);
     const bool few = rows > 0 && rows <= FEW_ROWS && s.kv >= KEYS && s.kv >= KEYS_OF_QUERY * s.q;
-    return (s.kv >= MANY ? LENGTHS_MANY_KEYS : 0) | (few ? LENGTHS_FEW_QUERIES : 0);
+    const int64_t page = problem->paged ? problem->dim[SYM_PAGE] : -1;
+    const bool odd = page > 0 && !lathe__tma_takes_page(page);
+    return (s.kv >= MANY ? LENGTHS_MANY_KEYS : 0) | (few ? LENGTHS_FEW_QUERIES : 0) |
+           (odd ? LENGTHS_ODD_PAGES : 0);
+}
+
+bool lathe__tma_takes_page(int64_t page)
+{
+    enum { LEAST = 16, MOST = 256 }; /* tokens of a box */
+    return page >= LEAST && page <= MOST && (page & (page - 1)) == 0;
+}
+
+int lathe__page_box(int64_t page, int tokens)
+{
+    const int part = tokens & -tokens; /* the largest power of two in it, as a page is one */
+    return page < part ? (int)page : part;
 }
 
 int64_t lathe__packed(const struct signature *sig, const struct problem *problem)
@@ -341,6 +356,12 @@ void lathe__problem_fill_dtypes(const struct signature *sig, struct problem *p)
         if (p->arg_dtype[i] == LATHE_NONE)
             p->arg_dtype[i] = a->alias ? p->arg_dtype[a->alias - 1] : (uint8_t)default_dtype(a, p->dtype);
     }
+}
+
+int64_t lathe__token_stride(int64_t stride)
+{
+    enum { LEAST = 8 }; /* 16 bytes */
+    return stride != 0 ? stride : LEAST;
 }
 
 bool lathe__tma_takes(int64_t stride_bytes)

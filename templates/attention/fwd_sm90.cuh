@@ -2,8 +2,8 @@
 //
 // A block takes tiles of BM query rows, one after the other (attention/scheduler_sm90.cuh). One warp of the first
 // warpgroup walks the key tiles that the mask leaves and loads them, in one stream across query tiles, another
-// loads Q; the other warpgroups own 64 rows each: scores, weights and o stay in their registers. Q K of a tile runs with
-// P V of the tile before, under the softmax between them. Warpgroups meet only at the rings' barriers.
+// loads Q; the other warpgroups own 64 rows each: scores, weights and o stay in their registers. Q K of a tile runs
+// with P V of the tile before, under the softmax between them. Warpgroups meet only at the rings' barriers.
 #pragma once
 #include "attention/fwd_sm90_load.cuh"
 #include "attention/fwd_sm90_store.cuh"
@@ -36,8 +36,8 @@ DEV void clear_output(warp_work &w)
 }
 
 // All key tiles of these rows: runs of tiles that have something for them, and tiles in between that only the
-// other warpgroups need. q0: position of the warpgroup's first row. Where no tile has something for them, o stays what it was, and none of the
-// rows has been seen.
+// other warpgroups need. q0: position of the warpgroup's first row. Where no tile has something for them, o stays what
+// it was, and none of the rows has been seen.
 DEV void attend_all(warp_work &w, const at_head &a, tile_reader &reader, int q0)
 {
     float scale[2];

@@ -27,9 +27,9 @@ static_assert(cfg::STAGES >= 1 && cfg::STAGES <= 5, "cfg::STAGES is 1 .. 5: shar
 static_assert(cfg::Q_STAGES == 1 || cfg::Q_STAGES == 2, "cfg::Q_STAGES is 1 or 2");
 static_assert(!cfg::PACK || (!variant::MAP && !variant::DIAG),
               "cfg::PACK: rows of a tile that are one token each cannot share diagonals, nor a map's classes");
-constexpr bool PACKED = HAS_SEQUENCES<attention_params>; // the tensors are of sequences one behind the other
-static_assert(!PACKED || (!HAS_PAGES<attention_params> && !cfg::PACK && !variant::MAP && cfg::DYNAMIC),
-              "packed sequences have no pages here, tiles of one head each, no map, and tiles of all lengths");
+constexpr bool SEQUENCES = HAS_SEQUENCES<attention_params>; // packed ones, pages, or batches with keys in use
+static_assert(!SEQUENCES || (!cfg::PACK && !variant::MAP && cfg::DYNAMIC),
+              "sequences have tiles of one head each, no map, and tiles of all lengths");
 
 static_assert(cfg::D2 == 0 || (cfg::D2 % 64 == 0 && (cfg::D - cfg::D2) % 64 == 0), "a panel of Q and K is of one tensor");
 
@@ -57,10 +57,11 @@ constexpr int O_COLUMNS = cfg::DV_PAD / SHARERS;
 //     groups = warps / 4; q = 64 * d_pad * 2; o = o_f32 ? 0 : 64 * dv_pad / (dv_pad > 256 ? 2 : 1) * 2;
 //     tiles = groups * (q_stages * q + (own_o ? o : 0));
 //     k = round_up(stages * bn * d_pad * 2, 1024); v = round_up(stages * bn * dv_pad * 2, 1024);
-//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + (packed ? 400 : 256) + (diag ? groups * 8 * (64 + bn) : 0);
+//     smem = tiles + k + v + 40 * stages + 16 * q_stages * groups + (sequences ? 400 : 256) +
+//            (diag ? groups * 8 * (64 + bn) : 0);
 constexpr int SMEM_LIMIT = 232448;
 __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stages, int q_stages, bool own_o,
-                                                    int d_pad, int dv_pad, bool o_f32, bool diag, bool packed)
+                                                    int d_pad, int dv_pad, bool o_f32, bool diag, bool sequences)
 {
     const int groups = warps / 4;
     const int q = 64 * d_pad * 2;
@@ -68,7 +69,8 @@ __host__ __device__ constexpr int hopper_smem_bytes(int warps, int bn, int stage
     const int tiles = groups * (q_stages * q + (own_o ? o : 0));
     const int k = round_up(stages * bn * d_pad * 2, 1024);
     const int v = round_up(stages * bn * dv_pad * 2, 1024);
-    return tiles + k + v + 40 * stages + 16 * q_stages * groups + (packed ? 400 : 256) + (diag ? groups * 8 * (64 + bn) : 0);
+    return tiles + k + v + 40 * stages + 16 * q_stages * groups + (sequences ? 400 : 256) +
+           (diag ? groups * 8 * (64 + bn) : 0);
 }
 
 struct shared_layout {                            // offsets in bytes
@@ -80,7 +82,7 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int ROUNDS = 8; // query tiles, see round_place
     static constexpr int BYTES = hopper_smem_bytes(cfg::WARPS, cfg::BN, cfg::STAGES, cfg::Q_STAGES,
                                                    cfg::OWN_O, cfg::D_PAD, cfg::DV_PAD, cfg::O_F32,
-                                                   variant::DIAG, PACKED);
+                                                   variant::DIAG, SEQUENCES);
     static constexpr int DIAG_BYTES = 4 * (64 + cfg::BN); // of one table; a warpgroup has two
     static constexpr int O = cfg::Q_STAGES * Q_BYTES; // within a warpgroup's slab; Q is first
     static constexpr int SLAB = O + O_BYTES;
@@ -92,9 +94,9 @@ struct shared_layout {                            // offsets in bytes
     static constexpr int Q_RING = V_RING + ring_barriers<cfg::STAGES>::BYTES; // of each warpgroup
     static constexpr int ROUND = Q_RING + GROUPS * ring_barriers<cfg::Q_STAGES>::BYTES; // 16 bytes each
     static constexpr int TOLD = ROUND + 16 * ROUNDS; // two barriers each: it stands there, and its last K is next
-    static constexpr int TOKENS = TOLD + 16 * ROUNDS; // where PACKED: 16 bytes each, as ROUND
-    static constexpr int ORDER = TOKENS + (PACKED ? 16 * ROUNDS : 0); // attention/sequence_tiles_sm90.cuh
-    static constexpr int DIAG = ORDER + (PACKED ? 16 : 0);
+    static constexpr int TOKENS = TOLD + 16 * ROUNDS; // where SEQUENCES: 16 bytes each, as ROUND
+    static constexpr int ORDER = TOKENS + (SEQUENCES ? 16 * ROUNDS : 0); // attention/sequence_tiles_sm90.cuh
+    static constexpr int DIAG = ORDER + (SEQUENCES ? 16 : 0);
     static_assert(DIAG + (variant::DIAG ? GROUPS * 2 * DIAG_BYTES : 0) == BYTES && GROUPS <= 4 &&
                       Q_BYTES % 1024 == 0 && SLAB % 1024 == 0,
                   "places do not overlap");
@@ -191,10 +193,11 @@ DEV u32 tile_words(u32 shared, u32 stage)
     return shared + shared_layout::TILES + 8 * stage;
 }
 
-// Where a query tile stands, of the block's n'th at ROUND, n % ROUNDS: number, head, batch and key head, by the warp that loads
-// Q. The one that loads K waits at the place's barrier; the others have learned of it when they have their Q, of which a query
-// tile NONE has no bytes. Which one is next is found out when of the one before the last K is about to be loaded, and not earlier:
-// blocks that are done sooner take more. A place is written again when all have left the Q of the one Q_STAGES + 1 before: 8 are enough.
+// Where a query tile stands, of the block's n'th at ROUND, n % ROUNDS: number, head, batch and key head, by the warp
+// that loads Q. The one that loads K waits at the place's barrier; the others have learned of it when they have their
+// Q, of which a query tile NONE has no bytes. Which one is next is found out when of the one before the last K is about
+// to be loaded, and not earlier: blocks that are done sooner take more. A place is written again when all have left the
+// Q of the one Q_STAGES + 1 before: 8 are enough.
 DEV u32 round_place(u32 shared, u32 round)
 {
     return shared + shared_layout::ROUND + 16 * (round % shared_layout::ROUNDS);
@@ -223,17 +226,30 @@ DEV query_tile read_round(u32 shared, u32 round)
     return {read_for_warp(from), read_for_warp(from + 4), read_for_warp(from + 8)};
 }
 
-// Where the tokens of a query tile's batch are. Of dense tensors: all of that batch, and parameters are those of the launch.
+// A map of sequences counts the tokens of all: how many of a tensor's lie from one batch, or page, to the next.
+enum map_of { OF_Q, OF_K, OF_V, OF_O, OF_Q2, OF_K2 };
+template <class PARAMS> constexpr bool HAS_APART = requires(PARAMS p) { p.apart; };
+template <map_of TENSOR, class PARAMS> DEV int find_apart(const PARAMS &p)
+{
+    if constexpr (HAS_APART<PARAMS>) {
+        return static_cast<int>(p.apart[TENSOR]);
+    } else {
+        return 0;
+    }
+}
+
+// Where the tokens of a query tile's batch are. Of dense tensors: all of that batch, and parameters are those of the
+// launch.
 template <class PARAMS, bool HERE = HAS_SEQUENCES<PARAMS>> struct round_tokens {
     using rows = int; // of a tensor, as TMA is told
     DEV round_tokens read(u32, u32) { return {}; }
     __device__ __forceinline__ void write(u32, u32) const {}
     __device__ __forceinline__ const PARAMS &enter(const PARAMS &launched) const { return launched; }
-    __device__ __forceinline__ rows queries(int b) const { return b; }
+    template <map_of> __device__ __forceinline__ rows queries(const PARAMS &, int b) const { return b; }
     __device__ __forceinline__ rows keys(int b) const { return b; }
 };
-// Of packed sequences: found by the warp that loads Q, told beside the query tile, and parameters are as of a dense launch of that
-// sequence alone.
+// Of sequences: found by the warp that loads Q, told beside the query tile, and parameters are as of a dense launch of
+// that sequence alone.
 template <class PARAMS> struct round_tokens<PARAMS, true> {
     using rows = sequence_rows;
     sequences::extent at;
@@ -257,7 +273,10 @@ template <class PARAMS> struct round_tokens<PARAMS, true> {
         sequences::enter(p, at);
         return p;
     }
-    __device__ __forceinline__ rows queries(int) const { return {at.first_q, at.len_q}; }
+    template <map_of TENSOR> __device__ __forceinline__ rows queries(const PARAMS &launched, int b) const
+    {
+        return {at.first_q + b * find_apart<TENSOR>(launched), at.len_q};
+    }
     __device__ __forceinline__ rows keys(int) const { return {at.first_kv, at.len_kv}; }
 };
 using tokens_at = round_tokens<attention_params>;

@@ -1,7 +1,7 @@
-// attention/fwd_sm90_load.cuh: the warps that load, each in one stream across query tiles: one finds out which of them its block
-// takes and loads Q, the other which key tiles the mask leaves of each, and loads K and V.
+// attention/fwd_sm90_load.cuh: the warps that load, each in one stream across query tiles: one finds out which of them
+// its block takes and loads Q, the other which key tiles the mask leaves of each, and loads K and V.
 #pragma once
-#include "attention/fwd_sm90_layout.cuh"
+#include "attention/fwd_sm90_keys.cuh"
 #include "attention/sequence_tiles_sm90.cuh"
 #include "attention/tile_counter_sm90.cuh"
 
@@ -12,7 +12,8 @@ DEV i64 map_line_bytes(const sizes &z)
     return round_up((z.len_kv + cfg::BN - 1) / cfg::BN, MAP_WORD);
 }
 
-// The part of the map for a query tile: a line of bytes for each warpgroup's rows, or the ranges of the reads, of each key tile.
+// The part of the map for a query tile: a line of bytes for each warpgroup's rows, or the ranges of the reads, of each
+// key tile.
 DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
 {
     if constexpr (variant::MAP) {
@@ -29,8 +30,8 @@ DEV const u8 *find_map_row(const attention_params &p, const hopper_place &at)
     }
 }
 
-// What the mask reads, where tiles are classified by it: on the rows of warpgroup i in lane i, and on the keys of the tile
-// that the lane is about to classify.
+// What the mask reads, where tiles are classified by it: on the rows of warpgroup i in lane i, and on the keys of the
+// tile that the lane is about to classify.
 template <class V, bool USED = V::READ_RANGES> struct tile_reads {
     __device__ __forceinline__ void find_rows(const at_head &, int, int) {}
     __device__ __forceinline__ void find_keys(const u8 *, int) {}
@@ -107,7 +108,7 @@ template <class V> struct tile_reads<V, true> {
 struct key_tiles {
     static constexpr int CHUNK = 32 * 32; // tiles of 32 groups
     int chunk; // its first tile
-    u32 groups; // of 32 tiles each: those of the chunk with something for the query tile that are still to come, a bit each
+    u32 groups; // of 32 tiles each, a bit each: those of the chunk with something for the query tile, still to come
     u32 rest; // of the 32 tiles of the group at hand, those that are still to come: a bit each
     u32 mine; // this lane's with its classes, as it is told
     tile_reads<variant> reads;
@@ -135,9 +136,9 @@ struct key_tiles {
         }
         return some != 0;
     }
-    // Groups are asked about first, 32 of them at a time, so that most of what the mask leaves out of a long row costs nothing. Of
-    // what the mask reads nothing is known of a group, but what a map of classes tells. Gives the group's first tile; NONE after the last
-    // group.
+    // Groups are asked about first, 32 of them at a time, so that most of what the mask leaves out of a long row costs
+    // nothing. Of what the mask reads nothing is known of a group, but what a map of classes tells. Gives the group's
+    // first tile; NONE after the last group.
     static constexpr int NONE = -1;
     __device__ __forceinline__ int next_group(const at_head &a, const u8 *map_row, int row0, int tokens)
     {
@@ -229,12 +230,12 @@ struct key_tiles {
 };
 
 // Rows of K, which are those of k, or with those of k2 behind them: panels of both.
-template <class PARAMS> DEV void load_key_rows(u32 to, const PARAMS &params, u32 full, int token, int h_kv, const tokens_at::rows &b)
+template <class PARAMS> DEV void load_key_rows(u32 to, const PARAMS &params, u32 full, int token, const keys_at &of)
 {
     constexpr int D1 = cfg::D_PAD - cfg::D2;
-    load_tile<cfg::BN, D1>(to, &params.k, full, token, h_kv, b, L2_KEEP);
+    of.load<OF_K, D1>(to, &params.k, full, token, params.p, L2_KEEP);
     if constexpr (requires { params.k2; }) {
-        load_tile<cfg::BN, cfg::D2>(to + cfg::BN * D1 * 2, &params.k2, full, token, h_kv, b, L2_KEEP);
+        of.load<OF_K2, cfg::D2>(to + cfg::BN * D1 * 2, &params.k2, full, token, params.p, L2_KEEP);
     }
 }
 
@@ -245,63 +246,81 @@ template <class PARAMS> DEV void load_query_rows(u32 to, const PARAMS &params, u
     if constexpr (cfg::PACK) {
         load_packed_tile<64, D1>(to, &params.q, full, token, head, b, L2_STREAM);
     } else {
-        load_tile<64, D1>(to, &params.q, full, token, head, of.queries(b), L2_STREAM);
+        load_tile<64, D1>(to, &params.q, full, token, head, of.queries<OF_Q>(params.p, b), L2_STREAM);
     }
     if constexpr (requires { params.q2; }) {
         if constexpr (cfg::PACK) {
             load_packed_tile<64, cfg::D2>(to + 64 * D1 * 2, &params.q2, full, token, head, b, L2_STREAM);
         } else {
-            load_tile<64, cfg::D2>(to + 64 * D1 * 2, &params.q2, full, token, head, of.queries(b), L2_STREAM);
+            load_tile<64, cfg::D2>(to + 64 * D1 * 2, &params.q2, full, token, head, of.queries<OF_Q2>(params.p, b), L2_STREAM);
         }
     }
 }
 
-struct loader { // of the warp that loads K and V; one of its threads, the leader, writes and waits
+struct loader { // of the warp that loads K and V; one of its threads, the leader, writes and waits, and mostly loads
     const hopper_params &params;
     u32 shared;
     bool leader;
     place k, v;
 
-    // after: the tile after it. h_kv: the key head.
-    __device__ __forceinline__ void load_k(int tile, int after, int h_kv, const tokens_at::rows &b)
+    __device__ __forceinline__ bool takes_part() const { return keys_at::BY_WARP || leader; }
+    // Of those who take part one opens a place, and then all may load into it.
+    template <class F> __device__ __forceinline__ void open(const F &by_leader) const
+    {
+        if (!keys_at::BY_WARP || leader) {
+            by_leader();
+        }
+        if constexpr (keys_at::BY_WARP) {
+            __syncwarp();
+        }
+    }
+
+    // after: the tile after it.
+    __device__ __forceinline__ void load_k(int tile, int after, const keys_at &of)
     {
         const ring_barriers<cfg::STAGES> ring = rings::at(shared).k;
         const u32 full = ring.full(k.stage);
-        ring.wait_empty(k);
-        store_shared(tile_words(shared, k.stage), static_cast<u32>(tile));
-        store_shared(tile_words(shared, k.stage) + 4, static_cast<u32>(after));
-        if (tile == NO_TILE) {
-            mbarrier_arrive(full);
-        } else {
-            mbarrier_arrive_expect(full, shared_layout::K_BYTES);
-            load_key_rows(shared + shared_layout::K + k.stage * shared_layout::K_BYTES, params, full, tile / KEY_TILE * cfg::BN, h_kv, b);
+        open([&] {
+            ring.wait_empty(k);
+            store_shared(tile_words(shared, k.stage), static_cast<u32>(tile));
+            store_shared(tile_words(shared, k.stage) + 4, static_cast<u32>(after));
+            if (tile == NO_TILE) {
+                mbarrier_arrive(full);
+            } else {
+                mbarrier_arrive_expect(full, shared_layout::K_BYTES);
+            }
+        });
+        if (tile != NO_TILE) {
+            load_key_rows(shared + shared_layout::K + k.stage * shared_layout::K_BYTES, params, full, tile / KEY_TILE * cfg::BN, of);
         }
         k = k.next();
     }
 
-    __device__ __forceinline__ void load_v(int tile, int h_kv, const tokens_at::rows &b)
+    __device__ __forceinline__ void load_v(int tile, const keys_at &of)
     {
         if (tile != NO_TILE) {
             const ring_barriers<cfg::STAGES> ring = rings::at(shared).v;
             const u32 full = ring.full(v.stage);
-            ring.wait_empty(v);
-            mbarrier_arrive_expect(full, shared_layout::V_BYTES);
-            load_tile<cfg::BN, cfg::DV_PAD>(shared + shared_layout::V + v.stage * shared_layout::V_BYTES,
-                                            &params.v, full, tile / KEY_TILE * cfg::BN, h_kv, b, L2_KEEP);
+            open([&] {
+                ring.wait_empty(v);
+                mbarrier_arrive_expect(full, shared_layout::V_BYTES);
+            });
+            of.load<OF_V, cfg::DV_PAD>(shared + shared_layout::V + v.stage * shared_layout::V_BYTES, &params.v, full,
+                                 tile / KEY_TILE * cfg::BN, params.p, L2_KEEP);
             v = v.next();
         }
     }
 };
 
 // All query tiles of the block: K of each key tile together with V of the one before, which may be of another query
-// tile. The way from tile to tile is kept short: this warp has a quarter of a scheduler at best, and the others wait for it.
+// tile. The way from tile to tile is kept short: this warp has a quarter of a scheduler at best, and the others wait
+// for it.
 DEV void load_keys(const hopper_params &params, u32 shared)
 {
     const int share = share_of_head(params.p);
     loader l = {params, shared, elect_one(), {0, 0}, {0, 0}};
-    int before = NO_TILE; // the key tile whose V comes next, its key head and its batch
-    int before_h = 0;
-    tokens_at::rows before_b = {};
+    int before = NO_TILE; // the key tile whose V comes next, and where its keys are
+    keys_at before_of = {};
     if constexpr (variant::MAP) {
         wait_for_launch_before();
     }
@@ -312,10 +331,10 @@ DEV void load_keys(const hopper_params &params, u32 shared)
         if (query.number == query_tile::NONE) {
             break;
         }
-        const int h_kv = read_for_warp(round_place(shared, round) + 12);
-        const tokens_at of = tokens_at::read(shared, round);
-        auto &&p = of.enter(params.p);
+        const tokens_at tokens = tokens_at::read(shared, round);
+        auto &&p = tokens.enter(params.p);
         const hopper_place at = find_place(p, query, share, 0);
+        keys_at of = keys_at::start(tokens, at.b, shared, round);
         const variant::head head = variant::make_head(p.x, p.z, at.b, at.h);
         const at_head a{p.x, p.z, head};
         const u8 *map_row = find_map_row(p, at);
@@ -327,26 +346,26 @@ DEV void load_keys(const hopper_params &params, u32 shared)
         for (bool first = true;; first = false) { // one step behind, so that the text of next() is there once
             const int after = tiles.next(a, map_row, at.row0, at.tokens);
             if (!first) {
-                if (l.leader) {
-                    if (after == NO_TILE) {
-                        mbarrier_arrive(ending_barrier(shared, round));
-                    }
-                    l.load_k(tile, after, h_kv, of.keys(at.b));
-                    l.load_v(before, before_h, before_b);
+                if (l.leader && after == NO_TILE) {
+                    mbarrier_arrive(ending_barrier(shared, round));
+                }
+                if (l.takes_part()) {
+                    l.load_k(tile, after, of);
+                    l.load_v(before, before_of);
                 }
                 before = tile;
-                before_h = h_kv;
-                before_b = of.keys(at.b);
+                before_of = of;
                 __syncwarp();
                 if (after == NO_TILE) {
                     break;
                 }
             }
             tile = after;
+            of.look_up(params.p, at.b, tile / KEY_TILE * cfg::BN, p.z.len_kv);
         }
     }
-    if (l.leader) {
-        l.load_v(before, before_h, before_b);
+    if (l.takes_part()) {
+        l.load_v(before, before_of);
     }
 }
 
@@ -378,8 +397,8 @@ DEV void load_round(const hopper_params &params, u32 shared, u32 round, const qu
     }
 }
 
-// Which query tiles there are, and Q of each: each warpgroup gives its Q back at a time of its own, for which the loads of keys
-// need not wait. What its warp starts with is found while another one sets the barriers up.
+// Which query tiles there are, and Q of each: each warpgroup gives its Q back at a time of its own, for which the loads
+// of keys need not wait. What its warp starts with is found while another one sets the barriers up.
 template <class PARAMS, bool HERE = HAS_SEQUENCES<PARAMS>> struct query_stream {
     tile_order order;
     query_tile query;
@@ -423,7 +442,7 @@ template <class PARAMS, bool HERE = HAS_SEQUENCES<PARAMS>> struct query_stream {
     }
 };
 
-// Of packed sequences: the whole warp finds out.
+// Of sequences: the whole warp finds out.
 template <class PARAMS> struct query_stream<PARAMS, true> {
     sequence_tiles<PARAMS> tiles;
     query_tile query;

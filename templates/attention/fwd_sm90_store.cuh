@@ -38,7 +38,7 @@ DEV void store_o_tma(const float (&o)[1][DB][4], const hopper_params &params, u3
         if constexpr (cfg::PACK) {
             store_packed_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h / at.heads, at.b);
         } else {
-            store_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h, of.queries(at.b));
+            store_tile<64, O_COLUMNS>(&params.o, to, at.column0, at.group_row0(), at.h, of.queries<OF_O>(params.p, at.b));
         }
     }
 }

@@ -1,10 +1,11 @@
-// attention/sequence_tiles_sm90.cuh: in which order query tiles of packed sequences are taken. Lengths are on the device
-// alone, so numbers of tiles are found where they are needed, by a warp of each block whose lanes look at a sequence
-// each: a launch has as many numbers as there are tiles, and a graph of it stays valid whatever the lists say next time.
+// attention/sequence_tiles_sm90.cuh: in which order query tiles of sequences are taken: of packed ones, of batches of
+// which not all keys are in use, of pages. Lengths are on the device alone, so numbers of tiles are found where they
+// are needed, by a warp of each block whose lanes look at a sequence each: a launch has as many numbers as there are
+// tiles, and a graph of it stays valid whatever the lists say next time.
 //
-// Numbers count through sections, each of some heads and of neighbouring sequences, so that K and V of a section fit into
-// L2 together; in a section through levels, the highest first: how many tiles of keys a query tile reaches over, as
-// far as lengths tell; in a level through the sequences that have tiles there, and of a tile through the heads. A
+// Numbers count through sections, each of some heads and of neighbouring sequences, so that K and V of a section fit
+// into L2 together; in a section through levels, the highest first: how many tiles of keys a query tile reaches over,
+// as far as lengths tell; in a level through the sequences that have tiles there, and of a tile through the heads. A
 // block's numbers only rise, and its warp goes along with them.
 #pragma once
 #include "attention/scheduler_sm90.cuh"
@@ -36,16 +37,6 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
 
     DEV u32 tiles_of(const sequences::extent &e) { return (static_cast<u32>(e.len_q) + cfg::BM - 1) / cfg::BM; }
 
-    // Of all sequences and heads.
-    DEV int count_all(const PARAMS &p)
-    {
-        int tiles = 0;
-#pragma unroll 4
-        for (int i = lane_id(); i < p.z.n_b; i += 32) {
-            tiles += static_cast<int>(tiles_of(sequences::find_extent(p, i)));
-        }
-        return sum_of_warp(tiles) * p.z.n_h;
-    }
     DEV int sum_of_warp(int x)
     {
 #pragma unroll
@@ -54,22 +45,40 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
         }
         return x;
     }
-
-    // Bytes of K and V of one key head and one token.
-    static constexpr i64 TOKEN_BYTES = 2 * (cfg::D + cfg::D_V);
-    DEV int heads_of_section(const PARAMS &p)
+    // Of this lane and those before it.
+    DEV int sum_up_to_lane(int x)
     {
-        int heads = p.z.group();
-        i64 bytes = 2 * p.z.len_kv * TOKEN_BYTES;
-        while (bytes <= SECTION_BYTES && heads * 2 <= p.z.n_h) {
-            heads *= 2;
-            bytes *= 2;
+#pragma unroll 1 // this warp has few registers, and seldom comes here
+        for (int step = 1; step < 32; step *= 2) {
+            const int before = __shfl_sync(ALL_LANES, x, max(lane_id() - step, 0));
+            x += lane_id() >= step ? before : 0;
         }
-        return heads;
+        return x;
     }
-    DEV int group_of(const PARAMS &p, int i)
+
+    // Keys of one key head whose K and V fill a section; of a sequence no more, so that 32 of them can be added up.
+    static constexpr int SECTION_KEYS = static_cast<int>(SECTION_BYTES / (2 * (cfg::D + cfg::D_V)));
+    DEV int keys_of(const sequences::extent &e) { return min(e.len_kv, SECTION_KEYS); }
+
+    // How many tiles all sequences and heads have, and how many heads a section of all sequences has.
+    DEV void count_all(const PARAMS &p, u32 words)
     {
-        return static_cast<int>(static_cast<u32>(sequences::keys(p).at(i)) / static_cast<u32>(SECTION_BYTES / TOKEN_BYTES));
+        int tiles = 0;
+        int keys = 0;
+#pragma unroll 4
+        for (int i = lane_id(); i < p.z.n_b; i += 32) {
+            const sequences::extent e = sequences::find_extent(p, i);
+            tiles += static_cast<int>(tiles_of(e));
+            keys = min(keys + keys_of(e), SECTION_KEYS);
+        }
+        write(words, ITEMS, sum_of_warp(tiles) * p.z.n_h);
+        keys = sum_of_warp(keys);
+        int heads = p.z.group();
+        while (keys <= SECTION_KEYS / 2 && heads * 2 <= p.z.n_h) {
+            heads *= 2;
+            keys *= 2;
+        }
+        write(words, WIDTH, heads);
     }
 
     // A section of the heads at hand begins with sequence `from`.
@@ -80,18 +89,21 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
         level = ABOVE;
         below = NONE;
         end = p.z.n_b;
-        const int group = group_of(p, from);
+        int keys = 0;
 #pragma unroll 1
-        for (int i = from + 1; i < p.z.n_b; i += 32) {
-            const u32 others = __ballot_sync(ALL_LANES, i + lane_id() < p.z.n_b && group_of(p, i + lane_id()) != group);
+        for (int i = from; i < p.z.n_b; i += 32) {
+            const int mine = i + lane_id();
+            const int upto = sum_up_to_lane(mine < p.z.n_b ? keys_of(sequences::find_extent(p, mine)) : 0);
+            const u32 others = __ballot_sync(ALL_LANES, mine > from && mine < p.z.n_b && upto > SECTION_KEYS - keys);
             if (others != 0) {
                 end = i + __ffs(static_cast<int>(others)) - 1;
                 break;
             }
+            keys += __shfl_sync(ALL_LANES, upto, 31);
         }
     }
-    // What the chunk's sequences have of the level at hand, and below. Where the section has no other ones, levels are taken
-    // together as long as no sequence begins or ends with one of them.
+    // What the chunk's sequences have of the level at hand, and below. Where the section has no other ones, levels are
+    // taken together as long as no sequence begins or ends with one of them.
     __device__ __forceinline__ void look(const PARAMS &p, u32 words)
     {
         const int i = chunk + lane_id();
@@ -142,9 +154,8 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
     DEV sequence_tiles start(const PARAMS &p, u32 words)
     {
         sequence_tiles t;
-        write(words, ITEMS, count_all(p));
+        count_all(p, words);
         write(words, HEAD, 0);
-        write(words, WIDTH, heads_of_section(p));
         t.number = 0;
         t.open_section(p, words, 0);
         t.look(p, words);
@@ -178,12 +189,7 @@ template <class PARAMS> struct sequence_tiles { // the same in all lanes, but fo
             first = own;
             from_first = -static_cast<int>(down);
         } else {
-            int upto = own;
-#pragma unroll
-            for (int step = 1; step < 32; step *= 2) {
-                const int before = __shfl_sync(ALL_LANES, upto, max(lane_id() - step, 0));
-                upto += lane_id() >= step ? before : 0;
-            }
+            const int upto = sum_up_to_lane(own);
             owner = __ffs(static_cast<int>(__ballot_sync(ALL_LANES, static_cast<int>(which) < upto))) - 1;
             first = own - upto;
             from_first = static_cast<int>(which);

@@ -98,6 +98,64 @@ static void add_few_packed(struct case_list *list, struct test_case c, int pages
     case_add(list, &c);
 }
 
+/* On Hopper a tile of keys is boxes that lie within pages: several to a tile, several to a page, and parts of
+   both where neither divides the other. */
+static const struct {
+    int page, most;
+} HOPPER_PAGES[] = {{16, 13}, {64, 4}, {32, 9}, {128, 3}, {256, 2}};
+static const struct {
+    int seqs, h, h_kv, q, blocks;
+    const char *without;
+} HOPPER_SHAPES[] = {{3, 4, 2, 270, 3, " cu_q cu_kv "},
+                     {7, 4, 2, 420, 0, " cu_kv "},
+                     {40, 1, 1, 90, 3, " cu_kv "},
+                     {3, 2, 1, 130, 0, " cu_q cu_kv used_kv "}};
+
+static void add_hopper(struct case_list *list, struct test_case c, int shape, int pages)
+{
+    const int seqs = HOPPER_SHAPES[shape].seqs;
+    c.template_name = "attention_fwd_sm90";
+    c.without = HOPPER_SHAPES[shape].without;
+    c.dim[SYM_SEQS] = seqs;
+    c.dim[SYM_B] = strstr(c.without, "cu_q") ? seqs : 1;
+    c.dim[SYM_H] = HOPPER_SHAPES[shape].h;
+    c.dim[SYM_H_KV] = HOPPER_SHAPES[shape].h_kv;
+    c.dim[SYM_Q] = HOPPER_SHAPES[shape].q;
+    c.dim[SYM_PAGE] = HOPPER_PAGES[pages].page;
+    c.dim[SYM_MOST] = HOPPER_PAGES[pages].most;
+    c.dim[SYM_KV] = c.dim[SYM_PAGE] * c.dim[SYM_MOST];
+    c.dim[SYM_POOL] = seqs * c.dim[SYM_MOST] + 3;
+    c.layout = pages % 2 ? LAYOUT_SWAPPED : pages == 2 ? LAYOUT_PADDED : LAYOUT_COMPACT;
+    c.blocks = HOPPER_SHAPES[shape].blocks;
+    case_add(list, &c);
+}
+
+static void group_hopper(struct case_list *list, bool full)
+{
+    static const int DIMS[][2] = {{256, 256}, {192, 128}, {96, 96}, {80, 40}, {64, 128}};
+    for (int i = 0; i < COUNT(SPECS) - 1; i++) /* the last leaves out tiles of 64 keys */
+        for (int k = 0; k < (full || i == 1 ? COUNT(HOPPER_PAGES) : 2); k++)
+            add_hopper(list,
+                       case_of_attention("paged_sm90", SPECS[i].name, SPECS[i].text,
+                                         k % 2 ? LATHE_F16 : LATHE_BF16, k % 2 ? 64 : 128, k % 2 ? 64 : 128,
+                                         90),
+                       (i + k) % COUNT(HOPPER_SHAPES), (i + 2 * k) % COUNT(HOPPER_PAGES));
+    for (int i = 0; i < COUNT(SHIPPED); i++)
+        add_hopper(list, case_of_attention("paged_sm90", SHIPPED[i], NULL, LATHE_BF16, 64, 64, 90),
+                   i % COUNT(HOPPER_SHAPES), i % COUNT(HOPPER_PAGES));
+    for (int i = 0; i < COUNT(DIMS); i++)
+        add_hopper(list,
+                   case_of_attention("paged_sm90", SPECS[1].name, SPECS[1].text, LATHE_F16, DIMS[i][0],
+                                     DIMS[i][1], 90),
+                   i % 2, i);
+    for (int i = 0; i < 2; i++)
+        add_hopper(list, case_of_attention("paged_sm90", "ends", ENDS, LATHE_BF16, 64, 64, 90), i, i + 1);
+    struct test_case pair =
+        case_of_attention("paged_sm90", "pair", "return attention { qk2 = true }\n", LATHE_BF16, 128, 64, 90);
+    pair.dim[SYM_D2] = 64;
+    add_hopper(list, pair, 1, 1);
+}
+
 static void add_dims(struct case_list *list)
 {
     static const int DIMS[][2] = {{128, 128}, {96, 96},   {80, 40}, {256, 256},
@@ -143,4 +201,5 @@ void group_pages(struct case_list *list, bool full)
         add_few_packed(
             list, case_of_attention("decode_paged", SPECS[i].name, SPECS[i].text, LATHE_BF16, 64, 64, 90),
             (i + 2) % COUNT(PAGES), i == 1 ? " cu_kv used_kv " : " cu_kv ");
+    group_hopper(list, full);
 }

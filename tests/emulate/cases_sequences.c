@@ -155,16 +155,17 @@ static const struct {
 } HOPPER_SHAPES[] = {
     {7, 4, 2, 420, 430, " used_kv "},      {7, 2, 2, 420, 430, " _ "},
     {30, 2, 1, 90, 90, " cu_kv used_kv "}, {5, 2, 1, 1500, 1500, " cu_kv used_kv "},
-    {70, 1, 1, 300, 310, " _ "},
+    {70, 1, 1, 300, 310, " _ "},           {5, 4, 2, 250, 310, " cu_q cu_kv "},
 };
+enum { HOPPER_PACKED_SHAPES = COUNT(HOPPER_SHAPES) - 1 }; /* batches are last */
 
 static void add_hopper(struct case_list *list, struct test_case c, int first, int n)
 {
     c.template_name = "attention_fwd_sm90";
     c.pass = LATHE_FORWARD;
-    c.dim[SYM_B] = 1;
     for (int i = first; i < first + n; i++) {
         c.without = HOPPER_SHAPES[i].without;
+        c.dim[SYM_B] = i < HOPPER_PACKED_SHAPES ? 1 : HOPPER_SHAPES[i].seqs;
         c.dim[SYM_SEQS] = HOPPER_SHAPES[i].seqs;
         c.dim[SYM_H] = HOPPER_SHAPES[i].h;
         c.dim[SYM_H_KV] = HOPPER_SHAPES[i].h_kv;
@@ -177,6 +178,21 @@ static void add_hopper(struct case_list *list, struct test_case c, int first, in
     }
 }
 
+/* Batches of which not all keys are in use. */
+static void add_in_use(struct case_list *list)
+{
+    const int shape = COUNT(HOPPER_SHAPES) - 1;
+    for (int i = 0; i < COUNT(SPECS) - 1; i++)
+        add_hopper(list,
+                   case_of_attention("varlen_sm90", SPECS[i].name, SPECS[i].text,
+                                     i % 2 ? LATHE_F16 : LATHE_BF16, i % 2 ? 64 : 128, i % 2 ? 64 : 128, 90),
+                   shape, 1);
+    for (int i = 1; i < COUNT(MODS); i++)
+        add_hopper(list, case_of_attention("varlen_sm90", MODS[i].name, MODS[i].text, LATHE_BF16, 64, 64, 90),
+                   shape, 1);
+    add_hopper(list, case_of_attention("varlen_sm90", "softcap", NULL, LATHE_BF16, 80, 40, 90), shape, 1);
+}
+
 static void group_hopper(struct case_list *list, bool full)
 {
     static const int DIMS[][2] = {{256, 256}, {192, 128}, {96, 96}, {80, 40}};
@@ -185,7 +201,7 @@ static void group_hopper(struct case_list *list, bool full)
             add_hopper(list,
                        case_of_attention("varlen_sm90", SPECS[i].name, SPECS[i].text,
                                          i % 2 ? LATHE_F16 : LATHE_BF16, d, d, 90),
-                       (i + d / 64) % 2, full || i == 1 ? COUNT(HOPPER_SHAPES) - (i + d / 64) % 2 : 2);
+                       (i + d / 64) % 2, full || i == 1 ? HOPPER_PACKED_SHAPES - (i + d / 64) % 2 : 2);
     for (int i = 0; i < COUNT(SHIPPED); i++)
         add_hopper(list, case_of_attention("varlen_sm90", SHIPPED[i], NULL, LATHE_BF16, 64, 64, 90), i % 3,
                    1);
@@ -204,6 +220,7 @@ static void group_hopper(struct case_list *list, bool full)
         c.dim[SYM_D2] = d2;
         add_hopper(list, c, 1, 1);
     }
+    add_in_use(list);
 }
 
 void group_sequences(struct case_list *list, bool full)

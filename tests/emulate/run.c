@@ -93,8 +93,11 @@ static void make_maps(const struct launch *l, const struct problem *problem, uns
         add_dim(&m, row->columns, 1, row->swizzle / m.element_bytes);
         if (row->pack)
             add_dim(&m, pack, stride[1], (unsigned)pack);
-        add_dim(&m, row->packed ? RAGGED_ROWS : problem->dim[row->dim[0]], stride[2],
-                (unsigned)(row->box_tokens / pack));
+        const int64_t tokens = problem->dim[row->dim[0]];
+        const int box =
+            row->dim[0] == SYM_PAGE ? lathe__page_box(tokens, row->box_tokens) : row->box_tokens / pack;
+        stride[2] = row->packed ? lathe__token_stride(stride[2]) : stride[2];
+        add_dim(&m, row->packed ? RAGGED_ROWS : tokens, stride[2], (unsigned)box);
         add_dim(&m, problem->dim[row->dim[1]] / pack, stride[1] * pack, 1);
         if (row->packed) {
             add_dim(&m, RAGGED_ROWS + 1, stride[2], 1);

@@ -135,7 +135,7 @@ static int64_t keys_in_use(const struct test_case *c, int64_t i)
     const bool packed = c->dim[SYM_SEQS] != c->dim[SYM_B];
     const int64_t room =
         packed ? sequence_place(c, true, i + 1) - sequence_place(c, true, i) : c->dim[SYM_KV];
-    return packed ? (room > 3 * i ? room - 3 * i : 0) : room * ((2 - i) % 3) / 2;
+    return packed ? (room > 3 * i ? room - 3 * i : 0) : room * (2 - i % 3) / 2;
 }
 
 /* The first key that a spec with such an input looks at: the first, one in the middle, the last, none. */
@@ -462,6 +462,12 @@ static int64_t padding(const struct tensor *t, const struct sig_arg *a, enum lay
     return aligned ? 16 / size * between(state, 1, 3) : between(state, 1, 3);
 }
 
+/* On Hopper sequences lie whole tokens apart: others have another kernel. */
+static bool has_whole_tokens(const struct test_case *c)
+{
+    return c->template_name && strcmp(c->template_name, "attention_fwd_sm90") == 0 && c->dim[SYM_SEQS] > 0;
+}
+
 /* Strides from the innermost dim outwards; SWAPPED exchanges dims 1 and 2, which are heads and tokens. */
 static int64_t lay_out(struct tensor *t, const struct sig_arg *a, const struct test_case *c, uint64_t *state)
 {
@@ -478,6 +484,8 @@ static int64_t lay_out(struct tensor *t, const struct sig_arg *a, const struct t
         reach += t->count > 0 ? (t->shape[dim] - 1) * t->strides[dim] : 0;
         stride *= still ? 1 : t->shape[dim] > 0 ? t->shape[dim] : 1;
         stride += padded && i > 0 ? padding(t, a, c->layout, state) : 0;
+        if (i == 1 && a->unit_last && t->ndim == 4 && has_whole_tokens(c))
+            stride = (stride + t->strides[2] - 1) / t->strides[2] * t->strides[2];
     }
     t->offset = padded ? padding(t, a, c->layout, state) : 0;
     return t->offset + reach;

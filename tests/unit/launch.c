@@ -29,6 +29,7 @@ struct block {
     void *work;
     int64_t tiles;
     int32_t compact;
+    int64_t q_apart;
 };
 
 enum { ARG_Q, ARG_K, ARG_LSE, ARG_BIAS, ARG_SLOPE, ARG_CAP, ARG_WINDOW, ARG_START, N_ARGS };
@@ -106,6 +107,7 @@ static struct source *make_source(void)
         (struct product){3, 1, {{SYM_KV, 64, 0}}, false};
     put(l, PARAM_COMPACT, 0, 0, offsetof(struct block, compact))->product.scale =
         (int64_t)(arg_bit(ARG_Q) | arg_bit(ARG_BIAS));
+    put(l, PARAM_APART, ARG_Q, 0, offsetof(struct block, q_apart));
     s->n_buffers = 2;
     s->buffer[0].bytes = (struct product){1, 2, {{SYM_Q, 1, 0}, {SYM_B, 1, 0}}, false};
     s->buffer[1].bytes = (struct product){4, 1, {{SYM_KV, 1, 0}}, false};
@@ -231,6 +233,19 @@ TEST(absent_and_size_one)
     b = filled(&c);
     CHECK_EQ(b.q_start, -3);
     drop_call(&c);
+}
+
+TEST(batches_lie_tokens_apart)
+{
+    struct call c;
+    make_call(&c);
+    CHECK_EQ(filled(&c).q_apart, 300); /* q lies as [b, q, h, d] */
+    c.q_strides[0] = 2 * 300 * 256;
+    CHECK_EQ(filled(&c).q_apart, 600);
+    c.arg[1].strides = NULL;
+    CHECK_EQ(filled(&c).q_apart, 4 * 300);
+    c.q_shape[2] = 1; /* a token by itself has 16 bytes */
+    CHECK_EQ(filled(&c).q_apart, 4 * 64 / 8);
 }
 
 TEST(compact_are_dense_rows_from_16_bytes_on)

@@ -353,7 +353,11 @@ TEST(a_second_pair_of_a_cache_and_of_packed_sequences_is_read)
     } GIVEN[] = {
         {LATHE_FORWARD, "dtype=bf16,b=2,h=16,q=64,kv=4096,d=128,d2=64,used_kv=i32", "attention_mla", 64},
         {LATHE_FORWARD, "dtype=bf16,b=2,h=16,q=64,kv=4096,d=128,d2=64,page=64", "attention_mla", 64},
-        {LATHE_FORWARD, "dtype=bf16,h=16,q=900,kv=4096,d=128,d2=64,seqs=4,page=64,cu_q=i32", "attention_mla",
+        {LATHE_FORWARD, "dtype=bf16,h=16,q=200,kv=4096,d=128,d2=64,seqs=4,page=64,cu_q=i32", "attention_mla",
+         64},
+        {LATHE_FORWARD, "dtype=bf16,h=16,q=900,kv=4096,d=128,d2=64,seqs=4,page=64,cu_q=i32",
+         "attention_fwd_sm90", 64},
+        {LATHE_FORWARD, "dtype=bf16,h=16,q=900,kv=4080,d=128,d2=64,seqs=4,page=24,cu_q=i32", "attention_mla",
          64},
         {LATHE_FORWARD, "dtype=bf16,h=16,q=4096,d=128,d2=64,seqs=4", "attention_fwd_sm90", 64},
         {LATHE_FORWARD, "dtype=f32,h=16,q=4096,d=128,d2=64,seqs=4", "attention_fwd_sm80", 0},

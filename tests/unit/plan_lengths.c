@@ -77,6 +77,27 @@ TEST(few_packed_queries_are_foretold)
 #undef PACKED
 }
 
+/* Pages that TMA does not read have another kernel on Hopper. */
+TEST(odd_pages_are_foretold)
+{
+    const struct device asked = asking_for(&H100, "attention_fwd_sm90");
+#define PAGED "dtype=bf16,d=128,b=2,h=8,h_kv=2,q=1024,kv=960,page="
+    static const struct {
+        const char *text;
+        bool odd;
+    } row[] = {
+        {PAGED "16", false}, {PAGED "24", true}, {PAGED "8", true}, {PAGED "64", false}, {PAGED "1", true}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan plan;
+        lathe_error err;
+        CHECK_EQ(lengths_asked(LATHE_FORWARD, row[i].text, &H100), row[i].odd ? LENGTHS_ODD_PAGES : 0);
+        CHECK_EQ(lengths_asked(LATHE_FORWARD, row[i].text, &A100), 0);
+        CHECK_EQ(pick_pass("causal", LATHE_FORWARD, row[i].text, &asked, &plan, &err),
+                 row[i].odd ? LATHE_UNSUPPORTED : LATHE_OK);
+    }
+#undef PAGED
+}
+
 static int64_t parts_of(const char *sizes, int rows, int blocks, bool even, int64_t *row_tiles)
 {
     struct diag diag = {0};

@@ -317,6 +317,35 @@ TEST(unaligned_rows_are_found)
     ir_free(ir);
 }
 
+/* Sequences of which each has an end of its own lie whole tokens apart, or have another kernel. */
+TEST(batches_that_do_not_lie_whole_tokens_apart_are_found)
+{
+    static _Alignas(16) unsigned char memory[64];
+    struct signature sig;
+    struct problem p;
+    lathe_error err;
+    struct diag diag = {0};
+    struct ir *ir = spec_load("causal", NULL, 0, &diag);
+    CHECK(ir != NULL);
+    signature_make(ir, LATHE_FORWARD, &sig);
+    const int64_t shape[] = {2, 2, 3, 64};
+    const int64_t seqs[] = {2};
+    int64_t q_strides[] = {3 * 128 + 8, 64, 128, 1};
+    lathe_arg args[] = {{"q", memory, LATHE_BF16, 4, shape, q_strides},
+                        {"k", memory, LATHE_BF16, 4, shape, NULL},
+                        {"v", memory, LATHE_BF16, 4, shape, NULL},
+                        {"o", NULL, LATHE_BF16, 4, shape, NULL},
+                        {"used_kv", memory, LATHE_I32, 1, seqs, NULL}};
+    CHECK_EQ(problem_from_args(&sig, args, 4, false, &p, &err), LATHE_OK);
+    CHECK_EQ(p.folded, 0);
+    CHECK_EQ(problem_from_args(&sig, args, 5, false, &p, &err), LATHE_OK);
+    CHECK_EQ(p.folded, 1);
+    q_strides[0] = 4 * 128;
+    CHECK_EQ(problem_from_args(&sig, args, 5, false, &p, &err), LATHE_OK);
+    CHECK_EQ(p.folded, 0);
+    ir_free(ir);
+}
+
 TEST(an_input_by_row_takes_the_leading_dims_where_it_is_read_by_row_alone)
 {
     static const char TEXT[] =

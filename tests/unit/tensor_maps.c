@@ -171,7 +171,56 @@ TEST(tensor_maps_of_packed_sequences)
     p.dim[SYM_Q] = RAGGED_ROWS + 1;
     b.stride[2] = 64;
     CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_ARG);
-    CHECK_HAS(err.text, "at most 2^30 tokens of packed sequences");
+    CHECK_HAS(err.text, "at most 2^30 tokens of sequences");
+}
+
+/* Batches with ends of their own, and pages, are counted as tokens of one tensor; its address stays the
+   map's, for TMA reads there where a box lies beyond the map (pretend_encode). */
+TEST(tensor_maps_of_batches_and_pages)
+{
+    const struct driver driver = {.cuTensorMapEncodeTiled = pretend_encode};
+    struct launch l = {.entry = "fwd",
+                       .n_maps = 1,
+                       .map[0] = {.data = offsetof(struct map_block, q),
+                                  .strides = offsetof(struct map_block, stride),
+                                  .columns = 64,
+                                  .dim = {SYM_KV, SYM_H_KV, SYM_B},
+                                  .dtype = LATHE_BF16,
+                                  .swizzle = 128,
+                                  .box_tokens = 80,
+                                  .packed = true}};
+    struct map_block b = {.q = memory, .stride = {256000, 64, 256}};
+    struct problem p = make_problem();
+    lathe_error err;
+    pretend_result = 0;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_OK);
+    CHECK_EQ(b.map[9], 64080001);
+    CHECK_EQ(ragged_place(b.map, b.map + 5, 1000, 7, 6), 512000 + 128 + 6 * 512);
+    CHECK_EQ(ragged_place(b.map, b.map + 5, 1000, 7, 7), UINT64_MAX);
+    static const struct {
+        int64_t page;
+        int tile, box;
+    } pages[] = {{16, 80, 16}, {32, 80, 16}, {256, 80, 16}, {16, 64, 16},
+                 {32, 64, 32}, {64, 64, 64}, {256, 64, 64}};
+    p.dim[SYM_POOL] = 9;
+    l.map[0].dim[0] = SYM_PAGE;
+    l.map[0].dim[2] = SYM_POOL;
+    for (int i = 0; i < 7; i++) {
+        l.map[0].box_tokens = (uint16_t)pages[i].tile;
+        p.dim[SYM_PAGE] = pages[i].page;
+        CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_OK);
+        CHECK_EQ(b.map[9], 64000001 + 1000 * (uint64_t)pages[i].box);
+        CHECK_EQ(ragged_place(b.map, b.map + 5, 8000, 3, 2), 8 * 512000 + 128 + 2 * 512);
+    }
+    p.dim[SYM_PAGE] = 24;
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "pages of 16, 32, 64, 128 or 256 keys");
+    p.dim[SYM_PAGE] = 64;
+    b.stride[0] += 8; /* no whole tokens */
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_ARG);
+    CHECK_HAS(err.text, "which lie whole tokens apart");
+    b.stride[0] = (int64_t)256 << 27; /* 9 of them are more than 2^30 tokens */
+    CHECK_EQ(lathe__maps_fill(&driver, &l, &p, NULL, (unsigned char *)&b, &err), LATHE_ARG);
 }
 
 static atomic_int n_encoded;

@@ -1,10 +1,10 @@
-// attention/backward/sm90_sequences.cuh: attention backward for sm_90a of packed sequences: which block of keys of which sequence a number
-// means, and the parameters of that sequence, as of a launch of it alone.
+// attention/backward/sm90_sequences.cuh: attention backward for sm_90a of packed sequences: which block of keys of
+// which sequence a number means, and the parameters of that sequence, as of a launch of it alone.
 //
-// The parameters of a round lie in shared memory: each role reads what it needs where it needs it, and the warps that compute have no
-// registers to keep it in. Nothing on the host knows lengths, so numbers are counted out here: of the sequences with the most queries
-// first, in classes of which each begins at 1.5 or 1.33 times the length of the one below. Numbers of a thread block grow, so it goes
-// through the lists once.
+// The parameters of a round lie in shared memory: each role reads what it needs where it needs it, and the warps that
+// compute have no registers to keep it in. Nothing on the host knows lengths, so numbers are counted out here: of the
+// sequences with the most queries first, in classes of which each begins at 1.5 or 1.33 times the length of the one
+// below. Numbers of a thread block grow, so it goes through the lists once.
 #pragma once
 #include "attention/backward/sm90_common.cuh"
 
@@ -19,7 +19,8 @@ struct block_in_sequence {
     u32 number;
 };
 
-// Where a thread block has come to: before the sequences from `first` on of this class of lengths there are `base` blocks.
+// Where a thread block has come to: before the sequences from `first` on of this class of lengths there are `base`
+// blocks.
 struct sequence_cursor {
     u32 base;
     int length_class, below; // the next one, as far as has been seen
@@ -62,7 +63,7 @@ template <class PARAMS> DEV int keys_of_round(const PARAMS &p, u32 round)
     }
 }
 
-// ---- tiles by TMA: rows of a sequence that do not exist are 0, whatever lies behind it -------------------------------------------------------
+// ---- tiles by TMA: rows of a sequence that do not exist are 0, whatever lies behind it ------------------
 
 template <int ROWS, int COLS> DEV void load_keys_of(u32 to, const tensor_map *map, u32 full, u32 round, const key_block &at, u64 l2)
 {
@@ -83,7 +84,7 @@ template <int ROWS, int COLS> DEV void load_queries_of(u32 to, const tensor_map 
     }
 }
 
-// ---- numbers -------------------------------------------------------------------------------------------------------------------
+// ---- numbers --------------------------------------------------------------------------------------------
 
 DEV int class_of_length(int tiles)
 {
